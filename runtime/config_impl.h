@@ -1,0 +1,50 @@
+/* Between config.c (where values come from, what follows from them) and config_keys.c (the table, one value). */
+#ifndef TESS_CONFIG_IMPL_H
+#define TESS_CONFIG_IMPL_H
+#include "runtime.h"
+#include <jansson.h>
+
+typedef enum tess_key_kind {
+    TESS_KEY_BOOL,
+    TESS_KEY_INT,
+    TESS_KEY_REAL,
+    TESS_KEY_REALS,
+    TESS_KEY_SIZE,
+    TESS_KEY_TEXT,
+    TESS_KEY_CHOICE,
+    TESS_KEY_MODEL
+} tess_key_kind;
+typedef enum tess_key_state { TESS_KEY_ACTIVE, TESS_KEY_IGNORED, TESS_KEY_ABSENT, TESS_KEY_RANKS } tess_key_state;
+
+/* A row of config.def. */
+typedef struct tess_key {
+    const char *path, *name; /* "optimizer.params.lr", "lr" */
+    tess_key_kind kind;
+    tess_key_state state;
+    size_t offset; /* in tess_config */
+    const char *preset, *choices, *help;
+    double min, max;
+} tess_key;
+
+extern const tess_key tess_keys[];
+extern const size_t tess_key_count;
+
+enum { TESS_KEYS_MOST = 256, TESS_KEY_PATH = 128 }; /* room for all keys, and for the longest path */
+
+const tess_key *tess_key_find(const char *path);
+bool tess_key_is_group(const char *path); /* "optimizer", "optimizer.params" */
+/* The key that an unknown path was meant to be, NULL when there is no telling. */
+const char *tess_key_suggest(const char *path);
+/* Sets all keys to their defaults; the struct must not own anything yet. */
+void tess_key_presets(tess_config *c);
+/* Sets one from JSON. `source` is said in errors: a file, "command line", "environment". */
+tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value, const char *source) TESS_NODISCARD;
+/* What text stands for: JSON where the kind is not textual and it parses, else a string. A new reference. */
+json_t *tess_key_parse(const tess_key *k, const char *text);
+/* "a whole number from 1 to 8": what a value of this key looks like. */
+const char *tess_key_describe(const tess_key *k, char *out, size_t size);
+json_t *tess_key_get(const tess_config *c, const tess_key *k); /* a new reference */
+bool tess_key_is_preset(const tess_config *c, const tess_key *k);
+tess_status tess_key_absent(const tess_config *c, const tess_key *k, const char *source);
+
+#endif

@@ -1,0 +1,67 @@
+/* The configuration, a section of runtime.h: one struct that config.def describes, filled from defaults, a file, the
+ * environment and the command line, in that order. Its members are the dotted keys:
+ *
+ *     tess_config c;
+ *     const char *set[] = {"optimizer.params.lr=1e-4"};
+ *     TESS_TRY_DONE(tess_config_load("run.json", set, 1, &c));
+ *     TESS_TRY_DONE(tess_config_resolve(&c, 1));
+ *     printf("%g\n", c.optimizer.params.lr);
+ *     done:
+ *     tess_config_free(&c);
+ */
+#ifndef TESS_RUNTIME_CONFIG_H
+#define TESS_RUNTIME_CONFIG_H
+#include "runtime.h"
+
+/* What choices mean, in the order of config.def. */
+typedef enum tess_optimizer_type { TESS_OPTIMIZER_ADAM, TESS_OPTIMIZER_ADAMW } tess_optimizer_type;
+typedef enum tess_scheduler_type {
+    TESS_SCHEDULER_NONE,
+    TESS_SCHEDULER_WARMUP,
+    TESS_SCHEDULER_WARMUP_DECAY,
+    TESS_SCHEDULER_WARMUP_COSINE,
+    TESS_SCHEDULER_ONE_CYCLE,
+    TESS_SCHEDULER_RANGE_TEST
+} tess_scheduler_type;
+typedef enum tess_warmup_type { TESS_WARMUP_LOG, TESS_WARMUP_LINEAR } tess_warmup_type;
+typedef enum tess_offload { TESS_OFFLOAD_NONE, TESS_OFFLOAD_CPU, TESS_OFFLOAD_DISK } tess_offload; /* nvme is disk */
+
+/* A number nobody gave. Resolving replaces it but where the key's help says otherwise: the caps of memory, and steps.
+ */
+#define TESS_CONFIG_AUTO (-1)
+
+#define TESS_CONFIG_BOOL(name)   bool name;
+#define TESS_CONFIG_INT(name)    int64_t name;
+#define TESS_CONFIG_REAL(name)   double name;
+#define TESS_CONFIG_REALS(name)  double name[2];
+#define TESS_CONFIG_SIZE(name)   int64_t name; /* bytes */
+#define TESS_CONFIG_TEXT(name)   char *name;   /* NULL: not given */
+#define TESS_CONFIG_CHOICE(name) int name;
+/* At most one of the two: a directory, or the JSON text of an object, which only models/ understands. */
+#define TESS_CONFIG_MODEL(name) char *name, *name##_json;
+
+typedef struct tess_config {
+    char *file; /* where errors say a value is from: the configuration's path */
+#define GROUP(name) struct {
+#define END(name)                                                                                                      \
+    }                                                                                                                  \
+    name;
+#define KEY(kind, group, name, ...) TESS_CONFIG_##kind(name)
+#include "config.def"
+} tess_config;
+
+/* Defaults, then the file (NULL: none), TESSERA_<KEY>, and `count` KEY=VALUEs. Whatever it returns, `config` can be
+ * freed. An unknown key, a wrong type and a value out of range are TESS_INVALID, each with its place. */
+tess_status tess_config_load(const char *path, const char *const *overrides, size_t count,
+                             tess_config *config) TESS_NODISCARD;
+/* Fills in what follows from other keys (batch sizes, schedule, "auto") and refuses what contradicts itself. */
+tess_status tess_config_resolve(tess_config *config, int64_t data_parallel_ranks) TESS_NODISCARD;
+/* A text, a number or a model must have been given: TESS_INVALID names the key when it was not. */
+tess_status tess_config_require(const tess_config *config, const char *key) TESS_NODISCARD;
+/* All that is in force, defaults included, as a JSON file that tess_config_load takes; written whole or not at all. */
+tess_status tess_config_write(const tess_config *config, const char *path) TESS_NODISCARD;
+void tess_config_free(tess_config *config);
+/* One line a key. */
+void tess_config_help(FILE *out);
+
+#endif

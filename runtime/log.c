@@ -1,0 +1,33 @@
+/* What the run says beside its results: single lines on stderr, a clock, sizes for people. */
+#include "runtime.h"
+#include <stdarg.h>
+#include <time.h>
+
+void tess_note(const char *format, ...)
+{
+    char line[1024];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(line, sizeof line, format, ap);
+    va_end(ap);
+    fprintf(stderr, "tessera: %s\n", line); /* one call: lines of several threads do not mix */
+}
+
+double tess_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+const char *tess_human_bytes(double bytes)
+{
+    static _Thread_local char buffer[8][32];
+    static _Thread_local int turn;
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    char *out = buffer[turn = (turn + 1) % 8];
+    int u = 0;
+    for (; bytes >= 1024 && u < 5; u++) bytes /= 1024;
+    snprintf(out, sizeof buffer[0], u == 0 || bytes >= 100 ? "%.0f %s" : "%.1f %s", bytes, unit[u]);
+    return out;
+}

@@ -1,0 +1,283 @@
+/* runtime: the bottom room. It starts StarPU and is the only one that speaks its API, and keeps what every room needs:
+ * errors, logging, configuration, dtypes, arenas. A program that uses nothing above it:
+ *
+ *     static void twice(const tess_work *w)
+ *     {
+ *         float *x = w->buf[0].ptr;
+ *         for (size_t i = 0; i < w->buf[0].bytes / sizeof *x; i++) x[i] *= 2;
+ *     }
+ *     static tess_codelet twice_cl = {.name = "twice", .dtype = TESS_F32, .cpu = twice};
+ *
+ *     TESS_TRY(tess_start(&TESS_MACHINE_DEFAULT));
+ *     tess_tile *t = tess_tile_new(4096, TESS_ROLE_ACTIVATION, "x");
+ *     TESS_TRY(tess_tile_write(t, 0, data, 4096));
+ *     tess_use use[] = {{t, TESS_RW}};
+ *     TESS_TRY(tess_submit(&(tess_task){.cl = &twice_cl, .use = use, .nuse = 1}));
+ *     TESS_TRY(tess_wait());
+ *     TESS_TRY(tess_tile_read(t, 0, data, 4096));
+ *     tess_tile_free(t);
+ *     tess_stop();
+ *
+ * Conventions of every room: a function that can fail returns tess_status, TESS_OK being 0; what it failed of is
+ * tess_error_text(). Pointers are borrowed unless the comment says that the callee takes them. Sizes are bytes unless
+ * the name says otherwise. Everything here is called from the main thread, except the bodies of codelets and what
+ * says that it may be called from them.
+ */
+#ifndef TESS_RUNTIME_H
+#define TESS_RUNTIME_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* ---- status.c: errors as values -------------------------------------------------------------------------------- */
+
+/* The numbers are the exit codes of the command. */
+typedef enum tess_status {
+    TESS_OK = 0,
+    TESS_FAILED = 1,  /* the run failed: disk full, a rank died, a loss that is not finite */
+    TESS_INVALID = 2, /* what the user gave is wrong: configuration, model, data, arguments */
+} tess_status;
+
+#define TESS_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define TESS_NODISCARD    __attribute__((warn_unused_result))
+
+/* Records "WHERE: WHAT (HINT)" for this thread and returns `status`. `where` is a file, a file and key, a file and
+ * byte offset, an op; the format says the value met and what was expected, the hint in parentheses last. */
+tess_status tess_error(tess_status status, const char *where, const char *format, ...) TESS_PRINTF(3, 4);
+/* The last error recorded on this thread, without a trailing newline; "" when there was none. */
+const char *tess_error_text(void);
+void tess_error_clear(void);
+
+#define TESS_TRY(expr)                                                                                                 \
+    do {                                                                                                               \
+        tess_status tess_try_ = (expr);                                                                                \
+        if (tess_try_ != TESS_OK) return tess_try_;                                                                    \
+    } while (0)
+/* The same, with a `goto done` behind it for a function that has something to clean up and a variable `status`. */
+#define TESS_TRY_DONE(expr)                                                                                            \
+    do {                                                                                                               \
+        if ((status = (expr)) != TESS_OK) goto done;                                                                   \
+    } while (0)
+
+/* Our own bugs: always on, says what and where, aborts. Never for a user's mistake. */
+#define TESS_ASSERT(cond)                                                                                              \
+    do {                                                                                                               \
+        if (!(cond)) tess_assert_failed(#cond, __FILE__, __LINE__);                                                    \
+    } while (0)
+_Noreturn void tess_assert_failed(const char *cond, const char *file, int line);
+
+/* Of `count` names the one nearest to `name` by edit distance; NULL when none is near enough to be meant. */
+const char *tess_nearest(const char *name, const char *const *names, size_t count);
+
+/* ---- log.c ------------------------------------------------------------------------------------------------------ */
+
+/* One line on stderr, prefixed "tessera: "; safe from any thread. */
+void tess_note(const char *format, ...) TESS_PRINTF(1, 2);
+double tess_seconds(void); /* a monotonic clock */
+/* "1.5 GiB", "640 KiB" into one of a few rotating static buffers per thread. */
+const char *tess_human_bytes(double bytes);
+
+/* ---- memory.c: host memory that cannot fail quietly ------------------------------------------------------------ */
+
+/* These never return NULL: running out of host memory for our own bookkeeping ends the program with one line. */
+void *tess_alloc(size_t bytes); /* zeroed */
+void *tess_realloc(void *p, size_t bytes);
+char *tess_strdup(const char *s);
+char *tess_format(const char *format, ...) TESS_PRINTF(1, 2); /* a new string, free() it */
+
+/* A region that grows and is freed at once; what it hands out is zeroed and aligned to 16 bytes. */
+typedef struct tess_arena tess_arena;
+tess_arena *tess_arena_new(void);
+void *tess_arena_get(tess_arena *a, size_t bytes);
+char *tess_arena_format(tess_arena *a, const char *format, ...) TESS_PRINTF(2, 3);
+void tess_arena_free(tess_arena *a);
+
+/* ---- dtype.c ---------------------------------------------------------------------------------------------------- */
+
+typedef enum tess_dtype { TESS_F32, TESS_BF16, TESS_I32, TESS_DTYPE_COUNT } tess_dtype;
+size_t tess_dtype_size(tess_dtype t);
+const char *tess_dtype_name(tess_dtype t); /* "f32", "bf16", "i32" */
+
+typedef uint16_t tess_bf16;
+static inline float tess_from_bf16(tess_bf16 x)
+{
+    union {
+        uint32_t u;
+        float f;
+    } v = {.u = (uint32_t)x << 16};
+    return v.f;
+}
+/* Round to nearest even; a NaN stays one. */
+static inline tess_bf16 tess_to_bf16(float x)
+{
+    union {
+        float f;
+        uint32_t u;
+    } v = {.f = x};
+    uint32_t nan = (v.u & 0x7fffffffu) > 0x7f800000u;
+    uint32_t rounded = (v.u + 0x7fffu + ((v.u >> 16) & 1u)) >> 16;
+    return (tess_bf16)(nan ? (v.u >> 16) | 0x40u : rounded);
+}
+
+/* ---- machine.c: start and stop ---------------------------------------------------------------------------------- */
+
+typedef struct tess_machine {
+    int workers;        /* CPU workers; 0: one for each core that this process may use */
+    const char *sched;  /* StarPU's policy; NULL: prio. STARPU_SCHED wins */
+    uint64_t cpu_bytes; /* cap on what StarPU holds in RAM; 0: none */
+    bool profile;       /* collect what tess_profile returns */
+} tess_machine;
+#define TESS_MACHINE_DEFAULT ((tess_machine){0})
+
+tess_status tess_start(const tess_machine *m) TESS_NODISCARD;
+void tess_stop(void);
+int tess_workers(void); /* CPU workers running */
+const char *tess_starpu_version(void);
+
+/* What hwloc and the kernel say of this machine; needs no tess_start. */
+typedef struct tess_hardware {
+    int cores, numa_nodes, gpus;
+    uint64_t ram_bytes, ram_free_bytes;
+    char cpu_name[128];
+    char isa[64]; /* the widest vector set the codelets will use: "avx512_bf16, amx_bf16", ... */
+} tess_hardware;
+void tess_hardware_read(tess_hardware *h);
+
+/* ---- tile.c: the unit that moves ------------------------------------------------------------------------------- */
+
+typedef enum tess_tier { TESS_TIER_GPU, TESS_TIER_CPU, TESS_TIER_DISK, TESS_TIER_COUNT } tess_tier;
+const char *tess_tier_name(tess_tier t);
+
+/* What a tile is for: the plan and the reports sum by it. */
+typedef enum tess_role {
+    TESS_ROLE_INPUT,      /* tokens, targets */
+    TESS_ROLE_WEIGHT,     /* what the matrices read: the parameter itself in fp32, its bf16 copy in bf16 */
+    TESS_ROLE_MASTER,     /* the fp32 parameter behind a bf16 copy */
+    TESS_ROLE_MOMENT,     /* optimizer state */
+    TESS_ROLE_GRADIENT,   /* of parameters, fp32 */
+    TESS_ROLE_ACTIVATION, /* of a forward or backward pass */
+    TESS_ROLE_SCALAR,     /* losses and norms */
+    TESS_ROLE_SCRATCH,    /* a worker's room inside one task */
+    TESS_ROLE_COUNT
+} tess_role;
+const char *tess_role_name(tess_role r);
+
+/* A run of bytes that StarPU may hold on any tier. Opaque; made without StarPU, so that a plan can be drawn up on a
+ * machine that will not run it; its handle is registered at its first submission. */
+typedef struct tess_tile tess_tile;
+tess_tile *tess_tile_new(size_t bytes, tess_role role, const char *label); /* label is copied */
+void tess_tile_free(tess_tile *t);                                         /* waits for what still uses it */
+size_t tess_tile_bytes(const tess_tile *t);
+tess_role tess_tile_role(const tess_tile *t);
+const char *tess_tile_label(const tess_tile *t);
+void tess_tile_set_home(tess_tile *t, tess_tier home); /* where it rests between uses; TESS_TIER_CPU from the start */
+tess_tier tess_tile_home(const tess_tile *t);
+/* The tile's bytes in RAM for the main thread, in order with the tasks submitted before, until tess_tile_unmap. mode is
+ * TESS_R, TESS_W (all of it will be written) or TESS_RW. */
+tess_status tess_tile_map(tess_tile *t, int mode, void **data) TESS_NODISCARD;
+void tess_tile_unmap(tess_tile *t);
+/* The same for a copy; a write that does not cover the tile needs one that was written before. */
+tess_status tess_tile_write(tess_tile *t, size_t offset, const void *src, size_t bytes) TESS_NODISCARD;
+tess_status tess_tile_read(tess_tile *t, size_t offset, void *dst, size_t bytes) TESS_NODISCARD;
+/* Bytes held now and at most since tess_start by all tiles on a tier, as allocated through StarPU. */
+void tess_tier_use(tess_tier tier, uint64_t *now, uint64_t *peak);
+
+/* ---- submit.c: codelets and tasks ------------------------------------------------------------------------------ */
+
+/* What is the same for all tasks of a step; set between steps, read by bodies. */
+typedef struct tess_env {
+    uint64_t seed;
+    int64_t step;                   /* from 0 */
+    bool train;                     /* dropout acts */
+    double lr, beta1, beta2;        /* the optimizer's, for this step */
+    double bias1, bias2;            /* 1 - beta^(step+1) */
+    double eps, weight_decay, clip; /* clip 0: off */
+    float loss_scale;               /* 1 / targets that count in the global batch */
+} tess_env;
+void tess_env_set(const tess_env *env);
+
+typedef struct tess_view {
+    void *ptr;
+    size_t bytes;
+} tess_view;
+
+/* What a body sees. */
+typedef struct tess_work {
+    const tess_view *buf; /* in the order of the task's uses */
+    unsigned nbuf;
+    const void *arg; /* the task's */
+    const tess_env *env;
+    int worker;   /* 0 .. tess_workers()-1 */
+    void *stream; /* CUDA bodies: the stream to work on */
+    const struct tess_task *task;
+} tess_work;
+typedef void (*tess_body)(const tess_work *w);
+
+/* From a body: the task failed. The first failure in the order of submission sticks and comes out of tess_wait. */
+void tess_work_fail(const tess_work *w, const char *format, ...) TESS_PRINTF(2, 3);
+
+typedef struct tess_cost {
+    double flops; /* matrix flops only */
+    double bytes; /* read and written in the ideal case */
+} tess_cost;
+
+/* One a (op, dtype). */
+typedef struct tess_codelet {
+    const char *name; /* "linear_forward"; with the dtype it names the performance model */
+    tess_dtype dtype;
+    tess_body cpu, cuda;
+    tess_cost (*cost)(const void *arg); /* may be NULL: no flops, the bytes of the buffers */
+    struct tess_codelet_state *state;   /* the runtime's */
+} tess_codelet;
+
+typedef enum tess_mode {
+    TESS_R = 1,
+    TESS_W = 2,
+    TESS_RW = 3,
+    TESS_SCRATCH = 4,
+    TESS_LAST = 8, /* or-ed in: nobody reads the tile after this task, its memory goes back */
+} tess_mode;
+
+typedef struct tess_use {
+    tess_tile *tile;
+    int mode; /* of tess_mode */
+} tess_use;
+
+/* Borrowed until it has run: a program keeps its tasks in an arena. */
+typedef struct tess_task {
+    tess_codelet *cl;
+    const void *arg;
+    const tess_use *use;
+    unsigned nuse;
+    uint32_t order; /* place in the program: earlier runs first where both are ready */
+} tess_task;
+
+tess_status tess_submit(const tess_task *task) TESS_NODISCARD;
+/* All that was submitted has run. Returns the failure of the earliest failed task, once. */
+tess_status tess_wait(void) TESS_NODISCARD;
+/* Keeps at most `tasks` submitted at a time; tess_submit waits when there are more. */
+void tess_window(unsigned tasks);
+
+/* ---- trace.c ---------------------------------------------------------------------------------------------------- */
+
+typedef struct tess_profile_row {
+    const char *name; /* codelet */
+    tess_dtype dtype;
+    uint64_t tasks;
+    double busy, waiting, scheduling; /* seconds, summed over workers */
+    double flops;
+} tess_profile_row;
+typedef struct tess_profile {
+    double wall, busy, waiting, scheduling, idle; /* wall is one clock's, the others are summed over workers */
+    double submit;                                /* the main thread's seconds in tess_submit, throttling excluded */
+    double flops;                                 /* matrix flops of all tasks */
+    tess_profile_row row[64];
+    int rows; /* longest first */
+} tess_profile;
+void tess_profile_reset(void);
+void tess_profile_read(tess_profile *p);
+
+#include "config_section.h"
+
+#endif

@@ -1,0 +1,41 @@
+/* What the files of this room share about StarPU; no other room sees it. */
+#ifndef TESS_STARPU_IMPL_H
+#define TESS_STARPU_IMPL_H
+#include "runtime.h"
+#include <starpu.h>
+
+enum { TESS_MAX_WORKERS = 256 };
+
+struct tess_tile {
+    starpu_data_handle_t handle; /* NULL until its first use */
+    size_t bytes;
+    tess_role role;
+    tess_tier home;
+    char *label;
+};
+/* Registers the tile with StarPU if it is not yet. */
+starpu_data_handle_t tess_tile_handle(tess_tile *t);
+
+/* One worker's figures for one codelet, written by that worker alone. */
+struct tess_tally {
+    uint64_t tasks;
+    double busy, waiting, scheduling, flops;
+};
+struct tess_codelet_state {
+    struct starpu_codelet cl;
+    struct starpu_perfmodel model;
+    char symbol[64];
+    const tess_codelet *owner;
+    struct tess_tally tally[TESS_MAX_WORKERS];
+    struct tess_codelet_state *next;
+};
+extern struct tess_codelet_state *tess_codelets; /* all that were submitted since tess_start */
+void tess_codelets_forget(void);
+
+extern bool tess_profiling;
+extern double tess_submit_seconds;
+
+/* slab.c: the memory below StarPU's buffers in RAM. */
+void tess_slab_install(void);
+void tess_slab_release(void);
+#endif

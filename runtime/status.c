@@ -1,0 +1,65 @@
+/* Errors as values: one message a thread, assertions for our own bugs, and the nearest of a list of names. */
+#include "runtime.h"
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local char text[1024];
+
+tess_status tess_error(tess_status status, const char *where, const char *format, ...)
+{
+    /* The arguments may point into the message that is being replaced. */
+    char fresh[sizeof text];
+    int n = snprintf(fresh, sizeof fresh, "%s: ", where);
+    va_list ap;
+    va_start(ap, format);
+    if (n >= 0 && (size_t)n < sizeof fresh) vsnprintf(fresh + n, sizeof fresh - (size_t)n, format, ap);
+    va_end(ap);
+    memcpy(text, fresh, sizeof text);
+    return status;
+}
+
+const char *tess_error_text(void)
+{
+    return text;
+}
+void tess_error_clear(void)
+{
+    text[0] = 0;
+}
+
+void tess_assert_failed(const char *cond, const char *file, int line)
+{
+    fprintf(stderr, "tessera: bug: %s:%d: %s does not hold\n", file, line, cond);
+    abort();
+}
+
+/* Edit distance with swaps of neighbours, on names of fewer than 64 characters. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b), d[64][64];
+    if (n > 63 || m > 63) return 64;
+    for (size_t i = 0; i <= n; i++) d[i][0] = i;
+    for (size_t j = 0; j <= m; j++) d[0][j] = j;
+    for (size_t i = 1; i <= n; i++)
+        for (size_t j = 1; j <= m; j++) {
+            size_t best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            if (d[i - 1][j] + 1 < best) best = d[i - 1][j] + 1;
+            if (d[i][j - 1] + 1 < best) best = d[i][j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
+                best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
+        }
+    return d[n][m];
+}
+
+const char *tess_nearest(const char *name, const char *const *names, size_t count)
+{
+    const char *best = NULL;
+    size_t least = strlen(name) / 2 + 1; /* farther than half of it is another word */
+    for (size_t i = 0; i < count; i++) {
+        size_t d = distance(name, names[i]);
+        if (d < least) least = d, best = names[i];
+    }
+    return best;
+}

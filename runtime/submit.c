@@ -1,0 +1,194 @@
+/* The one place that submits tasks. A task of ours becomes one of StarPU whose body is `run`: it unpacks the buffers,
+ * calls the codelet's body and keeps the time.
+ *
+ * Order. Priorities follow the program: of the tasks that are ready, the earlier one runs first, so that execution
+ * stays near the order whose memory was planned. Accesses are R, W and RW in sequential consistency, never COMMUTE or
+ * REDUX: the bits of a result do not depend on the scheduler or the number of workers.
+ *
+ * Failures stick. A body that fails records its message; bodies that start later do nothing, so the graph drains fast;
+ * tess_wait hands out the failure that is earliest in the program. */
+#include "starpu_impl.h"
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tess_codelet_state *tess_codelets;
+bool tess_profiling;
+double tess_submit_seconds;
+
+static tess_env env;
+static unsigned window;
+static struct {
+    pthread_mutex_t lock;
+    volatile bool set;
+    uint32_t order;
+    char text[512];
+} fault = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+void tess_env_set(const tess_env *e)
+{
+    env = *e;
+}
+void tess_window(unsigned tasks)
+{
+    window = tasks;
+}
+
+void tess_work_fail(const tess_work *w, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    pthread_mutex_lock(&fault.lock);
+    uint32_t order = w->task ? w->task->order : 0;
+    if (!fault.set || order < fault.order) {
+        fault.set = true;
+        fault.order = order;
+        vsnprintf(fault.text, sizeof fault.text, format, ap);
+    }
+    pthread_mutex_unlock(&fault.lock);
+    va_end(ap);
+}
+
+static tess_cost cost_of(const tess_task *t)
+{
+    tess_cost c = {0};
+    if (t->cl->cost) return t->cl->cost(t->arg);
+    for (unsigned i = 0; i < t->nuse; i++) c.bytes += (double)t->use[i].tile->bytes;
+    return c;
+}
+
+/* ---- running ---- */
+
+static void run(void *buffers[], const tess_task *t, tess_body body, void *stream)
+{
+    if (fault.set) return;
+    tess_view view[t->nuse ? t->nuse : 1];
+    for (unsigned i = 0; i < t->nuse; i++)
+        view[i] = (tess_view){(void *)STARPU_VECTOR_GET_PTR(buffers[i]), t->use[i].tile->bytes};
+    int worker = starpu_worker_get_id();
+    tess_work w = {view, t->nuse, t->arg, &env, worker, stream, t};
+    double start = tess_seconds();
+    body(&w);
+    struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
+    tally->tasks++;
+    tally->busy += tess_seconds() - start;
+    tally->flops += cost_of(t).flops;
+}
+
+static void run_cpu(void *buffers[], void *arg)
+{
+    const tess_task *t = arg;
+    run(buffers, t, t->cl->cpu, NULL);
+}
+
+static double between(struct timespec a, struct timespec b)
+{
+    return (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
+}
+
+/* After a task, when profiling: what StarPU spent around the body. */
+static void account(void *arg)
+{
+    struct starpu_task *task = arg;
+    const tess_task *t = task->cl_arg;
+    const struct starpu_profiling_task_info *i = task->profiling_info;
+    if (!i || i->workerid < 0) return;
+    struct tess_tally *tally = &t->cl->state->tally[i->workerid % TESS_MAX_WORKERS];
+    tally->waiting += between(i->acquire_data_start_time, i->acquire_data_end_time);
+    tally->scheduling += between(i->push_start_time, i->push_end_time) + between(i->pop_start_time, i->pop_end_time) +
+                         between(i->release_data_start_time, i->release_data_end_time);
+}
+
+/* ---- codelets ---- */
+
+/* Tiles of one size can carry different work (a block of rows of a wider tile): the flops tell them apart. */
+static uint32_t footprint(struct starpu_task *task)
+{
+    double flops = cost_of(task->cl_arg).flops;
+    uint64_t bits;
+    memcpy(&bits, &flops, sizeof bits);
+    return starpu_task_data_footprint(task) ^ (uint32_t)(bits >> 32) ^ (uint32_t)bits;
+}
+
+static struct tess_codelet_state *state_of(tess_codelet *cl)
+{
+    if (cl->state) return cl->state;
+    struct tess_codelet_state *s = tess_alloc(sizeof *s);
+    snprintf(s->symbol, sizeof s->symbol, "tess_%s_%s", cl->name, tess_dtype_name(cl->dtype));
+    s->model = (struct starpu_perfmodel){.type = STARPU_HISTORY_BASED, .symbol = s->symbol, .footprint = footprint};
+    s->cl.cpu_funcs[0] = cl->cpu ? run_cpu : NULL;
+    s->cl.cpu_funcs_name[0] = cl->name;
+    s->cl.nbuffers = STARPU_VARIABLE_NBUFFERS;
+    s->cl.model = &s->model;
+    s->cl.name = cl->name;
+    s->owner = cl;
+    s->next = tess_codelets;
+    tess_codelets = s;
+    return cl->state = s;
+}
+
+void tess_codelets_forget(void)
+{
+    for (struct tess_codelet_state *s = tess_codelets, *next; s; s = next) {
+        next = s->next;
+        ((tess_codelet *)s->owner)->state = NULL;
+        free(s);
+    }
+    tess_codelets = NULL;
+}
+
+/* ---- submission ---- */
+
+static enum starpu_data_access_mode starpu_mode(int mode)
+{
+    if (mode & TESS_SCRATCH) return STARPU_SCRATCH;
+    return (mode & TESS_R ? STARPU_R : 0) | (mode & TESS_W ? STARPU_W : 0);
+}
+
+tess_status tess_submit(const tess_task *t)
+{
+    double start = tess_seconds();
+    struct starpu_task *task = starpu_task_create();
+    task->cl = &state_of(t->cl)->cl;
+    task->cl_arg = (void *)t;
+    task->nbuffers = (int)t->nuse;
+    task->priority = -(int)t->order;
+    task->flops = cost_of(t).flops;
+    if (t->nuse > STARPU_NMAXBUFS) {
+        task->dyn_handles = tess_alloc(t->nuse * sizeof *task->dyn_handles);
+        task->dyn_modes = tess_alloc(t->nuse * sizeof *task->dyn_modes);
+    }
+    for (unsigned i = 0; i < t->nuse; i++) {
+        STARPU_TASK_SET_HANDLE(task, tess_tile_handle(t->use[i].tile), i);
+        STARPU_TASK_SET_MODE(task, starpu_mode(t->use[i].mode), i);
+    }
+    if (tess_profiling) {
+        task->callback_func = account;
+        task->callback_arg = task;
+    }
+    int rc = starpu_task_submit(task);
+    if (rc) {
+        task->destroy = 0;
+        starpu_task_destroy(task);
+        return tess_error(TESS_FAILED, t->cl->name, "StarPU has no worker for this codelet (error %d)", -rc);
+    }
+    for (unsigned i = 0; i < t->nuse; i++)
+        if (t->use[i].mode & TESS_LAST) starpu_data_invalidate_submit(t->use[i].tile->handle);
+    tess_submit_seconds += tess_seconds() - start;
+    if (window) starpu_task_wait_for_n_submitted(window);
+    return TESS_OK;
+}
+
+tess_status tess_wait(void)
+{
+    starpu_task_wait_for_all();
+    if (!fault.set) return TESS_OK;
+    char where[sizeof fault.text];
+    memcpy(where, fault.text, sizeof where);
+    fault.set = false;
+    char *what = strstr(where, ": ");
+    if (!what) return tess_error(TESS_FAILED, "task", "%s", where);
+    *what = 0;
+    return tess_error(TESS_FAILED, where, "%s", what + 2);
+}
