@@ -1,0 +1,182 @@
+/* codelets: the work on one tile. A body reads and writes the buffers of its task and its argument, and nothing else:
+ * it never allocates tiles, never submits, knows no graph. Forward stands beside backward, in one file an op.
+ *
+ *     tess_linear_arg *a = ...;  *a = (tess_linear_arg){.rows = 1024, .in = 768, .out = 3072, .ld = 3072};
+ *     tess_use use[] = {{x, TESS_R}, {w, TESS_R}, {y, TESS_W}};
+ *     tess_submit(&(tess_task){.cl = &tess_linear_forward[TESS_BF16], .arg = a, .use = use, .nuse = 3});
+ *
+ * Conventions. A codelet is an array indexed by the dtype of its activations, [TESS_F32] or [TESS_BF16] ("real" below).
+ * Matrices (linear weights, embedding tables) are real; norms' gains, all biases and every gradient of a parameter are
+ * f32; loss sums are double. Matrices are row-major and dense unless `ld` says otherwise; a "row" is a token.
+ * "+=" buffers: with `acc` the body adds to what is there (the task's mode is TESS_RW), else it overwrites (TESS_W).
+ * Arithmetic is fp32 inside, sums run in an order that depends on the shapes alone (16 lanes, whatever the machine's
+ * vectors), products of matrices accumulate in fp32.
+ */
+#ifndef TESS_CODELETS_H
+#define TESS_CODELETS_H
+#include "runtime.h"
+
+enum { TESS_REAL_DTYPES = 2 }; /* TESS_F32, TESS_BF16 */
+
+/* ---- linear.c: y = x w^T + b ------------------------------------------------------------------------------------ */
+
+/* One tile of w holds `out` rows (outputs); it produces columns [col, col + out) of y, whose rows are `ld` long. */
+typedef struct tess_linear_arg {
+    int64_t rows, in, out;
+    int64_t ld, col;
+    int64_t row; /* backward_weight: x begins at this row of its tile */
+    bool bias, acc;
+} tess_linear_arg;
+extern tess_codelet tess_linear_forward[];         /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
+extern tess_codelet tess_linear_backward_input[];  /* dy (rows,ld), w (out,in), dx += (rows,in) */
+extern tess_codelet tess_linear_backward_weight[]; /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)] */
+/* What one core multiplies, in flops a second: a plain square product of oneDNN. */
+double tess_matrix_rate(tess_dtype t); /* rate.c */
+
+/* ---- embedding.c ------------------------------------------------------------------------------------------------ */
+
+/* y[r] = table[id[r]] (+ position[r % sequence]). Tables come as tiles of tile_rows rows. */
+typedef struct tess_embedding_arg {
+    int64_t rows, width, sequence;
+    int64_t tiles, tile_rows;                   /* of the table */
+    int64_t position_tiles, position_tile_rows; /* 0: no positions */
+    int64_t first, count;                       /* backward: the table rows [first, first+count) of this tile */
+    bool acc;
+} tess_embedding_arg;
+extern tess_codelet tess_embedding_forward[];  /* id i32 (rows), y (rows,width), table tiles..., position tiles... */
+extern tess_codelet tess_embedding_backward[]; /* id, dy (rows,width), dtable += (count,width) */
+extern tess_codelet tess_embedding_backward_position[]; /* dy (rows,width), dposition += (count,width) */
+
+/* ---- layernorm.c, rmsnorm.c -------------------------------------------------------------------------------------- */
+
+typedef struct tess_norm_arg {
+    int64_t rows, width;
+    float eps;
+    bool acc;       /* dx */
+    bool acc_param; /* dgain, dbias */
+} tess_norm_arg;
+extern tess_codelet tess_layernorm_forward[];  /* x, gain (width), bias (width), y, stats f32 (rows,2): mean, 1/std */
+extern tess_codelet tess_layernorm_backward[]; /* dy, x, gain, stats, dx +=, dgain +=, dbias += */
+extern tess_codelet tess_rmsnorm_forward[];    /* x, gain (width), y, stats f32 (rows): 1/rms */
+extern tess_codelet tess_rmsnorm_backward[];   /* dy, x, gain, stats, dx +=, dgain += */
+
+/* ---- gelu.c, silu.c, elementwise.c ------------------------------------------------------------------------------ */
+
+typedef enum tess_gelu_kind { TESS_GELU_TANH, TESS_GELU_ERF } tess_gelu_kind;
+typedef struct tess_map_arg {
+    int64_t n; /* elements */
+    int kind;  /* gelu */
+    bool acc;
+} tess_map_arg;
+extern tess_codelet tess_gelu_forward[];  /* x, y */
+extern tess_codelet tess_gelu_backward[]; /* dy, x, dx += */
+extern tess_codelet tess_silu_forward[];
+extern tess_codelet tess_silu_backward[];
+extern tess_codelet tess_add_forward[]; /* a, b, y = a + b */
+extern tess_codelet tess_add_into[];    /* x, y += x (acc: add, else copy): the gradient of add, residual and sharing */
+extern tess_codelet tess_mul_forward[]; /* a, b, y = a b */
+extern tess_codelet tess_mul_backward[]; /* dy, b, da += dy b */
+
+/* ---- rope.c: rotary positions ----------------------------------------------------------------------------------- */
+
+/* Rotates pairs of each head; half: pairs (i, i + rotary/2) as in GPT-NeoX and Llama, else neighbours (2i, 2i+1). */
+typedef struct tess_rope_arg {
+    int64_t rows, sequence, heads, dim;
+    int64_t rotary; /* how many of dim rotate */
+    float base;
+    bool half, acc;
+} tess_rope_arg;
+extern tess_codelet tess_rope_forward[];  /* x (rows, heads*dim), y */
+extern tess_codelet tess_rope_backward[]; /* dy, dx += */
+
+/* ---- dropout.c and random.c: counter-based, so that a mask depends on seed, step, op and place alone ---------------
+ */
+
+typedef struct tess_dropout_arg {
+    int64_t rows, width;
+    int64_t row0; /* place of the tile's first row in the global batch */
+    uint32_t op;  /* which dropout of the model */
+    float p;
+    bool acc;
+} tess_dropout_arg;
+extern tess_codelet tess_dropout_forward[];  /* x, y */
+extern tess_codelet tess_dropout_backward[]; /* dy, dx += */
+
+/* 32 random bits of (seed, step, op, place); the CUDA bodies compute the same. */
+uint32_t tess_random(uint64_t seed, uint64_t step, uint32_t op, uint64_t place);
+
+/* ---- attention.c ------------------------------------------------------------------------------------------------- */
+
+/* Softmax(q k^T scale) v, head by head, over the whole sequences that a tile of rows holds; never a T x T matrix.
+ * Rows of q, k, v are ld_q, ld_k, ld_v long; packed: all three lie in one tile, at columns 0, heads*dim,
+ * (heads+groups)*dim. */
+typedef struct tess_attention_arg {
+    int64_t rows, sequence;
+    int64_t heads, groups, dim; /* groups: heads of k and v; heads is a multiple */
+    float scale, dropout;
+    bool causal, packed;
+    int64_t row0; /* as in dropout */
+    uint32_t op;
+    bool acc; /* dq, dk, dv */
+} tess_attention_arg;
+size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t); /* bytes, forward and backward alike */
+/* packed: qkv, y (rows, heads*dim), lse f32 (rows, heads), scratch.  else: q, k, v, y, lse, scratch */
+extern tess_codelet tess_attention_forward[];
+/* packed: dy, qkv, y, lse, dqkv +=, scratch.  else: dy, q, k, v, y, lse, dq +=, dk +=, dv +=, scratch */
+extern tess_codelet tess_attention_backward[];
+
+/* ---- cross_entropy.c: the head and its loss ---------------------------------------------------------------------- */
+
+/* logits = x w^T [+ b], loss = -log softmax(logits)[target], over w's tiles of tile_out rows. A target below 0 counts
+ * for nothing. With `grad`, also d(sum of losses * env.loss_scale): dx, and p_j = dlogits of tile j, of which
+ * tess_linear_backward_weight makes dw_j. logits of a tile exist only in scratch and, as p_j, in real. */
+typedef struct tess_cross_entropy_arg {
+    int64_t rows, in, vocab;
+    int64_t row; /* the first row of x, dx and target that this task works on; their tiles may hold more */
+    int64_t tiles, tile_out;
+    bool bias, grad;
+    bool acc, acc_bias; /* dx, db */
+} tess_cross_entropy_arg;
+size_t tess_cross_entropy_scratch(const tess_cross_entropy_arg *a, tess_dtype t);
+/* x, target i32, loss double (2): sum, count; scratch, w_j..., [b f32 (vocab)],
+ * with grad: dx +=, p_j (rows, out_j)..., [db f32 += (vocab)] */
+extern tess_codelet tess_cross_entropy_piece[];
+
+/* ---- adamw.c, norm.c, fill.c, pick.c ------------------------------------------------------------------------------
+ */
+
+typedef struct tess_adamw_arg {
+    int64_t n;
+    bool decay; /* weight decay applies to this parameter */
+    bool l2;    /* Adam's: decay goes into the gradient */
+    bool copy;  /* a bf16 copy follows */
+    bool clip;  /* scale by env.clip over the norm */
+    const char *name;
+} tess_adamw_arg;
+/* master, m, v (all f32, n), grad (n), loss double (2), norm double (1): the square of the global norm (read with
+ * clip), or, without clip, written: the sum of squares of this tile's gradient[, copy bf16 (n)]. Does nothing when the
+ * loss or the gradient's norm is not finite; the latter fails the task and names the parameter. */
+extern tess_codelet tess_adamw[]; /* [TESS_F32] only */
+
+typedef struct tess_count_arg {
+    int64_t n;     /* elements, or scalars a buffer */
+    float value;   /* fill */
+    uint32_t op;   /* fill_normal: which parameter */
+    int64_t first; /* fill_normal: place of the first element in the parameter */
+    const char *name;
+} tess_count_arg;
+extern tess_codelet tess_square_sum[];  /* [TESS_F32]: x f32 (n), s double (1) */
+extern tess_codelet tess_scalar_sum[];  /* [TESS_F32]: s double (n) = sum over the other buffers, in their order */
+extern tess_codelet tess_fill[];        /* [F32|BF16]: x (n) = value */
+extern tess_codelet tess_fill_normal[]; /* [TESS_F32]: x (n) = value * normal(env.seed, op, place) */
+extern tess_codelet tess_round[];       /* [TESS_BF16]: master f32 (n), copy bf16 (n) */
+extern tess_codelet tess_finite[];      /* [F32|BF16]: fails the task, naming arg.name, where x (n) is not finite */
+
+typedef struct tess_pick_arg {
+    int64_t rows, width, sequence; /* rows/sequence picks */
+    bool acc;
+} tess_pick_arg;
+extern tess_codelet tess_pick_forward[];  /* x (rows,width), index i32 (picks): row in its sequence, y (picks,width) */
+extern tess_codelet tess_pick_backward[]; /* dy (picks,width), index, dx += (rows,width), all zero but for those rows */
+
+#endif

@@ -1,0 +1,97 @@
+/* linear: y = x w^T + b, on one tile of w: `out` rows of it make columns [col, col + out) of y. The tiles of a wide
+ * layer add up in dx, in an order that the graph fixes; dw and db belong to their tile alone.
+ */
+#include "mm_impl.h"
+#include "vector_impl.h"
+
+static tess_cost linear_cost(const tess_linear_arg *a, tess_dtype t, double params, double result)
+{
+    const double size = (double)tess_dtype_size(t);
+    const double rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
+    return (tess_cost){.flops = 2 * rows * in * out, .bytes = size * rows * (in + out) + params * in * out + result};
+}
+
+/* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
+TESS_INLINE void linear_forward(const tess_work *w, tess_dtype t)
+{
+    const tess_linear_arg *a = w->arg;
+    const tess_mm d = {.m = a->rows,
+                       .n = a->out,
+                       .k = a->in,
+                       .lda = a->in,
+                       .ldb = a->in,
+                       .ldc = a->ld,
+                       .in = t,
+                       .out = t,
+                       .tb = true,
+                       .bias = a->bias ? w->buf[3].ptr : NULL};
+    tess_mm_run(&d, w->buf[0].ptr, w->buf[1].ptr, tess_at_mut(w->buf[2].ptr, a->col, t));
+}
+static tess_cost linear_forward_cost(const void *arg, tess_dtype t)
+{
+    return linear_cost(arg, t, (double)tess_dtype_size(t), 0);
+}
+TESS_REAL_COST(linear_forward)
+
+/* dy (rows,ld), w (out,in), dx += (rows,in): dx = dy w */
+TESS_INLINE void linear_backward_input(const tess_work *w, tess_dtype t)
+{
+    const tess_linear_arg *a = w->arg;
+    const tess_mm d = {.m = a->rows,
+                       .n = a->in,
+                       .k = a->out,
+                       .lda = a->ld,
+                       .ldb = a->in,
+                       .ldc = a->in,
+                       .in = t,
+                       .out = t,
+                       .acc = a->acc};
+    tess_mm_run(&d, tess_at(w->buf[0].ptr, a->col, t), w->buf[1].ptr, w->buf[2].ptr);
+}
+static tess_cost linear_backward_input_cost(const void *arg, tess_dtype t)
+{
+    const tess_linear_arg *a = arg;
+    const double size = (double)tess_dtype_size(t);
+    return linear_cost(a, t, size, a->acc ? size * (double)(a->rows * a->in) : 0);
+}
+TESS_REAL_COST(linear_backward_input)
+
+/* db (out) [+]= the sums of dy's columns, down the rows in their order. */
+enum { STRIP = 512 };
+TESS_INLINE void sum_columns(float *db, const void *dy, const tess_linear_arg *a, tess_dtype t)
+{
+    for (int64_t c = 0; c < a->out; c += STRIP) {
+        const int64_t n = a->out - c < STRIP ? a->out - c : STRIP;
+        float sum[STRIP] = {0};
+        for (int64_t r = 0; r < a->rows; r++) {
+            const void *row = tess_at(dy, r * a->ld + c, t);
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) sum[j] += tess_load(row, j, t);
+        }
+        for (int64_t j = 0; j < n; j++) tess_accumulate(db, c + j, TESS_F32, a->acc, sum[j]);
+    }
+}
+/* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)]: dw = dy^T x */
+TESS_INLINE void linear_backward_weight(const tess_work *w, tess_dtype t)
+{
+    const tess_linear_arg *a = w->arg;
+    const void *dy = tess_at(w->buf[0].ptr, a->col, t);
+    const tess_mm d = {.m = a->out,
+                       .n = a->in,
+                       .k = a->rows,
+                       .lda = a->ld,
+                       .ldb = a->in,
+                       .ldc = a->in,
+                       .in = t,
+                       .out = TESS_F32,
+                       .ta = true,
+                       .acc = a->acc};
+    tess_mm_run(&d, dy, tess_at(w->buf[1].ptr, a->row * a->in, t), w->buf[2].ptr);
+    if (a->bias) sum_columns(w->buf[3].ptr, dy, a, t);
+}
+static tess_cost linear_backward_weight_cost(const void *arg, tess_dtype t)
+{
+    const tess_linear_arg *a = arg;
+    return linear_cost(a, t, a->acc ? 8 : 4, 0);
+}
+TESS_REAL_COST(linear_backward_weight)
