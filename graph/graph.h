@@ -1,0 +1,179 @@
+/* graph: networks as tensors and ops, described as if for one device with endless memory, and the step that trains
+ * them. It knows no device: a step is lowered to a program of tile tasks, which the runtime runs.
+ *
+ *     tess_graph *g = tess_graph_new(&(tess_graph_conf){.dtype = TESS_BF16});
+ *     tess_tensor *ids = tess_input(g, "ids", 8, 128), *next = tess_input(g, "next", 8, 128);    // (B, T)
+ *     tess_tensor *table = tess_param(g, "table", 256, 64, TESS_NORMAL(0.02f));                  // (V, C)
+ *     tess_tensor *w = tess_param(g, "w", 64, 64, TESS_NORMAL(0.02f)), *b = tess_param(g, "b", 64, 1, TESS_ZERO);
+ *     tess_tensor *x = tess_embedding(ids, table, NULL);                                          // (B, T, C)
+ *     x = tess_add(x, tess_gelu(tess_linear(x, w, b), TESS_GELU_TANH));
+ *     tess_tensor *loss = tess_cross_entropy(x, table, NULL, next);
+ *
+ *     tess_step *s;
+ *     TESS_TRY(tess_step_new(loss, &(tess_step_conf){.train = true, .optimizer = TESS_ADAMW}, &s));
+ *     TESS_TRY(tess_graph_init(g, 1));
+ *     TESS_TRY(tess_step_feed(s, ids, tokens));
+ *     TESS_TRY(tess_step_feed(s, next, targets));
+ *     tess_step_result r;
+ *     TESS_TRY(tess_step_run(s, &(tess_step_input){.step = 0, .lr = 1e-3}, &r));                 // r.loss
+ *
+ * Building never fails on the spot: an op given wrong shapes returns NULL, an op given NULL returns NULL, and
+ * tess_step_new returns the first error, which names the op and the shapes. The graph owns its tensors.
+ *
+ * Tiles. An activation (B, T, C) is cut into tiles of whole sequences; a parameter (rows, columns) into tiles of whole
+ * rows. The cut depends on the shapes and tess_graph_conf alone, never on the machine: sums have one order.
+ */
+#ifndef TESS_GRAPH_H
+#define TESS_GRAPH_H
+#include "codelets.h"
+
+/* ---- describing -------------------------------------------------------------------------------------------------- */
+
+typedef struct tess_graph tess_graph;
+typedef struct tess_tensor tess_tensor;
+
+typedef struct tess_graph_conf {
+    tess_dtype dtype;      /* of activations and matrices; TESS_BF16 keeps fp32 masters */
+    int64_t tile_rows;     /* rows (tokens) an activation's tile has, as far as whole sequences allow; 0: 1024 */
+    int64_t tile_elements; /* most elements of a parameter's tile; 0: 8 Mi */
+    int64_t loss_rows;     /* rows whose logits exist at a time; 0: 512 */
+    tess_graph *share;     /* parameters of this other graph are used where the name is the same; it must live longer */
+} tess_graph_conf;
+
+tess_graph *tess_graph_new(const tess_graph_conf *conf);
+void tess_graph_free(tess_graph *g);
+
+typedef struct tess_init {
+    enum { TESS_INIT_FILL, TESS_INIT_NORMAL } kind;
+    float value; /* the constant, or the standard deviation */
+} tess_init;
+#define TESS_ZERO      ((tess_init){TESS_INIT_FILL, 0})
+#define TESS_ONE       ((tess_init){TESS_INIT_FILL, 1})
+#define TESS_NORMAL(s) ((tess_init){TESS_INIT_NORMAL, s})
+
+/* Token ids or indices (B, T). All inputs of a graph have the same B. */
+tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t length);
+/* A matrix (rows, columns), or a vector (rows) with columns 1. A name that exists already returns that parameter. */
+tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init);
+
+/* From here to the next mark ops belong to one block, the unit of activation checkpointing. name is copied. */
+void tess_block(tess_graph *g, const char *name);
+void tess_block_end(tess_graph *g);
+/* Names the tensor for errors and traces; returns it. */
+tess_tensor *tess_name(tess_tensor *t, const char *format, ...) TESS_PRINTF(2, 3);
+
+/* Ops. Shapes: x (B, T, C). */
+tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table,
+                            tess_tensor *positions);                         /* positions (>=T, C) or NULL */
+tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias); /* w (out, C), bias (out) or NULL */
+tess_tensor *tess_layernorm(tess_tensor *x, tess_tensor *gain, tess_tensor *bias, float eps);
+tess_tensor *tess_rmsnorm(tess_tensor *x, tess_tensor *gain, float eps);
+tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind);
+tess_tensor *tess_silu(tess_tensor *x);
+tess_tensor *tess_add(tess_tensor *a, tess_tensor *b);
+tess_tensor *tess_mul(tess_tensor *a, tess_tensor *b);
+tess_tensor *tess_dropout(tess_tensor *x, float p);
+typedef struct tess_rope_conf {
+    int64_t dim;     /* of a head */
+    int64_t rotary;  /* how many of dim rotate; 0: all */
+    float base;      /* 0: 10000 */
+    bool neighbours; /* pairs (2i, 2i+1) instead of (i, i + rotary/2) */
+} tess_rope_conf;
+tess_tensor *tess_rope(tess_tensor *x, tess_rope_conf conf);
+typedef struct tess_attention_conf {
+    int64_t heads, groups; /* groups: heads of k and v, 0: as many as heads */
+    float scale;           /* 0: 1/sqrt(dim) */
+    float dropout;
+    bool causal;
+} tess_attention_conf;
+tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf);
+/* q, k and v side by side in one tensor, as one linear makes them. */
+tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf);
+/* Mean over targets >= 0 of -log softmax(x w^T + bias)[target]; its value is the loss. The head and its loss work on
+ * loss_rows rows at a time: logits of a whole batch never exist. */
+tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets);
+/* Of each sequence the row that index (B, 1) names: (B, 1, C). */
+tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index);
+
+const char *tess_tensor_name(const tess_tensor *t);
+int tess_tensor_shape(const tess_tensor *t, int64_t shape[3]); /* the rank */
+
+/* ---- parameters ---------------------------------------------------------------------------------------------------
+ */
+
+int tess_graph_params(const tess_graph *g);
+tess_tensor *tess_graph_param(const tess_graph *g, int index);
+tess_tensor *tess_graph_find_param(const tess_graph *g, const char *name);
+int64_t tess_graph_param_elements(const tess_graph *g);
+int64_t tess_param_tiles(const tess_tensor *p);
+void tess_param_rows(const tess_tensor *p, int64_t tile, int64_t *first, int64_t *count);
+
+/* Draws every parameter from its init and zeroes the moments; values depend on the seed and the parameter alone. */
+tess_status tess_graph_init(tess_graph *g, uint64_t seed) TESS_NODISCARD;
+typedef enum tess_part { TESS_MASTER, TESS_MOMENT1, TESS_MOMENT2, TESS_PARTS } tess_part;
+/* One tile of a parameter or of its optimizer state, fp32, for the main thread between steps. */
+tess_status tess_param_map(tess_tensor *p, int64_t tile, tess_part part, int mode, float **data) TESS_NODISCARD;
+void tess_param_unmap(tess_tensor *p, int64_t tile, tess_part part);
+/* After masters were written from outside: renews the bf16 copies. */
+tess_status tess_graph_round(tess_graph *g) TESS_NODISCARD;
+
+/* ---- the step ------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct tess_optimizer {
+    double beta1, beta2, eps, weight_decay;
+    bool l2;          /* Adam: decay is added to the gradient */
+    bool no_decay_1d; /* vectors do not decay */
+    double clip;      /* by the global norm; 0: off */
+} tess_optimizer;
+#define TESS_ADAMW ((tess_optimizer){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8})
+
+typedef struct tess_step_conf {
+    bool train;    /* else only the forward pass */
+    int64_t micro; /* micro-batches of B sequences that make a step; 0: 1 */
+    tess_optimizer optimizer;
+    int recompute_every; /* activation checkpointing: blocks between kept activations; 0: off */
+    bool keep_gradients; /* for tests: no optimizer, gradients stay readable */
+    bool check_finite;   /* forward only: the first tensor that is not finite fails the step by name */
+} tess_step_conf;
+
+typedef struct tess_step tess_step;
+/* output: the loss, or with train false any tensor. Needs no running StarPU: a plan can be drawn up anywhere. */
+tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_step **step) TESS_NODISCARD;
+void tess_step_free(tess_step *s);
+
+/* The global batch of an input: micro * B sequences, copied. */
+tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t *values) TESS_NODISCARD;
+
+typedef struct tess_step_input {
+    int64_t step;
+    uint64_t seed;
+    double lr;
+    double beta1, beta2; /* where a schedule moves them; 0: the optimizer's */
+} tess_step_input;
+typedef struct tess_step_result {
+    double loss;      /* mean over the targets that count */
+    double grad_norm; /* of the averaged gradient, before clipping */
+    int64_t targets;
+} tess_step_result;
+/* Runs one step to its end. A loss or gradient that is not finite is TESS_FAILED; with such a loss no weight changed.
+ */
+tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_result *out) TESS_NODISCARD;
+/* After a run with train false: the rows of the output, in fp32, micro * B sequences. */
+tess_status tess_step_output(tess_step *s, float *values) TESS_NODISCARD;
+/* With keep_gradients: the gradient of one parameter, (rows, columns). */
+tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values) TESS_NODISCARD;
+
+/* What a step will hold and do, from its program alone. */
+typedef struct tess_plan {
+    uint64_t resident[TESS_ROLE_COUNT]; /* bytes held from step to step, by role */
+    uint64_t peak[TESS_ROLE_COUNT];     /* most bytes live at one time in program order, by role */
+    uint64_t peak_total;                /* most bytes live at one time, all roles */
+    double flops;                       /* of the model: forward and backward, without recomputation */
+    double recompute_flops;
+    double bytes; /* read and written by the tasks that multiply no matrices */
+    uint64_t tasks, tiles;
+} tess_plan;
+void tess_step_plan(const tess_step *s, tess_plan *plan);
+
+#endif

@@ -1,0 +1,89 @@
+/* attention: y (B,T,heads*dim) = softmax(q k^T scale) v by head, q (B,T,heads*dim), k and v (B,T,groups*dim), or all
+ * three side by side in one tensor. A tile of rows holds whole sequences, so its attention needs no other tile. */
+#include "graph_impl.h"
+
+static tess_status infer(tess_node *n)
+{
+    tess_attention_conf *c = &n->attention.conf;
+    const tess_tensor *q = n->in[0];
+    if (c->groups == 0) c->groups = c->heads;
+    if (q->rank != 3 || c->heads < 1 || c->groups < 1 || c->heads % c->groups)
+        return tess_shape_error(n, "%lld heads in %lld groups (inputs must be (B,T,C), heads a multiple of groups)",
+                                (long long)c->heads, (long long)c->groups);
+    int64_t width = q->dim[2], parts = n->attention.packed ? c->heads + 2 * c->groups : c->heads;
+    if (width % parts) return tess_shape_error(n, "a row must hold %lld heads of equal size", (long long)parts);
+    int64_t dim = n->attention.dim = width / parts;
+    for (int k = 1; k < n->inputs; k++)
+        if (n->in[k]->rank != 3 || n->in[k]->dim[0] != q->dim[0] || n->in[k]->dim[1] != q->dim[1] ||
+            n->in[k]->dim[2] != c->groups * dim)
+            return tess_shape_error(n, "k and v must be (B,T,%lld)", (long long)(c->groups * dim));
+    if (!(c->dropout >= 0 && c->dropout < 1)) return tess_shape_error(n, "the dropout rate is %g", (double)c->dropout);
+    if (c->scale == 0) c->scale = 1.0f / __builtin_sqrtf((float)dim);
+    tess_set_shape(n, 3, q->dim[0], q->dim[1], c->heads * dim);
+    return TESS_OK;
+}
+
+static tess_attention_arg *arg(tess_lower *L, const tess_node *n, int i)
+{
+    const tess_attention_conf *c = &n->attention.conf;
+    return TESS_ARG(L, tess_attention_arg, .rows = tess_rows(L, n->out, i), .sequence = n->out->dim[1],
+                    .heads = c->heads, .groups = c->groups, .dim = n->attention.dim, .scale = c->scale,
+                    .dropout = c->dropout, .causal = c->causal, .packed = n->attention.packed,
+                    .row0 = tess_first_row(L, n->out, i), .op = n->random);
+}
+
+static void forward(tess_lower *L, const tess_node *n, int i)
+{
+    tess_attention_arg *a = arg(L, n, i);
+    tess_use use[6];
+    unsigned k = 0;
+    for (int m = 0; m < n->inputs; m++) use[k++] = tess_in(L, n->in[m], i);
+    use[k++] = tess_out(L, n->out, i);
+    use[k++] = tess_aux_out(L, n, i, (size_t)(a->rows * a->heads) * sizeof(float)); /* log of the softmax' sum */
+    use[k++] = tess_scratch_use(L, tess_attention_scratch(a, L->dtype));
+    tess_emit(L, &tess_attention_forward[L->dtype], a, use, k);
+}
+
+/* The codelet has one flag for dq, dk and dv: where one of them adds, the others add to zeroes. */
+static void zero(tess_lower *L, const tess_tensor *t, int i, tess_use *grad)
+{
+    tess_count_arg *a = TESS_ARG(L, tess_count_arg, .n = tess_rows(L, t, i) * tess_width(t));
+    TESS_EMIT(L, &tess_fill[L->dtype], a, {grad->tile, TESS_W});
+    grad->mode = TESS_RW;
+}
+
+static void backward(tess_lower *L, const tess_node *n, int i)
+{
+    tess_attention_arg *a = arg(L, n, i);
+    tess_use use[10];
+    unsigned k = 0;
+    use[k++] = tess_grad_read(L, n->out, i);
+    for (int m = 0; m < n->inputs; m++) use[k++] = tess_in(L, n->in[m], i);
+    use[k++] = tess_in(L, n->out, i);
+    use[k++] = tess_aux_in(L, n, i);
+    bool acc[3];
+    tess_use *grad = &use[k];
+    for (int m = 0; m < n->inputs; m++, k++) {
+        use[k] = tess_grad_write(L, n->in[m], i, &acc[m]);
+        a->acc |= acc[m];
+    }
+    for (int m = 0; m < n->inputs; m++)
+        if (a->acc && !acc[m]) zero(L, n->in[m], i, &grad[m]);
+    use[k++] = tess_scratch_use(L, tess_attention_scratch(a, L->dtype));
+    tess_emit(L, &tess_attention_backward[L->dtype], a, use, k);
+}
+
+const tess_op tess_op_attention = {"attention", infer, forward, backward,
+                                   TESS_READS_IN0 | TESS_READS_IN1 | TESS_READS_IN2 | TESS_READS_OUT | TESS_READS_AUX};
+
+tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf)
+{
+    if (!k || !v) return NULL;
+    return tess_node_add(&tess_op_attention, (tess_tensor *[]){q, k, v}, 3,
+                         &(tess_node){.attention = {conf, 0, false}});
+}
+
+tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf)
+{
+    return tess_node_add(&tess_op_attention, &qkv, 1, &(tess_node){.attention = {conf, 0, true}});
+}

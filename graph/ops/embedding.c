@@ -1,0 +1,59 @@
+/* embedding: y (B,T,C) = table (V,C)[ids (B,T)] (+ positions (>=T,C)[t]). */
+#include "graph_impl.h"
+
+static tess_status infer(tess_node *n)
+{
+    const tess_tensor *ids = n->in[0], *table = n->in[1], *pos = n->in[2];
+    if (ids->kind != TESS_KIND_INPUT || table->kind != TESS_KIND_PARAM || table->rank != 2)
+        return tess_shape_error(n, "ids must be an input (B,T) and the table a parameter (V,C)");
+    if (pos && (pos->kind != TESS_KIND_PARAM || pos->dim[1] != table->dim[1] || pos->dim[0] < ids->dim[1]))
+        return tess_shape_error(n, "positions must be (at least T,C)");
+    tess_set_shape(n, 3, ids->dim[0], ids->dim[1], table->dim[1]);
+    return TESS_OK;
+}
+
+static tess_embedding_arg *arg(tess_lower *L, const tess_node *n, int i, const tess_tensor *p, int64_t j)
+{
+    const tess_tensor *table = n->in[1], *pos = n->in[2];
+    tess_embedding_arg *a =
+        TESS_ARG(L, tess_embedding_arg, .rows = tess_rows(L, n->out, i), .width = table->dim[1],
+                 .sequence = n->out->dim[1], .tiles = table->tiles, .tile_rows = table->tile_rows,
+                 .position_tiles = pos ? pos->tiles : 0, .position_tile_rows = pos ? pos->tile_rows : 0);
+    if (p) tess_param_rows(p, j, &a->first, &a->count);
+    return a;
+}
+
+static void forward(tess_lower *L, const tess_node *n, int i)
+{
+    const tess_tensor *table = n->in[1], *pos = n->in[2];
+    int64_t total = 2 + table->tiles + (pos ? pos->tiles : 0);
+    tess_use use[total];
+    unsigned k = 0;
+    use[k++] = tess_in(L, n->in[0], i);
+    use[k++] = tess_out(L, n->out, i);
+    for (int64_t j = 0; j < table->tiles; j++) use[k++] = tess_weight(table, j);
+    for (int64_t j = 0; pos && j < pos->tiles; j++) use[k++] = tess_weight(pos, j);
+    tess_emit(L, &tess_embedding_forward[L->dtype], arg(L, n, i, NULL, 0), use, k);
+}
+
+static void backward(tess_lower *L, const tess_node *n, int i)
+{
+    const tess_tensor *table = n->in[1], *pos = n->in[2];
+    tess_use ids = tess_in(L, n->in[0], i), dy = tess_grad_read(L, n->out, i);
+    for (int64_t j = 0; j < table->tiles; j++) {
+        tess_embedding_arg *a = arg(L, n, i, table, j);
+        TESS_EMIT(L, &tess_embedding_backward[L->dtype], a, ids, dy, tess_param_grad(L, table, j, &a->acc));
+    }
+    for (int64_t j = 0; pos && j < pos->tiles; j++) {
+        tess_embedding_arg *a = arg(L, n, i, pos, j);
+        TESS_EMIT(L, &tess_embedding_backward_position[L->dtype], a, dy, tess_param_grad(L, pos, j, &a->acc));
+    }
+}
+
+const tess_op tess_op_embedding = {"embedding", infer, forward, backward, 0};
+
+tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *positions)
+{
+    if (!table) return NULL;
+    return tess_node_add(&tess_op_embedding, (tess_tensor *[]){ids, table, positions}, 3, &(tess_node){0});
+}

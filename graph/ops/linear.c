@@ -1,0 +1,61 @@
+/* linear: y (B,T,out) = x (B,T,in) w^T + b, with w (out,in), b (out). A weight of several tiles makes y in stripes of
+ * columns, one tile of w after the other: a matrix larger than the memory at hand needs one of its tiles at a time. */
+#include "graph_impl.h"
+
+static tess_status infer(tess_node *n)
+{
+    const tess_tensor *x = n->in[0], *w = n->in[1], *b = n->in[2];
+    if (x->rank != 3 || w->kind != TESS_KIND_PARAM || w->rank != 2 || w->dim[1] != x->dim[2])
+        return tess_shape_error(n, "x must be (B,T,in) and w (out,in)");
+    if (b && !tess_is_param(b, w->dim[0], 1)) return tess_shape_error(n, "the bias must be (out)");
+    if (b && b->tiles != w->tiles && b->tiles != 1) return tess_shape_error(n, "the bias is cut otherwise than w");
+    tess_set_shape(n, 3, x->dim[0], x->dim[1], w->dim[0]);
+    return TESS_OK;
+}
+
+static tess_linear_arg *arg(tess_lower *L, const tess_node *n, int i, int64_t j)
+{
+    int64_t first, count;
+    tess_param_rows(n->in[1], j, &first, &count);
+    return TESS_ARG(L, tess_linear_arg, .rows = tess_rows(L, n->out, i), .in = n->in[1]->dim[1], .out = count,
+                    .ld = n->in[1]->dim[0], .col = first, .bias = n->in[2] != NULL);
+}
+
+static void forward(tess_lower *L, const tess_node *n, int i)
+{
+    tess_use x = tess_in(L, n->in[0], i), y = tess_out(L, n->out, i);
+    for (int64_t j = 0; j < n->in[1]->tiles; j++) {
+        if (j > 0) y.mode = TESS_RW;
+        tess_linear_arg *a = arg(L, n, i, j);
+        tess_use use[] = {x, tess_weight(n->in[1], j), y, n->in[2] ? tess_weight(n->in[2], j) : x};
+        tess_emit(L, &tess_linear_forward[L->dtype], a, use, n->in[2] ? 4 : 3);
+    }
+}
+
+static void backward(tess_lower *L, const tess_node *n, int i)
+{
+    const tess_tensor *x = n->in[0], *w = n->in[1], *b = n->in[2];
+    tess_use dy = tess_grad_read(L, n->out, i);
+    for (int64_t j = 0; j < w->tiles && tess_wants_gradient(L, x); j++) {
+        tess_linear_arg *a = arg(L, n, i, j);
+        tess_use dx = tess_grad_write(L, x, i, &a->acc);
+        TESS_EMIT(L, &tess_linear_backward_input[L->dtype], a, dy, tess_weight(w, j), dx);
+    }
+    for (int64_t j = 0; j < w->tiles; j++) {
+        tess_linear_arg *a = arg(L, n, i, j);
+        bool bias_acc;
+        tess_use use[4] = {dy, tess_in(L, x, i), tess_param_grad(L, w, j, &a->acc)};
+        if (b) use[3] = tess_param_grad(L, b, j, &bias_acc);
+        TESS_ASSERT(!b || bias_acc == a->acc);
+        tess_emit(L, &tess_linear_backward_weight[L->dtype], a, use, b ? 4 : 3);
+    }
+}
+
+const tess_op tess_op_linear = {"linear", infer, forward, backward, TESS_READS_IN0};
+
+tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias)
+{
+    if (!x || !w) return NULL;
+    if (bias) tess_param_cut_like(bias, w);
+    return tess_node_add(&tess_op_linear, (tess_tensor *[]){x, w, bias}, 3, &(tess_node){0});
+}

@@ -1,0 +1,35 @@
+/* mul: y = a b, elementwise. */
+#include "graph_impl.h"
+
+static tess_status infer(tess_node *n)
+{
+    return tess_same_shape(n);
+}
+
+static tess_map_arg *arg(tess_lower *L, const tess_node *n, int i)
+{
+    return TESS_ARG(L, tess_map_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out));
+}
+
+static void forward(tess_lower *L, const tess_node *n, int i)
+{
+    TESS_EMIT(L, &tess_mul_forward[L->dtype], arg(L, n, i), tess_in(L, n->in[0], i), tess_in(L, n->in[1], i),
+              tess_out(L, n->out, i));
+}
+
+static void backward(tess_lower *L, const tess_node *n, int i)
+{
+    for (int k = 0; k < 2; k++) {
+        tess_map_arg *a = arg(L, n, i);
+        tess_use dx = tess_grad_write(L, n->in[k], i, &a->acc);
+        TESS_EMIT(L, &tess_mul_backward[L->dtype], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[1 - k], i), dx);
+    }
+}
+
+const tess_op tess_op_mul = {"mul", infer, forward, backward, TESS_READS_IN0 | TESS_READS_IN1};
+
+tess_tensor *tess_mul(tess_tensor *a, tess_tensor *b)
+{
+    if (!b) return NULL;
+    return tess_node_add(&tess_op_mul, (tess_tensor *[]){a, b}, 2, &(tess_node){0});
+}

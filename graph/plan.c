@@ -1,0 +1,39 @@
+/* The plan: what a program will hold at each moment, read off its order before it runs. */
+#include "graph_impl.h"
+
+static bool drops(const tess_tile *t)
+{
+    return tess_tile_role(t) == TESS_ROLE_ACTIVATION || tess_tile_role(t) == TESS_ROLE_GRADIENT;
+}
+
+/* Walks the tasks in order: a tile lives from the task that writes it anew to its last use. */
+void tess_program_plan(const tess_program *p, tess_plan *plan)
+{
+    uint64_t live[TESS_ROLE_COUNT] = {0}, total = 0, most = 0;
+    for (size_t k = 0; k < p->tasks; k++) {
+        const tess_task *t = &p->task[k];
+        for (unsigned i = 0; i < t->nuse; i++) {
+            const tess_tile *tile = t->use[i].tile;
+            if (!drops(tile) || (t->use[i].mode & TESS_RW) != TESS_W) continue;
+            tess_role r = tess_tile_role(tile);
+            live[r] += tess_tile_bytes(tile);
+            total += tess_tile_bytes(tile);
+            if (live[r] > plan->peak[r]) plan->peak[r] = live[r];
+            if (total > most) most = total;
+        }
+        for (unsigned i = 0; i < t->nuse; i++) {
+            const tess_tile *tile = t->use[i].tile;
+            if (!(t->use[i].mode & TESS_LAST)) continue;
+            live[tess_tile_role(tile)] -= tess_tile_bytes(tile);
+            total -= tess_tile_bytes(tile);
+        }
+    }
+    plan->peak_total += most;
+    plan->flops = p->flops;
+    plan->recompute_flops = p->recompute_flops;
+    plan->bytes = p->bytes;
+    plan->tasks = p->tasks;
+    plan->tiles = p->tiles;
+    for (size_t k = 0; k < p->tiles; k++)
+        if (!drops(p->tile[k])) plan->resident[tess_tile_role(p->tile[k])] += tess_tile_bytes(p->tile[k]);
+}

@@ -1,0 +1,123 @@
+/* Programs: the tile tasks of a step, in the order they are submitted. The order is all there is to know about a step
+ * before it runs: lifetimes, memory, flops and bytes are read off it. */
+#include "graph_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+tess_program *tess_program_new(void)
+{
+    tess_program *p = tess_alloc(sizeof *p);
+    p->arena = tess_arena_new();
+    return p;
+}
+
+void tess_program_free(tess_program *p)
+{
+    if (!p) return;
+    for (size_t i = 0; i < p->tiles; i++) tess_tile_free(p->tile[i]);
+    free(p->tile);
+    free(p->slot_tile);
+    free(p->task);
+    tess_arena_free(p->arena);
+    free(p);
+}
+
+tess_tile *tess_program_tile(tess_program *p, size_t bytes, tess_role role, const char *label)
+{
+    if (p->tiles == p->tile_room) {
+        p->tile_room = p->tile_room ? 2 * p->tile_room : 256;
+        p->tile = tess_realloc(p->tile, p->tile_room * sizeof *p->tile);
+    }
+    return p->tile[p->tiles++] = tess_tile_new(bytes, role, label);
+}
+
+/* The k-th tile of every micro-batch is the same, so that their number does not grow with the accumulation. */
+tess_tile *tess_program_slot(tess_program *p, size_t bytes, tess_role role, const char *label)
+{
+    if (p->slot < p->slots) {
+        tess_tile *t = p->slot_tile[p->slot++];
+        TESS_ASSERT(tess_tile_bytes(t) == bytes);
+        return t;
+    }
+    if ((p->slots & (p->slots - 1)) == 0)
+        p->slot_tile = tess_realloc(p->slot_tile, (p->slots ? 2 * p->slots : 1) * sizeof *p->slot_tile);
+    p->slot++;
+    return p->slot_tile[p->slots++] = tess_program_tile(p, bytes, role, label);
+}
+
+void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse,
+                      bool again)
+{
+    if (p->tasks == p->room) {
+        p->room = p->room ? 2 * p->room : 1024;
+        p->task = tess_realloc(p->task, p->room * sizeof *p->task);
+    }
+    tess_use *kept = tess_arena_get(p->arena, nuse * sizeof *kept);
+    memcpy(kept, use, nuse * sizeof *kept);
+    tess_cost c = {0};
+    if (cl->cost) c = cl->cost(arg);
+    *(again ? &p->recompute_flops : &p->flops) += c.flops;
+    if (c.bytes == 0)
+        for (unsigned i = 0; i < nuse; i++) c.bytes += (double)tess_tile_bytes(use[i].tile);
+    if (c.flops == 0) p->bytes += c.bytes;
+    p->task[p->tasks] = (tess_task){.cl = cl, .arg = arg, .use = kept, .nuse = nuse, .order = (uint32_t)p->tasks};
+    p->tasks++;
+}
+
+/* Tiles by address, for the passes over a program. */
+struct seen {
+    const tess_tile *tile;
+    bool live;
+};
+
+static int by_address(const void *a, const void *b)
+{
+    const struct seen *x = a, *y = b;
+    return (x->tile > y->tile) - (x->tile < y->tile);
+}
+
+static bool droppable(const tess_tile *t)
+{
+    return tess_tile_role(t) == TESS_ROLE_ACTIVATION || tess_tile_role(t) == TESS_ROLE_GRADIENT;
+}
+
+static struct seen *collect(const tess_program *p, size_t *count)
+{
+    size_t n = 0, room = 1024;
+    struct seen *s = tess_alloc(room * sizeof *s);
+    for (size_t k = 0; k < p->tasks; k++)
+        for (unsigned i = 0; i < p->task[k].nuse; i++) {
+            if (!droppable(p->task[k].use[i].tile)) continue;
+            if (n == room) s = tess_realloc(s, (room *= 2) * sizeof *s);
+            s[n++] = (struct seen){p->task[k].use[i].tile, false};
+        }
+    qsort(s, n, sizeof *s, by_address);
+    size_t distinct = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!distinct || s[distinct - 1].tile != s[i].tile) s[distinct++] = s[i];
+    *count = distinct;
+    return s;
+}
+
+/* Backward over the tasks: a use after which the tile is not read before it is written anew is its last. */
+void tess_program_finish(tess_program *p, bool keep_gradients)
+{
+    size_t n;
+    struct seen *s = collect(p, &n);
+    for (size_t k = p->tasks; k-- > 0;)
+        for (unsigned i = 0; i < p->task[k].nuse; i++) {
+            tess_use *u = (tess_use *)&p->task[k].use[i];
+            struct seen *t = bsearch(&(struct seen){u->tile, false}, s, n, sizeof *s, by_address);
+            if (!t || (keep_gradients && tess_tile_role(u->tile) == TESS_ROLE_GRADIENT)) continue;
+            if (!t->live) u->mode |= TESS_LAST;
+            t->live = (u->mode & TESS_R) != 0;
+        }
+    for (size_t i = 0; i < n; i++) TESS_ASSERT(!s[i].live); /* nothing is read before it was written */
+    free(s);
+}
+
+tess_status tess_program_run(const tess_program *p)
+{
+    for (size_t k = 0; k < p->tasks; k++) TESS_TRY(tess_submit(&p->task[k]));
+    return TESS_OK;
+}

@@ -1,0 +1,198 @@
+/* A step at run time: feeding inputs, running the program, reading the loss, and saying what was not finite. */
+#include "graph_impl.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tess_step {
+    tess_graph *g;
+    const tess_tensor *output;
+    tess_step_conf conf;
+    tess_lowered low;
+    int64_t targets; /* that count, as fed last */
+    int32_t **fed;   /* [tensor]: the values fed last, for looking into a failure */
+};
+
+tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_step **step)
+{
+    *step = NULL;
+    if (!output) return TESS_INVALID; /* the op that returned NULL left its message */
+    tess_graph *g = output->g;
+    if (g->failed) return tess_error(TESS_INVALID, "graph", "%s", g->error);
+    if (conf->train && output->kind != TESS_KIND_LOSS)
+        return tess_error(TESS_INVALID, output->name, "is no loss (training needs the result of tess_cross_entropy)");
+    tess_step *s = tess_alloc(sizeof *s);
+    s->g = g;
+    s->output = output;
+    s->conf = *conf;
+    if (s->conf.micro < 1) s->conf.micro = 1;
+    s->fed = tess_alloc((size_t)g->tensors * sizeof *s->fed);
+    tess_lower_step(output, &s->conf, &s->low);
+    *step = s;
+    return TESS_OK;
+}
+
+void tess_step_free(tess_step *s)
+{
+    if (!s) return;
+    for (int k = 0; k < s->g->tensors; k++) free(s->fed[k]);
+    free(s->fed);
+    tess_program_free(s->low.program);
+    free(s);
+}
+
+/* The input that a loss takes its targets from; NULL without a loss. */
+static const tess_tensor *targets_of(const tess_step *s)
+{
+    return s->output->kind == TESS_KIND_LOSS ? s->output->producer->in[2] : NULL;
+}
+
+tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t *values)
+{
+    TESS_ASSERT(input->g == s->g && input->kind == TESS_KIND_INPUT);
+    int64_t total = s->conf.micro * input->dim[0] * input->dim[1];
+    int32_t *copy = s->fed[input->id] = tess_realloc(s->fed[input->id], (size_t)total * sizeof *copy);
+    if (copy != values) memcpy(copy, values, (size_t)total * sizeof *copy);
+    for (int64_t m = 0; m < s->conf.micro * s->low.row_tiles; m++) {
+        tess_tile *t = s->low.input[input->id][m];
+        TESS_TRY(tess_tile_write(t, 0, values, tess_tile_bytes(t)));
+        values += tess_tile_bytes(t) / sizeof *values;
+    }
+    if (input != targets_of(s)) return TESS_OK;
+    s->targets = 0;
+    for (int64_t i = 0; i < total; i++) s->targets += copy[i] >= 0;
+    return TESS_OK;
+}
+
+/* Moments begin at zero, the first time a parameter is trained. */
+static tess_status prepare_moments(tess_graph *g)
+{
+    for (int k = 0; k < g->params; k++)
+        for (int64_t j = 0; j < g->param[k]->tiles; j++) {
+            struct tess_param_tile *t = &g->param[k]->tile[j];
+            if (t->has_moments) continue;
+            TESS_TRY(tess_param_fill(g, t->moment[0], 0));
+            TESS_TRY(tess_param_fill(g, t->moment[1], 0));
+            t->has_moments = true;
+        }
+    return tess_wait();
+}
+
+static void set_env(const tess_step *s, const tess_step_input *in, bool train)
+{
+    const tess_optimizer *o = &s->conf.optimizer;
+    double beta1 = in->beta1 > 0 ? in->beta1 : o->beta1, beta2 = in->beta2 > 0 ? in->beta2 : o->beta2;
+    tess_env_set(&(tess_env){
+        .seed = in->seed,
+        .step = in->step,
+        .train = train,
+        .lr = in->lr,
+        .beta1 = beta1,
+        .beta2 = beta2,
+        .bias1 = 1 - pow(beta1, (double)in->step + 1),
+        .bias2 = 1 - pow(beta2, (double)in->step + 1),
+        .eps = o->eps,
+        .weight_decay = o->weight_decay,
+        .clip = o->clip,
+        .loss_scale = s->targets ? 1.0f / (float)s->targets : 0,
+    });
+}
+
+/* The forward pass of the same step again, every value checked: its failure names the first that is not finite. The
+ * weights are those the step began with, since the optimizer does nothing when the loss is not finite. */
+static tess_status look_into(const tess_step *s, const tess_step_input *in, double loss)
+{
+    tess_step_conf conf = {.micro = s->conf.micro, .check_finite = true, .optimizer = s->conf.optimizer};
+    char where[48];
+    snprintf(where, sizeof where, "step %lld", (long long)in->step);
+    tess_step *check;
+    TESS_TRY(tess_step_new((tess_tensor *)s->output, &conf, &check));
+    tess_status found = TESS_OK;
+    for (int k = 0; k < s->g->tensors && found == TESS_OK; k++)
+        if (s->fed[k]) found = tess_step_feed(check, s->g->tensor[k], s->fed[k]);
+    set_env(check, in, s->conf.train);
+    if (found == TESS_OK) found = tess_program_run(check->low.program);
+    if (found == TESS_OK) found = tess_wait();
+    tess_step_free(check);
+    if (found == TESS_OK)
+        return tess_error(TESS_FAILED, where, "the loss is %g, yet every value of the forward pass is finite", loss);
+    char cause[600];
+    snprintf(cause, sizeof cause, "%s", tess_error_text());
+    return tess_error(TESS_FAILED, where,
+                      "the loss is %g; the first tensor that is not finite: %s (a lower learning rate "
+                      "or gradient clipping may help)",
+                      loss, cause);
+}
+
+tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_result *out)
+{
+    *out = (tess_step_result){.targets = s->targets};
+    bool trains = s->conf.train && !s->conf.keep_gradients;
+    if (trains) TESS_TRY(prepare_moments(s->g));
+    set_env(s, in, s->conf.train);
+    TESS_TRY(tess_program_run(s->low.program));
+    tess_status status = tess_wait();
+    if (s->low.loss) {
+        double sum[2];
+        TESS_TRY(tess_tile_read(s->low.loss, 0, sum, sizeof sum));
+        out->loss = sum[1] > 0 ? sum[0] / sum[1] : 0;
+        if (!isfinite(out->loss)) return look_into(s, in, out->loss);
+    }
+    TESS_TRY(status);
+    if (!s->low.norm) return TESS_OK;
+    double square;
+    TESS_TRY(tess_tile_read(s->low.norm, 0, &square, sizeof square));
+    out->grad_norm = sqrt(square);
+    if (!isfinite(square)) return tess_error(TESS_FAILED, "step", "the gradient's norm is %g", out->grad_norm);
+    return TESS_OK;
+}
+
+/* Copies `n` elements of a tile out as floats. */
+static tess_status read_floats(tess_tile *t, tess_dtype type, float *out, int64_t n)
+{
+    void *p;
+    TESS_TRY(tess_tile_map(t, TESS_R, &p));
+    if (type == TESS_F32)
+        memcpy(out, p, (size_t)n * sizeof *out);
+    else
+        for (int64_t i = 0; i < n; i++) out[i] = tess_from_bf16(((tess_bf16 *)p)[i]);
+    tess_tile_unmap(t);
+    return TESS_OK;
+}
+
+tess_status tess_step_output(tess_step *s, float *values)
+{
+    TESS_ASSERT(s->output->kind == TESS_KIND_ACTIVATION);
+    tess_dtype type = s->g->conf.dtype;
+    for (int64_t m = 0; m < s->conf.micro * s->low.row_tiles; m++) {
+        int64_t n = (int64_t)(tess_tile_bytes(s->low.output[m]) / tess_dtype_size(type));
+        TESS_TRY(read_floats(s->low.output[m], type, values, n));
+        values += n;
+    }
+    return TESS_OK;
+}
+
+tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values)
+{
+    TESS_ASSERT(s->conf.keep_gradients);
+    for (int64_t j = 0; j < param->tiles; j++) {
+        int64_t n = (int64_t)(tess_tile_bytes(param->tile[j].gradient) / sizeof(float));
+        TESS_TRY(read_floats(param->tile[j].gradient, TESS_F32, values, n));
+        values += n;
+    }
+    return TESS_OK;
+}
+
+void tess_step_plan(const tess_step *s, tess_plan *plan)
+{
+    *plan = (tess_plan){0};
+    for (int k = 0; k < s->g->params; k++)
+        for (int64_t j = 0; j < s->g->param[k]->tiles; j++) {
+            const struct tess_param_tile *t = &s->g->param[k]->tile[j];
+            plan->resident[TESS_ROLE_WEIGHT] += tess_tile_bytes(t->weight);
+            if (t->weight != t->master) plan->resident[TESS_ROLE_MASTER] += tess_tile_bytes(t->master);
+            if (s->conf.train) plan->resident[TESS_ROLE_MOMENT] += 2 * tess_tile_bytes(t->master);
+        }
+    tess_program_plan(s->low.program, plan);
+    for (int r = 0; r < TESS_ROLE_COUNT; r++) plan->peak_total += plan->resident[r];
+}
