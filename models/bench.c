@@ -1,0 +1,110 @@
+/* Where the time of a training step goes: steps of a model on random tokens, beside the matrix rate that oneDNN alone
+ * reaches in the same run. */
+#include "codelets.h"
+#include "run_impl.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+struct bench {
+    tess_run run;
+    tess_step *step;
+    tess_plan plan;
+    double rate; /* of all workers */
+};
+
+static tess_status feed_random(struct bench *b)
+{
+    int64_t n = b->run.batch * b->run.length, vocab = tess_model_vocab(b->run.model);
+    int32_t *ids = tess_alloc((size_t)n * sizeof *ids);
+    for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)(tess_random(1, 0, 0, (uint64_t)i) % (uint64_t)vocab);
+    tess_status status = tess_step_feed(b->step, b->run.net.ids, ids);
+    if (status == TESS_OK) status = tess_step_feed(b->step, b->run.net.targets, ids);
+    free(ids);
+    return status;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void print_table(FILE *out, const tess_profile *p, int steps)
+{
+    int workers = tess_workers();
+    double all = p->wall * workers;
+    fprintf(out, "\n%-28s %6s %9s %7s %9s %9s\n", "codelet", "tasks", "busy ms", "share", "GFLOP/s", "wait ms");
+    for (int i = 0; i < p->rows; i++) {
+        const tess_profile_row *r = &p->row[i];
+        char name[64];
+        snprintf(name, sizeof name, "%s %s", r->name, tess_dtype_name(r->dtype));
+        fprintf(out, "%-28s %6.0f %9.1f %6.1f%% %9.0f %9.1f\n", name, (double)r->tasks / steps, 1e3 * r->busy / steps,
+                100 * r->busy / all, r->busy > 0 ? r->flops / r->busy * 1e-9 : 0, 1e3 * r->waiting / steps);
+    }
+    fprintf(out,
+            "a step of %.1f ms on %d workers: busy %.1f%%, waiting for data %.1f%%, scheduling %.1f%%, idle %.1f%%\n",
+            1e3 * p->wall / steps, workers, 100 * p->busy / all, 100 * p->waiting / all, 100 * p->scheduling / all,
+            100 * p->idle / all);
+    fprintf(out, "StarPU's overhead (scheduling, and the main thread's submission %.1f ms) is %.2f%% of the step\n",
+            1e3 * p->submit / steps, 100 * (p->scheduling + p->submit) / all);
+}
+
+static void print_result(FILE *out, const struct bench *b, double median, const tess_profile *p, int steps)
+{
+    const tess_config *c = b->run.c;
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    double tokens = (double)(b->run.batch * b->run.length), params = (double)tess_graph_param_elements(b->run.g);
+    double flops = b->plan.flops / median, peak = (double)usage.ru_maxrss * 1024;
+    double activations = (double)b->plan.peak[TESS_ROLE_ACTIVATION];
+    fprintf(out, "%.0f parameters, %lld x %lld tokens a step, %s\n", params, (long long)b->run.batch,
+            (long long)b->run.length, c->bf16.enabled ? "bf16" : "fp32");
+    fprintf(
+        out,
+        "%.0f tokens/s, %.1f GFLOP/s of the model; oneDNN alone, n = 2048: %.1f GFLOP/s on %d cores; ratio %.1f%%\n",
+        tokens / median, flops * 1e-9, b->rate * 1e-9, tess_workers(), 100 * flops / b->rate);
+    fprintf(out,
+            "peak memory %s: %.2f bytes a parameter and %s of activations planned; 16 bytes and twice those are %s\n",
+            tess_human_bytes(peak), (peak - activations) / params, tess_human_bytes(activations),
+            tess_human_bytes(16 * params + 2 * activations));
+    print_table(out, p, steps);
+}
+
+static tess_status measure(struct bench *b, int steps, FILE *out)
+{
+    double *seconds = tess_alloc((size_t)steps * sizeof *seconds);
+    tess_profile p;
+    tess_status status = TESS_OK;
+    for (int k = -1; k < steps && status == TESS_OK; k++) { /* the first one warms up */
+        if (k == 0) tess_profile_reset();
+        double start = tess_seconds();
+        tess_step_result r;
+        status = tess_step_run(b->step, &(tess_step_input){.step = k + 1, .seed = 1, .lr = 1e-4f}, &r);
+        if (k >= 0) seconds[k] = tess_seconds() - start;
+    }
+    tess_profile_read(&p);
+    qsort(seconds, (size_t)steps, sizeof *seconds, ascending);
+    if (status == TESS_OK) print_result(out, b, seconds[steps / 2], &p, steps);
+    free(seconds);
+    return status;
+}
+
+tess_status tess_bench(const tess_config *c, int steps, FILE *out)
+{
+    struct bench b = {0};
+    tess_status status = tess_run_open(c, &b.run);
+    if (status == TESS_OK) status = tess_run_train_step(&b.run, &b.step);
+    if (status == TESS_OK) tess_step_plan(b.step, &b.plan);
+    if (status == TESS_OK) status = tess_run_start(&b.run, true);
+    if (status == TESS_OK) {
+        b.rate = tess_matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32) * tess_workers();
+        status = tess_model_load(b.run.model, b.run.g, (uint64_t)c->seed);
+    }
+    if (status == TESS_OK) status = feed_random(&b);
+    if (status == TESS_OK) status = measure(&b, steps, out);
+    tess_step_free(b.step);
+    tess_run_close(&b.run);
+    tess_stop();
+    return status;
+}

@@ -1,0 +1,266 @@
+/* Checkpoints: written tile by tile, found, read back, and the old ones removed. */
+#include "checkpoint_impl.h"
+#include "safetensors_impl.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *const suffix[TESS_PARTS] = {"", ".exp_avg", ".exp_avg_sq"};
+
+static char *path_of(const char *dir, int64_t step, const char *mark)
+{
+    return tess_format("%s/%sstep-%08lld", dir, mark, (long long)step);
+}
+
+static tess_status system_error(const char *path, const char *what)
+{
+    return tess_error(TESS_FAILED, path, "%s: %s", what, strerror(errno));
+}
+
+/* A directory of files; one that is not there is fine. */
+static void remove_flat(const char *path)
+{
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (e->d_name[0] == '.' && (!e->d_name[1] || (e->d_name[1] == '.' && !e->d_name[2]))) continue;
+        char *file = tess_format("%s/%s", path, e->d_name);
+        unlink(file);
+        free(file);
+    }
+    if (d) closedir(d);
+    rmdir(path);
+}
+
+static tess_status sync_directory(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY);
+    if (fd < 0) return system_error(path, "cannot be opened");
+    int rc = fsync(fd);
+    close(fd);
+    return rc ? system_error(path, "cannot be made durable") : TESS_OK;
+}
+
+/* ---- writing ---- */
+
+static tess_status write_part(tess_safetensors_writer *w, tess_tensor *p, tess_part part, int64_t columns)
+{
+    for (int64_t j = 0; j < tess_param_tiles(p); j++) {
+        int64_t first, count;
+        float *tile;
+        tess_param_rows(p, j, &first, &count);
+        TESS_TRY(tess_param_map(p, j, part, TESS_R, &tile));
+        tess_status status = tess_safetensors_write(w, tile, (size_t)(count * columns) * sizeof *tile);
+        tess_param_unmap(p, j, part);
+        TESS_TRY(status);
+    }
+    return TESS_OK;
+}
+
+static tess_status write_states(const char *dir, tess_graph *g)
+{
+    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "states", TESS_SAFETENSORS_SHARD);
+    int64_t shape[3];
+    for (int k = 0; k < tess_graph_params(g); k++)
+        for (int part = 0; part < TESS_PARTS; part++) {
+            tess_tensor *p = tess_graph_param(g, k);
+            int rank = tess_tensor_shape(p, shape);
+            char *name = tess_format("%s%s", tess_tensor_name(p), suffix[part]);
+            tess_safetensors_declare(w, name, TESS_F32, rank, shape);
+            free(name);
+        }
+    tess_status status = TESS_OK;
+    for (int k = 0; k < tess_graph_params(g); k++)
+        for (int part = 0; part < TESS_PARTS && status == TESS_OK; part++) {
+            tess_tensor *p = tess_graph_param(g, k);
+            int rank = tess_tensor_shape(p, shape);
+            status = write_part(w, p, (tess_part)part, rank == 2 ? shape[1] : 1);
+        }
+    return tess_safetensors_writer_end(w, status);
+}
+
+static tess_status write_state(const char *dir, const tess_progress *p)
+{
+    json_t *root = json_pack("{s:I, s:I, s:I, s:s}", "step", (json_int_t)p->step, "samples", (json_int_t)p->samples,
+                             "seed", (json_int_t)p->seed, "format", "tessera checkpoint 1");
+    char *path = tess_format("%s/state.json", dir), *text = json_dumps(root, JSON_INDENT(2));
+    json_decref(root);
+    tess_status status = TESS_OK;
+    FILE *f = fopen(path, "w");
+    if (!f || fprintf(f, "%s\n", text) < 0 || fflush(f) || fsync(fileno(f)))
+        status = system_error(path, "cannot be written");
+    if (f) fclose(f);
+    free(text);
+    free(path);
+    return status;
+}
+
+static int64_t step_of(const char *name)
+{
+    long long step;
+    char end;
+    return sscanf(name, "step-%lld%c", &step, &end) == 1 && step >= 0 ? step : -1;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+/* The steps that dir has checkpoints of, newest first; *steps is the caller's to free. Half-written ones are removed.
+ */
+static size_t list(const char *dir, int64_t **steps)
+{
+    size_t n = 0, room = 16;
+    *steps = tess_alloc(room * sizeof **steps);
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (!strncmp(e->d_name, ".new-step-", 10)) {
+            char *left = tess_format("%s/%s", dir, e->d_name);
+            remove_flat(left);
+            free(left);
+        }
+        int64_t step = step_of(e->d_name);
+        if (step < 0) continue;
+        if (n == room) *steps = tess_realloc(*steps, (room *= 2) * sizeof **steps);
+        (*steps)[n++] = step;
+    }
+    if (d) closedir(d);
+    qsort(*steps, n, sizeof **steps, newest_first);
+    return n;
+}
+
+static void remove_old(const char *dir, int64_t keep)
+{
+    int64_t *steps;
+    size_t n = list(dir, &steps);
+    for (size_t i = (size_t)keep; i < n; i++) {
+        char *path = path_of(dir, steps[i], "");
+        remove_flat(path);
+        free(path);
+    }
+    free(steps);
+}
+
+static tess_status make_directories(const char *path)
+{
+    char *copy = tess_strdup(path);
+    tess_status status = TESS_OK;
+    for (char *at = copy + 1; status == TESS_OK; at++) {
+        char c = *at;
+        if (c != '/' && c) continue;
+        *at = 0;
+        if (mkdir(copy, 0777) && errno != EEXIST) status = system_error(copy, "cannot be made");
+        *at = c;
+        if (!c) break;
+    }
+    free(copy);
+    return status;
+}
+
+tess_status tess_checkpoint_save(const char *dir, int64_t keep, tess_graph *g, const tess_progress *p)
+{
+    TESS_TRY(make_directories(dir));
+    char *fresh = path_of(dir, p->step, ".new-"), *path = path_of(dir, p->step, "");
+    tess_status status = TESS_OK;
+    remove_flat(fresh);
+    if (mkdir(fresh, 0777)) TESS_TRY_DONE(system_error(fresh, "cannot be made"));
+    TESS_TRY_DONE(write_states(fresh, g));
+    TESS_TRY_DONE(write_state(fresh, p));
+    TESS_TRY_DONE(sync_directory(fresh));
+    remove_flat(path);
+    if (rename(fresh, path)) TESS_TRY_DONE(system_error(path, "cannot be named"));
+    TESS_TRY_DONE(sync_directory(dir));
+    remove_old(dir, keep);
+done:
+    if (status != TESS_OK) {
+        char why[1024];
+        snprintf(why, sizeof why, "%s", tess_error_text());
+        remove_flat(fresh);
+        tess_error_clear();
+        char *colon = strstr(why, ": ");
+        if (colon) *colon = 0;
+        status = tess_error(status, why, "%s", colon ? colon + 2 : "checkpoint failed");
+    }
+    free(fresh);
+    free(path);
+    return status;
+}
+
+/* ---- reading ---- */
+
+static tess_status read_state(const char *path, tess_progress *p)
+{
+    json_error_t e;
+    char *file = tess_format("%s/state.json", path);
+    json_t *root = json_load_file(file, 0, &e);
+    json_int_t step, samples, seed;
+    tess_status status = TESS_OK;
+    if (!root || json_unpack_ex(root, &e, 0, "{s:I, s:I, s:I}", "step", &step, "samples", &samples, "seed", &seed))
+        status = tess_error(TESS_INVALID, file, "%s (not a checkpoint, or a damaged one)", e.text);
+    else
+        *p = (tess_progress){.step = step, .samples = samples, .seed = (uint64_t)seed};
+    json_decref(root);
+    free(file);
+    return status;
+}
+
+tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
+{
+    int64_t *steps;
+    size_t n = list(dir, &steps);
+    tess_status status = TESS_OK;
+    *found = n > 0;
+    if (n > 0) {
+        char *path = path_of(dir, steps[0], "");
+        status = read_state(path, p);
+        free(path);
+    }
+    free(steps);
+    return status;
+}
+
+static tess_status read_part(const tess_safetensors *set, const char *path, tess_tensor *p, tess_part part)
+{
+    int64_t shape[3], first, count;
+    int rank = tess_tensor_shape(p, shape);
+    int64_t columns = rank == 2 ? shape[1] : 1;
+    char name[512];
+    snprintf(name, sizeof name, "%s%s", tess_tensor_name(p), suffix[part]);
+    const tess_safetensor *t = tess_safetensors_find(set, name);
+    if (!t || t->rank != rank || t->dims[0] != shape[0] || (rank == 2 && t->dims[1] != columns))
+        return tess_error(TESS_INVALID, path, "%s is %s (the checkpoint is of another model)", name,
+                          t ? "of another shape" : "missing");
+    for (int64_t j = 0; j < tess_param_tiles(p); j++) {
+        float *tile;
+        tess_param_rows(p, j, &first, &count);
+        TESS_TRY(tess_param_map(p, j, part, TESS_W, &tile));
+        tess_status status = tess_safetensor_read(t, first * columns, count * columns, tile);
+        tess_param_unmap(p, j, part);
+        TESS_TRY(status);
+    }
+    return TESS_OK;
+}
+
+tess_status tess_checkpoint_load(const char *dir, int64_t step, tess_graph *g)
+{
+    char *path = path_of(dir, step, ""), *one = tess_format("%s/states.safetensors", path);
+    char *index = tess_format("%s/states.safetensors.index.json", path);
+    tess_safetensors *set;
+    tess_status status = tess_safetensors_open(access(one, F_OK) ? index : one, &set);
+    if (status == TESS_OK) {
+        for (int k = 0; k < tess_graph_params(g); k++)
+            for (int part = 0; part < TESS_PARTS && status == TESS_OK; part++)
+                status = read_part(set, path, tess_graph_param(g, k), (tess_part)part);
+        tess_safetensors_close(set);
+    }
+    free(path);
+    free(one);
+    free(index);
+    return status == TESS_OK ? tess_graph_round(g) : status;
+}

@@ -1,0 +1,25 @@
+/* Checkpoints: all that a run needs to go on bit for bit. DIR/step-00000100 holds
+ *
+ *     state.json               step, seed, samples drawn, and the shape of the run; written last, so it marks a whole
+ * one states.safetensors       (or shards) of each parameter the master, NAME.exp_avg and NAME.exp_avg_sq, (rows,
+ * columns)
+ *
+ * It is written under another name, made durable, then renamed: what has the name is whole. The order of the data and
+ * the random numbers are functions of seed and step, so these two are the position and the generator's state. */
+#ifndef TESS_CHECKPOINT_IMPL_H
+#define TESS_CHECKPOINT_IMPL_H
+#include "models.h"
+
+typedef struct tess_progress {
+    int64_t step;    /* steps done */
+    int64_t samples; /* drawn from the data */
+    uint64_t seed;
+} tess_progress;
+
+tess_status tess_checkpoint_save(const char *dir, int64_t keep, tess_graph *g, const tess_progress *p) TESS_NODISCARD;
+/* The newest whole checkpoint in dir: its progress, false in *found when there is none. */
+tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found) TESS_NODISCARD;
+/* Masters and moments of that step's checkpoint, each to its tiles. */
+tess_status tess_checkpoint_load(const char *dir, int64_t step, tess_graph *g) TESS_NODISCARD;
+
+#endif

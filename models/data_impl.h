@@ -1,0 +1,62 @@
+/* Data: a file of tokens as a sequence of samples of T tokens and their targets, in order or shuffled by seed.
+ *
+ *     tess_data *data;
+ *     tess_data_conf conf = {.seq_length = 1024, .vocab = 50257, .shuffle = true, .seed = 1};
+ *     TESS_TRY(tess_data_open("corpus/web", NULL, &conf, &data));
+ *     for (uint64_t position = 0; position < want; position++)
+ *         TESS_TRY(tess_data_get(data, tess_data_order(data, position), tokens, targets));
+ *     tess_data_close(data);
+ *
+ * Sample i is the tokens [i*T, i*T+T] of the stream, both ends included: T inputs and, one further, T targets. Files
+ * are mapped, never read whole. Every token is checked against the vocabulary when it is read.
+ */
+#ifndef TESS_DATA_IMPL_H
+#define TESS_DATA_IMPL_H
+#include "runtime.h"
+#include "tokenizer_impl.h"
+
+/* ---- a file mapped for reading, as data files, weights and tokenizers are opened ------------------------------- */
+
+typedef struct tess_map {
+    char *path;
+    const uint8_t *data; /* never NULL once open */
+    size_t bytes;
+} tess_map;
+
+/* A file that is missing, unreadable or no regular file is TESS_INVALID. */
+tess_status tess_map_open(const char *path, tess_map *map) TESS_NODISCARD;
+void tess_map_close(tess_map *map); /* also of a zeroed one */
+
+/* ---- samples ---------------------------------------------------------------------------------------------------- */
+
+typedef struct tess_data tess_data;
+
+typedef struct tess_data_conf {
+    int64_t seq_length; /* T >= 1 */
+    int64_t vocab;      /* tokens are 0 .. vocab-1 */
+    bool shuffle;
+    uint64_t seed; /* of the shuffle */
+} tess_data_conf;
+
+/* What `path` is follows from what is there: with path.idx and path.bin it is a Megatron prefix; else *.bin is llm.c's
+ * format and *.txt a text, in the tokens of `tokenizer` (only read during the call) or, where that is NULL, in bytes.
+ * A text's tokens are held in RAM, the text is not. Fewer tokens than one sample needs is TESS_INVALID. */
+tess_status tess_data_open(const char *path, const tess_tokenizer *tokenizer, const tess_data_conf *conf,
+                           tess_data **data) TESS_NODISCARD;
+/* The same over two files already in memory, which stay the caller's and must outlive the data; idx NULL: llm.c's
+ * format. */
+tess_status tess_data_view(const tess_map *idx, const tess_map *bin, const tess_data_conf *conf,
+                           tess_data **data) TESS_NODISCARD;
+void tess_data_close(tess_data *data);
+
+uint64_t tess_data_tokens(const tess_data *data);  /* of the stream */
+uint64_t tess_data_samples(const tess_data *data); /* whole ones: (tokens - 1) / T, at least 1 */
+
+/* The sample at a place of the endless run over all epochs: epoch position / samples, and in it each sample once, in
+ * the stream's order or in one that depends on the seed and the epoch alone. */
+uint64_t tess_data_order(const tess_data *data, uint64_t position);
+
+/* tokens: (T), targets: (T). sample < tess_data_samples. */
+tess_status tess_data_get(const tess_data *data, uint64_t sample, int32_t *tokens, int32_t *targets) TESS_NODISCARD;
+
+#endif

@@ -1,0 +1,145 @@
+/* What a run will hold, do and take, before it runs; and which setting makes it fit when it does not. */
+#include "run_impl.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The bytes that RAM must hold at most: all tiles live at one time, and each worker's scratch. */
+static uint64_t need(const tess_plan *p, int workers)
+{
+    return p->peak_total + (uint64_t)(workers - 1) * p->resident[TESS_ROLE_SCRATCH];
+}
+
+static uint64_t room(const tess_config *c, const tess_hardware *h)
+{
+    if (c->memory.cpu > 0) return (uint64_t)c->memory.cpu;
+    return h->ram_free_bytes - h->ram_free_bytes / 16;
+}
+
+/* The plan of the same run with some settings changed. */
+static tess_status plan_of(const tess_config *c, tess_plan *plan)
+{
+    tess_run run;
+    tess_step *step = NULL;
+    tess_status status = tess_run_open(c, &run);
+    if (status == TESS_OK) status = tess_run_train_step(&run, &step);
+    if (status == TESS_OK) tess_step_plan(step, plan);
+    tess_step_free(step);
+    tess_run_close(&run);
+    return status;
+}
+
+/* The first of a few changes, the cheapest in time first, that fits; into `text`. */
+static tess_status find_setting(const tess_config *c, uint64_t limit, int workers, char *text, size_t size)
+{
+    tess_config changed = *c; /* numbers alone are changed, so the strings stay shared */
+    tess_plan plan;
+    for (int recompute = 0; recompute < 2; recompute++) {
+        if (recompute && c->activation_checkpointing.enabled) break;
+        changed.activation_checkpointing.enabled = recompute || c->activation_checkpointing.enabled;
+        for (int64_t micro = c->train_micro_batch_size_per_gpu; micro >= 1; micro--) {
+            if (c->train_batch_size % micro || (!recompute && micro == c->train_micro_batch_size_per_gpu)) continue;
+            changed.train_micro_batch_size_per_gpu = micro;
+            changed.gradient_accumulation_steps = c->train_batch_size / micro;
+            TESS_TRY(plan_of(&changed, &plan));
+            if (need(&plan, workers) > limit) continue;
+            snprintf(text, size, "train_micro_batch_size_per_gpu=%lld gradient_accumulation_steps=%lld%s needs %s",
+                     (long long)micro, (long long)changed.gradient_accumulation_steps,
+                     recompute ? " activation_checkpointing.enabled=true" : "",
+                     tess_human_bytes((double)need(&plan, workers)));
+            return TESS_OK;
+        }
+    }
+    snprintf(text, size, "no setting of batch and activation_checkpointing is enough");
+    return TESS_OK;
+}
+
+tess_status tess_run_fits(const tess_config *c, const tess_plan *plan)
+{
+    tess_hardware h;
+    char setting[200];
+    tess_hardware_read(&h);
+    uint64_t needed = need(plan, h.cores), limit = room(c, &h);
+    if (needed <= limit) return TESS_OK;
+    TESS_TRY(find_setting(c, limit, h.cores, setting, sizeof setting));
+    return tess_error(TESS_INVALID, c->memory.cpu > 0 ? "memory.cpu" : "memory",
+                      "the run needs %s in RAM, %s is %s (%s)", tess_human_bytes((double)needed),
+                      c->memory.cpu > 0 ? "the cap" : "free", tess_human_bytes((double)limit), setting);
+}
+
+/* A copy's bytes a second on one core, read and written. */
+static double copy_rate(void)
+{
+    enum { BYTES = 64 << 20 };
+    char *a = tess_alloc(BYTES), *b = tess_alloc(BYTES);
+    double best = 1e9;
+    memset(a, 1, BYTES);
+    for (int i = 0; i < 4; i++) {
+        double start = tess_seconds();
+        memcpy(b, a, BYTES);
+        double took = tess_seconds() - start;
+        if (took < best) best = took;
+        a[i] = b[BYTES - 1 - i]; /* the copy is used */
+    }
+    free(a);
+    free(b);
+    return 2.0 * BYTES / best;
+}
+
+static void line(FILE *out, const char *what, uint64_t bytes)
+{
+    fprintf(out, "  %-36s %12s\n", what, tess_human_bytes((double)bytes));
+}
+
+static void print_memory(FILE *out, const tess_plan *p, uint64_t needed, uint64_t limit, int workers)
+{
+    fprintf(out, "cpu (RAM)\n");
+    line(out, "weights", p->resident[TESS_ROLE_WEIGHT]);
+    if (p->resident[TESS_ROLE_MASTER]) line(out, "fp32 masters", p->resident[TESS_ROLE_MASTER]);
+    line(out, "moments", p->resident[TESS_ROLE_MOMENT]);
+    line(out, "gradients, at most", p->peak[TESS_ROLE_GRADIENT]);
+    line(out, "activations, at most", p->peak[TESS_ROLE_ACTIVATION]);
+    line(out, "scratch of the workers", (uint64_t)workers * p->resident[TESS_ROLE_SCRATCH]);
+    line(out, "at most at one time", needed);
+    line(out, "there is", limit);
+    fprintf(out, "gpu, disk\n  nothing\n");
+}
+
+static void print_time(FILE *out, const tess_config *c, const tess_plan *p, int workers)
+{
+    double rate = tess_matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32) * workers, copy = copy_rate() * workers;
+    double matrix = (p->flops + p->recompute_flops) / rate, map = p->bytes / copy;
+    double tokens = (double)(c->train_batch_size * c->data.seq_length);
+    fprintf(out, "time of a step\n");
+    fprintf(out, "  matrices: %.3g TFLOP (%.3g recomputed) at %.3g GFLOP/s %10.3f s\n",
+            (p->flops + p->recompute_flops) * 1e-12, p->recompute_flops * 1e-12, rate * 1e-9, matrix);
+    fprintf(out, "  the rest: %s at %s/s %17.3f s\n", tess_human_bytes(p->bytes), tess_human_bytes(copy), map);
+    fprintf(out, "  in all %.3f s, %.0f tokens/s, bound by %s\n", matrix + map, tokens / (matrix + map),
+            matrix > map ? "compute" : "memory");
+}
+
+tess_status tess_estimate(const tess_config *c, FILE *out)
+{
+    tess_run run;
+    tess_step *step = NULL;
+    tess_plan p;
+    tess_hardware h;
+    char setting[200];
+    tess_hardware_read(&h);
+    tess_status status = tess_run_open(c, &run);
+    if (status == TESS_OK) status = tess_run_train_step(&run, &step);
+    if (status == TESS_OK) {
+        tess_step_plan(step, &p);
+        uint64_t needed = need(&p, h.cores), limit = room(c, &h);
+        fprintf(out, "%lld parameters, %lld tokens a step, %llu tasks over %llu tiles\n",
+                (long long)tess_graph_param_elements(run.g), (long long)(run.batch * run.length),
+                (unsigned long long)p.tasks, (unsigned long long)p.tiles);
+        print_memory(out, &p, needed, limit, h.cores);
+        if (needed > limit) status = find_setting(c, limit, h.cores, setting, sizeof setting);
+        if (needed > limit && status == TESS_OK) fprintf(out, "does not fit: %s\n", setting);
+        print_time(out, c, &p, h.cores);
+    }
+    tess_step_free(step);
+    tess_run_close(&run);
+    return status;
+}

@@ -1,0 +1,173 @@
+/* Continuing a text: the whole context goes through the network for each token, in a graph for its length rounded up
+ * to a power of two; attention is causal, so what stands behind the context does not matter. The graphs share one set
+ * of weights. */
+#include "codelets.h"
+#include "data_impl.h"
+#include "models.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LENGTHS = 24, SHORTEST = 64 };
+
+struct generator {
+    tess_model *model;
+    tess_tokenizer *tokenizer;
+    int64_t vocab, most; /* longest context */
+    tess_graph *graph[LENGTHS];
+    tess_network net[LENGTHS];
+    tess_step *step[LENGTHS];
+    tess_ids ids;
+    float *logits;
+};
+
+static tess_status open_generator(const tess_generate_conf *c, struct generator *g)
+{
+    TESS_TRY(tess_model_open(c->dir, NULL, &g->model));
+    if (!tess_model_has_weights(g->model))
+        return tess_error(TESS_INVALID, c->dir, "has no model.safetensors (train leaves one in OUTPUT/model)");
+    char *path = tess_format("%s/tokenizer.json", c->dir);
+    tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open(path, &g->tokenizer);
+    free(path);
+    TESS_TRY(status);
+    g->vocab = tess_model_vocab(g->model);
+    g->most = tess_model_positions(g->model);
+    if (g->most == 0) g->most = 4096;
+    int64_t tokens = tess_tokenizer_vocab(g->tokenizer);
+    if (tokens > g->vocab || (!g->tokenizer && g->vocab != tokens))
+        return tess_error(TESS_INVALID, c->dir, "has a vocabulary of %lld, its tokenizer one of %lld (%s)",
+                          (long long)g->vocab, (long long)tokens,
+                          g->tokenizer ? "tokenizer.json is of another model?"
+                                       : "there is no tokenizer.json, so bytes");
+    g->logits = tess_alloc((size_t)g->vocab * sizeof *g->logits);
+    return TESS_OK;
+}
+
+static void close_generator(struct generator *g)
+{
+    for (int k = LENGTHS - 1; k >= 0; k--) {
+        tess_step_free(g->step[k]);
+        tess_graph_free(g->graph[k]);
+    }
+    tess_ids_free(&g->ids);
+    free(g->logits);
+    tess_tokenizer_free(g->tokenizer);
+    tess_model_close(g->model);
+}
+
+static int64_t length_of(const struct generator *g, int k)
+{
+    int64_t length = (int64_t)SHORTEST << k;
+    return length < g->most ? length : g->most;
+}
+
+/* The graph for contexts of at most length_of(k), made when first needed; number 0 holds the weights. */
+static tess_status need_graph(struct generator *g, int k)
+{
+    if (g->step[k]) return TESS_OK;
+    g->graph[k] = tess_graph_new(&(tess_graph_conf){.dtype = TESS_F32, .share = k ? g->graph[0] : NULL});
+    TESS_TRY(tess_model_build(g->model, g->graph[k], 1, length_of(g, k), TESS_FOR_LOGITS, &g->net[k]));
+    return tess_step_new(g->net[k].output, &(tess_step_conf){0}, &g->step[k]);
+}
+
+/* logits (V) of what comes after the context. */
+static tess_status look_ahead(struct generator *g)
+{
+    int64_t n = (int64_t)g->ids.count < g->most ? (int64_t)g->ids.count : g->most;
+    int k = 0;
+    while (length_of(g, k) < n) k++;
+    TESS_TRY(need_graph(g, k));
+    int32_t *padded = tess_alloc((size_t)length_of(g, k) * sizeof *padded);
+    memcpy(padded, g->ids.id + g->ids.count - n, (size_t)n * sizeof *padded);
+    tess_status status = tess_step_feed(g->step[k], g->net[k].ids, padded);
+    free(padded);
+    TESS_TRY(status);
+    TESS_TRY(tess_step_feed(g->step[k], g->net[k].index, &(int32_t){(int32_t)n - 1}));
+    tess_step_result r;
+    TESS_TRY(tess_step_run(g->step[k], &(tess_step_input){0}, &r));
+    return tess_step_output(g->step[k], g->logits);
+}
+
+static int descending(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+/* The least logit that top_k lets through. */
+static float threshold(const struct generator *g, int top_k)
+{
+    if (top_k <= 0 || top_k >= g->vocab) return -INFINITY;
+    float *sorted = tess_alloc((size_t)g->vocab * sizeof *sorted);
+    memcpy(sorted, g->logits, (size_t)g->vocab * sizeof *sorted);
+    qsort(sorted, (size_t)g->vocab, sizeof *sorted, descending);
+    float least = sorted[top_k - 1];
+    free(sorted);
+    return least;
+}
+
+static int32_t draw(const struct generator *g, const tess_generate_conf *c, uint64_t place)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < g->vocab; i++)
+        if (g->logits[i] > g->logits[best]) best = i;
+    if (c->temperature <= 0) return (int32_t)best;
+    float least = threshold(g, c->top_k);
+    double sum = 0, at = (tess_random(c->seed, 0, 0, place) + 0.5) / 4294967296.0;
+    for (int64_t i = 0; i < g->vocab; i++)
+        if (g->logits[i] >= least) sum += exp((g->logits[i] - g->logits[best]) / c->temperature);
+    at *= sum;
+    for (int64_t i = 0; i < g->vocab; i++)
+        if (g->logits[i] >= least && (at -= exp((g->logits[i] - g->logits[best]) / c->temperature)) <= 0)
+            return (int32_t)i;
+    return (int32_t)best;
+}
+
+/* Prints what a new token adds, holding back the beginning of a character. */
+static void print(const struct generator *g, int32_t id, char *held, size_t *nheld, FILE *out)
+{
+    size_t n;
+    const char *bytes = tess_tokenizer_bytes(g->tokenizer, id, &n);
+    for (size_t i = 0; i < n; i++) {
+        held[(*nheld)++] = bytes[i];
+        if (tess_utf8_unfinished(held, *nheld) > 0 && *nheld < 4) continue;
+        fwrite(held, 1, *nheld, out);
+        *nheld = 0;
+    }
+    fflush(out);
+}
+
+static tess_status generate(const tess_generate_conf *c, struct generator *g, FILE *out)
+{
+    char held[8];
+    size_t nheld = 0;
+    TESS_TRY(tess_tokenizer_encode(g->tokenizer, "--prompt", c->prompt, strlen(c->prompt), &g->ids));
+    if (g->ids.count == 0) {
+        int32_t start = tess_tokenizer_end_of_text(g->tokenizer);
+        tess_ids_push(&g->ids, start >= 0 ? start : '\n');
+    }
+    TESS_TRY(need_graph(g, 0));
+    TESS_TRY(tess_start(&TESS_MACHINE_DEFAULT));
+    TESS_TRY(tess_model_load(g->model, g->graph[0], 0));
+    fputs(c->prompt, out);
+    for (int i = 0; i < c->tokens; i++) {
+        TESS_TRY(look_ahead(g));
+        int32_t id = draw(g, c, (uint64_t)i);
+        if (id == tess_tokenizer_end_of_text(g->tokenizer)) break;
+        tess_ids_push(&g->ids, id);
+        print(g, id, held, &nheld, out);
+    }
+    fputc('\n', out);
+    return ferror(out) ? tess_error(TESS_FAILED, "output", "cannot be written") : TESS_OK;
+}
+
+tess_status tess_generate(const tess_generate_conf *c, FILE *out)
+{
+    struct generator g = {0};
+    tess_status status = open_generator(c, &g);
+    if (status == TESS_OK) status = generate(c, &g, out);
+    close_generator(&g);
+    tess_stop();
+    return status;
+}

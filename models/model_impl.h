@@ -1,0 +1,55 @@
+/* The inside of the models room: what one family of models says of itself. */
+#ifndef TESS_MODEL_IMPL_H
+#define TESS_MODEL_IMPL_H
+#include "models.h"
+
+/* What a field of config.json is to us. */
+typedef enum tess_field_kind {
+    TESS_FIELD_INT, /* a number of the model, into the family's struct */
+    TESS_FIELD_REAL,
+    TESS_FIELD_BOOL,
+    TESS_FIELD_GELU,   /* activation function */
+    TESS_FIELD_ALIAS,  /* another name of the field in `text` */
+    TESS_FIELD_ONLY,   /* changes the arithmetic, and `text` (JSON) is all that is supported */
+    TESS_FIELD_IGNORED /* does not change the arithmetic of training */
+} tess_field_kind;
+typedef struct tess_field {
+    const char *name;
+    tess_field_kind kind;
+    size_t offset;
+    double preset, least; /* numbers: the default, and the least allowed */
+    const char *text;
+} tess_field;
+
+enum { TESS_MODEL_NUMBERS = 512 };
+
+/* One a family, in models/<name>.c. */
+typedef struct tess_family {
+    const char *type;         /* model_type */
+    const char *architecture; /* as saved */
+    const char *prefix;       /* of the names of all weights, with its dot; files may lack it */
+    const tess_field *field;  /* ended by a NULL name */
+    size_t numbers;           /* size of the struct that the fields fill */
+    tess_status (*check)(const void *numbers, const char *where);
+    tess_tensor *(*body)(const void *numbers, tess_graph *g, tess_tensor *ids); /* the rows that the head reads */
+    tess_tensor *(*head)(const void *numbers, tess_graph *g);                   /* its weight */
+    int64_t (*vocab)(const void *numbers);
+    int64_t (*positions)(const void *numbers);
+    bool (*transposed)(const char *name); /* stored (in, out); names are without the prefix */
+    bool (*extra)(const char *name);      /* a stored tensor that is no parameter and may be left alone */
+} tess_family;
+#define TESS_MODEL(name) extern const tess_family tess_family_##name;
+#include "models.def"
+#undef TESS_MODEL
+
+struct tess_model {
+    const tess_family *family;
+    char *dir;  /* NULL: from an object */
+    char *json; /* the whole config.json */
+    _Alignas(16) char numbers[TESS_MODEL_NUMBERS];
+};
+
+/* A family's fields of a JSON object into its struct, defaults included; `where` is for messages. */
+tess_status tess_fields_read(const tess_family *f, const char *where, const char *json, void *numbers) TESS_NODISCARD;
+
+#endif

@@ -1,0 +1,249 @@
+/* What a run says while it runs. metrics.jsonl is for programs and complete; the lines on the screen are for people. */
+#include "report_impl.h"
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct tess_report {
+    FILE *metrics, *out;
+    char *path;
+    int64_t steps, log_every;
+    bool live;
+    double step_seconds; /* a running mean, for the time left */
+};
+
+/* ---- opening ---- */
+
+static tess_status make_directory(const char *dir)
+{
+    char *path = tess_strdup(dir);
+    for (char *p = path + 1;; p++) {
+        char end = *p;
+        if (end != '/' && end) continue;
+        *p = 0;
+        if (mkdir(path, 0777) != 0 && errno != EEXIST && errno != EISDIR) break;
+        *p = end;
+        if (!end) break;
+    }
+    struct stat st;
+    int error = errno;
+    bool made = stat(dir, &st) == 0;
+    if (made && !S_ISDIR(st.st_mode)) made = false, error = ENOTDIR;
+    free(path);
+    return made ? TESS_OK : tess_error(TESS_INVALID, dir, "cannot be created: %s (see output)", strerror(error));
+}
+
+/* Cuts metrics off at the first line of `first_step` or later, or that is not whole. */
+static bool rewind_metrics(FILE *f, int64_t first_step)
+{
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+    off_t keep = 0;
+    while ((n = getline(&line, &room, f)) > 0) {
+        long long step;
+        if (sscanf(line, "{\"step\":%lld,", &step) != 1 || step >= first_step || line[n - 1] != '\n') break;
+        keep += n;
+    }
+    free(line);
+    return ftruncate(fileno(f), keep) == 0 && fseeko(f, keep, SEEK_SET) == 0;
+}
+
+tess_status tess_report_open(const tess_config *c, int64_t first_step, FILE *out, tess_report **report)
+{
+    *report = NULL;
+    TESS_TRY(make_directory(c->output));
+    char *path = tess_format("%s/metrics.jsonl", c->output);
+    FILE *metrics = fopen(path, "a+");
+    if (!metrics || !rewind_metrics(metrics, first_step)) {
+        tess_error(TESS_INVALID, path, "cannot be written: %s (see output)", strerror(errno));
+        if (metrics) fclose(metrics);
+        free(path);
+        return TESS_INVALID;
+    }
+    tess_report *r = *report = tess_alloc(sizeof *r);
+    *r = (tess_report){.metrics = metrics, .out = out, .path = path, .steps = c->steps, .log_every = c->log_every};
+    r->live = isatty(fileno(out));
+    return TESS_OK;
+}
+
+void tess_report_close(tess_report *r)
+{
+    if (!r) return;
+    if (r->live && r->step_seconds > 0) fputc('\n', r->out);
+    fclose(r->metrics); /* every line was flushed when it was written */
+    free(r->path);
+    free(r);
+}
+
+/* ---- metrics.jsonl ---- */
+
+/* The shortest text that reads back as the same double. */
+static void put_number(FILE *f, const char *name, double x)
+{
+    char text[32] = "null";
+    for (int digits = 6; isfinite(x) && digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (strtod(text, NULL) == x) break;
+    }
+    fprintf(f, ",\"%s\":%s", name, text);
+}
+
+static void put_tier(FILE *f, const char *name, const tess_tier_report *t)
+{
+    fprintf(f, ",\"%s\":{\"resident_bytes\":%llu,\"peak_bytes\":%llu,\"read_bytes\":%llu,\"write_bytes\":%llu", name,
+            (unsigned long long)t->resident_bytes, (unsigned long long)t->peak_bytes, (unsigned long long)t->read_bytes,
+            (unsigned long long)t->write_bytes);
+    put_number(f, "wait_seconds", t->wait_seconds);
+    fputc('}', f);
+}
+
+static void put_step(FILE *f, const tess_step_report *s)
+{
+    fprintf(f, "{\"step\":%lld", (long long)s->step);
+    put_number(f, "loss", s->loss);
+    put_number(f, "lr", s->lr);
+    put_number(f, "grad_norm", s->grad_norm);
+    fprintf(f, ",\"tokens\":%lld", (long long)s->tokens);
+    put_number(f, "seconds", s->seconds);
+    put_number(f, "tokens_per_s", s->tokens_per_s);
+    put_number(f, "model_tflops", s->model_tflops);
+    put_number(f, "mfu", s->mfu);
+    if (s->valid_loss) put_number(f, "valid_loss", *s->valid_loss);
+    for (int t = 0; t < TESS_TIER_COUNT; t++) put_tier(f, tess_tier_name((tess_tier)t), &s->tier[t]);
+    fputs("}\n", f);
+}
+
+/* ---- lines ---- */
+
+/* Appends "  text" to a line when it fits the width. */
+static bool TESS_PRINTF(4, 5) add(char *line, size_t size, int width, const char *format, ...)
+{
+    char text[96];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    size_t used = strlen(line), gap = used ? 2 : 0, most = width < 0 ? 0 : (size_t)width;
+    if (most > size - 1) most = size - 1;
+    if (used + gap + strlen(text) > most) return false;
+    sprintf(line + used, "%s%s", gap ? "  " : "", text);
+    return true;
+}
+
+static const char *show_loss(double loss, char out[32])
+{
+    snprintf(out, 32, isfinite(loss) ? "%.4f" : "-", loss);
+    return out;
+}
+
+/* "0:45", "1:02:05" */
+static const char *show_time(double seconds, char out[32])
+{
+    long long s = seconds < 0 || !isfinite(seconds) ? 0 : seconds > 3.6e9 ? 3600000000LL : (long long)(seconds + 0.5);
+    if (s >= 3600)
+        snprintf(out, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(out, 32, "%lld:%02lld", s / 60, s % 60);
+    return out;
+}
+
+static void add_step(const tess_step_report *s, int64_t steps, int width, char *line, size_t size)
+{
+    char loss[32];
+    line[0] = 0;
+    if (steps < 0)
+        add(line, size, width, "step %lld", (long long)s->step + 1);
+    else
+        add(line, size, width, "step %lld/%lld", (long long)s->step + 1, (long long)steps);
+    add(line, size, width, "loss %s", show_loss(s->loss, loss));
+}
+
+static void add_tiers(const tess_step_report *s, int width, char *line, size_t size)
+{
+    for (int t = 0; t < TESS_TIER_COUNT; t++)
+        if (s->tier[t].resident_bytes)
+            add(line, size, width, "%s %s", tess_tier_name((tess_tier)t),
+                tess_human_bytes((double)s->tier[t].resident_bytes));
+}
+
+void tess_report_line(const tess_step_report *s, int64_t steps, double seconds_left, int width, char *out, size_t size)
+{
+    char left[32];
+    add_step(s, steps, width, out, size);
+    add(out, size, width, "%.0f tokens/s", s->tokens_per_s);
+    if (steps >= 0) add(out, size, width, "left %s", show_time(seconds_left, left));
+    add(out, size, width, "MFU %.1f%%", 100 * s->mfu);
+    add_tiers(s, width, out, size);
+}
+
+static void plain_line(const tess_report *r, const tess_step_report *s, double seconds_left)
+{
+    enum { WIDTH = 255 };
+    char line[WIDTH + 1], left[32], valid[32];
+    add_step(s, r->steps, WIDTH, line, sizeof line);
+    if (s->valid_loss) add(line, sizeof line, WIDTH, "valid %s", show_loss(*s->valid_loss, valid));
+    add(line, sizeof line, WIDTH, "lr %.4g", s->lr);
+    add(line, sizeof line, WIDTH, "grad %.4g", s->grad_norm);
+    add(line, sizeof line, WIDTH, "%.0f tokens/s", s->tokens_per_s);
+    add(line, sizeof line, WIDTH, "MFU %.1f%%", 100 * s->mfu);
+    add_tiers(s, WIDTH, line, sizeof line);
+    if (r->steps >= 0) add(line, sizeof line, WIDTH, "left %s", show_time(seconds_left, left));
+    fprintf(r->out, r->live ? "\r\033[K%s\n" : "%s\n", line);
+}
+
+static void live_line(const tess_report *r, const tess_step_report *s, double seconds_left)
+{
+    char line[256];
+    struct winsize w = {0};
+    int width = ioctl(fileno(r->out), TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
+    tess_report_line(s, r->steps, seconds_left, width - 1, line, sizeof line); /* a full line would wrap */
+    fprintf(r->out, "\r\033[K%s", line);
+}
+
+tess_status tess_report_step(tess_report *r, const tess_step_report *s)
+{
+    put_step(r->metrics, s);
+    if (fflush(r->metrics) != 0 || ferror(r->metrics))
+        return tess_error(TESS_FAILED, r->path, "cannot be written: %s (is the disk full?)", strerror(errno));
+    r->step_seconds += (s->seconds - r->step_seconds) * (r->step_seconds > 0 ? 0.1 : 1);
+    double left = (double)(r->steps - s->step - 1) * r->step_seconds;
+    bool due = (s->step + 1) % r->log_every == 0 || s->step + 1 == r->steps;
+    if (r->live ? s->valid_loss != NULL : due || s->valid_loss) plain_line(r, s, left); /* what was evaluated stays */
+    if (r->live) live_line(r, s, left);
+    fflush(r->out);
+    return TESS_OK;
+}
+
+/* ---- signals ---- */
+
+static volatile sig_atomic_t stop;
+
+static void on_signal(int number)
+{
+    static const char said[] = "\ntessera: ending after this step; the same again ends at once\n";
+    (void)number;
+    if (stop) _exit(130);
+    stop = 1;
+    ssize_t ignored = write(2, said, sizeof said - 1);
+    (void)ignored;
+}
+
+void tess_signals_install(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+bool tess_stop_requested(void)
+{
+    return stop;
+}

@@ -1,0 +1,34 @@
+/* What training, evaluation and estimation set up alike: the model, its data and graph as a configuration says. */
+#ifndef TESS_RUN_IMPL_H
+#define TESS_RUN_IMPL_H
+#include "data_impl.h"
+#include "models.h"
+
+typedef struct tess_run {
+    const tess_config *c;
+    tess_model *model;
+    tess_tokenizer *tokenizer; /* NULL: bytes */
+    tess_graph *g;
+    tess_network net;
+    int64_t micro, micro_batch, batch, length; /* micro-batches, sequences of one, of a step; tokens of a sequence */
+} tess_run;
+
+/* Opens the model and builds its graph; needs no StarPU. tess_run_close takes a zeroed or half-open one too. */
+tess_status tess_run_open(const tess_config *c, tess_run *r) TESS_NODISCARD;
+void tess_run_close(tess_run *r);
+/* A data file of the configuration, `key` naming it in errors. */
+tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle,
+                          tess_data **data) TESS_NODISCARD;
+/* The step that the configuration trains with. */
+tess_status tess_run_train_step(const tess_run *r, tess_step **step) TESS_NODISCARD;
+/* estimate.c: TESS_INVALID, with the setting that would do, when the plan needs more than the cap or what is free. */
+tess_status tess_run_fits(const tess_config *c, const tess_plan *plan) TESS_NODISCARD;
+/* Starts StarPU within the caps. */
+tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
+/* The mean loss over all samples of `data`, whose rest of a batch is masked; `step` is of eval. */
+tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss) TESS_NODISCARD;
+tess_status tess_run_eval_step(const tess_run *r, tess_step **step) TESS_NODISCARD;
+/* Samples [first, first + batch) of the endless run over the data. */
+tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first) TESS_NODISCARD;
+
+#endif

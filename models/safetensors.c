@@ -1,0 +1,645 @@
+/* Safetensors files. Layout: u64 length of the header, the header, the tensors' bytes.
+ *
+ * The header is a JSON object of {"dtype", "shape", "data_offsets": [begin, end]} by name, offsets counted from the
+ * header's end. Nothing in it is believed: sizes must follow from the shapes, and the tensors must fill the rest of
+ * the file without a gap or an overlap. Machines are little-endian here, as the files are.
+ */
+#include "data_impl.h"
+#include "safetensors_impl.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are read as they lie in the file");
+
+enum { HEADER_MAX = 100 * 1000 * 1000 }; /* the reference implementation's */
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[TESS_ST_COUNT] = {
+    [TESS_ST_F32] = {"F32", 4},   [TESS_ST_F16] = {"F16", 2},         [TESS_ST_BF16] = {"BF16", 2},
+    [TESS_ST_F64] = {"F64", 8},   [TESS_ST_I64] = {"I64", 8},         [TESS_ST_I32] = {"I32", 4},
+    [TESS_ST_I16] = {"I16", 2},   [TESS_ST_I8] = {"I8", 1},           [TESS_ST_U64] = {"U64", 8},
+    [TESS_ST_U32] = {"U32", 4},   [TESS_ST_U16] = {"U16", 2},         [TESS_ST_U8] = {"U8", 1},
+    [TESS_ST_BOOL] = {"BOOL", 1}, [TESS_ST_F8_E4M3] = {"F8_E4M3", 1}, [TESS_ST_F8_E5M2] = {"F8_E5M2", 1},
+};
+
+const char *tess_safetensors_dtype_name(tess_safetensors_dtype d)
+{
+    return dtypes[d].name;
+}
+
+struct tess_safetensors {
+    tess_arena *arena; /* names */
+    tess_map *map;     /* the files; none of a view */
+    size_t maps;
+    tess_safetensor *tensor; /* by name once open */
+    size_t count, room;
+};
+
+/* ---- one header ---- */
+
+/* An error at a tensor of a file. */
+static tess_status TESS_PRINTF(3, 4) bad(const char *file, const char *name, const char *format, ...)
+{
+    char what[512];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(what, sizeof what, format, ap);
+    va_end(ap);
+    char *where = tess_format("%s: %s", file, name);
+    tess_status status = tess_error(TESS_INVALID, where, "%s", what);
+    free(where);
+    return status;
+}
+
+static tess_status read_dtype(tess_safetensor *t, const json_t *entry)
+{
+    const char *name = json_string_value(json_object_get(entry, "dtype"));
+    if (!name) return bad(t->file, t->name, "has no dtype");
+    for (t->dtype = 0; t->dtype < TESS_ST_COUNT; t->dtype++)
+        if (strcmp(name, dtypes[t->dtype].name) == 0) return TESS_OK;
+    return bad(t->file, t->name, "dtype %s is not known", name);
+}
+
+static tess_status read_shape(tess_safetensor *t, const json_t *entry)
+{
+    const json_t *shape = json_object_get(entry, "shape");
+    if (!json_is_array(shape)) return bad(t->file, t->name, "has no shape");
+    if (json_array_size(shape) > TESS_SAFETENSORS_RANK)
+        return bad(t->file, t->name, "has %zu dimensions, at most %d are supported", json_array_size(shape),
+                   TESS_SAFETENSORS_RANK);
+    t->rank = (int)json_array_size(shape);
+    t->elements = 1;
+    for (int i = 0; i < t->rank; i++) {
+        const json_t *dim = json_array_get(shape, (size_t)i);
+        t->dims[i] = json_integer_value(dim);
+        if (!json_is_integer(dim) || t->dims[i] < 0)
+            return bad(t->file, t->name, "dimension %d is no number of elements", i);
+        if (__builtin_mul_overflow(t->elements, t->dims[i], &t->elements))
+            return bad(t->file, t->name, "the shape has more than 2^63 elements");
+    }
+    return TESS_OK;
+}
+
+/* data and data_bytes: what follows the header. */
+static tess_status read_offsets(tess_safetensor *t, const json_t *entry, const uint8_t *data, size_t data_bytes)
+{
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    const json_t *first = json_array_get(offsets, 0), *second = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(second))
+        return bad(t->file, t->name, "has no data_offsets [begin, end]");
+    json_int_t begin = json_integer_value(first), end = json_integer_value(second);
+    if (begin < 0 || end < begin || (uint64_t)end > data_bytes)
+        return bad(t->file, t->name, "data_offsets %lld to %lld are outside of the %zu bytes of tensors in the file",
+                   (long long)begin, (long long)end, data_bytes);
+    uint64_t want;
+    if (__builtin_mul_overflow((uint64_t)t->elements, dtypes[t->dtype].size, &want) || want != (uint64_t)(end - begin))
+        return bad(t->file, t->name, "data_offsets %lld to %lld are %lld bytes, %lld elements of %s are %llu",
+                   (long long)begin, (long long)end, (long long)(end - begin), (long long)t->elements,
+                   dtypes[t->dtype].name, (unsigned long long)want);
+    t->data = data + begin;
+    t->bytes = (size_t)want;
+    return TESS_OK;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const tess_safetensor *x = a, *y = b;
+    if (x->data != y->data) return x->data < y->data ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* empty ones first */
+}
+
+/* tensor: (n), all of one file, is put in the order of places. */
+static tess_status check_places(const char *file, tess_safetensor *tensor, size_t n, const uint8_t *data, size_t bytes)
+{
+    const uint8_t *at = data;
+    qsort(tensor, n, sizeof *tensor, compare_places);
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *begin = tensor[i].data;
+        if (begin != at)
+            return bad(file, tensor[i].name,
+                       "begins at byte %zu of the tensors, but the one before it ends at %zu (%s)",
+                       (size_t)(begin - data), (size_t)(at - data), begin < at ? "they overlap" : "a hole");
+        at = begin + tensor[i].bytes;
+    }
+    if (at != data + bytes)
+        return tess_error(TESS_INVALID, file, "%zu bytes follow the last tensor", (size_t)(data + bytes - at));
+    return TESS_OK;
+}
+
+static tess_safetensors *new_set(void)
+{
+    tess_safetensors *s = tess_alloc(sizeof *s);
+    s->arena = tess_arena_new();
+    s->room = 64;
+    s->tensor = tess_alloc(s->room * sizeof *s->tensor);
+    return s;
+}
+
+static tess_safetensor *add_tensor(tess_safetensors *s)
+{
+    if (s->count == s->room) {
+        s->room *= 2;
+        s->tensor = tess_realloc(s->tensor, s->room * sizeof *s->tensor);
+    }
+    tess_safetensor *t = &s->tensor[s->count++];
+    *t = (tess_safetensor){0};
+    return t;
+}
+
+static tess_status read_header(tess_safetensors *s, const char *file, json_t *header, const uint8_t *data, size_t bytes)
+{
+    size_t before = s->count;
+    const char *name;
+    json_t *entry;
+    if (!json_is_object(header)) return tess_error(TESS_INVALID, file, "the header is no JSON object");
+    json_object_foreach(header, name, entry)
+    {
+        if (strcmp(name, "__metadata__") == 0) continue;
+        tess_safetensor *t = add_tensor(s);
+        t->name = tess_arena_format(s->arena, "%s", name);
+        t->file = file;
+        TESS_TRY(read_dtype(t, entry));
+        TESS_TRY(read_shape(t, entry));
+        TESS_TRY(read_offsets(t, entry, data, bytes));
+    }
+    return check_places(file, s->tensor + before, s->count - before, data, bytes);
+}
+
+/* Adds the tensors of one file in memory. `file` lives as long as the set. */
+static tess_status read_file(tess_safetensors *s, const char *file, const uint8_t *bytes, size_t n)
+{
+    uint64_t length;
+    json_error_t error;
+    if (n < sizeof length)
+        return tess_error(TESS_INVALID, file, "has %zu bytes, a safetensors file begins with 8 of its header's length",
+                          n);
+    memcpy(&length, bytes, sizeof length);
+    if (length > HEADER_MAX)
+        return tess_error(TESS_INVALID, file, "header length %llu, expected at most %d (is this a safetensors file?)",
+                          (unsigned long long)length, HEADER_MAX);
+    if (length > n - sizeof length)
+        return tess_error(TESS_INVALID, file, "header length %llu, but %zu bytes follow (is the file truncated?)",
+                          (unsigned long long)length, n - sizeof length);
+    size_t begin = sizeof length + (size_t)length;
+    json_t *header = json_loadb((const char *)bytes + sizeof length, (size_t)length,
+                                JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    if (!header)
+        return bad(file, "header", "byte %zu: is no JSON: %s", sizeof length + (size_t)error.position, error.text);
+    tess_status status = read_header(s, file, header, bytes + begin, n - begin);
+    json_decref(header);
+    return status;
+}
+
+/* ---- sets of files ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const tess_safetensor *)a)->name, ((const tess_safetensor *)b)->name);
+}
+
+/* Puts the tensors in the order of names. */
+static tess_status sort_names(tess_safetensors *s)
+{
+    qsort(s->tensor, s->count, sizeof *s->tensor, compare_names);
+    for (size_t i = 1; i < s->count; i++)
+        if (strcmp(s->tensor[i - 1].name, s->tensor[i].name) == 0)
+            return bad(s->tensor[i].file, s->tensor[i].name, "is in %s too", s->tensor[i - 1].file);
+    return TESS_OK;
+}
+
+static tess_status map_file(tess_safetensors *s, const char *path)
+{
+    s->map = tess_realloc(s->map, (s->maps + 1) * sizeof *s->map);
+    TESS_TRY(tess_map_open(path, &s->map[s->maps]));
+    tess_map *map = &s->map[s->maps++];
+    return read_file(s, map->path, map->data, map->bytes);
+}
+
+/* {"weight_map": {NAME: FILE, ...}}: every file once, and then every name where it is said to be. */
+static tess_status read_shards(tess_safetensors *s, const char *index, const json_t *weight_map)
+{
+    const char *slash = strrchr(index, '/'), *name;
+    json_t *value, *seen = json_object();
+    tess_status status = TESS_OK;
+    if (!json_is_object(weight_map) || !json_object_size(weight_map))
+        status = bad(index, "weight_map", "expected an object of tensors and their files");
+    json_object_foreach((json_t *)weight_map, name, value)
+    {
+        const char *file = json_string_value(value);
+        if (status != TESS_OK) break;
+        if (!file || !*file || strchr(file, '/'))
+            status = bad(index, name, "expected the name of a file beside the index");
+        else if (!json_object_get(seen, file)) {
+            json_object_set_new(seen, file, json_true());
+            char *path = tess_format("%.*s%s", slash ? (int)(slash - index + 1) : 0, index, file);
+            status = map_file(s, path);
+            free(path);
+        }
+    }
+    if (status == TESS_OK) status = sort_names(s);
+    json_object_foreach((json_t *)weight_map, name, value)
+    {
+        if (status != TESS_OK) break;
+        const tess_safetensor *t = tess_safetensors_find(s, name);
+        const char *base = t ? strrchr(t->file, '/') : NULL;
+        if (!t || strcmp(base ? base + 1 : t->file, json_string_value(value)))
+            status = bad(index, name, "is not in %s, where the index has it", json_string_value(value));
+    }
+    json_decref(seen);
+    return status;
+}
+
+static tess_status open_index(tess_safetensors *s, const char *path)
+{
+    tess_map map;
+    json_error_t error;
+    TESS_TRY(tess_map_open(path, &map));
+    json_t *root = json_loadb((const char *)map.data, map.bytes, JSON_REJECT_DUPLICATES, &error);
+    tess_map_close(&map);
+    if (!root) {
+        char *where = tess_format("%s:%d:%d", path, error.line, error.column);
+        tess_status status = tess_error(TESS_INVALID, where, "is no JSON: %s", error.text);
+        free(where);
+        return status;
+    }
+    tess_status status = read_shards(s, path, json_object_get(root, "weight_map"));
+    json_decref(root);
+    return status;
+}
+
+/* What `path` is: a directory with one of two files, an index, or one file. */
+static tess_status open_path(tess_safetensors *s, const char *path)
+{
+    struct stat st;
+    size_t n = strlen(path);
+    if (stat(path, &st) != 0) return tess_error(TESS_INVALID, path, "cannot be opened: %s", strerror(errno));
+    if (!S_ISDIR(st.st_mode)) {
+        if (n > 5 && strcmp(path + n - 5, ".json") == 0) return open_index(s, path);
+        TESS_TRY(map_file(s, path));
+        return sort_names(s);
+    }
+    char *one = tess_format("%s/model.safetensors", path), *index = tess_format("%s.index.json", one);
+    tess_status status;
+    if (access(one, F_OK) == 0) {
+        status = map_file(s, one);
+        if (status == TESS_OK) status = sort_names(s);
+    } else if (access(index, F_OK) == 0)
+        status = open_index(s, index);
+    else
+        status = tess_error(TESS_INVALID, path, "holds neither model.safetensors nor model.safetensors.index.json");
+    free(one);
+    free(index);
+    return status;
+}
+
+static tess_status finish_open(tess_safetensors *s, tess_status status, tess_safetensors **set)
+{
+    if (status == TESS_OK)
+        *set = s;
+    else
+        tess_safetensors_close(s);
+    return status;
+}
+
+tess_status tess_safetensors_open(const char *path, tess_safetensors **set)
+{
+    tess_safetensors *s = new_set();
+    return finish_open(s, open_path(s, path), set);
+}
+
+tess_status tess_safetensors_view(const char *path, const void *data, size_t bytes, tess_safetensors **set)
+{
+    tess_safetensors *s = new_set();
+    tess_status status = read_file(s, tess_arena_format(s->arena, "%s", path), data, bytes);
+    return finish_open(s, status == TESS_OK ? sort_names(s) : status, set);
+}
+
+void tess_safetensors_close(tess_safetensors *s)
+{
+    if (!s) return;
+    for (size_t i = 0; i < s->maps; i++) tess_map_close(&s->map[i]);
+    free(s->map);
+    free(s->tensor);
+    tess_arena_free(s->arena);
+    free(s);
+}
+
+size_t tess_safetensors_count(const tess_safetensors *s)
+{
+    return s->count;
+}
+
+const tess_safetensor *tess_safetensors_at(const tess_safetensors *s, size_t i)
+{
+    TESS_ASSERT(i < s->count);
+    return &s->tensor[i];
+}
+
+const tess_safetensor *tess_safetensors_find(const tess_safetensors *s, const char *name)
+{
+    tess_safetensor key = {.name = name};
+    return s->count ? bsearch(&key, s->tensor, s->count, sizeof key, compare_names) : NULL;
+}
+
+/* ---- elements as floats ---- */
+
+static float from_f16(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff, bits;
+    if (exponent == 0) return (sign ? -0x1p-24f : 0x1p-24f) * (float)fraction; /* zero and subnormal: exact */
+    bits = sign | (exponent == 31 ? 255u : exponent + 112u) << 23 | fraction << 13;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_t n, float *out)
+{
+    TESS_ASSERT(first >= 0 && n >= 0 && first <= t->elements && n <= t->elements - first);
+    const uint8_t *p = (const uint8_t *)t->data + (size_t)first * dtypes[t->dtype].size;
+    uint16_t half;
+    double wide;
+    switch (t->dtype) {
+    case TESS_ST_F32:
+        memcpy(out, p, (size_t)n * sizeof *out);
+        return TESS_OK;
+    case TESS_ST_F16:
+        for (int64_t i = 0; i < n; i++) memcpy(&half, p + 2 * i, sizeof half), out[i] = from_f16(half);
+        return TESS_OK;
+    case TESS_ST_BF16:
+        for (int64_t i = 0; i < n; i++) memcpy(&half, p + 2 * i, sizeof half), out[i] = tess_from_bf16(half);
+        return TESS_OK;
+    case TESS_ST_F64:
+        for (int64_t i = 0; i < n; i++) memcpy(&wide, p + 8 * i, sizeof wide), out[i] = (float)wide;
+        return TESS_OK;
+    default:
+        return bad(t->file, t->name, "is %s, expected floats (F32, BF16, F16 or F64)", dtypes[t->dtype].name);
+    }
+}
+
+/* ---- writing ---- */
+
+struct declared {
+    json_t *entry; /* owned until it is in a header */
+    char *name;    /* owned */
+    uint64_t bytes;
+};
+
+struct tess_safetensors_writer {
+    char *dir, *stem;
+    uint64_t shard_bytes;
+    struct declared *tensor;
+    size_t count;
+    size_t *end;       /* by shard: the tensor behind its last; NULL until planned */
+    int shards, shard; /* in all; opened so far */
+    int fd;            /* of shard - 1; -1: none */
+    uint64_t left;     /* bytes still to come for it */
+};
+
+tess_safetensors_writer *tess_safetensors_writer_new(const char *dir, const char *stem, uint64_t shard_bytes)
+{
+    tess_safetensors_writer *w = tess_alloc(sizeof *w);
+    *w = (tess_safetensors_writer){.dir = tess_strdup(dir), .stem = tess_strdup(stem), .shard_bytes = shard_bytes};
+    w->fd = -1;
+    return w;
+}
+
+void tess_safetensors_declare(tess_safetensors_writer *w, const char *name, tess_dtype dtype, int rank,
+                              const int64_t *dims)
+{
+    static const char *const written[TESS_DTYPE_COUNT] = {[TESS_F32] = "F32", [TESS_BF16] = "BF16", [TESS_I32] = "I32"};
+    json_t *shape = json_array();
+    uint64_t bytes = tess_dtype_size(dtype);
+    TESS_ASSERT(!w->end && rank >= 0 && rank <= TESS_SAFETENSORS_RANK);
+    for (int i = 0; i < rank; i++) {
+        json_array_append_new(shape, json_integer(dims[i]));
+        bytes *= (uint64_t)dims[i];
+    }
+    json_t *entry = json_pack("{s:s, s:o}", "dtype", written[dtype], "shape", shape);
+    TESS_ASSERT(entry);
+    if ((w->count & (w->count - 1)) == 0) /* the room doubles */
+        w->tensor = tess_realloc(w->tensor, (w->count ? 2 * w->count : 1) * sizeof *w->tensor);
+    w->tensor[w->count++] = (struct declared){entry, tess_strdup(name), bytes};
+}
+
+/* Fills shards in the order declared. An empty set is one empty file. */
+static void plan_shards(tess_safetensors_writer *w)
+{
+    uint64_t bytes = 0;
+    w->end = tess_alloc((w->count + 1) * sizeof *w->end);
+    for (size_t i = 0; i < w->count; i++) {
+        if (bytes && bytes + w->tensor[i].bytes > w->shard_bytes) w->end[w->shards++] = i, bytes = 0;
+        bytes += w->tensor[i].bytes;
+    }
+    w->end[w->shards++] = w->count;
+}
+
+static char *shard_name(const tess_safetensors_writer *w, int shard)
+{
+    if (w->shards == 1) return tess_format("%s.safetensors", w->stem);
+    return tess_format("%s-%05d-of-%05d.safetensors", w->stem, shard + 1, w->shards);
+}
+
+static char *shard_path(const tess_safetensors_writer *w, int shard, const char *suffix)
+{
+    char *name = shard_name(w, shard), *path = tess_format("%s/%s%s", w->dir, name, suffix);
+    free(name);
+    return path;
+}
+
+static char *index_path(const tess_safetensors_writer *w, const char *suffix)
+{
+    return tess_format("%s/%s.safetensors.index.json%s", w->dir, w->stem, suffix);
+}
+
+static const char unfinished[] = ".tmp"; /* behind the names of files until they are whole */
+
+static tess_status failed(const char *path, const char *what)
+{
+    return tess_error(TESS_FAILED, path, "cannot be %s: %s", what, strerror(errno));
+}
+
+static tess_status write_all(int fd, const char *path, const void *data, size_t bytes)
+{
+    for (const char *p = data; bytes;) {
+        ssize_t n = write(fd, p, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return failed(path, "written");
+        p += n;
+        bytes -= (size_t)n;
+    }
+    return TESS_OK;
+}
+
+static tess_status write_shard(tess_safetensors_writer *w, const void *data, size_t bytes)
+{
+    char *path = shard_path(w, w->shard - 1, unfinished);
+    tess_status status = write_all(w->fd, path, data, bytes);
+    free(path);
+    return status;
+}
+
+/* Makes it durable first; EINVAL: nothing of the kind exists for what this is. */
+static tess_status close_file(int fd, const char *path)
+{
+    tess_status status = fsync(fd) == 0 || errno == EINVAL ? TESS_OK : failed(path, "written");
+    if (close(fd) != 0 && status == TESS_OK) status = failed(path, "written");
+    return status;
+}
+
+static tess_status close_shard(tess_safetensors_writer *w)
+{
+    if (w->fd < 0) return TESS_OK;
+    char *path = shard_path(w, w->shard - 1, unfinished);
+    tess_status status = close_file(w->fd, path);
+    w->fd = -1;
+    free(path);
+    return status;
+}
+
+/* The header of a shard, in a new string, and the bytes of its tensors. */
+static char *shard_header(tess_safetensors_writer *w, int shard, uint64_t *bytes)
+{
+    json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    *bytes = 0;
+    for (size_t i = shard ? w->end[shard - 1] : 0; i < w->end[shard]; i++) {
+        struct declared *t = &w->tensor[i];
+        TESS_ASSERT(!json_object_get(header, t->name)); /* declared twice */
+        json_object_set_new(t->entry, "data_offsets",
+                            json_pack("[I, I]", (json_int_t)*bytes, (json_int_t)(*bytes + t->bytes)));
+        TESS_ASSERT(json_object_set_new(header, t->name, t->entry) == 0); /* a name in UTF-8 */
+        t->entry = NULL;
+        *bytes += t->bytes;
+    }
+    char *text = json_dumps(header, JSON_COMPACT);
+    TESS_ASSERT(text);
+    json_decref(header);
+    return text;
+}
+
+static tess_status open_shard(tess_safetensors_writer *w)
+{
+    char *path = shard_path(w, w->shard, unfinished), *header = shard_header(w, w->shard, &w->left);
+    uint64_t length = strlen(header), padded = (length + 7) / 8 * 8; /* the tensors begin aligned */
+    tess_status status = TESS_OK;
+    w->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    w->shard++;
+    if (w->fd < 0) status = failed(path, "created");
+    if (status == TESS_OK) status = write_all(w->fd, path, &padded, sizeof padded);
+    if (status == TESS_OK) status = write_all(w->fd, path, header, length);
+    if (status == TESS_OK) status = write_all(w->fd, path, "       ", padded - length);
+    free(header);
+    free(path);
+    return status;
+}
+
+tess_status tess_safetensors_write(tess_safetensors_writer *w, const void *data, size_t bytes)
+{
+    if (!w->end) plan_shards(w);
+    for (const char *p = data; bytes;) {
+        if (w->left == 0) {
+            TESS_TRY(close_shard(w));
+            TESS_ASSERT(w->shard < w->shards); /* more than was declared */
+            TESS_TRY(open_shard(w));
+            continue;
+        }
+        size_t now = bytes < w->left ? bytes : (size_t)w->left;
+        TESS_TRY(write_shard(w, p, now));
+        w->left -= now;
+        p += now;
+        bytes -= now;
+    }
+    return TESS_OK;
+}
+
+static tess_status write_index(const tess_safetensors_writer *w)
+{
+    json_t *map = json_object();
+    uint64_t bytes = 0;
+    for (int s = 0; s < w->shards; s++) {
+        char *name = shard_name(w, s);
+        for (size_t i = s ? w->end[s - 1] : 0; i < w->end[s]; i++) {
+            TESS_ASSERT(!json_object_get(map, w->tensor[i].name)); /* declared twice */
+            json_object_set_new(map, w->tensor[i].name, json_string(name));
+            bytes += w->tensor[i].bytes;
+        }
+        free(name);
+    }
+    json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)bytes, "weight_map", map);
+    char *text = json_dumps(root, JSON_INDENT(2)), *path = index_path(w, unfinished);
+    TESS_ASSERT(text);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    tess_status status = fd < 0 ? failed(path, "created") : write_all(fd, path, text, strlen(text));
+    if (fd >= 0) {
+        tess_status closed = close_file(fd, path);
+        if (status == TESS_OK) status = closed;
+    }
+    free(path);
+    free(text);
+    json_decref(root);
+    return status;
+}
+
+static tess_status rename_and_free(char *from, char *to)
+{
+    tess_status status = rename(from, to) == 0 ? TESS_OK : failed(to, "put in its place");
+    free(from);
+    free(to);
+    return status;
+}
+
+/* The shards, then what names them; then goes what an earlier set in the other form left, which would win or lie. */
+static tess_status publish(tess_safetensors_writer *w)
+{
+    TESS_ASSERT(w->left == 0);     /* less than was declared */
+    while (w->shard < w->shards) { /* of empty tensors alone */
+        TESS_TRY(close_shard(w));
+        TESS_TRY(open_shard(w));
+        TESS_ASSERT(w->left == 0);
+    }
+    TESS_TRY(close_shard(w));
+    if (w->shards > 1) TESS_TRY(write_index(w));
+    for (int s = 0; s < w->shards; s++) TESS_TRY(rename_and_free(shard_path(w, s, unfinished), shard_path(w, s, "")));
+    if (w->shards > 1) TESS_TRY(rename_and_free(index_path(w, unfinished), index_path(w, "")));
+    char *stale = w->shards > 1 ? tess_format("%s/%s.safetensors", w->dir, w->stem) : index_path(w, "");
+    tess_status status = unlink(stale) == 0 || errno == ENOENT ? TESS_OK : failed(stale, "removed");
+    free(stale);
+    TESS_TRY(status);
+    int fd = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? failed(w->dir, "opened") : close_file(fd, w->dir);
+}
+
+static void remove_and_free(char *path)
+{
+    unlink(path);
+    free(path);
+}
+
+tess_status tess_safetensors_writer_end(tess_safetensors_writer *w, tess_status status)
+{
+    if (!w->end) plan_shards(w);
+    if (status == TESS_OK) status = publish(w);
+    if (w->fd >= 0) close(w->fd);
+    if (status != TESS_OK) {
+        for (int s = 0; s < w->shard; s++) remove_and_free(shard_path(w, s, unfinished));
+        remove_and_free(index_path(w, unfinished));
+    }
+    for (size_t i = 0; i < w->count; i++) {
+        json_decref(w->tensor[i].entry);
+        free(w->tensor[i].name);
+    }
+    free(w->tensor);
+    free(w->end);
+    free(w->stem);
+    free(w->dir);
+    free(w);
+    return status;
+}

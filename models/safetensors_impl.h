@@ -1,0 +1,91 @@
+/* Safetensors: reading and writing named tensors in Hugging Face's file format, in one file or in shards.
+ *
+ *     tess_safetensors *s;
+ *     TESS_TRY(tess_safetensors_open("model", &s)); // a directory, a .safetensors or an .index.json
+ *     const tess_safetensor *t = tess_safetensors_find(s, "wte.weight");
+ *     if (t) TESS_TRY(tess_safetensor_read(t, 0, t->elements, weights));
+ *     tess_safetensors_close(s);
+ *
+ *     tess_safetensors_writer *w = tess_safetensors_writer_new("out", "model", TESS_SAFETENSORS_SHARD);
+ *     tess_safetensors_declare(w, "wte.weight", TESS_F32, 2, (int64_t[]){50257, 768});
+ *     ... all of them, then the bytes of each in that order, in pieces of any size:
+ *     tess_status status = tess_safetensors_write(w, weights, bytes);
+ *     ...
+ *     status = tess_safetensors_writer_end(w, status); // the files are there now, or none is
+ *
+ * Files are mapped when read and streamed when written: neither holds a tensor in RAM.
+ */
+#ifndef TESS_SAFETENSORS_IMPL_H
+#define TESS_SAFETENSORS_IMPL_H
+#include "runtime.h"
+
+enum { TESS_SAFETENSORS_RANK = 8 };
+
+/* Names and sizes as in the format; what tess_safetensor_read converts are the first four. */
+typedef enum tess_safetensors_dtype {
+    TESS_ST_F32,
+    TESS_ST_F16,
+    TESS_ST_BF16,
+    TESS_ST_F64,
+    TESS_ST_I64,
+    TESS_ST_I32,
+    TESS_ST_I16,
+    TESS_ST_I8,
+    TESS_ST_U64,
+    TESS_ST_U32,
+    TESS_ST_U16,
+    TESS_ST_U8,
+    TESS_ST_BOOL,
+    TESS_ST_F8_E4M3,
+    TESS_ST_F8_E5M2,
+    TESS_ST_COUNT
+} tess_safetensors_dtype;
+const char *tess_safetensors_dtype_name(tess_safetensors_dtype d); /* "F32", ... */
+
+/* Lives as long as the set it is of. */
+typedef struct tess_safetensor {
+    const char *name, *file;
+    tess_safetensors_dtype dtype;
+    int rank;
+    int64_t dims[TESS_SAFETENSORS_RANK];
+    int64_t elements;
+    const void *data; /* mapped, little-endian, aligned to nothing */
+    size_t bytes;
+} tess_safetensor;
+
+typedef struct tess_safetensors tess_safetensors;
+
+/* A directory is opened by its model.safetensors or else its model.safetensors.index.json. The headers are checked in
+ * full, so that every tensor handed out lies within its file: anything else is TESS_INVALID. */
+tess_status tess_safetensors_open(const char *path, tess_safetensors **set) TESS_NODISCARD;
+/* One file already in memory, which stays the caller's and must outlive the set. */
+tess_status tess_safetensors_view(const char *path, const void *data, size_t bytes,
+                                  tess_safetensors **set) TESS_NODISCARD;
+void tess_safetensors_close(tess_safetensors *s);
+size_t tess_safetensors_count(const tess_safetensors *s);
+const tess_safetensor *tess_safetensors_at(const tess_safetensors *s, size_t i);           /* in the order of names */
+const tess_safetensor *tess_safetensors_find(const tess_safetensors *s, const char *name); /* NULL: is not there */
+
+/* Elements first .. first+n-1, which must be within, in row-major order as floats: out is (n). A dtype that is no
+ * float is TESS_INVALID. May be called from bodies. */
+tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_t n, float *out) TESS_NODISCARD;
+
+/* ---- writing ---------------------------------------------------------------------------------------------------- */
+
+typedef struct tess_safetensors_writer tess_safetensors_writer;
+
+#define TESS_SAFETENSORS_SHARD ((uint64_t)5000 * 1000 * 1000)
+
+/* DIR/STEM.safetensors, or when the tensors are more than shard_bytes DIR/STEM-00001-of-00002.safetensors, ... and
+ * DIR/STEM.safetensors.index.json. No shard is larger, but for a tensor that alone is. DIR exists. */
+tess_safetensors_writer *tess_safetensors_writer_new(const char *dir, const char *stem, uint64_t shard_bytes);
+/* F32, BF16 or I32; names differ. */
+void tess_safetensors_declare(tess_safetensors_writer *w, const char *name, tess_dtype dtype, int rank,
+                              const int64_t *dims);
+/* The next bytes of the tensors in the order declared; may run over the end of one into the next. */
+tess_status tess_safetensors_write(tess_safetensors_writer *w, const void *data, size_t bytes) TESS_NODISCARD;
+/* With TESS_OK, when all bytes were written: makes the files durable and gives them their names. With anything else,
+ * or when that fails, removes what was written. Frees the writer; returns the status. */
+tess_status tess_safetensors_writer_end(tess_safetensors_writer *w, tess_status status) TESS_NODISCARD;
+
+#endif

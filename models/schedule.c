@@ -1,0 +1,108 @@
+/* DeepSpeed's learning-rate schedules, in its order of operations, so that the doubles are the same.
+ *
+ * Step i here uses the value at last_batch_iteration = i. DeepSpeed's engine advances its scheduler after the
+ * optimizer's step, so its own first step still uses what the scheduler's constructor set, and its step i+1 uses what
+ * step i uses here. */
+#include "schedule_impl.h"
+#include <math.h>
+
+typedef const tess_config conf;
+
+/* From 0 to 1 over n steps, and `after` them. */
+static double rise(conf *c, double i, double n, double after)
+{
+    if (i >= n) return after;
+    if (c->scheduler.params.warmup_type == TESS_WARMUP_LINEAR) return i / n;
+    return 1.0 / log(n) * log(i + 1);
+}
+
+/* The logarithm of one step would divide by zero. */
+static double warmup_steps(conf *c)
+{
+    return fmax(2, (double)c->scheduler.params.warmup_num_steps);
+}
+
+static double warmup(conf *c, double i)
+{
+    double n = warmup_steps(c), total = (double)c->scheduler.params.total_num_steps, after = 1;
+    if (c->scheduler.type == TESS_SCHEDULER_WARMUP_DECAY) after = fmax(0, (total - i) / fmax(1, total - n));
+    double least = c->scheduler.params.warmup_min_lr, most = c->scheduler.params.warmup_max_lr;
+    return least + (most - least) * rise(c, i, n, after);
+}
+
+static double cosine(conf *c, double i)
+{
+    double n = warmup_steps(c), decay = (double)c->scheduler.params.total_num_steps - n;
+    double first = c->scheduler.params.warmup_min_ratio, last = c->scheduler.params.cos_min_ratio, ratio;
+    if (i < n)
+        ratio = first + rise(c, i, n, 1) * (1 - first);
+    else if (decay == 0)
+        ratio = last; /* no room to decay in: DeepSpeed divides by zero */
+    else
+        ratio = fmax(0, last + (1 - last) * ((1 + cos(M_PI * (i - n + 1) / decay)) / 2));
+    return c->optimizer.params.lr * ratio;
+}
+
+static double cycle_size(conf *c)
+{
+    return (double)c->scheduler.params.cycle_first_step_size + (double)c->scheduler.params.cycle_second_step_size;
+}
+
+/* Where in the cycle: 0 at its ends, 1 at its top. */
+static double cycle_height(conf *c, double i)
+{
+    double size = cycle_size(c), top = (double)c->scheduler.params.cycle_first_step_size / size;
+    double x = 1 + (i + 1) / size - floor(1 + (i + 1) / size);
+    return x <= top ? x / top : (x - 1) / (top - 1);
+}
+
+/* Intervals of decay since the cycle ended, 0 when decay is off. */
+static double cycle_decay(conf *c, double i)
+{
+    if (!c->scheduler.params.decay_step_size) return 0;
+    return (i - cycle_size(c) + 1) / (double)c->scheduler.params.decay_step_size;
+}
+
+static double one_cycle(conf *c, double i)
+{
+    double least = c->scheduler.params.cycle_min_lr, most = c->scheduler.params.cycle_max_lr;
+    if (i < cycle_size(c)) return least + (most - least) * cycle_height(c, i);
+    return least / (1 + c->scheduler.params.decay_lr_rate * cycle_decay(c, i));
+}
+
+static double range_test(conf *c, double i)
+{
+    double interval = (i + 1) / (double)c->scheduler.params.lr_range_test_step_size;
+    if (c->scheduler.params.lr_range_test_staircase) interval = floor(interval);
+    return c->scheduler.params.lr_range_test_min_lr * (1 + c->scheduler.params.lr_range_test_step_rate * interval);
+}
+
+double tess_schedule_lr(conf *c, int64_t step)
+{
+    double i = (double)step;
+    switch ((tess_scheduler_type)c->scheduler.type) {
+    case TESS_SCHEDULER_NONE:
+        break;
+    case TESS_SCHEDULER_WARMUP:
+    case TESS_SCHEDULER_WARMUP_DECAY:
+        return warmup(c, i);
+    case TESS_SCHEDULER_WARMUP_COSINE:
+        return cosine(c, i);
+    case TESS_SCHEDULER_ONE_CYCLE:
+        return one_cycle(c, i);
+    case TESS_SCHEDULER_RANGE_TEST:
+        return range_test(c, i);
+    }
+    return c->optimizer.params.lr;
+}
+
+void tess_schedule_betas(conf *c, int64_t step, double betas[2])
+{
+    double i = (double)step, least = c->scheduler.params.cycle_min_mom, most = c->scheduler.params.cycle_max_mom;
+    betas[0] = c->optimizer.params.betas[0];
+    betas[1] = c->optimizer.params.betas[1];
+    if (c->scheduler.type != TESS_SCHEDULER_ONE_CYCLE || !c->scheduler.params.cycle_momentum) return;
+    betas[0] = i < cycle_size(c) ? most - (most - least) * cycle_height(c, i)
+                                 : most * (1 + c->scheduler.params.decay_mom_rate * cycle_decay(c, i));
+    betas[1] = 0.99;
+}

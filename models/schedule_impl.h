@@ -1,0 +1,12 @@
+/* The learning rate of a step, by DeepSpeed's schedules. */
+#ifndef TESS_SCHEDULE_IMPL_H
+#define TESS_SCHEDULE_IMPL_H
+#include "runtime.h"
+
+/* Of a resolved configuration. `step` counts from 0 and stands for DeepSpeed's last_batch_iteration. */
+double tess_schedule_lr(const tess_config *c, int64_t step);
+/* The optimizer's betas in that step: its own, but in OneCycle with cycle_momentum, where beta1 moves against the rate.
+ */
+void tess_schedule_betas(const tess_config *c, int64_t step, double betas[2]);
+
+#endif

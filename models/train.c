@@ -1,0 +1,154 @@
+/* Training and evaluation from a configuration: the whole run, from the model's directory to the trained one. */
+#include "checkpoint_impl.h"
+#include "report_impl.h"
+#include "run_impl.h"
+#include "schedule_impl.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct training {
+    tess_run run;
+    tess_data *data, *valid;
+    tess_step *step, *eval;
+    tess_report *report;
+    tess_progress at;
+    tess_plan plan;
+    double matrix_rate; /* of all workers, for mfu */
+};
+
+static bool due(int64_t every, int64_t done)
+{
+    return every > 0 && done % every == 0;
+}
+
+static tess_status open_all(const tess_config *c, struct training *t)
+{
+    TESS_TRY(tess_config_require(c, "steps"));
+    TESS_TRY(tess_config_require(c, "data.train"));
+    TESS_TRY(tess_run_open(c, &t->run));
+    TESS_TRY(tess_run_data(&t->run, "data.train", c->data.train, c->data.shuffle, &t->data));
+    if (c->data.valid) TESS_TRY(tess_run_data(&t->run, "data.valid", c->data.valid, false, &t->valid));
+    if (c->eval_every > 0 && !t->valid) TESS_TRY(tess_config_require(c, "data.valid"));
+    TESS_TRY(tess_run_train_step(&t->run, &t->step));
+    if (t->valid) TESS_TRY(tess_run_eval_step(&t->run, &t->eval));
+    tess_step_plan(t->step, &t->plan);
+    return tess_run_fits(c, &t->plan);
+}
+
+/* Weights from the newest checkpoint when the run resumes and there is one, else from the model. */
+static tess_status begin(const tess_config *c, struct training *t)
+{
+    bool found = false;
+    t->at = (tess_progress){.seed = (uint64_t)c->seed};
+    if (c->checkpoint.resume) {
+        TESS_TRY(tess_config_require(c, "checkpoint.dir"));
+        TESS_TRY(tess_checkpoint_find(c->checkpoint.dir, &t->at, &found));
+    }
+    TESS_TRY(tess_report_open(c, t->at.step, stdout, &t->report));
+    char *path = tess_format("%s/config.json", c->output);
+    tess_status status = tess_config_write(c, path);
+    free(path);
+    TESS_TRY(status);
+    TESS_TRY(tess_run_start(&t->run, false));
+    t->matrix_rate = tess_matrix_rate(t->run.c->bf16.enabled ? TESS_BF16 : TESS_F32) * tess_workers();
+    if (!found) return tess_model_load(t->run.model, t->run.g, t->at.seed);
+    tess_note("resuming from %s after step %lld", c->checkpoint.dir, (long long)t->at.step);
+    return tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.g);
+}
+
+static tess_status report(struct training *t, const tess_step_result *r, double lr, double seconds, const double *valid)
+{
+    double tokens = (double)(t->run.batch * t->run.length), flops = t->plan.flops / seconds;
+    tess_step_report s = {.step = t->at.step,
+                          .tokens = (int64_t)tokens,
+                          .loss = r->loss,
+                          .lr = lr,
+                          .grad_norm = r->grad_norm,
+                          .seconds = seconds,
+                          .tokens_per_s = tokens / seconds,
+                          .model_tflops = flops * 1e-12,
+                          .mfu = t->matrix_rate > 0 ? flops / t->matrix_rate : 0,
+                          .valid_loss = valid};
+    for (int k = 0; k < TESS_TIER_COUNT; k++)
+        tess_tier_use((tess_tier)k, &s.tier[k].resident_bytes, &s.tier[k].peak_bytes);
+    return tess_report_step(t->report, &s);
+}
+
+static tess_status one_step(const tess_config *c, struct training *t)
+{
+    double start = tess_seconds(), lr = tess_schedule_lr(c, t->at.step), betas[2], valid;
+    tess_step_result r;
+    tess_schedule_betas(c, t->at.step, betas);
+    tess_step_input in = {.step = t->at.step, .seed = t->at.seed, .lr = lr, .beta1 = betas[0], .beta2 = betas[1]};
+    TESS_TRY(tess_run_feed(&t->run, t->step, t->data, (uint64_t)t->at.samples));
+    TESS_TRY(tess_step_run(t->step, &in, &r));
+    double seconds = tess_seconds() - start;
+    bool evaluate = due(c->eval_every, t->at.step + 1);
+    if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &valid));
+    TESS_TRY(report(t, &r, lr, seconds, evaluate ? &valid : NULL));
+    t->at.step++;
+    t->at.samples += t->run.batch;
+    return TESS_OK;
+}
+
+static tess_status all_steps(const tess_config *c, struct training *t)
+{
+    bool stopped = false;
+    int64_t saved = t->at.step;
+    while (t->at.step < c->steps && !stopped) {
+        TESS_TRY(one_step(c, t));
+        stopped = tess_stop_requested();
+        if (!c->checkpoint.dir || !(due(c->checkpoint.every, t->at.step) || stopped)) continue;
+        TESS_TRY(tess_checkpoint_save(c->checkpoint.dir, c->checkpoint.keep, t->run.g, &t->at));
+        saved = t->at.step;
+    }
+    if (c->checkpoint.dir && c->checkpoint.every > 0 && saved != t->at.step)
+        TESS_TRY(tess_checkpoint_save(c->checkpoint.dir, c->checkpoint.keep, t->run.g, &t->at));
+    if (stopped) tess_note("stopped by a signal after step %lld of %lld", (long long)t->at.step, (long long)c->steps);
+    char *dir = tess_format("%s/model", c->output);
+    tess_status status = tess_model_save(t->run.model, t->run.g, dir);
+    free(dir);
+    return status;
+}
+
+tess_status tess_train(const tess_config *c)
+{
+    struct training t = {0};
+    tess_status status = open_all(c, &t);
+    if (status == TESS_OK) {
+        tess_signals_install();
+        status = begin(c, &t);
+    }
+    if (status == TESS_OK) status = all_steps(c, &t);
+    tess_report_close(t.report);
+    tess_step_free(t.step);
+    tess_step_free(t.eval);
+    tess_data_close(t.data);
+    tess_data_close(t.valid);
+    tess_run_close(&t.run);
+    tess_stop();
+    return status;
+}
+
+tess_status tess_eval(const tess_config *c)
+{
+    tess_run run;
+    tess_data *data = NULL;
+    tess_step *step = NULL;
+    double loss;
+    tess_status status = tess_run_open(c, &run);
+    if (status == TESS_OK) status = tess_run_data(&run, "data.valid", c->data.valid, false, &data);
+    if (status == TESS_OK) status = tess_run_eval_step(&run, &step);
+    if (status == TESS_OK) status = tess_run_start(&run, false);
+    if (status == TESS_OK) status = tess_model_load(run.model, run.g, (uint64_t)c->seed);
+    if (status == TESS_OK) status = tess_run_evaluate(&run, step, data, &loss);
+    if (status == TESS_OK)
+        printf("loss %.6f  perplexity %.4f  tokens %llu\n", loss, exp(loss),
+               (unsigned long long)(tess_data_samples(data) * (uint64_t)run.length));
+    tess_step_free(step);
+    tess_data_close(data);
+    tess_run_close(&run);
+    tess_stop();
+    return status;
+}
