@@ -1,0 +1,31 @@
+/* The command: a table of subcommands, one file each, and what they share. */
+#ifndef TESS_TOOLS_CMD_H
+#define TESS_TOOLS_CMD_H
+#include "models.h"
+
+typedef struct command {
+    const char *name, *usage, *summary;
+    void (*help)(FILE *out); /* what follows them in --help; may be NULL */
+    /* argv[0] is the subcommand's name. The status is the exit code. */
+    tess_status (*run)(int argc, char **argv);
+} command;
+
+extern const command cmd_train, cmd_eval, cmd_generate, cmd_estimate, cmd_info, cmd_bench;
+
+/* An option, "-n" or "--prompt". A flag (`meta` NULL) sets its value to "". */
+typedef struct option {
+    const char *name, *meta, *help;
+    const char *value; /* NULL until it is met */
+} option;
+
+/* Sorts arguments into options and the rest, which moves to the front of argv + 1; *rest is how many they are. */
+tess_status cmd_parse(option *options, size_t count, int argc, char **argv, int *rest) TESS_NODISCARD;
+void cmd_option_help(const option *options, size_t count, FILE *out);
+/* A number given to an option; `value` keeps its default where the option was not met. */
+tess_status cmd_number(const option *o, double least, double most, double *value) TESS_NODISCARD;
+
+/* CONFIG.json [KEY=VALUE ...], loaded and resolved; each key of the list `required`, which ends in NULL, is there.
+ * Whatever it returns, `config` can be freed. */
+tess_status cmd_config(int argc, char **argv, const char *const *required, tess_config *config) TESS_NODISCARD;
+
+#endif

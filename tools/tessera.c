@@ -1,0 +1,154 @@
+/* tessera: picks the subcommand, and turns a status into an exit code and one line on stderr. */
+#include "cmd.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const command *const commands[] = {&cmd_train, &cmd_eval, &cmd_generate, &cmd_estimate, &cmd_info, &cmd_bench};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static const char WHERE[] = "command line";
+
+/* ---- what subcommands share ---- */
+
+static option *find_option(option *options, size_t count, const char *text, size_t length)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strlen(options[i].name) == length && !strncmp(options[i].name, text, length)) return &options[i];
+    return NULL;
+}
+
+static tess_status unknown_option(const option *options, size_t count, const char *text)
+{
+    const char *names[16] = {"--help"};
+    TESS_ASSERT(count < 16);
+    for (size_t i = 0; i < count; i++) names[i + 1] = options[i].name;
+    const char *meant = tess_nearest(text, names, count + 1);
+    return tess_error(TESS_INVALID, WHERE, "%.100s: unknown option (%s%s%s)", text,
+                      meant ? "did you mean " : "see --help", meant ? meant : "", meant ? "?" : "");
+}
+
+tess_status cmd_parse(option *options, size_t count, int argc, char **argv, int *rest)
+{
+    *rest = 0;
+    for (int i = 1; i < argc; i++) {
+        char *text = argv[i];
+        if (text[0] != '-' || !text[1]) {
+            argv[1 + (*rest)++] = text;
+            continue;
+        }
+        const char *equal = text[1] == '-' ? strchr(text, '=') : NULL;
+        option *o = find_option(options, count, text, equal ? (size_t)(equal - text) : strlen(text));
+        if (!o) return unknown_option(options, count, text);
+        if (!o->meta && equal) return tess_error(TESS_INVALID, WHERE, "%.100s: %s takes no value", text, o->name);
+        if (!o->meta)
+            o->value = "";
+        else if (equal)
+            o->value = equal + 1;
+        else if (i + 1 < argc)
+            o->value = argv[++i];
+        else
+            return tess_error(TESS_INVALID, WHERE, "%s: missing its %s (%s)", o->name, o->meta, o->help);
+    }
+    return TESS_OK;
+}
+
+void cmd_option_help(const option *options, size_t count, FILE *out)
+{
+    fputs("Options:\n", out);
+    for (size_t i = 0; i < count; i++) {
+        int used = fprintf(out, "  %s %s", options[i].name, options[i].meta ? options[i].meta : "");
+        fprintf(out, "%*s%s\n", used < 24 ? 24 - used : 1, "", options[i].help);
+    }
+}
+
+tess_status cmd_number(const option *o, double least, double most, double *value)
+{
+    if (!o->value) return TESS_OK;
+    char *end;
+    double x = strtod(o->value, &end);
+    if (end == o->value || *end || !(x >= least && x <= most))
+        return tess_error(TESS_INVALID, WHERE, "%s: %.60s, expected a number from %g to %g (%s)", o->name, o->value,
+                          least, most, o->help);
+    *value = x;
+    return TESS_OK;
+}
+
+tess_status cmd_config(int argc, char **argv, const char *const *required, tess_config *config)
+{
+    *config = (tess_config){0};
+    if (argc < 2 || strchr(argv[1], '='))
+        return tess_error(TESS_INVALID, WHERE, "no configuration, expected tessera %s CONFIG.json [KEY=VALUE ...]",
+                          argv[0]);
+    TESS_TRY(tess_config_load(argv[1], (const char *const *)argv + 2, (size_t)argc - 2, config));
+    for (; *required; required++)
+        if (strcmp(*required, "model") || !config->model_json) TESS_TRY(tess_config_require(config, *required));
+    return tess_config_resolve(config, 1);
+}
+
+/* ---- the command itself ---- */
+
+static void help(FILE *out)
+{
+    fputs("Tessera trains neural networks larger than the GPU, and larger than RAM.\n\n", out);
+    for (int i = 0; i < COMMANDS; i++)
+        fprintf(out, "  tessera %s\n      %s\n", commands[i]->usage, commands[i]->summary);
+    fputs("  tessera --help, tessera CMD --help, tessera --version\n\n"
+          "Exit status: 0 done, 1 the run failed, 2 what was given is wrong.\n",
+          out);
+}
+
+static bool asks_for_help(const char *text)
+{
+    return !strcmp(text, "--help") || !strcmp(text, "-h");
+}
+
+static tess_status unknown_command(const char *name)
+{
+    const char *names[COMMANDS];
+    for (int i = 0; i < COMMANDS; i++) names[i] = commands[i]->name;
+    const char *meant = tess_nearest(name, names, COMMANDS);
+    return tess_error(TESS_INVALID, WHERE, "%.100s: unknown command (%s%s%s)", name,
+                      meant ? "did you mean " : "see tessera", meant ? meant : " --help", meant ? "?" : "");
+}
+
+static tess_status run_command(const command *c, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (asks_for_help(argv[i])) {
+            printf("usage: tessera %s\n\n%s\n", c->usage, c->summary);
+            if (c->help) fputc('\n', stdout), c->help(stdout);
+            return TESS_OK;
+        }
+    return c->run(argc, argv);
+}
+
+static tess_status run(int argc, char **argv)
+{
+    if (argc < 2) return tess_error(TESS_INVALID, WHERE, "no command (see tessera --help)");
+    if (asks_for_help(argv[1]) || !strcmp(argv[1], "help")) return help(stdout), TESS_OK;
+    if (!strcmp(argv[1], "--version")) return printf("tessera %s\n", TESS_VERSION), TESS_OK;
+    for (int i = 0; i < COMMANDS; i++)
+        if (!strcmp(argv[1], commands[i]->name)) return run_command(commands[i], argc - 1, argv + 1);
+    return unknown_command(argv[1]);
+}
+
+/* One line, whatever names the user's files have. */
+static void print_error(void)
+{
+    char line[2048];
+    snprintf(line, sizeof line, "%s", tess_error_text());
+    for (char *p = line; *p; p++)
+        if ((unsigned char)*p < ' ') *p = ' ';
+    fflush(stdout);
+    fprintf(stderr, "tessera: error: %s\n", line);
+}
+
+int main(int argc, char **argv)
+{
+    tess_status status = run(argc, argv);
+    if (status == TESS_OK && fflush(stdout) != 0)
+        status = tess_error(TESS_FAILED, "stdout", "cannot be written: %s", strerror(errno));
+    if (status != TESS_OK) print_error();
+    return status;
+}
