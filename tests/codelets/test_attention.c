@@ -1,0 +1,327 @@
+/* attention against softmax and its gradient in double: odd sizes, shared heads, packed and not, causal and not,
+ * dropout, += and =; and how it holds up when sequences span several blocks of keys. */
+#define CHECK_MAIN
+#include "check.h"
+#include "codelets.h"
+
+static uint32_t state = 1;
+static double get(const void *x, int64_t i, tess_dtype t)
+{
+    return t == TESS_BF16 ? tess_from_bf16(((const tess_bf16 *)x)[i]) : ((const float *)x)[i];
+}
+/* A new buffer of `n` elements, drawn or, with poison, of NaN. */
+static tess_view buffer(int64_t n, tess_dtype t, bool poison)
+{
+    tess_view v = {tess_alloc((size_t)n * tess_dtype_size(t)), (size_t)n * tess_dtype_size(t)};
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 1664525u + 1013904223u;
+        float x = poison ? NAN : (float)(state >> 8) / 8388608.0f - 1;
+        if (t == TESS_BF16)
+            ((tess_bf16 *)v.ptr)[i] = tess_to_bf16(x);
+        else
+            ((float *)v.ptr)[i] = x;
+    }
+    return v;
+}
+static void check_near(const char *what, const void *got, const double *want, int64_t n, tess_dtype t, double most)
+{
+    double error = 0, norm = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double off = get(got, i, t) - want[i];
+        error += off * off, norm += want[i] * want[i];
+    }
+    error = sqrt(error / (norm > 0 ? norm : (double)n)); /* of a gradient that is 0: absolute */
+    if (!(error <= most)) CHECK_SAY("%s %s: error %.3g", what, tess_dtype_name(t), error);
+}
+
+/* One head of one sequence in double; rows of q, k, v, ... are `ld` apart. */
+typedef struct head {
+    int64_t length, dim, ld_q, ld_k;
+    bool causal;
+    double scale, drop;
+    uint64_t first; /* place of query 0, key 0 */
+    const tess_env *env;
+    uint32_t op;
+} head;
+
+static double keep(const head *h, int64_t i, int64_t j)
+{
+    if (h->drop == 0 || !h->env->train) return 1;
+    uint32_t r = tess_random(h->env->seed, (uint64_t)h->env->step, h->op, h->first + (uint64_t)(i * h->length + j));
+    return r >= h->drop * 4294967296.0 ? 1 / (1 - h->drop) : 0;
+}
+/* p (length): the softmax of query i; returns its lse. */
+static double softmax(const head *h, int64_t i, const double *q, const double *k, double *p)
+{
+    const int64_t n = h->causal ? i + 1 : h->length;
+    double most = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < n; j++) {
+        p[j] = 0;
+        for (int64_t c = 0; c < h->dim; c++) p[j] += q[i * h->ld_q + c] * k[j * h->ld_k + c];
+        p[j] *= h->scale;
+        if (p[j] > most) most = p[j];
+    }
+    for (int64_t j = 0; j < n; j++) sum += p[j] = exp(p[j] - most);
+    for (int64_t j = 0; j < n; j++) p[j] /= sum;
+    for (int64_t j = n; j < h->length; j++) p[j] = 0;
+    return most + log(sum);
+}
+static void oracle_forward(const head *h, const double *q, const double *k, const double *v, double *y, double *lse,
+                           int64_t ld_lse)
+{
+    double *p = tess_alloc((size_t)h->length * sizeof *p);
+    for (int64_t i = 0; i < h->length; i++) {
+        lse[i * ld_lse] = softmax(h, i, q, k, p);
+        for (int64_t c = 0; c < h->dim; c++) y[i * h->ld_q + c] = 0;
+        for (int64_t j = 0; j < h->length; j++)
+            for (int64_t c = 0; c < h->dim; c++) y[i * h->ld_q + c] += p[j] * keep(h, i, j) * v[j * h->ld_k + c];
+    }
+    free(p);
+}
+static void oracle_backward(const head *h, const double *dy, const double *q, const double *k, const double *v,
+                            double *dq, double *dk, double *dv)
+{
+    double *p = tess_alloc((size_t)h->length * sizeof *p), *dp = tess_alloc((size_t)h->length * sizeof *p);
+    for (int64_t i = 0; i < h->length; i++) {
+        softmax(h, i, q, k, p);
+        double delta = 0;
+        for (int64_t j = 0; j < h->length; j++) {
+            dp[j] = 0;
+            for (int64_t c = 0; c < h->dim; c++) {
+                dp[j] += dy[i * h->ld_q + c] * v[j * h->ld_k + c];
+                dv[j * h->ld_k + c] += p[j] * keep(h, i, j) * dy[i * h->ld_q + c];
+            }
+            dp[j] *= keep(h, i, j);
+            delta += p[j] * dp[j];
+        }
+        for (int64_t j = 0; j < h->length; j++)
+            for (int64_t c = 0; c < h->dim; c++) {
+                double ds = p[j] * (dp[j] - delta) * h->scale;
+                dq[i * h->ld_q + c] += ds * k[j * h->ld_k + c];
+                dk[j * h->ld_k + c] += ds * q[i * h->ld_q + c];
+            }
+    }
+    free(p), free(dp);
+}
+
+enum { Q, K, V };
+static const tess_env env = {.seed = 7, .step = 3, .train = true};
+
+static int64_t width(const tess_attention_arg *a, int which)
+{
+    return (which == Q ? a->heads : a->groups) * a->dim;
+}
+/* Three matrices side by side, (rows, wide + 2 narrow), from three. */
+static tess_view side_by_side(const tess_attention_arg *a, const tess_view m[3], tess_dtype t)
+{
+    const size_t size = tess_dtype_size(t);
+    const int64_t all = width(a, Q) + 2 * width(a, K);
+    tess_view v = {tess_alloc((size_t)(a->rows * all) * size), (size_t)(a->rows * all) * size};
+    for (int64_t r = 0; r < a->rows; r++) {
+        int64_t at = 0;
+        for (int i = 0; i < 3; at += width(a, i++))
+            memcpy((char *)v.ptr + (size_t)(r * all + at) * size, (char *)m[i].ptr + (size_t)(r * width(a, i)) * size,
+                   (size_t)width(a, i) * size);
+    }
+    return v;
+}
+static double *in_double(tess_view v, int64_t n, tess_dtype t)
+{
+    double *d = tess_alloc((size_t)n * sizeof *d);
+    for (int64_t i = 0; v.ptr && i < n; i++) d[i] = get(v.ptr, i, t);
+    return d;
+}
+
+/* Runs forward and backward; y, lse and the three gradients must be near the oracle's. */
+static void check(tess_attention_arg a, tess_dtype t)
+{
+    const int64_t wide = a.rows * width(&a, Q), narrow = a.rows * width(&a, K), lse_n = a.rows * a.heads;
+    const int64_t n[3] = {wide, narrow, narrow};
+    tess_view in[3], grad[3];
+    double *x[3], *want[3];
+    for (int i = 0; i < 3; i++) {
+        in[i] = buffer(n[i], t, false), grad[i] = buffer(n[i], t, !a.acc);
+        x[i] = in_double(in[i], n[i], t);
+        want[i] = in_double(a.acc ? grad[i] : (tess_view){NULL, 0}, n[i], t);
+    }
+    tess_view dy = buffer(wide, t, false), y = buffer(wide, t, true), lse = buffer(lse_n, TESS_F32, true);
+    tess_view scratch = buffer((int64_t)tess_attention_scratch(&a, t), TESS_F32, true);
+    scratch.bytes = tess_attention_scratch(&a, t);
+    double *dy_x = in_double(dy, wide, t), *y_want = in_double((tess_view){NULL, 0}, wide, t);
+    double *lse_want = in_double((tess_view){NULL, 0}, lse_n, t);
+    tess_view qkv = {NULL, 0}, dqkv = {NULL, 0};
+    tess_view forward[6] = {in[0], in[1], in[2], y, lse, scratch};
+    tess_view backward[10] = {dy, in[0], in[1], in[2], y, lse, grad[0], grad[1], grad[2], scratch};
+    if (a.packed) {
+        qkv = side_by_side(&a, in, t), dqkv = side_by_side(&a, grad, t);
+        memcpy(forward, (tess_view[]){qkv, y, lse, scratch}, 4 * sizeof *forward);
+        memcpy(backward, (tess_view[]){dy, qkv, y, lse, dqkv, scratch}, 6 * sizeof *backward);
+    }
+    tess_work work = {.buf = forward, .nbuf = a.packed ? 4 : 6, .arg = &a, .env = &env};
+    tess_attention_forward[t].cpu(&work);
+    work.buf = backward, work.nbuf = a.packed ? 6 : 10;
+    tess_attention_backward[t].cpu(&work);
+
+    for (int64_t s = 0; s < a.rows / a.sequence; s++)
+        for (int64_t i = 0; i < a.heads; i++) {
+            const int64_t group = i / (a.heads / a.groups);
+            head h = {a.sequence,        a.dim,       width(&a, Q), width(&a, K), a.causal, (double)a.scale,
+                      (double)a.dropout, .env = &env, .op = a.op};
+            h.first = (uint64_t)(((a.row0 / a.sequence + s) * a.heads + i) * a.sequence * a.sequence);
+            const int64_t atq = s * a.sequence * h.ld_q + i * a.dim, atk = s * a.sequence * h.ld_k + group * a.dim;
+            oracle_forward(&h, x[Q] + atq, x[K] + atk, x[V] + atk, y_want + atq,
+                           lse_want + s * a.sequence * a.heads + i, a.heads);
+            oracle_backward(&h, dy_x + atq, x[Q] + atq, x[K] + atk, x[V] + atk, want[Q] + atq, want[K] + atk,
+                            want[V] + atk);
+        }
+    const double most = t == TESS_BF16 ? 1e-2 : 1e-5;
+    check_near("y", y.ptr, y_want, wide, t, most);
+    check_near("lse", lse.ptr, lse_want, lse_n, TESS_F32, 1e-5);
+    if (a.packed) {
+        double *all = tess_alloc((size_t)(wide + 2 * narrow) * sizeof *all), *to = all;
+        for (int64_t r = 0; r < a.rows; r++)
+            for (int i = 0; i < 3; to += width(&a, i++))
+                memcpy(to, want[i] + r * width(&a, i), (size_t)width(&a, i) * sizeof *to);
+        check_near("dqkv", dqkv.ptr, all, wide + 2 * narrow, t, most);
+        free(all);
+    } else {
+        for (int i = 0; i < 3; i++)
+            check_near((const char *[]){"dq", "dk", "dv"}[i], grad[i].ptr, want[i], n[i], t, most);
+    }
+    for (int i = 0; i < 3; i++) free(in[i].ptr), free(grad[i].ptr), free(x[i]), free(want[i]);
+    free(dy.ptr), free(y.ptr), free(lse.ptr), free(scratch.ptr), free(qkv.ptr), free(dqkv.ptr);
+    free(dy_x), free(y_want), free(lse_want);
+}
+
+/* Both dtypes, causal and not, packed and not, += and =. */
+static void check_all(int64_t sequences, int64_t length, int64_t heads, int64_t groups, int64_t dim, float dropout)
+{
+    for (int i = 0; i < 8; i++)
+        for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++)
+            check((tess_attention_arg){.rows = sequences * length,
+                                       .sequence = length,
+                                       .heads = heads,
+                                       .groups = groups,
+                                       .dim = dim,
+                                       .scale = 1 / sqrtf((float)dim),
+                                       .dropout = dropout,
+                                       .op = 5,
+                                       .row0 = 2 * length,
+                                       .causal = i & 1,
+                                       .packed = i & 2,
+                                       .acc = i & 4},
+                  t);
+}
+
+TEST(odd)
+{
+    check_all(3, 37, 5, 5, 7, 0);
+}
+TEST(shared_by_all)
+{
+    check_all(2, 37, 5, 1, 64, 0);
+}
+TEST(shared_by_two)
+{
+    check_all(1, 150, 4, 2, 80, 0);
+}
+TEST(one_token)
+{
+    check_all(2, 1, 2, 1, 8, 0);
+}
+TEST(dropout)
+{
+    check_all(2, 45, 2, 1, 16, 0.25f);
+}
+TEST(blocks)
+{
+    check_all(1, 700, 1, 1, 16, 0);
+}
+TEST(blocks_and_dropout)
+{
+    check_all(1, 600, 1, 1, 8, 0.5f);
+}
+
+/* Logits in the hundreds, rising and falling along the keys: the running maximum must follow. */
+TEST(large_logits)
+{
+    for (int falling = 0; falling < 2; falling++) {
+        tess_attention_arg a = {.rows = 1100, .sequence = 1100, .heads = 1, .groups = 1, .dim = 4, .scale = 1};
+        tess_view q = buffer(a.rows * 4, TESS_F32, false), k = buffer(a.rows * 4, TESS_F32, false);
+        tess_view v = buffer(a.rows * 4, TESS_F32, false), y = buffer(a.rows * 4, TESS_F32, true);
+        tess_view lse = buffer(a.rows, TESS_F32, true), scratch = {NULL, tess_attention_scratch(&a, TESS_F32)};
+        scratch.ptr = tess_alloc(scratch.bytes);
+        for (int64_t i = 0; i < a.rows; i++) {
+            ((float *)q.ptr)[4 * i] = 1;
+            ((float *)k.ptr)[4 * i] = (falling ? -0.7f : 0.7f) * (float)i;
+        }
+        tess_attention_forward[TESS_F32].cpu(
+            &(tess_work){.buf = (tess_view[]){q, k, v, y, lse, scratch}, .nbuf = 6, .arg = &a, .env = &env});
+        double *x[3] = {in_double(q, a.rows * 4, TESS_F32), in_double(k, a.rows * 4, TESS_F32),
+                        in_double(v, a.rows * 4, TESS_F32)};
+        double *want = tess_alloc((size_t)a.rows * 4 * sizeof *want), *lse_want = tess_alloc((size_t)a.rows * 8);
+        oracle_forward(&(head){a.rows, 4, 4, 4, false, 1, 0, 0, &env, 0}, x[0], x[1], x[2], want, lse_want, 1);
+        check_near("y", y.ptr, want, a.rows * 4, TESS_F32, 3e-5);
+        check_near("lse", lse.ptr, lse_want, a.rows, TESS_F32, 1e-6);
+        for (int i = 0; i < 3; i++) free(x[i]);
+        free(want), free(lse_want), free(q.ptr), free(k.ptr), free(v.ptr), free(y.ptr), free(lse.ptr);
+        free(scratch.ptr);
+    }
+}
+
+TEST(evaluation_drops_nothing)
+{
+    tess_attention_arg a = {
+        .rows = 40, .sequence = 40, .heads = 2, .groups = 2, .dim = 8, .scale = 0.3f, .packed = true};
+    tess_env eval = env;
+    eval.train = false;
+    tess_view qkv = buffer(40 * 48, TESS_F32, false), lse = buffer(80, TESS_F32, true), y[2];
+    tess_view scratch = {NULL, tess_attention_scratch(&a, TESS_F32)};
+    scratch.ptr = tess_alloc(scratch.bytes);
+    for (int i = 0; i < 2; i++) {
+        y[i] = buffer(40 * 16, TESS_F32, true);
+        a.dropout = i ? 0.5f : 0;
+        tess_attention_forward[TESS_F32].cpu(
+            &(tess_work){.buf = (tess_view[]){qkv, y[i], lse, scratch}, .nbuf = 4, .arg = &a, .env = &eval});
+    }
+    CHECK(!memcmp(y[0].ptr, y[1].ptr, y[0].bytes));
+    free(qkv.ptr), free(lse.ptr), free(y[0].ptr), free(y[1].ptr), free(scratch.ptr);
+}
+
+TEST(same_bits_twice)
+{
+    tess_attention_arg a = {.rows = 2 * 200,
+                            .sequence = 200,
+                            .heads = 4,
+                            .groups = 2,
+                            .dim = 32,
+                            .scale = 0.2f,
+                            .dropout = 0.1f,
+                            .causal = true,
+                            .packed = true};
+    tess_view qkv = buffer(400 * 256, TESS_BF16, false), dy = buffer(400 * 128, TESS_BF16, false), y[2], lse[2], d[2];
+    tess_view scratch = {NULL, tess_attention_scratch(&a, TESS_BF16)};
+    scratch.ptr = tess_alloc(scratch.bytes);
+    for (int i = 0; i < 2; i++) {
+        memset(scratch.ptr, 0xff * i, scratch.bytes);
+        y[i] = buffer(400 * 128, TESS_BF16, true), lse[i] = buffer(400 * 4, TESS_F32, true);
+        d[i] = buffer(400 * 256, TESS_BF16, true);
+        tess_view forward[] = {qkv, y[i], lse[i], scratch}, backward[] = {dy, qkv, y[i], lse[i], d[i], scratch};
+        tess_attention_forward[TESS_BF16].cpu(&(tess_work){.buf = forward, .nbuf = 4, .arg = &a, .env = &env});
+        tess_attention_backward[TESS_BF16].cpu(&(tess_work){.buf = backward, .nbuf = 6, .arg = &a, .env = &env});
+    }
+    CHECK(!memcmp(y[0].ptr, y[1].ptr, y[0].bytes));
+    CHECK(!memcmp(lse[0].ptr, lse[1].ptr, lse[0].bytes));
+    CHECK(!memcmp(d[0].ptr, d[1].ptr, d[0].bytes));
+    for (int i = 0; i < 2; i++) free(y[i].ptr), free(lse[i].ptr), free(d[i].ptr);
+    free(qkv.ptr), free(dy.ptr), free(scratch.ptr);
+}
+
+/* Nothing grows with the square of the sequence. */
+TEST(scratch_of_long_sequences)
+{
+    tess_attention_arg a = {.rows = 32768, .sequence = 32768, .heads = 12, .groups = 12, .dim = 64};
+    CHECK(tess_attention_scratch(&a, TESS_BF16) < 32u << 20);
+    a.rows = a.sequence = 1024;
+    CHECK(tess_attention_scratch(&a, TESS_BF16) < 2u << 20);
+}

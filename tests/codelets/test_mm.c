@@ -1,0 +1,192 @@
+/* Products of matrices against sums in double: every form, odd sizes, parts of wider matrices, packed operands. */
+#define CHECK_MAIN
+#include "check.h"
+#include "mm_impl.h"
+#include <pthread.h>
+
+static uint32_t state = 1;
+static float draw(void)
+{
+    state = state * 1664525u + 1013904223u;
+    return (float)(state >> 8) / 8388608.0f - 1;
+}
+static double get(const void *x, int64_t i, tess_dtype t)
+{
+    return t == TESS_BF16 ? tess_from_bf16(((const tess_bf16 *)x)[i]) : ((const float *)x)[i];
+}
+/* A new matrix of `n` elements, drawn or, with poison, of NaN. */
+static void *matrix(int64_t n, tess_dtype t, bool poison)
+{
+    void *x = tess_alloc((size_t)n * tess_dtype_size(t));
+    for (int64_t i = 0; i < n; i++) {
+        float v = poison ? NAN : draw();
+        if (t == TESS_BF16)
+            ((tess_bf16 *)x)[i] = tess_to_bf16(v);
+        else
+            ((float *)x)[i] = v;
+    }
+    return x;
+}
+
+/* The relative error in norm of one product, and whether everything beside C stayed as it was. */
+static double error_of(tess_mm d, bool pack)
+{
+    const int64_t stored_ldb = d.ldb, rows_a = d.ta ? d.k : d.m, rows_b = d.tb ? d.n : d.k;
+    void *a = matrix(rows_a * d.lda, d.in, false), *b = matrix(rows_b * d.ldb, d.in, false);
+    void *c = matrix(d.m * d.ldc, d.out, !d.acc), *before = tess_alloc((size_t)(d.m * d.ldc) * 4);
+    memcpy(before, c, (size_t)(d.m * d.ldc) * tess_dtype_size(d.out));
+    if (pack) {
+        void *packed = tess_alloc(tess_mm_packed_bytes(&d));
+        tess_mm_pack(&d, b, packed);
+        d.packed = true, d.ldb = d.n;
+        if (d.n > 64) d.n -= 5; /* of what was packed, the first columns */
+        tess_mm_run(&d, a, packed, c);
+        free(packed);
+    } else
+        tess_mm_run(&d, a, b, c);
+    double error = 0, norm = 0;
+    bool beside = true;
+    for (int64_t i = 0; i < d.m; i++) {
+        for (int64_t j = 0; j < d.n; j++) {
+            double sum = (d.bias ? (double)d.bias[j] : 0) + (d.acc ? get(before, i * d.ldc + j, d.out) : 0);
+            for (int64_t k = 0; k < d.k; k++)
+                sum += get(a, d.ta ? k * d.lda + i : i * d.lda + k, d.in) *
+                       get(b, d.tb ? j * stored_ldb + k : k * stored_ldb + j, d.in);
+            double off = get(c, i * d.ldc + j, d.out) - sum;
+            error += off * off, norm += sum * sum;
+        }
+        const size_t size = tess_dtype_size(d.out), at = (size_t)(i * d.ldc + d.n) * size;
+        beside = beside && !memcmp((char *)c + at, (char *)before + at, (size_t)(d.ldc - d.n) * size);
+    }
+    CHECK(beside);
+    free(a), free(b), free(c), free(before);
+    return sqrt(error / norm);
+}
+
+static void check_forms(int64_t m, int64_t n, int64_t k, int64_t wider)
+{
+    float *bias = matrix(n, TESS_F32, false);
+    for (int i = 0; i < 64; i++) {
+        tess_mm d = {.m = m, .n = n, .k = k, .in = i & 1 ? TESS_BF16 : TESS_F32};
+        d.out = i & 2 ? d.in : TESS_F32;
+        d.ta = i & 4, d.tb = i & 8, d.acc = i & 16;
+        if (i & 32) d.bias = bias;
+        d.lda = (d.ta ? m : k) + wider, d.ldb = (d.tb ? k : n) + wider, d.ldc = n + wider;
+        for (int pack = 0; pack < 2; pack++) {
+            double error = error_of(d, pack);
+            double most = d.out == TESS_BF16 ? 4e-3 : 4e-6;
+            if (!(error <= most))
+                CHECK_SAY("m %lld n %lld k %lld +%lld form %d pack %d: error %.3g", (long long)m, (long long)n,
+                          (long long)k, (long long)wider, i, pack, error);
+        }
+    }
+    free(bias);
+}
+
+TEST(one_of_all)
+{
+    check_forms(1, 1, 1, 0);
+}
+TEST(odd_sizes)
+{
+    check_forms(37, 13, 7, 0);
+}
+TEST(odd_parts)
+{
+    check_forms(37, 71, 80, 5);
+}
+TEST(whole_blocks)
+{
+    check_forms(64, 128, 64, 0);
+}
+TEST(parts_of_wider)
+{
+    check_forms(33, 64, 96, 32);
+}
+TEST(several_pieces)
+{
+    check_forms(300, 20, 37, 3);
+}
+
+/* B is packed in several parts, A made dense in several. */
+TEST(many_panels)
+{
+    for (int i = 0; i < 8; i++) {
+        tess_mm d = {.m = 270, .n = 700, .k = 900, .in = TESS_BF16, .out = i & 1 ? TESS_BF16 : TESS_F32};
+        d.ta = d.acc = i & 2, d.tb = i & 4;
+        d.lda = d.ta ? d.m : d.k, d.ldb = d.tb ? d.k : d.n, d.ldc = d.n;
+        CHECK_NEAR(error_of(d, false), 0, d.out == TESS_BF16 ? 4e-3 : 2e-6);
+    }
+}
+
+/* Deep products are sums of several. */
+TEST(deep)
+{
+    for (int i = 0; i < 16; i++) {
+        tess_mm d = {.m = 33, .n = 65, .k = 2600, .in = TESS_BF16, .out = i & 1 ? TESS_BF16 : TESS_F32};
+        float *bias = matrix(d.n, TESS_F32, false);
+        d.acc = i & 2, d.tb = i & 4;
+        if (i & 8) d.bias = bias;
+        d.lda = d.k, d.ldb = d.tb ? d.k : d.n, d.ldc = d.n + (i & 8);
+        CHECK_NEAR(error_of(d, false), 0, d.out == TESS_BF16 ? 4e-3 : 4e-6);
+        free(bias);
+    }
+}
+
+/* What lies beyond the end of a row is not a part of the sum, be it NaN. */
+TEST(neighbours_do_not_leak)
+{
+    enum { M = 5, N = 9, K = 37, LD = 64 };
+    tess_bf16 *a = matrix(M * LD, TESS_BF16, true), *b = matrix(N * LD, TESS_BF16, true);
+    for (int i = 0; i < M; i++)
+        for (int k = 0; k < K; k++) a[i * LD + k] = tess_to_bf16(1);
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < K; k++) b[i * LD + k] = tess_to_bf16(1);
+    float c[M * N];
+    tess_mm_run(&(tess_mm){.m = M, .n = N, .k = K, .lda = LD, .ldb = LD, .ldc = N, .tb = true, .in = TESS_BF16}, a, b,
+                c);
+    for (int i = 0; i < M * N; i++) CHECK_NEAR(c[i], K, 0);
+    free(a), free(b);
+}
+
+typedef struct job {
+    const void *a, *b;
+    void *c;
+} job;
+static void *run_job(void *arg)
+{
+    job *j = arg;
+    tess_mm d = {.m = 128, .n = 128, .k = 100, .lda = 100, .ldb = 128, .ldc = 128, .in = TESS_BF16, .out = TESS_F32};
+    tess_mm_run(&d, j->a, j->b, j->c);
+    return NULL;
+}
+TEST(same_bits_on_every_thread)
+{
+    void *a = matrix(128 * 100, TESS_BF16, false), *b = matrix(100 * 128, TESS_BF16, false);
+    job jobs[3];
+    pthread_t thread[3];
+    for (int i = 0; i < 3; i++) {
+        jobs[i] = (job){a, b, matrix(128 * 128, TESS_F32, true)};
+        if (i) CHECK_EQ(pthread_create(&thread[i], NULL, run_job, &jobs[i]), 0);
+    }
+    run_job(&jobs[0]);
+    for (int i = 1; i < 3; i++) {
+        pthread_join(thread[i], NULL);
+        CHECK(!memcmp(jobs[0].c, jobs[i].c, 128 * 128 * 4));
+    }
+    for (int i = 0; i < 3; i++) free(jobs[i].c);
+    free(a), free(b);
+}
+
+/* The table of primitives starts over when it is full. */
+TEST(more_shapes_than_the_table_holds)
+{
+    float x[600] = {1}, y;
+    x[599] = 2;
+    for (int k = 1; k <= 600; k++) {
+        tess_mm d = {.m = 1, .n = 1, .k = k, .lda = k + 1000, .ldb = 1, .ldc = 1 + k};
+        d.plain = true;
+        tess_mm_run(&d, x, x, &y);
+    }
+    CHECK_NEAR(y, 5, 0);
+}

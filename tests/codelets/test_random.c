@@ -1,0 +1,218 @@
+/* Random bits, and what is drawn from them: dropout, first values. */
+#define CHECK_MAIN
+#include "body.h"
+#include "vector_impl.h"
+
+enum { DRAWS = 1 << 16 };
+
+/* Draws that go along one of the four coordinates. */
+static uint32_t draw(int along, uint64_t i)
+{
+    uint64_t c[4] = {7, 5, 3, 1};
+    c[along] += i;
+    return tess_random(c[0], c[1], (uint32_t)c[2], c[3]);
+}
+
+TEST(mean_bits_and_neighbours)
+{
+    for (int along = 0; along < 4; along++) {
+        double mean = 0, product = 0, ones[32] = {0}, same[32] = {0};
+        uint32_t before = draw(along, DRAWS);
+        for (uint64_t i = 0; i < DRAWS; i++) {
+            uint32_t x = draw(along, i);
+            mean += x * 0x1p-32 / DRAWS;
+            product += (x * 0x1p-32 - 0.5) * (before * 0x1p-32 - 0.5) * 12 / DRAWS;
+            for (int b = 0; b < 32; b++) ones[b] += x >> b & 1, same[b] += (x ^ before) >> b & 1;
+            before = x;
+        }
+        /* Five deviations. */
+        CHECK_NEAR(mean, 0.5, 5 * sqrt(1.0 / 12 / DRAWS));
+        CHECK_NEAR(product, 0, 5 / sqrt(DRAWS));
+        for (int b = 0; b < 32; b++) {
+            CHECK_NEAR(ones[b] / DRAWS, 0.5, 2.5 / sqrt(DRAWS));
+            CHECK_NEAR(same[b] / DRAWS, 0.5, 2.5 / sqrt(DRAWS));
+        }
+    }
+}
+
+/* One bit turned in any coordinate turns each bit of the result half of the time. */
+TEST(avalanche)
+{
+    enum { TRIES = 2048 };
+    const int width[4] = {64, 64, 32, 64};
+    double worst = 0;
+    for (int along = 0; along < 4; along++)
+        for (int in = 0; in < width[along]; in++) {
+            int turned[32] = {0};
+            for (uint64_t i = 0; i < TRIES; i++) {
+                uint64_t c[4] = {i, 3 * i, i % 64, 1000 * i}, d[4];
+                memcpy(d, c, sizeof d);
+                d[along] ^= (uint64_t)1 << in;
+                uint32_t x = tess_random(c[0], c[1], (uint32_t)c[2], c[3]);
+                x ^= tess_random(d[0], d[1], (uint32_t)d[2], d[3]);
+                for (int b = 0; b < 32; b++) turned[b] += x >> b & 1;
+            }
+            for (int b = 0; b < 32; b++) worst = fmax(worst, fabs(turned[b] / (double)TRIES - 0.5));
+        }
+    CHECK(worst < 0.08);
+}
+
+/* Cells of (x, next x) and of (x, x of the next op), 64 to a side. */
+TEST(pairs)
+{
+    for (int along = 1; along < 4; along++) {
+        int *cell = bytes_of(4096 * sizeof *cell);
+        for (uint64_t i = 0; i < 16 * DRAWS; i++) {
+            uint64_t place = i * (along == 3 ? 2 : 1);
+            uint32_t x = tess_random(9, 2, 4, place);
+            uint32_t y = tess_random(9, 2 + (along == 1), 4 + (along == 2), place + (along == 3));
+            cell[(x >> 26) * 64 + (y >> 26)]++;
+        }
+        double chi = 0, want = 16.0 * DRAWS / 4096;
+        for (int i = 0; i < 4096; i++) chi += (cell[i] - want) * (cell[i] - want) / want;
+        CHECK_NEAR(chi, 4095, 5 * sqrt(2 * 4095.0));
+        forget();
+    }
+}
+
+/* The numbers are part of the format: masks must not change between versions and devices. */
+TEST(known_numbers)
+{
+    CHECK_EQ(tess_random(0, 0, 0, 0), 812007561);
+    CHECK_EQ(tess_random(1, 2, 3, 4), 1778010806);
+    CHECK_EQ(tess_random(UINT64_MAX, 1, 7, (uint64_t)5 << 32 | 9), 2267019934);
+    const tess_random_key key = tess_random_begin(1, 2, 3);
+    const uint64_t place = 0x2fffffff0;
+    for (uint32_t i = 0; i < 32; i++) CHECK(tess_random_after(key, place, i) == tess_random(1, 2, 3, place + i));
+}
+
+/* ---- dropout ----------------------------------------------------------------------------------------------------- */
+
+enum { ROWS = 111, WIDTH = 65 };
+
+TEST(dropout)
+{
+    EACH_REAL(t)
+    {
+        const int64_t n = ROWS * WIDTH;
+        size_t bytes = (size_t)n * tess_dtype_size(t);
+        double *x = new_values(n, 1), *was = new_values(n, 1), *want = zeros(n), *sum = zeros(n);
+        void *px = real_of(x, n, t), *into = real_of(was, n, t), *y = poison(bytes);
+        tess_dropout_arg a = {.rows = ROWS, .width = WIDTH, .row0 = (int64_t)1 << 40, .op = 6, .p = 0.25f};
+        int64_t dropped = 0;
+        for (int64_t i = 0; i < n; i++) {
+            uint64_t place = (uint64_t)(a.row0 * WIDTH + i);
+            bool keep = tess_random(env.seed, (uint64_t)env.step, 6, place) >= (uint32_t)1 << 30;
+            want[i] = keep ? x[i] / 0.75 : 0;
+            sum[i] = was[i] + want[i];
+            dropped += !keep;
+        }
+        CHECK_NEAR((double)dropped / (double)n, 0.25, 5 * sqrt(0.25 * 0.75 / (double)n));
+        RUN(&tess_dropout_forward[t], &a, px, y);
+        CHECK(near(y, t, want, n));
+        RUN(&tess_dropout_backward[t], &a, px, memset(y, 0xff, bytes));
+        CHECK(near(y, t, want, n));
+        a.acc = true;
+        RUN(&tess_dropout_backward[t], &a, px, into);
+        CHECK(near(into, t, sum, n));
+        forget();
+    }
+}
+
+/* The mask is a matter of place: two tiles have the one's. */
+TEST(dropout_tiles)
+{
+    float *x = bytes_of(ROWS * WIDTH * 4), *whole = poison(ROWS * WIDTH * 4), *part = poison(ROWS * WIDTH * 4);
+    for (int i = 0; i < ROWS * WIDTH; i++) x[i] = 1;
+    tess_dropout_arg a = {.rows = ROWS, .width = WIDTH, .p = 0.5f};
+    RUN(tess_dropout_forward, &a, x, whole);
+    a = (tess_dropout_arg){.rows = 11, .width = WIDTH, .row0 = 100, .p = 0.5f};
+    RUN(tess_dropout_forward, &a, x, part);
+    CHECK(memcmp(part, whole + 100 * WIDTH, 11 * WIDTH * 4) == 0);
+    a.op = 1;
+    RUN(tess_dropout_forward, &a, x, part);
+    CHECK(memcmp(part, whole + 100 * WIDTH, 11 * WIDTH * 4) != 0);
+    forget();
+}
+
+TEST(dropout_ends)
+{
+    EACH_REAL(t)
+    {
+        double *x = new_values(WIDTH, 1), *none = zeros(WIDTH);
+        void *px = real_of(x, WIDTH, t), *y = poison(WIDTH * tess_dtype_size(t));
+        tess_dropout_arg a = {.rows = 1, .width = WIDTH, .p = 0};
+        RUN(&tess_dropout_forward[t], &a, px, y);
+        CHECK(distance(y, t, x, WIDTH) == 0);
+        a.p = 1;
+        RUN(&tess_dropout_forward[t], &a, px, y);
+        CHECK(distance(y, t, none, WIDTH) == 0);
+        a.p = 0.5f;
+        env.train = false;
+        RUN(&tess_dropout_forward[t], &a, px, y);
+        env.train = true;
+        CHECK(distance(y, t, x, WIDTH) == 0);
+        forget();
+    }
+}
+
+/* ---- first values ------------------------------------------------------------------------------------------------ */
+
+TEST(fill)
+{
+    EACH_REAL(t)
+    {
+        for (int64_t n = 1; n < 100; n += 33) {
+            double *want = zeros(n);
+            for (int64_t i = 0; i < n; i++) want[i] = 0.625;
+            void *x = poison((size_t)n * tess_dtype_size(t));
+            tess_count_arg a = {.n = n, .value = 0.625f};
+            RUN(&tess_fill[t], &a, x);
+            CHECK(distance(x, t, want, n) == 0);
+            forget();
+        }
+    }
+}
+
+TEST(fill_normal)
+{
+    enum { N = 1 << 20 };
+    float *x = poison(N * 4), *part = poison(101 * 4);
+    tess_count_arg a = {.n = N, .value = 0.5f, .op = 3};
+    RUN(tess_fill_normal, &a, x);
+    double m[5] = {0};
+    int64_t beyond = 0;
+    for (int i = 0; i < N; i++) {
+        double z = x[i] / 0.5;
+        for (int k = 1; k < 5; k++) m[k] += pow(z, k) / N;
+        beyond += fabs(z) > 2;
+    }
+    CHECK_NEAR(m[1], 0, 5 / sqrt(N));
+    CHECK_NEAR(m[2], 1, 5 * sqrt(2.0 / N));
+    CHECK_NEAR(m[3], 0, 5 * sqrt(15.0 / N));
+    CHECK_NEAR(m[4], 3, 5 * sqrt(96.0 / N));
+    CHECK_NEAR((double)beyond / N, erfc(sqrt(2)), 5 * sqrt(0.0455 / N));
+    /* By Box and Muller in double. */
+    double off = 0;
+    for (uint64_t i = 0; i < 4096; i++) {
+        double u = ((double)(tess_random(env.seed, UINT64_MAX, 3, 2 * i) >> 8) + 1) * 0x1p-24;
+        double v = tess_random(env.seed, UINT64_MAX, 3, 2 * i + 1) * 0x1p-32;
+        off = fmax(off, fabs(x[i] / 0.5 - sqrt(-2 * log(u)) * cos(2 * M_PI * v)));
+    }
+    CHECK(off < 2e-6);
+    a = (tess_count_arg){.n = 101, .value = 0.5f, .op = 3, .first = 1234};
+    RUN(tess_fill_normal, &a, part);
+    CHECK(memcmp(part, x + 1234, 101 * 4) == 0);
+    forget();
+}
+
+TEST(round)
+{
+    double *x = new_values(1000, 1);
+    void *master = real_of(x, 1000, TESS_F32), *half = poison(1000 * 2);
+    void *want = real_of(x, 1000, TESS_BF16);
+    tess_count_arg a = {.n = 1000};
+    RUN(&tess_round[TESS_BF16], &a, master, half);
+    CHECK(memcmp(half, want, 1000 * 2) == 0);
+    forget();
+}

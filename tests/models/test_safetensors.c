@@ -1,0 +1,362 @@
+/* Safetensors: what is written is read back, in one file and in shards; every corruption of a header is refused; a
+ * failed write leaves nothing. */
+#define CHECK_MAIN
+#include "check.h"
+#include "safetensors_impl.h"
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char path[512];
+
+static char *new_dir(void)
+{
+    char *dir = tess_strdup("/tmp/test_safetensors_XXXXXX");
+    CHECK(mkdtemp(dir));
+    return dir;
+}
+
+static const char *in(const char *dir, const char *name)
+{
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return path;
+}
+
+/* Removes the directory and frees its name; how many files it held. */
+static int end_dir(char *dir)
+{
+    int files = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.') files += unlink(in(dir, e->d_name)) == 0;
+    closedir(d);
+    CHECK_EQ(rmdir(dir), 0);
+    free(dir);
+    return files;
+}
+
+static void write_text(const char *name, const char *text)
+{
+    FILE *f = fopen(name, "wb");
+    CHECK(f && fwrite(text, 1, strlen(text), f) == strlen(text));
+    if (f) fclose(f);
+}
+
+/* ---- round trips ---- */
+
+/* Element i of tensor t: a small integer, exact in every dtype. */
+static float element(int t, int64_t i)
+{
+    return (float)((i * 7 + t * 13) % 200 - 100);
+}
+
+static const struct {
+    const char *name;
+    tess_dtype dtype;
+    int rank;
+    int64_t dims[3], elements;
+} tensors[] = {
+    {"z.weight", TESS_F32, 2, {37, 5}, 185}, {"a.bias", TESS_BF16, 1, {101}, 101},   {"scalar", TESS_F32, 0, {0}, 1},
+    {"empty", TESS_BF16, 2, {0, 4}, 0},      {"m\"é/x", TESS_F32, 3, {2, 3, 4}, 24},
+};
+enum { TENSORS = sizeof tensors / sizeof *tensors };
+
+/* Writes all of them in pieces of `piece` bytes. */
+static tess_status write_all(const char *dir, uint64_t shard_bytes, size_t piece)
+{
+    uint8_t bytes[4096];
+    size_t n = 0;
+    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", shard_bytes);
+    for (int t = 0; t < TENSORS; t++) {
+        tess_safetensors_declare(w, tensors[t].name, tensors[t].dtype, tensors[t].rank, tensors[t].dims);
+        for (int64_t i = 0; i < tensors[t].elements; i++) {
+            float f = element(t, i);
+            tess_bf16 b = tess_to_bf16(f);
+            size_t size = tess_dtype_size(tensors[t].dtype);
+            memcpy(bytes + n, size == 4 ? (void *)&f : (void *)&b, size);
+            n += size;
+        }
+    }
+    tess_status status = TESS_OK;
+    for (size_t at = 0; at < n && status == TESS_OK; at += piece)
+        status = tess_safetensors_write(w, bytes + at, n - at < piece ? n - at : piece);
+    return tess_safetensors_writer_end(w, status);
+}
+
+static void check_all(const char *where)
+{
+    tess_safetensors *s = NULL;
+    CHECK_EQ(tess_safetensors_open(where, &s), TESS_OK);
+    if (!s) return;
+    CHECK_EQ(tess_safetensors_count(s), TENSORS);
+    for (size_t i = 1; i < tess_safetensors_count(s); i++)
+        CHECK(strcmp(tess_safetensors_at(s, i - 1)->name, tess_safetensors_at(s, i)->name) < 0);
+    CHECK(!tess_safetensors_find(s, "b.bias"));
+    for (int t = 0; t < TENSORS; t++) {
+        const tess_safetensor *x = tess_safetensors_find(s, tensors[t].name);
+        CHECK(x);
+        if (!x) continue;
+        CHECK_EQ(x->dtype, tensors[t].dtype == TESS_F32 ? TESS_ST_F32 : TESS_ST_BF16);
+        CHECK_EQ(x->rank, tensors[t].rank);
+        CHECK_EQ(x->elements, tensors[t].elements);
+        for (int i = 0; i < x->rank; i++) CHECK_EQ(x->dims[i], tensors[t].dims[i]);
+        float got[256];
+        int64_t first = x->elements / 3;
+        CHECK_EQ(tess_safetensor_read(x, first, x->elements - first, got), TESS_OK);
+        for (int64_t i = first; i < x->elements; i++) CHECK_EQ(got[i - first], element(t, i));
+    }
+    tess_safetensors_close(s);
+}
+
+TEST(one_file)
+{
+    static const size_t pieces[] = {1, 7, 64, 4096};
+    for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
+        char *dir = new_dir();
+        CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, pieces[p]), TESS_OK);
+        check_all(dir);
+        check_all(in(dir, "model.safetensors"));
+        CHECK_EQ(end_dir(dir), 1);
+    }
+}
+
+TEST(shards)
+{
+    char *dir = new_dir();
+    CHECK_EQ(write_all(dir, 310, 64), TESS_OK); /* 740 bytes, which are more alone, and 202 + 4 + 0 + 96 */
+    check_all(dir);
+    check_all(in(dir, "model.safetensors.index.json"));
+    CHECK_EQ(access(in(dir, "model-00001-of-00002.safetensors"), F_OK), 0);
+    CHECK_EQ(access(in(dir, "model-00002-of-00002.safetensors"), F_OK), 0);
+    /* The other form replaces this one, and this one that: what is left over would be read instead. */
+    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 64), TESS_OK);
+    CHECK(access(in(dir, "model.safetensors.index.json"), F_OK) != 0);
+    check_all(dir);
+    CHECK_EQ(write_all(dir, 310, 64), TESS_OK);
+    CHECK(access(in(dir, "model.safetensors"), F_OK) != 0);
+    check_all(dir);
+    CHECK_EQ(end_dir(dir), 3);
+}
+
+TEST(nothing_in_it)
+{
+    char *dir = new_dir();
+    tess_safetensors *s = NULL;
+    CHECK_EQ(tess_safetensors_writer_end(tess_safetensors_writer_new(dir, "model", 100), TESS_OK), TESS_OK);
+    CHECK_EQ(tess_safetensors_open(dir, &s), TESS_OK);
+    CHECK_EQ(tess_safetensors_count(s), 0);
+    CHECK(!tess_safetensors_find(s, "x"));
+    tess_safetensors_close(s);
+    CHECK_EQ(end_dir(dir), 1);
+}
+
+/* ---- writing that fails ---- */
+
+TEST(disk_full)
+{
+    char *dir = new_dir();
+    /* The temporary file is a device that is always full. */
+    CHECK_EQ(symlink("/dev/full", in(dir, "model.safetensors.tmp")), 0);
+    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 64), TESS_FAILED);
+    CHECK_HAS(tess_error_text(), "model.safetensors.tmp: cannot be written: No space left on device");
+    CHECK_EQ(end_dir(dir), 0);
+}
+
+TEST(no_directory)
+{
+    CHECK_EQ(write_all("/nonexistent/dir", TESS_SAFETENSORS_SHARD, 64), TESS_FAILED);
+    CHECK_HAS(tess_error_text(), "/nonexistent/dir/model.safetensors.tmp: cannot be created: No such file");
+}
+
+/* Given up half-way: what was there before is still there, whole. */
+TEST(given_up)
+{
+    char *dir = new_dir();
+    float x[185] = {0};
+    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 64), TESS_OK);
+    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", TESS_SAFETENSORS_SHARD);
+    tess_safetensors_declare(w, "x", TESS_F32, 1, (int64_t[]){185});
+    CHECK_EQ(tess_safetensors_write(w, x, 100), TESS_OK);
+    CHECK_EQ(tess_safetensors_writer_end(w, TESS_FAILED), TESS_FAILED);
+    check_all(dir);
+    CHECK_EQ(end_dir(dir), 1);
+}
+
+/* ---- headers ---- */
+
+/* A file in memory: a header and `bytes` of tensors, 0, 1, 2, ...; what opening it says. The copy ends where the
+ * file does, so that a sanitizer sees what reads beyond. */
+static tess_status open_header(const char *header, size_t bytes, tess_safetensors **s, uint8_t **file)
+{
+    uint64_t length = strlen(header);
+    *file = tess_alloc(8 + length + bytes);
+    memcpy(*file, &length, 8);
+    memcpy(*file + 8, header, length);
+    for (size_t i = 0; i < bytes; i++) (*file)[8 + length + i] = (uint8_t)i;
+    *s = NULL;
+    return tess_safetensors_view("t", *file, 8 + length + bytes, s);
+}
+
+TEST(headers)
+{
+#define ENTRY(dtype, shape, begin, end)                                                                                \
+    "{\"dtype\": \"" dtype "\", \"shape\": " shape ", \"data_offsets\": [" begin ", " end "]}"
+    static const struct {
+        const char *header;
+        size_t bytes;
+        const char *error; /* NULL: it is good */
+    } cases[] = {
+        {"{}", 0, NULL},
+        {"{}  ", 0, NULL},
+        {"{\"__metadata__\": {\"format\": \"pt\"}, \"x\": " ENTRY("F32", "[2]", "0", "8") "}", 8, NULL},
+        {"{\"x\": " ENTRY("F32", "[2]", "8", "16") ", \"y\": " ENTRY("U8", "[8]", "0", "8") "}", 16, NULL},
+        {"{\"x\": " ENTRY("F32", "[0]", "8", "8") ", \"y\": " ENTRY("U8", "[8]", "0", "8") "}", 8, NULL},
+        {"", 0, "t: header: byte 8: is no JSON"},
+        {"[]", 0, "t: the header is no JSON object"},
+        {"{\"x\": ", 0, "is no JSON"},
+        {"{} x", 0, "is no JSON"},
+        {"{}", 1, "t: 1 bytes follow the last tensor"},
+        {"{\"x\": 3}", 0, "t: x: has no dtype"},
+        {"{\"x\": " ENTRY("F31", "[2]", "0", "8") "}", 8, "t: x: dtype F31 is not known"},
+        {"{\"x\": " ENTRY("F32", "2", "0", "8") "}", 8, "t: x: has no shape"},
+        {"{\"x\": " ENTRY("F32", "[-2]", "0", "8") "}", 8, "t: x: dimension 0 is no number"},
+        {"{\"x\": " ENTRY("F32", "[1, 2.0]", "0", "8") "}", 8, "t: x: dimension 1 is no number"},
+        {"{\"x\": " ENTRY("F32", "[1,1,1,1,1,1,1,1,2]", "0", "8") "}", 8, "t: x: has 9 dimensions, at most 8"},
+        {"{\"x\": " ENTRY("F32", "[4294967296, 4294967296]", "0", "8") "}", 8, "t: x: the shape has more than 2^63"},
+        {"{\"x\": " ENTRY("F32", "[4611686018427387904]", "0", "0") "}", 0, "t: x: data_offsets 0 to 0 are 0 bytes"},
+        {"{\"x\": " ENTRY("F32", "[3]", "0", "8") "}", 8, "are 8 bytes, 3 elements of F32 are 12"},
+        {"{\"x\": " ENTRY("F32", "[2]", "0", "8") "}", 7, "t: x: data_offsets 0 to 8 are outside of the 7 bytes"},
+        {"{\"x\": " ENTRY("F32", "[2]", "8", "0") "}", 8, "t: x: data_offsets 8 to 0 are outside"},
+        {"{\"x\": " ENTRY("F32", "[2]", "-8", "0") "}", 8, "t: x: data_offsets -8 to 0 are outside"},
+        {"{\"x\": " ENTRY("F32", "[2]", "0", "9223372036854775807") "}", 8, "are outside"},
+        {"{\"x\": " ENTRY("F32", "[2]", "0", "8.0") "}", 8, "t: x: has no data_offsets"},
+        {"{\"x\": {\"dtype\": \"U8\", \"shape\": [1], \"data_offsets\": [0]}}", 1, "t: x: has no data_offsets"},
+        {"{\"x\": " ENTRY("U8", "[8]", "0", "8") ", \"y\": " ENTRY("U8", "[8]", "4", "12") "}", 12, "they overlap"},
+        {"{\"x\": " ENTRY("U8", "[8]", "0", "8") ", \"y\": " ENTRY("U8", "[8]", "0", "8") "}", 8, "they overlap"},
+        {"{\"x\": " ENTRY("U8", "[4]", "0", "4") ", \"y\": " ENTRY("U8", "[4]", "8", "12") "}", 12,
+         "t: y: begins at byte 8 of the tensors, but the one before it ends at 4 (a hole)"},
+        {"{\"x\": " ENTRY("U8", "[4]", "4", "8") "}", 8, "a hole"},
+        {"{\"x\": " ENTRY("U8", "[4]", "0", "4") "}", 8, "t: 4 bytes follow the last tensor"},
+        {"{\"x\": " ENTRY("U8", "[4]", "0", "4") ", \"x\": " ENTRY("U8", "[4]", "4", "8") "}", 8, "duplicate"},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        tess_safetensors *s;
+        uint8_t *file;
+        tess_status status = open_header(cases[c].header, cases[c].bytes, &s, &file);
+        if (status != (cases[c].error ? TESS_INVALID : TESS_OK))
+            CHECK_SAY("case %zu: %d: %s", c, status, tess_error_text());
+        if (cases[c].error) CHECK_HAS(tess_error_text(), cases[c].error);
+        tess_error_clear();
+        tess_safetensors_close(s);
+        free(file);
+    }
+}
+
+TEST(lengths)
+{
+    static const uint64_t lengths[] = {3, 100000001, (uint64_t)1 << 63, UINT64_MAX - 7, UINT64_MAX};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        uint8_t file[10] = {0, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
+        tess_safetensors *s = NULL;
+        memcpy(file, &lengths[i], 8);
+        CHECK_EQ(tess_safetensors_view("t", file, sizeof file, &s), TESS_INVALID);
+        CHECK_HAS(tess_error_text(), i ? "expected at most 100000000" : "header length 3, but 2 bytes follow");
+    }
+}
+
+/* A good file cut at every length. */
+TEST(truncated)
+{
+    char *dir = new_dir();
+    uint8_t file[4096];
+    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 4096), TESS_OK);
+    FILE *f = fopen(in(dir, "model.safetensors"), "rb");
+    size_t n = f ? fread(file, 1, sizeof file, f) : 0;
+    if (f) fclose(f);
+    CHECK(n > 1000 && n < sizeof file);
+    for (size_t cut = 0; cut < n; cut++) {
+        tess_safetensors *s = NULL;
+        uint8_t *copy = memcpy(tess_alloc(cut), file, cut);
+        CHECK_EQ(tess_safetensors_view("t", copy, cut, &s), TESS_INVALID);
+        free(copy);
+    }
+    CHECK_EQ(truncate(in(dir, "model.safetensors"), (off_t)n - 1), 0);
+    tess_safetensors *s = NULL;
+    CHECK_EQ(tess_safetensors_open(dir, &s), TESS_INVALID);
+    CHECK_HAS(tess_error_text(), "/model.safetensors: ");
+    end_dir(dir);
+}
+
+/* ---- shards that do not fit their index ---- */
+
+TEST(index_refused)
+{
+    static const struct {
+        const char *index, *error;
+    } cases[] = {
+        {"{", "index.json:1:"},
+        {"{}", "index.json: weight_map: expected an object"},
+        {"{\"weight_map\": {}}", "index.json: weight_map: expected an object"},
+        {"{\"weight_map\": {\"x\": 3}}", "index.json: x: expected the name of a file"},
+        {"{\"weight_map\": {\"x\": \"../model.safetensors\"}}", "index.json: x: expected the name of a file"},
+        {"{\"weight_map\": {\"x\": \"gone.safetensors\"}}", "gone.safetensors: cannot be opened"},
+        {"{\"weight_map\": {\"x\": \"one.safetensors\"}}", "index.json: x: is not in one.safetensors"},
+        {"{\"weight_map\": {\"scalar\": \"one.safetensors\", \"x\": \"two.safetensors\"}}", "is in "},
+    };
+    char *dir = new_dir();
+    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 4096), TESS_OK);
+    char *one = tess_format("%s/one.safetensors", dir), *two = tess_format("%s/two.safetensors", dir);
+    CHECK_EQ(rename(in(dir, "model.safetensors"), one), 0);
+    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 4096), TESS_OK);
+    CHECK_EQ(rename(in(dir, "model.safetensors"), two), 0);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        tess_safetensors *s = NULL;
+        write_text(in(dir, "model.safetensors.index.json"), cases[c].index);
+        CHECK_EQ(tess_safetensors_open(dir, &s), TESS_INVALID);
+        CHECK_HAS(tess_error_text(), cases[c].error);
+        tess_error_clear();
+    }
+    free(one);
+    free(two);
+    CHECK_EQ(end_dir(dir), 3);
+}
+
+TEST(nothing_there)
+{
+    char *dir = new_dir();
+    tess_safetensors *s = NULL;
+    CHECK_EQ(tess_safetensors_open(dir, &s), TESS_INVALID);
+    CHECK_HAS(tess_error_text(), "holds neither model.safetensors nor model.safetensors.index.json");
+    CHECK_EQ(tess_safetensors_open(in(dir, "no"), &s), TESS_INVALID);
+    CHECK_HAS(tess_error_text(), "/no: cannot be opened: No such file or directory");
+    end_dir(dir);
+}
+
+/* ---- elements ---- */
+
+TEST(conversions)
+{
+    static const uint16_t half[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x7bff, 0x0400,
+                                    0x0001, 0x83ff, 0x7c00, 0xfc00, 0x3555};
+    static const double want[] = {0, -0.0, 1, -2, 65504, 0x1p-14, 0x1p-24, -0x3ffp-24, INFINITY, -INFINITY, 0x1.554p-2};
+    enum { N = sizeof half / sizeof *half };
+    float got[N];
+    tess_safetensor t = {
+        .name = "x", .file = "t", .dtype = TESS_ST_F16, .elements = N, .data = half, .bytes = sizeof half};
+    CHECK_EQ(tess_safetensor_read(&t, 0, N, got), TESS_OK);
+    for (int i = 0; i < N; i++) CHECK(got[i] == (float)want[i] && !signbit(got[i]) == !signbit(want[i]));
+    CHECK_EQ(tess_safetensor_read(&t, N, 0, got), TESS_OK);
+    const uint16_t nan = 0x7e01, brain[] = {0x3f80, 0xc049};
+    t = (tess_safetensor){.dtype = TESS_ST_F16, .elements = 1, .data = &nan};
+    CHECK_EQ(tess_safetensor_read(&t, 0, 1, got), TESS_OK);
+    CHECK(isnan(got[0]));
+    t = (tess_safetensor){.dtype = TESS_ST_BF16, .elements = 2, .data = brain};
+    CHECK_EQ(tess_safetensor_read(&t, 1, 1, got), TESS_OK);
+    CHECK(got[0] == -3.140625f);
+    t = (tess_safetensor){.dtype = TESS_ST_F64, .elements = N, .data = want};
+    CHECK_EQ(tess_safetensor_read(&t, 2, 3, got), TESS_OK);
+    CHECK(got[0] == 1 && got[1] == -2 && got[2] == 65504);
+    t = (tess_safetensor){.name = "x", .file = "t", .dtype = TESS_ST_I32, .elements = 1, .data = want};
+    CHECK_EQ(tess_safetensor_read(&t, 0, 1, got), TESS_INVALID);
+    CHECK_STR(tess_error_text(), "t: x: is I32, expected floats (F32, BF16, F16 or F64)");
+}
