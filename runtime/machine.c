@@ -72,6 +72,14 @@ const char *tess_starpu_version(void)
     return text;
 }
 
+const char *tess_starpu_limits(void)
+{
+    static char text[128];
+    snprintf(text, sizeof text, "at most %d CPU workers, %d workers in all, %d memory nodes", STARPU_MAXCPUS,
+             STARPU_NMAXWORKERS, STARPU_MAXNODES);
+    return text;
+}
+
 /* ---- the machine ---- */
 
 static void read_isa(tess_hardware *h)

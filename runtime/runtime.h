@@ -134,6 +134,7 @@ tess_status tess_start(const tess_machine *m) TESS_NODISCARD;
 void tess_stop(void);
 int tess_workers(void); /* CPU workers running */
 const char *tess_starpu_version(void);
+const char *tess_starpu_limits(void); /* what it was compiled for, as text */
 
 /* What hwloc and the kernel say of this machine; needs no tess_start. */
 typedef struct tess_hardware {

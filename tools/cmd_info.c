@@ -2,7 +2,6 @@
 #include "cmd.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <starpu_config.h> /* the constants StarPU was built with, no call into it */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -82,10 +81,7 @@ static tess_status run(int argc, char **argv)
     printf("memory   %s, %s free\n", tess_human_bytes((double)h.ram_bytes), tess_human_bytes((double)h.ram_free_bytes));
     fflush(stdout);
     print_disk(stdout);
-    printf(
-        "StarPU   %s: at most %d CPU workers, %d workers in all, %d memory nodes, %d buffers a task without a list of "
-        "its own\n",
-        tess_starpu_version(), STARPU_MAXCPUS, STARPU_NMAXWORKERS, STARPU_MAXNODES, STARPU_NMAXBUFS);
+    printf("StarPU   %s: %s\n", tess_starpu_version(), tess_starpu_limits());
 #ifdef TESS_HAVE_MPI
     printf("MPI      yes\n");
 #else
