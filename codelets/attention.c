@@ -42,7 +42,7 @@ typedef struct forward_room {
     char *k, *v; /* blocks of KEYS keys as right operands of S and O, `block` bytes apart */
     size_t block;
     float *s;     /* (QUERIES, KEYS) */
-    void *p;      /* the same, real */
+    void *p;      /* the same, real; of fp32 S itself */
     float *o;     /* (QUERIES, dim) */
     float *m, *l; /* (QUERIES) */
 } forward_room;
@@ -56,7 +56,7 @@ static size_t forward_take(forward_room *f, const tess_attention_arg *a, tess_dt
     f->k = take(&room, blocks * f->block);
     f->v = take(&room, blocks * f->block);
     f->s = take(&room, QUERIES * KEYS * sizeof(float));
-    f->p = take(&room, QUERIES * KEYS * size);
+    f->p = t == TESS_F32 ? f->s : take(&room, QUERIES * KEYS * size);
     f->o = take(&room, QUERIES * (size_t)a->dim * sizeof(float));
     f->m = take(&room, QUERIES * sizeof(float));
     f->l = take(&room, QUERIES * sizeof(float));
@@ -70,7 +70,7 @@ typedef struct backward_room {
     float *s, *dp;                       /* (KEYS, QUERIES) */
     void *p, *ds;                        /* the same, real */
     float *dq;                           /* (QUERIES, dim) */
-    float *lse, *delta;                  /* (QUERIES) */
+    float *lse, *delta;                  /* (QUERIES); lse in powers of 2 */
 } backward_room;
 
 static size_t backward_take(backward_room *b, const tess_attention_arg *a, tess_dtype t, void *scratch)
@@ -150,29 +150,36 @@ TESS_INLINE float kept(const place *p, uint64_t at)
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-/* Block of S to block of P; m, l and O follow. */
+/* Block of S to block of P; m, l and O follow. m is kept in powers of 2. */
 TESS_INLINE void soften(const forward_room *f, const place *b, const tess_attention_arg *a, const bool drop,
                         tess_dtype t)
 {
+    const float scale = a->scale * TESS_LOG2_E;
     for (int64_t i = 0; i < b->nq; i++) {
         float *s = f->s + i * b->nk;
         void *p = tess_at_mut(f->p, i * b->nk, t);
-        const int64_t n = a->causal ? least(b->nk, b->q0 + i + 1 - b->k0) : b->nk;
-        const uint64_t at = b->first + (uint64_t)(b->q0 + i) * b->step + (uint64_t)b->k0;
-        const float scale = a->scale, old = f->m[i];
+        const int64_t seen = a->causal ? least(b->nk, b->q0 + i + 1 - b->k0) : b->nk;
+        const int64_t n = least((seen + TESS_LANES - 1) / TESS_LANES * TESS_LANES, b->nk); /* no odd end */
+        for (int64_t j = seen; j < n; j++) s[j] = -INFINITY;
+        const float old = f->m[i];
         float most[TESS_LANES], sum[TESS_LANES] = {0};
         for (int j = 0; j < TESS_LANES; j++) most[j] = old;
         TESS_EACH(j, lane, n, { most[lane] = s[j] * scale > most[lane] ? s[j] * scale : most[lane]; });
         const float m = tess_max16(most);
-        TESS_EACH(j, lane, n, {
-            float e = tess_expf(s[j] * scale - m);
-            sum[lane] += e;
-            tess_store(p, j, t, drop ? e * kept(b, at + (uint64_t)j) : e);
-        });
-        for (int64_t j = n; j < b->nk; j++) tess_store(p, j, t, 0);
-        const float shrink = tess_expf(old - m);
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) s[j] = tess_power_of_2(s[j] * scale - m);
+        for (int64_t j = seen; j < n; j++) s[j] = 0;
+        TESS_EACH(j, lane, n, { sum[lane] += s[j]; });
+        if (drop) {
+            const uint64_t at = b->first + (uint64_t)(b->q0 + i) * b->step + (uint64_t)b->k0;
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) s[j] *= kept(b, at + (uint64_t)j);
+        }
+        if (t == TESS_BF16) tess_narrow(p, s, n);
+        memset(tess_at_mut(p, n, t), 0, (size_t)(b->nk - n) * tess_dtype_size(t));
+        const float shrink = tess_power_of_2(old - m);
         f->m[i] = m;
-        f->l[i] = f->l[i] * shrink + tess_sum16(sum);
+        f->l[i] = b->k0 ? f->l[i] * shrink + tess_sum16(sum) : tess_sum16(sum);
         if (b->k0 == 0 || shrink == 1) continue;
         float *o = f->o + i * a->dim;
 #pragma omp simd
@@ -185,7 +192,7 @@ TESS_INLINE void forward_block(const forward_room *f, place *b, const tess_atten
                                int64_t ld_q, const part *v, const void *v_head, tess_dtype t)
 {
     const int64_t end = a->causal ? b->q0 + b->nq : a->sequence;
-    for (int64_t i = 0; i < b->nq; i++) f->m[i] = -INFINITY, f->l[i] = 0;
+    for (int64_t i = 0; i < b->nq; i++) f->m[i] = -INFINITY;
     for (b->k0 = 0; b->k0 < end; b->k0 += KEYS) {
         const int64_t whole = least(KEYS, a->sequence - b->k0);
         const size_t at = (size_t)(b->k0 / KEYS) * f->block;
@@ -258,7 +265,7 @@ TESS_INLINE void attention_forward(const tess_work *w, tess_dtype t)
                     void *to = tess_at_mut(y, r * width + head * a->dim, t);
 #pragma omp simd
                     for (int64_t j = 0; j < a->dim; j++) tess_store(to, j, t, o[j] * one);
-                    lse[r * a->heads + head] = f.m[i] + logf(f.l[i]);
+                    lse[r * a->heads + head] = f.m[i] * TESS_LN_2 + logf(f.l[i]);
                 }
             }
         }
@@ -276,16 +283,23 @@ TESS_INLINE void harden(const backward_room *r, const place *b, const tess_atten
     for (int64_t j = 0; j < b->nk; j++) {
         const float *s = r->s + j * b->nq, *dp = r->dp + j * b->nq;
         void *p = tess_at_mut(r->p, j * b->nq, t), *ds = tess_at_mut(r->ds, j * b->nq, t);
-        const int64_t key = b->k0 + j, first = a->causal && key > b->q0 ? key - b->q0 : 0;
+        const int64_t key = b->k0 + j, blind = a->causal && key > b->q0 ? key - b->q0 : 0;
         const uint64_t at = b->first + (uint64_t)b->q0 * b->step + (uint64_t)key;
-        for (int64_t i = 0; i < first; i++) tess_store(p, i, t, 0), tess_store(ds, i, t, 0);
+        float p_f32[QUERIES], ds_f32[QUERIES]; /* rounded in a loop of their own: both are faster so */
+        const int64_t from = blind / TESS_LANES * TESS_LANES;
 #pragma omp simd
-        for (int64_t i = first; i < b->nq; i++) {
-            float e = tess_expf(s[i] * scale - lse[i]);
+        for (int64_t i = from; i < b->nq; i++) {
+            float e = tess_power_of_2(s[i] * (scale * TESS_LOG2_E) - lse[i]);
             float keep = drop ? kept(b, at + (uint64_t)i * b->step) : 1;
-            tess_store(p, i, t, e * keep);
-            tess_store(ds, i, t, e * (dp[i] * keep - delta[i]) * scale);
+            p_f32[i] = e * keep;
+            ds_f32[i] = e * (dp[i] * keep - delta[i]) * scale;
         }
+#pragma omp simd
+        for (int64_t i = from; i < b->nq; i++) tess_store(p, i, t, p_f32[i]);
+#pragma omp simd
+        for (int64_t i = from; i < b->nq; i++) tess_store(ds, i, t, ds_f32[i]);
+        memset(p, 0, (size_t)blind * tess_dtype_size(t));
+        memset(ds, 0, (size_t)blind * tess_dtype_size(t));
     }
 }
 
@@ -355,7 +369,7 @@ TESS_INLINE void backward_prepare(const backward_room *r, const place *b, const 
         float sum[TESS_LANES] = {0};
         TESS_EACH(j, lane, a->dim, { sum[lane] += tess_load(dy_i, j, t) * tess_load(y_i, j, t); });
         r->delta[i] = tess_sum16(sum);
-        r->lse[i] = lse[i * a->heads];
+        r->lse[i] = lse[i * a->heads] * TESS_LOG2_E;
     }
 }
 

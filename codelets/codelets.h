@@ -165,7 +165,8 @@ typedef struct tess_count_arg {
     int64_t first; /* fill_normal: place of the first element in the parameter */
     const char *name;
 } tess_count_arg;
-extern tess_codelet tess_square_sum[];  /* [TESS_F32]: x f32 (n), s double (1) */
+extern tess_codelet tess_square_sum[];  /* [TESS_F32]: x f32 (n), s double (1)[, loss double (2): the task fails
+                                         * where it is finite and s is not, naming arg.name] */
 extern tess_codelet tess_scalar_sum[];  /* [TESS_F32]: s double (n) = sum over the other buffers, in their order */
 extern tess_codelet tess_fill[];        /* [F32|BF16]: x (n) = value */
 extern tess_codelet tess_fill_normal[]; /* [TESS_F32]: x (n) = value * normal(env.seed, op, place) */

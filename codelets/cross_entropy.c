@@ -1,71 +1,60 @@
 /* cross_entropy: the head and its loss for a piece of rows, over w's tiles, so that logits exist only a block at a
  * time.
  *
- * First pass, tile by tile: a block of logits in f32, its largest of each row m and the sum of exp(logit - m); with
- * grad, exp(logit - m) goes to p in real. Then lse of each row is known. Second pass, tile by tile: p becomes
- * dlogits = exp(logit - lse) * loss_scale by one more factor a row, the target's entry is made anew in f32, where the
- * difference to 1 would drown in rounding; and dx += p w. Each logit is computed once and exponentiated once.
+ * First pass, strip by strip of a tile's columns: a block of logits in f32, small enough to stay in cache, its largest
+ * of each row m and the sum of exp(logit - m); with grad, exp(logit - m) goes to p in real. Then lse of each row is
+ * known. Second pass, tile by tile: p becomes dlogits = exp(logit - lse) * loss_scale by one more factor a row and
+ * strip, the target's entry is made anew in f32, where the difference to 1 would drown in rounding; and dx += p w. Each
+ * logit is computed once and exponentiated once.
  */
 #include "mm_impl.h"
 #include "vector_impl.h"
 
-enum { BLOCK_BYTES = 8 << 20, BLOCK_ROWS = 256 };
+enum { STRIP = 512, BLOCK_ROWS = 256 }; /* a block of logits */
 
 /* What the scratch buffer holds. */
 struct room {
-    float *logits;       /* (block, tile_out) */
+    float *logits;       /* (BLOCK_ROWS, STRIP) */
     float *dx;           /* (rows, in) */
-    float *top, *sum;    /* (tiles, rows) each: m, and the sum of exp(logit - m) */
+    float *top, *sum;    /* (strips, rows) each: m, and the sum of exp(logit - m) */
     float *target, *lse; /* (rows) each */
-    int64_t block;
+    int64_t strips;      /* of all tiles */
 };
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 static int64_t padded(int64_t n)
 {
     return (n + 15) / 16 * 16;
 }
-
-static int64_t block_rows(const tess_cross_entropy_arg *a)
+static int64_t strips_a_tile(const tess_cross_entropy_arg *a)
 {
-    int64_t fit = BLOCK_BYTES / 4 / a->tile_out / 16 * 16;
-    fit = fit < 16 ? 16 : fit > BLOCK_ROWS ? BLOCK_ROWS : fit;
-    return a->rows < fit ? a->rows : fit;
+    return (a->tile_out + STRIP - 1) / STRIP;
 }
 
 size_t tess_cross_entropy_scratch(const tess_cross_entropy_arg *a, tess_dtype t)
 {
     (void)t;
-    int64_t floats =
-        padded(block_rows(a) * a->tile_out) + padded(a->rows * a->in) + (2 * a->tiles + 2) * padded(a->rows);
-    return (size_t)floats * sizeof(float);
+    const int64_t vectors = 2 * a->tiles * strips_a_tile(a) + 2;
+    return (size_t)(BLOCK_ROWS * STRIP + padded(a->rows * a->in) + vectors * padded(a->rows)) * sizeof(float);
 }
 
 static struct room divide(const tess_cross_entropy_arg *a, float *scratch)
 {
-    struct room s = {.logits = scratch, .block = block_rows(a)};
-    s.dx = s.logits + padded(s.block * a->tile_out);
+    struct room s = {.logits = scratch, .strips = a->tiles * strips_a_tile(a)};
+    s.dx = s.logits + BLOCK_ROWS * STRIP;
     s.top = s.dx + padded(a->rows * a->in);
-    s.sum = s.top + a->tiles * padded(a->rows);
-    s.target = s.sum + a->tiles * padded(a->rows);
+    s.sum = s.top + s.strips * padded(a->rows);
+    s.target = s.sum + s.strips * padded(a->rows);
     s.lse = s.target + padded(a->rows);
     return s;
 }
 
 static int64_t tile_columns(const tess_cross_entropy_arg *a, int64_t j)
 {
-    int64_t left = a->vocab - j * a->tile_out;
-    return left < a->tile_out ? left : a->tile_out;
-}
-
-/* One row of logits (n): its largest, and the sum of exp(logit - largest), which with p go there too. */
-TESS_INLINE float exponentials(const float *logits, int64_t n, float top, void *p, tess_dtype t)
-{
-    float sum[TESS_LANES] = {0};
-    if (p)
-        TESS_EACH(i, l, n, const float e = tess_expf(logits[i] - top); sum[l] += e; tess_store(p, i, t, e));
-    else
-        TESS_EACH(i, l, n, sum[l] += tess_expf(logits[i] - top));
-    return tess_sum16(sum);
+    return least(a->tile_out, a->vocab - j * a->tile_out);
 }
 
 TESS_INLINE float largest(const float *logits, int64_t n)
@@ -76,47 +65,70 @@ TESS_INLINE float largest(const float *logits, int64_t n)
     return tess_max16(top);
 }
 
-/* Logits of tile j, block by block. A largest logit that is not finite would hide a NaN, so it counts as 0 then: the
- * sum is NaN or infinite, and so is the loss. */
+/* One row of a block of logits (n) to exp(logit - top), which go to p too; returns their sum. Not a number when the
+ * largest is not finite: a NaN may hide behind it. */
+TESS_INLINE float exponentials(float *logits, int64_t n, float top, void *p, tess_dtype t)
+{
+    float sum[TESS_LANES] = {0};
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) logits[i] = tess_power_of_2((logits[i] - top) * TESS_LOG2_E);
+    TESS_EACH(i, l, n, sum[l] += logits[i]);
+    if (p) {
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) tess_store(p, i, t, logits[i]);
+    }
+    return fabsf(top) < INFINITY ? tess_sum16(sum) : NAN;
+}
+
+/* Logits of tile j, block by block. */
 TESS_INLINE void first_pass(const tess_cross_entropy_arg *a, const struct room *s, int64_t j, const void *x,
                             const void *w, const float *bias, const int32_t *target, void *p, tess_dtype t)
 {
-    const int64_t n = tile_columns(a, j), first = j * a->tile_out;
-    for (int64_t r0 = 0; r0 < a->rows; r0 += s->block) {
-        const int64_t rows = a->rows - r0 < s->block ? a->rows - r0 : s->block;
-        const tess_mm d = {.m = rows,
-                           .n = n,
-                           .k = a->in,
-                           .lda = a->in,
-                           .ldb = a->in,
-                           .ldc = n,
-                           .in = t,
-                           .out = TESS_F32,
-                           .tb = true,
-                           .bias = bias ? bias + first : NULL};
-        tess_mm_run(&d, tess_at(x, (a->row + r0) * a->in, t), w, s->logits);
-        for (int64_t r = r0; r < r0 + rows; r++) {
-            const float *logits = s->logits + (r - r0) * n;
-            float top = largest(logits, n);
-            if (!(fabsf(top) < INFINITY)) top = 0;
-            s->top[j * a->rows + r] = top;
-            s->sum[j * a->rows + r] = exponentials(logits, n, top, p ? tess_at_mut(p, r * n, t) : NULL, t);
-            if (target[r] >= first && target[r] < first + n) s->target[r] = logits[target[r] - first];
+    const int64_t columns = tile_columns(a, j), first = j * a->tile_out;
+    for (int64_t c = 0; c < columns; c += STRIP)
+        for (int64_t r0 = 0; r0 < a->rows; r0 += BLOCK_ROWS) {
+            const int64_t rows = least(BLOCK_ROWS, a->rows - r0), n = least(STRIP, columns - c);
+            const int64_t strip = (j * strips_a_tile(a) + c / STRIP) * a->rows;
+            const tess_mm d = {.m = rows,
+                               .n = n,
+                               .k = a->in,
+                               .lda = a->in,
+                               .ldb = a->in,
+                               .ldc = n,
+                               .in = t,
+                               .out = TESS_F32,
+                               .tb = true,
+                               .bias = bias ? bias + first + c : NULL};
+            tess_mm_run(&d, tess_at(x, (a->row + r0) * a->in, t), tess_at(w, c * a->in, t), s->logits);
+            for (int64_t r = r0; r < r0 + rows; r++) {
+                float *logits = s->logits + (r - r0) * n;
+                const int64_t hit = target[r] - first - c;
+                if (hit >= 0 && hit < n) s->target[r] = logits[hit];
+                const float top = largest(logits, n);
+                s->top[strip + r] = top;
+                s->sum[strip + r] = exponentials(logits, n, top, p ? tess_at_mut(p, r * columns + c, t) : NULL, t);
+            }
         }
-    }
 }
 
-/* Each row's lse over all tiles; the losses into loss. */
+/* The last tile may have fewer strips than the others. */
+static int64_t strips_used(const tess_cross_entropy_arg *a)
+{
+    return (a->tiles - 1) * strips_a_tile(a) + (tile_columns(a, a->tiles - 1) + STRIP - 1) / STRIP;
+}
+
+/* Each row's lse over all strips; the losses into loss. */
 static void finish_rows(const tess_cross_entropy_arg *a, const struct room *s, const int32_t *target, double *loss)
 {
+    const int64_t strips = strips_used(a);
     loss[0] = loss[1] = 0;
     for (int64_t r = 0; r < a->rows; r++) {
         float top = s->top[r];
-        for (int64_t j = 1; j < a->tiles; j++)
-            if (s->top[j * a->rows + r] > top) top = s->top[j * a->rows + r];
+        for (int64_t i = 1; i < strips; i++)
+            if (s->top[i * a->rows + r] > top) top = s->top[i * a->rows + r];
         double sum = 0;
-        for (int64_t j = 0; j < a->tiles; j++)
-            sum += s->sum[j * a->rows + r] * exp((double)s->top[j * a->rows + r] - top);
+        for (int64_t i = 0; i < strips; i++)
+            sum += s->sum[i * a->rows + r] * exp((double)s->top[i * a->rows + r] - top);
         const double lse = top + log(sum);
         s->lse[r] = (float)lse;
         if (target[r] < 0) continue;
@@ -129,18 +141,21 @@ static void finish_rows(const tess_cross_entropy_arg *a, const struct room *s, c
 TESS_INLINE void second_pass(const tess_cross_entropy_arg *a, const struct room *s, int64_t j, const int32_t *target,
                              float scale, void *p, float *db, tess_dtype t)
 {
-    const int64_t n = tile_columns(a, j), first = j * a->tile_out;
+    const int64_t columns = tile_columns(a, j), first = j * a->tile_out;
     for (int64_t r = 0; r < a->rows; r++) {
-        void *row = tess_at_mut(p, r * n, t);
-        const float lse = s->lse[r];
-        const float factor = target[r] < 0 ? 0 : tess_expf(s->top[j * a->rows + r] - lse) * scale;
+        void *row = tess_at_mut(p, r * columns, t);
+        const float lse = s->lse[r], *top = s->top + j * strips_a_tile(a) * a->rows + r;
+        for (int64_t c = 0; c < columns; c += STRIP, top += a->rows) {
+            const int64_t end = least(c + STRIP, columns);
+            const float factor = target[r] < 0 ? 0 : tess_expf(*top - lse) * scale;
 #pragma omp simd
-        for (int64_t i = 0; i < n; i++) tess_store(row, i, t, tess_load(row, i, t) * factor);
-        if (target[r] >= first && target[r] < first + n)
+            for (int64_t i = c; i < end; i++) tess_store(row, i, t, tess_load(row, i, t) * factor);
+        }
+        if (target[r] >= first && target[r] < first + columns)
             tess_store(row, target[r] - first, t, (tess_expf(s->target[r] - lse) - 1) * scale);
         if (!db) continue;
 #pragma omp simd
-        for (int64_t i = 0; i < n; i++)
+        for (int64_t i = 0; i < columns; i++)
             tess_accumulate(db, first + i, TESS_F32, a->acc_bias || r > 0, tess_load(row, i, t));
     }
 }

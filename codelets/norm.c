@@ -5,7 +5,11 @@
 TESS_CLONES static void square_sum(const tess_work *w)
 {
     const tess_count_arg *a = w->arg;
-    *(double *)w->buf[1].ptr = tess_squares(w->buf[0].ptr, a->n);
+    double *square = w->buf[1].ptr;
+    *square = tess_squares(w->buf[0].ptr, a->n);
+    /* Where the loss is not finite, that is what the step reports. */
+    if (w->nbuf > 2 && isfinite(*(const double *)w->buf[2].ptr) && !isfinite(*square))
+        tess_work_fail(w, "%s: the gradient is not finite", a->name);
 }
 
 static void scalar_sum(const tess_work *w)

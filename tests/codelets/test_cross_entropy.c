@@ -1,0 +1,190 @@
+/* The head and its loss against sums in double: vocabularies that no tile divides, rows in the middle of wider tiles,
+ * targets that do not count, bias, += and =, logits in the hundreds. */
+#define CHECK_MAIN
+#include "body.h"
+
+/* What the oracle makes of one problem: gradients of the sum of losses times env.loss_scale. */
+typedef struct want {
+    double loss, count;
+    double *dx, *p, *db; /* (rows,in), (rows,vocab), (vocab) */
+} want;
+
+static want oracle(const tess_cross_entropy_arg *a, const double *x, const double *w, const double *b,
+                   const int32_t *target)
+{
+    want o = {.dx = zeros(a->rows * a->in), .p = zeros(a->rows * a->vocab), .db = zeros(a->vocab)};
+    for (int64_t r = 0; r < a->rows; r++) {
+        double *p = o.p + r * a->vocab, most = -INFINITY, sum = 0;
+        for (int64_t i = 0; i < a->vocab; i++) {
+            p[i] = b ? b[i] : 0;
+            for (int64_t k = 0; k < a->in; k++) p[i] += x[r * a->in + k] * w[i * a->in + k];
+            most = fmax(most, p[i]);
+        }
+        for (int64_t i = 0; i < a->vocab; i++) sum += exp(p[i] - most);
+        const double lse = most + log(sum);
+        if (target[r] >= 0) o.loss += lse - p[target[r]], o.count++;
+        for (int64_t i = 0; i < a->vocab; i++) {
+            p[i] = target[r] < 0 ? 0 : (exp(p[i] - lse) - (i == target[r])) * env.loss_scale;
+            o.db[i] += p[i];
+            for (int64_t k = 0; k < a->in; k++) o.dx[r * a->in + k] += p[i] * w[i * a->in + k];
+        }
+    }
+    return o;
+}
+
+static int64_t columns(const tess_cross_entropy_arg *a, int64_t tile)
+{
+    const int64_t left = a->vocab - tile * a->tile_out;
+    return left < a->tile_out ? left : a->tile_out;
+}
+
+/* `around` rows lie before and behind those of the task in x, target and dx. */
+static void check(tess_cross_entropy_arg a, int64_t around, double size, tess_dtype t)
+{
+    const int64_t all = a.rows + 2 * around, tile_bytes = a.tile_out * a.in * (int64_t)tess_dtype_size(t);
+    a.row = around;
+    a.tiles = (a.vocab + a.tile_out - 1) / a.tile_out;
+    double *x = new_values(all * a.in, size), *w = new_values(a.vocab * a.in, 0.3), *b = new_values(a.vocab, 1);
+    double *dx0 = new_values(all * a.in, 0.01), *db0 = new_values(a.vocab, 0.01);
+    char *in = real_of(x, all * a.in, t), *table = real_of(w, a.vocab * a.in, t);
+    float *bias = real_of(b, a.vocab, TESS_F32), *db = real_of(db0, a.vocab, TESS_F32);
+    void *dx = real_of(dx0, all * a.in, t);
+    if (!a.acc) dx = poison((size_t)(all * a.in) * tess_dtype_size(t));
+    if (!a.acc_bias) db = poison((size_t)a.vocab * 4);
+    int32_t *target = bytes_of((size_t)all * 4);
+    for (int64_t r = 0; r < all; r++) target[r] = r % 5 == 3 ? -1 : (int32_t)(r * 7919 % a.vocab);
+    target[a.row] = (int32_t)a.vocab - 1;
+    double *loss = poison(16);
+
+    void *buffer[16] = {in, target, loss, poison(tess_cross_entropy_scratch(&a, t))}, *p[4];
+    unsigned n = 4;
+    for (int64_t j = 0; j < a.tiles; j++)
+        buffer[n++] = copy_of(table + j * tile_bytes, (size_t)(columns(&a, j) * a.in) * tess_dtype_size(t));
+    if (a.bias) buffer[n++] = bias;
+    if (a.grad) {
+        buffer[n++] = dx;
+        for (int64_t j = 0; j < a.tiles; j++)
+            p[j] = buffer[n++] = poison((size_t)(a.rows * columns(&a, j)) * tess_dtype_size(t));
+        if (a.bias) buffer[n++] = db;
+    }
+    run_body(&tess_cross_entropy_piece[t], &a, buffer, n);
+
+    want o = oracle(&a, x + a.row * a.in, w, a.bias ? b : NULL, target + a.row);
+    CHECK_NEAR(loss[0], o.loss, 1e-5 * fabs(o.loss));
+    CHECK_NEAR(loss[1], o.count, 0);
+    if (a.grad) {
+        for (int64_t j = 0; j < a.tiles; j++) {
+            double *part = zeros(a.rows * columns(&a, j));
+            for (int64_t r = 0; r < a.rows; r++)
+                memcpy(part + r * columns(&a, j), o.p + r * a.vocab + j * a.tile_out,
+                       (size_t)columns(&a, j) * sizeof *part);
+            CHECK(near(p[j], t, part, a.rows * columns(&a, j)));
+        }
+        for (int64_t i = 0; a.acc && i < a.rows * a.in; i++) o.dx[i] += dx0[a.row * a.in + i];
+        for (int64_t i = 0; a.acc_bias && i < a.vocab; i++) o.db[i] += db0[i];
+        const size_t skip = (size_t)(a.row * a.in) * tess_dtype_size(t);
+        CHECK(near((char *)dx + skip, t, o.dx, a.rows * a.in));
+        if (a.bias) CHECK(distance(db, TESS_F32, o.db, a.vocab) <= (t == TESS_BF16 ? 1e-2 : 1e-5));
+        if (a.acc && around) /* the rows of other tasks are as they were */
+            CHECK(distance(dx, t, dx0, a.row * a.in) == 0);
+    }
+    forget();
+}
+
+static void check_all(int64_t rows, int64_t in, int64_t vocab, int64_t tile_out, int64_t around, double size)
+{
+    env.loss_scale = 1 / 64.0f;
+    for (int i = 0; i < 8; i++) EACH_REAL(t)
+    check((tess_cross_entropy_arg){.rows = rows,
+                                   .in = in,
+                                   .vocab = vocab,
+                                   .tile_out = tile_out,
+                                   .bias = i & 1,
+                                   .grad = i & 2,
+                                   .acc = i & 4,
+                                   .acc_bias = i & 4},
+          around, size, t);
+}
+
+TEST(odd_vocabulary)
+{
+    check_all(37, 20, 1009, 300, 0, 1);
+}
+TEST(middle_rows)
+{
+    check_all(20, 33, 130, 64, 11, 1);
+}
+TEST(one_tile)
+{
+    check_all(40, 16, 50, 64, 3, 1);
+}
+TEST(last_tile_of_one)
+{
+    check_all(9, 8, 129, 64, 0, 1);
+}
+TEST(several_blocks)
+{
+    check_all(600, 8, 700, 640, 5, 1);
+}
+TEST(large_logits)
+{
+    check_all(33, 64, 500, 200, 0, 30);
+}
+
+/* The gradient is that of the loss: finite differences of the oracle's own loss hold the oracle to it. */
+TEST(oracle_by_differences)
+{
+    tess_cross_entropy_arg a = {.rows = 3, .in = 4, .vocab = 11, .tile_out = 11};
+    const int32_t target[] = {2, -1, 10};
+    double *x = new_values(12, 1), *w = new_values(44, 1), h = 1e-6;
+    env.loss_scale = 1;
+    want o = oracle(&a, x, w, NULL, target);
+    for (int i = 0; i < 12; i++) {
+        const double at = x[i];
+        x[i] = at + h;
+        const double above = oracle(&a, x, w, NULL, target).loss;
+        x[i] = at - h;
+        const double below = oracle(&a, x, w, NULL, target).loss;
+        x[i] = at;
+        CHECK_NEAR(o.dx[i], (above - below) / (2 * h), 1e-7);
+    }
+    forget();
+}
+
+/* A NaN among the logits must come out of the loss, wherever it is. */
+TEST(nan_is_seen)
+{
+    for (int at = 0; at < 40; at += 13) {
+        tess_cross_entropy_arg a = {.rows = 2, .in = 4, .vocab = 40, .tiles = 2, .tile_out = 20};
+        double *x = new_values(8, 1), *w = new_values(160, 1);
+        w[4 * at] = NAN;
+        char *table = real_of(w, 160, TESS_F32);
+        int32_t *target = bytes_of(8);
+        double *loss = poison(16);
+        loss[0] = 0;
+        RUN(&tess_cross_entropy_piece[TESS_F32], &a, real_of(x, 8, TESS_F32), target, loss,
+            poison(tess_cross_entropy_scratch(&a, TESS_F32)), copy_of(table, 320), copy_of(table + 320, 320));
+        CHECK(isnan(loss[0]));
+        forget();
+    }
+}
+
+TEST(same_bits_twice)
+{
+    tess_cross_entropy_arg a = {.rows = 50, .in = 64, .vocab = 777, .tiles = 2, .tile_out = 400, .grad = true};
+    double *x = new_values(50 * 64, 1), *w = new_values(777 * 64, 0.3);
+    char *in = real_of(x, 50 * 64, TESS_BF16), *table = real_of(w, 777 * 64, TESS_BF16);
+    void *w0 = copy_of(table, 400 * 128), *w1 = copy_of(table + 400 * 128, 377 * 128);
+    int32_t *target = bytes_of(200);
+    void *dx[2], *p[2];
+    double *loss[2];
+    for (int i = 0; i < 2; i++) {
+        dx[i] = poison(50 * 128), p[i] = poison(50 * 800), loss[i] = poison(16);
+        RUN(&tess_cross_entropy_piece[TESS_BF16], &a, in, target, loss[i],
+            poison(tess_cross_entropy_scratch(&a, TESS_BF16)), w0, w1, dx[i], p[i], poison(50 * 754));
+    }
+    CHECK(!memcmp(dx[0], dx[1], 50 * 128));
+    CHECK(!memcmp(p[0], p[1], 50 * 800));
+    CHECK(loss[0][0] == loss[1][0]);
+    forget();
+}
