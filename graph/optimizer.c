@@ -44,8 +44,9 @@ void tess_lower_update(tess_lower *L, tess_tensor *p)
             update(L, p, j, NULL);
             continue;
         }
-        tess_count_arg *a = TESS_ARG(L, tess_count_arg, .n = (int64_t)(tess_tile_bytes(t->gradient) / sizeof(float)));
-        TESS_EMIT(L, &tess_square_sum[TESS_F32], a, {t->gradient, TESS_R}, {t->norm, TESS_W});
+        tess_count_arg *a =
+            TESS_ARG(L, tess_count_arg, .name = p->name, .n = (int64_t)(tess_tile_bytes(t->gradient) / sizeof(float)));
+        TESS_EMIT(L, &tess_square_sum[TESS_F32], a, {t->gradient, TESS_R}, {t->norm, TESS_W}, {L->loss, TESS_R});
     }
 }
 

@@ -124,6 +124,14 @@ static tess_status look_into(const tess_step *s, const tess_step_input *in, doub
                       loss, cause);
 }
 
+/* The failure of a task, with the step that it happened in before it. */
+static tess_status in_step(const tess_step_input *in, tess_status status)
+{
+    char where[48];
+    snprintf(where, sizeof where, "step %lld", (long long)in->step);
+    return tess_error(status, where, "%s", tess_error_text());
+}
+
 tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_result *out)
 {
     *out = (tess_step_result){.targets = s->targets};
@@ -132,18 +140,17 @@ tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_res
     set_env(s, in, s->conf.train);
     TESS_TRY(tess_program_run(s->low.program));
     tess_status status = tess_wait();
+    if (status != TESS_OK) return in_step(in, status); /* what follows a failed task was not computed */
     if (s->low.loss) {
         double sum[2];
         TESS_TRY(tess_tile_read(s->low.loss, 0, sum, sizeof sum));
         out->loss = sum[1] > 0 ? sum[0] / sum[1] : 0;
         if (!isfinite(out->loss)) return look_into(s, in, out->loss);
     }
-    TESS_TRY(status);
     if (!s->low.norm) return TESS_OK;
     double square;
     TESS_TRY(tess_tile_read(s->low.norm, 0, &square, sizeof square));
     out->grad_norm = sqrt(square);
-    if (!isfinite(square)) return tess_error(TESS_FAILED, "step", "the gradient's norm is %g", out->grad_norm);
     return TESS_OK;
 }
 
@@ -195,4 +202,13 @@ void tess_step_plan(const tess_step *s, tess_plan *plan)
         }
     tess_program_plan(s->low.program, plan);
     for (int r = 0; r < TESS_ROLE_COUNT; r++) plan->peak_total += plan->resident[r];
+}
+
+tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_placement *out)
+{
+    tess_plan plan = {0};
+    tess_program_plan(s->low.program, &plan);
+    uint64_t fixed = plan.resident[TESS_ROLE_INPUT] + plan.resident[TESS_ROLE_SCALAR] +
+                     (uint64_t)conf->workers * plan.resident[TESS_ROLE_SCRATCH];
+    return tess_program_place(s->low.program, conf, fixed, out);
 }

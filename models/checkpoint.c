@@ -163,9 +163,18 @@ static tess_status make_directories(const char *path)
     return status;
 }
 
+tess_status tess_checkpoint_prepare(const char *dir)
+{
+    char *inside = tess_format("%s/.", dir); /* a file in its place has none */
+    bool good = make_directories(dir) == TESS_OK && access(inside, W_OK) == 0;
+    int error = errno;
+    free(inside);
+    return good ? TESS_OK
+                : tess_error(TESS_INVALID, dir, "cannot be written: %s (see checkpoint.dir)", strerror(error));
+}
+
 tess_status tess_checkpoint_save(const char *dir, int64_t keep, tess_graph *g, const tess_progress *p)
 {
-    TESS_TRY(make_directories(dir));
     char *fresh = path_of(dir, p->step, ".new-"), *path = path_of(dir, p->step, "");
     tess_status status = TESS_OK;
     remove_flat(fresh);
@@ -225,6 +234,15 @@ tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
     return status;
 }
 
+/* What the model lacks would be lost: each tensor of the checkpoint has a place in it. */
+static tess_status check_count(const tess_safetensors *set, const char *path, const tess_graph *g)
+{
+    size_t want = (size_t)tess_graph_params(g) * TESS_PARTS, met = tess_safetensors_count(set);
+    if (met <= want) return TESS_OK; /* what is missing is named when it is read */
+    return tess_error(TESS_INVALID, path, "%zu tensors, this model's are %zu (the checkpoint is of another model)", met,
+                      want);
+}
+
 static tess_status read_part(const tess_safetensors *set, const char *path, tess_tensor *p, tess_part part)
 {
     int64_t shape[3], first, count;
@@ -254,6 +272,7 @@ tess_status tess_checkpoint_load(const char *dir, int64_t step, tess_graph *g)
     tess_safetensors *set;
     tess_status status = tess_safetensors_open(access(one, F_OK) ? index : one, &set);
     if (status == TESS_OK) {
+        status = check_count(set, path, g);
         for (int k = 0; k < tess_graph_params(g); k++)
             for (int part = 0; part < TESS_PARTS && status == TESS_OK; part++)
                 status = read_part(set, path, tess_graph_param(g, k), (tess_part)part);

@@ -16,10 +16,12 @@ typedef struct tess_progress {
     uint64_t seed;
 } tess_progress;
 
+/* Makes the directory; TESS_INVALID when it cannot be, or not be written to. */
+tess_status tess_checkpoint_prepare(const char *dir) TESS_NODISCARD;
 tess_status tess_checkpoint_save(const char *dir, int64_t keep, tess_graph *g, const tess_progress *p) TESS_NODISCARD;
 /* The newest whole checkpoint in dir: its progress, false in *found when there is none. */
 tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found) TESS_NODISCARD;
-/* Masters and moments of that step's checkpoint, each to its tiles. */
+/* Masters and moments of that step's checkpoint, each to its tiles; TESS_INVALID when it is of another model. */
 tess_status tess_checkpoint_load(const char *dir, int64_t step, tess_graph *g) TESS_NODISCARD;
 
 #endif

@@ -50,7 +50,8 @@ static tess_status find_setting(const tess_config *c, uint64_t limit, int worker
             return TESS_OK;
         }
     }
-    snprintf(text, size, "no setting of batch and activation_checkpointing is enough");
+    snprintf(text, size,
+             "no setting of batch and activation_checkpointing is enough; memory.path=DIR would put the rest on disk");
     return TESS_OK;
 }
 

@@ -77,7 +77,7 @@ void tess_report_close(tess_report *r)
 {
     if (!r) return;
     if (r->live && r->step_seconds > 0) fputc('\n', r->out);
-    fclose(r->metrics); /* every line was flushed when it was written */
+    fclose(r->metrics);
     free(r->path);
     free(r);
 }
@@ -118,6 +118,27 @@ static void put_step(FILE *f, const tess_step_report *s)
     if (s->valid_loss) put_number(f, "valid_loss", *s->valid_loss);
     for (int t = 0; t < TESS_TIER_COUNT; t++) put_tier(f, tess_tier_name((tess_tier)t), &s->tier[t]);
     fputs("}\n", f);
+}
+
+/* The line of a step, or nothing of it. */
+static bool append_step(FILE *f, const tess_step_report *s)
+{
+    char *text = NULL;
+    size_t size = 0, done = 0;
+    FILE *line = open_memstream(&text, &size);
+    put_step(line, s);
+    fclose(line);
+    off_t before = lseek(fileno(f), 0, SEEK_END);
+    for (ssize_t n = 0; done < size && n >= 0; done += n > 0 ? (size_t)n : 0) {
+        n = write(fileno(f), text + done, size - done);
+        if (n < 0 && errno == EINTR) n = 0;
+    }
+    free(text);
+    if (done == size) return true;
+    int error = errno;
+    if (before < 0 || ftruncate(fileno(f), before)) return false; /* its last line is then not whole */
+    errno = error;
+    return false;
 }
 
 /* ---- lines ---- */
@@ -209,8 +230,7 @@ static void live_line(const tess_report *r, const tess_step_report *s, double se
 
 tess_status tess_report_step(tess_report *r, const tess_step_report *s)
 {
-    put_step(r->metrics, s);
-    if (fflush(r->metrics) != 0 || ferror(r->metrics))
+    if (!append_step(r->metrics, s))
         return tess_error(TESS_FAILED, r->path, "cannot be written: %s (is the disk full?)", strerror(errno));
     r->step_seconds += (s->seconds - r->step_seconds) * (r->step_seconds > 0 ? 0.1 : 1);
     double left = (double)(r->steps - s->step - 1) * r->step_seconds;

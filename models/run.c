@@ -65,10 +65,60 @@ tess_status tess_run_eval_step(const tess_run *r, tess_step **step)
     return tess_step_new(r->net.output, &(tess_step_conf){.micro = 1}, step);
 }
 
+/* Where the disk tier is: ours or DeepSpeed's name for it; NULL: there is none. */
+static const char *disk_path(const tess_config *c)
+{
+    if (c->memory.path) return c->memory.path;
+    if (c->zero_optimization.offload_optimizer.device == TESS_OFFLOAD_DISK)
+        return c->zero_optimization.offload_optimizer.nvme_path;
+    return c->zero_optimization.offload_param.device == TESS_OFFLOAD_DISK ? c->zero_optimization.offload_param.nvme_path
+                                                                          : NULL;
+}
+
+static unsigned away(const tess_config *c)
+{
+    unsigned roles = 0;
+    if (c->zero_optimization.offload_optimizer.device == TESS_OFFLOAD_DISK)
+        roles |= 1u << TESS_ROLE_MASTER | 1u << TESS_ROLE_MOMENT;
+    if (c->zero_optimization.offload_param.device == TESS_OFFLOAD_DISK) roles |= 1u << TESS_ROLE_WEIGHT;
+    return roles;
+}
+
+tess_status tess_run_place(tess_run *r, tess_step *step)
+{
+    tess_hardware h;
+    tess_plan plan;
+    const tess_config *c = r->c;
+    tess_hardware_read(&h);
+    tess_step_plan(step, &plan);
+    r->disk = disk_path(c);
+    if (!r->disk && away(c))
+        return tess_error(TESS_INVALID, c->file ? c->file : "configuration",
+                          "device nvme, but no directory for it (set "
+                          "memory.path or the nvme_path beside the device)");
+    if (!r->disk) return tess_run_fits(c, &plan);
+    r->ram = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : h.ram_free_bytes - h.ram_free_bytes / 8;
+    /* StarPU keeps a tenth of its limit free ahead of need. */
+    tess_place_conf conf = {.ram = r->ram - r->ram / 8, .workers = h.cores, .away = away(c)};
+    TESS_TRY(tess_step_place(step, &conf, &r->place));
+    uint64_t room = r->place.disk + r->place.disk / 16 + (64 << 20);
+    if (c->memory.disk > 0 && (uint64_t)c->memory.disk < room)
+        return tess_error(TESS_INVALID, "memory.disk", "%s, but %s will be on disk",
+                          tess_human_bytes((double)c->memory.disk), tess_human_bytes((double)room));
+    r->disk_bytes = c->memory.disk > 0 ? (uint64_t)c->memory.disk : room;
+    if (r->place.disk == 0) r->disk = NULL;
+    return TESS_OK;
+}
+
 tess_status tess_run_start(const tess_run *r, bool profile)
 {
-    uint64_t cap = r->c->memory.cpu > 0 ? (uint64_t)r->c->memory.cpu : 0;
-    return tess_start(&(tess_machine){.cpu_bytes = cap, .profile = profile});
+    uint64_t cap = r->disk ? r->ram : r->c->memory.cpu > 0 ? (uint64_t)r->c->memory.cpu : 0;
+    tess_flow_budget(r->place.budget);
+    return tess_start(&(tess_machine){.cpu_bytes = cap,
+                                      .profile = profile,
+                                      .disk = r->disk,
+                                      .disk_bytes = r->disk_bytes,
+                                      .disk_checksum = r->c->memory.checksum});
 }
 
 /* Samples [first, first + n) into the inputs of `step`, which takes `room` of them; the rest counts for nothing. */

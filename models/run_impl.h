@@ -10,6 +10,9 @@ typedef struct tess_run {
     tess_tokenizer *tokenizer; /* NULL: bytes */
     tess_graph *g;
     tess_network net;
+    tess_placement place;
+    const char *disk; /* directories of the disk tier; NULL: all tiles are in RAM */
+    uint64_t ram, disk_bytes;
     int64_t micro, micro_batch, batch, length; /* micro-batches, sequences of one, of a step; tokens of a sequence */
 } tess_run;
 
@@ -23,6 +26,9 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
 tess_status tess_run_train_step(const tess_run *r, tess_step **step) TESS_NODISCARD;
 /* estimate.c: TESS_INVALID, with the setting that would do, when the plan needs more than the cap or what is free. */
 tess_status tess_run_fits(const tess_config *c, const tess_plan *plan) TESS_NODISCARD;
+/* Says where the tiles of the training step live; before tess_run_start. Without a disk tier only checks that it fits.
+ */
+tess_status tess_run_place(tess_run *r, tess_step *step) TESS_NODISCARD;
 /* Starts StarPU within the caps. */
 tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
 /* The mean loss over all samples of `data`, whose rest of a batch is masked; `step` is of eval. */

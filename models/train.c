@@ -14,7 +14,8 @@ struct training {
     tess_report *report;
     tess_progress at;
     tess_plan plan;
-    double matrix_rate; /* of all workers, for mfu */
+    double matrix_rate;               /* of all workers, for mfu */
+    uint64_t disk_read, disk_written; /* so far */
 };
 
 static bool due(int64_t every, int64_t done)
@@ -33,7 +34,24 @@ static tess_status open_all(const tess_config *c, struct training *t)
     TESS_TRY(tess_run_train_step(&t->run, &t->step));
     if (t->valid) TESS_TRY(tess_run_eval_step(&t->run, &t->eval));
     tess_step_plan(t->step, &t->plan);
-    return tess_run_fits(c, &t->plan);
+    return tess_run_place(&t->run, t->step);
+}
+
+/* Where the run goes on; *found: from a checkpoint. */
+static tess_status find_checkpoint(const tess_config *c, tess_progress *at, bool *found)
+{
+    const char *dir = c->checkpoint.dir;
+    TESS_TRY(tess_checkpoint_prepare(dir));
+    TESS_TRY(tess_checkpoint_find(dir, at, found));
+    if (*found && !c->checkpoint.resume) /* among those of another run ours would be old ones, and be removed */
+        return tess_error(TESS_INVALID, dir,
+                          "holds a run's checkpoint of step %lld (--resume goes on from it; else remove "
+                          "it, or set another checkpoint.dir)",
+                          (long long)at->step);
+    if (at->seed != (uint64_t)c->seed)
+        return tess_error(TESS_INVALID, dir, "the run to go on from has seed %llu, the configuration %lld",
+                          (unsigned long long)at->seed, (long long)c->seed);
+    return TESS_OK;
 }
 
 /* Weights from the newest checkpoint when the run resumes and there is one, else from the model. */
@@ -41,20 +59,33 @@ static tess_status begin(const tess_config *c, struct training *t)
 {
     bool found = false;
     t->at = (tess_progress){.seed = (uint64_t)c->seed};
-    if (c->checkpoint.resume) {
-        TESS_TRY(tess_config_require(c, "checkpoint.dir"));
-        TESS_TRY(tess_checkpoint_find(c->checkpoint.dir, &t->at, &found));
-    }
+    if (c->checkpoint.dir) TESS_TRY(find_checkpoint(c, &t->at, &found));
     TESS_TRY(tess_report_open(c, t->at.step, stdout, &t->report));
     char *path = tess_format("%s/config.json", c->output);
     tess_status status = tess_config_write(c, path);
     free(path);
     TESS_TRY(status);
     TESS_TRY(tess_run_start(&t->run, false));
-    t->matrix_rate = tess_matrix_rate(t->run.c->bf16.enabled ? TESS_BF16 : TESS_F32) * tess_workers();
-    if (!found) return tess_model_load(t->run.model, t->run.g, t->at.seed);
-    tess_note("resuming from %s after step %lld", c->checkpoint.dir, (long long)t->at.step);
-    return tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.g);
+    if (found) {
+        tess_note("resuming from %s after step %lld", c->checkpoint.dir, (long long)t->at.step);
+        TESS_TRY(tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.g));
+    } else {
+        TESS_TRY(tess_model_load(t->run.model, t->run.g, t->at.seed));
+    }
+    t->matrix_rate = tess_matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32) * tess_workers();
+    return TESS_OK;
+}
+
+/* What the step moved from and to the disk, and how long it stood still for it. */
+static void report_disk(struct training *t, tess_tier_report *r)
+{
+    uint64_t read, written;
+    tess_disk_traffic(&read, &written, &r->resident_bytes, &r->peak_bytes);
+    r->read_bytes = read - t->disk_read;
+    r->write_bytes = written - t->disk_written;
+    r->wait_seconds = tess_flow_waited();
+    t->disk_read = read;
+    t->disk_written = written;
 }
 
 static tess_status report(struct training *t, const tess_step_result *r, double lr, double seconds, const double *valid)
@@ -72,6 +103,7 @@ static tess_status report(struct training *t, const tess_step_result *r, double 
                           .valid_loss = valid};
     for (int k = 0; k < TESS_TIER_COUNT; k++)
         tess_tier_use((tess_tier)k, &s.tier[k].resident_bytes, &s.tier[k].peak_bytes);
+    report_disk(t, &s.tier[TESS_TIER_DISK]);
     return tess_report_step(t->report, &s);
 }
 

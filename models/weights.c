@@ -178,11 +178,14 @@ static tess_status save_weights(const tess_model *m, tess_graph *g, const char *
     return tess_safetensors_writer_end(w, status);
 }
 
-static tess_status write_failed(const char *path, FILE *f)
+/* Ends a file that was written as `fresh` (f NULL: it could not be opened): it becomes `path`, or goes. */
+static tess_status finish_file(FILE *f, const char *fresh, const char *path, bool written)
 {
-    tess_status s = tess_error(TESS_FAILED, path, "cannot be written: %s", strerror(errno));
+    bool whole = f && written && fflush(f) == 0 && fsync(fileno(f)) == 0 && rename(fresh, path) == 0;
+    tess_status status = whole ? TESS_OK : tess_error(TESS_FAILED, path, "cannot be written: %s", strerror(errno));
     if (f) fclose(f);
-    return s;
+    if (!whole) unlink(fresh);
+    return status;
 }
 
 static tess_status save_config(const tess_model *m, const char *dir)
@@ -191,14 +194,12 @@ static tess_status save_config(const tess_model *m, const char *dir)
     json_object_set_new(root, "architectures", json_pack("[s]", m->family->architecture));
     json_object_set_new(root, "torch_dtype", json_string("float32"));
     char *text = json_dumps(root, JSON_INDENT(2)), *path = tess_format("%s/config.json", dir);
+    char *fresh = tess_format("%s.tmp", path);
     json_decref(root);
-    FILE *f = fopen(path, "w");
-    tess_status status = TESS_OK;
-    if (!f || fprintf(f, "%s\n", text) < 0 || fflush(f))
-        status = write_failed(path, f);
-    else
-        fclose(f);
+    FILE *f = fopen(fresh, "w");
+    tess_status status = finish_file(f, fresh, path, f && fprintf(f, "%s\n", text) >= 0);
     free(text);
+    free(fresh);
     free(path);
     return status;
 }
@@ -206,16 +207,17 @@ static tess_status save_config(const tess_model *m, const char *dir)
 /* What the tokenizer consists of travels with the model. */
 static tess_status copy_file(const char *from_dir, const char *name, const char *dir)
 {
-    char *from = tess_format("%s/%s", from_dir, name), *to = tess_format("%s/%s", dir, name), buffer[1 << 14];
+    char *from = tess_format("%s/%s", from_dir, name), *to = tess_format("%s/%s", dir, name);
+    char *fresh = tess_format("%s.tmp", to), buffer[1 << 14];
     struct stat a, b;
     bool itself = !stat(from, &a) && !stat(to, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-    FILE *in = itself ? NULL : fopen(from, "rb"), *out = in ? fopen(to, "wb") : NULL;
-    tess_status status = in && !out ? write_failed(to, NULL) : TESS_OK;
-    for (size_t n; out && status == TESS_OK && (n = fread(buffer, 1, sizeof buffer, in)) > 0;)
-        if (fwrite(buffer, 1, n, out) != n) status = write_failed(to, NULL);
-    if (out && fclose(out) && status == TESS_OK) status = write_failed(to, NULL);
+    FILE *in = itself ? NULL : fopen(from, "rb"), *out = in ? fopen(fresh, "wb") : NULL;
+    bool good = true;
+    for (size_t n; out && good && (n = fread(buffer, 1, sizeof buffer, in)) > 0;) good = fwrite(buffer, 1, n, out) == n;
+    tess_status status = in ? finish_file(out, fresh, to, good && !ferror(in)) : TESS_OK;
     if (in) fclose(in);
     free(from);
+    free(fresh);
     free(to);
     return status;
 }

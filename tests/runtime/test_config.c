@@ -324,9 +324,6 @@ TEST(what_this_build_lacks)
     REFUSED(
         "{\"parallel\": {\"tensor\": 2}}",
         "run.json: parallel.tensor: 2 needs what this build does not have, expected 1 (ranks that share each matrix)");
-    REFUSED("{\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"nvme\"}}}",
-            "run.json: zero_optimization.offload_optimizer.device: \"nvme\" needs what this build does not have, "
-            "expected one of none, cpu (where moments rest)");
     REFUSED_FOR("{\"train_batch_size\": 2, \"zero_optimization\": {\"stage\": 1}}", NULL, 2,
                 "run.json: zero_optimization.stage: 1 needs what this build does not have, expected 0 (shard optimizer "
                 "states (1), gradients (2), parameters (3) over the data-parallel ranks)");
@@ -334,8 +331,6 @@ TEST(what_this_build_lacks)
                 "command line: optimizer.params.bias_correction: false needs what this build does not have, "
                 "expected true (of the moments in early steps; it is always on)");
     CHECK_EQ(load_for(BATCH, "zero_optimization.offload_optimizer.ratio=0", 1, &c), TESS_INVALID);
-    tess_config_free(&c);
-    CHECK_EQ(load_for(BATCH, "memory.disk=1GiB", 1, &c), TESS_INVALID);
     tess_config_free(&c);
     CHECK_EQ(load_for("{\"train_batch_size\": 2, \"fp16\": {\"enabled\": false}, \"parallel\": {\"tensor\": 1},"
                       "\"memory\": {\"disk\": 0}, \"zero_optimization\": {\"stage\": 1}}",

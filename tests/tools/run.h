@@ -1,0 +1,252 @@
+/* Runs the command as a user does: the program that the environment names as TESSERA, in a directory of its own, and
+ * what it printed and how it ended.
+ *
+ *     fresh();                                  // an empty directory, from now on the working one
+ *     write_text("run.json", "{...}");
+ *     RUN("train", "run.json", "steps=4");
+ *     CHECK_EQ(ran.status, 0);
+ *     CHECK_HAS(ran.out, "step 4/4");
+ *     RUN("train", "run.json", "steps=0");
+ *     EXPECT_ERROR(2, "steps", "a whole number from 1"); // one line on stderr that holds these, exit status 2
+ */
+#ifndef TESS_TESTS_RUN_H
+#define TESS_TESTS_RUN_H
+#include "check.h"
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RUN_SECONDS = 120 }; /* more than any run needs, also below a sanitizer on a busy machine */
+
+/* ---- directories and files ---- */
+
+static char run_home[3000], run_dir[3100];
+
+static inline int run_remove(const char *path, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st, (void)kind, (void)at;
+    return remove(path);
+}
+
+static inline void run_leave(void)
+{
+    if (run_dir[0] && chdir(run_home) == 0) nftw(run_dir, run_remove, 16, FTW_DEPTH | FTW_PHYS);
+    run_dir[0] = 0;
+}
+
+/* Goes to an empty directory below the one the test was started in; the last one is removed. */
+static inline void fresh(void)
+{
+    if (!run_home[0]) {
+        if (!getcwd(run_home, sizeof run_home)) exit(99);
+        atexit(run_leave);
+    }
+    run_leave();
+    snprintf(run_dir, sizeof run_dir, "%s/test-XXXXXX", run_home);
+    if (!mkdtemp(run_dir) || chdir(run_dir)) {
+        perror(run_dir);
+        exit(99);
+    }
+}
+
+static inline bool exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static inline long file_size(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 ? (long)st.st_size : -1;
+}
+
+static inline void write_file(const char *path, const void *data, size_t bytes)
+{
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(data, 1, bytes, f) != bytes || fclose(f)) {
+        perror(path);
+        exit(99);
+    }
+}
+
+static inline void write_text(const char *path, const char *text)
+{
+    write_file(path, text, strlen(text));
+}
+
+static inline void cut_file(const char *path, long bytes)
+{
+    if (truncate(path, bytes)) {
+        perror(path);
+        exit(99);
+    }
+}
+
+/* From a descriptor's beginning to its end, with a 0 behind; the caller frees it. */
+static inline char *read_descriptor(int fd, size_t *bytes)
+{
+    size_t n = 0, room = 1 << 16;
+    char *text = malloc(room);
+    for (ssize_t got; (got = pread(fd, text + n, room - n - 1, (off_t)n)) > 0; n += (size_t)got)
+        if (n + (size_t)got == room - 1) text = realloc(text, room *= 2);
+    text[n] = 0;
+    if (bytes) *bytes = n;
+    return text;
+}
+
+/* NULL: there is none. */
+static inline char *read_file(const char *path, size_t *bytes)
+{
+    FILE *f = fopen(path, "rb");
+    char *text = f ? read_descriptor(fileno(f), bytes) : NULL;
+    if (f) fclose(f);
+    return text;
+}
+
+/* Both are there, with the same bytes. */
+static inline bool same_file(const char *a, const char *b)
+{
+    size_t m = 0, n = 0;
+    char *x = read_file(a, &m), *y = read_file(b, &n);
+    bool same = x && y && m == n && !memcmp(x, y, n);
+    free(x);
+    free(y);
+    return same;
+}
+
+/* ---- runs ---- */
+
+static struct {
+    int status; /* the exit status; 128 + its number when a signal ended it; -1 when it had to be killed */
+    char *out, *err;
+    char what[400]; /* the arguments */
+} ran;
+
+/* For the next runs. */
+static long run_file_limit;    /* bytes that a file may have; 0: any */
+static const char *run_stdout; /* where stdout goes, a device; NULL: into ran.out */
+static int run_out = -1, run_err = -1;
+
+static inline void run_nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
+}
+
+static inline double run_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline void run_exec(const char *program, const char *const *arg)
+{
+    const char *argv[32] = {program};
+    for (int i = 0; arg[i] && i < 30; i++) argv[i + 1] = arg[i];
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (run_file_limit) {
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){(rlim_t)run_file_limit, (rlim_t)run_file_limit});
+    }
+    dup2(run_stdout ? open(run_stdout, O_WRONLY | O_NOCTTY) : run_out, 1);
+    dup2(run_err, 2);
+    execv(program, (char *const *)argv);
+    _exit(98);
+}
+
+/* Starts the command; one at a time. */
+static inline pid_t run_start(const char *const *arg)
+{
+    const char *program = getenv("TESSERA");
+    if (!program) {
+        fprintf(stderr, "TESSERA is not set, expected the path of the command\n");
+        exit(99);
+    }
+    if (run_out >= 0) close(run_out), close(run_err);
+    run_out = memfd_create("out", MFD_CLOEXEC);
+    run_err = memfd_create("err", MFD_CLOEXEC);
+    ran.what[0] = 0;
+    for (size_t i = 0, n = 0; arg[i] && n < sizeof ran.what; i++)
+        n += (size_t)snprintf(ran.what + n, sizeof ran.what - n, "%s%s", i ? " " : "", arg[i]);
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) run_exec(program, arg);
+    return pid;
+}
+
+/* Waits for its end, and fills in `ran`. */
+static inline void run_finish(pid_t pid)
+{
+    double end = run_clock() + RUN_SECONDS;
+    int status = 0;
+    bool late = false;
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        if (!late && run_clock() > end) late = true, kill(pid, SIGKILL);
+        run_nap();
+    }
+    ran.status = late ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    free(ran.out);
+    free(ran.err);
+    ran.out = read_descriptor(run_out, NULL);
+    ran.err = read_descriptor(run_err, NULL);
+}
+
+#define START(...) run_start((const char *const[]){__VA_ARGS__, NULL})
+#define RUN(...)   run_finish(START(__VA_ARGS__))
+
+/* Until the condition holds, at most a while; `pid` is a run whose end ends it too. */
+#define WAIT_UNTIL(pid, cond)                                                                                          \
+    do {                                                                                                               \
+        double until_ = run_clock() + RUN_SECONDS;                                                                     \
+        siginfo_t gone_ = {0};                                                                                         \
+        while (!(cond) && run_clock() < until_ && !gone_.si_pid) {                                                     \
+            waitid(P_PID, (id_t)(pid), &gone_, WEXITED | WNOHANG | WNOWAIT);                                           \
+            run_nap();                                                                                                 \
+        }                                                                                                              \
+    } while (0)
+
+/* ---- what is expected ---- */
+
+#define EXPECT_DONE()                                                                                                  \
+    do {                                                                                                               \
+        if (ran.status) CHECK_SAY("%s: exit status %d, stderr: %s", ran.what, ran.status, ran.err);                    \
+    } while (0)
+
+/* NULL, or what is wrong with the end of the last run. */
+static inline const char *run_error_mismatch(int status, const char *const *part)
+{
+    static char text[3000];
+    const char *error = strstr(ran.err, "tessera: error: "), *colon = error ? strstr(error + 16, ": ") : NULL,
+               *wrong = NULL;
+    if (ran.status != status) wrong = "another exit status";
+    if (!colon) wrong = "no line \"tessera: error: WHERE: WHAT\"";
+    if (error && strcspn(error, "\n") + 1 != strlen(error)) wrong = "more than a line";
+    /* Notes of how the run went may stand before it, other errors and a library's words may not. */
+    for (const char *line = ran.err; error && line < error; line += strcspn(line, "\n") + 1)
+        if (strncmp(line, "tessera: ", 9) || !strcmp(line, "tessera: bug")) wrong = "other words before the error";
+    for (; *part && !wrong; part++)
+        if (!strstr(error, *part)) wrong = *part;
+    if (!wrong) return NULL;
+    snprintf(text, sizeof text, "%s: expected exit status %d and one line with \"%s\", got %d and %s", ran.what, status,
+             wrong, ran.status, ran.err);
+    return text;
+}
+
+/* The run ended with this status and one line `tessera: error: WHERE: WHAT` that holds every part. */
+#define EXPECT_ERROR(status, ...)                                                                                      \
+    do {                                                                                                               \
+        const char *wrong_ = run_error_mismatch(status, (const char *const[]){__VA_ARGS__, NULL});                     \
+        if (wrong_) CHECK_SAY("%s", wrong_);                                                                           \
+    } while (0)
+
+#endif

@@ -1,0 +1,397 @@
+/* What is wrong with what a user gives: one line on stderr, `tessera: error: WHERE: WHAT (HINT)`, and exit status 2. */
+#define CHECK_MAIN
+#include "tiny.h"
+
+/* ---- the command line and the configuration ---- */
+
+TEST(arguments)
+{
+    tiny_setup();
+    RUN(NULL);
+    EXPECT_ERROR(2, "command line: no command", "--help");
+    RUN("trian", "run.json");
+    EXPECT_ERROR(2, "command line: trian: unknown command", "did you mean train?");
+    RUN("train", "run.json", "--resme");
+    EXPECT_ERROR(2, "command line: --resme: unknown option", "did you mean --resume?");
+    RUN("train");
+    EXPECT_ERROR(2, "command line: no configuration", "CONFIG.json");
+    RUN("train", "run.json", "again.json");
+    EXPECT_ERROR(2, "command line: \"again.json\"", "KEY=VALUE");
+    RUN("info", "run.json");
+    EXPECT_ERROR(2, "command line: run.json");
+    RUN("generate", "--prompt", "a");
+    EXPECT_ERROR(2, "command line", "MODEL_DIR");
+    RUN("generate", "out/model");
+    EXPECT_ERROR(2, "command line: --prompt: missing");
+    RUN("generate", "out/model", "--prompt", "a", "-n", "many");
+    EXPECT_ERROR(2, "command line: -n: many", "a number from 1");
+    RUN("generate", "out/model", "--prompt", "a", "-n");
+    EXPECT_ERROR(2, "command line: -n: missing its N");
+    CHECK(!exists("out"));
+}
+
+TEST(keys_and_values)
+{
+    static const struct {
+        const char *argument, *where, *what;
+    } cases[] = {
+        {"optimizer.params.lrr=1", "command line: optimizer.params.lrr", "did you mean optimizer.params.lr?"},
+        {"batch_size=8", "command line: batch_size", "did you mean train_batch_size?"},
+        {"optimizer=1", "command line: optimizer: a group of keys", "optimizer.NAME=VALUE"},
+        {"steps=many", "command line: steps: \"many\"", "a whole number"},
+        {"steps=0", "command line: steps: 0", "a whole number from 1"},
+        {"steps=-3", "command line: steps: -3", "a whole number from 1"},
+        {"steps=1.5", "command line: steps: 1.5", "a whole number"},
+        {"optimizer.params.lr=-1", "command line: optimizer.params.lr: -1", "a number from 0"},
+        {"optimizer.params.betas=[0.9, 1]", "command line: optimizer.params.betas", "below 1"},
+        {"bf16.enabled=maybe", "command line: bf16.enabled: \"maybe\"", "true or false"},
+        {"memory.cpu=much", "command line: memory.cpu: \"much\"", "16GiB"},
+        {"optimizer.type=SGD", "command line: optimizer.type: \"SGD\"", "one of Adam, AdamW"},
+        {"fp16.enabled=true", "command line: fp16.enabled: true needs what this build does not have", "bf16.enabled"},
+        {"parallel.tensor=2", "command line: parallel.tensor: 2 needs what this build does not have", "expected 1"},
+        {"checkpoint.every=2", "run.json: checkpoint.dir: missing", "checkpoint.every needs it"},
+        {"checkpoint.resume=true", "run.json: checkpoint.dir: missing", "checkpoint.resume needs it"},
+        {"steps=auto", "run.json: steps: missing", "train needs it"},
+    };
+    tiny_setup();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        RUN("train", "run.json", cases[i].argument);
+        EXPECT_ERROR(2, cases[i].where, cases[i].what);
+    }
+    setenv("TESSERA_STEPSS", "1", 1);
+    RUN("train", "run.json");
+    unsetenv("TESSERA_STEPSS");
+    EXPECT_ERROR(2, "environment: TESSERA_STEPSS", "did you mean TESSERA_STEPS?");
+    setenv("TESSERA_STEPS", "0", 1);
+    RUN("train", "run.json");
+    unsetenv("TESSERA_STEPS");
+    EXPECT_ERROR(2, "environment: steps: 0", "a whole number from 1");
+    CHECK(!exists("out"));
+}
+
+TEST(batch_numbers_that_contradict)
+{
+    tiny_setup();
+    RUN("train", "run.json", "train_micro_batch_size_per_gpu=3", "gradient_accumulation_steps=2");
+    EXPECT_ERROR(2, "run.json: train_batch_size: 4", "train_micro_batch_size_per_gpu 3",
+                 "gradient_accumulation_steps 2", "1 data-parallel ranks is 6");
+    RUN("train", "run.json", "gradient_accumulation_steps=3");
+    EXPECT_ERROR(2, "run.json: train_batch_size: 4 is no multiple of gradient_accumulation_steps 3");
+    RUN("train", "run.json", "train_batch_size=auto");
+    EXPECT_ERROR(2, "run.json: train_batch_size: missing", "two of the three");
+}
+
+TEST(the_configuration_file)
+{
+    static const struct {
+        const char *text, *where, *what;
+    } cases[] = {
+        {"{\"steps\": 4,\n \"seed\": }", "bad.json:2:10", "must be JSON"},
+        {"{\"steps\": 4, \"steps\": 5}", "bad.json:1:", "duplicate"},
+        {"", "bad.json:1:0", "must be JSON"},
+        {"[1]", "bad.json: a JSON list", "expected an object"},
+        {"{\"optimizr\": {\"type\": \"AdamW\"}}", "bad.json: optimizr: unknown key", "did you mean optimizer?"},
+        {"{\"optimizer\": {\"parms\": {}}}", "bad.json: optimizer.parms: unknown key", "optimizer.params"},
+        {"{\"optimizer.type\": \"AdamW\"}", "bad.json: optimizer.type: a dotted name", "objects inside one another"},
+        {"{\"steps\": \"four\"}", "bad.json: steps: \"four\"", "a whole number"},
+        {"{\"data\": 3}", "bad.json: data: a single value", "an object of keys"},
+        {"{\"model\": 3}", "bad.json: model: 3", "a directory or an object"},
+        {"{\"steps\": 4}", "bad.json: model: missing", "Hugging Face directory"},
+    };
+    fresh();
+    RUN("train", "bad.json");
+    EXPECT_ERROR(2, "bad.json: cannot be read: No such file", "a configuration file");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_text("bad.json", cases[i].text);
+        RUN("train", "bad.json");
+        EXPECT_ERROR(2, cases[i].where, cases[i].what);
+    }
+    RUN("train", ".");
+    EXPECT_ERROR(2, ".: cannot be read");
+}
+
+TEST(output_that_cannot_be_written)
+{
+    tiny_setup();
+    write_text("file", "mine");
+    RUN("train", "run.json", "output=file");
+    EXPECT_ERROR(2, "file: cannot be created: Not a directory", "see output");
+    RUN("train", "run.json", "output=file/below/it");
+    EXPECT_ERROR(2, "file/below/it: cannot be created: Not a directory");
+    RUN("train", "run.json", "checkpoint.dir=file/below", "checkpoint.every=1");
+    EXPECT_ERROR(2, "file/below: cannot be written: Not a directory", "checkpoint.dir");
+    RUN("train", "run.json", "checkpoint.dir=file", "checkpoint.every=1");
+    EXPECT_ERROR(2, "file: cannot be written: Not a directory", "checkpoint.dir");
+    CHECK_EQ(file_size("file"), 4);
+    CHECK(!exists("out/metrics.jsonl")); /* it ended before the first step */
+}
+
+TEST(more_memory_than_there_may_be)
+{
+    tiny_setup();
+    RUN("train", "run.json", "train_batch_size=64", "memory.cpu=5MiB");
+    EXPECT_ERROR(2, "memory.cpu: the run needs", "5.0 MiB",
+                 "(train_micro_batch_size_per_gpu=", "gradient_accumulation_steps=");
+    RUN("train", "run.json", "memory.cpu=64KiB");
+    EXPECT_ERROR(2, "memory.cpu: the run needs", "64.0 KiB", "no setting");
+    CHECK(!exists("out"));
+}
+
+/* ---- the model ---- */
+
+TEST(fields_of_the_model)
+{
+    static const struct {
+        const char *argument, *what, *hint;
+    } cases[] = {
+        {"model.model_type=gpt3", "model_type: gpt3 is not known", "gpt2"},
+        {"model.model_type=3", "model_type is missing", "gpt2"},
+        {"model.activation_function=relu2", "activation_function: \"relu2\"", "gelu_new"},
+        {"model.add_cross_attention=true", "add_cross_attention: true", "expected false"},
+        {"model.n_embed=32", "n_embed: unknown field", "did you mean n_embd?"},
+        {"model.rope_theta=10000", "rope_theta: unknown field", "arithmetic"},
+        {"model.n_head=5", "n_embd 32 is no multiple of n_head 5", ""},
+        {"model.n_layer=0", "n_layer: 0", "a whole number of at least 1"},
+        {"model.n_layer=two", "n_layer: \"two\"", "a whole number"},
+        {"model.resid_pdrop=1", "resid_pdrop: 1", "below 1"},
+        {"data.seq_length=33", "data.seq_length: 33", "32 positions"},
+    };
+    tiny_setup();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        RUN("train", "run.json", cases[i].argument);
+        EXPECT_ERROR(2, cases[i].what, cases[i].hint);
+    }
+    CHECK(!exists("out"));
+}
+
+TEST(a_directory_that_is_no_model)
+{
+    tiny_setup();
+    RUN("train", "run.json", "model=nowhere");
+    EXPECT_ERROR(2, "nowhere/config.json: No such file", "a Hugging Face directory");
+    mkdir("base", 0777);
+    RUN("train", "run.json", "model=base");
+    EXPECT_ERROR(2, "base/config.json: No such file", "a Hugging Face directory");
+    static const char *const bad[][2] = {
+        {"{\"model_type\": ", "base/config.json: line 1, column"},
+        {"[]", "base/config.json: is no JSON object"},
+        {"{\"model_type\": \"llama5\"}", "base/config.json: model_type: llama5 is not known"}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_text("base/config.json", bad[i][0]);
+        RUN("train", "run.json", "model=base");
+        EXPECT_ERROR(2, bad[i][1]);
+    }
+    write_text("base/config.json", TINY_MODEL);
+    RUN("generate", "base", "--prompt", "a");
+    EXPECT_ERROR(2, "base: has no model.safetensors", "OUTPUT/model");
+    RUN("generate", "nowhere", "--prompt", "a");
+    EXPECT_ERROR(2, "nowhere/config.json: No such file");
+    write_text("base/tokenizer.json", "{}");
+    RUN("train", "run.json", "model=base");
+    EXPECT_ERROR(2, "base/tokenizer.json");
+    RUN("train", "run.json", "model=base", "model.n_layer=1");
+    EXPECT_ERROR(2, "command line: model.n_layer", "the directory base");
+}
+
+/* ---- weights ---- */
+
+static const char *const file = "out/model/model.safetensors";
+
+/* Every command that reads weights refuses them. */
+static void expect_refused(const char *what, const char *more)
+{
+    RUN("train", "run.json", "model=out/model", "output=next");
+    EXPECT_ERROR(2, what, more);
+    CHECK(!exists("next/model"));
+    RUN("eval", "run.json", "model=out/model");
+    EXPECT_ERROR(2, what, more);
+    RUN("generate", "out/model", "--prompt", "a", "-n", "1");
+    EXPECT_ERROR(2, what, more);
+    CHECK_STR(ran.out, "");
+}
+
+TEST(truncated_weights)
+{
+    tiny_setup_trained();
+    struct weights w = weights_read(file);
+    const size_t length[] = {0, 4, 8, w.at / 2, w.at, w.at + 5, w.bytes / 2, w.bytes - 1};
+    for (size_t i = 0; i < sizeof length / sizeof *length; i++) {
+        write_file(file, w.file, length[i]);
+        expect_refused(file, "bytes");
+    }
+    weights_write(&w, file, 4);
+    expect_refused("out/model/model.safetensors: 4 bytes follow the last tensor", "");
+    weights_free(&w);
+}
+
+TEST(a_header_that_lies)
+{
+    static const char *const name = "transformer.h.0.attn.c_attn.bias"; /* (96) */
+    tiny_setup_trained();
+    struct weights w = weights_read(file);
+    json_t *offsets = json_object_get(json_object_get(w.header, name), "data_offsets");
+    json_int_t begin = json_integer_value(json_array_get(offsets, 0));
+    const struct {
+        json_int_t begin, end;
+        const char *what;
+    } cases[] = {
+        {begin - 4, begin + 380, "overlap"},
+        {begin + 4, begin + 388, "begins at byte"},
+        {begin, begin + 380, "96 elements of F32 are 384"},
+        {begin + 384, begin, "outside"},
+        {-4, 380, "outside"},
+        {begin, 1000000000, "outside"},
+        {INT64_MAX - 384, INT64_MAX, "outside"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weights_set(&w, name, "data_offsets", json_pack("[I, I]", cases[i].begin, cases[i].end));
+        weights_write(&w, file, 0);
+        expect_refused(file, cases[i].what);
+    }
+    weights_set(&w, name, "data_offsets", json_pack("[I, I]", begin, begin + 384));
+    weights_set(&w, name, "dtype", json_string("F31"));
+    weights_write(&w, file, 0);
+    expect_refused(name, "dtype F31 is not known");
+    weights_set(&w, name, "dtype", json_string("I32"));
+    weights_write(&w, file, 0);
+    expect_refused(name, "is I32, expected floats");
+    w.file[w.at - 1] = '?';
+    write_file(file, w.file, w.bytes);
+    FILE *f = fopen(file, "r+b"); /* a length of the header that no file has */
+    fwrite(&(uint64_t){UINT64_MAX}, 8, 1, f);
+    fclose(f);
+    expect_refused("out/model/model.safetensors: header length", "");
+    weights_free(&w);
+}
+
+TEST(tensors_of_another_model)
+{
+    tiny_setup_trained();
+    struct weights w = weights_read(file);
+    weights_set(&w, "transformer.wte.weight", "shape", json_pack("[i, i]", 32, 256));
+    weights_write(&w, file, 0);
+    expect_refused("transformer.wte.weight has shape (32,256)", "(256,32)");
+    weights_set(&w, "transformer.wte.weight", "shape", json_pack("[i, i]", 256, 32));
+
+    json_t *gain = json_incref(json_object_get(w.header, "transformer.ln_f.weight"));
+    json_object_del(w.header, "transformer.ln_f.weight");
+    json_object_set(w.header, "transformer.h.0.attn.bias", gain); /* a mask that older files hold, and nobody reads */
+    weights_write(&w, file, 0);
+    expect_refused("no tensor transformer.ln_f.weight", "out/model");
+    json_object_del(w.header, "transformer.h.0.attn.bias");
+    json_object_set_new(w.header, "transformer.ln_f.weight", gain);
+
+    json_int_t end = (json_int_t)(w.bytes - w.at);
+    json_object_set_new(
+        w.header, "transformer.h.2.ln_1.weight",
+        json_pack("{s:s, s:[i], s:[I, I]}", "dtype", "F32", "shape", 32, "data_offsets", end, end + 128));
+    weights_write(&w, file, 128);
+    expect_refused("tensor transformer.h.2.ln_1.weight is no parameter", "config.json");
+    weights_free(&w);
+}
+
+TEST(shards_that_are_not_there)
+{
+    tiny_setup_trained();
+    struct weights w = weights_read(file);
+    json_t *map = json_object(), *entry;
+    const char *name;
+    json_object_foreach(w.header, name, entry) if (strcmp(name, "__metadata__"))
+        json_object_set_new(map, name, json_string("model-00001-of-00002.safetensors"));
+    json_object_set_new(map, "transformer.wpe.weight", json_string("model-00002-of-00002.safetensors"));
+    json_t *index = json_pack("{s:{}, s:o}", "metadata", "weight_map", map);
+    json_dump_file(index, "out/model/model.safetensors.index.json", 0);
+    rename(file, "out/model/model-00001-of-00002.safetensors");
+    expect_refused("out/model/model-00002-of-00002.safetensors: cannot be opened: No such file", "");
+    weights_write(&w, "out/model/model-00002-of-00002.safetensors", 0);
+    expect_refused("is in out/model/model-0000", " too");
+    write_text("out/model/model.safetensors.index.json", "{\"weight_map\": ");
+    expect_refused("out/model/model.safetensors.index.json:1:", "JSON");
+    json_decref(index);
+    weights_free(&w);
+}
+
+/* ---- data ---- */
+
+TEST(data_that_is_not_there_or_too_short)
+{
+    tiny_setup();
+    write_file("short.txt", "sixteen letters!", TINY_T); /* and no target for the last */
+    write_text("empty.txt", "");
+    write_text("other.bin", "no magic");
+    static const char *const cases[][3] = {
+        {"data.train=none.txt", "none.txt: cannot be opened: No such file", ""},
+        {"data.train=none", "none: no data found", "none.idx"},
+        {"data.valid=none.bin", "none.bin: cannot be opened: No such file", ""},
+        {"data.train=short.txt", "short.txt: holds 16 tokens", "seq_length 16 needs 17"},
+        {"data.train=empty.txt", "empty.txt: holds 0 tokens", "needs 17"},
+        {"data.train=other.bin", "other.bin: has 8 bytes", "1024"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        RUN("train", "run.json", cases[i][0]);
+        EXPECT_ERROR(2, cases[i][1], cases[i][2]);
+    }
+    RUN("eval", "run.json", "data.valid=none.txt");
+    EXPECT_ERROR(2, "none.txt: cannot be opened: No such file");
+    CHECK(!exists("out"));
+}
+
+TEST(tokens_beyond_the_vocabulary)
+{
+    uint8_t token[TINY_TOKENS];
+    tiny_setup();
+    tiny_text((char *)token, TINY_TOKENS, 1);
+    token[50] = 250;
+    write_llmc("tokens.bin", token, 65); /* 4 samples of 16, all of them in the first step */
+    RUN("train", "run.json", "data.train=tokens.bin", "model.vocab_size=200");
+    EXPECT_ERROR(2, "tokens.bin: byte 1124: token 250", "vocabulary of 200");
+    write_megatron("corpus", token, 65);
+    RUN("train", "run.json", "data.train=corpus", "model.vocab_size=200");
+    EXPECT_ERROR(2, "corpus.bin: byte 100: token 250", "vocabulary of 200");
+    write_file("bytes.txt", token, 65);
+    RUN("train", "run.json", "data.train=bytes.txt", "model.vocab_size=200");
+    EXPECT_ERROR(2, "bytes.txt: byte 50: token 250", "vocabulary of 200");
+    RUN("eval", "run.json", "data.valid=corpus", "model.vocab_size=200");
+    EXPECT_ERROR(2, "corpus.bin: byte 100: token 250", "vocabulary of 200");
+    CHECK(!exists("out/model"));
+}
+
+TEST(a_megatron_index_that_is_wrong)
+{
+    uint8_t token[600] = {0};
+    const struct {
+        long at;
+        uint8_t value;
+        const char *where;
+    } cases[] = {
+        {0, 'X', "corpus.idx: byte 0: no Megatron index"},         {9, 2, "corpus.idx: byte 9: index version 2"},
+        {17, 7, "corpus.idx: byte 17: dtype 7 is floating point"}, {17, 99, "corpus.idx: byte 17: dtype 99 is unknown"},
+        {18, 200, "corpus.idx: byte 18: 200 sequences"},           {37, 0x80, "corpus.idx: byte 34: sequence 0 has -"},
+        {50, 201, "corpus.idx: byte 50: sequence 1 is bytes 201"}, {74, 7, "corpus.idx: byte 74: document 2"},
+    };
+    tiny_setup();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_megatron("corpus", token, 300);
+        FILE *f = fopen("corpus.idx", "r+b");
+        fseek(f, cases[i].at, SEEK_SET);
+        fputc(cases[i].value, f);
+        fclose(f);
+        RUN("train", "run.json", "data.train=corpus");
+        EXPECT_ERROR(2, cases[i].where);
+    }
+    write_megatron("corpus", token, 300);
+    cut_file("corpus.idx", 40);
+    RUN("train", "run.json", "data.train=corpus");
+    EXPECT_ERROR(2, "corpus.idx: byte 18");
+    write_megatron("corpus", token, 300);
+    cut_file("corpus.bin", 500);
+    RUN("train", "run.json", "data.train=corpus");
+    EXPECT_ERROR(2, "corpus.idx: byte 50: sequence 1 is bytes 200 to 600 of corpus.bin, which has 500");
+    unlink("corpus.bin");
+    RUN("train", "run.json", "data.train=corpus");
+    EXPECT_ERROR(2, "corpus.bin: cannot be opened: No such file");
+    write_megatron("corpus", token, 600);
+    RUN("train", "run.json", "data.train=corpus.bin");
+    EXPECT_ERROR(2, "corpus.bin: byte 0: magic", "give corpus");
+    CHECK(!exists("out"));
+}

@@ -1,0 +1,348 @@
+/* The command as a user meets it when all goes well: what each subcommand prints and leaves. */
+#define CHECK_MAIN
+#include "tiny.h"
+
+static const char *const weights = "out/model/model.safetensors";
+
+/* ---- train ---- */
+
+static void check_tier(const json_t *step, const char *tier)
+{
+    static const char *const field[] = {"resident_bytes", "peak_bytes", "read_bytes", "write_bytes", "wait_seconds"};
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
+        if (!json_is_number(json_object_get(json_object_get(step, tier), field[i])))
+            CHECK_SAY("metrics.jsonl has no %s.%s", tier, field[i]);
+}
+
+TEST(train_leaves_a_line_of_metrics_a_step)
+{
+    static const char *const field[] = {"loss",    "lr",           "grad_norm",    "tokens",
+                                        "seconds", "tokens_per_s", "model_tflops", "mfu"};
+    tiny_setup();
+    RUN("train", "run.json", "steps=6");
+    EXPECT_DONE();
+    CHECK_STR(ran.err, "");
+    json_t *all = read_metrics("out/metrics.jsonl");
+    CHECK_EQ(json_array_size(all), 6);
+    for (size_t s = 0; s < json_array_size(all); s++) {
+        const json_t *step = json_array_get(all, s);
+        CHECK_EQ(number_of(all, s, "step"), s);
+        CHECK_EQ(number_of(all, s, "tokens"), TINY_BATCH * TINY_T);
+        CHECK_NEAR(number_of(all, s, "lr"), 1e-3, 1e-12);
+        CHECK(number_of(all, s, "seconds") > 0 && number_of(all, s, "tokens_per_s") > 0);
+        CHECK(number_of(all, s, "model_tflops") > 0 && number_of(all, s, "mfu") > 0);
+        for (size_t i = 0; i < sizeof field / sizeof *field; i++)
+            if (!isfinite(number_of(all, s, field[i]))) CHECK_SAY("step %zu has no %s", s, field[i]);
+        check_tier(step, "gpu");
+        check_tier(step, "cpu");
+        check_tier(step, "disk");
+        CHECK(json_integer_value(json_object_get(json_object_get(step, "cpu"), "resident_bytes")) > 0);
+    }
+    CHECK_NEAR(number_of(all, 0, "loss"), log(256), 0.3); /* a model that knows nothing yet */
+    json_decref(all);
+}
+
+TEST(train_learns)
+{
+    tiny_setup();
+    RUN("train", "run.json", "steps=40", "optimizer.params.lr=1e-2", "eval_every=20");
+    EXPECT_DONE();
+    json_t *all = read_metrics("out/metrics.jsonl");
+    CHECK(number_of(all, 39, "loss") < 3.2);
+    CHECK(number_of(all, 39, "valid_loss") < number_of(all, 19, "valid_loss"));
+    CHECK(!json_object_get(json_array_get(all, 38), "valid_loss"));
+    json_decref(all);
+}
+
+TEST(plain_lines_come_every_log_every_steps)
+{
+    tiny_setup();
+    RUN("train", "run.json", "log_every=2", "steps=5");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "step 2/5  loss 5.");
+    CHECK_HAS(ran.out, "step 4/5");
+    CHECK_HAS(ran.out, "step 5/5"); /* the last one always */
+    CHECK_HAS(ran.out, "tokens/s");
+    CHECK(!strstr(ran.out, "step 1/5") && !strstr(ran.out, "step 3/5"));
+    CHECK(!strchr(ran.out, '\r') && !strchr(ran.out, '\033')); /* these are for a terminal */
+    RUN("train", "run.json", "steps_per_print=4");
+    CHECK_HAS(ran.out, "step 4/4");
+    CHECK(!strstr(ran.out, "step 2/4"));
+}
+
+TEST(a_terminal_gets_one_live_line)
+{
+    int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    if (terminal < 0 || grantpt(terminal) || unlockpt(terminal)) SKIP("there is no pseudo-terminal");
+    int slave = open(ptsname(terminal), O_RDWR | O_NOCTTY); /* what is written stays readable while it is open */
+    tiny_setup();
+    run_stdout = ptsname(terminal);
+    RUN("train", "run.json");
+    run_stdout = NULL;
+    EXPECT_DONE();
+    char text[4096] = "";
+    fcntl(terminal, F_SETFL, O_NONBLOCK);
+    for (size_t n = 0; n < sizeof text - 1;) {
+        ssize_t got = read(terminal, text + n, sizeof text - 1 - n);
+        if (got <= 0) break;
+        n += (size_t)got;
+    }
+    close(slave);
+    close(terminal);
+    CHECK_HAS(text, "\r\033[Kstep 1/4  loss 5.");
+    CHECK_HAS(text, "\r\033[Kstep 4/4  loss 5.");
+    CHECK_HAS(text, "tokens/s  left 0:0");
+    CHECK_HAS(text, "MFU ");
+    CHECK_EQ(strcspn(text, "\n") + 1, strlen(text)); /* one line, and its end */
+}
+
+TEST(the_settings_in_force_are_left_and_run_again)
+{
+    tiny_setup();
+    RUN("train", "run.json", "optimizer.params.betas=[0.9, 0.95]");
+    EXPECT_DONE();
+    json_t *c = json_load_file("out/config.json", 0, NULL);
+    const char *train, *type;
+    int steps = 0, micro = 0, accumulation = 0;
+    double lr = 0, beta = 0;
+    CHECK(!json_unpack(c, "{s:{s:s}, s:i, s:i, s:i, s:F, s:{s:s, s:{s:F, s:[F, F]}}}", "data", "train", &train, "steps",
+                       &steps, "train_micro_batch_size_per_gpu", &micro, "gradient_accumulation_steps", &accumulation,
+                       "gradient_clipping", &(double){0}, "optimizer", "type", &type, "params", "lr", &lr, "betas",
+                       &(double){0}, &beta));
+    CHECK_EQ(steps, 4);
+    CHECK_EQ(micro * accumulation, TINY_BATCH);
+    CHECK_NEAR(lr, 1e-3, 0);
+    CHECK_NEAR(beta, 0.95, 0);
+    json_decref(c);
+    RUN("train", "out/config.json", "output=again");
+    EXPECT_DONE();
+    CHECK(same_file(weights, "again/model/model.safetensors"));
+}
+
+TEST(a_setting_wins_by_its_place)
+{
+    static const struct {
+        const char *environment, *argument;
+        double lr;
+    } cases[] = {{NULL, NULL, 0.25}, {"0.5", NULL, 0.5}, {"0.5", "optimizer.params.lr=0.75", 0.75}};
+    tiny_setup_with(", \"optimizer\": {\"params\": {\"lr\": 0.25}}");
+    for (size_t i = 0; i < 3; i++) {
+        if (cases[i].environment) setenv("TESSERA_OPTIMIZER_PARAMS_LR", cases[i].environment, 1);
+        RUN("train", "run.json", "steps=1", cases[i].argument);
+        unsetenv("TESSERA_OPTIMIZER_PARAMS_LR");
+        EXPECT_DONE();
+        json_t *all = read_metrics("out/metrics.jsonl");
+        CHECK_NEAR(number_of(all, 0, "lr"), cases[i].lr, 0);
+        json_decref(all);
+    }
+}
+
+/* ---- the same bits ---- */
+
+TEST(the_same_run_has_the_same_bytes_on_any_schedule)
+{
+    tiny_setup();
+    RUN("train", "run.json");
+    EXPECT_DONE();
+    RUN("train", "run.json", "output=again");
+    CHECK(same_file(weights, "again/model/model.safetensors"));
+    setenv("STARPU_NCPU", "1", 1);
+    RUN("train", "run.json", "output=one");
+    CHECK(same_file(weights, "one/model/model.safetensors"));
+    unsetenv("STARPU_NCPU");
+    static const char *const schedulers[] = {"eager", "lws", "dmda"};
+    for (size_t i = 0; i < 3; i++) {
+        setenv("STARPU_SCHED", schedulers[i], 1);
+        RUN("train", "run.json", "output=other");
+        EXPECT_DONE();
+        CHECK(same_file(weights, "other/model/model.safetensors"));
+    }
+    unsetenv("STARPU_SCHED");
+    RUN("train", "run.json", "output=recomputed", "activation_checkpointing.enabled=true");
+    CHECK(same_file(weights, "recomputed/model/model.safetensors"));
+    RUN("train", "run.json", "output=seed", "seed=2");
+    EXPECT_DONE();
+    CHECK(!same_file(weights, "seed/model/model.safetensors"));
+}
+
+TEST(the_format_of_the_data_changes_nothing)
+{
+    uint8_t token[TINY_TOKENS];
+    tiny_setup();
+    tiny_text((char *)token, TINY_TOKENS, 1);
+    write_llmc("tokens.bin", token, TINY_TOKENS);
+    write_megatron("corpus", token, TINY_TOKENS);
+    RUN("train", "run.json");
+    EXPECT_DONE();
+    RUN("train", "run.json", "data.train=tokens.bin", "output=llmc");
+    EXPECT_DONE();
+    CHECK(same_file(weights, "llmc/model/model.safetensors"));
+    RUN("train", "run.json", "data.train=corpus", "output=megatron");
+    EXPECT_DONE();
+    CHECK(same_file(weights, "megatron/model/model.safetensors"));
+}
+
+TEST(accumulation_and_bf16_stay_near)
+{
+    static const char *const settings[] = {"train_micro_batch_size_per_gpu=2", "train_micro_batch_size_per_gpu=4",
+                                           "bf16.enabled=true"};
+    double loss[3] = {0};
+    tiny_setup();
+    for (size_t i = 0; i < 3; i++) {
+        RUN("train", "run.json", settings[i], "model.resid_pdrop=0", "model.embd_pdrop=0", "model.attn_pdrop=0");
+        EXPECT_DONE();
+        json_t *all = read_metrics("out/metrics.jsonl");
+        loss[i] = number_of(all, 3, "loss");
+        json_decref(all);
+    }
+    CHECK_NEAR(loss[0], loss[1], 1e-4);
+    CHECK_NEAR(loss[2], loss[1], 2e-2);
+    CHECK(loss[2] != loss[1]); /* it did work in bf16 */
+}
+
+/* ---- the model that is left ---- */
+
+TEST(a_run_starts_from_a_saved_model)
+{
+    tiny_setup();
+    RUN("train", "run.json", "steps=20", "optimizer.params.lr=1e-2");
+    EXPECT_DONE();
+    RUN("train", "run.json", "model=out/model", "steps=2", "optimizer.params.lr=0", "output=same");
+    EXPECT_DONE();
+    CHECK(same_file(weights, "same/model/model.safetensors"));
+    CHECK(same_file("out/model/config.json", "same/model/config.json"));
+    RUN("train", "run.json", "model=out/model", "bf16.enabled=true", "steps=1", "output=more");
+    EXPECT_DONE();
+    json_t *before = read_metrics("out/metrics.jsonl"), *after = read_metrics("more/metrics.jsonl");
+    CHECK(number_of(after, 0, "loss") < number_of(before, 9, "loss"));
+    json_decref(before);
+    json_decref(after);
+}
+
+TEST(the_tokenizer_travels_with_the_model)
+{
+    tiny_setup();
+    mkdir("base", 0777);
+    char *tokenizer = read_file(TESS_FIXTURES "/tokenizer_gpt2.json", NULL);
+    json_t *root = tokenizer ? json_loads(tokenizer, 0, NULL) : NULL;
+    size_t words = json_object_size(json_object_get(json_object_get(root, "model"), "vocab"));
+    char config[300];
+    CHECK(words > 256);
+    snprintf(config, sizeof config,
+             "{\"model_type\": \"gpt2\", \"vocab_size\": %zu, \"n_positions\": 32, \"n_embd\": 16, \"n_layer\": 1, "
+             "\"n_head\": 2}",
+             words + 8);
+    write_text("base/config.json", config);
+    write_text("base/tokenizer.json", tokenizer ? tokenizer : "");
+    RUN("train", "run.json", "model=base", "steps=1");
+    EXPECT_DONE();
+    CHECK(same_file("base/tokenizer.json", "out/model/tokenizer.json"));
+    RUN("generate", "out/model", "--prompt", "the tile", "-n", "5", "--temperature", "0");
+    EXPECT_DONE();
+    CHECK(!strncmp(ran.out, "the tile", 8));
+    json_decref(root);
+    free(tokenizer);
+}
+
+/* ---- eval, generate, estimate, info ---- */
+
+TEST(eval_prints_what_training_saw)
+{
+    tiny_setup();
+    RUN("train", "run.json", "eval_every=4");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "valid 5.");
+    json_t *all = read_metrics("out/metrics.jsonl");
+    double loss = 0, perplexity = 0;
+    long tokens = 0;
+    RUN("eval", "run.json", "model=out/model");
+    EXPECT_DONE();
+    CHECK_EQ(sscanf(ran.out, "loss %lf perplexity %lf tokens %ld", &loss, &perplexity, &tokens), 3);
+    CHECK_NEAR(loss, number_of(all, 3, "valid_loss"), 1e-6);
+    CHECK_NEAR(perplexity, exp(loss), 0.01);
+    CHECK_EQ(tokens, 599 / TINY_T * TINY_T);
+    json_decref(all);
+}
+
+static void generate_into(char text[200], const char *seed, const char *temperature, const char *top_k)
+{
+    RUN("generate", "out/model", "--prompt", "the tile", "-n", "24", "--seed", seed, "--temperature", temperature,
+        "--top-k", top_k);
+    EXPECT_DONE();
+    CHECK(!strncmp(ran.out, "the tile", 8));
+    CHECK(strlen(ran.out) > 9);
+    CHECK(ran.out[0] && ran.out[strlen(ran.out) - 1] == '\n');
+    snprintf(text, 200, "%s", ran.out);
+}
+
+TEST(generate_goes_on_from_a_prompt)
+{
+    char a[200], b[200], c[200], d[200];
+    tiny_setup();
+    RUN("train", "run.json", "steps=60", "optimizer.params.lr=1e-2", "log_every=60");
+    EXPECT_DONE();
+    generate_into(a, "1", "1", "0");
+    generate_into(b, "1", "1", "0");
+    CHECK_STR(a, b);
+    generate_into(c, "2", "1", "0");
+    CHECK(strcmp(a, c));
+    generate_into(a, "1", "0", "0");
+    generate_into(b, "2", "0", "0");
+    CHECK_STR(a, b); /* the likeliest does not depend on the seed, */
+    CHECK_EQ(strlen(a), 8 + 24 + 1);
+    generate_into(d, "3", "1", "1");
+    CHECK_STR(d, a); /* and is the one of the likeliest 1 */
+    RUN("generate", "out/model", "--prompt=the tile moves and rests on a disk. the tile moves", "-n", "40");
+    EXPECT_DONE(); /* longer than the model's 32 positions */
+    CHECK(!strncmp(ran.out, "the tile moves and rests on a disk. the tile moves", 50));
+    CHECK(strspn(a + 8, "abcdefghijklmnopqrstuvwxyz .\n") == strlen(a + 8)); /* it knows the letters */
+}
+
+TEST(estimate_needs_no_weights_and_runs_nothing)
+{
+    tiny_setup();
+    mkdir("base", 0777);
+    write_text("base/config.json", TINY_MODEL);
+    RUN("estimate", "run.json", "model=base");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "parameters, 64 tokens a step");
+    CHECK_HAS(ran.out, "moments");
+    CHECK_HAS(ran.out, "activations");
+    CHECK_HAS(ran.out, "tokens/s");
+    CHECK(!exists("out"));
+    RUN("estimate", "run.json", "train_batch_size=64", "memory.cpu=5MiB");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "does not fit: train_micro_batch_size_per_gpu=");
+}
+
+TEST(info_prints_the_machine)
+{
+    fresh();
+    RUN("info");
+    EXPECT_DONE();
+    static const char *const part[] = {" cores", "GPUs", "memory ", "disk ", "StarPU ", "MPI "};
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) CHECK_HAS(ran.out, part[i]);
+}
+
+TEST(help_and_version)
+{
+    static const char *const commands[] = {"train", "eval", "generate", "estimate", "info"};
+    fresh();
+    RUN("--version");
+    EXPECT_DONE();
+    CHECK(!strncmp(ran.out, "tessera ", 8));
+    RUN("--help");
+    EXPECT_DONE();
+    for (size_t i = 0; i < 5; i++) CHECK_HAS(ran.out, commands[i]);
+    for (size_t i = 0; i < 5; i++) {
+        char usage[40];
+        RUN(commands[i], "--help");
+        EXPECT_DONE();
+        snprintf(usage, sizeof usage, "usage: tessera %s", commands[i]);
+        CHECK_HAS(ran.out, usage);
+        CHECK_STR(ran.err, "");
+    }
+    RUN("train", "--help");
+    CHECK_HAS(ran.out, "optimizer.params.lr");
+    CHECK_HAS(ran.out, "--resume");
+}

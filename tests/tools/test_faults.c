@@ -1,0 +1,351 @@
+/* Runs that end before their time: checkpoints and signals, from which they go on to the same bytes, and failures,
+ * which are one line, exit status 1, and nothing half-written. */
+#define CHECK_MAIN
+#include "tiny.h"
+#include <dirent.h>
+#include <errno.h>
+#include <sched.h>
+#include <sys/mount.h>
+
+static const char *const weights = "out/model/model.safetensors";
+
+/* The tiny run with checkpoints in ck; dropout and the shuffle make it depend on all that a checkpoint has to hold. */
+static void checkpoint_setup(int every)
+{
+    char extra[300];
+    snprintf(extra, sizeof extra,
+             ", \"optimizer\": {\"params\": {\"lr\": 0.01, \"weight_decay\": 0.1}}, \"scheduler\": {\"type\": "
+             "\"WarmupCosineLR\","
+             " \"params\": {\"warmup_num_steps\": 2, \"total_num_steps\": 30}}, \"checkpoint\": {\"dir\": \"ck\", "
+             "\"every\": %d}",
+             every);
+    tiny_setup_with(extra);
+}
+
+/* The names in a directory but for those that the text `known` lists, in a static string; "" when there are none. */
+static const char *others_in(const char *dir, const char *known)
+{
+    static char text[1000];
+    DIR *d = opendir(dir);
+    text[0] = 0;
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !strstr(known, e->d_name))
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s ", e->d_name);
+    if (d) closedir(d);
+    return text;
+}
+
+/* ---- checkpoints ---- */
+
+static void check_four_and_four(const char *dtype)
+{
+    checkpoint_setup(4);
+    RUN("train", "run.json", dtype, "steps=8", "output=whole", "checkpoint.dir=whole/ck");
+    EXPECT_DONE();
+    RUN("train", "run.json", dtype, "steps=4");
+    EXPECT_DONE();
+    CHECK(!same_file(weights, "whole/model/model.safetensors"));
+    CHECK(same_file("ck/step-00000004/states.safetensors", "whole/ck/step-00000004/states.safetensors"));
+    RUN("train", "run.json", dtype, "steps=8", "--resume");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "tessera: resuming from ck after step 4");
+    CHECK(!strstr(ran.out, "step 4/8") && strstr(ran.out, "step 5/8"));
+    CHECK(same_file(weights, "whole/model/model.safetensors"));
+    CHECK(same_file("ck/step-00000008/states.safetensors", "whole/ck/step-00000008/states.safetensors"));
+    CHECK(same_file("ck/step-00000008/state.json", "whole/ck/step-00000008/state.json"));
+    json_t *parts = read_metrics("out/metrics.jsonl"), *whole = read_metrics("whole/metrics.jsonl");
+    CHECK_EQ(json_array_size(parts), 8);
+    for (size_t s = 0; s < 8; s++) {
+        CHECK_EQ(number_of(parts, s, "step"), s);
+        CHECK_NEAR(number_of(parts, s, "loss"), number_of(whole, s, "loss"), 0);
+        CHECK_NEAR(number_of(parts, s, "lr"), number_of(whole, s, "lr"), 0);
+        CHECK_NEAR(number_of(parts, s, "grad_norm"), number_of(whole, s, "grad_norm"), 0);
+    }
+    json_decref(parts);
+    json_decref(whole);
+}
+
+TEST(four_and_four_steps_are_eight)
+{
+    check_four_and_four("bf16.enabled=false");
+    check_four_and_four("bf16.enabled=true");
+}
+
+TEST(old_checkpoints_go)
+{
+    checkpoint_setup(1);
+    RUN("train", "run.json", "steps=5");
+    EXPECT_DONE();
+    CHECK_STR(others_in("ck", "step-00000004 step-00000005"), ""); /* keep is 2 */
+    CHECK(exists("ck/step-00000004/state.json") && exists("ck/step-00000005/state.json"));
+    RUN("train", "run.json", "steps=7", "checkpoint.keep=1", "--resume");
+    EXPECT_DONE();
+    CHECK_STR(others_in("ck", "step-00000007"), "");
+}
+
+TEST(half_written_checkpoints_are_not_taken)
+{
+    checkpoint_setup(2);
+    RUN("train", "run.json", "steps=2");
+    EXPECT_DONE();
+    mkdir("ck/.new-step-00000009", 0777);
+    write_text("ck/.new-step-00000009/states.safetensors.tmp", "half");
+    mkdir("ck/step-latest", 0777);
+    RUN("train", "run.json", "steps=3", "--resume");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "resuming from ck after step 2");
+    CHECK_STR(others_in("ck", "step-00000002 step-00000003 step-latest"), "");
+}
+
+TEST(checkpoints_that_do_not_fit)
+{
+    checkpoint_setup(2);
+    RUN("train", "run.json", "steps=2", "--resume"); /* there is none yet: from the start */
+    EXPECT_DONE();
+    RUN("train", "run.json", "steps=4");
+    EXPECT_ERROR(2, "ck: holds a run's checkpoint of step 2", "--resume");
+    RUN("train", "run.json", "steps=4", "--resume", "model.n_embd=16");
+    EXPECT_ERROR(2, "ck/step-00000002: wte.weight is of another shape", "of another model");
+    RUN("train", "run.json", "steps=4", "--resume", "model.n_layer=3");
+    EXPECT_ERROR(2, "ck/step-00000002: h.2.", "is missing", "of another model");
+    RUN("train", "run.json", "steps=4", "--resume", "model.n_layer=1");
+    EXPECT_ERROR(2, "ck/step-00000002: 84 tensors", "of another model");
+    RUN("train", "run.json", "steps=4", "--resume", "seed=2");
+    EXPECT_ERROR(2, "ck: the run to go on from has seed 1", "2");
+    CHECK_EQ(count_lines("out/metrics.jsonl"), 2); /* none of them cost the run anything */
+    CHECK_STR(others_in("ck", "step-00000002"), "");
+    cut_file("ck/step-00000002/states.safetensors", 100000);
+    RUN("train", "run.json", "steps=4", "--resume");
+    EXPECT_ERROR(2, "ck/step-00000002/states.safetensors", "bytes");
+    cut_file("ck/step-00000002/state.json", 5);
+    RUN("train", "run.json", "steps=4", "--resume");
+    EXPECT_ERROR(2, "ck/step-00000002/state.json", "damaged");
+}
+
+/* ---- signals ---- */
+
+static const char *const endless = "steps=1000000";
+
+/* `steps` steps without a break, into whole/. */
+static void run_whole(int steps)
+{
+    char set[40];
+    snprintf(set, sizeof set, "steps=%d", steps);
+    RUN("train", "run.json", set, "output=whole", "checkpoint.dir=whole/ck");
+    EXPECT_DONE();
+}
+
+TEST(a_signal_ends_the_run_in_order)
+{
+    static const int signals[] = {SIGTERM, SIGINT};
+    for (int i = 0; i < 2; i++) {
+        checkpoint_setup(0);
+        pid_t pid = START("train", "run.json", endless, "log_every=1000");
+        WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= 3);
+        kill(pid, signals[i]);
+        run_finish(pid);
+        EXPECT_DONE();
+        int done = count_lines("out/metrics.jsonl");
+        char name[64], note[100], set[40];
+        snprintf(name, sizeof name, "step-%08d", done);
+        snprintf(note, sizeof note, "stopped by a signal after step %d of 1000000", done);
+        snprintf(set, sizeof set, "steps=%d", done + 3);
+        CHECK(done >= 3);
+        CHECK_HAS(ran.err, note);
+        CHECK_STR(others_in("ck", name), "");
+        CHECK(exists(weights));
+        RUN("train", "run.json", set, "--resume");
+        EXPECT_DONE();
+        run_whole(done + 3);
+        CHECK(same_file(weights, "whole/model/model.safetensors"));
+    }
+}
+
+TEST(a_signal_without_checkpoints_leaves_the_model)
+{
+    tiny_setup();
+    pid_t pid = START("train", "run.json", endless, "log_every=1000");
+    WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= 1);
+    kill(pid, SIGTERM);
+    run_finish(pid);
+    EXPECT_DONE();
+    CHECK(exists(weights));
+}
+
+static bool said(const char *part)
+{
+    char *err = read_descriptor(run_err, NULL);
+    bool yes = strstr(err, part) != NULL;
+    free(err);
+    return yes;
+}
+
+TEST(a_second_signal_ends_it_at_once)
+{
+    checkpoint_setup(1);
+    pid_t pid = START("train", "run.json", "model.n_embd=256", "model.n_layer=4", "data.seq_length=32",
+                      "train_batch_size=512", "train_micro_batch_size_per_gpu=32"); /* steps of a second or more */
+    WAIT_UNTIL(pid, exists("out/metrics.jsonl"));
+    kill(pid, SIGINT);
+    WAIT_UNTIL(pid, said("ending after this step"));
+    double start = run_clock();
+    kill(pid, SIGINT);
+    run_finish(pid);
+    CHECK_EQ(ran.status, 130);
+    CHECK(run_clock() - start < 1);
+    CHECK_STR(others_in("ck", ""), "");
+    CHECK(!exists("out/model"));
+}
+
+TEST(a_killed_run_goes_on)
+{
+    enum { STEPS = 20 };
+    checkpoint_setup(1);
+    for (int until = 3; until < STEPS; until += 4) {
+        pid_t pid = START("train", "run.json", "steps=20", "--resume");
+        WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= until);
+        kill(pid, SIGKILL);
+        run_finish(pid);
+        CHECK_EQ(ran.status, 128 + SIGKILL);
+        for (int step = 0; step <= STEPS; step++) { /* what has the name is whole */
+            char state[64], states[64];
+            snprintf(state, sizeof state, "ck/step-%08d/state.json", step);
+            snprintf(states, sizeof states, "ck/step-%08d/states.safetensors", step);
+            CHECK(exists(state) == exists(states));
+            if (exists(state)) CHECK(file_size(state) > 0 && file_size(states) > 400000);
+        }
+    }
+    RUN("train", "run.json", "steps=20", "--resume");
+    EXPECT_DONE();
+    run_whole(STEPS);
+    CHECK(same_file(weights, "whole/model/model.safetensors"));
+    CHECK(same_file("ck/step-00000020/states.safetensors", "whole/ck/step-00000020/states.safetensors"));
+    CHECK_STR(others_in("ck", "step-00000019 step-00000020"), "");
+    CHECK_EQ(count_lines("out/metrics.jsonl"), STEPS);
+}
+
+/* ---- a loss that is not finite ---- */
+
+TEST(a_weight_that_is_no_number)
+{
+    tiny_setup_trained();
+    struct weights w = weights_read(weights);
+    memcpy(w.file + weights_place(&w, "transformer.h.1.mlp.c_fc.bias") + 40, &(float){NAN}, sizeof(float));
+    write_file(weights, w.file, w.bytes);
+    weights_free(&w);
+    RUN("train", "run.json", "model=out/model", "output=next", "checkpoint.dir=ck", "checkpoint.every=1");
+    EXPECT_ERROR(1, "step 0: the loss is nan; the first tensor that is not finite: h.1.mlp.c_fc");
+    CHECK_EQ(count_lines("next/metrics.jsonl"), 0);
+    CHECK(!exists("next/model"));
+    CHECK_STR(others_in("ck", ""), "");
+}
+
+TEST(a_run_that_diverges)
+{
+    checkpoint_setup(1);
+    RUN("train", "run.json", "steps=40", "optimizer.params.lr=1000", "optimizer.params.weight_decay=1000",
+        "scheduler.type=none", "checkpoint.keep=100");
+    char step[64];
+    int done = count_lines("out/metrics.jsonl");
+    snprintf(step, sizeof step, "tessera: error: step %d: ", done);
+    EXPECT_ERROR(1, step, "not finite");
+    CHECK(done > 0 && done < 40);
+    CHECK(!exists("out/model"));
+    snprintf(step, sizeof step, "ck/step-%08d", done);
+    CHECK(exists(step)); /* of the last good step */
+    snprintf(step, sizeof step, "ck/step-%08d", done + 1);
+    CHECK(!exists(step));
+}
+
+/* ---- a disk that is full; a limit on the size of files stands in for it where there is no small disk ---- */
+
+TEST(no_room_for_a_checkpoint)
+{
+    checkpoint_setup(4);
+    RUN("train", "run.json", "steps=4");
+    EXPECT_DONE();
+    run_file_limit = 200000;
+    RUN("train", "run.json", "steps=8", "--resume");
+    run_file_limit = 0;
+    EXPECT_ERROR(1, "ck/.new-step-00000008/states.safetensors", "cannot be written: File too large");
+    CHECK_STR(others_in("ck", "step-00000004"), "");
+    CHECK_EQ(count_lines("out/metrics.jsonl"), 8);
+    RUN("train", "run.json", "steps=8", "--resume");
+    EXPECT_DONE();
+    run_whole(8);
+    CHECK(same_file(weights, "whole/model/model.safetensors"));
+    CHECK_EQ(count_lines("out/metrics.jsonl"), 8);
+}
+
+TEST(no_room_for_the_model)
+{
+    tiny_setup();
+    run_file_limit = 100000;
+    RUN("train", "run.json");
+    EXPECT_ERROR(1, "out/model/model.safetensors", "cannot be written: File too large");
+    CHECK_STR(others_in("out/model", ""), "");
+    run_file_limit = 0;
+    RUN("train", "run.json", "output=first");
+    EXPECT_DONE();
+    rename("first", "out/first");
+    mkdir("out/model", 0777);
+    rename("out/first/model/model.safetensors", weights);
+    run_file_limit = 100000;
+    RUN("train", "run.json", "seed=2", "steps=1");
+    run_file_limit = 0;
+    EXPECT_ERROR(1, "out/model/model.safetensors", "cannot be written: File too large");
+    CHECK_STR(others_in("out/model", "model.safetensors"), ""); /* the old one, whole */
+    CHECK(file_size(weights) > 100000);
+}
+
+TEST(no_room_for_metrics)
+{
+    tiny_setup();
+    run_file_limit = 1000;
+    RUN("train", "run.json");
+    EXPECT_ERROR(1, "out/config.json: cannot be written: File too large", "disk full");
+    CHECK_STR(others_in("out", "metrics.jsonl"), "");
+    run_file_limit = file_size("run.json") + 7000;
+    RUN("train", "run.json", "steps=40");
+    run_file_limit = 0;
+    EXPECT_ERROR(1, "out/metrics.jsonl: cannot be written: File too large", "disk full");
+    json_t *all = read_metrics("out/metrics.jsonl");
+    CHECK(json_array_size(all) > 5);
+    for (size_t s = 0; s < json_array_size(all); s++) CHECK_EQ(number_of(all, s, "step"), s); /* all are whole */
+    json_decref(all);
+}
+
+TEST(nowhere_to_print)
+{
+    tiny_setup();
+    run_stdout = "/dev/full";
+    RUN("--help");
+    EXPECT_ERROR(1, "stdout: cannot be written: No space left");
+    RUN("estimate", "run.json");
+    EXPECT_ERROR(1, "stdout: cannot be written: No space left");
+    run_stdout = NULL;
+}
+
+/* A disk of its own at ck, seen by this program and its runs alone. */
+static bool mount_small(const char *size)
+{
+    mkdir("ck", 0777);
+    return !unshare(CLONE_NEWNS) && !mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+           !mount("ck", "ck", "tmpfs", 0, size);
+}
+
+TEST(a_full_disk)
+{
+    checkpoint_setup(1);
+    if (!mount_small("size=1100k")) SKIP("a small disk needs the right to mount one");
+    RUN("train", "run.json", "steps=6"); /* two of 0.4 MB have room, and no third beside them */
+    EXPECT_ERROR(1, "ck/.new-step-00000003/states.safetensors", "cannot be written: No space left on device");
+    CHECK_STR(others_in("ck", "step-00000001 step-00000002"), "");
+    CHECK(!exists("out/model"));
+    CHECK(!mount("ck", "ck", NULL, MS_REMOUNT, "size=8m"));
+    RUN("train", "run.json", "steps=6", "--resume");
+    EXPECT_DONE();
+    run_whole(6);
+    CHECK(same_file(weights, "whole/model/model.safetensors"));
+    CHECK(!umount2("ck", MNT_DETACH));
+}

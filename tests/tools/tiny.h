@@ -1,0 +1,177 @@
+/* What the tests of the command run on: a tiny model, its configuration, data in every format, and weights files taken
+ * apart. All paths are in the directory of fresh(). */
+#ifndef TESS_TESTS_TINY_H
+#define TESS_TESTS_TINY_H
+#include "run.h"
+#include <jansson.h>
+
+#define TINY_MODEL                                                                                                     \
+    "{\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 32, \"n_layer\": 2, "            \
+    "\"n_head\": 4}"
+
+enum { TINY_TOKENS = 4000, TINY_T = 16, TINY_BATCH = 4 };
+
+/* A text that is easier to predict the longer one looks: words of a small vocabulary in an order of no meaning. */
+static inline void tiny_text(char *text, size_t bytes, unsigned state)
+{
+    static const char *const words[] = {"the ", "tile ", "moves ", "and ", "rests ", "on ", "a ", "disk.\n"};
+    for (size_t n = 0; n < bytes; state = state * 1103515245u + 12345u) {
+        const char *word = words[state >> 16 & 7];
+        for (; *word && n < bytes; word++) text[n++] = *word;
+    }
+}
+
+static inline void write_tiny_text(const char *path, size_t bytes, unsigned state)
+{
+    char *text = malloc(bytes);
+    tiny_text(text, bytes, state);
+    write_file(path, text, bytes);
+    free(text);
+}
+
+/* run.json: 4 steps of the tiny model, whose members `extra` follow; text.txt and valid.txt to run on. */
+static inline void tiny_setup_with(const char *extra)
+{
+    char text[2000];
+    fresh();
+    write_tiny_text("text.txt", TINY_TOKENS, 1);
+    write_tiny_text("valid.txt", 600, 2);
+    snprintf(text, sizeof text,
+             "{\"model\": %s,\n \"data\": {\"train\": \"text.txt\", \"valid\": \"valid.txt\", \"seq_length\": %d},\n"
+             " \"train_batch_size\": %d, \"steps\": 4, \"output\": \"out\"%s}\n",
+             TINY_MODEL, TINY_T, TINY_BATCH, extra);
+    write_text("run.json", text);
+}
+
+static inline void tiny_setup(void)
+{
+    tiny_setup_with("");
+}
+
+/* And a model that was trained a step, in out/model. */
+static inline void tiny_setup_trained(void)
+{
+    tiny_setup();
+    RUN("train", "run.json", "steps=1");
+    EXPECT_DONE();
+}
+
+/* ---- data files; token: (n) ---- */
+
+static inline void write_llmc(const char *path, const uint8_t *token, int n)
+{
+    int32_t header[256] = {20240520, 1, n};
+    FILE *f = fopen(path, "wb");
+    fwrite(header, sizeof header, 1, f);
+    for (int i = 0; i < n; i++) fwrite(&(uint16_t){token[i]}, 2, 1, f);
+    fclose(f);
+}
+
+/* PREFIX.bin and PREFIX.idx, of uint16, in two sequences and documents. */
+static inline void write_megatron(const char *prefix, const uint8_t *token, int n)
+{
+    char path[64];
+    int64_t cut = n / 3;
+    snprintf(path, sizeof path, "%s.bin", prefix);
+    FILE *f = fopen(path, "wb");
+    for (int i = 0; i < n; i++) fwrite(&(uint16_t){token[i]}, 2, 1, f);
+    fclose(f);
+    snprintf(path, sizeof path, "%s.idx", prefix);
+    f = fopen(path, "wb");
+    fwrite("MMIDIDX\0\0", 9, 1, f);
+    fwrite(&(uint64_t){1}, 8, 1, f);
+    fwrite(&(uint8_t){8}, 1, 1, f);
+    fwrite((uint64_t[]){2, 3}, 8, 2, f);
+    fwrite((int32_t[]){(int32_t)cut, n - (int32_t)cut}, 4, 2, f);
+    fwrite((int64_t[]){0, 2 * cut}, 8, 2, f);
+    fwrite((int64_t[]){0, 1, 2}, 8, 3, f);
+    fclose(f);
+}
+
+/* ---- what a run left ---- */
+
+/* The objects of a metrics.jsonl in an array, which the caller has to json_decref; a line that is none is a null. */
+static inline json_t *read_metrics(const char *path)
+{
+    json_t *all = json_array();
+    char *text = read_file(path, NULL);
+    for (char *line = text, *end; line && *line; line = end + 1) {
+        if (!(end = strchr(line, '\n'))) end = line + strlen(line) - 1;
+        json_t *one = json_loadb(line, (size_t)(end - line), 0, NULL);
+        json_array_append_new(all, one ? one : json_null());
+    }
+    free(text);
+    return all;
+}
+
+static inline int count_lines(const char *path)
+{
+    char *text = read_file(path, NULL);
+    int n = 0;
+    for (const char *p = text; p && (p = strchr(p, '\n')); p++) n++;
+    free(text);
+    return n;
+}
+
+static inline double number_of(const json_t *metrics, size_t line, const char *name)
+{
+    const json_t *n = json_object_get(json_array_get(metrics, line), name);
+    return json_is_number(n) ? json_number_value(n) : NAN;
+}
+
+/* ---- a weights file in pieces ---- */
+
+struct weights {
+    json_t *header;
+    char *file; /* owned; the tensors begin at `at` */
+    size_t bytes, at;
+};
+
+static inline struct weights weights_read(const char *path)
+{
+    struct weights w = {0};
+    w.file = read_file(path, &w.bytes);
+    uint64_t length = 0;
+    if (w.file) memcpy(&length, w.file, sizeof length);
+    w.at = 8 + (size_t)length;
+    w.header = w.file ? json_loadb(w.file + 8, (size_t)length, 0, NULL) : NULL;
+    if (!w.header) {
+        fprintf(stderr, "%s is no safetensors file\n", path);
+        exit(99);
+    }
+    return w;
+}
+
+/* With the tensors' bytes as they were read, and `more` zero bytes behind them. */
+static inline void weights_write(const struct weights *w, const char *path, size_t more)
+{
+    char *text = json_dumps(w->header, JSON_COMPACT);
+    FILE *f = fopen(path, "wb");
+    fwrite(&(uint64_t){strlen(text)}, 8, 1, f);
+    fwrite(text, 1, strlen(text), f);
+    fwrite(w->file + w->at, 1, w->bytes - w->at, f);
+    for (size_t i = 0; i < more; i++) fputc(0, f);
+    fclose(f);
+    free(text);
+}
+
+static inline void weights_free(struct weights *w)
+{
+    json_decref(w->header);
+    free(w->file);
+}
+
+/* Changes the entry of a tensor in the header. */
+static inline void weights_set(struct weights *w, const char *tensor, const char *member, json_t *value)
+{
+    CHECK(!json_object_set_new(json_object_get(w->header, tensor), member, value));
+}
+
+/* The first byte of a tensor in w->file. */
+static inline size_t weights_place(const struct weights *w, const char *name)
+{
+    const json_t *offsets = json_object_get(json_object_get(w->header, name), "data_offsets");
+    return w->at + (size_t)json_integer_value(json_array_get(offsets, 0));
+}
+
+#endif
