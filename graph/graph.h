@@ -142,6 +142,24 @@ typedef struct tess_step tess_step;
 tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_step **step) TESS_NODISCARD;
 void tess_step_free(tess_step *s);
 
+/* Where a step's tiles live, and what that moves. */
+typedef struct tess_placement {
+    uint64_t needed;        /* the least RAM that would do */
+    uint64_t largest_task;  /* bytes of the tiles of the task with the most */
+    uint64_t budget;        /* of bytes on their way, for tess_flow_budget */
+    uint64_t read, written; /* from and to the disk in a step */
+    uint64_t bound;         /* no placement within this RAM moves less in all */
+    uint64_t disk;          /* bytes of the tiles whose home is the disk */
+} tess_placement;
+typedef struct tess_place_conf {
+    uint64_t ram;  /* bytes, for all tiles */
+    int workers;   /* each has its scratch */
+    unsigned away; /* roles, 1 << TESS_ROLE_..., that rest on disk between uses even where RAM has room */
+} tess_place_conf;
+/* Places the tiles of a training step; before anything is drawn or loaded. Too
+ * little for its largest task is TESS_INVALID with the number that would do. */
+tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_placement *out) TESS_NODISCARD;
+
 /* The global batch of an input: micro * B sequences, copied. */
 tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t *values) TESS_NODISCARD;
 

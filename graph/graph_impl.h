@@ -124,6 +124,9 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
 /* Marks each tile's last use before it is written anew. */
 void tess_program_finish(tess_program *p, bool keep_gradients);
 void tess_program_plan(const tess_program *p, tess_plan *plan); /* plan.c */
+/* place.c; `fixed` is what stays in RAM whatever is decided. */
+tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uint64_t fixed,
+                               tess_placement *out) TESS_NODISCARD;
 tess_status tess_program_run(const tess_program *p);
 
 /* ---- lowering (lower.c): what ops call ---- */

@@ -118,6 +118,5 @@ void tess_program_finish(tess_program *p, bool keep_gradients)
 
 tess_status tess_program_run(const tess_program *p)
 {
-    for (size_t k = 0; k < p->tasks; k++) TESS_TRY(tess_submit(&p->task[k]));
-    return TESS_OK;
+    return tess_submit_all(p->task, p->tasks);
 }

@@ -1,4 +1,5 @@
 /* Starting and stopping StarPU, and what hwloc says of the machine. */
+#include "disk_impl.h"
 #include "starpu_impl.h"
 #include <hwloc.h>
 #include <stdlib.h>
@@ -7,6 +8,8 @@
 #include <unistd.h>
 
 static bool started;
+int tess_disk_node = -1;
+static tess_disk *disk;
 
 /* StarPU keeps performance models below HOME and aborts where it cannot write: it then gets a folder of its own. These
  * variables are StarPU's, so a user's value wins. */
@@ -21,6 +24,70 @@ static void prepare_environment(void)
     setenv("STARPU_SILENT", "1", 0);
 }
 
+/* ---- the disk tier ---- */
+
+/* A transfer failed, before any task that is submitted: what runs is to end. */
+static void disk_failed(const char *text)
+{
+    tess_fault_set(0, text);
+}
+
+static tess_status open_disk(const tess_machine *m)
+{
+    char *dirs = tess_strdup(m->disk), *rest = dirs;
+    tess_disk_conf conf = {.bytes = m->disk_bytes,
+                           .checksum = m->disk_checksum,
+                           .failed = disk_failed,
+                           .fail_read_at = m->fail_read_at,
+                           .fail_write_at = m->fail_write_at,
+                           .flip_bit_at = m->flip_bit_at};
+    const char *dir[TESS_DISK_MAX_DIRS];
+    while (conf.dirs < TESS_DISK_MAX_DIRS && (dir[conf.dirs] = strsep(&rest, ":")))
+        if (*dir[conf.dirs]) conf.dirs++;
+    conf.dir = dir;
+    tess_status status = tess_disk_open(&conf, &disk);
+    free(dirs);
+    return status;
+}
+
+static tess_status register_disk(void)
+{
+    unsigned node;
+    TESS_TRY(tess_disk_register(disk, &node));
+    tess_disk_node = (int)node;
+    return TESS_OK;
+}
+
+static void close_disk(void)
+{
+    tess_disk_close(disk);
+    disk = NULL;
+    tess_disk_node = -1;
+}
+
+void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *used, uint64_t *peak)
+{
+    tess_disk_use use = {0};
+    if (disk) tess_disk_use_read(disk, &use);
+    *read_bytes = use.read_bytes;
+    *write_bytes = use.write_bytes;
+    *used = use.used;
+    *peak = use.peak;
+}
+
+/* ---- start and stop ---- */
+
+/* The cap is StarPU's limit; a tenth of it is kept free ahead of need, so that a fetch finds room. */
+static void set_limits(const tess_machine *m)
+{
+    char mib[32];
+    if (!m->cpu_bytes) return;
+    snprintf(mib, sizeof mib, "%llu", (unsigned long long)(m->cpu_bytes >> 20));
+    setenv("STARPU_LIMIT_CPU_MEM", mib, 1);
+    setenv("STARPU_MINIMUM_AVAILABLE_MEM", "5", 0);
+    setenv("STARPU_TARGET_AVAILABLE_MEM", "10", 0);
+}
+
 tess_status tess_start(const tess_machine *m)
 {
     TESS_ASSERT(!started);
@@ -29,21 +96,25 @@ tess_status tess_start(const tess_machine *m)
     starpu_conf_init(&conf);
     conf.sched_policy_name = m->sched ? m->sched : "prio";
     if (m->workers > 0) conf.ncpus = m->workers;
-    if (m->cpu_bytes) {
-        char mib[32];
-        snprintf(mib, sizeof mib, "%llu", (unsigned long long)(m->cpu_bytes >> 20));
-        setenv("STARPU_LIMIT_CPU_MEM", mib, 0);
-    }
+    set_limits(m);
     tess_slab_install();
+    if (m->disk) TESS_TRY(open_disk(m));
     int rc = starpu_init(&conf);
-    if (rc) return tess_error(TESS_FAILED, "starpu", "did not start (error %d; is any CPU left to this process?)", -rc);
-    if (starpu_cpu_worker_get_count() == 0) {
-        starpu_shutdown();
-        return tess_error(TESS_INVALID, "STARPU_NCPU", "leaves no CPU worker, at least 1 is needed");
+    if (rc) {
+        close_disk();
+        return tess_error(TESS_FAILED, "starpu", "did not start (error %d; is any CPU left to this process?)", -rc);
     }
     started = true;
+    tess_status status = TESS_OK;
+    if (starpu_cpu_worker_get_count() == 0)
+        status = tess_error(TESS_INVALID, "STARPU_NCPU", "leaves no CPU worker, at least 1 is needed");
+    if (status == TESS_OK && disk) status = register_disk();
+    if (status != TESS_OK) {
+        tess_stop();
+        return status;
+    }
     tess_profiling = m->profile;
-    if (m->profile) starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
+    starpu_profiling_status_set(m->profile ? STARPU_PROFILING_ENABLE : STARPU_PROFILING_DISABLE);
     tess_profile_reset();
     return TESS_OK;
 }
@@ -53,8 +124,10 @@ void tess_stop(void)
     if (!started) return;
     starpu_task_wait_for_all();
     starpu_shutdown();
+    close_disk();
     tess_codelets_forget();
     tess_slab_release();
+    unsetenv("STARPU_LIMIT_CPU_MEM");
     started = false;
 }
 

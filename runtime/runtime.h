@@ -126,7 +126,12 @@ typedef struct tess_machine {
     int workers;        /* CPU workers; 0: one for each core that this process may use */
     const char *sched;  /* StarPU's policy; NULL: prio. STARPU_SCHED wins */
     uint64_t cpu_bytes; /* cap on what StarPU holds in RAM; 0: none */
-    bool profile;       /* collect what tess_profile returns */
+    const char *disk;   /* directories of the disk tier, one a drive, separated by ':'; NULL: there is none */
+    uint64_t disk_bytes;
+    bool disk_checksum; /* of every tile: kept when it is written, compared when it is read */
+    uint64_t fail_read_at, fail_write_at,
+        flip_bit_at; /* for tests: the n-th piece read or written fails, has a bit turned */
+    bool profile;    /* collect what tess_profile returns */
 } tess_machine;
 #define TESS_MACHINE_DEFAULT ((tess_machine){0})
 
@@ -183,6 +188,8 @@ tess_status tess_tile_write(tess_tile *t, size_t offset, const void *src, size_t
 tess_status tess_tile_read(tess_tile *t, size_t offset, void *dst, size_t bytes) TESS_NODISCARD;
 /* Bytes held now and at most since tess_start by all tiles on a tier, as allocated through StarPU. */
 void tess_tier_use(tess_tier tier, uint64_t *now, uint64_t *peak);
+/* Bytes moved from and to the disk tier since tess_start, and those its files hold. */
+void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *used, uint64_t *peak);
 
 /* ---- submit.c: codelets and tasks ------------------------------------------------------------------------------ */
 
@@ -237,7 +244,8 @@ typedef enum tess_mode {
     TESS_W = 2,
     TESS_RW = 3,
     TESS_SCRATCH = 4,
-    TESS_LAST = 8, /* or-ed in: nobody reads the tile after this task, its memory goes back */
+    TESS_LAST = 8,  /* or-ed in: nobody reads the tile after this task, its memory goes back */
+    TESS_KEEP = 16, /* or-ed in: the tile, whose home is the disk, stays in RAM until its next use */
 } tess_mode;
 
 typedef struct tess_use {
@@ -257,6 +265,11 @@ typedef struct tess_task {
 tess_status tess_submit(const tess_task *task) TESS_NODISCARD;
 /* All that was submitted has run. Returns the failure of the earliest failed task, once. */
 tess_status tess_wait(void) TESS_NODISCARD;
+/* A list of tasks in order, borrowed until tess_wait. Tiles whose home is the disk come ahead of their tasks and leave
+ * after them, as far as the budget of bytes that may be held of them at a time goes: see flow.c. */
+tess_status tess_submit_all(const tess_task *task, size_t n) TESS_NODISCARD;
+void tess_flow_budget(uint64_t bytes);
+double tess_flow_waited(void); /* seconds that tess_submit_all stood still for the budget, since it was last asked */
 /* Keeps at most `tasks` submitted at a time; tess_submit waits when there are more. */
 void tess_window(unsigned tasks);
 

@@ -12,6 +12,14 @@ struct tess_tile {
     tess_role role;
     tess_tier home;
     char *label;
+    /* flow.c's, while the home is the disk: */
+    unsigned holds; /* tasks let in and not done that use it */
+    uint32_t last;  /* of those done, the latest in order, and whether the tile is to stay after it */
+    bool stay;
+    bool kept;    /* it stays in RAM though nobody holds it */
+    bool charged; /* its bytes count against the budget */
+    bool dirty;   /* written since it came */
+    bool filled;  /* it has contents, as of the tasks that are done */
 };
 /* Registers the tile with StarPU if it is not yet. */
 starpu_data_handle_t tess_tile_handle(tess_tile *t);
@@ -34,6 +42,17 @@ void tess_codelets_forget(void);
 
 extern bool tess_profiling;
 extern double tess_submit_seconds;
+
+/* The memory node of the disk tier; -1 without one. */
+extern int tess_disk_node;
+
+/* submit.c: a failure that sticks to what runs, as of the task of that order; from any thread. */
+void tess_fault_set(uint32_t order, const char *text);
+
+/* submit.c: to StarPU, at once. */
+tess_status tess_submit_one(const tess_task *t) TESS_NODISCARD;
+/* flow.c: a task is done. */
+void tess_flow_done(const tess_task *t);
 
 /* slab.c: the memory below StarPU's buffers in RAM. */
 void tess_slab_install(void);

@@ -35,19 +35,25 @@ void tess_window(unsigned tasks)
     window = tasks;
 }
 
-void tess_work_fail(const tess_work *w, const char *format, ...)
+void tess_fault_set(uint32_t order, const char *text)
 {
-    va_list ap;
-    va_start(ap, format);
     pthread_mutex_lock(&fault.lock);
-    uint32_t order = w->task ? w->task->order : 0;
     if (!fault.set || order < fault.order) {
-        fault.set = true;
         fault.order = order;
-        vsnprintf(fault.text, sizeof fault.text, format, ap);
+        snprintf(fault.text, sizeof fault.text, "%s", text);
+        fault.set = true;
     }
     pthread_mutex_unlock(&fault.lock);
+}
+
+void tess_work_fail(const tess_work *w, const char *format, ...)
+{
+    char text[sizeof fault.text];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
+    tess_fault_set(w->task ? w->task->order : 0, text);
 }
 
 static tess_cost cost_of(const tess_task *t)
@@ -87,12 +93,13 @@ static double between(struct timespec a, struct timespec b)
     return (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
 }
 
-/* After a task, when profiling: what StarPU spent around the body. */
-static void account(void *arg)
+/* After a task: its tiles may go; and what StarPU spent around the body, when profiling. */
+static void done(void *arg)
 {
     struct starpu_task *task = arg;
     const tess_task *t = task->cl_arg;
-    const struct starpu_profiling_task_info *i = task->profiling_info;
+    const struct starpu_profiling_task_info *i = tess_profiling ? task->profiling_info : NULL;
+    if (tess_disk_node >= 0) tess_flow_done(t);
     if (!i || i->workerid < 0) return;
     struct tess_tally *tally = &t->cl->state->tally[i->workerid % TESS_MAX_WORKERS];
     tally->waiting += between(i->acquire_data_start_time, i->acquire_data_end_time);
@@ -146,7 +153,7 @@ static enum starpu_data_access_mode starpu_mode(int mode)
     return (mode & TESS_R ? STARPU_R : 0) | (mode & TESS_W ? STARPU_W : 0);
 }
 
-tess_status tess_submit(const tess_task *t)
+tess_status tess_submit_one(const tess_task *t)
 {
     double start = tess_seconds();
     struct starpu_task *task = starpu_task_create();
@@ -163,8 +170,8 @@ tess_status tess_submit(const tess_task *t)
         STARPU_TASK_SET_HANDLE(task, tess_tile_handle(t->use[i].tile), i);
         STARPU_TASK_SET_MODE(task, starpu_mode(t->use[i].mode), i);
     }
-    if (tess_profiling) {
-        task->callback_func = account;
+    if (tess_profiling || tess_disk_node >= 0) {
+        task->callback_func = done;
         task->callback_arg = task;
     }
     int rc = starpu_task_submit(task);

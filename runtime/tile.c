@@ -46,6 +46,7 @@ const char *tess_tile_label(const tess_tile *t)
 }
 void tess_tile_set_home(tess_tile *t, tess_tier home)
 {
+    TESS_ASSERT(!t->handle || t->home == home); /* said before its first use */
     t->home = home;
 }
 tess_tier tess_tile_home(const tess_tile *t)
@@ -58,6 +59,7 @@ starpu_data_handle_t tess_tile_handle(tess_tile *t)
     if (!t->handle) {
         starpu_vector_data_register(&t->handle, -1, 0, (uint32_t)((t->bytes + 3) / 4), 4);
         starpu_data_set_name(t->handle, t->label);
+        starpu_data_set_ooc_flag(t->handle, t->home == TESS_TIER_DISK);
     }
     return t->handle;
 }
@@ -68,6 +70,7 @@ tess_status tess_tile_map(tess_tile *t, int mode, void **data)
         [TESS_R] = STARPU_R, [TESS_W] = STARPU_W, [TESS_RW] = STARPU_RW};
     if (starpu_data_acquire(tess_tile_handle(t), modes[mode & TESS_RW]))
         return tess_error(TESS_FAILED, t->label, "StarPU could not bring the tile to RAM");
+    if (mode & TESS_W) t->filled = true;
     *data = (void *)starpu_vector_get_local_ptr(t->handle);
     return TESS_OK;
 }

@@ -1,0 +1,139 @@
+/* Running a list of tasks whose tiles do not all fit in RAM. The list is the order, known before it runs; so the plan,
+ * not an emergency in the allocator, says when a tile comes and when it may leave.
+ *
+ * A tile whose home is RAM never leaves it. One whose home is the disk flows: it is held from the moment it is fetched
+ * until the last task that uses it, of those already let in, is done. Two bounds move over the list:
+ *
+ *      done          submitted          let in          not yet
+ *     .........|..................|.................|..............
+ *               tasks in StarPU     tiles on their way
+ *
+ * A task is let in when its flowing tiles, beside those held already, stay within the budget; their fetch starts then,
+ * before the task is submitted, so that it is the task that waits for the tile and not the other way round. A task
+ * alone may exceed the budget: it is let in when nothing else is held.
+ *
+ * After its last holder a tile stays in RAM where the plan says so (TESS_KEEP), for the plan has counted it as resident
+ * until its next use. Otherwise it may be evicted, and if it was written its way to the disk starts at once: the copy
+ * left in RAM is clean, and costs nothing to give up when StarPU needs the room.
+ *
+ * The budget is half of what the plan leaves for flowing tiles: the other half is for those on their way out. */
+#include "starpu_impl.h"
+#include <pthread.h>
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    uint64_t held, budget; /* bytes of flowing tiles */
+    double waited;         /* seconds that submission stood still for the budget */
+} flow = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+
+void tess_flow_budget(uint64_t bytes)
+{
+    flow.budget = bytes;
+}
+
+static bool flows(const tess_use *u)
+{
+    return u->tile->home == TESS_TIER_DISK && !(u->mode & TESS_SCRATCH);
+}
+
+/* Bytes that letting the task in would add. Called with the lock held, as the next two. */
+static uint64_t added(const tess_task *t)
+{
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < t->nuse; i++) {
+        const tess_tile *tile = t->use[i].tile;
+        if (flows(&t->use[i]) && tile->holds == 0 && !tile->kept) bytes += tile->bytes;
+    }
+    return bytes;
+}
+
+static bool fits(const tess_task *t)
+{
+    return flow.held == 0 || flow.held + added(t) <= flow.budget;
+}
+
+/* The tiles that are to come, in `coming`; how many. One that another task holds is here, or will be made by it. */
+static unsigned hold(const tess_task *t, tess_tile **coming)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < t->nuse; i++) {
+        tess_tile *tile = t->use[i].tile;
+        if (!flows(&t->use[i]) || tile->holds++ > 0) continue;
+        tile->last = 0;
+        tile->charged = !tile->kept;
+        if (tile->charged) flow.held += tile->bytes;
+        if (tile->filled && (t->use[i].mode & TESS_R)) coming[n++] = tile;
+    }
+    return n;
+}
+
+/* One use less. True when the tile was written and is to go. */
+static bool release(tess_tile *tile, const tess_use *u, uint32_t order)
+{
+    if (order >= tile->last) { /* tasks may end in another order than the list's */
+        tile->last = order;
+        tile->stay = (u->mode & TESS_KEEP) != 0;
+        if (u->mode & TESS_LAST) tile->stay = tile->dirty = false;
+    }
+    tile->dirty |= (u->mode & TESS_W) && !(u->mode & TESS_LAST);
+    if (u->mode & (TESS_W | TESS_LAST)) tile->filled = !(u->mode & TESS_LAST);
+    if (--tile->holds > 0) return false;
+    if (tile->charged) flow.held -= tile->bytes;
+    tile->charged = false;
+    if (tile->kept != tile->stay) starpu_data_set_ooc_flag(tile->handle, !tile->stay);
+    tile->kept = tile->stay;
+    bool leaves = tile->dirty && !tile->kept;
+    if (leaves) tile->dirty = false;
+    return leaves;
+}
+
+void tess_flow_done(const tess_task *t)
+{
+    pthread_mutex_lock(&flow.lock);
+    for (unsigned i = 0; i < t->nuse; i++)
+        /* Under the lock: once it is given up, tasks may be let in that end the tile's contents. */
+        if (flows(&t->use[i]) && release(t->use[i].tile, &t->use[i], t->order))
+            starpu_data_fetch_on_node(t->use[i].tile->handle, (unsigned)tess_disk_node, 1);
+    pthread_cond_broadcast(&flow.moved);
+    pthread_mutex_unlock(&flow.lock);
+}
+
+/* Lets in task after task from *in on, as far as the budget goes; with `wait`, at least one. */
+static void let_in(const tess_task *task, size_t n, size_t *in, bool wait)
+{
+    double start = tess_seconds();
+    pthread_mutex_lock(&flow.lock);
+    while (wait && !fits(&task[*in])) pthread_cond_wait(&flow.moved, &flow.lock);
+    flow.waited += tess_seconds() - start;
+    for (; *in < n && (wait || fits(&task[*in])); (*in)++, wait = false) {
+        tess_tile *coming[task[*in].nuse ? task[*in].nuse : 1];
+        unsigned count = hold(&task[*in], coming);
+        pthread_mutex_unlock(&flow.lock);
+        for (unsigned i = 0; i < count; i++) starpu_data_fetch_on_node(tess_tile_handle(coming[i]), STARPU_MAIN_RAM, 1);
+        pthread_mutex_lock(&flow.lock);
+    }
+    pthread_mutex_unlock(&flow.lock);
+}
+
+tess_status tess_submit_all(const tess_task *task, size_t n)
+{
+    size_t in = 0;
+    for (size_t k = 0; k < n; k++) {
+        if (tess_disk_node >= 0) let_in(task, n, &in, in == k);
+        TESS_TRY(tess_submit_one(&task[k]));
+    }
+    return TESS_OK;
+}
+
+tess_status tess_submit(const tess_task *task)
+{
+    return tess_submit_all(task, 1);
+}
+
+double tess_flow_waited(void)
+{
+    double seconds = flow.waited;
+    flow.waited = 0;
+    return seconds;
+}
