@@ -285,19 +285,13 @@ TESS_INLINE void harden(const backward_room *r, const place *b, const tess_atten
         void *p = tess_at_mut(r->p, j * b->nq, t), *ds = tess_at_mut(r->ds, j * b->nq, t);
         const int64_t key = b->k0 + j, blind = a->causal && key > b->q0 ? key - b->q0 : 0;
         const uint64_t at = b->first + (uint64_t)b->q0 * b->step + (uint64_t)key;
-        float p_f32[QUERIES], ds_f32[QUERIES]; /* rounded in a loop of their own: both are faster so */
-        const int64_t from = blind / TESS_LANES * TESS_LANES;
 #pragma omp simd
-        for (int64_t i = from; i < b->nq; i++) {
+        for (int64_t i = blind / TESS_LANES * TESS_LANES; i < b->nq; i++) {
             float e = tess_power_of_2(s[i] * (scale * TESS_LOG2_E) - lse[i]);
             float keep = drop ? kept(b, at + (uint64_t)i * b->step) : 1;
-            p_f32[i] = e * keep;
-            ds_f32[i] = e * (dp[i] * keep - delta[i]) * scale;
+            tess_store(p, i, t, e * keep);
+            tess_store(ds, i, t, e * (dp[i] * keep - delta[i]) * scale);
         }
-#pragma omp simd
-        for (int64_t i = from; i < b->nq; i++) tess_store(p, i, t, p_f32[i]);
-#pragma omp simd
-        for (int64_t i = from; i < b->nq; i++) tess_store(ds, i, t, ds_f32[i]);
         memset(p, 0, (size_t)blind * tess_dtype_size(t));
         memset(ds, 0, (size_t)blind * tess_dtype_size(t));
     }

@@ -108,7 +108,7 @@ static void print_memory(FILE *out, const tess_plan *p, uint64_t needed, uint64_
 
 static void print_time(FILE *out, const tess_config *c, const tess_plan *p, int workers)
 {
-    double rate = tess_matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32) * workers, copy = copy_rate() * workers;
+    double rate = tess_matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32, workers, 1024), copy = copy_rate() * workers;
     double matrix = (p->flops + p->recompute_flops) / rate, map = p->bytes / copy;
     double tokens = (double)(c->train_batch_size * c->data.seq_length);
     fprintf(out, "time of a step\n");

@@ -65,6 +65,7 @@ static tess_status begin(const tess_config *c, struct training *t)
     tess_status status = tess_config_write(c, path);
     free(path);
     TESS_TRY(status);
+    t->matrix_rate = tess_matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32, tess_cores(), 1024);
     TESS_TRY(tess_run_start(&t->run, false));
     if (found) {
         tess_note("resuming from %s after step %lld", c->checkpoint.dir, (long long)t->at.step);
@@ -72,7 +73,6 @@ static tess_status begin(const tess_config *c, struct training *t)
     } else {
         TESS_TRY(tess_model_load(t->run.model, t->run.g, t->at.seed));
     }
-    t->matrix_rate = tess_matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32) * tess_workers();
     return TESS_OK;
 }
 

@@ -65,6 +65,11 @@ static void close_disk(void)
     tess_disk_node = -1;
 }
 
+const char *tess_disk_fault(void)
+{
+    return disk ? tess_disk_failure(disk) : NULL;
+}
+
 void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *used, uint64_t *peak)
 {
     tess_disk_use use = {0};
@@ -134,6 +139,15 @@ void tess_stop(void)
 int tess_workers(void)
 {
     return started ? (int)starpu_cpu_worker_get_count() : 0;
+}
+
+int tess_cores(void)
+{
+    const char *ncpu = getenv("STARPU_NCPU"); /* StarPU's own, which wins */
+    tess_hardware h;
+    tess_hardware_read(&h);
+    int cores = h.cores < STARPU_MAXCPUS ? h.cores : STARPU_MAXCPUS;
+    return ncpu && atoi(ncpu) > 0 && atoi(ncpu) < cores ? atoi(ncpu) : cores;
 }
 
 const char *tess_starpu_version(void)

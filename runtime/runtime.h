@@ -138,6 +138,7 @@ typedef struct tess_machine {
 tess_status tess_start(const tess_machine *m) TESS_NODISCARD;
 void tess_stop(void);
 int tess_workers(void); /* CPU workers running */
+int tess_cores(void);   /* that tess_start would use */
 const char *tess_starpu_version(void);
 const char *tess_starpu_limits(void); /* what it was compiled for, as text */
 

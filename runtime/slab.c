@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { HUGE = 2 << 20, LARGE = 1 << 20, SLOTS = 8192 };
+enum { HUGE = 2 << 20, LARGE = 1 << 20, SLOTS = 8192, BLOCK = 4096 /* of direct disk I/O */ };
 
 struct slot {
     void *ptr;
@@ -50,7 +50,7 @@ static int get(unsigned node, void **out, size_t bytes, int flags)
     void *p = NULL;
     pthread_mutex_lock(&lock);
     if (bytes < LARGE) {
-        if (posix_memalign(&p, 64, bytes ? bytes : 64)) p = NULL;
+        if (posix_memalign(&p, bytes < BLOCK ? 64 : BLOCK, bytes ? bytes : 64)) p = NULL;
     } else if (nused < SLOTS) {
         size_t size = rounded(bytes);
         int i = find_spare(size);

@@ -46,6 +46,9 @@ extern double tess_submit_seconds;
 /* The memory node of the disk tier; -1 without one. */
 extern int tess_disk_node;
 
+/* machine.c: the disk tier's first failure, which holds until it is closed; NULL without one. */
+const char *tess_disk_fault(void);
+
 /* submit.c: a failure that sticks to what runs, as of the task of that order; from any thread. */
 void tess_fault_set(uint32_t order, const char *text);
 

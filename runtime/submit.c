@@ -190,6 +190,7 @@ tess_status tess_submit_one(const tess_task *t)
 tess_status tess_wait(void)
 {
     starpu_task_wait_for_all();
+    if (!fault.set && tess_disk_fault()) tess_fault_set(0, tess_disk_fault());
     if (!fault.set) return TESS_OK;
     char where[sizeof fault.text];
     memcpy(where, fault.text, sizeof where);

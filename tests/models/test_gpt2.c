@@ -161,7 +161,7 @@ TEST(accumulated_steps_match_pytorch)
 TEST(ten_steps_in_bf16_are_near_pytorch)
 {
     struct run r = run_open(fixture(""), (tess_graph_conf){.dtype = TESS_BF16}, B, (tess_step_conf){0});
-    for (int i = 0; i < 10; i++) CHECK_NEAR(run_step(&r, i).loss, number("steps", "loss", i), 2e-2);
+    for (int i = 0; i < 10; i++) CHECK_NEAR(run_step(&r, i).loss, number("steps", "loss", i), 5e-3);
     run_close(&r);
 }
 

@@ -1,0 +1,186 @@
+/* A model that does not fit: the same bits whatever RAM there is, the traffic that the plan said, and failures of the
+ * disk that end the run in one line. */
+#define CHECK_MAIN
+#include "check.h"
+#include "models.h"
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { B = 4, T = 128, MICRO = 2, STEPS = 3, MiB = 1 << 20 };
+static const char model[] =
+    "{\"model_type\": \"gpt2\", \"vocab_size\": 1009, \"n_layer\": 5, \"n_embd\": 200, \"n_head\": 5,"
+    "\"n_positions\": 128, \"resid_pdrop\": 0.1, \"embd_pdrop\": 0, \"attn_pdrop\": 0.1}";
+
+struct outcome {
+    tess_status status;
+    uint64_t bits;          /* of losses and masters */
+    uint64_t read, written; /* by the last step */
+    tess_placement place;
+};
+struct run {
+    tess_model *model;
+    tess_graph *g;
+    tess_network net;
+    tess_step *step;
+};
+
+static uint64_t mix(uint64_t h, const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    for (size_t i = 0; i < bytes; i++) h = (h ^ p[i]) * 1099511628211u;
+    return h;
+}
+
+static tess_status open_run(struct run *r, tess_dtype dtype, int recompute, double clip)
+{
+    tess_step_conf conf = {.train = true, .micro = MICRO, .recompute_every = recompute, .optimizer = TESS_ADAMW};
+    conf.optimizer.clip = clip;
+    TESS_TRY(tess_model_open(NULL, model, &r->model));
+    r->g = tess_graph_new(&(tess_graph_conf){.dtype = dtype, .tile_rows = 2 * T, .loss_rows = T});
+    TESS_TRY(tess_model_build(r->model, r->g, B, T, TESS_FOR_LOSS, &r->net));
+    return tess_step_new(r->net.output, &conf, &r->step);
+}
+
+static tess_status train(struct run *r, struct outcome *out)
+{
+    static int32_t ids[MICRO * B * T];
+    uint64_t before[2] = {0}, unused;
+    TESS_TRY(tess_model_load(r->model, r->g, 1));
+    for (int s = 0; s < STEPS; s++) {
+        tess_step_result result;
+        for (int i = 0; i < MICRO * B * T; i++) ids[i] = (int32_t)(tess_random(3, (uint64_t)s, 0, (uint64_t)i) % 1009);
+        TESS_TRY(tess_step_feed(r->step, r->net.ids, ids));
+        TESS_TRY(tess_step_feed(r->step, r->net.targets, ids));
+        tess_disk_traffic(&before[0], &before[1], &unused, &unused);
+        TESS_TRY(tess_step_run(r->step, &(tess_step_input){.step = s, .seed = 1, .lr = 1e-3}, &result));
+        out->bits = mix(out->bits, &result.loss, sizeof result.loss);
+    }
+    tess_disk_traffic(&out->read, &out->written, &unused, &unused);
+    out->read -= before[0];
+    out->written -= before[1];
+    for (int k = 0; k < tess_graph_params(r->g); k++) {
+        tess_tensor *p = tess_graph_param(r->g, k);
+        int64_t shape[3], first, count;
+        int rank = tess_tensor_shape(p, shape);
+        for (int64_t j = 0; j < tess_param_tiles(p); j++) {
+            float *x;
+            tess_param_rows(p, j, &first, &count);
+            TESS_TRY(tess_param_map(p, j, TESS_MASTER, TESS_R, &x));
+            out->bits = mix(out->bits, x, (size_t)(count * (rank == 2 ? shape[1] : 1)) * sizeof *x);
+            tess_param_unmap(p, j, TESS_MASTER);
+        }
+    }
+    return TESS_OK;
+}
+
+/* ram 0: no disk tier. */
+static struct outcome run(tess_dtype dtype, uint64_t ram, int recompute, double clip, tess_machine machine)
+{
+    struct run r = {0};
+    struct outcome out = {.bits = 1469598103934665603u};
+    out.status = open_run(&r, dtype, recompute, clip);
+    if (ram && out.status == TESS_OK)
+        out.status = tess_step_place(r.step, &(tess_place_conf){.ram = ram - ram / 8, .workers = 2}, &out.place);
+    if (ram) {
+        machine.disk = ".";
+        machine.cpu_bytes = ram;
+        if (!machine.disk_bytes) machine.disk_bytes = out.place.disk + 64 * MiB;
+        machine.disk_checksum = true;
+        tess_flow_budget(out.place.budget);
+    }
+    if (out.status == TESS_OK) out.status = tess_start(&machine);
+    if (out.status == TESS_OK) out.status = train(&r, &out);
+    tess_step_free(r.step);
+    tess_graph_free(r.g);
+    tess_model_close(r.model);
+    tess_stop();
+    return out;
+}
+
+static uint64_t all_of_it(tess_dtype dtype)
+{
+    struct run r = {0};
+    tess_plan plan;
+    CHECK_EQ(open_run(&r, dtype, 0, 1), TESS_OK);
+    tess_step_plan(r.step, &plan);
+    tess_step_free(r.step);
+    tess_graph_free(r.g);
+    tess_model_close(r.model);
+    return plan.peak_total;
+}
+
+static int swap_files(void)
+{
+    int n = 0;
+    DIR *d = opendir(".");
+    for (struct dirent *e; d && (e = readdir(d));) n += !strncmp(e->d_name, ".tessera", 8);
+    if (d) closedir(d);
+    return n;
+}
+
+TEST(same_bits_whatever_ram_there_is)
+{
+    for (int dtype = 0; dtype < 2; dtype++) {
+        uint64_t all = all_of_it((tess_dtype)dtype);
+        struct outcome whole = run((tess_dtype)dtype, 0, 0, 1, TESS_MACHINE_DEFAULT);
+        CHECK_EQ(whole.status, TESS_OK);
+        uint64_t least = 0;
+        for (int part = 2; part <= 8; part *= 2)
+            for (int recompute = 0; recompute < 2; recompute++) {
+                uint64_t ram = all / (uint64_t)part < 40 * MiB ? 40 * MiB : all / (uint64_t)part;
+                struct outcome o = run((tess_dtype)dtype, ram, recompute, 1, TESS_MACHINE_DEFAULT);
+                if (o.status != TESS_OK)
+                    CHECK_SAY("%s under %s: %s", tess_dtype_name((tess_dtype)dtype), tess_human_bytes((double)ram),
+                              tess_error_text());
+                CHECK(o.status == TESS_OK && o.bits == whole.bits);
+                CHECK(o.place.read + o.place.written >= o.place.bound);
+                if (recompute) continue;
+                CHECK(o.place.read + o.place.written >= least); /* less RAM never moves less */
+                least = o.place.read + o.place.written;
+            }
+        CHECK(least > 0);
+    }
+    CHECK_EQ(swap_files(), 0);
+}
+
+TEST(without_clipping_too)
+{
+    struct outcome whole = run(TESS_BF16, 0, 0, 0, TESS_MACHINE_DEFAULT);
+    struct outcome capped = run(TESS_BF16, 40 * MiB, 0, 0, TESS_MACHINE_DEFAULT);
+    CHECK_EQ(capped.status, TESS_OK);
+    CHECK(capped.bits == whole.bits);
+}
+
+TEST(a_cap_below_the_largest_task_names_what_would_do)
+{
+    struct outcome o = run(TESS_F32, 4 * MiB, 0, 1, TESS_MACHINE_DEFAULT);
+    CHECK_EQ(o.status, TESS_INVALID);
+    CHECK_HAS(tess_error_text(), "the least a step can work with is");
+    CHECK(o.place.needed > 4 * MiB);
+}
+
+static void fails_with(tess_machine machine, const char *what)
+{
+    struct outcome o = run(TESS_F32, 40 * MiB, 0, 1, machine);
+    CHECK_EQ(o.status, TESS_FAILED);
+    CHECK_HAS(tess_error_text(), what);
+    CHECK_EQ(swap_files(), 0);
+}
+
+TEST(a_failing_disk_ends_the_run_in_one_line)
+{
+    fails_with((tess_machine){.fail_read_at = 30}, "Input/output error");
+    fails_with((tess_machine){.fail_write_at = 30}, "Input/output error");
+    fails_with((tess_machine){.flip_bit_at = 30}, "checksum");
+    struct outcome o = run(TESS_F32, 40 * MiB, 0, 1, TESS_MACHINE_DEFAULT); /* and the next run is well */
+    CHECK_EQ(o.status, TESS_OK);
+}
+
+TEST(a_directory_that_will_not_do)
+{
+    CHECK_EQ(tess_start(&(tess_machine){.disk = "no/such/place", .disk_bytes = 64 * MiB}), TESS_INVALID);
+    CHECK_HAS(tess_error_text(), "no/such/place");
+    CHECK_EQ(tess_start(&(tess_machine){.disk = ".", .disk_bytes = 1ull << 50}), TESS_INVALID);
+    CHECK_HAS(tess_error_text(), "free");
+}
