@@ -30,8 +30,8 @@ typedef struct tess_linear_arg {
 extern tess_codelet tess_linear_forward[];         /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
 extern tess_codelet tess_linear_backward_input[];  /* dy (rows,ld), w (out,in), dx += (rows,in) */
 extern tess_codelet tess_linear_backward_weight[]; /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)] */
-/* rate.c: what `cores` multiply at the same time, in flops a second, in plain products of oneDNN of size n. While StarPU
- * runs its workers are in the way: measure before. */
+/* rate.c: what `cores` multiply at the same time, in flops a second, in plain products of oneDNN of size n. While
+ * StarPU runs its workers are in the way: measure before. */
 double tess_matrix_rate(tess_dtype t, int cores, int64_t n);
 
 /* ---- embedding.c ------------------------------------------------------------------------------------------------ */

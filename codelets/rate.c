@@ -30,8 +30,15 @@ static void *new_matrix(int64_t n, tess_dtype t)
 static void *multiply(void *arg)
 {
     struct core *c = arg;
-    const tess_mm d = {.m = c->n, .n = c->n, .k = c->n, .lda = c->n, .ldb = c->n, .ldc = c->n, .in = c->dtype,
-                       .out = TESS_F32, .plain = true};
+    const tess_mm d = {.m = c->n,
+                       .n = c->n,
+                       .k = c->n,
+                       .lda = c->n,
+                       .ldb = c->n,
+                       .ldc = c->n,
+                       .in = c->dtype,
+                       .out = TESS_F32,
+                       .plain = true};
     void *a = new_matrix(c->n, c->dtype), *b = new_matrix(c->n, c->dtype), *y = new_matrix(c->n, TESS_F32);
     tess_mm_run(&d, a, b, y); /* makes the kernel */
     pthread_barrier_wait(c->start);

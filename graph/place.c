@@ -166,13 +166,13 @@ tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uin
 {
     uint64_t ram = conf->ram;
     *out = (tess_placement){.largest_task = largest_task(p)};
-    /* Two tasks at a time, and as much again on its way in and out. */
-    uint64_t flowing = 4 * out->largest_task;
+    /* The largest task, and as much again on its way out. */
+    uint64_t flowing = 2 * out->largest_task;
     if (flowing < ram / 8) flowing = ram / 8;
     out->needed = fixed + flowing;
     if (out->needed > ram)
         return tess_error(TESS_INVALID, "memory.cpu",
-                          "%s, but the least a step can work with is %s (its largest task alone "
+                          "%s for tiles, but the least a step can work with is %s (its largest task alone "
                           "holds %s)",
                           tess_human_bytes((double)ram), tess_human_bytes((double)out->needed),
                           tess_human_bytes((double)out->largest_task));

@@ -10,7 +10,8 @@ struct bench {
     tess_run run;
     tess_step *step;
     tess_plan plan;
-    double rate; /* of all workers */
+    double rate;    /* of all workers */
+    uint64_t moved; /* from and to the disk, before the steps that are measured */
 };
 
 static tess_status feed_random(struct bench *b)
@@ -50,6 +51,19 @@ static void print_table(FILE *out, const tess_profile *p, int steps)
             1e3 * p->submit / steps, 100 * (p->scheduling + p->submit) / all);
 }
 
+/* What a step moved from and to the disk, beside what the plan said and no plan can beat. */
+static void print_disk(FILE *out, const struct bench *b, int steps)
+{
+    if (!b->run.disk) return;
+    uint64_t read, written, used, peak;
+    tess_disk_traffic(&read, &written, &used, &peak);
+    double moved = (double)(read + written - b->moved) / steps, bound = (double)b->run.place.bound;
+    fprintf(out, "disk: %s a step, %.2f of the bound %s, %.2f of the plan; %s there; stood still %.2f s a step\n",
+            tess_human_bytes(moved), moved / bound, tess_human_bytes(bound),
+            moved / (double)(b->run.place.read + b->run.place.written), tess_human_bytes((double)peak),
+            tess_flow_waited() / steps);
+}
+
 static void print_result(FILE *out, const struct bench *b, double median, const tess_profile *p, int steps)
 {
     const tess_config *c = b->run.c;
@@ -68,7 +82,17 @@ static void print_result(FILE *out, const struct bench *b, double median, const 
             "peak memory %s: %.2f bytes a parameter and %s of activations planned; 16 bytes and twice those are %s\n",
             tess_human_bytes(peak), (peak - activations) / params, tess_human_bytes(activations),
             tess_human_bytes(16 * params + 2 * activations));
+    print_disk(out, b, steps);
     print_table(out, p, steps);
+}
+
+static void start_measuring(struct bench *b)
+{
+    uint64_t read, written, used, peak;
+    tess_disk_traffic(&read, &written, &used, &peak);
+    b->moved = read + written;
+    tess_flow_waited();
+    tess_profile_reset();
 }
 
 static tess_status measure(struct bench *b, int steps, FILE *out)
@@ -77,7 +101,7 @@ static tess_status measure(struct bench *b, int steps, FILE *out)
     tess_profile p;
     tess_status status = TESS_OK;
     for (int k = -1; k < steps && status == TESS_OK; k++) { /* the first one warms up */
-        if (k == 0) tess_profile_reset();
+        if (k == 0) start_measuring(b);
         double start = tess_seconds();
         tess_step_result r;
         status = tess_step_run(b->step, &(tess_step_input){.step = k + 1, .seed = 1, .lr = 1e-4f}, &r);

@@ -103,10 +103,36 @@ static void print_memory(FILE *out, const tess_plan *p, uint64_t needed, uint64_
     line(out, "scratch of the workers", (uint64_t)workers * p->resident[TESS_ROLE_SCRATCH]);
     line(out, "at most at one time", needed);
     line(out, "there is", limit);
-    fprintf(out, "gpu, disk\n  nothing\n");
+    fprintf(out, "gpu\n  nothing\n");
 }
 
-static void print_time(FILE *out, const tess_config *c, const tess_plan *p, int workers)
+/* The disk tier: what rests there, what a step moves, and the seconds that takes. */
+static double print_disk(FILE *out, const tess_run *r)
+{
+    const tess_placement *p = &r->place;
+    tess_drive d;
+    if (!r->disk) {
+        fprintf(out, "disk\n  nothing\n");
+        return 0;
+    }
+    char *first = tess_format("%.*s", (int)strcspn(r->disk, ":"), r->disk);
+    bool measured = tess_drive_measure(first, &d) == TESS_OK;
+    free(first);
+    fprintf(out, "disk (%s)\n", r->disk);
+    line(out, "tiles that rest there", p->disk);
+    line(out, "read in a step", p->read);
+    line(out, "written in a step", p->written);
+    line(out, "no placement moves less than", p->bound);
+    if (!measured) {
+        fprintf(out, "  not measured: %s\n", tess_error_text());
+        return 0;
+    }
+    double seconds = (double)p->read / d.read_rate + (double)p->written / d.write_rate;
+    fprintf(out, "  at %.2f GB/s read, %.2f GB/s written %17.3f s\n", d.read_rate / 1e9, d.write_rate / 1e9, seconds);
+    return seconds;
+}
+
+static void print_time(FILE *out, const tess_config *c, const tess_plan *p, int workers, double disk)
 {
     double rate = tess_matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32, workers, 1024), copy = copy_rate() * workers;
     double matrix = (p->flops + p->recompute_flops) / rate, map = p->bytes / copy;
@@ -115,8 +141,11 @@ static void print_time(FILE *out, const tess_config *c, const tess_plan *p, int 
     fprintf(out, "  matrices: %.3g TFLOP (%.3g recomputed) at %.3g GFLOP/s %10.3f s\n",
             (p->flops + p->recompute_flops) * 1e-12, p->recompute_flops * 1e-12, rate * 1e-9, matrix);
     fprintf(out, "  the rest: %s at %s/s %17.3f s\n", tess_human_bytes(p->bytes), tess_human_bytes(copy), map);
-    fprintf(out, "  in all %.3f s, %.0f tokens/s, bound by %s\n", matrix + map, tokens / (matrix + map),
-            matrix > map ? "compute" : "memory");
+    double compute = matrix + map, all = compute > disk ? compute : disk; /* the disk works beside the workers */
+    fprintf(out, "  in all %.3f s, %.0f tokens/s, bound by %s\n", all, tokens / all,
+            disk > compute ? "the disk"
+            : matrix > map ? "compute"
+                           : "memory");
 }
 
 tess_status tess_estimate(const tess_config *c, FILE *out)
@@ -125,7 +154,6 @@ tess_status tess_estimate(const tess_config *c, FILE *out)
     tess_step *step = NULL;
     tess_plan p;
     tess_hardware h;
-    char setting[200];
     tess_hardware_read(&h);
     tess_status status = tess_run_open(c, &run);
     if (status == TESS_OK) status = tess_run_train_step(&run, &step);
@@ -136,9 +164,9 @@ tess_status tess_estimate(const tess_config *c, FILE *out)
                 (long long)tess_graph_param_elements(run.g), (long long)(run.batch * run.length),
                 (unsigned long long)p.tasks, (unsigned long long)p.tiles);
         print_memory(out, &p, needed, limit, h.cores);
-        if (needed > limit) status = find_setting(c, limit, h.cores, setting, sizeof setting);
-        if (needed > limit && status == TESS_OK) fprintf(out, "does not fit: %s\n", setting);
-        print_time(out, c, &p, h.cores);
+        bool fits = tess_run_place(&run, step) == TESS_OK;
+        if (!fits) fprintf(out, "does not fit: %s\n", tess_error_text());
+        print_time(out, c, &p, h.cores, fits ? print_disk(out, &run) : 0);
     }
     tess_step_free(step);
     tess_run_close(&run);

@@ -192,6 +192,7 @@ static tess_status save_config(const tess_model *m, const char *dir)
 {
     json_t *root = json_loads(m->json, 0, NULL);
     json_object_set_new(root, "architectures", json_pack("[s]", m->family->architecture));
+    json_object_del(root, "dtype"); /* another name of the same */
     json_object_set_new(root, "torch_dtype", json_string("float32"));
     char *text = json_dumps(root, JSON_INDENT(2)), *path = tess_format("%s/config.json", dir);
     char *fresh = tess_format("%s.tmp", path);

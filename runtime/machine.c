@@ -102,7 +102,7 @@ tess_status tess_start(const tess_machine *m)
     conf.sched_policy_name = m->sched ? m->sched : "prio";
     if (m->workers > 0) conf.ncpus = m->workers;
     set_limits(m);
-    tess_slab_install();
+    tess_slab_install(m->cpu_bytes);
     if (m->disk) TESS_TRY(open_disk(m));
     int rc = starpu_init(&conf);
     if (rc) {

@@ -151,6 +151,14 @@ typedef struct tess_hardware {
 } tess_hardware;
 void tess_hardware_read(tess_hardware *h);
 
+/* drive.c: the drive under a directory, measured for a second. */
+typedef struct tess_drive {
+    double read_rate, write_rate; /* bytes a second, one transfer of 16 MiB at a time */
+    uint64_t free_bytes;
+    bool direct; /* past the page cache */
+} tess_drive;
+tess_status tess_drive_measure(const char *dir, tess_drive *d) TESS_NODISCARD;
+
 /* ---- tile.c: the unit that moves ------------------------------------------------------------------------------- */
 
 typedef enum tess_tier { TESS_TIER_GPU, TESS_TIER_CPU, TESS_TIER_DISK, TESS_TIER_COUNT } tess_tier;

@@ -1,13 +1,14 @@
 /* The memory below StarPU's buffers in RAM. Large buffers are cut on 2 MiB borders and ask for huge pages: matrices
  * then miss the TLB less, and direct disk I/O runs two to three times faster than on 4 KiB pages. A buffer that StarPU
- * gives back is kept for the next one of about its size, so that its pages are faulted in once. */
+ * gives back is kept for the next one of about its size, so that its pages are faulted in once; under a cap only as far
+ * as what is in use and what is kept stay below it. */
 #include "starpu_impl.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { HUGE = 2 << 20, LARGE = 1 << 20, SLOTS = 8192, BLOCK = 4096 /* of direct disk I/O */ };
+enum { HUGE = 2 << 20, LARGE = 1 << 20, SLOTS = 1 << 16, GRAIN = 64 << 10, BLOCK = 4096 /* of direct disk I/O */ };
 
 struct slot {
     void *ptr;
@@ -16,11 +17,12 @@ struct slot {
 static struct slot used[SLOTS], spare[SLOTS]; /* large buffers only; used is unordered */
 static int nused, nspare;
 static uint64_t held, held_peak; /* bytes asked for by StarPU, all sizes */
+static uint64_t kept, cap;       /* bytes of spare buffers; 0: no cap */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static size_t rounded(size_t bytes)
 {
-    return (bytes + HUGE - 1) / HUGE * HUGE;
+    return (bytes + GRAIN - 1) / GRAIN * GRAIN;
 }
 
 static void *map_huge(size_t size)
@@ -44,6 +46,19 @@ static int find_spare(size_t size)
     return best;
 }
 
+static void drop_spare(int i)
+{
+    munmap(spare[i].ptr, spare[i].size);
+    kept -= spare[i].size;
+    spare[i] = spare[--nspare];
+}
+
+/* Gives spare buffers back until `more` bytes go below the cap beside what is held. */
+static void make_room(uint64_t more)
+{
+    while (cap && nspare && held + kept + more > cap) drop_spare(nspare - 1);
+}
+
 static int get(unsigned node, void **out, size_t bytes, int flags)
 {
     (void)node, (void)flags;
@@ -54,8 +69,12 @@ static int get(unsigned node, void **out, size_t bytes, int flags)
     } else if (nused < SLOTS) {
         size_t size = rounded(bytes);
         int i = find_spare(size);
+        if (i < 0) make_room(size);
         struct slot s = i >= 0 ? spare[i] : (struct slot){map_huge(size), size};
-        if (i >= 0) spare[i] = spare[--nspare];
+        if (i >= 0) {
+            spare[i] = spare[--nspare];
+            kept -= s.size;
+        }
         if ((p = s.ptr)) used[nused++] = s;
     }
     if (p && (held += bytes) > held_peak) held_peak = held;
@@ -77,17 +96,20 @@ static int put(unsigned node, void *p, size_t bytes, int flags)
         TESS_ASSERT(i >= 0);
         struct slot s = used[i];
         used[i] = used[--nused];
-        if (nspare < SLOTS)
+        make_room(s.size);
+        if (nspare < SLOTS && (!cap || held + kept + s.size <= cap)) {
             spare[nspare++] = s;
-        else
+            kept += s.size;
+        } else
             munmap(s.ptr, s.size);
     }
     pthread_mutex_unlock(&lock);
     return 0;
 }
 
-void tess_slab_install(void)
+void tess_slab_install(uint64_t bytes)
 {
+    cap = bytes;
     held_peak = held;
     starpu_malloc_set_hooks(get, put);
 }
@@ -95,17 +117,18 @@ void tess_slab_install(void)
 void tess_slab_release(void)
 {
     pthread_mutex_lock(&lock);
-    while (nspare) {
-        nspare--;
-        munmap(spare[nspare].ptr, spare[nspare].size);
-    }
+    while (nspare) drop_spare(nspare - 1);
     pthread_mutex_unlock(&lock);
 }
 
 void tess_tier_use(tess_tier tier, uint64_t *now, uint64_t *peak)
 {
+    uint64_t unused;
+    *now = *peak = 0;
+    if (tier == TESS_TIER_DISK) tess_disk_traffic(&unused, &unused, now, peak);
+    if (tier != TESS_TIER_CPU) return;
     pthread_mutex_lock(&lock);
-    *now = tier == TESS_TIER_CPU ? held : 0;
-    *peak = tier == TESS_TIER_CPU ? held_peak : 0;
+    *now = held;
+    *peak = held_peak;
     pthread_mutex_unlock(&lock);
 }

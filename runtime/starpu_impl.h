@@ -58,6 +58,6 @@ tess_status tess_submit_one(const tess_task *t) TESS_NODISCARD;
 void tess_flow_done(const tess_task *t);
 
 /* slab.c: the memory below StarPU's buffers in RAM. */
-void tess_slab_install(void);
+void tess_slab_install(uint64_t bytes); /* the cap; 0: none */
 void tess_slab_release(void);
 #endif

@@ -312,7 +312,7 @@ TEST(estimate_needs_no_weights_and_runs_nothing)
     CHECK(!exists("out"));
     RUN("estimate", "run.json", "train_batch_size=64", "memory.cpu=5MiB");
     EXPECT_DONE();
-    CHECK_HAS(ran.out, "does not fit: train_micro_batch_size_per_gpu=");
+    CHECK_HAS(ran.out, "does not fit: memory.cpu: the run needs");
 }
 
 TEST(info_prints_the_machine)
