@@ -132,9 +132,14 @@ static double print_disk(FILE *out, const tess_run *r)
     return seconds;
 }
 
+/* What the tasks of a training step reach of the two yardsticks: those that multiply matrices also take exponentials
+ * and round, the others also compute. Read off `tessera bench`, see docs/speed.md. */
+static const double MATRIX_SHARE = 0.85, COPY_SHARE = 0.4;
+
 static void print_time(FILE *out, const tess_config *c, const tess_plan *p, int workers, double disk)
 {
-    double rate = tess_matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32, workers, 1024), copy = copy_rate() * workers;
+    double rate = tess_matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32, workers, 1024) * MATRIX_SHARE;
+    double copy = copy_rate() * workers * COPY_SHARE;
     double matrix = (p->flops + p->recompute_flops) / rate, map = p->bytes / copy;
     double tokens = (double)(c->train_batch_size * c->data.seq_length);
     fprintf(out, "time of a step\n");

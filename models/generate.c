@@ -158,6 +158,7 @@ static tess_status generate(const tess_generate_conf *c, struct generator *g, FI
         tess_ids_push(&g->ids, id);
         print(g, id, held, &nheld, out);
     }
+    fwrite(held, 1, nheld, out); /* the text may end within a character */
     fputc('\n', out);
     return ferror(out) ? tess_error(TESS_FAILED, "output", "cannot be written") : TESS_OK;
 }

@@ -51,7 +51,7 @@ static void make_llmc(struct buffer *bin, int magic, int version, int count)
     for (int i = 0; i < count; i++) put(bin, (uint64_t)i % 100, magic == 20240520 ? 2 : 4);
 }
 
-static char dir[] = "/tmp/test_data_XXXXXX";
+static char dir[] = "test_data_XXXXXX";
 static bool dir_made;
 static char path[64];
 

@@ -11,7 +11,7 @@ static char path[512];
 
 static char *new_dir(void)
 {
-    char *dir = tess_strdup("/tmp/test_safetensors_XXXXXX");
+    char *dir = tess_strdup("test_safetensors_XXXXXX");
     CHECK(mkdtemp(dir));
     return dir;
 }

@@ -259,7 +259,7 @@ static char *run_steps(const tess_config *c, int64_t first, int64_t last)
 
 TEST(metrics_hold_one_object_a_step)
 {
-    char dir[] = "/tmp/tessera-report-XXXXXX", set[64], path[96];
+    char dir[] = "tessera-report-XXXXXX", set[64], path[96];
     tess_config c;
     CHECK(mkdtemp(dir) != NULL);
     snprintf(set, sizeof set, "output=%s/a/b", dir);
@@ -357,7 +357,7 @@ TEST(a_second_signal_ends_at_once)
 /* A file size limit stands in for a full disk. */
 TEST(metrics_that_cannot_grow)
 {
-    char dir[] = "/tmp/tessera-report-XXXXXX", set[64], path[96];
+    char dir[] = "tessera-report-XXXXXX", set[64], path[96];
     CHECK(mkdtemp(dir) != NULL);
     snprintf(set, sizeof set, "output=%s", dir);
     snprintf(path, sizeof path, "%s/metrics.jsonl", dir);

@@ -16,7 +16,7 @@ static const char *const llama3 = TESS_FIXTURES "/tokenizer_llama3.json";
 /* Opens a tokenizer.json that was changed in memory; takes `root`. */
 static tess_status open_changed(json_t *root, tess_tokenizer **t)
 {
-    char path[] = "/tmp/test_tokenizer_XXXXXX";
+    char path[] = "test_tokenizer_XXXXXX";
     int fd = mkstemp(path);
     CHECK(fd >= 0 && json_dumpfd(root, fd, 0) == 0);
     close(fd);
