@@ -279,8 +279,6 @@ tess_status tess_wait(void) TESS_NODISCARD;
 tess_status tess_submit_all(const tess_task *task, size_t n) TESS_NODISCARD;
 void tess_flow_budget(uint64_t bytes);
 double tess_flow_waited(void); /* seconds that tess_submit_all stood still for the budget, since it was last asked */
-/* Keeps at most `tasks` submitted at a time; tess_submit waits when there are more. */
-void tess_window(unsigned tasks);
 
 /* ---- trace.c ---------------------------------------------------------------------------------------------------- */
 

@@ -17,8 +17,11 @@ struct tess_codelet_state *tess_codelets;
 bool tess_profiling;
 double tess_submit_seconds;
 
+/* Tasks that StarPU knows of at a time: enough to find work in, few enough that a long accumulation costs no memory and
+ * that any scheduler stays near the planned order. */
+enum { WINDOW = 1024 };
+
 static tess_env env;
-static unsigned window;
 static struct {
     pthread_mutex_t lock;
     volatile bool set;
@@ -29,10 +32,6 @@ static struct {
 void tess_env_set(const tess_env *e)
 {
     env = *e;
-}
-void tess_window(unsigned tasks)
-{
-    window = tasks;
 }
 
 void tess_fault_set(uint32_t order, const char *text)
@@ -183,7 +182,7 @@ tess_status tess_submit_one(const tess_task *t)
     for (unsigned i = 0; i < t->nuse; i++)
         if (t->use[i].mode & TESS_LAST) starpu_data_invalidate_submit(t->use[i].tile->handle);
     tess_submit_seconds += tess_seconds() - start;
-    if (window) starpu_task_wait_for_n_submitted(window);
+    starpu_task_wait_for_n_submitted(WINDOW);
     return TESS_OK;
 }
 
