@@ -60,28 +60,31 @@ static unsigned hold(const tess_task *t, tess_tile **coming)
     for (unsigned i = 0; i < t->nuse; i++) {
         tess_tile *tile = t->use[i].tile;
         if (!flows(&t->use[i]) || tile->holds++ > 0) continue;
-        tile->last = 0;
+        tile->last = tile->written = tile->ended = 0;
         tile->charged = !tile->kept;
         if (tile->charged) flow.held += tile->bytes;
+        starpu_data_set_ooc_flag(tess_tile_handle(tile), 0); /* else it might go again before its task runs */
         if (tile->filled && (t->use[i].mode & TESS_R)) coming[n++] = tile;
     }
     return n;
 }
 
-/* One use less. True when the tile was written and is to go. */
+/* One use less. True when the tile was written and is to go. A task's end may be told after that of the one which
+ * waited for it, so what counts is the order of the list: the latest of those that wrote, ended or used the tile. */
 static bool release(tess_tile *tile, const tess_use *u, uint32_t order)
 {
-    if (order >= tile->last) { /* tasks may end in another order than the list's */
-        tile->last = order;
-        tile->stay = (u->mode & TESS_KEEP) != 0;
-        if (u->mode & TESS_LAST) tile->stay = tile->dirty = false;
+    uint32_t at = order + 1;
+    if ((u->mode & TESS_W) && at > tile->written) tile->written = at;
+    if ((u->mode & TESS_LAST) && at > tile->ended) tile->ended = at;
+    if (at > tile->last) {
+        tile->last = at;
+        tile->stay = (u->mode & TESS_KEEP) && !(u->mode & TESS_LAST);
     }
-    tile->dirty |= (u->mode & TESS_W) && !(u->mode & TESS_LAST);
-    if (u->mode & (TESS_W | TESS_LAST)) tile->filled = !(u->mode & TESS_LAST);
     if (--tile->holds > 0) return false;
+    if (tile->written || tile->ended) tile->filled = tile->dirty = tile->written > tile->ended;
     if (tile->charged) flow.held -= tile->bytes;
     tile->charged = false;
-    if (tile->kept != tile->stay) starpu_data_set_ooc_flag(tile->handle, !tile->stay);
+    if (!tile->stay) starpu_data_set_ooc_flag(tile->handle, 1);
     tile->kept = tile->stay;
     bool leaves = tile->dirty && !tile->kept;
     if (leaves) tile->dirty = false;

@@ -91,6 +91,9 @@ static void set_limits(const tess_machine *m)
     setenv("STARPU_LIMIT_CPU_MEM", mib, 1);
     setenv("STARPU_MINIMUM_AVAILABLE_MEM", "5", 0);
     setenv("STARPU_TARGET_AVAILABLE_MEM", "10", 0);
+    /* flow.c writes back by plan. StarPU would as well, by idle fetches, with which it hangs. */
+    setenv("STARPU_MINIMUM_CLEAN_BUFFERS", "0", 0);
+    setenv("STARPU_TARGET_CLEAN_BUFFERS", "0", 0);
 }
 
 tess_status tess_start(const tess_machine *m)

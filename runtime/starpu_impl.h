@@ -13,13 +13,13 @@ struct tess_tile {
     tess_tier home;
     char *label;
     /* flow.c's, while the home is the disk: */
-    unsigned holds; /* tasks let in and not done that use it */
-    uint32_t last;  /* of those done, the latest in order, and whether the tile is to stay after it */
-    bool stay;
-    bool kept;    /* it stays in RAM though nobody holds it */
-    bool charged; /* its bytes count against the budget */
-    bool dirty;   /* written since it came */
-    bool filled;  /* it has contents, as of the tasks that are done */
+    unsigned holds;                /* tasks let in and not done that use it */
+    uint32_t last, written, ended; /* since it was held: order + 1 of the latest task that used, wrote, ended it */
+    bool stay;                     /* what the latest says */
+    bool kept;                     /* it stays in RAM though nobody holds it */
+    bool charged;                  /* its bytes count against the budget */
+    bool dirty;                    /* written since it came */
+    bool filled;                   /* it has contents, as of the tasks that are done */
 };
 /* Registers the tile with StarPU if it is not yet. */
 starpu_data_handle_t tess_tile_handle(tess_tile *t);

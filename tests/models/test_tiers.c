@@ -128,7 +128,7 @@ TEST(same_bits_whatever_ram_there_is)
         uint64_t least = 0;
         for (int part = 2; part <= 8; part *= 2)
             for (int recompute = 0; recompute < 2; recompute++) {
-                uint64_t ram = all / (uint64_t)part < 40 * MiB ? 40 * MiB : all / (uint64_t)part;
+                uint64_t ram = all / (uint64_t)part < 48 * MiB ? 48 * MiB : all / (uint64_t)part;
                 struct outcome o = run((tess_dtype)dtype, ram, recompute, 1, TESS_MACHINE_DEFAULT);
                 if (o.status != TESS_OK)
                     CHECK_SAY("%s under %s: %s", tess_dtype_name((tess_dtype)dtype), tess_human_bytes((double)ram),
