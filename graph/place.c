@@ -166,8 +166,8 @@ tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uin
 {
     uint64_t ram = conf->ram;
     *out = (tess_placement){.largest_task = largest_task(p)};
-    /* The largest task, and as much again on its way out. */
-    uint64_t flowing = 2 * out->largest_task;
+    /* Two tasks at a time, and as much again on its way out. */
+    uint64_t flowing = 4 * out->largest_task;
     if (flowing < ram / 8) flowing = ram / 8;
     out->needed = fixed + flowing;
     if (out->needed > ram)

@@ -98,8 +98,8 @@ tess_status tess_run_place(tess_run *r, tess_step *step)
                           "memory.path or the nvme_path beside the device)");
     if (!r->disk) return tess_run_fits(c, &plan);
     r->ram = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : h.ram_free_bytes - h.ram_free_bytes / 8;
-    /* StarPU keeps a tenth of its limit free ahead of need. */
-    tess_place_conf conf = {.ram = r->ram - r->ram / 8, .workers = h.cores, .away = away(c)};
+    /* StarPU keeps a tenth of its limit free ahead of need, and can hang when it finds no room at once. */
+    tess_place_conf conf = {.ram = r->ram - r->ram / 4, .workers = h.cores, .away = away(c)};
     TESS_TRY(tess_step_place(step, &conf, &r->place));
     uint64_t room = r->place.disk + r->place.disk / 16 + (64 << 20);
     if (c->memory.disk > 0 && (uint64_t)c->memory.disk < room)

@@ -18,7 +18,12 @@
  *
  * The budget is half of what the plan leaves for flowing tiles: the other half is for those on their way out. */
 #include "starpu_impl.h"
+#include <errno.h>
 #include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PATIENCE = 60 }; /* seconds */
 
 static struct {
     pthread_mutex_t lock;
@@ -102,12 +107,27 @@ void tess_flow_done(const tess_task *t)
     pthread_mutex_unlock(&flow.lock);
 }
 
+/* Waits for a task to end. When none does for a minute, none will: StarPU found no room in RAM for what they need. That
+ * ends the process in one line, since StarPU cannot be told to give up. Called with the lock held. */
+static void wait_for_room(const tess_task *t)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += PATIENCE;
+    if (pthread_cond_timedwait(&flow.moved, &flow.lock, &until) != ETIMEDOUT) return;
+    fprintf(
+        stderr,
+        "tessera: error: memory.cpu: no task ended for %d s; %s waits for %s, %s of tiles are held (raise the cap)\n",
+        PATIENCE, t->cl->name, t->use[0].tile->label, tess_human_bytes((double)flow.held));
+    _exit(TESS_FAILED);
+}
+
 /* Lets in task after task from *in on, as far as the budget goes; with `wait`, at least one. */
 static void let_in(const tess_task *task, size_t n, size_t *in, bool wait)
 {
     double start = tess_seconds();
     pthread_mutex_lock(&flow.lock);
-    while (wait && !fits(&task[*in])) pthread_cond_wait(&flow.moved, &flow.lock);
+    while (wait && !fits(&task[*in])) wait_for_room(&task[*in]);
     flow.waited += tess_seconds() - start;
     for (; *in < n && (wait || fits(&task[*in])); (*in)++, wait = false) {
         tess_tile *coming[task[*in].nuse ? task[*in].nuse : 1];
