@@ -146,7 +146,7 @@ void tess_step_free(tess_step *s);
 typedef struct tess_placement {
     uint64_t needed;        /* the least RAM that would do */
     uint64_t largest_task;  /* bytes of the tiles of the task with the most */
-    uint64_t budget;        /* of bytes on their way, for tess_flow_budget */
+    uint64_t room;          /* of RAM for tiles that may flow: for tess_flow_room */
     uint64_t read, written; /* from and to the disk in a step */
     uint64_t bound;         /* no placement within this RAM moves less in all */
     uint64_t disk;          /* bytes of the tiles whose home is the disk */

@@ -98,8 +98,8 @@ tess_status tess_run_place(tess_run *r, tess_step *step)
                           "memory.path or the nvme_path beside the device)");
     if (!r->disk) return tess_run_fits(c, &plan);
     r->ram = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : h.ram_free_bytes - h.ram_free_bytes / 8;
-    /* StarPU keeps a tenth of its limit free ahead of need, and can hang when it finds no room at once. */
-    tess_place_conf conf = {.ram = r->ram - r->ram / 4, .workers = h.cores, .away = away(c)};
+    /* A part of the cap is for what tiles take beyond their bytes: whole pages, spare buffers. */
+    tess_place_conf conf = {.ram = r->ram - r->ram / 32, .workers = h.cores, .away = away(c)};
     TESS_TRY(tess_step_place(step, &conf, &r->place));
     uint64_t room = r->place.disk + r->place.disk / 16 + (64 << 20);
     if (c->memory.disk > 0 && (uint64_t)c->memory.disk < room)
@@ -113,7 +113,7 @@ tess_status tess_run_place(tess_run *r, tess_step *step)
 tess_status tess_run_start(const tess_run *r, bool profile)
 {
     uint64_t cap = r->disk ? r->ram : r->c->memory.cpu > 0 ? (uint64_t)r->c->memory.cpu : 0;
-    tess_flow_budget(r->place.budget);
+    tess_flow_room(r->disk ? r->place.room : 0);
     return tess_start(&(tess_machine){.cpu_bytes = cap,
                                       .profile = profile,
                                       .disk = r->disk,

@@ -1,149 +1,224 @@
-/* Running a list of tasks whose tiles do not all fit in RAM. The list is the order, known before it runs; so the plan,
- * not an emergency in the allocator, says when a tile comes and when it may leave.
+/* Running a list of tasks whose tiles do not all fit in RAM. The list is the order, known before it runs, and it says
+ * for each use of a tile whether the tile stays in RAM after it. So a tile is in RAM from one place of the list to
+ * another, and the bytes that RAM holds at each place are known: StarPU never has to look for room.
  *
- * A tile whose home is RAM never leaves it. One whose home is the disk flows: it is held from the moment it is fetched
- * until the last task that uses it, of those already let in, is done. Two bounds move over the list:
+ * A tile enters when the first task that needs it again is let in. Two places move over the list:
  *
- *      done          submitted          let in          not yet
- *     .........|..................|.................|..............
- *               tasks in StarPU     tiles on their way
+ *               submitted           let in             not yet
+ *     .....................|.....................|...................
+ *       tasks in StarPU        tiles on their way
  *
- * A task is let in when its flowing tiles, beside those held already, stay within the budget; their fetch starts then,
- * before the task is submitted, so that it is the task that waits for the tile and not the other way round. A task
- * alone may exceed the budget: it is let in when nothing else is held.
+ * A task is let in when the tiles that enter with it have room beside all that entered and did not leave. One that has
+ * contents is fetched then, ahead of the task.
  *
- * After its last holder a tile stays in RAM where the plan says so (TESS_KEEP), for the plan has counted it as resident
- * until its next use. Otherwise it may be evicted, and if it was written its way to the disk starts at once: the copy
- * left in RAM is clean, and costs nothing to give up when StarPU needs the room.
+ * A tile leaves after a use that is its last (TESS_LAST), which ends its contents, or, if its home is the disk, after
+ * one without TESS_KEEP: it is written back if that is due, and its copy in RAM goes. StarPU 1.3 has no call for that,
+ * so three in order do it: a read on the disk's node, which moves the bytes; an invalidation, which gives all memory
+ * back but that of the home; a write on the disk's node, which says that what lies there is the contents. All of these
+ * are asynchronous and ordered with the tasks, by StarPU's sequential consistency. The last one's callback says that
+ * the room is free.
  *
- * The budget is half of what the plan leaves for flowing tiles: the other half is for those on their way out. */
+ * No deadlock: a task that waits for room waits for tiles that leave after tasks submitted before it, and a plan has
+ * room for what then remains. A list without a plan may need more; then it gets more, when nothing is left to wait for.
+ */
 #include "starpu_impl.h"
 #include <errno.h>
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE = 60 }; /* seconds */
+enum { PATIENCE = 60 }; /* seconds without progress that a run gets */
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t moved;
-    uint64_t held, budget; /* bytes of flowing tiles */
-    double waited;         /* seconds that submission stood still for the budget */
+    uint64_t held, room; /* bytes of tiles; no room said: there is no cap */
+    uint64_t leaving;    /* tiles on their way out */
+    uint64_t ended;      /* tiles that left and tasks that ended, ever */
+    double waited;       /* seconds that submission stood still for room */
 } flow = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
 
-void tess_flow_budget(uint64_t bytes)
+void tess_flow_room(uint64_t bytes)
 {
-    flow.budget = bytes;
+    flow.room = bytes;
 }
 
-static bool flows(const tess_use *u)
+bool tess_flow_caps(void)
 {
-    return u->tile->home == TESS_TIER_DISK && !(u->mode & TESS_SCRATCH);
+    return flow.room > 0;
 }
 
-/* Bytes that letting the task in would add. Called with the lock held, as the next two. */
-static uint64_t added(const tess_task *t)
+/* Tokens, targets and scalars are few and always there, scratch is each worker's: a plan counts them apart. */
+static bool flows(const tess_tile *t)
 {
-    uint64_t bytes = 0;
-    for (unsigned i = 0; i < t->nuse; i++) {
-        const tess_tile *tile = t->use[i].tile;
-        if (flows(&t->use[i]) && tile->holds == 0 && !tile->kept) bytes += tile->bytes;
-    }
-    return bytes;
+    return t->role != TESS_ROLE_INPUT && t->role != TESS_ROLE_SCALAR && t->role != TESS_ROLE_SCRATCH;
 }
 
-static bool fits(const tess_task *t)
+static bool leaves(const tess_use *u)
 {
-    return flow.held == 0 || flow.held + added(t) <= flow.budget;
+    return (u->mode & TESS_LAST) || (u->tile->home == TESS_TIER_DISK && !(u->mode & TESS_KEEP));
 }
 
-/* The tiles that are to come, in `coming`; how many. One that another task holds is here, or will be made by it. */
-static unsigned hold(const tess_task *t, tess_tile **coming)
-{
-    unsigned n = 0;
-    for (unsigned i = 0; i < t->nuse; i++) {
-        tess_tile *tile = t->use[i].tile;
-        if (!flows(&t->use[i]) || tile->holds++ > 0) continue;
-        tile->last = tile->written = tile->ended = 0;
-        tile->charged = !tile->kept;
-        if (tile->charged) flow.held += tile->bytes;
-        starpu_data_set_ooc_flag(tess_tile_handle(tile), 0); /* else it might go again before its task runs */
-        if (tile->filled && (t->use[i].mode & TESS_R)) coming[n++] = tile;
-    }
-    return n;
-}
+/* ---- progress ---- */
 
-/* One use less. True when the tile was written and is to go. A task's end may be told after that of the one which
- * waited for it, so what counts is the order of the list: the latest of those that wrote, ended or used the tile. */
-static bool release(tess_tile *tile, const tess_use *u, uint32_t order)
-{
-    uint32_t at = order + 1;
-    if ((u->mode & TESS_W) && at > tile->written) tile->written = at;
-    if ((u->mode & TESS_LAST) && at > tile->ended) tile->ended = at;
-    if (at > tile->last) {
-        tile->last = at;
-        tile->stay = (u->mode & TESS_KEEP) && !(u->mode & TESS_LAST);
-    }
-    if (--tile->holds > 0) return false;
-    if (tile->written || tile->ended) tile->filled = tile->dirty = tile->written > tile->ended;
-    if (tile->charged) flow.held -= tile->bytes;
-    tile->charged = false;
-    if (!tile->stay) starpu_data_set_ooc_flag(tile->handle, 1);
-    tile->kept = tile->stay;
-    bool leaves = tile->dirty && !tile->kept;
-    if (leaves) tile->dirty = false;
-    return leaves;
-}
-
-void tess_flow_done(const tess_task *t)
-{
-    pthread_mutex_lock(&flow.lock);
-    for (unsigned i = 0; i < t->nuse; i++)
-        /* Under the lock: once it is given up, tasks may be let in that end the tile's contents. */
-        if (flows(&t->use[i]) && release(t->use[i].tile, &t->use[i], t->order))
-            starpu_data_fetch_on_node(t->use[i].tile->handle, (unsigned)tess_disk_node, 1);
-    pthread_cond_broadcast(&flow.moved);
-    pthread_mutex_unlock(&flow.lock);
-}
-
-/* Waits for a task to end. When none does for a minute, none will: StarPU found no room in RAM for what they need. That
- * ends the process in one line, since StarPU cannot be told to give up. Called with the lock held. */
-static void wait_for_room(const tess_task *t)
+/* Waits for a task to end or a tile to leave. When nothing does for a minute, nothing will; StarPU cannot be told to
+ * give up, so that ends the process, in one line. Called with the lock held. */
+static void wait_for_progress(const char *who, const char *what)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += PATIENCE;
-    if (pthread_cond_timedwait(&flow.moved, &flow.lock, &until) != ETIMEDOUT) return;
-    fprintf(
-        stderr,
-        "tessera: error: memory.cpu: no task ended for %d s; %s waits for %s, %s of tiles are held (raise the cap)\n",
-        PATIENCE, t->cl->name, t->use[0].tile->label, tess_human_bytes((double)flow.held));
-    _exit(TESS_FAILED);
+    uint64_t before = flow.ended;
+    while (flow.ended == before)
+        if (pthread_cond_timedwait(&flow.moved, &flow.lock, &until) == ETIMEDOUT && flow.ended == before) {
+            fprintf(stderr,
+                    "tessera: error: stuck: nothing ended for %d s; %s waits for %s, %s of tiles are in RAM, %llu on "
+                    "their way out (this is a bug, please report it)\n",
+                    PATIENCE, who, what, tess_human_bytes((double)flow.held), (unsigned long long)flow.leaving);
+            _exit(TESS_FAILED);
+        }
 }
 
-/* Lets in task after task from *in on, as far as the budget goes; with `wait`, at least one. */
-static void let_in(const tess_task *task, size_t n, size_t *in, bool wait)
+void tess_flow_ended(void)
 {
-    double start = tess_seconds();
     pthread_mutex_lock(&flow.lock);
-    while (wait && !fits(&task[*in])) wait_for_room(&task[*in]);
-    flow.waited += tess_seconds() - start;
-    for (; *in < n && (wait || fits(&task[*in])); (*in)++, wait = false) {
-        tess_tile *coming[task[*in].nuse ? task[*in].nuse : 1];
-        unsigned count = hold(&task[*in], coming);
-        pthread_mutex_unlock(&flow.lock);
-        for (unsigned i = 0; i < count; i++) starpu_data_fetch_on_node(tess_tile_handle(coming[i]), STARPU_MAIN_RAM, 1);
-        pthread_mutex_lock(&flow.lock);
-    }
+    flow.ended++;
+    pthread_cond_broadcast(&flow.moved);
     pthread_mutex_unlock(&flow.lock);
 }
+
+/* ---- in ---- */
+
+static void fetched(void *handle)
+{
+    starpu_data_release_on_node(handle, STARPU_MAIN_RAM);
+}
+
+static void enter(tess_tile *t, int mode)
+{
+    t->resident = true;
+    pthread_mutex_lock(&flow.lock);
+    flow.held += t->bytes;
+    pthread_mutex_unlock(&flow.lock);
+    starpu_data_handle_t handle = tess_tile_handle(t);
+    if (t->filled && (mode & TESS_R) && t->home == TESS_TIER_DISK)
+        starpu_data_acquire_on_node_cb(handle, STARPU_MAIN_RAM, STARPU_R, fetched, handle);
+}
+
+/* Is there room for `bytes` more? With `wait`, there will be when it returns; or nothing more will leave. */
+static bool make_room(uint64_t bytes, bool wait, const char *who, const char *what)
+{
+    pthread_mutex_lock(&flow.lock);
+    double start = wait ? tess_seconds() : 0;
+    while (wait && flow.held + bytes > flow.room && flow.leaving) wait_for_progress(who, what);
+    if (wait) flow.waited += tess_seconds() - start;
+    bool fits = flow.held + bytes <= flow.room;
+    pthread_mutex_unlock(&flow.lock);
+    return fits;
+}
+
+/* Lets the task in if it can; with `wait`, it can. */
+static bool let_in(const tess_task *task, bool wait)
+{
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < task->nuse; i++) {
+        const tess_tile *t = task->use[i].tile;
+        if (!flows(t)) continue;
+        if (t->departs) return false; /* only after a task that is not submitted yet */
+        if (!t->resident) bytes += t->bytes;
+    }
+    if (bytes && !make_room(bytes, wait, task->cl->name, task->use[0].tile->label) && !wait) return false;
+    for (unsigned i = 0; i < task->nuse; i++) {
+        tess_tile *t = task->use[i].tile;
+        if (!flows(t)) continue;
+        if (!t->resident) enter(t, task->use[i].mode);
+    }
+    for (unsigned i = 0; i < task->nuse; i++)
+        if (flows(task->use[i].tile) && leaves(&task->use[i])) task->use[i].tile->departs = true;
+    return true;
+}
+
+/* ---- out ---- */
+
+static void written_back(void *handle)
+{
+    starpu_data_release_on_node(handle, tess_disk_node);
+}
+
+/* Its release comes last: the tile may be freed behind it. */
+static void left(tess_tile *t, int node)
+{
+    pthread_mutex_lock(&flow.lock);
+    flow.held -= t->bytes;
+    flow.leaving--;
+    flow.ended++;
+    pthread_cond_broadcast(&flow.moved);
+    pthread_mutex_unlock(&flow.lock);
+    starpu_data_release_on_node(t->handle, node);
+}
+
+static void left_to_disk(void *tile)
+{
+    left(tile, tess_disk_node);
+}
+
+static void left_for_good(void *tile)
+{
+    left(tile, STARPU_ACQUIRE_NO_NODE);
+}
+
+static void leave(tess_tile *t, bool contents)
+{
+    pthread_mutex_lock(&flow.lock);
+    flow.leaving++;
+    pthread_mutex_unlock(&flow.lock);
+    if (contents && t->dirty)
+        starpu_data_acquire_on_node_cb(t->handle, tess_disk_node, STARPU_R, written_back, t->handle);
+    starpu_data_invalidate_submit(t->handle);
+    if (contents)
+        starpu_data_acquire_on_node_cb(t->handle, tess_disk_node, STARPU_W, left_to_disk, t);
+    else
+        starpu_data_acquire_on_node_cb(t->handle, STARPU_ACQUIRE_NO_NODE, STARPU_W, left_for_good, t);
+    t->resident = t->departs = t->dirty = false;
+    t->filled = contents;
+}
+
+void tess_flow_submitted(const tess_task *task)
+{
+    for (unsigned i = 0; i < task->nuse; i++)
+        if (task->use[i].mode & TESS_W) task->use[i].tile->filled = task->use[i].tile->dirty = true;
+    for (unsigned i = 0; i < task->nuse; i++) {
+        tess_tile *t = task->use[i].tile;
+        if (flows(t) && t->resident && leaves(&task->use[i])) leave(t, !(task->use[i].mode & TESS_LAST));
+    }
+}
+
+/* ---- the main thread's own look at a tile ---- */
+
+void tess_flow_map(tess_tile *t, int mode)
+{
+    if (!tess_flow_caps() || !flows(t)) return;
+    t->visits = !t->resident && t->home == TESS_TIER_DISK;
+    if (t->resident) return;
+    make_room(t->bytes, true, "the main thread", t->label);
+    enter(t, mode & ~TESS_R); /* it will acquire the tile itself */
+}
+
+void tess_flow_unmap(tess_tile *t, int mode)
+{
+    if (mode & TESS_W) t->filled = t->dirty = true;
+    if (!t->visits) return;
+    t->visits = false;
+    leave(t, true);
+}
+
+/* ---- the list ---- */
 
 tess_status tess_submit_all(const tess_task *task, size_t n)
 {
     size_t in = 0;
     for (size_t k = 0; k < n; k++) {
-        if (tess_disk_node >= 0) let_in(task, n, &in, in == k);
+        while (tess_flow_caps() && in < n && let_in(&task[in], in == k)) in++;
         TESS_TRY(tess_submit_one(&task[k]));
     }
     return TESS_OK;
@@ -152,6 +227,13 @@ tess_status tess_submit_all(const tess_task *task, size_t n)
 tess_status tess_submit(const tess_task *task)
 {
     return tess_submit_all(task, 1);
+}
+
+void tess_flow_drain(void)
+{
+    pthread_mutex_lock(&flow.lock);
+    while (flow.leaving) wait_for_progress("the end of the list", "the tiles that leave");
+    pthread_mutex_unlock(&flow.lock);
 }
 
 double tess_flow_waited(void)

@@ -65,6 +65,17 @@ static void close_disk(void)
     tess_disk_node = -1;
 }
 
+struct tess_disk_tile *tess_disk_place_new(size_t bytes)
+{
+    TESS_ASSERT(disk);
+    return tess_disk_ops.alloc(disk, bytes);
+}
+
+void tess_disk_place_free(struct tess_disk_tile *place, size_t bytes)
+{
+    if (disk) tess_disk_ops.free(disk, place, bytes);
+}
+
 const char *tess_disk_fault(void)
 {
     return disk ? tess_disk_failure(disk) : NULL;
@@ -82,18 +93,18 @@ void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *us
 
 /* ---- start and stop ---- */
 
-/* The cap is StarPU's limit; a tenth of it is kept free ahead of need, so that a fetch finds room. */
+/* flow.c keeps what StarPU holds below the cap. StarPU's own limit stays out of reach, since what it does there (it
+ * evicts what was just fetched, and may wait for ever) would only be in the way; and so does its reclaiming ahead. */
 static void set_limits(const tess_machine *m)
 {
     char mib[32];
     if (!m->cpu_bytes) return;
-    snprintf(mib, sizeof mib, "%llu", (unsigned long long)(m->cpu_bytes >> 20));
+    snprintf(mib, sizeof mib, "%llu", (unsigned long long)(m->cpu_bytes >> 20) * 16 + 65536);
     setenv("STARPU_LIMIT_CPU_MEM", mib, 1);
-    setenv("STARPU_MINIMUM_AVAILABLE_MEM", "5", 0);
-    setenv("STARPU_TARGET_AVAILABLE_MEM", "10", 0);
-    /* flow.c writes back by plan. StarPU would as well, by idle fetches, with which it hangs. */
-    setenv("STARPU_MINIMUM_CLEAN_BUFFERS", "0", 0);
-    setenv("STARPU_TARGET_CLEAN_BUFFERS", "0", 0);
+    setenv("STARPU_MINIMUM_AVAILABLE_MEM", "0", 1);
+    setenv("STARPU_TARGET_AVAILABLE_MEM", "0", 1);
+    setenv("STARPU_MINIMUM_CLEAN_BUFFERS", "0", 1);
+    setenv("STARPU_TARGET_CLEAN_BUFFERS", "0", 1);
 }
 
 tess_status tess_start(const tess_machine *m)

@@ -274,11 +274,13 @@ typedef struct tess_task {
 tess_status tess_submit(const tess_task *task) TESS_NODISCARD;
 /* All that was submitted has run. Returns the failure of the earliest failed task, once. */
 tess_status tess_wait(void) TESS_NODISCARD;
-/* A list of tasks in order, borrowed until tess_wait. Tiles whose home is the disk come ahead of their tasks and leave
- * after them, as far as the budget of bytes that may be held of them at a time goes: see flow.c. */
+/* A list of tasks in order, borrowed until tess_wait. Under a cap on RAM, tiles whose home is the disk come ahead of
+ * their tasks and leave after them: see flow.c. */
 tess_status tess_submit_all(const tess_task *task, size_t n) TESS_NODISCARD;
-void tess_flow_budget(uint64_t bytes);
-double tess_flow_waited(void); /* seconds that tess_submit_all stood still for the budget, since it was last asked */
+/* The cap: bytes that the tiles in RAM may have at a time, but for inputs, scalars and scratch; 0: none. Said before
+ * tess_start. */
+void tess_flow_room(uint64_t bytes);
+double tess_flow_waited(void); /* seconds that tess_submit_all stood still for room, since it was last asked */
 
 /* ---- trace.c ---------------------------------------------------------------------------------------------------- */
 

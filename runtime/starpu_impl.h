@@ -12,14 +12,14 @@ struct tess_tile {
     tess_role role;
     tess_tier home;
     char *label;
-    /* flow.c's, while the home is the disk: */
-    unsigned holds;                /* tasks let in and not done that use it */
-    uint32_t last, written, ended; /* since it was held: order + 1 of the latest task that used, wrote, ended it */
-    bool stay;                     /* what the latest says */
-    bool kept;                     /* it stays in RAM though nobody holds it */
-    bool charged;                  /* its bytes count against the budget */
-    bool dirty;                    /* written since it came */
-    bool filled;                   /* it has contents, as of the tasks that are done */
+    struct tess_disk_tile *place; /* on the disk, where that is the home */
+    int mapped;                   /* the mode in which the main thread has it */
+    /* flow.c's, as of the last task submitted or let in: */
+    bool resident; /* in RAM or on its way there */
+    bool departs;  /* it leaves after a task that is let in and not submitted */
+    bool filled;   /* it has contents */
+    bool dirty;    /* written since it entered */
+    bool visits;   /* in RAM for the main thread alone */
 };
 /* Registers the tile with StarPU if it is not yet. */
 starpu_data_handle_t tess_tile_handle(tess_tile *t);
@@ -54,8 +54,18 @@ void tess_fault_set(uint32_t order, const char *text);
 
 /* submit.c: to StarPU, at once. */
 tess_status tess_submit_one(const tess_task *t) TESS_NODISCARD;
-/* flow.c: a task is done. */
-void tess_flow_done(const tess_task *t);
+/* flow.c: is there a cap on RAM? Then: a task was submitted; a task ended, from any thread; the main thread maps a
+ * tile, and has done with it; waits until all that is to leave RAM left. */
+bool tess_flow_caps(void);
+void tess_flow_submitted(const tess_task *t);
+void tess_flow_ended(void);
+void tess_flow_map(tess_tile *t, int mode);
+void tess_flow_unmap(tess_tile *t, int mode);
+void tess_flow_drain(void);
+
+/* machine.c: a place on the disk tier, which takes it back. */
+struct tess_disk_tile *tess_disk_place_new(size_t bytes);
+void tess_disk_place_free(struct tess_disk_tile *place, size_t bytes);
 
 /* slab.c: the memory below StarPU's buffers in RAM. */
 void tess_slab_install(uint64_t bytes); /* the cap; 0: none */

@@ -92,13 +92,13 @@ static double between(struct timespec a, struct timespec b)
     return (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
 }
 
-/* After a task: its tiles may go; and what StarPU spent around the body, when profiling. */
+/* After a task: it ended; and what StarPU spent around the body, when profiling. */
 static void done(void *arg)
 {
     struct starpu_task *task = arg;
     const tess_task *t = task->cl_arg;
     const struct starpu_profiling_task_info *i = tess_profiling ? task->profiling_info : NULL;
-    if (tess_disk_node >= 0) tess_flow_done(t);
+    if (tess_flow_caps()) tess_flow_ended();
     if (!i || i->workerid < 0) return;
     struct tess_tally *tally = &t->cl->state->tally[i->workerid % TESS_MAX_WORKERS];
     tally->waiting += between(i->acquire_data_start_time, i->acquire_data_end_time);
@@ -169,7 +169,7 @@ tess_status tess_submit_one(const tess_task *t)
         STARPU_TASK_SET_HANDLE(task, tess_tile_handle(t->use[i].tile), i);
         STARPU_TASK_SET_MODE(task, starpu_mode(t->use[i].mode), i);
     }
-    if (tess_profiling || tess_disk_node >= 0) {
+    if (tess_profiling || tess_flow_caps()) {
         task->callback_func = done;
         task->callback_arg = task;
     }
@@ -179,7 +179,8 @@ tess_status tess_submit_one(const tess_task *t)
         starpu_task_destroy(task);
         return tess_error(TESS_FAILED, t->cl->name, "StarPU has no worker for this codelet (error %d)", -rc);
     }
-    for (unsigned i = 0; i < t->nuse; i++)
+    if (tess_flow_caps()) tess_flow_submitted(t);
+    for (unsigned i = 0; i < t->nuse && !tess_flow_caps(); i++)
         if (t->use[i].mode & TESS_LAST) starpu_data_invalidate_submit(t->use[i].tile->handle);
     tess_submit_seconds += tess_seconds() - start;
     starpu_task_wait_for_n_submitted(WINDOW);
@@ -188,6 +189,7 @@ tess_status tess_submit_one(const tess_task *t)
 
 tess_status tess_wait(void)
 {
+    if (tess_flow_caps()) tess_flow_drain();
     starpu_task_wait_for_all();
     if (!fault.set && tess_disk_fault()) tess_fault_set(0, tess_disk_fault());
     if (!fault.set) return TESS_OK;

@@ -1,5 +1,6 @@
-/* Tiles: handles of StarPU that are made without StarPU and registered at their first use. They have no fixed home
- * (-1), so that StarPU may hold them wherever a task wants them. */
+/* Tiles: handles of StarPU that are made without StarPU and registered at their first use. One whose home is the disk
+ * has its place there from then on; the others have no fixed home (-1), so that StarPU may hold them wherever a task
+ * wants them. */
 #include "starpu_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ void tess_tile_free(tess_tile *t)
 {
     if (!t) return;
     if (t->handle) starpu_data_unregister_no_coherency(t->handle);
+    if (t->place) tess_disk_place_free(t->place, t->bytes);
     free(t->label);
     free(t);
 }
@@ -56,11 +58,11 @@ tess_tier tess_tile_home(const tess_tile *t)
 
 starpu_data_handle_t tess_tile_handle(tess_tile *t)
 {
-    if (!t->handle) {
-        starpu_vector_data_register(&t->handle, -1, 0, (uint32_t)((t->bytes + 3) / 4), 4);
-        starpu_data_set_name(t->handle, t->label);
-        starpu_data_set_ooc_flag(t->handle, t->home == TESS_TIER_DISK);
-    }
+    if (t->handle) return t->handle;
+    if (t->home == TESS_TIER_DISK) t->place = tess_disk_place_new((t->bytes + 3) / 4 * 4);
+    starpu_vector_data_register(&t->handle, t->place ? tess_disk_node : -1, (uintptr_t)t->place,
+                                (uint32_t)((t->bytes + 3) / 4), 4);
+    starpu_data_set_name(t->handle, t->label);
     return t->handle;
 }
 
@@ -68,16 +70,18 @@ tess_status tess_tile_map(tess_tile *t, int mode, void **data)
 {
     static const enum starpu_data_access_mode modes[] = {
         [TESS_R] = STARPU_R, [TESS_W] = STARPU_W, [TESS_RW] = STARPU_RW};
-    if (starpu_data_acquire(tess_tile_handle(t), modes[mode & TESS_RW]))
+    tess_flow_map(t, mode);
+    t->mapped = mode;
+    if (starpu_data_acquire_on_node(tess_tile_handle(t), STARPU_MAIN_RAM, modes[mode & TESS_RW]))
         return tess_error(TESS_FAILED, t->label, "StarPU could not bring the tile to RAM");
-    if (mode & TESS_W) t->filled = true;
     *data = (void *)starpu_vector_get_local_ptr(t->handle);
     return TESS_OK;
 }
 
 void tess_tile_unmap(tess_tile *t)
 {
-    starpu_data_release(t->handle);
+    starpu_data_release_on_node(t->handle, STARPU_MAIN_RAM);
+    if (tess_flow_caps()) tess_flow_unmap(t, t->mapped);
 }
 
 tess_status tess_tile_write(tess_tile *t, size_t offset, const void *src, size_t bytes)

@@ -81,14 +81,15 @@ static struct outcome run(tess_dtype dtype, uint64_t ram, int recompute, double 
     struct outcome out = {.bits = 1469598103934665603u};
     out.status = open_run(&r, dtype, recompute, clip);
     if (ram && out.status == TESS_OK)
-        out.status = tess_step_place(r.step, &(tess_place_conf){.ram = ram - ram / 4, .workers = 2}, &out.place);
+        out.status = tess_step_place(r.step, &(tess_place_conf){.ram = ram - ram / 32, .workers = 2}, &out.place);
     if (ram) {
         machine.disk = ".";
         machine.cpu_bytes = ram;
         if (!machine.disk_bytes) machine.disk_bytes = out.place.disk + 64 * MiB;
         machine.disk_checksum = true;
-        tess_flow_budget(out.place.budget);
+        
     }
+    tess_flow_room(ram ? out.place.room : 0);
     if (out.status == TESS_OK) out.status = tess_start(&machine);
     if (out.status == TESS_OK) out.status = train(&r, &out);
     tess_step_free(r.step);
@@ -126,9 +127,9 @@ TEST(same_bits_whatever_ram_there_is)
         struct outcome whole = run((tess_dtype)dtype, 0, 0, 1, TESS_MACHINE_DEFAULT);
         CHECK_EQ(whole.status, TESS_OK);
         uint64_t least = 0;
-        for (int part = 2; part <= 2; part *= 2)
+        for (int part = 2; part <= 8; part *= 2)
             for (int recompute = 0; recompute < 2; recompute++) {
-                uint64_t ram = all / (uint64_t)part < 72 * MiB ? 72 * MiB : all / (uint64_t)part;
+                uint64_t ram = all / (uint64_t)part < 16 * MiB ? 16 * MiB : all / (uint64_t)part;
                 struct outcome o = run((tess_dtype)dtype, ram, recompute, 1, TESS_MACHINE_DEFAULT);
                 if (o.status != TESS_OK)
                     CHECK_SAY("%s under %s: %s", tess_dtype_name((tess_dtype)dtype), tess_human_bytes((double)ram),
@@ -147,7 +148,7 @@ TEST(same_bits_whatever_ram_there_is)
 TEST(without_clipping_too)
 {
     struct outcome whole = run(TESS_BF16, 0, 0, 0, TESS_MACHINE_DEFAULT);
-    struct outcome capped = run(TESS_BF16, 72 * MiB, 0, 0, TESS_MACHINE_DEFAULT);
+    struct outcome capped = run(TESS_BF16, 32 * MiB, 0, 0, TESS_MACHINE_DEFAULT);
     CHECK_EQ(capped.status, TESS_OK);
     CHECK(capped.bits == whole.bits);
 }
@@ -162,7 +163,7 @@ TEST(a_cap_below_the_largest_task_names_what_would_do)
 
 static void fails_with(tess_machine machine, const char *what)
 {
-    struct outcome o = run(TESS_F32, 72 * MiB, 0, 1, machine);
+    struct outcome o = run(TESS_F32, 32 * MiB, 0, 1, machine);
     CHECK_EQ(o.status, TESS_FAILED);
     CHECK_HAS(tess_error_text(), what);
     CHECK_EQ(swap_files(), 0);
@@ -173,7 +174,7 @@ TEST(a_failing_disk_ends_the_run_in_one_line)
     fails_with((tess_machine){.fail_read_at = 30}, "Input/output error");
     fails_with((tess_machine){.fail_write_at = 30}, "Input/output error");
     fails_with((tess_machine){.flip_bit_at = 30}, "checksum");
-    struct outcome o = run(TESS_F32, 72 * MiB, 0, 1, TESS_MACHINE_DEFAULT); /* and the next run is well */
+    struct outcome o = run(TESS_F32, 32 * MiB, 0, 1, TESS_MACHINE_DEFAULT); /* and the next run is well */
     CHECK_EQ(o.status, TESS_OK);
 }
 
