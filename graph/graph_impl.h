@@ -144,9 +144,10 @@ struct tess_lower {
     int64_t micro; /* which micro-batch */
     int row_tiles;
     bool recomputing;
-    tess_tile ***value;       /* [tensor][row tile]: the instance that forward wrote last */
-    tess_tile ***aux;         /* [node][row tile] */
-    struct tess_grad ***grad; /* [tensor][row tile] */
+    int recomputed;           /* the segment that was last recomputed; -1: none */
+    tess_tile ***value;       /* [tensor][micro * row_tiles + row tile]: the instance that forward wrote last */
+    tess_tile ***aux;         /* [node][the same] */
+    struct tess_grad ***grad; /* [tensor][the same] */
     bool **touched;           /* [tensor][tile]: this parameter's gradient holds something already */
     int *pending;             /* [tensor]: backward rules that still add to this parameter's gradient */
     tess_tile *scratch[16];   /* by size */

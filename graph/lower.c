@@ -1,10 +1,17 @@
 /* Lowering: from nodes over tensors to tasks over tiles.
  *
- * A step is its micro-batches one after the other, each forward then backward, and the optimizer's tasks as soon as a
- * parameter's gradient is complete in the last of them. Within a micro-batch the order is op by op, and in an op row
- * tile by row tile: the row tiles of an op are independent, and that is where the parallelism comes from.
+ * A step is its micro-batches, forward then backward, and the optimizer's tasks as soon as a parameter's gradient is
+ * complete. There are two orders. Batch by batch, one micro-batch after the other, holds the activations of one at a
+ * time. Layer by layer, all of them through one block before the next, holds those of all, but meets each weight and
+ * each gradient once: less traffic where states flow and activations are small. Within a micro-batch and block the
+ * order is op by op, and in an op row tile by row tile: the row tiles of an op are independent, and that is where the
+ * parallelism comes from.
  *
- * Values. Each (tensor, row tile) has an instance, the tile that forward wrote last. Activation checkpointing needs
+ * Both orders give the same bits. A parameter's gradient adds up use by use, and within a use micro-batch by
+ * micro-batch. Layer by layer that is the order of the tasks; batch by batch the later uses of a parameter that is used
+ * twice wait until the end of the step.
+ *
+ * Values. Each (tensor, micro-batch, row tile) has an instance, the tile that forward wrote last. Activation checkpointing needs
  * nothing more: before a block's backward its forward is emitted again and makes new instances; the old ones had their
  * last reader in the forward pass, so their memory went back then.
  *
@@ -37,6 +44,12 @@ void *tess_arg_copy(tess_lower *L, const void *arg, size_t bytes)
     return memcpy(tess_arena_get(L->p->arena, bytes), arg, bytes);
 }
 
+/* The place of row tile i of this micro-batch in the tables. */
+static int64_t at(const tess_lower *L, int i)
+{
+    return L->micro * L->row_tiles + i;
+}
+
 static size_t value_bytes(const tess_lower *L, const tess_tensor *t, int i)
 {
     return (size_t)(tess_rows(L, t, i) * tess_width(t)) * tess_dtype_size(L->dtype);
@@ -44,7 +57,7 @@ static size_t value_bytes(const tess_lower *L, const tess_tensor *t, int i)
 
 tess_use tess_in(tess_lower *L, const tess_tensor *t, int i)
 {
-    tess_tile *tile = t->kind == TESS_KIND_INPUT ? L->input[t->id][L->micro * L->row_tiles + i] : L->value[t->id][i];
+    tess_tile *tile = t->kind == TESS_KIND_INPUT ? L->input[t->id][at(L, i)] : L->value[t->id][at(L, i)];
     TESS_ASSERT(tile);
     return (tess_use){tile, TESS_R};
 }
@@ -55,21 +68,21 @@ tess_use tess_out(tess_lower *L, const tess_tensor *t, int i)
     tess_tile *tile;
     if (t == L->output) {
         tile = tess_program_tile(L->p, bytes, TESS_ROLE_INPUT, t->name);
-        L->result[L->micro * L->row_tiles + i] = tile;
+        L->result[at(L, i)] = tile;
     } else
         tile = tess_program_slot(L->p, bytes, TESS_ROLE_ACTIVATION, t->name);
-    return (tess_use){L->value[t->id][i] = tile, TESS_W};
+    return (tess_use){L->value[t->id][at(L, i)] = tile, TESS_W};
 }
 
 tess_use tess_aux_out(tess_lower *L, const tess_node *n, int i, size_t bytes)
 {
     tess_tile *tile = tess_program_slot(L->p, bytes, TESS_ROLE_ACTIVATION, n->out->name);
-    return (tess_use){L->aux[n->id][i] = tile, TESS_W};
+    return (tess_use){L->aux[n->id][at(L, i)] = tile, TESS_W};
 }
 
 tess_use tess_aux_in(tess_lower *L, const tess_node *n, int i)
 {
-    return (tess_use){L->aux[n->id][i], TESS_R};
+    return (tess_use){L->aux[n->id][at(L, i)], TESS_R};
 }
 
 tess_use tess_weight(const tess_tensor *p, int64_t tile)
@@ -93,8 +106,8 @@ bool tess_wants_gradient(const tess_lower *L, const tess_tensor *t)
 
 tess_use tess_grad_read(tess_lower *L, const tess_tensor *t, int i)
 {
-    TESS_ASSERT(L->grad[t->id][i]);
-    return (tess_use){L->grad[t->id][i]->tile, TESS_R};
+    TESS_ASSERT(L->grad[t->id][at(L, i)]);
+    return (tess_use){L->grad[t->id][at(L, i)]->tile, TESS_R};
 }
 
 static struct tess_grad *new_grad(tess_lower *L, const tess_tensor *t, int i)
@@ -102,7 +115,7 @@ static struct tess_grad *new_grad(tess_lower *L, const tess_tensor *t, int i)
     struct tess_grad *g = tess_arena_get(L->p->arena, sizeof *g);
     g->tile = tess_program_slot(L->p, value_bytes(L, t, i), TESS_ROLE_ACTIVATION, t->name);
     g->holders = 1;
-    return L->grad[t->id][i] = g;
+    return L->grad[t->id][at(L, i)] = g;
 }
 
 static void add_into(tess_lower *L, const tess_tensor *t, int i, tess_tile *from, tess_tile *to, bool acc)
@@ -113,7 +126,7 @@ static void add_into(tess_lower *L, const tess_tensor *t, int i, tess_tile *from
 
 tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
 {
-    struct tess_grad *g = L->grad[t->id][i];
+    struct tess_grad *g = L->grad[t->id][at(L, i)];
     *acc = g != NULL;
     if (!g) return (tess_use){new_grad(L, t, i)->tile, TESS_W};
     if (g->holders > 1) {
@@ -127,10 +140,10 @@ tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
 
 void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t, int i)
 {
-    struct tess_grad *g = L->grad[from->id][i];
-    if (!L->grad[t->id][i]) {
+    struct tess_grad *g = L->grad[from->id][at(L, i)];
+    if (!L->grad[t->id][at(L, i)]) {
         g->holders++;
-        L->grad[t->id][i] = g;
+        L->grad[t->id][at(L, i)] = g;
         return;
     }
     bool acc;
@@ -170,7 +183,7 @@ static void forward(tess_lower *L, const tess_node *n)
         if (!L->conf->check_finite || n->out->kind == TESS_KIND_LOSS) continue;
         tess_count_arg *a =
             TESS_ARG(L, tess_count_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out), .name = n->out->name);
-        TESS_EMIT(L, &tess_finite[L->dtype], a, {L->value[n->out->id][i], TESS_R});
+        TESS_EMIT(L, &tess_finite[L->dtype], a, {L->value[n->out->id][at(L, i)], TESS_R});
     }
 }
 
@@ -219,12 +232,12 @@ static void recompute(tess_lower *L, int first, int last, const bool *wanted)
 
 static void release_grad(tess_lower *L, const tess_tensor *t, int i)
 {
-    if (!L->grad[t->id][i]) return;
-    L->grad[t->id][i]->holders--;
-    L->grad[t->id][i] = NULL;
+    if (!L->grad[t->id][at(L, i)]) return;
+    L->grad[t->id][at(L, i)]->holders--;
+    L->grad[t->id][at(L, i)] = NULL;
 }
 
-static void backward(tess_lower *L, const tess_node *n, bool last_micro)
+static void backward(tess_lower *L, const tess_node *n)
 {
     if (n->op->backward)
         for (int i = 0; i < L->row_tiles; i++) n->op->backward(L, n, i);
@@ -232,38 +245,129 @@ static void backward(tess_lower *L, const tess_node *n, bool last_micro)
     for (int k = 0; k < n->inputs; k++) {
         tess_tensor *p = n->in[k];
         if (!p || p->kind != TESS_KIND_PARAM || --L->pending[p->id] > 0) continue;
-        if (last_micro && !L->conf->keep_gradients) tess_lower_update(L, p);
+        if (!L->conf->keep_gradients) tess_lower_update(L, p);
     }
 }
 
+/* Puts a node's backward off to the end of the step; its gradient is copied, since its tile serves the next
+ * micro-batch. */
+static void put_off(tess_lower *L, const tess_node *n)
+{
+    for (int i = 0; i < L->row_tiles; i++) {
+        struct tess_grad *g = L->grad[n->out->id][at(L, i)], *kept = tess_arena_get(L->p->arena, sizeof *kept);
+        kept->tile =
+            tess_program_tile(L->p, value_bytes(L, n->out, i), TESS_ROLE_ACTIVATION, tess_tensor_name(n->out));
+        kept->holders = 1;
+        add_into(L, n->out, i, g->tile, kept->tile, false);
+        release_grad(L, n->out, i);
+        L->grad[n->out->id][at(L, i)] = kept;
+    }
+}
+
+/* The nodes whose backward is put off: those that use a parameter after (in the backward pass) another did. Only one
+ * without a gradient to pass on can wait; where another kind would have to, the two orders differ, which is false. */
+static bool find_put_off(const tess_lower *L, const bool *wanted, bool *put)
+{
+    bool agree = true;
+    int *last = tess_alloc((size_t)L->g->tensors * sizeof *last); /* node + 1 that uses the parameter last */
+    for (int k = L->g->nodes - 1; k >= 0; k--) {
+        const tess_node *n = L->g->node[k];
+        bool passes = false;
+        for (int i = 0; wanted[k] && i < n->inputs; i++) {
+            const tess_tensor *t = n->in[i];
+            if (!t) continue;
+            passes |= t->kind == TESS_KIND_ACTIVATION;
+            if (t->kind == TESS_KIND_PARAM && last[t->id]) put[k] = true;
+            if (t->kind == TESS_KIND_PARAM) last[t->id] = k + 1;
+        }
+        if (!put[k] || !passes) continue;
+        agree = put[k] = false;
+    }
+    free(last);
+    return agree;
+}
+
+/* How many backward rules of the step add to each parameter's gradient. */
 static void count_pending(tess_lower *L, const bool *wanted)
 {
-    memset(L->pending, 0, (size_t)L->g->tensors * sizeof *L->pending);
     for (int k = 0; k < L->g->nodes; k++)
         for (int i = 0; wanted[k] && i < L->g->node[k]->inputs; i++)
-            if (L->g->node[k]->in[i]) L->pending[L->g->node[k]->in[i]->id]++;
+            if (L->g->node[k]->in[i]) L->pending[L->g->node[k]->in[i]->id] += (int)L->conf->micro;
 }
 
-static void micro_batch(tess_lower *L, const bool *wanted, bool last_micro)
+/* Nodes of one block that follow each other are a stretch: those from `first` on, up to the one returned. */
+static int stretch_end(const tess_lower *L, int first)
 {
-    tess_graph *g = L->g;
-    for (int k = 0; k < g->nodes; k++)
-        if (wanted[k]) forward(L, g->node[k]);
-    if (last_micro && L->nlosses) L->loss = tess_lower_sum(L, L->losses, L->nlosses, 2, "loss");
-    if (!L->conf->train) return;
-    count_pending(L, wanted);
-    int current = -1;
-    for (int k = g->nodes - 1; k >= 0; k--) {
+    int end = first + 1;
+    while (end < L->g->nodes && L->g->node[end]->block == L->g->node[first]->block) end++;
+    return end;
+}
+
+static void forward_stretch(tess_lower *L, int first, int end, const bool *wanted)
+{
+    for (int k = first; k < end; k++)
+        if (wanted[k]) forward(L, L->g->node[k]);
+}
+
+/* The backward of nodes [first, end), behind the recomputation of what it reads. `put`, if any, says which must wait. */
+static void backward_stretch(tess_lower *L, int first, int end, const bool *wanted, const bool *put)
+{
+    for (int k = end - 1; k >= first; k--) {
         if (!wanted[k]) continue;
-        int s = segment(L, g->node[k]);
-        if (s >= 0 && s != current) {
-            int first = k;
-            while (first > 0 && segment(L, g->node[first - 1]) == s) first--;
-            recompute(L, first, k, wanted);
+        int s = segment(L, L->g->node[k]);
+        if (s >= 0 && s != L->recomputed) {
+            int from = k;
+            while (from > 0 && segment(L, L->g->node[from - 1]) == s) from--;
+            recompute(L, from, k, wanted);
         }
-        current = s;
-        backward(L, g->node[k], last_micro);
+        L->recomputed = s;
+        if (put && put[k])
+            put_off(L, L->g->node[k]);
+        else
+            backward(L, L->g->node[k]);
     }
+}
+
+static void sum_losses(tess_lower *L)
+{
+    if (L->nlosses) L->loss = tess_lower_sum(L, L->losses, L->nlosses, 2, "loss");
+}
+
+/* One micro-batch after the other, then what was put off. */
+static void batch_by_batch(tess_lower *L, const bool *wanted, const bool *put)
+{
+    int nodes = L->g->nodes;
+    for (L->micro = 0; L->micro < L->conf->micro; L->micro++) {
+        L->p->slot = 0;
+        forward_stretch(L, 0, nodes, wanted);
+        if (L->micro + 1 == L->conf->micro) sum_losses(L);
+        L->recomputed = -1;
+        if (L->conf->train) backward_stretch(L, 0, nodes, wanted, put);
+    }
+    for (int k = nodes - 1; k >= 0 && L->conf->train && put; k--)
+        for (L->micro = 0; put[k] && L->micro < L->conf->micro; L->micro++) backward(L, L->g->node[k]);
+}
+
+/* All micro-batches through one stretch after the other; a stretch of blocks that are recomputed together is one. */
+static void layer_by_layer(tess_lower *L, const bool *wanted)
+{
+    int nodes = L->g->nodes, *end = tess_alloc((size_t)(nodes + 1) * sizeof *end), n = 0;
+    for (int first = 0; first < nodes; first = end[n++]) {
+        end[n] = stretch_end(L, first);
+        while (end[n] < nodes && segment(L, L->g->node[first]) >= 0 &&
+               segment(L, L->g->node[end[n]]) == segment(L, L->g->node[first]))
+            end[n] = stretch_end(L, end[n]);
+    }
+    for (int s = 0; s < n; s++)
+        for (L->micro = 0; L->micro < L->conf->micro; L->micro++)
+            forward_stretch(L, s ? end[s - 1] : 0, end[s], wanted);
+    sum_losses(L);
+    for (int s = n - 1; s >= 0 && L->conf->train; s--)
+        for (L->micro = 0; L->micro < L->conf->micro; L->micro++) {
+            L->recomputed = -1;
+            backward_stretch(L, s ? end[s - 1] : 0, end[s], wanted, NULL);
+        }
+    free(end);
 }
 
 static void make_inputs(tess_lower *L)
@@ -281,9 +385,8 @@ static void make_inputs(tess_lower *L)
     }
 }
 
-static void check_weights(tess_lower *L, const bool *wanted)
+static void check_weights(tess_lower *L)
 {
-    count_pending(L, wanted);
     for (int k = 0; k < L->g->params; k++) {
         const tess_tensor *p = L->g->param[k];
         for (int64_t j = 0; j < p->tiles && L->pending[p->id]; j++) {
@@ -300,7 +403,8 @@ static void check_weights(tess_lower *L, const bool *wanted)
 static void make_tables(tess_lower *L)
 {
     tess_arena *a = L->p->arena;
-    size_t tensors = (size_t)L->g->tensors, nodes = (size_t)L->g->nodes, tiles = (size_t)L->row_tiles;
+    size_t tensors = (size_t)L->g->tensors, nodes = (size_t)L->g->nodes;
+    size_t tiles = (size_t)(L->row_tiles * L->conf->micro);
     L->value = tess_arena_get(a, tensors * sizeof *L->value);
     L->grad = tess_arena_get(a, tensors * sizeof *L->grad);
     L->touched = tess_arena_get(a, tensors * sizeof *L->touched);
@@ -312,7 +416,7 @@ static void make_tables(tess_lower *L)
     }
     L->aux = tess_arena_get(a, (nodes + 1) * sizeof *L->aux);
     for (size_t k = 0; k < nodes; k++) L->aux[k] = tess_arena_get(a, tiles * sizeof **L->aux);
-    L->result = tess_arena_get(a, tiles * (size_t)L->conf->micro * sizeof *L->result);
+    L->result = tess_arena_get(a, tiles * sizeof *L->result);
 }
 
 void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess_lowered *out)
@@ -324,12 +428,15 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     make_inputs(&L);
     bool *wanted = tess_alloc((size_t)g->nodes + 1);
     mark(output, wanted);
-    if (conf->check_finite) check_weights(&L, wanted);
-    for (L.micro = 0; L.micro < conf->micro; L.micro++) {
-        L.p->slot = 0;
-        micro_batch(&L, wanted, L.micro + 1 == conf->micro);
-    }
+    count_pending(&L, wanted);
+    if (conf->check_finite) check_weights(&L);
+    bool *put = tess_alloc((size_t)g->nodes + 1), agree = find_put_off(&L, wanted, put);
+    if (conf->by_layer && agree && conf->train)
+        layer_by_layer(&L, wanted);
+    else
+        batch_by_batch(&L, wanted, conf->micro > 1 ? put : NULL);
     tess_tile *norm = conf->train && !conf->keep_gradients ? tess_lower_norm(&L) : NULL;
+    free(put);
     free(wanted);
     free(L.losses);
     tess_program_finish(L.p, conf->keep_gradients);
