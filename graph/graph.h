@@ -143,19 +143,37 @@ typedef struct tess_step tess_step;
 tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_step **step) TESS_NODISCARD;
 void tess_step_free(tess_step *s);
 
+/* What the machine does a second, as far as the tasks of a step reach it. */
+typedef struct tess_rates {
+    double flops, copy; /* of matrices; bytes of the tasks without: all workers together */
+    double read, write; /* bytes from and to the disk, while both go on */
+} tess_rates;
+/* The time of a step on paper: seconds of it, and those that workers and the disk's directions are busy. */
+typedef struct tess_forecast {
+    double seconds, work, read, write;
+} tess_forecast;
+
 /* Where a step's tiles live, and what that moves. */
 typedef struct tess_placement {
     uint64_t needed;        /* the least RAM that would do */
     uint64_t largest_task;  /* bytes of the tiles of the task with the most */
     uint64_t room;          /* of RAM for tiles that may flow: for tess_flow_room */
+    uint64_t slack;         /* of it, what is set aside for tiles that come early and leave late */
     uint64_t read, written; /* from and to the disk in a step */
     uint64_t bound;         /* no placement within this RAM moves less in all */
     uint64_t disk;          /* bytes of the tiles whose home is the disk */
+    tess_forecast time;     /* where rates are known */
 } tess_placement;
 typedef struct tess_place_conf {
-    uint64_t ram;  /* bytes, for all tiles */
-    int workers;   /* each has its scratch */
-    unsigned away; /* roles, 1 << TESS_ROLE_..., that rest on disk between uses even where RAM has room */
+    uint64_t ram;            /* bytes, for all tiles */
+    int workers;             /* each has its scratch */
+    unsigned away;           /* roles, 1 << TESS_ROLE_..., that rest on disk between uses even where RAM has room; of
+                                activations those that wait for the backward pass */
+    uint64_t weights_in_ram; /* of weights that are to be away, bytes that need not be */
+    unsigned stay;           /* roles that never leave RAM */
+    uint64_t slack;          /* of placement.slack; 0: what makes the step fastest on paper */
+    uint64_t slack_states;   /* the same in tiles of optimizer state */
+    tess_rates rates;        /* zeros: unknown */
 } tess_place_conf;
 /* Places the tiles of a training step; before anything is drawn or loaded. Too
  * little for its largest task is TESS_INVALID with the number that would do. */

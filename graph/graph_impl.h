@@ -107,7 +107,9 @@ tess_status tess_param_fill(tess_graph *g, tess_tile *t, float value); /* param.
 typedef struct tess_program {
     tess_arena *arena;
     tess_task *task;
+    bool *backward; /* of each task: it belongs to a backward pass */
     size_t tasks, room;
+    bool in_backward;
     tess_tile **tile; /* owned: those of activations and scalars */
     size_t tiles, tile_room;
     size_t slot, slots; /* micro-batches share tiles: the k-th of one is the k-th of the next */
@@ -123,11 +125,25 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
                       bool again);
 /* Marks each tile's last use before it is written anew. */
 void tess_program_finish(tess_program *p, bool keep_gradients);
+/* The place of each use's tile, task by task, in a table of the program's tiles, whose size is *tiles; free() it. */
+uint32_t *tess_program_index(const tess_program *p, size_t *tiles);
 void tess_program_plan(const tess_program *p, tess_plan *plan); /* plan.c */
+/* simulate.c: the step as placed, with that much room for tiles that flow. */
+void tess_program_simulate(const tess_program *p, const tess_rates *rates, uint64_t room, int workers,
+                           tess_forecast *out);
 /* place.c; `fixed` is what stays in RAM whatever is decided. */
 tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uint64_t fixed,
                                tess_placement *out) TESS_NODISCARD;
 tess_status tess_program_run(const tess_program *p);
+
+/* room.c: bytes at each moment of a cycle. */
+typedef struct tess_room tess_room;
+tess_room *tess_room_new(const int64_t *bytes, size_t moments);
+void tess_room_free(tess_room *r);
+/* Takes `bytes` from `count` moments from `first` on, around the end of the cycle; the least that is left in them,
+ * which may be below zero. Negative bytes give back. */
+int64_t tess_room_take(tess_room *r, size_t first, size_t count, int64_t bytes);
+int64_t tess_room_least(const tess_room *r);
 
 /* ---- lowering (lower.c): what ops call ---- */
 

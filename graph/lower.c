@@ -11,9 +11,9 @@
  * micro-batch. Layer by layer that is the order of the tasks; batch by batch the later uses of a parameter that is used
  * twice wait until the end of the step.
  *
- * Values. Each (tensor, micro-batch, row tile) has an instance, the tile that forward wrote last. Activation checkpointing needs
- * nothing more: before a block's backward its forward is emitted again and makes new instances; the old ones had their
- * last reader in the forward pass, so their memory went back then.
+ * Values. Each (tensor, micro-batch, row tile) has an instance, the tile that forward wrote last. Activation
+ * checkpointing needs nothing more: before a block's backward its forward is emitted again and makes new instances; the
+ * old ones had their last reader in the forward pass, so their memory went back then.
  *
  * Gradients. The first rule that reaches a tensor writes its gradient, later ones add. An op that only passes a
  * gradient on (a residual addition) shares the tile between tensors; who must add to a shared one copies it first. */
@@ -255,8 +255,7 @@ static void put_off(tess_lower *L, const tess_node *n)
 {
     for (int i = 0; i < L->row_tiles; i++) {
         struct tess_grad *g = L->grad[n->out->id][at(L, i)], *kept = tess_arena_get(L->p->arena, sizeof *kept);
-        kept->tile =
-            tess_program_tile(L->p, value_bytes(L, n->out, i), TESS_ROLE_ACTIVATION, tess_tensor_name(n->out));
+        kept->tile = tess_program_tile(L->p, value_bytes(L, n->out, i), TESS_ROLE_ACTIVATION, tess_tensor_name(n->out));
         kept->holders = 1;
         add_into(L, n->out, i, g->tile, kept->tile, false);
         release_grad(L, n->out, i);
@@ -309,7 +308,8 @@ static void forward_stretch(tess_lower *L, int first, int end, const bool *wante
         if (wanted[k]) forward(L, L->g->node[k]);
 }
 
-/* The backward of nodes [first, end), behind the recomputation of what it reads. `put`, if any, says which must wait. */
+/* The backward of nodes [first, end), behind the recomputation of what it reads. `put`, if any, says which must wait.
+ */
 static void backward_stretch(tess_lower *L, int first, int end, const bool *wanted, const bool *put)
 {
     for (int k = end - 1; k >= first; k--) {
@@ -342,8 +342,11 @@ static void batch_by_batch(tess_lower *L, const bool *wanted, const bool *put)
         forward_stretch(L, 0, nodes, wanted);
         if (L->micro + 1 == L->conf->micro) sum_losses(L);
         L->recomputed = -1;
+        L->p->in_backward = true;
         if (L->conf->train) backward_stretch(L, 0, nodes, wanted, put);
+        L->p->in_backward = false;
     }
+    L->p->in_backward = true;
     for (int k = nodes - 1; k >= 0 && L->conf->train && put; k--)
         for (L->micro = 0; put[k] && L->micro < L->conf->micro; L->micro++) backward(L, L->g->node[k]);
 }
@@ -362,6 +365,7 @@ static void layer_by_layer(tess_lower *L, const bool *wanted)
         for (L->micro = 0; L->micro < L->conf->micro; L->micro++)
             forward_stretch(L, s ? end[s - 1] : 0, end[s], wanted);
     sum_losses(L);
+    L->p->in_backward = true;
     for (int s = n - 1; s >= 0 && L->conf->train; s--)
         for (L->micro = 0; L->micro < L->conf->micro; L->micro++) {
             L->recomputed = -1;

@@ -13,8 +13,8 @@
  * The traffic of what is left is the plan's. No placement moves less than the bound: the same choice with fractions of
  * gaps allowed, without slack, and RAM's moments added up to one total. */
 #include "graph_impl.h"
+#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct use_of {
     tess_tile *tile;
@@ -28,7 +28,7 @@ struct gap {
     size_t first, count; /* tasks between, in the cycle */
     uint64_t moved;      /* bytes, when the tile leaves */
     double worth;        /* of them a byte and task */
-    bool kept;
+    bool kept, spared;   /* spared: need not go away with its role */
 };
 
 static int by_tile_and_task(const void *a, const void *b)
@@ -42,7 +42,8 @@ static int by_worth(const void *a, const void *b)
 {
     const struct gap *x = a, *y = b;
     if (x->worth != y->worth) return (x->worth < y->worth) - (x->worth > y->worth);
-    return (x->first > y->first) - (x->first < y->first); /* the same choice on every machine */
+    /* Of equals what is used last in a step stays: the end of a step has no work left to hide traffic behind. */
+    return (x->first < y->first) - (x->first > y->first);
 }
 
 static bool may_flow(const tess_tile *t)
@@ -119,62 +120,6 @@ static void traffic_of(const tess_program *p, const struct use_of *u, size_t n, 
     }
 }
 
-/* The room at each moment, in a tree whose nodes know the least of theirs: gaps are long and many. Of node i, the
- * children are 2i and 2i+1, and `taken` is what all moments below it gave, over and above what the children know. */
-struct room {
-    size_t leaves;
-    int64_t *least, *taken;
-};
-
-static void room_new(struct room *r, const uint64_t *bytes, size_t n)
-{
-    for (r->leaves = 1; r->leaves < n;) r->leaves *= 2;
-    r->least = tess_alloc(2 * r->leaves * sizeof *r->least);
-    r->taken = tess_alloc(2 * r->leaves * sizeof *r->taken);
-    for (size_t i = 0; i < r->leaves; i++) r->least[r->leaves + i] = i < n ? (int64_t)bytes[i] : INT64_MAX;
-    for (size_t i = r->leaves - 1; i > 0; i--) {
-        int64_t a = r->least[2 * i], b = r->least[2 * i + 1];
-        r->least[i] = a < b ? a : b;
-    }
-}
-
-/* Takes `bytes` from the moments [first, end) below node i, which has [at, at + width); the least that is left there. */
-static int64_t room_take(struct room *r, size_t i, size_t at, size_t width, size_t first, size_t end, int64_t bytes)
-{
-    if (end <= at || at + width <= first) return INT64_MAX;
-    if (first <= at && at + width <= end) {
-        r->taken[i] += bytes;
-        return r->least[i] -= bytes;
-    }
-    int64_t a = room_take(r, 2 * i, at, width / 2, first, end, bytes);
-    int64_t b = room_take(r, 2 * i + 1, at + width / 2, width / 2, first, end, bytes);
-    int64_t x = r->least[2 * i], y = r->least[2 * i + 1];
-    r->least[i] = (x < y ? x : y) - r->taken[i];
-    return (a < b ? a : b) - r->taken[i];
-}
-
-/* The same around the end of the cycle of n moments. */
-static int64_t room_take_around(struct room *r, size_t n, size_t first, size_t count, int64_t bytes)
-{
-    size_t end = first + count, over = end > n ? end - n : 0;
-    int64_t a = room_take(r, 1, 0, r->leaves, first < n ? first : n, end < n ? end : n, bytes);
-    if (first >= n) return room_take(r, 1, 0, r->leaves, first - n, end - n, bytes);
-    int64_t b = over ? room_take(r, 1, 0, r->leaves, 0, over, bytes) : INT64_MAX;
-    return a < b ? a : b;
-}
-
-/* Keeps the gap if RAM has room at each of its moments. */
-static void keep(struct gap *g, struct room *left, size_t tasks)
-{
-    int64_t bytes = (int64_t)tess_tile_bytes(g->tile);
-    if (g->count && room_take_around(left, tasks, g->first, g->count, bytes) < 0) {
-        room_take_around(left, tasks, g->first, g->count, -bytes);
-        return;
-    }
-    g->kept = true;
-    g->use->mode |= TESS_KEEP;
-}
-
 /* The least that any placement moves: gaps in the same order, cut where the room of all moments together is used up. */
 static uint64_t lower_bound(const struct gap *g, size_t n, double room)
 {
@@ -217,50 +162,161 @@ static uint64_t set_homes(struct gap *g, size_t gaps, const struct use_of *u, si
     return disk;
 }
 
-/* What is set aside for tiles on their way: an eighth of the room, if the largest task leaves that much. */
-static uint64_t slack_of(uint64_t room, uint64_t largest)
+/* ---- choosing ---- */
+
+struct placing {
+    tess_program *p;
+    const tess_place_conf *conf;
+    uint64_t room;
+    uint64_t *need; /* of each task */
+    struct use_of *use;
+    struct gap *gap; /* in order of worth */
+    size_t uses, gaps;
+};
+
+static bool role_in(unsigned roles, const tess_tile *t)
 {
-    return room / 8 < room - largest ? room / 8 : room - largest;
+    return roles >> tess_tile_role(t) & 1;
+}
+
+/* Of activations only those leave by force that the forward pass keeps for the backward pass. */
+static bool goes_away(const struct placing *s, const struct gap *g)
+{
+    const tess_program *p = s->p;
+    if (!role_in(s->conf->away, g->tile) || g->spared) return false;
+    if (tess_tile_role(g->tile) != TESS_ROLE_ACTIVATION) return true;
+    return !p->backward[(g->first + p->tasks - 1) % p->tasks] && p->backward[(g->first + g->count) % p->tasks];
+}
+
+/* Keeps the gap if RAM has room at each of its moments. */
+static void keep(const struct placing *s, struct gap *g, tess_room *left)
+{
+    int64_t bytes = (int64_t)tess_tile_bytes(g->tile);
+    bool stays = role_in(s->conf->stay, g->tile);
+    g->kept = stays || !goes_away(s, g);
+    if (!g->kept) return;
+    if (tess_room_take(left, g->first, g->count, bytes) < 0 && !stays) {
+        tess_room_take(left, g->first, g->count, -bytes);
+        g->kept = false;
+    }
+}
+
+/* Places with that slack; what RAM lacks for tiles that must stay in it. */
+static uint64_t place(struct placing *s, uint64_t slack, tess_placement *out)
+{
+    const tess_program *p = s->p;
+    int64_t *moment = tess_alloc(p->tasks * sizeof *moment);
+    for (size_t k = 0; k < p->tasks; k++) {
+        uint64_t taken = s->need[k] + slack;
+        moment[k] = taken < s->room ? (int64_t)(s->room - taken) : 0;
+    }
+    tess_room *left = tess_room_new(moment, p->tasks);
+    for (int stays = 1; stays >= 0; stays--)
+        for (size_t i = 0; i < s->gaps; i++)
+            if (role_in(s->conf->stay, s->gap[i].tile) == (bool)stays) keep(s, &s->gap[i], left);
+    int64_t least = tess_room_least(left);
+    tess_room_free(left);
+    free(moment);
+    for (size_t i = 0; i < s->gaps; i++) {
+        struct gap *g = &s->gap[i];
+        g->use->mode = g->kept ? g->use->mode | TESS_KEEP : g->use->mode & ~TESS_KEEP;
+    }
+    out->slack = slack;
+    out->read = out->written = 0;
+    for (size_t i = 0, n; i < s->uses; i += n) traffic_of(p, s->use + i, n = same_tile(s->use + i, s->uses - i), out);
+    out->disk = set_homes(s->gap, s->gaps, s->use, s->uses);
+    if (s->conf->rates.flops > 0) tess_program_simulate(p, &s->conf->rates, s->room, s->conf->workers, &out->time);
+    return least < 0 ? (uint64_t)-least : 0;
+}
+
+static uint64_t largest_state(const tess_program *p)
+{
+    uint64_t most = 0;
+    for (size_t k = 0; k < p->tasks; k++)
+        for (unsigned i = 0; i < p->task[k].nuse; i++) {
+            const tess_tile *t = p->task[k].use[i].tile;
+            if (tess_tile_role(t) == TESS_ROLE_MOMENT && tess_tile_bytes(t) > most) most = tess_tile_bytes(t);
+        }
+    return most;
+}
+
+/* The slack that makes the step fastest on paper: much of it hides waiting, little of it keeps more in RAM. */
+static uint64_t best_slack(struct placing *s, uint64_t most, tess_placement *out)
+{
+    uint64_t asked = s->conf->slack_states * largest_state(s->p);
+    if (s->conf->slack > asked) asked = s->conf->slack;
+    if (asked) return asked < most ? asked : most;
+    if (!(s->conf->rates.flops > 0)) return most < s->room / 8 ? most : s->room / 8;
+    uint64_t best = 0;
+    double seconds = INFINITY;
+    for (uint64_t part = 2; part <= 16; part += part < 4 ? 1 : part / 2) {
+        uint64_t slack = s->room / part < most ? s->room / part : most;
+        place(s, slack, out);
+        if (out->time.seconds >= seconds * 0.995) continue; /* of equals the larger one: it forgives more */
+        best = slack;
+        seconds = out->time.seconds;
+    }
+    return best;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct gap *x = a, *y = b;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+/* Spares the weights that a step uses last, as many as may stay in RAM. */
+static void spare_weights(struct placing *s)
+{
+    uint64_t left = s->conf->weights_in_ram;
+    if (!left || !(s->conf->away >> TESS_ROLE_WEIGHT & 1)) return;
+    qsort(s->gap, s->gaps, sizeof *s->gap, by_place);
+    for (size_t i = s->gaps; i-- > 0;) {
+        struct gap *g = &s->gap[i];
+        uint64_t bytes = tess_tile_bytes(g->tile);
+        if (tess_tile_role(g->tile) != TESS_ROLE_WEIGHT || g->spared || bytes > left) continue;
+        left -= bytes;
+        for (size_t k = 0; k < s->gaps; k++) s->gap[k].spared |= s->gap[k].tile == g->tile;
+    }
+}
+
+static void list_gaps(struct placing *s)
+{
+    s->use = list_uses(s->p, &s->uses);
+    s->gap = tess_alloc((s->uses + 1) * sizeof *s->gap);
+    for (size_t i = 0, n; i < s->uses; i += n)
+        s->gaps += gaps_of(s->p, s->use + i, n = same_tile(s->use + i, s->uses - i), s->gap + s->gaps);
+    spare_weights(s);
+    qsort(s->gap, s->gaps, sizeof *s->gap, by_worth);
+}
+
+static tess_status too_little(const tess_place_conf *conf, const tess_placement *out, const char *why, uint64_t bytes)
+{
+    return tess_error(TESS_INVALID, "memory.cpu", "%s for tiles, but the least a step can work with is %s (%s %s)",
+                      tess_human_bytes((double)conf->ram), tess_human_bytes((double)out->needed), why,
+                      tess_human_bytes((double)bytes));
 }
 
 tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uint64_t fixed, tess_placement *out)
 {
-    uint64_t *need = tess_alloc(p->tasks * sizeof *need);
-    *out = (tess_placement){.largest_task = task_needs(p, need)};
+    struct placing s = {.p = p, .conf = conf, .need = tess_alloc((p->tasks + 1) * sizeof *s.need)};
+    *out = (tess_placement){.largest_task = task_needs(p, s.need)};
     out->needed = fixed + out->largest_task;
     if (out->needed > conf->ram) {
-        free(need);
-        return tess_error(TESS_INVALID, "memory.cpu",
-                          "%s for tiles, but the least a step can work with is %s (its largest task alone "
-                          "holds %s)",
-                          tess_human_bytes((double)conf->ram), tess_human_bytes((double)out->needed),
-                          tess_human_bytes((double)out->largest_task));
+        free(s.need);
+        return too_little(conf, out, "its largest task alone holds", out->largest_task);
     }
-    out->room = conf->ram - fixed;
-    uint64_t slack = slack_of(out->room, out->largest_task);
+    s.room = out->room = conf->ram - fixed;
+    list_gaps(&s);
     double moments = 0;
-    for (size_t k = 0; k < p->tasks; k++) {
-        need[k] = out->room - need[k];
-        moments += (double)need[k];
-        need[k] = need[k] > slack ? need[k] - slack : 0; /* what gaps may take */
-    }
-    struct room left;
-    room_new(&left, need, p->tasks);
-    size_t uses, gaps = 0;
-    struct use_of *u = list_uses(p, &uses);
-    struct gap *g = tess_alloc(uses * sizeof *g);
-    for (size_t i = 0; i < uses; i += same_tile(u + i, uses - i))
-        gaps += gaps_of(p, u + i, same_tile(u + i, uses - i), g + gaps);
-    qsort(g, gaps, sizeof *g, by_worth);
-    for (size_t i = 0; i < gaps; i++)
-        if (!(conf->away >> tess_tile_role(g[i].tile) & 1)) keep(&g[i], &left, p->tasks);
-    for (size_t i = 0; i < uses; i += same_tile(u + i, uses - i)) traffic_of(p, u + i, same_tile(u + i, uses - i), out);
-    out->bound = lower_bound(g, gaps, moments);
-    out->disk = set_homes(g, gaps, u, uses);
-    free(u);
-    free(g);
-    free(need);
-    free(left.least);
-    free(left.taken);
-    return TESS_OK;
+    for (size_t k = 0; k < p->tasks; k++) moments += (double)(s.room - s.need[k]);
+    uint64_t slack = best_slack(&s, s.room - out->largest_task, out), lacks = place(&s, slack, out);
+    if (lacks) lacks = place(&s, 0, out);
+    out->bound = lower_bound(s.gap, s.gaps, moments);
+    free(s.use);
+    free(s.gap);
+    free(s.need);
+    if (!lacks) return TESS_OK;
+    out->needed = conf->ram + lacks;
+    return too_little(conf, out, "tiles that may not leave RAM lack", lacks);
 }

@@ -18,6 +18,7 @@ void tess_program_free(tess_program *p)
     free(p->tile);
     free(p->slot_tile);
     free(p->task);
+    free(p->backward);
     tess_arena_free(p->arena);
     free(p);
 }
@@ -51,6 +52,7 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
     if (p->tasks == p->room) {
         p->room = p->room ? 2 * p->room : 1024;
         p->task = tess_realloc(p->task, p->room * sizeof *p->task);
+        p->backward = tess_realloc(p->backward, p->room * sizeof *p->backward);
     }
     tess_use *kept = tess_arena_get(p->arena, nuse * sizeof *kept);
     memcpy(kept, use, nuse * sizeof *kept);
@@ -61,19 +63,7 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
         for (unsigned i = 0; i < nuse; i++) c.bytes += (double)tess_tile_bytes(use[i].tile);
     if (c.flops == 0) p->bytes += c.bytes;
     p->task[p->tasks] = (tess_task){.cl = cl, .arg = arg, .use = kept, .nuse = nuse, .order = (uint32_t)p->tasks};
-    p->tasks++;
-}
-
-/* Tiles by address, for the passes over a program. */
-struct seen {
-    const tess_tile *tile;
-    bool live;
-};
-
-static int by_address(const void *a, const void *b)
-{
-    const struct seen *x = a, *y = b;
-    return (x->tile > y->tile) - (x->tile < y->tile);
+    p->backward[p->tasks++] = p->in_backward;
 }
 
 static bool droppable(const tess_tile *t)
@@ -81,39 +71,53 @@ static bool droppable(const tess_tile *t)
     return tess_tile_role(t) == TESS_ROLE_ACTIVATION || tess_tile_role(t) == TESS_ROLE_GRADIENT;
 }
 
-static struct seen *collect(const tess_program *p, size_t *count)
+static int by_address(const void *a, const void *b)
 {
-    size_t n = 0, room = 1024;
-    struct seen *s = tess_alloc(room * sizeof *s);
+    const tess_tile *const *x = a, *const *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+uint32_t *tess_program_index(const tess_program *p, size_t *tiles)
+{
+    size_t uses = 0, n = 0;
+    for (size_t k = 0; k < p->tasks; k++) uses += p->task[k].nuse;
+    const tess_tile **tile = tess_alloc((uses + 1) * sizeof *tile);
+    uint32_t *index = tess_alloc((uses + 1) * sizeof *index), *at = index;
+    for (size_t k = 0; k < p->tasks; k++)
+        for (unsigned i = 0; i < p->task[k].nuse; i++) tile[n++] = p->task[k].use[i].tile;
+    qsort(tile, n, sizeof *tile, by_address);
+    *tiles = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!*tiles || tile[*tiles - 1] != tile[i]) tile[(*tiles)++] = tile[i];
     for (size_t k = 0; k < p->tasks; k++)
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
-            if (!droppable(p->task[k].use[i].tile)) continue;
-            if (n == room) s = tess_realloc(s, (room *= 2) * sizeof *s);
-            s[n++] = (struct seen){p->task[k].use[i].tile, false};
+            const tess_tile **found = bsearch(&p->task[k].use[i].tile, tile, *tiles, sizeof *tile, by_address);
+            *at++ = (uint32_t)(found - tile);
         }
-    qsort(s, n, sizeof *s, by_address);
-    size_t distinct = 0;
-    for (size_t i = 0; i < n; i++)
-        if (!distinct || s[distinct - 1].tile != s[i].tile) s[distinct++] = s[i];
-    *count = distinct;
-    return s;
+    free(tile);
+    return index;
 }
 
 /* Backward over the tasks: a use after which the tile is not read before it is written anew is its last. */
 void tess_program_finish(tess_program *p, bool keep_gradients)
 {
-    size_t n;
-    struct seen *s = collect(p, &n);
-    for (size_t k = p->tasks; k-- > 0;)
+    size_t tiles, uses = 0;
+    uint32_t *index = tess_program_index(p, &tiles);
+    bool *live = tess_alloc(tiles + 1);
+    for (size_t k = 0; k < p->tasks; k++) uses += p->task[k].nuse;
+    const uint32_t *at = index + uses;
+    for (size_t k = p->tasks; k-- > 0;) {
+        at -= p->task[k].nuse;
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             tess_use *u = (tess_use *)&p->task[k].use[i];
-            struct seen *t = bsearch(&(struct seen){u->tile, false}, s, n, sizeof *s, by_address);
-            if (!t || (keep_gradients && tess_tile_role(u->tile) == TESS_ROLE_GRADIENT)) continue;
-            if (!t->live) u->mode |= TESS_LAST;
-            t->live = (u->mode & TESS_R) != 0;
+            if (!droppable(u->tile) || (keep_gradients && tess_tile_role(u->tile) == TESS_ROLE_GRADIENT)) continue;
+            if (!live[at[i]]) u->mode |= TESS_LAST;
+            live[at[i]] = (u->mode & TESS_R) != 0;
         }
-    for (size_t i = 0; i < n; i++) TESS_ASSERT(!s[i].live); /* nothing is read before it was written */
-    free(s);
+    }
+    for (size_t i = 0; i < tiles; i++) TESS_ASSERT(!live[i]); /* nothing is read before it was written */
+    free(live);
+    free(index);
 }
 
 tess_status tess_program_run(const tess_program *p)

@@ -119,7 +119,6 @@ tess_status tess_bench(const tess_config *c, int steps, FILE *out)
     struct bench b = {0};
     tess_status status = tess_run_open(c, &b.run);
     if (status == TESS_OK) status = tess_run_train_step(&b.run, &b.step);
-    if (status == TESS_OK) status = tess_run_place(&b.run, b.step);
     if (status == TESS_OK) tess_step_plan(b.step, &b.plan);
     if (status == TESS_OK) b.rate = tess_matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32, tess_cores(), 2048);
     if (status == TESS_OK) status = tess_run_start(&b.run, true);

@@ -22,7 +22,7 @@ static tess_status plan_of(const tess_config *c, tess_plan *plan)
     tess_run run;
     tess_step *step = NULL;
     tess_status status = tess_run_open(c, &run);
-    if (status == TESS_OK) status = tess_run_train_step(&run, &step);
+    if (status == TESS_OK) status = tess_run_step(&run, false, &step);
     if (status == TESS_OK) tess_step_plan(step, plan);
     tess_step_free(step);
     tess_run_close(&run);
@@ -106,51 +106,24 @@ static void print_memory(FILE *out, const tess_plan *p, uint64_t needed, uint64_
     fprintf(out, "gpu\n  nothing\n");
 }
 
-/* The disk tier: what rests there, what a step moves, and the seconds that takes. */
-static double print_disk(FILE *out, const tess_run *r)
-{
-    const tess_placement *p = &r->place;
-    tess_drive d;
-    if (!r->disk) {
-        fprintf(out, "disk\n  nothing\n");
-        return 0;
-    }
-    char *first = tess_format("%.*s", (int)strcspn(r->disk, ":"), r->disk);
-    bool measured = tess_drive_measure(first, &d) == TESS_OK;
-    free(first);
-    fprintf(out, "disk (%s)\n", r->disk);
-    line(out, "tiles that rest there", p->disk);
-    line(out, "read in a step", p->read);
-    line(out, "written in a step", p->written);
-    line(out, "no placement moves less than", p->bound);
-    if (!measured) {
-        fprintf(out, "  not measured: %s\n", tess_error_text());
-        return 0;
-    }
-    double seconds = (double)p->read / d.read_rate + (double)p->written / d.write_rate;
-    fprintf(out, "  at %.2f GB/s read, %.2f GB/s written %17.3f s\n", d.read_rate / 1e9, d.write_rate / 1e9, seconds);
-    return seconds;
-}
-
 /* What the tasks of a training step reach of the two yardsticks: those that multiply matrices also take exponentials
  * and round, the others also compute. Read off `tessera bench`, see docs/speed.md. */
 static const double MATRIX_SHARE = 0.85, COPY_SHARE = 0.4;
 
-static void print_time(FILE *out, const tess_config *c, const tess_plan *p, int workers, double disk)
+tess_status tess_run_rates(const tess_run *r, tess_rates *rates)
 {
-    double rate = tess_matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32, workers, 1024) * MATRIX_SHARE;
-    double copy = copy_rate() * workers * COPY_SHARE;
-    double matrix = (p->flops + p->recompute_flops) / rate, map = p->bytes / copy;
-    double tokens = (double)(c->train_batch_size * c->data.seq_length);
-    fprintf(out, "time of a step\n");
-    fprintf(out, "  matrices: %.3g TFLOP (%.3g recomputed) at %.3g GFLOP/s %10.3f s\n",
-            (p->flops + p->recompute_flops) * 1e-12, p->recompute_flops * 1e-12, rate * 1e-9, matrix);
-    fprintf(out, "  the rest: %s at %s/s %17.3f s\n", tess_human_bytes(p->bytes), tess_human_bytes(copy), map);
-    double compute = matrix + map, all = compute > disk ? compute : disk; /* the disk works beside the workers */
-    fprintf(out, "  in all %.3f s, %.0f tokens/s, bound by %s\n", all, tokens / all,
-            disk > compute ? "the disk"
-            : matrix > map ? "compute"
-                           : "memory");
+    tess_hardware h;
+    tess_drive d;
+    tess_hardware_read(&h);
+    char *first = tess_format("%.*s", (int)strcspn(r->disk, ":"), r->disk);
+    tess_status status = tess_drive_measure(first, &d);
+    free(first);
+    *rates =
+        (tess_rates){.flops = tess_matrix_rate(r->c->bf16.enabled ? TESS_BF16 : TESS_F32, h.cores, 1024) * MATRIX_SHARE,
+                     .copy = copy_rate() * h.cores * COPY_SHARE,
+                     .read = d.read_rate,
+                     .write = d.write_rate};
+    return status;
 }
 
 tess_status tess_estimate(const tess_config *c, FILE *out)
@@ -169,9 +142,6 @@ tess_status tess_estimate(const tess_config *c, FILE *out)
                 (long long)tess_graph_param_elements(run.g), (long long)(run.batch * run.length),
                 (unsigned long long)p.tasks, (unsigned long long)p.tiles);
         print_memory(out, &p, needed, limit, h.cores);
-        bool fits = tess_run_place(&run, step) == TESS_OK;
-        if (!fits) fprintf(out, "does not fit: %s\n", tess_error_text());
-        print_time(out, c, &p, h.cores, fits ? print_disk(out, &run) : 0);
     }
     tess_step_free(step);
     tess_run_close(&run);

@@ -11,6 +11,7 @@ typedef struct tess_run {
     tess_graph *g;
     tess_network net;
     tess_placement place;
+    bool by_layer;    /* the order of micro-batches that was chosen */
     const char *disk; /* directories of the disk tier; NULL: all tiles are in RAM */
     uint64_t ram, disk_bytes;
     int64_t micro, micro_batch, batch, length; /* micro-batches, sequences of one, of a step; tokens of a sequence */
@@ -22,13 +23,15 @@ void tess_run_close(tess_run *r);
 /* A data file of the configuration, `key` naming it in errors. */
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle,
                           tess_data **data) TESS_NODISCARD;
-/* The step that the configuration trains with. */
-tess_status tess_run_train_step(const tess_run *r, tess_step **step) TESS_NODISCARD;
+/* The step that the configuration trains with, its micro-batches in one of the two orders. */
+tess_status tess_run_step(const tess_run *r, bool by_layer, tess_step **step) TESS_NODISCARD;
+/* The same, its tiles placed as the caps ask for; without a disk tier it only checks that all fits into RAM. Before
+ * tess_run_start. */
+tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
 /* estimate.c: TESS_INVALID, with the setting that would do, when the plan needs more than the cap or what is free. */
 tess_status tess_run_fits(const tess_config *c, const tess_plan *plan) TESS_NODISCARD;
-/* Says where the tiles of the training step live; before tess_run_start. Without a disk tier only checks that it fits.
- */
-tess_status tess_run_place(tess_run *r, tess_step *step) TESS_NODISCARD;
+/* estimate.c: what this machine does a second in the tasks of a step. */
+tess_status tess_run_rates(const tess_run *r, tess_rates *rates) TESS_NODISCARD;
 /* Starts StarPU within the caps. */
 tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
 /* The mean loss over all samples of `data`, whose rest of a batch is masked; `step` is of eval. */

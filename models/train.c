@@ -34,7 +34,7 @@ static tess_status open_all(const tess_config *c, struct training *t)
     TESS_TRY(tess_run_train_step(&t->run, &t->step));
     if (t->valid) TESS_TRY(tess_run_eval_step(&t->run, &t->eval));
     tess_step_plan(t->step, &t->plan);
-    return tess_run_place(&t->run, t->step);
+    return TESS_OK;
 }
 
 /* Where the run goes on; *found: from a checkpoint. */

@@ -295,11 +295,13 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
         c->log_every = c->steps_per_print == TESS_CONFIG_AUTO ? 1 : c->steps_per_print;
     c->steps_per_print = c->log_every;
     if (c->optimizer.type == TESS_OPTIMIZER_ADAMW) c->optimizer.params.adam_w_mode = true; /* as DeepSpeed does */
-    if (c->activation_checkpointing.cpu_checkpointing && c->activation_checkpointing.offload == TESS_OFFLOAD_NONE)
+    if (c->activation_checkpointing.cpu_checkpointing && c->activation_checkpointing.offload == TESS_OFFLOAD_AUTO)
         c->activation_checkpointing.offload = TESS_OFFLOAD_CPU;
-    if (c->zero_optimization.offload_param.device != TESS_OFFLOAD_NONE && c->zero_optimization.stage != 3)
+    if (c->zero_optimization.offload_param.device > TESS_OFFLOAD_NONE && c->zero_optimization.stage != 3)
         tess_note("%s: zero_optimization.offload_param: acts in stage 3 only, the stage is %d", c->file,
                   (int)c->zero_optimization.stage);
+    if (c->aio.block_size != TESS_CONFIG_AUTO && c->aio.block_size % 4096)
+        REFUSE(c, "aio.block_size", "%lld, expected a multiple of 4096", (long long)c->aio.block_size);
     if ((c->checkpoint.resume || c->checkpoint.every) && !c->checkpoint.dir)
         REFUSE(c, "checkpoint.dir", "missing, expected a directory (checkpoint.%s needs it)",
                c->checkpoint.resume ? "resume" : "every");

@@ -364,6 +364,7 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
     case TESS_KEY_TEXT:
         return *text ? json_string(*text) : json_null();
     case TESS_KEY_CHOICE:
+        if (automatic && *(const int *)at == TESS_CONFIG_AUTO) return json_string("auto");
         return json_string(choice_names(k, *(const int *)at, name, sizeof name));
     case TESS_KEY_MODEL:
         if (text[1]) return json_loads(text[1], 0, NULL);

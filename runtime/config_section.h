@@ -24,7 +24,13 @@ typedef enum tess_scheduler_type {
     TESS_SCHEDULER_RANGE_TEST
 } tess_scheduler_type;
 typedef enum tess_warmup_type { TESS_WARMUP_LOG, TESS_WARMUP_LINEAR } tess_warmup_type;
-typedef enum tess_offload { TESS_OFFLOAD_NONE, TESS_OFFLOAD_CPU, TESS_OFFLOAD_DISK } tess_offload; /* nvme is disk */
+/* nvme is disk */
+typedef enum tess_offload {
+    TESS_OFFLOAD_AUTO = -1,
+    TESS_OFFLOAD_NONE,
+    TESS_OFFLOAD_CPU,
+    TESS_OFFLOAD_DISK
+} tess_offload;
 
 /* A number nobody gave. Resolving replaces it but where the key's help says otherwise: the caps of memory, and steps.
  */

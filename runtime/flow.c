@@ -33,6 +33,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t moved;
     uint64_t held, room; /* bytes of tiles; no room said: there is no cap */
+    uint64_t running;    /* tasks submitted that did not end */
     uint64_t leaving;    /* tiles on their way out */
     uint64_t ended;      /* tiles that left and tasks that ended, ever */
     double waited;       /* seconds that submission stood still for room */
@@ -82,8 +83,17 @@ static void wait_for_progress(const char *who, const char *what)
 void tess_flow_ended(void)
 {
     pthread_mutex_lock(&flow.lock);
+    flow.running--;
     flow.ended++;
     pthread_cond_broadcast(&flow.moved);
+    pthread_mutex_unlock(&flow.lock);
+}
+
+/* Tiles may be on their way out still: what follows need not wait for them. */
+void tess_flow_wait(void)
+{
+    pthread_mutex_lock(&flow.lock);
+    while (flow.running) wait_for_progress("the main thread", "the end of the list");
     pthread_mutex_unlock(&flow.lock);
 }
 
@@ -185,6 +195,9 @@ static void leave(tess_tile *t, bool contents)
 
 void tess_flow_submitted(const tess_task *task)
 {
+    pthread_mutex_lock(&flow.lock);
+    flow.running++;
+    pthread_mutex_unlock(&flow.lock);
     for (unsigned i = 0; i < task->nuse; i++)
         if (task->use[i].mode & TESS_W) task->use[i].tile->filled = task->use[i].tile->dirty = true;
     for (unsigned i = 0; i < task->nuse; i++) {
@@ -227,13 +240,6 @@ tess_status tess_submit_all(const tess_task *task, size_t n)
 tess_status tess_submit(const tess_task *task)
 {
     return tess_submit_all(task, 1);
-}
-
-void tess_flow_drain(void)
-{
-    pthread_mutex_lock(&flow.lock);
-    while (flow.leaving) wait_for_progress("the end of the list", "the tiles that leave");
-    pthread_mutex_unlock(&flow.lock);
 }
 
 double tess_flow_waited(void)

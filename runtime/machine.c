@@ -37,6 +37,8 @@ static tess_status open_disk(const tess_machine *m)
     char *dirs = tess_strdup(m->disk), *rest = dirs;
     tess_disk_conf conf = {.bytes = m->disk_bytes,
                            .checksum = m->disk_checksum,
+                           .chunk = m->disk_block,
+                           .depth = m->disk_depth,
                            .failed = disk_failed,
                            .fail_read_at = m->fail_read_at,
                            .fail_write_at = m->fail_write_at,

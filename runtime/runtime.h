@@ -128,7 +128,9 @@ typedef struct tess_machine {
     uint64_t cpu_bytes; /* cap on what StarPU holds in RAM; 0: none */
     const char *disk;   /* directories of the disk tier, one a drive, separated by ':'; NULL: there is none */
     uint64_t disk_bytes;
-    bool disk_checksum; /* of every tile: kept when it is written, compared when it is read */
+    bool disk_checksum;  /* of every tile: kept when it is written, compared when it is read */
+    uint64_t disk_block; /* bytes that move at once, a multiple of 4096; 0: the engine's choice, as is */
+    unsigned disk_depth; /* such moves under way in each directory */
     uint64_t fail_read_at, fail_write_at,
         flip_bit_at; /* for tests: the n-th piece read or written fails, has a bit turned */
     bool profile;    /* collect what tess_profile returns */

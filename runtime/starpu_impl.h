@@ -54,14 +54,14 @@ void tess_fault_set(uint32_t order, const char *text);
 
 /* submit.c: to StarPU, at once. */
 tess_status tess_submit_one(const tess_task *t) TESS_NODISCARD;
-/* flow.c: is there a cap on RAM? Then: a task was submitted; a task ended, from any thread; the main thread maps a
- * tile, and has done with it; waits until all that is to leave RAM left. */
+/* flow.c: is there a cap on RAM? Then: a task was submitted; a task ended, from any thread; all of them did; the
+ * main thread maps a tile, and has done with it. */
 bool tess_flow_caps(void);
 void tess_flow_submitted(const tess_task *t);
 void tess_flow_ended(void);
+void tess_flow_wait(void);
 void tess_flow_map(tess_tile *t, int mode);
 void tess_flow_unmap(tess_tile *t, int mode);
-void tess_flow_drain(void);
 
 /* machine.c: a place on the disk tier, which takes it back. */
 struct tess_disk_tile *tess_disk_place_new(size_t bytes);

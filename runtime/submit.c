@@ -189,8 +189,10 @@ tess_status tess_submit_one(const tess_task *t)
 
 tess_status tess_wait(void)
 {
-    if (tess_flow_caps()) tess_flow_drain();
-    starpu_task_wait_for_all();
+    if (tess_flow_caps())
+        tess_flow_wait();
+    else
+        starpu_task_wait_for_all();
     if (!fault.set && tess_disk_fault()) tess_fault_set(0, tess_disk_fault());
     if (!fault.set) return TESS_OK;
     char where[sizeof fault.text];

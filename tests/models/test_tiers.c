@@ -40,7 +40,8 @@ static uint64_t mix(uint64_t h, const void *data, size_t bytes)
 
 static tess_status open_run(struct run *r, tess_dtype dtype, struct layout l, double clip)
 {
-    tess_step_conf conf = {.train = true, .micro = MICRO, .recompute_every = l.recompute, .by_layer = l.by_layer, .optimizer = TESS_ADAMW};
+    tess_step_conf conf = {
+        .train = true, .micro = MICRO, .recompute_every = l.recompute, .by_layer = l.by_layer, .optimizer = TESS_ADAMW};
     conf.optimizer.clip = clip;
     TESS_TRY(tess_model_open(NULL, model, &r->model));
     r->g = tess_graph_new(&(tess_graph_conf){.dtype = dtype, .tile_rows = 2 * T, .loss_rows = T});
@@ -93,7 +94,6 @@ static struct outcome run(tess_dtype dtype, struct layout l, double clip, tess_m
         machine.cpu_bytes = ram;
         if (!machine.disk_bytes) machine.disk_bytes = out.place.disk + 64 * MiB;
         machine.disk_checksum = true;
-        
     }
     tess_flow_room(ram ? out.place.room : 0);
     if (out.status == TESS_OK) out.status = tess_start(&machine);
@@ -181,7 +181,8 @@ TEST(a_failing_disk_ends_the_run_in_one_line)
     fails_with((tess_machine){.fail_read_at = 30}, "Input/output error");
     fails_with((tess_machine){.fail_write_at = 30}, "Input/output error");
     fails_with((tess_machine){.flip_bit_at = 30}, "checksum");
-    struct outcome o = run(TESS_F32, (struct layout){32 * MiB, 0, false}, 1, TESS_MACHINE_DEFAULT); /* and the next run is well */
+    struct outcome o =
+        run(TESS_F32, (struct layout){32 * MiB, 0, false}, 1, TESS_MACHINE_DEFAULT); /* and the next run is well */
     CHECK_EQ(o.status, TESS_OK);
 }
 

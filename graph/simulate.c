@@ -1,0 +1,181 @@
+/* A step on paper: its tasks in order on the workers, its tiles entering and leaving RAM by the rules of
+ * runtime/flow.c, and the disk's two directions, each doing one tile after the other. It says what time a placement
+ * should take and what that time is spent on, before anything runs. */
+#include "graph_impl.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes that leave RAM at a moment; a heap, the earliest first. */
+struct leave {
+    double time;
+    uint64_t bytes;
+};
+struct leaves {
+    struct leave *at;
+    size_t n, room;
+};
+
+static void push(struct leaves *h, double time, uint64_t bytes)
+{
+    if (h->n == h->room) h->at = tess_realloc(h->at, (h->room = h->room ? 2 * h->room : 256) * sizeof *h->at);
+    size_t i = h->n++;
+    for (; i && h->at[(i - 1) / 2].time > time; i = (i - 1) / 2) h->at[i] = h->at[(i - 1) / 2];
+    h->at[i] = (struct leave){time, bytes};
+}
+
+static struct leave pop(struct leaves *h)
+{
+    struct leave first = h->at[0], last = h->at[--h->n];
+    size_t i = 0;
+    for (size_t c; (c = 2 * i + 1) < h->n; i = c) {
+        if (c + 1 < h->n && h->at[c + 1].time < h->at[c].time) c++;
+        if (h->at[c].time >= last.time) break;
+        h->at[i] = h->at[c];
+    }
+    h->at[i] = last;
+    return first;
+}
+
+/* What is known of a tile while time passes. */
+struct state {
+    double written, read; /* when the last task that wrote it, the last that used it, ends */
+    bool resident, filled, dirty;
+};
+
+struct simulation {
+    const tess_program *p;
+    const tess_rates *rates;
+    struct state *state; /* by place in the table of tiles */
+    struct leaves leaves;
+    uint64_t room, held;
+    double entry;         /* when the last task was let in */
+    double reads, writes; /* when the directions of the disk are free */
+    double *worker;       /* when each is free */
+    int workers;
+    tess_forecast out;
+};
+
+static bool flows(const tess_tile *t)
+{
+    tess_role r = tess_tile_role(t);
+    return r != TESS_ROLE_INPUT && r != TESS_ROLE_SCALAR && r != TESS_ROLE_SCRATCH;
+}
+
+/* Lets the task in: when there is room for the tiles that enter. When those with contents are there. */
+static double let_in(struct simulation *s, const tess_task *t, const uint32_t *index)
+{
+    double ready = s->entry;
+    for (unsigned i = 0; i < t->nuse; i++) {
+        struct state *st = &s->state[index[i]];
+        uint64_t bytes = tess_tile_bytes(t->use[i].tile);
+        if (!flows(t->use[i].tile) || st->resident) continue;
+        while (s->held + bytes > s->room && s->leaves.n) {
+            struct leave l = pop(&s->leaves);
+            s->held -= l.bytes;
+            if (l.time > s->entry) s->entry = l.time;
+        }
+        s->held += bytes;
+        st->resident = true;
+        if (s->entry > ready) ready = s->entry;
+        if (!st->filled || !(t->use[i].mode & TESS_R)) continue;
+        double begin = s->reads > s->entry ? s->reads : s->entry;
+        s->reads = begin + (double)bytes / s->rates->read;
+        s->out.read += (double)bytes / s->rates->read;
+        if (s->reads > ready) ready = s->reads;
+    }
+    return ready;
+}
+
+static double duration(const struct simulation *s, const tess_task *t)
+{
+    enum { OVERHEAD_US = 10 };
+    tess_cost c = {0};
+    if (t->cl->cost) c = t->cl->cost(t->arg);
+    if (c.flops == 0 && c.bytes == 0)
+        for (unsigned i = 0; i < t->nuse; i++) c.bytes += (double)tess_tile_bytes(t->use[i].tile);
+    double seconds = c.flops > 0 ? c.flops / s->rates->flops : c.bytes / s->rates->copy;
+    return seconds * s->workers + OVERHEAD_US * 1e-6;
+}
+
+/* On the worker that is free last of those free in time, else on the first to be free. The end. */
+static double work(struct simulation *s, double ready, double seconds)
+{
+    int best = 0;
+    for (int w = 1; w < s->workers; w++) {
+        bool in_time = s->worker[w] <= ready, best_in_time = s->worker[best] <= ready;
+        if (in_time == best_in_time ? in_time == (s->worker[w] > s->worker[best]) : in_time) best = w;
+    }
+    double begin = s->worker[best] > ready ? s->worker[best] : ready;
+    s->out.work += seconds / s->workers;
+    return s->worker[best] = begin + seconds;
+}
+
+static void leave(struct simulation *s, const tess_use *u, struct state *st, double end)
+{
+    uint64_t bytes = tess_tile_bytes(u->tile);
+    bool gone = u->mode & TESS_LAST;
+    if (end < st->read) end = st->read;
+    if (st->dirty && !gone) {
+        double begin = s->writes > end ? s->writes : end;
+        s->writes = end = begin + (double)bytes / s->rates->write;
+        s->out.write += (double)bytes / s->rates->write;
+    }
+    push(&s->leaves, end, bytes);
+    st->resident = st->dirty = false;
+    st->filled = !gone;
+}
+
+static void run_task(struct simulation *s, const tess_task *t, const uint32_t *index)
+{
+    double ready = let_in(s, t, index);
+    for (unsigned i = 0; i < t->nuse; i++) {
+        const struct state *st = &s->state[index[i]];
+        if (st->written > ready) ready = st->written;
+        if ((t->use[i].mode & TESS_W) && st->read > ready) ready = st->read;
+    }
+    double end = work(s, ready, duration(s, t));
+    for (unsigned i = 0; i < t->nuse; i++) {
+        struct state *st = &s->state[index[i]];
+        if (t->use[i].mode & TESS_SCRATCH) continue;
+        if (st->read < end) st->read = end;
+        if (!(t->use[i].mode & TESS_W)) continue;
+        st->written = end;
+        st->filled = st->dirty = true;
+    }
+    for (unsigned i = 0; i < t->nuse; i++) {
+        const tess_use *u = &t->use[i];
+        struct state *st = &s->state[index[i]];
+        bool goes = (u->mode & TESS_LAST) || (tess_tile_home(u->tile) == TESS_TIER_DISK && !(u->mode & TESS_KEEP));
+        if (flows(u->tile) && st->resident && goes) leave(s, u, st, end);
+    }
+}
+
+/* Two steps, of which the second counts: it begins as the first left things. */
+void tess_program_simulate(const tess_program *p, const tess_rates *rates, uint64_t room, int workers,
+                           tess_forecast *out)
+{
+    struct simulation s = {.p = p, .rates = rates, .room = room, .workers = workers};
+    size_t tiles;
+    uint32_t *index = tess_program_index(p, &tiles);
+    s.state = tess_alloc(tiles * sizeof *s.state);
+    s.worker = tess_alloc((size_t)workers * sizeof *s.worker);
+    double begin = 0;
+    for (int step = 0; step < 2; step++) {
+        const uint32_t *i = index;
+        s.out = (tess_forecast){0};
+        for (size_t k = 0; k < p->tasks; i += p->task[k++].nuse) run_task(&s, &p->task[k], i);
+        double end = s.writes > s.reads ? s.writes : s.reads;
+        for (int w = 0; w < workers; w++)
+            if (s.worker[w] > end) end = s.worker[w];
+        s.out.seconds = end - begin;
+        begin = s.entry = s.reads = s.writes = end;
+        for (int w = 0; w < workers; w++) s.worker[w] = end;
+        while (s.leaves.n) s.held -= pop(&s.leaves).bytes;
+    }
+    *out = s.out;
+    free(s.state);
+    free(s.worker);
+    free(s.leaves.at);
+    free(index);
+}
