@@ -26,6 +26,7 @@ typedef struct tess_linear_arg {
     int64_t ld, col;
     int64_t row; /* backward_weight: x begins at this row of its tile */
     bool bias, acc;
+    bool sum; /* backward_input: dx is f32, for a sum over tiles of w */
 } tess_linear_arg;
 extern tess_codelet tess_linear_forward[];         /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
 extern tess_codelet tess_linear_backward_input[];  /* dy (rows,ld), w (out,in), dx += (rows,in) */
@@ -66,7 +67,8 @@ extern tess_codelet tess_rmsnorm_backward[];   /* dy, x, gain, stats, dx +=, dga
 typedef enum tess_gelu_kind { TESS_GELU_TANH, TESS_GELU_ERF } tess_gelu_kind;
 typedef struct tess_map_arg {
     int64_t n; /* elements */
-    int kind;  /* gelu */
+    int64_t first;
+    int kind; /* gelu */
     bool acc;
 } tess_map_arg;
 extern tess_codelet tess_gelu_forward[];  /* x, y */
@@ -75,6 +77,7 @@ extern tess_codelet tess_silu_forward[];
 extern tess_codelet tess_silu_backward[];
 extern tess_codelet tess_add_forward[]; /* a, b, y = a + b */
 extern tess_codelet tess_add_into[];    /* x, y += x (acc: add, else copy): the gradient of add, residual and sharing */
+extern tess_codelet tess_add_sum[];     /* x f32, y += x, from element `first` of y on: a sum in f32, rounded once */
 extern tess_codelet tess_mul_forward[]; /* a, b, y = a b */
 extern tess_codelet tess_mul_backward[]; /* dy, b, da += dy b */
 
@@ -128,20 +131,28 @@ extern tess_codelet tess_attention_backward[];
 
 /* ---- cross_entropy.c: the head and its loss ---------------------------------------------------------------------- */
 
-/* logits = x w^T [+ b], loss = -log softmax(logits)[target], over w's tiles of tile_out rows. A target below 0 counts
- * for nothing. With `grad`, also d(sum of losses * env.loss_scale): dx, and p_j = dlogits of tile j, of which
- * tess_linear_backward_weight makes dw_j. logits of a tile exist only in scratch and, as p_j, in real. */
+/* logits = x w^T [+ b], loss = -log softmax(logits)[target], for a piece of rows and one tile of w at a time: columns
+ * [first, first + out) of vocab. A target below 0 counts for nothing. Logits exist a block at a time; what they leave
+ * behind is p, real: exp(logit - m), m the largest of its row and strip, and statistics, f32, `stats` of them a tile: m
+ * and the sum of p of each strip and row, and each row's logit at its target. From all tiles' statistics come lse and
+ * the loss, then p becomes dlogits, of which tess_linear_backward_weight makes dw, and dx, f32, adds up over tiles. */
 typedef struct tess_cross_entropy_arg {
-    int64_t rows, in, vocab;
-    int64_t row; /* the first row of x, dx and target that this task works on; their tiles may hold more */
-    int64_t tiles, tile_out;
+    int64_t rows, in;
+    int64_t row; /* the first row of x and target that this task works on; their tiles may hold more */
+    int64_t first, out;
+    int64_t tiles, tile_out, vocab; /* rows: the statistics' tiles have tile_out columns, the last one what is left */
     bool bias, grad;
     bool acc, acc_bias; /* dx, db */
 } tess_cross_entropy_arg;
-size_t tess_cross_entropy_scratch(const tess_cross_entropy_arg *a, tess_dtype t);
-/* x, target i32, loss double (2): sum, count; scratch, w_j..., [b f32 (vocab)],
- * with grad: dx +=, p_j (rows, out_j)..., [db f32 += (vocab)] */
-extern tess_codelet tess_cross_entropy_piece[];
+size_t tess_cross_entropy_scratch(void);
+size_t tess_cross_entropy_stats(int64_t rows, int64_t out); /* bytes */
+extern tess_codelet
+    tess_cross_entropy_logits[];               /* x, target i32, w (out,in), stats, scratch[, p (rows,out)][, b f32] */
+extern tess_codelet tess_cross_entropy_rows[]; /* [TESS_F32]: target, lse f32 (rows), loss double (2): sum, count;
+                                                  stats of all tiles... */
+/* p (rows,out): dlogits from now on; stats, lse, target, w, dx f32 (rows,in) +=[, db f32 (vocab) +=]; dlogits are
+ * scaled by env.loss_scale */
+extern tess_codelet tess_cross_entropy_gradient[];
 
 /* ---- adamw.c, norm.c, fill.c, pick.c ------------------------------------------------------------------------------
  */

@@ -1,60 +1,47 @@
-/* cross_entropy: the head and its loss for a piece of rows, over w's tiles, so that logits exist only a block at a
- * time.
+/* cross_entropy: the head and its loss for a piece of rows, one tile of w at a time, so that logits exist only a block
+ * at a time.
  *
- * First pass, strip by strip of a tile's columns: a block of logits in f32, small enough to stay in cache, its largest
- * of each row m and the sum of exp(logit - m); with grad, exp(logit - m) goes to p in real. Then lse of each row is
- * known. Second pass, tile by tile: p becomes dlogits = exp(logit - lse) * loss_scale by one more factor a row and
- * strip, the target's entry is made anew in f32, where the difference to 1 would drown in rounding; and dx += p w. Each
- * logit is computed once and exponentiated once.
+ * logits, strip by strip of a tile's columns: a block of logits in f32, small enough to stay in cache, its largest of
+ * each row m and the sum of exp(logit - m); with grad, exp(logit - m) goes to p in real. rows: the lse of each row,
+ * over all tiles. gradient: p becomes dlogits = exp(logit - lse) * loss_scale by one more factor a row and strip, the
+ * target's entry is made anew in f32, where the difference to 1 would drown in rounding; and dx += p w. Each logit is
+ * computed once and exponentiated once.
  */
 #include "mm_impl.h"
 #include "vector_impl.h"
 
 enum { STRIP = 512, BLOCK_ROWS = 256 }; /* a block of logits */
 
-/* What the scratch buffer holds. */
-struct room {
-    float *logits;       /* (BLOCK_ROWS, STRIP) */
-    float *dx;           /* (rows, in) */
-    float *top, *sum;    /* (strips, rows) each: m, and the sum of exp(logit - m) */
-    float *target, *lse; /* (rows) each */
-    int64_t strips;      /* of all tiles */
+/* The statistics of one tile. */
+struct stats {
+    float *top, *sum; /* (strips, rows) each: m, and the sum of exp(logit - m) */
+    float *target;    /* (rows): the logit there, in the tile that has it */
 };
 
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
-static int64_t padded(int64_t n)
+static int64_t strips_of(int64_t out)
 {
-    return (n + 15) / 16 * 16;
-}
-static int64_t strips_a_tile(const tess_cross_entropy_arg *a)
-{
-    return (a->tile_out + STRIP - 1) / STRIP;
+    return (out + STRIP - 1) / STRIP;
 }
 
-size_t tess_cross_entropy_scratch(const tess_cross_entropy_arg *a, tess_dtype t)
+size_t tess_cross_entropy_scratch(void)
 {
-    (void)t;
-    const int64_t vectors = 2 * a->tiles * strips_a_tile(a) + 2;
-    return (size_t)(BLOCK_ROWS * STRIP + padded(a->rows * a->in) + vectors * padded(a->rows)) * sizeof(float);
+    return BLOCK_ROWS * STRIP * sizeof(float);
+}
+size_t tess_cross_entropy_stats(int64_t rows, int64_t out)
+{
+    return (size_t)((2 * strips_of(out) + 1) * rows) * sizeof(float);
 }
 
-static struct room divide(const tess_cross_entropy_arg *a, float *scratch)
+static struct stats stats_at(void *tile, int64_t rows, int64_t out)
 {
-    struct room s = {.logits = scratch, .strips = a->tiles * strips_a_tile(a)};
-    s.dx = s.logits + BLOCK_ROWS * STRIP;
-    s.top = s.dx + padded(a->rows * a->in);
-    s.sum = s.top + s.strips * padded(a->rows);
-    s.target = s.sum + s.strips * padded(a->rows);
-    s.lse = s.target + padded(a->rows);
+    struct stats s = {.top = tile};
+    s.sum = s.top + strips_of(out) * rows;
+    s.target = s.sum + strips_of(out) * rows;
     return s;
-}
-
-static int64_t tile_columns(const tess_cross_entropy_arg *a, int64_t j)
-{
-    return least(a->tile_out, a->vocab - j * a->tile_out);
 }
 
 TESS_INLINE float largest(const float *logits, int64_t n)
@@ -80,15 +67,18 @@ TESS_INLINE float exponentials(float *logits, int64_t n, float top, void *p, tes
     return fabsf(top) < INFINITY ? tess_sum16(sum) : NAN;
 }
 
-/* Logits of tile j, block by block. */
-TESS_INLINE void first_pass(const tess_cross_entropy_arg *a, const struct room *s, int64_t j, const void *x,
-                            const void *w, const float *bias, const int32_t *target, void *p, tess_dtype t)
+/* x, target, w, stats, scratch[, p][, b] */
+TESS_INLINE void cross_entropy_logits(const tess_work *w, tess_dtype t)
 {
-    const int64_t columns = tile_columns(a, j), first = j * a->tile_out;
-    for (int64_t c = 0; c < columns; c += STRIP)
+    const tess_cross_entropy_arg *a = w->arg;
+    const struct stats s = stats_at(w->buf[3].ptr, a->rows, a->out);
+    const int32_t *target = (const int32_t *)w->buf[1].ptr + a->row;
+    float *block = w->buf[4].ptr;
+    void *p = a->grad ? w->buf[5].ptr : NULL;
+    const float *bias = a->bias ? (const float *)w->buf[5 + a->grad].ptr + a->first : NULL;
+    for (int64_t c = 0; c < a->out; c += STRIP)
         for (int64_t r0 = 0; r0 < a->rows; r0 += BLOCK_ROWS) {
-            const int64_t rows = least(BLOCK_ROWS, a->rows - r0), n = least(STRIP, columns - c);
-            const int64_t strip = (j * strips_a_tile(a) + c / STRIP) * a->rows;
+            const int64_t rows = least(BLOCK_ROWS, a->rows - r0), n = least(STRIP, a->out - c);
             const tess_mm d = {.m = rows,
                                .n = n,
                                .k = a->in,
@@ -98,104 +88,109 @@ TESS_INLINE void first_pass(const tess_cross_entropy_arg *a, const struct room *
                                .in = t,
                                .out = TESS_F32,
                                .tb = true,
-                               .bias = bias ? bias + first + c : NULL};
-            tess_mm_run(&d, tess_at(x, (a->row + r0) * a->in, t), tess_at(w, c * a->in, t), s->logits);
+                               .bias = bias ? bias + c : NULL};
+            tess_mm_run(&d, tess_at(w->buf[0].ptr, (a->row + r0) * a->in, t), tess_at(w->buf[2].ptr, c * a->in, t),
+                        block);
             for (int64_t r = r0; r < r0 + rows; r++) {
-                float *logits = s->logits + (r - r0) * n;
-                const int64_t hit = target[r] - first - c;
-                if (hit >= 0 && hit < n) s->target[r] = logits[hit];
-                const float top = largest(logits, n);
-                s->top[strip + r] = top;
-                s->sum[strip + r] = exponentials(logits, n, top, p ? tess_at_mut(p, r * columns + c, t) : NULL, t);
+                float *logits = block + (r - r0) * n;
+                const int64_t hit = target[r] - a->first - c, strip = c / STRIP * a->rows + r;
+                if (hit >= 0 && hit < n) s.target[r] = logits[hit];
+                s.top[strip] = largest(logits, n);
+                s.sum[strip] = exponentials(logits, n, s.top[strip], p ? tess_at_mut(p, r * a->out + c, t) : NULL, t);
             }
         }
 }
-
-/* The last tile may have fewer strips than the others. */
-static int64_t strips_used(const tess_cross_entropy_arg *a)
+static tess_cost cross_entropy_logits_cost(const void *arg, tess_dtype t)
 {
-    return (a->tiles - 1) * strips_a_tile(a) + (tile_columns(a, a->tiles - 1) + STRIP - 1) / STRIP;
+    const tess_cross_entropy_arg *a = arg;
+    const double size = (double)tess_dtype_size(t), rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
+    return (tess_cost){.flops = 2 * rows * in * out,
+                       .bytes = size * (rows * in + out * in + (a->grad ? rows * out : 0))};
+}
+TESS_REAL_COST(cross_entropy_logits)
+
+static int64_t columns_of(const tess_cross_entropy_arg *a, int64_t tile)
+{
+    return least(a->tile_out, a->vocab - tile * a->tile_out);
 }
 
-/* Each row's lse over all strips; the losses into loss. */
-static void finish_rows(const tess_cross_entropy_arg *a, const struct room *s, const int32_t *target, double *loss)
+/* target, lse, loss, stats... */
+TESS_INLINE void cross_entropy_rows(const tess_work *w, tess_dtype t)
 {
-    const int64_t strips = strips_used(a);
+    (void)t;
+    const tess_cross_entropy_arg *a = w->arg;
+    const int32_t *target = (const int32_t *)w->buf[0].ptr + a->row;
+    float *lse = w->buf[1].ptr;
+    double *loss = w->buf[2].ptr;
     loss[0] = loss[1] = 0;
     for (int64_t r = 0; r < a->rows; r++) {
-        float top = s->top[r];
-        for (int64_t i = 1; i < strips; i++)
-            if (s->top[i * a->rows + r] > top) top = s->top[i * a->rows + r];
+        float top = -INFINITY;
         double sum = 0;
-        for (int64_t i = 0; i < strips; i++)
-            sum += s->sum[i * a->rows + r] * exp((double)s->top[i * a->rows + r] - top);
-        const double lse = top + log(sum);
-        s->lse[r] = (float)lse;
+        for (int64_t j = 0; j < a->tiles; j++) {
+            const struct stats s = stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j));
+            for (int64_t i = 0; i < strips_of(columns_of(a, j)); i++)
+                if (!(s.top[i * a->rows + r] <= top)) top = s.top[i * a->rows + r];
+        }
+        for (int64_t j = 0; j < a->tiles; j++) {
+            const struct stats s = stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j));
+            for (int64_t i = 0; i < strips_of(columns_of(a, j)); i++)
+                sum += s.sum[i * a->rows + r] * exp((double)s.top[i * a->rows + r] - top);
+        }
+        const double all = top + log(sum);
+        lse[r] = (float)all;
         if (target[r] < 0) continue;
-        loss[0] += lse - s->target[r];
+        const int64_t j = target[r] / a->tile_out;
+        loss[0] += all - stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j)).target[r];
         loss[1] += 1;
     }
 }
+TESS_REAL(cross_entropy_rows)
 
-/* p_j becomes dlogits, and db += its columns' sums. */
-TESS_INLINE void second_pass(const tess_cross_entropy_arg *a, const struct room *s, int64_t j, const int32_t *target,
-                             float scale, void *p, float *db, tess_dtype t)
+/* p becomes dlogits, and db += its columns' sums. */
+TESS_INLINE void scale(const tess_cross_entropy_arg *a, const struct stats *s, const float *lse, const int32_t *target,
+                       float loss_scale, void *p, float *db, tess_dtype t)
 {
-    const int64_t columns = tile_columns(a, j), first = j * a->tile_out;
     for (int64_t r = 0; r < a->rows; r++) {
-        void *row = tess_at_mut(p, r * columns, t);
-        const float lse = s->lse[r], *top = s->top + j * strips_a_tile(a) * a->rows + r;
-        for (int64_t c = 0; c < columns; c += STRIP, top += a->rows) {
-            const int64_t end = least(c + STRIP, columns);
-            const float factor = target[r] < 0 ? 0 : tess_expf(*top - lse) * scale;
+        void *row = tess_at_mut(p, r * a->out, t);
+        for (int64_t c = 0; c < a->out; c += STRIP) {
+            const int64_t end = least(c + STRIP, a->out);
+            const float factor = target[r] < 0 ? 0 : tess_expf(s->top[c / STRIP * a->rows + r] - lse[r]) * loss_scale;
 #pragma omp simd
             for (int64_t i = c; i < end; i++) tess_store(row, i, t, tess_load(row, i, t) * factor);
         }
-        if (target[r] >= first && target[r] < first + columns)
-            tess_store(row, target[r] - first, t, (tess_expf(s->target[r] - lse) - 1) * scale);
+        const int64_t hit = target[r] - a->first;
+        if (target[r] >= 0 && hit >= 0 && hit < a->out)
+            tess_store(row, hit, t, (tess_expf(s->target[r] - lse[r]) - 1) * loss_scale);
         if (!db) continue;
 #pragma omp simd
-        for (int64_t i = 0; i < columns; i++)
-            tess_accumulate(db, first + i, TESS_F32, a->acc_bias || r > 0, tess_load(row, i, t));
+        for (int64_t i = 0; i < a->out; i++)
+            tess_accumulate(db, a->first + i, TESS_F32, a->acc_bias || r > 0, tess_load(row, i, t));
     }
 }
 
-/* x, target i32, loss, scratch, w_j..., [b], with grad: dx +=, p_j..., [db +=] */
-TESS_INLINE void cross_entropy_piece(const tess_work *w, tess_dtype t)
+/* p, stats, lse, target, w, dx[, db] */
+TESS_INLINE void cross_entropy_gradient(const tess_work *w, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = w->arg;
-    const struct room s = divide(a, w->buf[3].ptr);
-    const int32_t *target = (const int32_t *)w->buf[1].ptr + a->row;
-    const tess_view *weight = w->buf + 4, *bias = weight + a->tiles, *grad = bias + a->bias, *p = grad + 1;
-    for (int64_t j = 0; j < a->tiles; j++)
-        first_pass(a, &s, j, w->buf[0].ptr, weight[j].ptr, a->bias ? bias->ptr : NULL, target,
-                   a->grad ? p[j].ptr : NULL, t);
-    finish_rows(a, &s, target, w->buf[2].ptr);
-    if (!a->grad) return;
-    for (int64_t j = 0; j < a->tiles; j++) {
-        second_pass(a, &s, j, target, w->env->loss_scale, p[j].ptr, a->bias ? p[a->tiles].ptr : NULL, t);
-        const tess_mm d = {.m = a->rows,
-                           .n = a->in,
-                           .k = tile_columns(a, j),
-                           .lda = tile_columns(a, j),
-                           .ldb = a->in,
-                           .ldc = a->in,
-                           .in = t,
-                           .out = TESS_F32,
-                           .acc = j > 0};
-        tess_mm_run(&d, p[j].ptr, weight[j].ptr, s.dx);
-    }
-    void *dx = tess_at_mut(grad->ptr, a->row * a->in, t);
-#pragma omp simd
-    for (int64_t i = 0; i < a->rows * a->in; i++) tess_accumulate(dx, i, t, a->acc, s.dx[i]);
+    const struct stats s = stats_at(w->buf[1].ptr, a->rows, a->out);
+    scale(a, &s, w->buf[2].ptr, (const int32_t *)w->buf[3].ptr + a->row, w->env->loss_scale, w->buf[0].ptr,
+          a->bias ? w->buf[6].ptr : NULL, t);
+    const tess_mm d = {.m = a->rows,
+                       .n = a->in,
+                       .k = a->out,
+                       .lda = a->out,
+                       .ldb = a->in,
+                       .ldc = a->in,
+                       .in = t,
+                       .out = TESS_F32,
+                       .acc = a->acc};
+    tess_mm_run(&d, w->buf[0].ptr, w->buf[4].ptr, w->buf[5].ptr);
 }
-static tess_cost cross_entropy_piece_cost(const void *arg, tess_dtype t)
+static tess_cost cross_entropy_gradient_cost(const void *arg, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = arg;
-    const double size = (double)tess_dtype_size(t), rows = (double)a->rows, in = (double)a->in,
-                 vocab = (double)a->vocab;
-    const double products = a->grad ? 2 : 1;
-    return (tess_cost){.flops = products * 2 * rows * in * vocab,
-                       .bytes = size * (products * vocab * in + (a->grad ? 4 : 0) * rows * vocab + 2 * rows * in)};
+    const double size = (double)tess_dtype_size(t), rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
+    return (tess_cost){.flops = 2 * rows * in * out,
+                       .bytes = size * (2 * rows * out + out * in) + 4 * (a->acc ? 2 : 1) * rows * in};
 }
-TESS_REAL_COST(cross_entropy_piece)
+TESS_REAL_COST(cross_entropy_gradient)

@@ -19,6 +19,15 @@ TESS_INLINE void add_into(const tess_work *w, tess_dtype t)
     for (int64_t i = 0; i < arg->n; i++) tess_accumulate(y, i, t, arg->acc, tess_load(x, i, t));
 }
 
+TESS_INLINE void add_sum(const tess_work *w, tess_dtype t)
+{
+    const tess_map_arg *arg = w->arg;
+    const float *x = w->buf[0].ptr;
+    void *y = tess_at_mut(w->buf[1].ptr, arg->first, t);
+#pragma omp simd
+    for (int64_t i = 0; i < arg->n; i++) tess_accumulate(y, i, t, arg->acc, x[i]);
+}
+
 TESS_INLINE void mul_forward(const tess_work *w, tess_dtype t)
 {
     const tess_map_arg *arg = w->arg;
@@ -39,5 +48,6 @@ TESS_INLINE void mul_backward(const tess_work *w, tess_dtype t)
 
 TESS_REAL(add_forward)
 TESS_REAL(add_into)
+TESS_REAL(add_sum)
 TESS_REAL(mul_forward)
 TESS_REAL(mul_backward)

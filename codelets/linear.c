@@ -44,15 +44,15 @@ TESS_INLINE void linear_backward_input(const tess_work *w, tess_dtype t)
                        .ldb = a->in,
                        .ldc = a->in,
                        .in = t,
-                       .out = t,
+                       .out = a->sum ? TESS_F32 : t,
                        .acc = a->acc};
     tess_mm_run(&d, tess_at(w->buf[0].ptr, a->col, t), w->buf[1].ptr, w->buf[2].ptr);
 }
 static tess_cost linear_backward_input_cost(const void *arg, tess_dtype t)
 {
     const tess_linear_arg *a = arg;
-    const double size = (double)tess_dtype_size(t);
-    return linear_cost(a, t, size, a->acc ? size * (double)(a->rows * a->in) : 0);
+    const double size = (double)tess_dtype_size(t), result = a->sum ? sizeof(float) : size;
+    return linear_cost(a, t, size, a->acc ? result * (double)(a->rows * a->in) : 0);
 }
 TESS_REAL_COST(linear_backward_input)
 

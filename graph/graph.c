@@ -11,7 +11,7 @@ tess_graph *tess_graph_new(const tess_graph_conf *conf)
     tess_graph *g = tess_alloc(sizeof *g);
     g->conf = *conf;
     g->conf.tile_rows = OR(conf->tile_rows, 1024);
-    g->conf.tile_elements = OR(conf->tile_elements, 8 << 20);
+    g->conf.tile_elements = OR(conf->tile_elements, 5 << 19);
     g->conf.loss_rows = OR(conf->loss_rows, 512);
     g->arena = tess_arena_new();
     return g;

@@ -168,7 +168,7 @@ struct tess_lower {
     int *pending;             /* [tensor]: backward rules that still add to this parameter's gradient */
     tess_tile *scratch[16];   /* by size */
     const tess_tensor *output;
-    tess_tile **ring; /* of the loss: the logits' tiles, a few sets that take turns */
+    struct tess_ring *ring; /* of the loss: what its tasks leave for each other, a few sets that take turns */
     int ring_turn;
     tess_tile ***input; /* [tensor][micro * row_tiles + row tile] */
     tess_tile **result; /* [micro * row_tiles + row tile]: the output's */

@@ -1,10 +1,17 @@
 /* cross_entropy: the head and its loss in one op, since the logits must never exist as a whole. It is where gradients
- * begin, and its scale is known before the pass (1 / targets of the global batch), so its forward makes them too: for
- * each piece of rows one task computes the loss, dx and dlogits, and one a tile of w adds to dw. The tiles of dlogits
- * are a ring of a few sets: a piece waits until the set it writes was read. */
+ * begin, and its scale is known before the pass (1 / targets of the global batch), so its forward makes them too. For
+ * each piece of rows: one task a tile of w for the logits, one for the loss of the rows, then two a tile of w, for
+ * dlogits with its share of dx, and for dw. The tiles of a piece are a ring of a few sets: a piece waits until the set
+ * it writes was read. */
 #include "graph_impl.h"
 
-enum { SETS = 3 };
+enum { SETS = 2 };
+
+/* What one piece leaves between its tasks. */
+struct tess_ring {
+    tess_tile **p, **stats; /* a tile of w each: (rows, its rows) */
+    tess_tile *lse, *dx;    /* f32: (rows), (rows, in) */
+};
 
 static tess_status infer(tess_node *n)
 {
@@ -19,73 +26,115 @@ static tess_status infer(tess_node *n)
     return TESS_OK;
 }
 
-/* The tiles of dlogits for a piece, (rows, rows of w's tile j) each. */
-static tess_tile **ring(tess_lower *L, const tess_tensor *w, int64_t rows)
+static int64_t columns(const tess_tensor *w, int64_t tile)
+{
+    int64_t first, count;
+    tess_param_rows(w, tile, &first, &count);
+    return count;
+}
+
+static tess_tile *between(tess_lower *L, size_t bytes, const char *label)
+{
+    return tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, label);
+}
+
+static void make_set(tess_lower *L, const tess_tensor *w, int64_t rows, struct tess_ring *s)
+{
+    s->p = tess_arena_get(L->p->arena, (size_t)w->tiles * sizeof *s->p);
+    s->stats = tess_arena_get(L->p->arena, (size_t)w->tiles * sizeof *s->stats);
+    for (int64_t j = 0; j < w->tiles; j++) {
+        int64_t out = columns(w, j);
+        if (L->conf->train) s->p[j] = between(L, (size_t)(rows * out) * tess_dtype_size(L->dtype), "dlogits");
+        s->stats[j] = between(L, tess_cross_entropy_stats(rows, out), "statistics of logits");
+    }
+    s->lse = between(L, (size_t)rows * sizeof(float), "lse");
+    if (L->conf->train) s->dx = between(L, (size_t)(rows * w->dim[1]) * sizeof(float), "dx of the head");
+}
+
+/* The set of a piece of at most `rows` rows. */
+static struct tess_ring *next_set(tess_lower *L, const tess_tensor *w, int64_t rows)
 {
     if (!L->ring) {
-        L->ring = tess_arena_get(L->p->arena, (size_t)(SETS * w->tiles) * sizeof *L->ring);
-        for (int64_t k = 0; k < SETS * w->tiles; k++) {
-            int64_t first, count;
-            tess_param_rows(w, k % w->tiles, &first, &count);
-            size_t bytes = (size_t)(rows * count) * tess_dtype_size(L->dtype);
-            L->ring[k] = tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, "dlogits");
-        }
+        L->ring = tess_arena_get(L->p->arena, SETS * sizeof *L->ring);
+        for (int k = 0; k < SETS; k++) make_set(L, w, rows, &L->ring[k]);
     }
-    return &L->ring[(L->ring_turn++ % SETS) * w->tiles];
+    return &L->ring[L->ring_turn++ % SETS];
 }
 
-/* dw_j += dlogits_j^T x over one piece of rows. */
-static void weight_gradient(tess_lower *L, const tess_node *n, int i, const tess_cross_entropy_arg *piece,
-                            tess_tile **p)
+/* A task's argument for tile j, but for what only one kind of them has. */
+static tess_cross_entropy_arg *arg(tess_lower *L, const tess_node *n, int64_t row, int64_t rows, int64_t j)
 {
     const tess_tensor *w = n->in[1];
-    for (int64_t j = 0; j < w->tiles; j++) {
-        int64_t first, count;
-        tess_param_rows(w, j, &first, &count);
-        tess_linear_arg *a = TESS_ARG(L, tess_linear_arg, .rows = piece->rows, .in = piece->in, .out = count,
-                                      .ld = count, .row = piece->row);
-        tess_use dw = tess_param_grad(L, w, j, &a->acc);
-        TESS_EMIT(L, &tess_linear_backward_weight[L->dtype], a, {p[j], TESS_R}, tess_in(L, n->in[0], i), dw);
-    }
+    return TESS_ARG(L, tess_cross_entropy_arg, .rows = rows, .in = w->dim[1], .row = row, .first = j * w->tile_rows,
+                    .out = columns(w, j), .tiles = w->tiles, .tile_out = w->tile_rows, .vocab = w->dim[0],
+                    .bias = n->in[3] != NULL, .grad = L->conf->train);
 }
 
-/* dx: where the row tile's gradient goes; the first piece's mode and acc say what was there before. */
-static void piece(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, int64_t most, tess_use dx,
-                  bool acc)
+static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct tess_ring *set)
 {
-    const tess_tensor *x = n->in[0], *w = n->in[1], *targets = n->in[2], *b = n->in[3];
-    bool grad = L->conf->train;
-    tess_cross_entropy_arg *a =
-        TESS_ARG(L, tess_cross_entropy_arg, .rows = rows, .in = w->dim[1], .vocab = w->dim[0], .row = row,
-                 .tiles = w->tiles, .tile_out = w->tile_rows, .bias = b != NULL, .grad = grad);
-    tess_tile **p = grad ? ring(L, w, most) : NULL;
-    tess_use use[7 + 2 * w->tiles];
-    unsigned k = 0;
-    use[k++] = tess_in(L, x, i);
-    use[k++] = tess_in(L, targets, i);
-    use[k++] = tess_loss_out(L);
-    use[k++] = tess_scratch_use(L, tess_cross_entropy_scratch(a, L->dtype));
-    for (int64_t j = 0; j < w->tiles; j++) use[k++] = tess_weight(w, j);
-    if (b) use[k++] = tess_weight(b, 0);
-    if (grad) {
-        a->acc = acc;
-        use[k++] = (tess_use){dx.tile, row == 0 ? dx.mode : TESS_RW};
-        for (int64_t j = 0; j < w->tiles; j++) use[k++] = (tess_use){p[j], TESS_W};
-        if (b) use[k++] = tess_param_grad(L, b, 0, &a->acc_bias);
+    const tess_tensor *w = n->in[1], *b = n->in[3];
+    tess_use x = tess_in(L, n->in[0], i), target = tess_in(L, n->in[2], i);
+    for (int64_t j = 0; j < w->tiles; j++) {
+        tess_cross_entropy_arg *a = arg(L, n, row, rows, j);
+        tess_use use[7] = {x, target, tess_weight(w, j), {set->stats[j], TESS_W}};
+        unsigned k = 4;
+        use[k++] = tess_scratch_use(L, tess_cross_entropy_scratch());
+        if (a->grad) use[k++] = (tess_use){set->p[j], TESS_W};
+        if (b) use[k++] = tess_weight(b, 0);
+        tess_emit(L, &tess_cross_entropy_logits[L->dtype], a, use, k);
     }
-    tess_emit(L, &tess_cross_entropy_piece[L->dtype], a, use, k);
-    if (grad) weight_gradient(L, n, i, a, p);
+    tess_use use[3 + w->tiles];
+    use[0] = target;
+    use[1] = (tess_use){set->lse, TESS_W};
+    use[2] = tess_loss_out(L);
+    for (int64_t j = 0; j < w->tiles; j++) use[3 + j] = (tess_use){set->stats[j], TESS_R};
+    tess_emit(L, &tess_cross_entropy_rows[TESS_F32], arg(L, n, row, rows, 0), use, 3 + (unsigned)w->tiles);
+}
+
+/* dw_j += dlogits_j^T x. */
+static void weight_gradient(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, int64_t j,
+                            tess_tile *p)
+{
+    const tess_tensor *w = n->in[1];
+    int64_t out = columns(w, j);
+    tess_linear_arg *a = TESS_ARG(L, tess_linear_arg, .rows = rows, .in = w->dim[1], .out = out, .ld = out, .row = row);
+    tess_use dw = tess_param_grad(L, w, j, &a->acc);
+    TESS_EMIT(L, &tess_linear_backward_weight[L->dtype], a, {p, TESS_R}, tess_in(L, n->in[0], i), dw);
+}
+
+/* dx: where the row tile's gradient goes, whose mode and acc say what was there before the first piece. */
+static void gradients(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct tess_ring *set,
+                      tess_use dx, bool acc)
+{
+    const tess_tensor *w = n->in[1], *b = n->in[3];
+    bool acc_bias = false, later;
+    for (int64_t j = 0; j < w->tiles; j++) {
+        tess_cross_entropy_arg *a = arg(L, n, row, rows, j);
+        a->acc = j > 0;
+        tess_use use[7] = {{set->p[j], TESS_RW},    {set->stats[j], TESS_R}, {set->lse, TESS_R},
+                           tess_in(L, n->in[2], i), tess_weight(w, j),       {set->dx, a->acc ? TESS_RW : TESS_W}};
+        if (b) use[6] = tess_param_grad(L, b, 0, j ? &later : &acc_bias); /* each column's first row says = or += */
+        a->acc_bias = acc_bias;
+        tess_emit(L, &tess_cross_entropy_gradient[L->dtype], a, use, b ? 7 : 6);
+        weight_gradient(L, n, i, row, rows, j, set->p[j]);
+    }
+    tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = rows * w->dim[1], .first = row * w->dim[1], .acc = acc);
+    TESS_EMIT(L, &tess_add_sum[L->dtype], a, {set->dx, TESS_R}, {dx.tile, row == 0 ? dx.mode : TESS_RW});
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
-    int64_t rows = tess_rows(L, n->in[0], i), most = L->g->conf.loss_rows;
-    if (rows < most) most = rows;
+    int64_t all = tess_rows(L, n->in[0], i), most = L->g->conf.loss_rows;
+    if (all < most) most = all;
     bool acc = false;
     tess_use dx = {0};
     if (L->conf->train) dx = tess_grad_write(L, n->in[0], i, &acc);
-    for (int64_t row = 0; row < rows; row += most)
-        piece(L, n, i, row, rows - row < most ? rows - row : most, most, dx, acc);
+    for (int64_t row = 0; row < all; row += most) {
+        int64_t rows = all - row < most ? all - row : most;
+        const struct tess_ring *set = next_set(L, n->in[1], most);
+        losses(L, n, i, row, rows, set);
+        if (L->conf->train) gradients(L, n, i, row, rows, set, dx, acc);
+    }
 }
 
 const tess_op tess_op_cross_entropy = {"cross_entropy", infer, forward, NULL, 0};

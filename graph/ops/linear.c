@@ -32,15 +32,38 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     }
 }
 
+/* dx from one tile of w. */
+static void input_gradient(tess_lower *L, const tess_node *n, int i)
+{
+    tess_linear_arg *a = arg(L, n, i, 0);
+    tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
+    TESS_EMIT(L, &tess_linear_backward_input[L->dtype], a, tess_grad_read(L, n->out, i), tess_weight(n->in[1], 0), dx);
+}
+
+/* dx from several: summed in f32 and rounded once. */
+static void input_gradient_sum(tess_lower *L, const tess_node *n, int i)
+{
+    const tess_tensor *x = n->in[0], *w = n->in[1];
+    int64_t elements = tess_rows(L, x, i) * tess_width(x);
+    tess_tile *sum =
+        tess_program_slot(L->p, (size_t)elements * sizeof(float), TESS_ROLE_ACTIVATION, tess_tensor_name(x));
+    for (int64_t j = 0; j < w->tiles; j++) {
+        tess_linear_arg *a = arg(L, n, i, j);
+        a->acc = j > 0;
+        a->sum = true;
+        TESS_EMIT(L, &tess_linear_backward_input[L->dtype], a, tess_grad_read(L, n->out, i), tess_weight(w, j),
+                  {sum, a->acc ? TESS_RW : TESS_W});
+    }
+    tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = elements);
+    tess_use dx = tess_grad_write(L, x, i, &a->acc);
+    TESS_EMIT(L, &tess_add_sum[L->dtype], a, {sum, TESS_R}, dx);
+}
+
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     const tess_tensor *x = n->in[0], *w = n->in[1], *b = n->in[2];
     tess_use dy = tess_grad_read(L, n->out, i);
-    for (int64_t j = 0; j < w->tiles && tess_wants_gradient(L, x); j++) {
-        tess_linear_arg *a = arg(L, n, i, j);
-        tess_use dx = tess_grad_write(L, x, i, &a->acc);
-        TESS_EMIT(L, &tess_linear_backward_input[L->dtype], a, dy, tess_weight(w, j), dx);
-    }
+    if (tess_wants_gradient(L, x)) (w->tiles > 1 ? input_gradient_sum : input_gradient)(L, n, i);
     for (int64_t j = 0; j < w->tiles; j++) {
         tess_linear_arg *a = arg(L, n, i, j);
         bool bias_acc;

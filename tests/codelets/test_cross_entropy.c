@@ -38,6 +38,48 @@ static int64_t columns(const tess_cross_entropy_arg *a, int64_t tile)
     return left < a->tile_out ? left : a->tile_out;
 }
 
+/* What the tasks of one piece work on; w by tile, all else whole. */
+typedef struct piece {
+    const void *x;
+    const int32_t *target;
+    void *w[4], *p[4], *stats[4];
+    float *bias, *lse, *sum, *db;
+    double *loss;
+    void *dx;
+} piece;
+
+/* All tasks of a piece in their order. `a` says whether dx and db are added to; gradients of tiles add up in any case.
+ */
+static void run_piece(const tess_cross_entropy_arg *all, piece *s, tess_dtype t)
+{
+    void *rows[8] = {(void *)s->target, s->lse = poison((size_t)all->rows * 4), s->loss};
+    for (int64_t j = 0; j < all->tiles; j++) {
+        tess_cross_entropy_arg a = *all;
+        a.first = j * a.tile_out;
+        a.out = columns(all, j);
+        s->p[j] = poison((size_t)(a.rows * a.out) * tess_dtype_size(t));
+        rows[3 + j] = s->stats[j] = poison(tess_cross_entropy_stats(a.rows, a.out));
+        void *buffer[7] = {(void *)s->x, (void *)s->target, s->w[j], s->stats[j], poison(tess_cross_entropy_scratch())};
+        unsigned n = 5;
+        if (a.grad) buffer[n++] = s->p[j];
+        if (a.bias) buffer[n++] = s->bias;
+        run_body(&tess_cross_entropy_logits[t], &a, buffer, n);
+    }
+    run_body(&tess_cross_entropy_rows[TESS_F32], all, rows, 3 + (unsigned)all->tiles);
+    if (!all->grad) return;
+    s->sum = poison((size_t)(all->rows * all->in) * 4);
+    for (int64_t j = 0; j < all->tiles; j++) {
+        tess_cross_entropy_arg a = *all;
+        a.first = j * a.tile_out;
+        a.out = columns(all, j);
+        a.acc = j > 0;
+        void *buffer[7] = {s->p[j], s->stats[j], s->lse, (void *)s->target, s->w[j], s->sum, s->db};
+        run_body(&tess_cross_entropy_gradient[t], &a, buffer, a.bias ? 7 : 6);
+    }
+    tess_map_arg add = {.n = all->rows * all->in, .first = all->row * all->in, .acc = all->acc};
+    RUN(&tess_add_sum[t], &add, s->sum, s->dx);
+}
+
 /* `around` rows lie before and behind those of the task in x, target and dx. */
 static void check(tess_cross_entropy_arg a, int64_t around, double size, tess_dtype t)
 {
@@ -46,47 +88,38 @@ static void check(tess_cross_entropy_arg a, int64_t around, double size, tess_dt
     a.tiles = (a.vocab + a.tile_out - 1) / a.tile_out;
     double *x = new_values(all * a.in, size), *w = new_values(a.vocab * a.in, 0.3), *b = new_values(a.vocab, 1);
     double *dx0 = new_values(all * a.in, 0.01), *db0 = new_values(a.vocab, 0.01);
-    char *in = real_of(x, all * a.in, t), *table = real_of(w, a.vocab * a.in, t);
-    float *bias = real_of(b, a.vocab, TESS_F32), *db = real_of(db0, a.vocab, TESS_F32);
-    void *dx = real_of(dx0, all * a.in, t);
-    if (!a.acc) dx = poison((size_t)(all * a.in) * tess_dtype_size(t));
-    if (!a.acc_bias) db = poison((size_t)a.vocab * 4);
+    char *table = real_of(w, a.vocab * a.in, t);
     int32_t *target = bytes_of((size_t)all * 4);
     for (int64_t r = 0; r < all; r++) target[r] = r % 5 == 3 ? -1 : (int32_t)(r * 7919 % a.vocab);
     target[a.row] = (int32_t)a.vocab - 1;
-    double *loss = poison(16);
-
-    void *buffer[16] = {in, target, loss, poison(tess_cross_entropy_scratch(&a, t))}, *p[4];
-    unsigned n = 4;
+    piece s = {.x = real_of(x, all * a.in, t),
+               .target = target,
+               .bias = real_of(b, a.vocab, TESS_F32),
+               .db = a.acc_bias ? real_of(db0, a.vocab, TESS_F32) : poison((size_t)a.vocab * 4),
+               .dx = a.acc ? real_of(dx0, all * a.in, t) : poison((size_t)(all * a.in) * tess_dtype_size(t)),
+               .loss = poison(16)};
     for (int64_t j = 0; j < a.tiles; j++)
-        buffer[n++] = copy_of(table + j * tile_bytes, (size_t)(columns(&a, j) * a.in) * tess_dtype_size(t));
-    if (a.bias) buffer[n++] = bias;
-    if (a.grad) {
-        buffer[n++] = dx;
-        for (int64_t j = 0; j < a.tiles; j++)
-            p[j] = buffer[n++] = poison((size_t)(a.rows * columns(&a, j)) * tess_dtype_size(t));
-        if (a.bias) buffer[n++] = db;
-    }
-    run_body(&tess_cross_entropy_piece[t], &a, buffer, n);
+        s.w[j] = copy_of(table + j * tile_bytes, (size_t)(columns(&a, j) * a.in) * tess_dtype_size(t));
+    run_piece(&a, &s, t);
 
     want o = oracle(&a, x + a.row * a.in, w, a.bias ? b : NULL, target + a.row);
-    CHECK_NEAR(loss[0], o.loss, 1e-5 * fabs(o.loss));
-    CHECK_NEAR(loss[1], o.count, 0);
+    CHECK_NEAR(s.loss[0], o.loss, 1e-5 * fabs(o.loss));
+    CHECK_NEAR(s.loss[1], o.count, 0);
     if (a.grad) {
         for (int64_t j = 0; j < a.tiles; j++) {
             double *part = zeros(a.rows * columns(&a, j));
             for (int64_t r = 0; r < a.rows; r++)
                 memcpy(part + r * columns(&a, j), o.p + r * a.vocab + j * a.tile_out,
                        (size_t)columns(&a, j) * sizeof *part);
-            CHECK(near(p[j], t, part, a.rows * columns(&a, j)));
+            CHECK(near(s.p[j], t, part, a.rows * columns(&a, j)));
         }
         for (int64_t i = 0; a.acc && i < a.rows * a.in; i++) o.dx[i] += dx0[a.row * a.in + i];
         for (int64_t i = 0; a.acc_bias && i < a.vocab; i++) o.db[i] += db0[i];
         const size_t skip = (size_t)(a.row * a.in) * tess_dtype_size(t);
-        CHECK(near((char *)dx + skip, t, o.dx, a.rows * a.in));
-        if (a.bias) CHECK(distance(db, TESS_F32, o.db, a.vocab) <= (t == TESS_BF16 ? 1e-2 : 1e-5));
+        CHECK(near((char *)s.dx + skip, t, o.dx, a.rows * a.in));
+        if (a.bias) CHECK(distance(s.db, TESS_F32, o.db, a.vocab) <= (t == TESS_BF16 ? 1e-2 : 1e-5));
         if (a.acc && around) /* the rows of other tasks are as they were */
-            CHECK(distance(dx, t, dx0, a.row * a.in) == 0);
+            CHECK(distance(s.dx, t, dx0, a.row * a.in) == 0);
     }
     forget();
 }
@@ -159,12 +192,10 @@ TEST(nan_is_seen)
         double *x = new_values(8, 1), *w = new_values(160, 1);
         w[4 * at] = NAN;
         char *table = real_of(w, 160, TESS_F32);
-        int32_t *target = bytes_of(8);
-        double *loss = poison(16);
-        loss[0] = 0;
-        RUN(&tess_cross_entropy_piece[TESS_F32], &a, real_of(x, 8, TESS_F32), target, loss,
-            poison(tess_cross_entropy_scratch(&a, TESS_F32)), copy_of(table, 320), copy_of(table + 320, 320));
-        CHECK(isnan(loss[0]));
+        piece s = {.x = real_of(x, 8, TESS_F32), .target = bytes_of(8), .loss = poison(16)};
+        s.w[0] = copy_of(table, 320), s.w[1] = copy_of(table + 320, 320);
+        run_piece(&a, &s, TESS_F32);
+        CHECK(isnan(s.loss[0]));
         forget();
     }
 }
@@ -173,18 +204,18 @@ TEST(same_bits_twice)
 {
     tess_cross_entropy_arg a = {.rows = 50, .in = 64, .vocab = 777, .tiles = 2, .tile_out = 400, .grad = true};
     double *x = new_values(50 * 64, 1), *w = new_values(777 * 64, 0.3);
-    char *in = real_of(x, 50 * 64, TESS_BF16), *table = real_of(w, 777 * 64, TESS_BF16);
-    void *w0 = copy_of(table, 400 * 128), *w1 = copy_of(table + 400 * 128, 377 * 128);
-    int32_t *target = bytes_of(200);
-    void *dx[2], *p[2];
-    double *loss[2];
+    char *table = real_of(w, 777 * 64, TESS_BF16);
+    piece s[2];
     for (int i = 0; i < 2; i++) {
-        dx[i] = poison(50 * 128), p[i] = poison(50 * 800), loss[i] = poison(16);
-        RUN(&tess_cross_entropy_piece[TESS_BF16], &a, in, target, loss[i],
-            poison(tess_cross_entropy_scratch(&a, TESS_BF16)), w0, w1, dx[i], p[i], poison(50 * 754));
+        s[i] = (piece){.x = real_of(x, 50 * 64, TESS_BF16),
+                       .target = bytes_of(200),
+                       .loss = poison(16),
+                       .dx = poison(50 * 128),
+                       .w = {copy_of(table, 400 * 128), copy_of(table + 400 * 128, 377 * 128)}};
+        run_piece(&a, &s[i], TESS_BF16);
     }
-    CHECK(!memcmp(dx[0], dx[1], 50 * 128));
-    CHECK(!memcmp(p[0], p[1], 50 * 800));
-    CHECK(loss[0][0] == loss[1][0]);
+    CHECK(!memcmp(s[0].dx, s[1].dx, 50 * 128));
+    CHECK(!memcmp(s[0].p[0], s[1].p[0], 50 * 800));
+    CHECK(s[0].loss[0] == s[1].loss[0]);
     forget();
 }
