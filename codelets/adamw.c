@@ -64,7 +64,7 @@ TESS_CLONES static void adamw(const tess_work *w)
         tess_work_fail(w, "%s: the gradient is not finite", a->name);
         return;
     }
-    const rates k = rates_of(a, w->env, sqrt(*norm));
+    const rates k = rates_of(a, a->late ? w->env->before : w->env, sqrt(*norm));
     if (a->copy)
         update(w, k, a->n, true);
     else

@@ -163,6 +163,7 @@ typedef struct tess_adamw_arg {
     bool l2;    /* Adam's: decay goes into the gradient */
     bool copy;  /* a bf16 copy follows */
     bool clip;  /* scale by env.clip over the norm */
+    bool late;  /* this update is of the step before, as env.before says */
     const char *name;
 } tess_adamw_arg;
 /* master, m, v (all f32, n), grad (n), loss double (2), norm double (1): the square of the global norm (read with

@@ -132,6 +132,7 @@ typedef struct tess_step_conf {
     bool train;    /* else only the forward pass */
     int64_t micro; /* micro-batches of B sequences that make a step; 0: 1 */
     bool by_layer; /* all micro-batches through a block before the next: same bits, more activations, less traffic */
+    bool late;     /* with clipping: updates come in the next step's forward pass, or when somebody asks for them */
     tess_optimizer optimizer;
     int recompute_every; /* activation checkpointing: blocks between kept activations; 0: off */
     bool keep_gradients; /* for tests: no optimizer, gradients stay readable */

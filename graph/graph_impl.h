@@ -77,7 +77,8 @@ struct tess_graph {
     const char **block_name;
     bool failed;
     char error[512];
-    uint32_t randoms; /* streams given out */
+    uint32_t randoms;   /* streams given out */
+    tess_step *pending; /* whose updates of these parameters are yet to come */
 };
 
 /* ---- building (graph.c) ---- */
@@ -101,6 +102,8 @@ static inline bool tess_is_param(const tess_tensor *t, int64_t rows, int64_t col
 }
 
 tess_status tess_param_fill(tess_graph *g, tess_tile *t, float value); /* param.c; f32 */
+/* step.c: updates of g's parameters that are yet to come are made, unless they are s's. */
+tess_status tess_settle(const tess_graph *g, const tess_step *s) TESS_NODISCARD;
 
 /* ---- programs (program.c): tasks over tiles, in order ---- */
 
@@ -123,7 +126,8 @@ tess_tile *tess_program_tile(tess_program *p, size_t bytes, tess_role role, cons
 tess_tile *tess_program_slot(tess_program *p, size_t bytes, tess_role role, const char *label);
 void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse,
                       bool again);
-/* Marks each tile's last use before it is written anew. */
+/* Marks each tile's last use before it is written anew. A gradient that the program reads before it writes it is that
+ * of the step before. */
 void tess_program_finish(tess_program *p, bool keep_gradients);
 /* The place of each use's tile, task by task, in a table of the program's tiles, whose size is *tiles; free() it. */
 uint32_t *tess_program_index(const tess_program *p, size_t *tiles);
@@ -134,7 +138,8 @@ void tess_program_simulate(const tess_program *p, const tess_rates *rates, uint6
 /* place.c; `fixed` is what stays in RAM whatever is decided. */
 tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uint64_t fixed,
                                tess_placement *out) TESS_NODISCARD;
-tess_status tess_program_run(const tess_program *p);
+/* Without `late` the updates that come late are left out. */
+tess_status tess_program_run(const tess_program *p, bool late);
 
 /* room.c: bytes at each moment of a cycle. */
 typedef struct tess_room tess_room;
@@ -164,16 +169,18 @@ struct tess_lower {
     tess_tile ***value;       /* [tensor][micro * row_tiles + row tile]: the instance that forward wrote last */
     tess_tile ***aux;         /* [node][the same] */
     struct tess_grad ***grad; /* [tensor][the same] */
+    bool *updated;            /* [tensor]: its late update is emitted */
     bool **touched;           /* [tensor][tile]: this parameter's gradient holds something already */
     int *pending;             /* [tensor]: backward rules that still add to this parameter's gradient */
     tess_tile *scratch[16];   /* by size */
     const tess_tensor *output;
     struct tess_ring *ring; /* of the loss: what its tasks leave for each other, a few sets that take turns */
     int ring_turn;
-    tess_tile ***input; /* [tensor][micro * row_tiles + row tile] */
-    tess_tile **result; /* [micro * row_tiles + row tile]: the output's */
-    tess_tile *loss;    /* sum and count of the whole step */
-    tess_tile **losses; /* of each piece of the loss, in order */
+    tess_tile ***input;               /* [tensor][micro * row_tiles + row tile] */
+    tess_tile **result;               /* [micro * row_tiles + row tile]: the output's */
+    tess_tile *loss;                  /* sum and count of the whole step */
+    tess_tile *late_loss, *late_norm; /* where updates come late: those of the step before */
+    tess_tile **losses;               /* of each piece of the loss, in order */
     int nlosses, losses_room;
 };
 
@@ -209,10 +216,12 @@ typedef struct tess_lowered {
     tess_tile **output; /* [micro * row_tiles + row tile] */
     tess_tile *loss, *norm;
     int row_tiles;
+    tess_program *updates; /* where they come late: they alone; its tiles are the other program's */
 } tess_lowered;
 void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess_lowered *out);
 /* optimizer.c: the parameters whose gradients are complete, and the end of the step. */
 void tess_lower_update(tess_lower *L, tess_tensor *p);
+void tess_lower_late(tess_lower *L, tess_tensor *p);
 tess_tile *tess_lower_norm(tess_lower *L);
 tess_tile *tess_lower_sum(tess_lower *L, tess_tile **part, int parts, int64_t scalars, const char *label);
 

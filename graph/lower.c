@@ -328,6 +328,18 @@ static void backward_stretch(tess_lower *L, int first, int end, const bool *want
     }
 }
 
+/* The forward of nodes [first, end) for the first micro-batch, behind the late updates of the parameters they are the
+ * first to use. */
+static void first_forward(tess_lower *L, int first, int end, const bool *wanted)
+{
+    for (int k = first; k < end && L->late_norm; k++)
+        for (int i = 0; wanted[k] && i < L->g->node[k]->inputs; i++) {
+            tess_tensor *p = L->g->node[k]->in[i];
+            if (p && p->kind == TESS_KIND_PARAM) tess_lower_late(L, p);
+        }
+    forward_stretch(L, first, end, wanted);
+}
+
 static void sum_losses(tess_lower *L)
 {
     if (L->nlosses) L->loss = tess_lower_sum(L, L->losses, L->nlosses, 2, "loss");
@@ -339,7 +351,10 @@ static void batch_by_batch(tess_lower *L, const bool *wanted, const bool *put)
     int nodes = L->g->nodes;
     for (L->micro = 0; L->micro < L->conf->micro; L->micro++) {
         L->p->slot = 0;
-        forward_stretch(L, 0, nodes, wanted);
+        for (int first = 0, end; first < nodes; first = end) {
+            end = stretch_end(L, first);
+            (L->micro ? forward_stretch : first_forward)(L, first, end, wanted);
+        }
         if (L->micro + 1 == L->conf->micro) sum_losses(L);
         L->recomputed = -1;
         L->p->in_backward = true;
@@ -363,7 +378,7 @@ static void layer_by_layer(tess_lower *L, const bool *wanted)
     }
     for (int s = 0; s < n; s++)
         for (L->micro = 0; L->micro < L->conf->micro; L->micro++)
-            forward_stretch(L, s ? end[s - 1] : 0, end[s], wanted);
+            (L->micro ? forward_stretch : first_forward)(L, s ? end[s - 1] : 0, end[s], wanted);
     sum_losses(L);
     L->p->in_backward = true;
     for (int s = n - 1; s >= 0 && L->conf->train; s--)
@@ -413,6 +428,7 @@ static void make_tables(tess_lower *L)
     L->grad = tess_arena_get(a, tensors * sizeof *L->grad);
     L->touched = tess_arena_get(a, tensors * sizeof *L->touched);
     L->pending = tess_arena_get(a, tensors * sizeof *L->pending);
+    L->updated = tess_arena_get(a, tensors * sizeof *L->updated);
     for (size_t k = 0; k < tensors; k++) {
         L->value[k] = tess_arena_get(a, tiles * sizeof **L->value);
         L->grad[k] = tess_arena_get(a, tiles * sizeof **L->grad);
@@ -421,6 +437,19 @@ static void make_tables(tess_lower *L)
     L->aux = tess_arena_get(a, (nodes + 1) * sizeof *L->aux);
     for (size_t k = 0; k < nodes; k++) L->aux[k] = tess_arena_get(a, tiles * sizeof **L->aux);
     L->result = tess_arena_get(a, tiles * sizeof *L->result);
+}
+
+/* The late updates alone; NULL where there are none. */
+static tess_program *late_program(const tess_lower *of)
+{
+    if (!of->late_norm) return NULL;
+    tess_lower L = *of;
+    L.p = tess_program_new();
+    L.updated = tess_arena_get(L.p->arena, (size_t)L.g->tensors * sizeof *L.updated);
+    for (int k = 0; k < L.g->params; k++)
+        if (of->updated[L.g->param[k]->id]) tess_lower_late(&L, L.g->param[k]);
+    tess_program_finish(L.p, false);
+    return L.p;
 }
 
 void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess_lowered *out)
@@ -434,6 +463,10 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     mark(output, wanted);
     count_pending(&L, wanted);
     if (conf->check_finite) check_weights(&L);
+    if (conf->late && conf->train && conf->optimizer.clip > 0 && !conf->keep_gradients) {
+        L.late_loss = tess_program_tile(L.p, 2 * sizeof(double), TESS_ROLE_SCALAR, "loss of the step before");
+        L.late_norm = tess_program_tile(L.p, sizeof(double), TESS_ROLE_SCALAR, "gradient norm of the step before");
+    }
     bool *put = tess_alloc((size_t)g->nodes + 1), agree = find_put_off(&L, wanted, put);
     if (conf->by_layer && agree && conf->train)
         layer_by_layer(&L, wanted);
@@ -444,5 +477,5 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     free(wanted);
     free(L.losses);
     tess_program_finish(L.p, conf->keep_gradients);
-    *out = (tess_lowered){L.p, L.input, L.result, L.loss, norm, L.row_tiles};
+    *out = (tess_lowered){L.p, L.input, L.result, L.loss, norm, L.row_tiles, late_program(&L)};
 }

@@ -1,6 +1,10 @@
 /* The optimizer's part of a step: as soon as a parameter's gradient is complete its update is emitted, so that it
- * overlaps with the rest of the backward pass and the gradient's memory goes back. With clipping the updates wait for
- * the global norm, a sum in a fixed tree. */
+ * overlaps with the rest of the backward pass and the gradient's memory goes back.
+ *
+ * With clipping the updates wait for the global norm, a sum in a fixed tree. They follow at the end of the step; or
+ * they come late, in the next step's forward pass, each before the first use of its parameter, where there is work to
+ * hide their traffic behind. The same updates give the same bits. Late ones read the loss and the norm of the step
+ * before from two tiles of their own. */
 #include "graph_impl.h"
 #include <stdlib.h>
 
@@ -23,15 +27,16 @@ tess_tile *tess_lower_sum(tess_lower *L, tess_tile **part, int parts, int64_t sc
     return n == 1 ? level[0] : tess_lower_sum(L, level, n, scalars, label);
 }
 
-static void update(tess_lower *L, tess_tensor *p, int64_t j, tess_tile *norm)
+static void update(tess_lower *L, tess_tensor *p, int64_t j, tess_tile *norm, tess_tile *loss)
 {
     struct tess_param_tile *t = &p->tile[j];
     const tess_optimizer *o = &L->conf->optimizer;
-    tess_adamw_arg *a = TESS_ARG(L, tess_adamw_arg, .n = (int64_t)(tess_tile_bytes(t->master) / sizeof(float)),
-                                 .decay = !(o->no_decay_1d && p->rank == 1), .l2 = o->l2,
-                                 .copy = t->weight != t->master, .clip = norm != NULL, .name = p->name);
+    tess_adamw_arg *a =
+        TESS_ARG(L, tess_adamw_arg, .n = (int64_t)(tess_tile_bytes(t->master) / sizeof(float)),
+                 .decay = !(o->no_decay_1d && p->rank == 1), .l2 = o->l2, .copy = t->weight != t->master,
+                 .clip = norm != NULL, .late = L->late_norm && norm == L->late_norm, .name = p->name);
     tess_use use[] = {{t->master, TESS_RW},  {t->moment[0], TESS_RW}, {t->moment[1], TESS_RW},
-                      {t->gradient, TESS_R}, {L->loss, TESS_R},       {norm ? norm : t->norm, norm ? TESS_R : TESS_W},
+                      {t->gradient, TESS_R}, {loss, TESS_R},          {norm ? norm : t->norm, norm ? TESS_R : TESS_W},
                       {t->weight, TESS_W}};
     tess_emit(L, &tess_adamw[TESS_F32], a, use, a->copy ? 7 : 6);
 }
@@ -41,7 +46,7 @@ void tess_lower_update(tess_lower *L, tess_tensor *p)
     for (int64_t j = 0; j < p->tiles; j++) {
         struct tess_param_tile *t = &p->tile[j];
         if (L->conf->optimizer.clip == 0) {
-            update(L, p, j, NULL);
+            update(L, p, j, NULL, L->loss);
             continue;
         }
         tess_count_arg *a =
@@ -61,8 +66,21 @@ tess_tile *tess_lower_norm(tess_lower *L)
             if (L->touched[L->g->param[k]->id][j]) part[n++] = L->g->param[k]->tile[j].norm;
     tess_tile *norm = tess_lower_sum(L, part, n, 1, "gradient norm");
     free(part);
+    if (L->late_norm) {
+        TESS_EMIT(L, &tess_scalar_sum[TESS_F32], TESS_ARG(L, tess_count_arg, .n = 1), {L->late_norm, TESS_W},
+                  {norm, TESS_R});
+        TESS_EMIT(L, &tess_scalar_sum[TESS_F32], TESS_ARG(L, tess_count_arg, .n = 2), {L->late_loss, TESS_W},
+                  {L->loss, TESS_R});
+        return norm;
+    }
     for (int k = 0; k < L->g->params && L->conf->optimizer.clip > 0; k++)
         for (int64_t j = 0; j < L->g->param[k]->tiles; j++)
-            if (L->touched[L->g->param[k]->id][j]) update(L, L->g->param[k], j, norm);
+            if (L->touched[L->g->param[k]->id][j]) update(L, L->g->param[k], j, norm, L->loss);
     return norm;
+}
+
+void tess_lower_late(tess_lower *L, tess_tensor *p)
+{
+    for (int64_t j = 0; j < p->tiles && !L->updated[p->id]; j++) update(L, p, j, L->late_norm, L->late_loss);
+    L->updated[p->id] = true;
 }

@@ -77,6 +77,7 @@ static tess_tile *part_of(tess_tensor *p, int64_t tile, tess_part part)
 
 tess_status tess_param_map(tess_tensor *p, int64_t tile, tess_part part, int mode, float **data)
 {
+    TESS_TRY(tess_settle(p->g, NULL));
     if (part == TESS_MOMENT2 && mode == TESS_W) p->tile[tile].has_moments = true;
     void *raw;
     TESS_TRY(tess_tile_map(part_of(p, tile, part), mode, &raw));

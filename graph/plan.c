@@ -1,15 +1,36 @@
 /* The plan: what a program will hold at each moment, read off its order before it runs. */
 #include "graph_impl.h"
+#include <stdlib.h>
 
 static bool drops(const tess_tile *t)
 {
     return tess_tile_role(t) == TESS_ROLE_ACTIVATION || tess_tile_role(t) == TESS_ROLE_GRADIENT;
 }
 
+/* What the step before left: gradients whose first use reads them. */
+static void before_it(const tess_program *p, uint64_t *live, uint64_t *total)
+{
+    size_t tiles;
+    uint32_t *index = tess_program_index(p, &tiles), *at = index;
+    bool *seen = tess_alloc(tiles + 1);
+    for (size_t k = 0; k < p->tasks; at += p->task[k++].nuse)
+        for (unsigned i = 0; i < p->task[k].nuse; i++) {
+            const tess_use *u = &p->task[k].use[i];
+            if (!seen[at[i]] && drops(u->tile) && (u->mode & TESS_R)) {
+                live[tess_tile_role(u->tile)] += tess_tile_bytes(u->tile);
+                *total += tess_tile_bytes(u->tile);
+            }
+            seen[at[i]] = true;
+        }
+    free(seen);
+    free(index);
+}
+
 /* Walks the tasks in order: a tile lives from the task that writes it anew to its last use. */
 void tess_program_plan(const tess_program *p, tess_plan *plan)
 {
     uint64_t live[TESS_ROLE_COUNT] = {0}, total = 0, most = 0;
+    before_it(p, live, &total);
     for (size_t k = 0; k < p->tasks; k++) {
         const tess_task *t = &p->task[k];
         for (unsigned i = 0; i < t->nuse; i++) {

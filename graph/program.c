@@ -98,6 +98,23 @@ uint32_t *tess_program_index(const tess_program *p, size_t *tiles)
     return index;
 }
 
+/* Gradients whose first use reads them, and which are written later, outlive the program's end. */
+static void mark_late(const tess_program *p, const uint32_t *at, bool *live, size_t tiles)
+{
+    bool *seen = tess_alloc(tiles + 1), *first = tess_alloc(tiles + 1);
+    for (size_t k = 0; k < p->tasks; at += p->task[k++].nuse)
+        for (unsigned i = 0; i < p->task[k].nuse; i++) {
+            const tess_use *u = &p->task[k].use[i];
+            bool reads = u->mode & TESS_R;
+            if (tess_tile_role(u->tile) != TESS_ROLE_GRADIENT) continue;
+            if (!seen[at[i]]) first[at[i]] = reads;
+            if (u->mode & TESS_W) live[at[i]] = first[at[i]];
+            seen[at[i]] = true;
+        }
+    free(seen);
+    free(first);
+}
+
 /* Backward over the tasks: a use after which the tile is not read before it is written anew is its last. */
 void tess_program_finish(tess_program *p, bool keep_gradients)
 {
@@ -105,7 +122,8 @@ void tess_program_finish(tess_program *p, bool keep_gradients)
     uint32_t *index = tess_program_index(p, &tiles);
     bool *live = tess_alloc(tiles + 1);
     for (size_t k = 0; k < p->tasks; k++) uses += p->task[k].nuse;
-    const uint32_t *at = index + uses;
+    mark_late(p, index, live, tiles);
+    const uint32_t *at = index + uses, *index_at = index;
     for (size_t k = p->tasks; k-- > 0;) {
         at -= p->task[k].nuse;
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
@@ -115,12 +133,27 @@ void tess_program_finish(tess_program *p, bool keep_gradients)
             live[at[i]] = (u->mode & TESS_R) != 0;
         }
     }
-    for (size_t i = 0; i < tiles; i++) TESS_ASSERT(!live[i]); /* nothing is read before it was written */
+    for (size_t k = 0; k < p->tasks; index_at += p->task[k++].nuse) /* nothing is read before it was written */
+        for (unsigned i = 0; i < p->task[k].nuse; i++)
+            TESS_ASSERT(!live[index_at[i]] || tess_tile_role(p->task[k].use[i].tile) == TESS_ROLE_GRADIENT);
     free(live);
     free(index);
 }
 
-tess_status tess_program_run(const tess_program *p)
+static bool comes_late(const tess_task *t)
 {
-    return tess_submit_all(p->task, p->tasks);
+    return t->cl == &tess_adamw[TESS_F32] && ((const tess_adamw_arg *)t->arg)->late;
+}
+
+tess_status tess_program_run(const tess_program *p, bool late)
+{
+    for (size_t k = 0, n; k < p->tasks; k += n) {
+        if (!late && comes_late(&p->task[k])) {
+            n = 1;
+            continue;
+        }
+        for (n = 1; k + n < p->tasks && (late || !comes_late(&p->task[k + n]));) n++;
+        TESS_TRY(tess_submit_all(p->task + k, n));
+    }
+    return TESS_OK;
 }

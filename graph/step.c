@@ -11,6 +11,8 @@ struct tess_step {
     tess_lowered low;
     int64_t targets; /* that count, as fed last */
     int32_t **fed;   /* [tensor]: the values fed last, for looking into a failure */
+    tess_env env;    /* of the last run, by which its updates are made, if they come late */
+    bool pending;    /* they are yet to come */
 };
 
 tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_step **step)
@@ -32,11 +34,53 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
     return TESS_OK;
 }
 
+/* ---- late updates ---- */
+
+/* The graph whose parameters g's are. */
+static tess_graph *owner(const tess_graph *g)
+{
+    return g->params ? g->param[0]->storage->g : (tess_graph *)g;
+}
+
+static void forget_pending(tess_step *s)
+{
+    if (s->pending) owner(s->g)->pending = NULL;
+    s->pending = false;
+}
+
+tess_status tess_settle(const tess_graph *g, const tess_step *but)
+{
+    tess_step *s = owner(g)->pending;
+    if (!s || s == but) return TESS_OK;
+    static tess_env before;
+    before = s->env;
+    forget_pending(s);
+    tess_env_set(&(tess_env){.before = &before});
+    TESS_TRY(tess_program_run(s->low.updates, true));
+    return tess_wait();
+}
+
+/* Says which gradient is not finite; the updates, which would say so, come too late. */
+static tess_status name_gradient(const tess_step *s)
+{
+    for (int k = 0; k < s->g->params; k++)
+        for (int64_t j = 0; j < s->g->param[k]->tiles; j++) {
+            double square;
+            TESS_TRY(tess_tile_read(s->g->param[k]->tile[j].norm, 0, &square, sizeof square));
+            if (!isfinite(square)) return tess_error(TESS_FAILED, s->g->param[k]->name, "the gradient is not finite");
+        }
+    return tess_error(TESS_FAILED, "gradient norm", "is not finite, yet every gradient's is");
+}
+
+/* ---- making and feeding ---- */
+
 void tess_step_free(tess_step *s)
 {
     if (!s) return;
+    forget_pending(s);
     for (int k = 0; k < s->g->tensors; k++) free(s->fed[k]);
     free(s->fed);
+    tess_program_free(s->low.updates);
     tess_program_free(s->low.program);
     free(s);
 }
@@ -78,11 +122,13 @@ static tess_status prepare_moments(tess_graph *g)
     return tess_wait();
 }
 
-static void set_env(const tess_step *s, const tess_step_input *in, bool train)
+static void set_env(tess_step *s, const tess_step_input *in, bool train)
 {
     const tess_optimizer *o = &s->conf.optimizer;
     double beta1 = in->beta1 > 0 ? in->beta1 : o->beta1, beta2 = in->beta2 > 0 ? in->beta2 : o->beta2;
-    tess_env_set(&(tess_env){
+    static tess_env before;
+    before = s->env;
+    s->env = (tess_env){
         .seed = in->seed,
         .step = in->step,
         .train = train,
@@ -95,7 +141,9 @@ static void set_env(const tess_step *s, const tess_step_input *in, bool train)
         .weight_decay = o->weight_decay,
         .clip = o->clip,
         .loss_scale = s->targets ? 1.0f / (float)s->targets : 0,
-    });
+        .before = &before,
+    };
+    tess_env_set(&s->env);
 }
 
 /* The forward pass of the same step again, every value checked: its failure names the first that is not finite. The
@@ -111,7 +159,7 @@ static tess_status look_into(const tess_step *s, const tess_step_input *in, doub
     for (int k = 0; k < s->g->tensors && found == TESS_OK; k++)
         if (s->fed[k]) found = tess_step_feed(check, s->g->tensor[k], s->fed[k]);
     set_env(check, in, s->conf.train);
-    if (found == TESS_OK) found = tess_program_run(check->low.program);
+    if (found == TESS_OK) found = tess_program_run(check->low.program, false);
     if (found == TESS_OK) found = tess_wait();
     tess_step_free(check);
     if (found == TESS_OK)
@@ -136,9 +184,11 @@ tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_res
 {
     *out = (tess_step_result){.targets = s->targets};
     bool trains = s->conf.train && !s->conf.keep_gradients;
+    TESS_TRY(tess_settle(s->g, s));
     if (trains) TESS_TRY(prepare_moments(s->g));
     set_env(s, in, s->conf.train);
-    TESS_TRY(tess_program_run(s->low.program));
+    TESS_TRY(tess_program_run(s->low.program, s->pending));
+    forget_pending(s);
     tess_status status = tess_wait();
     if (status != TESS_OK) return in_step(in, status); /* what follows a failed task was not computed */
     if (s->low.loss) {
@@ -151,6 +201,10 @@ tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_res
     double square;
     TESS_TRY(tess_tile_read(s->low.norm, 0, &square, sizeof square));
     out->grad_norm = sqrt(square);
+    if (!s->low.updates) return TESS_OK;
+    if (!isfinite(square)) return in_step(in, name_gradient(s));
+    s->pending = true;
+    owner(s->g)->pending = s;
     return TESS_OK;
 }
 

@@ -22,7 +22,7 @@ static tess_status plan_of(const tess_config *c, tess_plan *plan)
     tess_run run;
     tess_step *step = NULL;
     tess_status status = tess_run_open(c, &run);
-    if (status == TESS_OK) status = tess_run_step(&run, false, &step);
+    if (status == TESS_OK) status = tess_run_step(&run, false, false, &step);
     if (status == TESS_OK) tess_step_plan(step, plan);
     tess_step_free(step);
     tess_run_close(&run);

@@ -43,13 +43,14 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
     return tess_data_open(path, r->tokenizer, &conf, data);
 }
 
-tess_status tess_run_step(const tess_run *r, bool by_layer, tess_step **step)
+tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step **step)
 {
     const tess_config *c = r->c;
     tess_step_conf conf = {
         .train = true,
         .micro = r->micro,
         .by_layer = by_layer,
+        .late = late,
         .recompute_every = c->activation_checkpointing.enabled ? (int)c->activation_checkpointing.every : 0,
         .optimizer = {.beta1 = c->optimizer.params.betas[0],
                       .beta2 = c->optimizer.params.betas[1],
@@ -100,47 +101,34 @@ static void read_offload(const tess_config *c, tess_place_conf *conf)
     if (tiles != TESS_CONFIG_AUTO) conf->slack_states = (uint64_t)tiles;
 }
 
-/* Places the step in the order of micro-batches that is faster on paper; where both fit. */
+/* Lays the step out and places it in the way that is fastest on paper, of those that fit: micro-batches in either
+ * order, with clipping the updates at the end or late. */
 static tess_status place(tess_run *r, const tess_place_conf *conf, tess_step **step)
 {
-    tess_status status = tess_run_step(r, false, step);
-    if (status == TESS_OK) status = tess_step_place(*step, conf, &r->place);
-    if (r->micro < 2) {
-        if (getenv("DBG"))
-            for (int k = 0; k < 1; k++) {
-                tess_placement *q = &r->place;
-                fprintf(stderr,
-                        "%d: t %.3f work %.3f r %.3f w %.3f slack %.0f MiB read %.2f written %.2f bound %.2f largest "
-                        "%.0f disk %.2f st %d\n",
-                        k, q->time.seconds, q->time.work, q->time.read, q->time.write, q->slack / 1048576.,
-                        q->read / 1e9, q->written / 1e9, q->bound / 1e9, q->largest_task / 1048576., q->disk / 1e9,
-                        status);
-            }
-        return status;
+    tess_status status = TESS_INVALID;
+    *step = NULL;
+    for (int way = 0; way < 4; way++) {
+        bool by_layer = way & 1, late = way & 2;
+        if ((by_layer && r->micro < 2) || (late && !(r->c->gradient_clipping > 0))) continue;
+        tess_step *other = NULL;
+        tess_placement placement;
+        tess_status fits = tess_run_step(r, by_layer, late, &other);
+        if (fits == TESS_OK) fits = tess_step_place(other, conf, &placement);
+        if (fits == TESS_OK && (!*step || placement.time.seconds < r->place.time.seconds)) {
+            tess_step_free(*step);
+            *step = other;
+            r->place = placement;
+            r->by_layer = by_layer;
+            r->late = late;
+            status = TESS_OK;
+        } else
+            tess_step_free(other);
     }
-    tess_step *other = NULL;
-    tess_placement placement;
-    tess_status second = tess_run_step(r, true, &other);
-    if (second == TESS_OK) second = tess_step_place(other, conf, &placement);
-    if (getenv("DBG"))
-        for (int k = 0; k < 2; k++) {
-            tess_placement *q = k ? &placement : &r->place;
-            fprintf(stderr,
-                    "%d: t %.3f work %.3f r %.3f w %.3f slack %.0f MiB read %.2f written %.2f bound %.2f largest %.0f "
-                    "disk %.2f st %d\n",
-                    k, q->time.seconds, q->time.work, q->time.read, q->time.write, q->slack / 1048576., q->read / 1e9,
-                    q->written / 1e9, q->bound / 1e9, q->largest_task / 1048576., q->disk / 1e9, k ? second : status);
-        }
-    bool better = second == TESS_OK && (status != TESS_OK || placement.time.seconds < r->place.time.seconds);
-    if (better) {
-        tess_step_free(*step);
-        *step = other;
-        r->place = placement;
-        r->by_layer = true;
-        return TESS_OK;
-    }
-    tess_step_free(other);
-    return status;
+    if (status != TESS_OK) return status;
+    tess_place_conf again = *conf; /* the ways share the parameters' tiles, and the last one placed them */
+    again.slack = r->place.slack;
+    again.slack_states = 0;
+    return tess_step_place(*step, &again, &r->place);
 }
 
 tess_status tess_run_train_step(tess_run *r, tess_step **step)
@@ -157,7 +145,7 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
                           "memory.path or the nvme_path beside the device)");
     if (!r->disk) {
         tess_plan plan;
-        TESS_TRY(tess_run_step(r, false, step));
+        TESS_TRY(tess_run_step(r, false, false, step));
         tess_step_plan(*step, &plan);
         return tess_run_fits(c, &plan);
     }

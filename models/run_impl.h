@@ -11,8 +11,8 @@ typedef struct tess_run {
     tess_graph *g;
     tess_network net;
     tess_placement place;
-    bool by_layer;    /* the order of micro-batches that was chosen */
-    const char *disk; /* directories of the disk tier; NULL: all tiles are in RAM */
+    bool by_layer, late; /* the layout of the step that was chosen */
+    const char *disk;    /* directories of the disk tier; NULL: all tiles are in RAM */
     uint64_t ram, disk_bytes;
     int64_t micro, micro_batch, batch, length; /* micro-batches, sequences of one, of a step; tokens of a sequence */
 } tess_run;
@@ -24,7 +24,7 @@ void tess_run_close(tess_run *r);
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle,
                           tess_data **data) TESS_NODISCARD;
 /* The step that the configuration trains with, its micro-batches in one of the two orders. */
-tess_status tess_run_step(const tess_run *r, bool by_layer, tess_step **step) TESS_NODISCARD;
+tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step **step) TESS_NODISCARD;
 /* The same, its tiles placed as the caps ask for; without a disk tier it only checks that all fits into RAM. Before
  * tess_run_start. */
 tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;

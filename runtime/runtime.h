@@ -213,6 +213,7 @@ typedef struct tess_env {
     double bias1, bias2;            /* 1 - beta^(step+1) */
     double eps, weight_decay, clip; /* clip 0: off */
     float loss_scale;               /* 1 / targets that count in the global batch */
+    const struct tess_env *before;  /* that of the step before, for updates that come late */
 } tess_env;
 void tess_env_set(const tess_env *env);
 

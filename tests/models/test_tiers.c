@@ -16,7 +16,7 @@ static const char model[] =
 struct layout {
     uint64_t ram; /* 0: no disk tier */
     int recompute;
-    bool by_layer;
+    bool by_layer, late;
 };
 struct outcome {
     tess_status status;
@@ -41,7 +41,7 @@ static uint64_t mix(uint64_t h, const void *data, size_t bytes)
 static tess_status open_run(struct run *r, tess_dtype dtype, struct layout l, double clip)
 {
     tess_step_conf conf = {
-        .train = true, .micro = MICRO, .recompute_every = l.recompute, .by_layer = l.by_layer, .optimizer = TESS_ADAMW};
+        .train = true, .micro = MICRO, .recompute_every = l.recompute, .by_layer = l.by_layer, .late = l.late, .optimizer = TESS_ADAMW};
     conf.optimizer.clip = clip;
     TESS_TRY(tess_model_open(NULL, model, &r->model));
     r->g = tess_graph_new(&(tess_graph_conf){.dtype = dtype, .tile_rows = 2 * T, .loss_rows = T});
@@ -134,8 +134,8 @@ TEST(same_bits_whatever_ram_there_is)
         CHECK_EQ(whole.status, TESS_OK);
         uint64_t least = 0;
         for (int part = 2; part <= 8; part *= 2)
-            for (int way = 0; way < 3; way++) {
-                struct layout l = {all / (uint64_t)part, way == 1, way == 2};
+            for (int way = 0; way < 4; way++) {
+                struct layout l = {all / (uint64_t)part, way == 1, way >= 2, way == 3};
                 if (l.ram < LEAST) l.ram = LEAST;
                 struct outcome o = run((tess_dtype)dtype, l, 1, TESS_MACHINE_DEFAULT);
                 if (o.status != TESS_OK)
@@ -155,14 +155,14 @@ TEST(same_bits_whatever_ram_there_is)
 TEST(without_clipping_too)
 {
     struct outcome whole = run(TESS_BF16, (struct layout){0}, 0, TESS_MACHINE_DEFAULT);
-    struct outcome capped = run(TESS_BF16, (struct layout){32 * MiB, 0, true}, 0, TESS_MACHINE_DEFAULT);
+    struct outcome capped = run(TESS_BF16, (struct layout){32 * MiB, 0, true, false}, 0, TESS_MACHINE_DEFAULT);
     CHECK_EQ(capped.status, TESS_OK);
     CHECK(capped.bits == whole.bits);
 }
 
 TEST(a_cap_below_the_largest_task_names_what_would_do)
 {
-    struct outcome o = run(TESS_F32, (struct layout){4 * MiB, 0, false}, 1, TESS_MACHINE_DEFAULT);
+    struct outcome o = run(TESS_F32, (struct layout){4 * MiB, 0, false, false}, 1, TESS_MACHINE_DEFAULT);
     CHECK_EQ(o.status, TESS_INVALID);
     CHECK_HAS(tess_error_text(), "the least a step can work with is");
     CHECK(o.place.needed > 4 * MiB);
@@ -170,7 +170,7 @@ TEST(a_cap_below_the_largest_task_names_what_would_do)
 
 static void fails_with(tess_machine machine, const char *what)
 {
-    struct outcome o = run(TESS_F32, (struct layout){32 * MiB, 0, false}, 1, machine);
+    struct outcome o = run(TESS_F32, (struct layout){32 * MiB, 0, false, false}, 1, machine);
     CHECK_EQ(o.status, TESS_FAILED);
     CHECK_HAS(tess_error_text(), what);
     CHECK_EQ(swap_files(), 0);
@@ -182,7 +182,7 @@ TEST(a_failing_disk_ends_the_run_in_one_line)
     fails_with((tess_machine){.fail_write_at = 30}, "Input/output error");
     fails_with((tess_machine){.flip_bit_at = 30}, "checksum");
     struct outcome o =
-        run(TESS_F32, (struct layout){32 * MiB, 0, false}, 1, TESS_MACHINE_DEFAULT); /* and the next run is well */
+        run(TESS_F32, (struct layout){32 * MiB, 0, false, false}, 1, TESS_MACHINE_DEFAULT); /* and the next run is well */
     CHECK_EQ(o.status, TESS_OK);
 }
 
