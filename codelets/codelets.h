@@ -37,15 +37,15 @@ double tess_matrix_rate(tess_dtype t, int cores, int64_t n);
 
 /* ---- embedding.c ------------------------------------------------------------------------------------------------ */
 
-/* y[r] = table[id[r]] (+ position[r % sequence]). Tables come as tiles of tile_rows rows. */
+/* y[r] = table[id[r]] (+ position[r % sequence]), for one tile of the table: rows [first, first+count). */
 typedef struct tess_embedding_arg {
     int64_t rows, width, sequence;
-    int64_t tiles, tile_rows;                   /* of the table */
+    int64_t rows_of_table;
+    int64_t first, count; /* the rows of this tile, of the table or (backward_position) positions */
     int64_t position_tiles, position_tile_rows; /* 0: no positions */
-    int64_t first, count;                       /* backward: the table rows [first, first+count) of this tile */
     bool acc;
 } tess_embedding_arg;
-extern tess_codelet tess_embedding_forward[];  /* id i32 (rows), y (rows,width), table tiles..., position tiles... */
+extern tess_codelet tess_embedding_forward[];  /* id i32 (rows), y (rows,width), table tile, position tiles... */
 extern tess_codelet tess_embedding_backward[]; /* id, dy (rows,width), dtable += (count,width) */
 extern tess_codelet tess_embedding_backward_position[]; /* dy (rows,width), dposition += (count,width) */
 

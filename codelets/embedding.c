@@ -2,17 +2,16 @@
  * were read from the data; here they are only asserted. */
 #include "vector_impl.h"
 
-/* Row `id` of a table that comes as buffers of tile_rows rows, from buffer `first` on. */
-TESS_INLINE const void *table_row(const tess_work *w, int64_t first, int64_t tiles, int64_t tile_rows, int64_t id,
-                                  tess_dtype t)
+/* The position's row of the token in row r. */
+TESS_INLINE const void *position_of(const tess_work *w, int64_t r, tess_dtype t)
 {
     const tess_embedding_arg *a = w->arg;
-    TESS_ASSERT(id >= 0 && id / tile_rows < tiles);
-    const tess_view *tile = &w->buf[first + id / tile_rows];
-    const int64_t at = id % tile_rows * a->width;
-    TESS_ASSERT((size_t)(at + a->width) * tess_dtype_size(t) <= tile->bytes);
-    return tess_at(tile->ptr, at, t);
+    const int64_t place = r % a->sequence, j = place / a->position_tile_rows;
+    TESS_ASSERT(j < a->position_tiles);
+    return tess_at(w->buf[3 + j].ptr, place % a->position_tile_rows * a->width, t);
 }
+
+/* The rows whose token this tile of the table holds. */
 
 TESS_INLINE void embedding_forward(const tess_work *w, tess_dtype t)
 {
@@ -20,24 +19,27 @@ TESS_INLINE void embedding_forward(const tess_work *w, tess_dtype t)
     const int32_t *id = w->buf[0].ptr;
     const int64_t n = a->width;
     for (int64_t r = 0; r < a->rows; r++) {
-        const void *token = table_row(w, 2, a->tiles, a->tile_rows, id[r], t);
+        const int64_t row = id[r] - a->first;
+        TESS_ASSERT(id[r] >= 0 && id[r] < a->rows_of_table);
+        if (row < 0 || row >= a->count) continue;
+        const void *token = tess_at(w->buf[2].ptr, row * n, t);
         void *y = tess_at_mut(w->buf[1].ptr, r * n, t);
         if (a->position_tiles == 0) {
             memcpy(y, token, (size_t)n * tess_dtype_size(t));
             continue;
         }
-        const void *position = table_row(w, 2 + a->tiles, a->position_tiles, a->position_tile_rows, r % a->sequence, t);
+        const void *position = position_of(w, r, t);
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) tess_store(y, i, t, tess_load(token, i, t) + tess_load(position, i, t));
     }
 }
 
-/* Of the table only the rows named move. */
+/* Of the table only the rows named move; of those this tile has its share. */
 static tess_cost embedding_forward_cost(const void *arg, tess_dtype t)
 {
     const tess_embedding_arg *a = arg;
-    const double rows = a->position_tiles ? 3 : 2;
-    return (tess_cost){.bytes = (double)a->rows * (4 + rows * (double)a->width * (double)tess_dtype_size(t))};
+    const double rows = a->position_tiles ? 3 : 2, share = (double)a->count / (double)a->rows_of_table;
+    return (tess_cost){.bytes = (double)a->rows * (4 + rows * (double)a->width * (double)tess_dtype_size(t) * share)};
 }
 
 TESS_INLINE void add_row(float *dtable, const void *dy, int64_t n, tess_dtype t)

@@ -180,6 +180,9 @@ typedef struct tess_place_conf {
  * little for its largest task is TESS_INVALID with the number that would do. */
 tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_placement *out) TESS_NODISCARD;
 
+/* The time of the step as placed, with that much room for its tiles in RAM. */
+void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out);
+
 /* The global batch of an input: micro * B sequences, copied. */
 tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t *values) TESS_NODISCARD;
 

@@ -266,3 +266,8 @@ tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_plac
                      (uint64_t)conf->workers * plan.resident[TESS_ROLE_SCRATCH];
     return tess_program_place(s->low.program, conf, fixed, out);
 }
+
+void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out)
+{
+    tess_program_simulate(s->low.program, rates, room, workers, out);
+}

@@ -92,9 +92,10 @@ static void line(FILE *out, const char *what, uint64_t bytes)
     fprintf(out, "  %-36s %12s\n", what, tess_human_bytes((double)bytes));
 }
 
+/* How a byte count splits over the tiers: what rests in RAM, and what on disk. */
 static void print_memory(FILE *out, const tess_plan *p, uint64_t needed, uint64_t limit, int workers)
 {
-    fprintf(out, "cpu (RAM)\n");
+    fprintf(out, "all tiles, were they in RAM\n");
     line(out, "weights", p->resident[TESS_ROLE_WEIGHT]);
     if (p->resident[TESS_ROLE_MASTER]) line(out, "fp32 masters", p->resident[TESS_ROLE_MASTER]);
     line(out, "moments", p->resident[TESS_ROLE_MOMENT]);
@@ -103,7 +104,28 @@ static void print_memory(FILE *out, const tess_plan *p, uint64_t needed, uint64_
     line(out, "scratch of the workers", (uint64_t)workers * p->resident[TESS_ROLE_SCRATCH]);
     line(out, "at most at one time", needed);
     line(out, "there is", limit);
+}
+
+static void print_tiers(FILE *out, const tess_run *r)
+{
+    const tess_placement *p = &r->place;
     fprintf(out, "gpu\n  nothing\n");
+    if (!r->disk) {
+        fprintf(out, "cpu (RAM)\n  everything\ndisk\n  nothing\n");
+        return;
+    }
+    fprintf(out, "cpu (RAM)\n");
+    line(out, "the cap", r->ram);
+    line(out, "tiles, at most", p->room);
+    line(out, "of it for tiles on their way", p->slack);
+    line(out, "the least a step can work with", p->needed);
+    fprintf(out, "disk (%s)\n", r->disk);
+    line(out, "tiles that rest there", p->disk);
+    line(out, "read in a step", p->read);
+    line(out, "written in a step", p->written);
+    line(out, "no placement moves less than", p->bound);
+    if (r->by_layer) fprintf(out, "  all micro-batches pass a layer while it is in RAM\n");
+    if (r->late) fprintf(out, "  updates wait for the norm and come in the next step's forward pass\n");
 }
 
 /* What the tasks of a training step reach of the two yardsticks: those that multiply matrices also take exponentials
@@ -113,16 +135,61 @@ static const double MATRIX_SHARE = 0.85, COPY_SHARE = 0.4;
 tess_status tess_run_rates(const tess_run *r, tess_rates *rates)
 {
     tess_hardware h;
-    tess_drive d;
+    tess_drive d = {0};
     tess_hardware_read(&h);
-    char *first = tess_format("%.*s", (int)strcspn(r->disk, ":"), r->disk);
-    tess_status status = tess_drive_measure(first, &d);
-    free(first);
+    tess_status status = TESS_OK;
+    if (r->disk) {
+        char *first = tess_format("%.*s", (int)strcspn(r->disk, ":"), r->disk);
+        status = tess_drive_measure(first, &d);
+        free(first);
+    }
     *rates =
         (tess_rates){.flops = tess_matrix_rate(r->c->bf16.enabled ? TESS_BF16 : TESS_F32, h.cores, 1024) * MATRIX_SHARE,
                      .copy = copy_rate() * h.cores * COPY_SHARE,
                      .read = d.read_rate,
                      .write = d.write_rate};
+    return status;
+}
+
+static void print_time(FILE *out, const tess_run *r, const tess_plan *p, const tess_forecast *t)
+{
+    double tokens = (double)(r->batch * r->length);
+    double rest = t->seconds - t->work;
+    const char *bound = t->work >= t->read && t->work >= t->write ? "compute"
+                        : t->read >= t->write                     ? "reading from disk"
+                                                                  : "writing to disk";
+    fprintf(out, "time of a step\n");
+    fprintf(out, "  compute: %.3g TFLOP of matrices (%.3g recomputed), the rest moves %s %9.3f s\n",
+            (p->flops + p->recompute_flops) * 1e-12, p->recompute_flops * 1e-12, tess_human_bytes(p->bytes), t->work);
+    if (r->disk)
+        fprintf(out, "  reading from disk %38.3f s\n  writing to disk %40.3f s\n  waiting for each other %33.3f s\n",
+                t->read, t->write, rest > 0 ? rest : 0);
+    fprintf(out, "  in all %.3f s, %.0f tokens/s, bound by %s\n", t->seconds, tokens / t->seconds, bound);
+}
+
+/* The step's place and its time, or why there is none. */
+static tess_status print_placed(tess_run *r, FILE *out)
+{
+    tess_hardware h;
+    tess_hardware_read(&h);
+    tess_step *step = NULL;
+    tess_rates rates;
+    tess_plan p;
+    tess_status fits = tess_run_train_step(r, &step);
+    if (fits != TESS_OK) {
+        fprintf(out, "does not fit: %s\n", tess_error_text());
+        tess_step_free(step);
+        r->disk = NULL;
+        TESS_TRY(tess_run_step(r, false, false, &step)); /* what it would take where there is room */
+    } else
+        print_tiers(out, r);
+    tess_step_plan(step, &p);
+    tess_status status = tess_run_rates(r, &rates);
+    if (status == TESS_OK) {
+        if (!r->disk) tess_step_forecast(step, &rates, UINT64_MAX, h.cores, &r->place.time);
+        print_time(out, r, &p, &r->place.time);
+    }
+    tess_step_free(step);
     return status;
 }
 
@@ -134,16 +201,16 @@ tess_status tess_estimate(const tess_config *c, FILE *out)
     tess_hardware h;
     tess_hardware_read(&h);
     tess_status status = tess_run_open(c, &run);
-    if (status == TESS_OK) status = tess_run_train_step(&run, &step);
+    if (status == TESS_OK) status = tess_run_step(&run, false, false, &step);
     if (status == TESS_OK) {
         tess_step_plan(step, &p);
-        uint64_t needed = need(&p, h.cores), limit = room(c, &h);
         fprintf(out, "%lld parameters, %lld tokens a step, %llu tasks over %llu tiles\n",
                 (long long)tess_graph_param_elements(run.g), (long long)(run.batch * run.length),
                 (unsigned long long)p.tasks, (unsigned long long)p.tiles);
-        print_memory(out, &p, needed, limit, h.cores);
+        print_memory(out, &p, need(&p, h.cores), room(c, &h), h.cores);
     }
     tess_step_free(step);
+    if (status == TESS_OK) status = print_placed(&run, out);
     tess_run_close(&run);
     return status;
 }

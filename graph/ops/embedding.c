@@ -17,23 +17,24 @@ static tess_embedding_arg *arg(tess_lower *L, const tess_node *n, int i, const t
     const tess_tensor *table = n->in[1], *pos = n->in[2];
     tess_embedding_arg *a =
         TESS_ARG(L, tess_embedding_arg, .rows = tess_rows(L, n->out, i), .width = table->dim[1],
-                 .sequence = n->out->dim[1], .tiles = table->tiles, .tile_rows = table->tile_rows,
-                 .position_tiles = pos ? pos->tiles : 0, .position_tile_rows = pos ? pos->tile_rows : 0);
-    if (p) tess_param_rows(p, j, &a->first, &a->count);
+                 .sequence = n->out->dim[1], .rows_of_table = table->dim[0], .position_tiles = pos ? pos->tiles : 0,
+                 .position_tile_rows = pos ? pos->tile_rows : 0);
+    tess_param_rows(p, j, &a->first, &a->count);
     return a;
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
     const tess_tensor *table = n->in[1], *pos = n->in[2];
-    int64_t total = 2 + table->tiles + (pos ? pos->tiles : 0);
-    tess_use use[total];
-    unsigned k = 0;
-    use[k++] = tess_in(L, n->in[0], i);
-    use[k++] = tess_out(L, n->out, i);
-    for (int64_t j = 0; j < table->tiles; j++) use[k++] = tess_weight(table, j);
-    for (int64_t j = 0; pos && j < pos->tiles; j++) use[k++] = tess_weight(pos, j);
-    tess_emit(L, &tess_embedding_forward[L->dtype], arg(L, n, i, NULL, 0), use, k);
+    tess_use use[3 + (pos ? pos->tiles : 0)];
+    use[0] = tess_in(L, n->in[0], i);
+    use[1] = tess_out(L, n->out, i);
+    for (int64_t j = 0; pos && j < pos->tiles; j++) use[3 + j] = tess_weight(pos, j);
+    for (int64_t j = 0; j < table->tiles; j++) { /* each writes the rows of its tokens */
+        use[2] = tess_weight(table, j);
+        tess_emit(L, &tess_embedding_forward[L->dtype], arg(L, n, i, table, j), use, 3 + (pos ? pos->tiles : 0));
+        use[1].mode = TESS_RW;
+    }
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)

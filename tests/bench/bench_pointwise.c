@@ -80,11 +80,10 @@ static void bench_rows(tess_dtype t, const char *only)
     tess_embedding_arg table = {.rows = ROWS,
                                 .width = WIDTH,
                                 .sequence = ROWS,
-                                .tiles = 1,
-                                .tile_rows = ROWS,
+                                .rows_of_table = ROWS,
+                                .count = ROWS,
                                 .position_tiles = 1,
                                 .position_tile_rows = ROWS,
-                                .count = ROWS,
                                 .acc = true};
     BENCH(&tess_embedding_forward[t], &table, "zwrr", ROWS * 4, x, x, x);
     BENCH(&tess_embedding_backward[t], &table, "zrm", ROWS * 4, x, ROWS * gain);

@@ -31,13 +31,15 @@ static void check_embedding(int64_t n, tess_dtype t)
         plain[i] = table[id[i / n] * n + i % n];
         want[i] = plain[i] + position[i / n % SEQUENCE * n + i % n];
     }
-    tess_embedding_arg a = {.rows = ROWS, .width = n, .sequence = SEQUENCE, .tiles = 3, .tile_rows = TILE};
+    tess_embedding_arg a = {.rows = ROWS, .width = n, .sequence = SEQUENCE, .rows_of_table = VOCAB, .count = TILE};
     void *y = poison((size_t)(ROWS * n) * tess_dtype_size(t));
-    RUN(&tess_embedding_forward[t], &a, id, y, tile[0], tile[1], tile[2]);
+    for (a.first = 0; a.first < VOCAB; a.first += TILE)
+        RUN(&tess_embedding_forward[t], &a, id, y, tile[a.first / TILE]);
     CHECK(distance(y, t, plain, ROWS * n) == 0);
     a.position_tiles = 3;
     a.position_tile_rows = POSITION_TILE;
-    RUN(&tess_embedding_forward[t], &a, id, y, tile[0], tile[1], tile[2], place[0], place[1], place[2]);
+    for (a.first = 0; a.first < VOCAB; a.first += TILE)
+        RUN(&tess_embedding_forward[t], &a, id, y, tile[a.first / TILE], place[0], place[1], place[2]);
     CHECK(near(y, t, want, ROWS * n));
     forget();
 }
@@ -84,7 +86,7 @@ TEST(embedding)
 /* Only the rows named are counted as moved. */
 TEST(embedding_cost)
 {
-    tess_embedding_arg a = {.rows = 10, .width = 8, .tiles = 1, .tile_rows = 50000};
+    tess_embedding_arg a = {.rows = 10, .width = 8, .rows_of_table = 50000, .count = 50000};
     CHECK(tess_embedding_forward[TESS_F32].cost(&a).bytes == 10 * 4 + 2 * 10 * 8 * 4);
     CHECK(tess_embedding_forward[TESS_BF16].cost(&a).bytes == 10 * 4 + 2 * 10 * 8 * 2);
     CHECK(tess_embedding_forward[TESS_F32].cost(&a).flops == 0);
