@@ -2,135 +2,26 @@
  * flowing one stays.
  *
  * The order of a step is known, and it repeats. So each tile has, between each two uses that follow each other in that
- * cycle, a gap; letting it leave in a gap costs a write if it was written since it came, and a read if the next use
- * reads it. Keeping it costs its bytes of RAM at each moment of the gap, a moment being a task. At its moment a task
- * holds the tiles it uses, and a share of RAM is set aside for tiles that come early and leave late (the slack); the
- * rest is room for gaps. They are taken greedily, the most traffic saved a byte and moment first, as long as every
- * moment of the gap has room: short gaps first, so that what the forward pass used last stays for the backward pass,
- * and of equal ones a fixed part stays while the rest flows, where keeping the least recently used first would make
- * everything flow.
+ * cycle, a gap; letting it leave in a gap costs a write, a read or both. Keeping it costs its bytes of RAM at each
+ * moment of the gap, a moment being a task. At its moment a task holds the tiles it uses, and a share of RAM is set
+ * aside for tiles that come early and leave late (the slack); the rest is room for gaps.
  *
- * The traffic of what is left is the plan's. No placement moves less than the bound: the same choice with fractions of
- * gaps allowed, without slack, and RAM's moments added up to one total. */
-#include "graph_impl.h"
+ * Gaps are taken one after the other as long as every moment of the gap has room. Which first? Those that save the most
+ * traffic a byte and moment: short ones, so that what the forward pass used last stays for the backward pass, and of
+ * equal ones a fixed part, where keeping the least recently used would make everything flow. Better is an order that
+ * knows which moments are crowded: the prices of moments that gaps.c finds while it proves how little any placement
+ * must move. */
+#include "place_impl.h"
 #include <math.h>
 #include <stdlib.h>
 
-struct use_of {
-    tess_tile *tile;
-    size_t task;
-    unsigned index;
-};
-
-struct gap {
-    tess_tile *tile;
-    tess_use *use;       /* after which it is */
-    size_t first, count; /* tasks between, in the cycle */
-    uint64_t moved;      /* bytes, when the tile leaves */
-    double worth;        /* of them a byte and task */
-    bool kept, spared;   /* spared: need not go away with its role */
-};
-
-static int by_tile_and_task(const void *a, const void *b)
+/* Of equals what is used last in a step stays: its end has no work left to hide traffic behind. */
+static int by_order(const void *a, const void *b)
 {
-    const struct use_of *x = a, *y = b;
-    if (x->tile != y->tile) return (x->tile > y->tile) - (x->tile < y->tile);
-    return (x->task > y->task) - (x->task < y->task);
-}
-
-static int by_worth(const void *a, const void *b)
-{
-    const struct gap *x = a, *y = b;
-    if (x->worth != y->worth) return (x->worth < y->worth) - (x->worth > y->worth);
-    /* Of equals what is used last in a step stays: the end of a step has no work left to hide traffic behind. */
-    return (x->first < y->first) - (x->first > y->first);
-}
-
-static bool may_flow(const tess_tile *t)
-{
-    tess_role r = tess_tile_role(t);
-    return r != TESS_ROLE_INPUT && r != TESS_ROLE_SCALAR && r != TESS_ROLE_SCRATCH;
-}
-
-static struct use_of *list_uses(const tess_program *p, size_t *count)
-{
-    size_t n = 0, room = 4096;
-    struct use_of *u = tess_alloc(room * sizeof *u);
-    for (size_t k = 0; k < p->tasks; k++)
-        for (unsigned i = 0; i < p->task[k].nuse; i++) {
-            if (!may_flow(p->task[k].use[i].tile)) continue;
-            if (n == room) u = tess_realloc(u, (room *= 2) * sizeof *u);
-            u[n++] = (struct use_of){p->task[k].use[i].tile, k, i};
-        }
-    qsort(u, n, sizeof *u, by_tile_and_task);
-    *count = n;
-    return u;
-}
-
-/* How many of the uses from `u` on are of its tile. */
-static size_t same_tile(const struct use_of *u, size_t left)
-{
-    size_t n = 1;
-    while (n < left && u[n].tile == u[0].tile) n++;
-    return n;
-}
-
-static tess_use *use_at(const tess_program *p, const struct use_of *u)
-{
-    return (tess_use *)&p->task[u->task].use[u->index];
-}
-
-/* The gaps of one tile, whose uses are u[0..n), into g; how many. A write is charged to the first gap after it. */
-static size_t gaps_of(const tess_program *p, const struct use_of *u, size_t n, struct gap *g)
-{
-    size_t gaps = 0;
-    uint64_t bytes = tess_tile_bytes(u[0].tile);
-    for (size_t i = 0; i < n; i++) {
-        tess_use *use = use_at(p, &u[i]);
-        if (use->mode & TESS_LAST) continue; /* nothing is left to keep */
-        size_t from = u[i].task, to = i + 1 < n ? u[i + 1].task : u[0].task + p->tasks;
-        if (to == from) { /* the same task names it again */
-            use->mode |= TESS_KEEP;
-            continue;
-        }
-        uint64_t moved = (use->mode & TESS_W ? bytes : 0) + (use_at(p, &u[(i + 1) % n])->mode & TESS_R ? bytes : 0);
-        g[gaps++] = (struct gap){.tile = u[i].tile,
-                                 .use = use,
-                                 .first = from + 1,
-                                 .count = to - from - 1,
-                                 .moved = moved,
-                                 .worth = (double)moved / ((double)bytes * (double)(to - from))};
-    }
-    return gaps;
-}
-
-/* What one tile moves in a step of the cycle: the second time around, when it begins as the step before left it. */
-static void traffic_of(const tess_program *p, const struct use_of *u, size_t n, tess_placement *out)
-{
-    uint64_t bytes = tess_tile_bytes(u[0].tile);
-    bool dirty = false;
-    for (size_t i = 0; i < 2 * n; i++) {
-        int mode = use_at(p, &u[i % n])->mode, next = use_at(p, &u[(i + 1) % n])->mode;
-        dirty |= (mode & TESS_W) != 0;
-        if (mode & TESS_LAST) dirty = false;
-        if (mode & (TESS_LAST | TESS_KEEP)) continue;
-        if (dirty && i >= n) out->written += bytes;
-        if ((next & TESS_R) && i >= n) out->read += bytes;
-        dirty = false;
-    }
-}
-
-/* The least that any placement moves: gaps in the same order, cut where the room of all moments together is used up. */
-static uint64_t lower_bound(const struct gap *g, size_t n, double room)
-{
-    double moved = 0;
-    for (size_t i = 0; i < n; i++) {
-        double takes = (double)tess_tile_bytes(g[i].tile) * (double)g[i].count;
-        double part = takes <= room ? 1 : room / takes;
-        room -= part * takes;
-        moved += (1 - part) * (double)g[i].moved;
-    }
-    return (uint64_t)moved;
+    const tess_gap *x = a, *y = b;
+    if (x->order != y->order) return (x->order < y->order) - (x->order > y->order);
+    if (x->first != y->first) return (x->first < y->first) - (x->first > y->first);
+    return (x->count > y->count) - (x->count < y->count);
 }
 
 /* Bytes of the tiles that each task uses, one that it names twice counted once; the most. */
@@ -143,7 +34,7 @@ static uint64_t task_needs(const tess_program *p, uint64_t *need)
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             bool again = false;
             for (unsigned j = 0; j < i; j++) again |= u[j].tile == u[i].tile;
-            if (may_flow(u[i].tile) && !again) need[k] += tess_tile_bytes(u[i].tile);
+            if (tess_gaps_may_flow(u[i].tile) && !again) need[k] += tess_tile_bytes(u[i].tile);
         }
         if (need[k] > most) most = need[k];
     }
@@ -151,14 +42,14 @@ static uint64_t task_needs(const tess_program *p, uint64_t *need)
 }
 
 /* A tile that stays in all of its gaps lives in RAM; the others' home is the disk, and their bytes are returned. */
-static uint64_t set_homes(struct gap *g, size_t gaps, const struct use_of *u, size_t uses)
+static uint64_t set_homes(const tess_gaps *g)
 {
     uint64_t disk = 0;
-    for (size_t i = 0; i < uses; i++) tess_tile_set_home(u[i].tile, TESS_TIER_CPU);
-    for (size_t i = 0; i < gaps; i++)
-        if (!g[i].kept) tess_tile_set_home(g[i].tile, TESS_TIER_DISK);
-    for (size_t i = 0; i < uses; i += same_tile(u + i, uses - i))
-        if (tess_tile_home(u[i].tile) == TESS_TIER_DISK) disk += tess_tile_bytes(u[i].tile);
+    for (size_t i = 0; i < g->uses; i++) tess_tile_set_home(g->use[i].tile, TESS_TIER_CPU);
+    for (size_t i = 0; i < g->gaps; i++)
+        if (!g->gap[i].kept) tess_tile_set_home(g->gap[i].tile, TESS_TIER_DISK);
+    for (size_t i = 0; i < g->uses; i += tess_gaps_same_tile(g, i))
+        if (tess_tile_home(g->use[i].tile) == TESS_TIER_DISK) disk += tess_tile_bytes(g->use[i].tile);
     return disk;
 }
 
@@ -169,9 +60,7 @@ struct placing {
     const tess_place_conf *conf;
     uint64_t room;
     uint64_t *need; /* of each task */
-    struct use_of *use;
-    struct gap *gap; /* in order of worth */
-    size_t uses, gaps;
+    tess_gaps gaps;
 };
 
 static bool role_in(unsigned roles, const tess_tile *t)
@@ -180,7 +69,7 @@ static bool role_in(unsigned roles, const tess_tile *t)
 }
 
 /* Of activations only those leave by force that the forward pass keeps for the backward pass. */
-static bool goes_away(const struct placing *s, const struct gap *g)
+static bool goes_away(const struct placing *s, const tess_gap *g)
 {
     const tess_program *p = s->p;
     if (!role_in(s->conf->away, g->tile) || g->spared) return false;
@@ -189,7 +78,7 @@ static bool goes_away(const struct placing *s, const struct gap *g)
 }
 
 /* Keeps the gap if RAM has room at each of its moments. */
-static void keep(const struct placing *s, struct gap *g, tess_room *left)
+static void keep(const struct placing *s, tess_gap *g, tess_room *left)
 {
     int64_t bytes = (int64_t)tess_tile_bytes(g->tile);
     bool stays = role_in(s->conf->stay, g->tile);
@@ -201,32 +90,62 @@ static void keep(const struct placing *s, struct gap *g, tess_room *left)
     }
 }
 
-/* Places with that slack; what RAM lacks for tiles that must stay in it. */
-static uint64_t place(struct placing *s, uint64_t slack, tess_placement *out)
+/* What each moment has for gaps. */
+static int64_t *moments(const struct placing *s, uint64_t slack)
 {
-    const tess_program *p = s->p;
-    int64_t *moment = tess_alloc(p->tasks * sizeof *moment);
-    for (size_t k = 0; k < p->tasks; k++) {
+    int64_t *m = tess_alloc((s->p->tasks + 1) * sizeof *m);
+    for (size_t k = 0; k < s->p->tasks; k++) {
         uint64_t taken = s->need[k] + slack;
-        moment[k] = taken < s->room ? (int64_t)(s->room - taken) : 0;
+        m[k] = taken < s->room ? (int64_t)(s->room - taken) : 0;
     }
-    tess_room *left = tess_room_new(moment, p->tasks);
+    return m;
+}
+
+/* Keeps gaps in their order; what RAM lacks for tiles that must stay in it. */
+static uint64_t fill(struct placing *s, const int64_t *moment, tess_placement *out)
+{
+    tess_gaps *g = &s->gaps;
+    tess_room *left = tess_room_new(moment, s->p->tasks);
+    qsort(g->gap, g->gaps, sizeof *g->gap, by_order);
     for (int stays = 1; stays >= 0; stays--)
-        for (size_t i = 0; i < s->gaps; i++)
-            if (role_in(s->conf->stay, s->gap[i].tile) == (bool)stays) keep(s, &s->gap[i], left);
+        for (size_t i = 0; i < g->gaps; i++)
+            if (role_in(s->conf->stay, g->gap[i].tile) == (bool)stays) keep(s, &g->gap[i], left);
     int64_t least = tess_room_least(left);
     tess_room_free(left);
-    free(moment);
-    for (size_t i = 0; i < s->gaps; i++) {
-        struct gap *g = &s->gap[i];
-        g->use->mode = g->kept ? g->use->mode | TESS_KEEP : g->use->mode & ~TESS_KEEP;
+    for (size_t i = 0; i < g->gaps; i++) {
+        tess_gap *gap = &g->gap[i];
+        gap->use->mode = gap->kept ? gap->use->mode | TESS_KEEP : gap->use->mode & ~TESS_KEEP;
     }
-    out->slack = slack;
-    out->read = out->written = 0;
-    for (size_t i = 0, n; i < s->uses; i += n) traffic_of(p, s->use + i, n = same_tile(s->use + i, s->uses - i), out);
-    out->disk = set_homes(s->gap, s->gaps, s->use, s->uses);
-    if (s->conf->rates.flops > 0) tess_program_simulate(p, &s->conf->rates, s->room, s->conf->workers, &out->time);
+    tess_gaps_traffic(s->p, g, &out->read, &out->written);
     return least < 0 ? (uint64_t)-least : 0;
+}
+
+/* The most traffic saved a byte and moment first. */
+static void order_by_worth(tess_gaps *g)
+{
+    for (size_t i = 0; i < g->gaps; i++)
+        g->gap[i].order =
+            (double)g->gap[i].moved / ((double)tess_tile_bytes(g->gap[i].tile) * (double)(g->gap[i].count + 1));
+}
+
+/* Places with that slack: gaps by what the bound's prices say, or by worth if that moves less. */
+static uint64_t place(struct placing *s, uint64_t slack, tess_placement *out)
+{
+    enum { ROUNDS = 100 };
+    int64_t *moment = moments(s, slack);
+    order_by_worth(&s->gaps);
+    uint64_t lacks = fill(s, moment, out), moved = out->read + out->written;
+    tess_gaps_bound(&s->gaps, moment, moved, ROUNDS);
+    fill(s, moment, out);
+    if (out->read + out->written > moved) {
+        order_by_worth(&s->gaps);
+        fill(s, moment, out);
+    }
+    free(moment);
+    out->slack = slack;
+    out->disk = set_homes(&s->gaps);
+    if (s->conf->rates.flops > 0) tess_program_simulate(s->p, &s->conf->rates, s->room, s->conf->workers, &out->time);
+    return lacks;
 }
 
 static uint64_t largest_state(const tess_program *p)
@@ -243,16 +162,17 @@ static uint64_t largest_state(const tess_program *p)
 /* The slack that makes the step fastest on paper: much of it hides waiting, little of it keeps more in RAM. */
 static uint64_t best_slack(struct placing *s, uint64_t most, tess_placement *out)
 {
+    enum { LEAST_PART = 2, MOST_PART = 32 };
     uint64_t asked = s->conf->slack_states * largest_state(s->p);
     if (s->conf->slack > asked) asked = s->conf->slack;
     if (asked) return asked < most ? asked : most;
     if (!(s->conf->rates.flops > 0)) return most < s->room / 8 ? most : s->room / 8;
     uint64_t best = 0;
     double seconds = INFINITY;
-    for (uint64_t part = 2; part <= 16; part += part < 4 ? 1 : part / 2) {
+    for (uint64_t part = MOST_PART; part >= LEAST_PART; part -= part > 4 ? part / 4 : 1) {
         uint64_t slack = s->room / part < most ? s->room / part : most;
         place(s, slack, out);
-        if (out->time.seconds >= seconds * 0.995) continue; /* of equals the larger one: it forgives more */
+        if (out->time.seconds > seconds * 0.99) continue; /* of equals the smaller one: it moves less */
         best = slack;
         seconds = out->time.seconds;
     }
@@ -261,33 +181,22 @@ static uint64_t best_slack(struct placing *s, uint64_t most, tess_placement *out
 
 static int by_place(const void *a, const void *b)
 {
-    const struct gap *x = a, *y = b;
+    const tess_gap *x = a, *y = b;
     return (x->first > y->first) - (x->first < y->first);
 }
 
 /* Spares the weights that a step uses last, as many as may stay in RAM. */
-static void spare_weights(struct placing *s)
+static void spare_weights(const struct placing *s, const tess_gaps *g)
 {
     uint64_t left = s->conf->weights_in_ram;
     if (!left || !(s->conf->away >> TESS_ROLE_WEIGHT & 1)) return;
-    qsort(s->gap, s->gaps, sizeof *s->gap, by_place);
-    for (size_t i = s->gaps; i-- > 0;) {
-        struct gap *g = &s->gap[i];
-        uint64_t bytes = tess_tile_bytes(g->tile);
-        if (tess_tile_role(g->tile) != TESS_ROLE_WEIGHT || g->spared || bytes > left) continue;
+    qsort(g->gap, g->gaps, sizeof *g->gap, by_place);
+    for (size_t i = g->gaps; i-- > 0;) {
+        uint64_t bytes = tess_tile_bytes(g->gap[i].tile);
+        if (tess_tile_role(g->gap[i].tile) != TESS_ROLE_WEIGHT || g->gap[i].spared || bytes > left) continue;
         left -= bytes;
-        for (size_t k = 0; k < s->gaps; k++) s->gap[k].spared |= s->gap[k].tile == g->tile;
+        for (size_t k = 0; k < g->gaps; k++) g->gap[k].spared |= g->gap[k].tile == g->gap[i].tile;
     }
-}
-
-static void list_gaps(struct placing *s)
-{
-    s->use = list_uses(s->p, &s->uses);
-    s->gap = tess_alloc((s->uses + 1) * sizeof *s->gap);
-    for (size_t i = 0, n; i < s->uses; i += n)
-        s->gaps += gaps_of(s->p, s->use + i, n = same_tile(s->use + i, s->uses - i), s->gap + s->gaps);
-    spare_weights(s);
-    qsort(s->gap, s->gaps, sizeof *s->gap, by_worth);
 }
 
 static tess_status too_little(const tess_place_conf *conf, const tess_placement *out, const char *why, uint64_t bytes)
@@ -299,6 +208,7 @@ static tess_status too_little(const tess_place_conf *conf, const tess_placement 
 
 tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uint64_t fixed, tess_placement *out)
 {
+    enum { ROUNDS = 400 };
     struct placing s = {.p = p, .conf = conf, .need = tess_alloc((p->tasks + 1) * sizeof *s.need)};
     *out = (tess_placement){.largest_task = task_needs(p, s.need)};
     out->needed = fixed + out->largest_task;
@@ -307,14 +217,14 @@ tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uin
         return too_little(conf, out, "its largest task alone holds", out->largest_task);
     }
     s.room = out->room = conf->ram - fixed;
-    list_gaps(&s);
-    double moments = 0;
-    for (size_t k = 0; k < p->tasks; k++) moments += (double)(s.room - s.need[k]);
+    tess_gaps_list(p, &s.gaps);
+    spare_weights(&s, &s.gaps);
     uint64_t slack = best_slack(&s, s.room - out->largest_task, out), lacks = place(&s, slack, out);
     if (lacks) lacks = place(&s, 0, out);
-    out->bound = lower_bound(s.gap, s.gaps, moments);
-    free(s.use);
-    free(s.gap);
+    int64_t *moment = moments(&s, 0);
+    out->bound = tess_gaps_bound(&s.gaps, moment, out->read + out->written, ROUNDS);
+    free(moment);
+    tess_gaps_free(&s.gaps);
     free(s.need);
     if (!lacks) return TESS_OK;
     out->needed = conf->ram + lacks;

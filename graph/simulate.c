@@ -49,6 +49,7 @@ struct simulation {
     struct state *state; /* by place in the table of tiles */
     struct leaves leaves;
     uint64_t room, held;
+    double poll;          /* how long it takes a worker to look at transfers: they do so between tasks */
     double entry;         /* when the last task was let in */
     double reads, writes; /* when the directions of the disk are free */
     double *worker;       /* when each is free */
@@ -82,7 +83,7 @@ static double let_in(struct simulation *s, const tess_task *t, const uint32_t *i
         double begin = s->reads > s->entry ? s->reads : s->entry;
         s->reads = begin + (double)bytes / s->rates->read;
         s->out.read += (double)bytes / s->rates->read;
-        if (s->reads > ready) ready = s->reads;
+        if (s->reads + 2 * s->poll > ready) ready = s->reads + 2 * s->poll;
     }
     return ready;
 }
@@ -118,7 +119,8 @@ static void leave(struct simulation *s, const tess_use *u, struct state *st, dou
     if (end < st->read) end = st->read;
     if (st->dirty && !gone) {
         double begin = s->writes > end ? s->writes : end;
-        s->writes = end = begin + (double)bytes / s->rates->write;
+        s->writes = begin + (double)bytes / s->rates->write;
+        end = s->writes + 2 * s->poll;
         s->out.write += (double)bytes / s->rates->write;
     }
     push(&s->leaves, end, bytes);
@@ -151,6 +153,18 @@ static void run_task(struct simulation *s, const tess_task *t, const uint32_t *i
     }
 }
 
+/* From any moment on, the rest of the tasks that run then, until the first of them ends. */
+static double poll_time(const struct simulation *s)
+{
+    double sum = 0, squares = 0;
+    for (size_t k = 0; k < s->p->tasks; k++) {
+        double d = duration(s, &s->p->task[k]);
+        sum += d;
+        squares += d * d;
+    }
+    return sum > 0 ? squares / sum / (s->workers + 1) : 0;
+}
+
 /* Two steps, of which the second counts: it begins as the first left things. */
 void tess_program_simulate(const tess_program *p, const tess_rates *rates, uint64_t room, int workers,
                            tess_forecast *out)
@@ -160,6 +174,7 @@ void tess_program_simulate(const tess_program *p, const tess_rates *rates, uint6
     uint32_t *index = tess_program_index(p, &tiles);
     s.state = tess_alloc(tiles * sizeof *s.state);
     s.worker = tess_alloc((size_t)workers * sizeof *s.worker);
+    s.poll = poll_time(&s);
     double begin = 0;
     for (int step = 0; step < 2; step++) {
         const uint32_t *i = index;
