@@ -58,7 +58,8 @@ static void print_disk(FILE *out, const struct bench *b, int steps)
     uint64_t read, written, used, peak;
     tess_disk_traffic(&read, &written, &used, &peak);
     double moved = (double)(read + written - b->moved) / steps, bound = (double)b->run.place.bound;
-    fprintf(out, "disk: %s a step, %.2f of the bound %s, %.2f of the plan; %s there; stood still %.2f s a step\n",
+    fprintf(out,
+            "disk: %s a step, %.2f of the bound %s, %.2f of the plan; %s there; workers waited %.2f s a step for it\n",
             tess_human_bytes(moved), moved / bound, tess_human_bytes(bound),
             moved / (double)(b->run.place.read + b->run.place.written), tess_human_bytes((double)peak),
             tess_flow_waited() / steps);

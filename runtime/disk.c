@@ -221,6 +221,7 @@ bool tess_disk_take(tess_disk *d, struct tess_disk_slot *s, bool wait)
             uint64_t count = write ? ++d->pieces_written : ++d->pieces_read;
             if (count == (write ? d->conf.fail_write_at : d->conf.fail_read_at)) s->error = EIO;
             s->flip = !write && count == d->conf.flip_bit_at;
+            while (!write && count == d->conf.stall_read_at && !d->stop) pthread_cond_wait(&d->work, &d->lock);
             s->payload = 0;
         }
         pthread_mutex_unlock(&d->lock);

@@ -43,6 +43,7 @@ typedef struct tess_disk_conf {
 
     uint64_t fail_read_at, fail_write_at; /* for tests: the n-th piece (from 1) read or written fails with EIO */
     uint64_t flip_bit_at;                 /* and a bit of the n-th piece read is turned */
+    uint64_t stall_read_at;               /* and the n-th piece read never comes, nor does anything after it */
 } tess_disk_conf;
 enum { TESS_DISK_DEPTH = 16, TESS_DISK_MAX_DEPTH = 64, TESS_DISK_CHUNK = 2 << 20, TESS_DISK_MAX_DIRS = 16 };
 

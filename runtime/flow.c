@@ -24,24 +24,47 @@
 #include "starpu_impl.h"
 #include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { PATIENCE = 60 }; /* seconds without progress that a run gets */
+/* A tile on its way, and all that are, in the order in which they set out: a tile may set out again before it was told
+ * to have arrived. */
+struct journey {
+    tess_tile *tile;
+    double since;
+    struct journey *after, **before;
+};
+struct journeys {
+    struct journey *oldest, **newest;
+};
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t moved;
     uint64_t held, room; /* bytes of tiles; no room said: there is no cap */
+    double patience;     /* seconds without progress that a run gets */
     uint64_t running;    /* tasks submitted that did not end */
-    uint64_t leaving;    /* tiles on their way out */
-    uint64_t ended;      /* tiles that left and tasks that ended, ever */
-    double waited;       /* seconds that submission stood still for room */
-} flow = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+    struct journeys in, out;
+    uint64_t ended; /* journeys and tasks, ever */
+    /* Workers' seconds without a task while tiles came, or submission stood still for tiles to go: */
+    int working;
+    bool stands;
+    double looked, waited;
+} flow = {.lock = PTHREAD_MUTEX_INITIALIZER,
+          .moved = PTHREAD_COND_INITIALIZER,
+          .patience = 60,
+          .in.newest = &flow.in.oldest,
+          .out.newest = &flow.out.oldest};
 
 void tess_flow_room(uint64_t bytes)
 {
     flow.room = bytes;
+}
+
+void tess_flow_patience(double seconds)
+{
+    flow.patience = seconds > 0 ? seconds : 60;
 }
 
 bool tess_flow_caps(void)
@@ -62,22 +85,74 @@ static bool leaves(const tess_use *u)
 
 /* ---- progress ---- */
 
-/* Waits for a task to end or a tile to leave. When nothing does for a minute, nothing will; StarPU cannot be told to
+/* Counts the time since the last look. Called with the lock held, before what it depends on changes. */
+static void look(void)
+{
+    double now = tess_seconds();
+    if (flow.in.oldest || flow.stands)
+        flow.waited += (now - flow.looked) * (tess_workers() - flow.working) / tess_workers();
+    flow.looked = now;
+}
+
+static struct journey *set_out(struct journeys *all, tess_tile *t)
+{
+    struct journey *j = tess_alloc(sizeof *j);
+    pthread_mutex_lock(&flow.lock);
+    look();
+    *j = (struct journey){.tile = t, .since = flow.looked, .before = all->newest};
+    *all->newest = j;
+    all->newest = &j->after;
+    pthread_mutex_unlock(&flow.lock);
+    return j;
+}
+
+/* Gives `bytes` of room back. */
+static void arrive(struct journeys *all, struct journey *j, uint64_t bytes)
+{
+    pthread_mutex_lock(&flow.lock);
+    look();
+    *j->before = j->after;
+    *(j->after ? &j->after->before : &all->newest) = j->before;
+    flow.held -= bytes;
+    flow.ended++;
+    pthread_cond_broadcast(&flow.moved);
+    pthread_mutex_unlock(&flow.lock);
+    free(j);
+}
+
+/* Waits for a task to end or a tile to arrive. When nothing does for a minute, nothing will; StarPU cannot be told to
  * give up, so that ends the process, in one line. Called with the lock held. */
 static void wait_for_progress(const char *who, const char *what)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += PATIENCE;
+    double end = (double)until.tv_sec + 1e-9 * (double)until.tv_nsec + flow.patience;
+    until.tv_sec = (time_t)end;
+    until.tv_nsec = (long)((end - (double)until.tv_sec) * 1e9);
     uint64_t before = flow.ended;
-    while (flow.ended == before)
-        if (pthread_cond_timedwait(&flow.moved, &flow.lock, &until) == ETIMEDOUT && flow.ended == before) {
-            fprintf(stderr,
-                    "tessera: error: stuck: nothing ended for %d s; %s waits for %s, %s of tiles are in RAM, %llu on "
-                    "their way out (this is a bug, please report it)\n",
-                    PATIENCE, who, what, tess_human_bytes((double)flow.held), (unsigned long long)flow.leaving);
-            _exit(TESS_FAILED);
-        }
+    while (flow.ended == before) {
+        if (pthread_cond_timedwait(&flow.moved, &flow.lock, &until) != ETIMEDOUT || flow.ended != before) continue;
+        const struct journey *j = flow.in.oldest ? flow.in.oldest : flow.out.oldest;
+        const tess_tile *t = j ? j->tile : NULL;
+        char tile[200] = "no tile is under way";
+        if (t)
+            snprintf(tile, sizeof tile, "%s (a %s of %s) has been on its way %s for %.0f s", t->label,
+                     tess_role_name(t->role), tess_human_bytes((double)t->bytes),
+                     j == flow.in.oldest ? "from disk" : "out of RAM", tess_seconds() - j->since);
+        fprintf(stderr,
+                "tessera: error: disk tier: nothing moved and no task ended for %.0f s; %s; %s waits for %s (is the "
+                "drive alive? see the kernel's log)\n",
+                flow.patience, tile, who, what);
+        _exit(TESS_FAILED);
+    }
+}
+
+void tess_flow_works(int more)
+{
+    pthread_mutex_lock(&flow.lock);
+    look();
+    flow.working += more;
+    pthread_mutex_unlock(&flow.lock);
 }
 
 void tess_flow_ended(void)
@@ -99,29 +174,33 @@ void tess_flow_wait(void)
 
 /* ---- in ---- */
 
-static void fetched(void *handle)
+static void fetched(void *journey)
 {
-    starpu_data_release_on_node(handle, STARPU_MAIN_RAM);
+    tess_tile *t = ((struct journey *)journey)->tile;
+    arrive(&flow.in, journey, 0);
+    starpu_data_release_on_node(t->handle, STARPU_MAIN_RAM);
 }
 
 static void enter(tess_tile *t, int mode)
 {
     t->resident = true;
+    starpu_data_handle_t handle = tess_tile_handle(t);
     pthread_mutex_lock(&flow.lock);
     flow.held += t->bytes;
     pthread_mutex_unlock(&flow.lock);
-    starpu_data_handle_t handle = tess_tile_handle(t);
     if (t->filled && (mode & TESS_R) && t->home == TESS_TIER_DISK)
-        starpu_data_acquire_on_node_cb(handle, STARPU_MAIN_RAM, STARPU_R, fetched, handle);
+        starpu_data_acquire_on_node_cb(handle, STARPU_MAIN_RAM, STARPU_R, fetched, set_out(&flow.in, t));
 }
 
 /* Is there room for `bytes` more? With `wait`, there will be when it returns; or nothing more will leave. */
 static bool make_room(uint64_t bytes, bool wait, const char *who, const char *what)
 {
     pthread_mutex_lock(&flow.lock);
-    double start = wait ? tess_seconds() : 0;
-    while (wait && flow.held + bytes > flow.room && flow.leaving) wait_for_progress(who, what);
-    if (wait) flow.waited += tess_seconds() - start;
+    look();
+    flow.stands = wait;
+    while (wait && flow.held + bytes > flow.room && flow.out.oldest) wait_for_progress(who, what);
+    look();
+    flow.stands = false;
     bool fits = flow.held + bytes <= flow.room;
     pthread_mutex_unlock(&flow.lock);
     return fits;
@@ -156,39 +235,33 @@ static void written_back(void *handle)
 }
 
 /* Its release comes last: the tile may be freed behind it. */
-static void left(tess_tile *t, int node)
+static void left(struct journey *j, int node)
 {
-    pthread_mutex_lock(&flow.lock);
-    flow.held -= t->bytes;
-    flow.leaving--;
-    flow.ended++;
-    pthread_cond_broadcast(&flow.moved);
-    pthread_mutex_unlock(&flow.lock);
-    starpu_data_release_on_node(t->handle, node);
+    starpu_data_handle_t handle = j->tile->handle;
+    arrive(&flow.out, j, j->tile->bytes);
+    starpu_data_release_on_node(handle, node);
 }
 
-static void left_to_disk(void *tile)
+static void left_to_disk(void *journey)
 {
-    left(tile, tess_disk_node);
+    left(journey, tess_disk_node);
 }
 
-static void left_for_good(void *tile)
+static void left_for_good(void *journey)
 {
-    left(tile, STARPU_ACQUIRE_NO_NODE);
+    left(journey, STARPU_ACQUIRE_NO_NODE);
 }
 
 static void leave(tess_tile *t, bool contents)
 {
-    pthread_mutex_lock(&flow.lock);
-    flow.leaving++;
-    pthread_mutex_unlock(&flow.lock);
+    struct journey *j = set_out(&flow.out, t);
     if (contents && t->dirty)
         starpu_data_acquire_on_node_cb(t->handle, tess_disk_node, STARPU_R, written_back, t->handle);
     starpu_data_invalidate_submit(t->handle);
     if (contents)
-        starpu_data_acquire_on_node_cb(t->handle, tess_disk_node, STARPU_W, left_to_disk, t);
+        starpu_data_acquire_on_node_cb(t->handle, tess_disk_node, STARPU_W, left_to_disk, j);
     else
-        starpu_data_acquire_on_node_cb(t->handle, STARPU_ACQUIRE_NO_NODE, STARPU_W, left_for_good, t);
+        starpu_data_acquire_on_node_cb(t->handle, STARPU_ACQUIRE_NO_NODE, STARPU_W, left_for_good, j);
     t->resident = t->departs = t->dirty = false;
     t->filled = contents;
 }
@@ -244,7 +317,9 @@ tess_status tess_submit(const tess_task *task)
 
 double tess_flow_waited(void)
 {
+    pthread_mutex_lock(&flow.lock);
     double seconds = flow.waited;
     flow.waited = 0;
+    pthread_mutex_unlock(&flow.lock);
     return seconds;
 }

@@ -42,7 +42,8 @@ static tess_status open_disk(const tess_machine *m)
                            .failed = disk_failed,
                            .fail_read_at = m->fail_read_at,
                            .fail_write_at = m->fail_write_at,
-                           .flip_bit_at = m->flip_bit_at};
+                           .flip_bit_at = m->flip_bit_at,
+                           .stall_read_at = m->stall_read_at};
     const char *dir[TESS_DISK_MAX_DIRS];
     while (conf.dirs < TESS_DISK_MAX_DIRS && (dir[conf.dirs] = strsep(&rest, ":")))
         if (*dir[conf.dirs]) conf.dirs++;

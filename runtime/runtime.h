@@ -131,9 +131,9 @@ typedef struct tess_machine {
     bool disk_checksum;  /* of every tile: kept when it is written, compared when it is read */
     uint64_t disk_block; /* bytes that move at once, a multiple of 4096; 0: the engine's choice, as is */
     unsigned disk_depth; /* such moves under way in each directory */
-    uint64_t fail_read_at, fail_write_at,
-        flip_bit_at; /* for tests: the n-th piece read or written fails, has a bit turned */
-    bool profile;    /* collect what tess_profile returns */
+    uint64_t fail_read_at, fail_write_at, flip_bit_at,
+        stall_read_at; /* for tests: the n-th piece read or written fails, has a bit turned, never comes */
+    bool profile;      /* collect what tess_profile returns */
 } tess_machine;
 #define TESS_MACHINE_DEFAULT ((tess_machine){0})
 
@@ -283,7 +283,9 @@ tess_status tess_submit_all(const tess_task *task, size_t n) TESS_NODISCARD;
 /* The cap: bytes that the tiles in RAM may have at a time, but for inputs, scalars and scratch; 0: none. Said before
  * tess_start. */
 void tess_flow_room(uint64_t bytes);
-double tess_flow_waited(void); /* seconds that tess_submit_all stood still for room, since it was last asked */
+/* Seconds since it was last asked that workers had no task, a share of all of them, while tiles were under way. */
+double tess_flow_waited(void);
+void tess_flow_patience(double seconds); /* after which a run in which nothing moves is ended; 0: a minute */
 
 /* ---- trace.c ---------------------------------------------------------------------------------------------------- */
 

@@ -59,6 +59,7 @@ tess_status tess_submit_one(const tess_task *t) TESS_NODISCARD;
 bool tess_flow_caps(void);
 void tess_flow_submitted(const tess_task *t);
 void tess_flow_ended(void);
+void tess_flow_works(int more); /* a worker takes up (1) or ends (-1) a body */
 void tess_flow_wait(void);
 void tess_flow_map(tess_tile *t, int mode);
 void tess_flow_unmap(tess_tile *t, int mode);

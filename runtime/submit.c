@@ -73,12 +73,14 @@ static void run(void *buffers[], const tess_task *t, tess_body body, void *strea
         view[i] = (tess_view){(void *)STARPU_VECTOR_GET_PTR(buffers[i]), t->use[i].tile->bytes};
     int worker = starpu_worker_get_id();
     tess_work w = {view, t->nuse, t->arg, &env, worker, stream, t};
+    if (tess_flow_caps()) tess_flow_works(1);
     double start = tess_seconds();
     body(&w);
     struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
     tally->tasks++;
     tally->busy += tess_seconds() - start;
     tally->flops += cost_of(t).flops;
+    if (tess_flow_caps()) tess_flow_works(-1);
 }
 
 static void run_cpu(void *buffers[], void *arg)

@@ -515,7 +515,10 @@ static long sweep(tess_disk_conf c, char failure[512])
     c.failed = tell;
     told[0] = 0;
     tess_disk *d = open_disk(c);
-    if (tess_start(&(tess_machine){.cpu_bytes = 16 * MiB, .workers = 2}) || tess_disk_register(d, &node)) {
+    setenv("STARPU_LIMIT_CPU_MEM", "16", 1); /* StarPU's own eviction, which is what the engine must bear */
+    setenv("STARPU_MINIMUM_CLEAN_BUFFERS", "0", 1);
+    setenv("STARPU_TARGET_CLEAN_BUFFERS", "0", 1);
+    if (tess_start(&(tess_machine){.workers = 2}) || tess_disk_register(d, &node)) {
         CHECK_SAY("%s", tess_error_text());
         exit(1);
     }
