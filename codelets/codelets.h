@@ -26,7 +26,8 @@ typedef struct tess_linear_arg {
     int64_t ld, col;
     int64_t row; /* backward_weight: x begins at this row of its tile */
     bool bias, acc;
-    bool sum; /* backward_input: dx is f32, for a sum over tiles of w */
+    bool acc_bias; /* db */
+    bool sum;      /* backward_input: dx is f32, for a sum over tiles of w */
 } tess_linear_arg;
 extern tess_codelet tess_linear_forward[];         /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
 extern tess_codelet tess_linear_backward_input[];  /* dy (rows,ld), w (out,in), dx += (rows,in) */
@@ -135,23 +136,23 @@ extern tess_codelet tess_attention_backward[];
  * [first, first + out) of vocab. A target below 0 counts for nothing. Logits exist a block at a time; what they leave
  * behind is p, real: exp(logit - m), m the largest of its row and strip, and statistics, f32, `stats` of them a tile: m
  * and the sum of p of each strip and row, and each row's logit at its target. From all tiles' statistics come lse and
- * the loss, then p becomes dlogits, of which tess_linear_backward_weight makes dw, and dx, f32, adds up over tiles. */
+ * the loss, then p becomes dlogits, of which tess_linear_backward_weight makes dw and db, and dx, f32, adds up over
+ * tiles. */
 typedef struct tess_cross_entropy_arg {
     int64_t rows, in;
     int64_t row; /* the first row of x and target that this task works on; their tiles may hold more */
     int64_t first, out;
     int64_t tiles, tile_out, vocab; /* rows: the statistics' tiles have tile_out columns, the last one what is left */
     bool bias, grad;
-    bool acc, acc_bias; /* dx, db */
+    bool acc; /* dx */
 } tess_cross_entropy_arg;
 size_t tess_cross_entropy_scratch(void);
 size_t tess_cross_entropy_stats(int64_t rows, int64_t out); /* bytes */
-extern tess_codelet
-    tess_cross_entropy_logits[];               /* x, target i32, w (out,in), stats, scratch[, p (rows,out)][, b f32] */
-extern tess_codelet tess_cross_entropy_rows[]; /* [TESS_F32]: target, lse f32 (rows), loss double (2): sum, count;
-                                                  stats of all tiles... */
-/* p (rows,out): dlogits from now on; stats, lse, target, w, dx f32 (rows,in) +=[, db f32 (vocab) +=]; dlogits are
- * scaled by env.loss_scale */
+/* x, target i32, w (out,in), stats, scratch[, p (rows,out)][, b f32 (out)] */
+extern tess_codelet tess_cross_entropy_logits[];
+/* [TESS_F32] only: target, lse f32 (rows), loss double (2): sum, count; stats of all tiles... */
+extern tess_codelet tess_cross_entropy_rows[];
+/* p (rows,out): from now on dlogits, scaled by env.loss_scale; stats, lse, target, w, dx f32 (rows,in) += */
 extern tess_codelet tess_cross_entropy_gradient[];
 
 /* ---- adamw.c, norm.c, fill.c, pick.c ------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ TESS_INLINE void cross_entropy_logits(const tess_work *w, tess_dtype t)
     const int32_t *target = (const int32_t *)w->buf[1].ptr + a->row;
     float *block = w->buf[4].ptr;
     void *p = a->grad ? w->buf[5].ptr : NULL;
-    const float *bias = a->bias ? (const float *)w->buf[5 + a->grad].ptr + a->first : NULL;
+    const float *bias = a->bias ? w->buf[5 + a->grad].ptr : NULL;
     for (int64_t c = 0; c < a->out; c += STRIP)
         for (int64_t r0 = 0; r0 < a->rows; r0 += BLOCK_ROWS) {
             const int64_t rows = least(BLOCK_ROWS, a->rows - r0), n = least(STRIP, a->out - c);
@@ -115,9 +115,8 @@ static int64_t columns_of(const tess_cross_entropy_arg *a, int64_t tile)
 }
 
 /* target, lse, loss, stats... */
-TESS_INLINE void cross_entropy_rows(const tess_work *w, tess_dtype t)
+static void cross_entropy_rows(const tess_work *w)
 {
-    (void)t;
     const tess_cross_entropy_arg *a = w->arg;
     const int32_t *target = (const int32_t *)w->buf[0].ptr + a->row;
     float *lse = w->buf[1].ptr;
@@ -139,16 +138,18 @@ TESS_INLINE void cross_entropy_rows(const tess_work *w, tess_dtype t)
         const double all = top + log(sum);
         lse[r] = (float)all;
         if (target[r] < 0) continue;
+        TESS_ASSERT(target[r] < a->vocab); /* checked where the data was read */
         const int64_t j = target[r] / a->tile_out;
         loss[0] += all - stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j)).target[r];
         loss[1] += 1;
     }
 }
-TESS_REAL(cross_entropy_rows)
+tess_codelet tess_cross_entropy_rows[] = {
+    [TESS_F32] = {.name = "cross_entropy_rows", .dtype = TESS_F32, .cpu = cross_entropy_rows}};
 
-/* p becomes dlogits, and db += its columns' sums. */
+/* p becomes dlogits. */
 TESS_INLINE void scale(const tess_cross_entropy_arg *a, const struct stats *s, const float *lse, const int32_t *target,
-                       float loss_scale, void *p, float *db, tess_dtype t)
+                       float loss_scale, void *p, tess_dtype t)
 {
     for (int64_t r = 0; r < a->rows; r++) {
         void *row = tess_at_mut(p, r * a->out, t);
@@ -161,20 +162,15 @@ TESS_INLINE void scale(const tess_cross_entropy_arg *a, const struct stats *s, c
         const int64_t hit = target[r] - a->first;
         if (target[r] >= 0 && hit >= 0 && hit < a->out)
             tess_store(row, hit, t, (tess_expf(s->target[r] - lse[r]) - 1) * loss_scale);
-        if (!db) continue;
-#pragma omp simd
-        for (int64_t i = 0; i < a->out; i++)
-            tess_accumulate(db, a->first + i, TESS_F32, a->acc_bias || r > 0, tess_load(row, i, t));
     }
 }
 
-/* p, stats, lse, target, w, dx[, db] */
+/* p, stats, lse, target, w, dx */
 TESS_INLINE void cross_entropy_gradient(const tess_work *w, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = w->arg;
     const struct stats s = stats_at(w->buf[1].ptr, a->rows, a->out);
-    scale(a, &s, w->buf[2].ptr, (const int32_t *)w->buf[3].ptr + a->row, w->env->loss_scale, w->buf[0].ptr,
-          a->bias ? w->buf[6].ptr : NULL, t);
+    scale(a, &s, w->buf[2].ptr, (const int32_t *)w->buf[3].ptr + a->row, w->env->loss_scale, w->buf[0].ptr, t);
     const tess_mm d = {.m = a->rows,
                        .n = a->in,
                        .k = a->out,

@@ -68,7 +68,7 @@ TESS_INLINE void sum_columns(float *db, const void *dy, const tess_linear_arg *a
 #pragma omp simd
             for (int64_t j = 0; j < n; j++) sum[j] += tess_load(row, j, t);
         }
-        for (int64_t j = 0; j < n; j++) tess_accumulate(db, c + j, TESS_F32, a->acc, sum[j]);
+        for (int64_t j = 0; j < n; j++) tess_accumulate(db, c + j, TESS_F32, a->acc_bias, sum[j]);
     }
 }
 /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)]: dw = dy^T x */

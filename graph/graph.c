@@ -156,10 +156,19 @@ tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t c
     return g->param[g->params++] = p;
 }
 
+/* Ops that are there already keep to the cut of what they read. */
+static bool is_read(const tess_tensor *t)
+{
+    for (int k = 0; k < t->g->nodes; k++)
+        for (int i = 0; i < t->g->node[k]->inputs; i++)
+            if (t->g->node[k]->in[i] == t) return true;
+    return false;
+}
+
 void tess_param_cut_like(tess_tensor *vector, const tess_tensor *matrix)
 {
     if (vector->kind != TESS_KIND_PARAM || vector->storage != vector || vector->dim[0] != matrix->dim[0] ||
-        vector->tile_rows == matrix->tile_rows)
+        vector->tile_rows == matrix->tile_rows || is_read(vector))
         return;
     free_tiles(vector);
     make_tiles(vector, matrix->tile_rows);

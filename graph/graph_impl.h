@@ -89,7 +89,7 @@ tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs
 tess_status tess_shape_error(const tess_node *n, const char *format, ...) TESS_PRINTF(2, 3);
 /* infer of elementwise ops: all inputs (B,T,C), the output too. */
 tess_status tess_same_shape(tess_node *n);
-/* Cuts a vector at the same rows as a matrix. */
+/* Cuts a vector at the same rows as a matrix, unless an op reads it already. */
 void tess_param_cut_like(tess_tensor *vector, const tess_tensor *matrix);
 void tess_set_shape(tess_node *n, int rank, int64_t a, int64_t b, int64_t c);
 static inline int64_t tess_width(const tess_tensor *t)

@@ -20,7 +20,8 @@ static tess_status infer(tess_node *n)
         return tess_shape_error(n, "x must be (B,T,C) and w (V,C)");
     if (targets->kind != TESS_KIND_INPUT || targets->dim[1] != x->dim[1])
         return tess_shape_error(n, "targets must be an input (B,T)");
-    if (b && (!tess_is_param(b, w->dim[0], 1) || b->tiles > 1)) return tess_shape_error(n, "the bias must be (V)");
+    if (b && !tess_is_param(b, w->dim[0], 1)) return tess_shape_error(n, "the bias must be (V)");
+    if (b && b->tile_rows != w->tile_rows) return tess_shape_error(n, "the bias is cut otherwise than w");
     n->out->kind = TESS_KIND_LOSS;
     tess_set_shape(n, 0, 0, 0, 0);
     return TESS_OK;
@@ -80,7 +81,7 @@ static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_
         unsigned k = 4;
         use[k++] = tess_scratch_use(L, tess_cross_entropy_scratch());
         if (a->grad) use[k++] = (tess_use){set->p[j], TESS_W};
-        if (b) use[k++] = tess_weight(b, 0);
+        if (b) use[k++] = tess_weight(b, j);
         tess_emit(L, &tess_cross_entropy_logits[L->dtype], a, use, k);
     }
     tess_use use[3 + w->tiles];
@@ -91,31 +92,29 @@ static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_
     tess_emit(L, &tess_cross_entropy_rows[TESS_F32], arg(L, n, row, rows, 0), use, 3 + (unsigned)w->tiles);
 }
 
-/* dw_j += dlogits_j^T x. */
+/* dw_j += dlogits_j^T x, and db_j. */
 static void weight_gradient(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, int64_t j,
                             tess_tile *p)
 {
-    const tess_tensor *w = n->in[1];
+    const tess_tensor *w = n->in[1], *b = n->in[3];
     int64_t out = columns(w, j);
-    tess_linear_arg *a = TESS_ARG(L, tess_linear_arg, .rows = rows, .in = w->dim[1], .out = out, .ld = out, .row = row);
-    tess_use dw = tess_param_grad(L, w, j, &a->acc);
-    TESS_EMIT(L, &tess_linear_backward_weight[L->dtype], a, {p, TESS_R}, tess_in(L, n->in[0], i), dw);
+    tess_linear_arg *a = TESS_ARG(L, tess_linear_arg, .rows = rows, .in = w->dim[1], .out = out, .ld = out, .row = row,
+                                  .bias = b != NULL);
+    tess_use use[4] = {{p, TESS_R}, tess_in(L, n->in[0], i), tess_param_grad(L, w, j, &a->acc)};
+    if (b) use[3] = tess_param_grad(L, b, j, &a->acc_bias);
+    tess_emit(L, &tess_linear_backward_weight[L->dtype], a, use, b ? 4 : 3);
 }
 
 /* dx: where the row tile's gradient goes, whose mode and acc say what was there before the first piece. */
 static void gradients(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct tess_ring *set,
                       tess_use dx, bool acc)
 {
-    const tess_tensor *w = n->in[1], *b = n->in[3];
-    bool acc_bias = false, later;
+    const tess_tensor *w = n->in[1];
     for (int64_t j = 0; j < w->tiles; j++) {
         tess_cross_entropy_arg *a = arg(L, n, row, rows, j);
         a->acc = j > 0;
-        tess_use use[7] = {{set->p[j], TESS_RW},    {set->stats[j], TESS_R}, {set->lse, TESS_R},
-                           tess_in(L, n->in[2], i), tess_weight(w, j),       {set->dx, a->acc ? TESS_RW : TESS_W}};
-        if (b) use[6] = tess_param_grad(L, b, 0, j ? &later : &acc_bias); /* each column's first row says = or += */
-        a->acc_bias = acc_bias;
-        tess_emit(L, &tess_cross_entropy_gradient[L->dtype], a, use, b ? 7 : 6);
+        TESS_EMIT(L, &tess_cross_entropy_gradient[L->dtype], a, {set->p[j], TESS_RW}, {set->stats[j], TESS_R},
+                  {set->lse, TESS_R}, tess_in(L, n->in[2], i), tess_weight(w, j), {set->dx, a->acc ? TESS_RW : TESS_W});
         weight_gradient(L, n, i, row, rows, j, set->p[j]);
     }
     tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = rows * w->dim[1], .first = row * w->dim[1], .acc = acc);
@@ -142,5 +141,6 @@ const tess_op tess_op_cross_entropy = {"cross_entropy", infer, forward, NULL, 0}
 tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets)
 {
     if (!w || !targets) return NULL;
+    if (bias) tess_param_cut_like(bias, w);
     return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias}, 4, &(tess_node){0});
 }

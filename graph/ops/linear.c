@@ -8,7 +8,7 @@ static tess_status infer(tess_node *n)
     if (x->rank != 3 || w->kind != TESS_KIND_PARAM || w->rank != 2 || w->dim[1] != x->dim[2])
         return tess_shape_error(n, "x must be (B,T,in) and w (out,in)");
     if (b && !tess_is_param(b, w->dim[0], 1)) return tess_shape_error(n, "the bias must be (out)");
-    if (b && b->tiles != w->tiles && b->tiles != 1) return tess_shape_error(n, "the bias is cut otherwise than w");
+    if (b && b->tile_rows != w->tile_rows) return tess_shape_error(n, "the bias is cut otherwise than w");
     tess_set_shape(n, 3, x->dim[0], x->dim[1], w->dim[0]);
     return TESS_OK;
 }
@@ -66,10 +66,8 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     if (tess_wants_gradient(L, x)) (w->tiles > 1 ? input_gradient_sum : input_gradient)(L, n, i);
     for (int64_t j = 0; j < w->tiles; j++) {
         tess_linear_arg *a = arg(L, n, i, j);
-        bool bias_acc;
         tess_use use[4] = {dy, tess_in(L, x, i), tess_param_grad(L, w, j, &a->acc)};
-        if (b) use[3] = tess_param_grad(L, b, j, &bias_acc);
-        TESS_ASSERT(!b || bias_acc == a->acc);
+        if (b) use[3] = tess_param_grad(L, b, j, &a->acc_bias);
         tess_emit(L, &tess_linear_backward_weight[L->dtype], a, use, b ? 4 : 3);
     }
 }

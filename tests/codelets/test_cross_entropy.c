@@ -38,19 +38,18 @@ static int64_t columns(const tess_cross_entropy_arg *a, int64_t tile)
     return left < a->tile_out ? left : a->tile_out;
 }
 
-/* What the tasks of one piece work on; w by tile, all else whole. */
+/* What the tasks of one piece work on; by tile what belongs to a tile of w. */
 typedef struct piece {
     const void *x;
     const int32_t *target;
     void *w[4], *p[4], *stats[4];
-    float *bias, *lse, *sum, *db;
+    float *bias[4], *db[4], *lse, *sum;
     double *loss;
     void *dx;
 } piece;
 
-/* All tasks of a piece in their order. `a` says whether dx and db are added to; gradients of tiles add up in any case.
- */
-static void run_piece(const tess_cross_entropy_arg *all, piece *s, tess_dtype t)
+/* All tasks of a piece in their order, but for dw. `all` says whether dx is added to, and db with acc_bias. */
+static void run_piece(const tess_cross_entropy_arg *all, bool acc_bias, piece *s, tess_dtype t)
 {
     void *rows[8] = {(void *)s->target, s->lse = poison((size_t)all->rows * 4), s->loss};
     for (int64_t j = 0; j < all->tiles; j++) {
@@ -62,7 +61,7 @@ static void run_piece(const tess_cross_entropy_arg *all, piece *s, tess_dtype t)
         void *buffer[7] = {(void *)s->x, (void *)s->target, s->w[j], s->stats[j], poison(tess_cross_entropy_scratch())};
         unsigned n = 5;
         if (a.grad) buffer[n++] = s->p[j];
-        if (a.bias) buffer[n++] = s->bias;
+        if (a.bias) buffer[n++] = s->bias[j];
         run_body(&tess_cross_entropy_logits[t], &a, buffer, n);
     }
     run_body(&tess_cross_entropy_rows[TESS_F32], all, rows, 3 + (unsigned)all->tiles);
@@ -73,15 +72,19 @@ static void run_piece(const tess_cross_entropy_arg *all, piece *s, tess_dtype t)
         a.first = j * a.tile_out;
         a.out = columns(all, j);
         a.acc = j > 0;
-        void *buffer[7] = {s->p[j], s->stats[j], s->lse, (void *)s->target, s->w[j], s->sum, s->db};
-        run_body(&tess_cross_entropy_gradient[t], &a, buffer, a.bias ? 7 : 6);
+        RUN(&tess_cross_entropy_gradient[t], &a, s->p[j], s->stats[j], s->lse, (void *)s->target, s->w[j], s->sum);
+        if (!a.bias) continue;
+        tess_linear_arg weight = {
+            .rows = a.rows, .in = a.in, .out = a.out, .ld = a.out, .row = a.row, .bias = true, .acc_bias = acc_bias};
+        RUN(&tess_linear_backward_weight[t], &weight, s->p[j], (void *)s->x, poison((size_t)(a.out * a.in) * 4),
+            s->db[j]);
     }
     tess_map_arg add = {.n = all->rows * all->in, .first = all->row * all->in, .acc = all->acc};
     RUN(&tess_add_sum[t], &add, s->sum, s->dx);
 }
 
 /* `around` rows lie before and behind those of the task in x, target and dx. */
-static void check(tess_cross_entropy_arg a, int64_t around, double size, tess_dtype t)
+static void check(tess_cross_entropy_arg a, bool acc_bias, int64_t around, double size, tess_dtype t)
 {
     const int64_t all = a.rows + 2 * around, tile_bytes = a.tile_out * a.in * (int64_t)tess_dtype_size(t);
     a.row = around;
@@ -89,18 +92,22 @@ static void check(tess_cross_entropy_arg a, int64_t around, double size, tess_dt
     double *x = new_values(all * a.in, size), *w = new_values(a.vocab * a.in, 0.3), *b = new_values(a.vocab, 1);
     double *dx0 = new_values(all * a.in, 0.01), *db0 = new_values(a.vocab, 0.01);
     char *table = real_of(w, a.vocab * a.in, t);
+    float *bias = real_of(b, a.vocab, TESS_F32), *db = real_of(db0, a.vocab, TESS_F32);
     int32_t *target = bytes_of((size_t)all * 4);
-    for (int64_t r = 0; r < all; r++) target[r] = r % 5 == 3 ? -1 : (int32_t)(r * 7919 % a.vocab);
+    for (int64_t r = 0; r < all; r++) target[r] = r % 5 == 3 ? (r % 2 ? -1 : -100) : (int32_t)(r * 7919 % a.vocab);
     target[a.row] = (int32_t)a.vocab - 1;
     piece s = {.x = real_of(x, all * a.in, t),
                .target = target,
-               .bias = real_of(b, a.vocab, TESS_F32),
-               .db = a.acc_bias ? real_of(db0, a.vocab, TESS_F32) : poison((size_t)a.vocab * 4),
                .dx = a.acc ? real_of(dx0, all * a.in, t) : poison((size_t)(all * a.in) * tess_dtype_size(t)),
                .loss = poison(16)};
-    for (int64_t j = 0; j < a.tiles; j++)
+    for (int64_t j = 0; j < a.tiles; j++) {
+        const size_t floats = (size_t)columns(&a, j) * sizeof(float);
         s.w[j] = copy_of(table + j * tile_bytes, (size_t)(columns(&a, j) * a.in) * tess_dtype_size(t));
-    run_piece(&a, &s, t);
+        s.bias[j] = copy_of(bias + j * a.tile_out, floats);
+        s.db[j] = acc_bias ? copy_of(db + j * a.tile_out, floats) : poison(floats);
+    }
+    run_piece(&a, acc_bias, &s, t);
+    for (int64_t j = 0; j < a.tiles; j++) memcpy(db + j * a.tile_out, s.db[j], (size_t)columns(&a, j) * sizeof(float));
 
     want o = oracle(&a, x + a.row * a.in, w, a.bias ? b : NULL, target + a.row);
     CHECK_NEAR(s.loss[0], o.loss, 1e-5 * fabs(o.loss));
@@ -114,10 +121,10 @@ static void check(tess_cross_entropy_arg a, int64_t around, double size, tess_dt
             CHECK(near(s.p[j], t, part, a.rows * columns(&a, j)));
         }
         for (int64_t i = 0; a.acc && i < a.rows * a.in; i++) o.dx[i] += dx0[a.row * a.in + i];
-        for (int64_t i = 0; a.acc_bias && i < a.vocab; i++) o.db[i] += db0[i];
+        for (int64_t i = 0; acc_bias && i < a.vocab; i++) o.db[i] += db0[i];
         const size_t skip = (size_t)(a.row * a.in) * tess_dtype_size(t);
         CHECK(near((char *)s.dx + skip, t, o.dx, a.rows * a.in));
-        if (a.bias) CHECK(distance(s.db, TESS_F32, o.db, a.vocab) <= (t == TESS_BF16 ? 1e-2 : 1e-5));
+        if (a.bias) CHECK(distance(db, TESS_F32, o.db, a.vocab) <= (t == TESS_BF16 ? 1e-2 : 1e-5));
         if (a.acc && around) /* the rows of other tasks are as they were */
             CHECK(distance(s.dx, t, dx0, a.row * a.in) == 0);
     }
@@ -128,15 +135,10 @@ static void check_all(int64_t rows, int64_t in, int64_t vocab, int64_t tile_out,
 {
     env.loss_scale = 1 / 64.0f;
     for (int i = 0; i < 8; i++) EACH_REAL(t)
-    check((tess_cross_entropy_arg){.rows = rows,
-                                   .in = in,
-                                   .vocab = vocab,
-                                   .tile_out = tile_out,
-                                   .bias = i & 1,
-                                   .grad = i & 2,
-                                   .acc = i & 4,
-                                   .acc_bias = i & 4},
-          around, size, t);
+    check(
+        (tess_cross_entropy_arg){
+            .rows = rows, .in = in, .vocab = vocab, .tile_out = tile_out, .bias = i & 1, .grad = i & 2, .acc = i & 4},
+        i & 4, around, size, t);
 }
 
 TEST(odd_vocabulary)
@@ -194,7 +196,7 @@ TEST(nan_is_seen)
         char *table = real_of(w, 160, TESS_F32);
         piece s = {.x = real_of(x, 8, TESS_F32), .target = bytes_of(8), .loss = poison(16)};
         s.w[0] = copy_of(table, 320), s.w[1] = copy_of(table + 320, 320);
-        run_piece(&a, &s, TESS_F32);
+        run_piece(&a, false, &s, TESS_F32);
         CHECK(isnan(s.loss[0]));
         forget();
     }
@@ -212,7 +214,7 @@ TEST(same_bits_twice)
                        .loss = poison(16),
                        .dx = poison(50 * 128),
                        .w = {copy_of(table, 400 * 128), copy_of(table + 400 * 128, 377 * 128)}};
-        run_piece(&a, &s[i], TESS_BF16);
+        run_piece(&a, false, &s[i], TESS_BF16);
     }
     CHECK(!memcmp(s[0].dx, s[1].dx, 50 * 128));
     CHECK(!memcmp(s[0].p[0], s[1].p[0], 50 * 800));

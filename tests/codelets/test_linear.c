@@ -71,32 +71,34 @@ static void check_forward(tess_linear_arg a, tess_dtype t)
     free(x.ptr), free(w.ptr), free(y.ptr), free(b.ptr), free(before.ptr);
 }
 
+/* With a.sum dx is f32 whatever t. */
 static void check_input(tess_linear_arg a, tess_dtype t)
 {
+    const tess_dtype out = a.sum ? TESS_F32 : t;
     tess_view dy = buffer(a.rows * a.ld, t, false), w = buffer(a.out * a.in, t, false);
-    tess_view dx = buffer(a.rows * a.in, t, !a.acc), before = copy(dx);
+    tess_view dx = buffer(a.rows * a.in, out, !a.acc), before = copy(dx);
     run(&tess_linear_backward_input[t], (tess_view[]){dy, w, dx}, 3, &a);
     distance d = {0, 0};
     for (int64_t r = 0; r < a.rows; r++)
         for (int64_t k = 0; k < a.in; k++) {
-            double sum = a.acc ? get(before.ptr, r * a.in + k, t) : 0;
+            double sum = a.acc ? get(before.ptr, r * a.in + k, out) : 0;
             for (int64_t o = 0; o < a.out; o++)
                 sum += get(dy.ptr, r * a.ld + a.col + o, t) * get(w.ptr, o * a.in + k, t);
-            compare(&d, get(dx.ptr, r * a.in + k, t), sum);
+            compare(&d, get(dx.ptr, r * a.in + k, out), sum);
         }
-    check_near(d, t, "backward_input");
+    check_near(d, out, a.sum ? "backward_input: sum" : "backward_input");
     free(dy.ptr), free(w.ptr), free(dx.ptr), free(before.ptr);
 }
 
 static void check_weight(tess_linear_arg a, tess_dtype t)
 {
     tess_view dy = buffer(a.rows * a.ld, t, false), x = buffer(a.rows * a.in, t, false);
-    tess_view dw = buffer(a.out * a.in, TESS_F32, !a.acc), db = buffer(a.out, TESS_F32, !a.acc);
+    tess_view dw = buffer(a.out * a.in, TESS_F32, !a.acc), db = buffer(a.out, TESS_F32, !a.acc_bias);
     tess_view dw0 = copy(dw), db0 = copy(db);
     run(&tess_linear_backward_weight[t], (tess_view[]){dy, x, dw, db}, a.bias ? 4 : 3, &a);
     distance d = {0, 0}, e = {0, 0};
     for (int64_t o = 0; o < a.out; o++) {
-        double sum = a.acc ? get(db0.ptr, o, TESS_F32) : 0;
+        double sum = a.acc_bias ? get(db0.ptr, o, TESS_F32) : 0;
         for (int64_t r = 0; r < a.rows; r++) sum += get(dy.ptr, r * a.ld + a.col + o, t);
         compare(&e, get(db.ptr, o, TESS_F32), sum);
         for (int64_t k = 0; k < a.in; k++) {
@@ -114,8 +116,8 @@ static void check_weight(tess_linear_arg a, tess_dtype t)
 static void check_all(int64_t rows, int64_t in, int64_t out, int64_t ld, int64_t col)
 {
     for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++)
-        for (int i = 0; i < 4; i++) {
-            tess_linear_arg a = {rows, in, out, ld, col, .bias = i & 1, .acc = i & 2};
+        for (int i = 0; i < 8; i++) {
+            tess_linear_arg a = {rows, in, out, ld, col, .bias = i & 1, .acc = i & 2, .acc_bias = i & 4, .sum = i & 4};
             check_forward(a, t);
             check_input(a, t);
             check_weight(a, t);
