@@ -94,14 +94,16 @@ tess_tensor *tess_graph_find_param(const tess_graph *g, const char *name)
     return NULL;
 }
 
-/* Whole rows, of which a matrix that needs several tiles takes a multiple of 64: what matrix kernels like. */
+/* Whole rows, nearly as many in each tile, of which a matrix that needs several takes a multiple of 64, what matrix
+ * kernels like, or of 16 where its rows are so long that 64 are too many. */
 static int64_t rows_of_tile(const tess_graph *g, int64_t rows, int64_t columns)
 {
     int64_t fit = g->conf.tile_elements / columns;
     if (fit >= rows) return rows;
-    fit = fit / 64 * 64;
-    if (fit < 64) return rows < 64 ? rows : 64;
-    int64_t tiles = (rows + fit - 1) / fit, even = ((rows + tiles - 1) / tiles + 63) / 64 * 64;
+    int64_t unit = fit < 64 ? 16 : 64;
+    fit = fit / unit * unit;
+    if (fit < unit) return rows < unit ? rows : unit;
+    int64_t tiles = (rows + fit - 1) / fit, even = ((rows + tiles - 1) / tiles + unit - 1) / unit * unit;
     return even < fit ? even : fit;
 }
 
