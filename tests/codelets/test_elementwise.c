@@ -117,6 +117,30 @@ TEST(sums_and_products)
     }
 }
 
+/* A part of y, from element 5 on, gets a sum in f32, rounded once; its neighbours stay as they are. */
+TEST(sums_in_f32)
+{
+    enum { BEFORE = 5, AFTER = 3 };
+    EACH_REAL(t)
+    {
+        for (int64_t n = 1; n <= N; n = n == 1 ? 7 : n == 7 ? N : N + 1) {
+            const int64_t all = BEFORE + n + AFTER;
+            double *x = new_values(n, 1), *was = new_values(all, 1);
+            float *sum = real_of(x, n, TESS_F32);
+            void *over = real_of(was, all, t), *into = copy_of(over, (size_t)all * tess_dtype_size(t));
+            RUN(&tess_add_sum[t], &((tess_map_arg){.n = n, .first = BEFORE}), sum, over);
+            RUN(&tess_add_sum[t], &((tess_map_arg){.n = n, .first = BEFORE, .acc = true}), sum, into);
+            for (int64_t i = 0; i < all; i++) {
+                const bool inside = i >= BEFORE && i < BEFORE + n;
+                const float a = inside ? sum[i - BEFORE] : (float)was[i], b = inside ? (float)was[i] + a : a;
+                CHECK(element(over, i, t) == (t == TESS_BF16 ? tess_from_bf16(tess_to_bf16(a)) : a));
+                CHECK(element(into, i, t) == (t == TESS_BF16 ? tess_from_bf16(tess_to_bf16(b)) : b));
+            }
+            forget();
+        }
+    }
+}
+
 /* ---- functions --------------------------------------------------------------------------------------------------- */
 
 static double ulps(float got, double want)

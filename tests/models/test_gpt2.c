@@ -2,6 +2,7 @@
  * the bits that must not depend on how a step is cut up, nor on a way through the disk. */
 #define CHECK_MAIN
 #include "check.h"
+#include "checkpoint_impl.h"
 #include "data_impl.h"
 #include "models.h"
 #include "safetensors_impl.h"
@@ -379,13 +380,45 @@ TEST(a_saved_model_loads_with_the_same_bits)
         OK(tess_model_save(a.model, a.g, dir));
         check_saved_as_given(dir);
         struct run b = run_open(dir, graph, B, (tess_step_conf){0});
-        float *ours = states(a.g, 1), *theirs = states(b.g, 1);
-        CHECK(!memcmp(ours, theirs, (size_t)tess_graph_param_elements(a.g) * sizeof *ours));
+        /* Cut otherwise: a file says nothing of tiles. */
+        struct run c = run_open(dir, (tess_graph_conf){.dtype = (tess_dtype)dtype}, B, (tess_step_conf){0});
+        float *ours = states(a.g, 1), *theirs = states(b.g, 1), *whole = states(c.g, 1);
+        const size_t bytes = (size_t)tess_graph_param_elements(a.g) * sizeof *ours;
+        CHECK(!memcmp(ours, theirs, bytes));
+        CHECK(!memcmp(ours, whole, bytes));
         CHECK(run_step(&a, 2).loss == run_step(&b, 2).loss);
         run_close(&a);
         run_close(&b);
-        free(ours), free(theirs);
+        run_close(&c);
+        free(ours), free(theirs), free(whole);
         remove_model(dir);
         CHECK_EQ(rmdir(top), 0);
     }
+}
+
+/* A checkpoint of a run whose parameters are in many tiles goes on in one where they are whole. */
+TEST(a_checkpoint_says_nothing_of_tiles)
+{
+    static const char *const names[] = {"state.json", "states.safetensors", ""};
+    char dir[] = "test_gpt2.XXXXXX";
+    CHECK(mkdtemp(dir));
+    struct run a = run_open(fixture(""), (tess_graph_conf){.tile_elements = 1700}, B, (tess_step_conf){0});
+    struct run b = run_open(fixture(""), (tess_graph_conf){0}, B, (tess_step_conf){0});
+    run_step(&a, 0);
+    OK(tess_checkpoint_save(dir, 1, a.g, &(tess_progress){.step = 1}));
+    OK(tess_checkpoint_load(dir, 1, b.g));
+    CHECK(tess_param_tiles(tess_graph_param(a.g, 0)) > 1 && tess_param_tiles(tess_graph_param(b.g, 0)) == 1);
+    float *ours = states(a.g, TESS_PARTS), *theirs = states(b.g, TESS_PARTS);
+    CHECK(!memcmp(ours, theirs, TESS_PARTS * (size_t)tess_graph_param_elements(a.g) * sizeof *ours));
+    double loss = run_step(&a, 1).loss;
+    CHECK_NEAR(run_step(&b, 1).loss, loss, 1e-6 * loss);
+    run_close(&a);
+    run_close(&b);
+    free(ours), free(theirs);
+    for (int i = 0; i < 3; i++) {
+        char *path = tess_format("%s/step-00000001/%s", dir, names[i]);
+        CHECK_EQ(remove(path), 0);
+        free(path);
+    }
+    CHECK_EQ(rmdir(dir), 0);
 }
