@@ -35,6 +35,9 @@ extern tess_codelet tess_linear_backward_weight[]; /* dy (rows,ld), x (rows,in),
 /* rate.c: what `cores` multiply at the same time, in flops a second, in plain products of oneDNN of size n. While
  * StarPU runs its workers are in the way: measure before. */
 double tess_matrix_rate(tess_dtype t, int cores, int64_t n);
+/* mm.c: what the products of so many workers hold beside the tiles, at most: buffers and tables of each, and the
+ * library's kernels, which they share. */
+size_t tess_mm_bytes(int workers);
 
 /* ---- embedding.c ------------------------------------------------------------------------------------------------ */
 

@@ -4,14 +4,14 @@
  * stored (n,k) they bring into panels well enough on their way; what else is in another form they rearrange slowly, or
  * hand to a kernel that is slower. So this file does that: B goes into panels; A is transposed or made dense in pieces
  * of 256 rows that are used while they are hot; C passes through a dense piece when it is a part of wider rows; a
- * product of bf16 with a large k and B stored (k,n) becomes a sum of products. Depths are filled up with zeros to whole
- * blocks, so no kernel sees a remainder. bench_mm shows what each of these is worth.
+ * product with a large k becomes a sum of products. Depths are filled up with zeros to whole blocks, so no kernel sees
+ * a remainder. bench_mm shows what each of these is worth.
  *
  * Where the library has no such kernel for this CPU (no AVX-512), it gets the matrices as they are; where it cannot
- * multiply bf16 at all, it gets them widened to fp32.
+ * multiply bf16 at all, it gets them widened to fp32, block by block.
  *
- * Each thread has its own table of primitives and its own buffers, at most about 40 MiB; the library works with one
- * thread, since workers are what is parallel here.
+ * Each thread has its own table of primitives and its own buffers. The constants below bound them whatever the shapes
+ * are: tess_mm_bytes. The library works with one thread, since workers are what is parallel here.
  */
 #include "mm_pack_impl.h"
 #include <dlfcn.h>
@@ -21,15 +21,27 @@
 #include <sys/mman.h>
 
 enum {
-    MM_ROWS = 256,           /* rows of a piece: of A that is made dense, of C that is not dense */
-    MM_A_BYTES = 8 << 20,    /* of A made dense that several parts of B use */
-    MM_B_BYTES = 16 << 20,   /* of B packed at a time */
-    MM_C_BYTES = 1 << 20,    /* of a dense piece of C, where B stays as it is */
-    MM_DEEP = 2560,          /* beyond this k a product of bf16 is summed from parts */
-    MM_DEPTH = 768,          /* of this k, whose rows stay in cache, */
-    MM_SUM_BYTES = 16 << 20, /* where the sum is no larger or C itself */
-    MM_SLOTS = 1024,         /* of the table of primitives, */
-    MM_LIMIT = 512,          /* which starts over with so many in it */
+    MM_ROWS = 256, /* rows of a piece: of A that is made dense, of C that is not dense */
+    MM_COLS = 256, /* columns of such a piece of C, where B is packed */
+
+    MM_A_BYTES = 1 << 20,       /* of A made dense */
+    MM_B_BYTES = 6 << 20,       /* of B packed at a time */
+    MM_C_BYTES = 1 << 20,       /* of a dense piece of C */
+    MM_SUM_BYTES = 4 << 20,     /* of C in fp32, while it is summed from parts of k */
+    MM_WIDE_BYTES = 2 << 20,    /* of A, and of B, widened at a time */
+    MM_WIDE_SIDE = 512,         /* rows and columns of such a block of C */
+    MM_SCRATCH_BYTES = 2 << 20, /* what the library asks for, of all products that get to it */
+
+    MM_DEEPEST = 8192, /* k of one product: beyond, a kernel for bf16 is MiB of code that take 0.1 s to make, */
+    MM_DEEPEST_F32 = 16384,
+    MM_DEEPEST_TURNED = 4096, /* and a piece of a transposed A has few rows */
+    MM_DEEP = 2560,           /* beyond this k a product of bf16 with B stored (k,n) is summed from parts */
+    MM_DEPTH = 768,           /* of this k, whose rows stay in cache */
+
+    MM_SLOTS = 256,              /* of the table of primitives, */
+    MM_LIMIT = 128,              /* which starts over with so many in it; the library keeps as many kernels */
+    MM_ENTRY_BYTES = 8 << 10,    /* what an entry takes of its own, */
+    MM_KERNEL_BYTES = 192 << 10, /* and the code behind it, which all threads share: 50 to 200 KiB were seen */
 };
 
 /* ---- the library's two generations ------------------------------------------------------------------------------- */
@@ -126,7 +138,7 @@ typedef struct mm_entry {
     size_t scratch_bytes;
 } mm_entry;
 
-typedef enum mm_buffer { MM_A, MM_B, MM_C, MM_SUM, MM_WIDE_A, MM_WIDE_B, MM_WIDE_C, MM_SCRATCH, MM_BUFFERS } mm_buffer;
+typedef enum mm_buffer { MM_A, MM_B, MM_C, MM_SUM, MM_WIDE_A, MM_WIDE_B, MM_SCRATCH, MM_BUFFERS } mm_buffer;
 
 typedef struct mm_thread {
     dnnl_stream_t stream;
@@ -222,6 +234,7 @@ static mm_entry *entry_new(const tess_mm *d)
 static void mm_start(void)
 {
     mm_check(dnnl_engine_create(&mm_engine, dnnl_cpu, 0));
+    mm_check(dnnl_set_primitive_cache_capacity(MM_LIMIT));
     TESS_ASSERT(pthread_key_create(&mm_key, thread_free) == 0);
     *(void **)&mm_set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
     for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++) {
@@ -346,60 +359,93 @@ static void run_panels(mm_thread *t, const tess_mm *d, const void *a, const void
     tess_mm dense = *d; /* what the library sees */
     dense.k = dense.lda = dense.ldb = depth, dense.ta = false, dense.packed = d->packed || pack;
 
-    int64_t cols = d->n, piece = d->m, rows = d->m;
-    if (pack)
-        cols = least(cols, fit(MM_B_BYTES, row, MM_PANEL));
-    else if (!d->packed && d->ldc != d->n)
-        cols = least(cols, fit(MM_C_BYTES, d->m * 4, MM_PANEL));
-    if (turn || dense.packed) piece = least(piece, MM_ROWS);
-    if (turn && cols < d->n) rows = fit(MM_A_BYTES, row, MM_ROWS);
-
-    for (int64_t m0 = 0; m0 < d->m; m0 += rows)
-        for (int64_t n0 = 0; n0 < d->n; n0 += cols) {
-            const int64_t n = least(cols, d->n - n0), end = least(m0 + rows, d->m);
-            const void *part = d->packed ? b : tess_at(b, d->tb ? n0 * d->ldb : n0, in);
-            if (pack) {
-                uint32_t *panels = buffer_get(t, MM_B, (size_t)(round_up(n, MM_PANEL) * row));
-                (in == TESS_BF16 ? pack_b_bf16 : pack_b_f32)(panels, part, d, n);
-                part = panels;
+    /* Of B `cols` are packed at a time; pieces of A, made dense again for each, meet them `strip` by strip. */
+    const int64_t cols = pack ? least(d->n, fit(MM_B_BYTES, row, MM_PANEL)) : d->n;
+    int64_t rows = turn || dense.packed ? least(d->m, MM_ROWS) : d->m, strip = cols;
+    if (turn) rows = least(rows, fit(MM_A_BYTES, row, 1));
+    if (cols < d->n || d->ldc != d->n) {
+        strip = least(cols, dense.packed ? MM_COLS : fit(MM_C_BYTES, rows * 4, MM_PANEL));
+        rows = least(rows, fit(MM_C_BYTES, strip * 4, 1));
+    }
+    for (int64_t n0 = 0; n0 < d->n; n0 += cols) {
+        const int64_t n1 = least(n0 + cols, d->n);
+        uint32_t *panels = pack ? buffer_get(t, MM_B, (size_t)(round_up(n1 - n0, MM_PANEL) * row)) : NULL;
+        if (pack)
+            (in == TESS_BF16 ? pack_b_bf16 : pack_b_f32)(panels, tess_at(b, d->tb ? n0 * d->ldb : n0, in), d, n1 - n0);
+        for (int64_t i = 0; i < d->m; i += rows) {
+            const int64_t m = least(rows, d->m - i);
+            const void *piece = tess_at(a, d->ta ? i : i * d->lda, in);
+            if (turn) {
+                uint32_t *hot = buffer_get(t, MM_A, (size_t)(rows * row));
+                (in == TESS_BF16 ? pack_a_bf16 : pack_a_f32)(hot, piece, d, m);
+                piece = hot;
             }
-            for (int64_t i = m0; i < end; i += piece) {
-                const int64_t m = least(piece, end - i);
-                const void *rows_a = tess_at(a, d->ta ? i : i * d->lda, in);
-                if (turn) { /* into its place among `rows`, if other columns follow */
-                    const bool again = cols < d->n;
-                    char *hot = buffer_get(t, MM_A, (size_t)((again ? end - m0 : piece) * row));
-                    if (again) hot += (i - m0) * row;
-                    if (n0 == 0) (in == TESS_BF16 ? pack_a_bf16 : pack_a_f32)((uint32_t *)hot, rows_a, d, m);
-                    rows_a = hot;
-                }
-                run_piece(t, &dense, m, n, rows_a, part, d->bias ? d->bias + n0 : NULL,
-                          tess_at_mut(c, i * d->ldc + n0, d->out));
-            }
+            for (int64_t j = n0; j < n1; j += strip) /* panels and rows of a B stored (n,k) are `depth` long */
+                run_piece(t, &dense, m, least(strip, n1 - j), piece,
+                          pack ? tess_at(panels, (j - n0) * depth, in) : tess_at(b, j * depth, in),
+                          d->bias ? d->bias + j : NULL, tess_at_mut(c, i * d->ldc + j, d->out));
         }
+    }
+}
+
+typedef void (*mm_run)(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c);
+
+/* Cut into blocks of `cols` by `rows` of C and parts of `depth`, each for `run`, whose C is fp32: C itself or a sum of
+ * its own that is rounded at the end. */
+static void run_blocks(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c, int64_t rows,
+                       int64_t cols, int64_t depth, mm_run run)
+{
+    const bool in_place = d->out == TESS_F32;
+    for (int64_t n0 = 0; n0 < d->n; n0 += cols)
+        for (int64_t m0 = 0; m0 < d->m; m0 += rows) {
+            tess_mm block = *d;
+            block.m = least(rows, d->m - m0), block.n = least(cols, d->n - n0), block.out = TESS_F32;
+            block.bias = d->bias ? d->bias + n0 : NULL;
+            if (!in_place) block.ldc = block.n, block.acc = false;
+            void *mine = tess_at_mut(c, m0 * d->ldc + n0, d->out);
+            float *sum = in_place ? mine : buffer_get(t, MM_SUM, (size_t)(block.m * block.n) * 4);
+            for (int64_t k = 0; k < d->k; k += depth) {
+                block.k = least(depth, d->k - k);
+                run(t, &block, tess_at(a, d->ta ? k * d->lda + m0 : m0 * d->lda + k, d->in),
+                    tess_at(b, d->tb ? n0 * d->ldb + k : k * d->ldb + n0, d->in), sum);
+                block.acc = true, block.bias = NULL;
+            }
+            if (!in_place) put_bf16(mine, d, sum, block.m, block.n);
+        }
+}
+
+/* The k of its parts. What is packed is not cut: its panels are as deep as it is. */
+static int64_t depth_of_part(const tess_mm *d)
+{
+    const int64_t most = d->ta ? MM_DEEPEST_TURNED : d->in == TESS_BF16 ? MM_DEEPEST : MM_DEEPEST_F32;
+    const int64_t parts = (d->k + most - 1) / most;
+    if (d->packed) return d->k;
+    if (d->in == TESS_BF16 && d->k > MM_DEEP && !d->ta && !d->tb) return MM_DEPTH;
+    return round_up((d->k + parts - 1) / parts, MM_PANEL);
+}
+
+/* Parts of `depth`, in blocks whose sums fit. */
+static void run_summed(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c, int64_t depth, mm_run run)
+{
+    int64_t rows = d->m, cols = d->n;
+    if (d->out == TESS_BF16) {
+        cols = least(cols, fit(MM_SUM_BYTES, rows * 4, MM_PANEL));
+        rows = least(rows, fit(MM_SUM_BYTES, cols * 4, 1));
+    }
+    run_blocks(t, d, a, b, c, rows, cols, depth, run);
 }
 
 static void run_deep(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
 {
-    const bool in_place = d->out == TESS_F32;
-    const bool fits = in_place || d->m * d->n * 4 <= MM_SUM_BYTES;
-    if (d->in != TESS_BF16 || d->k <= MM_DEEP || d->ta || d->tb || d->packed || !fits) {
+    const int64_t depth = depth_of_part(d);
+    if (depth < d->k)
+        run_summed(t, d, a, b, c, depth, run_panels);
+    else
         run_panels(t, d, a, b, c);
-        return;
-    }
-    tess_mm part = *d;
-    part.out = TESS_F32;
-    if (!in_place) part.ldc = d->n, part.acc = false;
-    float *sum = in_place ? c : buffer_get(t, MM_SUM, (size_t)(d->m * d->n) * 4);
-    for (int64_t k = 0; k < d->k; k += MM_DEPTH) {
-        part.k = least(MM_DEPTH, d->k - k);
-        run_panels(t, &part, tess_at(a, k, d->in), tess_at(b, k * d->ldb, d->in), sum);
-        part.acc = true, part.bias = NULL;
-    }
-    if (!in_place) put_bf16(c, d, sum, d->m, d->n);
 }
 
-static void run_widened(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
+/* One block in fp32. */
+static void widen_block(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
 {
     const int64_t rows_a = d->ta ? d->k : d->m, cols_a = d->ta ? d->m : d->k;
     const int64_t rows_b = d->tb ? d->n : d->k, cols_b = d->tb ? d->k : d->n;
@@ -408,16 +454,13 @@ static void run_widened(mm_thread *t, const tess_mm *d, const void *a, const voi
     widen_rows(wide_a, a, d->lda, rows_a, cols_a);
     widen_rows(wide_b, b, d->ldb, rows_b, cols_b);
     tess_mm wide = *d;
-    wide.in = wide.out = TESS_F32;
-    wide.lda = cols_a, wide.ldb = cols_b;
-    if (d->out == TESS_F32) {
-        tess_mm_run(&wide, wide_a, wide_b, c);
-        return;
-    }
-    wide.acc = false, wide.ldc = d->n;
-    float *wide_c = buffer_get(t, MM_WIDE_C, (size_t)(d->m * d->n) * 4);
-    tess_mm_run(&wide, wide_a, wide_b, wide_c);
-    put_bf16(c, d, wide_c, d->m, d->n);
+    wide.in = TESS_F32, wide.lda = cols_a, wide.ldb = cols_b;
+    tess_mm_run(&wide, wide_a, wide_b, c);
+}
+
+static void run_widened(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
+{
+    run_blocks(t, d, a, b, c, MM_WIDE_SIDE, MM_WIDE_SIDE, MM_WIDE_BYTES / 4 / MM_WIDE_SIDE, widen_block);
 }
 
 void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c)
@@ -431,8 +474,28 @@ void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c)
         run_widened(t, &as_is, a, b, c);
     else if (way == MM_WAY_PANELS && !d->plain)
         run_deep(t, d, a, b, c);
+    else if (d->out == TESS_BF16 && !d->plain)
+        run_summed(t, &as_is, a, b, c, d->k, call); /* the library would take scratch for all of C in fp32 */
     else
         call(t, &as_is, a, b, c);
+}
+
+size_t tess_mm_held(void)
+{
+    const mm_thread *t = thread_get();
+    size_t sum = 0;
+    for (int i = 0; i < MM_BUFFERS; i++) sum += t->buffer[i].bytes;
+    return sum;
+}
+
+size_t tess_mm_bytes(int workers)
+{
+    thread_get();
+    size_t each = MM_SCRATCH_BYTES + MM_LIMIT * MM_ENTRY_BYTES;
+    if (mm_ways[TESS_F32] == MM_WAY_PANELS) each += MM_A_BYTES + MM_B_BYTES + MM_C_BYTES;
+    if (mm_ways[TESS_BF16] != MM_WAY_WIDEN) each += MM_SUM_BYTES;
+    if (mm_ways[TESS_BF16] == MM_WAY_WIDEN) each += 2 * MM_WIDE_BYTES + MM_WIDE_SIDE * MM_WIDE_SIDE * 4;
+    return (size_t)workers * each + MM_LIMIT * MM_KERNEL_BYTES;
 }
 
 /* Of either form the larger, so that it does not depend on the machine. */

@@ -16,11 +16,13 @@ typedef struct tess_mm {
     int64_t lda, ldb, ldc;
     tess_dtype in, out; /* of A and B; of C */
     bool ta, tb, acc;
-    bool packed;       /* B is what tess_mm_pack made of it, of ldb columns; n may be less */
+    bool packed;       /* B is what tess_mm_pack made of it, of ldb columns; n may be less, k is 4096 at most */
     bool plain;        /* leave all to the library: the yardstick of bench_mm */
     const float *bias; /* or NULL */
 } tess_mm;
 void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c);
+/* Bytes of the buffers that the calling thread holds now; for tests of tess_mm_bytes. */
+size_t tess_mm_held(void);
 
 /* B in the order in which the kernels read it, for several products with it. Reads n, k, ldb, in and tb. */
 size_t tess_mm_packed_bytes(const tess_mm *d);

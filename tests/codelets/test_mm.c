@@ -1,8 +1,10 @@
 /* Products of matrices against sums in double: every form, odd sizes, parts of wider matrices, packed operands. */
 #define CHECK_MAIN
 #include "check.h"
+#include "codelets.h"
 #include "mm_impl.h"
 #include <pthread.h>
+#include <unistd.h>
 
 static uint32_t state = 1;
 static float draw(void)
@@ -83,6 +85,35 @@ static void check_forms(int64_t m, int64_t n, int64_t k, int64_t wider)
     free(bias);
 }
 
+static long resident(void)
+{
+    long pages = 0, unused;
+    FILE *f = fopen("/proc/self/statm", "r");
+    CHECK(f && fscanf(f, "%ld %ld", &unused, &pages) == 2);
+    if (f) fclose(f);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* Before all others, whose freed memory would hide it: more shapes than the tables hold take no more than the bound. */
+TEST(kernels_stay_within_the_bound)
+{
+    float *x = calloc(1 << 20, 4), *c = calloc(1 << 20, 4);
+    long before = resident();
+    for (int i = 0; i < 400; i++) {
+        tess_mm d = {.m = 16 + i % 7 * 32 + i % 3, .n = 64 * (1 + i % 11) + i % 2, .k = 64 * (1 + i % 19)};
+        d.in = i & 4 ? TESS_BF16 : TESS_F32, d.out = i & 8 ? d.in : TESS_F32;
+        d.tb = true, d.lda = d.ldb = d.k, d.ldc = d.n;
+        tess_mm_run(&d, x, x, c);
+    }
+    long grown = resident() - before;
+    printf("400 shapes took %.1f MiB, the bound is %.1f MiB\n", (double)grown / (1 << 20),
+           (double)tess_mm_bytes(1) / (1 << 20));
+#ifndef __SANITIZE_ADDRESS__ /* which holds freed memory back */
+    CHECK(grown <= (long)tess_mm_bytes(1));
+#endif
+    free(x), free(c);
+}
+
 TEST(one_of_all)
 {
     check_forms(1, 1, 1, 0);
@@ -133,6 +164,43 @@ TEST(deep)
     }
 }
 
+/* Beyond what one product of the library may be deep, with A and B as they are, transposed, and parts of wider. */
+TEST(deepest)
+{
+    for (int i = 0; i < 32; i++) {
+        tess_mm d = {.m = 20, .n = 70, .k = 17000, .in = i & 1 ? TESS_BF16 : TESS_F32};
+        float *bias = matrix(d.n, TESS_F32, false);
+        d.out = i & 2 ? d.in : TESS_F32;
+        d.ta = i & 4, d.tb = i & 8, d.acc = i & 16;
+        if (i & 2) d.bias = bias;
+        d.lda = d.ta ? d.m : d.k, d.ldb = d.tb ? d.k : d.n, d.ldc = d.n + (i & 16);
+        CHECK_NEAR(error_of(d, false), 0, d.out == TESS_BF16 ? 4e-3 : 8e-6);
+        free(bias);
+    }
+}
+
+/* Sums that are cut into several blocks, by columns and, at the end, by rows. */
+TEST(deep_and_large)
+{
+    enum { SOME = 997 }; /* every so manieth element is compared */
+    for (int tall = 0; tall < 2; tall++) {
+        tess_mm d = {.m = tall ? 16500 : 5000, .n = tall ? 64 : 300, .k = 2600, .in = TESS_BF16, .out = TESS_BF16};
+        d.lda = d.k, d.ldb = d.n, d.ldc = d.n + 1, d.acc = true;
+        tess_bf16 *a = matrix(d.m * d.lda, d.in, false), *b = matrix(d.k * d.ldb, d.in, false);
+        tess_bf16 *c = matrix(d.m * d.ldc, d.out, false), *before = tess_alloc((size_t)(d.m * d.ldc) * 2);
+        memcpy(before, c, (size_t)(d.m * d.ldc) * 2);
+        tess_mm_run(&d, a, b, c);
+        for (int64_t at = 0; at < d.m * d.n; at += SOME) {
+            int64_t i = at / d.n, j = at % d.n;
+            double sum = tess_from_bf16(before[i * d.ldc + j]);
+            for (int64_t k = 0; k < d.k; k++)
+                sum += (double)tess_from_bf16(a[i * d.lda + k]) * tess_from_bf16(b[k * d.ldb + j]);
+            CHECK_NEAR(tess_from_bf16(c[i * d.ldc + j]), sum, 0.004 * fabs(sum) + 0.01);
+        }
+        free(a), free(b), free(c), free(before);
+    }
+}
+
 /* What lies beyond the end of a row is not a part of the sum, be it NaN. */
 TEST(neighbours_do_not_leak)
 {
@@ -176,6 +244,38 @@ TEST(same_bits_on_every_thread)
     }
     for (int i = 0; i < 3; i++) free(jobs[i].c);
     free(a), free(b);
+}
+
+/* Large and deep products of every form: the buffers of a thread stay within the bound, and come near it. */
+static void *hold_buffers(void *most)
+{
+    static const int64_t size[][3] = {{1024, 768, 3072}, {16, 6282, 10000}, {6282, 64, 768}, {20000, 64, 2600},
+                                      {40, 1600, 10000}, {70, 100, 20000},  {300, 3000, 64}};
+    float *x = calloc(64u << 20, 4), *c = calloc(8u << 20, 4);
+    for (size_t s = 0; s < sizeof size / sizeof *size; s++)
+        for (int i = 0; i < 32; i++) {
+            tess_mm d = {.m = size[s][0], .n = size[s][1], .k = size[s][2], .in = i & 1 ? TESS_BF16 : TESS_F32};
+            d.out = i & 2 ? d.in : TESS_F32;
+            d.ta = i & 4, d.tb = i & 8;
+            d.lda = d.ta ? d.m : d.k, d.ldb = d.tb ? d.k : d.n, d.ldc = d.n + (i & 16 ? 8 : 0);
+            tess_mm_run(&d, x, x, c);
+        }
+    free(x), free(c);
+    *(size_t *)most = tess_mm_held();
+    return NULL;
+}
+TEST(buffers_stay_within_the_bound)
+{
+    const size_t each = tess_mm_bytes(2) - tess_mm_bytes(1);
+    size_t held = 0;
+    pthread_t thread;
+    CHECK_EQ(pthread_create(&thread, NULL, hold_buffers, &held), 0);
+    pthread_join(thread, NULL);
+    printf("a thread holds %.1f MiB of buffers, the bound is %.1f MiB\n", (double)held / (1 << 20),
+           (double)each / (1 << 20));
+    CHECK(held <= each);
+    CHECK(held >= each / 2);
+    CHECK(each <= 16 << 20);
 }
 
 /* The table of primitives starts over when it is full. */
