@@ -156,7 +156,7 @@ typedef struct tess_forecast {
 
 /* Where a step's tiles live, and what that moves. */
 typedef struct tess_placement {
-    uint64_t needed;        /* the least RAM that would do */
+    uint64_t needed;        /* the least conf.ram that would do */
     uint64_t largest_task;  /* bytes of the tiles of the task with the most */
     uint64_t room;          /* of RAM for tiles that may flow: for tess_flow_room */
     uint64_t slack;         /* of it, what is set aside for tiles that come early and leave late */
@@ -166,8 +166,9 @@ typedef struct tess_placement {
     tess_forecast time;     /* where rates are known */
 } tess_placement;
 typedef struct tess_place_conf {
-    uint64_t ram;            /* bytes, for all tiles */
-    int workers;             /* each has its scratch */
+    uint64_t ram;            /* bytes, for all tiles and what workers have beside them */
+    int workers;             /* each has its scratch, and for its products buffers of: */
+    uint64_t worker_bytes;   /* at most */
     unsigned away;           /* roles, 1 << TESS_ROLE_..., that rest on disk between uses even where RAM has room; of
                                 activations those that wait for the backward pass */
     uint64_t weights_in_ram; /* of weights that are to be away, bytes that need not be */

@@ -199,9 +199,18 @@ static void spare_weights(const struct placing *s, const tess_gaps *g)
     }
 }
 
-static tess_status too_little(const tess_place_conf *conf, const tess_placement *out, const char *why, uint64_t bytes)
+/* What is not tiles: workers' buffers for products, a few times what their operands have at most, and what tiles take
+ * beyond their bytes (whole pages, buffers that wait for the next tile). */
+static uint64_t beside(const tess_place_conf *conf, uint64_t largest)
 {
-    return tess_error(TESS_INVALID, "memory.cpu", "%s for tiles, but the least a step can work with is %s (%s %s)",
+    uint64_t each = 3 * largest < conf->worker_bytes ? 3 * largest : conf->worker_bytes;
+    return (uint64_t)conf->workers * each + conf->ram / 32;
+}
+
+static tess_status too_little(const tess_place_conf *conf, tess_placement *out, const char *why, uint64_t bytes)
+{
+    out->needed += out->needed / 31 + (1 << 20); /* of which a part is set aside again */
+    return tess_error(TESS_INVALID, "memory.cpu", "%s, but the least a step can work with is %s (%s %s)",
                       tess_human_bytes((double)conf->ram), tess_human_bytes((double)out->needed), why,
                       tess_human_bytes((double)bytes));
 }
@@ -211,6 +220,7 @@ tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uin
     enum { ROUNDS = 400 };
     struct placing s = {.p = p, .conf = conf, .need = tess_alloc((p->tasks + 1) * sizeof *s.need)};
     *out = (tess_placement){.largest_task = task_needs(p, s.need)};
+    fixed += beside(conf, out->largest_task);
     out->needed = fixed + out->largest_task;
     if (out->needed > conf->ram) {
         free(s.need);

@@ -1,4 +1,5 @@
 /* Setting up a run from a configuration. */
+#include "codelets.h"
 #include "run_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -150,8 +151,8 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
         return tess_run_fits(c, &plan);
     }
     r->ram = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : h.ram_free_bytes - h.ram_free_bytes / 8;
-    /* A part of the cap is for what tiles take beyond their bytes: whole pages, spare buffers. */
-    conf.ram = r->ram - r->ram / 32;
+    conf.ram = r->ram;
+    conf.worker_bytes = tess_mm_bytes(1);
     TESS_TRY(tess_run_rates(r, &conf.rates));
     TESS_TRY(place(r, &conf, step));
     uint64_t room = r->place.disk + r->place.disk / 16 + (64 << 20);

@@ -93,7 +93,7 @@ static struct outcome run(tess_dtype dtype, struct layout l, double clip, tess_m
     struct outcome out = {.bits = 1469598103934665603u};
     out.status = open_run(&r, dtype, l, clip);
     if (ram && out.status == TESS_OK)
-        out.status = tess_step_place(r.step, &(tess_place_conf){.ram = ram - ram / 32, .workers = 2}, &out.place);
+        out.status = tess_step_place(r.step, &(tess_place_conf){.ram = ram, .workers = 2}, &out.place);
     if (ram) {
         machine.disk = ".";
         machine.cpu_bytes = ram;
