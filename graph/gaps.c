@@ -79,6 +79,7 @@ static void list_gaps(const tess_program *p, tess_gaps *g, const tess_use_of *u,
         gap[i] = &g->gap[g->gaps++];
         bool read = use_at(p, &u[(i + 1) % n])->mode & TESS_R;
         *gap[i] = (tess_gap){.tile = u[i].tile,
+                             .id = g->gaps - 1,
                              .use = use,
                              .first = (from + 1) % p->tasks,
                              .count = to - from - 1,
@@ -86,9 +87,6 @@ static void list_gaps(const tess_program *p, tess_gaps *g, const tess_use_of *u,
     }
     for (size_t i = 0; i < n; i++)
         if (use_at(p, &u[i])->mode & TESS_W) charge_write(p, u, n, i, gap);
-    for (size_t i = 0; i < n; i++)
-        if (gap[i])
-            gap[i]->order = (double)gap[i]->moved / ((double)tess_tile_bytes(u[0].tile) * (double)(gap[i]->count + 1));
     free(gap);
 }
 

@@ -175,10 +175,11 @@ typedef struct tess_place_conf {
     unsigned stay;           /* roles that never leave RAM */
     uint64_t slack;          /* of placement.slack; 0: what makes the step fastest on paper */
     uint64_t slack_states;   /* the same in tiles of optimizer state */
+    bool alone;              /* of a step that does not train: no other one has placed the parameters */
     tess_rates rates;        /* zeros: unknown */
 } tess_place_conf;
-/* Places the tiles of a training step; before anything is drawn or loaded. Too
- * little for its largest task is TESS_INVALID with the number that would do. */
+/* Places the tiles of a step: of one that trains all of them, of another, later, its own beside them; before anything
+ * is drawn or loaded. Too little for its largest task is TESS_INVALID with the number that would do. */
 tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_placement *out) TESS_NODISCARD;
 
 /* The time of the step as placed, with that much room for its tiles in RAM. */

@@ -135,8 +135,9 @@ void tess_program_plan(const tess_program *p, tess_plan *plan); /* plan.c */
 /* simulate.c: the step as placed, with that much room for tiles that flow. */
 void tess_program_simulate(const tess_program *p, const tess_rates *rates, uint64_t room, int workers,
                            tess_forecast *out);
-/* place.c; `fixed` is what stays in RAM whatever is decided. */
-tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uint64_t fixed,
+/* place.c; `fixed` is what stays in RAM whatever is decided. Without `all` the homes of parameters and their states are
+ * given, and those in RAM are part of it. */
+tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uint64_t fixed, bool all,
                                tess_placement *out) TESS_NODISCARD;
 /* Without `late` the updates that come late are left out. */
 tess_status tess_program_run(const tess_program *p, bool late);

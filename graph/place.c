@@ -41,11 +41,18 @@ static uint64_t task_needs(const tess_program *p, uint64_t *need)
     return most;
 }
 
+/* It belongs to one program. */
+static bool droppable(const tess_tile *t)
+{
+    return tess_tile_role(t) == TESS_ROLE_ACTIVATION || tess_tile_role(t) == TESS_ROLE_GRADIENT;
+}
+
 /* A tile that stays in all of its gaps lives in RAM; the others' home is the disk, and their bytes are returned. */
-static uint64_t set_homes(const tess_gaps *g)
+static uint64_t set_homes(const tess_gaps *g, bool all)
 {
     uint64_t disk = 0;
-    for (size_t i = 0; i < g->uses; i++) tess_tile_set_home(g->use[i].tile, TESS_TIER_CPU);
+    for (size_t i = 0; i < g->uses; i++)
+        if (all || droppable(g->use[i].tile)) tess_tile_set_home(g->use[i].tile, TESS_TIER_CPU);
     for (size_t i = 0; i < g->gaps; i++)
         if (!g->gap[i].kept) tess_tile_set_home(g->gap[i].tile, TESS_TIER_DISK);
     for (size_t i = 0; i < g->uses; i += tess_gaps_same_tile(g, i))
@@ -58,6 +65,7 @@ static uint64_t set_homes(const tess_gaps *g)
 struct placing {
     tess_program *p;
     const tess_place_conf *conf;
+    bool all; /* else parameters have their homes */
     uint64_t room;
     uint64_t *need; /* of each task */
     tess_gaps gaps;
@@ -66,6 +74,11 @@ struct placing {
 static bool role_in(unsigned roles, const tess_tile *t)
 {
     return roles >> tess_tile_role(t) & 1;
+}
+
+static bool lives_in_ram(const struct placing *s, const tess_tile *t)
+{
+    return !s->all && !droppable(t) && tess_tile_home(t) == TESS_TIER_CPU;
 }
 
 /* Of activations only those leave by force that the forward pass keeps for the backward pass. */
@@ -81,6 +94,10 @@ static bool goes_away(const struct placing *s, const tess_gap *g)
 static void keep(const struct placing *s, tess_gap *g, tess_room *left)
 {
     int64_t bytes = (int64_t)tess_tile_bytes(g->tile);
+    if (lives_in_ram(s, g->tile)) {
+        g->kept = true; /* and counted before */
+        return;
+    }
     bool stays = role_in(s->conf->stay, g->tile);
     g->kept = stays || !goes_away(s, g);
     if (!g->kept) return;
@@ -120,31 +137,56 @@ static uint64_t fill(struct placing *s, const int64_t *moment, tess_placement *o
     return least < 0 ? (uint64_t)-least : 0;
 }
 
-/* The most traffic saved a byte and moment first. */
-static void order_by_worth(tess_gaps *g)
+/* Orders to try: by the prices that the bound found; the same with more weight on what a step uses last, since its end
+ * has no work left to hide traffic behind; by the traffic saved a byte and moment. */
+enum order { BY_PRICE, BY_PRICE_LAST, BY_WORTH };
+
+static void set_order(tess_gaps *g, const double *by_price, enum order order)
 {
-    for (size_t i = 0; i < g->gaps; i++)
-        g->gap[i].order =
-            (double)g->gap[i].moved / ((double)tess_tile_bytes(g->gap[i].tile) * (double)(g->gap[i].count + 1));
+    for (size_t i = 0; i < g->gaps; i++) {
+        tess_gap *gap = &g->gap[i];
+        double last = (double)((gap->first + g->moments - 1) % g->moments) / (double)g->moments;
+        double worth = (double)gap->moved / ((double)tess_tile_bytes(gap->tile) * (double)(gap->count + 1));
+        gap->order = order == BY_WORTH ? worth : by_price[gap->id] * (order == BY_PRICE_LAST ? 1 + last / 4 : 1);
+    }
 }
 
-/* Places with that slack: gaps by what the bound's prices say, or by worth if that moves less. */
+/* Places in that order; what RAM lacks for tiles that must stay in it. */
+static uint64_t place_by(struct placing *s, const int64_t *moment, const double *by_price, enum order order,
+                         tess_placement *out)
+{
+    set_order(&s->gaps, by_price, order);
+    uint64_t lacks = fill(s, moment, out);
+    out->disk = set_homes(&s->gaps, s->all);
+    if (s->conf->rates.flops > 0)
+        tess_program_simulate(s->p, &s->conf->rates, s->room, s->conf->workers, &out->time);
+    else
+        out->time.seconds = (double)(out->read + out->written); /* the only measure there is */
+    return lacks;
+}
+
+/* Places with that slack, in the order that makes the step fastest on paper; of equals the one that moves less. */
 static uint64_t place(struct placing *s, uint64_t slack, tess_placement *out)
 {
     enum { ROUNDS = 100 };
     int64_t *moment = moments(s, slack);
-    order_by_worth(&s->gaps);
-    uint64_t lacks = fill(s, moment, out), moved = out->read + out->written;
-    tess_gaps_bound(&s->gaps, moment, moved, ROUNDS);
-    fill(s, moment, out);
-    if (out->read + out->written > moved) {
-        order_by_worth(&s->gaps);
-        fill(s, moment, out);
+    double *by_price = tess_alloc((s->gaps.gaps + 1) * sizeof *by_price);
+    place_by(s, moment, by_price, BY_WORTH, out);
+    tess_gaps_bound(&s->gaps, moment, out->read + out->written, ROUNDS);
+    for (size_t i = 0; i < s->gaps.gaps; i++) by_price[s->gaps.gap[i].id] = s->gaps.gap[i].order;
+    enum order best = BY_WORTH;
+    tess_placement least = *out;
+    for (enum order o = BY_PRICE; o < BY_WORTH; o++) {
+        place_by(s, moment, by_price, o, out);
+        double ratio = out->time.seconds / least.time.seconds;
+        if (ratio > 1.005 || (ratio > 0.995 && out->read + out->written >= least.read + least.written)) continue;
+        best = o;
+        least = *out;
     }
-    free(moment);
+    uint64_t lacks = place_by(s, moment, by_price, best, out);
     out->slack = slack;
-    out->disk = set_homes(&s->gaps);
-    if (s->conf->rates.flops > 0) tess_program_simulate(s->p, &s->conf->rates, s->room, s->conf->workers, &out->time);
+    free(moment);
+    free(by_price);
     return lacks;
 }
 
@@ -215,10 +257,11 @@ static tess_status too_little(const tess_place_conf *conf, tess_placement *out, 
                       tess_human_bytes((double)bytes));
 }
 
-tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uint64_t fixed, tess_placement *out)
+tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uint64_t fixed, bool all,
+                               tess_placement *out)
 {
     enum { ROUNDS = 400 };
-    struct placing s = {.p = p, .conf = conf, .need = tess_alloc((p->tasks + 1) * sizeof *s.need)};
+    struct placing s = {.p = p, .conf = conf, .all = all, .need = tess_alloc((p->tasks + 1) * sizeof *s.need)};
     *out = (tess_placement){.largest_task = task_needs(p, s.need)};
     fixed += beside(conf, out->largest_task);
     out->needed = fixed + out->largest_task;

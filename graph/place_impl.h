@@ -14,6 +14,7 @@ typedef struct tess_use_of {
 /* Between two uses of a tile that follow each other in the cycle. */
 typedef struct tess_gap {
     tess_tile *tile;
+    size_t id;           /* its place in the list when that was made */
     tess_use *use;       /* after which it is */
     size_t first, count; /* the moments of it */
     uint64_t moved;      /* bytes, when the tile leaves */

@@ -258,13 +258,50 @@ void tess_step_plan(const tess_step *s, tess_plan *plan)
     for (int r = 0; r < TESS_ROLE_COUNT; r++) plan->peak_total += plan->resident[r];
 }
 
+/* Bytes of the parameters and their states that live in RAM, placed by the step that trains them. */
+static uint64_t in_ram(const tess_graph *g)
+{
+    uint64_t bytes = 0;
+    for (int k = 0; k < g->params; k++)
+        for (int64_t j = 0; j < g->param[k]->tiles; j++) {
+            const struct tess_param_tile *t = &g->param[k]->tile[j];
+            const tess_tile *tile[] = {t->master, t->moment[0], t->moment[1],
+                                       t->weight == t->master ? NULL : t->weight};
+            for (int i = 0; i < 4; i++)
+                if (tile[i] && tess_tile_home(tile[i]) == TESS_TIER_CPU) bytes += tess_tile_bytes(tile[i]);
+        }
+    return bytes;
+}
+
+/* Nothing uses the states but what loads and stores them; their bytes on disk. */
+static uint64_t states_to_disk(const tess_graph *g)
+{
+    uint64_t bytes = 0;
+    for (int k = 0; k < g->params; k++)
+        for (int64_t j = 0; j < g->param[k]->tiles; j++) {
+            const struct tess_param_tile *t = &g->param[k]->tile[j];
+            tess_tile *tile[] = {t->moment[0], t->moment[1], t->weight == t->master ? NULL : t->master};
+            for (int i = 0; i < 3; i++) {
+                if (!tile[i]) continue;
+                tess_tile_set_home(tile[i], TESS_TIER_DISK);
+                if (i == 2) bytes += tess_tile_bytes(tile[i]); /* moments are never written */
+            }
+        }
+    return bytes;
+}
+
 tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_placement *out)
 {
     tess_plan plan = {0};
     tess_program_plan(s->low.program, &plan);
     uint64_t fixed = plan.resident[TESS_ROLE_INPUT] + plan.resident[TESS_ROLE_SCALAR] +
                      (uint64_t)conf->workers * plan.resident[TESS_ROLE_SCRATCH];
-    return tess_program_place(s->low.program, conf, fixed, out);
+    if (s->conf.train) return tess_program_place(s->low.program, conf, fixed, true, out);
+    if (!conf->alone) return tess_program_place(s->low.program, conf, fixed + in_ram(s->g), false, out);
+    uint64_t states = states_to_disk(s->g);
+    TESS_TRY(tess_program_place(s->low.program, conf, fixed, true, out));
+    out->disk += states;
+    return TESS_OK;
 }
 
 void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out)

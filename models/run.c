@@ -63,11 +63,6 @@ tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step
     return tess_step_new(r->net.output, &conf, step);
 }
 
-tess_status tess_run_eval_step(const tess_run *r, tess_step **step)
-{
-    return tess_step_new(r->net.output, &(tess_step_conf){.micro = 1}, step);
-}
-
 /* Where the disk tier is: ours or DeepSpeed's name for it; NULL: there is none. */
 static const char *disk_path(const tess_config *c)
 {
@@ -132,29 +127,28 @@ static tess_status place(tess_run *r, const tess_place_conf *conf, tess_step **s
     return tess_step_place(*step, &again, &r->place);
 }
 
-tess_status tess_run_train_step(tess_run *r, tess_step **step)
+/* The caps and what the keys say of homes, into r and r->conf. r->disk is NULL where there is no disk tier. */
+static tess_status read_tiers(tess_run *r)
 {
     tess_hardware h;
     const tess_config *c = r->c;
     tess_hardware_read(&h);
     r->disk = disk_path(c);
-    tess_place_conf conf = {.workers = h.cores};
-    read_offload(c, &conf);
-    if (!r->disk && conf.away)
+    r->conf = (tess_place_conf){.workers = h.cores, .worker_bytes = tess_mm_bytes(1)};
+    read_offload(c, &r->conf);
+    if (!r->disk && r->conf.away)
         return tess_error(TESS_INVALID, c->file ? c->file : "configuration",
                           "something is to rest on disk, but there is no directory for it (set "
                           "memory.path or the nvme_path beside the device)");
-    if (!r->disk) {
-        tess_plan plan;
-        TESS_TRY(tess_run_step(r, false, false, step));
-        tess_step_plan(*step, &plan);
-        return tess_run_fits(c, &plan);
-    }
-    r->ram = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : h.ram_free_bytes - h.ram_free_bytes / 8;
-    conf.ram = r->ram;
-    conf.worker_bytes = tess_mm_bytes(1);
-    TESS_TRY(tess_run_rates(r, &conf.rates));
-    TESS_TRY(place(r, &conf, step));
+    if (!r->disk) return TESS_OK;
+    r->ram = r->conf.ram = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : h.ram_free_bytes - h.ram_free_bytes / 8;
+    return tess_run_rates(r, &r->conf.rates);
+}
+
+/* The disk tier's size; none where nothing rests there. */
+static tess_status size_disk(tess_run *r)
+{
+    const tess_config *c = r->c;
     uint64_t room = r->place.disk + r->place.disk / 16 + (64 << 20);
     if (c->memory.disk > 0 && (uint64_t)c->memory.disk < room)
         return tess_error(TESS_INVALID, "memory.disk", "%s, but %s will be on disk",
@@ -162,6 +156,37 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
     r->disk_bytes = c->memory.disk > 0 ? (uint64_t)c->memory.disk : room;
     if (r->place.disk == 0) r->disk = NULL;
     return TESS_OK;
+}
+
+tess_status tess_run_train_step(tess_run *r, tess_step **step)
+{
+    TESS_TRY(read_tiers(r));
+    if (r->disk) {
+        TESS_TRY(place(r, &r->conf, step));
+        return size_disk(r);
+    }
+    tess_plan plan;
+    TESS_TRY(tess_run_step(r, false, false, step));
+    tess_step_plan(*step, &plan);
+    return tess_run_fits(r->c, &plan);
+}
+
+tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
+{
+    if (alone) TESS_TRY(read_tiers(r));
+    TESS_TRY(tess_step_new(r->net.output, &(tess_step_conf){.micro = 1}, step));
+    if (!r->disk) return TESS_OK;
+    tess_placement placement;
+    tess_place_conf conf = r->conf;
+    conf.alone = alone;
+    conf.slack = conf.slack_states = 0;
+    TESS_TRY(tess_step_place(*step, &conf, &placement));
+    if (!alone) {
+        r->disk_bytes += placement.disk; /* of its own tiles */
+        return TESS_OK;
+    }
+    r->place = placement;
+    return size_disk(r);
 }
 
 tess_status tess_run_start(const tess_run *r, bool profile)

@@ -10,6 +10,7 @@ typedef struct tess_run {
     tess_tokenizer *tokenizer; /* NULL: bytes */
     tess_graph *g;
     tess_network net;
+    tess_place_conf conf;
     tess_placement place;
     bool by_layer, late; /* the layout of the step that was chosen */
     const char *disk;    /* directories of the disk tier; NULL: all tiles are in RAM */
@@ -36,7 +37,8 @@ tess_status tess_run_rates(const tess_run *r, tess_rates *rates) TESS_NODISCARD;
 tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
 /* The mean loss over all samples of `data`, whose rest of a batch is masked; `step` is of eval. */
 tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss) TESS_NODISCARD;
-tess_status tess_run_eval_step(const tess_run *r, tess_step **step) TESS_NODISCARD;
+/* The forward pass over one micro-batch; `alone`, or beside a step that trains and was made before. */
+tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_NODISCARD;
 /* Samples [first, first + batch) of the endless run over the data. */
 tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first) TESS_NODISCARD;
 

@@ -32,7 +32,7 @@ static tess_status open_all(const tess_config *c, struct training *t)
     if (c->data.valid) TESS_TRY(tess_run_data(&t->run, "data.valid", c->data.valid, false, &t->valid));
     if (c->eval_every > 0 && !t->valid) TESS_TRY(tess_config_require(c, "data.valid"));
     TESS_TRY(tess_run_train_step(&t->run, &t->step));
-    if (t->valid) TESS_TRY(tess_run_eval_step(&t->run, &t->eval));
+    if (t->valid) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
     tess_step_plan(t->step, &t->plan);
     return TESS_OK;
 }
@@ -171,7 +171,7 @@ tess_status tess_eval(const tess_config *c)
     double loss;
     tess_status status = tess_run_open(c, &run);
     if (status == TESS_OK) status = tess_run_data(&run, "data.valid", c->data.valid, false, &data);
-    if (status == TESS_OK) status = tess_run_eval_step(&run, &step);
+    if (status == TESS_OK) status = tess_run_eval_step(&run, true, &step);
     if (status == TESS_OK) status = tess_run_start(&run, false);
     if (status == TESS_OK) status = tess_model_load(run.model, run.g, (uint64_t)c->seed);
     if (status == TESS_OK) status = tess_run_evaluate(&run, step, data, &loss);

@@ -19,8 +19,8 @@
  * the room is free.
  *
  * No deadlock: a task that waits for room waits for tiles that leave after tasks submitted before it, and a plan has
- * room for what then remains. A list without a plan may need more; then it gets more, when nothing is left to wait for.
- */
+ * room for what then remains. A list without a plan, or between two steps of one, may need more: then tiles whose home
+ * is the disk leave that a plan kept in RAM, and when there are none the task is let in all the same. */
 #include "starpu_impl.h"
 #include <errno.h>
 #include <pthread.h>
@@ -181,9 +181,26 @@ static void fetched(void *journey)
     starpu_data_release_on_node(t->handle, STARPU_MAIN_RAM);
 }
 
+/* Tiles in RAM whose home is the disk, the last that entered first. */
+static tess_tile *guests;
+
+static void forget_guest(tess_tile *t)
+{
+    if (!t->link) return;
+    *t->link = t->next;
+    if (t->next) t->next->link = t->link;
+    t->link = NULL;
+}
+
 static void enter(tess_tile *t, int mode)
 {
     t->resident = true;
+    if (t->home == TESS_TIER_DISK) {
+        t->next = guests;
+        t->link = &guests;
+        if (guests) guests->link = &t->next;
+        guests = t;
+    }
     starpu_data_handle_t handle = tess_tile_handle(t);
     pthread_mutex_lock(&flow.lock);
     flow.held += t->bytes;
@@ -204,27 +221,6 @@ static bool make_room(uint64_t bytes, bool wait, const char *who, const char *wh
     bool fits = flow.held + bytes <= flow.room;
     pthread_mutex_unlock(&flow.lock);
     return fits;
-}
-
-/* Lets the task in if it can; with `wait`, it can. */
-static bool let_in(const tess_task *task, bool wait)
-{
-    uint64_t bytes = 0;
-    for (unsigned i = 0; i < task->nuse; i++) {
-        const tess_tile *t = task->use[i].tile;
-        if (!flows(t)) continue;
-        if (t->departs) return false; /* only after a task that is not submitted yet */
-        if (!t->resident) bytes += t->bytes;
-    }
-    if (bytes && !make_room(bytes, wait, task->cl->name, task->use[0].tile->label) && !wait) return false;
-    for (unsigned i = 0; i < task->nuse; i++) {
-        tess_tile *t = task->use[i].tile;
-        if (!flows(t)) continue;
-        if (!t->resident) enter(t, task->use[i].mode);
-    }
-    for (unsigned i = 0; i < task->nuse; i++)
-        if (flows(task->use[i].tile) && leaves(&task->use[i])) task->use[i].tile->departs = true;
-    return true;
 }
 
 /* ---- out ---- */
@@ -264,6 +260,48 @@ static void leave(tess_tile *t, bool contents)
         starpu_data_acquire_on_node_cb(t->handle, STARPU_ACQUIRE_NO_NODE, STARPU_W, left_for_good, j);
     t->resident = t->departs = t->dirty = false;
     t->filled = contents;
+    forget_guest(t);
+}
+
+static bool used_by(const tess_tile *t, const tess_task *task)
+{
+    for (unsigned i = 0; task && i < task->nuse; i++)
+        if (task->use[i].tile == t) return true;
+    return false;
+}
+
+/* Makes room for `bytes` more before `task` (NULL: before the main thread's look at a tile), which is next. */
+static void insist_on_room(uint64_t bytes, const tess_task *task, const char *who, const char *what)
+{
+    tess_tile *t = guests;
+    while (!make_room(bytes, true, who, what) && t) {
+        tess_tile *next = t->next;
+        if (!t->departs && !used_by(t, task)) leave(t, true);
+        t = next;
+    }
+}
+
+/* Lets the task in if it can; with `wait`, it can. */
+static bool let_in(const tess_task *task, bool wait)
+{
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < task->nuse; i++) {
+        const tess_tile *t = task->use[i].tile;
+        if (!flows(t)) continue;
+        if (t->departs) return false; /* only after a task that is not submitted yet */
+        if (!t->resident) bytes += t->bytes;
+    }
+    const char *who = task->cl->name, *what = task->use[0].tile->label;
+    if (wait && bytes) insist_on_room(bytes, task, who, what);
+    if (!wait && bytes && !make_room(bytes, false, who, what)) return false;
+    for (unsigned i = 0; i < task->nuse; i++) {
+        tess_tile *t = task->use[i].tile;
+        if (!flows(t)) continue;
+        if (!t->resident) enter(t, task->use[i].mode);
+    }
+    for (unsigned i = 0; i < task->nuse; i++)
+        if (flows(task->use[i].tile) && leaves(&task->use[i])) task->use[i].tile->departs = true;
+    return true;
 }
 
 void tess_flow_submitted(const tess_task *task)
@@ -281,12 +319,21 @@ void tess_flow_submitted(const tess_task *task)
 
 /* ---- the main thread's own look at a tile ---- */
 
+void tess_flow_forget(tess_tile *t)
+{
+    forget_guest(t);
+    if (!tess_flow_caps() || !t->resident) return;
+    pthread_mutex_lock(&flow.lock);
+    flow.held -= t->bytes;
+    pthread_mutex_unlock(&flow.lock);
+}
+
 void tess_flow_map(tess_tile *t, int mode)
 {
     if (!tess_flow_caps() || !flows(t)) return;
     t->visits = !t->resident && t->home == TESS_TIER_DISK;
     if (t->resident) return;
-    make_room(t->bytes, true, "the main thread", t->label);
+    insist_on_room(t->bytes, NULL, "the main thread", t->label);
     enter(t, mode & ~TESS_R); /* it will acquire the tile itself */
 }
 

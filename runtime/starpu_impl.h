@@ -15,11 +15,12 @@ struct tess_tile {
     struct tess_disk_tile *place; /* on the disk, where that is the home */
     int mapped;                   /* the mode in which the main thread has it */
     /* flow.c's, as of the last task submitted or let in: */
-    bool resident; /* in RAM or on its way there */
-    bool departs;  /* it leaves after a task that is let in and not submitted */
-    bool filled;   /* it has contents */
-    bool dirty;    /* written since it entered */
-    bool visits;   /* in RAM for the main thread alone */
+    bool resident;           /* in RAM or on its way there */
+    bool departs;            /* it leaves after a task that is let in and not submitted */
+    bool filled;             /* it has contents */
+    bool dirty;              /* written since it entered */
+    bool visits;             /* in RAM for the main thread alone */
+    tess_tile *next, **link; /* of those in RAM whose home is the disk; link: NULL outside the list */
 };
 /* Registers the tile with StarPU if it is not yet. */
 starpu_data_handle_t tess_tile_handle(tess_tile *t);
@@ -63,6 +64,7 @@ void tess_flow_works(int more); /* a worker takes up (1) or ends (-1) a body */
 void tess_flow_wait(void);
 void tess_flow_map(tess_tile *t, int mode);
 void tess_flow_unmap(tess_tile *t, int mode);
+void tess_flow_forget(tess_tile *t); /* it is about to be freed */
 
 /* machine.c: a place on the disk tier, which takes it back. */
 struct tess_disk_tile *tess_disk_place_new(size_t bytes);

@@ -29,6 +29,7 @@ void tess_tile_free(tess_tile *t)
 {
     if (!t) return;
     if (t->handle) starpu_data_unregister_no_coherency(t->handle);
+    tess_flow_forget(t);
     if (t->place) tess_disk_place_free(t->place, t->bytes);
     free(t->label);
     free(t);
