@@ -32,9 +32,11 @@ typedef struct tess_linear_arg {
 extern tess_codelet tess_linear_forward[];         /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
 extern tess_codelet tess_linear_backward_input[];  /* dy (rows,ld), w (out,in), dx += (rows,in) */
 extern tess_codelet tess_linear_backward_weight[]; /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)] */
-/* rate.c: what `cores` multiply at the same time, in flops a second, in plain products of oneDNN of size n. While
- * StarPU runs its workers are in the way: measure before. */
+/* rate.c: what `cores` multiply at the same time, in flops a second, in plain products of oneDNN of size n; and what
+ * they copy, bytes a second read and written. While StarPU runs its workers are in the way: measure before. */
 double tess_matrix_rate(tess_dtype t, int cores, int64_t n);
+double tess_copy_rate(int cores);
+const char *tess_matrix_library(void); /* "oneDNN 2.6.3" */
 /* mm.c: what the products of so many workers hold beside the tiles, at most: buffers and tables of each, and the
  * library's kernels, which they share. */
 size_t tess_mm_bytes(int workers);
