@@ -131,6 +131,14 @@ static tess_status open_file(struct tess_disk_file *f, const char *dir, uint64_t
                       strerror(error));
 }
 
+unsigned tess_disk_dirs(char *list, const char *dir[TESS_DISK_MAX_DIRS])
+{
+    unsigned dirs = 0;
+    while (dirs < TESS_DISK_MAX_DIRS && (dir[dirs] = strsep(&list, ":")))
+        if (*dir[dirs]) dirs++;
+    return dirs;
+}
+
 tess_status tess_disk_files_open(tess_disk *d)
 {
     const tess_disk_conf *c = &d->conf;

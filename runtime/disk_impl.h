@@ -47,6 +47,8 @@ typedef struct tess_disk_conf {
 } tess_disk_conf;
 enum { TESS_DISK_DEPTH = 16, TESS_DISK_MAX_DEPTH = 64, TESS_DISK_CHUNK = 2 << 20, TESS_DISK_MAX_DIRS = 16 };
 
+/* Cuts "DIR:DIR" apart, in place; how many there are. */
+unsigned tess_disk_dirs(char *list, const char *dir[TESS_DISK_MAX_DIRS]);
 /* TESS_INVALID when a directory cannot hold its share. Removes what crashed runs left in the directories. */
 tess_status tess_disk_open(const tess_disk_conf *conf, tess_disk **out) TESS_NODISCARD;
 /* After starpu_shutdown, or without it when the disk was never registered. The files go. */

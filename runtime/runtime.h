@@ -153,13 +153,19 @@ typedef struct tess_hardware {
 } tess_hardware;
 void tess_hardware_read(tess_hardware *h);
 
-/* drive.c: the drive under a directory, measured for a second. */
+/* drive.c: the drives under directories, given as in tess_machine (or yet to be made), measured with the disk tier's
+ * engine for two seconds. Bytes a second, many transfers under way. */
 typedef struct tess_drive {
-    double read_rate, write_rate; /* bytes a second, one transfer of 16 MiB at a time */
-    uint64_t free_bytes;
-    bool direct; /* past the page cache */
+    double read_rate, write_rate;             /* alone */
+    double mixed_read_rate, mixed_write_rate; /* both at the same time */
+    bool direct;                              /* past the page cache */
 } tess_drive;
-tess_status tess_drive_measure(const char *dir, tess_drive *d) TESS_NODISCARD;
+tess_status tess_drive_measure(const char *dirs, tess_drive *d) TESS_NODISCARD;
+/* What a stream of so many bytes each way takes: side by side while both have some left, then the rest alone. */
+double tess_drive_seconds(const tess_drive *d, double read, double written);
+uint64_t tess_drive_free(const char *dir); /* bytes; 0 where that cannot be told */
+/* What tells these drives from others; free() *name, whatever it returns. */
+tess_status tess_drive_name(const char *dirs, char **name) TESS_NODISCARD;
 
 /* ---- tile.c: the unit that moves ------------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@ static void print_disk(FILE *out)
     if (tess_drive_measure(".", &d) == TESS_OK)
         fprintf(out, "disk     write %.2f GB/s, read %.2f GB/s in the working directory (16 MiB blocks, %s), %s free\n",
                 d.write_rate / 1e9, d.read_rate / 1e9, d.direct ? "O_DIRECT" : "page cache: no O_DIRECT here",
-                tess_human_bytes((double)d.free_bytes));
+                tess_human_bytes((double)tess_drive_free(".")));
     else
         fprintf(out, "disk     not measured in the working directory: %s\n", tess_error_text());
 }
