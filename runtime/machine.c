@@ -34,7 +34,7 @@ static void disk_failed(const char *text)
 
 static tess_status open_disk(const tess_machine *m)
 {
-    char *dirs = tess_strdup(m->disk), *rest = dirs;
+    char *dirs = tess_strdup(m->disk);
     tess_disk_conf conf = {.bytes = m->disk_bytes,
                            .checksum = m->disk_checksum,
                            .chunk = m->disk_block,
@@ -45,8 +45,7 @@ static tess_status open_disk(const tess_machine *m)
                            .flip_bit_at = m->flip_bit_at,
                            .stall_read_at = m->stall_read_at};
     const char *dir[TESS_DISK_MAX_DIRS];
-    while (conf.dirs < TESS_DISK_MAX_DIRS && (dir[conf.dirs] = strsep(&rest, ":")))
-        if (*dir[conf.dirs]) conf.dirs++;
+    conf.dirs = tess_disk_dirs(dirs, dir);
     conf.dir = dir;
     tess_status status = tess_disk_open(&conf, &disk);
     free(dirs);
