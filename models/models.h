@@ -14,6 +14,7 @@
  */
 #ifndef TESS_MODELS_H
 #define TESS_MODELS_H
+#include "codelets.h"
 #include "graph.h"
 
 /* ---- model.c: a model by its Hugging Face config.json ------------------------------------------------------------ */
@@ -41,6 +42,23 @@ tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, 
 tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed) TESS_NODISCARD;
 /* Writes a Hugging Face directory: config.json, model.safetensors, and the tokenizer that the model came with. */
 tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir) TESS_NODISCARD;
+
+/* ---- yardstick.c: what this machine can do ------------------------------------------------------------------------
+ */
+
+#define TESS_QUIET 0.85
+/* Flops and bytes a second. */
+typedef struct tess_yardstick {
+    int cores;                                                                /* tess_cores() */
+    double matrix_rate[TESS_REAL_DTYPES], matrix_rate_core[TESS_REAL_DTYPES]; /* of all cores at a time, of one alone */
+    double copy_rate, copy_rate_core;                                         /* read and written */
+    double share; /* that this program had of the cores while it measured: below TESS_QUIET they were busy otherwise */
+    tess_drive drive; /* of `dirs` */
+} tess_yardstick;
+/* Read from the cache of earlier measurements, what that lacks measured and added, in at most a few seconds; all of it
+ * with `again`, and what a busy machine gave. Before tess_start: its workers are in the way. `dirs` is as in
+ * tess_machine, NULL asks for no drive. The status is the drive's alone; the rest is there whatever it is. */
+tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y) TESS_NODISCARD;
 
 /* ---- what the command does ----------------------------------------------------------------------------------------
  */

@@ -187,6 +187,13 @@ static tess_status load_environment(tess_config *c)
     return TESS_OK;
 }
 
+char *tess_cache_dir(void)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache && *cache == '/') return tess_format("%s/tessera", cache); /* what is not absolute does not count */
+    return home && *home == '/' ? tess_format("%s/.cache/tessera", home) : NULL;
+}
+
 static tess_status load_override(tess_config *c, const char *text)
 {
     static const char source[] = "command line";

@@ -70,4 +70,8 @@ void tess_config_free(tess_config *config);
 /* One line a key. */
 void tess_config_help(FILE *out);
 
+/* The user's directory for what can be made anew, which need not exist: below XDG_CACHE_HOME, else HOME; NULL: neither
+ * is set. free() it. */
+char *tess_cache_dir(void);
+
 #endif

@@ -1,30 +1,58 @@
 /* tessera info: this machine, as far as it matters to a run. */
 #include "cmd.h"
+#include <stdlib.h>
 
-static void print_disk(FILE *out)
+static const option OPTIONS[] = {{"--again", NULL, "measures anew what was measured before", NULL}};
+
+static void help(FILE *out)
 {
-    tess_drive d;
-    if (tess_drive_measure(".", &d) == TESS_OK)
-        fprintf(out, "disk     write %.2f GB/s, read %.2f GB/s in the working directory (16 MiB blocks, %s), %s free\n",
-                d.write_rate / 1e9, d.read_rate / 1e9, d.direct ? "O_DIRECT" : "page cache: no O_DIRECT here",
-                tess_human_bytes((double)tess_drive_free(".")));
-    else
-        fprintf(out, "disk     not measured in the working directory: %s\n", tess_error_text());
+    char *dir = tess_cache_dir();
+    cmd_option_help(OPTIONS, 1, out);
+    fprintf(out, "\nRates are measured once for each machine and drive, and kept in %s%s.\n", dir ? dir : "no file",
+            dir ? "/machine.json" : " (neither XDG_CACHE_HOME nor HOME is set)");
+    free(dir);
+}
+
+static void print_rates(const tess_yardstick *y)
+{
+    for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++)
+        printf("%-8s %s: %.4g GFLOP/s on one core, %.4g on all %d\n", t == TESS_F32 ? "matrices" : "",
+               tess_dtype_name(t), y->matrix_rate_core[t] * 1e-9, y->matrix_rate[t] * 1e-9, y->cores);
+    printf("copy     %.3g GB/s read and written on one core, %.3g on all\n", y->copy_rate_core * 1e-9,
+           y->copy_rate * 1e-9);
+    if (y->share < TESS_QUIET)
+        printf("         (other programs had %.0f%% of the cores meanwhile)\n", 100 * (1 - y->share));
+}
+
+static void print_disk(const tess_drive *d)
+{
+    printf("disk     read %.2f GB/s, write %.2f GB/s, both at a time %.2f and %.2f GB/s in the working directory (%s), "
+           "%s free\n",
+           d->read_rate * 1e-9, d->write_rate * 1e-9, d->mixed_read_rate * 1e-9, d->mixed_write_rate * 1e-9,
+           d->direct ? "O_DIRECT" : "page cache: no O_DIRECT here", tess_human_bytes((double)tess_drive_free(".")));
 }
 
 static tess_status run(int argc, char **argv)
 {
+    option options[] = {OPTIONS[0]};
     int rest;
-    TESS_TRY(cmd_parse(NULL, 0, argc, argv, &rest));
+    TESS_TRY(cmd_parse(options, 1, argc, argv, &rest));
     if (rest) return tess_error(TESS_INVALID, "command line", "%.100s: info takes no argument", argv[1]);
     tess_hardware h;
+    tess_yardstick y;
     tess_hardware_read(&h);
     printf("machine  %s, %d cores, NUMA nodes %d, GPUs %d\n", h.cpu_name, h.cores, h.numa_nodes, h.gpus);
     printf("vectors  %s\n", h.isa);
     printf("memory   %s, %s free\n", tess_human_bytes((double)h.ram_bytes), tess_human_bytes((double)h.ram_free_bytes));
     fflush(stdout);
-    print_disk(stdout);
+    tess_status drive = tess_yardstick_read(".", options[0].value, &y);
+    print_rates(&y);
+    if (drive == TESS_OK)
+        print_disk(&y.drive);
+    else
+        printf("disk     not measured in the working directory: %s\n", tess_error_text());
     printf("StarPU   %s: %s\n", tess_starpu_version(), tess_starpu_limits());
+    printf("library  %s\n", tess_matrix_library());
 #ifdef TESS_HAVE_MPI
     printf("MPI      yes\n");
 #else
@@ -33,6 +61,8 @@ static tess_status run(int argc, char **argv)
     return TESS_OK;
 }
 
-const command cmd_info = {"info", "info",
-                          "Prints what this machine has: cores, GPUs, memory, disk speed, StarPU and its limits, MPI.",
-                          NULL, run};
+const command cmd_info = {
+    "info", "info [--again]",
+    "Prints what this machine has: cores, GPUs, memory, their speed and the disk's, StarPU and its "
+    "limits, MPI.",
+    help, run};

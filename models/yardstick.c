@@ -1,0 +1,182 @@
+/* The yardsticks of this machine: measured once, kept in a file below the user's cache directory, and measured anew
+ * where the file is missing, broken, or of another machine. What happens to the file is never an error: all that it
+ * saves is time. A drive is measured when a run first asks for it. */
+#include "codelets.h"
+#include "models.h"
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { VERSION = 1, SIZE = 1024 }; /* of the file: counts up when something is measured in another way; of matrices */
+
+/* Where each rate stands, in the file and in memory. */
+struct field {
+    const char *name;
+    size_t offset;
+};
+static const struct field machine_fields[] = {
+    {"matrix_rate_f32", offsetof(tess_yardstick, matrix_rate[TESS_F32])},
+    {"matrix_rate_bf16", offsetof(tess_yardstick, matrix_rate[TESS_BF16])},
+    {"matrix_rate_f32_one_core", offsetof(tess_yardstick, matrix_rate_core[TESS_F32])},
+    {"matrix_rate_bf16_one_core", offsetof(tess_yardstick, matrix_rate_core[TESS_BF16])},
+    {"copy_rate", offsetof(tess_yardstick, copy_rate)},
+    {"copy_rate_one_core", offsetof(tess_yardstick, copy_rate_core)},
+    {"share", offsetof(tess_yardstick, share)},
+    {NULL, 0},
+};
+static const struct field drive_fields[] = {
+    {"read_rate", offsetof(tess_yardstick, drive.read_rate)},
+    {"write_rate", offsetof(tess_yardstick, drive.write_rate)},
+    {"mixed_read_rate", offsetof(tess_yardstick, drive.mixed_read_rate)},
+    {"mixed_write_rate", offsetof(tess_yardstick, drive.mixed_write_rate)},
+    {NULL, 0},
+};
+
+static double *at(tess_yardstick *y, const struct field *f)
+{
+    return (double *)((char *)y + f->offset);
+}
+
+/* All or none: false where one is missing or cannot be a rate. */
+static bool get_rates(const json_t *from, const struct field *f, tess_yardstick *y)
+{
+    tess_yardstick read = *y;
+    for (; f->name; f++) {
+        double rate = json_number_value(json_object_get(from, f->name));
+        if (!(rate > 0 && isfinite(rate))) return false;
+        *at(&read, f) = rate;
+    }
+    *y = read;
+    return true;
+}
+
+static void set_rates(json_t *to, const struct field *f, tess_yardstick *y)
+{
+    for (; f->name; f++) json_object_set_new(to, f->name, json_real(*at(y, f)));
+}
+
+/* ---- the file ---- */
+
+/* What the rates of a machine hold for; a drive's hold for the same. */
+static json_t *machine_key(int cores)
+{
+    tess_hardware h;
+    tess_hardware_read(&h);
+    return json_pack("{s:i, s:s, s:s, s:i, s:s}", "version", VERSION, "cpu", h.cpu_name, "vectors", h.isa, "cores",
+                     cores, "library", tess_matrix_library());
+}
+
+/* The cache as it is on disk; an empty one where that is of no use. A new reference. */
+static json_t *load(const char *path, const json_t *key)
+{
+    json_t *cache = path ? json_load_file(path, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    if (cache && json_equal(json_object_get(cache, "machine"), key)) return cache;
+    json_decref(cache);
+    cache = json_object();
+    json_object_set(cache, "machine", (json_t *)key);
+    return cache;
+}
+
+/* Makes the directories on the way to a file, as far as that goes. */
+static void make_parents(char *path)
+{
+    for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = 0;
+        mkdir(path, 0777);
+        *slash = '/';
+    }
+}
+
+/* Written beside it and renamed: whoever reads meanwhile sees the old one or the new one. */
+static void save(char *path, const json_t *cache)
+{
+    char *temporary = tess_format("%s-XXXXXX", path);
+    make_parents(path);
+    int fd = mkstemp(temporary);
+    if (fd >= 0) {
+        bool good = !json_dumpfd(cache, fd, JSON_INDENT(4) | JSON_REAL_PRECISION(6) | JSON_SORT_KEYS);
+        if (close(fd) || !good || rename(temporary, path)) unlink(temporary);
+    }
+    free(temporary);
+}
+
+/* ---- measuring ---- */
+
+/* The processor time of this program; all of its threads. */
+static double used(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Of a few turns the best, since other programs only ever take. */
+static void measure_machine(tess_yardstick *y)
+{
+    enum { TURNS = 2 };
+    double *rate[2][TESS_REAL_DTYPES + 1] = {
+        {&y->matrix_rate_core[TESS_F32], &y->matrix_rate_core[TESS_BF16], &y->copy_rate_core},
+        {&y->matrix_rate[TESS_F32], &y->matrix_rate[TESS_BF16], &y->copy_rate}};
+    double had = 0, wanted = 0;
+    for (int turn = 0; turn < TURNS; turn++)
+        for (int all = 0; all < 2; all++)
+            for (int what = 0; what <= TESS_REAL_DTYPES; what++) {
+                const int cores = all ? y->cores : 1;
+                const double start = tess_seconds(), before = used();
+                double r =
+                    what < TESS_REAL_DTYPES ? tess_matrix_rate((tess_dtype)what, cores, SIZE) : tess_copy_rate(cores);
+                wanted += cores * (tess_seconds() - start), had += used() - before;
+                if (r > *rate[all][what]) *rate[all][what] = r;
+            }
+    y->share = had / wanted;
+}
+
+/* The member of that name, made where it is missing or something else. Borrowed. */
+static json_t *member(json_t *object, const char *name)
+{
+    if (!json_is_object(json_object_get(object, name))) json_object_set_new(object, name, json_object());
+    return json_object_get(object, name);
+}
+
+static tess_status read_drive(const char *dirs, bool again, json_t *drives, bool *changed, tess_yardstick *y)
+{
+    char *name;
+    tess_status status = tess_drive_name(dirs, &name);
+    const json_t *known = status == TESS_OK ? json_object_get(drives, name) : NULL;
+    if (!again && json_is_boolean(json_object_get(known, "direct")) && get_rates(known, drive_fields, y)) {
+        y->drive.direct = json_is_true(json_object_get(known, "direct"));
+    } else if (status == TESS_OK && (status = tess_drive_measure(dirs, &y->drive)) == TESS_OK) {
+        json_t *drive = json_pack("{s:b}", "direct", y->drive.direct);
+        set_rates(drive, drive_fields, y);
+        json_object_set_new(drives, name, drive);
+        *changed = true;
+    }
+    free(name);
+    return status;
+}
+
+tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
+{
+    char *dir = tess_cache_dir(), *path = dir ? tess_format("%s/machine.json", dir) : NULL;
+    *y = (tess_yardstick){.cores = tess_cores()};
+    json_t *key = machine_key(y->cores), *cache = load(path, key);
+    bool changed = again || !get_rates(json_object_get(cache, "rates"), machine_fields, y) || y->share < TESS_QUIET;
+    if (changed) {
+        *y = (tess_yardstick){.cores = y->cores};
+        measure_machine(y);
+        set_rates(member(cache, "rates"), machine_fields, y);
+    }
+    tess_status status = dirs ? read_drive(dirs, again, member(cache, "drives"), &changed, y) : TESS_OK;
+    if (changed && path) save(path, cache);
+    json_decref(cache);
+    json_decref(key);
+    free(path);
+    free(dir);
+    return status;
+}
