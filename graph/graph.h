@@ -147,7 +147,8 @@ void tess_step_free(tess_step *s);
 /* What the machine does a second, as far as the tasks of a step reach it. */
 typedef struct tess_rates {
     double flops, copy; /* of matrices; bytes of the tasks without: all workers together */
-    double read, write; /* bytes from and to the disk, while both go on */
+    double read, write; /* bytes from the disk, to it: either alone */
+    double both;        /* of these the shares that both have at the same time, added up: 1 to 2 */
 } tess_rates;
 /* The time of a step on paper: seconds of it, and those that workers and the disk's directions are busy. */
 typedef struct tess_forecast {

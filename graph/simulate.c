@@ -63,6 +63,15 @@ static bool flows(const tess_tile *t)
     return r != TESS_ROLE_INPUT && r != TESS_ROLE_SCALAR && r != TESS_ROLE_SCRATCH;
 }
 
+/* Moves bytes in a direction of the disk from `from` on; what that takes of the other one as well. The end. */
+static double move(struct simulation *s, double *mine, double *other, double from, double seconds)
+{
+    double both = s->rates->both, taken = both >= 1 && both < 2 ? (2 - both) * seconds : 0;
+    double begin = *mine > from ? *mine : from;
+    *other = (*other > begin ? *other : begin) + taken;
+    return *mine = begin + seconds;
+}
+
 /* Lets the task in: when there is room for the tiles that enter. When those with contents are there. */
 static double let_in(struct simulation *s, const tess_task *t, const uint32_t *index)
 {
@@ -80,10 +89,9 @@ static double let_in(struct simulation *s, const tess_task *t, const uint32_t *i
         st->resident = true;
         if (s->entry > ready) ready = s->entry;
         if (!st->filled || !(t->use[i].mode & TESS_R)) continue;
-        double begin = s->reads > s->entry ? s->reads : s->entry;
-        s->reads = begin + (double)bytes / s->rates->read;
-        s->out.read += (double)bytes / s->rates->read;
-        if (s->reads + 2 * s->poll > ready) ready = s->reads + 2 * s->poll;
+        double seconds = (double)bytes / s->rates->read, end = move(s, &s->reads, &s->writes, s->entry, seconds);
+        s->out.read += seconds;
+        if (end + 2 * s->poll > ready) ready = end + 2 * s->poll;
     }
     return ready;
 }
@@ -118,10 +126,9 @@ static void leave(struct simulation *s, const tess_use *u, struct state *st, dou
     bool gone = u->mode & TESS_LAST;
     if (end < st->read) end = st->read;
     if (st->dirty && !gone) {
-        double begin = s->writes > end ? s->writes : end;
-        s->writes = begin + (double)bytes / s->rates->write;
-        end = s->writes + 2 * s->poll;
-        s->out.write += (double)bytes / s->rates->write;
+        double seconds = (double)bytes / s->rates->write;
+        end = move(s, &s->writes, &s->reads, end, seconds) + 2 * s->poll;
+        s->out.write += seconds;
     }
     push(&s->leaves, end, bytes);
     st->resident = st->dirty = false;

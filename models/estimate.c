@@ -68,25 +68,6 @@ tess_status tess_run_fits(const tess_config *c, const tess_plan *plan)
                       c->memory.cpu > 0 ? "the cap" : "free", tess_human_bytes((double)limit), setting);
 }
 
-/* A copy's bytes a second on one core, read and written. */
-static double copy_rate(void)
-{
-    enum { BYTES = 64 << 20 };
-    char *a = tess_alloc(BYTES), *b = tess_alloc(BYTES);
-    double best = 1e9;
-    memset(a, 1, BYTES);
-    for (int i = 0; i < 4; i++) {
-        double start = tess_seconds();
-        memcpy(b, a, BYTES);
-        double took = tess_seconds() - start;
-        if (took < best) best = took;
-        a[i] = b[BYTES - 1 - i]; /* the copy is used */
-    }
-    free(a);
-    free(b);
-    return 2.0 * BYTES / best;
-}
-
 static void line(FILE *out, const char *what, uint64_t bytes)
 {
     fprintf(out, "  %-36s %12s\n", what, tess_human_bytes((double)bytes));
@@ -134,21 +115,15 @@ static const double MATRIX_SHARE = 0.85, COPY_SHARE = 0.4;
 
 tess_status tess_run_rates(const tess_run *r, tess_rates *rates)
 {
-    tess_hardware h;
-    tess_drive d = {0};
-    tess_hardware_read(&h);
-    tess_status status = TESS_OK;
-    if (r->disk) {
-        char *first = tess_format("%.*s", (int)strcspn(r->disk, ":"), r->disk);
-        status = tess_drive_measure(first, &d);
-        free(first);
-    }
-    *rates =
-        (tess_rates){.flops = tess_matrix_rate(r->c->bf16.enabled ? TESS_BF16 : TESS_F32, h.cores, 1024) * MATRIX_SHARE,
-                     .copy = copy_rate() * h.cores * COPY_SHARE,
-                     .read = d.read_rate,
-                     .write = d.write_rate};
-    return status;
+    tess_yardstick y;
+    TESS_TRY(tess_yardstick_read(r->disk, false, &y));
+    const tess_drive *d = &y.drive;
+    *rates = (tess_rates){.flops = y.matrix_rate[r->c->bf16.enabled ? TESS_BF16 : TESS_F32] * MATRIX_SHARE,
+                          .copy = y.copy_rate * COPY_SHARE,
+                          .read = d->read_rate,
+                          .write = d->write_rate};
+    if (r->disk) rates->both = d->mixed_read_rate / d->read_rate + d->mixed_write_rate / d->write_rate;
+    return TESS_OK;
 }
 
 static void print_time(FILE *out, const tess_run *r, const tess_plan *p, const tess_forecast *t)
