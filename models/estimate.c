@@ -99,7 +99,7 @@ static void print_tiers(FILE *out, const tess_run *r)
     line(out, "the cap", r->ram);
     line(out, "tiles, at most", p->room);
     line(out, "of it for tiles on their way", p->slack);
-    line(out, "the least a step can work with", p->needed);
+    line(out, "the least a step can work with", tess_run_cap(p->needed));
     fprintf(out, "disk (%s)\n", r->disk);
     line(out, "tiles that rest there", p->disk);
     line(out, "read in a step", p->read);

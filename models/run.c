@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { MiB = 1 << 20 };
+
 static tess_status open_tokenizer(tess_run *r)
 {
     if (!tess_model_dir(r->model)) return TESS_OK;
@@ -97,30 +99,59 @@ static void read_offload(const tess_config *c, tess_place_conf *conf)
     if (tiles != TESS_CONFIG_AUTO) conf->slack_states = (uint64_t)tiles;
 }
 
-/* Lays the step out and places it in the way that is fastest on paper, of those that fit: micro-batches in either
- * order, with clipping the updates at the end or late. */
-static tess_status place(tess_run *r, const tess_place_conf *conf, tess_step **step)
+uint64_t tess_run_cap(uint64_t bytes)
 {
-    tess_status status = TESS_INVALID;
+    return (bytes / MiB + 1) * MiB;
+}
+
+/* Lays the step out and places it in the way that is fastest on paper, of those that fit: micro-batches in either
+ * order, with clipping the updates at the end or late. Where none fits, *least is what would do for the best of them.
+ */
+static tess_status place_ways(tess_run *r, const tess_place_conf *conf, tess_step **step, uint64_t *least)
+{
     *step = NULL;
+    *least = UINT64_MAX;
     for (int way = 0; way < 4; way++) {
         bool by_layer = way & 1, late = way & 2;
         if ((by_layer && r->micro < 2) || (late && !(r->c->gradient_clipping > 0))) continue;
         tess_step *other = NULL;
         tess_placement placement;
-        tess_status fits = tess_run_step(r, by_layer, late, &other);
-        if (fits == TESS_OK) fits = tess_step_place(other, conf, &placement);
+        TESS_TRY(tess_run_step(r, by_layer, late, &other));
+        tess_status fits = tess_step_place(other, conf, &placement);
+        if (fits != TESS_OK && placement.needed < *least) *least = placement.needed;
         if (fits == TESS_OK && (!*step || placement.time.seconds < r->place.time.seconds)) {
             tess_step_free(*step);
             *step = other;
             r->place = placement;
             r->by_layer = by_layer;
             r->late = late;
-            status = TESS_OK;
         } else
             tess_step_free(other);
     }
-    if (status != TESS_OK) return status;
+    return *step ? TESS_OK : TESS_INVALID;
+}
+
+/* Names the cap that would do. What a placement asks for may lack something else, so it is tried. */
+static tess_status too_little(tess_run *r, const tess_place_conf *conf, uint64_t least)
+{
+    tess_place_conf more = *conf;
+    tess_step *step = NULL;
+    tess_status status = TESS_INVALID;
+    more.rates = (tess_rates){0};
+    while (status != TESS_OK && least > more.ram && least < UINT64_MAX) {
+        more.ram = least;
+        status = place_ways(r, &more, &step, &least);
+    }
+    tess_step_free(step);
+    return tess_error(TESS_INVALID, "memory.cpu", "%s, which is too little for any step of this run (%lluMiB would do)",
+                      tess_human_bytes((double)r->ram), (unsigned long long)(tess_run_cap(more.ram) / MiB));
+}
+
+static tess_status place(tess_run *r, const tess_place_conf *conf, tess_step **step)
+{
+    uint64_t least;
+    tess_status status = place_ways(r, conf, step, &least);
+    if (status != TESS_OK) return least < UINT64_MAX ? too_little(r, conf, least) : status;
     tess_place_conf again = *conf; /* the ways share the parameters' tiles, and the last one placed them */
     again.slack = r->place.slack;
     again.slack_states = 0;
@@ -149,10 +180,10 @@ static tess_status read_tiers(tess_run *r)
 static tess_status size_disk(tess_run *r)
 {
     const tess_config *c = r->c;
-    uint64_t room = r->place.disk + r->place.disk / 16 + (64 << 20);
+    uint64_t room = (r->place.disk + r->place.disk / 16) / MiB * MiB + 64 * MiB;
     if (c->memory.disk > 0 && (uint64_t)c->memory.disk < room)
-        return tess_error(TESS_INVALID, "memory.disk", "%s, but %s will be on disk",
-                          tess_human_bytes((double)c->memory.disk), tess_human_bytes((double)room));
+        return tess_error(TESS_INVALID, "memory.disk", "%s, but %lluMiB will be on disk",
+                          tess_human_bytes((double)c->memory.disk), (unsigned long long)(room / MiB));
     r->disk_bytes = c->memory.disk > 0 ? (uint64_t)c->memory.disk : room;
     if (r->place.disk == 0) r->disk = NULL;
     return TESS_OK;

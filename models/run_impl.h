@@ -29,6 +29,8 @@ tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step
 /* The same, its tiles placed as the caps ask for; without a disk tier it only checks that all fits into RAM. Before
  * tess_run_start. */
 tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
+/* A memory.cpu in whole MiB that is no less. */
+uint64_t tess_run_cap(uint64_t bytes);
 /* estimate.c: TESS_INVALID, with the setting that would do, when the plan needs more than the cap or what is free. */
 tess_status tess_run_fits(const tess_config *c, const tess_plan *plan) TESS_NODISCARD;
 /* estimate.c: what this machine does a second in the tasks of a step. */
