@@ -257,8 +257,8 @@ bool tess_disk_finish(tess_disk *d, struct tess_disk_slot *s, int result)
         if (s->moved < s->bytes && !(d->direct && s->moved % TESS_DISK_BLOCK)) return false;
     }
     if (s->moved < s->bytes) {
-        tess_disk_fail(d, "%s, byte %llu: %s %zu bytes failed after %zu: %s", s->file->name, (unsigned long long)s->at,
-                       r->write ? "writing" : "reading", s->bytes, s->moved,
+        tess_disk_fail(d, "%s, byte %llu: the disk tier failed %s %zu bytes after %zu: %s", s->file->name,
+                       (unsigned long long)s->at, r->write ? "writing" : "reading", s->bytes, s->moved,
                        result < 0 ? strerror(-result) : "the file ends there");
     } else if (!r->write)
         deliver(d, s);

@@ -1,6 +1,7 @@
 /* tessera: picks the subcommand, and turns a status into an exit code and one line on stderr. */
 #include "cmd.h"
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,6 +147,7 @@ static void print_error(void)
 
 int main(int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
     tess_status status = run(argc, argv);
     if (status == TESS_OK && fflush(stdout) != 0)
         status = tess_error(TESS_FAILED, "stdout", "cannot be written: %s", strerror(errno));
