@@ -1,0 +1,270 @@
+/* Runs whose tiles flow between RAM and a directory, when that directory is full, gone, shared or taken away, and when
+ * they are told to stop or are killed meanwhile: one line says what is wrong, nothing stays in the directory, and what
+ * goes on from a checkpoint comes to the same bytes. */
+#define CHECK_MAIN
+#include "tiny.h"
+#include <dirent.h>
+#include <errno.h>
+
+static const char *const weights = "out/model/model.safetensors";
+static const char *const endless = "steps=1000000";
+
+/* 13 MiB of states, of which RAM holds what a step needs at the least and a little more; "swap" is the disk tier. */
+static void flow_setup(void)
+{
+    char text[1200];
+    fresh();
+    mkdir("swap", 0777);
+    write_tiny_text("text.txt", TINY_TOKENS, 1);
+    snprintf(text, sizeof text,
+             "{\"model\": {\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 128,"
+             " \"n_layer\": 4, \"n_head\": 4},\n \"data\": {\"train\": \"text.txt\", \"seq_length\": 32},\n"
+             " \"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 2, \"steps\": 4, \"output\": \"out\",\n"
+             " \"memory\": {\"path\": \"swap\", \"cpu\": \"1MiB\"},\n"
+             " \"checkpoint\": {\"dir\": \"ck\", \"every\": 2}}\n");
+    write_text("run.json", text);
+}
+
+/* The number of MiB that the last error names behind `before`; 0: none. */
+static long named_mib(const char *before)
+{
+    const char *at = strstr(ran.err, before);
+    return at ? strtol(at + strlen(before), NULL, 10) : 0;
+}
+
+/* "memory.cpu=NMiB": the least that the command itself says would do, and `more`. */
+static const char *cap(long more)
+{
+    static char set[64];
+    static long least; /* this machine's, which depends on its workers */
+    if (!least) {
+        RUN("train", "run.json");
+        EXPECT_ERROR(2, "memory.cpu: 1.0 MiB", "MiB would do");
+        least = named_mib("any step of this run (");
+        CHECK(least > 0);
+    }
+    snprintf(set, sizeof set, "memory.cpu=%ldMiB", least + more);
+    return set;
+}
+
+/* The names in the swap directory; "" when there are none. */
+static const char *left_in_swap(void)
+{
+    static char text[1000];
+    DIR *d = opendir("swap");
+    text[0] = 0;
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (e->d_name[0] != '.' || (e->d_name[1] && e->d_name[1] != '.'))
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s ", e->d_name);
+    if (d) closedir(d);
+    return text;
+}
+
+/* Each of the first `steps` lines of out/metrics.jsonl is there once, in order, with the loss that the same run has
+ * with everything in RAM: to the last digit, and each loss depends on all that the steps before it did. */
+static void check_losses(int steps)
+{
+    enum { STEPS = 60 };
+    static double whole[STEPS];
+    if (!whole[0]) {
+        RUN("train", "run.json", "steps=60", "memory.path=", "memory.cpu=auto", "output=whole", "checkpoint.dir=whole");
+        EXPECT_DONE();
+        json_t *all = read_metrics("whole/metrics.jsonl");
+        for (size_t s = 0; s < STEPS; s++) whole[s] = number_of(all, s, "loss");
+        json_decref(all);
+    }
+    json_t *all = read_metrics("out/metrics.jsonl");
+    CHECK_EQ(json_array_size(all), steps);
+    CHECK(steps <= STEPS);
+    for (int s = 0; s < steps && s < STEPS; s++) {
+        CHECK_EQ(number_of(all, (size_t)s, "step"), s);
+        CHECK_NEAR(number_of(all, (size_t)s, "loss"), whole[s], 0);
+    }
+    json_decref(all);
+}
+
+/* Bytes that the last step of out/ wrote to disk: else the run shows nothing of the tier. */
+static double written_by_last_step(void)
+{
+    json_t *all = read_metrics("out/metrics.jsonl");
+    const json_t *disk = json_object_get(json_array_get(all, json_array_size(all) - 1), "disk");
+    double bytes = json_number_value(json_object_get(disk, "write_bytes"));
+    json_decref(all);
+    return bytes;
+}
+
+/* ---- caps ---- */
+
+TEST(a_cap_that_is_too_low_names_one_that_will_do)
+{
+    flow_setup();
+    RUN("train", "run.json", cap(-1)); /* what the others run under is the least */
+    EXPECT_ERROR(2, "memory.cpu");
+    CHECK(!exists("out") && !exists("ck"));
+    const char *const stays = "zero_optimization.offload_optimizer.device=cpu";
+    RUN("train", "run.json", cap(0), stays); /* what may not leave RAM has no room */
+    EXPECT_ERROR(2, "memory.cpu");
+    char set[64];
+    snprintf(set, sizeof set, "memory.cpu=%ldMiB", named_mib("any step of this run ("));
+    RUN("train", "run.json", set, stays);
+    EXPECT_DONE();
+    check_losses(4);
+}
+
+TEST(a_disk_cap_that_is_too_low_names_one_that_will_do)
+{
+    flow_setup();
+    RUN("train", "run.json", cap(0), "memory.disk=1MiB");
+    EXPECT_ERROR(2, "memory.disk: 1.0 MiB", "will be on disk");
+    CHECK(!exists("out") && !exists("ck"));
+    char set[64];
+    snprintf(set, sizeof set, "memory.disk=%ldMiB", named_mib("MiB, but "));
+    write_tiny_text("swap/.tessera-swap-1-abcdef", 5000, 1); /* of a run that crashed */
+    write_text("swap/notes", "mine");
+    RUN("train", "run.json", cap(0), set);
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "swap: removed 1 swap file of runs that had crashed");
+    CHECK_STR(left_in_swap(), "notes ");
+    CHECK(written_by_last_step() > 1 << 20);
+    check_losses(4);
+}
+
+/* ---- directories ---- */
+
+TEST(directories_that_will_not_do)
+{
+    flow_setup();
+    const char *const path[] = {"nowhere", "text.txt", "text.txt/below", "/proc", "swap:nowhere"};
+    for (size_t i = 0; i < sizeof path / sizeof *path; i++) {
+        char set[64], name[64];
+        snprintf(set, sizeof set, "memory.path=%s", path[i]);
+        snprintf(name, sizeof name, "tessera: error: %s: ", strncmp(path[i], "swap:", 5) ? path[i] : path[i] + 5);
+        RUN("train", "run.json", cap(0), set);
+        EXPECT_ERROR(2, name, " (");
+        CHECK(!exists("out/model"));
+        CHECK_STR(left_in_swap(), "");
+    }
+}
+
+TEST(a_directory_without_room)
+{
+    flow_setup();
+    const char *ram = cap(0);
+    run_file_limit = 60 << 20; /* less than the swap file has */
+    RUN("train", "run.json", ram);
+    run_file_limit = 0;
+    EXPECT_ERROR(2, "tessera: error: swap: ", "File too large");
+    CHECK_STR(left_in_swap(), "");
+}
+
+TEST(a_disk_that_fills_up_meanwhile)
+{
+    flow_setup();
+    pid_t pid = START("train", "run.json", cap(0), endless);
+    WAIT_UNTIL(pid, exists("ck/step-00000002"));
+    prlimit(pid, RLIMIT_FSIZE, &(struct rlimit){1 << 20, 1 << 20}, NULL); /* stands in for it */
+    run_finish(pid);
+    EXPECT_ERROR(1, "swap/", "disk tier", "File too large");
+    CHECK_STR(left_in_swap(), "");
+    CHECK(!exists("out/model"));
+    char set[40];
+    int steps = count_lines("out/metrics.jsonl") + 1;
+    snprintf(set, sizeof set, "steps=%d", steps);
+    RUN("train", "run.json", cap(0), set, "--resume");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "resuming from ck after step ");
+    check_losses(steps);
+}
+
+TEST(a_directory_that_goes_away)
+{
+    flow_setup();
+    pid_t pid = START("train", "run.json", cap(0), "steps=12");
+    WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= 2);
+    CHECK_EQ(rmdir("swap"), 0);
+    run_finish(pid);
+    EXPECT_DONE();
+    CHECK(!exists("swap") && exists(weights));
+    check_losses(12);
+}
+
+TEST(two_runs_share_a_directory)
+{
+    flow_setup();
+    char ram[64];
+    snprintf(ram, sizeof ram, "%s", cap(0));
+    pid_t first = START("train", "run.json", ram, "steps=10");
+    int out = run_out, err = run_err;
+    run_out = run_err = -1;
+    RUN("train", "run.json", ram, "steps=10", "output=other", "checkpoint.dir=other");
+    EXPECT_DONE();
+    close(run_out), close(run_err);
+    run_out = out, run_err = err;
+    run_finish(first);
+    EXPECT_DONE();
+    CHECK(same_file(weights, "other/model/model.safetensors"));
+    CHECK_STR(left_in_swap(), "");
+    check_losses(10);
+}
+
+/* ---- signals ---- */
+
+static bool said(const char *part)
+{
+    char *err = read_descriptor(run_err, NULL);
+    bool yes = strstr(err, part) != NULL;
+    free(err);
+    return yes;
+}
+
+TEST(a_signal_amid_writes_ends_the_run_in_order)
+{
+    flow_setup();
+    pid_t pid = START("train", "run.json", cap(0), endless, "log_every=1000");
+    WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= 3);
+    kill(pid, SIGINT);
+    run_finish(pid);
+    EXPECT_DONE();
+    int done = count_lines("out/metrics.jsonl");
+    char step[64], set[40];
+    snprintf(step, sizeof step, "ck/step-%08d/state.json", done);
+    snprintf(set, sizeof set, "steps=%d", done + 2);
+    CHECK(exists(step) && exists(weights));
+    CHECK_STR(left_in_swap(), "");
+    RUN("train", "run.json", cap(2), set, "--resume");
+    EXPECT_DONE();
+    check_losses(done + 2);
+}
+
+TEST(a_second_signal_ends_it_at_once)
+{
+    flow_setup();
+    pid_t pid = START("train", "run.json", cap(0), "train_batch_size=240"); /* a step of a second */
+    WAIT_UNTIL(pid, exists("out/metrics.jsonl"));
+    kill(pid, SIGINT);
+    WAIT_UNTIL(pid, said("ending after this step"));
+    double start = run_clock();
+    kill(pid, SIGINT);
+    run_finish(pid);
+    CHECK_EQ(ran.status, 130);
+    CHECK(run_clock() - start < 2);
+    CHECK_STR(left_in_swap(), "");
+    CHECK(!exists("out/model"));
+}
+
+TEST(a_killed_run_goes_on)
+{
+    flow_setup();
+    pid_t pid = START("train", "run.json", cap(0), "steps=12");
+    WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= 5);
+    run_nap(); /* into the next step */
+    kill(pid, SIGKILL);
+    run_finish(pid);
+    CHECK_EQ(ran.status, 128 + SIGKILL);
+    CHECK_STR(left_in_swap(), "");
+    RUN("train", "run.json", cap(1), "steps=12", "--resume");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "resuming from ck after step ");
+    CHECK_STR(left_in_swap(), "");
+    check_losses(12);
+}
