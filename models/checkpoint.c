@@ -259,6 +259,7 @@ static tess_status read_part(const tess_safetensors *set, const char *path, tess
         tess_param_rows(p, j, &first, &count);
         TESS_TRY(tess_param_map(p, j, part, TESS_W, &tile));
         tess_status status = tess_safetensor_read(t, first * columns, count * columns, tile);
+        tess_safetensor_forget(t);
         tess_param_unmap(p, j, part);
         TESS_TRY(status);
     }

@@ -39,6 +39,12 @@ void tess_map_close(tess_map *map)
     *map = (tess_map){0};
 }
 
+void tess_map_forget(const void *at, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)at / page * page;
+    madvise((void *)begin, (uintptr_t)at + bytes - begin, MADV_DONTNEED);
+}
+
 /* ---- the stream ---- */
 
 /* Megatron's codes, and one of our own for what it does not have. */
@@ -378,12 +384,13 @@ static tess_status read_stream(const tess_data *d, uint64_t at, uint64_t n, int3
     }
     for (const struct run *r = d->run + low; n; r++) {
         uint64_t end = r + 1 < d->run + d->runs ? r[1].token : d->tokens;
-        uint64_t byte = r->byte + (at - r->token) * size;
+        uint64_t byte = r->byte + (at - r->token) * size, first = byte;
         for (; at < end && n; at++, n--, byte += size) {
             int64_t token = token_at(d->type, d->base + byte);
             if (token < 0 || token >= d->conf.vocab) return beyond_vocabulary(d->path, byte, token, d->conf.vocab);
             *out++ = (int32_t)token;
         }
+        if (d->map.bytes && !d->held) tess_map_forget(d->base + first, byte - first);
     }
     return TESS_OK;
 }

@@ -26,6 +26,8 @@ typedef struct tess_map {
 /* A file that is missing, unreadable or no regular file is TESS_INVALID. */
 tess_status tess_map_open(const char *path, tess_map *map) TESS_NODISCARD;
 void tess_map_close(tess_map *map); /* also of a zeroed one */
+/* Bytes of a map that were read, and need not be at hand: they no longer count as this process's memory. */
+void tess_map_forget(const void *at, size_t bytes);
 
 /* ---- samples ---------------------------------------------------------------------------------------------------- */
 

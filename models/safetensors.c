@@ -220,7 +220,10 @@ static tess_status map_file(tess_safetensors *s, const char *path)
     s->map = tess_realloc(s->map, (s->maps + 1) * sizeof *s->map);
     TESS_TRY(tess_map_open(path, &s->map[s->maps]));
     tess_map *map = &s->map[s->maps++];
-    return read_file(s, map->path, map->data, map->bytes);
+    size_t before = s->count;
+    TESS_TRY(read_file(s, map->path, map->data, map->bytes));
+    for (size_t i = before; i < s->count; i++) s->tensor[i].mapped = true;
+    return TESS_OK;
 }
 
 /* {"weight_map": {NAME: FILE, ...}}: every file once, and then every name where it is said to be. */
@@ -383,6 +386,11 @@ tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_
     default:
         return bad(t->file, t->name, "is %s, expected floats (F32, BF16, F16 or F64)", dtypes[t->dtype].name);
     }
+}
+
+void tess_safetensor_forget(const tess_safetensor *t)
+{
+    if (t->mapped) tess_map_forget(t->data, t->bytes);
 }
 
 /* ---- writing ---- */

@@ -49,8 +49,9 @@ typedef struct tess_safetensor {
     int rank;
     int64_t dims[TESS_SAFETENSORS_RANK];
     int64_t elements;
-    const void *data; /* mapped, little-endian, aligned to nothing */
+    const void *data; /* little-endian, aligned to nothing */
     size_t bytes;
+    bool mapped; /* from a file; else in the caller's memory */
 } tess_safetensor;
 
 typedef struct tess_safetensors tess_safetensors;
@@ -69,6 +70,8 @@ const tess_safetensor *tess_safetensors_find(const tess_safetensors *s, const ch
 /* Elements first .. first+n-1, which must be within, in row-major order as floats: out is (n). A dtype that is no
  * float is TESS_INVALID. May be called from bodies. */
 tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_t n, float *out) TESS_NODISCARD;
+/* What was read of a file stays mapped, and counts as this process's memory, until this is called. */
+void tess_safetensor_forget(const tess_safetensor *t);
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
 

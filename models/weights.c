@@ -57,6 +57,7 @@ static tess_status read_turned(const tess_safetensor *t, int64_t first, int64_t 
             status = tess_safetensor_read(t, (c0 + c) * t->dims[1] + first, count, strip + c * count);
         for (int64_t r = 0; r < count; r++)
             for (int64_t c = 0; c < n; c++) out[r * columns + c0 + c] = strip[c * count + r];
+        tess_safetensor_forget(t);
     }
     free(strip);
     return status;
@@ -78,6 +79,7 @@ static tess_status load_param(const tess_model *m, const tess_safetensors *set, 
         tess_status status = turned ? read_turned(t, first, count, shape[1], tile)
                                     : tess_safetensor_read(t, first * shape[1], count * shape[1], tile);
         tess_param_unmap(p, j, TESS_MASTER);
+        tess_safetensor_forget(t);
         TESS_TRY(status);
     }
     return TESS_OK;
