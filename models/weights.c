@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STRIP = 64 }; /* rows of a file that are turned at a time */
+enum { STRIP = 64 /* rows of a file that are turned at a time */, STRIP_BYTES = 16 << 20 };
 
 static bool exists(const char *dir, const char *name)
 {
@@ -123,19 +123,25 @@ static tess_status turn_columns(tess_tensor *p, int64_t rows, int64_t columns, i
         float *tile;
         tess_param_rows(p, j, &first, &count);
         TESS_TRY(tess_param_map(p, j, TESS_MASTER, TESS_R, &tile));
-        for (int64_t r = 0; r < count; r++)
-            for (int64_t c = 0; c < n; c++) out[c * rows + first + r] = tile[r * columns + c0 + c];
+        for (int64_t from = 0, to; from < n; from = to) {
+            to = n - from < STRIP ? n : from + STRIP;
+            for (int64_t r = 0; r < count; r++)
+                for (int64_t c = from; c < to; c++) out[c * rows + first + r] = tile[r * columns + c0 + c];
+        }
         tess_param_unmap(p, j, TESS_MASTER);
     }
     return TESS_OK;
 }
 
+/* Each strip takes all tiles in turn, which may come from disk: few strips, each of some size. */
 static tess_status save_turned(tess_safetensors_writer *w, tess_tensor *p, int64_t rows, int64_t columns)
 {
-    float *strip = tess_alloc((size_t)(STRIP * rows) * sizeof *strip);
+    int64_t fit = STRIP_BYTES / (rows * (int64_t)sizeof(float)), most = fit < STRIP ? STRIP : fit;
+    if (most > columns) most = columns;
+    float *strip = tess_alloc((size_t)(most * rows) * sizeof *strip);
     tess_status status = TESS_OK;
-    for (int64_t c = 0; c < columns && status == TESS_OK; c += STRIP) {
-        int64_t n = columns - c < STRIP ? columns - c : STRIP;
+    for (int64_t c = 0; c < columns && status == TESS_OK; c += most) {
+        int64_t n = columns - c < most ? columns - c : most;
         status = turn_columns(p, rows, columns, c, n, strip);
         if (status == TESS_OK) status = tess_safetensors_write(w, strip, (size_t)(n * rows) * sizeof *strip);
     }
