@@ -136,9 +136,12 @@ static void print_time(FILE *out, const tess_run *r, const tess_plan *p, const t
     fprintf(out, "time of a step\n");
     fprintf(out, "  compute: %.3g TFLOP of matrices (%.3g recomputed), the rest moves %s %9.3f s\n",
             (p->flops + p->recompute_flops) * 1e-12, p->recompute_flops * 1e-12, tess_human_bytes(p->bytes), t->work);
-    if (r->disk)
-        fprintf(out, "  reading from disk %38.3f s\n  writing to disk %40.3f s\n  waiting for each other %33.3f s\n",
-                t->read, t->write, rest > 0 ? rest : 0);
+    if (r->disk) {
+        const tess_rates *d = &r->conf.rates;
+        fprintf(out, "  reading from disk at %.2f GB/s %26.3f s\n", d->read / 1e9, t->read);
+        fprintf(out, "  writing to disk at %.2f GB/s %28.3f s\n", d->write / 1e9, t->write);
+        fprintf(out, "  waiting for each other %33.3f s\n", rest > 0 ? rest : 0);
+    }
     fprintf(out, "  in all %.3f s, %.0f tokens/s, bound by %s\n", t->seconds, tokens / t->seconds, bound);
 }
 

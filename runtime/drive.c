@@ -105,7 +105,7 @@ static tess_status find_room(const char *const *dir, unsigned dirs, int *tiles)
     for (unsigned i = 0; i < dirs; i++) {
         uint64_t half = tess_drive_free(dir[i]) / 2 / TILE;
         if (half < (uint64_t)*tiles) *tiles = (int)half;
-        if (!*tiles) return tess_error(TESS_INVALID, dir[i], "no space left on it");
+        if (!*tiles) return tess_error(TESS_INVALID, dir[i], "no space left on it (name another directory)");
     }
     return TESS_OK;
 }
@@ -123,7 +123,9 @@ tess_status tess_drive_measure(const char *dirs, tess_drive *d)
     conf.bytes = (uint64_t)p.tiles * TILE + (uint64_t)conf.dirs * TESS_DISK_CHUNK;
     TESS_TRY_DONE(tess_disk_open(&conf, &p.disk));
     data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) TESS_TRY_DONE(tess_error(TESS_FAILED, dirs, "cannot be measured: %s", strerror(errno)));
+    if (data == MAP_FAILED)
+        TESS_TRY_DONE(
+            tess_error(TESS_FAILED, dirs, "cannot be measured: %s (name another directory)", strerror(errno)));
     madvise(data, bytes, MADV_HUGEPAGE);
     memset(data, 0x5a, bytes);
     p.data = (char *)(((uintptr_t)data + HUGE - 1) & ~(uintptr_t)(HUGE - 1));
@@ -159,7 +161,7 @@ tess_status tess_drive_name(const char *dirs, char **name)
         struct stat st;
         struct statvfs fs;
         if (stat(dir[i], &st) || statvfs(dir[i], &fs)) {
-            status = tess_error(TESS_INVALID, dir[i], "%s", strerror(errno));
+            status = tess_error(TESS_INVALID, dir[i], "%s (name a directory that is there)", strerror(errno));
             break;
         }
         char *longer = tess_format("%s%s%u:%u of %llu", *name, i ? ", " : "", major(st.st_dev), minor(st.st_dev),

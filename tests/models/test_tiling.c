@@ -107,7 +107,7 @@ static tess_status net_start(struct net *n, uint64_t cap)
     tess_placement place = {0};
     tess_machine machine = TESS_MACHINE_DEFAULT;
     if (cap) {
-        tess_place_conf conf = {.ram = cap - cap / 32, .workers = tess_cores()};
+        tess_place_conf conf = {.ram = cap, .workers = tess_cores(), .alone = true};
         TESS_TRY(tess_step_place(n->step, &conf, &place));
         machine = (tess_machine){.cpu_bytes = cap, .disk = ".", .disk_bytes = place.disk + 64 * MiB};
     }

@@ -71,7 +71,7 @@ static const char *member(const char *path, int n, const char *name)
 /* A tenth of what the run takes in all, and a little for each worker. */
 static long cap(void)
 {
-    return 60 + 2 * sysconf(_SC_NPROCESSORS_ONLN);
+    return 50 + 20 * sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 static void check_cap(const char *what, long mib)
