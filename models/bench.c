@@ -63,6 +63,12 @@ static void print_disk(FILE *out, const struct bench *b, int steps)
             tess_human_bytes(moved), moved / bound, tess_human_bytes(bound),
             moved / (double)(b->run.place.read + b->run.place.written), tess_human_bytes((double)peak),
             tess_flow_waited() / steps);
+    const tess_run *r = &b->run;
+    fprintf(out,
+            "plan: %s, updates %s, %s of slack; on paper %.3f s a step: compute %.3f, reading %.3f, writing %.3f\n",
+            r->by_layer ? "layer by layer" : "batch by batch", r->late ? "late" : "at once",
+            tess_human_bytes((double)r->place.slack), r->place.time.seconds, r->place.time.work, r->place.time.read,
+            r->place.time.write);
 }
 
 static void print_result(FILE *out, const struct bench *b, double median, const tess_profile *p, int steps)

@@ -1,25 +1,39 @@
 #!/bin/bash
 # What a cap on RAM costs: GPT-2 124M in bf16, 4k tokens a step, with RAM at a share of its states (14 bytes a
-# parameter), beside the same steps without a cap, in turns.
+# parameter), beside the same steps without a cap, in turns; what moves, beside the bound; the time that the plan said,
+# beside the one it took. With a third argument also a GPT of 3 billion parameters under 8 GiB, which takes 60 GB of disk
+# and some minutes.
 #
-#     tests/bench/tiers.sh [BUILD DIR [STEPS]]        needs 4 GB of disk where it is called
+#     tests/bench/tiers.sh [BUILD DIR [STEPS [3b]]]        needs 4 GB of disk where it is called
 set -eu
-tessera=$(realpath "${1:-build}/tools/tessera") steps=${2:-3}
+tessera=$(realpath "${1:-build}/tools/tessera") steps=${2:-3} large=${3:-}
 states=$((124439808 * 14 / 1048576))
 swap=$(mktemp -d ./tiers-XXXXXX)
 trap 'rm -rf "$swap"' EXIT
 run() { "$tessera" bench bf16.enabled=true --steps "$steps" "$@"; }
-rate() { sed -n 's/^\([0-9]*\) tokens.*/\1/p' <<<"$1"; }
+field() { sed -n "s/$2/\\1/p" <<<"$1"; }
+rate() { field "$1" '^\([0-9]*\) tokens.*'; }
 
-printf '%-22s %9s %9s %7s  %s\n' "RAM" "capped" "uncapped" "ratio" "disk"
+printf '%-24s %8s %8s %7s  %9s %9s %5s  %8s %8s %8s\n' \
+    RAM capped uncapped ratio moved bound ratio RSS paper took
 for share in 2 3 4 8; do
     cap=$((states / share))
     free=$(run)
-    if capped=$(run "memory.cpu=${cap}MiB" "memory.path=$swap" 2>&1); then
-        awk -v share="$share" -v cap="$cap" -v a="$(rate "$capped")" -v b="$(rate "$free")" \
-            -v disk="$(grep '^disk' <<<"$capped")" -v peak="$(sed -n 's/^\(peak memory [^:]*\):.*/\1/p' <<<"$capped")" \
-            'BEGIN { printf "1/%d of states, %4d MiB %6d t/s %5d t/s %6.1f%%  %s; %s\n", share, cap, a, b, 100 * a / b, disk, peak }'
-    else
-        printf '1/%d of states, %4d MiB  %s\n' "$share" "$cap" "$capped"
-    fi
+    capped=$(run "memory.cpu=${cap}MiB" "memory.path=$swap" 2>&1) || { echo "1/$share: $capped"; continue; }
+    again=$(run)
+    awk -v share="$share" -v cap="$cap" -v a="$(rate "$capped")" -v b="$(rate "$free")" -v c="$(rate "$again")" \
+        -v moved="$(field "$capped" '^disk: \(.*\) a step, .* of the bound.*')" \
+        -v bound="$(field "$capped" '^disk:.* of the bound \([^,]*\), .*')" \
+        -v ratio="$(field "$capped" '^disk:.* \([0-9.]*\) of the bound.*')" \
+        -v peak="$(field "$capped" '^peak memory \([^:]*\):.*')" \
+        -v paper="$(field "$capped" '^plan:.*on paper \([0-9.]*\) s.*')" \
+        -v took="$(field "$capped" '^a step of \([0-9.]*\) ms.*')" \
+        'BEGIN { free = (b + c) / 2
+                 printf "1/%d of states, %4d MiB %5d t/s %5d t/s %6.1f%%  %9s %9s %5s  %8s %6.2f s %6.2f s\n",
+                     share, cap, a, free, 100 * a / free, moved, bound, ratio, peak, paper, took / 1000 }'
 done
+[ "$large" ] || exit 0
+model='model={"model_type": "gpt2", "n_layer": 36, "n_embd": 2560, "n_head": 20, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}'
+echo
+run "$model" train_micro_batch_size_per_gpu=1 gradient_accumulation_steps=4 gradient_clipping=1 memory.cpu=8GiB \
+    "memory.path=$swap" --steps 1 | sed -n '1,/^$/p;/^a step/p'
