@@ -99,6 +99,20 @@ static void read_offload(const tess_config *c, tess_place_conf *conf)
     if (tiles != TESS_CONFIG_AUTO) conf->slack_states = (uint64_t)tiles;
 }
 
+static tess_status no_directory(const tess_config *c)
+{
+    const char *key = c->zero_optimization.offload_optimizer.device == TESS_OFFLOAD_DISK
+                          ? "zero_optimization.offload_optimizer.device"
+                      : c->zero_optimization.offload_param.device == TESS_OFFLOAD_DISK
+                          ? "zero_optimization.offload_param.device"
+                          : "activation_checkpointing.offload";
+    char where[512];
+    snprintf(where, sizeof where, "%s: %s", c->file ? c->file : "configuration", key);
+    return tess_error(TESS_INVALID, where,
+                      "something is to rest on disk, but there is no directory for it (set memory.path, or the "
+                      "nvme_path beside a device)");
+}
+
 uint64_t tess_run_cap(uint64_t bytes)
 {
     return (bytes / MiB + 1) * MiB;
@@ -167,10 +181,7 @@ static tess_status read_tiers(tess_run *r)
     r->disk = disk_path(c);
     r->conf = (tess_place_conf){.workers = h.cores, .worker_bytes = tess_mm_bytes(2) - tess_mm_bytes(1)};
     read_offload(c, &r->conf);
-    if (!r->disk && r->conf.away)
-        return tess_error(TESS_INVALID, c->file ? c->file : "configuration",
-                          "something is to rest on disk, but there is no directory for it (set "
-                          "memory.path or the nvme_path beside the device)");
+    if (!r->disk && r->conf.away) return no_directory(c);
     if (!r->disk) return TESS_OK;
     r->ram = r->conf.ram = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : h.ram_free_bytes - h.ram_free_bytes / 8;
     return tess_run_rates(r, &r->conf.rates);
