@@ -239,7 +239,7 @@ TEST(a_signal_amid_writes_ends_the_run_in_order)
 TEST(a_second_signal_ends_it_at_once)
 {
     flow_setup();
-    pid_t pid = START("train", "run.json", cap(0), "train_batch_size=240"); /* a step of a second */
+    pid_t pid = START("train", "run.json", cap(0), "train_batch_size=100"); /* a step of half a second */
     WAIT_UNTIL(pid, exists("out/metrics.jsonl"));
     kill(pid, SIGINT);
     WAIT_UNTIL(pid, said("ending after this step"));
