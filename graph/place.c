@@ -62,6 +62,9 @@ static uint64_t set_homes(const tess_gaps *g, bool all)
 
 /* ---- choosing ---- */
 
+/* Tasks from which on fewer amounts of slack are tried, and prices less exact: planning takes its time, too. */
+enum { MANY = 10000 };
+
 struct placing {
     tess_program *p;
     const tess_place_conf *conf;
@@ -168,11 +171,11 @@ static uint64_t place_by(struct placing *s, const int64_t *moment, const double 
 /* Places with that slack, in the order that makes the step fastest on paper; of equals the one that moves less. */
 static uint64_t place(struct placing *s, uint64_t slack, tess_placement *out)
 {
-    enum { ROUNDS = 100 };
+    int rounds = s->p->tasks < MANY ? 100 : 30;
     int64_t *moment = moments(s, slack);
     double *by_price = tess_alloc((s->gaps.gaps + 1) * sizeof *by_price);
     place_by(s, moment, by_price, BY_WORTH, out);
-    tess_gaps_bound(&s->gaps, moment, out->read + out->written, ROUNDS);
+    tess_gaps_bound(&s->gaps, moment, out->read + out->written, rounds);
     for (size_t i = 0; i < s->gaps.gaps; i++) by_price[s->gaps.gap[i].id] = s->gaps.gap[i].order;
     enum order best = BY_WORTH;
     tess_placement least = *out;
@@ -204,14 +207,15 @@ static uint64_t largest_state(const tess_program *p)
 /* The slack that makes the step fastest on paper: much of it hides waiting, little of it keeps more in RAM. */
 static uint64_t best_slack(struct placing *s, uint64_t most, tess_placement *out)
 {
-    enum { LEAST_PART = 2, MOST_PART = 32 };
+    enum { LEAST_PART = 2, MOST_PART = 12 };
     uint64_t asked = s->conf->slack_states * largest_state(s->p);
     if (s->conf->slack > asked) asked = s->conf->slack;
     if (asked) return asked < most ? asked : most;
     if (!(s->conf->rates.flops > 0)) return most < s->room / 8 ? most : s->room / 8;
     uint64_t best = 0;
     double seconds = INFINITY;
-    for (uint64_t part = MOST_PART; part >= LEAST_PART; part -= part > 4 ? part / 4 : 1) {
+    bool many = s->p->tasks >= MANY;
+    for (uint64_t part = MOST_PART; part >= LEAST_PART; part -= many ? part / 2 : part > 4 ? part / 4 : 1) {
         uint64_t slack = s->room / part < most ? s->room / part : most;
         place(s, slack, out);
         if (out->time.seconds > seconds * 0.99) continue; /* of equals the smaller one: it moves less */
@@ -260,7 +264,7 @@ static tess_status too_little(const tess_place_conf *conf, tess_placement *out, 
 tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uint64_t fixed, bool all,
                                tess_placement *out)
 {
-    enum { ROUNDS = 400 };
+    int rounds = p->tasks < MANY ? 400 : 100;
     struct placing s = {.p = p, .conf = conf, .all = all, .need = tess_alloc((p->tasks + 1) * sizeof *s.need)};
     *out = (tess_placement){.largest_task = task_needs(p, s.need)};
     fixed += beside(conf, out->largest_task);
@@ -275,7 +279,7 @@ tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uin
     uint64_t slack = best_slack(&s, s.room - out->largest_task, out), lacks = place(&s, slack, out);
     if (lacks) lacks = place(&s, 0, out);
     int64_t *moment = moments(&s, 0);
-    out->bound = tess_gaps_bound(&s.gaps, moment, out->read + out->written, ROUNDS);
+    out->bound = tess_gaps_bound(&s.gaps, moment, out->read + out->written, rounds);
     free(moment);
     tess_gaps_free(&s.gaps);
     free(s.need);

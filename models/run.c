@@ -179,7 +179,7 @@ static tess_status read_tiers(tess_run *r)
     const tess_config *c = r->c;
     tess_hardware_read(&h);
     r->disk = disk_path(c);
-    r->conf = (tess_place_conf){.workers = h.cores, .worker_bytes = tess_mm_bytes(2) - tess_mm_bytes(1)};
+    r->conf = (tess_place_conf){.workers = tess_cores(), .worker_bytes = tess_mm_bytes(2) - tess_mm_bytes(1)};
     read_offload(c, &r->conf);
     if (!r->disk && r->conf.away) return no_directory(c);
     if (!r->disk) return TESS_OK;
