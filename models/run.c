@@ -119,7 +119,8 @@ uint64_t tess_run_cap(uint64_t bytes)
 }
 
 /* Lays the step out and places it in the way that is fastest on paper, of those that fit: micro-batches in either
- * order, with clipping the updates at the end or late. Where none fits, *least is what would do for the best of them.
+ * order, with clipping the updates at the end or late; late ones have a little in hand, for what paper does not show.
+ * Where none fits, *least is what would do for the best of them.
  */
 static tess_status place_ways(tess_run *r, const tess_place_conf *conf, tess_step **step, uint64_t *least)
 {
@@ -133,7 +134,7 @@ static tess_status place_ways(tess_run *r, const tess_place_conf *conf, tess_ste
         TESS_TRY(tess_run_step(r, by_layer, late, &other));
         tess_status fits = tess_step_place(other, conf, &placement);
         if (fits != TESS_OK && placement.needed < *least) *least = placement.needed;
-        if (fits == TESS_OK && (!*step || placement.time.seconds < r->place.time.seconds)) {
+        if (fits == TESS_OK && (!*step || placement.time.seconds < r->place.time.seconds * (late ? 1.02 : 1))) {
             tess_step_free(*step);
             *step = other;
             r->place = placement;
