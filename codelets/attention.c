@@ -101,7 +101,9 @@ size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t)
     forward_room f;
     backward_room b;
     const size_t forward = forward_take(&f, a, t, NULL), backward = backward_take(&b, a, t, NULL);
-    return forward > backward ? forward : backward;
+    const size_t most = forward > backward ? forward : backward;
+    const size_t delta = (size_t)(a->rows * a->heads) * sizeof(float); /* of all rows at once, on a GPU */
+    return most > delta ? most : delta;
 }
 
 /* One of q, k, v or a gradient of theirs. */
@@ -140,7 +142,9 @@ TESS_INLINE place place_of(const tess_work *w, const tess_attention_arg *a, int6
         p.random = tess_random_begin(w->env->seed, (uint64_t)w->env->step, a->op);
         p.rule = tess_dropout_begin(a->dropout);
     }
-    p.first = ((uint64_t)(a->row0 / a->sequence + sequence) * (uint64_t)a->heads + (uint64_t)head) * length * length;
+    const int64_t heads = a->all_heads ? a->all_heads : a->heads;
+    p.first = ((uint64_t)(a->row0 / a->sequence + sequence) * (uint64_t)heads + (uint64_t)(a->head0 + head)) * length *
+              length;
     return p;
 }
 TESS_INLINE float kept(const place *p, uint64_t at)

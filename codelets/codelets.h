@@ -36,7 +36,8 @@ extern tess_codelet tess_linear_backward_weight[]; /* dy (rows,ld), x (rows,in),
  * they copy, bytes a second read and written. While StarPU runs its workers are in the way: measure before. */
 double tess_matrix_rate(tess_dtype t, int cores, int64_t n);
 double tess_copy_rate(int cores);
-const char *tess_matrix_library(void); /* "oneDNN 2.6.3" */
+double tess_gpu_matrix_rate(tess_dtype t); /* of all GPUs that a run would use; 0: there are none */
+const char *tess_matrix_library(void);     /* "oneDNN 2.6.3" */
 /* mm.c: what the products of so many workers hold beside the tiles, at most: buffers and tables of each, and the
  * library's kernels, which they share. */
 size_t tess_mm_bytes(int workers);
@@ -125,7 +126,8 @@ typedef struct tess_attention_arg {
     int64_t heads, groups, dim; /* groups: heads of k and v; heads is a multiple */
     float scale, dropout;
     bool causal, packed;
-    int64_t row0; /* as in dropout */
+    int64_t head0, all_heads; /* dropout: these are heads [head0, head0 + heads) of so many; 0: they are all */
+    int64_t row0;             /* as in dropout */
     uint32_t op;
     bool acc; /* dq, dk, dv */
 } tess_attention_arg;
@@ -160,33 +162,83 @@ extern tess_codelet tess_cross_entropy_rows[];
 /* p (rows,out): from now on dlogits, scaled by env.loss_scale; stats, lse, target, w, dx f32 (rows,in) += */
 extern tess_codelet tess_cross_entropy_gradient[];
 
-/* ---- adamw.c, norm.c, fill.c, pick.c ------------------------------------------------------------------------------
+/* ---- exact.c: sums whose bits no order changes ---------------------------------------------------------------------
+ */
+
+size_t tess_exact_bytes(void);            /* of one sum */
+double tess_exact_value(const void *sum); /* NaN where a term was not finite */
+
+typedef struct tess_exact_arg {
+    int64_t n;    /* sums side by side */
+    bool doubles; /* what is added are doubles, else sums */
+    bool acc;
+} tess_exact_arg;
+extern tess_codelet tess_exact_add[];   /* [TESS_F32]: sums (n) += the other buffers' (n) each */
+extern tess_codelet tess_exact_round[]; /* [TESS_F32]: double (n) = sums (n) */
+
+typedef struct tess_square_arg {
+    int64_t n, first; /* elements, from `first` of the buffer on */
+    int64_t row;      /* elements of a row, each of which is summed by itself */
+    const char *name;
+} tess_square_arg;
+/* [TESS_F32]: x f32, sum[, loss double (2): the task fails where it is finite and x is not, naming arg.name] */
+extern tess_codelet tess_square_sum[];
+
+/* ---- tree.c: gradients over micro-batches and ranks -----------------------------------------------------------------
+ */
+
+typedef struct tess_tree_part {
+    unsigned buf;
+    int level;     /* the sum of 2^level micro-batches */
+    int64_t first; /* element of the buffer */
+} tess_tree_part;
+typedef struct tess_tree_arg {
+    int64_t n, out; /* elements, from `out` of the first buffer on */
+    unsigned parts;
+    const tess_tree_part *part;
+} tess_tree_arg;
+extern tess_codelet tess_tree_sum[]; /* [TESS_F32]: out f32, parts f32...; out may be one of them */
+
+/* Elements [first, first + n) of x become the sum of what they are and of the parts, in the order of ranks, x's being
+ * that of rank `mine`; in f32, rounded once. */
+typedef struct tess_span_arg {
+    int64_t n, first;
+    unsigned mine;
+} tess_span_arg;
+extern tess_codelet tess_span_sum[]; /* x, parts (n)... */
+
+typedef struct tess_copy_arg {
+    size_t from, to, bytes;
+} tess_copy_arg;
+extern tess_codelet tess_copy[]; /* [TESS_F32], but of any bytes: x, y */
+
+/* ---- adamw.c, fill.c, finite.c, pick.c ----------------------------------------------------------------------------
  */
 
 typedef struct tess_adamw_arg {
     int64_t n;
-    bool decay; /* weight decay applies to this parameter */
-    bool l2;    /* Adam's: decay goes into the gradient */
-    bool copy;  /* a bf16 copy follows */
-    bool clip;  /* scale by env.clip over the norm */
-    bool late;  /* this update is of the step before, as env.before says */
+    int64_t at_master, at_gradient, at_copy; /* elements of those buffers that come before */
+    bool decay;                              /* weight decay applies to this parameter */
+    bool l2;                                 /* Adam's: decay goes into the gradient */
+    bool copy;                               /* a bf16 copy follows */
+    bool clip;                               /* scale by env.clip over the norm */
+    bool late;                               /* this update is of the step before, as env.before says */
     const char *name;
 } tess_adamw_arg;
-/* master, m, v (all f32, n), grad (n), loss double (2), norm double (1): the square of the global norm (read with
- * clip), or, without clip, written: the sum of squares of this tile's gradient[, copy bf16 (n)]. Does nothing when the
- * loss or the gradient's norm is not finite; the latter fails the task and names the parameter. */
+/* master, m, v (all f32, n), grad (n), loss double (2), norm[, copy bf16 (n)]. norm is the square of the global norm,
+ * double, with clip; without, the exact sum of the squares of these gradients. Does nothing when the loss or the norm
+ * is not finite; the latter fails the task and names the parameter. */
 extern tess_codelet tess_adamw[]; /* [TESS_F32] only */
 
 typedef struct tess_count_arg {
-    int64_t n;     /* elements, or scalars a buffer */
-    float value;   /* fill */
-    uint32_t op;   /* fill_normal: which parameter */
-    int64_t first; /* fill_normal: place of the first element in the parameter */
+    int64_t n;             /* elements */
+    float value;           /* fill */
+    uint32_t op;           /* fill_normal: which parameter */
+    int64_t at;            /* of the buffer that is written, elements that come before */
+    int64_t first;         /* fill_normal: place of the first element in the parameter, whose rows are ... */
+    int64_t width, stride; /* ... of `stride` elements, of each of which come `width`; 0: all lie side by side */
     const char *name;
 } tess_count_arg;
-extern tess_codelet tess_square_sum[];  /* [TESS_F32]: x f32 (n), s double (1)[, loss double (2): the task fails
-                                         * where it is finite and s is not, naming arg.name] */
-extern tess_codelet tess_scalar_sum[];  /* [TESS_F32]: s double (n) = sum over the other buffers, in their order */
 extern tess_codelet tess_fill[];        /* [F32|BF16]: x (n) = value */
 extern tess_codelet tess_fill_normal[]; /* [TESS_F32]: x (n) = value * normal(env.seed, op, place) */
 extern tess_codelet tess_round[];       /* [TESS_BF16]: master f32 (n), copy bf16 (n) */

@@ -144,8 +144,11 @@ static void cross_entropy_rows(const tess_work *w)
         loss[1] += 1;
     }
 }
-tess_codelet tess_cross_entropy_rows[] = {
-    [TESS_F32] = {.name = "cross_entropy_rows", .dtype = TESS_F32, .cpu = cross_entropy_rows}};
+TESS_CUDA_DECLARE(cross_entropy_rows_f32)
+tess_codelet tess_cross_entropy_rows[] = {[TESS_F32] = {.name = "cross_entropy_rows",
+                                                        .dtype = TESS_F32,
+                                                        .cpu = cross_entropy_rows,
+                                                        .cuda = TESS_CUDA(cross_entropy_rows_f32)}};
 
 /* p becomes dlogits. */
 TESS_INLINE void scale(const tess_cross_entropy_arg *a, const struct stats *s, const float *lse, const int32_t *target,

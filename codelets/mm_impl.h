@@ -28,26 +28,4 @@ size_t tess_mm_held(void);
 size_t tess_mm_packed_bytes(const tess_mm *d);
 void tess_mm_pack(const tess_mm *d, const void *b, void *packed);
 
-/* ---- what attention and cross_entropy do with a product ---------------------------------------------------------- */
-
-#define TESS_LOG2_E 1.44269504f
-#define TESS_LN_2   0.693147181f
-
-/* 2^z for z below 127, to 2e-7: a softmax's exponential, at half the work of tess_expf. Below -126 it stays at 2^-126,
- * which is as good as 0 here. Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits, from where it goes
- * into the exponent. NaN stays NaN. */
-TESS_INLINE float tess_power_of_2(float z)
-{
-    const float big = 12582912.0f;
-    z = -126.0f > z ? -126.0f : z;
-    const float t = z + big, f = z - (t - big);
-    float p = 1.32647366e-3f;
-    p = p * f + 9.67151672e-3f;
-    p = p * f + 5.55073358e-2f;
-    p = p * f + 0.240222424f;
-    p = p * f + 0.693147004f;
-    p = p * f + 1.0f;
-    return tess_float_of(tess_bits(p) + (tess_bits(t) << 23));
-}
-
 #endif

@@ -1,5 +1,6 @@
 /* What this machine multiplies and copies: the yardsticks beside every rate that we print. */
 #include "codelets.h"
+#include "cuda_rate_impl.h"
 #include "mm_impl.h"
 #include <dnnl.h>
 #include <pthread.h>
@@ -114,6 +115,16 @@ static int count(int cores)
 double tess_matrix_rate(tess_dtype t, int cores, int64_t n)
 {
     return rate_of(&(struct core){.dtype = t, .n = n}, count(cores), multiply);
+}
+
+TESS_CUDA_DECLARE(matrix_rate)
+double tess_gpu_matrix_rate(tess_dtype t)
+{
+    const tess_body measure = TESS_CUDA(matrix_rate);
+    tess_gpu_rate r = {.dtype = t, .n = 8192};
+    if (!measure || tess_gpus() == 0) return 0;
+    measure(&(tess_work){.arg = &r});
+    return tess_gpus() * r.rate;
 }
 
 double tess_copy_rate(int cores)

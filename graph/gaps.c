@@ -12,12 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool tess_gaps_may_flow(const tess_tile *t)
-{
-    tess_role r = tess_tile_role(t);
-    return r != TESS_ROLE_INPUT && r != TESS_ROLE_SCALAR && r != TESS_ROLE_SCRATCH;
-}
-
 static int by_tile_and_task(const void *a, const void *b)
 {
     const tess_use_of *x = a, *y = b;
@@ -32,7 +26,7 @@ static void list_uses(const tess_program *p, tess_gaps *g)
     g->use = tess_alloc(room * sizeof *g->use);
     for (size_t k = 0; k < p->tasks; k++)
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
-            if (!tess_gaps_may_flow(p->task[k].use[i].tile)) continue;
+            if (!tess_tile_flows(p->task[k].use[i].tile)) continue;
             if (g->uses == room) g->use = tess_realloc(g->use, (room *= 2) * sizeof *g->use);
             g->use[g->uses++] = (tess_use_of){p->task[k].use[i].tile, k, i};
         }

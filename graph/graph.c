@@ -13,20 +13,28 @@ tess_graph *tess_graph_new(const tess_graph_conf *conf)
     g->conf.tile_rows = OR(conf->tile_rows, 1024);
     g->conf.tile_elements = OR(conf->tile_elements, 5 << 19);
     g->conf.loss_rows = OR(conf->loss_rows, 512);
+    g->conf.grid.data = OR(conf->grid.data, 1);
+    g->conf.grid.pipeline = OR(conf->grid.pipeline, 1);
+    g->conf.grid.tensor = OR(conf->grid.tensor, 1);
+    g->conf.grid.interleave = OR(conf->grid.interleave, 1);
     g->arena = tess_arena_new();
     return g;
 }
 
 static void free_tiles(tess_tensor *p)
 {
-    for (int64_t j = 0; j < p->tiles; j++) {
-        struct tess_param_tile *t = &p->tile[j];
-        if (t->weight != t->master) tess_tile_free(t->weight);
-        tess_tile_free(t->master);
-        tess_tile_free(t->moment[0]);
-        tess_tile_free(t->moment[1]);
-        tess_tile_free(t->gradient);
-        tess_tile_free(t->norm);
+    for (int64_t k = 0; k < p->states; k++) {
+        struct tess_state *s = &p->state[k];
+        if (s->weight != s->master) tess_tile_free(s->weight);
+        tess_tile_free(s->master);
+        tess_tile_free(s->moment[0]);
+        tess_tile_free(s->moment[1]);
+        tess_tile_free(s->norm);
+        if (p->sliced) tess_tile_free(s->sum);
+    }
+    for (int64_t j = 0; j < p->tiles && p->tile; j++) {
+        tess_tile_free(p->tile[j].weight);
+        tess_tile_free(p->tile[j].gradient);
     }
 }
 
@@ -53,6 +61,7 @@ static void *fail(tess_graph *g)
 
 static tess_tensor *new_tensor(tess_graph *g, tess_kind kind, const char *name)
 {
+    TESS_ASSERT(!g->tensor_split); /* its nodes are this rank's part by now */
     tess_tensor *t = tess_arena_get(g->arena, sizeof *t);
     t->g = g;
     t->kind = kind;
@@ -96,7 +105,7 @@ tess_tensor *tess_graph_find_param(const tess_graph *g, const char *name)
 
 /* Whole rows, nearly as many in each tile, of which a matrix that needs several takes a multiple of 64, what matrix
  * kernels like, or of 16 where its rows are so long that 64 are too many. */
-static int64_t rows_of_tile(const tess_graph *g, int64_t rows, int64_t columns)
+int64_t tess_rows_of_tile(const tess_graph *g, int64_t rows, int64_t columns)
 {
     int64_t fit = g->conf.tile_elements / columns;
     if (fit >= rows) return rows;
@@ -107,24 +116,133 @@ static int64_t rows_of_tile(const tess_graph *g, int64_t rows, int64_t columns)
     return even < fit ? even : fit;
 }
 
-static void make_tiles(tess_tensor *p, int64_t tile_rows)
+static void cut(tess_tensor *p, int64_t tile_rows)
 {
-    tess_graph *g = p->g;
-    bool copy = g->conf.dtype != TESS_F32 && p->rank == 2;
     p->tile_rows = tile_rows;
     p->tiles = (p->dim[0] + p->tile_rows - 1) / p->tile_rows;
+}
+
+static void make_state(tess_tensor *p, struct tess_param_tile *t, int64_t j, int64_t row, int64_t rows)
+{
+    struct tess_state *s = &p->state[p->states++];
+    *s = (struct tess_state){.tile = j, .row = row, .rows = rows, .at = row * p->dim[1]};
+    size_t n = (size_t)tess_state_elements(p, s), size = tess_dtype_size(p->copy ? p->g->conf.dtype : TESS_F32);
+    if (p->copy) s->master = tess_tile_new(4 * n, TESS_ROLE_MASTER, p->name);
+    if (p->gathered) s->weight = tess_tile_new(size * n, TESS_ROLE_WEIGHT, p->name);
+    if (p->gathered && !p->copy) s->master = s->weight;
+    s->moment[0] = tess_tile_new(4 * n, TESS_ROLE_MOMENT, p->name);
+    s->moment[1] = tess_tile_new(4 * n, TESS_ROLE_MOMENT, p->name);
+    s->norm = tess_tile_new(tess_exact_bytes(), TESS_ROLE_SCALAR, p->name);
+    s->sum = p->sliced ? tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name) : t->gradient;
+    s->counts = (p->split || tess_grid_tensor(&p->g->conf.grid) == 0) &&
+                (p->sliced || t->index % p->g->conf.grid.data == tess_grid_data(&p->g->conf.grid));
+    t->states++;
+}
+
+/* A state's rows, segment by segment. */
+static void make_pieces(tess_tensor *p)
+{
+    const struct tess_segment all = {0, 0, p->dim[0]};
+    int segments = p->segments ? p->segments : 1;
+    p->held = tess_arena_get(p->g->arena, (size_t)(p->states * segments + 1) * sizeof *p->held);
+    for (int64_t k = 0; k < p->states; k++) {
+        const struct tess_state *s = &p->state[k];
+        int64_t from = s->tile * p->tile_rows + s->row, to = from + s->rows;
+        for (int i = 0; i < segments; i++) {
+            const struct tess_segment *g = p->segments ? &p->segment[i] : &all;
+            int64_t first = from > g->local ? from : g->local, end = to < g->local + g->rows ? to : g->local + g->rows;
+            if (first >= end) continue;
+            tess_piece piece = {g->global + first - g->local, end - first, p->col0, p->dim[1], s->counts};
+            p->held[p->pieces++] = (struct tess_held){piece, k, (first - from) * p->dim[1]};
+        }
+    }
+}
+
+static void make_tiles(tess_tensor *p)
+{
+    tess_graph *g = p->g;
+    const tess_grid *grid = &g->conf.grid;
+    p->copy = g->conf.dtype != TESS_F32 && p->rank == 2;
+    p->sliced = grid->data > 1 && grid->stage > 0;
+    p->gathered = p->sliced && grid->stage == 3 && p->dim[0] * p->dim[1] > grid->persist && !p->shared;
+    bool states = !p->absent && tess_grid_stage(grid) == p->home;
     p->tile = tess_arena_get(g->arena, (size_t)p->tiles * sizeof *p->tile);
+    int64_t most = 0;
+    for (int64_t j = 0; j < p->tiles && states; j++) most += p->sliced ? tess_grid_slices(p, j) : 1;
+    p->state = tess_arena_get(g->arena, (size_t)most * sizeof *p->state);
     for (int64_t j = 0; j < p->tiles; j++) {
         struct tess_param_tile *t = &p->tile[j];
         int64_t first, count;
         tess_param_rows(p, j, &first, &count);
-        size_t n = (size_t)(count * p->dim[1]);
-        t->master = tess_tile_new(4 * n, copy ? TESS_ROLE_MASTER : TESS_ROLE_WEIGHT, p->name);
-        t->weight = copy ? tess_tile_new(n * tess_dtype_size(g->conf.dtype), TESS_ROLE_WEIGHT, p->name) : t->master;
-        t->moment[0] = tess_tile_new(4 * n, TESS_ROLE_MOMENT, p->name);
-        t->moment[1] = tess_tile_new(4 * n, TESS_ROLE_MOMENT, p->name);
+        size_t n = (size_t)(count * p->dim[1]), size = tess_dtype_size(p->copy ? g->conf.dtype : TESS_F32);
+        t->index = g->param_tiles++;
+        t->first_state = p->states;
+        if (p->absent) continue;
+        if (!p->gathered) t->weight = tess_tile_new(n * size, TESS_ROLE_WEIGHT, p->name);
         t->gradient = tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name);
-        t->norm = tess_tile_new(sizeof(double), TESS_ROLE_SCALAR, p->name);
+        if (!p->sliced && states) make_state(p, t, j, 0, count);
+        for (int s = 0; p->sliced && states && s < tess_grid_slices(p, j); s++) {
+            tess_slice slice = tess_grid_slice(p, j, s);
+            if (slice.owner == tess_grid_data(grid)) make_state(p, t, j, slice.row, slice.rows);
+        }
+    }
+    make_pieces(p);
+}
+
+/* Which pipeline stages use each parameter that has no tiles yet. */
+static void find_users(tess_graph *g)
+{
+    bool **uses = tess_alloc((size_t)(g->tensors + 1) * sizeof *uses);
+    int n = g->conf.grid.pipeline;
+    for (int k = 0; k < g->params; k++) uses[g->param[k]->id] = tess_arena_get(g->arena, (size_t)n * sizeof **uses);
+    tess_pipeline_users(g, uses);
+    for (int k = 0; k < g->params; k++) {
+        tess_tensor *p = g->param[k];
+        if (p->tile) continue;
+        p->user = uses[p->id];
+        p->stages = 0;
+        for (int s = n - 1; s >= 0; s--)
+            if (p->user[s] && ++p->stages) p->home = s;
+        p->shared = p->stages > 1;
+        bool elsewhere = p->leads && tess_grid_tensor(&g->conf.grid);
+        p->absent = elsewhere ||
+                    (p->stages > 0 ? !p->user[tess_grid_stage(&g->conf.grid)] : tess_grid_stage(&g->conf.grid) > 0);
+    }
+    free(uses);
+}
+
+void tess_graph_ready(tess_graph *g)
+{
+    if (g->conf.share) tess_graph_ready(g->conf.share);
+    tess_tensor_split(g);
+    find_users(g);
+    for (int k = 0; k < g->params; k++) {
+        tess_tensor *p = g->param[k], *of = p->storage;
+        if (p->tile) continue;
+        if (!of->tile) make_tiles(of);
+        if (p != of) {
+            memcpy(p->dim, of->dim, sizeof p->dim);
+            memcpy(p->segment, of->segment, sizeof p->segment);
+            p->segments = of->segments;
+            p->col0 = of->col0;
+            p->first_tile = of->first_tile;
+            p->all_tiles = of->all_tiles;
+            p->split = of->split;
+            p->tile_rows = of->tile_rows;
+            p->tiles = of->tiles;
+            p->held = of->held;
+            p->pieces = of->pieces;
+        }
+        p->tile = of->tile;
+        p->state = of->state;
+        p->states = of->states;
+        p->absent = of->absent;
+        p->shared = of->shared;
+        p->home = of->home;
+        p->user = of->user;
+        p->copy = of->copy;
+        p->sliced = of->sliced;
+        p->gathered = of->gathered;
     }
 }
 
@@ -133,27 +251,26 @@ tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t c
     tess_tensor *known = tess_graph_find_param(g, name);
     tess_tensor *shared = g->conf.share ? tess_graph_find_param(g->conf.share, name) : NULL;
     const tess_tensor *other = known ? known : shared;
-    if (rows < 1 || columns < 1 || (other && (other->dim[0] != rows || other->dim[1] != columns))) {
+    if (rows < 1 || columns < 1 || (other && (other->whole[0] != rows || other->whole[1] != columns))) {
         tess_error(TESS_INVALID, name,
                    "a parameter of shape (%lld,%lld), but it is (%lld,%lld) elsewhere (dimensions are "
                    "at least 1)",
-                   (long long)rows, (long long)columns, (long long)(other ? other->dim[0] : 0),
-                   (long long)(other ? other->dim[1] : 0));
+                   (long long)rows, (long long)columns, (long long)(other ? other->whole[0] : 0),
+                   (long long)(other ? other->whole[1] : 0));
         return fail(g);
     }
     if (known) return known;
     tess_tensor *p = new_tensor(g, TESS_KIND_PARAM, name);
     p->rank = columns > 1 ? 2 : 1;
-    p->dim[0] = rows;
-    p->dim[1] = columns;
+    p->dim[0] = p->whole[0] = rows;
+    p->dim[1] = p->whole[1] = columns;
     p->init = init;
     if (shared) {
         p->tile_rows = shared->tile_rows;
         p->tiles = shared->tiles;
-        p->tile = shared->tile;
         p->storage = shared->storage;
     } else
-        make_tiles(p, rows_of_tile(g, rows, columns));
+        cut(p, tess_rows_of_tile(g, rows, columns));
     g->param = tess_realloc(g->param, (size_t)(g->params + 1) * sizeof *g->param);
     return g->param[g->params++] = p;
 }
@@ -169,11 +286,10 @@ static bool is_read(const tess_tensor *t)
 
 void tess_param_cut_like(tess_tensor *vector, const tess_tensor *matrix)
 {
-    if (vector->kind != TESS_KIND_PARAM || vector->storage != vector || vector->dim[0] != matrix->dim[0] ||
-        vector->tile_rows == matrix->tile_rows || is_read(vector))
+    if (vector->kind != TESS_KIND_PARAM || vector->storage != vector || vector->tile ||
+        vector->dim[0] != matrix->dim[0] || vector->tile_rows == matrix->tile_rows || is_read(vector))
         return;
-    free_tiles(vector);
-    make_tiles(vector, matrix->tile_rows);
+    cut(vector, matrix->tile_rows);
 }
 
 int tess_graph_params(const tess_graph *g)
@@ -192,7 +308,7 @@ int64_t tess_param_tiles(const tess_tensor *p)
 int64_t tess_graph_param_elements(const tess_graph *g)
 {
     int64_t n = 0;
-    for (int i = 0; i < g->params; i++) n += g->param[i]->dim[0] * g->param[i]->dim[1];
+    for (int i = 0; i < g->params; i++) n += g->param[i]->whole[0] * g->param[i]->whole[1];
     return n;
 }
 
@@ -236,6 +352,7 @@ const char *tess_tensor_name(const tess_tensor *t)
 int tess_tensor_shape(const tess_tensor *t, int64_t shape[3])
 {
     memcpy(shape, t->dim, sizeof t->dim);
+    if (t->kind == TESS_KIND_PARAM) memcpy(shape, t->whole, sizeof t->whole);
     return t->rank;
 }
 

@@ -32,12 +32,23 @@
 typedef struct tess_graph tess_graph;
 typedef struct tess_tensor tess_tensor;
 
+/* The ranks that train one model, data x pipeline x tensor of them: rank = (d * pipeline + p) * tensor + t. Who owns
+ * what follows from it: see docs/placement.md. All zeros: one rank. */
+typedef struct tess_grid {
+    int rank, data, pipeline, tensor;
+    int interleave;      /* chunks of blocks that a pipeline stage has */
+    int stage;           /* ZeRO's: sharded over data are 1 the optimizer's states, 2 gradients too, 3 weights too */
+    int64_t persist;     /* stage 3: parameters of no more elements are not sharded */
+    int64_t live, reuse; /* stage 3: most elements gathered at a time; between two uses of one that is kept */
+} tess_grid;
+
 typedef struct tess_graph_conf {
     tess_dtype dtype;      /* of activations and matrices; TESS_BF16 keeps fp32 masters */
     int64_t tile_rows;     /* rows (tokens) an activation's tile has, as far as whole sequences allow; 0: 1024 */
     int64_t tile_elements; /* most elements of a parameter's tile; 0: 2.5 Mi */
     int64_t loss_rows;     /* rows whose logits exist at a time; 0: 512 */
-    tess_graph *share;     /* parameters of this other graph are used where the name is the same; it must live longer */
+    tess_grid grid;
+    tess_graph *share; /* parameters of this other graph are used where the name is the same; it must live longer */
 } tess_graph_conf;
 
 tess_graph *tess_graph_new(const tess_graph_conf *conf);
@@ -111,9 +122,17 @@ void tess_param_rows(const tess_tensor *p, int64_t tile, int64_t *first, int64_t
 /* Draws every parameter from its init and zeroes the moments; values depend on the seed and the parameter alone. */
 tess_status tess_graph_init(tess_graph *g, uint64_t seed) TESS_NODISCARD;
 typedef enum tess_part { TESS_MASTER, TESS_MOMENT1, TESS_MOMENT2, TESS_PARTS } tess_part;
-/* One tile of a parameter or of its optimizer state, fp32, for the main thread between steps. */
-tess_status tess_param_map(tess_tensor *p, int64_t tile, tess_part part, int mode, float **data) TESS_NODISCARD;
-void tess_param_unmap(tess_tensor *p, int64_t tile, tess_part part);
+/* What this rank holds of a parameter's master and moments: rectangles of it, rows [row, row + rows) and columns [col,
+ * col + cols), dense and row-major. With one rank they are its tiles. */
+typedef struct tess_piece {
+    int64_t row, rows, col, cols;
+    bool writes; /* of the ranks that hold the same, this is the one that writes it out */
+} tess_piece;
+int64_t tess_param_pieces(const tess_tensor *p);
+tess_piece tess_param_piece(const tess_tensor *p, int64_t piece);
+/* One of them, fp32, for the main thread between steps. */
+tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data) TESS_NODISCARD;
+void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part);
 /* After masters were written from outside: renews the bf16 copies. */
 tess_status tess_graph_round(tess_graph *g) TESS_NODISCARD;
 
@@ -130,9 +149,11 @@ typedef struct tess_optimizer {
 
 typedef struct tess_step_conf {
     bool train;    /* else only the forward pass */
-    int64_t micro; /* micro-batches of B sequences that make a step; 0: 1 */
+    int64_t micro; /* micro-batches of B sequences that make a step, on all ranks together; 0: 1 */
     bool by_layer; /* all micro-batches through a block before the next: same bits, more activations, less traffic */
-    bool late;     /* with clipping: updates come in the next step's forward pass, or when somebody asks for them */
+    bool deterministic; /* gradients add up in one tree over all micro-batches, whoever computes which: the same bits on
+                           any number of ranks, for some more memory and time */
+    bool late; /* with clipping: updates come in the next step's forward pass, or when somebody asks for them */
     tess_optimizer optimizer;
     int recompute_every; /* activation checkpointing: blocks between kept activations; 0: off */
     bool keep_gradients; /* for tests: no optimizer, gradients stay readable */
@@ -159,7 +180,7 @@ typedef struct tess_forecast {
 typedef struct tess_placement {
     uint64_t needed;        /* the least conf.ram that would do */
     uint64_t largest_task;  /* bytes of the tiles of the task with the most */
-    uint64_t room;          /* of RAM for tiles that may flow: for tess_flow_room */
+    uint64_t room;          /* of RAM for tiles that flow: for tess_flow_room */
     uint64_t slack;         /* of it, what is set aside for tiles that come early and leave late */
     uint64_t read, written; /* from and to the disk in a step */
     uint64_t bound;         /* no placement within this RAM moves less in all */
@@ -186,7 +207,9 @@ tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_plac
 /* The time of the step as placed, with that much room for its tiles in RAM. */
 void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out);
 
-/* The global batch of an input: micro * B sequences, copied. */
+/* The micro-batches of the step that this rank computes. */
+void tess_step_share(const tess_step *s, int64_t *first, int64_t *count);
+/* The batch of an input: B sequences for each of this rank's micro-batches, copied. */
 tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t *values) TESS_NODISCARD;
 
 typedef struct tess_step_input {
@@ -203,9 +226,9 @@ typedef struct tess_step_result {
 /* Runs one step to its end. A loss or gradient that is not finite is TESS_FAILED; with such a loss no weight changed.
  */
 tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_result *out) TESS_NODISCARD;
-/* After a run with train false: the rows of the output, in fp32, micro * B sequences. */
+/* After a run with train false: the rows of the output, in fp32, of this rank's sequences. */
 tess_status tess_step_output(tess_step *s, float *values) TESS_NODISCARD;
-/* With keep_gradients: the gradient of one parameter, (rows, columns). */
+/* With keep_gradients, below stage 1: the gradient of one parameter, (rows, columns). */
 tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values) TESS_NODISCARD;
 
 /* What a step will hold and do, from its program alone. */
@@ -219,5 +242,7 @@ typedef struct tess_plan {
     uint64_t tasks, tiles;
 } tess_plan;
 void tess_step_plan(const tess_step *s, tess_plan *plan);
+/* Bytes of the plan's tiles that do not flow, each worker having its scratch. */
+uint64_t tess_plan_fixed(const tess_plan *plan, int workers);
 
 #endif

@@ -23,13 +23,42 @@ typedef struct tess_op {
 #define TESS_OP(name) extern const tess_op tess_op_##name;
 #include "ops.def"
 #undef TESS_OP
+extern const tess_op tess_op_enter, tess_op_leave; /* tensor.c puts them in */
 
 typedef enum tess_kind { TESS_KIND_INPUT, TESS_KIND_PARAM, TESS_KIND_ACTIVATION, TESS_KIND_LOSS } tess_kind;
 
-/* The tiles of one row block of a parameter. In fp32 the weight is the master. */
+/* What an optimizer's update changes: rows of a parameter's tile, all of them or, where ranks share the states out, a
+ * slice. In fp32 the weight is the master. */
+struct tess_state {
+    int64_t tile, row, rows;
+    int64_t at;           /* elements of the tile before it */
+    tess_tile *master;    /* NULL: it is in the tile's weight */
+    tess_tile *weight;    /* where weights are gathered: what rests between uses; else NULL */
+    tess_tile *moment[2]; /* of this slice alone, as are: */
+    tess_tile *sum;       /* the gradient of all micro-batches: the tile's own where nothing is sliced */
+    tess_tile *norm;      /* an exact sum of squares */
+    bool counts;          /* that enters the global norm on this rank */
+    bool has_moments;     /* they were written */
+    bool begun[3];        /* so were master and moments, if only in part */
+};
+
+/* A row block of a parameter. */
 struct tess_param_tile {
-    tess_tile *weight, *master, *moment[2], *gradient, *norm;
-    bool has_moments; /* they were written */
+    tess_tile *weight; /* NULL: gathered when it is used */
+    tess_tile *gradient;
+    int64_t first_state, states; /* of the parameter's */
+    int index;                   /* among the tiles of all parameters */
+    bool filled;                 /* the weight was written */
+};
+
+/* Rows that a rank has of a parameter: `rows` of its own from `local` on are those from `global` on. */
+struct tess_segment {
+    int64_t local, global, rows;
+};
+/* A piece of a parameter, and where it is: elements `at` of a state. */
+struct tess_held {
+    tess_piece piece;
+    int64_t state, at;
 };
 
 struct tess_tensor {
@@ -38,18 +67,37 @@ struct tess_tensor {
     tess_kind kind;
     int id; /* place in the graph */
     int rank;
-    int64_t dim[3];      /* (B, T, C), (B, T), (rows, columns), (rows) */
+    int64_t dim[3];      /* (B, T, C), (B, T), (rows, columns), (rows): what this rank has of them */
     tess_node *producer; /* NULL for inputs and parameters */
     /* parameters */
     tess_init init;
+    int64_t whole[2];               /* (rows, columns) on all ranks together */
+    struct tess_segment segment[3]; /* of the rows, where they are shared out */
+    int segments;
+    int64_t col0;                  /* the first column */
+    int64_t first_tile, all_tiles; /* of a table that is shared out by tiles */
+    bool split;                    /* over the ranks of the tensor dimension; else all have the same */
+    bool leads;                    /* only the first of them has it */
+    struct tess_held *held;
+    int64_t pieces;
     int64_t tile_rows, tiles;
-    struct tess_param_tile *tile;
+    struct tess_param_tile *tile; /* NULL before tess_graph_ready */
+    struct tess_state *state;     /* this rank's */
+    int64_t states;
+    bool absent; /* no node of this rank's pipeline stage uses it: no tile is here */
+    bool shared; /* nodes of several stages do; states are at `home`, the first of them */
+    int home, stages;
+    bool *user;           /* [stage] */
+    bool copy;            /* the weight is a bf16 copy of a master */
+    bool sliced;          /* over the ranks of the data dimension */
+    bool gathered;        /* the weight too */
     tess_tensor *storage; /* the parameter of another graph whose tiles these are; itself otherwise */
 };
 
 struct tess_node {
     const tess_op *op;
     int id, block; /* block 0: none */
+    bool cut;      /* this rank computes a part of it */
     int inputs;
     tess_tensor *in[TESS_MAX_INPUTS], *out;
     union {
@@ -60,6 +108,7 @@ struct tess_node {
             tess_attention_conf conf;
             int64_t dim;
             bool packed;
+            int64_t head0, all_heads; /* where heads are shared out; all_heads 0: they are not */
         } attention;
     };
     uint32_t random; /* this op's stream of random numbers */
@@ -79,6 +128,8 @@ struct tess_graph {
     char error[512];
     uint32_t randoms;   /* streams given out */
     tess_step *pending; /* whose updates of these parameters are yet to come */
+    int param_tiles;    /* of all parameters */
+    bool tensor_split;  /* tensor.c was here */
 };
 
 /* ---- building (graph.c) ---- */
@@ -101,6 +152,60 @@ static inline bool tess_is_param(const tess_tensor *t, int64_t rows, int64_t col
     return t->kind == TESS_KIND_PARAM && t->dim[0] == rows && t->dim[1] == columns;
 }
 
+int64_t tess_rows_of_tile(const tess_graph *g, int64_t rows, int64_t columns);
+void tess_tensor_split(tess_graph *g); /* tensor.c: leaves this rank its part of every node */
+void tess_graph_ready(tess_graph *g);  /* makes the tiles of parameters that have none yet */
+static inline int64_t tess_state_elements(const tess_tensor *p, const struct tess_state *s)
+{
+    return s->rows * p->dim[1];
+}
+
+/* ---- ranks (grid.c) ---- */
+
+static inline int tess_grid_size(const tess_grid *g)
+{
+    return g->data * g->pipeline * g->tensor;
+}
+static inline int tess_grid_data(const tess_grid *g)
+{
+    return g->rank / (g->pipeline * g->tensor);
+}
+static inline int tess_grid_stage(const tess_grid *g)
+{
+    return g->rank / g->tensor % g->pipeline;
+}
+static inline int tess_grid_tensor(const tess_grid *g)
+{
+    return g->rank % g->tensor;
+}
+/* The rank at another place of the data dimension. */
+static inline int tess_grid_peer(const tess_grid *g, int d)
+{
+    return g->rank + (d - tess_grid_data(g)) * g->pipeline * g->tensor;
+}
+/* This rank's of the step's micro-batches. */
+static inline void tess_grid_share(const tess_grid *g, int64_t micro, int64_t *first, int64_t *count)
+{
+    *count = micro / g->data;
+    *first = *count * tess_grid_data(g);
+}
+/* The slices of a parameter's tile: whole rows, each owned by a place of the data dimension. */
+typedef struct tess_slice {
+    int64_t row, rows;
+    int owner;
+} tess_slice;
+enum { TESS_VECTOR_ROWS = 4096 }; /* a vector is cut at multiples of */
+int tess_grid_slices(const tess_tensor *p, int64_t tile);
+tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s);
+/* Of the micro-batches [first, first + count) the largest aligned groups, in order; how many. 2^level[i] are in the
+ * i-th; room for 2 * 64. */
+int tess_grid_groups(int64_t first, int64_t count, int *level);
+/* Tags of parameters are below, those of activations between stages and between the ranks of a tensor above. */
+#define TESS_TAGS_PIPELINE ((int64_t)1 << 30)
+#define TESS_TAGS_TENSOR   (TESS_TAGS_PIPELINE + ((int64_t)1 << 29))
+enum { TESS_TAG_WEIGHT, TESS_TAG_TOTAL, TESS_TAG_PART }; /* a part's: TESS_TAG_PART + its number */
+int tess_grid_tag(const tess_tensor *p, int64_t tile, int s, int kind);
+
 tess_status tess_param_fill(tess_graph *g, tess_tile *t, float value); /* param.c; f32 */
 /* step.c: updates of g's parameters that are yet to come are made, unless they are s's. */
 tess_status tess_settle(const tess_graph *g, const tess_step *s) TESS_NODISCARD;
@@ -115,15 +220,25 @@ typedef struct tess_program {
     bool in_backward;
     tess_tile **tile; /* owned: those of activations and scalars */
     size_t tiles, tile_room;
-    size_t slot, slots; /* micro-batches share tiles: the k-th of one is the k-th of the next */
-    tess_tile **slot_tile;
+    struct tess_slots { /* micro-batches share tiles: the k-th of one is the k-th of the next, in the same set */
+        tess_tile **tile;
+        size_t next, n;
+    } * slots;
+    int set, sets;
     double flops, recompute_flops, bytes;
 } tess_program;
+
+/* The tile belongs to one program, which drops its contents after the last use; the others outlive it. */
+static inline bool tess_program_drops(const tess_tile *t)
+{
+    return tess_tile_role(t) == TESS_ROLE_ACTIVATION || tess_tile_role(t) == TESS_ROLE_GRADIENT;
+}
 
 tess_program *tess_program_new(void);
 void tess_program_free(tess_program *p);
 tess_tile *tess_program_tile(tess_program *p, size_t bytes, tess_role role, const char *label);
 tess_tile *tess_program_slot(tess_program *p, size_t bytes, tess_role role, const char *label);
+void tess_program_slots(tess_program *p, int set, bool restart); /* which set it takes from now on */
 void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse,
                       bool again);
 /* Marks each tile's last use before it is written anew. A gradient that the program reads before it writes it is that
@@ -158,12 +273,41 @@ struct tess_grad {
     int holders; /* tensors whose gradient this is */
 };
 
+/* A weight that was gathered: two tiles take turns. */
+struct tess_gather {
+    tess_tile *tile[2];
+    int turn;
+    bool have;
+    uint64_t stretch; /* of its last use, and the elements of gathered weights that were used before: */
+    int64_t clock;
+};
+
+/* A parameter's tile whose gradient is a tree over micro-batches. */
+struct tess_tree {
+    tess_tile **leaf;    /* [micro]: its gradient from one micro-batch, while it grows */
+    tess_tile *node[64]; /* sums of complete ones, in order */
+    int64_t first[64];
+    int level[64], nodes;
+    tess_tile **spare;
+    int spares;
+};
+
 struct tess_lower {
     tess_graph *g;
     tess_program *p;
     const tess_step_conf *conf;
+    const tess_grid *grid;
     tess_dtype dtype;
-    int64_t micro; /* which micro-batch */
+    int64_t micros, micro0;      /* this rank's micro-batches, the first of them in the step */
+    int64_t micro;               /* which of them */
+    struct tess_gather **gather; /* [tensor][tile] */
+    uint64_t stretch;            /* stretches of nodes so far */
+    int64_t clock;
+    int sums;                /* over the tensor dimension, so far */
+    struct tess_tree **tree; /* [tensor][tile] */
+    int **growing;   /* [tensor][micro]: backward rules that still add to a leaf, or to what is given up early */
+    bool *early;     /* [tensor]: its gradient goes to the owners of its slices micro-batch by micro-batch */
+    int64_t **begun; /* [tensor][tile]: the last micro-batch of whose gradient there is something; -1: none */
     int row_tiles;
     bool recomputing;
     int recomputed;           /* the segment that was last recomputed; -1: none */
@@ -195,7 +339,7 @@ tess_use tess_in(tess_lower *L, const tess_tensor *t, int i);  /* read an activa
 tess_use tess_out(tess_lower *L, const tess_tensor *t, int i); /* a new instance, to write */
 tess_use tess_aux_out(tess_lower *L, const tess_node *n, int i, size_t bytes);
 tess_use tess_aux_in(tess_lower *L, const tess_node *n, int i);
-tess_use tess_weight(const tess_tensor *p, int64_t tile); /* read a parameter's tile */
+tess_use tess_weight(tess_lower *L, const tess_tensor *p, int64_t tile); /* read a parameter's tile */
 tess_use tess_scratch_use(tess_lower *L, size_t bytes);
 bool tess_wants_gradient(const tess_lower *L, const tess_tensor *t);
 tess_use tess_grad_read(tess_lower *L, const tess_tensor *t, int i); /* the output's gradient */
@@ -220,10 +364,53 @@ typedef struct tess_lowered {
     tess_program *updates; /* where they come late: they alone; its tiles are the other program's */
 } tess_lowered;
 void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess_lowered *out);
+/* lower.c, for pipeline.c: a stretch of nodes; the gradient of t is done with; how many rules add to each parameter's;
+ * the step's loss. */
+void tess_lower_forward(tess_lower *L, int first, int end, const bool *wanted);
+void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted);
+void tess_lower_release(tess_lower *L, const tess_tensor *t, int i);
+void tess_lower_count(tess_lower *L, const bool *wanted);
+void tess_lower_losses(tess_lower *L);
+/* pipeline.c: the chunk of each node; free() it. The stages that use each parameter, [tensor][stage]. */
+int *tess_pipeline_chunks(const tess_graph *g);
+void tess_pipeline_users(const tess_graph *g, bool *const *uses);
+tess_status tess_pipeline_check(const tess_graph *g) TESS_NODISCARD;
+/* A pass of a micro-batch through a chunk, and when it begins, a forward one taking 1 and a backward one 2. */
+struct tess_pass {
+    int chunk;
+    int64_t micro;
+    bool backward;
+    double time;
+};
+/* This stage's passes in order; when all losses are known; how long all takes. free() it. */
+struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, int *n, double *losses_known,
+                                      double *span);
+void tess_lower_pipeline(tess_lower *L, bool *wanted);
+/* reduce.c: what ranks send each other. A gradient is complete: its sum over all micro-batches, where the states are;
+ * the tile of a gathered weight; slices of a tile go from their owners to all; an exact sum over all ranks. */
+void tess_lower_reduce(tess_lower *L, tess_tensor *p);
+void tess_lower_give_up(tess_lower *L, tess_tensor *p); /* this micro-batch's, early */
+tess_tile *tess_lower_gather(tess_lower *L, const tess_tensor *p, int64_t j);
+void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind);
+/* A tile of n elements, of which each rank of the tensor dimension has a part: their sum. */
+void tess_lower_all_sum(tess_lower *L, tess_tile *t, int64_t n, tess_dtype type);
+/* A tile to all other ranks of the tensor dimension, or from one. */
+void tess_lower_tensor_tell(tess_lower *L, tess_tile *t, int from);
+/* A whole tile. */
+void tess_lower_message(tess_lower *L, tess_use use, int peer, int tag, bool sends);
+/* The end of a step for a parameter of several stages. */
+void tess_lower_tied(tess_lower *L, tess_tensor *p);
+void tess_lower_tell(tess_lower *L, const tess_tensor *p, int64_t j); /* its weight, to the other stages */
+void tess_lower_total(tess_lower *L, tess_tile *sum, int64_t sums, int which);
+/* Whole weights as their owners' slices say. */
+tess_program *tess_lower_sharing(tess_graph *g);
+/* A leaf of the tree, and its end. */
+tess_tile *tess_lower_leaf(tess_lower *L, const tess_tensor *p, int64_t j, bool *acc);
+void tess_lower_grown(tess_lower *L, const tess_tensor *p);
 /* optimizer.c: the parameters whose gradients are complete, and the end of the step. */
 void tess_lower_update(tess_lower *L, tess_tensor *p);
 void tess_lower_late(tess_lower *L, tess_tensor *p);
+tess_tile *tess_lower_loss(tess_lower *L);
 tess_tile *tess_lower_norm(tess_lower *L);
-tess_tile *tess_lower_sum(tess_lower *L, tess_tile **part, int parts, int64_t scalars, const char *label);
 
 #endif

@@ -36,7 +36,7 @@ int64_t tess_rows(const tess_lower *L, const tess_tensor *t, int i)
 
 int64_t tess_first_row(const tess_lower *L, const tess_tensor *t, int i)
 {
-    return (L->micro * L->g->batch + i * L->g->tile_sequences) * t->dim[1];
+    return ((L->micro0 + L->micro) * L->g->batch + i * L->g->tile_sequences) * t->dim[1];
 }
 
 void *tess_arg_copy(tess_lower *L, const void *arg, size_t bytes)
@@ -85,9 +85,9 @@ tess_use tess_aux_in(tess_lower *L, const tess_node *n, int i)
     return (tess_use){L->aux[n->id][at(L, i)], TESS_R};
 }
 
-tess_use tess_weight(const tess_tensor *p, int64_t tile)
+tess_use tess_weight(tess_lower *L, const tess_tensor *p, int64_t tile)
 {
-    return (tess_use){p->tile[tile].weight, TESS_R};
+    return (tess_use){p->gathered ? tess_lower_gather(L, p, tile) : p->tile[tile].weight, TESS_R};
 }
 
 tess_use tess_scratch_use(tess_lower *L, size_t bytes)
@@ -155,7 +155,16 @@ tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool
 {
     bool *touched = &L->touched[p->id][tile];
     *acc = *touched;
+    if (L->conf->deterministic && !p->shared) {
+        *touched = true;
+        tess_tile *leaf = tess_lower_leaf(L, p, tile, acc);
+        return (tess_use){leaf, *acc ? TESS_RW : TESS_W};
+    }
     *touched = true;
+    if (L->early[p->id]) {
+        *acc = L->begun[p->id][tile] == L->micro;
+        L->begun[p->id][tile] = L->micro;
+    }
     return (tess_use){p->tile[tile].gradient, *acc ? TESS_RW : TESS_W};
 }
 
@@ -166,7 +175,8 @@ tess_use tess_loss_out(tess_lower *L)
         L->losses = tess_realloc(L->losses, (size_t)L->losses_room * sizeof *L->losses);
     }
     tess_tile *t = tess_program_tile(L->p, 2 * sizeof(double), TESS_ROLE_SCALAR, "loss");
-    return (tess_use){L->losses[L->nlosses++] = t, TESS_W};
+    if (tess_grid_tensor(L->grid) == 0) L->losses[L->nlosses++] = t; /* the others have the same */
+    return (tess_use){t, TESS_W};
 }
 
 void tess_emit(tess_lower *L, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse)
@@ -230,7 +240,7 @@ static void recompute(tess_lower *L, int first, int last, const bool *wanted)
     free(again);
 }
 
-static void release_grad(tess_lower *L, const tess_tensor *t, int i)
+void tess_lower_release(tess_lower *L, const tess_tensor *t, int i)
 {
     if (!L->grad[t->id][at(L, i)]) return;
     L->grad[t->id][at(L, i)]->holders--;
@@ -241,10 +251,15 @@ static void backward(tess_lower *L, const tess_node *n)
 {
     if (n->op->backward)
         for (int i = 0; i < L->row_tiles; i++) n->op->backward(L, n, i);
-    for (int i = 0; i < L->row_tiles; i++) release_grad(L, n->out, i);
+    for (int i = 0; i < L->row_tiles; i++) tess_lower_release(L, n->out, i);
     for (int k = 0; k < n->inputs; k++) {
         tess_tensor *p = n->in[k];
-        if (!p || p->kind != TESS_KIND_PARAM || --L->pending[p->id] > 0) continue;
+        if (!p || p->kind != TESS_KIND_PARAM) continue;
+        bool grown = --L->growing[p->id][L->micro] == 0;
+        if (grown && L->conf->deterministic && !p->shared) tess_lower_grown(L, p);
+        if (grown && L->early[p->id]) tess_lower_give_up(L, p);
+        if (--L->pending[p->id] > 0 || p->shared) continue; /* a shared one's waits for the end of the step */
+        if (!L->early[p->id]) tess_lower_reduce(L, p);
         if (!L->conf->keep_gradients) tess_lower_update(L, p);
     }
 }
@@ -258,7 +273,7 @@ static void put_off(tess_lower *L, const tess_node *n)
         kept->tile = tess_program_tile(L->p, value_bytes(L, n->out, i), TESS_ROLE_ACTIVATION, tess_tensor_name(n->out));
         kept->holders = 1;
         add_into(L, n->out, i, g->tile, kept->tile, false);
-        release_grad(L, n->out, i);
+        tess_lower_release(L, n->out, i);
         L->grad[n->out->id][at(L, i)] = kept;
     }
 }
@@ -287,11 +302,21 @@ static bool find_put_off(const tess_lower *L, const bool *wanted, bool *put)
 }
 
 /* How many backward rules of the step add to each parameter's gradient. */
-static void count_pending(tess_lower *L, const bool *wanted)
+void tess_lower_count(tess_lower *L, const bool *wanted)
 {
     for (int k = 0; k < L->g->nodes; k++)
-        for (int i = 0; wanted[k] && i < L->g->node[k]->inputs; i++)
-            if (L->g->node[k]->in[i]) L->pending[L->g->node[k]->in[i]->id] += (int)L->conf->micro;
+        for (int i = 0; wanted[k] && i < L->g->node[k]->inputs; i++) {
+            const tess_tensor *t = L->g->node[k]->in[i];
+            if (!t) continue;
+            L->pending[t->id] += (int)L->micros;
+            for (int64_t m = 0; m < L->micros; m++) L->growing[t->id][m]++;
+        }
+    /* From stage 2 on no rank keeps a whole gradient from micro-batch to micro-batch, if one rule makes it. */
+    bool early = L->grid->stage >= 2 && L->micros > 1 && !L->conf->deterministic && !L->conf->by_layer;
+    for (int k = 0; k < L->g->params && early && !L->conf->keep_gradients; k++) {
+        const tess_tensor *p = L->g->param[k];
+        L->early[p->id] = p->sliced && !p->shared && !p->absent && L->growing[p->id][0] == 1;
+    }
 }
 
 /* Nodes of one block that follow each other are a stretch: those from `first` on, up to the one returned. */
@@ -302,8 +327,9 @@ static int stretch_end(const tess_lower *L, int first)
     return end;
 }
 
-static void forward_stretch(tess_lower *L, int first, int end, const bool *wanted)
+void tess_lower_forward(tess_lower *L, int first, int end, const bool *wanted)
 {
+    L->stretch++;
     for (int k = first; k < end; k++)
         if (wanted[k]) forward(L, L->g->node[k]);
 }
@@ -315,6 +341,9 @@ static void backward_stretch(tess_lower *L, int first, int end, const bool *want
     for (int k = end - 1; k >= first; k--) {
         if (!wanted[k]) continue;
         int s = segment(L, L->g->node[k]);
+        bool goes_on = k + 1 < end &&
+                       (s < 0 ? L->g->node[k + 1]->block == L->g->node[k]->block : segment(L, L->g->node[k + 1]) == s);
+        if (!goes_on) L->stretch++;
         if (s >= 0 && s != L->recomputed) {
             int from = k;
             while (from > 0 && segment(L, L->g->node[from - 1]) == s) from--;
@@ -328,6 +357,11 @@ static void backward_stretch(tess_lower *L, int first, int end, const bool *want
     }
 }
 
+void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted)
+{
+    backward_stretch(L, first, end, wanted, NULL);
+}
+
 /* The forward of nodes [first, end) for the first micro-batch, behind the late updates of the parameters they are the
  * first to use. */
 static void first_forward(tess_lower *L, int first, int end, const bool *wanted)
@@ -337,25 +371,25 @@ static void first_forward(tess_lower *L, int first, int end, const bool *wanted)
             tess_tensor *p = L->g->node[k]->in[i];
             if (p && p->kind == TESS_KIND_PARAM) tess_lower_late(L, p);
         }
-    forward_stretch(L, first, end, wanted);
+    tess_lower_forward(L, first, end, wanted);
 }
 
-static void sum_losses(tess_lower *L)
+void tess_lower_losses(tess_lower *L)
 {
-    if (L->nlosses) L->loss = tess_lower_sum(L, L->losses, L->nlosses, 2, "loss");
+    if (L->output->kind == TESS_KIND_LOSS) L->loss = tess_lower_loss(L);
 }
 
 /* One micro-batch after the other, then what was put off. */
 static void batch_by_batch(tess_lower *L, const bool *wanted, const bool *put)
 {
     int nodes = L->g->nodes;
-    for (L->micro = 0; L->micro < L->conf->micro; L->micro++) {
-        L->p->slot = 0;
+    for (L->micro = 0; L->micro < L->micros; L->micro++) {
+        tess_program_slots(L->p, 0, true);
         for (int first = 0, end; first < nodes; first = end) {
             end = stretch_end(L, first);
-            (L->micro ? forward_stretch : first_forward)(L, first, end, wanted);
+            (L->micro ? tess_lower_forward : first_forward)(L, first, end, wanted);
         }
-        if (L->micro + 1 == L->conf->micro) sum_losses(L);
+        if (L->micro + 1 == L->micros) tess_lower_losses(L);
         L->recomputed = -1;
         L->p->in_backward = true;
         if (L->conf->train) backward_stretch(L, 0, nodes, wanted, put);
@@ -363,7 +397,7 @@ static void batch_by_batch(tess_lower *L, const bool *wanted, const bool *put)
     }
     L->p->in_backward = true;
     for (int k = nodes - 1; k >= 0 && L->conf->train && put; k--)
-        for (L->micro = 0; put[k] && L->micro < L->conf->micro; L->micro++) backward(L, L->g->node[k]);
+        for (L->micro = 0; put[k] && L->micro < L->micros; L->micro++) backward(L, L->g->node[k]);
 }
 
 /* All micro-batches through one stretch after the other; a stretch of blocks that are recomputed together is one. */
@@ -377,12 +411,12 @@ static void layer_by_layer(tess_lower *L, const bool *wanted)
             end[n] = stretch_end(L, end[n]);
     }
     for (int s = 0; s < n; s++)
-        for (L->micro = 0; L->micro < L->conf->micro; L->micro++)
-            (L->micro ? forward_stretch : first_forward)(L, s ? end[s - 1] : 0, end[s], wanted);
-    sum_losses(L);
+        for (L->micro = 0; L->micro < L->micros; L->micro++)
+            (L->micro ? tess_lower_forward : first_forward)(L, s ? end[s - 1] : 0, end[s], wanted);
+    tess_lower_losses(L);
     L->p->in_backward = true;
     for (int s = n - 1; s >= 0 && L->conf->train; s--)
-        for (L->micro = 0; L->micro < L->conf->micro; L->micro++) {
+        for (L->micro = 0; L->micro < L->micros; L->micro++) {
             L->recomputed = -1;
             backward_stretch(L, s ? end[s - 1] : 0, end[s], wanted, NULL);
         }
@@ -391,7 +425,7 @@ static void layer_by_layer(tess_lower *L, const bool *wanted)
 
 static void make_inputs(tess_lower *L)
 {
-    int64_t micros = L->conf->micro;
+    int64_t micros = L->micros;
     L->input = tess_arena_get(L->p->arena, (size_t)L->g->tensors * sizeof *L->input);
     for (int k = 0; k < L->g->tensors; k++) {
         const tess_tensor *t = L->g->tensor[k];
@@ -408,9 +442,9 @@ static void check_weights(tess_lower *L)
 {
     for (int k = 0; k < L->g->params; k++) {
         const tess_tensor *p = L->g->param[k];
-        for (int64_t j = 0; j < p->tiles && L->pending[p->id]; j++) {
-            tess_tile *t = p->tile[j].weight;
-            tess_dtype type = t == p->tile[j].master ? TESS_F32 : L->dtype;
+        for (int64_t j = 0; j < p->tiles && (L->grid->pipeline > 1 ? !p->absent : L->pending[p->id] > 0); j++) {
+            tess_tile *t = tess_weight(L, p, j).tile;
+            tess_dtype type = p->copy ? L->dtype : TESS_F32;
             tess_count_arg *a = TESS_ARG(L, tess_count_arg, .name = p->name,
                                          .n = (int64_t)(tess_tile_bytes(t) / tess_dtype_size(type)));
             TESS_EMIT(L, &tess_finite[type], a, {t, TESS_R});
@@ -423,13 +457,23 @@ static void make_tables(tess_lower *L)
 {
     tess_arena *a = L->p->arena;
     size_t tensors = (size_t)L->g->tensors, nodes = (size_t)L->g->nodes;
-    size_t tiles = (size_t)(L->row_tiles * L->conf->micro);
+    size_t tiles = (size_t)(L->row_tiles * L->micros);
     L->value = tess_arena_get(a, tensors * sizeof *L->value);
     L->grad = tess_arena_get(a, tensors * sizeof *L->grad);
     L->touched = tess_arena_get(a, tensors * sizeof *L->touched);
     L->pending = tess_arena_get(a, tensors * sizeof *L->pending);
     L->updated = tess_arena_get(a, tensors * sizeof *L->updated);
+    L->gather = tess_arena_get(a, tensors * sizeof *L->gather);
+    L->tree = tess_arena_get(a, tensors * sizeof *L->tree);
+    L->growing = tess_arena_get(a, tensors * sizeof *L->growing);
+    L->early = tess_arena_get(a, tensors * sizeof *L->early);
+    L->begun = tess_arena_get(a, tensors * sizeof *L->begun);
     for (size_t k = 0; k < tensors; k++) {
+        L->gather[k] = tess_arena_get(a, (size_t)L->g->tensor[k]->tiles * sizeof **L->gather);
+        L->tree[k] = tess_arena_get(a, (size_t)L->g->tensor[k]->tiles * sizeof **L->tree);
+        L->growing[k] = tess_arena_get(a, (size_t)L->micros * sizeof **L->growing);
+        L->begun[k] = tess_arena_get(a, (size_t)L->g->tensor[k]->tiles * sizeof **L->begun);
+        for (int64_t j = 0; j < L->g->tensor[k]->tiles; j++) L->begun[k][j] = -1;
         L->value[k] = tess_arena_get(a, tiles * sizeof **L->value);
         L->grad[k] = tess_arena_get(a, tiles * sizeof **L->grad);
         L->touched[k] = tess_arena_get(a, (size_t)L->g->tensor[k]->tiles * sizeof **L->touched);
@@ -455,23 +499,28 @@ static tess_program *late_program(const tess_lower *of)
 void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess_lowered *out)
 {
     tess_graph *g = output->g;
-    tess_lower L = {.g = g, .p = tess_program_new(), .conf = conf, .dtype = g->conf.dtype, .output = output};
+    const tess_grid *grid = &g->conf.grid;
+    tess_lower L = {
+        .g = g, .p = tess_program_new(), .conf = conf, .grid = grid, .dtype = g->conf.dtype, .output = output};
+    tess_grid_share(grid, conf->micro, &L.micro0, &L.micros);
     L.row_tiles = (int)((g->batch + g->tile_sequences - 1) / g->tile_sequences);
     make_tables(&L);
     make_inputs(&L);
     bool *wanted = tess_alloc((size_t)g->nodes + 1);
     mark(output, wanted);
-    count_pending(&L, wanted);
+    if (grid->pipeline == 1) tess_lower_count(&L, wanted);
     if (conf->check_finite) check_weights(&L);
     if (conf->late && conf->train && conf->optimizer.clip > 0 && !conf->keep_gradients) {
         L.late_loss = tess_program_tile(L.p, 2 * sizeof(double), TESS_ROLE_SCALAR, "loss of the step before");
         L.late_norm = tess_program_tile(L.p, sizeof(double), TESS_ROLE_SCALAR, "gradient norm of the step before");
     }
     bool *put = tess_alloc((size_t)g->nodes + 1), agree = find_put_off(&L, wanted, put);
-    if (conf->by_layer && agree && conf->train)
+    if (grid->pipeline > 1)
+        tess_lower_pipeline(&L, wanted);
+    else if (conf->by_layer && (agree || conf->deterministic) && conf->train)
         layer_by_layer(&L, wanted);
     else
-        batch_by_batch(&L, wanted, conf->micro > 1 ? put : NULL);
+        batch_by_batch(&L, wanted, L.micros > 1 && !conf->deterministic ? put : NULL);
     tess_tile *norm = conf->train && !conf->keep_gradients ? tess_lower_norm(&L) : NULL;
     free(put);
     free(wanted);

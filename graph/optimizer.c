@@ -10,77 +10,105 @@
 
 enum { FAN = 64 };
 
-/* Sums `parts` tiles of `scalars` doubles each, FAN at a time, in their order. */
-tess_tile *tess_lower_sum(tess_lower *L, tess_tile **part, int parts, int64_t scalars, const char *label)
+/* The sum of `parts` tiles of `sums` numbers each, over all ranks; as doubles. */
+static tess_tile *total(tess_lower *L, tess_tile **part, int parts, const tess_exact_arg *arg, const char *label,
+                        int which)
 {
-    TESS_ASSERT(parts > 0);
-    tess_tile **level = tess_arena_get(L->p->arena, (size_t)parts * sizeof *level);
-    int n = 0;
-    for (int first = 0; first < parts; first += FAN) {
-        tess_use use[FAN + 1];
+    tess_tile *sum = tess_program_tile(L->p, (size_t)arg->n * tess_exact_bytes(), TESS_ROLE_SCALAR, label);
+    for (int first = 0; first == 0 || first < parts; first += FAN) {
+        tess_use use[FAN + 1] = {{sum, first ? TESS_RW : TESS_W}};
+        tess_exact_arg *a = tess_arg_copy(L, arg, sizeof *arg);
         unsigned k = 1;
-        use[0] = (tess_use){
-            level[n++] = tess_program_tile(L->p, (size_t)scalars * sizeof(double), TESS_ROLE_SCALAR, label), TESS_W};
+        a->acc = first > 0;
         for (int i = first; i < parts && i < first + FAN; i++) use[k++] = (tess_use){part[i], TESS_R};
-        tess_emit(L, &tess_scalar_sum[TESS_F32], TESS_ARG(L, tess_count_arg, .n = scalars), use, k);
+        tess_emit(L, &tess_exact_add[TESS_F32], a, use, k);
     }
-    return n == 1 ? level[0] : tess_lower_sum(L, level, n, scalars, label);
+    tess_lower_total(L, sum, arg->n, which);
+    tess_tile *value = tess_program_tile(L->p, (size_t)arg->n * sizeof(double), TESS_ROLE_SCALAR, label);
+    TESS_EMIT(L, &tess_exact_round[TESS_F32], tess_arg_copy(L, arg, sizeof *arg), {value, TESS_W}, {sum, TESS_R});
+    return value;
 }
 
-static void update(tess_lower *L, tess_tensor *p, int64_t j, tess_tile *norm, tess_tile *loss)
+tess_tile *tess_lower_loss(tess_lower *L)
 {
-    struct tess_param_tile *t = &p->tile[j];
+    return total(L, L->losses, L->nlosses, &(tess_exact_arg){.n = 2, .doubles = true}, "loss", 0);
+}
+
+static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_tile *norm, tess_tile *loss)
+{
+    const struct tess_param_tile *t = &p->tile[s->tile];
     const tess_optimizer *o = &L->conf->optimizer;
-    tess_adamw_arg *a =
-        TESS_ARG(L, tess_adamw_arg, .n = (int64_t)(tess_tile_bytes(t->master) / sizeof(float)),
-                 .decay = !(o->no_decay_1d && p->rank == 1), .l2 = o->l2, .copy = t->weight != t->master,
-                 .clip = norm != NULL, .late = L->late_norm && norm == L->late_norm, .name = p->name);
-    tess_use use[] = {{t->master, TESS_RW},  {t->moment[0], TESS_RW}, {t->moment[1], TESS_RW},
-                      {t->gradient, TESS_R}, {loss, TESS_R},          {norm ? norm : t->norm, norm ? TESS_R : TESS_W},
-                      {t->weight, TESS_W}};
+    tess_adamw_arg *a = TESS_ARG(L, tess_adamw_arg, .n = tess_state_elements(p, s), .copy = p->copy,
+                                 .decay = !(o->no_decay_1d && p->rank == 1), .l2 = o->l2, .clip = norm != NULL,
+                                 .late = L->late_norm && norm == L->late_norm, .name = p->name,
+                                 .at_master = s->master ? 0 : s->at, .at_copy = s->weight ? 0 : s->at);
+    tess_use use[] = {{s->master ? s->master : t->weight, TESS_RW},
+                      {s->moment[0], TESS_RW},
+                      {s->moment[1], TESS_RW},
+                      {s->sum, TESS_R},
+                      {loss, TESS_R},
+                      {norm ? norm : s->norm, TESS_R},
+                      {s->weight ? s->weight : t->weight, p->sliced && !s->weight ? TESS_RW : TESS_W}};
     tess_emit(L, &tess_adamw[TESS_F32], a, use, a->copy ? 7 : 6);
+}
+
+/* All of this rank's slices; where the weight is whole on every rank, those of the others come. */
+static void update_all(tess_lower *L, tess_tensor *p, tess_tile *norm, tess_tile *loss)
+{
+    for (int64_t j = 0; j < p->tiles; j++) {
+        const struct tess_param_tile *t = &p->tile[j];
+        if ((!norm || norm != L->late_norm) && !L->touched[p->id][j])
+            continue; /* a late one comes before the gradients */
+        for (int64_t k = 0; k < t->states; k++) update(L, p, &p->state[t->first_state + k], norm, loss);
+        if (p->sliced && !p->gathered && tess_grid_stage(L->grid) == p->home)
+            tess_lower_share(L, p, j, (tess_use){t->weight, TESS_RW}, tess_dtype_size(p->copy ? L->dtype : TESS_F32),
+                             TESS_TAG_WEIGHT);
+        if (p->shared) tess_lower_tell(L, p, j);
+    }
 }
 
 void tess_lower_update(tess_lower *L, tess_tensor *p)
 {
-    for (int64_t j = 0; j < p->tiles; j++) {
-        struct tess_param_tile *t = &p->tile[j];
-        if (L->conf->optimizer.clip == 0) {
-            update(L, p, j, NULL, L->loss);
-            continue;
-        }
-        tess_count_arg *a =
-            TESS_ARG(L, tess_count_arg, .name = p->name, .n = (int64_t)(tess_tile_bytes(t->gradient) / sizeof(float)));
-        TESS_EMIT(L, &tess_square_sum[TESS_F32], a, {t->gradient, TESS_R}, {t->norm, TESS_W}, {L->loss, TESS_R});
+    for (int64_t k = 0; k < p->states; k++) {
+        struct tess_state *s = &p->state[k];
+        if (!L->touched[p->id][s->tile]) continue;
+        tess_square_arg *a = TESS_ARG(L, tess_square_arg, .n = tess_state_elements(p, s), .name = p->name,
+                                      .row = p->rank == 2 ? p->dim[1] : TESS_VECTOR_ROWS);
+        TESS_EMIT(L, &tess_square_sum[TESS_F32], a, {s->sum, TESS_R}, {s->norm, TESS_W}, {L->loss, TESS_R});
     }
+    if (L->conf->optimizer.clip == 0) update_all(L, p, NULL, L->loss);
+}
+
+static void keep(tess_lower *L, tess_tile *value, tess_tile *kept)
+{
+    tess_copy_arg *a = TESS_ARG(L, tess_copy_arg, .bytes = tess_tile_bytes(value));
+    TESS_EMIT(L, &tess_copy[TESS_F32], a, {value, TESS_R}, {kept, TESS_W});
 }
 
 tess_tile *tess_lower_norm(tess_lower *L)
 {
+    int64_t most = 0;
     int n = 0;
-    for (int k = 0; k < L->g->params; k++) n += (int)L->g->param[k]->tiles;
-    tess_tile **part = tess_alloc((size_t)n * sizeof *part);
-    n = 0;
+    for (int k = 0; k < L->g->params; k++) most += L->g->param[k]->states;
+    tess_tile **part = tess_alloc((size_t)(most + 1) * sizeof *part);
     for (int k = 0; k < L->g->params; k++)
-        for (int64_t j = 0; j < L->g->param[k]->tiles; j++)
-            if (L->touched[L->g->param[k]->id][j]) part[n++] = L->g->param[k]->tile[j].norm;
-    tess_tile *norm = tess_lower_sum(L, part, n, 1, "gradient norm");
+        for (int64_t i = 0; i < L->g->param[k]->states; i++) {
+            const struct tess_state *s = &L->g->param[k]->state[i];
+            if (s->counts && L->touched[L->g->param[k]->id][s->tile]) part[n++] = s->norm;
+        }
+    tess_tile *norm = total(L, part, n, &(tess_exact_arg){.n = 1}, "gradient norm", 1);
     free(part);
     if (L->late_norm) {
-        TESS_EMIT(L, &tess_scalar_sum[TESS_F32], TESS_ARG(L, tess_count_arg, .n = 1), {L->late_norm, TESS_W},
-                  {norm, TESS_R});
-        TESS_EMIT(L, &tess_scalar_sum[TESS_F32], TESS_ARG(L, tess_count_arg, .n = 2), {L->late_loss, TESS_W},
-                  {L->loss, TESS_R});
+        keep(L, norm, L->late_norm);
+        keep(L, L->loss, L->late_loss);
         return norm;
     }
-    for (int k = 0; k < L->g->params && L->conf->optimizer.clip > 0; k++)
-        for (int64_t j = 0; j < L->g->param[k]->tiles; j++)
-            if (L->touched[L->g->param[k]->id][j]) update(L, L->g->param[k], j, norm, L->loss);
+    for (int k = 0; k < L->g->params && L->conf->optimizer.clip > 0; k++) update_all(L, L->g->param[k], norm, L->loss);
     return norm;
 }
 
 void tess_lower_late(tess_lower *L, tess_tensor *p)
 {
-    for (int64_t j = 0; j < p->tiles && !L->updated[p->id]; j++) update(L, p, j, L->late_norm, L->late_loss);
+    if (!L->updated[p->id]) update_all(L, p, L->late_norm, L->late_loss);
     L->updated[p->id] = true;
 }

@@ -25,13 +25,6 @@ tess_status tess_param_fill(tess_graph *g, tess_tile *t, float value)
                   (tess_use){0});
 }
 
-static tess_status round_tile(tess_graph *g, const struct tess_param_tile *t)
-{
-    if (t->weight == t->master) return TESS_OK;
-    return submit(g, &tess_round[TESS_BF16], (tess_count_arg){.n = floats(t->master)}, (tess_use){t->master, TESS_R},
-                  (tess_use){t->weight, TESS_W});
-}
-
 /* The stream of random numbers of a parameter, from its name: other parameters do not shift it. */
 static uint32_t stream_of(const char *name)
 {
@@ -40,52 +33,118 @@ static uint32_t stream_of(const char *name)
     return h;
 }
 
+static tess_tile *master_of(const tess_tensor *p, const struct tess_state *s)
+{
+    return s->master ? s->master : p->tile[s->tile].weight;
+}
+
+/* Before part of a weight is written, all of it is. */
+static tess_status prepare_weight(tess_tensor *p, int64_t j)
+{
+    struct tess_param_tile *t = &p->tile[j];
+    if (!p->sliced || p->gathered || p->absent || t->filled) return TESS_OK;
+    t->filled = true;
+    tess_dtype type = p->copy ? p->g->conf.dtype : TESS_F32;
+    tess_count_arg a = {.n = (int64_t)(tess_tile_bytes(t->weight) / tess_dtype_size(type))};
+    return submit(p->g, &tess_fill[type], a, (tess_use){t->weight, TESS_W}, (tess_use){0});
+}
+
+static tess_status draw(tess_tensor *p, const struct tess_held *h)
+{
+    struct tess_state *s = &p->state[h->state];
+    bool inside = !s->master && p->sliced; /* of a weight that was prepared */
+    tess_use use = {master_of(p, s), inside || h->at > 0 ? TESS_RW : TESS_W};
+    tess_count_arg a = {.n = h->piece.rows * h->piece.cols,
+                        .value = p->init.value,
+                        .at = (s->master ? 0 : s->at) + h->at,
+                        .width = h->piece.cols,
+                        .stride = p->whole[1]};
+    s->begun[TESS_MASTER] = true;
+    if (p->init.kind == TESS_INIT_FILL) return submit(p->g, &tess_fill[TESS_F32], a, use, (tess_use){0});
+    a.op = stream_of(p->name);
+    a.first = h->piece.row * p->whole[1] + h->piece.col;
+    return submit(p->g, &tess_fill_normal[TESS_F32], a, use, (tess_use){0});
+}
+
 tess_status tess_graph_init(tess_graph *g, uint64_t seed)
 {
+    tess_graph_ready(g);
     tess_env_set(&(tess_env){.seed = seed});
     for (int k = 0; k < g->params; k++) {
         tess_tensor *p = g->param[k];
-        for (int64_t j = 0; j < p->tiles && p->storage == p; j++) {
-            tess_tile *t = p->tile[j].master;
-            if (p->init.kind == TESS_INIT_FILL)
-                TESS_TRY(tess_param_fill(g, t, p->init.value));
-            else {
-                tess_count_arg a = {.n = floats(t),
-                                    .value = p->init.value,
-                                    .op = stream_of(p->name),
-                                    .first = j * p->tile_rows * p->dim[1]};
-                TESS_TRY(submit(g, &tess_fill_normal[TESS_F32], a, (tess_use){t, TESS_W}, (tess_use){0}));
-            }
-            TESS_TRY(round_tile(g, &p->tile[j]));
+        for (int64_t i = 0; i < p->pieces && p->storage == p; i++) {
+            TESS_TRY(prepare_weight(p, p->state[p->held[i].state].tile));
+            TESS_TRY(draw(p, &p->held[i]));
         }
     }
-    return tess_wait();
+    return tess_graph_round(g);
+}
+
+/* The bf16 copies of this rank's slices, and those of others where weights are whole. */
+static tess_status round_param(tess_tensor *p)
+{
+    for (int64_t j = 0; j < p->tiles; j++) TESS_TRY(prepare_weight(p, j));
+    for (int64_t i = 0; i < p->states && p->copy; i++) {
+        const struct tess_state *s = &p->state[i];
+        tess_count_arg a = {.n = tess_state_elements(p, s), .at = s->weight ? 0 : s->at};
+        tess_use to = {s->weight ? s->weight : p->tile[s->tile].weight, p->sliced && !s->weight ? TESS_RW : TESS_W};
+        TESS_TRY(submit(p->g, &tess_round[TESS_BF16], a, (tess_use){s->master, TESS_R}, to));
+    }
+    return TESS_OK;
 }
 
 tess_status tess_graph_round(tess_graph *g)
 {
-    for (int k = 0; k < g->params; k++)
-        for (int64_t j = 0; j < g->param[k]->tiles; j++) TESS_TRY(round_tile(g, &g->param[k]->tile[j]));
-    return tess_wait();
+    tess_graph_ready(g);
+    for (int k = 0; k < g->params; k++) TESS_TRY(round_param(g->param[k]));
+    tess_program *p = tess_lower_sharing(g);
+    tess_status status = tess_program_run(p, false);
+    tess_status ended = tess_wait();
+    tess_program_free(p);
+    return status == TESS_OK ? ended : status;
 }
 
-static tess_tile *part_of(tess_tensor *p, int64_t tile, tess_part part)
+int64_t tess_param_pieces(const tess_tensor *p)
 {
-    struct tess_param_tile *t = &p->tile[tile];
-    return part == TESS_MASTER ? t->master : t->moment[part - TESS_MOMENT1];
+    tess_graph_ready(p->g);
+    return p->pieces;
 }
 
-tess_status tess_param_map(tess_tensor *p, int64_t tile, tess_part part, int mode, float **data)
+tess_piece tess_param_piece(const tess_tensor *p, int64_t piece)
 {
+    return p->held[piece].piece;
+}
+
+static tess_tile *part_of(const tess_tensor *p, int64_t piece, tess_part part)
+{
+    const struct tess_state *s = &p->state[p->held[piece].state];
+    return part == TESS_MASTER ? master_of(p, s) : s->moment[part - TESS_MOMENT1];
+}
+
+tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data)
+{
+    tess_graph_ready(p->g);
+    const struct tess_held *h = &p->held[piece];
+    struct tess_state *s = &p->state[h->state];
+    bool in_weight = part == TESS_MASTER && !s->master, inside = in_weight && p->sliced;
+    bool covers = !inside && h->piece.rows == s->rows;
     TESS_TRY(tess_settle(p->g, NULL));
-    if (part == TESS_MOMENT2 && mode == TESS_W) p->tile[tile].has_moments = true;
+    if (part == TESS_MOMENT2 && mode == TESS_W) s->has_moments = true;
+    if (mode == TESS_W && !covers) { /* what the rest of the tile holds must not be lost, or be something at least */
+        if (inside)
+            TESS_TRY(prepare_weight(p, s->tile));
+        else if (!s->begun[part])
+            TESS_TRY(tess_param_fill(p->g, part_of(p, piece, part), 0));
+        mode = TESS_RW;
+    }
+    s->begun[part] = true;
     void *raw;
-    TESS_TRY(tess_tile_map(part_of(p, tile, part), mode, &raw));
-    *data = raw;
+    TESS_TRY(tess_tile_map(part_of(p, piece, part), mode, &raw));
+    *data = (float *)raw + (in_weight ? s->at : 0) + h->at;
     return TESS_OK;
 }
 
-void tess_param_unmap(tess_tensor *p, int64_t tile, tess_part part)
+void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part)
 {
-    tess_tile_unmap(part_of(p, tile, part));
+    tess_tile_unmap(part_of(p, piece, part));
 }

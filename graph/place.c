@@ -34,17 +34,11 @@ static uint64_t task_needs(const tess_program *p, uint64_t *need)
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             bool again = false;
             for (unsigned j = 0; j < i; j++) again |= u[j].tile == u[i].tile;
-            if (tess_gaps_may_flow(u[i].tile) && !again) need[k] += tess_tile_bytes(u[i].tile);
+            if (tess_tile_flows(u[i].tile) && !again) need[k] += tess_tile_bytes(u[i].tile);
         }
         if (need[k] > most) most = need[k];
     }
     return most;
-}
-
-/* It belongs to one program. */
-static bool droppable(const tess_tile *t)
-{
-    return tess_tile_role(t) == TESS_ROLE_ACTIVATION || tess_tile_role(t) == TESS_ROLE_GRADIENT;
 }
 
 /* A tile that stays in all of its gaps lives in RAM; the others' home is the disk, and their bytes are returned. */
@@ -52,7 +46,7 @@ static uint64_t set_homes(const tess_gaps *g, bool all)
 {
     uint64_t disk = 0;
     for (size_t i = 0; i < g->uses; i++)
-        if (all || droppable(g->use[i].tile)) tess_tile_set_home(g->use[i].tile, TESS_TIER_CPU);
+        if (all || tess_program_drops(g->use[i].tile)) tess_tile_set_home(g->use[i].tile, TESS_TIER_CPU);
     for (size_t i = 0; i < g->gaps; i++)
         if (!g->gap[i].kept) tess_tile_set_home(g->gap[i].tile, TESS_TIER_DISK);
     for (size_t i = 0; i < g->uses; i += tess_gaps_same_tile(g, i))
@@ -81,7 +75,7 @@ static bool role_in(unsigned roles, const tess_tile *t)
 
 static bool lives_in_ram(const struct placing *s, const tess_tile *t)
 {
-    return !s->all && !droppable(t) && tess_tile_home(t) == TESS_TIER_CPU;
+    return !s->all && !tess_program_drops(t) && tess_tile_home(t) == TESS_TIER_CPU;
 }
 
 /* Of activations only those leave by force that the forward pass keeps for the backward pass. */

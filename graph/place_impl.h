@@ -4,7 +4,7 @@
 #define TESS_PLACE_IMPL_H
 #include "graph_impl.h"
 
-/* One use of a tile that may flow. */
+/* One use of a tile that flows. */
 typedef struct tess_use_of {
     tess_tile *tile;
     size_t task;
@@ -29,12 +29,11 @@ typedef struct tess_gaps {
     size_t uses, gaps, moments;
 } tess_gaps;
 
-/* Of all tiles of the program that may flow. */
+/* Of all tiles of the program that flow. */
 void tess_gaps_list(const tess_program *p, tess_gaps *g);
 void tess_gaps_free(tess_gaps *g);
 /* Uses from g->use[i] on that are of the same tile. */
 size_t tess_gaps_same_tile(const tess_gaps *g, size_t i);
-bool tess_gaps_may_flow(const tess_tile *t);
 /* What the program moves in a step as its uses are marked, from and to the disk. */
 void tess_gaps_traffic(const tess_program *p, const tess_gaps *g, uint64_t *read, uint64_t *written);
 /* A number of bytes that no placement with that room at each moment moves less than; and each gap's order by the prices

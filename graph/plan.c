@@ -2,11 +2,6 @@
 #include "graph_impl.h"
 #include <stdlib.h>
 
-static bool drops(const tess_tile *t)
-{
-    return tess_tile_role(t) == TESS_ROLE_ACTIVATION || tess_tile_role(t) == TESS_ROLE_GRADIENT;
-}
-
 /* What the step before left: gradients whose first use reads them. */
 static void before_it(const tess_program *p, uint64_t *live, uint64_t *total)
 {
@@ -16,7 +11,7 @@ static void before_it(const tess_program *p, uint64_t *live, uint64_t *total)
     for (size_t k = 0; k < p->tasks; at += p->task[k++].nuse)
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             const tess_use *u = &p->task[k].use[i];
-            if (!seen[at[i]] && drops(u->tile) && (u->mode & TESS_R)) {
+            if (!seen[at[i]] && tess_program_drops(u->tile) && (u->mode & TESS_R)) {
                 live[tess_tile_role(u->tile)] += tess_tile_bytes(u->tile);
                 *total += tess_tile_bytes(u->tile);
             }
@@ -35,7 +30,7 @@ void tess_program_plan(const tess_program *p, tess_plan *plan)
         const tess_task *t = &p->task[k];
         for (unsigned i = 0; i < t->nuse; i++) {
             const tess_tile *tile = t->use[i].tile;
-            if (!drops(tile) || (t->use[i].mode & TESS_RW) != TESS_W) continue;
+            if (!tess_program_drops(tile) || (t->use[i].mode & TESS_RW) != TESS_W) continue;
             tess_role r = tess_tile_role(tile);
             live[r] += tess_tile_bytes(tile);
             total += tess_tile_bytes(tile);
@@ -56,5 +51,11 @@ void tess_program_plan(const tess_program *p, tess_plan *plan)
     plan->tasks = p->tasks;
     plan->tiles = p->tiles;
     for (size_t k = 0; k < p->tiles; k++)
-        if (!drops(p->tile[k])) plan->resident[tess_tile_role(p->tile[k])] += tess_tile_bytes(p->tile[k]);
+        if (!tess_program_drops(p->tile[k])) plan->resident[tess_tile_role(p->tile[k])] += tess_tile_bytes(p->tile[k]);
+}
+
+uint64_t tess_plan_fixed(const tess_plan *plan, int workers)
+{
+    return plan->resident[TESS_ROLE_INPUT] + plan->resident[TESS_ROLE_SCALAR] +
+           (uint64_t)workers * plan->resident[TESS_ROLE_SCRATCH];
 }

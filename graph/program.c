@@ -8,6 +8,7 @@ tess_program *tess_program_new(void)
 {
     tess_program *p = tess_alloc(sizeof *p);
     p->arena = tess_arena_new();
+    tess_program_slots(p, 0, true);
     return p;
 }
 
@@ -16,7 +17,8 @@ void tess_program_free(tess_program *p)
     if (!p) return;
     for (size_t i = 0; i < p->tiles; i++) tess_tile_free(p->tile[i]);
     free(p->tile);
-    free(p->slot_tile);
+    for (int k = 0; k < p->sets; k++) free(p->slots[k].tile);
+    free(p->slots);
     free(p->task);
     free(p->backward);
     tess_arena_free(p->arena);
@@ -32,18 +34,28 @@ tess_tile *tess_program_tile(tess_program *p, size_t bytes, tess_role role, cons
     return p->tile[p->tiles++] = tess_tile_new(bytes, role, label);
 }
 
-/* The k-th tile of every micro-batch is the same, so that their number does not grow with the accumulation. */
+void tess_program_slots(tess_program *p, int set, bool restart)
+{
+    if (set >= p->sets) {
+        p->slots = tess_realloc(p->slots, (size_t)(set + 1) * sizeof *p->slots);
+        for (; p->sets <= set; p->sets++) p->slots[p->sets] = (struct tess_slots){0};
+    }
+    p->set = set;
+    if (restart) p->slots[set].next = 0;
+}
+
+/* The k-th tile of every micro-batch of a set is the same, so that their number does not grow with the accumulation. */
 tess_tile *tess_program_slot(tess_program *p, size_t bytes, tess_role role, const char *label)
 {
-    if (p->slot < p->slots) {
-        tess_tile *t = p->slot_tile[p->slot++];
+    struct tess_slots *s = &p->slots[p->set];
+    if (s->next < s->n) {
+        tess_tile *t = s->tile[s->next++];
         TESS_ASSERT(tess_tile_bytes(t) == bytes);
         return t;
     }
-    if ((p->slots & (p->slots - 1)) == 0)
-        p->slot_tile = tess_realloc(p->slot_tile, (p->slots ? 2 * p->slots : 1) * sizeof *p->slot_tile);
-    p->slot++;
-    return p->slot_tile[p->slots++] = tess_program_tile(p, bytes, role, label);
+    if ((s->n & (s->n - 1)) == 0) s->tile = tess_realloc(s->tile, (s->n ? 2 * s->n : 1) * sizeof *s->tile);
+    s->next++;
+    return s->tile[s->n++] = tess_program_tile(p, bytes, role, label);
 }
 
 void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse,
@@ -64,11 +76,6 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
     if (c.flops == 0) p->bytes += c.bytes;
     p->task[p->tasks] = (tess_task){.cl = cl, .arg = arg, .use = kept, .nuse = nuse, .order = (uint32_t)p->tasks};
     p->backward[p->tasks++] = p->in_backward;
-}
-
-static bool droppable(const tess_tile *t)
-{
-    return tess_tile_role(t) == TESS_ROLE_ACTIVATION || tess_tile_role(t) == TESS_ROLE_GRADIENT;
 }
 
 static int by_address(const void *a, const void *b)
@@ -128,7 +135,8 @@ void tess_program_finish(tess_program *p, bool keep_gradients)
         at -= p->task[k].nuse;
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             tess_use *u = (tess_use *)&p->task[k].use[i];
-            if (!droppable(u->tile) || (keep_gradients && tess_tile_role(u->tile) == TESS_ROLE_GRADIENT)) continue;
+            if (!tess_program_drops(u->tile) || (keep_gradients && tess_tile_role(u->tile) == TESS_ROLE_GRADIENT))
+                continue;
             if (!live[at[i]]) u->mode |= TESS_LAST;
             live[at[i]] = (u->mode & TESS_R) != 0;
         }

@@ -57,12 +57,6 @@ struct simulation {
     tess_forecast out;
 };
 
-static bool flows(const tess_tile *t)
-{
-    tess_role r = tess_tile_role(t);
-    return r != TESS_ROLE_INPUT && r != TESS_ROLE_SCALAR && r != TESS_ROLE_SCRATCH;
-}
-
 /* Moves bytes in a direction of the disk from `from` on; what that takes of the other one as well. The end. */
 static double move(struct simulation *s, double *mine, double *other, double from, double seconds)
 {
@@ -79,7 +73,7 @@ static double let_in(struct simulation *s, const tess_task *t, const uint32_t *i
     for (unsigned i = 0; i < t->nuse; i++) {
         struct state *st = &s->state[index[i]];
         uint64_t bytes = tess_tile_bytes(t->use[i].tile);
-        if (!flows(t->use[i].tile) || st->resident) continue;
+        if (!tess_tile_flows(t->use[i].tile) || st->resident) continue;
         while (s->held + bytes > s->room && s->leaves.n) {
             struct leave l = pop(&s->leaves);
             s->held -= l.bytes;
@@ -155,8 +149,7 @@ static void run_task(struct simulation *s, const tess_task *t, const uint32_t *i
     for (unsigned i = 0; i < t->nuse; i++) {
         const tess_use *u = &t->use[i];
         struct state *st = &s->state[index[i]];
-        bool goes = (u->mode & TESS_LAST) || (tess_tile_home(u->tile) == TESS_TIER_DISK && !(u->mode & TESS_KEEP));
-        if (flows(u->tile) && st->resident && goes) leave(s, u, st, end);
+        if (tess_tile_flows(u->tile) && st->resident && tess_use_leaves(u)) leave(s, u, st, end);
     }
 }
 

@@ -23,11 +23,18 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
     if (g->failed) return tess_error(TESS_INVALID, "graph", "%s", g->error);
     if (conf->train && output->kind != TESS_KIND_LOSS)
         return tess_error(TESS_INVALID, output->name, "is no loss (training needs the result of tess_cross_entropy)");
+    if (conf->micro > 0 && conf->micro % g->conf.grid.data)
+        return tess_error(TESS_INVALID, "step", "%lld micro-batches cannot be shared out evenly over %d ranks",
+                          (long long)conf->micro, g->conf.grid.data);
+    if (output->kind != TESS_KIND_LOSS && g->conf.grid.pipeline * g->conf.grid.tensor > 1)
+        return tess_error(TESS_INVALID, output->name, "is no loss (a model over several ranks has no other output)");
+    TESS_TRY(tess_pipeline_check(g));
+    tess_graph_ready(g);
     tess_step *s = tess_alloc(sizeof *s);
     s->g = g;
     s->output = output;
     s->conf = *conf;
-    if (s->conf.micro < 1) s->conf.micro = 1;
+    if (s->conf.micro < 1) s->conf.micro = g->conf.grid.data;
     s->fed = tess_alloc((size_t)g->tensors * sizeof *s->fed);
     tess_lower_step(output, &s->conf, &s->low);
     *step = s;
@@ -64,11 +71,15 @@ tess_status tess_settle(const tess_graph *g, const tess_step *but)
 static tess_status name_gradient(const tess_step *s)
 {
     for (int k = 0; k < s->g->params; k++)
-        for (int64_t j = 0; j < s->g->param[k]->tiles; j++) {
-            double square;
-            TESS_TRY(tess_tile_read(s->g->param[k]->tile[j].norm, 0, &square, sizeof square));
-            if (!isfinite(square)) return tess_error(TESS_FAILED, s->g->param[k]->name, "the gradient is not finite");
+        for (int64_t i = 0; i < s->g->param[k]->states; i++) {
+            void *square;
+            tess_tile *norm = s->g->param[k]->state[i].norm;
+            TESS_TRY(tess_tile_map(norm, TESS_R, &square));
+            bool finite = isfinite(tess_exact_value(square));
+            tess_tile_unmap(norm);
+            if (!finite) return tess_error(TESS_FAILED, s->g->param[k]->name, "the gradient is not finite");
         }
+    if (tess_grid_size(&s->g->conf.grid) > 1) return TESS_OK; /* it is another rank's */
     return tess_error(TESS_FAILED, "gradient norm", "is not finite, yet every gradient's is");
 }
 
@@ -91,13 +102,20 @@ static const tess_tensor *targets_of(const tess_step *s)
     return s->output->kind == TESS_KIND_LOSS ? s->output->producer->in[2] : NULL;
 }
 
+void tess_step_share(const tess_step *s, int64_t *first, int64_t *count)
+{
+    tess_grid_share(&s->g->conf.grid, s->conf.micro, first, count);
+}
+
 tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t *values)
 {
     TESS_ASSERT(input->g == s->g && input->kind == TESS_KIND_INPUT);
-    int64_t total = s->conf.micro * input->dim[0] * input->dim[1];
+    int64_t first, micros;
+    tess_step_share(s, &first, &micros);
+    int64_t total = micros * input->dim[0] * input->dim[1];
     int32_t *copy = s->fed[input->id] = tess_realloc(s->fed[input->id], (size_t)total * sizeof *copy);
     if (copy != values) memcpy(copy, values, (size_t)total * sizeof *copy);
-    for (int64_t m = 0; m < s->conf.micro * s->low.row_tiles; m++) {
+    for (int64_t m = 0; m < micros * s->low.row_tiles; m++) {
         tess_tile *t = s->low.input[input->id][m];
         TESS_TRY(tess_tile_write(t, 0, values, tess_tile_bytes(t)));
         values += tess_tile_bytes(t) / sizeof *values;
@@ -112,8 +130,8 @@ tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t
 static tess_status prepare_moments(tess_graph *g)
 {
     for (int k = 0; k < g->params; k++)
-        for (int64_t j = 0; j < g->param[k]->tiles; j++) {
-            struct tess_param_tile *t = &g->param[k]->tile[j];
+        for (int64_t i = 0; i < g->param[k]->states; i++) {
+            struct tess_state *t = &g->param[k]->state[i];
             if (t->has_moments) continue;
             TESS_TRY(tess_param_fill(g, t->moment[0], 0));
             TESS_TRY(tess_param_fill(g, t->moment[1], 0));
@@ -122,7 +140,7 @@ static tess_status prepare_moments(tess_graph *g)
     return tess_wait();
 }
 
-static void set_env(tess_step *s, const tess_step_input *in, bool train)
+static void set_env(tess_step *s, const tess_step_input *in, int64_t targets, bool train)
 {
     const tess_optimizer *o = &s->conf.optimizer;
     double beta1 = in->beta1 > 0 ? in->beta1 : o->beta1, beta2 = in->beta2 > 0 ? in->beta2 : o->beta2;
@@ -140,7 +158,7 @@ static void set_env(tess_step *s, const tess_step_input *in, bool train)
         .eps = o->eps,
         .weight_decay = o->weight_decay,
         .clip = o->clip,
-        .loss_scale = s->targets ? 1.0f / (float)s->targets : 0,
+        .loss_scale = targets ? 1.0f / (float)targets : 0,
         .before = &before,
     };
     tess_env_set(&s->env);
@@ -158,9 +176,10 @@ static tess_status look_into(const tess_step *s, const tess_step_input *in, doub
     tess_status found = TESS_OK;
     for (int k = 0; k < s->g->tensors && found == TESS_OK; k++)
         if (s->fed[k]) found = tess_step_feed(check, s->g->tensor[k], s->fed[k]);
-    set_env(check, in, s->conf.train);
+    set_env(check, in, check->targets, s->conf.train);
     if (found == TESS_OK) found = tess_program_run(check->low.program, false);
     if (found == TESS_OK) found = tess_wait();
+    found = tess_ranks_agree(found);
     tess_step_free(check);
     if (found == TESS_OK)
         return tess_error(TESS_FAILED, where, "the loss is %g, yet every value of the forward pass is finite", loss);
@@ -182,14 +201,21 @@ static tess_status in_step(const tess_step_input *in, tess_status status)
 
 tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_result *out)
 {
-    *out = (tess_step_result){.targets = s->targets};
+    const tess_grid *grid = &s->g->conf.grid;
+    int64_t targets = s->targets;
+    if (tess_grid_size(grid) > 1) {
+        tess_ranks_sum_counts(&targets, 1);
+        targets /= grid->pipeline * grid->tensor;
+    }
+    *out = (tess_step_result){.targets = targets};
     bool trains = s->conf.train && !s->conf.keep_gradients;
     TESS_TRY(tess_settle(s->g, s));
     if (trains) TESS_TRY(prepare_moments(s->g));
-    set_env(s, in, s->conf.train);
+    set_env(s, in, targets, s->conf.train);
     TESS_TRY(tess_program_run(s->low.program, s->pending));
     forget_pending(s);
     tess_status status = tess_wait();
+    if (tess_grid_size(grid) > 1) status = tess_ranks_agree(status);
     if (status != TESS_OK) return in_step(in, status); /* what follows a failed task was not computed */
     if (s->low.loss) {
         double sum[2];
@@ -202,7 +228,10 @@ tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_res
     TESS_TRY(tess_tile_read(s->low.norm, 0, &square, sizeof square));
     out->grad_norm = sqrt(square);
     if (!s->low.updates) return TESS_OK;
-    if (!isfinite(square)) return in_step(in, name_gradient(s));
+    if (!isfinite(square)) {
+        status = name_gradient(s);
+        return in_step(in, tess_grid_size(grid) > 1 ? tess_ranks_agree(status) : status);
+    }
     s->pending = true;
     owner(s->g)->pending = s;
     return TESS_OK;
@@ -225,7 +254,9 @@ tess_status tess_step_output(tess_step *s, float *values)
 {
     TESS_ASSERT(s->output->kind == TESS_KIND_ACTIVATION);
     tess_dtype type = s->g->conf.dtype;
-    for (int64_t m = 0; m < s->conf.micro * s->low.row_tiles; m++) {
+    int64_t first, micros;
+    tess_step_share(s, &first, &micros);
+    for (int64_t m = 0; m < micros * s->low.row_tiles; m++) {
         int64_t n = (int64_t)(tess_tile_bytes(s->low.output[m]) / tess_dtype_size(type));
         TESS_TRY(read_floats(s->low.output[m], type, values, n));
         values += n;
@@ -244,16 +275,40 @@ tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values)
     return TESS_OK;
 }
 
+/* The tiles of a parameter and its states that this rank holds, but for the gradients, in the order: weights, masters,
+ * moments. */
+static int64_t held_tiles(const tess_tensor *p, tess_tile **tile)
+{
+    int64_t n = 0;
+    for (int64_t j = 0; j < p->tiles; j++)
+        if (p->tile[j].weight) tile[n++] = p->tile[j].weight;
+    for (int64_t i = 0; i < p->states; i++)
+        if (p->state[i].weight) tile[n++] = p->state[i].weight;
+    for (int64_t i = 0; i < p->states; i++)
+        if (p->state[i].master && p->state[i].master != p->state[i].weight) tile[n++] = p->state[i].master;
+    for (int64_t i = 0; i < 2 * p->states; i++) tile[n++] = p->state[i / 2].moment[i % 2];
+    return n;
+}
+
+static tess_tile **held(const tess_graph *g, int64_t *n)
+{
+    int64_t most = 0;
+    for (int k = 0; k < g->params; k++) most += g->param[k]->tiles + 4 * g->param[k]->states;
+    tess_tile **tile = tess_alloc((size_t)(most + 1) * sizeof *tile);
+    *n = 0;
+    for (int k = 0; k < g->params; k++) *n += held_tiles(g->param[k], tile + *n);
+    return tile;
+}
+
 void tess_step_plan(const tess_step *s, tess_plan *plan)
 {
     *plan = (tess_plan){0};
-    for (int k = 0; k < s->g->params; k++)
-        for (int64_t j = 0; j < s->g->param[k]->tiles; j++) {
-            const struct tess_param_tile *t = &s->g->param[k]->tile[j];
-            plan->resident[TESS_ROLE_WEIGHT] += tess_tile_bytes(t->weight);
-            if (t->weight != t->master) plan->resident[TESS_ROLE_MASTER] += tess_tile_bytes(t->master);
-            if (s->conf.train) plan->resident[TESS_ROLE_MOMENT] += 2 * tess_tile_bytes(t->master);
-        }
+    int64_t n;
+    tess_tile **tile = held(s->g, &n);
+    for (int64_t i = 0; i < n; i++)
+        if (s->conf.train || tess_tile_role(tile[i]) != TESS_ROLE_MOMENT)
+            plan->resident[tess_tile_role(tile[i])] += tess_tile_bytes(tile[i]);
+    free(tile);
     tess_program_plan(s->low.program, plan);
     for (int r = 0; r < TESS_ROLE_COUNT; r++) plan->peak_total += plan->resident[r];
 }
@@ -262,14 +317,11 @@ void tess_step_plan(const tess_step *s, tess_plan *plan)
 static uint64_t in_ram(const tess_graph *g)
 {
     uint64_t bytes = 0;
-    for (int k = 0; k < g->params; k++)
-        for (int64_t j = 0; j < g->param[k]->tiles; j++) {
-            const struct tess_param_tile *t = &g->param[k]->tile[j];
-            const tess_tile *tile[] = {t->master, t->moment[0], t->moment[1],
-                                       t->weight == t->master ? NULL : t->weight};
-            for (int i = 0; i < 4; i++)
-                if (tile[i] && tess_tile_home(tile[i]) == TESS_TIER_CPU) bytes += tess_tile_bytes(tile[i]);
-        }
+    int64_t n;
+    tess_tile **tile = held(g, &n);
+    for (int64_t i = 0; i < n; i++)
+        if (tess_tile_home(tile[i]) == TESS_TIER_CPU) bytes += tess_tile_bytes(tile[i]);
+    free(tile);
     return bytes;
 }
 
@@ -277,16 +329,15 @@ static uint64_t in_ram(const tess_graph *g)
 static uint64_t states_to_disk(const tess_graph *g)
 {
     uint64_t bytes = 0;
-    for (int k = 0; k < g->params; k++)
-        for (int64_t j = 0; j < g->param[k]->tiles; j++) {
-            const struct tess_param_tile *t = &g->param[k]->tile[j];
-            tess_tile *tile[] = {t->moment[0], t->moment[1], t->weight == t->master ? NULL : t->master};
-            for (int i = 0; i < 3; i++) {
-                if (!tile[i]) continue;
-                tess_tile_set_home(tile[i], TESS_TIER_DISK);
-                if (i == 2) bytes += tess_tile_bytes(tile[i]); /* moments are never written */
-            }
-        }
+    int64_t n;
+    tess_tile **tile = held(g, &n);
+    for (int64_t i = 0; i < n; i++) {
+        if (tess_tile_role(tile[i]) == TESS_ROLE_WEIGHT) continue;
+        tess_tile_set_home(tile[i], TESS_TIER_DISK);
+        if (tess_tile_role(tile[i]) == TESS_ROLE_MASTER)
+            bytes += tess_tile_bytes(tile[i]); /* moments are never written */
+    }
+    free(tile);
     return bytes;
 }
 
@@ -294,8 +345,7 @@ tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_plac
 {
     tess_plan plan = {0};
     tess_program_plan(s->low.program, &plan);
-    uint64_t fixed = plan.resident[TESS_ROLE_INPUT] + plan.resident[TESS_ROLE_SCALAR] +
-                     (uint64_t)conf->workers * plan.resident[TESS_ROLE_SCRATCH];
+    uint64_t fixed = tess_plan_fixed(&plan, conf->workers);
     if (s->conf.train) return tess_program_place(s->low.program, conf, fixed, true, out);
     if (!conf->alone) return tess_program_place(s->low.program, conf, fixed + in_ram(s->g), false, out);
     uint64_t states = states_to_disk(s->g);

@@ -12,7 +12,13 @@ struct bench {
     tess_plan plan;
     double rate;    /* of all workers */
     uint64_t moved; /* from and to the disk, before the steps that are measured */
+    uint64_t sent;  /* to other ranks, the same */
 };
+
+static double matrix_rate(tess_dtype t)
+{
+    return tess_gpus() > 0 ? tess_gpu_matrix_rate(t) : tess_matrix_rate(t, tess_cores(), 2048);
+}
 
 static tess_status feed_random(struct bench *b)
 {
@@ -33,7 +39,7 @@ static int ascending(const void *a, const void *b)
 
 static void print_table(FILE *out, const tess_profile *p, int steps)
 {
-    int workers = tess_workers();
+    int workers = tess_gpus() > 0 ? tess_gpus() : tess_workers();
     double all = p->wall * workers;
     fprintf(out, "\n%-28s %6s %9s %7s %9s %9s\n", "codelet", "tasks", "busy ms", "share", "GFLOP/s", "wait ms");
     for (int i = 0; i < p->rows; i++) {
@@ -71,6 +77,14 @@ static void print_disk(FILE *out, const struct bench *b, int steps)
             r->place.time.write);
 }
 
+static void print_messages(FILE *out, const struct bench *b, int steps)
+{
+    uint64_t sent, received;
+    if (tess_ranks() < 2) return;
+    tess_message_traffic(&sent, &received);
+    fprintf(out, "%d ranks; this one sends %.0f bytes a step\n", tess_ranks(), (double)(sent - b->sent) / steps);
+}
+
 static void print_result(FILE *out, const struct bench *b, double median, const tess_profile *p, int steps)
 {
     const tess_config *c = b->run.c;
@@ -79,25 +93,27 @@ static void print_result(FILE *out, const struct bench *b, double median, const 
     double tokens = (double)(b->run.batch * b->run.length), params = (double)tess_graph_param_elements(b->run.g);
     double flops = b->plan.flops / median, peak = (double)usage.ru_maxrss * 1024;
     double activations = (double)b->plan.peak[TESS_ROLE_ACTIVATION];
+    int gpus = tess_gpus();
     fprintf(out, "%.0f parameters, %lld x %lld tokens a step, %s\n", params, (long long)b->run.batch,
             (long long)b->run.length, c->bf16.enabled ? "bf16" : "fp32");
-    fprintf(
-        out,
-        "%.0f tokens/s, %.1f GFLOP/s of the model; oneDNN alone, n = 2048: %.1f GFLOP/s on %d cores; ratio %.1f%%\n",
-        tokens / median, flops * 1e-9, b->rate * 1e-9, tess_workers(), 100 * flops / b->rate);
+    fprintf(out, "%.0f tokens/s, %.1f GFLOP/s of the model; %s: %.1f GFLOP/s on %d %s; ratio %.1f%%\n", tokens / median,
+            flops * 1e-9, gpus ? "cublasLt alone, n = 8192" : "oneDNN alone, n = 2048", b->rate * 1e-9,
+            gpus ? gpus : tess_workers(), gpus ? "GPUs" : "cores", 100 * flops / b->rate);
     fprintf(out,
             "peak memory %s: %.2f bytes a parameter and %s of activations planned; 16 bytes and twice those are %s\n",
             tess_human_bytes(peak), (peak - activations) / params, tess_human_bytes(activations),
             tess_human_bytes(16 * params + 2 * activations));
     print_disk(out, b, steps);
+    print_messages(out, b, steps);
     print_table(out, p, steps);
 }
 
 static void start_measuring(struct bench *b)
 {
-    uint64_t read, written, used, peak;
+    uint64_t read, written, used, peak, received;
     tess_disk_traffic(&read, &written, &used, &peak);
     b->moved = read + written;
+    tess_message_traffic(&b->sent, &received);
     tess_flow_waited();
     tess_profile_reset();
 }
@@ -111,7 +127,8 @@ static tess_status measure(struct bench *b, int steps, FILE *out)
         if (k == 0) start_measuring(b);
         double start = tess_seconds();
         tess_step_result r;
-        status = tess_step_run(b->step, &(tess_step_input){.step = k + 1, .seed = 1, .lr = 1e-4f}, &r);
+        status =
+            tess_ranks_agree(tess_step_run(b->step, &(tess_step_input){.step = k + 1, .seed = 1, .lr = 1e-4f}, &r));
         if (k >= 0) seconds[k] = tess_seconds() - start;
     }
     tess_profile_read(&p);
@@ -124,16 +141,18 @@ static tess_status measure(struct bench *b, int steps, FILE *out)
 tess_status tess_bench(const tess_config *c, int steps, FILE *out)
 {
     struct bench b = {0};
-    tess_status status = tess_run_open(c, &b.run);
-    if (status == TESS_OK) status = tess_run_train_step(&b.run, &b.step);
-    if (status == TESS_OK) tess_step_plan(b.step, &b.plan);
-    if (status == TESS_OK) b.rate = tess_matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32, tess_cores(), 2048);
-    if (status == TESS_OK) status = tess_run_start(&b.run, true);
-    if (status == TESS_OK) {
-        status = tess_model_load(b.run.model, b.run.g, (uint64_t)c->seed);
-    }
-    if (status == TESS_OK) status = feed_random(&b);
-    if (status == TESS_OK) status = measure(&b, steps, out);
+    tess_status status;
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_open(c, &b.run)));
+    TESS_TRY_DONE(tess_run_same(&b.run, "bench"));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&b.run)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_train_step(&b.run, &b.step)));
+    tess_step_plan(b.step, &b.plan);
+    b.rate = matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32) * (double)tess_ranks();
+    TESS_TRY_DONE(tess_run_start(&b.run, true));
+    TESS_TRY_DONE(tess_model_load(b.run.model, b.run.g, (uint64_t)c->seed));
+    TESS_TRY_DONE(tess_ranks_agree(feed_random(&b)));
+    status = measure(&b, steps, out);
+done:
     tess_step_free(b.step);
     tess_run_close(&b.run);
     tess_stop();

@@ -1,6 +1,9 @@
-/* Checkpoints: written tile by tile, found, read back, and the old ones removed. */
+/* Checkpoints: written, found, read back, and the old ones removed.
+ *
+ * States are written and read by all ranks, each what it holds; directories and small files are rank 0's alone, and
+ * what it finds there it tells the others, who might see something else a moment later. */
 #include "checkpoint_impl.h"
-#include "safetensors_impl.h"
+#include "pieces_impl.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -47,39 +50,24 @@ static tess_status sync_directory(const char *path)
 
 /* ---- writing ---- */
 
-static tess_status write_part(tess_safetensors_writer *w, tess_tensor *p, tess_part part, int64_t columns)
-{
-    for (int64_t j = 0; j < tess_param_tiles(p); j++) {
-        int64_t first, count;
-        float *tile;
-        tess_param_rows(p, j, &first, &count);
-        TESS_TRY(tess_param_map(p, j, part, TESS_R, &tile));
-        tess_status status = tess_safetensors_write(w, tile, (size_t)(count * columns) * sizeof *tile);
-        tess_param_unmap(p, j, part);
-        TESS_TRY(status);
-    }
-    return TESS_OK;
-}
-
 static tess_status write_states(const char *dir, tess_graph *g)
 {
     tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "states", TESS_SAFETENSORS_SHARD);
-    int64_t shape[3];
-    for (int k = 0; k < tess_graph_params(g); k++)
+    const int params = tess_graph_params(g);
+    for (int k = 0; k < params; k++)
         for (int part = 0; part < TESS_PARTS; part++) {
-            tess_tensor *p = tess_graph_param(g, k);
-            int rank = tess_tensor_shape(p, shape);
-            char *name = tess_format("%s%s", tess_tensor_name(p), suffix[part]);
+            int64_t shape[3];
+            int rank = tess_tensor_shape(tess_graph_param(g, k), shape);
+            char *name = tess_format("%s%s", tess_tensor_name(tess_graph_param(g, k)), suffix[part]);
             tess_safetensors_declare(w, name, TESS_F32, rank, shape);
             free(name);
         }
-    tess_status status = TESS_OK;
-    for (int k = 0; k < tess_graph_params(g); k++)
-        for (int part = 0; part < TESS_PARTS && status == TESS_OK; part++) {
-            tess_tensor *p = tess_graph_param(g, k);
-            int rank = tess_tensor_shape(p, shape);
-            status = write_part(w, p, (tess_part)part, rank == 2 ? shape[1] : 1);
-        }
+    tess_status status = tess_safetensors_writer_begin(w);
+    if (status == TESS_OK) status = tess_pieces_settle(g);
+    for (int k = 0; k < params; k++)
+        for (int part = 0; part < TESS_PARTS && status == TESS_OK; part++)
+            status =
+                tess_pieces_write(w, (size_t)(k * TESS_PARTS + part), tess_graph_param(g, k), (tess_part)part, false);
     return tess_safetensors_writer_end(w, status);
 }
 
@@ -166,36 +154,45 @@ static tess_status make_directories(const char *path)
 tess_status tess_checkpoint_prepare(const char *dir)
 {
     char *inside = tess_format("%s/.", dir); /* a file in its place has none */
-    bool good = make_directories(dir) == TESS_OK && access(inside, W_OK) == 0;
-    int error = errno;
+    tess_status status = TESS_OK;
+    for (int made = 0; made < 2 && status == TESS_OK; made++) { /* rank 0 makes it, then the others look */
+        bool mine = (tess_rank() == 0) == !made;
+        if (mine && ((!made && make_directories(dir) != TESS_OK) || access(inside, W_OK)))
+            status = tess_error(TESS_INVALID, dir, "cannot be written: %s (see checkpoint.dir%s)", strerror(errno),
+                                made ? "; all ranks must see the same one" : "");
+        status = tess_ranks_agree(status);
+    }
     free(inside);
-    return good ? TESS_OK
-                : tess_error(TESS_INVALID, dir, "cannot be written: %s (see checkpoint.dir)", strerror(error));
+    return status;
+}
+
+static tess_status make_fresh(const char *fresh)
+{
+    remove_flat(fresh);
+    return mkdir(fresh, 0777) ? system_error(fresh, "cannot be made") : TESS_OK;
+}
+
+/* The states are there: with the rest the checkpoint gets its name. */
+static tess_status publish(const char *fresh, const char *path, const char *dir, const tess_progress *p)
+{
+    TESS_TRY(write_state(fresh, p));
+    TESS_TRY(sync_directory(fresh));
+    remove_flat(path);
+    if (rename(fresh, path)) return system_error(path, "cannot be named");
+    return sync_directory(dir);
 }
 
 tess_status tess_checkpoint_save(const char *dir, int64_t keep, tess_graph *g, const tess_progress *p)
 {
     char *fresh = path_of(dir, p->step, ".new-"), *path = path_of(dir, p->step, "");
+    const bool leads = tess_rank() == 0;
     tess_status status = TESS_OK;
-    remove_flat(fresh);
-    if (mkdir(fresh, 0777)) TESS_TRY_DONE(system_error(fresh, "cannot be made"));
+    TESS_TRY_DONE(tess_ranks_agree(leads ? make_fresh(fresh) : TESS_OK));
     TESS_TRY_DONE(write_states(fresh, g));
-    TESS_TRY_DONE(write_state(fresh, p));
-    TESS_TRY_DONE(sync_directory(fresh));
-    remove_flat(path);
-    if (rename(fresh, path)) TESS_TRY_DONE(system_error(path, "cannot be named"));
-    TESS_TRY_DONE(sync_directory(dir));
-    remove_old(dir, keep);
+    TESS_TRY_DONE(tess_ranks_agree(leads ? publish(fresh, path, dir, p) : TESS_OK));
+    if (leads) remove_old(dir, keep);
 done:
-    if (status != TESS_OK) {
-        char why[1024];
-        snprintf(why, sizeof why, "%s", tess_error_text());
-        remove_flat(fresh);
-        tess_error_clear();
-        char *colon = strstr(why, ": ");
-        if (colon) *colon = 0;
-        status = tess_error(status, why, "%s", colon ? colon + 2 : "checkpoint failed");
-    }
+    if (status != TESS_OK && leads) remove_flat(fresh);
     free(fresh);
     free(path);
     return status;
@@ -219,7 +216,7 @@ static tess_status read_state(const char *path, tess_progress *p)
     return status;
 }
 
-tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
+static tess_status find_newest(const char *dir, tess_progress *p, bool *found)
 {
     int64_t *steps;
     size_t n = list(dir, &steps);
@@ -234,6 +231,19 @@ tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
     return status;
 }
 
+tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
+{
+    struct {
+        tess_progress at;
+        bool found;
+    } told = {0};
+    TESS_TRY(tess_ranks_agree(tess_rank() == 0 ? find_newest(dir, &told.at, &told.found) : TESS_OK));
+    tess_ranks_tell(&told, sizeof told);
+    *found = told.found;
+    if (told.found) *p = told.at;
+    return TESS_OK;
+}
+
 /* What the model lacks would be lost: each tensor of the checkpoint has a place in it. */
 static tess_status check_count(const tess_safetensors *set, const char *path, const tess_graph *g)
 {
@@ -245,25 +255,15 @@ static tess_status check_count(const tess_safetensors *set, const char *path, co
 
 static tess_status read_part(const tess_safetensors *set, const char *path, tess_tensor *p, tess_part part)
 {
-    int64_t shape[3], first, count;
+    int64_t shape[3];
     int rank = tess_tensor_shape(p, shape);
-    int64_t columns = rank == 2 ? shape[1] : 1;
     char name[512];
     snprintf(name, sizeof name, "%s%s", tess_tensor_name(p), suffix[part]);
     const tess_safetensor *t = tess_safetensors_find(set, name);
-    if (!t || t->rank != rank || t->dims[0] != shape[0] || (rank == 2 && t->dims[1] != columns))
+    if (!t || t->rank != rank || t->dims[0] != shape[0] || (rank == 2 && t->dims[1] != shape[1]))
         return tess_error(TESS_INVALID, path, "%s is %s (the checkpoint is of another model)", name,
                           t ? "of another shape" : "missing");
-    for (int64_t j = 0; j < tess_param_tiles(p); j++) {
-        float *tile;
-        tess_param_rows(p, j, &first, &count);
-        TESS_TRY(tess_param_map(p, j, part, TESS_W, &tile));
-        tess_status status = tess_safetensor_read(t, first * columns, count * columns, tile);
-        tess_safetensor_forget(t);
-        tess_param_unmap(p, j, part);
-        TESS_TRY(status);
-    }
-    return TESS_OK;
+    return tess_pieces_read(t, p, part, false);
 }
 
 tess_status tess_checkpoint_load(const char *dir, int64_t step, tess_graph *g)
@@ -282,5 +282,6 @@ tess_status tess_checkpoint_load(const char *dir, int64_t step, tess_graph *g)
     free(path);
     free(one);
     free(index);
+    status = tess_ranks_agree(status);
     return status == TESS_OK ? tess_graph_round(g) : status;
 }

@@ -1,11 +1,14 @@
 /* Checkpoints: all that a run needs to go on bit for bit. DIR/step-00000100 holds
  *
- *     state.json               step, seed, samples drawn, and the shape of the run; written last, so it marks a whole
- * one states.safetensors       (or shards) of each parameter the master, NAME.exp_avg and NAME.exp_avg_sq, (rows,
- * columns)
+ *     state.json               step, seed and samples drawn; written last, so it marks a whole one
+ *     states.safetensors       (or shards) of each parameter the master, NAME.exp_avg and NAME.exp_avg_sq, all of
+ *                              (rows, columns), whoever held what of it
  *
  * It is written under another name, made durable, then renamed: what has the name is whole. The order of the data and
- * the random numbers are functions of seed and step, so these two are the position and the generator's state. */
+ * the random numbers are functions of seed and step, so these two are the position and the generator's state. It
+ * says nothing of tiles or ranks: any number of ranks writes the same bytes and reads those of any other.
+ *
+ * All ranks call these together, and get the same status. */
 #ifndef TESS_CHECKPOINT_IMPL_H
 #define TESS_CHECKPOINT_IMPL_H
 #include "models.h"

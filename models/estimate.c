@@ -10,19 +10,23 @@ static uint64_t need(const tess_plan *p, int workers)
     return p->peak_total + (uint64_t)(workers - 1) * p->resident[TESS_ROLE_SCRATCH];
 }
 
-static uint64_t room(const tess_config *c, const tess_hardware *h)
+/* RAM's, and what GPUs hold beside it. */
+static uint64_t room(const tess_config *c)
 {
-    if (c->memory.cpu > 0) return (uint64_t)c->memory.cpu;
-    return h->ram_free_bytes - h->ram_free_bytes / 16;
+    const uint64_t gpu = tess_gpu_bytes(c->memory.gpu > 0 ? (uint64_t)c->memory.gpu : 0);
+    if (c->memory.cpu > 0) return (uint64_t)c->memory.cpu + gpu;
+    const uint64_t ram = tess_ram_free();
+    return ram - ram / 16 + gpu;
 }
 
 /* The plan of the same run with some settings changed. */
-static tess_status plan_of(const tess_config *c, tess_plan *plan)
+static tess_status plan_of(const tess_config *c, bool train, tess_plan *plan)
 {
     tess_run run;
     tess_step *step = NULL;
     tess_status status = tess_run_open(c, &run);
-    if (status == TESS_OK) status = tess_run_step(&run, false, false, &step);
+    if (status == TESS_OK)
+        status = train ? tess_run_step(&run, false, false, &step) : tess_run_eval_step(&run, false, &step);
     if (status == TESS_OK) tess_step_plan(step, plan);
     tess_step_free(step);
     tess_run_close(&run);
@@ -30,23 +34,26 @@ static tess_status plan_of(const tess_config *c, tess_plan *plan)
 }
 
 /* The first of a few changes, the cheapest in time first, that fits; into `text`. */
-static tess_status find_setting(const tess_config *c, uint64_t limit, int workers, char *text, size_t size)
+static tess_status find_setting(const tess_config *c, bool train, uint64_t beside, uint64_t limit, char *text,
+                                size_t size)
 {
     tess_config changed = *c; /* numbers alone are changed, so the strings stay shared */
     tess_plan plan;
+    const int64_t data = tess_ranks() / (c->parallel.tensor * c->parallel.pipeline);
     for (int recompute = 0; recompute < 2; recompute++) {
         if (recompute && c->activation_checkpointing.enabled) break;
         changed.activation_checkpointing.enabled = recompute || c->activation_checkpointing.enabled;
         for (int64_t micro = c->train_micro_batch_size_per_gpu; micro >= 1; micro--) {
-            if (c->train_batch_size % micro || (!recompute && micro == c->train_micro_batch_size_per_gpu)) continue;
+            if (c->train_batch_size % (micro * data) || (!recompute && micro == c->train_micro_batch_size_per_gpu))
+                continue;
             changed.train_micro_batch_size_per_gpu = micro;
-            changed.gradient_accumulation_steps = c->train_batch_size / micro;
-            TESS_TRY(plan_of(&changed, &plan));
-            if (need(&plan, workers) > limit) continue;
+            changed.gradient_accumulation_steps = c->train_batch_size / (micro * data);
+            TESS_TRY(plan_of(&changed, train, &plan));
+            uint64_t needed = need(&plan, tess_cores()) + beside;
+            if (needed > limit) continue;
             snprintf(text, size, "train_micro_batch_size_per_gpu=%lld gradient_accumulation_steps=%lld%s needs %s",
                      (long long)micro, (long long)changed.gradient_accumulation_steps,
-                     recompute ? " activation_checkpointing.enabled=true" : "",
-                     tess_human_bytes((double)need(&plan, workers)));
+                     recompute ? " activation_checkpointing.enabled=true" : "", tess_human_bytes((double)needed));
             return TESS_OK;
         }
     }
@@ -55,14 +62,12 @@ static tess_status find_setting(const tess_config *c, uint64_t limit, int worker
     return TESS_OK;
 }
 
-tess_status tess_run_fits(const tess_config *c, const tess_plan *plan)
+tess_status tess_run_fits(const tess_config *c, bool train, const tess_plan *plan, uint64_t beside)
 {
-    tess_hardware h;
     char setting[200];
-    tess_hardware_read(&h);
-    uint64_t needed = need(plan, h.cores), limit = room(c, &h);
+    uint64_t needed = need(plan, tess_cores()) + beside, limit = room(c);
     if (needed <= limit) return TESS_OK;
-    TESS_TRY(find_setting(c, limit, h.cores, setting, sizeof setting));
+    TESS_TRY(find_setting(c, train, beside, limit, setting, sizeof setting));
     return tess_error(TESS_INVALID, c->memory.cpu > 0 ? "memory.cpu" : "memory",
                       "the run needs %s in RAM, %s is %s (%s)", tess_human_bytes((double)needed),
                       c->memory.cpu > 0 ? "the cap" : "free", tess_human_bytes((double)limit), setting);
@@ -90,7 +95,11 @@ static void print_memory(FILE *out, const tess_plan *p, uint64_t needed, uint64_
 static void print_tiers(FILE *out, const tess_run *r)
 {
     const tess_placement *p = &r->place;
-    fprintf(out, "gpu\n  nothing\n");
+    uint64_t gpu = tess_gpu_bytes(r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0);
+    if (gpu)
+        line(out, "gpu: what its tasks use, of", gpu);
+    else
+        fprintf(out, "gpu\n  nothing\n");
     if (!r->disk) {
         fprintf(out, "cpu (RAM)\n  everything\ndisk\n  nothing\n");
         return;
@@ -116,8 +125,11 @@ static const double MATRIX_SHARE = 0.85, COPY_SHARE = 0.4;
 tess_status tess_run_rates(const tess_run *r, tess_rates *rates)
 {
     tess_yardstick y;
-    TESS_TRY(tess_yardstick_read(r->disk, false, &y));
-    const tess_drive *d = &y.drive;
+    TESS_TRY(tess_ranks_agree(tess_rank() ? TESS_OK : tess_yardstick_read(r->disk, false, &y)));
+    tess_ranks_tell(&y, sizeof y); /* plans must not differ */
+    tess_drive *d = &y.drive;
+    const double here = tess_share_read()->ranks; /* who share a drive */
+    d->read_rate /= here, d->write_rate /= here, d->mixed_read_rate /= here, d->mixed_write_rate /= here;
     *rates = (tess_rates){.flops = y.matrix_rate[r->c->bf16.enabled ? TESS_BF16 : TESS_F32] * MATRIX_SHARE,
                           .copy = y.copy_rate * COPY_SHARE,
                           .read = d->read_rate,
@@ -145,27 +157,32 @@ static void print_time(FILE *out, const tess_run *r, const tess_plan *p, const t
     fprintf(out, "  in all %.3f s, %.0f tokens/s, bound by %s\n", t->seconds, tokens / t->seconds, bound);
 }
 
-/* The step's place and its time, or why there is none. */
+/* The step's place, or why there is none. */
+static tess_status place(tess_run *r, FILE *out, tess_step **step)
+{
+    tess_status fits = tess_run_train_step(r, step);
+    if (fits == TESS_OK) print_tiers(out, r);
+    if (fits != TESS_INVALID) return fits;
+    fprintf(out, "does not fit: %s\n", tess_error_text());
+    tess_step_free(*step);
+    r->disk = NULL;
+    return tess_run_step(r, false, false, step); /* what it would take where there is room */
+}
+
 static tess_status print_placed(tess_run *r, FILE *out)
 {
-    tess_hardware h;
-    tess_hardware_read(&h);
     tess_step *step = NULL;
-    tess_rates rates;
     tess_plan p;
-    tess_status fits = tess_run_train_step(r, &step);
-    if (fits != TESS_OK) {
-        fprintf(out, "does not fit: %s\n", tess_error_text());
-        tess_step_free(step);
-        r->disk = NULL;
-        TESS_TRY(tess_run_step(r, false, false, &step)); /* what it would take where there is room */
-    } else
-        print_tiers(out, r);
-    tess_step_plan(step, &p);
-    tess_status status = tess_run_rates(r, &rates);
+    tess_status status = place(r, out, &step);
+    if (status == TESS_OK && !(r->conf.rates.flops > 0)) status = tess_run_rates(r, &r->conf.rates);
     if (status == TESS_OK) {
-        if (!r->disk) tess_step_forecast(step, &rates, UINT64_MAX, h.cores, &r->place.time);
-        print_time(out, r, &p, &r->place.time);
+        tess_step_plan(step, &p);
+        if (!r->disk) tess_step_forecast(step, &r->conf.rates, UINT64_MAX, tess_cores(), &r->place.time);
+        if (tess_gpus() > 0)
+            fprintf(out, "time of a step: %.3g TFLOP of matrices on a GPU, whose rate is not measured here\n",
+                    (p.flops + p.recompute_flops) * 1e-12);
+        else
+            print_time(out, r, &p, &r->place.time);
     }
     tess_step_free(step);
     return status;
@@ -176,16 +193,16 @@ tess_status tess_estimate(const tess_config *c, FILE *out)
     tess_run run;
     tess_step *step = NULL;
     tess_plan p;
-    tess_hardware h;
-    tess_hardware_read(&h);
+    const int workers = tess_cores();
     tess_status status = tess_run_open(c, &run);
+    if (status == TESS_OK) status = tess_run_tiers(&run);
     if (status == TESS_OK) status = tess_run_step(&run, false, false, &step);
     if (status == TESS_OK) {
         tess_step_plan(step, &p);
         fprintf(out, "%lld parameters, %lld tokens a step, %llu tasks over %llu tiles\n",
                 (long long)tess_graph_param_elements(run.g), (long long)(run.batch * run.length),
                 (unsigned long long)p.tasks, (unsigned long long)p.tiles);
-        print_memory(out, &p, need(&p, h.cores), room(c, &h), h.cores);
+        print_memory(out, &p, need(&p, workers), room(c), workers);
     }
     tess_step_free(step);
     if (status == TESS_OK) status = print_placed(&run, out);

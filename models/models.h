@@ -38,9 +38,11 @@ typedef struct tess_network {
 } tess_network;
 tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, int64_t length, tess_purpose purpose,
                              tess_network *net) TESS_NODISCARD;
-/* The weights of the model's directory, each straight to its tiles; drawn from seed where there are none. */
+/* The weights of the model's directory, each straight to its tiles; drawn from seed where there are none. All ranks
+ * load and save together, each what it holds, and get the same status. */
 tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed) TESS_NODISCARD;
-/* Writes a Hugging Face directory: config.json, model.safetensors, and the tokenizer that the model came with. */
+/* Writes a Hugging Face directory: config.json, model.safetensors or its shards, and the tokenizer that the model came
+ * with. */
 tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir) TESS_NODISCARD;
 
 /* ---- yardstick.c: what this machine can do ------------------------------------------------------------------------

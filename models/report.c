@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 struct tess_report {
-    FILE *metrics, *out;
+    FILE *metrics, *out; /* metrics NULL: of a rank that keeps quiet */
     char *path;
     int64_t steps, log_every;
     bool live;
@@ -58,6 +58,10 @@ static bool rewind_metrics(FILE *f, int64_t first_step)
 tess_status tess_report_open(const tess_config *c, int64_t first_step, FILE *out, tess_report **report)
 {
     *report = NULL;
+    if (tess_rank() > 0) {
+        *report = tess_alloc(sizeof **report);
+        return TESS_OK;
+    }
     TESS_TRY(make_directory(c->output));
     char *path = tess_format("%s/metrics.jsonl", c->output);
     FILE *metrics = fopen(path, "a+");
@@ -69,7 +73,7 @@ tess_status tess_report_open(const tess_config *c, int64_t first_step, FILE *out
     }
     tess_report *r = *report = tess_alloc(sizeof *r);
     *r = (tess_report){.metrics = metrics, .out = out, .path = path, .steps = c->steps, .log_every = c->log_every};
-    r->live = isatty(fileno(out));
+    r->live = isatty(fileno(out)) && !tess_ranks_launched(); /* a launcher's terminal leads to whatever it has itself */
     return TESS_OK;
 }
 
@@ -77,7 +81,7 @@ void tess_report_close(tess_report *r)
 {
     if (!r) return;
     if (r->live && r->step_seconds > 0) fputc('\n', r->out);
-    fclose(r->metrics);
+    if (r->metrics) fclose(r->metrics);
     free(r->path);
     free(r);
 }
@@ -115,6 +119,7 @@ static void put_step(FILE *f, const tess_step_report *s)
     put_number(f, "tokens_per_s", s->tokens_per_s);
     put_number(f, "model_tflops", s->model_tflops);
     put_number(f, "mfu", s->mfu);
+    put_number(f, "sent_bytes", (double)s->sent_bytes);
     if (s->valid_loss) put_number(f, "valid_loss", *s->valid_loss);
     for (int t = 0; t < TESS_TIER_COUNT; t++) put_tier(f, tess_tier_name((tess_tier)t), &s->tier[t]);
     fputs("}\n", f);
@@ -230,6 +235,7 @@ static void live_line(const tess_report *r, const tess_step_report *s, double se
 
 tess_status tess_report_step(tess_report *r, const tess_step_report *s)
 {
+    if (!r->metrics) return TESS_OK;
     if (!append_step(r->metrics, s))
         return tess_error(TESS_FAILED, r->path, "cannot be written: %s (is the disk full?)", strerror(errno));
     r->step_seconds += (s->seconds - r->step_seconds) * (r->step_seconds > 0 ? 0.1 : 1);
@@ -249,8 +255,10 @@ static void on_signal(int number)
 {
     static const char said[] = "\ntessera: ending after this step; the same again ends at once\n";
     (void)number;
-    if (stop) _exit(130);
+    if (tess_watch_spoken()) _exit(TESS_FAILED); /* a launcher ends what is left of the ranks */
+    if (stop) tess_watch_speak(), _exit(130);
     stop = 1;
+    if (tess_rank()) return;
     ssize_t ignored = write(2, said, sizeof said - 1);
     (void)ignored;
 }
@@ -261,6 +269,7 @@ void tess_signals_install(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
 }
 
 bool tess_stop_requested(void)

@@ -15,6 +15,7 @@ typedef struct tess_step_report {
     double loss, lr, grad_norm, seconds, tokens_per_s, model_tflops;
     double mfu;               /* 0 .. 1 of the matrix rate measured on this machine */
     const double *valid_loss; /* NULL in a step that did not evaluate */
+    uint64_t sent_bytes;      /* between ranks, all of them together */
     tess_tier_report tier[TESS_TIER_COUNT];
 } tess_step_report;
 
@@ -22,7 +23,8 @@ typedef struct tess_report tess_report;
 
 /* Makes the output directory and opens its metrics for a run whose first step is `first_step`: lines of that step and
  * later ones, which an interrupted run left, are dropped. Lines go to `out`: a live one when it is a terminal, else
- * one every log_every steps. TESS_INVALID, and NULL, when the directory cannot be written. */
+ * one every log_every steps. TESS_INVALID, and NULL, when the directory cannot be written. Rank 0 reports for all: the
+ * others' reports touch no file, say nothing and never fail. */
 tess_status tess_report_open(const tess_config *c, int64_t first_step, FILE *out, tess_report **report) TESS_NODISCARD;
 tess_status tess_report_step(tess_report *r, const tess_step_report *s) TESS_NODISCARD;
 void tess_report_close(tess_report *r); /* ends the live line; NULL is nothing */
@@ -30,7 +32,8 @@ void tess_report_close(tess_report *r); /* ends the live line; NULL is nothing *
 /* The live line: as much as fits `width` columns. steps < 0: the total is not known. */
 void tess_report_line(const tess_step_report *s, int64_t steps, double seconds_left, int width, char *out, size_t size);
 
-/* SIGINT and SIGTERM ask the run to end after its step; a second one ends the process with status 130. */
+/* SIGINT, SIGTERM, and SIGUSR1, the one that mpirun passes on, ask the run to end after its step; a second one ends the
+ * process with status 130. */
 void tess_signals_install(void);
 bool tess_stop_requested(void);
 

@@ -21,12 +21,28 @@ tess_status tess_run_open(const tess_config *c, tess_run *r)
     *r = (tess_run){.c = c,
                     .length = c->data.seq_length,
                     .batch = c->train_batch_size,
-                    .micro = c->gradient_accumulation_steps,
+                    .micro = c->train_batch_size / c->train_micro_batch_size_per_gpu,
                     .micro_batch = c->train_micro_batch_size_per_gpu};
+    r->evaluated = tess_ranks() / (c->parallel.tensor * c->parallel.pipeline);
     TESS_TRY(tess_config_require(c, "model"));
     TESS_TRY(tess_model_open(c->model, c->model_json, &r->model));
     TESS_TRY(open_tokenizer(r));
-    r->g = tess_graph_new(&(tess_graph_conf){.dtype = c->bf16.enabled ? TESS_BF16 : TESS_F32});
+    tess_grid grid = {.rank = tess_rank(),
+                      .tensor = (int)c->parallel.tensor,
+                      .pipeline = (int)c->parallel.pipeline,
+                      .interleave = (int)c->parallel.interleave,
+                      .data = tess_ranks() / (int)(c->parallel.tensor * c->parallel.pipeline),
+                      .stage = (int)c->zero_optimization.stage,
+                      .persist = c->zero_optimization.stage3_param_persistence_threshold,
+                      .live = c->zero_optimization.stage3_max_live_parameters,
+                      .reuse = c->zero_optimization.stage3_max_reuse_distance};
+    tess_graph_conf conf = {.dtype = c->bf16.enabled ? TESS_BF16 : TESS_F32, .grid = grid};
+    if (tess_gpus() > 0) { /* what keeps a core busy for a second a GPU does before the next task is on its way */
+        conf.tile_rows = 8192;
+        conf.tile_elements = 48 << 20;
+        conf.loss_rows = 2048;
+    }
+    r->g = tess_graph_new(&conf);
     return tess_model_build(r->model, r->g, r->micro_batch, r->length, TESS_FOR_LOSS, &r->net);
 }
 
@@ -54,6 +70,7 @@ tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step
         .micro = r->micro,
         .by_layer = by_layer,
         .late = late,
+        .deterministic = c->deterministic,
         .recompute_every = c->activation_checkpointing.enabled ? (int)c->activation_checkpointing.every : 0,
         .optimizer = {.beta1 = c->optimizer.params.betas[0],
                       .beta2 = c->optimizer.params.betas[1],
@@ -65,14 +82,16 @@ tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step
     return tess_step_new(r->net.output, &conf, step);
 }
 
-/* Where the disk tier is: ours or DeepSpeed's name for it; NULL: there is none. */
+/* Where the disk tier is: ours or one of DeepSpeed's names for it, which do not contradict each other; NULL: there is
+ * none. */
 static const char *disk_path(const tess_config *c)
 {
-    if (c->memory.path) return c->memory.path;
-    if (c->zero_optimization.offload_optimizer.device == TESS_OFFLOAD_DISK)
-        return c->zero_optimization.offload_optimizer.nvme_path;
-    return c->zero_optimization.offload_param.device == TESS_OFFLOAD_DISK ? c->zero_optimization.offload_param.nvme_path
-                                                                          : NULL;
+    const char *path = c->memory.path;
+    if (!path && c->zero_optimization.offload_optimizer.device == TESS_OFFLOAD_DISK)
+        path = c->zero_optimization.offload_optimizer.nvme_path;
+    if (!path && c->zero_optimization.offload_param.device == TESS_OFFLOAD_DISK)
+        path = c->zero_optimization.offload_param.nvme_path;
+    return path;
 }
 
 /* The roles that a device says must rest on disk, and those that it says must not. */
@@ -124,17 +143,25 @@ uint64_t tess_run_cap(uint64_t bytes)
  */
 static tess_status place_ways(tess_run *r, const tess_place_conf *conf, tess_step **step, uint64_t *least)
 {
+    double best = 0;
     *step = NULL;
     *least = UINT64_MAX;
     for (int way = 0; way < 4; way++) {
         bool by_layer = way & 1, late = way & 2;
         if ((by_layer && r->micro < 2) || (late && !(r->c->gradient_clipping > 0))) continue;
+        if (way && r->c->parallel.pipeline > 1) continue; /* its order is the stages' own */
         tess_step *other = NULL;
         tess_placement placement;
         TESS_TRY(tess_run_step(r, by_layer, late, &other));
         tess_status fits = tess_step_place(other, conf, &placement);
+        int64_t worst[] = {fits, (int64_t)placement.needed, (int64_t)(placement.time.seconds * 1e6)};
+        tess_ranks_most(worst, 3); /* all lay the step out alike */
+        fits = (tess_status)worst[0];
+        placement.needed = (uint64_t)worst[1];
+        double seconds = (double)worst[2] * 1e-6;
         if (fits != TESS_OK && placement.needed < *least) *least = placement.needed;
-        if (fits == TESS_OK && (!*step || placement.time.seconds < r->place.time.seconds * (late ? 1.02 : 1))) {
+        if (fits == TESS_OK && (!*step || seconds < best * (late ? 1.02 : 1))) {
+            best = seconds;
             tess_step_free(*step);
             *step = other;
             r->place = placement;
@@ -173,18 +200,19 @@ static tess_status place(tess_run *r, const tess_place_conf *conf, tess_step **s
     return tess_step_place(*step, &again, &r->place);
 }
 
-/* The caps and what the keys say of homes, into r and r->conf. r->disk is NULL where there is no disk tier. */
-static tess_status read_tiers(tess_run *r)
+tess_status tess_run_tiers(tess_run *r)
 {
-    tess_hardware h;
     const tess_config *c = r->c;
-    tess_hardware_read(&h);
+    const uint64_t ram = tess_ram_free();
     r->disk = disk_path(c);
     r->conf = (tess_place_conf){.workers = tess_cores(), .worker_bytes = tess_mm_bytes(2) - tess_mm_bytes(1)};
     read_offload(c, &r->conf);
     if (!r->disk && r->conf.away) return no_directory(c);
+    r->ram = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : 0;
     if (!r->disk) return TESS_OK;
-    r->ram = r->conf.ram = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : h.ram_free_bytes - h.ram_free_bytes / 8;
+    if (!r->ram) r->ram = ram - ram / 8;
+    r->conf.ram = r->ram;
+    TESS_TRY(tess_disk_check(r->disk));
     return tess_run_rates(r, &r->conf.rates);
 }
 
@@ -201,24 +229,58 @@ static tess_status size_disk(tess_run *r)
     return TESS_OK;
 }
 
+/* With ranks, room for what the list of tasks holds at a time and what is gathered ahead of it; else no bound. */
+static uint64_t ahead(const tess_run *r, const tess_plan *plan)
+{
+    if (tess_ranks() == 1) return 0;
+    uint64_t flows = plan->peak_total - plan->resident[TESS_ROLE_INPUT] - plan->resident[TESS_ROLE_SCALAR] -
+                     plan->resident[TESS_ROLE_SCRATCH];
+    return flows + (uint64_t)r->c->zero_optimization.stage3_prefetch_bucket_size *
+                       tess_dtype_size(r->c->bf16.enabled ? TESS_BF16 : TESS_F32);
+}
+
+/* What of the evaluation's tiles stays in RAM beside a step that trains. */
+static tess_status eval_bytes(tess_run *r, uint64_t *bytes)
+{
+    tess_step *step;
+    tess_plan plan;
+    *bytes = 0;
+    if (!r->c->data.valid) return TESS_OK;
+    TESS_TRY(tess_run_eval_step(r, false, &step));
+    tess_step_plan(step, &plan);
+    *bytes = tess_plan_fixed(&plan, r->conf.workers);
+    tess_step_free(step);
+    return TESS_OK;
+}
+
+/* A step whose tiles all live in RAM. Under a cap the rest of it is room for those that come and go: no less than the
+ * plan says, so that a task in its turn never lacks any. Beside a GPU StarPU keeps the cap. */
+static tess_status fit(tess_run *r, const tess_step *step, bool train)
+{
+    tess_plan plan;
+    uint64_t beside = 0;
+    tess_step_plan(step, &plan);
+    if (train) TESS_TRY(eval_bytes(r, &beside));
+    TESS_TRY(tess_run_fits(r->c, train, &plan, beside));
+    r->place.room =
+        r->ram && !tess_gpus() ? r->ram - tess_plan_fixed(&plan, r->conf.workers) - beside : ahead(r, &plan);
+    return TESS_OK;
+}
+
 tess_status tess_run_train_step(tess_run *r, tess_step **step)
 {
-    TESS_TRY(read_tiers(r));
     if (r->disk) {
         TESS_TRY(place(r, &r->conf, step));
         return size_disk(r);
     }
-    tess_plan plan;
     TESS_TRY(tess_run_step(r, false, false, step));
-    tess_step_plan(*step, &plan);
-    return tess_run_fits(r->c, &plan);
+    return fit(r, *step, true);
 }
 
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
 {
-    if (alone) TESS_TRY(read_tiers(r));
-    TESS_TRY(tess_step_new(r->net.output, &(tess_step_conf){.micro = 1}, step));
-    if (!r->disk) return TESS_OK;
+    TESS_TRY(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, step));
+    if (!r->disk) return alone && r->ram ? fit(r, *step, false) : TESS_OK;
     tess_placement placement;
     tess_place_conf conf = r->conf;
     conf.alone = alone;
@@ -234,10 +296,10 @@ tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
 
 tess_status tess_run_start(const tess_run *r, bool profile)
 {
-    uint64_t cap = r->disk ? r->ram : r->c->memory.cpu > 0 ? (uint64_t)r->c->memory.cpu : 0;
     int64_t block = r->c->aio.block_size, depth = r->c->aio.queue_depth;
-    tess_flow_room(r->disk ? r->place.room : 0);
-    return tess_start(&(tess_machine){.cpu_bytes = cap,
+    tess_flow_room(r->place.room);
+    return tess_start(&(tess_machine){.cpu_bytes = r->ram,
+                                      .gpu_bytes = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0,
                                       .profile = profile,
                                       .disk = r->disk,
                                       .disk_bytes = r->disk_bytes,
@@ -246,16 +308,21 @@ tess_status tess_run_start(const tess_run *r, bool profile)
                                       .disk_depth = depth == TESS_CONFIG_AUTO ? 0 : (unsigned)depth});
 }
 
-/* Samples [first, first + n) into the inputs of `step`, which takes `room` of them; the rest counts for nothing. */
-static tess_status feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n,
-                        int64_t room)
+/* Samples [first, first + n) of the data to a step whose micro-batches take `room` of them on all ranks together: to
+ * this rank its own, and of what lies beyond the n-th targets that count for nothing. */
+static tess_status feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
 {
-    int64_t T = r->length;
+    int64_t T = r->length, micro, micros;
+    tess_step_share(step, &micro, &micros);
+    int64_t begin = micro * r->micro_batch, room = micros * r->micro_batch;
     int32_t *ids = tess_alloc((size_t)(2 * room * T) * sizeof *ids), *targets = ids + room * T;
     tess_status status = TESS_OK;
-    for (int64_t i = 0; i < n && status == TESS_OK; i++)
-        status = tess_data_get(data, tess_data_order(data, first + (uint64_t)i), ids + i * T, targets + i * T);
-    for (int64_t i = n * T; i < room * T; i++) targets[i] = -100;
+    for (int64_t i = 0; i < room && status == TESS_OK; i++)
+        if (begin + i < n)
+            status =
+                tess_data_get(data, tess_data_order(data, first + (uint64_t)(begin + i)), ids + i * T, targets + i * T);
+        else
+            for (int64_t t = 0; t < T; t++) targets[i * T + t] = -100;
     if (status == TESS_OK) status = tess_step_feed(step, r->net.ids, ids);
     if (status == TESS_OK) status = tess_step_feed(step, r->net.targets, targets);
     free(ids);
@@ -264,17 +331,17 @@ static tess_status feed(const tess_run *r, tess_step *step, const tess_data *dat
 
 tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first)
 {
-    return feed(r, step, data, first, r->batch, r->batch);
+    return feed(r, step, data, first, r->batch);
 }
 
 tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss)
 {
     double sum = 0, targets = 0;
-    uint64_t samples = tess_data_samples(data);
-    for (uint64_t at = 0; at < samples; at += (uint64_t)r->micro_batch) {
-        int64_t n = samples - at < (uint64_t)r->micro_batch ? (int64_t)(samples - at) : r->micro_batch;
+    uint64_t samples = tess_data_samples(data), batch = (uint64_t)(r->micro_batch * r->evaluated);
+    for (uint64_t at = 0; at < samples; at += batch) {
+        int64_t n = (int64_t)(samples - at < batch ? samples - at : batch);
         tess_step_result result;
-        TESS_TRY(feed(r, step, data, at, n, r->micro_batch));
+        TESS_TRY(tess_ranks_agree(feed(r, step, data, at, n)));
         TESS_TRY(tess_step_run(step, &(tess_step_input){0}, &result));
         sum += result.loss * (double)result.targets;
         targets += (double)result.targets;

@@ -12,18 +12,25 @@ typedef struct tess_run {
     tess_network net;
     tess_place_conf conf;
     tess_placement place;
-    bool by_layer, late; /* the layout of the step that was chosen */
-    const char *disk;    /* directories of the disk tier; NULL: all tiles are in RAM */
-    uint64_t ram, disk_bytes;
-    int64_t micro, micro_batch, batch, length; /* micro-batches, sequences of one, of a step; tokens of a sequence */
+    bool by_layer, late;      /* the layout of the step that was chosen */
+    const char *disk;         /* directories of the disk tier; NULL: all tiles are in RAM */
+    uint64_t ram, disk_bytes; /* ram: the cap; 0: none */
+    /* Micro-batches of a step on all ranks, sequences of one, of a step; tokens of a sequence: */
+    int64_t micro, micro_batch, batch, length;
+    int64_t evaluated; /* micro-batches of a step of eval */
 } tess_run;
 
 /* Opens the model and builds its graph; needs no StarPU. tess_run_close takes a zeroed or half-open one too. */
 tess_status tess_run_open(const tess_config *c, tess_run *r) TESS_NODISCARD;
 void tess_run_close(tess_run *r);
+/* same.c: TESS_INVALID on all ranks, with the first setting or file in which one differs from rank 0. */
+tess_status tess_run_same(const tess_run *r, const char *command) TESS_NODISCARD;
 /* A data file of the configuration, `key` naming it in errors. */
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle,
                           tess_data **data) TESS_NODISCARD;
+/* Reads the caps and what the keys say of homes, before a step is placed: r->disk is NULL where there is no disk tier,
+ * r->ram 0 where there is no cap. What fails here is wrong, where what fails later may just not fit. */
+tess_status tess_run_tiers(tess_run *r) TESS_NODISCARD;
 /* The step that the configuration trains with, its micro-batches in one of the two orders. */
 tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step **step) TESS_NODISCARD;
 /* The same, its tiles placed as the caps ask for; without a disk tier it only checks that all fits into RAM. Before
@@ -31,9 +38,10 @@ tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step
 tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
 /* A memory.cpu in whole MiB that is no less. */
 uint64_t tess_run_cap(uint64_t bytes);
-/* estimate.c: TESS_INVALID, with the setting that would do, when the plan needs more than the cap or what is free. */
-tess_status tess_run_fits(const tess_config *c, const tess_plan *plan) TESS_NODISCARD;
-/* estimate.c: what this machine does a second in the tasks of a step. */
+/* estimate.c: TESS_INVALID, with the setting that would do, when the plan, of training or of evaluation, and the bytes
+ * beside it need more than the cap or what is free. */
+tess_status tess_run_fits(const tess_config *c, bool train, const tess_plan *plan, uint64_t beside) TESS_NODISCARD;
+/* estimate.c: what this machine does a second in the tasks of a step; the same on all ranks, which all ask. */
 tess_status tess_run_rates(const tess_run *r, tess_rates *rates) TESS_NODISCARD;
 /* Starts StarPU within the caps. */
 tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;

@@ -8,12 +8,13 @@
  *
  *     tess_safetensors_writer *w = tess_safetensors_writer_new("out", "model", TESS_SAFETENSORS_SHARD);
  *     tess_safetensors_declare(w, "wte.weight", TESS_F32, 2, (int64_t[]){50257, 768});
- *     ... all of them, then the bytes of each in that order, in pieces of any size:
- *     tess_status status = tess_safetensors_write(w, weights, bytes);
+ *     ... all of them, on all ranks; then each rank what it holds of them, here rows 100 to 199 of tensor 0:
+ *     tess_status status = tess_safetensors_writer_begin(w);
+ *     if (status == TESS_OK) status = tess_safetensors_write(w, 0, 100, 100, 0, 768, weights);
  *     ...
- *     status = tess_safetensors_writer_end(w, status); // the files are there now, or none is
+ *     status = tess_safetensors_writer_end(w, status); // the files are there now, or none is; the same on all ranks
  *
- * Files are mapped when read and streamed when written: neither holds a tensor in RAM.
+ * Files are mapped when read and written in place, by any number of ranks: nobody holds a tensor in RAM.
  */
 #ifndef TESS_SAFETENSORS_IMPL_H
 #define TESS_SAFETENSORS_IMPL_H
@@ -82,13 +83,18 @@ typedef struct tess_safetensors_writer tess_safetensors_writer;
 /* DIR/STEM.safetensors, or when the tensors are more than shard_bytes DIR/STEM-00001-of-00002.safetensors, ... and
  * DIR/STEM.safetensors.index.json. No shard is larger, but for a tensor that alone is. DIR exists. */
 tess_safetensors_writer *tess_safetensors_writer_new(const char *dir, const char *stem, uint64_t shard_bytes);
-/* F32, BF16 or I32; names differ. */
-void tess_safetensors_declare(tess_safetensors_writer *w, const char *name, tess_dtype dtype, int rank,
-                              const int64_t *dims);
-/* The next bytes of the tensors in the order declared; may run over the end of one into the next. */
-tess_status tess_safetensors_write(tess_safetensors_writer *w, const void *data, size_t bytes) TESS_NODISCARD;
-/* With TESS_OK, when all bytes were written: makes the files durable and gives them their names. With anything else,
- * or when that fails, removes what was written. Frees the writer; returns the status. */
+/* F32, BF16 or I32; names differ, and are the same on all ranks in the same order. Returns its number: 0, 1, ... */
+size_t tess_safetensors_declare(tess_safetensors_writer *w, const char *name, tess_dtype dtype, int rank,
+                                const int64_t *dims);
+/* All is declared: makes the files at their full size. Of all ranks, as is the end, which follows whatever this says;
+ * both return the same status on all. */
+tess_status tess_safetensors_writer_begin(tess_safetensors_writer *w) TESS_NODISCARD;
+/* A rectangle of a tensor, seen as a matrix of dims[0] rows: data is (rows, cols), dense. Of any rank, in any order;
+ * but going from one file to another and back costs time. Every element is written by somebody. */
+tess_status tess_safetensors_write(tess_safetensors_writer *w, size_t tensor, int64_t row, int64_t rows, int64_t col,
+                                   int64_t cols, const void *data) TESS_NODISCARD;
+/* With TESS_OK everywhere: makes the files durable and gives them their names. With anything else from any rank, or
+ * when that fails, removes what was written. Frees the writer. */
 tess_status tess_safetensors_writer_end(tess_safetensors_writer *w, tess_status status) TESS_NODISCARD;
 
 #endif

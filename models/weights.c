@@ -1,14 +1,13 @@
-/* The weights of a model to and from safetensors, tile by tile: no tensor is ever whole in memory. */
+/* The weights of a model to and from safetensors: all ranks read and write, each the pieces that it holds, and rank 0
+ * alone the small files beside them. */
 #include "model_impl.h"
-#include "safetensors_impl.h"
+#include "pieces_impl.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { STRIP = 64 /* rows of a file that are turned at a time */, STRIP_BYTES = 16 << 20 };
 
 static bool exists(const char *dir, const char *name)
 {
@@ -46,43 +45,16 @@ static tess_status check_shape(const tess_safetensor *t, int rank, const int64_t
                       (long long)want[0], (long long)want[1]);
 }
 
-/* Rows [first, first+count) of our (rows, columns) out of a file's (columns, rows). */
-static tess_status read_turned(const tess_safetensor *t, int64_t first, int64_t count, int64_t columns, float *out)
-{
-    float *strip = tess_alloc((size_t)(STRIP * count) * sizeof *strip);
-    tess_status status = TESS_OK;
-    for (int64_t c0 = 0; c0 < columns && status == TESS_OK; c0 += STRIP) {
-        int64_t n = columns - c0 < STRIP ? columns - c0 : STRIP;
-        for (int64_t c = 0; c < n && status == TESS_OK; c++)
-            status = tess_safetensor_read(t, (c0 + c) * t->dims[1] + first, count, strip + c * count);
-        for (int64_t r = 0; r < count; r++)
-            for (int64_t c = 0; c < n; c++) out[r * columns + c0 + c] = strip[c * count + r];
-        tess_safetensor_forget(t);
-    }
-    free(strip);
-    return status;
-}
-
 static tess_status load_param(const tess_model *m, const tess_safetensors *set, tess_tensor *p)
 {
     const char *name = tess_tensor_name(p);
     const tess_safetensor *t = find(m, set, name);
     if (!t) return tess_error(TESS_INVALID, m->dir, "no tensor %s%s in the safetensors files", m->family->prefix, name);
-    int64_t shape[3], first, count;
+    int64_t shape[3];
     int rank = tess_tensor_shape(p, shape);
     bool turned = m->family->transposed(name);
     TESS_TRY(check_shape(t, rank, shape, turned));
-    for (int64_t j = 0; j < tess_param_tiles(p); j++) {
-        float *tile;
-        tess_param_rows(p, j, &first, &count);
-        TESS_TRY(tess_param_map(p, j, TESS_MASTER, TESS_W, &tile));
-        tess_status status = turned ? read_turned(t, first, count, shape[1], tile)
-                                    : tess_safetensor_read(t, first * shape[1], count * shape[1], tile);
-        tess_param_unmap(p, j, TESS_MASTER);
-        tess_safetensor_forget(t);
-        TESS_TRY(status);
-    }
-    return TESS_OK;
+    return tess_pieces_read(t, p, TESS_MASTER, turned);
 }
 
 /* A tensor that nothing reads would mean that the model is another one. */
@@ -101,70 +73,25 @@ static tess_status check_extra(const tess_model *m, const tess_safetensors *set,
     return TESS_OK;
 }
 
-tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
+static tess_status load_weights(const tess_model *m, tess_graph *g)
 {
-    if (!tess_model_has_weights(m)) return tess_graph_init(g, seed);
     tess_safetensors *set;
     TESS_TRY(tess_safetensors_open(m->dir, &set));
     tess_status status = check_extra(m, set, g);
     for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++)
         status = load_param(m, set, tess_graph_param(g, k));
     tess_safetensors_close(set);
-    return status == TESS_OK ? tess_graph_round(g) : status;
-}
-
-/* ---- saving ---- */
-
-/* Columns [c0, c0+n) of the parameter, turned: out (n, rows). */
-static tess_status turn_columns(tess_tensor *p, int64_t rows, int64_t columns, int64_t c0, int64_t n, float *out)
-{
-    for (int64_t j = 0; j < tess_param_tiles(p); j++) {
-        int64_t first, count;
-        float *tile;
-        tess_param_rows(p, j, &first, &count);
-        TESS_TRY(tess_param_map(p, j, TESS_MASTER, TESS_R, &tile));
-        for (int64_t from = 0, to; from < n; from = to) {
-            to = n - from < STRIP ? n : from + STRIP;
-            for (int64_t r = 0; r < count; r++)
-                for (int64_t c = from; c < to; c++) out[c * rows + first + r] = tile[r * columns + c0 + c];
-        }
-        tess_param_unmap(p, j, TESS_MASTER);
-    }
-    return TESS_OK;
-}
-
-/* Each strip takes all tiles in turn, which may come from disk: few strips, each of some size. */
-static tess_status save_turned(tess_safetensors_writer *w, tess_tensor *p, int64_t rows, int64_t columns)
-{
-    int64_t fit = STRIP_BYTES / (rows * (int64_t)sizeof(float)), most = fit < STRIP ? STRIP : fit;
-    if (most > columns) most = columns;
-    float *strip = tess_alloc((size_t)(most * rows) * sizeof *strip);
-    tess_status status = TESS_OK;
-    for (int64_t c = 0; c < columns && status == TESS_OK; c += most) {
-        int64_t n = columns - c < most ? columns - c : most;
-        status = turn_columns(p, rows, columns, c, n, strip);
-        if (status == TESS_OK) status = tess_safetensors_write(w, strip, (size_t)(n * rows) * sizeof *strip);
-    }
-    free(strip);
     return status;
 }
 
-static tess_status save_param(const tess_model *m, tess_safetensors_writer *w, tess_tensor *p)
+tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
 {
-    int64_t shape[3], first, count;
-    int rank = tess_tensor_shape(p, shape);
-    if (m->family->transposed(tess_tensor_name(p))) return save_turned(w, p, shape[0], shape[1]);
-    for (int64_t j = 0; j < tess_param_tiles(p); j++) {
-        float *tile;
-        tess_param_rows(p, j, &first, &count);
-        TESS_TRY(tess_param_map(p, j, TESS_MASTER, TESS_R, &tile));
-        tess_status status =
-            tess_safetensors_write(w, tile, (size_t)(count * (rank == 2 ? shape[1] : 1)) * sizeof *tile);
-        tess_param_unmap(p, j, TESS_MASTER);
-        TESS_TRY(status);
-    }
-    return TESS_OK;
+    if (!tess_model_has_weights(m)) return tess_graph_init(g, seed);
+    TESS_TRY(tess_ranks_agree(load_weights(m, g)));
+    return tess_graph_round(g);
 }
+
+/* ---- saving ---- */
 
 static tess_status save_weights(const tess_model *m, tess_graph *g, const char *dir)
 {
@@ -180,9 +107,12 @@ static tess_status save_weights(const tess_model *m, tess_graph *g, const char *
         tess_safetensors_declare(w, full, TESS_F32, rank, turned);
         free(full);
     }
-    tess_status status = TESS_OK;
-    for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++)
-        status = save_param(m, w, tess_graph_param(g, k));
+    tess_status status = tess_safetensors_writer_begin(w);
+    if (status == TESS_OK) status = tess_pieces_settle(g);
+    for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++) {
+        tess_tensor *p = tess_graph_param(g, k);
+        status = tess_pieces_write(w, (size_t)k, p, TESS_MASTER, m->family->transposed(tess_tensor_name(p)));
+    }
     return tess_safetensors_writer_end(w, status);
 }
 
@@ -231,14 +161,27 @@ static tess_status copy_file(const char *from_dir, const char *name, const char 
     return status;
 }
 
-tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir)
+/* What is beside the weights. */
+static tess_status save_rest(const tess_model *m, const char *dir)
 {
-    if (mkdir(dir, 0777) && errno != EEXIST) return tess_error(TESS_FAILED, dir, "cannot be made: %s", strerror(errno));
-    TESS_TRY(save_weights(m, g, dir));
     TESS_TRY(save_config(m, dir));
     static const char *const tokenizer[] = {"tokenizer.json", "tokenizer_config.json",   "vocab.json",
                                             "merges.txt",     "special_tokens_map.json", "generation_config.json"};
     for (size_t i = 0; m->dir && i < sizeof tokenizer / sizeof tokenizer[0]; i++)
         TESS_TRY(copy_file(m->dir, tokenizer[i], dir));
     return TESS_OK;
+}
+
+static tess_status make_directory(const char *dir)
+{
+    return mkdir(dir, 0777) && errno != EEXIST ? tess_error(TESS_FAILED, dir, "cannot be made: %s", strerror(errno))
+                                               : TESS_OK;
+}
+
+tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir)
+{
+    const bool leads = tess_rank() == 0;
+    TESS_TRY(tess_ranks_agree(leads ? make_directory(dir) : TESS_OK));
+    TESS_TRY(save_weights(m, g, dir));
+    return tess_ranks_agree(leads ? save_rest(m, dir) : TESS_OK);
 }

@@ -72,6 +72,14 @@ static json_t *machine_key(int cores)
                      cores, "library", tess_matrix_library());
 }
 
+/* Rates of a part of the cores, as ranks have it, do not replace those of all. */
+static char *cache_path(const char *dir, int cores)
+{
+    tess_hardware h;
+    tess_hardware_read(&h);
+    return cores == h.cores ? tess_format("%s/machine.json", dir) : tess_format("%s/machine-%d.json", dir, cores);
+}
+
 /* The cache as it is on disk; an empty one where that is of no use. A new reference. */
 static json_t *load(const char *path, const json_t *key)
 {
@@ -163,8 +171,8 @@ static tess_status read_drive(const char *dirs, bool again, json_t *drives, bool
 
 tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
 {
-    char *dir = tess_cache_dir(), *path = dir ? tess_format("%s/machine.json", dir) : NULL;
     *y = (tess_yardstick){.cores = tess_cores()};
+    char *dir = tess_cache_dir(), *path = dir ? cache_path(dir, y->cores) : NULL;
     json_t *key = machine_key(y->cores), *cache = load(path, key);
     bool changed = again || !get_rates(json_object_get(cache, "rates"), machine_fields, y) || y->share < TESS_QUIET;
     if (changed) {

@@ -290,14 +290,40 @@ static tess_status resolve_schedule(tess_config *c)
     return TESS_OK;
 }
 
+/* There is one disk tier: both of DeepSpeed's paths name it, and memory.path where it is given. A path counts where its
+ * device does. */
+static tess_status resolve_paths(const tess_config *c)
+{
+    static const char *const key[] = {"zero_optimization.offload_optimizer.nvme_path",
+                                      "zero_optimization.offload_param.nvme_path"};
+    bool params = c->zero_optimization.stage == 3 && c->zero_optimization.offload_param.device == TESS_OFFLOAD_DISK;
+    bool states = c->zero_optimization.offload_optimizer.device == TESS_OFFLOAD_DISK;
+    const char *path[] = {states ? c->zero_optimization.offload_optimizer.nvme_path : NULL,
+                          params ? c->zero_optimization.offload_param.nvme_path : NULL};
+    const char *wins = c->memory.path;
+    if (!wins && path[0] && path[1] && strcmp(path[0], path[1]))
+        REFUSE(c, key[0],
+               "\"%s\", but %s is \"%s\", and there is one disk tier (name the same directories in both, or all of "
+               "them in memory.path)",
+               path[0], key[1], path[1]);
+    bool unused[] = {wins && path[0] && strcmp(path[0], wins), wins && path[1] && strcmp(path[1], wins)};
+    if (unused[0] || unused[1])
+        tess_note("%s: memory.path: %s is the disk tier, without effect: %s%s%s", c->file, wins,
+                  unused[0] ? key[0] : "", unused[0] && unused[1] ? ", " : "", unused[1] ? key[1] : "");
+    return TESS_OK;
+}
+
 tess_status tess_config_resolve(tess_config *c, int64_t ranks)
 {
     TESS_ASSERT(ranks >= 1);
-    for (size_t i = 0; i < tess_key_count && ranks > 1; i++)
-        if (tess_keys[i].state == TESS_KEY_RANKS && !tess_key_is_preset(c, &tess_keys[i]))
-            return tess_key_absent(c, &tess_keys[i], c->file);
-    TESS_TRY(resolve_batch(c, ranks));
+    int64_t model = c->parallel.tensor * c->parallel.pipeline;
+    if (ranks % model)
+        REFUSE(c, "parallel",
+               "tensor %lld x pipeline %lld ranks for a model, but %lld ranks run (start a multiple of %lld)",
+               (wide)c->parallel.tensor, (wide)c->parallel.pipeline, (wide)ranks, (wide)model);
+    TESS_TRY(resolve_batch(c, ranks / model));
     TESS_TRY(resolve_schedule(c));
+    TESS_TRY(resolve_paths(c));
     if (c->log_every == TESS_CONFIG_AUTO)
         c->log_every = c->steps_per_print == TESS_CONFIG_AUTO ? 1 : c->steps_per_print;
     c->steps_per_print = c->log_every;
@@ -379,6 +405,18 @@ tess_status tess_config_write(const tess_config *config, const char *path)
     return status;
 }
 
+bool tess_config_entry(const tess_config *config, size_t i, const char **key, char **value)
+{
+    if (i >= tess_key_count) return false;
+    *key = tess_keys[i].path;
+    *value = NULL;
+    if (tess_keys[i].state == TESS_KEY_IGNORED) return true;
+    json_t *json = tess_key_get(config, &tess_keys[i]);
+    *value = json_dumps(json, JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    json_decref(json);
+    return true;
+}
+
 void tess_config_help(FILE *out)
 {
     char expected[320];
@@ -393,9 +431,7 @@ void tess_config_help(FILE *out)
             else
                 fprintf(out, "  %-48s %-13s %s; %s%s\n", k->path, k->preset ? k->preset : "-", k->help,
                         tess_key_describe(k, expected, sizeof expected),
-                        k->state == TESS_KEY_ABSENT  ? " (this build has the default only)"
-                        : k->state == TESS_KEY_RANKS ? " (this build: on one rank only)"
-                                                     : "");
+                        k->state == TESS_KEY_ABSENT ? " (this build has the default only)" : "");
         }
     }
 }

@@ -14,7 +14,7 @@ typedef enum tess_key_kind {
     TESS_KEY_CHOICE,
     TESS_KEY_MODEL
 } tess_key_kind;
-typedef enum tess_key_state { TESS_KEY_ACTIVE, TESS_KEY_IGNORED, TESS_KEY_ABSENT, TESS_KEY_RANKS } tess_key_state;
+typedef enum tess_key_state { TESS_KEY_ACTIVE, TESS_KEY_IGNORED, TESS_KEY_ABSENT } tess_key_state;
 
 /* A row of config.def. */
 typedef struct tess_key {

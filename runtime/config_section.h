@@ -61,11 +61,14 @@ typedef struct tess_config {
 tess_status tess_config_load(const char *path, const char *const *overrides, size_t count,
                              tess_config *config) TESS_NODISCARD;
 /* Fills in what follows from other keys (batch sizes, schedule, "auto") and refuses what contradicts itself. */
-tess_status tess_config_resolve(tess_config *config, int64_t data_parallel_ranks) TESS_NODISCARD;
+tess_status tess_config_resolve(tess_config *config, int64_t ranks) TESS_NODISCARD;
 /* A text, a number or a model must have been given: TESS_INVALID names the key when it was not. */
 tess_status tess_config_require(const tess_config *config, const char *key) TESS_NODISCARD;
 /* All that is in force, defaults included, as a JSON file that tess_config_load takes; written whole or not at all. */
 tess_status tess_config_write(const tess_config *config, const char *path) TESS_NODISCARD;
+/* The i-th key and its value in force as JSON text, which is the caller's to free and NULL for a key without effect;
+ * false behind the last one. */
+bool tess_config_entry(const tess_config *config, size_t i, const char **key, char **value);
 void tess_config_free(tess_config *config);
 /* One line a key. */
 void tess_config_help(FILE *out);

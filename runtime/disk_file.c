@@ -106,7 +106,13 @@ static bool set_direct(int fd)
     return works;
 }
 
-static tess_status open_file(struct tess_disk_file *f, const char *dir, uint64_t bytes, bool named)
+static tess_status refuse_file(const char *dir, int error)
+{
+    return tess_error(TESS_INVALID, dir, "no swap file can be made there: %s (name another directory)",
+                      strerror(error));
+}
+
+static tess_status check_directory(const char *dir)
 {
     struct stat st;
     if (stat(dir, &st))
@@ -114,12 +120,22 @@ static tess_status open_file(struct tess_disk_file *f, const char *dir, uint64_t
                           strerror(errno));
     if (!S_ISDIR(st.st_mode))
         return tess_error(TESS_INVALID, dir, "is not a directory, the disk tier needs one (name another)");
+    return access(dir, W_OK | X_OK) ? refuse_file(dir, errno) : TESS_OK;
+}
+
+static tess_status check_count(unsigned dirs)
+{
+    if (dirs >= 1 && dirs <= TESS_DISK_MAX_DIRS) return TESS_OK;
+    return tess_error(TESS_INVALID, "disk tier", "%u directories, 1 to %d can be used", dirs, TESS_DISK_MAX_DIRS);
+}
+
+static tess_status open_file(struct tess_disk_file *f, const char *dir, uint64_t bytes, bool named)
+{
+    TESS_TRY(check_directory(dir));
     remove_stale(dir);
     f->dir = tess_strdup(dir);
     int error = make_file(f, named);
-    if (error)
-        return tess_error(TESS_INVALID, dir, "no swap file can be made there: %s (name another directory)",
-                          strerror(error));
+    if (error) return refuse_file(dir, error);
     error = reserve(f->fd, bytes);
     if (!error) return TESS_OK;
     struct statvfs v = {0};
@@ -139,13 +155,22 @@ unsigned tess_disk_dirs(char *list, const char *dir[TESS_DISK_MAX_DIRS])
     return dirs;
 }
 
+tess_status tess_disk_check(const char *dirs)
+{
+    const char *dir[TESS_DISK_MAX_DIRS];
+    char *list = tess_strdup(dirs);
+    unsigned count = tess_disk_dirs(list, dir);
+    tess_status status = check_count(count);
+    for (unsigned i = 0; i < count && status == TESS_OK; i++) status = check_directory(dir[i]);
+    free(list);
+    return status;
+}
+
 tess_status tess_disk_files_open(tess_disk *d)
 {
     const tess_disk_conf *c = &d->conf;
     for (unsigned i = 0; i < TESS_DISK_MAX_DIRS; i++) d->file[i].fd = d->file[i].lock = -1;
-    if (c->dirs < 1 || c->dirs > TESS_DISK_MAX_DIRS)
-        return tess_error(TESS_INVALID, "disk tier", "%u directories, 1 to %d can be used", c->dirs,
-                          TESS_DISK_MAX_DIRS);
+    TESS_TRY(check_count(c->dirs));
     uint64_t share = c->bytes / c->dirs / c->chunk * c->chunk;
     if (!share)
         return tess_error(TESS_INVALID, "disk tier", "%s over %u directories, at least %s in each are needed",

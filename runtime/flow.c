@@ -59,7 +59,7 @@ static struct {
 
 void tess_flow_room(uint64_t bytes)
 {
-    flow.room = bytes;
+    flow.room = bytes > 0 ? bytes : tess_ranks() > 1 ? UINT64_MAX / 4 : 0;
 }
 
 void tess_flow_patience(double seconds)
@@ -73,12 +73,12 @@ bool tess_flow_caps(void)
 }
 
 /* Tokens, targets and scalars are few and always there, scratch is each worker's: a plan counts them apart. */
-static bool flows(const tess_tile *t)
+bool tess_tile_flows(const tess_tile *t)
 {
     return t->role != TESS_ROLE_INPUT && t->role != TESS_ROLE_SCALAR && t->role != TESS_ROLE_SCRATCH;
 }
 
-static bool leaves(const tess_use *u)
+bool tess_use_leaves(const tess_use *u)
 {
     return (u->mode & TESS_LAST) || (u->tile->home == TESS_TIER_DISK && !(u->mode & TESS_KEEP));
 }
@@ -89,8 +89,10 @@ static bool leaves(const tess_use *u)
 static void look(void)
 {
     double now = tess_seconds();
-    if (flow.in.oldest || flow.stands)
-        flow.waited += (now - flow.looked) * (tess_workers() - flow.working) / tess_workers();
+    int all =
+        tess_gpu_workers() > 0 ? tess_gpu_workers() : tess_workers(); /* with a GPU, that is what should not wait */
+    int idle = all > flow.working ? all - flow.working : 0;
+    if (flow.in.oldest || flow.stands) flow.waited += (now - flow.looked) * idle / all;
     flow.looked = now;
 }
 
@@ -126,7 +128,9 @@ static void wait_for_progress(const char *who, const char *what)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    double end = (double)until.tv_sec + 1e-9 * (double)until.tv_nsec + flow.patience;
+    /* A rank may wait long for its turn in a pipeline; one that died is seen otherwise. */
+    const double patience = flow.patience * (tess_ranks() > 1 ? 30 : 1);
+    double end = (double)until.tv_sec + 1e-9 * (double)until.tv_nsec + patience;
     until.tv_sec = (time_t)end;
     until.tv_nsec = (long)((end - (double)until.tv_sec) * 1e9);
     uint64_t before = flow.ended;
@@ -134,16 +138,22 @@ static void wait_for_progress(const char *who, const char *what)
         if (pthread_cond_timedwait(&flow.moved, &flow.lock, &until) != ETIMEDOUT || flow.ended != before) continue;
         const struct journey *j = flow.in.oldest ? flow.in.oldest : flow.out.oldest;
         const tess_tile *t = j ? j->tile : NULL;
+        bool disk = tess_disk_node >= 0;
         char tile[200] = "no tile is under way";
         if (t)
             snprintf(tile, sizeof tile, "%s (a %s of %s) has been on its way %s for %.0f s", t->label,
                      tess_role_name(t->role), tess_human_bytes((double)t->bytes),
                      j == flow.in.oldest ? "from disk" : "out of RAM", tess_seconds() - j->since);
-        fprintf(stderr,
-                "tessera: error: disk tier: nothing moved and no task ended for %.0f s; %s; %s waits for %s (is the "
-                "drive alive? see the kernel's log)\n",
-                flow.patience, tile, who, what);
-        _exit(TESS_FAILED);
+        char text[600];
+        snprintf(text, sizeof text, "%s: nothing moved and no task ended for %.0f s; %s; %s waits for %s (%s)",
+                 disk               ? "disk tier"
+                 : tess_ranks() > 1 ? "ranks"
+                                    : "memory.cpu",
+                 patience, tile, who, what,
+                 disk               ? "is the drive alive? see the kernel's log"
+                 : tess_ranks() > 1 ? "does another rank hang?"
+                                    : "do other programs leave this one no core?");
+        tess_die(text);
     }
 }
 
@@ -287,7 +297,7 @@ static bool let_in(const tess_task *task, bool wait)
     uint64_t bytes = 0;
     for (unsigned i = 0; i < task->nuse; i++) {
         const tess_tile *t = task->use[i].tile;
-        if (!flows(t)) continue;
+        if (!tess_tile_flows(t)) continue;
         if (t->departs) return false; /* only after a task that is not submitted yet */
         if (!t->resident) bytes += t->bytes;
     }
@@ -296,11 +306,11 @@ static bool let_in(const tess_task *task, bool wait)
     if (!wait && bytes && !make_room(bytes, false, who, what)) return false;
     for (unsigned i = 0; i < task->nuse; i++) {
         tess_tile *t = task->use[i].tile;
-        if (!flows(t)) continue;
+        if (!tess_tile_flows(t)) continue;
         if (!t->resident) enter(t, task->use[i].mode);
     }
     for (unsigned i = 0; i < task->nuse; i++)
-        if (flows(task->use[i].tile) && leaves(&task->use[i])) task->use[i].tile->departs = true;
+        if (tess_tile_flows(task->use[i].tile) && tess_use_leaves(&task->use[i])) task->use[i].tile->departs = true;
     return true;
 }
 
@@ -313,7 +323,8 @@ void tess_flow_submitted(const tess_task *task)
         if (task->use[i].mode & TESS_W) task->use[i].tile->filled = task->use[i].tile->dirty = true;
     for (unsigned i = 0; i < task->nuse; i++) {
         tess_tile *t = task->use[i].tile;
-        if (flows(t) && t->resident && leaves(&task->use[i])) leave(t, !(task->use[i].mode & TESS_LAST));
+        if (tess_tile_flows(t) && t->resident && tess_use_leaves(&task->use[i]))
+            leave(t, !(task->use[i].mode & TESS_LAST));
     }
 }
 
@@ -330,7 +341,7 @@ void tess_flow_forget(tess_tile *t)
 
 void tess_flow_map(tess_tile *t, int mode)
 {
-    if (!tess_flow_caps() || !flows(t)) return;
+    if (!tess_flow_caps() || !tess_tile_flows(t)) return;
     t->visits = !t->resident && t->home == TESS_TIER_DISK;
     if (t->resident) return;
     insist_on_room(t->bytes, NULL, "the main thread", t->label);

@@ -1,10 +1,8 @@
-/* Starting and stopping StarPU, and what hwloc says of the machine. */
+/* Starting and stopping StarPU. */
 #include "disk_impl.h"
 #include "starpu_impl.h"
-#include <hwloc.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sysinfo.h>
 #include <unistd.h>
 
 static bool started;
@@ -22,6 +20,12 @@ static void prepare_environment(void)
         setenv("STARPU_HOME", dir, 0);
     }
     setenv("STARPU_SILENT", "1", 0);
+    const tess_share *s = tess_share_read();
+    bool said = getenv("STARPU_WORKERS_CPUID") || getenv("STARPU_WORKERS_COREID") || getenv("STARPU_WORKERS_GETBIND");
+    if (s->crowded)
+        setenv("STARPU_WORKERS_NOBIND", "1", 0);
+    else if (!said)
+        setenv("STARPU_WORKERS_GETBIND", "1", 0);
 }
 
 /* ---- the disk tier ---- */
@@ -95,12 +99,20 @@ void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *us
 
 /* ---- start and stop ---- */
 
-/* flow.c keeps what StarPU holds below the cap. StarPU's own limit stays out of reach, since what it does there (it
- * evicts what was just fetched, and may wait for ever) would only be in the way; and so does its reclaiming ahead. */
+/* flow.c keeps what StarPU holds below the cap. Beside a disk StarPU would take half of RAM for a limit of its own: it
+ * gets one out of reach, since what it does there (it evicts what was just fetched, and may wait for ever) would only
+ * be in the way; and so does its reclaiming ahead. Without a disk it gets none: below any limit it keeps freed buffers.
+ */
 static void set_limits(const tess_machine *m)
 {
     char mib[32];
-    if (!m->cpu_bytes) return;
+    if (tess_gpus() > 0 && !m->disk) { /* RAM and GPUs hold the tiles together, and StarPU moves them */
+        const uint64_t ram = tess_ram_free(), bytes = m->cpu_bytes ? m->cpu_bytes : ram - ram / 16;
+        snprintf(mib, sizeof mib, "%llu", (unsigned long long)(bytes >> 20));
+        setenv("STARPU_LIMIT_CPU_MEM", mib, 0);
+        return;
+    }
+    if (!m->cpu_bytes || !m->disk) return;
     snprintf(mib, sizeof mib, "%llu", (unsigned long long)(m->cpu_bytes >> 20) * 16 + 65536);
     setenv("STARPU_LIMIT_CPU_MEM", mib, 1);
     setenv("STARPU_MINIMUM_AVAILABLE_MEM", "0", 1);
@@ -115,9 +127,10 @@ tess_status tess_start(const tess_machine *m)
     prepare_environment();
     struct starpu_conf conf;
     starpu_conf_init(&conf);
-    conf.sched_policy_name = m->sched ? m->sched : "prio";
-    if (m->workers > 0) conf.ncpus = m->workers;
+    conf.sched_policy_name = m->sched ? m->sched : tess_gpus() > 0 ? "dmdas" : "prio";
+    conf.ncpus = m->workers > 0 ? m->workers : tess_cores();
     set_limits(m);
+    tess_gpu_prepare(m->gpu_bytes);
     tess_slab_install(m->cpu_bytes);
     if (m->disk) TESS_TRY(open_disk(m));
     int rc = starpu_init(&conf);
@@ -129,11 +142,14 @@ tess_status tess_start(const tess_machine *m)
     tess_status status = TESS_OK;
     if (starpu_cpu_worker_get_count() == 0)
         status = tess_error(TESS_INVALID, "STARPU_NCPU", "leaves no CPU worker, at least 1 is needed");
+    if (status == TESS_OK) status = tess_gpu_start();
     if (status == TESS_OK && disk) status = register_disk();
     if (status != TESS_OK) {
         tess_stop();
         return status;
     }
+    if (!tess_flow_caps()) tess_flow_room(0);
+    tess_messages_start();
     tess_profiling = m->profile;
     starpu_profiling_status_set(m->profile ? STARPU_PROFILING_ENABLE : STARPU_PROFILING_DISABLE);
     tess_profile_reset();
@@ -144,6 +160,8 @@ void tess_stop(void)
 {
     if (!started) return;
     starpu_task_wait_for_all();
+    tess_messages_stop();
+    tess_gpu_stop();
     starpu_shutdown();
     close_disk();
     tess_codelets_forget();
@@ -160,9 +178,8 @@ int tess_workers(void)
 int tess_cores(void)
 {
     const char *ncpu = getenv("STARPU_NCPU"); /* StarPU's own, which wins */
-    tess_hardware h;
-    tess_hardware_read(&h);
-    int cores = h.cores < STARPU_MAXCPUS ? h.cores : STARPU_MAXCPUS;
+    int cores = tess_share_read()->cores;
+    if (cores > STARPU_MAXCPUS) cores = STARPU_MAXCPUS;
     return ncpu && atoi(ncpu) > 0 && atoi(ncpu) < cores ? atoi(ncpu) : cores;
 }
 
@@ -181,44 +198,4 @@ const char *tess_starpu_limits(void)
     snprintf(text, sizeof text, "at most %d CPU workers, %d workers in all, %d memory nodes", STARPU_MAXCPUS,
              STARPU_NMAXWORKERS, STARPU_MAXNODES);
     return text;
-}
-
-/* ---- the machine ---- */
-
-static void read_isa(tess_hardware *h)
-{
-#if defined __x86_64__
-    const char *vector = __builtin_cpu_supports("avx512f") ? "avx512"
-                         : __builtin_cpu_supports("avx2")  ? "avx2"
-                                                           : "sse2";
-    const char *bf16 = __builtin_cpu_supports("avx512bf16") ? ", avx512_bf16" : "";
-    snprintf(h->isa, sizeof h->isa, "%s%s", vector, bf16);
-#else
-    snprintf(h->isa, sizeof h->isa, "generic");
-#endif
-}
-
-void tess_hardware_read(tess_hardware *h)
-{
-    *h = (tess_hardware){0};
-    hwloc_topology_t topology;
-    hwloc_topology_init(&topology);
-    hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
-    if (!hwloc_topology_load(topology)) {
-        h->cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
-        h->numa_nodes = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE);
-        hwloc_obj_t o = NULL;
-        while ((o = hwloc_get_next_osdev(topology, o)))
-            if (o->attr->osdev.type == HWLOC_OBJ_OSDEV_COPROC || o->attr->osdev.type == HWLOC_OBJ_OSDEV_GPU) h->gpus++;
-        o = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
-        const char *name = o ? hwloc_obj_get_info_by_name(o, "CPUModel") : NULL;
-        snprintf(h->cpu_name, sizeof h->cpu_name, "%s", name ? name : "unknown");
-    }
-    hwloc_topology_destroy(topology);
-    struct sysinfo s;
-    if (!sysinfo(&s)) {
-        h->ram_bytes = (uint64_t)s.totalram * s.mem_unit;
-        h->ram_free_bytes = (uint64_t)s.freeram * s.mem_unit + (uint64_t)s.bufferram * s.mem_unit;
-    }
-    read_isa(h);
 }

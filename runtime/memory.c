@@ -6,8 +6,9 @@
 
 static _Noreturn void out_of_memory(size_t bytes)
 {
-    fprintf(stderr, "tessera: error: memory: no %zu bytes left for bookkeeping\n", bytes);
-    exit(TESS_FAILED);
+    char text[100];
+    snprintf(text, sizeof text, "memory: no %zu bytes left for bookkeeping", bytes);
+    tess_die(text);
 }
 
 void *tess_alloc(size_t bytes)

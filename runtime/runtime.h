@@ -123,9 +123,12 @@ static inline tess_bf16 tess_to_bf16(float x)
 /* ---- machine.c: start and stop ---------------------------------------------------------------------------------- */
 
 typedef struct tess_machine {
-    int workers;        /* CPU workers; 0: one for each core that this process may use */
-    const char *sched;  /* StarPU's policy; NULL: prio. STARPU_SCHED wins */
-    uint64_t cpu_bytes; /* cap on what StarPU holds in RAM; 0: none */
+    int workers;       /* CPU workers; 0: one for each core that this process may use */
+    const char *sched; /* StarPU's policy; NULL: prio, with a GPU dmdas. STARPU_SCHED wins */
+    /* The cap on RAM; 0: none. It bounds the buffers that wait for the next tile; of tiles flow.c keeps tess_flow_room,
+     * and StarPU's own limit is out of reach. */
+    uint64_t cpu_bytes;
+    uint64_t gpu_bytes; /* cap on what is held in each GPU's memory; 0: none. STARPU_LIMIT_CUDA_MEM wins */
     const char *disk;   /* directories of the disk tier, one a drive, separated by ':'; NULL: there is none */
     uint64_t disk_bytes;
     bool disk_checksum;  /* of every tile: kept when it is written, compared when it is read */
@@ -139,12 +142,15 @@ typedef struct tess_machine {
 
 tess_status tess_start(const tess_machine *m) TESS_NODISCARD;
 void tess_stop(void);
-int tess_workers(void); /* CPU workers running */
-int tess_cores(void);   /* that tess_start would use */
+int tess_workers(void);                /* CPU workers running */
+int tess_cores(void);                  /* that tess_start would use, of this process's share */
+int tess_gpus(void);                   /* the same */
+uint64_t tess_gpu_bytes(uint64_t cap); /* that they would hold together, under such a cap on each */
+const char *tess_gpu_support(void);    /* what this build can do with GPUs, and which there are */
 const char *tess_starpu_version(void);
 const char *tess_starpu_limits(void); /* what it was compiled for, as text */
 
-/* What hwloc and the kernel say of this machine; needs no tess_start. */
+/* hardware.c: what hwloc and the kernel say of this machine; needs no tess_start. */
 typedef struct tess_hardware {
     int cores, numa_nodes, gpus;
     uint64_t ram_bytes, ram_free_bytes;
@@ -152,6 +158,17 @@ typedef struct tess_hardware {
     char isa[64]; /* the widest vector set the codelets will use: "avx512_bf16, amx_bf16", ... */
 } tess_hardware;
 void tess_hardware_read(tess_hardware *h);
+
+/* share.c: the part of it that this process has, divided among the ranks that a launcher started here. */
+typedef struct tess_share {
+    int rank, ranks; /* of this machine */
+    int cores;
+    bool crowded;                                 /* more ranks than cores: they take turns */
+    uint64_t ram_bytes;                           /* that were free when the ranks joined, the least of any rank's */
+    char host[64], cpus[128], numa[64], gpus[64]; /* lists as in "0-3,8", "-" where there are none */
+} tess_share;
+const tess_share *tess_share_read(void);
+uint64_t tess_ram_free(void); /* now, or this rank's part of it */
 
 /* drive.c: the drives under directories, given as in tess_machine (or yet to be made), measured with the disk tier's
  * engine for two seconds. Bytes a second, many transfers under way. */
@@ -164,6 +181,8 @@ tess_status tess_drive_measure(const char *dirs, tess_drive *d) TESS_NODISCARD;
 /* What a stream of so many bytes each way takes: side by side while both have some left, then the rest alone. */
 double tess_drive_seconds(const tess_drive *d, double read, double written);
 uint64_t tess_drive_free(const char *dir); /* bytes; 0 where that cannot be told */
+/* TESS_INVALID names the first of the directories, given as in tess_machine, that cannot be a disk tier's. */
+tess_status tess_disk_check(const char *dirs) TESS_NODISCARD;
 /* What tells these drives from others; free() *name, whatever it returns. */
 tess_status tess_drive_name(const char *dirs, char **name) TESS_NODISCARD;
 
@@ -234,14 +253,27 @@ typedef struct tess_work {
     unsigned nbuf;
     const void *arg; /* the task's */
     const tess_env *env;
-    int worker;   /* 0 .. tess_workers()-1 */
-    void *stream; /* CUDA bodies: the stream to work on */
+    int worker; /* 0 .. tess_workers()-1 */
     const struct tess_task *task;
+    /* CUDA bodies only: the stream that all they do goes to; a piece of the device's memory that is theirs until what
+     * they put on the stream has run; and where kernels say what failed. */
+    void *stream, *room;
+    size_t room_bytes;
+    struct tess_kernel_fault *fault;
 } tess_work;
 typedef void (*tess_body)(const tess_work *w);
 
 /* From a body: the task failed. The first failure in the order of submission sticks and comes out of tess_wait. */
 void tess_work_fail(const tess_work *w, const char *format, ...) TESS_PRINTF(2, 3);
+
+/* The same from a kernel, which cannot call: in memory that the host sees, one a worker, all of whose kernels run one
+ * after the other. One thread writes it, by tess_kernel_failed in codelets/cuda_impl.h. */
+typedef struct tess_kernel_fault {
+    uint32_t set, order; /* of the task that is earliest in the program, of those that failed */
+    const char *name;    /* the host's */
+    int64_t element;     /* that is `value`; below 0: the gradient is not finite */
+    double value;
+} tess_kernel_fault;
 
 typedef struct tess_cost {
     double flops; /* matrix flops only */
@@ -252,7 +284,8 @@ typedef struct tess_cost {
 typedef struct tess_codelet {
     const char *name; /* "linear_forward"; with the dtype it names the performance model */
     tess_dtype dtype;
-    tess_body cpu, cuda;
+    tess_body cpu, cuda;                /* cuda NULL: there is none */
+    bool either;                        /* both have the same bits: StarPU chooses. Else the GPU, where there is one */
     tess_cost (*cost)(const void *arg); /* may be NULL: no flops, the bytes of the buffers */
     struct tess_codelet_state *state;   /* the runtime's */
 } tess_codelet;
@@ -286,12 +319,71 @@ tess_status tess_wait(void) TESS_NODISCARD;
 /* A list of tasks in order, borrowed until tess_wait. Under a cap on RAM, tiles whose home is the disk come ahead of
  * their tasks and leave after them: see flow.c. */
 tess_status tess_submit_all(const tess_task *task, size_t n) TESS_NODISCARD;
-/* The cap: bytes that the tiles in RAM may have at a time, but for inputs, scalars and scratch; 0: none. Said before
- * tess_start. */
+/* The cap: bytes that the tiles in RAM that flow may have at a time; 0: none. Said before tess_start. */
 void tess_flow_room(uint64_t bytes);
+/* Does the tile count below the cap, and may it leave? Inputs, scalars and scratch do not flow. */
+bool tess_tile_flows(const tess_tile *t);
+/* Does a tile that flows leave RAM after this use: for good, or for its home on the disk? */
+bool tess_use_leaves(const tess_use *u);
 /* Seconds since it was last asked that workers had no task, a share of all of them, while tiles were under way. */
 double tess_flow_waited(void);
 void tess_flow_patience(double seconds); /* after which a run in which nothing moves is ended; 0: a minute */
+
+/* ---- ranks.c: who else runs ---------------------------------------------------------------------------------------
+ *
+ * Failures. What every rank surely comes by, a rank may fail in: it goes up with its status, and the others hear of it
+ * when they next agree. So each phase of a run ends with tess_ranks_agree, main does too, and between a rank's failure
+ * and the next agreement no other rank may need it (for a message, a sum). A failure in the middle of such needs takes
+ * all ranks down, by tess_ranks_abort; so does the end of a rank that could say nothing, which watch.c sees.
+ */
+
+/* Joins the processes that a launcher (mpirun, srun) started together; without one this is rank 0 of 1. Before all else
+ * here, once, and left at the end. The functions below are for the main threads of all ranks, in the same order. */
+tess_status tess_ranks_join(void) TESS_NODISCARD;
+void tess_ranks_leave(void);
+int tess_rank(void);
+int tess_ranks(void);
+int tess_rank_here(int *ranks_here); /* among those of this machine */
+bool tess_ranks_launched(void);      /* by mpirun or srun, through which what is printed goes */
+/* For measurements: this process takes the place of one of many ranks; what they would send is zero. */
+void tess_ranks_pretend(int rank, int size);
+bool tess_ranks_pretended(void);
+/* Ends all ranks at once, from any thread; it is said why already. */
+_Noreturn void tess_ranks_abort(int status);
+/* Says in one line, "WHERE: WHAT", why this cannot go on, and ends all ranks; from any thread. */
+_Noreturn void tess_die(const char *text);
+/* Of what the ranks of a machine have to say of their end the first alone is said: true, once, for it. From any thread,
+ * and from a signal's handler. And: was it said? */
+bool tess_watch_speak(void);
+bool tess_watch_spoken(void);
+/* TESS_OK if it is so everywhere; else that of the first rank that has another, whose message names it unless all ranks
+ * have the same. After that, and without a launcher, it returns what it is given. */
+tess_status tess_ranks_agree(tess_status status) TESS_NODISCARD;
+void tess_ranks_barrier(void);
+void tess_ranks_sum(double *x, int n); /* over all ranks, in no particular order */
+void tess_ranks_sum_counts(int64_t *x, int n);
+void tess_ranks_most(int64_t *x, int n);
+void tess_ranks_tell(void *data, size_t bytes); /* rank 0's to all */
+void tess_ranks_gather(const void *mine, size_t bytes, void *all);
+
+/* ---- message.c: tiles between ranks ---------------------------------------------------------------------------------
+ */
+
+/* A run of a tile's bytes that goes to another rank or comes from it. Tags tell those between the same two ranks apart;
+ * with the same tag they meet in order. */
+typedef struct tess_span {
+    int peer, tag;
+    bool sends;
+    size_t offset, bytes;
+} tess_span;
+typedef struct tess_message_arg {
+    unsigned spans;
+    const tess_span *span;
+} tess_message_arg;
+/* A task of it has one tile, to read (all parts are sent), to write (they come, and are all of it) or both. */
+extern tess_codelet tess_message;
+/* Bytes so far. */
+void tess_message_traffic(uint64_t *sent, uint64_t *received);
 
 /* ---- trace.c ---------------------------------------------------------------------------------------------------- */
 
@@ -303,7 +395,8 @@ typedef struct tess_profile_row {
     double flops;
 } tess_profile_row;
 typedef struct tess_profile {
-    double wall, busy, waiting, scheduling, idle; /* wall is one clock's, the others are summed over workers */
+    double wall, busy, waiting, scheduling, idle; /* wall is one clock's, the others are summed over workers, with a GPU
+                                                   * over its own alone */
     double submit;                                /* the main thread's seconds in tess_submit, throttling excluded */
     double flops;                                 /* matrix flops of all tasks */
     tess_profile_row row[64];

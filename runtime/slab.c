@@ -13,6 +13,7 @@ enum { HUGE = 2 << 20, LARGE = 1 << 20, SLOTS = 1 << 16, GRAIN = 64 << 10, BLOCK
 struct slot {
     void *ptr;
     size_t size;
+    bool pinned; /* a GPU copies from and to it by itself */
 };
 static struct slot used[SLOTS], spare[SLOTS]; /* large buffers only; used is unordered */
 static int nused, nspare;
@@ -46,9 +47,15 @@ static int find_spare(size_t size)
     return best;
 }
 
+static void unmap(const struct slot *s)
+{
+    if (s->pinned) tess_gpu_unpin(s->ptr, s->size);
+    munmap(s->ptr, s->size);
+}
+
 static void drop_spare(int i)
 {
-    munmap(spare[i].ptr, spare[i].size);
+    unmap(&spare[i]);
     kept -= spare[i].size;
     spare[i] = spare[--nspare];
 }
@@ -70,7 +77,8 @@ static int get(unsigned node, void **out, size_t bytes, int flags)
         size_t size = rounded(bytes);
         int i = find_spare(size);
         if (i < 0) make_room(size);
-        struct slot s = i >= 0 ? spare[i] : (struct slot){map_huge(size), size};
+        struct slot s = i >= 0 ? spare[i] : (struct slot){map_huge(size), size, false};
+        if (s.ptr && !s.pinned) s.pinned = tess_gpu_pin(s.ptr, s.size);
         if (i >= 0) {
             spare[i] = spare[--nspare];
             kept -= s.size;
@@ -101,7 +109,7 @@ static int put(unsigned node, void *p, size_t bytes, int flags)
             spare[nspare++] = s;
             kept += s.size;
         } else
-            munmap(s.ptr, s.size);
+            unmap(&s);
     }
     pthread_mutex_unlock(&lock);
     return 0;
@@ -125,6 +133,7 @@ void tess_tier_use(tess_tier tier, uint64_t *now, uint64_t *peak)
 {
     uint64_t unused;
     *now = *peak = 0;
+    if (tier == TESS_TIER_GPU) tess_gpu_use(now, peak);
     if (tier == TESS_TIER_DISK) tess_disk_traffic(&unused, &unused, now, peak);
     if (tier != TESS_TIER_CPU) return;
     pthread_mutex_lock(&lock);

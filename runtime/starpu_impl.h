@@ -66,9 +66,29 @@ void tess_flow_map(tess_tile *t, int mode);
 void tess_flow_unmap(tess_tile *t, int mode);
 void tess_flow_forget(tess_tile *t); /* it is about to be freed */
 
+/* message.c */
+void tess_messages_start(void);
+void tess_messages_stop(void);
+void tess_message_submit(const tess_task *t);
+
 /* machine.c: a place on the disk tier, which takes it back. */
 struct tess_disk_tile *tess_disk_place_new(size_t bytes);
 void tess_disk_place_free(struct tess_disk_tile *place, size_t bytes);
+
+/* gpu.c: around StarPU's start and stop; */
+void tess_gpu_prepare(uint64_t cap); /* bytes of each GPU; 0: none */
+tess_status tess_gpu_start(void) TESS_NODISCARD;
+void tess_gpu_stop(void);
+int tess_gpu_workers(void);
+bool tess_on_gpu(int worker); /* submit.c */
+/* what a CUDA body gets, in its worker; whether one of that worker's kernels failed, and after all of them, what; */
+void tess_gpu_work(tess_work *w);
+bool tess_gpu_failed(int worker);
+void tess_gpu_faults(void);
+/* host memory that copies to and from a GPU go past the processor; and what GPUs hold. */
+bool tess_gpu_pin(void *p, size_t bytes);
+void tess_gpu_unpin(void *p, size_t bytes);
+void tess_gpu_use(uint64_t *now, uint64_t *peak);
 
 /* slab.c: the memory below StarPU's buffers in RAM. */
 void tess_slab_install(uint64_t bytes); /* the cap; 0: none */

@@ -30,8 +30,11 @@ void tess_error_clear(void)
 
 void tess_assert_failed(const char *cond, const char *file, int line)
 {
-    fprintf(stderr, "tessera: bug: %s:%d: %s does not hold\n", file, line, cond);
-    abort();
+    char rank[24] = "";
+    if (tess_ranks() > 1) snprintf(rank, sizeof rank, "rank %d: ", tess_rank());
+    tess_watch_speak(); /* this is worth a line whatever else was said */
+    fprintf(stderr, "tessera: bug: %s%s:%d: %s does not hold\n", rank, file, line, cond);
+    abort(); /* which the launcher sees */
 }
 
 /* Edit distance with swaps of neighbours, on names of fewer than 64 characters. */

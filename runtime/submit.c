@@ -3,7 +3,8 @@
  *
  * Order. Priorities follow the program: of the tasks that are ready, the earlier one runs first, so that execution
  * stays near the order whose memory was planned. Accesses are R, W and RW in sequential consistency, never COMMUTE or
- * REDUX: the bits of a result do not depend on the scheduler or the number of workers.
+ * REDUX: the bits of a result do not depend on the scheduler or the number of workers. With a GPU, what has a CUDA body
+ * runs there; only codelets whose two bodies have the same bits are StarPU's to place.
  *
  * Failures stick. A body that fails records its message; bodies that start later do nothing, so the graph drains fast;
  * tess_wait hands out the failure that is earliest in the program. */
@@ -65,28 +66,53 @@ static tess_cost cost_of(const tess_task *t)
 
 /* ---- running ---- */
 
-static void run(void *buffers[], const tess_task *t, tess_body body, void *stream)
+static void fill_views(tess_view *view, void *buffers[], const tess_task *t)
 {
-    if (fault.set) return;
-    tess_view view[t->nuse ? t->nuse : 1];
     for (unsigned i = 0; i < t->nuse; i++)
         view[i] = (tess_view){(void *)STARPU_VECTOR_GET_PTR(buffers[i]), t->use[i].tile->bytes};
-    int worker = starpu_worker_get_id();
-    tess_work w = {view, t->nuse, t->arg, &env, worker, stream, t};
-    if (tess_flow_caps()) tess_flow_works(1);
-    double start = tess_seconds();
-    body(&w);
-    struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
-    tally->tasks++;
-    tally->busy += tess_seconds() - start;
-    tally->flops += cost_of(t).flops;
-    if (tess_flow_caps()) tess_flow_works(-1);
 }
 
 static void run_cpu(void *buffers[], void *arg)
 {
     const tess_task *t = arg;
-    run(buffers, t, t->cl->cpu, NULL);
+    if (fault.set) return;
+    tess_view view[t->nuse ? t->nuse : 1];
+    fill_views(view, buffers, t);
+    int worker = starpu_worker_get_id();
+    tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = &env, .worker = worker, .task = t};
+    const bool counts = tess_flow_caps() && tess_gpu_workers() == 0;
+    if (counts) tess_flow_works(1);
+    double start = tess_seconds();
+    t->cl->cpu(&w);
+    struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
+    tally->tasks++;
+    tally->busy += tess_seconds() - start;
+    tally->flops += cost_of(t).flops;
+    if (counts) tess_flow_works(-1);
+}
+
+/* Puts the task's kernels on the worker's stream. They run later: what they take is known in `done`. */
+static void run_cuda(void *buffers[], void *arg)
+{
+    const tess_task *t = arg;
+    int worker = starpu_worker_get_id();
+    uint64_t now, peak;
+    if (tess_flow_caps()) tess_flow_works(1);
+    tess_view view[t->nuse ? t->nuse : 1];
+    tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = &env, .worker = worker, .task = t};
+    tess_gpu_work(&w);
+    if (fault.set || tess_gpu_failed(worker)) return;
+    fill_views(view, buffers, t);
+    tess_gpu_use(&now, &peak);
+    t->cl->cuda(&w);
+    struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
+    tally->tasks++;
+    tally->flops += cost_of(t).flops;
+}
+
+bool tess_on_gpu(int worker)
+{
+    return worker >= 0 && starpu_worker_get_type(worker) == STARPU_CUDA_WORKER;
 }
 
 static double between(struct timespec a, struct timespec b)
@@ -100,9 +126,11 @@ static void done(void *arg)
     struct starpu_task *task = arg;
     const tess_task *t = task->cl_arg;
     const struct starpu_profiling_task_info *i = tess_profiling ? task->profiling_info : NULL;
+    if (tess_flow_caps() && tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_flow_works(-1);
     if (tess_flow_caps()) tess_flow_ended();
     if (!i || i->workerid < 0) return;
     struct tess_tally *tally = &t->cl->state->tally[i->workerid % TESS_MAX_WORKERS];
+    if (tess_on_gpu(i->workerid)) tally->busy += between(i->start_time, i->end_time);
     tally->waiting += between(i->acquire_data_start_time, i->acquire_data_end_time);
     tally->scheduling += between(i->push_start_time, i->push_end_time) + between(i->pop_start_time, i->pop_end_time) +
                          between(i->release_data_start_time, i->release_data_end_time);
@@ -127,6 +155,12 @@ static struct tess_codelet_state *state_of(tess_codelet *cl)
     s->model = (struct starpu_perfmodel){.type = STARPU_HISTORY_BASED, .symbol = s->symbol, .footprint = footprint};
     s->cl.cpu_funcs[0] = cl->cpu ? run_cpu : NULL;
     s->cl.cpu_funcs_name[0] = cl->name;
+    if (cl->cuda && tess_gpu_workers() > 0) {
+        s->cl.cuda_funcs[0] = run_cuda;
+        s->cl.cuda_flags[0] = STARPU_CUDA_ASYNC;
+        /* Bodies with bits of their own all run in one place, so that no choice of StarPU's shows in the numbers. */
+        if (!cl->either) s->cl.where = STARPU_CUDA;
+    }
     s->cl.nbuffers = STARPU_VARIABLE_NBUFFERS;
     s->cl.model = &s->model;
     s->cl.name = cl->name;
@@ -157,6 +191,12 @@ static enum starpu_data_access_mode starpu_mode(int mode)
 tess_status tess_submit_one(const tess_task *t)
 {
     double start = tess_seconds();
+    if (t->cl == &tess_message) {
+        tess_message_submit(t);
+        tess_flow_submitted(t);
+        tess_submit_seconds += tess_seconds() - start;
+        return TESS_OK;
+    }
     struct starpu_task *task = starpu_task_create();
     task->cl = &state_of(t->cl)->cl;
     task->cl_arg = (void *)t;
@@ -195,6 +235,7 @@ tess_status tess_wait(void)
         tess_flow_wait();
     else
         starpu_task_wait_for_all();
+    tess_gpu_faults();
     if (!fault.set && tess_disk_fault()) tess_fault_set(0, tess_disk_fault());
     if (!fault.set) return TESS_OK;
     char where[sizeof fault.text];

@@ -19,9 +19,16 @@ static int longest_first(const void *a, const void *b)
     return (x->busy < y->busy) - (x->busy > y->busy);
 }
 
+/* Where there is a GPU its worker is what should be busy. */
+static bool counts(int worker)
+{
+    return tess_gpu_workers() == 0 || tess_on_gpu(worker);
+}
+
 void tess_profile_read(tess_profile *p)
 {
     *p = (tess_profile){.wall = tess_seconds() - since, .submit = tess_submit_seconds};
+    const int workers = tess_gpu_workers() > 0 ? tess_gpu_workers() : tess_workers();
     for (const struct tess_codelet_state *s = tess_codelets; s; s = s->next) {
         tess_profile_row r = {.name = s->owner->name, .dtype = s->owner->dtype};
         for (int w = 0; w < TESS_MAX_WORKERS; w++) {
@@ -30,13 +37,14 @@ void tess_profile_read(tess_profile *p)
             r.waiting += s->tally[w].waiting;
             r.scheduling += s->tally[w].scheduling;
             r.flops += s->tally[w].flops;
+            if (!counts(w)) continue;
+            p->busy += s->tally[w].busy;
+            p->waiting += s->tally[w].waiting;
+            p->scheduling += s->tally[w].scheduling;
         }
-        p->busy += r.busy;
-        p->waiting += r.waiting;
-        p->scheduling += r.scheduling;
         p->flops += r.flops;
         if (r.tasks && p->rows < (int)(sizeof p->row / sizeof p->row[0])) p->row[p->rows++] = r;
     }
-    p->idle = p->wall * tess_workers() - p->busy - p->waiting - p->scheduling;
+    p->idle = p->wall * workers - p->busy - p->waiting - p->scheduling;
     qsort(p->row, (size_t)p->rows, sizeof p->row[0], longest_first);
 }

@@ -20,7 +20,7 @@ static tess_status load(int count, char **settings, tess_config *config)
     size_t n = 4;
     for (int i = 0; i < count && n < 64; i++) set[n++] = settings[i];
     TESS_TRY(tess_config_load(NULL, set, n, config));
-    return tess_config_resolve(config, 1);
+    return tess_config_resolve(config, tess_ranks());
 }
 
 static tess_status run(int argc, char **argv)
@@ -43,5 +43,9 @@ done:
     return status;
 }
 
-const command cmd_bench = {"bench", "bench [CONFIG.json] [KEY=VALUE ...] [--steps N]",
-                           "Measures training steps on random tokens, and where their time goes.", help, run};
+const command cmd_bench = {"bench",
+                           "bench [CONFIG.json] [KEY=VALUE ...] [--steps N]",
+                           "Measures training steps on random tokens, and where their time goes.",
+                           help,
+                           run,
+                           CMD_ALL_RANKS};

@@ -16,5 +16,9 @@ done:
 }
 
 const command cmd_estimate = {
-    "estimate", "estimate CONFIG.json [KEY=VALUE ...]",
-    "Prints what each memory tier will hold, the bytes moved and the time a step should take.", tess_config_help, run};
+    "estimate",
+    "estimate CONFIG.json [KEY=VALUE ...]",
+    "Prints what each memory tier will hold, the bytes moved and the time a step should take.",
+    tess_config_help,
+    run,
+    CMD_ONE_OF_RANKS};

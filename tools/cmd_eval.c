@@ -15,5 +15,9 @@ done:
     return status;
 }
 
-const command cmd_eval = {"eval", "eval CONFIG.json [KEY=VALUE ...]",
-                          "Prints the mean loss and the perplexity of the model on data.valid.", tess_config_help, run};
+const command cmd_eval = {"eval",
+                          "eval CONFIG.json [KEY=VALUE ...]",
+                          "Prints the mean loss and the perplexity of the model on data.valid.",
+                          tess_config_help,
+                          run,
+                          CMD_ALL_RANKS};

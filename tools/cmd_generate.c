@@ -50,4 +50,7 @@ static tess_status run(int argc, char **argv)
 
 const command cmd_generate = {"generate",
                               "generate MODEL_DIR --prompt TEXT -n N [--temperature X] [--top-k K] [--seed S]",
-                              "Goes on from a prompt with a trained model.", help, run};
+                              "Goes on from a prompt with a trained model.",
+                              help,
+                              run,
+                              CMD_ONE_RANK};

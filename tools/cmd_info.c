@@ -9,7 +9,7 @@ static void help(FILE *out)
     char *dir = tess_cache_dir();
     cmd_option_help(OPTIONS, 1, out);
     fprintf(out, "\nRates are measured once for each machine and drive, and kept in %s%s.\n", dir ? dir : "no file",
-            dir ? "/machine.json" : " (neither XDG_CACHE_HOME nor HOME is set)");
+            dir ? "/machine*.json" : " (neither XDG_CACHE_HOME nor HOME is set)");
     free(dir);
 }
 
@@ -32,12 +32,19 @@ static void print_disk(const tess_drive *d)
            d->direct ? "O_DIRECT" : "page cache: no O_DIRECT here", tess_human_bytes((double)tess_drive_free(".")));
 }
 
-static tess_status run(int argc, char **argv)
+/* Who sits where, rank by rank. */
+static void print_ranks(const tess_share *of)
 {
-    option options[] = {OPTIONS[0]};
-    int rest;
-    TESS_TRY(cmd_parse(options, 1, argc, argv, &rest));
-    if (rest) return tess_error(TESS_INVALID, "command line", "%.100s: info takes no argument", argv[1]);
+    printf("\n%5s  %-20s %6s  %-16s %-6s %-6s %9s\n", "rank", "host", "cores", "CPUs", "NUMA", "GPUs", "memory");
+    for (int i = 0; i < tess_ranks(); i++) {
+        const double ram = (double)of[i].ram_bytes;
+        printf("%5d  %-20.20s %6d  %-16s %-6s %-6s %9s%s\n", i, of[i].host, of[i].cores, of[i].cpus, of[i].numa,
+               of[i].gpus, tess_human_bytes(ram), of[i].crowded ? "  (more ranks than cores)" : "");
+    }
+}
+
+static tess_status print_all(bool again)
+{
     tess_hardware h;
     tess_yardstick y;
     tess_hardware_read(&h);
@@ -45,24 +52,42 @@ static tess_status run(int argc, char **argv)
     printf("vectors  %s\n", h.isa);
     printf("memory   %s, %s free\n", tess_human_bytes((double)h.ram_bytes), tess_human_bytes((double)h.ram_free_bytes));
     fflush(stdout);
-    tess_status drive = tess_yardstick_read(".", options[0].value, &y);
+    tess_status drive = tess_yardstick_read(".", again, &y);
     print_rates(&y);
     if (drive == TESS_OK)
         print_disk(&y.drive);
     else
         printf("disk     not measured in the working directory: %s\n", tess_error_text());
     printf("StarPU   %s: %s\n", tess_starpu_version(), tess_starpu_limits());
+    printf("GPU      %s\n", tess_gpu_support());
     printf("library  %s\n", tess_matrix_library());
-#ifdef TESS_HAVE_MPI
-    printf("MPI      yes\n");
-#else
-    printf("MPI      no, this build runs on one rank\n");
-#endif
+    if (tess_ranks_launched())
+        printf("MPI      %d ranks\n", tess_ranks());
+    else
+        printf("MPI      yes (mpirun -n N tessera info says who sits where)\n");
     return TESS_OK;
 }
 
+static tess_status run(int argc, char **argv)
+{
+    option options[] = {OPTIONS[0]};
+    int rest;
+    TESS_TRY(cmd_parse(options, 1, argc, argv, &rest));
+    if (rest) return tess_error(TESS_INVALID, "command line", "%.100s: info takes no argument", argv[1]);
+    TESS_TRY(tess_ranks_agree(TESS_OK));
+    tess_share *all = tess_alloc((size_t)tess_ranks() * sizeof *all);
+    tess_ranks_gather(tess_share_read(), sizeof *all, all);
+    tess_status status = tess_rank() ? TESS_OK : print_all(options[0].value);
+    if (tess_ranks_launched()) print_ranks(all);
+    free(all);
+    return status;
+}
+
 const command cmd_info = {
-    "info", "info [--again]",
+    "info",
+    "info [--again]",
     "Prints what this machine has: cores, GPUs, memory, their speed and the disk's, StarPU and its "
     "limits, MPI.",
-    help, run};
+    help,
+    run,
+    CMD_ALL_RANKS};

@@ -34,6 +34,9 @@ done:
     return status;
 }
 
-const command cmd_train = {"train", "train CONFIG.json [KEY=VALUE ...] [--resume]",
-                           "Trains a model, and leaves metrics, checkpoints and the trained model in OUTPUT.", help,
-                           run};
+const command cmd_train = {"train",
+                           "train CONFIG.json [KEY=VALUE ...] [--resume]",
+                           "Trains a model, and leaves metrics, checkpoints and the trained model in OUTPUT.",
+                           help,
+                           run,
+                           CMD_ALL_RANKS};

@@ -18,10 +18,19 @@ install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "${missing[@]}" >/dev/null
 }
 
-# build DIR [MESON OPTION...]: configured once, brought up to date each time.
+# The StarPU of tools/starpu-cuda, where it was built, before the system's.
+starpu=$PWD/.starpu/cuda/lib/pkgconfig
+if [ -d "$starpu" ]; then export PKG_CONFIG_PATH=$starpu${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}; fi
+
+# build DIR [MESON OPTION...]: configured once, and anew when another StarPU is to be found; brought up to date each
+# time.
 build() {
     local dir=$1
     shift
+    if [ -f "$dir/build.ninja" ] && [ "$(cat "$dir/pkg-config-path" 2>/dev/null)" != "${PKG_CONFIG_PATH:-}" ]; then
+        rm -rf "$dir"
+    fi
     [ -f "$dir/build.ninja" ] || meson setup "$dir" "$@" >"/dev/null"
+    echo "${PKG_CONFIG_PATH:-}" >"$dir/pkg-config-path"
     meson compile -C "$dir" >"$dir/compile.log" 2>&1 || { cat "$dir/compile.log"; exit 1; }
 }

@@ -1,6 +1,7 @@
-/* tessera: picks the subcommand, and turns a status into an exit code and one line on stderr. */
+/* tessera: joins the ranks, picks the subcommand, and turns a status into an exit code and one line on stderr. */
 #include "cmd.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +85,7 @@ tess_status cmd_config(int argc, char **argv, const char *const *required, tess_
     TESS_TRY(tess_config_load(argv[1], (const char *const *)argv + 2, (size_t)argc - 2, config));
     for (; *required; required++)
         if (strcmp(*required, "model") || !config->model_json) TESS_TRY(tess_config_require(config, *required));
-    return tess_config_resolve(config, 1);
+    return tess_config_resolve(config, tess_ranks());
 }
 
 /* ---- the command itself ---- */
@@ -113,8 +114,18 @@ static tess_status unknown_command(const char *name)
                       meant ? "did you mean " : "see tessera", meant ? meant : " --help", meant ? "?" : "");
 }
 
+/* Parts from the other ranks: true where there is nothing left to do. */
+static bool stands_by(const command *c)
+{
+    const int ranks = tess_ranks(), rank = tess_rank();
+    tess_ranks_leave();
+    if (!rank && ranks > 1 && c->ranks == CMD_ONE_OF_RANKS) tess_ranks_pretend(0, ranks);
+    return rank > 0;
+}
+
 static tess_status run_command(const command *c, int argc, char **argv)
 {
+    if (c->ranks != CMD_ALL_RANKS && stands_by(c)) return TESS_OK;
     for (int i = 1; i < argc; i++)
         if (asks_for_help(argv[i])) {
             printf("usage: tessera %s\n\n%s\n", c->usage, c->summary);
@@ -145,12 +156,47 @@ static void print_error(void)
     fprintf(stderr, "tessera: error: %s\n", line);
 }
 
+/* ---- a mapped file that went away ---- */
+
+/* The file that is mapped where `address` is, into `path`. */
+static void mapped_file(uintptr_t address, char path[static 512])
+{
+    char line[1024];
+    FILE *f = fopen("/proc/self/maps", "r");
+    snprintf(path, 512, "memory");
+    while (f && fgets(line, sizeof line, f)) {
+        uintptr_t from, to;
+        int at = 0;
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %*s %*s %*s %*s %n", &from, &to, &at) == 2 && at &&
+            address >= from && address < to)
+            snprintf(path, 512, "%.*s", (int)strcspn(line + at, "\n"), line + at);
+    }
+    if (f) fclose(f);
+}
+
+/* A page of a mapped file cannot be read. Only code of ours reads those, so what it calls is not what it interrupts. */
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    char path[512], text[700];
+    (void)number, (void)context;
+    mapped_file((uintptr_t)info->si_addr, path);
+    snprintf(text, sizeof text, "%s: cannot be read any more (was it cut short while the run reads it?)", path);
+    tess_die(text);
+}
+
 int main(int argc, char **argv)
 {
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
-    tess_status status = run(argc, argv);
+    tess_status status = tess_ranks_join();
+    sigaction(SIGBUS, &(struct sigaction){.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_RESETHAND}, NULL);
+    if (tess_rank()) TESS_ASSERT(freopen("/dev/null", "w", stdout)); /* rank 0 speaks for all */
+    if (status == TESS_OK) status = run(argc, argv);
     if (status == TESS_OK && fflush(stdout) != 0)
         status = tess_error(TESS_FAILED, "stdout", "cannot be written: %s", strerror(errno));
-    if (status != TESS_OK) print_error();
+    status = tess_ranks_agree(status);
+    if (status != TESS_OK && !tess_rank() && tess_watch_speak()) print_error();
+    /* From here on a launcher that saw one rank end with an error may end the others. */
+    if (tess_ranks_launched()) signal(SIGINT, SIG_IGN), signal(SIGTERM, SIG_IGN);
+    tess_ranks_leave();
     return status;
 }

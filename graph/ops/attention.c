@@ -29,7 +29,8 @@ static tess_attention_arg *arg(tess_lower *L, const tess_node *n, int i)
     return TESS_ARG(L, tess_attention_arg, .rows = tess_rows(L, n->out, i), .sequence = n->out->dim[1],
                     .heads = c->heads, .groups = c->groups, .dim = n->attention.dim, .scale = c->scale,
                     .dropout = c->dropout, .causal = c->causal, .packed = n->attention.packed,
-                    .row0 = tess_first_row(L, n->out, i), .op = n->random);
+                    .row0 = tess_first_row(L, n->out, i), .op = n->random, .head0 = n->attention.head0,
+                    .all_heads = n->attention.all_heads);
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
@@ -79,11 +80,10 @@ const tess_op tess_op_attention = {"attention", infer, forward, backward,
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf)
 {
     if (!k || !v) return NULL;
-    return tess_node_add(&tess_op_attention, (tess_tensor *[]){q, k, v}, 3,
-                         &(tess_node){.attention = {conf, 0, false}});
+    return tess_node_add(&tess_op_attention, (tess_tensor *[]){q, k, v}, 3, &(tess_node){.attention = {.conf = conf}});
 }
 
 tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf)
 {
-    return tess_node_add(&tess_op_attention, &qkv, 1, &(tess_node){.attention = {conf, 0, true}});
+    return tess_node_add(&tess_op_attention, &qkv, 1, &(tess_node){.attention = {.conf = conf, .packed = true}});
 }

@@ -9,8 +9,9 @@ enum { SETS = 2 };
 
 /* What one piece leaves between its tasks. */
 struct tess_ring {
-    tess_tile **p, **stats; /* a tile of w each: (rows, its rows) */
-    tess_tile *lse, *dx;    /* f32: (rows), (rows, in) */
+    tess_tile **p;       /* a tile of w each: (rows, its rows) */
+    tess_tile **stats;   /* the same; where ranks share w out, of all tiles that it has on all of them */
+    tess_tile *lse, *dx; /* f32: (rows), (rows, in) */
 };
 
 static tess_status infer(tess_node *n)
@@ -34,6 +35,17 @@ static int64_t columns(const tess_tensor *w, int64_t tile)
     return count;
 }
 
+static int64_t all_tiles(const tess_tensor *w)
+{
+    return w->split ? w->all_tiles : w->tiles;
+}
+
+static int64_t columns_of_all(const tess_tensor *w, int64_t tile)
+{
+    int64_t left = w->whole[0] - tile * w->tile_rows;
+    return left < w->tile_rows ? left : w->tile_rows;
+}
+
 static tess_tile *between(tess_lower *L, size_t bytes, const char *label)
 {
     return tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, label);
@@ -42,12 +54,11 @@ static tess_tile *between(tess_lower *L, size_t bytes, const char *label)
 static void make_set(tess_lower *L, const tess_tensor *w, int64_t rows, struct tess_ring *s)
 {
     s->p = tess_arena_get(L->p->arena, (size_t)w->tiles * sizeof *s->p);
-    s->stats = tess_arena_get(L->p->arena, (size_t)w->tiles * sizeof *s->stats);
-    for (int64_t j = 0; j < w->tiles; j++) {
-        int64_t out = columns(w, j);
-        if (L->conf->train) s->p[j] = between(L, (size_t)(rows * out) * tess_dtype_size(L->dtype), "dlogits");
-        s->stats[j] = between(L, tess_cross_entropy_stats(rows, out), "statistics of logits");
-    }
+    s->stats = tess_arena_get(L->p->arena, (size_t)all_tiles(w) * sizeof *s->stats);
+    for (int64_t j = 0; j < w->tiles && L->conf->train; j++)
+        s->p[j] = between(L, (size_t)(rows * columns(w, j)) * tess_dtype_size(L->dtype), "dlogits");
+    for (int64_t j = 0; j < all_tiles(w); j++)
+        s->stats[j] = between(L, tess_cross_entropy_stats(rows, columns_of_all(w, j)), "statistics of logits");
     s->lse = between(L, (size_t)rows * sizeof(float), "lse");
     if (L->conf->train) s->dx = between(L, (size_t)(rows * w->dim[1]) * sizeof(float), "dx of the head");
 }
@@ -66,9 +77,17 @@ static struct tess_ring *next_set(tess_lower *L, const tess_tensor *w, int64_t r
 static tess_cross_entropy_arg *arg(tess_lower *L, const tess_node *n, int64_t row, int64_t rows, int64_t j)
 {
     const tess_tensor *w = n->in[1];
-    return TESS_ARG(L, tess_cross_entropy_arg, .rows = rows, .in = w->dim[1], .row = row, .first = j * w->tile_rows,
-                    .out = columns(w, j), .tiles = w->tiles, .tile_out = w->tile_rows, .vocab = w->dim[0],
-                    .bias = n->in[3] != NULL, .grad = L->conf->train);
+    return TESS_ARG(L, tess_cross_entropy_arg, .rows = rows, .in = w->dim[1], .row = row,
+                    .first = (w->first_tile + j) * w->tile_rows, .out = columns(w, j), .tiles = all_tiles(w),
+                    .tile_out = w->tile_rows, .vocab = w->whole[0], .bias = n->in[3] != NULL, .grad = L->conf->train);
+}
+
+/* The place in the tensor dimension that has a tile of w. */
+static int owner_of(const tess_lower *L, const tess_tensor *w, int64_t tile)
+{
+    int r = 0;
+    while (w->all_tiles * (r + 1) / L->grid->tensor <= tile) r++;
+    return r;
 }
 
 static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct tess_ring *set)
@@ -77,19 +96,20 @@ static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_
     tess_use x = tess_in(L, n->in[0], i), target = tess_in(L, n->in[2], i);
     for (int64_t j = 0; j < w->tiles; j++) {
         tess_cross_entropy_arg *a = arg(L, n, row, rows, j);
-        tess_use use[7] = {x, target, tess_weight(w, j), {set->stats[j], TESS_W}};
+        tess_use use[7] = {x, target, tess_weight(L, w, j), {set->stats[w->first_tile + j], TESS_W}};
         unsigned k = 4;
         use[k++] = tess_scratch_use(L, tess_cross_entropy_scratch());
         if (a->grad) use[k++] = (tess_use){set->p[j], TESS_W};
-        if (b) use[k++] = tess_weight(b, j);
+        if (b) use[k++] = tess_weight(L, b, j);
         tess_emit(L, &tess_cross_entropy_logits[L->dtype], a, use, k);
     }
-    tess_use use[3 + w->tiles];
+    for (int64_t j = 0; w->split && j < w->all_tiles; j++) tess_lower_tensor_tell(L, set->stats[j], owner_of(L, w, j));
+    tess_use use[3 + all_tiles(w)];
     use[0] = target;
     use[1] = (tess_use){set->lse, TESS_W};
     use[2] = tess_loss_out(L);
-    for (int64_t j = 0; j < w->tiles; j++) use[3 + j] = (tess_use){set->stats[j], TESS_R};
-    tess_emit(L, &tess_cross_entropy_rows[TESS_F32], arg(L, n, row, rows, 0), use, 3 + (unsigned)w->tiles);
+    for (int64_t j = 0; j < all_tiles(w); j++) use[3 + j] = (tess_use){set->stats[j], TESS_R};
+    tess_emit(L, &tess_cross_entropy_rows[TESS_F32], arg(L, n, row, rows, 0), use, 3 + (unsigned)all_tiles(w));
 }
 
 /* dw_j += dlogits_j^T x, and db_j. */
@@ -113,10 +133,12 @@ static void gradients(tess_lower *L, const tess_node *n, int i, int64_t row, int
     for (int64_t j = 0; j < w->tiles; j++) {
         tess_cross_entropy_arg *a = arg(L, n, row, rows, j);
         a->acc = j > 0;
-        TESS_EMIT(L, &tess_cross_entropy_gradient[L->dtype], a, {set->p[j], TESS_RW}, {set->stats[j], TESS_R},
-                  {set->lse, TESS_R}, tess_in(L, n->in[2], i), tess_weight(w, j), {set->dx, a->acc ? TESS_RW : TESS_W});
+        TESS_EMIT(L, &tess_cross_entropy_gradient[L->dtype], a, {set->p[j], TESS_RW},
+                  {set->stats[w->first_tile + j], TESS_R}, {set->lse, TESS_R}, tess_in(L, n->in[2], i),
+                  tess_weight(L, w, j), {set->dx, a->acc ? TESS_RW : TESS_W});
         weight_gradient(L, n, i, row, rows, j, set->p[j]);
     }
+    if (w->split) tess_lower_all_sum(L, set->dx, rows * w->dim[1], TESS_F32);
     tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = rows * w->dim[1], .first = row * w->dim[1], .acc = acc);
     TESS_EMIT(L, &tess_add_sum[L->dtype], a, {set->dx, TESS_R}, {dx.tile, row == 0 ? dx.mode : TESS_RW});
 }

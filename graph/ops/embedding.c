@@ -17,9 +17,10 @@ static tess_embedding_arg *arg(tess_lower *L, const tess_node *n, int i, const t
     const tess_tensor *table = n->in[1], *pos = n->in[2];
     tess_embedding_arg *a =
         TESS_ARG(L, tess_embedding_arg, .rows = tess_rows(L, n->out, i), .width = table->dim[1],
-                 .sequence = n->out->dim[1], .rows_of_table = table->dim[0], .position_tiles = pos ? pos->tiles : 0,
+                 .sequence = n->out->dim[1], .rows_of_table = table->whole[0], .position_tiles = pos ? pos->tiles : 0,
                  .position_tile_rows = pos ? pos->tile_rows : 0);
     tess_param_rows(p, j, &a->first, &a->count);
+    if (p->segments) a->first += p->segment[0].global;
     return a;
 }
 
@@ -29,9 +30,14 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     tess_use use[3 + (pos ? pos->tiles : 0)];
     use[0] = tess_in(L, n->in[0], i);
     use[1] = tess_out(L, n->out, i);
-    for (int64_t j = 0; pos && j < pos->tiles; j++) use[3 + j] = tess_weight(pos, j);
+    for (int64_t j = 0; pos && j < pos->tiles; j++) use[3 + j] = tess_weight(L, pos, j);
+    if (table->split) { /* the rows of tokens that other ranks have */
+        tess_count_arg *a = TESS_ARG(L, tess_count_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out));
+        TESS_EMIT(L, &tess_fill[L->dtype], a, {use[1].tile, TESS_W});
+        use[1].mode = TESS_RW;
+    }
     for (int64_t j = 0; j < table->tiles; j++) { /* each writes the rows of its tokens */
-        use[2] = tess_weight(table, j);
+        use[2] = tess_weight(L, table, j);
         tess_emit(L, &tess_embedding_forward[L->dtype], arg(L, n, i, table, j), use, 3 + (pos ? pos->tiles : 0));
         use[1].mode = TESS_RW;
     }

@@ -21,7 +21,8 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     tess_norm_arg *a = arg(L, n, i);
     tess_use x = tess_in(L, n->in[0], i), y = tess_out(L, n->out, i);
     tess_use stats = tess_aux_out(L, n, i, (size_t)a->rows * 2 * sizeof(float));
-    TESS_EMIT(L, &tess_layernorm_forward[L->dtype], a, x, tess_weight(n->in[1], 0), tess_weight(n->in[2], 0), y, stats);
+    TESS_EMIT(L, &tess_layernorm_forward[L->dtype], a, x, tess_weight(L, n->in[1], 0), tess_weight(L, n->in[2], 0), y,
+              stats);
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
@@ -31,7 +32,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
              dbias = tess_param_grad(L, n->in[2], 0, &a->acc_param);
     tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
     TESS_EMIT(L, &tess_layernorm_backward[L->dtype], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i),
-              tess_weight(n->in[1], 0), tess_aux_in(L, n, i), dx, dgain, dbias);
+              tess_weight(L, n->in[1], 0), tess_aux_in(L, n, i), dx, dgain, dbias);
 }
 
 const tess_op tess_op_layernorm = {"layernorm", infer, forward, backward, TESS_READS_IN0 | TESS_READS_AUX};

@@ -27,7 +27,7 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     for (int64_t j = 0; j < n->in[1]->tiles; j++) {
         if (j > 0) y.mode = TESS_RW;
         tess_linear_arg *a = arg(L, n, i, j);
-        tess_use use[] = {x, tess_weight(n->in[1], j), y, n->in[2] ? tess_weight(n->in[2], j) : x};
+        tess_use use[] = {x, tess_weight(L, n->in[1], j), y, n->in[2] ? tess_weight(L, n->in[2], j) : x};
         tess_emit(L, &tess_linear_forward[L->dtype], a, use, n->in[2] ? 4 : 3);
     }
 }
@@ -37,7 +37,8 @@ static void input_gradient(tess_lower *L, const tess_node *n, int i)
 {
     tess_linear_arg *a = arg(L, n, i, 0);
     tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
-    TESS_EMIT(L, &tess_linear_backward_input[L->dtype], a, tess_grad_read(L, n->out, i), tess_weight(n->in[1], 0), dx);
+    TESS_EMIT(L, &tess_linear_backward_input[L->dtype], a, tess_grad_read(L, n->out, i), tess_weight(L, n->in[1], 0),
+              dx);
 }
 
 /* dx from several: summed in f32 and rounded once. */
@@ -51,7 +52,7 @@ static void input_gradient_sum(tess_lower *L, const tess_node *n, int i)
         tess_linear_arg *a = arg(L, n, i, j);
         a->acc = j > 0;
         a->sum = true;
-        TESS_EMIT(L, &tess_linear_backward_input[L->dtype], a, tess_grad_read(L, n->out, i), tess_weight(w, j),
+        TESS_EMIT(L, &tess_linear_backward_input[L->dtype], a, tess_grad_read(L, n->out, i), tess_weight(L, w, j),
                   {sum, a->acc ? TESS_RW : TESS_W});
     }
     tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = elements);

@@ -20,7 +20,7 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     tess_norm_arg *a = arg(L, n, i);
     tess_use x = tess_in(L, n->in[0], i), y = tess_out(L, n->out, i);
     tess_use stats = tess_aux_out(L, n, i, (size_t)a->rows * sizeof(float));
-    TESS_EMIT(L, &tess_rmsnorm_forward[L->dtype], a, x, tess_weight(n->in[1], 0), y, stats);
+    TESS_EMIT(L, &tess_rmsnorm_forward[L->dtype], a, x, tess_weight(L, n->in[1], 0), y, stats);
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
@@ -28,7 +28,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     tess_norm_arg *a = arg(L, n, i);
     tess_use dgain = tess_param_grad(L, n->in[1], 0, &a->acc_param), dx = tess_grad_write(L, n->in[0], i, &a->acc);
     TESS_EMIT(L, &tess_rmsnorm_backward[L->dtype], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i),
-              tess_weight(n->in[1], 0), tess_aux_in(L, n, i), dx, dgain);
+              tess_weight(L, n->in[1], 0), tess_aux_in(L, n, i), dx, dgain);
 }
 
 const tess_op tess_op_rmsnorm = {"rmsnorm", infer, forward, backward, TESS_READS_IN0 | TESS_READS_AUX};

@@ -118,13 +118,14 @@ static void bench_parameters(const char *only)
 {
     size_t p = (size_t)PARAMETER * sizeof(float);
     tess_adamw_arg adamw = {.n = PARAMETER, .decay = true, .copy = true};
-    BENCH(tess_adamw, &adamw, "mmmrzww", p, p, p, p, 16, 8, p / 2);
+    BENCH(tess_adamw, &adamw, "mmmrzzw", p, p, p, p, 16, tess_exact_bytes(), p / 2);
     adamw.clip = true;
     BENCH(tess_adamw, &adamw, "mmmrzrw", p, p, p, p, 16, 8, p / 2);
     adamw.copy = false;
     BENCH(tess_adamw, &adamw, "mmmrzr", p, p, p, p, 16, 8);
     tess_count_arg count = {.n = PARAMETER, .value = 0.02f};
-    BENCH(tess_square_sum, &count, "rw", p, 8);
+    tess_square_arg square = {.n = PARAMETER, .row = 1024};
+    BENCH(tess_square_sum, &square, "rw", p, tess_exact_bytes());
     BENCH(tess_fill_normal, &count, "w", p);
     BENCH(&tess_round[TESS_BF16], &count, "rw", p, p / 2);
     for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++) {

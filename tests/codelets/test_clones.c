@@ -18,17 +18,23 @@
 #define tess_dropout_backward   plain_dropout_backward
 #define tess_adamw              plain_adamw
 #define tess_square_sum         plain_square_sum
-#define tess_scalar_sum         plain_scalar_sum
+#define tess_exact_add          plain_exact_add
+#define tess_exact_round        plain_exact_round
+#define tess_exact_bytes        plain_exact_bytes
+#define tess_exact_value        plain_exact_value
 #define tess_finite             plain_finite
 #define tess_fill               plain_fill
 #define tess_fill_normal        plain_fill_normal
 #define tess_round              plain_round
+size_t tess_exact_bytes(void);
+double tess_exact_value(const void *sum);
 #include "../../codelets/adamw.c"
 #include "../../codelets/dropout.c"
+#include "../../codelets/exact.c"
 #include "../../codelets/fill.c"
+#include "../../codelets/finite.c"
 #include "../../codelets/gelu.c"
 #include "../../codelets/layernorm.c"
-#include "../../codelets/norm.c"
 #include "../../codelets/rmsnorm.c"
 #include "../../codelets/rope.c"
 #include "../../codelets/silu.c"
@@ -46,6 +52,8 @@
 #undef tess_dropout_backward
 #undef tess_adamw
 #undef tess_square_sum
+#undef tess_exact_bytes
+#undef tess_exact_value
 #undef tess_fill_normal
 extern tess_codelet tess_layernorm_forward[], tess_layernorm_backward[], tess_rmsnorm_forward[];
 extern tess_codelet tess_rmsnorm_backward[], tess_gelu_forward[], tess_gelu_backward[], tess_silu_forward[];
@@ -54,7 +62,7 @@ extern tess_codelet tess_dropout_backward[], tess_adamw[], tess_square_sum[], te
 
 enum { ROWS = 37, WIDTH = 65, ALL = ROWS * WIDTH };
 
-/* Runs both on the same random buffers; `kind` has a letter a buffer: r real, f fp32, p positive fp32, d one double,
+/* Runs both on the same random buffers; `kind` has a letter a buffer: r real, f fp32, p positive fp32, d doubles,
  * each of `size` elements. */
 static void compare(tess_codelet *clone, tess_codelet *plain, const void *arg, const char *kind, const int64_t *size)
 {
@@ -65,8 +73,8 @@ static void compare(tess_codelet *clone, tess_codelet *plain, const void *arg, c
         tess_dtype t = kind[i] == 'r' ? clone->dtype : TESS_F32;
         double *x = new_values(size[i], 2);
         for (int64_t k = 0; k < size[i] && kind[i] == 'p'; k++) x[k] = fabs(x[k]) + 0.1;
-        bytes[i] = kind[i] == 'd' ? sizeof(double) : (size_t)size[i] * tess_dtype_size(t);
-        a[i] = kind[i] == 'd' ? zeros(1) : real_of(x, size[i], t);
+        bytes[i] = kind[i] == 'd' ? (size_t)size[i] * sizeof(double) : (size_t)size[i] * tess_dtype_size(t);
+        a[i] = kind[i] == 'd' ? zeros(size[i]) : real_of(x, size[i], t);
         b[i] = copy_of(a[i], bytes[i]);
     }
     run_body(clone, arg, a, n);
@@ -126,9 +134,10 @@ TEST(parameters)
     env.weight_decay = 0.1f;
     for (int copy = 0; copy < 2; copy++) {
         tess_adamw_arg a = {.n = ALL, .decay = true, .copy = copy, .name = "w"};
-        COMPARE(adamw, TESS_F32, &a, "ffpfddf", ALL, ALL, ALL, ALL, 1, 1, ALL);
+        COMPARE(adamw, TESS_F32, &a, "ffpfddf", ALL, ALL, ALL, ALL, 1, tess_exact_bytes() / sizeof(double), ALL);
     }
     tess_count_arg count = {.n = ALL, .value = 0.02f};
-    COMPARE(square_sum, TESS_F32, &count, "fd", ALL, 1);
+    tess_square_arg square = {.n = ALL, .row = WIDTH};
+    COMPARE(square_sum, TESS_F32, &square, "fd", ALL, tess_exact_bytes() / sizeof(double));
     COMPARE(fill_normal, TESS_F32, &count, "f", ALL);
 }

@@ -9,7 +9,7 @@ enum { B = 3, T = 37, C = 20, V = 101 }; /* odd on purpose: nothing divides */
 struct net {
     tess_graph *g;
     tess_tensor *ids, *targets, *loss;
-    int32_t id[8 * B * T], target[8 * B * T];
+    int32_t id[12 * B * T], target[12 * B * T];
 };
 
 #define OK(expr)                                                                                                       \
@@ -27,7 +27,9 @@ static tess_tensor *net_param(tess_graph *g, int layer, const char *name, int64_
 }
 #define PARAM(name, rows, columns, init) net_param(g, layer, name, rows, columns, init)
 
-/* embedding -> body, three times, each in a block -> head tied to the embedding */
+static int net_layers = 3;
+
+/* embedding -> body, net_layers times, each in a block -> head tied to the embedding */
 static void net_make(struct net *n, const tess_graph_conf *conf, net_body body)
 {
     n->g = tess_graph_new(conf);
@@ -36,7 +38,7 @@ static void net_make(struct net *n, const tess_graph_conf *conf, net_body body)
     tess_tensor *table = tess_param(n->g, "table", V, C, TESS_NORMAL(0.2f));
     tess_tensor *positions = tess_param(n->g, "positions", T + 3, C, TESS_NORMAL(0.3f));
     tess_tensor *x = tess_embedding(n->ids, table, positions);
-    for (int layer = 0; layer < 3; layer++) {
+    for (int layer = 0; layer < net_layers; layer++) {
         char name[16];
         snprintf(name, sizeof name, "block%d", layer);
         tess_block(n->g, name);
@@ -45,14 +47,14 @@ static void net_make(struct net *n, const tess_graph_conf *conf, net_body body)
     tess_block_end(n->g);
     n->loss = tess_cross_entropy(x, table, NULL, n->targets);
     uint32_t r = 12345;
-    for (int i = 0; i < 8 * B * T; i++) {
+    for (int i = 0; i < 12 * B * T; i++) {
         n->id[i] = (int32_t)((r = r * 1664525u + 1013904223u) >> 8) % V;
         n->target[i] = i % 11 == 3 ? -100 : (int32_t)((r = r * 1664525u + 1013904223u) >> 8) % V;
     }
 }
 
 /* layernorm, packed attention, gelu mlp, dropout, residuals */
-static tess_tensor *net_gpt(tess_graph *g, tess_tensor *x, int layer)
+static inline tess_tensor *net_gpt(tess_graph *g, tess_tensor *x, int layer)
 {
     tess_tensor *y = tess_layernorm(x, PARAM("ln1.g", C, 1, TESS_ONE), PARAM("ln1.b", C, 1, TESS_ZERO), 1e-5f);
     y = tess_linear(y, PARAM("qkv.w", 3 * C, C, TESS_NORMAL(0.3f)), PARAM("qkv.b", 3 * C, 1, TESS_NORMAL(0.1f)));
@@ -67,7 +69,7 @@ static tess_tensor *net_gpt(tess_graph *g, tess_tensor *x, int layer)
 }
 
 /* rmsnorm, rotary, grouped bidirectional attention, gated silu mlp */
-static tess_tensor *net_llama(tess_graph *g, tess_tensor *x, int layer)
+static inline tess_tensor *net_llama(tess_graph *g, tess_tensor *x, int layer)
 {
     tess_tensor *n = tess_rmsnorm(x, PARAM("n1", C, 1, TESS_ONE), 1e-5f);
     tess_tensor *q = tess_linear(n, PARAM("q", C, C, TESS_NORMAL(0.3f)), NULL);
@@ -84,7 +86,7 @@ static tess_tensor *net_llama(tess_graph *g, tess_tensor *x, int layer)
 }
 
 /* Gradients that are shared, passed on twice, and added to in every order. */
-static tess_tensor *net_tangle(tess_graph *g, tess_tensor *x, int layer)
+static inline tess_tensor *net_tangle(tess_graph *g, tess_tensor *x, int layer)
 {
     tess_tensor *a = tess_linear(x, PARAM("a", C, C, TESS_NORMAL(0.3f)), NULL);
     tess_tensor *b = tess_gelu(a, TESS_GELU_TANH);
@@ -98,7 +100,7 @@ static tess_tensor *net_tangle(tess_graph *g, tess_tensor *x, int layer)
 }
 
 /* micro micro-batches through `step`. */
-static double net_run(struct net *n, tess_step *s, int64_t step, float lr)
+static inline double net_run(struct net *n, tess_step *s, int64_t step, float lr)
 {
     tess_step_result r = {0};
     OK(tess_step_feed(s, n->ids, n->id));

@@ -4,7 +4,10 @@
 #include "check.h"
 #include "safetensors_impl.h"
 #include <dirent.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char path[512];
@@ -61,25 +64,35 @@ static const struct {
 };
 enum { TENSORS = sizeof tensors / sizeof *tensors };
 
-/* Writes all of them in pieces of `piece` bytes. */
-static tess_status write_all(const char *dir, uint64_t shard_bytes, size_t piece)
+/* A rectangle of tensor t, (all_rows, all_cols) as a matrix. */
+static tess_status write_rectangle(tess_safetensors_writer *w, int t, int64_t all_cols, int64_t row, int64_t rows,
+                                   int64_t col, int64_t cols)
 {
-    uint8_t bytes[4096];
-    size_t n = 0;
-    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", shard_bytes);
-    for (int t = 0; t < TENSORS; t++) {
-        tess_safetensors_declare(w, tensors[t].name, tensors[t].dtype, tensors[t].rank, tensors[t].dims);
-        for (int64_t i = 0; i < tensors[t].elements; i++) {
-            float f = element(t, i);
+    uint8_t bytes[1024];
+    size_t n = 0, size = tess_dtype_size(tensors[t].dtype);
+    for (int64_t r = row; r < row + rows; r++)
+        for (int64_t c = col; c < col + cols; c++, n += size) {
+            float f = element(t, r * all_cols + c);
             tess_bf16 b = tess_to_bf16(f);
-            size_t size = tess_dtype_size(tensors[t].dtype);
             memcpy(bytes + n, size == 4 ? (void *)&f : (void *)&b, size);
-            n += size;
         }
+    return tess_safetensors_write(w, (size_t)t, row, rows, col, cols, bytes);
+}
+
+/* Writes all of them in rectangles of at most high x wide, the last one first. */
+static tess_status write_all(const char *dir, uint64_t shard_bytes, int64_t high, int64_t wide)
+{
+    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", shard_bytes);
+    for (int t = 0; t < TENSORS; t++)
+        CHECK_EQ(tess_safetensors_declare(w, tensors[t].name, tensors[t].dtype, tensors[t].rank, tensors[t].dims), t);
+    tess_status status = tess_safetensors_writer_begin(w);
+    for (int t = TENSORS - 1; t >= 0; t--) {
+        int64_t rows = tensors[t].rank ? tensors[t].dims[0] : 1, cols = rows ? tensors[t].elements / rows : 4;
+        for (int64_t r = (rows - 1) / high * high; r >= 0; r -= high)
+            for (int64_t c = (cols - 1) / wide * wide; c >= 0 && status == TESS_OK; c -= wide)
+                status = write_rectangle(w, t, cols, r, rows - r < high ? rows - r : high, c,
+                                         cols - c < wide ? cols - c : wide);
     }
-    tess_status status = TESS_OK;
-    for (size_t at = 0; at < n && status == TESS_OK; at += piece)
-        status = tess_safetensors_write(w, bytes + at, n - at < piece ? n - at : piece);
     return tess_safetensors_writer_end(w, status);
 }
 
@@ -110,10 +123,10 @@ static void check_all(const char *where)
 
 TEST(one_file)
 {
-    static const size_t pieces[] = {1, 7, 64, 4096};
-    for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
+    static const int64_t sizes[][2] = {{1, 1}, {1, 100}, {100, 1}, {7, 3}, {200, 200}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         char *dir = new_dir();
-        CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, pieces[p]), TESS_OK);
+        CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, sizes[i][0], sizes[i][1]), TESS_OK);
         check_all(dir);
         check_all(in(dir, "model.safetensors"));
         CHECK_EQ(end_dir(dir), 1);
@@ -123,16 +136,16 @@ TEST(one_file)
 TEST(shards)
 {
     char *dir = new_dir();
-    CHECK_EQ(write_all(dir, 310, 64), TESS_OK); /* 740 bytes, which are more alone, and 202 + 4 + 0 + 96 */
+    CHECK_EQ(write_all(dir, 310, 5, 4), TESS_OK); /* 740 bytes, which are more alone, and 202 + 4 + 0 + 96 */
     check_all(dir);
     check_all(in(dir, "model.safetensors.index.json"));
     CHECK_EQ(access(in(dir, "model-00001-of-00002.safetensors"), F_OK), 0);
     CHECK_EQ(access(in(dir, "model-00002-of-00002.safetensors"), F_OK), 0);
     /* The other form replaces this one, and this one that: what is left over would be read instead. */
-    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 64), TESS_OK);
+    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 5, 4), TESS_OK);
     CHECK(access(in(dir, "model.safetensors.index.json"), F_OK) != 0);
     check_all(dir);
-    CHECK_EQ(write_all(dir, 310, 64), TESS_OK);
+    CHECK_EQ(write_all(dir, 310, 5, 4), TESS_OK);
     CHECK(access(in(dir, "model.safetensors"), F_OK) != 0);
     check_all(dir);
     CHECK_EQ(end_dir(dir), 3);
@@ -142,7 +155,8 @@ TEST(nothing_in_it)
 {
     char *dir = new_dir();
     tess_safetensors *s = NULL;
-    CHECK_EQ(tess_safetensors_writer_end(tess_safetensors_writer_new(dir, "model", 100), TESS_OK), TESS_OK);
+    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", 100);
+    CHECK_EQ(tess_safetensors_writer_end(w, tess_safetensors_writer_begin(w)), TESS_OK);
     CHECK_EQ(tess_safetensors_open(dir, &s), TESS_OK);
     CHECK_EQ(tess_safetensors_count(s), 0);
     CHECK(!tess_safetensors_find(s, "x"));
@@ -152,19 +166,61 @@ TEST(nothing_in_it)
 
 /* ---- writing that fails ---- */
 
+/* What `limited` says of files that may have `bytes`, in a process of its own: 0 where all of its checks hold. */
+static int under_limit(rlim_t bytes, void (*limited)(const char *dir), const char *dir)
+{
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        int before = check_failures;
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){bytes, RLIM_INFINITY});
+        limited(dir);
+        fflush(stdout);
+        _exit(check_failures > before);
+    }
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void no_room(const char *dir)
+{
+    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", TESS_SAFETENSORS_SHARD);
+    tess_safetensors_declare(w, "x", TESS_F32, 2, (int64_t[]){1 << 10, 1 << 10});
+    tess_status status = tess_safetensors_writer_begin(w); /* before anything is written */
+    CHECK_EQ(status, TESS_FAILED);
+    CHECK_HAS(tess_error_text(), "model.safetensors.tmp: cannot be written: File too large");
+    CHECK_EQ(tess_safetensors_writer_end(w, status), TESS_FAILED);
+}
+
+static void no_room_for_a_shard(const char *dir)
+{
+    CHECK_EQ(write_all(dir, 310, 5, 4), TESS_FAILED); /* the second alone would fit */
+    CHECK_HAS(tess_error_text(), "model-00001-of-00002.safetensors.tmp: cannot be written: File too large");
+}
+
 TEST(disk_full)
 {
     char *dir = new_dir();
-    /* The temporary file is a device that is always full. */
+    CHECK_EQ(under_limit(100000, no_room, dir), 0);
+    CHECK_EQ(under_limit(700, no_room_for_a_shard, dir), 0);
+    CHECK_EQ(end_dir(dir), 0);
+}
+
+/* The file is a device that cannot have a size, and is always full. */
+TEST(no_file_at_all)
+{
+    char *dir = new_dir();
     CHECK_EQ(symlink("/dev/full", in(dir, "model.safetensors.tmp")), 0);
-    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 64), TESS_FAILED);
-    CHECK_HAS(tess_error_text(), "model.safetensors.tmp: cannot be written: No space left on device");
+    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 5, 4), TESS_FAILED);
+    CHECK_HAS(tess_error_text(), "model.safetensors.tmp: cannot be written: ");
     CHECK_EQ(end_dir(dir), 0);
 }
 
 TEST(no_directory)
 {
-    CHECK_EQ(write_all("/nonexistent/dir", TESS_SAFETENSORS_SHARD, 64), TESS_FAILED);
+    CHECK_EQ(write_all("/nonexistent/dir", TESS_SAFETENSORS_SHARD, 5, 4), TESS_FAILED);
     CHECK_HAS(tess_error_text(), "/nonexistent/dir/model.safetensors.tmp: cannot be created: No such file");
 }
 
@@ -173,10 +229,11 @@ TEST(given_up)
 {
     char *dir = new_dir();
     float x[185] = {0};
-    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 64), TESS_OK);
+    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 5, 4), TESS_OK);
     tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", TESS_SAFETENSORS_SHARD);
     tess_safetensors_declare(w, "x", TESS_F32, 1, (int64_t[]){185});
-    CHECK_EQ(tess_safetensors_write(w, x, 100), TESS_OK);
+    CHECK_EQ(tess_safetensors_writer_begin(w), TESS_OK);
+    CHECK_EQ(tess_safetensors_write(w, 0, 60, 25, 0, 1, x), TESS_OK);
     CHECK_EQ(tess_safetensors_writer_end(w, TESS_FAILED), TESS_FAILED);
     check_all(dir);
     CHECK_EQ(end_dir(dir), 1);
@@ -269,7 +326,7 @@ TEST(truncated)
 {
     char *dir = new_dir();
     uint8_t file[4096];
-    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 4096), TESS_OK);
+    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 200, 200), TESS_OK);
     FILE *f = fopen(in(dir, "model.safetensors"), "rb");
     size_t n = f ? fread(file, 1, sizeof file, f) : 0;
     if (f) fclose(f);
@@ -304,10 +361,10 @@ TEST(index_refused)
         {"{\"weight_map\": {\"scalar\": \"one.safetensors\", \"x\": \"two.safetensors\"}}", "is in "},
     };
     char *dir = new_dir();
-    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 4096), TESS_OK);
+    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 200, 200), TESS_OK);
     char *one = tess_format("%s/one.safetensors", dir), *two = tess_format("%s/two.safetensors", dir);
     CHECK_EQ(rename(in(dir, "model.safetensors"), one), 0);
-    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 4096), TESS_OK);
+    CHECK_EQ(write_all(dir, TESS_SAFETENSORS_SHARD, 200, 200), TESS_OK);
     CHECK_EQ(rename(in(dir, "model.safetensors"), two), 0);
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         tess_safetensors *s = NULL;

@@ -2,8 +2,8 @@
  * disk that end the run in one line. */
 #define CHECK_MAIN
 #include "check.h"
+#include "dirs.h"
 #include "models.h"
-#include <dirent.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -122,15 +122,6 @@ static uint64_t all_of_it(tess_dtype dtype)
     return plan.peak_total;
 }
 
-static int swap_files(void)
-{
-    int n = 0;
-    DIR *d = opendir(".");
-    for (struct dirent *e; d && (e = readdir(d));) n += !strncmp(e->d_name, ".tessera", 8);
-    if (d) closedir(d);
-    return n;
-}
-
 TEST(same_bits_whatever_ram_there_is)
 {
     for (int dtype = 0; dtype < 2; dtype++) {
@@ -154,7 +145,7 @@ TEST(same_bits_whatever_ram_there_is)
             }
         CHECK(least > 0);
     }
-    CHECK_EQ(swap_files(), 0);
+    CHECK_EQ(names_in(".", ".tessera", NULL), 0);
 }
 
 TEST(without_clipping_too)
@@ -178,7 +169,7 @@ static void fails_with(tess_machine machine, const char *what)
     struct outcome o = run(TESS_F32, (struct layout){32 * MiB, 0, false, false}, 1, machine);
     CHECK_EQ(o.status, TESS_FAILED);
     CHECK_HAS(tess_error_text(), what);
-    CHECK_EQ(swap_files(), 0);
+    CHECK_EQ(names_in(".", ".tessera", NULL), 0);
 }
 
 TEST(a_failing_disk_ends_the_run_in_one_line)
@@ -191,28 +182,63 @@ TEST(a_failing_disk_ends_the_run_in_one_line)
     CHECK_EQ(o.status, TESS_OK);
 }
 
-TEST(a_drive_that_hangs_ends_the_run_in_one_line)
+/* What `body` prints on stderr, which loses patience after a second and so ends its process. */
+static const char *last_words(void (*body)(void))
 {
-    int err[2];
+    static char text[2000];
+    int err[2], status;
+    size_t n = 0;
     CHECK_EQ(pipe(err), 0);
     pid_t child = fork();
     if (child == 0) {
         dup2(err[1], 2);
         tess_flow_patience(1);
-        run(TESS_F32, (struct layout){32 * MiB, 0, false, false}, 1, (tess_machine){.stall_read_at = 30});
+        body();
         _exit(0);
     }
     close(err[1]);
-    char text[2000] = "";
-    size_t n = 0;
     for (ssize_t got; n < sizeof text - 1 && (got = read(err[0], text + n, sizeof text - 1 - n)) > 0;) n += (size_t)got;
+    text[n] = 0;
     close(err[0]);
-    int status;
     waitpid(child, &status, 0);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == TESS_FAILED);
+    return text;
+}
+
+static void stall_a_read(void)
+{
+    run(TESS_F32, (struct layout){32 * MiB, 0, false, false}, 1, (tess_machine){.stall_read_at = 30});
+}
+
+TEST(a_drive_that_hangs_ends_the_run_in_one_line)
+{
+    const char *text = last_words(stall_a_read);
     CHECK_HAS(text, "tessera: error: disk tier: nothing moved");
     CHECK_HAS(text, "on its way from disk for");
-    CHECK_EQ(swap_files(), 0);
+    CHECK_EQ(names_in(".", ".tessera", NULL), 0);
+}
+
+static void sleep_long(const tess_work *w)
+{
+    (void)w;
+    sleep(20);
+}
+
+static void run_a_sleeper(void)
+{
+    static tess_codelet sleeper = {.name = "sleeper", .dtype = TESS_F32, .cpu = sleep_long};
+    tess_tile *t = tess_tile_new(4096, TESS_ROLE_ACTIVATION, "x");
+    const tess_use use[] = {{t, TESS_W}};
+    const tess_task task = {.cl = &sleeper, .use = use, .nuse = 1};
+    tess_flow_room(MiB);
+    if (!tess_start(&(tess_machine){.cpu_bytes = MiB}) && !tess_submit(&task)) (void)!tess_wait();
+}
+
+TEST(a_task_that_hangs_under_a_cap_is_no_drives_fault)
+{
+    const char *text = last_words(run_a_sleeper);
+    CHECK_HAS(text, "tessera: error: memory.cpu: nothing moved and no task ended for 1 s; no tile is under way");
+    CHECK(!strstr(text, "disk") && !strstr(text, "drive"));
 }
 
 TEST(a_directory_that_will_not_do)

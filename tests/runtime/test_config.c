@@ -321,12 +321,11 @@ TEST(what_this_build_lacks)
     REFUSED("{\"fp16\": {\"enabled\": true}}",
             "run.json: fp16.enabled: true needs what this build does not have, expected false "
             "(set bf16.enabled instead, it needs no loss scaling)");
-    REFUSED(
-        "{\"parallel\": {\"tensor\": 2}}",
-        "run.json: parallel.tensor: 2 needs what this build does not have, expected 1 (ranks that share each matrix)");
-    REFUSED_FOR("{\"train_batch_size\": 2, \"zero_optimization\": {\"stage\": 1}}", NULL, 2,
-                "run.json: zero_optimization.stage: 1 needs what this build does not have, expected 0 (shard optimizer "
-                "states (1), gradients (2), parameters (3) over the data-parallel ranks)");
+    REFUSED("{\"parallel\": {\"tensor\": 2}}",
+            "run.json: parallel: tensor 2 x pipeline 1 ranks for a model, but 1 ranks run (start a multiple of 2)");
+    REFUSED_FOR(
+        "{\"train_batch_size\": 2, \"parallel\": {\"tensor\": 1}}", NULL, 3,
+        "run.json: train_batch_size: 2 is no multiple of gradient_accumulation_steps 1 x 3 data-parallel ranks");
     REFUSED_SET("optimizer.params.bias_correction=false",
                 "command line: optimizer.params.bias_correction: false needs what this build does not have, "
                 "expected true (of the moments in early steps; it is always on)");

@@ -2,9 +2,9 @@
  * The first cases call the engine as StarPU would; the last ones let StarPU evict to it. */
 #define CHECK_MAIN
 #include "check.h"
+#include "dirs.h"
 #include "disk_impl.h"
 #include "starpu_impl.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -24,15 +24,6 @@ static const char *fresh_dir(void)
     snprintf(dir, sizeof dir, "test-disk-%ld-%d", (long)getpid(), count++);
     if (mkdir(dir, 0700)) perror(dir), exit(1);
     return dir;
-}
-
-static int entries(const char *dir)
-{
-    int n = 0;
-    DIR *list = opendir(dir);
-    while (list && readdir(list)) n++;
-    if (list) closedir(list);
-    return n - 2;
 }
 
 static tess_disk *open_disk(tess_disk_conf conf)
@@ -130,7 +121,7 @@ static void round_trips_in(const char *dir, bool twice, bool threads, bool buffe
     c.buffered = buffered;
     round_trips(c);
     if (!strcmp(dir, "/dev/shm")) return; /* others' */
-    CHECK_EQ(entries(dir), 0);
+    CHECK_EQ(names_in(dir, "", NULL), 0);
     rmdir(dir);
 }
 
@@ -269,7 +260,7 @@ TEST(drive_faults_are_named)
         CHECK_EQ(survivors(c, "checksum", "byte"), 3);
         CHECK_HAS(told, "piece ");
     }
-    CHECK_EQ(entries(dir), 0);
+    CHECK_EQ(names_in(dir, "", NULL), 0);
     rmdir(dir);
 }
 
@@ -383,7 +374,7 @@ TEST(directories_that_will_not_do)
         chmod(dir, 0500);
         refuse(dir, 4 * MiB, "Permission denied");
     }
-    CHECK_EQ(entries(dir), 0); /* an open that fails leaves nothing */
+    CHECK_EQ(names_in(dir, "", NULL), 0); /* an open that fails leaves nothing */
     rmdir(dir);
 }
 
@@ -403,18 +394,9 @@ TEST(too_small_filesystem)
 
 /* ---- what stays behind ---- */
 
-static int swap_files(const char *dir, char name[256])
-{
-    int n = 0;
-    DIR *list = opendir(dir);
-    for (struct dirent *e; (e = readdir(list));)
-        if (!strncmp(e->d_name, ".tessera-swap-", 14)) n++, snprintf(name, 256, "%s", e->d_name);
-    closedir(list);
-    return n;
-}
-
 static void killed_run(const char *dir, bool named)
 {
+    static const char swap[] = ".tessera-swap-";
     int ready[2];
     CHECK(!pipe(ready));
     pid_t child = fork();
@@ -430,7 +412,7 @@ static void killed_run(const char *dir, bool named)
     }
     char ok = 0, name[256];
     CHECK(read(ready[0], &ok, 1) == 1 && ok);
-    CHECK_EQ(swap_files(dir, name), named);
+    CHECK_EQ(names_in(dir, swap, name), named);
     if (named) {
         char path[512];
         snprintf(path, sizeof path, "%s/%s", dir, name);
@@ -439,17 +421,17 @@ static void killed_run(const char *dir, bool named)
         close(fd);
         /* A second run beside it leaves it alone. */
         tess_disk *d = open_disk((tess_disk_conf){.dir = &dir, .dirs = 1, .bytes = 4 * MiB, .named = true});
-        CHECK_EQ(swap_files(dir, name), 2);
+        CHECK_EQ(names_in(dir, swap, name), 2);
         tess_disk_close(d);
-        CHECK_EQ(swap_files(dir, name), 1);
+        CHECK_EQ(names_in(dir, swap, name), 1);
     }
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
-    CHECK_EQ(swap_files(dir, name), named);
+    CHECK_EQ(names_in(dir, swap, name), named);
     tess_disk *d = open_disk((tess_disk_conf){.dir = &dir, .dirs = 1, .bytes = 4 * MiB});
-    CHECK_EQ(swap_files(dir, name), d->file[0].lock >= 0);
+    CHECK_EQ(names_in(dir, swap, name), d->file[0].lock >= 0);
     tess_disk_close(d);
-    CHECK_EQ(entries(dir), 0);
+    CHECK_EQ(names_in(dir, "", NULL), 0);
     close(ready[0]);
     close(ready[1]);
 }

@@ -12,6 +12,7 @@
 #ifndef TESS_TESTS_RUN_H
 #define TESS_TESTS_RUN_H
 #include "check.h"
+#include "dirs.h"
 #include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
@@ -128,6 +129,7 @@ static inline bool same_file(const char *a, const char *b)
 
 static struct {
     int status; /* the exit status; 128 + its number when a signal ended it; -1 when it had to be killed */
+    long peak;  /* MiB that it had in RAM at most, as the kernel counts */
     char *out, *err;
     char what[400]; /* the arguments */
 } ran;
@@ -160,18 +162,23 @@ static inline void run_exec(const char *program, const char *const *arg)
     }
     dup2(run_stdout ? open(run_stdout, O_WRONLY | O_NOCTTY) : run_out, 1);
     dup2(run_err, 2);
-    execv(program, (char *const *)argv);
+    execvp(program, (char *const *)argv);
     _exit(98);
 }
 
-/* Starts the command; one at a time. */
-static inline pid_t run_start(const char *const *arg)
+static inline const char *run_command(void)
 {
     const char *program = getenv("TESSERA");
     if (!program) {
         fprintf(stderr, "TESSERA is not set, expected the path of the command\n");
         exit(99);
     }
+    return program;
+}
+
+/* Starts a program; one at a time. */
+static inline pid_t run_start_program(const char *program, const char *const *arg)
+{
     if (run_out >= 0) close(run_out), close(run_err);
     run_out = memfd_create("out", MFD_CLOEXEC);
     run_err = memfd_create("err", MFD_CLOEXEC);
@@ -184,16 +191,36 @@ static inline pid_t run_start(const char *const *arg)
     return pid;
 }
 
+/* Starts the command. */
+static inline pid_t run_start(const char *const *arg)
+{
+    return run_start_program(run_command(), arg);
+}
+
+/* Starts a program as so many ranks, on however few cores there are. */
+static inline pid_t run_start_ranks(int ranks, const char *program, const char *const *arg)
+{
+    char count[16];
+    const char *argv[30] = {"--oversubscribe", "-n", count, program};
+    snprintf(count, sizeof count, "%d", ranks);
+    for (int i = 0; arg[i] && i < 24; i++) argv[i + 4] = arg[i];
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+    return run_start_program("mpirun", argv);
+}
+
 /* Waits for its end, and fills in `ran`. */
 static inline void run_finish(pid_t pid)
 {
     double end = run_clock() + RUN_SECONDS;
+    struct rusage usage = {0};
     int status = 0;
     bool late = false;
-    while (waitpid(pid, &status, WNOHANG) == 0) {
+    while (wait4(pid, &status, WNOHANG, &usage) == 0) {
         if (!late && run_clock() > end) late = true, kill(pid, SIGKILL);
         run_nap();
     }
+    ran.peak = usage.ru_maxrss >> 10;
     ran.status = late ? -1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     free(ran.out);
     free(ran.err);
@@ -201,8 +228,20 @@ static inline void run_finish(pid_t pid)
     ran.err = read_descriptor(run_err, NULL);
 }
 
+/* Has the run that goes on printed this on stderr? */
+static inline bool said(const char *part)
+{
+    char *err = read_descriptor(run_err, NULL);
+    bool yes = strstr(err, part) != NULL;
+    free(err);
+    return yes;
+}
+
 #define START(...) run_start((const char *const[]){__VA_ARGS__, NULL})
 #define RUN(...)   run_finish(START(__VA_ARGS__))
+/* The same as so many ranks. */
+#define START_RANKS(n, ...) run_start_ranks(n, run_command(), (const char *const[]){__VA_ARGS__, NULL})
+#define RUN_RANKS(n, ...)   run_finish(START_RANKS(n, __VA_ARGS__))
 
 /* Until the condition holds, at most a while; `pid` is a run whose end ends it too. */
 #define WAIT_UNTIL(pid, cond)                                                                                          \
@@ -242,10 +281,42 @@ static inline const char *run_error_mismatch(int status, const char *const *part
     return text;
 }
 
+/* The number that the last error names behind `before`, without what follows a point; 0: none. */
+static inline long named_in_error(const char *before)
+{
+    const char *at = strstr(ran.err, before);
+    return at ? strtol(at + strlen(before), NULL, 10) : 0;
+}
+
 /* The run ended with this status and one line `tessera: error: WHERE: WHAT` that holds every part. */
 #define EXPECT_ERROR(status, ...)                                                                                      \
     do {                                                                                                               \
         const char *wrong_ = run_error_mismatch(status, (const char *const[]){__VA_ARGS__, NULL});                     \
+        if (wrong_) CHECK_SAY("%s", wrong_);                                                                           \
+    } while (0)
+
+/* Ranks: among what the launcher says of it stands one line of ours, with all of the parts. */
+static inline const char *run_ranks_mismatch(int status, const char *const *part)
+{
+    static char text[4000];
+    const char *error = strstr(ran.err, "tessera: error: "), *wrong = NULL;
+    char line[1200];
+    if (ran.status != status) wrong = "another exit status";
+    if (!error) wrong = "no line \"tessera: error: WHERE: WHAT\"";
+    if (error && strstr(error + 1, "tessera: error: ")) wrong = "more than a line";
+    if (strstr(ran.err, "tessera: bug")) wrong = "a bug";
+    snprintf(line, sizeof line, "%.*s", error ? (int)strcspn(error, "\n") : 0, error ? error : "");
+    for (; *part && !wrong; part++)
+        if (!strstr(line, *part)) wrong = *part;
+    if (!wrong) return NULL;
+    snprintf(text, sizeof text, "%s: expected exit status %d and one line with \"%s\", got %d and %s", ran.what, status,
+             wrong, ran.status, ran.err);
+    return text;
+}
+
+#define EXPECT_RANKS_ERROR(status, ...)                                                                                \
+    do {                                                                                                               \
+        const char *wrong_ = run_ranks_mismatch(status, (const char *const[]){__VA_ARGS__, NULL});                     \
         if (wrong_) CHECK_SAY("%s", wrong_);                                                                           \
     } while (0)
 

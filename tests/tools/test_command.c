@@ -244,6 +244,36 @@ TEST(the_tokenizer_travels_with_the_model)
     free(tokenizer);
 }
 
+/* Without a disk either; the micro-batch has four row tiles, which workers would else take up out of turn. */
+TEST(the_cap_holds_where_nothing_can_leave)
+{
+    static const char before[] = "memory.cpu: the run needs ";
+    char cap[64];
+#define LARGE "data.seq_length=32", "train_batch_size=512", "train_micro_batch_size_per_gpu=128", "eval_every=2"
+    tiny_setup();
+    RUN("train", "run.json", LARGE, "output=whole");
+    EXPECT_DONE();
+    RUN("train", "run.json", LARGE, "memory.cpu=1MiB");
+    EXPECT_ERROR(2, before, "MiB in RAM, the cap is 1.0 MiB");
+    long least = named_in_error(before) + 1;
+    snprintf(cap, sizeof cap, "memory.cpu=%ldMiB", least);
+    RUN("train", "run.json", LARGE, cap);
+    EXPECT_DONE();
+#undef LARGE
+    json_t *all = read_metrics("out/metrics.jsonl");
+    CHECK_EQ(json_array_size(all), 4);
+    for (size_t s = 0; s < json_array_size(all); s++) {
+        const json_t *ram = json_object_get(json_array_get(all, s), "cpu");
+        double peak = json_number_value(json_object_get(ram, "peak_bytes"));
+        if (!(peak > 0 && peak <= (double)(least << 20)))
+            CHECK_SAY("step %zu: %g bytes under a cap of %ld MiB", s, peak, least);
+    }
+    json_decref(all);
+    CHECK(same_file("out/model/model.safetensors", "whole/model/model.safetensors"));
+    RUN("eval", "run.json", "memory.cpu=16KiB");
+    EXPECT_ERROR(2, before, "the cap is 16.0 KiB");
+}
+
 /* ---- eval, generate, estimate, info ---- */
 
 TEST(eval_prints_what_training_saw)
@@ -313,6 +343,34 @@ TEST(estimate_needs_no_weights_and_runs_nothing)
     RUN("estimate", "run.json", "train_batch_size=64", "memory.cpu=5MiB");
     EXPECT_DONE();
     CHECK_HAS(ran.out, "does not fit: memory.cpu: the run needs");
+}
+
+/* What only does not fit is an estimate, what is wrong is an error, as it is of a run. */
+TEST(estimate_refuses_what_a_run_would)
+{
+    static const char *const path[] = {"text.txt", "text.txt/below", "nowhere", "/proc", ":", ".:nowhere"};
+    static const char *const where[] = {"text.txt", "text.txt/below", "nowhere", "/proc", "disk tier", "nowhere"};
+    tiny_setup();
+    for (size_t i = 0; i < sizeof path / sizeof *path; i++) {
+        char set[64], name[64];
+        snprintf(set, sizeof set, "memory.path=%s", path[i]);
+        snprintf(name, sizeof name, "tessera: error: %s: ", where[i]);
+        RUN("estimate", "run.json", set);
+        EXPECT_ERROR(2, name);
+        CHECK_STR(ran.out, "");
+        RUN("train", "run.json", set);
+        EXPECT_ERROR(2, name);
+        CHECK(!exists("out"));
+    }
+    RUN("estimate", "run.json", "activation_checkpointing.offload=disk");
+    EXPECT_ERROR(2, "activation_checkpointing.offload", "memory.path");
+    RUN("estimate", "run.json", "memory.path=.", "memory.cpu=64KiB");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "does not fit: memory.cpu: 64.0 KiB");
+    CHECK_HAS(ran.out, "tokens/s");
+    RUN("estimate", "run.json", "memory.path=.", "memory.disk=1MiB", "zero_optimization.offload_optimizer.device=nvme");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "does not fit: memory.disk: 1.0 MiB");
 }
 
 TEST(info_prints_the_machine)

@@ -2,12 +2,9 @@
  * which are one line, exit status 1, and nothing half-written. */
 #define CHECK_MAIN
 #include "tiny.h"
-#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <sys/mount.h>
-
-static const char *const weights = "out/model/model.safetensors";
 
 /* The tiny run with checkpoints in ck; dropout and the shuffle make it depend on all that a checkpoint has to hold. */
 static void checkpoint_setup(int every)
@@ -22,19 +19,6 @@ static void checkpoint_setup(int every)
     tiny_setup_with(extra);
 }
 
-/* The names in a directory but for those that the text `known` lists, in a static string; "" when there are none. */
-static const char *others_in(const char *dir, const char *known)
-{
-    static char text[1000];
-    DIR *d = opendir(dir);
-    text[0] = 0;
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !strstr(known, e->d_name))
-            snprintf(text + strlen(text), sizeof text - strlen(text), "%s ", e->d_name);
-    if (d) closedir(d);
-    return text;
-}
-
 /* ---- checkpoints ---- */
 
 static void check_four_and_four(const char *dtype)
@@ -44,13 +28,13 @@ static void check_four_and_four(const char *dtype)
     EXPECT_DONE();
     RUN("train", "run.json", dtype, "steps=4");
     EXPECT_DONE();
-    CHECK(!same_file(weights, "whole/model/model.safetensors"));
+    CHECK(!same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
     CHECK(same_file("ck/step-00000004/states.safetensors", "whole/ck/step-00000004/states.safetensors"));
     RUN("train", "run.json", dtype, "steps=8", "--resume");
     EXPECT_DONE();
     CHECK_HAS(ran.err, "tessera: resuming from ck after step 4");
     CHECK(!strstr(ran.out, "step 4/8") && strstr(ran.out, "step 5/8"));
-    CHECK(same_file(weights, "whole/model/model.safetensors"));
+    CHECK(same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
     CHECK(same_file("ck/step-00000008/states.safetensors", "whole/ck/step-00000008/states.safetensors"));
     CHECK(same_file("ck/step-00000008/state.json", "whole/ck/step-00000008/state.json"));
     json_t *parts = read_metrics("out/metrics.jsonl"), *whole = read_metrics("whole/metrics.jsonl");
@@ -124,8 +108,6 @@ TEST(checkpoints_that_do_not_fit)
 
 /* ---- signals ---- */
 
-static const char *const endless = "steps=1000000";
-
 /* `steps` steps without a break, into whole/. */
 static void run_whole(int steps)
 {
@@ -140,7 +122,7 @@ TEST(a_signal_ends_the_run_in_order)
     static const int signals[] = {SIGTERM, SIGINT};
     for (int i = 0; i < 2; i++) {
         checkpoint_setup(0);
-        pid_t pid = START("train", "run.json", endless, "log_every=1000");
+        pid_t pid = START("train", "run.json", TINY_ENDLESS, "log_every=1000");
         WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= 3);
         kill(pid, signals[i]);
         run_finish(pid);
@@ -153,31 +135,23 @@ TEST(a_signal_ends_the_run_in_order)
         CHECK(done >= 3);
         CHECK_HAS(ran.err, note);
         CHECK_STR(others_in("ck", name), "");
-        CHECK(exists(weights));
+        CHECK(exists(TINY_WEIGHTS));
         RUN("train", "run.json", set, "--resume");
         EXPECT_DONE();
         run_whole(done + 3);
-        CHECK(same_file(weights, "whole/model/model.safetensors"));
+        CHECK(same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
     }
 }
 
 TEST(a_signal_without_checkpoints_leaves_the_model)
 {
     tiny_setup();
-    pid_t pid = START("train", "run.json", endless, "log_every=1000");
+    pid_t pid = START("train", "run.json", TINY_ENDLESS, "log_every=1000");
     WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= 1);
     kill(pid, SIGTERM);
     run_finish(pid);
     EXPECT_DONE();
-    CHECK(exists(weights));
-}
-
-static bool said(const char *part)
-{
-    char *err = read_descriptor(run_err, NULL);
-    bool yes = strstr(err, part) != NULL;
-    free(err);
-    return yes;
+    CHECK(exists(TINY_WEIGHTS));
 }
 
 TEST(a_second_signal_ends_it_at_once)
@@ -218,7 +192,7 @@ TEST(a_killed_run_goes_on)
     RUN("train", "run.json", "steps=20", "--resume");
     EXPECT_DONE();
     run_whole(STEPS);
-    CHECK(same_file(weights, "whole/model/model.safetensors"));
+    CHECK(same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
     CHECK(same_file("ck/step-00000020/states.safetensors", "whole/ck/step-00000020/states.safetensors"));
     CHECK_STR(others_in("ck", "step-00000019 step-00000020"), "");
     CHECK_EQ(count_lines("out/metrics.jsonl"), STEPS);
@@ -229,9 +203,9 @@ TEST(a_killed_run_goes_on)
 TEST(a_weight_that_is_no_number)
 {
     tiny_setup_trained();
-    struct weights w = weights_read(weights);
+    struct weights w = weights_read(TINY_WEIGHTS);
     memcpy(w.file + weights_place(&w, "transformer.h.1.mlp.c_fc.bias") + 40, &(float){NAN}, sizeof(float));
-    write_file(weights, w.file, w.bytes);
+    write_file(TINY_WEIGHTS, w.file, w.bytes);
     weights_free(&w);
     RUN("train", "run.json", "model=out/model", "output=next", "checkpoint.dir=ck", "checkpoint.every=1");
     EXPECT_ERROR(1, "step 0: the loss is nan; the first tensor that is not finite: h.1.mlp.c_fc");
@@ -273,7 +247,7 @@ TEST(no_room_for_a_checkpoint)
     RUN("train", "run.json", "steps=8", "--resume");
     EXPECT_DONE();
     run_whole(8);
-    CHECK(same_file(weights, "whole/model/model.safetensors"));
+    CHECK(same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
     CHECK_EQ(count_lines("out/metrics.jsonl"), 8);
 }
 
@@ -289,13 +263,13 @@ TEST(no_room_for_the_model)
     EXPECT_DONE();
     rename("first", "out/first");
     mkdir("out/model", 0777);
-    rename("out/first/model/model.safetensors", weights);
+    rename("out/first/model/model.safetensors", TINY_WEIGHTS);
     run_file_limit = 100000;
     RUN("train", "run.json", "seed=2", "steps=1");
     run_file_limit = 0;
     EXPECT_ERROR(1, "out/model/model.safetensors", "cannot be written: File too large");
     CHECK_STR(others_in("out/model", "model.safetensors"), ""); /* the old one, whole */
-    CHECK(file_size(weights) > 100000);
+    CHECK(file_size(TINY_WEIGHTS) > 100000);
 }
 
 TEST(no_room_for_metrics)
@@ -346,6 +320,6 @@ TEST(a_full_disk)
     RUN("train", "run.json", "steps=6", "--resume");
     EXPECT_DONE();
     run_whole(6);
-    CHECK(same_file(weights, "whole/model/model.safetensors"));
+    CHECK(same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
     CHECK(!umount2("ck", MNT_DETACH));
 }

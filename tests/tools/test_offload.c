@@ -3,20 +3,12 @@
 #define CHECK_MAIN
 #include "tiny.h"
 
-/* 8 MiB of states in bf16 and some activations, on four blocks; RAM has room for all of it. */
+/* In bf16 with some activations; RAM has room for all of it. */
 static void offload_setup(void)
 {
-    char text[1200];
-    fresh();
-    mkdir("swap", 0777);
-    write_tiny_text("text.txt", TINY_TOKENS, 1);
-    snprintf(text, sizeof text,
-             "{\"model\": {\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 128,"
-             " \"n_layer\": 4, \"n_head\": 4},\n \"data\": {\"train\": \"text.txt\", \"seq_length\": 32},\n"
-             " \"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 4, \"steps\": 3, \"output\": \"out\",\n"
-             " \"bf16\": {\"enabled\": true},\n"
-             " \"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"max_in_cpu\": 0}}}\n");
-    write_text("run.json", text);
+    wide_setup_with("\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 4, \"steps\": 3,\n"
+                    " \"bf16\": {\"enabled\": true},\n"
+                    " \"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"max_in_cpu\": 0}}");
 }
 
 #define OPTIMIZER   "zero_optimization.offload_optimizer."
@@ -151,16 +143,13 @@ TEST(what_stays_needs_room)
     char cap[64];
     RUN("train", "run.json", "memory.path=swap", "memory.cpu=1MiB");
     EXPECT_ERROR(2, "memory.cpu: 1.0 MiB", "MiB would do");
-    static const char before[] = "any step of this run (";
-    const char *at = strstr(ran.err, before);
-    long least = at ? strtol(at + strlen(before), NULL, 10) : 0, more;
+    long least = named_in_error(WIDE_LEAST), more;
     snprintf(cap, sizeof cap, "memory.cpu=%ldMiB", least);
     CHECK_RUN("none", false, "seed=1");
     CHECK_RUN("least", true, "memory.path=swap", cap);
     RUN("train", "run.json", "output=stay", "memory.path=swap", cap, OPTIMIZER "device=none");
     EXPECT_ERROR(2, "memory.cpu", "MiB would do");
-    at = strstr(ran.err, before);
-    more = at ? strtol(at + strlen(before), NULL, 10) : 0;
+    more = named_in_error(WIDE_LEAST);
     CHECK(more >= least + 8); /* masters and moments */
     snprintf(cap, sizeof cap, "memory.cpu=%ldMiB", more);
     CHECK_RUN("stay", true, "memory.path=swap", cap, OPTIMIZER "device=none");
@@ -178,6 +167,29 @@ TEST(disk_without_a_directory)
         EXPECT_ERROR(2, "run.json: ", key[i], "memory.path");
         CHECK(!exists("out"));
     }
+    struct disk one = ESTIMATE(OPTIMIZER "device=nvme", PARAM "device=nvme", PARAM "nvme_path=swap");
+    CHECK(one.rests > 0); /* one path is enough for both */
     RUN("train", "run.json", OPTIMIZER "device=disk");
     EXPECT_ERROR(2, "zero_optimization.offload_optimizer.device", "none, cpu, nvme");
+}
+
+TEST(paths_that_contradict)
+{
+#define BOTH OPTIMIZER "device=nvme", PARAM "device=nvme", OPTIMIZER "nvme_path=swap"
+    offload_setup();
+    RUN("train", "run.json", BOTH, PARAM "nvme_path=other");
+    EXPECT_ERROR(2, "run.json: " OPTIMIZER "nvme_path: \"swap\"", PARAM "nvme_path is \"other\"", "memory.path");
+    CHECK(!exists("out"));
+    ESTIMATE(BOTH, PARAM "nvme_path=swap");
+    CHECK_STR(ran.err, "");
+    ESTIMATE(BOTH, PARAM "nvme_path=other", "zero_optimization.stage=2"); /* which makes the latter nothing */
+    CHECK_HAS(ran.out, "disk (swap)");
+    CHECK(!strstr(ran.err, "nvme_path"));
+    ESTIMATE(BOTH, PARAM "nvme_path=other", "memory.path=.");
+    CHECK_HAS(ran.out, "disk (.)");
+    CHECK_STR(ran.err, "tessera: run.json: memory.path: . is the disk tier, without effect: " OPTIMIZER
+                       "nvme_path, " PARAM "nvme_path\n");
+    ESTIMATE(BOTH, PARAM "nvme_path=other", "memory.path=swap");
+    CHECK_STR(ran.err, "tessera: run.json: memory.path: swap is the disk tier, without effect: " PARAM "nvme_path\n");
+#undef BOTH
 }

@@ -3,33 +3,14 @@
  * goes on from a checkpoint comes to the same bytes. */
 #define CHECK_MAIN
 #include "tiny.h"
-#include <dirent.h>
 #include <errno.h>
 
-static const char *const weights = "out/model/model.safetensors";
-static const char *const endless = "steps=1000000";
-
-/* 13 MiB of states, of which RAM holds what a step needs at the least and a little more; "swap" is the disk tier. */
+/* RAM holds what a step needs at the least and a little more; "swap" is the disk tier. */
 static void flow_setup(void)
 {
-    char text[1200];
-    fresh();
-    mkdir("swap", 0777);
-    write_tiny_text("text.txt", TINY_TOKENS, 1);
-    snprintf(text, sizeof text,
-             "{\"model\": {\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 128,"
-             " \"n_layer\": 4, \"n_head\": 4},\n \"data\": {\"train\": \"text.txt\", \"seq_length\": 32},\n"
-             " \"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 2, \"steps\": 4, \"output\": \"out\",\n"
-             " \"memory\": {\"path\": \"swap\", \"cpu\": \"1MiB\"},\n"
-             " \"checkpoint\": {\"dir\": \"ck\", \"every\": 2}}\n");
-    write_text("run.json", text);
-}
-
-/* The number of MiB that the last error names behind `before`; 0: none. */
-static long named_mib(const char *before)
-{
-    const char *at = strstr(ran.err, before);
-    return at ? strtol(at + strlen(before), NULL, 10) : 0;
+    wide_setup_with("\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 2, \"steps\": 4,\n"
+                    " \"memory\": {\"path\": \"swap\", \"cpu\": \"1MiB\"},\n"
+                    " \"checkpoint\": {\"dir\": \"ck\", \"every\": 2}");
 }
 
 /* "memory.cpu=NMiB": the least that the command itself says would do, and `more`. */
@@ -40,24 +21,11 @@ static const char *cap(long more)
     if (!least) {
         RUN("train", "run.json");
         EXPECT_ERROR(2, "memory.cpu: 1.0 MiB", "MiB would do");
-        least = named_mib("any step of this run (");
+        least = named_in_error(WIDE_LEAST);
         CHECK(least > 0);
     }
     snprintf(set, sizeof set, "memory.cpu=%ldMiB", least + more);
     return set;
-}
-
-/* The names in the swap directory; "" when there are none. */
-static const char *left_in_swap(void)
-{
-    static char text[1000];
-    DIR *d = opendir("swap");
-    text[0] = 0;
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (e->d_name[0] != '.' || (e->d_name[1] && e->d_name[1] != '.'))
-            snprintf(text + strlen(text), sizeof text - strlen(text), "%s ", e->d_name);
-    if (d) closedir(d);
-    return text;
 }
 
 /* Each of the first `steps` lines of out/metrics.jsonl is there once, in order, with the loss that the same run has
@@ -105,7 +73,7 @@ TEST(a_cap_that_is_too_low_names_one_that_will_do)
     RUN("train", "run.json", cap(0), stays); /* what may not leave RAM has no room */
     EXPECT_ERROR(2, "memory.cpu");
     char set[64];
-    snprintf(set, sizeof set, "memory.cpu=%ldMiB", named_mib("any step of this run ("));
+    snprintf(set, sizeof set, "memory.cpu=%ldMiB", named_in_error(WIDE_LEAST));
     RUN("train", "run.json", set, stays);
     EXPECT_DONE();
     check_losses(4);
@@ -118,13 +86,13 @@ TEST(a_disk_cap_that_is_too_low_names_one_that_will_do)
     EXPECT_ERROR(2, "memory.disk: 1.0 MiB", "will be on disk");
     CHECK(!exists("out") && !exists("ck"));
     char set[64];
-    snprintf(set, sizeof set, "memory.disk=%ldMiB", named_mib("MiB, but "));
+    snprintf(set, sizeof set, "memory.disk=%ldMiB", named_in_error("MiB, but "));
     write_tiny_text("swap/.tessera-swap-1-abcdef", 5000, 1); /* of a run that crashed */
     write_text("swap/notes", "mine");
     RUN("train", "run.json", cap(0), set);
     EXPECT_DONE();
     CHECK_HAS(ran.err, "swap: removed 1 swap file of runs that had crashed");
-    CHECK_STR(left_in_swap(), "notes ");
+    CHECK_STR(others_in("swap", ""), "notes ");
     CHECK(written_by_last_step() > 1 << 20);
     check_losses(4);
 }
@@ -142,7 +110,7 @@ TEST(directories_that_will_not_do)
         RUN("train", "run.json", cap(0), set);
         EXPECT_ERROR(2, name, " (");
         CHECK(!exists("out/model"));
-        CHECK_STR(left_in_swap(), "");
+        CHECK_STR(others_in("swap", ""), "");
     }
 }
 
@@ -154,18 +122,18 @@ TEST(a_directory_without_room)
     RUN("train", "run.json", ram);
     run_file_limit = 0;
     EXPECT_ERROR(2, "tessera: error: swap: ", "File too large");
-    CHECK_STR(left_in_swap(), "");
+    CHECK_STR(others_in("swap", ""), "");
 }
 
 TEST(a_disk_that_fills_up_meanwhile)
 {
     flow_setup();
-    pid_t pid = START("train", "run.json", cap(0), endless);
+    pid_t pid = START("train", "run.json", cap(0), TINY_ENDLESS);
     WAIT_UNTIL(pid, exists("ck/step-00000002"));
     prlimit(pid, RLIMIT_FSIZE, &(struct rlimit){1 << 20, 1 << 20}, NULL); /* stands in for it */
     run_finish(pid);
     EXPECT_ERROR(1, "swap/", "disk tier", "File too large");
-    CHECK_STR(left_in_swap(), "");
+    CHECK_STR(others_in("swap", ""), "");
     CHECK(!exists("out/model"));
     char set[40];
     int steps = count_lines("out/metrics.jsonl") + 1;
@@ -184,7 +152,7 @@ TEST(a_directory_that_goes_away)
     CHECK_EQ(rmdir("swap"), 0);
     run_finish(pid);
     EXPECT_DONE();
-    CHECK(!exists("swap") && exists(weights));
+    CHECK(!exists("swap") && exists(TINY_WEIGHTS));
     check_losses(12);
 }
 
@@ -202,25 +170,17 @@ TEST(two_runs_share_a_directory)
     run_out = out, run_err = err;
     run_finish(first);
     EXPECT_DONE();
-    CHECK(same_file(weights, "other/model/model.safetensors"));
-    CHECK_STR(left_in_swap(), "");
+    CHECK(same_file(TINY_WEIGHTS, "other/model/model.safetensors"));
+    CHECK_STR(others_in("swap", ""), "");
     check_losses(10);
 }
 
 /* ---- signals ---- */
 
-static bool said(const char *part)
-{
-    char *err = read_descriptor(run_err, NULL);
-    bool yes = strstr(err, part) != NULL;
-    free(err);
-    return yes;
-}
-
 TEST(a_signal_amid_writes_ends_the_run_in_order)
 {
     flow_setup();
-    pid_t pid = START("train", "run.json", cap(0), endless, "log_every=1000");
+    pid_t pid = START("train", "run.json", cap(0), TINY_ENDLESS, "log_every=1000");
     WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= 3);
     kill(pid, SIGINT);
     run_finish(pid);
@@ -229,8 +189,8 @@ TEST(a_signal_amid_writes_ends_the_run_in_order)
     char step[64], set[40];
     snprintf(step, sizeof step, "ck/step-%08d/state.json", done);
     snprintf(set, sizeof set, "steps=%d", done + 2);
-    CHECK(exists(step) && exists(weights));
-    CHECK_STR(left_in_swap(), "");
+    CHECK(exists(step) && exists(TINY_WEIGHTS));
+    CHECK_STR(others_in("swap", ""), "");
     RUN("train", "run.json", cap(2), set, "--resume");
     EXPECT_DONE();
     check_losses(done + 2);
@@ -248,7 +208,7 @@ TEST(a_second_signal_ends_it_at_once)
     run_finish(pid);
     CHECK_EQ(ran.status, 130);
     CHECK(run_clock() - start < 2);
-    CHECK_STR(left_in_swap(), "");
+    CHECK_STR(others_in("swap", ""), "");
     CHECK(!exists("out/model"));
 }
 
@@ -261,10 +221,10 @@ TEST(a_killed_run_goes_on)
     kill(pid, SIGKILL);
     run_finish(pid);
     CHECK_EQ(ran.status, 128 + SIGKILL);
-    CHECK_STR(left_in_swap(), "");
+    CHECK_STR(others_in("swap", ""), "");
     RUN("train", "run.json", cap(1), "steps=12", "--resume");
     EXPECT_DONE();
     CHECK_HAS(ran.err, "resuming from ck after step ");
-    CHECK_STR(left_in_swap(), "");
+    CHECK_STR(others_in("swap", ""), "");
     check_losses(12);
 }

@@ -9,6 +9,9 @@
     "{\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 32, \"n_layer\": 2, "            \
     "\"n_head\": 4}"
 
+#define TINY_WEIGHTS "out/model/model.safetensors" /* of a run that is done */
+#define TINY_ENDLESS "steps=1000000"
+
 enum { TINY_TOKENS = 4000, TINY_T = 16, TINY_BATCH = 4 };
 
 /* A text that is easier to predict the longer one looks: words of a small vocabulary in an order of no meaning. */
@@ -47,6 +50,23 @@ static inline void tiny_setup(void)
 {
     tiny_setup_with("");
 }
+
+/* The same with four blocks that are four times as wide, 13 MiB of states in fp32, and a directory "swap" for them;
+ * `members` are those of run.json beside model, data and output. */
+static inline void wide_setup_with(const char *members)
+{
+    char text[2000];
+    fresh();
+    mkdir("swap", 0777);
+    write_tiny_text("text.txt", TINY_TOKENS, 1);
+    snprintf(text, sizeof text,
+             "{\"model\": {\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 128,"
+             " \"n_layer\": 4, \"n_head\": 4},\n \"data\": {\"train\": \"text.txt\", \"seq_length\": 32},\n"
+             " \"output\": \"out\", %s}\n",
+             members);
+    write_text("run.json", text);
+}
+#define WIDE_LEAST "any step of this run (" /* behind it an error names the least memory.cpu that would do */
 
 /* And a model that was trained a step, in out/model. */
 static inline void tiny_setup_trained(void)

@@ -1,0 +1,12 @@
+/* cuda_rate_impl: what mm.cu's matrix_rate, which is no task's body, finds as its argument: products of size n, and
+ * where their flops a second go. */
+#ifndef TESS_CUDA_RATE_IMPL_H
+#define TESS_CUDA_RATE_IMPL_H
+#include "runtime.h"
+
+typedef struct tess_gpu_rate {
+    tess_dtype dtype;
+    int64_t n;
+    double rate;
+} tess_gpu_rate;
+#endif

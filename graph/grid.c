@@ -1,0 +1,47 @@
+/* Who owns what: the functions from a tile to a rank that the placements of a model over ranks are. */
+#include "graph_impl.h"
+
+enum {
+    MOST = 16, /* slices of a tile: more ranks take turns, tile by tile, and none has more messages */
+    PARTS = 38 /* a tag's room for those of one rank */
+};
+
+static int64_t tile_rows(const tess_tensor *p, int64_t tile)
+{
+    int64_t first, count;
+    tess_param_rows(p, tile, &first, &count);
+    return count;
+}
+
+int tess_grid_slices(const tess_tensor *p, int64_t tile)
+{
+    int64_t rows = tile_rows(p, tile), units = p->rank == 2 ? rows : (rows + TESS_VECTOR_ROWS - 1) / TESS_VECTOR_ROWS;
+    int64_t slices = p->g->conf.grid.data < MOST ? p->g->conf.grid.data : MOST;
+    return (int)(units < slices ? units : slices);
+}
+
+tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s)
+{
+    int64_t rows = tile_rows(p, tile), unit = p->rank == 2 ? 1 : TESS_VECTOR_ROWS, units = (rows + unit - 1) / unit;
+    int slices = tess_grid_slices(p, tile), data = p->g->conf.grid.data;
+    int64_t first = units * s / slices * unit, end = units * (s + 1) / slices * unit;
+    if (end > rows) end = rows;
+    int64_t turn = (int64_t)p->tile[tile].index * (slices < data ? slices : 1) + s;
+    return (tess_slice){first, end - first, (int)(turn % data)};
+}
+
+int tess_grid_groups(int64_t first, int64_t count, int *level)
+{
+    int n = 0;
+    for (int64_t end = first + count; first < end; first += (int64_t)1 << level[n++]) {
+        level[n] = 0;
+        while (first % ((int64_t)2 << level[n]) == 0 && first + ((int64_t)2 << level[n]) <= end) level[n]++;
+    }
+    return n;
+}
+
+int tess_grid_tag(const tess_tensor *p, int64_t tile, int s, int kind)
+{
+    TESS_ASSERT(kind < TESS_TAG_PART + PARTS && p->tile[tile].index < INT32_MAX / (MOST * (PARTS + TESS_TAG_PART)));
+    return (p->tile[tile].index * MOST + s) * (PARTS + TESS_TAG_PART) + kind;
+}

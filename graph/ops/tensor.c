@@ -1,0 +1,34 @@
+/* enter, leave: the ends of a region whose columns the ranks of the tensor dimension share. A tensor passes through
+ * unchanged one way; the other way the parts that ranks have of it add up. No model has them: graph/tensor.c does. */
+#include "graph_impl.h"
+
+static int64_t elements(const tess_lower *L, const tess_tensor *t, int i)
+{
+    return tess_rows(L, t, i) * tess_width(t);
+}
+
+static void pass_forward(tess_lower *L, const tess_node *n, int i)
+{
+    int64_t at = L->micro * L->row_tiles + i;
+    L->value[n->out->id][at] = L->value[n->in[0]->id][at];
+}
+
+static void pass_backward(tess_lower *L, const tess_node *n, int i)
+{
+    tess_grad_pass(L, n->out, n->in[0], i);
+}
+
+static void sum_forward(tess_lower *L, const tess_node *n, int i)
+{
+    pass_forward(L, n, i);
+    tess_lower_all_sum(L, tess_in(L, n->out, i).tile, elements(L, n->out, i), L->dtype);
+}
+
+static void sum_backward(tess_lower *L, const tess_node *n, int i)
+{
+    tess_lower_all_sum(L, tess_grad_read(L, n->out, i).tile, elements(L, n->out, i), L->dtype);
+    pass_backward(L, n, i);
+}
+
+const tess_op tess_op_enter = {"enter", NULL, pass_forward, sum_backward, 0};
+const tess_op tess_op_leave = {"leave", NULL, sum_forward, pass_backward, 0};

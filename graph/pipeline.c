@@ -1,0 +1,286 @@
+/* Pipeline parallelism. The blocks of a model are cut into chunks, pipeline * interleave of them, and chunk c belongs
+ * to stage c % pipeline; what comes before the first block goes with the first chunk, what comes after the last with
+ * the last one. A micro-batch passes through the chunks forward and then backward. Which pass a stage takes up next is
+ * its order, and that is the order of its program: StarPU runs the earliest task that is ready, so there is no executor
+ * of another kind.
+ *
+ * The order is 1F1B: as many forward passes as it takes to fill the stages behind, then one backward for one forward,
+ * which bounds the activations that wait. Interleaved, a stage goes round its chunks with a group of micro-batches at a
+ * time. All stages' orders are played through on paper: that gives each pass a time, and with it one order of all
+ * messages that every stage's program keeps to.
+ *
+ * A tensor that another stage reads goes there when its chunk is through, once a stage; its gradient comes back when
+ * the last chunk there that read it is through backward. A parameter that several stages use (a tied embedding) is at
+ * home in the first: the others send their gradients there at the end of the step and get the new weight. */
+#include "graph_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int chunks(const tess_grid *g)
+{
+    return g->pipeline * g->interleave;
+}
+
+int *tess_pipeline_chunks(const tess_graph *g)
+{
+    int *chunk = tess_alloc((size_t)(g->nodes + 1) * sizeof *chunk), last = 0;
+    for (int k = 0; k < g->nodes; k++)
+        if (g->node[k]->block > last) last = g->node[k]->block;
+    int block = 0;
+    for (int k = 0; k < g->nodes; k++) {
+        int own = g->node[k]->block;
+        bool after = own == 0 && block == last;
+        if (own > 0) block = own;
+        chunk[k] = after                     ? chunks(&g->conf.grid) - 1
+                   : block == 0 || last == 0 ? 0
+                                             : (int)((int64_t)(block - 1) * chunks(&g->conf.grid) / last);
+    }
+    return chunk;
+}
+
+tess_status tess_pipeline_check(const tess_graph *g)
+{
+    if (chunks(&g->conf.grid) <= 1 || g->blocks >= chunks(&g->conf.grid)) return TESS_OK;
+    return tess_error(TESS_INVALID, "parallel.pipeline",
+                      "%d stages of %d chunks each, but the model has %d blocks (a chunk needs at least one)",
+                      g->conf.grid.pipeline, g->conf.grid.interleave, g->blocks);
+}
+
+void tess_pipeline_users(const tess_graph *g, bool *const *uses)
+{
+    int *chunk = tess_pipeline_chunks(g);
+    for (int k = 0; k < g->nodes; k++)
+        for (int i = 0; i < g->node[k]->inputs; i++) {
+            const tess_tensor *t = g->node[k]->in[i];
+            if (t && t->kind == TESS_KIND_PARAM) uses[t->id][chunk[k] % g->conf.grid.pipeline] = true;
+        }
+    free(chunk);
+}
+
+/* ---- the order ---- */
+
+typedef struct order {
+    struct tess_pass *pass;
+    int n, at;
+    double free; /* when the stage has done what it took up so far */
+} order;
+
+/* The i-th pass of a kind: the micro-batches in groups of as many as there are stages, each group through the chunks.
+ */
+static struct tess_pass pass_of(const tess_grid *g, int64_t micros, int stage, int64_t i, bool backward)
+{
+    int64_t group = (int64_t)g->pipeline, v = g->interleave, full = group * v;
+    int64_t round = i / full, rest = i % full, size = micros - round * group < group ? micros - round * group : group;
+    int64_t k = rest / size, m = round * group + rest % size;
+    return (struct tess_pass){
+        .chunk = (int)((backward ? v - 1 - k : k) * g->pipeline) + stage, .micro = m, .backward = backward};
+}
+
+static void order_of(const tess_grid *g, int64_t micros, int stage, bool train, order *o)
+{
+    int64_t all = micros * g->interleave, warm = g->pipeline - 1 - stage, f = 0, b = 0;
+    if (g->interleave > 1) warm = 2 * warm + (g->interleave - 1) * g->pipeline;
+    if (warm > all || !train) warm = all;
+    o->pass = tess_alloc((size_t)(2 * all) * sizeof *o->pass);
+    while (f < warm) o->pass[o->n++] = pass_of(g, micros, stage, f++, false);
+    while (train && b < all) {
+        if (f < all) o->pass[o->n++] = pass_of(g, micros, stage, f++, false);
+        o->pass[o->n++] = pass_of(g, micros, stage, b++, true);
+    }
+}
+
+/* All forward, then all backward: where the order above would wait for itself, as it may with a last group of few. */
+static void plain_order(const tess_grid *g, int64_t micros, int stage, bool train, order *o)
+{
+    int64_t all = micros * g->interleave;
+    o->n = 0;
+    for (int64_t i = 0; i < all; i++) o->pass[o->n++] = pass_of(g, micros, stage, i, false);
+    for (int64_t i = 0; i < all && train; i++) o->pass[o->n++] = pass_of(g, micros, stage, i, true);
+}
+
+/* Plays the orders of all stages through; false where they wait for each other. done: [chunk][micro][backward]. */
+static bool play(const tess_grid *g, int64_t micros, order *o, double *done)
+{
+    int V = chunks(g);
+    bool moved = true;
+    size_t left = 0;
+    for (int s = 0; s < g->pipeline; s++) {
+        o[s].at = 0;
+        o[s].free = 0;
+        left += (size_t)o[s].n;
+    }
+    for (size_t i = 0; i < (size_t)V * (size_t)micros * 2; i++) done[i] = -1;
+#define DONE(c, m, back) done[((int64_t)(c)*micros + (m)) * 2 + (back)]
+    while (left > 0 && moved) {
+        moved = false;
+        for (int s = 0; s < g->pipeline; s++)
+            while (o[s].at < o[s].n) {
+                struct tess_pass *p = &o[s].pass[o[s].at];
+                double ready = 0;
+                if (!p->backward && p->chunk > 0) ready = DONE(p->chunk - 1, p->micro, 0);
+                if (p->backward)
+                    ready = p->chunk + 1 < V ? DONE(p->chunk + 1, p->micro, 1) : DONE(p->chunk, p->micro, 0);
+                if (ready < 0) break;
+                p->time = ready > o[s].free ? ready : o[s].free;
+                o[s].free = DONE(p->chunk, p->micro, p->backward) = p->time + (p->backward ? 2 : 1);
+                o[s].at++;
+                left--;
+                moved = true;
+            }
+    }
+#undef DONE
+    return left == 0;
+}
+
+struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, int *n, double *losses_known,
+                                      double *span)
+{
+    order *o = tess_alloc((size_t)g->pipeline * sizeof *o);
+    double *done = tess_alloc((size_t)chunks(g) * (size_t)micros * 2 * sizeof *done);
+    for (int s = 0; s < g->pipeline; s++) order_of(g, micros, s, train, &o[s]);
+    if (!play(g, micros, o, done)) {
+        for (int s = 0; s < g->pipeline; s++) plain_order(g, micros, s, train, &o[s]);
+        TESS_ASSERT(play(g, micros, o, done));
+    }
+    int mine = tess_grid_stage(g);
+    struct tess_pass *pass = o[mine].pass;
+    *n = o[mine].n;
+    *losses_known = *span = 0;
+    for (int64_t m = 0; m < micros; m++) {
+        double end = done[((int64_t)(chunks(g) - 1) * micros + m) * 2];
+        if (end > *losses_known) *losses_known = end;
+    }
+    for (int s = 0; s < g->pipeline; s++) {
+        if (o[s].free > *span) *span = o[s].free;
+        if (s != mine) free(o[s].pass);
+    }
+    free(o);
+    free(done);
+    return pass;
+}
+
+/* ---- what goes from stage to stage ---- */
+
+struct crossing {
+    const tess_tensor *t;
+    int from, first, last; /* chunks: of its producer, and the first and last that read it, on one other stage */
+};
+
+/* Every tensor with each other stage that reads it. */
+static struct crossing *crossings(const tess_lower *L, const int *chunk, int *n)
+{
+    int room = 16, p = L->grid->pipeline;
+    struct crossing *all = tess_alloc((size_t)room * sizeof *all);
+    *n = 0;
+    for (int k = 0; k < L->g->nodes; k++)
+        for (int i = 0; i < L->g->node[k]->inputs; i++) {
+            const tess_tensor *t = L->g->node[k]->in[i];
+            if (!t || t->kind != TESS_KIND_ACTIVATION) continue;
+            int from = chunk[t->producer->id], to = chunk[k], at = 0;
+            if (from % p == to % p) continue;
+            while (at < *n && !(all[at].t == t && all[at].first % p == to % p)) at++;
+            if (at == room) all = tess_realloc(all, (size_t)(room *= 2) * sizeof *all);
+            if (at == *n) all[(*n)++] = (struct crossing){t, from, to, to};
+            if (to < all[at].first) all[at].first = to;
+            if (to > all[at].last) all[at].last = to;
+        }
+    return all;
+}
+
+static int rank_of_stage(const tess_lower *L, int stage)
+{
+    return L->grid->rank + (stage - tess_grid_stage(L->grid)) * L->grid->tensor;
+}
+
+/* All row tiles of a tensor, or of its gradient, of this micro-batch: to or from a stage. */
+static void cross(tess_lower *L, const tess_tensor *t, int stage, bool sends, bool gradient)
+{
+    int64_t number = (int64_t)t->id * L->micros + L->micro;
+    for (int i = 0; i < L->row_tiles; i++) {
+        int64_t at = L->micro * L->row_tiles + i, tag = 2 * (number * L->row_tiles + i) + gradient;
+        TESS_ASSERT(tag < TESS_TAGS_TENSOR - TESS_TAGS_PIPELINE);
+        bool acc = false;
+        tess_use use = sends ? (gradient ? tess_grad_read(L, t, i) : tess_in(L, t, i)) : (tess_use){0};
+        if (!sends && !gradient) use = tess_out(L, t, i);
+        if (!sends && gradient) {
+            if (L->grad[t->id][at]) { /* this stage has readers of its own: what comes is added */
+                size_t bytes = tess_tile_bytes(L->grad[t->id][at]->tile);
+                use = (tess_use){tess_program_slot(L->p, bytes, TESS_ROLE_ACTIVATION, t->name), TESS_W};
+                acc = true;
+            } else
+                use = tess_grad_write(L, t, i, &(bool){0});
+        }
+        tess_lower_message(L, use, rank_of_stage(L, stage), (int)(TESS_TAGS_PIPELINE + tag), sends);
+        if (!acc) continue;
+        tess_use to = tess_grad_write(L, t, i, &acc);
+        tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = tess_rows(L, t, i) * tess_width(t), .acc = true);
+        TESS_EMIT(L, &tess_add_into[L->dtype], a, {use.tile, TESS_R}, to);
+    }
+}
+
+static void run_pass(tess_lower *L, const struct tess_pass *pass, const int *chunk, const struct crossing *all, int n,
+                     const bool *wanted)
+{
+    int first = 0, end, p = L->grid->pipeline, mine = tess_grid_stage(L->grid);
+    while (first < L->g->nodes && chunk[first] != pass->chunk) first++;
+    for (end = first; end < L->g->nodes && chunk[end] == pass->chunk;) end++;
+    L->micro = pass->micro;
+    for (int k = 0; k < n && !pass->backward; k++)
+        if (all[k].first == pass->chunk) cross(L, all[k].t, all[k].from % p, false, false);
+    for (int k = 0; k < n && pass->backward; k++)
+        if (all[k].from == pass->chunk) cross(L, all[k].t, all[k].first % p, false, true);
+    if (pass->backward)
+        tess_lower_backward(L, first, end, wanted);
+    else
+        tess_lower_forward(L, first, end, wanted);
+    for (int k = 0; k < n && !pass->backward; k++)
+        if (all[k].from == pass->chunk) cross(L, all[k].t, all[k].first % p, true, false);
+    for (int k = 0; k < n && pass->backward; k++)
+        if (all[k].first == pass->chunk && all[k].first % p == mine) {
+            cross(L, all[k].t, all[k].from % p, true, true);
+            for (int i = 0; i < L->row_tiles; i++) tess_lower_release(L, all[k].t, i);
+        }
+}
+
+/* How many of a chunk's micro-batches are between their passes at a time, at most. */
+static int in_flight(const struct tess_pass *pass, int n, int chunk)
+{
+    int now = 0, most = 1;
+    for (int k = 0; k < n; k++) {
+        if (pass[k].chunk != chunk) continue;
+        now += pass[k].backward ? -1 : 1;
+        if (now > most) most = now;
+    }
+    return most;
+}
+
+void tess_lower_pipeline(tess_lower *L, bool *wanted)
+{
+    int n, cross_count, p = L->grid->pipeline, mine = tess_grid_stage(L->grid);
+    double known, span;
+    int *chunk = tess_pipeline_chunks(L->g);
+    struct crossing *all = crossings(L, chunk, &cross_count);
+    struct tess_pass *pass = tess_pipeline_order(L->grid, L->micros, L->conf->train, &n, &known, &span);
+    bool told = false;
+    for (int k = 0; k < L->g->nodes; k++) wanted[k] &= chunk[k] % p == mine;
+    tess_lower_count(L, wanted);
+    for (int k = 0; k < n; k++) {
+        if (!told && pass[k].time >= known) {
+            tess_lower_losses(L);
+            told = true;
+        }
+        int sets = L->conf->train ? in_flight(pass, n, pass[k].chunk) : 1;
+        int set = pass[k].chunk / p + L->grid->interleave * (int)(pass[k].micro % sets);
+        tess_program_slots(L->p, set, !pass[k].backward);
+        L->p->in_backward = pass[k].backward;
+        L->recomputed = -1;
+        run_pass(L, &pass[k], chunk, all, cross_count, wanted);
+    }
+    if (!told) tess_lower_losses(L);
+    L->p->in_backward = true;
+    for (int k = 0; k < L->g->params && L->conf->train; k++)
+        if (L->g->param[k]->shared) tess_lower_tied(L, L->g->param[k]);
+    free(pass);
+    free(all);
+    free(chunk);
+}

@@ -1,0 +1,454 @@
+/* What the ranks of a step send each other, as tasks of their programs. Every rank lowers its own program, and those
+ * that meet in a message emit it at the same place, so there is nothing to negotiate.
+ *
+ * Weights (stage 3). Each rank of the data dimension owns slices of a weight. Before the first use in a stretch of
+ * nodes the slices come together in a tile that is no parameter's but an activation's: it goes after its last use. One
+ * that is used again soon is kept, as far as the grid's bounds allow.
+ *
+ * Gradients. A rank's part of a gradient is a sum over its micro-batches. When it is complete every slice of it goes
+ * to the slice's owner, who adds up the parts of all ranks in the order of their micro-batches. Below stage 1 everyone
+ * holds all states: then the sums go back to all ranks. Above, the owner updates its slices, and where the weight
+ * rests on every rank the new slices of it go to all.
+ *
+ * The shape of a sum. Over ranks it is always a tree over their parts. Within a rank it is a chain, micro-batch by
+ * micro-batch, added by the products themselves; or, deterministic, each micro-batch has a leaf of its own, and leaves
+ * add up in the same tree over the whole step that one rank alone would use. */
+#include "graph_impl.h"
+#include <stdlib.h>
+
+static tess_message_arg *message(tess_lower *L, int room)
+{
+    tess_span *span = tess_arena_get(L->p->arena, (size_t)room * sizeof *span);
+    return TESS_ARG(L, tess_message_arg, .span = span);
+}
+
+static void add_span(tess_message_arg *m, int peer, int tag, bool sends, size_t offset, size_t bytes)
+{
+    if (bytes > 0) ((tess_span *)m->span)[m->spans++] = (tess_span){peer, tag, sends, offset, bytes};
+}
+
+static void emit_message(tess_lower *L, tess_message_arg *m, tess_tile *t, int mode)
+{
+    if (m->spans > 0) TESS_EMIT(L, &tess_message, m, {t, mode});
+}
+
+void tess_lower_message(tess_lower *L, tess_use use, int peer, int tag, bool sends)
+{
+    tess_message_arg *m = message(L, 1);
+    add_span(m, peer, tag, sends, 0, tess_tile_bytes(use.tile));
+    emit_message(L, m, use.tile, use.mode);
+}
+
+static int me(const tess_lower *L)
+{
+    return tess_grid_data(L->grid);
+}
+
+/* ---- weights ---- */
+
+/* Slices of a tile that is all of p's j-th, `size` bytes an element: from their owners to everyone. */
+void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind)
+{
+    int slices = tess_grid_slices(p, j), n = L->grid->data;
+    tess_message_arg *m = message(L, slices + n); /* a rank owns one slice of a tile at most */
+    for (int s = 0; s < slices; s++) {
+        tess_slice slice = tess_grid_slice(p, j, s);
+        size_t at = (size_t)(slice.row * p->dim[1]) * size, bytes = (size_t)(slice.rows * p->dim[1]) * size;
+        int tag = tess_grid_tag(p, j, s, kind);
+        for (int d = 0; d < n && slice.owner == me(L); d++)
+            if (d != me(L)) add_span(m, tess_grid_peer(L->grid, d), tag, true, at, bytes);
+        if (slice.owner != me(L)) add_span(m, tess_grid_peer(L->grid, slice.owner), tag, false, at, bytes);
+    }
+    emit_message(L, m, use.tile, use.mode);
+}
+
+static void gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *t)
+{
+    size_t size = tess_dtype_size(p->copy ? L->dtype : TESS_F32);
+    int slices = tess_grid_slices(p, j), n = L->grid->data, mine = 0;
+    const struct tess_param_tile *tile = &p->tile[j];
+    for (int64_t k = 0; k < tile->states; k++) {
+        const struct tess_state *s = &p->state[tile->first_state + k];
+        tess_copy_arg *a =
+            TESS_ARG(L, tess_copy_arg, .to = (size_t)s->at * size, .bytes = (size_t)tess_state_elements(p, s) * size);
+        TESS_EMIT(L, &tess_copy[TESS_F32], a, {s->weight, TESS_R}, {t, k ? TESS_RW : TESS_W});
+    }
+    tess_message_arg *in = message(L, slices);
+    for (int s = 0; s < slices; s++) {
+        tess_slice slice = tess_grid_slice(p, j, s);
+        size_t at = (size_t)(slice.row * p->dim[1]) * size, bytes = (size_t)(slice.rows * p->dim[1]) * size;
+        int tag = tess_grid_tag(p, j, s, TESS_TAG_WEIGHT);
+        if (slice.owner != me(L)) {
+            add_span(in, tess_grid_peer(L->grid, slice.owner), tag, false, at, bytes);
+            continue;
+        }
+        tess_message_arg *out = message(L, n);
+        for (int d = 0; d < n; d++)
+            if (d != me(L)) add_span(out, tess_grid_peer(L->grid, d), tag, true, 0, bytes);
+        emit_message(L, out, p->state[tile->first_state + mine++].weight, TESS_R);
+    }
+    emit_message(L, in, t, tile->states ? TESS_RW : TESS_W);
+}
+
+tess_tile *tess_lower_gather(tess_lower *L, const tess_tensor *p, int64_t j)
+{
+    struct tess_gather *g = &L->gather[p->id][j];
+    int64_t first, rows, most = L->grid->live < L->grid->reuse ? L->grid->live : L->grid->reuse;
+    if (g->have && g->stretch == L->stretch) return g->tile[g->turn];
+    tess_param_rows(p, j, &first, &rows);
+    if (!g->have || L->clock - g->clock > most) {
+        g->turn = !g->turn;
+        size_t bytes = (size_t)(rows * p->dim[1]) * tess_dtype_size(p->copy ? L->dtype : TESS_F32);
+        if (!g->tile[g->turn]) g->tile[g->turn] = tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, p->name);
+        gather(L, p, j, g->tile[g->turn]);
+        g->have = true;
+    }
+    L->clock += rows * p->dim[1];
+    g->clock = L->clock;
+    g->stretch = L->stretch;
+    return g->tile[g->turn];
+}
+
+tess_program *tess_lower_sharing(tess_graph *g)
+{
+    tess_lower L = {.g = g, .p = tess_program_new(), .grid = &g->conf.grid, .dtype = g->conf.dtype};
+    for (int k = 0; k < g->params; k++)
+        for (int64_t j = 0; j < g->param[k]->tiles; j++) {
+            const tess_tensor *p = g->param[k];
+            size_t size = tess_dtype_size(p->copy ? L.dtype : TESS_F32);
+            if (p->absent) continue;
+            if (p->sliced && !p->gathered && tess_grid_stage(L.grid) == p->home)
+                tess_lower_share(&L, p, j, (tess_use){p->tile[j].weight, TESS_RW}, size, TESS_TAG_WEIGHT);
+            if (p->shared) tess_lower_tell(&L, p, j);
+        }
+    tess_program_finish(L.p, false);
+    return L.p;
+}
+
+/* ---- leaves of the tree ---- */
+
+static struct tess_tree *tree_of(tess_lower *L, const tess_tensor *p, int64_t j)
+{
+    struct tess_tree *t = &L->tree[p->id][j];
+    if (!t->leaf) {
+        t->leaf = tess_arena_get(L->p->arena, (size_t)L->micros * sizeof *t->leaf);
+        t->spare = tess_arena_get(L->p->arena, (size_t)(L->micros + 1) * sizeof *t->spare);
+    }
+    return t;
+}
+
+tess_tile *tess_lower_leaf(tess_lower *L, const tess_tensor *p, int64_t j, bool *acc)
+{
+    struct tess_tree *t = tree_of(L, p, j);
+    *acc = t->leaf[L->micro] != NULL;
+    if (*acc) return t->leaf[L->micro];
+    size_t bytes = tess_tile_bytes(p->tile[j].gradient);
+    return t->leaf[L->micro] =
+               t->spares ? t->spare[--t->spares] : tess_program_tile(L->p, bytes, TESS_ROLE_GRADIENT, p->name);
+}
+
+/* The leaf of this micro-batch joins the nodes before it. */
+static void join(tess_lower *L, struct tess_tree *t)
+{
+    t->node[t->nodes] = t->leaf[L->micro];
+    t->first[t->nodes] = L->micro0 + L->micro;
+    t->level[t->nodes++] = 0;
+    while (t->nodes > 1) {
+        int left = t->nodes - 2, right = t->nodes - 1;
+        if (t->level[left] != t->level[right] || t->first[left] % ((int64_t)2 << t->level[left])) break;
+        tess_map_arg *a =
+            TESS_ARG(L, tess_map_arg, .n = (int64_t)(tess_tile_bytes(t->node[left]) / sizeof(float)), .acc = true);
+        TESS_EMIT(L, &tess_add_into[TESS_F32], a, {t->node[right], TESS_R}, {t->node[left], TESS_RW});
+        t->spare[t->spares++] = t->node[right];
+        t->level[left]++;
+        t->nodes--;
+    }
+}
+
+void tess_lower_grown(tess_lower *L, const tess_tensor *p)
+{
+    for (int64_t j = 0; j < p->tiles; j++) {
+        struct tess_tree *t = tree_of(L, p, j);
+        if (t->leaf[L->micro]) join(L, t);
+    }
+}
+
+/* ---- gradients ---- */
+
+static bool in_tree(const tess_lower *L, const tess_tensor *p)
+{
+    return L->conf->deterministic && !p->shared;
+}
+
+/* This rank's parts of a gradient and their tiles; those of place d of the data dimension have the same levels. */
+static int parts_of(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile **tile)
+{
+    if (!in_tree(L, p)) {
+        tile[0] = p->tile[j].gradient;
+        return 1;
+    }
+    struct tess_tree *t = tree_of(L, p, j);
+    for (int k = 0; k < t->nodes; k++) tile[k] = t->node[k];
+    return t->nodes;
+}
+
+static int levels_of(const tess_lower *L, const tess_tensor *p, int d, int *level)
+{
+    level[0] = 0;
+    return in_tree(L, p) ? tess_grid_groups(L->micros * d, L->micros, level) : 1;
+}
+
+static void send_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *const *tile, int parts)
+{
+    for (int k = 0; k < parts; k++) {
+        int slices = tess_grid_slices(p, j);
+        tess_message_arg *m = message(L, slices);
+        for (int s = 0; s < slices; s++) {
+            tess_slice slice = tess_grid_slice(p, j, s);
+            if (slice.owner != me(L))
+                add_span(m, tess_grid_peer(L->grid, slice.owner), tess_grid_tag(p, j, s, TESS_TAG_PART + k), true,
+                         (size_t)(slice.row * p->dim[1]) * sizeof(float),
+                         (size_t)(slice.rows * p->dim[1]) * sizeof(float));
+        }
+        emit_message(L, m, tile[k], TESS_R);
+    }
+}
+
+/* The last two parts are one of the next level, in the place of the first. */
+static void join_parts(tess_lower *L, tess_tree_part *part, unsigned *parts, const tess_use *use, unsigned *uses,
+                       int64_t n)
+{
+    tess_tree_part *left = &part[*parts - 2], *right = left + 1;
+    tess_tree_part *two = tess_arena_get(L->p->arena, 2 * sizeof *two);
+    two[0] = (tess_tree_part){0, left->level, left->first};
+    two[1] = (tess_tree_part){1, right->level, right->first};
+    TESS_EMIT(L, &tess_tree_sum[TESS_F32],
+              TESS_ARG(L, tess_tree_arg, .n = n, .out = left->first, .parts = 2, .part = two),
+              {use[left->buf].tile, TESS_RW}, {use[right->buf].tile, TESS_R});
+    if (right->buf) --*uses;
+    left->level++;
+    --*parts;
+}
+
+/* The sum of all ranks' parts of slice s, into `out` from element `at` on; its mode is TESS_RW if it holds something.
+ * Of many ranks' parts two become one as soon as they can: a logarithm of them is there at a time, not all. */
+static void add_parts(tess_lower *L, const tess_tensor *p, int64_t j, int s, tess_tile *const *tile, tess_use out,
+                      int64_t at)
+{
+    tess_slice slice = tess_grid_slice(p, j, s);
+    int64_t n = slice.rows * p->dim[1];
+    int most = 0, level[128];
+    for (int d = 0; d < L->grid->data; d++) most += levels_of(L, p, d, level);
+    tess_tree_part *part = tess_arena_get(L->p->arena, (size_t)most * sizeof *part);
+    tess_use *use = tess_alloc((size_t)(most + 1) * sizeof *use);
+    unsigned parts = 0, uses = 1;
+    use[0] = out;
+    for (int d = 0; d < L->grid->data; d++) {
+        int count = levels_of(L, p, d, level);
+        for (int k = 0; k < count; k++) {
+            part[parts++] = (tess_tree_part){uses, level[k], d == me(L) ? slice.row * p->dim[1] : 0};
+            if (d == me(L) && tile[k] == out.tile)
+                part[parts - 1].buf = 0;
+            else if (d == me(L))
+                use[uses++] = (tess_use){tile[k], TESS_R};
+            else {
+                tess_tile *in = L->early[p->id]
+                                    ? tess_program_slot(L->p, (size_t)n * sizeof(float), TESS_ROLE_GRADIENT, p->name)
+                                    : tess_program_tile(L->p, (size_t)n * sizeof(float), TESS_ROLE_GRADIENT, p->name);
+                tess_message_arg *m = message(L, 1);
+                add_span(m, tess_grid_peer(L->grid, d), tess_grid_tag(p, j, s, TESS_TAG_PART + k), false, 0,
+                         (size_t)n * sizeof(float));
+                emit_message(L, m, in, TESS_W);
+                use[uses++] = (tess_use){in, TESS_R};
+            }
+            while (L->grid->data > 2 && parts > 1 && part[parts - 2].level == part[parts - 1].level)
+                join_parts(L, part, &parts, use, &uses, n);
+        }
+    }
+    tess_tree_arg *a = TESS_ARG(L, tess_tree_arg, .n = n, .out = at, .parts = parts, .part = part);
+    if (parts > 1 || part[0].buf) tess_emit(L, &tess_tree_sum[TESS_F32], a, use, uses);
+    free(use);
+}
+
+static void reduce_tile(tess_lower *L, tess_tensor *p, int64_t j)
+{
+    tess_tile *tile[64];
+    int parts = parts_of(L, p, j, tile), mine = 0;
+    const struct tess_param_tile *t = &p->tile[j];
+    /* Of the tile where all slices come together: */
+    tess_use whole = {t->gradient, in_tree(L, p) ? TESS_W : TESS_RW};
+    send_parts(L, p, j, tile, parts);
+    for (int s = 0; s < tess_grid_slices(p, j); s++) {
+        tess_slice slice = tess_grid_slice(p, j, s);
+        if (slice.owner != me(L)) continue;
+        if (p->sliced)
+            add_parts(L, p, j, s, tile, (tess_use){p->state[t->first_state + mine++].sum, TESS_W}, 0);
+        else {
+            add_parts(L, p, j, s, tile, whole, slice.row * p->dim[1]);
+            whole.mode = TESS_RW;
+        }
+    }
+    if (!p->sliced && L->grid->data > 1) tess_lower_share(L, p, j, whole, sizeof(float), TESS_TAG_TOTAL);
+}
+
+/* The slices' owners add each micro-batch of all ranks to what they have. The tiles that its messages come in serve
+ * every micro-batch, so that those with the same tag meet in order. */
+static void give_up_tile(tess_lower *L, tess_tensor *p, int64_t j)
+{
+    enum { FIRST_SET = 4096 }; /* beyond those of micro-batches */
+    const struct tess_param_tile *t = &p->tile[j];
+    int before = L->p->set, mine = 0;
+    tess_tile *gradient = t->gradient;
+    send_parts(L, p, j, &gradient, 1);
+    tess_program_slots(L->p, FIRST_SET + t->index, true);
+    for (int s = 0; s < tess_grid_slices(p, j); s++) {
+        tess_slice slice = tess_grid_slice(p, j, s);
+        if (slice.owner != me(L)) continue;
+        tess_tile *to = p->state[t->first_state + mine++].sum;
+        int64_t n = slice.rows * p->dim[1];
+        tess_tile *one = tess_program_slot(L->p, (size_t)n * sizeof(float), TESS_ROLE_GRADIENT, p->name);
+        if (L->micro == 0) one = to;
+        add_parts(L, p, j, s, &gradient, (tess_use){one, TESS_W}, 0);
+        if (one == to) continue;
+        TESS_EMIT(L, &tess_add_into[TESS_F32], TESS_ARG(L, tess_map_arg, .n = n, .acc = true), {one, TESS_R},
+                  {to, TESS_RW});
+    }
+    tess_program_slots(L->p, before, false);
+}
+
+void tess_lower_give_up(tess_lower *L, tess_tensor *p)
+{
+    for (int64_t j = 0; j < p->tiles; j++)
+        if (L->begun[p->id][j] == L->micro) give_up_tile(L, p, j);
+}
+
+void tess_lower_reduce(tess_lower *L, tess_tensor *p)
+{
+    for (int64_t j = 0; j < p->tiles; j++)
+        if (L->touched[p->id][j] && (L->grid->data > 1 || in_tree(L, p))) reduce_tile(L, p, j);
+}
+
+/* The other stages' gradients are added to those of the first, which updates, and sends the weight back. */
+void tess_lower_tied(tess_lower *L, tess_tensor *p)
+{
+    const tess_grid *g = L->grid;
+    int mine = tess_grid_stage(g);
+    if (p->absent) return;
+    for (int64_t j = 0; j < p->tiles; j++) {
+        tess_tile *t = p->tile[j].gradient;
+        tess_count_arg *n = TESS_ARG(L, tess_count_arg, .n = (int64_t)(tess_tile_bytes(t) / sizeof(float)));
+        int tag = tess_grid_tag(p, j, 0, TESS_TAG_PART);
+        if (!L->touched[p->id][j]) TESS_EMIT(L, &tess_fill[TESS_F32], n, {t, TESS_W});
+        L->touched[p->id][j] = true;
+        if (mine != p->home)
+            tess_lower_message(L, (tess_use){t, TESS_R}, g->rank + (p->home - mine) * g->tensor, tag, true);
+        for (int s = 0; s < g->pipeline && mine == p->home; s++) {
+            if (!p->user[s] || s == mine) continue;
+            tess_tile *in = tess_program_tile(L->p, tess_tile_bytes(t), TESS_ROLE_GRADIENT, p->name);
+            tess_lower_message(L, (tess_use){in, TESS_W}, g->rank + (s - mine) * g->tensor, tag, false);
+            TESS_EMIT(L, &tess_add_into[TESS_F32], TESS_ARG(L, tess_map_arg, .n = n->n, .acc = true), {in, TESS_R},
+                      {t, TESS_RW});
+        }
+    }
+    if (mine == p->home) tess_lower_reduce(L, p);
+    if (!L->conf->keep_gradients) tess_lower_update(L, p);
+}
+
+void tess_lower_tell(tess_lower *L, const tess_tensor *p, int64_t j)
+{
+    const tess_grid *g = L->grid;
+    int mine = tess_grid_stage(g), tag = tess_grid_tag(p, j, 0, TESS_TAG_WEIGHT);
+    tess_tile *t = p->tile[j].weight;
+    for (int s = 0; s < g->pipeline && mine == p->home; s++)
+        if (p->user[s] && s != mine)
+            tess_lower_message(L, (tess_use){t, TESS_R}, g->rank + (s - mine) * g->tensor, tag, true);
+    if (mine != p->home)
+        tess_lower_message(L, (tess_use){t, TESS_W}, g->rank + (p->home - mine) * g->tensor, tag, false);
+}
+
+/* ---- over the tensor dimension ---- */
+
+static int rank_of_tensor(const tess_lower *L, int t)
+{
+    return L->grid->rank - tess_grid_tensor(L->grid) + t;
+}
+
+/* A tag that the ranks of the dimension, who lower alike, all arrive at. */
+static int next_tag(tess_lower *L)
+{
+    TESS_ASSERT(TESS_TAGS_TENSOR + L->sums < INT32_MAX - 8);
+    return (int)(TESS_TAGS_TENSOR + L->sums++);
+}
+
+/* Each rank adds up a run of the elements, in the order of ranks, and gives it to the others. */
+void tess_lower_all_sum(tess_lower *L, tess_tile *t, int64_t n, tess_dtype type)
+{
+    int ranks = L->grid->tensor, mine = tess_grid_tensor(L->grid), parts_tag = next_tag(L), sums_tag = next_tag(L);
+    size_t size = tess_dtype_size(type);
+    int64_t first = n * mine / ranks, end = n * (mine + 1) / ranks;
+    tess_message_arg *out = message(L, ranks), *all = message(L, 2 * ranks);
+    tess_use *use = tess_alloc((size_t)ranks * sizeof *use);
+    unsigned uses = 1;
+    for (int r = 0; r < ranks; r++) {
+        int64_t from = n * r / ranks, to = n * (r + 1) / ranks;
+        if (r == mine) continue;
+        add_span(out, rank_of_tensor(L, r), parts_tag, true, (size_t)from * size, (size_t)(to - from) * size);
+        add_span(all, rank_of_tensor(L, r), sums_tag, true, (size_t)first * size, (size_t)(end - first) * size);
+        add_span(all, rank_of_tensor(L, r), sums_tag, false, (size_t)from * size, (size_t)(to - from) * size);
+    }
+    emit_message(L, out, t, TESS_R);
+    use[0] = (tess_use){t, TESS_RW};
+    for (int r = 0; r < ranks && end > first; r++) {
+        if (r == mine) continue;
+        tess_tile *in = tess_program_slot(L->p, (size_t)(end - first) * size, TESS_ROLE_ACTIVATION, "a rank's part");
+        tess_message_arg *m = message(L, 1);
+        add_span(m, rank_of_tensor(L, r), parts_tag, false, 0, (size_t)(end - first) * size);
+        emit_message(L, m, in, TESS_W);
+        use[uses++] = (tess_use){in, TESS_R};
+    }
+    tess_span_arg *a = TESS_ARG(L, tess_span_arg, .n = end - first, .first = first, .mine = (unsigned)mine);
+    if (end > first) tess_emit(L, &tess_span_sum[type], a, use, uses);
+    emit_message(L, all, t, TESS_RW);
+    free(use);
+}
+
+void tess_lower_tensor_tell(tess_lower *L, tess_tile *t, int from)
+{
+    int mine = tess_grid_tensor(L->grid), tag = next_tag(L);
+    tess_message_arg *m = message(L, L->grid->tensor);
+    for (int r = 0; r < L->grid->tensor && from == mine; r++)
+        if (r != mine) add_span(m, rank_of_tensor(L, r), tag, true, 0, tess_tile_bytes(t));
+    if (from != mine) add_span(m, rank_of_tensor(L, from), tag, false, 0, tess_tile_bytes(t));
+    emit_message(L, m, t, from == mine ? TESS_R : TESS_W);
+}
+
+/* ---- scalars ---- */
+
+/* A sum over all ranks, along a tree to rank 0 and back: exact, so that no shape of it shows. */
+void tess_lower_total(tess_lower *L, tess_tile *sum, int64_t sums, int which)
+{
+    int n = tess_grid_size(L->grid), rank = L->grid->rank, top = 1;
+    size_t bytes = tess_tile_bytes(sum);
+    while (top < n) top *= 2;
+    for (int step = 1; step < top; step *= 2) {
+        tess_message_arg *m = message(L, 1);
+        if (rank & step) {
+            add_span(m, rank - step, INT32_MAX - 2 * which, true, 0, bytes);
+            emit_message(L, m, sum, TESS_R);
+            break;
+        }
+        if (rank + step >= n) continue;
+        tess_tile *in = tess_program_tile(L->p, bytes, TESS_ROLE_SCALAR, "a rank's share of a sum");
+        add_span(m, rank + step, INT32_MAX - 2 * which, false, 0, bytes);
+        emit_message(L, m, in, TESS_W);
+        TESS_EMIT(L, &tess_exact_add[TESS_F32], TESS_ARG(L, tess_exact_arg, .n = sums, .acc = true), {sum, TESS_RW},
+                  {in, TESS_R});
+    }
+    int from = rank ? rank & -rank : top; /* the step at which this rank sent its share */
+    tess_message_arg *back = message(L, 1), *on = message(L, 32);
+    if (rank) add_span(back, rank - from, INT32_MAX - 2 * which - 1, false, 0, bytes);
+    emit_message(L, back, sum, TESS_W);
+    for (int step = from / 2; step > 0; step /= 2)
+        if (rank + step < n) add_span(on, rank + step, INT32_MAX - 2 * which - 1, true, 0, bytes);
+    emit_message(L, on, sum, TESS_R);
+}

@@ -1,0 +1,17 @@
+/* Parameters to and from the tensors of files: each rank the pieces it holds, one at a time, so that nobody ever has a
+ * whole one. A tensor that is turned lies in its file transposed. */
+#ifndef TESS_PIECES_IMPL_H
+#define TESS_PIECES_IMPL_H
+#include "graph.h"
+#include "safetensors_impl.h"
+
+/* Before the first is written. Updates that have yet to come are the work of all ranks, also of those that write
+ * nothing. */
+tess_status tess_pieces_settle(tess_graph *g) TESS_NODISCARD;
+/* Those that this rank is to write of a parameter's part, to tensor number `tensor` of the files. */
+tess_status tess_pieces_write(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
+                              bool turned) TESS_NODISCARD;
+/* All that this rank holds, out of a tensor of the parameter's shape; of the file it reads no more than that. */
+tess_status tess_pieces_read(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned) TESS_NODISCARD;
+
+#endif

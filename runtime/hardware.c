@@ -1,0 +1,42 @@
+/* What hwloc and the kernel say of the machine, to show it; what of it this process works on is share.c's. */
+#include "runtime.h"
+#include <hwloc.h>
+#include <sys/sysinfo.h>
+
+static void read_isa(tess_hardware *h)
+{
+#if defined __x86_64__
+    const char *vector = __builtin_cpu_supports("avx512f") ? "avx512"
+                         : __builtin_cpu_supports("avx2")  ? "avx2"
+                                                           : "sse2";
+    const char *bf16 = __builtin_cpu_supports("avx512bf16") ? ", avx512_bf16" : "";
+    snprintf(h->isa, sizeof h->isa, "%s%s", vector, bf16);
+#else
+    snprintf(h->isa, sizeof h->isa, "generic");
+#endif
+}
+
+void tess_hardware_read(tess_hardware *h)
+{
+    *h = (tess_hardware){0};
+    hwloc_topology_t topology;
+    hwloc_topology_init(&topology);
+    hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    if (!hwloc_topology_load(topology)) {
+        h->cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+        h->numa_nodes = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE);
+        hwloc_obj_t o = NULL;
+        while ((o = hwloc_get_next_osdev(topology, o)))
+            if (o->attr->osdev.type == HWLOC_OBJ_OSDEV_COPROC || o->attr->osdev.type == HWLOC_OBJ_OSDEV_GPU) h->gpus++;
+        o = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
+        const char *name = o ? hwloc_obj_get_info_by_name(o, "CPUModel") : NULL;
+        snprintf(h->cpu_name, sizeof h->cpu_name, "%s", name ? name : "unknown");
+    }
+    hwloc_topology_destroy(topology);
+    struct sysinfo s;
+    if (!sysinfo(&s)) {
+        h->ram_bytes = (uint64_t)s.totalram * s.mem_unit;
+        h->ram_free_bytes = (uint64_t)s.freeram * s.mem_unit + (uint64_t)s.bufferram * s.mem_unit;
+    }
+    read_isa(h);
+}

@@ -1,0 +1,165 @@
+/* What tiles travel at between two ranks, both ways at once: our messages beside those of StarPU-MPI, on the same tiles
+ * and the same StarPU, in turns, of which medians are compared. Every byte that arrives is checked after the last turn.
+ *
+ *     mpirun -n 2 bench_message [MiB each way and turn]
+ */
+#include "ranks_impl.h"
+#include "starpu_impl.h"
+#include <semaphore.h>
+#include <starpu_mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SET = 64 << 20 /* bytes of tiles each way */, TURNS = 5 };
+
+static struct {
+    int n; /* tiles each way */
+    size_t bytes;
+    tess_tile **out, **in;
+    tess_task *task;
+    tess_use *use;
+    tess_message_arg *arg;
+    tess_span *span;
+} set;
+
+static void must(int failed, const char *what)
+{
+    if (!failed) return;
+    fprintf(stderr, "rank %d: %s: %s\n", tess_rank(), what, tess_error_text());
+    tess_ranks_abort(1);
+}
+
+static void add(int k, tess_tile *t, bool sends, int tag)
+{
+    const int peer = 1 - tess_rank();
+    set.span[k] = (tess_span){.peer = peer, .tag = tag, .sends = sends, .bytes = set.bytes};
+    set.arg[k] = (tess_message_arg){.spans = 1, .span = &set.span[k]};
+    set.use[k] = (tess_use){t, sends ? TESS_R : TESS_W};
+    set.task[k] =
+        (tess_task){.cl = &tess_message, .arg = &set.arg[k], .use = &set.use[k], .nuse = 1, .order = (uint32_t)k};
+}
+
+static void make_set(size_t bytes)
+{
+    set.bytes = bytes;
+    set.n = (int)(SET / bytes);
+    const size_t n = (size_t)set.n;
+    set.out = tess_alloc(n * sizeof *set.out);
+    set.in = tess_alloc(n * sizeof *set.in);
+    set.task = tess_alloc(2 * n * sizeof *set.task);
+    set.use = tess_alloc(2 * n * sizeof *set.use);
+    set.arg = tess_alloc(2 * n * sizeof *set.arg);
+    set.span = tess_alloc(2 * n * sizeof *set.span);
+    for (int k = 0; k < set.n; k++) {
+        void *data;
+        set.out[k] = tess_tile_new(bytes, TESS_ROLE_ACTIVATION, "out");
+        set.in[k] = tess_tile_new(bytes, TESS_ROLE_ACTIVATION, "in");
+        must(tess_tile_map(set.out[k], TESS_W, &data), "a tile");
+        memset(data, k % 251 + tess_rank(), bytes);
+        tess_tile_unmap(set.out[k]);
+        add(2 * k, set.in[k], false, k);
+        add(2 * k + 1, set.out[k], true, k);
+    }
+}
+
+static void free_set(void)
+{
+    for (int k = 0; k < set.n; k++) {
+        unsigned char *data;
+        size_t wrong = 0;
+        must(tess_tile_map(set.in[k], TESS_R, (void **)&data), "a tile");
+        for (size_t i = 0; i < set.bytes; i++) wrong += data[i] != k % 251 + 1 - tess_rank();
+        must(wrong > 0, "what arrived is not what was sent");
+        tess_tile_unmap(set.in[k]);
+        tess_tile_free(set.in[k]);
+        tess_tile_free(set.out[k]);
+    }
+    free(set.out);
+    free(set.in);
+    free(set.task);
+    free(set.use);
+    free(set.arg);
+    free(set.span);
+}
+
+/* ---- both ways to send a set ---- */
+
+/* All passes over the set are submitted before the first has ended, as the messages of a step are. */
+static void ours(int passes)
+{
+    for (int pass = 0; pass < passes; pass++) must(tess_submit_all(set.task, 2 * (size_t)set.n), "submission");
+    must(tess_wait(), "the wait");
+}
+
+static sem_t ended;
+
+static void on_end(void *unused)
+{
+    (void)unused;
+    sem_post(&ended);
+}
+
+static void theirs(int passes)
+{
+    const int peer = 1 - tess_rank();
+    for (int k = 0, pass = 0; pass < passes; pass += ++k == set.n, k %= set.n) {
+        must(starpu_mpi_irecv_detached(tess_tile_handle(set.in[k]), peer, k, MPI_COMM_WORLD, on_end, NULL), "irecv");
+        must(starpu_mpi_isend_detached(tess_tile_handle(set.out[k]), peer, k, MPI_COMM_WORLD, on_end, NULL), "isend");
+    }
+    for (int k = 0; k < 2 * set.n * passes; k++) sem_wait(&ended);
+}
+
+static double turn(void (*send)(int), int passes)
+{
+    send(1); /* places for what comes, and connections */
+    tess_ranks_barrier();
+    double start = tess_seconds();
+    send(passes);
+    tess_ranks_barrier();
+    return (double)SET * passes / (tess_seconds() - start) / 1e9;
+}
+
+static double turn_of_theirs(int passes)
+{
+    must(starpu_mpi_init_conf(NULL, NULL, 0, MPI_COMM_WORLD, NULL), "StarPU-MPI");
+    double rate = turn(theirs, passes);
+    starpu_mpi_shutdown();
+    return rate;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+int main(int argc, char **argv)
+{
+    const int passes = argc > 1 ? atoi(argv[1]) / (SET >> 20) : 8;
+    must(tess_ranks_join(), "joining");
+    must(tess_ranks() != 2 || passes < 1, "usage: mpirun -n 2 bench_message [MiB each way, 64 or more]");
+    must(tess_start(&TESS_MACHINE_DEFAULT), "start");
+    sem_init(&ended, 0, 0);
+    if (!tess_rank())
+        printf("GB/s each way, both at once, %d cores a rank; median (least-most) of %d turns\n"
+               "%10s  %24s  %24s\n",
+               tess_cores(), TURNS, "tile", "ours", "StarPU-MPI");
+    for (size_t bytes = 64 << 10; bytes <= 16 << 20; bytes *= 4) {
+        double a[TURNS], b[TURNS];
+        make_set(bytes);
+        for (int k = 0; k < TURNS; k++) {
+            a[k] = turn(ours, passes);
+            b[k] = turn_of_theirs(passes);
+        }
+        free_set();
+        qsort(a, TURNS, sizeof *a, ascending);
+        qsort(b, TURNS, sizeof *b, ascending);
+        if (!tess_rank())
+            printf("%10s  %8.2f (%5.2f -%6.2f)  %8.2f (%5.2f -%6.2f)\n", tess_human_bytes((double)bytes), a[TURNS / 2],
+                   a[0], a[TURNS - 1], b[TURNS / 2], b[0], b[TURNS - 1]);
+        fflush(stdout);
+    }
+    tess_stop();
+    tess_ranks_leave();
+    return 0;
+}

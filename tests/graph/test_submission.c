@@ -1,0 +1,152 @@
+/* What one rank of many has to do: the size of its program must not grow with the number of ranks beyond what is its
+ * own, and the order of a pipeline's passes leaves the bubble that theory says. This process takes the place of a rank;
+ * the others are cut off. */
+#define CHECK_MAIN
+#include "graph/nets.h"
+#include "graph_impl.h"
+
+enum { MICRO = 1, LAYERS = 96 };
+
+/* Of a rank's program. */
+struct load {
+    int64_t tasks, messages, parts; /* parts of messages */
+};
+
+static const tess_step_conf training = {.train = true, .optimizer = {.beta1 = 0.9f, .beta2 = 0.95f, .clip = 1}};
+
+static void graph_of(struct net *n, const tess_grid *grid)
+{
+    tess_graph_conf conf = {.tile_rows = T, .tile_elements = 16 * C, .loss_rows = 20, .grid = *grid};
+    net_layers = LAYERS;
+    net_make(n, &conf, net_gpt);
+}
+
+static tess_grid grid_of(int rank, int ranks, int pipeline, int interleave, int stage)
+{
+    return (tess_grid){.rank = rank,
+                       .data = ranks / pipeline,
+                       .pipeline = pipeline,
+                       .tensor = 1,
+                       .interleave = interleave,
+                       .stage = stage};
+}
+
+static struct load load_of(const tess_grid *grid, bool deterministic)
+{
+    struct net n;
+    struct load l = {0};
+    tess_lowered low;
+    graph_of(&n, grid);
+    tess_step_conf conf = training;
+    conf.micro = MICRO * grid->data;
+    conf.deterministic = deterministic;
+    tess_graph_ready(n.g);
+    tess_lower_step(n.loss, &conf, &low);
+    for (size_t k = 0; k < low.program->tasks; k++) {
+        const tess_task *t = &low.program->task[k];
+        l.tasks++;
+        if (t->cl != &tess_message) continue;
+        const tess_message_arg *m = t->arg;
+        l.messages++;
+        l.parts += m->spans;
+    }
+    tess_program_free(low.program);
+    tess_graph_free(n.g);
+    return l;
+}
+
+/* Shares are whole rows, and what has fewer rows than there are ranks is not on all of them: half as much again. */
+static void check_growth(const char *what, int64_t few, int64_t many, const tess_grid *grid)
+{
+    if (2 * many > 3 * few)
+        CHECK_SAY("rank %d of %d x %d, stage %d: %lld %s, with 16 ranks %lld", grid->rank, grid->data, grid->pipeline,
+                  grid->stage, (long long)many, what, (long long)few);
+}
+
+/* Each of `data` ranks with the same share of work; the first, one in the middle, the last. */
+static struct load heaviest(int data, int pipeline, int stage, bool deterministic, const struct load *limit)
+{
+    struct load most = {0};
+    for (int k = 0; k < 3; k++) {
+        int ranks = data * pipeline;
+        tess_grid grid = grid_of((ranks - 1) * k / 2, ranks, pipeline, 1, stage);
+        struct load l = load_of(&grid, deterministic);
+        if (limit) {
+            check_growth("tasks", limit->tasks, l.tasks, &grid);
+            check_growth("messages", limit->messages, l.messages, &grid);
+            check_growth("parts of messages", limit->parts, l.parts, &grid);
+        }
+        if (l.tasks > most.tasks) most.tasks = l.tasks;
+        if (l.messages > most.messages) most.messages = l.messages;
+        if (l.parts > most.parts) most.parts = l.parts;
+    }
+    return most;
+}
+
+TEST(a_rank_of_a_thousand_has_the_program_of_one_of_sixteen)
+{
+    for (int pipeline = 1; pipeline <= 4; pipeline += 3)
+        for (int stage = 0; stage < 4; stage++) {
+            struct load few = heaviest(16, pipeline, stage, stage % 2, NULL);
+            CHECK(few.messages > 100);
+            heaviest(64, pipeline, stage, stage % 2, &few);
+            heaviest(1024, pipeline, stage, stage % 2, &few);
+        }
+}
+
+/* Below sixteen a tile has as many slices as there are ranks. */
+TEST(one_rank_sends_nothing_and_four_send_little)
+{
+    for (int stage = 0; stage < 4; stage++) {
+        struct load few = heaviest(16, 1, stage, false, NULL);
+        CHECK_EQ(heaviest(1, 1, stage, false, NULL).messages, 0);
+        heaviest(4, 1, stage, false, &few);
+    }
+}
+
+/* The step of one rank of a thousand runs, all that would come being zero. */
+TEST(a_rank_that_is_cut_off_runs_its_step)
+{
+    enum { RANKS = 1024 };
+    for (int stage = 0; stage < 4; stage += 3) {
+        struct net n;
+        tess_step *s;
+        tess_step_result r = {0};
+        tess_ranks_pretend(RANKS - 1, RANKS);
+        OK(tess_start(&(tess_machine){.workers = 1}));
+        tess_grid grid = grid_of(RANKS - 1, RANKS, stage ? 4 : 1, 1, stage);
+        graph_of(&n, &grid);
+        tess_step_conf conf = training;
+        conf.micro = MICRO * grid.data;
+        OK(tess_step_new(n.loss, &conf, &s));
+        OK(tess_graph_init(n.g, 1));
+        OK(tess_step_feed(s, n.ids, n.id));
+        OK(tess_step_feed(s, n.targets, n.target));
+        OK(tess_step_run(s, &(tess_step_input){.seed = 1, .lr = 1e-3}, &r));
+        CHECK(r.targets > 0);
+        tess_step_free(s);
+        tess_graph_free(n.g);
+        tess_stop();
+    }
+    tess_ranks_pretend(0, 1);
+}
+
+/* Where a stage always has work, a step of m micro-batches is m (1 + 2) long, cut into v chunks a stage: v times that.
+ */
+TEST(the_bubble_of_a_pipeline_is_that_of_theory)
+{
+    for (int p = 1; p <= 8; p++)
+        for (int v = 1; v <= 4; v++)
+            for (int groups = 1; groups <= 5; groups++)
+                for (int stage = 0; stage < p; stage++) {
+                    if (p == 1 && v > 1) continue;
+                    int n, m = groups * p;
+                    double known, span, work = 3.0 * m * v, bubble = (double)(p - 1) / (v * m);
+                    tess_grid g = grid_of(stage, p, p, v, 0);
+                    free(tess_pipeline_order(&g, m, true, &n, &known, &span));
+                    CHECK_EQ(n, 2 * m * v);
+                    if (fabs((span - work) / work - bubble) > 1e-12)
+                        CHECK_SAY("%d stages of %d chunks, %d micro-batches: a bubble of %g, expected %g", p, v, m,
+                                  (span - work) / work, bubble);
+                }
+}

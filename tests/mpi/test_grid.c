@@ -1,0 +1,244 @@
+/* Run by mpirun with any number of ranks: every placement of a model over them against the same model on one, which
+ * each rank computes for itself. */
+#include "graph/nets.h"
+#include "mpi/ranks.h"
+
+static const net_body bodies[] = {net_gpt, net_llama, net_tangle};
+static const char *const body_names[] = {"gpt", "llama", "tangle"};
+
+enum { STEPS = 10, MICRO = 12 };
+static int steps = 2; /* of STEPS */
+
+static const tess_step_conf training = {
+    .train = true,
+    .micro = MICRO,
+    .deterministic = true,
+    .optimizer = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .clip = 1}};
+
+/* Losses, norms, and each parameter's master and moments, whole; of a rank what it has, zeros elsewhere. */
+struct outcome {
+    double loss[STEPS], norm[STEPS];
+    float **part[TESS_PARTS];
+    int params;
+    uint64_t sent;
+};
+
+static const tess_graph_conf small = {.tile_rows = T, .tile_elements = 16 * C, .loss_rows = 20};
+
+static struct outcome train(int which, tess_dtype dtype, const tess_grid *grid, const tess_step_conf *conf)
+{
+    struct net n;
+    tess_step *s;
+    struct outcome o = {0};
+    tess_graph_conf g = small;
+    int64_t first, count;
+    g.dtype = dtype;
+    g.grid = *grid;
+    net_make(&n, &g, bodies[which]);
+    OK(tess_step_new(n.loss, conf, &s));
+    OK(tess_graph_init(n.g, 3));
+    tess_step_share(s, &first, &count);
+    uint64_t before, received;
+    tess_message_traffic(&before, &received);
+    for (int64_t k = 0; k < steps; k++) {
+        tess_step_result r = {0};
+        OK(tess_step_feed(s, n.ids, n.id + first * B * T));
+        OK(tess_step_feed(s, n.targets, n.target + first * B * T));
+        OK(tess_step_run(s, &(tess_step_input){.step = k, .seed = 7, .lr = 1e-2f}, &r));
+        o.loss[k] = r.loss;
+        o.norm[k] = r.grad_norm;
+    }
+    tess_message_traffic(&o.sent, &received);
+    o.sent -= before;
+    o.params = tess_graph_params(n.g);
+    for (int part = 0; part < TESS_PARTS; part++) {
+        o.part[part] = tess_alloc((size_t)o.params * sizeof(float *));
+        for (int k = 0; k < o.params; k++) {
+            tess_tensor *p = tess_graph_param(n.g, k);
+            int64_t shape[3], columns = tess_tensor_shape(p, shape) == 2 ? shape[1] : 1;
+            o.part[part][k] = tess_alloc((size_t)(shape[0] * columns) * sizeof(float));
+            for (int64_t i = 0; i < tess_param_pieces(p); i++) {
+                tess_piece piece = tess_param_piece(p, i);
+                float *x;
+                OK(tess_param_map(p, i, (tess_part)part, TESS_R, &x));
+                for (int64_t r = 0; r < piece.rows; r++)
+                    memcpy(o.part[part][k] + (piece.row + r) * columns + piece.col, x + r * piece.cols,
+                           (size_t)piece.cols * sizeof(float));
+                tess_param_unmap(p, i, (tess_part)part);
+            }
+        }
+    }
+    tess_step_free(s);
+    tess_graph_free(n.g);
+    return o;
+}
+
+static void forget(struct outcome *o)
+{
+    for (int part = 0; part < TESS_PARTS; part++) {
+        for (int k = 0; k < o->params; k++) free(o->part[part][k]);
+        free(o->part[part]);
+    }
+}
+
+/* What a rank has of the parameters is what one rank alone had there; where it has nothing there are zeros. */
+static void compare(const struct outcome *got, const struct outcome *want, int which, const char *what, bool bits,
+                    double room)
+{
+    struct net n;
+    tess_graph_conf g = small;
+    net_make(&n, &g, bodies[which]);
+    for (int k = 0; k < steps; k++) {
+        double off = fabs(got->loss[k] - want->loss[k]) / want->loss[k];
+        double off_norm = fabs(got->norm[k] - want->norm[k]) / want->norm[k];
+        if (bits ? off != 0 || off_norm != 0 : !(off <= room && off_norm <= 100 * room))
+            CHECK_SAY("%s %s: step %d: loss %.17g, alone %.17g; norm %.17g, alone %.17g", body_names[which], what, k,
+                      got->loss[k], want->loss[k], got->norm[k], want->norm[k]);
+    }
+    for (int k = 0; k < got->params; k++)
+        for (int part = 0; part < TESS_PARTS; part++) {
+            int64_t shape[3], columns = tess_tensor_shape(tess_graph_param(n.g, k), shape) == 2 ? shape[1] : 1, bad = 0;
+            double square = 0, off = 0;
+            for (int64_t i = 0; i < shape[0] * columns; i++) {
+                float x = got->part[part][k][i], y = want->part[part][k][i];
+                if (x == 0) continue;
+                bad += x != y;
+                off += ((double)x - y) * ((double)x - y);
+                square += (double)y * y;
+            }
+            /* Adam makes much of gradients that are all but zero, as those of a key's bias are. */
+            double most = columns == 1 ? 0.2 : 0.02, share = room > 1e-3 ? 0.5 : most;
+            if (bits ? bad > 0 : !(off <= share * share * square))
+                CHECK_SAY("%s %s: part %d of %s: %lld elements differ, %g in norm", body_names[which], what, part,
+                          tess_tensor_name(tess_graph_param(n.g, k)), (long long)bad, sqrt(off / square));
+        }
+    tess_graph_free(n.g);
+}
+
+TEST(data_parallel_gives_the_same_bits_at_every_stage)
+{
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    for (int which = 0; which < 3; which++)
+        for (int dtype = 0; dtype < 2; dtype++)
+            for (int way = 0; way < 4; way++) {
+                if ((which + dtype + way) % 3) continue; /* each with each, not all with all */
+                tess_step_conf conf = training;
+                conf.by_layer = way & 1;
+                conf.late = way & 2;
+                if (way == 3) conf.recompute_every = 1;
+                if (way == 1) conf.optimizer.clip = 0;
+                struct outcome alone = train(which, (tess_dtype)dtype, &(tess_grid){0}, &conf);
+                for (int stage = 0; stage < 4; stage++) {
+                    char what[100];
+                    snprintf(what, sizeof what, "%s %d ranks stage %d way %d", dtype ? "bf16" : "fp32", tess_ranks(),
+                             stage, way);
+                    tess_grid grid = {.rank = tess_rank(),
+                                      .data = tess_ranks(),
+                                      .stage = stage,
+                                      .persist = way == 0 ? 50 : 0,
+                                      .live = way == 2 ? 1000000 : 0,
+                                      .reuse = way == 2 ? 1000000 : 0};
+                    struct outcome o = train(which, (tess_dtype)dtype, &grid, &conf);
+                    compare(&o, &alone, which, what, true, 0);
+                    forget(&o);
+                }
+                forget(&alone);
+            }
+    tess_stop();
+}
+
+/* A chain within each rank, a tree over them: other roundings, and nothing else. */
+TEST(data_parallel_without_deterministic_is_near)
+{
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    tess_step_conf conf = training;
+    conf.deterministic = false;
+    steps = STEPS;
+    for (int stage = 1; stage < 4; stage++) {
+        int which = stage % 2;
+        tess_grid grid = {.rank = tess_rank(), .data = tess_ranks(), .stage = stage};
+        struct outcome alone = train(which, TESS_F32, &(tess_grid){0}, &conf), o = train(which, TESS_F32, &grid, &conf);
+        for (int k = 0; k < steps; k++) CHECK_NEAR(o.loss[k], alone.loss[k], 1e-5 * alone.loss[k]);
+        forget(&o);
+        forget(&alone);
+    }
+    steps = 2;
+    tess_stop();
+}
+
+/* A placement of all ranks; false where their number does not go into it. */
+static bool grid_of(tess_grid *g, int pipeline, int tensor)
+{
+    int model = pipeline * tensor;
+    g->rank = tess_rank();
+    g->pipeline = pipeline;
+    g->tensor = tensor;
+    g->data = tess_ranks() / model;
+    return tess_ranks() % model == 0 && tess_ranks() >= model;
+}
+
+/* Each place of the data dimension has so many micro-batches. */
+static void near_alone(const tess_grid *grid, int micros, int which, tess_dtype dtype, tess_step_conf conf, double room)
+{
+    char what[120];
+    conf.micro = micros * grid->data;
+    struct outcome alone = train(which, dtype, &(tess_grid){0}, &conf), o = train(which, dtype, grid, &conf);
+    snprintf(what, sizeof what, "%s data %d pipeline %d x %d tensor %d stage %d", dtype ? "bf16" : "fp32", grid->data,
+             grid->pipeline, grid->interleave, grid->tensor, grid->stage);
+    compare(&o, &alone, which, what, false, room);
+    forget(&o);
+    forget(&alone);
+}
+
+/* Three blocks over two stages or three, five over four chunks; a tied embedding at both ends. */
+TEST(pipelines_are_near_one_rank)
+{
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    for (int pipeline = 2; pipeline <= 4; pipeline++)
+        for (int which = 0; which < 3; which++)
+            for (int stage = 0; stage < 4; stage++) {
+                tess_grid grid = {.stage = stage, .interleave = pipeline == 2 && stage >= 2 && which < 2 ? 2 : 1};
+                if (which == 2 && pipeline > 3) continue; /* five blocks of it make gradients that are mostly error */
+                net_layers = grid.interleave > 1 || pipeline > 3 ? 5 : 3;
+                tess_step_conf conf = training;
+                conf.deterministic = (which + stage) % 2;
+                if (which == 1) conf.optimizer.clip = 0;
+                if (which == 2) conf.recompute_every = 1;
+                if (grid_of(&grid, pipeline, 1))
+                    near_alone(&grid, 5, which, (tess_dtype)(stage % 2), conf, stage % 2 ? 1e-2 : 1e-4);
+            }
+    net_layers = 3;
+    tess_stop();
+}
+
+/* Nothing divides: five heads, 67 and 33 columns, 7 tiles of a table over two ranks or four. */
+TEST(tensor_parallel_is_near_one_rank)
+{
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    for (int tensor = 2; tensor <= 4; tensor++)
+        for (int which = 0; which < 3; which++)
+            for (int stage = 0; stage < 4; stage++) {
+                tess_grid grid = {.stage = stage};
+                tess_step_conf conf = training;
+                if (which == 2 && stage != 1) continue; /* nothing of it can be shared out but its table */
+                conf.deterministic = (which + stage) % 2;
+                if (which == 1) conf.optimizer.clip = 0;
+                if (which == 2) conf.recompute_every = 1;
+                if (stage == 2) conf.by_layer = true;
+                if (grid_of(&grid, 1, tensor))
+                    near_alone(&grid, 2, which, (tess_dtype)(stage % 2), conf, stage % 2 ? 1e-2 : 1e-4);
+            }
+    tess_stop();
+}
+
+TEST(tensor_times_pipeline_is_near_one_rank)
+{
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    for (int which = 0; which < 2; which++) {
+        tess_grid grid = {.interleave = 1};
+        tess_step_conf conf = training;
+        conf.recompute_every = which;
+        if (grid_of(&grid, 2, 2)) near_alone(&grid, 3, which, TESS_F32, conf, 1e-4);
+    }
+    tess_stop();
+}

@@ -1,0 +1,366 @@
+/* The command as several ranks: what it says and leaves, what it refuses, and how it ends when one of them does. */
+#define CHECK_MAIN
+#include "tools/tiny.h"
+
+static const char *const weights = "out/model/model.safetensors", *const states = "ck/step-%08d/states.safetensors";
+static const char *const endless = "steps=1000000";
+
+static int times(const char *text, const char *part)
+{
+    int n = 0;
+    for (const char *p = text; (p = strstr(p, part)); p++) n++;
+    return n;
+}
+
+/* Rank 0 with one set of arguments, rank 1 with another: both have `all`, rank 1 `more` besides. */
+static void run_two(const char *const *all, const char *const *more)
+{
+    const char *arg[28] = {"--oversubscribe"};
+    int n = 1;
+    for (int rank = 0; rank < 2; rank++) {
+        if (rank) arg[n++] = ":";
+        arg[n++] = "-n", arg[n++] = "1", arg[n++] = run_command();
+        for (int i = 0; all[i]; i++) arg[n++] = all[i];
+        for (int i = 0; rank && more[i]; i++) arg[n++] = more[i];
+    }
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+    run_finish(run_start_program("mpirun", arg));
+}
+#define ALL(...)    ((const char *const[]){__VA_ARGS__, NULL})
+#define RANK_1(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void setup(int every)
+{
+    char extra[120];
+    snprintf(extra, sizeof extra, ", \"checkpoint\": {\"dir\": \"ck\", \"every\": %d}", every);
+    tiny_setup_with(every < 0 ? "" : extra);
+}
+
+/* ---- runs that go well ---- */
+
+TEST(ranks_train_what_one_does)
+{
+    tiny_setup();
+    RUN("train", "run.json", "output=one");
+    EXPECT_DONE();
+    json_t *one = read_metrics("one/metrics.jsonl");
+    for (int ranks = 1; ranks <= 4; ranks *= 2) {
+        RUN_RANKS(ranks, "train", "run.json");
+        EXPECT_DONE();
+        CHECK_EQ(times(ran.out, "step 4/4"), 1); /* one speaks and writes for all */
+        CHECK_EQ(times(ran.out, "\r"), 0);
+        CHECK(exists("out/config.json") && exists(weights));
+        json_t *all = read_metrics("out/metrics.jsonl");
+        CHECK_EQ(json_array_size(all), 4);
+        for (size_t s = 0; s < 4; s++)
+            CHECK_NEAR(number_of(all, s, "loss"), number_of(one, s, "loss"), 1e-4 * number_of(one, s, "loss"));
+        json_decref(all);
+    }
+    json_decref(one);
+}
+
+TEST(commands_of_one_rank)
+{
+    tiny_setup_trained();
+    RUN("generate", "out/model", "--prompt", "the", "-n", "5", "--temperature", "0");
+    EXPECT_DONE();
+    char *alone = strdup(ran.out);
+    RUN_RANKS(3, "generate", "out/model", "--prompt", "the", "-n", "5", "--temperature", "0");
+    EXPECT_DONE();
+    CHECK_STR(ran.out, alone);
+    free(alone);
+    RUN_RANKS(4, "estimate", "run.json");
+    EXPECT_DONE();
+    CHECK_EQ(times(ran.out, "tokens a step"), 1);
+    RUN_RANKS(2, "--help");
+    EXPECT_DONE();
+    CHECK_EQ(times(ran.out, "Exit status:"), 1);
+    RUN_RANKS(2, "train", "--help");
+    EXPECT_DONE();
+    CHECK_EQ(times(ran.out, "usage: tessera train"), 1);
+    RUN_RANKS(2, "generate", "nowhere", "--prompt", "the");
+    EXPECT_RANKS_ERROR(2, "error: nowhere");
+}
+
+TEST(evaluation)
+{
+    tiny_setup_trained();
+    RUN("eval", "run.json", "model=out/model");
+    EXPECT_DONE();
+    double alone = atof(ran.out + 5), ranks;
+    RUN_RANKS(2, "eval", "run.json", "model=out/model");
+    EXPECT_DONE();
+    ranks = atof(ran.out + 5);
+    CHECK_EQ(times(ran.out, "loss"), 1);
+    CHECK_NEAR(ranks, alone, 1e-4 * alone);
+}
+
+TEST(who_sits_where)
+{
+    fresh();
+    RUN_RANKS(3, "info");
+    EXPECT_DONE();
+    CHECK_EQ(times(ran.out, "machine "), 1);
+    CHECK_HAS(ran.out, "MPI      3 ranks");
+    CHECK_HAS(ran.out, " rank  host ");
+    CHECK_EQ(times(ran.out, "\n    0  ") + times(ran.out, "\n    1  ") + times(ran.out, "\n    2  "), 3);
+}
+
+/* ---- what is refused ---- */
+
+TEST(what_all_ranks_met)
+{
+    tiny_setup();
+    RUN_RANKS(3, "train", "run.json", "steps=none");
+    EXPECT_RANKS_ERROR(2, "error: command line: steps: \"none\"");
+    RUN_RANKS(2, "train", "nowhere.json");
+    EXPECT_RANKS_ERROR(2, "error: nowhere.json: cannot be read");
+    RUN_RANKS(2, "train", "run.json", "data.train=nowhere.txt");
+    EXPECT_RANKS_ERROR(2, "error: nowhere.txt");
+    RUN_RANKS(2, "frobnicate");
+    EXPECT_RANKS_ERROR(2, "error: command line: frobnicate: unknown command");
+    write_text("file", "");
+    RUN_RANKS(2, "train", "run.json", "output=file/out"); /* which rank 0 alone meets */
+    EXPECT_RANKS_ERROR(2, "rank 0: file/out: cannot be created");
+    CHECK(!exists("out"));
+}
+
+TEST(what_one_rank_met)
+{
+    tiny_setup();
+    run_two(ALL("train", "run.json"), RANK_1("steps=none"));
+    EXPECT_RANKS_ERROR(2, "error: rank 1: command line: steps: \"none\"");
+    run_two(ALL("train", "run.json"), RANK_1("data.valid=nowhere.txt"));
+    EXPECT_RANKS_ERROR(2, "error: rank 1: nowhere.txt");
+    CHECK(!exists("out"));
+}
+
+TEST(ranks_given_different_things)
+{
+    tiny_setup();
+    run_two(ALL("train", "run.json"), RANK_1("seed=2"));
+    EXPECT_RANKS_ERROR(2, "rank 1: run.json: seed: 2, but 1 on rank 0");
+    run_two(ALL("train", "run.json"), RANK_1("model.n_layer=3"));
+    EXPECT_RANKS_ERROR(2, "rank 1: run.json: model.n_layer: 3, but 2 on rank 0");
+    write_tiny_text("other.txt", TINY_TOKENS, 7);
+    run_two(ALL("train", "run.json"), RANK_1("data.train=other.txt"));
+    EXPECT_RANKS_ERROR(2, "rank 1: run.json: data.train: a file of 4000 bytes, checksum", "on rank 0");
+    write_tiny_text("longer.txt", 601, 2);
+    run_two(ALL("train", "run.json"), RANK_1("data.valid=longer.txt"));
+    EXPECT_RANKS_ERROR(2, "rank 1: run.json: data.valid: a file of 601 bytes", "a file of 600 bytes");
+    CHECK(!exists("out"));
+    run_two(ALL("train", "run.json"), RANK_1("output=elsewhere")); /* all write there */
+    EXPECT_RANKS_ERROR(2, "rank 1: run.json: output: \"elsewhere\", but \"out\" on rank 0");
+    CHECK(!exists("out") && !exists("elsewhere"));
+    run_two(ALL("train", "run.json"), RANK_1("memory.path=."));
+    EXPECT_RANKS_ERROR(2, "rank 1: run.json: memory.path: given, but null on rank 0");
+    write_tiny_text("same.txt", TINY_TOKENS, 1); /* paths of what is read may differ, and drives */
+    mkdir("drive", 0777);
+    run_two(ALL("train", "run.json", "steps=1", "memory.path=."), RANK_1("data.train=same.txt", "memory.path=drive"));
+    EXPECT_DONE();
+}
+
+TEST(other_weights)
+{
+    tiny_setup_trained();
+    RUN("train", "run.json", "steps=1", "output=wide", "model.n_positions=16");
+    EXPECT_DONE();
+    run_two(ALL("train", "run.json", "model=out/model"), RANK_1("model=wide/model"));
+    EXPECT_RANKS_ERROR(2, "rank 1: run.json: model.n_positions: 16, but 32 on rank 0");
+    RUN("train", "run.json", "steps=1", "output=same", "seed=2");
+    EXPECT_DONE();
+    struct weights w = weights_read("same/model/model.safetensors");
+    weights_write(&w, "same/model/model.safetensors", 0);
+    weights_free(&w);
+    run_two(ALL("train", "run.json", "model=out/model"), RANK_1("model=same/model"));
+    EXPECT_RANKS_ERROR(2, "rank 1: run.json: model: model.safetensors: a file of");
+}
+
+TEST(tasks_of_slurm_that_do_not_find_each_other)
+{
+    tiny_setup();
+    setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+    setenv("SLURM_PROCID", "0", 1);
+    RUN("train", "run.json");
+    EXPECT_ERROR(2, "Slurm: srun started 4 tasks", "--mpi=pmix");
+    setenv("SLURM_PROCID", "2", 1);
+    RUN("train", "run.json");
+    CHECK_EQ(ran.status, 2);
+    CHECK_STR(ran.err, "");
+    unsetenv("SLURM_STEP_NUM_TASKS");
+    unsetenv("SLURM_PROCID");
+    CHECK(!exists("out"));
+}
+
+/* ---- ends ---- */
+
+enum { RANKS_MOST = 8 };
+static pid_t rank_pid[RANKS_MOST];
+
+/* The processes that a launcher started, rank by rank. */
+static int find_ranks(pid_t launcher)
+{
+    char path[64];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
+    FILE *f = fopen(path, "r");
+    while (f && n < RANKS_MOST && fscanf(f, "%d", &rank_pid[n]) == 1) n++;
+    if (f) fclose(f);
+    return n;
+}
+
+static int rank_of(pid_t pid)
+{
+    char path[64], *text;
+    size_t bytes = 0;
+    int rank = -1;
+    snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    text = read_file(path, &bytes);
+    for (char *p = text; text && p < text + bytes; p += strlen(p) + 1)
+        if (!strncmp(p, "OMPI_COMM_WORLD_RANK=", 21)) rank = atoi(p + 21);
+    free(text);
+    return rank;
+}
+
+static bool gone(int ranks)
+{
+    for (int i = 0; i < ranks; i++)
+        if (!kill(rank_pid[i], 0)) return false;
+    return true;
+}
+
+/* Waits for the launcher's end, which is near, and that of all it started. */
+static void finish_soon(pid_t pid, int ranks)
+{
+    double start = run_clock();
+    run_finish(pid);
+    while (!gone(ranks) && run_clock() - start < 10) run_nap();
+    CHECK(run_clock() - start < 10);
+    CHECK(gone(ranks));
+}
+
+static pid_t start_steps(int ranks, int lines)
+{
+    pid_t pid = START_RANKS(ranks, "train", "run.json", endless, "log_every=1000000");
+    WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= lines);
+    CHECK_EQ(find_ranks(pid), ranks);
+    return pid;
+}
+
+/* The newest checkpoint; 0: none. */
+static int newest(void)
+{
+    char path[64];
+    for (int step = 9999; step > 0; step--) {
+        snprintf(path, sizeof path, states, step);
+        if (exists(path)) return step;
+    }
+    return 0;
+}
+
+static void check_goes_on(int step, int ranks)
+{
+    char steps[32], note[80];
+    snprintf(steps, sizeof steps, "steps=%d", step + 2);
+    snprintf(note, sizeof note, "tessera: resuming from ck after step %d\n", step);
+    RUN_RANKS(ranks, "train", "run.json", steps, "--resume");
+    EXPECT_DONE();
+    CHECK_EQ(times(ran.err, note), 1);
+    CHECK_EQ(count_lines("out/metrics.jsonl"), step + 2);
+}
+
+TEST(a_rank_that_is_killed)
+{
+    for (int victim = 0; victim < 2; victim++) {
+        char line[40];
+        setup(1);
+        pid_t pid = start_steps(2, 3);
+        for (int i = 0; i < 2; i++)
+            if (rank_of(rank_pid[i]) == victim) CHECK(!kill(rank_pid[i], SIGKILL));
+        finish_soon(pid, 2);
+        CHECK(ran.status > 0);
+        snprintf(line, sizeof line, "tessera: error: rank %d: died", victim);
+        EXPECT_RANKS_ERROR(ran.status, line);
+        int step = newest();
+        CHECK(step >= 2);
+        check_goes_on(step, 2);
+    }
+}
+
+TEST(a_signal_that_the_launcher_passes_on)
+{
+    setup(0);
+    pid_t pid = start_steps(4, 3);
+    CHECK(!kill(pid, SIGUSR1));
+    finish_soon(pid, 4);
+    EXPECT_DONE();
+    int step = count_lines("out/metrics.jsonl");
+    char note[100];
+    snprintf(note, sizeof note, "tessera: stopped by a signal after step %d of 1000000\n", step);
+    CHECK_EQ(times(ran.err, note), 1);
+    CHECK_EQ(times(ran.err, "ending after this step"), 1);
+    CHECK_EQ(newest(), step);
+    CHECK(exists(weights));
+    check_goes_on(step, 4);
+}
+
+/* mpirun gives its ranks a second after these two, and ends with a status of its own. */
+TEST(a_signal_to_the_launcher)
+{
+    static const int signals[] = {SIGTERM, SIGINT};
+    for (int i = 0; i < 2; i++) {
+        setup(0);
+        pid_t pid = start_steps(2, 3);
+        CHECK(!kill(pid, signals[i]));
+        finish_soon(pid, 2);
+        CHECK_EQ(times(ran.err, "tessera: error"), 0);
+        int step = count_lines("out/metrics.jsonl");
+        CHECK_EQ(newest(), step);
+        check_goes_on(step, 2);
+    }
+}
+
+/* ---- files that go bad ---- */
+
+enum { TOKENS = 200000 };
+
+/* Tokens out of any vocabulary where no look at a file's ends finds them. */
+static void write_bad(const char *path)
+{
+    size_t bytes = 0;
+    char *all = read_file("good.bin", &bytes);
+    for (size_t at = 70000; at < bytes - 70000; at += 2) memcpy(all + at, &(uint16_t){60000}, 2);
+    write_file(path, all, bytes);
+    free(all);
+}
+
+static void setup_tokens(void)
+{
+    uint8_t *token = calloc(TOKENS, 1);
+    tiny_setup();
+    tiny_text((char *)token, TOKENS, 3);
+    write_llmc("good.bin", token, TOKENS);
+    free(token);
+}
+
+TEST(samples_that_one_rank_cannot_use)
+{
+    setup_tokens();
+    write_bad("bad.bin");
+    run_two(ALL("train", "run.json", "steps=200", "data.train=good.bin"), RANK_1("data.train=bad.bin"));
+    EXPECT_RANKS_ERROR(2, "rank 1: bad.bin", "60000");
+    RUN_RANKS(2, "train", "run.json", "steps=200", "data.train=bad.bin");
+    EXPECT_RANKS_ERROR(2, "bad.bin", "60000");
+}
+
+TEST(a_file_that_is_cut)
+{
+    setup_tokens();
+    pid_t pid = START_RANKS(2, "train", "run.json", endless, "data.train=good.bin");
+    WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= 2);
+    CHECK_EQ(find_ranks(pid), 2);
+    cut_file("good.bin", 4096);
+    finish_soon(pid, 2);
+    EXPECT_RANKS_ERROR(1, "rank ", "good.bin: cannot be read any more");
+}

@@ -1,0 +1,83 @@
+/* The runtime's ranks and messages: the cases of ranks.c, on one to four ranks. */
+#define CHECK_MAIN
+#include "tools/run.h"
+
+static void run_case(int ranks, const char *name)
+{
+    const char *program = getenv("TESS_RANKS");
+    if (!program) {
+        fprintf(stderr, "TESS_RANKS is not set, expected the path of the program ranks\n");
+        exit(99);
+    }
+    const char *const arg[] = {name, NULL};
+    run_finish(ranks ? run_start_ranks(ranks, program, arg) : run_start_program(program, arg));
+}
+
+/* On `ranks` ranks; 0: without a launcher. */
+static void check_case(int ranks, const char *name)
+{
+    run_case(ranks, name);
+    if (ran.status || !strstr(ran.out, "done"))
+        CHECK_SAY("%s on %d ranks: exit status %d, %s%s", name, ranks, ran.status, ran.out, ran.err);
+}
+
+static void check_all(const char *name)
+{
+    for (int ranks = 0; ranks <= 4; ranks++) check_case(ranks, name);
+}
+
+TEST(tiles_of_all_sizes)
+{
+    check_all("sizes");
+}
+TEST(parts_of_a_tile)
+{
+    check_all("parts");
+}
+TEST(more_than_a_gigabyte)
+{
+    check_case(2, "gigabyte");
+}
+TEST(order)
+{
+    check_all("round_trips");
+}
+TEST(tiles_that_rest_on_disk)
+{
+    fresh();
+    for (int ranks = 2; ranks <= 3; ranks++) check_case(ranks, "capped");
+}
+TEST(sums)
+{
+    check_all("sums");
+}
+TEST(agreement)
+{
+    static const char *const names[] = {"agree_same", "agree_first", "agree_last", "agree_some", "agree_none"};
+    for (int k = 0; k < 5; k++)
+        for (int ranks = 0; ranks <= 3; ranks++) check_case(ranks, names[k]);
+    check_case(4, "agree_some");
+}
+TEST(one_of_many_ranks)
+{
+    check_case(0, "pretends");
+}
+
+static void check_down(int ranks, const char *name)
+{
+    double start = run_clock();
+    run_case(ranks, name);
+    CHECK(run_clock() - start < 15); /* of which a second and more are the start */
+    CHECK(ran.status > 0);
+}
+
+TEST(one_that_ends_takes_all_down)
+{
+    check_down(3, "out_of_memory");
+    EXPECT_RANKS_ERROR(1, "rank 2: memory: no ", "left for bookkeeping");
+    check_down(2, "leaves_early");
+    EXPECT_RANKS_ERROR(ran.status, "rank 1: died");
+    check_down(2, "a_bug");
+    CHECK_HAS(ran.err, "tessera: bug: rank 1: ");
+    CHECK(!strstr(ran.err, "tessera: error"));
+}

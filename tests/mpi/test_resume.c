@@ -1,0 +1,163 @@
+/* Runs over several ranks that go on from checkpoints which other numbers of ranks wrote, at other stages: the bits are
+ * those of the run that one rank made without a break. And runs that end in the middle of writing one. */
+#define CHECK_MAIN
+#include "tools/tiny.h"
+#include <dirent.h>
+#include <sched.h>
+#include <sys/mount.h>
+
+static const char *const weights = "out/model/model.safetensors", *const whole = "whole/model/model.safetensors";
+
+/* 12 sequences a step, one at a time, so that 1, 2, 3 and 4 ranks share them evenly. */
+static void setup(void)
+{
+    tiny_setup_with(", \"deterministic\": true, \"train_micro_batch_size_per_gpu\": 1, \"gradient_clipping\": 0.5, "
+                    "\"optimizer\": {\"params\": {\"lr\": 0.01, \"weight_decay\": 0.1}}, \"checkpoint\": {\"dir\": "
+                    "\"ck\", \"every\": 2}");
+}
+
+/* `train run.json` by n ranks, with settings of its own. */
+static pid_t start(int n, int stage, int steps, const char *more)
+{
+    char *tessera = strdup(getenv("TESSERA")), ranks[16], set[4][64];
+    snprintf(ranks, sizeof ranks, "%d", n);
+    snprintf(set[0], sizeof set[0], "train_batch_size=12");
+    snprintf(set[1], sizeof set[1], "gradient_accumulation_steps=%d", 12 / n);
+    snprintf(set[2], sizeof set[2], "zero_optimization.stage=%d", stage);
+    snprintf(set[3], sizeof set[3], "steps=%d", steps);
+    setenv("TESSERA", getenv("MPIRUN"), 1);
+    pid_t pid = START("--oversubscribe", "-n", ranks, tessera, "train", "run.json", set[0], set[1], set[2], set[3],
+                      "bf16.enabled=true", more);
+    setenv("TESSERA", tessera, 1);
+    free(tessera);
+    return pid;
+}
+
+static void run(int n, int stage, int steps, const char *more)
+{
+    run_finish(start(n, stage, steps, more));
+}
+
+/* The same by one rank without a break, in whole/ and whole-ck/. */
+static void run_whole(int steps)
+{
+    char set[40];
+    snprintf(set, sizeof set, "steps=%d", steps);
+    RUN("train", "run.json", set, "train_batch_size=12", "gradient_accumulation_steps=12", "bf16.enabled=true",
+        "output=whole", "checkpoint.dir=whole-ck", "checkpoint.keep=100");
+    EXPECT_DONE();
+}
+
+/* The names in a directory in no order. */
+static const char *files_in(const char *dir)
+{
+    static char text[1000];
+    DIR *d = opendir(dir);
+    text[0] = 0;
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s ", e->d_name);
+    if (d) closedir(d);
+    return text;
+}
+
+static int errors(void)
+{
+    int n = 0;
+    for (const char *at = ran.err; (at = strstr(at, "tessera: error: ")); at++) n++;
+    return n;
+}
+
+TEST(other_ranks_at_other_stages_go_on_with_the_same_bits)
+{
+    static const struct {
+        int ranks, stage;
+    } way[][3] = {{{1, 0}, {3, 3}, {2, 1}}, {{4, 3}, {1, 2}, {3, 0}}, {{2, 2}, {4, 1}, {2, 3}}};
+    setup();
+    run_whole(6);
+    for (size_t w = 0; w < sizeof way / sizeof *way; w++) {
+        for (int part = 0; part < 3; part++) {
+            char ours[64], theirs[80];
+            run(way[w][part].ranks, way[w][part].stage, 2 * (part + 1), "--resume");
+            EXPECT_DONE();
+            snprintf(ours, sizeof ours, "ck/step-%08d/states.safetensors", 2 * (part + 1));
+            snprintf(theirs, sizeof theirs, "whole-%s", ours);
+            if (!same_file(ours, theirs))
+                CHECK_SAY("%s by %d ranks at stage %d is another", ours, way[w][part].ranks, way[w][part].stage);
+        }
+        CHECK(same_file(weights, whole));
+        CHECK(same_file("out/model/config.json", "whole/model/config.json"));
+        char *metrics = read_file("out/metrics.jsonl", NULL);
+        int lines = 0;
+        for (const char *c = metrics; c && *c; c++) lines += *c == '\n';
+        CHECK_EQ(lines, 6);
+        free(metrics);
+        CHECK_EQ(nftw("ck", run_remove, 16, FTW_DEPTH | FTW_PHYS), 0);
+        CHECK_EQ(nftw("out", run_remove, 16, FTW_DEPTH | FTW_PHYS), 0);
+    }
+}
+
+/* A rank that mpirun started; 0: none. */
+static pid_t child_of(pid_t pid)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
+    char *text = read_file(path, NULL);
+    int last = 0;
+    for (char *at = text, *end; at && (strtol(at, &end, 10), end > at); at = end) last = (int)strtol(at, NULL, 10);
+    free(text);
+    return last;
+}
+
+/* Whatever it was doing: what has a checkpoint's name is whole. */
+TEST(after_a_killed_rank_others_go_on)
+{
+    enum { STEPS = 12 };
+    setup();
+    run_whole(STEPS);
+    for (int n = 2; n <= 4; n++) {
+        pid_t pid = start(n, n - 1, STEPS, "checkpoint.every=1"), rank = 0;
+        char seen[64];
+        snprintf(seen, sizeof seen, "ck/step-%08d", 2 * n - 2);
+        WAIT_UNTIL(pid, exists(seen));
+        if ((rank = child_of(pid))) kill(rank, SIGKILL);
+        CHECK(rank > 0);
+        run_finish(pid);
+        CHECK(ran.status != 0);
+        CHECK(!exists("out/model"));
+        run(5 - n, 3, STEPS, "--resume");
+        EXPECT_DONE();
+        CHECK(same_file(weights, whole));
+        CHECK(same_file("ck/step-00000012/states.safetensors", "whole-ck/step-00000012/states.safetensors"));
+        CHECK(!strstr(files_in("ck"), ".new"));
+        CHECK_EQ(nftw("ck", run_remove, 16, FTW_DEPTH | FTW_PHYS), 0);
+        CHECK_EQ(nftw("out", run_remove, 16, FTW_DEPTH | FTW_PHYS), 0);
+    }
+}
+
+/* A disk of its own at ck, seen by this program and its runs alone. */
+static bool mount_small(const char *size)
+{
+    mkdir("ck", 0777);
+    return !unshare(CLONE_NEWNS) && !mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+           !mount("ck", "ck", "tmpfs", 0, size);
+}
+
+TEST(a_disk_that_fills_up)
+{
+    setup();
+    if (!mount_small("size=1100k")) SKIP("a small disk needs the right to mount one");
+    run(3, 3, 6, "checkpoint.every=1"); /* two of 0.4 MB have room, and no third beside them */
+    CHECK_EQ(ran.status, 1);
+    CHECK_EQ(errors(), 1);
+    CHECK_HAS(ran.err, "ck/.new-step-00000003/states.safetensors.tmp: cannot be written: No space left on device");
+    CHECK_EQ(strlen(files_in("ck")), strlen("step-00000001 step-00000002 "));
+    CHECK(exists("ck/step-00000001/state.json") && exists("ck/step-00000002/state.json"));
+    CHECK(!exists("out/model"));
+    CHECK(!mount("ck", "ck", NULL, MS_REMOUNT, "size=8m"));
+    run(2, 1, 6, "--resume");
+    EXPECT_DONE();
+    run_whole(6);
+    CHECK(same_file(weights, whole));
+    CHECK(!umount2("ck", MNT_DETACH));
+}
