@@ -1,0 +1,78 @@
+/* exact: the sum of squares as exact.c has it: every row in adamw_impl.h's order, the rows' sums added without
+ * rounding. Limbs are integers, so atomics have no order that shows. What adds and rounds finished sums stays on the
+ * CPU. */
+#include "cuda_impl.h"
+#include "exact_impl.h"
+
+constexpr int LANES = TESS_SQUARE_LANES, ROWS = 4; /* of a block */
+
+/* The lanes in tess_sum64d's tree; the result is lane 0's. All threads of the block come here. */
+TESS_DEVICE void sum_lanes(double *lane, int l)
+{
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (l < half) lane[l] += lane[l + half];
+    }
+    __syncthreads();
+}
+
+TESS_DEVICE void add_limb(int64_t *limb, uint64_t x)
+{
+    if (x) atomicAdd((unsigned long long *)limb, (unsigned long long)x);
+}
+TESS_DEVICE void add_exact(tess_exact *sum, double x)
+{
+    int at;
+    uint32_t limb[3];
+    if (!tess_exact_split(x, &at, limb)) {
+        add_limb(&sum->odd, 1);
+        return;
+    }
+    for (int k = 0; k < 3; k++) add_limb(&sum->limb[at + k], limb[k]);
+}
+
+/* A square of a float is exact in double, so it does not matter whether it is contracted. */
+TESS_KERNEL(LANES *ROWS) square_rows_kernel(const float *x, tess_exact *sum, int64_t n, int64_t width)
+{
+    __shared__ double room[ROWS][LANES], total[ROWS][LANES];
+    const int l = (int)threadIdx.x % LANES, slot = (int)threadIdx.x / LANES;
+    const int64_t row = (int64_t)blockIdx.x * ROWS + slot, first = row * width, left = n - first;
+    const int64_t end = left < width ? left : width; /* below 0 past the last row */
+    double mine = 0;
+    for (int64_t c = 0; c < tess_square_pieces(width); c++) {
+        const int64_t begin = c * TESS_SQUARE_PIECE, rest = end - begin;
+        const int64_t m = rest < TESS_SQUARE_PIECE ? rest : (int64_t)TESS_SQUARE_PIECE;
+        double lane = 0;
+#pragma unroll 8
+        for (int64_t i = l; i < m; i += LANES) {
+            const double v = x[first + begin + i];
+            lane += v * v;
+        }
+        room[slot][l] = lane;
+        sum_lanes(room[slot], l);
+        if (c % LANES == l) mine += room[slot][0];
+        __syncthreads();
+    }
+    total[slot][l] = mine;
+    sum_lanes(total[slot], l);
+    if (l == 0 && end > 0) add_exact(sum, total[slot][0]);
+}
+
+/* With a loss: fails where that is finite and a term was not. */
+TESS_KERNEL(1) squares_done_kernel(tess_exact *sum, const double *loss, failing failed)
+{
+    tess_exact_carry(sum);
+    if (loss && isfinite(*loss) && sum->odd) tess_kernel_failed(failed, -1, NAN);
+}
+
+template <tess_dtype T> static void square_sum_body(const tess_work *w)
+{
+    const tess_square_arg *a = (const tess_square_arg *)w->arg;
+    const float *x = (const float *)w->buf[0].ptr + a->first;
+    tess_exact *sum = (tess_exact *)w->buf[1].ptr;
+    const double *loss = w->nbuf > 2 ? (const double *)w->buf[2].ptr : NULL;
+    set_bytes(w, sum, 0, sizeof *sum);
+    launch(w, square_rows_kernel, blocks_of(blocks_of(a->n, a->row), ROWS), LANES * ROWS, 0, x, sum, a->n, a->row);
+    launch(w, squares_done_kernel, 1, 1, 0, sum, loss, failing_of(w, a->name));
+}
+TESS_CUDA_BODY(square_sum, square_sum_f32, TESS_F32)

@@ -1,0 +1,279 @@
+/* mm: products of matrices through cublasLt. For each shape the library is asked once for its best algorithm; the
+ * answer is kept with the descriptors, so that a product costs a look into a table and a launch.
+ *
+ * The library's matrices are column-major. C row-major is C^T column-major, so what it is asked for is C^T = B^T A^T:
+ * its first operand is our B, its rows are our columns. The same bits each time: an algorithm that sums parts of k in
+ * place, in whatever order they come, is not asked for. */
+#include "cuda_impl.h"
+#include <cublasLt.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLOTS = 4096, DEVICES = 64 }; /* a power of two; shapes of a run are some dozens */
+
+/* All that the choice depends on; compared as bytes, so it is zeroed first. */
+struct key {
+    int64_t m, n, k, lda, ldb, ldc;
+    int in, out, ta, tb, acc, align_a, align_b, align_c, epilogue, bias_type, device;
+};
+
+enum { PLAIN, BIAS, COLUMN_SUM }; /* epilogues */
+
+struct plan {
+    key of;
+    bool known, possible;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, c; /* the library's a is our B */
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+static plan table[SLOTS];
+static int plans;
+static cublasLtHandle_t handles[DEVICES];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void tess_cuda_check(const tess_work *w, int error, const char *what)
+{
+    if (error != cudaSuccess) tess_work_fail(w, "CUDA: %s: %s", what, cudaGetErrorString((cudaError_t)error));
+}
+
+static cudaDataType type_of(int t)
+{
+    return t == TESS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static int alignment(const void *p)
+{
+    const uintptr_t bit = (uintptr_t)p & -(uintptr_t)p;
+    return bit > 256 || bit == 0 ? 256 : (int)bit;
+}
+
+static uint64_t hash(const key *of)
+{
+    uint64_t h = 14695981039346656037u;
+    for (size_t i = 0; i < sizeof *of; i++) h = (h ^ ((const unsigned char *)of)[i]) * 1099511628211u;
+    return h ^ h >> 29;
+}
+
+static bool set_epilogue(plan *p)
+{
+    static const cublasLtEpilogue_t epilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
+                                                   CUBLASLT_EPILOGUE_BGRADB};
+    const cublasLtEpilogue_t epilogue = epilogues[p->of.epilogue];
+    const cudaDataType type = type_of(p->of.bias_type);
+    const void *any = (const void *)256; /* the heuristics look at its alignment */
+    if (p->of.epilogue == PLAIN) return true;
+    return !cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
+           !cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type) &&
+           !cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any, sizeof any);
+}
+
+/* The library's best guess, within the room there is. */
+static bool choose(plan *p)
+{
+    cublasLtMatmulPreference_t wish;
+    cublasLtMatmulHeuristicResult_t found;
+    int count = 0;
+    const size_t room = TESS_CUDA_MM_ROOM;
+    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* of parts of k: in the room, in their order */
+    const uint32_t a = (uint32_t)p->of.align_b, b = (uint32_t)p->of.align_a, c = (uint32_t)p->of.align_c;
+    if (cublasLtMatmulPreferenceCreate(&wish)) return false;
+    bool set =
+        !cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room) &&
+        !cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
+                                              sizeof schemes) &&
+        !cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a) &&
+        !cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b) &&
+        !cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c) &&
+        !cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c);
+    set = set && !cublasLtMatmulAlgoGetHeuristic(handles[p->of.device], p->product, p->a, p->b, p->c, p->c, wish, 1,
+                                                 &found, &count);
+    cublasLtMatmulPreferenceDestroy(wish);
+    if (!set || count < 1 || found.state != CUBLAS_STATUS_SUCCESS) return false;
+    p->algorithm = found.algo;
+    return true;
+}
+
+/* Fills in what `of` does not say; p->possible tells whether the library can. */
+static void make_plan(plan *p)
+{
+    const key *d = &p->of;
+    const cublasOperation_t n = CUBLAS_OP_N, t = CUBLAS_OP_T, first = d->tb ? t : n, second = d->ta ? t : n;
+    if (!handles[d->device] && cublasLtCreate(&handles[d->device])) return;
+    if (cublasLtMatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F)) return;
+    if (cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first)) return;
+    if (cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second)) return;
+    if (!set_epilogue(p)) return;
+    const uint64_t b_rows = (uint64_t)(d->tb ? d->k : d->n), b_columns = (uint64_t)(d->tb ? d->n : d->k);
+    const uint64_t a_rows = (uint64_t)(d->ta ? d->m : d->k), a_columns = (uint64_t)(d->ta ? d->k : d->m);
+    if (cublasLtMatrixLayoutCreate(&p->a, type_of(d->in), b_rows, b_columns, d->ldb)) return;
+    if (cublasLtMatrixLayoutCreate(&p->b, type_of(d->in), a_rows, a_columns, d->lda)) return;
+    if (cublasLtMatrixLayoutCreate(&p->c, type_of(d->out), (uint64_t)d->n, (uint64_t)d->m, d->ldc)) return;
+    p->possible = choose(p);
+}
+
+/* The plan of a key, made at its first use; with the lock held. */
+static plan *find_plan(const key *of)
+{
+    size_t at = (size_t)hash(of) % SLOTS;
+    while (table[at].known && memcmp(&table[at].of, of, sizeof *of)) at = (at + 1) % SLOTS;
+    if (table[at].known) return &table[at];
+    TESS_ASSERT(++plans < SLOTS);
+    table[at].of = *of;
+    table[at].known = true;
+    make_plan(&table[at]);
+    return &table[at];
+}
+
+static key key_of(const tess_cuda_mm *d, const void *a, const void *b, const void *c, int epilogue, tess_dtype bias)
+{
+    key of;
+    memset(&of, 0, sizeof of);
+    of.m = d->m, of.n = d->n, of.k = d->k, of.lda = d->lda, of.ldb = d->ldb, of.ldc = d->ldc;
+    of.in = d->in, of.out = d->out, of.ta = d->ta, of.tb = d->tb, of.acc = d->acc;
+    of.align_a = alignment(a), of.align_b = alignment(b), of.align_c = alignment(c);
+    of.epilogue = epilogue;
+    of.bias_type = bias;
+    cudaGetDevice(&of.device);
+    TESS_ASSERT(of.device < DEVICES);
+    return of;
+}
+
+/* Whether the library can; then it is on the stream. */
+static bool run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c, int epilogue,
+                tess_dtype bias_type, const void *bias)
+{
+    const key of = key_of(d, a, b, c, epilogue, bias_type);
+    const float one = 1, beta = d->acc;
+    pthread_mutex_lock(&lock); /* the descriptor carries the bias' address */
+    plan *p = find_plan(&of);
+    const bool possible = p->possible;
+    int error = 0;
+    if (possible && bias)
+        error = cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (possible && !error)
+        error = cublasLtMatmul(handles[of.device], p->product, &one, b, p->a, a, p->b, &beta, c, p->c, c, p->c,
+                               &p->algorithm, w->room, TESS_CUDA_MM_ROOM, (cudaStream_t)w->stream);
+    pthread_mutex_unlock(&lock);
+    if (error)
+        tess_work_fail(w, "cublasLt: %lld x %lld x %lld: %s", (long long)d->m, (long long)d->n, (long long)d->k,
+                       cublasLtGetStatusString((cublasStatus_t)error));
+    return possible;
+}
+
+/* ---- what the library cannot: a bias of its own ------------------------------------------------------------------ */
+
+struct rounded {
+    const float *x;
+    void *y;
+    template <int K> TESS_DEVICE void at(int64_t i) const
+    {
+        float v[K];
+        load<TESS_F32, K>(v, x, i);
+        store<TESS_BF16, K>(y, i, v);
+    }
+};
+
+/* c (m,n), rows ldc apart, += bias (n) */
+template <tess_dtype T> struct biased {
+    void *c;
+    const float *bias;
+    int64_t n, ldc;
+    template <int K> TESS_DEVICE void at(int64_t i) const
+    {
+        for (int64_t e = i; e < i + K; e++) {
+            float v[1] = {bias[e % n]};
+            accumulate<T, 1>(c, e / n * ldc + e % n, true, v);
+        }
+    }
+};
+
+static void run_biased(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c)
+{
+    if (run(w, d, a, b, c, BIAS, TESS_F32, d->bias)) return;
+    if (d->out == TESS_BF16) { /* its biases are of C's type then */
+        void *bias = room_of(w, (size_t)d->n * sizeof(uint16_t));
+        if (!bias) return;
+        const key of = key_of(d, a, b, c, BIAS, TESS_BF16);
+        pthread_mutex_lock(&lock);
+        const bool possible = find_plan(&of)->possible;
+        pthread_mutex_unlock(&lock);
+        if (possible) map(w, rounded{d->bias, bias}, d->n, aligned(d->bias, bias));
+        if (possible && run(w, d, a, b, c, BIAS, TESS_BF16, bias)) return;
+    }
+    tess_cuda_mm plain = *d;
+    plain.bias = NULL;
+    tess_cuda_mm_run(w, &plain, a, b, c);
+    if (d->out == TESS_BF16)
+        map(w, biased<TESS_BF16>{c, d->bias, d->n, d->ldc}, d->m * d->n, true);
+    else
+        map(w, biased<TESS_F32>{c, d->bias, d->n, d->ldc}, d->m * d->n, true);
+}
+
+bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c)
+{
+    if (d->m == 0 || d->n == 0) return false;
+    if (d->bias) {
+        run_biased(w, d, a, b, c);
+        return false;
+    }
+    if (d->column_sum && run(w, d, a, b, c, COLUMN_SUM, TESS_F32, d->column_sum)) return true;
+    if (!run(w, d, a, b, c, PLAIN, TESS_F32, NULL))
+        tess_work_fail(w, "cublasLt: has no algorithm for %lld x %lld x %lld", (long long)d->m, (long long)d->n,
+                       (long long)d->k);
+    return false;
+}
+
+/* ---- the yardstick ----------------------------------------------------------------------------------------------- */
+
+struct noise {
+    void *x;
+    tess_dtype type;
+    template <int K> TESS_DEVICE void at(int64_t i) const
+    {
+        const tess_random_key key = {1, 2};
+        float v[K];
+        for (int k = 0; k < K; k++) v[k] = (float)(int32_t)tess_random_at(key, (uint64_t)(i + k)) * 0x1p-31f;
+        if (type == TESS_BF16)
+            store<TESS_BF16, K>(x, i, v);
+        else
+            store<TESS_F32, K>(x, i, v);
+    }
+};
+
+/* No task's body: it allocates and waits, before StarPU starts. Random numbers, since with zeros a GPU runs cooler, and
+ * so faster. */
+extern "C" void TESS_CUDA_NAME(matrix_rate)(const tess_work *w)
+{
+    constexpr int WARM = 3, RUNS = 10;
+    tess_gpu_rate *of = (tess_gpu_rate *)w->arg;
+    const size_t bytes = (size_t)(of->n * of->n) * sizeof(float);
+    void *matrix[3] = {}, *room = NULL;
+    cudaEvent_t start = NULL, end = NULL;
+    float ms = 0;
+    of->rate = 0;
+    bool there = !cudaMalloc(&room, TESS_CUDA_MM_ROOM) && !cudaEventCreate(&start) && !cudaEventCreate(&end);
+    for (int i = 0; i < 3; i++) there = there && !cudaMalloc(&matrix[i], bytes);
+    if (there) {
+        tess_work work = *w;
+        tess_cuda_mm d = {};
+        d.m = d.n = d.k = d.lda = d.ldb = d.ldc = of->n;
+        d.in = d.out = of->dtype;
+        d.tb = true;
+        work.room = room;
+        work.room_bytes = TESS_CUDA_MM_ROOM;
+        for (int i = 0; i < 2; i++) map(&work, noise{matrix[i], of->dtype}, of->n * of->n, true);
+        for (int i = 0; i < WARM + RUNS; i++) {
+            if (i == WARM) cudaEventRecord(start, 0);
+            tess_cuda_mm_run(&work, &d, matrix[0], matrix[1], matrix[2]);
+        }
+        cudaEventRecord(end, 0);
+        if (!cudaEventSynchronize(end) && !cudaEventElapsedTime(&ms, start, end) && ms > 0)
+            of->rate = 2.0 * (double)of->n * (double)of->n * (double)of->n * RUNS / (ms * 1e-3);
+    }
+    for (int i = 0; i < 3; i++) cudaFree(matrix[i]);
+    cudaFree(room);
+    if (start) cudaEventDestroy(start);
+    if (end) cudaEventDestroy(end);
+}

@@ -1,0 +1,220 @@
+/* What a GPU and its ways do alone, and what our attention does: the ceilings of tests/gpu/prove's table. One line a
+ * figure, "NAME VALUE UNIT", medians of several runs. */
+#include "codelets.h"
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern void tess_cuda_linear_forward_bf16(const tess_work *w), tess_cuda_attention_forward_bf16(const tess_work *w),
+    tess_cuda_attention_backward_bf16(const tess_work *w), tess_cuda_fill_normal_f32(const tess_work *w),
+    tess_cuda_round_bf16(const tess_work *w);
+
+enum { RUNS = 9, ROOM = 64 << 20 };
+static tess_env env = {.seed = 1, .train = true};
+static tess_work work = {.env = &env};
+
+static void check(cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess) return;
+    fprintf(stderr, "bench_gpu: %s: %s\n", what, cudaGetErrorString(error));
+    exit(1);
+}
+static void *device(size_t bytes)
+{
+    void *p;
+    check(cudaMalloc(&p, bytes), "cudaMalloc");
+    return p;
+}
+/* bf16, normal. */
+static void *drawn(int64_t n, float size)
+{
+    float *x = device((size_t)n * sizeof *x);
+    void *y = device((size_t)n * 2);
+    tess_count_arg a = {.n = n, .value = size};
+    tess_view view[] = {{x, (size_t)n * 4}, {y, (size_t)n * 2}};
+    work.arg = &a;
+    work.buf = view;
+    work.nbuf = 2;
+    tess_cuda_fill_normal_f32(&work);
+    tess_cuda_round_bf16(&work);
+    check(cudaDeviceSynchronize(), "drawing");
+    check(cudaFree(x), "cudaFree");
+    return y;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+/* Median seconds of `run` on the default stream, each time of several calls. */
+static double seconds_of(void (*run)(void *), void *arg, int calls)
+{
+    cudaEvent_t start, end;
+    double seconds[RUNS];
+    check(cudaEventCreate(&start), "event");
+    check(cudaEventCreate(&end), "event");
+    run(arg);
+    for (int k = 0; k < RUNS; k++) {
+        float ms;
+        check(cudaEventRecord(start, 0), "event");
+        for (int i = 0; i < calls; i++) run(arg);
+        check(cudaEventRecord(end, 0), "event");
+        check(cudaEventSynchronize(end), "kernels");
+        check(cudaEventElapsedTime(&ms, start, end), "event");
+        seconds[k] = ms * 1e-3 / calls;
+    }
+    qsort(seconds, RUNS, sizeof *seconds, ascending);
+    return seconds[RUNS / 2];
+}
+
+/* Memory that a body is to fill, and whether it did: one that failed would be fast. */
+static void *poisoned(size_t bytes)
+{
+    void *p = device(bytes);
+    check(cudaMemset(p, 0xff, bytes), "memset");
+    return p;
+}
+static void check_written(const void *p, size_t bytes)
+{
+    uint16_t end;
+    check(cudaMemcpy(&end, (const char *)p + bytes - sizeof end, sizeof end, cudaMemcpyDeviceToHost), "copy");
+    if (end != 0xffff) return;
+    fprintf(stderr, "bench_gpu: a body did not write its output\n");
+    exit(1);
+}
+
+/* ---- matrices ---- */
+
+struct task {
+    tess_body body;
+    const void *arg;
+    tess_view view[12];
+    unsigned n;
+};
+static void run_task(void *p)
+{
+    const struct task *t = p;
+    work.arg = t->arg;
+    work.buf = t->view;
+    work.nbuf = t->n;
+    t->body(&work);
+}
+
+static void matrices(void)
+{
+    const int64_t n = 8192;
+    tess_linear_arg a = {.rows = n, .in = n, .out = n, .ld = n};
+    struct task t = {tess_cuda_linear_forward_bf16,
+                     &a,
+                     {{drawn(n * n, 1), 0}, {drawn(n * n, 1), 0}, {poisoned((size_t)(n * n) * 2), 0}},
+                     3};
+    double s = seconds_of(run_task, &t, 10);
+    printf("matrix_bf16 %.1f TFLOP/s\n", 2e-12 * (double)n * (double)n * (double)n / s);
+    check_written(t.view[2].ptr, (size_t)(n * n) * 2);
+    for (int i = 0; i < 3; i++) check(cudaFree(t.view[i].ptr), "cudaFree");
+}
+
+/* ---- attention ---- */
+
+static void attention(int64_t length, int64_t heads, int64_t dim, int64_t sequences)
+{
+    const int64_t rows = length * sequences, wide = heads * dim;
+    tess_attention_arg a = {.rows = rows,
+                            .sequence = length,
+                            .heads = heads,
+                            .groups = heads,
+                            .dim = dim,
+                            .scale = 1 / sqrtf((float)dim),
+                            .causal = true,
+                            .packed = true};
+    void *qkv = drawn(rows * 3 * wide, 1), *y = poisoned((size_t)(rows * wide) * 2), *dy = drawn(rows * wide, 1);
+    void *scratch = device(tess_attention_scratch(&a, TESS_BF16)), *lse = device((size_t)(rows * heads) * 4),
+         *dqkv = poisoned((size_t)(rows * 3 * wide) * 2);
+    struct task forward = {tess_cuda_attention_forward_bf16, &a, {{qkv, 0}, {y, 0}, {lse, 0}, {scratch, 0}}, 4};
+    struct task backward = {
+        tess_cuda_attention_backward_bf16, &a, {{dy, 0}, {qkv, 0}, {y, 0}, {lse, 0}, {dqkv, 0}, {scratch, 0}}, 6};
+    double pairs = (double)sequences * (double)heads * (double)length * (double)(length + 1) / 2,
+           product = 2 * pairs * (double)dim;
+    double f = seconds_of(run_task, &forward, 5), b = seconds_of(run_task, &backward, 5);
+    printf("attention_forward_T%lld_d%lld %.1f TFLOP/s\n", (long long)length, (long long)dim, 2e-12 * product / f);
+    printf("attention_backward_T%lld_d%lld %.1f TFLOP/s\n", (long long)length, (long long)dim, 5e-12 * product / b);
+    check_written(y, (size_t)(rows * wide) * 2);
+    check_written(dqkv, (size_t)(rows * 3 * wide) * 2);
+    check(cudaFree(qkv), "cudaFree");
+    check(cudaFree(y), "cudaFree");
+    check(cudaFree(dy), "cudaFree");
+    check(cudaFree(lse), "cudaFree");
+    check(cudaFree(scratch), "cudaFree");
+    check(cudaFree(dqkv), "cudaFree");
+}
+
+/* ---- copies ---- */
+
+static const size_t COPY = 1 << 30;
+struct copies {
+    void *device[2], *host[2];
+    cudaStream_t stream[2];
+    int which; /* 1: to the device, 2: from it, 3: both at a time */
+};
+static void copy_device(void *p)
+{
+    struct copies *c = p;
+    check(cudaMemcpyAsync(c->device[0], c->device[1], COPY, cudaMemcpyDeviceToDevice, 0), "copy");
+}
+static double copy_host(const struct copies *c)
+{
+    double seconds[RUNS];
+    for (int k = 0; k < RUNS; k++) {
+        check(cudaDeviceSynchronize(), "copies");
+        double start = tess_seconds();
+        if (c->which & 1)
+            check(cudaMemcpyAsync(c->device[0], c->host[0], COPY, cudaMemcpyHostToDevice, c->stream[0]), "copy");
+        if (c->which & 2)
+            check(cudaMemcpyAsync(c->host[1], c->device[1], COPY, cudaMemcpyDeviceToHost, c->stream[1]), "copy");
+        check(cudaDeviceSynchronize(), "copies");
+        seconds[k] = tess_seconds() - start;
+    }
+    qsort(seconds, RUNS, sizeof *seconds, ascending);
+    return seconds[RUNS / 2];
+}
+static void copies(void)
+{
+    struct copies c = {.device = {device(COPY), device(COPY)}};
+    static const char *const name[] = {"", "to_device", "from_device", "both_ways"};
+    printf("copy_device %.0f GB/s\n", 2e-9 * (double)COPY / seconds_of(copy_device, &c, 3));
+    for (int i = 0; i < 2; i++) {
+        check(cudaHostAlloc(&c.host[i], COPY, cudaHostAllocPortable), "cudaHostAlloc");
+        check(cudaStreamCreate(&c.stream[i]), "stream");
+        memset(c.host[i], 1, COPY);
+    }
+    for (c.which = 1; c.which <= 3; c.which++)
+        printf("copy_pinned_%s %.1f GB/s\n", name[c.which],
+               (c.which == 3 ? 2e-9 : 1e-9) * (double)COPY / copy_host(&c));
+    printf("copy_host %.0f GB/s\n", tess_copy_rate(tess_cores()) * 1e-9);
+}
+
+int main(void)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+        printf("skipped: no GPU\n");
+        return 77;
+    }
+    struct cudaDeviceProp properties;
+    check(cudaGetDeviceProperties(&properties, 0), "properties");
+    printf("device 0 %s\n", properties.name);
+    work.room = device(ROOM);
+    work.room_bytes = ROOM;
+    matrices();
+    attention(4096, 32, 128, 4);
+    attention(4096, 32, 64, 4);
+    attention(1024, 25, 64, 32);
+    copies();
+    tess_drive d;
+    if (tess_drive_measure(".", &d) == TESS_OK)
+        printf("disk_read %.2f GB/s\ndisk_write %.2f GB/s\n", d.read_rate * 1e-9, d.write_rate * 1e-9);
+    return 0;
+}

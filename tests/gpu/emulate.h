@@ -1,0 +1,435 @@
+/* emulate: the CUDA bodies on a CPU, so that a machine without a GPU runs their very source. A thread is a fiber with a
+ * stack of its own; a block's fibers run in turns, each until it waits for the others of its warp or block. What is
+ * emulated is what the bodies use: barriers, shuffles, votes, matrix pieces of tensor cores as the PTX manual lays them
+ * out over lanes, and asynchronous copies, which happen as late as they may in one block and at once in the next.
+ *
+ * It finds wrong indices, wrong layouts, missing waits, lanes that do not come to what the whole warp must come to,
+ * blocks that do not meet at a barrier, and, under ASan and UBSan, accesses outside of buffers and at wrong alignments.
+ * A missing barrier shows, since a warp runs ahead of the others as far as it can, and their order alternates. It does
+ * not find what only hardware has: timing, limits of launches beyond those asserted here, the library. */
+#ifndef TESS_EMULATE_H
+#define TESS_EMULATE_H
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ucontext.h>
+#include <vector>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#ifndef __forceinline__
+#define __forceinline__ inline
+#endif
+
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(16) uint4 {
+    uint32_t x, y, z, w;
+};
+typedef struct CUstream_st *cudaStream_t;
+
+namespace emulate
+{
+struct dim {
+    unsigned x;
+};
+
+enum waiting { RUNS, BLOCK, WARP_OF_LANES, ENDED };
+typedef void (*together)(void *argument[32]); /* what a warp's lanes do at once */
+
+struct copy {
+    void *to;
+    const void *from;
+    bool valid;
+};
+
+struct fiber {
+    ucontext_t context;
+    char *stack;
+    waiting why;
+    together what;
+    void *argument;
+    bool vote;
+    std::vector<std::vector<copy>> groups; /* the last one is open */
+};
+
+constexpr size_t STACK = 256 << 10, SHARED = 227 << 10; /* of an H200's block */
+inline fiber fibers[1024];
+inline int threads, current;
+inline dim block, grid;
+inline bool voted;
+inline ucontext_t scheduler;
+inline void (*body)(void *);
+inline void *body_argument;
+alignas(128) inline unsigned char shared[SHARED];
+inline void *scheduler_fake;
+inline bool early; /* asynchronous copies are made at once: the other extreme */
+
+[[noreturn]] inline void broken(const char *what)
+{
+    fprintf(stderr, "emulated kernel: %s (thread %d of block %u)\n", what, current, block.x);
+    abort();
+}
+
+inline void make(const copy &c)
+{
+    if (c.valid)
+        memcpy(c.to, c.from, 16);
+    else
+        memset(c.to, 0, 16);
+}
+
+/* ---- changing stacks, told to ASan ---- */
+
+inline void enter_fiber(fiber *f)
+{
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_start_switch_fiber(&scheduler_fake, f->stack, STACK);
+#endif
+    swapcontext(&scheduler, &f->context);
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(scheduler_fake, NULL, NULL);
+#endif
+}
+#ifdef __SANITIZE_ADDRESS__
+inline const void *scheduler_stack;
+inline size_t scheduler_size;
+#endif
+inline void leave_fiber(fiber *f, bool for_good)
+{
+#ifdef __SANITIZE_ADDRESS__
+    void *fake = NULL;
+    __sanitizer_start_switch_fiber(for_good ? NULL : &fake, scheduler_stack, scheduler_size);
+#endif
+    (void)for_good;
+    swapcontext(&f->context, &scheduler);
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(fake, &scheduler_stack, &scheduler_size);
+#endif
+}
+
+inline void start()
+{
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(NULL, &scheduler_stack, &scheduler_size);
+#endif
+    fiber *f = &fibers[current];
+    body(body_argument);
+    f->why = ENDED;
+    leave_fiber(f, true);
+}
+
+inline void wait_for(waiting why)
+{
+    fiber *f = &fibers[current];
+    f->why = why;
+    leave_fiber(f, false);
+}
+
+/* ---- a block ---- */
+
+inline void release_block()
+{
+    voted = false;
+    for (int i = 0; i < threads; i++) {
+        if (fibers[i].why != BLOCK && fibers[i].why != ENDED) return;
+        voted |= fibers[i].why == BLOCK && fibers[i].vote;
+    }
+    for (int i = 0; i < threads; i++)
+        if (fibers[i].why == BLOCK) fibers[i].why = RUNS;
+}
+
+inline void release_warp(int first)
+{
+    void *argument[32];
+    for (int i = 0; i < 32; i++) {
+        const fiber *f = &fibers[first + i];
+        if (f->why != WARP_OF_LANES) return;
+        if (f->what != fibers[first].what) broken("lanes of a warp do different things at once");
+        argument[i] = f->argument;
+    }
+    fibers[first].what(argument);
+    for (int i = 0; i < 32; i++) fibers[first + i].why = RUNS;
+}
+
+/* As far as it gets without the others, so that what a missing barrier lets happen does happen; whether it got on. */
+inline bool run_warp(int first)
+{
+    static int turns;
+    const int lanes = threads - first < 32 ? threads - first : 32;
+    bool any = false;
+    for (bool progress = true; progress;) {
+        progress = false;
+        const bool up = ++turns % 2;
+        for (int k = 0; k < lanes; k++) {
+            current = first + (up ? k : lanes - 1 - k);
+            if (fibers[current].why != RUNS) continue;
+            progress = any = true;
+            enter_fiber(&fibers[current]);
+        }
+        if (lanes == 32) release_warp(first);
+    }
+    return any;
+}
+
+inline void run_block()
+{
+    static int turns;
+    memset(shared, 0xff, sizeof shared);
+    early = !early;
+    for (int i = 0; i < threads; i++) {
+        fiber *f = &fibers[i];
+        if (!f->stack) f->stack = (char *)malloc(STACK);
+        getcontext(&f->context);
+        f->context.uc_stack.ss_sp = f->stack;
+        f->context.uc_stack.ss_size = STACK;
+        f->context.uc_link = NULL;
+        makecontext(&f->context, start, 0);
+        f->why = RUNS;
+        f->groups.assign(1, {});
+    }
+    const int warps = (threads + 31) / 32;
+    for (bool progress = true; progress; release_block()) {
+        progress = false;
+        const bool up = ++turns % 2;
+        for (int k = 0; k < warps; k++) progress |= run_warp((up ? k : warps - 1 - k) * 32);
+    }
+    for (int i = 0; i < threads; i++)
+        if (fibers[i].why != ENDED) {
+            current = i;
+            broken("waits for ever");
+        }
+}
+
+/* ---- what a warp does at once ---- */
+
+inline void at_once(together what, void *argument)
+{
+    fiber *f = &fibers[current];
+    f->what = what;
+    f->argument = argument;
+    wait_for(WARP_OF_LANES);
+}
+
+struct shuffle {
+    float value, got;
+    int mask;
+};
+inline void shuffle_all(void *argument[32])
+{
+    shuffle *lane[32];
+    for (int i = 0; i < 32; i++) lane[i] = (shuffle *)argument[i];
+    for (int i = 0; i < 32; i++) lane[i]->got = lane[i ^ lane[i]->mask]->value;
+}
+
+struct ballot {
+    bool mine;
+    uint32_t all;
+};
+inline void ballot_all(void *argument[32])
+{
+    uint32_t all = 0;
+    for (int i = 0; i < 32; i++) all |= (uint32_t)((ballot *)argument[i])->mine << i;
+    for (int i = 0; i < 32; i++) ((ballot *)argument[i])->all = all;
+}
+
+inline void nothing(void *[32]) {}
+
+struct matrices {
+    uint32_t *r;
+    const uint16_t *row;
+    bool transposed;
+};
+inline void load_all(void *argument[32])
+{
+    for (int lane = 0; lane < 32; lane++)
+        for (int i = 0; i < 4; i++) {
+            const matrices *to = (const matrices *)argument[lane];
+            uint16_t pair[2];
+            for (int e = 0; e < 2; e++) {
+                const int row = to->transposed ? lane % 4 * 2 + e : lane / 4;
+                const int column = to->transposed ? lane / 4 : lane % 4 * 2 + e;
+                const uint16_t *from = ((const matrices *)argument[i * 8 + row])->row;
+                if ((uintptr_t)from % 16) broken("ldmatrix at an address that is no multiple of 16");
+                pair[e] = from[column];
+            }
+            to->r[i] = (uint32_t)pair[0] | (uint32_t)pair[1] << 16;
+        }
+}
+
+struct product {
+    float *c;
+    const uint32_t *a, *b;
+};
+inline float half_of(uint32_t pair, int which)
+{
+    const uint32_t bits = which ? pair & 0xffff0000u : pair << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+inline void multiply_all(void *argument[32])
+{
+    float a[16][16], b[16][8];
+    for (int lane = 0; lane < 32; lane++) {
+        const product *p = (const product *)argument[lane];
+        const int g = lane / 4, t = lane % 4;
+        for (int i = 0; i < 4; i++)
+            for (int e = 0; e < 2; e++) a[g + i % 2 * 8][2 * t + i / 2 * 8 + e] = half_of(p->a[i], e);
+        for (int i = 0; i < 2; i++)
+            for (int e = 0; e < 2; e++) b[2 * t + i * 8 + e][g] = half_of(p->b[i], e);
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        const product *p = (const product *)argument[lane];
+        for (int i = 0; i < 4; i++) {
+            const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+            float sum = 0;
+            for (int k = 0; k < 16; k++) sum += a[row][k] * b[k][column];
+            p->c[i] += sum;
+        }
+    }
+}
+} // namespace emulate
+
+/* ---- CUDA's names ------------------------------------------------------------------------------------------------ */
+
+#define threadIdx (emulate::dim{(unsigned)emulate::current})
+#define blockIdx  (emulate::block)
+#define blockDim  (emulate::dim{(unsigned)emulate::threads})
+
+#define TESS_KERNEL(threads)       static void
+#define TESS_KERNEL_AT(threads, n) static void
+#define TESS_DYNAMIC_SHARED(name)  unsigned char *name = emulate::shared
+
+static inline void __syncthreads()
+{
+    emulate::fibers[emulate::current].vote = false;
+    emulate::wait_for(emulate::BLOCK);
+}
+static inline int __syncthreads_or(int vote)
+{
+    emulate::fibers[emulate::current].vote = vote;
+    emulate::wait_for(emulate::BLOCK);
+    return emulate::voted;
+}
+static inline void __syncwarp()
+{
+    emulate::at_once(emulate::nothing, NULL);
+}
+static inline float __shfl_xor_sync(uint32_t, float v, int mask)
+{
+    emulate::shuffle s = {v, 0, mask};
+    emulate::at_once(emulate::shuffle_all, &s);
+    return s.got;
+}
+static inline uint32_t __ballot_sync(uint32_t, bool mine)
+{
+    emulate::ballot b = {mine, 0};
+    emulate::at_once(emulate::ballot_all, &b);
+    return b.all;
+}
+static inline int __popc(uint32_t x)
+{
+    return __builtin_popcount(x);
+}
+static inline unsigned long long atomicMin(unsigned long long *p, unsigned long long v)
+{
+    const unsigned long long old = *p;
+    *p = v < old ? v : old;
+    return old;
+}
+static inline unsigned long long atomicAdd(unsigned long long *p, unsigned long long v)
+{
+    const unsigned long long old = *p;
+    *p += v;
+    return old;
+}
+#define __expf expf
+static inline float __fdividef(float a, float b)
+{
+    return a / b;
+}
+static inline float normcdff(float x)
+{
+    return 0.5f * erfcf(-0.707106781f * x);
+}
+
+/* ---- tensor_impl.h's ---- */
+
+static inline void load_matrices(uint32_t r[4], const uint16_t *row)
+{
+    emulate::matrices m = {r, row, false};
+    emulate::at_once(emulate::load_all, &m);
+}
+static inline void load_transposed(uint32_t r[4], const uint16_t *row)
+{
+    emulate::matrices m = {r, row, true};
+    emulate::at_once(emulate::load_all, &m);
+}
+static inline void multiply_add(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    emulate::product p = {c, a, b};
+    emulate::at_once(emulate::multiply_all, &p);
+}
+static inline void copy_async(void *to, const void *from, bool valid)
+{
+    if (((uintptr_t)to | (uintptr_t)from) % 16) emulate::broken("cp.async at an address that is no multiple of 16");
+    const emulate::copy c = {to, from, valid};
+    emulate::fibers[emulate::current].groups.back().push_back(c);
+    if (emulate::early) emulate::make(c);
+}
+static inline void copies_end_group()
+{
+    emulate::fibers[emulate::current].groups.push_back({});
+}
+template <int N> static inline void copies_wait()
+{
+    auto &groups = emulate::fibers[emulate::current].groups;
+    while (groups.size() > N + 1) {
+        for (const emulate::copy &c : groups.front())
+            if (!emulate::early) emulate::make(c);
+        groups.erase(groups.begin());
+    }
+}
+static inline float power_of_2(float x)
+{
+    return exp2f(x);
+}
+
+/* ---- launching: cuda_impl.h's ---- */
+
+struct tess_work;
+template <class F> static void emulate_blocks(int64_t blocks, int threads, size_t shared, F call)
+{
+    if (threads > 1024 || shared > emulate::SHARED || blocks > INT32_MAX) emulate::broken("no such launch");
+    emulate::threads = threads;
+    emulate::body = [](void *f) { (*(F *)f)(); };
+    emulate::body_argument = &call;
+    for (int64_t b = 0; b < blocks; b++) {
+        emulate::block.x = (unsigned)b;
+        emulate::run_block();
+    }
+    emulate::body_argument = NULL;
+}
+template <class... P, class... A>
+static void launch(const tess_work *, void (*kernel)(P...), int64_t blocks, int threads, size_t shared, A... arg)
+{
+    emulate_blocks(blocks, threads, shared, [&] { kernel(arg...); });
+}
+static inline void set_bytes(const tess_work *, void *p, int value, size_t bytes)
+{
+    memset(p, value, bytes);
+}
+static inline void copy_bytes(const tess_work *, void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+}
+#endif

@@ -1,0 +1,106 @@
+/* A small GPT-2 trained ten steps on the GPU and on the CPU: losses in fp32 within 1e-4 of each other. On the GPU,
+ * twice with the same seed, and with most of its memory taken away: the same bits. Runs `tessera` as a user does, since
+ * StarPU starts once a process. Exit 77 without a GPU that StarPU drives. */
+#define main check_main
+#define CHECK_MAIN
+#include "check.h"
+#undef main
+#include "runtime.h"
+#include <unistd.h>
+
+enum { STEPS = 10 };
+static char dir[] = "/tmp/tessera-gpu-XXXXXX";
+
+/* Writes the configuration and some text; every call trains in its own output directory. */
+static void write_files(void)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/text.txt", dir);
+    FILE *f = fopen(path, "w");
+    for (int i = 0; f && i < 20000; i++) fputc("the quick brown fox jumps over lazy dogs\n"[(i * 7 + i / 11) % 41], f);
+    if (f) fclose(f);
+    snprintf(path, sizeof path, "%s/run.json", dir);
+    f = fopen(path, "w");
+    if (!f) return;
+    fprintf(f,
+            "{\"model\": {\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 128, \"n_embd\": 256,\n"
+            " \"n_layer\": 3, \"n_head\": 4, \"resid_pdrop\": 0.1, \"embd_pdrop\": 0.1, \"attn_pdrop\": 0.1},\n"
+            " \"data\": {\"train\": \"%s/text.txt\", \"seq_length\": 128},\n"
+            " \"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 4, \"steps\": %d,\n"
+            " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"weight_decay\": 0.1}},\n"
+            " \"gradient_clipping\": 1.0}\n",
+            dir, STEPS);
+    fclose(f);
+}
+
+/* The losses and norms of a run as text, so that equal means equal bits. */
+static void train(const char *name, const char *environment, const char *settings, char text[STEPS][2][32])
+{
+    char command[700], line[4096];
+    snprintf(command, sizeof command, "%s %s train %s/run.json output=%s/%s %s >%s/%s.log 2>&1", environment,
+             getenv("TESSERA") ? getenv("TESSERA") : "tessera", dir, dir, name, settings, dir, name);
+    memset(text, 0, STEPS * sizeof *text);
+    CHECK_EQ(system(command), 0);
+    snprintf(line, sizeof line, "%s/%s/metrics.jsonl", dir, name);
+    FILE *f = fopen(line, "r");
+    CHECK(f);
+    for (int k = 0; f && k < STEPS && fgets(line, sizeof line, f); k++) {
+        const char *loss = strstr(line, "\"loss\":"), *norm = strstr(line, "\"grad_norm\":");
+        if (loss) sscanf(loss, "\"loss\":%31[^,}]", text[k][0]);
+        if (norm) sscanf(norm, "\"grad_norm\":%31[^,}]", text[k][1]);
+    }
+    if (f) fclose(f);
+    for (int k = 0; k < STEPS; k++) CHECK(text[k][0][0]);
+}
+
+static void compare(char a[STEPS][2][32], char b[STEPS][2][32], double limit)
+{
+    for (int k = 0; k < STEPS; k++) {
+        if (limit > 0) CHECK_NEAR(atof(a[k][0]), atof(b[k][0]), limit * fabs(atof(b[k][0])));
+        if (limit > 0) continue;
+        CHECK_STR(a[k][0], b[k][0]);
+        CHECK_STR(a[k][1], b[k][1]);
+    }
+}
+
+TEST(losses_are_the_cpus)
+{
+    static char gpu[STEPS][2][32], cpu[STEPS][2][32];
+    train("gpu32", "", "", gpu);
+    train("cpu32", "STARPU_NCUDA=0", "", cpu);
+    compare(gpu, cpu, 1e-4);
+    train("gpu16", "", "bf16.enabled=true", gpu);
+    train("cpu16", "STARPU_NCUDA=0", "bf16.enabled=true", cpu);
+    compare(gpu, cpu, 2e-2);
+}
+
+/* The optimizer's updates run where StarPU puts them: the choice, the scheduler and a cap never show. */
+TEST(the_same_bits)
+{
+    static char first[STEPS][2][32], again[STEPS][2][32];
+    static const char *const how[][2] = {{"", ""}, {"", "memory.gpu=256MiB"}, {"STARPU_SCHED=eager", ""}};
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        char set[96];
+        train("first", "", bf16 ? "bf16.enabled=true" : "", first);
+        for (size_t k = 0; k < sizeof how / sizeof *how; k++) {
+            snprintf(set, sizeof set, "%s %s", how[k][1], bf16 ? "bf16.enabled=true" : "");
+            train("again", how[k][0], set, again);
+            compare(again, first, 0);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    char command[64];
+    if (tess_gpus() == 0) {
+        printf("skipped: %s\n0 passed, 0 failed, 1 skipped\n", tess_gpu_support());
+        return 77;
+    }
+    if (!mkdtemp(dir)) return 1;
+    write_files();
+    int status = check_main(argc, argv);
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    if (status == 0 && system(command)) return 1;
+    return status;
+}
