@@ -1,9 +1,10 @@
-/* GPUs: how many there are, what each of their workers has, and what their kernels said. Calls of CUDA are in this file
- * alone; a build without nvcc, or with a StarPU that has no CUDA, has no GPUs.
+/* GPUs: which are this rank's, what each of their workers has, and what their kernels said. Calls of CUDA are in this
+ * file and nccl.c; a build without nvcc, or with a StarPU that has no CUDA, has no GPUs.
  *
  * A worker drives one GPU through one stream, on which the kernels of its tasks run one after the other. So each worker
  * needs one piece of scratch, and one place where kernels say what failed: both are made at the start, the first
  * through StarPU, which counts it below its limit, the second in host memory that the GPU writes. */
+#include "share_impl.h"
 #include "starpu_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -24,21 +25,47 @@ static struct {
     bool limited; /* by us, through the environment */
 } gpu;
 
-int tess_gpus(void)
+int tess_gpu_devices(void)
 {
-    const char *limit = getenv("STARPU_NCUDA"); /* StarPU's own, which wins */
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess) return 0;
-    if (count > STARPU_MAXCUDADEVS) count = STARPU_MAXCUDADEVS;
-    return limit && atoi(limit) >= 0 && atoi(limit) < count ? atoi(limit) : count;
+    return count < MAX_GPUS ? count : MAX_GPUS;
+}
+
+/* This rank's: those that share.c left it, or the user, whose variables of StarPU win. */
+static int devices(int id[MAX_GPUS])
+{
+    tess_share_read();
+    const int n = tess_share_gpu_ids(tess_gpu_devices(), getenv("STARPU_WORKERS_CUDAID"), getenv("STARPU_NCUDA"), id);
+    return n < STARPU_MAXCUDADEVS ? n : STARPU_MAXCUDADEVS;
+}
+
+int tess_gpus(void)
+{
+    int id[MAX_GPUS];
+    return devices(id);
+}
+
+bool tess_gpu_first(int *device, char *name, int room)
+{
+    int id[MAX_GPUS];
+    if (devices(id) == 0) return false;
+    *device = id[0];
+    return cudaDeviceGetPCIBusId(name, room, id[0]) == cudaSuccess;
+}
+
+unsigned tess_gpu_first_node(void)
+{
+    return starpu_worker_get_memory_node((unsigned)gpu.id[0]);
 }
 
 uint64_t tess_gpu_bytes(uint64_t cap)
 {
     uint64_t bytes = 0;
-    for (int i = 0; i < tess_gpus(); i++) {
+    int id[MAX_GPUS], n = devices(id);
+    for (int i = 0; i < n; i++) {
         struct cudaDeviceProp p;
-        if (cudaGetDeviceProperties(&p, i) != cudaSuccess) continue;
+        if (cudaGetDeviceProperties(&p, id[i]) != cudaSuccess) continue;
         const uint64_t most = p.totalGlobalMem - p.totalGlobalMem / 10; /* as StarPU does */
         bytes += cap && cap < most ? cap : most;
     }
@@ -49,8 +76,8 @@ const char *tess_gpu_support(void)
 {
     static char text[400];
     struct cudaDeviceProp p;
-    int n = tess_gpus();
-    if (n == 0 || cudaGetDeviceProperties(&p, 0) != cudaSuccess)
+    int id[MAX_GPUS], n = devices(id);
+    if (n == 0 || cudaGetDeviceProperties(&p, id[0]) != cudaSuccess)
         return "CUDA bodies are built, StarPU drives GPUs, and there is none (or none is left by STARPU_NCUDA)";
     snprintf(text, sizeof text, "StarPU drives %d: %s, %s each", n, p.name, tess_human_bytes((double)p.totalGlobalMem));
     return text;
@@ -58,12 +85,15 @@ const char *tess_gpu_support(void)
 
 /* ---- start and stop ---- */
 
-/* Before StarPU starts. What the user set wins: kernels queue up to four deep, so that the GPU never waits for a
- * launch; memory is kept below the cap. */
+/* Before StarPU starts. What the user set wins: a worker for each GPU (of a list of them StarPU makes as many workers
+ * as the machine has GPUs); kernels queue up to four deep, so that the GPU never waits for a launch; memory is kept
+ * below the cap. */
 void tess_gpu_prepare(uint64_t cap)
 {
-    char mib[32];
+    char mib[32], count[16];
     if (tess_gpus() == 0) return;
+    snprintf(count, sizeof count, "%d", tess_gpus());
+    setenv("STARPU_NCUDA", count, 0);
     setenv("STARPU_CUDA_PIPELINE", "4", 0);
     if (!cap || getenv("STARPU_LIMIT_CUDA_MEM")) return;
     snprintf(mib, sizeof mib, "%llu", (unsigned long long)(cap >> 20));
@@ -179,6 +209,19 @@ void tess_gpu_use(uint64_t *now, uint64_t *peak)
 int tess_gpus(void)
 {
     return 0;
+}
+int tess_gpu_devices(void)
+{
+    return 0;
+}
+bool tess_gpu_first(int *device, char *name, int room)
+{
+    (void)device, (void)name, (void)room;
+    return false;
+}
+unsigned tess_gpu_first_node(void)
+{
+    return STARPU_MAIN_RAM;
 }
 uint64_t tess_gpu_bytes(uint64_t cap)
 {

@@ -7,6 +7,7 @@
  * fewer cores than ranks nobody is bound, and the kernel lets them take turns. */
 #include "ranks_impl.h"
 #include "share_impl.h"
+#include "starpu_impl.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -65,6 +66,22 @@ void tess_share_gpus(int gpus, int ranks, int rank, int *first, int *count)
     *count = gpus < ranks ? gpus > 0 : gpus * (rank + 1) / ranks - *first;
 }
 
+int tess_share_gpu_ids(int gpus, const char *ids, const char *count, int *id)
+{
+    const int most = count && atoi(count) >= 0 && atoi(count) < gpus ? atoi(count) : gpus;
+    int n = 0;
+    if (!ids)
+        while (n < most) id[n] = n, n++;
+    for (char *end; ids && n < most; ids = end) {
+        const long one = strtol(ids, &end, 10);
+        bool counts = one >= 0 && one < gpus;
+        if (end == ids) break;
+        for (int i = 0; i < n; i++) counts = counts && id[i] != one;
+        if (counts) id[n++] = (int)one;
+    }
+    return n;
+}
+
 /* ---- this machine ---- */
 
 /* What the ranks of a machine tell each other. */
@@ -92,11 +109,11 @@ static bool asked_for(void)
            set_to("OMPI_MCA_rmaps_rank_file_path", NULL);
 }
 
-/* As the first library counts them that hwloc has. */
+/* As CUDA counts them, or the first library that hwloc has. */
 static int count_gpus(hwloc_topology_t t)
 {
     static const char *const family[] = {"cuda", "nvml", "rsmi"};
-    int n = 0;
+    int n = tess_gpu_devices();
     for (size_t f = 0; f < sizeof family / sizeof *family && !n; f++)
         for (hwloc_obj_t o = NULL; (o = hwloc_get_next_osdev(t, o));)
             n += o->name && !strncmp(o->name, family[f], strlen(family[f]));

@@ -13,5 +13,8 @@ bool tess_share_divide(hwloc_topology_t t, const hwloc_bitmap_t *mask, bool aske
 int tess_share_cores(hwloc_topology_t t, hwloc_const_bitmap_t set);
 /* GPUs first .. first+count-1 are that rank's; with more ranks than GPUs some share one. */
 void tess_share_gpus(int gpus, int ranks, int rank, int *first, int *count);
+/* Those of `gpus` that StarPU's variables leave, STARPU_WORKERS_CUDAID and STARPU_NCUDA (NULL: not set), into id, which
+ * has room for all; how many. */
+int tess_share_gpu_ids(int gpus, const char *ids, const char *count, int *id);
 
 #endif

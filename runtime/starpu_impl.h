@@ -80,6 +80,11 @@ void tess_gpu_prepare(uint64_t cap); /* bytes of each GPU; 0: none */
 tess_status tess_gpu_start(void) TESS_NODISCARD;
 void tess_gpu_stop(void);
 int tess_gpu_workers(void);
+/* CUDA devices of this machine; this rank's first one, and what tells it from all others of the machine (false: there
+ * is none); once StarPU runs, the node of that one's memory. */
+int tess_gpu_devices(void);
+bool tess_gpu_first(int *device, char *name, int room);
+unsigned tess_gpu_first_node(void);
 bool tess_on_gpu(int worker); /* submit.c */
 /* what a CUDA body gets, in its worker; whether one of that worker's kernels failed, and after all of them, what; */
 void tess_gpu_work(tess_work *w);

@@ -152,6 +152,23 @@ TEST(gpus)
         }
 }
 
+/* What StarPU's own variables leave of a machine's. */
+TEST(gpus_by_id)
+{
+    static const struct {
+        int gpus;
+        const char *ids, *count, *want;
+    } cases[] = {{4, NULL, NULL, "0 1 2 3"}, {4, NULL, "2", "0 1"}, {4, "2 3", NULL, "2 3"},   {4, "2 3", "2", "2 3"},
+                 {4, "2 3", "1", "2"},       {4, "3", "4", "3"},    {4, "1 1 2", NULL, "1 2"}, {2, "5 1", NULL, "1"},
+                 {2, NULL, "8", "0 1"},      {0, "0", "1", ""},     {4, NULL, "0", ""},        {4, "", NULL, ""}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        int id[8], n = tess_share_gpu_ids(cases[c].gpus, cases[c].ids, cases[c].count, id);
+        char text[64] = "";
+        for (int i = 0; i < n; i++) snprintf(text + strlen(text), 8, i ? " %d" : "%d", id[i]);
+        CHECK_STR(text, cases[c].want);
+    }
+}
+
 TEST(a_program_started_alone_has_what_it_may_use)
 {
     const tess_share *s = tess_share_read();
