@@ -52,12 +52,7 @@ TESS_INLINE void span_sum(const tess_work *w, tess_dtype t)
         for (int64_t i = 0; i < n; i++) tess_store(x, first + i, t, sum[i]);
     }
 }
-TESS_REAL_BODIES(span_sum)
-/* No CUDA body: the parts come from other ranks, into RAM. */
-tess_codelet tess_span_sum[TESS_REAL_DTYPES] = {
-    [TESS_F32] = {.name = "span_sum", .dtype = TESS_F32, .cpu = span_sum_f32},
-    [TESS_BF16] = {.name = "span_sum", .dtype = TESS_BF16, .cpu = span_sum_bf16},
-};
+TESS_REAL_EITHER(span_sum)
 
 static void copy(const tess_work *w)
 {

@@ -382,9 +382,10 @@ struct tess_pass {
     bool backward;
     double time;
 };
-/* This stage's passes in order; when all losses are known; how long all takes. free() it. */
-struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, int *n, double *losses_known,
-                                      double *span);
+/* This stage's passes in order; when those of all stages end, [chunk][micro][backward]; when all losses are known; how
+ * long all takes. free() the two. */
+struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, int *n, double **ends,
+                                      double *losses_known, double *span);
 void tess_lower_pipeline(tess_lower *L, bool *wanted);
 /* reduce.c: what ranks send each other. A gradient is complete: its sum over all micro-batches, where the states are;
  * the tile of a gathered weight; slices of a tile go from their owners to all; an exact sum over all ranks. */

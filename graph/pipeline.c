@@ -7,12 +7,16 @@
  * The order is 1F1B: as many forward passes as it takes to fill the stages behind, then one backward for one forward,
  * which bounds the activations that wait. Interleaved, a stage goes round its chunks with a group of micro-batches at a
  * time. All stages' orders are played through on paper: that gives each pass a time, and with it one order of all
- * messages that every stage's program keeps to.
+ * messages that every stage's program keeps to. A message's time is that of the pass that reads it: its receiver has it
+ * right before that pass, its sender before the first of its own passes that begins no earlier. So each rank's list is
+ * part of one order, message by message, and a rank that carries them strictly in its list's order never waits in a
+ * circle; with the send right behind the pass that makes it two stages could, each of them sending.
  *
  * A tensor that another stage reads goes there when its chunk is through, once a stage; its gradient comes back when
  * the last chunk there that read it is through backward. A parameter that several stages use (a tied embedding) is at
  * home in the first: the others send their gradients there at the end of the step and get the new weight. */
 #include "graph_impl.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -132,11 +136,11 @@ static bool play(const tess_grid *g, int64_t micros, order *o, double *done)
     return left == 0;
 }
 
-struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, int *n, double *losses_known,
-                                      double *span)
+struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, int *n, double **ends,
+                                      double *losses_known, double *span)
 {
     order *o = tess_alloc((size_t)g->pipeline * sizeof *o);
-    double *done = tess_alloc((size_t)chunks(g) * (size_t)micros * 2 * sizeof *done);
+    double *done = *ends = tess_alloc((size_t)chunks(g) * (size_t)micros * 2 * sizeof *done);
     for (int s = 0; s < g->pipeline; s++) order_of(g, micros, s, train, &o[s]);
     if (!play(g, micros, o, done)) {
         for (int s = 0; s < g->pipeline; s++) plain_order(g, micros, s, train, &o[s]);
@@ -155,7 +159,6 @@ struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool t
         if (s != mine) free(o[s].pass);
     }
     free(o);
-    free(done);
     return pass;
 }
 
@@ -218,68 +221,127 @@ static void cross(tess_lower *L, const tess_tensor *t, int stage, bool sends, bo
     }
 }
 
-static void run_pass(tess_lower *L, const struct tess_pass *pass, const int *chunk, const struct crossing *all, int n,
-                     const bool *wanted)
+/* A crossing of a micro-batch, or of its gradient. */
+struct transfer {
+    double time; /* when the pass begins that reads it */
+    int crossing;
+    int64_t micro;
+    bool gradient, sends;
+    int chunk; /* that makes it */
+};
+
+/* In the order that all stages have. */
+static int by_time(const void *a, const void *b)
 {
-    int first = 0, end, p = L->grid->pipeline, mine = tess_grid_stage(L->grid);
+    const struct transfer *x = a, *y = b;
+    if (x->time != y->time) return x->time < y->time ? -1 : 1;
+    if (x->micro != y->micro) return x->micro < y->micro ? -1 : 1;
+    if (x->gradient != y->gradient) return x->gradient - y->gradient;
+    return x->crossing - y->crossing;
+}
+
+/* Those of this stage. */
+static struct transfer *transfers(const tess_lower *L, const struct crossing *all, int n, const double *ends,
+                                  size_t *count)
+{
+    const int p = L->grid->pipeline, mine = tess_grid_stage(L->grid);
+    struct transfer *t = tess_alloc(((size_t)n * (size_t)L->micros * 2 + 1) * sizeof *t);
+    *count = 0;
+    for (int k = 0; k < n; k++)
+        for (int64_t m = 0; m < L->micros; m++)
+            for (int back = 0; back <= (int)L->conf->train; back++) {
+                const int from = back ? all[k].first : all[k].from, to = back ? all[k].from : all[k].first;
+                const double begins = ends[(to * L->micros + m) * 2 + back] - (back ? 2 : 1);
+                if (from % p == mine || to % p == mine)
+                    t[(*count)++] = (struct transfer){begins, k, m, back, from % p == mine, from};
+            }
+    qsort(t, *count, sizeof *t, by_time);
+    return t;
+}
+
+/* Those that are due at a time, from *at on. */
+static void transfer_until(tess_lower *L, double time, const struct transfer *t, size_t count, size_t *at,
+                           const struct crossing *all)
+{
+    const int p = L->grid->pipeline;
+    for (; *at < count && t[*at].time <= time; ++*at) {
+        const struct transfer *x = &t[*at];
+        const struct crossing *c = &all[x->crossing];
+        L->micro = x->micro;
+        cross(L, c->t, (x->sends == x->gradient ? c->from : c->first) % p, x->sends, x->gradient);
+        for (int i = 0; i < L->row_tiles && x->sends && x->gradient; i++) tess_lower_release(L, c->t, i);
+    }
+}
+
+static void run_pass(tess_lower *L, const struct tess_pass *pass, const int *chunk, const bool *wanted)
+{
+    int first = 0, end;
     while (first < L->g->nodes && chunk[first] != pass->chunk) first++;
     for (end = first; end < L->g->nodes && chunk[end] == pass->chunk;) end++;
     L->micro = pass->micro;
-    for (int k = 0; k < n && !pass->backward; k++)
-        if (all[k].first == pass->chunk) cross(L, all[k].t, all[k].from % p, false, false);
-    for (int k = 0; k < n && pass->backward; k++)
-        if (all[k].from == pass->chunk) cross(L, all[k].t, all[k].first % p, false, true);
     if (pass->backward)
         tess_lower_backward(L, first, end, wanted);
     else
         tess_lower_forward(L, first, end, wanted);
-    for (int k = 0; k < n && !pass->backward; k++)
-        if (all[k].from == pass->chunk) cross(L, all[k].t, all[k].first % p, true, false);
-    for (int k = 0; k < n && pass->backward; k++)
-        if (all[k].first == pass->chunk && all[k].first % p == mine) {
-            cross(L, all[k].t, all[k].from % p, true, true);
-            for (int i = 0; i < L->row_tiles; i++) tess_lower_release(L, all[k].t, i);
-        }
 }
 
-/* How many of a chunk's micro-batches are between their passes at a time, at most. */
-static int in_flight(const struct tess_pass *pass, int n, int chunk)
+/* How many of a chunk's micro-batches are there at a time, at most: from their forward pass until the last pass is
+ * through and what it sends is due. */
+static int in_flight(const tess_lower *L, const struct tess_pass *pass, int n, int chunk, const struct transfer *t,
+                     size_t count)
 {
-    int now = 0, most = 1;
+    double *until = tess_alloc((size_t)L->micros * sizeof *until);
+    int most = 1;
+    for (int k = 0; k < n; k++)
+        if (pass[k].chunk == chunk) until[pass[k].micro] = pass[k].time;
+    for (size_t k = 0; k < count; k++)
+        if (t[k].sends && t[k].chunk == chunk && t[k].time > until[t[k].micro]) until[t[k].micro] = t[k].time;
     for (int k = 0; k < n; k++) {
-        if (pass[k].chunk != chunk) continue;
-        now += pass[k].backward ? -1 : 1;
+        if (pass[k].chunk != chunk || pass[k].backward) continue;
+        int now = 1;
+        for (int64_t m = 0; m < pass[k].micro; m++) now += until[m] > pass[k].time;
         if (now > most) most = now;
     }
+    free(until);
     return most;
 }
 
 void tess_lower_pipeline(tess_lower *L, bool *wanted)
 {
     int n, cross_count, p = L->grid->pipeline, mine = tess_grid_stage(L->grid);
-    double known, span;
+    double known, span, *ends;
+    size_t count, at = 0;
     int *chunk = tess_pipeline_chunks(L->g);
     struct crossing *all = crossings(L, chunk, &cross_count);
-    struct tess_pass *pass = tess_pipeline_order(L->grid, L->micros, L->conf->train, &n, &known, &span);
+    struct tess_pass *pass = tess_pipeline_order(L->grid, L->micros, L->conf->train, &n, &ends, &known, &span);
+    struct transfer *t = transfers(L, all, cross_count, ends, &count);
+    int *sets = tess_alloc((size_t)chunks(L->grid) * sizeof *sets);
     bool told = false;
     for (int k = 0; k < L->g->nodes; k++) wanted[k] &= chunk[k] % p == mine;
     tess_lower_count(L, wanted);
-    for (int k = 0; k < n; k++) {
-        if (!told && pass[k].time >= known) {
+    for (int c = mine; c < chunks(L->grid); c += p) sets[c] = in_flight(L, pass, n, c, t, count);
+    for (int k = 0; k <= n; k++) {
+        const double time = k < n ? pass[k].time : HUGE_VAL;
+        const int c = k < n ? pass[k].chunk : 0;
+        if (k < n) {
+            tess_program_slots(L->p, c / p + L->grid->interleave * (int)(pass[k].micro % sets[c]), !pass[k].backward);
+            L->p->in_backward = pass[k].backward;
+        }
+        if (!told && time >= known) {
+            transfer_until(L, known, t, count, &at, all);
             tess_lower_losses(L);
             told = true;
         }
-        int sets = L->conf->train ? in_flight(pass, n, pass[k].chunk) : 1;
-        int set = pass[k].chunk / p + L->grid->interleave * (int)(pass[k].micro % sets);
-        tess_program_slots(L->p, set, !pass[k].backward);
-        L->p->in_backward = pass[k].backward;
+        transfer_until(L, time, t, count, &at, all);
         L->recomputed = -1;
-        run_pass(L, &pass[k], chunk, all, cross_count, wanted);
+        if (k < n) run_pass(L, &pass[k], chunk, wanted);
     }
-    if (!told) tess_lower_losses(L);
     L->p->in_backward = true;
     for (int k = 0; k < L->g->params && L->conf->train; k++)
         if (L->g->param[k]->shared) tess_lower_tied(L, L->g->param[k]);
+    free(sets);
+    free(t);
+    free(ends);
     free(pass);
     free(all);
     free(chunk);

@@ -1,5 +1,7 @@
 /* What the ranks of a step send each other, as tasks of their programs. Every rank lowers its own program, and those
- * that meet in a message emit it at the same place, so there is nothing to negotiate.
+ * that meet in a message emit it at the same place, so there is nothing to negotiate. What goes both ways at such a
+ * place is one task: messages may then run strictly one after the other, each as soon as the ranks in it have come to
+ * it.
  *
  * Weights (stage 3). Each rank of the data dimension owns slices of a weight. Before the first use in a stretch of
  * nodes the slices come together in a tile that is no parameter's but an activation's: it goes after its last use. One
@@ -16,27 +18,39 @@
 #include "graph_impl.h"
 #include <stdlib.h>
 
-static tess_message_arg *message(tess_lower *L, int room)
+/* A message while its parts are put together. */
+struct message {
+    tess_span *span;
+    tess_use *use;
+    unsigned spans, uses;
+};
+
+static struct message message(tess_lower *L, int spans, int uses)
 {
-    tess_span *span = tess_arena_get(L->p->arena, (size_t)room * sizeof *span);
-    return TESS_ARG(L, tess_message_arg, .span = span);
+    return (struct message){.span = tess_arena_get(L->p->arena, (size_t)spans * sizeof(tess_span)),
+                            .use = tess_alloc((size_t)uses * sizeof(tess_use))};
 }
 
-static void add_span(tess_message_arg *m, int peer, int tag, bool sends, size_t offset, size_t bytes)
+/* Parts of a tile follow each other. */
+static void add_span(struct message *m, tess_use use, int peer, int tag, bool sends, size_t offset, size_t bytes)
 {
-    if (bytes > 0) ((tess_span *)m->span)[m->spans++] = (tess_span){peer, tag, sends, offset, bytes};
+    if (bytes == 0) return;
+    if (m->uses == 0 || m->use[m->uses - 1].tile != use.tile) m->use[m->uses++] = use;
+    m->span[m->spans++] = (tess_span){m->uses - 1, peer, tag, sends, offset, bytes};
 }
 
-static void emit_message(tess_lower *L, tess_message_arg *m, tess_tile *t, int mode)
+static void emit_message(tess_lower *L, struct message *m)
 {
-    if (m->spans > 0) TESS_EMIT(L, &tess_message, m, {t, mode});
+    tess_message_arg *a = TESS_ARG(L, tess_message_arg, .spans = m->spans, .span = m->span);
+    if (m->spans > 0) tess_emit(L, &tess_message, a, m->use, m->uses);
+    free(m->use);
 }
 
 void tess_lower_message(tess_lower *L, tess_use use, int peer, int tag, bool sends)
 {
-    tess_message_arg *m = message(L, 1);
-    add_span(m, peer, tag, sends, 0, tess_tile_bytes(use.tile));
-    emit_message(L, m, use.tile, use.mode);
+    struct message m = message(L, 1, 1);
+    add_span(&m, use, peer, tag, sends, 0, tess_tile_bytes(use.tile));
+    emit_message(L, &m);
 }
 
 static int me(const tess_lower *L)
@@ -50,22 +64,21 @@ static int me(const tess_lower *L)
 void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind)
 {
     int slices = tess_grid_slices(p, j), n = L->grid->data;
-    tess_message_arg *m = message(L, slices + n); /* a rank owns one slice of a tile at most */
+    struct message m = message(L, slices + n, 1); /* a rank owns one slice of a tile at most */
     for (int s = 0; s < slices; s++) {
         tess_slice slice = tess_grid_slice(p, j, s);
         size_t at = (size_t)(slice.row * p->dim[1]) * size, bytes = (size_t)(slice.rows * p->dim[1]) * size;
         int tag = tess_grid_tag(p, j, s, kind);
         for (int d = 0; d < n && slice.owner == me(L); d++)
-            if (d != me(L)) add_span(m, tess_grid_peer(L->grid, d), tag, true, at, bytes);
-        if (slice.owner != me(L)) add_span(m, tess_grid_peer(L->grid, slice.owner), tag, false, at, bytes);
+            if (d != me(L)) add_span(&m, use, tess_grid_peer(L->grid, d), tag, true, at, bytes);
+        if (slice.owner != me(L)) add_span(&m, use, tess_grid_peer(L->grid, slice.owner), tag, false, at, bytes);
     }
-    emit_message(L, m, use.tile, use.mode);
+    emit_message(L, &m);
 }
 
 static void gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *t)
 {
     size_t size = tess_dtype_size(p->copy ? L->dtype : TESS_F32);
-    int slices = tess_grid_slices(p, j), n = L->grid->data, mine = 0;
     const struct tess_param_tile *tile = &p->tile[j];
     for (int64_t k = 0; k < tile->states; k++) {
         const struct tess_state *s = &p->state[tile->first_state + k];
@@ -73,21 +86,7 @@ static void gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *t)
             TESS_ARG(L, tess_copy_arg, .to = (size_t)s->at * size, .bytes = (size_t)tess_state_elements(p, s) * size);
         TESS_EMIT(L, &tess_copy[TESS_F32], a, {s->weight, TESS_R}, {t, k ? TESS_RW : TESS_W});
     }
-    tess_message_arg *in = message(L, slices);
-    for (int s = 0; s < slices; s++) {
-        tess_slice slice = tess_grid_slice(p, j, s);
-        size_t at = (size_t)(slice.row * p->dim[1]) * size, bytes = (size_t)(slice.rows * p->dim[1]) * size;
-        int tag = tess_grid_tag(p, j, s, TESS_TAG_WEIGHT);
-        if (slice.owner != me(L)) {
-            add_span(in, tess_grid_peer(L->grid, slice.owner), tag, false, at, bytes);
-            continue;
-        }
-        tess_message_arg *out = message(L, n);
-        for (int d = 0; d < n; d++)
-            if (d != me(L)) add_span(out, tess_grid_peer(L->grid, d), tag, true, 0, bytes);
-        emit_message(L, out, p->state[tile->first_state + mine++].weight, TESS_R);
-    }
-    emit_message(L, in, t, tile->states ? TESS_RW : TESS_W);
+    tess_lower_share(L, p, j, (tess_use){t, tile->states ? TESS_RW : TESS_W}, size, TESS_TAG_WEIGHT);
 }
 
 tess_tile *tess_lower_gather(tess_lower *L, const tess_tensor *p, int64_t j)
@@ -198,97 +197,130 @@ static int levels_of(const tess_lower *L, const tess_tensor *p, int d, int *leve
     return in_tree(L, p) ? tess_grid_groups(L->micros * d, L->micros, level) : 1;
 }
 
-static void send_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *const *tile, int parts)
+/* What adds up to a slice, in order: a piece of a tile, the sum of 2^level micro-batches or ranks. */
+struct term {
+    tess_tile *tile;
+    int64_t first; /* element */
+    int level;
+};
+
+static void add_up(tess_lower *L, const struct term *term, unsigned terms, tess_use out, int64_t at, int64_t n)
 {
-    for (int k = 0; k < parts; k++) {
-        int slices = tess_grid_slices(p, j);
-        tess_message_arg *m = message(L, slices);
-        for (int s = 0; s < slices; s++) {
+    tess_tree_part *part = tess_arena_get(L->p->arena, terms * sizeof *part);
+    tess_use *use = tess_alloc((terms + 1) * sizeof *use);
+    unsigned uses = 1;
+    use[0] = out;
+    for (unsigned k = 0; k < terms; k++) {
+        bool there = term[k].tile == out.tile;
+        part[k] = (tess_tree_part){there ? 0 : uses, term[k].level, term[k].first};
+        if (!there) use[uses++] = (tess_use){term[k].tile, TESS_R};
+    }
+    tess_tree_arg *a = TESS_ARG(L, tess_tree_arg, .n = n, .out = at, .parts = terms, .part = part);
+    tess_emit(L, &tess_tree_sum[TESS_F32], a, use, uses);
+    free(use);
+}
+
+/* Those that are all of a larger group become one, in the place of the first. Returns how many are left: a logarithm of
+ * the micro-batches or ranks so far. */
+static unsigned fold(tess_lower *L, struct term *term, unsigned terms, int64_t n)
+{
+    unsigned first[64], groups = 0;
+    int level[64];
+    for (unsigned k = 0; k < terms; k++) {
+        first[groups] = k;
+        level[groups++] = term[k].level;
+        while (groups > 1 && level[groups - 1] == level[groups - 2]) level[--groups - 1]++;
+    }
+    for (unsigned g = 0; g < groups; g++) {
+        unsigned end = g + 1 < groups ? first[g + 1] : terms;
+        struct term *t = &term[first[g]];
+        if (end - first[g] > 1) add_up(L, t, end - first[g], (tess_use){t->tile, TESS_RW}, t->first, n);
+        term[g] = (struct term){t->tile, t->first, level[g]};
+    }
+    return groups;
+}
+
+/* The slice of a tile that this rank owns; -1: none. */
+static int own_slice(const tess_lower *L, const tess_tensor *p, int64_t j)
+{
+    int s = tess_grid_slices(p, j);
+    while (--s >= 0 && tess_grid_slice(p, j, s).owner != me(L)) {
+    }
+    return s;
+}
+
+static void send_parts(tess_lower *L, struct message *m, const tess_tensor *p, int64_t j, tess_tile *const *tile,
+                       int parts)
+{
+    for (int k = 0; k < parts; k++)
+        for (int s = 0; s < tess_grid_slices(p, j); s++) {
             tess_slice slice = tess_grid_slice(p, j, s);
             if (slice.owner != me(L))
-                add_span(m, tess_grid_peer(L->grid, slice.owner), tess_grid_tag(p, j, s, TESS_TAG_PART + k), true,
+                add_span(m, (tess_use){tile[k], TESS_R}, tess_grid_peer(L->grid, slice.owner),
+                         tess_grid_tag(p, j, s, TESS_TAG_PART + k), true,
                          (size_t)(slice.row * p->dim[1]) * sizeof(float),
                          (size_t)(slice.rows * p->dim[1]) * sizeof(float));
         }
-        emit_message(L, m, tile[k], TESS_R);
-    }
 }
 
-/* The last two parts are one of the next level, in the place of the first. */
-static void join_parts(tess_lower *L, tess_tree_part *part, unsigned *parts, const tess_use *use, unsigned *uses,
-                       int64_t n)
+static tess_tile *receive_part(tess_lower *L, struct message *m, const tess_tensor *p, size_t bytes, int d, int tag)
 {
-    tess_tree_part *left = &part[*parts - 2], *right = left + 1;
-    tess_tree_part *two = tess_arena_get(L->p->arena, 2 * sizeof *two);
-    two[0] = (tess_tree_part){0, left->level, left->first};
-    two[1] = (tess_tree_part){1, right->level, right->first};
-    TESS_EMIT(L, &tess_tree_sum[TESS_F32],
-              TESS_ARG(L, tess_tree_arg, .n = n, .out = left->first, .parts = 2, .part = two),
-              {use[left->buf].tile, TESS_RW}, {use[right->buf].tile, TESS_R});
-    if (right->buf) --*uses;
-    left->level++;
-    --*parts;
+    tess_tile *in = L->early[p->id] ? tess_program_slot(L->p, bytes, TESS_ROLE_GRADIENT, p->name)
+                                    : tess_program_tile(L->p, bytes, TESS_ROLE_GRADIENT, p->name);
+    add_span(m, (tess_use){in, TESS_W}, tess_grid_peer(L->grid, d), tag, false, 0, bytes);
+    return in;
 }
 
-/* The sum of all ranks' parts of slice s, into `out` from element `at` on; its mode is TESS_RW if it holds something.
- * Of many ranks' parts two become one as soon as they can: a logarithm of them is there at a time, not all. */
-static void add_parts(tess_lower *L, const tess_tensor *p, int64_t j, int s, tess_tile *const *tile, tess_use out,
-                      int64_t at)
+/* All ranks' parts of a tile go to the owners of its slices: those of sixteen ranks at a time, in one message of every
+ * rank that sends or receives them. The sum of this rank's slice comes into `out` from element `at` on; its mode is
+ * TESS_RW if it holds something. */
+static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *const *tile, int parts,
+                           tess_use out, int64_t at)
 {
-    tess_slice slice = tess_grid_slice(p, j, s);
-    int64_t n = slice.rows * p->dim[1];
+    enum { SENDERS = 16 };
+    const int ranks = L->grid->data, s = own_slice(L, p, j), slices = tess_grid_slices(p, j);
+    const tess_slice slice = s < 0 ? (tess_slice){0} : tess_grid_slice(p, j, s);
+    const int64_t n = slice.rows * p->dim[1];
     int most = 0, level[128];
-    for (int d = 0; d < L->grid->data; d++) most += levels_of(L, p, d, level);
-    tess_tree_part *part = tess_arena_get(L->p->arena, (size_t)most * sizeof *part);
-    tess_use *use = tess_alloc((size_t)(most + 1) * sizeof *use);
-    unsigned parts = 0, uses = 1;
-    use[0] = out;
-    for (int d = 0; d < L->grid->data; d++) {
-        int count = levels_of(L, p, d, level);
-        for (int k = 0; k < count; k++) {
-            part[parts++] = (tess_tree_part){uses, level[k], d == me(L) ? slice.row * p->dim[1] : 0};
-            if (d == me(L) && tile[k] == out.tile)
-                part[parts - 1].buf = 0;
-            else if (d == me(L))
-                use[uses++] = (tess_use){tile[k], TESS_R};
-            else {
-                tess_tile *in = L->early[p->id]
-                                    ? tess_program_slot(L->p, (size_t)n * sizeof(float), TESS_ROLE_GRADIENT, p->name)
-                                    : tess_program_tile(L->p, (size_t)n * sizeof(float), TESS_ROLE_GRADIENT, p->name);
-                tess_message_arg *m = message(L, 1);
-                add_span(m, tess_grid_peer(L->grid, d), tess_grid_tag(p, j, s, TESS_TAG_PART + k), false, 0,
-                         (size_t)n * sizeof(float));
-                emit_message(L, m, in, TESS_W);
-                use[uses++] = (tess_use){in, TESS_R};
-            }
-            while (L->grid->data > 2 && parts > 1 && part[parts - 2].level == part[parts - 1].level)
-                join_parts(L, part, &parts, use, &uses, n);
+    for (int d = 0; d < ranks; d++) most += levels_of(L, p, d, level);
+    struct term *term = tess_alloc((size_t)most * sizeof *term);
+    unsigned terms = 0;
+    for (int first = 0; first < ranks; first += SENDERS) {
+        const int end = first + SENDERS < ranks ? first + SENDERS : ranks;
+        int come = 0;
+        for (int d = first; d < end && s >= 0; d++) come += levels_of(L, p, d, level);
+        struct message m = message(L, come + parts * slices, come + parts);
+        if (first <= me(L) && me(L) < end) send_parts(L, &m, p, j, tile, parts);
+        for (int d = first; d < end && s >= 0; d++) {
+            const int count = levels_of(L, p, d, level);
+            for (int k = 0; k < count; k++)
+                term[terms++] = d == me(L) ? (struct term){tile[k], slice.row * p->dim[1], level[k]}
+                                           : (struct term){receive_part(L, &m, p, (size_t)n * sizeof(float), d,
+                                                                        tess_grid_tag(p, j, s, TESS_TAG_PART + k)),
+                                                           0, level[k]};
         }
+        emit_message(L, &m);
+        if (end < ranks) terms = fold(L, term, terms, n);
     }
-    tess_tree_arg *a = TESS_ARG(L, tess_tree_arg, .n = n, .out = at, .parts = parts, .part = part);
-    if (parts > 1 || part[0].buf) tess_emit(L, &tess_tree_sum[TESS_F32], a, use, uses);
-    free(use);
+    if (terms > 1 || (terms == 1 && term[0].tile != out.tile)) add_up(L, term, terms, out, at, n);
+    free(term);
 }
 
 static void reduce_tile(tess_lower *L, tess_tensor *p, int64_t j)
 {
     tess_tile *tile[64];
-    int parts = parts_of(L, p, j, tile), mine = 0;
+    int parts = parts_of(L, p, j, tile), s = own_slice(L, p, j);
     const struct tess_param_tile *t = &p->tile[j];
+    if (p->sliced) {
+        tess_use sum = {s < 0 ? NULL : p->state[t->first_state].sum, TESS_W};
+        exchange_parts(L, p, j, tile, parts, sum, 0);
+        return;
+    }
     /* Of the tile where all slices come together: */
     tess_use whole = {t->gradient, in_tree(L, p) ? TESS_W : TESS_RW};
-    send_parts(L, p, j, tile, parts);
-    for (int s = 0; s < tess_grid_slices(p, j); s++) {
-        tess_slice slice = tess_grid_slice(p, j, s);
-        if (slice.owner != me(L)) continue;
-        if (p->sliced)
-            add_parts(L, p, j, s, tile, (tess_use){p->state[t->first_state + mine++].sum, TESS_W}, 0);
-        else {
-            add_parts(L, p, j, s, tile, whole, slice.row * p->dim[1]);
-            whole.mode = TESS_RW;
-        }
-    }
-    if (!p->sliced && L->grid->data > 1) tess_lower_share(L, p, j, whole, sizeof(float), TESS_TAG_TOTAL);
+    exchange_parts(L, p, j, tile, parts, whole, s < 0 ? 0 : tess_grid_slice(p, j, s).row * p->dim[1]);
+    if (s >= 0) whole.mode = TESS_RW;
+    if (L->grid->data > 1) tess_lower_share(L, p, j, whole, sizeof(float), TESS_TAG_TOTAL);
 }
 
 /* The slices' owners add each micro-batch of all ranks to what they have. The tiles that its messages come in serve
@@ -297,22 +329,15 @@ static void give_up_tile(tess_lower *L, tess_tensor *p, int64_t j)
 {
     enum { FIRST_SET = 4096 }; /* beyond those of micro-batches */
     const struct tess_param_tile *t = &p->tile[j];
-    int before = L->p->set, mine = 0;
-    tess_tile *gradient = t->gradient;
-    send_parts(L, p, j, &gradient, 1);
+    const int before = L->p->set, s = own_slice(L, p, j);
+    const int64_t n = s < 0 ? 0 : tess_grid_slice(p, j, s).rows * p->dim[1];
+    tess_tile *gradient = t->gradient, *to = s < 0 ? NULL : p->state[t->first_state].sum, *one = to;
     tess_program_slots(L->p, FIRST_SET + t->index, true);
-    for (int s = 0; s < tess_grid_slices(p, j); s++) {
-        tess_slice slice = tess_grid_slice(p, j, s);
-        if (slice.owner != me(L)) continue;
-        tess_tile *to = p->state[t->first_state + mine++].sum;
-        int64_t n = slice.rows * p->dim[1];
-        tess_tile *one = tess_program_slot(L->p, (size_t)n * sizeof(float), TESS_ROLE_GRADIENT, p->name);
-        if (L->micro == 0) one = to;
-        add_parts(L, p, j, s, &gradient, (tess_use){one, TESS_W}, 0);
-        if (one == to) continue;
+    if (to && L->micro > 0) one = tess_program_slot(L->p, (size_t)n * sizeof(float), TESS_ROLE_GRADIENT, p->name);
+    exchange_parts(L, p, j, &gradient, 1, (tess_use){one, TESS_W}, 0);
+    if (one != to)
         TESS_EMIT(L, &tess_add_into[TESS_F32], TESS_ARG(L, tess_map_arg, .n = n, .acc = true), {one, TESS_R},
                   {to, TESS_RW});
-    }
     tess_program_slots(L->p, before, false);
 }
 
@@ -386,40 +411,43 @@ void tess_lower_all_sum(tess_lower *L, tess_tile *t, int64_t n, tess_dtype type)
     int ranks = L->grid->tensor, mine = tess_grid_tensor(L->grid), parts_tag = next_tag(L), sums_tag = next_tag(L);
     size_t size = tess_dtype_size(type);
     int64_t first = n * mine / ranks, end = n * (mine + 1) / ranks;
-    tess_message_arg *out = message(L, ranks), *all = message(L, 2 * ranks);
+    struct message parts = message(L, 2 * ranks, ranks), all = message(L, 2 * ranks, 1);
     tess_use *use = tess_alloc((size_t)ranks * sizeof *use);
     unsigned uses = 1;
     for (int r = 0; r < ranks; r++) {
         int64_t from = n * r / ranks, to = n * (r + 1) / ranks;
         if (r == mine) continue;
-        add_span(out, rank_of_tensor(L, r), parts_tag, true, (size_t)from * size, (size_t)(to - from) * size);
-        add_span(all, rank_of_tensor(L, r), sums_tag, true, (size_t)first * size, (size_t)(end - first) * size);
-        add_span(all, rank_of_tensor(L, r), sums_tag, false, (size_t)from * size, (size_t)(to - from) * size);
+        add_span(&parts, (tess_use){t, TESS_R}, rank_of_tensor(L, r), parts_tag, true, (size_t)from * size,
+                 (size_t)(to - from) * size);
+        add_span(&all, (tess_use){t, TESS_RW}, rank_of_tensor(L, r), sums_tag, true, (size_t)first * size,
+                 (size_t)(end - first) * size);
+        add_span(&all, (tess_use){t, TESS_RW}, rank_of_tensor(L, r), sums_tag, false, (size_t)from * size,
+                 (size_t)(to - from) * size);
     }
-    emit_message(L, out, t, TESS_R);
     use[0] = (tess_use){t, TESS_RW};
     for (int r = 0; r < ranks && end > first; r++) {
         if (r == mine) continue;
         tess_tile *in = tess_program_slot(L->p, (size_t)(end - first) * size, TESS_ROLE_ACTIVATION, "a rank's part");
-        tess_message_arg *m = message(L, 1);
-        add_span(m, rank_of_tensor(L, r), parts_tag, false, 0, (size_t)(end - first) * size);
-        emit_message(L, m, in, TESS_W);
+        add_span(&parts, (tess_use){in, TESS_W}, rank_of_tensor(L, r), parts_tag, false, 0,
+                 (size_t)(end - first) * size);
         use[uses++] = (tess_use){in, TESS_R};
     }
+    emit_message(L, &parts);
     tess_span_arg *a = TESS_ARG(L, tess_span_arg, .n = end - first, .first = first, .mine = (unsigned)mine);
     if (end > first) tess_emit(L, &tess_span_sum[type], a, use, uses);
-    emit_message(L, all, t, TESS_RW);
+    emit_message(L, &all);
     free(use);
 }
 
 void tess_lower_tensor_tell(tess_lower *L, tess_tile *t, int from)
 {
     int mine = tess_grid_tensor(L->grid), tag = next_tag(L);
-    tess_message_arg *m = message(L, L->grid->tensor);
+    struct message m = message(L, L->grid->tensor, 1);
+    tess_use use = {t, from == mine ? TESS_R : TESS_W};
     for (int r = 0; r < L->grid->tensor && from == mine; r++)
-        if (r != mine) add_span(m, rank_of_tensor(L, r), tag, true, 0, tess_tile_bytes(t));
-    if (from != mine) add_span(m, rank_of_tensor(L, from), tag, false, 0, tess_tile_bytes(t));
-    emit_message(L, m, t, from == mine ? TESS_R : TESS_W);
+        if (r != mine) add_span(&m, use, rank_of_tensor(L, r), tag, true, 0, tess_tile_bytes(t));
+    if (from != mine) add_span(&m, use, rank_of_tensor(L, from), tag, false, 0, tess_tile_bytes(t));
+    emit_message(L, &m);
 }
 
 /* ---- scalars ---- */
@@ -431,24 +459,21 @@ void tess_lower_total(tess_lower *L, tess_tile *sum, int64_t sums, int which)
     size_t bytes = tess_tile_bytes(sum);
     while (top < n) top *= 2;
     for (int step = 1; step < top; step *= 2) {
-        tess_message_arg *m = message(L, 1);
         if (rank & step) {
-            add_span(m, rank - step, INT32_MAX - 2 * which, true, 0, bytes);
-            emit_message(L, m, sum, TESS_R);
+            tess_lower_message(L, (tess_use){sum, TESS_R}, rank - step, INT32_MAX - 2 * which, true);
             break;
         }
         if (rank + step >= n) continue;
         tess_tile *in = tess_program_tile(L->p, bytes, TESS_ROLE_SCALAR, "a rank's share of a sum");
-        add_span(m, rank + step, INT32_MAX - 2 * which, false, 0, bytes);
-        emit_message(L, m, in, TESS_W);
+        tess_lower_message(L, (tess_use){in, TESS_W}, rank + step, INT32_MAX - 2 * which, false);
         TESS_EMIT(L, &tess_exact_add[TESS_F32], TESS_ARG(L, tess_exact_arg, .n = sums, .acc = true), {sum, TESS_RW},
                   {in, TESS_R});
     }
     int from = rank ? rank & -rank : top; /* the step at which this rank sent its share */
-    tess_message_arg *back = message(L, 1), *on = message(L, 32);
-    if (rank) add_span(back, rank - from, INT32_MAX - 2 * which - 1, false, 0, bytes);
-    emit_message(L, back, sum, TESS_W);
+    if (rank) tess_lower_message(L, (tess_use){sum, TESS_W}, rank - from, INT32_MAX - 2 * which - 1, false);
+    struct message on = message(L, 32, 1);
     for (int step = from / 2; step > 0; step /= 2)
-        if (rank + step < n) add_span(on, rank + step, INT32_MAX - 2 * which - 1, true, 0, bytes);
-    emit_message(L, on, sum, TESS_R);
+        if (rank + step < n)
+            add_span(&on, (tess_use){sum, TESS_R}, rank + step, INT32_MAX - 2 * which - 1, true, 0, bytes);
+    emit_message(L, &on);
 }

@@ -300,6 +300,7 @@ tess_status tess_run_start(const tess_run *r, bool profile)
     tess_flow_room(r->place.room);
     return tess_start(&(tess_machine){.cpu_bytes = r->ram,
                                       .gpu_bytes = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0,
+                                      .by_mpi = !r->c->parallel.nccl,
                                       .profile = profile,
                                       .disk = r->disk,
                                       .disk_bytes = r->disk_bytes,

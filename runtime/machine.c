@@ -149,7 +149,7 @@ tess_status tess_start(const tess_machine *m)
         return status;
     }
     if (!tess_flow_caps()) tess_flow_room(0);
-    tess_messages_start();
+    tess_messages_start(m->by_mpi);
     tess_profiling = m->profile;
     starpu_profiling_status_set(m->profile ? STARPU_PROFILING_ENABLE : STARPU_PROFILING_DISABLE);
     tess_profile_reset();

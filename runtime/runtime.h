@@ -136,6 +136,7 @@ typedef struct tess_machine {
     unsigned disk_depth; /* such moves under way in each directory */
     uint64_t fail_read_at, fail_write_at, flip_bit_at,
         stall_read_at; /* for tests: the n-th piece read or written fails, has a bit turned, never comes */
+    bool by_mpi;       /* messages between ranks, also where NCCL could carry them */
     bool profile;      /* collect what tess_profile returns */
 } tess_machine;
 #define TESS_MACHINE_DEFAULT ((tess_machine){0})
@@ -369,9 +370,11 @@ void tess_ranks_gather(const void *mine, size_t bytes, void *all);
 /* ---- message.c: tiles between ranks ---------------------------------------------------------------------------------
  */
 
-/* A run of a tile's bytes that goes to another rank or comes from it. Tags tell those between the same two ranks apart;
- * with the same tag they meet in order. */
+/* A run of bytes of one of the task's tiles that goes to another rank or comes from it. Tags tell those between the
+ * same two ranks apart; with the same tag they meet in order. Both ranks have them in the same order, whatever the
+ * tags. */
 typedef struct tess_span {
+    unsigned use; /* of the task's */
     int peer, tag;
     bool sends;
     size_t offset, bytes;
@@ -380,8 +383,12 @@ typedef struct tess_message_arg {
     unsigned spans;
     const tess_span *span;
 } tess_message_arg;
-/* A task of it has one tile, to read (all parts are sent), to write (they come, and are all of it) or both. */
+/* A task of it has tiles to read (all parts are sent), to write (they come, and are all of it) or both. All its parts
+ * are under way at the same time. Messages are carried one after the other in the order of the list where NCCL does it:
+ * the lists of all ranks must be parts of one order, and both ends of a part at the same place of it. */
 extern tess_codelet tess_message;
+/* Of all ranks: what carries messages, "MPI" or NCCL with its version; before tess_start, what would, and why. */
+const char *tess_message_carrier(void);
 /* Bytes so far. */
 void tess_message_traffic(uint64_t *sent, uint64_t *received);
 

@@ -66,10 +66,23 @@ void tess_flow_map(tess_tile *t, int mode);
 void tess_flow_unmap(tess_tile *t, int mode);
 void tess_flow_forget(tess_tile *t); /* it is about to be freed */
 
-/* message.c */
-void tess_messages_start(void);
+/* message.c; with `by_mpi` NCCL is not asked. */
+void tess_messages_start(bool by_mpi);
 void tess_messages_stop(void);
 void tess_message_submit(const tess_task *t);
+
+/* nccl.c. Of all ranks: why it cannot carry, NULL where it can; whether it carries from now on, and from the memory of
+ * which node. */
+const char *tess_nccl_hindrance(void);
+bool tess_nccl_start(bool off, unsigned *node);
+void tess_nccl_stop(void);
+const char *tess_nccl_name(void);
+/* In message.c's thread: before all else; a message begins, its parts at `data`; did the first that did not end do so?
+ * No more than so many may be between. */
+enum { TESS_NCCL_GROUPS = 64 };
+void tess_nccl_enter(void);
+void tess_nccl_begin(const tess_message_arg *m, void *const *data);
+bool tess_nccl_ended(const tess_message_arg *m);
 
 /* machine.c: a place on the disk tier, which takes it back. */
 struct tess_disk_tile *tess_disk_place_new(size_t bytes);

@@ -43,7 +43,7 @@ static void print_ranks(const tess_share *of)
     }
 }
 
-static tess_status print_all(bool again)
+static tess_status print_all(bool again, const char *carrier)
 {
     tess_hardware h;
     tess_yardstick y;
@@ -62,7 +62,7 @@ static tess_status print_all(bool again)
     printf("GPU      %s\n", tess_gpu_support());
     printf("library  %s\n", tess_matrix_library());
     if (tess_ranks_launched())
-        printf("MPI      %d ranks\n", tess_ranks());
+        printf("MPI      %d ranks\nmessages %s\n", tess_ranks(), carrier);
     else
         printf("MPI      yes (mpirun -n N tessera info says who sits where)\n");
     return TESS_OK;
@@ -77,7 +77,8 @@ static tess_status run(int argc, char **argv)
     TESS_TRY(tess_ranks_agree(TESS_OK));
     tess_share *all = tess_alloc((size_t)tess_ranks() * sizeof *all);
     tess_ranks_gather(tess_share_read(), sizeof *all, all);
-    tess_status status = tess_rank() ? TESS_OK : print_all(options[0].value);
+    const char *carrier = tess_message_carrier();
+    tess_status status = tess_rank() ? TESS_OK : print_all(options[0].value, carrier);
     if (tess_ranks_launched()) print_ranks(all);
     free(all);
     return status;

@@ -387,6 +387,7 @@ DECLARE_ONE(copy, f32)
 DECLARE_ONE(fill_normal, f32)
 DECLARE_ONE(round, bf16)
 DECLARE(fill)
+DECLARE(span_sum)
 extern void CUDA_BODY(all_finite_f32)(const tess_work *w), CUDA_BODY(all_finite_bf16)(const tess_work *w);
 static void run_finite(tess_dtype t, const void *arg)
 {
@@ -491,6 +492,22 @@ TEST(tree_sum)
         for (unsigned p = 0; p < parts; p++)
             part[p] = (tess_tree_part){p % 4, p % 5 == 4 ? 1 : 0, p % 4 == 0 ? 3 : p % 4 == 1 ? n : p % 4 == 3};
         run_tree_sum(TESS_F32, &a);
+    }
+}
+
+/* Ranks first, in between and last, on a run of elements that begins anywhere; more than a launch brings along is more
+ * than buffers. */
+TEST(span_sum)
+{
+    EACH_REAL(t)
+    EACH_LENGTH(n) for (unsigned ranks = 2; ranks <= 5; ranks++) for (unsigned mine = 0; mine < ranks;
+                                                                      mine += ranks / 2)
+    {
+        tess_span_arg a = {.n = n, .first = 3, .mine = mine};
+        static const double size[] = {1, 1e-3, 1e3, -0.0};
+        out("x", n + 5, t, true);
+        for (unsigned r = 1; r < ranks; r++) in("part", n, t, size[r - 1]);
+        run_span_sum(t, &a);
     }
 }
 

@@ -141,9 +141,10 @@ TEST(the_bubble_of_a_pipeline_is_that_of_theory)
                 for (int stage = 0; stage < p; stage++) {
                     if (p == 1 && v > 1) continue;
                     int n, m = groups * p;
-                    double known, span, work = 3.0 * m * v, bubble = (double)(p - 1) / (v * m);
+                    double *ends, known, span, work = 3.0 * m * v, bubble = (double)(p - 1) / (v * m);
                     tess_grid g = grid_of(stage, p, p, v, 0);
-                    free(tess_pipeline_order(&g, m, true, &n, &known, &span));
+                    free(tess_pipeline_order(&g, m, true, &n, &ends, &known, &span));
+                    free(ends);
                     CHECK_EQ(n, 2 * m * v);
                     if (fabs((span - work) / work - bubble) > 1e-12)
                         CHECK_SAY("%d stages of %d chunks, %d micro-batches: a bubble of %g, expected %g", p, v, m,

@@ -7,6 +7,19 @@
 struct check_case *check_first, **check_last = &check_first;
 int check_failures, check_skipped;
 
+/* Compiled with the NCCL of tests/gpu, that is what carries messages. */
+TEST(messages_are_carried_by_what_is_tested)
+{
+    tess_status status = tess_start(&(tess_machine){.workers = 1});
+    if (status != TESS_OK) CHECK_SAY("%s", tess_error_text());
+#ifdef TESS_NCCL_OVER_MPI
+    CHECK_STR(tess_message_carrier(), tess_ranks() > 1 ? "NCCL 2.0.0" : "MPI");
+#else
+    CHECK_STR(tess_message_carrier(), "MPI");
+#endif
+    tess_stop();
+}
+
 int main(int argc, char **argv)
 {
     int passed = 0, failed = 0;
