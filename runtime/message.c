@@ -123,7 +123,17 @@ static bool progress(void)
     return true;
 }
 
-static const double SPIN_SECONDS = 5e-4;
+/* What to do when nothing has moved for so long. While all workers have work, a look costs one of them the core and its
+ * caches: looks become rare, and what comes is found late by a small part of what it was waited for. One that has none
+ * spins, and would keep a core that it was given for milliseconds, in which many tiles could pass: then the core is
+ * kept for a while. */
+static void rest(double idle)
+{
+    enum { SPIN_US = 500, LEAST_US = 50, MOST_US = 1000 };
+    const double us = 1e6 * idle;
+    if (us < SPIN_US && !tess_flow_busy()) return;
+    usleep(us / 8 > MOST_US ? MOST_US : us / 8 > LEAST_US ? (useconds_t)(us / 8) : LEAST_US);
+}
 
 static void *serve(void *unused)
 {
@@ -137,16 +147,15 @@ static void *serve(void *unused)
         post.last = &post.first;
         pthread_mutex_unlock(&post.lock);
         if (stops && !ready && !post.n) return unused;
+        if (ready && !post.n) tess_flow_messages(true);
         if (ready) moved = tess_seconds();
         for (struct exchange *e = ready, *next; e; e = next) {
             next = e->next;
             hand_over(e);
         }
         if (post.n && progress()) moved = tess_seconds();
-        /* Who waits for a peer leaves the core to the workers, but not at once: one of them that has nothing to do
-         * would keep it for milliseconds, in which many tiles could pass. */
-        double idle = tess_seconds() - moved;
-        if (idle > SPIN_SECONDS) usleep(idle > 40 * SPIN_SECONDS ? 100 : 20);
+        if (!post.n) tess_flow_messages(false);
+        rest(tess_seconds() - moved);
     }
 }
 

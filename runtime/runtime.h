@@ -384,6 +384,9 @@ typedef struct tess_message_arg {
 extern tess_codelet tess_message;
 /* Bytes so far. */
 void tess_message_traffic(uint64_t *sent, uint64_t *received);
+/* Since it was last asked: seconds in which at least one message was under way, from the moment that its tile was ready
+ * here; and those of them in which workers had no task, a share of all workers. */
+void tess_message_seconds(double *under_way, double *exposed);
 
 /* ---- trace.c ---------------------------------------------------------------------------------------------------- */
 
