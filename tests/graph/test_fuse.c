@@ -58,8 +58,8 @@ static tess_tensor *plain(tess_graph *g, tess_tensor *x, int layer)
 /* Another reads what gelu reads, before it and after it: its gradient is there when gelu's is to be added. */
 static tess_tensor *pre_is_read(tess_graph *g, tess_tensor *x, int layer)
 {
-    tess_tensor *pre = UP(x), *before = tess_silu(pre), *y = tess_gelu(pre, TESS_GELU_TANH);
-    return tess_add(DOWN(y), tess_linear(tess_mul(before, pre), PARAM("other", C, WIDE, TESS_NORMAL(0.3f)), NULL));
+    tess_tensor *pre = UP(x), *before = tess_silu(pre), *y = DOWN(tess_gelu(pre, TESS_GELU_TANH));
+    return tess_add(y, tess_linear(tess_mul(before, pre), PARAM("other", C, WIDE, TESS_NORMAL(0.3f)), NULL));
 }
 /* The same, but gelu's comes first: the others add to it. */
 static tess_tensor *pre_is_read_before(tess_graph *g, tess_tensor *x, int layer)
@@ -118,5 +118,61 @@ TEST(where_it_may)
             CHECK_SAY("case %zu: of %d layers %d and %d fused, %d and %d gelus and %d products left", k, net_layers,
                       c.forward, c.backward, c.gelu_forward, c.gelu_backward, c.products);
         tess_graph_free(n.g);
+    }
+}
+
+/* ---- lists made by hand ---- */
+
+enum { IN, WEIGHT, BETWEEN, PRE, OUT, TILES };
+
+/* A pair of tasks, one use of a tile among them and one behind them: whether the pair becomes one. */
+static void check_list(bool back, int among, int among_mode, int behind, int behind_mode, bool fuses)
+{
+    static const tess_linear_arg linear = {.rows = 1, .in = 1, .out = 1, .ld = 1};
+    static const tess_map_arg map = {.n = 1};
+    tess_program *p = tess_program_new();
+    tess_use t[TILES];
+    for (int k = 0; k < TILES; k++)
+        t[k] =
+            (tess_use){tess_program_tile(p, sizeof(float), TESS_ROLE_ACTIVATION, "tile"), k >= PRE ? TESS_W : TESS_R};
+    tess_program_add(p, &tess_fill[TESS_F32], NULL, t + PRE, 2, false);
+    tess_use first[] = {t[IN], t[WEIGHT], {t[BETWEEN].tile, TESS_W}}, forward[] = {t[BETWEEN], t[OUT]};
+    tess_use backward[] = {t[BETWEEN], {t[PRE].tile, TESS_R}, t[OUT]};
+    tess_program_add(p, back ? &tess_linear_backward_input[TESS_F32] : &tess_linear_forward[TESS_F32], &linear, first,
+                     3, false);
+    if (among_mode) tess_program_add(p, &tess_fill[TESS_F32], NULL, &(tess_use){t[among].tile, among_mode}, 1, false);
+    if (back)
+        tess_program_add(p, &tess_gelu_backward[TESS_F32], &map, backward, 3, false);
+    else
+        tess_program_add(p, &tess_gelu_forward[TESS_F32], &map, forward, 2, false);
+    if (behind_mode)
+        tess_program_add(p, &tess_fill[TESS_F32], NULL, &(tess_use){t[behind].tile, behind_mode}, 1, false);
+    const size_t tasks = p->tasks;
+    tess_program_fuse(p);
+    if (tasks - p->tasks != fuses)
+        CHECK_SAY("%s: tile %d, mode %d among, %d, mode %d behind: %zu fused", back ? "backward" : "forward", among,
+                  among_mode, behind, behind_mode, tasks - p->tasks);
+    const tess_task *one = &p->task[1];
+    if (fuses) { /* in, weight, what gelu reads, what it writes */
+        CHECK_EQ(one->nuse, 4);
+        CHECK(one->use[2].tile == t[back ? PRE : BETWEEN].tile && one->use[2].mode == (back ? TESS_R : TESS_W));
+        CHECK(one->use[3].tile == t[OUT].tile && one->use[3].mode == TESS_W);
+    }
+    tess_program_free(p);
+}
+
+TEST(uses_of_tiles_decide)
+{
+    for (int back = 0; back < 2; back++) {
+        check_list(back, 0, 0, 0, 0, true);
+        check_list(back, BETWEEN, TESS_R, 0, 0, !back);
+        check_list(back, 0, 0, BETWEEN, TESS_R, !back);
+        check_list(back, 0, 0, BETWEEN, TESS_W, true);
+        check_list(back, BETWEEN, TESS_RW, 0, 0, false);
+        check_list(back, OUT, TESS_R, 0, 0, false);
+        check_list(back, OUT, TESS_W, 0, 0, false);
+        check_list(back, PRE, TESS_R, 0, 0, true);
+        check_list(back, PRE, TESS_W, 0, 0, !back);
+        check_list(back, IN, TESS_W, WEIGHT, TESS_W, true); /* an update of what the first has read */
     }
 }
