@@ -276,8 +276,9 @@ typedef struct tess_kernel_fault {
 } tess_kernel_fault;
 
 typedef struct tess_cost {
-    double flops; /* matrix flops only */
-    double bytes; /* read and written in the ideal case */
+    double flops;  /* matrix flops only */
+    double bytes;  /* read and written in the ideal case */
+    double passes; /* beside matrix flops: read and written by what goes over the elements once more */
 } tess_cost;
 
 /* One a (op, dtype). */
