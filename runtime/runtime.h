@@ -342,7 +342,7 @@ int tess_rank(void);
 int tess_ranks(void);
 int tess_rank_here(int *ranks_here); /* among those of this machine */
 bool tess_ranks_launched(void);      /* by mpirun or srun, through which what is printed goes */
-/* For measurements: this process takes the place of one of many ranks; what they would send is zero. */
+/* For measurements and estimates: this process takes the place of one of many ranks; what they would send is zero. */
 void tess_ranks_pretend(int rank, int size);
 bool tess_ranks_pretended(void);
 /* Ends all ranks at once, from any thread; it is said why already. */
