@@ -148,7 +148,7 @@ tess_status tess_bench(const tess_config *c, int steps, FILE *out)
 {
     struct bench b = {0};
     tess_status status;
-    TESS_TRY_DONE(tess_ranks_agree(tess_run_open(c, &b.run)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_open(c, tess_rank(), &b.run)));
     TESS_TRY_DONE(tess_run_same(&b.run, "bench"));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&b.run)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_train_step(&b.run, &b.step)));
