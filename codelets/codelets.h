@@ -80,6 +80,14 @@ typedef struct tess_map_arg {
 } tess_map_arg;
 extern tess_codelet tess_gelu_forward[];  /* x, y */
 extern tess_codelet tess_gelu_backward[]; /* dy, x, dx += */
+/* linear_gelu.c: a linear of one tile of w with the gelu behind it, and gelu's slope with the dx of the linear behind
+ * it; neither adds to anything. */
+typedef struct tess_linear_gelu_arg {
+    tess_linear_arg linear;
+    tess_map_arg gelu;
+} tess_linear_gelu_arg;
+extern tess_codelet tess_linear_gelu_forward[];  /* x (rows,in), w (out,in), pre, y (rows,out)[, b (out)] */
+extern tess_codelet tess_gelu_linear_backward[]; /* dy (rows,out), w (out,in), pre, dpre (rows,in) */
 extern tess_codelet tess_silu_forward[];
 extern tess_codelet tess_silu_backward[];
 extern tess_codelet tess_add_forward[]; /* a, b, y = a + b */

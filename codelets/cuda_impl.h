@@ -267,6 +267,11 @@ struct tess_cuda_mm {
 };
 /* Whether column_sum was written. */
 bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c);
+/* With gelu by tanh: pre = op(A) op(B) [+ bias], C = gelu(pre), taken before pre is rounded; and C = op(A) op(B) times
+ * gelu's slope at pre. pre is stored as C is. False where the library cannot, and then nothing is done. */
+bool tess_cuda_mm_gelu(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *pre, void *c);
+bool tess_cuda_mm_slope(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, const void *pre,
+                        void *c);
 /* What mm takes of w->room; what is behind it is the body's. */
 constexpr size_t TESS_CUDA_MM_ROOM = 32 << 20;
 /* NULL, and the task failed, where there is less. */

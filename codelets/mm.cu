@@ -15,10 +15,17 @@ enum { SLOTS = 4096, DEVICES = 64 }; /* a power of two; shapes of a run are some
 /* All that the choice depends on; compared as bytes, so it is zeroed first. */
 struct key {
     int64_t m, n, k, lda, ldb, ldc;
-    int in, out, ta, tb, acc, align_a, align_b, align_c, epilogue, bias_type, device;
+    int in, out, ta, tb, acc, align_a, align_b, align_c, align_aux, epilogue, bias_type, device;
 };
 
-enum { PLAIN, BIAS, COLUMN_SUM }; /* epilogues */
+enum { PLAIN, BIAS, COLUMN_SUM, GELU, GELU_BIAS, SLOPE }; /* epilogues */
+
+/* What an epilogue takes: a vector, C's bias or A's column sums; and what gelu reads, a matrix of C's form and type. */
+struct extra {
+    int epilogue;
+    tess_dtype bias_type;
+    const void *bias, *aux;
+};
 
 struct plan {
     key of;
@@ -56,17 +63,32 @@ static uint64_t hash(const key *of)
     return h ^ h >> 29;
 }
 
+static bool has_aux(int epilogue)
+{
+    return epilogue >= GELU;
+}
+
 static bool set_epilogue(plan *p)
 {
-    static const cublasLtEpilogue_t epilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
-                                                   CUBLASLT_EPILOGUE_BGRADB};
+    static const cublasLtEpilogue_t epilogues[] = {CUBLASLT_EPILOGUE_DEFAULT,       CUBLASLT_EPILOGUE_BIAS,
+                                                   CUBLASLT_EPILOGUE_BGRADB,        CUBLASLT_EPILOGUE_GELU_AUX,
+                                                   CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU};
     const cublasLtEpilogue_t epilogue = epilogues[p->of.epilogue];
     const cudaDataType type = type_of(p->of.bias_type);
-    const void *any = (const void *)256; /* the heuristics look at its alignment */
+    const void *any = (const void *)256, *any_aux = (const void *)(uintptr_t)p->of.align_aux; /* as to alignment */
+    const bool vector = p->of.epilogue == BIAS || p->of.epilogue == COLUMN_SUM || p->of.epilogue == GELU_BIAS;
     if (p->of.epilogue == PLAIN) return true;
-    return !cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
-           !cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type) &&
-           !cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any, sizeof any);
+    if (cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue))
+        return false;
+    if (vector &&
+        (cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type) ||
+         cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any, sizeof any)))
+        return false;
+    return !has_aux(p->of.epilogue) ||
+           (!cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->of.ldc,
+                                            sizeof p->of.ldc) &&
+            !cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &any_aux,
+                                            sizeof any_aux));
 }
 
 /* The library's best guess, within the room there is. */
@@ -126,32 +148,35 @@ static plan *find_plan(const key *of)
     return &table[at];
 }
 
-static key key_of(const tess_cuda_mm *d, const void *a, const void *b, const void *c, int epilogue, tess_dtype bias)
+static key key_of(const tess_cuda_mm *d, const void *a, const void *b, const void *c, const extra &e)
 {
     key of;
     memset(&of, 0, sizeof of);
     of.m = d->m, of.n = d->n, of.k = d->k, of.lda = d->lda, of.ldb = d->ldb, of.ldc = d->ldc;
     of.in = d->in, of.out = d->out, of.ta = d->ta, of.tb = d->tb, of.acc = d->acc;
     of.align_a = alignment(a), of.align_b = alignment(b), of.align_c = alignment(c);
-    of.epilogue = epilogue;
-    of.bias_type = bias;
+    of.align_aux = has_aux(e.epilogue) ? alignment(e.aux) : 0;
+    of.epilogue = e.epilogue;
+    of.bias_type = e.bias_type;
     cudaGetDevice(&of.device);
     TESS_ASSERT(of.device < DEVICES);
     return of;
 }
 
 /* Whether the library can; then it is on the stream. */
-static bool run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c, int epilogue,
-                tess_dtype bias_type, const void *bias)
+static bool run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c, const extra &e)
 {
-    const key of = key_of(d, a, b, c, epilogue, bias_type);
+    const key of = key_of(d, a, b, c, e);
     const float one = 1, beta = d->acc;
-    pthread_mutex_lock(&lock); /* the descriptor carries the bias' address */
+    pthread_mutex_lock(&lock); /* the descriptor carries the addresses of `e` */
     plan *p = find_plan(&of);
     const bool possible = p->possible;
     int error = 0;
-    if (possible && bias)
-        error = cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    if (possible && e.bias)
+        error = cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &e.bias, sizeof e.bias);
+    if (possible && e.aux && !error)
+        error =
+            cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &e.aux, sizeof e.aux);
     if (possible && !error)
         error = cublasLtMatmul(handles[of.device], p->product, &one, b, p->a, a, p->b, &beta, c, p->c, c, p->c,
                                &p->algorithm, w->room, TESS_CUDA_MM_ROOM, (cudaStream_t)w->stream);
@@ -189,19 +214,26 @@ template <tess_dtype T> struct biased {
     }
 };
 
+/* With d's bias in the epilogue. */
+static bool run_with_bias(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c,
+                          int epilogue, const void *aux)
+{
+    if (run(w, d, a, b, c, {epilogue, TESS_F32, d->bias, aux})) return true;
+    if (d->out != TESS_BF16) return false;
+    void *bias = room_of(w, (size_t)d->n * sizeof(uint16_t)); /* its biases are of C's type then */
+    if (!bias) return true;
+    const extra e = {epilogue, TESS_BF16, bias, aux};
+    const key of = key_of(d, a, b, c, e);
+    pthread_mutex_lock(&lock);
+    const bool possible = find_plan(&of)->possible;
+    pthread_mutex_unlock(&lock);
+    if (possible) map(w, rounded{d->bias, bias}, d->n, aligned(d->bias, bias));
+    return possible && run(w, d, a, b, c, e);
+}
+
 static void run_biased(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c)
 {
-    if (run(w, d, a, b, c, BIAS, TESS_F32, d->bias)) return;
-    if (d->out == TESS_BF16) { /* its biases are of C's type then */
-        void *bias = room_of(w, (size_t)d->n * sizeof(uint16_t));
-        if (!bias) return;
-        const key of = key_of(d, a, b, c, BIAS, TESS_BF16);
-        pthread_mutex_lock(&lock);
-        const bool possible = find_plan(&of)->possible;
-        pthread_mutex_unlock(&lock);
-        if (possible) map(w, rounded{d->bias, bias}, d->n, aligned(d->bias, bias));
-        if (possible && run(w, d, a, b, c, BIAS, TESS_BF16, bias)) return;
-    }
+    if (run_with_bias(w, d, a, b, c, BIAS, NULL)) return;
     tess_cuda_mm plain = *d;
     plain.bias = NULL;
     tess_cuda_mm_run(w, &plain, a, b, c);
@@ -218,11 +250,33 @@ bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, 
         run_biased(w, d, a, b, c);
         return false;
     }
-    if (d->column_sum && run(w, d, a, b, c, COLUMN_SUM, TESS_F32, d->column_sum)) return true;
-    if (!run(w, d, a, b, c, PLAIN, TESS_F32, NULL))
+    if (d->column_sum && run(w, d, a, b, c, {COLUMN_SUM, TESS_F32, d->column_sum, NULL})) return true;
+    if (!run(w, d, a, b, c, {PLAIN, TESS_F32, NULL, NULL}))
         tess_work_fail(w, "cublasLt: has no algorithm for %lld x %lld x %lld", (long long)d->m, (long long)d->n,
                        (long long)d->k);
     return false;
+}
+
+/* ---- gelu -------------------------------------------------------------------------------------------------------- */
+
+/* Rows of what gelu reads are multiples of 8 apart; its type is C's unless one is set. */
+static bool aux_fits(const tess_cuda_mm *d)
+{
+    TESS_ASSERT(!d->acc);
+    return d->m > 0 && d->n > 0 && d->ldc % 8 == 0;
+}
+
+bool tess_cuda_mm_gelu(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *pre, void *c)
+{
+    if (!aux_fits(d)) return false;
+    if (d->bias) return run_with_bias(w, d, a, b, c, GELU_BIAS, pre);
+    return run(w, d, a, b, c, {GELU, TESS_F32, NULL, pre});
+}
+
+bool tess_cuda_mm_slope(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, const void *pre,
+                        void *c)
+{
+    return aux_fits(d) && run(w, d, a, b, c, {SLOPE, TESS_F32, NULL, pre});
 }
 
 /* ---- the yardstick ----------------------------------------------------------------------------------------------- */

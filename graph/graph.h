@@ -238,7 +238,8 @@ typedef struct tess_plan {
     uint64_t peak_total;                /* most bytes live at one time, all roles */
     double flops;                       /* of the model: forward and backward, without recomputation */
     double recompute_flops;
-    double bytes; /* read and written by the tasks that multiply no matrices */
+    double bytes;  /* read and written beside products of matrices */
+    uint64_t sent; /* bytes, to other ranks */
     uint64_t tasks, tiles;
 } tess_plan;
 void tess_step_plan(const tess_step *s, tess_plan *plan);

@@ -241,6 +241,8 @@ tess_tile *tess_program_slot(tess_program *p, size_t bytes, tess_role role, cons
 void tess_program_slots(tess_program *p, int set, bool restart); /* which set it takes from now on */
 void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse,
                       bool again);
+/* fuse.c: pairs of tasks that become one, before the list is finished. */
+void tess_program_fuse(tess_program *p);
 /* Marks each tile's last use before it is written anew. A gradient that the program reads before it writes it is that
  * of the step before. */
 void tess_program_finish(tess_program *p, bool keep_gradients);

@@ -525,6 +525,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     free(put);
     free(wanted);
     free(L.losses);
+    tess_program_fuse(L.p);
     tess_program_finish(L.p, conf->keep_gradients);
     *out = (tess_lowered){L.p, L.input, L.result, L.loss, norm, L.row_tiles, late_program(&L)};
 }

@@ -21,6 +21,14 @@ static void before_it(const tess_program *p, uint64_t *live, uint64_t *total)
     free(index);
 }
 
+static uint64_t sent_by(const tess_task *t)
+{
+    const tess_message_arg *m = t->arg;
+    uint64_t bytes = 0;
+    for (unsigned i = 0; t->cl == &tess_message && i < m->spans; i++) bytes += m->span[i].sends ? m->span[i].bytes : 0;
+    return bytes;
+}
+
 /* Walks the tasks in order: a tile lives from the task that writes it anew to its last use. */
 void tess_program_plan(const tess_program *p, tess_plan *plan)
 {
@@ -43,6 +51,7 @@ void tess_program_plan(const tess_program *p, tess_plan *plan)
             live[tess_tile_role(tile)] -= tess_tile_bytes(tile);
             total -= tess_tile_bytes(tile);
         }
+        plan->sent += sent_by(t);
     }
     plan->peak_total += most;
     plan->flops = p->flops;

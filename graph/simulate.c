@@ -97,7 +97,7 @@ static double duration(const struct simulation *s, const tess_task *t)
     if (t->cl->cost) c = t->cl->cost(t->arg);
     if (c.flops == 0 && c.bytes == 0)
         for (unsigned i = 0; i < t->nuse; i++) c.bytes += (double)tess_tile_bytes(t->use[i].tile);
-    double seconds = c.flops > 0 ? c.flops / s->rates->flops : c.bytes / s->rates->copy;
+    double seconds = c.flops > 0 ? c.flops / s->rates->flops + c.passes / s->rates->copy : c.bytes / s->rates->copy;
     return seconds * s->workers + OVERHEAD_US * 1e-6;
 }
 

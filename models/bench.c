@@ -82,7 +82,11 @@ static void print_messages(FILE *out, const struct bench *b, int steps)
     uint64_t sent, received;
     if (tess_ranks() < 2) return;
     tess_message_traffic(&sent, &received);
-    fprintf(out, "%d ranks; this one sends %.0f bytes a step\n", tess_ranks(), (double)(sent - b->sent) / steps);
+    double under_way, exposed;
+    tess_message_seconds(&under_way, &exposed);
+    fprintf(out, "%d ranks; this one sends %.0f bytes a step; messages under way %.3f s a step, %.1f%% of it hidden\n",
+            tess_ranks(), (double)(sent - b->sent) / steps, under_way / steps,
+            under_way > 0 ? 100 * (1 - exposed / under_way) : 100);
 }
 
 static void print_result(FILE *out, const struct bench *b, double median, const tess_profile *p, int steps)
@@ -98,7 +102,7 @@ static void print_result(FILE *out, const struct bench *b, double median, const 
             (long long)b->run.length, c->bf16.enabled ? "bf16" : "fp32");
     fprintf(out, "%.0f tokens/s, %.1f GFLOP/s of the model; %s: %.1f GFLOP/s on %d %s; ratio %.1f%%\n", tokens / median,
             flops * 1e-9, gpus ? "cublasLt alone, n = 8192" : "oneDNN alone, n = 2048", b->rate * 1e-9,
-            gpus ? gpus : tess_workers(), gpus ? "GPUs" : "cores", 100 * flops / b->rate);
+            (gpus ? gpus : tess_workers()) * tess_ranks(), gpus ? "GPUs" : "cores", 100 * flops / b->rate);
     fprintf(out,
             "peak memory %s: %.2f bytes a parameter and %s of activations planned; 16 bytes and twice those are %s\n",
             tess_human_bytes(peak), (peak - activations) / params, tess_human_bytes(activations),
@@ -115,6 +119,8 @@ static void start_measuring(struct bench *b)
     b->moved = read + written;
     tess_message_traffic(&b->sent, &received);
     tess_flow_waited();
+    double under_way, exposed;
+    tess_message_seconds(&under_way, &exposed);
     tess_profile_reset();
 }
 
@@ -142,11 +148,12 @@ tess_status tess_bench(const tess_config *c, int steps, FILE *out)
 {
     struct bench b = {0};
     tess_status status;
-    TESS_TRY_DONE(tess_ranks_agree(tess_run_open(c, &b.run)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_open(c, tess_rank(), &b.run)));
     TESS_TRY_DONE(tess_run_same(&b.run, "bench"));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&b.run)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_train_step(&b.run, &b.step)));
     tess_step_plan(b.step, &b.plan);
+    tess_ranks_barrier(); /* so that ranks of a machine share it while they measure */
     b.rate = matrix_rate(c->bf16.enabled ? TESS_BF16 : TESS_F32) * (double)tess_ranks();
     TESS_TRY_DONE(tess_run_start(&b.run, true));
     TESS_TRY_DONE(tess_model_load(b.run.model, b.run.g, (uint64_t)c->seed));

@@ -19,12 +19,12 @@ static uint64_t room(const tess_config *c)
     return ram - ram / 16 + gpu;
 }
 
-/* The plan of the same run with some settings changed. */
-static tess_status plan_of(const tess_config *c, bool train, tess_plan *plan)
+/* The plan of a rank. */
+static tess_status plan_of(const tess_config *c, int rank, bool train, tess_plan *plan)
 {
     tess_run run;
     tess_step *step = NULL;
-    tess_status status = tess_run_open(c, &run);
+    tess_status status = tess_run_open(c, rank, &run);
     if (status == TESS_OK)
         status = train ? tess_run_step(&run, false, false, &step) : tess_run_eval_step(&run, false, &step);
     if (status == TESS_OK) tess_step_plan(step, plan);
@@ -34,9 +34,9 @@ static tess_status plan_of(const tess_config *c, bool train, tess_plan *plan)
 }
 
 /* The first of a few changes, the cheapest in time first, that fits; into `text`. */
-static tess_status find_setting(const tess_config *c, bool train, uint64_t beside, uint64_t limit, char *text,
-                                size_t size)
+static tess_status find_setting(const tess_run *r, bool train, uint64_t beside, uint64_t limit, char *text, size_t size)
 {
+    const tess_config *c = r->c;
     tess_config changed = *c; /* numbers alone are changed, so the strings stay shared */
     tess_plan plan;
     const int64_t data = tess_ranks() / (c->parallel.tensor * c->parallel.pipeline);
@@ -48,7 +48,7 @@ static tess_status find_setting(const tess_config *c, bool train, uint64_t besid
                 continue;
             changed.train_micro_batch_size_per_gpu = micro;
             changed.gradient_accumulation_steps = c->train_batch_size / (micro * data);
-            TESS_TRY(plan_of(&changed, train, &plan));
+            TESS_TRY(plan_of(&changed, r->rank, train, &plan));
             uint64_t needed = need(&plan, tess_cores()) + beside;
             if (needed > limit) continue;
             snprintf(text, size, "train_micro_batch_size_per_gpu=%lld gradient_accumulation_steps=%lld%s needs %s",
@@ -62,12 +62,13 @@ static tess_status find_setting(const tess_config *c, bool train, uint64_t besid
     return TESS_OK;
 }
 
-tess_status tess_run_fits(const tess_config *c, bool train, const tess_plan *plan, uint64_t beside)
+tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, uint64_t beside)
 {
+    const tess_config *c = r->c;
     char setting[200];
     uint64_t needed = need(plan, tess_cores()) + beside, limit = room(c);
     if (needed <= limit) return TESS_OK;
-    TESS_TRY(find_setting(c, train, beside, limit, setting, sizeof setting));
+    TESS_TRY(find_setting(r, train, beside, limit, setting, sizeof setting));
     return tess_error(TESS_INVALID, c->memory.cpu > 0 ? "memory.cpu" : "memory",
                       "the run needs %s in RAM, %s is %s (%s)", tess_human_bytes((double)needed),
                       c->memory.cpu > 0 ? "the cap" : "free", tess_human_bytes((double)limit), setting);
@@ -188,13 +189,32 @@ static tess_status print_placed(tess_run *r, FILE *out)
     return status;
 }
 
+/* The rank that holds the most. Those of a pipeline's stage differ by heads or rows alone: the first and the last of
+ * either other dimension stand for them. */
+static tess_status find_largest(const tess_config *c, int *largest)
+{
+    const int ranks = tess_ranks(), tensor = (int)c->parallel.tensor, model = tensor * (int)c->parallel.pipeline;
+    uint64_t most = 0;
+    *largest = 0;
+    for (int r = 0; r < ranks && ranks > 1; r++) {
+        const int d = r / model, t = r % tensor;
+        if ((d > 0 && d < ranks / model - 1) || (t > 0 && t < tensor - 1)) continue;
+        tess_plan plan;
+        TESS_TRY(plan_of(c, r, true, &plan));
+        if (plan.peak_total > most) most = plan.peak_total, *largest = r;
+    }
+    return TESS_OK;
+}
+
 tess_status tess_estimate(const tess_config *c, FILE *out)
 {
     tess_run run;
     tess_step *step = NULL;
     tess_plan p;
     const int workers = tess_cores();
-    tess_status status = tess_run_open(c, &run);
+    int rank;
+    TESS_TRY(find_largest(c, &rank));
+    tess_status status = tess_run_open(c, rank, &run);
     if (status == TESS_OK) status = tess_run_tiers(&run);
     if (status == TESS_OK) status = tess_run_step(&run, false, false, &step);
     if (status == TESS_OK) {
@@ -202,7 +222,9 @@ tess_status tess_estimate(const tess_config *c, FILE *out)
         fprintf(out, "%lld parameters, %lld tokens a step, %llu tasks over %llu tiles\n",
                 (long long)tess_graph_param_elements(run.g), (long long)(run.batch * run.length),
                 (unsigned long long)p.tasks, (unsigned long long)p.tiles);
+        if (tess_ranks() > 1) fprintf(out, "rank %d of %d, which holds the most\n", rank, tess_ranks());
         print_memory(out, &p, need(&p, workers), room(c), workers);
+        if (tess_ranks() > 1) line(out, "sent to other ranks in a step", p.sent);
     }
     tess_step_free(step);
     if (status == TESS_OK) status = print_placed(&run, out);

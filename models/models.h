@@ -67,6 +67,7 @@ tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
 
 tess_status tess_train(const tess_config *c) TESS_NODISCARD;
 tess_status tess_eval(const tess_config *c) TESS_NODISCARD;
+/* Of several ranks, which must be pretended, that of the one that holds the most. */
 tess_status tess_estimate(const tess_config *c, FILE *out) TESS_NODISCARD;
 
 /* Steps on random tokens, with a table of where the time goes. */

@@ -16,9 +16,10 @@ static tess_status open_tokenizer(tess_run *r)
     return status;
 }
 
-tess_status tess_run_open(const tess_config *c, tess_run *r)
+tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
 {
     *r = (tess_run){.c = c,
+                    .rank = rank,
                     .length = c->data.seq_length,
                     .batch = c->train_batch_size,
                     .micro = c->train_batch_size / c->train_micro_batch_size_per_gpu,
@@ -27,7 +28,7 @@ tess_status tess_run_open(const tess_config *c, tess_run *r)
     TESS_TRY(tess_config_require(c, "model"));
     TESS_TRY(tess_model_open(c->model, c->model_json, &r->model));
     TESS_TRY(open_tokenizer(r));
-    tess_grid grid = {.rank = tess_rank(),
+    tess_grid grid = {.rank = rank,
                       .tensor = (int)c->parallel.tensor,
                       .pipeline = (int)c->parallel.pipeline,
                       .interleave = (int)c->parallel.interleave,
@@ -261,7 +262,7 @@ static tess_status fit(tess_run *r, const tess_step *step, bool train)
     uint64_t beside = 0;
     tess_step_plan(step, &plan);
     if (train) TESS_TRY(eval_bytes(r, &beside));
-    TESS_TRY(tess_run_fits(r->c, train, &plan, beside));
+    TESS_TRY(tess_run_fits(r, train, &plan, beside));
     r->place.room =
         r->ram && !tess_gpus() ? r->ram - tess_plan_fixed(&plan, r->conf.workers) - beside : ahead(r, &plan);
     return TESS_OK;

@@ -6,6 +6,7 @@
 
 typedef struct tess_run {
     const tess_config *c;
+    int rank;
     tess_model *model;
     tess_tokenizer *tokenizer; /* NULL: bytes */
     tess_graph *g;
@@ -20,8 +21,9 @@ typedef struct tess_run {
     int64_t evaluated; /* micro-batches of a step of eval */
 } tess_run;
 
-/* Opens the model and builds its graph; needs no StarPU. tess_run_close takes a zeroed or half-open one too. */
-tess_status tess_run_open(const tess_config *c, tess_run *r) TESS_NODISCARD;
+/* Opens the model and builds the graph of a rank of tess_ranks(), as a rule tess_rank(); needs no StarPU.
+ * tess_run_close takes a zeroed or half-open one too. */
+tess_status tess_run_open(const tess_config *c, int rank, tess_run *r) TESS_NODISCARD;
 void tess_run_close(tess_run *r);
 /* same.c: TESS_INVALID on all ranks, with the first setting or file in which one differs from rank 0. */
 tess_status tess_run_same(const tess_run *r, const char *command) TESS_NODISCARD;
@@ -40,7 +42,7 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
 uint64_t tess_run_cap(uint64_t bytes);
 /* estimate.c: TESS_INVALID, with the setting that would do, when the plan, of training or of evaluation, and the bytes
  * beside it need more than the cap or what is free. */
-tess_status tess_run_fits(const tess_config *c, bool train, const tess_plan *plan, uint64_t beside) TESS_NODISCARD;
+tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, uint64_t beside) TESS_NODISCARD;
 /* estimate.c: what this machine does a second in the tasks of a step; the same on all ranks, which all ask. */
 tess_status tess_run_rates(const tess_run *r, tess_rates *rates) TESS_NODISCARD;
 /* Starts StarPU within the caps. */

@@ -29,11 +29,6 @@ static const struct {
     [TESS_ST_BOOL] = {"BOOL", 1}, [TESS_ST_F8_E4M3] = {"F8_E4M3", 1}, [TESS_ST_F8_E5M2] = {"F8_E5M2", 1},
 };
 
-const char *tess_safetensors_dtype_name(tess_safetensors_dtype d)
-{
-    return dtypes[d].name;
-}
-
 struct tess_safetensors {
     tess_arena *arena; /* names */
     tess_map *map;     /* the files; none of a view */

@@ -41,7 +41,6 @@ typedef enum tess_safetensors_dtype {
     TESS_ST_F8_E5M2,
     TESS_ST_COUNT
 } tess_safetensors_dtype;
-const char *tess_safetensors_dtype_name(tess_safetensors_dtype d); /* "F32", ... */
 
 /* Lives as long as the set it is of. */
 typedef struct tess_safetensor {

@@ -28,7 +28,7 @@ static tess_status open_inputs(const tess_config *c, struct training *t)
 {
     TESS_TRY(tess_config_require(c, "steps"));
     TESS_TRY(tess_config_require(c, "data.train"));
-    TESS_TRY(tess_run_open(c, &t->run));
+    TESS_TRY(tess_run_open(c, tess_rank(), &t->run));
     TESS_TRY(tess_run_data(&t->run, "data.train", c->data.train, c->data.shuffle, &t->data));
     if (c->data.valid) TESS_TRY(tess_run_data(&t->run, "data.valid", c->data.valid, false, &t->valid));
     if (c->eval_every > 0 && !t->valid) TESS_TRY(tess_config_require(c, "data.valid"));
@@ -218,7 +218,7 @@ tess_status tess_eval(const tess_config *c)
     tess_data *data = NULL;
     tess_step *step = NULL;
     double loss;
-    tess_status status = tess_run_open(c, &run);
+    tess_status status = tess_run_open(c, tess_rank(), &run);
     if (status == TESS_OK) status = tess_run_data(&run, "data.valid", c->data.valid, false, &data);
     TESS_TRY_DONE(tess_ranks_agree(status));
     TESS_TRY_DONE(tess_run_same(&run, "eval"));

@@ -172,11 +172,3 @@ tess_status tess_drive_name(const char *dirs, char **name)
     free(list);
     return status;
 }
-
-double tess_drive_seconds(const tess_drive *d, double read, double written)
-{
-    double reading = read / d->mixed_read_rate, writing = written / d->mixed_write_rate;
-    double both = reading < writing ? reading : writing;
-    return both + (read - both * d->mixed_read_rate) / d->read_rate +
-           (written - both * d->mixed_write_rate) / d->write_rate;
-}

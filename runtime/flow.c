@@ -24,6 +24,7 @@
 #include "starpu_impl.h"
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -48,9 +49,9 @@ static struct {
     struct journeys in, out;
     uint64_t ended; /* journeys and tasks, ever */
     /* Workers' seconds without a task while tiles came, or submission stood still for tiles to go: */
-    int working;
-    bool stands;
-    double looked, waited;
+    atomic_int working;
+    bool stands, messages; /* are some under way? */
+    double looked, waited, under_way, exposed;
 } flow = {.lock = PTHREAD_MUTEX_INITIALIZER,
           .moved = PTHREAD_COND_INITIALIZER,
           .patience = 60,
@@ -85,14 +86,24 @@ bool tess_use_leaves(const tess_use *u)
 
 /* ---- progress ---- */
 
+/* With a GPU, its workers are those that should not wait. */
+static int workers(void)
+{
+    return tess_gpu_workers() > 0 ? tess_gpu_workers() : tess_workers();
+}
+
 /* Counts the time since the last look. Called with the lock held, before what it depends on changes. */
 static void look(void)
 {
     double now = tess_seconds();
-    int all =
-        tess_gpu_workers() > 0 ? tess_gpu_workers() : tess_workers(); /* with a GPU, that is what should not wait */
+    int all = workers();
     int idle = all > flow.working ? all - flow.working : 0;
-    if (flow.in.oldest || flow.stands) flow.waited += (now - flow.looked) * idle / all;
+    const double passed = now - flow.looked, lost = passed * idle / all;
+    if (flow.in.oldest || flow.stands) flow.waited += lost;
+    if (flow.messages) {
+        flow.under_way += passed;
+        flow.exposed += lost;
+    }
     flow.looked = now;
 }
 
@@ -163,6 +174,12 @@ void tess_flow_works(int more)
     look();
     flow.working += more;
     pthread_mutex_unlock(&flow.lock);
+}
+
+/* Has every worker a task? */
+bool tess_flow_busy(void)
+{
+    return atomic_load_explicit(&flow.working, memory_order_relaxed) >= workers();
 }
 
 void tess_flow_ended(void)
@@ -380,4 +397,22 @@ double tess_flow_waited(void)
     flow.waited = 0;
     pthread_mutex_unlock(&flow.lock);
     return seconds;
+}
+
+void tess_flow_messages(bool under_way)
+{
+    pthread_mutex_lock(&flow.lock);
+    look();
+    flow.messages = under_way;
+    pthread_mutex_unlock(&flow.lock);
+}
+
+void tess_message_seconds(double *under_way, double *exposed)
+{
+    pthread_mutex_lock(&flow.lock);
+    look();
+    *under_way = flow.under_way;
+    *exposed = flow.exposed;
+    flow.under_way = flow.exposed = 0;
+    pthread_mutex_unlock(&flow.lock);
 }

@@ -184,7 +184,17 @@ static bool progress(void)
     return true;
 }
 
-static const double SPIN_SECONDS = 5e-4;
+/* What to do when nothing has moved for so long. While all workers have work, a look costs one of them the core and its
+ * caches: looks become rare, and what comes is found late by a small part of what it was waited for. One that has none
+ * spins, and would keep a core that it was given for milliseconds, in which many tiles could pass: then the core is
+ * kept for a while. */
+static void rest(double idle)
+{
+    enum { SPIN_US = 500, LEAST_US = 50, MOST_US = 1000 };
+    const double us = 1e6 * idle;
+    if (us < SPIN_US && !tess_flow_busy()) return;
+    usleep(us / 8 > MOST_US ? MOST_US : us / 8 > LEAST_US ? (useconds_t)(us / 8) : LEAST_US);
+}
 
 static void *serve(void *unused)
 {
@@ -196,18 +206,17 @@ static void *serve(void *unused)
         while (!(ready = take()) && !post.n && !post.groups && !post.stops) pthread_cond_wait(&post.more, &post.lock);
         bool stops = post.stops;
         pthread_mutex_unlock(&post.lock);
-        bool busy = post.n || post.groups;
-        if (stops && !ready && !busy) return unused;
+        const bool idle = !post.n && !post.groups;
+        if (stops && !ready && idle) return unused;
+        if (ready && idle) tess_flow_messages(true);
         if (ready) moved = tess_seconds();
         for (struct exchange *e = ready, *next; e; e = next) {
             next = e->next;
             (post.nccl ? hand_to_nccl : hand_to_mpi)(e);
         }
         if ((post.n || post.groups) && progress()) moved = tess_seconds();
-        /* Who waits for a peer leaves the core to the workers, but not at once: one of them that has nothing to do
-         * would keep it for milliseconds, in which many tiles could pass. */
-        double idle = tess_seconds() - moved;
-        if (idle > SPIN_SECONDS) usleep(idle > 40 * SPIN_SECONDS ? 100 : 20);
+        if (!post.n && !post.groups) tess_flow_messages(false);
+        rest(tess_seconds() - moved);
     }
 }
 

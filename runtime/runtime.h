@@ -179,8 +179,6 @@ typedef struct tess_drive {
     bool direct;                              /* past the page cache */
 } tess_drive;
 tess_status tess_drive_measure(const char *dirs, tess_drive *d) TESS_NODISCARD;
-/* What a stream of so many bytes each way takes: side by side while both have some left, then the rest alone. */
-double tess_drive_seconds(const tess_drive *d, double read, double written);
 uint64_t tess_drive_free(const char *dir); /* bytes; 0 where that cannot be told */
 /* TESS_INVALID names the first of the directories, given as in tess_machine, that cannot be a disk tier's. */
 tess_status tess_disk_check(const char *dirs) TESS_NODISCARD;
@@ -213,7 +211,6 @@ tess_tile *tess_tile_new(size_t bytes, tess_role role, const char *label); /* la
 void tess_tile_free(tess_tile *t);                                         /* waits for what still uses it */
 size_t tess_tile_bytes(const tess_tile *t);
 tess_role tess_tile_role(const tess_tile *t);
-const char *tess_tile_label(const tess_tile *t);
 void tess_tile_set_home(tess_tile *t, tess_tier home); /* where it rests between uses; TESS_TIER_CPU from the start */
 tess_tier tess_tile_home(const tess_tile *t);
 /* The tile's bytes in RAM for the main thread, in order with the tasks submitted before, until tess_tile_unmap. mode is
@@ -277,8 +274,9 @@ typedef struct tess_kernel_fault {
 } tess_kernel_fault;
 
 typedef struct tess_cost {
-    double flops; /* matrix flops only */
-    double bytes; /* read and written in the ideal case */
+    double flops;  /* matrix flops only */
+    double bytes;  /* read and written in the ideal case */
+    double passes; /* beside matrix flops: read and written by what goes over the elements once more */
 } tess_cost;
 
 /* One a (op, dtype). */
@@ -346,7 +344,7 @@ int tess_rank(void);
 int tess_ranks(void);
 int tess_rank_here(int *ranks_here); /* among those of this machine */
 bool tess_ranks_launched(void);      /* by mpirun or srun, through which what is printed goes */
-/* For measurements: this process takes the place of one of many ranks; what they would send is zero. */
+/* For measurements and estimates: this process takes the place of one of many ranks; what they would send is zero. */
 void tess_ranks_pretend(int rank, int size);
 bool tess_ranks_pretended(void);
 /* Ends all ranks at once, from any thread; it is said why already. */
@@ -391,6 +389,9 @@ extern tess_codelet tess_message;
 const char *tess_message_carrier(void);
 /* Bytes so far. */
 void tess_message_traffic(uint64_t *sent, uint64_t *received);
+/* Since it was last asked: seconds in which at least one message was under way, from the moment that its tile was ready
+ * here; and those of them in which workers had no task, a share of all workers. */
+void tess_message_seconds(double *under_way, double *exposed);
 
 /* ---- trace.c ---------------------------------------------------------------------------------------------------- */
 

@@ -61,6 +61,8 @@ bool tess_flow_caps(void);
 void tess_flow_submitted(const tess_task *t);
 void tess_flow_ended(void);
 void tess_flow_works(int more); /* a worker takes up (1) or ends (-1) a body */
+bool tess_flow_busy(void);      /* has every worker one? */
+void tess_flow_messages(bool under_way);
 void tess_flow_wait(void);
 void tess_flow_map(tess_tile *t, int mode);
 void tess_flow_unmap(tess_tile *t, int mode);

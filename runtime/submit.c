@@ -91,6 +91,15 @@ static void run_cpu(void *buffers[], void *arg)
     if (counts) tess_flow_works(-1);
 }
 
+static tess_body cuda_body(const tess_codelet *cl)
+{
+#ifdef TESS_EMULATED_GPU
+    return cl->cpu;
+#else
+    return cl->cuda;
+#endif
+}
+
 /* Puts the task's kernels on the worker's stream. They run later: what they take is known in `done`. */
 static void run_cuda(void *buffers[], void *arg)
 {
@@ -104,7 +113,7 @@ static void run_cuda(void *buffers[], void *arg)
     if (fault.set || tess_gpu_failed(worker)) return;
     fill_views(view, buffers, t);
     tess_gpu_use(&now, &peak);
-    t->cl->cuda(&w);
+    cuda_body(t->cl)(&w);
     struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
     tally->tasks++;
     tally->flops += cost_of(t).flops;
@@ -155,7 +164,7 @@ static struct tess_codelet_state *state_of(tess_codelet *cl)
     s->model = (struct starpu_perfmodel){.type = STARPU_HISTORY_BASED, .symbol = s->symbol, .footprint = footprint};
     s->cl.cpu_funcs[0] = cl->cpu ? run_cpu : NULL;
     s->cl.cpu_funcs_name[0] = cl->name;
-    if (cl->cuda && tess_gpu_workers() > 0) {
+    if (cuda_body(cl) && tess_gpu_workers() > 0) {
         s->cl.cuda_funcs[0] = run_cuda;
         s->cl.cuda_flags[0] = STARPU_CUDA_ASYNC;
         /* Bodies with bits of their own all run in one place, so that no choice of StarPU's shows in the numbers. */

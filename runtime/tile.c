@@ -43,10 +43,6 @@ tess_role tess_tile_role(const tess_tile *t)
 {
     return t->role;
 }
-const char *tess_tile_label(const tess_tile *t)
-{
-    return t->label;
-}
 void tess_tile_set_home(tess_tile *t, tess_tier home)
 {
     TESS_ASSERT(!t->handle || t->home == home); /* said before its first use */

@@ -25,6 +25,7 @@ tess_status cmd_parse(option *options, size_t count, int argc, char **argv, int 
 void cmd_option_help(const option *options, size_t count, FILE *out);
 /* A number given to an option; `value` keeps its default where the option was not met. */
 tess_status cmd_number(const option *o, double least, double most, double *value) TESS_NODISCARD;
+tess_status cmd_whole_number(const option *o, double least, double most, double *value) TESS_NODISCARD;
 
 /* CONFIG.json [KEY=VALUE ...], loaded and resolved; each key of the list `required`, which ends in NULL, is there.
  * Whatever it returns, `config` can be freed. */

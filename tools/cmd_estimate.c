@@ -1,11 +1,26 @@
 /* tessera estimate: what a run will need, before anything runs. */
 #include "cmd.h"
 
+static const option OPTIONS[] = {
+    {"--ranks", "N", "of N ranks, each on a machine like this one, the one that holds the most", NULL},
+};
+
+static void help(FILE *out)
+{
+    cmd_option_help(OPTIONS, 1, out);
+    fputc('\n', out);
+    tess_config_help(out);
+}
+
 static tess_status run(int argc, char **argv)
 {
     static const char *const required[] = {"model", NULL};
+    option options[] = {OPTIONS[0]};
+    double ranks = 1;
     int rest;
-    TESS_TRY(cmd_parse(NULL, 0, argc, argv, &rest));
+    TESS_TRY(cmd_parse(options, 1, argc, argv, &rest));
+    TESS_TRY(cmd_whole_number(&options[0], 1, 1e6, &ranks));
+    if (options[0].value) tess_ranks_pretend(0, (int)ranks);
     tess_config config;
     tess_status status;
     TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
@@ -17,8 +32,8 @@ done:
 
 const command cmd_estimate = {
     "estimate",
-    "estimate CONFIG.json [KEY=VALUE ...]",
+    "estimate CONFIG.json [KEY=VALUE ...] [--ranks N]",
     "Prints what each memory tier will hold, the bytes moved and the time a step should take.",
-    tess_config_help,
+    help,
     run,
     CMD_ONE_OF_RANKS};

@@ -15,14 +15,6 @@ static void help(FILE *out)
     cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
 }
 
-static tess_status whole_number(const option *o, double least, double most, double *value)
-{
-    TESS_TRY(cmd_number(o, least, most, value));
-    if (*value == (double)(int64_t)*value) return TESS_OK;
-    return tess_error(TESS_INVALID, "command line", "%s: %.60s, expected a whole number (%s)", o->name, o->value,
-                      o->help);
-}
-
 static tess_status run(int argc, char **argv)
 {
     option options[OPTIONS_COUNT];
@@ -30,10 +22,10 @@ static tess_status run(int argc, char **argv)
     double tokens = 64, temperature = 1, top_k = 0, seed = 1;
     int rest;
     TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
-    TESS_TRY(whole_number(&options[TOKENS], 1, 1e9, &tokens));
+    TESS_TRY(cmd_whole_number(&options[TOKENS], 1, 1e9, &tokens));
     TESS_TRY(cmd_number(&options[TEMPERATURE], 0, 1e6, &temperature));
-    TESS_TRY(whole_number(&options[TOP_K], 0, 1e9, &top_k));
-    TESS_TRY(whole_number(&options[SEED], 0, 9e15, &seed));
+    TESS_TRY(cmd_whole_number(&options[TOP_K], 0, 1e9, &top_k));
+    TESS_TRY(cmd_whole_number(&options[SEED], 0, 9e15, &seed));
     if (rest != 1)
         return tess_error(TESS_INVALID, "command line",
                           "%d directories, expected one MODEL_DIR (OUTPUT/model of a run)", rest);

@@ -76,6 +76,13 @@ tess_status cmd_number(const option *o, double least, double most, double *value
     return TESS_OK;
 }
 
+tess_status cmd_whole_number(const option *o, double least, double most, double *value)
+{
+    TESS_TRY(cmd_number(o, least, most, value));
+    if (*value == (double)(int64_t)*value) return TESS_OK;
+    return tess_error(TESS_INVALID, WHERE, "%s: %.60s, expected a whole number (%s)", o->name, o->value, o->help);
+}
+
 tess_status cmd_config(int argc, char **argv, const char *const *required, tess_config *config)
 {
     *config = (tess_config){0};

@@ -1,4 +1,5 @@
-/* linear's three bodies against sums in double: both dtypes, with and without bias, tiles of wider layers, += and =. */
+/* linear's three bodies against sums in double: both dtypes, with and without bias, tiles of wider layers, += and =;
+ * and with gelu in one task, also against the bits of two. */
 #define CHECK_MAIN
 #include "check.h"
 #include "codelets.h"
@@ -44,7 +45,7 @@ static void check_near(distance d, tess_dtype t, const char *what)
     if (!(e <= (t == TESS_BF16 ? 1e-2 : 1e-5))) CHECK_SAY("%s %s: error %.3g", what, tess_dtype_name(t), e);
 }
 
-static void run(tess_codelet *cl, const tess_view *buf, unsigned n, const tess_linear_arg *a)
+static void run(tess_codelet *cl, const tess_view *buf, unsigned n, const void *a)
 {
     cl->cpu(&(tess_work){.buf = buf, .nbuf = n, .arg = a});
 }
@@ -145,6 +146,77 @@ TEST(one_row)
     check_all(1, 7, 3, 3, 0);
 }
 
+/* ---- with gelu ---- */
+
+/* By tanh or by erf; its slope by a difference. */
+static double gelu(double x, int kind)
+{
+    if (kind == TESS_GELU_ERF) return x / 2 * (1 + erf(x / sqrt(2)));
+    return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+static double slope(double x, int kind)
+{
+    return (gelu(x + 1e-5, kind) - gelu(x - 1e-5, kind)) / 2e-5;
+}
+
+static void check_linear_gelu(tess_linear_gelu_arg a, tess_dtype t)
+{
+    const tess_linear_arg *l = &a.linear;
+    a.gelu.n = l->rows * l->out;
+    tess_view x = buffer(l->rows * l->in, t, false), w = buffer(l->out * l->in, t, false);
+    tess_view pre = buffer(a.gelu.n, t, true), y = buffer(a.gelu.n, t, true), b = buffer(l->out, TESS_F32, false);
+    tess_view pre2 = buffer(a.gelu.n, t, true), y2 = buffer(a.gelu.n, t, true);
+    run(&tess_linear_gelu_forward[t], (tess_view[]){x, w, pre, y, b}, l->bias ? 5 : 4, &a);
+    run(&tess_linear_forward[t], (tess_view[]){x, w, pre2, b}, l->bias ? 4 : 3, l);
+    run(&tess_gelu_forward[t], (tess_view[]){pre2, y2}, 2, &a.gelu);
+    CHECK(!memcmp(pre.ptr, pre2.ptr, pre.bytes));
+    CHECK(!memcmp(y.ptr, y2.ptr, y.bytes));
+    distance d = {0, 0};
+    for (int64_t r = 0; r < l->rows; r++)
+        for (int64_t o = 0; o < l->out; o++) {
+            double sum = l->bias ? get(b.ptr, o, TESS_F32) : 0;
+            for (int64_t k = 0; k < l->in; k++) sum += get(x.ptr, r * l->in + k, t) * get(w.ptr, o * l->in + k, t);
+            compare(&d, get(y.ptr, r * l->out + o, t), gelu(sum, a.gelu.kind));
+        }
+    check_near(d, t, "linear_gelu_forward");
+    free(x.ptr), free(w.ptr), free(pre.ptr), free(y.ptr), free(b.ptr), free(pre2.ptr), free(y2.ptr);
+}
+
+static void check_gelu_linear(tess_linear_gelu_arg a, tess_dtype t)
+{
+    const tess_linear_arg *l = &a.linear;
+    a.gelu.n = l->rows * l->in;
+    tess_view dy = buffer(l->rows * l->out, t, false), w = buffer(l->out * l->in, t, false);
+    tess_view pre = buffer(a.gelu.n, t, false), dpre = buffer(a.gelu.n, t, true);
+    tess_view dx = buffer(a.gelu.n, t, true), dpre2 = buffer(a.gelu.n, t, true);
+    run(&tess_gelu_linear_backward[t], (tess_view[]){dy, w, pre, dpre}, 4, &a);
+    run(&tess_linear_backward_input[t], (tess_view[]){dy, w, dx}, 3, l);
+    run(&tess_gelu_backward[t], (tess_view[]){dx, pre, dpre2}, 3, &a.gelu);
+    CHECK(!memcmp(dpre.ptr, dpre2.ptr, dpre.bytes));
+    distance d = {0, 0};
+    for (int64_t r = 0; r < l->rows; r++)
+        for (int64_t k = 0; k < l->in; k++) {
+            double sum = 0;
+            for (int64_t o = 0; o < l->out; o++) sum += get(dy.ptr, r * l->out + o, t) * get(w.ptr, o * l->in + k, t);
+            compare(&d, get(dpre.ptr, r * l->in + k, t), sum * slope(get(pre.ptr, r * l->in + k, t), a.gelu.kind));
+        }
+    check_near(d, t, "gelu_linear_backward");
+    free(dy.ptr), free(w.ptr), free(pre.ptr), free(dpre.ptr), free(dx.ptr), free(dpre2.ptr);
+}
+
+TEST(linear_gelu)
+{
+    static const int64_t shape[][3] = {{64, 96, 128}, {37, 13, 71}, {1, 7, 3}};
+    for (size_t k = 0; k < sizeof shape / sizeof *shape; k++)
+        for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++)
+            for (int i = 0; i < 4; i++) {
+                const tess_linear_gelu_arg a = {{shape[k][0], shape[k][1], shape[k][2], shape[k][2], .bias = i & 1},
+                                                {.kind = i / 2}};
+                check_linear_gelu(a, t);
+                check_gelu_linear(a, t);
+            }
+}
+
 TEST(same_bits_twice)
 {
     tess_linear_arg a = {.rows = 100, .in = 70, .out = 90, .ld = 90, .bias = true};
@@ -165,4 +237,9 @@ TEST(cost)
     tess_linear_arg a = {.rows = 1024, .in = 768, .out = 3072, .ld = 3072};
     CHECK_NEAR(tess_linear_forward[TESS_BF16].cost(&a).flops, 2.0 * 1024 * 768 * 3072, 0);
     CHECK_NEAR(tess_linear_forward[TESS_BF16].cost(&a).bytes, 2.0 * (1024 * 768 + 1024 * 3072 + 768 * 3072), 0);
+    const tess_linear_gelu_arg up = {a, {.n = 1024 * 3072}}, down = {a, {.n = 1024 * 768}};
+    CHECK_NEAR(tess_linear_gelu_forward[TESS_BF16].cost(&up).flops, 2.0 * 1024 * 768 * 3072, 0);
+    CHECK_NEAR(tess_linear_gelu_forward[TESS_BF16].cost(&up).passes, 2.0 * 2 * 1024 * 3072, 0);
+    CHECK_NEAR(tess_gelu_linear_backward[TESS_BF16].cost(&down).flops, 2.0 * 1024 * 768 * 3072, 0);
+    CHECK_NEAR(tess_gelu_linear_backward[TESS_BF16].cost(&down).passes, 3.0 * 2 * 1024 * 768, 0);
 }

@@ -586,6 +586,30 @@ TEST(linear)
         }
 }
 
+DECLARE(linear_gelu_forward)
+DECLARE(gelu_linear_backward)
+
+/* Widths that the library's epilogues take, and others. */
+TEST(linear_gelu)
+{
+    static const int64_t shape[][3] = {{37, 20, 67}, {64, 48, 128}, {130, 33, 8}, {3, 8, 5}};
+    for (size_t k = 0; k < sizeof shape / sizeof *shape; k++)
+        EACH_REAL(t) for (int kind = 0; kind < 2; kind++) for (int bias = 0; bias < 2; bias++)
+        {
+            const int64_t rows = shape[k][0], n = shape[k][1], m = shape[k][2];
+            tess_linear_gelu_arg a = {{.rows = rows, .in = n, .out = m, .ld = m, .bias = bias},
+                                      {.n = rows * m, .kind = kind}};
+            in("x", rows * n, t, 1), in("w", m * n, t, 0.3), out("pre", rows * m, t, false);
+            out("y", rows * m, t, false);
+            if (bias) in("b", m, TESS_F32, 1);
+            run_linear_gelu_forward(t, &a);
+            a.gelu.n = rows * n;
+            in("dy", rows * m, t, 1), in("w", m * n, t, 1), in("pre", rows * n, t, 2);
+            out("dpre", rows * n, t, false);
+            run_gelu_linear_backward(t, &a);
+        }
+}
+
 DECLARE(cross_entropy_logits)
 DECLARE_ONE(cross_entropy_rows, f32)
 DECLARE(cross_entropy_gradient)

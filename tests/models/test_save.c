@@ -2,6 +2,7 @@
  * what one rank fails in all do, and nothing stays. */
 #define CHECK_MAIN
 #include "checkpoint_impl.h"
+#include "dirs.h"
 #include "pieces_impl.h"
 #include "report_impl.h"
 #include "stand_ins.h"
@@ -41,19 +42,6 @@ static void remove_all(const char *path)
     }
     if (d) closedir(d);
     CHECK_EQ(remove(path), 0);
-}
-
-/* The names in a directory, hidden ones too, in no order; "" when it is empty or not there. */
-static const char *list(const char *dir)
-{
-    static char text[1000];
-    DIR *d = opendir(dir);
-    text[0] = 0;
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-            snprintf(text + strlen(text), sizeof text - strlen(text), "%s ", e->d_name);
-    if (d) closedir(d);
-    return text;
 }
 
 static char *read_all(const char *path, size_t *bytes)
@@ -145,7 +133,7 @@ TEST(any_ranks_write_the_same_and_read_each_others)
                 check_same(one, in(files[i]));
                 free(one);
             }
-            CHECK_STR(list(in("deep/ck")), "step-00000012 ");
+            CHECK_STR(others_in(in("deep/ck"), ""), "step-00000012 ");
             remove_all(top);
         }
     strcpy(top, first);
@@ -321,8 +309,8 @@ TEST(what_one_rank_cannot_write_nobody_leaves)
     CHECK(ranks_run(3, save_both));
     for (unlucky = 0; unlucky < 3; unlucky++) {
         CHECK(ranks_run(3, no_room));
-        CHECK_STR(list(in("deep/ck")), "step-00000012 ");
-        CHECK(!strstr(list(in("model")), ".tmp"));
+        CHECK_STR(others_in(in("deep/ck"), ""), "step-00000012 ");
+        CHECK(!strstr(others_in(in("model"), ""), ".tmp"));
         CHECK(ranks_run(2, load_both)); /* what was there before is whole */
     }
     remove_all(top);
@@ -349,7 +337,7 @@ TEST(ranks_that_do_not_see_the_same_files)
     CHECK(ranks_run(2, save_both));
     unlucky = 1;
     CHECK(ranks_run(3, elsewhere));
-    CHECK_STR(list(in("deep/ck")), "step-00000012 ");
+    CHECK_STR(others_in(in("deep/ck"), ""), "step-00000012 ");
     remove_all(top);
 }
 
@@ -371,7 +359,7 @@ TEST(no_place_for_directories)
     FILE *f = fopen(in("file"), "w");
     CHECK(f && !fclose(f));
     CHECK(ranks_run(3, no_directory));
-    CHECK_STR(list(top), "file ");
+    CHECK_STR(others_in(top, ""), "file ");
     remove_all(top);
 }
 
@@ -399,14 +387,14 @@ TEST(a_killed_rank_leaves_the_checkpoint_before)
     CHECK(ranks_run(2, save_both));
     for (unlucky = 0; unlucky < 3; unlucky++) {
         CHECK(!ranks_run(3, killed));
-        CHECK_HAS(list(in("deep/ck")), ".new-step-00000013");
+        CHECK_HAS(others_in(in("deep/ck"), ""), ".new-step-00000013");
         CHECK(ranks_run(4, load_both)); /* which looks for it, and tidies up */
-        CHECK_STR(list(in("deep/ck")), "step-00000012 ");
+        CHECK_STR(others_in(in("deep/ck"), ""), "step-00000012 ");
     }
     unlucky = 1;
     CHECK(!ranks_run(3, killed));
     CHECK(ranks_run(3, save_13)); /* over what is left of the one before */
-    CHECK_STR(list(in("deep/ck")), "step-00000013 ");
+    CHECK_STR(others_in(in("deep/ck"), ""), "step-00000013 ");
     remove_all(top);
 }
 
@@ -438,6 +426,6 @@ TEST(rank_0_reports)
 {
     begin();
     CHECK(ranks_run(3, report));
-    CHECK_STR(list(in("out")), "metrics.jsonl ");
+    CHECK_STR(others_in(in("out"), ""), "metrics.jsonl ");
     remove_all(top);
 }

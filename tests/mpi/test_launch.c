@@ -73,6 +73,7 @@ TEST(commands_of_one_rank)
     RUN_RANKS(4, "estimate", "run.json");
     EXPECT_DONE();
     CHECK_EQ(times(ran.out, "tokens a step"), 1);
+    CHECK_HAS(ran.out, " of 4, which holds the most");
     RUN_RANKS(2, "--help");
     EXPECT_DONE();
     CHECK_EQ(times(ran.out, "Exit status:"), 1);
@@ -198,18 +199,6 @@ TEST(tasks_of_slurm_that_do_not_find_each_other)
 enum { RANKS_MOST = 8 };
 static pid_t rank_pid[RANKS_MOST];
 
-/* The processes that a launcher started, rank by rank. */
-static int find_ranks(pid_t launcher)
-{
-    char path[64];
-    int n = 0;
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
-    FILE *f = fopen(path, "r");
-    while (f && n < RANKS_MOST && fscanf(f, "%d", &rank_pid[n]) == 1) n++;
-    if (f) fclose(f);
-    return n;
-}
-
 static int rank_of(pid_t pid)
 {
     char path[64], *text;
@@ -244,7 +233,7 @@ static pid_t start_steps(int ranks, int lines)
 {
     pid_t pid = START_RANKS(ranks, "train", "run.json", endless, "log_every=1000000");
     WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= lines);
-    CHECK_EQ(find_ranks(pid), ranks);
+    CHECK_EQ(run_ranks_of(pid, rank_pid, RANKS_MOST), ranks);
     return pid;
 }
 
@@ -359,7 +348,7 @@ TEST(a_file_that_is_cut)
     setup_tokens();
     pid_t pid = START_RANKS(2, "train", "run.json", endless, "data.train=good.bin");
     WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= 2);
-    CHECK_EQ(find_ranks(pid), 2);
+    CHECK_EQ(run_ranks_of(pid, rank_pid, RANKS_MOST), 2);
     cut_file("good.bin", 4096);
     finish_soon(pid, 2);
     EXPECT_RANKS_ERROR(1, "rank ", "good.bin: cannot be read any more");

@@ -1,8 +1,8 @@
 /* Runs over several ranks that go on from checkpoints which other numbers of ranks wrote, at other stages: the bits are
- * those of the run that one rank made without a break. And runs that end in the middle of writing one. */
+ * those of the run that one rank made without a break, and near them where the model itself is shared out. And runs
+ * that end in the middle of writing one. */
 #define CHECK_MAIN
 #include "tools/tiny.h"
-#include <dirent.h>
 #include <sched.h>
 #include <sys/mount.h>
 
@@ -19,18 +19,10 @@ static void setup(void)
 /* `train run.json` by n ranks, with settings of its own. */
 static pid_t start(int n, int stage, int steps, const char *more)
 {
-    char *tessera = strdup(getenv("TESSERA")), ranks[16], set[4][64];
-    snprintf(ranks, sizeof ranks, "%d", n);
-    snprintf(set[0], sizeof set[0], "train_batch_size=12");
-    snprintf(set[1], sizeof set[1], "gradient_accumulation_steps=%d", 12 / n);
-    snprintf(set[2], sizeof set[2], "zero_optimization.stage=%d", stage);
-    snprintf(set[3], sizeof set[3], "steps=%d", steps);
-    setenv("TESSERA", getenv("MPIRUN"), 1);
-    pid_t pid = START("--oversubscribe", "-n", ranks, tessera, "train", "run.json", set[0], set[1], set[2], set[3],
-                      "bf16.enabled=true", more);
-    setenv("TESSERA", tessera, 1);
-    free(tessera);
-    return pid;
+    char set[2][64];
+    snprintf(set[0], sizeof set[0], "zero_optimization.stage=%d", stage);
+    snprintf(set[1], sizeof set[1], "steps=%d", steps);
+    return START_RANKS(n, "train", "run.json", "train_batch_size=12", set[0], set[1], "bf16.enabled=true", more);
 }
 
 static void run(int n, int stage, int steps, const char *more)
@@ -43,22 +35,9 @@ static void run_whole(int steps)
 {
     char set[40];
     snprintf(set, sizeof set, "steps=%d", steps);
-    RUN("train", "run.json", set, "train_batch_size=12", "gradient_accumulation_steps=12", "bf16.enabled=true",
-        "output=whole", "checkpoint.dir=whole-ck", "checkpoint.keep=100");
+    RUN("train", "run.json", set, "train_batch_size=12", "bf16.enabled=true", "output=whole", "checkpoint.dir=whole-ck",
+        "checkpoint.keep=100");
     EXPECT_DONE();
-}
-
-/* The names in a directory in no order. */
-static const char *files_in(const char *dir)
-{
-    static char text[1000];
-    DIR *d = opendir(dir);
-    text[0] = 0;
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-            snprintf(text + strlen(text), sizeof text - strlen(text), "%s ", e->d_name);
-    if (d) closedir(d);
-    return text;
 }
 
 static int errors(void)
@@ -97,17 +76,87 @@ TEST(other_ranks_at_other_stages_go_on_with_the_same_bits)
     }
 }
 
-/* A rank that mpirun started; 0: none. */
-static pid_t child_of(pid_t pid)
+/* ---- tensor and pipeline parallel ---- */
+
+struct layout {
+    int ranks, stage, tensor, pipeline;
+};
+
+static void go_on(struct layout l, int steps)
 {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
-    char *text = read_file(path, NULL);
-    int last = 0;
-    for (char *at = text, *end; at && (strtol(at, &end, 10), end > at); at = end) last = (int)strtol(at, NULL, 10);
-    free(text);
-    return last;
+    char set[4][64];
+    snprintf(set[0], sizeof set[0], "zero_optimization.stage=%d", l.stage);
+    snprintf(set[1], sizeof set[1], "parallel.tensor=%d", l.tensor);
+    snprintf(set[2], sizeof set[2], "parallel.pipeline=%d", l.pipeline);
+    snprintf(set[3], sizeof set[3], "steps=%d", steps);
+    RUN_RANKS(l.ranks, "train", "run.json", "train_batch_size=12", set[0], set[1], set[2], set[3], "--resume");
+    EXPECT_DONE();
 }
+
+/* The same tensors in the same places, all of fp32; their distance, a share of the norm. */
+static double distance(const char *ours, const char *theirs)
+{
+    struct weights a = weights_read(ours), b = weights_read(theirs);
+    double off = 0, all = 0;
+    CHECK(json_equal(a.header, b.header));
+    CHECK(a.bytes == b.bytes && a.at == b.at);
+    for (size_t i = a.at; i + sizeof(float) <= a.bytes && a.bytes == b.bytes; i += sizeof(float)) {
+        float x, y;
+        memcpy(&x, a.file + i, sizeof x);
+        memcpy(&y, b.file + i, sizeof y);
+        off += ((double)x - y) * ((double)x - y);
+        all += (double)y * y;
+    }
+    weights_free(&a);
+    weights_free(&b);
+    return sqrt(off / all);
+}
+
+static double eval_loss(const char *model)
+{
+    char set[64];
+    snprintf(set, sizeof set, "model=%s", model);
+    RUN("eval", "run.json", set);
+    EXPECT_DONE();
+    return atof(ran.out + strlen("loss "));
+}
+
+TEST(other_parallelisms_go_on_near_the_same_numbers)
+{
+    static const struct layout way[][3] = {{{2, 0, 2, 1}, {1, 0, 1, 1}, {2, 0, 2, 1}},
+                                           {{2, 1, 2, 1}, {2, 0, 1, 2}, {4, 3, 2, 1}},
+                                           {{4, 0, 2, 2}, {1, 0, 1, 1}, {4, 2, 1, 2}}};
+    setup();
+    RUN("train", "run.json", "steps=6", "train_batch_size=12", "output=whole", "checkpoint.dir=whole-ck",
+        "checkpoint.keep=3");
+    EXPECT_DONE();
+    json_t *want = read_metrics("whole/metrics.jsonl");
+    const double loss = eval_loss("whole/model");
+    for (size_t w = 0; w < sizeof way / sizeof *way; w++) {
+        for (int part = 0; part < 3; part++) {
+            char ours[64], theirs[80];
+            go_on(way[w][part], 2 * (part + 1));
+            snprintf(ours, sizeof ours, "ck/step-%08d/states.safetensors", 2 * (part + 1));
+            snprintf(theirs, sizeof theirs, "whole-%s", ours);
+            CHECK_NEAR(distance(ours, theirs), 0, 1e-3);
+        }
+        json_t *got = read_metrics("out/metrics.jsonl");
+        CHECK_EQ(json_array_size(got), 6);
+        for (size_t s = 0; s < 6; s++) {
+            double x = number_of(got, s, "loss"), y = number_of(want, s, "loss");
+            if (!(fabs(x - y) <= 1e-4 * y)) CHECK_SAY("way %zu: step %zu: loss %.9g, whole %.9g", w, s, x, y);
+        }
+        json_decref(got);
+        CHECK_NEAR(distance(weights, whole), 0, 1e-3);
+        CHECK(same_file("out/model/config.json", "whole/model/config.json"));
+        CHECK_NEAR(eval_loss("out/model"), loss, 1e-4 * loss);
+        CHECK_EQ(nftw("ck", run_remove, 16, FTW_DEPTH | FTW_PHYS), 0);
+        CHECK_EQ(nftw("out", run_remove, 16, FTW_DEPTH | FTW_PHYS), 0);
+    }
+    json_decref(want);
+}
+
+/* ---- runs that end in the middle ---- */
 
 /* Whatever it was doing: what has a checkpoint's name is whole. */
 TEST(after_a_killed_rank_others_go_on)
@@ -116,12 +165,13 @@ TEST(after_a_killed_rank_others_go_on)
     setup();
     run_whole(STEPS);
     for (int n = 2; n <= 4; n++) {
-        pid_t pid = start(n, n - 1, STEPS, "checkpoint.every=1"), rank = 0;
+        pid_t pid = start(n, n - 1, STEPS, "checkpoint.every=1"), rank[4];
         char seen[64];
         snprintf(seen, sizeof seen, "ck/step-%08d", 2 * n - 2);
         WAIT_UNTIL(pid, exists(seen));
-        if ((rank = child_of(pid))) kill(rank, SIGKILL);
-        CHECK(rank > 0);
+        int ranks = run_ranks_of(pid, rank, 4);
+        CHECK_EQ(ranks, n);
+        if (ranks) kill(rank[ranks - 1], SIGKILL);
         run_finish(pid);
         CHECK(ran.status != 0);
         CHECK(!exists("out/model"));
@@ -129,7 +179,7 @@ TEST(after_a_killed_rank_others_go_on)
         EXPECT_DONE();
         CHECK(same_file(weights, whole));
         CHECK(same_file("ck/step-00000012/states.safetensors", "whole-ck/step-00000012/states.safetensors"));
-        CHECK(!strstr(files_in("ck"), ".new"));
+        CHECK(!strstr(others_in("ck", ""), ".new"));
         CHECK_EQ(nftw("ck", run_remove, 16, FTW_DEPTH | FTW_PHYS), 0);
         CHECK_EQ(nftw("out", run_remove, 16, FTW_DEPTH | FTW_PHYS), 0);
     }
@@ -151,7 +201,7 @@ TEST(a_disk_that_fills_up)
     CHECK_EQ(ran.status, 1);
     CHECK_EQ(errors(), 1);
     CHECK_HAS(ran.err, "ck/.new-step-00000003/states.safetensors.tmp: cannot be written: No space left on device");
-    CHECK_EQ(strlen(files_in("ck")), strlen("step-00000001 step-00000002 "));
+    CHECK_EQ(strlen(others_in("ck", "")), strlen("step-00000001 step-00000002 "));
     CHECK(exists("ck/step-00000001/state.json") && exists("ck/step-00000002/state.json"));
     CHECK(!exists("out/model"));
     CHECK(!mount("ck", "ck", NULL, MS_REMOUNT, "size=8m"));

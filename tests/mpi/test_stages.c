@@ -194,6 +194,9 @@ static int64_t traffic(tess_graph_conf *conf)
     run(&n, 1);
     tess_message_traffic(&after, &received);
     int64_t mine = (int64_t)(after - before), all = everywhere(mine);
+    tess_plan plan;
+    tess_step_plan(n.s, &plan);
+    CHECK_EQ(plan.sent, mine);
     if (fabs((double)mine * tess_ranks() - (double)all) > 0.1 * (double)all)
         CHECK_SAY("stage %d: rank %d sends %lld of all ranks' %lld bytes", conf->grid.stage, tess_rank(),
                   (long long)mine, (long long)all);

@@ -63,14 +63,3 @@ TEST(what_cannot_be_measured)
     CHECK(tess_drive_free(".") > 0);
     unlink("test-drive-file");
 }
-
-TEST(seconds_of_a_stream)
-{
-    const tess_drive d = {.read_rate = 3e9, .write_rate = 2e9, .mixed_read_rate = 1.5e9, .mixed_write_rate = 1e9};
-    CHECK_NEAR(tess_drive_seconds(&d, 0, 0), 0, 0);
-    CHECK_NEAR(tess_drive_seconds(&d, 6e9, 0), 2, 1e-9);
-    CHECK_NEAR(tess_drive_seconds(&d, 0, 6e9), 3, 1e-9);
-    CHECK_NEAR(tess_drive_seconds(&d, 3e9, 2e9), 2, 1e-9); /* both end at once */
-    CHECK_NEAR(tess_drive_seconds(&d, 6e9, 2e9), 3, 1e-9); /* the second half of the reads has the drive alone */
-    CHECK_NEAR(tess_drive_seconds(&d, 3e9, 6e9), 4, 1e-9);
-}

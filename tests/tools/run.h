@@ -209,6 +209,18 @@ static inline pid_t run_start_ranks(int ranks, const char *program, const char *
     return run_start_program("mpirun", argv);
 }
 
+/* The ranks that a launcher started; how many. */
+static inline int run_ranks_of(pid_t launcher, pid_t *rank, int most)
+{
+    char path[64];
+    int n = 0;
+    snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)launcher, (int)launcher);
+    FILE *f = fopen(path, "r");
+    while (f && n < most && fscanf(f, "%d", &rank[n]) == 1) n++;
+    if (f) fclose(f);
+    return n;
+}
+
 /* Waits for its end, and fills in `ran`. */
 static inline void run_finish(pid_t pid)
 {

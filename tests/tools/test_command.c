@@ -373,6 +373,40 @@ TEST(estimate_refuses_what_a_run_would)
     CHECK_HAS(ran.out, "does not fit: memory.disk: 1.0 MiB");
 }
 
+/* In fp32 each of two ranks sends half of its gradients, and half of the weights comes back. */
+TEST(estimate_of_ranks_that_do_not_run)
+{
+    tiny_setup();
+    RUN("estimate", "run.json");
+    EXPECT_DONE();
+    double moments = line_of("moments"), bytes = 4 * atof(ran.out);
+    CHECK(!strstr(ran.out, "rank"));
+    RUN("estimate", "run.json", "zero_optimization.stage=1", "--ranks", "2");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, " of 2, which holds the most");
+    CHECK_NEAR(line_of("moments"), moments / 2, 0.02 * moments);
+    CHECK_NEAR(line_of("sent to other ranks in a step"), bytes, 0.02 * bytes);
+    CHECK_HAS(ran.out, "tokens/s");
+    CHECK(!strstr(ran.out, "nan"));
+    const char *const wide = "model.vocab_size=8000"; /* nearly all of it the table, which is with the first stage */
+    RUN("estimate", "run.json", wide);
+    EXPECT_DONE();
+    moments = line_of("moments");
+    RUN("estimate", "run.json", wide, "parallel.pipeline=2", "parallel.tensor=2", "--ranks=8");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, " of 8, which holds the most");
+    CHECK_NEAR(line_of("moments"), moments / 2, 0.1 * moments);
+    CHECK(!exists("out"));
+    RUN("estimate", "run.json", "parallel.tensor=2");
+    EXPECT_ERROR(2, "parallel", "1 ranks run");
+    RUN("estimate", "run.json", "parallel.tensor=2", "--ranks", "3");
+    EXPECT_ERROR(2, "parallel", "3 ranks run");
+    RUN("estimate", "run.json", "--ranks", "0");
+    EXPECT_ERROR(2, "--ranks");
+    RUN("estimate", "run.json", "--ranks", "1.5");
+    EXPECT_ERROR(2, "--ranks", "a whole number");
+}
+
 TEST(info_prints_the_machine)
 {
     fresh();

@@ -15,16 +15,6 @@ static void offload_setup(void)
 #define PARAM       "zero_optimization.offload_param."
 #define ACTIVATIONS "activation_checkpointing.offload="
 
-/* Bytes of a line of an estimate, as far as its three digits go. */
-static double line_of(const char *label)
-{
-    char unit[8] = "";
-    double number = NAN;
-    const char *at = strstr(ran.out, label);
-    if (!at || sscanf(at + strlen(label), "%lf %7s", &number, unit) != 2) return NAN;
-    return number * (!strcmp(unit, "GiB") ? 0x1p30 : !strcmp(unit, "MiB") ? 0x1p20 : !strcmp(unit, "KiB") ? 0x1p10 : 1);
-}
-
 /* The disk's part of an estimate; zeros where it holds nothing. */
 struct disk {
     double rests, read, written, slack;

@@ -139,6 +139,16 @@ static inline double number_of(const json_t *metrics, size_t line, const char *n
     return json_is_number(n) ? json_number_value(n) : NAN;
 }
 
+/* Bytes of a line of an estimate, as far as its three digits go. */
+static inline double line_of(const char *label)
+{
+    char unit[8] = "";
+    double number = NAN;
+    const char *at = strstr(ran.out, label);
+    if (!at || sscanf(at + strlen(label), "%lf %7s", &number, unit) != 2) return NAN;
+    return number * (!strcmp(unit, "GiB") ? 0x1p30 : !strcmp(unit, "MiB") ? 0x1p20 : !strcmp(unit, "KiB") ? 0x1p10 : 1);
+}
+
 /* ---- a weights file in pieces ---- */
 
 struct weights {
