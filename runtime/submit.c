@@ -6,10 +6,8 @@
  * REDUX: the bits of a result do not depend on the scheduler or the number of workers. With a GPU, what has a CUDA body
  * runs there; only codelets whose two bodies have the same bits are StarPU's to place.
  *
- * Failures stick. A body that fails records its message; bodies that start later do nothing, so the graph drains fast;
- * tess_wait hands out the failure that is earliest in the program. */
+ * Failures stick (fault.c): bodies that start after one do nothing, so the graph drains fast; tess_wait hands it out. */
 #include "starpu_impl.h"
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,32 +21,15 @@ double tess_submit_seconds;
 enum { WINDOW = 1024 };
 
 static tess_env env;
-static struct {
-    pthread_mutex_t lock;
-    volatile bool set;
-    uint32_t order;
-    char text[512];
-} fault = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void tess_env_set(const tess_env *e)
 {
     env = *e;
 }
 
-void tess_fault_set(uint32_t order, const char *text)
-{
-    pthread_mutex_lock(&fault.lock);
-    if (!fault.set || order < fault.order) {
-        fault.order = order;
-        snprintf(fault.text, sizeof fault.text, "%s", text);
-        fault.set = true;
-    }
-    pthread_mutex_unlock(&fault.lock);
-}
-
 void tess_work_fail(const tess_work *w, const char *format, ...)
 {
-    char text[sizeof fault.text];
+    char text[TESS_FAULT_TEXT];
     va_list ap;
     va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
@@ -75,7 +56,7 @@ static void fill_views(tess_view *view, void *buffers[], const tess_task *t)
 static void run_cpu(void *buffers[], void *arg)
 {
     const tess_task *t = arg;
-    if (fault.set) return;
+    if (tess_fault_stands) return;
     tess_view view[t->nuse ? t->nuse : 1];
     fill_views(view, buffers, t);
     int worker = starpu_worker_get_id();
@@ -110,7 +91,7 @@ static void run_cuda(void *buffers[], void *arg)
     tess_view view[t->nuse ? t->nuse : 1];
     tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = &env, .worker = worker, .task = t};
     tess_gpu_work(&w);
-    if (fault.set || tess_gpu_failed(worker)) return;
+    if (tess_fault_stands || tess_gpu_failed(worker)) return;
     fill_views(view, buffers, t);
     tess_gpu_use(&now, &peak);
     cuda_body(t->cl)(&w);
@@ -245,11 +226,10 @@ tess_status tess_wait(void)
     else
         starpu_task_wait_for_all();
     tess_gpu_faults();
-    if (!fault.set && tess_disk_fault()) tess_fault_set(0, tess_disk_fault());
-    if (!fault.set) return TESS_OK;
-    char where[sizeof fault.text];
-    memcpy(where, fault.text, sizeof where);
-    fault.set = false;
+    if (!tess_fault_stands && tess_disk_fault()) tess_fault_set(0, tess_disk_fault());
+    if (!tess_fault_stands) return TESS_OK;
+    char where[TESS_FAULT_TEXT];
+    tess_fault_take(where);
     char *what = strstr(where, ": ");
     if (!what) return tess_error(TESS_FAILED, "task", "%s", where);
     *what = 0;
