@@ -50,7 +50,8 @@ extern int tess_disk_node;
 /* machine.c: the disk tier's first failure, which holds until it is closed; NULL without one. */
 const char *tess_disk_fault(void);
 
-/* fault.c: a failure that sticks to what runs, as of the task of that order; from any thread. Is there one? Takes it. */
+/* fault.c: a failure that sticks to what runs, as of the task of that order; from any thread. Is there one? Takes it.
+ */
 enum { TESS_FAULT_TEXT = 512 };
 void tess_fault_set(uint32_t order, const char *text);
 extern volatile bool tess_fault_stands;

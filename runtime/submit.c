@@ -6,7 +6,8 @@
  * REDUX: the bits of a result do not depend on the scheduler or the number of workers. With a GPU, what has a CUDA body
  * runs there; only codelets whose two bodies have the same bits are StarPU's to place.
  *
- * Failures stick (fault.c): bodies that start after one do nothing, so the graph drains fast; tess_wait hands it out. */
+ * Failures stick (fault.c): bodies that start after one do nothing, so the graph drains fast; tess_wait hands it out.
+ */
 #include "starpu_impl.h"
 #include <stdarg.h>
 #include <stdlib.h>
