@@ -213,7 +213,7 @@ tess_status tess_run_tiers(tess_run *r)
     if (!r->disk) return TESS_OK;
     if (!r->ram) r->ram = ram - ram / 8;
     r->conf.ram = r->ram;
-    TESS_TRY(tess_disk_check(r->disk));
+    if (!c->output || strcmp(r->disk, c->output)) TESS_TRY(tess_disk_check(r->disk)); /* the run makes its own output */
     return tess_run_rates(r, &r->conf.rates);
 }
 

@@ -37,6 +37,17 @@ static bool near(double a, double b) /* three digits of both */
 
 /* ---- what is on disk ---- */
 
+/* As the demo has it: the run makes its output directory, and the tier lies in it. */
+TEST(the_output_directory_may_hold_it)
+{
+    offload_setup();
+    ESTIMATE("output=runs/new", "memory.path=runs/new");
+    RUN("train", "run.json", "output=runs/new", "memory.path=runs/new", "memory.cpu=96MiB", "steps=1");
+    EXPECT_DONE();
+    RUN("train", "run.json", "output=runs/other", "memory.path=runs/newer", "steps=1");
+    EXPECT_ERROR(2, "runs/newer", "cannot hold the disk tier");
+}
+
 TEST(the_optimizer)
 {
     offload_setup();
