@@ -6,7 +6,7 @@
 static const net_body bodies[] = {net_gpt, net_llama, net_tangle};
 static const char *const body_names[] = {"gpt", "llama", "tangle"};
 
-enum { STEPS = 6, MICRO = 12 };
+enum { STEPS = 10, MICRO = 12 };
 static int steps = 2; /* of STEPS */
 
 static const tess_step_conf training = {
