@@ -214,9 +214,10 @@ typedef struct tess_gpu_placement {
     uint64_t bound;         /* of which no plan has less; */
     uint64_t home;          /* bytes of tiles that are nowhere but on the GPU */
 } tess_gpu_placement;
-/* Before tess_step_place, which does not count in RAM what is on the GPU alone. Too little memory for its largest task
+/* Before tess_step_place, which does not count in RAM what is on the GPU alone. With `all` parameters and their states
+ * get homes too, else they have them, by the step that trains, whose room is `memory`. Too little for the largest task
  * is TESS_INVALID. */
-tess_status tess_step_place_gpu(tess_step *s, uint64_t memory, tess_gpu_placement *out) TESS_NODISCARD;
+tess_status tess_step_place_gpu(tess_step *s, uint64_t memory, bool all, tess_gpu_placement *out) TESS_NODISCARD;
 
 /* The time of the step as placed, with that much room for its tiles in RAM. */
 void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out);
@@ -249,7 +250,8 @@ tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values) 
 typedef struct tess_plan {
     uint64_t resident[TESS_ROLE_COUNT]; /* bytes held from step to step, by role */
     uint64_t peak[TESS_ROLE_COUNT];     /* most bytes live at one time in program order, by role */
-    uint64_t peak_total;                /* most bytes live at one time, all roles */
+    uint64_t peak_total;                /* most bytes live at one time, all roles, */
+    uint64_t peak_ram;                  /* and of those that are not on the GPU alone, as placed there */
     double flops;                       /* of the model: forward and backward, without recomputation */
     double recompute_flops;
     double bytes;  /* read and written beside products of matrices */

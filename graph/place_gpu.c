@@ -15,6 +15,13 @@
 /* Parts of the room: for tiles that come early and leave late, and for what lies unused between pieces of many sizes.
  * Updates for which there must be room beside it, since StarPU loads some ahead. */
 enum { LATE_PART = 16, BETWEEN_PART = 48, UPDATES = 5 };
+
+/* The room that so many bytes need for sure, whatever the order in which they come and go. */
+static uint64_t roomy(uint64_t bytes)
+{
+    return bytes + bytes / (BETWEEN_PART / 2);
+}
+
 enum { ROUNDS = 200 }; /* of the prices' search */
 /* In which StarPU takes the GPU's memory for what is small. */
 enum { CHUNK = 32 << 20 };
@@ -31,9 +38,12 @@ struct use_of {
 
 struct placing {
     tess_program *p;
+    bool all; /* tiles that outlast the list have no homes yet */
     struct use_of *use;
     size_t uses;
-    tess_gaps gaps; /* without their uses */
+    tess_gaps gaps;          /* without their uses */
+    uint64_t *need, largest; /* bytes with places that each task uses there; the most */
+    uint64_t always;         /* bytes that are copied though nothing leaves */
 };
 
 static int by_tile_and_task(const void *a, const void *b)
@@ -50,6 +60,13 @@ static bool is_here(const tess_task *t, bool states)
     return part == TESS_ALWAYS || (part == TESS_MAYBE && states);
 }
 
+/* What outlasts the list and has its home there stays out of this plan. */
+static bool is_placed(const struct placing *s, const tess_tile *t)
+{
+    const bool home = !s->all && !tess_program_drops(t) && tess_tile_home(t) == TESS_TIER_GPU;
+    return tess_tile_has_place(t) && !home;
+}
+
 static void list_uses(struct placing *s, bool states)
 {
     const tess_program *p = s->p;
@@ -60,13 +77,9 @@ static void list_uses(struct placing *s, bool states)
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             tess_use *u = (tess_use *)&p->task[k].use[i];
             u->mode &= ~TESS_AWAY;
-            if (tess_tile_has_place(u->tile))
-                s->use[n++] = (struct use_of){u->tile,
-                                              k,
-                                              u,
-                                              u->mode,
-                                              is_here(&p->task[k], states),
-                                              is_here(&p->task[k], false) && !p->task[k].cl->either};
+            if (is_placed(s, u->tile))
+                s->use[n++] =
+                    (struct use_of){u->tile, k, u, u->mode, is_here(&p->task[k], states), is_here(&p->task[k], false)};
         }
     qsort(s->use, n, sizeof *s->use, by_tile_and_task);
     for (size_t i = 0; i < n; i++) {
@@ -158,17 +171,15 @@ static void count_copies(const struct placing *s, tess_gpu_placement *out)
 
 /* ---- choosing ---- */
 
-/* Bytes with places that each task uses there; the most. */
-static uint64_t task_needs(const struct placing *s, uint64_t *need)
+static void list_needs(struct placing *s)
 {
-    uint64_t most = 0;
+    s->need = tess_alloc((s->p->tasks + 1) * sizeof *s->need);
     for (size_t i = 0; i < s->uses; i++) {
         if (!s->use[i].here) continue;
-        uint64_t *n = &need[s->use[i].task];
+        uint64_t *n = &s->need[s->use[i].task];
         *n += tess_tile_bytes(s->use[i].tile);
-        if (*n > most) most = *n;
+        if (*n > s->largest) s->largest = *n;
     }
-    return most;
 }
 
 static int by_order(const void *a, const void *b)
@@ -199,7 +210,7 @@ static void keep(struct placing *s, const int64_t *moment, tess_gpu_placement *o
 }
 
 /* Keeps what saves most a byte and moment, then what the prices of moments say (gaps.c), and stays with the better. */
-static void choose(struct placing *s, const int64_t *moment, uint64_t always, tess_gpu_placement *out)
+static void choose(struct placing *s, const int64_t *moment, tess_gpu_placement *out)
 {
     tess_gaps *g = &s->gaps;
     for (size_t i = 0; i < g->gaps; i++)
@@ -209,7 +220,7 @@ static void choose(struct placing *s, const int64_t *moment, uint64_t always, te
     const uint64_t moved = out->read + out->written;
     double *worth = tess_alloc((g->gaps + 1) * sizeof *worth);
     for (size_t i = 0; i < g->gaps; i++) worth[g->gap[i].id] = g->gap[i].order;
-    tess_gaps_bound(g, moment, moved - always, ROUNDS);
+    tess_gaps_bound(g, moment, moved - s->always, ROUNDS);
     keep(s, moment, out);
     if (out->read + out->written > moved) {
         for (size_t i = 0; i < g->gaps; i++) g->gap[i].order = worth[g->gap[i].id];
@@ -220,11 +231,11 @@ static void choose(struct placing *s, const int64_t *moment, uint64_t always, te
 
 /* The room in which nothing has to leave, and in `out` what is copied even then: what tasks elsewhere read and write.
  */
-static uint64_t room_for_all(struct placing *s, const uint64_t *need, tess_gpu_placement *out)
+static uint64_t room_for_all(struct placing *s, tess_gpu_placement *out)
 {
     const int64_t plenty = INT64_MAX / 4;
     int64_t *moment = tess_alloc((s->p->tasks + 1) * sizeof *moment);
-    for (size_t k = 0; k < s->p->tasks; k++) moment[k] = plenty - (int64_t)need[k];
+    for (size_t k = 0; k < s->p->tasks; k++) moment[k] = plenty - (int64_t)s->need[k];
     tess_room *left = tess_room_new(moment, s->p->tasks);
     for (size_t i = 0; i < s->gaps.gaps; i++) {
         const tess_gap *g = &s->gaps.gap[i];
@@ -239,75 +250,141 @@ static uint64_t room_for_all(struct placing *s, const uint64_t *need, tess_gpu_p
     return (uint64_t)(plenty - least);
 }
 
-/* Activations and gradients that are nowhere else need no RAM. */
+/* What is never elsewhere lives on the GPU and needs no RAM. The optimizer's states have their homes. */
 static uint64_t set_homes(const struct placing *s)
 {
     uint64_t bytes = 0;
     for (size_t at = 0, n; at < s->uses; at += n) {
         tess_tile *t = s->use[at].tile;
-        bool here = tess_program_drops(t);
+        bool here = true;
         n = same_tile(s, at);
+        if (!s->all && !tess_program_drops(t)) continue;
         for (size_t i = at; i < at + n; i++) here &= s->use[i].only && !(s->use[i].use->mode & TESS_AWAY);
-        if (tess_program_drops(t)) tess_tile_set_home(t, here ? TESS_TIER_GPU : TESS_TIER_CPU);
+        tess_tile_set_home(t, here ? TESS_TIER_GPU : TESS_TIER_CPU);
         if (here) bytes += tess_tile_bytes(t);
     }
     return bytes;
 }
 
-/* The most that an update uses of what has no place. */
-static uint64_t largest_update(const tess_program *p)
+static bool is_state(const tess_tile *t)
 {
-    uint64_t most = 0;
-    for (size_t k = 0; k < p->tasks; k++) {
-        uint64_t bytes = 0;
-        for (unsigned i = 0; tess_task_on_gpu(&p->task[k]) == TESS_MAYBE && i < p->task[k].nuse; i++)
-            if (!tess_tile_has_place(p->task[k].use[i].tile)) bytes += tess_tile_bytes(p->task[k].use[i].tile);
-        if (bytes > most) most = bytes;
-    }
-    return most;
+    return tess_tile_role(t) == TESS_ROLE_MASTER || tess_tile_role(t) == TESS_ROLE_MOMENT;
 }
 
-static void close(struct placing *s, uint64_t *need)
+/* Bytes of states that an update uses and that do not live on the GPU; with `home` they do from now on. */
+static uint64_t states_of(const tess_task *t, bool home)
 {
-    free(need);
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < t->nuse; i++) {
+        tess_tile *tile = t->use[i].tile;
+        if (!is_state(tile) || tess_tile_home(tile) == TESS_TIER_GPU) continue;
+        bytes += tess_tile_bytes(tile);
+        if (home) tess_tile_set_home(tile, TESS_TIER_GPU);
+    }
+    return bytes;
+}
+
+/* States that do not live on the GPU: of all updates, and the most that one uses. */
+static uint64_t count_states(const tess_program *p, uint64_t *most)
+{
+    uint64_t all = *most = 0;
+    for (size_t k = 0; k < p->tasks; k++) {
+        if (tess_task_on_gpu(&p->task[k]) != TESS_MAYBE) continue;
+        const uint64_t bytes = states_of(&p->task[k], false);
+        all += bytes;
+        if (bytes > *most) *most = bytes;
+    }
+    return all;
+}
+
+/* States live on the GPU in so many bytes that nothing else needs there, beside those in which StarPU moves the others:
+ * those that the list updates last, which the next step waits for. */
+static void house_states(tess_program *p, uint64_t room, uint64_t beside)
+{
+    uint64_t most;
+    if (roomy(count_states(p, &most)) > room) room = room > beside ? room - beside : 0;
+    for (size_t k = p->tasks; k-- > 0;) {
+        if (tess_task_on_gpu(&p->task[k]) != TESS_MAYBE) continue;
+        const uint64_t bytes = roomy(states_of(&p->task[k], false));
+        if (bytes > room) continue;
+        room -= bytes;
+        states_of(&p->task[k], true);
+    }
+}
+
+/* What StarPU keeps for updates that it moves; 0 if they do not run on the GPU. */
+static uint64_t for_updates(const tess_program *p, uint64_t memory)
+{
+    uint64_t most;
+    count_states(p, &most);
+    return UPDATES * most <= memory / 8 ? UPDATES * most : 0;
+}
+
+/* As if nothing had a home yet. */
+static void forget_homes(const tess_program *p)
+{
+    for (size_t k = 0; k < p->tasks; k++)
+        for (unsigned i = 0; i < p->task[k].nuse; i++)
+            if (tess_tile_home(p->task[k].use[i].tile) == TESS_TIER_GPU)
+                tess_tile_set_home(p->task[k].use[i].tile, TESS_TIER_CPU);
+}
+
+/* The list's uses and gaps, with updates as the GPU's or not. */
+static void list_all(struct placing *s, bool states, tess_gpu_placement *out)
+{
+    *s = (struct placing){.p = s->p, .all = s->all};
+    list_uses(s, states);
+    s->gaps = (tess_gaps){.gap = tess_alloc((s->uses + 1) * sizeof *s->gaps.gap), .moments = s->p->tasks};
+    for (size_t i = 0, n; i < s->uses; i += n) list_gaps(s, s->use + i, n = same_tile(s, i));
+    list_needs(s);
+    out->all = roomy(room_for_all(s, out));
+    s->always = out->read + out->written;
+}
+
+static void forget(struct placing *s)
+{
+    free(s->need);
     free(s->gaps.gap);
     free(s->use);
-    *s = (struct placing){.p = s->p};
 }
 
-tess_status tess_program_place_gpu(tess_program *p, uint64_t memory, uint64_t fixed, tess_gpu_placement *out)
+/* Homes for states, where all else fits; then the list as it is with them. */
+static void prepare(struct placing *s, uint64_t fixed, tess_gpu_placement *out)
 {
-    struct placing s = {.p = p};
-    *out = (tess_gpu_placement){.memory = memory};
-    const uint64_t updates = UPDATES * largest_update(p);
-    fixed = (fixed + fixed / 4 + CHUNK) / CHUNK * CHUNK;
-    out->states = updates > 0 && updates <= memory / 8 && fixed < memory / 2;
-    if (out->states) fixed += updates;
-    list_uses(&s, out->states);
-    s.gaps = (tess_gaps){.gap = tess_alloc((s.uses + 1) * sizeof *s.gaps.gap), .moments = p->tasks};
-    for (size_t i = 0, n; i < s.uses; i += n) list_gaps(&s, s.use + i, n = same_tile(&s, i));
-    uint64_t *need = tess_alloc((p->tasks + 1) * sizeof *need);
-    const uint64_t largest = task_needs(&s, need), all = room_for_all(&s, need, out);
-    const uint64_t always = out->read + out->written;
-    out->all = all + all / (BETWEEN_PART / 2);
-    if (fixed + largest + largest / BETWEEN_PART > memory) {
-        close(&s, need);
-        return tess_error(TESS_INVALID, "memory.gpu", "leaves %s for tiles, but the largest task holds %s of them",
-                          tess_human_bytes((double)(memory > fixed ? memory - fixed : 0)),
-                          tess_human_bytes((double)largest));
+    uint64_t beside = for_updates(s->p, out->memory);
+    if (s->all) {
+        forget_homes(s->p);
+        list_all(s, true, out);
+        forget(s);
+        if (fixed + out->all < out->memory) house_states(s->p, out->memory - fixed - out->all, beside);
+        beside = for_updates(s->p, out->memory);
     }
-    out->room = memory - fixed;
+    out->states = beside > 0;
+    out->room = out->memory > fixed + beside ? out->memory - fixed - beside : 0;
+    list_all(s, out->states, out);
+}
+
+tess_status tess_program_place_gpu(tess_program *p, uint64_t memory, uint64_t fixed, bool all, tess_gpu_placement *out)
+{
+    struct placing s = {.p = p, .all = all};
+    *out = (tess_gpu_placement){.memory = memory};
+    prepare(&s, all ? (fixed + fixed / 4 + CHUNK) / CHUNK * CHUNK : 0, out);
+    if (s.largest + s.largest / BETWEEN_PART > out->room) {
+        forget(&s);
+        return tess_error(TESS_INVALID, "memory.gpu", "leaves %s for tiles, but the largest task holds %s of them",
+                          tess_human_bytes((double)out->room), tess_human_bytes((double)s.largest));
+    }
     const bool fits = out->all <= out->room;
     if (fits) out->room = out->all;
     uint64_t spare = fits ? 0 : out->room / LATE_PART + out->room / BETWEEN_PART;
-    if (spare > out->room - largest) spare = out->room - largest;
+    if (spare > out->room - s.largest) spare = out->room - s.largest;
     int64_t *moment = tess_alloc((p->tasks + 1) * sizeof *moment);
-    for (size_t k = 0; k < p->tasks; k++) moment[k] = (int64_t)(out->room - spare - need[k]);
-    choose(&s, moment, always, out);
-    for (size_t k = 0; k < p->tasks; k++) moment[k] = (int64_t)(out->room - need[k]);
-    out->bound = always + tess_gaps_bound(&s.gaps, moment, out->read + out->written - always, 2 * ROUNDS);
+    for (size_t k = 0; k < p->tasks; k++) moment[k] = (int64_t)(out->room - spare - s.need[k]);
+    choose(&s, moment, out);
+    for (size_t k = 0; k < p->tasks; k++) moment[k] += (int64_t)spare;
+    out->bound = s.always + tess_gaps_bound(&s.gaps, moment, out->read + out->written - s.always, 2 * ROUNDS);
     out->home = set_homes(&s);
     free(moment);
-    close(&s, need);
+    forget(&s);
     return TESS_OK;
 }

@@ -2,8 +2,29 @@
 #include "graph_impl.h"
 #include <stdlib.h>
 
+/* Bytes live at a time, as the list is walked. */
+struct live {
+    uint64_t role[TESS_ROLE_COUNT], all, ram;
+};
+
+static void begins(struct live *l, const tess_tile *t)
+{
+    const uint64_t bytes = tess_tile_bytes(t);
+    l->role[tess_tile_role(t)] += bytes;
+    l->all += bytes;
+    if (tess_tile_home(t) != TESS_TIER_GPU) l->ram += bytes;
+}
+
+static void ends(struct live *l, const tess_tile *t)
+{
+    const uint64_t bytes = tess_tile_bytes(t);
+    l->role[tess_tile_role(t)] -= bytes;
+    l->all -= bytes;
+    if (tess_tile_home(t) != TESS_TIER_GPU) l->ram -= bytes;
+}
+
 /* What the step before left: gradients whose first use reads them. */
-static void before_it(const tess_program *p, uint64_t *live, uint64_t *total)
+static void before_it(const tess_program *p, struct live *live)
 {
     size_t tiles;
     uint32_t *index = tess_program_index(p, &tiles), *at = index;
@@ -11,10 +32,7 @@ static void before_it(const tess_program *p, uint64_t *live, uint64_t *total)
     for (size_t k = 0; k < p->tasks; at += p->task[k++].nuse)
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             const tess_use *u = &p->task[k].use[i];
-            if (!seen[at[i]] && tess_program_drops(u->tile) && (u->mode & TESS_R)) {
-                live[tess_tile_role(u->tile)] += tess_tile_bytes(u->tile);
-                *total += tess_tile_bytes(u->tile);
-            }
+            if (!seen[at[i]] && tess_program_drops(u->tile) && (u->mode & TESS_R)) begins(live, u->tile);
             seen[at[i]] = true;
         }
     free(seen);
@@ -32,28 +50,28 @@ static uint64_t sent_by(const tess_task *t)
 /* Walks the tasks in order: a tile lives from the task that writes it anew to its last use. */
 void tess_program_plan(const tess_program *p, tess_plan *plan)
 {
-    uint64_t live[TESS_ROLE_COUNT] = {0}, total = 0, most = 0;
-    before_it(p, live, &total);
+    struct live live = {0};
+    uint64_t most = 0, most_ram = 0;
+    before_it(p, &live);
     for (size_t k = 0; k < p->tasks; k++) {
         const tess_task *t = &p->task[k];
         for (unsigned i = 0; i < t->nuse; i++) {
             const tess_tile *tile = t->use[i].tile;
             if (!tess_program_drops(tile) || (t->use[i].mode & TESS_RW) != TESS_W) continue;
-            tess_role r = tess_tile_role(tile);
-            live[r] += tess_tile_bytes(tile);
-            total += tess_tile_bytes(tile);
-            if (live[r] > plan->peak[r]) plan->peak[r] = live[r];
-            if (total > most) most = total;
+            const tess_role r = tess_tile_role(tile);
+            begins(&live, tile);
+            if (live.role[r] > plan->peak[r]) plan->peak[r] = live.role[r];
+            if (live.all > most) most = live.all;
+            if (live.ram > most_ram) most_ram = live.ram;
         }
         for (unsigned i = 0; i < t->nuse; i++) {
             const tess_tile *tile = t->use[i].tile;
-            if (!(t->use[i].mode & TESS_LAST)) continue;
-            live[tess_tile_role(tile)] -= tess_tile_bytes(tile);
-            total -= tess_tile_bytes(tile);
+            if (t->use[i].mode & TESS_LAST) ends(&live, tile);
         }
         plan->sent += sent_by(t);
     }
     plan->peak_total += most;
+    plan->peak_ram += most_ram;
     plan->flops = p->flops;
     plan->recompute_flops = p->recompute_flops;
     plan->bytes = p->bytes;

@@ -305,22 +305,29 @@ void tess_step_plan(const tess_step *s, tess_plan *plan)
     *plan = (tess_plan){0};
     int64_t n;
     tess_tile **tile = held(s->g, &n);
-    for (int64_t i = 0; i < n; i++)
-        if (s->conf.train || tess_tile_role(tile[i]) != TESS_ROLE_MOMENT)
-            plan->resident[tess_tile_role(tile[i])] += tess_tile_bytes(tile[i]);
+    uint64_t on_gpu = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (!s->conf.train && tess_tile_role(tile[i]) == TESS_ROLE_MOMENT) continue;
+        plan->resident[tess_tile_role(tile[i])] += tess_tile_bytes(tile[i]);
+        if (tess_tile_home(tile[i]) == TESS_TIER_GPU) on_gpu += tess_tile_bytes(tile[i]);
+    }
     free(tile);
     tess_program_plan(s->low.program, plan);
-    for (int r = 0; r < TESS_ROLE_COUNT; r++) plan->peak_total += plan->resident[r];
+    for (int r = 0; r < TESS_ROLE_COUNT; r++) {
+        plan->peak_total += plan->resident[r];
+        plan->peak_ram += plan->resident[r];
+    }
+    plan->peak_ram -= on_gpu;
 }
 
-/* Bytes of the parameters and their states that live in RAM, placed by the step that trains them. */
-static uint64_t in_ram(const tess_graph *g)
+/* Bytes of the parameters and their states that live on a tier, placed by the step that trains them. */
+static uint64_t held_bytes(const tess_graph *g, tess_tier tier)
 {
     uint64_t bytes = 0;
     int64_t n;
     tess_tile **tile = held(g, &n);
     for (int64_t i = 0; i < n; i++)
-        if (tess_tile_home(tile[i]) == TESS_TIER_CPU) bytes += tess_tile_bytes(tile[i]);
+        if (tess_tile_home(tile[i]) == tier) bytes += tess_tile_bytes(tile[i]);
     free(tile);
     return bytes;
 }
@@ -347,18 +354,23 @@ tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_plac
     tess_program_plan(s->low.program, &plan);
     uint64_t fixed = tess_plan_fixed(&plan, conf->workers);
     if (s->conf.train) return tess_program_place(s->low.program, conf, fixed, true, out);
-    if (!conf->alone) return tess_program_place(s->low.program, conf, fixed + in_ram(s->g), false, out);
+    if (!conf->alone)
+        return tess_program_place(s->low.program, conf, fixed + held_bytes(s->g, TESS_TIER_CPU), false, out);
     uint64_t states = states_to_disk(s->g);
     TESS_TRY(tess_program_place(s->low.program, conf, fixed, true, out));
     out->disk += states;
     return TESS_OK;
 }
 
-tess_status tess_step_place_gpu(tess_step *s, uint64_t memory, tess_gpu_placement *out)
+tess_status tess_step_place_gpu(tess_step *s, uint64_t memory, bool all, tess_gpu_placement *out)
 {
     tess_plan plan = {0};
+    if (!all) {
+        const uint64_t taken = held_bytes(s->g, TESS_TIER_GPU);
+        return tess_program_place_gpu(s->low.program, memory > taken ? memory - taken : 0, 0, false, out);
+    }
     tess_program_plan(s->low.program, &plan);
-    return tess_program_place_gpu(s->low.program, memory, tess_plan_fixed(&plan, 1), out);
+    return tess_program_place_gpu(s->low.program, memory, tess_plan_fixed(&plan, 1), true, out);
 }
 
 void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out)

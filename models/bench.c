@@ -84,8 +84,8 @@ static void print_gpu(FILE *out, const struct bench *b, int steps)
     uint64_t to, from;
     if (!tess_gpus()) return;
     tess_gpu_traffic(&to, &from);
-    fprintf(out, "GPU: %s to it and %s back a step", tess_human_bytes((double)to / steps),
-            tess_human_bytes((double)from / steps));
+    fprintf(out, "GPU: %s to it and %s back a step, %.2f s of which it waited for copies",
+            tess_human_bytes((double)to / steps), tess_human_bytes((double)from / steps), tess_gpu_waited() / steps);
     if (p->room)
         fprintf(
             out, "; the plan says %s and %s of the %s that may be there at a time (for all %s), and %.2f of its bound",
@@ -138,6 +138,7 @@ static void start_measuring(struct bench *b)
     tess_message_traffic(&b->sent, &received);
     tess_flow_waited();
     tess_gpu_traffic(&read, &written);
+    tess_gpu_waited();
     double under_way, exposed;
     tess_message_seconds(&under_way, &exposed);
     tess_profile_reset();

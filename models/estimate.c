@@ -7,13 +7,13 @@
 /* The bytes that RAM must hold at most: all tiles live at one time, and each worker's scratch. */
 static uint64_t need(const tess_plan *p, int workers)
 {
-    return p->peak_total + (uint64_t)(workers - 1) * p->resident[TESS_ROLE_SCRATCH];
+    return p->peak_ram + (uint64_t)(workers - 1) * p->resident[TESS_ROLE_SCRATCH];
 }
 
-/* RAM's, and what GPUs hold beside it. */
+/* RAM's; and what several GPUs hold beside it, for which no plan says what. */
 static uint64_t room(const tess_config *c)
 {
-    const uint64_t gpu = tess_gpu_bytes(c->memory.gpu > 0 ? (uint64_t)c->memory.gpu : 0);
+    const uint64_t gpu = tess_gpus() > 1 ? tess_gpu_bytes(c->memory.gpu > 0 ? (uint64_t)c->memory.gpu : 0) : 0;
     if (c->memory.cpu > 0) return (uint64_t)c->memory.cpu + gpu;
     const uint64_t ram = tess_ram_free();
     return ram - ram / 16 + gpu;
@@ -27,6 +27,8 @@ static tess_status plan_of(const tess_config *c, int rank, bool train, tess_plan
     tess_status status = tess_run_open(c, rank, &run);
     if (status == TESS_OK)
         status = train ? tess_run_step(&run, false, false, &step) : tess_run_eval_step(&run, false, &step);
+    tess_gpu_placement gpu;
+    if (status == TESS_OK) status = tess_run_place_gpu(&run, step, &gpu);
     if (status == TESS_OK) tess_step_plan(step, plan);
     tess_step_free(step);
     tess_run_close(&run);
@@ -93,16 +95,31 @@ static void print_memory(FILE *out, const tess_plan *p, uint64_t needed, uint64_
     line(out, "there is", limit);
 }
 
+static void print_gpu(FILE *out, const tess_run *r)
+{
+    const tess_gpu_placement *p = &r->gpu;
+    fprintf(out, "gpu\n");
+    if (!p->room) {
+        const uint64_t gpu = tess_gpu_bytes(r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0);
+        if (gpu) line(out, "what its tasks use, of", gpu);
+        if (!gpu) fprintf(out, "  nothing\n");
+        return;
+    }
+    line(out, "there is, for tiles", p->memory);
+    line(out, "tiles that come and go by plan", p->room);
+    line(out, "of it tiles that are nowhere else", p->home);
+    line(out, "copied to it in a step", p->read);
+    line(out, "copied back", p->written);
+    line(out, "no plan copies less than", p->bound);
+    if (r->by_layer && !r->disk) fprintf(out, "  all micro-batches pass a layer while it is there\n");
+}
+
 static void print_tiers(FILE *out, const tess_run *r)
 {
     const tess_placement *p = &r->place;
-    uint64_t gpu = tess_gpu_bytes(r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0);
-    if (gpu)
-        line(out, "gpu: what its tasks use, of", gpu);
-    else
-        fprintf(out, "gpu\n  nothing\n");
+    print_gpu(out, r);
     if (!r->disk) {
-        fprintf(out, "cpu (RAM)\n  everything\ndisk\n  nothing\n");
+        fprintf(out, "cpu (RAM)\n  %s\ndisk\n  nothing\n", tess_gpus() ? "everything else" : "everything");
         return;
     }
     fprintf(out, "cpu (RAM)\n");

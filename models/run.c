@@ -83,12 +83,11 @@ tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step
     return tess_step_new(r->net.output, &conf, step);
 }
 
-/* Says which of its tiles leave the GPU, where a plan is made for it; after that its tiles are placed in RAM. */
-static tess_status place_on_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out)
+tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out)
 {
     const uint64_t memory = tess_gpu_tiles(r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0);
     *out = (tess_gpu_placement){0};
-    return memory ? tess_step_place_gpu(step, memory, out) : TESS_OK;
+    return memory ? tess_step_place_gpu(step, memory, true, out) : TESS_OK;
 }
 
 /* Where the disk tier is: ours or one of DeepSpeed's names for it, which do not contradict each other; NULL: there is
@@ -163,7 +162,7 @@ static tess_status place_ways(tess_run *r, const tess_place_conf *conf, tess_ste
         tess_placement placement;
         tess_gpu_placement gpu;
         TESS_TRY(tess_run_step(r, by_layer, late, &other));
-        TESS_TRY(place_on_gpu(r, other, &gpu));
+        TESS_TRY(tess_run_place_gpu(r, other, &gpu));
         tess_status fits = tess_step_place(other, conf, &placement);
         int64_t worst[] = {fits, (int64_t)placement.needed, (int64_t)(placement.time.seconds * 1e6)};
         tess_ranks_most(worst, 3); /* all lay the step out alike */
@@ -245,7 +244,7 @@ static tess_status size_disk(tess_run *r)
 static uint64_t ahead(const tess_run *r, const tess_plan *plan)
 {
     if (tess_ranks() == 1) return 0;
-    uint64_t flows = plan->peak_total - plan->resident[TESS_ROLE_INPUT] - plan->resident[TESS_ROLE_SCALAR] -
+    uint64_t flows = plan->peak_ram - plan->resident[TESS_ROLE_INPUT] - plan->resident[TESS_ROLE_SCALAR] -
                      plan->resident[TESS_ROLE_SCRATCH];
     return flows + (uint64_t)r->c->zero_optimization.stage3_prefetch_bucket_size *
                        tess_dtype_size(r->c->bf16.enabled ? TESS_BF16 : TESS_F32);
@@ -265,8 +264,8 @@ static tess_status eval_bytes(tess_run *r, uint64_t *bytes)
     return TESS_OK;
 }
 
-/* A step whose tiles all live in RAM. Under a cap the rest of it is room for those that come and go: no less than the
- * plan says, so that a task in its turn never lacks any. Beside a GPU StarPU keeps the cap. */
+/* A step whose tiles all live in RAM, or on the GPU. Under a cap the rest of it is room for those that come and go: no
+ * less than the plan says, so that a task in its turn never lacks any. Beside several GPUs StarPU keeps the cap. */
 static tess_status fit(tess_run *r, const tess_step *step, bool train)
 {
     tess_plan plan;
@@ -274,8 +273,8 @@ static tess_status fit(tess_run *r, const tess_step *step, bool train)
     tess_step_plan(step, &plan);
     if (train) TESS_TRY(eval_bytes(r, &beside));
     TESS_TRY(tess_run_fits(r, train, &plan, beside));
-    r->place.room =
-        r->ram && !tess_gpus() ? r->ram - tess_plan_fixed(&plan, r->conf.workers) - beside : ahead(r, &plan);
+    r->place.room = r->ram && (r->gpu.room || !tess_gpus()) ? r->ram - tess_plan_fixed(&plan, r->conf.workers) - beside
+                                                            : ahead(r, &plan);
     return TESS_OK;
 }
 
@@ -286,7 +285,7 @@ static tess_status try_by_layer(tess_run *r, tess_step **step)
     tess_step *other;
     tess_gpu_placement gpu;
     TESS_TRY(tess_run_step(r, true, false, &other));
-    tess_status status = place_on_gpu(r, other, &gpu);
+    tess_status status = tess_run_place_gpu(r, other, &gpu);
     if (status == TESS_OK && gpu.read + gpu.written < r->gpu.read + r->gpu.written) {
         tess_step *worse = *step;
         *step = other;
@@ -295,7 +294,7 @@ static tess_status try_by_layer(tess_run *r, tess_step **step)
         r->by_layer = true;
     }
     tess_step_free(other);
-    return TESS_OK;
+    return tess_run_place_gpu(r, *step, &r->gpu); /* the ways share the parameters' tiles */
 }
 
 tess_status tess_run_train_step(tess_run *r, tess_step **step)
@@ -305,7 +304,7 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
         return size_disk(r);
     }
     TESS_TRY(tess_run_step(r, false, false, step));
-    TESS_TRY(place_on_gpu(r, *step, &r->gpu));
+    TESS_TRY(tess_run_place_gpu(r, *step, &r->gpu));
     if (r->gpu.read + r->gpu.written && r->micro > 1 && r->c->parallel.pipeline == 1) TESS_TRY(try_by_layer(r, step));
     return fit(r, *step, true);
 }
@@ -313,9 +312,10 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
 {
     TESS_TRY(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, step));
+    if (alone) TESS_TRY(tess_run_place_gpu(r, *step, &r->gpu));
     tess_gpu_placement gpu;
-    TESS_TRY(place_on_gpu(r, *step, &gpu));
-    if (alone) r->gpu = gpu;
+    if (!alone && r->gpu.room && tess_step_place_gpu(*step, r->gpu.room, false, &gpu) == TESS_FAILED)
+        return TESS_FAILED;
     if (!r->disk) return alone && r->ram ? fit(r, *step, false) : TESS_OK;
     tess_placement placement;
     tess_place_conf conf = r->conf;

@@ -131,6 +131,8 @@ static tess_status report(struct training *t, const tess_step_result *r, double 
     for (int k = 0; k < TESS_TIER_COUNT; k++)
         tess_tier_use((tess_tier)k, &s.tier[k].resident_bytes, &s.tier[k].peak_bytes);
     report_disk(t, &s.tier[TESS_TIER_DISK]);
+    tess_gpu_traffic(&s.tier[TESS_TIER_GPU].read_bytes, &s.tier[TESS_TIER_GPU].write_bytes);
+    s.tier[TESS_TIER_GPU].wait_seconds = tess_gpu_waited();
     s.sent_bytes = sent_in_step(t);
     return tess_report_step(t->report, &s);
 }

@@ -51,7 +51,8 @@ static struct {
     /* Workers' seconds without a task while tiles came, or submission stood still for tiles to go: */
     atomic_int working;
     bool stands, messages; /* are some under way? */
-    double looked, waited, under_way, exposed;
+    int to_gpu;            /* tiles that come to it, or that it is waited for to give room for */
+    double looked, waited, gpu_waited, under_way, exposed;
 } flow = {.lock = PTHREAD_MUTEX_INITIALIZER,
           .moved = PTHREAD_COND_INITIALIZER,
           .patience = 60,
@@ -102,6 +103,7 @@ static void look(void)
     int idle = all > flow.working ? all - flow.working : 0;
     const double passed = now - flow.looked, lost = passed * idle / all;
     if (flow.in.oldest || flow.stands) flow.waited += lost;
+    if (flow.to_gpu > 0) flow.gpu_waited += lost;
     if (flow.messages) {
         flow.under_way += passed;
         flow.exposed += lost;
@@ -174,7 +176,19 @@ static void wait_for_progress(const char *who, const char *what)
 void tess_flow_until(bool (*so)(const void *), const void *of, const char *who, const char *what)
 {
     pthread_mutex_lock(&flow.lock);
+    look();
+    flow.to_gpu++;
     while (!so(of)) wait_for_progress(who, what);
+    look();
+    flow.to_gpu--;
+    pthread_mutex_unlock(&flow.lock);
+}
+
+void tess_flow_to_gpu(int more)
+{
+    pthread_mutex_lock(&flow.lock);
+    look();
+    flow.to_gpu += more;
     pthread_mutex_unlock(&flow.lock);
 }
 
@@ -411,13 +425,25 @@ tess_status tess_submit(const tess_task *task)
     return tess_submit_all(task, 1);
 }
 
-double tess_flow_waited(void)
+/* What was counted since the last time. */
+static double take(double *seconds)
 {
     pthread_mutex_lock(&flow.lock);
-    double seconds = flow.waited;
-    flow.waited = 0;
+    look();
+    const double taken = *seconds;
+    *seconds = 0;
     pthread_mutex_unlock(&flow.lock);
-    return seconds;
+    return taken;
+}
+
+double tess_flow_waited(void)
+{
+    return take(&flow.waited);
+}
+
+double tess_gpu_waited(void)
+{
+    return take(&flow.gpu_waited);
 }
 
 void tess_flow_messages(bool under_way)

@@ -51,6 +51,11 @@ void tess_gpu_flow_room(uint64_t bytes, bool states)
     gpu.states = states;
 }
 
+bool tess_gpu_planned(void)
+{
+    return gpu.room > 0;
+}
+
 bool tess_gpu_flows(void)
 {
     return gpu.pool != NULL;
@@ -95,14 +100,14 @@ tess_gpu_part tess_task_on_gpu(const tess_task *t)
 {
     if (t->cl == &tess_message || !tess_has_cuda(t->cl)) return TESS_NEVER;
     for (unsigned i = 0; t->cl->either && i < t->nuse; i++)
-        if (of_optimizer(t->use[i].tile)) return TESS_MAYBE;
+        if (of_optimizer(t->use[i].tile) && t->use[i].tile->home != TESS_TIER_GPU) return TESS_MAYBE;
     return TESS_ALWAYS;
 }
 
 bool tess_tile_has_place(const tess_tile *t)
 {
-    return t->role != TESS_ROLE_INPUT && t->role != TESS_ROLE_SCALAR && t->role != TESS_ROLE_SCRATCH &&
-           !of_optimizer(t);
+    if (of_optimizer(t)) return t->home == TESS_TIER_GPU;
+    return t->role != TESS_ROLE_INPUT && t->role != TESS_ROLE_SCALAR && t->role != TESS_ROLE_SCRATCH;
 }
 
 /* Its tiles must have places. */
@@ -112,17 +117,34 @@ static bool needs_places(const tess_task *t)
     return tess_task_on_gpu(t) == TESS_ALWAYS;
 }
 
-bool tess_gpu_flow_allows(const tess_task *t)
+uint32_t tess_gpu_flow_where(const tess_task *t)
 {
-    if (tess_task_on_gpu(t) != TESS_MAYBE) return true;
-    for (unsigned i = 0; i < t->nuse; i++)
-        if (tess_tile_has_place(t->use[i].tile) && !t->use[i].tile->gpu.placed) return false;
-    return gpu.states;
+    const tess_gpu_part part = tess_task_on_gpu(t);
+    bool lives_there = false, places = true;
+    for (unsigned i = 0; i < t->nuse; i++) {
+        const tess_tile *tile = t->use[i].tile;
+        lives_there |= tile->home == TESS_TIER_GPU;
+        places &= tile->gpu.placed || !tess_tile_has_place(tile);
+    }
+    if (part == TESS_MAYBE && !(gpu.states && places)) return STARPU_CPU;
+    return part == TESS_ALWAYS && lives_there ? STARPU_CUDA : 0;
 }
 
 /* ---- in ---- */
 
 static void fetched(void *handle)
+{
+    tess_flow_to_gpu(-1);
+    starpu_data_release_on_node(handle, (int)tess_gpu_first_node());
+}
+
+static void fetch(starpu_data_handle_t handle)
+{
+    tess_flow_to_gpu(1);
+    starpu_data_acquire_on_node_cb(handle, (int)tess_gpu_first_node(), STARPU_R, fetched, handle);
+}
+
+static void is_home(void *handle)
 {
     starpu_data_release_on_node(handle, (int)tess_gpu_first_node());
 }
@@ -153,6 +175,16 @@ static bool is_free(const void *tile)
     return true;
 }
 
+/* Brings what lives on the GPU back to its place, and frees its copy in RAM: a read there moves the bytes; an
+ * invalidation gives back all memory that StarPU allocated; a write there says that what lies in the place is the
+ * contents. */
+static void bring_home(tess_tile *t)
+{
+    fetch(t->handle);
+    starpu_data_invalidate_submit(t->handle);
+    starpu_data_acquire_on_node_cb(t->handle, (int)tess_gpu_first_node(), STARPU_W, is_home, t->handle);
+}
+
 static void settle(tess_tile *t)
 {
     const unsigned node = tess_gpu_first_node();
@@ -164,7 +196,10 @@ static void settle(tess_tile *t)
     } else
         starpu_vector_ptr_register(handle, node, at, at, 0);
     t->gpu.known = t->gpu.settled = true;
-    if (t->gpu.fetch) starpu_data_acquire_on_node_cb(handle, (int)node, STARPU_R, fetched, handle);
+    if (t->gpu.fetch && t->home == TESS_TIER_GPU)
+        bring_home(t);
+    else if (t->gpu.fetch)
+        fetch(handle);
 }
 
 /* Settles tiles whose places became free, in order; with `t`, up to that one, waiting for it. */
@@ -199,7 +234,8 @@ static bool needs_place(const tess_tile *t)
 
 static bool take(tess_tile *t)
 {
-    return t->gpu.placed = tess_pool_take(gpu.pool, t->bytes, t->role == TESS_ROLE_WEIGHT, t, &t->gpu.at);
+    const bool lasts = t->role == TESS_ROLE_WEIGHT || of_optimizer(t);
+    return t->gpu.placed = tess_pool_take(gpu.pool, t->bytes, lasts, t, &t->gpu.at);
 }
 
 static void enter(tess_tile *t, int mode)
@@ -281,16 +317,25 @@ void tess_gpu_flow_forget(tess_tile *t)
 static bool used_by(const void *tile, const void *task)
 {
     const tess_task *t = task;
-    for (unsigned i = 0; i < t->nuse; i++)
+    for (unsigned i = 0; t && i < t->nuse; i++)
         if (t->use[i].tile == tile) return true;
     return false;
 }
 
-/* Room for a tile of a task in its turn, at the cost of others. */
+static bool used_or_at_home(const void *tile, const void *task)
+{
+    return ((const tess_tile *)tile)->home == TESS_TIER_GPU || used_by(tile, task);
+}
+
+/* Room for a tile of a task in its turn (NULL: of the main thread), at the cost of others. */
 static bool insist(tess_tile *t, const tess_task *task)
 {
     void **owner;
-    const size_t n = tess_pool_in_the_way(gpu.pool, t->bytes, used_by, task, &owner);
+    size_t n = tess_pool_in_the_way(gpu.pool, t->bytes, used_or_at_home, task, &owner);
+    if (n == 0) {
+        free(owner);
+        n = tess_pool_in_the_way(gpu.pool, t->bytes, used_by, task, &owner);
+    }
     for (size_t i = 0; i < n; i++) leave(owner[i], ((tess_tile *)owner[i])->gpu.filled);
     free(owner);
     return n > 0 && take(t);
@@ -335,6 +380,24 @@ static bool look_at(const tess_task *task, bool turn)
         if (t->gpu.placed && (task->use[i].mode & (TESS_AWAY | TESS_LAST))) t->gpu.departs = true;
     }
     return true;
+}
+
+/* Between lists nobody else is on the way: what the main thread had in RAM goes back where it lives, at once, so that
+ * loading all of a model takes the RAM of a tile. */
+void tess_gpu_flow_unmap(tess_tile *t, int mode)
+{
+    const int node = (int)tess_gpu_first_node();
+    if (mode & TESS_W) t->gpu.filled = true;
+    if (t->home != TESS_TIER_GPU || !tess_tile_has_place(t)) return;
+    if (needs_place(t)) {
+        if (!take(t) && !insist(t, NULL)) return;
+        enter(t, 0);
+    }
+    if (!t->gpu.placed) return;
+    settle_all(t, "the main thread");
+    bring_home(t);
+    starpu_data_acquire_on_node(t->handle, node, STARPU_R);
+    starpu_data_release_on_node(t->handle, node);
 }
 
 tess_status tess_gpu_flow_ahead(const tess_task *task, size_t n, size_t k)

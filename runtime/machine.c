@@ -106,7 +106,7 @@ void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *us
 static void set_limits(const tess_machine *m)
 {
     char mib[32];
-    if (tess_gpus() > 0 && !m->disk) { /* RAM and GPUs hold the tiles together, and StarPU moves them */
+    if (tess_gpus() > 0 && !m->disk && !tess_gpu_planned()) { /* they hold the tiles together, and StarPU moves them */
         const uint64_t ram = tess_ram_free(), bytes = m->cpu_bytes ? m->cpu_bytes : ram - ram / 16;
         snprintf(mib, sizeof mib, "%llu", (unsigned long long)(bytes >> 20));
         setenv("STARPU_LIMIT_CPU_MEM", mib, 0);

@@ -222,7 +222,7 @@ tess_status tess_tile_write(tess_tile *t, size_t offset, const void *src, size_t
 tess_status tess_tile_read(tess_tile *t, size_t offset, void *dst, size_t bytes) TESS_NODISCARD;
 /* Bytes held now and at most since tess_start by all tiles on a tier, as allocated through StarPU. */
 void tess_tier_use(tess_tier tier, uint64_t *now, uint64_t *peak);
-/* Bytes copied to GPUs and back since it was last asked; only where tess_machine.profile asks for profiles. */
+/* Bytes copied to GPUs and back since it was last asked. */
 void tess_gpu_traffic(uint64_t *to, uint64_t *from);
 /* Bytes moved from and to the disk tier since tess_start, and those its files hold. */
 void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *used, uint64_t *peak);
@@ -335,13 +335,14 @@ void tess_gpu_flow_room(uint64_t bytes, bool states);
  * several.
  */
 uint64_t tess_gpu_tiles(uint64_t cap);
-/* Where there is a GPU: does the task run there? MAYBE: StarPU chooses; it is the optimizer's. And do tiles of its kind
- * have a place there by plan? */
+/* Where there is a GPU: does the task run there? MAYBE: StarPU chooses; it is an update of states that do not live
+ * there. And has the tile a place there by plan, when it is used there? */
 typedef enum tess_gpu_part { TESS_NEVER, TESS_MAYBE, TESS_ALWAYS } tess_gpu_part;
 tess_gpu_part tess_task_on_gpu(const tess_task *t);
 bool tess_tile_has_place(const tess_tile *t);
 /* Seconds since it was last asked that workers had no task, a share of all of them, while tiles were under way. */
 double tess_flow_waited(void);
+double tess_gpu_waited(void);            /* the same of tiles on their way to a GPU */
 void tess_flow_patience(double seconds); /* after which a run in which nothing moves is ended; 0: a minute */
 
 /* ---- ranks.c: who else runs ---------------------------------------------------------------------------------------

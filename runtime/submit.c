@@ -93,7 +93,7 @@ static void run_cuda(void *buffers[], void *arg)
     const tess_task *t = arg;
     int worker = starpu_worker_get_id();
     uint64_t now, peak;
-    if (tess_flow_caps()) tess_flow_works(1);
+    if (tess_flow_caps() || tess_gpu_flows()) tess_flow_works(1);
     tess_view view[t->nuse ? t->nuse : 1];
     tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = &env, .worker = worker, .task = t};
     tess_gpu_work(&w);
@@ -122,7 +122,8 @@ static void done(void *arg)
     struct starpu_task *task = arg;
     const tess_task *t = task->cl_arg;
     const struct starpu_profiling_task_info *i = tess_profiling ? task->profiling_info : NULL;
-    if (tess_flow_caps() && tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_flow_works(-1);
+    const bool counts = tess_flow_caps() || tess_gpu_flows();
+    if (counts && tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_flow_works(-1);
     if (tess_flow_caps())
         tess_flow_ended();
     else if (tess_gpu_flows())
@@ -211,7 +212,8 @@ tess_status tess_submit_one(const tess_task *t)
         STARPU_TASK_SET_HANDLE(task, tess_tile_handle(t->use[i].tile), i);
         STARPU_TASK_SET_MODE(task, starpu_mode(t->use[i].mode), i);
     }
-    if (tess_gpu_flows() && !tess_gpu_flow_allows(t)) task->where = STARPU_CPU;
+    const uint32_t where = tess_gpu_flows() ? tess_gpu_flow_where(t) : 0;
+    if (where) task->where = (int32_t)where;
     if (tess_profiling || tess_flow_caps() || tess_gpu_flows()) {
         task->callback_func = done;
         task->callback_arg = task;

@@ -69,6 +69,11 @@ static int index_of(const tess_program *p, const tess_tile *t)
     return -1;
 }
 
+static bool moment_at_home(const tess_task *t)
+{
+    return tess_tile_home(t->use[t->nuse - 1].tile) == TESS_TIER_GPU;
+}
+
 /* Copies of the second of two steps, and the most bytes that are placed at a time. */
 static uint64_t walk(const tess_program *p, bool states, uint64_t *most)
 {
@@ -78,10 +83,10 @@ static uint64_t walk(const tess_program *p, bool states, uint64_t *most)
     for (int step = 0; step < 2; step++)
         for (size_t k = 0; k < p->tasks; k++) {
             const tess_task *t = &p->task[k];
-            const bool gpu = t->cl == &here || (t->cl == &update && states);
+            const bool gpu = t->cl == &here || (t->cl == &update && (states || moment_at_home(t)));
             for (unsigned i = 0; i < t->nuse; i++) {
                 struct copy *one = &c[index_of(p, t->use[i].tile)];
-                if (tess_tile_role(t->use[i].tile) == TESS_ROLE_MOMENT) continue;
+                if (!tess_tile_has_place(t->use[i].tile)) continue;
                 const int mode = t->use[i].mode;
                 const uint64_t bytes = tess_tile_bytes(t->use[i].tile);
                 if (gpu) one->placed = true;
@@ -141,13 +146,13 @@ TEST(room_copies_and_bound)
         tess_program *p = random_list(seed, updates);
         tess_gpu_placement all, some;
         uint64_t most;
-        CHECK_EQ(tess_program_place_gpu(p, 1 << 30, 0, &all), TESS_OK);
-        CHECK_EQ(all.states, updates);
+        CHECK_EQ(tess_program_place_gpu(p, 1 << 30, 0, true, &all), TESS_OK);
+        CHECK(!all.states); /* they live there, or there are none */
         CHECK_EQ(walk(p, all.states, &most), all.read + all.written);
         CHECK_EQ(all.read + all.written, all.bound);
         CHECK(most <= all.room);
         for (uint64_t room = 12 * MiB; room <= 20 * MiB; room += 4 * MiB) {
-            if (tess_program_place_gpu(p, room + 32 * MiB, 0, &some) != TESS_OK) continue;
+            if (tess_program_place_gpu(p, room + 32 * MiB, 0, true, &some) != TESS_OK) continue;
             const uint64_t copied = walk(p, some.states, &most);
             CHECK_EQ(copied, some.read + some.written);
             CHECK(most <= some.room && some.room <= room);
@@ -180,12 +185,12 @@ TEST(homes)
     tess_program_add(p, &here, NULL, (tess_use[]){{w, TESS_RW}, {a, TESS_R}}, 2, false);
     tess_program_finish(p, false);
     tess_gpu_placement out;
-    CHECK_EQ(tess_program_place_gpu(p, 1 << 30, 0, &out), TESS_OK);
+    CHECK_EQ(tess_program_place_gpu(p, 1 << 30, 0, true, &out), TESS_OK);
     CHECK_EQ(tess_tile_home(a), TESS_TIER_GPU);
     CHECK_EQ(tess_tile_home(b), TESS_TIER_CPU);
-    CHECK_EQ(tess_tile_home(w), TESS_TIER_CPU);
+    CHECK_EQ(tess_tile_home(w), TESS_TIER_GPU);
     CHECK(!tess_tile_flows(a) && tess_tile_flows(b));
-    CHECK_EQ(out.home, MiB);
+    CHECK_EQ(out.home, 2 * MiB);
     CHECK_EQ(out.read, 0);
     CHECK_EQ(out.written, MiB);
     tess_program_free(p);
@@ -195,7 +200,7 @@ TEST(too_little)
 {
     tess_program *p = random_list(1, false);
     tess_gpu_placement out;
-    CHECK_EQ(tess_program_place_gpu(p, 33 * MiB, 0, &out), TESS_INVALID);
+    CHECK_EQ(tess_program_place_gpu(p, 33 * MiB, 0, true, &out), TESS_INVALID);
     CHECK_HAS(tess_error_text(), "memory.gpu");
     tess_program_free(p);
 }
