@@ -125,6 +125,7 @@ tess_status tess_start(const tess_machine *m)
 {
     TESS_ASSERT(!started);
     prepare_environment();
+    tess_perfmodels_check();
     struct starpu_conf conf;
     starpu_conf_init(&conf);
     conf.sched_policy_name = m->sched ? m->sched : tess_gpus() > 0 ? "dmdas" : "prio";

@@ -145,6 +145,9 @@ bool tess_gpu_pin(void *p, size_t bytes);
 void tess_gpu_unpin(void *p, size_t bytes);
 void tess_gpu_use(uint64_t *now, uint64_t *peak);
 
+/* perfmodel.c: before StarPU's start */
+void tess_perfmodels_check(void);
+
 /* slab.c: the memory below StarPU's buffers in RAM. */
 void tess_slab_install(uint64_t bytes); /* the cap; 0: none */
 void tess_slab_release(void);

@@ -323,3 +323,26 @@ TEST(a_full_disk)
     CHECK(same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
     CHECK(!umount2("ck", MNT_DETACH));
 }
+
+/* A run that died while StarPU wrote a performance model leaves half of it, at which StarPU aborts. */
+TEST(half_a_performance_model)
+{
+    static const char *const model = "models/codelets/45/tess_linear_forward_f32.vm";
+    struct stat whole = {0};
+    checkpoint_setup(4);
+    setenv("STARPU_SCHED", "dmda", 1);
+    setenv("STARPU_PERF_MODEL_DIR", "models", 1);
+    RUN("train", "run.json", "steps=2");
+    EXPECT_DONE();
+    if (stat(model, &whole)) {
+        unsetenv("STARPU_SCHED");
+        unsetenv("STARPU_PERF_MODEL_DIR");
+        SKIP("this StarPU keeps its models elsewhere");
+    }
+    CHECK(!truncate(model, whole.st_size / 2));
+    RUN("train", "run.json", "steps=3", "--resume");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "tess_linear_forward_f32.vm, a performance model that was not written to its end");
+    unsetenv("STARPU_SCHED");
+    unsetenv("STARPU_PERF_MODEL_DIR");
+}
