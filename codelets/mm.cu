@@ -184,17 +184,6 @@ static bool run(const tess_work *w, const tess_cuda_mm *d, const void *a, const 
 
 /* ---- what the library cannot: a bias of its own ------------------------------------------------------------------ */
 
-struct rounded {
-    const float *x;
-    void *y;
-    template <int K> TESS_DEVICE void at(int64_t i) const
-    {
-        float v[K];
-        load<TESS_F32, K>(v, x, i);
-        store<TESS_BF16, K>(y, i, v);
-    }
-};
-
 /* c (m,n), rows ldc apart, += bias (n) */
 template <tess_dtype T> struct biased {
     void *c;
@@ -222,7 +211,7 @@ static bool run_with_bias(const tess_work *w, const tess_cuda_mm *d, const void 
     pthread_mutex_lock(&lock);
     const bool possible = find_plan(&of)->possible;
     pthread_mutex_unlock(&lock);
-    if (possible) map(w, rounded{d->bias, bias}, d->n, aligned(d->bias, bias));
+    if (possible) map(w, into<TESS_F32, TESS_BF16>{d->bias, bias, false}, d->n, aligned(d->bias, bias));
     return possible && run(w, d, a, b, c, e);
 }
 
