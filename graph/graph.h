@@ -204,6 +204,20 @@ typedef struct tess_place_conf {
  * is drawn or loaded. Too little for its largest task is TESS_INVALID with the number that would do. */
 tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_placement *out) TESS_NODISCARD;
 
+/* Which tiles leave a GPU between their uses there, and what of its memory they have at a time. */
+typedef struct tess_gpu_placement {
+    uint64_t memory;        /* what is shared out: to */
+    uint64_t room;          /* tiles that come and go by plan; the rest is StarPU's, for inputs, scratch, */
+    bool states;            /* and the optimizer's states, if there is enough of it for an update on the GPU */
+    uint64_t all;           /* the room in which nothing would have to leave */
+    uint64_t read, written; /* copied to the GPU and back in a step by plan, */
+    uint64_t bound;         /* of which no plan has less; */
+    uint64_t home;          /* bytes of tiles that are nowhere but on the GPU */
+} tess_gpu_placement;
+/* Before tess_step_place, which does not count in RAM what is on the GPU alone. Too little memory for its largest task
+ * is TESS_INVALID. */
+tess_status tess_step_place_gpu(tess_step *s, uint64_t memory, tess_gpu_placement *out) TESS_NODISCARD;
+
 /* The time of the step as placed, with that much room for its tiles in RAM. */
 void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out);
 

@@ -20,7 +20,7 @@ typedef struct tess_gap {
     uint64_t moved;      /* bytes, when the tile leaves */
     double order;        /* which gap is tried first: the larger */
     bool kept;
-    bool spared; /* it need not go away with its role */
+    bool spared; /* it need not go away with its role; from a GPU, though staying may save nothing */
 } tess_gap;
 
 typedef struct tess_gaps {

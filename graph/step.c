@@ -354,6 +354,13 @@ tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_plac
     return TESS_OK;
 }
 
+tess_status tess_step_place_gpu(tess_step *s, uint64_t memory, tess_gpu_placement *out)
+{
+    tess_plan plan = {0};
+    tess_program_plan(s->low.program, &plan);
+    return tess_program_place_gpu(s->low.program, memory, tess_plan_fixed(&plan, 1), out);
+}
+
 void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out)
 {
     tess_program_simulate(s->low.program, rates, room, workers, out);

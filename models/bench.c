@@ -77,6 +77,23 @@ static void print_disk(FILE *out, const struct bench *b, int steps)
             r->place.time.write);
 }
 
+/* The same of a GPU. */
+static void print_gpu(FILE *out, const struct bench *b, int steps)
+{
+    const tess_gpu_placement *p = &b->run.gpu;
+    uint64_t to, from;
+    if (!tess_gpus()) return;
+    tess_gpu_traffic(&to, &from);
+    fprintf(out, "GPU: %s to it and %s back a step", tess_human_bytes((double)to / steps),
+            tess_human_bytes((double)from / steps));
+    if (p->room)
+        fprintf(
+            out, "; the plan says %s and %s of the %s that may be there at a time (for all %s), and %.2f of its bound",
+            tess_human_bytes((double)p->read), tess_human_bytes((double)p->written), tess_human_bytes((double)p->room),
+            tess_human_bytes((double)p->all), p->bound ? (double)(p->read + p->written) / (double)p->bound : 1);
+    fprintf(out, "\n");
+}
+
 static void print_messages(FILE *out, const struct bench *b, int steps)
 {
     uint64_t sent, received;
@@ -108,6 +125,7 @@ static void print_result(FILE *out, const struct bench *b, double median, const 
             tess_human_bytes(peak), (peak - activations) / params, tess_human_bytes(activations),
             tess_human_bytes(16 * params + 2 * activations));
     print_disk(out, b, steps);
+    print_gpu(out, b, steps);
     print_messages(out, b, steps);
     print_table(out, p, steps);
 }
@@ -119,6 +137,7 @@ static void start_measuring(struct bench *b)
     b->moved = read + written;
     tess_message_traffic(&b->sent, &received);
     tess_flow_waited();
+    tess_gpu_traffic(&read, &written);
     double under_way, exposed;
     tess_message_seconds(&under_way, &exposed);
     tess_profile_reset();

@@ -82,6 +82,14 @@ tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step
     return tess_step_new(r->net.output, &conf, step);
 }
 
+/* Says which of its tiles leave the GPU, where a plan is made for it; after that its tiles are placed in RAM. */
+static tess_status place_on_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out)
+{
+    const uint64_t memory = tess_gpu_tiles(r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0);
+    *out = (tess_gpu_placement){0};
+    return memory ? tess_step_place_gpu(step, memory, out) : TESS_OK;
+}
+
 /* Where the disk tier is: ours or one of DeepSpeed's names for it, which do not contradict each other; NULL: there is
  * none. */
 static const char *disk_path(const tess_config *c)
@@ -152,7 +160,9 @@ static tess_status place_ways(tess_run *r, const tess_place_conf *conf, tess_ste
         if (way && r->c->parallel.pipeline > 1) continue; /* its order is the stages' own */
         tess_step *other = NULL;
         tess_placement placement;
+        tess_gpu_placement gpu;
         TESS_TRY(tess_run_step(r, by_layer, late, &other));
+        TESS_TRY(place_on_gpu(r, other, &gpu));
         tess_status fits = tess_step_place(other, conf, &placement);
         int64_t worst[] = {fits, (int64_t)placement.needed, (int64_t)(placement.time.seconds * 1e6)};
         tess_ranks_most(worst, 3); /* all lay the step out alike */
@@ -165,6 +175,7 @@ static tess_status place_ways(tess_run *r, const tess_place_conf *conf, tess_ste
             tess_step_free(*step);
             *step = other;
             r->place = placement;
+            r->gpu = gpu;
             r->by_layer = by_layer;
             r->late = late;
         } else
@@ -267,6 +278,25 @@ static tess_status fit(tess_run *r, const tess_step *step, bool train)
     return TESS_OK;
 }
 
+/* Layer by layer weights and gradients come and go once for all micro-batches, and activations for each: takes what
+ * copies less. */
+static tess_status try_by_layer(tess_run *r, tess_step **step)
+{
+    tess_step *other;
+    tess_gpu_placement gpu;
+    TESS_TRY(tess_run_step(r, true, false, &other));
+    tess_status status = place_on_gpu(r, other, &gpu);
+    if (status == TESS_OK && gpu.read + gpu.written < r->gpu.read + r->gpu.written) {
+        tess_step *worse = *step;
+        *step = other;
+        other = worse;
+        r->gpu = gpu;
+        r->by_layer = true;
+    }
+    tess_step_free(other);
+    return TESS_OK;
+}
+
 tess_status tess_run_train_step(tess_run *r, tess_step **step)
 {
     if (r->disk) {
@@ -274,12 +304,17 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
         return size_disk(r);
     }
     TESS_TRY(tess_run_step(r, false, false, step));
+    TESS_TRY(place_on_gpu(r, *step, &r->gpu));
+    if (r->gpu.read + r->gpu.written && r->micro > 1 && r->c->parallel.pipeline == 1) TESS_TRY(try_by_layer(r, step));
     return fit(r, *step, true);
 }
 
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
 {
     TESS_TRY(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, step));
+    tess_gpu_placement gpu;
+    TESS_TRY(place_on_gpu(r, *step, &gpu));
+    if (alone) r->gpu = gpu;
     if (!r->disk) return alone && r->ram ? fit(r, *step, false) : TESS_OK;
     tess_placement placement;
     tess_place_conf conf = r->conf;
@@ -298,6 +333,7 @@ tess_status tess_run_start(const tess_run *r, bool profile)
 {
     int64_t block = r->c->aio.block_size, depth = r->c->aio.queue_depth;
     tess_flow_room(r->place.room);
+    tess_gpu_flow_room(r->gpu.room, r->gpu.states);
     return tess_start(&(tess_machine){.cpu_bytes = r->ram,
                                       .gpu_bytes = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0,
                                       .by_mpi = !r->c->parallel.nccl,

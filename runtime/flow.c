@@ -73,10 +73,12 @@ bool tess_flow_caps(void)
     return flow.room > 0;
 }
 
-/* Tokens, targets and scalars are few and always there, scratch is each worker's: a plan counts them apart. */
+/* Tokens, targets and scalars are few and always there, scratch is each worker's: a plan counts them apart. What lives
+ * on the GPU comes to RAM only when that has no place for it. */
 bool tess_tile_flows(const tess_tile *t)
 {
-    return t->role != TESS_ROLE_INPUT && t->role != TESS_ROLE_SCALAR && t->role != TESS_ROLE_SCRATCH;
+    return t->role != TESS_ROLE_INPUT && t->role != TESS_ROLE_SCALAR && t->role != TESS_ROLE_SCRATCH &&
+           t->home != TESS_TIER_GPU;
 }
 
 bool tess_use_leaves(const tess_use *u)
@@ -159,6 +161,7 @@ static void wait_for_progress(const char *who, const char *what)
         snprintf(text, sizeof text, "%s: nothing moved and no task ended for %.0f s; %s; %s waits for %s (%s)",
                  disk               ? "disk tier"
                  : tess_ranks() > 1 ? "ranks"
+                 : tess_gpu_flows() ? "memory.gpu"
                                     : "memory.cpu",
                  patience, tile, who, what,
                  disk               ? "is the drive alive? see the kernel's log"
@@ -166,6 +169,21 @@ static void wait_for_progress(const char *who, const char *what)
                                     : "do other programs leave this one no core?");
         tess_die(text);
     }
+}
+
+void tess_flow_until(bool (*so)(const void *), const void *of, const char *who, const char *what)
+{
+    pthread_mutex_lock(&flow.lock);
+    while (!so(of)) wait_for_progress(who, what);
+    pthread_mutex_unlock(&flow.lock);
+}
+
+void tess_flow_moved(void)
+{
+    pthread_mutex_lock(&flow.lock);
+    flow.ended++;
+    pthread_cond_broadcast(&flow.moved);
+    pthread_mutex_unlock(&flow.lock);
 }
 
 void tess_flow_works(int more)
@@ -288,6 +306,7 @@ static void leave(tess_tile *t, bool contents)
     t->resident = t->departs = t->dirty = false;
     t->filled = contents;
     forget_guest(t);
+    tess_gpu_flow_leaves_ram(t);
 }
 
 static bool used_by(const tess_tile *t, const tess_task *task)
@@ -349,6 +368,7 @@ void tess_flow_submitted(const tess_task *task)
 
 void tess_flow_forget(tess_tile *t)
 {
+    tess_gpu_flow_forget(t);
     forget_guest(t);
     if (!tess_flow_caps() || !t->resident) return;
     pthread_mutex_lock(&flow.lock);
@@ -380,6 +400,7 @@ tess_status tess_submit_all(const tess_task *task, size_t n)
     size_t in = 0;
     for (size_t k = 0; k < n; k++) {
         while (tess_flow_caps() && in < n && let_in(&task[in], in == k)) in++;
+        if (tess_gpu_flows()) TESS_TRY(tess_gpu_flow_ahead(task, tess_flow_caps() ? in : n, k));
         TESS_TRY(tess_submit_one(&task[k]));
     }
     return TESS_OK;

@@ -72,6 +72,15 @@ uint64_t tess_gpu_bytes(uint64_t cap)
     return bytes;
 }
 
+/* Beside tiles are the workers' scratch, and what StarPU and CUDA round up. */
+uint64_t tess_gpu_tiles(uint64_t cap)
+{
+    const char *limit = getenv("STARPU_LIMIT_CUDA_MEM"); /* in MiB; it wins */
+    if (tess_gpus() != 1) return 0;
+    const uint64_t bytes = tess_gpu_bytes(limit ? (uint64_t)atoll(limit) << 20 : cap), beside = ROOM + bytes / 64;
+    return bytes > beside ? bytes - beside : 1;
+}
+
 const char *tess_gpu_support(void)
 {
     static char text[400];
@@ -187,6 +196,19 @@ void tess_gpu_unpin(void *p, size_t bytes)
     starpu_memory_unpin(p, bytes);
 }
 
+void tess_gpu_traffic(uint64_t *to, uint64_t *from)
+{
+    struct starpu_profiling_bus_info i;
+    *to = *from = 0;
+    for (int bus = 0; bus < starpu_bus_get_count(); bus++) {
+        if (starpu_bus_get_profiling_info(bus, &i)) continue;
+        const bool in = starpu_node_get_kind((unsigned)starpu_bus_get_dst(bus)) == STARPU_CUDA_RAM;
+        const bool out = starpu_node_get_kind((unsigned)starpu_bus_get_src(bus)) == STARPU_CUDA_RAM;
+        if (in && !out) *to += (uint64_t)i.transferred_bytes;
+        if (out && !in) *from += (uint64_t)i.transferred_bytes;
+    }
+}
+
 /* Of all GPUs, what StarPU holds there. The peak is that of the moments when somebody looked: each launch does. */
 void tess_gpu_use(uint64_t *now, uint64_t *peak)
 {
@@ -271,5 +293,14 @@ void tess_gpu_unpin(void *p, size_t bytes)
 void tess_gpu_use(uint64_t *now, uint64_t *peak)
 {
     *now = *peak = 0;
+}
+uint64_t tess_gpu_tiles(uint64_t cap)
+{
+    (void)cap;
+    return 0;
+}
+void tess_gpu_traffic(uint64_t *to, uint64_t *from)
+{
+    *to = *from = 0;
 }
 #endif

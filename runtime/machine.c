@@ -143,6 +143,7 @@ tess_status tess_start(const tess_machine *m)
     if (starpu_cpu_worker_get_count() == 0)
         status = tess_error(TESS_INVALID, "STARPU_NCPU", "leaves no CPU worker, at least 1 is needed");
     if (status == TESS_OK) status = tess_gpu_start();
+    if (status == TESS_OK) status = tess_gpu_flow_start();
     if (status == TESS_OK && disk) status = register_disk();
     if (status != TESS_OK) {
         tess_stop();
@@ -161,6 +162,7 @@ void tess_stop(void)
     if (!started) return;
     starpu_task_wait_for_all();
     tess_messages_stop();
+    tess_gpu_flow_stop();
     tess_gpu_stop();
     starpu_shutdown();
     close_disk();

@@ -301,6 +301,11 @@ void tess_messages_stop(void)
     post.room = 0;
 }
 
+bool tess_messages_on_gpu(void)
+{
+    return post.nccl && post.node != STARPU_MAIN_RAM;
+}
+
 const char *tess_message_carrier(void)
 {
     static char text[240];

@@ -223,6 +223,8 @@ tess_status tess_tile_write(tess_tile *t, size_t offset, const void *src, size_t
 tess_status tess_tile_read(tess_tile *t, size_t offset, void *dst, size_t bytes) TESS_NODISCARD;
 /* Bytes held now and at most since tess_start by all tiles on a tier, as allocated through StarPU. */
 void tess_tier_use(tess_tier tier, uint64_t *now, uint64_t *peak);
+/* Bytes copied to GPUs and back since it was last asked; only where tess_machine.profile asks for profiles. */
+void tess_gpu_traffic(uint64_t *to, uint64_t *from);
 /* Bytes moved from and to the disk tier since tess_start, and those its files hold. */
 void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *used, uint64_t *peak);
 
@@ -297,6 +299,7 @@ typedef enum tess_mode {
     TESS_SCRATCH = 4,
     TESS_LAST = 8,  /* or-ed in: nobody reads the tile after this task, its memory goes back */
     TESS_KEEP = 16, /* or-ed in: the tile, whose home is the disk, stays in RAM until its next use */
+    TESS_AWAY = 32, /* or-ed in: the tile leaves the GPU after this task */
 } tess_mode;
 
 typedef struct tess_use {
@@ -321,10 +324,23 @@ tess_status tess_wait(void) TESS_NODISCARD;
 tess_status tess_submit_all(const tess_task *task, size_t n) TESS_NODISCARD;
 /* The cap: bytes that the tiles in RAM that flow may have at a time; 0: none. Said before tess_start. */
 void tess_flow_room(uint64_t bytes);
-/* Does the tile count below the cap, and may it leave? Inputs, scalars and scratch do not flow. */
+/* Does the tile count below the cap, and may it leave? Inputs, scalars and scratch do not flow, nor does what lives on
+ * the GPU alone. */
 bool tess_tile_flows(const tess_tile *t);
 /* Does a tile that flows leave RAM after this use: for good, or for its home on the disk? */
 bool tess_use_leaves(const tess_use *u);
+/* The cap on the one GPU: bytes that tiles may have there by plan, 0: no plan; and whether there is room beside them
+ * for the optimizer's states, which StarPU moves. Said before tess_start. */
+void tess_gpu_flow_room(uint64_t bytes, bool states);
+/* What a GPU has for tiles with that cap (0: none); 0 where no plan is made for it: there is none, or there are
+ * several.
+ */
+uint64_t tess_gpu_tiles(uint64_t cap);
+/* Where there is a GPU: does the task run there? MAYBE: StarPU chooses; it is the optimizer's. And do tiles of its kind
+ * have a place there by plan? */
+typedef enum tess_gpu_part { TESS_NEVER, TESS_MAYBE, TESS_ALWAYS } tess_gpu_part;
+tess_gpu_part tess_task_on_gpu(const tess_task *t);
+bool tess_tile_has_place(const tess_tile *t);
 /* Seconds since it was last asked that workers had no task, a share of all of them, while tiles were under way. */
 double tess_flow_waited(void);
 void tess_flow_patience(double seconds); /* after which a run in which nothing moves is ended; 0: a minute */

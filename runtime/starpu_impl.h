@@ -21,6 +21,17 @@ struct tess_tile {
     bool dirty;              /* written since it entered */
     bool visits;             /* in RAM for the main thread alone */
     tess_tile *next, **link; /* of those in RAM whose home is the disk; link: NULL outside the list */
+    /* flow_gpu.c's, likewise: */
+    struct {
+        bool placed;      /* `at` is its place on the GPU, from the task looked at that first needs it there */
+        bool settled;     /* nobody else is in it any more, and StarPU knows it */
+        bool known;       /* StarPU knows some place, this one or an earlier one */
+        bool fetch;       /* its contents come when it settles */
+        bool departs;     /* it leaves after a task that is looked at and not submitted */
+        bool filled;      /* it has contents */
+        unsigned writers; /* tasks that are looked at and not submitted */
+        uint64_t at;
+    } gpu;
 };
 /* Registers the tile with StarPU if it is not yet. */
 starpu_data_handle_t tess_tile_handle(tess_tile *t);
@@ -71,11 +82,26 @@ void tess_flow_wait(void);
 void tess_flow_map(tess_tile *t, int mode);
 void tess_flow_unmap(tess_tile *t, int mode);
 void tess_flow_forget(tess_tile *t); /* it is about to be freed */
+/* For the GPU's flow: something moved, which those who wait want to know, from any thread; waits until that is so. */
+void tess_flow_moved(void);
+void tess_flow_until(bool (*so)(const void *), const void *of, const char *who, const char *what);
+
+/* flow_gpu.c: after gpu.c's start and before its stop; does it have a say? Then: task[k] of the list is next; it was
+ * submitted; may StarPU give it to the GPU? A tile leaves RAM for the disk; is about to be freed. */
+tess_status tess_gpu_flow_start(void) TESS_NODISCARD;
+void tess_gpu_flow_stop(void);
+bool tess_gpu_flows(void);
+tess_status tess_gpu_flow_ahead(const tess_task *task, size_t n, size_t k) TESS_NODISCARD;
+void tess_gpu_flow_submitted(const tess_task *t);
+bool tess_gpu_flow_allows(const tess_task *t);
+void tess_gpu_flow_leaves_ram(tess_tile *t);
+void tess_gpu_flow_forget(tess_tile *t);
 
 /* message.c; with `by_mpi` NCCL is not asked. */
 void tess_messages_start(bool by_mpi);
 void tess_messages_stop(void);
 void tess_message_submit(const tess_task *t);
+bool tess_messages_on_gpu(void); /* they take tiles in its memory */
 
 /* nccl.c. Of all ranks: why it cannot carry, NULL where it can; whether it carries from now on, and from the memory of
  * which node. */
@@ -105,6 +131,7 @@ int tess_gpu_devices(void);
 bool tess_gpu_first(int *device, char *name, int room);
 unsigned tess_gpu_first_node(void);
 bool tess_on_gpu(int worker); /* submit.c */
+bool tess_has_cuda(const tess_codelet *cl);
 /* what a CUDA body gets, in its worker; whether one of that worker's kernels failed, and after all of them, what; */
 void tess_gpu_work(tess_work *w);
 bool tess_gpu_failed(int worker);

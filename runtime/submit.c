@@ -82,6 +82,11 @@ static tess_body cuda_body(const tess_codelet *cl)
 #endif
 }
 
+bool tess_has_cuda(const tess_codelet *cl)
+{
+    return cuda_body(cl) != NULL;
+}
+
 /* Puts the task's kernels on the worker's stream. They run later: what they take is known in `done`. */
 static void run_cuda(void *buffers[], void *arg)
 {
@@ -118,7 +123,10 @@ static void done(void *arg)
     const tess_task *t = task->cl_arg;
     const struct starpu_profiling_task_info *i = tess_profiling ? task->profiling_info : NULL;
     if (tess_flow_caps() && tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_flow_works(-1);
-    if (tess_flow_caps()) tess_flow_ended();
+    if (tess_flow_caps())
+        tess_flow_ended();
+    else if (tess_gpu_flows())
+        tess_flow_moved();
     if (!i || i->workerid < 0) return;
     struct tess_tally *tally = &t->cl->state->tally[i->workerid % TESS_MAX_WORKERS];
     if (tess_on_gpu(i->workerid)) tally->busy += between(i->start_time, i->end_time);
@@ -185,6 +193,7 @@ tess_status tess_submit_one(const tess_task *t)
     if (t->cl == &tess_message) {
         tess_message_submit(t);
         tess_flow_submitted(t);
+        if (tess_gpu_flows()) tess_gpu_flow_submitted(t);
         tess_submit_seconds += tess_seconds() - start;
         return TESS_OK;
     }
@@ -202,7 +211,8 @@ tess_status tess_submit_one(const tess_task *t)
         STARPU_TASK_SET_HANDLE(task, tess_tile_handle(t->use[i].tile), i);
         STARPU_TASK_SET_MODE(task, starpu_mode(t->use[i].mode), i);
     }
-    if (tess_profiling || tess_flow_caps()) {
+    if (tess_gpu_flows() && !tess_gpu_flow_allows(t)) task->where = STARPU_CPU;
+    if (tess_profiling || tess_flow_caps() || tess_gpu_flows()) {
         task->callback_func = done;
         task->callback_arg = task;
     }
@@ -212,9 +222,11 @@ tess_status tess_submit_one(const tess_task *t)
         starpu_task_destroy(task);
         return tess_error(TESS_FAILED, t->cl->name, "StarPU has no worker for this codelet (error %d)", -rc);
     }
+    for (unsigned i = 0; i < t->nuse; i++)
+        if ((t->use[i].mode & TESS_LAST) && !(tess_flow_caps() && tess_tile_flows(t->use[i].tile)))
+            starpu_data_invalidate_submit(t->use[i].tile->handle);
     if (tess_flow_caps()) tess_flow_submitted(t);
-    for (unsigned i = 0; i < t->nuse && !tess_flow_caps(); i++)
-        if (t->use[i].mode & TESS_LAST) starpu_data_invalidate_submit(t->use[i].tile->handle);
+    if (tess_gpu_flows()) tess_gpu_flow_submitted(t);
     tess_submit_seconds += tess_seconds() - start;
     starpu_task_wait_for_n_submitted(WINDOW);
     return TESS_OK;

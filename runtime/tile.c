@@ -78,6 +78,7 @@ tess_status tess_tile_map(tess_tile *t, int mode, void **data)
 void tess_tile_unmap(tess_tile *t)
 {
     starpu_data_release_on_node(t->handle, STARPU_MAIN_RAM);
+    if (t->mapped & TESS_W) t->gpu.filled = true;
     if (tess_flow_caps()) tess_flow_unmap(t, t->mapped);
 }
 

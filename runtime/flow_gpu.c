@@ -1,0 +1,354 @@
+/* Tiles on a GPU whose memory may not hold them all. As in RAM (flow.c) the list of tasks is the order and says after
+ * which uses a tile leaves (TESS_AWAY; graph/place_gpu.c), and StarPU never looks for room: all tiles that tasks of the
+ * GPU use have places in one piece of its memory, which are given out and taken back here. StarPU is told where a tile
+ * lies as if the user had allocated it, so that it neither frees nor evicts it.
+ *
+ * A place is given when its task is looked at, ahead of its turn as far as places go, and taken back when a task after
+ * which the tile leaves is submitted: so places depend on the list alone, and are the same in each run. What happens
+ * there happens later: a tile settles in its place when those that had it before are gone, and is fetched then.
+ *
+ * A tile leaves by a read-write access in RAM, which copies what RAM does not have and makes the copy on the GPU
+ * invalid; its callback says that the place is free. Where the contents ended, or RAM's own flow takes the tile
+ * further, there is nothing to copy and the access only waits for its turn.
+ *
+ * No deadlock: a task in its turn waits for tiles that leave after tasks submitted before it. When no free stretch is
+ * long enough for it, tiles that it does not use leave, as few bytes as will do.
+ *
+ * What the optimizer alone uses has no place here: StarPU moves it, in the rest of the memory, when it gives an update
+ * to the GPU, which it may where the parameter and its gradient have their places. With several GPUs in one process
+ * StarPU's choice is all there is. */
+#include "pool.h"
+#include "starpu_impl.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { AHEAD = 256 }; /* tasks that are looked at, at most */
+
+/* A tile that leaves, or left: its bytes are used until `gone`. */
+struct departure {
+    uint64_t at, bytes;
+    const tess_tile *tile;
+    starpu_data_handle_t handle;
+    int node;
+    atomic_bool gone;
+    struct departure *next;
+};
+
+static struct {
+    uint64_t room; /* no room said: StarPU's choice */
+    bool states;   /* StarPU has room for the optimizer's */
+    uintptr_t memory;
+    tess_pool *pool;
+    struct departure *departing, **last;
+    tess_tile **unsettled; /* in the order of their tasks */
+    size_t first, end, cap;
+    size_t looked; /* at the tasks of the list before this one */
+} gpu = {.last = &gpu.departing};
+
+void tess_gpu_flow_room(uint64_t bytes, bool states)
+{
+    gpu.room = bytes;
+    gpu.states = states;
+}
+
+bool tess_gpu_flows(void)
+{
+    return gpu.pool != NULL;
+}
+
+tess_status tess_gpu_flow_start(void)
+{
+    if (!gpu.room || tess_gpu_workers() != 1) return TESS_OK;
+    gpu.memory = starpu_malloc_on_node(tess_gpu_first_node(), gpu.room);
+    if (!gpu.memory)
+        return tess_error(TESS_INVALID, "memory.gpu", "the GPU has no %s left in one piece (lower it)",
+                          tess_human_bytes((double)gpu.room));
+    gpu.pool = tess_pool_new(gpu.room);
+    return TESS_OK;
+}
+
+void tess_gpu_flow_stop(void)
+{
+    if (!gpu.pool) return;
+    starpu_free_on_node(tess_gpu_first_node(), gpu.memory, gpu.room);
+    tess_pool_free(gpu.pool);
+    gpu.pool = NULL;
+    for (struct departure *d = gpu.departing, *next; d; d = next) {
+        next = d->next;
+        free(d);
+    }
+    gpu.departing = NULL;
+    gpu.last = &gpu.departing;
+    free(gpu.unsettled);
+    gpu.unsettled = NULL;
+    gpu.first = gpu.end = gpu.cap = 0;
+}
+
+/* ---- which tasks ---- */
+
+static bool of_optimizer(const tess_tile *t)
+{
+    return t->role == TESS_ROLE_MASTER || t->role == TESS_ROLE_MOMENT;
+}
+
+tess_gpu_part tess_task_on_gpu(const tess_task *t)
+{
+    if (t->cl == &tess_message || !tess_has_cuda(t->cl)) return TESS_NEVER;
+    for (unsigned i = 0; t->cl->either && i < t->nuse; i++)
+        if (of_optimizer(t->use[i].tile)) return TESS_MAYBE;
+    return TESS_ALWAYS;
+}
+
+bool tess_tile_has_place(const tess_tile *t)
+{
+    return t->role != TESS_ROLE_INPUT && t->role != TESS_ROLE_SCALAR && t->role != TESS_ROLE_SCRATCH &&
+           !of_optimizer(t);
+}
+
+/* Its tiles must have places. */
+static bool needs_places(const tess_task *t)
+{
+    if (t->cl == &tess_message) return tess_messages_on_gpu();
+    return tess_task_on_gpu(t) == TESS_ALWAYS;
+}
+
+bool tess_gpu_flow_allows(const tess_task *t)
+{
+    if (tess_task_on_gpu(t) != TESS_MAYBE) return true;
+    for (unsigned i = 0; i < t->nuse; i++)
+        if (tess_tile_has_place(t->use[i].tile) && !t->use[i].tile->gpu.placed) return false;
+    return gpu.states;
+}
+
+/* ---- in ---- */
+
+static void fetched(void *handle)
+{
+    starpu_data_release_on_node(handle, (int)tess_gpu_first_node());
+}
+
+/* Forgets departures that ended. */
+static void sweep(void)
+{
+    struct departure **at = &gpu.departing;
+    while (*at) {
+        struct departure *d = *at;
+        if (!atomic_load(&d->gone)) {
+            at = &d->next;
+            continue;
+        }
+        *at = d->next;
+        free(d);
+    }
+    gpu.last = at;
+}
+
+/* Is the tile's place, and the tile itself, free of those that leave? */
+static bool is_free(const void *tile)
+{
+    const tess_tile *t = tile;
+    for (const struct departure *d = gpu.departing; d; d = d->next)
+        if ((d->tile == t || (d->at < t->gpu.at + t->bytes && t->gpu.at < d->at + d->bytes)) && !atomic_load(&d->gone))
+            return false;
+    return true;
+}
+
+static void settle(tess_tile *t)
+{
+    const unsigned node = tess_gpu_first_node();
+    const starpu_data_handle_t handle = tess_tile_handle(t);
+    const uintptr_t at = gpu.memory + t->gpu.at;
+    if (t->gpu.known) {
+        struct starpu_vector_interface *v = starpu_data_get_interface_on_node(handle, node);
+        v->ptr = v->dev_handle = at;
+    } else
+        starpu_vector_ptr_register(handle, node, at, at, 0);
+    t->gpu.known = t->gpu.settled = true;
+    if (t->gpu.fetch) starpu_data_acquire_on_node_cb(handle, (int)node, STARPU_R, fetched, handle);
+}
+
+/* Settles tiles whose places became free, in order; with `t`, up to that one, waiting for it. */
+static void settle_all(const tess_tile *t, const char *who)
+{
+    sweep();
+    while (gpu.first < gpu.end && !(t && t->gpu.settled)) {
+        tess_tile *next = gpu.unsettled[gpu.first];
+        if (!is_free(next)) {
+            if (!t) return;
+            tess_flow_until(is_free, next, who, next->label);
+        }
+        settle(next);
+        gpu.first++;
+    }
+    if (gpu.first == gpu.end) gpu.first = gpu.end = 0;
+}
+
+/* StarPU allocated it on the GPU itself, before the plan had a say: it stays StarPU's. */
+static bool is_starpus(const tess_tile *t)
+{
+    int allocated = 0, valid, requested;
+    if (t->gpu.known || !t->handle) return false;
+    starpu_data_query_status(t->handle, (int)tess_gpu_first_node(), &allocated, &valid, &requested);
+    return allocated;
+}
+
+static bool needs_place(const tess_tile *t)
+{
+    return tess_tile_has_place(t) && !t->gpu.placed && !is_starpus(t);
+}
+
+static bool take(tess_tile *t)
+{
+    return t->gpu.placed = tess_pool_take(gpu.pool, t->bytes, t->role == TESS_ROLE_WEIGHT, t, &t->gpu.at);
+}
+
+static void enter(tess_tile *t, int mode)
+{
+    t->gpu.settled = false;
+    t->gpu.fetch = (mode & TESS_R) && t->gpu.filled && !t->gpu.writers;
+    if (gpu.end == gpu.cap) gpu.unsettled = tess_realloc(gpu.unsettled, (gpu.cap += 1024) * sizeof *gpu.unsettled);
+    gpu.unsettled[gpu.end++] = t;
+}
+
+/* ---- out ---- */
+
+static void left(void *departure)
+{
+    struct departure *d = departure;
+    const starpu_data_handle_t handle = d->handle;
+    const int node = d->node;
+    atomic_store(&d->gone, true); /* and is the main thread's */
+    tess_flow_moved();
+    starpu_data_release_on_node(handle, node);
+}
+
+/* With `copy` the contents go to RAM; else they ended, or are elsewhere. */
+static void leave(tess_tile *t, bool copy)
+{
+    tess_pool_give(gpu.pool, t->gpu.at);
+    t->gpu.placed = t->gpu.departs = false;
+    if (!t->gpu.settled) { /* it never came */
+        size_t i = gpu.first;
+        while (gpu.unsettled[i] != t) i++;
+        for (; i + 1 < gpu.end; i++) gpu.unsettled[i] = gpu.unsettled[i + 1];
+        gpu.end--;
+        return;
+    }
+    struct departure *d = tess_alloc(sizeof *d);
+    d->at = t->gpu.at;
+    d->bytes = t->bytes;
+    d->tile = t;
+    d->handle = t->handle;
+    d->node = copy ? STARPU_MAIN_RAM : STARPU_ACQUIRE_NO_NODE;
+    *gpu.last = d;
+    gpu.last = &d->next;
+    starpu_data_acquire_on_node_cb(t->handle, d->node, copy ? STARPU_RW : STARPU_W, left, d);
+}
+
+void tess_gpu_flow_submitted(const tess_task *task)
+{
+    for (unsigned i = 0; i < task->nuse; i++) {
+        tess_tile *t = task->use[i].tile;
+        const int mode = task->use[i].mode;
+        if (!tess_tile_has_place(t)) continue;
+        if (mode & TESS_W) {
+            t->gpu.filled = true;
+            if (t->gpu.writers) t->gpu.writers--;
+        }
+        if (mode & TESS_LAST) t->gpu.filled = false;
+    }
+    for (unsigned i = 0; i < task->nuse; i++) {
+        tess_tile *t = task->use[i].tile;
+        const int mode = task->use[i].mode;
+        if (t->gpu.placed && (mode & (TESS_AWAY | TESS_LAST))) leave(t, !(mode & TESS_LAST));
+    }
+}
+
+void tess_gpu_flow_leaves_ram(tess_tile *t)
+{
+    if (t->gpu.placed) leave(t, false);
+}
+
+void tess_gpu_flow_forget(tess_tile *t)
+{
+    if (!t->gpu.placed || !gpu.pool) return;
+    tess_pool_give(gpu.pool, t->gpu.at);
+    t->gpu.placed = false;
+}
+
+/* ---- the list ---- */
+
+static bool used_by(const void *tile, const void *task)
+{
+    const tess_task *t = task;
+    for (unsigned i = 0; i < t->nuse; i++)
+        if (t->use[i].tile == tile) return true;
+    return false;
+}
+
+/* Room for a tile of a task in its turn, at the cost of others. */
+static bool insist(tess_tile *t, const tess_task *task)
+{
+    void **owner;
+    const size_t n = tess_pool_in_the_way(gpu.pool, t->bytes, used_by, task, &owner);
+    for (size_t i = 0; i < n; i++) leave(owner[i], ((tess_tile *)owner[i])->gpu.filled);
+    free(owner);
+    return n > 0 && take(t);
+}
+
+/* Places for all that the task uses, or for nothing. */
+static bool place(const tess_task *task, bool turn)
+{
+    unsigned n = 0;
+    bool all = true;
+    bool fresh[task->nuse ? task->nuse : 1];
+    for (; n < task->nuse && all; n++) {
+        tess_tile *t = task->use[n].tile;
+        fresh[n] = false;
+        if (!needs_place(t)) continue;
+        all = fresh[n] = take(t) || (turn && insist(t, task));
+    }
+    for (unsigned i = 0; i < n; i++) {
+        if (!fresh[i]) continue;
+        if (all) {
+            enter(task->use[i].tile, task->use[i].mode);
+            continue;
+        }
+        tess_pool_give(gpu.pool, task->use[i].tile->gpu.at);
+        task->use[i].tile->gpu.placed = false;
+    }
+    return all;
+}
+
+/* Looks at a task for the first time. */
+static bool look_at(const tess_task *task, bool turn)
+{
+    if (needs_places(task)) {
+        for (unsigned i = 0; i < task->nuse && !turn; i++)
+            if (task->use[i].tile->gpu.departs) return false; /* it will have left before this task */
+        if (!place(task, turn)) return false;
+    }
+    for (unsigned i = 0; i < task->nuse; i++) {
+        tess_tile *t = task->use[i].tile;
+        if (!tess_tile_has_place(t)) continue;
+        if (task->use[i].mode & TESS_W) t->gpu.writers++;
+        if (t->gpu.placed && (task->use[i].mode & (TESS_AWAY | TESS_LAST))) t->gpu.departs = true;
+    }
+    return true;
+}
+
+tess_status tess_gpu_flow_ahead(const tess_task *task, size_t n, size_t k)
+{
+    if (k == 0) gpu.looked = 0;
+    const tess_task *next = &task[k];
+    bool fits = gpu.looked <= k || !needs_places(next) || place(next, true); /* some may have had to go since */
+    while (fits && gpu.looked < n && gpu.looked < k + AHEAD && look_at(&task[gpu.looked], gpu.looked == k))
+        gpu.looked++;
+    if (!fits || gpu.looked <= k)
+        return tess_error(TESS_INVALID, "memory.gpu", "%s for tiles, which is too little for %s alone",
+                          tess_human_bytes((double)gpu.room), next->cl->name);
+    for (unsigned i = 0; needs_places(next) && i < next->nuse; i++)
+        if (next->use[i].tile->gpu.placed) settle_all(next->use[i].tile, next->cl->name);
+    settle_all(NULL, NULL);
+    return TESS_OK;
+}

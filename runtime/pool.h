@@ -1,0 +1,20 @@
+/* Places within one piece of memory. */
+#ifndef TESS_POOL_H
+#define TESS_POOL_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct tess_pool tess_pool;
+
+tess_pool *tess_pool_new(uint64_t bytes);
+void tess_pool_free(tess_pool *p);
+/* A place of so many bytes for `owner` in the smallest free stretch that has it, at its end if it is to last, else at
+ * its beginning; false: no free stretch has it. */
+bool tess_pool_take(tess_pool *p, uint64_t bytes, bool lasts, void *owner, uint64_t *at);
+void tess_pool_give(tess_pool *p, uint64_t at);
+/* Who would have to go for a place of so many bytes, the fewest bytes of them: *owner is an array that the caller
+ * frees, its length is returned. 0: nobody would do, since of those in the way some `stay`. */
+size_t tess_pool_in_the_way(const tess_pool *p, uint64_t bytes, bool (*stays)(const void *owner, const void *arg),
+                            const void *arg, void ***owner);
+#endif
