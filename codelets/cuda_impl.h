@@ -202,6 +202,59 @@ template <class F> static void map(const tess_work *w, F f, int64_t n, bool wide
     launch(w, map_kernel<F>, blocks_of(n, (int64_t)MAP_THREADS * WIDE), MAP_THREADS, 0, f, n, wide);
 }
 
+/* y += x, where x is stored as FROM. */
+template <tess_dtype FROM, tess_dtype T> struct into {
+    const void *x;
+    void *y;
+    bool acc;
+    template <int K> TESS_DEVICE void at(int64_t i) const
+    {
+        float v[K];
+        load<FROM, K>(v, x, i);
+        accumulate<T, K>(y, i, acc, v);
+    }
+};
+
+/* y = KIND::value(x), and dx += dy KIND::slope(x). */
+template <tess_dtype T, class KIND> struct value_of {
+    const void *x;
+    void *y;
+    template <int K> TESS_DEVICE void at(int64_t i) const
+    {
+        float v[K];
+        load<T, K>(v, x, i);
+        for (int k = 0; k < K; k++) v[k] = KIND::value(v[k]);
+        store<T, K>(y, i, v);
+    }
+};
+template <tess_dtype T, class KIND> struct slope_of {
+    const void *dy, *x;
+    void *dx;
+    bool acc;
+    template <int K> TESS_DEVICE void at(int64_t i) const
+    {
+        float v[K], d[K];
+        load<T, K>(v, x, i);
+        load<T, K>(d, dy, i);
+        for (int k = 0; k < K; k++) d[k] *= KIND::slope(v[k]);
+        accumulate<T, K>(dx, i, acc, d);
+    }
+};
+/* The bodies of such an op: of x and y; of dy, x and dx. */
+template <tess_dtype T, class KIND> static void map_value(const tess_work *w)
+{
+    const void *x = w->buf[0].ptr;
+    void *y = w->buf[1].ptr;
+    map(w, value_of<T, KIND>{x, y}, ((const tess_map_arg *)w->arg)->n, aligned(x, y));
+}
+template <tess_dtype T, class KIND> static void map_slope(const tess_work *w)
+{
+    const tess_map_arg *a = (const tess_map_arg *)w->arg;
+    const void *dy = w->buf[0].ptr, *x = w->buf[1].ptr;
+    void *dx = w->buf[2].ptr;
+    map(w, slope_of<T, KIND>{dy, x, dx, a->acc}, a->n, aligned(dy, x, dx));
+}
+
 /* ---- sums over threads, in a fixed tree ------------------------------------------------------------------------- */
 
 constexpr int WARP = 32;

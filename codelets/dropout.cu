@@ -17,17 +17,6 @@ template <tess_dtype T> struct drop {
         accumulate<T, K>(y, i, acc, v);
     }
 };
-template <tess_dtype T> struct keep {
-    const void *x;
-    void *y;
-    bool acc;
-    template <int K> TESS_DEVICE void at(int64_t i) const
-    {
-        float v[K];
-        load<T, K>(v, x, i);
-        accumulate<T, K>(y, i, acc, v);
-    }
-};
 
 template <tess_dtype T> static void drop_body(const tess_work *w, bool acc)
 {
@@ -37,7 +26,7 @@ template <tess_dtype T> static void drop_body(const tess_work *w, bool acc)
     const int64_t n = a->rows * a->width;
     TESS_ASSERT(n <= UINT32_MAX);
     if (!w->env->train || a->p <= 0) {
-        map(w, keep<T>{x, y, acc}, n, aligned(x, y));
+        map(w, into<T, T>{x, y, acc}, n, aligned(x, y));
         return;
     }
     drop<T> d = {};

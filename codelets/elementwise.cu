@@ -21,18 +21,6 @@ template <tess_dtype T> static void add_forward_body(const tess_work *w)
     map(w, add<T>{x, z, y}, a->n, aligned(x, z, y));
 }
 
-/* y += x, where x is stored as FROM. */
-template <tess_dtype FROM, tess_dtype T> struct into {
-    const void *x;
-    void *y;
-    bool acc;
-    template <int K> TESS_DEVICE void at(int64_t i) const
-    {
-        float v[K];
-        load<FROM, K>(v, x, i);
-        accumulate<T, K>(y, i, acc, v);
-    }
-};
 template <tess_dtype T> static void add_into_body(const tess_work *w)
 {
     const tess_map_arg *a = (const tess_map_arg *)w->arg;

@@ -49,21 +49,11 @@ template <tess_dtype T> static void fill_normal_body(const tess_work *w)
 }
 TESS_CUDA_BODY(fill_normal, fill_normal_f32, TESS_F32)
 
-struct rounding {
-    const void *x;
-    void *y;
-    template <int K> TESS_DEVICE void at(int64_t i) const
-    {
-        float v[K];
-        load<TESS_F32, K>(v, x, i);
-        store<TESS_BF16, K>(y, i, v);
-    }
-};
 template <tess_dtype T> static void round_body(const tess_work *w)
 {
     const tess_count_arg *a = (const tess_count_arg *)w->arg;
     const void *x = w->buf[0].ptr;
     void *y = (uint16_t *)w->buf[1].ptr + a->at;
-    map(w, rounding{x, y}, a->n, aligned(x, y));
+    map(w, into<TESS_F32, TESS_BF16>{x, y, false}, a->n, aligned(x, y));
 }
 TESS_CUDA_BODY(round, round_bf16, TESS_BF16)

@@ -4,9 +4,7 @@
  * The library's matrices are column-major. C row-major is C^T column-major, so what it is asked for is C^T = B^T A^T:
  * its first operand is our B, its rows are our columns. The same bits each time: an algorithm that sums parts of k in
  * place, in whatever order they come, is not asked for. */
-#include "cuda_impl.h"
-#include <cublasLt.h>
-#include <pthread.h>
+#include "cublas_impl.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,17 +76,15 @@ static bool set_epilogue(plan *p)
     const void *any = (const void *)256, *any_aux = (const void *)(uintptr_t)p->of.align_aux; /* as to alignment */
     const bool vector = p->of.epilogue == BIAS || p->of.epilogue == COLUMN_SUM || p->of.epilogue == GELU_BIAS;
     if (p->of.epilogue == PLAIN) return true;
-    if (cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue))
-        return false;
-    if (vector &&
-        (cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type) ||
-         cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any, sizeof any)))
+    if (lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue)) return false;
+    if (vector && (lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type) ||
+                   lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any, sizeof any)))
         return false;
     return !has_aux(p->of.epilogue) ||
-           (!cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->of.ldc,
-                                            sizeof p->of.ldc) &&
-            !cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &any_aux,
-                                            sizeof any_aux));
+           (!lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->of.ldc,
+                                       sizeof p->of.ldc) &&
+            !lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &any_aux,
+                                       sizeof any_aux));
 }
 
 /* The library's best guess, within the room there is. */
@@ -100,18 +96,17 @@ static bool choose(plan *p)
     const size_t room = TESS_CUDA_MM_ROOM;
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* of parts of k: in the room, in their order */
     const uint32_t a = (uint32_t)p->of.align_b, b = (uint32_t)p->of.align_a, c = (uint32_t)p->of.align_c;
-    if (cublasLtMatmulPreferenceCreate(&wish)) return false;
+    if (lt.MatmulPreferenceCreate(&wish)) return false;
     bool set =
-        !cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room) &&
-        !cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
-                                              sizeof schemes) &&
-        !cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a) &&
-        !cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b) &&
-        !cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c) &&
-        !cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c);
-    set = set && !cublasLtMatmulAlgoGetHeuristic(handles[p->of.device], p->product, p->a, p->b, p->c, p->c, wish, 1,
-                                                 &found, &count);
-    cublasLtMatmulPreferenceDestroy(wish);
+        !lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room) &&
+        !lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes) &&
+        !lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a) &&
+        !lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b) &&
+        !lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c) &&
+        !lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c);
+    set = set && !lt.MatmulAlgoGetHeuristic(handles[p->of.device], p->product, p->a, p->b, p->c, p->c, wish, 1, &found,
+                                            &count);
+    lt.MatmulPreferenceDestroy(wish);
     if (!set || count < 1 || found.state != CUBLAS_STATUS_SUCCESS) return false;
     p->algorithm = found.algo;
     return true;
@@ -122,16 +117,16 @@ static void make_plan(plan *p)
 {
     const key *d = &p->of;
     const cublasOperation_t n = CUBLAS_OP_N, t = CUBLAS_OP_T, first = d->tb ? t : n, second = d->ta ? t : n;
-    if (!handles[d->device] && cublasLtCreate(&handles[d->device])) return;
-    if (cublasLtMatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F)) return;
-    if (cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first)) return;
-    if (cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second)) return;
+    if (!handles[d->device] && lt.Create(&handles[d->device])) return;
+    if (lt.MatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F)) return;
+    if (lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first)) return;
+    if (lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second)) return;
     if (!set_epilogue(p)) return;
     const uint64_t b_rows = (uint64_t)(d->tb ? d->k : d->n), b_columns = (uint64_t)(d->tb ? d->n : d->k);
     const uint64_t a_rows = (uint64_t)(d->ta ? d->m : d->k), a_columns = (uint64_t)(d->ta ? d->k : d->m);
-    if (cublasLtMatrixLayoutCreate(&p->a, type_of(d->in), b_rows, b_columns, d->ldb)) return;
-    if (cublasLtMatrixLayoutCreate(&p->b, type_of(d->in), a_rows, a_columns, d->lda)) return;
-    if (cublasLtMatrixLayoutCreate(&p->c, type_of(d->out), (uint64_t)d->n, (uint64_t)d->m, d->ldc)) return;
+    if (lt.MatrixLayoutCreate(&p->a, type_of(d->in), b_rows, b_columns, d->ldb)) return;
+    if (lt.MatrixLayoutCreate(&p->b, type_of(d->in), a_rows, a_columns, d->lda)) return;
+    if (lt.MatrixLayoutCreate(&p->c, type_of(d->out), (uint64_t)d->n, (uint64_t)d->m, d->ldc)) return;
     p->possible = choose(p);
 }
 
@@ -163,9 +158,10 @@ static key key_of(const tess_cuda_mm *d, const void *a, const void *b, const voi
     return of;
 }
 
-/* Whether the library can; then it is on the stream. */
+/* Whether the library can; then it is on the stream, unless the task failed. */
 static bool run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c, const extra &e)
 {
+    if (!lt_there(w)) return true;
     const key of = key_of(d, a, b, c, e);
     const float one = 1, beta = d->acc;
     pthread_mutex_lock(&lock); /* the descriptor carries the addresses of `e` */
@@ -173,32 +169,20 @@ static bool run(const tess_work *w, const tess_cuda_mm *d, const void *a, const 
     const bool possible = p->possible;
     int error = 0;
     if (possible && e.bias)
-        error = cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &e.bias, sizeof e.bias);
+        error = lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &e.bias, sizeof e.bias);
     if (possible && e.aux && !error)
-        error =
-            cublasLtMatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &e.aux, sizeof e.aux);
+        error = lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &e.aux, sizeof e.aux);
     if (possible && !error)
-        error = cublasLtMatmul(handles[of.device], p->product, &one, b, p->a, a, p->b, &beta, c, p->c, c, p->c,
-                               &p->algorithm, w->room, TESS_CUDA_MM_ROOM, (cudaStream_t)w->stream);
+        error = lt.Matmul(handles[of.device], p->product, &one, b, p->a, a, p->b, &beta, c, p->c, c, p->c,
+                          &p->algorithm, w->room, TESS_CUDA_MM_ROOM, (cudaStream_t)w->stream);
     pthread_mutex_unlock(&lock);
     if (error)
         tess_work_fail(w, "cublasLt: %lld x %lld x %lld: %s", (long long)d->m, (long long)d->n, (long long)d->k,
-                       cublasLtGetStatusString((cublasStatus_t)error));
+                       lt.GetStatusString((cublasStatus_t)error));
     return possible;
 }
 
 /* ---- what the library cannot: a bias of its own ------------------------------------------------------------------ */
-
-struct rounded {
-    const float *x;
-    void *y;
-    template <int K> TESS_DEVICE void at(int64_t i) const
-    {
-        float v[K];
-        load<TESS_F32, K>(v, x, i);
-        store<TESS_BF16, K>(y, i, v);
-    }
-};
 
 /* c (m,n), rows ldc apart, += bias (n) */
 template <tess_dtype T> struct biased {
@@ -227,7 +211,7 @@ static bool run_with_bias(const tess_work *w, const tess_cuda_mm *d, const void 
     pthread_mutex_lock(&lock);
     const bool possible = find_plan(&of)->possible;
     pthread_mutex_unlock(&lock);
-    if (possible) map(w, rounded{d->bias, bias}, d->n, aligned(d->bias, bias));
+    if (possible) map(w, into<TESS_F32, TESS_BF16>{d->bias, bias, false}, d->n, aligned(d->bias, bias));
     return possible && run(w, d, a, b, c, e);
 }
 

@@ -170,7 +170,7 @@ tess_status tess_bench(const tess_config *c, int steps, FILE *out)
     tess_status status;
     TESS_TRY_DONE(tess_ranks_agree(tess_run_open(c, tess_rank(), &b.run)));
     TESS_TRY_DONE(tess_run_same(&b.run, "bench"));
-    TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&b.run)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&b.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_train_step(&b.run, &b.step)));
     tess_step_plan(b.step, &b.plan);
     tess_ranks_barrier(); /* so that ranks of a machine share it while they measure */

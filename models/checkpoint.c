@@ -3,6 +3,7 @@
  * States are written and read by all ranks, each what it holds; directories and small files are rank 0's alone, and
  * what it finds there it tells the others, who might see something else a moment later. */
 #include "checkpoint_impl.h"
+#include "dirs_impl.h"
 #include "pieces_impl.h"
 #include <dirent.h>
 #include <errno.h>
@@ -135,29 +136,13 @@ static void remove_old(const char *dir, int64_t keep)
     free(steps);
 }
 
-static tess_status make_directories(const char *path)
-{
-    char *copy = tess_strdup(path);
-    tess_status status = TESS_OK;
-    for (char *at = copy + 1; status == TESS_OK; at++) {
-        char c = *at;
-        if (c != '/' && c) continue;
-        *at = 0;
-        if (mkdir(copy, 0777) && errno != EEXIST) status = system_error(copy, "cannot be made");
-        *at = c;
-        if (!c) break;
-    }
-    free(copy);
-    return status;
-}
-
 tess_status tess_checkpoint_prepare(const char *dir)
 {
     char *inside = tess_format("%s/.", dir); /* a file in its place has none */
     tess_status status = TESS_OK;
     for (int made = 0; made < 2 && status == TESS_OK; made++) { /* rank 0 makes it, then the others look */
         bool mine = (tess_rank() == 0) == !made;
-        if (mine && ((!made && make_directories(dir) != TESS_OK) || access(inside, W_OK)))
+        if (mine && ((!made && !tess_dirs_make(dir, NULL)) || access(inside, W_OK)))
             status = tess_error(TESS_INVALID, dir, "cannot be written: %s (see checkpoint.dir%s)", strerror(errno),
                                 made ? "; all ranks must see the same one" : "");
         status = tess_ranks_agree(status);

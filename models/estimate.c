@@ -232,7 +232,7 @@ tess_status tess_estimate(const tess_config *c, FILE *out)
     int rank;
     TESS_TRY(find_largest(c, &rank));
     tess_status status = tess_run_open(c, rank, &run);
-    if (status == TESS_OK) status = tess_run_tiers(&run);
+    if (status == TESS_OK) status = tess_run_tiers(&run, c->output);
     if (status == TESS_OK) status = tess_run_step(&run, false, false, &step);
     if (status == TESS_OK) {
         tess_step_plan(step, &p);

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct tess_report {
@@ -19,25 +18,6 @@ struct tess_report {
 };
 
 /* ---- opening ---- */
-
-static tess_status make_directory(const char *dir)
-{
-    char *path = tess_strdup(dir);
-    for (char *p = path + 1;; p++) {
-        char end = *p;
-        if (end != '/' && end) continue;
-        *p = 0;
-        if (mkdir(path, 0777) != 0 && errno != EEXIST && errno != EISDIR) break;
-        *p = end;
-        if (!end) break;
-    }
-    struct stat st;
-    int error = errno;
-    bool made = stat(dir, &st) == 0;
-    if (made && !S_ISDIR(st.st_mode)) made = false, error = ENOTDIR;
-    free(path);
-    return made ? TESS_OK : tess_error(TESS_INVALID, dir, "cannot be created: %s (see output)", strerror(error));
-}
 
 /* Cuts metrics off at the first line of `first_step` or later, or that is not whole. */
 static bool rewind_metrics(FILE *f, int64_t first_step)
@@ -62,7 +42,6 @@ tess_status tess_report_open(const tess_config *c, int64_t first_step, FILE *out
         *report = tess_alloc(sizeof **report);
         return TESS_OK;
     }
-    TESS_TRY(make_directory(c->output));
     char *path = tess_format("%s/metrics.jsonl", c->output);
     FILE *metrics = fopen(path, "a+");
     if (!metrics || !rewind_metrics(metrics, first_step)) {

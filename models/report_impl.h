@@ -21,9 +21,9 @@ typedef struct tess_step_report {
 
 typedef struct tess_report tess_report;
 
-/* Makes the output directory and opens its metrics for a run whose first step is `first_step`: lines of that step and
- * later ones, which an interrupted run left, are dropped. Lines go to `out`: a live one when it is a terminal, else
- * one every log_every steps. TESS_INVALID, and NULL, when the directory cannot be written. Rank 0 reports for all: the
+/* Opens the metrics in the output directory for a run whose first step is `first_step`: lines of that step and later
+ * ones, which an interrupted run left, are dropped. Lines go to `out`: a live one when it is a terminal, else
+ * one every log_every steps. TESS_INVALID, and NULL, when they cannot be written. Rank 0 reports for all: the
  * others' reports touch no file, say nothing and never fail. */
 tess_status tess_report_open(const tess_config *c, int64_t first_step, FILE *out, tess_report **report) TESS_NODISCARD;
 tess_status tess_report_step(tess_report *r, const tess_step_report *s) TESS_NODISCARD;

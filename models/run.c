@@ -2,7 +2,6 @@
 #include "codelets.h"
 #include "run_impl.h"
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { MiB = 1 << 20 };
@@ -211,7 +210,7 @@ static tess_status place(tess_run *r, const tess_place_conf *conf, tess_step **s
     return tess_step_place(*step, &again, &r->place);
 }
 
-tess_status tess_run_tiers(tess_run *r)
+tess_status tess_run_tiers(tess_run *r, const char *made)
 {
     const tess_config *c = r->c;
     const uint64_t ram = tess_ram_free();
@@ -223,7 +222,7 @@ tess_status tess_run_tiers(tess_run *r)
     if (!r->disk) return TESS_OK;
     if (!r->ram) r->ram = ram - ram / 8;
     r->conf.ram = r->ram;
-    if (!c->output || strcmp(r->disk, c->output)) TESS_TRY(tess_disk_check(r->disk)); /* the run makes its own output */
+    TESS_TRY(tess_disk_check(r->disk, made));
     return tess_run_rates(r, &r->conf.rates);
 }
 

@@ -32,8 +32,9 @@ tess_status tess_run_same(const tess_run *r, const char *command) TESS_NODISCARD
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle,
                           tess_data **data) TESS_NODISCARD;
 /* Reads the caps and what the keys say of homes, before a step is placed: r->disk is NULL where there is no disk tier,
- * r->ram 0 where there is no cap. What fails here is wrong, where what fails later may just not fit. */
-tess_status tess_run_tiers(tess_run *r) TESS_NODISCARD;
+ * r->ram 0 where there is no cap. What fails here is wrong, where what fails later may just not fit. `made`, unless
+ * NULL: the directory that the run would make before. */
+tess_status tess_run_tiers(tess_run *r, const char *made) TESS_NODISCARD;
 /* The step that the configuration trains with, its micro-batches in one of the two orders. */
 tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step **step) TESS_NODISCARD;
 /* Says which of its tiles leave the GPU, and which need no RAM, where a plan is made for it. */

@@ -1,9 +1,11 @@
 /* Training and evaluation from a configuration: the whole run, from the model's directory to the trained one. All ranks
  * come this way, in phases that end with their agreement; rank 0 alone reports, and writes what they all have. */
 #include "checkpoint_impl.h"
+#include "dirs_impl.h"
 #include "report_impl.h"
 #include "run_impl.h"
 #include "schedule_impl.h"
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,7 @@ struct training {
     tess_data *data, *valid;
     tess_step *step, *eval;
     tess_report *report;
+    size_t made; /* of the output directory's path, see tess_dirs_make */
     tess_progress at;
     tess_plan plan;
     double matrix_rate, flops;              /* of all workers of all ranks, for mfu */
@@ -33,6 +36,13 @@ static tess_status open_inputs(const tess_config *c, struct training *t)
     if (c->data.valid) TESS_TRY(tess_run_data(&t->run, "data.valid", c->data.valid, false, &t->valid));
     if (c->eval_every > 0 && !t->valid) TESS_TRY(tess_config_require(c, "data.valid"));
     return TESS_OK;
+}
+
+/* Before the tiers are looked at: one may lie in it. */
+static tess_status make_output(const tess_config *c, struct training *t)
+{
+    if (tess_rank() > 0 || tess_dirs_make(c->output, &t->made)) return TESS_OK;
+    return tess_error(TESS_INVALID, c->output, "cannot be created: %s (see output)", strerror(errno));
 }
 
 static tess_status plan_steps(struct training *t)
@@ -198,7 +208,8 @@ tess_status tess_train(const tess_config *c)
     tess_status status;
     TESS_TRY_DONE(tess_ranks_agree(open_inputs(c, &t)));
     TESS_TRY_DONE(tess_run_same(&t.run, "train"));
-    TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run)));
+    TESS_TRY_DONE(tess_ranks_agree(make_output(c, &t)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(plan_steps(&t)));
     tess_signals_install();
     TESS_TRY_DONE(tess_ranks_agree(begin(c, &t)));
@@ -211,6 +222,7 @@ done:
     tess_data_close(t.valid);
     tess_run_close(&t.run);
     tess_stop();
+    if (status != TESS_OK) tess_dirs_remove(c->output, t.made);
     return status;
 }
 
@@ -224,7 +236,7 @@ tess_status tess_eval(const tess_config *c)
     if (status == TESS_OK) status = tess_run_data(&run, "data.valid", c->data.valid, false, &data);
     TESS_TRY_DONE(tess_ranks_agree(status));
     TESS_TRY_DONE(tess_run_same(&run, "eval"));
-    TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&run)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_eval_step(&run, true, &step)));
     TESS_TRY_DONE(tess_run_start(&run, false));
     TESS_TRY_DONE(tess_ranks_agree(tess_model_load(run.model, run.g, (uint64_t)c->seed)));

@@ -2,6 +2,7 @@
  * where the file is missing, broken, or of another machine. What happens to the file is never an error: all that it
  * saves is time. A drive is measured when a run first asks for it. */
 #include "codelets.h"
+#include "dirs_impl.h"
 #include "models.h"
 #include <errno.h>
 #include <jansson.h>
@@ -9,7 +10,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -91,21 +91,11 @@ static json_t *load(const char *path, const json_t *key)
     return cache;
 }
 
-/* Makes the directories on the way to a file, as far as that goes. */
-static void make_parents(char *path)
-{
-    for (char *slash = path + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = 0;
-        mkdir(path, 0777);
-        *slash = '/';
-    }
-}
-
 /* Written beside it and renamed: whoever reads meanwhile sees the old one or the new one. */
-static void save(char *path, const json_t *cache)
+static void save(const char *dir, const char *path, const json_t *cache)
 {
     char *temporary = tess_format("%s-XXXXXX", path);
-    make_parents(path);
+    tess_dirs_make(dir, NULL);
     int fd = mkstemp(temporary);
     if (fd >= 0) {
         bool good = !json_dumpfd(cache, fd, JSON_INDENT(4) | JSON_REAL_PRECISION(6) | JSON_SORT_KEYS);
@@ -181,7 +171,7 @@ tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
         set_rates(member(cache, "rates"), machine_fields, y);
     }
     tess_status status = dirs ? read_drive(dirs, again, member(cache, "drives"), &changed, y) : TESS_OK;
-    if (changed && path) save(path, cache);
+    if (changed && path) save(dir, path, cache);
     json_decref(cache);
     json_decref(key);
     free(path);

@@ -155,13 +155,48 @@ unsigned tess_disk_dirs(char *list, const char *dir[TESS_DISK_MAX_DIRS])
     return dirs;
 }
 
-tess_status tess_disk_check(const char *dirs)
+/* What a path will be when all of it is made: what is there of it without links, the rest without what says nothing.
+ * NULL: that cannot be told. */
+static char *path_made(const char *dir)
+{
+    char *there = tess_strdup(dir), *rest = tess_strdup(dir), *from = rest, *path;
+    size_t n = strlen(dir);
+    while (!(path = realpath(n ? there : ".", NULL)) && errno == ENOENT && n > 0) {
+        while (n > 0 && there[n - 1] == '/') n--;
+        while (n > 0 && there[n - 1] != '/') n--;
+        there[n] = 0;
+    }
+    from += n;
+    for (char *name; path && (name = strsep(&from, "/"));) {
+        if (!*name || !strcmp(name, ".")) continue;
+        char *longer = tess_format("%s/%s", strcmp(path, "/") ? path : "", name);
+        free(path);
+        path = longer;
+    }
+    free(there);
+    free(rest);
+    return path;
+}
+
+/* Is `dir` made with `made`: the same, or on the way to it? */
+static bool comes_with(const char *dir, const char *made)
+{
+    char *a = path_made(dir), *b = path_made(made);
+    const size_t n = a ? strlen(a) : 0;
+    const bool with = a && b && !strncmp(a, b, n) && (!b[n] || b[n] == '/');
+    free(a);
+    free(b);
+    return with;
+}
+
+tess_status tess_disk_check(const char *dirs, const char *made)
 {
     const char *dir[TESS_DISK_MAX_DIRS];
     char *list = tess_strdup(dirs);
     unsigned count = tess_disk_dirs(list, dir);
     tess_status status = check_count(count);
-    for (unsigned i = 0; i < count && status == TESS_OK; i++) status = check_directory(dir[i]);
+    for (unsigned i = 0; i < count && status == TESS_OK; i++)
+        if (!made || !access(dir[i], F_OK) || !comes_with(dir[i], made)) status = check_directory(dir[i]);
     free(list);
     return status;
 }

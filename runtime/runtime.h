@@ -180,8 +180,9 @@ typedef struct tess_drive {
 } tess_drive;
 tess_status tess_drive_measure(const char *dirs, tess_drive *d) TESS_NODISCARD;
 uint64_t tess_drive_free(const char *dir); /* bytes; 0 where that cannot be told */
-/* TESS_INVALID names the first of the directories, given as in tess_machine, that cannot be a disk tier's. */
-tess_status tess_disk_check(const char *dirs) TESS_NODISCARD;
+/* TESS_INVALID names the first of the directories, given as in tess_machine, that cannot be a disk tier's. `made`,
+ * unless NULL, is a directory that will be made by then, with those on the way to it. */
+tess_status tess_disk_check(const char *dirs, const char *made) TESS_NODISCARD;
 /* What tells these drives from others; free() *name, whatever it returns. */
 tess_status tess_drive_name(const char *dirs, char **name) TESS_NODISCARD;
 

@@ -1,7 +1,6 @@
 /* What a GPU and its ways do alone, and what our attention does: the ceilings of tests/gpu/prove's table. One line a
  * figure, "NAME VALUE UNIT", medians of several runs. */
 #include "codelets.h"
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
 #define CHECK_MAIN
 #include "checkpoint_impl.h"
 #include "dirs.h"
+#include "dirs_impl.h"
 #include "pieces_impl.h"
 #include "report_impl.h"
 #include "stand_ins.h"
@@ -412,6 +413,7 @@ static void report(void)
     CHECK_EQ(tess_config_resolve(&c, 1), TESS_OK);
     if (ranks_rank == 0) ranks_meet(); /* the others are done by then */
     FILE *out = open_memstream(&text, &size);
+    CHECK(tess_dirs_make(c.output, NULL));
     CHECK_EQ(tess_report_open(&c, 0, out, &r), TESS_OK);
     CHECK_EQ(tess_report_step(r, &(tess_step_report){.loss = 1, .seconds = 1}), TESS_OK);
     CHECK((access(in("out/metrics.jsonl"), F_OK) == 0) == (ranks_rank == 0));

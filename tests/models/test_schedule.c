@@ -6,11 +6,14 @@
  * And the report of a run: its file and its lines. */
 #define CHECK_MAIN
 #include "check.h"
+#include "dirs_impl.h"
 #include "report_impl.h"
 #include "runtime.h"
 #include "schedule_impl.h"
+#include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -265,6 +268,7 @@ TEST(metrics_hold_one_object_a_step)
     snprintf(set, sizeof set, "output=%s/a/b", dir);
     snprintf(path, sizeof path, "%s/a/b/metrics.jsonl", dir);
     LOAD(&c, set, "steps=6", "log_every=2");
+    CHECK(tess_dirs_make(c.output, NULL));
     char *said = run_steps(&c, 0, 4);
     CHECK_STR(said, "step 2/6  loss -  lr 0.0001  grad 0.1  128 tokens/s  MFU 50.0%  cpu 1.0 MiB  left 0:02\n"
                     "step 4/6  loss 2.5000  lr 0.0001  grad 0.1  128 tokens/s  MFU 50.0%  cpu 1.0 MiB  left 0:01\n");
@@ -296,30 +300,55 @@ TEST(metrics_hold_one_object_a_step)
     free(run_steps(&c, 0, 1)); /* from the start: a new file */
     CHECK_EQ(strlen(slurp(path)), sizeof first - 1);
     unlink(path);
+    tess_dirs_remove(c.output, strlen(dir));
+    CHECK(access(dir, F_OK) != 0);
     tess_config_free(&c);
-    snprintf(path, sizeof path, "%s/a/b", dir);
-    rmdir(path);
-    snprintf(path, sizeof path, "%s/a", dir);
-    rmdir(path);
-    rmdir(dir);
 }
 
 TEST(an_output_that_cannot_be_written)
 {
+    tess_config c;
+    tess_report *r;
+    LOAD(&c, "output=/dev/null");
+    CHECK_EQ(tess_report_open(&c, 0, stdout, &r), TESS_INVALID);
+    CHECK_STR(tess_error_text(), "/dev/null/metrics.jsonl: cannot be written: Not a directory (see output)");
+    CHECK(r == NULL);
+    tess_config_free(&c);
+}
+
+/* Made with those on the way, however the path is written; and taken back as far as they are new, and empty. */
+TEST(directories)
+{
+    static const char *const below[] = {"x/y", "x/y/", "x//y/.", "x/y/../y"};
     static const struct {
-        const char *set, *text;
-    } bad[] = {{"output=/dev/null/x", "/dev/null/x: cannot be created: Not a directory (see output)"},
-               {"output=/proc/tessera/x", "/proc/tessera/x: cannot be created: No such file or directory (see output)"},
-               {"output=/dev/null", "/dev/null: cannot be created: Not a directory (see output)"}};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        tess_config c;
-        tess_report *r;
-        LOAD(&c, bad[i].set);
-        CHECK_EQ(tess_report_open(&c, 0, stdout, &r), TESS_INVALID);
-        CHECK_STR(tess_error_text(), bad[i].text);
-        CHECK(r == NULL);
-        tess_config_free(&c);
+        const char *dir;
+        int error;
+    } bad[] = {{"/dev/null/x", ENOTDIR}, {"/dev/null", ENOTDIR}, {"/proc/tessera/x", ENOENT}, {"", ENOENT}};
+    char top[] = "tessera-dirs-XXXXXX", path[96];
+    size_t made, again;
+    CHECK(mkdtemp(top) != NULL && chdir(top) == 0);
+    for (size_t i = 0; i < sizeof below / sizeof *below; i++) {
+        snprintf(path, sizeof path, "a/%s", below[i]);
+        mkdir("a", 0700);
+        CHECK(tess_dirs_make(path, &made) && access("a/x/y", F_OK) == 0);
+        CHECK_EQ(made, strlen("a/x"));
+        CHECK(tess_dirs_make(path, &again) && again == 0);
+        tess_dirs_remove(path, again);
+        CHECK(access("a/x/y", F_OK) == 0);
+        mkdir("a/x/other", 0700);
+        tess_dirs_remove(path, made);
+        CHECK(access("a/x/y", F_OK) != 0 && access("a/x/other", F_OK) == 0);
+        rmdir("a/x/other");
+        CHECK(tess_dirs_make(path, &again) && again > made);
+        tess_dirs_remove(path, made);
+        CHECK(access("a/x", F_OK) != 0 && access("a", F_OK) == 0);
     }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK(!tess_dirs_make(bad[i].dir, &made));
+        CHECK_EQ(errno, bad[i].error);
+        CHECK_EQ(made, 0);
+    }
+    CHECK(rmdir("a") == 0 && chdir("..") == 0 && rmdir(top) == 0);
 }
 
 /* The live line keeps what fits, in the order of its worth. */

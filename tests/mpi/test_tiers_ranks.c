@@ -2,8 +2,14 @@
  * cap on its RAM by the kernel's own figure, and the bits are those of one rank without a cap. */
 #define CHECK_MAIN
 #include "tools/tiny.h"
+#include <starpu_config.h>
 
-enum { MiB = 1 << 20, RANKS = 2, BESIDE = 300 }; /* MiB for libraries (CUDA's too), code, stacks and MPI's buffers */
+enum { MiB = 1 << 20, RANKS = 2 };
+#ifdef STARPU_USE_CUDA
+enum { BESIDE = 340 }; /* MiB for libraries, code, stacks and MPI's buffers; such a StarPU links cuBLAS and cuSPARSE */
+#else
+enum { BESIDE = 150 };
+#endif
 #ifdef __SANITIZE_ADDRESS__
 enum { FIRST = 2 }; /* slow: the last of the stages alone */
 #else

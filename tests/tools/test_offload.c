@@ -37,15 +37,31 @@ static bool near(double a, double b) /* three digits of both */
 
 /* ---- what is on disk ---- */
 
-/* As the demo has it: the run makes its output directory, and the tier lies in it. */
+/* As the demo has it: the run makes its output directory, and the tier lies in it, however that is written. A run that
+ * is refused leaves no directory that it made. */
 TEST(the_output_directory_may_hold_it)
 {
-    offload_setup();
-    ESTIMATE("output=runs/new", "memory.path=runs/new");
-    RUN("train", "run.json", "output=runs/new", "memory.path=runs/new", "memory.cpu=96MiB", "steps=1");
-    EXPECT_DONE();
-    RUN("train", "run.json", "output=runs/other", "memory.path=runs/newer", "steps=1");
+    static const char *const path[] = {"memory.path=runs/new", "memory.path=runs/new//", "memory.path=./runs:swap",
+                                       "memory.path=swap:swap/.././runs//new/./"};
+    for (size_t i = 0; i < sizeof path / sizeof *path; i++) {
+        offload_setup();
+        ESTIMATE("output=runs/new", path[i]);
+        CHECK_STR(ran.err, "");
+        CHECK(!exists("runs"));
+        RUN("train", "run.json", "output=runs/new", path[i], "memory.cpu=1MiB", "steps=1");
+        EXPECT_ERROR(2, WIDE_LEAST);
+        CHECK(!exists("runs"));
+        RUN("train", "run.json", "output=runs/new", path[i], "memory.cpu=96MiB", "steps=1");
+        EXPECT_DONE();
+    }
+    RUN("train", "run.json", "output=swap", "memory.path=runs/newer", "steps=1");
     EXPECT_ERROR(2, "runs/newer", "cannot hold the disk tier");
+    CHECK(exists("swap") && exists("runs/new/model") && !exists("runs/newer"));
+    RUN("eval", "run.json", "output=newer", "memory.path=newer", "data.valid=text.txt");
+    EXPECT_ERROR(2, "newer", "cannot hold the disk tier");
+    write_text("file", "mine");
+    RUN("estimate", "run.json", "memory.path=file");
+    EXPECT_ERROR(2, "file: is not a directory");
 }
 
 TEST(the_optimizer)
