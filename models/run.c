@@ -161,7 +161,7 @@ static tess_status place_ways(tess_run *r, const tess_place_conf *conf, tess_ste
         tess_placement placement;
         tess_gpu_placement gpu;
         TESS_TRY(tess_run_step(r, by_layer, late, &other));
-        TESS_TRY(tess_run_place_gpu(r, other, &gpu));
+        TESS_TRY(tess_ranks_agree(tess_run_place_gpu(r, other, &gpu)));
         tess_status fits = tess_step_place(other, conf, &placement);
         int64_t worst[] = {fits, (int64_t)placement.needed, (int64_t)(placement.time.seconds * 1e6)};
         tess_ranks_most(worst, 3); /* all lay the step out alike */
@@ -204,7 +204,9 @@ static tess_status place(tess_run *r, const tess_place_conf *conf, tess_step **s
     uint64_t least;
     tess_status status = place_ways(r, conf, step, &least);
     if (status != TESS_OK) return least < UINT64_MAX ? too_little(r, conf, least) : status;
-    tess_place_conf again = *conf; /* the ways share the parameters' tiles, and the last one placed them */
+    TESS_TRY(
+        tess_run_place_gpu(r, *step, &r->gpu)); /* the ways share the parameters' tiles, the last one placed them */
+    tess_place_conf again = *conf;
     again.slack = r->place.slack;
     again.slack_states = 0;
     return tess_step_place(*step, &again, &r->place);
@@ -277,23 +279,29 @@ static tess_status fit(tess_run *r, const tess_step *step, bool train)
     return TESS_OK;
 }
 
+/* Bytes that a placed step copies to and from a GPU, of the rank that copies the most. */
+static int64_t copies(const tess_gpu_placement *p)
+{
+    int64_t bytes = (int64_t)(p->read + p->written);
+    tess_ranks_most(&bytes, 1);
+    return bytes;
+}
+
 /* Layer by layer weights and gradients come and go once for all micro-batches, and activations for each: takes what
- * copies less. */
+ * copies less. All ranks take the same. */
 static tess_status try_by_layer(tess_run *r, tess_step **step)
 {
     tess_step *other;
     tess_gpu_placement gpu;
+    const int64_t before = copies(&r->gpu);
+    if (before == 0 || r->micro < 2 || r->c->parallel.pipeline > 1) return TESS_OK;
     TESS_TRY(tess_run_step(r, true, false, &other));
-    tess_status status = tess_run_place_gpu(r, other, &gpu);
-    if (status == TESS_OK && gpu.read + gpu.written < r->gpu.read + r->gpu.written) {
-        tess_step *worse = *step;
-        *step = other;
-        other = worse;
-        r->gpu = gpu;
-        r->by_layer = true;
-    }
-    tess_step_free(other);
-    return tess_run_place_gpu(r, *step, &r->gpu); /* the ways share the parameters' tiles */
+    const tess_status status = tess_ranks_agree(tess_run_place_gpu(r, other, &gpu));
+    r->by_layer = copies(&gpu) < before && status == TESS_OK;
+    tess_step *worse = r->by_layer ? *step : other;
+    *step = r->by_layer ? other : *step;
+    tess_step_free(worse);
+    return tess_run_place_gpu(r, *step, &r->gpu); /* the two share the parameters' tiles */
 }
 
 tess_status tess_run_train_step(tess_run *r, tess_step **step)
@@ -303,8 +311,8 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
         return size_disk(r);
     }
     TESS_TRY(tess_run_step(r, false, false, step));
-    TESS_TRY(tess_run_place_gpu(r, *step, &r->gpu));
-    if (r->gpu.read + r->gpu.written && r->micro > 1 && r->c->parallel.pipeline == 1) TESS_TRY(try_by_layer(r, step));
+    TESS_TRY(tess_ranks_agree(tess_run_place_gpu(r, *step, &r->gpu)));
+    TESS_TRY(try_by_layer(r, step));
     return fit(r, *step, true);
 }
 

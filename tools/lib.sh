@@ -23,7 +23,7 @@ starpu=$PWD/.starpu/cuda/lib/pkgconfig
 if [ -d "$starpu" ]; then export PKG_CONFIG_PATH=$starpu${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}; fi
 
 # build DIR [MESON OPTION...]: configured once, and anew when another StarPU is to be found; brought up to date each
-# time.
+# time, all of it or $targets.
 build() {
     local dir=$1
     shift
@@ -32,5 +32,6 @@ build() {
     fi
     [ -f "$dir/build.ninja" ] || meson setup "$dir" "$@" >"/dev/null"
     echo "${PKG_CONFIG_PATH:-}" >"$dir/pkg-config-path"
-    meson compile -C "$dir" >"$dir/compile.log" 2>&1 || { cat "$dir/compile.log"; exit 1; }
+    # shellcheck disable=SC2086
+    meson compile -C "$dir" ${targets:-} >"$dir/compile.log" 2>&1 || { cat "$dir/compile.log"; exit 1; }
 }

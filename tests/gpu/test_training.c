@@ -1,5 +1,6 @@
 /* A small GPT-2 trained ten steps on the GPU and on the CPU: losses in fp32 within 1e-4 of each other. On the GPU,
- * twice with the same seed, and with most of its memory taken away: the same bits. Runs `tessera` as a user does, since
+ * twice with the same seed, with most of its memory taken away, with tiles in its memory, RAM and on disk, and over a
+ * checkpoint: the same bits. Runs `tessera` as a user does, since
  * StarPU starts once a process. Exit 77 without a GPU that StarPU drives. */
 #define main check_main
 #define CHECK_MAIN
@@ -33,14 +34,21 @@ static void write_files(void)
     fclose(f);
 }
 
+static void run(const char *name, const char *environment, const char *settings)
+{
+    char command[700];
+    snprintf(command, sizeof command,
+             "%s %s train %s/run.json output=%s/%s %s >%s/%s.log 2>&1 || { tail -3 %s/%s.log; false; }", environment,
+             getenv("TESSERA") ? getenv("TESSERA") : "tessera", dir, dir, name, settings, dir, name, dir, name);
+    CHECK_EQ(system(command), 0);
+}
+
 /* The losses and norms of a run as text, so that equal means equal bits. */
 static void train(const char *name, const char *environment, const char *settings, char text[STEPS][2][32])
 {
-    char command[700], line[4096];
-    snprintf(command, sizeof command, "%s %s train %s/run.json output=%s/%s %s >%s/%s.log 2>&1", environment,
-             getenv("TESSERA") ? getenv("TESSERA") : "tessera", dir, dir, name, settings, dir, name);
+    char line[4096];
     memset(text, 0, STEPS * sizeof *text);
-    CHECK_EQ(system(command), 0);
+    run(name, environment, settings);
     snprintf(line, sizeof line, "%s/%s/metrics.jsonl", dir, name);
     FILE *f = fopen(line, "r");
     CHECK(f);
@@ -78,16 +86,35 @@ TEST(losses_are_the_cpus)
 TEST(the_same_bits)
 {
     static char first[STEPS][2][32], again[STEPS][2][32];
-    static const char *const how[][2] = {{"", ""}, {"", "memory.gpu=256MiB"}, {"STARPU_SCHED=eager", ""}};
+    static const char *const how[][2] = {{"", ""},
+                                         {"", "memory.gpu=115MiB"},
+                                         {"STARPU_SCHED=eager", "memory.gpu=130MiB"},
+                                         {"", "memory.gpu=115MiB memory.cpu=48MiB memory.path="}};
     for (int bf16 = 0; bf16 < 2; bf16++) {
-        char set[96];
+        char set[200];
         train("first", "", bf16 ? "bf16.enabled=true" : "", first);
         for (size_t k = 0; k < sizeof how / sizeof *how; k++) {
-            snprintf(set, sizeof set, "%s %s", how[k][1], bf16 ? "bf16.enabled=true" : "");
+            snprintf(set, sizeof set, "%s%s %s", how[k][1], strstr(how[k][1], "path") ? dir : "",
+                     bf16 ? "bf16.enabled=true" : "");
             train("again", how[k][0], set, again);
             compare(again, first, 0);
         }
     }
+}
+
+/* Five steps, and five from the checkpoint, into the same file of metrics. */
+TEST(over_a_checkpoint)
+{
+    static char whole[STEPS][2][32], parts[STEPS][2][32];
+    char set[200];
+    train("whole", "", "", whole);
+    for (int part = 0; part < 2; part++) {
+        snprintf(set, sizeof set, "memory.gpu=%s checkpoint.dir=%s/ck %s", part ? "2GiB" : "115MiB", dir,
+                 part ? "--resume" : "checkpoint.every=5 steps=5");
+        if (part) train("parts", "", set, parts);
+        if (!part) run("parts", "", set);
+    }
+    compare(parts, whole, 0);
 }
 
 int main(int argc, char **argv)
