@@ -212,7 +212,7 @@ typedef struct tess_gpu_placement {
     uint64_t all;           /* the room in which nothing would have to leave */
     uint64_t read, written; /* copied to the GPU and back in a step by plan, */
     uint64_t bound;         /* of which no plan has less; */
-    uint64_t home;          /* bytes of tiles that are nowhere but on the GPU */
+    uint64_t home;          /* parameters and states that are nowhere but on the GPU */
 } tess_gpu_placement;
 /* Before tess_step_place, which does not count in RAM what is on the GPU alone. With `all` parameters and their states
  * get homes too, else they have them, by the step that trains, whose room is `memory`. Too little for the largest task

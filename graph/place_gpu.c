@@ -250,7 +250,7 @@ static uint64_t room_for_all(struct placing *s, tess_gpu_placement *out)
     return (uint64_t)(plenty - least);
 }
 
-/* What is never elsewhere lives on the GPU and needs no RAM. The optimizer's states have their homes. */
+/* What is never elsewhere lives on the GPU and needs no RAM; the bytes of what outlasts the list. */
 static uint64_t set_homes(const struct placing *s)
 {
     uint64_t bytes = 0;
@@ -261,7 +261,7 @@ static uint64_t set_homes(const struct placing *s)
         if (!s->all && !tess_program_drops(t)) continue;
         for (size_t i = at; i < at + n; i++) here &= s->use[i].only && !(s->use[i].use->mode & TESS_AWAY);
         tess_tile_set_home(t, here ? TESS_TIER_GPU : TESS_TIER_CPU);
-        if (here) bytes += tess_tile_bytes(t);
+        if (here && !tess_program_drops(t)) bytes += tess_tile_bytes(t);
     }
     return bytes;
 }

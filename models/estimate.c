@@ -107,7 +107,7 @@ static void print_gpu(FILE *out, const tess_run *r)
     }
     line(out, "there is, for tiles", p->memory);
     line(out, "tiles that come and go by plan", p->room);
-    line(out, "of it tiles that are nowhere else", p->home);
+    line(out, "of it what lives there alone", p->home);
     line(out, "copied to it in a step", p->read);
     line(out, "copied back", p->written);
     line(out, "no plan copies less than", p->bound);

@@ -190,7 +190,7 @@ TEST(homes)
     CHECK_EQ(tess_tile_home(b), TESS_TIER_CPU);
     CHECK_EQ(tess_tile_home(w), TESS_TIER_GPU);
     CHECK(!tess_tile_flows(a) && tess_tile_flows(b));
-    CHECK_EQ(out.home, 2 * MiB);
+    CHECK_EQ(out.home, MiB);
     CHECK_EQ(out.read, 0);
     CHECK_EQ(out.written, MiB);
     tess_program_free(p);
