@@ -214,10 +214,14 @@ typedef struct tess_gpu_placement {
     uint64_t bound;         /* of which no plan has less; */
     uint64_t home;          /* parameters and states that are nowhere but on the GPU */
 } tess_gpu_placement;
-/* Before tess_step_place, which does not count in RAM what is on the GPU alone. With `all` parameters and their states
- * get homes too, else they have them, by the step that trains, whose room is `memory`. Too little for the largest task
- * is TESS_INVALID. */
-tess_status tess_step_place_gpu(tess_step *s, uint64_t memory, bool all, tess_gpu_placement *out) TESS_NODISCARD;
+typedef struct tess_gpu_conf {
+    uint64_t memory; /* for tiles */
+    bool all; /* parameters and their states get homes too; else the step that trains, whose room that is, gave them */
+    double states; /* the share of the optimizer's that may live there */
+} tess_gpu_conf;
+/* Before tess_step_place, which does not count in RAM what is on the GPU alone. Too little for the largest task is
+ * TESS_INVALID. */
+tess_status tess_step_place_gpu(tess_step *s, const tess_gpu_conf *conf, tess_gpu_placement *out) TESS_NODISCARD;
 
 /* The time of the step as placed, with that much room for its tiles in RAM. */
 void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out);

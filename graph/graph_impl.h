@@ -256,7 +256,7 @@ void tess_program_simulate(const tess_program *p, const tess_rates *rates, uint6
  * given, and those in RAM are part of it. */
 tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uint64_t fixed, bool all,
                                tess_placement *out) TESS_NODISCARD;
-tess_status tess_program_place_gpu(tess_program *p, uint64_t memory, uint64_t fixed, bool all,
+tess_status tess_program_place_gpu(tess_program *p, const tess_gpu_conf *conf, uint64_t fixed,
                                    tess_gpu_placement *out) TESS_NODISCARD;
 /* Without `late` the updates that come late are left out. */
 tess_status tess_program_run(const tess_program *p, bool late);

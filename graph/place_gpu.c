@@ -38,7 +38,7 @@ struct use_of {
 
 struct placing {
     tess_program *p;
-    bool all; /* tiles that outlast the list have no homes yet */
+    bool all; /* tiles that outlast the list get homes */
     struct use_of *use;
     size_t uses;
     tess_gaps gaps;          /* without their uses */
@@ -297,12 +297,14 @@ static uint64_t count_states(const tess_program *p, uint64_t *most)
     return all;
 }
 
-/* States live on the GPU in so many bytes that nothing else needs there, beside those in which StarPU moves the others:
- * those that the list updates last, which the next step waits for. */
-static void house_states(tess_program *p, uint64_t room, uint64_t beside)
+/* A share of the states live on the GPU, in so many bytes that nothing else needs there, beside those in which StarPU
+ * moves the others: those that the list updates last, which the next step waits for. */
+static void house_states(tess_program *p, double share, uint64_t room, uint64_t beside)
 {
     uint64_t most;
-    if (roomy(count_states(p, &most)) > room) room = room > beside ? room - beside : 0;
+    const uint64_t all = roomy(count_states(p, &most)), wanted = (uint64_t)(share * (double)all);
+    if (all > room || wanted < all) room = room > beside ? room - beside : 0;
+    if (wanted < room) room = wanted;
     for (size_t k = p->tasks; k-- > 0;) {
         if (tess_task_on_gpu(&p->task[k]) != TESS_MAYBE) continue;
         const uint64_t bytes = roomy(states_of(&p->task[k], false));
@@ -349,14 +351,14 @@ static void forget(struct placing *s)
 }
 
 /* Homes for states, where all else fits; then the list as it is with them. */
-static void prepare(struct placing *s, uint64_t fixed, tess_gpu_placement *out)
+static void prepare(struct placing *s, double states, uint64_t fixed, tess_gpu_placement *out)
 {
     uint64_t beside = for_updates(s->p, out->memory);
     if (s->all) {
         forget_homes(s->p);
         list_all(s, true, out);
         forget(s);
-        if (fixed + out->all < out->memory) house_states(s->p, out->memory - fixed - out->all, beside);
+        if (fixed + out->all < out->memory) house_states(s->p, states, out->memory - fixed - out->all, beside);
         beside = for_updates(s->p, out->memory);
     }
     out->states = beside > 0;
@@ -364,11 +366,11 @@ static void prepare(struct placing *s, uint64_t fixed, tess_gpu_placement *out)
     list_all(s, out->states, out);
 }
 
-tess_status tess_program_place_gpu(tess_program *p, uint64_t memory, uint64_t fixed, bool all, tess_gpu_placement *out)
+tess_status tess_program_place_gpu(tess_program *p, const tess_gpu_conf *conf, uint64_t fixed, tess_gpu_placement *out)
 {
-    struct placing s = {.p = p, .all = all};
-    *out = (tess_gpu_placement){.memory = memory};
-    prepare(&s, all ? (fixed + fixed / 4 + CHUNK) / CHUNK * CHUNK : 0, out);
+    struct placing s = {.p = p, .all = conf->all};
+    *out = (tess_gpu_placement){.memory = conf->memory};
+    prepare(&s, conf->states, conf->all ? (fixed + fixed / 4 + CHUNK) / CHUNK * CHUNK : 0, out);
     if (s.largest + s.largest / BETWEEN_PART > out->room) {
         forget(&s);
         return tess_error(TESS_INVALID, "memory.gpu", "leaves %s for tiles, but the largest task holds %s of them",

@@ -362,15 +362,15 @@ tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_plac
     return TESS_OK;
 }
 
-tess_status tess_step_place_gpu(tess_step *s, uint64_t memory, bool all, tess_gpu_placement *out)
+tess_status tess_step_place_gpu(tess_step *s, const tess_gpu_conf *conf, tess_gpu_placement *out)
 {
     tess_plan plan = {0};
-    if (!all) {
-        const uint64_t taken = held_bytes(s->g, TESS_TIER_GPU);
-        return tess_program_place_gpu(s->low.program, memory > taken ? memory - taken : 0, 0, false, out);
-    }
+    tess_gpu_conf rest = *conf;
     tess_program_plan(s->low.program, &plan);
-    return tess_program_place_gpu(s->low.program, memory, tess_plan_fixed(&plan, 1), true, out);
+    if (conf->all) return tess_program_place_gpu(s->low.program, conf, tess_plan_fixed(&plan, 1), out);
+    const uint64_t taken = held_bytes(s->g, TESS_TIER_GPU);
+    rest.memory = conf->memory > taken ? conf->memory - taken : 0;
+    return tess_program_place_gpu(s->low.program, &rest, 0, out);
 }
 
 void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out)

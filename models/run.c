@@ -82,11 +82,22 @@ tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step
     return tess_step_new(r->net.output, &conf, step);
 }
 
+/* The share of the optimizer's states that may live on the GPU. */
+static double states_on_gpu(const tess_config *c)
+{
+    const tess_offload device = c->zero_optimization.offload_optimizer.device;
+    if (device == TESS_OFFLOAD_CPU) return 1 - c->zero_optimization.offload_optimizer.ratio;
+    return device == TESS_OFFLOAD_DISK ? 0 : 1;
+}
+
 tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out)
 {
-    const uint64_t memory = tess_gpu_tiles(r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0);
+    const uint64_t cap = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
+    const uint64_t memory = r->c->memory.gpu_plan ? tess_gpu_tiles(cap) : 0;
     *out = (tess_gpu_placement){0};
-    return memory ? tess_step_place_gpu(step, memory, true, out) : TESS_OK;
+    if (!memory) return TESS_OK;
+    return tess_step_place_gpu(step, &(tess_gpu_conf){.memory = memory, .all = true, .states = states_on_gpu(r->c)},
+                               out);
 }
 
 /* Where the disk tier is: ours or one of DeepSpeed's names for it, which do not contradict each other; NULL: there is
@@ -321,8 +332,8 @@ tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
     TESS_TRY(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, step));
     if (alone) TESS_TRY(tess_run_place_gpu(r, *step, &r->gpu));
     tess_gpu_placement gpu;
-    if (!alone && r->gpu.room && tess_step_place_gpu(*step, r->gpu.room, false, &gpu) == TESS_FAILED)
-        return TESS_FAILED;
+    const tess_gpu_conf beside = {.memory = r->gpu.room}; /* what has no room even so makes some */
+    if (!alone && r->gpu.room && tess_step_place_gpu(*step, &beside, &gpu) == TESS_FAILED) return TESS_FAILED;
     if (!r->disk) return alone && r->ram ? fit(r, *step, false) : TESS_OK;
     tess_placement placement;
     tess_place_conf conf = r->conf;

@@ -86,10 +86,13 @@ TEST(losses_are_the_cpus)
 TEST(the_same_bits)
 {
     static char first[STEPS][2][32], again[STEPS][2][32];
-    static const char *const how[][2] = {{"", ""},
-                                         {"", "memory.gpu=115MiB"},
-                                         {"STARPU_SCHED=eager", "memory.gpu=130MiB"},
-                                         {"", "memory.gpu=115MiB memory.cpu=48MiB memory.path="}};
+    static const char *const how[][2] = {
+        {"", ""},
+        {"", "memory.gpu=115MiB"},
+        {"STARPU_SCHED=eager", "memory.gpu=130MiB"},
+        {"", "memory.gpu_plan=false"},
+        {"", "zero_optimization.offload_optimizer.device=cpu zero_optimization.offload_optimizer.ratio=0.5"},
+        {"", "memory.gpu=115MiB memory.cpu=48MiB memory.path="}};
     for (int bf16 = 0; bf16 < 2; bf16++) {
         char set[200];
         train("first", "", bf16 ? "bf16.enabled=true" : "", first);

@@ -56,6 +56,11 @@ static tess_program *random_list(uint32_t seed, bool updates)
     return p;
 }
 
+static tess_status place(tess_program *p, uint64_t memory, tess_gpu_placement *out)
+{
+    return tess_program_place_gpu(p, &(tess_gpu_conf){.memory = memory, .all = true, .states = true}, 0, out);
+}
+
 /* ---- walking the list, without the code that placed it ---- */
 
 struct copy {
@@ -146,13 +151,13 @@ TEST(room_copies_and_bound)
         tess_program *p = random_list(seed, updates);
         tess_gpu_placement all, some;
         uint64_t most;
-        CHECK_EQ(tess_program_place_gpu(p, 1 << 30, 0, true, &all), TESS_OK);
+        CHECK_EQ(place(p, 1 << 30, &all), TESS_OK);
         CHECK(!all.states); /* they live there, or there are none */
         CHECK_EQ(walk(p, all.states, &most), all.read + all.written);
         CHECK_EQ(all.read + all.written, all.bound);
         CHECK(most <= all.room);
         for (uint64_t room = 12 * MiB; room <= 20 * MiB; room += 4 * MiB) {
-            if (tess_program_place_gpu(p, room + 32 * MiB, 0, true, &some) != TESS_OK) continue;
+            if (place(p, room + 32 * MiB, &some) != TESS_OK) continue;
             const uint64_t copied = walk(p, some.states, &most);
             CHECK_EQ(copied, some.read + some.written);
             CHECK(most <= some.room && some.room <= room);
@@ -185,7 +190,7 @@ TEST(homes)
     tess_program_add(p, &here, NULL, (tess_use[]){{w, TESS_RW}, {a, TESS_R}}, 2, false);
     tess_program_finish(p, false);
     tess_gpu_placement out;
-    CHECK_EQ(tess_program_place_gpu(p, 1 << 30, 0, true, &out), TESS_OK);
+    CHECK_EQ(place(p, 1 << 30, &out), TESS_OK);
     CHECK_EQ(tess_tile_home(a), TESS_TIER_GPU);
     CHECK_EQ(tess_tile_home(b), TESS_TIER_CPU);
     CHECK_EQ(tess_tile_home(w), TESS_TIER_GPU);
@@ -200,7 +205,7 @@ TEST(too_little)
 {
     tess_program *p = random_list(1, false);
     tess_gpu_placement out;
-    CHECK_EQ(tess_program_place_gpu(p, 33 * MiB, 0, true, &out), TESS_INVALID);
+    CHECK_EQ(place(p, 33 * MiB, &out), TESS_INVALID);
     CHECK_HAS(tess_error_text(), "memory.gpu");
     tess_program_free(p);
 }

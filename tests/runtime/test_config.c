@@ -329,7 +329,7 @@ TEST(what_this_build_lacks)
     REFUSED_SET("optimizer.params.bias_correction=false",
                 "command line: optimizer.params.bias_correction: false needs what this build does not have, "
                 "expected true (of the moments in early steps; it is always on)");
-    CHECK_EQ(load_for(BATCH, "zero_optimization.offload_optimizer.ratio=0", 1, &c), TESS_INVALID);
+    CHECK_EQ(load_for(BATCH, "bf16.bf16_optimizer_states=true", 1, &c), TESS_INVALID);
     tess_config_free(&c);
     CHECK_EQ(load_for("{\"train_batch_size\": 2, \"fp16\": {\"enabled\": false}, \"parallel\": {\"tensor\": 1},"
                       "\"memory\": {\"disk\": 0}, \"zero_optimization\": {\"stage\": 1}}",
