@@ -217,6 +217,7 @@ typedef struct tess_gpu_placement {
 typedef struct tess_gpu_conf {
     uint64_t memory; /* for tiles */
     bool all; /* parameters and their states get homes too; else the step that trains, whose room that is, gave them */
+    bool messages; /* they take tiles there */
     double states; /* the share of the optimizer's that may live there */
 } tess_gpu_conf;
 /* Before tess_step_place, which does not count in RAM what is on the GPU alone. Too little for the largest task is

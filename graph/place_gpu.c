@@ -10,6 +10,7 @@
  * What StarPU would do by itself is to let go what was not used for longest, which in a step that goes down and up
  * again, and then repeats, is what it needs next. */
 #include "place_impl.h"
+#include <math.h>
 #include <stdlib.h>
 
 /* Parts of the room: for tiles that come early and leave late, and for what lies unused between pieces of many sizes.
@@ -38,7 +39,8 @@ struct use_of {
 
 struct placing {
     tess_program *p;
-    bool all; /* tiles that outlast the list get homes */
+    bool all;      /* tiles that outlast the list get homes */
+    bool messages; /* they take tiles there */
     struct use_of *use;
     size_t uses;
     tess_gaps gaps;          /* without their uses */
@@ -54,8 +56,9 @@ static int by_tile_and_task(const void *a, const void *b)
     return (x->use > y->use) - (x->use < y->use);
 }
 
-static bool is_here(const tess_task *t, bool states)
+static bool is_here(const struct placing *s, const tess_task *t, bool states)
 {
+    if (t->cl == &tess_message) return s->messages;
     const tess_gpu_part part = tess_task_on_gpu(t);
     return part == TESS_ALWAYS || (part == TESS_MAYBE && states);
 }
@@ -78,8 +81,8 @@ static void list_uses(struct placing *s, bool states)
             tess_use *u = (tess_use *)&p->task[k].use[i];
             u->mode &= ~TESS_AWAY;
             if (is_placed(s, u->tile))
-                s->use[n++] =
-                    (struct use_of){u->tile, k, u, u->mode, is_here(&p->task[k], states), is_here(&p->task[k], false)};
+                s->use[n++] = (struct use_of){
+                    u->tile, k, u, u->mode, is_here(s, &p->task[k], states), is_here(s, &p->task[k], false)};
         }
     qsort(s->use, n, sizeof *s->use, by_tile_and_task);
     for (size_t i = 0; i < n; i++) {
@@ -190,16 +193,18 @@ static int by_order(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Keeps gaps in their order as long as each of their moments has room. */
+/* Keeps gaps in their order as long as each of their moments has room; those of what lives there, whatever there is. */
 static void keep(struct placing *s, const int64_t *moment, tess_gpu_placement *out)
 {
     tess_room *left = tess_room_new(moment, s->p->tasks);
+    for (size_t i = 0; i < s->gaps.gaps; i++)
+        if (s->all && tess_tile_home(s->gaps.gap[i].tile) == TESS_TIER_GPU) s->gaps.gap[i].order = INFINITY;
     qsort(s->gaps.gap, s->gaps.gaps, sizeof *s->gaps.gap, by_order);
     for (size_t i = 0; i < s->gaps.gaps; i++) {
         tess_gap *g = &s->gaps.gap[i];
         const int64_t bytes = (int64_t)tess_tile_bytes(g->tile);
         g->kept = g->moved > 0 || g->spared;
-        if (g->kept && g->count > 0 && tess_room_take(left, g->first, g->count, bytes) < 0) {
+        if (g->kept && g->count > 0 && tess_room_take(left, g->first, g->count, bytes) < 0 && g->order < INFINITY) {
             tess_room_take(left, g->first, g->count, -bytes);
             g->kept = false;
         }
@@ -334,7 +339,7 @@ static void forget_homes(const tess_program *p)
 /* The list's uses and gaps, with updates as the GPU's or not. */
 static void list_all(struct placing *s, bool states, tess_gpu_placement *out)
 {
-    *s = (struct placing){.p = s->p, .all = s->all};
+    *s = (struct placing){.p = s->p, .all = s->all, .messages = s->messages};
     list_uses(s, states);
     s->gaps = (tess_gaps){.gap = tess_alloc((s->uses + 1) * sizeof *s->gaps.gap), .moments = s->p->tasks};
     for (size_t i = 0, n; i < s->uses; i += n) list_gaps(s, s->use + i, n = same_tile(s, i));
@@ -353,13 +358,14 @@ static void forget(struct placing *s)
 /* Homes for states, where all else fits; then the list as it is with them. */
 static void prepare(struct placing *s, double states, uint64_t fixed, tess_gpu_placement *out)
 {
+    if (s->all) forget_homes(s->p);
     uint64_t beside = for_updates(s->p, out->memory);
     if (s->all) {
-        forget_homes(s->p);
         list_all(s, true, out);
         forget(s);
         if (fixed + out->all < out->memory) house_states(s->p, states, out->memory - fixed - out->all, beside);
-        beside = for_updates(s->p, out->memory);
+        const uint64_t left = for_updates(s->p, out->memory);
+        beside = left <= beside ? left : 0;
     }
     out->states = beside > 0;
     out->room = out->memory > fixed + beside ? out->memory - fixed - beside : 0;
@@ -368,7 +374,7 @@ static void prepare(struct placing *s, double states, uint64_t fixed, tess_gpu_p
 
 tess_status tess_program_place_gpu(tess_program *p, const tess_gpu_conf *conf, uint64_t fixed, tess_gpu_placement *out)
 {
-    struct placing s = {.p = p, .all = conf->all};
+    struct placing s = {.p = p, .all = conf->all, .messages = conf->messages};
     *out = (tess_gpu_placement){.memory = conf->memory};
     prepare(&s, conf->states, conf->all ? (fixed + fixed / 4 + CHUNK) / CHUNK * CHUNK : 0, out);
     if (s.largest + s.largest / BETWEEN_PART > out->room) {

@@ -13,7 +13,8 @@ static uint64_t need(const tess_plan *p, int workers)
 /* RAM's; and what GPUs hold beside it, where no plan says what. */
 static uint64_t room(const tess_config *c)
 {
-    const uint64_t gpu = tess_gpus() > 1 || !c->memory.gpu_plan ? tess_gpu_bytes(c->memory.gpu > 0 ? (uint64_t)c->memory.gpu : 0) : 0;
+    const uint64_t gpu =
+        tess_gpus() > 1 || !c->memory.gpu_plan ? tess_gpu_bytes(c->memory.gpu > 0 ? (uint64_t)c->memory.gpu : 0) : 0;
     if (c->memory.cpu > 0) return (uint64_t)c->memory.cpu + gpu;
     const uint64_t ram = tess_ram_free();
     return ram - ram / 16 + gpu;

@@ -96,8 +96,10 @@ tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_plac
     const uint64_t memory = r->c->memory.gpu_plan ? tess_gpu_tiles(cap) : 0;
     *out = (tess_gpu_placement){0};
     if (!memory) return TESS_OK;
-    return tess_step_place_gpu(step, &(tess_gpu_conf){.memory = memory, .all = true, .states = states_on_gpu(r->c)},
-                               out);
+    return tess_step_place_gpu(
+        step,
+        &(tess_gpu_conf){.memory = memory, .all = true, .messages = r->messages_on_gpu, .states = states_on_gpu(r->c)},
+        out);
 }
 
 /* Where the disk tier is: ours or one of DeepSpeed's names for it, which do not contradict each other; NULL: there is
@@ -172,8 +174,10 @@ static tess_status place_ways(tess_run *r, const tess_place_conf *conf, tess_ste
         tess_placement placement;
         tess_gpu_placement gpu;
         TESS_TRY(tess_run_step(r, by_layer, late, &other));
-        TESS_TRY(tess_ranks_agree(tess_run_place_gpu(r, other, &gpu)));
-        tess_status fits = tess_step_place(other, conf, &placement);
+        tess_status fits = tess_ranks_agree(tess_run_place_gpu(r, other, &gpu));
+        if (fits != TESS_OK) tess_step_free(other);
+        if (fits != TESS_OK) continue;
+        fits = tess_step_place(other, conf, &placement);
         int64_t worst[] = {fits, (int64_t)placement.needed, (int64_t)(placement.time.seconds * 1e6)};
         tess_ranks_most(worst, 3); /* all lay the step out alike */
         fits = (tess_status)worst[0];
@@ -227,6 +231,7 @@ tess_status tess_run_tiers(tess_run *r, const char *made)
 {
     const tess_config *c = r->c;
     const uint64_t ram = tess_ram_free();
+    r->messages_on_gpu = tess_messages_can_gpu() && c->parallel.nccl;
     r->disk = disk_path(c);
     r->conf = (tess_place_conf){.workers = tess_cores(), .worker_bytes = tess_mm_bytes(2) - tess_mm_bytes(1)};
     read_offload(c, &r->conf);

@@ -14,6 +14,7 @@ typedef struct tess_run {
     tess_place_conf conf;
     tess_placement place;
     tess_gpu_placement gpu;
+    bool messages_on_gpu;
     bool by_layer, late;      /* the layout of the step that was chosen */
     const char *disk;         /* directories of the disk tier; NULL: all tiles are in RAM */
     uint64_t ram, disk_bytes; /* ram: the cap; 0: none */

@@ -414,8 +414,12 @@ tess_status tess_submit_all(const tess_task *task, size_t n)
     size_t in = 0;
     for (size_t k = 0; k < n; k++) {
         while (tess_flow_caps() && in < n && let_in(&task[in], in == k)) in++;
-        if (tess_gpu_flows()) TESS_TRY(tess_gpu_flow_ahead(task, tess_flow_caps() ? in : n, k));
-        TESS_TRY(tess_submit_one(&task[k]));
+        tess_status status = TESS_OK;
+        if (tess_gpu_flows()) status = tess_gpu_flow_ahead(task, tess_flow_caps() ? in : n, k);
+        if (status == TESS_OK) status = tess_submit_one(&task[k]);
+        if (status == TESS_OK) continue;
+        if (tess_gpu_flows()) tess_gpu_flow_ends(task, k);
+        return status;
     }
     return TESS_OK;
 }

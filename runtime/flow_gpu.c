@@ -63,7 +63,7 @@ bool tess_gpu_flows(void)
 
 tess_status tess_gpu_flow_start(void)
 {
-    if (!gpu.room || tess_gpu_workers() != 1) return TESS_OK;
+    if (!gpu.room || tess_gpu_workers() == 0) return TESS_OK;
     gpu.memory = starpu_malloc_on_node(tess_gpu_first_node(), gpu.room);
     if (!gpu.memory)
         return tess_error(TESS_INVALID, "memory.gpu", "the GPU has no %s left in one piece (lower it)",
@@ -87,6 +87,7 @@ void tess_gpu_flow_stop(void)
     free(gpu.unsettled);
     gpu.unsettled = NULL;
     gpu.first = gpu.end = gpu.cap = 0;
+    tess_gpu_flow_room(0, false);
 }
 
 /* ---- which tasks ---- */
@@ -124,7 +125,7 @@ uint32_t tess_gpu_flow_where(const tess_task *t)
     for (unsigned i = 0; i < t->nuse; i++) {
         const tess_tile *tile = t->use[i].tile;
         lives_there |= tile->home == TESS_TIER_GPU;
-        places &= tile->gpu.placed || !tess_tile_has_place(tile);
+        places &= (tile->gpu.placed && tile->gpu.settled) || !tess_tile_has_place(tile);
     }
     if (part == TESS_MAYBE && !(gpu.states && places)) return STARPU_CPU;
     return part == TESS_ALWAYS && lives_there ? STARPU_CUDA : 0;
@@ -144,7 +145,7 @@ static void fetch(starpu_data_handle_t handle)
     starpu_data_acquire_on_node_cb(handle, (int)tess_gpu_first_node(), STARPU_R, fetched, handle);
 }
 
-static void is_home(void *handle)
+static void came_home(void *handle)
 {
     starpu_data_release_on_node(handle, (int)tess_gpu_first_node());
 }
@@ -182,7 +183,7 @@ static void bring_home(tess_tile *t)
 {
     fetch(t->handle);
     starpu_data_invalidate_submit(t->handle);
-    starpu_data_acquire_on_node_cb(t->handle, (int)tess_gpu_first_node(), STARPU_W, is_home, t->handle);
+    starpu_data_acquire_on_node_cb(t->handle, (int)tess_gpu_first_node(), STARPU_W, came_home, t->handle);
 }
 
 static void settle(tess_tile *t)
@@ -218,18 +219,9 @@ static void settle_all(const tess_tile *t, const char *who)
     if (gpu.first == gpu.end) gpu.first = gpu.end = 0;
 }
 
-/* StarPU allocated it on the GPU itself, before the plan had a say: it stays StarPU's. */
-static bool is_starpus(const tess_tile *t)
-{
-    int allocated = 0, valid, requested;
-    if (t->gpu.known || !t->handle) return false;
-    starpu_data_query_status(t->handle, (int)tess_gpu_first_node(), &allocated, &valid, &requested);
-    return allocated;
-}
-
 static bool needs_place(const tess_tile *t)
 {
-    return tess_tile_has_place(t) && !t->gpu.placed && !is_starpus(t);
+    return tess_tile_has_place(t) && !t->gpu.placed;
 }
 
 static bool take(tess_tile *t)
@@ -238,10 +230,10 @@ static bool take(tess_tile *t)
     return t->gpu.placed = tess_pool_take(gpu.pool, t->bytes, lasts, t, &t->gpu.at);
 }
 
-static void enter(tess_tile *t, int mode)
+static void enter(tess_tile *t, bool fetch)
 {
     t->gpu.settled = false;
-    t->gpu.fetch = (mode & TESS_R) && t->gpu.filled && !t->gpu.writers;
+    t->gpu.fetch = fetch && t->gpu.filled;
     if (gpu.end == gpu.cap) gpu.unsettled = tess_realloc(gpu.unsettled, (gpu.cap += 1024) * sizeof *gpu.unsettled);
     gpu.unsettled[gpu.end++] = t;
 }
@@ -258,18 +250,24 @@ static void left(void *departure)
     starpu_data_release_on_node(handle, node);
 }
 
-/* With `copy` the contents go to RAM; else they ended, or are elsewhere. */
-static void leave(tess_tile *t, bool copy)
+/* The place is another's from now on. */
+static void give_back(tess_tile *t)
 {
     tess_pool_give(gpu.pool, t->gpu.at);
     t->gpu.placed = t->gpu.departs = false;
-    if (!t->gpu.settled) { /* it never came */
-        size_t i = gpu.first;
-        while (gpu.unsettled[i] != t) i++;
-        for (; i + 1 < gpu.end; i++) gpu.unsettled[i] = gpu.unsettled[i + 1];
-        gpu.end--;
-        return;
-    }
+    if (t->gpu.settled) return;
+    size_t i = gpu.first;
+    while (i < gpu.end && gpu.unsettled[i] != t) i++;
+    if (i == gpu.end) return;
+    for (; i + 1 < gpu.end; i++) gpu.unsettled[i] = gpu.unsettled[i + 1];
+    gpu.end--;
+}
+
+/* With `copy` the contents go to RAM; else they ended, or are elsewhere. What did not settle never came. */
+static void leave(tess_tile *t, bool copy)
+{
+    give_back(t);
+    if (!t->gpu.settled) return;
     struct departure *d = tess_alloc(sizeof *d);
     d->at = t->gpu.at;
     d->bytes = t->bytes;
@@ -281,25 +279,6 @@ static void leave(tess_tile *t, bool copy)
     starpu_data_acquire_on_node_cb(t->handle, d->node, copy ? STARPU_RW : STARPU_W, left, d);
 }
 
-void tess_gpu_flow_submitted(const tess_task *task)
-{
-    for (unsigned i = 0; i < task->nuse; i++) {
-        tess_tile *t = task->use[i].tile;
-        const int mode = task->use[i].mode;
-        if (!tess_tile_has_place(t)) continue;
-        if (mode & TESS_W) {
-            t->gpu.filled = true;
-            if (t->gpu.writers) t->gpu.writers--;
-        }
-        if (mode & TESS_LAST) t->gpu.filled = false;
-    }
-    for (unsigned i = 0; i < task->nuse; i++) {
-        tess_tile *t = task->use[i].tile;
-        const int mode = task->use[i].mode;
-        if (t->gpu.placed && (mode & (TESS_AWAY | TESS_LAST))) leave(t, !(mode & TESS_LAST));
-    }
-}
-
 void tess_gpu_flow_leaves_ram(tess_tile *t)
 {
     if (t->gpu.placed) leave(t, false);
@@ -307,9 +286,7 @@ void tess_gpu_flow_leaves_ram(tess_tile *t)
 
 void tess_gpu_flow_forget(tess_tile *t)
 {
-    if (!t->gpu.placed || !gpu.pool) return;
-    tess_pool_give(gpu.pool, t->gpu.at);
-    t->gpu.placed = false;
+    if (t->gpu.placed && gpu.pool) give_back(t);
 }
 
 /* ---- the list ---- */
@@ -327,22 +304,35 @@ static bool used_or_at_home(const void *tile, const void *task)
     return ((const tess_tile *)tile)->home == TESS_TIER_GPU || used_by(tile, task);
 }
 
-/* Room for a tile of a task in its turn (NULL: of the main thread), at the cost of others. */
-static bool insist(tess_tile *t, const tess_task *task)
+/* Those leave that are in the way of so many bytes; how many are there? */
+static size_t leave_all(uint64_t bytes, bool (*stays)(const void *, const void *), const tess_task *task)
 {
     void **owner;
-    size_t n = tess_pool_in_the_way(gpu.pool, t->bytes, used_or_at_home, task, &owner);
-    if (n == 0) {
-        free(owner);
-        n = tess_pool_in_the_way(gpu.pool, t->bytes, used_by, task, &owner);
-    }
+    const size_t n = tess_pool_in_the_way(gpu.pool, bytes, stays, task, &owner);
     for (size_t i = 0; i < n; i++) leave(owner[i], ((tess_tile *)owner[i])->gpu.filled);
     free(owner);
-    return n > 0 && take(t);
+    return n;
 }
 
-/* Places for all that the task uses, or for nothing. */
-static bool place(const tess_task *task, bool turn)
+/* Room for a tile of a task in its turn (NULL: of none), at the cost of others. */
+static bool insist(tess_tile *t, const tess_task *task)
+{
+    return (leave_all(t->bytes, used_or_at_home, task) || leave_all(t->bytes, used_by, task)) && take(t);
+}
+
+/* Somebody elsewhere used what lives on the GPU: it goes back, and its copy in RAM goes. */
+static void come_home(tess_tile *t)
+{
+    if (t->gpu.placed && t->gpu.settled)
+        bring_home(t);
+    else if (t->gpu.placed)
+        t->gpu.fetch = true;
+    else if (take(t) || insist(t, NULL))
+        enter(t, true);
+}
+
+/* Places for all that the task uses, or for nothing. In its turn no task before it is still to write what it reads. */
+static bool place_all(const tess_task *task, bool turn)
 {
     unsigned n = 0;
     bool all = true;
@@ -350,19 +340,53 @@ static bool place(const tess_task *task, bool turn)
     for (; n < task->nuse && all; n++) {
         tess_tile *t = task->use[n].tile;
         fresh[n] = false;
-        if (!needs_place(t)) continue;
-        all = fresh[n] = take(t) || (turn && insist(t, task));
+        if (needs_place(t)) all = fresh[n] = take(t) || (turn && insist(t, task));
     }
     for (unsigned i = 0; i < n; i++) {
+        tess_tile *t = task->use[i].tile;
         if (!fresh[i]) continue;
-        if (all) {
-            enter(task->use[i].tile, task->use[i].mode);
-            continue;
-        }
-        tess_pool_give(gpu.pool, task->use[i].tile->gpu.at);
-        task->use[i].tile->gpu.placed = false;
+        if (all) enter(t, (task->use[i].mode & TESS_R) && (turn || !t->gpu.writers));
+        if (all) continue;
+        tess_pool_give(gpu.pool, t->gpu.at);
+        t->gpu.placed = false;
     }
     return all;
+}
+
+static bool nobody(const void *tile, const void *arg)
+{
+    (void)tile, (void)arg;
+    return false;
+}
+
+/* The same; in its turn, if what it uses itself lies in the way, by beginning anew in an empty room. */
+static bool place(const tess_task *task, bool turn)
+{
+    if (place_all(task, turn)) return true;
+    if (!turn) return false;
+    leave_all(tess_pool_bytes(gpu.pool), nobody, NULL);
+    return place_all(task, true);
+}
+
+void tess_gpu_flow_submitted(const tess_task *task)
+{
+    const bool elsewhere = !needs_places(task);
+    for (unsigned i = 0; i < task->nuse; i++) {
+        tess_tile *t = task->use[i].tile;
+        const int mode = task->use[i].mode;
+        if (!tess_tile_has_place(t)) continue;
+        if (mode & TESS_W) {
+            t->gpu.filled = true;
+            if (t->gpu.writers) t->gpu.writers--;
+        }
+        if (mode & TESS_LAST) t->gpu.filled = false;
+    }
+    for (unsigned i = 0; i < task->nuse; i++) {
+        tess_tile *t = task->use[i].tile;
+        const int mode = task->use[i].mode;
+        if (t->gpu.placed && (mode & (TESS_AWAY | TESS_LAST))) leave(t, !(mode & TESS_LAST));
+        if (elsewhere && t->home == TESS_TIER_GPU && t->gpu.filled) come_home(t);
+    }
 }
 
 /* Looks at a task for the first time. */
@@ -389,15 +413,22 @@ void tess_gpu_flow_unmap(tess_tile *t, int mode)
     const int node = (int)tess_gpu_first_node();
     if (mode & TESS_W) t->gpu.filled = true;
     if (t->home != TESS_TIER_GPU || !tess_tile_has_place(t)) return;
-    if (needs_place(t)) {
-        if (!take(t) && !insist(t, NULL)) return;
-        enter(t, 0);
-    }
+    come_home(t);
     if (!t->gpu.placed) return;
     settle_all(t, "the main thread");
-    bring_home(t);
     starpu_data_acquire_on_node(t->handle, node, STARPU_R);
     starpu_data_release_on_node(t->handle, node);
+}
+
+/* The list ends before task k: what was looked at from there on will not be submitted. */
+void tess_gpu_flow_ends(const tess_task *task, size_t k)
+{
+    for (; k < gpu.looked; k++)
+        for (unsigned i = 0; i < task[k].nuse; i++) {
+            tess_tile *t = task[k].use[i].tile;
+            if ((task[k].use[i].mode & TESS_W) && t->gpu.writers) t->gpu.writers--;
+            t->gpu.departs = false;
+        }
 }
 
 tess_status tess_gpu_flow_ahead(const tess_task *task, size_t n, size_t k)

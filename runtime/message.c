@@ -306,6 +306,11 @@ bool tess_messages_on_gpu(void)
     return post.nccl && post.node != STARPU_MAIN_RAM;
 }
 
+bool tess_messages_can_gpu(void)
+{
+    return tess_ranks() > 1 && !tess_nccl_hindrance();
+}
+
 const char *tess_message_carrier(void)
 {
     static char text[240];

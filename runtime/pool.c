@@ -37,6 +37,12 @@ void tess_pool_free(tess_pool *p)
     free(p);
 }
 
+uint64_t tess_pool_bytes(const tess_pool *p)
+{
+    const struct block *last = &p->block[p->blocks - 1];
+    return last->at + last->bytes;
+}
+
 /* Makes block i two, of which the first has so many bytes. */
 static void split(tess_pool *p, size_t i, uint64_t bytes)
 {

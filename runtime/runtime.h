@@ -405,6 +405,7 @@ typedef struct tess_message_arg {
 extern tess_codelet tess_message;
 /* Of all ranks: what carries messages, "MPI" or NCCL with its version; before tess_start, what would, and why. */
 const char *tess_message_carrier(void);
+bool tess_messages_can_gpu(void); /* would it be NCCL, between the GPUs' memories? */
 /* Bytes so far. */
 void tess_message_traffic(uint64_t *sent, uint64_t *received);
 /* Since it was last asked: seconds in which at least one message was under way, from the moment that its tile was ready

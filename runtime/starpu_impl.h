@@ -88,14 +88,15 @@ void tess_flow_to_gpu(int more); /* tiles that come */
 void tess_flow_until(bool (*so)(const void *), const void *of, const char *who, const char *what);
 
 /* flow_gpu.c: will it have a say? After gpu.c's start and before its stop; has it? Then: task[k] of the list is next;
- * it was submitted; where StarPU may run it (0: anywhere). The main thread has done with a tile in RAM; a tile leaves
- * RAM for the disk; is about to be freed. */
+ * it was submitted; the list ends before task[k]; where StarPU may run a task (0: anywhere). The main thread has done
+ * with a tile in RAM; a tile leaves RAM for the disk; is about to be freed. */
 bool tess_gpu_planned(void);
 tess_status tess_gpu_flow_start(void) TESS_NODISCARD;
 void tess_gpu_flow_stop(void);
 bool tess_gpu_flows(void);
 tess_status tess_gpu_flow_ahead(const tess_task *task, size_t n, size_t k) TESS_NODISCARD;
 void tess_gpu_flow_submitted(const tess_task *t);
+void tess_gpu_flow_ends(const tess_task *task, size_t k);
 uint32_t tess_gpu_flow_where(const tess_task *t);
 void tess_gpu_flow_unmap(tess_tile *t, int mode);
 void tess_gpu_flow_leaves_ram(tess_tile *t);
