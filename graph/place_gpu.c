@@ -383,7 +383,7 @@ tess_status tess_program_place_gpu(tess_program *p, const tess_gpu_conf *conf, u
                           tess_human_bytes((double)out->room), tess_human_bytes((double)s.largest));
     }
     const bool fits = out->all <= out->room;
-    if (fits) out->room = out->all;
+    if (fits && out->all + out->all / 4 < out->room) out->room = out->all + out->all / 4; /* none waits for a place */
     uint64_t spare = fits ? 0 : out->room / LATE_PART + out->room / BETWEEN_PART;
     if (spare > out->room - s.largest) spare = out->room - s.largest;
     int64_t *moment = tess_alloc((p->tasks + 1) * sizeof *moment);
