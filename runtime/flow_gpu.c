@@ -12,11 +12,14 @@
  * further, there is nothing to copy and the access only waits for its turn.
  *
  * No deadlock: a task in its turn waits for tiles that leave after tasks submitted before it. When no free stretch is
- * long enough for it, tiles that it does not use leave, as few bytes as will do.
+ * long enough for it, tiles that it does not use leave, as few bytes as will do; and if its own are in the way, all.
  *
- * What the optimizer alone uses has no place here: StarPU moves it, in the rest of the memory, when it gives an update
- * to the GPU, which it may where the parameter and its gradient have their places. With several GPUs in one process
- * StarPU's choice is all there is. */
+ * What is used nowhere else lives on the GPU (TESS_TIER_GPU): it has no copy in RAM but while somebody looks at it
+ * there, after which it comes home.
+ *
+ * What the optimizer alone uses and does not live here has no place: StarPU moves it, in the rest of the memory, when
+ * it gives an update to the GPU, which it may where the parameter and its gradient are in their places. With several
+ * GPUs in one process StarPU's choice is all there is. */
 #include "pool.h"
 #include "starpu_impl.h"
 #include <stdatomic.h>
