@@ -206,6 +206,7 @@ tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_plac
 
 /* Which tiles leave a GPU between their uses there, and what of its memory they have at a time. */
 typedef struct tess_gpu_placement {
+    uint64_t needed;        /* memory that would do, if that which there is does not */
     uint64_t memory;        /* what is shared out: to */
     uint64_t room;          /* tiles that come and go by plan; the rest is StarPU's, for inputs, scratch, */
     bool states;            /* and the optimizer's states, if there is enough of it for an update on the GPU */

@@ -368,7 +368,8 @@ static void prepare(struct placing *s, double states, uint64_t fixed, tess_gpu_p
         beside = left <= beside ? left : 0;
     }
     out->states = beside > 0;
-    out->room = out->memory > fixed + beside ? out->memory - fixed - beside : 0;
+    out->needed = fixed + beside;
+    out->room = out->memory > out->needed ? out->memory - out->needed : 0;
     list_all(s, out->states, out);
 }
 
@@ -377,7 +378,8 @@ tess_status tess_program_place_gpu(tess_program *p, const tess_gpu_conf *conf, u
     struct placing s = {.p = p, .all = conf->all, .messages = conf->messages};
     *out = (tess_gpu_placement){.memory = conf->memory};
     prepare(&s, conf->states, conf->all ? (fixed + fixed / 4 + CHUNK) / CHUNK * CHUNK : 0, out);
-    if (s.largest + s.largest / BETWEEN_PART > out->room) {
+    out->needed += s.largest + s.largest / BETWEEN_PART + (1 << 20);
+    if (out->needed > out->memory) {
         forget(&s);
         return tess_error(TESS_INVALID, "memory.gpu", "leaves %s for tiles, but the largest task holds %s of them",
                           tess_human_bytes((double)out->room), tess_human_bytes((double)s.largest));

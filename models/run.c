@@ -96,10 +96,14 @@ tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_plac
     const uint64_t memory = r->c->memory.gpu_plan ? tess_gpu_tiles(cap) : 0;
     *out = (tess_gpu_placement){0};
     if (!memory) return TESS_OK;
-    return tess_step_place_gpu(
+    tess_status status = tess_step_place_gpu(
         step,
         &(tess_gpu_conf){.memory = memory, .all = true, .messages = r->messages_on_gpu, .states = states_on_gpu(r->c)},
         out);
+    if (status != TESS_INVALID) return status;
+    return tess_error(status, "memory.gpu", "%s, which is too little for any step of this run (%lluMiB would do)",
+                      tess_human_bytes((double)tess_gpu_bytes(cap)),
+                      (unsigned long long)(tess_gpu_cap(out->needed) / MiB + 1));
 }
 
 /* Where the disk tier is: ours or one of DeepSpeed's names for it, which do not contradict each other; NULL: there is

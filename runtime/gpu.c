@@ -81,6 +81,11 @@ uint64_t tess_gpu_tiles(uint64_t cap)
     return bytes > beside ? bytes - beside : 1;
 }
 
+uint64_t tess_gpu_cap(uint64_t tiles)
+{
+    return (tiles + ROOM) / 63 * 64 + 64;
+}
+
 const char *tess_gpu_support(void)
 {
     static char text[400];
@@ -298,6 +303,10 @@ uint64_t tess_gpu_tiles(uint64_t cap)
 {
     (void)cap;
     return 0;
+}
+uint64_t tess_gpu_cap(uint64_t tiles)
+{
+    return tiles;
 }
 void tess_gpu_traffic(uint64_t *to, uint64_t *from)
 {

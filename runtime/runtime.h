@@ -336,6 +336,7 @@ void tess_gpu_flow_room(uint64_t bytes, bool states);
  * several.
  */
 uint64_t tess_gpu_tiles(uint64_t cap);
+uint64_t tess_gpu_cap(uint64_t tiles); /* with which it has so much */
 /* Where there is a GPU: does the task run there? MAYBE: StarPU chooses; it is an update of states that do not live
  * there. And has the tile a place there by plan, when it is used there? */
 typedef enum tess_gpu_part { TESS_NEVER, TESS_MAYBE, TESS_ALWAYS } tess_gpu_part;

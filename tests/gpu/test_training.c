@@ -121,6 +121,25 @@ TEST(over_a_checkpoint)
     compare(parts, whole, 0);
 }
 
+/* A cap for which there is no step names one for which there is, and that one holds. */
+TEST(the_least)
+{
+    static char first[STEPS][2][32], least[STEPS][2][32];
+    char command[700], set[96], mib[16] = "";
+    snprintf(
+        command, sizeof command,
+        "%s train %s/run.json output=%s/small memory.gpu=20MiB 2>&1 | sed -n 's/.*(\\([0-9]*\\)MiB would do)/\\1/p'",
+        getenv("TESSERA") ? getenv("TESSERA") : "tessera", dir, dir);
+    FILE *said = popen(command, "r");
+    CHECK(said && fgets(mib, sizeof mib, said));
+    if (said) pclose(said);
+    CHECK(atoi(mib) > 64);
+    snprintf(set, sizeof set, "memory.gpu=%dMiB", atoi(mib));
+    train("least", "", set, least);
+    train("first", "", "", first);
+    compare(least, first, 0);
+}
+
 int main(int argc, char **argv)
 {
     char command[64];
