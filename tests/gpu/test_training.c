@@ -98,6 +98,7 @@ TEST(the_same_bits)
         char set[200];
         train("first", "", bf16 ? "bf16.enabled=true" : "", first);
         for (size_t k = 0; k < sizeof how / sizeof *how; k++) {
+            if (bf16 && k % 2 == 0) continue; /* the odd ones have all tiers */
             snprintf(set, sizeof set, "%s%s %s", how[k][1], strstr(how[k][1], "path") ? dir : "",
                      bf16 ? "bf16.enabled=true" : "");
             train("again", how[k][0], set, again);
