@@ -84,13 +84,15 @@ static void print_gpu(FILE *out, const struct bench *b, int steps)
     uint64_t to, from;
     if (!tess_gpus()) return;
     tess_gpu_traffic(&to, &from);
-    fprintf(out, "GPU: %s to it and %s back a step, %.2f s of which it waited for copies",
-            tess_human_bytes((double)to / steps), tess_human_bytes((double)from / steps), tess_gpu_waited() / steps);
+    fprintf(out, "GPU: %s to it and %s back a step", tess_human_bytes((double)to / steps),
+            tess_human_bytes((double)from / steps));
     if (p->room)
-        fprintf(
-            out, "; the plan says %s and %s of the %s that may be there at a time (for all %s), and %.2f of its bound",
-            tess_human_bytes((double)p->read), tess_human_bytes((double)p->written), tess_human_bytes((double)p->room),
-            tess_human_bytes((double)p->all), p->bound ? (double)(p->read + p->written) / (double)p->bound : 1);
+        fprintf(out,
+                ", %.2f s of it waiting for copies; the plan says %s and %s of the %s that may be there at a time (for "
+                "all %s), and %.2f of its bound",
+                tess_gpu_waited() / steps, tess_human_bytes((double)p->read), tess_human_bytes((double)p->written),
+                tess_human_bytes((double)p->room), tess_human_bytes((double)p->all),
+                p->bound ? (double)(p->read + p->written) / (double)p->bound : 1);
     fprintf(out, "\n");
 }
 

@@ -223,8 +223,8 @@ static tess_status place(tess_run *r, const tess_place_conf *conf, tess_step **s
     uint64_t least;
     tess_status status = place_ways(r, conf, step, &least);
     if (status != TESS_OK) return least < UINT64_MAX ? too_little(r, conf, least) : status;
-    TESS_TRY(
-        tess_run_place_gpu(r, *step, &r->gpu)); /* the ways share the parameters' tiles, the last one placed them */
+    /* The ways share the parameters' tiles, and the last one placed them. */
+    TESS_TRY(tess_run_place_gpu(r, *step, &r->gpu));
     tess_place_conf again = *conf;
     again.slack = r->place.slack;
     again.slack_states = 0;
@@ -342,7 +342,8 @@ tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
     if (alone) TESS_TRY(tess_run_place_gpu(r, *step, &r->gpu));
     tess_gpu_placement gpu;
     const tess_gpu_conf beside = {.memory = r->gpu.room}; /* what has no room even so makes some */
-    if (!alone && r->gpu.room && tess_step_place_gpu(*step, &beside, &gpu) == TESS_FAILED) return TESS_FAILED;
+    const tess_status fits = !alone && r->gpu.room ? tess_step_place_gpu(*step, &beside, &gpu) : TESS_OK;
+    if (fits != TESS_OK && fits != TESS_INVALID) return fits;
     if (!r->disk) return alone && r->ram ? fit(r, *step, false) : TESS_OK;
     tess_placement placement;
     tess_place_conf conf = r->conf;

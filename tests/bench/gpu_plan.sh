@@ -6,15 +6,15 @@
 set -eu
 build=$(realpath "${1:-build-emulated}") steps=${2:-3}
 model='model={"model_type": "gpt2", "vocab_size": 512, "n_positions": 256, "n_embd": 512, "n_layer": 8, "n_head": 8, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}'
-printf '%-11s %-12s %10s  %-30s %s\n' memory.gpu who tokens/s "to it, back, waited" "the plan, and how near its bound"
+printf '%-11s %-12s %10s  %-22s %s\n' memory.gpu who tokens/s "to it, back" "the plan, and how near its bound"
 for cap in "" 500MiB 400MiB 300MiB 250MiB; do
     for plan in true false; do
         text=$(timeout 600 "$build/tools/tessera" bench "$model" data.seq_length=256 train_batch_size=8 \
             train_micro_batch_size_per_gpu=4 memory.gpu_plan=$plan ${cap:+memory.gpu=$cap} --steps "$steps" 2>&1) || true
         rate=$(sed -n 's/^\([0-9]*\) tokens.s.*/\1/p' <<<"$text")
-        copies=$(sed -n 's/^GPU: \(.*\) to it and \(.*\) back a step, \(.*\) of which.*/\1, \2, \3/p' <<<"$text")
+        copies=$(sed -n 's/^GPU: \(.*\) to it and \([^ ]* [^ ,]*\) back a step.*/\1, \2/p' <<<"$text")
         plans=$(sed -n 's/^GPU:.*the plan says \(.*\) of the .*, and \(.*\) of its bound/\1, \2/p' <<<"$text")
-        printf '%-11s %-12s %10s  %-30s %s\n' "${cap:-none}" "$([ $plan = true ] && echo plan || echo StarPU)" "${rate:--}" \
+        printf '%-11s %-12s %10s  %-22s %s\n' "${cap:-none}" "$([ $plan = true ] && echo plan || echo StarPU)" "${rate:--}" \
             "${copies:-$(tail -1 <<<"$text" | cut -c1-90)}" "$plans"
     done
 done
