@@ -61,6 +61,13 @@ typedef struct tess_yardstick {
  * with `again`, and what a busy machine gave. Before tess_start: its workers are in the way. `dirs` is as in
  * tess_machine, NULL asks for no drive. The status is the drive's alone; the rest is there whatever it is. */
 tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y) TESS_NODISCARD;
+/* The matrix rate that MFU is a share of: of this process's GPUs, or of its cores, the best that was ever measured on
+ * this machine; one more measurement, of 0.15 s, is made now. `again` above forgets the old ones. Before tess_start. Of
+ * ranks that take turns on the same cores the first has the rate and the others have 0, so that a sum over all counts
+ * them once. 0 also where a GPU cannot be measured. */
+double tess_yardstick_best(tess_dtype t);
+/* Keeps a better one, which a step of this process proved. */
+void tess_yardstick_raise(tess_dtype t, double rate);
 
 /* ---- what the command does ----------------------------------------------------------------------------------------
  */

@@ -14,7 +14,8 @@ struct tess_report {
     char *path;
     int64_t steps, log_every;
     bool live;
-    double step_seconds; /* a running mean, for the time left */
+    double step_seconds; /* a running mean, for the time left: */
+    int64_t counted;     /* of so many steps */
 };
 
 /* ---- opening ---- */
@@ -170,6 +171,12 @@ static void add_step(const tess_step_report *s, int64_t steps, int width, char *
     add(line, size, width, "loss %s", show_loss(s->loss, loss));
 }
 
+/* Nothing where it is not known. */
+static void add_mfu(const tess_step_report *s, int width, char *line, size_t size)
+{
+    if (isfinite(s->mfu)) add(line, size, width, "MFU %.1f%%", 100 * s->mfu);
+}
+
 static void add_tiers(const tess_step_report *s, int width, char *line, size_t size)
 {
     for (int t = 0; t < TESS_TIER_COUNT; t++)
@@ -184,7 +191,7 @@ void tess_report_line(const tess_step_report *s, int64_t steps, double seconds_l
     add_step(s, steps, width, out, size);
     add(out, size, width, "%.0f tokens/s", s->tokens_per_s);
     if (steps >= 0) add(out, size, width, "left %s", show_time(seconds_left, left));
-    add(out, size, width, "MFU %.1f%%", 100 * s->mfu);
+    add_mfu(s, width, out, size);
     add_tiers(s, width, out, size);
 }
 
@@ -197,7 +204,7 @@ static void plain_line(const tess_report *r, const tess_step_report *s, double s
     add(line, sizeof line, WIDTH, "lr %.4g", s->lr);
     add(line, sizeof line, WIDTH, "grad %.4g", s->grad_norm);
     add(line, sizeof line, WIDTH, "%.0f tokens/s", s->tokens_per_s);
-    add(line, sizeof line, WIDTH, "MFU %.1f%%", 100 * s->mfu);
+    add_mfu(s, WIDTH, line, sizeof line);
     add_tiers(s, WIDTH, line, sizeof line);
     if (r->steps >= 0) add(line, sizeof line, WIDTH, "left %s", show_time(seconds_left, left));
     fprintf(r->out, r->live ? "\r\033[K%s\n" : "%s\n", line);
@@ -212,12 +219,20 @@ static void live_line(const tess_report *r, const tess_step_report *s, double se
     fprintf(r->out, "\r\033[K%s", line);
 }
 
+/* The first step also makes what later ones find made, so it counts only until there is a second. */
+static void count_seconds(tess_report *r, double seconds)
+{
+    const int64_t others = r->counted > 0 ? r->counted - 1 : 0;
+    r->step_seconds += (seconds - r->step_seconds) / (double)(others < 9 ? others + 1 : 10);
+    r->counted++;
+}
+
 tess_status tess_report_step(tess_report *r, const tess_step_report *s)
 {
     if (!r->metrics) return TESS_OK;
     if (!append_step(r->metrics, s))
         return tess_error(TESS_FAILED, r->path, "cannot be written: %s (is the disk full?)", strerror(errno));
-    r->step_seconds += (s->seconds - r->step_seconds) * (r->step_seconds > 0 ? 0.1 : 1);
+    count_seconds(r, s->seconds);
     double left = (double)(r->steps - s->step - 1) * r->step_seconds;
     bool due = (s->step + 1) % r->log_every == 0 || s->step + 1 == r->steps;
     if (r->live ? s->valid_loss != NULL : due || s->valid_loss) plain_line(r, s, left); /* what was evaluated stays */

@@ -13,7 +13,7 @@ typedef struct tess_tier_report {
 typedef struct tess_step_report {
     int64_t step, tokens; /* step counts from 0 */
     double loss, lr, grad_norm, seconds, tokens_per_s, model_tflops;
-    double mfu;               /* 0 .. 1 of the matrix rate measured on this machine */
+    double mfu;               /* 0 to 1, of the best matrix rate known of this machine; NaN: none is */
     const double *valid_loss; /* NULL in a step that did not evaluate */
     uint64_t sent_bytes;      /* between ranks, all of them together */
     tess_tier_report tier[TESS_TIER_COUNT];

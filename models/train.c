@@ -2,6 +2,7 @@
  * come this way, in phases that end with their agreement; rank 0 alone reports, and writes what they all have. */
 #include "checkpoint_impl.h"
 #include "dirs_impl.h"
+#include "mfu_impl.h"
 #include "report_impl.h"
 #include "run_impl.h"
 #include "schedule_impl.h"
@@ -18,7 +19,9 @@ struct training {
     size_t made; /* of the output directory's path, see tess_dirs_make */
     tess_progress at;
     tess_plan plan;
-    double matrix_rate, flops;              /* of all workers of all ranks, for mfu */
+    tess_dtype dtype;                       /* of the matrices */
+    double flops, yardstick, limit;         /* of a step, and for its mfu: all ranks together */
+    bool proved;                            /* a step was faster than the yardstick */
     uint64_t disk_read, disk_written, sent; /* so far */
 };
 
@@ -80,6 +83,22 @@ static tess_status open_output(const tess_config *c, struct training *t)
     return status;
 }
 
+/* What mfu is measured by. */
+static void set_yardstick(const tess_config *c, struct training *t)
+{
+    t->dtype = c->bf16.enabled ? TESS_BF16 : TESS_F32;
+    double sum[] = {tess_yardstick_best(t->dtype), tess_mfu_limit(t->dtype, tess_cores(), tess_gpus()), t->plan.flops};
+    tess_ranks_sum(sum, 3);
+    t->yardstick = sum[0], t->limit = sum[1], t->flops = sum[2];
+}
+
+static double mfu(struct training *t, double seconds)
+{
+    const double before = t->yardstick, share = tess_mfu_share(&t->yardstick, t->limit, t->flops, seconds);
+    t->proved |= t->yardstick > before;
+    return share;
+}
+
 /* Weights from the newest checkpoint when the run resumes and there is one, else from the model. */
 static tess_status begin(const tess_config *c, struct training *t)
 {
@@ -87,11 +106,7 @@ static tess_status begin(const tess_config *c, struct training *t)
     t->at = (tess_progress){.seed = (uint64_t)c->seed};
     if (c->checkpoint.dir) TESS_TRY(find_checkpoint(c, &t->at, &found));
     TESS_TRY(tess_ranks_agree(open_output(c, t)));
-    const tess_dtype dtype = c->bf16.enabled ? TESS_BF16 : TESS_F32;
-    t->matrix_rate = tess_gpus() > 0 ? tess_gpu_matrix_rate(dtype) : tess_matrix_rate(dtype, tess_cores(), 1024);
-    t->flops = t->plan.flops;
-    tess_ranks_sum(&t->matrix_rate, 1);
-    tess_ranks_sum(&t->flops, 1);
+    set_yardstick(c, t);
     TESS_TRY(tess_run_start(&t->run, false));
     if (found) {
         tess_note("resuming from %s after step %lld", c->checkpoint.dir, (long long)t->at.step);
@@ -125,7 +140,18 @@ static uint64_t sent_in_step(struct training *t)
     return (uint64_t)bytes;
 }
 
-static tess_status report(struct training *t, const tess_step_result *r, double lr, double seconds, const double *valid)
+/* What is counted from here on is the step's: not what was moved or waited for by loading, evaluating or saving. */
+static void start_counting(struct training *t)
+{
+    tess_tier_report before;
+    uint64_t received;
+    report_disk(t, &before);
+    tess_gpu_traffic(&before.read_bytes, &before.write_bytes);
+    tess_gpu_waited();
+    tess_message_traffic(&t->sent, &received);
+}
+
+static tess_step_report measured(struct training *t, const tess_step_result *r, double lr, double seconds)
 {
     double tokens = (double)(t->run.batch * t->run.length), flops = t->flops / seconds;
     tess_step_report s = {.step = t->at.step,
@@ -136,30 +162,31 @@ static tess_status report(struct training *t, const tess_step_result *r, double 
                           .seconds = seconds,
                           .tokens_per_s = tokens / seconds,
                           .model_tflops = flops * 1e-12,
-                          .mfu = t->matrix_rate > 0 ? flops / t->matrix_rate : 0,
-                          .valid_loss = valid};
+                          .mfu = mfu(t, seconds)};
     for (int k = 0; k < TESS_TIER_COUNT; k++)
         tess_tier_use((tess_tier)k, &s.tier[k].resident_bytes, &s.tier[k].peak_bytes);
     report_disk(t, &s.tier[TESS_TIER_DISK]);
     tess_gpu_traffic(&s.tier[TESS_TIER_GPU].read_bytes, &s.tier[TESS_TIER_GPU].write_bytes);
     s.tier[TESS_TIER_GPU].wait_seconds = tess_gpu_waited();
     s.sent_bytes = sent_in_step(t);
-    return tess_report_step(t->report, &s);
+    return s;
 }
 
 static tess_status one_step(const tess_config *c, struct training *t)
 {
     double start = tess_seconds(), lr = tess_schedule_lr(c, t->at.step), betas[2], valid;
     tess_step_result r;
+    start_counting(t);
     tess_schedule_betas(c, t->at.step, betas);
     tess_step_input in = {.step = t->at.step, .seed = t->at.seed, .lr = lr, .beta1 = betas[0], .beta2 = betas[1]};
     /* A rank that lacks its samples would be missed in the middle of the step. */
     TESS_TRY(tess_ranks_agree(tess_run_feed(&t->run, t->step, t->data, (uint64_t)t->at.samples)));
     TESS_TRY(tess_ranks_agree(tess_step_run(t->step, &in, &r)));
-    double seconds = tess_seconds() - start;
+    tess_step_report s = measured(t, &r, lr, tess_seconds() - start);
     bool evaluate = due(c->eval_every, t->at.step + 1);
     if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &valid));
-    TESS_TRY(report(t, &r, lr, seconds, evaluate ? &valid : NULL));
+    s.valid_loss = evaluate ? &valid : NULL;
+    TESS_TRY(tess_report_step(t->report, &s));
     t->at.step++;
     t->at.samples += t->run.batch;
     return TESS_OK;
@@ -214,6 +241,7 @@ tess_status tess_train(const tess_config *c)
     tess_signals_install();
     TESS_TRY_DONE(tess_ranks_agree(begin(c, &t)));
     status = all_steps(c, &t);
+    if (t.proved && tess_ranks() == 1) tess_yardstick_raise(t.dtype, t.yardstick); /* of ranks, nobody knows whose */
 done:
     tess_report_close(t.report);
     tess_step_free(t.step);
