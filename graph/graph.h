@@ -178,17 +178,22 @@ typedef struct tess_forecast {
 
 /* Where a step's tiles live, and what that moves. */
 typedef struct tess_placement {
-    uint64_t needed;        /* the least conf.ram that would do */
+    uint64_t needed;        /* the least conf.ram that may do */
     uint64_t largest_task;  /* bytes of the tiles of the task with the most */
     uint64_t room;          /* of RAM for tiles that flow: for tess_flow_room */
     uint64_t slack;         /* of it, what is set aside for tiles that come early and leave late */
     uint64_t read, written; /* from and to the disk in a step */
     uint64_t bound;         /* no placement within this RAM moves less in all */
     uint64_t disk;          /* bytes of the tiles whose home is the disk */
-    tess_forecast time;     /* where rates are known */
+    /* conf.ram is room and these: inputs, scalars and scratch of both steps; the workers' buffers; what tiles take
+     * beyond their bytes
+     */
+    uint64_t fixed, buffers, margin;
+    tess_forecast time; /* where rates are known */
 } tess_placement;
 typedef struct tess_place_conf {
-    uint64_t ram;            /* bytes, for all tiles and what workers have beside them */
+    uint64_t ram;            /* bytes, for all tiles and what workers have beside them; */
+    uint64_t taken;          /* of it, what another step has for its inputs, scalars and scratch */
     int workers;             /* each has its scratch, and for its products buffers of: */
     uint64_t worker_bytes;   /* at most */
     unsigned away;           /* roles, 1 << TESS_ROLE_..., that rest on disk between uses even where RAM has room; of
@@ -257,8 +262,11 @@ typedef struct tess_plan {
     uint64_t resident[TESS_ROLE_COUNT]; /* bytes held from step to step, by role */
     uint64_t peak[TESS_ROLE_COUNT];     /* most bytes live at one time in program order, by role */
     uint64_t peak_total;                /* most bytes live at one time, all roles, */
-    uint64_t peak_ram;                  /* and of those that are not on the GPU alone, as placed there */
-    double flops;                       /* of the model: forward and backward, without recomputation */
+    uint64_t peak_ram;                  /* and of those that are not on the GPU alone, as placed there; */
+    uint64_t ram[TESS_ROLE_COUNT];      /* what that is made of, by role */
+    /* By where they were placed: parameters and states that stay in RAM, and all tiles that rest on disk. */
+    uint64_t stays[TESS_ROLE_COUNT], on_disk[TESS_ROLE_COUNT];
+    double flops; /* of the model: forward and backward, without recomputation */
     double recompute_flops;
     double bytes;  /* read and written beside products of matrices */
     uint64_t sent; /* bytes, to other ranks */

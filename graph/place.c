@@ -239,17 +239,26 @@ static void spare_weights(const struct placing *s, const tess_gaps *g)
     }
 }
 
-/* What is not tiles: workers' buffers for products, a few times what their operands have at most, and what tiles take
- * beyond their bytes (whole pages, buffers that wait for the next tile). */
-static uint64_t beside(const tess_place_conf *conf, uint64_t largest)
+/* Workers' buffers for products: a few times what their operands have at most. */
+static uint64_t buffers(const tess_place_conf *conf, uint64_t largest)
 {
-    uint64_t each = 3 * largest < conf->worker_bytes ? 3 * largest : conf->worker_bytes;
-    return (uint64_t)conf->workers * each + conf->ram / 32;
+    return (uint64_t)conf->workers * (3 * largest < conf->worker_bytes ? 3 * largest : conf->worker_bytes);
+}
+
+/* The part of RAM that tiles take beyond their bytes: whole pages, and buffers that wait for the next tile. */
+static uint64_t margin(uint64_t ram)
+{
+    return ram / 32;
+}
+
+/* The RAM of which a margin leaves so much. */
+static uint64_t with_margin(uint64_t bytes)
+{
+    return bytes + bytes / 31 + 1;
 }
 
 static tess_status too_little(const tess_place_conf *conf, tess_placement *out, const char *why, uint64_t bytes)
 {
-    out->needed += out->needed / 31 + (1 << 20); /* of which a part is set aside again */
     return tess_error(TESS_INVALID, "memory.cpu", "%s, but the least a step can work with is %s (%s %s)",
                       tess_human_bytes((double)conf->ram), tess_human_bytes((double)out->needed), why,
                       tess_human_bytes((double)bytes));
@@ -261,13 +270,16 @@ tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uin
     int rounds = p->tasks < MANY ? 400 : 100;
     struct placing s = {.p = p, .conf = conf, .all = all, .need = tess_alloc((p->tasks + 1) * sizeof *s.need)};
     *out = (tess_placement){.largest_task = task_needs(p, s.need)};
-    fixed += beside(conf, out->largest_task);
-    out->needed = fixed + out->largest_task;
-    if (out->needed > conf->ram) {
+    out->fixed = fixed + conf->taken;
+    out->buffers = buffers(conf, out->largest_task);
+    out->margin = margin(conf->ram);
+    const uint64_t least = out->fixed + out->buffers + out->largest_task;
+    out->needed = with_margin(least);
+    if (least + out->margin > conf->ram) {
         free(s.need);
         return too_little(conf, out, "its largest task alone holds", out->largest_task);
     }
-    s.room = out->room = conf->ram - fixed;
+    s.room = out->room = conf->ram - out->fixed - out->buffers - out->margin;
     tess_gaps_list(p, &s.gaps);
     spare_weights(&s, &s.gaps);
     uint64_t slack = best_slack(&s, s.room - out->largest_task, out), lacks = place(&s, slack, out);
@@ -278,6 +290,6 @@ tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uin
     tess_gaps_free(&s.gaps);
     free(s.need);
     if (!lacks) return TESS_OK;
-    out->needed = conf->ram + lacks;
+    out->needed = with_margin(conf->ram - out->margin + lacks);
     return too_little(conf, out, "tiles that may not leave RAM lack", lacks);
 }

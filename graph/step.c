@@ -305,19 +305,23 @@ void tess_step_plan(const tess_step *s, tess_plan *plan)
     *plan = (tess_plan){0};
     int64_t n;
     tess_tile **tile = held(s->g, &n);
-    uint64_t on_gpu = 0;
+    uint64_t on_gpu[TESS_ROLE_COUNT] = {0};
     for (int64_t i = 0; i < n; i++) {
-        if (!s->conf.train && tess_tile_role(tile[i]) == TESS_ROLE_MOMENT) continue;
-        plan->resident[tess_tile_role(tile[i])] += tess_tile_bytes(tile[i]);
-        if (tess_tile_home(tile[i]) == TESS_TIER_GPU) on_gpu += tess_tile_bytes(tile[i]);
+        const tess_role r = tess_tile_role(tile[i]);
+        const tess_tier home = tess_tile_home(tile[i]);
+        if (!s->conf.train && r == TESS_ROLE_MOMENT) continue;
+        uint64_t *const by_home[] = {
+            [TESS_TIER_GPU] = on_gpu, [TESS_TIER_CPU] = plan->stays, [TESS_TIER_DISK] = plan->on_disk};
+        plan->resident[r] += tess_tile_bytes(tile[i]);
+        by_home[home][r] += tess_tile_bytes(tile[i]);
     }
     free(tile);
     tess_program_plan(s->low.program, plan);
     for (int r = 0; r < TESS_ROLE_COUNT; r++) {
         plan->peak_total += plan->resident[r];
-        plan->peak_ram += plan->resident[r];
+        plan->ram[r] += plan->resident[r] - on_gpu[r];
+        plan->peak_ram += plan->resident[r] - on_gpu[r];
     }
-    plan->peak_ram -= on_gpu;
 }
 
 /* Bytes of the parameters and their states that live on a tier, placed by the step that trains them. */

@@ -161,6 +161,20 @@ uint64_t tess_run_cap(uint64_t bytes)
     return (bytes / MiB + 1) * MiB;
 }
 
+/* What of the evaluation's tiles stays in RAM beside a step that trains. */
+static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
+{
+    tess_step *step;
+    tess_plan plan;
+    *bytes = 0;
+    if (!r->c->data.valid) return TESS_OK;
+    TESS_TRY(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, &step));
+    tess_step_plan(step, &plan);
+    *bytes = tess_plan_fixed(&plan, r->conf.workers);
+    tess_step_free(step);
+    return TESS_OK;
+}
+
 /* Lays the step out and places it in the way that is fastest on paper, of those that fit: micro-batches in either
  * order, with clipping the updates at the end or late; late ones have a little in hand, for what paper does not show.
  * Where none fits, *least is what would do for the best of them.
@@ -202,20 +216,56 @@ static tess_status place_ways(tess_run *r, const tess_place_conf *conf, tess_ste
     return *step ? TESS_OK : TESS_INVALID;
 }
 
-/* Names the cap that would do. What a placement asks for may lack something else, so it is tried. */
-static tess_status too_little(tess_run *r, const tess_place_conf *conf, uint64_t least)
+/* RAM that an evaluation beside the step just placed would need, if it has too little; 0: it has enough. */
+static uint64_t eval_lacks(tess_run *r, const tess_place_conf *conf)
 {
-    tess_place_conf more = *conf;
+    tess_place_conf beside = *conf;
+    tess_placement placement = {0};
     tess_step *step = NULL;
-    tess_status status = TESS_INVALID;
-    more.rates = (tess_rates){0};
-    while (status != TESS_OK && least > more.ram && least < UINT64_MAX) {
-        more.ram = least;
-        status = place_ways(r, &more, &step, &least);
-    }
+    if (!r->c->data.valid) return 0;
+    beside.slack = beside.slack_states = 0;
+    beside.taken = r->place.fixed - r->beside;
+    tess_status status = tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, &step);
+    if (status == TESS_OK) status = tess_step_place(step, &beside, &placement);
     tess_step_free(step);
-    return tess_error(TESS_INVALID, "memory.cpu", "%s, which is too little for any step of this run (%lluMiB would do)",
-                      tess_human_bytes((double)r->ram), (unsigned long long)(tess_run_cap(more.ram) / MiB));
+    int64_t needed = status == TESS_OK ? 0 : (int64_t)placement.needed;
+    tess_ranks_most(&needed, 1);
+    return (uint64_t)needed;
+}
+
+/* The least RAM that would do, from a guess that may be too small; 0: none is found. What a placement asks for may lack
+ * something else, so it is tried. */
+static uint64_t find_least(tess_run *r, const tess_place_conf *conf, uint64_t guess)
+{
+    tess_place_conf tried = *conf;
+    tess_step *step = NULL;
+    tried.rates = (tess_rates){0};
+    tried.ram = 0;
+    while (guess > tried.ram && guess < UINT64_MAX) {
+        tried.ram = guess;
+        const tess_status status = place_ways(r, &tried, &step, &guess);
+        tess_step_free(step);
+        if (status == TESS_OK && !(guess = eval_lacks(r, &tried))) return tried.ram;
+    }
+    return 0;
+}
+
+uint64_t tess_run_least(tess_run *r)
+{
+    if (eval_bytes(r, &r->beside) != TESS_OK) return 0;
+    r->conf.taken = r->beside;
+    const uint64_t least = find_least(r, &r->conf, 1);
+    return least ? tess_run_cap(least) : 0;
+}
+
+/* Names the cap that would do. */
+static tess_status too_little(tess_run *r, const tess_place_conf *conf, uint64_t guess)
+{
+    const uint64_t least = find_least(r, conf, guess);
+    char would[64] = "";
+    if (least) snprintf(would, sizeof would, " (%lluMiB would do)", (unsigned long long)(tess_run_cap(least) / MiB));
+    return tess_error(TESS_INVALID, "memory.cpu", "%s, which is too little for any step of this run%s",
+                      tess_human_bytes((double)r->ram), would);
 }
 
 static tess_status place(tess_run *r, const tess_place_conf *conf, tess_step **step)
@@ -271,20 +321,6 @@ static uint64_t ahead(const tess_run *r, const tess_plan *plan)
                        tess_dtype_size(r->c->bf16.enabled ? TESS_BF16 : TESS_F32);
 }
 
-/* What of the evaluation's tiles stays in RAM beside a step that trains. */
-static tess_status eval_bytes(tess_run *r, uint64_t *bytes)
-{
-    tess_step *step;
-    tess_plan plan;
-    *bytes = 0;
-    if (!r->c->data.valid) return TESS_OK;
-    TESS_TRY(tess_run_eval_step(r, false, &step));
-    tess_step_plan(step, &plan);
-    *bytes = tess_plan_fixed(&plan, r->conf.workers);
-    tess_step_free(step);
-    return TESS_OK;
-}
-
 /* A step whose tiles all live in RAM, or on the GPU. Under a cap the rest of it is room for those that come and go: no
  * less than the plan says, so that a task in its turn never lacks any. Beside several GPUs StarPU keeps the cap. */
 static tess_status fit(tess_run *r, const tess_step *step, bool train)
@@ -293,6 +329,7 @@ static tess_status fit(tess_run *r, const tess_step *step, bool train)
     uint64_t beside = 0;
     tess_step_plan(step, &plan);
     if (train) TESS_TRY(eval_bytes(r, &beside));
+    r->beside = beside;
     TESS_TRY(tess_run_fits(r, train, &plan, beside));
     r->place.room = r->ram && (r->gpu.room || !tess_gpus()) ? r->ram - tess_plan_fixed(&plan, r->conf.workers) - beside
                                                             : ahead(r, &plan);
@@ -327,6 +364,8 @@ static tess_status try_by_layer(tess_run *r, tess_step **step)
 tess_status tess_run_train_step(tess_run *r, tess_step **step)
 {
     if (r->disk) {
+        TESS_TRY(eval_bytes(r, &r->beside));
+        r->conf.taken = r->beside;
         TESS_TRY(place(r, &r->conf, step));
         return size_disk(r);
     }
@@ -348,6 +387,7 @@ tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
     tess_placement placement;
     tess_place_conf conf = r->conf;
     conf.alone = alone;
+    conf.taken = alone ? 0 : r->place.fixed - r->beside; /* the training step's */
     conf.slack = conf.slack_states = 0;
     TESS_TRY(tess_step_place(*step, &conf, &placement));
     if (!alone) {
