@@ -234,8 +234,8 @@ static tess_status check_count(const tess_safetensors *set, const char *path, co
 {
     size_t want = (size_t)tess_graph_params(g) * TESS_PARTS, met = tess_safetensors_count(set);
     if (met <= want) return TESS_OK; /* what is missing is named when it is read */
-    return tess_error(TESS_INVALID, path, "%zu tensors, this model's are %zu (the checkpoint is of another model)", met,
-                      want);
+    return tess_error(TESS_INVALID, path, "has %zu tensors, this model has %zu (the checkpoint is of another model)",
+                      met, want);
 }
 
 static tess_status read_part(const tess_safetensors *set, const char *path, tess_tensor *p, tess_part part)

@@ -152,8 +152,8 @@ static tess_status no_directory(const tess_config *c)
     char where[512];
     snprintf(where, sizeof where, "%s: %s", c->file ? c->file : "configuration", key);
     return tess_error(TESS_INVALID, where,
-                      "something is to rest on disk, but there is no directory for it (set memory.path, or the "
-                      "nvme_path beside a device)");
+                      "puts tiles on disk, but no directory for them is named (set memory.path, or the nvme_path "
+                      "beside the device)");
 }
 
 uint64_t tess_run_cap(uint64_t bytes)
@@ -304,8 +304,10 @@ static tess_status size_disk(tess_run *r)
     const tess_config *c = r->c;
     uint64_t room = (r->place.disk + r->place.disk / 16) / MiB * MiB + 64 * MiB;
     if (c->memory.disk > 0 && (uint64_t)c->memory.disk < room)
-        return tess_error(TESS_INVALID, "memory.disk", "%s, but %lluMiB will be on disk",
-                          tess_human_bytes((double)c->memory.disk), (unsigned long long)(room / MiB));
+        return tess_error(TESS_INVALID, "memory.disk",
+                          "%s, but the run needs %lluMiB there (memory.disk=%lluMiB would do)",
+                          tess_human_bytes((double)c->memory.disk), (unsigned long long)(room / MiB),
+                          (unsigned long long)(room / MiB));
     r->disk_bytes = c->memory.disk > 0 ? (uint64_t)c->memory.disk : room;
     if (r->place.disk == 0) r->disk = NULL;
     return TESS_OK;

@@ -69,7 +69,7 @@ tess_status tess_gpu_flow_start(void)
     if (!gpu.room || tess_gpu_workers() == 0) return TESS_OK;
     gpu.memory = starpu_malloc_on_node(tess_gpu_first_node(), gpu.room);
     if (!gpu.memory)
-        return tess_error(TESS_INVALID, "memory.gpu", "the GPU has no %s left in one piece (lower it)",
+        return tess_error(TESS_INVALID, "memory.gpu", "the GPU has no %s left in one piece (lower memory.gpu)",
                           tess_human_bytes((double)gpu.room));
     gpu.pool = tess_pool_new(gpu.room);
     return TESS_OK;

@@ -4,13 +4,13 @@
 
 static char model[] = "model={\"model_type\": \"gpt2\", \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}";
 
-static const option OPTIONS[] = {{"--steps", "N", "steps that are measured; 3", NULL}};
+static const option OPTIONS[] = {{"--steps", "N", "how many steps are measured; 3 if not given", NULL}};
 
 static void help(FILE *out)
 {
     cmd_option_help(OPTIONS, 1, out);
-    fputs("\nWithout a configuration it is GPT-2 124M, 4 x 1024 tokens a step; bf16.enabled=true and others as for "
-          "train.\n",
+    fputs("\nWithout CONFIG.json it measures GPT-2 124M with 4 x 1024 tokens a step. Keys are set as for train, as in\n"
+          "bf16.enabled=true.\n",
           out);
 }
 

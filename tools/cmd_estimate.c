@@ -2,13 +2,16 @@
 #include "cmd.h"
 
 static const option OPTIONS[] = {
-    {"--ranks", "N", "of N ranks, each on a machine like this one, the one that holds the most", NULL},
+    {"--ranks", "N", "for N ranks, each on a machine like this one; prints the rank that holds the most", NULL},
 };
 
 static void help(FILE *out)
 {
     cmd_option_help(OPTIONS, 1, out);
-    fputc('\n', out);
+    fputs("\nThe lines of a tier add up to its \"in all\". A run that does not fit is an estimate too, with status 0: "
+          "it says\n"
+          "\"does not fit\", and which setting would do.\n\n",
+          out);
     tess_config_help(out);
 }
 

@@ -12,7 +12,8 @@ static void help(FILE *out)
     cmd_option_help(OPTIONS, 1, out);
     fputs(
         "\nA KEY is a dotted path into the configuration, as in optimizer.params.lr=1e-4; TESSERA_OPTIMIZER_PARAMS_LR\n"
-        "in the environment does the same and gives way to it. model.NAME=VALUE changes a model that is an object.\n\n",
+        "in the environment sets the same key; the command line wins. model.NAME=VALUE changes a model that is an "
+        "object.\n\n",
         out);
     tess_config_help(out);
 }
