@@ -250,7 +250,7 @@ static uint64_t beside(const tess_place_conf *conf, uint64_t largest)
 static tess_status too_little(const tess_place_conf *conf, tess_placement *out, const char *why, uint64_t bytes)
 {
     out->needed += out->needed / 31 + (1 << 20); /* of which a part is set aside again */
-    return tess_error(TESS_INVALID, "memory.cpu", "%s, but the least a step can work with is %s (%s %s)",
+    return tess_error(TESS_INVALID, "RAM", "%s, but the least a step can work with is %s (%s %s)",
                       tess_human_bytes((double)conf->ram), tess_human_bytes((double)out->needed), why,
                       tess_human_bytes((double)bytes));
 }
