@@ -27,6 +27,10 @@
 #define TESS_GRAPH_H
 #include "codelets.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* ---- describing -------------------------------------------------------------------------------------------------- */
 
 typedef struct tess_graph tess_graph;
@@ -54,13 +58,14 @@ typedef struct tess_graph_conf {
 tess_graph *tess_graph_new(const tess_graph_conf *conf);
 void tess_graph_free(tess_graph *g);
 
+typedef enum tess_init_kind { TESS_INIT_FILL, TESS_INIT_NORMAL } tess_init_kind;
 typedef struct tess_init {
-    enum { TESS_INIT_FILL, TESS_INIT_NORMAL } kind;
+    tess_init_kind kind;
     float value; /* the constant, or the standard deviation */
 } tess_init;
-#define TESS_ZERO      ((tess_init){TESS_INIT_FILL, 0})
-#define TESS_ONE       ((tess_init){TESS_INIT_FILL, 1})
-#define TESS_NORMAL(s) ((tess_init){TESS_INIT_NORMAL, s})
+#define TESS_ZERO      (TESS_LITERAL(tess_init){TESS_INIT_FILL, 0})
+#define TESS_ONE       (TESS_LITERAL(tess_init){TESS_INIT_FILL, 1})
+#define TESS_NORMAL(s) (TESS_LITERAL(tess_init){TESS_INIT_NORMAL, s})
 
 /* Token ids or indices (B, T). All inputs of a graph have the same B. */
 tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t length);
@@ -145,7 +150,8 @@ typedef struct tess_optimizer {
     bool no_decay_1d; /* vectors do not decay */
     double clip;      /* by the global norm; 0: off */
 } tess_optimizer;
-#define TESS_ADAMW ((tess_optimizer){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8})
+#define TESS_ADAMW (TESS_LITERAL(tess_optimizer){0.9, 0.999, 1e-8, 0, false, false, 0}) /* without decay or clipping   \
+                                                                                         */
 
 typedef struct tess_step_conf {
     bool train;    /* else only the forward pass */
@@ -237,6 +243,10 @@ void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t ro
 void tess_step_share(const tess_step *s, int64_t *first, int64_t *count);
 /* The batch of an input: B sequences for each of this rank's micro-batches, copied. */
 tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t *values) TESS_NODISCARD;
+/* The same, checked to be `count` values; and how many it takes. */
+tess_status tess_step_feed_values(tess_step *s, const tess_tensor *input, const int32_t *values,
+                                  int64_t count) TESS_NODISCARD;
+int64_t tess_step_values(const tess_step *s, const tess_tensor *input);
 
 typedef struct tess_step_input {
     int64_t step;
@@ -275,5 +285,9 @@ typedef struct tess_plan {
 void tess_step_plan(const tess_step *s, tess_plan *plan);
 /* Bytes of the plan's tiles that do not flow, each worker having its scratch. */
 uint64_t tess_plan_fixed(const tess_plan *plan, int workers);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -259,7 +259,7 @@ static uint64_t with_margin(uint64_t bytes)
 
 static tess_status too_little(const tess_place_conf *conf, tess_placement *out, const char *why, uint64_t bytes)
 {
-    return tess_error(TESS_INVALID, "memory.cpu", "%s, but the least a step can work with is %s (%s %s)",
+    return tess_error(TESS_INVALID, "RAM", "%s, but the least a step can work with is %s (%s %s)",
                       tess_human_bytes((double)conf->ram), tess_human_bytes((double)out->needed), why,
                       tess_human_bytes((double)bytes));
 }

@@ -381,7 +381,7 @@ tess_status tess_program_place_gpu(tess_program *p, const tess_gpu_conf *conf, u
     out->needed += s.largest + s.largest / BETWEEN_PART + (1 << 20);
     if (out->needed > out->memory) {
         forget(&s);
-        return tess_error(TESS_INVALID, "memory.gpu", "leaves %s for tiles, but the largest task holds %s of them",
+        return tess_error(TESS_INVALID, "GPU", "its memory leaves %s for tiles, but the largest task holds %s of them",
                           tess_human_bytes((double)out->room), tess_human_bytes((double)s.largest));
     }
     const bool fits = out->all <= out->room;

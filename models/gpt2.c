@@ -171,6 +171,12 @@ static bool transposed(const char *name)
     return ends(name, ".c_attn.weight") || ends(name, ".c_proj.weight") || ends(name, ".c_fc.weight");
 }
 
+/* The head stands beside the body, which is what the prefix names. */
+static bool bare(const char *name)
+{
+    return !strcmp(name, "lm_head.weight");
+}
+
 /* The causal masks that older files carry, and a copy of the tied head. */
 static bool extra(const char *name)
 {
@@ -189,5 +195,6 @@ const tess_family tess_family_gpt2 = {
     .vocab = vocab,
     .positions = positions,
     .transposed = transposed,
+    .bare = bare,
     .extra = extra,
 };

@@ -27,8 +27,13 @@ static tess_status find_family(const char *where, const json_t *root, const tess
         }
     }
     const char *near = tess_nearest(json_string_value(type), names, FAMILIES);
+    char known[512] = "";
+    for (int i = 0; i < FAMILIES && !near; i++) {
+        const size_t at = strlen(known);
+        snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", names[i]);
+    }
     return tess_error(TESS_INVALID, where, "model_type: %s is not known (%s%s)", json_string_value(type),
-                      near ? "did you mean " : "known: ", near ? near : names[0]);
+                      near ? "did you mean " : "known: ", near ? near : known);
 }
 
 static tess_status read_config(const char *where, const json_t *root, tess_model *m)
@@ -90,7 +95,7 @@ tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, 
 {
     int64_t most = tess_model_positions(m);
     if (most && length > most)
-        return tess_error(TESS_INVALID, "data.seq_length", "%lld, but the model has %lld positions", (long long)length,
+        return tess_error(TESS_INVALID, "sequence length", "%lld, but the model has %lld positions", (long long)length,
                           (long long)most);
     *net = (tess_network){.ids = tess_input(g, "ids", batch, length)};
     tess_tensor *x = m->family->body(m->numbers, g, net->ids), *w = m->family->head(m->numbers, g);

@@ -36,6 +36,7 @@ typedef struct tess_family {
     int64_t (*vocab)(const void *numbers);
     int64_t (*positions)(const void *numbers);
     bool (*transposed)(const char *name); /* stored (in, out); names are without the prefix */
+    bool (*bare)(const char *name);       /* stored without the prefix */
     bool (*extra)(const char *name);      /* a stored tensor that is no parameter and may be left alone */
 } tess_family;
 #define TESS_MODEL(name) extern const tess_family tess_family_##name;

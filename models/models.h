@@ -17,6 +17,10 @@
 #include "codelets.h"
 #include "graph.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* ---- model.c: a model by its Hugging Face config.json ------------------------------------------------------------ */
 
 typedef struct tess_model tess_model;
@@ -44,6 +48,40 @@ tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed) T
 /* Writes a Hugging Face directory: config.json, model.safetensors or its shards, and the tokenizer that the model came
  * with. */
 tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir) TESS_NODISCARD;
+
+/* ---- store.c: a graph of one's own, to files and back ---------------------------------------------------------------
+ *
+ * Its parameters go by their names. All ranks call these together and get the same status; files say nothing of ranks,
+ * tiles or tiers, so whoever saved them, any number of ranks loads them:
+ *
+ *     tess_position at = {.seed = 1};
+ *     bool found;
+ *     TESS_TRY(tess_graph_resume(g, "checkpoints", &at, &found));
+ *     if (!found) TESS_TRY(tess_graph_init(g, at.seed));
+ *     while (at.step < 1000) {
+ *         ... feed the samples of at.step ...
+ *         TESS_TRY(tess_step_run(s, &(tess_step_input){.step = at.step, .seed = at.seed, .lr = 1e-3}, &r));
+ *         at.step++;
+ *         if (at.step % 100 == 0) TESS_TRY(tess_graph_checkpoint(g, "checkpoints", 2, &at));
+ *     }
+ *     TESS_TRY(tess_graph_save(g, "model"));
+ */
+
+/* DIR/model.safetensors, or shards and their index: all parameters in fp32. DIR is made. */
+tess_status tess_graph_save(tess_graph *g, const char *dir) TESS_NODISCARD;
+/* All parameters from a directory, a .safetensors or its index. A tensor that lacks, has another shape or is no
+ * parameter is TESS_INVALID. Optimizer states stay as they are. */
+tess_status tess_graph_load(tess_graph *g, const char *path) TESS_NODISCARD;
+/* Where a program is in its training: steps done, and for it to use as it likes, samples and seed. */
+typedef struct tess_position {
+    int64_t step, samples;
+    uint64_t seed;
+} tess_position;
+/* Parameters, optimizer states and position: DIR/step-00000100, whole or not there. The `keep` newest stay. */
+tess_status tess_graph_checkpoint(tess_graph *g, const char *dir, int64_t keep, const tess_position *at) TESS_NODISCARD;
+/* The newest checkpoint of DIR: the graph goes on from it with the same bits. *found is false, and all as it was, where
+ * there is none. */
+tess_status tess_graph_resume(tess_graph *g, const char *dir, tess_position *at, bool *found) TESS_NODISCARD;
 
 /* ---- yardstick.c: what this machine can do ------------------------------------------------------------------------
  */
@@ -88,5 +126,9 @@ typedef struct tess_generate_conf {
     uint64_t seed;
 } tess_generate_conf;
 tess_status tess_generate(const tess_generate_conf *c, FILE *out) TESS_NODISCARD;
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

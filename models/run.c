@@ -15,6 +15,17 @@ static tess_status open_tokenizer(tess_run *r)
     return status;
 }
 
+/* What the rooms below call it, and the key that says it here. */
+static tess_status at_key(tess_status status)
+{
+    static const char *const key[][2] = {{"RAM", "memory.cpu"},
+                                         {"GPU", "memory.gpu"},
+                                         {"grid", "parallel.pipeline"},
+                                         {"sequence length", "data.seq_length"}};
+    for (size_t k = 0; k < sizeof key / sizeof key[0]; k++) tess_error_at(status, key[k][0], key[k][1]);
+    return status;
+}
+
 tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
 {
     *r = (tess_run){.c = c,
@@ -43,7 +54,7 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
         conf.loss_rows = 2048;
     }
     r->g = tess_graph_new(&conf);
-    return tess_model_build(r->model, r->g, r->micro_batch, r->length, TESS_FOR_LOSS, &r->net);
+    return at_key(tess_model_build(r->model, r->g, r->micro_batch, r->length, TESS_FOR_LOSS, &r->net));
 }
 
 void tess_run_close(tess_run *r)
@@ -79,7 +90,7 @@ tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step
                       .l2 = c->optimizer.type == TESS_OPTIMIZER_ADAM && !c->optimizer.params.adam_w_mode,
                       .no_decay_1d = c->optimizer.params.no_decay_1d,
                       .clip = c->gradient_clipping}};
-    return tess_step_new(r->net.output, &conf, step);
+    return at_key(tess_step_new(r->net.output, &conf, step));
 }
 
 /* The share of the optimizer's states that may live on the GPU. */
@@ -379,7 +390,7 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
 
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
 {
-    TESS_TRY(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, step));
+    TESS_TRY(at_key(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, step)));
     if (alone) TESS_TRY(tess_run_place_gpu(r, *step, &r->gpu));
     tess_gpu_placement gpu;
     const tess_gpu_conf beside = {.memory = r->gpu.room}; /* what has no room even so makes some */
@@ -391,7 +402,7 @@ tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
     conf.alone = alone;
     conf.taken = alone ? 0 : r->place.fixed - r->beside; /* the training step's */
     conf.slack = conf.slack_states = 0;
-    TESS_TRY(tess_step_place(*step, &conf, &placement));
+    TESS_TRY(at_key(tess_step_place(*step, &conf, &placement)));
     if (!alone) {
         r->disk_bytes += placement.disk; /* of its own tiles */
         return TESS_OK;
@@ -405,15 +416,15 @@ tess_status tess_run_start(const tess_run *r, bool profile)
     int64_t block = r->c->aio.block_size, depth = r->c->aio.queue_depth;
     tess_flow_room(r->place.room);
     tess_gpu_flow_room(r->gpu.room, r->gpu.states);
-    return tess_start(&(tess_machine){.cpu_bytes = r->ram,
-                                      .gpu_bytes = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0,
-                                      .by_mpi = !r->c->parallel.nccl,
-                                      .profile = profile,
-                                      .disk = r->disk,
-                                      .disk_bytes = r->disk_bytes,
-                                      .disk_checksum = r->c->memory.checksum,
-                                      .disk_block = block == TESS_CONFIG_AUTO ? 0 : (uint64_t)block,
-                                      .disk_depth = depth == TESS_CONFIG_AUTO ? 0 : (unsigned)depth});
+    return at_key(tess_start(&(tess_machine){.cpu_bytes = r->ram,
+                                             .gpu_bytes = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0,
+                                             .by_mpi = !r->c->parallel.nccl,
+                                             .profile = profile,
+                                             .disk = r->disk,
+                                             .disk_bytes = r->disk_bytes,
+                                             .disk_checksum = r->c->memory.checksum,
+                                             .disk_block = block == TESS_CONFIG_AUTO ? 0 : (uint64_t)block,
+                                             .disk_depth = depth == TESS_CONFIG_AUTO ? 0 : (unsigned)depth}));
 }
 
 /* Samples [first, first + n) of the data to a step whose micro-batches take `room` of them on all ranks together: to

@@ -32,19 +32,6 @@ static const tess_safetensor *find(const tess_model *m, const tess_safetensors *
     return t ? t : tess_safetensors_find(set, name);
 }
 
-static tess_status check_shape(const tess_safetensor *t, int rank, const int64_t shape[3], bool turned)
-{
-    int64_t want[2] = {turned ? shape[1] : shape[0], turned ? shape[0] : shape[1]};
-    if (t->rank == rank && t->dims[0] == want[0] && (rank == 1 || t->dims[1] == want[1])) return TESS_OK;
-    char met[128] = "", *at = met;
-    for (int d = 0; d < t->rank; d++) at += sprintf(at, d ? ",%lld" : "%lld", (long long)t->dims[d]);
-    if (rank == 1)
-        return tess_error(TESS_INVALID, t->file, "%s has shape (%s), the model needs (%lld)", t->name, met,
-                          (long long)want[0]);
-    return tess_error(TESS_INVALID, t->file, "%s has shape (%s), the model needs (%lld,%lld)", t->name, met,
-                      (long long)want[0], (long long)want[1]);
-}
-
 static tess_status load_param(const tess_model *m, const tess_safetensors *set, tess_tensor *p)
 {
     const char *name = tess_tensor_name(p);
@@ -53,7 +40,7 @@ static tess_status load_param(const tess_model *m, const tess_safetensors *set, 
     int64_t shape[3];
     int rank = tess_tensor_shape(p, shape);
     bool turned = m->family->transposed(name);
-    TESS_TRY(check_shape(t, rank, shape, turned));
+    TESS_TRY(tess_pieces_check(t, rank, shape, turned));
     return tess_pieces_read(t, p, TESS_MASTER, turned);
 }
 
@@ -103,7 +90,7 @@ static tess_status save_weights(const tess_model *m, tess_graph *g, const char *
         int rank = tess_tensor_shape(p, shape);
         turned[0] = m->family->transposed(name) ? shape[1] : shape[0];
         turned[1] = m->family->transposed(name) ? shape[0] : shape[1];
-        char *full = tess_format("%s%s", strcmp(name, "lm_head.weight") ? m->family->prefix : "", name);
+        char *full = tess_format("%s%s", m->family->bare(name) ? "" : m->family->prefix, name);
         tess_safetensors_declare(w, full, TESS_F32, rank, turned);
         free(full);
     }

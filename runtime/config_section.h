@@ -13,6 +13,10 @@
 #define TESS_RUNTIME_CONFIG_H
 #include "runtime.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* What choices mean, in the order of config.def. */
 typedef enum tess_optimizer_type { TESS_OPTIMIZER_ADAM, TESS_OPTIMIZER_ADAMW } tess_optimizer_type;
 typedef enum tess_scheduler_type {
@@ -76,5 +80,9 @@ void tess_config_help(FILE *out);
 /* The user's directory for what can be made anew, which need not exist: below XDG_CACHE_HOME, else HOME; NULL: neither
  * is set. free() it. */
 char *tess_cache_dir(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

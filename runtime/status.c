@@ -23,6 +23,19 @@ const char *tess_error_text(void)
 {
     return text;
 }
+void tess_error_restore(const char *kept)
+{
+    memmove(text, kept, strnlen(kept, sizeof text - 1) + 1);
+    text[sizeof text - 1] = 0;
+}
+
+tess_status tess_error_at(tess_status status, const char *from, const char *where)
+{
+    const size_t n = strlen(from);
+    if (status == TESS_OK || strncmp(text, from, n) || strncmp(text + n, ": ", 2)) return status;
+    return tess_error(status, where, "%s", text + n + 2);
+}
+
 void tess_error_clear(void)
 {
     text[0] = 0;
