@@ -88,25 +88,51 @@ static const char *nearest_sibling(const char *path, const char *leaf)
     return best ? found : NULL;
 }
 
+/* The one key or group of that name in another section, NULL when there are several. */
+static const char *same_name(const char *path, const char *leaf)
+{
+    static _Thread_local char found[TESS_KEY_PATH];
+    const size_t n = strlen(leaf);
+    found[0] = 0;
+    for (size_t i = 0; i < tess_key_count; i++)
+        for (const char *p = tess_keys[i].path, *end; p; p = *end ? end + 1 : NULL) {
+            char at[TESS_KEY_PATH];
+            end = p + strcspn(p, ".");
+            if ((size_t)(end - p) != n || strncasecmp(p, leaf, n)) continue;
+            snprintf(at, sizeof at, "%.*s", (int)(end - tess_keys[i].path), tess_keys[i].path);
+            if (found[0] && strcmp(found, at)) return NULL;
+            strcpy(found, at);
+        }
+    /* A plain word such as "path" means something else in each section. */
+    const bool telling = strchr(leaf, '_') || leaf == path || (tess_key_is_group(found) && !strchr(found, '.')) ||
+                         !strncmp(path, found, strcspn(path, ".") + 1);
+    return found[0] && telling ? found : NULL;
+}
+
+/* A wrong guess is worse than none: only what is spelled much the same in the same section, or the same in another. */
 const char *tess_key_suggest(const char *path)
 {
-    if (strlen(path) > 63) return NULL; /* farther than tess_nearest measures */
     const char *dot = strrchr(path, '.'), *leaf = dot ? dot + 1 : path;
+    if (!*leaf || strlen(leaf) > 63) return NULL; /* farther than tess_nearest measures */
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (!strcasecmp(leaf, aliases[i][0])) return aliases[i][1];
-    const char *same = NULL;
-    size_t times = 0;
-    for (size_t i = 0; i < tess_key_count; i++)
-        if (!strcasecmp(tess_keys[i].name, leaf)) same = tess_keys[i].path, times++;
-    if (times == 1) return same;
-    const char *sibling = nearest_sibling(path, leaf);
-    if (sibling) return sibling;
-    const char *paths[sizeof tess_keys / sizeof *tess_keys];
-    for (size_t i = 0; i < tess_key_count; i++) paths[i] = tess_keys[i].path;
-    return tess_nearest(path, paths, tess_key_count);
+    const char *same = same_name(path, leaf);
+    return same ? same : nearest_sibling(path, leaf);
 }
 
 /* ---- one value ---- */
+
+bool tess_key_can_be_auto(const tess_key *k)
+{
+    return k->preset && (!strcmp(k->preset, "auto") || !strcmp(k->preset, "required"));
+}
+
+tess_key_mark tess_key_how(const tess_config *c, const char *path)
+{
+    const tess_key *k = tess_key_find(path);
+    TESS_ASSERT(k);
+    return c->notes ? (tess_key_mark)c->notes->mark[k - tess_keys] : TESS_KEY_GIVEN;
+}
 
 static void *field(const tess_config *c, const tess_key *k)
 {
@@ -151,7 +177,8 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
                                        [TESS_KEY_SIZE] = "a size such as \"16GiB\" or a number of bytes",
                                        [TESS_KEY_TEXT] = "a string",
                                        [TESS_KEY_CHOICE] = "one of",
-                                       [TESS_KEY_MODEL] = "a directory or an object"};
+                                       [TESS_KEY_MODEL] = "a directory or an object",
+                                       [TESS_KEY_TREE] = "a section of DeepSpeed's"};
     char names[256];
     if (k->kind == TESS_KEY_CHOICE)
         snprintf(out, size, "one of %s", choice_names(k, -1, names, sizeof names));
@@ -256,6 +283,8 @@ static bool set_field(tess_config *c, const tess_key *k, const json_t *v, bool *
         return *(int *)at = index, true;
     case TESS_KEY_MODEL:
         return set_model((char **)at, (char **)at + 1, v);
+    case TESS_KEY_TREE:
+        return *(bool *)at = tess_tree_acts(v), true;
     }
     return false;
 }
@@ -267,7 +296,7 @@ static void set_preset(tess_config *c, const tess_key *k)
     if (k->kind == TESS_KEY_MODEL) set_text((char **)at + 1, NULL);
     if (k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_MODEL) {
         set_text(at, NULL); /* the "auto" of a text is made where the path of the configuration is known */
-    } else if (!strcmp(k->preset, "auto")) {
+    } else if (tess_key_can_be_auto(k)) {
         if (k->kind == TESS_KEY_REAL)
             *(double *)at = TESS_CONFIG_AUTO;
         else
@@ -282,6 +311,7 @@ static void set_preset(tess_config *c, const tess_key *k)
 
 void tess_key_presets(tess_config *c)
 {
+    c->notes = tess_alloc(sizeof *c->notes);
     for (size_t i = 0; i < tess_key_count; i++) set_preset(c, &tess_keys[i]);
 }
 
@@ -290,11 +320,20 @@ tess_status tess_key_absent(const tess_config *c, const tess_key *k, const char 
     char where[512], met[80], expected[320];
     json_t *value = tess_key_get(c, k);
     snprintf(where, sizeof where, "%s: %s", source, k->path);
+    if (k->kind == TESS_KEY_TREE) {
+        json_decref(value);
+        return tess_error(TESS_INVALID, where, "is switched on, and this build does not have it (%s)", k->help);
+    }
     tess_error(TESS_INVALID, where, "%s needs what this build does not have, expected %s (%s)",
                show(value, met, sizeof met),
                k->kind == TESS_KEY_CHOICE ? tess_key_describe(k, expected, sizeof expected) : k->preset, k->help);
     json_decref(value);
     return TESS_INVALID;
+}
+
+static void mark(tess_config *c, const tess_key *k, tess_key_mark how)
+{
+    if (c->notes) c->notes->mark[k - tess_keys] = (unsigned char)how;
 }
 
 tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value, const char *source)
@@ -303,6 +342,7 @@ tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value,
     bool absent = false;
     if (json_is_null(value) || (json_is_string(value) && !strcmp(json_string_value(value), "auto"))) {
         set_preset(c, k);
+        mark(c, k, json_is_null(value) ? TESS_KEY_PRESET : TESS_KEY_AUTO);
         return TESS_OK;
     }
     if (!set_field(c, k, value, &absent)) {
@@ -310,10 +350,10 @@ tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value,
         return tess_error(TESS_INVALID, where, "%s, expected %s (%s)", show(value, met, sizeof met),
                           tess_key_describe(k, expected, sizeof expected), k->help);
     }
-    bool none = k->preset && !strcmp(k->preset, "auto") && json_is_integer(value) && !json_integer_value(value);
+    bool none = tess_key_can_be_auto(k) && json_is_integer(value) && !json_integer_value(value);
     if (absent || (k->state == TESS_KEY_ABSENT && !none && !tess_key_is_preset(c, k)))
         return tess_key_absent(c, k, source);
-    if (k->state == TESS_KEY_IGNORED) tess_note("%s: %s: accepted without effect (%s)", source, k->path, k->help);
+    mark(c, k, TESS_KEY_GIVEN);
     return TESS_OK;
 }
 
@@ -347,9 +387,10 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
     const char *const *text = at;
     const double *real = at;
     char name[64];
-    bool automatic = k->preset && !strcmp(k->preset, "auto");
+    bool automatic = tess_key_can_be_auto(k);
     switch (k->kind) {
     case TESS_KEY_BOOL:
+    case TESS_KEY_TREE:
         return json_boolean(*(const bool *)at);
     case TESS_KEY_INT:
     case TESS_KEY_SIZE: {

@@ -72,7 +72,8 @@ static size_t distance(const char *a, const char *b)
 const char *tess_nearest(const char *name, const char *const *names, size_t count)
 {
     const char *best = NULL;
-    size_t least = strlen(name) / 2 + 1; /* farther than half of it is another word */
+    const size_t n = strlen(name);
+    size_t least = (n < 6 ? n > 2 : n / 3) + 1; /* farther than a third of it is another word */
     for (size_t i = 0; i < count; i++) {
         size_t d = distance(name, names[i]);
         if (d < least) least = d, best = names[i];

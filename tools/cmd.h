@@ -12,6 +12,9 @@ typedef struct command {
     enum { CMD_ALL_RANKS, CMD_ONE_RANK, CMD_ONE_OF_RANKS /* and it acts as one of so many */ } ranks;
 } command;
 
+/* Of the commands that take a configuration. */
+extern const tess_config_use cmd_train_use, cmd_eval_use, cmd_estimate_use, cmd_bench_use;
+
 extern const command cmd_train, cmd_eval, cmd_generate, cmd_estimate, cmd_info, cmd_bench;
 
 /* An option, "-n" or "--prompt". A flag (`meta` NULL) sets its value to "". */

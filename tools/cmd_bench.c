@@ -14,6 +14,13 @@ static void help(FILE *out)
           out);
 }
 
+static const char *const required[] = {"model", NULL};
+const tess_config_use cmd_bench_use = {
+    "model seed deterministic data.seq_length train_batch_size train_micro_batch_size_per_gpu "
+    "gradient_accumulation_steps optimizer gradient_clipping bf16 fp16 amp torch_autocast memory parallel "
+    "zero_optimization aio activation_checkpointing",
+    required};
+
 static tess_status load(int count, char **settings, tess_config *config)
 {
     const char *set[64] = {model, "train_batch_size=4", "train_micro_batch_size_per_gpu=4", "gradient_clipping=0"};
@@ -25,7 +32,6 @@ static tess_status load(int count, char **settings, tess_config *config)
 
 static tess_status run(int argc, char **argv)
 {
-    static const char *const required[] = {"model", NULL};
     option options[] = {OPTIONS[0]};
     int rest;
     double steps = 3;

@@ -10,14 +10,19 @@ static void help(FILE *out)
     cmd_option_help(OPTIONS, 1, out);
     fputs("\nThe lines of a tier add up to its \"in all\". A run that does not fit is an estimate too, with status 0: "
           "it says\n"
-          "\"does not fit\", and which setting would do.\n\n",
+          "\"does not fit\", and which setting would do.\n",
           out);
-    tess_config_help(out);
 }
+
+static const char *const required[] = {"model", NULL};
+const tess_config_use cmd_estimate_use = {
+    "model deterministic data.seq_length train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps "
+    "optimizer gradient_clipping bf16 fp16 amp torch_autocast memory parallel zero_optimization aio "
+    "activation_checkpointing",
+    required};
 
 static tess_status run(int argc, char **argv)
 {
-    static const char *const required[] = {"model", NULL};
     option options[] = {OPTIONS[0]};
     double ranks = 1;
     int rest;

@@ -13,14 +13,15 @@ static void help(FILE *out)
     fputs(
         "\nA KEY is a dotted path into the configuration, as in optimizer.params.lr=1e-4; TESSERA_OPTIMIZER_PARAMS_LR\n"
         "in the environment sets the same key; the command line wins. model.NAME=VALUE changes a model that is an "
-        "object.\n\n",
+        "object.\n",
         out);
-    tess_config_help(out);
 }
+
+static const char *const required[] = {"model", "data.train", "steps", NULL};
+const tess_config_use cmd_train_use = {"all", required};
 
 static tess_status run(int argc, char **argv)
 {
-    static const char *const required[] = {"model", "data.train", "steps", NULL};
     option options[] = {OPTIONS[0]};
     int rest;
     TESS_TRY(cmd_parse(options, 1, argc, argv, &rest));
