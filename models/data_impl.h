@@ -1,4 +1,4 @@
-/* Data: a file of tokens as a sequence of samples of T tokens and their targets, in order or shuffled by seed.
+/* Data: files of tokens as a sequence of samples of T tokens and their targets, in order or shuffled by seed.
  *
  *     tess_data *data;
  *     tess_data_conf conf = {.seq_length = 1024, .vocab = 50257, .shuffle = true, .seed = 1};
@@ -7,8 +7,10 @@
  *         TESS_TRY(tess_data_get(data, tess_data_order(data, position), tokens, targets));
  *     tess_data_close(data);
  *
- * Sample i is the tokens [i*T, i*T+T] of the stream, both ends included: T inputs and, one further, T targets. Files
- * are mapped, never read whole. Every token is checked against the vocabulary when it is read.
+ * Sample i is the tokens [i*T, i*T+T] of the stream, both ends included: T inputs and, one further, T targets. The
+ * stream is the tokens of all files in the order that they are given, as if they were one file. With weights each
+ * source is a stream of its own, shuffled and repeated by itself, and its weight is its share of the samples. Files are
+ * mapped, never read whole. Every token is checked against the vocabulary when it is read.
  */
 #ifndef TESS_DATA_IMPL_H
 #define TESS_DATA_IMPL_H
@@ -37,13 +39,16 @@ typedef struct tess_data_conf {
     int64_t seq_length; /* T >= 1 */
     int64_t vocab;      /* tokens are 0 .. vocab-1 */
     bool shuffle;
-    uint64_t seed; /* of the shuffle */
+    uint64_t seed;   /* of the shuffle */
+    const char *key; /* what errors of a list name; NULL: "data" */
 } tess_data_conf;
 
-/* What `path` is follows from what is there: with path.idx and path.bin it is a Megatron prefix; else *.bin is llm.c's
- * format and *.txt a text, in the tokens of `tokenizer` (only read during the call) or, where that is NULL, in bytes.
- * A text's tokens are held in RAM, the text is not. Fewer tokens than one sample needs is TESS_INVALID. */
-tess_status tess_data_open(const char *path, const tess_tokenizer *tokenizer, const tess_data_conf *conf,
+/* `paths`: one, whose kind follows from what is there: with path.idx it is a Megatron prefix; else *.bin is llm.c's
+ * format and *.txt a text, in the tokens of `tokenizer` (only read during the call) or, where that is NULL, in bytes; a
+ * directory or a pattern stands for the files that are found. Or the JSON text of a list of paths, or of objects with
+ * "path" and "weight". A text's tokens are held in RAM, the text is not. Fewer tokens than one sample needs is
+ * TESS_INVALID. */
+tess_status tess_data_open(const char *paths, const tess_tokenizer *tokenizer, const tess_data_conf *conf,
                            tess_data **data) TESS_NODISCARD;
 /* The same over two files already in memory, which stay the caller's and must outlive the data; idx NULL: llm.c's
  * format. */
