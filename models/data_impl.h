@@ -56,11 +56,15 @@ tess_status tess_data_view(const tess_map *idx, const tess_map *bin, const tess_
                            tess_data **data) TESS_NODISCARD;
 void tess_data_close(tess_data *data);
 
-uint64_t tess_data_tokens(const tess_data *data);  /* of the stream */
-uint64_t tess_data_samples(const tess_data *data); /* whole ones: (tokens - 1) / T, at least 1 */
-
+size_t tess_data_files(const tess_data *data);
+size_t tess_data_sources(const tess_data *data);       /* more than one: they have weights */
+uint64_t tess_data_tokens(const tess_data *data);      /* of all streams */
+uint64_t tess_data_samples(const tess_data *data);     /* of each whole ones: (tokens - 1) / T, at least 1 */
+uint64_t tess_data_sum(const tess_data *data);         /* tells this content from another, whatever its path */
+const char *tess_data_left_out(const tess_data *data); /* files found that are no data, in words; NULL: none */
 /* The sample at a place of the endless run over all epochs: epoch position / samples, and in it each sample once, in
- * the stream's order or in one that depends on the seed and the epoch alone. */
+ * the stream's order or in one that depends on the seed and the epoch alone. With weights the places are dealt out to
+ * the sources first, by the weights alone. */
 uint64_t tess_data_order(const tess_data *data, uint64_t position);
 
 /* tokens: (T), targets: (T). sample < tess_data_samples. */

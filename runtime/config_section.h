@@ -50,7 +50,7 @@ typedef enum tess_offload {
 
 typedef struct tess_config {
     char *file;    /* where errors say a value is from: the configuration's path */
-    char *command; /* what starts the same run again, for messages; NULL: not known */
+    char *command; /* what goes on with this run, for messages; NULL: not known */
 #define GROUP(name) struct {
 #define END(name)                                                                                                      \
     }                                                                                                                  \
