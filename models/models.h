@@ -24,8 +24,9 @@ extern "C" {
 /* ---- model.c: a model by its Hugging Face config.json ------------------------------------------------------------ */
 
 typedef struct tess_model tess_model;
-/* From a directory's config.json, or from the JSON text of such an object. A model_type or a field that is not known,
- * or whose value changes the arithmetic in a way that is not supported, is TESS_INVALID. */
+/* From a directory's config.json, from the JSON text of such an object, or of both, where the object's members replace
+ * the directory's. A checkpoint is such a directory too. A model_type or a field that is not known, or whose value
+ * changes the arithmetic in a way that is not supported, is TESS_INVALID. */
 tess_status tess_model_open(const char *dir, const char *json, tess_model **model) TESS_NODISCARD;
 void tess_model_close(tess_model *m);
 int64_t tess_model_vocab(const tess_model *m);
@@ -126,6 +127,9 @@ typedef struct tess_generate_conf {
     uint64_t seed;
 } tess_generate_conf;
 tess_status tess_generate(const tess_generate_conf *c, FILE *out) TESS_NODISCARD;
+/* The model of a checkpoint, or of the newest in a directory of them, as a Hugging Face directory, which must not hold
+ * one yet. The same bytes as the run would leave. */
+tess_status tess_export(const char *checkpoint, const char *dir, FILE *out) TESS_NODISCARD;
 
 #ifdef __cplusplus
 }

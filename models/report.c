@@ -20,8 +20,8 @@ struct tess_report {
 
 /* ---- opening ---- */
 
-/* Cuts metrics off at the first line of `first_step` or later, or that is not whole. */
-static bool rewind_metrics(FILE *f, int64_t first_step)
+/* Cuts metrics off behind the line of step `done`, whose first is 1, and where a line is not whole. */
+static bool rewind_metrics(FILE *f, int64_t done)
 {
     char *line = NULL;
     size_t room = 0;
@@ -29,14 +29,31 @@ static bool rewind_metrics(FILE *f, int64_t first_step)
     off_t keep = 0;
     while ((n = getline(&line, &room, f)) > 0) {
         long long step;
-        if (sscanf(line, "{\"step\":%lld,", &step) != 1 || step >= first_step || line[n - 1] != '\n') break;
+        if (sscanf(line, "{\"step\":%lld,", &step) != 1 || step > done || line[n - 1] != '\n') break;
         keep += n;
     }
     free(line);
     return ftruncate(fileno(f), keep) == 0 && fseeko(f, keep, SEEK_SET) == 0;
 }
 
-tess_status tess_report_open(const tess_config *c, int64_t first_step, FILE *out, tess_report **report)
+int64_t tess_report_last(const char *output)
+{
+    enum { TAIL = 16 << 10 }; /* more than two lines */
+    char *path = tess_format("%s/metrics.jsonl", output), *tail = tess_alloc(TAIL + 1);
+    long long step = 0, last = 0;
+    FILE *f = fopen(path, "r");
+    if (f && fseeko(f, -TAIL, SEEK_END)) rewind(f);
+    size_t n = f ? fread(tail, 1, TAIL, f) : 0;
+    tail[n] = 0;
+    for (char *line = tail, *end; (end = strchr(line, '\n')); line = end + 1)
+        if (sscanf(line, "{\"step\":%lld,", &step) == 1) last = step;
+    if (f) fclose(f);
+    free(tail);
+    free(path);
+    return last;
+}
+
+tess_status tess_report_open(const tess_config *c, int64_t done, FILE *out, tess_report **report)
 {
     *report = NULL;
     if (tess_rank() > 0) {
@@ -45,7 +62,7 @@ tess_status tess_report_open(const tess_config *c, int64_t first_step, FILE *out
     }
     char *path = tess_format("%s/metrics.jsonl", c->output);
     FILE *metrics = fopen(path, "a+");
-    if (!metrics || !rewind_metrics(metrics, first_step)) {
+    if (!metrics || !rewind_metrics(metrics, done)) {
         tess_error(TESS_INVALID, path, "cannot be written: %s (see output)", strerror(errno));
         if (metrics) fclose(metrics);
         free(path);
@@ -90,7 +107,7 @@ static void put_tier(FILE *f, const char *name, const tess_tier_report *t)
 
 static void put_step(FILE *f, const tess_step_report *s)
 {
-    fprintf(f, "{\"step\":%lld", (long long)s->step);
+    fprintf(f, "{\"step\":%lld", (long long)s->step + 1);
     put_number(f, "loss", s->loss);
     put_number(f, "lr", s->lr);
     put_number(f, "grad_norm", s->grad_norm);

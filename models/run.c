@@ -2,6 +2,7 @@
 #include "codelets.h"
 #include "run_impl.h"
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { MiB = 1 << 20 };
@@ -68,9 +69,17 @@ void tess_run_close(tess_run *r)
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle, tess_data **data)
 {
     TESS_TRY(tess_config_require(r->c, key));
-    tess_data_conf conf = {
-        .seq_length = r->length, .vocab = tess_model_vocab(r->model), .shuffle = shuffle, .seed = (uint64_t)r->c->seed};
-    return tess_data_open(path, r->tokenizer, &conf, data);
+    char where[512];
+    snprintf(where, sizeof where, "%.300s: %s", r->c->file, key);
+    tess_data_conf conf = {.seq_length = r->length,
+                           .vocab = tess_model_vocab(r->model),
+                           .shuffle = shuffle,
+                           .seed = (uint64_t)r->c->seed,
+                           .key = where};
+    TESS_TRY(tess_data_open(path, r->tokenizer, &conf, data));
+    if (shuffle || strcmp(key, "data.valid") || tess_data_sources(*data) == 1) return TESS_OK;
+    return tess_error(TESS_INVALID, where,
+                      "has weights, but its loss is the mean over all of its samples (list paths alone)");
 }
 
 tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step **step)

@@ -108,7 +108,7 @@ tess_status tess_graph_checkpoint(tess_graph *g, const char *dir, int64_t keep, 
                           at ? (long long)at->step : -1, (long long)keep);
     TESS_TRY(make(dir));
     const tess_progress p = {.step = at->step, .samples = at->samples, .seed = at->seed};
-    return tess_checkpoint_save(dir, keep, g, &p);
+    return tess_checkpoint_save(&(tess_checkpoint_conf){.dir = dir, .keep = keep}, NULL, g, &p);
 }
 
 tess_status tess_graph_resume(tess_graph *g, const char *dir, tess_position *at, bool *found)

@@ -35,16 +35,18 @@ static bool place(json_t *object, const char *path, json_t *value)
     return json_object_set_new(object, path, value) == 0;
 }
 
-/* model.n_layer=4: changes the object that "model" holds. */
+/* model.n_layer=4: changes the object that "model" holds, or what the directory that it names says. */
 static tess_status set_in_model(tess_config *c, const char *path, const char *text, const char *source)
 {
     char where[512];
     snprintf(where, sizeof where, "%s: model.%.200s", source, path);
-    if (c->model)
-        return tess_error(TESS_INVALID, where, "the model is the directory %s (its config.json says what it is)",
-                          c->model);
     if (!*path || *path == '.' || path[strlen(path) - 1] == '.' || strstr(path, ".."))
         return tess_error(TESS_INVALID, where, "an empty name, expected model.NAME=VALUE");
+    if (!strcmp(path, TESS_MODEL_DIR)) {
+        free(c->model);
+        c->model = tess_strdup(text);
+        return TESS_OK;
+    }
     json_t *model = c->model_json ? json_loads(c->model_json, 0, NULL) : json_object();
     json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
     if (!value) value = json_string(text);
@@ -315,8 +317,10 @@ static tess_status resolve_schedule(tess_config *c)
         tess_note("%s: scheduler.params.warmup_max_lr: %g, as optimizer.params.lr (DeepSpeed's WarmupDecayLR rises to "
                   "0.001 where it is not given)",
                   c->file, c->optimizer.params.lr);
-    if (c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO) c->scheduler.params.total_num_steps = c->steps;
-    if (decays && c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO)
+    const bool epochs = c->epochs != TESS_CONFIG_AUTO; /* how many steps they are the data will say */
+    if (c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO && !epochs)
+        c->scheduler.params.total_num_steps = c->steps;
+    if (decays && c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO && !epochs)
         REFUSE(c, "scheduler.params.total_num_steps", "missing, and steps with it (it is where the decay ends)");
     if (c->scheduler.params.cycle_second_step_size == TESS_CONFIG_AUTO)
         c->scheduler.params.cycle_second_step_size = c->scheduler.params.cycle_first_step_size;
@@ -350,6 +354,23 @@ static tess_status resolve_paths(const tess_config *c)
     return TESS_OK;
 }
 
+/* What goes by the loss on data.valid needs one. */
+static tess_status resolve_best(const tess_config *c)
+{
+    const char *key = c->checkpoint.keep_best      ? "checkpoint.keep_best"
+                      : c->early_stop.patience > 0 ? "early_stop.patience"
+                                                   : NULL;
+    if (c->early_stop.min_delta > 0 && !c->early_stop.patience)
+        REFUSE(c, "early_stop.patience", "missing, expected a number of evaluations (early_stop.min_delta needs it)");
+    if (!key) return TESS_OK;
+    if (c->checkpoint.keep_best && !c->checkpoint.dir)
+        REFUSE(c, "checkpoint.dir", "missing, expected a directory (checkpoint.keep_best needs it)");
+    if (!c->data.valid) REFUSE(c, "data.valid", "missing, expected a path (%s needs it)", key);
+    if (!c->eval_every)
+        REFUSE(c, "eval_every", "0, expected how many steps lie between evaluations (%s needs it)", key);
+    return TESS_OK;
+}
+
 tess_status tess_config_resolve(tess_config *c, int64_t ranks)
 {
     TESS_ASSERT(ranks >= 1);
@@ -377,6 +398,7 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
         REFUSE(c, "checkpoint.dir", "missing, expected a directory (checkpoint.%s needs it)",
                c->checkpoint.resume ? "resume" : "every");
     if (c->eval_every && !c->data.valid) REFUSE(c, "data.valid", "missing, expected a path (eval_every needs it)");
+    TESS_TRY(resolve_best(c));
     tess_config_say_auto(c);
     return TESS_OK;
 }
@@ -400,12 +422,14 @@ void tess_config_free(tess_config *config)
 {
     for (size_t i = 0; i < tess_key_count; i++) {
         char **text = (char **)((char *)config + tess_keys[i].offset);
-        if (tess_keys[i].kind == TESS_KEY_TEXT || tess_keys[i].kind == TESS_KEY_MODEL) free(text[0]);
-        if (tess_keys[i].kind == TESS_KEY_MODEL) free(text[1]);
+        const tess_key_kind kind = tess_keys[i].kind;
+        if (kind == TESS_KEY_TEXT || kind == TESS_KEY_PATHS || kind == TESS_KEY_MODEL) free(text[0]);
+        if (kind == TESS_KEY_MODEL) free(text[1]);
     }
     free(config->file);
     if (config->notes) free(config->notes->renamed);
     free(config->notes);
+    free(config->command);
     *config = (tess_config){0};
 }
 

@@ -11,6 +11,7 @@ typedef enum tess_key_kind {
     TESS_KEY_REALS,
     TESS_KEY_SIZE,
     TESS_KEY_TEXT,
+    TESS_KEY_PATHS,
     TESS_KEY_CHOICE,
     TESS_KEY_MODEL,
     TESS_KEY_TREE
@@ -39,6 +40,8 @@ const tess_key *tess_key_find(const char *path);
 bool tess_key_is_group(const char *path); /* "optimizer", "optimizer.params" */
 /* The key that an unknown path was meant to be, NULL when there is no telling. */
 const char *tess_key_suggest(const char *path);
+/* The name in the object of a model that stands for the directory it is made from. */
+#define TESS_MODEL_DIR "dir"
 /* Sets all keys to their defaults; the struct must not own anything yet. */
 void tess_key_presets(tess_config *c);
 /* Sets one from JSON. `source` is said in errors: a file, "command line", "environment". */

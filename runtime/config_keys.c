@@ -176,6 +176,7 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
                                        [TESS_KEY_REALS] = "a list of two numbers",
                                        [TESS_KEY_SIZE] = "a size such as \"16GiB\" or a number of bytes",
                                        [TESS_KEY_TEXT] = "a string",
+                                       [TESS_KEY_PATHS] = "a path, or a list of them",
                                        [TESS_KEY_CHOICE] = "one of",
                                        [TESS_KEY_MODEL] = "a directory or an object",
                                        [TESS_KEY_TREE] = "a section of DeepSpeed's"};
@@ -241,13 +242,49 @@ static void set_text(char **field, const char *text)
     *field = text && text[0] ? tess_strdup(text) : NULL;
 }
 
+/* An object with a directory's name in it changes what that directory's config.json says. */
 static bool set_model(char **directory, char **object, const json_t *v)
 {
-    if (!json_is_string(v) && !json_is_object(v)) return false;
-    set_text(directory, json_string_value(v));
+    const json_t *dir = json_is_object(v) ? json_object_get(v, TESS_MODEL_DIR) : v;
+    if ((!json_is_object(v) || dir) && !json_is_string(dir)) return false;
+    json_t *keys = json_is_object(v) ? json_copy((json_t *)v) : NULL;
+    json_object_del(keys, TESS_MODEL_DIR);
+    set_text(directory, json_string_value(dir));
     free(*object);
-    *object = json_is_object(v) ? json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    *object =
+        keys && !(dir && !json_object_size(keys)) ? json_dumps(keys, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(keys);
     return true;
+}
+
+static json_t *get_model(const char *directory, const char *object)
+{
+    if (!object) return directory ? json_string(directory) : json_null();
+    json_t *keys = json_loads(object, 0, NULL);
+    if (!directory) return keys;
+    json_t *all = json_pack("{s:s}", TESS_MODEL_DIR, directory);
+    json_object_update(all, keys);
+    json_decref(keys);
+    return all;
+}
+
+/* A path, or a list of paths or of objects with a path and a weight, of which data_paths.c says more. */
+static bool set_paths(char **field, const json_t *v)
+{
+    if (json_is_string(v)) return set_text(field, json_string_value(v)), true;
+    if (!json_is_array(v)) return false;
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!json_is_string(json_array_get(v, i)) && !json_is_object(json_array_get(v, i))) return false;
+    free(*field);
+    *field = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    return true;
+}
+
+/* What a text of paths stands for: a list where it is one in JSON. */
+static json_t *parse_paths(const char *text)
+{
+    json_t *list = text[0] == '[' ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    return list ? list : json_string(text);
 }
 
 /* False: a wrong type or out of range. *absent: right, and what this build lacks. */
@@ -278,6 +315,8 @@ static bool set_field(tess_config *c, const tess_key *k, const json_t *v, bool *
     }
     case TESS_KEY_TEXT:
         return json_is_string(v) ? (set_text(at, json_string_value(v)), true) : false;
+    case TESS_KEY_PATHS:
+        return set_paths(at, v);
     case TESS_KEY_CHOICE:
         if (!json_is_string(v) || (index = choice_index(k, json_string_value(v), absent)) < 0) return false;
         return *(int *)at = index, true;
@@ -294,7 +333,7 @@ static void set_preset(tess_config *c, const tess_key *k)
     void *at = field(c, k);
     bool absent = false;
     if (k->kind == TESS_KEY_MODEL) set_text((char **)at + 1, NULL);
-    if (k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_MODEL) {
+    if (k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_MODEL) {
         set_text(at, NULL); /* the "auto" of a text is made where the path of the configuration is known */
     } else if (tess_key_can_be_auto(k)) {
         if (k->kind == TESS_KEY_REAL)
@@ -362,8 +401,9 @@ json_t *tess_key_parse(const tess_key *k, const char *text)
     json_t *value = NULL;
     if (k->kind == TESS_KEY_BOOL && !strcmp(text, "1")) return json_true();
     if (k->kind == TESS_KEY_BOOL && !strcmp(text, "0")) return json_false();
-    bool textual = k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_CHOICE || k->kind == TESS_KEY_SIZE ||
-                   (k->kind == TESS_KEY_MODEL && text[0] != '{');
+    if (k->kind == TESS_KEY_PATHS && (value = parse_paths(text))) return value;
+    bool textual = k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_CHOICE ||
+                   k->kind == TESS_KEY_SIZE || (k->kind == TESS_KEY_MODEL && text[0] != '{');
     if (!textual) value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
     if (!value) value = json_string(text);
     return value ? value : json_string("(not UTF-8)");
@@ -407,9 +447,10 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
     case TESS_KEY_CHOICE:
         if (automatic && *(const int *)at == TESS_CONFIG_AUTO) return json_string("auto");
         return json_string(choice_names(k, *(const int *)at, name, sizeof name));
+    case TESS_KEY_PATHS:
+        return *text ? parse_paths(*text) : json_null();
     case TESS_KEY_MODEL:
-        if (text[1]) return json_loads(text[1], 0, NULL);
-        return *text ? json_string(*text) : json_null();
+        return get_model(text[0], text[1]);
     }
     return json_null();
 }

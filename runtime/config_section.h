@@ -47,12 +47,15 @@ typedef enum tess_offload {
 #define TESS_CONFIG_SIZE(name)   int64_t name; /* bytes */
 #define TESS_CONFIG_TEXT(name)   char *name;   /* NULL: not given */
 #define TESS_CONFIG_CHOICE(name) int name;
-/* At most one of the two: a directory, or the JSON text of an object, which only models/ understands. */
+/* A path, or the JSON text of a list of them, which models/data_paths.c takes apart; NULL: not given. */
+#define TESS_CONFIG_PATHS(name) char *name;
+/* A directory, and the JSON text of an object, which only models/ understands; both: it changes the directory's. */
 #define TESS_CONFIG_MODEL(name) char *name, *name##_json;
 #define TESS_CONFIG_TREE(name)  bool name; /* something in it is enabled */
 
 typedef struct tess_config {
-    char *file; /* where errors say a value is from: the configuration's path */
+    char *file;    /* where errors say a value is from: the configuration's path */
+    char *command; /* what goes on with this run, for messages; NULL: not known */
 #define GROUP(name) struct {
 #define END(name)                                                                                                      \
     }                                                                                                                  \

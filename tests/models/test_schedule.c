@@ -348,7 +348,7 @@ TEST(metrics_hold_one_object_a_step)
                     "step 4/6  loss 2.5000  lr 0.0001  grad 0.1  128 tokens/s  MFU 50.0%  cpu 1.0 MiB  left 0:01\n");
     free(said);
     static const char first[] =
-        "{\"step\":0,\"loss\":2.5,\"lr\":0.0001,\"grad_norm\":0.1,\"tokens\":64,\"seconds\":0.5,\"tokens_per_s\":128,"
+        "{\"step\":1,\"loss\":2.5,\"lr\":0.0001,\"grad_norm\":0.1,\"tokens\":64,\"seconds\":0.5,\"tokens_per_s\":128,"
         "\"model_tflops\":0.25,\"mfu\":0.5,\"sent_bytes\":0,"
         "\"gpu\":{\"resident_bytes\":0,\"peak_bytes\":0,\"read_bytes\":0,\"write_bytes\":0,\"wait_seconds\":0},"
         "\"cpu\":{\"resident_bytes\":1048576,\"peak_bytes\":2097152,\"read_bytes\":0,\"write_bytes\":0,"
@@ -356,18 +356,20 @@ TEST(metrics_hold_one_object_a_step)
         "\"disk\":{\"resident_bytes\":0,\"peak_bytes\":0,\"read_bytes\":7,\"write_bytes\":0,\"wait_seconds\":0}}\n";
     char *text = slurp(path);
     CHECK(!strncmp(text, first, sizeof first - 1));
-    CHECK_HAS(text, "{\"step\":1,\"loss\":null,");
-    CHECK_HAS(text, "{\"step\":3,");
+    CHECK_HAS(text, "{\"step\":2,\"loss\":null,");
+    CHECK_HAS(text, "{\"step\":4,");
+    CHECK_EQ(tess_report_last(c.output), 4);
 
-    /* A run that goes on from step 2 replaces what came after, and a line that a kill cut short. */
+    /* A run that goes on after step 2 replaces what came after, and a line that a kill cut short. */
     FILE *f = fopen(path, "a");
-    fputs("{\"step\":4,\"lo", f);
+    fputs("{\"step\":5,\"lo", f);
     fclose(f);
+    CHECK_EQ(tess_report_last(c.output), 4);
     free(run_steps(&c, 2, 6));
     int lines = 0;
     for (const char *p = slurp(path); (p = strchr(p, '\n')); p++) {
         char head[32];
-        snprintf(head, sizeof head, "\n{\"step\":%d,", ++lines);
+        snprintf(head, sizeof head, "\n{\"step\":%d,", ++lines + 1);
         CHECK(lines == 6 || !strncmp(p, head, strlen(head)));
     }
     CHECK_EQ(lines, 6);

@@ -200,8 +200,24 @@ TEST(the_model_is_a_directory_or_an_object)
     CHECK_STR(c.model, "gpt2");
     CHECK(c.model_json == NULL);
     tess_config_free(&c);
-    REFUSED_FOR("{\"model\": \"gpt2\"}", "model.n_layer=4", 1,
-                "command line: model.n_layer: the model is the directory gpt2 (its config.json says what it is)");
+    /* A directory and what changes it: from the command line, and as one object, which is how it is written. */
+    static const char *const changed[][2] = {
+        {"{\"train_batch_size\": 4, \"model\": \"gpt2\"}", "model.n_layer=4"},
+        {"{\"train_batch_size\": 4, \"model\": {\"dir\": \"gpt2\", \"n_layer\": 4}}", "seed=1"},
+        {"{\"train_batch_size\": 4, \"model\": {\"n_layer\": 4}}", "model.dir=gpt2"}};
+    for (size_t i = 0; i < sizeof changed / sizeof *changed; i++) {
+        const char *key;
+        char *value = NULL;
+        CHECK_EQ(load_for(changed[i][0], changed[i][1], 1, &c), TESS_OK);
+        CHECK_STR(c.model, "gpt2");
+        CHECK_STR(c.model_json, "{\"n_layer\":4}");
+        CHECK(tess_config_entry(&c, 0, &key, &value));
+        CHECK_STR(value, "{\"dir\":\"gpt2\",\"n_layer\":4}");
+        free(value);
+        tess_config_free(&c);
+    }
+    REFUSED("{\"model\": {\"dir\": 3}}", "run.json: model: {\"dir\":3}, expected a directory or an object "
+                                         "(a Hugging Face directory, or an object with config.json's own keys)");
     REFUSED_FOR(json, "model.n_layer.x=4", 1,
                 "command line: model.n_layer.x: 4 has no place there, expected keys of objects");
     REFUSED_FOR(json, "model.rope..x=4", 1, "command line: model.rope..x: an empty name, expected model.NAME=VALUE");
@@ -305,8 +321,9 @@ TEST(wrong_types_and_ranges)
                                 "(optimizer steps in all; train needs it)");
     REFUSED("{\"bf16\": {\"enabled\": 1}}", "run.json: bf16.enabled: 1, expected true or false "
                                             "(matrices in bf16; masters, sums, norms, softmax and loss stay fp32)");
-    REFUSED("{\"data\": {\"train\": [\"a\"]}}",
-            "run.json: data.train: [\"a\"], expected a string (Megatron prefix, llm.c .bin or .txt to train on)");
+    REFUSED("{\"data\": {\"train\": [\"a\", 3]}}",
+            "run.json: data.train: [\"a\",3], expected a path, or a list of them (Megatron prefix, llm.c .bin or .txt "
+            "to train on; a directory, a pattern or a list of them)");
     REFUSED("{\"optimizer\": {\"type\": \"Lion\"}}", "run.json: optimizer.type: \"Lion\", expected one of Adam, AdamW "
                                                      "(Adam is AdamW unless params.adam_w_mode is false)");
     REFUSED_SET(
@@ -518,6 +535,24 @@ TEST(what_follows_and_what_contradicts)
     REFUSED_SET("checkpoint.resume=true",
                 "run.json: checkpoint.dir: missing, expected a directory (checkpoint.resume needs it)");
     REFUSED_SET("eval_every=5", "run.json: data.valid: missing, expected a path (eval_every needs it)");
+    static const char valid[] = "{\"train_batch_size\": 8, \"data\": {\"valid\": [\"a.txt\", \"b.txt\"]}}";
+    REFUSED_FOR(
+        valid, "early_stop.patience=2", 1,
+        "run.json: eval_every: 0, expected how many steps lie between evaluations (early_stop.patience needs it)");
+    REFUSED_SET("early_stop.patience=2",
+                "run.json: data.valid: missing, expected a path (early_stop.patience needs it)");
+    REFUSED_SET("early_stop.min_delta=2", "run.json: early_stop.patience: missing, expected a number of evaluations "
+                                          "(early_stop.min_delta needs it)");
+    REFUSED_FOR(valid, "checkpoint.keep_best=true", 1,
+                "run.json: checkpoint.dir: missing, expected a directory (checkpoint.keep_best needs it)");
+    CHECK_EQ(load_for(valid, "data.train=[\"x y.txt\", \"z\"]", 1, &c), TESS_OK);
+    CHECK_STR(c.data.valid, "[\"a.txt\",\"b.txt\"]");
+    CHECK_STR(c.data.train, "[\"x y.txt\",\"z\"]");
+    tess_config_free(&c);
+    /* Where the decay ends by epochs the data will say. */
+    CHECK_EQ(load_for("{\"train_batch_size\": 8, \"epochs\": 2}", "scheduler.type=WarmupDecayLR", 1, &c), TESS_OK);
+    CHECK(c.epochs == 2 && c.scheduler.params.total_num_steps == TESS_CONFIG_AUTO);
+    tess_config_free(&c);
     CHECK_EQ(load_for(BATCH, NULL, 1, &c), TESS_OK);
     CHECK_EQ(tess_config_require(&c, "model"), TESS_INVALID);
     CHECK_STR(tess_error_text(), "run.json: model: missing, expected a value "

@@ -195,8 +195,6 @@ TEST(a_directory_that_is_no_model)
     write_text("base/tokenizer.json", "{}");
     RUN("train", "run.json", "model=base");
     EXPECT_ERROR(2, "base/tokenizer.json");
-    RUN("train", "run.json", "model=base", "model.n_layer=1");
-    EXPECT_ERROR(2, "command line: model.n_layer", "the directory base");
 }
 
 /* ---- weights ---- */

@@ -26,7 +26,7 @@ TEST(train_leaves_a_line_of_metrics_a_step)
     CHECK_EQ(json_array_size(all), 6);
     for (size_t s = 0; s < json_array_size(all); s++) {
         const json_t *step = json_array_get(all, s);
-        CHECK_EQ(number_of(all, s, "step"), s);
+        CHECK_EQ(number_of(all, s, "step"), s + 1);
         CHECK_EQ(number_of(all, s, "tokens"), TINY_BATCH * TINY_T);
         CHECK_NEAR(number_of(all, s, "lr"), 1e-3, 1e-12);
         CHECK(number_of(all, s, "seconds") > 0 && number_of(all, s, "tokens_per_s") > 0);
@@ -93,7 +93,10 @@ TEST(a_terminal_gets_one_live_line)
     CHECK_HAS(text, "\r\033[Kstep 4/4  loss 5.");
     CHECK_HAS(text, "tokens/s  left 0:0");
     CHECK_HAS(text, "MFU ");
-    CHECK_EQ(strcspn(text, "\n") + 1, strlen(text)); /* one line, and its end */
+    char *live = strchr(text, '\n'), *end = live ? strchr(live + 1, '\n') : NULL;
+    CHECK(!strncmp(text, "data: ", 6));
+    CHECK(live && end && end > strstr(text, "step 4/4"));                  /* one line for all steps, */
+    CHECK_STR(end ? end + 1 : NULL, "the model of step 4: out/model\r\n"); /* and what it leaves */
 }
 
 TEST(the_settings_in_force_are_left_and_run_again)

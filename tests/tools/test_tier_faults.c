@@ -45,7 +45,7 @@ static void check_losses(int steps)
     CHECK_EQ(json_array_size(all), steps);
     CHECK(steps <= STEPS);
     for (int s = 0; s < steps && s < STEPS; s++) {
-        CHECK_EQ(number_of(all, (size_t)s, "step"), s);
+        CHECK_EQ(number_of(all, (size_t)s, "step"), s + 1);
         CHECK_NEAR(number_of(all, (size_t)s, "loss"), whole[s], 0);
     }
     json_decref(all);
