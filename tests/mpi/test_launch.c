@@ -208,7 +208,7 @@ TEST(what_a_run_left)
     CHECK_EQ(times(ran.out, "the best loss on data.valid"), 1);
     CHECK(exists("ck/best/state.json"));
     RUN_RANKS(2, "train", "run.json", "overwrite=false");
-    EXPECT_RANKS_ERROR(2, "error: ck: holds a run's checkpoint of step 4", "overwrite=true");
+    EXPECT_RANKS_ERROR(2, "ck: holds a run's checkpoint of step 4", "overwrite=true");
     RUN_RANKS(2, "train", "run.json", "overwrite=false", "checkpoint.dir=other");
     EXPECT_RANKS_ERROR(2, "out: holds another run's metrics, up to step 4");
     RUN_RANKS(2, "train", "run.json", "--resume");
