@@ -19,9 +19,10 @@
  *
  * Building never fails on the spot: an op given wrong shapes returns NULL, an op given NULL returns NULL, and
  * tess_step_new returns the first error, which names the op and the shapes. The graph owns its tensors. What else a
- * program gets wrong is TESS_INVALID where it does harm: a value that is fed and that no row of a table is for, an input
- * that was not fed, parameters neither drawn nor loaded, a call before tess_start or after tess_stop, or of a step whose
- * graph was freed. What a graph holds ends with tess_stop; it may be drawn or loaded anew after the next tess_start.
+ * program gets wrong is TESS_INVALID where it does harm: a value that is fed and that no row of a table is for, an
+ * input that was not fed, parameters neither drawn nor loaded, a call before tess_start or after tess_stop, or of a
+ * step whose graph was freed. What a graph holds ends with tess_stop; it may be drawn or loaded anew after the next
+ * tess_start.
  *
  * Tiles. An activation (B, T, C) is cut into tiles of whole sequences; a parameter (rows, columns) into tiles of whole
  * rows. The cut depends on the shapes and tess_graph_conf alone, never on the machine: sums have one order.
@@ -153,8 +154,9 @@ typedef struct tess_optimizer {
     bool no_decay_1d; /* vectors do not decay */
     double clip;      /* by the global norm; 0: off */
 } tess_optimizer;
-#define TESS_ADAMW (TESS_LITERAL(tess_optimizer){0.9, 0.999, 1e-8, 0, false, false, 0}) /* without decay or clipping   \
-                                                                                         */
+#define TESS_ADAMW                                                                                                     \
+    (TESS_LITERAL(tess_optimizer){0.9, 0.999, 1e-8, 0, false, false, 0}) /* without decay or clipping                  \
+                                                                          */
 
 typedef struct tess_step_conf {
     bool train;    /* else only the forward pass */
