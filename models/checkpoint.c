@@ -124,14 +124,16 @@ static size_t list(const char *dir, int64_t **steps)
     return n;
 }
 
+/* An old one loses its name first, so that what has one is whole, also when the run ends in the middle of this. */
 static void remove_old(const char *dir, int64_t keep)
 {
     int64_t *steps;
     size_t n = list(dir, &steps);
     for (size_t i = (size_t)keep; i < n; i++) {
-        char *path = path_of(dir, steps[i], "");
-        remove_flat(path);
+        char *path = path_of(dir, steps[i], ""), *nameless = path_of(dir, steps[i], ".new-");
+        remove_flat(rename(path, nameless) == 0 ? nameless : path);
         free(path);
+        free(nameless);
     }
     free(steps);
 }
@@ -185,7 +187,8 @@ done:
 
 /* ---- reading ---- */
 
-static tess_status read_state(const char *path, tess_progress *p)
+/* Of the checkpoint of that step. */
+static tess_status read_state(const char *path, int64_t of, tess_progress *p)
 {
     json_error_t e;
     char *file = tess_format("%s/state.json", path);
@@ -194,6 +197,9 @@ static tess_status read_state(const char *path, tess_progress *p)
     tess_status status = TESS_OK;
     if (!root || json_unpack_ex(root, &e, 0, "{s:I, s:I, s:I}", "step", &step, "samples", &samples, "seed", &seed))
         status = tess_error(TESS_INVALID, file, "%s (not a checkpoint, or a damaged one)", e.text);
+    else if (step != of || samples < 0)
+        status = tess_error(TESS_INVALID, file, "step %lld, samples %lld, expected step %lld (a damaged checkpoint)",
+                            (long long)step, (long long)samples, (long long)of);
     else
         *p = (tess_progress){.step = step, .samples = samples, .seed = (uint64_t)seed};
     json_decref(root);
@@ -209,7 +215,7 @@ static tess_status find_newest(const char *dir, tess_progress *p, bool *found)
     *found = n > 0;
     if (n > 0) {
         char *path = path_of(dir, steps[0], "");
-        status = read_state(path, p);
+        status = read_state(path, steps[0], p);
         free(path);
     }
     free(steps);
