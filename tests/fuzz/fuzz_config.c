@@ -16,7 +16,7 @@ const char *__wrap_tess_nearest(const char *name, const char *const *names, size
 
 const char *__wrap_tess_nearest(const char *name, const char *const *names, size_t count)
 {
-    return strlen(name) % 8 == 3 ? __real_tess_nearest(name, names, count) : NULL;
+    return strlen(name) % 64 == 3 ? __real_tess_nearest(name, names, count) : NULL;
 }
 
 static tess_status load(const char *path, char **set, size_t count, int64_t ranks, tess_config *c)

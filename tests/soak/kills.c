@@ -140,6 +140,7 @@ static void kill_runs(int ranks, int kills)
     run_finish(soak_start(ranks, "--resume"));
     if (ran.status) soak_wrong("a run that nobody killed ended with status %d", ran.status);
     soak_check_end();
+    soak_check_tier();
     soak_forget();
     const double start = run_clock();
     run_finish(soak_start(ranks, "--resume"));

@@ -192,6 +192,15 @@ static inline void soak_check_metrics(void)
     json_decref(theirs);
 }
 
+/* The last run moved tiles to disk and back: else it shows nothing of the tier. */
+static inline void soak_check_tier(void)
+{
+    json_t *all = read_metrics("out/metrics.jsonl");
+    const json_t *disk = json_object_get(json_array_get(all, json_array_size(all) - 1), "disk");
+    if (!(json_number_value(json_object_get(disk, "write_bytes")) > 0)) soak_wrong("nothing went to disk");
+    json_decref(all);
+}
+
 /* Of a run that ended: the bytes of the undisturbed one, and no file beside what it leaves. */
 static inline void soak_check_end(void)
 {
