@@ -138,6 +138,11 @@ static void remove_old(const char *dir, int64_t keep)
     free(steps);
 }
 
+void tess_checkpoint_tidy(const char *dir, int64_t keep)
+{
+    if (tess_rank() == 0) remove_old(dir, keep);
+}
+
 tess_status tess_checkpoint_prepare(const char *dir)
 {
     char *inside = tess_format("%s/.", dir); /* a file in its place has none */

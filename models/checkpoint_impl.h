@@ -22,6 +22,8 @@ typedef struct tess_progress {
 /* Makes the directory; TESS_INVALID when it cannot be, or not be written to. */
 tess_status tess_checkpoint_prepare(const char *dir) TESS_NODISCARD;
 tess_status tess_checkpoint_save(const char *dir, int64_t keep, tess_graph *g, const tess_progress *p) TESS_NODISCARD;
+/* Removes all but the newest: for a run that goes on from one that ended before it came to this. */
+void tess_checkpoint_tidy(const char *dir, int64_t keep);
 /* The newest whole checkpoint in dir: its progress, false in *found when there is none. */
 tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found) TESS_NODISCARD;
 /* Masters and moments of that step's checkpoint, each to its tiles; TESS_INVALID when it is of another model. */

@@ -96,6 +96,7 @@ static tess_status begin(const tess_config *c, struct training *t)
     if (found) {
         tess_note("resuming from %s after step %lld", c->checkpoint.dir, (long long)t->at.step);
         TESS_TRY(tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.g));
+        tess_checkpoint_tidy(c->checkpoint.dir, c->checkpoint.keep);
     } else {
         TESS_TRY(tess_model_load(t->run.model, t->run.g, t->at.seed));
     }

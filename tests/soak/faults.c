@@ -199,7 +199,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s FAULTY.so RUNS [SEED]\n", argv[0]);
         return 2;
     }
-    faulty = argv[1];
+    faulty = realpath(argv[1], NULL); /* the runs start elsewhere */
+    if (!faulty) {
+        perror(argv[1]);
+        return 2;
+    }
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* whoever loses its parent becomes ours */
     const double begin = run_clock();
     soak_setup(seed, ", \"checksum\": true");
