@@ -79,6 +79,7 @@ static void complete(tess_disk *d, struct tess_disk_request *r)
     if (!--d->open) d->use.busy_seconds += now - d->open_since;
     atomic_store_explicit(&r->done, true, memory_order_release);
     pthread_cond_broadcast(&d->idle);
+    tess_idle_wake();
 }
 
 static void *start_request(tess_disk *d, struct tess_disk_tile *t, void *buf, off_t offset, size_t bytes, bool write)

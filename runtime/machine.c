@@ -134,8 +134,12 @@ tess_status tess_start(const tess_machine *m)
     tess_gpu_prepare(m->gpu_bytes);
     tess_slab_install(m->cpu_bytes);
     if (m->disk) TESS_TRY(open_disk(m));
+    tess_patience_start();
+    tess_wait_begin("the main thread", "StarPU's start");
     int rc = starpu_init(&conf);
+    tess_wait_end();
     if (rc) {
+        tess_patience_stop();
         close_disk();
         return tess_error(TESS_FAILED, "starpu", "did not start (error %d; is any CPU left to this process?)", -rc);
     }
@@ -151,6 +155,7 @@ tess_status tess_start(const tess_machine *m)
         return status;
     }
     if (!tess_flow_caps()) tess_flow_room(0);
+    tess_idle_start();
     tess_messages_start(m->by_mpi);
     tess_profiling = m->profile;
     starpu_profiling_status_set(m->profile ? STARPU_PROFILING_ENABLE : STARPU_PROFILING_DISABLE);
@@ -161,11 +166,16 @@ tess_status tess_start(const tess_machine *m)
 void tess_stop(void)
 {
     if (!started) return;
+    tess_flow_wait(0);
+    tess_wait_begin("the main thread", "StarPU's stop");
     starpu_task_wait_for_all();
     tess_messages_stop();
+    tess_idle_stop();
     tess_gpu_flow_stop();
     tess_gpu_stop();
     starpu_shutdown();
+    tess_wait_end();
+    tess_patience_stop();
     close_disk();
     tess_codelets_forget();
     tess_slab_release();

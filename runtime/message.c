@@ -17,7 +17,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 /* MPI counts bytes in an int: what is longer goes in runs, which meet in order. */
@@ -70,6 +69,7 @@ static void finish(struct exchange *e)
 {
     for (unsigned i = 0; i < e->task->nuse; i++)
         starpu_data_release_on_node(e->task->use[i].tile->handle, (int)post.node);
+    tess_idle_wake();
     free(e);
     tess_flow_ended();
 }
@@ -260,18 +260,9 @@ void tess_message_submit(const tess_task *t)
                                        modes[t->use[i].mode & TESS_RW], acquired, e);
 }
 
-/* StarPU's workers spin while they have no task. A message that came must not wait until the kernel takes their turn
- * from them, least of all where ranks are more than cores. */
-static void give_way(void *unused)
-{
-    (void)unused;
-    setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
-}
-
 void tess_messages_start(bool by_mpi)
 {
     if (tess_ranks() < 2 || tess_ranks_pretended()) return;
-    starpu_execute_on_each_worker(give_way, NULL, STARPU_CPU);
     MPI_Comm_set_errhandler(tess_messages_comm, MPI_ERRORS_RETURN);
     post.stops = false;
     post.sent = post.received = post.submitted = post.next = 0;
