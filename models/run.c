@@ -214,7 +214,10 @@ static tess_status too_little(tess_run *r, const tess_place_conf *conf, uint64_t
         status = place_ways(r, &more, &step, &least);
     }
     tess_step_free(step);
-    return tess_error(TESS_INVALID, "memory.cpu", "%s, which is too little for any step of this run (%lluMiB would do)",
+    const char *name;
+    const bool limit = tess_cpu_limit(&name) == r->ram;
+    return tess_error(TESS_INVALID, limit ? name : "memory.cpu",
+                      "%s, which is too little for any step of this run (%lluMiB would do)",
                       tess_human_bytes((double)r->ram), (unsigned long long)(tess_run_cap(more.ram) / MiB));
 }
 
@@ -240,7 +243,13 @@ tess_status tess_run_tiers(tess_run *r, const char *made)
     r->conf = (tess_place_conf){.workers = tess_cores(), .worker_bytes = tess_mm_bytes(2) - tess_mm_bytes(1)};
     read_offload(c, &r->conf);
     if (!r->disk && r->conf.away) return no_directory(c);
-    r->ram = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : 0;
+    const char *name;
+    const uint64_t limit = tess_cpu_limit(&name);
+    r->ram = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : limit;
+    if (limit && limit < r->ram) {
+        tess_note("%s, %s, is less than memory.cpu, and is the cap", name, tess_human_bytes((double)limit));
+        r->ram = limit;
+    }
     if (!r->disk) return TESS_OK;
     if (!r->ram) r->ram = ram - ram / 8;
     r->conf.ram = r->ram;

@@ -114,10 +114,13 @@ static struct journey *set_out(struct journeys *all, tess_tile *t)
     return j;
 }
 
-/* Something ended: is it what is waited for? Called with the lock held. */
+/* Something ended: gives the lock back, and wakes the main thread if that is what it waits for. Not before: on the same
+ * core it would take over at once, and wait for the lock. */
 static void moved(void)
 {
-    if (flow.so && flow.so(flow.of)) pthread_cond_signal(&flow.moved);
+    const bool wakes = flow.so && flow.so(flow.of);
+    pthread_mutex_unlock(&flow.lock);
+    if (wakes) pthread_cond_signal(&flow.moved);
 }
 
 /* Gives `bytes` of room back. */
@@ -129,7 +132,6 @@ static void arrive(struct journeys *all, struct journey *j, uint64_t bytes)
     *(j->after ? &j->after->before : &all->newest) = j->before;
     flow.held -= bytes;
     moved();
-    pthread_mutex_unlock(&flow.lock);
     free(j);
 }
 
@@ -182,7 +184,6 @@ void tess_flow_moved(void)
 {
     pthread_mutex_lock(&flow.lock);
     moved();
-    pthread_mutex_unlock(&flow.lock);
 }
 
 void tess_flow_works(int more)
@@ -211,7 +212,6 @@ void tess_flow_ended(void)
     pthread_mutex_lock(&flow.lock);
     flow.running--;
     moved();
-    pthread_mutex_unlock(&flow.lock);
 }
 
 static bool at_most(const void *n)
@@ -245,7 +245,6 @@ void tess_flow_set(bool *flag)
     pthread_mutex_lock(&flow.lock);
     *flag = true;
     moved();
-    pthread_mutex_unlock(&flow.lock);
 }
 
 void tess_flow_until_set(const bool *flag, const char *what)

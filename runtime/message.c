@@ -243,8 +243,8 @@ static void acquired(void *exchange)
     while (*at && (*at)->number < e->number) at = &(*at)->next;
     e->next = *at;
     *at = e;
-    pthread_cond_signal(&post.more);
     pthread_mutex_unlock(&post.lock);
+    pthread_cond_signal(&post.more);
 }
 
 void tess_message_submit(const tess_task *t)

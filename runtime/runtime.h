@@ -143,6 +143,8 @@ typedef struct tess_machine {
 
 tess_status tess_start(const tess_machine *m) TESS_NODISCARD;
 void tess_stop(void);
+/* The limit on RAM that StarPU's variables name, the least of them, and its name; 0: none. */
+uint64_t tess_cpu_limit(const char **name);
 int tess_workers(void);                /* CPU workers running */
 int tess_cores(void);                  /* that tess_start would use, of this process's share */
 int tess_gpus(void);                   /* the same */

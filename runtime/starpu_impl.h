@@ -113,6 +113,14 @@ void tess_gpu_flow_unmap(tess_tile *t, int mode);
 void tess_gpu_flow_leaves_ram(tess_tile *t);
 void tess_gpu_flow_forget(tess_tile *t);
 
+/* environment.c: StarPU's variables while it runs. What a user would want to know of before it starts, and what it is
+ * started with; a value where the user has none; the environment as it was. */
+tess_status tess_environment_enter(const tess_machine *m) TESS_NODISCARD;
+void tess_environment_default(const char *name, const char *value);
+void tess_environment_leave(void);
+/* The policy that the user's variable names, or else ours. */
+tess_status tess_environment_policy(const char *ours, const char **name) TESS_NODISCARD;
+
 /* idle.c: workers without work sleep, from the start to the stop. There may be work for them: said after it was given
  * to StarPU, by any thread. */
 void tess_idle_start(void);
