@@ -202,6 +202,14 @@ static tess_status place_ways(tess_run *r, const tess_place_conf *conf, tess_ste
     return *step ? TESS_OK : TESS_INVALID;
 }
 
+uint64_t tess_run_cpu_cap(const tess_config *c, const char **where)
+{
+    const uint64_t limit = tess_cpu_limit(where), ours = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : 0;
+    if (limit && (!ours || limit < ours)) return limit;
+    *where = "memory.cpu";
+    return ours;
+}
+
 /* Names the cap that would do. What a placement asks for may lack something else, so it is tried. */
 static tess_status too_little(tess_run *r, const tess_place_conf *conf, uint64_t least)
 {
@@ -215,9 +223,8 @@ static tess_status too_little(tess_run *r, const tess_place_conf *conf, uint64_t
     }
     tess_step_free(step);
     const char *name;
-    const bool limit = tess_cpu_limit(&name) == r->ram;
-    return tess_error(TESS_INVALID, limit ? name : "memory.cpu",
-                      "%s, which is too little for any step of this run (%lluMiB would do)",
+    tess_run_cpu_cap(r->c, &name);
+    return tess_error(TESS_INVALID, name, "%s, which is too little for any step of this run (%lluMiB would do)",
                       tess_human_bytes((double)r->ram), (unsigned long long)(tess_run_cap(more.ram) / MiB));
 }
 
@@ -244,12 +251,9 @@ tess_status tess_run_tiers(tess_run *r, const char *made)
     read_offload(c, &r->conf);
     if (!r->disk && r->conf.away) return no_directory(c);
     const char *name;
-    const uint64_t limit = tess_cpu_limit(&name);
-    r->ram = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : limit;
-    if (limit && limit < r->ram) {
-        tess_note("%s, %s, is less than memory.cpu, and is the cap", name, tess_human_bytes((double)limit));
-        r->ram = limit;
-    }
+    r->ram = tess_run_cpu_cap(c, &name);
+    if (c->memory.cpu > 0 && r->ram < (uint64_t)c->memory.cpu)
+        tess_note("%s, %s, is less than memory.cpu, and is the cap", name, tess_human_bytes((double)r->ram));
     if (!r->disk) return TESS_OK;
     if (!r->ram) r->ram = ram - ram / 8;
     r->conf.ram = r->ram;

@@ -60,6 +60,7 @@ static const char *const numbers[] = {"BACKOFF_MAX",
                                       "CALIBRATE_MINIMUM",
                                       "CATCH_SIGNALS",
                                       "CUDA_PIPELINE",
+                                      "DISABLE_KERNELS",
                                       "DISK_SWAP_SIZE",
                                       "ENABLE_STATS",
                                       "HISTORY_MAX_ERROR",
@@ -177,7 +178,6 @@ static tess_status check_policy(const char *where, const char *name)
 {
     struct starpu_sched_policy **const all = starpu_sched_get_predefined_policies();
     char list[1200] = "";
-    if (!strncmp(name, "heft", 4)) return TESS_OK; /* StarPU's old name of dmda */
     for (struct starpu_sched_policy **p = all; *p; p++) {
         if (!is_useful((*p)->policy_name)) continue;
         if (!strcmp(name, (*p)->policy_name)) return TESS_OK;
@@ -191,8 +191,11 @@ static tess_status check_policy(const char *where, const char *name)
 tess_status tess_environment_policy(const char *ours, const char **name)
 {
     const char *theirs = getenv("STARPU_SCHED");
-    *name = theirs && *theirs ? theirs : ours;
-    return check_policy(theirs && *theirs ? "STARPU_SCHED" : "sched", *name);
+    const bool chosen = theirs && *theirs, old = chosen && !strncmp(theirs, "heft", 4); /* now dmda; StarPU says so */
+    *name = old ? "dmda" : chosen ? theirs : ours;
+    TESS_TRY(check_policy(chosen ? "STARPU_SCHED" : "sched", *name));
+    if (theirs && (old || !chosen)) set("STARPU_SCHED", *name); /* set to nothing it would be lws */
+    return TESS_OK;
 }
 
 /* ---- memory ---- */
@@ -282,9 +285,20 @@ static tess_status check_home(void)
     return TESS_OK;
 }
 
-tess_status tess_environment_enter(const tess_machine *m)
+/* Said before any of StarPU's functions is called. */
+tess_status tess_environment_check(void)
 {
     TESS_TRY(check_values());
+    const char *none = getenv("STARPU_NCPU") ? "STARPU_NCPU" : "STARPU_NCPUS", *cpus = getenv(none);
+    if (cpus && *cpus && atoi(cpus) == 0)
+        return tess_error(TESS_INVALID, none, "%s leaves no CPU worker, at least 1 is needed", cpus);
+    const char *kept = getenv("STARPU_RESERVE_NCPU");
+    if (kept && atoi(kept) >= tess_share_read()->cores)
+        return tess_error(TESS_INVALID, "STARPU_RESERVE_NCPU", "%s leaves no CPU worker of %d, at least 1 is needed",
+                          kept, tess_share_read()->cores);
+    const char *off = getenv("STARPU_DISABLE_KERNELS");
+    if (off && atoi(off) > 0)
+        return tess_error(TESS_INVALID, "STARPU_DISABLE_KERNELS", "%s, with which nothing is computed (unset it)", off);
     if (getenv("STARPU_DISK_SWAP"))
         return tess_error(TESS_INVALID, "STARPU_DISK_SWAP",
                           "%s, a disk of StarPU's own, which would move tiles against the plan (unset it; memory.path "
@@ -297,6 +311,11 @@ tess_status tess_environment_enter(const tess_machine *m)
         return tess_error(TESS_INVALID, "STARPU_USE_NUMA",
                           "%s, but a tile lies once in RAM, not once a node of %d (unset it; a rank a node does it)",
                           numa, h.numa_nodes);
+    return TESS_OK;
+}
+
+tess_status tess_environment_enter(const tess_machine *m)
+{
     TESS_TRY(check_home());
     tess_environment_default("STARPU_SILENT", "1");
     const tess_share *s = tess_share_read();

@@ -83,6 +83,7 @@ void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *us
 static tess_status start_starpu(const tess_machine *m)
 {
     struct starpu_conf conf;
+    TESS_TRY(tess_environment_check());
     starpu_conf_init(&conf);
     TESS_TRY(tess_environment_policy(m->sched          ? m->sched
                                      : tess_gpus() > 0 ? "dmdas"

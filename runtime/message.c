@@ -186,8 +186,7 @@ static bool progress(void)
 
 /* What to do when nothing has moved for so long. While all workers have work, a look costs one of them the core and its
  * caches: looks become rare, and what comes is found late by a small part of what it was waited for. One that has none
- * spins, and would keep a core that it was given for milliseconds, in which many tiles could pass: then the core is
- * kept for a while. */
+ * sleeps, and it may be a message that it waits for: then looks go on for a while without a pause. */
 static void rest(double idle)
 {
     enum { SPIN_US = 500, LEAST_US = 50, MOST_US = 1000 };

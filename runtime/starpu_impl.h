@@ -115,6 +115,7 @@ void tess_gpu_flow_forget(tess_tile *t);
 
 /* environment.c: StarPU's variables while it runs. What a user would want to know of before it starts, and what it is
  * started with; a value where the user has none; the environment as it was. */
+tess_status tess_environment_check(void) TESS_NODISCARD;
 tess_status tess_environment_enter(const tess_machine *m) TESS_NODISCARD;
 void tess_environment_default(const char *name, const char *value);
 void tess_environment_leave(void);
