@@ -349,6 +349,7 @@ static void leave(tess_tile *t, bool contents)
     t->filled = contents;
     forget_guest(t);
     tess_gpu_flow_leaves_ram(t);
+    tess_idle_wake();
 }
 
 static bool used_by(const tess_tile *t, const tess_task *task)

@@ -93,8 +93,8 @@ static void *look(void *unused)
         const double computed_before = computed;
         waits = watch.waits;
         events = tess_idle_events();
-        computed = now(CLOCK_PROCESS_CPUTIME_ID);
-        const bool computes = tess_bodies_run() && computed - computed_before > between / 100;
+        computed = tess_bodies_seconds();
+        const bool computes = computed - computed_before > between / 100;
         if (!watch.who || waits != waits_before || events != events_before || computes)
             stands = 0;
         else if ((stands += between) >= patience())

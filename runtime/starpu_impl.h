@@ -72,8 +72,8 @@ void tess_fault_take(char text[TESS_FAULT_TEXT]);
 
 /* submit.c: to StarPU, at once. */
 tess_status tess_submit_one(const tess_task *t) TESS_NODISCARD;
-/* Does a CPU body? */
-bool tess_bodies_run(void);
+/* The processor's seconds, ever, of the workers that are in a CPU body. */
+double tess_bodies_seconds(void);
 /* flow.c: a task is about to be submitted; it ended, from any thread; how many did not, and until they are so few. */
 void tess_flow_begins(void);
 void tess_flow_ended(void);

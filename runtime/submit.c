@@ -9,10 +9,12 @@
  * Failures stick (fault.c): bodies that start after one do nothing, so the graph drains fast; tess_wait hands it out.
  */
 #include "starpu_impl.h"
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct tess_codelet_state *tess_codelets;
 bool tess_profiling;
@@ -23,11 +25,21 @@ double tess_submit_seconds;
 enum { WINDOW = 1024 };
 
 static tess_env env;
-static atomic_int bodies; /* that run */
+/* The workers' threads, and which of them are in a body. */
+static struct {
+    clockid_t clock;
+    atomic_bool busy;
+} thread_of[TESS_MAX_WORKERS];
 
-bool tess_bodies_run(void)
+double tess_bodies_seconds(void)
 {
-    return atomic_load_explicit(&bodies, memory_order_relaxed) > 0;
+    double sum = 0;
+    for (int i = 0; i < TESS_MAX_WORKERS; i++) {
+        struct timespec t;
+        if (thread_of[i].busy && !clock_gettime(thread_of[i].clock, &t))
+            sum += (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    }
+    return sum;
 }
 
 void tess_env_set(const tess_env *e)
@@ -71,10 +83,11 @@ static void run_cpu(void *buffers[], void *arg)
     tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = &env, .worker = worker, .task = t};
     const bool counts = tess_flow_caps() && tess_gpu_workers() == 0;
     if (counts) tess_flow_works(1);
-    atomic_fetch_add_explicit(&bodies, 1, memory_order_relaxed);
+    pthread_getcpuclockid(pthread_self(), &thread_of[worker % TESS_MAX_WORKERS].clock);
+    thread_of[worker % TESS_MAX_WORKERS].busy = true;
     double start = tess_seconds();
     t->cl->cpu(&w);
-    atomic_fetch_sub_explicit(&bodies, 1, memory_order_relaxed);
+    thread_of[worker % TESS_MAX_WORKERS].busy = false;
     struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
     tally->tasks++;
     tally->busy += tess_seconds() - start;
