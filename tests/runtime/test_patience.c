@@ -146,3 +146,28 @@ TEST(a_task_that_computes_for_long_is_no_standstill)
     CHECK_STR(child_end.err, "");
     CHECK_EQ(child_end.status, 0);
 }
+
+/* The processor's seconds of this process. */
+static double used(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void have_no_work(void)
+{
+    tess_flow_room(0);
+    MUST(tess_start(&(tess_machine){.workers = 2}));
+    const double before = used();
+    for (int i = 0; i < 10; i++) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    const double spent = used() - before;
+    if (spent > 0.4) CHECK_SAY("two workers without work took %.2f s of the processor in a second", spent);
+    tess_stop();
+}
+
+TEST(workers_without_work_sleep)
+{
+    child_run(have_no_work);
+    CHECK_EQ(child_end.status, 0);
+}
