@@ -17,7 +17,9 @@ static uint64_t room(const tess_config *c)
 {
     const uint64_t gpu =
         tess_gpus() > 1 || !c->memory.gpu_plan ? tess_gpu_bytes(c->memory.gpu > 0 ? (uint64_t)c->memory.gpu : 0) : 0;
-    if (c->memory.cpu > 0) return (uint64_t)c->memory.cpu + gpu;
+    const char *where;
+    const uint64_t cap = tess_run_cpu_cap(c, &where);
+    if (cap) return cap + gpu;
     const uint64_t ram = tess_ram_free();
     return ram - ram / 16 + gpu;
 }
@@ -130,9 +132,11 @@ tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, 
     uint64_t needed = need(plan, tess_cores()) + beside, limit = room(c);
     if (needed <= limit) return TESS_OK;
     TESS_TRY(find_setting(r, train, needed, beside, limit, setting, sizeof setting));
-    return tess_error(TESS_INVALID, c->memory.cpu > 0 ? "memory.cpu" : "memory",
-                      "the run needs %s in RAM, %s is %s (%s)", tess_human_bytes((double)needed),
-                      c->memory.cpu > 0 ? "the cap" : "free", tess_human_bytes((double)limit), setting);
+    const char *where;
+    const bool capped = tess_run_cpu_cap(c, &where) > 0;
+    return tess_error(TESS_INVALID, capped ? where : "memory", "the run needs %s in RAM, %s is %s (%s)",
+                      tess_human_bytes((double)needed), capped ? "the cap" : "free", tess_human_bytes((double)limit),
+                      setting);
 }
 
 /* What the tasks of a training step reach of the two yardsticks: those that multiply matrices also take exponentials

@@ -236,6 +236,14 @@ static tess_status place_ways(tess_run *r, const tess_place_conf *conf, tess_ste
     return *step ? TESS_OK : TESS_INVALID;
 }
 
+uint64_t tess_run_cpu_cap(const tess_config *c, const char **where)
+{
+    const uint64_t limit = tess_cpu_limit(where), ours = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : 0;
+    if (limit && (!ours || limit < ours)) return limit;
+    *where = "memory.cpu";
+    return ours;
+}
+
 /* RAM that an evaluation beside the step just placed would need, if it has too little; 0: it has enough. */
 static uint64_t eval_lacks(tess_run *r, const tess_place_conf *conf)
 {
@@ -283,8 +291,10 @@ static tess_status too_little(tess_run *r, const tess_place_conf *conf, uint64_t
 {
     const uint64_t least = find_least(r, conf, guess);
     char would[64] = "";
+    const char *name;
+    tess_run_cpu_cap(r->c, &name);
     if (least) snprintf(would, sizeof would, " (%lluMiB would do)", (unsigned long long)(tess_run_cap(least) / MiB));
-    return tess_error(TESS_INVALID, "memory.cpu", "%s, which is too little for any step of this run%s",
+    return tess_error(TESS_INVALID, name, "%s, which is too little for any step of this run%s",
                       tess_human_bytes((double)r->ram), would);
 }
 
@@ -310,7 +320,10 @@ tess_status tess_run_tiers(tess_run *r, const char *made)
     r->conf = (tess_place_conf){.workers = tess_cores(), .worker_bytes = tess_mm_bytes(2) - tess_mm_bytes(1)};
     read_offload(c, &r->conf);
     if (!r->disk && r->conf.away) return no_directory(c);
-    r->ram = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : 0;
+    const char *name;
+    r->ram = tess_run_cpu_cap(c, &name);
+    if (c->memory.cpu > 0 && r->ram < (uint64_t)c->memory.cpu)
+        tess_note("%s, %s, is less than memory.cpu, and is the cap", name, tess_human_bytes((double)r->ram));
     if (!r->disk) return TESS_OK;
     if (!r->ram) r->ram = ram - ram / 8;
     r->conf.ram = r->ram;

@@ -36,6 +36,8 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
 /* Reads the caps and what the keys say of homes, before a step is placed: r->disk is NULL where there is no disk tier,
  * r->ram 0 where there is no cap. What fails here is wrong, where what fails later may just not fit. `made`, unless
  * NULL: the directory that the run would make before. */
+/* The cap on RAM, 0: there is none; and the setting that it is: memory.cpu, or a variable of StarPU's that is less. */
+uint64_t tess_run_cpu_cap(const tess_config *c, const char **where);
 tess_status tess_run_tiers(tess_run *r, const char *made) TESS_NODISCARD;
 /* The step that the configuration trains with, its micro-batches in one of the two orders. */
 tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step **step) TESS_NODISCARD;

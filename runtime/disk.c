@@ -97,14 +97,14 @@ static void *start_request(tess_disk *d, struct tess_disk_tile *t, void *buf, of
     while (r->left < t->pieces && t->piece[r->left].offset < bytes) r->left++;
     pthread_mutex_lock(&d->lock);
     if (!d->open++) d->open_since = r->start;
-    if (!r->left || failed)
-        complete(d, r);
-    else {
+    const bool moves = r->left && !failed;
+    if (moves) {
         *d->tail[write] = r;
         d->tail[write] = &r->link;
-        tess_disk_wake(d);
-    }
+    } else
+        complete(d, r);
     pthread_mutex_unlock(&d->lock);
+    if (moves) tess_disk_wake(d); /* not before: who is woken on this core would wait for the lock at once */
     return r;
 }
 
@@ -202,11 +202,13 @@ static bool finish_piece(tess_disk *d, struct tess_disk_slot *s)
     struct tess_disk_request *r = s->request;
     pthread_mutex_lock(&d->lock);
     if (!d->failed) *(r->write ? &d->use.write_bytes : &d->use.read_bytes) += s->payload;
-    if (!--r->left) {
+    const bool ends = !--r->left;
+    if (ends) {
         if (d->failed && !r->write) memset(r->buf, 0xff, r->bytes);
         complete(d, r);
     }
     pthread_mutex_unlock(&d->lock);
+    if (ends) tess_idle_wake();
     return true;
 }
 

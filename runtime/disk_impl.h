@@ -182,5 +182,5 @@ uint64_t tess_disk_sum(const void *data, size_t bytes, uint64_t seed);
 /* disk_ring.c */
 tess_status tess_disk_movers_start(tess_disk *d);
 void tess_disk_movers_stop(tess_disk *d);
-void tess_disk_wake(tess_disk *d); /* there is something in the queue; called with `lock` held */
+void tess_disk_wake(tess_disk *d); /* there is something in the queue */
 #endif

@@ -22,12 +22,9 @@
  * room for what then remains. A list without a plan, or between two steps of one, may need more: then tiles whose home
  * is the disk leave that a plan kept in RAM, and when there are none the task is let in all the same. */
 #include "starpu_impl.h"
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
 /* A tile on its way, and all that are, in the order in which they set out: a tile may set out again before it was told
  * to have arrived. */
@@ -44,10 +41,10 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t moved;
     uint64_t held, room; /* bytes of tiles; no room said: there is no cap */
-    double patience;     /* seconds without progress that a run gets */
     uint64_t running;    /* tasks submitted that did not end */
     struct journeys in, out;
-    uint64_t ended; /* journeys and tasks, ever */
+    bool (*so)(const void *); /* what the main thread waits for; NULL: it does not */
+    const void *of;
     /* Workers' seconds without a task while tiles came, or submission stood still for tiles to go: */
     atomic_int working;
     bool stands, messages; /* are some under way? */
@@ -55,18 +52,12 @@ static struct {
     double looked, waited, gpu_waited, under_way, exposed;
 } flow = {.lock = PTHREAD_MUTEX_INITIALIZER,
           .moved = PTHREAD_COND_INITIALIZER,
-          .patience = 60,
           .in.newest = &flow.in.oldest,
           .out.newest = &flow.out.oldest};
 
 void tess_flow_room(uint64_t bytes)
 {
     flow.room = bytes > 0 ? bytes : tess_ranks() > 1 ? UINT64_MAX / 4 : 0;
-}
-
-void tess_flow_patience(double seconds)
-{
-    flow.patience = seconds > 0 ? seconds : 60;
 }
 
 bool tess_flow_caps(void)
@@ -123,6 +114,15 @@ static struct journey *set_out(struct journeys *all, tess_tile *t)
     return j;
 }
 
+/* Something ended: gives the lock back, and wakes the main thread if that is what it waits for. Not before: on the same
+ * core it would take over at once, and wait for the lock. */
+static void moved(void)
+{
+    const bool wakes = flow.so && flow.so(flow.of);
+    pthread_mutex_unlock(&flow.lock);
+    if (wakes) pthread_cond_signal(&flow.moved);
+}
+
 /* Gives `bytes` of room back. */
 static void arrive(struct journeys *all, struct journey *j, uint64_t bytes)
 {
@@ -131,46 +131,34 @@ static void arrive(struct journeys *all, struct journey *j, uint64_t bytes)
     *j->before = j->after;
     *(j->after ? &j->after->before : &all->newest) = j->before;
     flow.held -= bytes;
-    flow.ended++;
-    pthread_cond_broadcast(&flow.moved);
-    pthread_mutex_unlock(&flow.lock);
+    moved();
     free(j);
 }
 
-/* Waits for a task to end or a tile to arrive. When nothing does for a minute, nothing will; StarPU cannot be told to
- * give up, so that ends the process, in one line. Called with the lock held. */
-static void wait_for_progress(const char *who, const char *what)
+/* The main thread waits until that is so, and sleeps through all that does not make it so. Called with the lock held.
+ */
+static void wait_until(bool (*so)(const void *), const void *of, const char *who, const char *what)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    /* A rank may wait long for its turn in a pipeline; one that died is seen otherwise. */
-    const double patience = flow.patience * (tess_ranks() > 1 ? 30 : 1);
-    double end = (double)until.tv_sec + 1e-9 * (double)until.tv_nsec + patience;
-    until.tv_sec = (time_t)end;
-    until.tv_nsec = (long)((end - (double)until.tv_sec) * 1e9);
-    uint64_t before = flow.ended;
-    while (flow.ended == before) {
-        if (pthread_cond_timedwait(&flow.moved, &flow.lock, &until) != ETIMEDOUT || flow.ended != before) continue;
-        const struct journey *j = flow.in.oldest ? flow.in.oldest : flow.out.oldest;
-        const tess_tile *t = j ? j->tile : NULL;
-        bool disk = tess_disk_node >= 0;
-        char tile[200] = "no tile is under way";
-        if (t)
-            snprintf(tile, sizeof tile, "%s (a %s of %s) has been on its way %s for %.0f s", t->label,
-                     tess_role_name(t->role), tess_human_bytes((double)t->bytes),
-                     j == flow.in.oldest ? "from disk" : "out of RAM", tess_seconds() - j->since);
-        char text[600];
-        snprintf(text, sizeof text, "%s: nothing moved and no task ended for %.0f s; %s; %s waits for %s (%s)",
-                 disk               ? "disk tier"
-                 : tess_ranks() > 1 ? "ranks"
-                 : tess_gpu_flows() ? "GPU"
-                                    : "RAM",
-                 patience, tile, who, what,
-                 disk               ? "is the drive alive? see the kernel's log"
-                 : tess_ranks() > 1 ? "does another rank hang?"
-                                    : "do other programs leave this one no core?");
-        tess_die(text);
-    }
+    if (so(of)) return;
+    tess_wait_begin(who, what);
+    flow.of = of;
+    flow.so = so;
+    while (!so(of)) pthread_cond_wait(&flow.moved, &flow.lock);
+    flow.so = NULL;
+    tess_wait_end();
+}
+
+void tess_flow_journey(char *text, size_t room)
+{
+    pthread_mutex_lock(&flow.lock);
+    const struct journey *j = flow.in.oldest ? flow.in.oldest : flow.out.oldest;
+    const tess_tile *t = j ? j->tile : NULL;
+    snprintf(text, room, "no tile is under way");
+    if (t)
+        snprintf(text, room, "%s (a %s of %s) has been on its way %s for %.0f s", t->label, tess_role_name(t->role),
+                 tess_human_bytes((double)t->bytes), j == flow.in.oldest ? "from disk" : "out of RAM",
+                 tess_seconds() - j->since);
+    pthread_mutex_unlock(&flow.lock);
 }
 
 void tess_flow_until(bool (*so)(const void *), const void *of, const char *who, const char *what)
@@ -178,7 +166,7 @@ void tess_flow_until(bool (*so)(const void *), const void *of, const char *who, 
     pthread_mutex_lock(&flow.lock);
     look();
     flow.to_gpu++;
-    while (!so(of)) wait_for_progress(who, what);
+    wait_until(so, of, who, what);
     look();
     flow.to_gpu--;
     pthread_mutex_unlock(&flow.lock);
@@ -195,9 +183,7 @@ void tess_flow_to_gpu(int more)
 void tess_flow_moved(void)
 {
     pthread_mutex_lock(&flow.lock);
-    flow.ended++;
-    pthread_cond_broadcast(&flow.moved);
-    pthread_mutex_unlock(&flow.lock);
+    moved();
 }
 
 void tess_flow_works(int more)
@@ -214,20 +200,57 @@ bool tess_flow_busy(void)
     return atomic_load_explicit(&flow.working, memory_order_relaxed) >= workers();
 }
 
+void tess_flow_begins(void)
+{
+    pthread_mutex_lock(&flow.lock);
+    flow.running++;
+    pthread_mutex_unlock(&flow.lock);
+}
+
 void tess_flow_ended(void)
 {
     pthread_mutex_lock(&flow.lock);
     flow.running--;
-    flow.ended++;
-    pthread_cond_broadcast(&flow.moved);
-    pthread_mutex_unlock(&flow.lock);
+    moved();
+}
+
+static bool at_most(const void *n)
+{
+    return flow.running <= *(const uint64_t *)n;
 }
 
 /* Tiles may be on their way out still: what follows need not wait for them. */
-void tess_flow_wait(void)
+void tess_flow_wait(uint64_t most)
 {
     pthread_mutex_lock(&flow.lock);
-    while (flow.running) wait_for_progress("the main thread", "the end of the list");
+    wait_until(at_most, &most, "the main thread", most ? "tasks that were submitted" : "the end of the list");
+    pthread_mutex_unlock(&flow.lock);
+}
+
+uint64_t tess_flow_running(void)
+{
+    pthread_mutex_lock(&flow.lock);
+    const uint64_t n = flow.running;
+    pthread_mutex_unlock(&flow.lock);
+    return n;
+}
+
+static bool is_set(const void *flag)
+{
+    return *(const bool *)flag;
+}
+
+void tess_flow_set(bool *flag)
+{
+    pthread_mutex_lock(&flow.lock);
+    *flag = true;
+    moved();
+}
+
+void tess_flow_until_set(const bool *flag, const char *what)
+{
+    pthread_mutex_lock(&flow.lock);
+    wait_until(is_set, flag, "the main thread", what);
     pthread_mutex_unlock(&flow.lock);
 }
 
@@ -268,13 +291,18 @@ static void enter(tess_tile *t, int mode)
         starpu_data_acquire_on_node_cb(handle, STARPU_MAIN_RAM, STARPU_R, fetched, set_out(&flow.in, t));
 }
 
+static bool has_room(const void *bytes)
+{
+    return flow.held + *(const uint64_t *)bytes <= flow.room || !flow.out.oldest;
+}
+
 /* Is there room for `bytes` more? With `wait`, there will be when it returns; or nothing more will leave. */
 static bool make_room(uint64_t bytes, bool wait, const char *who, const char *what)
 {
     pthread_mutex_lock(&flow.lock);
     look();
     flow.stands = wait;
-    while (wait && flow.held + bytes > flow.room && flow.out.oldest) wait_for_progress(who, what);
+    if (wait) wait_until(has_room, &bytes, who, what);
     look();
     flow.stands = false;
     bool fits = flow.held + bytes <= flow.room;
@@ -321,6 +349,7 @@ static void leave(tess_tile *t, bool contents)
     t->filled = contents;
     forget_guest(t);
     tess_gpu_flow_leaves_ram(t);
+    tess_idle_wake();
 }
 
 static bool used_by(const tess_tile *t, const tess_task *task)
@@ -366,9 +395,6 @@ static bool let_in(const tess_task *task, bool wait)
 
 void tess_flow_submitted(const tess_task *task)
 {
-    pthread_mutex_lock(&flow.lock);
-    flow.running++;
-    pthread_mutex_unlock(&flow.lock);
     for (unsigned i = 0; i < task->nuse; i++)
         if (task->use[i].mode & TESS_W) task->use[i].tile->filled = task->use[i].tile->dirty = true;
     for (unsigned i = 0; i < task->nuse; i++) {

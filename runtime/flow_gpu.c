@@ -419,7 +419,7 @@ void tess_gpu_flow_unmap(tess_tile *t, int mode)
     come_home(t);
     if (!t->gpu.placed) return;
     settle_all(t, "the main thread");
-    starpu_data_acquire_on_node(t->handle, node, STARPU_R);
+    tess_tile_acquire(t, node, TESS_R);
     starpu_data_release_on_node(t->handle, node);
 }
 

@@ -107,12 +107,11 @@ void tess_gpu_prepare(uint64_t cap)
     char mib[32], count[16];
     if (tess_gpus() == 0) return;
     snprintf(count, sizeof count, "%d", tess_gpus());
-    setenv("STARPU_NCUDA", count, 0);
-    setenv("STARPU_CUDA_PIPELINE", "4", 0);
-    if (!cap || getenv("STARPU_LIMIT_CUDA_MEM")) return;
+    tess_environment_default("STARPU_NCUDA", count);
+    tess_environment_default("STARPU_CUDA_PIPELINE", "4");
+    if (!cap) return;
     snprintf(mib, sizeof mib, "%llu", (unsigned long long)(cap >> 20));
-    setenv("STARPU_LIMIT_CUDA_MEM", mib, 1);
-    gpu.limited = true;
+    tess_environment_default("STARPU_LIMIT_CUDA_MEM", mib);
 }
 
 tess_status tess_gpu_start(void)
@@ -149,8 +148,6 @@ void tess_gpu_stop(void)
     gpu.fault = NULL;
     gpu.workers = 0;
     gpu.peak = 0;
-    if (gpu.limited) unsetenv("STARPU_LIMIT_CUDA_MEM");
-    gpu.limited = false;
 }
 
 int tess_gpu_workers(void)

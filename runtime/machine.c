@@ -3,32 +3,12 @@
 #include "starpu_impl.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 const tess_machine tess_machine_default; /* all zeros; C has a literal for it */
 static bool started;
 static unsigned sessions;
 int tess_disk_node = -1;
 static tess_disk *disk;
-
-/* StarPU keeps performance models below HOME and aborts where it cannot write: it then gets a folder of its own. These
- * variables are StarPU's, so a user's value wins. */
-static void prepare_environment(void)
-{
-    const char *home = getenv("HOME");
-    if (!home || access(home, W_OK)) {
-        char dir[64];
-        snprintf(dir, sizeof dir, "/tmp/tessera-%ld", (long)getuid());
-        setenv("STARPU_HOME", dir, 0);
-    }
-    setenv("STARPU_SILENT", "1", 0);
-    const tess_share *s = tess_share_read();
-    bool said = getenv("STARPU_WORKERS_CPUID") || getenv("STARPU_WORKERS_COREID") || getenv("STARPU_WORKERS_GETBIND");
-    if (s->crowded)
-        setenv("STARPU_WORKERS_NOBIND", "1", 0);
-    else if (!said)
-        setenv("STARPU_WORKERS_GETBIND", "1", 0);
-}
 
 /* ---- the disk tier ---- */
 
@@ -106,60 +86,59 @@ void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *us
 
 /* ---- start and stop ---- */
 
-/* flow.c keeps what StarPU holds below the cap. Beside a disk StarPU would take half of RAM for a limit of its own: it
- * gets one out of reach, since what it does there (it evicts what was just fetched, and may wait for ever) would only
- * be in the way; and so does its reclaiming ahead. Without a disk it gets none: below any limit it keeps freed buffers.
- */
-static void set_limits(const tess_machine *m)
+/* StarPU itself, without what it may abort for. */
+static tess_status start_starpu(const tess_machine *m)
 {
-    char mib[32];
-    if (tess_gpus() > 0 && !m->disk && !tess_gpu_planned()) { /* they hold the tiles together, and StarPU moves them */
-        const uint64_t ram = tess_ram_free(), bytes = m->cpu_bytes ? m->cpu_bytes : ram - ram / 16;
-        snprintf(mib, sizeof mib, "%llu", (unsigned long long)(bytes >> 20));
-        setenv("STARPU_LIMIT_CPU_MEM", mib, 0);
-        return;
-    }
-    if (!m->cpu_bytes || !m->disk) return;
-    snprintf(mib, sizeof mib, "%llu", (unsigned long long)(m->cpu_bytes >> 20) * 16 + 65536);
-    setenv("STARPU_LIMIT_CPU_MEM", mib, 1);
-    setenv("STARPU_MINIMUM_AVAILABLE_MEM", "0", 1);
-    setenv("STARPU_TARGET_AVAILABLE_MEM", "0", 1);
-    setenv("STARPU_MINIMUM_CLEAN_BUFFERS", "0", 1);
-    setenv("STARPU_TARGET_CLEAN_BUFFERS", "0", 1);
+    struct starpu_conf conf;
+    TESS_TRY(tess_environment_check());
+    starpu_conf_init(&conf);
+    TESS_TRY(tess_environment_policy(m->sched          ? m->sched
+                                     : tess_gpus() > 0 ? "dmdas"
+                                                       : "prio",
+                                     &conf.sched_policy_name));
+    TESS_TRY(tess_environment_enter(m));
+    conf.ncpus = m->workers > 0 ? m->workers : tess_cores();
+    tess_perfmodels_check();
+    tess_gpu_prepare(m->gpu_bytes);
+    tess_slab_install(m->cpu_bytes);
+    if (m->disk) TESS_TRY(open_disk(m));
+    tess_patience_start();
+    tess_wait_begin("the main thread", "StarPU's start");
+    int rc = starpu_init(&conf);
+    tess_wait_end();
+    if (rc) return tess_error(TESS_FAILED, "starpu", "did not start (error %d; is any CPU left to this process?)", -rc);
+    return TESS_OK;
+}
+
+static tess_status start_rooms(void)
+{
+    if (starpu_cpu_worker_get_count() == 0)
+        return tess_error(TESS_INVALID, "STARPU_NCPU", "leaves no CPU worker, at least 1 is needed");
+    TESS_TRY(tess_gpu_start());
+    TESS_TRY(tess_gpu_flow_start());
+    return disk ? register_disk() : TESS_OK;
 }
 
 tess_status tess_start(const tess_machine *m)
 {
     if (!m) m = &tess_machine_default;
     if (started) return tess_error(TESS_INVALID, "tess_start", "it runs already (tess_stop comes first)");
-    prepare_environment();
-    tess_perfmodels_check();
-    struct starpu_conf conf;
-    starpu_conf_init(&conf);
-    conf.sched_policy_name = m->sched ? m->sched : tess_gpus() > 0 ? "dmdas" : "prio";
-    conf.ncpus = m->workers > 0 ? m->workers : tess_cores();
-    set_limits(m);
-    tess_gpu_prepare(m->gpu_bytes);
-    tess_slab_install(m->cpu_bytes);
-    if (m->disk) TESS_TRY(open_disk(m));
-    int rc = starpu_init(&conf);
-    if (rc) {
+    tess_status status = start_starpu(m);
+    if (status != TESS_OK) {
+        tess_patience_stop();
         close_disk();
-        return tess_error(TESS_FAILED, "starpu", "did not start (error %d; is any CPU left to this process?)", -rc);
+        tess_environment_leave();
+        return status;
     }
     started = true;
     sessions++;
-    tess_status status = TESS_OK;
-    if (starpu_cpu_worker_get_count() == 0)
-        status = tess_error(TESS_INVALID, "STARPU_NCPU", "leaves no CPU worker, at least 1 is needed");
-    if (status == TESS_OK) status = tess_gpu_start();
-    if (status == TESS_OK) status = tess_gpu_flow_start();
-    if (status == TESS_OK && disk) status = register_disk();
+    status = start_rooms();
     if (status != TESS_OK) {
         tess_stop();
         return status;
     }
     if (!tess_flow_caps()) tess_flow_room(0);
+    tess_idle_start();
     tess_messages_start(m->by_mpi);
     tess_profiling = m->profile;
     starpu_profiling_status_set(m->profile ? STARPU_PROFILING_ENABLE : STARPU_PROFILING_DISABLE);
@@ -170,16 +149,23 @@ tess_status tess_start(const tess_machine *m)
 void tess_stop(void)
 {
     if (!started) return;
+    tess_flow_wait(0);
+    tess_wait_begin("the main thread", "StarPU's stop");
     starpu_task_wait_for_all();
+    tess_wait_end();
     tess_tiles_stop();
+    tess_wait_begin("the main thread", "StarPU's stop");
     tess_messages_stop();
+    tess_idle_stop();
     tess_gpu_flow_stop();
     tess_gpu_stop();
     starpu_shutdown();
+    tess_wait_end();
+    tess_patience_stop();
     close_disk();
     tess_codelets_forget();
     tess_slab_release();
-    unsetenv("STARPU_LIMIT_CPU_MEM");
+    tess_environment_leave();
     started = false;
 }
 

@@ -17,7 +17,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 /* MPI counts bytes in an int: what is longer goes in runs, which meet in order. */
@@ -70,6 +69,7 @@ static void finish(struct exchange *e)
 {
     for (unsigned i = 0; i < e->task->nuse; i++)
         starpu_data_release_on_node(e->task->use[i].tile->handle, (int)post.node);
+    tess_idle_wake();
     free(e);
     tess_flow_ended();
 }
@@ -186,8 +186,7 @@ static bool progress(void)
 
 /* What to do when nothing has moved for so long. While all workers have work, a look costs one of them the core and its
  * caches: looks become rare, and what comes is found late by a small part of what it was waited for. One that has none
- * spins, and would keep a core that it was given for milliseconds, in which many tiles could pass: then the core is
- * kept for a while. */
+ * sleeps, and it may be a message that it waits for: then looks go on for a while without a pause. */
 static void rest(double idle)
 {
     enum { SPIN_US = 500, LEAST_US = 50, MOST_US = 1000 };
@@ -243,8 +242,8 @@ static void acquired(void *exchange)
     while (*at && (*at)->number < e->number) at = &(*at)->next;
     e->next = *at;
     *at = e;
-    pthread_cond_signal(&post.more);
     pthread_mutex_unlock(&post.lock);
+    pthread_cond_signal(&post.more);
 }
 
 void tess_message_submit(const tess_task *t)
@@ -260,18 +259,9 @@ void tess_message_submit(const tess_task *t)
                                        modes[t->use[i].mode & TESS_RW], acquired, e);
 }
 
-/* StarPU's workers spin while they have no task. A message that came must not wait until the kernel takes their turn
- * from them, least of all where ranks are more than cores. */
-static void give_way(void *unused)
-{
-    (void)unused;
-    setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
-}
-
 void tess_messages_start(bool by_mpi)
 {
     if (tess_ranks() < 2 || tess_ranks_pretended()) return;
-    starpu_execute_on_each_worker(give_way, NULL, STARPU_CPU);
     MPI_Comm_set_errhandler(tess_messages_comm, MPI_ERRORS_RETURN);
     post.stops = false;
     post.sent = post.received = post.submitted = post.next = 0;

@@ -165,8 +165,10 @@ extern const tess_machine tess_machine_default;
 tess_status tess_start(const tess_machine *m) TESS_NODISCARD; /* NULL: the default */
 /* Tiles that are left hold nothing after it. */
 void tess_stop(void);
-unsigned tess_session(void);           /* the how-manieth start it is that holds; 0: none does */
-bool tess_disk_there(void);            /* it has a disk tier */
+unsigned tess_session(void); /* the how-manieth start it is that holds; 0: none does */
+bool tess_disk_there(void);  /* it has a disk tier */
+/* The limit on RAM that StarPU's variables name, the least of them, and its name; 0: none. */
+uint64_t tess_cpu_limit(const char **name);
 int tess_workers(void);                /* CPU workers running */
 int tess_cores(void);                  /* that tess_start would use, of this process's share */
 int tess_gpus(void);                   /* the same */

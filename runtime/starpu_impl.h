@@ -38,6 +38,8 @@ struct tess_tile {
 starpu_data_handle_t tess_tile_handle(tess_tile *t);
 /* Before StarPU goes: it forgets all tiles, which are then as they were made. */
 void tess_tiles_stop(void);
+/* The main thread has it on that node when this returns, until it releases it. */
+int tess_tile_acquire(tess_tile *t, int node, int mode);
 
 /* One worker's figures for one codelet, written by that worker alone. */
 struct tess_tally {
@@ -73,15 +75,24 @@ void tess_fault_take(char text[TESS_FAULT_TEXT]);
 
 /* submit.c: to StarPU, at once. */
 tess_status tess_submit_one(const tess_task *t) TESS_NODISCARD;
-/* flow.c: is there a cap on RAM? Then: a task was submitted; a task ended, from any thread; all of them did; the
- * main thread maps a tile, and has done with it. */
+/* The processor's seconds, ever, of the workers that are in a CPU body. */
+double tess_bodies_seconds(void);
+/* flow.c: a task is about to be submitted; it ended, from any thread; how many did not, and until they are so few. */
+void tess_flow_begins(void);
+void tess_flow_ended(void);
+uint64_t tess_flow_running(void);
+void tess_flow_wait(uint64_t most);
+/* Sets a flag, from any thread, and waits for it. */
+void tess_flow_set(bool *flag);
+void tess_flow_until_set(const bool *flag, const char *what);
+/* The tile that has been under way for longest, as text. */
+void tess_flow_journey(char *text, size_t room);
+/* Is there a cap on RAM? Then: a task was submitted; the main thread maps a tile, and has done with it. */
 bool tess_flow_caps(void);
 void tess_flow_submitted(const tess_task *t);
-void tess_flow_ended(void);
 void tess_flow_works(int more); /* a worker takes up (1) or ends (-1) a body */
 bool tess_flow_busy(void);      /* has every worker one? */
 void tess_flow_messages(bool under_way);
-void tess_flow_wait(void);
 void tess_flow_map(tess_tile *t, int mode);
 void tess_flow_unmap(tess_tile *t, int mode);
 void tess_flow_forget(tess_tile *t); /* it is about to be freed */
@@ -104,6 +115,28 @@ uint32_t tess_gpu_flow_where(const tess_task *t);
 void tess_gpu_flow_unmap(tess_tile *t, int mode);
 void tess_gpu_flow_leaves_ram(tess_tile *t);
 void tess_gpu_flow_forget(tess_tile *t);
+
+/* environment.c: StarPU's variables while it runs. What a user would want to know of before it starts, and what it is
+ * started with; a value where the user has none; the environment as it was. */
+tess_status tess_environment_check(void) TESS_NODISCARD;
+tess_status tess_environment_enter(const tess_machine *m) TESS_NODISCARD;
+void tess_environment_default(const char *name, const char *value);
+void tess_environment_leave(void);
+/* The policy that the user's variable names, or else ours. */
+tess_status tess_environment_policy(const char *ours, const char **name) TESS_NODISCARD;
+
+/* idle.c: workers without work sleep, from the start to the stop. There may be work for them: said after it was given
+ * to StarPU, by any thread. */
+void tess_idle_start(void);
+void tess_idle_stop(void);
+void tess_idle_wake(void);
+unsigned tess_idle_events(void); /* how often that was said */
+
+/* patience.c: the main thread waits for something that others do, from one to the other. */
+void tess_wait_begin(const char *who, const char *what);
+void tess_wait_end(void);
+void tess_patience_start(void);
+void tess_patience_stop(void);
 
 /* message.c; with `by_mpi` NCCL is not asked. */
 void tess_messages_start(bool by_mpi);

@@ -9,9 +9,12 @@
  * Failures stick (fault.c): bodies that start after one do nothing, so the graph drains fast; tess_wait hands it out.
  */
 #include "starpu_impl.h"
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct tess_codelet_state *tess_codelets;
 bool tess_profiling;
@@ -22,6 +25,22 @@ double tess_submit_seconds;
 enum { WINDOW = 1024 };
 
 static tess_env env;
+/* The workers' threads, and which of them are in a body. */
+static struct {
+    clockid_t clock;
+    atomic_bool busy;
+} thread_of[TESS_MAX_WORKERS];
+
+double tess_bodies_seconds(void)
+{
+    double sum = 0;
+    for (int i = 0; i < TESS_MAX_WORKERS; i++) {
+        struct timespec t;
+        if (thread_of[i].busy && !clock_gettime(thread_of[i].clock, &t))
+            sum += (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    }
+    return sum;
+}
 
 void tess_env_set(const tess_env *e)
 {
@@ -64,8 +83,11 @@ static void run_cpu(void *buffers[], void *arg)
     tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = &env, .worker = worker, .task = t};
     const bool counts = tess_flow_caps() && tess_gpu_workers() == 0;
     if (counts) tess_flow_works(1);
+    pthread_getcpuclockid(pthread_self(), &thread_of[worker % TESS_MAX_WORKERS].clock);
+    thread_of[worker % TESS_MAX_WORKERS].busy = true;
     double start = tess_seconds();
     t->cl->cpu(&w);
+    thread_of[worker % TESS_MAX_WORKERS].busy = false;
     struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
     tally->tasks++;
     tally->busy += tess_seconds() - start;
@@ -116,24 +138,25 @@ static double between(struct timespec a, struct timespec b)
     return (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
 }
 
-/* After a task: it ended; and what StarPU spent around the body, when profiling. */
-static void done(void *arg)
+static void keep_times(const struct starpu_profiling_task_info *i, const tess_task *t)
 {
-    struct starpu_task *task = arg;
-    const tess_task *t = task->cl_arg;
-    const struct starpu_profiling_task_info *i = tess_profiling ? task->profiling_info : NULL;
-    const bool counts = tess_flow_caps() || tess_gpu_flows();
-    if (counts && tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_flow_works(-1);
-    if (tess_flow_caps())
-        tess_flow_ended();
-    else if (tess_gpu_flows())
-        tess_flow_moved();
-    if (!i || i->workerid < 0) return;
     struct tess_tally *tally = &t->cl->state->tally[i->workerid % TESS_MAX_WORKERS];
     if (tess_on_gpu(i->workerid)) tally->busy += between(i->start_time, i->end_time);
     tally->waiting += between(i->acquire_data_start_time, i->acquire_data_end_time);
     tally->scheduling += between(i->push_start_time, i->push_end_time) + between(i->pop_start_time, i->pop_end_time) +
                          between(i->release_data_start_time, i->release_data_end_time);
+}
+
+/* After a task: what StarPU spent around the body, when profiling; and, last, that it ended. */
+static void done(void *arg)
+{
+    struct starpu_task *task = arg;
+    const struct starpu_profiling_task_info *i = tess_profiling ? task->profiling_info : NULL;
+    const bool counts = tess_flow_caps() || tess_gpu_flows();
+    if (counts && tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_flow_works(-1);
+    if (i && i->workerid >= 0) keep_times(i, task->cl_arg);
+    tess_idle_wake();
+    tess_flow_ended();
 }
 
 /* ---- codelets ---- */
@@ -191,10 +214,12 @@ static enum starpu_data_access_mode starpu_mode(int mode)
 tess_status tess_submit_one(const tess_task *t)
 {
     double start = tess_seconds();
+    tess_flow_begins();
     if (t->cl == &tess_message) {
         tess_message_submit(t);
         tess_flow_submitted(t);
         if (tess_gpu_flows()) tess_gpu_flow_submitted(t);
+        tess_idle_wake();
         tess_submit_seconds += tess_seconds() - start;
         return TESS_OK;
     }
@@ -214,14 +239,13 @@ tess_status tess_submit_one(const tess_task *t)
     }
     const uint32_t where = tess_gpu_flows() ? tess_gpu_flow_where(t) : 0;
     if (where) task->where = (int32_t)where;
-    if (tess_profiling || tess_flow_caps() || tess_gpu_flows()) {
-        task->callback_func = done;
-        task->callback_arg = task;
-    }
+    task->callback_func = done;
+    task->callback_arg = task;
     int rc = starpu_task_submit(task);
     if (rc) {
         task->destroy = 0;
         starpu_task_destroy(task);
+        tess_flow_ended();
         return tess_error(TESS_FAILED, t->cl->name, "StarPU has no worker for this codelet (error %d)", -rc);
     }
     for (unsigned i = 0; i < t->nuse; i++)
@@ -229,18 +253,16 @@ tess_status tess_submit_one(const tess_task *t)
             starpu_data_invalidate_submit(t->use[i].tile->handle);
     if (tess_flow_caps()) tess_flow_submitted(t);
     if (tess_gpu_flows()) tess_gpu_flow_submitted(t);
+    tess_idle_wake();
     tess_submit_seconds += tess_seconds() - start;
-    starpu_task_wait_for_n_submitted(WINDOW);
+    if (tess_flow_running() >= WINDOW) tess_flow_wait(WINDOW - WINDOW / 4);
     return TESS_OK;
 }
 
 tess_status tess_wait(void)
 {
     if (!tess_session()) return TESS_OK;
-    if (tess_flow_caps())
-        tess_flow_wait();
-    else
-        starpu_task_wait_for_all();
+    tess_flow_wait(0);
     tess_gpu_faults();
     if (!tess_fault_stands && tess_disk_fault()) tess_fault_set(0, tess_disk_fault());
     if (!tess_fault_stands) return TESS_OK;

@@ -41,7 +41,9 @@ tess_tile *tess_tile_new(size_t bytes, tess_role role, const char *label)
 static void unregister(tess_tile *t)
 {
     if (!t->knower) return;
+    tess_wait_begin("the main thread", t->label);
     starpu_data_unregister_no_coherency(t->handle);
+    tess_wait_end();
     if (t->place) tess_disk_place_free(t->place, t->bytes);
     *t->knower = t->known;
     if (t->known) t->known->knower = t->knower;
@@ -105,15 +107,29 @@ starpu_data_handle_t tess_tile_handle(tess_tile *t)
     return t->handle;
 }
 
-tess_status tess_tile_map(tess_tile *t, int mode, void **data)
+static void has_come(void *flag)
+{
+    tess_flow_set(flag);
+}
+
+int tess_tile_acquire(tess_tile *t, int node, int mode)
 {
     static const enum starpu_data_access_mode modes[] = {
         [TESS_R] = STARPU_R, [TESS_W] = STARPU_W, [TESS_RW] = STARPU_RW};
+    bool here = false;
+    const int rc = starpu_data_acquire_on_node_cb(tess_tile_handle(t), node, modes[mode & TESS_RW], has_come, &here);
+    tess_idle_wake();
+    if (rc == 0) tess_flow_until_set(&here, t->label);
+    return rc;
+}
+
+tess_status tess_tile_map(tess_tile *t, int mode, void **data)
+{
     if (!t) return tess_error(TESS_INVALID, "tile", "is NULL");
     if (!tess_session()) return tess_error(TESS_INVALID, t->label, "is nowhere before tess_start and after tess_stop");
     tess_flow_map(t, mode);
     t->mapped = mode;
-    if (starpu_data_acquire_on_node(tess_tile_handle(t), STARPU_MAIN_RAM, modes[mode & TESS_RW]))
+    if (tess_tile_acquire(t, STARPU_MAIN_RAM, mode))
         return tess_error(TESS_FAILED, t->label, "StarPU could not bring the tile to RAM");
     *data = (void *)starpu_vector_get_local_ptr(t->handle);
     return TESS_OK;
@@ -124,6 +140,7 @@ void tess_tile_unmap(tess_tile *t)
     starpu_data_release_on_node(t->handle, STARPU_MAIN_RAM);
     if (tess_gpu_flows()) tess_gpu_flow_unmap(t, t->mapped);
     if (tess_flow_caps()) tess_flow_unmap(t, t->mapped);
+    tess_idle_wake();
 }
 
 static tess_status check_part(const tess_tile *t, size_t offset, size_t bytes)

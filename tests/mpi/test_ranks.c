@@ -81,3 +81,9 @@ TEST(one_that_ends_takes_all_down)
     CHECK_HAS(ran.err, "tessera: bug: rank 1: ");
     CHECK(!strstr(ran.err, "tessera: error"));
 }
+
+TEST(a_message_that_never_comes_ends_all_in_one_line)
+{
+    check_down(2, "silent");
+    EXPECT_RANKS_ERROR(1, "rank 0: ranks: nothing moved", "the main thread waits for the end of the list");
+}

@@ -1,0 +1,173 @@
+/* A run in which nothing moves ends in one line, wherever the main thread waits meanwhile; one that is stopped, or that
+ * computes for long, goes on. */
+#define CHECK_MAIN
+#include "child.h"
+#include "runtime.h"
+#include <time.h>
+
+enum { KiB = 1 << 10 };
+static const double patience = 0.4;
+
+#define MUST(call)                                                                                                     \
+    do {                                                                                                               \
+        if ((call) != TESS_OK) CHECK_SAY("%s", tess_error_text());                                                     \
+    } while (0)
+
+/* ---- bodies ---- */
+
+static int gate[2]; /* a body waits here until somebody writes */
+
+static void wait_at_gate(const tess_work *w)
+{
+    char byte;
+    (void)w;
+    child_here();
+    if (read(gate[0], &byte, 1) < 0) abort();
+}
+static tess_codelet waits = {.name = "waits", .dtype = TESS_F32, .cpu = wait_at_gate};
+
+static void compute(const tess_work *w)
+{
+    (void)w;
+    for (double start = tess_seconds(); tess_seconds() < start + 3 * patience;) continue;
+}
+static tess_codelet computes = {.name = "computes", .dtype = TESS_F32, .cpu = compute};
+
+/* ---- runs ---- */
+
+static tess_tile *tile;
+
+static tess_tile *new_tile(const char *name)
+{
+    return tess_tile_new(64 * KiB, TESS_ROLE_ACTIVATION, name);
+}
+
+static void submit(tess_codelet *cl, tess_tile *t)
+{
+    static tess_use use[2000][1];
+    static tess_task task[2000];
+    static unsigned n;
+    use[n][0] = (tess_use){t, TESS_W};
+    task[n] = (tess_task){.cl = cl, .use = use[n], .nuse = 1, .order = n};
+    MUST(tess_submit(&task[n++]));
+}
+
+static void begin(uint64_t room, tess_codelet *cl)
+{
+    tess_flow_patience(patience);
+    tess_flow_room(room);
+    MUST(tess_start(&(tess_machine){.workers = 1}));
+    submit(cl, tile = new_tile("held"));
+}
+
+static void at_the_end(void)
+{
+    begin(0, &waits);
+    MUST(tess_wait());
+}
+static void with_many_tasks(void)
+{
+    begin(0, &waits);
+    for (int i = 0; i < 1500; i++) submit(&waits, tile);
+}
+static void for_room(void)
+{
+    static tess_use use[] = {{NULL, TESS_W | TESS_LAST}};
+    static const tess_task last = {.cl = &waits, .use = use, .nuse = 1};
+    begin(100 * KiB, &waits);
+    use[0].tile = tile;
+    MUST(tess_submit(&last));
+    submit(&waits, new_tile("next"));
+}
+static void for_a_tile(void)
+{
+    void *data;
+    begin(0, &waits);
+    MUST(tess_tile_map(tile, TESS_R, &data));
+}
+static void to_free_a_tile(void)
+{
+    begin(0, &waits);
+    tess_tile_free(tile);
+}
+static void to_stop(void)
+{
+    begin(0, &waits);
+    tess_stop();
+}
+
+TEST(a_run_in_which_nothing_moves_ends_in_one_line)
+{
+    static const struct {
+        void (*body)(void);
+        const char *waits;
+    } cases[] = {{at_the_end, "the main thread waits for the end of the list"},
+                 {with_many_tasks, "the main thread waits for tasks that were submitted"},
+                 {for_room, "waits waits for next"},
+                 {for_a_tile, "the main thread waits for held"},
+                 {to_free_a_tile, "the main thread waits for held"},
+                 {to_stop, "the main thread waits for the end of the list"}};
+    CHECK_EQ(pipe(gate), 0);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        child_run(cases[k].body);
+        CHECK_EQ(child_end.status, TESS_FAILED);
+        CHECK_HAS(child_end.err, "nothing moved and no task ended for 0 s");
+        CHECK_HAS(child_end.err, cases[k].waits);
+        const char *first = strchr(child_end.err, '\n');
+        CHECK(first && !first[1] && !strncmp(child_end.err, "tessera: error: ", 16));
+    }
+}
+
+TEST(a_process_that_is_stopped_loses_no_patience)
+{
+    CHECK_EQ(pipe(gate), 0);
+    const struct child c = child_start(at_the_end);
+    child_wait_for(&c);
+    kill(c.pid, SIGSTOP);
+    nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
+    CHECK_EQ(write(gate[1], "", 1), 1);
+    kill(c.pid, SIGCONT);
+    child_finish(&c);
+    CHECK_STR(child_end.err, "");
+    CHECK_EQ(child_end.status, 0);
+}
+
+static void compute_for_long(void)
+{
+    begin(0, &computes);
+    MUST(tess_wait());
+    tess_tile_free(tile);
+    tess_stop();
+}
+
+TEST(a_task_that_computes_for_long_is_no_standstill)
+{
+    child_run(compute_for_long);
+    CHECK_STR(child_end.err, "");
+    CHECK_EQ(child_end.status, 0);
+}
+
+/* The processor's seconds of this process. */
+static double used(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void have_no_work(void)
+{
+    tess_flow_room(0);
+    MUST(tess_start(&(tess_machine){.workers = 2}));
+    const double before = used();
+    for (int i = 0; i < 10; i++) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    const double spent = used() - before;
+    if (spent > 0.4) CHECK_SAY("two workers without work took %.2f s of the processor in a second", spent);
+    tess_stop();
+}
+
+TEST(workers_without_work_sleep)
+{
+    child_run(have_no_work);
+    CHECK_EQ(child_end.status, 0);
+}
