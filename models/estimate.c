@@ -26,8 +26,7 @@ static tess_status plan_of(const tess_config *c, int rank, bool train, tess_plan
     tess_run run;
     tess_step *step = NULL;
     tess_status status = tess_run_open(c, rank, &run);
-    if (status == TESS_OK)
-        status = train ? tess_run_step(&run, false, false, &step) : tess_run_eval_step(&run, false, &step);
+    if (status == TESS_OK) status = train ? tess_run_step(&run, &step) : tess_run_eval_step(&run, false, &step);
     tess_gpu_placement gpu;
     if (status == TESS_OK) status = tess_run_place_gpu(&run, step, &gpu);
     if (status == TESS_OK) tess_step_plan(step, plan);
@@ -185,7 +184,7 @@ static tess_status place(tess_run *r, FILE *out, tess_step **step)
     fprintf(out, "does not fit: %s\n", tess_error_text());
     tess_step_free(*step);
     r->disk = NULL;
-    return tess_run_step(r, false, false, step); /* what it would take where there is room */
+    return tess_run_step(r, step); /* what it would take where there is room */
 }
 
 static tess_status print_placed(tess_run *r, FILE *out)
@@ -234,7 +233,7 @@ tess_status tess_estimate(const tess_config *c, FILE *out)
     TESS_TRY(find_largest(c, &rank));
     tess_status status = tess_run_open(c, rank, &run);
     if (status == TESS_OK) status = tess_run_tiers(&run, c->output);
-    if (status == TESS_OK) status = tess_run_step(&run, false, false, &step);
+    if (status == TESS_OK) status = tess_run_step(&run, &step);
     if (status == TESS_OK) {
         tess_step_plan(step, &p);
         fprintf(out, "%lld parameters, %lld tokens a step, %llu tasks over %llu tiles\n",

@@ -62,14 +62,12 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
     return tess_data_open(path, r->tokenizer, &conf, data);
 }
 
-tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step **step)
+static tess_step_conf step_conf(const tess_run *r)
 {
     const tess_config *c = r->c;
-    tess_step_conf conf = {
+    return (tess_step_conf){
         .train = true,
         .micro = r->micro,
-        .by_layer = by_layer,
-        .late = late,
         .deterministic = c->deterministic,
         .recompute_every = c->activation_checkpointing.enabled ? (int)c->activation_checkpointing.every : 0,
         .optimizer = {.beta1 = c->optimizer.params.betas[0],
@@ -79,6 +77,11 @@ tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step
                       .l2 = c->optimizer.type == TESS_OPTIMIZER_ADAM && !c->optimizer.params.adam_w_mode,
                       .no_decay_1d = c->optimizer.params.no_decay_1d,
                       .clip = c->gradient_clipping}};
+}
+
+tess_status tess_run_step(const tess_run *r, tess_step **step)
+{
+    const tess_step_conf conf = step_conf(r);
     return tess_step_new(r->net.output, &conf, step);
 }
 
@@ -90,20 +93,37 @@ static double states_on_gpu(const tess_config *c)
     return device == TESS_OFFLOAD_DISK ? 0 : 1;
 }
 
-tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out)
+/* What of a GPU's memory tiles may have, for a step that nothing was placed for yet; none without a plan. */
+static tess_gpu_conf gpu_conf(const tess_run *r)
 {
     const uint64_t cap = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
-    const uint64_t memory = r->c->memory.gpu_plan ? tess_gpu_tiles(cap) : 0;
-    *out = (tess_gpu_placement){0};
-    if (!memory) return TESS_OK;
-    tess_status status = tess_step_place_gpu(
-        step,
-        &(tess_gpu_conf){.memory = memory, .all = true, .messages = r->messages_on_gpu, .states = states_on_gpu(r->c)},
-        out);
-    if (status != TESS_INVALID) return status;
-    return tess_error(status, "memory.gpu", "%s, which is too little for any step of this run (%lluMiB would do)",
+    return (tess_gpu_conf){.memory = r->c->memory.gpu_plan ? tess_gpu_tiles(cap) : 0,
+                           .all = true,
+                           .messages = r->messages_on_gpu,
+                           .states = states_on_gpu(r->c)};
+}
+
+static tess_status too_little_gpu(const tess_run *r, uint64_t needed)
+{
+    const uint64_t cap = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
+    return tess_error(TESS_INVALID, "memory.gpu", "%s, which is too little for any step of this run (%lluMiB would do)",
                       tess_human_bytes((double)tess_gpu_bytes(cap)),
-                      (unsigned long long)(tess_gpu_cap(out->needed) / MiB + 1));
+                      (unsigned long long)(tess_gpu_cap(needed) / MiB + 1));
+}
+
+static tess_status too_little_ram(const tess_run *r, uint64_t needed)
+{
+    return tess_error(TESS_INVALID, "memory.cpu", "%s, which is too little for any step of this run (%lluMiB would do)",
+                      tess_human_bytes((double)r->ram), (unsigned long long)(tess_run_cap(needed) / MiB));
+}
+
+tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out)
+{
+    const tess_gpu_conf conf = gpu_conf(r);
+    *out = (tess_gpu_placement){0};
+    if (!conf.memory) return TESS_OK;
+    const tess_status status = tess_step_place_gpu(step, &conf, out);
+    return status == TESS_INVALID ? too_little_gpu(r, out->needed) : status;
 }
 
 /* Where the disk tier is: ours or one of DeepSpeed's names for it, which do not contradict each other; NULL: there is
@@ -159,76 +179,6 @@ static tess_status no_directory(const tess_config *c)
 uint64_t tess_run_cap(uint64_t bytes)
 {
     return (bytes / MiB + 1) * MiB;
-}
-
-/* Lays the step out and places it in the way that is fastest on paper, of those that fit: micro-batches in either
- * order, with clipping the updates at the end or late; late ones have a little in hand, for what paper does not show.
- * Where none fits, *least is what would do for the best of them.
- */
-static tess_status place_ways(tess_run *r, const tess_place_conf *conf, tess_step **step, uint64_t *least)
-{
-    double best = 0;
-    *step = NULL;
-    *least = UINT64_MAX;
-    for (int way = 0; way < 4; way++) {
-        bool by_layer = way & 1, late = way & 2;
-        if ((by_layer && r->micro < 2) || (late && !(r->c->gradient_clipping > 0))) continue;
-        if (way && r->c->parallel.pipeline > 1) continue; /* its order is the stages' own */
-        tess_step *other = NULL;
-        tess_placement placement;
-        tess_gpu_placement gpu;
-        TESS_TRY(tess_run_step(r, by_layer, late, &other));
-        tess_status fits = tess_ranks_agree(tess_run_place_gpu(r, other, &gpu));
-        if (fits != TESS_OK) tess_step_free(other);
-        if (fits != TESS_OK) continue;
-        fits = tess_step_place(other, conf, &placement);
-        int64_t worst[] = {fits, (int64_t)placement.needed, (int64_t)(placement.time.seconds * 1e6)};
-        tess_ranks_most(worst, 3); /* all lay the step out alike */
-        fits = (tess_status)worst[0];
-        placement.needed = (uint64_t)worst[1];
-        double seconds = (double)worst[2] * 1e-6;
-        if (fits != TESS_OK && placement.needed < *least) *least = placement.needed;
-        if (fits == TESS_OK && (!*step || seconds < best * (late ? 1.02 : 1))) {
-            best = seconds;
-            tess_step_free(*step);
-            *step = other;
-            r->place = placement;
-            r->gpu = gpu;
-            r->by_layer = by_layer;
-            r->late = late;
-        } else
-            tess_step_free(other);
-    }
-    return *step ? TESS_OK : TESS_INVALID;
-}
-
-/* Names the cap that would do. What a placement asks for may lack something else, so it is tried. */
-static tess_status too_little(tess_run *r, const tess_place_conf *conf, uint64_t least)
-{
-    tess_place_conf more = *conf;
-    tess_step *step = NULL;
-    tess_status status = TESS_INVALID;
-    more.rates = (tess_rates){0};
-    while (status != TESS_OK && least > more.ram && least < UINT64_MAX) {
-        more.ram = least;
-        status = place_ways(r, &more, &step, &least);
-    }
-    tess_step_free(step);
-    return tess_error(TESS_INVALID, "memory.cpu", "%s, which is too little for any step of this run (%lluMiB would do)",
-                      tess_human_bytes((double)r->ram), (unsigned long long)(tess_run_cap(more.ram) / MiB));
-}
-
-static tess_status place(tess_run *r, const tess_place_conf *conf, tess_step **step)
-{
-    uint64_t least;
-    tess_status status = place_ways(r, conf, step, &least);
-    if (status != TESS_OK) return least < UINT64_MAX ? too_little(r, conf, least) : status;
-    /* The ways share the parameters' tiles, and the last one placed them. */
-    TESS_TRY(tess_run_place_gpu(r, *step, &r->gpu));
-    tess_place_conf again = *conf;
-    again.slack = r->place.slack;
-    again.slack_states = 0;
-    return tess_step_place(*step, &again, &r->place);
 }
 
 tess_status tess_run_tiers(tess_run *r, const char *made)
@@ -299,41 +249,28 @@ static tess_status fit(tess_run *r, const tess_step *step, bool train)
     return TESS_OK;
 }
 
-/* Bytes that a placed step copies to and from a GPU, of the rank that copies the most. */
-static int64_t copies(const tess_gpu_placement *p)
+/* The step in the way that suits its rooms best; where it fits in none, the key whose value is too little. */
+static tess_status lay_out(tess_run *r, tess_step **step)
 {
-    int64_t bytes = (int64_t)(p->read + p->written);
-    tess_ranks_most(&bytes, 1);
-    return bytes;
-}
-
-/* Layer by layer weights and gradients come and go once for all micro-batches, and activations for each: takes what
- * copies less. All ranks take the same. */
-static tess_status try_by_layer(tess_run *r, tess_step **step)
-{
-    tess_step *other;
-    tess_gpu_placement gpu;
-    const int64_t before = copies(&r->gpu);
-    if (before == 0 || r->micro < 2 || r->c->parallel.pipeline > 1) return TESS_OK;
-    TESS_TRY(tess_run_step(r, true, false, &other));
-    const tess_status status = tess_ranks_agree(tess_run_place_gpu(r, other, &gpu));
-    r->by_layer = copies(&gpu) < before && status == TESS_OK;
-    tess_step *worse = r->by_layer ? *step : other;
-    *step = r->by_layer ? other : *step;
-    tess_step_free(worse);
-    return tess_run_place_gpu(r, *step, &r->gpu); /* the two share the parameters' tiles */
+    const tess_step_conf conf = step_conf(r);
+    const tess_rooms rooms = {.gpu = gpu_conf(r), .ram = r->disk ? r->conf : (tess_place_conf){0}};
+    tess_layout layout;
+    const tess_status status = tess_step_lay_out(r->net.output, &conf, &rooms, step, &layout);
+    const bool ram = layout.lacks == TESS_TIER_CPU;
+    const uint64_t needed = ram ? layout.ram.needed : layout.gpu.needed;
+    if (status == TESS_INVALID && needed) return ram ? too_little_ram(r, needed) : too_little_gpu(r, needed);
+    if (status != TESS_OK) return status;
+    r->place = layout.ram;
+    r->gpu = layout.gpu;
+    r->by_layer = layout.by_layer;
+    r->late = layout.late;
+    return TESS_OK;
 }
 
 tess_status tess_run_train_step(tess_run *r, tess_step **step)
 {
-    if (r->disk) {
-        TESS_TRY(place(r, &r->conf, step));
-        return size_disk(r);
-    }
-    TESS_TRY(tess_run_step(r, false, false, step));
-    TESS_TRY(tess_ranks_agree(tess_run_place_gpu(r, *step, &r->gpu)));
-    TESS_TRY(try_by_layer(r, step));
-    return fit(r, *step, true);
+    TESS_TRY(lay_out(r, step));
+    return r->disk ? size_disk(r) : fit(r, *step, true);
 }
 
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
