@@ -65,10 +65,10 @@ static void sort(struct placing *s, enum order order)
     qsort(g->gap, g->gaps, sizeof *g->gap, by_order);
 }
 
-/* Staying may be worth something: the contents last, or a write is due. */
+/* Staying may be worth something: the contents last, or a write is due that nobody would read. */
 static bool saves(const tess_gap *g)
 {
-    return g->moved > 0 || !g->anew;
+    return !g->anew || g->due;
 }
 
 /* Keeps the gap if there is room at each of its moments. */

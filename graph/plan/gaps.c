@@ -7,19 +7,28 @@
 #include "plan.h"
 #include <stdlib.h>
 
-/* Charges the write of what use w of u[0..n) left to the longest of the gaps in which it may be due. gap[i] is the one
- * after use i, NULL where there is none. */
+/* The use after i whose gap the write of what use w left may still be due in; w where there is none. */
+static size_t next_due(const tess_plan_use *u, const uint8_t *used, size_t n, size_t w, size_t i)
+{
+    if (u[i].mode & TESS_LAST) return w;
+    i = (i + 1) % n;
+    return ((u[i].mode & TESS_W) && used[i]) || (u[i].mode & TESS_RW) == TESS_W ? w : i;
+}
+
+/* Charges the write of what use w of u[0..n) left to the longest of the gaps in which it may be due; to none, if a task
+ * elsewhere reads it. gap[i] is the one after use i, NULL where there is none. */
 static void charge_write(const tess_plan_use *u, const uint8_t *used, size_t n, size_t w, tess_gap *const *gap)
 {
     tess_gap *longest = NULL;
     size_t i = w;
     do {
-        if (used[i] == TESS_USED_ELSEWHERE && i != w && (u[i].mode & TESS_R)) return;
-        if (u[i].mode & TESS_LAST) break;
+        if (!used[i] && (u[i].mode & TESS_R)) return;
         if (gap[i] && (!longest || gap[i]->count > longest->count)) longest = gap[i];
-        i = (i + 1) % n;
-    } while (i != w && !((u[i].mode & TESS_W) && used[i]) && (u[i].mode & TESS_RW) != TESS_W);
+    } while ((i = next_due(u, used, n, w, i)) != w);
     if (longest) longest->moved += longest->bytes;
+    do {
+        if (gap[i]) gap[i]->due = true;
+    } while ((i = next_due(u, used, n, w, i)) != w);
 }
 
 /* The gaps of one tile, whose uses are those from `at` on: between those here that follow each other. */

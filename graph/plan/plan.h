@@ -17,14 +17,15 @@
  * An example. Four tasks; tile 0, a weight of 2 bytes, is read by tasks 0 and 3, tile 1, of 4 bytes, is written by task
  * 1 and read, for the last time, by task 2; tile 2, of 3 bytes, is updated by task 2:
  *
- *     moment          0    1    2    3        gap after         moments     saves
- *     tile 0, 2 B     R    .    .    R        0.0               1, 2        2 to read
- *     tile 1, 4 B          W    R             0.3, 1.1          none        2; 4 to write and 4 to read
- *     tile 2, 3 B     .    .    RW   .        2.2               3, 0, 1     3 to write and 3 to read
- *     needed          2    4    7    2
+ *     moment            0    1    2    3     its gaps: after which task, over which moments, what staying saves
+ *     tile 0, 2 bytes   R              R     0: 1 and 2, a read of 2; 3: none, a read of 2
+ *     tile 1, 4 bytes        W    R          1: none, a write and a read of 4
+ *     tile 2, 3 bytes             RW         2: 3, 0 and 1, a write and a read of 3
+ *     needed            2    4    7    2
  *
- * In 7 bytes task 2 leaves no room for tile 0, which leaves after task 0 and is read again for task 3: 2 bytes a step.
- * Tile 2 stays: moment 1 has 3 bytes left, 0 and 3 have 5. So tiles 1 and 2 live there, tile 0 on the level below.
+ * In a room of 7 bytes moment 2 has nothing left for tile 0: it leaves after task 0 and is read again for task 3, 2
+ * bytes a step. Tile 2 stays, since moments 3, 0 and 1 have 5, 5 and 3 bytes left. So tiles 1 and 2 live on this level,
+ * and tile 0 on the one below. (tests/graph/test_plan.c has the example as code.)
  *
  * The files, in the order in which they are to be read: uses.c makes the list from a program; gaps.c finds the gaps and
  * counts what moves; room.c is the room at each moment; prices.c says which gaps are worth their room, and proves how
@@ -148,7 +149,8 @@ typedef struct tess_gap {
     uint32_t use, first, count; /* after which it is, the moments of it */
     uint32_t id;                /* its place in the list when that was made */
     bool kept;
-    bool anew; /* what the tile holds does not last over it */
+    bool anew; /* what the tile holds does not last over it, */
+    bool due;  /* but a write of that would be made, if it left there */
 } tess_gap;
 typedef struct tess_gaps {
     tess_gap *gap;
