@@ -92,9 +92,9 @@ static uint8_t used_by(const tess_uses *u, size_t k, uint8_t *home, const tess_g
         return conf->messages ? TESS_USED_HERE : TESS_USED_ELSEWHERE;
     case TESS_RUNS_ON_EITHER:
         if (states_of(u, k, home, false)) return updates ? TESS_USED_EITHER : TESS_USED_ELSEWHERE;
-        return TESS_USED_HERE;
+        break;
     case TESS_RUNS_ON_GPU:
-        return TESS_USED_HERE;
+        break;
     }
     return TESS_USED_HERE;
 }
@@ -123,9 +123,9 @@ static void set_level(const tess_uses *u, const tess_gpu_conf *conf, bool update
 static void prepare(const tess_uses *u, const tess_gpu_conf *conf, uint64_t fixed, tess_marks *m, tess_level *l,
                     tess_gpu_placement *out)
 {
-    for (size_t t = 0; conf->all && t < u->tiles; t++)
-        if (m->home[t] == TESS_TIER_GPU) m->home[t] = TESS_TIER_CPU;
     tess_placed placed;
+    for (size_t t = 0; conf->all && t < u->tiles; t++) /* an earlier plan's homes are none */
+        if (m->home[t] == TESS_TIER_GPU) m->home[t] = TESS_TIER_CPU;
     uint64_t beside = for_updates(u, m->home, out->memory);
     if (conf->all) {
         set_level(u, conf, true, m, l);
