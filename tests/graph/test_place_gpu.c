@@ -140,7 +140,7 @@ static uint64_t best_of_all(const tess_program *p, uint64_t room)
     for (size_t k = 0; k < p->tasks; k++)
         for (unsigned i = 0; i < p->task[k].nuse; i++)
             if (p->task[k].cl == &here && !(p->task[k].use[i].mode & TESS_LAST)) use[n++] = &p->use[k][i];
-    if (n > 16) return 0; /* too many to try */
+    if (n > 13) return 0; /* too many to try */
     for (uint32_t ways = 0; ways < 1u << n; ways++) {
         for (int i = 0; i < n; i++)
             use[i]->mode = ways >> i & 1 ? use[i]->mode | TESS_LEAVES_GPU : use[i]->mode & ~TESS_LEAVES_GPU;
