@@ -92,8 +92,8 @@ static void keep_lack(const tess_layout *l, tess_layout *least)
     if (first || (ram && !had) || (ram == had && needed < (ram ? least->ram.needed : least->gpu.needed))) *least = *l;
 }
 
-/* The fastest way on paper of those that fit under a cap on RAM. Late updates must have a little in hand, for what
- * paper does not show. Where none fits, `best` has no step, and *least says what would do. */
+/* The fastest way on paper of those that fit under a cap on RAM, where late updates are given a little, for what paper
+ * does not show. Where none fits, `best` has no step, and *least says what would do. */
 static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms, struct way *best,
                            tess_layout *least)
 {
