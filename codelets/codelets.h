@@ -16,6 +16,10 @@
 #define TESS_CODELETS_H
 #include "runtime.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { TESS_REAL_DTYPES = 2 }; /* TESS_F32, TESS_BF16 */
 
 /* ---- linear.c: y = x w^T + b ------------------------------------------------------------------------------------ */
@@ -258,5 +262,9 @@ typedef struct tess_pick_arg {
 } tess_pick_arg;
 extern tess_codelet tess_pick_forward[];  /* x (rows,width), index i32 (picks): row in its sequence, y (picks,width) */
 extern tess_codelet tess_pick_backward[]; /* dy (picks,width), index, dx += (rows,width), all zero but for those rows */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

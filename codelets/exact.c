@@ -10,29 +10,9 @@ size_t tess_exact_bytes(void)
     return sizeof(tess_exact);
 }
 
-static void add(tess_exact *e, double x)
-{
-    int at;
-    uint32_t limb[3];
-    if (!tess_exact_split(x, &at, limb)) {
-        e->odd++;
-        return;
-    }
-    for (int k = 0; k < 3; k++) e->limb[at + k] += signbit(x) ? -(int64_t)limb[k] : (int64_t)limb[k];
-}
-
 double tess_exact_value(const void *sum)
 {
-    tess_exact e = *(const tess_exact *)sum;
-    if (e.odd) return NAN;
-    double sign = 1, x = 0;
-    if (e.limb[TESS_EXACT_LIMBS - 1] < 0) {
-        sign = -1;
-        for (int k = 0; k < TESS_EXACT_LIMBS; k++) e.limb[k] = -e.limb[k];
-        tess_exact_carry(&e);
-    }
-    for (int k = TESS_EXACT_LIMBS - 1; k >= 0; k--) x += ldexp((double)e.limb[k], 32 * k + TESS_EXACT_LOWEST);
-    return sign * x;
+    return tess_exact_read(sum);
 }
 
 /* ---- bodies ---- */
@@ -47,7 +27,7 @@ static void exact_add(const tess_work *w)
         const tess_exact *e = w->buf[b].ptr;
         for (int64_t i = 0; i < a->n; i++)
             if (a->doubles)
-                add(&sum[i], x[i]);
+                tess_exact_take(&sum[i], x[i]);
             else {
                 for (int k = 0; k < TESS_EXACT_LIMBS; k++) sum[i].limb[k] += e[i].limb[k];
                 sum[i].odd += e[i].odd;
@@ -70,15 +50,24 @@ TESS_CLONES static void square_sum(const tess_work *w)
     const float *x = (const float *)w->buf[0].ptr + a->first;
     tess_exact *sum = w->buf[1].ptr;
     memset(sum, 0, sizeof *sum);
-    for (int64_t i = 0; i < a->n; i += a->row) add(sum, tess_squares(x + i, a->n - i < a->row ? a->n - i : a->row));
+    for (int64_t i = 0; i < a->n; i += a->row)
+        tess_exact_take(sum, tess_squares(x + i, a->n - i < a->row ? a->n - i : a->row));
     tess_exact_carry(sum);
     /* Where the loss is not finite, that is what the step reports. */
     if (w->nbuf > 2 && isfinite(*(const double *)w->buf[2].ptr) && sum->odd)
         tess_work_fail(w, "%s: the gradient is not finite", a->name);
 }
 
-tess_codelet tess_exact_add[] = {[TESS_F32] = {.name = "exact_add", .dtype = TESS_F32, .cpu = exact_add}};
-tess_codelet tess_exact_round[] = {[TESS_F32] = {.name = "exact_round", .dtype = TESS_F32, .cpu = exact_round}};
+TESS_CUDA_DECLARE(exact_add_f32)
+tess_codelet tess_exact_add[] = {
+    [TESS_F32] = {
+        .name = "exact_add", .dtype = TESS_F32, .cpu = exact_add, .cuda = TESS_CUDA(exact_add_f32), .either = true}};
+TESS_CUDA_DECLARE(exact_round_f32)
+tess_codelet tess_exact_round[] = {[TESS_F32] = {.name = "exact_round",
+                                                 .dtype = TESS_F32,
+                                                 .cpu = exact_round,
+                                                 .cuda = TESS_CUDA(exact_round_f32),
+                                                 .either = true}};
 TESS_CUDA_DECLARE(square_sum_f32)
 tess_codelet tess_square_sum[] = {
     [TESS_F32] = {

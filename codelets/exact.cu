@@ -1,6 +1,5 @@
 /* exact: the sum of squares as exact.c has it: every row in adamw_impl.h's order, the rows' sums added without
- * rounding. Limbs are integers, so atomics have no order that shows. What adds and rounds finished sums stays on the
- * CPU. */
+ * rounding. Limbs are integers, so atomics have no order that shows. And what adds and rounds finished sums. */
 #include "cuda_impl.h"
 #include "exact_impl.h"
 
@@ -76,3 +75,58 @@ template <tess_dtype T> static void square_sum_body(const tess_work *w)
     launch(w, squares_done_kernel, 1, 1, 0, sum, loss, failing_of(w, a->name));
 }
 TESS_CUDA_BODY(square_sum, square_sum_f32, TESS_F32)
+
+/* ---- sums of sums ---- */
+
+constexpr int WORDS = TESS_EXACT_LIMBS + 1, TERMS = 128; /* of a sum; that one launch brings along */
+static_assert(sizeof(tess_exact) == WORDS * sizeof(int64_t), "limbs and odd, nothing between them");
+struct terms {
+    const void *x[TERMS];
+};
+
+/* A block for each of the sums side by side, a thread for each word. Doubles are few: one thread takes them. */
+TESS_KERNEL(WORDS) exact_add_kernel(tess_exact *sum, terms of, int count, bool doubles, bool acc)
+{
+    __shared__ tess_exact total;
+    const int k = (int)threadIdx.x;
+    const int64_t i = blockIdx.x;
+    int64_t *word = (int64_t *)&total;
+    word[k] = acc ? ((const int64_t *)&sum[i])[k] : 0;
+    for (int b = 0; b < count && !doubles; b++) word[k] += ((const int64_t *)((const tess_exact *)of.x[b] + i))[k];
+    __syncthreads();
+    if (k == 0) {
+        for (int b = 0; b < count && doubles; b++) tess_exact_take(&total, ((const double *)of.x[b])[i]);
+        tess_exact_carry(&total);
+    }
+    __syncthreads();
+    ((int64_t *)&sum[i])[k] = word[k];
+}
+
+/* Carried between launches, which changes no sum: what is carried has one form. */
+template <tess_dtype T> static void exact_add_body(const tess_work *w)
+{
+    const tess_exact_arg *a = (const tess_exact_arg *)w->arg;
+    bool acc = a->acc;
+    for (unsigned first = 1; first == 1 || first < w->nbuf; first += TERMS) {
+        terms of = {};
+        int count = 0;
+        for (; count < TERMS && first + (unsigned)count < w->nbuf; count++) of.x[count] = w->buf[first + (unsigned)count].ptr;
+        launch(w, exact_add_kernel, a->n, WORDS, 0, (tess_exact *)w->buf[0].ptr, of, count, a->doubles, acc);
+        acc = true;
+    }
+}
+TESS_CUDA_BODY(exact_add, exact_add_f32, TESS_F32)
+
+TESS_KERNEL(32) exact_round_kernel(double *x, const tess_exact *sum, int64_t n)
+{
+    const int64_t i = (int64_t)blockIdx.x * 32 + threadIdx.x;
+    if (i < n) x[i] = tess_exact_read(&sum[i]);
+}
+
+template <tess_dtype T> static void exact_round_body(const tess_work *w)
+{
+    const tess_exact_arg *a = (const tess_exact_arg *)w->arg;
+    launch(w, exact_round_kernel, blocks_of(a->n, 32), 32, 0, (double *)w->buf[0].ptr, (const tess_exact *)w->buf[1].ptr,
+           a->n);
+}
+TESS_CUDA_BODY(exact_round, exact_round_f32, TESS_F32)

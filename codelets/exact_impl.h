@@ -37,4 +37,31 @@ TESS_INLINE void tess_exact_carry(tess_exact *e)
         e->limb[k + 1] += over;
     }
 }
+
+/* Adds x; the carries are yet to be made. */
+TESS_INLINE void tess_exact_take(tess_exact *e, double x)
+{
+    int at;
+    uint32_t limb[3];
+    if (!tess_exact_split(x, &at, limb)) {
+        e->odd++;
+        return;
+    }
+    for (int k = 0; k < 3; k++) e->limb[at + k] += signbit(x) ? -(int64_t)limb[k] : (int64_t)limb[k];
+}
+
+/* The sum as a double; NaN where a term was not finite. */
+TESS_INLINE double tess_exact_read(const void *sum)
+{
+    tess_exact e = *(const tess_exact *)sum;
+    if (e.odd) return NAN;
+    double sign = 1, x = 0;
+    if (e.limb[TESS_EXACT_LIMBS - 1] < 0) {
+        sign = -1;
+        for (int k = 0; k < TESS_EXACT_LIMBS; k++) e.limb[k] = -e.limb[k];
+        tess_exact_carry(&e);
+    }
+    for (int k = TESS_EXACT_LIMBS - 1; k >= 0; k--) x += ldexp((double)e.limb[k], 32 * k + TESS_EXACT_LOWEST);
+    return sign * x;
+}
 #endif

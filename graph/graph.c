@@ -8,7 +8,9 @@
 
 tess_graph *tess_graph_new(const tess_graph_conf *conf)
 {
+    static const tess_graph_conf preset;
     tess_graph *g = tess_alloc(sizeof *g);
+    if (!conf) conf = &preset;
     g->conf = *conf;
     g->conf.tile_rows = OR(conf->tile_rows, 1024);
     g->conf.tile_elements = OR(conf->tile_elements, 5 << 19);
@@ -18,6 +20,11 @@ tess_graph *tess_graph_new(const tess_graph_conf *conf)
     g->conf.grid.tensor = OR(conf->grid.tensor, 1);
     g->conf.grid.interleave = OR(conf->grid.interleave, 1);
     g->arena = tess_arena_new();
+    if (conf->share) {
+        g->sharer = conf->share->sharers;
+        conf->share->sharers = g;
+    }
+    if (tess_check_conf(conf) != TESS_OK) tess_graph_fail(g);
     return g;
 }
 
@@ -38,9 +45,30 @@ static void free_tiles(tess_tensor *p)
     }
 }
 
+/* What shares the parameters of a graph that goes can do nothing any more. */
+static void forsake(tess_graph *g)
+{
+    for (tess_graph *s = g->sharers, *next; s; s = next) {
+        next = s->sharer;
+        tess_error(TESS_INVALID, "graph", "that whose parameters it shares was freed");
+        tess_graph_fail(s);
+        tess_steps_orphan(s);
+        s->conf.share = NULL;
+        s->sharer = NULL;
+    }
+}
+
 void tess_graph_free(tess_graph *g)
 {
     if (!g) return;
+    forsake(g);
+    tess_steps_orphan(g);
+    if (g->failed) tess_check_forget();
+    for (tess_graph **s = g->conf.share ? &g->conf.share->sharers : NULL; s && *s; s = &(*s)->sharer)
+        if (*s == g) {
+            *s = g->sharer;
+            break;
+        }
     for (int i = 0; i < g->params; i++)
         if (g->param[i]->storage == g->param[i]) free_tiles(g->param[i]);
     free(g->tensor);
@@ -49,14 +77,6 @@ void tess_graph_free(tess_graph *g)
     free(g->block_name);
     tess_arena_free(g->arena);
     free(g);
-}
-
-/* The graph remembers its first error; what is built on top of it is NULL. */
-static void *fail(tess_graph *g)
-{
-    if (!g->failed) snprintf(g->error, sizeof g->error, "%s", tess_error_text());
-    g->failed = true;
-    return NULL;
 }
 
 static tess_tensor *new_tensor(tess_graph *g, tess_kind kind, const char *name)
@@ -73,17 +93,40 @@ static tess_tensor *new_tensor(tess_graph *g, tess_kind kind, const char *name)
     return g->tensor[g->tensors++] = t;
 }
 
+/* May something be added to the graph? */
+static bool open_for(tess_graph *g, const char *name)
+{
+    if (!g)
+        tess_error(TESS_INVALID, name ? name : "graph", "is to be part of a graph that is NULL");
+    else if (g->failed)
+        tess_error_restore(g->error);
+    else if (!name)
+        tess_error(TESS_INVALID, "graph", "a tensor's name is NULL");
+    else if (g->tensor_split)
+        tess_error(TESS_INVALID, name,
+                   "comes after the graph was shared out over ranks (all of it comes before the "
+                   "first step)");
+    else
+        return true;
+    if (g) tess_graph_fail(g);
+    return false;
+}
+
 tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t length)
 {
-    if (batch < 1 || length < 1 || (g->batch && g->batch != batch)) {
+    if (!open_for(g, name)) return NULL;
+    if (batch < 1 || length < 1 || batch > TESS_MOST_ROWS || length > TESS_MOST_ROWS / batch ||
+        (g->batch && g->batch != batch)) {
         tess_error(TESS_INVALID, name,
                    "an input of shape (%lld,%lld) in a graph whose batch is %lld (both dimensions are "
-                   "at least 1, and all inputs have the same batch)",
+                   "at least 1, their product at most 2^30, and all inputs have the same batch)",
                    (long long)batch, (long long)length, (long long)g->batch);
-        return fail(g);
+        return tess_graph_fail(g);
     }
     tess_tensor *t = new_tensor(g, TESS_KIND_INPUT, name);
     t->rank = 2;
+    t->least = INT32_MIN;
+    t->most = INT32_MAX;
     t->dim[0] = batch;
     t->dim[1] = length;
     if (!g->batch) {
@@ -98,6 +141,7 @@ tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t 
 
 tess_tensor *tess_graph_find_param(const tess_graph *g, const char *name)
 {
+    if (!g || !name) return NULL;
     for (int i = 0; i < g->params; i++)
         if (!strcmp(g->param[i]->name, name)) return g->param[i];
     return NULL;
@@ -246,8 +290,25 @@ void tess_graph_ready(tess_graph *g)
     }
 }
 
+/* A new one: its tiles are not too large, nor too many. */
+static tess_status check_param(tess_graph *g, const char *name, int64_t rows, int64_t columns)
+{
+    const int64_t most = (int64_t)1 << 40;
+    const int64_t height = columns <= most ? tess_rows_of_tile(g, rows, columns) : 1;
+    if (rows > most || columns > most || !tess_fits_tile(height, columns))
+        return tess_error(TESS_INVALID, name, "a parameter of shape (%lld,%lld) has rows too long for a tile of %s",
+                          (long long)rows, (long long)columns, tess_human_bytes((double)TESS_TILE_MOST));
+    g->tiles_declared += (rows + height - 1) / height;
+    if (g->tiles_declared <= TESS_MOST_TILES) return TESS_OK;
+    return tess_error(TESS_INVALID, name,
+                      "with it there are %lld tiles of parameters, at most %d can be (raise "
+                      "tile_elements)",
+                      (long long)g->tiles_declared, TESS_MOST_TILES);
+}
+
 tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init)
 {
+    if (!open_for(g, name)) return NULL;
     tess_tensor *known = tess_graph_find_param(g, name);
     tess_tensor *shared = g->conf.share ? tess_graph_find_param(g->conf.share, name) : NULL;
     const tess_tensor *other = known ? known : shared;
@@ -257,9 +318,10 @@ tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t c
                    "at least 1)",
                    (long long)rows, (long long)columns, (long long)(other ? other->whole[0] : 0),
                    (long long)(other ? other->whole[1] : 0));
-        return fail(g);
+        return tess_graph_fail(g);
     }
     if (known) return known;
+    if (!other && check_param(g, name, rows, columns) != TESS_OK) return tess_graph_fail(g);
     tess_tensor *p = new_tensor(g, TESS_KIND_PARAM, name);
     p->rank = columns > 1 ? 2 : 1;
     p->dim[0] = p->whole[0] = rows;
@@ -286,8 +348,9 @@ static bool is_read(const tess_tensor *t)
 
 void tess_param_cut_like(tess_tensor *vector, const tess_tensor *matrix)
 {
-    if (vector->kind != TESS_KIND_PARAM || vector->storage != vector || vector->tile ||
-        vector->dim[0] != matrix->dim[0] || vector->tile_rows == matrix->tile_rows || is_read(vector))
+    if (!matrix || vector->g != matrix->g || matrix->kind != TESS_KIND_PARAM || vector->kind != TESS_KIND_PARAM ||
+        vector->storage != vector || vector->tile || vector->dim[0] != matrix->dim[0] ||
+        vector->tile_rows == matrix->tile_rows || is_read(vector))
         return;
     cut(vector, matrix->tile_rows);
 }
@@ -298,7 +361,7 @@ int tess_graph_params(const tess_graph *g)
 }
 tess_tensor *tess_graph_param(const tess_graph *g, int index)
 {
-    return g->param[index];
+    return index >= 0 && index < g->params ? g->param[index] : NULL;
 }
 int64_t tess_param_tiles(const tess_tensor *p)
 {
@@ -322,6 +385,7 @@ void tess_param_rows(const tess_tensor *p, int64_t tile, int64_t *first, int64_t
 
 void tess_block(tess_graph *g, const char *name)
 {
+    if (!open_for(g, name)) return;
     g->block_name = tess_realloc(g->block_name, (size_t)(g->blocks + 1) * sizeof *g->block_name);
     g->block_name[g->blocks] = tess_arena_format(g->arena, "%s", name);
     g->block = ++g->blocks;
@@ -329,7 +393,7 @@ void tess_block(tess_graph *g, const char *name)
 
 void tess_block_end(tess_graph *g)
 {
-    g->block = 0;
+    if (g) g->block = 0;
 }
 
 tess_tensor *tess_name(tess_tensor *t, const char *format, ...)
@@ -403,10 +467,8 @@ void tess_set_shape(tess_node *n, int rank, int64_t a, int64_t b, int64_t c)
 
 tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs, const tess_node *attributes)
 {
-    tess_graph *g = in[0] ? in[0]->g : NULL;
-    for (int i = 0; i < inputs && !g; i++)
-        if (in[i]) g = in[i]->g;
-    if (!in[0] || !g || g->failed) return NULL;
+    tess_graph *g = tess_check_inputs(op, in, inputs);
+    if (!g || !open_for(g, op->name)) return NULL;
     tess_node *n = tess_arena_get(g->arena, sizeof *n);
     *n = *attributes;
     n->op = op;
@@ -422,7 +484,7 @@ tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs
         snprintf(name, sizeof name, "%s", op->name);
     n->out = new_tensor(g, TESS_KIND_ACTIVATION, name);
     n->out->producer = n;
-    if (op->infer(n) != TESS_OK) return fail(g);
+    if (op->infer(n) != TESS_OK || tess_check_sizes(n) != TESS_OK) return tess_graph_fail(g);
     if ((g->nodes & (g->nodes - 1)) == 0)
         g->node = tess_realloc(g->node, (size_t)OR(2 * g->nodes, 1) * sizeof *g->node);
     g->node[g->nodes++] = n;

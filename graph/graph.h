@@ -18,7 +18,11 @@
  *     TESS_TRY(tess_step_run(s, &(tess_step_input){.step = 0, .lr = 1e-3}, &r));                 // r.loss
  *
  * Building never fails on the spot: an op given wrong shapes returns NULL, an op given NULL returns NULL, and
- * tess_step_new returns the first error, which names the op and the shapes. The graph owns its tensors.
+ * tess_step_new returns the first error, which names the op and the shapes. The graph owns its tensors. What else a
+ * program gets wrong is TESS_INVALID where it does harm: a value that is fed and that no row of a table is for, an
+ * input that was not fed, parameters neither drawn nor loaded, a call before tess_start or after tess_stop, or of a
+ * step whose graph was freed. What a graph holds ends with tess_stop; it may be drawn or loaded anew after the next
+ * tess_start.
  *
  * Tiles. An activation (B, T, C) is cut into tiles of whole sequences; a parameter (rows, columns) into tiles of whole
  * rows. The cut depends on the shapes and tess_graph_conf alone, never on the machine: sums have one order.
@@ -26,6 +30,10 @@
 #ifndef TESS_GRAPH_H
 #define TESS_GRAPH_H
 #include "codelets.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* ---- describing -------------------------------------------------------------------------------------------------- */
 
@@ -54,13 +62,14 @@ typedef struct tess_graph_conf {
 tess_graph *tess_graph_new(const tess_graph_conf *conf);
 void tess_graph_free(tess_graph *g);
 
+typedef enum tess_init_kind { TESS_INIT_FILL, TESS_INIT_NORMAL } tess_init_kind;
 typedef struct tess_init {
-    enum { TESS_INIT_FILL, TESS_INIT_NORMAL } kind;
+    tess_init_kind kind;
     float value; /* the constant, or the standard deviation */
 } tess_init;
-#define TESS_ZERO      ((tess_init){TESS_INIT_FILL, 0})
-#define TESS_ONE       ((tess_init){TESS_INIT_FILL, 1})
-#define TESS_NORMAL(s) ((tess_init){TESS_INIT_NORMAL, s})
+#define TESS_ZERO      (TESS_LITERAL(tess_init){TESS_INIT_FILL, 0})
+#define TESS_ONE       (TESS_LITERAL(tess_init){TESS_INIT_FILL, 1})
+#define TESS_NORMAL(s) (TESS_LITERAL(tess_init){TESS_INIT_NORMAL, s})
 
 /* Token ids or indices (B, T). All inputs of a graph have the same B. */
 tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t length);
@@ -145,7 +154,9 @@ typedef struct tess_optimizer {
     bool no_decay_1d; /* vectors do not decay */
     double clip;      /* by the global norm; 0: off */
 } tess_optimizer;
-#define TESS_ADAMW ((tess_optimizer){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8})
+#define TESS_ADAMW                                                                                                     \
+    (TESS_LITERAL(tess_optimizer){0.9, 0.999, 1e-8, 0, false, false, 0}) /* without decay or clipping                  \
+                                                                          */
 
 typedef struct tess_step_conf {
     bool train;    /* else only the forward pass */
@@ -178,17 +189,22 @@ typedef struct tess_forecast {
 
 /* Where a step's tiles live, and what that moves. */
 typedef struct tess_placement {
-    uint64_t needed;        /* the least conf.ram that would do */
+    uint64_t needed;        /* the least conf.ram that may do */
     uint64_t largest_task;  /* bytes of the tiles of the task with the most */
     uint64_t room;          /* of RAM for tiles that flow: for tess_flow_room */
     uint64_t slack;         /* of it, what is set aside for tiles that come early and leave late */
     uint64_t read, written; /* from and to the disk in a step */
     uint64_t bound;         /* no placement within this RAM moves less in all */
     uint64_t disk;          /* bytes of the tiles whose home is the disk */
-    tess_forecast time;     /* where rates are known */
+    /* conf.ram is room and these: inputs, scalars and scratch of both steps; the workers' buffers; what tiles take
+     * beyond their bytes
+     */
+    uint64_t fixed, buffers, margin;
+    tess_forecast time; /* where rates are known */
 } tess_placement;
 typedef struct tess_place_conf {
-    uint64_t ram;            /* bytes, for all tiles and what workers have beside them */
+    uint64_t ram;            /* bytes, for all tiles and what workers have beside them; */
+    uint64_t taken;          /* of it, what another step has for its inputs, scalars and scratch */
     int workers;             /* each has its scratch, and for its products buffers of: */
     uint64_t worker_bytes;   /* at most */
     unsigned away;           /* roles, 1 << TESS_ROLE_..., that rest on disk between uses even where RAM has room; of
@@ -236,7 +252,7 @@ typedef struct tess_layout {
     bool by_layer, late; /* of tess_step_conf */
     tess_gpu_placement gpu;
     tess_placement ram;
-    tess_tier lacks; /* where no layout fits, what is too little: the `needed` of its placement would do */
+    tess_tier lacks; /* where no layout fits, what is too little: the `needed` of its placement may do */
 } tess_layout;
 /* The step that trains, laid out in the way that is fastest on paper within these rooms, or, with no room said for RAM,
  * that copies the least to a GPU and back; conf's own by_layer and late are not asked. Its tiles are placed. All ranks
@@ -251,6 +267,10 @@ void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t ro
 void tess_step_share(const tess_step *s, int64_t *first, int64_t *count);
 /* The batch of an input: B sequences for each of this rank's micro-batches, copied. */
 tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t *values) TESS_NODISCARD;
+/* The same, checked to be `count` values; and how many it takes. */
+tess_status tess_step_feed_values(tess_step *s, const tess_tensor *input, const int32_t *values,
+                                  int64_t count) TESS_NODISCARD;
+int64_t tess_step_values(const tess_step *s, const tess_tensor *input);
 
 typedef struct tess_step_input {
     int64_t step;
@@ -276,8 +296,11 @@ typedef struct tess_plan {
     uint64_t resident[TESS_ROLE_COUNT]; /* bytes held from step to step, by role */
     uint64_t peak[TESS_ROLE_COUNT];     /* most bytes live at one time in program order, by role */
     uint64_t peak_total;                /* most bytes live at one time, all roles, */
-    uint64_t peak_ram;                  /* and of those that are not on the GPU alone, as placed there */
-    double flops;                       /* of the model: forward and backward, without recomputation */
+    uint64_t peak_ram;                  /* and of those that are not on the GPU alone, as placed there; */
+    uint64_t ram[TESS_ROLE_COUNT];      /* what that is made of, by role */
+    /* By where they were placed: parameters and states that stay in RAM, and all tiles that rest on disk. */
+    uint64_t stays[TESS_ROLE_COUNT], on_disk[TESS_ROLE_COUNT];
+    double flops; /* of the model: forward and backward, without recomputation */
     double recompute_flops;
     double bytes;  /* read and written beside products of matrices */
     uint64_t sent; /* bytes, to other ranks */
@@ -286,5 +309,9 @@ typedef struct tess_plan {
 void tess_step_plan(const tess_step *s, tess_plan *plan);
 /* Bytes of the plan's tiles that do not flow, each worker having its scratch. */
 uint64_t tess_plan_fixed(const tess_plan *plan, int workers);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

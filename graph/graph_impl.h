@@ -19,6 +19,7 @@ typedef struct tess_op {
     void (*forward)(tess_lower *L, const tess_node *n, int i);
     void (*backward)(tess_lower *L, const tess_node *n, int i);
     unsigned reads;
+    const char *takes; /* "x, w, bias?": its inputs; those with a mark may be NULL */
 } tess_op;
 #define TESS_OP(name) extern const tess_op tess_op_##name;
 #include "ops.def"
@@ -38,8 +39,7 @@ struct tess_state {
     tess_tile *sum;       /* the gradient of all micro-batches: the tile's own where nothing is sliced */
     tess_tile *norm;      /* an exact sum of squares */
     bool counts;          /* that enters the global norm on this rank */
-    bool has_moments;     /* they were written */
-    bool begun[3];        /* so were master and moments, if only in part */
+    bool begun[3];        /* master and moments were written, if only in part */
 };
 
 /* A row block of a parameter. */
@@ -69,6 +69,9 @@ struct tess_tensor {
     int rank;
     int64_t dim[3];      /* (B, T, C), (B, T), (rows, columns), (rows): what this rank has of them */
     tess_node *producer; /* NULL for inputs and parameters */
+    /* inputs: the values that the ops over them can take, and what says so */
+    int64_t least, most;
+    const char *because;
     /* parameters */
     tess_init init;
     int64_t whole[2];               /* (rows, columns) on all ranks together */
@@ -91,6 +94,7 @@ struct tess_tensor {
     bool copy;            /* the weight is a bf16 copy of a master */
     bool sliced;          /* over the ranks of the data dimension */
     bool gathered;        /* the weight too */
+    bool stale;           /* masters were written, and not rounded since */
     tess_tensor *storage; /* the parameter of another graph whose tiles these are; itself otherwise */
 };
 
@@ -126,11 +130,49 @@ struct tess_graph {
     const char **block_name;
     bool failed;
     char error[512];
-    uint32_t randoms;   /* streams given out */
-    tess_step *pending; /* whose updates of these parameters are yet to come */
-    int param_tiles;    /* of all parameters */
-    bool tensor_split;  /* tensor.c was here */
+    uint32_t randoms;             /* streams given out */
+    tess_step *pending;           /* whose updates of these parameters are yet to come */
+    int param_tiles;              /* of all parameters */
+    int64_t tiles_declared;       /* that they will have, or a bit more */
+    bool tensor_split;            /* tensor.c was here */
+    unsigned session;             /* in which its parameters got what they hold */
+    bool on_disk;                 /* some of its tiles are placed there */
+    int maps;                     /* pieces that the program has its hands on */
+    tess_step *steps;             /* all that were made of it */
+    tess_graph *sharers, *sharer; /* those that share this one's parameters; the next that shares with it */
 };
+
+/* ---- what a program may get wrong (check.c) ---- */
+
+enum {
+    TESS_MOST_ROWS = 1 << 30,   /* tokens of a micro-batch */
+    TESS_MOST_USES = 1 << 16,   /* tiles of one task */
+    TESS_MOST_TILES = 1 << 21,  /* of all parameters: tags have room for them */
+    TESS_MOST_PLACES = 1 << 28, /* tensors x row tiles x micro-batches: entries of a table */
+};
+
+/* The graph remembers its first error; what is built on top of it is NULL. */
+void *tess_graph_fail(tess_graph *g);
+/* Why tess_step_new is given NULL. */
+tess_status tess_check_null_output(void) TESS_NODISCARD;
+void tess_check_forget(void);
+tess_status tess_check_conf(const tess_graph_conf *c) TESS_NODISCARD;
+tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c) TESS_NODISCARD;
+/* The inputs that a node would have: none lacks, all are of one graph; NULL where that is not so. */
+tess_graph *tess_check_inputs(const tess_op *op, tess_tensor *const *in, int inputs);
+/* infer has set the shape: no size overflows. */
+tess_status tess_check_sizes(const tess_node *n) TESS_NODISCARD;
+bool tess_fits_tile(int64_t rows, int64_t columns); /* in fp32 */
+/* StarPU runs, with the disk where tiles are placed there. What the graph held in an earlier session is gone. */
+tess_status tess_check_session(tess_graph *g) TESS_NODISCARD;
+/* The parameters that a step uses were drawn or loaded. */
+tess_status tess_check_params(const tess_graph *g, const bool *used) TESS_NODISCARD;
+/* For infer: an input's values are `least` to `most`; NULL means that none is too small. */
+void tess_limit_ids(tess_tensor *input, int64_t least, int64_t most, const char *because);
+tess_status tess_check_ids(const tess_tensor *input, const int32_t *values, int64_t n) TESS_NODISCARD;
+/* step.c: its steps know that it is gone; they ran in an earlier session. */
+void tess_steps_orphan(tess_graph *g);
+void tess_steps_forget(tess_graph *g);
 
 /* ---- building (graph.c) ---- */
 
@@ -221,6 +263,8 @@ typedef struct tess_program {
     bool in_backward;
     tess_tile **tile; /* owned: those of activations and scalars */
     size_t tiles, tile_room;
+    size_t too_large;   /* bytes of a tile that cannot be, */
+    const char *of;     /* what it would have held */
     struct tess_slots { /* micro-batches share tiles: the k-th of one is the k-th of the next, in the same set */
         tess_tile **tile;
         size_t next, n;
@@ -252,6 +296,9 @@ uint32_t *tess_program_index(const tess_program *p, size_t *tiles);
 void tess_program_plan(const tess_program *p, tess_plan *plan);  /* plan/holds.c */
 uint64_t tess_program_fixed(const tess_program *p, int workers); /* of the program's tiles, as tess_plan_fixed */
 tess_program *tess_step_program(const tess_step *s);             /* step.c */
+/* step.c: TESS_INVALID once the parameters hold anything; some of a step's tiles, or of all, need the disk. */
+tess_status tess_check_place(const tess_graph *of) TESS_NODISCARD;
+void tess_step_note_disk(tess_step *s, bool all, uint64_t bytes);
 /* Without `late` the updates that come late are left out. */
 tess_status tess_program_run(const tess_program *p, bool late);
 
@@ -317,7 +364,9 @@ struct tess_lower {
     bool *updated;            /* [tensor]: its late update is emitted */
     bool **touched;           /* [tensor][tile]: this parameter's gradient holds something already */
     int *pending;             /* [tensor]: backward rules that still add to this parameter's gradient */
-    tess_tile *scratch[16];   /* by size */
+    tess_tile **scratch;      /* by size */
+    int scratches;
+    bool *uses; /* [tensor]: tasks read this input or parameter */
     const tess_tensor *output;
     struct tess_ring *ring; /* of the loss: what its tasks leave for each other, a few sets that take turns */
     int ring_turn;
@@ -362,6 +411,7 @@ typedef struct tess_lowered {
     tess_tile *loss, *norm;
     int row_tiles;
     tess_program *updates; /* where they come late: they alone; its tiles are the other program's */
+    bool *uses;            /* [tensor]: the inputs and parameters that its tasks read */
 } tess_lowered;
 void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess_lowered *out);
 /* lower.c, for pipeline.c: a stretch of nodes; the gradient of t is done with; how many rules add to each parameter's;

@@ -58,6 +58,7 @@ static size_t value_bytes(const tess_lower *L, const tess_tensor *t, int i)
 tess_use tess_in(tess_lower *L, const tess_tensor *t, int i)
 {
     tess_tile *tile = t->kind == TESS_KIND_INPUT ? L->input[t->id][at(L, i)] : L->value[t->id][at(L, i)];
+    L->uses[t->id] = true;
     TESS_ASSERT(tile);
     return (tess_use){tile, TESS_R};
 }
@@ -87,15 +88,18 @@ tess_use tess_aux_in(tess_lower *L, const tess_node *n, int i)
 
 tess_use tess_weight(tess_lower *L, const tess_tensor *p, int64_t tile)
 {
+    L->uses[p->id] = true;
     return (tess_use){p->gathered ? tess_lower_gather(L, p, tile) : p->tile[tile].weight, TESS_R};
 }
 
 tess_use tess_scratch_use(tess_lower *L, size_t bytes)
 {
     int k = 0;
-    while (L->scratch[k] && tess_tile_bytes(L->scratch[k]) != bytes) k++;
-    TESS_ASSERT(k + 1 < (int)(sizeof L->scratch / sizeof L->scratch[0]));
-    if (!L->scratch[k]) L->scratch[k] = tess_program_tile(L->p, bytes, TESS_ROLE_SCRATCH, "scratch");
+    while (k < L->scratches && tess_tile_bytes(L->scratch[k]) != bytes) k++;
+    if (k == L->scratches) {
+        L->scratch = tess_realloc(L->scratch, (size_t)(k + 1) * sizeof *L->scratch);
+        L->scratch[L->scratches++] = tess_program_tile(L->p, bytes, TESS_ROLE_SCRATCH, "scratch");
+    }
     return (tess_use){L->scratch[k], TESS_SCRATCH};
 }
 
@@ -481,6 +485,7 @@ static void make_tables(tess_lower *L)
     L->aux = tess_arena_get(a, (nodes + 1) * sizeof *L->aux);
     for (size_t k = 0; k < nodes; k++) L->aux[k] = tess_arena_get(a, tiles * sizeof **L->aux);
     L->result = tess_arena_get(a, tiles * sizeof *L->result);
+    L->uses = tess_arena_get(a, tensors * sizeof *L->uses);
 }
 
 /* The late updates alone; NULL where there are none. */
@@ -525,7 +530,8 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     free(put);
     free(wanted);
     free(L.losses);
+    free(L.scratch);
     tess_program_fuse(L.p);
     tess_program_finish(L.p, conf->keep_gradients);
-    *out = (tess_lowered){L.p, L.input, L.result, L.loss, norm, L.row_tiles, late_program(&L)};
+    *out = (tess_lowered){L.p, L.input, L.result, L.loss, norm, L.row_tiles, late_program(&L), L.uses};
 }

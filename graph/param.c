@@ -69,6 +69,9 @@ static tess_status draw(tess_tensor *p, const struct tess_held *h)
 
 tess_status tess_graph_init(tess_graph *g, uint64_t seed)
 {
+    if (!g) return tess_error(TESS_INVALID, "graph", "is NULL");
+    TESS_TRY(tess_check_session(g));
+    TESS_TRY(tess_settle(g, NULL));
     tess_graph_ready(g);
     tess_env_set(&(tess_env){.seed = seed});
     for (int k = 0; k < g->params; k++) {
@@ -77,6 +80,8 @@ tess_status tess_graph_init(tess_graph *g, uint64_t seed)
             TESS_TRY(prepare_weight(p, p->state[p->held[i].state].tile));
             TESS_TRY(draw(p, &p->held[i]));
         }
+        for (int64_t i = 0; i < p->states && p->storage == p; i++) /* they begin at zero again */
+            p->state[i].begun[TESS_MOMENT1] = p->state[i].begun[TESS_MOMENT2] = false;
     }
     return tess_graph_round(g);
 }
@@ -85,8 +90,10 @@ tess_status tess_graph_init(tess_graph *g, uint64_t seed)
 static tess_status round_param(tess_tensor *p)
 {
     for (int64_t j = 0; j < p->tiles; j++) TESS_TRY(prepare_weight(p, j));
+    p->storage->stale = false;
     for (int64_t i = 0; i < p->states && p->copy; i++) {
         const struct tess_state *s = &p->state[i];
+        if (!s->begun[TESS_MASTER]) continue; /* a step will say so */
         tess_count_arg a = {.n = tess_state_elements(p, s), .at = s->weight ? 0 : s->at};
         tess_use to = {s->weight ? s->weight : p->tile[s->tile].weight, p->sliced && !s->weight ? TESS_RW : TESS_W};
         TESS_TRY(submit(p->g, &tess_round[TESS_BF16], a, (tess_use){s->master, TESS_R}, to));
@@ -96,6 +103,8 @@ static tess_status round_param(tess_tensor *p)
 
 tess_status tess_graph_round(tess_graph *g)
 {
+    if (!g) return tess_error(TESS_INVALID, "graph", "is NULL");
+    TESS_TRY(tess_check_session(g));
     tess_graph_ready(g);
     for (int k = 0; k < g->params; k++) TESS_TRY(round_param(g->param[k]));
     tess_program *p = tess_lower_sharing(g);
@@ -107,13 +116,14 @@ tess_status tess_graph_round(tess_graph *g)
 
 int64_t tess_param_pieces(const tess_tensor *p)
 {
+    if (!p || p->kind != TESS_KIND_PARAM || p->g->failed) return 0;
     tess_graph_ready(p->g);
     return p->pieces;
 }
 
 tess_piece tess_param_piece(const tess_tensor *p, int64_t piece)
 {
-    return p->held[piece].piece;
+    return piece >= 0 && piece < tess_param_pieces(p) ? p->held[piece].piece : (tess_piece){0};
 }
 
 static tess_tile *part_of(const tess_tensor *p, int64_t piece, tess_part part)
@@ -124,13 +134,23 @@ static tess_tile *part_of(const tess_tensor *p, int64_t piece, tess_part part)
 
 tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data)
 {
-    tess_graph_ready(p->g);
+    if (!p || p->kind != TESS_KIND_PARAM)
+        return tess_error(TESS_INVALID, p ? p->name : "tess_param_map", "is no parameter");
+    TESS_TRY(tess_check_session(p->g));
+    if (piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER || part >= TESS_PARTS || !data ||
+        mode < TESS_R || mode > TESS_RW)
+        return tess_error(TESS_INVALID, p->name,
+                          "piece %lld of %lld, part %d, mode %d (expected TESS_R, TESS_W or both)", (long long)piece,
+                          (long long)tess_param_pieces(p), (int)part, mode);
     const struct tess_held *h = &p->held[piece];
     struct tess_state *s = &p->state[h->state];
     bool in_weight = part == TESS_MASTER && !s->master, inside = in_weight && p->sliced;
     bool covers = !inside && h->piece.rows == s->rows;
     TESS_TRY(tess_settle(p->g, NULL));
-    if (part == TESS_MOMENT2 && mode == TESS_W) s->has_moments = true;
+    if ((mode & TESS_R) && !s->begun[part]) {
+        if (part == TESS_MASTER) return tess_error(TESS_INVALID, p->name, "was neither drawn nor loaded");
+        TESS_TRY(tess_param_fill(p->g, part_of(p, piece, part), 0)); /* as the first step finds it */
+    }
     if (mode == TESS_W && !covers) { /* what the rest of the tile holds must not be lost, or be something at least */
         if (inside)
             TESS_TRY(prepare_weight(p, s->tile));
@@ -141,6 +161,8 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
     s->begun[part] = true;
     void *raw;
     TESS_TRY(tess_tile_map(part_of(p, piece, part), mode, &raw));
+    if (part == TESS_MASTER && (mode & TESS_W) && (p->copy || p->sliced)) p->storage->stale = true;
+    p->storage->g->maps++;
     *data = (float *)raw + (in_weight ? s->at : 0) + h->at;
     return TESS_OK;
 }
@@ -148,4 +170,5 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part)
 {
     tess_tile_unmap(part_of(p, piece, part));
+    p->storage->g->maps--;
 }

@@ -45,7 +45,7 @@ int *tess_pipeline_chunks(const tess_graph *g)
 tess_status tess_pipeline_check(const tess_graph *g)
 {
     if (chunks(&g->conf.grid) <= 1 || g->blocks >= chunks(&g->conf.grid)) return TESS_OK;
-    return tess_error(TESS_INVALID, "parallel.pipeline",
+    return tess_error(TESS_INVALID, "grid",
                       "%d stages of %d chunks each, but the model has %d blocks (a chunk needs at least one)",
                       g->conf.grid.pipeline, g->conf.grid.interleave, g->blocks);
 }

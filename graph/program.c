@@ -32,6 +32,11 @@ tess_tile *tess_program_tile(tess_program *p, size_t bytes, tess_role role, cons
         p->tile_room = p->tile_room ? 2 * p->tile_room : 256;
         p->tile = tess_realloc(p->tile, p->tile_room * sizeof *p->tile);
     }
+    if (bytes > TESS_TILE_MOST) { /* the step will be refused */
+        p->too_large = bytes;
+        p->of = tess_arena_format(p->arena, "%s", label);
+        bytes = sizeof(float);
+    }
     return p->tile[p->tiles++] = tess_tile_new(bytes, role, label);
 }
 
@@ -51,7 +56,7 @@ tess_tile *tess_program_slot(tess_program *p, size_t bytes, tess_role role, cons
     struct tess_slots *s = &p->slots[p->set];
     if (s->next < s->n) {
         tess_tile *t = s->tile[s->next++];
-        TESS_ASSERT(tess_tile_bytes(t) == bytes);
+        TESS_ASSERT(tess_tile_bytes(t) == bytes || p->too_large);
         return t;
     }
     if ((s->n & (s->n - 1)) == 0) s->tile = tess_realloc(s->tile, (s->n ? 2 * s->n : 1) * sizeof *s->tile);

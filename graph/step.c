@@ -6,22 +6,33 @@
 #include <string.h>
 
 struct tess_step {
-    tess_graph *g;
+    tess_graph *g; /* NULL: it was freed */
     const tess_tensor *output;
     tess_step_conf conf;
     tess_lowered low;
-    int64_t targets; /* that count, as fed last */
-    int32_t **fed;   /* [tensor]: the values fed last, for looking into a failure */
-    tess_env env;    /* of the last run, by which its updates are made, if they come late */
-    bool pending;    /* they are yet to come */
+    int tensors;             /* of the graph, when the step was made */
+    int64_t targets;         /* that count, as fed last */
+    int32_t **fed;           /* [tensor]: the values fed last, for looking into a failure; NULL: none yet */
+    tess_env env;            /* of the last run, by which its updates are made, if they come late */
+    tess_env before;         /* of the run before it */
+    bool pending;            /* they are yet to come */
+    bool ran;                /* in this session */
+    tess_step *next, **link; /* of the graph's steps */
 };
 
 tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_step **step)
 {
+    static const tess_step_conf preset;
+    if (!step) return tess_error(TESS_INVALID, "step", "there is no place for it (the last argument is NULL)");
     *step = NULL;
-    if (!output) return TESS_INVALID; /* the op that returned NULL left its message */
+    if (!output) return tess_check_null_output();
+    if (!conf) conf = &preset;
     tess_graph *g = output->g;
-    if (g->failed) return tess_error(TESS_INVALID, "graph", "%s", g->error);
+    if (g->failed) {
+        tess_check_forget();
+        return tess_error(TESS_INVALID, "graph", "%s", g->error);
+    }
+    TESS_TRY(tess_check_step(output, conf));
     if (conf->train && output->kind != TESS_KIND_LOSS)
         return tess_error(TESS_INVALID, output->name, "is no loss (training needs the result of tess_cross_entropy)");
     if (conf->micro > 0 && conf->micro % g->conf.grid.data)
@@ -36,8 +47,22 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
     s->output = output;
     s->conf = *conf;
     if (s->conf.micro < 1) s->conf.micro = g->conf.grid.data;
+    s->tensors = g->tensors;
     s->fed = tess_alloc((size_t)g->tensors * sizeof *s->fed);
+    s->next = g->steps;
+    s->link = &g->steps;
+    if (g->steps) g->steps->link = &s->next;
+    g->steps = s;
     tess_lower_step(output, &s->conf, &s->low);
+    const tess_program *p = s->low.program;
+    if (p->too_large) {
+        tess_error(TESS_INVALID, p->of,
+                   "a tile of %s, which is too large (at most %s; lower tile_rows, loss_rows or "
+                   "tile_elements)",
+                   tess_human_bytes((double)p->too_large), tess_human_bytes((double)TESS_TILE_MOST));
+        tess_step_free(s);
+        return TESS_INVALID;
+    }
     *step = s;
     return TESS_OK;
 }
@@ -60,10 +85,10 @@ tess_status tess_settle(const tess_graph *g, const tess_step *but)
 {
     tess_step *s = owner(g)->pending;
     if (!s || s == but) return TESS_OK;
-    static tess_env before;
-    before = s->env;
+    s->before = s->env;
+    s->before.before = NULL;
     forget_pending(s);
-    tess_env_set(&(tess_env){.before = &before});
+    tess_env_set(&(tess_env){.before = &s->before});
     TESS_TRY(tess_program_run(s->low.updates, true));
     return tess_wait();
 }
@@ -84,13 +109,58 @@ static tess_status name_gradient(const tess_step *s)
     return tess_error(TESS_FAILED, "gradient norm", "is not finite, yet every gradient's is");
 }
 
+/* ---- a step and its graph ---- */
+
+static void leave_graph(tess_step *s)
+{
+    if (!s->link) return;
+    *s->link = s->next;
+    if (s->next) s->next->link = s->link;
+    s->link = NULL;
+}
+
+void tess_steps_orphan(tess_graph *g)
+{
+    while (g->steps) {
+        tess_step *s = g->steps;
+        forget_pending(s);
+        leave_graph(s);
+        s->g = NULL;
+    }
+}
+
+static void forget_inputs(tess_step *s)
+{
+    for (int k = 0; k < s->tensors; k++) {
+        free(s->fed[k]);
+        s->fed[k] = NULL;
+    }
+}
+
+void tess_steps_forget(tess_graph *g)
+{
+    for (tess_step *s = g->steps; s; s = s->next) {
+        forget_pending(s);
+        forget_inputs(s);
+        s->ran = false;
+    }
+}
+
+/* The step is one, and its graph is there. */
+static tess_status check_step(const tess_step *s)
+{
+    if (!s) return tess_error(TESS_INVALID, "step", "is NULL");
+    return s->g ? TESS_OK : tess_error(TESS_INVALID, "step", "its graph was freed");
+}
+
 /* ---- making and feeding ---- */
 
 void tess_step_free(tess_step *s)
 {
     if (!s) return;
-    forget_pending(s);
-    for (int k = 0; k < s->g->tensors; k++) free(s->fed[k]);
+    if (s->g) forget_pending(s);
+    leave_graph(s);
+    forget_inputs(s);
     free(s->fed);
     tess_program_free(s->low.updates);
     tess_program_free(s->low.program);
@@ -105,15 +175,52 @@ static const tess_tensor *targets_of(const tess_step *s)
 
 void tess_step_share(const tess_step *s, int64_t *first, int64_t *count)
 {
+    *first = *count = 0;
+    if (!s || !s->g) return;
     tess_grid_share(&s->g->conf.grid, s->conf.micro, first, count);
+}
+
+static tess_status check_input(const tess_step *s, const tess_tensor *input)
+{
+    TESS_TRY(check_step(s));
+    if (!input) return tess_error(TESS_INVALID, "step", "the input to feed is NULL");
+    if (input->g != s->g) return tess_error(TESS_INVALID, input->name, "is of another graph than the step");
+    if (input->kind != TESS_KIND_INPUT)
+        return tess_error(TESS_INVALID, input->name, "is %s (only inputs are fed)",
+                          input->kind == TESS_KIND_PARAM ? "a parameter" : "what an op makes");
+    if (input->id >= s->tensors)
+        return tess_error(TESS_INVALID, input->name, "is younger than the step (make the step after all inputs)");
+    return TESS_OK;
+}
+
+int64_t tess_step_values(const tess_step *s, const tess_tensor *input)
+{
+    int64_t first, micros;
+    if (check_input(s, input) != TESS_OK) return 0;
+    tess_step_share(s, &first, &micros);
+    return micros * input->dim[0] * input->dim[1];
+}
+
+tess_status tess_step_feed_values(tess_step *s, const tess_tensor *input, const int32_t *values, int64_t count)
+{
+    TESS_TRY(check_input(s, input));
+    const int64_t total = tess_step_values(s, input);
+    if (count != total)
+        return tess_error(TESS_INVALID, input->name, "%lld values, but a step takes %lld of it (%lld,%lld)%s",
+                          (long long)count, (long long)total, (long long)input->dim[0], (long long)input->dim[1],
+                          total > input->dim[0] * input->dim[1] ? " in each micro-batch" : "");
+    return tess_step_feed(s, input, values);
 }
 
 tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t *values)
 {
-    TESS_ASSERT(input->g == s->g && input->kind == TESS_KIND_INPUT);
+    TESS_TRY(check_input(s, input));
+    TESS_TRY(tess_check_session(s->g));
+    if (!values) return tess_error(TESS_INVALID, input->name, "its values are NULL");
     int64_t first, micros;
     tess_step_share(s, &first, &micros);
     int64_t total = micros * input->dim[0] * input->dim[1];
+    TESS_TRY(tess_check_ids(input, values, total));
     int32_t *copy = s->fed[input->id] = tess_realloc(s->fed[input->id], (size_t)total * sizeof *copy);
     if (copy != values) memcpy(copy, values, (size_t)total * sizeof *copy);
     for (int64_t m = 0; m < micros * s->low.row_tiles; m++) {
@@ -133,10 +240,11 @@ static tess_status prepare_moments(tess_graph *g)
     for (int k = 0; k < g->params; k++)
         for (int64_t i = 0; i < g->param[k]->states; i++) {
             struct tess_state *t = &g->param[k]->state[i];
-            if (t->has_moments) continue;
-            TESS_TRY(tess_param_fill(g, t->moment[0], 0));
-            TESS_TRY(tess_param_fill(g, t->moment[1], 0));
-            t->has_moments = true;
+            for (int m = 0; m < 2; m++) {
+                if (t->begun[TESS_MOMENT1 + m]) continue;
+                TESS_TRY(tess_param_fill(g, t->moment[m], 0));
+                t->begun[TESS_MOMENT1 + m] = true;
+            }
         }
     return tess_wait();
 }
@@ -145,8 +253,8 @@ static void set_env(tess_step *s, const tess_step_input *in, int64_t targets, bo
 {
     const tess_optimizer *o = &s->conf.optimizer;
     double beta1 = in->beta1 > 0 ? in->beta1 : o->beta1, beta2 = in->beta2 > 0 ? in->beta2 : o->beta2;
-    static tess_env before;
-    before = s->env;
+    s->before = s->env;
+    s->before.before = NULL;
     s->env = (tess_env){
         .seed = in->seed,
         .step = in->step,
@@ -160,7 +268,7 @@ static void set_env(tess_step *s, const tess_step_input *in, int64_t targets, bo
         .weight_decay = o->weight_decay,
         .clip = o->clip,
         .loss_scale = targets ? 1.0f / (float)targets : 0,
-        .before = &before,
+        .before = &s->before,
     };
     tess_env_set(&s->env);
 }
@@ -200,15 +308,59 @@ static tess_status in_step(const tess_step_input *in, tess_status status)
     return tess_error(status, where, "%s", tess_error_text());
 }
 
-tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_result *out)
+/* All that this rank can see before it begins. */
+static tess_status check_ready(const tess_step *s, const tess_step_input *in)
 {
     const tess_grid *grid = &s->g->conf.grid;
-    int64_t targets = s->targets;
-    if (tess_grid_size(grid) > 1) {
-        tess_ranks_sum_counts(&targets, 1);
-        targets /= grid->pipeline * grid->tensor;
+    const tess_tensor *targets = targets_of(s);
+    TESS_TRY(tess_check_session(s->g));
+    if (tess_grid_size(grid) > 1 && grid->rank != tess_rank())
+        return tess_error(TESS_INVALID, "grid", "rank %d, but this is rank %d of the run", grid->rank, tess_rank());
+    for (int k = 0; k < s->tensors; k++) {
+        const tess_tensor *t = s->g->tensor[k];
+        if (t->kind == TESS_KIND_INPUT && (s->low.uses[k] || t == targets) && !s->fed[k])
+            return tess_error(TESS_INVALID, t->name, "was not fed (tess_step_feed gives it the values of a step)");
     }
+    TESS_TRY(tess_check_params(s->g, s->low.uses));
+    if (s->conf.train && !(in->step >= 0 && isfinite(in->lr)))
+        return tess_error(TESS_INVALID, "step",
+                          "number %lld with the learning rate %g (the first is 0, the rate finite)",
+                          (long long)in->step, in->lr);
+    return TESS_OK;
+}
+
+/* The same on all ranks, which say with it how many targets they have. */
+static tess_status agree_to_run(const tess_step *s, const tess_step_input *in, int64_t *targets)
+{
+    const tess_grid *grid = &s->g->conf.grid;
+    tess_status status = check_ready(s, in);
+    if (tess_grid_size(grid) == 1) {
+        *targets = s->targets;
+        return status;
+    }
+    int64_t sum[] = {s->targets, status != TESS_OK};
+    tess_ranks_sum_counts(sum, 2);
+    *targets = sum[0] / (grid->pipeline * grid->tensor);
+    return sum[1] ? tess_ranks_agree(status) : TESS_OK;
+}
+
+tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_result *out)
+{
+    static const tess_step_input preset;
+    tess_step_result unread;
+    int64_t targets;
+    if (!out) out = &unread;
+    *out = (tess_step_result){0};
+    TESS_TRY(check_step(s));
+    const tess_grid *grid = &s->g->conf.grid;
+    if (!in && s->conf.train) return tess_error(TESS_INVALID, "step", "training needs a tess_step_input, it is NULL");
+    if (!in) in = &preset;
+    if (tess_grid_size(grid) > 1 && tess_grid_size(grid) != tess_ranks())
+        return tess_error(TESS_INVALID, "grid", "%d ranks, but %d run (start the program with mpirun -n %d)",
+                          tess_grid_size(grid), tess_ranks(), tess_grid_size(grid));
+    TESS_TRY(agree_to_run(s, in, &targets));
     *out = (tess_step_result){.targets = targets};
+    s->ran = true;
     bool trains = s->conf.train && !s->conf.keep_gradients;
     TESS_TRY(tess_settle(s->g, s));
     if (trains) TESS_TRY(prepare_moments(s->g));
@@ -251,9 +403,18 @@ static tess_status read_floats(tess_tile *t, tess_dtype type, float *out, int64_
     return TESS_OK;
 }
 
+static tess_status check_ran(const tess_step *s)
+{
+    TESS_TRY(tess_check_session(s->g));
+    return s->ran ? TESS_OK : tess_error(TESS_INVALID, "step", "was not run yet (tess_step_run comes first)");
+}
+
 tess_status tess_step_output(tess_step *s, float *values)
 {
-    TESS_ASSERT(s->output->kind == TESS_KIND_ACTIVATION);
+    TESS_TRY(check_step(s));
+    if (s->output->kind != TESS_KIND_ACTIVATION)
+        return tess_error(TESS_INVALID, s->output->name, "is a loss, which tess_step_run returns");
+    TESS_TRY(check_ran(s));
     tess_dtype type = s->g->conf.dtype;
     int64_t first, micros;
     tess_step_share(s, &first, &micros);
@@ -267,7 +428,14 @@ tess_status tess_step_output(tess_step *s, float *values)
 
 tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values)
 {
-    TESS_ASSERT(s->conf.keep_gradients);
+    TESS_TRY(check_step(s));
+    if (!s->conf.keep_gradients || !s->conf.train)
+        return tess_error(TESS_INVALID, "step", "keeps no gradients (tess_step_conf.train and .keep_gradients)");
+    if (!param || param->kind != TESS_KIND_PARAM || param->g != s->g || param->id >= s->tensors)
+        return tess_error(TESS_INVALID, param ? param->name : "step", "is no parameter of the step's graph");
+    if (param->sliced || param->absent || !s->low.uses[param->id])
+        return tess_error(TESS_INVALID, param->name, "this rank has no gradient of it, or only a part");
+    TESS_TRY(check_ran(s));
     for (int64_t j = 0; j < param->tiles; j++) {
         int64_t n = (int64_t)(tess_tile_bytes(param->tile[j].gradient) / sizeof(float));
         TESS_TRY(read_floats(param->tile[j].gradient, TESS_F32, values, n));
@@ -306,19 +474,23 @@ void tess_step_plan(const tess_step *s, tess_plan *plan)
     *plan = (tess_plan){0};
     int64_t n;
     tess_tile **tile = held(s->g, &n);
-    uint64_t on_gpu = 0;
+    uint64_t on_gpu[TESS_ROLE_COUNT] = {0};
     for (int64_t i = 0; i < n; i++) {
-        if (!s->conf.train && tess_tile_role(tile[i]) == TESS_ROLE_MOMENT) continue;
-        plan->resident[tess_tile_role(tile[i])] += tess_tile_bytes(tile[i]);
-        if (tess_tile_home(tile[i]) == TESS_TIER_GPU) on_gpu += tess_tile_bytes(tile[i]);
+        const tess_role r = tess_tile_role(tile[i]);
+        const tess_tier home = tess_tile_home(tile[i]);
+        if (!s->conf.train && r == TESS_ROLE_MOMENT) continue;
+        uint64_t *const by_home[] = {
+            [TESS_TIER_GPU] = on_gpu, [TESS_TIER_CPU] = plan->stays, [TESS_TIER_DISK] = plan->on_disk};
+        plan->resident[r] += tess_tile_bytes(tile[i]);
+        by_home[home][r] += tess_tile_bytes(tile[i]);
     }
     free(tile);
     tess_program_plan(s->low.program, plan);
     for (int r = 0; r < TESS_ROLE_COUNT; r++) {
         plan->peak_total += plan->resident[r];
-        plan->peak_ram += plan->resident[r];
+        plan->ram[r] += plan->resident[r] - on_gpu[r];
+        plan->peak_ram += plan->resident[r] - on_gpu[r];
     }
-    plan->peak_ram -= on_gpu;
 }
 
 /* Bytes of the parameters and their states that live on a tier, placed by the step that trains them. */
@@ -333,17 +505,16 @@ static uint64_t held_bytes(const tess_graph *g, tess_tier tier)
     return bytes;
 }
 
-/* Nothing uses the states but what loads and stores them; their bytes on disk. */
+/* Nothing uses the masters but what loads and stores them; their bytes on disk. Moments there are none. */
 static uint64_t states_to_disk(const tess_graph *g)
 {
     uint64_t bytes = 0;
     int64_t n;
     tess_tile **tile = held(g, &n);
     for (int64_t i = 0; i < n; i++) {
-        if (tess_tile_role(tile[i]) == TESS_ROLE_WEIGHT) continue;
+        if (tess_tile_role(tile[i]) != TESS_ROLE_MASTER) continue;
         tess_tile_set_home(tile[i], TESS_TIER_DISK);
-        if (tess_tile_role(tile[i]) == TESS_ROLE_MASTER)
-            bytes += tess_tile_bytes(tile[i]); /* moments are never written */
+        bytes += tess_tile_bytes(tile[i]);
     }
     free(tile);
     return bytes;
@@ -354,7 +525,7 @@ tess_program *tess_step_program(const tess_step *s)
     return s->low.program;
 }
 
-static tess_status place(tess_step *s, const tess_place_conf *conf, uint64_t fixed, bool all, tess_placement *out)
+static tess_status plan_ram(tess_step *s, const tess_place_conf *conf, uint64_t fixed, bool all, tess_placement *out)
 {
     tess_program *p = s->low.program;
     tess_uses *u = tess_uses_list(p);
@@ -366,19 +537,58 @@ static tess_status place(tess_step *s, const tess_place_conf *conf, uint64_t fix
     return status;
 }
 
-tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_placement *out)
+static tess_status place(tess_step *s, const tess_place_conf *conf, tess_placement *out)
 {
-    if (s->conf.train) return place(s, conf, 0, true, out);
-    if (!conf->alone) return place(s, conf, held_bytes(s->g, TESS_TIER_CPU), false, out);
+    if (s->conf.train) return plan_ram(s, conf, 0, true, out);
+    if (!conf->alone) return plan_ram(s, conf, held_bytes(s->g, TESS_TIER_CPU), false, out);
     uint64_t states = states_to_disk(s->g);
-    TESS_TRY(place(s, conf, 0, true, out));
+    TESS_TRY(plan_ram(s, conf, 0, true, out));
     out->disk += states;
     return TESS_OK;
+}
+
+/* Where a tile lives is said before it holds anything. */
+tess_status tess_check_place(const tess_graph *of)
+{
+    const tess_graph *g = owner(of);
+    bool holds = false;
+    for (int k = 0; k < g->params; k++)
+        for (int64_t i = 0; i < g->param[k]->states; i++)
+            holds |= g->param[k]->state[i].begun[TESS_MASTER] && g->session == tess_session();
+    if (!holds) return TESS_OK;
+    return tess_error(TESS_INVALID, "step", "comes too late to be placed (before anything is drawn, loaded or run)");
+}
+
+static tess_status check_place(const tess_step *s, const void *conf, const void *out, bool all)
+{
+    TESS_TRY(check_step(s));
+    if (!conf || !out)
+        return tess_error(TESS_INVALID, "step", "is to be placed, but %s is NULL", conf ? "out" : "conf");
+    if (s->ran && owner(s->g)->session == tess_session())
+        return tess_error(TESS_INVALID, "step",
+                          "comes too late to be placed (before anything is drawn, loaded or run)");
+    return all ? tess_check_place(s->g) : TESS_OK;
+}
+
+void tess_step_note_disk(tess_step *s, bool all, uint64_t bytes)
+{
+    tess_graph *const g[] = {s->g, owner(s->g)};
+    for (int k = 0; k < 2; k++) g[k]->on_disk = bytes > 0 || (!all && g[k]->on_disk);
+}
+
+tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_placement *out)
+{
+    const bool all = s && conf && (s->conf.train || conf->alone);
+    TESS_TRY(check_place(s, conf, out, all));
+    tess_status status = place(s, conf, out);
+    tess_step_note_disk(s, all, status == TESS_OK ? out->disk : 0);
+    return status;
 }
 
 /* A step beside the one that trains makes room as it goes, where it has too little. */
 tess_status tess_step_place_gpu(tess_step *s, const tess_gpu_conf *conf, tess_gpu_placement *out)
 {
+    TESS_TRY(check_place(s, conf, out, conf && conf->all));
     tess_program *p = s->low.program;
     tess_gpu_conf rest = *conf;
     const uint64_t taken = conf->all ? 0 : held_bytes(s->g, TESS_TIER_GPU);

@@ -4,6 +4,7 @@
  * what it finds there it tells the others, who might see something else a moment later. */
 #include "checkpoint_impl.h"
 #include "dirs_impl.h"
+#include "model_impl.h"
 #include "pieces_impl.h"
 #include <dirent.h>
 #include <errno.h>
@@ -74,8 +75,25 @@ static tess_status write_states(const char *dir, tess_graph *g)
 
 static tess_status write_state(const char *dir, const tess_progress *p)
 {
+    const tess_run_facts *t = &p->told;
+    char sum[32];
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)t->sum);
     json_t *root = json_pack("{s:I, s:I, s:I, s:s}", "step", (json_int_t)p->step, "samples", (json_int_t)p->samples,
                              "seed", (json_int_t)p->seed, "format", "tessera checkpoint 1");
+    if (t->known)
+        json_object_set_new(root, "run",
+                            json_pack("{s:I, s:I, s:I, s:I, s:b, s:b, s:{s:I, s:I, s:s}}", "steps",
+                                      (json_int_t)t->steps, "schedule_steps", (json_int_t)t->schedule_steps,
+                                      "train_batch_size", (json_int_t)t->batch, "seq_length", (json_int_t)t->length,
+                                      "bf16", t->bf16, "shuffle", t->shuffle, "data", "samples", (json_int_t)t->samples,
+                                      "tokens", (json_int_t)t->tokens, "sum", sum));
+    if (p->best_step)
+        json_object_set_new(root, "best",
+                            json_pack("{s:I, s:f}", "step", (json_int_t)p->best_step, "valid_loss", p->best_loss));
+    if (p->marked)
+        json_object_set_new(root, "early_stop",
+                            json_pack("{s:f, s:I}", "valid_loss", p->mark_loss, "worse", (json_int_t)p->worse));
+    TESS_ASSERT(root);
     char *path = tess_format("%s/state.json", dir), *text = json_dumps(root, JSON_INDENT(2));
     json_decref(root);
     tess_status status = TESS_OK;
@@ -87,6 +105,8 @@ static tess_status write_state(const char *dir, const tess_progress *p)
     free(path);
     return status;
 }
+
+/* ---- those that are there ---- */
 
 static int64_t step_of(const char *name)
 {
@@ -101,19 +121,13 @@ static int newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The steps that dir has checkpoints of, newest first; *steps is the caller's to free. Half-written ones are removed.
- */
+/* The steps that dir has checkpoints of, newest first; *steps is the caller's to free. */
 static size_t list(const char *dir, int64_t **steps)
 {
     size_t n = 0, room = 16;
     *steps = tess_alloc(room * sizeof **steps);
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));) {
-        if (!strncmp(e->d_name, ".new-step-", 10)) {
-            char *left = tess_format("%s/%s", dir, e->d_name);
-            remove_flat(left);
-            free(left);
-        }
         int64_t step = step_of(e->d_name);
         if (step < 0) continue;
         if (n == room) *steps = tess_realloc(*steps, (room *= 2) * sizeof **steps);
@@ -124,17 +138,69 @@ static size_t list(const char *dir, int64_t **steps)
     return n;
 }
 
-static void remove_old(const char *dir, int64_t keep)
+/* What a run left that ended while it wrote one, or removed one. */
+static void remove_unfinished(const char *dir)
+{
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (strncmp(e->d_name, ".new-step-", 10)) continue;
+        char *left = tess_format("%s/%s", dir, e->d_name);
+        remove_flat(left);
+        free(left);
+    }
+    if (d) closedir(d);
+}
+
+/* First its name goes, so that whoever reads it finds all of it or knows. */
+static void remove_step(const char *dir, int64_t step)
+{
+    char *path = path_of(dir, step, ""), *fresh = path_of(dir, step, ".new-");
+    remove_flat(fresh);
+    remove_flat(rename(path, fresh) ? path : fresh);
+    free(path);
+    free(fresh);
+}
+
+static void remove_old(const tess_checkpoint_conf *c, int64_t best)
 {
     int64_t *steps;
-    size_t n = list(dir, &steps);
-    for (size_t i = (size_t)keep; i < n; i++) {
-        char *path = path_of(dir, steps[i], "");
-        remove_flat(path);
-        free(path);
-    }
+    size_t n = list(c->dir, &steps);
+    for (size_t i = (size_t)c->keep; i < n; i++)
+        if (!c->best || steps[i] != best) remove_step(c->dir, steps[i]);
     free(steps);
 }
+
+size_t tess_checkpoint_clear(const char *dir)
+{
+    int64_t *steps;
+    size_t n = list(dir, &steps), removed = 0;
+    char *best = tess_format("%s/best", dir);
+    struct stat st;
+    for (size_t i = 0; i < n; i++) {
+        char *path = path_of(dir, steps[i], "");
+        if (tess_checkpoint_is(path)) remove_step(dir, steps[i]), removed++;
+        free(path);
+    }
+    if (lstat(best, &st) == 0 && S_ISLNK(st.st_mode)) unlink(best);
+    free(best);
+    free(steps);
+    return removed;
+}
+
+/* A name for people, and for commands: where a file system has no links, state.json alone says which one it is. */
+static void link_best(const char *dir, int64_t step)
+{
+    char *fresh = tess_format("%s/.new-best", dir), *best = tess_format("%s/best", dir), *to = path_of(".", step, "");
+    struct stat st;
+    unlink(fresh);
+    const bool free_name = lstat(best, &st) || S_ISLNK(st.st_mode);
+    if (free_name && symlink(to + 2, fresh) == 0 && rename(fresh, best)) unlink(fresh);
+    free(fresh);
+    free(best);
+    free(to);
+}
+
+/* ---- writing the whole ---- */
 
 tess_status tess_checkpoint_prepare(const char *dir)
 {
@@ -148,6 +214,7 @@ tess_status tess_checkpoint_prepare(const char *dir)
         status = tess_ranks_agree(status);
     }
     free(inside);
+    if (status == TESS_OK && tess_rank() == 0) remove_unfinished(dir);
     return status;
 }
 
@@ -158,8 +225,10 @@ static tess_status make_fresh(const char *fresh)
 }
 
 /* The states are there: with the rest the checkpoint gets its name. */
-static tess_status publish(const char *fresh, const char *path, const char *dir, const tess_progress *p)
+static tess_status publish(const char *fresh, const char *path, const char *dir, const tess_model *m,
+                           const tess_progress *p)
 {
+    if (m) TESS_TRY(tess_model_save_rest(m, fresh));
     TESS_TRY(write_state(fresh, p));
     TESS_TRY(sync_directory(fresh));
     remove_flat(path);
@@ -167,15 +236,17 @@ static tess_status publish(const char *fresh, const char *path, const char *dir,
     return sync_directory(dir);
 }
 
-tess_status tess_checkpoint_save(const char *dir, int64_t keep, tess_graph *g, const tess_progress *p)
+tess_status tess_checkpoint_save(const tess_checkpoint_conf *c, const tess_model *m, tess_graph *g,
+                                 const tess_progress *p)
 {
-    char *fresh = path_of(dir, p->step, ".new-"), *path = path_of(dir, p->step, "");
+    char *fresh = path_of(c->dir, p->step, ".new-"), *path = path_of(c->dir, p->step, "");
     const bool leads = tess_rank() == 0;
     tess_status status = TESS_OK;
     TESS_TRY_DONE(tess_ranks_agree(leads ? make_fresh(fresh) : TESS_OK));
     TESS_TRY_DONE(write_states(fresh, g));
-    TESS_TRY_DONE(tess_ranks_agree(leads ? publish(fresh, path, dir, p) : TESS_OK));
-    if (leads) remove_old(dir, keep);
+    TESS_TRY_DONE(tess_ranks_agree(leads ? publish(fresh, path, c->dir, m, p) : TESS_OK));
+    if (leads && c->best && p->best_step == p->step) link_best(c->dir, p->step);
+    if (leads) remove_old(c, p->best_step);
 done:
     if (status != TESS_OK && leads) remove_flat(fresh);
     free(fresh);
@@ -183,25 +254,60 @@ done:
     return status;
 }
 
+char *tess_checkpoint_path(const char *dir, int64_t step)
+{
+    return path_of(dir, step, "");
+}
+
 /* ---- reading ---- */
 
-static tess_status read_state(const char *path, tess_progress *p)
+/* Members that older checkpoints lack. */
+static void read_more(json_t *root, tess_progress *p)
+{
+    tess_run_facts *t = &p->told;
+    json_int_t steps, schedule, batch, length, samples, tokens, best, worse;
+    int bf16, shuffle;
+    const char *sum;
+    if (!json_unpack(root, "{s:{s:I, s:I, s:I, s:I, s:b, s:b, s:{s:I, s:I, s:s}}}", "run", "steps", &steps,
+                     "schedule_steps", &schedule, "train_batch_size", &batch, "seq_length", &length, "bf16", &bf16,
+                     "shuffle", &shuffle, "data", "samples", &samples, "tokens", &tokens, "sum", &sum))
+        *t = (tess_run_facts){.known = true,
+                              .bf16 = bf16,
+                              .shuffle = shuffle,
+                              .steps = steps,
+                              .schedule_steps = schedule,
+                              .batch = batch,
+                              .length = length,
+                              .samples = (uint64_t)samples,
+                              .tokens = (uint64_t)tokens,
+                              .sum = strtoull(sum, NULL, 16)};
+    if (!json_unpack(root, "{s:{s:I, s:F}}", "best", "step", &best, "valid_loss", &p->best_loss)) p->best_step = best;
+    if (!json_unpack(root, "{s:{s:F, s:I}}", "early_stop", "valid_loss", &p->mark_loss, "worse", &worse)) {
+        p->marked = true;
+        p->worse = worse;
+    }
+}
+
+tess_status tess_checkpoint_progress(const char *path, tess_progress *p)
 {
     json_error_t e;
     char *file = tess_format("%s/state.json", path);
     json_t *root = json_load_file(file, 0, &e);
     json_int_t step, samples, seed;
     tess_status status = TESS_OK;
-    if (!root || json_unpack_ex(root, &e, 0, "{s:I, s:I, s:I}", "step", &step, "samples", &samples, "seed", &seed))
+    if (!root || json_unpack_ex(root, &e, 0, "{s:I, s:I, s:I}", "step", &step, "samples", &samples, "seed", &seed) ||
+        step < 0 || samples < 0) {
         status = tess_error(TESS_INVALID, file, "%s (not a checkpoint, or a damaged one)", e.text);
-    else
+    } else {
         *p = (tess_progress){.step = step, .samples = samples, .seed = (uint64_t)seed};
+        read_more(root, p);
+    }
     json_decref(root);
     free(file);
     return status;
 }
 
-static tess_status find_newest(const char *dir, tess_progress *p, bool *found)
+tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
 {
     int64_t *steps;
     size_t n = list(dir, &steps);
@@ -209,24 +315,68 @@ static tess_status find_newest(const char *dir, tess_progress *p, bool *found)
     *found = n > 0;
     if (n > 0) {
         char *path = path_of(dir, steps[0], "");
-        status = read_state(path, p);
+        status = tess_checkpoint_progress(path, p);
         free(path);
     }
     free(steps);
     return status;
 }
 
-tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
+bool tess_checkpoint_is(const char *path)
 {
-    struct {
-        tess_progress at;
-        bool found;
-    } told = {0};
-    TESS_TRY(tess_ranks_agree(tess_rank() == 0 ? find_newest(dir, &told.at, &told.found) : TESS_OK));
-    tess_ranks_tell(&told, sizeof told);
-    *found = told.found;
-    if (told.found) *p = told.at;
+    char *file = tess_format("%s/state.json", path);
+    const bool whole = access(file, F_OK) == 0;
+    free(file);
+    return whole;
+}
+
+/* The newest step in dir whose checkpoint is whole; -1: there is none. */
+static int64_t newest_whole(const char *dir)
+{
+    int64_t *steps, newest = -1;
+    size_t n = list(dir, &steps);
+    for (size_t i = 0; i < n && newest < 0; i++) {
+        char *path = path_of(dir, steps[i], "");
+        if (tess_checkpoint_is(path)) newest = steps[i];
+        free(path);
+    }
+    free(steps);
+    return newest;
+}
+
+tess_status tess_checkpoint_pick(const char *dir, char **picked)
+{
+    int64_t step = -1;
+    *picked = NULL;
+    if (!dir) return TESS_OK;
+    if (tess_rank() == 0) {
+        char *config = tess_format("%s/config.json", dir);
+        if (access(config, F_OK) && !tess_checkpoint_is(dir)) step = newest_whole(dir);
+        free(config);
+    }
+    tess_ranks_tell(&step, sizeof step);
+    *picked = step < 0 ? tess_strdup(dir) : path_of(dir, step, "");
     return TESS_OK;
+}
+
+static tess_status open_states(const char *path, tess_safetensors **states)
+{
+    char *one = tess_format("%s/states.safetensors", path);
+    char *index = tess_format("%s/states.safetensors.index.json", path);
+    tess_status status = tess_safetensors_open(access(one, F_OK) ? index : one, states);
+    free(one);
+    free(index);
+    return status;
+}
+
+tess_status tess_checkpoint_states(const char *path, tess_safetensors **states)
+{
+    char *one = tess_format("%s/model.safetensors", path), *index = tess_format("%s.index.json", one);
+    const bool model = access(one, F_OK) == 0 || access(index, F_OK) == 0; /* somebody made it one */
+    free(one);
+    free(index);
+    *states = NULL;
+    return tess_checkpoint_is(path) && !model ? open_states(path, states) : TESS_OK;
 }
 
 /* What the model lacks would be lost: each tensor of the checkpoint has a place in it. */
@@ -234,8 +384,8 @@ static tess_status check_count(const tess_safetensors *set, const char *path, co
 {
     size_t want = (size_t)tess_graph_params(g) * TESS_PARTS, met = tess_safetensors_count(set);
     if (met <= want) return TESS_OK; /* what is missing is named when it is read */
-    return tess_error(TESS_INVALID, path, "%zu tensors, this model's are %zu (the checkpoint is of another model)", met,
-                      want);
+    return tess_error(TESS_INVALID, path, "has %zu tensors, this model has %zu (the checkpoint is of another model)",
+                      met, want);
 }
 
 static tess_status read_part(const tess_safetensors *set, const char *path, tess_tensor *p, tess_part part)
@@ -251,22 +401,23 @@ static tess_status read_part(const tess_safetensors *set, const char *path, tess
     return tess_pieces_read(t, p, part, false);
 }
 
+tess_status tess_checkpoint_read(const tess_safetensors *states, const char *path, tess_graph *g, int parts)
+{
+    tess_status status = check_count(states, path, g);
+    for (int k = 0; k < tess_graph_params(g); k++)
+        for (int part = 0; part < parts && status == TESS_OK; part++)
+            status = read_part(states, path, tess_graph_param(g, k), (tess_part)part);
+    return status;
+}
+
 tess_status tess_checkpoint_load(const char *dir, int64_t step, tess_graph *g)
 {
-    char *path = path_of(dir, step, ""), *one = tess_format("%s/states.safetensors", path);
-    char *index = tess_format("%s/states.safetensors.index.json", path);
-    tess_safetensors *set;
-    tess_status status = tess_safetensors_open(access(one, F_OK) ? index : one, &set);
-    if (status == TESS_OK) {
-        status = check_count(set, path, g);
-        for (int k = 0; k < tess_graph_params(g); k++)
-            for (int part = 0; part < TESS_PARTS && status == TESS_OK; part++)
-                status = read_part(set, path, tess_graph_param(g, k), (tess_part)part);
-        tess_safetensors_close(set);
-    }
+    char *path = path_of(dir, step, "");
+    tess_safetensors *states = NULL;
+    tess_status status = open_states(path, &states);
+    if (status == TESS_OK) status = tess_checkpoint_read(states, path, g, TESS_PARTS);
+    tess_safetensors_close(states);
     free(path);
-    free(one);
-    free(index);
     status = tess_ranks_agree(status);
     return status == TESS_OK ? tess_graph_round(g) : status;
 }

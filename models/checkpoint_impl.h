@@ -1,30 +1,78 @@
-/* Checkpoints: all that a run needs to go on bit for bit. DIR/step-00000100 holds
+/* Checkpoints: all that a run needs to go on bit for bit, and that others need to use its model. DIR/step-00000100
+ * holds
  *
- *     state.json               step, seed and samples drawn; written last, so it marks a whole one
+ *     state.json               step, seed and samples drawn, what the run was told, and what data.valid said so far
  *     states.safetensors       (or shards) of each parameter the master, NAME.exp_avg and NAME.exp_avg_sq, all of
  *                              (rows, columns), whoever held what of it
+ *     config.json, ...         of the model, as Hugging Face has it, and its tokenizer's files
  *
- * It is written under another name, made durable, then renamed: what has the name is whole. The order of the data and
- * the random numbers are functions of seed and step, so these two are the position and the generator's state. It
- * says nothing of tiles or ranks: any number of ranks writes the same bytes and reads those of any other.
+ * It is written under another name, made durable, then renamed: what has the name is whole. One that goes loses its
+ * name first. DIR/best is a link to the best one, where one is kept. The order of the data and the random numbers are
+ * functions of seed and step, so these two are the position and the generator's state. It says nothing of tiles or
+ * ranks: any number of ranks writes the same bytes and reads those of any other.
  *
- * All ranks call these together, and get the same status. */
+ * Where the comment says so, all ranks call a function together, and get the same status. */
 #ifndef TESS_CHECKPOINT_IMPL_H
 #define TESS_CHECKPOINT_IMPL_H
 #include "models.h"
+#include "safetensors_impl.h"
+
+/* What a run was told, as far as one that goes on from it may be told something else. */
+typedef struct tess_run_facts {
+    bool known; /* false: the checkpoint is of a version that did not write this */
+    bool bf16, shuffle;
+    int64_t steps, schedule_steps; /* schedule_steps: where its decay ends; 0: it has none */
+    int64_t batch, length;
+    uint64_t samples, tokens, sum; /* of data.train, see data_impl.h */
+} tess_run_facts;
 
 typedef struct tess_progress {
     int64_t step;    /* steps done */
     int64_t samples; /* drawn from the data */
     uint64_t seed;
+    /* The lowest loss on data.valid and the step that it came after; 0: there was none yet. */
+    int64_t best_step;
+    double best_loss;
+    /* For early_stop: the last loss that was better by min_delta, and the evaluations since; marked 0: none yet. */
+    bool marked;
+    double mark_loss;
+    int64_t worse;
+    tess_run_facts told;
 } tess_progress;
 
-/* Makes the directory; TESS_INVALID when it cannot be, or not be written to. */
+typedef struct tess_checkpoint_conf {
+    const char *dir;
+    int64_t keep; /* newest ones that stay */
+    bool best;    /* and progress.best_step's, which `best` then leads to */
+} tess_checkpoint_conf;
+
+/* For a run that will write there: makes the directory, and removes what one left that ended while it wrote.
+ * TESS_INVALID when it cannot be made, or not be written to. Of all ranks. */
 tess_status tess_checkpoint_prepare(const char *dir) TESS_NODISCARD;
-tess_status tess_checkpoint_save(const char *dir, int64_t keep, tess_graph *g, const tess_progress *p) TESS_NODISCARD;
+/* Of all ranks. */
+tess_status tess_checkpoint_save(const tess_checkpoint_conf *c, const tess_model *m, tess_graph *g,
+                                 const tess_progress *p) TESS_NODISCARD;
 /* The newest whole checkpoint in dir: its progress, false in *found when there is none. */
 tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found) TESS_NODISCARD;
-/* Masters and moments of that step's checkpoint, each to its tiles; TESS_INVALID when it is of another model. */
+/* Removes all checkpoints in dir, and nothing else; how many. */
+size_t tess_checkpoint_clear(const char *dir);
+/* Masters and moments of that step's checkpoint, each to its tiles; TESS_INVALID when it is of another model. Of all
+ * ranks. */
 tess_status tess_checkpoint_load(const char *dir, int64_t step, tess_graph *g) TESS_NODISCARD;
+char *tess_checkpoint_path(const char *dir, int64_t step); /* a new string */
+
+/* ---- for those who only look, perhaps while a run writes here ---------------------------------------------------- */
+
+/* Where `dir` holds checkpoints, the newest of them, else `dir` itself: a new string. NULL is NULL. Of all ranks: that
+ * of rank 0 counts. */
+tess_status tess_checkpoint_pick(const char *dir, char **picked) TESS_NODISCARD;
+/* Is this path that of a whole checkpoint? */
+bool tess_checkpoint_is(const char *path);
+/* Opens the states of a checkpoint; NULL: it is none. */
+tess_status tess_checkpoint_states(const char *path, tess_safetensors **states) TESS_NODISCARD;
+/* The first `parts` of the three parts of each parameter, of this rank; `path` is for messages. */
+tess_status tess_checkpoint_read(const tess_safetensors *states, const char *path, tess_graph *g,
+                                 int parts) TESS_NODISCARD;
+tess_status tess_checkpoint_progress(const char *path, tess_progress *p) TESS_NODISCARD;
 
 #endif

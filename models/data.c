@@ -1,365 +1,139 @@
-/* Tokens from files: Megatron's .bin and .idx, llm.c's .bin, and texts, all as one stream cut into samples.
+/* Samples out of token files: the tokens of all files of a source lie behind one another and make one stream, cut into
+ * samples; several sources with weights take turns.
  *
- * A stream is a list of runs in mapped memory: one run for llm.c and texts, and for Megatron one for each stretch of
- * sequences that lie behind one another, which is the whole file unless its index was reordered. The shuffle is a
- * keyed bijection of 0 .. samples-1, so neither the samples nor their order are ever held.
+ * The shuffle is a keyed bijection of 0 .. samples-1, and whose turn it is at a position follows from the weights
+ * alone, so neither the samples nor their order are ever held, and a run goes on anywhere.
  */
-#include "data_impl.h"
-#include <errno.h>
-#include <fcntl.h>
+#include "data_file_impl.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-/* ---- a mapped file ---- */
-
-tess_status tess_map_open(const char *path, tess_map *map)
-{
-    *map = (tess_map){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return tess_error(TESS_INVALID, path, "cannot be opened: %s", strerror(errno));
-    struct stat s;
-    const void *data = "";
-    tess_status status = TESS_OK;
-    if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode))
-        status = tess_error(TESS_INVALID, path, "is not a regular file");
-    else if (s.st_size > 0 && (data = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
-        status = tess_error(TESS_FAILED, path, "cannot be mapped: %s", strerror(errno));
-    close(fd);
-    if (status == TESS_OK) *map = (tess_map){tess_strdup(path), data, (size_t)s.st_size};
-    return status;
-}
-
-void tess_map_close(tess_map *map)
-{
-    if (map->bytes) munmap((void *)map->data, map->bytes);
-    free(map->path);
-    *map = (tess_map){0};
-}
-
-void tess_map_forget(const void *at, size_t bytes)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)at / page * page;
-    madvise((void *)begin, (uintptr_t)at + bytes - begin, MADV_DONTNEED);
-}
-
-/* ---- the stream ---- */
-
-/* Megatron's codes, and one of our own for what it does not have. */
-enum token_type { U8 = 1, I8, I16, I32, I64, F64, F32, U16, U32, TYPES };
-static const size_t type_size[TYPES] = {[U8] = 1, [I8] = 1, [I16] = 2, [I32] = 4, [I64] = 8, [U16] = 2, [U32] = 4};
-
-/* Tokens behind one another: the first one's place in the stream, and its byte in the memory at base. */
-struct run {
-    uint64_t token, byte;
+struct stream {
+    tess_token_file *file; /* owned */
+    uint64_t *first;       /* owned: by file, the place of its first token in the stream */
+    size_t files;
+    uint64_t tokens, samples;
+    uint64_t share; /* of the turns that the sources before leave, in 2^-32: all of them for the last */
 };
 
 struct tess_data {
     tess_data_conf conf;
-    tess_map map;        /* owned; zeroed when the memory is the caller's or `held` */
-    void *held;          /* owned: the tokens of a text */
-    const char *path;    /* of the file with the tokens, for messages */
-    const uint8_t *base; /* borrowed from one of those */
-    enum token_type type;
-    struct run *run; /* owned */
-    size_t runs;
-    uint64_t tokens, samples;
+    struct stream *source;
+    size_t sources;
+    uint64_t tokens, samples, sum;
+    char *left_out; /* see tess_data_left_out */
 };
-
-static void add_run(tess_data *d, uint64_t byte)
-{
-    if ((d->runs & (d->runs - 1)) == 0) /* the room doubles */
-        d->run = tess_realloc(d->run, (d->runs ? 2 * d->runs : 1) * sizeof *d->run);
-    d->run[d->runs++] = (struct run){d->tokens, byte};
-}
-
-/* An error at a byte of a file. */
-#define BAD(path, byte, ...) bad_byte(path, byte, tess_format(__VA_ARGS__))
-
-static tess_status bad_byte(const char *path, uint64_t byte, char *what)
-{
-    char *where = tess_format("%s: byte %llu", path, (unsigned long long)byte);
-    tess_status status = tess_error(TESS_INVALID, where, "%s", what);
-    free(where);
-    free(what);
-    return status;
-}
-
-static uint32_t u32_at(const uint8_t *p)
-{
-    return p[0] | p[1] << 8 | p[2] << 16 | (uint32_t)p[3] << 24;
-}
-static uint64_t u64_at(const uint8_t *p)
-{
-    return u32_at(p) | (uint64_t)u32_at(p + 4) << 32;
-}
-
-static int64_t token_at(enum token_type type, const uint8_t *p)
-{
-    switch (type) {
-    case U8:
-        return p[0];
-    case I8:
-        return (int8_t)p[0];
-    case U16:
-        return p[0] | p[1] << 8;
-    case I16:
-        return (int16_t)(p[0] | p[1] << 8);
-    case I32:
-        return (int32_t)u32_at(p);
-    case U32:
-        return u32_at(p);
-    default:
-        TESS_ASSERT(type == I64);
-        return (int64_t)u64_at(p);
-    }
-}
-
-/* ---- Megatron ---- */
-
-enum { IDX_HEADER = 34 };
-
-/* Checks everything but the sequences: magic, version, type, and the counts against the file's size. */
-static tess_status read_idx_header(const tess_map *idx, enum token_type *type, uint64_t *sequences, uint64_t *documents)
-{
-    const uint8_t *p = idx->data;
-    if (idx->bytes < IDX_HEADER)
-        return tess_error(TESS_INVALID, idx->path, "has %zu bytes, a Megatron index has at least %d", idx->bytes,
-                          IDX_HEADER);
-    if (memcmp(p, "MMIDIDX\0\0", 9))
-        return BAD(idx->path, 0, "no Megatron index: expected \"MMIDIDX\" and two zero bytes");
-    uint64_t version = u64_at(p + 9);
-    if (version != 1) return BAD(idx->path, 9, "index version %llu, expected 1", (unsigned long long)version);
-    *type = p[17];
-    if (*type == F32 || *type == F64)
-        return BAD(idx->path, 17, "dtype %d is floating point, token ids are integers", p[17]);
-    if (*type < U8 || *type > U16) return BAD(idx->path, 17, "dtype %d is unknown, expected 1 to 8", p[17]);
-    *sequences = u64_at(p + 18), *documents = u64_at(p + 26);
-    uint64_t space = idx->bytes - IDX_HEADER;
-    bool fit = *sequences <= space / 12 && *documents <= (space - 12 * *sequences) / 8;
-    uint64_t rest = fit ? space - 12 * *sequences - 8 * *documents : 0;
-    if (!fit || (rest != 0 && rest != *sequences)) /* the rest, if any, is one mode byte a sequence */
-        return BAD(idx->path, 18, "%llu sequences and %llu document entries do not make the file's %zu bytes",
-                   (unsigned long long)*sequences, (unsigned long long)*documents, idx->bytes);
-    return TESS_OK;
-}
-
-/* Documents are runs of sequences in the sequences' order, so they add nothing to the stream: only checked. */
-static tess_status check_documents(const tess_map *idx, uint64_t sequences, uint64_t documents)
-{
-    uint64_t at = IDX_HEADER + 12 * sequences, before = 0;
-    if (documents == 0) return BAD(idx->path, 26, "no document entries, expected at least the first, 0");
-    for (uint64_t i = 0; i < documents; i++) {
-        uint64_t d = u64_at(idx->data + at + 8 * i);
-        if (i == 0 ? d != 0 : d < before || d > sequences)
-            return BAD(idx->path, at + 8 * i, "document %llu begins at sequence %lld, expected %llu to %llu",
-                       (unsigned long long)i, (long long)d, (unsigned long long)before,
-                       (unsigned long long)(i ? sequences : 0));
-        before = d;
-    }
-    if (before != sequences)
-        return BAD(idx->path, at + 8 * (documents - 1), "the documents end at sequence %llu of %llu",
-                   (unsigned long long)before, (unsigned long long)sequences);
-    return TESS_OK;
-}
-
-static tess_status read_megatron(tess_data *d, const tess_map *idx, const tess_map *bin)
-{
-    uint64_t sequences = 0, documents = 0, next = 0;
-    TESS_TRY(read_idx_header(idx, &d->type, &sequences, &documents));
-    TESS_TRY(check_documents(idx, sequences, documents));
-    size_t size = type_size[d->type];
-    for (uint64_t i = 0; i < sequences; i++) {
-        uint64_t length_at = IDX_HEADER + 4 * i, offset_at = IDX_HEADER + 4 * sequences + 8 * i;
-        int32_t length = (int32_t)u32_at(idx->data + length_at);
-        int64_t offset = (int64_t)u64_at(idx->data + offset_at);
-        if (length < 0) return BAD(idx->path, length_at, "sequence %llu has %d tokens", (unsigned long long)i, length);
-        uint64_t bytes = (uint64_t)length * size;
-        if (offset < 0 || (uint64_t)offset > bin->bytes || bytes > bin->bytes - (uint64_t)offset)
-            return BAD(idx->path, offset_at, "sequence %llu is bytes %lld to %lld of %s, which has %zu",
-                       (unsigned long long)i, (long long)offset, (long long)((uint64_t)offset + bytes), bin->path,
-                       bin->bytes);
-        if ((uint64_t)offset % size)
-            return BAD(idx->path, offset_at, "sequence %llu begins at byte %lld, no multiple of its %zu-byte tokens",
-                       (unsigned long long)i, (long long)offset, size);
-        if (length == 0) continue;
-        if (d->runs == 0 || (uint64_t)offset != next) add_run(d, (uint64_t)offset);
-        next = (uint64_t)offset + bytes;
-        d->tokens += (uint64_t)length;
-    }
-    return TESS_OK;
-}
-
-/* ---- llm.c ---- */
-
-enum { LLMC_HEADER = 1024 };
-
-/* Says what a .bin is if it is not llm.c's: most likely one half of Megatron's pair. */
-static tess_status not_llmc(const tess_map *bin, int32_t magic)
-{
-    char *prefix = tess_strdup(bin->path), *hint = tess_strdup("");
-    size_t n = strlen(prefix);
-    if (n > 4 && strcmp(prefix + n - 4, ".bin") == 0) {
-        prefix[n - 4] = 0;
-        char *idx = tess_format("%s.idx", prefix);
-        if (access(idx, F_OK) == 0) {
-            free(hint);
-            hint = tess_format(" (%s is there: for Megatron's format give %s)", idx, prefix);
-        }
-        free(idx);
-    }
-    tess_status status = BAD(bin->path, 0, "magic %d, expected llm.c's 20240520 or 20240801%s", magic, hint);
-    free(hint);
-    free(prefix);
-    return status;
-}
-
-static tess_status read_llmc(tess_data *d, const tess_map *bin)
-{
-    if (bin->bytes < LLMC_HEADER)
-        return tess_error(TESS_INVALID, bin->path, "has %zu bytes, llm.c's header alone has %d", bin->bytes,
-                          LLMC_HEADER);
-    int32_t magic = (int32_t)u32_at(bin->data), version = (int32_t)u32_at(bin->data + 4);
-    int32_t count = (int32_t)u32_at(bin->data + 8);
-    if (magic != 20240520 && magic != 20240801) return not_llmc(bin, magic);
-    int32_t expected = magic == 20240520 ? 1 : 7;
-    if (version != expected)
-        return BAD(bin->path, 4, "version %d, expected %d with magic %d", version, expected, magic);
-    d->type = magic == 20240520 ? U16 : U32;
-    size_t size = type_size[d->type], space = bin->bytes - LLMC_HEADER;
-    if (count < 0 || (uint64_t)count * size != space)
-        return BAD(bin->path, 8, "%d tokens of %zu bytes, but %zu bytes follow the header", count, size, space);
-    add_run(d, LLMC_HEADER);
-    d->tokens = (uint64_t)count;
-    return TESS_OK;
-}
-
-/* ---- texts ---- */
-
-static tess_status beyond_vocabulary(const char *path, uint64_t byte, int64_t token, int64_t vocab)
-{
-    return BAD(path, byte, "token %lld is beyond the vocabulary of %lld (is this the model's own tokenizer?)",
-               (long long)token, (long long)vocab);
-}
-
-/* Tokenises the mapped text into d->held, piece by piece: the text itself is never copied. */
-static tess_status read_tokens(tess_data *d, const tess_map *text, const tess_tokenizer *tokenizer)
-{
-    d->type = tess_tokenizer_vocab(tokenizer) <= 1 << 16 ? U16 : U32;
-    size_t size = type_size[d->type], room = 0;
-    tess_status status;
-    tess_ids ids = {0};
-    tess_encoding e;
-    TESS_TRY(tess_encoding_start(tokenizer, text->path, (const char *)text->data, text->bytes, &e));
-    while (e.at < e.length) {
-        size_t at = e.at;
-        TESS_TRY_DONE(tess_encoding_next(&e, &ids));
-        if (room < d->tokens + ids.count) {
-            room = (d->tokens + ids.count) * 3 / 2 + 1024;
-            d->held = tess_realloc(d->held, room * size);
-        }
-        for (size_t i = 0; i < ids.count; i++, d->tokens++) {
-            uint32_t id = (uint32_t)ids.id[i];
-            uint8_t *p = (uint8_t *)d->held + d->tokens * size;
-            if ((int64_t)id >= d->conf.vocab)
-                TESS_TRY_DONE(beyond_vocabulary(text->path, at, (int64_t)id, d->conf.vocab));
-            for (size_t b = 0; b < size; b++) p[b] = (uint8_t)(id >> 8 * b);
-        }
-        ids.count = 0;
-    }
-    d->held = tess_realloc(d->held, d->tokens * size);
-    status = TESS_OK;
-done:
-    tess_encoding_end(&e);
-    tess_ids_free(&ids);
-    return status;
-}
 
 /* ---- open and close ---- */
 
-/* The samples of what has been read; takes `d`, also when it fails. */
-static tess_status finish_open(tess_data *d, tess_status status, tess_data **data)
-{
-    uint64_t t = (uint64_t)d->conf.seq_length;
-    if (status == TESS_OK && d->tokens < t + 1)
-        status = tess_error(TESS_INVALID, d->path, "holds %llu tokens, one sample of seq_length %llu needs %llu",
-                            (unsigned long long)d->tokens, (unsigned long long)t, (unsigned long long)t + 1);
-    if (status == TESS_OK) {
-        d->samples = (d->tokens - 1) / t;
-        *data = d;
-    } else
-        tess_data_close(d);
-    return status;
-}
-
-static tess_data *new_data(const tess_data_conf *conf)
+static tess_data *new_data(const tess_data_conf *conf, size_t sources)
 {
     TESS_ASSERT(conf->seq_length >= 1 && conf->vocab >= 1 && conf->vocab <= INT32_MAX);
     tess_data *d = tess_alloc(sizeof *d);
-    d->conf = *conf;
+    *d = (tess_data){.conf = *conf, .source = tess_alloc(sources * sizeof *d->source), .sources = sources};
+    d->sum = UINT64_C(0xcbf29ce484222325);
     return d;
+}
+
+static tess_token_file *add_file(struct stream *s)
+{
+    s->file = tess_realloc(s->file, (s->files + 1) * sizeof *s->file);
+    s->first = tess_realloc(s->first, (s->files + 1) * sizeof *s->first);
+    s->file[s->files] = (tess_token_file){0};
+    return &s->file[s->files++];
+}
+
+/* All files of a source are there: its tokens and samples. */
+static tess_status finish_stream(tess_data *d, struct stream *s, const char *name)
+{
+    const uint64_t t = (uint64_t)d->conf.seq_length;
+    for (size_t i = 0; i < s->files; i++) {
+        s->first[i] = s->tokens;
+        s->tokens += s->file[i].tokens;
+        d->sum = tess_token_file_sum(&s->file[i], d->sum);
+    }
+    if (s->tokens < t + 1)
+        return tess_error(TESS_INVALID, s->files == 1 ? s->file[0].path : name,
+                          "holds %llu tokens, one sample of seq_length %llu needs %llu", (unsigned long long)s->tokens,
+                          (unsigned long long)t, (unsigned long long)t + 1);
+    s->samples = (s->tokens - 1) / t;
+    d->tokens += s->tokens;
+    d->samples += s->samples;
+    return TESS_OK;
+}
+
+static tess_status open_source(tess_data *d, struct stream *s, const tess_data_source *from,
+                               const tess_tokenizer *tokenizer)
+{
+    for (size_t i = 0; i < from->files; i++)
+        TESS_TRY(tess_token_file_open(&from->file[i], tokenizer, d->conf.vocab, add_file(s)));
+    return finish_stream(d, s, from->name);
+}
+
+static void share_turns(tess_data *d, const tess_data_paths *paths)
+{
+    double rest = 0;
+    for (size_t k = 0; k < d->sources; k++) rest += paths->source[k].weight;
+    for (size_t k = 0; k < d->sources; k++) {
+        const double weight = paths->source[k].weight;
+        const bool last = k + 1 == d->sources;
+        d->source[k].share = last ? UINT64_C(1) << 32 : (uint64_t)llrint(0x1p32 * fmin(1, weight / rest));
+        rest -= weight;
+        if (d->sources > 1) d->sum = (d->sum ^ d->source[k].share) * UINT64_C(0x100000001b3);
+    }
+}
+
+static tess_status open_paths(const tess_data_paths *paths, const tess_tokenizer *tokenizer, tess_data *d)
+{
+    for (size_t k = 0; k < d->sources; k++) TESS_TRY(open_source(d, &d->source[k], &paths->source[k], tokenizer));
+    share_turns(d, paths);
+    if (paths->left_out == 1) d->left_out = tess_strdup(paths->left);
+    if (paths->left_out > 1) d->left_out = tess_format("%s and %zu more files", paths->left, paths->left_out - 1);
+    return TESS_OK;
+}
+
+static tess_status finish_open(tess_data *d, tess_status status, tess_data **data)
+{
+    *data = status == TESS_OK ? d : NULL;
+    if (status != TESS_OK) tess_data_close(d);
+    return status;
+}
+
+tess_status tess_data_open(const char *text, const tess_tokenizer *tokenizer, const tess_data_conf *conf,
+                           tess_data **data)
+{
+    tess_data_paths paths;
+    *data = NULL;
+    tess_status status = tess_data_paths_open(conf->key ? conf->key : "data", text, &paths);
+    if (status == TESS_OK) {
+        tess_data *d = new_data(conf, paths.sources);
+        status = finish_open(d, open_paths(&paths, tokenizer, d), data);
+    }
+    tess_data_paths_close(&paths);
+    return status;
 }
 
 tess_status tess_data_view(const tess_map *idx, const tess_map *bin, const tess_data_conf *conf, tess_data **data)
 {
-    tess_data *d = new_data(conf);
-    d->path = bin->path;
-    d->base = bin->data;
-    return finish_open(d, idx ? read_megatron(d, idx, bin) : read_llmc(d, bin), data);
-}
-
-static tess_status open_text(tess_data *d, const tess_tokenizer *tokenizer)
-{
-    add_run(d, 0);
-    if (tokenizer) {
-        TESS_TRY(read_tokens(d, &d->map, tokenizer));
-        d->base = d->held;
-    } else {
-        d->type = U8;
-        d->tokens = d->map.bytes;
-    }
-    return TESS_OK;
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && strcmp(s + n - m, end) == 0;
-}
-
-tess_status tess_data_open(const char *path, const tess_tokenizer *tokenizer, const tess_data_conf *conf,
-                           tess_data **data)
-{
-    tess_data *d = new_data(conf);
-    tess_map idx = {0};
-    char *idx_path = tess_format("%s.idx", path), *bin_path = tess_format("%s.bin", path);
-    tess_status status;
-    bool megatron = access(idx_path, F_OK) == 0, llmc = ends_with(path, ".bin");
-    if (!megatron && !llmc && !ends_with(path, ".txt")) {
-        status = tess_error(TESS_INVALID, path, "no data found (looked for %s beside %s, else a *.bin or *.txt)",
-                            idx_path, bin_path);
-        goto done;
-    }
-    if (megatron) TESS_TRY_DONE(tess_map_open(idx_path, &idx));
-    TESS_TRY_DONE(tess_map_open(megatron ? bin_path : path, &d->map));
-    d->path = d->map.path;
-    d->base = d->map.data;
-    status = megatron ? read_megatron(d, &idx, &d->map) : llmc ? read_llmc(d, &d->map) : open_text(d, tokenizer);
-done:
-    tess_map_close(&idx);
-    free(idx_path);
-    free(bin_path);
+    tess_data *d = new_data(conf, 1);
+    struct stream *s = &d->source[0];
+    tess_status status = tess_token_file_view(idx, bin, add_file(s));
+    if (status == TESS_OK) status = finish_stream(d, s, bin->path);
+    s->share = UINT64_C(1) << 32;
     return finish_open(d, status, data);
 }
 
 void tess_data_close(tess_data *d)
 {
     if (!d) return;
-    tess_map_close(&d->map);
-    free(d->held);
-    free(d->run);
+    for (size_t k = 0; k < d->sources; k++) {
+        for (size_t i = 0; i < d->source[k].files; i++) tess_token_file_close(&d->source[k].file[i]);
+        free(d->source[k].file);
+        free(d->source[k].first);
+    }
+    free(d->source);
+    free(d->left_out);
     free(d);
 }
 
@@ -371,37 +145,55 @@ uint64_t tess_data_samples(const tess_data *d)
 {
     return d->samples;
 }
+uint64_t tess_data_sum(const tess_data *d)
+{
+    return d->sum;
+}
+size_t tess_data_sources(const tess_data *d)
+{
+    return d->sources;
+}
+const char *tess_data_left_out(const tess_data *d)
+{
+    return d->left_out;
+}
+
+size_t tess_data_files(const tess_data *d)
+{
+    size_t files = 0;
+    for (size_t k = 0; k < d->sources; k++) files += d->source[k].files;
+    return files;
+}
 
 /* ---- reading ---- */
 
 /* out: (n), the tokens from place `at` of the stream. */
-static tess_status read_stream(const tess_data *d, uint64_t at, uint64_t n, int32_t *out)
+static tess_status read_stream(const struct stream *s, uint64_t at, uint64_t n, int64_t vocab, int32_t *out)
 {
-    size_t size = type_size[d->type], low = 0, high = d->runs;
-    while (high - low > 1) { /* the last run that begins at or before `at` */
+    size_t low = 0, high = s->files;
+    while (high - low > 1) { /* the last file that begins at or before `at` */
         size_t middle = low + (high - low) / 2;
-        *(d->run[middle].token <= at ? &low : &high) = middle;
+        *(s->first[middle] <= at ? &low : &high) = middle;
     }
-    for (const struct run *r = d->run + low; n; r++) {
-        uint64_t end = r + 1 < d->run + d->runs ? r[1].token : d->tokens;
-        uint64_t byte = r->byte + (at - r->token) * size, first = byte;
-        for (; at < end && n; at++, n--, byte += size) {
-            int64_t token = token_at(d->type, d->base + byte);
-            if (token < 0 || token >= d->conf.vocab) return beyond_vocabulary(d->path, byte, token, d->conf.vocab);
-            *out++ = (int32_t)token;
-        }
-        if (d->map.bytes && !d->held) tess_map_forget(d->base + first, byte - first);
+    for (size_t i = low; n; i++) {
+        const uint64_t place = at - s->first[i], left = s->file[i].tokens - place, take = n < left ? n : left;
+        TESS_TRY(tess_token_file_read(&s->file[i], place, take, vocab, out));
+        at += take;
+        n -= take;
+        out += take;
     }
     return TESS_OK;
 }
 
 tess_status tess_data_get(const tess_data *d, uint64_t sample, int32_t *tokens, int32_t *targets)
 {
+    const struct stream *s = d->source;
+    const uint64_t t = (uint64_t)d->conf.seq_length;
     TESS_ASSERT(sample < d->samples);
-    uint64_t t = (uint64_t)d->conf.seq_length;
-    TESS_TRY(read_stream(d, sample * t, t, tokens));
+    for (; sample >= s->samples; s++) sample -= s->samples;
+    TESS_TRY(read_stream(s, sample * t, t, d->conf.vocab, tokens));
     memcpy(targets, tokens + 1, (t - 1) * sizeof *targets);
-    return read_stream(d, sample * t + t, 1, targets + t - 1);
+    return read_stream(s, sample * t + t, 1, d->conf.vocab, targets + t - 1);
 }
 
 /* ---- the order ---- */
@@ -436,9 +228,29 @@ static uint64_t permute(uint64_t x, uint64_t n, uint64_t key)
     return x;
 }
 
+/* How many of the first `positions` are those of a source with this share: the nearest whole number. */
+static uint64_t turns(uint64_t positions, uint64_t share)
+{
+    return (uint64_t)(((unsigned __int128)positions * share + (UINT64_C(1) << 31)) >> 32);
+}
+
+/* Of the positions the first source gets its share, spread evenly; of those that are left the second one its share of
+ * them, and so on. So each prefix of the run has what the weights say, to within a sample or so of each source. */
 uint64_t tess_data_order(const tess_data *d, uint64_t position)
 {
-    uint64_t epoch = position / d->samples, place = position % d->samples;
-    if (!d->conf.shuffle) return place;
-    return permute(place, d->samples, mix(mix(d->conf.seed + 0x9e3779b97f4a7c15u) + epoch));
+    const uint64_t golden = UINT64_C(0x9e3779b97f4a7c15);
+    const struct stream *s = d->source;
+    uint64_t before = 0, key = d->conf.seed + golden;
+    for (;; s++, key += golden) {
+        const uint64_t mine = turns(position, s->share);
+        if (turns(position + 1, s->share) > mine) {
+            position = mine;
+            break;
+        }
+        position -= mine;
+        before += s->samples;
+    }
+    const uint64_t epoch = position / s->samples, place = position % s->samples;
+    if (!d->conf.shuffle) return before + place;
+    return before + permute(place, s->samples, mix(mix(key) + epoch));
 }

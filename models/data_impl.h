@@ -1,4 +1,4 @@
-/* Data: a file of tokens as a sequence of samples of T tokens and their targets, in order or shuffled by seed.
+/* Data: files of tokens as a sequence of samples of T tokens and their targets, in order or shuffled by seed.
  *
  *     tess_data *data;
  *     tess_data_conf conf = {.seq_length = 1024, .vocab = 50257, .shuffle = true, .seed = 1};
@@ -7,8 +7,10 @@
  *         TESS_TRY(tess_data_get(data, tess_data_order(data, position), tokens, targets));
  *     tess_data_close(data);
  *
- * Sample i is the tokens [i*T, i*T+T] of the stream, both ends included: T inputs and, one further, T targets. Files
- * are mapped, never read whole. Every token is checked against the vocabulary when it is read.
+ * Sample i is the tokens [i*T, i*T+T] of the stream, both ends included: T inputs and, one further, T targets. The
+ * stream is the tokens of all files in the order that they are given, as if they were one file. With weights each
+ * source is a stream of its own, shuffled and repeated by itself, and its weight is its share of the samples. Files are
+ * mapped, never read whole. Every token is checked against the vocabulary when it is read.
  */
 #ifndef TESS_DATA_IMPL_H
 #define TESS_DATA_IMPL_H
@@ -37,13 +39,16 @@ typedef struct tess_data_conf {
     int64_t seq_length; /* T >= 1 */
     int64_t vocab;      /* tokens are 0 .. vocab-1 */
     bool shuffle;
-    uint64_t seed; /* of the shuffle */
+    uint64_t seed;   /* of the shuffle */
+    const char *key; /* what errors of a list name; NULL: "data" */
 } tess_data_conf;
 
-/* What `path` is follows from what is there: with path.idx and path.bin it is a Megatron prefix; else *.bin is llm.c's
- * format and *.txt a text, in the tokens of `tokenizer` (only read during the call) or, where that is NULL, in bytes.
- * A text's tokens are held in RAM, the text is not. Fewer tokens than one sample needs is TESS_INVALID. */
-tess_status tess_data_open(const char *path, const tess_tokenizer *tokenizer, const tess_data_conf *conf,
+/* `paths`: one, whose kind follows from what is there: with path.idx it is a Megatron prefix; else *.bin is llm.c's
+ * format and *.txt a text, in the tokens of `tokenizer` (only read during the call) or, where that is NULL, in bytes; a
+ * directory or a pattern stands for the files that are found. Or the JSON text of a list of paths, or of objects with
+ * "path" and "weight". A text's tokens are held in RAM, the text is not. Fewer tokens than one sample needs is
+ * TESS_INVALID. */
+tess_status tess_data_open(const char *paths, const tess_tokenizer *tokenizer, const tess_data_conf *conf,
                            tess_data **data) TESS_NODISCARD;
 /* The same over two files already in memory, which stay the caller's and must outlive the data; idx NULL: llm.c's
  * format. */
@@ -51,11 +56,15 @@ tess_status tess_data_view(const tess_map *idx, const tess_map *bin, const tess_
                            tess_data **data) TESS_NODISCARD;
 void tess_data_close(tess_data *data);
 
-uint64_t tess_data_tokens(const tess_data *data);  /* of the stream */
-uint64_t tess_data_samples(const tess_data *data); /* whole ones: (tokens - 1) / T, at least 1 */
-
+size_t tess_data_files(const tess_data *data);
+size_t tess_data_sources(const tess_data *data);       /* more than one: they have weights */
+uint64_t tess_data_tokens(const tess_data *data);      /* of all streams */
+uint64_t tess_data_samples(const tess_data *data);     /* of each whole ones: (tokens - 1) / T, at least 1 */
+uint64_t tess_data_sum(const tess_data *data);         /* tells this content from another, whatever its path */
+const char *tess_data_left_out(const tess_data *data); /* files found that are no data, in words; NULL: none */
 /* The sample at a place of the endless run over all epochs: epoch position / samples, and in it each sample once, in
- * the stream's order or in one that depends on the seed and the epoch alone. */
+ * the stream's order or in one that depends on the seed and the epoch alone. With weights the places are dealt out to
+ * the sources first, by the weights alone. */
 uint64_t tess_data_order(const tess_data *data, uint64_t position);
 
 /* tokens: (T), targets: (T). sample < tess_data_samples. */

@@ -1,4 +1,6 @@
 /* What a run will hold, do and take, before it runs; and which setting makes it fit when it does not. */
+#include "codelets.h"
+#include "estimate_impl.h"
 #include "run_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -35,13 +37,43 @@ static tess_status plan_of(const tess_config *c, int rank, bool train, tess_plan
     return status;
 }
 
-/* The first of a few changes, the cheapest in time first, that fits; into `text`. */
-static tess_status find_setting(const tess_run *r, bool train, uint64_t beside, uint64_t limit, char *text, size_t size)
+/* The least RAM with which the step could be placed over a disk; 0: none is found. Asks no other rank. What a step that
+ * may move all of its tiles asks for will do; else it is tried, which takes the time of a plan. */
+static tess_status least_over_disk(const tess_run *r, bool train, uint64_t beside, uint64_t *least)
+{
+    tess_run other;
+    tess_step *step = NULL;
+    tess_gpu_placement gpu;
+    tess_placement placement;
+    tess_place_conf conf = r->conf;
+    conf.alone = !train;
+    conf.taken = beside;
+    conf.rates = (tess_rates){0};
+    *least = 0;
+    tess_status status = tess_run_open(r->c, r->rank, &other), fits = TESS_INVALID;
+    if (status == TESS_OK)
+        status = train ? tess_run_step(&other, &step)
+                       : tess_step_new(other.net.output, &(tess_step_conf){.micro = other.evaluated}, &step);
+    if (status == TESS_OK) status = tess_run_place_gpu(&other, step, &gpu);
+    for (conf.ram = 1; status == TESS_OK && fits != TESS_OK; conf.ram = placement.needed) {
+        fits = tess_step_place(step, &conf, &placement);
+        if (fits == TESS_OK) *least = conf.ram;
+        if (!conf.stay) *least = placement.needed;
+        if (*least || placement.needed <= conf.ram) break;
+    }
+    tess_step_free(step);
+    tess_run_close(&other);
+    return status;
+}
+
+/* The batch, the cheapest change in time first, with which the run fits, into `text`; "" where none is enough. */
+static tess_status find_batch(const tess_run *r, uint64_t beside, uint64_t limit, char *text, size_t size)
 {
     const tess_config *c = r->c;
     tess_config changed = *c; /* numbers alone are changed, so the strings stay shared */
     tess_plan plan;
     const int64_t data = tess_ranks() / (c->parallel.tensor * c->parallel.pipeline);
+    text[0] = 0;
     for (int recompute = 0; recompute < 2; recompute++) {
         if (recompute && c->activation_checkpointing.enabled) break;
         changed.activation_checkpointing.enabled = recompute || c->activation_checkpointing.enabled;
@@ -50,7 +82,7 @@ static tess_status find_setting(const tess_run *r, bool train, uint64_t beside, 
                 continue;
             changed.train_micro_batch_size_per_gpu = micro;
             changed.gradient_accumulation_steps = c->train_batch_size / (micro * data);
-            TESS_TRY(plan_of(&changed, r->rank, train, &plan));
+            TESS_TRY(plan_of(&changed, r->rank, true, &plan));
             uint64_t needed = need(&plan, tess_cores()) + beside;
             if (needed > limit) continue;
             snprintf(text, size, "train_micro_batch_size_per_gpu=%lld gradient_accumulation_steps=%lld%s needs %s",
@@ -59,8 +91,34 @@ static tess_status find_setting(const tess_run *r, bool train, uint64_t beside, 
             return TESS_OK;
         }
     }
-    snprintf(text, size,
-             "no setting of batch and activation_checkpointing is enough; memory.path=DIR would put the rest on disk");
+    return TESS_OK;
+}
+
+/* What makes the run fit, into `text`: a batch, a disk, a larger cap, or both of these. */
+static tess_status find_setting(const tess_run *r, bool train, uint64_t needed, uint64_t beside, uint64_t limit,
+                                char *text, size_t size)
+{
+    enum { MiB = 1 << 20 };
+    const uint64_t whole = tess_run_cap(needed);
+    uint64_t least;
+    if (train) {
+        TESS_TRY(find_batch(r, beside, limit, text, size));
+        if (text[0]) return TESS_OK;
+    }
+    TESS_TRY(least_over_disk(r, train, beside, &least));
+    least = least ? tess_run_cap(least) : whole;
+    const unsigned long long mib = whole / MiB, over_disk = least / MiB;
+    if (least >= whole)
+        snprintf(text, size, "memory.cpu=%lluMiB would do", mib);
+    else if (least <= limit && r->c->memory.cpu > 0 && whole <= tess_ram_free())
+        snprintf(text, size, "memory.cpu=%lluMiB would do; memory.path=DIR puts on disk what does not fit", mib);
+    else if (least <= limit)
+        snprintf(text, size, "memory.path=DIR puts on disk what does not fit");
+    else if (r->c->memory.cpu > 0 && whole <= tess_ram_free())
+        snprintf(text, size, "memory.cpu=%lluMiB would do, or memory.cpu=%lluMiB with memory.path=DIR for the rest",
+                 mib, over_disk);
+    else
+        snprintf(text, size, "the least would be memory.cpu=%lluMiB with memory.path=DIR for the rest", over_disk);
     return TESS_OK;
 }
 
@@ -70,70 +128,10 @@ tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, 
     char setting[200];
     uint64_t needed = need(plan, tess_cores()) + beside, limit = room(c);
     if (needed <= limit) return TESS_OK;
-    TESS_TRY(find_setting(r, train, beside, limit, setting, sizeof setting));
+    TESS_TRY(find_setting(r, train, needed, beside, limit, setting, sizeof setting));
     return tess_error(TESS_INVALID, c->memory.cpu > 0 ? "memory.cpu" : "memory",
                       "the run needs %s in RAM, %s is %s (%s)", tess_human_bytes((double)needed),
                       c->memory.cpu > 0 ? "the cap" : "free", tess_human_bytes((double)limit), setting);
-}
-
-static void line(FILE *out, const char *what, uint64_t bytes)
-{
-    fprintf(out, "  %-36s %12s\n", what, tess_human_bytes((double)bytes));
-}
-
-/* How a byte count splits over the tiers: what rests in RAM, and what on disk. */
-static void print_memory(FILE *out, const tess_plan *p, uint64_t needed, uint64_t limit, int workers)
-{
-    fprintf(out, "all tiles, were they in RAM\n");
-    line(out, "weights", p->resident[TESS_ROLE_WEIGHT]);
-    if (p->resident[TESS_ROLE_MASTER]) line(out, "fp32 masters", p->resident[TESS_ROLE_MASTER]);
-    line(out, "moments", p->resident[TESS_ROLE_MOMENT]);
-    line(out, "gradients, at most", p->peak[TESS_ROLE_GRADIENT]);
-    line(out, "activations, at most", p->peak[TESS_ROLE_ACTIVATION]);
-    line(out, "scratch of the workers", (uint64_t)workers * p->resident[TESS_ROLE_SCRATCH]);
-    line(out, "at most at one time", needed);
-    line(out, "there is", limit);
-}
-
-static void print_gpu(FILE *out, const tess_run *r)
-{
-    const tess_gpu_placement *p = &r->gpu;
-    fprintf(out, "gpu\n");
-    if (!p->room) {
-        const uint64_t gpu = tess_gpu_bytes(r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0);
-        if (gpu) line(out, "what its tasks use, of", gpu);
-        if (!gpu) fprintf(out, "  nothing\n");
-        return;
-    }
-    line(out, "there is, for tiles", p->memory);
-    line(out, "tiles that come and go by plan", p->room);
-    line(out, "of it what lives there alone", p->home);
-    line(out, "copied to it in a step", p->read);
-    line(out, "copied back", p->written);
-    line(out, "no plan copies less than", p->bound);
-    if (r->by_layer && !r->disk) fprintf(out, "  all micro-batches pass a layer while it is there\n");
-}
-
-static void print_tiers(FILE *out, const tess_run *r)
-{
-    const tess_placement *p = &r->place;
-    print_gpu(out, r);
-    if (!r->disk) {
-        fprintf(out, "cpu (RAM)\n  %s\ndisk\n  nothing\n", tess_gpus() ? "everything else" : "everything");
-        return;
-    }
-    fprintf(out, "cpu (RAM)\n");
-    line(out, "the cap", r->ram);
-    line(out, "tiles, at most", p->room);
-    line(out, "of it for tiles on their way", p->slack);
-    line(out, "the least a step can work with", tess_run_cap(p->needed));
-    fprintf(out, "disk (%s)\n", r->disk);
-    line(out, "tiles that rest there", p->disk);
-    line(out, "read in a step", p->read);
-    line(out, "written in a step", p->written);
-    line(out, "no placement moves less than", p->bound);
-    if (r->by_layer) fprintf(out, "  all micro-batches pass a layer while it is in RAM\n");
-    if (r->late) fprintf(out, "  updates wait for the norm and come in the next step's forward pass\n");
 }
 
 /* What the tasks of a training step reach of the two yardsticks: those that multiply matrices also take exponentials
@@ -156,52 +154,39 @@ tess_status tess_run_rates(const tess_run *r, tess_rates *rates)
     return TESS_OK;
 }
 
-static void print_time(FILE *out, const tess_run *r, const tess_plan *p, const tess_forecast *t)
+/* Prints where the tiles of the step go, or why it does not fit, and what it would take where there is room. */
+static tess_status print_placed(tess_run *r, uint64_t least, FILE *out)
 {
-    double tokens = (double)(r->batch * r->length);
-    double rest = t->seconds - t->work;
-    const char *bound = t->work >= t->read && t->work >= t->write ? "compute"
-                        : t->read >= t->write                     ? "reading from disk"
-                                                                  : "writing to disk";
-    fprintf(out, "time of a step\n");
-    fprintf(out, "  compute: %.3g TFLOP of matrices (%.3g recomputed), the rest moves %s %9.3f s\n",
-            (p->flops + p->recompute_flops) * 1e-12, p->recompute_flops * 1e-12, tess_human_bytes(p->bytes), t->work);
-    if (r->disk) {
-        const tess_rates *d = &r->conf.rates;
-        fprintf(out, "  reading from disk at %.2f GB/s %26.3f s\n", d->read / 1e9, t->read);
-        fprintf(out, "  writing to disk at %.2f GB/s %28.3f s\n", d->write / 1e9, t->write);
-        fprintf(out, "  waiting for each other %33.3f s\n", rest > 0 ? rest : 0);
-    }
-    fprintf(out, "  in all %.3f s, %.0f tokens/s, bound by %s\n", t->seconds, tokens / t->seconds, bound);
-}
-
-/* The step's place, or why there is none. */
-static tess_status place(tess_run *r, FILE *out, tess_step **step)
-{
-    tess_status fits = tess_run_train_step(r, step);
-    if (fits == TESS_OK) print_tiers(out, r);
-    if (fits != TESS_INVALID) return fits;
-    fprintf(out, "does not fit: %s\n", tess_error_text());
-    tess_step_free(*step);
-    r->disk = NULL;
-    return tess_run_step(r, step); /* what it would take where there is room */
-}
-
-static tess_status print_placed(tess_run *r, FILE *out)
-{
-    tess_step *step = NULL;
+    const uint64_t limit = room(r->c);
+    tess_step *step = NULL, *eval = NULL;
     tess_plan p;
-    tess_status status = place(r, out, &step);
+    tess_status status = tess_run_train_step(r, &step);
+    if (status == TESS_OK && r->c->data.valid) status = tess_run_eval_step(r, false, &eval); /* it rests there, too */
+    const bool fits = status == TESS_OK;
+    char *why = fits ? NULL : tess_strdup(tess_error_text());
+    if (status == TESS_INVALID) {
+        tess_step_free(step);
+        r->disk = NULL;
+        status = tess_run_step(r, &step);
+    }
     if (status == TESS_OK && !(r->conf.rates.flops > 0)) status = tess_run_rates(r, &r->conf.rates);
     if (status == TESS_OK) {
         tess_step_plan(step, &p);
+        if (fits)
+            tess_estimate_tiers(out, r, &p, limit, least);
+        else
+            tess_estimate_needs(out, r, &p, limit);
+        if (!fits) fprintf(out, "does not fit: %s\n", why);
+        if (tess_ranks() > 1) tess_estimate_messages(out, p.sent);
         if (!r->disk) tess_step_forecast(step, &r->conf.rates, UINT64_MAX, tess_cores(), &r->place.time);
         if (tess_gpus() > 0)
             fprintf(out, "time of a step: %.3g TFLOP of matrices on a GPU, whose rate is not measured here\n",
                     (p.flops + p.recompute_flops) * 1e-12);
         else
-            print_time(out, r, &p, &r->place.time);
+            tess_estimate_time(out, r, &p, &r->place.time);
     }
+    free(why);
+    tess_step_free(eval);
     tess_step_free(step);
     return status;
 }
@@ -223,12 +208,30 @@ static tess_status find_largest(const tess_config *c, int *largest)
     return TESS_OK;
 }
 
+/* The least memory.cpu over a disk, by a trial; 0 where there is no disk, or where trying would take too long. */
+static tess_status find_least(const tess_run *r, uint64_t *least)
+{
+    enum { MANY = 10000 }; /* tasks */
+    tess_run other;
+    tess_step *step = NULL;
+    tess_plan p;
+    if (!r->disk) return TESS_OK;
+    tess_status status = tess_run_open(r->c, r->rank, &other);
+    other.conf = r->conf;
+    if (status == TESS_OK) status = tess_run_step(&other, &step);
+    if (status == TESS_OK) tess_step_plan(step, &p);
+    tess_step_free(step);
+    if (status == TESS_OK && p.tasks < MANY) *least = tess_run_least(&other);
+    tess_run_close(&other);
+    return status;
+}
+
 tess_status tess_estimate(const tess_config *c, FILE *out)
 {
     tess_run run;
     tess_step *step = NULL;
     tess_plan p;
-    const int workers = tess_cores();
+    uint64_t least = 0;
     int rank;
     TESS_TRY(find_largest(c, &rank));
     tess_status status = tess_run_open(c, rank, &run);
@@ -240,11 +243,10 @@ tess_status tess_estimate(const tess_config *c, FILE *out)
                 (long long)tess_graph_param_elements(run.g), (long long)(run.batch * run.length),
                 (unsigned long long)p.tasks, (unsigned long long)p.tiles);
         if (tess_ranks() > 1) fprintf(out, "rank %d of %d, which holds the most\n", rank, tess_ranks());
-        print_memory(out, &p, need(&p, workers), room(c), workers);
-        if (tess_ranks() > 1) line(out, "sent to other ranks in a step", p.sent);
     }
     tess_step_free(step);
-    if (status == TESS_OK) status = print_placed(&run, out);
+    if (status == TESS_OK) status = find_least(&run, &least);
+    if (status == TESS_OK) status = print_placed(&run, least, out);
     tess_run_close(&run);
     return status;
 }

@@ -10,6 +10,11 @@ static const tess_field *find(const tess_family *f, const char *name)
     return NULL;
 }
 
+bool tess_fields_same(const tess_family *f, const char *a, const char *b)
+{
+    return !strcmp(a, b) || (find(f, a) && find(f, a) == find(f, b));
+}
+
 static tess_status unknown(const tess_family *f, const char *where, const char *name)
 {
     const char *names[128];
@@ -29,15 +34,16 @@ static tess_status wrong(const char *where, const char *name, const json_t *valu
     return s;
 }
 
+static const struct {
+    const char *name;
+    tess_gelu_kind kind;
+} gelus[] = {{"gelu_new", TESS_GELU_TANH}, {"gelu_pytorch_tanh", TESS_GELU_TANH}, {"gelu", TESS_GELU_ERF}};
+
 static tess_status read_gelu(const char *where, const char *name, const json_t *value, int64_t *out)
 {
-    static const struct {
-        const char *name;
-        tess_gelu_kind kind;
-    } known[] = {{"gelu_new", TESS_GELU_TANH}, {"gelu_pytorch_tanh", TESS_GELU_TANH}, {"gelu", TESS_GELU_ERF}};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (json_is_string(value) && !strcmp(json_string_value(value), known[i].name)) {
-            *out = known[i].kind;
+    for (size_t i = 0; i < sizeof gelus / sizeof gelus[0]; i++)
+        if (json_is_string(value) && !strcmp(json_string_value(value), gelus[i].name)) {
+            *out = gelus[i].kind;
             return TESS_OK;
         }
     return wrong(where, name, value, "gelu_new, gelu_pytorch_tanh or gelu");
@@ -65,6 +71,7 @@ static tess_status read_field(const tess_field *d, const char *where, const char
         memcpy(numbers + d->offset, &(int64_t){json_integer_value(value)}, sizeof(int64_t));
         return TESS_OK;
     case TESS_FIELD_REAL:
+    case TESS_FIELD_TRAINING:
         snprintf(least, sizeof least, "a number of at least %g", d->least);
         if (!json_is_number(value) || json_number_value(value) < d->least) return wrong(where, name, value, least);
         memcpy(numbers + d->offset, &(double){json_number_value(value)}, sizeof(double));
@@ -88,10 +95,43 @@ static tess_status read_field(const tess_field *d, const char *where, const char
     return TESS_OK;
 }
 
+static bool is_real(const tess_field *d)
+{
+    return d->kind == TESS_FIELD_REAL || d->kind == TESS_FIELD_TRAINING;
+}
+
+const tess_field *tess_fields_differ(const tess_family *f, const void *a, const void *b, const tess_field *after)
+{
+    _Static_assert(sizeof(double) == sizeof(int64_t), "every number of a struct has eight bytes");
+    for (const tess_field *d = after ? after + 1 : f->field; d->name; d++)
+        if (d->kind <= TESS_FIELD_GELU &&
+            memcmp((const char *)a + d->offset, (const char *)b + d->offset, sizeof(int64_t)))
+            return d;
+    return NULL;
+}
+
+const char *tess_field_text(const tess_field *d, const void *numbers, char text[static 32])
+{
+    int64_t whole;
+    double real;
+    memcpy(&whole, (const char *)numbers + d->offset, sizeof whole);
+    memcpy(&real, (const char *)numbers + d->offset, sizeof real);
+    if (is_real(d))
+        snprintf(text, 32, "%g", real);
+    else if (d->kind == TESS_FIELD_BOOL)
+        snprintf(text, 32, "%s", whole ? "true" : "false");
+    else if (d->kind == TESS_FIELD_INT)
+        snprintf(text, 32, "%lld", (long long)whole);
+    else
+        for (size_t i = sizeof gelus / sizeof gelus[0]; i-- > 0;)
+            if ((int64_t)gelus[i].kind == whole) snprintf(text, 32, "%s", gelus[i].name);
+    return text;
+}
+
 static void presets(const tess_family *f, char *numbers)
 {
     for (const tess_field *d = f->field; d->name; d++)
-        if (d->kind == TESS_FIELD_REAL)
+        if (is_real(d))
             memcpy(numbers + d->offset, &d->preset, sizeof d->preset);
         else if (d->kind <= TESS_FIELD_GELU)
             memcpy(numbers + d->offset, &(int64_t){(int64_t)d->preset}, sizeof(int64_t));

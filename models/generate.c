@@ -1,9 +1,10 @@
 /* Continuing a text: the whole context goes through the network for each token, in a graph for its length rounded up
  * to a power of two; attention is causal, so what stands behind the context does not matter. The graphs share one set
  * of weights. */
+#include "checkpoint_impl.h"
 #include "codelets.h"
 #include "data_impl.h"
-#include "models.h"
+#include "model_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,21 +23,22 @@ struct generator {
     float *logits;
 };
 
-static tess_status open_generator(const tess_generate_conf *c, struct generator *g)
+static tess_status open_generator(const char *dir, struct generator *g)
 {
-    TESS_TRY(tess_model_open(c->dir, NULL, &g->model));
+    TESS_TRY(tess_model_open(dir, NULL, &g->model));
     if (!tess_model_has_weights(g->model))
-        return tess_error(TESS_INVALID, c->dir, "has no model.safetensors (train leaves one in OUTPUT/model)");
-    char *path = tess_format("%s/tokenizer.json", c->dir);
+        return tess_error(TESS_INVALID, dir, "has no model.safetensors (train leaves one in OUTPUT/model)");
+    char *path = tess_format("%s/tokenizer.json", dir);
     tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open(path, &g->tokenizer);
     free(path);
     TESS_TRY(status);
+    TESS_TRY(tess_model_check(g->model));
     g->vocab = tess_model_vocab(g->model);
     g->most = tess_model_positions(g->model);
     if (g->most == 0) g->most = 4096;
     int64_t tokens = tess_tokenizer_vocab(g->tokenizer);
     if (tokens > g->vocab || (!g->tokenizer && g->vocab != tokens))
-        return tess_error(TESS_INVALID, c->dir, "has a vocabulary of %lld, its tokenizer one of %lld (%s)",
+        return tess_error(TESS_INVALID, dir, "has a vocabulary of %lld, its tokenizer one of %lld (%s)",
                           (long long)g->vocab, (long long)tokens,
                           g->tokenizer ? "tokenizer.json is of another model?"
                                        : "there is no tokenizer.json, so bytes");
@@ -54,6 +56,22 @@ static void close_generator(struct generator *g)
     free(g->logits);
     tess_tokenizer_free(g->tokenizer);
     tess_model_close(g->model);
+    *g = (struct generator){0};
+}
+
+/* Of a directory of checkpoints the newest; where a run removes that one before it is open, there is a newer one. */
+static tess_status open_newest(const tess_generate_conf *c, struct generator *g)
+{
+    for (int attempt = 0;; attempt++) {
+        char *dir;
+        TESS_TRY(tess_checkpoint_pick(c->dir, &dir));
+        const tess_status status = open_generator(dir, g);
+        const bool gone = status != TESS_OK && strcmp(dir, c->dir) && !tess_checkpoint_is(dir);
+        if (status == TESS_OK && strcmp(dir, c->dir)) tess_note("the newest checkpoint in %s: %s", c->dir, dir);
+        free(dir);
+        if (!gone || attempt == 3) return status;
+        close_generator(g);
+    }
 }
 
 static int64_t length_of(const struct generator *g, int k)
@@ -166,7 +184,7 @@ static tess_status generate(const tess_generate_conf *c, struct generator *g, FI
 tess_status tess_generate(const tess_generate_conf *c, FILE *out)
 {
     struct generator g = {0};
-    tess_status status = open_generator(c, &g);
+    tess_status status = open_newest(c, &g);
     if (status == TESS_OK) status = generate(c, &g, out);
     close_generator(&g);
     tess_stop();

@@ -23,11 +23,11 @@ static const tess_field fields[] = {
     {"num_attention_heads", TESS_FIELD_ALIAS, 0, 0, 0, "n_head"},
     {"n_inner", TESS_FIELD_INT, AT(inner), 0, 1, NULL},
     {"activation_function", TESS_FIELD_GELU, AT(gelu), TESS_GELU_TANH, 0, NULL},
-    {"resid_pdrop", TESS_FIELD_REAL, AT(residual_dropout), 0.1, 0, NULL},
-    {"embd_pdrop", TESS_FIELD_REAL, AT(embedding_dropout), 0.1, 0, NULL},
-    {"attn_pdrop", TESS_FIELD_REAL, AT(attention_dropout), 0.1, 0, NULL},
+    {"resid_pdrop", TESS_FIELD_TRAINING, AT(residual_dropout), 0.1, 0, NULL},
+    {"embd_pdrop", TESS_FIELD_TRAINING, AT(embedding_dropout), 0.1, 0, NULL},
+    {"attn_pdrop", TESS_FIELD_TRAINING, AT(attention_dropout), 0.1, 0, NULL},
     {"layer_norm_epsilon", TESS_FIELD_REAL, AT(eps), 1e-5, 0, NULL},
-    {"initializer_range", TESS_FIELD_REAL, AT(init), 0.02, 0, NULL},
+    {"initializer_range", TESS_FIELD_TRAINING, AT(init), 0.02, 0, NULL},
     {"scale_attn_weights", TESS_FIELD_BOOL, AT(scale_attention), 1, 0, NULL},
     {"scale_attn_by_inverse_layer_idx", TESS_FIELD_BOOL, AT(scale_by_layer), 0, 0, NULL},
     {"tie_word_embeddings", TESS_FIELD_BOOL, AT(tied), 1, 0, NULL},
@@ -171,6 +171,12 @@ static bool transposed(const char *name)
     return ends(name, ".c_attn.weight") || ends(name, ".c_proj.weight") || ends(name, ".c_fc.weight");
 }
 
+/* The head stands beside the body, which is what the prefix names. */
+static bool bare(const char *name)
+{
+    return !strcmp(name, "lm_head.weight");
+}
+
 /* The causal masks that older files carry, and a copy of the tied head. */
 static bool extra(const char *name)
 {
@@ -189,5 +195,6 @@ const tess_family tess_family_gpt2 = {
     .vocab = vocab,
     .positions = positions,
     .transposed = transposed,
+    .bare = bare,
     .extra = extra,
 };

@@ -1,4 +1,5 @@
 /* A model: its family found by model_type, its fields read, its graph built. */
+#include "checkpoint_impl.h"
 #include "model_impl.h"
 #include <errno.h>
 #include <jansson.h>
@@ -27,16 +28,76 @@ static tess_status find_family(const char *where, const json_t *root, const tess
         }
     }
     const char *near = tess_nearest(json_string_value(type), names, FAMILIES);
+    char known[512] = "";
+    for (int i = 0; i < FAMILIES && !near; i++) {
+        const size_t at = strlen(known);
+        snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", names[i]);
+    }
     return tess_error(TESS_INVALID, where, "model_type: %s is not known (%s%s)", json_string_value(type),
-                      near ? "did you mean " : "known: ", near ? near : names[0]);
+                      near ? "did you mean " : "known: ", near ? near : known);
 }
 
 static tess_status read_config(const char *where, const json_t *root, tess_model *m)
 {
     if (!json_is_object(root)) return tess_error(TESS_INVALID, where, "is no JSON object");
     TESS_TRY(find_family(where, root, &m->family));
+    free(m->json);
     m->json = json_dumps(root, JSON_INDENT(2));
     return tess_fields_read(m->family, where, m->json, m->numbers);
+}
+
+/* An object with some of its members changed, which a field may be among by another name. A new reference. */
+static json_t *changed(const json_t *root, const json_t *changes)
+{
+    json_t *all = json_deep_copy(root), *value;
+    const tess_family *family = NULL;
+    const char *name, *other;
+    void *next;
+    if (find_family("model", root, &family) != TESS_OK) tess_error_clear();
+    json_object_foreach((json_t *)changes, name, value)
+    {
+        json_t *old, *before = json_object_get(all, name);
+        if (json_is_object(before) && json_is_object(value)) {
+            json_object_update_recursive(before, value);
+            continue;
+        }
+        json_object_foreach_safe(all, next, other, old)
+        {
+            if (family && strcmp(other, name) && tess_fields_same(family, other, name)) json_object_del(all, other);
+        }
+        json_object_set(all, name, value);
+    }
+    return all;
+}
+
+/* The directory's config.json as `changes` (NULL: none) make it. What was right before them, they are to blame for. */
+static tess_status read_changed(const char *where, const json_t *root, const char *changes, tess_model *m)
+{
+    if (!changes || !json_is_object(root)) return read_config(where, root, m);
+    json_t *with = json_loads(changes, JSON_REJECT_DUPLICATES, NULL), *all = changed(root, with);
+    tess_status status = read_config(where, all, m);
+    if (status != TESS_OK && read_config(where, root, m) == TESS_OK) where = "model";
+    if (status != TESS_OK) status = read_config(where, all, m);
+    json_decref(with);
+    json_decref(all);
+    return status;
+}
+
+/* Of a directory without a model's config.json: what the user may have meant. */
+static tess_status no_config(const char *dir, const char *path, const char *what)
+{
+    char *state = tess_format("%s/state.json", dir), *inner = tess_format("%s/model/config.json", dir), *hint = NULL;
+    if (access(state, F_OK) == 0)
+        hint = tess_strdup("the checkpoint is of a version that kept no model in it: copy config.json and the "
+                           "tokenizer's files from OUTPUT/model into it");
+    else if (access(inner, F_OK) == 0)
+        hint = tess_format("did you mean %s/model?", dir);
+    tess_status status =
+        tess_error(TESS_INVALID, path, "%s (%s)", what, hint ? hint : "expected a Hugging Face directory");
+    free(state);
+    free(inner);
+    free(hint);
+    return status;
 }
 
 tess_status tess_model_open(const char *dir, const char *json, tess_model **model)
@@ -49,12 +110,15 @@ tess_status tess_model_open(const char *dir, const char *json, tess_model **mode
     tess_status status;
     *model = NULL;
     if (dir) m->dir = tess_strdup(dir);
-    if (root)
-        status = read_config(path, root, m);
+    if (dir && json_is_object(root) && !json_object_get(root, "model_type") && json_object_get(root, "model"))
+        status = no_config(dir, path, "is the configuration of a run, and no model's");
+    else if (root)
+        status = read_changed(path, root, dir ? json : NULL, m);
     else if (dir && access(path, R_OK))
-        status = tess_error(TESS_INVALID, path, "%s (expected a Hugging Face directory)", strerror(errno));
+        status = no_config(dir, path, strerror(errno));
     else
         status = tess_error(TESS_INVALID, path, "line %d, column %d: %s", e.line, e.column, e.text);
+    if (status == TESS_OK && dir) status = tess_checkpoint_states(dir, &m->states);
     json_decref(root);
     free(path);
     if (status == TESS_OK)
@@ -64,9 +128,16 @@ tess_status tess_model_open(const char *dir, const char *json, tess_model **mode
     return status;
 }
 
+tess_status tess_model_check(const tess_model *m)
+{
+    if (!m->states || tess_checkpoint_is(m->dir)) return TESS_OK;
+    return tess_error(TESS_INVALID, m->dir, "was removed while it was read (by the run that it is of?)");
+}
+
 void tess_model_close(tess_model *m)
 {
     if (!m) return;
+    tess_safetensors_close(m->states);
     free(m->dir);
     free(m->json);
     free(m);
@@ -90,7 +161,7 @@ tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, 
 {
     int64_t most = tess_model_positions(m);
     if (most && length > most)
-        return tess_error(TESS_INVALID, "data.seq_length", "%lld, but the model has %lld positions", (long long)length,
+        return tess_error(TESS_INVALID, "sequence length", "%lld, but the model has %lld positions", (long long)length,
                           (long long)most);
     *net = (tess_network){.ids = tess_input(g, "ids", batch, length)};
     tess_tensor *x = m->family->body(m->numbers, g, net->ids), *w = m->family->head(m->numbers, g);

@@ -7,6 +7,7 @@
 typedef enum tess_field_kind {
     TESS_FIELD_INT, /* a number of the model, into the family's struct */
     TESS_FIELD_REAL,
+    TESS_FIELD_TRAINING, /* a real that acts while it trains, or before: a run may go on with another */
     TESS_FIELD_BOOL,
     TESS_FIELD_GELU,   /* activation function */
     TESS_FIELD_ALIAS,  /* another name of the field in `text` */
@@ -36,6 +37,7 @@ typedef struct tess_family {
     int64_t (*vocab)(const void *numbers);
     int64_t (*positions)(const void *numbers);
     bool (*transposed)(const char *name); /* stored (in, out); names are without the prefix */
+    bool (*bare)(const char *name);       /* stored without the prefix */
     bool (*extra)(const char *name);      /* a stored tensor that is no parameter and may be left alone */
 } tess_family;
 #define TESS_MODEL(name) extern const tess_family tess_family_##name;
@@ -44,11 +46,28 @@ typedef struct tess_family {
 
 struct tess_model {
     const tess_family *family;
-    char *dir;  /* NULL: from an object */
-    char *json; /* the whole config.json */
+    char *dir;                       /* NULL: from an object */
+    char *json;                      /* the whole config.json */
+    struct tess_safetensors *states; /* of a checkpoint, opened with it: another run may remove it; NULL: it is none */
     _Alignas(16) char numbers[TESS_MODEL_NUMBERS];
 };
 
+/* A checkpoint may be removed while it is read, by the run that it is of: TESS_INVALID where what was read so far may
+ * lack something. */
+tess_status tess_model_check(const tess_model *m) TESS_NODISCARD;
+/* Two names of one field. */
+bool tess_fields_same(const tess_family *f, const char *a, const char *b);
+/* The next field behind `after` (NULL: the first) in which two structs differ; NULL: there is none. */
+const tess_field *tess_fields_differ(const tess_family *f, const void *a, const void *b, const tess_field *after);
+/* A field's value as config.json has it. */
+const char *tess_field_text(const tess_field *d, const void *numbers, char text[static 32]);
+/* weights.c: what lies beside the weights in a model's directory: its config.json and tokenizer. Of rank 0 alone. */
+tess_status tess_model_save_rest(const tess_model *m, const char *dir) TESS_NODISCARD;
+void tess_model_remove_rest(const char *dir);
+/* The name of a file in a directory that is of a model or a checkpoint; NULL: there is none. */
+const char *tess_model_file_in(const char *dir);
+/* The tensor that a parameter is in a Hugging Face file: its name, a new string, and its shape; the rank. */
+int tess_model_stored(const tess_model *m, const tess_tensor *p, char **name, int64_t shape[2]);
 /* A family's fields of a JSON object into its struct, defaults included; `where` is for messages. */
 tess_status tess_fields_read(const tess_family *f, const char *where, const char *json, void *numbers) TESS_NODISCARD;
 

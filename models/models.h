@@ -17,11 +17,16 @@
 #include "codelets.h"
 #include "graph.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* ---- model.c: a model by its Hugging Face config.json ------------------------------------------------------------ */
 
 typedef struct tess_model tess_model;
-/* From a directory's config.json, or from the JSON text of such an object. A model_type or a field that is not known,
- * or whose value changes the arithmetic in a way that is not supported, is TESS_INVALID. */
+/* From a directory's config.json, from the JSON text of such an object, or of both, where the object's members replace
+ * the directory's. A checkpoint is such a directory too. A model_type or a field that is not known, or whose value
+ * changes the arithmetic in a way that is not supported, is TESS_INVALID. */
 tess_status tess_model_open(const char *dir, const char *json, tess_model **model) TESS_NODISCARD;
 void tess_model_close(tess_model *m);
 int64_t tess_model_vocab(const tess_model *m);
@@ -45,6 +50,40 @@ tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed) T
  * with. */
 tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir) TESS_NODISCARD;
 
+/* ---- store.c: a graph of one's own, to files and back ---------------------------------------------------------------
+ *
+ * Its parameters go by their names. All ranks call these together and get the same status; files say nothing of ranks,
+ * tiles or tiers, so whoever saved them, any number of ranks loads them:
+ *
+ *     tess_position at = {.seed = 1};
+ *     bool found;
+ *     TESS_TRY(tess_graph_resume(g, "checkpoints", &at, &found));
+ *     if (!found) TESS_TRY(tess_graph_init(g, at.seed));
+ *     while (at.step < 1000) {
+ *         ... feed the samples of at.step ...
+ *         TESS_TRY(tess_step_run(s, &(tess_step_input){.step = at.step, .seed = at.seed, .lr = 1e-3}, &r));
+ *         at.step++;
+ *         if (at.step % 100 == 0) TESS_TRY(tess_graph_checkpoint(g, "checkpoints", 2, &at));
+ *     }
+ *     TESS_TRY(tess_graph_save(g, "model"));
+ */
+
+/* DIR/model.safetensors, or shards and their index: all parameters in fp32. DIR is made. */
+tess_status tess_graph_save(tess_graph *g, const char *dir) TESS_NODISCARD;
+/* All parameters from a directory, a .safetensors or its index. A tensor that lacks, has another shape or is no
+ * parameter is TESS_INVALID. Optimizer states stay as they are. */
+tess_status tess_graph_load(tess_graph *g, const char *path) TESS_NODISCARD;
+/* Where a program is in its training: steps done, and for it to use as it likes, samples and seed. */
+typedef struct tess_position {
+    int64_t step, samples;
+    uint64_t seed;
+} tess_position;
+/* Parameters, optimizer states and position: DIR/step-00000100, whole or not there. The `keep` newest stay. */
+tess_status tess_graph_checkpoint(tess_graph *g, const char *dir, int64_t keep, const tess_position *at) TESS_NODISCARD;
+/* The newest checkpoint of DIR: the graph goes on from it with the same bits. *found is false, and all as it was, where
+ * there is none. */
+tess_status tess_graph_resume(tess_graph *g, const char *dir, tess_position *at, bool *found) TESS_NODISCARD;
+
 /* ---- yardstick.c: what this machine can do ------------------------------------------------------------------------
  */
 
@@ -61,6 +100,13 @@ typedef struct tess_yardstick {
  * with `again`, and what a busy machine gave. Before tess_start: its workers are in the way. `dirs` is as in
  * tess_machine, NULL asks for no drive. The status is the drive's alone; the rest is there whatever it is. */
 tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y) TESS_NODISCARD;
+/* The matrix rate that MFU is a share of: of this process's GPUs, or of its cores, the best that was ever measured on
+ * this machine; one more measurement, of 0.15 s, is made now. `again` above forgets the old ones. Before tess_start. Of
+ * ranks that take turns on the same cores the first has the rate and the others have 0, so that a sum over all counts
+ * them once. 0 also where a GPU cannot be measured. */
+double tess_yardstick_best(tess_dtype t);
+/* Keeps a better one, which a step of this process proved. */
+void tess_yardstick_raise(tess_dtype t, double rate);
 
 /* ---- what the command does ----------------------------------------------------------------------------------------
  */
@@ -81,5 +127,12 @@ typedef struct tess_generate_conf {
     uint64_t seed;
 } tess_generate_conf;
 tess_status tess_generate(const tess_generate_conf *c, FILE *out) TESS_NODISCARD;
+/* The model of a checkpoint, or of the newest in a directory of them, as a Hugging Face directory, which must not hold
+ * one yet. The same bytes as the run would leave. */
+tess_status tess_export(const char *checkpoint, const char *dir, FILE *out) TESS_NODISCARD;
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

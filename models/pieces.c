@@ -1,5 +1,6 @@
 /* Parameters to and from the tensors of files, piece by piece. */
 #include "pieces_impl.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 enum {
@@ -138,6 +139,19 @@ static tess_status read_turned(const tess_safetensor *t, tess_piece q, int64_t h
     }
     free(strip);
     return status;
+}
+
+tess_status tess_pieces_check(const tess_safetensor *t, int rank, const int64_t shape[3], bool turned)
+{
+    int64_t want[2] = {turned ? shape[1] : shape[0], turned ? shape[0] : shape[1]};
+    if (t->rank == rank && t->dims[0] == want[0] && (rank == 1 || t->dims[1] == want[1])) return TESS_OK;
+    char met[TESS_SAFETENSORS_RANK * 21 + 1] = "", *at = met;
+    for (int d = 0; d < t->rank; d++) at += sprintf(at, d ? ",%lld" : "%lld", (long long)t->dims[d]);
+    if (rank == 1)
+        return tess_error(TESS_INVALID, t->file, "%s has shape (%s), the model needs (%lld)", t->name, met,
+                          (long long)want[0]);
+    return tess_error(TESS_INVALID, t->file, "%s has shape (%s), the model needs (%lld,%lld)", t->name, met,
+                      (long long)want[0], (long long)want[1]);
 }
 
 tess_status tess_pieces_read(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned)

@@ -14,13 +14,14 @@ struct tess_report {
     char *path;
     int64_t steps, log_every;
     bool live;
-    double step_seconds; /* a running mean, for the time left */
+    double step_seconds; /* a running mean, for the time left: */
+    int64_t counted;     /* of so many steps */
 };
 
 /* ---- opening ---- */
 
-/* Cuts metrics off at the first line of `first_step` or later, or that is not whole. */
-static bool rewind_metrics(FILE *f, int64_t first_step)
+/* Cuts metrics off behind the line of step `done`, whose first is 1, and where a line is not whole. */
+static bool rewind_metrics(FILE *f, int64_t done)
 {
     char *line = NULL;
     size_t room = 0;
@@ -28,14 +29,31 @@ static bool rewind_metrics(FILE *f, int64_t first_step)
     off_t keep = 0;
     while ((n = getline(&line, &room, f)) > 0) {
         long long step;
-        if (sscanf(line, "{\"step\":%lld,", &step) != 1 || step >= first_step || line[n - 1] != '\n') break;
+        if (sscanf(line, "{\"step\":%lld,", &step) != 1 || step > done || line[n - 1] != '\n') break;
         keep += n;
     }
     free(line);
     return ftruncate(fileno(f), keep) == 0 && fseeko(f, keep, SEEK_SET) == 0;
 }
 
-tess_status tess_report_open(const tess_config *c, int64_t first_step, FILE *out, tess_report **report)
+int64_t tess_report_last(const char *output)
+{
+    enum { TAIL = 16 << 10 }; /* more than two lines */
+    char *path = tess_format("%s/metrics.jsonl", output), *tail = tess_alloc(TAIL + 1);
+    long long step = 0, last = 0;
+    FILE *f = fopen(path, "r");
+    if (f && fseeko(f, -TAIL, SEEK_END)) rewind(f);
+    size_t n = f ? fread(tail, 1, TAIL, f) : 0;
+    tail[n] = 0;
+    for (char *line = tail, *end; (end = strchr(line, '\n')); line = end + 1)
+        if (sscanf(line, "{\"step\":%lld,", &step) == 1) last = step;
+    if (f) fclose(f);
+    free(tail);
+    free(path);
+    return last;
+}
+
+tess_status tess_report_open(const tess_config *c, int64_t done, FILE *out, tess_report **report)
 {
     *report = NULL;
     if (tess_rank() > 0) {
@@ -44,7 +62,7 @@ tess_status tess_report_open(const tess_config *c, int64_t first_step, FILE *out
     }
     char *path = tess_format("%s/metrics.jsonl", c->output);
     FILE *metrics = fopen(path, "a+");
-    if (!metrics || !rewind_metrics(metrics, first_step)) {
+    if (!metrics || !rewind_metrics(metrics, done)) {
         tess_error(TESS_INVALID, path, "cannot be written: %s (see output)", strerror(errno));
         if (metrics) fclose(metrics);
         free(path);
@@ -89,7 +107,7 @@ static void put_tier(FILE *f, const char *name, const tess_tier_report *t)
 
 static void put_step(FILE *f, const tess_step_report *s)
 {
-    fprintf(f, "{\"step\":%lld", (long long)s->step);
+    fprintf(f, "{\"step\":%lld", (long long)s->step + 1);
     put_number(f, "loss", s->loss);
     put_number(f, "lr", s->lr);
     put_number(f, "grad_norm", s->grad_norm);
@@ -170,6 +188,12 @@ static void add_step(const tess_step_report *s, int64_t steps, int width, char *
     add(line, size, width, "loss %s", show_loss(s->loss, loss));
 }
 
+/* Nothing where it is not known. */
+static void add_mfu(const tess_step_report *s, int width, char *line, size_t size)
+{
+    if (isfinite(s->mfu)) add(line, size, width, "MFU %.1f%%", 100 * s->mfu);
+}
+
 static void add_tiers(const tess_step_report *s, int width, char *line, size_t size)
 {
     for (int t = 0; t < TESS_TIER_COUNT; t++)
@@ -184,7 +208,7 @@ void tess_report_line(const tess_step_report *s, int64_t steps, double seconds_l
     add_step(s, steps, width, out, size);
     add(out, size, width, "%.0f tokens/s", s->tokens_per_s);
     if (steps >= 0) add(out, size, width, "left %s", show_time(seconds_left, left));
-    add(out, size, width, "MFU %.1f%%", 100 * s->mfu);
+    add_mfu(s, width, out, size);
     add_tiers(s, width, out, size);
 }
 
@@ -197,7 +221,7 @@ static void plain_line(const tess_report *r, const tess_step_report *s, double s
     add(line, sizeof line, WIDTH, "lr %.4g", s->lr);
     add(line, sizeof line, WIDTH, "grad %.4g", s->grad_norm);
     add(line, sizeof line, WIDTH, "%.0f tokens/s", s->tokens_per_s);
-    add(line, sizeof line, WIDTH, "MFU %.1f%%", 100 * s->mfu);
+    add_mfu(s, WIDTH, line, sizeof line);
     add_tiers(s, WIDTH, line, sizeof line);
     if (r->steps >= 0) add(line, sizeof line, WIDTH, "left %s", show_time(seconds_left, left));
     fprintf(r->out, r->live ? "\r\033[K%s\n" : "%s\n", line);
@@ -212,12 +236,20 @@ static void live_line(const tess_report *r, const tess_step_report *s, double se
     fprintf(r->out, "\r\033[K%s", line);
 }
 
+/* The first step also makes what later ones find made, so it counts only until there is a second. */
+static void count_seconds(tess_report *r, double seconds)
+{
+    const int64_t others = r->counted > 0 ? r->counted - 1 : 0;
+    r->step_seconds += (seconds - r->step_seconds) / (double)(others < 9 ? others + 1 : 10);
+    r->counted++;
+}
+
 tess_status tess_report_step(tess_report *r, const tess_step_report *s)
 {
     if (!r->metrics) return TESS_OK;
     if (!append_step(r->metrics, s))
         return tess_error(TESS_FAILED, r->path, "cannot be written: %s (is the disk full?)", strerror(errno));
-    r->step_seconds += (s->seconds - r->step_seconds) * (r->step_seconds > 0 ? 0.1 : 1);
+    count_seconds(r, s->seconds);
     double left = (double)(r->steps - s->step - 1) * r->step_seconds;
     bool due = (s->step + 1) % r->log_every == 0 || s->step + 1 == r->steps;
     if (r->live ? s->valid_loss != NULL : due || s->valid_loss) plain_line(r, s, left); /* what was evaluated stays */

@@ -11,9 +11,9 @@ typedef struct tess_tier_report {
 
 /* A number that is not finite is written as null. */
 typedef struct tess_step_report {
-    int64_t step, tokens; /* step counts from 0 */
+    int64_t step, tokens; /* step counts from 0 here, and from 1 in all that is said and written */
     double loss, lr, grad_norm, seconds, tokens_per_s, model_tflops;
-    double mfu;               /* 0 .. 1 of the matrix rate measured on this machine */
+    double mfu;               /* 0 to 1, of the best matrix rate known of this machine; NaN: none is */
     const double *valid_loss; /* NULL in a step that did not evaluate */
     uint64_t sent_bytes;      /* between ranks, all of them together */
     tess_tier_report tier[TESS_TIER_COUNT];
@@ -21,11 +21,13 @@ typedef struct tess_step_report {
 
 typedef struct tess_report tess_report;
 
-/* Opens the metrics in the output directory for a run whose first step is `first_step`: lines of that step and later
- * ones, which an interrupted run left, are dropped. Lines go to `out`: a live one when it is a terminal, else
+/* Opens the metrics in the output directory for a run that has done so many steps: lines of later ones, which an
+ * interrupted run left, are dropped. Lines go to `out`: a live one when it is a terminal, else
  * one every log_every steps. TESS_INVALID, and NULL, when they cannot be written. Rank 0 reports for all: the
  * others' reports touch no file, say nothing and never fail. */
-tess_status tess_report_open(const tess_config *c, int64_t first_step, FILE *out, tess_report **report) TESS_NODISCARD;
+tess_status tess_report_open(const tess_config *c, int64_t done, FILE *out, tess_report **report) TESS_NODISCARD;
+/* The last step that the metrics in a directory hold a line of, the first being 1; 0: none. */
+int64_t tess_report_last(const char *output);
 tess_status tess_report_step(tess_report *r, const tess_step_report *s) TESS_NODISCARD;
 void tess_report_close(tess_report *r); /* ends the live line; NULL is nothing */
 

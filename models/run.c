@@ -2,6 +2,7 @@
 #include "codelets.h"
 #include "run_impl.h"
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { MiB = 1 << 20 };
@@ -12,6 +13,17 @@ static tess_status open_tokenizer(tess_run *r)
     char *path = tess_format("%s/tokenizer.json", tess_model_dir(r->model));
     tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open(path, &r->tokenizer);
     free(path);
+    return status;
+}
+
+/* What the rooms below call it, and the key that says it here. */
+static tess_status at_key(tess_status status)
+{
+    static const char *const key[][2] = {{"RAM", "memory.cpu"},
+                                         {"GPU", "memory.gpu"},
+                                         {"grid", "parallel.pipeline"},
+                                         {"sequence length", "data.seq_length"}};
+    for (size_t k = 0; k < sizeof key / sizeof key[0]; k++) tess_error_at(status, key[k][0], key[k][1]);
     return status;
 }
 
@@ -43,7 +55,7 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
         conf.loss_rows = 2048;
     }
     r->g = tess_graph_new(&conf);
-    return tess_model_build(r->model, r->g, r->micro_batch, r->length, TESS_FOR_LOSS, &r->net);
+    return at_key(tess_model_build(r->model, r->g, r->micro_batch, r->length, TESS_FOR_LOSS, &r->net));
 }
 
 void tess_run_close(tess_run *r)
@@ -57,9 +69,17 @@ void tess_run_close(tess_run *r)
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle, tess_data **data)
 {
     TESS_TRY(tess_config_require(r->c, key));
-    tess_data_conf conf = {
-        .seq_length = r->length, .vocab = tess_model_vocab(r->model), .shuffle = shuffle, .seed = (uint64_t)r->c->seed};
-    return tess_data_open(path, r->tokenizer, &conf, data);
+    char where[512];
+    snprintf(where, sizeof where, "%.300s: %s", r->c->file, key);
+    tess_data_conf conf = {.seq_length = r->length,
+                           .vocab = tess_model_vocab(r->model),
+                           .shuffle = shuffle,
+                           .seed = (uint64_t)r->c->seed,
+                           .key = where};
+    TESS_TRY(tess_data_open(path, r->tokenizer, &conf, data));
+    if (shuffle || strcmp(key, "data.valid") || tess_data_sources(*data) == 1) return TESS_OK;
+    return tess_error(TESS_INVALID, where,
+                      "has weights, but its loss is the mean over all of its samples (list paths alone)");
 }
 
 static tess_step_conf step_conf(const tess_run *r)
@@ -82,7 +102,7 @@ static tess_step_conf step_conf(const tess_run *r)
 tess_status tess_run_step(const tess_run *r, tess_step **step)
 {
     const tess_step_conf conf = step_conf(r);
-    return tess_step_new(r->net.output, &conf, step);
+    return at_key(tess_step_new(r->net.output, &conf, step));
 }
 
 /* The share of the optimizer's states that may live on the GPU. */
@@ -109,12 +129,6 @@ static tess_status too_little_gpu(const tess_run *r, uint64_t needed)
     return tess_error(TESS_INVALID, "memory.gpu", "%s, which is too little for any step of this run (%lluMiB would do)",
                       tess_human_bytes((double)tess_gpu_bytes(cap)),
                       (unsigned long long)(tess_gpu_cap(needed) / MiB + 1));
-}
-
-static tess_status too_little_ram(const tess_run *r, uint64_t needed)
-{
-    return tess_error(TESS_INVALID, "memory.cpu", "%s, which is too little for any step of this run (%lluMiB would do)",
-                      tess_human_bytes((double)r->ram), (unsigned long long)(tess_run_cap(needed) / MiB));
 }
 
 tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out)
@@ -172,13 +186,98 @@ static tess_status no_directory(const tess_config *c)
     char where[512];
     snprintf(where, sizeof where, "%s: %s", c->file ? c->file : "configuration", key);
     return tess_error(TESS_INVALID, where,
-                      "something is to rest on disk, but there is no directory for it (set memory.path, or the "
-                      "nvme_path beside a device)");
+                      "puts tiles on disk, but no directory for them is named (set memory.path, or the nvme_path "
+                      "beside the device)");
 }
 
 uint64_t tess_run_cap(uint64_t bytes)
 {
     return (bytes / MiB + 1) * MiB;
+}
+
+/* What of the evaluation's tiles stays in RAM beside a step that trains. */
+static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
+{
+    tess_step *step;
+    tess_plan plan;
+    *bytes = 0;
+    if (!r->c->data.valid) return TESS_OK;
+    TESS_TRY(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, &step));
+    tess_step_plan(step, &plan);
+    *bytes = tess_plan_fixed(&plan, r->conf.workers);
+    tess_step_free(step);
+    return TESS_OK;
+}
+
+/* The step in the way that suits its rooms best, whose RAM is as conf says; *guess: where RAM is too little, what may
+ * do, else 0. */
+static tess_status lay_out(tess_run *r, const tess_place_conf *conf, tess_step **step, uint64_t *guess)
+{
+    const tess_step_conf of = step_conf(r);
+    const tess_rooms rooms = {.gpu = gpu_conf(r), .ram = *conf};
+    tess_layout layout;
+    const tess_status status = at_key(tess_step_lay_out(r->net.output, &of, &rooms, step, &layout));
+    const bool lacks = status == TESS_INVALID;
+    *guess = lacks && layout.lacks == TESS_TIER_CPU ? layout.ram.needed : 0;
+    if (lacks && layout.lacks == TESS_TIER_GPU && layout.gpu.needed) return too_little_gpu(r, layout.gpu.needed);
+    if (status != TESS_OK) return status;
+    r->place = layout.ram;
+    r->gpu = layout.gpu;
+    r->by_layer = layout.by_layer;
+    r->late = layout.late;
+    return TESS_OK;
+}
+
+/* RAM that an evaluation beside the step just placed would need, if it has too little; 0: it has enough. */
+static uint64_t eval_lacks(tess_run *r, const tess_place_conf *conf)
+{
+    tess_place_conf beside = *conf;
+    tess_placement placement = {0};
+    tess_step *step = NULL;
+    if (!r->c->data.valid) return 0;
+    beside.slack = beside.slack_states = 0;
+    beside.taken = r->place.fixed - r->beside;
+    tess_status status = tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, &step);
+    if (status == TESS_OK) status = tess_step_place(step, &beside, &placement);
+    tess_step_free(step);
+    int64_t needed = status == TESS_OK ? 0 : (int64_t)placement.needed;
+    tess_ranks_most(&needed, 1);
+    return (uint64_t)needed;
+}
+
+/* The least RAM that would do, from a guess that may be too small; 0: none is found. What a placement asks for may lack
+ * something else, so it is tried. */
+static uint64_t find_least(tess_run *r, const tess_place_conf *conf, uint64_t guess)
+{
+    tess_place_conf tried = *conf;
+    tess_step *step = NULL;
+    tried.rates = (tess_rates){0};
+    tried.ram = 0;
+    while (guess > tried.ram) {
+        tried.ram = guess;
+        const tess_status status = lay_out(r, &tried, &step, &guess);
+        tess_step_free(step);
+        if (status == TESS_OK && !(guess = eval_lacks(r, &tried))) return tried.ram;
+    }
+    return 0;
+}
+
+uint64_t tess_run_least(tess_run *r)
+{
+    if (eval_bytes(r, &r->beside) != TESS_OK) return 0;
+    r->conf.taken = r->beside;
+    const uint64_t least = find_least(r, &r->conf, 1);
+    return least ? tess_run_cap(least) : 0;
+}
+
+/* Names the cap that would do. */
+static tess_status too_little_ram(tess_run *r, const tess_place_conf *conf, uint64_t guess)
+{
+    const uint64_t least = find_least(r, conf, guess);
+    char would[64] = "";
+    if (least) snprintf(would, sizeof would, " (%lluMiB would do)", (unsigned long long)(tess_run_cap(least) / MiB));
+    return tess_error(TESS_INVALID, "memory.cpu", "%s, which is too little for any step of this run%s",
+                      tess_human_bytes((double)r->ram), would);
 }
 
 tess_status tess_run_tiers(tess_run *r, const char *made)
@@ -204,8 +303,10 @@ static tess_status size_disk(tess_run *r)
     const tess_config *c = r->c;
     uint64_t room = (r->place.disk + r->place.disk / 16) / MiB * MiB + 64 * MiB;
     if (c->memory.disk > 0 && (uint64_t)c->memory.disk < room)
-        return tess_error(TESS_INVALID, "memory.disk", "%s, but %lluMiB will be on disk",
-                          tess_human_bytes((double)c->memory.disk), (unsigned long long)(room / MiB));
+        return tess_error(TESS_INVALID, "memory.disk",
+                          "%s, but the run needs %lluMiB there (memory.disk=%lluMiB would do)",
+                          tess_human_bytes((double)c->memory.disk), (unsigned long long)(room / MiB),
+                          (unsigned long long)(room / MiB));
     r->disk_bytes = c->memory.disk > 0 ? (uint64_t)c->memory.disk : room;
     if (r->place.disk == 0) r->disk = NULL;
     return TESS_OK;
@@ -221,20 +322,6 @@ static uint64_t ahead(const tess_run *r, const tess_plan *plan)
                        tess_dtype_size(r->c->bf16.enabled ? TESS_BF16 : TESS_F32);
 }
 
-/* What of the evaluation's tiles stays in RAM beside a step that trains. */
-static tess_status eval_bytes(tess_run *r, uint64_t *bytes)
-{
-    tess_step *step;
-    tess_plan plan;
-    *bytes = 0;
-    if (!r->c->data.valid) return TESS_OK;
-    TESS_TRY(tess_run_eval_step(r, false, &step));
-    tess_step_plan(step, &plan);
-    *bytes = tess_plan_fixed(&plan, r->conf.workers);
-    tess_step_free(step);
-    return TESS_OK;
-}
-
 /* A step whose tiles all live in RAM, or on the GPU. Under a cap the rest of it is room for those that come and go: no
  * less than the plan says, so that a task in its turn never lacks any. Beside several GPUs StarPU keeps the cap. */
 static tess_status fit(tess_run *r, const tess_step *step, bool train)
@@ -243,39 +330,30 @@ static tess_status fit(tess_run *r, const tess_step *step, bool train)
     uint64_t beside = 0;
     tess_step_plan(step, &plan);
     if (train) TESS_TRY(eval_bytes(r, &beside));
+    r->beside = beside;
     TESS_TRY(tess_run_fits(r, train, &plan, beside));
     r->place.room = r->ram && (r->gpu.room || !tess_gpus()) ? r->ram - tess_plan_fixed(&plan, r->conf.workers) - beside
                                                             : ahead(r, &plan);
     return TESS_OK;
 }
 
-/* The step in the way that suits its rooms best; where it fits in none, the key whose value is too little. */
-static tess_status lay_out(tess_run *r, tess_step **step)
-{
-    const tess_step_conf conf = step_conf(r);
-    const tess_rooms rooms = {.gpu = gpu_conf(r), .ram = r->disk ? r->conf : (tess_place_conf){0}};
-    tess_layout layout;
-    const tess_status status = tess_step_lay_out(r->net.output, &conf, &rooms, step, &layout);
-    const bool ram = layout.lacks == TESS_TIER_CPU;
-    const uint64_t needed = ram ? layout.ram.needed : layout.gpu.needed;
-    if (status == TESS_INVALID && needed) return ram ? too_little_ram(r, needed) : too_little_gpu(r, needed);
-    if (status != TESS_OK) return status;
-    r->place = layout.ram;
-    r->gpu = layout.gpu;
-    r->by_layer = layout.by_layer;
-    r->late = layout.late;
-    return TESS_OK;
-}
-
 tess_status tess_run_train_step(tess_run *r, tess_step **step)
 {
-    TESS_TRY(lay_out(r, step));
-    return r->disk ? size_disk(r) : fit(r, *step, true);
+    uint64_t guess;
+    if (!r->disk) {
+        TESS_TRY(lay_out(r, &(tess_place_conf){0}, step, &guess));
+        return fit(r, *step, true);
+    }
+    TESS_TRY(eval_bytes(r, &r->beside));
+    r->conf.taken = r->beside;
+    const tess_status status = lay_out(r, &r->conf, step, &guess);
+    if (status != TESS_OK) return guess ? too_little_ram(r, &r->conf, guess) : status;
+    return size_disk(r);
 }
 
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
 {
-    TESS_TRY(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, step));
+    TESS_TRY(at_key(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, step)));
     if (alone) TESS_TRY(tess_run_place_gpu(r, *step, &r->gpu));
     tess_gpu_placement gpu;
     const tess_gpu_conf beside = {.memory = r->gpu.room}; /* what has no room even so makes some */
@@ -285,8 +363,9 @@ tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
     tess_placement placement;
     tess_place_conf conf = r->conf;
     conf.alone = alone;
+    conf.taken = alone ? 0 : r->place.fixed - r->beside; /* the training step's */
     conf.slack = conf.slack_states = 0;
-    TESS_TRY(tess_step_place(*step, &conf, &placement));
+    TESS_TRY(at_key(tess_step_place(*step, &conf, &placement)));
     if (!alone) {
         r->disk_bytes += placement.disk; /* of its own tiles */
         return TESS_OK;
@@ -300,15 +379,15 @@ tess_status tess_run_start(const tess_run *r, bool profile)
     int64_t block = r->c->aio.block_size, depth = r->c->aio.queue_depth;
     tess_flow_room(r->place.room);
     tess_gpu_flow_room(r->gpu.room, r->gpu.states);
-    return tess_start(&(tess_machine){.cpu_bytes = r->ram,
-                                      .gpu_bytes = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0,
-                                      .by_mpi = !r->c->parallel.nccl,
-                                      .profile = profile,
-                                      .disk = r->disk,
-                                      .disk_bytes = r->disk_bytes,
-                                      .disk_checksum = r->c->memory.checksum,
-                                      .disk_block = block == TESS_CONFIG_AUTO ? 0 : (uint64_t)block,
-                                      .disk_depth = depth == TESS_CONFIG_AUTO ? 0 : (unsigned)depth});
+    return at_key(tess_start(&(tess_machine){.cpu_bytes = r->ram,
+                                             .gpu_bytes = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0,
+                                             .by_mpi = !r->c->parallel.nccl,
+                                             .profile = profile,
+                                             .disk = r->disk,
+                                             .disk_bytes = r->disk_bytes,
+                                             .disk_checksum = r->c->memory.checksum,
+                                             .disk_block = block == TESS_CONFIG_AUTO ? 0 : (uint64_t)block,
+                                             .disk_depth = depth == TESS_CONFIG_AUTO ? 0 : (unsigned)depth}));
 }
 
 /* Samples [first, first + n) of the data to a step whose micro-batches take `room` of them on all ranks together: to

@@ -18,6 +18,7 @@ typedef struct tess_run {
     bool by_layer, late;      /* the layout of the step that was chosen */
     const char *disk;         /* directories of the disk tier; NULL: all tiles are in RAM */
     uint64_t ram, disk_bytes; /* ram: the cap; 0: none */
+    uint64_t beside;          /* bytes of RAM that an evaluation's inputs and scratch have beside a step that trains */
     /* Micro-batches of a step on all ranks, sequences of one, of a step; tokens of a sequence: */
     int64_t micro, micro_batch, batch, length;
     int64_t evaluated; /* micro-batches of a step of eval */
@@ -43,8 +44,11 @@ tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_plac
 /* The same, laid out and its tiles placed as the caps ask for; without a disk tier it only checks that all fits into
  * RAM. Before tess_run_start. */
 tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
-/* A memory.cpu in whole MiB that is no less. */
+/* A memory.cpu in whole MiB that is more. */
 uint64_t tess_run_cap(uint64_t bytes);
+/* The least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is tried,
+ * which takes the time of a plan, and `r` is then placed for that cap. */
+uint64_t tess_run_least(tess_run *r);
 /* estimate.c: TESS_INVALID, with the setting that would do, when the plan, of training or of evaluation, and the bytes
  * beside it need more than the cap or what is free. */
 tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, uint64_t beside) TESS_NODISCARD;

@@ -1,5 +1,6 @@
 /* Ranks of a run must have been given the same: what they compute fits together only then, and nobody would notice
  * otherwise. Each lists its settings and what its files are, a line each; rank 0 tells its list to the others. */
+#include "data_file_impl.h"
 #include "model_impl.h"
 #include "run_impl.h"
 #include <dirent.h>
@@ -69,17 +70,31 @@ static void list_file(struct list *l, const char *name, const char *path, const 
     close(fd);
 }
 
-static void list_data(struct list *l, const char *name, const char *path)
+/* The files behind the paths, in their order; that they can be found was seen when they were opened. */
+static void list_data(struct list *l, const char *name, const char *text)
 {
-    if (!path) return;
-    list_file(l, name, path, "");
-    list_file(l, name, path, ".idx");
-    list_file(l, name, path, ".bin");
+    tess_data_paths paths = {0};
+    if (!text) return;
+    if (tess_data_paths_open(name, text, &paths) != TESS_OK) tess_error_clear();
+    for (size_t k = 0; k < paths.sources; k++) {
+        const tess_data_source *s = &paths.source[k];
+        if (s->weight > 0) fprintf(l->to, "%s[%zu].weight\t%.17g\n", name, k, s->weight);
+        for (size_t i = 0; i < s->files; i++) {
+            const bool one = paths.sources == 1 && s->files == 1;
+            char *label = one ? tess_strdup(name) : tess_format("%s, file %zu", name, i + 1);
+            const bool pair = s->file[i].kind == TESS_DATA_MEGATRON;
+            if (!pair) list_file(l, label, s->file[i].path, "");
+            if (pair) list_file(l, label, s->file[i].path, ".idx");
+            if (pair) list_file(l, label, s->file[i].path, ".bin");
+            free(label);
+        }
+    }
+    tess_data_paths_close(&paths);
 }
 
 static int is_weights(const struct dirent *e)
 {
-    const char *dot = strstr(e->d_name, ".safetensors");
+    const char *dot = strstr(e->d_name, ".safetensors"); /* a model's, or the states of a checkpoint */
     return dot && (!dot[12] || !strcmp(dot, ".safetensors.index.json"));
 }
 

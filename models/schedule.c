@@ -1,8 +1,9 @@
 /* DeepSpeed's learning-rate schedules, in its order of operations, so that the doubles are the same.
  *
- * Step i here uses the value at last_batch_iteration = i. DeepSpeed's engine advances its scheduler after the
- * optimizer's step, so its own first step still uses what the scheduler's constructor set, and its step i+1 uses what
- * step i uses here. */
+ * DeepSpeed's engine advances its scheduler behind the optimizer's step: the first step uses what the scheduler's
+ * constructor set, and each step k after it what the class gives at last_batch_iteration = k-1. `i` is that number
+ * below, -1 in the first step. So a rise from 0 leaves the weights as they are in the first two steps: at -1 and at 0.
+ */
 #include "schedule_impl.h"
 #include <math.h>
 
@@ -16,30 +17,32 @@ static double rise(conf *c, double i, double n, double after)
     return 1.0 / log(n) * log(i + 1);
 }
 
-/* The logarithm of one step would divide by zero. */
+/* The logarithm of one step would divide by zero. DeepSpeed has no rise of 0 steps; here there is none then. */
 static double warmup_steps(conf *c)
 {
-    return fmax(2, (double)c->scheduler.params.warmup_num_steps);
+    const double n = (double)c->scheduler.params.warmup_num_steps;
+    return n == 0 ? 0 : fmax(2, n);
 }
 
 static double warmup(conf *c, double i)
 {
     double n = warmup_steps(c), total = (double)c->scheduler.params.total_num_steps, after = 1;
-    if (c->scheduler.type == TESS_SCHEDULER_WARMUP_DECAY) after = fmax(0, (total - i) / fmax(1, total - n));
     double least = c->scheduler.params.warmup_min_lr, most = c->scheduler.params.warmup_max_lr;
+    if (i < 0) return n == 0 ? most : least;
+    if (c->scheduler.type == TESS_SCHEDULER_WARMUP_DECAY) after = fmax(0, (total - i) / fmax(1, total - n));
     return least + (most - least) * rise(c, i, n, after);
 }
 
 static double cosine(conf *c, double i)
 {
-    double n = warmup_steps(c), decay = (double)c->scheduler.params.total_num_steps - n;
+    double n = warmup_steps(c), decay = fmax(1, (double)c->scheduler.params.total_num_steps - n);
     double first = c->scheduler.params.warmup_min_ratio, last = c->scheduler.params.cos_min_ratio, ratio;
-    if (i < n)
+    if (i < 0 && n > 0)
+        ratio = 0;
+    else if (n > 0 && i < n)
         ratio = first + rise(c, i, n, 1) * (1 - first);
-    else if (decay == 0)
-        ratio = last; /* no room to decay in: DeepSpeed divides by zero */
     else
-        ratio = fmax(0, last + (1 - last) * ((1 + cos(M_PI * (i - n + 1) / decay)) / 2));
+        ratio = fmax(0, last + (1 - last) * ((1 + cos(M_PI * fmin(1, (i - n + 1) / decay))) / 2));
     return c->optimizer.params.lr * ratio;
 }
 
@@ -48,11 +51,22 @@ static double cycle_size(conf *c)
     return (double)c->scheduler.params.cycle_first_step_size + (double)c->scheduler.params.cycle_second_step_size;
 }
 
+/* The height in whole stairs, of which there are `stairs` up to the top. */
+static double stair(conf *c, double i, double stairs)
+{
+    double size = cycle_size(c), first = (double)c->scheduler.params.cycle_first_step_size, at = fmod(i + 1, size);
+    return floor(at <= first ? at * stairs / first : (size - at) * stairs / (size - first)) / stairs;
+}
+
 /* Where in the cycle: 0 at its ends, 1 at its top. */
 static double cycle_height(conf *c, double i)
 {
     double size = cycle_size(c), top = (double)c->scheduler.params.cycle_first_step_size / size;
     double x = 1 + (i + 1) / size - floor(1 + (i + 1) / size);
+    double stairs = (double)c->scheduler.params.cycle_first_stair_count;
+    if (x > top && c->scheduler.params.cycle_second_stair_count != TESS_CONFIG_AUTO)
+        stairs = (double)c->scheduler.params.cycle_second_stair_count;
+    if (stairs > 0) return stair(c, i, stairs);
     return x <= top ? x / top : (x - 1) / (top - 1);
 }
 
@@ -66,6 +80,7 @@ static double cycle_decay(conf *c, double i)
 static double one_cycle(conf *c, double i)
 {
     double least = c->scheduler.params.cycle_min_lr, most = c->scheduler.params.cycle_max_lr;
+    if (i < 0) return least;
     if (i < cycle_size(c)) return least + (most - least) * cycle_height(c, i);
     return least / (1 + c->scheduler.params.decay_lr_rate * cycle_decay(c, i));
 }
@@ -77,9 +92,15 @@ static double range_test(conf *c, double i)
     return c->scheduler.params.lr_range_test_min_lr * (1 + c->scheduler.params.lr_range_test_step_rate * interval);
 }
 
+/* What DeepSpeed's engine has done by the optimizer's step number `step`, counted from 0. */
+static double last_batch_iteration(int64_t step)
+{
+    return (double)step - 1;
+}
+
 double tess_schedule_lr(conf *c, int64_t step)
 {
-    double i = (double)step;
+    double i = last_batch_iteration(step);
     switch ((tess_scheduler_type)c->scheduler.type) {
     case TESS_SCHEDULER_NONE:
         break;
@@ -98,11 +119,15 @@ double tess_schedule_lr(conf *c, int64_t step)
 
 void tess_schedule_betas(conf *c, int64_t step, double betas[2])
 {
-    double i = (double)step, least = c->scheduler.params.cycle_min_mom, most = c->scheduler.params.cycle_max_mom;
+    double i = last_batch_iteration(step);
+    double least = c->scheduler.params.cycle_min_mom, most = c->scheduler.params.cycle_max_mom;
     betas[0] = c->optimizer.params.betas[0];
     betas[1] = c->optimizer.params.betas[1];
     if (c->scheduler.type != TESS_SCHEDULER_ONE_CYCLE || !c->scheduler.params.cycle_momentum) return;
-    betas[0] = i < cycle_size(c) ? most - (most - least) * cycle_height(c, i)
-                                 : most * (1 + c->scheduler.params.decay_mom_rate * cycle_decay(c, i));
+    if (i < 0)
+        betas[0] = least; /* from the constructor: DeepSpeed begins at the other end */
+    else
+        betas[0] = i < cycle_size(c) ? most - (most - least) * cycle_height(c, i)
+                                     : most * (1 + c->scheduler.params.decay_mom_rate * cycle_decay(c, i));
     betas[1] = 0.99;
 }

@@ -3,7 +3,8 @@
 #define TESS_SCHEDULE_IMPL_H
 #include "runtime.h"
 
-/* Of a resolved configuration. `step` counts from 0 and stands for DeepSpeed's last_batch_iteration. */
+/* Of a resolved configuration: what the optimizer uses in its step number `step`, counted from 0, in DeepSpeed's
+ * engine. */
 double tess_schedule_lr(const tess_config *c, int64_t step);
 /* The optimizer's betas in that step: its own, but in OneCycle with cycle_momentum, where beta1 moves against the rate.
  */

@@ -1,5 +1,6 @@
 /* The weights of a model to and from safetensors: all ranks read and write, each the pieces that it holds, and rank 0
  * alone the small files beside them. */
+#include "checkpoint_impl.h"
 #include "model_impl.h"
 #include "pieces_impl.h"
 #include <errno.h>
@@ -19,6 +20,7 @@ static bool exists(const char *dir, const char *name)
 
 bool tess_model_has_weights(const tess_model *m)
 {
+    if (m->states) return true;
     return m->dir && (exists(m->dir, "model.safetensors") || exists(m->dir, "model.safetensors.index.json"));
 }
 
@@ -32,19 +34,6 @@ static const tess_safetensor *find(const tess_model *m, const tess_safetensors *
     return t ? t : tess_safetensors_find(set, name);
 }
 
-static tess_status check_shape(const tess_safetensor *t, int rank, const int64_t shape[3], bool turned)
-{
-    int64_t want[2] = {turned ? shape[1] : shape[0], turned ? shape[0] : shape[1]};
-    if (t->rank == rank && t->dims[0] == want[0] && (rank == 1 || t->dims[1] == want[1])) return TESS_OK;
-    char met[128] = "", *at = met;
-    for (int d = 0; d < t->rank; d++) at += sprintf(at, d ? ",%lld" : "%lld", (long long)t->dims[d]);
-    if (rank == 1)
-        return tess_error(TESS_INVALID, t->file, "%s has shape (%s), the model needs (%lld)", t->name, met,
-                          (long long)want[0]);
-    return tess_error(TESS_INVALID, t->file, "%s has shape (%s), the model needs (%lld,%lld)", t->name, met,
-                      (long long)want[0], (long long)want[1]);
-}
-
 static tess_status load_param(const tess_model *m, const tess_safetensors *set, tess_tensor *p)
 {
     const char *name = tess_tensor_name(p);
@@ -53,7 +42,7 @@ static tess_status load_param(const tess_model *m, const tess_safetensors *set, 
     int64_t shape[3];
     int rank = tess_tensor_shape(p, shape);
     bool turned = m->family->transposed(name);
-    TESS_TRY(check_shape(t, rank, shape, turned));
+    TESS_TRY(tess_pieces_check(t, rank, shape, turned));
     return tess_pieces_read(t, p, TESS_MASTER, turned);
 }
 
@@ -87,25 +76,33 @@ static tess_status load_weights(const tess_model *m, tess_graph *g)
 tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
 {
     if (!tess_model_has_weights(m)) return tess_graph_init(g, seed);
-    TESS_TRY(tess_ranks_agree(load_weights(m, g)));
+    TESS_TRY(tess_ranks_agree(m->states ? tess_checkpoint_read(m->states, m->dir, g, 1) : load_weights(m, g)));
     return tess_graph_round(g);
 }
 
 /* ---- saving ---- */
 
+int tess_model_stored(const tess_model *m, const tess_tensor *p, char **name, int64_t shape[2])
+{
+    const char *of = tess_tensor_name(p);
+    int64_t ours[3];
+    const int rank = tess_tensor_shape(p, ours);
+    const bool turned = m->family->transposed(of);
+    shape[0] = turned ? ours[1] : ours[0];
+    shape[1] = turned ? ours[0] : ours[1];
+    *name = tess_format("%s%s", m->family->bare(of) ? "" : m->family->prefix, of);
+    return rank;
+}
+
 static tess_status save_weights(const tess_model *m, tess_graph *g, const char *dir)
 {
     tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", TESS_SAFETENSORS_SHARD);
     for (int k = 0; k < tess_graph_params(g); k++) {
-        tess_tensor *p = tess_graph_param(g, k);
-        const char *name = tess_tensor_name(p);
-        int64_t shape[3], turned[2];
-        int rank = tess_tensor_shape(p, shape);
-        turned[0] = m->family->transposed(name) ? shape[1] : shape[0];
-        turned[1] = m->family->transposed(name) ? shape[0] : shape[1];
-        char *full = tess_format("%s%s", strcmp(name, "lm_head.weight") ? m->family->prefix : "", name);
-        tess_safetensors_declare(w, full, TESS_F32, rank, turned);
-        free(full);
+        char *name;
+        int64_t shape[2];
+        const int rank = tess_model_stored(m, tess_graph_param(g, k), &name, shape);
+        tess_safetensors_declare(w, name, TESS_F32, rank, shape);
+        free(name);
     }
     tess_status status = tess_safetensors_writer_begin(w);
     if (status == TESS_OK) status = tess_pieces_settle(g);
@@ -143,10 +140,10 @@ static tess_status save_config(const tess_model *m, const char *dir)
     return status;
 }
 
-/* What the tokenizer consists of travels with the model. */
+/* What the tokenizer consists of travels with the model; from_dir NULL: it has none. */
 static tess_status copy_file(const char *from_dir, const char *name, const char *dir)
 {
-    char *from = tess_format("%s/%s", from_dir, name), *to = tess_format("%s/%s", dir, name);
+    char *from = tess_format("%s/%s", from_dir ? from_dir : "/dev/null", name), *to = tess_format("%s/%s", dir, name);
     char *fresh = tess_format("%s.tmp", to), buffer[1 << 14];
     struct stat a, b;
     bool itself = !stat(from, &a) && !stat(to, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
@@ -154,6 +151,7 @@ static tess_status copy_file(const char *from_dir, const char *name, const char 
     bool good = true;
     for (size_t n; out && good && (n = fread(buffer, 1, sizeof buffer, in)) > 0;) good = fwrite(buffer, 1, n, out) == n;
     tess_status status = in ? finish_file(out, fresh, to, good && !ferror(in)) : TESS_OK;
+    if (!in && !itself) unlink(to); /* another model's, which was here before */
     if (in) fclose(in);
     free(from);
     free(fresh);
@@ -161,15 +159,35 @@ static tess_status copy_file(const char *from_dir, const char *name, const char 
     return status;
 }
 
-/* What is beside the weights. */
-static tess_status save_rest(const tess_model *m, const char *dir)
+/* Beside a model's weights. */
+static const char *const rest[] = {"config.json", "tokenizer.json",          "tokenizer_config.json", "vocab.json",
+                                   "merges.txt",  "special_tokens_map.json", "generation_config.json"};
+enum { REST = sizeof rest / sizeof rest[0] };
+
+tess_status tess_model_save_rest(const tess_model *m, const char *dir)
 {
     TESS_TRY(save_config(m, dir));
-    static const char *const tokenizer[] = {"tokenizer.json", "tokenizer_config.json",   "vocab.json",
-                                            "merges.txt",     "special_tokens_map.json", "generation_config.json"};
-    for (size_t i = 0; m->dir && i < sizeof tokenizer / sizeof tokenizer[0]; i++)
-        TESS_TRY(copy_file(m->dir, tokenizer[i], dir));
+    for (size_t i = 1; i < REST; i++) TESS_TRY(copy_file(m->dir, rest[i], dir));
     return TESS_OK;
+}
+
+const char *tess_model_file_in(const char *dir)
+{
+    static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json", "state.json"};
+    for (size_t i = 0; i < REST; i++)
+        if (exists(dir, rest[i])) return rest[i];
+    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
+        if (exists(dir, weights[i])) return weights[i];
+    return NULL;
+}
+
+void tess_model_remove_rest(const char *dir)
+{
+    for (size_t i = 0; i < REST; i++) {
+        char *path = tess_format("%s/%s", dir, rest[i]);
+        unlink(path);
+        free(path);
+    }
 }
 
 static tess_status make_directory(const char *dir)
@@ -183,5 +201,5 @@ tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir)
     const bool leads = tess_rank() == 0;
     TESS_TRY(tess_ranks_agree(leads ? make_directory(dir) : TESS_OK));
     TESS_TRY(save_weights(m, g, dir));
-    return tess_ranks_agree(leads ? save_rest(m, dir) : TESS_OK);
+    return tess_ranks_agree(leads ? tess_model_save_rest(m, dir) : TESS_OK);
 }

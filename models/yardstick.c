@@ -3,6 +3,7 @@
  * saves is time. A drive is measured when a run first asks for it. */
 #include "codelets.h"
 #include "dirs_impl.h"
+#include "mfu_impl.h"
 #include "models.h"
 #include <errno.h>
 #include <jansson.h>
@@ -104,6 +105,79 @@ static void save(const char *dir, const char *path, const json_t *cache)
     free(temporary);
 }
 
+/* The member of that name, made where it is missing or something else. Borrowed. */
+static json_t *member(json_t *object, const char *name)
+{
+    if (!json_is_object(json_object_get(object, name))) json_object_set_new(object, name, json_object());
+    return json_object_get(object, name);
+}
+
+/* ---- the best matrix rates ----
+ *
+ * The cache has them beside what was measured together, for each set of cores or GPUs that a run used: a run adds to
+ * them what it measures at its start and what its steps prove, and a busy machine never makes them worse. */
+
+static const char *const best_name[TESS_REAL_DTYPES] = {[TESS_F32] = "f32", [TESS_BF16] = "bf16"};
+
+/* Those of this process's cores, or of its GPUs; made where there are none. Borrowed. */
+static json_t *bests(json_t *cache, bool gpus)
+{
+    json_t *best = member(cache, "best");
+    return member(best, gpus ? tess_gpu_support() : "cores");
+}
+
+static double limit_of(tess_dtype t, bool gpus)
+{
+    return tess_mfu_limit(t, tess_cores(), gpus ? tess_gpus() : 0);
+}
+
+static double kept_best(json_t *cache, tess_dtype t, bool gpus)
+{
+    return json_number_value(json_object_get(bests(cache, gpus), best_name[t]));
+}
+
+/* The best rate with `measured` among them; *changed where that is news. */
+static double join_best(json_t *cache, tess_dtype t, bool gpus, double measured, bool *changed)
+{
+    const double kept = tess_mfu_best(kept_best(cache, t, gpus), 0, limit_of(t, gpus)),
+                 best = tess_mfu_best(kept, measured, limit_of(t, gpus));
+    if (best > kept * 1.001) { /* less is not worth a write */
+        json_object_set_new(bests(cache, gpus), best_name[t], json_real(best));
+        *changed = true;
+    }
+    return best;
+}
+
+/* Joins a rate to the cache, which is saved where it is better than all before; the best. */
+static double remember(tess_dtype t, bool gpus, double rate)
+{
+    const int cores = tess_cores();
+    char *dir = tess_cache_dir(), *path = dir ? cache_path(dir, cores) : NULL;
+    json_t *key = machine_key(cores), *cache = load(path, key);
+    bool changed = false;
+    const double best = join_best(cache, t, gpus, rate, &changed);
+    if (changed && path && tess_share_read()->rank == 0)
+        save(dir, path, cache); /* others of this machine have its like */
+    json_decref(cache);
+    json_decref(key);
+    free(path);
+    free(dir);
+    return best;
+}
+
+double tess_yardstick_best(tess_dtype t)
+{
+    const bool gpus = tess_gpus() > 0;
+    const tess_share *share = tess_share_read();
+    if (!gpus && share->crowded && share->rank > 0) return 0;
+    return remember(t, gpus, gpus ? tess_gpu_matrix_rate(t) : tess_matrix_rate(t, tess_cores(), SIZE));
+}
+
+void tess_yardstick_raise(tess_dtype t, double rate)
+{
+    remember(t, tess_gpus() > 0, rate);
+}
+
 /* ---- measuring ---- */
 
 /* The processor time of this program; all of its threads. */
@@ -114,7 +188,7 @@ static double used(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Of a few turns the best, since other programs only ever take. */
+/* Of a few turns the best: other programs only ever make a turn slower. */
 static void measure_machine(tess_yardstick *y)
 {
     enum { TURNS = 2 };
@@ -133,13 +207,6 @@ static void measure_machine(tess_yardstick *y)
                 if (r > *rate[all][what]) *rate[all][what] = r;
             }
     y->share = had / wanted;
-}
-
-/* The member of that name, made where it is missing or something else. Borrowed. */
-static json_t *member(json_t *object, const char *name)
-{
-    if (!json_is_object(json_object_get(object, name))) json_object_set_new(object, name, json_object());
-    return json_object_get(object, name);
 }
 
 static tess_status read_drive(const char *dirs, bool again, json_t *drives, bool *changed, tess_yardstick *y)
@@ -165,10 +232,15 @@ tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
     char *dir = tess_cache_dir(), *path = dir ? cache_path(dir, y->cores) : NULL;
     json_t *key = machine_key(y->cores), *cache = load(path, key);
     bool changed = again || !get_rates(json_object_get(cache, "rates"), machine_fields, y) || y->share < TESS_QUIET;
+    if (again) json_object_del(cache, "best");
     if (changed) {
         *y = (tess_yardstick){.cores = y->cores};
         measure_machine(y);
         set_rates(member(cache, "rates"), machine_fields, y);
+    }
+    for (int t = 0; t < TESS_REAL_DTYPES; t++) { /* all cores do no less than one */
+        const double measured = fmax(y->matrix_rate[t], y->matrix_rate_core[t]);
+        y->matrix_rate[t] = join_best(cache, (tess_dtype)t, false, measured, &changed);
     }
     tess_status status = dirs ? read_drive(dirs, again, member(cache, "drives"), &changed, y) : TESS_OK;
     if (changed && path) save(dir, path, cache);

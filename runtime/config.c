@@ -17,7 +17,7 @@ static tess_status unknown(const char *source, const char *path)
     const char *meant = tess_key_suggest(path);
     snprintf(where, sizeof where, "%s: %.200s", source, path);
     if (meant) return tess_error(TESS_INVALID, where, "unknown key (did you mean %s?)", meant);
-    return tess_error(TESS_INVALID, where, "unknown key, expected one of those that tessera train --help lists");
+    return tess_error(TESS_INVALID, where, "unknown key, expected one of those that tessera train --help all lists");
 }
 
 /* Puts `value` at a dotted path below `object`, with the objects on the way; takes its reference. False when something
@@ -35,16 +35,18 @@ static bool place(json_t *object, const char *path, json_t *value)
     return json_object_set_new(object, path, value) == 0;
 }
 
-/* model.n_layer=4: changes the object that "model" holds. */
+/* model.n_layer=4: changes the object that "model" holds, or what the directory that it names says. */
 static tess_status set_in_model(tess_config *c, const char *path, const char *text, const char *source)
 {
     char where[512];
     snprintf(where, sizeof where, "%s: model.%.200s", source, path);
-    if (c->model)
-        return tess_error(TESS_INVALID, where, "the model is the directory %s (its config.json says what it is)",
-                          c->model);
     if (!*path || *path == '.' || path[strlen(path) - 1] == '.' || strstr(path, ".."))
         return tess_error(TESS_INVALID, where, "an empty name, expected model.NAME=VALUE");
+    if (!strcmp(path, TESS_MODEL_DIR)) {
+        free(c->model);
+        c->model = tess_strdup(text);
+        return TESS_OK;
+    }
     json_t *model = c->model_json ? json_loads(c->model_json, 0, NULL) : json_object();
     json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
     if (!value) value = json_string(text);
@@ -63,6 +65,30 @@ static tess_status set_from_text(tess_config *c, const tess_key *k, const char *
     json_t *value = tess_key_parse(k, text);
     tess_status status = tess_key_set(c, k, value, source);
     json_decref(value);
+    return status;
+}
+
+/* The section, taken whole, that a path leads into. */
+static const tess_key *tree_around(const char *path)
+{
+    for (size_t i = 0; i < tess_key_count; i++) {
+        const size_t n = strlen(tess_keys[i].path);
+        if (tess_keys[i].kind == TESS_KEY_TREE && !strncmp(path, tess_keys[i].path, n) && path[n] == '.')
+            return &tess_keys[i];
+    }
+    return NULL;
+}
+
+/* wandb.enabled=true: a section that has this member alone. */
+static tess_status set_in_tree(tess_config *c, const tess_key *k, const char *path, const char *text,
+                               const char *source)
+{
+    json_t *tree = json_object(), *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    if (!value) value = json_string(text);
+    tess_status status = value && place(tree, path, value)
+                             ? tess_key_set(c, k, tree, source)
+                             : tess_error(TESS_INVALID, source, "%s: cannot be set", k->path);
+    json_decref(tree);
     return status;
 }
 
@@ -94,9 +120,10 @@ static tess_status set_object(tess_config *c, json_t *object, const char *prefix
     json_t *value;
     json_object_foreach(object, name, value)
     {
-        char path[TESS_KEY_PATH], where[512];
-        bool whole = (size_t)snprintf(path, sizeof path, "%s%s", prefix, name) < sizeof path - 1;
-        snprintf(where, sizeof where, "%s: %.200s", source, path);
+        char met[TESS_KEY_PATH], path[TESS_KEY_PATH], where[512];
+        bool whole = (size_t)snprintf(met, sizeof met, "%s%s", prefix, name) < sizeof met - 1;
+        snprintf(where, sizeof where, "%s: %.200s", source, met);
+        if (strcmp(tess_key_today(met, path), met)) tess_key_renamed(c, met, path);
         if (strchr(name, '.'))
             return tess_error(TESS_INVALID, where, "a dotted name in a file, expected objects inside one another");
         const tess_key *k = whole ? tess_key_find(path) : NULL;
@@ -107,6 +134,8 @@ static tess_status set_object(tess_config *c, json_t *object, const char *prefix
         } else if (json_is_object(value)) {
             strcat(path, ".");
             TESS_TRY(set_object(c, value, path, source));
+        } else if (json_is_boolean(value) && !strcmp(path, "zero_optimization")) {
+            c->zero_optimization.stage = json_is_true(value); /* what DeepSpeed took before there were stages */
         } else if (!json_is_null(value)) {
             return tess_error(TESS_INVALID, where, "a single value, expected an object of keys");
         }
@@ -198,13 +227,14 @@ static tess_status load_override(tess_config *c, const char *text)
 {
     static const char source[] = "command line";
     const char *equal = strchr(text, '=');
-    char path[TESS_KEY_PATH], where[512];
+    char met[TESS_KEY_PATH], path[TESS_KEY_PATH] = "", where[512];
     if (!equal || equal == text) return tess_error(TESS_INVALID, source, "\"%.200s\", expected KEY=VALUE", text);
-    bool whole = (size_t)snprintf(path, sizeof path, "%.*s", (int)(equal - text), text) < sizeof path;
-    if (whole && !strncmp(path, "model.", 6)) return set_in_model(c, path + 6, equal + 1, source);
-    const tess_key *k = whole ? tess_key_find(path) : NULL;
+    bool whole = (size_t)snprintf(met, sizeof met, "%.*s", (int)(equal - text), text) < sizeof met;
+    if (whole && !strncmp(met, "model.", 6)) return set_in_model(c, met + 6, equal + 1, source);
+    const tess_key *k = whole ? tess_key_find(tess_key_today(met, path)) : NULL;
     if (k) return set_from_text(c, k, equal + 1, source);
-    if (!tess_key_is_group(path)) return unknown(source, path);
+    if (whole && (k = tree_around(path))) return set_in_tree(c, k, path + strlen(k->path) + 1, equal + 1, source);
+    if (!whole || !tess_key_is_group(path)) return unknown(source, met);
     snprintf(where, sizeof where, "%s: %s", source, path);
     return tess_error(TESS_INVALID, where, "a group of keys, expected one of its keys, as in %s.NAME=VALUE", path);
 }
@@ -226,6 +256,7 @@ tess_status tess_config_load(const char *path, const char *const *overrides, siz
     TESS_TRY(load_environment(config));
     for (size_t i = 0; i < count; i++) TESS_TRY(load_override(config, overrides[i]));
     if (!config->output) config->output = default_output(path);
+    tess_config_say_loaded(config);
     return TESS_OK;
 }
 
@@ -247,6 +278,9 @@ static tess_status resolve_batch(tess_config *c, int64_t ranks)
     static const char *const train_key = "train_batch_size";
     int64_t *train = &c->train_batch_size, *micro = &c->train_micro_batch_size_per_gpu,
             *steps = &c->gradient_accumulation_steps, product;
+    bool automatic = tess_key_how(c, train_key) == TESS_KEY_AUTO ||
+                     tess_key_how(c, "train_micro_batch_size_per_gpu") == TESS_KEY_AUTO;
+    if (*train < 0 && *micro < 0 && automatic) *micro = 8; /* what transformers' Trainer takes */
     if (*train < 0 && *micro < 0 && *steps < 0)
         REFUSE(c, train_key,
                "missing, as are train_micro_batch_size_per_gpu and gradient_accumulation_steps "
@@ -278,8 +312,15 @@ static tess_status resolve_schedule(tess_config *c)
     bool decays = c->scheduler.type == TESS_SCHEDULER_WARMUP_DECAY || c->scheduler.type == TESS_SCHEDULER_WARMUP_COSINE;
     if (c->scheduler.params.warmup_max_lr == TESS_CONFIG_AUTO)
         c->scheduler.params.warmup_max_lr = c->optimizer.params.lr;
-    if (c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO) c->scheduler.params.total_num_steps = c->steps;
-    if (decays && c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO)
+    if (c->scheduler.type == TESS_SCHEDULER_WARMUP_DECAY && c->optimizer.params.lr != 1e-3 &&
+        tess_key_how(c, "scheduler.params.warmup_max_lr") == TESS_KEY_PRESET)
+        tess_note("%s: scheduler.params.warmup_max_lr: %g, as optimizer.params.lr (DeepSpeed's WarmupDecayLR rises to "
+                  "0.001 where it is not given)",
+                  c->file, c->optimizer.params.lr);
+    const bool epochs = c->epochs != TESS_CONFIG_AUTO; /* how many steps they are the data will say */
+    if (c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO && !epochs)
+        c->scheduler.params.total_num_steps = c->steps;
+    if (decays && c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO && !epochs)
         REFUSE(c, "scheduler.params.total_num_steps", "missing, and steps with it (it is where the decay ends)");
     if (c->scheduler.params.cycle_second_step_size == TESS_CONFIG_AUTO)
         c->scheduler.params.cycle_second_step_size = c->scheduler.params.cycle_first_step_size;
@@ -313,6 +354,23 @@ static tess_status resolve_paths(const tess_config *c)
     return TESS_OK;
 }
 
+/* What goes by the loss on data.valid needs one. */
+static tess_status resolve_best(const tess_config *c)
+{
+    const char *key = c->checkpoint.keep_best      ? "checkpoint.keep_best"
+                      : c->early_stop.patience > 0 ? "early_stop.patience"
+                                                   : NULL;
+    if (c->early_stop.min_delta > 0 && !c->early_stop.patience)
+        REFUSE(c, "early_stop.patience", "missing, expected a number of evaluations (early_stop.min_delta needs it)");
+    if (!key) return TESS_OK;
+    if (c->checkpoint.keep_best && !c->checkpoint.dir)
+        REFUSE(c, "checkpoint.dir", "missing, expected a directory (checkpoint.keep_best needs it)");
+    if (!c->data.valid) REFUSE(c, "data.valid", "missing, expected a path (%s needs it)", key);
+    if (!c->eval_every)
+        REFUSE(c, "eval_every", "0, expected how many steps lie between evaluations (%s needs it)", key);
+    return TESS_OK;
+}
+
 tess_status tess_config_resolve(tess_config *c, int64_t ranks)
 {
     TESS_ASSERT(ranks >= 1);
@@ -322,6 +380,7 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
                "tensor %lld x pipeline %lld ranks for a model, but %lld ranks run (start a multiple of %lld)",
                (wide)c->parallel.tensor, (wide)c->parallel.pipeline, (wide)ranks, (wide)model);
     TESS_TRY(resolve_batch(c, ranks / model));
+    TESS_TRY(tess_config_resolve_deepspeed(c));
     TESS_TRY(resolve_schedule(c));
     TESS_TRY(resolve_paths(c));
     if (c->log_every == TESS_CONFIG_AUTO)
@@ -339,6 +398,8 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
         REFUSE(c, "checkpoint.dir", "missing, expected a directory (checkpoint.%s needs it)",
                c->checkpoint.resume ? "resume" : "every");
     if (c->eval_every && !c->data.valid) REFUSE(c, "data.valid", "missing, expected a path (eval_every needs it)");
+    TESS_TRY(resolve_best(c));
+    tess_config_say_auto(c);
     return TESS_OK;
 }
 
@@ -361,10 +422,14 @@ void tess_config_free(tess_config *config)
 {
     for (size_t i = 0; i < tess_key_count; i++) {
         char **text = (char **)((char *)config + tess_keys[i].offset);
-        if (tess_keys[i].kind == TESS_KEY_TEXT || tess_keys[i].kind == TESS_KEY_MODEL) free(text[0]);
-        if (tess_keys[i].kind == TESS_KEY_MODEL) free(text[1]);
+        const tess_key_kind kind = tess_keys[i].kind;
+        if (kind == TESS_KEY_TEXT || kind == TESS_KEY_PATHS || kind == TESS_KEY_MODEL) free(text[0]);
+        if (kind == TESS_KEY_MODEL) free(text[1]);
     }
     free(config->file);
+    if (config->notes) free(config->notes->renamed);
+    free(config->notes);
+    free(config->command);
     *config = (tess_config){0};
 }
 
@@ -415,23 +480,4 @@ bool tess_config_entry(const tess_config *config, size_t i, const char **key, ch
     *value = json_dumps(json, JSON_ENCODE_ANY | JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
     json_decref(json);
     return true;
-}
-
-void tess_config_help(FILE *out)
-{
-    char expected[320];
-    for (int ignored = 0; ignored < 2; ignored++) {
-        fprintf(out, ignored ? "\nAccepted without effect, each for the reason beside it:\n"
-                             : "Keys, their defaults and what they take:\n");
-        for (size_t i = 0; i < tess_key_count; i++) {
-            const tess_key *k = &tess_keys[i];
-            if ((k->state == TESS_KEY_IGNORED) != ignored) continue;
-            if (ignored)
-                fprintf(out, "  %-60s %s\n", k->path, k->help);
-            else
-                fprintf(out, "  %-48s %-13s %s; %s%s\n", k->path, k->preset ? k->preset : "-", k->help,
-                        tess_key_describe(k, expected, sizeof expected),
-                        k->state == TESS_KEY_ABSENT ? " (this build has the default only)" : "");
-        }
-    }
 }

@@ -11,8 +11,10 @@ typedef enum tess_key_kind {
     TESS_KEY_REALS,
     TESS_KEY_SIZE,
     TESS_KEY_TEXT,
+    TESS_KEY_PATHS,
     TESS_KEY_CHOICE,
-    TESS_KEY_MODEL
+    TESS_KEY_MODEL,
+    TESS_KEY_TREE
 } tess_key_kind;
 typedef enum tess_key_state { TESS_KEY_ACTIVE, TESS_KEY_IGNORED, TESS_KEY_ABSENT } tess_key_state;
 
@@ -26,15 +28,20 @@ typedef struct tess_key {
     double min, max;
 } tess_key;
 
+/* How a key came to its value. */
+typedef enum tess_key_mark { TESS_KEY_PRESET, TESS_KEY_GIVEN, TESS_KEY_AUTO } tess_key_mark;
+
 extern const tess_key tess_keys[];
 extern const size_t tess_key_count;
 
-enum { TESS_KEYS_MOST = 256, TESS_KEY_PATH = 128 }; /* room for all keys, and for the longest path */
+enum { TESS_KEYS_MOST = 512, TESS_KEY_PATH = 128 }; /* room for all keys, and for the longest path */
 
 const tess_key *tess_key_find(const char *path);
 bool tess_key_is_group(const char *path); /* "optimizer", "optimizer.params" */
 /* The key that an unknown path was meant to be, NULL when there is no telling. */
 const char *tess_key_suggest(const char *path);
+/* The name in the object of a model that stands for the directory it is made from. */
+#define TESS_MODEL_DIR "dir"
 /* Sets all keys to their defaults; the struct must not own anything yet. */
 void tess_key_presets(tess_config *c);
 /* Sets one from JSON. `source` is said in errors: a file, "command line", "environment". */
@@ -45,6 +52,28 @@ json_t *tess_key_parse(const tess_key *k, const char *text);
 const char *tess_key_describe(const tess_key *k, char *out, size_t size);
 json_t *tess_key_get(const tess_config *c, const tess_key *k); /* a new reference */
 bool tess_key_is_preset(const tess_config *c, const tess_key *k);
+bool tess_key_can_be_auto(const tess_key *k); /* its default stands for no value */
+tess_key_mark tess_key_how(const tess_config *c, const char *path);
 tess_status tess_key_absent(const tess_config *c, const tess_key *k, const char *source);
+
+/* ---- config_deepspeed.c: what DeepSpeed's files have that is not said in the table ---- */
+
+struct tess_config_notes {
+    unsigned char mark[TESS_KEYS_MOST]; /* tess_key_mark */
+    char *renamed;                      /* "OLD as NEW, ..." of the old spellings that were met; NULL: none */
+    bool has_weights;                   /* the model, as far as resolving looked */
+};
+
+/* Today's name of a key or group: `path` itself, or what an old spelling or a wrong section stands for, in `out`. */
+const char *tess_key_today(const char *path, char out[static TESS_KEY_PATH]);
+void tess_key_renamed(tess_config *c, const char *path, const char *today);
+/* Whether a section asks for anything: an `enabled` in it is true, or there is none and it is not empty. */
+bool tess_tree_acts(const json_t *tree);
+/* One line each: old spellings, and keys without effect. */
+void tess_config_say_loaded(const tess_config *c);
+/* One line of what each "auto" became, once. */
+void tess_config_say_auto(tess_config *c);
+/* "auto" in the places where it depends on whether the model has weights, and DeepSpeed's older switches. */
+tess_status tess_config_resolve_deepspeed(tess_config *c) TESS_NODISCARD;
 
 #endif

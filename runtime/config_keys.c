@@ -88,25 +88,51 @@ static const char *nearest_sibling(const char *path, const char *leaf)
     return best ? found : NULL;
 }
 
+/* The one key or group of that name in another section, NULL when there are several. */
+static const char *same_name(const char *path, const char *leaf)
+{
+    static _Thread_local char found[TESS_KEY_PATH];
+    const size_t n = strlen(leaf);
+    found[0] = 0;
+    for (size_t i = 0; i < tess_key_count; i++)
+        for (const char *p = tess_keys[i].path, *end; p; p = *end ? end + 1 : NULL) {
+            char at[TESS_KEY_PATH];
+            end = p + strcspn(p, ".");
+            if ((size_t)(end - p) != n || strncasecmp(p, leaf, n)) continue;
+            snprintf(at, sizeof at, "%.*s", (int)(end - tess_keys[i].path), tess_keys[i].path);
+            if (found[0] && strcmp(found, at)) return NULL;
+            strcpy(found, at);
+        }
+    /* A plain word such as "path" means something else in each section. */
+    const bool telling = strchr(leaf, '_') || leaf == path || (tess_key_is_group(found) && !strchr(found, '.')) ||
+                         !strncmp(path, found, strcspn(path, ".") + 1);
+    return found[0] && telling ? found : NULL;
+}
+
+/* A wrong guess is worse than none: only what is spelled much the same in the same section, or the same in another. */
 const char *tess_key_suggest(const char *path)
 {
-    if (strlen(path) > 63) return NULL; /* farther than tess_nearest measures */
     const char *dot = strrchr(path, '.'), *leaf = dot ? dot + 1 : path;
+    if (!*leaf || strlen(leaf) > 63) return NULL; /* farther than tess_nearest measures */
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (!strcasecmp(leaf, aliases[i][0])) return aliases[i][1];
-    const char *same = NULL;
-    size_t times = 0;
-    for (size_t i = 0; i < tess_key_count; i++)
-        if (!strcasecmp(tess_keys[i].name, leaf)) same = tess_keys[i].path, times++;
-    if (times == 1) return same;
-    const char *sibling = nearest_sibling(path, leaf);
-    if (sibling) return sibling;
-    const char *paths[sizeof tess_keys / sizeof *tess_keys];
-    for (size_t i = 0; i < tess_key_count; i++) paths[i] = tess_keys[i].path;
-    return tess_nearest(path, paths, tess_key_count);
+    const char *same = same_name(path, leaf);
+    return same ? same : nearest_sibling(path, leaf);
 }
 
 /* ---- one value ---- */
+
+bool tess_key_can_be_auto(const tess_key *k)
+{
+    return k->preset && (!strcmp(k->preset, "auto") || !strcmp(k->preset, "required"));
+}
+
+tess_key_mark tess_key_how(const tess_config *c, const char *path)
+{
+    const tess_key *k = tess_key_find(path);
+    TESS_ASSERT(k);
+    return c->notes ? (tess_key_mark)c->notes->mark[k - tess_keys] : TESS_KEY_GIVEN;
+}
 
 static void *field(const tess_config *c, const tess_key *k)
 {
@@ -150,8 +176,10 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
                                        [TESS_KEY_REALS] = "a list of two numbers",
                                        [TESS_KEY_SIZE] = "a size such as \"16GiB\" or a number of bytes",
                                        [TESS_KEY_TEXT] = "a string",
+                                       [TESS_KEY_PATHS] = "a path, or a list of them",
                                        [TESS_KEY_CHOICE] = "one of",
-                                       [TESS_KEY_MODEL] = "a directory or an object"};
+                                       [TESS_KEY_MODEL] = "a directory or an object",
+                                       [TESS_KEY_TREE] = "a section of DeepSpeed's"};
     char names[256];
     if (k->kind == TESS_KEY_CHOICE)
         snprintf(out, size, "one of %s", choice_names(k, -1, names, sizeof names));
@@ -214,13 +242,49 @@ static void set_text(char **field, const char *text)
     *field = text && text[0] ? tess_strdup(text) : NULL;
 }
 
+/* An object with a directory's name in it changes what that directory's config.json says. */
 static bool set_model(char **directory, char **object, const json_t *v)
 {
-    if (!json_is_string(v) && !json_is_object(v)) return false;
-    set_text(directory, json_string_value(v));
+    const json_t *dir = json_is_object(v) ? json_object_get(v, TESS_MODEL_DIR) : v;
+    if ((!json_is_object(v) || dir) && !json_is_string(dir)) return false;
+    json_t *keys = json_is_object(v) ? json_copy((json_t *)v) : NULL;
+    json_object_del(keys, TESS_MODEL_DIR);
+    set_text(directory, json_string_value(dir));
     free(*object);
-    *object = json_is_object(v) ? json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    *object =
+        keys && !(dir && !json_object_size(keys)) ? json_dumps(keys, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(keys);
     return true;
+}
+
+static json_t *get_model(const char *directory, const char *object)
+{
+    if (!object) return directory ? json_string(directory) : json_null();
+    json_t *keys = json_loads(object, 0, NULL);
+    if (!directory) return keys;
+    json_t *all = json_pack("{s:s}", TESS_MODEL_DIR, directory);
+    json_object_update(all, keys);
+    json_decref(keys);
+    return all;
+}
+
+/* A path, or a list of paths or of objects with a path and a weight, of which data_paths.c says more. */
+static bool set_paths(char **field, const json_t *v)
+{
+    if (json_is_string(v)) return set_text(field, json_string_value(v)), true;
+    if (!json_is_array(v)) return false;
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!json_is_string(json_array_get(v, i)) && !json_is_object(json_array_get(v, i))) return false;
+    free(*field);
+    *field = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    return true;
+}
+
+/* What a text of paths stands for: a list where it is one in JSON. */
+static json_t *parse_paths(const char *text)
+{
+    json_t *list = text[0] == '[' ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    return list ? list : json_string(text);
 }
 
 /* False: a wrong type or out of range. *absent: right, and what this build lacks. */
@@ -251,11 +315,15 @@ static bool set_field(tess_config *c, const tess_key *k, const json_t *v, bool *
     }
     case TESS_KEY_TEXT:
         return json_is_string(v) ? (set_text(at, json_string_value(v)), true) : false;
+    case TESS_KEY_PATHS:
+        return set_paths(at, v);
     case TESS_KEY_CHOICE:
         if (!json_is_string(v) || (index = choice_index(k, json_string_value(v), absent)) < 0) return false;
         return *(int *)at = index, true;
     case TESS_KEY_MODEL:
         return set_model((char **)at, (char **)at + 1, v);
+    case TESS_KEY_TREE:
+        return *(bool *)at = tess_tree_acts(v), true;
     }
     return false;
 }
@@ -265,9 +333,9 @@ static void set_preset(tess_config *c, const tess_key *k)
     void *at = field(c, k);
     bool absent = false;
     if (k->kind == TESS_KEY_MODEL) set_text((char **)at + 1, NULL);
-    if (k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_MODEL) {
+    if (k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_MODEL) {
         set_text(at, NULL); /* the "auto" of a text is made where the path of the configuration is known */
-    } else if (!strcmp(k->preset, "auto")) {
+    } else if (tess_key_can_be_auto(k)) {
         if (k->kind == TESS_KEY_REAL)
             *(double *)at = TESS_CONFIG_AUTO;
         else
@@ -282,6 +350,7 @@ static void set_preset(tess_config *c, const tess_key *k)
 
 void tess_key_presets(tess_config *c)
 {
+    c->notes = tess_alloc(sizeof *c->notes);
     for (size_t i = 0; i < tess_key_count; i++) set_preset(c, &tess_keys[i]);
 }
 
@@ -290,11 +359,20 @@ tess_status tess_key_absent(const tess_config *c, const tess_key *k, const char 
     char where[512], met[80], expected[320];
     json_t *value = tess_key_get(c, k);
     snprintf(where, sizeof where, "%s: %s", source, k->path);
+    if (k->kind == TESS_KEY_TREE) {
+        json_decref(value);
+        return tess_error(TESS_INVALID, where, "is switched on, and this build does not have it (%s)", k->help);
+    }
     tess_error(TESS_INVALID, where, "%s needs what this build does not have, expected %s (%s)",
                show(value, met, sizeof met),
                k->kind == TESS_KEY_CHOICE ? tess_key_describe(k, expected, sizeof expected) : k->preset, k->help);
     json_decref(value);
     return TESS_INVALID;
+}
+
+static void mark(tess_config *c, const tess_key *k, tess_key_mark how)
+{
+    if (c->notes) c->notes->mark[k - tess_keys] = (unsigned char)how;
 }
 
 tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value, const char *source)
@@ -303,6 +381,7 @@ tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value,
     bool absent = false;
     if (json_is_null(value) || (json_is_string(value) && !strcmp(json_string_value(value), "auto"))) {
         set_preset(c, k);
+        mark(c, k, json_is_null(value) ? TESS_KEY_PRESET : TESS_KEY_AUTO);
         return TESS_OK;
     }
     if (!set_field(c, k, value, &absent)) {
@@ -310,10 +389,10 @@ tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value,
         return tess_error(TESS_INVALID, where, "%s, expected %s (%s)", show(value, met, sizeof met),
                           tess_key_describe(k, expected, sizeof expected), k->help);
     }
-    bool none = k->preset && !strcmp(k->preset, "auto") && json_is_integer(value) && !json_integer_value(value);
+    bool none = tess_key_can_be_auto(k) && json_is_integer(value) && !json_integer_value(value);
     if (absent || (k->state == TESS_KEY_ABSENT && !none && !tess_key_is_preset(c, k)))
         return tess_key_absent(c, k, source);
-    if (k->state == TESS_KEY_IGNORED) tess_note("%s: %s: accepted without effect (%s)", source, k->path, k->help);
+    mark(c, k, TESS_KEY_GIVEN);
     return TESS_OK;
 }
 
@@ -322,8 +401,9 @@ json_t *tess_key_parse(const tess_key *k, const char *text)
     json_t *value = NULL;
     if (k->kind == TESS_KEY_BOOL && !strcmp(text, "1")) return json_true();
     if (k->kind == TESS_KEY_BOOL && !strcmp(text, "0")) return json_false();
-    bool textual = k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_CHOICE || k->kind == TESS_KEY_SIZE ||
-                   (k->kind == TESS_KEY_MODEL && text[0] != '{');
+    if (k->kind == TESS_KEY_PATHS && (value = parse_paths(text))) return value;
+    bool textual = k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_CHOICE ||
+                   k->kind == TESS_KEY_SIZE || (k->kind == TESS_KEY_MODEL && text[0] != '{');
     if (!textual) value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
     if (!value) value = json_string(text);
     return value ? value : json_string("(not UTF-8)");
@@ -347,9 +427,10 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
     const char *const *text = at;
     const double *real = at;
     char name[64];
-    bool automatic = k->preset && !strcmp(k->preset, "auto");
+    bool automatic = tess_key_can_be_auto(k);
     switch (k->kind) {
     case TESS_KEY_BOOL:
+    case TESS_KEY_TREE:
         return json_boolean(*(const bool *)at);
     case TESS_KEY_INT:
     case TESS_KEY_SIZE: {
@@ -366,9 +447,10 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
     case TESS_KEY_CHOICE:
         if (automatic && *(const int *)at == TESS_CONFIG_AUTO) return json_string("auto");
         return json_string(choice_names(k, *(const int *)at, name, sizeof name));
+    case TESS_KEY_PATHS:
+        return *text ? parse_paths(*text) : json_null();
     case TESS_KEY_MODEL:
-        if (text[1]) return json_loads(text[1], 0, NULL);
-        return *text ? json_string(*text) : json_null();
+        return get_model(text[0], text[1]);
     }
     return json_null();
 }

@@ -13,6 +13,10 @@
 #define TESS_RUNTIME_CONFIG_H
 #include "runtime.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* What choices mean, in the order of config.def. */
 typedef enum tess_optimizer_type { TESS_OPTIMIZER_ADAM, TESS_OPTIMIZER_ADAMW } tess_optimizer_type;
 typedef enum tess_scheduler_type {
@@ -43,24 +47,30 @@ typedef enum tess_offload {
 #define TESS_CONFIG_SIZE(name)   int64_t name; /* bytes */
 #define TESS_CONFIG_TEXT(name)   char *name;   /* NULL: not given */
 #define TESS_CONFIG_CHOICE(name) int name;
-/* At most one of the two: a directory, or the JSON text of an object, which only models/ understands. */
+/* A path, or the JSON text of a list of them, which models/data_paths.c takes apart; NULL: not given. */
+#define TESS_CONFIG_PATHS(name) char *name;
+/* A directory, and the JSON text of an object, which only models/ understands; both: it changes the directory's. */
 #define TESS_CONFIG_MODEL(name) char *name, *name##_json;
+#define TESS_CONFIG_TREE(name)  bool name; /* something in it is enabled */
 
 typedef struct tess_config {
-    char *file; /* where errors say a value is from: the configuration's path */
+    char *file;    /* where errors say a value is from: the configuration's path */
+    char *command; /* what goes on with this run, for messages; NULL: not known */
 #define GROUP(name) struct {
 #define END(name)                                                                                                      \
     }                                                                                                                  \
     name;
 #define KEY(kind, group, name, ...) TESS_CONFIG_##kind(name)
 #include "config.def"
+    struct tess_config_notes *notes; /* how keys came to their values, for what is said of them */
 } tess_config;
 
 /* Defaults, then the file (NULL: none), TESSERA_<KEY>, and `count` KEY=VALUEs. Whatever it returns, `config` can be
  * freed. An unknown key, a wrong type and a value out of range are TESS_INVALID, each with its place. */
 tess_status tess_config_load(const char *path, const char *const *overrides, size_t count,
                              tess_config *config) TESS_NODISCARD;
-/* Fills in what follows from other keys (batch sizes, schedule, "auto") and refuses what contradicts itself. */
+/* Fills in what follows from other keys (batch sizes, schedule, "auto") and refuses what contradicts itself. What each
+ * "auto" that was written became is one line on stderr. */
 tess_status tess_config_resolve(tess_config *config, int64_t ranks) TESS_NODISCARD;
 /* A text, a number or a model must have been given: TESS_INVALID names the key when it was not. */
 tess_status tess_config_require(const tess_config *config, const char *key) TESS_NODISCARD;
@@ -70,11 +80,22 @@ tess_status tess_config_write(const tess_config *config, const char *path) TESS_
  * false behind the last one. */
 bool tess_config_entry(const tess_config *config, size_t i, const char **key, char **value);
 void tess_config_free(tess_config *config);
-/* One line a key. */
-void tess_config_help(FILE *out);
+
+/* What a command uses of the configuration: groups ("memory", "zero_optimization.offload_param") and keys, between
+ * blanks; "all" is all of it. `required`, a list that ends in NULL, are the keys it does not run without. */
+typedef struct tess_config_use {
+    const char *keys, *const *required;
+} tess_config_use;
+/* `topic` NULL: one line a group of those keys. Else one line a key: of that group, of all groups ("all"), that key, or
+ * those in no group ("run"). TESS_INVALID: the command uses no such group. */
+tess_status tess_config_help(const tess_config_use *use, const char *topic, FILE *out) TESS_NODISCARD;
 
 /* The user's directory for what can be made anew, which need not exist: below XDG_CACHE_HOME, else HOME; NULL: neither
  * is set. free() it. */
 char *tess_cache_dir(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -141,7 +141,8 @@ static tess_status open_file(struct tess_disk_file *f, const char *dir, uint64_t
     struct statvfs v = {0};
     fstatvfs(f->fd, &v);
     if (error == ENOSPC || error == EDQUOT)
-        return tess_error(TESS_INVALID, dir, "the disk tier needs %s there, %s are free (lower the cap on the disk)",
+        return tess_error(TESS_INVALID, dir,
+                          "the disk tier needs %s there, %s are free (lower memory.disk, or name another directory)",
                           tess_human_bytes((double)bytes), tess_human_bytes((double)v.f_bavail * (double)v.f_frsize));
     return tess_error(TESS_INVALID, dir, "no swap file of %s can be made there: %s", tess_human_bytes((double)bytes),
                       strerror(error));

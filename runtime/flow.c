@@ -163,8 +163,8 @@ static void wait_for_progress(const char *who, const char *what)
         snprintf(text, sizeof text, "%s: nothing moved and no task ended for %.0f s; %s; %s waits for %s (%s)",
                  disk               ? "disk tier"
                  : tess_ranks() > 1 ? "ranks"
-                 : tess_gpu_flows() ? "memory.gpu"
-                                    : "memory.cpu",
+                 : tess_gpu_flows() ? "GPU"
+                                    : "RAM",
                  patience, tile, who, what,
                  disk               ? "is the drive alive? see the kernel's log"
                  : tess_ranks() > 1 ? "does another rank hang?"
@@ -412,6 +412,7 @@ void tess_flow_unmap(tess_tile *t, int mode)
 tess_status tess_submit_all(const tess_task *task, size_t n)
 {
     size_t in = 0;
+    if (!tess_session()) return tess_error(TESS_INVALID, "task", "nothing runs it (tess_start comes first)");
     for (size_t k = 0; k < n; k++) {
         while (tess_flow_caps() && in < n && let_in(&task[in], in == k)) in++;
         tess_status status = TESS_OK;

@@ -69,7 +69,7 @@ tess_status tess_gpu_flow_start(void)
     if (!gpu.room || tess_gpu_workers() == 0) return TESS_OK;
     gpu.memory = starpu_malloc_on_node(tess_gpu_first_node(), gpu.room);
     if (!gpu.memory)
-        return tess_error(TESS_INVALID, "memory.gpu", "the GPU has no %s left in one piece (lower it)",
+        return tess_error(TESS_INVALID, "GPU", "its memory has no %s left in one piece (let tiles have less of it)",
                           tess_human_bytes((double)gpu.room));
     gpu.pool = tess_pool_new(gpu.room);
     return TESS_OK;
@@ -442,7 +442,7 @@ tess_status tess_gpu_flow_ahead(const tess_task *task, size_t n, size_t k)
     while (fits && gpu.looked < n && gpu.looked < k + AHEAD && look_at(&task[gpu.looked], gpu.looked == k))
         gpu.looked++;
     if (!fits || gpu.looked <= k)
-        return tess_error(TESS_INVALID, "memory.gpu", "%s for tiles, which is too little for %s alone",
+        return tess_error(TESS_INVALID, "GPU", "%s for tiles, which is too little for %s alone",
                           tess_human_bytes((double)gpu.room), next->cl->name);
     for (unsigned i = 0; needs_places(next) && i < next->nuse; i++)
         if (next->use[i].tile->gpu.placed) settle_all(next->use[i].tile, next->cl->name);

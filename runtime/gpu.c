@@ -131,7 +131,7 @@ tess_status tess_gpu_start(void)
         TESS_ASSERT(id < TESS_MAX_WORKERS);
         gpu.room[id] = starpu_malloc_on_node(starpu_worker_get_memory_node((unsigned)id), ROOM);
         if (!gpu.room[id])
-            return tess_error(TESS_INVALID, "memory.gpu", "leaves no %s for the kernels' scratch (raise it)",
+            return tess_error(TESS_INVALID, "GPU", "its memory leaves no %s for the kernels' scratch (raise the cap)",
                               tess_human_bytes(ROOM));
     }
     return TESS_OK;

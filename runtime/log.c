@@ -5,7 +5,7 @@
 
 void tess_note(const char *format, ...)
 {
-    char line[1024];
+    char line[8192];         /* a line may list every key there is */
     if (tess_rank()) return; /* the others would say the same */
     va_list ap;
     va_start(ap, format);

@@ -5,7 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
+const tess_machine tess_machine_default; /* all zeros; C has a literal for it */
 static bool started;
+static unsigned sessions;
 int tess_disk_node = -1;
 static tess_disk *disk;
 
@@ -38,8 +40,12 @@ static void disk_failed(const char *text)
 
 static tess_status open_disk(const tess_machine *m)
 {
+    const uint64_t needs = tess_tiles_on_disk(), room = needs + needs / 16 + (64 << 20);
+    if (m->disk_bytes && m->disk_bytes < needs)
+        return tess_error(TESS_INVALID, "disk tier", "%s of it, but %s are to rest there",
+                          tess_human_bytes((double)m->disk_bytes), tess_human_bytes((double)needs));
     char *dirs = tess_strdup(m->disk);
-    tess_disk_conf conf = {.bytes = m->disk_bytes,
+    tess_disk_conf conf = {.bytes = m->disk_bytes ? m->disk_bytes : room,
                            .checksum = m->disk_checksum,
                            .chunk = m->disk_block,
                            .depth = m->disk_depth,
@@ -50,6 +56,7 @@ static tess_status open_disk(const tess_machine *m)
                            .stall_read_at = m->stall_read_at};
     const char *dir[TESS_DISK_MAX_DIRS];
     conf.dirs = tess_disk_dirs(dirs, dir);
+    if (!m->disk_bytes) conf.bytes += conf.dirs * (m->disk_block ? m->disk_block : TESS_DISK_CHUNK); /* whole ones */
     conf.dir = dir;
     tess_status status = tess_disk_open(&conf, &disk);
     free(dirs);
@@ -123,7 +130,8 @@ static void set_limits(const tess_machine *m)
 
 tess_status tess_start(const tess_machine *m)
 {
-    TESS_ASSERT(!started);
+    if (!m) m = &tess_machine_default;
+    if (started) return tess_error(TESS_INVALID, "tess_start", "it runs already (tess_stop comes first)");
     prepare_environment();
     tess_perfmodels_check();
     struct starpu_conf conf;
@@ -140,6 +148,7 @@ tess_status tess_start(const tess_machine *m)
         return tess_error(TESS_FAILED, "starpu", "did not start (error %d; is any CPU left to this process?)", -rc);
     }
     started = true;
+    sessions++;
     tess_status status = TESS_OK;
     if (starpu_cpu_worker_get_count() == 0)
         status = tess_error(TESS_INVALID, "STARPU_NCPU", "leaves no CPU worker, at least 1 is needed");
@@ -162,6 +171,7 @@ void tess_stop(void)
 {
     if (!started) return;
     starpu_task_wait_for_all();
+    tess_tiles_stop();
     tess_messages_stop();
     tess_gpu_flow_stop();
     tess_gpu_stop();
@@ -171,6 +181,16 @@ void tess_stop(void)
     tess_slab_release();
     unsetenv("STARPU_LIMIT_CPU_MEM");
     started = false;
+}
+
+unsigned tess_session(void)
+{
+    return started ? sessions : 0;
+}
+
+bool tess_disk_there(void)
+{
+    return started && disk;
 }
 
 int tess_workers(void)

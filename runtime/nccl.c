@@ -68,7 +68,7 @@ static void take_seat(struct seat *s, bool off)
     const tess_share *share = tess_share_read();
     *s = (struct seat){0};
     if (off)
-        snprintf(s->lack, sizeof s->lack, "parallel.nccl is false");
+        snprintf(s->lack, sizeof s->lack, "MPI was asked for");
     else if (!tess_gpu_first(&wire.device, s->gpu, sizeof s->gpu))
         snprintf(s->lack, sizeof s->lack, "there is no GPU");
     else if (!load())

@@ -30,6 +30,14 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* The headers are C17 and C++11. */
+#ifdef __cplusplus
+extern "C" {
+#define TESS_LITERAL(type) type
+#else
+#define TESS_LITERAL(type) (type)
+#endif
+
 /* ---- status.c: errors as values -------------------------------------------------------------------------------- */
 
 /* The numbers are the exit codes of the command. */
@@ -41,6 +49,7 @@ typedef enum tess_status {
 
 #define TESS_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define TESS_NODISCARD    __attribute__((warn_unused_result))
+#define TESS_NORETURN     __attribute__((noreturn))
 
 /* Records "WHERE: WHAT (HINT)" for this thread and returns `status`. `where` is a file, a file and key, a file and
  * byte offset, an op; the format says the value met and what was expected, the hint in parentheses last. */
@@ -48,6 +57,10 @@ tess_status tess_error(tess_status status, const char *where, const char *format
 /* The last error recorded on this thread, without a trailing newline; "" when there was none. */
 const char *tess_error_text(void);
 void tess_error_clear(void);
+void tess_error_restore(const char *text); /* one that was kept */
+/* For who knows better where the value comes from, such as a key: an error at `from` is one at `where`. Returns the
+ * status. */
+tess_status tess_error_at(tess_status status, const char *from, const char *where);
 
 #define TESS_TRY(expr)                                                                                                 \
     do {                                                                                                               \
@@ -65,7 +78,7 @@ void tess_error_clear(void);
     do {                                                                                                               \
         if (!(cond)) tess_assert_failed(#cond, __FILE__, __LINE__);                                                    \
     } while (0)
-_Noreturn void tess_assert_failed(const char *cond, const char *file, int line);
+TESS_NORETURN void tess_assert_failed(const char *cond, const char *file, int line);
 
 /* Of `count` names the one nearest to `name` by edit distance; NULL when none is near enough to be meant. */
 const char *tess_nearest(const char *name, const char *const *names, size_t count);
@@ -105,7 +118,8 @@ static inline float tess_from_bf16(tess_bf16 x)
     union {
         uint32_t u;
         float f;
-    } v = {.u = (uint32_t)x << 16};
+    } v;
+    v.u = (uint32_t)x << 16;
     return v.f;
 }
 /* Round to nearest even; a NaN stays one. */
@@ -114,7 +128,8 @@ static inline tess_bf16 tess_to_bf16(float x)
     union {
         float f;
         uint32_t u;
-    } v = {.f = x};
+    } v;
+    v.f = x;
     uint32_t nan = (v.u & 0x7fffffffu) > 0x7f800000u;
     uint32_t rounded = (v.u + 0x7fffu + ((v.u >> 16) & 1u)) >> 16;
     return (tess_bf16)(nan ? (v.u >> 16) | 0x40u : rounded);
@@ -128,9 +143,9 @@ typedef struct tess_machine {
     /* The cap on RAM; 0: none. It bounds the buffers that wait for the next tile; of tiles flow.c keeps tess_flow_room,
      * and StarPU's own limit is out of reach. */
     uint64_t cpu_bytes;
-    uint64_t gpu_bytes; /* cap on what is held in each GPU's memory; 0: none. STARPU_LIMIT_CUDA_MEM wins */
-    const char *disk;   /* directories of the disk tier, one a drive, separated by ':'; NULL: there is none */
-    uint64_t disk_bytes;
+    uint64_t gpu_bytes;  /* cap on what is held in each GPU's memory; 0: none. STARPU_LIMIT_CUDA_MEM wins */
+    const char *disk;    /* directories of the disk tier, one a drive, separated by ':'; NULL: there is none */
+    uint64_t disk_bytes; /* 0: what the tiles need that were placed there */
     bool disk_checksum;  /* of every tile: kept when it is written, compared when it is read */
     uint64_t disk_block; /* bytes that move at once, a multiple of 4096; 0: the engine's choice, as is */
     unsigned disk_depth; /* such moves under way in each directory */
@@ -139,10 +154,18 @@ typedef struct tess_machine {
     bool by_mpi;       /* messages between ranks, also where NCCL could carry them */
     bool profile;      /* collect what tess_profile returns */
 } tess_machine;
+#ifdef __cplusplus
+extern const tess_machine tess_machine_default;
+#define TESS_MACHINE_DEFAULT tess_machine_default
+#else
 #define TESS_MACHINE_DEFAULT ((tess_machine){0})
+#endif
 
-tess_status tess_start(const tess_machine *m) TESS_NODISCARD;
+tess_status tess_start(const tess_machine *m) TESS_NODISCARD; /* NULL: the default */
+/* Tiles that are left hold nothing after it. */
 void tess_stop(void);
+unsigned tess_session(void);           /* the how-manieth start it is that holds; 0: none does */
+bool tess_disk_there(void);            /* it has a disk tier */
 int tess_workers(void);                /* CPU workers running */
 int tess_cores(void);                  /* that tess_start would use, of this process's share */
 int tess_gpus(void);                   /* the same */
@@ -208,12 +231,14 @@ const char *tess_role_name(tess_role r);
 /* A run of bytes that StarPU may hold on any tier. Opaque; made without StarPU, so that a plan can be drawn up on a
  * machine that will not run it; its handle is registered at its first submission. */
 typedef struct tess_tile tess_tile;
-tess_tile *tess_tile_new(size_t bytes, tess_role role, const char *label); /* label is copied */
+tess_tile *tess_tile_new(size_t bytes, tess_role role, const char *label); /* label is copied; NULL: no such size */
 void tess_tile_free(tess_tile *t);                                         /* waits for what still uses it */
 size_t tess_tile_bytes(const tess_tile *t);
 tess_role tess_tile_role(const tess_tile *t);
 void tess_tile_set_home(tess_tile *t, tess_tier home); /* where it rests between uses; TESS_TIER_CPU from the start */
 tess_tier tess_tile_home(const tess_tile *t);
+uint64_t tess_tiles_on_disk(void);                /* bytes there of all tiles whose home it is */
+#define TESS_TILE_MOST (((uint64_t)1 << 34) - 16) /* bytes of one: StarPU counts words of it in 32 bits */
 /* The tile's bytes in RAM for the main thread, in order with the tasks submitted before, until tess_tile_unmap. mode is
  * TESS_R, TESS_W (all of it will be written) or TESS_RW. */
 tess_status tess_tile_map(tess_tile *t, int mode, void **data) TESS_NODISCARD;
@@ -367,9 +392,9 @@ bool tess_ranks_launched(void);      /* by mpirun or srun, through which what is
 void tess_ranks_pretend(int rank, int size);
 bool tess_ranks_pretended(void);
 /* Ends all ranks at once, from any thread; it is said why already. */
-_Noreturn void tess_ranks_abort(int status);
+TESS_NORETURN void tess_ranks_abort(int status);
 /* Says in one line, "WHERE: WHAT", why this cannot go on, and ends all ranks; from any thread. */
-_Noreturn void tess_die(const char *text);
+TESS_NORETURN void tess_die(const char *text);
 /* Of what the ranks of a machine have to say of their end the first alone is said: true, once, for it. From any thread,
  * and from a signal's handler. And: was it said? */
 bool tess_watch_speak(void);
@@ -432,6 +457,10 @@ typedef struct tess_profile {
 } tess_profile;
 void tess_profile_reset(void);
 void tess_profile_read(tess_profile *p);
+
+#ifdef __cplusplus
+}
+#endif
 
 #include "config_section.h"
 

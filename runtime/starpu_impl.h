@@ -14,6 +14,7 @@ struct tess_tile {
     char *label;
     struct tess_disk_tile *place; /* on the disk, where that is the home */
     int mapped;                   /* the mode in which the main thread has it */
+    tess_tile *known, **knower;   /* of those that StarPU knows of; knower: NULL outside the list */
     /* flow.c's, as of the last task submitted or let in: */
     bool resident;           /* in RAM or on its way there */
     bool departs;            /* it leaves after a task that is let in and not submitted */
@@ -35,6 +36,8 @@ struct tess_tile {
 };
 /* Registers the tile with StarPU if it is not yet. */
 starpu_data_handle_t tess_tile_handle(tess_tile *t);
+/* Before StarPU goes: it forgets all tiles, which are then as they were made. */
+void tess_tiles_stop(void);
 
 /* One worker's figures for one codelet, written by that worker alone. */
 struct tess_tally {

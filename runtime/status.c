@@ -23,6 +23,19 @@ const char *tess_error_text(void)
 {
     return text;
 }
+void tess_error_restore(const char *kept)
+{
+    memmove(text, kept, strnlen(kept, sizeof text - 1) + 1);
+    text[sizeof text - 1] = 0;
+}
+
+tess_status tess_error_at(tess_status status, const char *from, const char *where)
+{
+    const size_t n = strlen(from);
+    if (status == TESS_OK || strncmp(text, from, n) || strncmp(text + n, ": ", 2)) return status;
+    return tess_error(status, where, "%s", text + n + 2);
+}
+
 void tess_error_clear(void)
 {
     text[0] = 0;
@@ -59,7 +72,8 @@ static size_t distance(const char *a, const char *b)
 const char *tess_nearest(const char *name, const char *const *names, size_t count)
 {
     const char *best = NULL;
-    size_t least = strlen(name) / 2 + 1; /* farther than half of it is another word */
+    const size_t n = strlen(name);
+    size_t least = (n < 6 ? n > 2 : n / 3) + 1; /* farther than a third of it is another word */
     for (size_t i = 0; i < count; i++) {
         size_t d = distance(name, names[i]);
         if (d < least) least = d, best = names[i];

@@ -236,6 +236,7 @@ tess_status tess_submit_one(const tess_task *t)
 
 tess_status tess_wait(void)
 {
+    if (!tess_session()) return TESS_OK;
     if (tess_flow_caps())
         tess_flow_wait();
     else

@@ -75,6 +75,7 @@ int check_failures, check_skipped;
 int main(int argc, char **argv)
 {
     int passed = 0, failed = 0;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* what was said is there when a case aborts */
     for (struct check_case *c = check_first; c; c = c->next) {
         if (argc > 1 && !strstr(c->name, argv[1])) continue;
         int failures = check_failures, skipped = check_skipped;

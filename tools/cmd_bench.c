@@ -4,15 +4,22 @@
 
 static char model[] = "model={\"model_type\": \"gpt2\", \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}";
 
-static const option OPTIONS[] = {{"--steps", "N", "steps that are measured; 3", NULL}};
+static const option OPTIONS[] = {{"--steps", "N", "how many steps are measured; 3 if not given", NULL}};
 
 static void help(FILE *out)
 {
     cmd_option_help(OPTIONS, 1, out);
-    fputs("\nWithout a configuration it is GPT-2 124M, 4 x 1024 tokens a step; bf16.enabled=true and others as for "
-          "train.\n",
+    fputs("\nWithout CONFIG.json it measures GPT-2 124M with 4 x 1024 tokens a step. Keys are set as for train, as in\n"
+          "bf16.enabled=true.\n",
           out);
 }
+
+static const char *const required[] = {"model", NULL};
+const tess_config_use cmd_bench_use = {
+    "model seed deterministic data.seq_length train_batch_size train_micro_batch_size_per_gpu "
+    "gradient_accumulation_steps optimizer gradient_clipping bf16 fp16 amp torch_autocast memory parallel "
+    "zero_optimization aio activation_checkpointing",
+    required};
 
 static tess_status load(int count, char **settings, tess_config *config)
 {
@@ -25,7 +32,6 @@ static tess_status load(int count, char **settings, tess_config *config)
 
 static tess_status run(int argc, char **argv)
 {
-    static const char *const required[] = {"model", NULL};
     option options[] = {OPTIONS[0]};
     int rest;
     double steps = 3;

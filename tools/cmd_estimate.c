@@ -2,19 +2,27 @@
 #include "cmd.h"
 
 static const option OPTIONS[] = {
-    {"--ranks", "N", "of N ranks, each on a machine like this one, the one that holds the most", NULL},
+    {"--ranks", "N", "for N ranks, each on a machine like this one; prints the rank that holds the most", NULL},
 };
 
 static void help(FILE *out)
 {
     cmd_option_help(OPTIONS, 1, out);
-    fputc('\n', out);
-    tess_config_help(out);
+    fputs("\nThe lines of a tier add up to its \"in all\". A run that does not fit is an estimate too, with status 0: "
+          "it says\n"
+          "\"does not fit\", and which setting would do.\n",
+          out);
 }
+
+static const char *const required[] = {"model", NULL};
+const tess_config_use cmd_estimate_use = {
+    "model deterministic data.seq_length train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps "
+    "optimizer gradient_clipping bf16 fp16 amp torch_autocast memory parallel zero_optimization aio "
+    "activation_checkpointing",
+    required};
 
 static tess_status run(int argc, char **argv)
 {
-    static const char *const required[] = {"model", NULL};
     option options[] = {OPTIONS[0]};
     double ranks = 1;
     int rest;

@@ -13,6 +13,10 @@ static const option OPTIONS[OPTIONS_COUNT] = {
 static void help(FILE *out)
 {
     cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
+    fputs("\nMODEL_DIR may be a checkpoint, or a directory of them, of which the newest is taken, also while a run "
+          "writes\n"
+          "there.\n",
+          out);
 }
 
 static tess_status run(int argc, char **argv)
@@ -28,7 +32,7 @@ static tess_status run(int argc, char **argv)
     TESS_TRY(cmd_whole_number(&options[SEED], 0, 9e15, &seed));
     if (rest != 1)
         return tess_error(TESS_INVALID, "command line",
-                          "%d directories, expected one MODEL_DIR (OUTPUT/model of a run)", rest);
+                          "%d directories, expected one MODEL_DIR (OUTPUT/model of a run, or a checkpoint)", rest);
     if (!options[PROMPT].value)
         return tess_error(TESS_INVALID, "command line", "--prompt: missing (%s)", options[PROMPT].help);
     return tess_generate(&(tess_generate_conf){.dir = argv[1],
@@ -42,7 +46,7 @@ static tess_status run(int argc, char **argv)
 
 const command cmd_generate = {"generate",
                               "generate MODEL_DIR --prompt TEXT -n N [--temperature X] [--top-k K] [--seed S]",
-                              "Goes on from a prompt with a trained model.",
+                              "Goes on from a prompt with a trained model, or with a checkpoint.",
                               help,
                               run,
                               CMD_ONE_RANK};

@@ -1,5 +1,6 @@
 /* tessera train: the whole run of a configuration. */
 #include "cmd.h"
+#include <stdlib.h>
 
 static char resume_key[] = "checkpoint.resume=true";
 
@@ -12,24 +13,30 @@ static void help(FILE *out)
     cmd_option_help(OPTIONS, 1, out);
     fputs(
         "\nA KEY is a dotted path into the configuration, as in optimizer.params.lr=1e-4; TESSERA_OPTIMIZER_PARAMS_LR\n"
-        "in the environment does the same and gives way to it. model.NAME=VALUE changes a model that is an object.\n\n",
+        "in the environment sets the same key; the command line wins. model.NAME=VALUE changes what the model's "
+        "config.json says.\n",
         out);
-    tess_config_help(out);
 }
+
+static const char *const required[] = {"model", "data.train", NULL};
+const tess_config_use cmd_train_use = {"all", required};
 
 static tess_status run(int argc, char **argv)
 {
-    static const char *const required[] = {"model", "data.train", "steps", NULL};
     option options[] = {OPTIONS[0]};
     int rest;
-    TESS_TRY(cmd_parse(options, 1, argc, argv, &rest));
+    char *again[] = {cmd_again(argc, argv, false), cmd_again(argc, argv, true)};
+    tess_config config = {0};
+    tess_status status;
+    TESS_TRY_DONE(cmd_parse(options, 1, argc, argv, &rest));
     /* The flag is one more KEY=VALUE, the last, in the place that it left free. */
     if (options[0].value) argv[1 + rest++] = resume_key;
-    tess_config config;
-    tess_status status;
     TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
+    config.command = tess_strdup(again[config.checkpoint.resume]);
     status = tess_train(&config);
 done:
+    free(again[0]);
+    free(again[1]);
     tess_config_free(&config);
     return status;
 }

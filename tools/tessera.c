@@ -6,8 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const command *const commands[] = {&cmd_train, &cmd_eval, &cmd_generate, &cmd_estimate, &cmd_info, &cmd_bench};
+static const command *const commands[] = {&cmd_train,    &cmd_eval, &cmd_generate, &cmd_export,
+                                          &cmd_estimate, &cmd_info, &cmd_bench};
 enum { COMMANDS = sizeof commands / sizeof *commands };
+
+/* What --help lists of the configuration's keys. */
+static const struct {
+    const command *of;
+    const tess_config_use *use;
+} uses[] = {{&cmd_train, &cmd_train_use},
+            {&cmd_eval, &cmd_eval_use},
+            {&cmd_estimate, &cmd_estimate_use},
+            {&cmd_bench, &cmd_bench_use}};
 
 static const char WHERE[] = "command line";
 
@@ -102,7 +112,7 @@ static void help(FILE *out)
     fputs("Tessera trains neural networks larger than the GPU, and larger than RAM.\n\n", out);
     for (int i = 0; i < COMMANDS; i++)
         fprintf(out, "  tessera %s\n      %s\n", commands[i]->usage, commands[i]->summary);
-    fputs("  tessera --help, tessera CMD --help, tessera --version\n\n"
+    fputs("  tessera --help, tessera CMD --help [GROUP of keys], tessera --version\n\n"
           "Exit status: 0 done, 1 the run failed, 2 what was given is wrong.\n",
           out);
 }
@@ -130,15 +140,25 @@ static bool stands_by(const command *c)
     return rank > 0;
 }
 
+/* `topic`: the group of keys that stands behind --help, or NULL. */
+static tess_status help_command(const command *c, const char *topic)
+{
+    const tess_config_use *use = NULL;
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
+        if (uses[i].of == c) use = uses[i].use;
+    if (use && topic) return tess_config_help(use, topic, stdout);
+    printf("usage: tessera %s\n\n%s\n", c->usage, c->summary);
+    if (c->help) fputc('\n', stdout), c->help(stdout);
+    if (!use) return TESS_OK;
+    fputc('\n', stdout);
+    return tess_config_help(use, NULL, stdout);
+}
+
 static tess_status run_command(const command *c, int argc, char **argv)
 {
     if (c->ranks != CMD_ALL_RANKS && stands_by(c)) return TESS_OK;
     for (int i = 1; i < argc; i++)
-        if (asks_for_help(argv[i])) {
-            printf("usage: tessera %s\n\n%s\n", c->usage, c->summary);
-            if (c->help) fputc('\n', stdout), c->help(stdout);
-            return TESS_OK;
-        }
+        if (asks_for_help(argv[i])) return help_command(c, i + 1 < argc && argv[i + 1][0] != '-' ? argv[i + 1] : NULL);
     return c->run(argc, argv);
 }
 

@@ -19,10 +19,9 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     tess_grad_pass(L, n->out, n->in[1], i);
 }
 
-const tess_op tess_op_add = {"add", infer, forward, backward, 0};
+const tess_op tess_op_add = {"add", infer, forward, backward, 0, "a, b"};
 
 tess_tensor *tess_add(tess_tensor *a, tess_tensor *b)
 {
-    if (!b) return NULL;
     return tess_node_add(&tess_op_add, (tess_tensor *[]){a, b}, 2, &(tess_node){0});
 }

@@ -7,9 +7,10 @@ static tess_status infer(tess_node *n)
     tess_attention_conf *c = &n->attention.conf;
     const tess_tensor *q = n->in[0];
     if (c->groups == 0) c->groups = c->heads;
-    if (q->rank != 3 || c->heads < 1 || c->groups < 1 || c->heads % c->groups)
-        return tess_shape_error(n, "%lld heads in %lld groups (inputs must be (B,T,C), heads a multiple of groups)",
-                                (long long)c->heads, (long long)c->groups);
+    if (q->rank != 3 || c->heads < 1 || c->heads > q->dim[2] || c->groups < 1 || c->heads % c->groups)
+        return tess_shape_error(
+            n, "%lld heads in %lld groups (inputs must be (B,T,C), heads a multiple of groups, and no more than C)",
+            (long long)c->heads, (long long)c->groups);
     int64_t width = q->dim[2], parts = n->attention.packed ? c->heads + 2 * c->groups : c->heads;
     if (width % parts) return tess_shape_error(n, "a row must hold %lld heads of equal size", (long long)parts);
     int64_t dim = n->attention.dim = width / parts;
@@ -74,12 +75,15 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     tess_emit(L, &tess_attention_backward[L->dtype], a, use, k);
 }
 
-const tess_op tess_op_attention = {"attention", infer, forward, backward,
-                                   TESS_READS_IN0 | TESS_READS_IN1 | TESS_READS_IN2 | TESS_READS_OUT | TESS_READS_AUX};
+const tess_op tess_op_attention = {"attention",
+                                   infer,
+                                   forward,
+                                   backward,
+                                   TESS_READS_IN0 | TESS_READS_IN1 | TESS_READS_IN2 | TESS_READS_OUT | TESS_READS_AUX,
+                                   "q, k, v"};
 
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf)
 {
-    if (!k || !v) return NULL;
     return tess_node_add(&tess_op_attention, (tess_tensor *[]){q, k, v}, 3, &(tess_node){.attention = {.conf = conf}});
 }
 

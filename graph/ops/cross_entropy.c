@@ -21,8 +21,15 @@ static tess_status infer(tess_node *n)
         return tess_shape_error(n, "x must be (B,T,C) and w (V,C)");
     if (targets->kind != TESS_KIND_INPUT || targets->dim[1] != x->dim[1])
         return tess_shape_error(n, "targets must be an input (B,T)");
+    if (w->tiles > TESS_MOST_USES - 3)
+        return tess_shape_error(n, "w is cut into %lld tiles, which is too many (raise tile_elements)",
+                                (long long)w->tiles);
+    if (!tess_fits_tile(n->out->g->conf.loss_rows, w->tile_rows))
+        return tess_shape_error(n, "logits of %lld rows of x and %lld of w are too large a tile (lower loss_rows)",
+                                (long long)n->out->g->conf.loss_rows, (long long)w->tile_rows);
     if (b && !tess_is_param(b, w->dim[0], 1)) return tess_shape_error(n, "the bias must be (V)");
     if (b && b->tile_rows != w->tile_rows) return tess_shape_error(n, "the bias is cut otherwise than w");
+    tess_limit_ids(n->in[2], INT32_MIN, w->whole[0] - 1, w->name);
     n->out->kind = TESS_KIND_LOSS;
     tess_set_shape(n, 0, 0, 0, 0);
     return TESS_OK;
@@ -158,11 +165,10 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     }
 }
 
-const tess_op tess_op_cross_entropy = {"cross_entropy", infer, forward, NULL, 0};
+const tess_op tess_op_cross_entropy = {"cross_entropy", infer, forward, NULL, 0, "x, w, targets, bias?"};
 
 tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets)
 {
-    if (!w || !targets) return NULL;
     if (bias) tess_param_cut_like(bias, w);
     return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias}, 4, &(tess_node){0});
 }

@@ -26,7 +26,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     TESS_EMIT(L, &tess_dropout_backward[L->dtype], a, tess_grad_read(L, n->out, i), dx);
 }
 
-const tess_op tess_op_dropout = {"dropout", infer, forward, backward, 0};
+const tess_op tess_op_dropout = {"dropout", infer, forward, backward, 0, "x"};
 
 tess_tensor *tess_dropout(tess_tensor *x, float p)
 {

@@ -8,6 +8,10 @@ static tess_status infer(tess_node *n)
         return tess_shape_error(n, "ids must be an input (B,T) and the table a parameter (V,C)");
     if (pos && (pos->kind != TESS_KIND_PARAM || pos->dim[1] != table->dim[1] || pos->dim[0] < ids->dim[1]))
         return tess_shape_error(n, "positions must be (at least T,C)");
+    if (pos && pos->tiles > TESS_MOST_USES - 3)
+        return tess_shape_error(n, "positions are cut into %lld tiles, which is too many (raise tile_elements)",
+                                (long long)pos->tiles);
+    tess_limit_ids(n->in[0], 0, table->whole[0] - 1, table->name);
     tess_set_shape(n, 3, ids->dim[0], ids->dim[1], table->dim[1]);
     return TESS_OK;
 }
@@ -57,10 +61,9 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     }
 }
 
-const tess_op tess_op_embedding = {"embedding", infer, forward, backward, 0};
+const tess_op tess_op_embedding = {"embedding", infer, forward, backward, 0, "ids, table, positions?"};
 
 tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *positions)
 {
-    if (!table) return NULL;
     return tess_node_add(&tess_op_embedding, (tess_tensor *[]){ids, table, positions}, 3, &(tess_node){0});
 }

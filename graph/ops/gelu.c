@@ -3,6 +3,8 @@
 
 static tess_status infer(tess_node *n)
 {
+    if (n->gelu != TESS_GELU_TANH && n->gelu != TESS_GELU_ERF)
+        return tess_shape_error(n, "there is no kind %d of gelu", (int)n->gelu);
     return tess_same_shape(n);
 }
 
@@ -23,7 +25,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     TESS_EMIT(L, &tess_gelu_backward[L->dtype], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i), dx);
 }
 
-const tess_op tess_op_gelu = {"gelu", infer, forward, backward, TESS_READS_IN0};
+const tess_op tess_op_gelu = {"gelu", infer, forward, backward, TESS_READS_IN0, "x"};
 
 tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind)
 {

@@ -5,8 +5,11 @@ static tess_status infer(tess_node *n)
 {
     const tess_tensor *x = n->in[0];
     if (x->rank != 3) return tess_shape_error(n, "x must be (B,T,C)");
-    if (!tess_is_param(n->in[1], x->dim[2], 1) || !tess_is_param(n->in[2], x->dim[2], 1) || n->in[1]->tiles > 1)
+    if (!tess_is_param(n->in[1], x->dim[2], 1) || !tess_is_param(n->in[2], x->dim[2], 1))
         return tess_shape_error(n, "gain and bias must be (C)");
+    if (n->in[1]->tiles > 1 || n->in[2]->tiles > 1)
+        return tess_shape_error(n, "gain and bias are cut, but must be whole (raise tile_elements, and share neither "
+                                   "with a linear)");
     tess_set_shape(n, 3, x->dim[0], x->dim[1], x->dim[2]);
     return TESS_OK;
 }
@@ -35,10 +38,10 @@ static void backward(tess_lower *L, const tess_node *n, int i)
               tess_weight(L, n->in[1], 0), tess_aux_in(L, n, i), dx, dgain, dbias);
 }
 
-const tess_op tess_op_layernorm = {"layernorm", infer, forward, backward, TESS_READS_IN0 | TESS_READS_AUX};
+const tess_op tess_op_layernorm = {"layernorm",    infer, forward, backward, TESS_READS_IN0 | TESS_READS_AUX,
+                                   "x, gain, bias"};
 
 tess_tensor *tess_layernorm(tess_tensor *x, tess_tensor *gain, tess_tensor *bias, float eps)
 {
-    if (!x || !gain || !bias) return NULL;
     return tess_node_add(&tess_op_layernorm, (tess_tensor *[]){x, gain, bias}, 3, &(tess_node){.eps = eps});
 }

@@ -73,11 +73,10 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     }
 }
 
-const tess_op tess_op_linear = {"linear", infer, forward, backward, TESS_READS_IN0};
+const tess_op tess_op_linear = {"linear", infer, forward, backward, TESS_READS_IN0, "x, w, bias?"};
 
 tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias)
 {
-    if (!x || !w) return NULL;
     if (bias) tess_param_cut_like(bias, w);
     return tess_node_add(&tess_op_linear, (tess_tensor *[]){x, w, bias}, 3, &(tess_node){0});
 }

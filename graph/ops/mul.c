@@ -26,10 +26,9 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     }
 }
 
-const tess_op tess_op_mul = {"mul", infer, forward, backward, TESS_READS_IN0 | TESS_READS_IN1};
+const tess_op tess_op_mul = {"mul", infer, forward, backward, TESS_READS_IN0 | TESS_READS_IN1, "a, b"};
 
 tess_tensor *tess_mul(tess_tensor *a, tess_tensor *b)
 {
-    if (!b) return NULL;
     return tess_node_add(&tess_op_mul, (tess_tensor *[]){a, b}, 2, &(tess_node){0});
 }

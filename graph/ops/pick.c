@@ -6,6 +6,7 @@ static tess_status infer(tess_node *n)
     const tess_tensor *x = n->in[0], *index = n->in[1];
     if (x->rank != 3 || index->kind != TESS_KIND_INPUT || index->dim[1] != 1)
         return tess_shape_error(n, "x must be (B,T,C) and the index an input (B,1)");
+    tess_limit_ids(n->in[1], 0, x->dim[1] - 1, "the sequence that it picks from");
     tess_set_shape(n, 3, x->dim[0], 1, x->dim[2]);
     return TESS_OK;
 }
@@ -29,10 +30,9 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     TESS_EMIT(L, &tess_pick_backward[L->dtype], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[1], i), dx);
 }
 
-const tess_op tess_op_pick = {"pick", infer, forward, backward, 0};
+const tess_op tess_op_pick = {"pick", infer, forward, backward, 0, "x, index"};
 
 tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index)
 {
-    if (!index) return NULL;
     return tess_node_add(&tess_op_pick, (tess_tensor *[]){x, index}, 2, &(tess_node){0});
 }

@@ -5,7 +5,9 @@ static tess_status infer(tess_node *n)
 {
     const tess_tensor *x = n->in[0];
     if (x->rank != 3) return tess_shape_error(n, "x must be (B,T,C)");
-    if (!tess_is_param(n->in[1], x->dim[2], 1) || n->in[1]->tiles > 1) return tess_shape_error(n, "gain must be (C)");
+    if (!tess_is_param(n->in[1], x->dim[2], 1)) return tess_shape_error(n, "gain must be (C)");
+    if (n->in[1]->tiles > 1)
+        return tess_shape_error(n, "gain is cut, but must be whole (raise tile_elements, and share it with no linear)");
     tess_set_shape(n, 3, x->dim[0], x->dim[1], x->dim[2]);
     return TESS_OK;
 }
@@ -31,10 +33,9 @@ static void backward(tess_lower *L, const tess_node *n, int i)
               tess_weight(L, n->in[1], 0), tess_aux_in(L, n, i), dx, dgain);
 }
 
-const tess_op tess_op_rmsnorm = {"rmsnorm", infer, forward, backward, TESS_READS_IN0 | TESS_READS_AUX};
+const tess_op tess_op_rmsnorm = {"rmsnorm", infer, forward, backward, TESS_READS_IN0 | TESS_READS_AUX, "x, gain"};
 
 tess_tensor *tess_rmsnorm(tess_tensor *x, tess_tensor *gain, float eps)
 {
-    if (!x || !gain) return NULL;
     return tess_node_add(&tess_op_rmsnorm, (tess_tensor *[]){x, gain}, 2, &(tess_node){.eps = eps});
 }

@@ -9,6 +9,7 @@ static tess_status infer(tess_node *n)
     if (c->rotary < 2 || c->rotary > c->dim || c->rotary % 2)
         return tess_shape_error(n, "%lld of a head's %lld elements rotate (an even number of them must)",
                                 (long long)c->rotary, (long long)c->dim);
+    if (!(c->base > 0)) return tess_shape_error(n, "the base is %g (expected above 0)", (double)c->base);
     return tess_same_shape(n);
 }
 
@@ -32,7 +33,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     TESS_EMIT(L, &tess_rope_backward[L->dtype], a, tess_grad_read(L, n->out, i), dx);
 }
 
-const tess_op tess_op_rope = {"rope", infer, forward, backward, 0};
+const tess_op tess_op_rope = {"rope", infer, forward, backward, 0, "x"};
 
 tess_tensor *tess_rope(tess_tensor *x, tess_rope_conf conf)
 {

@@ -23,7 +23,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     TESS_EMIT(L, &tess_silu_backward[L->dtype], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i), dx);
 }
 
-const tess_op tess_op_silu = {"silu", infer, forward, backward, TESS_READS_IN0};
+const tess_op tess_op_silu = {"silu", infer, forward, backward, TESS_READS_IN0, "x"};
 
 tess_tensor *tess_silu(tess_tensor *x)
 {

@@ -30,5 +30,5 @@ static void sum_backward(tess_lower *L, const tess_node *n, int i)
     pass_backward(L, n, i);
 }
 
-const tess_op tess_op_enter = {"enter", NULL, pass_forward, sum_backward, 0};
-const tess_op tess_op_leave = {"leave", NULL, sum_forward, pass_backward, 0};
+const tess_op tess_op_enter = {"enter", NULL, pass_forward, sum_backward, 0, "x"};
+const tess_op tess_op_leave = {"leave", NULL, sum_forward, pass_backward, 0, "x"};

@@ -147,7 +147,7 @@ static tess_status place(const tess_uses *u, tess_level *l, uint64_t largest, te
     out->needed += largest + largest / BETWEEN_PART + (1 << 20);
     out->all = roomy(tess_level_whole(u, l, m, &placed));
     if (out->needed > out->memory)
-        return tess_error(TESS_INVALID, "memory.gpu", "leaves %s for tiles, but the largest task holds %s of them",
+        return tess_error(TESS_INVALID, "GPU", "its memory leaves %s for tiles, but the largest task holds %s of them",
                           tess_human_bytes((double)out->room), tess_human_bytes((double)largest));
     const bool fits = out->all <= out->room;
     if (fits && out->all + out->all / 4 < out->room) out->room = out->all + out->all / 4; /* none waits for a place */

@@ -4,7 +4,7 @@
 
 /* Bytes live at a time, as the list is walked. */
 struct live {
-    uint64_t role[TESS_ROLE_COUNT], all, ram;
+    uint64_t role[TESS_ROLE_COUNT], in_ram[TESS_ROLE_COUNT], all, ram;
 };
 
 static void begins(struct live *l, const tess_tile *t)
@@ -12,7 +12,9 @@ static void begins(struct live *l, const tess_tile *t)
     const uint64_t bytes = tess_tile_bytes(t);
     l->role[tess_tile_role(t)] += bytes;
     l->all += bytes;
-    if (tess_tile_home(t) != TESS_TIER_GPU) l->ram += bytes;
+    if (tess_tile_home(t) == TESS_TIER_GPU) return;
+    l->ram += bytes;
+    l->in_ram[tess_tile_role(t)] += bytes;
 }
 
 static void ends(struct live *l, const tess_tile *t)
@@ -20,11 +22,14 @@ static void ends(struct live *l, const tess_tile *t)
     const uint64_t bytes = tess_tile_bytes(t);
     l->role[tess_tile_role(t)] -= bytes;
     l->all -= bytes;
-    if (tess_tile_home(t) != TESS_TIER_GPU) l->ram -= bytes;
+    if (tess_tile_home(t) == TESS_TIER_GPU) return;
+    l->ram -= bytes;
+    l->in_ram[tess_tile_role(t)] -= bytes;
 }
 
-/* What the step before left: gradients whose first use reads them. */
-static void before_it(const tess_program *p, struct live *live)
+/* What the step before left, gradients whose first use reads them; and of all that the program drops, what rests on
+ * disk meanwhile. */
+static void before_it(const tess_program *p, struct live *live, uint64_t *on_disk)
 {
     size_t tiles;
     uint32_t *index = tess_program_index(p, &tiles), *at = index;
@@ -32,7 +37,10 @@ static void before_it(const tess_program *p, struct live *live)
     for (size_t k = 0; k < p->tasks; at += p->task[k++].nuse)
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
             const tess_use *u = &p->task[k].use[i];
-            if (!seen[at[i]] && tess_program_drops(u->tile) && (u->mode & TESS_R)) begins(live, u->tile);
+            const bool first = !seen[at[i]] && tess_program_drops(u->tile);
+            if (first && (u->mode & TESS_R)) begins(live, u->tile);
+            if (first && tess_tile_home(u->tile) == TESS_TIER_DISK)
+                on_disk[tess_tile_role(u->tile)] += tess_tile_bytes(u->tile);
             seen[at[i]] = true;
         }
     free(seen);
@@ -51,8 +59,9 @@ static uint64_t sent_by(const tess_task *t)
 void tess_program_plan(const tess_program *p, tess_plan *plan)
 {
     struct live live = {0};
-    uint64_t most = 0, most_ram = 0;
-    before_it(p, &live);
+    struct live most_ram = {0};
+    uint64_t most = 0;
+    before_it(p, &live, plan->on_disk);
     for (size_t k = 0; k < p->tasks; k++) {
         const tess_task *t = &p->task[k];
         for (unsigned i = 0; i < t->nuse; i++) {
@@ -62,7 +71,7 @@ void tess_program_plan(const tess_program *p, tess_plan *plan)
             begins(&live, tile);
             if (live.role[r] > plan->peak[r]) plan->peak[r] = live.role[r];
             if (live.all > most) most = live.all;
-            if (live.ram > most_ram) most_ram = live.ram;
+            if (live.ram > most_ram.ram) most_ram = live;
         }
         for (unsigned i = 0; i < t->nuse; i++) {
             const tess_tile *tile = t->use[i].tile;
@@ -71,7 +80,8 @@ void tess_program_plan(const tess_program *p, tess_plan *plan)
         plan->sent += sent_by(t);
     }
     plan->peak_total += most;
-    plan->peak_ram += most_ram;
+    plan->peak_ram += most_ram.ram;
+    for (int r = 0; r < TESS_ROLE_COUNT; r++) plan->ram[r] += most_ram.in_ram[r];
     plan->flops = p->flops;
     plan->recompute_flops = p->recompute_flops;
     plan->bytes = p->bytes;

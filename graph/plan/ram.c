@@ -99,18 +99,27 @@ static void set_slacks(const tess_uses *u, const tess_place_conf *conf, uint64_t
 
 /* ---- the plan ---- */
 
-/* What is not tiles: workers' buffers for products, a few times what their operands have at most, and what tiles take
- * beyond their bytes (whole pages, buffers that wait for the next tile). */
-static uint64_t beside(const tess_place_conf *conf, uint64_t largest)
+/* Workers' buffers for products: a few times what their operands have at most. */
+static uint64_t buffers(const tess_place_conf *conf, uint64_t largest)
 {
-    uint64_t each = 3 * largest < conf->worker_bytes ? 3 * largest : conf->worker_bytes;
-    return (uint64_t)conf->workers * each + conf->ram / 32;
+    return (uint64_t)conf->workers * (3 * largest < conf->worker_bytes ? 3 * largest : conf->worker_bytes);
+}
+
+/* The part of RAM that tiles take beyond their bytes: whole pages, and buffers that wait for the next tile. */
+static uint64_t margin(uint64_t ram)
+{
+    return ram / 32;
+}
+
+/* The RAM of which a margin leaves so much. */
+static uint64_t with_margin(uint64_t bytes)
+{
+    return bytes + bytes / 31 + 1;
 }
 
 static tess_status too_little(const tess_place_conf *conf, tess_placement *out, const char *why, uint64_t bytes)
 {
-    out->needed += out->needed / 31 + (1 << 20); /* of which a part is set aside again */
-    return tess_error(TESS_INVALID, "memory.cpu", "%s, but the least a step can work with is %s (%s %s)",
+    return tess_error(TESS_INVALID, "RAM", "%s, but the least a step can work with is %s (%s %s)",
                       tess_human_bytes((double)conf->ram), tess_human_bytes((double)out->needed), why,
                       tess_human_bytes((double)bytes));
 }
@@ -128,7 +137,7 @@ static tess_status place(const tess_uses *u, const tess_place_conf *conf, const 
     out->time = placed.time;
     if (!l->rates) out->time.seconds = (double)(placed.read + placed.written); /* the only measure there is */
     if (!placed.lacks) return TESS_OK;
-    out->needed = conf->ram + placed.lacks;
+    out->needed = with_margin(conf->ram - out->margin + placed.lacks);
     return too_little(conf, out, "tiles that may not leave RAM lack", placed.lacks);
 }
 
@@ -142,13 +151,16 @@ tess_status tess_plan_ram(const tess_uses *u, const tess_place_conf *conf, uint6
     uint64_t *need = tess_alloc((u->tasks + 1) * sizeof *need);
     *out = (tess_placement){.largest_task = tess_level_needs(u, &l, m, need)};
     free(need);
-    fixed += beside(conf, out->largest_task);
-    out->needed = fixed + out->largest_task;
+    out->fixed = fixed + conf->taken;
+    out->buffers = buffers(conf, out->largest_task);
+    out->margin = margin(conf->ram);
+    const uint64_t least = out->fixed + out->buffers + out->largest_task;
+    out->needed = with_margin(least);
     tess_status status;
-    if (out->needed > conf->ram)
+    if (least + out->margin > conf->ram)
         status = too_little(conf, out, "its largest task alone holds", out->largest_task);
     else {
-        l.room = out->room = conf->ram - fixed;
+        l.room = out->room = conf->ram - out->fixed - out->buffers - out->margin;
         set_leave(u, conf, m, &l);
         set_slacks(u, conf, l.room - out->largest_task, &l);
         status = place(u, conf, &l, m, out);

@@ -121,22 +121,6 @@ static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, cons
     return best->step ? TESS_OK : TESS_INVALID;
 }
 
-/* The cap on RAM that would do: what a plan asks for may lack something else, so it is tried. */
-static void find_cap(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms, tess_layout *least)
-{
-    tess_rooms more = *rooms;
-    struct way w = {0};
-    tess_layout next = *least;
-    more.ram.rates = (tess_rates){0};
-    for (tess_status status = TESS_INVALID;
-         status == TESS_INVALID && next.lacks == TESS_TIER_CPU && next.ram.needed > more.ram.ram;) {
-        more.ram.ram = next.ram.needed;
-        status = fastest(output, conf, &more, &w, &next);
-        drop(&w);
-    }
-    least->ram.needed = more.ram.ram;
-}
-
 /* Without a cap on RAM: layer by layer weights and gradients come to a GPU and go once for all micro-batches, and
  * activations for each; takes what copies less. */
 static tess_status fewest_copies(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
@@ -167,17 +151,26 @@ static void apply(const struct way *w, const tess_rooms *rooms)
 {
     tess_program *p = tess_step_program(w->step);
     if (rooms->gpu.memory) tess_marks_apply(p, w->uses, w->marks, TESS_TIER_GPU);
-    if (rooms->ram.ram) tess_marks_apply(p, w->uses, w->marks, TESS_TIER_CPU);
+    if (!rooms->ram.ram) return;
+    tess_marks_apply(p, w->uses, w->marks, TESS_TIER_CPU);
+    tess_step_note_disk(w->step, true, w->layout.ram.disk);
 }
 
 tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
                               tess_step **step, tess_layout *out)
 {
     struct way best;
-    *step = NULL;
+    if (step) *step = NULL;
+    if (!output) return tess_check_null_output();
+    if (!conf || !rooms || !step || !out)
+        return tess_error(TESS_INVALID, "step", "is to be laid out, but %s is NULL",
+                          !conf    ? "conf"
+                          : !rooms ? "rooms"
+                          : !step  ? "the place for it"
+                                   : "out");
+    *out = (tess_layout){0};
+    if (rooms->gpu.memory || rooms->ram.ram) TESS_TRY(tess_check_place(output->g));
     const tess_status status = (rooms->ram.ram ? fastest : fewest_copies)(output, conf, rooms, &best, out);
-    if (status == TESS_INVALID && rooms->ram.ram && out->lacks == TESS_TIER_CPU && out->ram.needed)
-        find_cap(output, conf, rooms, out);
     if (status != TESS_OK) return status;
     apply(&best, rooms);
     *out = best.layout;

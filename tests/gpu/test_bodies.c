@@ -12,7 +12,7 @@
 #else
 #define CUDA_BODY(name) tess_cuda_##name
 #endif
-enum { BUFFERS = 16, ROOM = 64 << 20 };
+enum { BUFFERS = 320, ROOM = 64 << 20 };
 
 /* ---- buffers, on both sides ---------------------------------------------------------------------------------------
  */
@@ -382,6 +382,8 @@ TEST(embedding_wide)
 
 DECLARE_ONE(adamw, f32)
 DECLARE_ONE(square_sum, f32)
+DECLARE_ONE(exact_add, f32)
+DECLARE_ONE(exact_round, f32)
 DECLARE_ONE(tree_sum, f32)
 DECLARE_ONE(copy, f32)
 DECLARE_ONE(fill_normal, f32)
@@ -477,6 +479,50 @@ TEST(square_sum)
             if (bad) *(double *)in("loss", 2, DOUBLE, 1) = bad == 1 ? 2 : NAN;
             run_square_sum(TESS_F32, &a);
         }
+}
+
+/* Sums of sums and of doubles, of all sizes and signs, more than a launch brings along; rounded, also where a term was
+ * not finite. */
+TEST(exact_sums)
+{
+    enum { MANY = 300 };
+    static const int counts[] = {1, 2, 64, 128, 129, MANY};
+    const int64_t words = (int64_t)(tess_exact_bytes() / sizeof(double));
+    for (int kind = 0; kind < 16; kind++)
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
+            const int64_t n = kind & 4 ? 3 : 1;
+            const bool doubles = kind & 1;
+            tess_exact_arg a = {.n = n, .doubles = doubles, .acc = kind & 2}, one = {.n = n, .doubles = true};
+            double *sum = add("sum", n * words, BITS, OUT), term[4];
+            for (int64_t i = 0; i < n; i++) term[i] = i ? -1e-310 : 1e300;
+            if (a.acc) {
+                tess_view view[] = {{sum, (size_t)n * tess_exact_bytes()}, {term, sizeof term}};
+                tess_exact_add[TESS_F32].cpu(&(tess_work){.buf = view, .nbuf = 2, .arg = &one, .env = &env});
+            }
+            for (int b = 0; b < counts[c]; b++) {
+                for (int64_t i = 0; i < n; i++)
+                    term[i] = ldexp(b % 2 ? -1.0 / (double)(b + 3 + i) : 0.7 + (double)i, (b * 131) % 2000 - 1000);
+                if ((kind & 8) && b == counts[c] / 2) term[0] = b % 3 ? INFINITY : NAN;
+                double *x = add("x", doubles ? n : n * words, doubles ? DOUBLE : BITS, IN);
+                tess_view view[] = {{x, (size_t)n * tess_exact_bytes()}, {term, sizeof term}};
+                if (doubles)
+                    memcpy(x, term, (size_t)n * sizeof *x);
+                else
+                    tess_exact_add[TESS_F32].cpu(&(tess_work){.buf = view, .nbuf = 2, .arg = &one, .env = &env});
+            }
+            run_exact_add(TESS_F32, &a);
+        }
+    for (int kind = 0; kind < 64; kind++) {
+        tess_exact_arg a = {.n = 40}, one = {.n = 40, .doubles = true};
+        double term[40];
+        for (int i = 0; i < 40; i++) term[i] = ldexp(i % 2 ? -1 - i / 64.0 : 1.5, (kind * 40 + i) * 97 % 2040 - 1020);
+        if (kind % 7 == 3) term[kind % 40] = NAN;
+        out("value", a.n, DOUBLE, false);
+        void *sum = add("sum", a.n * words, BITS, IN);
+        tess_view view[] = {{sum, 40 * tess_exact_bytes()}, {term, sizeof term}, {term, sizeof term}};
+        tess_exact_add[TESS_F32].cpu(&(tess_work){.buf = view, .nbuf = 2 + kind % 2, .arg = &one, .env = &env});
+        run_exact_round(TESS_F32, &a);
+    }
 }
 
 /* Leaves of neighbouring buffers and of one, more than a launch brings along, and a sum over one of them. */

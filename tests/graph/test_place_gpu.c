@@ -214,6 +214,6 @@ TEST(too_little)
     tess_program *p = random_list(1, false);
     tess_gpu_placement out;
     CHECK_EQ(place(p, 33 * MiB, &out), TESS_INVALID);
-    CHECK_HAS(tess_error_text(), "memory.gpu");
+    CHECK_HAS(tess_error_text(), "GPU: its memory leaves");
     tess_program_free(p);
 }

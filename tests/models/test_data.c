@@ -2,6 +2,8 @@
 #define CHECK_MAIN
 #include "check.h"
 #include "data_impl.h"
+#include <ftw.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #ifndef TESS_FIXTURES
@@ -230,6 +232,172 @@ TEST(text_tokens)
     tess_tokenizer_free(t);
 }
 
+/* ---- several files ---- */
+
+/* Bytes of these letters, n of them, as tokens. */
+static void write_letters(const char *name, int first, int n)
+{
+    char text[600];
+    for (int i = 0; i < n; i++) text[i] = (char)(first + i % 25);
+    write_file(name, text, (size_t)n);
+}
+
+/* Opens paths in the test's directory, which "@" stands for. */
+static tess_status open_list(const char *paths, const tess_data_conf *conf, tess_data **d)
+{
+    char text[600];
+    size_t n = 0;
+    for (const char *p = paths; *p; p++)
+        n += *p == '@' ? (size_t)snprintf(text + n, sizeof text - n, "%s", dir)
+                       : (size_t)snprintf(text + n, sizeof text - n, "%c", *p);
+    *d = NULL;
+    tess_error_clear();
+    return tess_data_open(text, NULL, conf, d);
+}
+
+/* All of it, sample by sample, and the order of a few places, are those of one file. */
+static void check_like(const tess_data *d, const tess_data *whole)
+{
+    int32_t x[2][5], y[2][5];
+    CHECK_EQ(tess_data_tokens(d), tess_data_tokens(whole));
+    CHECK_EQ(tess_data_samples(d), tess_data_samples(whole));
+    for (uint64_t s = 0; s < tess_data_samples(whole); s++) {
+        CHECK_EQ(tess_data_get(d, s, x[0], y[0]), TESS_OK);
+        CHECK_EQ(tess_data_get(whole, s, x[1], y[1]), TESS_OK);
+        CHECK(!memcmp(x[0], x[1], sizeof x[0]) && !memcmp(y[0], y[1], sizeof y[0]));
+        CHECK_EQ(tess_data_order(d, 3 * s), tess_data_order(whole, 3 * s));
+    }
+}
+
+/* A list, a directory and a pattern are the stream of their files, one behind the other, shuffled or not. */
+TEST(files_one_behind_the_other)
+{
+    struct buffer idx, bin;
+    char text[300];
+    in_dir("many");
+    CHECK(mkdir(path, 0777) == 0);
+    write_letters("many/a.txt", 'a', 7);
+    write_letters("many/b.txt", 'A', 0);
+    write_letters("many/c.txt", 'A', 103);
+    write_file("many/notes.md", "no data", 7);
+    write_file("many/.hidden.txt", "no data", 7);
+    for (int i = 0; i < 110; i++) text[i] = (char)(i < 7 ? 'a' + i : 'A' + (i - 7) % 25);
+    write_file("whole.txt", text, 110);
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+        static const char *const same[] = {"[\"@/many/a.txt\", \"@/many/b.txt\", {\"path\": \"@/many/c.txt\"}]",
+                                           "@/many",
+                                           "@/many/",
+                                           "@/many/*.txt",
+                                           "@/ma*/[abc].txt",
+                                           "[\"@/many\"]"};
+        const tess_data_conf conf = {.seq_length = 5, .vocab = 256, .shuffle = shuffle, .seed = 4};
+        tess_data *d, *whole;
+        CHECK_EQ(open_list("@/whole.txt", &conf, &whole), TESS_OK);
+        for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+            CHECK_EQ(open_list(same[i], &conf, &d), TESS_OK);
+            if (!d) CHECK_STR(tess_error_text(), "");
+            if (!d) continue;
+            check_like(d, whole);
+            CHECK_EQ(tess_data_files(d), 3);
+            CHECK((tess_data_left_out(d) != NULL) == (i == 1 || i == 2 || i == 5));
+            tess_data_close(d);
+        }
+        CHECK_EQ(open_list("[\"@/many/c.txt\", \"@/many/a.txt\"]", &conf, &d), TESS_OK);
+        CHECK(tess_data_sum(d) != tess_data_sum(whole));
+        tess_data_close(d);
+        tess_data_close(whole);
+    }
+    /* Megatron's pairs are found by either half, once. */
+    make_pair(&idx, &bin, 8, 10);
+    write_file("many/p.idx", idx.b, idx.n);
+    write_file("many/p.bin", bin.b, bin.n);
+    static const char *const pairs[] = {"@/many/p", "@/many/p.*", "@/many/*.bin", "@/many/*.idx"};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        tess_data *d;
+        CHECK_EQ(open_list(pairs[i], &conf5, &d), TESS_OK);
+        if (d) check_counting(d, 30, 5);
+        if (d) CHECK_EQ(tess_data_files(d), 1);
+        tess_data_close(d);
+    }
+}
+
+/* Each prefix of the run has of each source what its weight says, and each source goes through all of its samples
+ * before one comes again. */
+TEST(weights)
+{
+    static const double share[] = {0.5, 0.3, 0.2};
+    enum { TURNS = 1000 };
+    write_letters("w0.txt", 'a', 101); /* 20 samples of 5 */
+    write_letters("w1.txt", 'a', 51);
+    write_letters("w2.txt", 'a', 501);
+    static const uint64_t samples[] = {20, 10, 100}, first[] = {0, 20, 30};
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+        const tess_data_conf conf = {.seq_length = 5, .vocab = 256, .shuffle = shuffle, .seed = 9};
+        uint64_t count[3] = {0};
+        int seen[130] = {0};
+        tess_data *d;
+        CHECK_EQ(open_list("[{\"path\": \"@/w0.txt\", \"weight\": 5}, {\"path\": \"@/w1.txt\", \"weight\": 3}, "
+                           "{\"path\": \"@/w2.txt\", \"weight\": 2}]",
+                           &conf, &d),
+                 TESS_OK);
+        if (!d) return;
+        CHECK_EQ(tess_data_sources(d), 3);
+        CHECK_EQ(tess_data_samples(d), 130);
+        for (uint64_t p = 0; p < TURNS; p++) {
+            const uint64_t s = tess_data_order(d, p);
+            const int k = s < 20 ? 0 : s < 30 ? 1 : 2;
+            CHECK(s < 130);
+            if (!shuffle) CHECK_EQ(s, first[k] + count[k] % samples[k]);
+            CHECK_EQ(seen[s], (int)(count[k] / samples[k])); /* in this epoch of its source for the first time */
+            seen[s]++;
+            count[k]++;
+            for (int i = 0; i < 3; i++) CHECK(fabs((double)count[i] - share[i] * (double)(p + 1)) < 1.51);
+        }
+        CHECK_EQ(count[0], 500);
+        tess_data_close(d);
+    }
+}
+
+TEST(lists_that_are_wrong)
+{
+    static const char *const cases[][2] = {
+        {"[]", "data: an empty list"},
+        {"[\"@/w0.txt\", {\"path\": \"@/w1.txt\", \"weight\": 1}]",
+         "data[1]: a weight, but the first element has none"},
+        {"[{\"path\": \"@/w1.txt\", \"weight\": 1}, \"@/w0.txt\"]",
+         "data[1]: no weight, but the first element has one"},
+        {"[{\"path\": \"@/w1.txt\", \"weight\": 0}]", "data[0]: a weight that is no number above 0"},
+        {"[{\"path\": \"@/w1.txt\", \"wieght\": 1}]", "data[0]: wieght: unknown, expected path and weight"},
+        {"[{\"weight\": 1}]", "data[0]: no path"},
+        {"[\"@/w0.txt\", \"@/nowhere.txt\"]", "nowhere.txt: cannot be opened"},
+        {"@/none*", "a pattern that 0 files match"},
+        {"@/empty", "a directory of 0 entries, none of them data"},
+        {"@/corpus", "is there, and is a text, as far as its first bytes tell, but its name ends in neither .bin nor "
+                     ".txt (if it is to be read as one, give it a name in .txt)"},
+        {"@/corpus.idx",
+         "is a Megatron index, but its name ends in neither .bin nor .txt (give the name that it shares"},
+        {"@/corpus.dat", "is tokens in llm.c's format"},
+        {"@/corpus.gz", "is a file of bytes in no format that is known here"},
+    };
+    struct buffer idx, bin;
+    tess_data *d;
+    in_dir("empty");
+    CHECK(mkdir(path, 0777) == 0);
+    write_letters("w0.txt", 'a', 101);
+    write_letters("w1.txt", 'a', 51);
+    write_letters("corpus", 'a', 101);
+    make_pair(&idx, &bin, 8, 10);
+    make_llmc(&bin, 20240520, 1, 30);
+    write_file("corpus.dat", bin.b, bin.n);
+    write_file("corpus.gz", "\x1f\x8b\0\0\0", 5);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (strstr(cases[i][0], ".idx")) write_file("corpus.idx", idx.b, idx.n); /* makes `corpus` a prefix */
+        CHECK_EQ(open_list(cases[i][0], &conf5, &d), TESS_INVALID);
+        CHECK_HAS(tess_error_text(), cases[i][1]);
+        tess_data_close(d);
+    }
+}
+
 /* ---- the order ---- */
 
 /* Each epoch is a bijection, and no two epochs or seeds are the same. */
@@ -397,10 +565,13 @@ TEST(llmc_refused)
     CHECK_STR(tess_error_text(), "t.bin: holds 5 tokens, one sample of seq_length 5 needs 6");
 }
 
+static int clean_one(const char *file, const struct stat *st, int kind, struct FTW *at)
+{
+    (void)st, (void)kind, (void)at;
+    return remove(file);
+}
+
 __attribute__((destructor)) static void clean(void)
 {
-    static const char *const names[] = {"pair.idx", "pair.bin", "c.bin", "a.txt", "t.txt"};
-    if (!dir_made) return;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) unlink(in_dir(names[i]));
-    rmdir(dir);
+    if (dir_made) nftw(dir, clean_one, 8, FTW_DEPTH | FTW_PHYS);
 }

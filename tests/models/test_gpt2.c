@@ -405,7 +405,7 @@ TEST(a_checkpoint_says_nothing_of_tiles)
     struct run a = run_open(fixture(""), (tess_graph_conf){.tile_elements = 1700}, B, (tess_step_conf){0});
     struct run b = run_open(fixture(""), (tess_graph_conf){0}, B, (tess_step_conf){0});
     run_step(&a, 0);
-    OK(tess_checkpoint_save(dir, 1, a.g, &(tess_progress){.step = 1}));
+    OK(tess_checkpoint_save(&(tess_checkpoint_conf){.dir = dir, .keep = 1}, NULL, a.g, &(tess_progress){.step = 1}));
     OK(tess_checkpoint_load(dir, 1, b.g));
     CHECK(tess_param_tiles(tess_graph_param(a.g, 0)) > 1 && tess_param_tiles(tess_graph_param(b.g, 0)) == 1);
     float *ours = states(a.g, TESS_PARTS), *theirs = states(b.g, TESS_PARTS);

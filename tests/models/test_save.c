@@ -92,7 +92,8 @@ static void save_both(void)
 {
     open_model(NULL);
     CHECK_EQ(tess_checkpoint_prepare(in("deep/ck")), TESS_OK);
-    CHECK_EQ(tess_checkpoint_save(in("deep/ck"), 2, graph, &at), TESS_OK);
+    CHECK_EQ(tess_checkpoint_save(&(tess_checkpoint_conf){.dir = in("deep/ck"), .keep = 2}, model, graph, &at),
+             TESS_OK);
     CHECK_EQ(tess_model_save(model, graph, in("model")), TESS_OK);
     close_model();
 }
@@ -102,6 +103,7 @@ static void load_both(void)
     tess_progress found = {0};
     bool any = false;
     open_model(in("model"));
+    CHECK_EQ(tess_checkpoint_prepare(in("deep/ck")), TESS_OK); /* as a run does that will write there */
     CHECK_EQ(tess_checkpoint_find(in("deep/ck"), &found, &any), TESS_OK);
     CHECK(any && found.step == at.step && found.samples == at.samples && found.seed == at.seed);
     CHECK_EQ(tess_checkpoint_load(in("deep/ck"), found.step, graph), TESS_OK);
@@ -296,7 +298,9 @@ static void no_room(void)
     open_model(NULL);
     signal(SIGXFSZ, SIG_IGN);
     if (ranks_rank == unlucky) setrlimit(RLIMIT_FSIZE, &(struct rlimit){20000, RLIM_INFINITY});
-    CHECK_EQ(tess_checkpoint_save(in("deep/ck"), 2, graph, &(tess_progress){.step = 13}), TESS_FAILED);
+    CHECK_EQ(tess_checkpoint_save(&(tess_checkpoint_conf){.dir = in("deep/ck"), .keep = 2}, model, graph,
+                                  &(tess_progress){.step = 13}),
+             TESS_FAILED);
     CHECK(said_by_all("deep/ck/.new-step-00000013/states.safetensors.tmp: cannot be written: File too large"));
     CHECK_EQ(tess_model_save(model, graph, in("model")), TESS_FAILED);
     CHECK(said_by_all("model/model.safetensors.tmp: cannot be written: File too large"));
@@ -326,7 +330,9 @@ static void elsewhere(void)
     CHECK(said_by_all("deep/ck: cannot be written: No such file or directory (see checkpoint.dir; all ranks must see"));
     CHECK_EQ(tess_checkpoint_load(in("deep/ck"), at.step, graph), TESS_INVALID);
     CHECK(said_by_all("deep/ck/step-00000012/states.safetensors"));
-    CHECK_EQ(tess_checkpoint_save(in("deep/ck"), 2, graph, &(tess_progress){.step = 13}), TESS_FAILED);
+    CHECK_EQ(tess_checkpoint_save(&(tess_checkpoint_conf){.dir = in("deep/ck"), .keep = 2}, model, graph,
+                                  &(tess_progress){.step = 13}),
+             TESS_FAILED);
     CHECK(said_by_all("cannot be opened: No such file or directory (do all ranks see the same files there?)"));
     close_model();
 }
@@ -369,7 +375,8 @@ static void killed(void)
 {
     open_model(NULL);
     if (ranks_rank == unlucky) mapped.ends_at = 40;
-    tess_status status = tess_checkpoint_save(in("deep/ck"), 2, graph, &(tess_progress){.step = 13});
+    tess_status status = tess_checkpoint_save(&(tess_checkpoint_conf){.dir = in("deep/ck"), .keep = 2}, model, graph,
+                                              &(tess_progress){.step = 13});
     CHECK_SAY("rank %d of a killed run came to an end: %d", ranks_rank, status);
     close_model();
 }
@@ -377,7 +384,9 @@ static void killed(void)
 static void save_13(void)
 {
     open_model(NULL);
-    CHECK_EQ(tess_checkpoint_save(in("deep/ck"), 1, graph, &(tess_progress){.step = 13}), TESS_OK);
+    CHECK_EQ(tess_checkpoint_save(&(tess_checkpoint_conf){.dir = in("deep/ck"), .keep = 1}, model, graph,
+                                  &(tess_progress){.step = 13}),
+             TESS_OK);
     close_model();
 }
 

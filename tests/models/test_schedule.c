@@ -1,5 +1,6 @@
-/* The schedules against values that a Python script printed from the formulas beside each case, and that DeepSpeed
- * 0.19.0's own classes confirmed to 4e-16 relative. i is last_batch_iteration, N the steps of the rise, T the total,
+/* The schedules against DeepSpeed's own classes, of which fixtures/make_schedules.py keeps what they give the
+ * optimizer; and against values that a script printed from the formulas beside each case. i is last_batch_iteration,
+ * one less than the optimizer's step, N the steps of the rise, T the total,
  *
  *     ramp(i) = ln(i+1)/ln(N) for warmup_type log, i/N for linear.
  *
@@ -11,6 +12,7 @@
 #include "runtime.h"
 #include "schedule_impl.h"
 #include <errno.h>
+#include <jansson.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -27,10 +29,66 @@ enum { POINTS = sizeof at / sizeof *at };
         CHECK_EQ(tess_config_resolve(c, 1), TESS_OK);                                                                  \
     } while (0)
 
-static void check_rates(const tess_config *c, const int *step, const double *want, int count)
+/* `at`: last_batch_iteration */
+static void check_rates(const tess_config *c, const int *at, const double *want, int count)
 {
-    for (int i = 0; i < count; i++) CHECK_NEAR(tess_schedule_lr(c, step[i]), want[i], 1e-14 * want[i]);
+    for (int i = 0; i < count; i++) CHECK_NEAR(tess_schedule_lr(c, at[i] + 1), want[i], 1e-14 * want[i]);
 }
+
+/* ---- DeepSpeed's classes ---- */
+
+enum { SETTINGS = 24, SETTING = 128 };
+
+static void load_case(const json_t *one, tess_config *c)
+{
+    char text[SETTINGS][SETTING];
+    const char *set[SETTINGS] = {"train_batch_size=1"}, *name;
+    size_t n = 1;
+    const json_t *value;
+    for (size_t i = 0; i < SETTINGS; i++) set[i] = i ? text[i] : set[i];
+    snprintf(text[n++], SETTING, "scheduler.type=%s", json_string_value(json_object_get(one, "type")));
+    snprintf(text[n++], SETTING, "optimizer.params.lr=%.17g", json_number_value(json_object_get(one, "lr")));
+    json_object_foreach(json_object_get(one, "params"), name, value)
+    {
+        char *dumped = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+        snprintf(text[n++], SETTING, "scheduler.params.%s=%s", name,
+                 json_is_string(value) ? json_string_value(value) : dumped);
+        free(dumped);
+    }
+    CHECK_EQ(tess_config_load(NULL, set, n, c), TESS_OK);
+    CHECK_EQ(tess_config_resolve(c, 1), TESS_OK);
+    CHECK_STR(tess_error_text(), "");
+}
+
+TEST(each_step_uses_what_deepspeeds_classes_give)
+{
+    json_t *all = json_load_file(TESS_FIXTURES "/schedules.json", 0, NULL), *one, *point;
+    size_t i, k, points = 0;
+    CHECK(json_array_size(all) >= 60);
+    json_array_foreach(all, i, one)
+    {
+        tess_config c;
+        load_case(one, &c);
+        json_array_foreach(json_object_get(one, "points"), k, point)
+        {
+            const int64_t step = json_integer_value(json_array_get(point, 0));
+            double want[3], betas[2];
+            for (size_t j = 0; j < 3; j++) want[j] = json_number_value(json_array_get(point, j + 1));
+            tess_schedule_betas(&c, step, betas);
+            double lr = tess_schedule_lr(&c, step);
+            if (fabs(lr - want[0]) > 1e-13 * want[0] || fabs(betas[0] - want[1]) > 1e-13 || betas[1] != want[2])
+                CHECK_SAY("case %zu, %s, step %lld: %.17g, %.17g, %.17g, not %.17g, %.17g, %.17g", i,
+                          json_string_value(json_object_get(one, "type")), (long long)step, lr, betas[0], betas[1],
+                          want[0], want[1], want[2]);
+            points++;
+        }
+        tess_config_free(&c);
+    }
+    CHECK(points >= 2000);
+    json_decref(all);
+}
+
+/* ---- the formulas ---- */
 
 #define WARMUP                                                                                                         \
     "scheduler.params.warmup_min_lr=1e-5", "scheduler.params.warmup_max_lr=6e-4", "scheduler.params.warmup_num_steps=10"
@@ -67,8 +125,24 @@ TEST(warmup)
     check_rates(&c, at, linear, POINTS);
     tess_config_free(&c);
     LOAD(&c, "scheduler.type=WarmupLR", "scheduler.params.warmup_num_steps=1", "optimizer.params.lr=1");
-    CHECK(tess_schedule_lr(&c, 0) == 0 && tess_schedule_lr(&c, 1) == 1 && tess_schedule_lr(&c, 2) == 1);
+    CHECK(tess_schedule_lr(&c, 1) == 0 && tess_schedule_lr(&c, 2) == 1 && tess_schedule_lr(&c, 3) == 1);
     tess_config_free(&c);
+}
+
+/* What DeepSpeed does not have: no rise, and the full rate from the first step on. */
+TEST(no_warmup)
+{
+    static const char *const types[] = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
+    for (size_t i = 0; i < 3; i++) {
+        char set[64];
+        tess_config c;
+        snprintf(set, sizeof set, "scheduler.type=%s", types[i]);
+        LOAD(&c, set, "scheduler.params.warmup_num_steps=0", "optimizer.params.lr=1", "steps=10");
+        CHECK(tess_schedule_lr(&c, 0) == 1);
+        CHECK_NEAR(tess_schedule_lr(&c, 1), i < 2 ? 1 : 0.9755, 1e-3);
+        CHECK_NEAR(tess_schedule_lr(&c, 11), i == 0 ? 1 : i == 1 ? 0 : 1e-4, 1e-12);
+        tess_config_free(&c);
+    }
 }
 
 /* the same rise, then min + (max - min) max(0, (T-i)/(T-N)) */
@@ -103,7 +177,7 @@ TEST(warmup_decay)
     tess_config_free(&c);
 }
 
-/* lr (r0 + (1-r0) ramp(i)), then lr max(0, r1 + (1-r1)(1 + cos(pi (i-N+1)/(T-N)))/2) */
+/* lr (r0 + (1-r0) ramp(i)), then lr max(0, r1 + (1-r1)(1 + cos(pi min(1, (i-N+1)/(T-N))))/2) */
 TEST(warmup_cosine)
 {
     static const double logarithmic[] = {6e-05,
@@ -114,8 +188,8 @@ TEST(warmup_cosine)
                                          0.00059930575432404979,
                                          0.00035466433377361869,
                                          2.9999999999999997e-05,
-                                         3.0173614299557705e-05,
-                                         0.00010320372473894263};
+                                         2.9999999999999997e-05,
+                                         2.9999999999999997e-05};
     static const double linear[] = {6e-05,
                                     0.00011399999999999999,
                                     0.00033,
@@ -124,8 +198,8 @@ TEST(warmup_cosine)
                                     0.00059930575432404979,
                                     0.00035466433377361869,
                                     2.9999999999999997e-05,
-                                    3.0173614299557705e-05,
-                                    0.00010320372473894263};
+                                    2.9999999999999997e-05,
+                                    2.9999999999999997e-05};
     tess_config c;
 #define COSINE                                                                                                         \
     "scheduler.type=WarmupCosineLR", "optimizer.params.lr=6e-4", "scheduler.params.warmup_num_steps=10",               \
@@ -137,7 +211,7 @@ TEST(warmup_cosine)
     check_rates(&c, at, linear, POINTS);
     tess_config_free(&c);
     LOAD(&c, COSINE, "steps=10");
-    CHECK_NEAR(tess_schedule_lr(&c, 10), 6e-4 * 0.05, 1e-18);
+    CHECK_NEAR(tess_schedule_lr(&c, 11), 6e-4 * 0.05, 1e-18);
     tess_config_free(&c);
 }
 
@@ -169,7 +243,7 @@ TEST(one_cycle)
     check_rates(&c, step, rate, 11);
     for (int i = 0; i < 11; i++) {
         double betas[2];
-        tess_schedule_betas(&c, step[i], betas);
+        tess_schedule_betas(&c, step[i] + 1, betas);
         CHECK_NEAR(betas[0], beta1[i], 1e-14);
         CHECK(betas[1] == 0.99);
     }
@@ -274,7 +348,7 @@ TEST(metrics_hold_one_object_a_step)
                     "step 4/6  loss 2.5000  lr 0.0001  grad 0.1  128 tokens/s  MFU 50.0%  cpu 1.0 MiB  left 0:01\n");
     free(said);
     static const char first[] =
-        "{\"step\":0,\"loss\":2.5,\"lr\":0.0001,\"grad_norm\":0.1,\"tokens\":64,\"seconds\":0.5,\"tokens_per_s\":128,"
+        "{\"step\":1,\"loss\":2.5,\"lr\":0.0001,\"grad_norm\":0.1,\"tokens\":64,\"seconds\":0.5,\"tokens_per_s\":128,"
         "\"model_tflops\":0.25,\"mfu\":0.5,\"sent_bytes\":0,"
         "\"gpu\":{\"resident_bytes\":0,\"peak_bytes\":0,\"read_bytes\":0,\"write_bytes\":0,\"wait_seconds\":0},"
         "\"cpu\":{\"resident_bytes\":1048576,\"peak_bytes\":2097152,\"read_bytes\":0,\"write_bytes\":0,"
@@ -282,18 +356,20 @@ TEST(metrics_hold_one_object_a_step)
         "\"disk\":{\"resident_bytes\":0,\"peak_bytes\":0,\"read_bytes\":7,\"write_bytes\":0,\"wait_seconds\":0}}\n";
     char *text = slurp(path);
     CHECK(!strncmp(text, first, sizeof first - 1));
-    CHECK_HAS(text, "{\"step\":1,\"loss\":null,");
-    CHECK_HAS(text, "{\"step\":3,");
+    CHECK_HAS(text, "{\"step\":2,\"loss\":null,");
+    CHECK_HAS(text, "{\"step\":4,");
+    CHECK_EQ(tess_report_last(c.output), 4);
 
-    /* A run that goes on from step 2 replaces what came after, and a line that a kill cut short. */
+    /* A run that goes on after step 2 replaces what came after, and a line that a kill cut short. */
     FILE *f = fopen(path, "a");
-    fputs("{\"step\":4,\"lo", f);
+    fputs("{\"step\":5,\"lo", f);
     fclose(f);
+    CHECK_EQ(tess_report_last(c.output), 4);
     free(run_steps(&c, 2, 6));
     int lines = 0;
     for (const char *p = slurp(path); (p = strchr(p, '\n')); p++) {
         char head[32];
-        snprintf(head, sizeof head, "\n{\"step\":%d,", ++lines);
+        snprintf(head, sizeof head, "\n{\"step\":%d,", ++lines + 1);
         CHECK(lines == 6 || !strncmp(p, head, strlen(head)));
     }
     CHECK_EQ(lines, 6);

@@ -237,7 +237,7 @@ static void run_a_sleeper(void)
 TEST(a_task_that_hangs_under_a_cap_is_no_drives_fault)
 {
     const char *text = last_words(run_a_sleeper);
-    CHECK_HAS(text, "tessera: error: memory.cpu: nothing moved and no task ended for 1 s; no tile is under way");
+    CHECK_HAS(text, "tessera: error: RAM: nothing moved and no task ended for 1 s; no tile is under way");
     CHECK(!strstr(text, "disk") && !strstr(text, "drive"));
 }
 

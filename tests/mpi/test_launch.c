@@ -194,6 +194,65 @@ TEST(tasks_of_slurm_that_do_not_find_each_other)
     CHECK(!exists("out"));
 }
 
+/* ---- one run after another ---- */
+
+/* What is found is said once, and all ranks go by it. */
+TEST(what_a_run_left)
+{
+    setup(2);
+    RUN_RANKS(2, "train", "run.json", "overwrite=false", "eval_every=2", "checkpoint.keep_best=true",
+              "early_stop.patience=3");
+    EXPECT_DONE();
+    CHECK_EQ(times(ran.out, "data: 249 samples"), 1);
+    CHECK_EQ(times(ran.out, "the model of step 4: out/model\n"), 1);
+    CHECK_EQ(times(ran.out, "the best loss on data.valid"), 1);
+    CHECK(exists("ck/best/state.json"));
+    RUN_RANKS(2, "train", "run.json", "overwrite=false");
+    EXPECT_RANKS_ERROR(2, "ck: holds a run's checkpoint of step 4", "overwrite=true");
+    RUN_RANKS(2, "train", "run.json", "overwrite=false", "checkpoint.dir=other");
+    EXPECT_RANKS_ERROR(2, "out: holds another run's metrics, up to step 4");
+    RUN_RANKS(2, "train", "run.json", "--resume");
+    EXPECT_DONE();
+    CHECK_EQ(times(ran.out, "nothing to do: ck is at step 4 of 4"), 1);
+    RUN_RANKS(2, "train", "run.json", "--resume", "steps=6", "model.n_head=2");
+    EXPECT_RANKS_ERROR(2, "ck/step-00000004: its model has n_head 4, the configuration's 2");
+    RUN_RANKS(2, "train", "run.json", "--resume", "steps=6", "model.resid_pdrop=0", "bf16.enabled=true");
+    EXPECT_DONE();
+    CHECK_EQ(times(ran.err, "tessera: resuming from ck after step 4\n"), 1);
+    CHECK_EQ(times(ran.err, "tessera: resuming with another model.resid_pdrop"), 1);
+    CHECK_EQ(times(ran.err, "tessera: resuming in bf16"), 1);
+    RUN_RANKS(2, "eval", "run.json", "model=ck");
+    EXPECT_DONE();
+    CHECK_EQ(times(ran.err, "tessera: the newest checkpoint in ck: ck/step-00000006"), 1);
+    CHECK_EQ(times(ran.out, "loss "), 1);
+    RUN_RANKS(2, "export", "ck", "hf");
+    EXPECT_DONE();
+    CHECK(same_file("hf/model.safetensors", weights));
+    RUN_RANKS(2, "train", "run.json", "steps=1");
+    EXPECT_DONE();
+    CHECK_EQ(times(ran.err, "tessera: overwrite: removed 2 checkpoints of another run from ck"), 1);
+    CHECK_EQ(count_lines("out/metrics.jsonl"), 1);
+}
+
+TEST(lists_of_data)
+{
+    tiny_setup();
+    write_tiny_text("a.txt", 1000, 3);
+    write_tiny_text("b.txt", 1000, 4);
+    write_tiny_text("c.txt", 1000, 5);
+    static const char list[] = "data.train=[\"a.txt\", \"b.txt\"]", other[] = "data.train=[\"a.txt\", \"c.txt\"]",
+                      one[] = "data.train=[\"a.txt\"]";
+    RUN_RANKS(2, "train", "run.json", list, "epochs=0.1", "steps=auto");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "(2000 tokens in 2 files); 4 steps of 4 are");
+    run_two(ALL("train", "run.json", list), RANK_1(other));
+    EXPECT_RANKS_ERROR(2, "rank 1: run.json: data.train, file 2: a file of 1000 bytes", "on rank 0");
+    run_two(ALL("train", "run.json", list), RANK_1(one));
+    EXPECT_RANKS_ERROR(2, "rank 1: run.json: data.train");
+    run_two(ALL("train", "run.json", list), RANK_1("data.train=[]"));
+    EXPECT_RANKS_ERROR(2, "rank 1: run.json: data.train: an empty list");
+}
+
 /* ---- ends ---- */
 
 enum { RANKS_MOST = 8 };
@@ -291,6 +350,8 @@ TEST(a_signal_that_the_launcher_passes_on)
     CHECK_EQ(times(ran.err, "ending after this step"), 1);
     CHECK_EQ(newest(), step);
     CHECK(exists(weights));
+    CHECK_HAS(ran.err, "this goes on: mpirun --oversubscribe -n 4 ");
+    CHECK_HAS(ran.err, " train run.json steps=1000000 log_every=1000000 --resume\n");
     check_goes_on(step, 4);
 }
 

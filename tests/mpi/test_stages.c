@@ -272,3 +272,36 @@ TEST(theory_is_two_and_three_times_the_parameters)
         drop(&n);
     }
 }
+
+/* ---- a program's mistakes ---- */
+
+static void refused(const struct net *n, const char *part)
+{
+    CHECK_EQ(tess_step_run(n->s, &(tess_step_input){.lr = 1e-3}, NULL), TESS_INVALID);
+    CHECK_HAS(tess_error_text(), part);
+}
+
+/* What one rank lacks all of them are told, and none waits for the messages of a step that does not begin. */
+TEST(a_rank_that_is_not_ready)
+{
+    tess_graph_conf conf = conf_of(TESS_BF16, 2);
+    int32_t ids[B * T] = {0}, out[B * T] = {V};
+    const int last = tess_ranks() - 1;
+    struct net n = make(&conf, 1, 96);
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    OK(tess_graph_init(n.g, 1));
+    CHECK_EQ(tess_step_feed(n.s, n.ids, tess_rank() == last ? out : ids), tess_rank() == last ? TESS_INVALID : TESS_OK);
+    OK(tess_step_feed(n.s, n.targets, ids));
+    refused(&n, "ids: was not fed");
+    run(&n, 0); /* and then it does */
+    drop(&n);
+    conf.grid.data *= 2; /* more than there are */
+    tess_graph *g = tess_graph_new(&conf);
+    tess_tensor *in = tess_input(g, "ids", B, T), *w = tess_param(g, "w", V, 64, TESS_ONE);
+    OK(tess_step_new(tess_cross_entropy(tess_embedding(in, w, NULL), w, NULL, in),
+                     &(tess_step_conf){.train = true, .optimizer = TESS_ADAMW}, &n.s));
+    refused(&n, "ranks, but");
+    tess_step_free(n.s);
+    tess_graph_free(g);
+    tess_stop();
+}

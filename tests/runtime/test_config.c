@@ -200,8 +200,24 @@ TEST(the_model_is_a_directory_or_an_object)
     CHECK_STR(c.model, "gpt2");
     CHECK(c.model_json == NULL);
     tess_config_free(&c);
-    REFUSED_FOR("{\"model\": \"gpt2\"}", "model.n_layer=4", 1,
-                "command line: model.n_layer: the model is the directory gpt2 (its config.json says what it is)");
+    /* A directory and what changes it: from the command line, and as one object, which is how it is written. */
+    static const char *const changed[][2] = {
+        {"{\"train_batch_size\": 4, \"model\": \"gpt2\"}", "model.n_layer=4"},
+        {"{\"train_batch_size\": 4, \"model\": {\"dir\": \"gpt2\", \"n_layer\": 4}}", "seed=1"},
+        {"{\"train_batch_size\": 4, \"model\": {\"n_layer\": 4}}", "model.dir=gpt2"}};
+    for (size_t i = 0; i < sizeof changed / sizeof *changed; i++) {
+        const char *key;
+        char *value = NULL;
+        CHECK_EQ(load_for(changed[i][0], changed[i][1], 1, &c), TESS_OK);
+        CHECK_STR(c.model, "gpt2");
+        CHECK_STR(c.model_json, "{\"n_layer\":4}");
+        CHECK(tess_config_entry(&c, 0, &key, &value));
+        CHECK_STR(value, "{\"dir\":\"gpt2\",\"n_layer\":4}");
+        free(value);
+        tess_config_free(&c);
+    }
+    REFUSED("{\"model\": {\"dir\": 3}}", "run.json: model: {\"dir\":3}, expected a directory or an object "
+                                         "(a Hugging Face directory, or an object with config.json's own keys)");
     REFUSED_FOR(json, "model.n_layer.x=4", 1,
                 "command line: model.n_layer.x: 4 has no place there, expected keys of objects");
     REFUSED_FOR(json, "model.rope..x=4", 1, "command line: model.rope..x: an empty name, expected model.NAME=VALUE");
@@ -248,7 +264,7 @@ TEST(batch_sizes)
     REFUSED("{\"steps\": 3}", "run.json: train_batch_size: missing, as are train_micro_batch_size_per_gpu and "
                               "gradient_accumulation_steps (two of the three fix the third)");
     REFUSED("{\"train_batch_size\": 0}", "run.json: train_batch_size: 0, expected a whole number from 1 to 1e+09 "
-                                         "(samples of a step over all ranks)");
+                                         "(samples of a step over all ranks; auto: what the other two give)");
     tess_config c;
     CHECK_EQ(
         load_for("{\"train_micro_batch_size_per_gpu\": 1e9, \"gradient_accumulation_steps\": 1e9}", NULL, 1000000, &c),
@@ -269,10 +285,10 @@ TEST(unknown_keys_name_the_nearest)
     REFUSED("{\"lr\": 1}", "run.json: lr: unknown key (did you mean optimizer.params.lr?)");
     REFUSED("{\"data\": {\"vaild\": \"x\"}}", "run.json: data.vaild: unknown key (did you mean data.valid?)");
     REFUSED("{\"xyzzyplugh\": 1}",
-            "run.json: xyzzyplugh: unknown key, expected one of those that tessera train --help lists");
+            "run.json: xyzzyplugh: unknown key, expected one of those that tessera train --help all lists");
     REFUSED("{\"optimizer.params.lr\": 1}",
             "run.json: optimizer.params.lr: a dotted name in a file, expected objects inside one another");
-    REFUSED("{\"\": 1}", "run.json: : unknown key, expected one of those that tessera train --help lists");
+    REFUSED("{\"\": 1}", "run.json: : unknown key, expected one of those that tessera train --help all lists");
     REFUSED("{\"optimizer\": 3}", "run.json: optimizer: a single value, expected an object of keys");
     REFUSED_SET("optimizer.params.betaz=1",
                 "command line: optimizer.params.betaz: unknown key (did you mean optimizer.params.betas?)");
@@ -287,12 +303,14 @@ TEST(unknown_keys_name_the_nearest)
     tess_config_free(&c);
 }
 
+#define LR "(learning rate; written as \"auto\" it is 5e-5 for a model that has weights)"
+
 TEST(wrong_types_and_ranges)
 {
     REFUSED("{\"optimizer\": {\"params\": {\"lr\": \"fast\"}}}",
-            "run.json: optimizer.params.lr: \"fast\", expected a number from 0 to 1000 (learning rate)");
+            "run.json: optimizer.params.lr: \"fast\", expected a number from 0 to 1000 " LR);
     REFUSED("{\"optimizer\": {\"params\": {\"lr\": -0.5}}}",
-            "run.json: optimizer.params.lr: -0.5, expected a number from 0 to 1000 (learning rate)");
+            "run.json: optimizer.params.lr: -0.5, expected a number from 0 to 1000 " LR);
     REFUSED("{\"optimizer\": {\"params\": {\"betas\": [0.9, 1]}}}",
             "run.json: optimizer.params.betas: [0.9,1], expected a list of two numbers from 0 to below 1 "
             "(decay of the two moments)");
@@ -303,8 +321,9 @@ TEST(wrong_types_and_ranges)
                                 "(optimizer steps in all; train needs it)");
     REFUSED("{\"bf16\": {\"enabled\": 1}}", "run.json: bf16.enabled: 1, expected true or false "
                                             "(matrices in bf16; masters, sums, norms, softmax and loss stay fp32)");
-    REFUSED("{\"data\": {\"train\": [\"a\"]}}",
-            "run.json: data.train: [\"a\"], expected a string (Megatron prefix, llm.c .bin or .txt to train on)");
+    REFUSED("{\"data\": {\"train\": [\"a\", 3]}}",
+            "run.json: data.train: [\"a\",3], expected a path, or a list of them (Megatron prefix, llm.c .bin or .txt "
+            "to train on; a directory, a pattern or a list of them)");
     REFUSED("{\"optimizer\": {\"type\": \"Lion\"}}", "run.json: optimizer.type: \"Lion\", expected one of Adam, AdamW "
                                                      "(Adam is AdamW unless params.adam_w_mode is false)");
     REFUSED_SET(
@@ -312,15 +331,12 @@ TEST(wrong_types_and_ranges)
         "command line: scheduler.type: \"Cosine\", expected one of none, WarmupLR, WarmupDecayLR, WarmupCosineLR, "
         "OneCycle, LRRangeTest (how the learning rate moves; none: it does not)");
     REFUSED_SET("optimizer.params.lr=nan",
-                "command line: optimizer.params.lr: \"nan\", expected a number from 0 to 1000 (learning rate)");
+                "command line: optimizer.params.lr: \"nan\", expected a number from 0 to 1000 " LR);
 }
 
 TEST(what_this_build_lacks)
 {
     tess_config c;
-    REFUSED("{\"fp16\": {\"enabled\": true}}",
-            "run.json: fp16.enabled: true needs what this build does not have, expected false "
-            "(set bf16.enabled instead, it needs no loss scaling)");
     REFUSED("{\"parallel\": {\"tensor\": 2}}",
             "run.json: parallel: tensor 2 x pipeline 1 ranks for a model, but 1 ranks run (start a multiple of 2)");
     REFUSED_FOR(
@@ -358,13 +374,127 @@ static void notes_of(const char *json, char *out, size_t size)
 TEST(keys_without_effect_draw_one_line)
 {
     char said[4096];
-    notes_of(
-        "{\"train_batch_size\": 2, \"zero_optimization\": {\"overlap_comm\": true, \"reduce_bucket_size\": \"auto\"}}",
-        said, sizeof said);
+    notes_of("{\"train_batch_size\": 2, \"zero_optimization\": {\"overlap_comm\": true}}", said, sizeof said);
     CHECK_STR(said, "tessera: run.json: zero_optimization.overlap_comm: accepted without effect "
                     "(StarPU always overlaps transfers with work)\n");
-    notes_of("{\"train_batch_size\": 2, \"steps_per_print\": 5}", said, sizeof said);
+    notes_of("{\"train_batch_size\": 2, \"steps_per_print\": 5, \"wall_clock_breakdown\": false, \"wandb\": {}}", said,
+             sizeof said);
     CHECK_STR(said, "");
+    notes_of(
+        "{\"train_batch_size\": 2, \"dump_state\": true, \"tensorboard\": {\"enabled\": true, \"job_name\": \"x\"},"
+        "\"csv_monitor\": {\"enabled\": false, \"job_name\": \"y\"}}",
+        said, sizeof said);
+    CHECK_STR(said, "tessera: run.json: accepted without effect: dump_state, tensorboard.enabled, tensorboard.job_name "
+                    "(tessera train --help KEY says why)\n");
+}
+
+/* Each combination of numbers, "auto" and nothing. */
+TEST(automatic_batch_sizes)
+{
+    static const struct {
+        const char *json;
+        int train, micro, steps;
+    } good[] = {
+        {"{\"train_batch_size\": \"auto\"}", 16, 8, 1},
+        {"{\"train_micro_batch_size_per_gpu\": \"auto\"}", 16, 8, 1},
+        {"{\"gradient_accumulation_steps\": 3, \"train_micro_batch_size_per_gpu\": \"auto\"}", 48, 8, 3},
+        {"{\"gradient_accumulation_steps\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\"}", 16, 8, 1},
+        {"{\"gradient_accumulation_steps\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\", "
+         "\"train_batch_size\": \"auto\"}",
+         16, 8, 1},
+        {"{\"gradient_accumulation_steps\": 2, \"train_micro_batch_size_per_gpu\": 4, "
+         "\"train_batch_size\": \"auto\"}",
+         16, 4, 2},
+        {"{\"gradient_accumulation_steps\": 2, \"train_micro_batch_size_per_gpu\": \"auto\", "
+         "\"train_batch_size\": 12}",
+         12, 3, 2},
+        {"{\"gradient_accumulation_steps\": \"auto\", \"train_micro_batch_size_per_gpu\": 3, "
+         "\"train_batch_size\": 12}",
+         12, 3, 2},
+        {"{\"gradient_accumulation_steps\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\", "
+         "\"train_batch_size\": 12}",
+         12, 6, 1},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        tess_config c;
+        CHECK_EQ(load_for(good[i].json, NULL, 2, &c), TESS_OK);
+        CHECK_EQ(c.train_batch_size, good[i].train);
+        CHECK_EQ(c.train_micro_batch_size_per_gpu, good[i].micro);
+        CHECK_EQ(c.gradient_accumulation_steps, good[i].steps);
+        tess_config_free(&c);
+    }
+    REFUSED("{\"gradient_accumulation_steps\": \"auto\"}",
+            "run.json: train_batch_size: missing, as are train_micro_batch_size_per_gpu and "
+            "gradient_accumulation_steps (two of the three fix the third)");
+}
+
+/* What was written as "auto" is said once, with what it became; what was left out is not. */
+TEST(what_auto_became_is_one_line)
+{
+    char said[4096];
+    notes_of(
+        "{\"train_batch_size\": 2, \"gradient_clipping\": \"auto\", \"memory\": {\"cpu\": \"auto\"},"
+        "\"optimizer\": {\"params\": {\"lr\": \"auto\"}}, \"scheduler\": {\"params\": {\"warmup_type\": \"auto\"}}}",
+        said, sizeof said);
+    CHECK_STR(said, "tessera: run.json: auto: optimizer.params.lr 0.001, gradient_clipping 1.0, "
+                    "memory.cpu what is free, less a margin\n"); /* there is no scheduler */
+    tess_config c;
+    CHECK_EQ(load_for("{\"train_batch_size\": 2, \"seed\": \"auto\"}", "seed=4", 1, &c), TESS_OK);
+    CHECK_EQ(c.seed, 4);
+    tess_config_free(&c);
+}
+
+/* Old spellings, and keys in a section where DeepSpeed's files have them by mistake, mean what they mean. */
+TEST(old_names)
+{
+    tess_config c;
+    char said[4096];
+    static const char json[] =
+        "{\"train_batch_size\": 2, \"bfloat16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3,"
+        "\"aio\": {\"block_size\": 8192, \"thread_count\": 2}, \"cpu_offload\": true, \"cpu_offload_params\": true,"
+        "\"prefetch_bucket_size\": 7, \"stage3_gather_fp16_weights_on_model_save\": true}}";
+    CHECK_EQ(load_for(json, "zero_optimization.aio.queue_depth=3", 1, &c), TESS_OK);
+    CHECK(c.bf16.enabled && c.aio.block_size == 8192 && c.aio.queue_depth == 3);
+    CHECK_EQ(c.zero_optimization.stage3_prefetch_bucket_size, 7);
+    CHECK_EQ(c.zero_optimization.offload_optimizer.device, TESS_OFFLOAD_CPU);
+    CHECK_EQ(c.zero_optimization.offload_param.device, TESS_OFFLOAD_CPU);
+    tess_config_free(&c);
+    notes_of(json, said, sizeof said);
+    CHECK_HAS(said, "tessera: run.json: read bfloat16 as bf16, zero_optimization.aio as aio, "
+                    "aio.thread_count as aio.intra_op_parallelism, ");
+    CHECK_EQ(load_for("{\"train_batch_size\": 2, \"zero_optimization\": true}", NULL, 1, &c), TESS_OK);
+    CHECK_EQ(c.zero_optimization.stage, 1);
+    tess_config_free(&c);
+}
+
+/* A guess that is far off is not made. */
+TEST(no_wrong_guesses)
+{
+    static const struct {
+        const char *set, *meant;
+    } cases[] = {
+        {"zero_optimization.bf16=1", "bf16"},
+        {"zero_optimization.gradient_clipping=1", "gradient_clipping"},
+        {"optimizer.lr=1", "optimizer.params.lr"},
+        {"queue_depth=1", "aio.queue_depth"},
+        {"zero_optimization.xyz=1", NULL},
+        {"zero_optimization.state=1", "zero_optimization.stage"},
+        {"zero_optimization.use_it=1", NULL},
+        {"data.path=1", NULL},
+        {"aio.depth=1", NULL},
+        {"gpu=1", "memory.gpu"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char want[128];
+        tess_config c;
+        CHECK_EQ(load_for(BATCH, cases[i].set, 1, &c), TESS_INVALID);
+        snprintf(want, sizeof want, "(did you mean %s?)", cases[i].meant);
+        if (cases[i].meant)
+            CHECK_HAS(tess_error_text(), want);
+        else if (strstr(tess_error_text(), "did you mean"))
+            CHECK_SAY("%s: %s", cases[i].set, tess_error_text());
+        tess_config_free(&c);
+    }
 }
 
 TEST(syntax_errors_say_where)
@@ -401,10 +531,28 @@ TEST(what_follows_and_what_contradicts)
                 "run.json: scheduler.params.total_num_steps: missing, and steps with it "
                 "(it is where the decay ends)");
     REFUSED_SET("scheduler.type=OneCycle", "run.json: scheduler.params.cycle_min_lr: missing, expected a value "
-                                           "(OneCycle: lowest rate; it must be given)");
+                                           "(OneCycle: lowest rate)");
     REFUSED_SET("checkpoint.resume=true",
                 "run.json: checkpoint.dir: missing, expected a directory (checkpoint.resume needs it)");
     REFUSED_SET("eval_every=5", "run.json: data.valid: missing, expected a path (eval_every needs it)");
+    static const char valid[] = "{\"train_batch_size\": 8, \"data\": {\"valid\": [\"a.txt\", \"b.txt\"]}}";
+    REFUSED_FOR(
+        valid, "early_stop.patience=2", 1,
+        "run.json: eval_every: 0, expected how many steps lie between evaluations (early_stop.patience needs it)");
+    REFUSED_SET("early_stop.patience=2",
+                "run.json: data.valid: missing, expected a path (early_stop.patience needs it)");
+    REFUSED_SET("early_stop.min_delta=2", "run.json: early_stop.patience: missing, expected a number of evaluations "
+                                          "(early_stop.min_delta needs it)");
+    REFUSED_FOR(valid, "checkpoint.keep_best=true", 1,
+                "run.json: checkpoint.dir: missing, expected a directory (checkpoint.keep_best needs it)");
+    CHECK_EQ(load_for(valid, "data.train=[\"x y.txt\", \"z\"]", 1, &c), TESS_OK);
+    CHECK_STR(c.data.valid, "[\"a.txt\",\"b.txt\"]");
+    CHECK_STR(c.data.train, "[\"x y.txt\",\"z\"]");
+    tess_config_free(&c);
+    /* Where the decay ends by epochs the data will say. */
+    CHECK_EQ(load_for("{\"train_batch_size\": 8, \"epochs\": 2}", "scheduler.type=WarmupDecayLR", 1, &c), TESS_OK);
+    CHECK(c.epochs == 2 && c.scheduler.params.total_num_steps == TESS_CONFIG_AUTO);
+    tess_config_free(&c);
     CHECK_EQ(load_for(BATCH, NULL, 1, &c), TESS_OK);
     CHECK_EQ(tess_config_require(&c, "model"), TESS_INVALID);
     CHECK_STR(tess_error_text(), "run.json: model: missing, expected a value "
@@ -452,11 +600,12 @@ TEST(the_table_is_whole)
 {
     char *text, line[128];
     size_t size, keys = 0;
+    static const tess_config_use use = {"all", NULL};
     FILE *f = open_memstream(&text, &size);
-    tess_config_help(f);
+    CHECK_EQ(tess_config_help(&use, "all", f), TESS_OK);
     fclose(f);
-    char seen[256][128];
-    for (char *p = text; (p = strstr(p, "\n  ")) && keys < 256; p += 3) {
+    static char seen[512][128];
+    for (char *p = text; (p = strstr(p, "\n  ")) && keys < 512; p += 3) {
         size_t n = strcspn(p + 3, " ");
         snprintf(line, sizeof line, "%.*s", (int)n, p + 3);
         CHECK(n > 0 && n < 64);
@@ -465,7 +614,7 @@ TEST(the_table_is_whole)
         for (size_t i = 0; i < keys; i++) CHECK(strcmp(seen[i], line));
         snprintf(seen[keys++], sizeof seen[0], "%s", line);
     }
-    CHECK(keys > 120);
+    CHECK(keys > 200);
     CHECK_HAS(text, "  optimizer.params.lr");
     free(text);
 }

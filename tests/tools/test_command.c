@@ -26,7 +26,7 @@ TEST(train_leaves_a_line_of_metrics_a_step)
     CHECK_EQ(json_array_size(all), 6);
     for (size_t s = 0; s < json_array_size(all); s++) {
         const json_t *step = json_array_get(all, s);
-        CHECK_EQ(number_of(all, s, "step"), s);
+        CHECK_EQ(number_of(all, s, "step"), s + 1);
         CHECK_EQ(number_of(all, s, "tokens"), TINY_BATCH * TINY_T);
         CHECK_NEAR(number_of(all, s, "lr"), 1e-3, 1e-12);
         CHECK(number_of(all, s, "seconds") > 0 && number_of(all, s, "tokens_per_s") > 0);
@@ -93,7 +93,10 @@ TEST(a_terminal_gets_one_live_line)
     CHECK_HAS(text, "\r\033[Kstep 4/4  loss 5.");
     CHECK_HAS(text, "tokens/s  left 0:0");
     CHECK_HAS(text, "MFU ");
-    CHECK_EQ(strcspn(text, "\n") + 1, strlen(text)); /* one line, and its end */
+    char *live = strchr(text, '\n'), *end = live ? strchr(live + 1, '\n') : NULL;
+    CHECK(!strncmp(text, "data: ", 6));
+    CHECK(live && end && end > strstr(text, "step 4/4"));                  /* one line for all steps, */
+    CHECK_STR(end ? end + 1 : NULL, "the model of step 4: out/model\r\n"); /* and what it leaves */
 }
 
 TEST(the_settings_in_force_are_left_and_run_again)
@@ -343,6 +346,106 @@ TEST(estimate_needs_no_weights_and_runs_nothing)
     RUN("estimate", "run.json", "train_batch_size=64", "memory.cpu=5MiB");
     EXPECT_DONE();
     CHECK_HAS(ran.out, "does not fit: memory.cpu: the run needs");
+}
+
+/* The sum of the lines of a tier, from the line `begin` to "in all", which is to be that; lines "of it" count in the
+ * one above. Three digits are printed of each. */
+static void check_sum(const char *begin)
+{
+    const char *at = strstr(ran.out, begin);
+    double sum = 0, last = NAN, off = 0;
+    int lines = 0;
+    for (at = at ? strchr(at + 1, '\n') : NULL; at && !strncmp(at, "\n  ", 3); at = strchr(at + 1, '\n')) {
+        double number;
+        char unit[8] = "";
+        if (sscanf(at + 3 + 44, "%lf %7s", &number, unit) != 2) break;
+        last = number * (!strcmp(unit, "GiB")   ? 0x1p30
+                         : !strcmp(unit, "MiB") ? 0x1p20
+                         : !strcmp(unit, "KiB") ? 0x1p10
+                                                : 1);
+        if (!strncmp(at + 3, "in all", 6)) break;
+        if (!strncmp(at + 3, "of it", 5) || !strncmp(at + 3, "tiles that rest", 15)) continue;
+        sum += last;
+        off += last * (number < 10 ? 0.06 / fmax(number, 0.1) : 0.006);
+        lines++;
+    }
+    if (!(lines > 1 && fabs(sum - last) <= off + 0.006 * last + 0.06 * 0x1p20 * (last < 0x1p23)))
+        CHECK_SAY("%s: %d lines of %s make %g, but in all it says %g\n%s", ran.what, lines, begin, sum, last, ran.out);
+}
+
+/* Whatever is asked for: what a tier has adds up, and a run takes what its estimate says. */
+TEST(the_sums_of_an_estimate)
+{
+    static const char *const none = "seed=1", *const bf16 = "bf16.enabled=true", *const path = "memory.path=.",
+                             *const away = "zero_optimization.offload_optimizer.device=nvme",
+                             *const wide = "model.n_embd=128";
+    static const char *const set[][5] = {
+        {none},
+        {wide, "memory.cpu=40MiB"},
+        {path, away, wide, "memory.cpu=24MiB", bf16},
+        {path, wide, "memory.cpu=17MiB", "train_micro_batch_size_per_gpu=1", "gradient_clipping=1"},
+        {path, away, "zero_optimization.offload_optimizer.buffer_count=2", "memory.disk=1GiB"},
+        {"--ranks=4", "zero_optimization.stage=3", bf16},
+        {"memory.cpu=1MiB"},
+    };
+    tiny_setup();
+    for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
+        RUN("estimate", "run.json", set[i][0], set[i][1], set[i][2], set[i][3], set[i][4]);
+        EXPECT_DONE();
+        check_sum("\ncpu (RAM)");
+        CHECK_HAS(ran.out, "beside these the process has libraries, code and stacks: at most 300 MiB");
+        const bool disk = strstr(ran.out, "\ndisk (");
+        if (set[i][0] == path && !disk) CHECK_SAY("%s: %s", ran.what, ran.out);
+        if (!disk) continue;
+        check_sum("\ndisk (");
+        CHECK_HAS(ran.out, "the least that memory.cpu may be");
+        CHECK(line_of("the least that memory.cpu may be") < 24 * 0x1p20); /* whatever is free */
+    }
+}
+
+/* With one worker tasks come in the order of the plan, so the run holds what the plan says; and the least cap that an
+ * estimate names is one under which the run is done, and one that holds. */
+TEST(a_run_takes_what_its_estimate_says)
+{
+    static const char *const dtype[] = {"bf16.enabled=false", "bf16.enabled=true"};
+    setenv("STARPU_NCPU", "1", 1);
+    tiny_setup();
+    for (size_t i = 0; i < 2; i++) {
+        char output[32], metrics[64];
+        snprintf(output, sizeof output, "output=run%zu", i);
+        snprintf(metrics, sizeof metrics, "run%zu/metrics.jsonl", i);
+        RUN("estimate", "run.json", "model.n_embd=128", dtype[i]);
+        EXPECT_DONE();
+        const double all = line_of("\n  in all");
+        RUN("train", "run.json", "model.n_embd=128", "eval_every=2", dtype[i], output);
+        EXPECT_DONE();
+        json_t *steps = read_metrics(metrics);
+        const double peak =
+            json_number_value(json_object_get(json_object_get(json_array_get(steps, 3), "cpu"), "peak_bytes"));
+        if (!(fabs(peak - all) < 0.1 * all)) CHECK_SAY("%s: %g bytes, the estimate says %g", ran.what, peak, all);
+        json_decref(steps);
+    }
+    unsetenv("STARPU_NCPU");
+    RUN("estimate", "run.json", "memory.path=.", "zero_optimization.offload_optimizer.device=nvme");
+    EXPECT_DONE();
+    const long least = lround(line_of("the least that memory.cpu may be") / 0x1p20);
+    char cap[2][48];
+    for (int i = 0; i < 2; i++) snprintf(cap[i], sizeof cap[i], "memory.cpu=%ldMiB", least - i);
+#define AWAY "memory.path=.", "zero_optimization.offload_optimizer.device=nvme", "eval_every=1"
+    RUN("train", "run.json", AWAY, cap[0], "output=least");
+    EXPECT_DONE();
+    json_t *steps = read_metrics("least/metrics.jsonl");
+    CHECK(json_number_value(json_object_get(json_object_get(json_array_get(steps, 3), "cpu"), "peak_bytes")) <=
+          (double)least * 0x1p20);
+    json_decref(steps);
+    RUN("train", "run.json", AWAY, cap[1], "output=less");
+    EXPECT_ERROR(2, "memory.cpu", "MiB would do");
+#undef AWAY
+    RUN("train", "run.json", "memory.cpu=1MiB", "output=less"); /* with no disk: what is named works, too */
+    EXPECT_ERROR(2, "the run needs", "MiB would do");
+    snprintf(cap[0], sizeof cap[0], "memory.cpu=%ldMiB", atol(strstr(ran.err, "(memory.cpu=") + 12));
+    RUN("train", "run.json", cap[0], "output=named");
+    EXPECT_DONE();
 }
 
 /* What only does not fit is an estimate, what is wrong is an error, as it is of a run. */

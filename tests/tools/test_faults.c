@@ -40,7 +40,7 @@ static void check_four_and_four(const char *dtype)
     json_t *parts = read_metrics("out/metrics.jsonl"), *whole = read_metrics("whole/metrics.jsonl");
     CHECK_EQ(json_array_size(parts), 8);
     for (size_t s = 0; s < 8; s++) {
-        CHECK_EQ(number_of(parts, s, "step"), s);
+        CHECK_EQ(number_of(parts, s, "step"), s + 1);
         CHECK_NEAR(number_of(parts, s, "loss"), number_of(whole, s, "loss"), 0);
         CHECK_NEAR(number_of(parts, s, "lr"), number_of(whole, s, "lr"), 0);
         CHECK_NEAR(number_of(parts, s, "grad_norm"), number_of(whole, s, "grad_norm"), 0);
@@ -86,14 +86,22 @@ TEST(checkpoints_that_do_not_fit)
     checkpoint_setup(2);
     RUN("train", "run.json", "steps=2", "--resume"); /* there is none yet: from the start */
     EXPECT_DONE();
-    RUN("train", "run.json", "steps=4");
-    EXPECT_ERROR(2, "ck: holds a run's checkpoint of step 2", "--resume");
+    RUN("train", "run.json", "steps=4", "overwrite=false");
+    EXPECT_ERROR(2, "ck: holds a run's checkpoint of step 2", "--resume", "overwrite=true");
+    RUN("train", "run.json", "steps=4", "--resume", "model.n_embd=16");
+    EXPECT_ERROR(2, "ck/step-00000002: its model has n_embd 32, the configuration's 16", "of another model");
+    RUN("train", "run.json", "steps=4", "--resume", "model.n_head=2"); /* the same shapes, and another arithmetic */
+    EXPECT_ERROR(2, "ck/step-00000002: its model has n_head 4, the configuration's 2", "of another model");
+    rename("ck/step-00000002/config.json", "config.json"); /* as older ones are */
     RUN("train", "run.json", "steps=4", "--resume", "model.n_embd=16");
     EXPECT_ERROR(2, "ck/step-00000002: wte.weight is of another shape", "of another model");
     RUN("train", "run.json", "steps=4", "--resume", "model.n_layer=3");
     EXPECT_ERROR(2, "ck/step-00000002: h.2.", "is missing", "of another model");
     RUN("train", "run.json", "steps=4", "--resume", "model.n_layer=1");
     EXPECT_ERROR(2, "ck/step-00000002: 84 tensors", "of another model");
+    RUN("generate", "ck", "--prompt", "a");
+    EXPECT_ERROR(2, "ck/step-00000002/config.json: No such file", "of a version that kept no model in it");
+    rename("config.json", "ck/step-00000002/config.json");
     RUN("train", "run.json", "steps=4", "--resume", "seed=2");
     EXPECT_ERROR(2, "ck: the run to go on from has seed 1", "2");
     CHECK_EQ(count_lines("out/metrics.jsonl"), 2); /* none of them cost the run anything */
@@ -285,7 +293,7 @@ TEST(no_room_for_metrics)
     EXPECT_ERROR(1, "out/metrics.jsonl: cannot be written: File too large", "disk full");
     json_t *all = read_metrics("out/metrics.jsonl");
     CHECK(json_array_size(all) > 5);
-    for (size_t s = 0; s < json_array_size(all); s++) CHECK_EQ(number_of(all, s, "step"), s); /* all are whole */
+    for (size_t s = 0; s < json_array_size(all); s++) CHECK_EQ(number_of(all, s, "step"), s + 1); /* all are whole */
     json_decref(all);
 }
 

@@ -124,7 +124,9 @@ static void check_losses(const char *output, bool disk)
     for (size_t s = 0; s < STEPS; s++) {
         const json_t *tier = json_object_get(json_array_get(all, s), "disk");
         CHECK((json_number_value(json_object_get(tier, "resident_bytes")) > 0) == disk);
-        CHECK((json_number_value(json_object_get(tier, "read_bytes")) > 0) == disk);
+        const bool read = json_number_value(json_object_get(tier, "read_bytes")) > 0;
+        if (s > 0 || !disk)
+            CHECK(read == disk); /* the first step has no late updates to make, so it may read nothing */
         if (!strcmp(output, "none")) without[s] = number_of(all, s, "loss");
         CHECK_NEAR(number_of(all, s, "loss"), without[s], 0);
     }

@@ -45,7 +45,7 @@ static void check_losses(int steps)
     CHECK_EQ(json_array_size(all), steps);
     CHECK(steps <= STEPS);
     for (int s = 0; s < steps && s < STEPS; s++) {
-        CHECK_EQ(number_of(all, (size_t)s, "step"), s);
+        CHECK_EQ(number_of(all, (size_t)s, "step"), s + 1);
         CHECK_NEAR(number_of(all, (size_t)s, "loss"), whole[s], 0);
     }
     json_decref(all);
@@ -83,7 +83,7 @@ TEST(a_disk_cap_that_is_too_low_names_one_that_will_do)
 {
     flow_setup();
     RUN("train", "run.json", cap(0), "memory.disk=1MiB");
-    EXPECT_ERROR(2, "memory.disk: 1.0 MiB", "will be on disk");
+    EXPECT_ERROR(2, "memory.disk: 1.0 MiB", "but the run needs", "MiB would do");
     CHECK(!exists("out") && !exists("ck"));
     char set[64];
     snprintf(set, sizeof set, "memory.disk=%ldMiB", named_in_error("MiB, but "));

@@ -1,5 +1,6 @@
 /* The cache of what the machine can do: made once, used after that, and made anew whatever became of it. */
 #define CHECK_MAIN
+#include "mfu_impl.h"
 #include "tiny.h"
 
 static const char *const cache = "cache/tessera/machine.json";
@@ -31,11 +32,28 @@ static void set(const char *group, const char *name, json_t *value)
     json_decref(c);
 }
 
+/* The best f32 rate that runs saw. */
+static void set_best(json_t *value)
+{
+    json_t *c = json_load_file(cache, 0, NULL);
+    json_object_set_new(json_object_get(json_object_get(c, "best"), "cores"), "f32", value);
+    CHECK(c && !json_dump_file(c, cache, 0));
+    json_decref(c);
+}
+static double best(void)
+{
+    json_t *c = json_load_file(cache, 0, NULL);
+    double value = json_number_value(json_object_get(json_object_get(json_object_get(c, "best"), "cores"), "f32"));
+    json_decref(c);
+    return value;
+}
+
 /* A cache that no measurement makes: 123 GFLOP/s, on a machine that had nothing else to do. */
 static void mark(void)
 {
     set("rates", "matrix_rate_f32", json_real(123e9));
     set("rates", "share", json_real(1));
+    set_best(json_real(123e9));
 }
 static bool marked(void)
 {
@@ -149,6 +167,110 @@ TEST(a_broken_file_is_made_anew)
     EXPECT_DONE();
     CHECK(marked() && !strstr(ran.out, "read 0.00 GB/s"));
     free(good);
+}
+
+/* ---- MFU ---- */
+
+TEST(the_best_of_what_can_be_true)
+{
+    static const double nonsense[] = {0, -1, -INFINITY, INFINITY, NAN, 2e12 * (1 + 1e-9), 1e300};
+    const double limit = tess_mfu_limit(TESS_F32, 2, 0);
+    CHECK_EQ(limit, 2e12);
+    CHECK(tess_mfu_limit(TESS_BF16, 2, 0) > limit && tess_mfu_limit(TESS_BF16, 2, 1) > 1e15);
+    CHECK_EQ(tess_mfu_best(100e9, 13e9, limit), 100e9); /* disturbed now */
+    CHECK_EQ(tess_mfu_best(13e9, 100e9, limit), 100e9); /* disturbed then */
+    CHECK_EQ(tess_mfu_best(limit, 0, limit), limit);
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
+        CHECK_EQ(tess_mfu_best(nonsense[i], 100e9, limit), 100e9);
+        CHECK_EQ(tess_mfu_best(100e9, nonsense[i], limit), 100e9);
+        CHECK_EQ(tess_mfu_best(nonsense[i], nonsense[i], limit), 0);
+    }
+}
+
+TEST(no_share_is_above_1)
+{
+    const double limit = 1000;
+    double yardstick = 100;
+    CHECK_NEAR(tess_mfu_share(&yardstick, limit, 50, 1), 0.5, 1e-15);
+    CHECK_NEAR(tess_mfu_share(&yardstick, limit, 0, 1), 0, 0);
+    CHECK_NEAR(tess_mfu_share(&yardstick, limit, 100, 1), 1, 0);
+    CHECK_EQ(yardstick, 100);
+    CHECK_NEAR(tess_mfu_share(&yardstick, limit, 200, 1), 1, 0); /* proves it too low, */
+    CHECK_EQ(yardstick, 200);
+    CHECK_NEAR(tess_mfu_share(&yardstick, limit, 100, 1), 0.5, 1e-15); /* and is what later ones are measured by; */
+    CHECK_NEAR(tess_mfu_share(&yardstick, limit, 5000, 1), 1, 0);      /* but not when nothing is that fast */
+    CHECK_EQ(yardstick, 200);
+    CHECK(isnan(tess_mfu_share(&yardstick, limit, 1, 0)) && isnan(tess_mfu_share(&yardstick, limit, 1, -1)));
+    CHECK(isnan(tess_mfu_share(&yardstick, limit, NAN, 1)) && isnan(tess_mfu_share(&yardstick, limit, 1, NAN)));
+    CHECK_EQ(yardstick, 200);
+    static const double missing[] = {0, -1, NAN, INFINITY};
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
+        yardstick = missing[i];
+        CHECK(isnan(tess_mfu_share(&yardstick, limit, 1, 1)));
+    }
+}
+
+/* Every share that the last run printed or wrote; how many. */
+static int check_shares(const char *metrics)
+{
+    int n = 0;
+    double share;
+    for (const char *p = ran.out; (p = strstr(p, "MFU ")); n++) {
+        p += 4;
+        if (sscanf(p, "%lf%%", &share) != 1 || !(share >= 0 && share <= 100)) CHECK_SAY("MFU %.10s", p);
+    }
+    json_t *all = read_metrics(metrics);
+    for (size_t s = 0; s < json_array_size(all); s++) {
+        share = number_of(all, s, "mfu");
+        if (!(share > 0 && share <= 1)) CHECK_SAY("step %zu of %s has mfu %g", s, metrics, share);
+        const double seconds = number_of(all, s, "seconds");
+        for (int tier = 0; tier < 3; tier++) {
+            const char *const name[] = {"gpu", "cpu", "disk"};
+            const json_t *t = json_object_get(json_array_get(all, s), name[tier]);
+            if (json_number_value(json_object_get(t, "wait_seconds")) > seconds * 1.001)
+                CHECK_SAY("step %zu of %s waited longer than it took", s, metrics);
+        }
+    }
+    json_decref(all);
+    return n;
+}
+
+/* Whatever the cache says, and however small the run. */
+TEST(runs_print_shares_of_the_best_rate)
+{
+    setup_marked();
+    set_best(json_real(900e9));
+    RUN("train", "run.json");
+    EXPECT_DONE();
+    CHECK_EQ(check_shares("out/metrics.jsonl"), 4);
+    CHECK_EQ(best(), 900e9); /* nothing here is as fast */
+    json_t *const broken[] = {json_real(1), json_real(-5e9), json_real(1e300), json_string("fast"), json_null()};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        set_best(broken[i]);
+        char output[32], metrics[64];
+        snprintf(output, sizeof output, "output=again%zu", i);
+        snprintf(metrics, sizeof metrics, "again%zu/metrics.jsonl", i);
+        RUN("train", "run.json", "eval_every=2", output);
+        EXPECT_DONE();
+        CHECK_EQ(check_shares(metrics), 4);
+        CHECK(best() > 1e8 && best() < 1e13);
+    }
+    set_best(json_real(1));
+    RUN("bench", "run.json", "--steps", "2");
+    EXPECT_DONE();
+    const char *of = strstr(ran.out, "GFLOP/s of the model: ");
+    CHECK(of && atof(of + 22) > 0 && atof(of + 22) <= 100);
+    unlink(cache);
+    RUN("train", "run.json", "bf16.enabled=true", "steps=2", "output=new");
+    EXPECT_DONE();
+    CHECK_EQ(check_shares("new/metrics.jsonl"), 2);
+    CHECK(exists(cache)); /* and an empty one is filled as far as a run measures, which costs the estimate nothing */
+    RUN("estimate", "run.json");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "tokens/s");
+    RUN("info", "--again"); /* renews it */
+    EXPECT_DONE();
+    CHECK(best() > 1e8 && best() < 1e13);
 }
 
 static void check_run(void)

@@ -32,7 +32,8 @@ static inline void write_tiny_text(const char *path, size_t bytes, unsigned stat
     free(text);
 }
 
-/* run.json: 4 steps of the tiny model, whose members `extra` follow; text.txt and valid.txt to run on. */
+/* run.json: 4 steps of the tiny model, whose members `extra` follow; text.txt and valid.txt to run on. One run after
+ * another goes to the same output, which has to be said. */
 static inline void tiny_setup_with(const char *extra)
 {
     char text[2000];
@@ -41,7 +42,7 @@ static inline void tiny_setup_with(const char *extra)
     write_tiny_text("valid.txt", 600, 2);
     snprintf(text, sizeof text,
              "{\"model\": %s,\n \"data\": {\"train\": \"text.txt\", \"valid\": \"valid.txt\", \"seq_length\": %d},\n"
-             " \"train_batch_size\": %d, \"steps\": 4, \"output\": \"out\"%s}\n",
+             " \"train_batch_size\": %d, \"steps\": 4, \"output\": \"out\", \"overwrite\": true%s}\n",
              TINY_MODEL, TINY_T, TINY_BATCH, extra);
     write_text("run.json", text);
 }
@@ -62,7 +63,7 @@ static inline void wide_setup_with(const char *members)
     snprintf(text, sizeof text,
              "{\"model\": {\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 128,"
              " \"n_layer\": 4, \"n_head\": 4},\n \"data\": {\"train\": \"text.txt\", \"seq_length\": 32},\n"
-             " \"output\": \"out\", %s}\n",
+             " \"output\": \"out\", \"overwrite\": true, %s}\n",
              members);
     write_text("run.json", text);
 }

@@ -1,0 +1,246 @@
+/* What a program that uses the library may get wrong, found before it does harm: each is TESS_INVALID with a message
+ * that names the tensor or call and what was expected. What follows here may rely on it, and asserts. */
+#include "graph_impl.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- describing ---- */
+
+/* The message of the failure that made the NULL which is handed from op to op: those that are given nothing else have
+ * no graph to ask. */
+static _Thread_local char first[512];
+
+void *tess_graph_fail(tess_graph *g)
+{
+    if (!g->failed) snprintf(g->error, sizeof g->error, "%s", tess_error_text());
+    g->failed = true;
+    snprintf(first, sizeof first, "%s", g->error);
+    return NULL;
+}
+
+/* Writes the k-th name of "x, w, bias?"; may it be NULL? */
+static bool optional(const char *takes, int k, char *name, size_t room)
+{
+    while (k-- > 0) takes = strstr(takes, ", ") + 2;
+    size_t n = strcspn(takes, ",?");
+    snprintf(name, room, "%.*s", (int)n, takes);
+    return takes[n] == '?';
+}
+
+/* Nothing was given that has a graph. */
+static tess_graph *lacks_all(const tess_op *op)
+{
+    char name[32];
+    optional(op->takes, 0, name, sizeof name);
+    if (first[0])
+        tess_error_restore(first);
+    else
+        tess_error(TESS_INVALID, op->name, "%s is NULL", name);
+    return NULL;
+}
+
+tess_graph *tess_check_inputs(const tess_op *op, tess_tensor *const *in, int inputs)
+{
+    TESS_ASSERT(inputs <= TESS_MAX_INPUTS);
+    const tess_tensor *any = NULL;
+    char name[32];
+    for (int i = 0; i < inputs && !any; i++) any = in[i];
+    if (!any) return lacks_all(op);
+    for (int i = 0; i < inputs; i++) /* the error of either is worth more than what follows from it */
+        if (in[i] && in[i]->g->failed) {
+            tess_error_restore(in[i]->g->error);
+            return tess_graph_fail(any->g);
+        }
+    for (int i = 0; i < inputs; i++) {
+        if (!optional(op->takes, i, name, sizeof name) && !in[i]) {
+            tess_error(TESS_INVALID, op->name, "%s is NULL", name);
+            return tess_graph_fail(any->g);
+        }
+        if (!in[i] || in[i]->g == any->g) continue;
+        tess_error(TESS_INVALID, op->name, "%s and %s are of two graphs (a step has one)", any->name, in[i]->name);
+        return tess_graph_fail(any->g);
+    }
+    return any->g;
+}
+
+tess_status tess_check_null_output(void)
+{
+    if (!first[0]) return tess_error(TESS_INVALID, "step", "its output is NULL");
+    tess_error_restore(first);
+    first[0] = 0;
+    return TESS_INVALID;
+}
+
+void tess_check_forget(void)
+{
+    first[0] = 0;
+}
+
+/* ---- sizes ---- */
+
+bool tess_fits_tile(int64_t rows, int64_t columns)
+{
+    int64_t bytes;
+    return !__builtin_mul_overflow(rows, columns, &bytes) && !__builtin_mul_overflow(bytes, 4, &bytes) &&
+           (uint64_t)bytes <= TESS_TILE_MOST;
+}
+
+tess_status tess_check_sizes(const tess_node *n)
+{
+    const tess_tensor *t = n->out;
+    if (t->rank != 3) return TESS_OK;
+    int64_t rows = t->g->tile_sequences * t->dim[1], width = t->dim[2] > 2 ? t->dim[2] : 2;
+    if (tess_fits_tile(rows, width)) return TESS_OK;
+    return tess_shape_error(n, "a tile of the result would have %lld rows of %lld (a tile is at most %s)",
+                            (long long)rows, (long long)t->dim[2], tess_human_bytes((double)TESS_TILE_MOST));
+}
+
+/* ---- configurations ---- */
+
+static tess_status check_grid(const tess_grid *g)
+{
+    if (g->data < 0 || g->pipeline < 0 || g->tensor < 0 || g->interleave < 0 || g->stage < 0 || g->stage > 3)
+        return tess_error(TESS_INVALID, "grid",
+                          "%d x %d x %d ranks, %d chunks, stage %d (none is negative, and the stage is at most 3)",
+                          g->data, g->pipeline, g->tensor, g->interleave, g->stage);
+    int64_t size = 1;
+    const int part[] = {g->data, g->pipeline, g->tensor};
+    for (int k = 0; k < 3; k++) {
+        size *= part[k] ? part[k] : 1;
+        if (size > 1 << 20) return tess_error(TESS_INVALID, "grid", "more than %d ranks", 1 << 20);
+    }
+    if (g->rank < 0 || g->rank >= size)
+        return tess_error(TESS_INVALID, "grid", "rank %d of %lld", g->rank, (long long)size);
+    return TESS_OK;
+}
+
+tess_status tess_check_conf(const tess_graph_conf *c)
+{
+    const int64_t most = (int64_t)1 << 31;
+    if (c->dtype != TESS_F32 && c->dtype != TESS_BF16)
+        return tess_error(TESS_INVALID, "graph", "dtype %d (expected TESS_F32 or TESS_BF16)", (int)c->dtype);
+    if (c->tile_rows < 0 || c->tile_elements < 0 || c->loss_rows < 0 || c->tile_rows > most ||
+        c->tile_elements > most || c->loss_rows > most)
+        return tess_error(
+            TESS_INVALID, "graph",
+            "tile_rows %lld, tile_elements %lld, loss_rows %lld (each is 0 to 2^31, and 0 is the default)",
+            (long long)c->tile_rows, (long long)c->tile_elements, (long long)c->loss_rows);
+    if (c->share && c->share->failed) {
+        tess_error_restore(c->share->error);
+        return TESS_INVALID;
+    }
+    if (c->share && c->share->conf.dtype != c->dtype)
+        return tess_error(TESS_INVALID, "graph", "dtype %s, but that whose parameters it shares has %s",
+                          tess_dtype_name(c->dtype), tess_dtype_name(c->share->conf.dtype));
+    return check_grid(&c->grid);
+}
+
+static tess_status check_optimizer(const tess_optimizer *o)
+{
+    if (o->beta1 == 0 && o->beta2 == 0 && o->eps == 0)
+        return tess_error(TESS_INVALID, "optimizer", "betas and eps are all 0 (TESS_ADAMW has the usual ones)");
+    if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 && isfinite(o->eps)))
+        return tess_error(TESS_INVALID, "optimizer",
+                          "betas %g and %g, eps %g (betas are 0 to less than 1, eps is no less "
+                          "than 0)",
+                          o->beta1, o->beta2, o->eps);
+    if (!isfinite(o->weight_decay) || !(o->clip >= 0) || isinf(o->clip))
+        return tess_error(TESS_INVALID, "optimizer", "weight_decay %g, clip %g (both are finite, clip is not negative)",
+                          o->weight_decay, o->clip);
+    return TESS_OK;
+}
+
+tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
+{
+    const tess_graph *g = output->g;
+    int64_t micro = c->micro > 0 ? c->micro : g->conf.grid.data, places;
+    int64_t row_tiles = (g->batch + g->tile_sequences - 1) / (g->tile_sequences ? g->tile_sequences : 1);
+    if (output->kind == TESS_KIND_INPUT || output->kind == TESS_KIND_PARAM)
+        return tess_error(TESS_INVALID, output->name, "is no op's result: a step over it has nothing to compute");
+    if (c->micro < 0 || c->recompute_every < 0)
+        return tess_error(TESS_INVALID, "step", "micro %lld, recompute_every %d (neither is negative)",
+                          (long long)c->micro, c->recompute_every);
+    if (__builtin_mul_overflow(micro, row_tiles, &places) || __builtin_mul_overflow(places, g->tensors, &places) ||
+        places > TESS_MOST_PLACES)
+        return tess_error(TESS_INVALID, "step",
+                          "%lld micro-batches of %lld row tiles, with %d tensors each, are too many (raise tile_rows, "
+                          "or make fewer micro-batches)",
+                          (long long)micro, (long long)row_tiles, g->tensors);
+    return c->train && !c->keep_gradients ? check_optimizer(&c->optimizer) : TESS_OK;
+}
+
+/* ---- before a run ---- */
+
+/* In a new session nothing of what was there is left. */
+static void renew(tess_graph *g, unsigned session)
+{
+    g->session = session;
+    g->maps = 0;
+    g->pending = NULL;
+    tess_steps_forget(g);
+    for (int k = 0; k < g->params; k++) {
+        tess_tensor *p = g->param[k];
+        p->stale = false;
+        for (int64_t i = 0; i < p->states; i++) memset(p->state[i].begun, 0, sizeof p->state[i].begun);
+        for (int64_t j = 0; j < p->tiles && p->tile; j++) p->tile[j].filled = false;
+    }
+}
+
+tess_status tess_check_session(tess_graph *g)
+{
+    const unsigned session = tess_session();
+    if (g->failed) {
+        tess_error_restore(g->error);
+        return TESS_INVALID;
+    }
+    if (!session) return tess_error(TESS_INVALID, "graph", "nothing runs it (tess_start comes first)");
+    if (g->conf.share) TESS_TRY(tess_check_session(g->conf.share));
+    if (g->on_disk && !tess_disk_there())
+        return tess_error(TESS_INVALID, "graph",
+                          "tiles of it are placed on disk, but tess_start was given no directory (tess_machine.disk)");
+    if (g->session != session) renew(g, session);
+    return TESS_OK;
+}
+
+tess_status tess_check_params(const tess_graph *g, const bool *used)
+{
+    for (int k = 0; k < g->params; k++) {
+        const tess_tensor *p = g->param[k]->storage;
+        if (!used[g->param[k]->id]) continue;
+        for (int64_t i = 0; i < p->states; i++)
+            if (!p->state[i].begun[TESS_MASTER])
+                return tess_error(TESS_INVALID, p->name,
+                                  "was neither drawn nor loaded (tess_graph_init draws all parameters)");
+        if (p->stale)
+            return tess_error(TESS_INVALID, p->name,
+                              "was written by tess_param_map, and tess_graph_round was not called after it");
+    }
+    if (g->maps) return tess_error(TESS_INVALID, "step", "tess_param_unmap was not called for %d pieces", g->maps);
+    return TESS_OK;
+}
+
+/* ---- values of inputs ---- */
+
+void tess_limit_ids(tess_tensor *input, int64_t least, int64_t most, const char *because)
+{
+    if (least > input->least) input->least = least;
+    if (most >= input->most) return;
+    input->most = most;
+    input->because = because;
+}
+
+tess_status tess_check_ids(const tess_tensor *input, const int32_t *values, int64_t n)
+{
+    int64_t length = input->dim[1], i = 0;
+    const int32_t least = (int32_t)input->least, most = input->most < INT32_MAX ? (int32_t)input->most : INT32_MAX;
+    while (i < n && values[i] >= least && values[i] <= most) i++;
+    if (i == n) return TESS_OK;
+    char range[64];
+    if (least == INT32_MIN)
+        snprintf(range, sizeof range, "at most %d", most);
+    else
+        snprintf(range, sizeof range, "%d to %d", least, most);
+    return tess_error(TESS_INVALID, input->name, "value %lld of sequence %lld is %d (expected %s%s%s)",
+                      (long long)(i % length), (long long)(i / length), values[i], range,
+                      input->because ? ", for " : "", input->because ? input->because : "");
+}

@@ -1,0 +1,56 @@
+/* Below data.c: which files the configuration names (data_paths.c), and one of them as a sequence of tokens
+ * (data_file.c). */
+#ifndef TESS_DATA_FILE_IMPL_H
+#define TESS_DATA_FILE_IMPL_H
+#include "data_impl.h"
+
+typedef enum tess_data_kind { TESS_DATA_MEGATRON, TESS_DATA_LLMC, TESS_DATA_TEXT } tess_data_kind;
+typedef struct tess_data_path {
+    char *path; /* of Megatron's pair the prefix */
+    tess_data_kind kind;
+} tess_data_path;
+
+/* Files whose tokens lie behind one another. */
+typedef struct tess_data_source {
+    char *name; /* as it was given */
+    tess_data_path *file;
+    size_t files;
+    double weight; /* 0: none was given */
+} tess_data_source;
+
+typedef struct tess_data_paths {
+    tess_data_source *source; /* one, unless weights say how they take turns */
+    size_t sources;
+    size_t left_out; /* files of directories and patterns that are no data */
+    char *left;      /* the first of them; NULL: none */
+} tess_data_paths;
+
+/* Takes apart what stands for data.train: a path, a directory, a pattern, or the JSON text of a list of these or of
+ * objects with "path" and "weight". `key` names it in errors. Whatever it returns, the result can be closed. */
+tess_status tess_data_paths_open(const char *key, const char *text, tess_data_paths *paths) TESS_NODISCARD;
+void tess_data_paths_close(tess_data_paths *paths);
+
+struct tess_token_run;
+typedef struct tess_token_file {
+    tess_map map;        /* owned; zeroed when the memory is the caller's */
+    void *held;          /* owned: the tokens of a text */
+    const char *path;    /* of the file with the tokens, for messages */
+    const uint8_t *base; /* borrowed from one of those */
+    int type;
+    struct tess_token_run *run; /* owned */
+    size_t runs;
+    uint64_t tokens;
+} tess_token_file;
+
+/* Whatever these return, the file can be closed. A text's tokens are checked against the vocabulary here. */
+tess_status tess_token_file_open(const tess_data_path *path, const tess_tokenizer *tokenizer, int64_t vocab,
+                                 tess_token_file *f) TESS_NODISCARD;
+tess_status tess_token_file_view(const tess_map *idx, const tess_map *bin, tess_token_file *f) TESS_NODISCARD;
+void tess_token_file_close(tess_token_file *f);
+/* out: (n), the tokens from place `at`, which are there. */
+tess_status tess_token_file_read(const tess_token_file *f, uint64_t at, uint64_t n, int64_t vocab,
+                                 int32_t *out) TESS_NODISCARD;
+/* `sum` with what tells this file's content from another's mixed in: sizes, counts, and both ends. */
+uint64_t tess_token_file_sum(const tess_token_file *f, uint64_t sum);
+
+#endif

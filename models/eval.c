@@ -1,0 +1,75 @@
+/* Evaluation from a configuration: the mean loss of a model, or of a checkpoint, on data.valid. */
+#include "checkpoint_impl.h"
+#include "model_impl.h"
+#include "run_impl.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct evaluation {
+    tess_config c; /* the one given, with the checkpoint that was picked; its texts are borrowed but for: */
+    char *model;
+    tess_run run;
+    tess_data *data;
+};
+
+static void close_inputs(struct evaluation *e)
+{
+    tess_data_close(e->data);
+    tess_run_close(&e->run);
+    free(e->model);
+    e->data = NULL;
+    e->model = NULL;
+}
+
+static tess_status open_inputs(struct evaluation *e)
+{
+    TESS_TRY(tess_run_open(&e->c, tess_rank(), &e->run));
+    TESS_TRY(tess_run_data(&e->run, "data.valid", e->c.data.valid, false, &e->data));
+    return tess_model_check(e->run.model);
+}
+
+/* A run that writes checkpoints there may remove the one that was picked, before it is open: then there is a newer one.
+ */
+static tess_status open_newest(const tess_config *given, struct evaluation *e)
+{
+    TESS_TRY(tess_ranks_agree(TESS_OK)); /* a rank that got another configuration did not come here */
+    for (int attempt = 0;; attempt++) {
+        e->c = *given;
+        TESS_TRY(tess_checkpoint_pick(given->model, &e->model));
+        e->c.model = e->model;
+        const tess_status status = open_inputs(e);
+        const bool picked = e->model && strcmp(e->model, given->model);
+        int64_t gone = status != TESS_OK && picked && !tess_checkpoint_is(e->model);
+        tess_ranks_most(&gone, 1);
+        if (gone && attempt < 3) {
+            close_inputs(e);
+            continue;
+        }
+        TESS_TRY(tess_ranks_agree(status));
+        if (picked && !tess_rank()) tess_note("the newest checkpoint in %s: %s", given->model, e->model);
+        return TESS_OK;
+    }
+}
+
+tess_status tess_eval(const tess_config *c)
+{
+    struct evaluation e = {0};
+    tess_step *step = NULL;
+    double loss;
+    tess_status status;
+    TESS_TRY_DONE(open_newest(c, &e));
+    TESS_TRY_DONE(tess_run_same(&e.run, "eval"));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&e.run, NULL)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_eval_step(&e.run, true, &step)));
+    TESS_TRY_DONE(tess_run_start(&e.run, false));
+    TESS_TRY_DONE(tess_ranks_agree(tess_model_load(e.run.model, e.run.g, (uint64_t)c->seed)));
+    TESS_TRY_DONE(tess_run_evaluate(&e.run, step, e.data, &loss));
+    printf("loss %.6f  perplexity %.4f  tokens %llu\n", loss, exp(loss),
+           (unsigned long long)(tess_data_samples(e.data) * (uint64_t)e.run.length));
+done:
+    tess_step_free(step);
+    close_inputs(&e);
+    tess_stop();
+    return status;
+}

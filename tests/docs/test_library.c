@@ -1,0 +1,84 @@
+/* The library as who links it has it: the documented program on one rank and on two, and what is installed, moved to
+ * another place, compiled against in C and in C++. */
+#define CHECK_MAIN
+#include "check.h"
+#include <stdarg.h>
+#include <unistd.h>
+
+static char dir[] = "/var/tmp/tessera-library-XXXXXX"; /* a drive, where /tmp may be RAM */
+
+/* Runs a line of the shell within `dir`; its exit status, and the end of what it printed. */
+static char out[1 << 16];
+static int run(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static int run(const char *format, ...)
+{
+    char line[4096];
+    int n = snprintf(line, sizeof line, "cd %s && { ", dir);
+    va_list ap;
+    va_start(ap, format);
+    n += vsnprintf(line + n, sizeof line - (size_t)n, format, ap);
+    va_end(ap);
+    snprintf(line + n, sizeof line - (size_t)n, "; } 2>&1");
+    FILE *f = popen(line, "r");
+    size_t got = fread(out, 1, sizeof out - 1, f);
+    out[got] = 0;
+    int rc = pclose(f);
+    if (rc) printf("%s\n%s", line, out);
+    return rc;
+}
+#define RUNS(...) CHECK_EQ(run(__VA_ARGS__), 0)
+
+static const char *env(const char *name)
+{
+    const char *value = getenv(name);
+    return value ? value : "";
+}
+
+__attribute__((constructor)) static void make(void)
+{
+    if (!mkdtemp(dir)) abort();
+}
+__attribute__((destructor)) static void clean(void)
+{
+    run("rm -rf %s", dir);
+}
+
+/* Under a cap, with a disk: six steps, and three and three with another number of ranks in between, leave the same
+ * bytes of weights, optimizer states and positions. */
+TEST(own_training_on_one_rank_and_two)
+{
+    const char *own = env("OWN_TRAINING"), *two = "mpirun --oversubscribe -n 2";
+    RUNS("mkdir disk && %s one 6 disk", own);
+    CHECK(!strstr(out, " 0.0 MiB of rank 0's"));
+    CHECK_HAS(out, "step 5  loss");
+    char *steps = strstr(out, "step 3"), last[256];
+    snprintf(last, sizeof last, "%s", steps ? steps : "nothing");
+    RUNS("%s halves 3 disk && %s %s halves 6 disk", own, two, own);
+    CHECK_HAS(out, last);
+    RUNS("%s %s turned 3 disk && %s turned 6 disk", two, own, own);
+    CHECK_HAS(out, last);
+    RUNS("diff -r one halves && diff -r one turned");
+    RUNS("test -s one/model.safetensors && test -s one/step-00000006/states.safetensors");
+    RUNS("test -z \"$(ls -A disk)\"");
+    CHECK(run("%s one 6 no/such/disk", own) != 0);
+    CHECK_HAS(out, "own-training: no/such/disk: cannot hold the disk tier");
+}
+
+TEST(installed_and_moved)
+{
+    const char *source = env("TESSERA_SOURCE");
+    if (!source[0]) SKIP("a sanitized library needs more than the .pc says");
+    RUNS("meson install -C %s --no-rebuild --quiet --destdir %s/stage && mv stage moved", env("TESSERA_BUILD"), dir);
+    RUNS("dirname $(find $PWD/moved -name tessera.pc) > where && pkg-config --version");
+#define PC "export PKG_CONFIG_PATH=$(cat where); "
+    RUNS(PC "pkg-config --cflags --libs tessera && pkg-config --variable=libdir tessera");
+    CHECK_HAS(out, "/moved/");
+    const char *cuda = strstr(out, "/cuda");
+    CHECK(!strstr(out, "/stage/") && (!cuda || !strstr(cuda + 1, "/cuda")));
+    RUNS(PC "cc %s/docs/first-model.c -o first $(pkg-config --cflags --libs tessera) && ./first", source);
+    CHECK_HAS(out, "1 passed, 0 failed");
+    RUNS(PC "for cxx in g++ clang++; do if command -v $cxx; then $cxx -std=c++17 -Wall -Wextra -Werror "
+            "%s/tests/docs/cplusplus.cpp -o plus $(pkg-config --cflags --libs tessera) && ./plus || exit 1; fi; done",
+         source);
+    CHECK_HAS(out, "bf16 16256");
+}

@@ -1,0 +1,475 @@
+/* What a program of the public headers may get wrong: each mistake is TESS_INVALID with a message that says which,
+ * never an abort or a read outside of a tile, and what is right goes on working after it. */
+#define CHECK_MAIN
+#include "graph/nets.h"
+#include <unistd.h>
+
+#define WRONG(expr, part)                                                                                              \
+    do {                                                                                                               \
+        CHECK_EQ(expr, TESS_INVALID);                                                                                  \
+        CHECK_HAS(tess_error_text(), part);                                                                            \
+        tess_error_clear();                                                                                            \
+    } while (0)
+
+static const tess_step_conf training = {.train = true, .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8}};
+static const tess_step_input first_step = {.lr = 1e-3};
+
+/* The first error of describing comes out of tess_step_new, whatever was built on it. */
+static void refused(tess_graph *g, tess_tensor *output, const char *part)
+{
+    tess_step *s;
+    WRONG(tess_step_new(output, &training, &s), part);
+    tess_graph_free(g);
+}
+
+struct base {
+    tess_graph *g;
+    tess_tensor *ids, *next, *table, *x, *w;
+};
+
+static struct base base(void)
+{
+    struct base b = {.g = tess_graph_new(&(tess_graph_conf){.dtype = TESS_F32})};
+    b.ids = tess_input(b.g, "ids", 2, 5);
+    b.next = tess_input(b.g, "next", 2, 5);
+    b.table = tess_param(b.g, "table", 9, 12, TESS_NORMAL(0.1f));
+    b.x = tess_embedding(b.ids, b.table, NULL);
+    b.w = tess_param(b.g, "w", 12, 12, TESS_NORMAL(0.1f));
+    return b;
+}
+
+TEST(tiles_and_tasks)
+{
+    static const tess_task task = {0};
+    char bytes[64] = "";
+    CHECK(tess_tile_new(0, TESS_ROLE_SCALAR, "none") == NULL);
+    CHECK(tess_tile_new((size_t)1 << 40, TESS_ROLE_SCALAR, "huge") == NULL);
+    CHECK_HAS(tess_error_text(), "huge: a tile of");
+    tess_tile *t = tess_tile_new(64, TESS_ROLE_SCALAR, "t");
+    WRONG(tess_tile_write(t, 0, bytes, 64), "tess_start");
+    WRONG(tess_submit(&task), "tess_start");
+    OK(tess_wait());
+    OK(tess_start(NULL));
+    WRONG(tess_tile_write(t, 32, bytes, 33), "bytes 32 to 65");
+    WRONG(tess_tile_read(t, SIZE_MAX, bytes, 2), "of a tile of 64");
+    WRONG(tess_tile_write(NULL, 0, bytes, 2), "NULL");
+    OK(tess_tile_write(t, 0, bytes, 64));
+    tess_stop();
+    tess_tile_free(t);
+}
+
+TEST(null_tensors_are_named)
+{
+    for (int k = 0; k < 9; k++) {
+        struct base b = base();
+        tess_tensor *y = NULL;
+        const char *part = "";
+        if (k == 0) y = tess_cross_entropy(b.x, NULL, NULL, b.next), part = "cross_entropy: w is NULL";
+        if (k == 1) y = tess_cross_entropy(b.x, b.table, NULL, NULL), part = "cross_entropy: targets is NULL";
+        if (k == 2) y = tess_linear(b.x, NULL, NULL), part = "linear: w is NULL";
+        if (k == 3) y = tess_embedding(NULL, b.table, NULL), part = "embedding: ids is NULL";
+        if (k == 4) y = tess_add(NULL, b.x), part = "add: a is NULL";
+        if (k == 5)
+            y = tess_attention(b.x, NULL, b.x, (tess_attention_conf){.heads = 2}), part = "attention: k is NULL";
+        if (k == 6) y = tess_layernorm(b.x, NULL, NULL, 1e-5f), part = "layernorm: gain is NULL";
+        if (k == 7) y = tess_gelu(NULL, TESS_GELU_TANH), part = "gelu: x is NULL";
+        if (k == 8) y = tess_pick(b.x, NULL), part = "pick: index is NULL";
+        CHECK(y == NULL);
+        CHECK_HAS(tess_error_text(), part);
+        refused(b.g, k == 7 ? tess_cross_entropy(y, b.table, NULL, b.next) : y, k == 7 ? "x is NULL" : part);
+    }
+    tess_step *s;
+    WRONG(tess_step_new(NULL, &training, &s), "output is NULL");
+}
+
+TEST(the_first_error_is_passed_on)
+{
+    struct base b = base();
+    tess_tensor *y = tess_linear(b.x, tess_param(b.g, "v", 7, 13, TESS_ZERO), NULL);
+    y = tess_silu(tess_gelu(y, TESS_GELU_ERF));
+    CHECK_HAS(tess_error_text(), "v (7,13)");
+    y = tess_mul(y, y);
+    refused(b.g, y, "v (7,13)"); /* nothing but NULL was handed on */
+    tess_error_clear();
+    tess_gelu(NULL, TESS_GELU_TANH); /* and that error is over now */
+    CHECK_HAS(tess_error_text(), "gelu: x is NULL");
+    b = base();
+    y = tess_linear(b.x, tess_param(b.g, "v", 0, 12, TESS_ZERO), NULL);
+    refused(b.g, tess_cross_entropy(y, b.w, NULL, b.next), "(0,12)");
+    refused(NULL, tess_input(NULL, "ids", 2, 2), "NULL");
+}
+
+TEST(two_graphs_do_not_mix)
+{
+    struct base a = base(), b = base();
+    CHECK(tess_add(a.x, b.x) == NULL);
+    CHECK_HAS(tess_error_text(), "two graphs");
+    refused(a.g, tess_cross_entropy(a.x, a.table, NULL, a.next), "two graphs");
+    a = base();
+    CHECK(tess_linear(a.x, b.w, NULL) == NULL);
+    refused(a.g, NULL, "two graphs");
+    tess_graph_free(b.g);
+    struct base f = base();
+    tess_graph *g = tess_graph_new(&(tess_graph_conf){.dtype = TESS_BF16, .share = f.g});
+    refused(g, tess_input(g, "ids", 1, 1), "dtype");
+    g = tess_graph_new(&(tess_graph_conf){.share = f.g});
+    tess_tensor *t = tess_param(g, "table", 9, 12, TESS_ZERO), *i = tess_input(g, "i", 1, 4);
+    t = tess_embedding(i, t, NULL);
+    tess_step *s;
+    OK(tess_step_new(t, NULL, &s));
+    tess_graph_free(f.g); /* whose parameters it uses */
+    WRONG(tess_step_run(s, NULL, NULL), "freed");
+    tess_step_free(s);
+    refused(g, tess_silu(t), "freed");
+}
+
+TEST(shapes_that_do_not_fit)
+{
+    for (int k = 0; k < 22; k++) {
+        struct base b = base();
+        tess_tensor *x = b.x, *y = NULL, *one = tess_param(b.g, "one", 12, 1, TESS_ONE);
+        const char *part = "";
+        if (k == 0) y = tess_linear(x, x, NULL), part = "linear: ";
+        if (k == 1) y = tess_linear(x, b.w, tess_param(b.g, "b", 11, 1, TESS_ZERO)), part = "bias";
+        if (k == 2) y = tess_linear(x, x, tess_param(b.g, "b2", 2, 1, TESS_ZERO)), part = "linear: ";
+        if (k == 3) y = tess_layernorm(x, one, b.w, 1e-5f), part = "gain and bias";
+        if (k == 4) y = tess_rmsnorm(x, x, 1e-5f), part = "gain";
+        if (k == 5) y = tess_embedding(x, b.table, NULL), part = "ids must be an input";
+        if (k == 6) y = tess_embedding(b.ids, x, NULL), part = "the table a parameter";
+        if (k == 7) y = tess_embedding(b.ids, b.table, tess_param(b.g, "p", 4, 12, TESS_ZERO)), part = "positions";
+        if (k == 8) y = tess_gelu(b.ids, TESS_GELU_TANH), part = "(B,T,C)";
+        if (k == 9) y = tess_gelu(x, (tess_gelu_kind)7), part = "kind 7";
+        if (k == 10) y = tess_mul(x, b.w), part = "same shape";
+        if (k == 11) y = tess_dropout(x, 1.5f), part = "rate";
+        if (k == 12) y = tess_dropout(x, NAN), part = "rate";
+        if (k == 13) y = tess_rope(x, (tess_rope_conf){.dim = 0}), part = "head size";
+        if (k == 14) y = tess_rope(x, (tess_rope_conf){.dim = 4, .base = -1}), part = "base";
+        if (k == 15) y = tess_attention(x, x, x, (tess_attention_conf){.heads = 5}), part = "5 heads";
+        if (k == 16) y = tess_attention(x, x, x, (tess_attention_conf){.heads = INT64_MAX / 2}), part = "heads";
+        if (k == 17) y = tess_attention_packed(x, (tess_attention_conf){.heads = 2, .groups = -1}), part = "groups";
+        if (k == 18) y = tess_cross_entropy(x, one, NULL, b.next), part = "w (V,C)";
+        if (k == 19) y = tess_cross_entropy(x, b.w, NULL, x), part = "targets";
+        if (k == 20) y = tess_pick(x, b.ids), part = "index";
+        if (k == 21) y = tess_input(b.g, "more", 3, 5), part = "same batch";
+        CHECK(y == NULL);
+        CHECK_HAS(tess_error_text(), part);
+        refused(b.g, y, part);
+    }
+}
+
+/* A gain or bias that is cut for a linear, or by a tiny tile_elements, was read past its first tile. */
+TEST(norms_take_whole_vectors)
+{
+    tess_graph *g = tess_graph_new(&(tess_graph_conf){.tile_elements = 16 * 64});
+    tess_tensor *ids = tess_input(g, "ids", 2, 5), *bias = tess_param(g, "b", 64, 1, TESS_ZERO);
+    tess_tensor *x = tess_embedding(ids, tess_param(g, "t", 9, 64, TESS_ZERO), NULL);
+    x = tess_linear(x, tess_param(g, "w", 64, 64, TESS_ZERO), bias);
+    refused(g, tess_layernorm(x, tess_param(g, "g", 64, 1, TESS_ONE), bias, 1e-5f), "must be whole");
+}
+
+TEST(sizes_that_overflow)
+{
+    static const int64_t sizes[][2] = {{INT64_MAX, 2}, {2, INT64_MAX}, {1ll << 62, 1ll << 62}, {1, 1ll << 33}, {-1, 4}};
+    for (int k = 0; k < 5; k++) {
+        struct base b = base();
+        CHECK(tess_input(b.g, "huge", sizes[k][0], sizes[k][1]) == NULL);
+        refused(b.g, NULL, "huge: an input of shape");
+        b = base();
+        CHECK(tess_param(b.g, "huge", sizes[k][0], sizes[k][1], TESS_ZERO) == NULL);
+        refused(b.g, NULL, "huge: a parameter of shape");
+    }
+    tess_graph *g = tess_graph_new(NULL); /* one sequence makes a tile of 128 GiB */
+    tess_tensor *ids = tess_input(g, "ids", 1, 1 << 20), *wide = tess_param(g, "wide", 4, 1 << 15, TESS_ZERO);
+    tess_tensor *x = tess_embedding(ids, wide, NULL);
+    CHECK(x == NULL);
+    CHECK_HAS(tess_error_text(), "a tile is at most 16.0 GiB");
+    refused(g, x, "embedding: ids (1,1048576), wide (4,32768)");
+    g = tess_graph_new(&(tess_graph_conf){.tile_elements = 16}); /* as many tiles as nobody can number */
+    tess_param(g, "cut", 1ll << 36, 1, TESS_ZERO);
+    refused(g, NULL, "raise tile_elements");
+    struct base b = base();
+    tess_step *s;
+    tess_step_conf many = training;
+    many.micro = INT64_MAX / 2;
+    x = tess_cross_entropy(b.x, b.table, NULL, b.next);
+    WRONG(tess_step_new(x, &many, &s), "too many");
+    many.micro = -3;
+    WRONG(tess_step_new(x, &many, &s), "micro -3");
+    tess_graph_free(b.g);
+    static const tess_graph_conf confs[] = {{.dtype = TESS_I32},        {.dtype = (tess_dtype)9}, {.tile_rows = -1},
+                                            {.loss_rows = INT64_MAX},   {.grid = {.data = -2}},   {.grid = {.rank = 1}},
+                                            {.grid = {.data = 1 << 30}}};
+    for (size_t k = 0; k < sizeof confs / sizeof confs[0]; k++) {
+        g = tess_graph_new(&confs[k]);
+        refused(g, tess_input(g, "ids", 2, 2), k < 4 ? "graph: " : "grid: ");
+    }
+}
+
+/* Sixteen sizes of scratch and more: each width of head has its own. */
+TEST(any_number_of_attentions)
+{
+    struct base b = base();
+    tess_tensor *x = b.x, *y;
+    for (int64_t k = 1; k <= 24; k++) {
+        char name[16];
+        snprintf(name, sizeof name, "q%lld", (long long)k);
+        y = tess_linear(x, tess_param(b.g, name, 16 * k, 12, TESS_NORMAL(0.1f)), NULL);
+        y = tess_attention(y, y, y, (tess_attention_conf){.heads = 1, .causal = k % 2});
+        snprintf(name, sizeof name, "o%lld", (long long)k);
+        x = tess_add(x, tess_linear(y, tess_param(b.g, name, 12, 16 * k, TESS_NORMAL(0.1f)), NULL));
+    }
+    tess_step *s;
+    OK(tess_step_new(tess_cross_entropy(x, b.table, NULL, b.next), &training, &s));
+    tess_step_free(s);
+    tess_graph_free(b.g);
+}
+
+TEST(configurations_of_steps)
+{
+    struct base b = base();
+    tess_tensor *loss = tess_cross_entropy(b.x, b.table, NULL, b.next);
+    tess_step *s;
+    WRONG(tess_step_new(loss, &(tess_step_conf){.train = true}, &s), "TESS_ADAMW");
+    WRONG(tess_step_new(b.x, &training, &s), "is no loss");
+    WRONG(tess_step_new(b.w, NULL, &s), "w: is no op's result");
+    WRONG(tess_step_new(loss, &training, NULL), "no place");
+    OK(tess_step_new(loss, NULL, &s));
+    WRONG(tess_step_run(s, NULL, NULL), "tess_start");
+    WRONG(tess_step_feed(s, b.ids, (int32_t[10]){0}), "tess_start");
+    WRONG(tess_graph_init(b.g, 1), "tess_start");
+    WRONG(tess_graph_init(NULL, 1), "NULL");
+    WRONG(tess_step_run(NULL, NULL, NULL), "NULL");
+    float *data;
+    WRONG(tess_param_map(b.w, 0, TESS_MASTER, TESS_R, &data), "tess_start");
+    tess_step_free(s);
+    tess_graph_free(b.g);
+}
+
+TEST(order_of_calls)
+{
+    struct base b = base();
+    tess_tensor *loss = tess_cross_entropy(b.x, b.table, NULL, b.next);
+    tess_step *s, *rows;
+    tess_step_result r;
+    int32_t ids[10] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 0}, next[10] = {1, 2, 3, 4, -100, 6, 7, 8, 0, -1};
+    float *data, out[2 * 5 * 12];
+    OK(tess_start(NULL));
+    WRONG(tess_start(NULL), "runs already");
+    OK(tess_step_new(loss, &training, &s));
+    OK(tess_step_new(b.x, NULL, &rows));
+    tess_tensor *late = tess_input(b.g, "late", 2, 3);
+    OK(tess_step_feed(s, b.ids, ids));
+    WRONG(tess_step_run(s, &first_step, &r), "next: was not fed");
+    OK(tess_step_feed(s, b.next, next));
+    WRONG(tess_step_run(s, &first_step, &r), "table: was neither drawn nor loaded");
+    WRONG(tess_param_map(b.w, 0, TESS_MASTER, TESS_R, &data), "w: was neither drawn nor loaded");
+    OK(tess_graph_init(b.g, 1));
+    WRONG(tess_step_run(s, NULL, &r), "tess_step_input");
+    WRONG(tess_step_run(s, &(tess_step_input){.lr = NAN}, &r), "rate");
+    WRONG(tess_step_feed(s, b.w, ids), "w: is a parameter");
+    WRONG(tess_step_feed(s, b.x, ids), "is what an op makes");
+    WRONG(tess_step_feed(s, late, ids), "late: is younger");
+    WRONG(tess_step_feed(s, NULL, ids), "NULL");
+    WRONG(tess_step_feed(s, b.ids, NULL), "ids: its values are NULL");
+    WRONG(tess_step_feed_values(s, b.ids, ids, 9), "9 values, but a step takes 10");
+    CHECK_EQ(tess_step_values(s, b.ids), 10);
+    WRONG(tess_step_output(rows, out), "was not run");
+    WRONG(tess_step_output(s, out), "is a loss");
+    WRONG(tess_step_gradient(s, b.w, out), "keeps no gradients");
+    OK(tess_param_map(b.w, 0, TESS_MOMENT1, TESS_R, &data)); /* before any step they are zero */
+    CHECK(data[0] == 0);
+    WRONG(tess_step_run(s, &first_step, &r), "tess_param_unmap");
+    tess_param_unmap(b.w, 0, TESS_MOMENT1);
+    WRONG(tess_param_map(b.w, 1, TESS_MASTER, TESS_R, &data), "piece 1 of 1");
+    WRONG(tess_param_map(b.x, 0, TESS_MASTER, TESS_R, &data), "no parameter");
+    OK(tess_step_run(s, &first_step, &r));
+    CHECK(r.loss > 0 && r.targets == 8);
+    OK(tess_step_feed(rows, b.ids, ids));
+    OK(tess_step_run(rows, NULL, NULL));
+    OK(tess_step_output(rows, out));
+    tess_graph_free(b.g);
+    WRONG(tess_step_run(s, &first_step, &r), "its graph was freed");
+    WRONG(tess_step_feed(s, b.ids, ids), "its graph was freed");
+    WRONG(tess_step_output(rows, out), "its graph was freed");
+    tess_step_free(rows);
+    tess_step_free(s);
+    tess_stop();
+}
+
+TEST(ids_out_of_range)
+{
+    struct base b = base();
+    tess_tensor *at = tess_input(b.g, "at", 2, 1), *loss = tess_cross_entropy(b.x, b.table, NULL, b.next);
+    tess_tensor *row = tess_pick(b.x, at);
+    int32_t ids[10] = {0}, next[10] = {0}, index[2] = {4, 0};
+    tess_step *s, *rows;
+    tess_step_result r;
+    OK(tess_step_new(loss, &training, &s));
+    OK(tess_step_new(row, NULL, &rows));
+    OK(tess_start(NULL));
+    OK(tess_graph_init(b.g, 1));
+    ids[7] = 9;
+    WRONG(tess_step_feed(s, b.ids, ids), "ids: value 2 of sequence 1 is 9 (expected 0 to 8, for table)");
+    ids[7] = -1;
+    WRONG(tess_step_feed(s, b.ids, ids), "is -1");
+    next[0] = INT32_MAX;
+    WRONG(tess_step_feed(s, b.next, next), "(expected at most 8, for table)");
+    index[1] = 5;
+    WRONG(tess_step_feed(rows, at, index), "at: value 0 of sequence 1 is 5 (expected 0 to 4");
+    WRONG(tess_step_run(s, &first_step, &r), "ids: was not fed");
+    ids[7] = 8, next[0] = INT32_MIN;
+    OK(tess_step_feed(s, b.ids, ids));
+    OK(tess_step_feed(s, b.next, next));
+    OK(tess_step_run(s, &first_step, &r));
+    CHECK_EQ(r.targets, 9);
+    tess_step_free(rows);
+    tess_step_free(s);
+    tess_graph_free(b.g);
+    tess_stop();
+}
+
+/* What a graph held ends with the session; graph and step may outlive it, be drawn anew, or be freed after it. */
+TEST(stopping_and_starting_again)
+{
+    struct net n;
+    tess_step *s;
+    double loss[2];
+    net_make(&n, &(tess_graph_conf){.dtype = TESS_BF16}, net_gpt);
+    OK(tess_step_new(n.loss, &training, &s));
+    for (int session = 0; session < 2; session++) {
+        OK(tess_start(NULL));
+        if (session) {
+            WRONG(tess_step_run(s, &first_step, NULL), "was not fed");
+            OK(tess_step_feed(s, n.ids, n.id));
+            OK(tess_step_feed(s, n.targets, n.target));
+            WRONG(tess_step_run(s, &first_step, NULL), "neither drawn nor loaded");
+        }
+        OK(tess_graph_init(n.g, 1));
+        for (int64_t k = 0; k < 3; k++) loss[session] = net_run(&n, s, k, 1e-2f);
+        tess_stop();
+        WRONG(tess_step_run(s, &first_step, NULL), "tess_start");
+    }
+    CHECK(loss[0] == loss[1]);
+    tess_graph_free(n.g);
+    tess_step_free(s);
+}
+
+/* Drawn anew, a graph forgets what it learnt and the moments too. */
+TEST(drawing_again)
+{
+    struct net n;
+    tess_step *s;
+    double loss[2];
+    tess_step_conf conf = training;
+    conf.late = true;
+    conf.optimizer.clip = 1;
+    net_make(&n, &(tess_graph_conf){0}, net_gpt);
+    OK(tess_step_new(n.loss, &conf, &s));
+    OK(tess_start(NULL));
+    for (int run = 0; run < 2; run++) {
+        OK(tess_graph_init(n.g, 1));
+        for (int64_t k = 0; k < 3; k++) loss[run] = net_run(&n, s, k, 1e-2f);
+    }
+    CHECK(loss[0] == loss[1]);
+    tess_step_free(s);
+    tess_graph_free(n.g);
+    tess_stop();
+}
+
+TEST(masters_written_and_not_rounded)
+{
+    struct net n;
+    tess_step *s;
+    float *data;
+    net_make(&n, &(tess_graph_conf){.dtype = TESS_BF16}, net_gpt);
+    OK(tess_step_new(n.loss, &training, &s));
+    OK(tess_start(NULL));
+    OK(tess_graph_init(n.g, 1));
+    tess_tensor *table = tess_graph_find_param(n.g, "table");
+    OK(tess_param_map(table, 0, TESS_MASTER, TESS_RW, &data));
+    data[0] = 1;
+    tess_param_unmap(table, 0, TESS_MASTER);
+    OK(tess_step_feed(s, n.ids, n.id));
+    OK(tess_step_feed(s, n.targets, n.target));
+    WRONG(tess_step_run(s, &first_step, NULL), "table: was written by tess_param_map");
+    OK(tess_graph_round(n.g));
+    OK(tess_step_run(s, &first_step, NULL));
+    tess_step_free(s);
+    tess_graph_free(n.g);
+    tess_stop();
+}
+
+/* A step that is placed on disk needs one, whose size may be left to it. */
+TEST(disk_that_is_needed)
+{
+    for (int way = 0; way < 4; way++) {
+        struct net n;
+        tess_step *s;
+        tess_placement p;
+        char dir[] = "/tmp/tessera-mistakes-XXXXXX";
+        CHECK(mkdtemp(dir) != NULL);
+        net_layers = 12;
+        net_make(&n, &(tess_graph_conf){.tile_rows = T}, net_gpt);
+        net_layers = 3;
+        OK(tess_step_new(n.loss, &training, &s));
+        WRONG(tess_step_place(s, &(tess_place_conf){.ram = 1 << 10, .workers = 1}, &p),
+              "the least a step can work with");
+        CHECK(strstr(tess_error_text(), "memory.") == NULL);
+        const uint64_t ram = p.needed + (64 << 10);
+        OK(tess_step_place(s, &(tess_place_conf){.ram = ram, .workers = 1, .away = 1u << TESS_ROLE_MOMENT}, &p));
+        CHECK(p.disk > 0);
+        if (way < 3) tess_flow_room(p.room);
+        tess_machine m = {.workers = 1, .cpu_bytes = ram, .disk = way ? dir : NULL};
+        if (way == 1) m.disk_bytes = 4096;
+        if (way == 1)
+            WRONG(tess_start(&m), "are to rest there");
+        else
+            OK(tess_start(&m));
+        if (way == 0) WRONG(tess_graph_init(n.g, 1), "tess_machine.disk");
+        if (way > 1) {
+            OK(tess_graph_init(n.g, 1));
+            WRONG(tess_step_place(s, &(tess_place_conf){.ram = ram, .workers = 1}, &p), "before anything is drawn");
+            for (int64_t k = 0; k < 2; k++) CHECK(net_run(&n, s, k, 1e-2f) > 0);
+        }
+        tess_step_free(s);
+        tess_graph_free(n.g);
+        tess_stop();
+        tess_flow_room(0);
+        rmdir(dir);
+    }
+}
+
+/* The environment of a step names that of the step before, which ends there. */
+static const tess_env *seen[2];
+static void look(const tess_work *w)
+{
+    seen[0] = w->env->before;
+    seen[1] = seen[0] ? seen[0]->before : NULL;
+}
+
+TEST(the_step_before_has_no_before)
+{
+    static tess_codelet look_cl = {.name = "look", .dtype = TESS_F32, .cpu = look};
+    struct net n[2];
+    tess_step *s[2];
+    const tess_env *before[2];
+    OK(tess_start(NULL));
+    tess_tile *t = tess_tile_new(64, TESS_ROLE_SCALAR, "t");
+    for (int k = 0; k < 2; k++) {
+        net_make(&n[k], &(tess_graph_conf){0}, net_gpt);
+        OK(tess_step_new(n[k].loss, &training, &s[k]));
+        OK(tess_graph_init(n[k].g, 1));
+        for (int64_t step = 0; step < 2; step++) net_run(&n[k], s[k], step, 1e-2f);
+        OK(tess_submit(&(tess_task){.cl = &look_cl, .use = &(tess_use){t, TESS_W}, .nuse = 1}));
+        OK(tess_wait());
+        CHECK(seen[0] != NULL && seen[1] == NULL);
+        before[k] = seen[0];
+    }
+    CHECK(before[0] != before[1]); /* two runs of one process */
+    for (int k = 0; k < 2; k++) {
+        tess_step_free(s[k]);
+        tess_graph_free(n[k].g);
+    }
+    tess_tile_free(t);
+    tess_stop();
+}

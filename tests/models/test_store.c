@@ -1,0 +1,155 @@
+/* A graph of a program's own to files and back: the bits after going on are those of a run that never stopped, and
+ * files and names that will not do are refused. */
+#define CHECK_MAIN
+#include "graph/nets.h"
+#include "models.h"
+#include <unistd.h>
+
+#define WRONG(expr, part)                                                                                              \
+    do {                                                                                                               \
+        CHECK_EQ(expr, TESS_INVALID);                                                                                  \
+        CHECK_HAS(tess_error_text(), part);                                                                            \
+    } while (0)
+
+static char dir[64];
+
+static const char *in_dir(const char *name)
+{
+    static char path[4][128];
+    static int turn;
+    snprintf(path[turn %= 4], sizeof path[0], "%s/%s", dir, name);
+    return path[turn++];
+}
+
+static void shell(const char *format, const char *what)
+{
+    char line[256];
+    snprintf(line, sizeof line, format, what);
+    CHECK_EQ(system(line), 0);
+}
+
+static void begin(void)
+{
+    snprintf(dir, sizeof dir, "/tmp/tessera-store-XXXXXX");
+    CHECK(mkdtemp(dir) != NULL);
+    OK(tess_start(NULL));
+}
+
+static void end(void)
+{
+    tess_stop();
+    shell("rm -rf %s", dir);
+}
+
+static tess_step *make(struct net *n, tess_dtype dtype, bool late)
+{
+    tess_step *s;
+    tess_step_conf conf = {.train = true, .late = late, .optimizer = TESS_ADAMW};
+    conf.optimizer.clip = 1;
+    net_make(n, &(tess_graph_conf){.dtype = dtype, .tile_rows = T, .tile_elements = 64 * C}, net_gpt);
+    OK(tess_step_new(n->loss, &conf, &s));
+    return s;
+}
+
+static void drop(struct net *n, tess_step *s)
+{
+    tess_step_free(s);
+    tess_graph_free(n->g);
+}
+
+/* Six steps, and three and three with a graph and step made anew in between; also where updates come late. */
+TEST(a_run_that_goes_on_has_the_same_bits)
+{
+    begin();
+    for (int way = 0; way < 4; way++) {
+        struct net n;
+        double loss[2][6];
+        bool found = true;
+        tess_position at = {.step = 7};
+        tess_step *s = make(&n, way & 1 ? TESS_BF16 : TESS_F32, way & 2);
+        OK(tess_graph_resume(n.g, in_dir("none"), &at, &found));
+        CHECK(!found && at.step == 7);
+        OK(tess_graph_init(n.g, 1));
+        for (int64_t k = 0; k < 6; k++) loss[0][k] = net_run(&n, s, k, 1e-2f);
+        OK(tess_graph_save(n.g, in_dir("whole")));
+        drop(&n, s);
+        s = make(&n, way & 1 ? TESS_BF16 : TESS_F32, way & 2);
+        OK(tess_graph_init(n.g, 1));
+        OK(tess_graph_checkpoint(n.g, in_dir("checkpoints"), 2, &(tess_position){.step = 0})); /* before any moments */
+        for (int64_t k = 0; k < 3; k++) loss[1][k] = net_run(&n, s, k, 1e-2f);
+        OK(tess_graph_checkpoint(n.g, in_dir("checkpoints"), 2, &(tess_position){3, 24, 9}));
+        drop(&n, s);
+        s = make(&n, way & 1 ? TESS_BF16 : TESS_F32, way & 2);
+        OK(tess_graph_resume(n.g, in_dir("checkpoints"), &at, &found));
+        CHECK(found && at.step == 3 && at.samples == 24 && at.seed == 9);
+        for (int64_t k = 3; k < 6; k++) loss[1][k] = net_run(&n, s, k, 1e-2f);
+        CHECK(!memcmp(loss[0], loss[1], sizeof loss[0]));
+        OK(tess_graph_save(n.g, in_dir("halves")));
+        shell("cd %s && cmp whole/model.safetensors halves/model.safetensors && rm -rf checkpoints", dir);
+        double last = net_run(&n, s, 6, 0);
+        OK(tess_graph_init(n.g, 2));
+        OK(tess_graph_load(n.g, in_dir("whole")));
+        CHECK(net_run(&n, s, 6, 0) == last);
+        drop(&n, s);
+    }
+    end();
+}
+
+TEST(files_of_another_model)
+{
+    begin();
+    struct net n;
+    tess_position at;
+    bool found;
+    tess_step *s = make(&n, TESS_F32, false);
+    WRONG(tess_graph_save(n.g, in_dir("early")), "neither drawn nor loaded");
+    CHECK(access(in_dir("early/model.safetensors"), F_OK) != 0);
+    OK(tess_graph_init(n.g, 1));
+    OK(tess_graph_save(n.g, in_dir("model")));
+    OK(tess_graph_checkpoint(n.g, in_dir("checkpoints"), 1, &(tess_position){.step = 1}));
+    tess_graph *other = tess_graph_new(NULL);
+    WRONG(tess_graph_load(other, in_dir("model")), "no parameters");
+    tess_param(other, "table", V, C, TESS_ZERO);
+    WRONG(tess_graph_load(other, in_dir("model")), "is no parameter of the graph");
+    WRONG(tess_graph_resume(other, in_dir("checkpoints"), &at, &found), "another model");
+    OK(tess_graph_init(other, 1));
+    OK(tess_graph_save(other, in_dir("other")));
+    WRONG(tess_graph_load(n.g, in_dir("other")), "no tensor ");
+    tess_graph *taller = tess_graph_new(NULL);
+    tess_param(taller, "table", V + 1, C, TESS_ZERO);
+    WRONG(tess_graph_load(taller, in_dir("other")), "table has shape (101,20), the model needs (102,20)");
+    WRONG(tess_graph_load(n.g, in_dir("nowhere")), "nowhere");
+    WRONG(tess_graph_load(NULL, in_dir("model")), "NULL");
+    WRONG(tess_graph_load(n.g, NULL), "NULL");
+    WRONG(tess_graph_checkpoint(n.g, in_dir("checkpoints"), 0, &(tess_position){0}), "0 to keep");
+    WRONG(tess_graph_checkpoint(n.g, in_dir("checkpoints"), 1, NULL), "checkpoint");
+    CHECK_EQ(tess_graph_save(n.g, in_dir("other/model.safetensors")), TESS_FAILED);
+    CHECK_HAS(tess_error_text(), "cannot be made");
+    tess_graph_free(taller);
+    tess_graph_free(other);
+    drop(&n, s);
+    end();
+}
+
+TEST(names_that_no_tensor_can_have)
+{
+    begin();
+    static const char *const name[] = {"", "\xff\xfe", "__metadata__"};
+    char longest[600] = "";
+    memset(longest, 'x', sizeof longest - 1);
+    for (int k = 0; k < 4; k++) {
+        tess_graph *g = tess_graph_new(NULL);
+        tess_param(g, k < 3 ? name[k] : longest, 4, 4, TESS_ZERO);
+        OK(tess_graph_init(g, 1));
+        WRONG(tess_graph_save(g, in_dir("model")), "cannot be a tensor's");
+        tess_graph_free(g);
+    }
+    tess_graph *g = tess_graph_new(NULL);
+    tess_param(g, "w", 4, 4, TESS_ZERO);
+    tess_param(g, "w.exp_avg", 4, 4, TESS_ZERO);
+    OK(tess_graph_init(g, 1));
+    OK(tess_graph_save(g, in_dir("model")));
+    WRONG(tess_graph_checkpoint(g, in_dir("checkpoints"), 1, &(tess_position){0}), "w.exp_avg: is a parameter's name");
+    tess_graph_free(g);
+    end();
+}

@@ -1,0 +1,215 @@
+/* Files of DeepSpeed and of transformers' Trainer, as their documentation shows them, with a model and data added: they
+ * run, and a few lines say what became of them. deepspeed/ has the files. */
+#define CHECK_MAIN
+#include "tiny.h"
+
+#define DATA "data.train=text.txt", "data.seq_length=16", "steps=2", "output=out"
+
+static int count_of(const char *what)
+{
+    int n = 0;
+    for (const char *p = ran.err; (p = strstr(p, what)); p++) n++;
+    return n;
+}
+
+/* Two steps of the file `name`, of the tiny model or the one in `dir`. */
+static void train(const char *name, const char *model)
+{
+    char path[600];
+    snprintf(path, sizeof path, TESS_DEEPSPEED "/%s.json", name);
+    if (!strcmp(name, "zero3_nvme"))
+        RUN("train", path, model, DATA, "zero_optimization.offload_param.nvme_path=swap",
+            "zero_optimization.offload_optimizer.nvme_path=swap");
+    else
+        RUN("train", path, model, DATA);
+}
+
+static double rate(size_t step)
+{
+    json_t *all = read_metrics("out/metrics.jsonl");
+    double lr = number_of(all, step, "lr");
+    json_decref(all);
+    return lr;
+}
+
+TEST(they_run_as_they_are)
+{
+    static const struct {
+        const char *name;
+        const char *says[5];
+    } files[] = {
+        {"zero2_auto",
+         {"auto: train_batch_size 8, train_micro_batch_size_per_gpu 8, gradient_accumulation_steps 1, "
+          "optimizer.params.lr 0.001, optimizer.params.betas [0.9,0.999], optimizer.params.eps 1e-8, "
+          "optimizer.params.weight_decay 0.0, scheduler.params.warmup_min_lr 0.0, "
+          "scheduler.params.warmup_max_lr 0.001, scheduler.params.warmup_num_steps 1000, gradient_clipping 1.0, "
+          "bf16.enabled false, fp16.enabled false\n",
+          "zero_optimization.allgather_bucket_size", "zero_optimization.reduce_bucket_size"}},
+        {"zero3_auto",
+         {"scheduler.params.total_num_steps 2", "zero_optimization.stage3_prefetch_bucket_size 50000000",
+          "zero_optimization.stage3_gather_16bit_weights_on_model_save"}},
+        {"zero3_nvme", {"read aio.thread_count as aio.intra_op_parallelism\n", "aio.intra_op_parallelism"}},
+        {"bf16_cosine", {"read bfloat16 as bf16\n", "gradient_predivide_factor", "communication_data_type"}},
+        {"fp16_old_offload", {"fp16.enabled: runs in bf16", "fp16.initial_scale_power"}},
+        {"one_cycle", {"optimizer.params.fused"}},
+        {"activation_checkpointing",
+         {"activation_checkpointing.enabled: false", "flops_profiler.enabled", "comms_logger", "pipeline"}},
+        {"monitors", {"tensorboard.output_path", "csv_monitor.job_name", "timers"}},
+        {"misplaced",
+         {"zero_optimization.aio as aio", "torch_autocast.enabled: runs in bf16", "zero_optimization.leaf_module",
+          "auto: train_batch_size 2, gradient_accumulation_steps 1, amp.enabled false\n"}},
+        {"range_test", {"auto: train_micro_batch_size_per_gpu 4, fp16.enabled false\n", "vocabulary_size"}},
+    };
+    tiny_setup();
+    mkdir("swap", 0777);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        train(files[i].name, "model=" TINY_MODEL);
+        EXPECT_DONE();
+        for (size_t k = 0; k < 5 && files[i].says[k]; k++) CHECK_HAS(ran.err, files[i].says[k]);
+        CHECK(count_of(": accepted without effect") <= 1 && count_of(": auto: ") <= 1 && count_of(": read ") <= 1);
+        CHECK(count_of("\n") <= 4 && count_of("tessera: ") == count_of("\n"));
+        json_t *all = read_metrics("out/metrics.jsonl");
+        CHECK_EQ(json_array_size(all), 2);
+        CHECK_NEAR(number_of(all, 1, "loss"), log(256), 0.5);
+        json_decref(all);
+    }
+}
+
+/* What is switched off has no effect in DeepSpeed either, and is no news. */
+TEST(what_is_off_is_not_listed)
+{
+    tiny_setup();
+    train("monitors", "model=" TINY_MODEL);
+    EXPECT_DONE();
+    CHECK(!strstr(ran.err, "wandb") && !strstr(ran.err, "elasticity") && !strstr(ran.err, "autotuning"));
+    train("one_cycle", "model=" TINY_MODEL);
+    CHECK(!strstr(ran.err, "fp16.loss_scale"));
+    RUN("train", "run.json", "wandb.enabled=true");
+    EXPECT_DONE();
+    CHECK_STR(ran.err, "tessera: run.json: wandb: accepted without effect (metrics.jsonl is always written)\n");
+}
+
+/* As transformers' Trainer, which goes on from weights: 5e-5, and no warmup. Drawn weights keep the defaults. */
+TEST(an_auto_rate_keeps_weights)
+{
+    tiny_setup_trained();
+    CHECK_EQ(rename("out", "base"), 0);
+    train("zero2_auto", "model=base/model");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "optimizer.params.lr 5e-5 (the model has weights)");
+    CHECK_HAS(ran.err, "scheduler.params.warmup_max_lr 5e-5, scheduler.params.warmup_num_steps 0");
+    CHECK(rate(0) == 5e-5 && rate(1) == 5e-5);
+    RUN("train", "run.json", "model=base/model", "optimizer.params.lr=auto", "output=out");
+    EXPECT_DONE();
+    CHECK(rate(0) == 5e-5);
+    RUN("train", "run.json", "model=base/model", "output=out"); /* not given is DeepSpeed's default */
+    EXPECT_DONE();
+    CHECK(rate(0) == 1e-3);
+    RUN("train", "run.json", "optimizer.params.lr=auto", "output=out");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "auto: optimizer.params.lr 0.001\n");
+    CHECK(rate(0) == 1e-3);
+}
+
+/* fp16 and amp train what bf16 trains. */
+TEST(half_precision_is_bf16)
+{
+    static const char *const halves[] = {"bf16.enabled=true", "fp16.enabled=true", "amp.enabled=true",
+                                         "torch_autocast.enabled=true"};
+    tiny_setup();
+    for (size_t i = 0; i < 4; i++) {
+        RUN("train", "run.json", halves[i], "output=out");
+        EXPECT_DONE();
+        CHECK(!i == !strstr(ran.err, "runs in bf16"));
+        if (!i) CHECK_EQ(rename(TINY_WEIGHTS, "bf16"), 0);
+        CHECK(!i || same_file("bf16", TINY_WEIGHTS));
+    }
+    RUN("train", "run.json", "amp.enabled=true", "amp.opt_level=O0", "output=out");
+    CHECK(!same_file("bf16", TINY_WEIGHTS));
+    RUN("train", "run.json", "fp16.enabled=true", "bf16.enabled=true");
+    EXPECT_ERROR(2, "fp16.enabled: true, and so is bf16.enabled", "switch one of the two off");
+}
+
+TEST(what_would_change_the_numbers_is_refused)
+{
+    static const struct {
+        const char *set, *where, *what;
+    } cases[] = {
+        {"optimizer.type=Lion", "optimizer.type: \"Lion\"", "one of Adam, AdamW"},
+        {"optimizer.type=OneBitAdam", "optimizer.type: \"OneBitAdam\"", "one of Adam, AdamW"},
+        {"scheduler.type=CosineAnnealingLR", "scheduler.type: \"CosineAnnealingLR\"", "WarmupCosineLR"},
+        {"gradient_allreduce_op=sum", "gradient_allreduce_op: \"sum\"", "one of mean"},
+        {"progressive_layer_drop={\"enabled\": true, \"theta\": 0.5}", "progressive_layer_drop: is switched on",
+         "every layer takes part"},
+        {"tensor_parallel.autotp_size=2", "tensor_parallel: is switched on", "set parallel.tensor"},
+        {"zero_optimization.zenflow={\"topk_ratio\": 0.1}", "zero_optimization.zenflow: is switched on",
+         "every parameter is updated"},
+        {"zero_optimization.zero_quantized_gradients=true", "zero_optimization.zero_quantized_gradients: true", ""},
+        {"optimizer.params.max_grad_norm=1", "optimizer.params.max_grad_norm: unknown key",
+         "did you mean gradient_clipping?"},
+    };
+    tiny_setup();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        RUN("train", "run.json", cases[i].set);
+        EXPECT_ERROR(2, cases[i].where, cases[i].what);
+    }
+    RUN("train", "run.json", "zero_optimization.cpu_offload=true", "zero_optimization.offload_optimizer.device=none");
+    EXPECT_ERROR(2, "zero_optimization.cpu_offload: true", "zero_optimization.offload_optimizer.device", "none");
+    CHECK(!exists("out"));
+}
+
+/* ---- --help ---- */
+
+TEST(help_lists_what_a_command_uses)
+{
+    fresh();
+    RUN("train", "--help");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out,
+              "\n  data                      what to train and evaluate on: train, valid, seq_length, shuffle");
+    CHECK_HAS(ran.out, "\n  optimizer ");
+    CHECK_HAS(ran.out, "Required: model, data.train, steps\n");
+    CHECK(!strstr(ran.out, "flops_profiler")); /* a group of keys without effect */
+    RUN("eval", "--help");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "\n  data                      what to train and evaluate on: valid, seq_length");
+    CHECK(!strstr(ran.out, "\n  optimizer ") && !strstr(ran.out, "\n  checkpoint "));
+    RUN("estimate", "--help");
+    CHECK_HAS(ran.out, "--ranks");
+    CHECK_HAS(ran.out, "\n  memory ");
+    RUN("bench", "--help");
+    CHECK_HAS(ran.out, "\n  memory ");
+    RUN("generate", "--help");
+    CHECK(!strstr(ran.out, "\n  memory "));
+}
+
+TEST(help_of_a_group)
+{
+    fresh();
+    RUN("train", "--help", "data");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "\n  data.train                                       required      ");
+    CHECK_HAS(ran.out, "\n  data.seq_length                                  1024          tokens of a sample; a whole "
+                       "number from 1 to 1e+09\n");
+    CHECK(!strstr(ran.out, "optimizer.") && !strstr(ran.out, "usage:"));
+    RUN("eval", "--help", "data");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "\n  data.valid                                       required      ");
+    CHECK(!strstr(ran.out, "data.train"));
+    RUN("train", "--help", "run");
+    CHECK_HAS(ran.out, "\n  steps                                            required      ");
+    CHECK_HAS(ran.out, "\n  train_batch_size                                 auto          ");
+    RUN("train", "--help", "scheduler");
+    CHECK_HAS(ran.out, "\n  scheduler.params.cycle_min_lr                    required      OneCycle");
+    CHECK_HAS(ran.out, "\n  scheduler.params.total_num_steps                 auto          ");
+    RUN("train", "--help", "aio.use_gds");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "Accepted without effect");
+    RUN("train", "--help", "all");
+    CHECK_HAS(ran.out, "\n  optimizer.params.lr ");
+    CHECK_HAS(ran.out, "\n  flops_profiler.enabled ");
+    RUN("train", "--help", "datta");
+    EXPECT_ERROR(2, "command line: --help datta: no such group of keys", "did you mean data?");
+    RUN("eval", "--help", "scheduler");
+    EXPECT_ERROR(2, "command line: --help scheduler: this command does not use it");
+}

@@ -1,0 +1,464 @@
+/* One run after another: what a run keeps, goes on from, and says of it; lists of data, epochs, the best checkpoint,
+ * stopping early; and checkpoints as models. */
+#define CHECK_MAIN
+#include "tiny.h"
+
+static const char *const CK = "checkpoint.dir=ck", *const EVERY = "checkpoint.every=2";
+
+static bool same_bytes(char *before, size_t bytes, const char *path)
+{
+    size_t n = 0;
+    char *now = read_file(path, &n);
+    const bool same = now && before && n == bytes && !memcmp(before, now, n);
+    free(now);
+    free(before);
+    return same;
+}
+
+/* ---- what was there stays ---- */
+
+TEST(another_runs_output_is_refused)
+{
+    size_t bytes = 0, more = 0;
+    tiny_setup();
+    RUN("train", "run.json", "overwrite=false");
+    EXPECT_DONE();
+    char *metrics = read_file("out/metrics.jsonl", &bytes), *model = read_file(TINY_WEIGHTS, &more);
+    RUN("train", "run.json", "overwrite=false", "seed=2");
+    EXPECT_ERROR(2, "out: holds another run's metrics, up to step 4", "overwrite=true", "another output");
+    CHECK(same_bytes(metrics, bytes, "out/metrics.jsonl"));
+    CHECK(same_bytes(model, more, TINY_WEIGHTS));
+    unlink("out/metrics.jsonl");
+    RUN("train", "run.json", "overwrite=false", "seed=2");
+    EXPECT_ERROR(2, "out: holds a model, in out/model", "overwrite=true");
+    RUN("estimate", "run.json", "overwrite=false"); /* writes nothing */
+    EXPECT_DONE();
+}
+
+/* The user's own files stay, also beside what a run writes. */
+TEST(overwriting_replaces_what_a_run_left_alone)
+{
+    tiny_setup();
+    RUN("train", "run.json", CK, EVERY, "steps=6", "checkpoint.keep=3", "output=out");
+    EXPECT_DONE();
+    write_text("out/notes", "mine");
+    write_text("out/model/notes", "mine");
+    write_text("ck/notes", "mine");
+    write_text("out/model/tokenizer.json", "of another model");
+    mkdir("ck/step-00000009", 0777); /* no checkpoint, for all its name */
+    write_text("ck/step-00000009/notes", "mine");
+    RUN("train", "run.json", "overwrite=true", "steps=2", "model.n_positions=33", CK, EVERY, "model.n_embd=x");
+    EXPECT_ERROR(2, "n_embd");
+    CHECK_EQ(count_lines("out/metrics.jsonl"), 6); /* what is refused replaces nothing */
+    CHECK(exists("ck/step-00000006/state.json"));
+    RUN("train", "run.json", "overwrite=true", "steps=2", CK, EVERY, "seed=2", "output=out");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "tessera: overwrite: removed 3 checkpoints of another run from ck");
+    CHECK_EQ(count_lines("out/metrics.jsonl"), 2);
+    CHECK_STR(others_in("ck", "notes step-00000002 step-00000009"), "");
+    CHECK(exists("out/notes") && exists("out/model/notes") && exists("ck/notes") && exists("ck/step-00000009/notes"));
+    CHECK(!exists("out/model/tokenizer.json")); /* it would be taken for this model's */
+    RUN("train", "run.json", "seed=2", "steps=2", "output=alone");
+    EXPECT_DONE();
+    CHECK(same_file(TINY_WEIGHTS, "alone/model/model.safetensors"));
+}
+
+TEST(a_finished_run_has_nothing_to_do)
+{
+    static const char *const files[] = {"out/metrics.jsonl", "out/config.json", TINY_WEIGHTS,
+                                        "ck/step-00000004/state.json"};
+    struct stat before[4], after;
+    tiny_setup();
+    RUN("train", "run.json", CK, EVERY, "overwrite=false");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "\nthe model of step 4: out/model\n");
+    for (int i = 0; i < 4; i++) CHECK(!stat(files[i], &before[i]));
+    RUN("train", "run.json", CK, EVERY, "overwrite=false", "--resume");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "nothing to do: ck is at step 4 of 4");
+    RUN("train", "run.json", CK, EVERY, "steps=3", "--resume");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "nothing to do: ck is at step 4 of 3");
+    CHECK_STR(ran.err, "");
+    for (int i = 0; i < 4; i++)
+        CHECK(!stat(files[i], &after) && after.st_ino == before[i].st_ino && after.st_mtime == before[i].st_mtime);
+    rename(TINY_WEIGHTS, "old"); /* as if it had been killed before it wrote the model */
+    RUN("train", "run.json", CK, EVERY, "--resume");
+    EXPECT_DONE();
+    CHECK(same_file(TINY_WEIGHTS, "old"));
+    RUN("train", "run.json", "checkpoint.dir=none", "--resume", "overwrite=false");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "nothing to do: none holds no checkpoint, but out the metrics of step 4 of 4 and its model");
+    CHECK(!exists("none"));
+}
+
+TEST(what_a_resumed_run_is_told_otherwise)
+{
+    tiny_setup();
+    RUN("train", "run.json", CK, EVERY, "--resume", "overwrite=false");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "tessera: ck holds no checkpoint to resume from: the run begins anew\n");
+    write_tiny_text("other.txt", 5000, 7);
+    RUN("train", "run.json", CK, EVERY, "--resume", "steps=6", "data.train=other.txt", "data.seq_length=8",
+        "bf16.enabled=true", "model.resid_pdrop=0.5", "train_batch_size=2", "scheduler.type=WarmupCosineLR");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "tessera: resuming from ck after step 4\n");
+    CHECK_HAS(ran.err,
+              "tessera: resuming with other data: data.train has 5000 tokens, that of the checkpoint's run had "
+              "4000; its order goes on at sample 16\n");
+    CHECK_HAS(ran.err, "tessera: resuming with another data.seq_length: 8, it was 16; the data goes on after as many "
+                       "tokens, at sample 32\n");
+    CHECK_HAS(ran.err, "tessera: resuming in bf16, the checkpoint's run was in fp32\n");
+    CHECK_HAS(ran.err, "tessera: resuming with another model.resid_pdrop: 0.5, the checkpoint's run had 0.1\n");
+    CHECK_HAS(ran.err, "tessera: resuming with another train_batch_size: 2, it was 4\n");
+    CHECK_HAS(ran.err, "tessera: resuming with another number of steps: 6, it was 4; the learning rate now decays");
+    CHECK_EQ(count_lines("out/metrics.jsonl"), 6);
+    json_t *all = read_metrics("out/metrics.jsonl");
+    for (size_t s = 0; s < json_array_size(all); s++) CHECK_EQ(number_of(all, s, "step"), s + 1);
+    json_decref(all);
+    rename("other.txt", "moved.txt"); /* another path is no other data */
+    RUN("train", "run.json", CK, EVERY, "--resume", "steps=6", "data.train=moved.txt", "data.seq_length=8",
+        "bf16.enabled=true", "model.resid_pdrop=0.5", "train_batch_size=2", "scheduler.type=WarmupCosineLR",
+        "output=elsewhere");
+    EXPECT_DONE();
+    CHECK_STR(ran.err, "tessera: resuming from ck after step 6\n");
+}
+
+/* What the last line says goes on, as it stands, in a shell. */
+TEST(a_signal_names_what_goes_on)
+{
+    static const char head[] = "tessera: ck/step-", behind[] = " is its checkpoint; this goes on: ";
+    char command[4000];
+    tiny_setup();
+    pid_t pid = START("train", "run.json", TINY_ENDLESS, "log_every=1000", CK, "model.activation_function=gelu_new",
+                      "data.train=[\"text.txt\", \"valid.txt\"]");
+    WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= 2);
+    kill(pid, SIGTERM);
+    run_finish(pid);
+    EXPECT_DONE();
+    const char *last = ran.err + strlen(ran.err) - 1;
+    while (last > ran.err && last[-1] != '\n') last--;
+    CHECK(!strncmp(last, head, sizeof head - 1));
+    const char *line = strstr(last, behind);
+    CHECK(line != NULL);
+    if (!line) return;
+    const int done = count_lines("out/metrics.jsonl");
+    CHECK_EQ(atoi(last + sizeof head - 1), done);
+    snprintf(command, sizeof command, "%.*s steps=%d", (int)strcspn(line + sizeof behind - 1, "\n"),
+             line + sizeof behind - 1, done + 2);
+    run_finish(run_start_program("sh", (const char *const[]){"-c", command, NULL}));
+    EXPECT_DONE();
+    CHECK_EQ(count_lines("out/metrics.jsonl"), done + 2);
+    tiny_setup();
+    pid = START("train", "run.json", TINY_ENDLESS, "log_every=1000");
+    WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= 2);
+    kill(pid, SIGTERM);
+    run_finish(pid);
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "without checkpoint.dir it cannot go on");
+}
+
+/* ---- data, and how long ---- */
+
+TEST(a_list_is_the_files_one_behind_the_other)
+{
+    size_t bytes = 0;
+    tiny_setup();
+    char *text = read_file("text.txt", &bytes);
+    mkdir("parts", 0777);
+    write_file("parts/1.txt", text, 1500);
+    write_file("parts/2.txt", text + 1500, bytes - 1500);
+    free(text);
+    RUN("train", "run.json");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "data: 249 samples of 16 tokens (4000 tokens in 1 file); 4 steps of 4 are 0.06426 epochs\n");
+    static const char *const ways[] = {"data.train=[\"parts/1.txt\", \"parts/2.txt\"]", "data.train=parts",
+                                       "data.train=parts/?.txt"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        RUN("train", "run.json", ways[i], "output=other");
+        EXPECT_DONE();
+        CHECK_HAS(ran.out, "(4000 tokens in 2 files)");
+        CHECK(same_file(TINY_WEIGHTS, "other/model/model.safetensors"));
+    }
+    RUN("train", "other/config.json", "output=again"); /* the settings in force name them too */
+    EXPECT_DONE();
+    CHECK(same_file(TINY_WEIGHTS, "again/model/model.safetensors"));
+    RUN("train", "run.json",
+        "data.train=[{\"path\": \"parts/1.txt\", \"weight\": 1}, {\"path\": \"parts/2.txt\", \"weight\": 3}]");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "in 2 files, by weight)");
+    CHECK(!same_file(TINY_WEIGHTS, "other/model/model.safetensors"));
+    RUN("eval", "run.json",
+        "data.valid=[{\"path\": \"parts/1.txt\", \"weight\": 1}, {\"path\": \"parts/2.txt\", \"weight\": 3}]");
+    EXPECT_ERROR(2, "run.json: data.valid: has weights", "list paths alone");
+    rename("parts/1.txt", "parts/1.text");
+    RUN("train", "run.json", "data.train=parts/1.text");
+    EXPECT_ERROR(2, "parts/1.text: is there, and is a text", "neither .bin nor .txt");
+}
+
+TEST(epochs_are_steps)
+{
+    static const struct {
+        const char *steps, *epochs;
+        int expected;
+    } cases[] = {{"steps=auto", "epochs=1", 10}, /* 37 samples, 4 a step: the last takes some of the next epoch */
+                 {"steps=auto", "epochs=0.5", 5},
+                 {"steps=3", "epochs=1", 3},
+                 {"steps=30", "epochs=1", 10}};
+    tiny_setup();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[80];
+        RUN("train", "run.json", "data.train=valid.txt", "train_batch_size=4", cases[i].steps, cases[i].epochs,
+            "scheduler.type=WarmupDecayLR", "scheduler.params.warmup_num_steps=1");
+        EXPECT_DONE();
+        CHECK_EQ(count_lines("out/metrics.jsonl"), cases[i].expected);
+        snprintf(line, sizeof line, "; %d steps of 4 are ", cases[i].expected);
+        CHECK_HAS(ran.out, line);
+    }
+    RUN("train", "run.json", "steps=auto");
+    EXPECT_ERROR(2, "run.json: steps: missing", "train needs it");
+}
+
+/* ---- the best checkpoint, and stopping early ---- */
+
+/* After eight steps each further one makes it worse: the rate jumps. */
+#define WORSE                                                                                                          \
+    "eval_every=2", "checkpoint.dir=ck", "checkpoint.every=3", "checkpoint.keep=1", "scheduler.type=LRRangeTest",      \
+        "scheduler.params.lr_range_test_step_size=8", "scheduler.params.lr_range_test_min_lr=0.003",                   \
+        "scheduler.params.lr_range_test_step_rate=200", "scheduler.params.lr_range_test_staircase=true"
+
+TEST(the_best_checkpoint_stays)
+{
+    double best = INFINITY;
+    int at = 0;
+    char name[64], line[600];
+    tiny_setup();
+    RUN("train", "run.json", WORSE, "checkpoint.keep_best=true", "steps=14", "output=whole", "checkpoint.dir=whole-ck");
+    EXPECT_DONE();
+    json_t *all = read_metrics("whole/metrics.jsonl");
+    for (size_t s = 1; s < json_array_size(all); s += 2)
+        if (number_of(all, s, "valid_loss") < best) best = number_of(all, s, "valid_loss"), at = (int)s + 1;
+    json_decref(all);
+    CHECK(at >= 4 && at < 12); /* it is not the last */
+    snprintf(name, sizeof name, "whole-ck/step-%08d", at);
+    snprintf(line, sizeof line, "the best loss on data.valid was %.4f after step %d: %s\n", best, at, name);
+    CHECK_HAS(ran.out, line);
+    CHECK(exists(name) && exists("whole-ck/best/state.json"));
+    CHECK_EQ(names_in("whole-ck", "step-", NULL), 2);
+    RUN("eval", "run.json", "model=whole-ck/best");
+    EXPECT_DONE();
+    CHECK_NEAR(atof(ran.out + strlen("loss ")), best, 1e-6);
+    /* In two parts it is the same one. */
+    RUN("train", "run.json", WORSE, "checkpoint.keep_best=true", "steps=9");
+    EXPECT_DONE();
+    RUN("train", "run.json", WORSE, "checkpoint.keep_best=true", "steps=14", "--resume");
+    EXPECT_DONE();
+    CHECK(same_file("ck/best/states.safetensors", "whole-ck/best/states.safetensors"));
+    CHECK(same_file("ck/step-00000014/state.json", "whole-ck/step-00000014/state.json"));
+}
+
+TEST(early_stop)
+{
+    tiny_setup();
+    RUN("train", "run.json", WORSE, "early_stop.patience=2", "steps=40", "output=whole", "checkpoint.dir=whole-ck");
+    EXPECT_DONE();
+    const int steps = count_lines("whole/metrics.jsonl");
+    char line[80];
+    CHECK(steps >= 8 && steps < 20);
+    snprintf(line, sizeof line, "stopped early after step %d of 40: 2 evaluations in a row", steps);
+    CHECK_HAS(ran.out, line);
+    CHECK_HAS(ran.out, "the model of step ");
+    /* Patience is counted over a break. */
+    snprintf(line, sizeof line, "steps=%d", steps - 1);
+    RUN("train", "run.json", WORSE, "early_stop.patience=2", line);
+    EXPECT_DONE();
+    RUN("train", "run.json", WORSE, "early_stop.patience=2", "steps=40", "--resume");
+    EXPECT_DONE();
+    CHECK_EQ(count_lines("out/metrics.jsonl"), steps);
+    CHECK(same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
+    RUN("train", "run.json", WORSE, "early_stop.patience=2", "steps=40", "--resume");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "nothing to do: ck is at step ");
+    CHECK_HAS(ran.out, "where early_stop ended the run");
+    RUN("train", "run.json", WORSE, "early_stop.patience=2", "early_stop.min_delta=100", "steps=40");
+    EXPECT_DONE();
+    CHECK_EQ(count_lines("out/metrics.jsonl"), 6); /* the first evaluation has nothing to be better than */
+}
+
+/* ---- a model's directory with changes ---- */
+
+TEST(any_key_of_a_models_directory)
+{
+    tiny_setup_trained();
+    RUN("train", "run.json", "model=out/model", "model.resid_pdrop=0", "model.hidden_size=32", "output=next");
+    EXPECT_DONE();
+    json_t *c = json_load_file("next/model/config.json", 0, NULL);
+    CHECK(json_is_integer(json_object_get(c, "resid_pdrop")) && !json_integer_value(json_object_get(c, "resid_pdrop")));
+    CHECK_EQ(json_integer_value(json_object_get(c, "hidden_size")), 32);
+    CHECK(!json_object_get(c, "n_embd")); /* one field, by one name */
+    json_decref(c);
+    RUN("train", "next/config.json", "output=again");
+    EXPECT_DONE();
+    CHECK(same_file("next/model/model.safetensors", "again/model/model.safetensors"));
+    static const char *const bad[][3] = {
+        {"model.n_embed=32", "model: n_embed: unknown field", "did you mean n_embd?"},
+        {"model.resid_pdrop=2", "model: resid_pdrop: 2", "below 1"},
+        {"model.n_layer=1", "tensor transformer.h.1.", "is no parameter of this gpt2"},
+        {"model.n_embd=64", "transformer.wte.weight has shape (256,32), the model needs (256,64)", ""},
+        {"model.n_layer=3", "no tensor transformer.h.2.", ""},
+        {"model.model_type=gpt7", "model: model_type: gpt7 is not known", ""}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        RUN("train", "run.json", "model=out/model", bad[i][0], "output=bad");
+        EXPECT_ERROR(2, bad[i][1], bad[i][2]);
+        CHECK(!exists("bad"));
+    }
+    RUN("train", "run.json", "model=out", "output=bad");
+    EXPECT_ERROR(2, "out/config.json: is the configuration of a run", "did you mean out/model?");
+}
+
+/* ---- checkpoints as models ---- */
+
+static void setup_tokenizer(void)
+{
+    char config[300];
+    tiny_setup();
+    mkdir("base", 0777);
+    char *tokenizer = read_file(TESS_FIXTURES "/tokenizer_gpt2.json", NULL);
+    json_t *root = json_loads(tokenizer ? tokenizer : "", 0, NULL);
+    const size_t words = json_object_size(json_object_get(json_object_get(root, "model"), "vocab"));
+    CHECK(words > 256);
+    snprintf(config, sizeof config,
+             "{\"model_type\": \"gpt2\", \"vocab_size\": %zu, \"n_positions\": 32, \"n_embd\": 16, \"n_layer\": 1, "
+             "\"n_head\": 2}",
+             words + 8);
+    write_text("base/config.json", config);
+    write_text("base/tokenizer.json", tokenizer ? tokenizer : "");
+    json_decref(root);
+    free(tokenizer);
+}
+
+TEST(a_checkpoint_is_a_model)
+{
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
+    setup_tokenizer();
+    RUN("train", "run.json", "model=base", CK, EVERY);
+    EXPECT_DONE();
+    RUN("export", "ck", "hf");
+    EXPECT_DONE();
+    CHECK_STR(ran.out, "the model of ck/step-00000004: hf\n");
+    for (size_t i = 0; i < 3; i++) {
+        char ours[64], theirs[64];
+        snprintf(ours, sizeof ours, "hf/%s", files[i]);
+        snprintf(theirs, sizeof theirs, "out/model/%s", files[i]);
+        if (!same_file(ours, theirs)) CHECK_SAY("%s is not %s", ours, theirs);
+    }
+    CHECK_STR(others_in("hf", "config.json model.safetensors tokenizer.json"), "");
+    RUN("generate", "out/model", "--prompt", "the tile", "-n", "5", "--temperature", "0");
+    EXPECT_DONE();
+    char *text = strdup(ran.out);
+    static const char *const same[] = {"ck", "ck/step-00000004", "hf"};
+    for (size_t i = 0; i < 3; i++) {
+        char set[64];
+        RUN("generate", same[i], "--prompt", "the tile", "-n", "5", "--temperature", "0");
+        EXPECT_DONE();
+        CHECK_STR(ran.out, text);
+        snprintf(set, sizeof set, "model=%s", same[i]);
+        RUN("eval", "run.json", set);
+        EXPECT_DONE();
+    }
+    free(text);
+    RUN("export", "ck/step-00000002", "two/deep");
+    EXPECT_DONE();
+    CHECK(!same_file("two/deep/model.safetensors", "hf/model.safetensors"));
+    RUN("train", "run.json", "model=two/deep", "steps=1", "output=a");
+    EXPECT_DONE();
+    RUN("train", "run.json", "model=ck/step-00000002", "steps=1", "output=b"); /* its weights, and states anew */
+    EXPECT_DONE();
+    CHECK(same_file("a/model/model.safetensors", "b/model/model.safetensors"));
+}
+
+TEST(exports_that_are_refused)
+{
+    tiny_setup();
+    RUN("train", "run.json", CK, EVERY);
+    EXPECT_DONE();
+    RUN("export", "ck");
+    EXPECT_ERROR(2, "command line: 1 directories, expected two: CHECKPOINT DIR");
+    RUN("export", "ck", "out/model");
+    EXPECT_ERROR(2, "out/model: holds a model already, in config.json");
+    RUN("export", "nowhere", "hf");
+    EXPECT_ERROR(2, "nowhere/config.json: No such file");
+    RUN("export", "out/model", "hf");
+    EXPECT_ERROR(2, "out/model: is no checkpoint");
+    RUN("export", "ck", "run.json/hf");
+    EXPECT_ERROR(2, "run.json/hf: cannot be created: Not a directory");
+    run_file_limit = 20000;
+    RUN("export", "ck", "hf/deep");
+    run_file_limit = 0;
+    EXPECT_ERROR(1, "hf/deep/model.safetensors", "cannot be written: File too large");
+    CHECK(!exists("hf"));
+    cut_file("ck/step-00000004/states.safetensors", 1000);
+    RUN("export", "ck", "hf");
+    EXPECT_ERROR(2, "ck/step-00000004/states.safetensors", "bytes");
+    CHECK(!exists("hf"));
+}
+
+/* Readers take the newest whole one, whatever the run does meanwhile. */
+TEST(checkpoints_of_a_run_that_goes_on)
+{
+    tiny_setup();
+    pid_t run =
+        START("train", "run.json", TINY_ENDLESS, "log_every=1000", CK, "checkpoint.every=1", "checkpoint.keep=1");
+    const int out = run_out, err = run_err;
+    WAIT_UNTIL(run, names_in("ck", "step-", NULL) > 0);
+    run_out = run_err = -1;
+    for (int i = 0; i < 6; i++) {
+        char to[16];
+        snprintf(to, sizeof to, "hf%d", i);
+        RUN("export", "ck", to);
+        EXPECT_DONE();
+        RUN("generate", "ck", "--prompt", "the", "-n", "2");
+        EXPECT_DONE();
+    }
+    close(run_out);
+    close(run_err);
+    run_out = out, run_err = err;
+    kill(run, SIGTERM);
+    run_finish(run);
+    EXPECT_DONE();
+    CHECK(!same_file("hf0/model.safetensors", "hf5/model.safetensors"));
+}
+
+/* ---- metrics.jsonl ---- */
+
+/* Every field is a word of docs/metrics.md in its first column. */
+static void check_documented(const char *doc, const json_t *object)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)object, name, value)
+    {
+        char word[64];
+        snprintf(word, sizeof word, "`%s`", name);
+        bool found = false;
+        for (const char *line = doc; line && !found; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+            const char *at = strstr(line, word), *bar = *line == '|' ? strchr(line + 1, '|') : NULL;
+            found = at && bar && at < bar;
+        }
+        if (!found) CHECK_SAY("docs/metrics.md has no line of %s", word);
+        if (json_is_object(value)) check_documented(doc, value);
+    }
+}
+
+TEST(every_field_of_the_metrics_is_documented)
+{
+    tiny_setup();
+    RUN("train", "run.json", "eval_every=1", "steps=1");
+    EXPECT_DONE();
+    char *doc = read_file(TESS_DOCS "/metrics.md", NULL);
+    json_t *all = read_metrics("out/metrics.jsonl");
+    CHECK_EQ(json_array_size(all), 1);
+    check_documented(doc ? doc : "", json_array_get(all, 0));
+    json_decref(all);
+    free(doc);
+}
