@@ -110,7 +110,8 @@ template <tess_dtype T> static void exact_add_body(const tess_work *w)
     for (unsigned first = 1; first == 1 || first < w->nbuf; first += TERMS) {
         terms of = {};
         int count = 0;
-        for (; count < TERMS && first + (unsigned)count < w->nbuf; count++) of.x[count] = w->buf[first + (unsigned)count].ptr;
+        for (; count < TERMS && first + (unsigned)count < w->nbuf; count++)
+            of.x[count] = w->buf[first + (unsigned)count].ptr;
         launch(w, exact_add_kernel, a->n, WORDS, 0, (tess_exact *)w->buf[0].ptr, of, count, a->doubles, acc);
         acc = true;
     }
@@ -126,7 +127,7 @@ TESS_KERNEL(32) exact_round_kernel(double *x, const tess_exact *sum, int64_t n)
 template <tess_dtype T> static void exact_round_body(const tess_work *w)
 {
     const tess_exact_arg *a = (const tess_exact_arg *)w->arg;
-    launch(w, exact_round_kernel, blocks_of(a->n, 32), 32, 0, (double *)w->buf[0].ptr, (const tess_exact *)w->buf[1].ptr,
-           a->n);
+    launch(w, exact_round_kernel, blocks_of(a->n, 32), 32, 0, (double *)w->buf[0].ptr,
+           (const tess_exact *)w->buf[1].ptr, a->n);
 }
 TESS_CUDA_BODY(exact_round, exact_round_f32, TESS_F32)

@@ -294,7 +294,7 @@ void tess_graph_ready(tess_graph *g)
 static tess_status check_param(tess_graph *g, const char *name, int64_t rows, int64_t columns)
 {
     const int64_t most = (int64_t)1 << 40;
-    const int64_t height = columns <= most ? tess_rows_of_tile(g, rows, columns) : 1;
+    const int64_t height = rows <= most && columns <= most ? tess_rows_of_tile(g, rows, columns) : 1;
     if (rows > most || columns > most || !tess_fits_tile(height, columns))
         return tess_error(TESS_INVALID, name, "a parameter of shape (%lld,%lld) has rows too long for a tile of %s",
                           (long long)rows, (long long)columns, tess_human_bytes((double)TESS_TILE_MOST));

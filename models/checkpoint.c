@@ -170,6 +170,11 @@ static void remove_old(const tess_checkpoint_conf *c, int64_t best)
     free(steps);
 }
 
+void tess_checkpoint_tidy(const tess_checkpoint_conf *c, int64_t best)
+{
+    remove_old(c, best);
+}
+
 size_t tess_checkpoint_clear(const char *dir)
 {
     int64_t *steps;
@@ -316,6 +321,9 @@ tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
     if (n > 0) {
         char *path = path_of(dir, steps[0], "");
         status = tess_checkpoint_progress(path, p);
+        if (status == TESS_OK && p->step != steps[0])
+            status =
+                tess_error(TESS_INVALID, path, "state.json is of step %lld (a damaged checkpoint)", (long long)p->step);
         free(path);
     }
     free(steps);

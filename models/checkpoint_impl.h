@@ -52,6 +52,9 @@ tess_status tess_checkpoint_prepare(const char *dir) TESS_NODISCARD;
 /* Of all ranks. */
 tess_status tess_checkpoint_save(const tess_checkpoint_conf *c, const tess_model *m, tess_graph *g,
                                  const tess_progress *p) TESS_NODISCARD;
+/* Removes all but those that c keeps, and the best: for a run that goes on from one that ended before it came to this.
+ * Of rank 0. */
+void tess_checkpoint_tidy(const tess_checkpoint_conf *c, int64_t best);
 /* The newest whole checkpoint in dir: its progress, false in *found when there is none. */
 tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found) TESS_NODISCARD;
 /* Removes all checkpoints in dir, and nothing else; how many. */

@@ -178,6 +178,9 @@ static tess_status go_on(const tess_run *r, const tess_run_facts *now, tess_begi
                           "the run to go on from has seed %llu, the configuration %lld", (unsigned long long)at->seed,
                           (long long)c->seed);
     TESS_TRY(check_model(r, at->step, false));
+    tess_checkpoint_tidy(
+        &(tess_checkpoint_conf){.dir = c->checkpoint.dir, .keep = c->checkpoint.keep, .best = c->checkpoint.keep_best},
+        at->best_step);
     const bool over = at->step >= c->steps || stopped_early(c, at);
     if (over && (at->step > c->steps || model_is_of(c, at->step))) {
         b->done = true;

@@ -19,6 +19,7 @@ struct training {
     tess_report *report;
     size_t made;         /* of the output directory's path, see tess_dirs_make */
     bool stopped, early; /* by a signal, by early_stop */
+    double valid_loss;   /* of the last evaluation */
     tess_progress at;
     tess_plan plan;
     tess_dtype dtype;                       /* of the matrices */
@@ -189,12 +190,13 @@ static tess_step_report measured(struct training *t, const tess_step_result *r, 
     return s;
 }
 
-/* What a loss on data.valid means for the best checkpoint and for stopping early; the same on all ranks. */
-static void judge(struct training *t, double loss)
+/* What the loss on data.valid means for the best checkpoint and for stopping early; the same on all ranks. */
+static void judge(struct training *t)
 {
     const tess_config *c = &t->c;
     tess_progress *at = &t->at;
-    tess_ranks_tell(&loss, sizeof loss);
+    tess_ranks_tell(&t->valid_loss, sizeof t->valid_loss);
+    const double loss = t->valid_loss;
     if (!at->best_step || loss < at->best_loss) at->best_step = at->step, at->best_loss = loss;
     if (!c->early_stop.patience) return;
     const bool better = !at->marked || loss < at->mark_loss - c->early_stop.min_delta;
@@ -206,7 +208,7 @@ static void judge(struct training *t, double loss)
 static tess_status one_step(struct training *t)
 {
     const tess_config *c = &t->c;
-    double start = tess_seconds(), lr = tess_schedule_lr(c, t->at.step), betas[2], valid;
+    double start = tess_seconds(), lr = tess_schedule_lr(c, t->at.step), betas[2];
     tess_step_result r;
     start_counting(t);
     tess_schedule_betas(c, t->at.step, betas);
@@ -216,12 +218,11 @@ static tess_status one_step(struct training *t)
     TESS_TRY(tess_ranks_agree(tess_step_run(t->step, &in, &r)));
     tess_step_report s = measured(t, &r, lr, tess_seconds() - start);
     bool evaluate = due(c->eval_every, t->at.step + 1);
-    if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &valid));
-    s.valid_loss = evaluate ? &valid : NULL;
+    if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss));
+    s.valid_loss = evaluate ? &t->valid_loss : NULL;
     TESS_TRY(tess_report_step(t->report, &s));
     t->at.step++;
     t->at.samples += t->run.batch;
-    if (evaluate) judge(t, valid);
     return TESS_OK;
 }
 
@@ -261,6 +262,7 @@ static tess_status all_steps(struct training *t)
     t->early = c->early_stop.patience > 0 && t->at.worse >= c->early_stop.patience;
     while (goes_on(t)) {
         TESS_TRY(tess_ranks_agree(one_step(t)));
+        if (due(c->eval_every, t->at.step)) judge(t);
         t->stopped = stops() && t->at.step < c->steps;
         t->early = c->early_stop.patience > 0 && t->at.worse >= c->early_stop.patience;
         const bool best = c->checkpoint.keep_best && t->at.best_step == t->at.step;

@@ -21,14 +21,14 @@ static tess_status unknown(const char *source, const char *path)
 }
 
 /* Puts `value` at a dotted path below `object`, with the objects on the way; takes its reference. False when something
- * else than an object is in the way. */
+ * else than an object is in the way, or a name is not UTF-8. */
 static bool place(json_t *object, const char *path, json_t *value)
 {
     char name[TESS_KEY_PATH];
     for (const char *dot; (dot = strchr(path, '.')); path = dot + 1) {
         snprintf(name, sizeof name, "%.*s", (int)(dot - path), path);
         json_t *inner = json_object_get(object, name);
-        if (!inner) json_object_set_new(object, name, inner = json_object());
+        if (!inner && json_object_set_new(object, name, json_object()) == 0) inner = json_object_get(object, name);
         object = inner;
         if (!json_is_object(object)) break;
     }

@@ -12,7 +12,8 @@
  *     tess_tile *t = tess_tile_new(4096, TESS_ROLE_ACTIVATION, "x");
  *     TESS_TRY(tess_tile_write(t, 0, data, 4096));
  *     tess_use use[] = {{t, TESS_RW}};
- *     TESS_TRY(tess_submit(&(tess_task){.cl = &twice_cl, .use = use, .nuse = 1}));
+ *     tess_task task = {.cl = &twice_cl, .use = use, .nuse = 1};
+ *     TESS_TRY(tess_submit(&task));                              // which it has until tess_wait
  *     TESS_TRY(tess_wait());
  *     TESS_TRY(tess_tile_read(t, 0, data, 4096));
  *     tess_tile_free(t);

@@ -29,7 +29,7 @@ static void write_files(void)
             " \"data\": {\"train\": \"%s/text.txt\", \"seq_length\": 128},\n"
             " \"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 4, \"steps\": %d,\n"
             " \"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-3, \"weight_decay\": 0.1}},\n"
-            " \"gradient_clipping\": 1.0}\n",
+            " \"gradient_clipping\": 1.0, \"overwrite\": true}\n",
             dir, STEPS);
     fclose(f);
 }

@@ -455,12 +455,14 @@ TEST(the_step_before_has_no_before)
     const tess_env *before[2];
     OK(tess_start(NULL));
     tess_tile *t = tess_tile_new(64, TESS_ROLE_SCALAR, "t");
+    const tess_use use = {t, TESS_W};
+    const tess_task task = {.cl = &look_cl, .use = &use, .nuse = 1};
     for (int k = 0; k < 2; k++) {
         net_make(&n[k], &(tess_graph_conf){0}, net_gpt);
         OK(tess_step_new(n[k].loss, &training, &s[k]));
         OK(tess_graph_init(n[k].g, 1));
         for (int64_t step = 0; step < 2; step++) net_run(&n[k], s[k], step, 1e-2f);
-        OK(tess_submit(&(tess_task){.cl = &look_cl, .use = &(tess_use){t, TESS_W}, .nuse = 1}));
+        OK(tess_submit(&task));
         OK(tess_wait());
         CHECK(seen[0] != NULL && seen[1] == NULL);
         before[k] = seen[0];

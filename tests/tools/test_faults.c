@@ -81,6 +81,21 @@ TEST(half_written_checkpoints_are_not_taken)
     CHECK_STR(others_in("ck", "step-00000002 step-00000003 step-latest"), "");
 }
 
+/* Killed behind the last checkpoint, and before it removed the oldest: there is nothing more to save. */
+TEST(old_checkpoints_go_also_when_nothing_is_left_to_do)
+{
+    checkpoint_setup(1);
+    RUN("train", "run.json", "steps=4", "checkpoint.keep=3");
+    EXPECT_DONE();
+    RUN("train", "run.json", "steps=4", "--resume");
+    EXPECT_DONE();
+    CHECK_STR(others_in("ck", "step-00000003 step-00000004"), "");
+    write_text("ck/step-00000004/state.json", "{\"step\": 3, \"samples\": 12, \"seed\": 1}");
+    RUN("train", "run.json", "steps=4", "--resume");
+    EXPECT_ERROR(2, "ck/step-00000004: state.json is of step 3", "damaged");
+    CHECK(exists("ck/step-00000003/state.json"));
+}
+
 TEST(checkpoints_that_do_not_fit)
 {
     checkpoint_setup(2);

@@ -1,0 +1,47 @@
+/* Any bytes as a text: what is no UTF-8 is refused, and everything else comes back from its tokens as it was, in one go
+ * or piece by piece. The first byte chooses the tokenizer. */
+#include "fuzz.h"
+#include "tokenizer_impl.h"
+
+int fuzz_taken;
+const int fuzz_cases = 8000;
+
+static const tess_tokenizer *tokenizer(int which)
+{
+    static const char *const path[] = {TESS_FIXTURES "/tokenizer_gpt2.json", TESS_FIXTURES "/tokenizer_llama3.json"};
+    static tess_tokenizer *t[2];
+    if (which > 1) return NULL; /* bytes */
+    if (!t[which]) TESS_ASSERT(tess_tokenizer_open(path[which], &t[which]) == TESS_OK);
+    return t[which];
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    if (!bytes) return 0;
+    const tess_tokenizer *t = tokenizer(data[0] % 3);
+    const size_t n = bytes - 1;
+    char *text = fuzz_copy(data + 1, n);
+    tess_ids ids = {0}, pieces = {0};
+    tess_encoding e;
+    if (tess_tokenizer_encode(t, "text", text, n, &ids) == TESS_OK) {
+        size_t back;
+        char *out = tess_tokenizer_decode(t, ids.id, ids.count, &back);
+        fuzz_taken += n > 0;
+        if (t) TESS_ASSERT(back == n && !memcmp(out, text, n)); /* bytes may be no UTF-8 */
+        free(out);
+        TESS_ASSERT(tess_encoding_start(t, "text", text, n, &e) == TESS_OK);
+        while (e.at < e.length) {
+            const size_t at = e.at, count = pieces.count;
+            TESS_ASSERT(tess_encoding_next(&e, &pieces) == TESS_OK);
+            TESS_ASSERT(e.at > at || pieces.count > count); /* or it would go on for ever */
+        }
+        tess_encoding_end(&e);
+        TESS_ASSERT(ids.count == pieces.count &&
+                    (!ids.count || !memcmp(ids.id, pieces.id, ids.count * sizeof *ids.id)));
+    }
+    TESS_ASSERT(tess_utf8_unfinished(text, n) <= 3);
+    tess_ids_free(&ids);
+    tess_ids_free(&pieces);
+    free(text);
+    return 0;
+}
