@@ -134,7 +134,7 @@ TEST(more_memory_than_there_may_be)
     tiny_setup();
     static const char needs[] = "memory.cpu: the run needs ";
     RUN("train", "run.json", "memory.cpu=64KiB");
-    EXPECT_ERROR(2, needs, "64.0 KiB", "no setting");
+    EXPECT_ERROR(2, needs, "64.0 KiB", "MiB would do");
     RUN("train", "run.json", "train_batch_size=64", "memory.cpu=1MiB");
     char cap[64]; /* a little less than that: it depends on the workers */
     snprintf(cap, sizeof cap, "memory.cpu=%ldMiB", named_in_error(needs) - 1);
