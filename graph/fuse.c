@@ -70,8 +70,9 @@ static size_t find_first(const tess_program *p, const struct pair *pair, const t
     return at;
 }
 
-static void join(tess_program *p, const struct pair *pair, tess_task *first, const tess_task *second)
+static void join(tess_program *p, const struct pair *pair, size_t at, const tess_task *second)
 {
+    tess_task *first = &p->task[at];
     tess_use *use = tess_arena_get(p->arena, (first->nuse + second->nuse) * sizeof *use);
     tess_linear_gelu_arg *arg = tess_arena_get(p->arena, sizeof *arg);
     *arg = (tess_linear_gelu_arg){*(const tess_linear_arg *)first->arg, *(const tess_map_arg *)second->arg};
@@ -80,6 +81,7 @@ static void join(tess_program *p, const struct pair *pair, tess_task *first, con
     for (unsigned i = 1; i < second->nuse; i++) use[n++] = second->use[i];
     for (unsigned i = BETWEEN + 1; i < first->nuse; i++) use[n++] = first->use[i];
     first->cl = pair->both, first->arg = arg, first->use = use, first->nuse = n;
+    p->use[at] = use;
 }
 
 static void remove_joined(tess_program *p, const bool *joined)
@@ -89,6 +91,7 @@ static void remove_joined(tess_program *p, const bool *joined)
         if (joined[k]) continue;
         p->task[n] = p->task[k];
         p->task[n].order = (uint32_t)n;
+        p->use[n] = p->use[k];
         p->backward[n++] = p->backward[k];
     }
     p->tasks = n;
@@ -113,7 +116,7 @@ void tess_program_fuse(tess_program *p)
             if (t->use[i].mode & TESS_W) s->written = place;
         }
         if (!first) continue;
-        join(p, pair, &p->task[first - 1], t);
+        join(p, pair, first - 1, t);
         joined[k] = true;
     }
     remove_joined(p, joined);

@@ -241,6 +241,25 @@ typedef struct tess_gpu_conf {
  * TESS_INVALID. */
 tess_status tess_step_place_gpu(tess_step *s, const tess_gpu_conf *conf, tess_gpu_placement *out) TESS_NODISCARD;
 
+/* What a machine has for the tiles of a step: a GPU's memory, if .gpu.memory is said, and RAM above a disk, if .ram.ram
+ * is. */
+typedef struct tess_rooms {
+    tess_gpu_conf gpu;
+    tess_place_conf ram;
+} tess_rooms;
+/* How a step is laid out, and where its tiles are. */
+typedef struct tess_layout {
+    bool by_layer, late; /* of tess_step_conf */
+    tess_gpu_placement gpu;
+    tess_placement ram;
+    tess_tier lacks; /* where no layout fits, what is too little: the `needed` of its placement may do */
+} tess_layout;
+/* The step that trains, laid out in the way that is fastest on paper within these rooms, or, with no room said for RAM,
+ * that copies the least to a GPU and back; conf's own by_layer and late are not asked. Its tiles are placed. All ranks
+ * call it, and get the same layout. TESS_INVALID with out->lacks where nothing fits. */
+tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
+                              tess_step **step, tess_layout *out) TESS_NODISCARD;
+
 /* The time of the step as placed, with that much room for its tiles in RAM. */
 void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out);
 

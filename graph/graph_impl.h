@@ -257,6 +257,7 @@ tess_status tess_settle(const tess_graph *g, const tess_step *s) TESS_NODISCARD;
 typedef struct tess_program {
     tess_arena *arena;
     tess_task *task;
+    tess_use **use; /* of each task, to be marked */
     bool *backward; /* of each task: it belongs to a backward pass */
     size_t tasks, room;
     bool in_backward;
@@ -288,31 +289,29 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
 /* fuse.c: pairs of tasks that become one, before the list is finished. */
 void tess_program_fuse(tess_program *p);
 /* Marks each tile's last use before it is written anew. A gradient that the program reads before it writes it is that
- * of the step before. */
+ * of the step before. Until a plan says more, a tile leaves RAM after each use. */
 void tess_program_finish(tess_program *p, bool keep_gradients);
 /* The place of each use's tile, task by task, in a table of the program's tiles, whose size is *tiles; free() it. */
 uint32_t *tess_program_index(const tess_program *p, size_t *tiles);
-void tess_program_plan(const tess_program *p, tess_plan *plan); /* plan.c */
-/* simulate.c: the step as placed, with that much room for tiles that flow. */
-void tess_program_simulate(const tess_program *p, const tess_rates *rates, uint64_t room, int workers,
-                           tess_forecast *out);
-/* place.c; `fixed` is what stays in RAM whatever is decided. Without `all` the homes of parameters and their states are
- * given, and those in RAM are part of it. */
-tess_status tess_program_place(tess_program *p, const tess_place_conf *conf, uint64_t fixed, bool all,
-                               tess_placement *out) TESS_NODISCARD;
-tess_status tess_program_place_gpu(tess_program *p, const tess_gpu_conf *conf, uint64_t fixed,
-                                   tess_gpu_placement *out) TESS_NODISCARD;
+void tess_program_plan(const tess_program *p, tess_plan *plan);  /* plan/holds.c */
+uint64_t tess_program_fixed(const tess_program *p, int workers); /* of the program's tiles, as tess_plan_fixed */
+tess_program *tess_step_program(const tess_step *s);             /* step.c */
+/* step.c: TESS_INVALID once the parameters hold anything; some of a step's tiles, or of all, need the disk. */
+tess_status tess_check_place(const tess_graph *of) TESS_NODISCARD;
+void tess_step_note_disk(tess_step *s, bool all, uint64_t bytes);
 /* Without `late` the updates that come late are left out. */
 tess_status tess_program_run(const tess_program *p, bool late);
 
-/* room.c: bytes at each moment of a cycle. */
-typedef struct tess_room tess_room;
-tess_room *tess_room_new(const int64_t *bytes, size_t moments);
-void tess_room_free(tess_room *r);
-/* Takes `bytes` from `count` moments from `first` on, around the end of the cycle; the least that is left in them,
- * which may be below zero. Negative bytes give back. */
-int64_t tess_room_take(tess_room *r, size_t first, size_t count, int64_t bytes);
-int64_t tess_room_least(const tess_room *r);
+/* ---- where its tiles are (plan/) ---- */
+
+typedef struct tess_uses tess_uses;
+typedef struct tess_marks tess_marks;
+/* plan/uses.c: what the program does with its tiles, in numbers; plan/plan.h has the rest. tess_uses_free it. */
+tess_uses *tess_uses_list(const tess_program *p);
+/* plan/apply.c: after which uses a tile leaves a level, and homes. */
+void tess_marks_apply(tess_program *p, const tess_uses *u, const tess_marks *m, tess_tier level);
+/* As they are in the program; tess_marks_free it. */
+tess_marks *tess_marks_read(const tess_program *p, const tess_uses *u);
 
 /* ---- lowering (lower.c): what ops call ---- */
 

@@ -2,14 +2,15 @@
 #include "graph_impl.h"
 #include <string.h>
 
+/* Between steps no tile whose home is the disk stays in RAM. */
 static tess_status submit(tess_graph *g, tess_codelet *cl, tess_count_arg arg, tess_use a, tess_use b)
 {
     tess_task *t = tess_arena_get(g->arena, sizeof *t);
     tess_use *use = tess_arena_get(g->arena, 2 * sizeof *use);
     tess_count_arg *kept = tess_arena_get(g->arena, sizeof *kept);
     *kept = arg;
-    use[0] = a;
-    use[1] = b;
+    use[0] = (tess_use){a.tile, a.mode | TESS_LEAVES_RAM};
+    use[1] = (tess_use){b.tile, b.mode | TESS_LEAVES_RAM};
     *t = (tess_task){.cl = cl, .arg = kept, .use = use, .nuse = b.tile ? 2 : 1};
     return tess_submit(t);
 }

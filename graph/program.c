@@ -20,6 +20,7 @@ void tess_program_free(tess_program *p)
     for (int k = 0; k < p->sets; k++) free(p->slots[k].tile);
     free(p->slots);
     free(p->task);
+    free(p->use);
     free(p->backward);
     tess_arena_free(p->arena);
     free(p);
@@ -69,6 +70,7 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
     if (p->tasks == p->room) {
         p->room = p->room ? 2 * p->room : 1024;
         p->task = tess_realloc(p->task, p->room * sizeof *p->task);
+        p->use = tess_realloc(p->use, p->room * sizeof *p->use);
         p->backward = tess_realloc(p->backward, p->room * sizeof *p->backward);
     }
     tess_use *kept = tess_arena_get(p->arena, nuse * sizeof *kept);
@@ -80,6 +82,7 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
         for (unsigned i = 0; i < nuse; i++) c.bytes += (double)tess_tile_bytes(use[i].tile);
     if (c.flops == 0) p->bytes += c.bytes;
     p->task[p->tasks] = (tess_task){.cl = cl, .arg = arg, .use = kept, .nuse = nuse, .order = (uint32_t)p->tasks};
+    p->use[p->tasks] = kept;
     p->backward[p->tasks++] = p->in_backward;
 }
 
@@ -139,7 +142,8 @@ void tess_program_finish(tess_program *p, bool keep_gradients)
     for (size_t k = p->tasks; k-- > 0;) {
         at -= p->task[k].nuse;
         for (unsigned i = 0; i < p->task[k].nuse; i++) {
-            tess_use *u = (tess_use *)&p->task[k].use[i];
+            tess_use *u = &p->use[k][i];
+            u->mode |= TESS_LEAVES_RAM;
             if (!tess_program_drops(u->tile) || (keep_gradients && tess_tile_role(u->tile) == TESS_ROLE_GRADIENT))
                 continue;
             if (!live[at[i]]) u->mode |= TESS_LAST;

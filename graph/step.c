@@ -1,5 +1,6 @@
 /* A step at run time: feeding inputs, running the program, reading the loss, and saying what was not finite. */
 #include "graph_impl.h"
+#include "plan/plan.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -519,37 +520,57 @@ static uint64_t states_to_disk(const tess_graph *g)
     return bytes;
 }
 
+tess_program *tess_step_program(const tess_step *s)
+{
+    return s->low.program;
+}
+
+static tess_status plan_ram(tess_step *s, const tess_place_conf *conf, uint64_t fixed, bool all, tess_placement *out)
+{
+    tess_program *p = s->low.program;
+    tess_uses *u = tess_uses_list(p);
+    tess_marks *m = tess_marks_new(u);
+    const tess_status status = tess_plan_ram(u, conf, fixed + tess_program_fixed(p, conf->workers), all, m, out);
+    if (status == TESS_OK) tess_marks_apply(p, u, m, TESS_TIER_CPU);
+    tess_marks_free(m);
+    tess_uses_free(u);
+    return status;
+}
+
 static tess_status place(tess_step *s, const tess_place_conf *conf, tess_placement *out)
 {
-    tess_plan plan = {0};
-    tess_program_plan(s->low.program, &plan);
-    uint64_t fixed = tess_plan_fixed(&plan, conf->workers);
-    if (s->conf.train) return tess_program_place(s->low.program, conf, fixed, true, out);
-    if (!conf->alone)
-        return tess_program_place(s->low.program, conf, fixed + held_bytes(s->g, TESS_TIER_CPU), false, out);
+    if (s->conf.train) return plan_ram(s, conf, 0, true, out);
+    if (!conf->alone) return plan_ram(s, conf, held_bytes(s->g, TESS_TIER_CPU), false, out);
     uint64_t states = states_to_disk(s->g);
-    TESS_TRY(tess_program_place(s->low.program, conf, fixed, true, out));
+    TESS_TRY(plan_ram(s, conf, 0, true, out));
     out->disk += states;
     return TESS_OK;
 }
 
 /* Where a tile lives is said before it holds anything. */
-static tess_status check_place(const tess_step *s, const void *conf, const void *out, bool all)
+tess_status tess_check_place(const tess_graph *of)
 {
-    TESS_TRY(check_step(s));
-    if (!conf || !out)
-        return tess_error(TESS_INVALID, "step", "is to be placed, but %s is NULL", conf ? "out" : "conf");
-    const tess_graph *g = owner(s->g);
-    bool holds = s->ran && g->session == tess_session();
-    for (int k = 0; k < g->params && all; k++)
+    const tess_graph *g = owner(of);
+    bool holds = false;
+    for (int k = 0; k < g->params; k++)
         for (int64_t i = 0; i < g->param[k]->states; i++)
             holds |= g->param[k]->state[i].begun[TESS_MASTER] && g->session == tess_session();
     if (!holds) return TESS_OK;
     return tess_error(TESS_INVALID, "step", "comes too late to be placed (before anything is drawn, loaded or run)");
 }
 
-/* Some of its tiles, or of the parameters', need the disk. */
-static void note_disk(tess_step *s, bool all, uint64_t bytes)
+static tess_status check_place(const tess_step *s, const void *conf, const void *out, bool all)
+{
+    TESS_TRY(check_step(s));
+    if (!conf || !out)
+        return tess_error(TESS_INVALID, "step", "is to be placed, but %s is NULL", conf ? "out" : "conf");
+    if (s->ran && owner(s->g)->session == tess_session())
+        return tess_error(TESS_INVALID, "step",
+                          "comes too late to be placed (before anything is drawn, loaded or run)");
+    return all ? tess_check_place(s->g) : TESS_OK;
+}
+
+void tess_step_note_disk(tess_step *s, bool all, uint64_t bytes)
 {
     tess_graph *const g[] = {s->g, owner(s->g)};
     for (int k = 0; k < 2; k++) g[k]->on_disk = bytes > 0 || (!all && g[k]->on_disk);
@@ -560,22 +581,32 @@ tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_plac
     const bool all = s && conf && (s->conf.train || conf->alone);
     TESS_TRY(check_place(s, conf, out, all));
     tess_status status = place(s, conf, out);
-    note_disk(s, all, status == TESS_OK ? out->disk : 0);
+    tess_step_note_disk(s, all, status == TESS_OK ? out->disk : 0);
     return status;
 }
+
+/* A step beside the one that trains makes room as it goes, where it has too little. */
 tess_status tess_step_place_gpu(tess_step *s, const tess_gpu_conf *conf, tess_gpu_placement *out)
 {
     TESS_TRY(check_place(s, conf, out, conf && conf->all));
-    tess_plan plan = {0};
+    tess_program *p = s->low.program;
     tess_gpu_conf rest = *conf;
-    tess_program_plan(s->low.program, &plan);
-    if (conf->all) return tess_program_place_gpu(s->low.program, conf, tess_plan_fixed(&plan, 1), out);
-    const uint64_t taken = held_bytes(s->g, TESS_TIER_GPU);
+    const uint64_t taken = conf->all ? 0 : held_bytes(s->g, TESS_TIER_GPU);
     rest.memory = conf->memory > taken ? conf->memory - taken : 0;
-    return tess_program_place_gpu(s->low.program, &rest, 0, out);
+    tess_uses *u = tess_uses_list(p);
+    tess_marks *m = tess_marks_new(u);
+    const tess_status status = tess_plan_gpu(u, &rest, tess_program_fixed(p, 1), m, out);
+    if (status == TESS_OK || !conf->all) tess_marks_apply(p, u, m, TESS_TIER_GPU);
+    tess_marks_free(m);
+    tess_uses_free(u);
+    return status;
 }
 
 void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out)
 {
-    tess_program_simulate(s->low.program, rates, room, workers, out);
+    tess_uses *u = tess_uses_list(s->low.program);
+    tess_marks *m = tess_marks_read(s->low.program, u);
+    tess_plan_simulate(u, m, rates, room, workers, out);
+    tess_marks_free(m);
+    tess_uses_free(u);
 }

@@ -30,8 +30,7 @@ static tess_status plan_of(const tess_config *c, int rank, bool train, tess_plan
     tess_run run;
     tess_step *step = NULL;
     tess_status status = tess_run_open(c, rank, &run);
-    if (status == TESS_OK)
-        status = train ? tess_run_step(&run, false, false, &step) : tess_run_eval_step(&run, false, &step);
+    if (status == TESS_OK) status = train ? tess_run_step(&run, &step) : tess_run_eval_step(&run, false, &step);
     tess_gpu_placement gpu;
     if (status == TESS_OK) status = tess_run_place_gpu(&run, step, &gpu);
     if (status == TESS_OK) tess_step_plan(step, plan);
@@ -55,7 +54,7 @@ static tess_status least_over_disk(const tess_run *r, bool train, uint64_t besid
     *least = 0;
     tess_status status = tess_run_open(r->c, r->rank, &other), fits = TESS_INVALID;
     if (status == TESS_OK)
-        status = train ? tess_run_step(&other, false, false, &step)
+        status = train ? tess_run_step(&other, &step)
                        : tess_step_new(other.net.output, &(tess_step_conf){.micro = other.evaluated}, &step);
     if (status == TESS_OK) status = tess_run_place_gpu(&other, step, &gpu);
     for (conf.ram = 1; status == TESS_OK && fits != TESS_OK; conf.ram = placement.needed) {
@@ -172,7 +171,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, FILE *out)
     if (status == TESS_INVALID) {
         tess_step_free(step);
         r->disk = NULL;
-        status = tess_run_step(r, false, false, &step);
+        status = tess_run_step(r, &step);
     }
     if (status == TESS_OK && !(r->conf.rates.flops > 0)) status = tess_run_rates(r, &r->conf.rates);
     if (status == TESS_OK) {
@@ -223,7 +222,7 @@ static tess_status find_least(const tess_run *r, uint64_t *least)
     if (!r->disk) return TESS_OK;
     tess_status status = tess_run_open(r->c, r->rank, &other);
     other.conf = r->conf;
-    if (status == TESS_OK) status = tess_run_step(&other, false, false, &step);
+    if (status == TESS_OK) status = tess_run_step(&other, &step);
     if (status == TESS_OK) tess_step_plan(step, &p);
     tess_step_free(step);
     if (status == TESS_OK && p.tasks < MANY) *least = tess_run_least(&other);
@@ -241,7 +240,7 @@ tess_status tess_estimate(const tess_config *c, FILE *out)
     TESS_TRY(find_largest(c, &rank));
     tess_status status = tess_run_open(c, rank, &run);
     if (status == TESS_OK) status = tess_run_tiers(&run, c->output);
-    if (status == TESS_OK) status = tess_run_step(&run, false, false, &step);
+    if (status == TESS_OK) status = tess_run_step(&run, &step);
     if (status == TESS_OK) {
         tess_step_plan(step, &p);
         fprintf(out, "%lld parameters, %lld tokens a step, %llu tasks over %llu tiles\n",

@@ -82,14 +82,12 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
                       "has weights, but its loss is the mean over all of its samples (list paths alone)");
 }
 
-tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step **step)
+static tess_step_conf step_conf(const tess_run *r)
 {
     const tess_config *c = r->c;
-    tess_step_conf conf = {
+    return (tess_step_conf){
         .train = true,
         .micro = r->micro,
-        .by_layer = by_layer,
-        .late = late,
         .deterministic = c->deterministic,
         .recompute_every = c->activation_checkpointing.enabled ? (int)c->activation_checkpointing.every : 0,
         .optimizer = {.beta1 = c->optimizer.params.betas[0],
@@ -99,6 +97,11 @@ tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step
                       .l2 = c->optimizer.type == TESS_OPTIMIZER_ADAM && !c->optimizer.params.adam_w_mode,
                       .no_decay_1d = c->optimizer.params.no_decay_1d,
                       .clip = c->gradient_clipping}};
+}
+
+tess_status tess_run_step(const tess_run *r, tess_step **step)
+{
+    const tess_step_conf conf = step_conf(r);
     return at_key(tess_step_new(r->net.output, &conf, step));
 }
 
@@ -110,20 +113,31 @@ static double states_on_gpu(const tess_config *c)
     return device == TESS_OFFLOAD_DISK ? 0 : 1;
 }
 
-tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out)
+/* What of a GPU's memory tiles may have, for a step that nothing was placed for yet; none without a plan. */
+static tess_gpu_conf gpu_conf(const tess_run *r)
 {
     const uint64_t cap = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
-    const uint64_t memory = r->c->memory.gpu_plan ? tess_gpu_tiles(cap) : 0;
-    *out = (tess_gpu_placement){0};
-    if (!memory) return TESS_OK;
-    tess_status status = tess_step_place_gpu(
-        step,
-        &(tess_gpu_conf){.memory = memory, .all = true, .messages = r->messages_on_gpu, .states = states_on_gpu(r->c)},
-        out);
-    if (status != TESS_INVALID) return status;
-    return tess_error(status, "memory.gpu", "%s, which is too little for any step of this run (%lluMiB would do)",
+    return (tess_gpu_conf){.memory = r->c->memory.gpu_plan ? tess_gpu_tiles(cap) : 0,
+                           .all = true,
+                           .messages = r->messages_on_gpu,
+                           .states = states_on_gpu(r->c)};
+}
+
+static tess_status too_little_gpu(const tess_run *r, uint64_t needed)
+{
+    const uint64_t cap = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
+    return tess_error(TESS_INVALID, "memory.gpu", "%s, which is too little for any step of this run (%lluMiB would do)",
                       tess_human_bytes((double)tess_gpu_bytes(cap)),
-                      (unsigned long long)(tess_gpu_cap(out->needed) / MiB + 1));
+                      (unsigned long long)(tess_gpu_cap(needed) / MiB + 1));
+}
+
+tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out)
+{
+    const tess_gpu_conf conf = gpu_conf(r);
+    *out = (tess_gpu_placement){0};
+    if (!conf.memory) return TESS_OK;
+    const tess_status status = tess_step_place_gpu(step, &conf, out);
+    return status == TESS_INVALID ? too_little_gpu(r, out->needed) : status;
 }
 
 /* Where the disk tier is: ours or one of DeepSpeed's names for it, which do not contradict each other; NULL: there is
@@ -195,45 +209,23 @@ static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
     return TESS_OK;
 }
 
-/* Lays the step out and places it in the way that is fastest on paper, of those that fit: micro-batches in either
- * order, with clipping the updates at the end or late; late ones have a little in hand, for what paper does not show.
- * Where none fits, *least is what would do for the best of them.
- */
-static tess_status place_ways(tess_run *r, const tess_place_conf *conf, tess_step **step, uint64_t *least)
+/* The step in the way that suits its rooms best, whose RAM is as conf says; *guess: where RAM is too little, what may
+ * do, else 0. */
+static tess_status lay_out(tess_run *r, const tess_place_conf *conf, tess_step **step, uint64_t *guess)
 {
-    double best = 0;
-    *step = NULL;
-    *least = UINT64_MAX;
-    for (int way = 0; way < 4; way++) {
-        bool by_layer = way & 1, late = way & 2;
-        if ((by_layer && r->micro < 2) || (late && !(r->c->gradient_clipping > 0))) continue;
-        if (way && r->c->parallel.pipeline > 1) continue; /* its order is the stages' own */
-        tess_step *other = NULL;
-        tess_placement placement;
-        tess_gpu_placement gpu;
-        TESS_TRY(tess_run_step(r, by_layer, late, &other));
-        tess_status fits = tess_ranks_agree(tess_run_place_gpu(r, other, &gpu));
-        if (fits != TESS_OK) tess_step_free(other);
-        if (fits != TESS_OK) continue;
-        fits = tess_step_place(other, conf, &placement);
-        int64_t worst[] = {fits, (int64_t)placement.needed, (int64_t)(placement.time.seconds * 1e6)};
-        tess_ranks_most(worst, 3); /* all lay the step out alike */
-        fits = (tess_status)worst[0];
-        placement.needed = (uint64_t)worst[1];
-        double seconds = (double)worst[2] * 1e-6;
-        if (fits != TESS_OK && placement.needed < *least) *least = placement.needed;
-        if (fits == TESS_OK && (!*step || seconds < best * (late ? 1.02 : 1))) {
-            best = seconds;
-            tess_step_free(*step);
-            *step = other;
-            r->place = placement;
-            r->gpu = gpu;
-            r->by_layer = by_layer;
-            r->late = late;
-        } else
-            tess_step_free(other);
-    }
-    return *step ? TESS_OK : TESS_INVALID;
+    const tess_step_conf of = step_conf(r);
+    const tess_rooms rooms = {.gpu = gpu_conf(r), .ram = *conf};
+    tess_layout layout;
+    const tess_status status = at_key(tess_step_lay_out(r->net.output, &of, &rooms, step, &layout));
+    const bool lacks = status == TESS_INVALID;
+    *guess = lacks && layout.lacks == TESS_TIER_CPU ? layout.ram.needed : 0;
+    if (lacks && layout.lacks == TESS_TIER_GPU && layout.gpu.needed) return too_little_gpu(r, layout.gpu.needed);
+    if (status != TESS_OK) return status;
+    r->place = layout.ram;
+    r->gpu = layout.gpu;
+    r->by_layer = layout.by_layer;
+    r->late = layout.late;
+    return TESS_OK;
 }
 
 uint64_t tess_run_cpu_cap(const tess_config *c, const char **where)
@@ -269,9 +261,9 @@ static uint64_t find_least(tess_run *r, const tess_place_conf *conf, uint64_t gu
     tess_step *step = NULL;
     tried.rates = (tess_rates){0};
     tried.ram = 0;
-    while (guess > tried.ram && guess < UINT64_MAX) {
+    while (guess > tried.ram) {
         tried.ram = guess;
-        const tess_status status = place_ways(r, &tried, &step, &guess);
+        const tess_status status = lay_out(r, &tried, &step, &guess);
         tess_step_free(step);
         if (status == TESS_OK && !(guess = eval_lacks(r, &tried))) return tried.ram;
     }
@@ -287,7 +279,7 @@ uint64_t tess_run_least(tess_run *r)
 }
 
 /* Names the cap that would do. */
-static tess_status too_little(tess_run *r, const tess_place_conf *conf, uint64_t guess)
+static tess_status too_little_ram(tess_run *r, const tess_place_conf *conf, uint64_t guess)
 {
     const uint64_t least = find_least(r, conf, guess);
     char would[64] = "";
@@ -296,19 +288,6 @@ static tess_status too_little(tess_run *r, const tess_place_conf *conf, uint64_t
     if (least) snprintf(would, sizeof would, " (%lluMiB would do)", (unsigned long long)(tess_run_cap(least) / MiB));
     return tess_error(TESS_INVALID, name, "%s, which is too little for any step of this run%s",
                       tess_human_bytes((double)r->ram), would);
-}
-
-static tess_status place(tess_run *r, const tess_place_conf *conf, tess_step **step)
-{
-    uint64_t least;
-    tess_status status = place_ways(r, conf, step, &least);
-    if (status != TESS_OK) return least < UINT64_MAX ? too_little(r, conf, least) : status;
-    /* The ways share the parameters' tiles, and the last one placed them. */
-    TESS_TRY(tess_run_place_gpu(r, *step, &r->gpu));
-    tess_place_conf again = *conf;
-    again.slack = r->place.slack;
-    again.slack_states = 0;
-    return tess_step_place(*step, &again, &r->place);
 }
 
 tess_status tess_run_tiers(tess_run *r, const char *made)
@@ -371,43 +350,18 @@ static tess_status fit(tess_run *r, const tess_step *step, bool train)
     return TESS_OK;
 }
 
-/* Bytes that a placed step copies to and from a GPU, of the rank that copies the most. */
-static int64_t copies(const tess_gpu_placement *p)
-{
-    int64_t bytes = (int64_t)(p->read + p->written);
-    tess_ranks_most(&bytes, 1);
-    return bytes;
-}
-
-/* Layer by layer weights and gradients come and go once for all micro-batches, and activations for each: takes what
- * copies less. All ranks take the same. */
-static tess_status try_by_layer(tess_run *r, tess_step **step)
-{
-    tess_step *other;
-    tess_gpu_placement gpu;
-    const int64_t before = copies(&r->gpu);
-    if (before == 0 || r->micro < 2 || r->c->parallel.pipeline > 1) return TESS_OK;
-    TESS_TRY(tess_run_step(r, true, false, &other));
-    const tess_status status = tess_ranks_agree(tess_run_place_gpu(r, other, &gpu));
-    r->by_layer = copies(&gpu) < before && status == TESS_OK;
-    tess_step *worse = r->by_layer ? *step : other;
-    *step = r->by_layer ? other : *step;
-    tess_step_free(worse);
-    return tess_run_place_gpu(r, *step, &r->gpu); /* the two share the parameters' tiles */
-}
-
 tess_status tess_run_train_step(tess_run *r, tess_step **step)
 {
-    if (r->disk) {
-        TESS_TRY(eval_bytes(r, &r->beside));
-        r->conf.taken = r->beside;
-        TESS_TRY(place(r, &r->conf, step));
-        return size_disk(r);
+    uint64_t guess;
+    if (!r->disk) {
+        TESS_TRY(lay_out(r, &(tess_place_conf){0}, step, &guess));
+        return fit(r, *step, true);
     }
-    TESS_TRY(tess_run_step(r, false, false, step));
-    TESS_TRY(tess_ranks_agree(tess_run_place_gpu(r, *step, &r->gpu)));
-    TESS_TRY(try_by_layer(r, step));
-    return fit(r, *step, true);
+    TESS_TRY(eval_bytes(r, &r->beside));
+    r->conf.taken = r->beside;
+    const tess_status status = lay_out(r, &r->conf, step, &guess);
+    if (status != TESS_OK) return guess ? too_little_ram(r, &r->conf, guess) : status;
+    return size_disk(r);
 }
 
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)

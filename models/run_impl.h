@@ -39,12 +39,12 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
 /* The cap on RAM, 0: there is none; and the setting that it is: memory.cpu, or a variable of StarPU's that is less. */
 uint64_t tess_run_cpu_cap(const tess_config *c, const char **where);
 tess_status tess_run_tiers(tess_run *r, const char *made) TESS_NODISCARD;
-/* The step that the configuration trains with, its micro-batches in one of the two orders. */
-tess_status tess_run_step(const tess_run *r, bool by_layer, bool late, tess_step **step) TESS_NODISCARD;
+/* The step that the configuration trains with, before anything is placed: micro-batches one after the other. */
+tess_status tess_run_step(const tess_run *r, tess_step **step) TESS_NODISCARD;
 /* Says which of its tiles leave the GPU, and which need no RAM, where a plan is made for it. */
 tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out) TESS_NODISCARD;
-/* The same, its tiles placed as the caps ask for; without a disk tier it only checks that all fits into RAM. Before
- * tess_run_start. */
+/* The same, laid out and its tiles placed as the caps ask for; without a disk tier it only checks that all fits into
+ * RAM. Before tess_run_start. */
 tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
 /* A memory.cpu in whole MiB that is more. */
 uint64_t tess_run_cap(uint64_t bytes);

@@ -12,11 +12,11 @@
  * contents is fetched then, ahead of the task.
  *
  * A tile leaves after a use that is its last (TESS_LAST), which ends its contents, or, if its home is the disk, after
- * one without TESS_KEEP: it is written back if that is due, and its copy in RAM goes. StarPU 1.3 has no call for that,
- * so three in order do it: a read on the disk's node, which moves the bytes; an invalidation, which gives all memory
- * back but that of the home; a write on the disk's node, which says that what lies there is the contents. All of these
- * are asynchronous and ordered with the tasks, by StarPU's sequential consistency. The last one's callback says that
- * the room is free.
+ * one with TESS_LEAVES_RAM: it is written back if that is due, and its copy in RAM goes. StarPU 1.3 has no call for
+ * that, so three in order do it: a read on the disk's node, which moves the bytes; an invalidation, which gives all
+ * memory back but that of the home; a write on the disk's node, which says that what lies there is the contents. All of
+ * these are asynchronous and ordered with the tasks, by StarPU's sequential consistency. The last one's callback says
+ * that the room is free.
  *
  * No deadlock: a task that waits for room waits for tiles that leave after tasks submitted before it, and a plan has
  * room for what then remains. A list without a plan, or between two steps of one, may need more: then tiles whose home
@@ -75,7 +75,7 @@ bool tess_tile_flows(const tess_tile *t)
 
 bool tess_use_leaves(const tess_use *u)
 {
-    return (u->mode & TESS_LAST) || (u->tile->home == TESS_TIER_DISK && !(u->mode & TESS_KEEP));
+    return (u->mode & TESS_LAST) || (u->tile->home == TESS_TIER_DISK && (u->mode & TESS_LEAVES_RAM));
 }
 
 /* ---- progress ---- */

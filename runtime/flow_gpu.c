@@ -1,7 +1,7 @@
 /* Tiles on a GPU whose memory may not hold them all. As in RAM (flow.c) the list of tasks is the order and says after
- * which uses a tile leaves (TESS_AWAY; graph/place_gpu.c), and StarPU never looks for room: all tiles that tasks of the
- * GPU use have places in one piece of its memory, which are given out and taken back here. StarPU is told where a tile
- * lies as if the user had allocated it, so that it neither frees nor evicts it.
+ * which uses a tile leaves (TESS_LEAVES_GPU; graph/plan/gpu.c), and StarPU never looks for room: all tiles that tasks
+ * of the GPU use have places in one piece of its memory, which are given out and taken back here. StarPU is told where
+ * a tile lies as if the user had allocated it, so that it neither frees nor evicts it.
  *
  * A place is given when its task is looked at, ahead of its turn as far as places go, and taken back when a task after
  * which the tile leaves is submitted: so places depend on the list alone, and are the same in each run. What happens
@@ -387,7 +387,7 @@ void tess_gpu_flow_submitted(const tess_task *task)
     for (unsigned i = 0; i < task->nuse; i++) {
         tess_tile *t = task->use[i].tile;
         const int mode = task->use[i].mode;
-        if (t->gpu.placed && (mode & (TESS_AWAY | TESS_LAST))) leave(t, !(mode & TESS_LAST));
+        if (t->gpu.placed && (mode & (TESS_LEAVES_GPU | TESS_LAST))) leave(t, !(mode & TESS_LAST));
         if (elsewhere && t->home == TESS_TIER_GPU && t->gpu.filled) come_home(t);
     }
 }
@@ -404,7 +404,7 @@ static bool look_at(const tess_task *task, bool turn)
         tess_tile *t = task->use[i].tile;
         if (!tess_tile_has_place(t)) continue;
         if (task->use[i].mode & TESS_W) t->gpu.writers++;
-        if (t->gpu.placed && (task->use[i].mode & (TESS_AWAY | TESS_LAST))) t->gpu.departs = true;
+        if (t->gpu.placed && (task->use[i].mode & (TESS_LEAVES_GPU | TESS_LAST))) t->gpu.departs = true;
     }
     return true;
 }

@@ -325,9 +325,9 @@ typedef enum tess_mode {
     TESS_W = 2,
     TESS_RW = 3,
     TESS_SCRATCH = 4,
-    TESS_LAST = 8,  /* or-ed in: nobody reads the tile after this task, its memory goes back */
-    TESS_KEEP = 16, /* or-ed in: the tile, whose home is the disk, stays in RAM until its next use */
-    TESS_AWAY = 32, /* or-ed in: the tile leaves the GPU after this task */
+    TESS_LAST = 8,        /* or-ed in: nobody reads the tile after this task, its memory goes back */
+    TESS_LEAVES_RAM = 16, /* or-ed in: the tile leaves RAM after this task, if its home is the disk; */
+    TESS_LEAVES_GPU = 32, /* or the GPU */
 } tess_mode;
 
 typedef struct tess_use {

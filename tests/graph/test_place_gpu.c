@@ -4,6 +4,7 @@
 #define CHECK_MAIN
 #include "check.h"
 #include "graph_impl.h"
+#include "plan/plan.h"
 
 enum { TILES = 7, TASKS = 14, USES = 3, MiB = 1 << 20 };
 
@@ -58,7 +59,14 @@ static tess_program *random_list(uint32_t seed, bool updates)
 
 static tess_status place(tess_program *p, uint64_t memory, tess_gpu_placement *out)
 {
-    return tess_program_place_gpu(p, &(tess_gpu_conf){.memory = memory, .all = true, .states = true}, 0, out);
+    tess_uses *u = tess_uses_list(p);
+    tess_marks *m = tess_marks_new(u);
+    const tess_gpu_conf conf = {.memory = memory, .all = true, .states = true};
+    const tess_status status = tess_plan_gpu(u, &conf, 0, m, out);
+    if (status == TESS_OK) tess_marks_apply(p, u, m, TESS_TIER_GPU);
+    tess_marks_free(m);
+    tess_uses_free(u);
+    return status;
 }
 
 /* ---- walking the list, without the code that placed it ---- */
@@ -112,7 +120,7 @@ static uint64_t walk(const tess_program *p, bool states, uint64_t *most)
             for (unsigned i = 0; i < t->nuse; i++) {
                 struct copy *one = &c[index_of(p, t->use[i].tile)];
                 if (t->use[i].mode & TESS_LAST) *one = (struct copy){0};
-                if (!(t->use[i].mode & TESS_AWAY) || !one->placed) continue;
+                if (!(t->use[i].mode & TESS_LEAVES_GPU) || !one->placed) continue;
                 if (one->on_gpu && !one->in_ram) {
                     if (step) copied += tess_tile_bytes(t->use[i].tile);
                     one->in_ram = true;
@@ -131,11 +139,11 @@ static uint64_t best_of_all(const tess_program *p, uint64_t room)
     uint64_t best = UINT64_MAX, most;
     for (size_t k = 0; k < p->tasks; k++)
         for (unsigned i = 0; i < p->task[k].nuse; i++)
-            if (p->task[k].cl == &here && !(p->task[k].use[i].mode & TESS_LAST))
-                use[n++] = (tess_use *)&p->task[k].use[i];
-    if (n > 16) return 0; /* too many to try */
+            if (p->task[k].cl == &here && !(p->task[k].use[i].mode & TESS_LAST)) use[n++] = &p->use[k][i];
+    if (n > 13) return 0; /* too many to try */
     for (uint32_t ways = 0; ways < 1u << n; ways++) {
-        for (int i = 0; i < n; i++) use[i]->mode = ways >> i & 1 ? use[i]->mode | TESS_AWAY : use[i]->mode & ~TESS_AWAY;
+        for (int i = 0; i < n; i++)
+            use[i]->mode = ways >> i & 1 ? use[i]->mode | TESS_LEAVES_GPU : use[i]->mode & ~TESS_LEAVES_GPU;
         const uint64_t copied = walk(p, false, &most);
         if (most <= room && copied < best) best = copied;
     }

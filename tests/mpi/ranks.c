@@ -259,8 +259,8 @@ static void capped(void)
         tess_tile_set_home(out[k], TESS_TIER_DISK);
         tess_tile_set_home(in[k], TESS_TIER_DISK);
         fill(out[k], me, k);
-        add_span(add_message(out[k], TESS_R), next, k, true, 0, bytes);
-        add_span(add_message(in[k], TESS_W), last, k, false, 0, bytes);
+        add_span(add_message(out[k], TESS_R | TESS_LEAVES_RAM), next, k, true, 0, bytes);
+        add_span(add_message(in[k], TESS_W | TESS_LEAVES_RAM), last, k, false, 0, bytes);
     }
     run_list();
     for (int k = 0; k < TILES; k++) EXPECT(holds(in[k], last, k, 0, bytes));

@@ -92,7 +92,7 @@ TEST(each_rank_keeps_its_share_on_its_own_disk_file)
         struct swap_file file[RANKS] = {0};
         const double away = (double)(way[w].states - cap());
         snprintf(stage, sizeof stage, "zero_optimization.stage=%d", way[w].stage);
-        pid_t pid = START_RANKS(RANKS, "train", "run.json", "memory.path=swap", ram, stage);
+        pid_t pid = START_RANKS(RANKS, "train", "run.json", "memory.path=swap", ram, stage, "overwrite=true");
         WAIT_UNTIL(pid, find_swap_files(pid, away, file));
         run_finish(pid);
         EXPECT_DONE();

@@ -1,8 +1,7 @@
 /* A step on paper: its tasks in order on the workers, its tiles entering and leaving RAM by the rules of
  * runtime/flow.c, and the disk's two directions, each doing one tile after the other. It says what time a placement
  * should take and what that time is spent on, before anything runs. */
-#include "graph_impl.h"
-#include <math.h>
+#include "plan.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,9 +43,10 @@ struct state {
 };
 
 struct simulation {
-    const tess_program *p;
+    const tess_uses *u;
+    const tess_marks *m;
     const tess_rates *rates;
-    struct state *state; /* by place in the table of tiles */
+    struct state *state; /* [tile] */
     struct leaves leaves;
     uint64_t room, held;
     double poll;          /* how long it takes a worker to look at transfers: they do so between tasks */
@@ -66,14 +66,20 @@ static double move(struct simulation *s, double *mine, double *other, double fro
     return *mine = begin + seconds;
 }
 
-/* Lets the task in: when there is room for the tiles that enter. When those with contents are there. */
-static double let_in(struct simulation *s, const tess_task *t, const uint32_t *index)
+static bool flows(const struct simulation *s, uint32_t tile)
+{
+    return s->u->tile[tile].flows && s->m->home[tile] != TESS_TIER_GPU;
+}
+
+/* Lets task k in: when there is room for the tiles that enter. When those with contents are there. */
+static double let_in(struct simulation *s, size_t k)
 {
     double ready = s->entry;
-    for (unsigned i = 0; i < t->nuse; i++) {
-        struct state *st = &s->state[index[i]];
-        uint64_t bytes = tess_tile_bytes(t->use[i].tile);
-        if (!tess_tile_flows(t->use[i].tile) || st->resident) continue;
+    for (size_t at = s->u->task[k].first; at < s->u->task[k + 1].first; at++) {
+        const tess_plan_use *use = &s->u->use[s->u->named[at]];
+        struct state *st = &s->state[use->tile];
+        const uint64_t bytes = s->u->tile[use->tile].bytes;
+        if (!flows(s, use->tile) || st->resident) continue;
         while (s->held + bytes > s->room && s->leaves.n) {
             struct leave l = pop(&s->leaves);
             s->held -= l.bytes;
@@ -82,7 +88,7 @@ static double let_in(struct simulation *s, const tess_task *t, const uint32_t *i
         s->held += bytes;
         st->resident = true;
         if (s->entry > ready) ready = s->entry;
-        if (!st->filled || !(t->use[i].mode & TESS_R)) continue;
+        if (!st->filled || !(use->mode & TESS_R)) continue;
         double seconds = (double)bytes / s->rates->read, end = move(s, &s->reads, &s->writes, s->entry, seconds);
         s->out.read += seconds;
         if (end + 2 * s->poll > ready) ready = end + 2 * s->poll;
@@ -90,13 +96,13 @@ static double let_in(struct simulation *s, const tess_task *t, const uint32_t *i
     return ready;
 }
 
-static double duration(const struct simulation *s, const tess_task *t)
+static double duration(const struct simulation *s, size_t k)
 {
     enum { OVERHEAD_US = 10 };
-    tess_cost c = {0};
-    if (t->cl->cost) c = t->cl->cost(t->arg);
+    tess_cost c = s->u->task[k].cost;
     if (c.flops == 0 && c.bytes == 0)
-        for (unsigned i = 0; i < t->nuse; i++) c.bytes += (double)tess_tile_bytes(t->use[i].tile);
+        for (size_t at = s->u->task[k].first; at < s->u->task[k + 1].first; at++)
+            c.bytes += (double)s->u->tile[s->u->use[s->u->named[at]].tile].bytes;
     double seconds = c.flops > 0 ? c.flops / s->rates->flops + c.passes / s->rates->copy : c.bytes / s->rates->copy;
     return seconds * s->workers + OVERHEAD_US * 1e-6;
 }
@@ -114,10 +120,10 @@ static double work(struct simulation *s, double ready, double seconds)
     return s->worker[best] = begin + seconds;
 }
 
-static void leave(struct simulation *s, const tess_use *u, struct state *st, double end)
+static void leave(struct simulation *s, const tess_plan_use *use, struct state *st, double end)
 {
-    uint64_t bytes = tess_tile_bytes(u->tile);
-    bool gone = u->mode & TESS_LAST;
+    const uint64_t bytes = s->u->tile[use->tile].bytes;
+    bool gone = use->mode & TESS_LAST;
     if (end < st->read) end = st->read;
     if (st->dirty && !gone) {
         double seconds = (double)bytes / s->rates->write;
@@ -129,27 +135,38 @@ static void leave(struct simulation *s, const tess_use *u, struct state *st, dou
     st->filled = !gone;
 }
 
-static void run_task(struct simulation *s, const tess_task *t, const uint32_t *index)
+static bool leaves(const struct simulation *s, uint32_t i)
 {
-    double ready = let_in(s, t, index);
-    for (unsigned i = 0; i < t->nuse; i++) {
-        const struct state *st = &s->state[index[i]];
+    const tess_plan_use *use = &s->u->use[i];
+    return (use->mode & TESS_LAST) ||
+           (s->m->home[use->tile] == TESS_TIER_DISK && (s->m->leaves[i] >> TESS_TIER_CPU & 1));
+}
+
+static void run_task(struct simulation *s, size_t k)
+{
+    const tess_uses *u = s->u;
+    const size_t first = u->task[k].first, last = u->task[k + 1].first;
+    double ready = let_in(s, k);
+    for (size_t at = first; at < last; at++) {
+        const tess_plan_use *use = &u->use[u->named[at]];
+        const struct state *st = &s->state[use->tile];
         if (st->written > ready) ready = st->written;
-        if ((t->use[i].mode & TESS_W) && st->read > ready) ready = st->read;
+        if ((use->mode & TESS_W) && st->read > ready) ready = st->read;
     }
-    double end = work(s, ready, duration(s, t));
-    for (unsigned i = 0; i < t->nuse; i++) {
-        struct state *st = &s->state[index[i]];
-        if (t->use[i].mode & TESS_SCRATCH) continue;
+    double end = work(s, ready, duration(s, k));
+    for (size_t at = first; at < last; at++) {
+        const tess_plan_use *use = &u->use[u->named[at]];
+        struct state *st = &s->state[use->tile];
+        if (use->mode & TESS_SCRATCH) continue;
         if (st->read < end) st->read = end;
-        if (!(t->use[i].mode & TESS_W)) continue;
+        if (!(use->mode & TESS_W)) continue;
         st->written = end;
         st->filled = st->dirty = true;
     }
-    for (unsigned i = 0; i < t->nuse; i++) {
-        const tess_use *u = &t->use[i];
-        struct state *st = &s->state[index[i]];
-        if (tess_tile_flows(u->tile) && st->resident && tess_use_leaves(u)) leave(s, u, st, end);
+    for (size_t at = first; at < last; at++) {
+        const tess_plan_use *use = &u->use[u->named[at]];
+        struct state *st = &s->state[use->tile];
+        if (flows(s, use->tile) && st->resident && leaves(s, u->named[at])) leave(s, use, st, end);
     }
 }
 
@@ -157,8 +174,8 @@ static void run_task(struct simulation *s, const tess_task *t, const uint32_t *i
 static double poll_time(const struct simulation *s)
 {
     double sum = 0, squares = 0;
-    for (size_t k = 0; k < s->p->tasks; k++) {
-        double d = duration(s, &s->p->task[k]);
+    for (size_t k = 0; k < s->u->tasks; k++) {
+        double d = duration(s, k);
         sum += d;
         squares += d * d;
     }
@@ -166,20 +183,17 @@ static double poll_time(const struct simulation *s)
 }
 
 /* Two steps, of which the second counts: it begins as the first left things. */
-void tess_program_simulate(const tess_program *p, const tess_rates *rates, uint64_t room, int workers,
-                           tess_forecast *out)
+void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rates *rates, uint64_t room, int workers,
+                        tess_forecast *out)
 {
-    struct simulation s = {.p = p, .rates = rates, .room = room, .workers = workers};
-    size_t tiles;
-    uint32_t *index = tess_program_index(p, &tiles);
-    s.state = tess_alloc(tiles * sizeof *s.state);
+    struct simulation s = {.u = u, .m = m, .rates = rates, .room = room, .workers = workers};
+    s.state = tess_alloc((u->tiles + 1) * sizeof *s.state);
     s.worker = tess_alloc((size_t)workers * sizeof *s.worker);
     s.poll = poll_time(&s);
     double begin = 0;
     for (int step = 0; step < 2; step++) {
-        const uint32_t *i = index;
         s.out = (tess_forecast){0};
-        for (size_t k = 0; k < p->tasks; i += p->task[k++].nuse) run_task(&s, &p->task[k], i);
+        for (size_t k = 0; k < u->tasks; k++) run_task(&s, k);
         double end = s.writes > s.reads ? s.writes : s.reads;
         for (int w = 0; w < workers; w++)
             if (s.worker[w] > end) end = s.worker[w];
@@ -192,5 +206,4 @@ void tess_program_simulate(const tess_program *p, const tess_rates *rates, uint6
     free(s.state);
     free(s.worker);
     free(s.leaves.at);
-    free(index);
 }

@@ -1,5 +1,5 @@
 /* The plan: what a program will hold at each moment, read off its order before it runs. */
-#include "graph_impl.h"
+#include "../graph_impl.h"
 #include <stdlib.h>
 
 /* Bytes live at a time, as the list is walked. */
@@ -95,4 +95,12 @@ uint64_t tess_plan_fixed(const tess_plan *plan, int workers)
 {
     return plan->resident[TESS_ROLE_INPUT] + plan->resident[TESS_ROLE_SCALAR] +
            (uint64_t)workers * plan->resident[TESS_ROLE_SCRATCH];
+}
+
+uint64_t tess_program_fixed(const tess_program *p, int workers)
+{
+    tess_plan plan = {0};
+    for (size_t k = 0; k < p->tiles; k++)
+        if (!tess_program_drops(p->tile[k])) plan.resident[tess_tile_role(p->tile[k])] += tess_tile_bytes(p->tile[k]);
+    return tess_plan_fixed(&plan, workers);
 }

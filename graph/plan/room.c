@@ -1,7 +1,7 @@
 /* The room at each moment of a cycle, in a tree whose nodes know the least of theirs: what is taken is taken from long
  * stretches of moments, many times. Of node i the children are 2i and 2i+1; `taken` is what all moments below it gave,
  * over and above what the children know. */
-#include "graph_impl.h"
+#include "plan.h"
 #include <stdlib.h>
 
 struct tess_room {

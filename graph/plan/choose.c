@@ -1,0 +1,278 @@
+/* One level: which gaps are kept.
+ *
+ * Gaps are taken one after the other as long as each of their moments has room, those of tiles that must stay first.
+ * Which then? Those that save the most traffic a byte and moment: short ones, so that what the forward pass used last
+ * stays for the backward pass, and of equal ones a fixed part, where keeping the least recently used would let go what
+ * is needed next. Better is an order that knows which moments are crowded: by the prices that prices.c finds while it
+ * proves how little any choice must move. And where the time of a step is the measure, more weight on what a step uses
+ * last, since its end has no work left to hide traffic behind. Each is tried, and the best of them is taken. */
+#include "plan.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum order { BY_WORTH, BY_PRICE, BY_PRICE_LAST, ORDERS };
+
+struct placing {
+    const tess_uses *u;
+    const tess_level *l;
+    tess_marks *m;
+    uint64_t *need, always;
+    tess_gaps gaps;
+    double *price; /* [gap]: its order by prices */
+};
+
+/* One way to choose, and what came of it. */
+struct attempt {
+    enum order order;
+    tess_placed placed;
+    double measure; /* seconds of a step, or bytes */
+};
+
+uint64_t tess_level_needs(const tess_uses *u, const tess_level *l, const tess_marks *m, uint64_t *need)
+{
+    uint64_t most = 0;
+    memset(need, 0, u->tasks * sizeof *need);
+    for (size_t i = 0; i < u->uses; i++) {
+        const tess_plan_use *use = &u->use[i];
+        if (!tess_level_has(l, m, use->tile) || !l->used[i]) continue;
+        need[use->task] += u->tile[use->tile].bytes;
+        if (need[use->task] > most) most = need[use->task];
+    }
+    return most;
+}
+
+/* ---- gaps in their order ---- */
+
+/* Of equals what is used last in a step stays, and what is short. */
+static int by_order(const void *a, const void *b)
+{
+    const tess_gap *x = a, *y = b;
+    if (x->order != y->order) return (x->order < y->order) - (x->order > y->order);
+    if (x->first != y->first) return (x->first < y->first) - (x->first > y->first);
+    if (x->count != y->count) return (x->count > y->count) - (x->count < y->count);
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static void sort(struct placing *s, enum order order)
+{
+    tess_gaps *g = &s->gaps;
+    for (size_t i = 0; i < g->gaps; i++) {
+        tess_gap *gap = &g->gap[i];
+        const double last = (double)((gap->first + g->moments - 1) % g->moments) / (double)g->moments;
+        gap->order = order == BY_WORTH ? (double)gap->moved / ((double)gap->bytes * (double)((uint64_t)gap->count + 1))
+                                       : s->price[gap->id] * (order == BY_PRICE_LAST ? 1 + last / 4 : 1);
+    }
+    qsort(g->gap, g->gaps, sizeof *g->gap, by_order);
+}
+
+/* Staying may be worth something: the contents last, or a write is due that nobody would read. */
+static bool saves(const tess_gap *g)
+{
+    return !g->anew || g->due;
+}
+
+/* Keeps the gap if there is room at each of its moments. */
+static void keep(const tess_level *l, tess_gap *g, tess_room *left)
+{
+    const uint8_t leave = l->leave[g->use];
+    const int64_t bytes = (int64_t)g->bytes;
+    g->kept = leave == TESS_RESTS || (leave != TESS_MUST_LEAVE && saves(g));
+    if (!g->kept || leave == TESS_RESTS || g->count == 0) return;
+    if (tess_room_take(left, g->first, g->count, bytes) >= 0 || leave == TESS_MUST_STAY) return;
+    tess_room_take(left, g->first, g->count, -bytes);
+    g->kept = false;
+}
+
+/* Keeps gaps in their order; what room lacks for tiles that must stay. */
+static uint64_t fill(struct placing *s, const int64_t *moment)
+{
+    tess_gaps *g = &s->gaps;
+    tess_room *left = tess_room_new(moment, g->moments);
+    for (int must = 1; must >= 0; must--)
+        for (size_t i = 0; i < g->gaps; i++)
+            if ((s->l->leave[g->gap[i].use] == TESS_MUST_STAY) == must) keep(s->l, &g->gap[i], left);
+    const int64_t least = tess_room_least(left);
+    tess_room_free(left);
+    return least < 0 ? (uint64_t)-least : 0;
+}
+
+/* ---- what comes of it ---- */
+
+void tess_level_init(const tess_uses *u, unsigned tier, tess_level *l)
+{
+    l->tier = tier;
+    l->has = tess_alloc((u->tiles + 1) * sizeof *l->has);
+    l->used = tess_alloc((u->uses + 1) * sizeof *l->used);
+    l->leave = tess_alloc((u->uses + 1) * sizeof *l->leave);
+    memset(l->used, TESS_USED_HERE, u->uses);
+    for (size_t t = 0; t < u->tiles; t++) l->has[t] = u->tile[t].flows;
+}
+
+void tess_level_free(tess_level *l)
+{
+    free(l->has);
+    free(l->used);
+    free(l->leave);
+}
+
+/* A tile lives on the level if it never leaves it and no task has it elsewhere; all others live below. */
+static void set_homes(const struct placing *s, tess_placed *out)
+{
+    const tess_uses *u = s->u;
+    out->lives = out->below = 0;
+    for (size_t at = 0, n; at < u->uses; at += n) {
+        const uint32_t t = u->use[at].tile;
+        const tess_plan_tile *tile = &u->tile[t];
+        n = tess_uses_of_tile(u, at);
+        if (!tess_level_has(s->l, s->m, t)) continue;
+        bool lives = true;
+        for (size_t i = at; i < at + n; i++)
+            lives &= s->l->used[i] == TESS_USED_HERE && !(s->m->leaves[i] >> s->l->tier & 1);
+        if (s->l->homes || !tile->lasts) s->m->home[t] = (uint8_t)(lives ? s->l->tier : s->l->tier + 1);
+        if (s->m->home[t] > s->l->tier) out->below += tile->bytes;
+        if (s->m->home[t] == s->l->tier && tile->lasts && s->l->homes) out->lives += tile->bytes;
+    }
+}
+
+static void set_marks(struct placing *s, tess_placed *out)
+{
+    const uint8_t bit = (uint8_t)(1 << s->l->tier);
+    for (size_t i = 0; i < s->u->uses; i++) s->m->leaves[i] &= (uint8_t)~bit;
+    for (size_t i = 0; i < s->gaps.gaps; i++)
+        if (!s->gaps.gap[i].kept) s->m->leaves[s->gaps.gap[i].use] |= bit;
+    tess_gaps_traffic(s->u, s->l, s->m, &out->read, &out->written);
+}
+
+/* Marks as if nothing had to leave; the room that takes. */
+static uint64_t whole(struct placing *s, tess_placed *out)
+{
+    const int64_t plenty = INT64_MAX / 4;
+    tess_gaps *g = &s->gaps;
+    int64_t *moment = tess_alloc((s->u->tasks + 1) * sizeof *moment);
+    for (size_t k = 0; k < s->u->tasks; k++) moment[k] = plenty - (int64_t)s->need[k];
+    tess_room *left = tess_room_new(moment, s->u->tasks);
+    for (size_t i = 0; i < g->gaps; i++) {
+        g->gap[i].kept = saves(&g->gap[i]);
+        if (g->gap[i].kept) tess_room_take(left, g->gap[i].first, g->gap[i].count, (int64_t)g->gap[i].bytes);
+    }
+    const int64_t least = tess_room_least(left);
+    set_marks(s, out);
+    tess_room_free(left);
+    free(moment);
+    return (uint64_t)(plenty - least);
+}
+
+/* ---- choosing ---- */
+
+static void begin(struct placing *s, const tess_uses *u, const tess_level *l, tess_marks *m)
+{
+    *s = (struct placing){.u = u, .l = l, .m = m, .need = tess_alloc((u->tasks + 1) * sizeof *s->need)};
+    tess_level_needs(u, l, m, s->need);
+    tess_gaps_list(u, l, m, &s->gaps);
+    s->price = tess_alloc((s->gaps.gaps + 1) * sizeof *s->price);
+}
+
+static void end(struct placing *s)
+{
+    free(s->need);
+    free(s->gaps.gap);
+    free(s->price);
+}
+
+/* What each moment has for gaps. */
+static int64_t *moments(const struct placing *s, uint64_t room, uint64_t slack)
+{
+    int64_t *m = tess_alloc((s->u->tasks + 1) * sizeof *m);
+    for (size_t k = 0; k < s->u->tasks; k++) {
+        const uint64_t taken = s->need[k] + slack;
+        m[k] = taken < room ? (int64_t)(room - taken) : 0;
+    }
+    return m;
+}
+
+static void attempt(struct placing *s, const int64_t *moment, enum order order, struct attempt *a)
+{
+    const tess_level *l = s->l;
+    a->order = order;
+    sort(s, order);
+    a->placed.lacks = fill(s, moment);
+    set_marks(s, &a->placed);
+    set_homes(s, &a->placed);
+    a->measure = (double)(a->placed.read + a->placed.written);
+    if (!l->rates) return;
+    tess_plan_simulate(s->u, s->m, l->rates, l->room, l->workers, &a->placed.time);
+    a->measure = a->placed.time.seconds;
+}
+
+/* Of times that are about equal that which moves less. */
+static bool better(const struct placing *s, const struct attempt *a, const struct attempt *b)
+{
+    const uint64_t x = a->placed.read + a->placed.written, y = b->placed.read + b->placed.written;
+    if (!s->l->rates) return x <= y;
+    const double ratio = a->measure / b->measure;
+    return ratio <= 0.995 || (ratio <= 1.005 && x < y);
+}
+
+/* The best order with that slack. */
+static struct attempt try_orders(struct placing *s, uint64_t slack)
+{
+    int64_t *moment = moments(s, s->l->room, slack);
+    struct attempt best = {.placed.slack = slack}, a = best;
+    attempt(s, moment, BY_WORTH, &best);
+    tess_gaps_bound(&s->gaps, moment, best.placed.read + best.placed.written - s->always, s->l->rounds);
+    for (size_t i = 0; i < s->gaps.gaps; i++) s->price[s->gaps.gap[i].id] = s->gaps.gap[i].order;
+    for (enum order o = BY_PRICE; o < (s->l->rates ? ORDERS : BY_PRICE_LAST); o++) {
+        attempt(s, moment, o, &a);
+        if (better(s, &a, &best)) best = a;
+    }
+    free(moment);
+    return best;
+}
+
+/* The best slack: much of it hides waiting, little of it keeps more; of about equal ones the one that came first. Its
+ * prices are left. */
+static struct attempt try_slacks(struct placing *s)
+{
+    struct attempt best = {0};
+    const size_t bytes = (s->gaps.gaps + 1) * sizeof *s->price;
+    double *price = tess_alloc(bytes);
+    for (int i = 0; i < s->l->slacks; i++) {
+        const struct attempt a = try_orders(s, s->l->slack[i]);
+        if (i > 0 && a.measure > best.measure * 0.99) continue;
+        best = a;
+        memcpy(price, s->price, bytes);
+    }
+    free(s->price);
+    s->price = price;
+    return best;
+}
+
+void tess_level_place(const tess_uses *u, const tess_level *l, tess_marks *m, tess_placed *out)
+{
+    struct placing s;
+    begin(&s, u, l, m);
+    whole(&s, out);
+    s.always = out->read + out->written;
+    struct attempt best = try_slacks(&s);
+    if (best.placed.lacks) best = try_orders(&s, 0);
+    int64_t *moment = moments(&s, l->room, best.placed.slack);
+    attempt(&s, moment, best.order, &best);
+    *out = best.placed;
+    out->always = s.always;
+    free(moment);
+    moment = moments(&s, l->room, 0);
+    out->bound = s.always + tess_gaps_bound(&s.gaps, moment, out->read + out->written - s.always, l->last_rounds);
+    free(moment);
+    end(&s);
+}
+
+uint64_t tess_level_whole(const tess_uses *u, const tess_level *l, tess_marks *m, tess_placed *out)
+{
+    struct placing s;
+    *out = (tess_placed){0};
+    begin(&s, u, l, m);
+    const uint64_t room = whole(&s, out);
+    out->always = out->read + out->written;
+    end(&s);
+    return room;
+}

@@ -1,0 +1,177 @@
+/* A GPU's memory above RAM: the level, and which of the optimizer's states live there.
+ *
+ * Other than in RAM, not every task is there. Tasks that may run on either side (the optimizer's) count as the GPU's
+ * where its memory has room for their states: then staying saves what StarPU would copy to run them there, or leaves it
+ * the choice.
+ *
+ * What StarPU would do by itself is to let go what was not used for longest, which in a step that goes down and up
+ * again, and then repeats, is what it needs next. */
+#include "plan.h"
+#include <stdlib.h>
+
+/* Parts of the room: for tiles that come early and leave late, and for what lies unused between pieces of many sizes.
+ * Updates for which there must be room beside it, since StarPU loads some ahead. */
+enum { LATE_PART = 16, BETWEEN_PART = 48, UPDATES = 5 };
+enum { ROUNDS = 200 }; /* of the prices' search */
+/* In which StarPU takes the GPU's memory for what is small. */
+enum { CHUNK = 32 << 20 };
+
+/* The room that so many bytes need for sure, whatever the order in which they come and go. */
+static uint64_t roomy(uint64_t bytes)
+{
+    return bytes + bytes / (BETWEEN_PART / 2);
+}
+
+static bool is_state(const tess_plan_tile *t)
+{
+    return t->role == TESS_ROLE_MASTER || t->role == TESS_ROLE_MOMENT;
+}
+
+/* ---- the optimizer's states ---- */
+
+/* Bytes of states that a task uses and that do not live on the GPU; with `house` they do from now on. */
+static uint64_t states_of(const tess_uses *u, size_t k, uint8_t *home, bool house)
+{
+    uint64_t bytes = 0;
+    for (size_t at = u->task[k].first; at < u->task[k + 1].first; at++) {
+        const uint32_t t = u->use[u->named[at]].tile;
+        if (!is_state(&u->tile[t]) || home[t] == TESS_TIER_GPU) continue;
+        bytes += u->tile[t].bytes;
+        if (house) home[t] = TESS_TIER_GPU;
+    }
+    return bytes;
+}
+
+/* States that do not live on the GPU: of all updates, and the most that one uses. */
+static uint64_t count_states(const tess_uses *u, uint8_t *home, uint64_t *most)
+{
+    uint64_t all = *most = 0;
+    for (size_t k = 0; k < u->tasks; k++) {
+        if (u->task[k].where != TESS_RUNS_ON_EITHER) continue;
+        const uint64_t bytes = states_of(u, k, home, false);
+        all += bytes;
+        if (bytes > *most) *most = bytes;
+    }
+    return all;
+}
+
+/* A share of the states live on the GPU, in so many bytes that nothing else needs there, beside those in which StarPU
+ * moves the others: those that the list updates last, which the next step waits for. */
+static void house_states(const tess_uses *u, uint8_t *home, double share, uint64_t room, uint64_t beside)
+{
+    uint64_t most;
+    const uint64_t all = roomy(count_states(u, home, &most)), wanted = (uint64_t)(share * (double)all);
+    if (all > room || wanted < all) room = room > beside ? room - beside : 0;
+    if (wanted < room) room = wanted;
+    for (size_t k = u->tasks; k-- > 0;) {
+        if (u->task[k].where != TESS_RUNS_ON_EITHER) continue;
+        const uint64_t bytes = roomy(states_of(u, k, home, false));
+        if (bytes > room) continue;
+        room -= bytes;
+        states_of(u, k, home, true);
+    }
+}
+
+/* What StarPU keeps for updates that it moves; 0 if they do not run on the GPU. */
+static uint64_t for_updates(const tess_uses *u, uint8_t *home, uint64_t memory)
+{
+    uint64_t most;
+    count_states(u, home, &most);
+    return UPDATES * most <= memory / 8 ? UPDATES * most : 0;
+}
+
+/* ---- the level ---- */
+
+/* Where the task is, updates of states that do not live on the GPU being there or not. */
+static uint8_t used_by(const tess_uses *u, size_t k, uint8_t *home, const tess_gpu_conf *conf, bool updates)
+{
+    switch (u->task[k].where) {
+    case TESS_RUNS_ON_CPU:
+        return TESS_USED_ELSEWHERE;
+    case TESS_IS_MESSAGE:
+        return conf->messages ? TESS_USED_HERE : TESS_USED_ELSEWHERE;
+    case TESS_RUNS_ON_EITHER:
+        if (states_of(u, k, home, false)) return updates ? TESS_USED_EITHER : TESS_USED_ELSEWHERE;
+        break;
+    case TESS_RUNS_ON_GPU:
+        break;
+    }
+    return TESS_USED_HERE;
+}
+
+/* States have places only where they live; what outlasts the list and was given a home there stays out of this plan. */
+static void set_level(const tess_uses *u, const tess_gpu_conf *conf, bool updates, tess_marks *m, tess_level *l)
+{
+    for (size_t t = 0; t < u->tiles; t++) {
+        const tess_plan_tile *tile = &u->tile[t];
+        const bool at_home = m->home[t] == TESS_TIER_GPU;
+        l->has[t] = tile->flows && (at_home || !is_state(tile)) && (conf->all || !tile->lasts || !at_home);
+    }
+    uint8_t *used = tess_alloc(u->tasks + 1);
+    for (size_t k = 0; k < u->tasks; k++) used[k] = used_by(u, k, m->home, conf, updates);
+    for (size_t i = 0; i < u->uses; i++) {
+        const uint32_t t = u->use[i].tile;
+        l->used[i] = used[u->use[i].task];
+        l->leave[i] = conf->all && m->home[t] == TESS_TIER_GPU ? TESS_MUST_STAY : TESS_MAY_LEAVE;
+    }
+    free(used);
+}
+
+/* ---- the plan ---- */
+
+/* Homes for states, where all else fits; then the level as it is with them, whose room is left to be said. */
+static void prepare(const tess_uses *u, const tess_gpu_conf *conf, uint64_t fixed, tess_marks *m, tess_level *l,
+                    tess_gpu_placement *out)
+{
+    tess_placed placed;
+    for (size_t t = 0; conf->all && t < u->tiles; t++) /* an earlier plan's homes are none */
+        if (m->home[t] == TESS_TIER_GPU) m->home[t] = TESS_TIER_CPU;
+    uint64_t beside = for_updates(u, m->home, out->memory);
+    if (conf->all) {
+        set_level(u, conf, true, m, l);
+        out->all = roomy(tess_level_whole(u, l, m, &placed));
+        if (fixed + out->all < out->memory)
+            house_states(u, m->home, conf->states, out->memory - fixed - out->all, beside);
+        const uint64_t left = for_updates(u, m->home, out->memory);
+        beside = left <= beside ? left : 0;
+    }
+    out->states = beside > 0;
+    out->needed = fixed + beside;
+    out->room = out->memory > out->needed ? out->memory - out->needed : 0;
+    set_level(u, conf, out->states, m, l);
+}
+
+static tess_status place(const tess_uses *u, tess_level *l, uint64_t largest, tess_marks *m, tess_gpu_placement *out)
+{
+    tess_placed placed;
+    out->needed += largest + largest / BETWEEN_PART + (1 << 20);
+    out->all = roomy(tess_level_whole(u, l, m, &placed));
+    if (out->needed > out->memory)
+        return tess_error(TESS_INVALID, "GPU", "its memory leaves %s for tiles, but the largest task holds %s of them",
+                          tess_human_bytes((double)out->room), tess_human_bytes((double)largest));
+    const bool fits = out->all <= out->room;
+    if (fits && out->all + out->all / 4 < out->room) out->room = out->all + out->all / 4; /* none waits for a place */
+    l->room = out->room;
+    if (!fits) l->slack[0] = l->room / LATE_PART + l->room / BETWEEN_PART;
+    if (l->slack[0] > l->room - largest) l->slack[0] = l->room - largest;
+    tess_level_place(u, l, m, &placed);
+    out->read = placed.read;
+    out->written = placed.written;
+    out->bound = placed.bound;
+    out->home = placed.lives;
+    return TESS_OK;
+}
+
+tess_status tess_plan_gpu(const tess_uses *u, const tess_gpu_conf *conf, uint64_t fixed, tess_marks *m,
+                          tess_gpu_placement *out)
+{
+    tess_level l = {.homes = conf->all, .rounds = ROUNDS, .last_rounds = 2 * ROUNDS, .slacks = 1};
+    *out = (tess_gpu_placement){.memory = conf->memory};
+    tess_level_init(u, TESS_TIER_GPU, &l);
+    prepare(u, conf, conf->all ? (fixed + fixed / 4 + CHUNK) / CHUNK * CHUNK : 0, m, &l, out);
+    uint64_t *need = tess_alloc((u->tasks + 1) * sizeof *need);
+    const tess_status status = place(u, &l, tess_level_needs(u, &l, m, need), m, out);
+    free(need);
+    tess_level_free(&l);
+    return status;
+}

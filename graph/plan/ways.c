@@ -1,0 +1,181 @@
+/* The choice among the ways in which a step can be laid out: its micro-batches one after the other or layer by layer;
+ * with clipping, its updates at the end or late, in the next step. Each is another list of the same tasks, so each has
+ * a plan of its own, and the one whose step is fastest on paper is taken.
+ *
+ * Nothing is decided for tiles until a way is: plans are values, and the best one's marks are applied at the end. All
+ * ranks take the same way: by what the rank has to do that does worst in it. */
+#include "../graph_impl.h"
+#include "plan.h"
+#include <stdlib.h>
+
+struct way {
+    tess_step *step;
+    tess_uses *uses;
+    tess_marks *marks;
+    tess_layout layout; /* with what of it lacks room, where it does not fit */
+    double seconds;     /* of a step, where the disk is a level */
+};
+
+static void drop(struct way *w)
+{
+    tess_marks_free(w->marks);
+    tess_uses_free(w->uses);
+    tess_step_free(w->step);
+    *w = (struct way){0};
+}
+
+/* Of all ranks: the worst status, the most that is needed. */
+static tess_status agree(tess_status status, uint64_t *needed, double *seconds)
+{
+    int64_t worst[] = {status, (int64_t)*needed, (int64_t)(*seconds * 1e6)};
+    tess_ranks_most(worst, 3);
+    *needed = (uint64_t)worst[1];
+    *seconds = (double)worst[2] * 1e-6;
+    return (tess_status)worst[0];
+}
+
+/* Bytes that go to a GPU and back, of the rank that copies the most. */
+static uint64_t copies(const struct way *w)
+{
+    int64_t bytes = (int64_t)(w->layout.gpu.read + w->layout.gpu.written);
+    tess_ranks_most(&bytes, 1);
+    return (uint64_t)bytes;
+}
+
+static tess_status plan_gpu(struct way *w, const tess_gpu_conf *conf)
+{
+    tess_layout *l = &w->layout;
+    double none = 0;
+    if (!conf->memory) return TESS_OK;
+    const uint64_t fixed = tess_program_fixed(tess_step_program(w->step), 1);
+    tess_status status = tess_plan_gpu(w->uses, conf, fixed, w->marks, &l->gpu);
+    uint64_t needed = l->gpu.needed;
+    status = agree(status, &needed, &none);
+    if (status == TESS_OK) return TESS_OK;
+    l->gpu.needed = needed;
+    l->lacks = TESS_TIER_GPU;
+    return status;
+}
+
+static tess_status plan_ram(struct way *w, const tess_place_conf *conf)
+{
+    tess_layout *l = &w->layout;
+    if (!conf->ram) return TESS_OK;
+    const uint64_t fixed = tess_program_fixed(tess_step_program(w->step), conf->workers);
+    const tess_status status = tess_plan_ram(w->uses, conf, fixed, true, w->marks, &l->ram);
+    w->seconds = l->ram.time.seconds;
+    l->lacks = TESS_TIER_CPU;
+    return agree(status, &l->ram.needed, &w->seconds);
+}
+
+/* A way and its plan; TESS_INVALID with w->layout.lacks where it does not fit. */
+static tess_status try_way(tess_tensor *output, const tess_step_conf *of, const tess_rooms *rooms, bool by_layer,
+                           bool late, struct way *w)
+{
+    tess_step_conf conf = *of;
+    *w = (struct way){.layout = {.by_layer = by_layer, .late = late}};
+    conf.by_layer = by_layer;
+    conf.late = late;
+    TESS_TRY(tess_step_new(output, &conf, &w->step));
+    w->uses = tess_uses_list(tess_step_program(w->step));
+    w->marks = tess_marks_new(w->uses);
+    TESS_TRY(plan_gpu(w, &rooms->gpu));
+    return plan_ram(w, &rooms->ram);
+}
+
+/* The less that is lacking of the two, RAM before a GPU. */
+static void keep_lack(const tess_layout *l, tess_layout *least)
+{
+    const bool ram = l->lacks == TESS_TIER_CPU, had = least->lacks == TESS_TIER_CPU;
+    const bool first = !least->gpu.needed && !least->ram.needed;
+    const uint64_t needed = ram ? l->ram.needed : l->gpu.needed;
+    if (first || (ram && !had) || (ram == had && needed < (ram ? least->ram.needed : least->gpu.needed))) *least = *l;
+}
+
+/* The fastest way on paper of those that fit under a cap on RAM, where late updates are given a little, for what paper
+ * does not show. Where none fits, `best` has no step, and *least says what would do. */
+static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms, struct way *best,
+                           tess_layout *least)
+{
+    const bool pipeline = output->g->conf.grid.pipeline > 1; /* its order is the stages' own */
+    *best = (struct way){0};
+    *least = (tess_layout){0};
+    for (int k = 0; k < (pipeline ? 1 : 4); k++) {
+        const bool by_layer = k & 1, late = k & 2;
+        struct way w;
+        if ((by_layer && conf->micro < 2) || (late && !(conf->optimizer.clip > 0))) continue;
+        const tess_status status = try_way(output, conf, rooms, by_layer, late, &w);
+        if (status == TESS_INVALID && w.step) keep_lack(&w.layout, least);
+        if (status == TESS_OK && (!best->step || w.seconds < best->seconds * (late ? 1.02 : 1))) {
+            drop(best);
+            *best = w;
+            continue;
+        }
+        const bool broke = status != TESS_OK && (status != TESS_INVALID || !w.step);
+        drop(&w);
+        if (!broke) continue;
+        drop(best);
+        *least = (tess_layout){0};
+        return status;
+    }
+    return best->step ? TESS_OK : TESS_INVALID;
+}
+
+/* Without a cap on RAM: layer by layer weights and gradients come to a GPU and go once for all micro-batches, and
+ * activations for each; takes what copies less. */
+static tess_status fewest_copies(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
+                                 struct way *best, tess_layout *least)
+{
+    tess_status status = try_way(output, conf, rooms, false, false, best);
+    *least = best->layout;
+    if (status != TESS_OK) {
+        drop(best);
+        return status;
+    }
+    const uint64_t before = copies(best);
+    if (before == 0 || conf->micro < 2 || output->g->conf.grid.pipeline > 1) return TESS_OK;
+    struct way w;
+    status = try_way(output, conf, rooms, true, false, &w);
+    if (w.step && copies(&w) < before && status == TESS_OK) {
+        struct way other = *best;
+        *best = w;
+        w = other;
+    }
+    const bool broke = !w.step;
+    drop(&w);
+    if (broke) drop(best);
+    return broke ? status : TESS_OK;
+}
+
+static void apply(const struct way *w, const tess_rooms *rooms)
+{
+    tess_program *p = tess_step_program(w->step);
+    if (rooms->gpu.memory) tess_marks_apply(p, w->uses, w->marks, TESS_TIER_GPU);
+    if (!rooms->ram.ram) return;
+    tess_marks_apply(p, w->uses, w->marks, TESS_TIER_CPU);
+    tess_step_note_disk(w->step, true, w->layout.ram.disk);
+}
+
+tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
+                              tess_step **step, tess_layout *out)
+{
+    struct way best;
+    if (step) *step = NULL;
+    if (!output) return tess_check_null_output();
+    if (!conf || !rooms || !step || !out)
+        return tess_error(TESS_INVALID, "step", "is to be laid out, but %s is NULL",
+                          !conf    ? "conf"
+                          : !rooms ? "rooms"
+                          : !step  ? "the place for it"
+                                   : "out");
+    *out = (tess_layout){0};
+    if (rooms->gpu.memory || rooms->ram.ram) TESS_TRY(tess_check_place(output->g));
+    const tess_status status = (rooms->ram.ram ? fastest : fewest_copies)(output, conf, rooms, &best, out);
+    if (status != TESS_OK) return status;
+    apply(&best, rooms);
+    *out = best.layout;
+    *step = best.step;
+    best.step = NULL;
+    drop(&best);
+    return TESS_OK;
+}

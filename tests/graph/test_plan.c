@@ -1,0 +1,326 @@
+/* The engine of the plan, on lists of numbers: the example of its header; random lists on one level, against every
+ * choice of gaps that there is; and chains of four levels. */
+#define CHECK_MAIN
+#include "check.h"
+#include "plan/plan.h"
+#include <stdlib.h>
+
+enum { TILES = 6, TASKS = 10, USES = 40, SEARCHED = 11, LEVELS = 4 };
+
+static uint32_t state;
+static uint32_t any(uint32_t below)
+{
+    state = state * 1664525 + 1013904223;
+    return (uint32_t)((uint64_t)(state >> 8) * below >> 24);
+}
+
+/* A list that its arrays hold. */
+struct list {
+    tess_uses u;
+    tess_plan_tile tile[TILES];
+    tess_plan_task task[TASKS + 1];
+    tess_plan_use use[USES];
+};
+
+static void begin(struct list *l, size_t tasks, size_t tiles)
+{
+    *l = (struct list){0};
+    l->u = (tess_uses){.tasks = tasks, .tiles = tiles, .tile = l->tile, .task = l->task, .use = l->use};
+}
+
+static void add_tile(struct list *l, size_t t, uint64_t bytes, bool lasts)
+{
+    l->tile[t] = (tess_plan_tile){.bytes = bytes,
+                                  .role = lasts ? TESS_ROLE_WEIGHT : TESS_ROLE_ACTIVATION,
+                                  .home = TESS_TIER_CPU,
+                                  .flows = true,
+                                  .lasts = lasts};
+}
+
+static void add_use(struct list *l, uint32_t tile, uint32_t task, int mode)
+{
+    l->use[l->u.uses++] = (tess_plan_use){tile, task, mode};
+}
+
+/* Tiles that last are read and updated; others are written, read and over, some of them several times a step. */
+static void draw(struct list *l, uint32_t seed)
+{
+    state = seed;
+    begin(l, 4 + any(TASKS - 4), 2 + any(TILES - 2));
+    for (uint32_t t = 0; t < l->u.tiles; t++) {
+        const bool lasts = any(2);
+        bool lives = lasts;
+        size_t first = l->u.uses;
+        add_tile(l, t, 1 + any(4), lasts);
+        for (uint32_t k = 0; k < l->u.tasks; k++) {
+            if (any(3) == 0) continue;
+            const int drawn[] = {TESS_R, TESS_R, TESS_RW, lasts ? TESS_W : TESS_R};
+            add_use(l, t, k, lives ? drawn[any(4)] : TESS_W);
+            lives = lasts || any(4) > 0;
+            if (!lives) l->use[l->u.uses - 1].mode |= TESS_LAST;
+        }
+        if (!lasts && l->u.uses > first) l->use[l->u.uses - 1].mode |= TESS_LAST;
+    }
+}
+
+/* ---- walking a list, without the code that placed it ---- */
+
+struct walk {
+    uint64_t read, written, most;
+};
+
+/* The second of two steps as marked, on a level that has all tiles whose home is not above it. */
+static struct walk walk(const tess_uses *u, const tess_level *l, const uint8_t *home, const uint8_t *leaves)
+{
+    struct {
+        bool here, below, placed;
+    } at[TILES] = {0};
+    struct walk w = {0};
+    for (int step = 0; step < 2; step++)
+        for (uint32_t k = 0; k < u->tasks; k++) {
+            uint64_t bytes = 0;
+            for (size_t i = 0; i < u->uses; i++) {
+                const tess_plan_use *x = &u->use[i];
+                if (x->task != k || home[x->tile] < l->tier) continue;
+                const bool here = l->used[i] != TESS_USED_ELSEWHERE;
+                bool *mine = here ? &at[x->tile].here : &at[x->tile].below;
+                bool *other = here ? &at[x->tile].below : &at[x->tile].here;
+                if (here) at[x->tile].placed = true;
+                if ((x->mode & TESS_R) && !*mine && *other && step)
+                    *(here ? &w.read : &w.written) += u->tile[x->tile].bytes;
+                *mine = true;
+                if (x->mode & TESS_W) *other = false;
+            }
+            for (size_t t = 0; t < u->tiles; t++) bytes += at[t].placed ? u->tile[t].bytes : 0;
+            if (bytes > w.most) w.most = bytes;
+            for (size_t i = 0; i < u->uses; i++) {
+                const tess_plan_use *x = &u->use[i];
+                if (x->task != k || home[x->tile] < l->tier) continue;
+                if (x->mode & TESS_LAST) at[x->tile].here = at[x->tile].below = at[x->tile].placed = false;
+                if (!(leaves[i] >> l->tier & 1) || !at[x->tile].placed) continue;
+                if (at[x->tile].here && !at[x->tile].below) {
+                    if (step) w.written += u->tile[x->tile].bytes;
+                    at[x->tile].below = true;
+                }
+                at[x->tile].here = at[x->tile].placed = false;
+            }
+        }
+    return w;
+}
+
+/* The fewest bytes of all ways to mark uses; none where there are too many ways. */
+static uint64_t best_of_all(const tess_uses *u, const tess_level *l, const uint8_t *home)
+{
+    size_t use[USES], n = 0;
+    uint8_t leaves[USES] = {0};
+    uint64_t best = UINT64_MAX;
+    for (size_t i = 0; i < u->uses; i++) {
+        if (home[u->use[i].tile] < l->tier || l->used[i] == TESS_USED_ELSEWHERE || (u->use[i].mode & TESS_LAST))
+            continue;
+        if (l->leave[i] == TESS_MUST_LEAVE) leaves[i] = (uint8_t)(1 << l->tier);
+        if (l->leave[i] == TESS_MAY_LEAVE) use[n++] = i;
+        if (n > SEARCHED) return UINT64_MAX;
+    }
+    for (uint32_t ways = 0; ways < 1u << n; ways++) {
+        for (size_t i = 0; i < n; i++) leaves[use[i]] = (uint8_t)((ways >> i & 1) << l->tier);
+        const struct walk w = walk(u, l, home, leaves);
+        if (w.most <= l->room && w.read + w.written < best) best = w.read + w.written;
+    }
+    return best;
+}
+
+/* ---- what every placement keeps to ---- */
+
+struct score {
+    int tried, best;
+    double excess;
+};
+
+static void check(const struct list *l, const tess_level *level, const uint8_t *before, const tess_marks *m,
+                  const tess_placed *placed, struct score *score)
+{
+    const tess_uses *u = &l->u;
+    const struct walk w = walk(u, level, before, m->leaves);
+    const uint64_t moved = placed->read + placed->written;
+    CHECK_EQ(w.read, placed->read);
+    CHECK_EQ(w.written, placed->written);
+    CHECK(placed->bound <= moved);
+    CHECK(w.most <= level->room + placed->lacks);
+    for (size_t i = 0; i < u->uses; i++) {
+        const bool leaves = m->leaves[i] >> level->tier & 1;
+        const uint8_t home = m->home[u->use[i].tile];
+        if (before[u->use[i].tile] < level->tier) CHECK(!leaves && home == before[u->use[i].tile]);
+        if (leaves) CHECK(home != level->tier && level->leave[i] != TESS_MUST_STAY);
+        if (home == level->tier) CHECK(level->used[i] == TESS_USED_HERE);
+    }
+    const uint64_t best = placed->lacks ? UINT64_MAX : best_of_all(u, level, before);
+    if (best == UINT64_MAX) return;
+    CHECK(placed->bound <= best);
+    if (moved < best) CHECK_SAY("moves %d, the best of all %d", (int)moved, (int)best);
+    score->tried++;
+    score->best += moved == best;
+    score->excess += best ? (double)moved / (double)best - 1 : 0;
+}
+
+static void set_up(const struct list *l, unsigned tier, tess_level *level)
+{
+    *level = (tess_level){.homes = true, .rounds = 100, .last_rounds = 200, .slacks = 1};
+    tess_level_init(&l->u, tier, level);
+}
+
+static uint64_t largest(const struct list *l, const tess_level *level, const tess_marks *m)
+{
+    uint64_t need[TASKS];
+    return tess_level_needs(&l->u, level, m, need);
+}
+
+static void say(const char *what, const struct score *s)
+{
+    printf("%s: of %d small plans %d are the best there is; on average they move %.1f%% more\n", what, s->tried,
+           s->best, 100 * s->excess / s->tried);
+    CHECK(s->tried > 500);
+    CHECK(s->excess / s->tried < 0.1);
+}
+
+/* A level some of whose tasks are elsewhere, or on either side. */
+TEST(gpu_above_ram)
+{
+    struct score score = {0};
+    for (uint32_t seed = 0; seed < 500; seed++)
+        for (uint64_t more = 0; more < 6; more += 2) {
+            struct list l;
+            tess_level level;
+            tess_placed placed;
+            uint8_t before[TILES], task[TASKS];
+            draw(&l, seed);
+            set_up(&l, TESS_TIER_GPU, &level);
+            for (size_t k = 0; k < l.u.tasks; k++) task[k] = (uint8_t)(any(4) ? TESS_USED_HERE : any(3));
+            for (size_t i = 0; i < l.u.uses; i++) level.used[i] = task[l.use[i].task];
+            tess_marks *m = tess_marks_new(&l.u);
+            for (size_t t = 0; t < l.u.tiles; t++) before[t] = m->home[t];
+            level.room = largest(&l, &level, m) + more;
+            tess_level_place(&l.u, &level, m, &placed);
+            check(&l, &level, before, m, &placed, &score);
+            tess_marks_free(m);
+            tess_level_free(&level);
+        }
+    say("GPU above RAM", &score);
+}
+
+/* A level that all tasks use, and where some tiles are told to stay or to leave. */
+TEST(ram_above_disk)
+{
+    struct score score = {0};
+    for (uint32_t seed = 0; seed < 500; seed++)
+        for (uint64_t more = 0; more < 6; more += 2) {
+            struct list l;
+            tess_level level;
+            tess_placed placed;
+            uint8_t before[TILES], leave[TILES];
+            draw(&l, seed);
+            set_up(&l, TESS_TIER_CPU, &level);
+            for (size_t t = 0; t < l.u.tiles; t++)
+                leave[t] = any(4) || seed % 3 ? TESS_MAY_LEAVE : (uint8_t)(any(2) ? TESS_MUST_LEAVE : TESS_MUST_STAY);
+            for (size_t i = 0; i < l.u.uses; i++) level.leave[i] = leave[l.use[i].tile];
+            tess_marks *m = tess_marks_new(&l.u);
+            for (size_t t = 0; t < l.u.tiles; t++) before[t] = m->home[t];
+            level.room = largest(&l, &level, m) + more;
+            tess_level_place(&l.u, &level, m, &placed);
+            check(&l, &level, before, m, &placed, &score);
+            if (seed % 3) CHECK_EQ(placed.always, 0);
+            tess_marks_free(m);
+            tess_level_free(&level);
+        }
+    say("RAM above the disk", &score);
+}
+
+/* GPU, RAM, a near and a far disk: another level is another value. */
+TEST(four_levels)
+{
+    struct score score = {0};
+    int lives[LEVELS] = {0};
+    for (uint32_t seed = 1000; seed < 1800; seed++) {
+        struct list l;
+        uint8_t before[TILES], task[TASKS];
+        draw(&l, seed);
+        tess_marks *m = tess_marks_new(&l.u);
+        for (size_t k = 0; k < l.u.tasks; k++) task[k] = (uint8_t)(any(4) ? TESS_USED_HERE : TESS_USED_ELSEWHERE);
+        for (unsigned tier = 0; tier + 1 < LEVELS; tier++) {
+            tess_level level;
+            tess_placed placed;
+            set_up(&l, tier, &level);
+            for (size_t i = 0; tier == 0 && i < l.u.uses; i++) level.used[i] = task[l.use[i].task];
+            for (size_t t = 0; t < l.u.tiles; t++) before[t] = m->home[t];
+            level.room = largest(&l, &level, m) + any(3);
+            tess_level_place(&l.u, &level, m, &placed);
+            check(&l, &level, before, m, &placed, &score);
+            tess_level_free(&level);
+        }
+        for (size_t i = 0; i < l.u.uses; i++) /* what lives on a level leaves all above it, and none below */
+            CHECK_EQ(m->leaves[i] >> m->home[l.use[i].tile], 0);
+        for (size_t t = 0; t < l.u.tiles; t++) lives[m->home[t]]++;
+        tess_marks_free(m);
+    }
+    for (int k = 0; k < LEVELS; k++) CHECK(lives[k] > 50);
+    say("four levels", &score);
+}
+
+/* What a larger slack leaves free, and what tiles that must stay lack. */
+TEST(slack_and_lack)
+{
+    struct list l;
+    tess_level level;
+    tess_placed placed;
+    begin(&l, 4, 2);
+    add_tile(&l, 0, 2, true);
+    add_tile(&l, 1, 6, true);
+    add_use(&l, 0, 0, TESS_R);
+    add_use(&l, 0, 2, TESS_R);
+    add_use(&l, 1, 1, TESS_RW);
+    set_up(&l, TESS_TIER_CPU, &level);
+    tess_marks *m = tess_marks_new(&l.u);
+    level.room = 8;
+    tess_level_place(&l.u, &level, m, &placed);
+    CHECK_EQ(placed.read + placed.written, 0);
+    level.slack[0] = 1;
+    tess_level_place(&l.u, &level, m, &placed);
+    CHECK_EQ(placed.slack, 1);
+    CHECK_EQ(placed.bound, 0);
+    CHECK(placed.read + placed.written > 0);
+    level.room = 7;
+    for (size_t i = 0; i < l.u.uses; i++) level.leave[i] = TESS_MUST_STAY;
+    tess_level_place(&l.u, &level, m, &placed);
+    CHECK_EQ(placed.lacks, 1);
+    CHECK_EQ(placed.slack, 0);
+    tess_marks_free(m);
+    tess_level_free(&level);
+}
+
+/* The example of plan.h. */
+TEST(example)
+{
+    struct list l;
+    tess_level level;
+    tess_placed placed;
+    begin(&l, 4, 3);
+    add_tile(&l, 0, 2, true);
+    add_tile(&l, 1, 4, false);
+    add_tile(&l, 2, 3, true);
+    add_use(&l, 0, 0, TESS_R);
+    add_use(&l, 0, 3, TESS_R);
+    add_use(&l, 1, 1, TESS_W);
+    add_use(&l, 1, 2, TESS_R | TESS_LAST);
+    add_use(&l, 2, 2, TESS_RW);
+    set_up(&l, TESS_TIER_CPU, &level);
+    level.room = 7;
+    tess_marks *m = tess_marks_new(&l.u);
+    tess_level_place(&l.u, &level, m, &placed);
+    CHECK_EQ(placed.read, 2);
+    CHECK_EQ(placed.written, 0);
+    CHECK_EQ(placed.bound, 2);
+    CHECK_EQ(placed.below, 2);
+    CHECK(m->leaves[0] == 1 << TESS_TIER_CPU && !m->leaves[1] && !m->leaves[2] && !m->leaves[3] && !m->leaves[4]);
+    CHECK(m->home[0] == TESS_TIER_DISK && m->home[1] == TESS_TIER_CPU && m->home[2] == TESS_TIER_CPU);
+    tess_marks_free(m);
+    tess_level_free(&level);
+}
