@@ -22,7 +22,6 @@ static struct {
     uintptr_t room[TESS_MAX_WORKERS];
     struct tess_kernel_fault *fault; /* of each worker, in pinned memory */
     uint64_t peak;
-    bool limited; /* by us, through the environment */
 } gpu;
 
 int tess_gpu_devices(void)
