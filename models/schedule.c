@@ -1,8 +1,8 @@
 /* DeepSpeed's learning-rate schedules, in its order of operations, so that the doubles are the same.
  *
- * DeepSpeed's engine advances its scheduler behind the optimizer's step: the first step uses what the scheduler's
- * constructor set, and each step k after it what the class gives at last_batch_iteration = k-1. `i` is that number
- * below, -1 in the first step. So a rise from 0 leaves the weights as they are in the first two steps: at -1 and at 0.
+ * Step k, counted from 0, uses what the class gives at last_batch_iteration = k, called `i` below. That is the rate
+ * which DeepSpeed prints for the step; its engine, which advances the scheduler behind the optimizer's step, lets the
+ * optimizer have it one step later.
  */
 #include "schedule_impl.h"
 #include <math.h>
@@ -28,7 +28,6 @@ static double warmup(conf *c, double i)
 {
     double n = warmup_steps(c), total = (double)c->scheduler.params.total_num_steps, after = 1;
     double least = c->scheduler.params.warmup_min_lr, most = c->scheduler.params.warmup_max_lr;
-    if (i < 0) return n == 0 ? most : least;
     if (c->scheduler.type == TESS_SCHEDULER_WARMUP_DECAY) after = fmax(0, (total - i) / fmax(1, total - n));
     return least + (most - least) * rise(c, i, n, after);
 }
@@ -37,9 +36,7 @@ static double cosine(conf *c, double i)
 {
     double n = warmup_steps(c), decay = fmax(1, (double)c->scheduler.params.total_num_steps - n);
     double first = c->scheduler.params.warmup_min_ratio, last = c->scheduler.params.cos_min_ratio, ratio;
-    if (i < 0 && n > 0)
-        ratio = 0;
-    else if (n > 0 && i < n)
+    if (n > 0 && i < n)
         ratio = first + rise(c, i, n, 1) * (1 - first);
     else
         ratio = fmax(0, last + (1 - last) * ((1 + cos(M_PI * fmin(1, (i - n + 1) / decay))) / 2));
@@ -80,7 +77,6 @@ static double cycle_decay(conf *c, double i)
 static double one_cycle(conf *c, double i)
 {
     double least = c->scheduler.params.cycle_min_lr, most = c->scheduler.params.cycle_max_lr;
-    if (i < 0) return least;
     if (i < cycle_size(c)) return least + (most - least) * cycle_height(c, i);
     return least / (1 + c->scheduler.params.decay_lr_rate * cycle_decay(c, i));
 }
@@ -92,15 +88,9 @@ static double range_test(conf *c, double i)
     return c->scheduler.params.lr_range_test_min_lr * (1 + c->scheduler.params.lr_range_test_step_rate * interval);
 }
 
-/* What DeepSpeed's engine has done by the optimizer's step number `step`, counted from 0. */
-static double last_batch_iteration(int64_t step)
-{
-    return (double)step - 1;
-}
-
 double tess_schedule_lr(conf *c, int64_t step)
 {
-    double i = last_batch_iteration(step);
+    double i = (double)step;
     switch ((tess_scheduler_type)c->scheduler.type) {
     case TESS_SCHEDULER_NONE:
         break;
@@ -119,15 +109,12 @@ double tess_schedule_lr(conf *c, int64_t step)
 
 void tess_schedule_betas(conf *c, int64_t step, double betas[2])
 {
-    double i = last_batch_iteration(step);
+    double i = (double)step;
     double least = c->scheduler.params.cycle_min_mom, most = c->scheduler.params.cycle_max_mom;
     betas[0] = c->optimizer.params.betas[0];
     betas[1] = c->optimizer.params.betas[1];
     if (c->scheduler.type != TESS_SCHEDULER_ONE_CYCLE || !c->scheduler.params.cycle_momentum) return;
-    if (i < 0)
-        betas[0] = least; /* from the constructor: DeepSpeed begins at the other end */
-    else
-        betas[0] = i < cycle_size(c) ? most - (most - least) * cycle_height(c, i)
-                                     : most * (1 + c->scheduler.params.decay_mom_rate * cycle_decay(c, i));
+    betas[0] = i < cycle_size(c) ? most - (most - least) * cycle_height(c, i)
+                                 : most * (1 + c->scheduler.params.decay_mom_rate * cycle_decay(c, i));
     betas[1] = 0.99;
 }

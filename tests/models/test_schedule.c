@@ -1,6 +1,6 @@
 /* The schedules against DeepSpeed's own classes, of which fixtures/make_schedules.py keeps what they give the
- * optimizer; and against values that a script printed from the formulas beside each case. i is last_batch_iteration,
- * one less than the optimizer's step, N the steps of the rise, T the total,
+ * optimizer; and against values that a script printed from the formulas beside each case. i is the step,
+ * DeepSpeed's last_batch_iteration, N the steps of the rise, T the total,
  *
  *     ramp(i) = ln(i+1)/ln(N) for warmup_type log, i/N for linear.
  *
@@ -32,7 +32,7 @@ enum { POINTS = sizeof at / sizeof *at };
 /* `at`: last_batch_iteration */
 static void check_rates(const tess_config *c, const int *at, const double *want, int count)
 {
-    for (int i = 0; i < count; i++) CHECK_NEAR(tess_schedule_lr(c, at[i] + 1), want[i], 1e-14 * want[i]);
+    for (int i = 0; i < count; i++) CHECK_NEAR(tess_schedule_lr(c, at[i]), want[i], 1e-14 * want[i]);
 }
 
 /* ---- DeepSpeed's classes ---- */
@@ -71,7 +71,9 @@ TEST(each_step_uses_what_deepspeeds_classes_give)
         load_case(one, &c);
         json_array_foreach(json_object_get(one, "points"), k, point)
         {
-            const int64_t step = json_integer_value(json_array_get(point, 0));
+            /* The fixture counts the optimizer's steps in DeepSpeed's engine; the first one is before any rate. */
+            const int64_t step = json_integer_value(json_array_get(point, 0)) - 1;
+            if (step < 0) continue;
             double want[3], betas[2];
             for (size_t j = 0; j < 3; j++) want[j] = json_number_value(json_array_get(point, j + 1));
             tess_schedule_betas(&c, step, betas);
@@ -125,11 +127,11 @@ TEST(warmup)
     check_rates(&c, at, linear, POINTS);
     tess_config_free(&c);
     LOAD(&c, "scheduler.type=WarmupLR", "scheduler.params.warmup_num_steps=1", "optimizer.params.lr=1");
-    CHECK(tess_schedule_lr(&c, 1) == 0 && tess_schedule_lr(&c, 2) == 1 && tess_schedule_lr(&c, 3) == 1);
+    CHECK(tess_schedule_lr(&c, 0) == 0 && tess_schedule_lr(&c, 1) == 1 && tess_schedule_lr(&c, 2) == 1);
     tess_config_free(&c);
 }
 
-/* What DeepSpeed does not have: no rise, and the full rate from the first step on. */
+/* What DeepSpeed does not have: no rise; the rate begins where one would have ended. */
 TEST(no_warmup)
 {
     static const char *const types[] = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
@@ -138,9 +140,8 @@ TEST(no_warmup)
         tess_config c;
         snprintf(set, sizeof set, "scheduler.type=%s", types[i]);
         LOAD(&c, set, "scheduler.params.warmup_num_steps=0", "optimizer.params.lr=1", "steps=10");
-        CHECK(tess_schedule_lr(&c, 0) == 1);
-        CHECK_NEAR(tess_schedule_lr(&c, 1), i < 2 ? 1 : 0.9755, 1e-3);
-        CHECK_NEAR(tess_schedule_lr(&c, 11), i == 0 ? 1 : i == 1 ? 0 : 1e-4, 1e-12);
+        CHECK_NEAR(tess_schedule_lr(&c, 0), i < 2 ? 1 : 0.9755, 1e-3);
+        CHECK_NEAR(tess_schedule_lr(&c, 10), i == 0 ? 1 : i == 1 ? 0 : 1e-4, 1e-12);
         tess_config_free(&c);
     }
 }
@@ -211,7 +212,7 @@ TEST(warmup_cosine)
     check_rates(&c, at, linear, POINTS);
     tess_config_free(&c);
     LOAD(&c, COSINE, "steps=10");
-    CHECK_NEAR(tess_schedule_lr(&c, 11), 6e-4 * 0.05, 1e-18);
+    CHECK_NEAR(tess_schedule_lr(&c, 10), 6e-4 * 0.05, 1e-18);
     tess_config_free(&c);
 }
 
@@ -243,13 +244,13 @@ TEST(one_cycle)
     check_rates(&c, step, rate, 11);
     for (int i = 0; i < 11; i++) {
         double betas[2];
-        tess_schedule_betas(&c, step[i] + 1, betas);
+        tess_schedule_betas(&c, step[i], betas);
         CHECK_NEAR(betas[0], beta1[i], 1e-14);
         CHECK(betas[1] == 0.99);
     }
     c.scheduler.params.cycle_momentum = false;
     double betas[2];
-    tess_schedule_betas(&c, 3, betas);
+    tess_schedule_betas(&c, 2, betas);
     CHECK(betas[0] == 0.9 && betas[1] == 0.999);
     tess_config_free(&c);
 }
