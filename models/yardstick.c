@@ -226,12 +226,20 @@ static tess_status read_drive(const char *dirs, bool again, json_t *drives, bool
     return status;
 }
 
+/* No file may say more than cores can do. */
+static bool plausible(const tess_yardstick *y)
+{
+    for (int t = 0; t < TESS_REAL_DTYPES; t++)
+        if (fmax(y->matrix_rate[t], y->matrix_rate_core[t]) > limit_of((tess_dtype)t, false)) return false;
+    return y->share >= TESS_QUIET;
+}
+
 tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
 {
     *y = (tess_yardstick){.cores = tess_cores()};
     char *dir = tess_cache_dir(), *path = dir ? cache_path(dir, y->cores) : NULL;
     json_t *key = machine_key(y->cores), *cache = load(path, key);
-    bool changed = again || !get_rates(json_object_get(cache, "rates"), machine_fields, y) || y->share < TESS_QUIET;
+    bool changed = again || !get_rates(json_object_get(cache, "rates"), machine_fields, y) || !plausible(y);
     if (again) json_object_del(cache, "best");
     if (changed) {
         *y = (tess_yardstick){.cores = y->cores};
