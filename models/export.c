@@ -46,15 +46,8 @@ static tess_status write_param(tess_safetensors_writer *w, size_t tensor, const 
 /* In the order and under the names in which a run writes them. */
 static tess_status write_weights(const tess_model *m, tess_graph *g, const char *dir)
 {
-    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", TESS_SAFETENSORS_SHARD);
+    tess_safetensors_writer *w = tess_model_writer(m, g, dir);
     const int params = tess_graph_params(g);
-    for (int k = 0; k < params; k++) {
-        char *name;
-        int64_t shape[2];
-        const int rank = tess_model_stored(m, tess_graph_param(g, k), &name, shape);
-        tess_safetensors_declare(w, name, TESS_F32, rank, shape);
-        free(name);
-    }
     tess_status status = tess_safetensors_writer_begin(w);
     for (int k = 0; k < params && status == TESS_OK; k++) status = write_param(w, (size_t)k, m, tess_graph_param(g, k));
     return tess_safetensors_writer_end(w, status);

@@ -2,6 +2,7 @@
 #ifndef TESS_MODEL_IMPL_H
 #define TESS_MODEL_IMPL_H
 #include "models.h"
+#include "safetensors_impl.h"
 
 /* What a field of config.json is to us. */
 typedef enum tess_field_kind {
@@ -66,8 +67,8 @@ tess_status tess_model_save_rest(const tess_model *m, const char *dir) TESS_NODI
 void tess_model_remove_rest(const char *dir);
 /* The name of a file in a directory that is of a model or a checkpoint; NULL: there is none. */
 const char *tess_model_file_in(const char *dir);
-/* The tensor that a parameter is in a Hugging Face file: its name, a new string, and its shape; the rank. */
-int tess_model_stored(const tess_model *m, const tess_tensor *p, char **name, int64_t shape[2]);
+/* Of a Hugging Face file in dir, to which all parameters are declared, in their order. */
+tess_safetensors_writer *tess_model_writer(const tess_model *m, const tess_graph *g, const char *dir);
 /* A family's fields of a JSON object into its struct, defaults included; `where` is for messages. */
 tess_status tess_fields_read(const tess_family *f, const char *where, const char *json, void *numbers) TESS_NODISCARD;
 

@@ -82,28 +82,30 @@ tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
 
 /* ---- saving ---- */
 
-int tess_model_stored(const tess_model *m, const tess_tensor *p, char **name, int64_t shape[2])
+/* As the tensor that it is in a Hugging Face file. */
+static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_tensor *p)
 {
     const char *of = tess_tensor_name(p);
-    int64_t ours[3];
+    int64_t ours[3], shape[2];
     const int rank = tess_tensor_shape(p, ours);
     const bool turned = m->family->transposed(of);
     shape[0] = turned ? ours[1] : ours[0];
     shape[1] = turned ? ours[0] : ours[1];
-    *name = tess_format("%s%s", m->family->bare(of) ? "" : m->family->prefix, of);
-    return rank;
+    char *name = tess_format("%s%s", m->family->bare(of) ? "" : m->family->prefix, of);
+    tess_safetensors_declare(w, name, TESS_F32, rank, shape);
+    free(name);
+}
+
+tess_safetensors_writer *tess_model_writer(const tess_model *m, const tess_graph *g, const char *dir)
+{
+    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", TESS_SAFETENSORS_SHARD);
+    for (int k = 0; k < tess_graph_params(g); k++) declare(w, m, tess_graph_param(g, k));
+    return w;
 }
 
 static tess_status save_weights(const tess_model *m, tess_graph *g, const char *dir)
 {
-    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", TESS_SAFETENSORS_SHARD);
-    for (int k = 0; k < tess_graph_params(g); k++) {
-        char *name;
-        int64_t shape[2];
-        const int rank = tess_model_stored(m, tess_graph_param(g, k), &name, shape);
-        tess_safetensors_declare(w, name, TESS_F32, rank, shape);
-        free(name);
-    }
+    tess_safetensors_writer *w = tess_model_writer(m, g, dir);
     tess_status status = tess_safetensors_writer_begin(w);
     if (status == TESS_OK) status = tess_pieces_settle(g);
     for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++) {

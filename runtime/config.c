@@ -262,14 +262,6 @@ tess_status tess_config_load(const char *path, const char *const *overrides, siz
 
 /* ---- what follows ---- */
 
-/* `KEY: what`, for the errors below. */
-#define REFUSE(c, key, ...)                                                                                            \
-    do {                                                                                                               \
-        char where_[512];                                                                                              \
-        snprintf(where_, sizeof where_, "%.300s: %s", (c)->file, key);                                                 \
-        return tess_error(TESS_INVALID, where_, __VA_ARGS__);                                                          \
-    } while (0)
-
 typedef long long wide;
 
 /* train = micro x accumulation x ranks: fills in what is missing. */

@@ -134,14 +134,13 @@ void tess_config_say_loaded(const tess_config *c)
     free(list);
 }
 
-/* What stands for a value that only the run will find: "nine tenths of it" of a help "...; auto: nine tenths of it". */
-static void what_auto_means(const tess_key *k, char *out, size_t size)
+/* What stands for a value that only the run will find: "nine tenths of it" of a help "...; auto: nine tenths of it".
+ * False: the key is as if it were not there. */
+static bool what_auto_means(const tess_key *k, char *out, size_t size)
 {
     const char *at = strstr(k->help, "auto: ");
-    if (at)
-        snprintf(out, size, "%.*s", (int)strcspn(at + 6, ";"), at + 6);
-    else
-        snprintf(out, size, "%s", "auto");
+    if (at) snprintf(out, size, "%.*s", (int)strcspn(at + 6, ";"), at + 6);
+    return at;
 }
 
 static bool acts(const tess_config *c, const tess_key *k)
@@ -159,18 +158,16 @@ void tess_config_say_auto(tess_config *c)
         c->notes->mark[i] = TESS_KEY_GIVEN;
         char text[256];
         json_t *value = tess_key_get(c, k);
-        if (!acts(c, k) || json_is_null(value)) {
-            json_decref(value);
-            continue;
-        }
+        bool says = acts(c, k) && !json_is_null(value);
         if (json_is_string(value) && !strcmp(json_string_value(value), "auto")) {
-            what_auto_means(k, text, sizeof text);
+            says = says && what_auto_means(k, text, sizeof text);
         } else {
             char *dumped = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
             snprintf(text, sizeof text, "%.255s", dumped);
             free(dumped);
         }
         json_decref(value);
+        if (!says) continue;
         bool rate = !strcmp(k->path, "optimizer.params.lr") && c->notes->has_weights;
         char *item = tess_format("%s %s%s", k->path, text, rate ? " (the model has weights)" : "");
         list = append(list, item);
@@ -181,13 +178,6 @@ void tess_config_say_auto(tess_config *c)
 }
 
 /* ---- what follows ---- */
-
-#define REFUSE(c, key, ...)                                                                                            \
-    do {                                                                                                               \
-        char where_[512];                                                                                              \
-        snprintf(where_, sizeof where_, "%.300s: %s", (c)->file, key);                                                 \
-        return tess_error(TESS_INVALID, where_, __VA_ARGS__);                                                          \
-    } while (0)
 
 /* The files by which models/ knows the weights of a directory. */
 static bool has_weights(const char *dir)

@@ -76,4 +76,12 @@ void tess_config_say_auto(tess_config *c);
 /* "auto" in the places where it depends on whether the model has weights, and DeepSpeed's older switches. */
 tess_status tess_config_resolve_deepspeed(tess_config *c) TESS_NODISCARD;
 
+/* Ends a function that resolves: `FILE: KEY: what`. */
+#define REFUSE(c, key, ...)                                                                                            \
+    do {                                                                                                               \
+        char where_[512];                                                                                              \
+        snprintf(where_, sizeof where_, "%.300s: %s", (c)->file, key);                                                 \
+        return tess_error(TESS_INVALID, where_, __VA_ARGS__);                                                          \
+    } while (0)
+
 #endif

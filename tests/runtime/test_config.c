@@ -176,7 +176,7 @@ TEST(the_command_line_wins_over_the_environment_over_the_file)
     unsetenv("TESSERA_DATA_VALID");
     setenv("TESSERA_STEPS", "many", 1);
     REFUSED(BATCH, "environment: steps: \"many\", expected a whole number from 1 to 1e+12 "
-                   "(optimizer steps in all; train needs it)");
+                   "(optimizer steps in all; train needs them, or epochs)");
     unsetenv("TESSERA_STEPS");
     setenv("TESSERA_STEP", "1", 1);
     REFUSED(BATCH, "environment: TESSERA_STEP is no key (did you mean TESSERA_STEPS?)");
@@ -318,7 +318,7 @@ TEST(wrong_types_and_ranges)
             "run.json: optimizer.params.betas: 0.9, expected a list of two numbers from 0 to below 1 "
             "(decay of the two moments)");
     REFUSED("{\"steps\": 1.5}", "run.json: steps: 1.5, expected a whole number from 1 to 1e+12 "
-                                "(optimizer steps in all; train needs it)");
+                                "(optimizer steps in all; train needs them, or epochs)");
     REFUSED("{\"bf16\": {\"enabled\": 1}}", "run.json: bf16.enabled: 1, expected true or false "
                                             "(matrices in bf16; masters, sums, norms, softmax and loss stay fp32)");
     REFUSED("{\"data\": {\"train\": [\"a\", 3]}}",

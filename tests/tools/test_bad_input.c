@@ -53,7 +53,7 @@ TEST(keys_and_values)
          "start a multiple of 2"},
         {"checkpoint.every=2", "run.json: checkpoint.dir: missing", "checkpoint.every needs it"},
         {"checkpoint.resume=true", "run.json: checkpoint.dir: missing", "checkpoint.resume needs it"},
-        {"steps=auto", "run.json: steps: missing", "train needs it"},
+        {"steps=auto", "run.json: steps: missing", "train needs them, or epochs"},
     };
     tiny_setup();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -216,7 +216,7 @@ TEST(epochs_are_steps)
         CHECK_HAS(ran.out, line);
     }
     RUN("train", "run.json", "steps=auto");
-    EXPECT_ERROR(2, "run.json: steps: missing", "train needs it");
+    EXPECT_ERROR(2, "run.json: steps: missing", "train needs them, or epochs");
 }
 
 /* ---- the best checkpoint, and stopping early ---- */
