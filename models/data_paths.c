@@ -32,11 +32,18 @@ static bool is_directory(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+static char *head_of(const char *path, size_t length)
+{
+    char *head = tess_alloc(length + 1); /* zeroed */
+    memcpy(head, path, length);
+    return head;
+}
+
 static void add_file(tess_data_source *s, const char *path, size_t length, tess_data_kind kind)
 {
     if ((s->files & (s->files - 1)) == 0) /* the room doubles */
         s->file = tess_realloc(s->file, (s->files ? 2 * s->files : 1) * sizeof *s->file);
-    s->file[s->files++] = (tess_data_path){tess_format("%.*s", (int)length, path), kind};
+    s->file[s->files++] = (tess_data_path){head_of(path, length), kind};
 }
 
 /* ---- found in a directory, or by a pattern ---- */
@@ -53,7 +60,7 @@ static void add_pair(tess_data_source *s, size_t first, const char *path, size_t
 static void add_found(tess_data_paths *p, tess_data_source *s, size_t first, const char *path)
 {
     const size_t stem = strlen(path) > 4 ? strlen(path) - 4 : 0;
-    char *prefix = tess_format("%.*s", (int)stem, path);
+    char *prefix = head_of(path, stem);
     if (is_directory(path))
         ; /* only what lies in the directory itself */
     else if (ends_with(path, ".idx") || (ends_with(path, ".bin") && is_there(prefix, ".idx")))

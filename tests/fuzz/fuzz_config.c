@@ -21,7 +21,7 @@ const char *__wrap_tess_nearest(const char *name, const char *const *names, size
 
 static tess_status load(const char *path, char **set, size_t count, int64_t ranks, tess_config *c)
 {
-    const char *override[MOST];
+    const char *override[MOST] = {0};
     size_t n = 0;
     for (size_t i = 0; i < count; i++) {
         char *equal = strchr(set[i], '=');
