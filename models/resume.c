@@ -9,19 +9,20 @@
 
 /* ---- what is there ---- */
 
-/* When the model in output was written; false: there is none. */
+/* Of a model in output: when the last of its files was written; false where there is none. Its weights alone are what a
+ * run left that was killed before it had written the rest: that is no time at all. */
 static bool model_time(const tess_config *c, struct timespec *t)
 {
-    static const char *const name[] = {"model.safetensors", "model.safetensors.index.json"};
-    bool there = false;
-    for (int i = 0; i < 2 && !there; i++) {
+    static const char *const name[] = {"model.safetensors", "model.safetensors.index.json", "config.json"};
+    struct stat st[3];
+    bool is[3];
+    for (int i = 0; i < 3; i++) {
         char *path = tess_format("%s/model/%s", c->output, name[i]);
-        struct stat st;
-        there = stat(path, &st) == 0;
-        if (there) *t = st.st_mtim;
+        is[i] = stat(path, &st[i]) == 0;
         free(path);
     }
-    return there;
+    *t = is[2] ? st[2].st_mtim : (struct timespec){0};
+    return is[0] || is[1];
 }
 
 /* The model in output is not older than the checkpoint, so it is that of the checkpoint's step. */
@@ -207,7 +208,7 @@ static tess_status look(const tess_run *r, const tess_run_facts *now, tess_begin
     if (!c->checkpoint.dir || !c->checkpoint.resume) return TESS_OK; /* what there is was refused, or will be removed */
     TESS_TRY(tess_checkpoint_find(c->checkpoint.dir, &b->at, &b->found));
     if (b->found) return go_on(r, now, b);
-    if (!c->overwrite && tess_report_last(c->output) >= c->steps && model_time(c, &written)) {
+    if (!c->overwrite && tess_report_last(c->output) >= c->steps && model_time(c, &written) && written.tv_sec) {
         b->done = true;
         printf("nothing to do: %s holds no checkpoint, but %s the metrics of step %lld of %lld and its model "
                "(overwrite=true trains it again)\n",

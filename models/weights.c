@@ -168,9 +168,8 @@ enum { REST = sizeof rest / sizeof rest[0] };
 
 tess_status tess_model_save_rest(const tess_model *m, const char *dir)
 {
-    TESS_TRY(save_config(m, dir));
     for (size_t i = 1; i < REST; i++) TESS_TRY(copy_file(m->dir, rest[i], dir));
-    return TESS_OK;
+    return save_config(m, dir); /* the last: a model that has it, and weights as old or older, is whole */
 }
 
 const char *tess_model_file_in(const char *dir)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct check_case {
     const char *name;
@@ -71,7 +72,14 @@ extern int check_failures, check_skipped;
 struct check_case *check_first, **check_last = &check_first;
 int check_failures, check_skipped;
 
-/* With an argument only the cases whose name holds it run. */
+static double check_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* With an argument only the cases whose name holds it run. A case that takes long is named with its time. */
 int main(int argc, char **argv)
 {
     int passed = 0, failed = 0;
@@ -79,7 +87,9 @@ int main(int argc, char **argv)
     for (struct check_case *c = check_first; c; c = c->next) {
         if (argc > 1 && !strstr(c->name, argv[1])) continue;
         int failures = check_failures, skipped = check_skipped;
+        const double begin = check_seconds();
         c->run();
+        if (check_seconds() - begin >= 2) printf("%.1f s: %s\n", check_seconds() - begin, c->name);
         if (check_failures > failures) {
             failed++;
             printf("FAILED %s\n", c->name);

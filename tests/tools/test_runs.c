@@ -82,10 +82,13 @@ TEST(a_finished_run_has_nothing_to_do)
     CHECK_STR(ran.err, "");
     for (int i = 0; i < 4; i++)
         CHECK(!stat(files[i], &after) && after.st_ino == before[i].st_ino && after.st_mtime == before[i].st_mtime);
-    rename(TINY_WEIGHTS, "old"); /* as if it had been killed before it wrote the model */
-    RUN("train", "run.json", CK, EVERY, "--resume");
-    EXPECT_DONE();
-    CHECK(same_file(TINY_WEIGHTS, "old"));
+    static const char *const killed_before[] = {TINY_WEIGHTS, "out/model/config.json"};
+    for (int i = 0; i < 2; i++) {
+        rename(killed_before[i], "old");
+        RUN("train", "run.json", CK, EVERY, "--resume");
+        EXPECT_DONE();
+        CHECK(same_file(killed_before[i], "old"));
+    }
     RUN("train", "run.json", "checkpoint.dir=none", "--resume", "overwrite=false");
     EXPECT_DONE();
     CHECK_HAS(ran.out, "nothing to do: none holds no checkpoint, but out the metrics of step 4 of 4 and its model");

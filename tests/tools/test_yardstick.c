@@ -60,11 +60,20 @@ static bool marked(void)
     return rate("rates", "matrix_rate_f32") == 123e9;
 }
 
+/* It is measured once and written in each case, as it was. */
 static void setup_marked(void)
 {
+    static char *measured;
     setup();
-    RUN("info");
-    EXPECT_DONE();
+    if (measured) {
+        mkdir("cache", 0777);
+        mkdir("cache/tessera", 0777);
+        write_text(cache, measured);
+    } else {
+        RUN("info");
+        EXPECT_DONE();
+        measured = read_file(cache, NULL);
+    }
     mark();
 }
 
@@ -140,7 +149,7 @@ TEST(another_machine_and_a_busy_one_are_measured_anew)
 
 TEST(a_broken_file_is_made_anew)
 {
-    static const char *const broken[] = {"{", "[1, 2]", "{\"machine\": 7, \"rates\": [], \"drives\": \"none\"}"};
+    static const char *const broken[] = {"{", "{\"machine\": 7, \"rates\": [], \"drives\": \"none\"}"};
     setup_marked();
     char *good = read_file(cache, NULL);
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
@@ -150,14 +159,11 @@ TEST(a_broken_file_is_made_anew)
         CHECK_STR(ran.err, "");
         CHECK(rate("rates", "matrix_rate_f32") > 0 && !marked());
     }
-    json_t *const wrong[] = {json_real(-1), json_string("fast")};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        write_text(cache, good);
-        set("rates", "copy_rate", wrong[i]);
-        RUN("estimate", "run.json");
-        EXPECT_DONE();
-        CHECK(rate("rates", "copy_rate") > 0 && !marked());
-    }
+    write_text(cache, good);
+    set("rates", "copy_rate", json_string("fast")); /* other rates that are none: tests/fuzz/fuzz_yardstick.c */
+    RUN("estimate", "run.json");
+    EXPECT_DONE();
+    CHECK(rate("rates", "copy_rate") > 0 && !marked());
     write_text(cache, good);
     json_t *c = json_load_file(cache, 0, NULL), *drives = json_object_get(c, "drives");
     json_object_set_new(json_object_iter_value(json_object_iter(drives)), "read_rate", json_null());

@@ -3,6 +3,7 @@
 #ifndef TESS_TESTS_TINY_H
 #define TESS_TESTS_TINY_H
 #include "run.h"
+#include <dirent.h>
 #include <jansson.h>
 
 #define TINY_MODEL                                                                                                     \
@@ -32,12 +33,33 @@ static inline void write_tiny_text(const char *path, size_t bytes, unsigned stat
     free(text);
 }
 
+/* The cached rates of this machine count as measured while nothing else ran: with other tests beside, every command
+ * that asks for them would measure them anew. */
+static inline void calm_machine(void)
+{
+    char dir[3200], path[3500], temporary[3510];
+    snprintf(dir, sizeof dir, "%s/tessera", getenv("XDG_CACHE_HOME") ? getenv("XDG_CACHE_HOME") : "nowhere");
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        json_t *c = json_load_file(path, 0, NULL), *rates = json_object_get(c, "rates");
+        if (json_number_value(json_object_get(rates, "share")) < 1 && rates) {
+            snprintf(temporary, sizeof temporary, "%s.%d", path, (int)getpid());
+            json_object_set_new(rates, "share", json_real(1));
+            if (json_dump_file(c, temporary, JSON_INDENT(4)) || rename(temporary, path)) unlink(temporary);
+        }
+        json_decref(c);
+    }
+    if (d) closedir(d);
+}
+
 /* run.json: 4 steps of the tiny model, whose members `extra` follow; text.txt and valid.txt to run on. One run after
  * another goes to the same output, which has to be said. */
 static inline void tiny_setup_with(const char *extra)
 {
     char text[2000];
     fresh();
+    calm_machine();
     write_tiny_text("text.txt", TINY_TOKENS, 1);
     write_tiny_text("valid.txt", 600, 2);
     snprintf(text, sizeof text,
