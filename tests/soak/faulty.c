@@ -97,7 +97,7 @@ static enum place place_of(const char *path)
     static const struct {
         const char *dir;
         enum place place;
-    } known[] = {{"swap", SWAP}, {"ck", CHECKPOINT}, {"out", OUTPUT}, {"cache", CACHE}, {"text.txt", DATA}};
+    } known[] = {{"swap", SWAP}, {"ck", CHECKPOINT}, {"out", OUTPUT}, {"cache/tessera", CACHE}, {"text.txt", DATA}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         const size_t m = strlen(known[i].dir);
         if (!strncmp(below, known[i].dir, m) && (!below[m] || below[m] == '/')) return known[i].place;
