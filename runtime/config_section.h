@@ -47,7 +47,7 @@ typedef enum tess_offload {
 #define TESS_CONFIG_SIZE(name)   int64_t name; /* bytes */
 #define TESS_CONFIG_TEXT(name)   char *name;   /* NULL: not given */
 #define TESS_CONFIG_CHOICE(name) int name;
-/* A path, or the JSON text of a list of them, which models/data_paths.c takes apart; NULL: not given. */
+/* A path, or the JSON text of a list of them, which models/files/data_paths.c takes apart; NULL: not given. */
 #define TESS_CONFIG_PATHS(name) char *name;
 /* A directory, and the JSON text of an object, which only models/ understands; both: it changes the directory's. */
 #define TESS_CONFIG_MODEL(name) char *name, *name##_json;

@@ -1,7 +1,7 @@
 /* What a text's letters tell without a network: the cross-entropy of a unigram and of a bigram model of bytes, counted
  * on one file and measured on another, in nats a byte. The demo's yardstick.
  *
- *     ngram demo/text.txt demo/held-out.txt
+ *     ngram docs/demo/text.txt docs/demo/held-out.txt
  *
  * Both are smoothed so that no byte is impossible: the unigram adds one to every count; the bigram falls back on the
  * unigram with the weight that Witten and Bell give it, the number of different bytes seen after the one before.

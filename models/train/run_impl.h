@@ -2,7 +2,7 @@
 #ifndef TESS_RUN_IMPL_H
 #define TESS_RUN_IMPL_H
 #include "data_impl.h"
-#include "models.h"
+#include "train.h"
 
 typedef struct tess_run {
     const tess_config *c;

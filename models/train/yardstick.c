@@ -4,7 +4,7 @@
 #include "codelets.h"
 #include "dirs_impl.h"
 #include "mfu_impl.h"
-#include "models.h"
+#include "train.h"
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>

@@ -3,11 +3,11 @@
 #include "checkpoint_impl.h"
 #include "dirs_impl.h"
 #include "pieces_impl.h"
+#include "states_impl.h"
+#include "train.h"
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>
-
-static const char *const suffix[] = {"", ".exp_avg", ".exp_avg_sq"};
 
 /* Parameters' names become those of tensors, with what a checkpoint adds: each is another one, and text. */
 static tess_status check_names(const tess_graph *g, bool states)
@@ -26,7 +26,7 @@ static tess_status check_names(const tess_graph *g, bool states)
                               name);
         for (int part = 1; part < TESS_PARTS && states; part++) {
             char taken[512];
-            snprintf(taken, sizeof taken, "%s%s", name, suffix[part]);
+            snprintf(taken, sizeof taken, "%s%s", name, tess_states_suffix[part]);
             if (tess_graph_find_param(g, taken))
                 return tess_error(TESS_INVALID, taken, "is a parameter's name and that of the moments of %s", name);
         }

@@ -6,7 +6,7 @@
  * read, and everything after that is bytes.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "data_impl.h"
+#include "map_impl.h"
 #include "tokenizer_impl.h"
 #include <jansson.h>
 #include <pcre2.h>

@@ -4,47 +4,9 @@
  * sequences that lie behind one another, which is the whole file unless its index was reordered.
  */
 #include "data_file_impl.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-/* ---- a mapped file ---- */
-
-tess_status tess_map_open(const char *path, tess_map *map)
-{
-    *map = (tess_map){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return tess_error(TESS_INVALID, path, "cannot be opened: %s", strerror(errno));
-    struct stat s;
-    const void *data = "";
-    tess_status status = TESS_OK;
-    if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode))
-        status = tess_error(TESS_INVALID, path, "is not a regular file");
-    else if (s.st_size > 0 && (data = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
-        status = tess_error(TESS_FAILED, path, "cannot be mapped: %s", strerror(errno));
-    close(fd);
-    if (status == TESS_OK) *map = (tess_map){tess_strdup(path), data, (size_t)s.st_size};
-    return status;
-}
-
-void tess_map_close(tess_map *map)
-{
-    if (map->bytes) munmap((void *)map->data, map->bytes);
-    free(map->path);
-    *map = (tess_map){0};
-}
-
-void tess_map_forget(const void *at, size_t bytes)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)at / page * page;
-    madvise((void *)begin, (uintptr_t)at + bytes - begin, MADV_DONTNEED);
-}
-
-/* ---- tokens ---- */
 
 /* Megatron's codes, and one of our own for what it does not have. */
 enum token_type { U8 = 1, I8, I16, I32, I64, F64, F32, U16, U32, TYPES };

@@ -14,24 +14,8 @@
  */
 #ifndef TESS_DATA_IMPL_H
 #define TESS_DATA_IMPL_H
-#include "runtime.h"
+#include "map_impl.h"
 #include "tokenizer_impl.h"
-
-/* ---- a file mapped for reading, as data files, weights and tokenizers are opened ------------------------------- */
-
-typedef struct tess_map {
-    char *path;
-    const uint8_t *data; /* never NULL once open */
-    size_t bytes;
-} tess_map;
-
-/* A file that is missing, unreadable or no regular file is TESS_INVALID. */
-tess_status tess_map_open(const char *path, tess_map *map) TESS_NODISCARD;
-void tess_map_close(tess_map *map); /* also of a zeroed one */
-/* Bytes of a map that were read, and need not be at hand: they no longer count as this process's memory. */
-void tess_map_forget(const void *at, size_t bytes);
-
-/* ---- samples ---------------------------------------------------------------------------------------------------- */
 
 typedef struct tess_data tess_data;
 

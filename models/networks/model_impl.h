@@ -1,7 +1,7 @@
 /* The inside of the models room: what one family of models says of itself. */
 #ifndef TESS_MODEL_IMPL_H
 #define TESS_MODEL_IMPL_H
-#include "models.h"
+#include "networks.h"
 #include "safetensors_impl.h"
 
 /* What a field of config.json is to us. */

@@ -5,6 +5,8 @@
 #include "codelets.h"
 #include "data_impl.h"
 #include "model_impl.h"
+#include "states_impl.h"
+#include "train.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +68,7 @@ static tess_status open_newest(const tess_generate_conf *c, struct generator *g)
         char *dir;
         TESS_TRY(tess_checkpoint_pick(c->dir, &dir));
         const tess_status status = open_generator(dir, g);
-        const bool gone = status != TESS_OK && strcmp(dir, c->dir) && !tess_checkpoint_is(dir);
+        const bool gone = status != TESS_OK && strcmp(dir, c->dir) && !tess_states_whole(dir);
         if (status == TESS_OK && strcmp(dir, c->dir)) tess_note("the newest checkpoint in %s: %s", c->dir, dir);
         free(dir);
         if (!gone || attempt == 3) return status;

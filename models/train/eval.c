@@ -2,6 +2,7 @@
 #include "checkpoint_impl.h"
 #include "model_impl.h"
 #include "run_impl.h"
+#include "states_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +41,7 @@ static tess_status open_newest(const tess_config *given, struct evaluation *e)
         e->c.model = e->model;
         const tess_status status = open_inputs(e);
         const bool picked = e->model && strcmp(e->model, given->model);
-        int64_t gone = status != TESS_OK && picked && !tess_checkpoint_is(e->model);
+        int64_t gone = status != TESS_OK && picked && !tess_states_whole(e->model);
         tess_ranks_most(&gone, 1);
         if (gone && attempt < 3) {
             close_inputs(e);

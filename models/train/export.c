@@ -3,6 +3,8 @@
 #include "checkpoint_impl.h"
 #include "dirs_impl.h"
 #include "model_impl.h"
+#include "states_impl.h"
+#include "train.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +91,7 @@ static tess_status open_newest(const char *checkpoint, const char *dir, tess_mod
     for (int attempt = 0;; attempt++) {
         TESS_TRY(tess_checkpoint_pick(checkpoint, path));
         const tess_status status = open_checkpoint(*path, dir, model);
-        if (status == TESS_OK || !strcmp(*path, checkpoint) || tess_checkpoint_is(*path) || attempt == 3) return status;
+        if (status == TESS_OK || !strcmp(*path, checkpoint) || tess_states_whole(*path) || attempt == 3) return status;
         tess_model_close(*model);
         *model = NULL;
         free(*path);

@@ -2,6 +2,7 @@
 #include "model_impl.h"
 #include "report_impl.h"
 #include "resume_impl.h"
+#include "states_impl.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -195,7 +196,7 @@ static tess_status go_on(const tess_run *r, const tess_run_facts *now, tess_begi
     say_differences(&at->told, now, at);
     if (c->checkpoint.keep_best && at->best_step) {
         char *best = tess_checkpoint_path(c->checkpoint.dir, at->best_step);
-        if (!tess_checkpoint_is(best)) at->best_step = 0; /* what is not there cannot be kept */
+        if (!tess_states_whole(best)) at->best_step = 0; /* what is not there cannot be kept */
         free(best);
     }
     return TESS_OK;

@@ -2,8 +2,8 @@
  * holds
  *
  *     state.json               step, seed and samples drawn, what the run was told, and what data.valid said so far
- *     states.safetensors       (or shards) of each parameter the master, NAME.exp_avg and NAME.exp_avg_sq, all of
- *                              (rows, columns), whoever held what of it
+ *     states.safetensors       (or shards) masters and moments of all parameters (networks/states_impl.h), whoever
+ *                              held what of them
  *     config.json, ...         of the model, as Hugging Face has it, and its tokenizer's files
  *
  * It is written under another name, made durable, then renamed: what has the name is whole. One that goes loses its
@@ -14,8 +14,7 @@
  * Where the comment says so, all ranks call a function together, and get the same status. */
 #ifndef TESS_CHECKPOINT_IMPL_H
 #define TESS_CHECKPOINT_IMPL_H
-#include "models.h"
-#include "safetensors_impl.h"
+#include "networks.h"
 
 /* What a run was told, as far as one that goes on from it may be told something else. */
 typedef struct tess_run_facts {
@@ -69,13 +68,7 @@ char *tess_checkpoint_path(const char *dir, int64_t step); /* a new string */
 /* Where `dir` holds checkpoints, the newest of them, else `dir` itself: a new string. NULL is NULL. Of all ranks: that
  * of rank 0 counts. */
 tess_status tess_checkpoint_pick(const char *dir, char **picked) TESS_NODISCARD;
-/* Is this path that of a whole checkpoint? */
-bool tess_checkpoint_is(const char *path);
-/* Opens the states of a checkpoint; NULL: it is none. */
-tess_status tess_checkpoint_states(const char *path, tess_safetensors **states) TESS_NODISCARD;
-/* The first `parts` of the three parts of each parameter, of this rank; `path` is for messages. */
-tess_status tess_checkpoint_read(const tess_safetensors *states, const char *path, tess_graph *g,
-                                 int parts) TESS_NODISCARD;
+/* What state.json of a checkpoint says. */
 tess_status tess_checkpoint_progress(const char *path, tess_progress *p) TESS_NODISCARD;
 
 #endif

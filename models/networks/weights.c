@@ -1,8 +1,8 @@
 /* The weights of a model to and from safetensors: all ranks read and write, each the pieces that it holds, and rank 0
  * alone the small files beside them. */
-#include "checkpoint_impl.h"
 #include "model_impl.h"
 #include "pieces_impl.h"
+#include "states_impl.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -76,7 +76,7 @@ static tess_status load_weights(const tess_model *m, tess_graph *g)
 tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
 {
     if (!tess_model_has_weights(m)) return tess_graph_init(g, seed);
-    TESS_TRY(tess_ranks_agree(m->states ? tess_checkpoint_read(m->states, m->dir, g, 1) : load_weights(m, g)));
+    TESS_TRY(tess_ranks_agree(m->states ? tess_states_read(m->states, m->dir, g, 1) : load_weights(m, g)));
     return tess_graph_round(g);
 }
 

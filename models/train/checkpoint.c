@@ -5,7 +5,7 @@
 #include "checkpoint_impl.h"
 #include "dirs_impl.h"
 #include "model_impl.h"
-#include "pieces_impl.h"
+#include "states_impl.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,8 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-static const char *const suffix[TESS_PARTS] = {"", ".exp_avg", ".exp_avg_sq"};
 
 static char *path_of(const char *dir, int64_t step, const char *mark)
 {
@@ -51,27 +49,6 @@ static tess_status sync_directory(const char *path)
 }
 
 /* ---- writing ---- */
-
-static tess_status write_states(const char *dir, tess_graph *g)
-{
-    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "states", TESS_SAFETENSORS_SHARD);
-    const int params = tess_graph_params(g);
-    for (int k = 0; k < params; k++)
-        for (int part = 0; part < TESS_PARTS; part++) {
-            int64_t shape[3];
-            int rank = tess_tensor_shape(tess_graph_param(g, k), shape);
-            char *name = tess_format("%s%s", tess_tensor_name(tess_graph_param(g, k)), suffix[part]);
-            tess_safetensors_declare(w, name, TESS_F32, rank, shape);
-            free(name);
-        }
-    tess_status status = tess_safetensors_writer_begin(w);
-    if (status == TESS_OK) status = tess_pieces_settle(g);
-    for (int k = 0; k < params; k++)
-        for (int part = 0; part < TESS_PARTS && status == TESS_OK; part++)
-            status =
-                tess_pieces_write(w, (size_t)(k * TESS_PARTS + part), tess_graph_param(g, k), (tess_part)part, false);
-    return tess_safetensors_writer_end(w, status);
-}
 
 static tess_status write_state(const char *dir, const tess_progress *p)
 {
@@ -183,7 +160,7 @@ size_t tess_checkpoint_clear(const char *dir)
     struct stat st;
     for (size_t i = 0; i < n; i++) {
         char *path = path_of(dir, steps[i], "");
-        if (tess_checkpoint_is(path)) remove_step(dir, steps[i]), removed++;
+        if (tess_states_whole(path)) remove_step(dir, steps[i]), removed++;
         free(path);
     }
     if (lstat(best, &st) == 0 && S_ISLNK(st.st_mode)) unlink(best);
@@ -248,7 +225,7 @@ tess_status tess_checkpoint_save(const tess_checkpoint_conf *c, const tess_model
     const bool leads = tess_rank() == 0;
     tess_status status = TESS_OK;
     TESS_TRY_DONE(tess_ranks_agree(leads ? make_fresh(fresh) : TESS_OK));
-    TESS_TRY_DONE(write_states(fresh, g));
+    TESS_TRY_DONE(tess_states_write(fresh, g));
     TESS_TRY_DONE(tess_ranks_agree(leads ? publish(fresh, path, c->dir, m, p) : TESS_OK));
     if (leads && c->best && p->best_step == p->step) link_best(c->dir, p->step);
     if (leads) remove_old(c, p->best_step);
@@ -330,14 +307,6 @@ tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
     return status;
 }
 
-bool tess_checkpoint_is(const char *path)
-{
-    char *file = tess_format("%s/state.json", path);
-    const bool whole = access(file, F_OK) == 0;
-    free(file);
-    return whole;
-}
-
 /* The newest step in dir whose checkpoint is whole; -1: there is none. */
 static int64_t newest_whole(const char *dir)
 {
@@ -345,7 +314,7 @@ static int64_t newest_whole(const char *dir)
     size_t n = list(dir, &steps);
     for (size_t i = 0; i < n && newest < 0; i++) {
         char *path = path_of(dir, steps[i], "");
-        if (tess_checkpoint_is(path)) newest = steps[i];
+        if (tess_states_whole(path)) newest = steps[i];
         free(path);
     }
     free(steps);
@@ -359,7 +328,7 @@ tess_status tess_checkpoint_pick(const char *dir, char **picked)
     if (!dir) return TESS_OK;
     if (tess_rank() == 0) {
         char *config = tess_format("%s/config.json", dir);
-        if (access(config, F_OK) && !tess_checkpoint_is(dir)) step = newest_whole(dir);
+        if (access(config, F_OK) && !tess_states_whole(dir)) step = newest_whole(dir);
         free(config);
     }
     tess_ranks_tell(&step, sizeof step);
@@ -367,63 +336,12 @@ tess_status tess_checkpoint_pick(const char *dir, char **picked)
     return TESS_OK;
 }
 
-static tess_status open_states(const char *path, tess_safetensors **states)
-{
-    char *one = tess_format("%s/states.safetensors", path);
-    char *index = tess_format("%s/states.safetensors.index.json", path);
-    tess_status status = tess_safetensors_open(access(one, F_OK) ? index : one, states);
-    free(one);
-    free(index);
-    return status;
-}
-
-tess_status tess_checkpoint_states(const char *path, tess_safetensors **states)
-{
-    char *one = tess_format("%s/model.safetensors", path), *index = tess_format("%s.index.json", one);
-    const bool model = access(one, F_OK) == 0 || access(index, F_OK) == 0; /* somebody made it one */
-    free(one);
-    free(index);
-    *states = NULL;
-    return tess_checkpoint_is(path) && !model ? open_states(path, states) : TESS_OK;
-}
-
-/* What the model lacks would be lost: each tensor of the checkpoint has a place in it. */
-static tess_status check_count(const tess_safetensors *set, const char *path, const tess_graph *g)
-{
-    size_t want = (size_t)tess_graph_params(g) * TESS_PARTS, met = tess_safetensors_count(set);
-    if (met <= want) return TESS_OK; /* what is missing is named when it is read */
-    return tess_error(TESS_INVALID, path, "has %zu tensors, this model has %zu (the checkpoint is of another model)",
-                      met, want);
-}
-
-static tess_status read_part(const tess_safetensors *set, const char *path, tess_tensor *p, tess_part part)
-{
-    int64_t shape[3];
-    int rank = tess_tensor_shape(p, shape);
-    char name[512];
-    snprintf(name, sizeof name, "%s%s", tess_tensor_name(p), suffix[part]);
-    const tess_safetensor *t = tess_safetensors_find(set, name);
-    if (!t || t->rank != rank || t->dims[0] != shape[0] || (rank == 2 && t->dims[1] != shape[1]))
-        return tess_error(TESS_INVALID, path, "%s is %s (the checkpoint is of another model)", name,
-                          t ? "of another shape" : "missing");
-    return tess_pieces_read(t, p, part, false);
-}
-
-tess_status tess_checkpoint_read(const tess_safetensors *states, const char *path, tess_graph *g, int parts)
-{
-    tess_status status = check_count(states, path, g);
-    for (int k = 0; k < tess_graph_params(g); k++)
-        for (int part = 0; part < parts && status == TESS_OK; part++)
-            status = read_part(states, path, tess_graph_param(g, k), (tess_part)part);
-    return status;
-}
-
 tess_status tess_checkpoint_load(const char *dir, int64_t step, tess_graph *g)
 {
     char *path = path_of(dir, step, "");
     tess_safetensors *states = NULL;
-    tess_status status = open_states(path, &states);
-    if (status == TESS_OK) status = tess_checkpoint_read(states, path, g, TESS_PARTS);
+    tess_status status = tess_states_open(path, &states);
+    if (status == TESS_OK) status = tess_states_read(states, path, g, TESS_PARTS);
     tess_safetensors_close(states);
     free(path);
     status = tess_ranks_agree(status);

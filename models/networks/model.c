@@ -1,6 +1,6 @@
 /* A model: its family found by model_type, its fields read, its graph built. */
-#include "checkpoint_impl.h"
 #include "model_impl.h"
+#include "states_impl.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -118,7 +118,7 @@ tess_status tess_model_open(const char *dir, const char *json, tess_model **mode
         status = no_config(dir, path, strerror(errno));
     else
         status = tess_error(TESS_INVALID, path, "line %d, column %d: %s", e.line, e.column, e.text);
-    if (status == TESS_OK && dir) status = tess_checkpoint_states(dir, &m->states);
+    if (status == TESS_OK && dir) status = tess_states_of(dir, &m->states);
     json_decref(root);
     free(path);
     if (status == TESS_OK)
@@ -130,7 +130,7 @@ tess_status tess_model_open(const char *dir, const char *json, tess_model **mode
 
 tess_status tess_model_check(const tess_model *m)
 {
-    if (!m->states || tess_checkpoint_is(m->dir)) return TESS_OK;
+    if (!m->states || tess_states_whole(m->dir)) return TESS_OK;
     return tess_error(TESS_INVALID, m->dir, "was removed while it was read (by the run that it is of?)");
 }
 

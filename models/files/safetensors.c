@@ -4,7 +4,7 @@
  * header's end. Nothing in it is believed: sizes must follow from the shapes, and the tensors must fill the rest of
  * the file without a gap or an overlap. Machines are little-endian here, as the files are.
  */
-#include "data_impl.h"
+#include "map_impl.h"
 #include "safetensors_impl.h"
 #include <errno.h>
 #include <jansson.h>

@@ -1,0 +1,19 @@
+/* A file mapped for reading, as data files, weights and tokenizers are opened. */
+#ifndef TESS_MAP_IMPL_H
+#define TESS_MAP_IMPL_H
+#include "runtime.h"
+
+typedef struct tess_map {
+    char *path;
+    const uint8_t *data; /* never NULL once open */
+    size_t bytes;
+} tess_map;
+
+/* Maps a file whole. One that is missing, unreadable or no regular file is TESS_INVALID. */
+tess_status tess_map_open(const char *path, tess_map *map) TESS_NODISCARD;
+/* Unmaps it; a zeroed map may be closed too. */
+void tess_map_close(tess_map *map);
+/* Says of bytes of a map that they were read and need not be at hand: they no longer count as this process's memory. */
+void tess_map_forget(const void *at, size_t bytes);
+
+#endif
