@@ -473,3 +473,21 @@ bool tess_config_entry(const tess_config *config, size_t i, const char **key, ch
     json_decref(json);
     return true;
 }
+
+tess_status tess_config_open(const char *path, const char *const *settings, size_t count, tess_config **config)
+{
+    tess_config *c = *config = tess_alloc(sizeof *c);
+    tess_status status = tess_config_load(path, settings, count, c);
+    if (status == TESS_OK) status = tess_config_resolve(c, tess_ranks());
+    if (status == TESS_OK) return TESS_OK;
+    tess_config_close(c);
+    *config = NULL;
+    return status;
+}
+
+void tess_config_close(tess_config *config)
+{
+    if (!config) return;
+    tess_config_free(config);
+    free(config);
+}

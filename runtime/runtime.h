@@ -26,48 +26,22 @@
  */
 #ifndef TESS_RUNTIME_H
 #define TESS_RUNTIME_H
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "tessera_runtime.h"
 
-/* The headers are C17 and C++11. */
 #ifdef __cplusplus
 extern "C" {
-#define TESS_LITERAL(type) type
-#else
-#define TESS_LITERAL(type) (type)
 #endif
 
 /* ---- status.c: errors as values -------------------------------------------------------------------------------- */
 
-/* The numbers are the exit codes of the command. */
-typedef enum tess_status {
-    TESS_OK = 0,
-    TESS_FAILED = 1,  /* the run failed: disk full, a rank died, a loss that is not finite */
-    TESS_INVALID = 2, /* what the user gave is wrong: configuration, model, data, arguments */
-} tess_status;
+#define TESS_NORETURN __attribute__((noreturn))
 
-#define TESS_PRINTF(f, a) __attribute__((format(printf, f, a)))
-#define TESS_NODISCARD    __attribute__((warn_unused_result))
-#define TESS_NORETURN     __attribute__((noreturn))
-
-/* Records "WHERE: WHAT (HINT)" for this thread and returns `status`. `where` is a file, a file and key, a file and
- * byte offset, an op; the format says the value met and what was expected, the hint in parentheses last. */
-tess_status tess_error(tess_status status, const char *where, const char *format, ...) TESS_PRINTF(3, 4);
-/* The last error recorded on this thread, without a trailing newline; "" when there was none. */
-const char *tess_error_text(void);
 void tess_error_clear(void);
 void tess_error_restore(const char *text); /* one that was kept */
 /* For who knows better where the value comes from, such as a key: an error at `from` is one at `where`. Returns the
  * status. */
 tess_status tess_error_at(tess_status status, const char *from, const char *where);
 
-#define TESS_TRY(expr)                                                                                                 \
-    do {                                                                                                               \
-        tess_status tess_try_ = (expr);                                                                                \
-        if (tess_try_ != TESS_OK) return tess_try_;                                                                    \
-    } while (0)
 /* The same, with a `goto done` behind it for a function that has something to clean up and a variable `status`. */
 #define TESS_TRY_DONE(expr)                                                                                            \
     do {                                                                                                               \
@@ -109,7 +83,6 @@ void tess_arena_free(tess_arena *a);
 
 /* ---- dtype.c ---------------------------------------------------------------------------------------------------- */
 
-typedef enum tess_dtype { TESS_F32, TESS_BF16, TESS_I32, TESS_DTYPE_COUNT } tess_dtype;
 size_t tess_dtype_size(tess_dtype t);
 const char *tess_dtype_name(tess_dtype t); /* "f32", "bf16", "i32" */
 
@@ -138,39 +111,11 @@ static inline tess_bf16 tess_to_bf16(float x)
 
 /* ---- machine.c: start and stop ---------------------------------------------------------------------------------- */
 
-typedef struct tess_machine {
-    int workers;       /* CPU workers; 0: one for each core that this process may use */
-    const char *sched; /* StarPU's policy; NULL: prio, with a GPU dmdas. STARPU_SCHED wins */
-    /* The cap on RAM; 0: none. It bounds the buffers that wait for the next tile; of tiles flow.c keeps tess_flow_room,
-     * and StarPU's own limit is out of reach. */
-    uint64_t cpu_bytes;
-    uint64_t gpu_bytes;  /* cap on what is held in each GPU's memory; 0: none. STARPU_LIMIT_CUDA_MEM wins */
-    const char *disk;    /* directories of the disk tier, one a drive, separated by ':'; NULL: there is none */
-    uint64_t disk_bytes; /* 0: what the tiles need that were placed there */
-    bool disk_checksum;  /* of every tile: kept when it is written, compared when it is read */
-    uint64_t disk_block; /* bytes that move at once, a multiple of 4096; 0: the engine's choice, as is */
-    unsigned disk_depth; /* such moves under way in each directory */
-    uint64_t fail_read_at, fail_write_at, flip_bit_at,
-        stall_read_at; /* for tests: the n-th piece read or written fails, has a bit turned, never comes */
-    bool by_mpi;       /* messages between ranks, also where NCCL could carry them */
-    bool profile;      /* collect what tess_profile returns */
-} tess_machine;
-#ifdef __cplusplus
-extern const tess_machine tess_machine_default;
-#define TESS_MACHINE_DEFAULT tess_machine_default
-#else
-#define TESS_MACHINE_DEFAULT ((tess_machine){0})
-#endif
-
-tess_status tess_start(const tess_machine *m) TESS_NODISCARD; /* NULL: the default */
-/* Tiles that are left hold nothing after it. */
-void tess_stop(void);
 unsigned tess_session(void); /* the how-manieth start it is that holds; 0: none does */
 bool tess_disk_there(void);  /* it has a disk tier */
 /* The limit on RAM that StarPU's variables name, the least of them, and its name; 0: none. */
 uint64_t tess_cpu_limit(const char **name);
 int tess_workers(void);                /* CPU workers running */
-int tess_cores(void);                  /* that tess_start would use, of this process's share */
 int tess_gpus(void);                   /* the same */
 uint64_t tess_gpu_bytes(uint64_t cap); /* that they would hold together, under such a cap on each */
 const char *tess_gpu_support(void);    /* what this build can do with GPUs, and which there are */
@@ -195,7 +140,6 @@ typedef struct tess_share {
     char host[64], cpus[128], numa[64], gpus[64]; /* lists as in "0-3,8", "-" where there are none */
 } tess_share;
 const tess_share *tess_share_read(void);
-uint64_t tess_ram_free(void); /* now, or this rank's part of it */
 
 /* drive.c: the drives under directories, given as in tess_machine (or yet to be made), measured with the disk tier's
  * engine for two seconds. Bytes a second, many transfers under way. */
@@ -217,18 +161,6 @@ tess_status tess_drive_name(const char *dirs, char **name) TESS_NODISCARD;
 typedef enum tess_tier { TESS_TIER_GPU, TESS_TIER_CPU, TESS_TIER_DISK, TESS_TIER_COUNT } tess_tier;
 const char *tess_tier_name(tess_tier t);
 
-/* What a tile is for: the plan and the reports sum by it. */
-typedef enum tess_role {
-    TESS_ROLE_INPUT,      /* tokens, targets */
-    TESS_ROLE_WEIGHT,     /* what the matrices read: the parameter itself in fp32, its bf16 copy in bf16 */
-    TESS_ROLE_MASTER,     /* the fp32 parameter behind a bf16 copy */
-    TESS_ROLE_MOMENT,     /* optimizer state */
-    TESS_ROLE_GRADIENT,   /* of parameters, fp32 */
-    TESS_ROLE_ACTIVATION, /* of a forward or backward pass */
-    TESS_ROLE_SCALAR,     /* losses and norms */
-    TESS_ROLE_SCRATCH,    /* a worker's room inside one task */
-    TESS_ROLE_COUNT
-} tess_role;
 const char *tess_role_name(tess_role r);
 
 /* A run of bytes that StarPU may hold on any tier. Opaque; made without StarPU, so that a plan can be drawn up on a
@@ -240,7 +172,6 @@ size_t tess_tile_bytes(const tess_tile *t);
 tess_role tess_tile_role(const tess_tile *t);
 void tess_tile_set_home(tess_tile *t, tess_tier home); /* where it rests between uses; TESS_TIER_CPU from the start */
 tess_tier tess_tile_home(const tess_tile *t);
-uint64_t tess_tiles_on_disk(void);                /* bytes there of all tiles whose home it is */
 #define TESS_TILE_MOST (((uint64_t)1 << 34) - 16) /* bytes of one: StarPU counts words of it in 32 bits */
 /* The tile's bytes in RAM for the main thread, in order with the tasks submitted before, until tess_tile_unmap. mode is
  * TESS_R, TESS_W (all of it will be written) or TESS_RW. */
@@ -321,9 +252,6 @@ typedef struct tess_codelet {
 } tess_codelet;
 
 typedef enum tess_mode {
-    TESS_R = 1,
-    TESS_W = 2,
-    TESS_RW = 3,
     TESS_SCRATCH = 4,
     TESS_LAST = 8,        /* or-ed in: nobody reads the tile after this task, its memory goes back */
     TESS_LEAVES_RAM = 16, /* or-ed in: the tile leaves RAM after this task, if its home is the disk; */
@@ -383,12 +311,6 @@ void tess_flow_patience(double seconds); /* after which a run in which nothing m
  * all ranks down, by tess_ranks_abort; so does the end of a rank that could say nothing, which watch.c sees.
  */
 
-/* Joins the processes that a launcher (mpirun, srun) started together; without one this is rank 0 of 1. Before all else
- * here, once, and left at the end. The functions below are for the main threads of all ranks, in the same order. */
-tess_status tess_ranks_join(void) TESS_NODISCARD;
-void tess_ranks_leave(void);
-int tess_rank(void);
-int tess_ranks(void);
 int tess_rank_here(int *ranks_here); /* among those of this machine */
 bool tess_ranks_launched(void);      /* by mpirun or srun, through which what is printed goes */
 /* For measurements and estimates: this process takes the place of one of many ranks; what they would send is zero. */
@@ -402,11 +324,7 @@ TESS_NORETURN void tess_die(const char *text);
  * and from a signal's handler. And: was it said? */
 bool tess_watch_speak(void);
 bool tess_watch_spoken(void);
-/* TESS_OK if it is so everywhere; else that of the first rank that has another, whose message names it unless all ranks
- * have the same. After that, and without a launcher, it returns what it is given. */
-tess_status tess_ranks_agree(tess_status status) TESS_NODISCARD;
 void tess_ranks_barrier(void);
-void tess_ranks_sum(double *x, int n); /* over all ranks, in no particular order */
 void tess_ranks_sum_counts(int64_t *x, int n);
 void tess_ranks_most(int64_t *x, int n);
 void tess_ranks_tell(void *data, size_t bytes); /* rank 0's to all */

@@ -1,8 +1,9 @@
 /* The inside of the models room: what one family of models says of itself. */
 #ifndef TESS_MODEL_IMPL_H
 #define TESS_MODEL_IMPL_H
-#include "networks.h"
+#include "graph.h"
 #include "safetensors_impl.h"
+#include "tessera_networks.h"
 
 /* What a field of config.json is to us. */
 typedef enum tess_field_kind {

@@ -14,7 +14,8 @@
  * Where the comment says so, all ranks call a function together, and get the same status. */
 #ifndef TESS_CHECKPOINT_IMPL_H
 #define TESS_CHECKPOINT_IMPL_H
-#include "networks.h"
+#include "graph.h"
+#include "tessera_networks.h"
 
 /* What a run was told, as far as one that goes on from it may be told something else. */
 typedef struct tess_run_facts {

@@ -8,9 +8,9 @@
  * on /dev/shm it does not.
  */
 #include "gpt.h"
+#include "models.h"
 #include <stdlib.h>
 #include <string.h>
-#include <tessera.h>
 #include <unistd.h>
 
 enum { B = 1, T = 64, C = 256, V = 512, LAYERS = 2, STEPS = 6, MICRO = 2, CAP = 8000000 };
