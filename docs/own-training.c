@@ -45,9 +45,9 @@ static tess_status prepare(tess_tensor *loss, const char *disk, tess_step **s)
     TESS_TRY(tess_step_new(
         loss, &(tess_step_conf){.train = true, .micro = MICRO, .deterministic = true, .optimizer = adamw}, s));
     TESS_TRY(tess_step_place(*s, &cap, &placed));
-    tess_flow_room(placed.room);
     if (tess_rank() == 0) printf("%.1f MiB of rank 0's tiles rest on disk\n", (double)placed.disk / MiB);
-    return tess_start(&(tess_machine){.cpu_bytes = cap.ram, .disk = disk}); /* of the size that is needed */
+    /* A disk of the size that is needed. */
+    return tess_start(&(tess_machine){.cpu_bytes = cap.ram, .cpu_tiles = placed.room, .disk = disk});
 }
 
 /* 4. The newest checkpoint, or weights that are drawn. 5. Steps: each rank feeds its own micro-batches. */

@@ -418,8 +418,7 @@ TEST(disk_that_is_needed)
         const uint64_t ram = p.needed + (64 << 10);
         OK(tess_step_place(s, &(tess_place_conf){.ram = ram, .workers = 1, .away = 1u << TESS_ROLE_MOMENT}, &p));
         CHECK(p.disk > 0);
-        if (way < 3) tess_flow_room(p.room);
-        tess_machine m = {.workers = 1, .cpu_bytes = ram, .disk = way ? dir : NULL};
+        tess_machine m = {.workers = 1, .cpu_bytes = ram, .cpu_tiles = way < 3 ? p.room : 0, .disk = way ? dir : NULL};
         if (way == 1) m.disk_bytes = 4096;
         if (way == 1)
             WRONG(tess_start(&m), "are to rest there");
@@ -434,7 +433,6 @@ TEST(disk_that_is_needed)
         tess_step_free(s);
         tess_graph_free(n.g);
         tess_stop();
-        tess_flow_room(0);
         rmdir(dir);
     }
 }
