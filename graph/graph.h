@@ -60,7 +60,7 @@ typedef struct tess_forecast {
 typedef struct tess_placement {
     uint64_t needed;        /* the least conf.ram that may do */
     uint64_t largest_task;  /* bytes of the tiles of the task with the most */
-    uint64_t room;          /* of RAM for tiles that flow: for tess_flow_room */
+    uint64_t room;          /* of RAM for tiles that flow: for tess_machine.cpu_tiles */
     uint64_t slack;         /* of it, what is set aside for tiles that come early and leave late */
     uint64_t read, written; /* from and to the disk in a step */
     uint64_t bound;         /* no placement within this RAM moves less in all */

@@ -41,7 +41,7 @@
  *     static tess_status train_by(const char *file, char **settings, int count) // run.json steps=10 ...
  *     {
  *         tess_config *c;
- *         TESS_TRY(tess_config_open(file, (const char *const *)settings, (size_t)count, &c));
+ *         TESS_TRY(tess_config_open(file, (const char *const *)settings, (size_t)count, tess_ranks(), &c));
  *         tess_status status = tess_train(c);
  *         tess_config_close(c);
  *         return status;

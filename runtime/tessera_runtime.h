@@ -47,19 +47,20 @@ typedef enum tess_dtype { TESS_F32, TESS_BF16, TESS_I32, TESS_DTYPE_COUNT } tess
 typedef struct tess_machine {
     int workers;       /* CPU workers; 0: one for each core that this process may use */
     const char *sched; /* StarPU's policy; NULL: prio, with a GPU dmdas. STARPU_SCHED wins */
-    /* The cap on RAM; 0: none. It bounds the buffers that wait for the next tile; of tiles flow.c keeps tess_flow_room,
-     * and StarPU's own limit is out of reach. */
-    uint64_t cpu_bytes;
+    /* RAM, in bytes; 0: no cap. cpu_bytes bounds the buffers that wait for the next tile, cpu_tiles the tiles that flow
+     * at a time; StarPU's own limit is out of reach. */
+    uint64_t cpu_bytes, cpu_tiles;
     uint64_t gpu_bytes;  /* cap on what is held in each GPU's memory; 0: none. STARPU_LIMIT_CUDA_MEM wins */
+    uint64_t gpu_tiles;  /* of it, what tiles have by plan on the one GPU; 0: there is no plan */
+    bool gpu_states;     /* StarPU has room beside them for the optimizer's states, which it moves */
     const char *disk;    /* directories of the disk tier, one a drive, separated by ':'; NULL: there is none */
     uint64_t disk_bytes; /* 0: what the tiles need that were placed there */
     bool disk_checksum;  /* of every tile: kept when it is written, compared when it is read */
     uint64_t disk_block; /* bytes that move at once, a multiple of 4096; 0: the engine's choice, as is */
     unsigned disk_depth; /* such moves under way in each directory */
-    uint64_t fail_read_at, fail_write_at, flip_bit_at,
-        stall_read_at; /* for tests: the n-th piece read or written fails, has a bit turned, never comes */
-    bool by_mpi;       /* messages between ranks, also where NCCL could carry them */
-    bool profile;      /* collect what tess_profile returns */
+    double patience;     /* seconds after which a run in which nothing moves is ended; 0: a minute */
+    bool by_mpi;         /* messages between ranks, also where NCCL could carry them */
+    bool profile;        /* collect what tess_profile returns */
 } tess_machine;
 #ifdef __cplusplus
 extern const tess_machine tess_machine_default;
@@ -119,11 +120,12 @@ void tess_ranks_sum(double *x, int n);
 
 typedef struct tess_config tess_config;
 /* Reads CONFIG.json (NULL: none), TESSERA_<KEY> and `count` settings KEY=VALUE, the last of which win, and fills in
- * what follows from them on these ranks. An unknown key, a wrong type, a value out of range and a contradiction are
+ * what follows from them on so many ranks. An unknown key, a wrong type, a value out of range and a contradiction are
  * TESS_INVALID. */
-tess_status tess_config_open(const char *path, const char *const *settings, size_t count,
+tess_status tess_config_open(const char *path, const char *const *settings, size_t count, int64_t ranks,
                              tess_config **config) TESS_NODISCARD;
-void tess_config_close(tess_config *config); /* NULL is nothing */
+/* Frees it; NULL is nothing. */
+void tess_config_close(tess_config *config);
 
 #ifdef __cplusplus
 }

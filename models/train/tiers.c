@@ -129,11 +129,12 @@ tess_status tess_run_rates(const tess_run *r, tess_rates *rates)
 tess_status tess_run_start(const tess_run *r, bool profile)
 {
     int64_t block = r->c->aio.block_size, depth = r->c->aio.queue_depth;
-    tess_flow_room(r->place.room);
-    tess_gpu_flow_room(r->gpu.room, r->gpu.states);
     return tess_run_at_key(
         tess_start(&(tess_machine){.cpu_bytes = r->ram,
+                                   .cpu_tiles = r->place.room,
                                    .gpu_bytes = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0,
+                                   .gpu_tiles = r->gpu.room,
+                                   .gpu_states = r->gpu.states,
                                    .by_mpi = !r->c->parallel.nccl,
                                    .profile = profile,
                                    .disk = r->disk,
