@@ -11,9 +11,10 @@ tess_status tess_step_fit(tess_step *s, unsigned away, tess_machine *m)
     tess_placement placed;
     TESS_TRY(tess_step_place(s, &conf, &placed));
     if (placed.disk && !m->disk)
-        return tess_error(TESS_INVALID, "RAM", "%s, and there is no disk for the %s that are to be there (name one)",
-                          tess_human_bytes((double)conf.ram), tess_human_bytes((double)placed.disk));
+        return tess_error(
+            TESS_INVALID, "machine", "has no disk, where %s of the tiles are to rest beside %s of RAM (%s)",
+            tess_human_bytes((double)placed.disk), tess_human_bytes((double)conf.ram), "name a directory for it");
     m->cpu_bytes = conf.ram;
-    tess_flow_room(placed.room);
+    m->cpu_tiles = placed.room;
     return TESS_OK;
 }
