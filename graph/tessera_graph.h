@@ -65,26 +65,25 @@ void tess_block_end(tess_graph *g);
 /* Names a tensor for errors and traces, and returns it. */
 tess_tensor *tess_name(tess_tensor *t, const char *format, ...) TESS_PRINTF(2, 3);
 
-/* Ops are called by what they make. x is (B, T, C); so is what they return, but for the last column or where it is
- * said.
- */
-/* The rows of table (V, C) that ids name, and of positions (>= T, C) unless that is NULL: (B, T, C). */
+/* ---- ops: x is (B, T, C), and so is what they return where nothing else is said ---------------------------------- */
+
+/* Looks up the rows of table (V, C) that ids name, and adds those of positions (>= T, C) unless that is NULL. */
 tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *positions);
-/* x w^T + bias: w is (out, C), bias (out) or NULL; (B, T, out). */
+/* Returns x w^T + bias, which is (B, T, out): w is (out, C), bias (out) or NULL. */
 tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias);
-/* Each row less its mean, over its deviation, times gain (C), plus bias (C). */
+/* Takes its mean from each row, divides by its deviation, multiplies by gain (C) and adds bias (C). */
 tess_tensor *tess_layernorm(tess_tensor *x, tess_tensor *gain, tess_tensor *bias, float eps);
-/* Each row over the root of its mean square, times gain (C). */
+/* Divides each row by the root of its mean square, and multiplies by gain (C). */
 tess_tensor *tess_rmsnorm(tess_tensor *x, tess_tensor *gain, float eps);
-/* gelu(x), by tanh or by erf. */
+/* Returns gelu(x), by tanh or by erf. */
 tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind);
-/* x sigmoid(x). */
+/* Returns x sigmoid(x). */
 tess_tensor *tess_silu(tess_tensor *x);
-/* a + b. */
+/* Returns a + b. */
 tess_tensor *tess_add(tess_tensor *a, tess_tensor *b);
-/* a b, element by element. */
+/* Returns a b, element by element. */
 tess_tensor *tess_mul(tess_tensor *a, tess_tensor *b);
-/* x with a share p of its elements zero and the others over 1 - p, while it trains. */
+/* Makes a share p of the elements zero and divides the others by 1 - p, while it trains. */
 tess_tensor *tess_dropout(tess_tensor *x, float p);
 typedef struct tess_rope_conf {
     int64_t dim;     /* of a head */
@@ -92,7 +91,7 @@ typedef struct tess_rope_conf {
     float base;      /* 0: 10000 */
     bool neighbours; /* pairs (2i, 2i+1) instead of (i, i + rotary/2) */
 } tess_rope_conf;
-/* x with the pairs of each head turned by their position. */
+/* Turns the pairs of each head by their position. */
 tess_tensor *tess_rope(tess_tensor *x, tess_rope_conf conf);
 typedef struct tess_attention_conf {
     int64_t heads, groups; /* groups: heads of k and v, 0: as many as heads */
@@ -100,21 +99,21 @@ typedef struct tess_attention_conf {
     float dropout;
     bool causal;
 } tess_attention_conf;
-/* Softmax(q k^T scale) v, head by head. */
+/* Returns softmax(q k^T scale) v, head by head. */
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf);
-/* The same of q, k and v side by side in one tensor, as one linear makes them. */
+/* Does the same with q, k and v side by side in one tensor, as one linear makes them. */
 tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf);
-/* The mean over targets >= 0 of -log softmax(x w^T + bias)[target], which is the loss. The head and its loss work on
- * loss_rows rows at a time: logits of a whole batch never exist. */
+/* Returns the loss, which is the mean over targets >= 0 of -log softmax(x w^T + bias)[target]. The head and its loss
+ * work on loss_rows rows at a time: logits of a whole batch never exist. */
 tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets);
-/* Of each sequence the row that index (B, 1) names: (B, 1, C). */
+/* Takes of each sequence the row that index (B, 1) names: (B, 1, C). */
 tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index);
+/* ---- parameters and other tensors -------------------------------------------------------------------------------- */
+
 /* Returns a tensor's name. */
 const char *tess_tensor_name(const tess_tensor *t);
 /* Says its shape, and returns the rank. */
 int tess_tensor_shape(const tess_tensor *t, int64_t shape[3]);
-
-/* ---- parameters -------------------------------------------------------------------------------------------------- */
 
 /* Returns how many parameters the graph has. */
 int tess_graph_params(const tess_graph *g);

@@ -53,11 +53,12 @@ tess_status tess_run_same(const tess_run *r, const char *command) TESS_NODISCARD
 
 /* ---- tiers.c ----------------------------------------------------------------------------------------------------- */
 
-/* The cap on RAM, 0: there is none; and the setting that it is: memory.cpu, or a variable of StarPU's that is less. */
+/* Returns the cap on RAM, 0: there is none; and the setting that it is: memory.cpu, or a variable of StarPU's that is
+ * less. */
 uint64_t tess_run_cpu_cap(const tess_config *c, const char **where);
-/* A memory.cpu in whole MiB that is more. */
+/* Returns a memory.cpu in whole MiB that is more. */
 uint64_t tess_run_cap(uint64_t bytes);
-/* What of a GPU's memory tiles may have, for a step that nothing was placed for yet; none without a plan. */
+/* Says what of a GPU's memory tiles may have, for a step that nothing was placed for yet; none without a plan. */
 tess_gpu_conf tess_run_gpu(const tess_run *r);
 /* Reads the caps and what the keys say of homes, before a step is placed: r->disk is NULL where there is no disk tier,
  * r->ram 0 where there is no cap. What fails here is wrong, where what fails later may just not fit. `made`, unless
@@ -79,18 +80,18 @@ tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_plac
 tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
 /* Makes the forward pass over one micro-batch; `alone`, or beside a step that trains and was made before. */
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_NODISCARD;
-/* The least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is tried,
- * which takes the time of a plan, and `r` is then placed for that cap. */
+/* Returns the least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is
+ * tried, which takes the time of a plan, and `r` is then placed for that cap. */
 uint64_t tess_run_least(tess_run *r);
 
 /* ---- fits.c ------------------------------------------------------------------------------------------------------ */
 
-/* The bytes that a run may have without a disk: RAM's, and what GPUs hold beside it where no plan says what. */
+/* Returns the bytes that a run may have without a disk: RAM's, and what GPUs hold beside it where no plan says what. */
 uint64_t tess_run_limit(const tess_config *c);
 /* Says what the step of a rank, in training or in evaluation, will hold and do. */
 tess_status tess_run_plan(const tess_config *c, int rank, bool train, tess_plan *plan) TESS_NODISCARD;
-/* TESS_INVALID, with the setting that would do, when the plan, of training or of evaluation, and the bytes beside it
- * need more than the cap or what is free. */
+/* Says TESS_INVALID, with the setting that would do, when the plan, of training or of evaluation, and the bytes beside
+ * it need more than the cap or what is free. */
 tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, uint64_t beside) TESS_NODISCARD;
 
 /* ---- feed.c, eval.c ---------------------------------------------------------------------------------------------- */
@@ -99,7 +100,7 @@ tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, 
  * beyond the n-th targets that count for nothing. */
 tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first,
                           int64_t n) TESS_NODISCARD;
-/* The mean loss over all samples of `data`, whose rest of a batch is masked; `step` is of eval. */
+/* Finds the mean loss over all samples of `data`, whose rest of a batch is masked; `step` is of eval. */
 tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss) TESS_NODISCARD;
 
 #endif
