@@ -15,6 +15,7 @@
 #ifndef TESS_CODELETS_H
 #define TESS_CODELETS_H
 #include "runtime.h"
+#include "tessera_codelets.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -75,7 +76,6 @@ extern tess_codelet tess_rmsnorm_backward[];   /* dy, x, gain, stats, dx +=, dga
 
 /* ---- gelu.c, silu.c, elementwise.c ------------------------------------------------------------------------------ */
 
-typedef enum tess_gelu_kind { TESS_GELU_TANH, TESS_GELU_ERF } tess_gelu_kind;
 typedef struct tess_map_arg {
     int64_t n; /* elements */
     int64_t first;

@@ -38,16 +38,12 @@ static tess_status prepare(tess_tensor *loss, const char *disk, tess_step **s)
 {
     tess_optimizer adamw = TESS_ADAMW;
     adamw.clip = 1;
-    tess_placement placed;
-    tess_place_conf cap = {
-        .ram = 32 * MiB, .workers = tess_cores(), .worker_bytes = tess_mm_bytes(2) - tess_mm_bytes(1)};
-    cap.away = 1u << TESS_ROLE_MOMENT; /* these rest on disk even where RAM has room */
+    tess_machine machine = {.cpu_bytes = 32 * MiB, .disk = disk}; /* the disk of the size that is needed */
     TESS_TRY(tess_step_new(
         loss, &(tess_step_conf){.train = true, .micro = MICRO, .deterministic = true, .optimizer = adamw}, s));
-    TESS_TRY(tess_step_place(*s, &cap, &placed));
-    tess_flow_room(placed.room);
-    if (tess_rank() == 0) printf("%.1f MiB of rank 0's tiles rest on disk\n", (double)placed.disk / MiB);
-    return tess_start(&(tess_machine){.cpu_bytes = cap.ram, .disk = disk}); /* of the size that is needed */
+    TESS_TRY(tess_step_fit(*s, 1u << TESS_ROLE_MOMENT, &machine)); /* moments rest on disk even where RAM has room */
+    if (tess_rank() == 0) printf("%.1f MiB of rank 0's tiles rest on disk\n", (double)tess_tiles_on_disk() / MiB);
+    return tess_start(&machine);
 }
 
 /* 4. The newest checkpoint, or weights that are drawn. 5. Steps: each rank feeds its own micro-batches. */

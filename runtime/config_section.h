@@ -11,7 +11,7 @@
  */
 #ifndef TESS_RUNTIME_CONFIG_H
 #define TESS_RUNTIME_CONFIG_H
-#include "runtime.h"
+#include "tessera_runtime.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -28,6 +28,7 @@ typedef struct tess_data_paths {
 /* Takes apart what stands for data.train: a path, a directory, a pattern, or the JSON text of a list of these or of
  * objects with "path" and "weight". `key` names it in errors. Whatever it returns, the result can be closed. */
 tess_status tess_data_paths_open(const char *key, const char *text, tess_data_paths *paths) TESS_NODISCARD;
+/* Closes them. */
 void tess_data_paths_close(tess_data_paths *paths);
 
 struct tess_token_run;
@@ -42,15 +43,17 @@ typedef struct tess_token_file {
     uint64_t tokens;
 } tess_token_file;
 
-/* Whatever these return, the file can be closed. A text's tokens are checked against the vocabulary here. */
+/* Opens a file; whatever this returns, it can be closed. A text's tokens are checked against the vocabulary here. */
 tess_status tess_token_file_open(const tess_data_path *path, const tess_tokenizer *tokenizer, int64_t vocab,
                                  tess_token_file *f) TESS_NODISCARD;
+/* Opens Megatron's two files, or with idx NULL one of llm.c's format, that are in memory already. */
 tess_status tess_token_file_view(const tess_map *idx, const tess_map *bin, tess_token_file *f) TESS_NODISCARD;
+/* Closes it. */
 void tess_token_file_close(tess_token_file *f);
-/* out: (n), the tokens from place `at`, which are there. */
+/* Reads the tokens from place `at`, which are there: out is (n). */
 tess_status tess_token_file_read(const tess_token_file *f, uint64_t at, uint64_t n, int64_t vocab,
                                  int32_t *out) TESS_NODISCARD;
-/* `sum` with what tells this file's content from another's mixed in: sizes, counts, and both ends. */
+/* Returns `sum` with what tells this file's content from another's mixed in: sizes, counts, and both ends. */
 uint64_t tess_token_file_sum(const tess_token_file *f, uint64_t sum);
 
 #endif

@@ -56,21 +56,26 @@ typedef struct tess_safetensor {
 
 typedef struct tess_safetensors tess_safetensors;
 
-/* A directory is opened by its model.safetensors or else its model.safetensors.index.json. The headers are checked in
- * full, so that every tensor handed out lies within its file: anything else is TESS_INVALID. */
+/* Opens one file or a set of them; a directory is opened by its model.safetensors or else its
+ * model.safetensors.index.json. The headers are checked in full, so that every tensor handed out lies within its file:
+ * anything else is TESS_INVALID. */
 tess_status tess_safetensors_open(const char *path, tess_safetensors **set) TESS_NODISCARD;
-/* One file already in memory, which stays the caller's and must outlive the set. */
+/* Opens one file already in memory, which stays the caller's and must outlive the set. */
 tess_status tess_safetensors_view(const char *path, const void *data, size_t bytes,
                                   tess_safetensors **set) TESS_NODISCARD;
+/* Closes it; NULL is nothing. */
 void tess_safetensors_close(tess_safetensors *s);
+/* Counts the tensors. */
 size_t tess_safetensors_count(const tess_safetensors *s);
-const tess_safetensor *tess_safetensors_at(const tess_safetensors *s, size_t i);           /* in the order of names */
-const tess_safetensor *tess_safetensors_find(const tess_safetensors *s, const char *name); /* NULL: is not there */
+/* Returns the i-th in the order of names. */
+const tess_safetensor *tess_safetensors_at(const tess_safetensors *s, size_t i);
+/* Returns the one of that name; NULL: it is not there. */
+const tess_safetensor *tess_safetensors_find(const tess_safetensors *s, const char *name);
 
-/* Elements first .. first+n-1, which must be within, in row-major order as floats: out is (n). A dtype that is no
+/* Reads elements first .. first+n-1, which must be within, in row-major order as floats: out is (n). A dtype that is no
  * float is TESS_INVALID. May be called from bodies. */
 tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_t n, float *out) TESS_NODISCARD;
-/* What was read of a file stays mapped, and counts as this process's memory, until this is called. */
+/* Lets go of what was read of a file: until then it stays mapped, and counts as this process's memory. */
 void tess_safetensor_forget(const tess_safetensor *t);
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
@@ -79,21 +84,22 @@ typedef struct tess_safetensors_writer tess_safetensors_writer;
 
 #define TESS_SAFETENSORS_SHARD ((uint64_t)5000 * 1000 * 1000)
 
-/* DIR/STEM.safetensors, or when the tensors are more than shard_bytes DIR/STEM-00001-of-00002.safetensors, ... and
- * DIR/STEM.safetensors.index.json. No shard is larger, but for a tensor that alone is. DIR exists. */
+/* Begins DIR/STEM.safetensors, or when the tensors are more than shard_bytes DIR/STEM-00001-of-00002.safetensors, ...
+ * and DIR/STEM.safetensors.index.json. No shard is larger, but for a tensor that alone is. DIR exists. */
 tess_safetensors_writer *tess_safetensors_writer_new(const char *dir, const char *stem, uint64_t shard_bytes);
-/* F32, BF16 or I32; names differ, and are the same on all ranks in the same order. Returns its number: 0, 1, ... */
+/* Declares a tensor of F32, BF16 or I32 and returns its number: 0, 1, ... Names differ, and are the same on all ranks
+ * in the same order. */
 size_t tess_safetensors_declare(tess_safetensors_writer *w, const char *name, tess_dtype dtype, int rank,
                                 const int64_t *dims);
-/* All is declared: makes the files at their full size. Of all ranks, as is the end, which follows whatever this says;
- * both return the same status on all. */
+/* Makes the files at their full size, now that all is declared. Of all ranks, as is the end, which follows whatever
+ * this says; both return the same status on all. */
 tess_status tess_safetensors_writer_begin(tess_safetensors_writer *w) TESS_NODISCARD;
-/* A rectangle of a tensor, seen as a matrix of dims[0] rows: data is (rows, cols), dense. Of any rank, in any order;
- * but going from one file to another and back costs time. Every element is written by somebody. */
+/* Writes a rectangle of a tensor, seen as a matrix of dims[0] rows: data is (rows, cols), dense. Of any rank, in any
+ * order; but going from one file to another and back costs time. Every element is written by somebody. */
 tess_status tess_safetensors_write(tess_safetensors_writer *w, size_t tensor, int64_t row, int64_t rows, int64_t col,
                                    int64_t cols, const void *data) TESS_NODISCARD;
-/* With TESS_OK everywhere: makes the files durable and gives them their names. With anything else from any rank, or
- * when that fails, removes what was written. Frees the writer. */
+/* Ends it. With TESS_OK everywhere it makes the files durable and gives them their names. With anything else from any
+ * rank, or when that fails, removes what was written. Frees the writer. */
 tess_status tess_safetensors_writer_end(tess_safetensors_writer *w, tess_status status) TESS_NODISCARD;
 
 #endif

@@ -1,8 +1,9 @@
-/* The inside of the models room: what one family of models says of itself. */
+/* The inside of networks: what one family of models says of itself. */
 #ifndef TESS_MODEL_IMPL_H
 #define TESS_MODEL_IMPL_H
-#include "networks.h"
+#include "graph.h"
 #include "safetensors_impl.h"
+#include "tessera_networks.h"
 
 /* What a field of config.json is to us. */
 typedef enum tess_field_kind {
@@ -25,7 +26,7 @@ typedef struct tess_field {
 
 enum { TESS_MODEL_NUMBERS = 512 };
 
-/* One a family, in models/<name>.c. */
+/* One a family, in a file of its name. */
 typedef struct tess_family {
     const char *type;         /* model_type */
     const char *architecture; /* as saved */
@@ -53,23 +54,24 @@ struct tess_model {
     _Alignas(16) char numbers[TESS_MODEL_NUMBERS];
 };
 
-/* A checkpoint may be removed while it is read, by the run that it is of: TESS_INVALID where what was read so far may
- * lack something. */
+/* Says TESS_INVALID where what was read so far of a checkpoint may lack something: the run that it is of may have
+ * removed it meanwhile. */
 tess_status tess_model_check(const tess_model *m) TESS_NODISCARD;
-/* Two names of one field. */
+/* Says whether two names are of one field. */
 bool tess_fields_same(const tess_family *f, const char *a, const char *b);
-/* The next field behind `after` (NULL: the first) in which two structs differ; NULL: there is none. */
+/* Returns the next field behind `after` (NULL: the first) in which two structs differ; NULL: there is none. */
 const tess_field *tess_fields_differ(const tess_family *f, const void *a, const void *b, const tess_field *after);
-/* A field's value as config.json has it. */
+/* Writes a field's value as config.json has it. */
 const char *tess_field_text(const tess_field *d, const void *numbers, char text[static 32]);
-/* weights.c: what lies beside the weights in a model's directory: its config.json and tokenizer. Of rank 0 alone. */
+/* Writes what lies beside the weights in a model's directory: its config.json and tokenizer. Rank 0 alone calls it. */
 tess_status tess_model_save_rest(const tess_model *m, const char *dir) TESS_NODISCARD;
+/* Removes that. */
 void tess_model_remove_rest(const char *dir);
-/* The name of a file in a directory that is of a model or a checkpoint; NULL: there is none. */
+/* Names a file in a directory that is of a model or a checkpoint; NULL: there is none. */
 const char *tess_model_file_in(const char *dir);
-/* Of a Hugging Face file in dir, to which all parameters are declared, in their order. */
+/* Begins a Hugging Face file in dir, to which all parameters are declared, in their order. */
 tess_safetensors_writer *tess_model_writer(const tess_model *m, const tess_graph *g, const char *dir);
-/* A family's fields of a JSON object into its struct, defaults included; `where` is for messages. */
+/* Reads a family's fields of a JSON object into its struct, defaults included; `where` is for messages. */
 tess_status tess_fields_read(const tess_family *f, const char *where, const char *json, void *numbers) TESS_NODISCARD;
 
 #endif

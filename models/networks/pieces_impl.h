@@ -5,15 +5,15 @@
 #include "graph.h"
 #include "safetensors_impl.h"
 
-/* Before the first is written. Updates that have yet to come are the work of all ranks, also of those that write
- * nothing. */
+/* Waits, before the first is written, for what is due. Updates that have yet to come are the work of all ranks, also of
+ * those that write nothing. */
 tess_status tess_pieces_settle(tess_graph *g) TESS_NODISCARD;
-/* Those that this rank is to write of a parameter's part, to tensor number `tensor` of the files. */
+/* Writes those that this rank is to write of a parameter's part, to tensor number `tensor` of the files. */
 tess_status tess_pieces_write(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
                               bool turned) TESS_NODISCARD;
-/* TESS_INVALID unless the file's tensor has that shape, turned or not. */
+/* Says TESS_INVALID unless the file's tensor has that shape, turned or not. */
 tess_status tess_pieces_check(const tess_safetensor *t, int rank, const int64_t shape[3], bool turned) TESS_NODISCARD;
-/* All that this rank holds, out of a tensor of the parameter's shape; of the file it reads no more than that. */
+/* Reads all that this rank holds, out of a tensor of the parameter's shape; of the file it reads no more than that. */
 tess_status tess_pieces_read(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned) TESS_NODISCARD;
 
 #endif

@@ -11,11 +11,11 @@ extern const char *const tess_states_suffix[TESS_PARTS];
 
 /* Writes the states of all parameters to a directory that is there. All ranks call it, and get the same status. */
 tess_status tess_states_write(const char *dir, tess_graph *g) TESS_NODISCARD;
-/* Is this path that of a whole checkpoint? */
+/* Says whether this path is that of a whole checkpoint. */
 bool tess_states_whole(const char *path);
 /* Opens the states in a directory. */
 tess_status tess_states_open(const char *path, tess_safetensors **states) TESS_NODISCARD;
-/* The same of a model's directory: *states is NULL where that is no checkpoint, or was made a model with weights. */
+/* Opens those of a model's directory: *states is NULL where that is no checkpoint, or was made a model with weights. */
 tess_status tess_states_of(const char *path, tess_safetensors **states) TESS_NODISCARD;
 /* Reads the first `parts` of the three parts of each parameter, as far as this rank holds it; `path` is for messages.
  */

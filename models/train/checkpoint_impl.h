@@ -14,7 +14,8 @@
  * Where the comment says so, all ranks call a function together, and get the same status. */
 #ifndef TESS_CHECKPOINT_IMPL_H
 #define TESS_CHECKPOINT_IMPL_H
-#include "networks.h"
+#include "graph.h"
+#include "tessera_networks.h"
 
 /* What a run was told, as far as one that goes on from it may be told something else. */
 typedef struct tess_run_facts {
@@ -45,30 +46,31 @@ typedef struct tess_checkpoint_conf {
     bool best;    /* and progress.best_step's, which `best` then leads to */
 } tess_checkpoint_conf;
 
-/* For a run that will write there: makes the directory, and removes what one left that ended while it wrote.
+/* Makes the directory for a run that will write there, and removes what one left that ended while it wrote.
  * TESS_INVALID when it cannot be made, or not be written to. Of all ranks. */
 tess_status tess_checkpoint_prepare(const char *dir) TESS_NODISCARD;
-/* Of all ranks. */
+/* Writes one. Of all ranks. */
 tess_status tess_checkpoint_save(const tess_checkpoint_conf *c, const tess_model *m, tess_graph *g,
                                  const tess_progress *p) TESS_NODISCARD;
 /* Removes all but those that c keeps, and the best: for a run that goes on from one that ended before it came to this.
  * Of rank 0. */
 void tess_checkpoint_tidy(const tess_checkpoint_conf *c, int64_t best);
-/* The newest whole checkpoint in dir: its progress, false in *found when there is none. */
+/* Finds the newest whole checkpoint in dir: its progress, false in *found when there is none. */
 tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found) TESS_NODISCARD;
-/* Removes all checkpoints in dir, and nothing else; how many. */
+/* Removes all checkpoints in dir, and nothing else; returns how many. */
 size_t tess_checkpoint_clear(const char *dir);
-/* Masters and moments of that step's checkpoint, each to its tiles; TESS_INVALID when it is of another model. Of all
- * ranks. */
+/* Reads masters and moments of that step's checkpoint, each to its tiles; TESS_INVALID when it is of another model. Of
+ * all ranks. */
 tess_status tess_checkpoint_load(const char *dir, int64_t step, tess_graph *g) TESS_NODISCARD;
-char *tess_checkpoint_path(const char *dir, int64_t step); /* a new string */
+/* Returns the path of a step's checkpoint, a new string. */
+char *tess_checkpoint_path(const char *dir, int64_t step);
 
 /* ---- for those who only look, perhaps while a run writes here ---------------------------------------------------- */
 
-/* Where `dir` holds checkpoints, the newest of them, else `dir` itself: a new string. NULL is NULL. Of all ranks: that
- * of rank 0 counts. */
+/* Picks, where `dir` holds checkpoints, the newest of them, else `dir` itself: a new string. NULL is NULL. Of all
+ * ranks: that of rank 0 counts. */
 tess_status tess_checkpoint_pick(const char *dir, char **picked) TESS_NODISCARD;
-/* What state.json of a checkpoint says. */
+/* Reads what state.json of a checkpoint says. */
 tess_status tess_checkpoint_progress(const char *path, tess_progress *p) TESS_NODISCARD;
 
 #endif

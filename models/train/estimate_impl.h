@@ -3,11 +3,13 @@
 #define TESS_ESTIMATE_IMPL_H
 #include "run_impl.h"
 
-/* What RAM must hold where nothing can leave it, part by part, beside what there is. */
+/* Prints what RAM must hold where nothing can leave it, part by part, beside what there is. */
 void tess_estimate_needs(FILE *out, const tess_run *r, const tess_plan *p, uint64_t limit);
-/* Each tier of a run that fits; `least`: that memory.cpu may be; 0: not known. */
+/* Prints each tier of a run that fits; `least`: that memory.cpu may be; 0: not known. */
 void tess_estimate_tiers(FILE *out, const tess_run *r, const tess_plan *p, uint64_t limit, uint64_t least);
+/* Prints what goes to other ranks. */
 void tess_estimate_messages(FILE *out, uint64_t sent);
+/* Prints the time of a step. */
 void tess_estimate_time(FILE *out, const tess_run *r, const tess_plan *p, const tess_forecast *t);
 
 #endif

@@ -53,6 +53,22 @@ static tess_status open_newest(const tess_config *given, struct evaluation *e)
     }
 }
 
+tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss)
+{
+    double sum = 0, targets = 0;
+    uint64_t samples = tess_data_samples(data), batch = (uint64_t)(r->micro_batch * r->evaluated);
+    for (uint64_t at = 0; at < samples; at += batch) {
+        int64_t n = (int64_t)(samples - at < batch ? samples - at : batch);
+        tess_step_result result;
+        TESS_TRY(tess_ranks_agree(tess_run_feed(r, step, data, at, n)));
+        TESS_TRY(tess_step_run(step, &(tess_step_input){0}, &result));
+        sum += result.loss * (double)result.targets;
+        targets += (double)result.targets;
+    }
+    *loss = sum / targets;
+    return TESS_OK;
+}
+
 tess_status tess_eval(const tess_config *c)
 {
     struct evaluation e = {0};

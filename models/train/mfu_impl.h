@@ -4,13 +4,14 @@
 #define TESS_MFU_IMPL_H
 #include "runtime.h"
 
-/* What no core, and no GPU, comes near: a figure beyond is a broken file's or clock's. */
+/* Returns what no core, and no GPU, comes near: a figure beyond is a broken file's or clock's. */
 double tess_mfu_limit(tess_dtype t, int cores, int gpus);
-/* The better of two figures, one kept and one measured now, either of which may be missing (0) or nonsense: what is not
- * between 0 and `limit` does not count. 0: neither does. Other programs only ever make a measured figure smaller. */
+/* Returns the better of two figures, one kept and one measured now, either of which may be missing (0) or nonsense:
+ * what is not between 0 and `limit` does not count. 0: neither does. Other programs only ever make a measured figure
+ * smaller. */
 double tess_mfu_best(double kept, double measured, double limit);
-/* The share of *yardstick that so many flops in so many seconds are, 0 to 1; NaN where the yardstick, or a second, is
- * missing. More than all of it raises the yardstick, up to `limit`. */
+/* Returns the share of *yardstick that so many flops in so many seconds are, 0 to 1; NaN where the yardstick, or a
+ * second, is missing. More than all of it raises the yardstick, up to `limit`. */
 double tess_mfu_share(double *yardstick, double limit, double flops, double seconds);
 
 #endif

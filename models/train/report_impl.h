@@ -26,17 +26,20 @@ typedef struct tess_report tess_report;
  * one every log_every steps. TESS_INVALID, and NULL, when they cannot be written. Rank 0 reports for all: the
  * others' reports touch no file, say nothing and never fail. */
 tess_status tess_report_open(const tess_config *c, int64_t done, FILE *out, tess_report **report) TESS_NODISCARD;
-/* The last step that the metrics in a directory hold a line of, the first being 1; 0: none. */
+/* Returns the last step that the metrics in a directory hold a line of, the first being 1; 0: none. */
 int64_t tess_report_last(const char *output);
+/* Writes a step's line of metrics, and says what is due of it. */
 tess_status tess_report_step(tess_report *r, const tess_step_report *s) TESS_NODISCARD;
-void tess_report_close(tess_report *r); /* ends the live line; NULL is nothing */
+/* Closes it, and ends the live line; NULL is nothing. */
+void tess_report_close(tess_report *r);
 
-/* The live line: as much as fits `width` columns. steps < 0: the total is not known. */
+/* Writes the live line: as much as fits `width` columns. steps < 0: the total is not known. */
 void tess_report_line(const tess_step_report *s, int64_t steps, double seconds_left, int width, char *out, size_t size);
 
-/* SIGINT, SIGTERM, and SIGUSR1, the one that mpirun passes on, ask the run to end after its step; a second one ends the
- * process with status 130. */
+/* Lets SIGINT, SIGTERM, and SIGUSR1, the one that mpirun passes on, ask the run to end after its step; a second one
+ * ends the process with status 130. */
 void tess_signals_install(void);
+/* Says whether one did. */
 bool tess_stop_requested(void);
 
 #endif

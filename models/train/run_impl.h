@@ -1,4 +1,13 @@
-/* What training, evaluation and estimation set up alike: the model, its data and graph as a configuration says. */
+/* A run: what training, evaluation and estimates set up alike, from a configuration to a step that StarPU runs. In the
+ * order in which it is called, all on a tess_run:
+ *
+ *     open.c      the model, its graph, its data
+ *     tiers.c     the memory it has: caps, homes and rates; and StarPU, started within it
+ *     choose.c    the step: laid out, its tiles placed
+ *     fits.c      whether all of it fits, and which setting would make it fit
+ *     feed.c      samples for a step
+ *
+ * Planning needs no StarPU: an estimate does all but the start and the feeding. */
 #ifndef TESS_RUN_IMPL_H
 #define TESS_RUN_IMPL_H
 #include "data_impl.h"
@@ -24,45 +33,74 @@ typedef struct tess_run {
     int64_t evaluated; /* micro-batches of a step of eval */
 } tess_run;
 
-/* Opens the model and builds the graph of a rank of tess_ranks(), as a rule tess_rank(); needs no StarPU.
- * tess_run_close takes a zeroed or half-open one too. */
+/* ---- open.c ------------------------------------------------------------------------------------------------------ */
+
+/* Opens the model and builds the graph of a rank of tess_ranks(), as a rule tess_rank(); needs no StarPU. */
 tess_status tess_run_open(const tess_config *c, int rank, tess_run *r) TESS_NODISCARD;
+/* Closes a run; it takes a zeroed or half-open one too. */
 void tess_run_close(tess_run *r);
-/* same.c: TESS_INVALID on all ranks, with the first setting or file in which one differs from rank 0. */
-tess_status tess_run_same(const tess_run *r, const char *command) TESS_NODISCARD;
-/* A data file of the configuration, `key` naming it in errors. */
+/* Opens a data file of the configuration, `key` naming it in errors. */
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle,
                           tess_data **data) TESS_NODISCARD;
+/* Names in the error the key that says here what the rooms below call by a word of theirs. Returns the status. */
+tess_status tess_run_at_key(tess_status status);
+
+/* ---- same.c ------------------------------------------------------------------------------------------------------ */
+
+/* Compares what the ranks were given: TESS_INVALID on all of them, with the first setting or file in which one differs
+ * from rank 0. */
+tess_status tess_run_same(const tess_run *r, const char *command) TESS_NODISCARD;
+
+/* ---- tiers.c ----------------------------------------------------------------------------------------------------- */
+
+/* Returns the cap on RAM, 0: there is none; and the setting that it is: memory.cpu, or a variable of StarPU's that is
+ * less. */
+uint64_t tess_run_cpu_cap(const tess_config *c, const char **where);
+/* Returns a memory.cpu in whole MiB that is more. */
+uint64_t tess_run_cap(uint64_t bytes);
+/* Says what of a GPU's memory tiles may have, for a step that nothing was placed for yet; none without a plan. */
+tess_gpu_conf tess_run_gpu(const tess_run *r);
 /* Reads the caps and what the keys say of homes, before a step is placed: r->disk is NULL where there is no disk tier,
  * r->ram 0 where there is no cap. What fails here is wrong, where what fails later may just not fit. `made`, unless
  * NULL: the directory that the run would make before. */
-/* The cap on RAM, 0: there is none; and the setting that it is: memory.cpu, or a variable of StarPU's that is less. */
-uint64_t tess_run_cpu_cap(const tess_config *c, const char **where);
 tess_status tess_run_tiers(tess_run *r, const char *made) TESS_NODISCARD;
-/* The step that the configuration trains with, before anything is placed: micro-batches one after the other. */
-tess_status tess_run_step(const tess_run *r, tess_step **step) TESS_NODISCARD;
-/* Says which of its tiles leave the GPU, and which need no RAM, where a plan is made for it. */
-tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out) TESS_NODISCARD;
-/* The same, laid out and its tiles placed as the caps ask for; without a disk tier it only checks that all fits into
- * RAM. Before tess_run_start. */
-tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
-/* A memory.cpu in whole MiB that is more. */
-uint64_t tess_run_cap(uint64_t bytes);
-/* The least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is tried,
- * which takes the time of a plan, and `r` is then placed for that cap. */
-uint64_t tess_run_least(tess_run *r);
-/* estimate.c: TESS_INVALID, with the setting that would do, when the plan, of training or of evaluation, and the bytes
- * beside it need more than the cap or what is free. */
-tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, uint64_t beside) TESS_NODISCARD;
-/* estimate.c: what this machine does a second in the tasks of a step; the same on all ranks, which all ask. */
+/* Says what this machine does a second in the tasks of a step; the same on all ranks, which all ask. */
 tess_status tess_run_rates(const tess_run *r, tess_rates *rates) TESS_NODISCARD;
 /* Starts StarPU within the caps. */
 tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
-/* The mean loss over all samples of `data`, whose rest of a batch is masked; `step` is of eval. */
-tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss) TESS_NODISCARD;
-/* The forward pass over one micro-batch; `alone`, or beside a step that trains and was made before. */
+
+/* ---- choose.c ---------------------------------------------------------------------------------------------------- */
+
+/* Makes the step that the configuration trains with, before anything is placed: micro-batches one after the other. */
+tess_status tess_run_step(const tess_run *r, tess_step **step) TESS_NODISCARD;
+/* Says which of its tiles leave the GPU, and which need no RAM, where a plan is made for it. */
+tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out) TESS_NODISCARD;
+/* Makes the step that trains, laid out and its tiles placed as the caps ask for; without a disk tier it only checks
+ * that all fits into RAM. Before tess_run_start. */
+tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
+/* Makes the forward pass over one micro-batch; `alone`, or beside a step that trains and was made before. */
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_NODISCARD;
-/* Samples [first, first + batch) of the endless run over the data. */
-tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first) TESS_NODISCARD;
+/* Returns the least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is
+ * tried, which takes the time of a plan, and `r` is then placed for that cap. */
+uint64_t tess_run_least(tess_run *r);
+
+/* ---- fits.c ------------------------------------------------------------------------------------------------------ */
+
+/* Returns the bytes that a run may have without a disk: RAM's, and what GPUs hold beside it where no plan says what. */
+uint64_t tess_run_limit(const tess_config *c);
+/* Says what the step of a rank, in training or in evaluation, will hold and do. */
+tess_status tess_run_plan(const tess_config *c, int rank, bool train, tess_plan *plan) TESS_NODISCARD;
+/* Says TESS_INVALID, with the setting that would do, when the plan, of training or of evaluation, and the bytes beside
+ * it need more than the cap or what is free. */
+tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, uint64_t beside) TESS_NODISCARD;
+
+/* ---- feed.c, eval.c ---------------------------------------------------------------------------------------------- */
+
+/* Feeds samples [first, first + n) of the endless run over the data to a step: to this rank its own, and of what lies
+ * beyond the n-th targets that count for nothing. */
+tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first,
+                          int64_t n) TESS_NODISCARD;
+/* Finds the mean loss over all samples of `data`, whose rest of a batch is masked; `step` is of eval. */
+tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss) TESS_NODISCARD;
 
 #endif

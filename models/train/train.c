@@ -214,7 +214,7 @@ static tess_status one_step(struct training *t)
     tess_schedule_betas(c, t->at.step, betas);
     tess_step_input in = {.step = t->at.step, .seed = t->at.seed, .lr = lr, .beta1 = betas[0], .beta2 = betas[1]};
     /* A rank that lacks its samples would be missed in the middle of the step. */
-    TESS_TRY(tess_ranks_agree(tess_run_feed(&t->run, t->step, t->data, (uint64_t)t->at.samples)));
+    TESS_TRY(tess_ranks_agree(tess_run_feed(&t->run, t->step, t->data, (uint64_t)t->at.samples, t->run.batch)));
     TESS_TRY(tess_ranks_agree(tess_step_run(t->step, &in, &r)));
     tess_step_report s = measured(t, &r, lr, tess_seconds() - start);
     bool evaluate = due(c->eval_every, t->at.step + 1);

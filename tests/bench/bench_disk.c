@@ -6,10 +6,10 @@
  *     bench_disk [DIR [GiB of tiles [passes [checksum 0|1 [depth [threads 0|1 [chunk KiB]]]]]]]
  */
 #include "disk_impl.h"
-#include "starpu_impl.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <semaphore.h>
+#include <starpu.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -4,8 +4,9 @@
  *     mpirun -n 2 bench_message [MiB each way and turn]
  */
 #include "ranks_impl.h"
-#include "starpu_impl.h"
+#include "tiles_impl.h"
 #include <semaphore.h>
+#include <starpu.h>
 #include <starpu_mpi.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,9 +8,9 @@
  * on /dev/shm it does not.
  */
 #include "gpt.h"
+#include "models.h"
 #include <stdlib.h>
 #include <string.h>
-#include <tessera.h>
 #include <unistd.h>
 
 enum { B = 1, T = 64, C = 256, V = 512, LAYERS = 2, STEPS = 6, MICRO = 2, CAP = 8000000 };
@@ -65,8 +65,8 @@ int main(int argc, char **argv)
     tess_placement placed;
     check(tess_step_new(loss, &conf, &s));
     check(tess_step_place(s, &(tess_place_conf){.ram = CAP, .workers = 1}, &placed));
-    tess_flow_room(placed.room);
-    check(tess_start(&(tess_machine){.workers = 1, .cpu_bytes = CAP, .disk = dir, .disk_bytes = 64 << 20}));
+    check(tess_start(&(tess_machine){
+        .workers = 1, .cpu_bytes = CAP, .cpu_tiles = placed.room, .disk = dir, .disk_bytes = 64 << 20}));
     check(tess_graph_init(g, 1));
     uint64_t bits = UINT64_C(14695981039346656037);
     for (int step = 0; step < STEPS; step++) {

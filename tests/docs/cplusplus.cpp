@@ -50,7 +50,6 @@ int main()
     tess_stop();
     status = status == TESS_OK ? tess_start(&TESS_MACHINE_DEFAULT) : status;
     tess_stop();
-    std::printf("%s%.4f from %.4f bf16 %d\n", status == TESS_OK ? "loss " : tess_error_text(), loss, 3.47,
-                tess_to_bf16(tess_from_bf16(0x3f80)));
+    std::printf("%s%.4f from %.4f\n", status == TESS_OK ? "loss " : tess_error_text(), loss, 3.47);
     return status != TESS_OK || !(loss < 1);
 }

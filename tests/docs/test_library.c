@@ -26,6 +26,7 @@ static int run(const char *format, ...)
     if (rc) printf("%s\n%s", line, out);
     return rc;
 }
+#define PC        "export PKG_CONFIG_PATH=$(cat where); "
 #define RUNS(...) CHECK_EQ(run(__VA_ARGS__), 0)
 
 static const char *env(const char *name)
@@ -64,13 +65,37 @@ TEST(own_training_on_one_rank_and_two)
     CHECK_HAS(out, "own-training: no/such/disk: cannot hold the disk tier");
 }
 
+/* The program in the first comment of tessera.h, told nothing and told a configuration; and what it says of mistakes.
+ */
+static void example_of_header(void)
+{
+    const char *source = env("TESSERA_SOURCE");
+    RUNS("sed -n '/\\*\\/$/q; s/^ \\*     //p; s/^ \\*$//p' $(find $PWD/moved -name tessera.h) >example.c && mkdir "
+         "example");
+    RUNS(PC "cc -Wall -Wextra -Werror example.c -o example/run $(pkg-config --cflags --libs tessera) && cd example && "
+            "./run");
+    const char *last = strstr(out, "step 100  loss ");
+    CHECK(last && strtod(last + 15, NULL) < 0.5);
+    RUNS("test -s example/model/model.safetensors && ls example | tr '\\n' ' '");
+    CHECK_STR(out, "model run ");
+    RUNS("cat >example/run.json <<END\n"
+         "{\"model\": {\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 16,\n"
+         "  \"n_layer\": 1, \"n_head\": 2}, \"data\": {\"train\": \"%s/docs/demo/held-out.txt\", \"seq_length\": 32},\n"
+         "  \"train_batch_size\": 2, \"steps\": 9}\nEND\n",
+         source);
+#define BY_CALL "cd example && env -u TESSERA_BUILD -u TESSERA_SOURCE ./run run.json "
+    RUNS(BY_CALL "steps=2 output=by-call && test -s by-call/model/model.safetensors");
+    CHECK_HAS(out, "step 2/2");
+    CHECK_EQ(run(BY_CALL "stps=2") >> 8, 2);
+    CHECK_HAS(out, "did you mean steps?");
+}
+
 TEST(installed_and_moved)
 {
     const char *source = env("TESSERA_SOURCE");
     if (!source[0]) SKIP("a sanitized library needs more than the .pc says");
     RUNS("meson install -C %s --no-rebuild --quiet --destdir %s/stage && mv stage moved", env("TESSERA_BUILD"), dir);
     RUNS("dirname $(find $PWD/moved -name tessera.pc) > where && pkg-config --version");
-#define PC "export PKG_CONFIG_PATH=$(cat where); "
     RUNS(PC "pkg-config --cflags --libs tessera && pkg-config --variable=libdir tessera");
     CHECK_HAS(out, "/moved/");
     const char *cuda = strstr(out, "/cuda");
@@ -80,5 +105,6 @@ TEST(installed_and_moved)
     RUNS(PC "for cxx in g++ clang++; do if command -v $cxx; then $cxx -std=c++17 -Wall -Wextra -Werror "
             "%s/tests/docs/cplusplus.cpp -o plus $(pkg-config --cflags --libs tessera) && ./plus || exit 1; fi; done",
          source);
-    CHECK_HAS(out, "bf16 16256");
+    CHECK_HAS(out, " from 3.47");
+    example_of_header();
 }

@@ -38,6 +38,25 @@ static struct base base(void)
     return b;
 }
 
+TEST(fits_a_machine)
+{
+    struct base b = base();
+    tess_step *s;
+    tess_machine m = {.workers = 1, .cpu_bytes = 1000};
+    OK(tess_step_new(tess_cross_entropy(b.x, b.table, NULL, b.next), &training, &s));
+    WRONG(tess_step_fit(s, 0, &m), "the least a step can work with is");
+    m.cpu_bytes = 512 << 20;
+    WRONG(tess_step_fit(s, 1u << TESS_ROLE_MOMENT, &m), "machine: has no disk");
+    OK(tess_step_fit(s, 0, &m));
+    CHECK(m.cpu_tiles > 0 && m.cpu_tiles < m.cpu_bytes);
+    CHECK_EQ(tess_tiles_on_disk(), 0);
+    m.disk = ".";
+    OK(tess_step_fit(s, 1u << TESS_ROLE_MOMENT, &m));
+    CHECK_EQ(tess_tiles_on_disk(), 2 * 9 * 12 * (int64_t)sizeof(float));
+    tess_step_free(s);
+    tess_graph_free(b.g);
+}
+
 TEST(tiles_and_tasks)
 {
     static const tess_task task = {0};
@@ -418,8 +437,7 @@ TEST(disk_that_is_needed)
         const uint64_t ram = p.needed + (64 << 10);
         OK(tess_step_place(s, &(tess_place_conf){.ram = ram, .workers = 1, .away = 1u << TESS_ROLE_MOMENT}, &p));
         CHECK(p.disk > 0);
-        if (way < 3) tess_flow_room(p.room);
-        tess_machine m = {.workers = 1, .cpu_bytes = ram, .disk = way ? dir : NULL};
+        tess_machine m = {.workers = 1, .cpu_bytes = ram, .cpu_tiles = way < 3 ? p.room : 0, .disk = way ? dir : NULL};
         if (way == 1) m.disk_bytes = 4096;
         if (way == 1)
             WRONG(tess_start(&m), "are to rest there");
@@ -434,7 +452,6 @@ TEST(disk_that_is_needed)
         tess_step_free(s);
         tess_graph_free(n.g);
         tess_stop();
-        tess_flow_room(0);
         rmdir(dir);
     }
 }

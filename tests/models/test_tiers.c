@@ -3,6 +3,7 @@
 #define CHECK_MAIN
 #include "check.h"
 #include "dirs.h"
+#include "fault_hooks.h"
 #include "models.h"
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -23,6 +24,7 @@ struct outcome {
     tess_status status;
     uint64_t bits;          /* of losses and masters */
     uint64_t read, written; /* by the last step */
+    uint64_t disk;          /* at most, by tiles */
     tess_placement place;
 };
 struct run {
@@ -68,7 +70,7 @@ static tess_status train(struct run *r, struct outcome *out)
         TESS_TRY(tess_step_run(r->step, &(tess_step_input){.step = s, .seed = 1, .lr = 1e-3}, &result));
         out->bits = mix(out->bits, &result.loss, sizeof result.loss);
     }
-    tess_disk_traffic(&out->read, &out->written, &unused, &unused);
+    tess_disk_traffic(&out->read, &out->written, &unused, &out->disk);
     out->read -= before[0];
     out->written -= before[1];
     for (int k = 0; k < tess_graph_params(r->g); k++) {
@@ -100,7 +102,7 @@ static struct outcome run(tess_dtype dtype, struct layout l, double clip, tess_m
         if (!machine.disk_bytes) machine.disk_bytes = out.place.disk + 64 * MiB;
         machine.disk_checksum = true;
     }
-    tess_flow_room(ram ? out.place.room : 0);
+    machine.cpu_tiles = ram ? out.place.room : 0;
     if (out.status == TESS_OK) out.status = tess_start(&machine);
     if (out.status == TESS_OK) out.status = train(&r, &out);
     tess_step_free(r.step);
@@ -148,6 +150,19 @@ TEST(same_bits_whatever_ram_there_is)
     CHECK_EQ(names_in(".", ".tessera", NULL), 0);
 }
 
+/* The figures of a run say nothing of what ran before it in the process. */
+TEST(a_second_run_is_as_the_first)
+{
+    struct outcome o[3];
+    const struct layout l = {32 * MiB, 0, false, false};
+    for (int k = 0; k < 3; k++)
+        o[k] = run(TESS_F32, k == 1 ? (struct layout){LEAST, 1, true, true} : l, 1, TESS_MACHINE_DEFAULT);
+    CHECK(o[0].status == TESS_OK && o[1].status == TESS_OK && o[2].status == TESS_OK);
+    CHECK(o[0].bits == o[2].bits && o[0].read == o[2].read && o[0].written == o[2].written);
+    CHECK(o[0].read > 0 && o[1].read > o[0].read);
+    CHECK_EQ(o[0].disk, o[2].disk);
+}
+
 TEST(without_clipping_too)
 {
     struct outcome whole = run(TESS_BF16, (struct layout){0}, 0, TESS_MACHINE_DEFAULT);
@@ -164,9 +179,10 @@ TEST(a_cap_below_the_largest_task_names_what_would_do)
     CHECK(o.place.needed > 4 * MiB);
 }
 
-static void fails_with(tess_machine machine, const char *what)
+static void fails_with(tess_fault_hooks hooks, const char *what)
 {
-    struct outcome o = run(TESS_F32, (struct layout){32 * MiB, 0, false, false}, 1, machine);
+    tess_fault_hooks_set(&hooks);
+    struct outcome o = run(TESS_F32, (struct layout){32 * MiB, 0, false, false}, 1, TESS_MACHINE_DEFAULT);
     CHECK_EQ(o.status, TESS_FAILED);
     CHECK_HAS(tess_error_text(), what);
     CHECK_EQ(names_in(".", ".tessera", NULL), 0);
@@ -174,15 +190,15 @@ static void fails_with(tess_machine machine, const char *what)
 
 TEST(a_failing_disk_ends_the_run_in_one_line)
 {
-    fails_with((tess_machine){.fail_read_at = 30}, "Input/output error");
-    fails_with((tess_machine){.fail_write_at = 30}, "Input/output error");
-    fails_with((tess_machine){.flip_bit_at = 30}, "checksum");
+    fails_with((tess_fault_hooks){.fail_read_at = 30}, "Input/output error");
+    fails_with((tess_fault_hooks){.fail_write_at = 30}, "Input/output error");
+    fails_with((tess_fault_hooks){.flip_bit_at = 30}, "checksum");
     struct outcome o = run(TESS_F32, (struct layout){32 * MiB, 0, false, false}, 1,
                            TESS_MACHINE_DEFAULT); /* and the next run is well */
     CHECK_EQ(o.status, TESS_OK);
 }
 
-/* What `body` prints on stderr, which loses patience after a second and so ends its process. */
+/* What `body` prints on stderr, which ends its process. */
 static const char *last_words(void (*body)(void))
 {
     static char text[2000];
@@ -192,7 +208,6 @@ static const char *last_words(void (*body)(void))
     pid_t child = fork();
     if (child == 0) {
         dup2(err[1], 2);
-        tess_flow_patience(1);
         body();
         _exit(0);
     }
@@ -207,7 +222,8 @@ static const char *last_words(void (*body)(void))
 
 static void stall_a_read(void)
 {
-    run(TESS_F32, (struct layout){32 * MiB, 0, false, false}, 1, (tess_machine){.stall_read_at = 30});
+    tess_fault_hooks_set(&(tess_fault_hooks){.stall_read_at = 30});
+    run(TESS_F32, (struct layout){32 * MiB, 0, false, false}, 1, (tess_machine){.patience = 1});
 }
 
 TEST(a_drive_that_hangs_ends_the_run_in_one_line)
@@ -230,8 +246,8 @@ static void run_a_sleeper(void)
     tess_tile *t = tess_tile_new(4096, TESS_ROLE_ACTIVATION, "x");
     const tess_use use[] = {{t, TESS_W}};
     const tess_task task = {.cl = &sleeper, .use = use, .nuse = 1};
-    tess_flow_room(MiB);
-    if (!tess_start(&(tess_machine){.cpu_bytes = MiB}) && !tess_submit(&task)) (void)!tess_wait();
+    const tess_machine m = {.cpu_bytes = MiB, .cpu_tiles = MiB, .patience = 1};
+    if (!tess_start(&m) && !tess_submit(&task)) (void)!tess_wait();
 }
 
 TEST(a_task_that_hangs_under_a_cap_is_no_drives_fault)

@@ -250,8 +250,8 @@ static void capped(void)
     uint64_t read, written, used, peak;
     snprintf(name, sizeof name, "disk-%d", me);
     mkdir(name, 0777);
-    tess_flow_room(room);
-    MUST(tess_start(&(tess_machine){.cpu_bytes = 64 << 20, .disk = name, .disk_bytes = 4 * TILES * bytes}));
+    MUST(tess_start(
+        &(tess_machine){.cpu_bytes = 64 << 20, .cpu_tiles = room, .disk = name, .disk_bytes = 4 * TILES * bytes}));
     clear();
     for (int k = 0; k < TILES; k++) {
         out[k] = tess_tile_new(bytes, TESS_ROLE_MOMENT, "out");
@@ -346,8 +346,7 @@ static void wait_for_ever(void)
 /* The other one lives, and has other things to do. */
 static void silent(void)
 {
-    tess_flow_patience(0.05);
-    start();
+    MUST(tess_start(&(tess_machine){.patience = 0.05}));
     if (tess_rank() == 0) wait_for_ever();
     sleep(60);
 }

@@ -4,10 +4,10 @@
 #include "check.h"
 #include "dirs.h"
 #include "disk_impl.h"
-#include "starpu_impl.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <starpu.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -246,17 +246,17 @@ TEST(drive_faults_are_named)
     for (int threads = 0; threads < 2; threads++) {
         tess_disk_conf c = {.dir = &dir, .dirs = 1, .bytes = 64 * MiB, .threads = threads};
         CHECK_EQ(survivors(c, NULL, NULL), 6);
-        c.fail_read_at = 8; /* of three pieces a tile: in the third tile */
+        c.faults.fail_read_at = 8; /* of three pieces a tile: in the third tile */
         CHECK_EQ(survivors(c, "reading", "Input/output error"), 2);
-        c.fail_read_at = 0;
-        c.fail_write_at = 17;
+        c.faults.fail_read_at = 0;
+        c.faults.fail_write_at = 17;
         CHECK_EQ(survivors(c, "writing", "Input/output error"), 0);
         CHECK_HAS(told, dir);
         CHECK_HAS(told, "byte");
-        c.fail_write_at = 0;
+        c.faults.fail_write_at = 0;
         c.checksum = true;
         CHECK_EQ(survivors(c, NULL, NULL), 6);
-        c.flip_bit_at = 11;
+        c.faults.flip_bit_at = 11;
         CHECK_EQ(survivors(c, "checksum", "byte"), 3);
         CHECK_HAS(told, "piece ");
     }
@@ -551,18 +551,18 @@ TEST(starpu_drains_after_a_failure)
     char failure[512];
     tess_disk_conf c = {.dir = &dir, .dirs = 1, .bytes = 64 * MiB, .checksum = true};
     alarm(60); /* a hang is a failure */
-    c.fail_write_at = 5;
+    c.faults.fail_write_at = 5;
     CHECK(sweep(c, failure) > 0);
     CHECK_HAS(failure, "Input/output error");
-    c.fail_write_at = 0;
-    c.fail_read_at = 20;
+    c.faults.fail_write_at = 0;
+    c.faults.fail_read_at = 20;
     CHECK(sweep(c, failure) > 0);
     CHECK_HAS(failure, "reading");
-    c.fail_read_at = 0;
-    c.flip_bit_at = 9;
+    c.faults.fail_read_at = 0;
+    c.faults.flip_bit_at = 9;
     CHECK(sweep(c, failure) > 0);
     CHECK_HAS(failure, "checksum");
-    c.flip_bit_at = 0;
+    c.faults.flip_bit_at = 0;
     c.bytes = 4 * MiB;
     sweep(c, failure);
     CHECK_HAS(failure, "full");

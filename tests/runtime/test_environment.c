@@ -147,8 +147,7 @@ static void run_chains(void)
     tess_tile *t[TILES];
     float x[COUNT], want[TILES][COUNT];
     setenv("STARPU_SCHED", value, 1);
-    tess_flow_patience(20);
-    MUST(tess_start(&TESS_MACHINE_DEFAULT));
+    MUST(tess_start(&(tess_machine){.patience = 20}));
     for (int k = 0; k < TILES; k++) {
         for (int i = 0; i < COUNT; i++) want[k][i] = (float)(k + 1) / (float)(i + 3);
         t[k] = tess_tile_new(sizeof x, TESS_ROLE_ACTIVATION, "x");

@@ -54,9 +54,7 @@ static void submit(tess_codelet *cl, tess_tile *t)
 
 static void begin(uint64_t room, tess_codelet *cl)
 {
-    tess_flow_patience(patience);
-    tess_flow_room(room);
-    MUST(tess_start(&(tess_machine){.workers = 1}));
+    MUST(tess_start(&(tess_machine){.workers = 1, .cpu_tiles = room, .patience = patience}));
     submit(cl, tile = new_tile("held"));
 }
 
@@ -147,6 +145,46 @@ TEST(a_task_that_computes_for_long_is_no_standstill)
     CHECK_EQ(child_end.status, 0);
 }
 
+static void sleep_on(const tess_work *w)
+{
+    (void)w;
+    nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 200000000}, NULL);
+}
+static tess_codelet sleeps = {.name = "sleeps", .dtype = TESS_F32, .cpu = sleep_on};
+
+static void fail(const tess_work *w)
+{
+    tess_work_fail(w, "fails: on purpose");
+}
+static tess_codelet fails = {.name = "fails", .dtype = TESS_F32, .cpu = fail};
+
+/* The first run has a cap, little patience and a failure that nobody waits for; the second has none of them: there are
+ * two tiles where the cap has room for one, and a task takes longer than the first one's patience. */
+static void run_twice(void)
+{
+    static tess_use use[] = {{NULL, TESS_W | TESS_LAST}};
+    static const tess_task last = {.cl = &sleeps, .use = use, .nuse = 1};
+    tess_tile *left = new_tile("left");
+    begin(100 * KiB, &fails);
+    tess_stop();
+    MUST(tess_start(&(tess_machine){.workers = 1}));
+    use[0].tile = left;
+    MUST(tess_submit(&last));
+    const double before = tess_seconds();
+    submit(&sleeps, new_tile("next"));
+    if (tess_seconds() - before > 0.6) CHECK_SAY("the cap of the first run held a task up in the second");
+    MUST(tess_wait());
+    if (tess_flow_waited() > 0) CHECK_SAY("the second run waits for RAM, of which it may have any");
+    tess_stop();
+}
+
+TEST(nothing_of_a_run_is_left_for_the_next)
+{
+    child_run(run_twice);
+    CHECK_STR(child_end.err, "");
+    CHECK_EQ(child_end.status, 0);
+}
+
 /* The processor's seconds of this process. */
 static double used(void)
 {
@@ -157,7 +195,6 @@ static double used(void)
 
 static void have_no_work(void)
 {
-    tess_flow_room(0);
     MUST(tess_start(&(tess_machine){.workers = 2}));
     const double before = used();
     for (int i = 0; i < 10; i++) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);

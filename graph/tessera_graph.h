@@ -1,0 +1,211 @@
+/* tessera.h, of the graph: networks as tensors and ops, and the step that trains them. Within the sources it is the
+ * first part of graph.h.
+ *
+ * Building never fails on the spot: an op given wrong shapes returns NULL, an op given NULL returns NULL, and
+ * tess_step_new returns the first error, which names the op and the shapes. The graph owns its tensors. What else a
+ * program gets wrong is TESS_INVALID where it does harm: a value that is fed and that no row of a table is for, an
+ * input that was not fed, parameters neither drawn nor loaded, a call before tess_start or after tess_stop, or of a
+ * step whose graph was freed. What a graph holds ends with tess_stop; it may be drawn or loaded anew after the next
+ * tess_start. */
+#ifndef TESSERA_GRAPH_H
+#define TESSERA_GRAPH_H
+#include "tessera_codelets.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- describing -------------------------------------------------------------------------------------------------- */
+
+typedef struct tess_graph tess_graph;
+typedef struct tess_tensor tess_tensor;
+
+/* The ranks that train one model, data x pipeline x tensor of them: rank = (d * pipeline + p) * tensor + t. Who owns
+ * what follows from it: see docs/placement.md. All zeros: one rank. */
+typedef struct tess_grid {
+    int rank, data, pipeline, tensor;
+    int interleave;      /* chunks of blocks that a pipeline stage has */
+    int stage;           /* ZeRO's: sharded over data are 1 the optimizer's states, 2 gradients too, 3 weights too */
+    int64_t persist;     /* stage 3: parameters of no more elements are not sharded */
+    int64_t live, reuse; /* stage 3: most elements gathered at a time; between two uses of one that is kept */
+} tess_grid;
+
+typedef struct tess_graph_conf {
+    tess_dtype dtype;      /* of activations and matrices; TESS_BF16 keeps fp32 masters */
+    int64_t tile_rows;     /* rows (tokens) an activation's tile has, as far as whole sequences allow; 0: 1024 */
+    int64_t tile_elements; /* most elements of a parameter's tile; 0: 2.5 Mi */
+    int64_t loss_rows;     /* rows whose logits exist at a time; 0: 512 */
+    tess_grid grid;
+    tess_graph *share; /* parameters of this other graph are used where the name is the same; it must live longer */
+} tess_graph_conf;
+
+/* Makes an empty graph. */
+tess_graph *tess_graph_new(const tess_graph_conf *conf);
+/* Frees it with all that is in it. */
+void tess_graph_free(tess_graph *g);
+
+typedef enum tess_init_kind { TESS_INIT_FILL, TESS_INIT_NORMAL } tess_init_kind;
+typedef struct tess_init {
+    tess_init_kind kind;
+    float value; /* the constant, or the standard deviation */
+} tess_init;
+#define TESS_ZERO      (TESS_LITERAL(tess_init){TESS_INIT_FILL, 0})
+#define TESS_ONE       (TESS_LITERAL(tess_init){TESS_INIT_FILL, 1})
+#define TESS_NORMAL(s) (TESS_LITERAL(tess_init){TESS_INIT_NORMAL, s})
+
+/* Adds an input of token ids or indices (B, T). All inputs of a graph have the same B. */
+tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t length);
+/* Adds a matrix (rows, columns), or a vector (rows) with columns 1. A name that exists already returns that parameter.
+ */
+tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init);
+/* Begins a block, the unit of activation checkpointing, to which ops belong until the next mark. */
+void tess_block(tess_graph *g, const char *name);
+/* Ends it. */
+void tess_block_end(tess_graph *g);
+/* Names a tensor for errors and traces, and returns it. */
+tess_tensor *tess_name(tess_tensor *t, const char *format, ...) TESS_PRINTF(2, 3);
+
+/* ---- ops: x is (B, T, C), and so is what they return where nothing else is said ---------------------------------- */
+
+/* Looks up the rows of table (V, C) that ids name, and adds those of positions (>= T, C) unless that is NULL. */
+tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *positions);
+/* Returns x w^T + bias, which is (B, T, out): w is (out, C), bias (out) or NULL. */
+tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias);
+/* Takes its mean from each row, divides by its deviation, multiplies by gain (C) and adds bias (C). */
+tess_tensor *tess_layernorm(tess_tensor *x, tess_tensor *gain, tess_tensor *bias, float eps);
+/* Divides each row by the root of its mean square, and multiplies by gain (C). */
+tess_tensor *tess_rmsnorm(tess_tensor *x, tess_tensor *gain, float eps);
+/* Returns gelu(x), by tanh or by erf. */
+tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind);
+/* Returns x sigmoid(x). */
+tess_tensor *tess_silu(tess_tensor *x);
+/* Returns a + b. */
+tess_tensor *tess_add(tess_tensor *a, tess_tensor *b);
+/* Returns a b, element by element. */
+tess_tensor *tess_mul(tess_tensor *a, tess_tensor *b);
+/* Makes a share p of the elements zero and divides the others by 1 - p, while it trains. */
+tess_tensor *tess_dropout(tess_tensor *x, float p);
+typedef struct tess_rope_conf {
+    int64_t dim;     /* of a head */
+    int64_t rotary;  /* how many of dim rotate; 0: all */
+    float base;      /* 0: 10000 */
+    bool neighbours; /* pairs (2i, 2i+1) instead of (i, i + rotary/2) */
+} tess_rope_conf;
+/* Turns the pairs of each head by their position. */
+tess_tensor *tess_rope(tess_tensor *x, tess_rope_conf conf);
+typedef struct tess_attention_conf {
+    int64_t heads, groups; /* groups: heads of k and v, 0: as many as heads */
+    float scale;           /* 0: 1/sqrt(dim) */
+    float dropout;
+    bool causal;
+} tess_attention_conf;
+/* Returns softmax(q k^T scale) v, head by head. */
+tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf);
+/* Does the same with q, k and v side by side in one tensor, as one linear makes them. */
+tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf);
+/* Returns the loss, which is the mean over targets >= 0 of -log softmax(x w^T + bias)[target]. The head and its loss
+ * work on loss_rows rows at a time: logits of a whole batch never exist. */
+tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets);
+/* Takes of each sequence the row that index (B, 1) names: (B, 1, C). */
+tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index);
+/* ---- parameters and other tensors -------------------------------------------------------------------------------- */
+
+/* Returns a tensor's name. */
+const char *tess_tensor_name(const tess_tensor *t);
+/* Says its shape, and returns the rank. */
+int tess_tensor_shape(const tess_tensor *t, int64_t shape[3]);
+
+/* Returns how many parameters the graph has. */
+int tess_graph_params(const tess_graph *g);
+/* Returns one of them. */
+tess_tensor *tess_graph_param(const tess_graph *g, int index);
+/* Returns the one of that name; NULL: there is none. */
+tess_tensor *tess_graph_find_param(const tess_graph *g, const char *name);
+/* Returns the elements of all parameters together. */
+int64_t tess_graph_param_elements(const tess_graph *g);
+/* Draws every parameter from its init and zeroes the moments; values depend on the seed and the parameter alone. */
+tess_status tess_graph_init(tess_graph *g, uint64_t seed) TESS_NODISCARD;
+typedef enum tess_part { TESS_MASTER, TESS_MOMENT1, TESS_MOMENT2, TESS_PARTS } tess_part;
+/* What this rank holds of a parameter's master and moments: rectangles of it, rows [row, row + rows) and columns [col,
+ * col + cols), dense and row-major. With one rank they are its tiles. */
+typedef struct tess_piece {
+    int64_t row, rows, col, cols;
+    bool writes; /* of the ranks that hold the same, this is the one that writes it out */
+} tess_piece;
+/* Returns how many pieces this rank holds. */
+int64_t tess_param_pieces(const tess_tensor *p);
+/* Says where one of them lies. */
+tess_piece tess_param_piece(const tess_tensor *p, int64_t piece);
+/* Gives the main thread one of them, fp32, between steps and until tess_param_unmap; mode is of tess_access. */
+tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data) TESS_NODISCARD;
+/* Gives it back. */
+void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part);
+/* Renews the bf16 copies after masters were written from outside. */
+tess_status tess_graph_round(tess_graph *g) TESS_NODISCARD;
+
+/* ---- the step ---------------------------------------------------------------------------------------------------- */
+
+typedef struct tess_optimizer {
+    double beta1, beta2, eps, weight_decay;
+    bool l2;          /* Adam: decay is added to the gradient */
+    bool no_decay_1d; /* vectors do not decay */
+    double clip;      /* by the global norm; 0: off */
+} tess_optimizer;
+#define TESS_ADAMW                                                                                                     \
+    (TESS_LITERAL(tess_optimizer){0.9, 0.999, 1e-8, 0, false, false, 0}) /* without decay or clipping                  \
+                                                                          */
+
+typedef struct tess_step_conf {
+    bool train;    /* else only the forward pass */
+    int64_t micro; /* micro-batches of B sequences that make a step, on all ranks together; 0: 1 */
+    bool by_layer; /* all micro-batches through a block before the next: same bits, more activations, less traffic */
+    bool deterministic; /* gradients add up in one tree over all micro-batches, whoever computes which: the same bits on
+                           any number of ranks, for some more memory and time */
+    bool late; /* with clipping: updates come in the next step's forward pass, or when somebody asks for them */
+    tess_optimizer optimizer;
+    int recompute_every; /* activation checkpointing: blocks between kept activations; 0: off */
+    bool keep_gradients; /* no optimizer: gradients stay readable, by tess_step_gradient */
+    bool check_finite;   /* forward only: the first tensor that is not finite fails the step by name */
+} tess_step_conf;
+
+typedef struct tess_step tess_step;
+/* Makes the step of an output: the loss, or with train false any tensor. Needs no tess_start. */
+tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_step **step) TESS_NODISCARD;
+/* Frees it. */
+void tess_step_free(tess_step *s);
+/* Decides where the tiles of the one step that trains live under m->cpu_bytes of RAM, above m->disk: before anything is
+ * drawn or loaded, and before tess_start, which takes the machine as this leaves it. `away`: roles, 1 << TESS_ROLE_...,
+ * that rest on disk even where RAM has room. Too little RAM is TESS_INVALID, with the number that would do. */
+tess_status tess_step_fit(tess_step *s, unsigned away, tess_machine *m) TESS_NODISCARD;
+/* Says which of the step's micro-batches this rank computes. */
+void tess_step_share(const tess_step *s, int64_t *first, int64_t *count);
+/* Feeds the batch of an input, which is copied: B sequences for each of this rank's micro-batches. */
+tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t *values) TESS_NODISCARD;
+/* Feeds it, checked to be `count` values. */
+tess_status tess_step_feed_values(tess_step *s, const tess_tensor *input, const int32_t *values,
+                                  int64_t count) TESS_NODISCARD;
+
+typedef struct tess_step_input {
+    int64_t step;
+    uint64_t seed;
+    double lr;
+    double beta1, beta2; /* where a schedule moves them; 0: the optimizer's */
+} tess_step_input;
+typedef struct tess_step_result {
+    double loss;      /* mean over the targets that count */
+    double grad_norm; /* of the averaged gradient, before clipping */
+    int64_t targets;
+} tess_step_result;
+/* Runs one step to its end. A loss or gradient that is not finite is TESS_FAILED; with such a loss no weight changed.
+ */
+tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_result *out) TESS_NODISCARD;
+/* Reads the rows of the output, in fp32, of this rank's sequences, after a run with train false. */
+tess_status tess_step_output(tess_step *s, float *values) TESS_NODISCARD;
+/* Reads the gradient of one parameter, (rows, columns), with keep_gradients and below ZeRO's stage 1. */
+tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values) TESS_NODISCARD;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,59 @@
+/* tessera.h, of the networks: models by name, described in ops of the graph, and their weights.
+ *
+ *     tess_model *m;
+ *     TESS_TRY(tess_model_open("gpt2", NULL, &m));                    // a Hugging Face directory
+ *     tess_graph *g = tess_graph_new(&(tess_graph_conf){.dtype = TESS_BF16});
+ *     tess_network net;
+ *     TESS_TRY(tess_model_build(m, g, 4, 1024, TESS_FOR_LOSS, &net)); // 4 sequences of 1024 tokens
+ *     TESS_TRY(tess_start(&TESS_MACHINE_DEFAULT));
+ *     TESS_TRY(tess_model_load(m, g, 1));                             // or draws the weights from seed 1
+ *     ... tess_step_new(net.output, ...), feed net.ids and net.targets, tess_step_run ...
+ *     TESS_TRY(tess_model_save(m, g, "out/model"));
+ *
+ * A model of another kind is a file like gpt2.c and one line in models.def; see docs/add-a-model.md. */
+#ifndef TESSERA_NETWORKS_H
+#define TESSERA_NETWORKS_H
+#include "tessera_graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tess_model tess_model;
+/* Opens a directory's config.json, the JSON text of such an object, or both, where the object's members replace the
+ * directory's. A checkpoint is such a directory too. A model_type or a field that is not known, or whose value changes
+ * the arithmetic in a way that is not supported, is TESS_INVALID. */
+tess_status tess_model_open(const char *dir, const char *json, tess_model **model) TESS_NODISCARD;
+/* Closes it; NULL is nothing. */
+void tess_model_close(tess_model *m);
+/* Returns the number of tokens that it knows. */
+int64_t tess_model_vocab(const tess_model *m);
+/* Returns the length of the longest sequence; 0: any. */
+int64_t tess_model_positions(const tess_model *m);
+/* Returns its directory; NULL for a JSON object. */
+const char *tess_model_dir(const tess_model *m);
+/* Says whether the directory holds weights. */
+bool tess_model_has_weights(const tess_model *m);
+
+typedef enum tess_purpose {
+    TESS_FOR_LOSS,   /* output is the loss over targets (B,T) */
+    TESS_FOR_LOGITS, /* output is the logits (B,1,V) of the row of each sequence that index (B,1) names */
+} tess_purpose;
+typedef struct tess_network {
+    tess_tensor *ids, *targets, *index, *output;
+} tess_network;
+/* Adds the model to a graph, for batches of `batch` sequences of `length` tokens. */
+tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, int64_t length, tess_purpose purpose,
+                             tess_network *net) TESS_NODISCARD;
+/* Loads the weights of the model's directory, each straight to its tiles, or draws them from seed where there are none.
+ * All ranks load and save together, each what it holds, and get the same status. */
+tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed) TESS_NODISCARD;
+/* Writes a Hugging Face directory: config.json, model.safetensors or its shards, and the tokenizer that the model came
+ * with. */
+tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir) TESS_NODISCARD;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

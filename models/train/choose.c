@@ -1,0 +1,210 @@
+/* Choosing a step: how it is laid out and where its tiles are, and what would do where there is too little for it. */
+#include "codelets.h"
+#include "run_impl.h"
+#include <stdlib.h>
+
+enum { MiB = 1 << 20 };
+
+static tess_step_conf step_conf(const tess_run *r)
+{
+    const tess_config *c = r->c;
+    return (tess_step_conf){
+        .train = true,
+        .micro = r->micro,
+        .deterministic = c->deterministic,
+        .recompute_every = c->activation_checkpointing.enabled ? (int)c->activation_checkpointing.every : 0,
+        .optimizer = {.beta1 = c->optimizer.params.betas[0],
+                      .beta2 = c->optimizer.params.betas[1],
+                      .eps = c->optimizer.params.eps,
+                      .weight_decay = c->optimizer.params.weight_decay,
+                      .l2 = c->optimizer.type == TESS_OPTIMIZER_ADAM && !c->optimizer.params.adam_w_mode,
+                      .no_decay_1d = c->optimizer.params.no_decay_1d,
+                      .clip = c->gradient_clipping}};
+}
+
+tess_status tess_run_step(const tess_run *r, tess_step **step)
+{
+    const tess_step_conf conf = step_conf(r);
+    return tess_run_at_key(tess_step_new(r->net.output, &conf, step));
+}
+
+static tess_status too_little_gpu(const tess_run *r, uint64_t needed)
+{
+    const uint64_t cap = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
+    return tess_error(TESS_INVALID, "memory.gpu", "%s, which is too little for any step of this run (%lluMiB would do)",
+                      tess_human_bytes((double)tess_gpu_bytes(cap)),
+                      (unsigned long long)(tess_gpu_cap(needed) / MiB + 1));
+}
+
+tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out)
+{
+    const tess_gpu_conf conf = tess_run_gpu(r);
+    *out = (tess_gpu_placement){0};
+    if (!conf.memory) return TESS_OK;
+    const tess_status status = tess_step_place_gpu(step, &conf, out);
+    return status == TESS_INVALID ? too_little_gpu(r, out->needed) : status;
+}
+
+/* What of the evaluation's tiles stays in RAM beside a step that trains. */
+static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
+{
+    tess_step *step;
+    tess_plan plan;
+    *bytes = 0;
+    if (!r->c->data.valid) return TESS_OK;
+    TESS_TRY(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, &step));
+    tess_step_plan(step, &plan);
+    *bytes = tess_plan_fixed(&plan, r->conf.workers);
+    tess_step_free(step);
+    return TESS_OK;
+}
+
+/* The step in the way that suits its rooms best, whose RAM is as conf says; *guess: where RAM is too little, what may
+ * do, else 0. */
+static tess_status lay_out(tess_run *r, const tess_place_conf *conf, tess_step **step, uint64_t *guess)
+{
+    const tess_step_conf of = step_conf(r);
+    const tess_rooms rooms = {.gpu = tess_run_gpu(r), .ram = *conf};
+    tess_layout layout;
+    const tess_status status = tess_run_at_key(tess_step_lay_out(r->net.output, &of, &rooms, step, &layout));
+    const bool lacks = status == TESS_INVALID;
+    *guess = lacks && layout.lacks == TESS_TIER_CPU ? layout.ram.needed : 0;
+    if (lacks && layout.lacks == TESS_TIER_GPU && layout.gpu.needed) return too_little_gpu(r, layout.gpu.needed);
+    if (status != TESS_OK) return status;
+    r->place = layout.ram;
+    r->gpu = layout.gpu;
+    r->by_layer = layout.by_layer;
+    r->late = layout.late;
+    return TESS_OK;
+}
+
+/* RAM that an evaluation beside the step just placed would need, if it has too little; 0: it has enough. */
+static uint64_t eval_lacks(tess_run *r, const tess_place_conf *conf)
+{
+    tess_place_conf beside = *conf;
+    tess_placement placement = {0};
+    tess_step *step = NULL;
+    if (!r->c->data.valid) return 0;
+    beside.slack = beside.slack_states = 0;
+    beside.taken = r->place.fixed - r->beside;
+    tess_status status = tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, &step);
+    if (status == TESS_OK) status = tess_step_place(step, &beside, &placement);
+    tess_step_free(step);
+    int64_t needed = status == TESS_OK ? 0 : (int64_t)placement.needed;
+    tess_ranks_most(&needed, 1);
+    return (uint64_t)needed;
+}
+
+/* The least RAM that would do, from a guess that may be too small; 0: none is found. What a placement asks for may lack
+ * something else, so it is tried. */
+static uint64_t find_least(tess_run *r, const tess_place_conf *conf, uint64_t guess)
+{
+    tess_place_conf tried = *conf;
+    tess_step *step = NULL;
+    tried.rates = (tess_rates){0};
+    tried.ram = 0;
+    while (guess > tried.ram) {
+        tried.ram = guess;
+        const tess_status status = lay_out(r, &tried, &step, &guess);
+        tess_step_free(step);
+        if (status == TESS_OK && !(guess = eval_lacks(r, &tried))) return tried.ram;
+    }
+    return 0;
+}
+
+uint64_t tess_run_least(tess_run *r)
+{
+    if (eval_bytes(r, &r->beside) != TESS_OK) return 0;
+    r->conf.taken = r->beside;
+    const uint64_t least = find_least(r, &r->conf, 1);
+    return least ? tess_run_cap(least) : 0;
+}
+
+/* Names the cap that would do. */
+static tess_status too_little_ram(tess_run *r, const tess_place_conf *conf, uint64_t guess)
+{
+    const uint64_t least = find_least(r, conf, guess);
+    char would[64] = "";
+    const char *name;
+    tess_run_cpu_cap(r->c, &name);
+    if (least) snprintf(would, sizeof would, " (%lluMiB would do)", (unsigned long long)(tess_run_cap(least) / MiB));
+    return tess_error(TESS_INVALID, name, "%s, which is too little for any step of this run%s",
+                      tess_human_bytes((double)r->ram), would);
+}
+
+/* The disk tier's size; none where nothing rests there. */
+static tess_status size_disk(tess_run *r)
+{
+    const tess_config *c = r->c;
+    uint64_t room = (r->place.disk + r->place.disk / 16) / MiB * MiB + 64 * MiB;
+    if (c->memory.disk > 0 && (uint64_t)c->memory.disk < room)
+        return tess_error(TESS_INVALID, "memory.disk",
+                          "%s, but the run needs %lluMiB there (memory.disk=%lluMiB would do)",
+                          tess_human_bytes((double)c->memory.disk), (unsigned long long)(room / MiB),
+                          (unsigned long long)(room / MiB));
+    r->disk_bytes = c->memory.disk > 0 ? (uint64_t)c->memory.disk : room;
+    if (r->place.disk == 0) r->disk = NULL;
+    return TESS_OK;
+}
+
+/* With ranks, room for what the list of tasks holds at a time and what is gathered ahead of it; else no bound. */
+static uint64_t ahead(const tess_run *r, const tess_plan *plan)
+{
+    if (tess_ranks() == 1) return 0;
+    uint64_t flows = plan->peak_ram - plan->resident[TESS_ROLE_INPUT] - plan->resident[TESS_ROLE_SCALAR] -
+                     plan->resident[TESS_ROLE_SCRATCH];
+    return flows + (uint64_t)r->c->zero_optimization.stage3_prefetch_bucket_size *
+                       tess_dtype_size(r->c->bf16.enabled ? TESS_BF16 : TESS_F32);
+}
+
+/* A step whose tiles all live in RAM, or on the GPU. Under a cap the rest of it is room for those that come and go: no
+ * less than the plan says, so that a task in its turn never lacks any. Beside several GPUs StarPU keeps the cap. */
+static tess_status fit(tess_run *r, const tess_step *step, bool train)
+{
+    tess_plan plan;
+    uint64_t beside = 0;
+    tess_step_plan(step, &plan);
+    if (train) TESS_TRY(eval_bytes(r, &beside));
+    r->beside = beside;
+    TESS_TRY(tess_run_fits(r, train, &plan, beside));
+    r->place.room = r->ram && (r->gpu.room || !tess_gpus()) ? r->ram - tess_plan_fixed(&plan, r->conf.workers) - beside
+                                                            : ahead(r, &plan);
+    return TESS_OK;
+}
+
+tess_status tess_run_train_step(tess_run *r, tess_step **step)
+{
+    uint64_t guess;
+    if (!r->disk) {
+        TESS_TRY(lay_out(r, &(tess_place_conf){0}, step, &guess));
+        return fit(r, *step, true);
+    }
+    TESS_TRY(eval_bytes(r, &r->beside));
+    r->conf.taken = r->beside;
+    const tess_status status = lay_out(r, &r->conf, step, &guess);
+    if (status != TESS_OK) return guess ? too_little_ram(r, &r->conf, guess) : status;
+    return size_disk(r);
+}
+
+tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
+{
+    TESS_TRY(tess_run_at_key(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, step)));
+    if (alone) TESS_TRY(tess_run_place_gpu(r, *step, &r->gpu));
+    tess_gpu_placement gpu;
+    const tess_gpu_conf beside = {.memory = r->gpu.room}; /* what has no room even so makes some */
+    const tess_status fits = !alone && r->gpu.room ? tess_step_place_gpu(*step, &beside, &gpu) : TESS_OK;
+    if (fits != TESS_OK && fits != TESS_INVALID) return fits;
+    if (!r->disk) return alone && r->ram ? fit(r, *step, false) : TESS_OK;
+    tess_placement placement;
+    tess_place_conf conf = r->conf;
+    conf.alone = alone;
+    conf.taken = alone ? 0 : r->place.fixed - r->beside; /* the training step's */
+    conf.slack = conf.slack_states = 0;
+    TESS_TRY(tess_run_at_key(tess_step_place(*step, &conf, &placement)));
+    if (!alone) {
+        r->disk_bytes += placement.disk; /* of its own tiles */
+        return TESS_OK;
+    }
+    r->place = placement;
+    return size_disk(r);
+}

@@ -1,0 +1,72 @@
+/* tessera.h, of training: a graph of one's own to files and back, and what the command does, by call. */
+#ifndef TESSERA_TRAIN_H
+#define TESSERA_TRAIN_H
+#include "tessera_networks.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- a graph to files and back ------------------------------------------------------------------------------------
+ *
+ * Its parameters go by their names. All ranks call these together and get the same status; files say nothing of ranks,
+ * tiles or tiers, so whoever saved them, any number of ranks loads them:
+ *
+ *     tess_position at = {.seed = 1};
+ *     bool found;
+ *     TESS_TRY(tess_graph_resume(g, "checkpoints", &at, &found));
+ *     if (!found) TESS_TRY(tess_graph_init(g, at.seed));
+ *     while (at.step < 1000) {
+ *         ... feed the samples of at.step ...
+ *         TESS_TRY(tess_step_run(s, &(tess_step_input){.step = at.step, .seed = at.seed, .lr = 1e-3}, &r));
+ *         at.step++;
+ *         if (at.step % 100 == 0) TESS_TRY(tess_graph_checkpoint(g, "checkpoints", 2, &at));
+ *     }
+ *     TESS_TRY(tess_graph_save(g, "model"));
+ */
+
+/* Writes DIR/model.safetensors, or shards and their index: all parameters in fp32. DIR is made. */
+tess_status tess_graph_save(tess_graph *g, const char *dir) TESS_NODISCARD;
+/* Reads all parameters from a directory, a .safetensors or its index. A tensor that lacks, has another shape or is no
+ * parameter is TESS_INVALID. Optimizer states stay as they are. */
+tess_status tess_graph_load(tess_graph *g, const char *path) TESS_NODISCARD;
+/* Where a program is in its training: steps done, and for it to use as it likes, samples and seed. */
+typedef struct tess_position {
+    int64_t step, samples;
+    uint64_t seed;
+} tess_position;
+/* Writes parameters, optimizer states and position: DIR/step-00000100, whole or not there. The `keep` newest stay. */
+tess_status tess_graph_checkpoint(tess_graph *g, const char *dir, int64_t keep, const tess_position *at) TESS_NODISCARD;
+/* Reads the newest checkpoint of DIR: the graph goes on from it with the same bits. *found is false, and all as it was,
+ * where there is none. */
+tess_status tess_graph_resume(tess_graph *g, const char *dir, tess_position *at, bool *found) TESS_NODISCARD;
+
+/* ---- what the command does: each starts and stops by itself -------------------------------------------------------
+ */
+
+/* Trains, as `tessera train` does. */
+tess_status tess_train(const tess_config *c) TESS_NODISCARD;
+/* Prints the mean loss on data.valid. */
+tess_status tess_eval(const tess_config *c) TESS_NODISCARD;
+/* Says what a run will hold, move and take; of several ranks, which must be pretended, of the one that holds the most.
+ */
+tess_status tess_estimate(const tess_config *c, FILE *out) TESS_NODISCARD;
+
+typedef struct tess_generate_conf {
+    const char *dir, *prompt;
+    int tokens;
+    double temperature; /* 0: always the likeliest */
+    int top_k;          /* 0: all */
+    uint64_t seed;
+} tess_generate_conf;
+/* Goes on with a prompt. */
+tess_status tess_generate(const tess_generate_conf *c, FILE *out) TESS_NODISCARD;
+/* Writes the model of a checkpoint, or of the newest in a directory of them, as a Hugging Face directory, which must
+ * not hold one yet: the same bytes as the run would leave. */
+tess_status tess_export(const char *checkpoint, const char *dir, FILE *out) TESS_NODISCARD;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,13 @@
+/* What the rooms' other folders tell base: which of the ranks this process is, and how all of them end. */
+#ifndef TESS_BASE_IMPL_H
+#define TESS_BASE_IMPL_H
+#include "runtime.h"
+#include <stdatomic.h>
+
+/* Sets what tess_rank and tess_ranks return. */
+void tess_self_is(int rank, int ranks);
+/* Sets the word that says whether the end was said, which processes may share; NULL: this process's own. */
+void tess_self_shares(atomic_int *said);
+/* Sets what ends the other ranks too and does not return, or returns where there is nobody else; NULL: nothing. */
+void tess_self_ends_by(void (*end_all)(int status));
+#endif

@@ -1,0 +1,64 @@
+/* This process as one of the ranks: its number, and its end. Of all that is wrong at an end a person needs one line,
+ * the first. So there is a word that says whether it was said, which the ranks of a machine share (ranks/watch.c). */
+#include "base_impl.h"
+#include <unistd.h>
+
+static struct {
+    int rank, ranks;
+    atomic_int own, *said;
+    void (*end_all)(int status);
+} self = {.ranks = 1};
+
+void tess_self_is(int rank, int ranks)
+{
+    self.rank = rank;
+    self.ranks = ranks;
+}
+
+void tess_self_shares(atomic_int *said)
+{
+    self.said = said;
+}
+
+void tess_self_ends_by(void (*end_all)(int status))
+{
+    self.end_all = end_all;
+}
+
+int tess_rank(void)
+{
+    return self.rank;
+}
+
+int tess_ranks(void)
+{
+    return self.ranks;
+}
+
+bool tess_watch_speak(void)
+{
+    return !atomic_exchange(self.said ? self.said : &self.own, 1);
+}
+
+bool tess_watch_spoken(void)
+{
+    return atomic_load(self.said ? self.said : &self.own);
+}
+
+void tess_ranks_abort(int status)
+{
+    tess_watch_speak(); /* nobody need say that this one died */
+    if (self.end_all) self.end_all(status);
+    fflush(stdout);
+    _exit(status);
+}
+
+void tess_die(const char *text)
+{
+    if (!tess_watch_speak()) {
+    } else if (self.ranks > 1)
+        fprintf(stderr, "tessera: error: rank %d: %s\n", self.rank, text);
+    else
+        fprintf(stderr, "tessera: error: %s\n", text);
+    tess_ranks_abort(TESS_FAILED);
+}

@@ -1,0 +1,230 @@
+/* What DeepSpeed's files say that the table of keys does not: names from older versions and keys in the wrong section,
+ * sections that are taken whole, "auto" as transformers' Trainer fills it in, and the few lines that tell the user what
+ * became of all that: one for each sort, however many keys there are. */
+#include "config_impl.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- names ---- */
+
+/* Keys and groups: what a file may call them, and what they are called today. */
+static const char *const old_names[][2] = {
+    {"bfloat16", "bf16"},
+    {"bf16.check_overflow", "bf16.check_grad_overflow"},
+    {"zero_optimization.aio", "aio"},
+    {"zero_optimization.offload_param.aio", "aio"},
+    {"zero_optimization.offload_optimizer.aio", "aio"},
+    {"aio.thread_count", "aio.intra_op_parallelism"},
+    {"optimizer.params.adamw_mode", "optimizer.params.adam_w_mode"},
+    {"zero_optimization.cpu_offload_params", "zero_optimization.cpu_offload_param"},
+    {"zero_optimization.stage3_gather_fp16_weights_on_model_save",
+     "zero_optimization.stage3_gather_16bit_weights_on_model_save"},
+    {"zero_optimization.gather_16bit_weights_on_model_save",
+     "zero_optimization.stage3_gather_16bit_weights_on_model_save"},
+    {"zero_optimization.gather_fp16_weights_on_model_save",
+     "zero_optimization.stage3_gather_16bit_weights_on_model_save"},
+    {"zero_optimization.prefetch_bucket_size", "zero_optimization.stage3_prefetch_bucket_size"},
+    {"zero_optimization.param_persistence_threshold", "zero_optimization.stage3_param_persistence_threshold"},
+    {"zero_optimization.model_persistence_threshold", "zero_optimization.stage3_model_persistence_threshold"},
+    {"zero_optimization.max_live_parameters", "zero_optimization.stage3_max_live_parameters"},
+    {"zero_optimization.max_reuse_distance", "zero_optimization.stage3_max_reuse_distance"},
+    {"zero_optimization.module_granularity_threshold", "zero_optimization.stage3_module_granularity_threshold"},
+    {"zero_optimization.use_all_reduce_for_fetch_params", "zero_optimization.stage3_use_all_reduce_for_fetch_params"},
+    {"zero_optimization.allgather_sequential", "zero_optimization.stage3_allgather_sequential"},
+    {"load_universal_checkpoint", "checkpoint.load_universal"},
+    {"tensor_board", "tensorboard"},
+};
+
+const char *tess_key_today(const char *path, char out[static TESS_KEY_PATH])
+{
+    snprintf(out, TESS_KEY_PATH, "%s", path);
+    for (size_t i = 0; i < sizeof old_names / sizeof *old_names; i++) { /* in order: aio.thread_count after aio */
+        char rest[TESS_KEY_PATH];
+        const size_t n = strlen(old_names[i][0]);
+        if (strncmp(out, old_names[i][0], n) || (out[n] && out[n] != '.')) continue;
+        snprintf(rest, sizeof rest, "%s", out + n);
+        snprintf(out, TESS_KEY_PATH, "%s%s", old_names[i][1], rest);
+    }
+    return out;
+}
+
+/* `list`, with `item` behind it after a comma; takes `list`. */
+static char *append(char *list, const char *item)
+{
+    char *longer = list ? tess_format("%s, %s", list, item) : tess_strdup(item);
+    free(list);
+    return longer;
+}
+
+void tess_key_renamed(tess_config *c, const char *path, const char *today)
+{
+    char *item = tess_format("%s as %s", path, today);
+    if (!c->notes->renamed || !strstr(c->notes->renamed, item)) c->notes->renamed = append(c->notes->renamed, item);
+    free(item);
+}
+
+/* ---- what is said ---- */
+
+/* Of a section that is switched off, DeepSpeed uses nothing either. */
+static bool section_is_off(const tess_config *c, const tess_key *k)
+{
+    char path[TESS_KEY_PATH];
+    const int group = (int)(strlen(k->path) - strlen(k->name));
+    snprintf(path, sizeof path, "%.*senabled", group, k->path);
+    const tess_key *enabled = group ? tess_key_find(path) : NULL;
+    if (!enabled) return false;
+    json_t *value = tess_key_get(c, enabled);
+    bool off = json_is_false(value);
+    json_decref(value);
+    return off;
+}
+
+static bool is_without_effect(const tess_config *c, const tess_key *k)
+{
+    if (k->state != TESS_KEY_IGNORED || c->notes->mark[k - tess_keys] == TESS_KEY_PRESET) return false;
+    json_t *value = tess_key_get(c, k);
+    bool asks = !json_is_null(value) && !(json_is_false(value) && tess_key_is_preset(c, k)) && !section_is_off(c, k);
+    json_decref(value);
+    return asks;
+}
+
+void tess_config_say_loaded(const tess_config *c)
+{
+    const tess_key *last = NULL;
+    size_t count = 0;
+    char *list = NULL;
+    if (c->notes->renamed) tess_note("%s: read %s", c->file, c->notes->renamed);
+    for (size_t i = 0; i < tess_key_count; i++)
+        if (is_without_effect(c, &tess_keys[i])) {
+            list = append(list, tess_keys[i].path);
+            last = &tess_keys[i];
+            count++;
+        }
+    if (count == 1)
+        tess_note("%s: %s: accepted without effect (%s)", c->file, list, last->help);
+    else if (count)
+        tess_note("%s: accepted without effect: %s (tessera train --help KEY says why)", c->file, list);
+    free(list);
+}
+
+/* What stands for a value that only the run will find: "nine tenths of it" of a help "...; auto: nine tenths of it".
+ * False: the key is as if it were not there. */
+static bool what_auto_means(const tess_key *k, char *out, size_t size)
+{
+    const char *at = strstr(k->help, "auto: ");
+    if (at) snprintf(out, size, "%.*s", (int)strcspn(at + 6, ";"), at + 6);
+    return at;
+}
+
+static bool acts(const tess_config *c, const tess_key *k)
+{
+    if (k->state == TESS_KEY_IGNORED) return false;
+    return c->scheduler.type != TESS_SCHEDULER_NONE || strncmp(k->path, "scheduler.params.", 17);
+}
+
+void tess_config_say_auto(tess_config *c)
+{
+    char *list = NULL;
+    for (size_t i = 0; i < tess_key_count; i++) {
+        const tess_key *k = &tess_keys[i];
+        if (c->notes->mark[i] != TESS_KEY_AUTO) continue;
+        c->notes->mark[i] = TESS_KEY_GIVEN;
+        char text[256];
+        json_t *value = tess_key_get(c, k);
+        bool says = acts(c, k) && !json_is_null(value);
+        if (json_is_string(value) && !strcmp(json_string_value(value), "auto")) {
+            says = says && what_auto_means(k, text, sizeof text);
+        } else {
+            char *dumped = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+            snprintf(text, sizeof text, "%.255s", dumped);
+            free(dumped);
+        }
+        json_decref(value);
+        if (!says) continue;
+        bool rate = !strcmp(k->path, "optimizer.params.lr") && c->notes->has_weights;
+        char *item = tess_format("%s %s%s", k->path, text, rate ? " (the model has weights)" : "");
+        list = append(list, item);
+        free(item);
+    }
+    if (list) tess_note("%s: auto: %s", c->file, list);
+    free(list);
+}
+
+/* ---- what follows ---- */
+
+/* The files by which models/ knows the weights of a directory. */
+static bool has_weights(const char *dir)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    bool there = false;
+    for (size_t i = 0; dir && i < sizeof names / sizeof *names && !there; i++) {
+        char *path = tess_format("%s/%s", dir, names[i]);
+        there = access(path, F_OK) == 0;
+        free(path);
+    }
+    return there;
+}
+
+/* Who writes "auto" has transformers' Trainer in mind, which goes on from weights with 5e-5 and without warmup. A model
+ * that is drawn keeps the defaults. */
+static void resolve_rate(tess_config *c)
+{
+    c->notes->has_weights = has_weights(c->model);
+    if (!c->notes->has_weights) return;
+    if (tess_key_how(c, "optimizer.params.lr") == TESS_KEY_AUTO) c->optimizer.params.lr = 5e-5;
+    if (tess_key_how(c, "scheduler.params.warmup_num_steps") == TESS_KEY_AUTO) c->scheduler.params.warmup_num_steps = 0;
+}
+
+/* Half precision by any of DeepSpeed's names is bf16, the one that there is. */
+static tess_status resolve_half(tess_config *c)
+{
+    const char *name = NULL;
+    const char *level = c->amp.opt_level;
+    if (c->fp16.enabled) name = "fp16";
+    if (c->amp.enabled && !(level && !strcmp(level, "O0"))) name = "amp";
+    if (c->torch_autocast.enabled) name = "torch_autocast";
+    if (c->fp16.enabled && c->bf16.enabled)
+        REFUSE(c, "fp16.enabled", "true, and so is bf16.enabled (switch one of the two off)");
+    if (name && !c->bf16.enabled)
+        tess_note("%s: %s.enabled: runs in bf16, which takes as much memory and needs no loss scaling", c->file, name);
+    if (name) c->bf16.enabled = true;
+    c->fp16.enabled = c->amp.enabled = c->torch_autocast.enabled = false; /* what is in force is bf16 */
+    return TESS_OK;
+}
+
+static tess_status resolve_old_offload(tess_config *c, bool old, const char *name, int *device, const char *key)
+{
+    if (!old) return TESS_OK;
+    if (*device == TESS_OFFLOAD_AUTO) *device = TESS_OFFLOAD_CPU;
+    if (*device != TESS_OFFLOAD_CPU)
+        REFUSE(c, name, "true, which is the old name of %s cpu, but that is %s (leave out one of the two)", key,
+               *device == TESS_OFFLOAD_NONE ? "none" : "nvme");
+    return TESS_OK;
+}
+
+/* In DeepSpeed the model's code says whether it computes activations again, and the section how. */
+static void say_of_checkpointing(const tess_config *c)
+{
+    const bool asks = c->activation_checkpointing.cpu_checkpointing ||
+                      c->activation_checkpointing.partition_activations ||
+                      c->activation_checkpointing.contiguous_memory_optimization ||
+                      c->activation_checkpointing.number_checkpoints > 0;
+    if (asks && tess_key_how(c, "activation_checkpointing.enabled") == TESS_KEY_PRESET)
+        tess_note(
+            "%s: activation_checkpointing.enabled: false, so nothing is computed again (DeepSpeed's keys beside it "
+            "say how, not whether)",
+            c->file);
+}
+
+tess_status tess_config_resolve_deepspeed(tess_config *c)
+{
+    resolve_rate(c);
+    say_of_checkpointing(c);
+    TESS_TRY(resolve_half(c));
+    TESS_TRY(resolve_old_offload(c, c->zero_optimization.cpu_offload, "zero_optimization.cpu_offload",
+                                 &c->zero_optimization.offload_optimizer.device,
+                                 "zero_optimization.offload_optimizer.device"));
+    return resolve_old_offload(c, c->zero_optimization.cpu_offload_param, "zero_optimization.cpu_offload_param",
+                               &c->zero_optimization.offload_param.device, "zero_optimization.offload_param.device");
+}

@@ -1,0 +1,491 @@
+/* The table of keys, and one value of it: set, got, described. */
+#include "config_impl.h"
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define BELOW_ONE          (1 - DBL_EPSILON / 2)
+#define ANY                .min = -INFINITY, .max = INFINITY
+#define RANGE(least, most) .min = (least), .max = (most)
+#define ONE_OF(names)      .choices = (names)
+
+const tess_key tess_keys[] = {
+#define GROUP(name)
+#define END(name)
+#define KEY(kind_, group, name_, preset_, limits, state_, help_)                                                       \
+    {.path = #group #name_,                                                                                            \
+     .name = #name_,                                                                                                   \
+     .kind = TESS_KEY_##kind_,                                                                                         \
+     .state = TESS_KEY_##state_,                                                                                       \
+     .offset = offsetof(tess_config, group name_),                                                                     \
+     .preset = preset_,                                                                                                \
+     .help = help_,                                                                                                    \
+     limits},
+#include "config.def"
+};
+const size_t tess_key_count = sizeof tess_keys / sizeof *tess_keys;
+_Static_assert(sizeof tess_keys / sizeof *tess_keys <= TESS_KEYS_MOST, "make TESS_KEYS_MOST larger");
+
+/* ---- finding ---- */
+
+const tess_key *tess_key_find(const char *path)
+{
+    for (size_t i = 0; i < tess_key_count; i++)
+        if (!strcmp(tess_keys[i].path, path)) return &tess_keys[i];
+    return NULL;
+}
+
+bool tess_key_is_group(const char *path)
+{
+    size_t n = strlen(path);
+    for (size_t i = 0; i < tess_key_count; i++)
+        if (!strncmp(tess_keys[i].path, path, n) && tess_keys[i].path[n] == '.') return true;
+    return false;
+}
+
+/* Names that other trainers use. */
+static const char *const aliases[][2] = {
+    {"learning_rate", "optimizer.params.lr"},
+    {"weight_decay", "optimizer.params.weight_decay"},
+    {"batch_size", "train_batch_size"},
+    {"micro_batch_size", "train_micro_batch_size_per_gpu"},
+    {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
+    {"max_steps", "steps"},
+    {"num_steps", "steps"},
+    {"max_grad_norm", "gradient_clipping"},
+    {"clip_grad", "gradient_clipping"},
+    {"warmup_steps", "scheduler.params.warmup_num_steps"},
+    {"seq_len", "data.seq_length"},
+    {"context_length", "data.seq_length"},
+    {"max_seq_length", "data.seq_length"},
+    {"output_dir", "output"},
+    {"save_steps", "checkpoint.every"},
+    {"logging_steps", "log_every"},
+    {"eval_steps", "eval_every"},
+};
+
+/* The nearest among what stands beside `path` in its group; groups count. */
+static const char *nearest_sibling(const char *path, const char *leaf)
+{
+    static _Thread_local char found[TESS_KEY_PATH];
+    char seen[TESS_KEYS_MOST][TESS_KEY_PATH];
+    const char *names[TESS_KEYS_MOST];
+    size_t prefix = (size_t)(leaf - path), count = 0;
+    for (size_t i = 0; i < tess_key_count; i++) {
+        if (strncmp(tess_keys[i].path, path, prefix)) continue;
+        const char *rest = tess_keys[i].path + prefix;
+        size_t n = strcspn(rest, ".");
+        memcpy(seen[count], rest, n);
+        seen[count][n] = 0;
+        if (count && !strcmp(seen[count], seen[count - 1])) continue; /* a group's keys stand together */
+        names[count] = seen[count];
+        count++;
+    }
+    const char *best = tess_nearest(leaf, names, count);
+    if (best) snprintf(found, sizeof found, "%.*s%s", (int)prefix, path, best);
+    return best ? found : NULL;
+}
+
+/* The one key or group of that name in another section, NULL when there are several. */
+static const char *same_name(const char *path, const char *leaf)
+{
+    static _Thread_local char found[TESS_KEY_PATH];
+    const size_t n = strlen(leaf);
+    found[0] = 0;
+    for (size_t i = 0; i < tess_key_count; i++)
+        for (const char *p = tess_keys[i].path, *end; p; p = *end ? end + 1 : NULL) {
+            char at[TESS_KEY_PATH];
+            end = p + strcspn(p, ".");
+            if ((size_t)(end - p) != n || strncasecmp(p, leaf, n)) continue;
+            snprintf(at, sizeof at, "%.*s", (int)(end - tess_keys[i].path), tess_keys[i].path);
+            if (found[0] && strcmp(found, at)) return NULL;
+            strcpy(found, at);
+        }
+    /* A plain word such as "path" means something else in each section. */
+    const bool telling = strchr(leaf, '_') || leaf == path || (tess_key_is_group(found) && !strchr(found, '.')) ||
+                         !strncmp(path, found, strcspn(path, ".") + 1);
+    return found[0] && telling ? found : NULL;
+}
+
+/* A wrong guess is worse than none: only what is spelled much the same in the same section, or the same in another. */
+const char *tess_key_suggest(const char *path)
+{
+    const char *dot = strrchr(path, '.'), *leaf = dot ? dot + 1 : path;
+    if (!*leaf || strlen(leaf) > 63) return NULL; /* farther than tess_nearest measures */
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (!strcasecmp(leaf, aliases[i][0])) return aliases[i][1];
+    const char *same = same_name(path, leaf);
+    return same ? same : nearest_sibling(path, leaf);
+}
+
+/* ---- one value ---- */
+
+bool tess_key_can_be_auto(const tess_key *k)
+{
+    return k->preset && (!strcmp(k->preset, "auto") || !strcmp(k->preset, "required"));
+}
+
+tess_key_mark tess_key_how(const tess_config *c, const char *path)
+{
+    const tess_key *k = tess_key_find(path);
+    TESS_ASSERT(k);
+    return c->notes ? (tess_key_mark)c->notes->mark[k - tess_keys] : TESS_KEY_GIVEN;
+}
+
+static void *field(const tess_config *c, const tess_key *k)
+{
+    return (char *)c + k->offset;
+}
+
+/* Position of `text` among the choices, -1 when it is none of them; *absent: marked with '!'. */
+static int choice_index(const tess_key *k, const char *text, bool *absent)
+{
+    int index = 0;
+    for (const char *p = k->choices; *p; index++) {
+        size_t n = strcspn(p, "|");
+        *absent = n && p[n - 1] == '!';
+        size_t name = n - *absent;
+        if (strlen(text) == name && !strncasecmp(p, text, name)) return index;
+        p += n + (p[n] == '|');
+    }
+    return -1;
+}
+
+/* "a, b, c" of the choices this build has; or the one at `only`. */
+static const char *choice_names(const tess_key *k, int only, char *out, size_t size)
+{
+    out[0] = 0;
+    int index = 0;
+    for (const char *p = k->choices; *p; index++) {
+        size_t n = strcspn(p, "|"), used = strlen(out);
+        bool absent = p[n - 1] == '!';
+        if (only < 0 ? !absent : index == only)
+            snprintf(out + used, size - used, "%s%.*s", used ? ", " : "", (int)(n - absent), p);
+        p += n + (p[n] == '|');
+    }
+    return out;
+}
+
+const char *tess_key_describe(const tess_key *k, char *out, size_t size)
+{
+    static const char *const what[] = {[TESS_KEY_BOOL] = "true or false",
+                                       [TESS_KEY_INT] = "a whole number",
+                                       [TESS_KEY_REAL] = "a number",
+                                       [TESS_KEY_REALS] = "a list of two numbers",
+                                       [TESS_KEY_SIZE] = "a size such as \"16GiB\" or a number of bytes",
+                                       [TESS_KEY_TEXT] = "a string",
+                                       [TESS_KEY_PATHS] = "a path, or a list of them",
+                                       [TESS_KEY_CHOICE] = "one of",
+                                       [TESS_KEY_MODEL] = "a directory or an object",
+                                       [TESS_KEY_TREE] = "a section of DeepSpeed's"};
+    char names[256];
+    if (k->kind == TESS_KEY_CHOICE)
+        snprintf(out, size, "one of %s", choice_names(k, -1, names, sizeof names));
+    else if (k->kind == TESS_KEY_INT || k->kind == TESS_KEY_REAL || k->kind == TESS_KEY_REALS)
+        snprintf(out, size, k->max < 1 ? "%s from %g to below 1" : "%s from %g to %g", what[k->kind], k->min, k->max);
+    else
+        snprintf(out, size, "%s", what[k->kind]);
+    return out;
+}
+
+/* A value as an error shows it. */
+static const char *show(const json_t *value, char *out, size_t size)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+    snprintf(out, size, strlen(text ? text : "") > 60 ? "%.57s..." : "%s", text ? text : "?");
+    free(text);
+    return out;
+}
+
+static bool to_whole(const json_t *v, int64_t *out)
+{
+    double real = json_real_value(v);
+    if (json_is_integer(v)) return *out = json_integer_value(v), true;
+    if (!json_is_real(v) || real != floor(real) || fabs(real) > 9007199254740992.0) return false;
+    return *out = (int64_t)real, true; /* people write 1e9 */
+}
+
+static bool to_number(const tess_key *k, const json_t *v, double *out)
+{
+    if (!json_is_number(v)) return false;
+    *out = json_number_value(v);
+    return *out >= k->min && *out <= k->max;
+}
+
+/* "16GiB", "1.5 TB", "4096". */
+static bool to_size(const json_t *v, int64_t *out)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1},         {"B", 1},    {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40},
+                 {"PiB", 0x1p50}, {"KB", 1e3}, {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},    {"PB", 1e15}};
+    if (!json_is_string(v)) return to_whole(v, out);
+    const char *text = json_string_value(v);
+    char *end;
+    if (text[0] < '0' || text[0] > '9') return false;
+    double number = strtod(text, &end);
+    while (*end == ' ') end++;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (!strcasecmp(end, units[i].name)) {
+            double bytes = floor(number * units[i].bytes);
+            return bytes <= 1e18 ? (*out = (int64_t)bytes, true) : false;
+        }
+    return false;
+}
+
+static void set_text(char **field, const char *text)
+{
+    free(*field);
+    *field = text && text[0] ? tess_strdup(text) : NULL;
+}
+
+/* An object with a directory's name in it changes what that directory's config.json says. */
+static bool set_model(char **directory, char **object, const json_t *v)
+{
+    const json_t *dir = json_is_object(v) ? json_object_get(v, TESS_MODEL_DIR) : v;
+    if ((!json_is_object(v) || dir) && !json_is_string(dir)) return false;
+    json_t *keys = json_is_object(v) ? json_copy((json_t *)v) : NULL;
+    json_object_del(keys, TESS_MODEL_DIR);
+    set_text(directory, json_string_value(dir));
+    free(*object);
+    *object =
+        keys && !(dir && !json_object_size(keys)) ? json_dumps(keys, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(keys);
+    return true;
+}
+
+static json_t *get_model(const char *directory, const char *object)
+{
+    if (!object) return directory ? json_string(directory) : json_null();
+    json_t *keys = json_loads(object, 0, NULL);
+    if (!directory) return keys;
+    json_t *all = json_pack("{s:s}", TESS_MODEL_DIR, directory);
+    json_object_update(all, keys);
+    json_decref(keys);
+    return all;
+}
+
+/* A path, or a list of paths or of objects with a path and a weight, of which data_paths.c says more. */
+static bool set_paths(char **field, const json_t *v)
+{
+    if (json_is_string(v)) return set_text(field, json_string_value(v)), true;
+    if (!json_is_array(v)) return false;
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!json_is_string(json_array_get(v, i)) && !json_is_object(json_array_get(v, i))) return false;
+    free(*field);
+    *field = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    return true;
+}
+
+/* What a text of paths stands for: a list where it is one in JSON. */
+static json_t *parse_paths(const char *text)
+{
+    json_t *list = text[0] == '[' ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    return list ? list : json_string(text);
+}
+
+/* Counts the members called `enabled`, and those of them that are true. */
+static void count_enabled(const json_t *tree, int *there, int *on)
+{
+    const char *name;
+    const json_t *value;
+    size_t i;
+    json_array_foreach(tree, i, value) count_enabled(value, there, on);
+    json_object_foreach((json_t *)tree, name, value)
+    {
+        if (!strcmp(name, "enabled")) ++*there, *on += json_is_true(value);
+        count_enabled(value, there, on);
+    }
+}
+
+bool tess_tree_acts(const json_t *tree)
+{
+    int there = 0, on = 0;
+    count_enabled(tree, &there, &on);
+    if (there) return on > 0;
+    if (json_is_object(tree)) return json_object_size(tree) > 0;
+    if (json_is_array(tree)) return json_array_size(tree) > 0;
+    return !json_is_null(tree) && !json_is_false(tree);
+}
+
+/* False: a wrong type or out of range. *absent: right, and what this build lacks. */
+static bool set_field(tess_config *c, const tess_key *k, const json_t *v, bool *absent)
+{
+    void *at = field(c, k);
+    int64_t whole;
+    int index;
+    switch (k->kind) {
+    case TESS_KEY_BOOL:
+        return json_is_boolean(v) ? (*(bool *)at = json_is_true(v), true) : false;
+    case TESS_KEY_INT:
+        if (!to_whole(v, &whole) || (double)whole < k->min || (double)whole > k->max) return false;
+        return *(int64_t *)at = whole, true;
+    case TESS_KEY_SIZE:
+        if (!to_size(v, &whole) || whole < 0) return false;
+        return *(int64_t *)at = whole, true;
+    case TESS_KEY_REAL: {
+        double real;
+        return to_number(k, v, &real) ? (*(double *)at = real, true) : false;
+    }
+    case TESS_KEY_REALS: {
+        double two[2];
+        if (json_array_size(v) != 2 || !to_number(k, json_array_get(v, 0), &two[0]) ||
+            !to_number(k, json_array_get(v, 1), &two[1]))
+            return false;
+        return memcpy(at, two, sizeof two), true;
+    }
+    case TESS_KEY_TEXT:
+        return json_is_string(v) ? (set_text(at, json_string_value(v)), true) : false;
+    case TESS_KEY_PATHS:
+        return set_paths(at, v);
+    case TESS_KEY_CHOICE:
+        if (!json_is_string(v) || (index = choice_index(k, json_string_value(v), absent)) < 0) return false;
+        return *(int *)at = index, true;
+    case TESS_KEY_MODEL:
+        return set_model((char **)at, (char **)at + 1, v);
+    case TESS_KEY_TREE:
+        return *(bool *)at = tess_tree_acts(v), true;
+    }
+    return false;
+}
+
+static void set_preset(tess_config *c, const tess_key *k)
+{
+    void *at = field(c, k);
+    bool absent = false;
+    if (k->kind == TESS_KEY_MODEL) set_text((char **)at + 1, NULL);
+    if (k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_MODEL) {
+        set_text(at, NULL); /* the "auto" of a text is made where the path of the configuration is known */
+    } else if (tess_key_can_be_auto(k)) {
+        if (k->kind == TESS_KEY_REAL)
+            *(double *)at = TESS_CONFIG_AUTO;
+        else
+            *(int64_t *)at = TESS_CONFIG_AUTO;
+    } else {
+        json_t *value = tess_key_parse(k, k->preset);
+        bool set = set_field(c, k, value, &absent);
+        json_decref(value);
+        TESS_ASSERT(set && !absent);
+    }
+}
+
+void tess_key_presets(tess_config *c)
+{
+    c->notes = tess_alloc(sizeof *c->notes);
+    for (size_t i = 0; i < tess_key_count; i++) set_preset(c, &tess_keys[i]);
+}
+
+tess_status tess_key_absent(const tess_config *c, const tess_key *k, const char *source)
+{
+    char where[512], met[80], expected[320];
+    json_t *value = tess_key_get(c, k);
+    snprintf(where, sizeof where, "%s: %s", source, k->path);
+    if (k->kind == TESS_KEY_TREE) {
+        json_decref(value);
+        return tess_error(TESS_INVALID, where, "is switched on, and this build does not have it (%s)", k->help);
+    }
+    tess_error(TESS_INVALID, where, "%s needs what this build does not have, expected %s (%s)",
+               show(value, met, sizeof met),
+               k->kind == TESS_KEY_CHOICE ? tess_key_describe(k, expected, sizeof expected) : k->preset, k->help);
+    json_decref(value);
+    return TESS_INVALID;
+}
+
+static void mark(tess_config *c, const tess_key *k, tess_key_mark how)
+{
+    if (c->notes) c->notes->mark[k - tess_keys] = (unsigned char)how;
+}
+
+tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value, const char *source)
+{
+    char where[512], met[80], expected[320];
+    bool absent = false;
+    if (json_is_null(value) || (json_is_string(value) && !strcmp(json_string_value(value), "auto"))) {
+        set_preset(c, k);
+        mark(c, k, json_is_null(value) ? TESS_KEY_PRESET : TESS_KEY_AUTO);
+        return TESS_OK;
+    }
+    if (!set_field(c, k, value, &absent)) {
+        snprintf(where, sizeof where, "%s: %s", source, k->path);
+        return tess_error(TESS_INVALID, where, "%s, expected %s (%s)", show(value, met, sizeof met),
+                          tess_key_describe(k, expected, sizeof expected), k->help);
+    }
+    bool none = tess_key_can_be_auto(k) && json_is_integer(value) && !json_integer_value(value);
+    if (absent || (k->state == TESS_KEY_ABSENT && !none && !tess_key_is_preset(c, k)))
+        return tess_key_absent(c, k, source);
+    mark(c, k, TESS_KEY_GIVEN);
+    return TESS_OK;
+}
+
+json_t *tess_key_parse(const tess_key *k, const char *text)
+{
+    json_t *value = NULL;
+    if (k->kind == TESS_KEY_BOOL && !strcmp(text, "1")) return json_true();
+    if (k->kind == TESS_KEY_BOOL && !strcmp(text, "0")) return json_false();
+    if (k->kind == TESS_KEY_PATHS && (value = parse_paths(text))) return value;
+    bool textual = k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_CHOICE ||
+                   k->kind == TESS_KEY_SIZE || (k->kind == TESS_KEY_MODEL && text[0] != '{');
+    if (!textual) value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    if (!value) value = json_string(text);
+    return value ? value : json_string("(not UTF-8)");
+}
+
+static json_t *get_size(int64_t bytes)
+{
+    static const char *const unit[] = {"PiB", "TiB", "GiB", "MiB", "KiB"};
+    char text[32];
+    for (int i = 0, shift = 50; i < 5; i++, shift -= 10)
+        if (bytes && bytes % (INT64_C(1) << shift) == 0) {
+            snprintf(text, sizeof text, "%lld%s", (long long)(bytes >> shift), unit[i]);
+            return json_string(text);
+        }
+    return json_integer(bytes);
+}
+
+json_t *tess_key_get(const tess_config *c, const tess_key *k)
+{
+    const void *at = field(c, k);
+    const char *const *text = at;
+    const double *real = at;
+    char name[64];
+    bool automatic = tess_key_can_be_auto(k);
+    switch (k->kind) {
+    case TESS_KEY_BOOL:
+    case TESS_KEY_TREE:
+        return json_boolean(*(const bool *)at);
+    case TESS_KEY_INT:
+    case TESS_KEY_SIZE: {
+        int64_t whole = *(const int64_t *)at;
+        if (automatic && whole == TESS_CONFIG_AUTO) return json_string("auto");
+        return k->kind == TESS_KEY_INT ? json_integer(whole) : get_size(whole);
+    }
+    case TESS_KEY_REAL:
+        return automatic && *real == TESS_CONFIG_AUTO ? json_string("auto") : json_real(*real);
+    case TESS_KEY_REALS:
+        return json_pack("[f,f]", real[0], real[1]);
+    case TESS_KEY_TEXT:
+        return *text ? json_string(*text) : json_null();
+    case TESS_KEY_CHOICE:
+        if (automatic && *(const int *)at == TESS_CONFIG_AUTO) return json_string("auto");
+        return json_string(choice_names(k, *(const int *)at, name, sizeof name));
+    case TESS_KEY_PATHS:
+        return *text ? parse_paths(*text) : json_null();
+    case TESS_KEY_MODEL:
+        return get_model(text[0], text[1]);
+    }
+    return json_null();
+}
+
+bool tess_key_is_preset(const tess_config *c, const tess_key *k)
+{
+    tess_config preset = {0};
+    set_preset(&preset, k);
+    json_t *a = tess_key_get(c, k), *b = tess_key_get(&preset, k);
+    bool same = json_equal(a, b);
+    json_decref(a);
+    json_decref(b);
+    return same;
+}

@@ -1,0 +1,50 @@
+/* The two flows, blind to each other: RAM's says which tiles are in RAM, the GPU's which have places in its memory. The
+ * list (list/) asks both and tells both what was submitted. */
+#ifndef TESS_FLOW_IMPL_H
+#define TESS_FLOW_IMPL_H
+#include "runtime.h"
+
+/* ---- ram.c ---- */
+
+/* Begins a run whose tiles in RAM that flow may have so many bytes at a time; 0: any, but that with ranks bytes are
+ * counted all the same. `leaves` hears of each tile that leaves RAM, after what StarPU was told. */
+void tess_ram_flow_start(uint64_t room, void (*leaves)(tess_tile *t));
+/* Ends it. */
+void tess_ram_flow_stop(void);
+/* Says whether bytes are counted. The functions below are called only where they are. */
+bool tess_ram_flows(void);
+/* Lets the next task in if it can; in its `turn`, it can. */
+bool tess_ram_flow_let_in(const tess_task *task, bool turn);
+/* Takes note that a task was submitted. */
+void tess_ram_flow_submitted(const tess_task *task);
+/* Lets a tile in that the main thread is about to acquire. */
+void tess_ram_flow_map(tess_tile *t, int mode);
+/* Takes note that the main thread has released it. */
+void tess_ram_flow_unmap(tess_tile *t, int mode);
+/* Forgets a tile, also where nothing is counted. */
+void tess_ram_flow_forget(tess_tile *t);
+
+/* ---- gpu.c ---- */
+
+/* Begins a run whose tiles have so many bytes of the one GPU by plan; 0: there is no plan. `states`: StarPU has room
+ * beside them for the optimizer's. */
+tess_status tess_gpu_flow_start(uint64_t room, bool states) TESS_NODISCARD;
+/* Ends it. */
+void tess_gpu_flow_stop(void);
+/* Says whether places are given by plan. The functions below are called only where they are. */
+bool tess_gpu_flows(void);
+/* Makes what task[k] of n needs there ready, which is next, and looks ahead as far as places go. */
+tess_status tess_gpu_flow_ahead(const tess_task *task, size_t n, size_t k) TESS_NODISCARD;
+/* Says where StarPU may run the task; 0: anywhere. */
+uint32_t tess_gpu_flow_where(const tess_task *t);
+/* Takes note that a task was submitted. */
+void tess_gpu_flow_submitted(const tess_task *task);
+/* Takes note that the list ends before task[k]: what was looked at from there on will not be submitted. */
+void tess_gpu_flow_ends(const tess_task *task, size_t k);
+/* Takes note that the main thread has released a tile in RAM. */
+void tess_gpu_flow_unmap(tess_tile *t);
+/* Takes note that a tile leaves RAM for its home, also where there is no plan. */
+void tess_gpu_flow_leaves_ram(tess_tile *t);
+/* Forgets a tile, also where there is no plan. */
+void tess_gpu_flow_forget(tess_tile *t);
+#endif

@@ -1,0 +1,187 @@
+/* What each worker of a GPU has, and what its kernels said. Calls of CUDA are in this file, gpus.c, devices.c and
+ * nccl.c; a build without nvcc, or with a StarPU that has no CUDA, has no GPUs.
+ *
+ * A worker drives one GPU through one stream, on which the kernels of its tasks run one after the other. So each worker
+ * needs one piece of scratch, and one place where kernels say what failed: both are made at the start, the first
+ * through StarPU, which counts it below its limit, the second in host memory that the GPU writes. */
+#include "devices.h"
+#include "gpu_impl.h"
+#include "progress_impl.h"
+#include <starpu.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined TESS_HAVE_CUDA && defined STARPU_USE_CUDA
+#include <cuda_runtime_api.h>
+
+static struct {
+    int workers, id[TESS_MAX_GPUS];
+    uintptr_t room[TESS_MAX_WORKERS];
+    struct tess_kernel_fault *fault; /* of each worker, in pinned memory */
+    uint64_t peak;
+} gpu;
+
+unsigned tess_gpu_first_node(void)
+{
+    return starpu_worker_get_memory_node((unsigned)gpu.id[0]);
+}
+
+/* ---- start and stop ---- */
+
+tess_status tess_gpu_start(void)
+{
+    gpu.workers = (int)starpu_worker_get_ids_by_type(STARPU_CUDA_WORKER, gpu.id, TESS_MAX_GPUS);
+    if (gpu.workers <= 0) {
+        gpu.workers = 0;
+        return TESS_OK;
+    }
+    const size_t bytes = TESS_MAX_WORKERS * sizeof *gpu.fault;
+    if (cudaHostAlloc((void **)&gpu.fault, bytes, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
+        return tess_error(TESS_FAILED, "gpu", "no pinned memory left (%zu bytes)", bytes);
+    memset(gpu.fault, 0, bytes);
+    for (int i = 0; i < gpu.workers; i++) {
+        const int id = gpu.id[i];
+        TESS_ASSERT(id < TESS_MAX_WORKERS);
+        gpu.room[id] = starpu_malloc_on_node(starpu_worker_get_memory_node((unsigned)id), TESS_GPU_ROOM);
+        if (!gpu.room[id])
+            return tess_error(TESS_INVALID, "GPU", "its memory leaves no %s for the kernels' scratch (raise the cap)",
+                              tess_human_bytes(TESS_GPU_ROOM));
+    }
+    return TESS_OK;
+}
+
+/* Before StarPU shuts down. */
+void tess_gpu_stop(void)
+{
+    for (int i = 0; i < gpu.workers; i++) {
+        const int id = gpu.id[i];
+        if (gpu.room[id]) starpu_free_on_node(starpu_worker_get_memory_node((unsigned)id), gpu.room[id], TESS_GPU_ROOM);
+        gpu.room[id] = 0;
+    }
+    if (gpu.fault) cudaFreeHost(gpu.fault);
+    gpu.fault = NULL;
+    gpu.workers = 0;
+    gpu.peak = 0;
+}
+
+int tess_gpu_workers(void)
+{
+    return gpu.workers;
+}
+
+/* ---- tasks ---- */
+
+void tess_gpu_work(tess_work *w)
+{
+    w->stream = starpu_cuda_get_local_stream();
+    w->room = (void *)gpu.room[w->worker];
+    w->room_bytes = TESS_GPU_ROOM;
+    w->fault = &gpu.fault[w->worker];
+}
+
+bool tess_gpu_failed(int worker)
+{
+    return *(volatile uint32_t *)&gpu.fault[worker].set;
+}
+
+/* After all kernels have run: what they said becomes the run's failure. */
+void tess_gpu_faults(void)
+{
+    for (int i = 0; i < gpu.workers; i++) {
+        struct tess_kernel_fault *f = &gpu.fault[gpu.id[i]];
+        char text[300];
+        if (!f->set) continue;
+        if (f->element < 0)
+            snprintf(text, sizeof text, "%s: the gradient is not finite", f->name);
+        else
+            snprintf(text, sizeof text, "%s: element %lld is %g", f->name, (long long)f->element, f->value);
+        tess_fault_set(f->order, text);
+        f->set = 0;
+    }
+}
+
+/* ---- memory ---- */
+
+bool tess_gpu_pin(void *p, size_t bytes)
+{
+    return gpu.workers > 0 && starpu_memory_pin(p, bytes) == 0;
+}
+
+void tess_gpu_unpin(void *p, size_t bytes)
+{
+    starpu_memory_unpin(p, bytes);
+}
+
+void tess_gpu_traffic(uint64_t *to, uint64_t *from)
+{
+    struct starpu_profiling_bus_info i;
+    *to = *from = 0;
+    for (int bus = 0; bus < starpu_bus_get_count(); bus++) {
+        if (starpu_bus_get_profiling_info(bus, &i)) continue;
+        const bool in = starpu_node_get_kind((unsigned)starpu_bus_get_dst(bus)) == STARPU_CUDA_RAM;
+        const bool out = starpu_node_get_kind((unsigned)starpu_bus_get_src(bus)) == STARPU_CUDA_RAM;
+        if (in && !out) *to += (uint64_t)i.transferred_bytes;
+        if (out && !in) *from += (uint64_t)i.transferred_bytes;
+    }
+}
+
+/* Of all GPUs, what StarPU holds there. The peak is that of the moments when somebody looked: each launch does. */
+void tess_gpu_use(uint64_t *now, uint64_t *peak)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < gpu.workers; i++) {
+        const unsigned node = starpu_worker_get_memory_node((unsigned)gpu.id[i]);
+        const starpu_ssize_t total = starpu_memory_get_total(node), left = starpu_memory_get_available(node);
+        if (total > left) bytes += (uint64_t)(total - left);
+    }
+    uint64_t most = __atomic_load_n(&gpu.peak, __ATOMIC_RELAXED);
+    while (bytes > most &&
+           !__atomic_compare_exchange_n(&gpu.peak, &most, bytes, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+    *now = bytes;
+    *peak = bytes > most ? bytes : most;
+}
+
+#else
+
+unsigned tess_gpu_first_node(void)
+{
+    return STARPU_MAIN_RAM;
+}
+tess_status tess_gpu_start(void)
+{
+    return TESS_OK;
+}
+void tess_gpu_stop(void) {}
+int tess_gpu_workers(void)
+{
+    return 0;
+}
+void tess_gpu_work(tess_work *w)
+{
+    (void)w;
+}
+bool tess_gpu_failed(int worker)
+{
+    (void)worker;
+    return false;
+}
+void tess_gpu_faults(void) {}
+bool tess_gpu_pin(void *p, size_t bytes)
+{
+    (void)p, (void)bytes;
+    return false;
+}
+void tess_gpu_unpin(void *p, size_t bytes)
+{
+    (void)p, (void)bytes;
+}
+void tess_gpu_use(uint64_t *now, uint64_t *peak)
+{
+    *now = *peak = 0;
+}
+void tess_gpu_traffic(uint64_t *to, uint64_t *from)
+{
+    *to = *from = 0;
+}
+#endif

@@ -1,0 +1,39 @@
+/* GPUs: which are this rank's, what their workers have, and what kernels said. */
+#ifndef TESS_GPU_IMPL_H
+#define TESS_GPU_IMPL_H
+#include "runtime.h"
+
+enum { TESS_GPU_ROOM = 64 << 20 }; /* a worker's scratch: a product's workspace, and as much for the body beside it */
+
+/* ---- gpus.c ---- */
+
+/* Finds this rank's first device, and what tells it from all others of the machine; false: there is none. */
+bool tess_gpu_first(int *device, char *name, int room);
+/* Returns the body that a GPU's worker runs; NULL: none. */
+tess_body tess_gpu_body(const tess_codelet *cl);
+/* Says whether that worker of StarPU's drives a GPU. */
+bool tess_on_gpu(int worker);
+
+/* ---- gpu.c: while StarPU runs ---- */
+
+/* Finds its workers of GPUs and gives each what it needs. */
+tess_status tess_gpu_start(void) TESS_NODISCARD;
+/* Takes that back, before StarPU stops. */
+void tess_gpu_stop(void);
+/* Returns how many workers drive a GPU. */
+int tess_gpu_workers(void);
+/* Returns the memory node of the first of their GPUs. */
+unsigned tess_gpu_first_node(void);
+/* Fills in what a CUDA body gets, in its worker. */
+void tess_gpu_work(tess_work *w);
+/* Says whether one of that worker's kernels failed. */
+bool tess_gpu_failed(int worker);
+/* Makes what kernels said the run's failure, after all of them have run. */
+void tess_gpu_faults(void);
+/* Makes host memory such that copies to and from a GPU go past the processor; false: it is not. */
+bool tess_gpu_pin(void *p, size_t bytes);
+/* Makes it as it was. */
+void tess_gpu_unpin(void *p, size_t bytes);
+/* Returns what StarPU holds on all GPUs, and the most that was seen. */
+void tess_gpu_use(uint64_t *now, uint64_t *peak);
+#endif

@@ -1,0 +1,119 @@
+/* Which of the machine's GPUs are this rank's, what they hold, and which bodies run there. */
+#include "devices.h"
+#include "gpu_impl.h"
+#include "share_impl.h"
+#include <starpu.h>
+#include <stdlib.h>
+
+tess_body tess_gpu_body(const tess_codelet *cl)
+{
+#ifdef TESS_EMULATED_GPU
+    return cl->cpu;
+#else
+    return cl->cuda;
+#endif
+}
+
+bool tess_on_gpu(int worker)
+{
+    return worker >= 0 && starpu_worker_get_type(worker) == STARPU_CUDA_WORKER;
+}
+
+#if defined TESS_HAVE_CUDA && defined STARPU_USE_CUDA
+#include <cuda_runtime_api.h>
+
+/* This rank's: those that share.c left it, or the user, whose variables of StarPU win. */
+static int devices(int id[TESS_MAX_GPUS])
+{
+    tess_share_read();
+    const int n = tess_share_gpu_ids(tess_gpu_devices(), getenv("STARPU_WORKERS_CUDAID"), getenv("STARPU_NCUDA"), id);
+    return n < STARPU_MAXCUDADEVS ? n : STARPU_MAXCUDADEVS;
+}
+
+int tess_gpus(void)
+{
+    int id[TESS_MAX_GPUS];
+    return devices(id);
+}
+
+bool tess_gpu_first(int *device, char *name, int room)
+{
+    int id[TESS_MAX_GPUS];
+    if (devices(id) == 0) return false;
+    *device = id[0];
+    return cudaDeviceGetPCIBusId(name, room, id[0]) == cudaSuccess;
+}
+
+uint64_t tess_gpu_bytes(uint64_t cap)
+{
+    uint64_t bytes = 0;
+    int id[TESS_MAX_GPUS], n = devices(id);
+    for (int i = 0; i < n; i++) {
+        struct cudaDeviceProp p;
+        if (cudaGetDeviceProperties(&p, id[i]) != cudaSuccess) continue;
+        const uint64_t most = p.totalGlobalMem - p.totalGlobalMem / 10; /* as StarPU does */
+        bytes += cap && cap < most ? cap : most;
+    }
+    return bytes;
+}
+
+/* Beside tiles are the workers' scratch, and what StarPU and CUDA round up. */
+uint64_t tess_gpu_tiles(uint64_t cap)
+{
+    const char *limit = getenv("STARPU_LIMIT_CUDA_MEM"); /* in MiB; it wins */
+    if (tess_gpus() != 1) return 0;
+    const uint64_t bytes = tess_gpu_bytes(limit ? (uint64_t)atoll(limit) << 20 : cap),
+                   beside = TESS_GPU_ROOM + bytes / 64;
+    return bytes > beside ? bytes - beside : 1;
+}
+
+uint64_t tess_gpu_cap(uint64_t tiles)
+{
+    return (tiles + TESS_GPU_ROOM) / 63 * 64 + 64;
+}
+
+const char *tess_gpu_support(void)
+{
+    static char text[400];
+    struct cudaDeviceProp p;
+    int id[TESS_MAX_GPUS], n = devices(id);
+    if (n == 0 || cudaGetDeviceProperties(&p, id[0]) != cudaSuccess)
+        return "CUDA bodies are built, StarPU drives GPUs, and there is none (or none is left by STARPU_NCUDA)";
+    snprintf(text, sizeof text, "StarPU drives %d: %s, %s each", n, p.name, tess_human_bytes((double)p.totalGlobalMem));
+    return text;
+}
+
+#else
+
+int tess_gpus(void)
+{
+    return 0;
+}
+bool tess_gpu_first(int *device, char *name, int room)
+{
+    (void)device, (void)name, (void)room;
+    return false;
+}
+uint64_t tess_gpu_bytes(uint64_t cap)
+{
+    (void)cap;
+    return 0;
+}
+uint64_t tess_gpu_tiles(uint64_t cap)
+{
+    (void)cap;
+    return 0;
+}
+uint64_t tess_gpu_cap(uint64_t tiles)
+{
+    return tiles;
+}
+const char *tess_gpu_support(void)
+{
+#ifdef TESS_HAVE_CUDA
+    return "CUDA bodies are built, but this StarPU has no CUDA (tools/starpu-cuda builds one that has)";
+#else
+    return "this build has no CUDA bodies (it found no nvcc)";
+#endif
+}
+#endif

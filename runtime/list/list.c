@@ -1,0 +1,88 @@
+/* The list of tasks: what is let in, what is submitted, and what becomes of tiles behind each task. The two flows say
+ * which tiles come and go and know nothing of each other; here they are asked in turn, RAM's first, so that what is on
+ * its way to a GPU through RAM has room there. */
+#include "flow_impl.h"
+#include "gpu_impl.h"
+#include "list_impl.h"
+#include "messages_impl.h"
+#include "tiles_impl.h"
+#include <string.h>
+
+double tess_submit_seconds;
+
+/* Tasks that StarPU knows of at a time: enough to find work in, few enough that a long accumulation costs no memory and
+ * that any scheduler stays near the planned order. */
+enum { WINDOW = 1024 };
+
+/* A task of StarPU's. Contents that end with it give their memory back, where no flow does that. */
+static tess_status compute(const tess_task *t)
+{
+    TESS_TRY(tess_task_submit(t, tess_gpu_flows() ? tess_gpu_flow_where(t) : 0));
+    for (unsigned i = 0; i < t->nuse; i++)
+        if ((t->use[i].mode & TESS_LAST) && !(tess_ram_flows() && tess_tile_flows(t->use[i].tile)))
+            starpu_data_invalidate_submit(t->use[i].tile->handle);
+    return TESS_OK;
+}
+
+static void submitted(const tess_task *t)
+{
+    for (unsigned i = 0; i < t->nuse; i++) {
+        if (t->use[i].mode & TESS_W) t->use[i].tile->filled = true;
+        if (t->use[i].mode & TESS_LAST) t->use[i].tile->filled = false;
+    }
+    if (tess_ram_flows()) tess_ram_flow_submitted(t);
+    if (tess_gpu_flows()) tess_gpu_flow_submitted(t);
+    tess_idle_wake();
+}
+
+static tess_status submit(const tess_task *t)
+{
+    const double start = tess_seconds();
+    const bool message = t->cl == &tess_message;
+    tess_task_begins();
+    const tess_status status = message ? (tess_message_submit(t), TESS_OK) : compute(t);
+    if (status != TESS_OK) {
+        tess_task_ended();
+        return status;
+    }
+    submitted(t);
+    tess_submit_seconds += tess_seconds() - start;
+    if (!message && tess_tasks_running() >= WINDOW) tess_tasks_wait(WINDOW - WINDOW / 4);
+    return TESS_OK;
+}
+
+tess_status tess_submit_all(const tess_task *task, size_t n)
+{
+    size_t in = 0;
+    if (!tess_session()) return tess_error(TESS_INVALID, "task", "nothing runs it (tess_start comes first)");
+    for (size_t k = 0; k < n; k++) {
+        while (tess_ram_flows() && in < n && tess_ram_flow_let_in(&task[in], in == k)) in++;
+        tess_status status = TESS_OK;
+        if (tess_gpu_flows()) status = tess_gpu_flow_ahead(task, tess_ram_flows() ? in : n, k);
+        if (status == TESS_OK) status = submit(&task[k]);
+        if (status == TESS_OK) continue;
+        if (tess_gpu_flows()) tess_gpu_flow_ends(task, k);
+        return status;
+    }
+    return TESS_OK;
+}
+
+tess_status tess_submit(const tess_task *task)
+{
+    return tess_submit_all(task, 1);
+}
+
+tess_status tess_wait(void)
+{
+    if (!tess_session()) return TESS_OK;
+    tess_tasks_wait(0);
+    tess_gpu_faults();
+    if (!tess_fault_stands && tess_disk_fault()) tess_fault_set(0, tess_disk_fault());
+    if (!tess_fault_stands) return TESS_OK;
+    char where[TESS_FAULT_TEXT];
+    tess_fault_take(where);
+    char *what = strstr(where, ": ");
+    if (!what) return tess_error(TESS_FAILED, "task", "%s", where);
+    *what = 0;
+    return tess_error(TESS_FAILED, where, "%s", what + 2);
+}

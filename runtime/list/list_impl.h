@@ -1,0 +1,42 @@
+/* The list of tasks: submit.c makes one of StarPU's of one task; list.c, above it and the flows, says what is submitted
+ * and what is let in; look.c lets the main thread look at tiles between them; trace.c says where the time went. */
+#ifndef TESS_LIST_IMPL_H
+#define TESS_LIST_IMPL_H
+#include "progress_impl.h"
+#include <starpu.h>
+
+/* ---- submit.c ---- */
+
+/* One worker's figures for one codelet, written by that worker alone. */
+struct tess_tally {
+    uint64_t tasks;
+    double busy, waiting, scheduling, flops;
+};
+struct tess_codelet_state {
+    struct starpu_codelet cl;
+    struct starpu_perfmodel model;
+    char symbol[64];
+    const tess_codelet *owner;
+    struct tess_tally tally[TESS_MAX_WORKERS];
+    struct tess_codelet_state *next;
+};
+/* All codelets that were submitted since the start. */
+extern struct tess_codelet_state *tess_codelets;
+
+/* Begins a run, in which StarPU's times around bodies are kept or not. */
+void tess_tasks_start(bool profile);
+/* Ends it: StarPU's side of codelets is forgotten. */
+void tess_tasks_stop(void);
+/* Gives a task to StarPU, to run where it says; 0: anywhere. */
+tess_status tess_task_submit(const tess_task *t, uint32_t where) TESS_NODISCARD;
+
+/* ---- list.c ---- */
+
+/* The main thread's seconds of submission since the profile began, waiting excluded. */
+extern double tess_submit_seconds;
+
+/* ---- look.c ---- */
+
+/* Makes StarPU forget all tiles, before it goes; they are then as they were made. */
+void tess_tiles_stop(void);
+#endif

@@ -1,0 +1,77 @@
+/* The main thread's own looks at tiles, in order with the tasks submitted before, and the end of tiles. */
+#include "flow_impl.h"
+#include "list_impl.h"
+#include "progress_impl.h"
+#include "tiles_impl.h"
+#include <string.h>
+
+tess_status tess_tile_map(tess_tile *t, int mode, void **data)
+{
+    if (!t) return tess_error(TESS_INVALID, "tile", "is NULL");
+    if (!tess_session()) return tess_error(TESS_INVALID, t->label, "is nowhere before tess_start and after tess_stop");
+    if (tess_ram_flows()) tess_ram_flow_map(t, mode);
+    t->mapped = mode;
+    if (tess_tile_acquire(t, STARPU_MAIN_RAM, mode))
+        return tess_error(TESS_FAILED, t->label, "StarPU could not bring the tile to RAM");
+    *data = (void *)starpu_vector_get_local_ptr(t->handle);
+    return TESS_OK;
+}
+
+void tess_tile_unmap(tess_tile *t)
+{
+    starpu_data_release_on_node(t->handle, STARPU_MAIN_RAM);
+    if (t->mapped & TESS_W) t->filled = true;
+    if (tess_gpu_flows()) tess_gpu_flow_unmap(t);
+    if (tess_ram_flows()) tess_ram_flow_unmap(t, t->mapped);
+    tess_idle_wake();
+}
+
+static tess_status check_part(const tess_tile *t, size_t offset, size_t bytes)
+{
+    if (!t || (bytes <= t->bytes && offset <= t->bytes - bytes)) return TESS_OK;
+    return tess_error(TESS_INVALID, t->label, "bytes %zu to %zu of a tile of %zu", offset, offset + bytes, t->bytes);
+}
+
+tess_status tess_tile_write(tess_tile *t, size_t offset, const void *src, size_t bytes)
+{
+    TESS_TRY(check_part(t, offset, bytes));
+    void *p = NULL;
+    TESS_TRY(tess_tile_map(t, t && bytes == t->bytes ? TESS_W : TESS_RW, &p));
+    memcpy((char *)p + offset, src, bytes);
+    tess_tile_unmap(t);
+    return TESS_OK;
+}
+
+tess_status tess_tile_read(tess_tile *t, size_t offset, void *dst, size_t bytes)
+{
+    TESS_TRY(check_part(t, offset, bytes));
+    void *p = NULL;
+    TESS_TRY(tess_tile_map(t, TESS_R, &p));
+    memcpy(dst, (char *)p + offset, bytes);
+    tess_tile_unmap(t);
+    return TESS_OK;
+}
+
+/* ---- the end ---- */
+
+static void forget(tess_tile *t)
+{
+    tess_tile_unregister(t);
+    tess_gpu_flow_forget(t);
+    tess_ram_flow_forget(t);
+}
+
+void tess_tile_free(tess_tile *t)
+{
+    if (!t) return;
+    forget(t);
+    tess_tile_delete(t);
+}
+
+void tess_tiles_stop(void)
+{
+    for (tess_tile *t; (t = tess_tile_known());) {
+        forget(t);
+        tess_tile_reset(t);
+    }
+}

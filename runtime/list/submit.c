@@ -1,0 +1,201 @@
+/* The one place that submits tasks to StarPU. A task of ours becomes one of StarPU's whose body is `run`: it unpacks
+ * the buffers, calls the codelet's body and keeps the time.
+ *
+ * Order. Priorities follow the program: of the tasks that are ready, the earlier one runs first, so that execution
+ * stays near the order whose memory was planned. Accesses are R, W and RW in sequential consistency, never COMMUTE or
+ * REDUX: the bits of a result do not depend on the scheduler or the number of workers. With a GPU, what has a CUDA body
+ * runs there; only codelets whose two bodies have the same bits are StarPU's to place.
+ *
+ * Failures stick (progress/fault.c): bodies that start after one do nothing, so the graph drains fast. */
+#include "gpu_impl.h"
+#include "list_impl.h"
+#include "tiles_impl.h"
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tess_codelet_state *tess_codelets;
+static bool profiles;
+static tess_env env;
+
+void tess_env_set(const tess_env *e)
+{
+    env = *e;
+}
+
+void tess_work_fail(const tess_work *w, const char *format, ...)
+{
+    char text[TESS_FAULT_TEXT];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    tess_fault_set(w->task ? w->task->order : 0, text);
+}
+
+static tess_cost cost_of(const tess_task *t)
+{
+    tess_cost c = {0};
+    if (t->cl->cost) return t->cl->cost(t->arg);
+    for (unsigned i = 0; i < t->nuse; i++) c.bytes += (double)t->use[i].tile->bytes;
+    return c;
+}
+
+/* ---- running ---- */
+
+static void fill_views(tess_view *view, void *buffers[], const tess_task *t)
+{
+    for (unsigned i = 0; i < t->nuse; i++)
+        view[i] = (tess_view){(void *)STARPU_VECTOR_GET_PTR(buffers[i]), t->use[i].tile->bytes};
+}
+
+static void run_cpu(void *buffers[], void *arg)
+{
+    const tess_task *t = arg;
+    if (tess_fault_stands) return;
+    tess_view view[t->nuse ? t->nuse : 1];
+    fill_views(view, buffers, t);
+    int worker = starpu_worker_get_id();
+    tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = &env, .worker = worker, .task = t};
+    const bool counts = tess_gpu_workers() == 0;
+    if (counts) tess_lost_works(1);
+    tess_body_begins(worker);
+    double start = tess_seconds();
+    t->cl->cpu(&w);
+    tess_body_ends(worker);
+    struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
+    tally->tasks++;
+    tally->busy += tess_seconds() - start;
+    tally->flops += cost_of(t).flops;
+    if (counts) tess_lost_works(-1);
+}
+
+/* Puts the task's kernels on the worker's stream. They run later: what they take is known in `done`. */
+static void run_cuda(void *buffers[], void *arg)
+{
+    const tess_task *t = arg;
+    int worker = starpu_worker_get_id();
+    uint64_t now, peak;
+    tess_lost_works(1);
+    tess_view view[t->nuse ? t->nuse : 1];
+    tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = &env, .worker = worker, .task = t};
+    tess_gpu_work(&w);
+    if (tess_fault_stands || tess_gpu_failed(worker)) return;
+    fill_views(view, buffers, t);
+    tess_gpu_use(&now, &peak);
+    tess_gpu_body(t->cl)(&w);
+    struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
+    tally->tasks++;
+    tally->flops += cost_of(t).flops;
+}
+
+static double between(struct timespec a, struct timespec b)
+{
+    return (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
+}
+
+static void keep_times(const struct starpu_profiling_task_info *i, const tess_task *t)
+{
+    struct tess_tally *tally = &t->cl->state->tally[i->workerid % TESS_MAX_WORKERS];
+    if (tess_on_gpu(i->workerid)) tally->busy += between(i->start_time, i->end_time);
+    tally->waiting += between(i->acquire_data_start_time, i->acquire_data_end_time);
+    tally->scheduling += between(i->push_start_time, i->push_end_time) + between(i->pop_start_time, i->pop_end_time) +
+                         between(i->release_data_start_time, i->release_data_end_time);
+}
+
+/* After a task: what StarPU spent around the body, when profiling; and, last, that it ended. */
+static void done(void *arg)
+{
+    struct starpu_task *task = arg;
+    const struct starpu_profiling_task_info *i = profiles ? task->profiling_info : NULL;
+    if (tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_lost_works(-1);
+    if (i && i->workerid >= 0) keep_times(i, task->cl_arg);
+    tess_idle_wake();
+    tess_task_ended();
+}
+
+/* ---- codelets ---- */
+
+/* Tiles of one size can carry different work (a block of rows of a wider tile): the flops tell them apart. */
+static uint32_t footprint(struct starpu_task *task)
+{
+    double flops = cost_of(task->cl_arg).flops;
+    uint64_t bits;
+    memcpy(&bits, &flops, sizeof bits);
+    return starpu_task_data_footprint(task) ^ (uint32_t)(bits >> 32) ^ (uint32_t)bits;
+}
+
+static struct tess_codelet_state *state_of(tess_codelet *cl)
+{
+    if (cl->state) return cl->state;
+    struct tess_codelet_state *s = tess_alloc(sizeof *s);
+    snprintf(s->symbol, sizeof s->symbol, "tess_%s_%s", cl->name, tess_dtype_name(cl->dtype));
+    s->model = (struct starpu_perfmodel){.type = STARPU_HISTORY_BASED, .symbol = s->symbol, .footprint = footprint};
+    s->cl.cpu_funcs[0] = cl->cpu ? run_cpu : NULL;
+    s->cl.cpu_funcs_name[0] = cl->name;
+    if (tess_gpu_body(cl) && tess_gpu_workers() > 0) {
+        s->cl.cuda_funcs[0] = run_cuda;
+        s->cl.cuda_flags[0] = STARPU_CUDA_ASYNC;
+        /* Bodies with bits of their own all run in one place, so that no choice of StarPU's shows in the numbers. */
+        if (!cl->either) s->cl.where = STARPU_CUDA;
+    }
+    s->cl.nbuffers = STARPU_VARIABLE_NBUFFERS;
+    s->cl.model = &s->model;
+    s->cl.name = cl->name;
+    s->owner = cl;
+    s->next = tess_codelets;
+    tess_codelets = s;
+    return cl->state = s;
+}
+
+void tess_tasks_start(bool profile)
+{
+    profiles = profile;
+}
+
+void tess_tasks_stop(void)
+{
+    for (struct tess_codelet_state *s = tess_codelets, *next; s; s = next) {
+        next = s->next;
+        ((tess_codelet *)s->owner)->state = NULL;
+        free(s);
+    }
+    tess_codelets = NULL;
+    env = (tess_env){0};
+}
+
+/* ---- submission ---- */
+
+static enum starpu_data_access_mode starpu_mode(int mode)
+{
+    if (mode & TESS_SCRATCH) return STARPU_SCRATCH;
+    return (mode & TESS_R ? STARPU_R : 0) | (mode & TESS_W ? STARPU_W : 0);
+}
+
+tess_status tess_task_submit(const tess_task *t, uint32_t where)
+{
+    struct starpu_task *task = starpu_task_create();
+    task->cl = &state_of(t->cl)->cl;
+    task->cl_arg = (void *)t;
+    task->nbuffers = (int)t->nuse;
+    task->priority = -(int)t->order;
+    task->flops = cost_of(t).flops;
+    if (t->nuse > STARPU_NMAXBUFS) {
+        task->dyn_handles = tess_alloc(t->nuse * sizeof *task->dyn_handles);
+        task->dyn_modes = tess_alloc(t->nuse * sizeof *task->dyn_modes);
+    }
+    for (unsigned i = 0; i < t->nuse; i++) {
+        STARPU_TASK_SET_HANDLE(task, tess_tile_handle(t->use[i].tile), i);
+        STARPU_TASK_SET_MODE(task, starpu_mode(t->use[i].mode), i);
+    }
+    if (where) task->where = (int32_t)where;
+    task->callback_func = done;
+    task->callback_arg = task;
+    int rc = starpu_task_submit(task);
+    if (rc) {
+        task->destroy = 0;
+        starpu_task_destroy(task);
+        return tess_error(TESS_FAILED, t->cl->name, "StarPU has no worker for this codelet (error %d)", -rc);
+    }
+    return TESS_OK;
+}

@@ -1,0 +1,346 @@
+/* StarPU's variables. They are the user's: they win over what is set here, and what is set here is taken back at the
+ * end, so that a program has the environment that it was given. What StarPU would abort for, or hang, or do with a
+ * warning that nobody sees, is refused in one line beforehand. */
+#include "machine_impl.h"
+#include <errno.h>
+#include <starpu.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* ---- what is set while StarPU runs ---- */
+
+enum { MOST = 32 };
+
+static struct {
+    char *name, *before; /* NULL: it was not set */
+} changed[MOST];
+static int changes;
+
+static void set(const char *name, const char *value)
+{
+    const char *before = getenv(name);
+    TESS_ASSERT(changes < MOST);
+    changed[changes].name = tess_strdup(name);
+    changed[changes++].before = before ? tess_strdup(before) : NULL;
+    if (value)
+        setenv(name, value, 1);
+    else
+        unsetenv(name);
+}
+
+static void set_default(const char *name, const char *value)
+{
+    if (!getenv(name)) set(name, value);
+}
+
+void tess_environment_leave(void)
+{
+    while (changes > 0) {
+        const int k = --changes;
+        if (changed[k].before)
+            setenv(changed[k].name, changed[k].before, 1);
+        else
+            unsetenv(changed[k].name);
+        free(changed[k].name);
+        free(changed[k].before);
+    }
+}
+
+/* ---- what it may say ---- */
+
+/* StarPU aborts for a value that is not a whole number from 0. */
+static const char *const numbers[] = {"BACKOFF_MAX",
+                                      "BACKOFF_MIN",
+                                      "BUS_CALIBRATE",
+                                      "BUS_STATS",
+                                      "CALIBRATE",
+                                      "CALIBRATE_MINIMUM",
+                                      "CATCH_SIGNALS",
+                                      "CUDA_PIPELINE",
+                                      "DISABLE_KERNELS",
+                                      "DISK_SWAP_SIZE",
+                                      "ENABLE_STATS",
+                                      "HISTORY_MAX_ERROR",
+                                      "HISTORYMAXERROR",
+                                      "LIMIT_BANDWIDTH",
+                                      "LIMIT_CPU_MEM",
+                                      "LIMIT_CPU_NUMA_MEM",
+                                      "LIMIT_CUDA_MEM",
+                                      "LIMIT_MAX_SUBMITTED_TASKS",
+                                      "LIMIT_MIN_SUBMITTED_TASKS",
+                                      "MAIN_THREAD_BIND",
+                                      "MAX_MEMORY_USE",
+                                      "MAX_PRIO",
+                                      "MEMORY_STATS",
+                                      "MINIMUM_AVAILABLE_MEM",
+                                      "MINIMUM_CLEAN_BUFFERS",
+                                      "MIN_PRIO",
+                                      "NCPU",
+                                      "NCPUS",
+                                      "NCUDA",
+                                      "NOPENCL",
+                                      "NTASKS_THRESHOLD",
+                                      "NTHREADS_PER_CORE",
+                                      "NWORKER_PER_CUDA",
+                                      "PREFETCH",
+                                      "PROFILING",
+                                      "RESERVE_NCPU",
+                                      "SILENT",
+                                      "SINGLE_COMBINED_WORKER",
+                                      "STATS",
+                                      "TARGET_AVAILABLE_MEM",
+                                      "TARGET_CLEAN_BUFFERS",
+                                      "USE_NUMA",
+                                      "WATCHDOG_DELAY",
+                                      "WATCHDOG_TIMEOUT",
+                                      "WORKERS_GETBIND",
+                                      "WORKERS_NOBIND",
+                                      "WORKER_STATS",
+                                      "WORKER_TREE"};
+static const char *const lists[] = {"WORKERS_CPUID", "WORKERS_COREID", "WORKERS_CUDAID", "WORKERS_OPENCLID"};
+
+static bool is_number(const char *s)
+{
+    char *end;
+    errno = 0;
+    const long x = strtol(s, &end, 10);
+    return end != s && !*end && x >= 0 && x <= INT32_MAX && !errno;
+}
+
+/* "0 1", "0,2-3", "1-" */
+static bool is_list(const char *s)
+{
+    int n = 0;
+    for (char *end; *s; s = end, n++) {
+        s += strspn(s, " ,");
+        if (!*s) break;
+        if (*s < '0' || *s > '9') return false;
+        strtol(s, &end, 10);
+        if (*end == '-') {
+            s = end + 1;
+            if (*s >= '0' && *s <= '9')
+                strtol(s, &end, 10);
+            else
+                end++;
+        }
+        if (*end && *end != ' ' && *end != ',') return false;
+    }
+    return n > 0;
+}
+
+static bool among(const char *name, const char *const *all, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(name, all[i])) return true;
+    return false;
+}
+
+static bool limits_numa(const char *name)
+{
+    const char *const begin = "LIMIT_CPU_NUMA_";
+    const size_t n = strlen(begin);
+    return !strncmp(name, begin, n) && strcmp(name + n, "MEM");
+}
+
+static tess_status check_values(void)
+{
+    static const char prefix[] = "STARPU_";
+    for (char **e = environ; e && *e; e++) {
+        char name[80];
+        const char *equals = strchr(*e, '=');
+        if (!equals || strncmp(*e, prefix, sizeof prefix - 1) || (size_t)(equals - *e) >= sizeof name) continue;
+        snprintf(name, sizeof name, "%.*s", (int)(equals - *e), *e);
+        const char *rest = name + sizeof prefix - 1, *value = equals + 1;
+        const bool number = among(rest, numbers, sizeof numbers / sizeof *numbers) || limits_numa(rest);
+        if (number && *value && !is_number(value))
+            return tess_error(TESS_INVALID, name, "\"%s\", expected a whole number from 0", value);
+        if (among(rest, lists, sizeof lists / sizeof *lists) && !is_list(value))
+            return tess_error(TESS_INVALID, name, "\"%s\", expected numbers and ranges (such as 0 2-3)", value);
+    }
+    return TESS_OK;
+}
+
+/* ---- the policy ---- */
+
+/* Of StarPU's, those that run none of our tasks: one aborts for a codelet without a class of its own and one waits for
+ * a GPU for each, the third for the word of a program that only tests it. */
+static const char *const useless[] = {"heteroprio", "modular-heteroprio-heft", "graph_test"};
+
+static bool is_useful(const char *name)
+{
+    return name && !among(name, useless, sizeof useless / sizeof *useless);
+}
+
+static tess_status check_policy(const char *where, const char *name)
+{
+    struct starpu_sched_policy **const all = starpu_sched_get_predefined_policies();
+    char list[1200] = "";
+    for (struct starpu_sched_policy **p = all; *p; p++) {
+        if (!is_useful((*p)->policy_name)) continue;
+        if (!strcmp(name, (*p)->policy_name)) return TESS_OK;
+        const size_t n = strlen(list);
+        snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", (*p)->policy_name);
+    }
+    return tess_error(TESS_INVALID, where, "\"%s\" is no scheduling policy that runs these tasks (there are %s)", name,
+                      list);
+}
+
+tess_status tess_environment_policy(const char *ours, const char **name)
+{
+    const char *theirs = getenv("STARPU_SCHED");
+    const bool chosen = theirs && *theirs, old = chosen && !strncmp(theirs, "heft", 4); /* now dmda; StarPU says so */
+    *name = old ? "dmda" : chosen ? theirs : ours;
+    TESS_TRY(check_policy(chosen ? "STARPU_SCHED" : "sched", *name));
+    if (theirs && (old || !chosen)) set("STARPU_SCHED", *name); /* set to nothing it would be lws */
+    return TESS_OK;
+}
+
+/* ---- memory ---- */
+
+/* The least of StarPU's limits on RAM, in bytes; 0: there is none. */
+uint64_t tess_cpu_limit(const char **name)
+{
+    static char found[80];
+    uint64_t least = 0;
+    for (char **e = environ; e && *e; e++) {
+        const char *equals = strchr(*e, '=');
+        if (!equals || strncmp(*e, "STARPU_LIMIT_CPU_", 17) || strncmp(equals - 4, "_MEM", 4)) continue;
+        if (!is_number(equals + 1) || (size_t)(equals - *e) >= sizeof found) continue;
+        const uint64_t bytes = (uint64_t)atoll(equals + 1) << 20;
+        if (!bytes || (least && bytes >= least)) continue;
+        least = bytes;
+        snprintf(found, sizeof found, "%.*s", (int)(equals - *e), *e);
+    }
+    *name = least ? found : NULL;
+    return least;
+}
+
+/* flow/ram.c keeps what StarPU holds below the cap. StarPU's own limits would only be in its way: what it does there
+ * (it evicts what was just fetched, and may wait for ever) is what it is for. Beside a disk it would take half of RAM
+ * for one where none is set: it gets one out of reach. Without a disk it gets none: below any limit it keeps freed
+ * buffers. */
+static tess_status set_limits(const tess_machine *m)
+{
+    char mib[32];
+    const char *name;
+    const uint64_t limit = tess_cpu_limit(&name);
+    if (tess_gpus() > 0 && !m->disk && !m->gpu_tiles) { /* they hold the tiles together, and StarPU moves them */
+        const uint64_t ram = tess_ram_free(), bytes = m->cpu_bytes ? m->cpu_bytes : ram - ram / 16;
+        snprintf(mib, sizeof mib, "%llu", (unsigned long long)(bytes >> 20));
+        set_default("STARPU_LIMIT_CPU_MEM", mib);
+        return TESS_OK;
+    }
+    if (!m->cpu_bytes) return TESS_OK;
+    if (limit && limit < m->cpu_bytes)
+        return tess_error(TESS_INVALID, name, "%s, but the tiles have a cap of %s (raise the one, or lower the other)",
+                          tess_human_bytes((double)limit), tess_human_bytes((double)m->cpu_bytes));
+    for (char **e = environ; limit && e && *e;) { /* the cap holds more */
+        char theirs[80];
+        const char *equals = strchr(*e, '=');
+        if (equals && !strncmp(*e, "STARPU_LIMIT_CPU_", 17) && (size_t)(equals - *e) < sizeof theirs) {
+            snprintf(theirs, sizeof theirs, "%.*s", (int)(equals - *e), *e);
+            set(theirs, NULL);
+            e = environ;
+        } else
+            e++;
+    }
+    if (!m->disk) return TESS_OK;
+    snprintf(mib, sizeof mib, "%llu", (unsigned long long)(m->cpu_bytes >> 20) * 16 + 65536);
+    set("STARPU_LIMIT_CPU_MEM", mib);
+    /* It would reclaim ahead of need. */
+    static const char *const ahead[] = {"STARPU_MINIMUM_AVAILABLE_MEM", "STARPU_TARGET_AVAILABLE_MEM",
+                                        "STARPU_MINIMUM_CLEAN_BUFFERS", "STARPU_TARGET_CLEAN_BUFFERS"};
+    for (int i = 0; i < 4; i++) {
+        const char *value = getenv(ahead[i]);
+        if (value && strcmp(value, "0"))
+            tess_note("%s=%s does not act beside a disk tier: the plan says what leaves RAM, and when", ahead[i],
+                      value);
+        set(ahead[i], "0");
+    }
+    return TESS_OK;
+}
+
+/* A worker for each GPU (of a list of them StarPU makes as many workers
+ * as the machine has GPUs); kernels queue up to four deep, so that the GPU never waits for a launch; memory is kept
+ * below the cap. */
+static void set_gpus(uint64_t cap)
+{
+    char mib[32], count[16];
+    if (tess_gpus() == 0) return;
+    snprintf(count, sizeof count, "%d", tess_gpus());
+    set_default("STARPU_NCUDA", count);
+    set_default("STARPU_CUDA_PIPELINE", "4");
+    if (!cap) return;
+    snprintf(mib, sizeof mib, "%llu", (unsigned long long)(cap >> 20));
+    set_default("STARPU_LIMIT_CUDA_MEM", mib);
+}
+
+/* ---- all of it ---- */
+
+/* StarPU keeps performance models below the first of these that is set, and aborts where it cannot write. The folder
+ * that it takes by default may be one of its own, what a user names is an order. */
+static tess_status check_home(void)
+{
+    static const char *const homes[] = {"STARPU_PERF_MODEL_DIR", "XDG_CACHE_HOME", "STARPU_HOME", "HOME"};
+    char own[64];
+    const char *name = NULL, *dir = NULL;
+    for (int i = 0; i < 4 && !dir; i++) dir = getenv(name = homes[i]);
+    if (dir && !access(dir, W_OK)) return TESS_OK;
+    if (dir && !mkdir(dir, 0777)) return TESS_OK;
+    if (dir && !strncmp(name, "STARPU_", 7))
+        return tess_error(TESS_INVALID, name, "%s: %s (StarPU keeps what it learns of tasks there)", dir,
+                          strerror(errno == EEXIST ? EACCES : errno));
+    snprintf(own, sizeof own, "/tmp/tessera-%ld", (long)getuid());
+    mkdir(own, 0777);
+    if (dir && !strcmp(name, "XDG_CACHE_HOME")) set(name, NULL);
+    set_default("STARPU_HOME", own);
+    return TESS_OK;
+}
+
+/* Said before any of StarPU's functions is called. */
+tess_status tess_environment_check(void)
+{
+    TESS_TRY(check_values());
+    const char *none = getenv("STARPU_NCPU") ? "STARPU_NCPU" : "STARPU_NCPUS", *cpus = getenv(none);
+    if (cpus && *cpus && atoi(cpus) == 0)
+        return tess_error(TESS_INVALID, none, "%s leaves no CPU worker, at least 1 is needed", cpus);
+    const char *kept = getenv("STARPU_RESERVE_NCPU");
+    if (kept && atoi(kept) >= tess_share_read()->cores)
+        return tess_error(TESS_INVALID, "STARPU_RESERVE_NCPU", "%s leaves no CPU worker of %d, at least 1 is needed",
+                          kept, tess_share_read()->cores);
+    const char *off = getenv("STARPU_DISABLE_KERNELS");
+    if (off && atoi(off) > 0)
+        return tess_error(TESS_INVALID, "STARPU_DISABLE_KERNELS", "%s, with which nothing is computed (unset it)", off);
+    if (getenv("STARPU_DISK_SWAP"))
+        return tess_error(TESS_INVALID, "STARPU_DISK_SWAP",
+                          "%s, a disk of StarPU's own, which would move tiles against the plan (unset it; memory.path "
+                          "is the disk tier)",
+                          getenv("STARPU_DISK_SWAP"));
+    const char *numa = getenv("STARPU_USE_NUMA");
+    tess_hardware h;
+    tess_hardware_read(&h);
+    if (numa && atoi(numa) > 0 && h.numa_nodes > 1)
+        return tess_error(TESS_INVALID, "STARPU_USE_NUMA",
+                          "%s, but a tile lies once in RAM, not once a node of %d (unset it; a rank a node does it)",
+                          numa, h.numa_nodes);
+    return TESS_OK;
+}
+
+tess_status tess_environment_enter(const tess_machine *m)
+{
+    TESS_TRY(check_home());
+    set_default("STARPU_SILENT", "1");
+    const tess_share *s = tess_share_read();
+    bool said = getenv("STARPU_WORKERS_CPUID") || getenv("STARPU_WORKERS_COREID") || getenv("STARPU_WORKERS_GETBIND");
+    if (s->crowded)
+        set_default("STARPU_WORKERS_NOBIND", "1");
+    else if (!said)
+        set_default("STARPU_WORKERS_GETBIND", "1");
+    TESS_TRY(set_limits(m));
+    set_gpus(m->gpu_bytes);
+    return TESS_OK;
+}

@@ -1,0 +1,146 @@
+/* Starting and stopping StarPU, and all that a run has: each part is told what it is of the machine, and forgets it at
+ * the end. */
+#include "flow_impl.h"
+#include "gpu_impl.h"
+#include "list_impl.h"
+#include "machine_impl.h"
+#include "messages_impl.h"
+#include "progress_impl.h"
+#include "tiles_impl.h"
+#include <stdlib.h>
+
+const tess_machine tess_machine_default; /* all zeros; C has a literal for it */
+
+/* Who is at fault where nothing moves: the slowest that there is. */
+static void blame(void)
+{
+    if (tess_disk_node >= 0)
+        tess_patience_blames("disk tier", "is the drive alive? see the kernel's log");
+    else if (tess_ranks() > 1)
+        tess_patience_blames("ranks", "does another rank hang?");
+    else
+        tess_patience_blames(tess_gpu_flows()   ? "GPU"
+                             : tess_ram_flows() ? "RAM"
+                                                : "tasks",
+                             "do other programs leave this one no core?");
+}
+
+/* StarPU itself, without what it may abort for. */
+static tess_status start_starpu(const tess_machine *m)
+{
+    struct starpu_conf conf;
+    TESS_TRY(tess_environment_check());
+    starpu_conf_init(&conf);
+    TESS_TRY(tess_environment_policy(m->sched          ? m->sched
+                                     : tess_gpus() > 0 ? "dmdas"
+                                                       : "prio",
+                                     &conf.sched_policy_name));
+    TESS_TRY(tess_environment_enter(m));
+    conf.ncpus = m->workers > 0 ? m->workers : tess_cores();
+    tess_perfmodels_check();
+    tess_slab_install(m->cpu_bytes);
+    TESS_TRY(tess_tier_open(m, tess_tiles_on_disk()));
+    tess_ram_flow_start(m->cpu_tiles, tess_gpu_flow_leaves_ram);
+    blame();
+    tess_patience_start(m->patience);
+    tess_wait_begin("the main thread", "StarPU's start");
+    int rc = starpu_init(&conf);
+    tess_wait_end();
+    if (rc) return tess_error(TESS_FAILED, "starpu", "did not start (error %d; is any CPU left to this process?)", -rc);
+    return TESS_OK;
+}
+
+static tess_status start_tiers(const tess_machine *m)
+{
+    if (starpu_cpu_worker_get_count() == 0)
+        return tess_error(TESS_INVALID, "STARPU_NCPU", "leaves no CPU worker, at least 1 is needed");
+    TESS_TRY(tess_gpu_start());
+    TESS_TRY(tess_gpu_flow_start(m->gpu_tiles, m->gpu_states));
+    TESS_TRY(tess_tier_register());
+    const bool counts = tess_ram_flows() || tess_gpu_flows();
+    tess_lost_start(tess_gpu_workers() > 0 ? tess_gpu_workers() : tess_workers(), counts);
+    blame();
+    return TESS_OK;
+}
+
+tess_status tess_start(const tess_machine *m)
+{
+    if (!m) m = &tess_machine_default;
+    if (tess_session()) return tess_error(TESS_INVALID, "tess_start", "it runs already (tess_stop comes first)");
+    tess_status status = start_starpu(m);
+    if (status != TESS_OK) {
+        tess_patience_stop();
+        tess_ram_flow_stop();
+        tess_tier_close();
+        tess_environment_leave();
+        return status;
+    }
+    tess_progress_begin();
+    status = start_tiers(m);
+    if (status != TESS_OK) {
+        tess_stop();
+        return status;
+    }
+    tess_idle_start();
+    tess_messages_start(m->by_mpi);
+    tess_tasks_start(m->profile);
+    starpu_profiling_status_set(m->profile ? STARPU_PROFILING_ENABLE : STARPU_PROFILING_DISABLE);
+    tess_profile_reset();
+    return TESS_OK;
+}
+
+void tess_stop(void)
+{
+    char unheard[TESS_FAULT_TEXT];
+    if (!tess_session()) return;
+    tess_tasks_wait(0);
+    tess_wait_begin("the main thread", "StarPU's stop");
+    starpu_task_wait_for_all();
+    tess_wait_end();
+    tess_tiles_stop();
+    tess_wait_begin("the main thread", "StarPU's stop");
+    tess_messages_stop();
+    tess_idle_stop();
+    tess_gpu_flow_stop();
+    tess_gpu_stop();
+    starpu_shutdown();
+    tess_wait_end();
+    tess_patience_stop();
+    tess_ram_flow_stop();
+    tess_tier_close();
+    tess_tasks_stop();
+    tess_slab_release();
+    tess_environment_leave();
+    tess_fault_take(unheard); /* nobody waited for it */
+    tess_progress_end();
+}
+
+int tess_workers(void)
+{
+    return tess_session() ? (int)starpu_cpu_worker_get_count() : 0;
+}
+
+int tess_cores(void)
+{
+    const char *ncpu = getenv("STARPU_NCPU"); /* StarPU's own, which wins */
+    int cores = tess_share_read()->cores;
+    if (cores > STARPU_MAXCPUS) cores = STARPU_MAXCPUS;
+    return ncpu && atoi(ncpu) > 0 && atoi(ncpu) < cores ? atoi(ncpu) : cores;
+}
+
+const char *tess_starpu_version(void)
+{
+    static char text[32];
+    int major, minor, release;
+    starpu_get_version(&major, &minor, &release);
+    snprintf(text, sizeof text, "%d.%d.%d", major, minor, release);
+    return text;
+}
+
+const char *tess_starpu_limits(void)
+{
+    static char text[128];
+    snprintf(text, sizeof text, "at most %d CPU workers, %d workers in all, %d memory nodes", STARPU_MAXCPUS,
+             STARPU_NMAXWORKERS, STARPU_MAXNODES);
+    return text;
+}

@@ -1,0 +1,21 @@
+/* What machine.c, which starts and stops StarPU, needs done around it. */
+#ifndef TESS_MACHINE_IMPL_H
+#define TESS_MACHINE_IMPL_H
+#include "runtime.h"
+
+/* ---- environment.c: StarPU's variables ---- */
+
+/* Refuses what StarPU would abort for, before any of its functions is called. */
+tess_status tess_environment_check(void) TESS_NODISCARD;
+/* Sets what StarPU is started with. */
+tess_status tess_environment_enter(const tess_machine *m) TESS_NODISCARD;
+/* Sets the environment as it was. */
+void tess_environment_leave(void);
+/* Finds the policy that the user's variable names, or else ours. */
+tess_status tess_environment_policy(const char *ours, const char **name) TESS_NODISCARD;
+
+/* ---- perfmodel.c ---- */
+
+/* Removes performance models that were not written to their end, before StarPU reads them. */
+void tess_perfmodels_check(void);
+#endif

@@ -1,0 +1,32 @@
+/* Which workers are in a CPU body, and what of the processor they have had: a task that computes is no standstill. */
+#include "progress_impl.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+static struct {
+    clockid_t clock;
+    atomic_bool busy;
+} thread_of[TESS_MAX_WORKERS];
+
+void tess_body_begins(int worker)
+{
+    pthread_getcpuclockid(pthread_self(), &thread_of[worker % TESS_MAX_WORKERS].clock);
+    thread_of[worker % TESS_MAX_WORKERS].busy = true;
+}
+
+void tess_body_ends(int worker)
+{
+    thread_of[worker % TESS_MAX_WORKERS].busy = false;
+}
+
+double tess_bodies_seconds(void)
+{
+    double sum = 0;
+    for (int i = 0; i < TESS_MAX_WORKERS; i++) {
+        struct timespec t;
+        if (thread_of[i].busy && !clock_gettime(thread_of[i].clock, &t))
+            sum += (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    }
+    return sum;
+}

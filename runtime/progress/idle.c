@@ -1,0 +1,76 @@
+/* Workers without work sleep. StarPU's own look for some over and over, each on a core that it is bound to and keeps
+ * for a time slice, however long the thread has been woken that has work for it: the main thread, the one that carries
+ * messages, the one that moves the disk's bytes. So StarPU calls `rest` here (an idle hook) after a look that found
+ * nothing.
+ *
+ * Nothing is slept through. Whoever has something for workers counts `events` up after it: a task or an access was
+ * submitted, a tile released, a transfer ended, a task ended. A worker sleeps when the count did not move since before
+ * its last look, and the kernel compares it once more (futex). What StarPU hands from one worker to another by itself
+ * is not counted, so no sleep is long; it gets longer while nothing comes. */
+#include "progress_impl.h"
+#include <limits.h>
+#include <linux/futex.h>
+#include <starpu.h>
+#include <starpu_expert.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LEAST_US = 50, MOST_US = 2000, LOOKS = 2 };
+
+static atomic_uint events;
+static atomic_int asleep;
+static int hook = -1;
+
+static _Thread_local struct {
+    unsigned seen;
+    int looks, us;
+} mine;
+
+static void sleep_while(unsigned seen, int us)
+{
+    const struct timespec most = {.tv_nsec = 1000L * us};
+    atomic_fetch_add(&asleep, 1);
+    syscall(SYS_futex, &events, FUTEX_WAIT_PRIVATE, seen, &most, NULL, 0);
+    atomic_fetch_sub(&asleep, 1);
+}
+
+static unsigned rest(void *unused)
+{
+    (void)unused;
+    const unsigned now = atomic_load(&events);
+    if (now != mine.seen) {
+        mine.seen = now;
+        mine.looks = 0;
+        mine.us = LEAST_US;
+        return 1;
+    }
+    if (++mine.looks < LOOKS) return 1;
+    sleep_while(now, mine.us);
+    mine.us = 2 * mine.us < MOST_US ? 2 * mine.us : MOST_US;
+    return 1;
+}
+
+void tess_idle_wake(void)
+{
+    atomic_fetch_add(&events, 1);
+    if (atomic_load(&asleep) > 0) syscall(SYS_futex, &events, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+unsigned tess_idle_events(void)
+{
+    return atomic_load(&events);
+}
+
+void tess_idle_start(void)
+{
+    hook = starpu_idle_hook_register(rest, NULL);
+}
+
+void tess_idle_stop(void)
+{
+    if (hook >= 0) starpu_idle_hook_deregister(hook);
+    hook = -1;
+    tess_idle_wake();
+}

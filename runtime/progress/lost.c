@@ -1,0 +1,101 @@
+/* Workers' seconds without a task while something is under way that they may have waited for, a share of all workers:
+ * tiles that come to RAM, or a submission that stands still until tiles have gone; tiles that come to a GPU, or that it
+ * is waited for to give room for; messages between ranks. What was under way is counted up to each moment at which it
+ * changes, or the number of those who work does. */
+#include "progress_impl.h"
+#include <stdatomic.h>
+
+static struct {
+    int workers; /* that should not wait */
+    bool counts;
+    atomic_int working;
+    int under_way[TESS_CAUSE_COUNT];
+    double looked, lost[TESS_CAUSE_COUNT], messages;
+} count = {.workers = 1};
+
+void tess_lost_start(int workers, bool counts)
+{
+    tess_progress_lock();
+    count.workers = workers;
+    count.counts = counts;
+    count.working = 0;
+    count.looked = tess_seconds();
+    count.messages = 0;
+    for (int c = 0; c < TESS_CAUSE_COUNT; c++) count.under_way[c] = 0, count.lost[c] = 0;
+    tess_progress_unlock();
+}
+
+int tess_lost_workers(void)
+{
+    return count.workers;
+}
+
+/* Counts the time since the last look. */
+static void look(void)
+{
+    const double now = tess_seconds(), passed = now - count.looked;
+    const int idle = count.workers > count.working ? count.workers - count.working : 0;
+    for (int c = 0; c < TESS_CAUSE_COUNT; c++)
+        if (count.under_way[c] > 0) count.lost[c] += passed * idle / count.workers;
+    if (count.under_way[TESS_FOR_MESSAGES] > 0) count.messages += passed;
+    count.looked = now;
+}
+
+void tess_lost_more(tess_cause cause, int more)
+{
+    look();
+    count.under_way[cause] += more;
+}
+
+void tess_lost_works(int more)
+{
+    if (!count.counts) return;
+    tess_progress_lock();
+    look();
+    count.working += more;
+    tess_progress_unlock();
+}
+
+bool tess_lost_busy(void)
+{
+    return atomic_load_explicit(&count.working, memory_order_relaxed) >= count.workers;
+}
+
+void tess_lost_messages(bool under_way)
+{
+    tess_progress_lock();
+    look();
+    count.under_way[TESS_FOR_MESSAGES] = under_way;
+    tess_progress_unlock();
+}
+
+/* What was counted since the last time. */
+static double take(double *seconds)
+{
+    tess_progress_lock();
+    look();
+    const double taken = *seconds;
+    *seconds = 0;
+    tess_progress_unlock();
+    return taken;
+}
+
+double tess_flow_waited(void)
+{
+    return take(&count.lost[TESS_FOR_RAM]);
+}
+
+double tess_gpu_waited(void)
+{
+    return take(&count.lost[TESS_FOR_GPU]);
+}
+
+void tess_message_seconds(double *under_way, double *exposed)
+{
+    tess_progress_lock();
+    look();
+    *under_way = count.messages;
+    *exposed = count.lost[TESS_FOR_MESSAGES];
+    count.messages = count.lost[TESS_FOR_MESSAGES] = 0;
+    tess_progress_unlock();
+}

@@ -1,0 +1,114 @@
+/* What runs and who waits for it: one lock, the tasks that did not end, and the one thing that the main thread waits
+ * for, wherever that is. */
+#include "progress_impl.h"
+#include <pthread.h>
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+    uint64_t running;         /* tasks submitted that did not end */
+    bool (*so)(const void *); /* what the main thread waits for; NULL: it does not */
+    const void *of;
+    bool started;
+    unsigned sessions;
+} progress = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+
+void tess_progress_begin(void)
+{
+    progress.started = true;
+    progress.sessions++;
+}
+
+void tess_progress_end(void)
+{
+    progress.started = false;
+}
+
+unsigned tess_session(void)
+{
+    return progress.started ? progress.sessions : 0;
+}
+
+void tess_progress_lock(void)
+{
+    pthread_mutex_lock(&progress.lock);
+}
+
+void tess_progress_unlock(void)
+{
+    pthread_mutex_unlock(&progress.lock);
+}
+
+/* Gives the lock back first: on the same core who is woken would take over at once, and wait for the lock. */
+void tess_progress_moved(void)
+{
+    const bool wakes = progress.so && progress.so(progress.of);
+    pthread_mutex_unlock(&progress.lock);
+    if (wakes) pthread_cond_signal(&progress.moved);
+}
+
+void tess_progress_until(bool (*so)(const void *), const void *of, const char *who, const char *what)
+{
+    if (so(of)) return;
+    tess_wait_begin(who, what);
+    progress.of = of;
+    progress.so = so;
+    while (!so(of)) pthread_cond_wait(&progress.moved, &progress.lock);
+    progress.so = NULL;
+    tess_wait_end();
+}
+
+static bool is_set(const void *flag)
+{
+    return *(const bool *)flag;
+}
+
+void tess_progress_set(bool *flag)
+{
+    tess_progress_lock();
+    *flag = true;
+    tess_progress_moved();
+}
+
+void tess_progress_until_set(const bool *flag, const char *what)
+{
+    tess_progress_lock();
+    tess_progress_until(is_set, flag, "the main thread", what);
+    tess_progress_unlock();
+}
+
+/* ---- tasks ---- */
+
+void tess_task_begins(void)
+{
+    tess_progress_lock();
+    progress.running++;
+    tess_progress_unlock();
+}
+
+void tess_task_ended(void)
+{
+    tess_progress_lock();
+    progress.running--;
+    tess_progress_moved();
+}
+
+uint64_t tess_tasks_running(void)
+{
+    tess_progress_lock();
+    const uint64_t n = progress.running;
+    tess_progress_unlock();
+    return n;
+}
+
+static bool at_most(const void *n)
+{
+    return progress.running <= *(const uint64_t *)n;
+}
+
+void tess_tasks_wait(uint64_t most)
+{
+    tess_progress_lock();
+    tess_progress_until(at_most, &most, "the main thread", most ? "tasks that were submitted" : "the end of the list");
+    tess_progress_unlock();
+}

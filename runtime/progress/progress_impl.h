@@ -1,0 +1,132 @@
+/* Progress: what runs, what is on its way, who waits for it, and what is done where nothing moves. It lies below the
+ * flows of tiles (flow/) and the list of tasks (list/), which tell it what begins and what ends and wait for what they
+ * want to be so. It knows neither of them:
+ *
+ *     tess_progress_lock();
+ *     held -= bytes;                     // what somebody may wait for changes with the lock held
+ *     tess_progress_moved();             // gives the lock back; wakes the main thread if what it waits for is so now
+ *
+ *     tess_progress_lock();              // the main thread
+ *     tess_progress_until(has_room, &bytes, "adamw", "h.0.mlp.weight");
+ *     tess_progress_unlock();
+ */
+#ifndef TESS_PROGRESS_IMPL_H
+#define TESS_PROGRESS_IMPL_H
+#include "runtime.h"
+
+/* ---- wait.c: what the main thread waits for, in words ---- */
+
+/* Says that it begins to wait for what others do. */
+void tess_wait_begin(const char *who, const char *what);
+/* Says that it has ended to. */
+void tess_wait_end(void);
+/* Returns who waits for what; false: it does not wait. */
+bool tess_wait_for(const char **who, const char **what);
+/* Returns how often it ever began. */
+unsigned tess_waits(void);
+
+/* ---- progress.c: the lock, and who waits for what ---- */
+
+/* Begins a session, which tess_session then counts. */
+void tess_progress_begin(void);
+/* Ends the session. */
+void tess_progress_end(void);
+/* Takes the lock. */
+void tess_progress_lock(void);
+/* Gives the lock back where nothing changed that anybody waits for. */
+void tess_progress_unlock(void);
+/* Gives the lock back, and wakes the main thread if what it waits for has become so. */
+void tess_progress_moved(void);
+/* Lets the main thread wait, with the lock held, until so(of); it sleeps through all that does not make it so. */
+void tess_progress_until(bool (*so)(const void *of), const void *of, const char *who, const char *what);
+/* Sets a flag, from any thread, that the main thread waits for. */
+void tess_progress_set(bool *flag);
+/* Waits for that flag. */
+void tess_progress_until_set(const bool *flag, const char *what);
+/* Counts a task that is about to be submitted. */
+void tess_task_begins(void);
+/* Counts its end, from any thread. */
+void tess_task_ended(void);
+/* Returns how many tasks did not end. */
+uint64_t tess_tasks_running(void);
+/* Waits until no more than `most` tasks run; tiles may be on their way out still. */
+void tess_tasks_wait(uint64_t most);
+
+/* ---- lost.c: workers' seconds without a task, by what they may have waited for; with the lock held ---- */
+
+typedef enum tess_cause { TESS_FOR_RAM, TESS_FOR_GPU, TESS_FOR_MESSAGES, TESS_CAUSE_COUNT } tess_cause;
+/* Begins to count, taking the lock: of so many workers, which should not wait. Without `counts` nobody says what works.
+ */
+void tess_lost_start(int workers, bool counts);
+/* Returns that number of workers. */
+int tess_lost_workers(void);
+/* Says that so many more of a cause are under way: tiles that come, a submission that stands still, messages. */
+void tess_lost_more(tess_cause cause, int more);
+/* Says, taking the lock, that a worker takes up (1) or ends (-1) a body. */
+void tess_lost_works(int more);
+/* Says, at no cost, whether every worker has a body. */
+bool tess_lost_busy(void);
+/* Says, taking the lock, whether messages are under way. */
+void tess_lost_messages(bool under_way);
+
+/* ---- journeys.c: tiles on their way; with the lock held ---- */
+
+typedef enum tess_way { TESS_IN, TESS_OUT } tess_way;
+typedef struct tess_journey {
+    tess_tile *tile;
+    const char *label, *kind; /* "weight" */
+    uint64_t bytes;
+    tess_way way;
+    double since;
+    struct tess_journey *after, **before;
+} tess_journey;
+/* Lets the tile set out that the first four fields tell of; it may do so again before it was told to have arrived. */
+tess_journey *tess_journey_begin(tess_way way, const tess_journey *of);
+/* Lets it arrive. */
+void tess_journey_end(tess_journey *j);
+/* Says whether any tile is on its way out. */
+bool tess_journeys_out(void);
+/* Describes, taking the lock, the tile that has been under way for longest. */
+void tess_journey_oldest(char *text, size_t room);
+
+/* ---- idle.c: workers without work sleep ---- */
+
+/* Lets them sleep from now on. */
+void tess_idle_start(void);
+/* Keeps them awake from now on. */
+void tess_idle_stop(void);
+/* Says, from any thread, that there may be work for them: after it was given to StarPU. */
+void tess_idle_wake(void);
+/* Returns how often that was said. */
+unsigned tess_idle_events(void);
+
+/* ---- bodies.c: which workers compute ---- */
+
+enum { TESS_MAX_WORKERS = 256 };
+/* Says, from a worker's thread, that it enters a CPU body. */
+void tess_body_begins(int worker);
+/* Says that it has left it. */
+void tess_body_ends(int worker);
+/* Returns the processor's seconds, ever, of the workers that are in a CPU body. */
+double tess_bodies_seconds(void);
+
+/* ---- patience.c: the end of a run in which nothing moves ---- */
+
+/* Starts to look whether anything moves while the main thread waits; after so many seconds (0: a minute) in which
+ * nothing does the run is ended. */
+void tess_patience_start(double seconds);
+/* Stops looking. */
+void tess_patience_stop(void);
+/* Says who is at fault where nothing moves, and what a user may do then. */
+void tess_patience_blames(const char *where, const char *hint);
+
+/* ---- fault.c: the failure that sticks to what runs ---- */
+
+enum { TESS_FAULT_TEXT = 512 };
+/* Notes a failure as of the task of that order, from any thread; the earliest task's stands. */
+void tess_fault_set(uint32_t order, const char *text);
+/* Says whether one stands. */
+extern volatile bool tess_fault_stands;
+/* Takes it. */
+void tess_fault_take(char text[TESS_FAULT_TEXT]);
+#endif

@@ -1,0 +1,216 @@
+/* Which part of its machine a process works on. Alone it is what it may use: a mask that somebody set (taskset, a batch
+ * system) is a wish. Among several ranks it is a part of that, so that no core works for two.
+ *
+ * Open MPI binds two ranks of a machine to one core each where nobody asked for it, which leaves all other cores idle.
+ * That is no wish: a wish leaves a variable in the environment of the ranks. Slurm's masks are wishes. What was not
+ * wished for is undone, and the machine is divided in whole NUMA nodes where that comes out even, else in cores. With
+ * fewer cores than ranks nobody is bound, and the kernel lets them take turns. */
+#include "devices.h"
+#include "ranks_impl.h"
+#include "share_impl.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- dividing ---- */
+
+int tess_share_cores(hwloc_topology_t t, hwloc_const_bitmap_t set)
+{
+    int n = 0;
+    for (hwloc_obj_t core = NULL; (core = hwloc_get_next_obj_by_type(t, HWLOC_OBJ_CORE, core));)
+        n += hwloc_bitmap_intersects(core->cpuset, set);
+    return n > 0 ? n : hwloc_bitmap_weight(set); /* where it is not known which CPUs are of one core */
+}
+
+static bool disjoint(const hwloc_bitmap_t *mask, int ranks)
+{
+    for (int i = 0; i < ranks; i++)
+        for (int j = 0; j < i; j++)
+            if (hwloc_bitmap_intersects(mask[i], mask[j])) return false;
+    return true;
+}
+
+static void keep_first(hwloc_bitmap_t set, int most)
+{
+    for (int cpu = hwloc_bitmap_first(set); cpu >= 0; cpu = hwloc_bitmap_next(set, cpu))
+        if (most-- <= 0) hwloc_bitmap_clr(set, (unsigned)cpu);
+}
+
+bool tess_share_divide(hwloc_topology_t t, const hwloc_bitmap_t *mask, bool asked, int most, int ranks,
+                       hwloc_bitmap_t *share)
+{
+    hwloc_bitmap_t all = hwloc_bitmap_alloc();
+    for (int i = 0; i < ranks && asked; i++) hwloc_bitmap_or(all, all, mask[i]);
+    hwloc_bitmap_and(all, all, hwloc_topology_get_allowed_cpuset(t));
+    if (hwloc_bitmap_iszero(all)) hwloc_bitmap_copy(all, hwloc_topology_get_allowed_cpuset(t)), asked = false;
+    const bool kept = asked && disjoint(mask, ranks);
+    bool enough = kept || tess_share_cores(t, all) >= ranks;
+    hwloc_topology_t part = NULL;
+    if (kept || !enough || ranks == 1) {
+        for (int i = 0; i < ranks; i++) share[i] = hwloc_bitmap_dup(kept ? mask[i] : all);
+    } else if (!hwloc_topology_dup(&part, t) && !hwloc_topology_restrict(part, all, 0)) {
+        hwloc_obj_t root = hwloc_get_root_obj(part);
+        int depth = hwloc_get_type_depth(part, HWLOC_OBJ_CORE); /* a core's threads stay together */
+        TESS_ASSERT(!hwloc_distrib(part, &root, 1, share, (unsigned)ranks, depth < 0 ? INT_MAX : depth, 0));
+    } else
+        for (int i = 0; i < ranks; i++) share[i] = hwloc_bitmap_dup(all), enough = false;
+    if (part) hwloc_topology_destroy(part);
+    for (int i = 0; i < ranks && most > 0 && !kept && enough; i++) keep_first(share[i], most);
+    hwloc_bitmap_free(all);
+    return enough;
+}
+
+void tess_share_gpus(int gpus, int ranks, int rank, int *first, int *count)
+{
+    *first = gpus * rank / ranks;
+    *count = gpus < ranks ? gpus > 0 : gpus * (rank + 1) / ranks - *first;
+}
+
+int tess_share_gpu_ids(int gpus, const char *ids, const char *count, int *id)
+{
+    const int most = count && atoi(count) >= 0 && atoi(count) < gpus ? atoi(count) : gpus;
+    int n = 0;
+    if (!ids)
+        while (n < most) id[n] = n, n++;
+    for (char *end; ids && n < most; ids = end) {
+        const long one = strtol(ids, &end, 10);
+        bool counts = one >= 0 && one < gpus;
+        if (end == ids) break;
+        for (int i = 0; i < n; i++) counts = counts && id[i] != one;
+        if (counts) id[n++] = (int)one;
+    }
+    return n;
+}
+
+/* ---- this machine ---- */
+
+/* What the ranks of a machine tell each other. */
+struct wish {
+    char mask[2048], gpus[256];
+    bool asked;
+};
+
+static tess_share share;
+static bool known;
+
+static bool set_to(const char *name, const char *part)
+{
+    const char *value = getenv(name);
+    return value && (!part || strstr(value, part));
+}
+
+static bool asked_for(void)
+{
+    if (!tess_ranks_launched()) return true; /* nobody but the user sets the mask of a program started alone */
+    bool open_mpi = set_to("OMPI_COMM_WORLD_SIZE", NULL);
+    return (!open_mpi && set_to("SLURM_PROCID", NULL)) || set_to("OMPI_MCA_hwloc_base_binding_policy", NULL) ||
+           set_to("OMPI_MCA_hwloc_base_cpu_list", NULL) || set_to("OMPI_MCA_rmaps_base_mapping_policy", "PE=") ||
+           set_to("OMPI_MCA_rmaps_base_mapping_policy", "pe=") || set_to("OMPI_MCA_orte_rankfile", NULL) ||
+           set_to("OMPI_MCA_rmaps_rank_file_path", NULL);
+}
+
+/* As CUDA counts them, or the first library that hwloc has. */
+static int count_gpus(hwloc_topology_t t)
+{
+    static const char *const family[] = {"cuda", "nvml", "rsmi"};
+    int n = tess_gpu_devices();
+    for (size_t f = 0; f < sizeof family / sizeof *family && !n; f++)
+        for (hwloc_obj_t o = NULL; (o = hwloc_get_next_osdev(t, o));)
+            n += o->name && !strncmp(o->name, family[f], strlen(family[f]));
+    return n;
+}
+
+static void take_gpus(const struct wish *wish, hwloc_topology_t t)
+{
+    int first = 0, gpus = count_gpus(t), count = gpus;
+    bool same = true;
+    for (int i = 0; i < share.ranks; i++) same = same && !strcmp(wish[i].gpus, wish[0].gpus);
+    if (same) tess_share_gpus(gpus, share.ranks, share.rank, &first, &count); /* else somebody divided them */
+    if (count) snprintf(share.gpus, sizeof share.gpus, count > 1 ? "%d-%d" : "%d", first, first + count - 1);
+    char ids[256] = "", number[16];
+    for (int i = 0; i < count && strlen(ids) < sizeof ids - 8; i++)
+        strcat(ids, (snprintf(number, sizeof number, i ? " %d" : "%d", first + i), number));
+    if (share.ranks > 1 && same && count) setenv("STARPU_WORKERS_CUDAID", ids, 0);
+}
+
+/* The masks of all ranks here, divided; and this one's taken. StarPU's own variables win. */
+static void take_cores(const struct wish *wish, hwloc_topology_t t)
+{
+    hwloc_bitmap_t *mask = tess_alloc((size_t)share.ranks * sizeof *mask),
+                   *part = tess_alloc((size_t)share.ranks * sizeof *part);
+    const char *most = getenv("SLURM_CPUS_PER_TASK");
+    bool asked = true;
+    for (int i = 0; i < share.ranks; i++) {
+        mask[i] = hwloc_bitmap_alloc();
+        hwloc_bitmap_list_sscanf(mask[i], wish[i].mask);
+        asked = asked && wish[i].asked;
+    }
+    share.crowded =
+        !tess_share_divide(t, mask, asked, tess_ranks_launched() && most ? atoi(most) : 0, share.ranks, part);
+    hwloc_bitmap_t mine = part[share.rank];
+    share.cores = tess_share_cores(t, mine);
+    if (share.crowded) share.cores = 1;
+    hwloc_bitmap_list_snprintf(share.cpus, sizeof share.cpus, mine);
+    hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
+    hwloc_cpuset_to_nodeset(t, mine, nodes);
+    hwloc_bitmap_list_snprintf(share.numa, sizeof share.numa, nodes);
+    hwloc_bitmap_free(nodes);
+    if (tess_ranks_launched()) {
+        const bool floats = getenv("STARPU_WORKERS_NOBIND") && atoi(getenv("STARPU_WORKERS_NOBIND")) > 0;
+        for (int i = 0; i < share.ranks && floats; i++) hwloc_bitmap_or(mine, mine, part[i]);
+        hwloc_set_cpubind(t, mine, HWLOC_CPUBIND_PROCESS); /* where that is not allowed it was a good try */
+    }
+    for (int i = 0; i < share.ranks; i++) hwloc_bitmap_free(mask[i]), hwloc_bitmap_free(part[i]);
+    free(mask);
+    free(part);
+}
+
+static void make_wish(hwloc_topology_t t, struct wish *w)
+{
+    *w = (struct wish){.asked = asked_for()};
+    hwloc_bitmap_t mask = hwloc_bitmap_alloc();
+    if (!hwloc_get_cpubind(t, mask, HWLOC_CPUBIND_PROCESS)) hwloc_bitmap_list_snprintf(w->mask, sizeof w->mask, mask);
+    hwloc_bitmap_free(mask);
+    const char *gpus = getenv("CUDA_VISIBLE_DEVICES");
+    snprintf(w->gpus, sizeof w->gpus, "%s", gpus ? gpus : "all");
+}
+
+void tess_share_take(void)
+{
+    hwloc_topology_t t;
+    share = (tess_share){.cores = 1, .cpus = "-", .numa = "-", .gpus = "-"};
+    share.rank = tess_rank_here(&share.ranks);
+    gethostname(share.host, sizeof share.host - 1);
+    hwloc_topology_init(&t);
+    hwloc_topology_set_io_types_filter(t, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    const bool loads = !hwloc_topology_load(t);
+    struct wish mine = {0}, *wish = tess_alloc((size_t)share.ranks * sizeof *wish);
+    if (loads) make_wish(t, &mine);
+    tess_ranks_gather_here(&mine, sizeof mine, wish);
+    if (loads) {
+        take_cores(wish, t);
+        take_gpus(wish, t);
+    }
+    hwloc_topology_destroy(t);
+    free(wish);
+    tess_hardware h;
+    tess_hardware_read(&h);
+    int64_t least = -(int64_t)(h.ram_free_bytes / (uint64_t)share.ranks); /* plans must not differ */
+    if (tess_ranks_launched()) tess_ranks_most(&least, 1);
+    share.ram_bytes = (uint64_t)-least;
+    known = true;
+}
+
+const tess_share *tess_share_read(void)
+{
+    if (!known) tess_share_take();
+    return &share;
+}
+
+uint64_t tess_ram_free(void)
+{
+    tess_hardware h;
+    if (tess_share_read()->ranks > 1) return share.ram_bytes;
+    tess_hardware_read(&h);
+    return h.ram_free_bytes;
+}

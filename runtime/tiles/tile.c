@@ -1,0 +1,120 @@
+/* Tiles: handles of StarPU that are made without StarPU and registered at their first use. One whose home is the disk
+ * has its place there from then on; the others have no fixed home (-1), so that StarPU may hold them wherever a task
+ * wants them. */
+#include "progress_impl.h"
+#include "tiles_impl.h"
+#include <stdlib.h>
+
+static const char *const tier_names[] = {"gpu", "cpu", "disk"};
+static const char *const role_names[] = {"input",    "weight",     "master", "moment",
+                                         "gradient", "activation", "scalar", "scratch"};
+const char *tess_tier_name(tess_tier t)
+{
+    return tier_names[t];
+}
+const char *tess_role_name(tess_role r)
+{
+    return role_names[r];
+}
+
+static tess_tile *known; /* to StarPU */
+static uint64_t on_disk; /* bytes of all tiles whose home is the disk, in whole blocks of it */
+
+static uint64_t blocks(const tess_tile *t)
+{
+    return (t->bytes + 4095) / 4096 * 4096;
+}
+
+tess_tile *tess_tile_new(size_t bytes, tess_role role, const char *label)
+{
+    if (bytes == 0 || bytes > TESS_TILE_MOST) {
+        tess_error(TESS_INVALID, label, "a tile of %zu bytes (1 to %llu can be)", bytes,
+                   (unsigned long long)TESS_TILE_MOST);
+        return NULL;
+    }
+    tess_tile *t = tess_alloc(sizeof *t);
+    *t = (tess_tile){.bytes = bytes, .role = role, .home = TESS_TIER_CPU, .label = tess_strdup(label)};
+    return t;
+}
+
+void tess_tile_unregister(tess_tile *t)
+{
+    if (!t->knower) return;
+    tess_wait_begin("the main thread", t->label);
+    starpu_data_unregister_no_coherency(t->handle);
+    tess_wait_end();
+    if (t->place) tess_disk_place_free(t->place, t->bytes);
+    *t->knower = t->known;
+    if (t->known) t->known->knower = t->knower;
+}
+
+void tess_tile_delete(tess_tile *t)
+{
+    if (t->home == TESS_TIER_DISK) on_disk -= blocks(t);
+    free(t->label);
+    free(t);
+}
+
+tess_tile *tess_tile_known(void)
+{
+    return known;
+}
+
+void tess_tile_reset(tess_tile *t)
+{
+    *t = (tess_tile){.bytes = t->bytes, .role = t->role, .home = t->home, .label = t->label};
+}
+
+size_t tess_tile_bytes(const tess_tile *t)
+{
+    return t->bytes;
+}
+tess_role tess_tile_role(const tess_tile *t)
+{
+    return t->role;
+}
+void tess_tile_set_home(tess_tile *t, tess_tier home)
+{
+    TESS_ASSERT(!t->handle || t->home == home); /* said before its first use */
+    if (t->home == TESS_TIER_DISK) on_disk -= blocks(t);
+    t->home = home;
+    if (t->home == TESS_TIER_DISK) on_disk += blocks(t);
+}
+uint64_t tess_tiles_on_disk(void)
+{
+    return on_disk;
+}
+tess_tier tess_tile_home(const tess_tile *t)
+{
+    return t->home;
+}
+
+starpu_data_handle_t tess_tile_handle(tess_tile *t)
+{
+    if (t->handle) return t->handle;
+    if (t->home == TESS_TIER_DISK) t->place = tess_disk_place_new((t->bytes + 3) / 4 * 4);
+    starpu_vector_data_register(&t->handle, t->place ? tess_disk_node : -1, (uintptr_t)t->place,
+                                (uint32_t)((t->bytes + 3) / 4), 4);
+    starpu_data_set_name(t->handle, t->label);
+    t->known = known;
+    t->knower = &known;
+    if (known) known->knower = &t->known;
+    known = t;
+    return t->handle;
+}
+
+static void has_come(void *flag)
+{
+    tess_progress_set(flag);
+}
+
+int tess_tile_acquire(tess_tile *t, int node, int mode)
+{
+    static const enum starpu_data_access_mode modes[] = {
+        [TESS_R] = STARPU_R, [TESS_W] = STARPU_W, [TESS_RW] = STARPU_RW};
+    bool here = false;
+    const int rc = starpu_data_acquire_on_node_cb(tess_tile_handle(t), node, modes[mode & TESS_RW], has_come, &here);
+    tess_idle_wake();
+    if (rc == 0) tess_progress_until_set(&here, t->label);
+    return rc;
+}

@@ -1,0 +1,51 @@
+#!/bin/bash
+# The circles among the files of a room: sets of files each of which reaches every other by calls, or by variables,
+# read off the object files of a build. A room without circles can be read from the bottom up.
+#
+#     tests/bench/circles.sh [BUILD DIR [ROOM...]]     a line a room, and a line a circle
+#     tests/bench/circles.sh -v BUILD DIR ROOM...      with what leads from file to file within circles
+set -eu -o pipefail
+verbose=0
+if [ "${1:-}" = -v ]; then verbose=1; shift; fi
+build=${1:-build}
+shift || true
+for room in "${@:-runtime codelets graph models tools}"; do rooms+=" $room"; done
+# A file is named as its object is: those in folders by FOLDER_FILE.
+for room in $rooms; do
+    find "$build/$room" -name '*.c.o' | sort | while read -r object; do
+        name=$(basename "$object" .c.o)
+        nm -g "$object" | awk -v file="$name" '{ print file, $(NF - 1), $NF }'
+    done | awk -v room="$room" -v verbose="$verbose" '
+        !($1 in number) { number[$1] = ++files; file[files] = $1 }
+        $2 == "U" { wants[++n] = $3; by[n] = number[$1]; next }
+        $2 ~ /^[A-TV-Z]$/ && $2 !~ /[WV]/ { home[$3] = number[$1] }
+        END {
+            for (k = 1; k <= n; k++) {
+                i = by[k]; j = home[wants[k]]
+                if (!j || i == j) continue
+                if (!reaches[i, j]++) arrows++
+                through[i, j] = through[i, j] " " wants[k]
+            }
+            for (k = 1; k <= files; k++)
+                for (i = 1; i <= files; i++)
+                    for (j = 1; j <= files && reaches[i, k]; j++)
+                        if (reaches[k, j]) reaches[i, j] = 1
+            for (i = 1; i <= files; i++) {
+                if (!reaches[i, i] || in_circle[i]) continue
+                list[++circles] = ""
+                for (j = i; j <= files; j++)
+                    if (reaches[i, j] && reaches[j, i]) {
+                        in_circle[j] = circles
+                        knotted++
+                        list[circles] = list[circles] " " file[j]
+                    }
+            }
+            printf "%-9s %3d files, %3d arrows between them, %d circle%s of %d files\n", room, files, arrows, circles,
+                circles == 1 ? "" : "s", knotted
+            for (c = 1; c <= circles; c++) print "    circle:" list[c]
+            for (i = 1; i <= files && verbose; i++)
+                for (j = 1; j <= files; j++)
+                    if (in_circle[i] && in_circle[i] == in_circle[j] && through[i, j])
+                        print "        " file[i] " -> " file[j] ":" through[i, j]
+        }'
+done
