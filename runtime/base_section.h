@@ -1,0 +1,133 @@
+/* What every room needs, a section of runtime.h: errors as values, notes, a clock, memory for bookkeeping, dtypes. */
+#ifndef TESS_RUNTIME_BASE_H
+#define TESS_RUNTIME_BASE_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* The headers are C17 and C++11. */
+#ifdef __cplusplus
+extern "C" {
+#define TESS_LITERAL(type) type
+#else
+#define TESS_LITERAL(type) (type)
+#endif
+
+/* ---- base/status.c: errors as values ----------------------------------------------------------------------------- */
+
+/* The numbers are the exit codes of the command. */
+typedef enum tess_status {
+    TESS_OK = 0,
+    TESS_FAILED = 1,  /* the run failed: disk full, a rank died, a loss that is not finite */
+    TESS_INVALID = 2, /* what the user gave is wrong: configuration, model, data, arguments */
+} tess_status;
+
+#define TESS_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define TESS_NODISCARD    __attribute__((warn_unused_result))
+#define TESS_NORETURN     __attribute__((noreturn))
+
+/* Records "WHERE: WHAT (HINT)" for this thread and returns `status`. `where` is a file, a file and key, a file and
+ * byte offset, an op; the format says the value met and what was expected, the hint in parentheses last. */
+tess_status tess_error(tess_status status, const char *where, const char *format, ...) TESS_PRINTF(3, 4);
+/* Returns the last error recorded on this thread, without a trailing newline; "" when there was none. */
+const char *tess_error_text(void);
+/* Forgets it. */
+void tess_error_clear(void);
+/* Records one that was kept. */
+void tess_error_restore(const char *text);
+/* Says where a value comes from, for who knows better, such as a key: an error at `from` is one at `where`. Returns the
+ * status. */
+tess_status tess_error_at(tess_status status, const char *from, const char *where);
+
+#define TESS_TRY(expr)                                                                                                 \
+    do {                                                                                                               \
+        tess_status tess_try_ = (expr);                                                                                \
+        if (tess_try_ != TESS_OK) return tess_try_;                                                                    \
+    } while (0)
+/* The same, with a `goto done` behind it for a function that has something to clean up and a variable `status`. */
+#define TESS_TRY_DONE(expr)                                                                                            \
+    do {                                                                                                               \
+        if ((status = (expr)) != TESS_OK) goto done;                                                                   \
+    } while (0)
+
+/* Aborts where our own code is wrong, and says where: always on, never for a user's mistake. */
+#define TESS_ASSERT(cond)                                                                                              \
+    do {                                                                                                               \
+        if (!(cond)) tess_assert_failed(#cond, __FILE__, __LINE__);                                                    \
+    } while (0)
+TESS_NORETURN void tess_assert_failed(const char *cond, const char *file, int line);
+
+/* Finds of `count` names the one nearest to `name` by edit distance; NULL when none is near enough to be meant. */
+const char *tess_nearest(const char *name, const char *const *names, size_t count);
+
+/* ---- base/log.c -------------------------------------------------------------------------------------------------- */
+
+/* Prints one line on stderr, prefixed "tessera: "; from any thread. */
+void tess_note(const char *format, ...) TESS_PRINTF(1, 2);
+/* Reads a monotonic clock. */
+double tess_seconds(void);
+/* Writes "1.5 GiB", "640 KiB" into one of a few static buffers per thread, in turns. */
+const char *tess_human_bytes(double bytes);
+
+/* ---- base/memory.c: host memory that cannot fail quietly --------------------------------------------------------- */
+
+/* None of these returns NULL: running out of host memory for our own bookkeeping ends the program with one line. */
+
+/* Allocates zeroed memory. */
+void *tess_alloc(size_t bytes);
+/* Makes it larger or smaller. */
+void *tess_realloc(void *p, size_t bytes);
+/* Copies a string. */
+char *tess_strdup(const char *s);
+/* Makes a new string, which the caller frees. */
+char *tess_format(const char *format, ...) TESS_PRINTF(1, 2);
+
+/* A region that grows and is freed at once. */
+typedef struct tess_arena tess_arena;
+/* Makes an empty one. */
+tess_arena *tess_arena_new(void);
+/* Allocates memory in it, zeroed and aligned to 16 bytes. */
+void *tess_arena_get(tess_arena *a, size_t bytes);
+/* Makes a string in it. */
+char *tess_arena_format(tess_arena *a, const char *format, ...) TESS_PRINTF(2, 3);
+/* Frees all that is in it. */
+void tess_arena_free(tess_arena *a);
+
+/* ---- base/dtype.c ------------------------------------------------------------------------------------------------ */
+
+typedef enum tess_dtype { TESS_F32, TESS_BF16, TESS_I32, TESS_DTYPE_COUNT } tess_dtype;
+/* Returns an element's bytes. */
+size_t tess_dtype_size(tess_dtype t);
+/* Returns "f32", "bf16", "i32". */
+const char *tess_dtype_name(tess_dtype t);
+
+typedef uint16_t tess_bf16;
+/* Widens; every value is kept. */
+static inline float tess_from_bf16(tess_bf16 x)
+{
+    union {
+        uint32_t u;
+        float f;
+    } v;
+    v.u = (uint32_t)x << 16;
+    return v.f;
+}
+/* Rounds to nearest even; a NaN stays one. */
+static inline tess_bf16 tess_to_bf16(float x)
+{
+    union {
+        float f;
+        uint32_t u;
+    } v;
+    v.f = x;
+    uint32_t nan = (v.u & 0x7fffffffu) > 0x7f800000u;
+    uint32_t rounded = (v.u + 0x7fffu + ((v.u >> 16) & 1u)) >> 16;
+    return (tess_bf16)(nan ? (v.u >> 16) | 0x40u : rounded);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
