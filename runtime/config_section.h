@@ -65,20 +65,22 @@ typedef struct tess_config {
     struct tess_config_notes *notes; /* how keys came to their values, for what is said of them */
 } tess_config;
 
-/* Defaults, then the file (NULL: none), TESSERA_<KEY>, and `count` KEY=VALUEs. Whatever it returns, `config` can be
- * freed. An unknown key, a wrong type and a value out of range are TESS_INVALID, each with its place. */
+/* Fills the configuration from defaults, then the file (NULL: none), TESSERA_<KEY>, and `count` KEY=VALUEs. Whatever it
+ * returns, `config` can be freed. An unknown key, a wrong type and a value out of range are TESS_INVALID, each with its
+ * place. */
 tess_status tess_config_load(const char *path, const char *const *overrides, size_t count,
                              tess_config *config) TESS_NODISCARD;
 /* Fills in what follows from other keys (batch sizes, schedule, "auto") and refuses what contradicts itself. What each
  * "auto" that was written became is one line on stderr. */
 tess_status tess_config_resolve(tess_config *config, int64_t ranks) TESS_NODISCARD;
-/* A text, a number or a model must have been given: TESS_INVALID names the key when it was not. */
+/* Refuses, with TESS_INVALID, a text, a number or a model that was not given, and names the key. */
 tess_status tess_config_require(const tess_config *config, const char *key) TESS_NODISCARD;
-/* All that is in force, defaults included, as a JSON file that tess_config_load takes; written whole or not at all. */
+/* Writes all that is in force, defaults included, as a JSON file that tess_config_load takes; whole or not at all. */
 tess_status tess_config_write(const tess_config *config, const char *path) TESS_NODISCARD;
-/* The i-th key and its value in force as JSON text, which is the caller's to free and NULL for a key without effect;
- * false behind the last one. */
+/* Gives the i-th key and its value in force as JSON text, which is the caller's to free and NULL for a key without
+ * effect; false behind the last one. */
 bool tess_config_entry(const tess_config *config, size_t i, const char **key, char **value);
+/* Frees what the configuration owns. */
 void tess_config_free(tess_config *config);
 
 /* What a command uses of the configuration: groups ("memory", "zero_optimization.offload_param") and keys, between
@@ -86,12 +88,12 @@ void tess_config_free(tess_config *config);
 typedef struct tess_config_use {
     const char *keys, *const *required;
 } tess_config_use;
-/* `topic` NULL: one line a group of those keys. Else one line a key: of that group, of all groups ("all"), that key, or
- * those in no group ("run"). TESS_INVALID: the command uses no such group. */
+/* Prints one line a group of those keys; with a `topic` one line a key: of that group, of all groups ("all"), that key,
+ * or those in no group ("run"). TESS_INVALID: the command uses no such group. */
 tess_status tess_config_help(const tess_config_use *use, const char *topic, FILE *out) TESS_NODISCARD;
 
-/* The user's directory for what can be made anew, which need not exist: below XDG_CACHE_HOME, else HOME; NULL: neither
- * is set. free() it. */
+/* Names the user's directory for what can be made anew, which need not exist: below XDG_CACHE_HOME, else HOME; NULL:
+ * neither is set. The caller frees it. */
 char *tess_cache_dir(void);
 
 #ifdef __cplusplus

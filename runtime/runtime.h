@@ -23,106 +23,17 @@
  * tess_error_text(). Pointers are borrowed unless the comment says that the callee takes them. Sizes are bytes unless
  * the name says otherwise. Everything here is called from the main thread, except the bodies of codelets and what
  * says that it may be called from them.
- */
+ *
+ * Its sections: tessera_runtime.h (what programs that use the library see of it), base_section.h (errors, notes,
+ * memory, dtypes), then here machines, tiles, tasks and where time went, config_section.h (the configuration) and
+ * ranks_section.h (several processes, and messages between them). */
 #ifndef TESS_RUNTIME_H
 #define TESS_RUNTIME_H
-#include "tessera_runtime.h"
+#include "base_section.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* ---- base/status.c: errors as values ----------------------------------------------------------------------------- */
-
-#define TESS_NORETURN __attribute__((noreturn))
-
-/* Forgets the last error of this thread. */
-void tess_error_clear(void);
-/* Records one that was kept. */
-void tess_error_restore(const char *text);
-/* Says where a value comes from, for who knows better, such as a key: an error at `from` is one at `where`. Returns the
- * status. */
-tess_status tess_error_at(tess_status status, const char *from, const char *where);
-
-/* TESS_TRY with a `goto done` behind it for a function that has something to clean up and a variable `status`. */
-#define TESS_TRY_DONE(expr)                                                                                            \
-    do {                                                                                                               \
-        if ((status = (expr)) != TESS_OK) goto done;                                                                   \
-    } while (0)
-
-/* Aborts where our own code is wrong, and says where: always on, never for a user's mistake. */
-#define TESS_ASSERT(cond)                                                                                              \
-    do {                                                                                                               \
-        if (!(cond)) tess_assert_failed(#cond, __FILE__, __LINE__);                                                    \
-    } while (0)
-TESS_NORETURN void tess_assert_failed(const char *cond, const char *file, int line);
-
-/* Finds of `count` names the one nearest to `name` by edit distance; NULL when none is near enough to be meant. */
-const char *tess_nearest(const char *name, const char *const *names, size_t count);
-
-/* ---- base/log.c -------------------------------------------------------------------------------------------------- */
-
-/* Prints one line on stderr, prefixed "tessera: "; from any thread. */
-void tess_note(const char *format, ...) TESS_PRINTF(1, 2);
-/* Reads a monotonic clock. */
-double tess_seconds(void);
-/* Writes "1.5 GiB", "640 KiB" into one of a few static buffers per thread, in turns. */
-const char *tess_human_bytes(double bytes);
-
-/* ---- base/memory.c: host memory that cannot fail quietly --------------------------------------------------------- */
-
-/* None of these returns NULL: running out of host memory for our own bookkeeping ends the program with one line. */
-
-/* Allocates zeroed memory. */
-void *tess_alloc(size_t bytes);
-/* Makes it larger or smaller. */
-void *tess_realloc(void *p, size_t bytes);
-/* Copies a string. */
-char *tess_strdup(const char *s);
-/* Makes a new string, which the caller frees. */
-char *tess_format(const char *format, ...) TESS_PRINTF(1, 2);
-
-/* A region that grows and is freed at once. */
-typedef struct tess_arena tess_arena;
-/* Makes an empty one. */
-tess_arena *tess_arena_new(void);
-/* Allocates memory in it, zeroed and aligned to 16 bytes. */
-void *tess_arena_get(tess_arena *a, size_t bytes);
-/* Makes a string in it. */
-char *tess_arena_format(tess_arena *a, const char *format, ...) TESS_PRINTF(2, 3);
-/* Frees all that is in it. */
-void tess_arena_free(tess_arena *a);
-
-/* ---- base/dtype.c ------------------------------------------------------------------------------------------------ */
-
-/* Returns an element's bytes. */
-size_t tess_dtype_size(tess_dtype t);
-/* Returns "f32", "bf16", "i32". */
-const char *tess_dtype_name(tess_dtype t);
-
-typedef uint16_t tess_bf16;
-/* Widens; every value is kept. */
-static inline float tess_from_bf16(tess_bf16 x)
-{
-    union {
-        uint32_t u;
-        float f;
-    } v;
-    v.u = (uint32_t)x << 16;
-    return v.f;
-}
-/* Rounds to nearest even; a NaN stays one. */
-static inline tess_bf16 tess_to_bf16(float x)
-{
-    union {
-        float f;
-        uint32_t u;
-    } v;
-    v.f = x;
-    uint32_t nan = (v.u & 0x7fffffffu) > 0x7f800000u;
-    uint32_t rounded = (v.u + 0x7fffu + ((v.u >> 16) & 1u)) >> 16;
-    return (tess_bf16)(nan ? (v.u >> 16) | 0x40u : rounded);
-}
 
 /* ---- machine/machine.c: start and stop --------------------------------------------------------------------------- */
 
@@ -346,73 +257,6 @@ double tess_flow_waited(void);
 /* Returns the same of tiles on their way to a GPU. */
 double tess_gpu_waited(void);
 
-/* ---- ranks/ranks.c: who else runs
- * ------------------------------------------------------------------------------------
- *
- * Failures. What every rank surely comes by, a rank may fail in: it goes up with its status, and the others hear of it
- * when they next agree. So each phase of a run ends with tess_ranks_agree, main does too, and between a rank's failure
- * and the next agreement no other rank may need it (for a message, a sum). A failure in the middle of such needs takes
- * all ranks down, by tess_ranks_abort; so does the end of a rank that could say nothing, which watch.c sees.
- */
-
-/* Returns its number among those of this machine, and how many these are. */
-int tess_rank_here(int *ranks_here);
-/* Says whether mpirun or srun started it, through which what is printed goes. */
-bool tess_ranks_launched(void);
-/* Takes the place of one of many ranks, for measurements and estimates; what the others would send is zero. */
-void tess_ranks_pretend(int rank, int size);
-/* Says whether it does. */
-bool tess_ranks_pretended(void);
-/* Ends all ranks at once, from any thread; it is said why already. */
-TESS_NORETURN void tess_ranks_abort(int status);
-/* Says in one line, "WHERE: WHAT", why this cannot go on, and ends all ranks; from any thread. */
-TESS_NORETURN void tess_die(const char *text);
-/* Asks to say why the ranks of a machine end, of which the first thing said is enough: true, once, for it. From any
- * thread, and from a signal's handler. */
-bool tess_watch_speak(void);
-/* Says whether somebody did. */
-bool tess_watch_spoken(void);
-/* Waits for all ranks. */
-void tess_ranks_barrier(void);
-/* Adds up counts. */
-void tess_ranks_sum_counts(int64_t *x, int n);
-/* Finds the largest of all ranks'. */
-void tess_ranks_most(int64_t *x, int n);
-/* Tells rank 0's bytes to all. */
-void tess_ranks_tell(void *data, size_t bytes);
-/* Gathers the bytes of all ranks in the order of their numbers. */
-void tess_ranks_gather(const void *mine, size_t bytes, void *all);
-
-/* ---- messages/message.c: tiles between ranks --------------------------------------------------------------------- */
-
-/* A run of bytes of one of the task's tiles that goes to another rank or comes from it. Tags tell those between the
- * same two ranks apart; with the same tag they meet in order. Both ranks have them in the same order, whatever the
- * tags. */
-typedef struct tess_span {
-    unsigned use; /* of the task's */
-    int peer, tag;
-    bool sends;
-    size_t offset, bytes;
-} tess_span;
-typedef struct tess_message_arg {
-    unsigned spans;
-    const tess_span *span;
-} tess_message_arg;
-/* A task of it has tiles to read (all parts are sent), to write (they come, and are all of it) or both. All its parts
- * are under way at the same time. Messages are carried one after the other in the order of the list where NCCL does it:
- * the lists of all ranks must be parts of one order, and both ends of a part at the same place of it. */
-extern tess_codelet tess_message;
-/* Returns what carries messages, "MPI" or NCCL with its version; before tess_start, what would, and why. All ranks call
- * it. */
-const char *tess_message_carrier(void);
-/* Says whether it would be NCCL, between the GPUs' memories. All ranks call it. */
-bool tess_messages_can_gpu(void);
-/* Returns the bytes so far. */
-void tess_message_traffic(uint64_t *sent, uint64_t *received);
-/* Returns the seconds since it was last asked in which at least one message was under way, from the moment that its
- * tile was ready here; and those of them in which workers had no task, a share of all workers. */
-void tess_message_seconds(double *under_way, double *exposed);
-
 /* ---- list/trace.c ------------------------------------------------------------------------------------------------ */
 
 typedef struct tess_profile_row {
@@ -440,5 +284,6 @@ void tess_profile_read(tess_profile *p);
 #endif
 
 #include "config_section.h"
+#include "ranks_section.h"
 
 #endif

@@ -1,5 +1,5 @@
 /* A step on paper: its tasks in order on the workers, its tiles entering and leaving RAM by the rules of
- * runtime/flow.c, and the disk's two directions, each doing one tile after the other. It says what time a placement
+ * runtime/flow/ram.c, and the disk's two directions, each doing one tile after the other. It says what time a placement
  * should take and what that time is spent on, before anything runs. */
 #include "plan.h"
 #include <stdlib.h>

@@ -25,6 +25,7 @@
 
 #ifdef LIBRARY
 
+enum { GROUPS = 64 };                   /* messages that began and did not end, at most */
 static const double INIT_SECONDS = 120; /* that ranks get to find each other */
 
 #define EACH(f)                                                                                                        \
@@ -40,10 +41,11 @@ static struct {
 static struct {
     ncclComm_t comm;
     cudaStream_t stream;
-    cudaEvent_t event[TESS_NCCL_GROUPS];
+    cudaEvent_t event[GROUPS];
     int device;
-    uint64_t begun, ended; /* groups */
-} wire;
+    uint64_t begun, ended;         /* groups */
+    tess_exchange *handed, **last; /* to NCCL, in order, and their end */
+} wire = {.last = &wire.handed};
 
 static bool load(void)
 {
@@ -130,14 +132,14 @@ static bool open_stream(void)
     bool good = cudaSetDevice(wire.device) == cudaSuccess &&
                 cudaDeviceGetStreamPriorityRange(&least, &most) == cudaSuccess &&
                 cudaStreamCreateWithPriority(&wire.stream, cudaStreamNonBlocking, most) == cudaSuccess;
-    for (int i = 0; i < TESS_NCCL_GROUPS && good; i++)
+    for (int i = 0; i < GROUPS && good; i++)
         good = cudaEventCreateWithFlags(&wire.event[i], cudaEventDisableTiming) == cudaSuccess;
     return good;
 }
 
 static void close_stream(void)
 {
-    for (int i = 0; i < TESS_NCCL_GROUPS; i++)
+    for (int i = 0; i < GROUPS; i++)
         if (wire.event[i]) cudaEventDestroy(wire.event[i]);
     if (wire.stream) cudaStreamDestroy(wire.stream);
     memset(wire.event, 0, sizeof wire.event);
@@ -150,41 +152,6 @@ static ncclResult_t open_comm(const ncclUniqueId *id)
     config.blocking = 0;
     wire.begun = wire.ended = 0;
     return outcome(nccl.ncclCommInitRankConfig(&wire.comm, tess_ranks(), *id, tess_rank(), &config), INIT_SECONDS);
-}
-
-bool tess_nccl_start(bool off, unsigned *node)
-{
-    if (hindrance(off)) return false;
-    struct {
-        ncclUniqueId id;
-        int64_t bad;
-    } first = {0};
-    if (tess_rank() == 0) first.bad = nccl.ncclGetUniqueId(&first.id) != ncclSuccess;
-    tess_ranks_tell(&first, sizeof first);
-    /* Whoever cannot begin keeps the others from waiting for it. */
-    int64_t bad = first.bad || !open_stream();
-    tess_ranks_most(&bad, 1);
-    ncclResult_t r = bad ? ncclSystemError : open_comm(&first.id);
-    bad = r != ncclSuccess;
-    tess_ranks_most(&bad, 1);
-    if (!bad) {
-        *node = tess_gpu_first_node();
-        return true;
-    }
-    if (wire.comm) nccl.ncclCommAbort(wire.comm);
-    wire.comm = NULL;
-    close_stream();
-    if (tess_rank() == 0)
-        tess_note("NCCL did not start (NCCL_DEBUG=WARN says why); messages between ranks go through RAM and MPI");
-    return false;
-}
-
-void tess_nccl_stop(void)
-{
-    outcome(nccl.ncclCommFinalize(wire.comm), INIT_SECONDS);
-    nccl.ncclCommDestroy(wire.comm);
-    wire.comm = NULL;
-    close_stream();
 }
 
 /* ---- messages ---- */
@@ -212,13 +179,14 @@ static void check_cuda(const tess_message_arg *m, cudaError_t e)
     if (e != cudaSuccess) lost(m, cudaGetErrorString(e));
 }
 
-void tess_nccl_enter(void)
+static void enter(void)
 {
     cudaSetDevice(wire.device);
 }
 
-void tess_nccl_begin(const tess_message_arg *m, void *const *data)
+static void begin(tess_exchange *e, void *const *data)
 {
+    const tess_message_arg *m = e->task->arg;
     check(m, nccl.ncclGroupStart());
     for (unsigned i = 0; i < m->spans; i++) {
         const tess_span *s = &m->span[i];
@@ -227,12 +195,15 @@ void tess_nccl_begin(const tess_message_arg *m, void *const *data)
         if (r != ncclInProgress) check(m, r);
     }
     check(m, nccl.ncclGroupEnd());
-    check_cuda(m, cudaEventRecord(wire.event[wire.begun++ % TESS_NCCL_GROUPS], wire.stream));
+    check_cuda(m, cudaEventRecord(wire.event[wire.begun++ % GROUPS], wire.stream));
+    e->next = NULL;
+    *wire.last = e;
+    wire.last = &e->next;
 }
 
-bool tess_nccl_ended(const tess_message_arg *m)
+static bool has_ended(const tess_message_arg *m)
 {
-    cudaError_t e = cudaEventQuery(wire.event[wire.ended % TESS_NCCL_GROUPS]);
+    cudaError_t e = cudaEventQuery(wire.event[wire.ended % GROUPS]);
     if (e == cudaErrorNotReady) {
         ncclResult_t r;
         check(m, nccl.ncclCommGetAsyncError(wire.comm, &r));
@@ -242,6 +213,60 @@ bool tess_nccl_ended(const tess_message_arg *m)
     check_cuda(m, e);
     wire.ended++;
     return true;
+}
+
+static tess_exchange *ended(void)
+{
+    tess_exchange *e = wire.handed;
+    if (!e || !has_ended(e->task->arg)) return NULL;
+    wire.handed = e->next;
+    if (!wire.handed) wire.last = &wire.handed;
+    return e;
+}
+
+static void stop(void)
+{
+    outcome(nccl.ncclCommFinalize(wire.comm), INIT_SECONDS);
+    nccl.ncclCommDestroy(wire.comm);
+    wire.comm = NULL;
+    close_stream();
+}
+
+/* ---- the carrier ---- */
+
+static const tess_carrier by_nccl = {.in_order = true,
+                                     .most = GROUPS,
+                                     .name = tess_nccl_name,
+                                     .enter = enter,
+                                     .begin = begin,
+                                     .ended = ended,
+                                     .stop = stop};
+
+const tess_carrier *tess_nccl_start(bool off, unsigned *node)
+{
+    if (hindrance(off)) return NULL;
+    struct {
+        ncclUniqueId id;
+        int64_t bad;
+    } first = {0};
+    if (tess_rank() == 0) first.bad = nccl.ncclGetUniqueId(&first.id) != ncclSuccess;
+    tess_ranks_tell(&first, sizeof first);
+    /* Whoever cannot begin keeps the others from waiting for it. */
+    int64_t bad = first.bad || !open_stream();
+    tess_ranks_most(&bad, 1);
+    ncclResult_t r = bad ? ncclSystemError : open_comm(&first.id);
+    bad = r != ncclSuccess;
+    tess_ranks_most(&bad, 1);
+    if (!bad) {
+        *node = tess_gpu_first_node();
+        return &by_nccl;
+    }
+    if (wire.comm) nccl.ncclCommAbort(wire.comm);
+    wire.comm = NULL;
+    close_stream();
+    if (tess_rank() == 0)
+        tess_note("NCCL did not start (NCCL_DEBUG=WARN says why); messages between ranks go through RAM and MPI");
+    return NULL;
 }
 
 #else
@@ -258,20 +283,9 @@ const char *tess_nccl_name(void)
 {
     return "";
 }
-bool tess_nccl_start(bool off, unsigned *node)
+const tess_carrier *tess_nccl_start(bool off, unsigned *node)
 {
     (void)off, (void)node;
-    return false;
-}
-void tess_nccl_stop(void) {}
-void tess_nccl_enter(void) {}
-void tess_nccl_begin(const tess_message_arg *m, void *const *data)
-{
-    (void)m, (void)data;
-}
-bool tess_nccl_ended(const tess_message_arg *m)
-{
-    (void)m;
-    return true;
+    return NULL;
 }
 #endif

@@ -81,6 +81,7 @@ tess_status tess_ranks_open(void)
     ranks.joined = true;
     MPI_Comm_dup(MPI_COMM_WORLD, &ranks.main);
     MPI_Comm_dup(MPI_COMM_WORLD, &tess_messages_comm);
+    MPI_Comm_set_errhandler(tess_messages_comm, MPI_ERRORS_RETURN); /* what carries messages says what failed */
     MPI_Comm_rank(ranks.main, &ranks.rank);
     MPI_Comm_size(ranks.main, &ranks.size);
     MPI_Comm_split_type(ranks.main, MPI_COMM_TYPE_SHARED, ranks.rank, MPI_INFO_NULL, &ranks.here);

@@ -1,4 +1,4 @@
-/* A GPU for StarPU where there is none: the calls of CUDA's runtime that StarPU's driver and runtime/gpu.c make, over
+/* A GPU for StarPU where there is none: the calls of CUDA's runtime that StarPU's driver and runtime/gpu/ make, over
  * the CPU's memory. What is put on a stream has happened when the call returns; the device's memory is as large as
  * TESS_EMULATED_GPU says in MiB (4096 without), and NaN when it is given out and taken back. Its bodies are the CPU's,
  * so that a run has the same bits wherever its tasks ran; the kernels have tests of their own (emulated.cpp). So whole

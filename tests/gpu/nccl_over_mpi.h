@@ -1,5 +1,5 @@
-/* As much of NCCL and CUDA as runtime/nccl.c calls, over MPI and host memory: nccl.c is compiled a second time with
- * this header in their place, and runs where there is no GPU. Every rank has one GPU, whose memory is RAM. */
+/* As much of NCCL and CUDA as runtime/messages/nccl.c calls, over MPI and host memory: nccl.c is compiled a second time
+ * with this header in their place, and runs where there is no GPU. Every rank has one GPU, whose memory is RAM. */
 #ifndef TESS_TESTS_NCCL_OVER_MPI_H
 #define TESS_TESTS_NCCL_OVER_MPI_H
 #include <stdbool.h>

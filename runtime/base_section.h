@@ -1,0 +1,106 @@
+/* What every room needs, a section of runtime.h: errors as values, notes, a clock, memory for bookkeeping, dtypes. */
+#ifndef TESS_RUNTIME_BASE_H
+#define TESS_RUNTIME_BASE_H
+#include "tessera_runtime.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- base/status.c: errors as values ----------------------------------------------------------------------------- */
+
+#define TESS_NORETURN __attribute__((noreturn))
+
+/* Forgets the last error of this thread. */
+void tess_error_clear(void);
+/* Records one that was kept. */
+void tess_error_restore(const char *text);
+/* Says where a value comes from, for who knows better, such as a key: an error at `from` is one at `where`. Returns the
+ * status. */
+tess_status tess_error_at(tess_status status, const char *from, const char *where);
+
+/* TESS_TRY with a `goto done` behind it for a function that has something to clean up and a variable `status`. */
+#define TESS_TRY_DONE(expr)                                                                                            \
+    do {                                                                                                               \
+        if ((status = (expr)) != TESS_OK) goto done;                                                                   \
+    } while (0)
+
+/* Aborts where our own code is wrong, and says where: always on, never for a user's mistake. */
+#define TESS_ASSERT(cond)                                                                                              \
+    do {                                                                                                               \
+        if (!(cond)) tess_assert_failed(#cond, __FILE__, __LINE__);                                                    \
+    } while (0)
+TESS_NORETURN void tess_assert_failed(const char *cond, const char *file, int line);
+
+/* Finds of `count` names the one nearest to `name` by edit distance; NULL when none is near enough to be meant. */
+const char *tess_nearest(const char *name, const char *const *names, size_t count);
+
+/* ---- base/log.c -------------------------------------------------------------------------------------------------- */
+
+/* Prints one line on stderr, prefixed "tessera: "; from any thread. */
+void tess_note(const char *format, ...) TESS_PRINTF(1, 2);
+/* Reads a monotonic clock. */
+double tess_seconds(void);
+/* Writes "1.5 GiB", "640 KiB" into one of a few static buffers per thread, in turns. */
+const char *tess_human_bytes(double bytes);
+
+/* ---- base/memory.c: host memory that cannot fail quietly --------------------------------------------------------- */
+
+/* None of these returns NULL: running out of host memory for our own bookkeeping ends the program with one line. */
+
+/* Allocates zeroed memory. */
+void *tess_alloc(size_t bytes);
+/* Makes it larger or smaller. */
+void *tess_realloc(void *p, size_t bytes);
+/* Copies a string. */
+char *tess_strdup(const char *s);
+/* Makes a new string, which the caller frees. */
+char *tess_format(const char *format, ...) TESS_PRINTF(1, 2);
+
+/* A region that grows and is freed at once. */
+typedef struct tess_arena tess_arena;
+/* Makes an empty one. */
+tess_arena *tess_arena_new(void);
+/* Allocates memory in it, zeroed and aligned to 16 bytes. */
+void *tess_arena_get(tess_arena *a, size_t bytes);
+/* Makes a string in it. */
+char *tess_arena_format(tess_arena *a, const char *format, ...) TESS_PRINTF(2, 3);
+/* Frees all that is in it. */
+void tess_arena_free(tess_arena *a);
+
+/* ---- base/dtype.c ------------------------------------------------------------------------------------------------ */
+
+/* Returns an element's bytes. */
+size_t tess_dtype_size(tess_dtype t);
+/* Returns "f32", "bf16", "i32". */
+const char *tess_dtype_name(tess_dtype t);
+
+typedef uint16_t tess_bf16;
+/* Widens; every value is kept. */
+static inline float tess_from_bf16(tess_bf16 x)
+{
+    union {
+        uint32_t u;
+        float f;
+    } v;
+    v.u = (uint32_t)x << 16;
+    return v.f;
+}
+/* Rounds to nearest even; a NaN stays one. */
+static inline tess_bf16 tess_to_bf16(float x)
+{
+    union {
+        float f;
+        uint32_t u;
+    } v;
+    v.f = x;
+    uint32_t nan = (v.u & 0x7fffffffu) > 0x7f800000u;
+    uint32_t rounded = (v.u + 0x7fffu + ((v.u >> 16) & 1u)) >> 16;
+    return (tess_bf16)(nan ? (v.u >> 16) | 0x40u : rounded);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

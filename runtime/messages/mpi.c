@@ -1,0 +1,111 @@
+/* MPI: messages from RAM to RAM. It holds a large span back at its sender until the receiver has a place for it
+ * (rendezvous): what a rank receives is in tiles that its plan counts, and nowhere else. */
+#include "messages_impl.h"
+#include "ranks_impl.h"
+#include <limits.h>
+#include <stdlib.h>
+
+/* MPI counts bytes in an int: what is longer goes in runs, which meet in order. */
+#ifndef MOST
+#define MOST ((size_t)1 << 30)
+#endif
+
+static struct {
+    MPI_Request *request; /* under way */
+    tess_exchange **of;   /* each one's */
+    int *ended;
+    int n, room;
+    tess_exchange *done, **last; /* ended, and not told yet */
+} wire = {.last = &wire.done};
+
+static const char *name(void)
+{
+    return "MPI";
+}
+
+static void lost(int peer, int code)
+{
+    char text[MPI_MAX_ERROR_STRING] = "", where[200];
+    int length;
+    MPI_Error_string(code, text, &length);
+    if (peer < 0)
+        snprintf(where, sizeof where, "MPI: a message failed: %s", text);
+    else
+        snprintf(where, sizeof where, "MPI: a message to or from rank %d failed: %s", peer, text);
+    tess_die(where);
+}
+
+static void end(tess_exchange *e)
+{
+    e->next = NULL;
+    *wire.last = e;
+    wire.last = &e->next;
+}
+
+static void begin(tess_exchange *e, void *const *data)
+{
+    const tess_message_arg *m = e->task->arg;
+    unsigned runs = 0;
+    for (unsigned i = 0; i < m->spans; i++) runs += (unsigned)((m->span[i].bytes + MOST - 1) / MOST);
+    e->left = runs;
+    while (wire.n + (int)runs > wire.room) {
+        wire.room = wire.room ? 2 * wire.room : 256;
+        wire.request = tess_realloc(wire.request, (size_t)wire.room * sizeof *wire.request);
+        wire.of = tess_realloc(wire.of, (size_t)wire.room * sizeof *wire.of);
+        wire.ended = tess_realloc(wire.ended, (size_t)wire.room * sizeof *wire.ended);
+    }
+    for (unsigned i = 0; i < m->spans; i++)
+        for (size_t at = 0; at < m->span[i].bytes; at += MOST) {
+            const tess_span *p = &m->span[i];
+            int bytes = (int)(p->bytes - at < MOST ? p->bytes - at : MOST);
+            char *run = (char *)data[i] + at;
+            MPI_Request *r = &wire.request[wire.n];
+            int code = p->sends ? MPI_Isend(run, bytes, MPI_BYTE, p->peer, p->tag, tess_messages_comm, r)
+                                : MPI_Irecv(run, bytes, MPI_BYTE, p->peer, p->tag, tess_messages_comm, r);
+            if (code != MPI_SUCCESS) lost(p->peer, code);
+            wire.of[wire.n++] = e;
+        }
+    if (!runs) end(e);
+}
+
+static void look(void)
+{
+    int ended, kept = 0;
+    if (!wire.n) return;
+    int code = MPI_Testsome(wire.n, wire.request, &ended, wire.ended, MPI_STATUSES_IGNORE);
+    if (code != MPI_SUCCESS) lost(-1, code);
+    if (ended <= 0) return;
+    for (int i = 0; i < ended; i++) {
+        tess_exchange *e = wire.of[wire.ended[i]];
+        if (--e->left == 0) end(e);
+    }
+    for (int i = 0; i < wire.n; i++) {
+        if (wire.request[i] == MPI_REQUEST_NULL) continue;
+        wire.request[kept] = wire.request[i];
+        wire.of[kept++] = wire.of[i];
+    }
+    wire.n = kept;
+}
+
+static tess_exchange *ended(void)
+{
+    if (!wire.done) look();
+    tess_exchange *e = wire.done;
+    if (!e) return NULL;
+    wire.done = e->next;
+    if (!wire.done) wire.last = &wire.done;
+    return e;
+}
+
+static void stop(void)
+{
+    free(wire.request);
+    free(wire.of);
+    free(wire.ended);
+    wire.request = NULL;
+    wire.of = NULL;
+    wire.ended = NULL;
+    wire.room = 0;
+}
+
+const tess_carrier tess_by_mpi = {.most = UINT_MAX, .name = name, .begin = begin, .ended = ended, .stop = stop};
