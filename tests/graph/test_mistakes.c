@@ -296,6 +296,34 @@ TEST(order_of_calls)
     tess_stop();
 }
 
+/* What generate does when a text outgrows a graph. */
+TEST(a_graph_that_shares_parameters_may_come_after_they_were_drawn)
+{
+    struct base b = base();
+    tess_step *s, *longer;
+    const int32_t ids[20] = {3, 1, 4, 1, 5, 3, 1, 4, 1, 5, 3, 1, 4, 1, 5};
+    float out[2 * 5 * 12], more[2 * 10 * 12];
+    OK(tess_step_new(b.x, NULL, &s));
+    OK(tess_start(NULL));
+    OK(tess_graph_init(b.g, 1));
+    OK(tess_step_feed(s, b.ids, ids));
+    OK(tess_step_run(s, NULL, NULL));
+    OK(tess_step_output(s, out));
+    tess_graph *g = tess_graph_new(&(tess_graph_conf){.share = b.g});
+    tess_tensor *i = tess_input(g, "ids", 2, 10);
+    OK(tess_step_new(tess_embedding(i, tess_param(g, "table", 9, 12, TESS_ZERO), NULL), NULL, &longer));
+    OK(tess_step_feed(longer, i, ids));
+    OK(tess_step_run(longer, NULL, NULL));
+    OK(tess_step_output(longer, more));
+    CHECK(!memcmp(out, more, sizeof out));
+    OK(tess_step_run(s, NULL, NULL)); /* and the other goes on */
+    tess_step_free(longer);
+    tess_graph_free(g);
+    tess_step_free(s);
+    tess_graph_free(b.g);
+    tess_stop();
+}
+
 TEST(ids_out_of_range)
 {
     struct base b = base();

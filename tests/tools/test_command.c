@@ -329,6 +329,10 @@ TEST(generate_goes_on_from_a_prompt)
     EXPECT_DONE(); /* longer than the model's 32 positions */
     CHECK(!strncmp(ran.out, "the tile moves and rests on a disk. the tile moves", 50));
     CHECK(strspn(a + 8, "abcdefghijklmnopqrstuvwxyz .\n") == strlen(a + 8)); /* it knows the letters */
+    RUN("train", "run.json", "steps=1", "model.n_positions=256");
+    EXPECT_DONE();
+    RUN("generate", "out/model", "--prompt", "the tile", "-n", "180");
+    EXPECT_DONE(); /* longer than the first graphs, which hold 64 and 128 */
 }
 
 TEST(estimate_needs_no_weights_and_runs_nothing)
