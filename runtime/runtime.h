@@ -55,6 +55,9 @@ typedef enum tess_status {
 /* Records "WHERE: WHAT (HINT)" for this thread and returns `status`. `where` is a file, a file and key, a file and
  * byte offset, an op; the format says the value met and what was expected, the hint in parentheses last. */
 tess_status tess_error(tess_status status, const char *where, const char *format, ...) TESS_PRINTF(3, 4);
+/* Of an errno that a path gave: TESS_FAILED where the system lacks or broke something (a disk is full or fails),
+ * TESS_INVALID where the path is wrong or not for this user. */
+tess_status tess_errno_status(int error);
 /* The last error recorded on this thread, without a trailing newline; "" when there was none. */
 const char *tess_error_text(void);
 void tess_error_clear(void);

@@ -467,6 +467,40 @@ TEST(disk_that_is_needed)
     }
 }
 
+/* The step that is laid out for what the machine has: what is wrong with it is said before anything is planned. */
+TEST(laying_out)
+{
+    struct net n;
+    tess_step *s = (tess_step *)&n;
+    tess_layout l;
+    tess_rooms rooms = {.ram = {.ram = 64 << 20, .workers = 1}};
+    net_make(&n, &(tess_graph_conf){.tile_rows = T}, net_gpt);
+    WRONG(tess_step_lay_out(NULL, &training, &rooms, &s, &l), "output is NULL");
+    CHECK(s == NULL);
+    WRONG(tess_step_lay_out(n.loss, NULL, &rooms, &s, &l), "conf is NULL");
+    WRONG(tess_step_lay_out(n.loss, &training, NULL, &s, &l), "rooms is NULL");
+    WRONG(tess_step_lay_out(n.loss, &training, &rooms, NULL, &l), "the place for it is NULL");
+    WRONG(tess_step_lay_out(n.loss, &training, &rooms, &s, NULL), "out is NULL");
+    WRONG(tess_step_lay_out(n.ids, &training, &rooms, &s, &l), "is no op's result");
+    rooms.ram.ram = 1 << 10;
+    WRONG(tess_step_lay_out(n.loss, &training, &rooms, &s, &l), "the least a step can work with");
+    CHECK(s == NULL && l.lacks == TESS_TIER_CPU && l.ram.needed > rooms.ram.ram);
+    rooms.ram.ram = 64 << 20;
+    OK(tess_step_lay_out(n.loss, &training, &rooms, &s, &l));
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    OK(tess_graph_init(n.g, 1));
+    tess_step *late = s;
+    WRONG(tess_step_lay_out(n.loss, &training, &rooms, &late, &l), "comes too late to be placed");
+    CHECK(late == NULL);
+    CHECK(net_run(&n, s, 0, 1e-2f) > 0);                                   /* and the step that is there runs */
+    OK(tess_step_lay_out(n.loss, &training, &(tess_rooms){0}, &late, &l)); /* with no room said nothing is placed */
+    CHECK(net_run(&n, late, 1, 1e-2f) > 0);
+    tess_step_free(late);
+    tess_step_free(s);
+    tess_graph_free(n.g);
+    tess_stop();
+}
+
 /* The environment of a step names that of the step before, which ends there. */
 static const tess_env *seen[2];
 static void look(const tess_work *w)
