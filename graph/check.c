@@ -180,6 +180,7 @@ static void renew(tess_graph *g, unsigned session)
     tess_steps_forget(g);
     for (int k = 0; k < g->params; k++) {
         tess_tensor *p = g->param[k];
+        if (p->storage != p) continue; /* another graph's, which may be drawn already */
         p->stale = false;
         for (int64_t i = 0; i < p->states; i++) memset(p->state[i].begun, 0, sizeof p->state[i].begun);
         for (int64_t j = 0; j < p->tiles && p->tile; j++) p->tile[j].filled = false;

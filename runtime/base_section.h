@@ -19,6 +19,10 @@ void tess_error_restore(const char *text);
  * status. */
 tess_status tess_error_at(tess_status status, const char *from, const char *where);
 
+/* Judges an errno that a path gave: TESS_FAILED where the system lacks or broke something (a disk is full or fails),
+ * TESS_INVALID where the path is wrong or not for this user. */
+tess_status tess_errno_status(int error);
+
 /* TESS_TRY with a `goto done` behind it for a function that has something to clean up and a variable `status`. */
 #define TESS_TRY_DONE(expr)                                                                                            \
     do {                                                                                                               \

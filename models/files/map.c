@@ -12,7 +12,7 @@ tess_status tess_map_open(const char *path, tess_map *map)
 {
     *map = (tess_map){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return tess_error(TESS_INVALID, path, "cannot be opened: %s", strerror(errno));
+    if (fd < 0) return tess_error(tess_errno_status(errno), path, "cannot be opened: %s", strerror(errno));
     struct stat s;
     const void *data = "";
     tess_status status = TESS_OK;

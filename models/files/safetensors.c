@@ -277,7 +277,8 @@ static tess_status open_path(tess_safetensors *s, const char *path)
 {
     struct stat st;
     size_t n = strlen(path);
-    if (stat(path, &st) != 0) return tess_error(TESS_INVALID, path, "cannot be opened: %s", strerror(errno));
+    if (stat(path, &st) != 0)
+        return tess_error(tess_errno_status(errno), path, "cannot be opened: %s", strerror(errno));
     if (!S_ISDIR(st.st_mode)) {
         if (n > 5 && strcmp(path + n - 5, ".json") == 0) return open_index(s, path);
         TESS_TRY(map_file(s, path));

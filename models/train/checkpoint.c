@@ -191,8 +191,8 @@ tess_status tess_checkpoint_prepare(const char *dir)
     for (int made = 0; made < 2 && status == TESS_OK; made++) { /* rank 0 makes it, then the others look */
         bool mine = (tess_rank() == 0) == !made;
         if (mine && ((!made && !tess_dirs_make(dir, NULL)) || access(inside, W_OK)))
-            status = tess_error(TESS_INVALID, dir, "cannot be written: %s (see checkpoint.dir%s)", strerror(errno),
-                                made ? "; all ranks must see the same one" : "");
+            status = tess_error(tess_errno_status(errno), dir, "cannot be written: %s (see checkpoint.dir%s)",
+                                strerror(errno), made ? "; all ranks must see the same one" : "");
         status = tess_ranks_agree(status);
     }
     free(inside);

@@ -71,7 +71,8 @@ static tess_status make_directory(const char *dir, size_t *made)
     const char *name = tess_model_file_in(dir);
     if (name) return tess_error(TESS_INVALID, dir, "holds a model already, in %s (name another directory)", name);
     if (tess_dirs_make(dir, made)) return TESS_OK;
-    return tess_error(TESS_INVALID, dir, "cannot be created: %s (expected a directory to write to)", strerror(errno));
+    return tess_error(tess_errno_status(errno), dir, "cannot be created: %s (expected a directory to write to)",
+                      strerror(errno));
 }
 
 /* Its states stay readable from here on, whoever removes them; the small files are copied while they are there. */

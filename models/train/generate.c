@@ -91,12 +91,44 @@ static tess_status need_graph(struct generator *g, int k)
     return tess_step_new(g->net[k].output, &(tess_step_conf){0}, &g->step[k]);
 }
 
+/* The graph that holds a text of n tokens, or as many of its last ones as the model knows positions. */
+static int graph_for(const struct generator *g, int64_t n)
+{
+    int k = 0;
+    while (length_of(g, k) < n && length_of(g, k) < g->most) k++;
+    return k;
+}
+
+/* StarPU below a limit of its own on RAM, where what the text will need at its longest has room: below one that is too
+ * low it would wait for ever. */
+static tess_status start(struct generator *g, const tess_generate_conf *c)
+{
+    tess_machine machine = TESS_MACHINE_DEFAULT;
+    tess_plan plan;
+    const int k = graph_for(g, (int64_t)g->ids.count + c->tokens - 1), workers = tess_cores();
+    TESS_TRY(need_graph(g, 0)); /* has the weights */
+    TESS_TRY(need_graph(g, k));
+    tess_step_plan(g->step[k], &plan);
+    const char *name;
+    const uint64_t limit = tess_cpu_limit(&name), ram = tess_ram_free(),
+                   needed = plan.peak_ram + (uint64_t)(workers - 1) * plan.resident[TESS_ROLE_SCRATCH];
+    if (needed > (limit ? limit : ram))
+        return tess_error(TESS_INVALID, limit ? name : "memory",
+                          "a text of %lld tokens needs %s in RAM, %s is %s (%lluMiB would do)",
+                          (long long)length_of(g, k), tess_human_bytes((double)needed), limit ? "the cap" : "free",
+                          tess_human_bytes((double)(limit ? limit : ram)), (unsigned long long)(needed >> 20) + 1);
+    if (limit && !tess_gpus()) {
+        machine.cpu_bytes = limit;
+        tess_flow_room(limit - tess_plan_fixed(&plan, workers));
+    }
+    return tess_start(&machine);
+}
+
 /* logits (V) of what comes after the context. */
 static tess_status look_ahead(struct generator *g)
 {
     int64_t n = (int64_t)g->ids.count < g->most ? (int64_t)g->ids.count : g->most;
-    int k = 0;
-    while (length_of(g, k) < n) k++;
+    const int k = graph_for(g, n);
     TESS_TRY(need_graph(g, k));
     int32_t *padded = tess_alloc((size_t)length_of(g, k) * sizeof *padded);
     memcpy(padded, g->ids.id + g->ids.count - n, (size_t)n * sizeof *padded);
@@ -167,8 +199,7 @@ static tess_status generate(const tess_generate_conf *c, struct generator *g, FI
         int32_t start = tess_tokenizer_end_of_text(g->tokenizer);
         tess_ids_push(&g->ids, start >= 0 ? start : '\n');
     }
-    TESS_TRY(need_graph(g, 0));
-    TESS_TRY(tess_start(&TESS_MACHINE_DEFAULT));
+    TESS_TRY(start(g, c));
     TESS_TRY(tess_model_load(g->model, g->graph[0], 0));
     fputs(c->prompt, out);
     for (int i = 0; i < c->tokens; i++) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct tess_report {
@@ -62,11 +63,15 @@ tess_status tess_report_open(const tess_config *c, int64_t done, FILE *out, tess
     }
     char *path = tess_format("%s/metrics.jsonl", c->output);
     FILE *metrics = fopen(path, "a+");
-    if (!metrics || !rewind_metrics(metrics, done)) {
-        tess_error(TESS_INVALID, path, "cannot be written: %s (see output)", strerror(errno));
+    struct stat st;
+    const bool odd = metrics && fstat(fileno(metrics), &st) == 0 && !S_ISREG(st.st_mode); /* a device has no end */
+    if (!metrics || odd || !rewind_metrics(metrics, done)) {
+        const tess_status status =
+            odd ? tess_error(TESS_INVALID, path, "is not a regular file (see output)")
+                : tess_error(tess_errno_status(errno), path, "cannot be written: %s (see output)", strerror(errno));
         if (metrics) fclose(metrics);
         free(path);
-        return TESS_INVALID;
+        return status;
     }
     tess_report *r = *report = tess_alloc(sizeof *r);
     *r = (tess_report){.metrics = metrics, .out = out, .path = path, .steps = c->steps, .log_every = c->log_every};

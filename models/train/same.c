@@ -4,6 +4,7 @@
 #include "model_impl.h"
 #include "run_impl.h"
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -18,7 +19,19 @@ struct list {
     char *text;
     size_t bytes;
     FILE *to;
+    tess_status status; /* of what could not be read, */
+    char *error;        /* and what was said of the first of it */
 };
+
+/* Keeps the error just recorded. */
+static void keep_error(struct list *l, tess_status status)
+{
+    if (l->status == TESS_OK && status != TESS_OK) {
+        l->status = status;
+        l->error = tess_strdup(tess_error_text());
+    }
+    tess_error_clear();
+}
 
 static bool one_of(const char *key, const char *const *keys)
 {
@@ -55,6 +68,8 @@ static void list_file(struct list *l, const char *name, const char *path, const 
     char *file = tess_format("%s%s", path, suffix);
     int fd = open(file, O_RDONLY | O_CLOEXEC);
     struct stat st;
+    if (fd < 0 && errno != ENOENT)
+        keep_error(l, tess_error(tess_errno_status(errno), file, "cannot be opened: %s", strerror(errno)));
     free(file);
     if (fd < 0) return;
     if (!fstat(fd, &st) && S_ISREG(st.st_mode)) {
@@ -75,7 +90,7 @@ static void list_data(struct list *l, const char *name, const char *text)
 {
     tess_data_paths paths = {0};
     if (!text) return;
-    if (tess_data_paths_open(name, text, &paths) != TESS_OK) tess_error_clear();
+    keep_error(l, tess_data_paths_open(name, text, &paths));
     for (size_t k = 0; k < paths.sources; k++) {
         const tess_data_source *s = &paths.source[k];
         if (s->weight > 0) fprintf(l->to, "%s[%zu].weight\t%.17g\n", name, k, s->weight);
@@ -171,8 +186,11 @@ tess_status tess_run_same(const tess_run *r, const char *command)
     char *theirs = tess_alloc(bytes);
     if (!tess_rank()) memcpy(theirs, l.text, bytes);
     tess_ranks_tell(theirs, bytes);
-    tess_status status = tess_ranks_agree(compare(r->c, &l, theirs));
+    if (l.status != TESS_OK) tess_error_restore(l.error);
+    tess_status status = tess_ranks_agree(l.status);
+    if (status == TESS_OK) status = tess_ranks_agree(compare(r->c, &l, theirs));
     free(theirs);
+    free(l.error);
     free(l.text);
     return status;
 }

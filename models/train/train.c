@@ -83,7 +83,7 @@ static void say_data(const struct training *t)
 static tess_status make_output(struct training *t)
 {
     if (tess_rank() > 0 || tess_dirs_make(t->c.output, &t->made)) return TESS_OK;
-    return tess_error(TESS_INVALID, t->c.output, "cannot be created: %s (see output)", strerror(errno));
+    return tess_error(tess_errno_status(errno), t->c.output, "cannot be created: %s (see output)", strerror(errno));
 }
 
 static tess_status plan_steps(struct training *t)

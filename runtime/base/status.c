@@ -1,5 +1,6 @@
 /* Errors as values: one message a thread, assertions for our own bugs, and the nearest of a list of names. */
 #include "runtime.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,23 @@ tess_status tess_error_at(tess_status status, const char *from, const char *wher
 void tess_error_clear(void)
 {
     text[0] = 0;
+}
+
+tess_status tess_errno_status(int error)
+{
+    switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EIO:
+    case EFBIG:
+    case ESTALE:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+        return TESS_FAILED;
+    default:
+        return TESS_INVALID;
+    }
 }
 
 void tess_assert_failed(const char *cond, const char *file, int line)

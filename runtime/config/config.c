@@ -100,13 +100,16 @@ static tess_status read_file(const char *path, char **text, size_t *size)
     *text = NULL;
     *size = 0;
     FILE *f = fopen(path, "rb");
-    if (!f) return tess_error(TESS_INVALID, path, "cannot be read: %s, expected a configuration file", strerror(errno));
+    if (!f)
+        return tess_error(tess_errno_status(errno), path, "cannot be read: %s, expected a configuration file",
+                          strerror(errno));
     for (size_t room = 0, got = 1; got && *size < FILE_MOST; *size += got) {
         if (*size == room) *text = tess_realloc(*text, room = room ? 2 * room : 64 << 10);
         got = fread(*text + *size, 1, room - *size, f);
     }
     if (ferror(f))
-        status = tess_error(TESS_INVALID, path, "cannot be read: %s, expected a configuration file", strerror(errno));
+        status = tess_error(tess_errno_status(errno), path, "cannot be read: %s, expected a configuration file",
+                            strerror(errno));
     else if (*size >= FILE_MOST)
         status = tess_error(TESS_INVALID, path, "%d MiB or more, expected a JSON configuration", FILE_MOST >> 20);
     fclose(f);
@@ -448,7 +451,7 @@ tess_status tess_config_write(const tess_config *config, const char *path)
     tess_status status = TESS_OK;
     FILE *f = fopen(fresh, "w");
     if (!f) {
-        status = tess_error(TESS_INVALID, path, "cannot be written: %s (see output)", strerror(errno));
+        status = tess_error(tess_errno_status(errno), path, "cannot be written: %s (see output)", strerror(errno));
     } else {
         bool written = fputs(text, f) >= 0 && fputc('\n', f) >= 0 && fflush(f) == 0 && fsync(fileno(f)) == 0;
         written = fclose(f) == 0 && written;

@@ -108,7 +108,7 @@ static bool set_direct(int fd)
 
 static tess_status refuse_file(const char *dir, int error)
 {
-    return tess_error(TESS_INVALID, dir, "no swap file can be made there: %s (name another directory)",
+    return tess_error(tess_errno_status(error), dir, "no swap file can be made there: %s (name another directory)",
                       strerror(error));
 }
 
@@ -116,8 +116,8 @@ static tess_status check_directory(const char *dir)
 {
     struct stat st;
     if (stat(dir, &st))
-        return tess_error(TESS_INVALID, dir, "cannot hold the disk tier: %s (make the directory or name another)",
-                          strerror(errno));
+        return tess_error(tess_errno_status(errno), dir,
+                          "cannot hold the disk tier: %s (make the directory or name another)", strerror(errno));
     if (!S_ISDIR(st.st_mode))
         return tess_error(TESS_INVALID, dir, "is not a directory, the disk tier needs one (name another)");
     return access(dir, W_OK | X_OK) ? refuse_file(dir, errno) : TESS_OK;
@@ -140,12 +140,12 @@ static tess_status open_file(struct tess_disk_file *f, const char *dir, uint64_t
     if (!error) return TESS_OK;
     struct statvfs v = {0};
     fstatvfs(f->fd, &v);
-    if (error == ENOSPC || error == EDQUOT)
+    if (error == ENOSPC && (uint64_t)v.f_bavail * v.f_frsize < bytes) /* said before anything runs, as of a cap */
         return tess_error(TESS_INVALID, dir,
                           "the disk tier needs %s there, %s are free (lower memory.disk, or name another directory)",
                           tess_human_bytes((double)bytes), tess_human_bytes((double)v.f_bavail * (double)v.f_frsize));
-    return tess_error(TESS_INVALID, dir, "no swap file of %s can be made there: %s", tess_human_bytes((double)bytes),
-                      strerror(error));
+    return tess_error(tess_errno_status(error), dir, "no swap file of %s can be made there: %s",
+                      tess_human_bytes((double)bytes), strerror(error));
 }
 
 unsigned tess_disk_dirs(char *list, const char *dir[TESS_DISK_MAX_DIRS])

@@ -315,6 +315,34 @@ TEST(order_of_calls)
     tess_stop();
 }
 
+/* What generate does when a text outgrows a graph. */
+TEST(a_graph_that_shares_parameters_may_come_after_they_were_drawn)
+{
+    struct base b = base();
+    tess_step *s, *longer;
+    const int32_t ids[20] = {3, 1, 4, 1, 5, 3, 1, 4, 1, 5, 3, 1, 4, 1, 5};
+    float out[2 * 5 * 12], more[2 * 10 * 12];
+    OK(tess_step_new(b.x, NULL, &s));
+    OK(tess_start(NULL));
+    OK(tess_graph_init(b.g, 1));
+    OK(tess_step_feed(s, b.ids, ids));
+    OK(tess_step_run(s, NULL, NULL));
+    OK(tess_step_output(s, out));
+    tess_graph *g = tess_graph_new(&(tess_graph_conf){.share = b.g});
+    tess_tensor *i = tess_input(g, "ids", 2, 10);
+    OK(tess_step_new(tess_embedding(i, tess_param(g, "table", 9, 12, TESS_ZERO), NULL), NULL, &longer));
+    OK(tess_step_feed(longer, i, ids));
+    OK(tess_step_run(longer, NULL, NULL));
+    OK(tess_step_output(longer, more));
+    CHECK(!memcmp(out, more, sizeof out));
+    OK(tess_step_run(s, NULL, NULL)); /* and the other goes on */
+    tess_step_free(longer);
+    tess_graph_free(g);
+    tess_step_free(s);
+    tess_graph_free(b.g);
+    tess_stop();
+}
+
 TEST(ids_out_of_range)
 {
     struct base b = base();
@@ -454,6 +482,40 @@ TEST(disk_that_is_needed)
         tess_stop();
         rmdir(dir);
     }
+}
+
+/* The step that is laid out for what the machine has: what is wrong with it is said before anything is planned. */
+TEST(laying_out)
+{
+    struct net n;
+    tess_step *s = (tess_step *)&n;
+    tess_layout l;
+    tess_rooms rooms = {.ram = {.ram = 64 << 20, .workers = 1}};
+    net_make(&n, &(tess_graph_conf){.tile_rows = T}, net_gpt);
+    WRONG(tess_step_lay_out(NULL, &training, &rooms, &s, &l), "output is NULL");
+    CHECK(s == NULL);
+    WRONG(tess_step_lay_out(n.loss, NULL, &rooms, &s, &l), "conf is NULL");
+    WRONG(tess_step_lay_out(n.loss, &training, NULL, &s, &l), "rooms is NULL");
+    WRONG(tess_step_lay_out(n.loss, &training, &rooms, NULL, &l), "the place for it is NULL");
+    WRONG(tess_step_lay_out(n.loss, &training, &rooms, &s, NULL), "out is NULL");
+    WRONG(tess_step_lay_out(n.ids, &training, &rooms, &s, &l), "is no op's result");
+    rooms.ram.ram = 1 << 10;
+    WRONG(tess_step_lay_out(n.loss, &training, &rooms, &s, &l), "the least a step can work with");
+    CHECK(s == NULL && l.lacks == TESS_TIER_CPU && l.ram.needed > rooms.ram.ram);
+    rooms.ram.ram = 64 << 20;
+    OK(tess_step_lay_out(n.loss, &training, &rooms, &s, &l));
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    OK(tess_graph_init(n.g, 1));
+    tess_step *late = s;
+    WRONG(tess_step_lay_out(n.loss, &training, &rooms, &late, &l), "comes too late to be placed");
+    CHECK(late == NULL);
+    CHECK(net_run(&n, s, 0, 1e-2f) > 0);                                   /* and the step that is there runs */
+    OK(tess_step_lay_out(n.loss, &training, &(tess_rooms){0}, &late, &l)); /* with no room said nothing is placed */
+    CHECK(net_run(&n, late, 1, 1e-2f) > 0);
+    tess_step_free(late);
+    tess_step_free(s);
+    tess_graph_free(n.g);
+    tess_stop();
 }
 
 /* The environment of a step names that of the step before, which ends there. */

@@ -2,6 +2,7 @@
 #define CHECK_MAIN
 #include "check.h"
 #include "runtime.h"
+#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -592,6 +593,8 @@ TEST(what_is_written_loads_to_the_same)
     CHECK_STR(tess_error_text(), "run.json/out.json: cannot be written: Not a directory (see output)");
     CHECK_EQ(tess_config_write(&a, "a-directory"), TESS_FAILED);
     CHECK(access("a-directory.new", F_OK) != 0);
+    CHECK(tess_errno_status(ENOSPC) == TESS_FAILED && tess_errno_status(EIO) == TESS_FAILED);
+    CHECK(tess_errno_status(ENOENT) == TESS_INVALID && tess_errno_status(EACCES) == TESS_INVALID);
     tess_config_free(&a);
 }
 

@@ -329,6 +329,33 @@ TEST(generate_goes_on_from_a_prompt)
     EXPECT_DONE(); /* longer than the model's 32 positions */
     CHECK(!strncmp(ran.out, "the tile moves and rests on a disk. the tile moves", 50));
     CHECK(strspn(a + 8, "abcdefghijklmnopqrstuvwxyz .\n") == strlen(a + 8)); /* it knows the letters */
+    RUN("train", "run.json", "steps=1", "model.n_positions=256");
+    EXPECT_DONE();
+    RUN("generate", "out/model", "--prompt", "the tile", "-n", "180");
+    EXPECT_DONE(); /* longer than the first graphs, which hold 64 and 128 */
+}
+
+/* StarPU's limit on RAM is a cap here too: too little is said at once, and what is named then is enough. */
+TEST(generate_below_a_limit)
+{
+    char mib[32];
+    wide_setup_with("\"steps\": 1, \"train_batch_size\": 1");
+    RUN("train", "run.json");
+    EXPECT_DONE();
+    RUN("generate", "out/model", "--prompt", "the tile", "-n", "80", "--temperature", "0");
+    EXPECT_DONE();
+    char *text = strdup(ran.out);
+    setenv("STARPU_LIMIT_CPU_MEM", "1", 1);
+    RUN("generate", "out/model", "--prompt", "the tile", "-n", "80");
+    EXPECT_ERROR(2, "STARPU_LIMIT_CPU_MEM: a text of 32 tokens needs", "the cap is 1.0 MiB", "MiB would do");
+    CHECK_STR(ran.out, "");
+    snprintf(mib, sizeof mib, "%ld", named_in_error("the cap is 1.0 MiB ("));
+    setenv("STARPU_LIMIT_CPU_MEM", mib, 1);
+    RUN("generate", "out/model", "--prompt", "the tile", "-n", "80", "--temperature", "0");
+    EXPECT_DONE();
+    CHECK_STR(ran.out, text);
+    unsetenv("STARPU_LIMIT_CPU_MEM");
+    free(text);
 }
 
 TEST(estimate_needs_no_weights_and_runs_nothing)

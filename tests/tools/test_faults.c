@@ -308,6 +308,10 @@ TEST(no_room_for_metrics)
     EXPECT_ERROR(1, "out/metrics.jsonl: cannot be written: File too large", "disk full");
     json_t *all = read_metrics("out/metrics.jsonl");
     CHECK(json_array_size(all) > 5);
+    CHECK(!remove("out/metrics.jsonl") &&
+          !symlink("/dev/full", "out/metrics.jsonl")); /* which could be read for ever */
+    RUN("train", "run.json");
+    EXPECT_ERROR(2, "out/metrics.jsonl: is not a regular file", "see output");
     for (size_t s = 0; s < json_array_size(all); s++) CHECK_EQ(number_of(all, s, "step"), s + 1); /* all are whole */
     json_decref(all);
 }
