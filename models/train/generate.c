@@ -119,7 +119,7 @@ static tess_status start(struct generator *g, const tess_generate_conf *c)
                           tess_human_bytes((double)(limit ? limit : ram)), (unsigned long long)(needed >> 20) + 1);
     if (limit && !tess_gpus()) {
         machine.cpu_bytes = limit;
-        tess_flow_room(limit - tess_plan_fixed(&plan, workers));
+        machine.cpu_tiles = limit - tess_plan_fixed(&plan, workers);
     }
     return tess_start(&machine);
 }
