@@ -81,7 +81,7 @@ static void example_of_header(void)
     RUNS("cat >example/run.json <<END\n"
          "{\"model\": {\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 16,\n"
          "  \"n_layer\": 1, \"n_head\": 2}, \"data\": {\"train\": \"%s/docs/demo/held-out.txt\", \"seq_length\": 32},\n"
-         "  \"train_batch_size\": 2, \"steps\": 9}\nEND\n",
+         "  \"train_batch_size\": 2, \"steps\": 9}\nEND\ntrue",
          source);
 #define BY_CALL "cd example && env -u TESSERA_BUILD -u TESSERA_SOURCE ./run run.json "
     RUNS(BY_CALL "steps=2 output=by-call && test -s by-call/model/model.safetensors");
