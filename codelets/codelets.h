@@ -73,7 +73,7 @@ extern tess_codelet tess_layernorm_backward[]; /* dy, x, gain, stats, dx +=, dga
 extern tess_codelet tess_rmsnorm_forward[];    /* x, gain (width), y, stats f32 (rows): 1/rms */
 extern tess_codelet tess_rmsnorm_backward[];   /* dy, x, gain, stats, dx +=, dgain += */
 
-/* ---- gelu.c, silu.c, elementwise.c ------------------------------------------------------------------------------ */
+/* ---- gelu.c, silu.c, add.c, mul.c -------------------------------------------------------------------------------- */
 
 typedef enum tess_gelu_kind { TESS_GELU_TANH, TESS_GELU_ERF } tess_gelu_kind;
 typedef struct tess_map_arg {

@@ -368,6 +368,11 @@ int64_t tess_param_tiles(const tess_tensor *p)
     return p->tiles;
 }
 
+const char *tess_graph_unsplit(const tess_graph *g)
+{
+    return g->unsplit;
+}
+
 int64_t tess_graph_param_elements(const tess_graph *g)
 {
     int64_t n = 0;
@@ -465,12 +470,12 @@ void tess_set_shape(tess_node *n, int rank, int64_t a, int64_t b, int64_t c)
     n->out->dim[2] = c;
 }
 
-tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs, const tess_node *attributes)
+tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs, const void *attributes, size_t bytes)
 {
     tess_graph *g = tess_check_inputs(op, in, inputs);
     if (!g || !open_for(g, op->name)) return NULL;
     tess_node *n = tess_arena_get(g->arena, sizeof *n);
-    *n = *attributes;
+    if (bytes) n->attributes = memcpy(tess_arena_get(g->arena, bytes), attributes, bytes);
     n->op = op;
     n->id = g->nodes;
     n->block = g->block;

@@ -125,6 +125,9 @@ int tess_graph_params(const tess_graph *g);
 tess_tensor *tess_graph_param(const tess_graph *g, int index);
 tess_tensor *tess_graph_find_param(const tess_graph *g, const char *name);
 int64_t tess_graph_param_elements(const tess_graph *g);
+/* Once a step was made of it: the matrices that every rank of the tensor dimension has whole, and why they could not be
+ * shared out. NULL where there are none. */
+const char *tess_graph_unsplit(const tess_graph *g);
 int64_t tess_param_tiles(const tess_tensor *p);
 void tess_param_rows(const tess_tensor *p, int64_t tile, int64_t *first, int64_t *count);
 

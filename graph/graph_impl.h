@@ -3,7 +3,7 @@
 #define TESS_GRAPH_IMPL_H
 #include "graph.h"
 
-enum { TESS_MAX_INPUTS = 4, TESS_MAX_AUX = 1 };
+enum { TESS_MAX_INPUTS = 4, TESS_MOST_BESIDE = 4 };
 
 typedef struct tess_node tess_node;
 typedef struct tess_lower tess_lower;
@@ -11,20 +11,59 @@ typedef struct tess_lower tess_lower;
 /* What a backward rule reads of the forward pass, besides gradients. */
 enum { TESS_READS_IN0 = 1, TESS_READS_IN1 = 2, TESS_READS_IN2 = 4, TESS_READS_OUT = 16, TESS_READS_AUX = 32 };
 
-/* One an op, in graph/ops/<name>.c. infer checks shapes and sets the output's; forward and backward emit the tasks of
- * row tile i. backward finds the output's gradient and leaves the inputs'. */
+/* Which columns of its inputs an op's columns come from. It decides how ranks of the tensor dimension share its work.
+ */
+typedef enum tess_columns {
+    TESS_COLUMNS_ALL,    /* any of them: each rank does all of the op */
+    TESS_COLUMNS_SAME,   /* the same ones: a rank that has some of them does those */
+    TESS_COLUMNS_MATRIX, /* in[1], whose rows are the output's columns and whose columns are those of in[0]: a rank can
+                            have some rows of it or some columns, and the same rows of the bias in[2], if there is one
+                          */
+} tess_columns;
+
+/* For TESS_COLUMNS_SAME, where not any run of columns can be had alone; all zeros where any can. */
+typedef struct tess_units {
+    /* How many units of columns there are, each of which stays together. With *exact the number is this one, else any
+     * that divides it does. */
+    int64_t (*count)(const tess_node *n, bool *exact);
+    /* in[0] holds several tensors side by side: says how many columns of each belong to one of so many units, and
+     * returns how many tensors. NULL, or 1: it holds one. */
+    int (*beside)(const tess_node *n, int64_t units, int64_t width[TESS_MOST_BESIDE]);
+    /* The node is now that of the units [first, end) alone. */
+    void (*keep)(tess_node *n, int64_t units, int64_t first, int64_t end);
+} tess_units;
+
+/* A task of `first` and the task of `second` behind it, whose first use is what the first task writes with its use
+ * number 2, can be one of `both`. Its uses are those of the first, in whose place 3 those of the second are put in. */
+typedef struct tess_fusion {
+    tess_codelet *first, *second, *both; /* by dtype */
+    bool kept;                           /* what is between the two is written too */
+    size_t bytes;                        /* of the one task's argument, which `join` makes of the two */
+    void (*join)(void *arg, const void *first, const void *second);
+} tess_fusion;
+
+/* An op, in graph/ops/<name>.c. */
 typedef struct tess_op {
     const char *name;
-    tess_status (*infer)(tess_node *n);
-    void (*forward)(tess_lower *L, const tess_node *n, int i);
-    void (*backward)(tess_lower *L, const tess_node *n, int i);
-    unsigned reads;
     const char *takes; /* "x, w, bias?": its inputs; those with a mark may be NULL */
+    unsigned reads;    /* what backward reads of the forward pass: the rest is not computed again for it */
+    /* Checks the shapes of the inputs and sets the output's. */
+    tess_status (*infer)(tess_node *n);
+    /* Emits the tasks of row tile i. */
+    void (*forward)(tess_lower *L, const tess_node *n, int i);
+    /* Emits those that find the output's gradient and leave the inputs'. NULL: forward did it. */
+    void (*backward)(tess_lower *L, const tess_node *n, int i);
+    tess_columns columns;
+    tess_units units;
+    int table;                  /* the input that ranks may share out by tiles of rows; 0: none */
+    int table_bias;             /* the input that has an element for each of its rows; 0: none */
+    bool table_parts;           /* with some rows of it the op makes a part of its result, and all parts add up */
+    int targets;                /* of a loss: the input whose values from 0 on are counted */
+    const tess_fusion *fusions; /* with what is before it; ended by zeros */
 } tess_op;
 #define TESS_OP(name) extern const tess_op tess_op_##name;
 #include "ops.def"
-#undef TESS_OP
-extern const tess_op tess_op_enter, tess_op_leave; /* tensor.c puts them in */
+extern const tess_op tess_op_enter, tess_op_leave; /* tensor_parallel.c puts them in */
 
 typedef enum tess_kind { TESS_KIND_INPUT, TESS_KIND_PARAM, TESS_KIND_ACTIVATION, TESS_KIND_LOSS } tess_kind;
 
@@ -104,18 +143,8 @@ struct tess_node {
     bool cut;      /* this rank computes a part of it */
     int inputs;
     tess_tensor *in[TESS_MAX_INPUTS], *out;
-    union {
-        float eps, p;
-        tess_gelu_kind gelu;
-        tess_rope_conf rope;
-        struct {
-            tess_attention_conf conf;
-            int64_t dim;
-            bool packed;
-            int64_t head0, all_heads; /* where heads are shared out; all_heads 0: they are not */
-        } attention;
-    };
-    uint32_t random; /* this op's stream of random numbers */
+    void *attributes; /* the op's own */
+    uint32_t random;  /* this op's stream of random numbers */
 };
 
 struct tess_graph {
@@ -134,7 +163,8 @@ struct tess_graph {
     tess_step *pending;           /* whose updates of these parameters are yet to come */
     int param_tiles;              /* of all parameters */
     int64_t tiles_declared;       /* that they will have, or a bit more */
-    bool tensor_split;            /* tensor.c was here */
+    bool tensor_split;            /* tensor_parallel.c was here */
+    const char *unsplit;          /* what it could not share out, and why; NULL: nothing */
     unsigned session;             /* in which its parameters got what they hold */
     bool on_disk;                 /* some of its tiles are placed there */
     int maps;                     /* pieces that the program has its hands on */
@@ -176,8 +206,9 @@ void tess_steps_forget(tess_graph *g);
 
 /* ---- building (graph.c) ---- */
 
-/* A node of `op` over the inputs, whose attributes `attr` sets; NULL where an input is NULL or infer fails. */
-tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs, const tess_node *attributes);
+/* Adds a node of `op` over the inputs, with a copy of so many bytes of attributes. NULL where an input is NULL or infer
+ * fails. */
+tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs, const void *attributes, size_t bytes);
 /* For infer: "linear: x (4,37,64), w (100,32): <what>" with the shapes of all inputs. */
 tess_status tess_shape_error(const tess_node *n, const char *format, ...) TESS_PRINTF(2, 3);
 /* infer of elementwise ops: all inputs (B,T,C), the output too. */
@@ -195,7 +226,7 @@ static inline bool tess_is_param(const tess_tensor *t, int64_t rows, int64_t col
 }
 
 int64_t tess_rows_of_tile(const tess_graph *g, int64_t rows, int64_t columns);
-void tess_tensor_split(tess_graph *g); /* tensor.c: leaves this rank its part of every node */
+void tess_tensor_split(tess_graph *g); /* tensor_parallel.c: leaves this rank its part of every node */
 void tess_graph_ready(tess_graph *g);  /* makes the tiles of parameters that have none yet */
 static inline int64_t tess_state_elements(const tess_tensor *p, const struct tess_state *s)
 {
@@ -368,8 +399,7 @@ struct tess_lower {
     int scratches;
     bool *uses; /* [tensor]: tasks read this input or parameter */
     const tess_tensor *output;
-    struct tess_ring *ring; /* of the loss: what its tasks leave for each other, a few sets that take turns */
-    int ring_turn;
+    void **room;                      /* [node]: what its op keeps while it is lowered */
     tess_tile ***input;               /* [tensor][micro * row_tiles + row tile] */
     tess_tile **result;               /* [micro * row_tiles + row tile]: the output's */
     tess_tile *loss;                  /* sum and count of the whole step */
@@ -395,6 +425,8 @@ tess_use tess_grad_read(tess_lower *L, const tess_tensor *t, int i); /* the outp
 tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc);
 /* t's gradient is that of `from`, unchanged. */
 void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t, int i);
+/* What the op of a node keeps for itself while the step is lowered: so many bytes, zeros at first. */
+void *tess_node_room(tess_lower *L, const tess_node *n, size_t bytes);
 /* A parameter's gradient; acc is false for the first task of the step that writes this tile. */
 tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool *acc);
 /* The tile of a piece of the loss: sum and count, double. */

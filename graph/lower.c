@@ -86,6 +86,12 @@ tess_use tess_aux_in(tess_lower *L, const tess_node *n, int i)
     return (tess_use){L->aux[n->id][at(L, i)], TESS_R};
 }
 
+void *tess_node_room(tess_lower *L, const tess_node *n, size_t bytes)
+{
+    if (!L->room[n->id]) L->room[n->id] = tess_arena_get(L->p->arena, bytes);
+    return L->room[n->id];
+}
+
 tess_use tess_weight(tess_lower *L, const tess_tensor *p, int64_t tile)
 {
     L->uses[p->id] = true;
@@ -482,6 +488,7 @@ static void make_tables(tess_lower *L)
         L->grad[k] = tess_arena_get(a, tiles * sizeof **L->grad);
         L->touched[k] = tess_arena_get(a, (size_t)L->g->tensor[k]->tiles * sizeof **L->touched);
     }
+    L->room = tess_arena_get(a, (nodes + 1) * sizeof *L->room);
     L->aux = tess_arena_get(a, (nodes + 1) * sizeof *L->aux);
     for (size_t k = 0; k < nodes; k++) L->aux[k] = tess_arena_get(a, tiles * sizeof **L->aux);
     L->result = tess_arena_get(a, tiles * sizeof *L->result);

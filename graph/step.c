@@ -170,7 +170,7 @@ void tess_step_free(tess_step *s)
 /* The input that a loss takes its targets from; NULL without a loss. */
 static const tess_tensor *targets_of(const tess_step *s)
 {
-    return s->output->kind == TESS_KIND_LOSS ? s->output->producer->in[2] : NULL;
+    return s->output->kind == TESS_KIND_LOSS ? s->output->producer->in[s->output->producer->op->targets] : NULL;
 }
 
 void tess_step_share(const tess_step *s, int64_t *first, int64_t *count)

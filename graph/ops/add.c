@@ -19,9 +19,15 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     tess_grad_pass(L, n->out, n->in[1], i);
 }
 
-const tess_op tess_op_add = {"add", infer, forward, backward, 0, "a, b"};
+const tess_op tess_op_add = {
+    .name = "add",
+    .takes = "a, b",
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
 
 tess_tensor *tess_add(tess_tensor *a, tess_tensor *b)
 {
-    return tess_node_add(&tess_op_add, (tess_tensor *[]){a, b}, 2, &(tess_node){0});
+    return tess_node_add(&tess_op_add, (tess_tensor *[]){a, b}, 2, NULL, 0);
 }

@@ -8,7 +8,7 @@
 enum { SETS = 2 };
 
 /* What one piece leaves between its tasks. */
-struct tess_ring {
+struct set {
     tess_tile **p;       /* a tile of w each: (rows, its rows) */
     tess_tile **stats;   /* the same; where ranks share w out, of all tiles that it has on all of them */
     tess_tile *lse, *dx; /* f32: (rows), (rows, in) */
@@ -58,7 +58,7 @@ static tess_tile *between(tess_lower *L, size_t bytes, const char *label)
     return tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, label);
 }
 
-static void make_set(tess_lower *L, const tess_tensor *w, int64_t rows, struct tess_ring *s)
+static void make_set(tess_lower *L, const tess_tensor *w, int64_t rows, struct set *s)
 {
     s->p = tess_arena_get(L->p->arena, (size_t)w->tiles * sizeof *s->p);
     s->stats = tess_arena_get(L->p->arena, (size_t)all_tiles(w) * sizeof *s->stats);
@@ -70,14 +70,18 @@ static void make_set(tess_lower *L, const tess_tensor *w, int64_t rows, struct t
     if (L->conf->train) s->dx = between(L, (size_t)(rows * w->dim[1]) * sizeof(float), "dx of the head");
 }
 
+struct ring {
+    struct set set[SETS];
+    int turn;
+};
+
 /* The set of a piece of at most `rows` rows. */
-static struct tess_ring *next_set(tess_lower *L, const tess_tensor *w, int64_t rows)
+static struct set *next_set(tess_lower *L, const tess_node *n, int64_t rows)
 {
-    if (!L->ring) {
-        L->ring = tess_arena_get(L->p->arena, SETS * sizeof *L->ring);
-        for (int k = 0; k < SETS; k++) make_set(L, w, rows, &L->ring[k]);
-    }
-    return &L->ring[L->ring_turn++ % SETS];
+    struct ring *ring = tess_node_room(L, n, sizeof *ring);
+    if (!ring->turn)
+        for (int k = 0; k < SETS; k++) make_set(L, n->in[1], rows, &ring->set[k]);
+    return &ring->set[ring->turn++ % SETS];
 }
 
 /* A task's argument for tile j, but for what only one kind of them has. */
@@ -97,7 +101,7 @@ static int owner_of(const tess_lower *L, const tess_tensor *w, int64_t tile)
     return r;
 }
 
-static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct tess_ring *set)
+static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set)
 {
     const tess_tensor *w = n->in[1], *b = n->in[3];
     tess_use x = tess_in(L, n->in[0], i), target = tess_in(L, n->in[2], i);
@@ -133,7 +137,7 @@ static void weight_gradient(tess_lower *L, const tess_node *n, int i, int64_t ro
 }
 
 /* dx: where the row tile's gradient goes, whose mode and acc say what was there before the first piece. */
-static void gradients(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct tess_ring *set,
+static void gradients(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set,
                       tess_use dx, bool acc)
 {
     const tess_tensor *w = n->in[1];
@@ -159,16 +163,24 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     if (L->conf->train) dx = tess_grad_write(L, n->in[0], i, &acc);
     for (int64_t row = 0; row < all; row += most) {
         int64_t rows = all - row < most ? all - row : most;
-        const struct tess_ring *set = next_set(L, n->in[1], most);
+        const struct set *set = next_set(L, n, most);
         losses(L, n, i, row, rows, set);
         if (L->conf->train) gradients(L, n, i, row, rows, set, dx, acc);
     }
 }
 
-const tess_op tess_op_cross_entropy = {"cross_entropy", infer, forward, NULL, 0, "x, w, targets, bias?"};
+const tess_op tess_op_cross_entropy = {
+    .name = "cross_entropy",
+    .takes = "x, w, targets, bias?",
+    .infer = infer,
+    .forward = forward,
+    .table = 1,
+    .table_bias = 3,
+    .targets = 2,
+};
 
 tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets)
 {
     if (bias) tess_param_cut_like(bias, w);
-    return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias}, 4, &(tess_node){0});
+    return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias}, 4, NULL, 0);
 }

@@ -4,14 +4,15 @@
 
 static tess_status infer(tess_node *n)
 {
-    if (!(n->p >= 0 && n->p <= 1)) return tess_shape_error(n, "the rate is %g (expected 0 to 1)", (double)n->p);
+    const float p = *(const float *)n->attributes;
+    if (!(p >= 0 && p <= 1)) return tess_shape_error(n, "the rate is %g (expected 0 to 1)", (double)p);
     return tess_same_shape(n);
 }
 
 static tess_dropout_arg *arg(tess_lower *L, const tess_node *n, int i)
 {
     return TESS_ARG(L, tess_dropout_arg, .rows = tess_rows(L, n->out, i), .width = tess_width(n->out),
-                    .row0 = tess_first_row(L, n->out, i), .op = n->random, .p = n->p);
+                    .row0 = tess_first_row(L, n->out, i), .op = n->random, .p = *(const float *)n->attributes);
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
@@ -26,9 +27,15 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     TESS_EMIT(L, &tess_dropout_backward[L->dtype], a, tess_grad_read(L, n->out, i), dx);
 }
 
-const tess_op tess_op_dropout = {"dropout", infer, forward, backward, 0, "x"};
+const tess_op tess_op_dropout = {
+    .name = "dropout",
+    .takes = "x",
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
 
 tess_tensor *tess_dropout(tess_tensor *x, float p)
 {
-    return p == 0 ? x : tess_node_add(&tess_op_dropout, &x, 1, &(tess_node){.p = p});
+    return p == 0 ? x : tess_node_add(&tess_op_dropout, &x, 1, &p, sizeof p);
 }

@@ -61,9 +61,17 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     }
 }
 
-const tess_op tess_op_embedding = {"embedding", infer, forward, backward, 0, "ids, table, positions?"};
+const tess_op tess_op_embedding = {
+    .name = "embedding",
+    .takes = "ids, table, positions?",
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+    .table = 1,
+    .table_parts = true,
+};
 
 tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *positions)
 {
-    return tess_node_add(&tess_op_embedding, (tess_tensor *[]){ids, table, positions}, 3, &(tess_node){0});
+    return tess_node_add(&tess_op_embedding, (tess_tensor *[]){ids, table, positions}, 3, NULL, 0);
 }

@@ -16,7 +16,8 @@ static tess_status infer(tess_node *n)
 
 static tess_norm_arg *arg(tess_lower *L, const tess_node *n, int i)
 {
-    return TESS_ARG(L, tess_norm_arg, .rows = tess_rows(L, n->out, i), .width = tess_width(n->out), .eps = n->eps);
+    return TESS_ARG(L, tess_norm_arg, .rows = tess_rows(L, n->out, i), .width = tess_width(n->out),
+                    .eps = *(const float *)n->attributes);
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
@@ -38,10 +39,16 @@ static void backward(tess_lower *L, const tess_node *n, int i)
               tess_weight(L, n->in[1], 0), tess_aux_in(L, n, i), dx, dgain, dbias);
 }
 
-const tess_op tess_op_layernorm = {"layernorm",    infer, forward, backward, TESS_READS_IN0 | TESS_READS_AUX,
-                                   "x, gain, bias"};
+const tess_op tess_op_layernorm = {
+    .name = "layernorm",
+    .takes = "x, gain, bias",
+    .reads = TESS_READS_IN0 | TESS_READS_AUX,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
 
 tess_tensor *tess_layernorm(tess_tensor *x, tess_tensor *gain, tess_tensor *bias, float eps)
 {
-    return tess_node_add(&tess_op_layernorm, (tess_tensor *[]){x, gain, bias}, 3, &(tess_node){.eps = eps});
+    return tess_node_add(&tess_op_layernorm, (tess_tensor *[]){x, gain, bias}, 3, &eps, sizeof eps);
 }

@@ -73,10 +73,18 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     }
 }
 
-const tess_op tess_op_linear = {"linear", infer, forward, backward, TESS_READS_IN0, "x, w, bias?"};
+const tess_op tess_op_linear = {
+    .name = "linear",
+    .takes = "x, w, bias?",
+    .reads = TESS_READS_IN0,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+    .columns = TESS_COLUMNS_MATRIX,
+};
 
 tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias)
 {
     if (bias) tess_param_cut_like(bias, w);
-    return tess_node_add(&tess_op_linear, (tess_tensor *[]){x, w, bias}, 3, &(tess_node){0});
+    return tess_node_add(&tess_op_linear, (tess_tensor *[]){x, w, bias}, 3, NULL, 0);
 }

@@ -26,9 +26,17 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     }
 }
 
-const tess_op tess_op_mul = {"mul", infer, forward, backward, TESS_READS_IN0 | TESS_READS_IN1, "a, b"};
+const tess_op tess_op_mul = {
+    .name = "mul",
+    .takes = "a, b",
+    .reads = TESS_READS_IN0 | TESS_READS_IN1,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+    .columns = TESS_COLUMNS_SAME,
+};
 
 tess_tensor *tess_mul(tess_tensor *a, tess_tensor *b)
 {
-    return tess_node_add(&tess_op_mul, (tess_tensor *[]){a, b}, 2, &(tess_node){0});
+    return tess_node_add(&tess_op_mul, (tess_tensor *[]){a, b}, 2, NULL, 0);
 }

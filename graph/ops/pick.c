@@ -30,9 +30,15 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     TESS_EMIT(L, &tess_pick_backward[L->dtype], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[1], i), dx);
 }
 
-const tess_op tess_op_pick = {"pick", infer, forward, backward, 0, "x, index"};
+const tess_op tess_op_pick = {
+    .name = "pick",
+    .takes = "x, index",
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
 
 tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index)
 {
-    return tess_node_add(&tess_op_pick, (tess_tensor *[]){x, index}, 2, &(tess_node){0});
+    return tess_node_add(&tess_op_pick, (tess_tensor *[]){x, index}, 2, NULL, 0);
 }

@@ -23,9 +23,17 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     TESS_EMIT(L, &tess_silu_backward[L->dtype], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i), dx);
 }
 
-const tess_op tess_op_silu = {"silu", infer, forward, backward, TESS_READS_IN0, "x"};
+const tess_op tess_op_silu = {
+    .name = "silu",
+    .takes = "x",
+    .reads = TESS_READS_IN0,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+    .columns = TESS_COLUMNS_SAME,
+};
 
 tess_tensor *tess_silu(tess_tensor *x)
 {
-    return tess_node_add(&tess_op_silu, &x, 1, &(tess_node){0});
+    return tess_node_add(&tess_op_silu, &x, 1, NULL, 0);
 }

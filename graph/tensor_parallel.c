@@ -1,18 +1,20 @@
 /* Tensor parallelism: a pass over the nodes of a graph that leaves each rank of the tensor dimension its part.
  *
- * A region is what lies between linears that make its tensors and linears that read them: elementwise maps, rotary
- * positions and attention, which all work on columns by themselves. There the columns are shared out: the linears
- * before it keep some rows of their weights, those behind it some columns. A rank's share of a region is whole units:
- * groups of heads where there is attention, else runs of columns; units need not divide evenly. The linears behind a
- * region then make sums of which every rank has a part: a node `leave` adds them up. What the linears before it read,
- * all ranks have; its gradient comes in parts: a node `enter` adds those up. That is two sums forward and two backward
- * a transformer's layer.
+ * A region is what lies between linears that make its tensors and linears that read them: ops whose columns come from
+ * the same columns of their inputs (TESS_COLUMNS_SAME), as elementwise maps, rotary positions and attention do. There
+ * the columns are shared out: the linears before it keep some rows of their weights, those behind it some columns. A
+ * rank's share of a region is whole units: groups of heads where there is attention, else runs of columns; units need
+ * not divide evenly. The linears behind a region then make sums of which every rank has a part: a node `leave` adds
+ * them up. What the linears before it read, all ranks have; its gradient comes in parts: a node `enter` adds those up.
+ * That is two sums forward and two backward a transformer's layer.
  *
  * A table that only embeddings and losses read is shared out by its tiles: an embedding makes the rows of the tokens
  * that a rank has, and zeros, which leave adds up; a loss needs the statistics of all tiles, a few numbers a row.
  *
- * All else is done by every rank alike, with the same bits, and counts and is saved on the first. */
+ * All else is done by every rank alike, with the same bits, and counts and is saved on the first. This file knows ops
+ * by what they say of themselves, and says of which matrices nothing could be shared out (tess_graph_unsplit). */
 #include "graph_impl.h"
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,19 +25,29 @@ struct region {
     bool *tensor; /* [tensor]: in it */
     bool *node;   /* [node]: all of its tensors are */
     bool *before, *behind;
-    int64_t groups;
+    int64_t units; /* that a node of it insists on; 0: none does */
     bool fits;
+    char why[160]; /* it does not */
 };
 
-static bool is(const tess_node *n, const tess_op *op)
+static bool is_matrix(const tess_node *n)
 {
-    return n->op == op;
+    return n->op->columns == TESS_COLUMNS_MATRIX;
 }
 
 static bool works_on_columns(const tess_node *n)
 {
-    return is(n, &tess_op_gelu) || is(n, &tess_op_silu) || is(n, &tess_op_mul) || is(n, &tess_op_rope) ||
-           is(n, &tess_op_attention);
+    return n->op->columns == TESS_COLUMNS_SAME;
+}
+
+/* The first reason counts. */
+static void TESS_PRINTF(2, 3) refuse(struct region *r, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    if (r->fits) vsnprintf(r->why, sizeof r->why, format, ap);
+    va_end(ap);
+    r->fits = false;
 }
 
 static int uses_of(const tess_graph *g, const tess_tensor *t)
@@ -47,9 +59,10 @@ static int uses_of(const tess_graph *g, const tess_tensor *t)
 }
 
 /* A weight that this node alone reads may be cut. */
-static bool cuttable(const tess_graph *g, const tess_node *n)
+static void check_cuttable(struct region *r, const tess_node *n)
 {
-    return uses_of(g, n->in[1]) == 1 && (!n->in[2] || uses_of(g, n->in[2]) == 1);
+    for (int i = 1; i < 3; i++)
+        if (n->in[i] && uses_of(r->g, n->in[i]) > 1) refuse(r, "%s has other uses", n->in[i]->name);
 }
 
 static void grow(struct region *r, const tess_tensor *t);
@@ -59,11 +72,15 @@ static void take(struct region *r, const tess_node *n)
 {
     if (r->node[n->id]) return;
     r->node[n->id] = true;
-    if (is(n, &tess_op_attention)) {
-        int64_t groups = n->attention.conf.groups;
-        if (r->groups && r->groups != groups) r->fits = false;
-        r->groups = groups;
-        if (n->attention.packed && n->in[0]->producer && !is(n->in[0]->producer, &tess_op_linear)) r->fits = false;
+    const tess_units *u = &n->op->units;
+    int64_t width[TESS_MOST_BESIDE];
+    bool exact = false;
+    const int64_t units = u->count ? u->count(n, &exact) : 0;
+    if (exact) {
+        if (r->units && r->units != units) refuse(r, "%s has other units than its neighbours", n->op->name);
+        r->units = units;
+        if (u->beside && u->beside(n, units, width) > 1 && n->in[0]->producer && !is_matrix(n->in[0]->producer))
+            refuse(r, "%s is what %s reads", n->in[0]->producer->op->name, n->op->name);
     }
     for (int i = 0; i < n->inputs; i++) grow(r, n->in[i]);
     grow(r, n->out);
@@ -74,10 +91,13 @@ static void grow(struct region *r, const tess_tensor *t)
     if (r->tensor[t->id] || !r->fits) return;
     r->tensor[t->id] = true;
     const tess_node *made = t->producer;
-    if (!made || !(is(made, &tess_op_linear) || works_on_columns(made))) r->fits = false;
-    if (r->fits && is(made, &tess_op_linear)) {
+    if (!made)
+        refuse(r, "%s is no op's result", t->name);
+    else if (!is_matrix(made) && !works_on_columns(made))
+        refuse(r, "%s does not work on columns by themselves", made->op->name);
+    if (r->fits && is_matrix(made)) {
         r->before[made->id] = true;
-        r->fits = cuttable(r->g, made);
+        check_cuttable(r, made);
     } else if (r->fits)
         take(r, made);
     int readers = 0;
@@ -87,36 +107,46 @@ static void grow(struct region *r, const tess_tensor *t)
             if (n->in[i] != t) continue;
             readers++;
             if (n->block != made->block)
-                r->fits = false;
-            else if (is(n, &tess_op_linear)) {
+                refuse(r, "%s is of another block", n->op->name);
+            else if (is_matrix(n)) {
                 r->behind[n->id] = true;
-                r->fits = cuttable(r->g, n);
+                check_cuttable(r, n);
             } else if (works_on_columns(n))
                 take(r, n);
             else
-                r->fits = false;
+                refuse(r, "%s does not work on columns by themselves", n->op->name);
         }
     }
-    if (!readers) r->fits = false;
+    if (!readers) refuse(r, "nothing reads %s", t->name);
+}
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
 }
 
 /* How many units the tensors of a region have; 0: it cannot be shared out. */
-static int64_t units_of(const struct region *r)
+static int64_t units_of(struct region *r)
 {
-    int64_t units = r->groups;
-    for (int k = 0; k < r->g->tensors && r->fits; k++) {
-        const tess_tensor *t = r->g->tensor[k];
-        if (!r->tensor[k]) continue;
-        if (!r->groups) units = t->dim[2] % RUN ? t->dim[2] : t->dim[2] / RUN;
-    }
-    for (int k = 0; k < r->g->nodes && units; k++) {
+    int64_t columns = 0, divides = 0, units;
+    for (int k = 0; k < r->g->tensors; k++)
+        if (r->tensor[k]) columns = r->g->tensor[k]->dim[2];
+    for (int k = 0; k < r->g->nodes; k++) {
         const tess_node *n = r->g->node[k];
-        if (!r->node[k] || !is(n, &tess_op_rope)) continue;
-        int64_t heads = n->out->dim[2] / n->rope.dim;
-        if (!r->groups) units = heads;
-        if (heads % units) units = 0;
+        bool exact = false;
+        const int64_t count = r->node[k] && n->op->units.count ? n->op->units.count(n, &exact) : 0;
+        if (count && !exact) divides = common_divisor(count, divides);
     }
-    return units < r->g->conf.grid.tensor ? 0 : units;
+    units = r->units ? r->units : divides ? divides : columns % RUN ? columns : columns / RUN;
+    if (divides % units) refuse(r, "its heads are not a multiple of %lld groups", (long long)units);
+    if (units < r->g->conf.grid.tensor)
+        refuse(r, "%lld unit%s of columns cannot be shared out", (long long)units, units == 1 ? "" : "s");
+    return r->fits ? units : 0;
 }
 
 /* ---- cutting ---- */
@@ -143,25 +173,20 @@ static void share(const tess_grid *g, int64_t units, int64_t *first, int64_t *en
     *end = units * (tess_grid_tensor(g) + 1) / g->tensor;
 }
 
-/* Rows of a weight before the region, and of its bias: units of `unit` rows; packed: q, k and v one after the other. */
-static void cut_rows(const tess_graph *g, tess_node *n, int64_t units, const tess_node *packed)
+/* Rows of a weight before the region, and of its bias: units of whole rows, of each of the tensors that it makes side
+ * by side. */
+static void cut_rows(const tess_graph *g, tess_node *n, int64_t units, const tess_node *reader)
 {
-    int64_t first, end, begin = 0;
+    int64_t first, end, width[TESS_MOST_BESIDE] = {n->in[1]->whole[0] / units};
+    const int tensors = reader ? reader->op->units.beside(reader, units, width) : 1;
     share(&g->conf.grid, units, &first, &end);
     for (int b = 1; b < 3; b++) {
         tess_tensor *p = n->in[b];
+        int64_t begin = 0;
         if (!p || p->segments || p->storage != p) continue;
-        if (packed) {
-            int64_t dim = packed->attention.dim, per = packed->attention.conf.heads / units;
-            begin = 0;
-            for (int part = 0; part < 3; part++) {
-                int64_t unit = part ? dim : per * dim;
-                add_segment(p, begin + first * unit, (end - first) * unit);
-                begin += units * unit;
-            }
-        } else {
-            int64_t unit = p->whole[0] / units;
-            add_segment(p, first * unit, (end - first) * unit);
+        for (int k = 0; k < tensors; k++) {
+            add_segment(p, begin + first * width[k], (end - first) * width[k]);
+            begin += units * width[k];
         }
         recut(p);
     }
@@ -198,27 +223,21 @@ static void cut_region(tess_graph *g, const struct region *r, int64_t units)
     share(&g->conf.grid, units, &first, &end);
     for (int k = 0; k < g->nodes; k++) {
         tess_node *n = g->node[k];
-        const tess_node *packed = NULL;
-        if (r->before[k])
-            for (int i = 0; i < g->nodes; i++)
-                if (r->node[i] && g->node[i]->in[0] == n->out && is(g->node[i], &tess_op_attention) &&
-                    g->node[i]->attention.packed)
-                    packed = g->node[i];
+        const tess_node *reader = NULL; /* of tensors side by side */
+        int64_t width[TESS_MOST_BESIDE];
+        for (int i = 0; i < g->nodes && r->before[k]; i++) {
+            const tess_units *u = &g->node[i]->op->units;
+            if (r->node[i] && g->node[i]->in[0] == n->out && u->beside && u->beside(g->node[i], units, width) > 1)
+                reader = g->node[i];
+        }
         n->cut |= r->before[k] || r->behind[k];
-        if (r->before[k]) cut_rows(g, n, units, packed);
+        if (r->before[k]) cut_rows(g, n, units, reader);
         if (r->behind[k]) cut_columns(g, n, units);
     }
     for (int k = 0; k < g->tensors; k++)
         if (r->tensor[k]) g->tensor[k]->dim[2] = g->tensor[k]->dim[2] / units * (end - first);
-    for (int k = 0; k < g->nodes; k++) {
-        tess_node *n = g->node[k];
-        if (!r->node[k] || !is(n, &tess_op_attention)) continue;
-        int64_t per = n->attention.conf.heads / units;
-        n->attention.all_heads = n->attention.conf.heads;
-        n->attention.head0 = first * per;
-        n->attention.conf.heads = (end - first) * per;
-        n->attention.conf.groups = end - first;
-    }
+    for (int k = 0; k < g->nodes; k++)
+        if (r->node[k] && g->node[k]->op->units.keep) g->node[k]->op->units.keep(g->node[k], units, first, end);
 }
 
 /* A table that only embeddings and losses read: whole tiles of it, at least one a rank. */
@@ -228,9 +247,7 @@ static bool cut_table(tess_tensor *p)
     int64_t n = g->conf.grid.tensor, first, end, rows;
     for (int k = 0; k < g->nodes; k++)
         for (int i = 0; i < g->node[k]->inputs; i++)
-            if (g->node[k]->in[i] == p &&
-                !(i == 1 && (is(g->node[k], &tess_op_embedding) || is(g->node[k], &tess_op_cross_entropy))))
-                return false;
+            if (g->node[k]->in[i] == p && (i == 0 || i != g->node[k]->op->table)) return false;
     if (p->rank != 2 || uses_of(g, p) == 0 || p->whole[0] < n) return false;
     if (p->storage != p) return p->storage->split;
     if (p->tiles < n) {
@@ -251,10 +268,10 @@ static bool cut_table(tess_tensor *p)
 }
 
 /* The bias of a head is cut as its table is. */
-static void cut_head_bias(const tess_node *n)
+static void cut_table_bias(const tess_node *n)
 {
-    tess_tensor *b = n->in[3];
-    const tess_tensor *w = n->in[1];
+    tess_tensor *b = n->op->table_bias ? n->in[n->op->table_bias] : NULL;
+    const tess_tensor *w = n->in[n->op->table];
     if (!b || b->storage != b || b->split) return;
     b->tile_rows = w->tile_rows;
     b->tiles = w->tiles;
@@ -306,7 +323,7 @@ static void add_enter(tess_graph *g, tess_node *const *node, int n, tess_tensor 
     }
 }
 
-static void split_region(tess_graph *g, const struct region *r)
+static void split_region(tess_graph *g, struct region *r)
 {
     int64_t units = r->fits ? units_of(r) : 0;
     if (!units) return;
@@ -326,8 +343,8 @@ static void split_region(tess_graph *g, const struct region *r)
     free(behind);
 }
 
-/* The region that node k's output belongs to, if it is one. */
-static void try_region(tess_graph *g, const tess_node *n)
+/* The region that node k's output belongs to, if it is one; else `why` says why not, if it says nothing yet. */
+static void try_region(tess_graph *g, const tess_node *n, char *why, size_t room)
 {
     size_t tensors = (size_t)g->tensors + 1, nodes = (size_t)g->nodes + 1;
     struct region r = {.g = g,
@@ -338,12 +355,40 @@ static void try_region(tess_graph *g, const tess_node *n)
                        .fits = true};
     grow(&r, n->out);
     for (int k = 0; k < g->nodes; k++) /* the end of one is not the beginning of another */
-        if ((r.before[k] || r.behind[k]) && ((r.before[k] && r.behind[k]) || g->node[k]->cut)) r.fits = false;
+        if ((r.before[k] || r.behind[k]) && ((r.before[k] && r.behind[k]) || g->node[k]->cut))
+            refuse(&r, "%s is between linears on either side", g->node[k]->out->name);
     split_region(g, &r);
+    if (!r.fits && !why[0]) snprintf(why, room, "%s", r.why);
     free(r.tensor);
     free(r.node);
     free(r.before);
     free(r.behind);
+}
+
+/* ---- what is not shared out ---- */
+
+/* Says how many matrices each rank has whole, the first of them, and why that one could not be shared out. */
+static void note_unsplit(tess_graph *g, const char *why)
+{
+    bool *matrix = tess_alloc((size_t)g->tensors + 1);
+    const tess_tensor *first = NULL;
+    int all = 0, whole = 0;
+    for (int k = 0; k < g->nodes; k++) {
+        const tess_node *n = g->node[k];
+        const int in = is_matrix(n) ? 1 : n->op->table;
+        if (in) matrix[n->in[in]->id] = true;
+    }
+    for (int k = 0; k < g->params; k++) {
+        const tess_tensor *p = g->param[k];
+        all += matrix[p->id];
+        if (!matrix[p->id] || p->storage->split) continue;
+        whole++;
+        if (!first) first = p;
+    }
+    free(matrix);
+    if (whole)
+        g->unsplit = tess_arena_format(g->arena, "%d of %d matrices, %s first: %s", whole, all, first->name,
+                                       why[0] ? why : "it has too few rows");
 }
 
 void tess_tensor_split(tess_graph *g)
@@ -351,19 +396,19 @@ void tess_tensor_split(tess_graph *g)
     if (g->conf.grid.tensor <= 1 || g->tensor_split) return;
     g->tensor_split = true;
     tess_node **linear = tess_alloc((size_t)(g->nodes + 1) * sizeof *linear);
+    char why[160] = "";
     int n = 0;
     for (int k = 0; k < g->nodes; k++)
-        if (is(g->node[k], &tess_op_linear)) linear[n++] = g->node[k];
+        if (is_matrix(g->node[k])) linear[n++] = g->node[k];
     for (int k = 0; k < n; k++)
-        if (!linear[k]->cut) try_region(g, linear[k]);
+        if (!linear[k]->cut) try_region(g, linear[k], why, sizeof why);
     free(linear);
     for (int k = 0; k < g->params; k++) cut_table(g->param[k]);
     for (int k = 0; k < g->nodes; k++) {
         tess_node *node = g->node[k];
-        if (is(node, &tess_op_cross_entropy) && node->in[1]->storage->split) cut_head_bias(node);
-        if (is(node, &tess_op_embedding) && node->in[1]->storage->split) {
-            add_leave(g, k);
-            k++;
-        }
+        if (!node->op->table || !node->in[node->op->table]->storage->split) continue;
+        cut_table_bias(node);
+        if (node->op->table_parts) add_leave(g, k++);
     }
+    note_unsplit(g, why);
 }
