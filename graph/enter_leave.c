@@ -1,7 +1,7 @@
 /* enter, leave: the ends of a region whose columns the ranks of the tensor dimension share. A tensor passes through
  * unchanged one way; the other way the parts that ranks have of it add up. No model has them: graph/tensor_parallel.c
  * does. */
-#include "graph_impl.h"
+#include "lower_impl.h"
 
 static int64_t elements(const tess_lower *L, const tess_tensor *t, int i)
 {

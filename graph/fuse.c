@@ -5,7 +5,8 @@
  * task moves up to the first, which is right where nothing between them touches what it writes, or writes what it
  * reads. So it fuses whatever made the list: other readers of pre, weights of several tiles, gradients with several
  * sources, recomputation, messages are all uses of tiles. */
-#include "graph_impl.h"
+#include "ops/op_impl.h"
+#include "program_impl.h"
 #include <stdlib.h>
 
 enum { BETWEEN = 2 }; /* the place of what is between them in the first's uses; it is the second's first */

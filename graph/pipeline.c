@@ -15,7 +15,7 @@
  * A tensor that another stage reads goes there when its chunk is through, once a stage; its gradient comes back when
  * the last chunk there that read it is through backward. A parameter that several stages use (a tied embedding) is at
  * home in the first: the others send their gradients there at the end of the step and get the new weight. */
-#include "graph_impl.h"
+#include "lower_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,7 +146,7 @@ struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool t
         for (int s = 0; s < g->pipeline; s++) plain_order(g, micros, s, train, &o[s]);
         TESS_ASSERT(play(g, micros, o, done));
     }
-    int mine = tess_grid_stage(g);
+    int mine = tess_grid_section(g);
     struct tess_pass *pass = o[mine].pass;
     *n = o[mine].n;
     *losses_known = *span = 0;
@@ -192,7 +192,7 @@ static struct crossing *crossings(const tess_lower *L, const int *chunk, int *n)
 
 static int rank_of_stage(const tess_lower *L, int stage)
 {
-    return L->grid->rank + (stage - tess_grid_stage(L->grid)) * L->grid->tensor;
+    return L->grid->rank + (stage - tess_grid_section(L->grid)) * L->grid->tensor;
 }
 
 /* All row tiles of a tensor, or of its gradient, of this micro-batch: to or from a stage. */
@@ -244,7 +244,7 @@ static int by_time(const void *a, const void *b)
 static struct transfer *transfers(const tess_lower *L, const struct crossing *all, int n, const double *ends,
                                   size_t *count)
 {
-    const int p = L->grid->pipeline, mine = tess_grid_stage(L->grid);
+    const int p = L->grid->pipeline, mine = tess_grid_section(L->grid);
     struct transfer *t = tess_alloc(((size_t)n * (size_t)L->micros * 2 + 1) * sizeof *t);
     *count = 0;
     for (int k = 0; k < n; k++)
@@ -308,7 +308,7 @@ static int in_flight(const tess_lower *L, const struct tess_pass *pass, int n, i
 
 void tess_lower_pipeline(tess_lower *L, bool *wanted)
 {
-    int n, cross_count, p = L->grid->pipeline, mine = tess_grid_stage(L->grid);
+    int n, cross_count, p = L->grid->pipeline, mine = tess_grid_section(L->grid);
     double known, span, *ends;
     size_t count, at = 0;
     int *chunk = tess_pipeline_chunks(L->g);
@@ -338,7 +338,7 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted)
     }
     L->p->in_backward = true;
     for (int k = 0; k < L->g->params && L->conf->train; k++)
-        if (L->g->param[k]->shared) tess_lower_tied(L, L->g->param[k]);
+        if (L->g->param[k]->held->on.shared) tess_lower_tied(L, L->g->param[k]);
     free(sets);
     free(t);
     free(ends);

@@ -1,5 +1,5 @@
 /* A step at run time: feeding inputs, running the program, reading the loss, and saying what was not finite. */
-#include "graph_impl.h"
+#include "lower_impl.h"
 #include "plan/plan.h"
 #include <math.h>
 #include <stdlib.h>
@@ -72,7 +72,7 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
 /* The graph whose parameters g's are. */
 static tess_graph *owner(const tess_graph *g)
 {
-    return g->params ? g->param[0]->storage->g : (tess_graph *)g;
+    return g->params ? g->param[0]->held->storage->g : (tess_graph *)g;
 }
 
 static void forget_pending(tess_step *s)
@@ -97,9 +97,9 @@ tess_status tess_settle(const tess_graph *g, const tess_step *but)
 static tess_status name_gradient(const tess_step *s)
 {
     for (int k = 0; k < s->g->params; k++)
-        for (int64_t i = 0; i < s->g->param[k]->states; i++) {
+        for (int64_t i = 0; i < s->g->param[k]->held->states; i++) {
             void *square;
-            tess_tile *norm = s->g->param[k]->state[i].norm;
+            tess_tile *norm = s->g->param[k]->held->state[i].norm;
             TESS_TRY(tess_tile_map(norm, TESS_R, &square));
             bool finite = isfinite(tess_exact_value(square));
             tess_tile_unmap(norm);
@@ -238,8 +238,8 @@ tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t
 static tess_status prepare_moments(tess_graph *g)
 {
     for (int k = 0; k < g->params; k++)
-        for (int64_t i = 0; i < g->param[k]->states; i++) {
-            struct tess_state *t = &g->param[k]->state[i];
+        for (int64_t i = 0; i < g->param[k]->held->states; i++) {
+            struct tess_state *t = &g->param[k]->held->state[i];
             for (int m = 0; m < 2; m++) {
                 if (t->begun[TESS_MOMENT1 + m]) continue;
                 TESS_TRY(tess_param_fill(g, t->moment[m], 0));
@@ -433,12 +433,12 @@ tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values)
         return tess_error(TESS_INVALID, "step", "keeps no gradients (tess_step_conf.train and .keep_gradients)");
     if (!param || param->kind != TESS_KIND_PARAM || param->g != s->g || param->id >= s->tensors)
         return tess_error(TESS_INVALID, param ? param->name : "step", "is no parameter of the step's graph");
-    if (param->sliced || param->absent || !s->low.uses[param->id])
+    if (param->held->on.sliced || param->held->on.absent || !s->low.uses[param->id])
         return tess_error(TESS_INVALID, param->name, "this rank has no gradient of it, or only a part");
     TESS_TRY(check_ran(s));
-    for (int64_t j = 0; j < param->tiles; j++) {
-        int64_t n = (int64_t)(tess_tile_bytes(param->tile[j].gradient) / sizeof(float));
-        TESS_TRY(read_floats(param->tile[j].gradient, TESS_F32, values, n));
+    for (int64_t j = 0; j < param->cut->tiles; j++) {
+        int64_t n = (int64_t)(tess_tile_bytes(param->held->tile[j].gradient) / sizeof(float));
+        TESS_TRY(read_floats(param->held->tile[j].gradient, TESS_F32, values, n));
         values += n;
     }
     return TESS_OK;
@@ -449,20 +449,21 @@ tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values)
 static int64_t held_tiles(const tess_tensor *p, tess_tile **tile)
 {
     int64_t n = 0;
-    for (int64_t j = 0; j < p->tiles; j++)
-        if (p->tile[j].weight) tile[n++] = p->tile[j].weight;
-    for (int64_t i = 0; i < p->states; i++)
-        if (p->state[i].weight) tile[n++] = p->state[i].weight;
-    for (int64_t i = 0; i < p->states; i++)
-        if (p->state[i].master && p->state[i].master != p->state[i].weight) tile[n++] = p->state[i].master;
-    for (int64_t i = 0; i < 2 * p->states; i++) tile[n++] = p->state[i / 2].moment[i % 2];
+    for (int64_t j = 0; j < p->cut->tiles; j++)
+        if (p->held->tile[j].weight) tile[n++] = p->held->tile[j].weight;
+    for (int64_t i = 0; i < p->held->states; i++)
+        if (p->held->state[i].weight) tile[n++] = p->held->state[i].weight;
+    for (int64_t i = 0; i < p->held->states; i++)
+        if (p->held->state[i].master && p->held->state[i].master != p->held->state[i].weight)
+            tile[n++] = p->held->state[i].master;
+    for (int64_t i = 0; i < 2 * p->held->states; i++) tile[n++] = p->held->state[i / 2].moment[i % 2];
     return n;
 }
 
 static tess_tile **held(const tess_graph *g, int64_t *n)
 {
     int64_t most = 0;
-    for (int k = 0; k < g->params; k++) most += g->param[k]->tiles + 4 * g->param[k]->states;
+    for (int k = 0; k < g->params; k++) most += g->param[k]->cut->tiles + 4 * g->param[k]->held->states;
     tess_tile **tile = tess_alloc((size_t)(most + 1) * sizeof *tile);
     *n = 0;
     for (int k = 0; k < g->params; k++) *n += held_tiles(g->param[k], tile + *n);
@@ -553,8 +554,8 @@ tess_status tess_check_place(const tess_graph *of)
     const tess_graph *g = owner(of);
     bool holds = false;
     for (int k = 0; k < g->params; k++)
-        for (int64_t i = 0; i < g->param[k]->states; i++)
-            holds |= g->param[k]->state[i].begun[TESS_MASTER] && g->session == tess_session();
+        for (int64_t i = 0; i < g->param[k]->held->states; i++)
+            holds |= g->param[k]->held->state[i].begun[TESS_MASTER] && g->session == tess_session();
     if (!holds) return TESS_OK;
     return tess_error(TESS_INVALID, "step", "comes too late to be placed (before anything is drawn, loaded or run)");
 }

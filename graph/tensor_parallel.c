@@ -13,7 +13,7 @@
  *
  * All else is done by every rank alike, with the same bits, and counts and is saved on the first. This file knows ops
  * by what they say of themselves, and says of which matrices nothing could be shared out (tess_graph_unsplit). */
-#include "graph_impl.h"
+#include "param_impl.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -154,16 +154,18 @@ static int64_t units_of(struct region *r)
 static void recut(tess_tensor *p)
 {
     int64_t rows = tess_rows_of_tile(p->g, p->dim[0], p->dim[1]);
-    p->tile_rows = rows;
-    p->tiles = (p->dim[0] + rows - 1) / rows;
+    p->cut->tile_rows = rows;
+    p->cut->tiles = (p->dim[0] + rows - 1) / rows;
 }
 
 static void add_segment(tess_tensor *p, int64_t global, int64_t rows)
 {
-    int64_t at = p->segments ? p->segment[p->segments - 1].local + p->segment[p->segments - 1].rows : 0;
-    p->segment[p->segments++] = (struct tess_segment){at, global, rows};
+    int64_t at = p->held->on.segments ? p->held->on.segment[p->held->on.segments - 1].local +
+                                            p->held->on.segment[p->held->on.segments - 1].rows
+                                      : 0;
+    p->held->on.segment[p->held->on.segments++] = (struct tess_segment){at, global, rows};
     p->dim[0] = at + rows;
-    p->split = true;
+    p->cut->split = true;
 }
 
 /* Of `units` units this rank's [first, end). */
@@ -177,22 +179,22 @@ static void share(const tess_grid *g, int64_t units, int64_t *first, int64_t *en
  * by side. */
 static void cut_rows(const tess_graph *g, tess_node *n, int64_t units, const tess_node *reader)
 {
-    int64_t first, end, width[TESS_MOST_BESIDE] = {n->in[1]->whole[0] / units};
+    int64_t first, end, width[TESS_MOST_BESIDE] = {n->in[1]->cut->whole[0] / units};
     const int tensors = reader ? reader->op->units.beside(reader, units, width) : 1;
     share(&g->conf.grid, units, &first, &end);
     for (int b = 1; b < 3; b++) {
         tess_tensor *p = n->in[b];
         int64_t begin = 0;
-        if (!p || p->segments || p->storage != p) continue;
+        if (!p || p->held->on.segments || p->held->storage != p) continue;
         for (int k = 0; k < tensors; k++) {
             add_segment(p, begin + first * width[k], (end - first) * width[k]);
             begin += units * width[k];
         }
         recut(p);
     }
-    if (n->in[2] && n->in[2]->storage == n->in[2]) {
-        n->in[2]->tile_rows = n->in[1]->tile_rows;
-        n->in[2]->tiles = n->in[1]->tiles;
+    if (n->in[2] && n->in[2]->held->storage == n->in[2]) {
+        n->in[2]->cut->tile_rows = n->in[1]->cut->tile_rows;
+        n->in[2]->cut->tiles = n->in[1]->cut->tiles;
     }
 }
 
@@ -202,18 +204,18 @@ static void cut_columns(const tess_graph *g, tess_node *n, int64_t units)
     int64_t first, end;
     tess_tensor *p = n->in[1], *bias = n->in[2];
     share(&g->conf.grid, units, &first, &end);
-    if (p->storage == p && !p->split) {
-        int64_t unit = p->whole[1] / units;
-        p->col0 = first * unit;
+    if (p->held->storage == p && !p->cut->split) {
+        int64_t unit = p->cut->whole[1] / units;
+        p->held->on.col0 = first * unit;
         p->dim[1] = (end - first) * unit;
-        p->split = true;
+        p->cut->split = true;
         recut(p);
         if (bias) {
-            bias->tile_rows = p->tile_rows;
-            bias->tiles = p->tiles;
+            bias->cut->tile_rows = p->cut->tile_rows;
+            bias->cut->tiles = p->cut->tiles;
         }
     }
-    if (bias) bias->leads = true;
+    if (bias) bias->held->on.leads = true;
     if (tess_grid_tensor(&g->conf.grid)) n->in[2] = NULL;
 }
 
@@ -248,22 +250,23 @@ static bool cut_table(tess_tensor *p)
     for (int k = 0; k < g->nodes; k++)
         for (int i = 0; i < g->node[k]->inputs; i++)
             if (g->node[k]->in[i] == p && (i == 0 || i != g->node[k]->op->table)) return false;
-    if (p->rank != 2 || uses_of(g, p) == 0 || p->whole[0] < n) return false;
-    if (p->storage != p) return p->storage->split;
-    if (p->tiles < n) {
-        p->tile_rows = (p->whole[0] + n - 1) / n;
-        p->tiles = (p->whole[0] + p->tile_rows - 1) / p->tile_rows;
+    if (p->rank != 2 || uses_of(g, p) == 0 || p->cut->whole[0] < n) return false;
+    if (p->held->storage != p) return p->held->storage->cut->split;
+    if (p->cut->tiles < n) {
+        p->cut->tile_rows = (p->cut->whole[0] + n - 1) / n;
+        p->cut->tiles = (p->cut->whole[0] + p->cut->tile_rows - 1) / p->cut->tile_rows;
     }
-    if (p->tiles < n) { /* a few rows: their number hardly exceeds the ranks' */
-        p->tile_rows = p->whole[0] / n;
-        p->tiles = (p->whole[0] + p->tile_rows - 1) / p->tile_rows;
+    if (p->cut->tiles < n) { /* a few rows: their number hardly exceeds the ranks' */
+        p->cut->tile_rows = p->cut->whole[0] / n;
+        p->cut->tiles = (p->cut->whole[0] + p->cut->tile_rows - 1) / p->cut->tile_rows;
     }
-    p->all_tiles = p->tiles;
-    share(&g->conf.grid, p->tiles, &first, &end);
-    rows = (end * p->tile_rows < p->whole[0] ? end * p->tile_rows : p->whole[0]) - first * p->tile_rows;
-    p->first_tile = first;
-    p->tiles = end - first;
-    add_segment(p, first * p->tile_rows, rows);
+    p->cut->all_tiles = p->cut->tiles;
+    share(&g->conf.grid, p->cut->tiles, &first, &end);
+    rows = (end * p->cut->tile_rows < p->cut->whole[0] ? end * p->cut->tile_rows : p->cut->whole[0]) -
+           first * p->cut->tile_rows;
+    p->cut->first_tile = first;
+    p->cut->tiles = end - first;
+    add_segment(p, first * p->cut->tile_rows, rows);
     return true;
 }
 
@@ -272,12 +275,12 @@ static void cut_table_bias(const tess_node *n)
 {
     tess_tensor *b = n->op->table_bias ? n->in[n->op->table_bias] : NULL;
     const tess_tensor *w = n->in[n->op->table];
-    if (!b || b->storage != b || b->split) return;
-    b->tile_rows = w->tile_rows;
-    b->tiles = w->tiles;
-    b->all_tiles = w->all_tiles;
-    b->first_tile = w->first_tile;
-    add_segment(b, w->segment[0].global, w->segment[0].rows);
+    if (!b || b->held->storage != b || b->cut->split) return;
+    b->cut->tile_rows = w->cut->tile_rows;
+    b->cut->tiles = w->cut->tiles;
+    b->cut->all_tiles = w->cut->all_tiles;
+    b->cut->first_tile = w->cut->first_tile;
+    add_segment(b, w->held->on.segment[0].global, w->held->on.segment[0].rows);
 }
 
 /* ---- enter and leave ---- */
@@ -289,7 +292,6 @@ static tess_node *insert(tess_graph *g, int at, const tess_op *op, tess_tensor *
     *out = *in;
     out->id = g->tensors;
     out->producer = n;
-    out->storage = out;
     g->tensor = tess_realloc(g->tensor, (size_t)(g->tensors + 1) * sizeof *g->tensor);
     g->tensor[g->tensors++] = out;
     *n = (tess_node){.op = op, .block = block, .inputs = 1, .in = {in}, .out = out};
@@ -381,7 +383,7 @@ static void note_unsplit(tess_graph *g, const char *why)
     for (int k = 0; k < g->params; k++) {
         const tess_tensor *p = g->param[k];
         all += matrix[p->id];
-        if (!matrix[p->id] || p->storage->split) continue;
+        if (!matrix[p->id] || p->held->storage->cut->split) continue;
         whole++;
         if (!first) first = p;
     }
@@ -406,7 +408,7 @@ void tess_tensor_split(tess_graph *g)
     for (int k = 0; k < g->params; k++) cut_table(g->param[k]);
     for (int k = 0; k < g->nodes; k++) {
         tess_node *node = g->node[k];
-        if (!node->op->table || !node->in[node->op->table]->storage->split) continue;
+        if (!node->op->table || !node->in[node->op->table]->held->storage->cut->split) continue;
         cut_table_bias(node);
         if (node->op->table_parts) add_leave(g, k++);
     }

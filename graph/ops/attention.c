@@ -1,6 +1,6 @@
 /* attention: y (B,T,heads*dim) = softmax(q k^T scale) v by head, q (B,T,heads*dim), k and v (B,T,groups*dim), or all
  * three side by side in one tensor. A tile of rows holds whole sequences, so its attention needs no other tile. */
-#include "graph_impl.h"
+#include "ops_impl.h"
 
 struct attributes {
     tess_attention_conf conf;
@@ -50,15 +50,15 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     for (int m = 0; m < n->inputs; m++) use[k++] = tess_in(L, n->in[m], i);
     use[k++] = tess_out(L, n->out, i);
     use[k++] = tess_aux_out(L, n, i, (size_t)(a->rows * a->heads) * sizeof(float)); /* log of the softmax' sum */
-    use[k++] = tess_scratch_use(L, tess_attention_scratch(a, L->dtype));
-    tess_emit(L, &tess_attention_forward[L->dtype], a, use, k);
+    use[k++] = tess_scratch_use(L, tess_attention_scratch(a, tess_real(L)));
+    tess_emit(L, &tess_attention_forward[tess_real(L)], a, use, k);
 }
 
 /* The codelet has one flag for dq, dk and dv: where one of them adds, the others add to zeroes. */
 static void zero(tess_lower *L, const tess_tensor *t, int i, tess_use *grad)
 {
     tess_count_arg *a = TESS_ARG(L, tess_count_arg, .n = tess_rows(L, t, i) * tess_width(t));
-    TESS_EMIT(L, &tess_fill[L->dtype], a, {grad->tile, TESS_W});
+    TESS_EMIT(L, &tess_fill[tess_real(L)], a, {grad->tile, TESS_W});
     grad->mode = TESS_RW;
 }
 
@@ -79,8 +79,8 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     }
     for (int m = 0; m < n->inputs; m++)
         if (a->acc && !acc[m]) zero(L, n->in[m], i, &grad[m]);
-    use[k++] = tess_scratch_use(L, tess_attention_scratch(a, L->dtype));
-    tess_emit(L, &tess_attention_backward[L->dtype], a, use, k);
+    use[k++] = tess_scratch_use(L, tess_attention_scratch(a, tess_real(L)));
+    tess_emit(L, &tess_attention_backward[tess_real(L)], a, use, k);
 }
 
 /* A unit is a group: a head of k and v with its heads of q. */

@@ -1,6 +1,6 @@
 /* dropout: each element is zeroed with probability p and else scaled by 1/(1-p). The mask is drawn again in the
  * backward pass, never stored. */
-#include "graph_impl.h"
+#include "ops_impl.h"
 
 static tess_status infer(tess_node *n)
 {
@@ -17,14 +17,14 @@ static tess_dropout_arg *arg(tess_lower *L, const tess_node *n, int i)
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
-    TESS_EMIT(L, &tess_dropout_forward[L->dtype], arg(L, n, i), tess_in(L, n->in[0], i), tess_out(L, n->out, i));
+    TESS_EMIT(L, &tess_dropout_forward[tess_real(L)], arg(L, n, i), tess_in(L, n->in[0], i), tess_out(L, n->out, i));
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     tess_dropout_arg *a = arg(L, n, i);
     tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
-    TESS_EMIT(L, &tess_dropout_backward[L->dtype], a, tess_grad_read(L, n->out, i), dx);
+    TESS_EMIT(L, &tess_dropout_backward[tess_real(L)], a, tess_grad_read(L, n->out, i), dx);
 }
 
 const tess_op tess_op_dropout = {

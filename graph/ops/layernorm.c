@@ -1,5 +1,5 @@
 /* layernorm: y = (x - mean) / sqrt(var + eps) * gain + bias over the last axis of x (B,T,C), gain and bias (C). */
-#include "graph_impl.h"
+#include "ops_impl.h"
 
 static tess_status infer(tess_node *n)
 {
@@ -7,7 +7,7 @@ static tess_status infer(tess_node *n)
     if (x->rank != 3) return tess_shape_error(n, "x must be (B,T,C)");
     if (!tess_is_param(n->in[1], x->dim[2], 1) || !tess_is_param(n->in[2], x->dim[2], 1))
         return tess_shape_error(n, "gain and bias must be (C)");
-    if (n->in[1]->tiles > 1 || n->in[2]->tiles > 1)
+    if (n->in[1]->cut->tiles > 1 || n->in[2]->cut->tiles > 1)
         return tess_shape_error(n, "gain and bias are cut, but must be whole (raise tile_elements, and share neither "
                                    "with a linear)");
     tess_set_shape(n, 3, x->dim[0], x->dim[1], x->dim[2]);
@@ -25,8 +25,8 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     tess_norm_arg *a = arg(L, n, i);
     tess_use x = tess_in(L, n->in[0], i), y = tess_out(L, n->out, i);
     tess_use stats = tess_aux_out(L, n, i, (size_t)a->rows * 2 * sizeof(float));
-    TESS_EMIT(L, &tess_layernorm_forward[L->dtype], a, x, tess_weight(L, n->in[1], 0), tess_weight(L, n->in[2], 0), y,
-              stats);
+    TESS_EMIT(L, &tess_layernorm_forward[tess_real(L)], a, x, tess_weight(L, n->in[1], 0), tess_weight(L, n->in[2], 0),
+              y, stats);
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
@@ -35,7 +35,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     tess_use dgain = tess_param_grad(L, n->in[1], 0, &a->acc_param),
              dbias = tess_param_grad(L, n->in[2], 0, &a->acc_param);
     tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
-    TESS_EMIT(L, &tess_layernorm_backward[L->dtype], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i),
+    TESS_EMIT(L, &tess_layernorm_backward[tess_real(L)], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i),
               tess_weight(L, n->in[1], 0), tess_aux_in(L, n, i), dx, dgain, dbias);
 }
 

@@ -1,5 +1,5 @@
 /* rope: rotary positions on x (B,T,heads*dim). */
-#include "graph_impl.h"
+#include "ops_impl.h"
 
 static tess_status infer(tess_node *n)
 {
@@ -23,14 +23,14 @@ static tess_rope_arg *arg(tess_lower *L, const tess_node *n, int i)
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
-    TESS_EMIT(L, &tess_rope_forward[L->dtype], arg(L, n, i), tess_in(L, n->in[0], i), tess_out(L, n->out, i));
+    TESS_EMIT(L, &tess_rope_forward[tess_real(L)], arg(L, n, i), tess_in(L, n->in[0], i), tess_out(L, n->out, i));
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     tess_rope_arg *a = arg(L, n, i);
     tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
-    TESS_EMIT(L, &tess_rope_backward[L->dtype], a, tess_grad_read(L, n->out, i), dx);
+    TESS_EMIT(L, &tess_rope_backward[tess_real(L)], a, tess_grad_read(L, n->out, i), dx);
 }
 
 /* Heads stay whole. */

@@ -4,7 +4,8 @@
  *
  * Nothing is decided for tiles until a way is: plans are values, and the best one's marks are applied at the end. All
  * ranks take the same way: by what the rank has to do that does worst in it. */
-#include "../graph_impl.h"
+#include "../describe_impl.h"
+#include "../program_impl.h"
 #include "plan.h"
 #include <stdlib.h>
 
