@@ -234,7 +234,7 @@ static void make_tiles(tess_tensor *p)
     make_pieces(p);
 }
 
-/* Which pipeline stages use each parameter that has no tiles yet. */
+/* Which sections of the pipeline use each parameter that has no tiles yet. */
 static void find_users(tess_graph *g)
 {
     bool **uses = tess_alloc((size_t)(g->tensors + 1) * sizeof *uses);

@@ -242,14 +242,14 @@ static void mark(const tess_tensor *t, bool *wanted)
         if (n->in[k]) mark(n->in[k], wanted);
 }
 
-/* Which stretch of nodes is recomputed together; -1: none. */
-static int segment(const tess_lower *L, const tess_node *n)
+/* Which group of blocks is recomputed together; -1: none. */
+static int group_of(const tess_lower *L, const tess_node *n)
 {
     int every = L->conf->recompute_every;
     return every > 0 && n->block > 0 ? (n->block - 1) / every : -1;
 }
 
-/* Emits the forward of a segment's nodes [first, last] again, as far as their backward reads it. */
+/* Emits the forward of a group's nodes [first, last] again, as far as their backward reads it. */
 static void recompute(tess_lower *L, int first, int last, const bool *wanted)
 {
     bool *need = tess_alloc((size_t)L->g->tensors), *again = tess_alloc((size_t)L->g->nodes);
@@ -375,13 +375,13 @@ static void backward_stretch(tess_lower *L, int first, int end, const bool *want
 {
     for (int k = end - 1; k >= first; k--) {
         if (!wanted[k]) continue;
-        int s = segment(L, L->g->node[k]);
+        int s = group_of(L, L->g->node[k]);
         bool goes_on = k + 1 < end &&
-                       (s < 0 ? L->g->node[k + 1]->block == L->g->node[k]->block : segment(L, L->g->node[k + 1]) == s);
+                       (s < 0 ? L->g->node[k + 1]->block == L->g->node[k]->block : group_of(L, L->g->node[k + 1]) == s);
         if (!goes_on) L->stretch++;
         if (s >= 0 && s != L->recomputed) {
             int from = k;
-            while (from > 0 && segment(L, L->g->node[from - 1]) == s) from--;
+            while (from > 0 && group_of(L, L->g->node[from - 1]) == s) from--;
             recompute(L, from, k, wanted);
         }
         L->recomputed = s;
@@ -441,8 +441,8 @@ static void layer_by_layer(tess_lower *L, const bool *wanted)
     int nodes = L->g->nodes, *end = tess_alloc((size_t)(nodes + 1) * sizeof *end), n = 0;
     for (int first = 0; first < nodes; first = end[n++]) {
         end[n] = stretch_end(L, first);
-        while (end[n] < nodes && segment(L, L->g->node[first]) >= 0 &&
-               segment(L, L->g->node[end[n]]) == segment(L, L->g->node[first]))
+        while (end[n] < nodes && group_of(L, L->g->node[first]) >= 0 &&
+               group_of(L, L->g->node[end[n]]) == group_of(L, L->g->node[first]))
             end[n] = stretch_end(L, end[n]);
     }
     for (int s = 0; s < n; s++)

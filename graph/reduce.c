@@ -353,7 +353,7 @@ void tess_lower_reduce(tess_lower *L, tess_tensor *p)
         if (L->touched[p->id][j] && (L->grid->data > 1 || in_tree(L, p))) reduce_tile(L, p, j);
 }
 
-/* The other stages' gradients are added to those of the first, which updates, and sends the weight back. */
+/* The other sections' gradients are added to those of the first, which updates, and sends the weight back. */
 void tess_lower_tied(tess_lower *L, tess_tensor *p)
 {
     const tess_grid *g = L->grid;

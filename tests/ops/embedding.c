@@ -79,16 +79,16 @@ static void speed(tess_dtype t)
 
 OP_TASKS(embedding)
 {
-    static const int64_t width[] = {1, 7, 24, 37, 768};
+    static const int64_t width[] = {1, 24, 37};
     OP_EACH(t)
     {
         if (op_speed) speed(t);
-        for (int k = 0; k < 5 && !op_speed; k++)
+        for (int k = 0; k < 3 && !op_speed; k++)
             for (int acc = 0; acc < 2; acc++) {
                 for (int64_t first = 0; first < VOCAB; first += TILE) forward(first, width[k], acc, t);
                 /* Few tokens, many times each; and more rows than a block looks at in one go. */
-                backward(SEQUENCE * (k < 4 ? 21 : 2), 16, TILE, k % 2 ? VOCAB : 18, width[k], t, acc);
-                backward_position(SEQUENCE * (k < 4 ? 21 : 2), 16, TILE, width[k], t, acc);
+                backward(SEQUENCE * 21, 16, TILE, k % 2 ? VOCAB : 18, width[k], t, acc);
+                backward_position(SEQUENCE * 21, 16, TILE, width[k], t, acc);
                 backward_position(SEQUENCE, 30, TILE, width[k], t, acc); /* beyond the sequence */
             }
         if (!op_speed) /* wider than one thread's columns */
