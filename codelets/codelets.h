@@ -74,7 +74,7 @@ extern tess_codelet tess_layernorm_backward[]; /* dy, x, gain, stats, dx +=, dga
 extern tess_codelet tess_rmsnorm_forward[];    /* x, gain (width), y, stats f32 (rows): 1/rms */
 extern tess_codelet tess_rmsnorm_backward[];   /* dy, x, gain, stats, dx +=, dgain += */
 
-/* ---- gelu.c, silu.c, elementwise.c ------------------------------------------------------------------------------ */
+/* ---- gelu.c, silu.c, add.c, mul.c -------------------------------------------------------------------------------- */
 
 typedef struct tess_map_arg {
     int64_t n; /* elements */

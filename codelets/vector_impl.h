@@ -38,7 +38,7 @@
 #endif
 
 /* The one place where CUDA enters: tess_cuda_<body> is in the .cu file of the op's name. */
-#if defined TESS_HAVE_CUDA && !defined TESS_EMULATED_GPU
+#if defined TESS_HAVE_CUDA && !defined TESS_EMULATED_GPU && !defined TESS_CPU_ALONE
 #define TESS_CUDA_DECLARE(body) extern void tess_cuda_##body(const tess_work *w);
 #define TESS_CUDA(body)         tess_cuda_##body
 #else

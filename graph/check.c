@@ -1,6 +1,6 @@
 /* What a program that uses the library may get wrong, found before it does harm: each is TESS_INVALID with a message
  * that names the tensor or call and what was expected. What follows here may rely on it, and asserts. */
-#include "graph_impl.h"
+#include "param_impl.h"
 #include <math.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ static tess_graph *lacks_all(const tess_op *op)
 
 tess_graph *tess_check_inputs(const tess_op *op, tess_tensor *const *in, int inputs)
 {
-    TESS_ASSERT(inputs <= TESS_MAX_INPUTS);
+    TESS_ASSERT(inputs <= TESS_MOST_INPUTS);
     const tess_tensor *any = NULL;
     char name[32];
     for (int i = 0; i < inputs && !any; i++) any = in[i];
@@ -180,10 +180,11 @@ static void renew(tess_graph *g, unsigned session)
     tess_steps_forget(g);
     for (int k = 0; k < g->params; k++) {
         tess_tensor *p = g->param[k];
-        if (p->storage != p) continue; /* another graph's, which may be drawn already */
-        p->stale = false;
-        for (int64_t i = 0; i < p->states; i++) memset(p->state[i].begun, 0, sizeof p->state[i].begun);
-        for (int64_t j = 0; j < p->tiles && p->tile; j++) p->tile[j].filled = false;
+        if (p->held->storage != p) continue; /* another graph's, which may be drawn already */
+        p->held->stale = false;
+        for (int64_t i = 0; i < p->held->states; i++)
+            memset(p->held->state[i].begun, 0, sizeof p->held->state[i].begun);
+        for (int64_t j = 0; j < p->cut->tiles && p->held->tile; j++) p->held->tile[j].filled = false;
     }
 }
 
@@ -206,13 +207,13 @@ tess_status tess_check_session(tess_graph *g)
 tess_status tess_check_params(const tess_graph *g, const bool *used)
 {
     for (int k = 0; k < g->params; k++) {
-        const tess_tensor *p = g->param[k]->storage;
+        const tess_tensor *p = g->param[k]->held->storage;
         if (!used[g->param[k]->id]) continue;
-        for (int64_t i = 0; i < p->states; i++)
-            if (!p->state[i].begun[TESS_MASTER])
+        for (int64_t i = 0; i < p->held->states; i++)
+            if (!p->held->state[i].begun[TESS_MASTER])
                 return tess_error(TESS_INVALID, p->name,
                                   "was neither drawn nor loaded (tess_graph_init draws all parameters)");
-        if (p->stale)
+        if (p->held->stale)
             return tess_error(TESS_INVALID, p->name,
                               "was written by tess_param_map, and tess_graph_round was not called after it");
     }
@@ -224,16 +225,17 @@ tess_status tess_check_params(const tess_graph *g, const bool *used)
 
 void tess_limit_ids(tess_tensor *input, int64_t least, int64_t most, const char *because)
 {
-    if (least > input->least) input->least = least;
-    if (most >= input->most) return;
-    input->most = most;
-    input->because = because;
+    if (least > input->ids->least) input->ids->least = least;
+    if (most >= input->ids->most) return;
+    input->ids->most = most;
+    input->ids->because = because;
 }
 
 tess_status tess_check_ids(const tess_tensor *input, const int32_t *values, int64_t n)
 {
     int64_t length = input->dim[1], i = 0;
-    const int32_t least = (int32_t)input->least, most = input->most < INT32_MAX ? (int32_t)input->most : INT32_MAX;
+    const int32_t least = (int32_t)input->ids->least,
+                  most = input->ids->most < INT32_MAX ? (int32_t)input->ids->most : INT32_MAX;
     while (i < n && values[i] >= least && values[i] <= most) i++;
     if (i == n) return TESS_OK;
     char range[64];
@@ -243,5 +245,5 @@ tess_status tess_check_ids(const tess_tensor *input, const int32_t *values, int6
         snprintf(range, sizeof range, "%d to %d", least, most);
     return tess_error(TESS_INVALID, input->name, "value %lld of sequence %lld is %d (expected %s%s%s)",
                       (long long)(i % length), (long long)(i / length), values[i], range,
-                      input->because ? ", for " : "", input->because ? input->because : "");
+                      input->ids->because ? ", for " : "", input->ids->because ? input->ids->because : "");
 }

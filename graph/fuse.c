@@ -1,36 +1,27 @@
 /* Fusion: two tasks that become one, so that what is between them stays in a product's epilogue, or in a cache, and may
  * need no tile.
  *
- *     linear_forward          x, w[, b] -> pre        gelu_forward    pre -> y             one task, pre is kept
- *     linear_backward_input   dy, w -> dy of gelu     gelu_backward   dy, pre -> dpre      one task, dy of gelu is not
- *
- * The pass looks at tiles alone: the second task moves up to the first, which is right where nothing between them
- * touches what it writes, or writes what it reads. So it fuses whatever made the list: other readers of pre, weights of
- * several tiles, gradients with several sources, recomputation, messages are all uses of tiles. */
-#include "graph_impl.h"
+ * Which tasks can be one the ops say (tess_fusion; see graph/ops/gelu.c). The pass looks at tiles alone: the second
+ * task moves up to the first, which is right where nothing between them touches what it writes, or writes what it
+ * reads. So it fuses whatever made the list: other readers of pre, weights of several tiles, gradients with several
+ * sources, recomputation, messages are all uses of tiles. */
+#include "ops/op_impl.h"
+#include "program_impl.h"
 #include <stdlib.h>
 
 enum { BETWEEN = 2 }; /* the place of what is between them in the first's uses; it is the second's first */
 
-struct pair {
-    const tess_codelet *first, *second;
-    tess_codelet *both;
-    bool kept; /* what is between them is an output too */
+static const tess_op *const ops[] = {
+#define TESS_OP(name) &tess_op_##name,
+#include "ops.def"
 };
-static const struct pair pairs[] = {
-    {&tess_linear_forward[TESS_F32], &tess_gelu_forward[TESS_F32], &tess_linear_gelu_forward[TESS_F32], true},
-    {&tess_linear_forward[TESS_BF16], &tess_gelu_forward[TESS_BF16], &tess_linear_gelu_forward[TESS_BF16], true},
-    {&tess_linear_backward_input[TESS_F32], &tess_gelu_backward[TESS_F32], &tess_gelu_linear_backward[TESS_F32], false},
-    {&tess_linear_backward_input[TESS_BF16], &tess_gelu_backward[TESS_BF16], &tess_gelu_linear_backward[TESS_BF16],
-     false},
-};
-enum { PAIRS = sizeof pairs / sizeof *pairs };
 
 /* The pair whose second task this may be. */
-static const struct pair *pair_of(const tess_task *t)
+static const tess_fusion *pair_of(const tess_task *t)
 {
-    for (int i = 0; i < PAIRS; i++)
-        if (t->cl == pairs[i].second) return &pairs[i];
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        for (const tess_fusion *f = ops[i]->fusions; f && f->first; f++)
+            if (t->cl == &f->second[t->cl->dtype]) return f;
     return NULL;
 }
 
@@ -55,12 +46,12 @@ static bool *find_dead(const tess_program *p, const uint32_t *index, size_t tile
 }
 
 /* The place, plus 1, of the task that this one, the second of a pair, can join; 0: of none. */
-static size_t find_first(const tess_program *p, const struct pair *pair, const tess_task *second, const uint32_t *index,
+static size_t find_first(const tess_program *p, const tess_fusion *pair, const tess_task *second, const uint32_t *index,
                          const struct seen *seen)
 {
     const struct seen *between = &seen[index[0]];
     const size_t at = between->written;
-    if (!at || p->task[at - 1].cl != pair->first) return 0;
+    if (!at || p->task[at - 1].cl != &pair->first[second->cl->dtype]) return 0;
     if (p->task[at - 1].use[BETWEEN].mode != TESS_W || (!pair->kept && between->used > at)) return 0;
     for (unsigned i = 1; i < second->nuse; i++) {
         if (second->use[i].mode == TESS_RW) return 0;
@@ -70,17 +61,17 @@ static size_t find_first(const tess_program *p, const struct pair *pair, const t
     return at;
 }
 
-static void join(tess_program *p, const struct pair *pair, size_t at, const tess_task *second)
+static void join(tess_program *p, const tess_fusion *pair, size_t at, const tess_task *second)
 {
     tess_task *first = &p->task[at];
     tess_use *use = tess_arena_get(p->arena, (first->nuse + second->nuse) * sizeof *use);
-    tess_linear_gelu_arg *arg = tess_arena_get(p->arena, sizeof *arg);
-    *arg = (tess_linear_gelu_arg){*(const tess_linear_arg *)first->arg, *(const tess_map_arg *)second->arg};
+    void *arg = tess_arena_get(p->arena, pair->bytes);
+    pair->join(arg, first->arg, second->arg);
     unsigned n = 0;
     for (unsigned i = 0; i < (pair->kept ? BETWEEN + 1 : BETWEEN); i++) use[n++] = first->use[i];
     for (unsigned i = 1; i < second->nuse; i++) use[n++] = second->use[i];
     for (unsigned i = BETWEEN + 1; i < first->nuse; i++) use[n++] = first->use[i];
-    first->cl = pair->both, first->arg = arg, first->use = use, first->nuse = n;
+    first->cl = &pair->both[second->cl->dtype], first->arg = arg, first->use = use, first->nuse = n;
     p->use[at] = use;
 }
 
@@ -106,7 +97,7 @@ void tess_program_fuse(tess_program *p)
     bool *dead = find_dead(p, index, tiles), *joined = tess_alloc(p->tasks + 1);
     for (size_t k = 0, nuse; k < p->tasks; k++, at += nuse) {
         const tess_task *t = &p->task[k];
-        const struct pair *pair = pair_of(t);
+        const tess_fusion *pair = pair_of(t);
         const size_t first = pair && (pair->kept || dead[k]) ? find_first(p, pair, t, at, seen) : 0;
         const size_t place = first ? first : k + 1;
         nuse = t->nuse;

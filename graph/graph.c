@@ -1,5 +1,5 @@
 /* Building a graph: tensors and nodes in one arena, shapes checked as ops are added, the first error kept. */
-#include "graph_impl.h"
+#include "param_impl.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,18 +30,18 @@ tess_graph *tess_graph_new(const tess_graph_conf *conf)
 
 static void free_tiles(tess_tensor *p)
 {
-    for (int64_t k = 0; k < p->states; k++) {
-        struct tess_state *s = &p->state[k];
+    for (int64_t k = 0; k < p->held->states; k++) {
+        struct tess_state *s = &p->held->state[k];
         if (s->weight != s->master) tess_tile_free(s->weight);
         tess_tile_free(s->master);
         tess_tile_free(s->moment[0]);
         tess_tile_free(s->moment[1]);
         tess_tile_free(s->norm);
-        if (p->sliced) tess_tile_free(s->sum);
+        if (p->held->on.sliced) tess_tile_free(s->sum);
     }
-    for (int64_t j = 0; j < p->tiles && p->tile; j++) {
-        tess_tile_free(p->tile[j].weight);
-        tess_tile_free(p->tile[j].gradient);
+    for (int64_t j = 0; j < p->cut->tiles && p->held->tile; j++) {
+        tess_tile_free(p->held->tile[j].weight);
+        tess_tile_free(p->held->tile[j].gradient);
     }
 }
 
@@ -70,7 +70,7 @@ void tess_graph_free(tess_graph *g)
             break;
         }
     for (int i = 0; i < g->params; i++)
-        if (g->param[i]->storage == g->param[i]) free_tiles(g->param[i]);
+        if (g->param[i]->held->storage == g->param[i]) free_tiles(g->param[i]);
     free(g->tensor);
     free(g->node);
     free(g->param);
@@ -87,7 +87,6 @@ static tess_tensor *new_tensor(tess_graph *g, tess_kind kind, const char *name)
     t->kind = kind;
     t->id = g->tensors;
     t->name = tess_arena_format(g->arena, "%s", name);
-    t->storage = t;
     if ((g->tensors & (g->tensors - 1)) == 0)
         g->tensor = tess_realloc(g->tensor, (size_t)OR(2 * g->tensors, 1) * sizeof *g->tensor);
     return g->tensor[g->tensors++] = t;
@@ -125,8 +124,9 @@ tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t 
     }
     tess_tensor *t = new_tensor(g, TESS_KIND_INPUT, name);
     t->rank = 2;
-    t->least = INT32_MIN;
-    t->most = INT32_MAX;
+    t->ids = tess_arena_get(g->arena, sizeof *t->ids);
+    t->ids->least = INT32_MIN;
+    t->ids->most = INT32_MAX;
     t->dim[0] = batch;
     t->dim[1] = length;
     if (!g->batch) {
@@ -162,24 +162,24 @@ int64_t tess_rows_of_tile(const tess_graph *g, int64_t rows, int64_t columns)
 
 static void cut(tess_tensor *p, int64_t tile_rows)
 {
-    p->tile_rows = tile_rows;
-    p->tiles = (p->dim[0] + p->tile_rows - 1) / p->tile_rows;
+    p->cut->tile_rows = tile_rows;
+    p->cut->tiles = (p->dim[0] + p->cut->tile_rows - 1) / p->cut->tile_rows;
 }
 
 static void make_state(tess_tensor *p, struct tess_param_tile *t, int64_t j, int64_t row, int64_t rows)
 {
-    struct tess_state *s = &p->state[p->states++];
+    struct tess_state *s = &p->held->state[p->held->states++];
     *s = (struct tess_state){.tile = j, .row = row, .rows = rows, .at = row * p->dim[1]};
-    size_t n = (size_t)tess_state_elements(p, s), size = tess_dtype_size(p->copy ? p->g->conf.dtype : TESS_F32);
-    if (p->copy) s->master = tess_tile_new(4 * n, TESS_ROLE_MASTER, p->name);
-    if (p->gathered) s->weight = tess_tile_new(size * n, TESS_ROLE_WEIGHT, p->name);
-    if (p->gathered && !p->copy) s->master = s->weight;
+    size_t n = (size_t)tess_state_elements(p, s), size = tess_dtype_size(p->held->copy ? p->g->conf.dtype : TESS_F32);
+    if (p->held->copy) s->master = tess_tile_new(4 * n, TESS_ROLE_MASTER, p->name);
+    if (p->held->on.gathered) s->weight = tess_tile_new(size * n, TESS_ROLE_WEIGHT, p->name);
+    if (p->held->on.gathered && !p->held->copy) s->master = s->weight;
     s->moment[0] = tess_tile_new(4 * n, TESS_ROLE_MOMENT, p->name);
     s->moment[1] = tess_tile_new(4 * n, TESS_ROLE_MOMENT, p->name);
     s->norm = tess_tile_new(tess_exact_bytes(), TESS_ROLE_SCALAR, p->name);
-    s->sum = p->sliced ? tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name) : t->gradient;
-    s->counts = (p->split || tess_grid_tensor(&p->g->conf.grid) == 0) &&
-                (p->sliced || t->index % p->g->conf.grid.data == tess_grid_data(&p->g->conf.grid));
+    s->sum = p->held->on.sliced ? tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name) : t->gradient;
+    s->counts = (p->cut->split || tess_grid_tensor(&p->g->conf.grid) == 0) &&
+                (p->held->on.sliced || t->index % p->g->conf.grid.data == tess_grid_data(&p->g->conf.grid));
     t->states++;
 }
 
@@ -187,17 +187,17 @@ static void make_state(tess_tensor *p, struct tess_param_tile *t, int64_t j, int
 static void make_pieces(tess_tensor *p)
 {
     const struct tess_segment all = {0, 0, p->dim[0]};
-    int segments = p->segments ? p->segments : 1;
-    p->held = tess_arena_get(p->g->arena, (size_t)(p->states * segments + 1) * sizeof *p->held);
-    for (int64_t k = 0; k < p->states; k++) {
-        const struct tess_state *s = &p->state[k];
-        int64_t from = s->tile * p->tile_rows + s->row, to = from + s->rows;
+    int segments = p->held->on.segments ? p->held->on.segments : 1;
+    p->held->piece = tess_arena_get(p->g->arena, (size_t)(p->held->states * segments + 1) * sizeof *p->held->piece);
+    for (int64_t k = 0; k < p->held->states; k++) {
+        const struct tess_state *s = &p->held->state[k];
+        int64_t from = s->tile * p->cut->tile_rows + s->row, to = from + s->rows;
         for (int i = 0; i < segments; i++) {
-            const struct tess_segment *g = p->segments ? &p->segment[i] : &all;
+            const struct tess_segment *g = p->held->on.segments ? &p->held->on.segment[i] : &all;
             int64_t first = from > g->local ? from : g->local, end = to < g->local + g->rows ? to : g->local + g->rows;
             if (first >= end) continue;
-            tess_piece piece = {g->global + first - g->local, end - first, p->col0, p->dim[1], s->counts};
-            p->held[p->pieces++] = (struct tess_held){piece, k, (first - from) * p->dim[1]};
+            tess_piece piece = {g->global + first - g->local, end - first, p->held->on.col0, p->dim[1], s->counts};
+            p->held->piece[p->held->pieces++] = (struct tess_placed_piece){piece, k, (first - from) * p->dim[1]};
         }
     }
 }
@@ -206,26 +206,27 @@ static void make_tiles(tess_tensor *p)
 {
     tess_graph *g = p->g;
     const tess_grid *grid = &g->conf.grid;
-    p->copy = g->conf.dtype != TESS_F32 && p->rank == 2;
-    p->sliced = grid->data > 1 && grid->stage > 0;
-    p->gathered = p->sliced && grid->stage == 3 && p->dim[0] * p->dim[1] > grid->persist && !p->shared;
-    bool states = !p->absent && tess_grid_stage(grid) == p->home;
-    p->tile = tess_arena_get(g->arena, (size_t)p->tiles * sizeof *p->tile);
+    p->held->copy = g->conf.dtype != TESS_F32 && p->rank == 2;
+    p->held->on.sliced = grid->data > 1 && grid->stage > 0;
+    p->held->on.gathered =
+        p->held->on.sliced && grid->stage == 3 && p->dim[0] * p->dim[1] > grid->persist && !p->held->on.shared;
+    bool states = !p->held->on.absent && tess_grid_section(grid) == p->held->on.home;
+    p->held->tile = tess_arena_get(g->arena, (size_t)p->cut->tiles * sizeof *p->held->tile);
     int64_t most = 0;
-    for (int64_t j = 0; j < p->tiles && states; j++) most += p->sliced ? tess_grid_slices(p, j) : 1;
-    p->state = tess_arena_get(g->arena, (size_t)most * sizeof *p->state);
-    for (int64_t j = 0; j < p->tiles; j++) {
-        struct tess_param_tile *t = &p->tile[j];
+    for (int64_t j = 0; j < p->cut->tiles && states; j++) most += p->held->on.sliced ? tess_grid_slices(p, j) : 1;
+    p->held->state = tess_arena_get(g->arena, (size_t)most * sizeof *p->held->state);
+    for (int64_t j = 0; j < p->cut->tiles; j++) {
+        struct tess_param_tile *t = &p->held->tile[j];
         int64_t first, count;
         tess_param_rows(p, j, &first, &count);
-        size_t n = (size_t)(count * p->dim[1]), size = tess_dtype_size(p->copy ? g->conf.dtype : TESS_F32);
+        size_t n = (size_t)(count * p->dim[1]), size = tess_dtype_size(p->held->copy ? g->conf.dtype : TESS_F32);
         t->index = g->param_tiles++;
-        t->first_state = p->states;
-        if (p->absent) continue;
-        if (!p->gathered) t->weight = tess_tile_new(n * size, TESS_ROLE_WEIGHT, p->name);
+        t->first_state = p->held->states;
+        if (p->held->on.absent) continue;
+        if (!p->held->on.gathered) t->weight = tess_tile_new(n * size, TESS_ROLE_WEIGHT, p->name);
         t->gradient = tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name);
-        if (!p->sliced && states) make_state(p, t, j, 0, count);
-        for (int s = 0; p->sliced && states && s < tess_grid_slices(p, j); s++) {
+        if (!p->held->on.sliced && states) make_state(p, t, j, 0, count);
+        for (int s = 0; p->held->on.sliced && states && s < tess_grid_slices(p, j); s++) {
             tess_slice slice = tess_grid_slice(p, j, s);
             if (slice.owner == tess_grid_data(grid)) make_state(p, t, j, slice.row, slice.rows);
         }
@@ -233,7 +234,7 @@ static void make_tiles(tess_tensor *p)
     make_pieces(p);
 }
 
-/* Which pipeline stages use each parameter that has no tiles yet. */
+/* Which sections of the pipeline use each parameter that has no tiles yet. */
 static void find_users(tess_graph *g)
 {
     bool **uses = tess_alloc((size_t)(g->tensors + 1) * sizeof *uses);
@@ -242,15 +243,16 @@ static void find_users(tess_graph *g)
     tess_pipeline_users(g, uses);
     for (int k = 0; k < g->params; k++) {
         tess_tensor *p = g->param[k];
-        if (p->tile) continue;
-        p->user = uses[p->id];
-        p->stages = 0;
+        if (p->held->tile) continue;
+        p->held->on.user = uses[p->id];
+        p->held->on.sections = 0;
         for (int s = n - 1; s >= 0; s--)
-            if (p->user[s] && ++p->stages) p->home = s;
-        p->shared = p->stages > 1;
-        bool elsewhere = p->leads && tess_grid_tensor(&g->conf.grid);
-        p->absent = elsewhere ||
-                    (p->stages > 0 ? !p->user[tess_grid_stage(&g->conf.grid)] : tess_grid_stage(&g->conf.grid) > 0);
+            if (p->held->on.user[s] && ++p->held->on.sections) p->held->on.home = s;
+        p->held->on.shared = p->held->on.sections > 1;
+        bool elsewhere = p->held->on.leads && tess_grid_tensor(&g->conf.grid);
+        p->held->on.absent =
+            elsewhere || (p->held->on.sections > 0 ? !p->held->on.user[tess_grid_section(&g->conf.grid)]
+                                                   : tess_grid_section(&g->conf.grid) > 0);
     }
     free(uses);
 }
@@ -261,32 +263,14 @@ void tess_graph_ready(tess_graph *g)
     tess_tensor_split(g);
     find_users(g);
     for (int k = 0; k < g->params; k++) {
-        tess_tensor *p = g->param[k], *of = p->storage;
-        if (p->tile) continue;
-        if (!of->tile) make_tiles(of);
+        tess_tensor *p = g->param[k], *of = p->held->storage;
+        if (p->held->tile) continue;
+        if (!of->held->tile) make_tiles(of);
         if (p != of) {
             memcpy(p->dim, of->dim, sizeof p->dim);
-            memcpy(p->segment, of->segment, sizeof p->segment);
-            p->segments = of->segments;
-            p->col0 = of->col0;
-            p->first_tile = of->first_tile;
-            p->all_tiles = of->all_tiles;
-            p->split = of->split;
-            p->tile_rows = of->tile_rows;
-            p->tiles = of->tiles;
+            *p->cut = *of->cut;
             p->held = of->held;
-            p->pieces = of->pieces;
         }
-        p->tile = of->tile;
-        p->state = of->state;
-        p->states = of->states;
-        p->absent = of->absent;
-        p->shared = of->shared;
-        p->home = of->home;
-        p->user = of->user;
-        p->copy = of->copy;
-        p->sliced = of->sliced;
-        p->gathered = of->gathered;
     }
 }
 
@@ -312,25 +296,28 @@ tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t c
     tess_tensor *known = tess_graph_find_param(g, name);
     tess_tensor *shared = g->conf.share ? tess_graph_find_param(g->conf.share, name) : NULL;
     const tess_tensor *other = known ? known : shared;
-    if (rows < 1 || columns < 1 || (other && (other->whole[0] != rows || other->whole[1] != columns))) {
+    if (rows < 1 || columns < 1 || (other && (other->cut->whole[0] != rows || other->cut->whole[1] != columns))) {
         tess_error(TESS_INVALID, name,
                    "a parameter of shape (%lld,%lld), but it is (%lld,%lld) elsewhere (dimensions are "
                    "at least 1)",
-                   (long long)rows, (long long)columns, (long long)(other ? other->whole[0] : 0),
-                   (long long)(other ? other->whole[1] : 0));
+                   (long long)rows, (long long)columns, (long long)(other ? other->cut->whole[0] : 0),
+                   (long long)(other ? other->cut->whole[1] : 0));
         return tess_graph_fail(g);
     }
     if (known) return known;
     if (!other && check_param(g, name, rows, columns) != TESS_OK) return tess_graph_fail(g);
     tess_tensor *p = new_tensor(g, TESS_KIND_PARAM, name);
     p->rank = columns > 1 ? 2 : 1;
-    p->dim[0] = p->whole[0] = rows;
-    p->dim[1] = p->whole[1] = columns;
-    p->init = init;
+    p->cut = tess_arena_get(g->arena, sizeof *p->cut);
+    p->held = tess_arena_get(g->arena, sizeof *p->held);
+    p->held->storage = p;
+    p->dim[0] = p->cut->whole[0] = rows;
+    p->dim[1] = p->cut->whole[1] = columns;
+    p->held->init = init;
     if (shared) {
-        p->tile_rows = shared->tile_rows;
-        p->tiles = shared->tiles;
-        p->storage = shared->storage;
+        p->cut->tile_rows = shared->cut->tile_rows;
+        p->cut->tiles = shared->cut->tiles;
+        p->held->storage = shared->held->storage;
     } else
         cut(p, tess_rows_of_tile(g, rows, columns));
     g->param = tess_realloc(g->param, (size_t)(g->params + 1) * sizeof *g->param);
@@ -349,10 +336,10 @@ static bool is_read(const tess_tensor *t)
 void tess_param_cut_like(tess_tensor *vector, const tess_tensor *matrix)
 {
     if (!matrix || vector->g != matrix->g || matrix->kind != TESS_KIND_PARAM || vector->kind != TESS_KIND_PARAM ||
-        vector->storage != vector || vector->tile || vector->dim[0] != matrix->dim[0] ||
-        vector->tile_rows == matrix->tile_rows || is_read(vector))
+        vector->held->storage != vector || vector->held->tile || vector->dim[0] != matrix->dim[0] ||
+        vector->cut->tile_rows == matrix->cut->tile_rows || is_read(vector))
         return;
-    cut(vector, matrix->tile_rows);
+    cut(vector, matrix->cut->tile_rows);
 }
 
 int tess_graph_params(const tess_graph *g)
@@ -365,20 +352,30 @@ tess_tensor *tess_graph_param(const tess_graph *g, int index)
 }
 int64_t tess_param_tiles(const tess_tensor *p)
 {
-    return p->tiles;
+    return p->cut->tiles;
+}
+
+const char *tess_graph_unsplit(const tess_graph *g)
+{
+    return g->unsplit;
+}
+
+int64_t tess_loss_rows(const tess_graph *g)
+{
+    return g->conf.loss_rows;
 }
 
 int64_t tess_graph_param_elements(const tess_graph *g)
 {
     int64_t n = 0;
-    for (int i = 0; i < g->params; i++) n += g->param[i]->whole[0] * g->param[i]->whole[1];
+    for (int i = 0; i < g->params; i++) n += g->param[i]->cut->whole[0] * g->param[i]->cut->whole[1];
     return n;
 }
 
 void tess_param_rows(const tess_tensor *p, int64_t tile, int64_t *first, int64_t *count)
 {
-    *first = tile * p->tile_rows;
-    *count = p->dim[0] - *first < p->tile_rows ? p->dim[0] - *first : p->tile_rows;
+    *first = tile * p->cut->tile_rows;
+    *count = p->dim[0] - *first < p->cut->tile_rows ? p->dim[0] - *first : p->cut->tile_rows;
 }
 
 /* ---- blocks and names ---- */
@@ -416,7 +413,7 @@ const char *tess_tensor_name(const tess_tensor *t)
 int tess_tensor_shape(const tess_tensor *t, int64_t shape[3])
 {
     memcpy(shape, t->dim, sizeof t->dim);
-    if (t->kind == TESS_KIND_PARAM) memcpy(shape, t->whole, sizeof t->whole);
+    if (t->kind == TESS_KIND_PARAM) memcpy(shape, t->cut->whole, sizeof t->cut->whole);
     return t->rank;
 }
 
@@ -465,12 +462,12 @@ void tess_set_shape(tess_node *n, int rank, int64_t a, int64_t b, int64_t c)
     n->out->dim[2] = c;
 }
 
-tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs, const tess_node *attributes)
+tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs, const void *attributes, size_t bytes)
 {
     tess_graph *g = tess_check_inputs(op, in, inputs);
     if (!g || !open_for(g, op->name)) return NULL;
     tess_node *n = tess_arena_get(g->arena, sizeof *n);
-    *n = *attributes;
+    if (bytes) n->attributes = memcpy(tess_arena_get(g->arena, bytes), attributes, bytes);
     n->op = op;
     n->id = g->nodes;
     n->block = g->block;

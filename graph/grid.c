@@ -1,5 +1,5 @@
 /* Who owns what: the functions from a tile to a rank that the placements of a model over ranks are. */
-#include "graph_impl.h"
+#include "param_impl.h"
 
 enum {
     MOST = 16, /* slices of a tile: more ranks take turns, tile by tile, and none has more messages */
@@ -26,8 +26,15 @@ tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s)
     int slices = tess_grid_slices(p, tile), data = p->g->conf.grid.data;
     int64_t first = units * s / slices * unit, end = units * (s + 1) / slices * unit;
     if (end > rows) end = rows;
-    int64_t turn = (int64_t)p->tile[tile].index * (slices < data ? slices : 1) + s;
+    int64_t turn = (int64_t)p->held->tile[tile].index * (slices < data ? slices : 1) + s;
     return (tess_slice){first, end - first, (int)(turn % data)};
+}
+
+int tess_table_owner(const tess_tensor *table, int64_t tile)
+{
+    int r = 0;
+    while (table->cut->all_tiles * (r + 1) / table->g->conf.grid.tensor <= tile) r++;
+    return r;
 }
 
 int tess_grid_groups(int64_t first, int64_t count, int *level)
@@ -42,6 +49,7 @@ int tess_grid_groups(int64_t first, int64_t count, int *level)
 
 int tess_grid_tag(const tess_tensor *p, int64_t tile, int s, int kind)
 {
-    TESS_ASSERT(kind < TESS_TAG_PART + PARTS && p->tile[tile].index < INT32_MAX / (MOST * (PARTS + TESS_TAG_PART)));
-    return (p->tile[tile].index * MOST + s) * (PARTS + TESS_TAG_PART) + kind;
+    TESS_ASSERT(kind < TESS_TAG_PART + PARTS &&
+                p->held->tile[tile].index < INT32_MAX / (MOST * (PARTS + TESS_TAG_PART)));
+    return (p->held->tile[tile].index * MOST + s) * (PARTS + TESS_TAG_PART) + kind;
 }

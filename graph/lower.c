@@ -17,7 +17,7 @@
  *
  * Gradients. The first rule that reaches a tensor writes its gradient, later ones add. An op that only passes a
  * gradient on (a residual addition) shares the tile between tensors; who must add to a shared one copies it first. */
-#include "graph_impl.h"
+#include "lower_impl.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,10 +86,41 @@ tess_use tess_aux_in(tess_lower *L, const tess_node *n, int i)
     return (tess_use){L->aux[n->id][at(L, i)], TESS_R};
 }
 
+tess_dtype tess_real(const tess_lower *L)
+{
+    return L->dtype;
+}
+
+bool tess_trains(const tess_lower *L)
+{
+    return L->conf->train;
+}
+
+void *tess_lower_get(tess_lower *L, size_t bytes)
+{
+    return tess_arena_get(L->p->arena, bytes);
+}
+
+tess_tile *tess_tile_between(tess_lower *L, size_t bytes, const char *label)
+{
+    return tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, label);
+}
+
+tess_tile *tess_slot_between(tess_lower *L, size_t bytes, const char *label)
+{
+    return tess_program_slot(L->p, bytes, TESS_ROLE_ACTIVATION, label);
+}
+
+void *tess_node_room(tess_lower *L, const tess_node *n, size_t bytes)
+{
+    if (!L->room[n->id]) L->room[n->id] = tess_arena_get(L->p->arena, bytes);
+    return L->room[n->id];
+}
+
 tess_use tess_weight(tess_lower *L, const tess_tensor *p, int64_t tile)
 {
     L->uses[p->id] = true;
-    return (tess_use){p->gathered ? tess_lower_gather(L, p, tile) : p->tile[tile].weight, TESS_R};
+    return (tess_use){p->held->on.gathered ? tess_lower_gather(L, p, tile) : p->held->tile[tile].weight, TESS_R};
 }
 
 tess_use tess_scratch_use(tess_lower *L, size_t bytes)
@@ -159,7 +190,7 @@ tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool
 {
     bool *touched = &L->touched[p->id][tile];
     *acc = *touched;
-    if (L->conf->deterministic && !p->shared) {
+    if (L->conf->deterministic && !p->held->on.shared) {
         *touched = true;
         tess_tile *leaf = tess_lower_leaf(L, p, tile, acc);
         return (tess_use){leaf, *acc ? TESS_RW : TESS_W};
@@ -169,7 +200,7 @@ tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool
         *acc = L->begun[p->id][tile] == L->micro;
         L->begun[p->id][tile] = L->micro;
     }
-    return (tess_use){p->tile[tile].gradient, *acc ? TESS_RW : TESS_W};
+    return (tess_use){p->held->tile[tile].gradient, *acc ? TESS_RW : TESS_W};
 }
 
 tess_use tess_loss_out(tess_lower *L)
@@ -211,14 +242,14 @@ static void mark(const tess_tensor *t, bool *wanted)
         if (n->in[k]) mark(n->in[k], wanted);
 }
 
-/* Which stretch of nodes is recomputed together; -1: none. */
-static int segment(const tess_lower *L, const tess_node *n)
+/* Which group of blocks is recomputed together; -1: none. */
+static int group_of(const tess_lower *L, const tess_node *n)
 {
     int every = L->conf->recompute_every;
     return every > 0 && n->block > 0 ? (n->block - 1) / every : -1;
 }
 
-/* Emits the forward of a segment's nodes [first, last] again, as far as their backward reads it. */
+/* Emits the forward of a group's nodes [first, last] again, as far as their backward reads it. */
 static void recompute(tess_lower *L, int first, int last, const bool *wanted)
 {
     bool *need = tess_alloc((size_t)L->g->tensors), *again = tess_alloc((size_t)L->g->nodes);
@@ -260,9 +291,9 @@ static void backward(tess_lower *L, const tess_node *n)
         tess_tensor *p = n->in[k];
         if (!p || p->kind != TESS_KIND_PARAM) continue;
         bool grown = --L->growing[p->id][L->micro] == 0;
-        if (grown && L->conf->deterministic && !p->shared) tess_lower_grown(L, p);
+        if (grown && L->conf->deterministic && !p->held->on.shared) tess_lower_grown(L, p);
         if (grown && L->early[p->id]) tess_lower_give_up(L, p);
-        if (--L->pending[p->id] > 0 || p->shared) continue; /* a shared one's waits for the end of the step */
+        if (--L->pending[p->id] > 0 || p->held->on.shared) continue; /* a shared one's waits for the end of the step */
         if (!L->early[p->id]) tess_lower_reduce(L, p);
         if (!L->conf->keep_gradients) tess_lower_update(L, p);
     }
@@ -319,7 +350,7 @@ void tess_lower_count(tess_lower *L, const bool *wanted)
     bool early = L->grid->stage >= 2 && L->micros > 1 && !L->conf->deterministic && !L->conf->by_layer;
     for (int k = 0; k < L->g->params && early && !L->conf->keep_gradients; k++) {
         const tess_tensor *p = L->g->param[k];
-        L->early[p->id] = p->sliced && !p->shared && !p->absent && L->growing[p->id][0] == 1;
+        L->early[p->id] = p->held->on.sliced && !p->held->on.shared && !p->held->on.absent && L->growing[p->id][0] == 1;
     }
 }
 
@@ -344,13 +375,13 @@ static void backward_stretch(tess_lower *L, int first, int end, const bool *want
 {
     for (int k = end - 1; k >= first; k--) {
         if (!wanted[k]) continue;
-        int s = segment(L, L->g->node[k]);
+        int s = group_of(L, L->g->node[k]);
         bool goes_on = k + 1 < end &&
-                       (s < 0 ? L->g->node[k + 1]->block == L->g->node[k]->block : segment(L, L->g->node[k + 1]) == s);
+                       (s < 0 ? L->g->node[k + 1]->block == L->g->node[k]->block : group_of(L, L->g->node[k + 1]) == s);
         if (!goes_on) L->stretch++;
         if (s >= 0 && s != L->recomputed) {
             int from = k;
-            while (from > 0 && segment(L, L->g->node[from - 1]) == s) from--;
+            while (from > 0 && group_of(L, L->g->node[from - 1]) == s) from--;
             recompute(L, from, k, wanted);
         }
         L->recomputed = s;
@@ -410,8 +441,8 @@ static void layer_by_layer(tess_lower *L, const bool *wanted)
     int nodes = L->g->nodes, *end = tess_alloc((size_t)(nodes + 1) * sizeof *end), n = 0;
     for (int first = 0; first < nodes; first = end[n++]) {
         end[n] = stretch_end(L, first);
-        while (end[n] < nodes && segment(L, L->g->node[first]) >= 0 &&
-               segment(L, L->g->node[end[n]]) == segment(L, L->g->node[first]))
+        while (end[n] < nodes && group_of(L, L->g->node[first]) >= 0 &&
+               group_of(L, L->g->node[end[n]]) == group_of(L, L->g->node[first]))
             end[n] = stretch_end(L, end[n]);
     }
     for (int s = 0; s < n; s++)
@@ -446,9 +477,10 @@ static void check_weights(tess_lower *L)
 {
     for (int k = 0; k < L->g->params; k++) {
         const tess_tensor *p = L->g->param[k];
-        for (int64_t j = 0; j < p->tiles && (L->grid->pipeline > 1 ? !p->absent : L->pending[p->id] > 0); j++) {
+        for (int64_t j = 0; j < p->cut->tiles && (L->grid->pipeline > 1 ? !p->held->on.absent : L->pending[p->id] > 0);
+             j++) {
             tess_tile *t = tess_weight(L, p, j).tile;
-            tess_dtype type = p->copy ? L->dtype : TESS_F32;
+            tess_dtype type = p->held->copy ? L->dtype : TESS_F32;
             tess_count_arg *a = TESS_ARG(L, tess_count_arg, .name = p->name,
                                          .n = (int64_t)(tess_tile_bytes(t) / tess_dtype_size(type)));
             TESS_EMIT(L, &tess_finite[type], a, {t, TESS_R});
@@ -473,15 +505,18 @@ static void make_tables(tess_lower *L)
     L->early = tess_arena_get(a, tensors * sizeof *L->early);
     L->begun = tess_arena_get(a, tensors * sizeof *L->begun);
     for (size_t k = 0; k < tensors; k++) {
-        L->gather[k] = tess_arena_get(a, (size_t)L->g->tensor[k]->tiles * sizeof **L->gather);
-        L->tree[k] = tess_arena_get(a, (size_t)L->g->tensor[k]->tiles * sizeof **L->tree);
+        const tess_cut *cut = L->g->tensor[k]->cut;
+        const size_t of = cut ? (size_t)cut->tiles : 0; /* of a parameter */
+        L->gather[k] = tess_arena_get(a, of * sizeof **L->gather);
+        L->tree[k] = tess_arena_get(a, of * sizeof **L->tree);
         L->growing[k] = tess_arena_get(a, (size_t)L->micros * sizeof **L->growing);
-        L->begun[k] = tess_arena_get(a, (size_t)L->g->tensor[k]->tiles * sizeof **L->begun);
-        for (int64_t j = 0; j < L->g->tensor[k]->tiles; j++) L->begun[k][j] = -1;
+        L->begun[k] = tess_arena_get(a, of * sizeof **L->begun);
+        for (size_t j = 0; j < of; j++) L->begun[k][j] = -1;
         L->value[k] = tess_arena_get(a, tiles * sizeof **L->value);
         L->grad[k] = tess_arena_get(a, tiles * sizeof **L->grad);
-        L->touched[k] = tess_arena_get(a, (size_t)L->g->tensor[k]->tiles * sizeof **L->touched);
+        L->touched[k] = tess_arena_get(a, of * sizeof **L->touched);
     }
+    L->room = tess_arena_get(a, (nodes + 1) * sizeof *L->room);
     L->aux = tess_arena_get(a, (nodes + 1) * sizeof *L->aux);
     for (size_t k = 0; k < nodes; k++) L->aux[k] = tess_arena_get(a, tiles * sizeof **L->aux);
     L->result = tess_arena_get(a, tiles * sizeof *L->result);

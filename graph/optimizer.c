@@ -5,7 +5,7 @@
  * they come late, in the next step's forward pass, each before the first use of its parameter, where there is work to
  * hide their traffic behind. The same updates give the same bits. Late ones read the loss and the norm of the step
  * before from two tiles of their own. */
-#include "graph_impl.h"
+#include "lower_impl.h"
 #include <stdlib.h>
 
 enum { FAN = 64 };
@@ -36,9 +36,9 @@ tess_tile *tess_lower_loss(tess_lower *L)
 
 static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_tile *norm, tess_tile *loss)
 {
-    const struct tess_param_tile *t = &p->tile[s->tile];
+    const struct tess_param_tile *t = &p->held->tile[s->tile];
     const tess_optimizer *o = &L->conf->optimizer;
-    tess_adamw_arg *a = TESS_ARG(L, tess_adamw_arg, .n = tess_state_elements(p, s), .copy = p->copy,
+    tess_adamw_arg *a = TESS_ARG(L, tess_adamw_arg, .n = tess_state_elements(p, s), .copy = p->held->copy,
                                  .decay = !(o->no_decay_1d && p->rank == 1), .l2 = o->l2, .clip = norm != NULL,
                                  .late = L->late_norm && norm == L->late_norm, .name = p->name,
                                  .at_master = s->master ? 0 : s->at, .at_copy = s->weight ? 0 : s->at);
@@ -48,29 +48,29 @@ static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_til
                       {s->sum, TESS_R},
                       {loss, TESS_R},
                       {norm ? norm : s->norm, TESS_R},
-                      {s->weight ? s->weight : t->weight, p->sliced && !s->weight ? TESS_RW : TESS_W}};
+                      {s->weight ? s->weight : t->weight, p->held->on.sliced && !s->weight ? TESS_RW : TESS_W}};
     tess_emit(L, &tess_adamw[TESS_F32], a, use, a->copy ? 7 : 6);
 }
 
 /* All of this rank's slices; where the weight is whole on every rank, those of the others come. */
 static void update_all(tess_lower *L, tess_tensor *p, tess_tile *norm, tess_tile *loss)
 {
-    for (int64_t j = 0; j < p->tiles; j++) {
-        const struct tess_param_tile *t = &p->tile[j];
+    for (int64_t j = 0; j < p->cut->tiles; j++) {
+        const struct tess_param_tile *t = &p->held->tile[j];
         if ((!norm || norm != L->late_norm) && !L->touched[p->id][j])
             continue; /* a late one comes before the gradients */
-        for (int64_t k = 0; k < t->states; k++) update(L, p, &p->state[t->first_state + k], norm, loss);
-        if (p->sliced && !p->gathered && tess_grid_stage(L->grid) == p->home)
-            tess_lower_share(L, p, j, (tess_use){t->weight, TESS_RW}, tess_dtype_size(p->copy ? L->dtype : TESS_F32),
-                             TESS_TAG_WEIGHT);
-        if (p->shared) tess_lower_tell(L, p, j);
+        for (int64_t k = 0; k < t->states; k++) update(L, p, &p->held->state[t->first_state + k], norm, loss);
+        if (p->held->on.sliced && !p->held->on.gathered && tess_grid_section(L->grid) == p->held->on.home)
+            tess_lower_share(L, p, j, (tess_use){t->weight, TESS_RW},
+                             tess_dtype_size(p->held->copy ? L->dtype : TESS_F32), TESS_TAG_WEIGHT);
+        if (p->held->on.shared) tess_lower_tell(L, p, j);
     }
 }
 
 void tess_lower_update(tess_lower *L, tess_tensor *p)
 {
-    for (int64_t k = 0; k < p->states; k++) {
-        struct tess_state *s = &p->state[k];
+    for (int64_t k = 0; k < p->held->states; k++) {
+        struct tess_state *s = &p->held->state[k];
         if (!L->touched[p->id][s->tile]) continue;
         tess_square_arg *a = TESS_ARG(L, tess_square_arg, .n = tess_state_elements(p, s), .name = p->name,
                                       .row = p->rank == 2 ? p->dim[1] : TESS_VECTOR_ROWS);
@@ -89,11 +89,11 @@ tess_tile *tess_lower_norm(tess_lower *L)
 {
     int64_t most = 0;
     int n = 0;
-    for (int k = 0; k < L->g->params; k++) most += L->g->param[k]->states;
+    for (int k = 0; k < L->g->params; k++) most += L->g->param[k]->held->states;
     tess_tile **part = tess_alloc((size_t)(most + 1) * sizeof *part);
     for (int k = 0; k < L->g->params; k++)
-        for (int64_t i = 0; i < L->g->param[k]->states; i++) {
-            const struct tess_state *s = &L->g->param[k]->state[i];
+        for (int64_t i = 0; i < L->g->param[k]->held->states; i++) {
+            const struct tess_state *s = &L->g->param[k]->held->state[i];
             if (s->counts && L->touched[L->g->param[k]->id][s->tile]) part[n++] = s->norm;
         }
     tess_tile *norm = total(L, part, n, &(tess_exact_arg){.n = 1}, "gradient norm", 1);

@@ -1,5 +1,5 @@
 /* Parameters at run time: drawing them, reaching one tile of them or of their optimizer state from outside. */
-#include "graph_impl.h"
+#include "lower_impl.h"
 #include <string.h>
 
 /* Between steps no tile whose home is the disk stays in RAM. */
@@ -36,34 +36,34 @@ static uint32_t stream_of(const char *name)
 
 static tess_tile *master_of(const tess_tensor *p, const struct tess_state *s)
 {
-    return s->master ? s->master : p->tile[s->tile].weight;
+    return s->master ? s->master : p->held->tile[s->tile].weight;
 }
 
 /* Before part of a weight is written, all of it is. */
 static tess_status prepare_weight(tess_tensor *p, int64_t j)
 {
-    struct tess_param_tile *t = &p->tile[j];
-    if (!p->sliced || p->gathered || p->absent || t->filled) return TESS_OK;
+    struct tess_param_tile *t = &p->held->tile[j];
+    if (!p->held->on.sliced || p->held->on.gathered || p->held->on.absent || t->filled) return TESS_OK;
     t->filled = true;
-    tess_dtype type = p->copy ? p->g->conf.dtype : TESS_F32;
+    tess_dtype type = p->held->copy ? p->g->conf.dtype : TESS_F32;
     tess_count_arg a = {.n = (int64_t)(tess_tile_bytes(t->weight) / tess_dtype_size(type))};
     return submit(p->g, &tess_fill[type], a, (tess_use){t->weight, TESS_W}, (tess_use){0});
 }
 
-static tess_status draw(tess_tensor *p, const struct tess_held *h)
+static tess_status draw(tess_tensor *p, const struct tess_placed_piece *h)
 {
-    struct tess_state *s = &p->state[h->state];
-    bool inside = !s->master && p->sliced; /* of a weight that was prepared */
+    struct tess_state *s = &p->held->state[h->state];
+    bool inside = !s->master && p->held->on.sliced; /* of a weight that was prepared */
     tess_use use = {master_of(p, s), inside || h->at > 0 ? TESS_RW : TESS_W};
     tess_count_arg a = {.n = h->piece.rows * h->piece.cols,
-                        .value = p->init.value,
+                        .value = p->held->init.value,
                         .at = (s->master ? 0 : s->at) + h->at,
                         .width = h->piece.cols,
-                        .stride = p->whole[1]};
+                        .stride = p->cut->whole[1]};
     s->begun[TESS_MASTER] = true;
-    if (p->init.kind == TESS_INIT_FILL) return submit(p->g, &tess_fill[TESS_F32], a, use, (tess_use){0});
+    if (p->held->init.kind == TESS_INIT_FILL) return submit(p->g, &tess_fill[TESS_F32], a, use, (tess_use){0});
     a.op = stream_of(p->name);
-    a.first = h->piece.row * p->whole[1] + h->piece.col;
+    a.first = h->piece.row * p->cut->whole[1] + h->piece.col;
     return submit(p->g, &tess_fill_normal[TESS_F32], a, use, (tess_use){0});
 }
 
@@ -76,12 +76,12 @@ tess_status tess_graph_init(tess_graph *g, uint64_t seed)
     tess_env_set(&(tess_env){.seed = seed});
     for (int k = 0; k < g->params; k++) {
         tess_tensor *p = g->param[k];
-        for (int64_t i = 0; i < p->pieces && p->storage == p; i++) {
-            TESS_TRY(prepare_weight(p, p->state[p->held[i].state].tile));
-            TESS_TRY(draw(p, &p->held[i]));
+        for (int64_t i = 0; i < p->held->pieces && p->held->storage == p; i++) {
+            TESS_TRY(prepare_weight(p, p->held->state[p->held->piece[i].state].tile));
+            TESS_TRY(draw(p, &p->held->piece[i]));
         }
-        for (int64_t i = 0; i < p->states && p->storage == p; i++) /* they begin at zero again */
-            p->state[i].begun[TESS_MOMENT1] = p->state[i].begun[TESS_MOMENT2] = false;
+        for (int64_t i = 0; i < p->held->states && p->held->storage == p; i++) /* they begin at zero again */
+            p->held->state[i].begun[TESS_MOMENT1] = p->held->state[i].begun[TESS_MOMENT2] = false;
     }
     return tess_graph_round(g);
 }
@@ -89,13 +89,14 @@ tess_status tess_graph_init(tess_graph *g, uint64_t seed)
 /* The bf16 copies of this rank's slices, and those of others where weights are whole. */
 static tess_status round_param(tess_tensor *p)
 {
-    for (int64_t j = 0; j < p->tiles; j++) TESS_TRY(prepare_weight(p, j));
-    p->storage->stale = false;
-    for (int64_t i = 0; i < p->states && p->copy; i++) {
-        const struct tess_state *s = &p->state[i];
+    for (int64_t j = 0; j < p->cut->tiles; j++) TESS_TRY(prepare_weight(p, j));
+    p->held->storage->held->stale = false;
+    for (int64_t i = 0; i < p->held->states && p->held->copy; i++) {
+        const struct tess_state *s = &p->held->state[i];
         if (!s->begun[TESS_MASTER]) continue; /* a step will say so */
         tess_count_arg a = {.n = tess_state_elements(p, s), .at = s->weight ? 0 : s->at};
-        tess_use to = {s->weight ? s->weight : p->tile[s->tile].weight, p->sliced && !s->weight ? TESS_RW : TESS_W};
+        tess_use to = {s->weight ? s->weight : p->held->tile[s->tile].weight,
+                       p->held->on.sliced && !s->weight ? TESS_RW : TESS_W};
         TESS_TRY(submit(p->g, &tess_round[TESS_BF16], a, (tess_use){s->master, TESS_R}, to));
     }
     return TESS_OK;
@@ -118,17 +119,17 @@ int64_t tess_param_pieces(const tess_tensor *p)
 {
     if (!p || p->kind != TESS_KIND_PARAM || p->g->failed) return 0;
     tess_graph_ready(p->g);
-    return p->pieces;
+    return p->held->pieces;
 }
 
 tess_piece tess_param_piece(const tess_tensor *p, int64_t piece)
 {
-    return piece >= 0 && piece < tess_param_pieces(p) ? p->held[piece].piece : (tess_piece){0};
+    return piece >= 0 && piece < tess_param_pieces(p) ? p->held->piece[piece].piece : (tess_piece){0};
 }
 
 static tess_tile *part_of(const tess_tensor *p, int64_t piece, tess_part part)
 {
-    const struct tess_state *s = &p->state[p->held[piece].state];
+    const struct tess_state *s = &p->held->state[p->held->piece[piece].state];
     return part == TESS_MASTER ? master_of(p, s) : s->moment[part - TESS_MOMENT1];
 }
 
@@ -142,9 +143,9 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
         return tess_error(TESS_INVALID, p->name,
                           "piece %lld of %lld, part %d, mode %d (expected TESS_R, TESS_W or both)", (long long)piece,
                           (long long)tess_param_pieces(p), (int)part, mode);
-    const struct tess_held *h = &p->held[piece];
-    struct tess_state *s = &p->state[h->state];
-    bool in_weight = part == TESS_MASTER && !s->master, inside = in_weight && p->sliced;
+    const struct tess_placed_piece *h = &p->held->piece[piece];
+    struct tess_state *s = &p->held->state[h->state];
+    bool in_weight = part == TESS_MASTER && !s->master, inside = in_weight && p->held->on.sliced;
     bool covers = !inside && h->piece.rows == s->rows;
     TESS_TRY(tess_settle(p->g, NULL));
     if ((mode & TESS_R) && !s->begun[part]) {
@@ -161,8 +162,9 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
     s->begun[part] = true;
     void *raw;
     TESS_TRY(tess_tile_map(part_of(p, piece, part), mode, &raw));
-    if (part == TESS_MASTER && (mode & TESS_W) && (p->copy || p->sliced)) p->storage->stale = true;
-    p->storage->g->maps++;
+    if (part == TESS_MASTER && (mode & TESS_W) && (p->held->copy || p->held->on.sliced))
+        p->held->storage->held->stale = true;
+    p->held->storage->g->maps++;
     *data = (float *)raw + (in_weight ? s->at : 0) + h->at;
     return TESS_OK;
 }
@@ -170,5 +172,5 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part)
 {
     tess_tile_unmap(part_of(p, piece, part));
-    p->storage->g->maps--;
+    p->held->storage->g->maps--;
 }

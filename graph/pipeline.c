@@ -1,21 +1,21 @@
 /* Pipeline parallelism. The blocks of a model are cut into chunks, pipeline * interleave of them, and chunk c belongs
- * to stage c % pipeline; what comes before the first block goes with the first chunk, what comes after the last with
- * the last one. A micro-batch passes through the chunks forward and then backward. Which pass a stage takes up next is
- * its order, and that is the order of its program: StarPU runs the earliest task that is ready, so there is no executor
- * of another kind.
+ * to section c % pipeline; what comes before the first block goes with the first chunk, what comes after the last with
+ * the last one. A micro-batch passes through the chunks forward and then backward. Which pass a section takes up next
+ * is its order, and that is the order of its program: StarPU runs the earliest task that is ready, so there is no
+ * executor of another kind.
  *
- * The order is 1F1B: as many forward passes as it takes to fill the stages behind, then one backward for one forward,
- * which bounds the activations that wait. Interleaved, a stage goes round its chunks with a group of micro-batches at a
- * time. All stages' orders are played through on paper: that gives each pass a time, and with it one order of all
- * messages that every stage's program keeps to. A message's time is that of the pass that reads it: its receiver has it
- * right before that pass, its sender before the first of its own passes that begins no earlier. So each rank's list is
- * part of one order, message by message, and a rank that carries them strictly in its list's order never waits in a
- * circle; with the send right behind the pass that makes it two stages could, each of them sending.
+ * The order is 1F1B: as many forward passes as it takes to fill the sections behind, then one backward for one forward,
+ * which bounds the activations that wait. Interleaved, a section goes round its chunks with a group of micro-batches at
+ * a time. All sections' orders are played through on paper: that gives each pass a time, and with it one order of all
+ * messages that every section's program keeps to. A message's time is that of the pass that reads it: its receiver has
+ * it right before that pass, its sender before the first of its own passes that begins no earlier. So each rank's list
+ * is part of one order, message by message, and a rank that carries them strictly in its list's order never waits in a
+ * circle; with the send right behind the pass that makes it two sections could, each of them sending.
  *
- * A tensor that another stage reads goes there when its chunk is through, once a stage; its gradient comes back when
- * the last chunk there that read it is through backward. A parameter that several stages use (a tied embedding) is at
- * home in the first: the others send their gradients there at the end of the step and get the new weight. */
-#include "graph_impl.h"
+ * A tensor that another section reads goes there when its chunk is through, once a section; its gradient comes back
+ * when the last chunk there that read it is through backward. A parameter that several sections use (a tied embedding)
+ * is at home in the first: the others send their gradients there at the end of the step and get the new weight. */
+#include "lower_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,43 +66,43 @@ void tess_pipeline_users(const tess_graph *g, bool *const *uses)
 typedef struct order {
     struct tess_pass *pass;
     int n, at;
-    double free; /* when the stage has done what it took up so far */
+    double free; /* when the section has done what it took up so far */
 } order;
 
-/* The i-th pass of a kind: the micro-batches in groups of as many as there are stages, each group through the chunks.
+/* The i-th pass of a kind: the micro-batches in groups of as many as there are sections, each group through the chunks.
  */
-static struct tess_pass pass_of(const tess_grid *g, int64_t micros, int stage, int64_t i, bool backward)
+static struct tess_pass pass_of(const tess_grid *g, int64_t micros, int section, int64_t i, bool backward)
 {
     int64_t group = (int64_t)g->pipeline, v = g->interleave, full = group * v;
     int64_t round = i / full, rest = i % full, size = micros - round * group < group ? micros - round * group : group;
     int64_t k = rest / size, m = round * group + rest % size;
     return (struct tess_pass){
-        .chunk = (int)((backward ? v - 1 - k : k) * g->pipeline) + stage, .micro = m, .backward = backward};
+        .chunk = (int)((backward ? v - 1 - k : k) * g->pipeline) + section, .micro = m, .backward = backward};
 }
 
-static void order_of(const tess_grid *g, int64_t micros, int stage, bool train, order *o)
+static void order_of(const tess_grid *g, int64_t micros, int section, bool train, order *o)
 {
-    int64_t all = micros * g->interleave, warm = g->pipeline - 1 - stage, f = 0, b = 0;
+    int64_t all = micros * g->interleave, warm = g->pipeline - 1 - section, f = 0, b = 0;
     if (g->interleave > 1) warm = 2 * warm + (g->interleave - 1) * g->pipeline;
     if (warm > all || !train) warm = all;
     o->pass = tess_alloc((size_t)(2 * all) * sizeof *o->pass);
-    while (f < warm) o->pass[o->n++] = pass_of(g, micros, stage, f++, false);
+    while (f < warm) o->pass[o->n++] = pass_of(g, micros, section, f++, false);
     while (train && b < all) {
-        if (f < all) o->pass[o->n++] = pass_of(g, micros, stage, f++, false);
-        o->pass[o->n++] = pass_of(g, micros, stage, b++, true);
+        if (f < all) o->pass[o->n++] = pass_of(g, micros, section, f++, false);
+        o->pass[o->n++] = pass_of(g, micros, section, b++, true);
     }
 }
 
 /* All forward, then all backward: where the order above would wait for itself, as it may with a last group of few. */
-static void plain_order(const tess_grid *g, int64_t micros, int stage, bool train, order *o)
+static void plain_order(const tess_grid *g, int64_t micros, int section, bool train, order *o)
 {
     int64_t all = micros * g->interleave;
     o->n = 0;
-    for (int64_t i = 0; i < all; i++) o->pass[o->n++] = pass_of(g, micros, stage, i, false);
-    for (int64_t i = 0; i < all && train; i++) o->pass[o->n++] = pass_of(g, micros, stage, i, true);
+    for (int64_t i = 0; i < all; i++) o->pass[o->n++] = pass_of(g, micros, section, i, false);
+    for (int64_t i = 0; i < all && train; i++) o->pass[o->n++] = pass_of(g, micros, section, i, true);
 }
 
-/* Plays the orders of all stages through; false where they wait for each other. done: [chunk][micro][backward]. */
+/* Plays the orders of all sections through; false where they wait for each other. done: [chunk][micro][backward]. */
 static bool play(const tess_grid *g, int64_t micros, order *o, double *done)
 {
     int V = chunks(g);
@@ -146,7 +146,7 @@ struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool t
         for (int s = 0; s < g->pipeline; s++) plain_order(g, micros, s, train, &o[s]);
         TESS_ASSERT(play(g, micros, o, done));
     }
-    int mine = tess_grid_stage(g);
+    int mine = tess_grid_section(g);
     struct tess_pass *pass = o[mine].pass;
     *n = o[mine].n;
     *losses_known = *span = 0;
@@ -162,14 +162,14 @@ struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool t
     return pass;
 }
 
-/* ---- what goes from stage to stage ---- */
+/* ---- what goes from section to section ---- */
 
 struct crossing {
     const tess_tensor *t;
-    int from, first, last; /* chunks: of its producer, and the first and last that read it, on one other stage */
+    int from, first, last; /* chunks: of its producer, and the first and last that read it, on one other section */
 };
 
-/* Every tensor with each other stage that reads it. */
+/* Every tensor with each other section that reads it. */
 static struct crossing *crossings(const tess_lower *L, const int *chunk, int *n)
 {
     int room = 16, p = L->grid->pipeline;
@@ -190,13 +190,13 @@ static struct crossing *crossings(const tess_lower *L, const int *chunk, int *n)
     return all;
 }
 
-static int rank_of_stage(const tess_lower *L, int stage)
+static int rank_of_section(const tess_lower *L, int section)
 {
-    return L->grid->rank + (stage - tess_grid_stage(L->grid)) * L->grid->tensor;
+    return L->grid->rank + (section - tess_grid_section(L->grid)) * L->grid->tensor;
 }
 
-/* All row tiles of a tensor, or of its gradient, of this micro-batch: to or from a stage. */
-static void cross(tess_lower *L, const tess_tensor *t, int stage, bool sends, bool gradient)
+/* All row tiles of a tensor, or of its gradient, of this micro-batch: to or from a section. */
+static void cross(tess_lower *L, const tess_tensor *t, int section, bool sends, bool gradient)
 {
     int64_t number = (int64_t)t->id * L->micros + L->micro;
     for (int i = 0; i < L->row_tiles; i++) {
@@ -206,14 +206,14 @@ static void cross(tess_lower *L, const tess_tensor *t, int stage, bool sends, bo
         tess_use use = sends ? (gradient ? tess_grad_read(L, t, i) : tess_in(L, t, i)) : (tess_use){0};
         if (!sends && !gradient) use = tess_out(L, t, i);
         if (!sends && gradient) {
-            if (L->grad[t->id][at]) { /* this stage has readers of its own: what comes is added */
+            if (L->grad[t->id][at]) { /* this section has readers of its own: what comes is added */
                 size_t bytes = tess_tile_bytes(L->grad[t->id][at]->tile);
                 use = (tess_use){tess_program_slot(L->p, bytes, TESS_ROLE_ACTIVATION, t->name), TESS_W};
                 acc = true;
             } else
                 use = tess_grad_write(L, t, i, &(bool){0});
         }
-        tess_lower_message(L, use, rank_of_stage(L, stage), (int)(TESS_TAGS_PIPELINE + tag), sends);
+        tess_lower_message(L, use, rank_of_section(L, section), (int)(TESS_TAGS_PIPELINE + tag), sends);
         if (!acc) continue;
         tess_use to = tess_grad_write(L, t, i, &acc);
         tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = tess_rows(L, t, i) * tess_width(t), .acc = true);
@@ -230,7 +230,7 @@ struct transfer {
     int chunk; /* that makes it */
 };
 
-/* In the order that all stages have. */
+/* In the order that all sections have. */
 static int by_time(const void *a, const void *b)
 {
     const struct transfer *x = a, *y = b;
@@ -240,11 +240,11 @@ static int by_time(const void *a, const void *b)
     return x->crossing - y->crossing;
 }
 
-/* Those of this stage. */
+/* Those of this section. */
 static struct transfer *transfers(const tess_lower *L, const struct crossing *all, int n, const double *ends,
                                   size_t *count)
 {
-    const int p = L->grid->pipeline, mine = tess_grid_stage(L->grid);
+    const int p = L->grid->pipeline, mine = tess_grid_section(L->grid);
     struct transfer *t = tess_alloc(((size_t)n * (size_t)L->micros * 2 + 1) * sizeof *t);
     *count = 0;
     for (int k = 0; k < n; k++)
@@ -308,7 +308,7 @@ static int in_flight(const tess_lower *L, const struct tess_pass *pass, int n, i
 
 void tess_lower_pipeline(tess_lower *L, bool *wanted)
 {
-    int n, cross_count, p = L->grid->pipeline, mine = tess_grid_stage(L->grid);
+    int n, cross_count, p = L->grid->pipeline, mine = tess_grid_section(L->grid);
     double known, span, *ends;
     size_t count, at = 0;
     int *chunk = tess_pipeline_chunks(L->g);
@@ -338,7 +338,7 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted)
     }
     L->p->in_backward = true;
     for (int k = 0; k < L->g->params && L->conf->train; k++)
-        if (L->g->param[k]->shared) tess_lower_tied(L, L->g->param[k]);
+        if (L->g->param[k]->held->on.shared) tess_lower_tied(L, L->g->param[k]);
     free(sets);
     free(t);
     free(ends);

@@ -15,7 +15,7 @@
  * The shape of a sum. Over ranks it is always a tree over their parts. Within a rank it is a chain, micro-batch by
  * micro-batch, added by the products themselves; or, deterministic, each micro-batch has a leaf of its own, and leaves
  * add up in the same tree over the whole step that one rank alone would use. */
-#include "graph_impl.h"
+#include "lower_impl.h"
 #include <stdlib.h>
 
 /* A message while its parts are put together. */
@@ -78,10 +78,10 @@ void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use u
 
 static void gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *t)
 {
-    size_t size = tess_dtype_size(p->copy ? L->dtype : TESS_F32);
-    const struct tess_param_tile *tile = &p->tile[j];
+    size_t size = tess_dtype_size(p->held->copy ? L->dtype : TESS_F32);
+    const struct tess_param_tile *tile = &p->held->tile[j];
     for (int64_t k = 0; k < tile->states; k++) {
-        const struct tess_state *s = &p->state[tile->first_state + k];
+        const struct tess_state *s = &p->held->state[tile->first_state + k];
         tess_copy_arg *a =
             TESS_ARG(L, tess_copy_arg, .to = (size_t)s->at * size, .bytes = (size_t)tess_state_elements(p, s) * size);
         TESS_EMIT(L, &tess_copy[TESS_F32], a, {s->weight, TESS_R}, {t, k ? TESS_RW : TESS_W});
@@ -97,7 +97,7 @@ tess_tile *tess_lower_gather(tess_lower *L, const tess_tensor *p, int64_t j)
     tess_param_rows(p, j, &first, &rows);
     if (!g->have || L->clock - g->clock > most) {
         g->turn = !g->turn;
-        size_t bytes = (size_t)(rows * p->dim[1]) * tess_dtype_size(p->copy ? L->dtype : TESS_F32);
+        size_t bytes = (size_t)(rows * p->dim[1]) * tess_dtype_size(p->held->copy ? L->dtype : TESS_F32);
         if (!g->tile[g->turn]) g->tile[g->turn] = tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, p->name);
         gather(L, p, j, g->tile[g->turn]);
         g->have = true;
@@ -112,13 +112,13 @@ tess_program *tess_lower_sharing(tess_graph *g)
 {
     tess_lower L = {.g = g, .p = tess_program_new(), .grid = &g->conf.grid, .dtype = g->conf.dtype};
     for (int k = 0; k < g->params; k++)
-        for (int64_t j = 0; j < g->param[k]->tiles; j++) {
+        for (int64_t j = 0; j < g->param[k]->cut->tiles; j++) {
             const tess_tensor *p = g->param[k];
-            size_t size = tess_dtype_size(p->copy ? L.dtype : TESS_F32);
-            if (p->absent) continue;
-            if (p->sliced && !p->gathered && tess_grid_stage(L.grid) == p->home)
-                tess_lower_share(&L, p, j, (tess_use){p->tile[j].weight, TESS_RW}, size, TESS_TAG_WEIGHT);
-            if (p->shared) tess_lower_tell(&L, p, j);
+            size_t size = tess_dtype_size(p->held->copy ? L.dtype : TESS_F32);
+            if (p->held->on.absent) continue;
+            if (p->held->on.sliced && !p->held->on.gathered && tess_grid_section(L.grid) == p->held->on.home)
+                tess_lower_share(&L, p, j, (tess_use){p->held->tile[j].weight, TESS_RW}, size, TESS_TAG_WEIGHT);
+            if (p->held->on.shared) tess_lower_tell(&L, p, j);
         }
     tess_program_finish(L.p, false);
     return L.p;
@@ -141,7 +141,7 @@ tess_tile *tess_lower_leaf(tess_lower *L, const tess_tensor *p, int64_t j, bool 
     struct tess_tree *t = tree_of(L, p, j);
     *acc = t->leaf[L->micro] != NULL;
     if (*acc) return t->leaf[L->micro];
-    size_t bytes = tess_tile_bytes(p->tile[j].gradient);
+    size_t bytes = tess_tile_bytes(p->held->tile[j].gradient);
     return t->leaf[L->micro] =
                t->spares ? t->spare[--t->spares] : tess_program_tile(L->p, bytes, TESS_ROLE_GRADIENT, p->name);
 }
@@ -166,7 +166,7 @@ static void join(tess_lower *L, struct tess_tree *t)
 
 void tess_lower_grown(tess_lower *L, const tess_tensor *p)
 {
-    for (int64_t j = 0; j < p->tiles; j++) {
+    for (int64_t j = 0; j < p->cut->tiles; j++) {
         struct tess_tree *t = tree_of(L, p, j);
         if (t->leaf[L->micro]) join(L, t);
     }
@@ -176,14 +176,14 @@ void tess_lower_grown(tess_lower *L, const tess_tensor *p)
 
 static bool in_tree(const tess_lower *L, const tess_tensor *p)
 {
-    return L->conf->deterministic && !p->shared;
+    return L->conf->deterministic && !p->held->on.shared;
 }
 
 /* This rank's parts of a gradient and their tiles; those of place d of the data dimension have the same levels. */
 static int parts_of(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile **tile)
 {
     if (!in_tree(L, p)) {
-        tile[0] = p->tile[j].gradient;
+        tile[0] = p->held->tile[j].gradient;
         return 1;
     }
     struct tess_tree *t = tree_of(L, p, j);
@@ -310,9 +310,9 @@ static void reduce_tile(tess_lower *L, tess_tensor *p, int64_t j)
 {
     tess_tile *tile[64];
     int parts = parts_of(L, p, j, tile), s = own_slice(L, p, j);
-    const struct tess_param_tile *t = &p->tile[j];
-    if (p->sliced) {
-        tess_use sum = {s < 0 ? NULL : p->state[t->first_state].sum, TESS_W};
+    const struct tess_param_tile *t = &p->held->tile[j];
+    if (p->held->on.sliced) {
+        tess_use sum = {s < 0 ? NULL : p->held->state[t->first_state].sum, TESS_W};
         exchange_parts(L, p, j, tile, parts, sum, 0);
         return;
     }
@@ -328,10 +328,10 @@ static void reduce_tile(tess_lower *L, tess_tensor *p, int64_t j)
 static void give_up_tile(tess_lower *L, tess_tensor *p, int64_t j)
 {
     enum { FIRST_SET = 4096 }; /* beyond those of micro-batches */
-    const struct tess_param_tile *t = &p->tile[j];
+    const struct tess_param_tile *t = &p->held->tile[j];
     const int before = L->p->set, s = own_slice(L, p, j);
     const int64_t n = s < 0 ? 0 : tess_grid_slice(p, j, s).rows * p->dim[1];
-    tess_tile *gradient = t->gradient, *to = s < 0 ? NULL : p->state[t->first_state].sum, *one = to;
+    tess_tile *gradient = t->gradient, *to = s < 0 ? NULL : p->held->state[t->first_state].sum, *one = to;
     tess_program_slots(L->p, FIRST_SET + t->index, true);
     if (to && L->micro > 0) one = tess_program_slot(L->p, (size_t)n * sizeof(float), TESS_ROLE_GRADIENT, p->name);
     exchange_parts(L, p, j, &gradient, 1, (tess_use){one, TESS_W}, 0);
@@ -343,52 +343,52 @@ static void give_up_tile(tess_lower *L, tess_tensor *p, int64_t j)
 
 void tess_lower_give_up(tess_lower *L, tess_tensor *p)
 {
-    for (int64_t j = 0; j < p->tiles; j++)
+    for (int64_t j = 0; j < p->cut->tiles; j++)
         if (L->begun[p->id][j] == L->micro) give_up_tile(L, p, j);
 }
 
 void tess_lower_reduce(tess_lower *L, tess_tensor *p)
 {
-    for (int64_t j = 0; j < p->tiles; j++)
+    for (int64_t j = 0; j < p->cut->tiles; j++)
         if (L->touched[p->id][j] && (L->grid->data > 1 || in_tree(L, p))) reduce_tile(L, p, j);
 }
 
-/* The other stages' gradients are added to those of the first, which updates, and sends the weight back. */
+/* The other sections' gradients are added to those of the first, which updates, and sends the weight back. */
 void tess_lower_tied(tess_lower *L, tess_tensor *p)
 {
     const tess_grid *g = L->grid;
-    int mine = tess_grid_stage(g);
-    if (p->absent) return;
-    for (int64_t j = 0; j < p->tiles; j++) {
-        tess_tile *t = p->tile[j].gradient;
+    int mine = tess_grid_section(g);
+    if (p->held->on.absent) return;
+    for (int64_t j = 0; j < p->cut->tiles; j++) {
+        tess_tile *t = p->held->tile[j].gradient;
         tess_count_arg *n = TESS_ARG(L, tess_count_arg, .n = (int64_t)(tess_tile_bytes(t) / sizeof(float)));
         int tag = tess_grid_tag(p, j, 0, TESS_TAG_PART);
         if (!L->touched[p->id][j]) TESS_EMIT(L, &tess_fill[TESS_F32], n, {t, TESS_W});
         L->touched[p->id][j] = true;
-        if (mine != p->home)
-            tess_lower_message(L, (tess_use){t, TESS_R}, g->rank + (p->home - mine) * g->tensor, tag, true);
-        for (int s = 0; s < g->pipeline && mine == p->home; s++) {
-            if (!p->user[s] || s == mine) continue;
+        if (mine != p->held->on.home)
+            tess_lower_message(L, (tess_use){t, TESS_R}, g->rank + (p->held->on.home - mine) * g->tensor, tag, true);
+        for (int s = 0; s < g->pipeline && mine == p->held->on.home; s++) {
+            if (!p->held->on.user[s] || s == mine) continue;
             tess_tile *in = tess_program_tile(L->p, tess_tile_bytes(t), TESS_ROLE_GRADIENT, p->name);
             tess_lower_message(L, (tess_use){in, TESS_W}, g->rank + (s - mine) * g->tensor, tag, false);
             TESS_EMIT(L, &tess_add_into[TESS_F32], TESS_ARG(L, tess_map_arg, .n = n->n, .acc = true), {in, TESS_R},
                       {t, TESS_RW});
         }
     }
-    if (mine == p->home) tess_lower_reduce(L, p);
+    if (mine == p->held->on.home) tess_lower_reduce(L, p);
     if (!L->conf->keep_gradients) tess_lower_update(L, p);
 }
 
 void tess_lower_tell(tess_lower *L, const tess_tensor *p, int64_t j)
 {
     const tess_grid *g = L->grid;
-    int mine = tess_grid_stage(g), tag = tess_grid_tag(p, j, 0, TESS_TAG_WEIGHT);
-    tess_tile *t = p->tile[j].weight;
-    for (int s = 0; s < g->pipeline && mine == p->home; s++)
-        if (p->user[s] && s != mine)
+    int mine = tess_grid_section(g), tag = tess_grid_tag(p, j, 0, TESS_TAG_WEIGHT);
+    tess_tile *t = p->held->tile[j].weight;
+    for (int s = 0; s < g->pipeline && mine == p->held->on.home; s++)
+        if (p->held->on.user[s] && s != mine)
             tess_lower_message(L, (tess_use){t, TESS_R}, g->rank + (s - mine) * g->tensor, tag, true);
-    if (mine != p->home)
-        tess_lower_message(L, (tess_use){t, TESS_W}, g->rank + (p->home - mine) * g->tensor, tag, false);
+    if (mine != p->held->on.home)
+        tess_lower_message(L, (tess_use){t, TESS_W}, g->rank + (p->held->on.home - mine) * g->tensor, tag, false);
 }
 
 /* ---- over the tensor dimension ---- */

@@ -24,7 +24,7 @@ typedef struct tess_tensor tess_tensor;
  * what follows from it: see docs/placement.md. All zeros: one rank. */
 typedef struct tess_grid {
     int rank, data, pipeline, tensor;
-    int interleave;      /* chunks of blocks that a pipeline stage has */
+    int interleave;      /* chunks of blocks that a section of the pipeline has */
     int stage;           /* ZeRO's: sharded over data are 1 the optimizer's states, 2 gradients too, 3 weights too */
     int64_t persist;     /* stage 3: parameters of no more elements are not sharded */
     int64_t live, reuse; /* stage 3: most elements gathered at a time; between two uses of one that is kept */

@@ -1,5 +1,5 @@
 /* add: y = a + b, elementwise. Its gradient is passed on to both without a copy. */
-#include "graph_impl.h"
+#include "ops_impl.h"
 
 static tess_status infer(tess_node *n)
 {
@@ -9,7 +9,7 @@ static tess_status infer(tess_node *n)
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
     tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out));
-    TESS_EMIT(L, &tess_add_forward[L->dtype], a, tess_in(L, n->in[0], i), tess_in(L, n->in[1], i),
+    TESS_EMIT(L, &tess_add_forward[tess_real(L)], a, tess_in(L, n->in[0], i), tess_in(L, n->in[1], i),
               tess_out(L, n->out, i));
 }
 
@@ -19,9 +19,15 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     tess_grad_pass(L, n->out, n->in[1], i);
 }
 
-const tess_op tess_op_add = {"add", infer, forward, backward, 0, "a, b"};
+const tess_op tess_op_add = {
+    .name = "add",
+    .takes = "a, b",
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
 
 tess_tensor *tess_add(tess_tensor *a, tess_tensor *b)
 {
-    return tess_node_add(&tess_op_add, (tess_tensor *[]){a, b}, 2, &(tess_node){0});
+    return tess_node_add(&tess_op_add, (tess_tensor *[]){a, b}, 2, NULL, 0);
 }

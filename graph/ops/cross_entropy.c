@@ -3,12 +3,12 @@
  * each piece of rows: one task a tile of w for the logits, one for the loss of the rows, then two a tile of w, for
  * dlogits with its share of dx, and for dw. The tiles of a piece are a ring of a few sets: a piece waits until the set
  * it writes was read. */
-#include "graph_impl.h"
+#include "ops_impl.h"
 
 enum { SETS = 2 };
 
 /* What one piece leaves between its tasks. */
-struct tess_ring {
+struct set {
     tess_tile **p;       /* a tile of w each: (rows, its rows) */
     tess_tile **stats;   /* the same; where ranks share w out, of all tiles that it has on all of them */
     tess_tile *lse, *dx; /* f32: (rows), (rows, in) */
@@ -21,15 +21,15 @@ static tess_status infer(tess_node *n)
         return tess_shape_error(n, "x must be (B,T,C) and w (V,C)");
     if (targets->kind != TESS_KIND_INPUT || targets->dim[1] != x->dim[1])
         return tess_shape_error(n, "targets must be an input (B,T)");
-    if (w->tiles > TESS_MOST_USES - 3)
+    if (w->cut->tiles > TESS_MOST_USES - 3)
         return tess_shape_error(n, "w is cut into %lld tiles, which is too many (raise tile_elements)",
-                                (long long)w->tiles);
-    if (!tess_fits_tile(n->out->g->conf.loss_rows, w->tile_rows))
+                                (long long)w->cut->tiles);
+    if (!tess_fits_tile(tess_loss_rows(n->out->g), w->cut->tile_rows))
         return tess_shape_error(n, "logits of %lld rows of x and %lld of w are too large a tile (lower loss_rows)",
-                                (long long)n->out->g->conf.loss_rows, (long long)w->tile_rows);
+                                (long long)tess_loss_rows(n->out->g), (long long)w->cut->tile_rows);
     if (b && !tess_is_param(b, w->dim[0], 1)) return tess_shape_error(n, "the bias must be (V)");
-    if (b && b->tile_rows != w->tile_rows) return tess_shape_error(n, "the bias is cut otherwise than w");
-    tess_limit_ids(n->in[2], INT32_MIN, w->whole[0] - 1, w->name);
+    if (b && b->cut->tile_rows != w->cut->tile_rows) return tess_shape_error(n, "the bias is cut otherwise than w");
+    tess_limit_ids(n->in[2], INT32_MIN, w->cut->whole[0] - 1, w->name);
     n->out->kind = TESS_KIND_LOSS;
     tess_set_shape(n, 0, 0, 0, 0);
     return TESS_OK;
@@ -44,40 +44,40 @@ static int64_t columns(const tess_tensor *w, int64_t tile)
 
 static int64_t all_tiles(const tess_tensor *w)
 {
-    return w->split ? w->all_tiles : w->tiles;
+    return w->cut->split ? w->cut->all_tiles : w->cut->tiles;
 }
 
 static int64_t columns_of_all(const tess_tensor *w, int64_t tile)
 {
-    int64_t left = w->whole[0] - tile * w->tile_rows;
-    return left < w->tile_rows ? left : w->tile_rows;
+    int64_t left = w->cut->whole[0] - tile * w->cut->tile_rows;
+    return left < w->cut->tile_rows ? left : w->cut->tile_rows;
 }
 
-static tess_tile *between(tess_lower *L, size_t bytes, const char *label)
+static void make_set(tess_lower *L, const tess_tensor *w, int64_t rows, struct set *s)
 {
-    return tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, label);
-}
-
-static void make_set(tess_lower *L, const tess_tensor *w, int64_t rows, struct tess_ring *s)
-{
-    s->p = tess_arena_get(L->p->arena, (size_t)w->tiles * sizeof *s->p);
-    s->stats = tess_arena_get(L->p->arena, (size_t)all_tiles(w) * sizeof *s->stats);
-    for (int64_t j = 0; j < w->tiles && L->conf->train; j++)
-        s->p[j] = between(L, (size_t)(rows * columns(w, j)) * tess_dtype_size(L->dtype), "dlogits");
+    s->p = tess_lower_get(L, (size_t)w->cut->tiles * sizeof *s->p);
+    s->stats = tess_lower_get(L, (size_t)all_tiles(w) * sizeof *s->stats);
+    for (int64_t j = 0; j < w->cut->tiles && tess_trains(L); j++)
+        s->p[j] = tess_tile_between(L, (size_t)(rows * columns(w, j)) * tess_dtype_size(tess_real(L)), "dlogits");
     for (int64_t j = 0; j < all_tiles(w); j++)
-        s->stats[j] = between(L, tess_cross_entropy_stats(rows, columns_of_all(w, j)), "statistics of logits");
-    s->lse = between(L, (size_t)rows * sizeof(float), "lse");
-    if (L->conf->train) s->dx = between(L, (size_t)(rows * w->dim[1]) * sizeof(float), "dx of the head");
+        s->stats[j] =
+            tess_tile_between(L, tess_cross_entropy_stats(rows, columns_of_all(w, j)), "statistics of logits");
+    s->lse = tess_tile_between(L, (size_t)rows * sizeof(float), "lse");
+    if (tess_trains(L)) s->dx = tess_tile_between(L, (size_t)(rows * w->dim[1]) * sizeof(float), "dx of the head");
 }
+
+struct ring {
+    struct set set[SETS];
+    int turn;
+};
 
 /* The set of a piece of at most `rows` rows. */
-static struct tess_ring *next_set(tess_lower *L, const tess_tensor *w, int64_t rows)
+static struct set *next_set(tess_lower *L, const tess_node *n, int64_t rows)
 {
-    if (!L->ring) {
-        L->ring = tess_arena_get(L->p->arena, SETS * sizeof *L->ring);
-        for (int k = 0; k < SETS; k++) make_set(L, w, rows, &L->ring[k]);
-    }
-    return &L->ring[L->ring_turn++ % SETS];
+    struct ring *ring = tess_node_room(L, n, sizeof *ring);
+    if (!ring->turn)
+        for (int k = 0; k < SETS; k++) make_set(L, n->in[1], rows, &ring->set[k]);
+    return &ring->set[ring->turn++ % SETS];
 }
 
 /* A task's argument for tile j, but for what only one kind of them has. */
@@ -85,32 +85,26 @@ static tess_cross_entropy_arg *arg(tess_lower *L, const tess_node *n, int64_t ro
 {
     const tess_tensor *w = n->in[1];
     return TESS_ARG(L, tess_cross_entropy_arg, .rows = rows, .in = w->dim[1], .row = row,
-                    .first = (w->first_tile + j) * w->tile_rows, .out = columns(w, j), .tiles = all_tiles(w),
-                    .tile_out = w->tile_rows, .vocab = w->whole[0], .bias = n->in[3] != NULL, .grad = L->conf->train);
+                    .first = (w->cut->first_tile + j) * w->cut->tile_rows, .out = columns(w, j), .tiles = all_tiles(w),
+                    .tile_out = w->cut->tile_rows, .vocab = w->cut->whole[0], .bias = n->in[3] != NULL,
+                    .grad = tess_trains(L));
 }
 
-/* The place in the tensor dimension that has a tile of w. */
-static int owner_of(const tess_lower *L, const tess_tensor *w, int64_t tile)
-{
-    int r = 0;
-    while (w->all_tiles * (r + 1) / L->grid->tensor <= tile) r++;
-    return r;
-}
-
-static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct tess_ring *set)
+static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set)
 {
     const tess_tensor *w = n->in[1], *b = n->in[3];
     tess_use x = tess_in(L, n->in[0], i), target = tess_in(L, n->in[2], i);
-    for (int64_t j = 0; j < w->tiles; j++) {
+    for (int64_t j = 0; j < w->cut->tiles; j++) {
         tess_cross_entropy_arg *a = arg(L, n, row, rows, j);
-        tess_use use[7] = {x, target, tess_weight(L, w, j), {set->stats[w->first_tile + j], TESS_W}};
+        tess_use use[7] = {x, target, tess_weight(L, w, j), {set->stats[w->cut->first_tile + j], TESS_W}};
         unsigned k = 4;
         use[k++] = tess_scratch_use(L, tess_cross_entropy_scratch());
         if (a->grad) use[k++] = (tess_use){set->p[j], TESS_W};
         if (b) use[k++] = tess_weight(L, b, j);
-        tess_emit(L, &tess_cross_entropy_logits[L->dtype], a, use, k);
+        tess_emit(L, &tess_cross_entropy_logits[tess_real(L)], a, use, k);
     }
-    for (int64_t j = 0; w->split && j < w->all_tiles; j++) tess_lower_tensor_tell(L, set->stats[j], owner_of(L, w, j));
+    for (int64_t j = 0; w->cut->split && j < w->cut->all_tiles; j++)
+        tess_lower_tensor_tell(L, set->stats[j], tess_table_owner(w, j));
     tess_use use[3 + all_tiles(w)];
     use[0] = target;
     use[1] = (tess_use){set->lse, TESS_W};
@@ -129,46 +123,54 @@ static void weight_gradient(tess_lower *L, const tess_node *n, int i, int64_t ro
                                   .bias = b != NULL);
     tess_use use[4] = {{p, TESS_R}, tess_in(L, n->in[0], i), tess_param_grad(L, w, j, &a->acc)};
     if (b) use[3] = tess_param_grad(L, b, j, &a->acc_bias);
-    tess_emit(L, &tess_linear_backward_weight[L->dtype], a, use, b ? 4 : 3);
+    tess_emit(L, &tess_linear_backward_weight[tess_real(L)], a, use, b ? 4 : 3);
 }
 
 /* dx: where the row tile's gradient goes, whose mode and acc say what was there before the first piece. */
-static void gradients(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct tess_ring *set,
+static void gradients(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set,
                       tess_use dx, bool acc)
 {
     const tess_tensor *w = n->in[1];
-    for (int64_t j = 0; j < w->tiles; j++) {
+    for (int64_t j = 0; j < w->cut->tiles; j++) {
         tess_cross_entropy_arg *a = arg(L, n, row, rows, j);
         a->acc = j > 0;
-        TESS_EMIT(L, &tess_cross_entropy_gradient[L->dtype], a, {set->p[j], TESS_RW},
-                  {set->stats[w->first_tile + j], TESS_R}, {set->lse, TESS_R}, tess_in(L, n->in[2], i),
+        TESS_EMIT(L, &tess_cross_entropy_gradient[tess_real(L)], a, {set->p[j], TESS_RW},
+                  {set->stats[w->cut->first_tile + j], TESS_R}, {set->lse, TESS_R}, tess_in(L, n->in[2], i),
                   tess_weight(L, w, j), {set->dx, a->acc ? TESS_RW : TESS_W});
         weight_gradient(L, n, i, row, rows, j, set->p[j]);
     }
-    if (w->split) tess_lower_all_sum(L, set->dx, rows * w->dim[1], TESS_F32);
+    if (w->cut->split) tess_lower_all_sum(L, set->dx, rows * w->dim[1], TESS_F32);
     tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = rows * w->dim[1], .first = row * w->dim[1], .acc = acc);
-    TESS_EMIT(L, &tess_add_sum[L->dtype], a, {set->dx, TESS_R}, {dx.tile, row == 0 ? dx.mode : TESS_RW});
+    TESS_EMIT(L, &tess_add_sum[tess_real(L)], a, {set->dx, TESS_R}, {dx.tile, row == 0 ? dx.mode : TESS_RW});
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
-    int64_t all = tess_rows(L, n->in[0], i), most = L->g->conf.loss_rows;
+    int64_t all = tess_rows(L, n->in[0], i), most = tess_loss_rows(n->out->g);
     if (all < most) most = all;
     bool acc = false;
     tess_use dx = {0};
-    if (L->conf->train) dx = tess_grad_write(L, n->in[0], i, &acc);
+    if (tess_trains(L)) dx = tess_grad_write(L, n->in[0], i, &acc);
     for (int64_t row = 0; row < all; row += most) {
         int64_t rows = all - row < most ? all - row : most;
-        const struct tess_ring *set = next_set(L, n->in[1], most);
+        const struct set *set = next_set(L, n, most);
         losses(L, n, i, row, rows, set);
-        if (L->conf->train) gradients(L, n, i, row, rows, set, dx, acc);
+        if (tess_trains(L)) gradients(L, n, i, row, rows, set, dx, acc);
     }
 }
 
-const tess_op tess_op_cross_entropy = {"cross_entropy", infer, forward, NULL, 0, "x, w, targets, bias?"};
+const tess_op tess_op_cross_entropy = {
+    .name = "cross_entropy",
+    .takes = "x, w, targets, bias?",
+    .infer = infer,
+    .forward = forward,
+    .table = 1,
+    .table_bias = 3,
+    .targets = 2,
+};
 
 tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets)
 {
     if (bias) tess_param_cut_like(bias, w);
-    return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias}, 4, &(tess_node){0});
+    return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias}, 4, NULL, 0);
 }

@@ -1,5 +1,5 @@
 /* embedding: y (B,T,C) = table (V,C)[ids (B,T)] (+ positions (>=T,C)[t]). */
-#include "graph_impl.h"
+#include "ops_impl.h"
 
 static tess_status infer(tess_node *n)
 {
@@ -8,10 +8,10 @@ static tess_status infer(tess_node *n)
         return tess_shape_error(n, "ids must be an input (B,T) and the table a parameter (V,C)");
     if (pos && (pos->kind != TESS_KIND_PARAM || pos->dim[1] != table->dim[1] || pos->dim[0] < ids->dim[1]))
         return tess_shape_error(n, "positions must be (at least T,C)");
-    if (pos && pos->tiles > TESS_MOST_USES - 3)
+    if (pos && pos->cut->tiles > TESS_MOST_USES - 3)
         return tess_shape_error(n, "positions are cut into %lld tiles, which is too many (raise tile_elements)",
-                                (long long)pos->tiles);
-    tess_limit_ids(n->in[0], 0, table->whole[0] - 1, table->name);
+                                (long long)pos->cut->tiles);
+    tess_limit_ids(n->in[0], 0, table->cut->whole[0] - 1, table->name);
     tess_set_shape(n, 3, ids->dim[0], ids->dim[1], table->dim[1]);
     return TESS_OK;
 }
@@ -21,28 +21,29 @@ static tess_embedding_arg *arg(tess_lower *L, const tess_node *n, int i, const t
     const tess_tensor *table = n->in[1], *pos = n->in[2];
     tess_embedding_arg *a =
         TESS_ARG(L, tess_embedding_arg, .rows = tess_rows(L, n->out, i), .width = table->dim[1],
-                 .sequence = n->out->dim[1], .rows_of_table = table->whole[0], .position_tiles = pos ? pos->tiles : 0,
-                 .position_tile_rows = pos ? pos->tile_rows : 0);
+                 .sequence = n->out->dim[1], .rows_of_table = table->cut->whole[0],
+                 .position_tiles = pos ? pos->cut->tiles : 0, .position_tile_rows = pos ? pos->cut->tile_rows : 0);
     tess_param_rows(p, j, &a->first, &a->count);
-    if (p->segments) a->first += p->segment[0].global;
+    a->first += p->cut->first_tile * p->cut->tile_rows;
     return a;
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
     const tess_tensor *table = n->in[1], *pos = n->in[2];
-    tess_use use[3 + (pos ? pos->tiles : 0)];
+    tess_use use[3 + (pos ? pos->cut->tiles : 0)];
     use[0] = tess_in(L, n->in[0], i);
     use[1] = tess_out(L, n->out, i);
-    for (int64_t j = 0; pos && j < pos->tiles; j++) use[3 + j] = tess_weight(L, pos, j);
-    if (table->split) { /* the rows of tokens that other ranks have */
+    for (int64_t j = 0; pos && j < pos->cut->tiles; j++) use[3 + j] = tess_weight(L, pos, j);
+    if (table->cut->split) { /* the rows of tokens that other ranks have */
         tess_count_arg *a = TESS_ARG(L, tess_count_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out));
-        TESS_EMIT(L, &tess_fill[L->dtype], a, {use[1].tile, TESS_W});
+        TESS_EMIT(L, &tess_fill[tess_real(L)], a, {use[1].tile, TESS_W});
         use[1].mode = TESS_RW;
     }
-    for (int64_t j = 0; j < table->tiles; j++) { /* each writes the rows of its tokens */
+    for (int64_t j = 0; j < table->cut->tiles; j++) { /* each writes the rows of its tokens */
         use[2] = tess_weight(L, table, j);
-        tess_emit(L, &tess_embedding_forward[L->dtype], arg(L, n, i, table, j), use, 3 + (pos ? pos->tiles : 0));
+        tess_emit(L, &tess_embedding_forward[tess_real(L)], arg(L, n, i, table, j), use,
+                  3 + (pos ? pos->cut->tiles : 0));
         use[1].mode = TESS_RW;
     }
 }
@@ -51,19 +52,27 @@ static void backward(tess_lower *L, const tess_node *n, int i)
 {
     const tess_tensor *table = n->in[1], *pos = n->in[2];
     tess_use ids = tess_in(L, n->in[0], i), dy = tess_grad_read(L, n->out, i);
-    for (int64_t j = 0; j < table->tiles; j++) {
+    for (int64_t j = 0; j < table->cut->tiles; j++) {
         tess_embedding_arg *a = arg(L, n, i, table, j);
-        TESS_EMIT(L, &tess_embedding_backward[L->dtype], a, ids, dy, tess_param_grad(L, table, j, &a->acc));
+        TESS_EMIT(L, &tess_embedding_backward[tess_real(L)], a, ids, dy, tess_param_grad(L, table, j, &a->acc));
     }
-    for (int64_t j = 0; pos && j < pos->tiles; j++) {
+    for (int64_t j = 0; pos && j < pos->cut->tiles; j++) {
         tess_embedding_arg *a = arg(L, n, i, pos, j);
-        TESS_EMIT(L, &tess_embedding_backward_position[L->dtype], a, dy, tess_param_grad(L, pos, j, &a->acc));
+        TESS_EMIT(L, &tess_embedding_backward_position[tess_real(L)], a, dy, tess_param_grad(L, pos, j, &a->acc));
     }
 }
 
-const tess_op tess_op_embedding = {"embedding", infer, forward, backward, 0, "ids, table, positions?"};
+const tess_op tess_op_embedding = {
+    .name = "embedding",
+    .takes = "ids, table, positions?",
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+    .table = 1,
+    .table_parts = true,
+};
 
 tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *positions)
 {
-    return tess_node_add(&tess_op_embedding, (tess_tensor *[]){ids, table, positions}, 3, &(tess_node){0});
+    return tess_node_add(&tess_op_embedding, (tess_tensor *[]){ids, table, positions}, 3, NULL, 0);
 }

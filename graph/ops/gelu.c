@@ -1,33 +1,59 @@
 /* gelu: elementwise, by the tanh formula or by erf. */
-#include "graph_impl.h"
+#include "ops_impl.h"
 
 static tess_status infer(tess_node *n)
 {
-    if (n->gelu != TESS_GELU_TANH && n->gelu != TESS_GELU_ERF)
-        return tess_shape_error(n, "there is no kind %d of gelu", (int)n->gelu);
+    const tess_gelu_kind kind = *(const tess_gelu_kind *)n->attributes;
+    if (kind != TESS_GELU_TANH && kind != TESS_GELU_ERF)
+        return tess_shape_error(n, "there is no kind %d of gelu", (int)kind);
     return tess_same_shape(n);
 }
 
 static tess_map_arg *arg(tess_lower *L, const tess_node *n, int i)
 {
-    return TESS_ARG(L, tess_map_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out), .kind = n->gelu);
+    return TESS_ARG(L, tess_map_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out),
+                    .kind = *(const tess_gelu_kind *)n->attributes);
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
-    TESS_EMIT(L, &tess_gelu_forward[L->dtype], arg(L, n, i), tess_in(L, n->in[0], i), tess_out(L, n->out, i));
+    TESS_EMIT(L, &tess_gelu_forward[tess_real(L)], arg(L, n, i), tess_in(L, n->in[0], i), tess_out(L, n->out, i));
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     tess_map_arg *a = arg(L, n, i);
     tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
-    TESS_EMIT(L, &tess_gelu_backward[L->dtype], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i), dx);
+    TESS_EMIT(L, &tess_gelu_backward[tess_real(L)], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i), dx);
 }
 
-const tess_op tess_op_gelu = {"gelu", infer, forward, backward, TESS_READS_IN0, "x"};
+static void join(void *arg, const void *linear, const void *gelu)
+{
+    *(tess_linear_gelu_arg *)arg =
+        (tess_linear_gelu_arg){*(const tess_linear_arg *)linear, *(const tess_map_arg *)gelu};
+}
+
+/*     linear_forward          x, w[, b] -> pre        gelu_forward    pre -> y             one task, pre is kept
+ *     linear_backward_input   dy, w -> dy of gelu     gelu_backward   dy, pre -> dpre      one task, dy of gelu is not
+ */
+static const tess_fusion fusions[] = {
+    {tess_linear_forward, tess_gelu_forward, tess_linear_gelu_forward, true, sizeof(tess_linear_gelu_arg), join},
+    {tess_linear_backward_input, tess_gelu_backward, tess_gelu_linear_backward, false, sizeof(tess_linear_gelu_arg),
+     join},
+    {0}};
+
+const tess_op tess_op_gelu = {
+    .name = "gelu",
+    .takes = "x",
+    .reads = TESS_READS_IN0,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+    .columns = TESS_COLUMNS_SAME,
+    .fusions = fusions,
+};
 
 tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind)
 {
-    return tess_node_add(&tess_op_gelu, &x, 1, &(tess_node){.gelu = kind});
+    return tess_node_add(&tess_op_gelu, &x, 1, &kind, sizeof kind);
 }

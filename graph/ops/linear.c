@@ -1,6 +1,6 @@
 /* linear: y (B,T,out) = x (B,T,in) w^T + b, with w (out,in), b (out). A weight of several tiles makes y in stripes of
  * columns, one tile of w after the other: a matrix larger than the memory at hand needs one of its tiles at a time. */
-#include "graph_impl.h"
+#include "ops_impl.h"
 
 static tess_status infer(tess_node *n)
 {
@@ -8,7 +8,7 @@ static tess_status infer(tess_node *n)
     if (x->rank != 3 || w->kind != TESS_KIND_PARAM || w->rank != 2 || w->dim[1] != x->dim[2])
         return tess_shape_error(n, "x must be (B,T,in) and w (out,in)");
     if (b && !tess_is_param(b, w->dim[0], 1)) return tess_shape_error(n, "the bias must be (out)");
-    if (b && b->tile_rows != w->tile_rows) return tess_shape_error(n, "the bias is cut otherwise than w");
+    if (b && b->cut->tile_rows != w->cut->tile_rows) return tess_shape_error(n, "the bias is cut otherwise than w");
     tess_set_shape(n, 3, x->dim[0], x->dim[1], w->dim[0]);
     return TESS_OK;
 }
@@ -24,11 +24,11 @@ static tess_linear_arg *arg(tess_lower *L, const tess_node *n, int i, int64_t j)
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
     tess_use x = tess_in(L, n->in[0], i), y = tess_out(L, n->out, i);
-    for (int64_t j = 0; j < n->in[1]->tiles; j++) {
+    for (int64_t j = 0; j < n->in[1]->cut->tiles; j++) {
         if (j > 0) y.mode = TESS_RW;
         tess_linear_arg *a = arg(L, n, i, j);
         tess_use use[] = {x, tess_weight(L, n->in[1], j), y, n->in[2] ? tess_weight(L, n->in[2], j) : x};
-        tess_emit(L, &tess_linear_forward[L->dtype], a, use, n->in[2] ? 4 : 3);
+        tess_emit(L, &tess_linear_forward[tess_real(L)], a, use, n->in[2] ? 4 : 3);
     }
 }
 
@@ -37,8 +37,8 @@ static void input_gradient(tess_lower *L, const tess_node *n, int i)
 {
     tess_linear_arg *a = arg(L, n, i, 0);
     tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
-    TESS_EMIT(L, &tess_linear_backward_input[L->dtype], a, tess_grad_read(L, n->out, i), tess_weight(L, n->in[1], 0),
-              dx);
+    TESS_EMIT(L, &tess_linear_backward_input[tess_real(L)], a, tess_grad_read(L, n->out, i),
+              tess_weight(L, n->in[1], 0), dx);
 }
 
 /* dx from several: summed in f32 and rounded once. */
@@ -46,37 +46,44 @@ static void input_gradient_sum(tess_lower *L, const tess_node *n, int i)
 {
     const tess_tensor *x = n->in[0], *w = n->in[1];
     int64_t elements = tess_rows(L, x, i) * tess_width(x);
-    tess_tile *sum =
-        tess_program_slot(L->p, (size_t)elements * sizeof(float), TESS_ROLE_ACTIVATION, tess_tensor_name(x));
-    for (int64_t j = 0; j < w->tiles; j++) {
+    tess_tile *sum = tess_slot_between(L, (size_t)elements * sizeof(float), tess_tensor_name(x));
+    for (int64_t j = 0; j < w->cut->tiles; j++) {
         tess_linear_arg *a = arg(L, n, i, j);
         a->acc = j > 0;
         a->sum = true;
-        TESS_EMIT(L, &tess_linear_backward_input[L->dtype], a, tess_grad_read(L, n->out, i), tess_weight(L, w, j),
+        TESS_EMIT(L, &tess_linear_backward_input[tess_real(L)], a, tess_grad_read(L, n->out, i), tess_weight(L, w, j),
                   {sum, a->acc ? TESS_RW : TESS_W});
     }
     tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = elements);
     tess_use dx = tess_grad_write(L, x, i, &a->acc);
-    TESS_EMIT(L, &tess_add_sum[L->dtype], a, {sum, TESS_R}, dx);
+    TESS_EMIT(L, &tess_add_sum[tess_real(L)], a, {sum, TESS_R}, dx);
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     const tess_tensor *x = n->in[0], *w = n->in[1], *b = n->in[2];
     tess_use dy = tess_grad_read(L, n->out, i);
-    if (tess_wants_gradient(L, x)) (w->tiles > 1 ? input_gradient_sum : input_gradient)(L, n, i);
-    for (int64_t j = 0; j < w->tiles; j++) {
+    if (tess_wants_gradient(L, x)) (w->cut->tiles > 1 ? input_gradient_sum : input_gradient)(L, n, i);
+    for (int64_t j = 0; j < w->cut->tiles; j++) {
         tess_linear_arg *a = arg(L, n, i, j);
         tess_use use[4] = {dy, tess_in(L, x, i), tess_param_grad(L, w, j, &a->acc)};
         if (b) use[3] = tess_param_grad(L, b, j, &a->acc_bias);
-        tess_emit(L, &tess_linear_backward_weight[L->dtype], a, use, b ? 4 : 3);
+        tess_emit(L, &tess_linear_backward_weight[tess_real(L)], a, use, b ? 4 : 3);
     }
 }
 
-const tess_op tess_op_linear = {"linear", infer, forward, backward, TESS_READS_IN0, "x, w, bias?"};
+const tess_op tess_op_linear = {
+    .name = "linear",
+    .takes = "x, w, bias?",
+    .reads = TESS_READS_IN0,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+    .columns = TESS_COLUMNS_MATRIX,
+};
 
 tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias)
 {
     if (bias) tess_param_cut_like(bias, w);
-    return tess_node_add(&tess_op_linear, (tess_tensor *[]){x, w, bias}, 3, &(tess_node){0});
+    return tess_node_add(&tess_op_linear, (tess_tensor *[]){x, w, bias}, 3, NULL, 0);
 }

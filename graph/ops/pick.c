@@ -1,5 +1,5 @@
 /* pick: of each sequence of x (B,T,C) the row that index (B,1) names: y (B,1,C). */
-#include "graph_impl.h"
+#include "ops_impl.h"
 
 static tess_status infer(tess_node *n)
 {
@@ -19,7 +19,7 @@ static tess_pick_arg *arg(tess_lower *L, const tess_node *n, int i)
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
-    TESS_EMIT(L, &tess_pick_forward[L->dtype], arg(L, n, i), tess_in(L, n->in[0], i), tess_in(L, n->in[1], i),
+    TESS_EMIT(L, &tess_pick_forward[tess_real(L)], arg(L, n, i), tess_in(L, n->in[0], i), tess_in(L, n->in[1], i),
               tess_out(L, n->out, i));
 }
 
@@ -27,12 +27,18 @@ static void backward(tess_lower *L, const tess_node *n, int i)
 {
     tess_pick_arg *a = arg(L, n, i);
     tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
-    TESS_EMIT(L, &tess_pick_backward[L->dtype], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[1], i), dx);
+    TESS_EMIT(L, &tess_pick_backward[tess_real(L)], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[1], i), dx);
 }
 
-const tess_op tess_op_pick = {"pick", infer, forward, backward, 0, "x, index"};
+const tess_op tess_op_pick = {
+    .name = "pick",
+    .takes = "x, index",
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
 
 tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index)
 {
-    return tess_node_add(&tess_op_pick, (tess_tensor *[]){x, index}, 2, &(tess_node){0});
+    return tess_node_add(&tess_op_pick, (tess_tensor *[]){x, index}, 2, NULL, 0);
 }

@@ -1,12 +1,12 @@
 /* rmsnorm: y = x / sqrt(mean(x^2) + eps) * gain over the last axis of x (B,T,C), gain (C). */
-#include "graph_impl.h"
+#include "ops_impl.h"
 
 static tess_status infer(tess_node *n)
 {
     const tess_tensor *x = n->in[0];
     if (x->rank != 3) return tess_shape_error(n, "x must be (B,T,C)");
     if (!tess_is_param(n->in[1], x->dim[2], 1)) return tess_shape_error(n, "gain must be (C)");
-    if (n->in[1]->tiles > 1)
+    if (n->in[1]->cut->tiles > 1)
         return tess_shape_error(n, "gain is cut, but must be whole (raise tile_elements, and share it with no linear)");
     tess_set_shape(n, 3, x->dim[0], x->dim[1], x->dim[2]);
     return TESS_OK;
@@ -14,7 +14,8 @@ static tess_status infer(tess_node *n)
 
 static tess_norm_arg *arg(tess_lower *L, const tess_node *n, int i)
 {
-    return TESS_ARG(L, tess_norm_arg, .rows = tess_rows(L, n->out, i), .width = tess_width(n->out), .eps = n->eps);
+    return TESS_ARG(L, tess_norm_arg, .rows = tess_rows(L, n->out, i), .width = tess_width(n->out),
+                    .eps = *(const float *)n->attributes);
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
@@ -22,20 +23,27 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     tess_norm_arg *a = arg(L, n, i);
     tess_use x = tess_in(L, n->in[0], i), y = tess_out(L, n->out, i);
     tess_use stats = tess_aux_out(L, n, i, (size_t)a->rows * sizeof(float));
-    TESS_EMIT(L, &tess_rmsnorm_forward[L->dtype], a, x, tess_weight(L, n->in[1], 0), y, stats);
+    TESS_EMIT(L, &tess_rmsnorm_forward[tess_real(L)], a, x, tess_weight(L, n->in[1], 0), y, stats);
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     tess_norm_arg *a = arg(L, n, i);
     tess_use dgain = tess_param_grad(L, n->in[1], 0, &a->acc_param), dx = tess_grad_write(L, n->in[0], i, &a->acc);
-    TESS_EMIT(L, &tess_rmsnorm_backward[L->dtype], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i),
+    TESS_EMIT(L, &tess_rmsnorm_backward[tess_real(L)], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i),
               tess_weight(L, n->in[1], 0), tess_aux_in(L, n, i), dx, dgain);
 }
 
-const tess_op tess_op_rmsnorm = {"rmsnorm", infer, forward, backward, TESS_READS_IN0 | TESS_READS_AUX, "x, gain"};
+const tess_op tess_op_rmsnorm = {
+    .name = "rmsnorm",
+    .takes = "x, gain",
+    .reads = TESS_READS_IN0 | TESS_READS_AUX,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+};
 
 tess_tensor *tess_rmsnorm(tess_tensor *x, tess_tensor *gain, float eps)
 {
-    return tess_node_add(&tess_op_rmsnorm, (tess_tensor *[]){x, gain}, 2, &(tess_node){.eps = eps});
+    return tess_node_add(&tess_op_rmsnorm, (tess_tensor *[]){x, gain}, 2, &eps, sizeof eps);
 }

@@ -1,9 +1,9 @@
 /* rope: rotary positions on x (B,T,heads*dim). */
-#include "graph_impl.h"
+#include "ops_impl.h"
 
 static tess_status infer(tess_node *n)
 {
-    const tess_rope_conf *c = &n->rope;
+    const tess_rope_conf *c = n->attributes;
     if (n->in[0]->rank != 3 || c->dim < 1 || n->in[0]->dim[2] % c->dim)
         return tess_shape_error(n, "the last axis must be a multiple of the head size %lld", (long long)c->dim);
     if (c->rotary < 2 || c->rotary > c->dim || c->rotary % 2)
@@ -15,7 +15,7 @@ static tess_status infer(tess_node *n)
 
 static tess_rope_arg *arg(tess_lower *L, const tess_node *n, int i)
 {
-    const tess_rope_conf *c = &n->rope;
+    const tess_rope_conf *c = n->attributes;
     return TESS_ARG(L, tess_rope_arg, .rows = tess_rows(L, n->out, i), .sequence = n->out->dim[1],
                     .heads = tess_width(n->out) / c->dim, .dim = c->dim, .rotary = c->rotary, .base = c->base,
                     .half = !c->neighbours);
@@ -23,21 +23,36 @@ static tess_rope_arg *arg(tess_lower *L, const tess_node *n, int i)
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
-    TESS_EMIT(L, &tess_rope_forward[L->dtype], arg(L, n, i), tess_in(L, n->in[0], i), tess_out(L, n->out, i));
+    TESS_EMIT(L, &tess_rope_forward[tess_real(L)], arg(L, n, i), tess_in(L, n->in[0], i), tess_out(L, n->out, i));
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     tess_rope_arg *a = arg(L, n, i);
     tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
-    TESS_EMIT(L, &tess_rope_backward[L->dtype], a, tess_grad_read(L, n->out, i), dx);
+    TESS_EMIT(L, &tess_rope_backward[tess_real(L)], a, tess_grad_read(L, n->out, i), dx);
 }
 
-const tess_op tess_op_rope = {"rope", infer, forward, backward, 0, "x"};
+/* Heads stay whole. */
+static int64_t units(const tess_node *n, bool *exact)
+{
+    *exact = false;
+    return tess_width(n->out) / ((const tess_rope_conf *)n->attributes)->dim;
+}
+
+const tess_op tess_op_rope = {
+    .name = "rope",
+    .takes = "x",
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+    .columns = TESS_COLUMNS_SAME,
+    .units = {.count = units},
+};
 
 tess_tensor *tess_rope(tess_tensor *x, tess_rope_conf conf)
 {
     if (conf.rotary == 0) conf.rotary = conf.dim;
     if (conf.base == 0) conf.base = 10000;
-    return tess_node_add(&tess_op_rope, &x, 1, &(tess_node){.rope = conf});
+    return tess_node_add(&tess_op_rope, &x, 1, &conf, sizeof conf);
 }

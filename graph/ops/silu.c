@@ -1,5 +1,5 @@
 /* silu: x sigmoid(x), elementwise. */
-#include "graph_impl.h"
+#include "ops_impl.h"
 
 static tess_status infer(tess_node *n)
 {
@@ -13,19 +13,27 @@ static tess_map_arg *arg(tess_lower *L, const tess_node *n, int i)
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
-    TESS_EMIT(L, &tess_silu_forward[L->dtype], arg(L, n, i), tess_in(L, n->in[0], i), tess_out(L, n->out, i));
+    TESS_EMIT(L, &tess_silu_forward[tess_real(L)], arg(L, n, i), tess_in(L, n->in[0], i), tess_out(L, n->out, i));
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     tess_map_arg *a = arg(L, n, i);
     tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
-    TESS_EMIT(L, &tess_silu_backward[L->dtype], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i), dx);
+    TESS_EMIT(L, &tess_silu_backward[tess_real(L)], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i), dx);
 }
 
-const tess_op tess_op_silu = {"silu", infer, forward, backward, TESS_READS_IN0, "x"};
+const tess_op tess_op_silu = {
+    .name = "silu",
+    .takes = "x",
+    .reads = TESS_READS_IN0,
+    .infer = infer,
+    .forward = forward,
+    .backward = backward,
+    .columns = TESS_COLUMNS_SAME,
+};
 
 tess_tensor *tess_silu(tess_tensor *x)
 {
-    return tess_node_add(&tess_op_silu, &x, 1, &(tess_node){0});
+    return tess_node_add(&tess_op_silu, &x, 1, NULL, 0);
 }

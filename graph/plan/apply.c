@@ -1,5 +1,5 @@
 /* Marks: where each tile lives and after which uses it leaves, as a value, and once it is decided, in the program. */
-#include "../graph_impl.h"
+#include "../program_impl.h"
 #include "plan.h"
 #include <stdlib.h>
 #include <string.h>

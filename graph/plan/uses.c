@@ -1,5 +1,5 @@
 /* From a program to the list that a plan is made of: tiles and tasks become numbers. */
-#include "../graph_impl.h"
+#include "../program_impl.h"
 #include "plan.h"
 #include <stdlib.h>
 

@@ -4,7 +4,8 @@
  *
  * Nothing is decided for tiles until a way is: plans are values, and the best one's marks are applied at the end. All
  * ranks take the same way: by what the rank has to do that does worst in it. */
-#include "../graph_impl.h"
+#include "../describe_impl.h"
+#include "../program_impl.h"
 #include "plan.h"
 #include <stdlib.h>
 
@@ -97,7 +98,7 @@ static void keep_lack(const tess_layout *l, tess_layout *least)
 static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms, struct way *best,
                            tess_layout *least)
 {
-    const bool pipeline = output->g->conf.grid.pipeline > 1; /* its order is the stages' own */
+    const bool pipeline = output->g->conf.grid.pipeline > 1; /* its order is the sections' own */
     *best = (struct way){0};
     *least = (tess_layout){0};
     for (int k = 0; k < (pipeline ? 1 : 4); k++) {

@@ -89,6 +89,10 @@ static tess_status make_output(struct training *t)
 static tess_status plan_steps(struct training *t)
 {
     TESS_TRY(tess_run_train_step(&t->run, &t->step));
+    const char *unsplit = tess_graph_unsplit(t->run.g);
+    if (unsplit)
+        tess_note("note: parallel.tensor: each of %lld ranks holds and computes all of %s",
+                  (long long)t->c.parallel.tensor, unsplit);
     if (t->valid) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
     tess_step_plan(t->step, &t->plan);
     return TESS_OK;

@@ -68,7 +68,7 @@ static inline tess_tensor *net_gpt(tess_graph *g, tess_tensor *x, int layer)
     return tess_add(tess_dropout(y, 0.2f), x);
 }
 
-/* rmsnorm, rotary, grouped bidirectional attention, gated silu mlp */
+/* rmsnorm, rotary, grouped bidirectional attention, gated mlp */
 static inline tess_tensor *net_llama(tess_graph *g, tess_tensor *x, int layer)
 {
     tess_tensor *n = tess_rmsnorm(x, PARAM("n1", C, 1, TESS_ONE), 1e-5f);
@@ -80,7 +80,7 @@ static inline tess_tensor *net_llama(tess_graph *g, tess_tensor *x, int layer)
     tess_tensor *y = tess_attention(q, k, v, (tess_attention_conf){.heads = 2, .groups = 1, .causal = layer != 1});
     x = tess_add(x, tess_linear(y, PARAM("o", C, C, TESS_NORMAL(0.3f)), NULL));
     n = tess_rmsnorm(x, PARAM("n2", C, 1, TESS_ONE), 1e-5f);
-    tess_tensor *gate = tess_silu(tess_linear(n, PARAM("gate", 33, C, TESS_NORMAL(0.3f)), NULL));
+    tess_tensor *gate = tess_gelu(tess_linear(n, PARAM("gate", 33, C, TESS_NORMAL(0.3f)), NULL), TESS_GELU_ERF);
     tess_tensor *up = tess_linear(n, PARAM("up", 33, C, TESS_NORMAL(0.3f)), NULL);
     return tess_add(x, tess_linear(tess_mul(gate, up), PARAM("down", C, 33, TESS_NORMAL(0.3f)), NULL));
 }

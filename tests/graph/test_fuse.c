@@ -1,7 +1,7 @@
 /* Linears and gelus become one task where they may, and nowhere else. */
 #define CHECK_MAIN
 #include "graph/nets.h"
-#include "graph_impl.h"
+#include "lower_impl.h"
 
 /* What a program has, in tasks. */
 struct counts {
@@ -58,7 +58,7 @@ static tess_tensor *plain(tess_graph *g, tess_tensor *x, int layer)
 /* Another reads what gelu reads, before it and after it: its gradient is there when gelu's is to be added. */
 static tess_tensor *pre_is_read(tess_graph *g, tess_tensor *x, int layer)
 {
-    tess_tensor *pre = UP(x), *before = tess_silu(pre), *y = DOWN(tess_gelu(pre, TESS_GELU_TANH));
+    tess_tensor *pre = UP(x), *before = tess_dropout(pre, 0.1f), *y = DOWN(tess_gelu(pre, TESS_GELU_TANH));
     return tess_add(y, tess_linear(tess_mul(before, pre), PARAM("other", C, WIDE, TESS_NORMAL(0.3f)), NULL));
 }
 /* The same, but gelu's comes first: the others add to it. */

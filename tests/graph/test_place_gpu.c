@@ -3,7 +3,7 @@
  * makes fewer than the bound. */
 #define CHECK_MAIN
 #include "check.h"
-#include "graph_impl.h"
+#include "lower_impl.h"
 #include "plan/plan.h"
 
 enum { TILES = 7, TASKS = 14, USES = 3, MiB = 1 << 20 };

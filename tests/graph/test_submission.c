@@ -3,7 +3,7 @@
  * the others are cut off. */
 #define CHECK_MAIN
 #include "graph/nets.h"
-#include "graph_impl.h"
+#include "lower_impl.h"
 
 enum { MICRO = 1, LAYERS = 96 };
 

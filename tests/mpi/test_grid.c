@@ -238,6 +238,35 @@ TEST(tensor_parallel_is_near_one_rank)
     tess_stop();
 }
 
+/* gelu with a residual inside of the MLP, and one in which every op works on columns. */
+static tess_tensor *net_unsplit(tess_graph *g, tess_tensor *x, int layer)
+{
+    tess_tensor *up = tess_linear(x, PARAM("up", 48, C, TESS_NORMAL(0.3f)), NULL);
+    tess_tensor *y = layer == 1 ? tess_add(tess_gelu(up, TESS_GELU_TANH), up) : tess_gelu(up, TESS_GELU_TANH);
+    return tess_linear(y, PARAM("down", C, 48, TESS_NORMAL(0.3f)), NULL);
+}
+
+TEST(what_is_not_split_is_said)
+{
+    static const struct {
+        net_body body;
+        const char *said;
+    } nets[] = {{net_gpt, NULL},
+                {net_llama, "12 of 22 matrices, 0.q first: 1 unit of columns cannot be shared out"},
+                {net_unsplit, "2 of 7 matrices, 1.up first: add does not work on columns by themselves"}};
+    struct net n;
+    for (int k = 0; k < 3; k++) {
+        tess_step *s;
+        net_make(&n, &(tess_graph_conf){.grid = {.tensor = 2, .rank = tess_rank() % 2}}, nets[k].body);
+        OK(tess_step_new(n.loss, &training, &s));
+        const char *said = tess_graph_unsplit(n.g);
+        CHECK_EQ(said != NULL, nets[k].said != NULL);
+        if (said && nets[k].said) CHECK_STR(said, nets[k].said);
+        tess_step_free(s);
+        tess_graph_free(n.g);
+    }
+}
+
 TEST(tensor_times_pipeline_is_near_one_rank)
 {
     OK(tess_start(&(tess_machine){.workers = 1}));

@@ -1,4 +1,4 @@
-/* elementwise: sums and products of two tensors of one shape, and what their gradients need. */
+/* add: sums of two tensors of one shape, and what gradients need of them. */
 #include "vector_impl.h"
 
 TESS_INLINE void add_forward(const tess_work *w, tess_dtype t)
@@ -28,26 +28,6 @@ TESS_INLINE void add_sum(const tess_work *w, tess_dtype t)
     for (int64_t i = 0; i < arg->n; i++) tess_accumulate(y, i, t, arg->acc, x[i]);
 }
 
-TESS_INLINE void mul_forward(const tess_work *w, tess_dtype t)
-{
-    const tess_map_arg *arg = w->arg;
-    const void *a = w->buf[0].ptr, *b = w->buf[1].ptr;
-    void *y = w->buf[2].ptr;
-#pragma omp simd
-    for (int64_t i = 0; i < arg->n; i++) tess_store(y, i, t, tess_load(a, i, t) * tess_load(b, i, t));
-}
-
-TESS_INLINE void mul_backward(const tess_work *w, tess_dtype t)
-{
-    const tess_map_arg *arg = w->arg;
-    const void *dy = w->buf[0].ptr, *b = w->buf[1].ptr;
-    void *da = w->buf[2].ptr;
-#pragma omp simd
-    for (int64_t i = 0; i < arg->n; i++) tess_accumulate(da, i, t, arg->acc, tess_load(dy, i, t) * tess_load(b, i, t));
-}
-
 TESS_REAL(add_forward)
 TESS_REAL(add_into)
 TESS_REAL(add_sum)
-TESS_REAL(mul_forward)
-TESS_REAL(mul_backward)

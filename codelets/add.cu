@@ -1,4 +1,4 @@
-/* elementwise: sums and products of two tensors of one shape, and what their gradients need. */
+/* add: sums of two tensors of one shape, and what gradients need of them. */
 #include "cuda_impl.h"
 
 template <tess_dtype T> struct add {
@@ -36,38 +36,6 @@ template <tess_dtype T> static void add_sum_body(const tess_work *w)
     map(w, into<TESS_F32, T>{x, y, a->acc}, a->n, aligned(x, y));
 }
 
-/* y += a b */
-template <tess_dtype T> struct product {
-    const void *a, *b;
-    void *y;
-    bool acc;
-    template <int K> TESS_DEVICE void at(int64_t i) const
-    {
-        float x[K], z[K];
-        load<T, K>(x, a, i);
-        load<T, K>(z, b, i);
-        for (int k = 0; k < K; k++) x[k] *= z[k];
-        accumulate<T, K>(y, i, acc, x);
-    }
-};
-template <tess_dtype T> static void multiply(const tess_work *w, bool acc)
-{
-    const tess_map_arg *a = (const tess_map_arg *)w->arg;
-    const void *x = w->buf[0].ptr, *z = w->buf[1].ptr;
-    void *y = w->buf[2].ptr;
-    map(w, product<T>{x, z, y, acc}, a->n, aligned(x, z, y));
-}
-template <tess_dtype T> static void mul_forward_body(const tess_work *w)
-{
-    multiply<T>(w, false);
-}
-template <tess_dtype T> static void mul_backward_body(const tess_work *w)
-{
-    multiply<T>(w, ((const tess_map_arg *)w->arg)->acc);
-}
-
 TESS_CUDA_REAL(add_forward)
 TESS_CUDA_REAL(add_into)
 TESS_CUDA_REAL(add_sum)
-TESS_CUDA_REAL(mul_forward)
-TESS_CUDA_REAL(mul_backward)

@@ -1,6 +1,7 @@
 /* enter, leave: the ends of a region whose columns the ranks of the tensor dimension share. A tensor passes through
- * unchanged one way; the other way the parts that ranks have of it add up. No model has them: graph/tensor.c does. */
-#include "graph_impl.h"
+ * unchanged one way; the other way the parts that ranks have of it add up. No model has them: graph/tensor_parallel.c
+ * does. */
+#include "lower_impl.h"
 
 static int64_t elements(const tess_lower *L, const tess_tensor *t, int i)
 {
@@ -30,5 +31,5 @@ static void sum_backward(tess_lower *L, const tess_node *n, int i)
     pass_backward(L, n, i);
 }
 
-const tess_op tess_op_enter = {"enter", NULL, pass_forward, sum_backward, 0, "x"};
-const tess_op tess_op_leave = {"leave", NULL, sum_forward, pass_backward, 0, "x"};
+const tess_op tess_op_enter = {.name = "enter", .takes = "x", .forward = pass_forward, .backward = sum_backward};
+const tess_op tess_op_leave = {.name = "leave", .takes = "x", .forward = sum_forward, .backward = pass_backward};

@@ -1,0 +1,101 @@
+/* What an op is: the tensors of its node, and what it says of itself to the passes. */
+#ifndef TESS_OP_IMPL_H
+#define TESS_OP_IMPL_H
+#include "graph.h"
+
+enum { TESS_MOST_INPUTS = 4, TESS_MOST_BESIDE = 4 };
+
+typedef struct tess_node tess_node;
+typedef struct tess_lower tess_lower;
+
+/* ---- tensors and nodes ---- */
+
+typedef enum tess_kind { TESS_KIND_INPUT, TESS_KIND_PARAM, TESS_KIND_ACTIVATION, TESS_KIND_LOSS } tess_kind;
+
+/* How a parameter is cut into tiles of rows, and what of it this rank has. */
+typedef struct tess_cut {
+    int64_t whole[2]; /* (rows, columns) on all ranks together */
+    int64_t tile_rows, tiles;
+    bool split;                    /* the ranks of the tensor dimension have a part each; else all have the same */
+    int64_t first_tile, all_tiles; /* of a table that they share out by tiles */
+} tess_cut;
+
+struct tess_tensor {
+    tess_graph *g;
+    const char *name;
+    tess_kind kind;
+    int id; /* its place in the graph */
+    int rank;
+    int64_t dim[3];          /* (B, T, C), (B, T), (rows, columns), (rows): what this rank has of them */
+    tess_node *producer;     /* NULL for inputs and parameters */
+    struct tess_range *ids;  /* of an input: the values that ops over it can take */
+    tess_cut *cut;           /* of a parameter, as is: */
+    struct tess_param *held; /* what it is made of at run time (param_impl.h) */
+};
+
+struct tess_node {
+    const struct tess_op *op;
+    int id, block; /* block 0: none */
+    bool cut;      /* this rank computes a part of it */
+    int inputs;
+    tess_tensor *in[TESS_MOST_INPUTS], *out;
+    void *attributes; /* the op's own */
+    uint32_t random;  /* the node's stream of random numbers */
+};
+
+/* ---- what an op says of itself ---- */
+
+/* What backward reads of the forward pass, besides gradients. */
+enum { TESS_READS_IN0 = 1, TESS_READS_IN1 = 2, TESS_READS_IN2 = 4, TESS_READS_OUT = 16, TESS_READS_AUX = 32 };
+
+/* Which columns of its inputs an op's columns come from. It decides how ranks of the tensor dimension share its work.
+ */
+typedef enum tess_columns {
+    TESS_COLUMNS_ALL,    /* any of them: each rank does all of the op */
+    TESS_COLUMNS_SAME,   /* the same ones: a rank that has some of them does those */
+    TESS_COLUMNS_MATRIX, /* in[1]'s rows make them, and in[1]'s columns take in[0]'s: a rank can have some rows of the
+                            matrix, with as many of the bias in[2], if there is one, or some columns */
+} tess_columns;
+
+/* With TESS_COLUMNS_SAME: which columns stay together. All zeros: any run of them can be had alone. */
+typedef struct tess_units {
+    /* Returns how many units there are. With *exact the number must be this one, else it may be any divisor. */
+    int64_t (*count)(const tess_node *n, bool *exact);
+    /* Returns how many tensors in[0] holds side by side, and sets how many columns of each are one of `units`. NULL:
+     * one tensor. */
+    int (*beside)(const tess_node *n, int64_t units, int64_t width[TESS_MOST_BESIDE]);
+    /* Makes the node that of the units [first, end) alone. */
+    void (*keep)(tess_node *n, int64_t units, int64_t first, int64_t end);
+} tess_units;
+
+/* A task of `first`, and one of `second` whose use 0 is what the first task writes as its use 2, can be one of `both`.
+ * That task has the uses of the first with those of the second put in at place 3, or at 2 where it is not `kept`. */
+typedef struct tess_fusion {
+    tess_codelet *first, *second, *both; /* by dtype */
+    bool kept;                           /* what is between them is written all the same */
+    size_t bytes;                        /* of the argument of `both`, which `join` makes of theirs */
+    void (*join)(void *arg, const void *first, const void *second);
+} tess_fusion;
+
+typedef struct tess_op {
+    const char *name;
+    const char *takes; /* "x, w, bias?": its inputs; those with a mark may be NULL */
+    unsigned reads;    /* what is not named here is not computed again for the backward pass */
+    /* Checks the shapes of the inputs and sets the output's. */
+    tess_status (*infer)(tess_node *n);
+    /* Emits the tasks of row tile i. */
+    void (*forward)(tess_lower *L, const tess_node *n, int i);
+    /* Emits the tasks that find the gradient of the output's row tile i and leave the inputs'. NULL: forward did it. */
+    void (*backward)(tess_lower *L, const tess_node *n, int i);
+    tess_columns columns;
+    tess_units units;
+    int table;                  /* the input whose rows ranks may share out by tiles; 0: none */
+    int table_bias;             /* the input that has an element for each of these rows; 0: none */
+    bool table_parts;           /* with some of the rows the op makes a part of its result, and the parts add up */
+    int targets;                /* of a loss: the input whose values that are not negative count */
+    const tess_fusion *fusions; /* with what comes before it; zeros end them */
+} tess_op;
+#define TESS_OP(name) extern const tess_op tess_op_##name;
+#include "ops.def"
+
+#endif

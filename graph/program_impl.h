@@ -1,0 +1,77 @@
+/* A program: the tile tasks of a step, in order. It knows no graph: passes write it, the plan reads and marks it. */
+#ifndef TESS_PROGRAM_IMPL_H
+#define TESS_PROGRAM_IMPL_H
+#include "graph.h"
+
+typedef struct tess_program {
+    tess_arena *arena;
+    tess_task *task;
+    tess_use **use; /* of each task, to be marked */
+    bool *backward; /* of each task: it belongs to a backward pass */
+    size_t tasks, room;
+    bool in_backward;
+    tess_tile **tile; /* owned: those of activations and scalars */
+    size_t tiles, tile_room;
+    size_t too_large;   /* bytes of a tile that cannot be, */
+    const char *of;     /* and what it would have held */
+    struct tess_slots { /* micro-batches share tiles: the k-th of one is the k-th of the next, in the same set */
+        tess_tile **tile;
+        size_t next, n;
+    } * slots;
+    int set, sets;
+    double flops, recompute_flops, bytes;
+} tess_program;
+
+/* The tile belongs to one program, which drops its contents after the last use; the others outlive it. */
+static inline bool tess_program_drops(const tess_tile *t)
+{
+    return tess_tile_role(t) == TESS_ROLE_ACTIVATION || tess_tile_role(t) == TESS_ROLE_GRADIENT;
+}
+
+tess_program *tess_program_new(void);
+void tess_program_free(tess_program *p);
+/* Returns a new tile, which the program owns. */
+tess_tile *tess_program_tile(tess_program *p, size_t bytes, tess_role role, const char *label);
+/* Returns the next tile of the set that serves every micro-batch. */
+tess_tile *tess_program_slot(tess_program *p, size_t bytes, tess_role role, const char *label);
+/* Says which set it takes from now on, and whether from its first tile. */
+void tess_program_slots(tess_program *p, int set, bool restart);
+/* Adds a task; `again`: it recomputes. */
+void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse,
+                      bool again);
+/* Makes one of pairs of tasks that can be one, before the list is finished (fuse.c). */
+void tess_program_fuse(tess_program *p);
+/* Marks each tile's last use before it is written anew. A gradient that the program reads before it writes it is that
+ * of the step before. Until a plan says more, a tile leaves RAM after each use. */
+void tess_program_finish(tess_program *p, bool keep_gradients);
+/* Returns the place of each use's tile, task by task, in a table of the program's tiles, whose size is *tiles; free()
+ * it. */
+uint32_t *tess_program_index(const tess_program *p, size_t *tiles);
+/* Submits the tasks. Without `late` the updates that come late are left out. */
+tess_status tess_program_run(const tess_program *p, bool late);
+
+/* ---- what a plan reads and writes ---- */
+
+/* Adds to `plan` what the program holds and does (plan/holds.c). */
+void tess_program_plan(const tess_program *p, tess_plan *plan);
+/* Returns the bytes of the program's tiles that do not flow, as tess_plan_fixed does (plan/holds.c). */
+uint64_t tess_program_fixed(const tess_program *p, int workers);
+
+typedef struct tess_uses tess_uses;
+typedef struct tess_marks tess_marks;
+/* Lists what the program does with its tiles, in numbers; tess_uses_free frees it (plan/uses.c). */
+tess_uses *tess_uses_list(const tess_program *p);
+/* Says after which uses a tile leaves a level, and where each has its home (plan/apply.c). */
+void tess_marks_apply(tess_program *p, const tess_uses *u, const tess_marks *m, tess_tier level);
+/* Returns the marks that the program has; tess_marks_free frees them (plan/apply.c). */
+tess_marks *tess_marks_read(const tess_program *p, const tess_uses *u);
+
+/* ---- what a plan asks of a step ---- */
+
+tess_program *tess_step_program(const tess_step *s);
+/* Returns TESS_INVALID once the parameters hold anything. */
+tess_status tess_check_place(const tess_graph *of) TESS_NODISCARD;
+/* So many bytes of a step's tiles, or, with `all`, of all tiles, need the disk. */
+void tess_step_note_disk(tess_step *s, bool all, uint64_t bytes);
+
+#endif

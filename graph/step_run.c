@@ -1,0 +1,196 @@
+/* A step runs: what is the same for all tasks is set, the program is submitted, the loss is read, and what was not
+ * finite is named. Updates that come late are made in the next run, or when somebody asks for them. */
+#include "step_impl.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void tess_step_forget_pending(tess_step *s)
+{
+    if (s->pending) tess_graph_owner(s->g)->pending = NULL;
+    s->pending = false;
+}
+
+tess_status tess_settle(const tess_graph *g, const tess_step *but)
+{
+    tess_step *s = tess_graph_owner(g)->pending;
+    if (!s || s == but) return TESS_OK;
+    s->before = s->env;
+    s->before.before = NULL;
+    tess_step_forget_pending(s);
+    tess_env_set(&(tess_env){.before = &s->before});
+    TESS_TRY(tess_program_run(s->low.updates, true));
+    return tess_wait();
+}
+
+/* Says which gradient is not finite; the updates, which would say so, come too late. */
+static tess_status name_gradient(const tess_step *s)
+{
+    for (int k = 0; k < s->g->params; k++)
+        for (int64_t i = 0; i < s->g->param[k]->held->states; i++) {
+            void *square;
+            tess_tile *norm = s->g->param[k]->held->state[i].norm;
+            TESS_TRY(tess_tile_map(norm, TESS_R, &square));
+            bool finite = isfinite(tess_exact_value(square));
+            tess_tile_unmap(norm);
+            if (!finite) return tess_error(TESS_FAILED, s->g->param[k]->name, "the gradient is not finite");
+        }
+    if (tess_grid_size(&s->g->conf.grid) > 1) return TESS_OK; /* it is another rank's */
+    return tess_error(TESS_FAILED, "gradient norm", "is not finite, yet every gradient's is");
+}
+
+/* Moments begin at zero, the first time a parameter is trained. */
+static tess_status prepare_moments(tess_graph *g)
+{
+    for (int k = 0; k < g->params; k++)
+        for (int64_t i = 0; i < g->param[k]->held->states; i++) {
+            struct tess_state *t = &g->param[k]->held->state[i];
+            for (int m = 0; m < 2; m++) {
+                if (t->begun[TESS_MOMENT1 + m]) continue;
+                TESS_TRY(tess_param_fill(g, t->moment[m], 0));
+                t->begun[TESS_MOMENT1 + m] = true;
+            }
+        }
+    return tess_wait();
+}
+
+static void set_env(tess_step *s, const tess_step_input *in, int64_t targets, bool train)
+{
+    const tess_optimizer *o = &s->conf.optimizer;
+    double beta1 = in->beta1 > 0 ? in->beta1 : o->beta1, beta2 = in->beta2 > 0 ? in->beta2 : o->beta2;
+    s->before = s->env;
+    s->before.before = NULL;
+    s->env = (tess_env){
+        .seed = in->seed,
+        .step = in->step,
+        .train = train,
+        .lr = in->lr,
+        .beta1 = beta1,
+        .beta2 = beta2,
+        .bias1 = 1 - pow(beta1, (double)in->step + 1),
+        .bias2 = 1 - pow(beta2, (double)in->step + 1),
+        .eps = o->eps,
+        .weight_decay = o->weight_decay,
+        .clip = o->clip,
+        .loss_scale = targets ? 1.0f / (float)targets : 0,
+        .before = &s->before,
+    };
+    tess_env_set(&s->env);
+}
+
+/* The forward pass of the same step again, every value checked: its failure names the first that is not finite. The
+ * weights are those the step began with, since the optimizer does nothing when the loss is not finite. */
+static tess_status look_into(const tess_step *s, const tess_step_input *in, double loss)
+{
+    tess_step_conf conf = {.micro = s->conf.micro, .check_finite = true, .optimizer = s->conf.optimizer};
+    char where[48];
+    snprintf(where, sizeof where, "step %lld", (long long)in->step);
+    tess_step *check;
+    TESS_TRY(tess_step_new((tess_tensor *)s->output, &conf, &check));
+    tess_status found = TESS_OK;
+    for (int k = 0; k < s->g->tensors && found == TESS_OK; k++)
+        if (s->fed[k]) found = tess_step_feed(check, s->g->tensor[k], s->fed[k]);
+    set_env(check, in, check->targets, s->conf.train);
+    if (found == TESS_OK) found = tess_program_run(check->low.program, false);
+    if (found == TESS_OK) found = tess_wait();
+    found = tess_ranks_agree(found);
+    tess_step_free(check);
+    if (found == TESS_OK)
+        return tess_error(TESS_FAILED, where, "the loss is %g, yet every value of the forward pass is finite", loss);
+    char cause[600];
+    snprintf(cause, sizeof cause, "%s", tess_error_text());
+    return tess_error(TESS_FAILED, where,
+                      "the loss is %g; the first tensor that is not finite: %s (a lower learning rate "
+                      "or gradient clipping may help)",
+                      loss, cause);
+}
+
+/* The failure of a task, with the step that it happened in before it. */
+static tess_status in_step(const tess_step_input *in, tess_status status)
+{
+    char where[48];
+    snprintf(where, sizeof where, "step %lld", (long long)in->step);
+    return tess_error(status, where, "%s", tess_error_text());
+}
+
+/* All that this rank can see before it begins. */
+static tess_status check_ready(const tess_step *s, const tess_step_input *in)
+{
+    const tess_grid *grid = &s->g->conf.grid;
+    const tess_tensor *targets = tess_step_targets(s);
+    TESS_TRY(tess_check_session(s->g));
+    if (tess_grid_size(grid) > 1 && grid->rank != tess_rank())
+        return tess_error(TESS_INVALID, "grid", "rank %d, but this is rank %d of the run", grid->rank, tess_rank());
+    for (int k = 0; k < s->tensors; k++) {
+        const tess_tensor *t = s->g->tensor[k];
+        if (t->kind == TESS_KIND_INPUT && (s->low.uses[k] || t == targets) && !s->fed[k])
+            return tess_error(TESS_INVALID, t->name, "was not fed (tess_step_feed gives it the values of a step)");
+    }
+    TESS_TRY(tess_check_params(s->g, s->low.uses));
+    if (s->conf.train && !(in->step >= 0 && isfinite(in->lr)))
+        return tess_error(TESS_INVALID, "step",
+                          "number %lld with the learning rate %g (the first is 0, the rate finite)",
+                          (long long)in->step, in->lr);
+    return TESS_OK;
+}
+
+/* The same on all ranks, which say with it how many targets they have. */
+static tess_status agree_to_run(const tess_step *s, const tess_step_input *in, int64_t *targets)
+{
+    const tess_grid *grid = &s->g->conf.grid;
+    tess_status status = check_ready(s, in);
+    if (tess_grid_size(grid) == 1) {
+        *targets = s->targets;
+        return status;
+    }
+    int64_t sum[] = {s->targets, status != TESS_OK};
+    tess_ranks_sum_counts(sum, 2);
+    *targets = sum[0] / (grid->pipeline * grid->tensor);
+    return sum[1] ? tess_ranks_agree(status) : TESS_OK;
+}
+
+tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_result *out)
+{
+    static const tess_step_input preset;
+    tess_step_result unread;
+    int64_t targets;
+    if (!out) out = &unread;
+    *out = (tess_step_result){0};
+    TESS_TRY(tess_step_check(s));
+    const tess_grid *grid = &s->g->conf.grid;
+    if (!in && s->conf.train) return tess_error(TESS_INVALID, "step", "training needs a tess_step_input, it is NULL");
+    if (!in) in = &preset;
+    if (tess_grid_size(grid) > 1 && tess_grid_size(grid) != tess_ranks())
+        return tess_error(TESS_INVALID, "grid", "%d ranks, but %d run (start the program with mpirun -n %d)",
+                          tess_grid_size(grid), tess_ranks(), tess_grid_size(grid));
+    TESS_TRY(agree_to_run(s, in, &targets));
+    *out = (tess_step_result){.targets = targets};
+    s->ran = true;
+    bool trains = s->conf.train && !s->conf.keep_gradients;
+    TESS_TRY(tess_settle(s->g, s));
+    if (trains) TESS_TRY(prepare_moments(s->g));
+    set_env(s, in, targets, s->conf.train);
+    TESS_TRY(tess_program_run(s->low.program, s->pending));
+    tess_step_forget_pending(s);
+    tess_status status = tess_wait();
+    if (tess_grid_size(grid) > 1) status = tess_ranks_agree(status);
+    if (status != TESS_OK) return in_step(in, status); /* what follows a failed task was not computed */
+    if (s->low.loss) {
+        double sum[2];
+        TESS_TRY(tess_tile_read(s->low.loss, 0, sum, sizeof sum));
+        out->loss = sum[1] > 0 ? sum[0] / sum[1] : 0;
+        if (!isfinite(out->loss)) return look_into(s, in, out->loss);
+    }
+    if (!s->low.norm) return TESS_OK;
+    double square;
+    TESS_TRY(tess_tile_read(s->low.norm, 0, &square, sizeof square));
+    out->grad_norm = sqrt(square);
+    if (!s->low.updates) return TESS_OK;
+    if (!isfinite(square)) {
+        status = name_gradient(s);
+        return in_step(in, tess_grid_size(grid) > 1 ? tess_ranks_agree(status) : status);
+    }
+    s->pending = true;
+    tess_graph_owner(s->g)->pending = s;
+    return TESS_OK;
+}

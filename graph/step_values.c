@@ -1,0 +1,125 @@
+/* What goes into a step and comes out: inputs are fed, outputs and gradients read. */
+#include "step_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* The input that a loss takes its targets from; NULL without a loss. */
+const tess_tensor *tess_step_targets(const tess_step *s)
+{
+    return s->output->kind == TESS_KIND_LOSS ? s->output->producer->in[s->output->producer->op->targets] : NULL;
+}
+
+void tess_step_share(const tess_step *s, int64_t *first, int64_t *count)
+{
+    *first = *count = 0;
+    if (!s || !s->g) return;
+    tess_grid_share(&s->g->conf.grid, s->conf.micro, first, count);
+}
+
+static tess_status check_input(const tess_step *s, const tess_tensor *input)
+{
+    TESS_TRY(tess_step_check(s));
+    if (!input) return tess_error(TESS_INVALID, "step", "the input to feed is NULL");
+    if (input->g != s->g) return tess_error(TESS_INVALID, input->name, "is of another graph than the step");
+    if (input->kind != TESS_KIND_INPUT)
+        return tess_error(TESS_INVALID, input->name, "is %s (only inputs are fed)",
+                          input->kind == TESS_KIND_PARAM ? "a parameter" : "what an op makes");
+    if (input->id >= s->tensors)
+        return tess_error(TESS_INVALID, input->name, "is younger than the step (make the step after all inputs)");
+    return TESS_OK;
+}
+
+int64_t tess_step_values(const tess_step *s, const tess_tensor *input)
+{
+    int64_t first, micros;
+    if (check_input(s, input) != TESS_OK) return 0;
+    tess_step_share(s, &first, &micros);
+    return micros * input->dim[0] * input->dim[1];
+}
+
+tess_status tess_step_feed_values(tess_step *s, const tess_tensor *input, const int32_t *values, int64_t count)
+{
+    TESS_TRY(check_input(s, input));
+    const int64_t total = tess_step_values(s, input);
+    if (count != total)
+        return tess_error(TESS_INVALID, input->name, "%lld values, but a step takes %lld of it (%lld,%lld)%s",
+                          (long long)count, (long long)total, (long long)input->dim[0], (long long)input->dim[1],
+                          total > input->dim[0] * input->dim[1] ? " in each micro-batch" : "");
+    return tess_step_feed(s, input, values);
+}
+
+tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t *values)
+{
+    TESS_TRY(check_input(s, input));
+    TESS_TRY(tess_check_session(s->g));
+    if (!values) return tess_error(TESS_INVALID, input->name, "its values are NULL");
+    int64_t first, micros;
+    tess_step_share(s, &first, &micros);
+    int64_t total = micros * input->dim[0] * input->dim[1];
+    TESS_TRY(tess_check_ids(input, values, total));
+    int32_t *copy = s->fed[input->id] = tess_realloc(s->fed[input->id], (size_t)total * sizeof *copy);
+    if (copy != values) memcpy(copy, values, (size_t)total * sizeof *copy);
+    for (int64_t m = 0; m < micros * s->low.row_tiles; m++) {
+        tess_tile *t = s->low.input[input->id][m];
+        TESS_TRY(tess_tile_write(t, 0, values, tess_tile_bytes(t)));
+        values += tess_tile_bytes(t) / sizeof *values;
+    }
+    if (input != tess_step_targets(s)) return TESS_OK;
+    s->targets = 0;
+    for (int64_t i = 0; i < total; i++) s->targets += copy[i] >= 0;
+    return TESS_OK;
+}
+
+/* Copies `n` elements of a tile out as floats. */
+static tess_status read_floats(tess_tile *t, tess_dtype type, float *out, int64_t n)
+{
+    void *p;
+    TESS_TRY(tess_tile_map(t, TESS_R, &p));
+    if (type == TESS_F32)
+        memcpy(out, p, (size_t)n * sizeof *out);
+    else
+        for (int64_t i = 0; i < n; i++) out[i] = tess_from_bf16(((tess_bf16 *)p)[i]);
+    tess_tile_unmap(t);
+    return TESS_OK;
+}
+
+static tess_status check_ran(const tess_step *s)
+{
+    TESS_TRY(tess_check_session(s->g));
+    return s->ran ? TESS_OK : tess_error(TESS_INVALID, "step", "was not run yet (tess_step_run comes first)");
+}
+
+tess_status tess_step_output(tess_step *s, float *values)
+{
+    TESS_TRY(tess_step_check(s));
+    if (s->output->kind != TESS_KIND_ACTIVATION)
+        return tess_error(TESS_INVALID, s->output->name, "is a loss, which tess_step_run returns");
+    TESS_TRY(check_ran(s));
+    tess_dtype type = s->g->conf.dtype;
+    int64_t first, micros;
+    tess_step_share(s, &first, &micros);
+    for (int64_t m = 0; m < micros * s->low.row_tiles; m++) {
+        int64_t n = (int64_t)(tess_tile_bytes(s->low.output[m]) / tess_dtype_size(type));
+        TESS_TRY(read_floats(s->low.output[m], type, values, n));
+        values += n;
+    }
+    return TESS_OK;
+}
+
+tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values)
+{
+    TESS_TRY(tess_step_check(s));
+    if (!s->conf.keep_gradients || !s->conf.train)
+        return tess_error(TESS_INVALID, "step", "keeps no gradients (tess_step_conf.train and .keep_gradients)");
+    if (!param || param->kind != TESS_KIND_PARAM || param->g != s->g || param->id >= s->tensors)
+        return tess_error(TESS_INVALID, param ? param->name : "step", "is no parameter of the step's graph");
+    if (param->held->on.sliced || param->held->on.absent || !s->low.uses[param->id])
+        return tess_error(TESS_INVALID, param->name, "this rank has no gradient of it, or only a part");
+    TESS_TRY(check_ran(s));
+    for (int64_t j = 0; j < param->cut->tiles; j++) {
+        int64_t n = (int64_t)(tess_tile_bytes(param->held->tile[j].gradient) / sizeof(float));
+        TESS_TRY(read_floats(param->held->tile[j].gradient, TESS_F32, values, n));
+        values += n;
+    }
+    return TESS_OK;
+}

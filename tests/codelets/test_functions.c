@@ -1,0 +1,142 @@
+/* The functions that bodies are made of, against the C library in double; and what codelets do far from what
+ * tests/ops/ describes. */
+#define CHECK_MAIN
+#include "body.h"
+#include "vector_impl.h"
+
+/* ---- functions --------------------------------------------------------------------------------------------------- */
+
+static double ulps(float got, double want)
+{
+    double ulp = fabs(want) < 0x1p-126 ? 0x1p-149 : ldexp(1, ilogb(want) - 23);
+    return fabs(got - want) / ulp;
+}
+
+TEST(exp)
+{
+    double worst = 0;
+    for (uint64_t bits = 0; bits < (uint64_t)1 << 32; bits += 4099) {
+        float x = tess_float_of((uint32_t)bits), y = tess_expf(x);
+        double want = exp((double)x);
+        if (isnan(x))
+            CHECK(isnan(y));
+        else if (want > 0x1.ffffffp127)
+            CHECK(y == INFINITY);
+        else if (ulps(y, want) > worst)
+            worst = ulps(y, want);
+    }
+    CHECK(worst < 1.1);
+    CHECK(tess_expf(-INFINITY) == 0 && tess_expf(INFINITY) == INFINITY && tess_expf(0) == 1);
+    CHECK(tess_expf(-103.9f) > 0 && tess_expf(-104.1f) == 0);
+}
+
+TEST(exp2_and_sigmoid)
+{
+    double exp_off = 0, sigmoid_off = 0, slope_off = 0;
+    for (float x = -125; x < 125; x += 1e-3f) {
+        float slope, s = tess_sigmoidf(-x, &slope);
+        double y = 1 / (1 + exp2(-(double)x)), rate = y / (1 + exp2((double)x));
+        exp_off = fmax(exp_off, fabs(tess_exp2f(x) / exp2((double)x) - 1));
+        sigmoid_off = fmax(sigmoid_off, fabs(s / y - 1));
+        slope_off = fmax(slope_off, fabs(slope / rate - 1));
+    }
+    CHECK(exp_off < 2.5e-7);
+    CHECK(sigmoid_off < 4e-7);
+    CHECK(slope_off < 8e-7);
+    CHECK(tess_exp2f(-INFINITY) == 0x1p-125f && tess_exp2f(INFINITY) == 0x1p125f);
+}
+
+TEST(sine_and_cosine)
+{
+    double off = 0;
+    for (int q = 0; q < 8; q++)
+        for (float r = -0.7853f; r < 0.7854f; r += 1e-3f) {
+            float s, c;
+            tess_sincosf((uint32_t)q, r, &s, &c);
+            double a = q * M_PI_2 + (double)r;
+            if (fabs(s - sin(a)) > off) off = fabs(s - sin(a));
+            if (fabs(c - cos(a)) > off) off = fabs(c - cos(a));
+        }
+    CHECK(off < 1.3e-7);
+}
+
+TEST(widen_and_narrow)
+{
+    tess_bf16 *half = bytes_of(65536 * 2), *back = bytes_of(65536 * 2);
+    float *wide = bytes_of(65536 * 4);
+    for (int i = 0; i < 65536; i++) half[i] = (tess_bf16)i;
+    tess_widen(wide, half, 65536);
+    tess_narrow(back, wide, 65536);
+    int off = 0;
+    for (int i = 0; i < 65536; i++) off += isnan(wide[i]) ? !isnan(tess_from_bf16(back[i])) : back[i] != half[i];
+    CHECK_EQ(off, 0);
+    const float ties[] = {0x1.01p0f, 0x1.03p0f, 0x1.010002p0f, 0x1.ffp127f};
+    tess_narrow(back, ties, 4);
+    CHECK(tess_from_bf16(back[0]) == 1 && tess_from_bf16(back[1]) == 0x1.04p0f);
+    CHECK(tess_from_bf16(back[2]) == 0x1.02p0f && tess_from_bf16(back[3]) == INFINITY);
+    forget();
+}
+
+TEST(sums_in_lanes)
+{
+    for (int64_t n = 0; n < 100; n++) {
+        float *x = bytes_of((size_t)n * 4), lane[TESS_LANES] = {0}, want[TESS_LANES] = {0};
+        for (int64_t i = 0; i < n; i++) x[i] = (float)roll();
+        TESS_EACH(i, l, n, lane[l] += x[i]);
+        for (int64_t i = 0; i < n; i++) want[i % 16] += x[i];
+        for (int h = 8; h > 0; h /= 2)
+            for (int l = 0; l < h; l++) want[l] += want[l + h];
+        CHECK(tess_sum16(lane) == want[0]);
+        forget();
+    }
+}
+
+/* ---- far out ----------------------------------------------------------------------------------------------------- */
+
+/* A large mean takes no digits off the variance: two passes. */
+TEST(layernorm_far_from_zero)
+{
+    enum { W = 768 };
+    float *x = bytes_of(W * 4), *gain = bytes_of(W * 4), *bias = bytes_of(W * 4), *y = poison(W * 4);
+    float *stats = poison(8);
+    for (int i = 0; i < W; i++) x[i] = 4096 + (float)(i % 2), gain[i] = 1;
+    tess_norm_arg arg = {.rows = 1, .width = W};
+    RUN(&tess_layernorm_forward[TESS_F32], &arg, x, gain, bias, y, stats);
+    CHECK_NEAR(stats[0], 4096.5, 1e-3);
+    CHECK_NEAR(y[0], -1, 1e-5);
+    CHECK_NEAR(y[1], 1, 1e-5);
+    forget();
+}
+
+/* Only the rows named are counted as moved. */
+TEST(embedding_cost)
+{
+    tess_embedding_arg a = {.rows = 10, .width = 8, .rows_of_table = 50000, .count = 50000};
+    CHECK(tess_embedding_forward[TESS_F32].cost(&a).bytes == 10 * 4 + 2 * 10 * 8 * 4);
+    CHECK(tess_embedding_forward[TESS_BF16].cost(&a).bytes == 10 * 4 + 2 * 10 * 8 * 2);
+    CHECK(tess_embedding_forward[TESS_F32].cost(&a).flops == 0);
+}
+
+/* Only the rows picked are. */
+TEST(pick_cost)
+{
+    const tess_pick_arg a = {.rows = 35, .width = 65, .sequence = 7};
+    EACH_REAL(t)
+    {
+        CHECK(tess_pick_forward[t].cost(&a).bytes == 2.0 * 5 * 65 * (double)tess_dtype_size(t));
+    }
+}
+
+/* Far along a sequence the fp32 angles are still turned by to the last digits: the first pair's is exact. */
+TEST(rope_far)
+{
+    enum { T = 131072 };
+    float *x = bytes_of(T * 2 * sizeof *x), *y = poison(T * 2 * sizeof *y);
+    for (int r = 0; r < T; r++) x[2 * r] = 1;
+    tess_rope_arg a = {.rows = T, .sequence = T, .heads = 1, .dim = 2, .rotary = 2, .base = 10000};
+    RUN(&tess_rope_forward[TESS_F32], &a, x, y);
+    double off = 0;
+    for (int r = 0; r < T; r++) off = fmax(off, fmax(fabs(y[2 * r] - cos(r)), fabs(y[2 * r + 1] - sin(r))));
+    CHECK(off < 2e-7);
+    forget();
+}

@@ -1,0 +1,63 @@
+/* cross_entropy: tasks of one piece of rows and one tile; what is expected in double is in
+ * codelets/test_cross_entropy.c. */
+#include "ops/ops.h"
+
+static void targets(int64_t n, int64_t vocab)
+{
+    int32_t *p = op_indices("target", n, vocab);
+    for (int64_t i = 0; i < n; i += 7) p[i] = -100;
+}
+
+static void cross_entropy_tasks(void)
+{
+    enum { ROWS = 45, IN = 24, TILE = 640, VOCAB = 1531, AT = 3 };
+    for (int64_t tile = 0; tile < 3; tile++) OP_EACH(t) for (int kind = 0; kind < 4; kind++)
+        {
+            const int64_t first = tile * TILE, columns = VOCAB - first < TILE ? VOCAB - first : TILE;
+            tess_cross_entropy_arg a = {.rows = ROWS,
+                                        .in = IN,
+                                        .row = AT,
+                                        .first = first,
+                                        .out = columns,
+                                        .tiles = 3,
+                                        .tile_out = TILE,
+                                        .vocab = VOCAB,
+                                        .bias = kind & 1,
+                                        .grad = kind & 2,
+                                        .acc = kind & 1};
+            const int64_t stats = (int64_t)(tess_cross_entropy_stats(ROWS, columns) / sizeof(float));
+            op_drawn("x", (ROWS + AT) * IN, t, 0.5), targets(ROWS + AT, VOCAB), op_drawn("w", columns * IN, t, 0.5);
+            op_any("stats", stats, TESS_F32, true);
+            op_scratch((int64_t)tess_cross_entropy_scratch());
+            if (a.grad) op_any("p", ROWS * columns, t, false);
+            if (a.bias) op_drawn("b", columns, TESS_F32, 1);
+            op_run(&tess_cross_entropy_logits[t], &a);
+
+            op_env.loss_scale = 0.01f;
+            op_draw(op_any("p", ROWS * columns, t, true), ROWS * columns, t, 1);
+            op_drawn("stats", stats, TESS_F32, 1), op_drawn("lse", ROWS, TESS_F32, 1), targets(ROWS + AT, VOCAB);
+            op_drawn("w", columns * IN, t, 1), op_any("dx", ROWS * IN, TESS_F32, a.acc);
+            op_run(&tess_cross_entropy_gradient[t], &a);
+        }
+    tess_cross_entropy_arg a = {.rows = ROWS, .row = AT, .tiles = 3, .tile_out = TILE, .vocab = VOCAB};
+    targets(ROWS + AT, VOCAB), op_any("lse", ROWS, TESS_F32, false), op_any("loss", 2, OP_DOUBLE, false);
+    for (int64_t tile = 0; tile < 3; tile++) {
+        const int64_t columns = tile < 2 ? TILE : VOCAB - 2 * TILE;
+        const int64_t n = (int64_t)(tess_cross_entropy_stats(ROWS, columns) / sizeof(float));
+        float *stats = op_drawn("stats", n, TESS_F32, 3);
+        const int64_t strips = (columns + 511) / 512;
+        for (int64_t i = strips * ROWS; i < 2 * strips * ROWS; i++) stats[i] = fabsf(stats[i]) + 1;
+    }
+    op_run(&tess_cross_entropy_rows[TESS_F32], &a);
+}
+
+OP_TASKS(cross_entropy)
+{
+    if (op_speed) return; /* bench_mm and gpu/bench_gpu.c measure it */
+    cross_entropy_tasks();
+}
+
+OP_NET(cross_entropy)
+{
+    return x; /* every network ends with it */
+}

@@ -1,0 +1,25 @@
+/* fill: constants, normal numbers, bf16 copies; what they are is in codelets/test_random.c. */
+#include "ops/ops.h"
+
+static void filling_tasks(void)
+{
+    OP_EACH_LENGTH(n) for (int apart = 0; apart < (op_speed ? 1 : 3); apart++)
+    {
+        tess_count_arg a = {.n = n, .value = 0.02f, .op = 9, .first = 1LL << 33, .at = apart * 4};
+        OP_EACH(t)
+        {
+            op_any("x", n + a.at, t, true);
+            op_run(&tess_fill[t], &a);
+        }
+        if (apart) a.width = n % 2 || apart == 1 ? n : n / 2, a.stride = a.width + 1000;
+        op_any("x", n + a.at, TESS_F32, true);
+        op_run(&tess_fill_normal[TESS_F32], &a);
+        op_drawn("master", n, TESS_F32, 1), op_any("copy", n + a.at, TESS_BF16, true);
+        op_run(&tess_round[TESS_BF16], &a);
+    }
+}
+
+OP_TASKS(fill)
+{
+    filling_tasks();
+}

@@ -1,0 +1,24 @@
+/* finite: the first element that is not is named. */
+#include "ops/ops.h"
+
+static void finite_tasks(void)
+{
+    static const double bad[] = {1, INFINITY, -INFINITY, NAN};
+    OP_EACH(t) OP_EACH_LENGTH(n) for (int k = 0; k < (op_speed ? 1 : 4); k++)
+    {
+        tess_count_arg a = {.n = n, .name = "x"};
+        void *x = op_drawn("x", n, t, 1);
+        for (int64_t at = n - 1; at >= n / 2; at -= 3) { /* the first one counts */
+            if (t == TESS_BF16)
+                ((tess_bf16 *)x)[at] = tess_to_bf16((float)bad[k]);
+            else
+                ((float *)x)[at] = (float)bad[k];
+        }
+        op_run(&tess_finite[t], &a);
+    }
+}
+
+OP_TASKS(finite)
+{
+    finite_tasks();
+}

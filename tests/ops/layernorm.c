@@ -1,0 +1,12 @@
+/* layernorm over rows of all widths. */
+#include "ops/norm.h"
+
+OP_TASKS(layernorm)
+{
+    norm_tasks(tess_layernorm_forward, tess_layernorm_backward, true);
+}
+
+OP_NET(layernorm)
+{
+    return tess_layernorm(x, OP_PARAM("g", 20, 1, TESS_ONE), OP_PARAM("b", 20, 1, TESS_NORMAL(0.1f)), 1e-5f);
+}

@@ -1,0 +1,42 @@
+/* linear: tiles of a layer, with and without a bias; what is expected in double is in codelets/test_linear.c. */
+#include "ops/ops.h"
+
+static void linear_tasks(void)
+{
+    static const int64_t shape[][3] = {{37, 20, 67}, {64, 48, 128}, {130, 33, 5}};
+    for (size_t k = 0; k < sizeof shape / sizeof *shape; k++)
+        OP_EACH(t) OP_EACH_ACC(acc) for (int tiled = 0; tiled < 2; tiled++)
+        {
+            const int64_t rows = shape[k][0], n = shape[k][1], m = shape[k][2], ld = tiled ? m + 24 : m;
+            tess_linear_arg a = {.rows = rows,
+                                 .in = n,
+                                 .out = m,
+                                 .ld = ld,
+                                 .col = tiled ? 16 : 0,
+                                 .bias = !tiled || acc,
+                                 .acc = acc,
+                                 .acc_bias = tiled,
+                                 .sum = tiled && acc};
+            op_drawn("x", rows * n, t, 1), op_drawn("w", m * n, t, 1), op_any("y", rows * ld, t, true);
+            if (a.bias) op_drawn("b", m, TESS_F32, 1);
+            op_run(&tess_linear_forward[t], &a);
+            op_drawn("dy", rows * ld, t, 1), op_drawn("w", m * n, t, 1),
+                op_any("dx", rows * n, a.sum ? TESS_F32 : t, acc);
+            op_run(&tess_linear_backward_input[t], &a);
+            a.row = tiled ? 3 : 0;
+            op_drawn("dy", rows * ld, t, 1), op_drawn("x", (rows + 3) * n, t, 1), op_any("dw", m * n, TESS_F32, acc);
+            if (a.bias) op_any("db", m, TESS_F32, a.acc_bias);
+            op_run(&tess_linear_backward_weight[t], &a);
+        }
+}
+
+OP_TASKS(linear)
+{
+    if (op_speed) return; /* bench_mm and gpu/bench_gpu.c measure it */
+    linear_tasks();
+}
+
+OP_NET(linear)
+{
+    return tess_linear(x, OP_PARAM("w", 20, 20, TESS_NORMAL(0.3f)), OP_PARAM("b", 20, 1, TESS_NORMAL(0.1f)));
+}

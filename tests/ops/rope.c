@@ -1,0 +1,52 @@
+/* rope: row after row, head after head, with the C library's sine and cosine. */
+#include "ops/ops.h"
+
+static void turn(const tess_rope_arg *a, const double *x, double *y, double direction)
+{
+    const int64_t pairs = a->rotary / 2;
+    for (int64_t r = 0; r < a->rows; r++)
+        for (int64_t h = 0; h < a->heads; h++) {
+            const double *from = x + (r * a->heads + h) * a->dim;
+            double *to = y + (r * a->heads + h) * a->dim;
+            for (int64_t i = a->rotary; i < a->dim; i++) to[i] += from[i];
+            for (int64_t i = 0; i < pairs; i++) {
+                const double angle =
+                    direction * (double)(r % a->sequence) * pow((double)a->base, -2.0 * (double)i / (double)a->rotary);
+                const int64_t p = a->half ? i : 2 * i, q = a->half ? i + pairs : 2 * i + 1;
+                to[p] += from[p] * cos(angle) - from[q] * sin(angle);
+                to[q] += from[q] * cos(angle) + from[p] * sin(angle);
+            }
+        }
+}
+
+OP_TASKS(rope)
+{
+    static const tess_rope_arg shape[] = {
+        {.rows = 74, .sequence = 37, .heads = 3, .dim = 16, .rotary = 16, .base = 10000},
+        {.rows = 37, .sequence = 37, .heads = 1, .dim = 65, .rotary = 50, .base = 10000},
+        {.rows = 37, .sequence = 37, .heads = 3, .dim = 80, .rotary = 20, .base = 10000},
+        {.rows = 11, .sequence = 11, .heads = 2, .dim = 260, .rotary = 258, .base = 500000},
+        {.rows = 5, .sequence = 5, .heads = 1, .dim = 130, .rotary = 128, .base = 10000},
+        {.rows = 3, .sequence = 1, .heads = 1, .dim = 7, .rotary = 2, .base = 10000},
+        {.rows = 1024, .sequence = 1024, .heads = 12, .dim = 64, .rotary = 64, .base = 10000}};
+    enum { SHAPES = sizeof shape / sizeof *shape };
+    for (int k = op_speed ? SHAPES - 1 : 0; k < SHAPES - !op_speed; k++)
+        for (int half = op_speed; half < 2; half++) OP_EACH(t) OP_EACH_ACC(acc)
+            {
+                tess_rope_arg a = shape[k];
+                const int64_t n = a.rows * a.heads * a.dim;
+                a.half = half;
+                a.acc = acc;
+                double *x = op_in("x", n, t, 1);
+                turn(&a, x, op_out("y", n, t, false), 1);
+                op_run(&tess_rope_forward[t], &a);
+                x = op_in("dy", n, t, 1);
+                turn(&a, x, op_out("dx", n, t, acc), -1);
+                op_run(&tess_rope_backward[t], &a);
+            }
+}
+
+OP_NET(rope)
+{
+    return tess_rope(x, (tess_rope_conf){.dim = 10, .rotary = 6, .neighbours = layer % 2});
+}

@@ -1,0 +1,47 @@
+/* tree: sums over micro-batches and ranks, and copies. */
+#include "ops/ops.h"
+
+/* Leaves of neighbouring buffers and of one, more than a launch brings along, and a sum over one of them. */
+static void tree_sum_tasks(void)
+{
+    enum { MANY = 300 };
+    tess_tree_part part[MANY];
+    OP_EACH_LENGTH(n) for (unsigned parts = 1; parts <= MANY; parts = parts < 7 ? parts + 1 : parts + 98)
+    {
+        tess_tree_arg a = {.n = n, .out = 3, .parts = parts, .part = part};
+        op_any("out", n + 3, TESS_F32, true);
+        op_drawn("a", 2 * n, TESS_F32, 1), op_drawn("b", n, TESS_F32, 1e-3), op_drawn("c", n + 1, TESS_F32, 1e3);
+        for (unsigned p = 0; p < parts; p++)
+            part[p] = (tess_tree_part){p % 4, p % 5 == 4 ? 1 : 0, p % 4 == 0 ? 3 : p % 4 == 1 ? n : p % 4 == 3};
+        op_run(&tess_tree_sum[TESS_F32], &a);
+    }
+}
+
+/* Ranks first, in between and last, on a run of elements that begins anywhere. */
+static void span_sum_tasks(void)
+{
+    static const double size[] = {1, 1e-3, 1e3, 1};
+    OP_EACH(t) OP_EACH_LENGTH(n) for (unsigned kind = 0; kind < 12; kind++)
+    {
+        const unsigned ranks = 2 + kind % 4;
+        tess_span_arg a = {.n = n, .first = 3, .mine = kind % ranks};
+        op_any("x", n + 5, t, true);
+        for (unsigned r = 1; r < ranks; r++) op_drawn("part", n, t, size[r - 1]);
+        op_run(&tess_span_sum[t], &a);
+    }
+}
+
+static void copy_tasks(void)
+{
+    tess_copy_arg a = {.from = 5, .to = 12, .bytes = 30};
+    op_drawn("x", 10, TESS_F32, 1), op_any("y", 12, TESS_F32, true);
+    op_run(&tess_copy[TESS_F32], &a);
+}
+
+OP_TASKS(tree)
+{
+    if (op_speed) return;
+    tree_sum_tasks();
+    span_sum_tasks();
+    copy_tasks();
+}
