@@ -1,5 +1,8 @@
 /* tessera eval: mean loss and perplexity on data.valid. */
 #include "cmd.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 static const char *const required[] = {"model", "data.valid", NULL};
 const tess_config_use cmd_eval_use = {
@@ -7,22 +10,64 @@ const tess_config_use cmd_eval_use = {
     "bf16 fp16 amp torch_autocast memory parallel zero_optimization.stage zero_optimization.offload_param aio",
     required};
 
+static bool is_directory(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* A model's or a checkpoint's directory in the place of a configuration: what it says comes before what is said. */
+static tess_status config_of(const char *dir, int count, char **said, tess_config *config)
+{
+    enum { OURS = 4 };
+    int64_t length;
+    bool bf16, batch = false;
+    *config = (tess_config){0};
+    TESS_TRY(tess_eval_facts(dir, &length, &bf16));
+    for (int i = 0; i < count; i++) batch |= !strncmp(said[i], "train_", 6) || !strncmp(said[i], "gradient_acc", 12);
+    const char **set = tess_alloc((size_t)(count + OURS) * sizeof *set);
+    char *ours[OURS] = {tess_format("model=%s", dir), tess_format("data.seq_length=%lld", (long long)length),
+                        tess_format("bf16.enabled=%s", bf16 ? "true" : "false"),
+                        batch ? NULL : tess_format("train_micro_batch_size_per_gpu=8")};
+    int n = 0;
+    for (int i = 0; i < OURS; i++)
+        if (ours[i]) set[n++] = ours[i];
+    for (int i = 0; i < count; i++) set[n++] = said[i];
+    tess_status status = tess_config_load(NULL, set, (size_t)n, config);
+    for (int i = 0; i < OURS; i++) free(ours[i]);
+    free(set);
+    if (status == TESS_OK) status = tess_config_require(config, "data.valid");
+    return status == TESS_OK ? tess_config_resolve(config, tess_ranks()) : status;
+}
+
 static tess_status run(int argc, char **argv)
 {
     int rest;
     TESS_TRY(cmd_parse(NULL, 0, argc, argv, &rest));
     tess_config config;
     tess_status status;
-    TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
+    if (rest > 0 && is_directory(argv[1]))
+        TESS_TRY_DONE(config_of(argv[1], rest - 1, argv + 2, &config));
+    else
+        TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
     status = tess_eval(&config);
 done:
     tess_config_free(&config);
     return status;
 }
 
+static void help(FILE *out)
+{
+    fputs(
+        "In the configuration's place a model's directory may stand, or a checkpoint's, or one of checkpoints, whose\n"
+        "newest is taken: data.seq_length and bf16.enabled are then its run's, and data.valid is to be said:\n"
+        "  tessera eval checkpoints data.valid=held-out.txt\n",
+        out);
+}
+
 const command cmd_eval = {"eval",
-                          "eval CONFIG.json [KEY=VALUE ...]",
+                          "eval CONFIG.json|DIR [KEY=VALUE ...]",
                           "Prints the mean loss and the perplexity of the model on data.valid.",
-                          NULL,
+                          help,
                           run,
                           CMD_ALL_RANKS};

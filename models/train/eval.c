@@ -69,6 +69,29 @@ tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_dat
     return TESS_OK;
 }
 
+tess_status tess_eval_facts(const char *dir, int64_t *length, bool *bf16)
+{
+    char *picked = NULL;
+    tess_model *m = NULL;
+    tess_progress at = {0};
+    tess_status status;
+    *length = 1024;
+    *bf16 = false;
+    TESS_TRY_DONE(tess_checkpoint_pick(dir, &picked));
+    TESS_TRY_DONE(tess_model_open(picked, NULL, &m));
+    const int64_t most = tess_model_positions(m);
+    if (most > 0 && most < *length) *length = most;
+    if (tess_checkpoint_is(picked)) TESS_TRY_DONE(tess_checkpoint_progress(picked, &at));
+    if (at.told.known) {
+        *length = at.told.length;
+        *bf16 = at.told.bf16;
+    }
+done:
+    tess_model_close(m);
+    free(picked);
+    return status;
+}
+
 tess_status tess_eval(const tess_config *c)
 {
     struct evaluation e = {0};

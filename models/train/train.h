@@ -37,6 +37,10 @@ double tess_yardstick_best(tess_dtype t);
 /* Keeps a better one, which a step of this process proved. */
 void tess_yardstick_raise(tess_dtype t, double rate);
 
+/* Says what data.seq_length and bf16.enabled are for who evaluates a directory with no configuration: those of the run
+ * that a checkpoint is of, else all of a model's positions (at most 1024), in fp32. */
+tess_status tess_eval_facts(const char *dir, int64_t *length, bool *bf16) TESS_NODISCARD;
+
 #ifdef __cplusplus
 }
 #endif

@@ -368,8 +368,20 @@ TEST(a_checkpoint_is_a_model)
         snprintf(set, sizeof set, "model=%s", same[i]);
         RUN("eval", "run.json", set);
         EXPECT_DONE();
+        char *loss = strdup(ran.out);
+        RUN("eval", same[i], "data.valid=valid.txt"); /* with no configuration */
+        EXPECT_DONE();
+        if (i < 2) CHECK_STR(ran.out, loss); /* of the run's length; a model's is all of its positions */
+        RUN("eval", same[i], "data.valid=valid.txt", "data.seq_length=16", "train_batch_size=4");
+        EXPECT_DONE();
+        CHECK_STR(ran.out, loss);
+        free(loss);
     }
     free(text);
+    RUN("eval", "ck");
+    EXPECT_ERROR(2, "command line: data.valid: missing");
+    RUN("eval", ".");
+    EXPECT_ERROR(2, "./config.json: No such file", "expected a Hugging Face directory");
     RUN("export", "ck/step-00000002", "two/deep");
     EXPECT_DONE();
     CHECK(!same_file("two/deep/model.safetensors", "hf/model.safetensors"));
