@@ -102,11 +102,20 @@ extern tess_codelet tess_mul_backward[]; /* dy, b, da += dy b */
 
 /* ---- rope.c: rotary positions ----------------------------------------------------------------------------------- */
 
+/* What becomes of the speeds at which pairs turn, where a model sees longer sequences than it was first trained on:
+ * nothing, all divided by `factor`, or as Llama 3: those that turn fewer than `low` times in `length` positions are
+ * divided, those that turn more than `high` times stay, and between there is a slope. */
+typedef enum tess_rope_kind { TESS_ROPE_PLAIN, TESS_ROPE_LINEAR, TESS_ROPE_LLAMA3 } tess_rope_kind;
+typedef struct tess_rope_scaling {
+    tess_rope_kind kind;
+    double factor, low, high, length;
+} tess_rope_scaling;
 /* Rotates pairs of each head; half: pairs (i, i + rotary/2) as in GPT-NeoX and Llama, else neighbours (2i, 2i+1). */
 typedef struct tess_rope_arg {
     int64_t rows, sequence, heads, dim;
     int64_t rotary; /* how many of dim rotate */
     float base;
+    tess_rope_scaling scaling;
     bool half, acc;
 } tess_rope_arg;
 extern tess_codelet tess_rope_forward[];  /* x (rows, heads*dim), y */

@@ -87,6 +87,7 @@ tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table,
                             tess_tensor *positions);                         /* positions (>=T, C) or NULL */
 tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias); /* w (out, C), bias (out) or NULL */
 tess_tensor *tess_layernorm(tess_tensor *x, tess_tensor *gain, tess_tensor *bias, float eps);
+/* gain (C), or (D): then each run of D elements is a row by itself, as heads are. */
 tess_tensor *tess_rmsnorm(tess_tensor *x, tess_tensor *gain, float eps);
 tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind);
 tess_tensor *tess_silu(tess_tensor *x);
@@ -94,9 +95,10 @@ tess_tensor *tess_add(tess_tensor *a, tess_tensor *b);
 tess_tensor *tess_mul(tess_tensor *a, tess_tensor *b);
 tess_tensor *tess_dropout(tess_tensor *x, float p);
 typedef struct tess_rope_conf {
-    int64_t dim;     /* of a head */
-    int64_t rotary;  /* how many of dim rotate; 0: all */
-    float base;      /* 0: 10000 */
+    int64_t dim;    /* of a head */
+    int64_t rotary; /* how many of dim rotate; 0: all */
+    float base;     /* 0: 10000 */
+    tess_rope_scaling scaling;
     bool neighbours; /* pairs (2i, 2i+1) instead of (i, i + rotary/2) */
 } tess_rope_conf;
 tess_tensor *tess_rope(tess_tensor *x, tess_rope_conf conf);

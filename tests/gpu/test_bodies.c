@@ -279,7 +279,21 @@ TEST(rope)
     static const tess_rope_arg kind[] = {
         {.rows = 74, .sequence = 37, .heads = 3, .dim = 16, .rotary = 16, .half = true},
         {.rows = 40, .sequence = 40, .heads = 2, .dim = 20, .rotary = 12},
-        {.rows = 5, .sequence = 5, .heads = 1, .dim = 130, .rotary = 128, .half = true}};
+        {.rows = 5, .sequence = 5, .heads = 1, .dim = 130, .rotary = 128, .half = true},
+        {.rows = 40,
+         .sequence = 40,
+         .heads = 2,
+         .dim = 16,
+         .rotary = 16,
+         .half = true,
+         .scaling = {TESS_ROPE_LINEAR, .factor = 3}},
+        {.rows = 90,
+         .sequence = 90,
+         .heads = 1,
+         .dim = 64,
+         .rotary = 64,
+         .half = true,
+         .scaling = {TESS_ROPE_LLAMA3, .factor = 8, .low = 1, .high = 4, .length = 32}}};
     for (size_t k = 0; k < sizeof kind / sizeof *kind; k++) EACH_REAL(t) EACH_ACC(acc)
         {
             tess_rope_arg a = kind[k];
