@@ -107,6 +107,7 @@ typedef struct tess_rope_arg {
     int64_t rows, sequence, heads, dim;
     int64_t rotary; /* how many of dim rotate */
     float base;
+    tess_rope_scaling scaling;
     bool half, acc;
 } tess_rope_arg;
 extern tess_codelet tess_rope_forward[];  /* x (rows, heads*dim), y */

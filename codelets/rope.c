@@ -1,5 +1,7 @@
-/* rope: rotary positions. Row r turns the pairs of each of its heads by angles r % sequence * base^(-2i / rotary),
- * computed in fp32 as the published models do; the backward pass turns back. Values past `rotary` pass through. */
+/* rope: rotary positions. Row r turns the pairs of each of its heads by angles r % sequence * base^(-2i / rotary), or
+ * what scaling makes of these speeds, in fp32 as the published models do; the backward pass turns back. Values past
+ * `rotary` pass through. */
+#include "rope_impl.h"
 #include "vector_impl.h"
 
 enum { CHUNK = 64 }; /* pairs whose angles are held at a time */
@@ -49,8 +51,7 @@ TESS_INLINE void turn(const tess_work *w, tess_dtype t, bool acc, float directio
     for (int64_t first = 0; first < half; first += CHUNK) {
         const int64_t pairs = half - first < CHUNK ? half - first : CHUNK;
         float speed[CHUNK], sine[CHUNK], cosine[CHUNK];
-        for (int64_t i = 0; i < pairs; i++)
-            speed[i] = direction / (float)pow(a->base, (float)(2 * (first + i)) / (float)a->rotary);
+        for (int64_t i = 0; i < pairs; i++) speed[i] = direction * tess_rope_speed(a, first + i);
         for (int64_t r = 0; r < a->rows; r++) {
             turn_of((float)(r % a->sequence), speed, pairs, sine, cosine);
             for (int64_t h = 0; h < a->heads; h++) {

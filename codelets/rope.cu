@@ -1,5 +1,6 @@
 /* rope: a block a row, whose angles are computed once for all heads. */
 #include "cuda_impl.h"
+#include "rope_impl.h"
 
 constexpr int THREADS = 128;
 
@@ -20,8 +21,7 @@ rope_kernel(const void *x, void *y, tess_rope_arg a, bool acc, float direction)
     const int64_t row = blockIdx.x, half = a.rotary / 2, rest = a.dim - a.rotary;
     float *sine = (float *)shared, *cosine = sine + half;
     for (int64_t i = threadIdx.x; i < half; i += THREADS) {
-        const float speed = direction / (float)pow((double)a.base, (double)((float)(2 * i) / (float)a.rotary));
-        turn_of((float)(row % a.sequence), speed, &sine[i], &cosine[i]);
+        turn_of((float)(row % a.sequence), direction * tess_rope_speed(&a, i), &sine[i], &cosine[i]);
     }
     __syncthreads();
     for (int64_t k = threadIdx.x; k < a.heads * half; k += THREADS) {

@@ -73,7 +73,8 @@ tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *p
 tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias);
 /* Takes its mean from each row, divides by its deviation, multiplies by gain (C) and adds bias (C). */
 tess_tensor *tess_layernorm(tess_tensor *x, tess_tensor *gain, tess_tensor *bias, float eps);
-/* Divides each row by the root of its mean square, and multiplies by gain (C). */
+/* Divides each row by the root of its mean square, and multiplies by gain (C); with gain (D) each run of D elements is
+ * a row by itself, as heads are. */
 tess_tensor *tess_rmsnorm(tess_tensor *x, tess_tensor *gain, float eps);
 /* Returns gelu(x), by tanh or by erf. */
 tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind);
@@ -86,9 +87,10 @@ tess_tensor *tess_mul(tess_tensor *a, tess_tensor *b);
 /* Makes a share p of the elements zero and divides the others by 1 - p, while it trains. */
 tess_tensor *tess_dropout(tess_tensor *x, float p);
 typedef struct tess_rope_conf {
-    int64_t dim;     /* of a head */
-    int64_t rotary;  /* how many of dim rotate; 0: all */
-    float base;      /* 0: 10000 */
+    int64_t dim;    /* of a head */
+    int64_t rotary; /* how many of dim rotate; 0: all */
+    float base;     /* 0: 10000 */
+    tess_rope_scaling scaling;
     bool neighbours; /* pairs (2i, 2i+1) instead of (i, i + rotary/2) */
 } tess_rope_conf;
 /* Turns the pairs of each head by their position. */

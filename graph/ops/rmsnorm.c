@@ -1,11 +1,14 @@
-/* rmsnorm: y = x / sqrt(mean(x^2) + eps) * gain over the last axis of x (B,T,C), gain (C). */
+/* rmsnorm: y = x / sqrt(mean(x^2) + eps) * gain over the last axis of x (B,T,C), gain (C), or over each run of D of
+ * it, as a head is, gain (D). */
 #include "ops_impl.h"
 
 static tess_status infer(tess_node *n)
 {
     const tess_tensor *x = n->in[0];
     if (x->rank != 3) return tess_shape_error(n, "x must be (B,T,C)");
-    if (!tess_is_param(n->in[1], x->dim[2], 1)) return tess_shape_error(n, "gain must be (C)");
+    const int64_t run = n->in[1]->dim[0];
+    if (!tess_is_param(n->in[1], run, 1) || x->dim[2] % run)
+        return tess_shape_error(n, "gain must be (C), or (D) with C a multiple of D");
     if (n->in[1]->cut->tiles > 1)
         return tess_shape_error(n, "gain is cut, but must be whole (raise tile_elements, and share it with no linear)");
     tess_set_shape(n, 3, x->dim[0], x->dim[1], x->dim[2]);
@@ -14,7 +17,8 @@ static tess_status infer(tess_node *n)
 
 static tess_norm_arg *arg(tess_lower *L, const tess_node *n, int i)
 {
-    return TESS_ARG(L, tess_norm_arg, .rows = tess_rows(L, n->out, i), .width = tess_width(n->out),
+    const int64_t run = n->in[1]->dim[0], runs = tess_width(n->out) / run;
+    return TESS_ARG(L, tess_norm_arg, .rows = tess_rows(L, n->out, i) * runs, .width = run,
                     .eps = *(const float *)n->attributes);
 }
 

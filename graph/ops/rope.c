@@ -10,6 +10,12 @@ static tess_status infer(tess_node *n)
         return tess_shape_error(n, "%lld of a head's %lld elements rotate (an even number of them must)",
                                 (long long)c->rotary, (long long)c->dim);
     if (!(c->base > 0)) return tess_shape_error(n, "the base is %g (expected above 0)", (double)c->base);
+    const tess_rope_scaling *s = &c->scaling;
+    if (s->kind != TESS_ROPE_PLAIN && !(s->factor > 0))
+        return tess_shape_error(n, "the scaling's factor is %g (expected above 0)", s->factor);
+    if (s->kind == TESS_ROPE_LLAMA3 && !(s->low > 0 && s->high > s->low && s->length > 0))
+        return tess_shape_error(n, "the scaling is from %g to %g turns in %g positions (expected above 0, and more)",
+                                s->low, s->high, s->length);
     return tess_same_shape(n);
 }
 
@@ -18,7 +24,7 @@ static tess_rope_arg *arg(tess_lower *L, const tess_node *n, int i)
     const tess_rope_conf *c = n->attributes;
     return TESS_ARG(L, tess_rope_arg, .rows = tess_rows(L, n->out, i), .sequence = n->out->dim[1],
                     .heads = tess_width(n->out) / c->dim, .dim = c->dim, .rotary = c->rotary, .base = c->base,
-                    .half = !c->neighbours);
+                    .scaling = c->scaling, .half = !c->neighbours);
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)

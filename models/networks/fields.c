@@ -3,10 +3,20 @@
 #include <jansson.h>
 #include <string.h>
 
+enum { TABLES = 3, MOST = 256 };
+
+/* Its own fields, those of its kind, and everybody's; a name that stands in several is what the first says. */
+static const tess_field *table(const tess_family *f, int k)
+{
+    static const tess_field none[] = {{NULL, 0, 0, 0, 0, NULL}};
+    return k == 0 ? f->field : k == 2 ? tess_common_fields : f->shared ? f->shared : none;
+}
+
 static const tess_field *find(const tess_family *f, const char *name)
 {
-    for (const tess_field *d = f->field; d->name; d++)
-        if (!strcmp(d->name, name)) return d->kind == TESS_FIELD_ALIAS ? find(f, d->text) : d;
+    for (int k = 0; k < TABLES; k++)
+        for (const tess_field *d = table(f, k); d->name; d++)
+            if (!strcmp(d->name, name)) return d->kind == TESS_FIELD_ALIAS ? find(f, d->text) : d;
     return NULL;
 }
 
@@ -17,9 +27,10 @@ bool tess_fields_same(const tess_family *f, const char *a, const char *b)
 
 static tess_status unknown(const tess_family *f, const char *where, const char *name)
 {
-    const char *names[128];
+    const char *names[MOST];
     size_t n = 0;
-    for (const tess_field *d = f->field; d->name && n < 128; d++) names[n++] = d->name;
+    for (int k = 0; k < TABLES; k++)
+        for (const tess_field *d = table(f, k); d->name && n < MOST; d++) names[n++] = d->name;
     const char *near = tess_nearest(name, names, n);
     if (near)
         return tess_error(TESS_INVALID, where, "%s: unknown field of a %s (did you mean %s?)", name, f->type, near);
@@ -36,17 +47,54 @@ static tess_status wrong(const char *where, const char *name, const json_t *valu
 
 static const struct {
     const char *name;
-    tess_gelu_kind kind;
-} gelus[] = {{"gelu_new", TESS_GELU_TANH}, {"gelu_pytorch_tanh", TESS_GELU_TANH}, {"gelu", TESS_GELU_ERF}};
+    tess_activation kind;
+} activations[] = {{"gelu_new", TESS_ACTIVATION_GELU_TANH},
+                   {"gelu_pytorch_tanh", TESS_ACTIVATION_GELU_TANH},
+                   {"gelu", TESS_ACTIVATION_GELU},
+                   {"silu", TESS_ACTIVATION_SILU},
+                   {"swish", TESS_ACTIVATION_SILU}};
+enum { ACTIVATIONS = sizeof activations / sizeof activations[0] };
 
-static tess_status read_gelu(const char *where, const char *name, const json_t *value, int64_t *out)
+static tess_status read_activation(const char *where, const char *name, const json_t *value, int64_t *out)
 {
-    for (size_t i = 0; i < sizeof gelus / sizeof gelus[0]; i++)
-        if (json_is_string(value) && !strcmp(json_string_value(value), gelus[i].name)) {
-            *out = gelus[i].kind;
+    for (size_t i = 0; i < ACTIVATIONS; i++)
+        if (json_is_string(value) && !strcmp(json_string_value(value), activations[i].name)) {
+            *out = activations[i].kind;
             return TESS_OK;
         }
-    return wrong(where, name, value, "gelu_new, gelu_pytorch_tanh or gelu");
+    return wrong(where, name, value, "silu, swish, gelu, gelu_new or gelu_pytorch_tanh");
+}
+
+/* The k-th of the words between blanks; its length, 0: there are no more. */
+static size_t word_of(const char *words, int64_t k, const char **word)
+{
+    for (*word = words; k > 0 && **word; k--) *word += strcspn(*word, " "), *word += **word == ' ';
+    return strcspn(*word, " ");
+}
+
+static tess_status read_choice(const char *where, const char *name, const json_t *value, const char *words,
+                               int64_t *out)
+{
+    const char *given = json_is_string(value) ? json_string_value(value) : "", *word;
+    size_t n;
+    for (*out = 0; (n = word_of(words, *out, &word)) > 0; ++*out)
+        if (strlen(given) == n && !strncmp(word, given, n)) return TESS_OK;
+    return wrong(where, name, value, words);
+}
+
+/* One word for each layer, and all the same. */
+static tess_status read_layers(const tess_field *d, const char *where, const char *name, const json_t *value)
+{
+    if (json_is_null(value)) return TESS_OK;
+    if (!json_is_array(value)) return wrong(where, name, value, "a list of a word a layer");
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *word = json_array_get(value, i);
+        char expected[128];
+        snprintf(expected, sizeof expected, "\"%s\", all that there is today", d->text);
+        if (!json_is_string(word) || strcmp(json_string_value(word), d->text))
+            return wrong(where, name, word, expected);
+    }
+    return TESS_OK;
 }
 
 static tess_status read_only(const char *where, const char *name, const json_t *value, const char *text)
@@ -62,8 +110,13 @@ static tess_status read_field(const tess_field *d, const char *where, const char
 {
     char least[64];
     switch (d->kind) {
+    case TESS_FIELD_OPTIONAL: /* null where it follows from other fields */
+        if (json_is_null(value)) {
+            memcpy(numbers + d->offset, &(int64_t){0}, sizeof(int64_t));
+            return TESS_OK;
+        }
+        /* fall through */
     case TESS_FIELD_INT:
-        if (json_is_null(value) && d->preset == 0) return TESS_OK; /* "null" where it follows from other fields */
         snprintf(least, sizeof least, "a whole number of at least %g", d->least);
         if (!json_is_integer(value) || (double)json_integer_value(value) < d->least ||
             json_integer_value(value) > 1000000000)
@@ -80,14 +133,19 @@ static tess_status read_field(const tess_field *d, const char *where, const char
         if (!json_is_boolean(value)) return wrong(where, name, value, "true or false");
         memcpy(numbers + d->offset, &(int64_t){json_is_true(value)}, sizeof(int64_t));
         return TESS_OK;
-    case TESS_FIELD_GELU: {
+    case TESS_FIELD_ACTIVATION:
+    case TESS_FIELD_CHOICE: {
         int64_t kind = 0;
-        TESS_TRY(read_gelu(where, name, value, &kind));
+        TESS_TRY(d->kind == TESS_FIELD_CHOICE ? read_choice(where, name, value, d->text, &kind)
+                                              : read_activation(where, name, value, &kind));
         memcpy(numbers + d->offset, &kind, sizeof kind);
         return TESS_OK;
     }
+    case TESS_FIELD_LAYERS:
+        return read_layers(d, where, name, value);
     case TESS_FIELD_ONLY:
         return read_only(where, name, value, d->text);
+    case TESS_FIELD_OBJECT:
     case TESS_FIELD_ALIAS:
     case TESS_FIELD_IGNORED:
         break;
@@ -99,14 +157,22 @@ static bool is_real(const tess_field *d)
 {
     return d->kind == TESS_FIELD_REAL || d->kind == TESS_FIELD_TRAINING;
 }
+static bool is_number(const tess_field *d)
+{
+    return d->kind <= TESS_FIELD_CHOICE;
+}
 
 const tess_field *tess_fields_differ(const tess_family *f, const void *a, const void *b, const tess_field *after)
 {
     _Static_assert(sizeof(double) == sizeof(int64_t), "every number of a struct has eight bytes");
-    for (const tess_field *d = after ? after + 1 : f->field; d->name; d++)
-        if (d->kind <= TESS_FIELD_GELU &&
-            memcmp((const char *)a + d->offset, (const char *)b + d->offset, sizeof(int64_t)))
-            return d;
+    bool behind = after == NULL;
+    for (int k = 0; k < TABLES; k++)
+        for (const tess_field *d = table(f, k); d->name; d++) {
+            if (behind && is_number(d) && find(f, d->name) == d &&
+                memcmp((const char *)a + d->offset, (const char *)b + d->offset, sizeof(int64_t)))
+                return d;
+            behind |= d == after;
+        }
     return NULL;
 }
 
@@ -114,27 +180,110 @@ const char *tess_field_text(const tess_field *d, const void *numbers, char text[
 {
     int64_t whole;
     double real;
+    const char *word;
     memcpy(&whole, (const char *)numbers + d->offset, sizeof whole);
     memcpy(&real, (const char *)numbers + d->offset, sizeof real);
     if (is_real(d))
         snprintf(text, 32, "%g", real);
     else if (d->kind == TESS_FIELD_BOOL)
         snprintf(text, 32, "%s", whole ? "true" : "false");
-    else if (d->kind == TESS_FIELD_INT)
+    else if (d->kind == TESS_FIELD_INT || d->kind == TESS_FIELD_OPTIONAL)
         snprintf(text, 32, "%lld", (long long)whole);
-    else
-        for (size_t i = sizeof gelus / sizeof gelus[0]; i-- > 0;)
-            if ((int64_t)gelus[i].kind == whole) snprintf(text, 32, "%s", gelus[i].name);
+    else if (d->kind == TESS_FIELD_CHOICE) {
+        const int n = (int)word_of(d->text, whole, &word);
+        snprintf(text, 32, "%.*s", n, word);
+    } else
+        for (size_t i = ACTIVATIONS; i-- > 0;)
+            if ((int64_t)activations[i].kind == whole) snprintf(text, 32, "%s", activations[i].name);
     return text;
 }
 
 static void presets(const tess_family *f, char *numbers)
 {
-    for (const tess_field *d = f->field; d->name; d++)
-        if (is_real(d))
-            memcpy(numbers + d->offset, &d->preset, sizeof d->preset);
-        else if (d->kind <= TESS_FIELD_GELU)
-            memcpy(numbers + d->offset, &(int64_t){(int64_t)d->preset}, sizeof(int64_t));
+    for (int k = TABLES; k-- > 0;)
+        for (const tess_field *d = table(f, k); d->name; d++)
+            if (is_real(d))
+                memcpy(numbers + d->offset, &d->preset, sizeof d->preset);
+            else if (is_number(d))
+                memcpy(numbers + d->offset, &(int64_t){(int64_t)d->preset}, sizeof(int64_t));
+}
+
+/* ---- a whole object ---- */
+
+/* What was said so far: a field has several names, which must not contradict each other. */
+struct reader {
+    const tess_family *f;
+    const char *where;
+    char *numbers;
+    struct said {
+        const tess_field *d;
+        char name[160];
+        const json_t *value;
+    } said[MOST];
+    size_t n;
+};
+
+static bool same_value(const json_t *a, const json_t *b)
+{
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b) : json_equal(a, b);
+}
+
+static tess_status note(struct reader *r, const tess_field *d, const char *name, const json_t *value)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        const struct said *s = &r->said[i];
+        if (s->d != d || same_value(s->value, value)) continue;
+        char *other = json_dumps(s->value, JSON_ENCODE_ANY | JSON_COMPACT), expected[256];
+        snprintf(expected, sizeof expected, "%.100s as %s says, another name of the same", other ? other : "?",
+                 s->name);
+        free(other);
+        return wrong(r->where, name, value, expected);
+    }
+    if (r->n < MOST) {
+        r->said[r->n].d = d;
+        r->said[r->n].value = value;
+        snprintf(r->said[r->n++].name, sizeof r->said[0].name, "%s", name);
+    }
+    return TESS_OK;
+}
+
+/* `in`: the field whose members these are, as it is called; NULL: none. */
+static tess_status read_object(struct reader *r, const json_t *object, const tess_field *in, const char *called)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        char name[160], known[160];
+        snprintf(name, sizeof name, "%s%s%.64s", in ? called : "", in ? "." : "", key);
+        snprintf(known, sizeof known, "%s%s%.64s", in ? in->name : "", in ? "." : "", key);
+        if (!in && !strcmp(key, "model_type")) continue;
+        const tess_field *d = find(r->f, known);
+        if (!d) return unknown(r->f, r->where, name);
+        if (d->kind == TESS_FIELD_OBJECT) {
+            if (!json_is_object(value) && !json_is_null(value))
+                return wrong(r->where, name, value, "an object or null");
+            if (json_is_object(value)) TESS_TRY(read_object(r, value, d, name));
+            continue;
+        }
+        if (is_number(d)) TESS_TRY(note(r, d, name, value));
+        TESS_TRY(read_field(d, r->where, name, value, r->numbers));
+    }
+    return TESS_OK;
+}
+
+/* A list of a word a layer has as many as there are layers. */
+static tess_status count_layers(const tess_family *f, const char *where, const json_t *root, const void *numbers)
+{
+    const int64_t layers = ((const tess_common *)numbers)->layers;
+    for (int k = 0; k < TABLES; k++)
+        for (const tess_field *d = table(f, k); d->name; d++) {
+            const json_t *list = json_object_get(root, d->name);
+            if (d->kind == TESS_FIELD_LAYERS && list && !json_is_null(list) && (int64_t)json_array_size(list) != layers)
+                return tess_error(TESS_INVALID, where, "%s has %zu word%s, num_hidden_layers is %lld", d->name,
+                                  json_array_size(list), json_array_size(list) == 1 ? "" : "s", (long long)layers);
+        }
+    return TESS_OK;
 }
 
 tess_status tess_fields_read(const tess_family *f, const char *where, const char *json, void *numbers)
@@ -143,15 +292,11 @@ tess_status tess_fields_read(const tess_family *f, const char *where, const char
     presets(f, numbers);
     json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, NULL);
     TESS_ASSERT(root); /* tess_model_open parsed it */
-    tess_status status = TESS_OK;
-    const char *name;
-    json_t *value;
-    json_object_foreach(root, name, value)
-    {
-        const tess_field *d = find(f, name);
-        if (status == TESS_OK && strcmp(name, "model_type"))
-            status = d ? read_field(d, where, name, value, numbers) : unknown(f, where, name);
-    }
+    struct reader *r = tess_alloc(sizeof *r);
+    *r = (struct reader){.f = f, .where = where, .numbers = numbers};
+    tess_status status = read_object(r, root, NULL, NULL);
+    if (status == TESS_OK) status = count_layers(f, where, root, numbers);
+    free(r);
     json_decref(root);
     return status == TESS_OK ? f->check(numbers, where) : status;
 }

@@ -5,62 +5,40 @@
 #include <string.h>
 
 struct gpt2 {
-    int64_t vocab, positions, width, layers, heads, inner, gelu;
-    int64_t scale_attention, scale_by_layer, tied;
-    double residual_dropout, embedding_dropout, attention_dropout, eps, init;
+    tess_common common;
+    int64_t width, heads, inner, activation;
+    int64_t scale_attention, scale_by_layer;
+    double residual_dropout, embedding_dropout, attention_dropout, eps;
 };
 
 #define AT(member) offsetof(struct gpt2, member)
 static const tess_field fields[] = {
-    {"vocab_size", TESS_FIELD_INT, AT(vocab), 50257, 1, NULL},
-    {"n_positions", TESS_FIELD_INT, AT(positions), 1024, 1, NULL},
+    {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 50257, 1, NULL},
+    {"n_positions", TESS_FIELD_INT, AT(common.positions), 1024, 1, NULL},
     {"max_position_embeddings", TESS_FIELD_ALIAS, 0, 0, 0, "n_positions"},
     {"n_embd", TESS_FIELD_INT, AT(width), 768, 1, NULL},
     {"hidden_size", TESS_FIELD_ALIAS, 0, 0, 0, "n_embd"},
-    {"n_layer", TESS_FIELD_INT, AT(layers), 12, 1, NULL},
+    {"n_layer", TESS_FIELD_INT, AT(common.layers), 12, 1, NULL},
     {"num_hidden_layers", TESS_FIELD_ALIAS, 0, 0, 0, "n_layer"},
     {"n_head", TESS_FIELD_INT, AT(heads), 12, 1, NULL},
     {"num_attention_heads", TESS_FIELD_ALIAS, 0, 0, 0, "n_head"},
-    {"n_inner", TESS_FIELD_INT, AT(inner), 0, 1, NULL},
-    {"activation_function", TESS_FIELD_GELU, AT(gelu), TESS_GELU_TANH, 0, NULL},
+    {"n_inner", TESS_FIELD_OPTIONAL, AT(inner), 0, 1, NULL},
+    {"activation_function", TESS_FIELD_ACTIVATION, AT(activation), TESS_ACTIVATION_GELU_TANH, 0, NULL},
     {"resid_pdrop", TESS_FIELD_TRAINING, AT(residual_dropout), 0.1, 0, NULL},
     {"embd_pdrop", TESS_FIELD_TRAINING, AT(embedding_dropout), 0.1, 0, NULL},
     {"attn_pdrop", TESS_FIELD_TRAINING, AT(attention_dropout), 0.1, 0, NULL},
     {"layer_norm_epsilon", TESS_FIELD_REAL, AT(eps), 1e-5, 0, NULL},
-    {"initializer_range", TESS_FIELD_TRAINING, AT(init), 0.02, 0, NULL},
     {"scale_attn_weights", TESS_FIELD_BOOL, AT(scale_attention), 1, 0, NULL},
     {"scale_attn_by_inverse_layer_idx", TESS_FIELD_BOOL, AT(scale_by_layer), 0, 0, NULL},
-    {"tie_word_embeddings", TESS_FIELD_BOOL, AT(tied), 1, 0, NULL},
-    {"add_cross_attention", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-    {"is_encoder_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-    {"pruned_heads", TESS_FIELD_ONLY, 0, 0, 0, "{}"},
     /* Only the order of operations in half precision, where ours is fp32 anyway. */
     {"reorder_and_upcast_attn", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
     {"n_ctx", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"architectures", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"torch_dtype", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"dtype", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"transformers_version", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"_name_or_path", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"use_cache", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"bos_token_id", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"eos_token_id", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"pad_token_id", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
     {"summary_type", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
     {"summary_use_proj", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
     {"summary_activation", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
     {"summary_proj_to_labels", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
     {"summary_first_dropout", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"task_specific_params", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"gradient_checkpointing", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
     {"output_past", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"output_attentions", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"output_hidden_states", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"return_dict", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"attn_implementation", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"_attn_implementation", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"id2label", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"label2id", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
     {NULL, 0, 0, 0, 0, NULL}};
 
 static tess_status check(const void *numbers, const char *where)
@@ -112,18 +90,19 @@ static tess_tensor *dense(tess_graph *g, int layer, const char *name, tess_tenso
 static tess_tensor *block(const struct gpt2 *c, tess_graph *g, int layer, tess_tensor *x)
 {
     int64_t C = c->width, inner = c->inner ? c->inner : 4 * C;
-    double residual_std = c->init / sqrt(2.0 * (double)c->layers);
+    double residual_std = c->common.init / sqrt(2.0 * (double)c->common.layers);
     float scale = c->scale_attention ? 1 / sqrtf((float)(C / c->heads)) : 1;
     if (c->scale_by_layer) scale /= (float)(layer + 1);
     tess_attention_conf attention = {
         .heads = c->heads, .scale = scale, .dropout = (float)c->attention_dropout, .causal = true};
 
-    tess_tensor *y = dense(g, layer, "attn.c_attn", norm(c, g, layer, "ln_1", x), C, 3 * C, c->init); // (B, T, 3C)
-    y = tess_attention_packed(y, attention);                                                          // (B, T, C)
+    tess_tensor *y =
+        dense(g, layer, "attn.c_attn", norm(c, g, layer, "ln_1", x), C, 3 * C, c->common.init); // (B, T, 3C)
+    y = tess_attention_packed(y, attention);                                                    // (B, T, C)
     y = dense(g, layer, "attn.c_proj", y, C, C, residual_std);
     x = tess_add(x, tess_dropout(y, (float)c->residual_dropout));
-    y = dense(g, layer, "mlp.c_fc", norm(c, g, layer, "ln_2", x), C, inner, c->init); // (B, T, 4C)
-    y = tess_gelu(y, (tess_gelu_kind)c->gelu);
+    y = dense(g, layer, "mlp.c_fc", norm(c, g, layer, "ln_2", x), C, inner, c->common.init); // (B, T, 4C)
+    y = tess_activate(y, c->activation);
     y = dense(g, layer, "mlp.c_proj", y, inner, C, residual_std); // (B, T, C)
     return tess_add(x, tess_dropout(y, (float)c->residual_dropout));
 }
@@ -131,10 +110,10 @@ static tess_tensor *block(const struct gpt2 *c, tess_graph *g, int layer, tess_t
 static tess_tensor *body(const void *numbers, tess_graph *g, tess_tensor *ids)
 {
     const struct gpt2 *c = numbers;
-    tess_tensor *wte = tess_param(g, "wte.weight", c->vocab, c->width, TESS_NORMAL((float)c->init));
-    tess_tensor *wpe = tess_param(g, "wpe.weight", c->positions, c->width, TESS_NORMAL((float)c->init));
+    tess_tensor *wte = tess_param(g, "wte.weight", c->common.vocab, c->width, TESS_NORMAL((float)c->common.init));
+    tess_tensor *wpe = tess_param(g, "wpe.weight", c->common.positions, c->width, TESS_NORMAL((float)c->common.init));
     tess_tensor *x = tess_dropout(tess_embedding(ids, wte, wpe), (float)c->embedding_dropout); // (B, T, C)
-    for (int layer = 0; layer < c->layers; layer++) {
+    for (int layer = 0; layer < c->common.layers; layer++) {
         char name[32];
         snprintf(name, sizeof name, "h.%d", layer);
         tess_block(g, name);
@@ -148,16 +127,8 @@ static tess_tensor *body(const void *numbers, tess_graph *g, tess_tensor *ids)
 static tess_tensor *head(const void *numbers, tess_graph *g)
 {
     const struct gpt2 *c = numbers;
-    return tess_param(g, c->tied ? "wte.weight" : "lm_head.weight", c->vocab, c->width, TESS_NORMAL((float)c->init));
-}
-
-static int64_t vocab(const void *numbers)
-{
-    return ((const struct gpt2 *)numbers)->vocab;
-}
-static int64_t positions(const void *numbers)
-{
-    return ((const struct gpt2 *)numbers)->positions;
+    return tess_param(g, c->common.tied ? "wte.weight" : "lm_head.weight", c->common.vocab, c->width,
+                      TESS_NORMAL((float)c->common.init));
 }
 
 static bool ends(const char *name, const char *end)
@@ -192,8 +163,6 @@ const tess_family tess_family_gpt2 = {
     .check = check,
     .body = body,
     .head = head,
-    .vocab = vocab,
-    .positions = positions,
     .transposed = transposed,
     .bare = bare,
     .extra = extra,

@@ -29,12 +29,12 @@ static tess_status find_family(const char *where, const json_t *root, const tess
     }
     const char *near = tess_nearest(json_string_value(type), names, FAMILIES);
     char known[512] = "";
-    for (int i = 0; i < FAMILIES && !near; i++) {
+    for (int i = 0; i < FAMILIES; i++) {
         const size_t at = strlen(known);
         snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", names[i]);
     }
-    return tess_error(TESS_INVALID, where, "model_type: %s is not known (%s%s)", json_string_value(type),
-                      near ? "did you mean " : "known: ", near ? near : known);
+    return tess_error(TESS_INVALID, where, "model_type: %s is not known (%s%s%sknown: %s)", json_string_value(type),
+                      near ? "did you mean " : "", near ? near : "", near ? "? " : "", known);
 }
 
 static tess_status read_config(const char *where, const json_t *root, tess_model *m)
@@ -61,11 +61,14 @@ static json_t *changed(const json_t *root, const json_t *changes)
             json_object_update_recursive(before, value);
             continue;
         }
+        json_t *with = json_deep_copy(value);
         json_object_foreach_safe(all, next, other, old)
         {
-            if (family && strcmp(other, name) && tess_fields_same(family, other, name)) json_object_del(all, other);
+            if (!family || !strcmp(other, name) || !tess_fields_same(family, other, name)) continue;
+            if (json_is_object(old) && json_is_object(with)) json_object_update_missing(with, old);
+            json_object_del(all, other);
         }
-        json_object_set(all, name, value);
+        json_object_set_new(all, name, with);
     }
     return all;
 }
@@ -145,11 +148,11 @@ void tess_model_close(tess_model *m)
 
 int64_t tess_model_vocab(const tess_model *m)
 {
-    return m->family->vocab(m->numbers);
+    return ((const tess_common *)m->numbers)->vocab;
 }
 int64_t tess_model_positions(const tess_model *m)
 {
-    return m->family->positions(m->numbers);
+    return ((const tess_common *)m->numbers)->positions;
 }
 const char *tess_model_dir(const tess_model *m)
 {
@@ -163,6 +166,7 @@ tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, 
     if (most && length > most)
         return tess_error(TESS_INVALID, "sequence length", "%lld, but the model has %lld positions", (long long)length,
                           (long long)most);
+    if (m->family->fits) TESS_TRY(m->family->fits(m->numbers, length));
     *net = (tess_network){.ids = tess_input(g, "ids", batch, length)};
     tess_tensor *x = m->family->body(m->numbers, g, net->ids), *w = m->family->head(m->numbers, g);
     if (purpose == TESS_FOR_LOSS) {

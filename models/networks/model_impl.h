@@ -7,11 +7,15 @@
 
 /* What a field of config.json is to us. */
 typedef enum tess_field_kind {
-    TESS_FIELD_INT, /* a number of the model, into the family's struct */
+    TESS_FIELD_INT,      /* a number of the model, into the family's struct */
+    TESS_FIELD_OPTIONAL, /* the same, or null, which is 0 */
     TESS_FIELD_REAL,
     TESS_FIELD_TRAINING, /* a real that acts while it trains, or before: a run may go on with another */
     TESS_FIELD_BOOL,
-    TESS_FIELD_GELU,   /* activation function */
+    TESS_FIELD_ACTIVATION,
+    TESS_FIELD_CHOICE, /* one of the words in `text`, between blanks: its place there */
+    TESS_FIELD_OBJECT, /* its members are the fields NAME.MEMBER; null is an empty one */
+    TESS_FIELD_LAYERS, /* a word a layer, all of them the one in `text`; or null */
     TESS_FIELD_ALIAS,  /* another name of the field in `text` */
     TESS_FIELD_ONLY,   /* changes the arithmetic, and `text` (JSON) is all that is supported */
     TESS_FIELD_IGNORED /* does not change the arithmetic of training */
@@ -24,6 +28,23 @@ typedef struct tess_field {
     const char *text;
 } tess_field;
 
+/* What the struct of every family begins with. */
+typedef struct tess_common {
+    int64_t vocab, positions; /* positions: the longest sequence; 0: any */
+    int64_t layers, tied;
+    double init;
+} tess_common;
+/* common.c: the fields that every family has at Hugging Face. A family's own of the same name come before them. */
+extern const tess_field tess_common_fields[];
+
+/* Functions that lie between two matrices of a block. The first are tess_gelu's. */
+typedef enum tess_activation {
+    TESS_ACTIVATION_GELU_TANH = TESS_GELU_TANH,
+    TESS_ACTIVATION_GELU = TESS_GELU_ERF,
+    TESS_ACTIVATION_SILU,
+} tess_activation;
+tess_tensor *tess_activate(tess_tensor *x, int64_t activation);
+
 enum { TESS_MODEL_NUMBERS = 512 };
 
 /* One a family, in a file of its name. */
@@ -31,14 +52,14 @@ typedef struct tess_family {
     const char *type;         /* model_type */
     const char *architecture; /* as saved */
     const char *prefix;       /* of the names of all weights, with its dot; files may lack it */
-    const tess_field *field;  /* ended by a NULL name */
-    size_t numbers;           /* size of the struct that the fields fill */
+    const tess_field *field;  /* its own, ended by a NULL name */
+    const tess_field *shared; /* those of its kind of family, behind its own; NULL: none */
+    size_t numbers;           /* size of the struct that the fields fill; a tess_common comes first in it */
     tess_status (*check)(const void *numbers, const char *where);
     tess_tensor *(*body)(const void *numbers, tess_graph *g, tess_tensor *ids); /* the rows that the head reads */
     tess_tensor *(*head)(const void *numbers, tess_graph *g);                   /* its weight */
-    int64_t (*vocab)(const void *numbers);
-    int64_t (*positions)(const void *numbers);
-    bool (*transposed)(const char *name); /* stored (in, out); names are without the prefix */
+    tess_status (*fits)(const void *numbers, int64_t length); /* can sequences be so long? NULL: any can */
+    bool (*transposed)(const char *name); /* stored (in, out); names are without the prefix; NULL: none is */
     bool (*bare)(const char *name);       /* stored without the prefix */
     bool (*extra)(const char *name);      /* a stored tensor that is no parameter and may be left alone */
 } tess_family;
@@ -63,6 +84,8 @@ bool tess_fields_same(const tess_family *f, const char *a, const char *b);
 const tess_field *tess_fields_differ(const tess_family *f, const void *a, const void *b, const tess_field *after);
 /* Writes a field's value as config.json has it. */
 const char *tess_field_text(const tess_field *d, const void *numbers, char text[static 32]);
+/* Says whether files store a parameter (in, out). */
+bool tess_model_turned(const tess_model *m, const char *name);
 /* Writes what lies beside the weights in a model's directory: its config.json and tokenizer. Rank 0 alone calls it. */
 tess_status tess_model_save_rest(const tess_model *m, const char *dir) TESS_NODISCARD;
 /* Removes that. */

@@ -18,6 +18,11 @@ static bool exists(const char *dir, const char *name)
     return yes;
 }
 
+bool tess_model_turned(const tess_model *m, const char *name)
+{
+    return m->family->transposed && m->family->transposed(name);
+}
+
 bool tess_model_has_weights(const tess_model *m)
 {
     if (m->states) return true;
@@ -41,7 +46,7 @@ static tess_status load_param(const tess_model *m, const tess_safetensors *set, 
     if (!t) return tess_error(TESS_INVALID, m->dir, "no tensor %s%s in the safetensors files", m->family->prefix, name);
     int64_t shape[3];
     int rank = tess_tensor_shape(p, shape);
-    bool turned = m->family->transposed(name);
+    bool turned = tess_model_turned(m, name);
     TESS_TRY(tess_pieces_check(t, rank, shape, turned));
     return tess_pieces_read(t, p, TESS_MASTER, turned);
 }
@@ -88,7 +93,7 @@ static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_
     const char *of = tess_tensor_name(p);
     int64_t ours[3], shape[2];
     const int rank = tess_tensor_shape(p, ours);
-    const bool turned = m->family->transposed(of);
+    const bool turned = tess_model_turned(m, of);
     shape[0] = turned ? ours[1] : ours[0];
     shape[1] = turned ? ours[0] : ours[1];
     char *name = tess_format("%s%s", m->family->bare(of) ? "" : m->family->prefix, of);
@@ -110,7 +115,7 @@ static tess_status save_weights(const tess_model *m, tess_graph *g, const char *
     if (status == TESS_OK) status = tess_pieces_settle(g);
     for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++) {
         tess_tensor *p = tess_graph_param(g, k);
-        status = tess_pieces_write(w, (size_t)k, p, TESS_MASTER, m->family->transposed(tess_tensor_name(p)));
+        status = tess_pieces_write(w, (size_t)k, p, TESS_MASTER, tess_model_turned(m, tess_tensor_name(p)));
     }
     return tess_safetensors_writer_end(w, status);
 }

@@ -81,7 +81,7 @@ tess_status tess_eval_facts(const char *dir, int64_t *length, bool *bf16)
     TESS_TRY_DONE(tess_model_open(picked, NULL, &m));
     const int64_t most = tess_model_positions(m);
     if (most > 0 && most < *length) *length = most;
-    if (tess_checkpoint_is(picked)) TESS_TRY_DONE(tess_checkpoint_progress(picked, &at));
+    if (tess_states_whole(picked)) TESS_TRY_DONE(tess_checkpoint_progress(picked, &at));
     if (at.told.known) {
         *length = at.told.length;
         *bf16 = at.told.bf16;

@@ -30,7 +30,7 @@ static tess_status write_param(tess_safetensors_writer *w, size_t tensor, const 
     int64_t shape[3] = {1, 1, 1};
     const int rank = tess_tensor_shape(p, shape);
     const int64_t rows = shape[0], cols = rank == 2 ? shape[1] : 1;
-    const bool turned = m->family->transposed(name);
+    const bool turned = tess_model_turned(m, name);
     if (!t || t->rank != rank || t->dims[0] != rows || (rank == 2 && t->dims[1] != cols))
         return tess_error(TESS_INVALID, m->dir, "%s is %s (its config.json is of another model)", name,
                           t ? "of another shape" : "missing");

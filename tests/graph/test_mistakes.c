@@ -144,7 +144,7 @@ TEST(two_graphs_do_not_mix)
 
 TEST(shapes_that_do_not_fit)
 {
-    for (int k = 0; k < 22; k++) {
+    for (int k = 0; k < 25; k++) {
         struct base b = base();
         tess_tensor *x = b.x, *y = NULL, *one = tess_param(b.g, "one", 12, 1, TESS_ONE);
         const char *part = "";
@@ -170,6 +170,11 @@ TEST(shapes_that_do_not_fit)
         if (k == 19) y = tess_cross_entropy(x, b.w, NULL, x), part = "targets";
         if (k == 20) y = tess_pick(x, b.ids), part = "index";
         if (k == 21) y = tess_input(b.g, "more", 3, 5), part = "same batch";
+        if (k == 22) y = tess_rmsnorm(x, tess_param(b.g, "run", 5, 1, TESS_ONE), 1e-5f), part = "a multiple of D";
+        if (k == 23) y = tess_rope(x, (tess_rope_conf){.dim = 4, .scaling = {TESS_ROPE_LINEAR}}), part = "factor";
+        if (k == 24)
+            y = tess_rope(x, (tess_rope_conf){.dim = 4, .scaling = {TESS_ROPE_LLAMA3, .factor = 8, .low = 4}}),
+            part = "turns";
         CHECK(y == NULL);
         CHECK_HAS(tess_error_text(), part);
         refused(b.g, y, part);

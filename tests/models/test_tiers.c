@@ -10,9 +10,20 @@
 #include <unistd.h>
 
 enum { B = 4, T = 128, MICRO = 2, STEPS = 3, MiB = 1 << 20, LEAST = 16 << 20 };
-static const char model[] =
+static const char gpt2[] =
     "{\"model_type\": \"gpt2\", \"vocab_size\": 1009, \"n_layer\": 5, \"n_embd\": 200, \"n_head\": 5,"
     "\"n_positions\": 128, \"resid_pdrop\": 0.1, \"embd_pdrop\": 0, \"attn_pdrop\": 0.1}";
+static const char llama[] =
+    "{\"model_type\": \"llama\", \"vocab_size\": 1009, \"num_hidden_layers\": 5, \"hidden_size\": 200,"
+    "\"intermediate_size\": 520, \"num_attention_heads\": 10, \"num_key_value_heads\": 2, \"attention_dropout\": 0.1,"
+    "\"tie_word_embeddings\": true, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": "
+    "1,"
+    "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 64}}";
+static const char qwen3[] =
+    "{\"model_type\": \"qwen3\", \"vocab_size\": 1009, \"num_hidden_layers\": 5, \"hidden_size\": 200,"
+    "\"intermediate_size\": 520, \"num_attention_heads\": 10, \"num_key_value_heads\": 5,"
+    "\"head_dim\": 16}";
+static const char *model = gpt2;
 
 /* How a run is laid out, which must not matter to its bits. */
 struct layout {
@@ -162,6 +173,24 @@ TEST(a_second_run_is_as_the_first)
     CHECK(o[0].bits == o[2].bits && o[0].bits == o[1].bits);
     CHECK(o[0].read > 0 && o[0].read == o[2].read && o[0].read != o[1].read);
     CHECK_EQ(o[0].disk, o[2].disk);
+}
+
+/* A cap with a disk, recomputed, layer by layer. */
+TEST(other_families_too)
+{
+    static const char *const others[] = {llama, qwen3};
+    for (int k = 0; k < 2; k++) {
+        model = others[k];
+        struct outcome whole = run(TESS_BF16, (struct layout){0}, 1, TESS_MACHINE_DEFAULT);
+        CHECK_EQ(whole.status, TESS_OK);
+        for (int way = 1; way < 4; way++) {
+            struct layout l = {24 * MiB, way == 1, way >= 2, way == 3};
+            struct outcome o = run(TESS_BF16, l, 1, TESS_MACHINE_DEFAULT);
+            if (o.status != TESS_OK) CHECK_SAY("%.24s, way %d: %s", model, way, tess_error_text());
+            CHECK(o.bits == whole.bits && o.read > 0);
+        }
+    }
+    model = gpt2;
 }
 
 TEST(without_clipping_too)

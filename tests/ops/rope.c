@@ -1,6 +1,18 @@
 /* rope: row after row, head after head, with the C library's sine and cosine. */
 #include "ops/ops.h"
 
+/* How fast a pair turns: what scaling does, said in wavelengths as the library does that first had it. */
+static double speed_of(const tess_rope_arg *a, int64_t i)
+{
+    const tess_rope_scaling *s = &a->scaling;
+    const double plain = pow((double)a->base, -2.0 * (double)i / (double)a->rotary), wave = 2 * M_PI / plain;
+    if (s->kind == TESS_ROPE_PLAIN) return plain;
+    if (s->kind == TESS_ROPE_LINEAR || wave > s->length / s->low) return plain / s->factor;
+    if (wave < s->length / s->high) return plain;
+    const double smooth = (s->length / wave - s->low) / (s->high - s->low);
+    return (1 - smooth) * plain / s->factor + smooth * plain;
+}
+
 static void turn(const tess_rope_arg *a, const double *x, double *y, double direction)
 {
     const int64_t pairs = a->rotary / 2;
@@ -10,8 +22,7 @@ static void turn(const tess_rope_arg *a, const double *x, double *y, double dire
             double *to = y + (r * a->heads + h) * a->dim;
             for (int64_t i = a->rotary; i < a->dim; i++) to[i] += from[i];
             for (int64_t i = 0; i < pairs; i++) {
-                const double angle =
-                    direction * (double)(r % a->sequence) * pow((double)a->base, -2.0 * (double)i / (double)a->rotary);
+                const double angle = direction * (double)(r % a->sequence) * speed_of(a, i);
                 const int64_t p = a->half ? i : 2 * i, q = a->half ? i + pairs : 2 * i + 1;
                 to[p] += from[p] * cos(angle) - from[q] * sin(angle);
                 to[q] += from[q] * cos(angle) + from[p] * sin(angle);
@@ -28,6 +39,20 @@ OP_TASKS(rope)
         {.rows = 11, .sequence = 11, .heads = 2, .dim = 260, .rotary = 258, .base = 500000},
         {.rows = 5, .sequence = 5, .heads = 1, .dim = 130, .rotary = 128, .base = 10000},
         {.rows = 3, .sequence = 1, .heads = 1, .dim = 7, .rotary = 2, .base = 10000},
+        {.rows = 60,
+         .sequence = 60,
+         .heads = 2,
+         .dim = 12,
+         .rotary = 12,
+         .base = 10000,
+         .scaling = {TESS_ROPE_LINEAR, .factor = 2.5}},
+        {.rows = 90,
+         .sequence = 90,
+         .heads = 1,
+         .dim = 64,
+         .rotary = 64,
+         .base = 10000, /* all three stretches */
+         .scaling = {TESS_ROPE_LLAMA3, .factor = 8, .low = 1, .high = 4, .length = 32}},
         {.rows = 1024, .sequence = 1024, .heads = 12, .dim = 64, .rotary = 64, .base = 10000}};
     enum { SHAPES = sizeof shape / sizeof *shape };
     for (int k = op_speed ? SHAPES - 1 : 0; k < SHAPES - !op_speed; k++)

@@ -150,7 +150,8 @@ TEST(fields_of_the_model)
     static const struct {
         const char *argument, *what, *hint;
     } cases[] = {
-        {"model.model_type=gpt3", "model_type: gpt3 is not known", "gpt2"},
+        {"model.model_type=gpt3", "model_type: gpt3 is not known (did you mean gpt2? known: gpt2, llama, ", "qwen3)"},
+        {"model.model_type=vgg", "model_type: vgg is not known (known: gpt2, ", "mistral"},
         {"model.model_type=3", "model_type is missing", "gpt2"},
         {"model.activation_function=relu2", "activation_function: \"relu2\"", "gelu_new"},
         {"model.add_cross_attention=true", "add_cross_attention: true", "expected false"},
@@ -168,6 +169,66 @@ TEST(fields_of_the_model)
         EXPECT_ERROR(2, cases[i].what, cases[i].hint);
     }
     CHECK(!exists("out"));
+}
+
+/* A family with rotary positions and heads that share k and v, in both spellings of its scaling. */
+TEST(fields_of_a_decoder)
+{
+    static const struct {
+        const char *argument, *what, *hint;
+    } cases[] = {
+        {"model.num_key_value_heads=3", "num_attention_heads 4 is no multiple of num_key_value_heads 3", ""},
+        {"model.num_attention_heads=5", "hidden_size 32 is no multiple of num_attention_heads 5", "head_dim"},
+        {"model.head_dim=7", "head_dim: 7", "an even number"},
+        {"model.sliding_window=-1", "sliding_window: -1", "at least 1"},
+        {"model.sliding_window=8", "data.seq_length: 16, but the model has sliding_window 8", "expected no more"},
+        {"model.hidden_act=relu2", "hidden_act: \"relu2\"", "silu"},
+        {"model.rope_scaling=dynamic", "rope_scaling: \"dynamic\"", "an object or null"},
+        {"model.rope_scaling={\"type\": \"dynamic\"}", "rope_scaling.type: \"dynamic\"", "default linear llama3"},
+        {"model.rope_parameters={\"rope_type\": \"yarn\"}", "rope_parameters.rope_type: \"yarn\"", "llama3"},
+        {"model.rope_parameters={\"rope_type\": \"linear\"}", "rope_parameters.factor: 0", "linear expected"},
+        {"model.rope_parameters={\"rope_type\": \"llama3\", \"factor\": 8}", "low_freq_factor: 0", "llama3 expected"},
+        {"model.rope_parameters={\"rope_type\": \"default\", \"factr\": 8}", "rope_parameters.factr: unknown field",
+         "did you mean rope_parameters.factor?"},
+        {"model.rope_parameters={\"rope_theta\": 500}", "rope_parameters.rope_theta: 500", "10000 as rope_theta says"},
+        {"model.attention_bias=true", "attention_bias: unknown field of a mistral", "arithmetic"},
+        {"model.quantization_config={}", "quantization_config: unknown field", ""},
+    };
+    tiny_setup();
+    write_text("run.json",
+               "{\"model\": {\"model_type\": \"mistral\", \"vocab_size\": 256, \"hidden_size\": 32,"
+               " \"intermediate_size\": 40, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,"
+               " \"num_key_value_heads\": 2, \"rope_theta\": 10000, \"eos_token_id\": [1, 2], \"head_dim\": null},\n"
+               " \"data\": {\"train\": \"text.txt\", \"seq_length\": 16}, \"train_batch_size\": 4, \"steps\": 1,"
+               " \"output\": \"out\"}\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        RUN("train", "run.json", cases[i].argument);
+        EXPECT_ERROR(2, cases[i].what, cases[i].hint);
+    }
+    CHECK(!exists("out"));
+}
+
+/* Windows that some layers have, and weights of another shape. */
+TEST(layers_and_weights_of_a_decoder)
+{
+    static const char model[] =
+        "{\"model_type\": \"qwen2\", \"vocab_size\": 256, \"hidden_size\": 32, \"intermediate_size\": 40,"
+        " \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2}";
+    char argument[400];
+    tiny_setup();
+    snprintf(argument, sizeof argument, "model=%s", model);
+    RUN("train", "run.json", argument, "model.use_sliding_window=true");
+    EXPECT_ERROR(2, "use_sliding_window: true (expected false)");
+    RUN("train", "run.json", argument, "model.layer_types=[\"full_attention\", \"sliding_attention\"]");
+    EXPECT_ERROR(2, "layer_types: \"sliding_attention\"", "full_attention");
+    RUN("train", "run.json", argument, "model.layer_types=[\"full_attention\"]");
+    EXPECT_ERROR(2, "layer_types has 1 word", "num_hidden_layers is 2");
+    RUN("train", "run.json", argument, "steps=1");
+    EXPECT_DONE();
+    RUN("train", "run.json", "model=out/model", "model.num_key_value_heads=1", "steps=1");
+    EXPECT_ERROR(2, "k_proj", "(16,32)");
+    RUN("train", "run.json", "model=out/model", "model.num_hidden_layers=3", "steps=1");
+    EXPECT_ERROR(2, "no tensor model.layers.2.");
 }
 
 TEST(a_directory_that_is_no_model)

@@ -375,6 +375,28 @@ TEST(estimate_needs_no_weights_and_runs_nothing)
     CHECK_HAS(ran.out, "does not fit: memory.cpu: the run needs");
 }
 
+/* As it is published. */
+static const char llama_70b[] =
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"attention_bias\": false, \"attention_dropout\": 0.0, "
+    "\"bos_token_id\": 128000,"
+    " \"eos_token_id\": 128001, \"hidden_act\": \"silu\", \"hidden_size\": 8192, \"initializer_range\": 0.02,"
+    " \"intermediate_size\": 28672, \"max_position_embeddings\": 8192, \"model_type\": \"llama\", "
+    "\"num_attention_heads\": 64,"
+    " \"num_hidden_layers\": 80, \"num_key_value_heads\": 8, \"pretraining_tp\": 1, \"rms_norm_eps\": 1e-05, "
+    "\"rope_scaling\": null,"
+    " \"rope_theta\": 500000.0, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\","
+    " \"transformers_version\": \"4.40.0.dev0\", \"use_cache\": true, \"vocab_size\": 128256}";
+
+TEST(estimate_of_a_model_of_70_billion)
+{
+    tiny_setup();
+    mkdir("base", 0777);
+    write_text("base/config.json", llama_70b);
+    RUN("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "70553706496 parameters, 1024 tokens a step");
+}
+
 /* The sum of the lines of a tier, from the line `begin` to "in all", which is to be that; lines "of it" count in the
  * one above. Three digits are printed of each. */
 static void check_sum(const char *begin)

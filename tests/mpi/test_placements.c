@@ -1,0 +1,65 @@
+/* A model of a family with grouped attention over ranks: the same bits where ranks share the states out, near them
+ * where they share out matrices or blocks. */
+#define CHECK_MAIN
+#include "tools/tiny.h"
+
+#define MODEL TESS_FIXTURES "/families/"
+static const char weights[] = "/model/model.safetensors";
+
+static void setup(const char *family)
+{
+    char text[4000];
+    fresh();
+    calm_machine();
+    snprintf(text, sizeof text,
+             "{\"model\": \"" MODEL "%s\",\n \"data\": {\"train\": \"" MODEL "tokens.bin\", \"seq_length\": 21},\n"
+             " \"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 1, \"steps\": 3, \"deterministic\": true,\n"
+             " \"gradient_clipping\": 1, \"output\": \"out\", \"overwrite\": true}\n",
+             family);
+    write_text("run.json", text);
+    RUN("train", "run.json", "output=one");
+    EXPECT_DONE();
+}
+
+static void check_near(const char *what)
+{
+    json_t *one = read_metrics("one/metrics.jsonl"), *all = read_metrics("out/metrics.jsonl");
+    CHECK_EQ(json_array_size(all), 3);
+    for (size_t s = 0; s < 3; s++) {
+        const char *const name[] = {"loss", "grad_norm"};
+        for (int i = 0; i < 2; i++) {
+            const double got = number_of(all, s, name[i]), want = number_of(one, s, name[i]);
+            if (!(fabs(got - want) <= 1e-4 * want))
+                CHECK_SAY("%s, step %zu: %s %.8g, one rank has %.8g", what, s, name[i], got, want);
+        }
+    }
+    json_decref(one);
+    json_decref(all);
+}
+
+TEST(states_shared_out_have_the_same_bits)
+{
+    char out[64], one[64];
+    setup("llama3");
+    snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
+    RUN_RANKS(2, "train", "run.json", "zero_optimization.stage=3");
+    EXPECT_DONE();
+    CHECK(same_file(out, one));
+    check_near("stage 3");
+}
+
+TEST(matrices_and_blocks_shared_out_are_near)
+{
+    /* qwen3's norms of heads keep its attention whole on each rank; mistral has one head of k and v. */
+    static const char *const families[] = {"llama3", "qwen3", "mistral"};
+    for (int k = 0; k < 3; k++) {
+        setup(families[k]);
+        RUN_RANKS(2, "train", "run.json", "parallel.tensor=2");
+        EXPECT_DONE();
+        check_near(families[k]);
+        if (k) continue;
+        RUN_RANKS(2, "train", "run.json", "parallel.pipeline=2");
+        EXPECT_DONE();
+        check_near("pipeline");
+    }
+}
