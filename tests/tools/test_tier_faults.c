@@ -121,7 +121,7 @@ TEST(a_directory_without_room)
     run_file_limit = 60 << 20; /* less than the swap file has */
     RUN("train", "run.json", ram);
     run_file_limit = 0;
-    EXPECT_ERROR(2, "tessera: error: swap: ", "File too large");
+    EXPECT_ERROR(1, "tessera: error: swap: ", "File too large");
     CHECK_STR(others_in("swap", ""), "");
 }
 
