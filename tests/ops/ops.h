@@ -17,7 +17,7 @@
  *
  * Buffers are in the order of the codelet's. Who links the descriptions says what a call is for: test_ops.c compares
  * the CPU's body with what is expected, and with the same body compiled without a choice of vectors, bit by bit;
- * gpu/test_bodies.c compares the CUDA body with the CPU's; bench/bench_ops.c measures it; graph/test_op_gradients.c
+ * gpu/test_bodies.c compares the CUDA body with the CPU's; bench/bench_ops.c measures it; graph/test_op_nets.c
  * builds the networks. graph/ops.def lists the descriptions. */
 #ifndef TESS_TESTS_OPS_H
 #define TESS_TESTS_OPS_H

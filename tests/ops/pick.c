@@ -30,7 +30,7 @@ OP_TASKS(pick)
     }
 }
 
-/* It changes the length of a sequence: the network needs an input of its own for it (graph/test_op_gradients.c). */
+/* It changes the length of a sequence, and so has no place between two blocks. */
 OP_NET(pick)
 {
     return x;
