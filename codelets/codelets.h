@@ -37,14 +37,20 @@ typedef struct tess_linear_arg {
 extern tess_codelet tess_linear_forward[];         /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
 extern tess_codelet tess_linear_backward_input[];  /* dy (rows,ld), w (out,in), dx += (rows,in) */
 extern tess_codelet tess_linear_backward_weight[]; /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)] */
-/* rate.c: what `cores` multiply at the same time, in flops a second, in plain products of oneDNN of size n; and what
- * they copy, bytes a second read and written. While StarPU runs its workers are in the way: measure before. */
+/* ---- rate.c, mm.c: what the machine can do, and what products need ------------------------------------------------
+ */
+
+/* Measures the flops a second of so many cores at the same time, in plain products of oneDNN of size n. While StarPU
+ * runs its workers are in the way: measure before. */
 double tess_matrix_rate(tess_dtype t, int cores, int64_t n);
+/* Measures the bytes a second, read and written, that so many cores copy. */
 double tess_copy_rate(int cores);
-double tess_gpu_matrix_rate(tess_dtype t); /* of all GPUs that a run would use; 0: there are none */
-const char *tess_matrix_library(void);     /* "oneDNN 2.6.3" */
-/* mm.c: what the products of so many workers hold beside the tiles, at most: buffers and tables of each, and the
- * library's kernels, which they share. */
+/* Measures the flops a second of all GPUs that a run would use; 0: there are none. */
+double tess_gpu_matrix_rate(tess_dtype t);
+/* Returns "oneDNN 2.6.3". */
+const char *tess_matrix_library(void);
+/* Bounds what the products of so many workers hold beside the tiles: buffers and tables of each, and the library's
+ * kernels, which they share. */
 size_t tess_mm_bytes(int workers);
 
 /* ---- embedding.c ------------------------------------------------------------------------------------------------ */
@@ -92,9 +98,9 @@ typedef struct tess_linear_gelu_arg {
 } tess_linear_gelu_arg;
 extern tess_codelet tess_linear_gelu_forward[];  /* x (rows,in), w (out,in), pre, y (rows,out)[, b (out)] */
 extern tess_codelet tess_gelu_linear_backward[]; /* dy (rows,out), w (out,in), pre, dpre (rows,in) */
-extern tess_codelet tess_silu_forward[];
-extern tess_codelet tess_silu_backward[];
-extern tess_codelet tess_add_forward[]; /* a, b, y = a + b */
+extern tess_codelet tess_silu_forward[];         /* x, y */
+extern tess_codelet tess_silu_backward[];        /* dy, x, dx += */
+extern tess_codelet tess_add_forward[];          /* a, b, y = a + b */
 extern tess_codelet tess_add_into[];    /* x, y += x (acc: add, else copy): the gradient of add, residual and sharing */
 extern tess_codelet tess_add_sum[];     /* x f32, y += x, from element `first` of y on: a sum in f32, rounded once */
 extern tess_codelet tess_mul_forward[]; /* a, b, y = a b */
@@ -144,7 +150,8 @@ typedef struct tess_attention_arg {
     uint32_t op;
     bool acc; /* dq, dk, dv */
 } tess_attention_arg;
-size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t); /* bytes, forward and backward alike */
+/* Returns the bytes of a task's scratch, forward and backward alike. */
+size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t);
 /* packed: qkv, y (rows, heads*dim), lse f32 (rows, heads), scratch.  else: q, k, v, y, lse, scratch */
 extern tess_codelet tess_attention_forward[];
 /* packed: dy, qkv, y, lse, dqkv +=, scratch.  else: dy, q, k, v, y, lse, dq +=, dk +=, dv +=, scratch */
@@ -166,8 +173,10 @@ typedef struct tess_cross_entropy_arg {
     bool bias, grad;
     bool acc; /* dx */
 } tess_cross_entropy_arg;
+/* Returns the bytes of a task's scratch. */
 size_t tess_cross_entropy_scratch(void);
-size_t tess_cross_entropy_stats(int64_t rows, int64_t out); /* bytes */
+/* Returns the bytes of one tile's statistics. */
+size_t tess_cross_entropy_stats(int64_t rows, int64_t out);
 /* x, target i32, w (out,in), stats, scratch[, p (rows,out)][, b f32 (out)] */
 extern tess_codelet tess_cross_entropy_logits[];
 /* [TESS_F32] only: target, lse f32 (rows), loss double (2): sum, count; stats of all tiles... */
@@ -178,8 +187,10 @@ extern tess_codelet tess_cross_entropy_gradient[];
 /* ---- exact.c: sums whose bits no order changes ---------------------------------------------------------------------
  */
 
-size_t tess_exact_bytes(void);            /* of one sum */
-double tess_exact_value(const void *sum); /* NaN where a term was not finite */
+/* Returns the bytes of one sum. */
+size_t tess_exact_bytes(void);
+/* Rounds it, once; NaN where a term was not finite. */
+double tess_exact_value(const void *sum);
 
 typedef struct tess_exact_arg {
     int64_t n;    /* sums side by side */
