@@ -45,7 +45,18 @@ static void free_tiles(tess_tensor *p)
     }
 }
 
-/* What shares the parameters of a graph that goes can do nothing any more. */
+/* What it knew of the tiles of others' parameters goes with these. */
+static void forget_shared(tess_graph *g)
+{
+    for (int k = 0; k < g->params; k++) {
+        tess_tensor *p = g->param[k], *of = p->held->storage;
+        if (p == of) continue;
+        p->held = tess_arena_get(g->arena, sizeof *p->held);
+        p->held->storage = of; /* that was it */
+    }
+}
+
+/* What shares the parameters of a graph that goes can do nothing any more, nor can what shares them with that. */
 static void forsake(tess_graph *g)
 {
     for (tess_graph *s = g->sharers, *next; s; s = next) {
@@ -53,9 +64,12 @@ static void forsake(tess_graph *g)
         tess_error(TESS_INVALID, "graph", "that whose parameters it shares was freed");
         tess_graph_fail(s);
         tess_steps_orphan(s);
+        forsake(s);
+        forget_shared(s);
         s->conf.share = NULL;
         s->sharer = NULL;
     }
+    g->sharers = NULL;
 }
 
 void tess_graph_free(tess_graph *g)

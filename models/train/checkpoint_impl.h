@@ -70,6 +70,9 @@ char *tess_checkpoint_path(const char *dir, int64_t step);
 /* Picks, where `dir` holds checkpoints, the newest of them, else `dir` itself: a new string. NULL is NULL. Of all
  * ranks: that of rank 0 counts. */
 tess_status tess_checkpoint_pick(const char *dir, char **picked) TESS_NODISCARD;
+/* How often a reader picks anew where the run removed what was picked: one on a slow machine loses the race many times
+ * to a run that writes a checkpoint every step. */
+enum { TESS_CHECKPOINT_PICKS = 30 };
 /* Reads what state.json of a checkpoint says. */
 tess_status tess_checkpoint_progress(const char *path, tess_progress *p) TESS_NODISCARD;
 

@@ -43,7 +43,7 @@ static tess_status open_newest(const tess_config *given, struct evaluation *e)
         const bool picked = e->model && strcmp(e->model, given->model);
         int64_t gone = status != TESS_OK && picked && !tess_states_whole(e->model);
         tess_ranks_most(&gone, 1);
-        if (gone && attempt < 3) {
+        if (gone && attempt < TESS_CHECKPOINT_PICKS) {
             close_inputs(e);
             continue;
         }

@@ -92,7 +92,9 @@ static tess_status open_newest(const char *checkpoint, const char *dir, tess_mod
     for (int attempt = 0;; attempt++) {
         TESS_TRY(tess_checkpoint_pick(checkpoint, path));
         const tess_status status = open_checkpoint(*path, dir, model);
-        if (status == TESS_OK || !strcmp(*path, checkpoint) || tess_states_whole(*path) || attempt == 3) return status;
+        if (status == TESS_OK || !strcmp(*path, checkpoint) || tess_states_whole(*path) ||
+            attempt == TESS_CHECKPOINT_PICKS)
+            return status;
         tess_model_close(*model);
         *model = NULL;
         free(*path);

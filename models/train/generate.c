@@ -71,7 +71,7 @@ static tess_status open_newest(const tess_generate_conf *c, struct generator *g)
         const bool gone = status != TESS_OK && strcmp(dir, c->dir) && !tess_states_whole(dir);
         if (status == TESS_OK && strcmp(dir, c->dir)) tess_note("the newest checkpoint in %s: %s", c->dir, dir);
         free(dir);
-        if (!gone || attempt == 3) return status;
+        if (!gone || attempt == TESS_CHECKPOINT_PICKS) return status;
         close_generator(g);
     }
 }
