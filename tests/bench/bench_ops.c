@@ -45,6 +45,7 @@ int main(int argc, char **argv)
 {
     only = argc > 1 ? argv[1] : NULL;
     op_speed = true;
+    op_expects = false;
 #define TESS_OP(name)                op_tasks_##name();
 #define TESS_CODELET(name)           TESS_OP(name)
 #define TESS_CODELET_SAME_BITS(name) TESS_OP(name)

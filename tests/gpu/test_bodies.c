@@ -124,6 +124,7 @@ int main(int argc, char **argv)
     printf("%s, inputs of TESS_SEED=%s\n", device_name(), seed ? seed : "none");
     room = device_new(ROOM);
     fault = device_host(sizeof *fault);
+    op_expects = false; /* the CPU's is what is compared with */
     int status = check_main(argc, argv);
     device_free(room);
     return status;

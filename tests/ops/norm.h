@@ -36,7 +36,7 @@ static inline void norm_forward(tess_codelet *cl, int64_t rows, int64_t n, tess_
     double *x = op_in("x", all, t, 2), *gain = op_in("gain", n, TESS_F32, 1);
     double *bias = centered ? op_in("bias", n, TESS_F32, 1) : NULL;
     double *y = op_out("y", all, t, false), *stats = op_out("stats", rows * stats_n, TESS_F32, false);
-    for (int64_t r = 0; r < rows && !op_speed; r++) {
+    for (int64_t r = 0; r < rows && op_expects; r++) {
         double two[2];
         norm_row(x + r * n, gain, bias, y + r * n, n, centered, two);
         memcpy(stats + r * stats_n, centered ? two : two + 1, (size_t)stats_n * sizeof *two);
@@ -63,7 +63,7 @@ static inline void norm_backward(tess_codelet *cl, int64_t rows, int64_t n, tess
     double *dx = n > 1 || acc ? op_out("dx", all, t, acc) : (op_any("dx", all, t, acc), op_zeros(all));
     double *dgain = op_out("dgain", n, TESS_F32, acc_param);
     double *dbias = centered ? op_out("dbias", n, TESS_F32, acc_param) : op_zeros(n);
-    for (int64_t r = 0; r < rows && !op_speed; r++) {
+    for (int64_t r = 0; r < rows && op_expects; r++) {
         double two[2], *row = x + r * n;
         norm_row(row, ones, NULL, y, n, centered, two);
         for (int64_t i = 0; i < n; i++) {

@@ -7,7 +7,7 @@ int op_buffers;
 tess_env op_env = {.seed = 11, .step = 3, .train = true};
 uint64_t op_dice = 1;
 char op_failure[256];
-bool op_speed;
+bool op_speed, op_expects = true;
 static void *kept[4 * OP_BUFFERS];
 static int kept_count;
 
@@ -171,12 +171,12 @@ void op_map(tess_codelet *forward, tess_codelet *backward, int kind, double (*f)
     {
         const tess_map_arg a = {.n = n, .kind = kind, .acc = acc};
         double *x = op_in("x", n, t, 3), *y = op_out("y", n, t, false);
-        for (int64_t i = 0; i < n && !op_speed; i++) y[i] = f(x[i]);
+        for (int64_t i = 0; i < n && op_expects; i++) y[i] = f(x[i]);
         op_run(&forward[t], &a);
         double *dy = op_in("dy", n, t, 1);
         x = op_in("x", n, t, 3);
         double *dx = op_out("dx", n, t, acc);
-        for (int64_t i = 0; i < n && !op_speed; i++) dx[i] += dy[i] * slope(f, x[i]);
+        for (int64_t i = 0; i < n && op_expects; i++) dx[i] += dy[i] * slope(f, x[i]);
         op_run(&backward[t], &a);
     }
     OP_EACH(t) for (int k = 0; k < 2 && !op_speed; k++) /* there it is 0 or x, its slope 0 or 1 */

@@ -60,6 +60,7 @@ extern tess_env op_env;
 extern uint64_t op_dice;
 extern char op_failure[256]; /* what a body said through tess_work_fail */
 extern bool op_speed;        /* one call of each kind, at the sizes of GPT-2 */
+extern bool op_expects;      /* somebody looks at what is expected, which may take long to find */
 
 /* Draws an input and returns its elements. */
 double *op_in(const char *name, int64_t n, int type, double size);
