@@ -480,6 +480,8 @@ bool tess_config_entry(const tess_config *config, size_t i, const char **key, ch
 tess_status tess_config_open(const char *path, const char *const *settings, size_t count, int64_t ranks,
                              tess_config **config)
 {
+    *config = NULL;
+    if (ranks < 1) return tess_error(TESS_INVALID, "ranks", "%lld (expected at least 1)", (long long)ranks);
     tess_config *c = *config = tess_alloc(sizeof *c);
     tess_status status = tess_config_load(path, settings, count, c);
     if (status == TESS_OK) status = tess_config_resolve(c, ranks);

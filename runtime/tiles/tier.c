@@ -27,6 +27,9 @@ tess_status tess_tier_open(const tess_machine *m, uint64_t needs)
     const tess_fault_hooks faults = hooks;
     hooks = (tess_fault_hooks){0};
     if (!m->disk) return TESS_OK;
+    if (m->disk_block % TESS_DISK_BLOCK || m->disk_block > 1u << 30)
+        return tess_error(TESS_INVALID, "disk tier", "blocks of %llu bytes (expected a multiple of %d, at most 1 GiB)",
+                          (unsigned long long)m->disk_block, TESS_DISK_BLOCK);
     const uint64_t room = needs + needs / 16 + (64 << 20);
     if (m->disk_bytes && m->disk_bytes < needs)
         return tess_error(TESS_INVALID, "disk tier", "%s of it, but %s are to rest there",

@@ -471,10 +471,13 @@ TEST(disk_that_is_needed)
         OK(tess_step_place(s, &(tess_place_conf){.ram = ram, .workers = 1, .away = 1u << TESS_ROLE_MOMENT}, &p));
         CHECK(p.disk > 0);
         tess_machine m = {.workers = 1, .cpu_bytes = ram, .cpu_tiles = way < 3 ? p.room : 0, .disk = way ? dir : NULL};
-        if (way == 1) m.disk_bytes = 4096;
-        if (way == 1)
+        if (way == 1) {
+            m.disk_block = 5;
+            WRONG(tess_start(&m), "blocks of 5 bytes");
+            m.disk_block = 0;
+            m.disk_bytes = 4096;
             WRONG(tess_start(&m), "are to rest there");
-        else
+        } else
             OK(tess_start(&m));
         if (way == 0) WRONG(tess_graph_init(n.g, 1), "tess_machine.disk");
         if (way > 1) {

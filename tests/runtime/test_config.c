@@ -599,6 +599,20 @@ TEST(what_is_written_loads_to_the_same)
 }
 
 /* Every key is in --help once, with a default that its own row takes, and no two share an environment variable. */
+TEST(a_program_opens_one_by_call)
+{
+    const char *const set[] = {"steps=3", "train_batch_size=4"};
+    tess_config *c;
+    for (int64_t ranks = -1; ranks < 2; ranks++) {
+        const tess_status status = tess_config_open(NULL, set, 2, ranks, &c);
+        CHECK_EQ(status, ranks < 1 ? TESS_INVALID : TESS_OK);
+        CHECK((c != NULL) == (ranks == 1));
+        if (ranks < 1) CHECK_HAS(tess_error_text(), "ranks: ");
+        if (c) CHECK_EQ(c->steps, 3);
+    }
+    tess_config_close(c);
+}
+
 TEST(the_table_is_whole)
 {
     char *text, line[128];
