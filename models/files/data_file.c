@@ -244,6 +244,9 @@ static tess_status open_text(tess_token_file *f, const tess_tokenizer *tokenizer
     } else {
         f->type = U8;
         f->tokens = f->map.bytes;
+        for (uint64_t i = 0; i < f->tokens && vocab < 256;
+             i++) /* what a run is refused for it is refused for at once */
+            if (f->map.data[i] >= vocab) return beyond_vocabulary(f->path, i, f->map.data[i], vocab);
     }
     return TESS_OK;
 }

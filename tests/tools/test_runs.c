@@ -49,6 +49,8 @@ TEST(overwriting_replaces_what_a_run_left_alone)
     write_text("ck/step-00000009/notes", "mine");
     RUN("train", "run.json", "overwrite=true", "steps=2", "model.n_positions=33", CK, EVERY, "model.n_embd=x");
     EXPECT_ERROR(2, "n_embd");
+    RUN("train", "run.json", "overwrite=true", "steps=2", "model.vocab_size=101", CK, EVERY);
+    EXPECT_ERROR(2, "text.txt: byte ", "beyond the vocabulary of 101");
     CHECK_EQ(count_lines("out/metrics.jsonl"), 6); /* what is refused replaces nothing */
     CHECK(exists("ck/step-00000006/state.json"));
     RUN("train", "run.json", "overwrite=true", "steps=2", CK, EVERY, "seed=2", "output=out");
