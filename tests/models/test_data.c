@@ -381,8 +381,8 @@ TEST(lists_that_are_wrong)
     tess_data *d;
     in_dir("empty");
     CHECK(mkdir(path, 0777) == 0);
-    write_letters("w0.txt", 'a', 101);
-    write_letters("w1.txt", 'a', 51);
+    write_letters("w0.txt", 'A', 30);
+    write_letters("w1.txt", 'A', 51);
     write_letters("corpus", 'a', 101);
     make_pair(&idx, &bin, 8, 10);
     make_llmc(&bin, 20240520, 1, 30);
