@@ -199,7 +199,8 @@ static void have_no_work(void)
     const double before = used();
     for (int i = 0; i < 10; i++) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     const double spent = used() - before;
-    if (spent > 0.4) CHECK_SAY("two workers without work took %.2f s of the processor in a second", spent);
+    if (spent > 1) /* who looks for work all the time takes 2 */
+        CHECK_SAY("two workers without work took %.2f s of the processor in a second", spent);
     tess_stop();
 }
 
