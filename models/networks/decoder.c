@@ -55,8 +55,9 @@ static tess_status check_rope(const tess_decoder *c, const char *where)
     return TESS_OK;
 }
 
-tess_status tess_decoder_check(const tess_decoder *c, const char *where)
+tess_status tess_decoder_check(const void *numbers, const char *where)
 {
+    const tess_decoder *c = numbers;
     if (!c->dim && c->width % c->heads)
         return tess_error(TESS_INVALID, where,
                           "hidden_size %lld is no multiple of num_attention_heads %lld (or say head_dim)",

@@ -21,10 +21,10 @@ typedef struct tess_decoder_traits {
     bool head_norms; /* of every head of q and k, before they turn */
 } tess_decoder_traits;
 
-tess_status tess_decoder_check(const tess_decoder *c, const char *where) TESS_NODISCARD;
 tess_tensor *tess_decoder_body(const tess_decoder *c, const tess_decoder_traits *traits, tess_graph *g,
                                tess_tensor *ids);
-/* For tess_family. */
+/* For tess_family, whose numbers begin with a tess_decoder. */
+tess_status tess_decoder_check(const void *numbers, const char *where) TESS_NODISCARD;
 tess_tensor *tess_decoder_head(const void *numbers, tess_graph *g);
 bool tess_decoder_bare(const char *name);
 bool tess_decoder_extra(const char *name);

@@ -14,11 +14,6 @@ static const tess_field fields[] = {{"vocab_size", TESS_FIELD_INT, AT(decoder.co
                                     {"pretraining_tp", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
                                     {NULL, 0, 0, 0, 0, NULL}};
 
-static tess_status check(const void *numbers, const char *where)
-{
-    return tess_decoder_check(numbers, where);
-}
-
 static tess_tensor *body(const void *numbers, tess_graph *g, tess_tensor *ids)
 {
     const struct llama *c = numbers;
@@ -34,7 +29,7 @@ const tess_family tess_family_llama = {
     .field = fields,
     .shared = tess_decoder_fields,
     .numbers = sizeof(struct llama),
-    .check = check,
+    .check = tess_decoder_check,
     .body = body,
     .head = tess_decoder_head,
     .bare = tess_decoder_bare,

@@ -15,11 +15,6 @@ static const tess_field fields[] = {
     {"sliding_window", TESS_FIELD_OPTIONAL, AT(window), 4096, 1, NULL},
     {NULL, 0, 0, 0, 0, NULL}};
 
-static tess_status check(const void *numbers, const char *where)
-{
-    return tess_decoder_check(numbers, where);
-}
-
 /* In no longer sequences every query sees all keys before it. */
 static tess_status fits(const void *numbers, int64_t length)
 {
@@ -42,7 +37,7 @@ const tess_family tess_family_mistral = {
     .field = fields,
     .shared = tess_decoder_fields,
     .numbers = sizeof(struct mistral),
-    .check = check,
+    .check = tess_decoder_check,
     .fits = fits,
     .body = body,
     .head = tess_decoder_head,

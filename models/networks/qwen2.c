@@ -13,11 +13,6 @@ static const tess_field fields[] = {{"vocab_size", TESS_FIELD_INT, AT(common.voc
                                     {"max_window_layers", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
                                     {NULL, 0, 0, 0, 0, NULL}};
 
-static tess_status check(const void *numbers, const char *where)
-{
-    return tess_decoder_check(numbers, where);
-}
-
 static tess_tensor *body(const void *numbers, tess_graph *g, tess_tensor *ids)
 {
     return tess_decoder_body(numbers, &(tess_decoder_traits){.qkv_bias = true}, g, ids);
@@ -30,7 +25,7 @@ const tess_family tess_family_qwen2 = {
     .field = fields,
     .shared = tess_decoder_fields,
     .numbers = sizeof(tess_decoder),
-    .check = check,
+    .check = tess_decoder_check,
     .body = body,
     .head = tess_decoder_head,
     .bare = tess_decoder_bare,

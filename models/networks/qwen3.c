@@ -21,11 +21,6 @@ static const tess_field fields[] = {
     {"max_window_layers", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
     {NULL, 0, 0, 0, 0, NULL}};
 
-static tess_status check(const void *numbers, const char *where)
-{
-    return tess_decoder_check(numbers, where);
-}
-
 static tess_tensor *body(const void *numbers, tess_graph *g, tess_tensor *ids)
 {
     const struct qwen3 *c = numbers;
@@ -41,7 +36,7 @@ const tess_family tess_family_qwen3 = {
     .field = fields,
     .shared = tess_decoder_fields,
     .numbers = sizeof(struct qwen3),
-    .check = check,
+    .check = tess_decoder_check,
     .body = body,
     .head = tess_decoder_head,
     .bare = tess_decoder_bare,
