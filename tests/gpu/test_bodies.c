@@ -103,15 +103,7 @@ void op_run(tess_codelet *cl, const void *arg)
     op_forget();
 }
 
-#define TESS_OP(name)                                                                                                  \
-    void op_tasks_##name(void);                                                                                        \
-    TEST(name)                                                                                                         \
-    {                                                                                                                  \
-        op_tasks_##name();                                                                                             \
-    }
-#define TESS_CODELET(name)           TESS_OP(name)
-#define TESS_CODELET_SAME_BITS(name) TESS_OP(name)
-#include "ops.def"
+#include "ops/cases.h"
 
 int main(int argc, char **argv)
 {

@@ -12,18 +12,9 @@
 #ifndef TESS_FIXTURES
 #define TESS_FIXTURES "tests/models/fixtures"
 #endif
-enum { B = 3, T = 21, VOCAB = 101, STEPS = 6 }; /* of the fixtures */
-static const tess_optimizer adamw = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f, .clip = 1};
+enum { B = 3, T = 21, VOCAB = 101, STEPS = 6, MOST = B }; /* of the fixtures */
 static const char *const families[] = {"llama3", "llama-linear", "qwen2", "qwen3", "mistral"};
 enum { FAMILIES = sizeof families / sizeof families[0] };
-
-#define OK(expr)                                                                                                       \
-    do {                                                                                                               \
-        if ((expr) != TESS_OK) {                                                                                       \
-            CHECK_SAY("%s: %s", #expr, tess_error_text());                                                             \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 /* A path below the fixtures' directory. */
 static const char *fixture(const char *family, const char *name)
@@ -35,71 +26,18 @@ static const char *fixture(const char *family, const char *name)
     return path[turn];
 }
 
-/* ---- a run ---- */
-
-struct run {
-    tess_model *model;
-    tess_graph *g;
-    tess_network net;
-    tess_step *step;
-    tess_data *data;
-};
-
-/* StarPU starts with the first run and stops when the program ends. */
-static void start(void)
+static const char *tokens(void)
 {
-    static bool started;
-    if (started) return;
-    started = true;
-    OK(tess_start(&TESS_MACHINE_DEFAULT));
-    atexit(tess_stop);
+    return fixture("tokens.bin", "");
 }
-
-static struct run run_open(const char *dir, tess_graph_conf graph, tess_step_conf conf)
-{
-    struct run r = {0};
-    tess_data_conf data = {.seq_length = T, .vocab = VOCAB};
-    start();
-    conf.train = true;
-    conf.optimizer = adamw;
-    OK(tess_model_open(dir, NULL, &r.model));
-    CHECK_EQ(tess_model_vocab(r.model), VOCAB);
-    r.g = tess_graph_new(&graph);
-    OK(tess_model_build(r.model, r.g, B, T, TESS_FOR_LOSS, &r.net));
-    OK(tess_step_new(r.net.output, &conf, &r.step));
-    OK(tess_model_load(r.model, r.g, 1));
-    OK(tess_data_open(fixture("tokens.bin", ""), NULL, &data, &r.data));
-    return r;
-}
-
-static void run_close(struct run *r)
-{
-    tess_step_free(r->step);
-    tess_graph_free(r->g);
-    tess_data_close(r->data);
-    tess_model_close(r->model);
-}
-
-static tess_step_result run_step(struct run *r, int64_t step)
-{
-    int32_t ids[B * T], targets[B * T];
-    tess_step_result result = {0};
-    for (int64_t i = 0; i < B; i++) {
-        uint64_t sample = tess_data_order(r->data, (uint64_t)(step * B + i));
-        OK(tess_data_get(r->data, sample, ids + i * T, targets + i * T));
-    }
-    OK(tess_step_feed(r->step, r->net.ids, ids));
-    OK(tess_step_feed(r->step, r->net.targets, targets));
-    OK(tess_step_run(r->step, &(tess_step_input){.step = step, .seed = 1, .lr = 1e-3f}, &result));
-    return result;
-}
+#include "steps.h"
 
 /* ---- against PyTorch ---- */
 
 static void check_steps(const char *family, tess_dtype dtype, double tolerance)
 {
     json_t *expected = json_load_file(fixture(family, "expected.json"), 0, NULL);
-    struct run r = run_open(fixture(family, ""), (tess_graph_conf){.dtype = dtype}, (tess_step_conf){0});
+    struct run r = run_open(fixture(family, ""), (tess_graph_conf){.dtype = dtype}, B, (tess_step_conf){0});
     for (size_t i = 0; i < STEPS; i++) {
         const double loss = json_number_value(json_array_get(json_object_get(expected, "loss"), i));
         const double norm = json_number_value(json_array_get(json_object_get(expected, "grad_norm"), i));
@@ -136,7 +74,7 @@ static double distance(const float *ours, const float *theirs, int64_t n)
 static void check_gradients(const char *family, tess_dtype dtype, double tolerance)
 {
     struct run r =
-        run_open(fixture(family, ""), (tess_graph_conf){.dtype = dtype}, (tess_step_conf){.keep_gradients = true});
+        run_open(fixture(family, ""), (tess_graph_conf){.dtype = dtype}, B, (tess_step_conf){.keep_gradients = true});
     tess_safetensors *set;
     OK(tess_safetensors_open(fixture(family, "gradients"), &set));
     run_step(&r, 0);
@@ -204,7 +142,8 @@ static float *masters_of(const tess_graph *g)
 static struct outcome outcome_of(const char *family, int dtype, tess_step_conf conf)
 {
     struct outcome o = {0};
-    struct run r = run_open(fixture(family, ""), (tess_graph_conf){.dtype = (tess_dtype)dtype, .tile_rows = T}, conf);
+    struct run r =
+        run_open(fixture(family, ""), (tess_graph_conf){.dtype = (tess_dtype)dtype, .tile_rows = T}, B, conf);
     run_step(&r, 0);
     const tess_step_result got = run_step(&r, 1);
     o.loss = got.loss, o.norm = got.grad_norm;
@@ -236,7 +175,8 @@ TEST(a_saved_model_has_the_tensors_that_were_given)
         tess_safetensors *given, *saved;
         CHECK(mkdtemp(top));
         snprintf(dir, sizeof dir, "%s/model", top);
-        struct run a = run_open(fixture(families[k], ""), (tess_graph_conf){.tile_elements = 700}, (tess_step_conf){0});
+        struct run a =
+            run_open(fixture(families[k], ""), (tess_graph_conf){.tile_elements = 700}, B, (tess_step_conf){0});
         run_step(&a, 0);
         OK(tess_model_save(a.model, a.g, dir));
         OK(tess_safetensors_open(fixture(families[k], ""), &given));
@@ -249,7 +189,7 @@ TEST(a_saved_model_has_the_tensors_that_were_given)
         }
         tess_safetensors_close(given);
         tess_safetensors_close(saved);
-        struct run b = run_open(dir, (tess_graph_conf){.tile_elements = 700}, (tess_step_conf){0});
+        struct run b = run_open(dir, (tess_graph_conf){.tile_elements = 700}, B, (tess_step_conf){0});
         CHECK(run_step(&a, 1).loss == run_step(&b, 1).loss);
         run_close(&a);
         run_close(&b);
