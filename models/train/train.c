@@ -91,8 +91,8 @@ static tess_status plan_steps(struct training *t)
     TESS_TRY(tess_run_train_step(&t->run, &t->step));
     const char *unsplit = tess_graph_unsplit(t->run.g);
     if (unsplit)
-        tess_note("note: parallel.tensor: each of %lld ranks holds and computes all of %s",
-                  (long long)t->c.parallel.tensor, unsplit);
+        tess_note("parallel.tensor: each of %lld ranks holds and computes all of %s", (long long)t->c.parallel.tensor,
+                  unsplit);
     if (t->valid) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
     tess_step_plan(t->step, &t->plan);
     return TESS_OK;
@@ -319,6 +319,7 @@ static void end(struct training *t)
 
 tess_status tess_train(const tess_config *c)
 {
+    if (!c) return tess_error(TESS_INVALID, "configuration", "is NULL");
     struct training t = {.c = *c};
     tess_beginning b = {0};
     tess_status status;
