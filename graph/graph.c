@@ -358,11 +358,11 @@ void tess_param_cut_like(tess_tensor *vector, const tess_tensor *matrix)
 
 int tess_graph_params(const tess_graph *g)
 {
-    return g->params;
+    return g ? g->params : 0;
 }
 tess_tensor *tess_graph_param(const tess_graph *g, int index)
 {
-    return index >= 0 && index < g->params ? g->param[index] : NULL;
+    return g && index >= 0 && index < g->params ? g->param[index] : NULL;
 }
 int64_t tess_param_tiles(const tess_tensor *p)
 {
@@ -382,7 +382,7 @@ int64_t tess_loss_rows(const tess_graph *g)
 int64_t tess_graph_param_elements(const tess_graph *g)
 {
     int64_t n = 0;
-    for (int i = 0; i < g->params; i++) n += g->param[i]->cut->whole[0] * g->param[i]->cut->whole[1];
+    for (int i = 0; g && i < g->params; i++) n += g->param[i]->cut->whole[0] * g->param[i]->cut->whole[1];
     return n;
 }
 
@@ -421,11 +421,12 @@ tess_tensor *tess_name(tess_tensor *t, const char *format, ...)
 
 const char *tess_tensor_name(const tess_tensor *t)
 {
-    return t->name;
+    return t ? t->name : "NULL";
 }
 
 int tess_tensor_shape(const tess_tensor *t, int64_t shape[3])
 {
+    if (!t) return 0;
     memcpy(shape, t->dim, sizeof t->dim);
     if (t->kind == TESS_KIND_PARAM) memcpy(shape, t->cut->whole, sizeof t->cut->whole);
     return t->rank;

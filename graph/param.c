@@ -171,6 +171,9 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
 
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part)
 {
+    if (!p || p->kind != TESS_KIND_PARAM || piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER ||
+        part >= TESS_PARTS || !tess_tile_mapped(part_of(p, piece, part)))
+        return; /* it was not mapped */
     tess_tile_unmap(part_of(p, piece, part));
     p->held->storage->g->maps--;
 }

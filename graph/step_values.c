@@ -11,9 +11,10 @@ const tess_tensor *tess_step_targets(const tess_step *s)
 
 void tess_step_share(const tess_step *s, int64_t *first, int64_t *count)
 {
-    *first = *count = 0;
-    if (!s || !s->g) return;
-    tess_grid_share(&s->g->conf.grid, s->conf.micro, first, count);
+    int64_t from = 0, n = 0;
+    if (s && s->g) tess_grid_share(&s->g->conf.grid, s->conf.micro, &from, &n);
+    if (first) *first = from;
+    if (count) *count = n;
 }
 
 static tess_status check_input(const tess_step *s, const tess_tensor *input)
@@ -94,6 +95,7 @@ tess_status tess_step_output(tess_step *s, float *values)
     TESS_TRY(tess_step_check(s));
     if (s->output->kind != TESS_KIND_ACTIVATION)
         return tess_error(TESS_INVALID, s->output->name, "is a loss, which tess_step_run returns");
+    if (!values) return tess_error(TESS_INVALID, s->output->name, "the room for its values is NULL");
     TESS_TRY(check_ran(s));
     tess_dtype type = s->g->conf.dtype;
     int64_t first, micros;
@@ -115,6 +117,7 @@ tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values)
         return tess_error(TESS_INVALID, param ? param->name : "step", "is no parameter of the step's graph");
     if (param->held->on.sliced || param->held->on.absent || !s->low.uses[param->id])
         return tess_error(TESS_INVALID, param->name, "this rank has no gradient of it, or only a part");
+    if (!values) return tess_error(TESS_INVALID, param->name, "the room for its gradient is NULL");
     TESS_TRY(check_ran(s));
     for (int64_t j = 0; j < param->cut->tiles; j++) {
         int64_t n = (int64_t)(tess_tile_bytes(param->held->tile[j].gradient) / sizeof(float));

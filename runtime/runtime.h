@@ -126,9 +126,11 @@ void tess_tile_set_home(tess_tile *t, tess_tier home);
 /* Returns where that is. */
 tess_tier tess_tile_home(const tess_tile *t);
 /* Gives the main thread the tile's bytes in RAM, in order with the tasks submitted before, until tess_tile_unmap. mode
- * is TESS_R, TESS_W (all of it will be written) or TESS_RW. */
+ * is TESS_R, TESS_W (all of it will be written) or TESS_RW; who only reads may have it several times. */
 tess_status tess_tile_map(tess_tile *t, int mode, void **data) TESS_NODISCARD;
-/* Gives them back. */
+/* Says whether the main thread has it. */
+bool tess_tile_mapped(const tess_tile *t);
+/* Gives them back; nothing where it has not. */
 void tess_tile_unmap(tess_tile *t);
 /* Copies bytes to it; a write that does not cover the tile needs one that was written before. */
 tess_status tess_tile_write(tess_tile *t, size_t offset, const void *src, size_t bytes) TESS_NODISCARD;

@@ -106,12 +106,14 @@ static tess_status no_config(const char *dir, const char *path, const char *what
 tess_status tess_model_open(const char *dir, const char *json, tess_model **model)
 {
     json_error_t e;
+    if (!model) return tess_error(TESS_INVALID, "model", "the place for it is NULL");
+    *model = NULL;
+    if (!dir && !json) return tess_error(TESS_INVALID, "model", "neither a directory nor a config.json is given");
     char *path = dir ? tess_format("%s/config.json", dir) : tess_strdup("model");
     json_t *root =
         dir ? json_load_file(path, JSON_REJECT_DUPLICATES, &e) : json_loads(json, JSON_REJECT_DUPLICATES, &e);
     tess_model *m = tess_alloc(sizeof *m);
     tess_status status;
-    *model = NULL;
     if (dir) m->dir = tess_strdup(dir);
     if (dir && json_is_object(root) && !json_object_get(root, "model_type") && json_object_get(root, "model"))
         status = no_config(dir, path, "is the configuration of a run, and no model's");
@@ -162,6 +164,8 @@ const char *tess_model_dir(const tess_model *m)
 tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, int64_t length, tess_purpose purpose,
                              tess_network *net)
 {
+    if (!m || !g || !net)
+        return tess_error(TESS_INVALID, "model", "it, its graph or the place for its network is NULL");
     int64_t most = tess_model_positions(m);
     if (most && length > most)
         return tess_error(TESS_INVALID, "sequence length", "%lld, but the model has %lld positions", (long long)length,

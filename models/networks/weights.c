@@ -80,6 +80,7 @@ static tess_status load_weights(const tess_model *m, tess_graph *g)
 
 tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
 {
+    if (!m) return tess_error(TESS_INVALID, "model", "is NULL");
     if (!tess_model_has_weights(m)) return tess_graph_init(g, seed);
     TESS_TRY(tess_ranks_agree(m->states ? tess_states_read(m->states, m->dir, g, 1) : load_weights(m, g)));
     return tess_graph_round(g);
@@ -205,6 +206,7 @@ static tess_status make_directory(const char *dir)
 tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir)
 {
     const bool leads = tess_rank() == 0;
+    if (!m || !g || !dir) return tess_error(TESS_INVALID, "model", "it, its graph or its directory is NULL");
     TESS_TRY(tess_ranks_agree(leads ? make_directory(dir) : TESS_OK));
     TESS_TRY(save_weights(m, g, dir));
     return tess_ranks_agree(leads ? tess_model_save_rest(m, dir) : TESS_OK);

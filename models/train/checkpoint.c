@@ -292,6 +292,10 @@ tess_status tess_checkpoint_progress(const char *path, tess_progress *p)
 tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
 {
     int64_t *steps;
+    struct stat st;
+    *found = false;
+    if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
+        return tess_error(TESS_INVALID, dir, "is no directory (checkpoints are kept in one)");
     size_t n = list(dir, &steps);
     tess_status status = TESS_OK;
     *found = n > 0;

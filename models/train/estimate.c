@@ -81,6 +81,7 @@ tess_status tess_estimate(const tess_config *c, FILE *out)
     tess_plan p;
     uint64_t least = 0;
     int rank;
+    if (!c || !out) return tess_error(TESS_INVALID, c ? "output" : "configuration", "is NULL");
     TESS_TRY(find_largest(c, &rank));
     tess_status status = tess_run_open(c, rank, &run);
     if (status == TESS_OK) status = tess_run_tiers(&run, c->output);

@@ -94,6 +94,7 @@ done:
 
 tess_status tess_eval(const tess_config *c)
 {
+    if (!c) return tess_error(TESS_INVALID, "configuration", "is NULL");
     struct evaluation e = {0};
     tess_step *step = NULL;
     double loss;

@@ -107,6 +107,7 @@ tess_status tess_export(const char *checkpoint, const char *dir, FILE *out)
     tess_model *model = NULL;
     char *path = NULL;
     size_t made = 0;
+    if (!checkpoint || !dir || !out) return tess_error(TESS_INVALID, "export", "a directory or the output is NULL");
     tess_status status = make_directory(dir, &made);
     if (status != TESS_OK) return status;
     TESS_TRY_DONE(open_newest(checkpoint, dir, &model, &path));

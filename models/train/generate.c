@@ -217,6 +217,8 @@ static tess_status generate(const tess_generate_conf *c, struct generator *g, FI
 tess_status tess_generate(const tess_generate_conf *c, FILE *out)
 {
     struct generator g = {0};
+    if (!c || !c->dir || !c->prompt || !out)
+        return tess_error(TESS_INVALID, "generate", "a directory, a prompt or an output is NULL");
     tess_status status = open_newest(c, &g);
     if (status == TESS_OK) status = generate(c, &g, out);
     close_generator(&g);

@@ -116,9 +116,12 @@ tess_status tess_graph_resume(tess_graph *g, const char *dir, tess_position *at,
     tess_progress p = {0};
     TESS_TRY(check_names(g, true));
     if (!dir || !at || !found) return tess_error(TESS_INVALID, "checkpoint", "dir, at or found is NULL");
-    TESS_TRY(tess_checkpoint_find(dir, &p, found));
-    if (!*found) return TESS_OK;
+    bool there;
+    *found = false;
+    TESS_TRY(tess_checkpoint_find(dir, &p, &there));
+    if (!there) return TESS_OK;
     TESS_TRY(tess_checkpoint_load(dir, p.step, g));
+    *found = true;
     *at = (tess_position){.step = p.step, .samples = p.samples, .seed = p.seed};
     return TESS_OK;
 }

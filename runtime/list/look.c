@@ -9,16 +9,27 @@ tess_status tess_tile_map(tess_tile *t, int mode, void **data)
 {
     if (!t) return tess_error(TESS_INVALID, "tile", "is NULL");
     if (!tess_session()) return tess_error(TESS_INVALID, t->label, "is nowhere before tess_start and after tess_stop");
-    if (tess_ram_flows()) tess_ram_flow_map(t, mode);
-    t->mapped = mode;
-    if (tess_tile_acquire(t, STARPU_MAIN_RAM, mode))
-        return tess_error(TESS_FAILED, t->label, "StarPU could not bring the tile to RAM");
+    if (t->maps && ((t->mapped | mode) & TESS_W)) /* the second would wait for the first, which never comes back */
+        return tess_error(TESS_INVALID, t->label, "is mapped already (unmap it first; only readers may share it)");
+    if (!t->maps) {
+        if (tess_ram_flows()) tess_ram_flow_map(t, mode);
+        t->mapped = mode;
+        if (tess_tile_acquire(t, STARPU_MAIN_RAM, mode))
+            return tess_error(TESS_FAILED, t->label, "StarPU could not bring the tile to RAM");
+    }
+    t->maps++;
     *data = (void *)starpu_vector_get_local_ptr(t->handle);
     return TESS_OK;
 }
 
+bool tess_tile_mapped(const tess_tile *t)
+{
+    return t && t->maps;
+}
+
 void tess_tile_unmap(tess_tile *t)
 {
+    if (!tess_tile_mapped(t) || --t->maps) return;
     starpu_data_release_on_node(t->handle, STARPU_MAIN_RAM);
     if (t->mapped & TESS_W) t->filled = true;
     if (tess_gpu_flows()) tess_gpu_flow_unmap(t);
@@ -54,8 +65,10 @@ tess_status tess_tile_read(tess_tile *t, size_t offset, void *dst, size_t bytes)
 
 /* ---- the end ---- */
 
+/* What is mapped still is unmapped by it. */
 static void forget(tess_tile *t)
 {
+    while (tess_tile_mapped(t)) tess_tile_unmap(t);
     tess_tile_unregister(t);
     tess_gpu_flow_forget(t);
     tess_ram_flow_forget(t);

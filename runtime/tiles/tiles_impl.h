@@ -27,7 +27,8 @@ struct tess_tile {
     tess_tier home;
     char *label;
     struct tess_disk_tile *place; /* on the disk, where that is the home */
-    int mapped;                   /* the mode in which the main thread has it */
+    int mapped;                   /* the mode in which the main thread has it, */
+    unsigned maps;                /* so many times; several times only to read */
     bool filled;                  /* it has contents, wherever they are, as of the last task submitted: list/'s */
     tess_tile *known, **knower;   /* of those that StarPU knows of; knower: NULL outside the list */
     /* flow/ram.c's. Whether it was written since it entered goes with each state in which it is in RAM. */

@@ -38,6 +38,11 @@ static struct base base(void)
     return b;
 }
 
+static tess_tensor *loss_of(const struct base *b)
+{
+    return tess_cross_entropy(tess_linear(b->x, b->w, NULL), b->table, NULL, b->next);
+}
+
 TEST(fits_a_machine)
 {
     struct base b = base();
@@ -493,6 +498,71 @@ TEST(disk_that_is_needed)
 }
 
 /* The step that is laid out for what the machine has: what is wrong with it is said before anything is planned. */
+/* Hands on a parameter that were not taken off, twice on, or never there. */
+TEST(mapping)
+{
+    struct base b = base();
+    int32_t ids[10] = {0};
+    float *data, *again;
+    tess_step *s;
+    tess_step_result r;
+    OK(tess_step_new(loss_of(&b), &training, &s));
+    for (int run = 0; run < 2; run++) {
+        OK(tess_start(&(tess_machine){.workers = 1}));
+        OK(tess_graph_init(b.g, 1));
+        OK(tess_param_map(b.w, 0, TESS_MASTER, TESS_RW, &data));
+        WRONG(tess_param_map(b.w, 0, TESS_MASTER, TESS_R, &again), "is mapped already");
+        tess_param_unmap(b.w, 0, TESS_MASTER);
+        for (int k = 0; k < 2; k++) tess_param_unmap(b.w, k, TESS_MASTER); /* it is not, and there is no piece 1 */
+        tess_param_unmap(NULL, 0, TESS_MASTER);
+        OK(tess_param_map(b.w, 0, TESS_MASTER, TESS_R, &data));
+        OK(tess_param_map(b.w, 0, TESS_MASTER, TESS_R, &again));
+        CHECK(data == again);
+        OK(tess_step_feed(s, b.ids, ids));
+        OK(tess_step_feed(s, b.next, ids));
+        WRONG(tess_param_map(b.w, 0, TESS_MASTER, TESS_W, &again), "is mapped already");
+        tess_param_unmap(b.w, 0, TESS_MASTER);
+        WRONG(tess_step_run(s, &first_step, &r), "tess_param_unmap was not called for 1 pieces");
+        tess_stop(); /* with one that is still mapped */
+    }
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    OK(tess_graph_init(b.g, 1));
+    OK(tess_param_map(b.w, 0, TESS_MASTER, TESS_RW, &data));
+    tess_step_free(s);
+    tess_graph_free(b.g);
+    tess_stop();
+}
+
+TEST(what_is_null)
+{
+    struct base b = base();
+    int64_t shape[3], first = 7, count = 7;
+    tess_step *s;
+    CHECK_STR(tess_tensor_name(NULL), "NULL");
+    CHECK_EQ(tess_tensor_shape(NULL, shape), 0);
+    CHECK(tess_graph_params(NULL) == 0 && !tess_graph_param(NULL, 0) && tess_graph_param_elements(NULL) == 0);
+    CHECK(!tess_input(NULL, "x", 1, 1) && !tess_input(b.g, NULL, 1, 1));
+    tess_graph_free(b.g);
+    b = base();
+    OK(tess_step_new(loss_of(&b), &training, &s));
+    tess_step_share(NULL, &first, &count);
+    CHECK(first == 0 && count == 0);
+    tess_step_share(s, NULL, NULL);
+    WRONG(tess_step_fit(s, 0, NULL), "machine: is NULL");
+    WRONG(tess_step_fit(NULL, 0, &(tess_machine){0}), "NULL");
+    tess_step_free(s);
+    OK(tess_step_new(b.x, NULL, &s));
+    WRONG(tess_step_output(s, NULL), "the room for its values is NULL");
+    WRONG(tess_step_output(NULL, NULL), "NULL");
+    tess_step_free(s);
+    tess_step_conf conf = training;
+    conf.keep_gradients = true;
+    OK(tess_step_new(loss_of(&b), &conf, &s));
+    WRONG(tess_step_gradient(s, b.w, NULL), "w: the room for its gradient is NULL");
+    tess_step_free(s);
+    tess_graph_free(b.g);
+}
+
 TEST(laying_out)
 {
     struct net n;

@@ -153,3 +153,31 @@ TEST(names_that_no_tensor_can_have)
     tess_graph_free(g);
     end();
 }
+
+TEST(what_is_null_or_no_directory)
+{
+    const tess_generate_conf nothing = {0};
+    tess_model *m;
+    tess_network net;
+    WRONG(tess_train(NULL), "configuration: is NULL");
+    WRONG(tess_eval(NULL), "configuration: is NULL");
+    WRONG(tess_estimate(NULL, stdout), "configuration: is NULL");
+    WRONG(tess_generate(NULL, stdout), "is NULL");
+    WRONG(tess_generate(&nothing, stdout), "is NULL");
+    WRONG(tess_export(NULL, NULL, stdout), "is NULL");
+    WRONG(tess_model_open(NULL, NULL, &m), "neither a directory nor a config.json");
+    WRONG(tess_model_open("nowhere", NULL, NULL), "is NULL");
+    WRONG(tess_model_build(NULL, NULL, 1, 1, TESS_FOR_LOSS, &net), "is NULL");
+    WRONG(tess_model_load(NULL, NULL, 1), "is NULL");
+    WRONG(tess_model_save(NULL, NULL, NULL), "is NULL");
+    begin();
+    struct net n;
+    bool found = true;
+    tess_position at = {0};
+    tess_step *s = make(&n, TESS_F32, false);
+    shell("touch %s", in_dir("file"));
+    WRONG(tess_graph_resume(n.g, in_dir("file"), &at, &found), "is no directory");
+    CHECK(!found);
+    drop(&n, s);
+    end();
+}

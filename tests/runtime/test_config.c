@@ -611,6 +611,9 @@ TEST(a_program_opens_one_by_call)
         if (c) CHECK_EQ(c->steps, 3);
     }
     tess_config_close(c);
+    CHECK_EQ(tess_config_open(NULL, NULL, 1, 1, &c), TESS_INVALID);
+    CHECK_EQ(tess_config_open(NULL, (const char *const[]){NULL}, 1, 1, &c), TESS_INVALID);
+    CHECK_EQ(tess_config_open(NULL, set, 2, 1, NULL), TESS_INVALID);
 }
 
 TEST(the_table_is_whole)
