@@ -1,6 +1,7 @@
 /* Does a run fit into the memory there is? And where it does not, which setting makes it fit. */
 #include "run_impl.h"
 #include <stdlib.h>
+#include <string.h>
 
 /* The bytes that RAM must hold at most: all tiles live at one time, and each worker's scratch. */
 static uint64_t need(const tess_plan *p, int workers)
@@ -104,17 +105,20 @@ static tess_status find_setting(const tess_run *r, bool train, uint64_t needed, 
     TESS_TRY(least_over_disk(r, train, beside, &least));
     least = least ? tess_run_cap(least) : whole;
     const unsigned long long mib = whole / MiB, over_disk = least / MiB;
+    const char *cap; /* which setting it is */
+    const bool capped = tess_run_cpu_cap(r->c, &cap) > 0;
+    const char *unit = strcmp(cap, "memory.cpu") ? "" : "MiB"; /* StarPU's variable counts in them */
     if (least >= whole)
-        snprintf(text, size, "memory.cpu=%lluMiB would do", mib);
-    else if (least <= limit && r->c->memory.cpu > 0 && whole <= tess_ram_free())
-        snprintf(text, size, "memory.cpu=%lluMiB would do; memory.path=DIR puts on disk what does not fit", mib);
+        snprintf(text, size, "%s=%llu%s would do", cap, mib, unit);
+    else if (least <= limit && capped && whole <= tess_ram_free())
+        snprintf(text, size, "%s=%llu%s would do; memory.path=DIR puts on disk what does not fit", cap, mib, unit);
     else if (least <= limit)
         snprintf(text, size, "memory.path=DIR puts on disk what does not fit");
-    else if (r->c->memory.cpu > 0 && whole <= tess_ram_free())
-        snprintf(text, size, "memory.cpu=%lluMiB would do, or memory.cpu=%lluMiB with memory.path=DIR for the rest",
-                 mib, over_disk);
+    else if (capped && whole <= tess_ram_free())
+        snprintf(text, size, "%s=%llu%s would do, or %s=%llu%s with memory.path=DIR for the rest", cap, mib, unit, cap,
+                 over_disk, unit);
     else
-        snprintf(text, size, "the least would be memory.cpu=%lluMiB with memory.path=DIR for the rest", over_disk);
+        snprintf(text, size, "the least would be %s=%llu%s with memory.path=DIR for the rest", cap, over_disk, unit);
     return TESS_OK;
 }
 

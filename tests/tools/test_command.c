@@ -354,8 +354,15 @@ TEST(generate_below_a_limit)
     RUN("generate", "out/model", "--prompt", "the tile", "-n", "80", "--temperature", "0");
     EXPECT_DONE();
     CHECK_STR(ran.out, text);
-    unsetenv("STARPU_LIMIT_CPU_MEM");
     free(text);
+    setenv("STARPU_LIMIT_CPU_MEM", "1", 1); /* and of a run the variable is named that is to be changed */
+    RUN("train", "run.json");
+    EXPECT_ERROR(2, "STARPU_LIMIT_CPU_MEM: the run needs", "the cap is 1.0 MiB (STARPU_LIMIT_CPU_MEM=", "would do");
+    snprintf(mib, sizeof mib, "%ld", named_in_error("the cap is 1.0 MiB (STARPU_LIMIT_CPU_MEM="));
+    setenv("STARPU_LIMIT_CPU_MEM", mib, 1);
+    RUN("train", "run.json");
+    EXPECT_DONE();
+    unsetenv("STARPU_LIMIT_CPU_MEM");
 }
 
 TEST(estimate_needs_no_weights_and_runs_nothing)
