@@ -3,7 +3,10 @@
  *
  * Forward, a block of queries passes over blocks of keys. Backward, one kernel passes over queries for a block of keys,
  * for dk and dv, and another over keys for a block of queries, for dq: two of seven products are made twice, and in
- * return every sum has one order and one owner. Causal blocks that nothing sees are not visited.
+ * return every sum has one order and one owner. Blocks that nothing sees are not visited.
+ *
+ * Kernels come PLAIN, where causality is all there is, and with all that attention.c knows beside it. The gradient of a
+ * bias by distance is gathered by a warp a distance, in fp32, and is far from what tensor cores would do.
  *
  * A probability is rounded to bf16 before it is multiplied, as on the CPU. */
 #include "tensor_impl.h"
@@ -18,8 +21,11 @@ struct part {
 struct flash {
     part q, k, v, y, dy, dq, dk, dv; /* y, dy: rows of heads*dim */
     float *lse, *delta;              /* (rows, heads) */
-    int length, heads, groups, dim;
-    float scale;
+    const int32_t *bounds;           /* NULL: none */
+    float *bias, *dbias;             /* (heads, length + keys), by distance; NULL: none */
+    int length, keys, heads, groups, dim;
+    int window;
+    float scale, cap;
     bool causal, acc, drop;
     tess_random_key random;
     tess_dropout_rule rule;
@@ -30,13 +36,93 @@ struct flash {
 /* The place of query 0 and key 0 of a head among the random numbers. */
 TESS_DEVICE uint64_t place_of(const flash &f, int64_t sequence, int head)
 {
-    const uint64_t length = (uint64_t)f.length;
-    return ((f.sequence + (uint64_t)sequence) * f.all_heads + f.head0 + (uint64_t)head) * length * length;
+    const uint64_t pairs = (uint64_t)f.length * (uint64_t)f.keys;
+    return ((f.sequence + (uint64_t)sequence) * f.all_heads + f.head0 + (uint64_t)head) * pairs;
 }
 TESS_DEVICE float kept(const flash &f, uint64_t place, int query, int key)
 {
-    const uint64_t at = place + (uint64_t)query * (uint64_t)f.length + (uint64_t)key;
+    const uint64_t at = place + (uint64_t)query * (uint64_t)f.keys + (uint64_t)key;
     return tess_random_at(f.random, at) >= f.rule.below ? f.rule.scale : 0;
+}
+
+/* Keys [first, end), or queries. */
+struct range {
+    int first, end;
+};
+/* Those that a query of the sequence sees; one past the end sees none. */
+TESS_DEVICE range seen_by(const flash &f, int64_t sequence, int query)
+{
+    range r = {0, f.causal ? query + 1 : f.keys};
+    if (query >= f.length) return range{0, 0};
+    if (f.bounds) {
+        const int32_t *b = f.bounds + 2 * sequence * f.length + query;
+        r.first = b[0] > 0 ? b[0] : 0;
+        r.end = b[f.length] < r.end ? b[f.length] : r.end;
+    }
+    if (f.window && query + 1 - f.window > r.first) r.first = query + 1 - f.window;
+    if (r.end < r.first) r.end = r.first;
+    return r;
+}
+/* What holds all of a warp's ranges; those that are empty do not count. */
+TESS_DEVICE range join(range r)
+{
+    int first = r.first < r.end ? r.first : INT32_MAX, end = r.first < r.end ? r.end : 0;
+    for (int i = WARP / 2; i > 0; i /= 2) {
+        const int other = __shfl_xor_sync(0xffffffffu, first, i), far = __shfl_xor_sync(0xffffffffu, end, i);
+        first = other < first ? other : first;
+        end = far > end ? far : end;
+    }
+    return end == 0 ? range{0, 0} : range{first, end};
+}
+/* Those that queries [q0, q0 + n) see; all lanes of a warp ask. */
+TESS_DEVICE range seen_by_block(const flash &f, int64_t sequence, int q0, int n, int lane)
+{
+    range all = {INT32_MAX, 0};
+    for (int i = lane; i < n; i += WARP) {
+        const range r = seen_by(f, sequence, q0 + i);
+        if (r.first == r.end) continue;
+        all.first = r.first < all.first ? r.first : all.first;
+        all.end = r.end > all.end ? r.end : all.end;
+    }
+    return join(all);
+}
+/* Queries among which are all that see any of keys [k0, k0 + n). Places of documents see one another, so with as many
+ * keys as queries a key's bounds say it. */
+TESS_DEVICE range seeing_block(const flash &f, int64_t sequence, int k0, int n, int lane)
+{
+    range all = {f.causal ? k0 : 0, f.length};
+    if (f.window && k0 + n - 1 + f.window < all.end) all.end = k0 + n - 1 + f.window;
+    if (!f.bounds || f.keys != f.length) return all;
+    range own = {INT32_MAX, 0};
+    for (int i = lane; i < n && k0 + i < f.keys; i += WARP) {
+        const int32_t *b = f.bounds + 2 * sequence * f.length + k0 + i;
+        if (b[0] >= b[f.length]) continue;
+        own.first = b[0] < own.first ? b[0] : own.first;
+        own.end = b[f.length] > own.end ? b[f.length] : own.end;
+    }
+    own = join(own);
+    all.first = own.first > all.first ? own.first : all.first;
+    all.end = own.end < all.end ? own.end : all.end;
+    return all.first < all.end ? all : range{0, 0};
+}
+
+/* A logit in powers of 2, and its slope by q k^T. bias: the head's. */
+TESS_DEVICE float bend(const flash &f, const float *bias, float s, int query, int key, float *slope)
+{
+    float x = s * f.scale;
+    *slope = f.scale;
+    if (f.cap > 0) {
+        const float c = tanhf(x / f.cap);
+        *slope = (1 - c * c) * f.scale;
+        x = c * f.cap;
+    } else if (bias && query < f.length && key < f.keys) {
+        x += bias[key - query + f.length - 1];
+    }
+    return x * TESS_LOG2_E;
+}
+TESS_DEVICE const float *bias_of(const flash &f, int head)
+{
+    return f.bias ? f.bias + (int64_t)head * (f.length + f.keys) : NULL;
 }
 
 template <tess_dtype T> TESS_DEVICE const void *row_of(const part &p, int64_t row, int head, int dim)
@@ -126,7 +212,7 @@ template <int DIM, int WARPS, int TILES> struct forward_shape {
     static constexpr size_t SHARED = (size_t)(QUERIES + 4 * KEYS) * DIM * sizeof(bf16);
 };
 
-template <int DIM, int WARPS, int TILES, bool DROP>
+template <int DIM, int WARPS, int TILES, bool PLAIN>
 TESS_KERNEL_AT(WARPS *WARP, 2)
 flash_forward_kernel(flash f, int blocks)
 {
@@ -136,15 +222,21 @@ flash_forward_kernel(flash f, int blocks)
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, g = lane >> 2, t = lane & 3;
     const job j = job_of(blockIdx.x, blocks, f.heads, f.causal);
     const int q0 = j.block * QUERIES, mine = warp * TILES * 16, group = j.head / (f.heads / f.groups);
-    const int64_t row = j.sequence * f.length;
-    const int end = f.causal && q0 + QUERIES < f.length ? q0 + QUERIES : f.length;
-    const int steps = (end + KEYS - 1) / KEYS;
-    const bf16 *k_from = row_bf16(f.k, row, group, DIM), *v_from = row_bf16(f.v, row, group, DIM);
-    const uint64_t place = DROP ? place_of(f, j.sequence, j.head) : 0;
+    const int64_t row = j.sequence * f.length, key_row = j.sequence * f.keys;
+    range all = {0, f.causal && q0 + QUERIES < f.keys ? q0 + QUERIES : f.keys};
+    if (!PLAIN) all = seen_by_block(f, j.sequence, q0, QUERIES, lane);
+    const int begin = all.first / KEYS, steps = (all.end + KEYS - 1) / KEYS;
+    const bf16 *k_from = row_bf16(f.k, key_row, group, DIM), *v_from = row_bf16(f.v, key_row, group, DIM);
+    const bool drop = !PLAIN && f.drop;
+    const uint64_t place = drop ? place_of(f, j.sequence, j.head) : 0;
+    const float *bias = PLAIN ? NULL : bias_of(f, j.head);
 
     copy_tile<DIM, QUERIES, THREADS>(q_tile, row_bf16(f.q, row + q0, j.head, DIM), f.q.ld, f.length - q0);
-    copy_tile<DIM, KEYS, THREADS>(k_tile, k_from, f.k.ld, f.length);
-    copy_tile<DIM, KEYS, THREADS>(v_tile, v_from, f.v.ld, f.length);
+    if (begin < steps) {
+        const int k0 = begin * KEYS, turn = begin % 2 * KEYS * DIM;
+        copy_tile<DIM, KEYS, THREADS>(k_tile + turn, k_from + k0 * f.k.ld, f.k.ld, f.keys - k0);
+        copy_tile<DIM, KEYS, THREADS>(v_tile + turn, v_from + k0 * f.v.ld, f.v.ld, f.keys - k0);
+    }
     copies_end_group();
 
     float o[TILES][DIM / 8][4] = {}, top[TILES][2], sum[TILES][2] = {};
@@ -152,12 +244,12 @@ flash_forward_kernel(flash f, int blocks)
     for (int m = 0; m < TILES; m++) top[m][0] = top[m][1] = -INFINITY;
     const float scale = f.scale * TESS_LOG2_E;
 
-    for (int step = 0; step < steps; step++) {
+    for (int step = begin; step < steps; step++) {
         const int k0 = step * KEYS, next = k0 + KEYS;
         if (step + 1 < steps) {
             const int turn = (step + 1) % 2 * KEYS * DIM;
-            copy_tile<DIM, KEYS, THREADS>(k_tile + turn, k_from + next * f.k.ld, f.k.ld, f.length - next);
-            copy_tile<DIM, KEYS, THREADS>(v_tile + turn, v_from + next * f.v.ld, f.v.ld, f.length - next);
+            copy_tile<DIM, KEYS, THREADS>(k_tile + turn, k_from + next * f.k.ld, f.k.ld, f.keys - next);
+            copy_tile<DIM, KEYS, THREADS>(v_tile + turn, v_from + next * f.v.ld, f.v.ld, f.keys - next);
         }
         copies_end_group();
         copies_wait<1>();
@@ -165,34 +257,38 @@ flash_forward_kernel(flash f, int blocks)
 
         float s[TILES][KEYS / 8][4];
         multiply_along<DIM, TILES>(s, q_tile, mine, k_tile + step % 2 * KEYS * DIM, lane);
-        const bool edge = next > f.length || (f.causal && next > q0 + mine + 1);
+        const bool edge = !PLAIN || next > f.keys || (f.causal && next > q0 + mine + 1);
 #pragma unroll
         for (int m = 0; m < TILES; m++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const int query = q0 + mine + m * 16 + g + 8 * h;
-                const int seen = f.causal && query + 1 < f.length ? query + 1 : f.length;
+                range seen = {0, f.causal && query + 1 < f.keys ? query + 1 : f.keys};
+                if (!PLAIN) seen = seen_by(f, j.sequence, query);
                 float most = top[m][h], all = 0;
 #pragma unroll
                 for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
-                        float &x = s[m][n][2 * h + e];
-                        x = edge && k0 + n * 8 + 2 * t + e >= seen ? -INFINITY : x * scale;
+                        float &x = s[m][n][2 * h + e], slope;
+                        const int key = k0 + n * 8 + 2 * t + e;
+                        x = PLAIN ? x * scale : bend(f, bias, x, query, key, &slope);
+                        if (edge && (key >= seen.end || (!PLAIN && key < seen.first))) x = -INFINITY;
                         most = fmaxf(most, x);
                     }
                 most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
                 most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-                const float shrink = power_of_2(top[m][h] - most);
+                const float base = PLAIN || most > -INFINITY ? most : 0; /* nothing seen so far */
+                const float shrink = power_of_2(top[m][h] - base);
                 top[m][h] = most;
 #pragma unroll
                 for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
                         float &x = s[m][n][2 * h + e];
-                        x = power_of_2(x - most);
+                        x = power_of_2(x - base);
                         all += x;
-                        if (DROP) x *= kept(f, place, query, k0 + n * 8 + 2 * t + e);
+                        if (drop) x *= kept(f, place, query, k0 + n * 8 + 2 * t + e);
                     }
                 sum[m][h] = sum[m][h] * shrink + all; /* this lane's columns */
 #pragma unroll
@@ -204,6 +300,10 @@ flash_forward_kernel(flash f, int blocks)
         multiply_across<DIM, TILES>(o, s, v_tile + step % 2 * KEYS * DIM, lane);
         __syncthreads(); /* before its turn is overwritten */
     }
+    if (!PLAIN) { /* there may have been no step that waited */
+        copies_wait<0>();
+        __syncthreads();
+    }
 
 #pragma unroll
     for (int m = 0; m < TILES; m++)
@@ -213,8 +313,10 @@ flash_forward_kernel(flash f, int blocks)
             all += __shfl_xor_sync(0xffffffffu, all, 1);
             all += __shfl_xor_sync(0xffffffffu, all, 2);
             const int query = q0 + mine + m * 16 + g + 8 * h;
-            if (t == 0 && query < f.length) f.lse[(row + query) * f.heads + j.head] = top[m][h] * TESS_LN_2 + logf(all);
-            const float one = 1 / all;
+            const bool sees = PLAIN || all > 0;
+            if (t == 0 && query < f.length)
+                f.lse[(row + query) * f.heads + j.head] = sees ? top[m][h] * TESS_LN_2 + logf(all) : INFINITY;
+            const float one = sees ? 1 / all : 0;
 #pragma unroll
             for (int n = 0; n < DIM / 8; n++) {
                 o[m][n][2 * h] *= one;
@@ -243,41 +345,48 @@ template <tess_dtype T> TESS_KERNEL(256) delta_kernel(flash f, int64_t rows)
     if (threadIdx.x % WARP == 0) f.delta[i] = sum;
 }
 
-/* Shared memory: two tiles of the block's own, WARPS x 16 rows, two and two that take turns, lse and delta of those. */
+/* Shared memory: two tiles of the block's own, WARPS x 16 rows, two and two that take turns, lse, delta and the range
+ * of keys of those. */
 template <int DIM, int WARPS> struct backward_shape {
     static constexpr int ROWS = WARPS * 16, THREADS = WARPS * WARP;
     static constexpr size_t SHARED =
-        (size_t)(2 * ROWS + 4 * KEYS) * DIM * sizeof(bf16) + 4 * (size_t)KEYS * sizeof(float);
+        (size_t)(2 * ROWS + 4 * KEYS) * DIM * sizeof(bf16) + 8 * (size_t)KEYS * sizeof(float);
 };
 
 /* lse, in powers of 2, and delta of queries q0... to shared memory; queries past the end get an lse that makes their
  * probabilities 0. */
-TESS_DEVICE void load_rows(float *lse, float *delta, const flash &f, int64_t row, int head, int q0)
+TESS_DEVICE void load_rows(float *lse, float *delta, range *seen, const flash &f, int64_t sequence, int head, int q0)
 {
+    const int64_t row = sequence * f.length;
     for (int i = (int)threadIdx.x; i < KEYS; i += (int)blockDim.x) {
         const bool valid = q0 + i < f.length;
         const int64_t at = (row + q0 + i) * f.heads + head;
         lse[i] = valid ? f.lse[at] * TESS_LOG2_E : INFINITY;
         delta[i] = valid ? f.delta[at] : 0;
+        if (seen) seen[i] = seen_by(f, sequence, q0 + i);
     }
 }
 
 /* dk and dv of a block of keys of one group: over its heads and their queries, in that order. */
-template <int DIM, int WARPS, bool DROP> TESS_KERNEL_AT(WARPS *WARP, 1) flash_keys_kernel(flash f, int blocks)
+template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_keys_kernel(flash f, int blocks)
 {
     constexpr int ROWS = backward_shape<DIM, WARPS>::ROWS, THREADS = WARPS * WARP;
     TESS_DYNAMIC_SHARED(shared);
     bf16 *k_tile = (bf16 *)shared, *v_tile = k_tile + ROWS * DIM, *q_tile = v_tile + ROWS * DIM;
     bf16 *dy_tile = q_tile + 2 * KEYS * DIM;
     float *lse = (float *)(dy_tile + 2 * KEYS * DIM), *delta = lse + 2 * KEYS;
+    range *seen = (range *)(delta + 2 * KEYS);
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, g = lane >> 2, t = lane & 3;
     const job j = job_of(blockIdx.x, blocks, f.groups, false);
     const int k0 = j.block * ROWS, mine = warp * 16, share = f.heads / f.groups;
-    const int64_t row = j.sequence * f.length;
-    const int first = f.causal ? k0 / KEYS : 0, each = (f.length + KEYS - 1) / KEYS - first, steps = each * share;
+    const int64_t row = j.sequence * f.length, key_row = j.sequence * f.keys;
+    range queries = {f.causal ? k0 : 0, f.length};
+    if (!PLAIN) queries = seeing_block(f, j.sequence, k0, ROWS, lane);
+    const int first = queries.first / KEYS, each = (queries.end + KEYS - 1) / KEYS - first, steps = each * share;
+    const bool drop = !PLAIN && f.drop;
 
-    copy_tile<DIM, ROWS, THREADS>(k_tile, row_bf16(f.k, row + k0, j.head, DIM), f.k.ld, f.length - k0);
-    copy_tile<DIM, ROWS, THREADS>(v_tile, row_bf16(f.v, row + k0, j.head, DIM), f.v.ld, f.length - k0);
+    copy_tile<DIM, ROWS, THREADS>(k_tile, row_bf16(f.k, key_row + k0, j.head, DIM), f.k.ld, f.keys - k0);
+    copy_tile<DIM, ROWS, THREADS>(v_tile, row_bf16(f.v, key_row + k0, j.head, DIM), f.v.ld, f.keys - k0);
 
     float dk[1][DIM / 8][4] = {}, dv[1][DIM / 8][4] = {};
     const float scale = f.scale * TESS_LOG2_E;
@@ -287,7 +396,8 @@ template <int DIM, int WARPS, bool DROP> TESS_KERNEL_AT(WARPS *WARP, 1) flash_ke
             const int q0 = (first + (step + 1) % each) * KEYS, at = turn * KEYS * DIM;
             copy_tile<DIM, KEYS, THREADS>(q_tile + at, row_bf16(f.q, row + q0, head, DIM), f.q.ld, f.length - q0);
             copy_tile<DIM, KEYS, THREADS>(dy_tile + at, row_bf16(f.dy, row + q0, head, DIM), f.dy.ld, f.length - q0);
-            load_rows(lse + turn * KEYS, delta + turn * KEYS, f, row, head, q0);
+            load_rows(lse + turn * KEYS, delta + turn * KEYS, PLAIN ? NULL : seen + turn * KEYS, f, j.sequence, head,
+                      q0);
         }
         copies_end_group();
         if (step < 0) continue;
@@ -296,7 +406,8 @@ template <int DIM, int WARPS, bool DROP> TESS_KERNEL_AT(WARPS *WARP, 1) flash_ke
 
         const int turn = step % 2, head = j.head * share + step / each, q0 = (first + step % each) * KEYS;
         const bf16 *q = q_tile + turn * KEYS * DIM, *dy = dy_tile + turn * KEYS * DIM;
-        const uint64_t place = DROP ? place_of(f, j.sequence, head) : 0;
+        const uint64_t place = drop ? place_of(f, j.sequence, head) : 0;
+        const float *bias = PLAIN ? NULL : bias_of(f, head);
         const bool edge = f.causal && q0 < k0 + mine + 16;
         float p[1][KEYS / 8][4], ds[1][KEYS / 8][4]; /* (keys, queries) */
         multiply_along<DIM, 1>(p, k_tile, mine, q, lane);
@@ -306,10 +417,14 @@ template <int DIM, int WARPS, bool DROP> TESS_KERNEL_AT(WARPS *WARP, 1) flash_ke
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 const int i = n * 8 + 2 * t + e % 2, key = k0 + mine + g + e / 2 * 8;
-                float x = power_of_2(p[0][n][e] * scale - lse[turn * KEYS + i]);
-                if (edge && key > q0 + i) x = 0;
-                const float keep = DROP ? kept(f, place, q0 + i, key) : 1;
-                ds[0][n][e] = x * (ds[0][n][e] * keep - delta[turn * KEYS + i]) * f.scale;
+                float slope = f.scale;
+                const float s = PLAIN ? p[0][n][e] * scale : bend(f, bias, p[0][n][e], q0 + i, key, &slope);
+                float x = power_of_2(s - lse[turn * KEYS + i]);
+                if (PLAIN ? edge && key > q0 + i
+                          : key < seen[turn * KEYS + i].first || key >= seen[turn * KEYS + i].end)
+                    x = 0;
+                const float keep = drop ? kept(f, place, q0 + i, key) : 1;
+                ds[0][n][e] = x * (ds[0][n][e] * keep - delta[turn * KEYS + i]) * slope;
                 p[0][n][e] = x * keep;
             }
         multiply_across<DIM, 1>(dv, p, dy, lane);
@@ -317,15 +432,16 @@ template <int DIM, int WARPS, bool DROP> TESS_KERNEL_AT(WARPS *WARP, 1) flash_ke
         __syncthreads(); /* before its turn is overwritten */
     }
     copies_wait<0>();
-    const int valid = f.length - k0 - mine;
-    put_rows<DIM, 1>(k_tile + mine * DIM, dk, (bf16 *)row_of_mut<TESS_BF16>(f.dk, row + k0 + mine, j.head, DIM),
+    if (!PLAIN) __syncthreads(); /* there may have been no step */
+    const int valid = f.keys - k0 - mine;
+    put_rows<DIM, 1>(k_tile + mine * DIM, dk, (bf16 *)row_of_mut<TESS_BF16>(f.dk, key_row + k0 + mine, j.head, DIM),
                      f.dk.ld, valid, f.acc, lane);
-    put_rows<DIM, 1>(v_tile + mine * DIM, dv, (bf16 *)row_of_mut<TESS_BF16>(f.dv, row + k0 + mine, j.head, DIM),
+    put_rows<DIM, 1>(v_tile + mine * DIM, dv, (bf16 *)row_of_mut<TESS_BF16>(f.dv, key_row + k0 + mine, j.head, DIM),
                      f.dv.ld, valid, f.acc, lane);
 }
 
 /* dq of a block of queries of one head, over the keys it sees. */
-template <int DIM, int WARPS, bool DROP> TESS_KERNEL_AT(WARPS *WARP, 1) flash_queries_kernel(flash f, int blocks)
+template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_queries_kernel(flash f, int blocks)
 {
     constexpr int ROWS = backward_shape<DIM, WARPS>::ROWS, THREADS = WARPS * WARP;
     TESS_DYNAMIC_SHARED(shared);
@@ -334,17 +450,23 @@ template <int DIM, int WARPS, bool DROP> TESS_KERNEL_AT(WARPS *WARP, 1) flash_qu
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, g = lane >> 2, t = lane & 3;
     const job j = job_of(blockIdx.x, blocks, f.heads, f.causal);
     const int q0 = j.block * ROWS, mine = warp * 16, group = j.head / (f.heads / f.groups);
-    const int64_t row = j.sequence * f.length;
-    const int end = f.causal && q0 + ROWS < f.length ? q0 + ROWS : f.length, steps = (end + KEYS - 1) / KEYS;
-    const bf16 *k_from = row_bf16(f.k, row, group, DIM), *v_from = row_bf16(f.v, row, group, DIM);
-    const uint64_t place = DROP ? place_of(f, j.sequence, j.head) : 0;
+    const int64_t row = j.sequence * f.length, key_row = j.sequence * f.keys;
+    range all = {0, f.causal && q0 + ROWS < f.keys ? q0 + ROWS : f.keys};
+    if (!PLAIN) all = seen_by_block(f, j.sequence, q0, ROWS, lane);
+    const int begin = all.first / KEYS, steps = (all.end + KEYS - 1) / KEYS;
+    const bf16 *k_from = row_bf16(f.k, key_row, group, DIM), *v_from = row_bf16(f.v, key_row, group, DIM);
+    const bool drop = !PLAIN && f.drop;
+    const uint64_t place = drop ? place_of(f, j.sequence, j.head) : 0;
+    const float *bias = PLAIN ? NULL : bias_of(f, j.head);
 
     copy_tile<DIM, ROWS, THREADS>(q_tile, row_bf16(f.q, row + q0, j.head, DIM), f.q.ld, f.length - q0);
     copy_tile<DIM, ROWS, THREADS>(dy_tile, row_bf16(f.dy, row + q0, j.head, DIM), f.dy.ld, f.length - q0);
     float lse[2], delta[2];
+    range seen[2];
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int query = q0 + mine + g + 8 * h;
+        if (!PLAIN) seen[h] = seen_by(f, j.sequence, query);
         const int64_t at = (row + query) * f.heads + j.head;
         lse[h] = query < f.length ? f.lse[at] * TESS_LOG2_E : INFINITY;
         delta[h] = query < f.length ? f.delta[at] : 0;
@@ -352,14 +474,14 @@ template <int DIM, int WARPS, bool DROP> TESS_KERNEL_AT(WARPS *WARP, 1) flash_qu
 
     float dq[1][DIM / 8][4] = {};
     const float scale = f.scale * TESS_LOG2_E;
-    for (int step = -1; step < steps; step++) {
+    for (int step = begin - 1; step < steps; step++) {
         if (step + 1 < steps) {
             const int turn = (step + 1) % 2 * KEYS * DIM, next = (step + 1) * KEYS;
-            copy_tile<DIM, KEYS, THREADS>(k_tile + turn, k_from + next * f.k.ld, f.k.ld, f.length - next);
-            copy_tile<DIM, KEYS, THREADS>(v_tile + turn, v_from + next * f.v.ld, f.v.ld, f.length - next);
+            copy_tile<DIM, KEYS, THREADS>(k_tile + turn, k_from + next * f.k.ld, f.k.ld, f.keys - next);
+            copy_tile<DIM, KEYS, THREADS>(v_tile + turn, v_from + next * f.v.ld, f.v.ld, f.keys - next);
         }
         copies_end_group();
-        if (step < 0) continue;
+        if (step < begin) continue;
         copies_wait<1>();
         __syncthreads();
 
@@ -374,15 +496,18 @@ template <int DIM, int WARPS, bool DROP> TESS_KERNEL_AT(WARPS *WARP, 1) flash_qu
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 const int key = k0 + n * 8 + 2 * t + e % 2, h = e / 2, query = q0 + mine + g + 8 * h;
-                float x = power_of_2(p[0][n][e] * scale - lse[h]);
-                if (edge && key > query) x = 0;
-                const float keep = DROP ? kept(f, place, query, key) : 1;
-                ds[0][n][e] = x * (ds[0][n][e] * keep - delta[h]) * f.scale;
+                float slope = f.scale;
+                const float s = PLAIN ? p[0][n][e] * scale : bend(f, bias, p[0][n][e], query, key, &slope);
+                float x = power_of_2(s - lse[h]);
+                if (PLAIN ? edge && key > query : key < seen[h].first || key >= seen[h].end) x = 0;
+                const float keep = drop ? kept(f, place, query, key) : 1;
+                ds[0][n][e] = x * (ds[0][n][e] * keep - delta[h]) * slope;
             }
         multiply_across<DIM, 1>(dq, ds, k, lane);
         __syncthreads(); /* before its turn is overwritten */
     }
     copies_wait<0>();
+    if (!PLAIN) __syncthreads(); /* there may have been no step */
     put_rows<DIM, 1>(q_tile + mine * DIM, dq, (bf16 *)row_of_mut<TESS_BF16>(f.dq, row + q0 + mine, j.head, DIM),
                      f.dq.ld, f.length - q0 - mine, f.acc, lane);
 }
@@ -460,13 +585,16 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) forward_kernel(flash f,
     const place at = place_in((int64_t)blockIdx.x * GENERAL_WARPS, f.length, f.heads, rows);
     if (!at.valid) return;
     float *q = (float *)shared + (int)threadIdx.x / WARP * 2 * f.dim, *o = q + f.dim, top = -INFINITY, sum = 0;
-    const int group = at.head / (f.heads / f.groups), seen = f.causal ? at.index + 1 : f.length;
+    const int group = at.head / (f.heads / f.groups);
+    const range seen = seen_by(f, at.sequence, at.index);
     const uint64_t random = place_of(f, at.sequence, at.head);
+    const float *bias = bias_of(f, at.head);
     widen<T>(q, row_of<T>(f.q, at.row, at.head, f.dim), f.dim, lane);
     clear(o, f.dim, lane);
-    for (int key = 0; key < seen; key++) {
-        const int64_t row = at.row - at.index + key;
-        const float s = dot<T>(q, row_of<T>(f.k, row, group, f.dim), f.dim, lane) * (f.scale * TESS_LOG2_E);
+    for (int key = seen.first; key < seen.end; key++) {
+        const int64_t row = at.sequence * f.keys + key;
+        float slope;
+        const float s = bend(f, bias, dot<T>(q, row_of<T>(f.k, row, group, f.dim), f.dim, lane), at.index, key, &slope);
         const float most = fmaxf(top, s), shrink = exp2f(top - most), p = exp2f(s - most);
         sum = sum * shrink + p;
         top = most;
@@ -474,8 +602,8 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) forward_kernel(flash f,
         add_scaled<T>(o, f.drop ? p * kept(f, random, at.index, key) : p, row_of<T>(f.v, row, group, f.dim), f.dim,
                       lane);
     }
-    put_row<T>(row_of_mut<T>(f.y, at.row, at.head, f.dim), o, 1 / sum, false, f.dim, lane);
-    if (lane == 0) f.lse[at.row * f.heads + at.head] = top * TESS_LN_2 + logf(sum);
+    put_row<T>(row_of_mut<T>(f.y, at.row, at.head, f.dim), o, sum > 0 ? 1 / sum : 0, false, f.dim, lane);
+    if (lane == 0) f.lse[at.row * f.heads + at.head] = sum > 0 ? top * TESS_LN_2 + logf(sum) : INFINITY;
 }
 
 template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) queries_kernel(flash f, int64_t rows)
@@ -485,19 +613,22 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) queries_kernel(flash f,
     const place at = place_in((int64_t)blockIdx.x * GENERAL_WARPS, f.length, f.heads, rows);
     if (!at.valid) return;
     float *q = (float *)shared + (int)threadIdx.x / WARP * 3 * f.dim, *dy = q + f.dim, *dq = dy + f.dim;
-    const int group = at.head / (f.heads / f.groups), seen = f.causal ? at.index + 1 : f.length;
+    const int group = at.head / (f.heads / f.groups);
+    const range seen = seen_by(f, at.sequence, at.index);
     const uint64_t random = place_of(f, at.sequence, at.head);
+    const float *bias = bias_of(f, at.head);
     const float lse = f.lse[at.row * f.heads + at.head], delta = f.delta[at.row * f.heads + at.head];
     widen<T>(q, row_of<T>(f.q, at.row, at.head, f.dim), f.dim, lane);
     widen<T>(dy, row_of<T>(f.dy, at.row, at.head, f.dim), f.dim, lane);
     clear(dq, f.dim, lane);
-    for (int key = 0; key < seen; key++) {
-        const int64_t row = at.row - at.index + key;
+    for (int key = seen.first; key < seen.end; key++) {
+        const int64_t row = at.sequence * f.keys + key;
         const void *k = row_of<T>(f.k, row, group, f.dim);
-        const float p = expf(dot<T>(q, k, f.dim, lane) * f.scale - lse);
+        float slope;
+        const float p = exp2f(bend(f, bias, dot<T>(q, k, f.dim, lane), at.index, key, &slope) - lse * TESS_LOG2_E);
         const float dp = dot<T>(dy, row_of<T>(f.v, row, group, f.dim), f.dim, lane);
         const float keep = f.drop ? kept(f, random, at.index, key) : 1;
-        add_scaled<T>(dq, p * (dp * keep - delta) * f.scale, k, f.dim, lane);
+        add_scaled<T>(dq, p * (dp * keep - delta) * slope, k, f.dim, lane);
     }
     put_row<T>(row_of_mut<T>(f.dq, at.row, at.head, f.dim), dq, 1, f.acc, f.dim, lane);
 }
@@ -506,7 +637,7 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) keys_kernel(flash f, in
 {
     TESS_DYNAMIC_SHARED(shared);
     const int lane = (int)threadIdx.x % WARP;
-    const place at = place_in((int64_t)blockIdx.x * GENERAL_WARPS, f.length, f.groups, rows);
+    const place at = place_in((int64_t)blockIdx.x * GENERAL_WARPS, f.keys, f.groups, rows);
     if (!at.valid) return;
     float *k = (float *)shared + (int)threadIdx.x / WARP * 4 * f.dim, *v = k + f.dim, *dk = v + f.dim, *dv = dk + f.dim;
     const int share = f.heads / f.groups;
@@ -516,18 +647,118 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) keys_kernel(flash f, in
     clear(dv, f.dim, lane);
     for (int head = at.head * share; head < (at.head + 1) * share; head++) {
         const uint64_t random = place_of(f, at.sequence, head);
+        const float *bias = bias_of(f, head);
         for (int query = f.causal ? at.index : 0; query < f.length; query++) {
-            const int64_t row = at.row - at.index + query;
+            const int64_t row = at.sequence * f.length + query;
+            const range seen = seen_by(f, at.sequence, query);
+            if (at.index < seen.first || at.index >= seen.end) continue;
+            float slope;
             const void *q = row_of<T>(f.q, row, head, f.dim), *dy = row_of<T>(f.dy, row, head, f.dim);
-            const float p = expf(dot<T>(k, q, f.dim, lane) * f.scale - f.lse[row * f.heads + head]);
+            const float s = bend(f, bias, dot<T>(k, q, f.dim, lane), query, at.index, &slope);
+            const float p = exp2f(s - f.lse[row * f.heads + head] * TESS_LOG2_E);
             const float keep = f.drop ? kept(f, random, query, at.index) : 1;
-            const float ds = p * (dot<T>(v, dy, f.dim, lane) * keep - f.delta[row * f.heads + head]) * f.scale;
+            const float ds = p * (dot<T>(v, dy, f.dim, lane) * keep - f.delta[row * f.heads + head]) * slope;
             add_scaled<T>(dv, p * keep, dy, f.dim, lane);
             add_scaled<T>(dk, ds, q, f.dim, lane);
         }
     }
     put_row<T>(row_of_mut<T>(f.dk, at.row, at.head, f.dim), dk, 1, f.acc, f.dim, lane);
     put_row<T>(row_of_mut<T>(f.dv, at.row, at.head, f.dim), dv, 1, f.acc, f.dim, lane);
+}
+
+/* ==== a bias by distance ========================================================================================== */
+
+/* Which bucket a distance has: `exact` ones of one element, then those that begin at start[]; see attention.c. */
+constexpr int MOST_BUCKETS = TESS_ATTENTION_BUCKETS;
+struct buckets {
+    int all, side, exact; /* side: of one direction */
+    bool both;
+    int start[MOST_BUCKETS];
+};
+TESS_DEVICE int bucket_of(const buckets &b, int distance)
+{
+    const int base = b.both && distance > 0 ? b.side : 0;
+    const int far = distance < 0 ? -distance : b.both ? distance : 0;
+    int i = b.exact;
+    if (far < b.exact) return base + far;
+    while (i + 1 < b.side && b.start[i + 1] <= far) i++;
+    return base + i;
+}
+
+/* f.bias (heads, length + keys) from the table (buckets, heads). */
+template <tess_dtype T> TESS_KERNEL(256) spread_kernel(flash f, buckets b, const void *table)
+{
+    const int n = f.length + f.keys;
+    const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x;
+    const int head = (int)(i / n), at = (int)(i % n);
+    if (head >= f.heads) return;
+    float v[1];
+    load<T, 1>(v, table, (int64_t)bucket_of(b, at - (f.length - 1)) * f.heads + head);
+    f.bias[i] = v[0];
+}
+
+/* f.dbias (heads, length + keys): a warp a distance, over sequences and queries in their order. */
+template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) distances_kernel(flash f, int64_t sequences)
+{
+    const int lane = (int)threadIdx.x % WARP, n = f.length + f.keys;
+    const int64_t i = (int64_t)blockIdx.x * GENERAL_WARPS + threadIdx.x / WARP;
+    const int head = (int)(i / n), distance = (int)(i % n) - (f.length - 1), group = head / (f.heads / f.groups);
+    if (head >= f.heads) return;
+    const float *bias = bias_of(f, head);
+    float sum = 0;
+    for (int64_t sequence = 0; sequence < sequences; sequence++) {
+        const uint64_t random = place_of(f, sequence, head);
+        for (int query = distance < 0 ? -distance : 0; query < f.length && query + distance < f.keys; query++) {
+            const range seen = seen_by(f, sequence, query);
+            const int key = query + distance;
+            if (key < seen.first || key >= seen.end) continue;
+            const int64_t row = sequence * f.length + query, key_row = sequence * f.keys + key;
+            const void *q = row_of<T>(f.q, row, head, f.dim), *k = row_of<T>(f.k, key_row, group, f.dim);
+            const void *dy = row_of<T>(f.dy, row, head, f.dim), *v = row_of<T>(f.v, key_row, group, f.dim);
+            float s = 0, dp = 0, slope;
+            for (int c = lane; c < f.dim; c += WARP) {
+                float a[4];
+                load<T, 1>(a, q, c);
+                load<T, 1>(a + 1, k, c);
+                load<T, 1>(a + 2, dy, c);
+                load<T, 1>(a + 3, v, c);
+                s += a[0] * a[1];
+                dp += a[2] * a[3];
+            }
+            s = bend(f, bias, warp_sum(s), query, key, &slope);
+            const float p = exp2f(s - f.lse[row * f.heads + head] * TESS_LOG2_E);
+            sum += p * (warp_sum(dp) * (f.drop ? kept(f, random, query, key) : 1) - f.delta[row * f.heads + head]);
+        }
+    }
+    if (lane == 0) f.dbias[i] = sum;
+}
+
+/* dtable (buckets, heads) += what its distances have. */
+TESS_KERNEL(256) gather_kernel(flash f, buckets b, float *dtable, bool acc)
+{
+    const int n = f.length + f.keys - 1;
+    const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x;
+    const int bucket = (int)(i / f.heads), head = (int)(i % f.heads);
+    if (bucket >= b.all) return;
+    double sum = 0;
+    for (int at = 0; at < n; at++)
+        if (bucket_of(b, at - (f.length - 1)) == bucket) sum += f.dbias[(int64_t)head * (f.length + f.keys) + at];
+    dtable[i] = acc ? dtable[i] + (float)sum : (float)sum;
+}
+
+static buckets buckets_of(const tess_attention_arg *a)
+{
+    buckets b = {};
+    TESS_ASSERT(a->buckets <= MOST_BUCKETS);
+    b.all = (int)a->buckets;
+    b.both = !a->causal;
+    b.side = b.both ? b.all / 2 : b.all;
+    b.exact = b.side / 2;
+    for (int i = b.exact, far = b.exact; i < b.side; i++) {
+        while (tess_attention_bucket(a, -far) < i && far < a->reach) far++;
+        b.start[i] = far;
+    }
+    return b;
 }
 
 /* ==== launching =================================================================================================== */
@@ -550,6 +781,9 @@ static flash flash_of(const tess_work *w, const tess_attention_arg *a)
     flash f = {};
     TESS_ASSERT(a->sequence < INT32_MAX / 2);
     f.length = (int)a->sequence;
+    f.keys = (int)(a->keys ? a->keys : a->sequence);
+    f.window = (int)a->window;
+    f.cap = a->cap;
     f.heads = (int)a->heads;
     f.groups = (int)a->groups;
     f.dim = (int)a->dim;
@@ -575,15 +809,30 @@ static bool fast(const part *p, int parts)
     return can;
 }
 
+static bool plain(const flash &f)
+{
+    return !f.drop && !f.bounds && !f.window && !f.bias && !(f.cap > 0);
+}
+
+/* The bias by distance, into scratch, behind delta, and room for its gradient behind that. */
+template <tess_dtype T> static void spread(const tess_work *w, flash *f, const void *table, void *scratch)
+{
+    const tess_attention_arg *a = (const tess_attention_arg *)w->arg;
+    const int64_t n = (int64_t)f->heads * (f->length + f->keys);
+    f->bias = (float *)scratch + a->rows * a->heads;
+    f->dbias = f->bias + n;
+    launch(w, spread_kernel<T>, blocks_of(n, 256), 256, 0, *f, buckets_of(a), table);
+}
+
 template <int DIM, int WARPS, int TILES> static void flash_forward(const tess_work *w, const flash &f, int64_t rows)
 {
     using shape = forward_shape<DIM, WARPS, TILES>;
     const int blocks = (int)blocks_of(f.length, shape::QUERIES);
-    launch(w, f.drop ? flash_forward_kernel<DIM, WARPS, TILES, true> : flash_forward_kernel<DIM, WARPS, TILES, false>,
+    launch(w, plain(f) ? flash_forward_kernel<DIM, WARPS, TILES, true> : flash_forward_kernel<DIM, WARPS, TILES, false>,
            rows / f.length * f.heads * blocks, shape::THREADS, shape::SHARED, f, blocks);
 }
 
-/* packed: qkv, y, lse, scratch.  else: q, k, v, y, lse, scratch */
+/* q, k, v or qkv[, bounds][, bias], y, lse, scratch */
 template <tess_dtype T> static void attention_forward_body(const tess_work *w)
 {
     const tess_attention_arg *a = (const tess_attention_arg *)w->arg;
@@ -592,6 +841,8 @@ template <tess_dtype T> static void attention_forward_body(const tess_work *w)
     flash f = flash_of(w, a);
     find_parts<T>(p, w, 0, a);
     f.q = p[0], f.k = p[1], f.v = p[2];
+    if (a->bounded) f.bounds = (const int32_t *)rest++->ptr;
+    if (a->buckets) spread<T>(w, &f, rest->ptr, rest[3].ptr), rest++;
     f.y = part{rest[0].ptr, a->heads * a->dim};
     f.lse = (float *)rest[1].ptr;
     const part all[] = {f.q, f.k, f.v, f.y};
@@ -607,29 +858,33 @@ template <tess_dtype T> static void attention_forward_body(const tess_work *w)
 template <int DIM, int WARPS> static void flash_backward(const tess_work *w, const flash &f, int64_t rows)
 {
     using shape = backward_shape<DIM, WARPS>;
-    const int blocks = (int)blocks_of(f.length, shape::ROWS);
+    const int key_blocks = (int)blocks_of(f.keys, shape::ROWS), blocks = (int)blocks_of(f.length, shape::ROWS);
     const int64_t sequences = rows / f.length;
-    launch(w, f.drop ? flash_keys_kernel<DIM, WARPS, true> : flash_keys_kernel<DIM, WARPS, false>,
-           sequences * f.groups * blocks, shape::THREADS, shape::SHARED, f, blocks);
-    launch(w, f.drop ? flash_queries_kernel<DIM, WARPS, true> : flash_queries_kernel<DIM, WARPS, false>,
+    launch(w, plain(f) ? flash_keys_kernel<DIM, WARPS, true> : flash_keys_kernel<DIM, WARPS, false>,
+           sequences * f.groups * key_blocks, shape::THREADS, shape::SHARED, f, key_blocks);
+    launch(w, plain(f) ? flash_queries_kernel<DIM, WARPS, true> : flash_queries_kernel<DIM, WARPS, false>,
            sequences * f.heads * blocks, shape::THREADS, shape::SHARED, f, blocks);
 }
 
-/* packed: dy, qkv, y, lse, dqkv +=, scratch.  else: dy, q, k, v, y, lse, dq +=, dk +=, dv +=, scratch */
+/* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias +=], scratch */
 template <tess_dtype T> static void attention_backward_body(const tess_work *w)
 {
     const tess_attention_arg *a = (const tess_attention_arg *)w->arg;
-    const unsigned three = a->packed ? 1 : 3;
+    const unsigned three = a->packed ? 1 : 3, more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
     part p[3], dp[3];
     flash f = flash_of(w, a);
     find_parts<T>(p, w, 1, a);
-    find_parts<T>(dp, w, 3 + three, a);
+    find_parts<T>(dp, w, 3 + three + more, a);
+    const tess_view *rest = w->buf + 3 + 2 * three + more;
+    float *dtable = a->buckets ? (float *)rest++->ptr : NULL;
     f.q = p[0], f.k = p[1], f.v = p[2];
     f.dq = dp[0], f.dk = dp[1], f.dv = dp[2];
     f.dy = part{w->buf[0].ptr, a->heads * a->dim};
-    f.y = part{w->buf[1 + three].ptr, a->heads * a->dim};
-    f.lse = (float *)w->buf[2 + three].ptr;
-    f.delta = (float *)w->buf[3 + 2 * three].ptr; /* scratch */
+    f.y = part{w->buf[1 + three + more].ptr, a->heads * a->dim};
+    f.lse = (float *)w->buf[2 + three + more].ptr;
+    f.delta = (float *)rest->ptr; /* scratch */
+    if (a->bounded) f.bounds = (const int32_t *)w->buf[1 + three].ptr;
+    if (dtable) spread<T>(w, &f, w->buf[three + more].ptr, rest->ptr);
     launch(w, delta_kernel<T>, blocks_of(a->rows * a->heads, 256 / WARP), 256, 0, f, a->rows);
     const part all[] = {f.q, f.k, f.v, f.y, f.dy, f.dq, f.dk, f.dv};
     if (T == TESS_BF16 && a->dim == 128 && fast(all, 8)) {
@@ -639,9 +894,14 @@ template <tess_dtype T> static void attention_backward_body(const tess_work *w)
     } else {
         const int threads = GENERAL_WARPS * WARP;
         const size_t room = (size_t)(GENERAL_WARPS * a->dim) * sizeof(float);
-        launch(w, keys_kernel<T>, blocks_of(a->rows * a->groups, GENERAL_WARPS), threads, 4 * room, f, a->rows);
+        const int64_t key_rows = a->rows / f.length * f.keys;
+        launch(w, keys_kernel<T>, blocks_of(key_rows * a->groups, GENERAL_WARPS), threads, 4 * room, f, key_rows);
         launch(w, queries_kernel<T>, blocks_of(a->rows * a->heads, GENERAL_WARPS), threads, 3 * room, f, a->rows);
     }
+    if (!dtable) return;
+    const int64_t distances = (int64_t)f.heads * (f.length + f.keys);
+    launch(w, distances_kernel<T>, blocks_of(distances, GENERAL_WARPS), GENERAL_WARPS * WARP, 0, f, a->rows / f.length);
+    launch(w, gather_kernel, blocks_of(a->buckets * a->heads, 256), 256, 0, f, buckets_of(a), dtable, a->acc_bias);
 }
 
 TESS_CUDA_REAL(attention_forward)

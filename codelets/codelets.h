@@ -138,23 +138,35 @@ uint32_t tess_random(uint64_t seed, uint64_t step, uint32_t op, uint64_t place);
 /* ---- attention.c ------------------------------------------------------------------------------------------------- */
 
 /* Softmax(q k^T scale) v, head by head, over the whole sequences that a tile of rows holds; never a T x T matrix.
- * Rows of q, k, v are ld_q, ld_k, ld_v long; packed: all three lie in one tile, at columns 0, heads*dim,
- * (heads+groups)*dim. */
+ * packed: q, k, v lie in one tile, at columns 0, heads*dim, (heads+groups)*dim.
+ *
+ * bounds, i32: for each sequence the first key that each of its queries sees, then the end of the keys that each sees:
+ * (2 sequence). Where keys are as many as queries, places see one another or neither does: documents. Causality and
+ * the window take away from that. bias, real (buckets, heads): of the distance key - query, exact up to a half of the
+ * buckets, then by its logarithm up to `reach`. */
 typedef struct tess_attention_arg {
-    int64_t rows, sequence;
+    int64_t rows, sequence;     /* of q; */
+    int64_t keys;               /* a sequence's rows of k and v; 0: as many */
     int64_t heads, groups, dim; /* groups: heads of k and v; heads is a multiple */
+    int64_t window;             /* keys that a query sees at most, its own the last of them; 0: all */
+    int64_t buckets, reach;     /* 0: no bias */
     float scale, dropout;
-    bool causal, packed;
+    float cap; /* logits become cap tanh(logit / cap); 0: stay */
+    bool causal, packed, bounded;
     int64_t head0, all_heads; /* dropout: these are heads [head0, head0 + heads) of so many; 0: they are all */
     int64_t row0;             /* as in dropout */
     uint32_t op;
-    bool acc; /* dq, dk, dv */
+    bool acc;      /* dq, dk, dv */
+    bool acc_bias; /* dbias */
 } tess_attention_arg;
+enum { TESS_ATTENTION_BUCKETS = 256 }; /* at most */
+/* Returns the bucket of a distance key - query. */
+int64_t tess_attention_bucket(const tess_attention_arg *a, int64_t distance);
 /* Returns the bytes of a task's scratch, forward and backward alike. */
 size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t);
-/* packed: qkv, y (rows, heads*dim), lse f32 (rows, heads), scratch.  else: q, k, v, y, lse, scratch */
+/* q, k, v or packed qkv[, bounds][, bias], y (rows, heads*dim), lse f32 (rows, heads), scratch */
 extern tess_codelet tess_attention_forward[];
-/* packed: dy, qkv, y, lse, dqkv +=, scratch.  else: dy, q, k, v, y, lse, dq +=, dk +=, dv +=, scratch */
+/* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias f32 +=], scratch */
 extern tess_codelet tess_attention_backward[];
 
 /* ---- cross_entropy.c: the head and its loss ---------------------------------------------------------------------- */

@@ -67,7 +67,7 @@ static void check_cuttable(struct region *r, const tess_node *n)
 
 static void grow(struct region *r, const tess_tensor *t);
 
-/* A node inside the region: all of its tensors are. */
+/* A node inside the region: all of its tensors are, but for inputs of ids, which all ranks have. */
 static void take(struct region *r, const tess_node *n)
 {
     if (r->node[n->id]) return;
@@ -82,7 +82,8 @@ static void take(struct region *r, const tess_node *n)
         if (u->beside && u->beside(n, units, width) > 1 && n->in[0]->producer && !is_matrix(n->in[0]->producer))
             refuse(r, "%s is what %s reads", n->in[0]->producer->op->name, n->op->name);
     }
-    for (int i = 0; i < n->inputs; i++) grow(r, n->in[i]);
+    for (int i = 0; i < n->inputs; i++)
+        if (n->in[i] && n->in[i]->kind != TESS_KIND_INPUT) grow(r, n->in[i]);
     grow(r, n->out);
 }
 

@@ -100,8 +100,16 @@ typedef struct tess_attention_conf {
     float scale;           /* 0: 1/sqrt(dim) */
     float dropout;
     bool causal;
+    int64_t window;      /* where it is causal: the most keys that a query sees, its own the last; 0: all before it */
+    float cap;           /* logits become cap tanh(logit / cap); 0: they stay */
+    tess_tensor *bounds; /* an input (B, 2T): the first key that each query sees, then the end of the keys that each
+                            sees. What is padding sees none, and costs nothing. NULL: every query may see all keys */
+    tess_tensor *bias;   /* a parameter (buckets, heads) that is added to logits by the distance of key and query: one
+                            bucket each for small distances, wider ones up to `reach`; NULL: none */
+    int64_t reach;
 } tess_attention_conf;
-/* Returns softmax(q k^T scale) v, head by head. */
+/* Returns softmax(q k^T scale) v, head by head: (B, T, heads*dim). k and v may be of other lengths than q where it is
+ * not causal. */
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf);
 /* Does the same with q, k and v side by side in one tensor, as one linear makes them. */
 tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf);

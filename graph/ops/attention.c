@@ -1,6 +1,11 @@
-/* attention: y (B,T,heads*dim) = softmax(q k^T scale) v by head, q (B,T,heads*dim), k and v (B,T,groups*dim), or all
- * three side by side in one tensor. A tile of rows holds whole sequences, so its attention needs no other tile. */
+/* attention: y (B,T,heads*dim) = softmax(q k^T scale) v by head, q (B,T,heads*dim), k and v (B,K,groups*dim), or all
+ * three side by side in one tensor. Without bounds K is T where it is causal. bounds (B,2T) says which keys each query
+ * sees, bias (buckets,heads) what their distance adds. A tile of rows holds whole sequences, of the same number in each
+ * tensor, so its attention needs no other tile. */
 #include "ops_impl.h"
+#include <string.h>
+
+enum { Q, K, V, BOUNDS, BIAS, INPUTS }; /* packed: K and V are NULL */
 
 struct attributes {
     tess_attention_conf conf;
@@ -9,26 +14,57 @@ struct attributes {
     int64_t head0, all_heads; /* where heads are shared out; all_heads 0: they are not */
 };
 
+static tess_status check_inputs(const tess_node *n, int64_t dim)
+{
+    const struct attributes *at = n->attributes;
+    const tess_attention_conf *c = &at->conf;
+    const tess_tensor *q = n->in[Q], *k = n->in[K], *v = n->in[V], *bounds = n->in[BOUNDS], *bias = n->in[BIAS];
+    if (!at->packed && (!k || !v)) return tess_shape_error(n, "k and v are needed");
+    if (!at->packed && (k->rank != 3 || v->rank != 3 || k->dim[0] != q->dim[0] || k->dim[2] != c->groups * dim ||
+                        memcmp(k->dim, v->dim, sizeof k->dim)))
+        return tess_shape_error(n, "k and v must be (B,%s,%lld)", c->causal ? "T" : "any",
+                                (long long)(c->groups * dim));
+    if (!at->packed && (c->causal || c->window) && k->dim[1] != q->dim[1])
+        return tess_shape_error(n, "q and k must be equally long (where a query's own key is among them)");
+    if (bounds && (bounds->kind != TESS_KIND_INPUT || bounds->dim[0] != q->dim[0] || bounds->dim[1] != 2 * q->dim[1]))
+        return tess_shape_error(n, "the bounds must be an input (B,%lld)", (long long)(2 * q->dim[1]));
+    if (bias && (bias->kind != TESS_KIND_PARAM || bias->rank != 2 || bias->dim[1] != c->heads || bias->dim[0] < 4 ||
+                 bias->dim[0] > TESS_ATTENTION_BUCKETS))
+        return tess_shape_error(n, "the bias must be (4 to %d buckets,%lld)", TESS_ATTENTION_BUCKETS,
+                                (long long)c->heads);
+    if (bias && bias->cut->tiles != 1) return tess_shape_error(n, "the bias must be one tile (raise tile_elements)");
+    if (bias && c->reach <= bias->dim[0])
+        return tess_shape_error(n, "the bias reaches over a distance of %lld (expected more than it has buckets)",
+                                (long long)c->reach);
+    return TESS_OK;
+}
+
 static tess_status infer(tess_node *n)
 {
     struct attributes *at = n->attributes;
     tess_attention_conf *c = &at->conf;
-    const tess_tensor *q = n->in[0];
+    const tess_tensor *q = n->in[Q];
     if (c->groups == 0) c->groups = c->heads;
     if (q->rank != 3 || c->heads < 1 || c->heads > q->dim[2] || c->groups < 1 || c->heads % c->groups)
         return tess_shape_error(
             n, "%lld heads in %lld groups (inputs must be (B,T,C), heads a multiple of groups, and no more than C)",
             (long long)c->heads, (long long)c->groups);
-    int64_t width = q->dim[2], parts = at->packed ? c->heads + 2 * c->groups : c->heads;
+    const int64_t width = q->dim[2], parts = at->packed ? c->heads + 2 * c->groups : c->heads;
     if (width % parts) return tess_shape_error(n, "a row must hold %lld heads of equal size", (long long)parts);
-    int64_t dim = at->dim = width / parts;
-    for (int k = 1; k < n->inputs; k++)
-        if (n->in[k]->rank != 3 || n->in[k]->dim[0] != q->dim[0] || n->in[k]->dim[1] != q->dim[1] ||
-            n->in[k]->dim[2] != c->groups * dim)
-            return tess_shape_error(n, "k and v must be (B,T,%lld)", (long long)(c->groups * dim));
+    at->dim = width / parts;
+    TESS_TRY(check_inputs(n, at->dim));
     if (!(c->dropout >= 0 && c->dropout < 1)) return tess_shape_error(n, "the dropout rate is %g", (double)c->dropout);
-    if (c->scale == 0) c->scale = 1.0f / __builtin_sqrtf((float)dim);
-    tess_set_shape(n, 3, q->dim[0], q->dim[1], c->heads * dim);
+    if (c->window < 0 || (c->window && !c->causal))
+        return tess_shape_error(n, "the window is %lld keys (expected 0, or more where it is causal)",
+                                (long long)c->window);
+    if (!(c->cap >= 0) || (c->cap > 0 && n->in[BIAS]))
+        return tess_shape_error(n, "logits are capped at %g (expected 0, or above it and no bias)", (double)c->cap);
+    if (c->scale == 0) c->scale = 1.0f / __builtin_sqrtf((float)at->dim);
+    if (n->in[BOUNDS]) {
+        const int64_t keys = at->packed ? q->dim[1] : n->in[K]->dim[1];
+        tess_limit_ids(n->in[BOUNDS], 0, keys, "a sequence's keys");
+    }
+    tess_set_shape(n, 3, q->dim[0], q->dim[1], c->heads * at->dim);
     return TESS_OK;
 }
 
@@ -36,18 +72,30 @@ static tess_attention_arg *arg(tess_lower *L, const tess_node *n, int i)
 {
     const struct attributes *at = n->attributes;
     const tess_attention_conf *c = &at->conf;
-    return TESS_ARG(L, tess_attention_arg, .rows = tess_rows(L, n->out, i), .sequence = n->out->dim[1],
-                    .heads = c->heads, .groups = c->groups, .dim = at->dim, .scale = c->scale, .dropout = c->dropout,
-                    .causal = c->causal, .packed = at->packed, .row0 = tess_first_row(L, n->out, i), .op = n->random,
-                    .head0 = at->head0, .all_heads = at->all_heads);
+    const int64_t queries = n->out->dim[1], keys = at->packed ? queries : n->in[K]->dim[1];
+    return TESS_ARG(L, tess_attention_arg, .rows = tess_rows(L, n->out, i), .sequence = queries,
+                    .keys = keys == queries ? 0 : keys, .heads = c->heads, .groups = c->groups, .dim = at->dim,
+                    .window = c->window < queries ? c->window : 0, .buckets = n->in[BIAS] ? n->in[BIAS]->dim[0] : 0,
+                    .reach = c->reach, .scale = c->scale, .dropout = c->dropout, .cap = c->cap, .causal = c->causal,
+                    .packed = at->packed, .bounded = n->in[BOUNDS] != NULL, .row0 = tess_first_row(L, n->out, i),
+                    .op = n->random, .head0 = at->head0, .all_heads = at->all_heads);
+}
+
+/* q, k, v or qkv[, bounds][, bias] */
+static unsigned inputs(tess_lower *L, const tess_node *n, int i, tess_use *use)
+{
+    unsigned k = 0;
+    for (int m = 0; m < BIAS; m++)
+        if (n->in[m]) use[k++] = tess_in(L, n->in[m], i);
+    if (n->in[BIAS]) use[k++] = tess_weight(L, n->in[BIAS], 0);
+    return k;
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
     tess_attention_arg *a = arg(L, n, i);
-    tess_use use[6];
-    unsigned k = 0;
-    for (int m = 0; m < n->inputs; m++) use[k++] = tess_in(L, n->in[m], i);
+    tess_use use[INPUTS + 3];
+    unsigned k = inputs(L, n, i, use);
     use[k++] = tess_out(L, n->out, i);
     use[k++] = tess_aux_out(L, n, i, (size_t)(a->rows * a->heads) * sizeof(float)); /* log of the softmax' sum */
     use[k++] = tess_scratch_use(L, tess_attention_scratch(a, tess_real(L)));
@@ -65,20 +113,22 @@ static void zero(tess_lower *L, const tess_tensor *t, int i, tess_use *grad)
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     tess_attention_arg *a = arg(L, n, i);
-    tess_use use[10];
-    unsigned k = 0;
-    use[k++] = tess_grad_read(L, n->out, i);
-    for (int m = 0; m < n->inputs; m++) use[k++] = tess_in(L, n->in[m], i);
+    tess_use use[1 + INPUTS + 2 + INPUTS + 1];
+    unsigned k = 1;
+    use[0] = tess_grad_read(L, n->out, i);
+    k += inputs(L, n, i, use + k);
     use[k++] = tess_in(L, n->out, i);
     use[k++] = tess_aux_in(L, n, i);
-    bool acc[3];
+    bool acc[BOUNDS];
+    const int parts = n->in[K] ? BOUNDS : 1;
     tess_use *grad = &use[k];
-    for (int m = 0; m < n->inputs; m++, k++) {
+    for (int m = 0; m < parts; m++, k++) {
         use[k] = tess_grad_write(L, n->in[m], i, &acc[m]);
         a->acc |= acc[m];
     }
-    for (int m = 0; m < n->inputs; m++)
+    for (int m = 0; m < parts; m++)
         if (a->acc && !acc[m]) zero(L, n->in[m], i, &grad[m]);
+    if (n->in[BIAS]) use[k++] = tess_param_grad(L, n->in[BIAS], 0, &a->acc_bias);
     use[k++] = tess_scratch_use(L, tess_attention_scratch(a, tess_real(L)));
     tess_emit(L, &tess_attention_backward[tess_real(L)], a, use, k);
 }
@@ -111,7 +161,7 @@ static void keep(tess_node *n, int64_t units, int64_t first, int64_t end)
 
 const tess_op tess_op_attention = {
     .name = "attention",
-    .takes = "q, k, v",
+    .takes = "q, k?, v?, bounds?, bias?",
     .reads = TESS_READS_IN0 | TESS_READS_IN1 | TESS_READS_IN2 | TESS_READS_OUT | TESS_READS_AUX,
     .infer = infer,
     .forward = forward,
@@ -122,12 +172,12 @@ const tess_op tess_op_attention = {
 
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf)
 {
-    return tess_node_add(&tess_op_attention, (tess_tensor *[]){q, k, v}, 3, &(struct attributes){.conf = conf},
-                         sizeof(struct attributes));
+    return tess_node_add(&tess_op_attention, (tess_tensor *[]){q, k, v, conf.bounds, conf.bias}, INPUTS,
+                         &(struct attributes){.conf = conf}, sizeof(struct attributes));
 }
 
 tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf)
 {
-    return tess_node_add(&tess_op_attention, &qkv, 1, &(struct attributes){.conf = conf, .packed = true},
-                         sizeof(struct attributes));
+    return tess_node_add(&tess_op_attention, (tess_tensor *[]){qkv, NULL, NULL, conf.bounds, conf.bias}, INPUTS,
+                         &(struct attributes){.conf = conf, .packed = true}, sizeof(struct attributes));
 }

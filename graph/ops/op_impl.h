@@ -3,7 +3,7 @@
 #define TESS_OP_IMPL_H
 #include "graph.h"
 
-enum { TESS_MOST_INPUTS = 4, TESS_MOST_BESIDE = 4 };
+enum { TESS_MOST_INPUTS = 5, TESS_MOST_BESIDE = 4 };
 
 typedef struct tess_node tess_node;
 typedef struct tess_lower tess_lower;
@@ -46,7 +46,7 @@ struct tess_node {
 /* ---- what an op says of itself ---- */
 
 /* What backward reads of the forward pass, besides gradients. */
-enum { TESS_READS_IN0 = 1, TESS_READS_IN1 = 2, TESS_READS_IN2 = 4, TESS_READS_OUT = 16, TESS_READS_AUX = 32 };
+enum { TESS_READS_IN0 = 1, TESS_READS_IN1 = 2, TESS_READS_IN2 = 4, TESS_READS_OUT = 256, TESS_READS_AUX = 512 };
 
 /* Which columns of its inputs an op's columns come from. It decides how ranks of the tensor dimension share its work.
  */

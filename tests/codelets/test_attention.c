@@ -36,56 +36,90 @@ static void check_near(const char *what, const void *got, const double *want, in
 
 /* One head of one sequence in double; rows of q, k, v, ... are `ld` apart. */
 typedef struct head {
-    int64_t length, dim, ld_q, ld_k;
+    int64_t length, keys, dim, ld_q, ld_k;
     bool causal;
     double scale, drop;
     uint64_t first; /* place of query 0, key 0 */
     const tess_env *env;
     uint32_t op;
+    int64_t window;
+    double cap;
+    const int32_t *bounds;      /* (2 length), or NULL */
+    const double *bias;         /* (buckets) of this head, `ld` apart, or NULL */
+    int64_t buckets, reach, ld; /* of the table and its gradient */
 } head;
+
+/* T5's: half of the buckets are exact, the others go by the logarithm; with both sides half are for what lies behind.
+ */
+static int64_t bucket(const head *h, int64_t distance)
+{
+    int64_t n = h->causal ? h->buckets : h->buckets / 2, base = !h->causal && distance > 0 ? n : 0;
+    int64_t far = distance < 0 ? -distance : h->causal ? 0 : distance, exact = n / 2;
+    if (far < exact) return base + far;
+    int64_t log_bucket = exact + (int64_t)(logf((float)far / (float)exact) /
+                                           (float)log((double)h->reach / (double)exact) * (float)(n - exact));
+    return base + (log_bucket < n - 1 ? log_bucket : n - 1);
+}
+static bool sees(const head *h, int64_t i, int64_t j)
+{
+    if (h->causal && j > i) return false;
+    if (h->window && j <= i - h->window) return false;
+    return !h->bounds || (j >= h->bounds[i] && j < h->bounds[h->length + i]);
+}
 
 static double keep(const head *h, int64_t i, int64_t j)
 {
     if (h->drop == 0 || !h->env->train) return 1;
-    uint32_t r = tess_random(h->env->seed, (uint64_t)h->env->step, h->op, h->first + (uint64_t)(i * h->length + j));
+    uint32_t r = tess_random(h->env->seed, (uint64_t)h->env->step, h->op, h->first + (uint64_t)(i * h->keys + j));
     return r >= h->drop * 4294967296.0 ? 1 / (1 - h->drop) : 0;
 }
-/* p (length): the softmax of query i; returns its lse. */
-static double softmax(const head *h, int64_t i, const double *q, const double *k, double *p)
+/* p (keys): the softmax of query i, slope (keys) what a logit comes to by what bends it; returns its lse. */
+static double softmax(const head *h, int64_t i, const double *q, const double *k, double *p, double *slope)
 {
-    const int64_t n = h->causal ? i + 1 : h->length;
     double most = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < n; j++) {
+    for (int64_t j = 0; j < h->keys; j++) {
         p[j] = 0;
         for (int64_t c = 0; c < h->dim; c++) p[j] += q[i * h->ld_q + c] * k[j * h->ld_k + c];
         p[j] *= h->scale;
+        slope[j] = h->scale;
+        if (h->bias) p[j] += h->bias[bucket(h, j - i) * h->ld];
+        if (h->cap > 0) {
+            const double bent = tanh(p[j] / h->cap);
+            p[j] = h->cap * bent;
+            slope[j] *= 1 - bent * bent;
+        }
+        if (!sees(h, i, j)) p[j] = -INFINITY;
         if (p[j] > most) most = p[j];
     }
-    for (int64_t j = 0; j < n; j++) sum += p[j] = exp(p[j] - most);
-    for (int64_t j = 0; j < n; j++) p[j] /= sum;
-    for (int64_t j = n; j < h->length; j++) p[j] = 0;
+    if (most == -INFINITY) {
+        for (int64_t j = 0; j < h->keys; j++) p[j] = 0;
+        return INFINITY;
+    }
+    for (int64_t j = 0; j < h->keys; j++) sum += p[j] = exp(p[j] - most);
+    for (int64_t j = 0; j < h->keys; j++) p[j] /= sum;
     return most + log(sum);
 }
 static void oracle_forward(const head *h, const double *q, const double *k, const double *v, double *y, double *lse,
                            int64_t ld_lse)
 {
-    double *p = tess_alloc((size_t)h->length * sizeof *p);
+    double *p = tess_alloc((size_t)h->keys * sizeof *p), *slope = tess_alloc((size_t)h->keys * sizeof *slope);
     for (int64_t i = 0; i < h->length; i++) {
-        lse[i * ld_lse] = softmax(h, i, q, k, p);
+        lse[i * ld_lse] = softmax(h, i, q, k, p, slope);
         for (int64_t c = 0; c < h->dim; c++) y[i * h->ld_q + c] = 0;
-        for (int64_t j = 0; j < h->length; j++)
+        for (int64_t j = 0; j < h->keys; j++)
             for (int64_t c = 0; c < h->dim; c++) y[i * h->ld_q + c] += p[j] * keep(h, i, j) * v[j * h->ld_k + c];
     }
-    free(p);
+    free(p), free(slope);
 }
 static void oracle_backward(const head *h, const double *dy, const double *q, const double *k, const double *v,
-                            double *dq, double *dk, double *dv)
+                            double *dq, double *dk, double *dv, double *dbias)
 {
-    double *p = tess_alloc((size_t)h->length * sizeof *p), *dp = tess_alloc((size_t)h->length * sizeof *p);
+    double *p = tess_alloc((size_t)h->keys * sizeof *p), *dp = tess_alloc((size_t)h->keys * sizeof *p);
+    double *slope = tess_alloc((size_t)h->keys * sizeof *slope);
     for (int64_t i = 0; i < h->length; i++) {
-        softmax(h, i, q, k, p);
+        softmax(h, i, q, k, p, slope);
         double delta = 0;
-        for (int64_t j = 0; j < h->length; j++) {
+        for (int64_t j = 0; j < h->keys; j++) {
             dp[j] = 0;
             for (int64_t c = 0; c < h->dim; c++) {
                 dp[j] += dy[i * h->ld_q + c] * v[j * h->ld_k + c];
@@ -94,14 +128,16 @@ static void oracle_backward(const head *h, const double *dy, const double *q, co
             dp[j] *= keep(h, i, j);
             delta += p[j] * dp[j];
         }
-        for (int64_t j = 0; j < h->length; j++)
+        for (int64_t j = 0; j < h->keys; j++) {
+            if (dbias) dbias[bucket(h, j - i) * h->ld] += p[j] * (dp[j] - delta);
             for (int64_t c = 0; c < h->dim; c++) {
-                double ds = p[j] * (dp[j] - delta) * h->scale;
+                double ds = p[j] * (dp[j] - delta) * slope[j];
                 dq[i * h->ld_q + c] += ds * k[j * h->ld_k + c];
                 dk[j * h->ld_k + c] += ds * q[i * h->ld_q + c];
             }
+        }
     }
-    free(p), free(dp);
+    free(p), free(dp), free(slope);
 }
 
 enum { Q, K, V };
@@ -110,6 +146,10 @@ static const tess_env env = {.seed = 7, .step = 3, .train = true};
 static int64_t width(const tess_attention_arg *a, int which)
 {
     return (which == Q ? a->heads : a->groups) * a->dim;
+}
+static int64_t keys(const tess_attention_arg *a)
+{
+    return a->keys ? a->keys : a->sequence;
 }
 /* Three matrices side by side, (rows, wide + 2 narrow), from three. */
 static tess_view side_by_side(const tess_attention_arg *a, const tess_view m[3], tess_dtype t)
@@ -132,51 +172,103 @@ static double *in_double(tess_view v, int64_t n, tess_dtype t)
     return d;
 }
 
-/* Runs forward and backward; y, lse and the three gradients must be near the oracle's. */
+/* Bounds of sequences: with as many keys as queries documents, the last of them padding, which sees nothing; else a
+ * number of keys, which the last queries, padding, do not see either. */
+static tess_view draw_bounds(const tess_attention_arg *a)
+{
+    const int64_t n = a->rows / a->sequence, T = a->sequence, K = keys(a);
+    tess_view v = {tess_alloc((size_t)(2 * a->rows) * sizeof(int32_t)), (size_t)(2 * a->rows) * sizeof(int32_t)};
+    for (int64_t s = 0; s < n; s++) {
+        int32_t *first = (int32_t *)v.ptr + 2 * s * T, *end = first + T;
+        const int64_t real = T - T * s / (n + 1), middle = real / 3;
+        for (int64_t i = 0; i < T; i++) {
+            const bool early = i < middle;
+            first[i] = (int32_t)(K != T || early || i >= real ? 0 : middle);
+            end[i] = (int32_t)(i >= real ? 0 : K != T ? K - s : early ? middle : real);
+        }
+    }
+    return v;
+}
+
+/* Runs forward and backward; y, lse and the gradients must be near the oracle's. */
 static void check(tess_attention_arg a, tess_dtype t)
 {
-    const int64_t wide = a.rows * width(&a, Q), narrow = a.rows * width(&a, K), lse_n = a.rows * a.heads;
+    const int64_t sequences = a.rows / a.sequence, wide = a.rows * width(&a, Q), lse_n = a.rows * a.heads;
+    const int64_t narrow = sequences * keys(&a) * width(&a, K), table_n = a.buckets * a.heads;
     const int64_t n[3] = {wide, narrow, narrow};
-    tess_view in[3], grad[3];
-    double *x[3], *want[3];
+    tess_view in[3], grad[3], bounds = {NULL, 0}, table = buffer(table_n, t, false);
+    tess_view dtable = buffer(table_n, TESS_F32, !a.acc_bias);
+    double *x[3], *want[3], *table_x = in_double(table, table_n, t);
+    double *dtable_want = in_double(a.acc_bias ? dtable : (tess_view){NULL, 0}, table_n, TESS_F32);
     for (int i = 0; i < 3; i++) {
         in[i] = buffer(n[i], t, false), grad[i] = buffer(n[i], t, !a.acc);
         x[i] = in_double(in[i], n[i], t);
         want[i] = in_double(a.acc ? grad[i] : (tess_view){NULL, 0}, n[i], t);
     }
+    if (a.bounded) bounds = draw_bounds(&a);
     tess_view dy = buffer(wide, t, false), y = buffer(wide, t, true), lse = buffer(lse_n, TESS_F32, true);
     tess_view scratch = buffer((int64_t)tess_attention_scratch(&a, t), TESS_F32, true);
     scratch.bytes = tess_attention_scratch(&a, t);
     double *dy_x = in_double(dy, wide, t), *y_want = in_double((tess_view){NULL, 0}, wide, t);
     double *lse_want = in_double((tess_view){NULL, 0}, lse_n, t);
-    tess_view qkv = {NULL, 0}, dqkv = {NULL, 0};
-    tess_view forward[6] = {in[0], in[1], in[2], y, lse, scratch};
-    tess_view backward[10] = {dy, in[0], in[1], in[2], y, lse, grad[0], grad[1], grad[2], scratch};
+    tess_view qkv = {NULL, 0}, dqkv = {NULL, 0}, forward[8], backward[13];
+    unsigned f = 0, b = 0;
+    backward[b++] = dy;
     if (a.packed) {
         qkv = side_by_side(&a, in, t), dqkv = side_by_side(&a, grad, t);
-        memcpy(forward, (tess_view[]){qkv, y, lse, scratch}, 4 * sizeof *forward);
-        memcpy(backward, (tess_view[]){dy, qkv, y, lse, dqkv, scratch}, 6 * sizeof *backward);
+        forward[f++] = backward[b++] = qkv;
     }
-    tess_work work = {.buf = forward, .nbuf = a.packed ? 4 : 6, .arg = &a, .env = &env};
+    for (int i = 0; i < 3 && !a.packed; i++) forward[f++] = backward[b++] = in[i];
+    if (a.bounded) forward[f++] = backward[b++] = bounds;
+    if (a.buckets) forward[f++] = backward[b++] = table;
+    forward[f++] = backward[b++] = y;
+    forward[f++] = backward[b++] = lse;
+    forward[f++] = scratch;
+    if (a.packed) backward[b++] = dqkv;
+    for (int i = 0; i < 3 && !a.packed; i++) backward[b++] = grad[i];
+    if (a.buckets) backward[b++] = dtable;
+    backward[b++] = scratch;
+    tess_work work = {.buf = forward, .nbuf = f, .arg = &a, .env = &env};
     tess_attention_forward[t].cpu(&work);
-    work.buf = backward, work.nbuf = a.packed ? 6 : 10;
+    work.buf = backward, work.nbuf = b;
     tess_attention_backward[t].cpu(&work);
 
-    for (int64_t s = 0; s < a.rows / a.sequence; s++)
+    for (int64_t s = 0; s < sequences; s++)
         for (int64_t i = 0; i < a.heads; i++) {
             const int64_t group = i / (a.heads / a.groups);
-            head h = {a.sequence,        a.dim,       width(&a, Q), width(&a, K), a.causal, (double)a.scale,
-                      (double)a.dropout, .env = &env, .op = a.op};
-            h.first = (uint64_t)(((a.row0 / a.sequence + s) * a.heads + i) * a.sequence * a.sequence);
-            const int64_t atq = s * a.sequence * h.ld_q + i * a.dim, atk = s * a.sequence * h.ld_k + group * a.dim;
+            head h = {.length = a.sequence,
+                      .keys = keys(&a),
+                      .dim = a.dim,
+                      .ld_q = width(&a, Q),
+                      .ld_k = width(&a, K),
+                      .causal = a.causal,
+                      .scale = (double)a.scale,
+                      .drop = (double)a.dropout,
+                      .env = &env,
+                      .op = a.op,
+                      .window = a.window,
+                      .cap = (double)a.cap,
+                      .bounds = a.bounded ? (const int32_t *)bounds.ptr + 2 * s * a.sequence : NULL,
+                      .bias = a.buckets ? table_x + i : NULL,
+                      .buckets = a.buckets,
+                      .reach = a.reach,
+                      .ld = a.heads};
+            h.first = (uint64_t)(((a.row0 / a.sequence + s) * a.heads + i) * a.sequence * keys(&a));
+            const int64_t atq = s * a.sequence * h.ld_q + i * a.dim, atk = s * h.keys * h.ld_k + group * a.dim;
             oracle_forward(&h, x[Q] + atq, x[K] + atk, x[V] + atk, y_want + atq,
                            lse_want + s * a.sequence * a.heads + i, a.heads);
             oracle_backward(&h, dy_x + atq, x[Q] + atq, x[K] + atk, x[V] + atk, want[Q] + atq, want[K] + atk,
-                            want[V] + atk);
+                            want[V] + atk, a.buckets ? dtable_want + i : NULL);
         }
     const double most = t == TESS_BF16 ? 1e-2 : 1e-5;
+    for (int64_t i = 0; i < lse_n; i++) /* of a query that sees nothing it is infinite */
+        if (isinf(lse_want[i])) {
+            CHECK(isinf(((float *)lse.ptr)[i]));
+            lse_want[i] = 0, ((float *)lse.ptr)[i] = 0;
+        }
     check_near("y", y.ptr, y_want, wide, t, most);
     check_near("lse", lse.ptr, lse_want, lse_n, TESS_F32, 1e-5);
+    if (a.buckets) check_near("dbias", dtable.ptr, dtable_want, table_n, TESS_F32, t == TESS_BF16 ? 1.5e-2 : 1e-5);
     if (a.packed) {
         double *all = tess_alloc((size_t)(wide + 2 * narrow) * sizeof *all), *to = all;
         for (int64_t r = 0; r < a.rows; r++)
@@ -189,8 +281,8 @@ static void check(tess_attention_arg a, tess_dtype t)
             check_near((const char *[]){"dq", "dk", "dv"}[i], grad[i].ptr, want[i], n[i], t, most);
     }
     for (int i = 0; i < 3; i++) free(in[i].ptr), free(grad[i].ptr), free(x[i]), free(want[i]);
-    free(dy.ptr), free(y.ptr), free(lse.ptr), free(scratch.ptr), free(qkv.ptr), free(dqkv.ptr);
-    free(dy_x), free(y_want), free(lse_want);
+    free(dy.ptr), free(y.ptr), free(lse.ptr), free(scratch.ptr), free(qkv.ptr), free(dqkv.ptr), free(bounds.ptr);
+    free(dy_x), free(y_want), free(lse_want), free(table.ptr), free(dtable.ptr), free(table_x), free(dtable_want);
 }
 
 /* Both dtypes, causal and not, packed and not, += and =. */
@@ -242,6 +334,84 @@ TEST(blocks_and_dropout)
     check_all(1, 600, 1, 1, 8, 0.5f);
 }
 
+/* Queries that see a part of the keys: a window, documents and padding, both; over one block of keys and over several.
+ */
+TEST(ranges)
+{
+    for (int i = 0; i < 16; i++)
+        for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++)
+            check((tess_attention_arg){.rows = i & 8 ? 3 * 300 : 3 * 61,
+                                       .sequence = i & 8 ? 300 : 61,
+                                       .heads = 2,
+                                       .groups = 1,
+                                       .dim = 24,
+                                       .scale = 0.4f,
+                                       .dropout = i & 4 ? 0.2f : 0,
+                                       .op = 5,
+                                       .window = i & 1 ? (i & 8 ? 97 : 7) : 0,
+                                       .bounded = !(i & 1) || i & 2,
+                                       .causal = i & 3,
+                                       .packed = i & 2,
+                                       .acc = i & 4},
+                  t);
+}
+/* Keys of another sequence, fewer and more than there are queries, all of them or what is no padding. */
+TEST(across)
+{
+    for (int i = 0; i < 8; i++)
+        for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++)
+            check((tess_attention_arg){.rows = 2 * (i & 1 ? 160 : 20),
+                                       .sequence = i & 1 ? 160 : 20,
+                                       .keys = i & 2 ? 33 : 570,
+                                       .heads = 4,
+                                       .groups = 2,
+                                       .dim = 16,
+                                       .scale = 0.25f,
+                                       .dropout = 0.1f,
+                                       .op = 5,
+                                       .row0 = i & 1 ? 320 : 40,
+                                       .bounded = i & 4,
+                                       .acc = i & 2},
+                  t);
+}
+TEST(capped_logits)
+{
+    for (int i = 0; i < 8; i++)
+        for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++)
+            check((tess_attention_arg){.rows = 2 * 140,
+                                       .sequence = 140,
+                                       .heads = 2,
+                                       .groups = 1,
+                                       .dim = 8,
+                                       .scale = 2,
+                                       .cap = 3,
+                                       .dropout = i & 1 ? 0.2f : 0,
+                                       .window = i & 2 ? 31 : 0,
+                                       .causal = true,
+                                       .bounded = i & 4},
+                  t);
+}
+/* A bias by distance and its gradient: one side and both, near and far, padding, and keys of another sequence. */
+TEST(bias_by_distance)
+{
+    for (int i = 0; i < 8; i++)
+        for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++)
+            check((tess_attention_arg){.rows = 2 * 150,
+                                       .sequence = 150,
+                                       .keys = i == 4 ? 60 : 0,
+                                       .heads = 3,
+                                       .groups = 3,
+                                       .dim = 8,
+                                       .scale = 1,
+                                       .buckets = 32,
+                                       .reach = i & 1 ? 128 : 40,
+                                       .dropout = i & 2 ? 0.2f : 0,
+                                       .causal = i & 1,
+                                       .bounded = i & 4,
+                                       .acc_bias = i & 2},
+                  t);
+}
+
 /* Logits in the hundreds, rising and falling along the keys: the running maximum must follow. */
 TEST(large_logits)
 {
@@ -260,7 +430,9 @@ TEST(large_logits)
         double *x[3] = {in_double(q, a.rows * 4, TESS_F32), in_double(k, a.rows * 4, TESS_F32),
                         in_double(v, a.rows * 4, TESS_F32)};
         double *want = tess_alloc((size_t)a.rows * 4 * sizeof *want), *lse_want = tess_alloc((size_t)a.rows * 8);
-        oracle_forward(&(head){a.rows, 4, 4, 4, false, 1, 0, 0, &env, 0}, x[0], x[1], x[2], want, lse_want, 1);
+        oracle_forward(
+            &(head){.length = a.rows, .keys = a.rows, .dim = 4, .ld_q = 4, .ld_k = 4, .scale = 1, .env = &env}, x[0],
+            x[1], x[2], want, lse_want, 1);
         check_near("y", y.ptr, want, a.rows * 4, TESS_F32, 3e-5);
         check_near("lse", lse.ptr, lse_want, a.rows, TESS_F32, 1e-6);
         for (int i = 0; i < 3; i++) free(x[i]);

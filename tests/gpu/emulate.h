@@ -330,6 +330,14 @@ static inline float __shfl_xor_sync(uint32_t, float v, int mask)
     emulate::at_once(emulate::shuffle_all, &s);
     return s.got;
 }
+static inline int __shfl_xor_sync(uint32_t lanes, int v, int mask)
+{
+    float bits;
+    memcpy(&bits, &v, sizeof v);
+    bits = __shfl_xor_sync(lanes, bits, mask);
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
 static inline uint32_t __ballot_sync(uint32_t, bool mine)
 {
     emulate::ballot b = {mine, 0};
