@@ -115,9 +115,10 @@ typedef struct tess_rope_arg {
     float base;
     tess_rope_scaling scaling;
     bool half, acc;
+    bool placed; /* a row's place is told, else it is that in its sequence */
 } tess_rope_arg;
-extern tess_codelet tess_rope_forward[];  /* x (rows, heads*dim), y */
-extern tess_codelet tess_rope_backward[]; /* dy, dx += */
+extern tess_codelet tess_rope_forward[];  /* x (rows, heads*dim), y[, places i32 (rows)] */
+extern tess_codelet tess_rope_backward[]; /* dy, dx +=[, places] */
 
 /* ---- dropout.c and random.c: counter-based, so that a mask depends on seed, step, op and place alone ---------------
  */

@@ -1,6 +1,6 @@
-/* rope: rotary positions. Row r turns the pairs of each of its heads by angles r % sequence * base^(-2i / rotary), or
- * what scaling makes of these speeds, in fp32 as the published models do; the backward pass turns back. Values past
- * `rotary` pass through. */
+/* rope: rotary positions. Row r turns the pairs of each of its heads by angles place * base^(-2i / rotary), or what
+ * scaling makes of these speeds, where its place is r % sequence or what it is told, in fp32 as the published models
+ * do; the backward pass turns back. Values past `rotary` pass through. */
 #include "rope_impl.h"
 #include "vector_impl.h"
 
@@ -47,13 +47,14 @@ TESS_INLINE void turn(const tess_work *w, tess_dtype t, bool acc, float directio
 {
     const tess_rope_arg *a = w->arg;
     const int64_t half = a->rotary / 2;
+    const int32_t *place = a->placed ? w->buf[2].ptr : NULL;
     TESS_ASSERT(a->rotary % 2 == 0 && a->rotary <= a->dim);
     for (int64_t first = 0; first < half; first += CHUNK) {
         const int64_t pairs = half - first < CHUNK ? half - first : CHUNK;
         float speed[CHUNK], sine[CHUNK], cosine[CHUNK];
         for (int64_t i = 0; i < pairs; i++) speed[i] = direction * tess_rope_speed(a, first + i);
         for (int64_t r = 0; r < a->rows; r++) {
-            turn_of((float)(r % a->sequence), speed, pairs, sine, cosine);
+            turn_of((float)(place ? place[r] : r % a->sequence), speed, pairs, sine, cosine);
             for (int64_t h = 0; h < a->heads; h++) {
                 const int64_t head = (r * a->heads + h) * a->dim;
                 if (a->half)

@@ -15,13 +15,14 @@ TESS_DEVICE void turn_of(float position, float speed, float *sine, float *cosine
 /* x, y (rows, heads*dim); shared: a sine and a cosine a pair. */
 template <tess_dtype T>
 TESS_KERNEL(THREADS)
-rope_kernel(const void *x, void *y, tess_rope_arg a, bool acc, float direction)
+rope_kernel(const void *x, void *y, const int32_t *places, tess_rope_arg a, bool acc, float direction)
 {
     TESS_DYNAMIC_SHARED(shared);
     const int64_t row = blockIdx.x, half = a.rotary / 2, rest = a.dim - a.rotary;
+    const int64_t place = places ? places[row] : row % a.sequence;
     float *sine = (float *)shared, *cosine = sine + half;
     for (int64_t i = threadIdx.x; i < half; i += THREADS) {
-        turn_of((float)(row % a.sequence), direction * tess_rope_speed(&a, i), &sine[i], &cosine[i]);
+        turn_of((float)place, direction * tess_rope_speed(&a, i), &sine[i], &cosine[i]);
     }
     __syncthreads();
     for (int64_t k = threadIdx.x; k < a.heads * half; k += THREADS) {
@@ -48,7 +49,7 @@ template <tess_dtype T> static void turn(const tess_work *w, bool acc, float dir
     const tess_rope_arg *a = (const tess_rope_arg *)w->arg;
     TESS_ASSERT(a->rotary % 2 == 0 && a->rotary <= a->dim);
     launch(w, rope_kernel<T>, a->rows, THREADS, (size_t)a->rotary * sizeof(float), (const void *)w->buf[0].ptr,
-           w->buf[1].ptr, *a, acc, direction);
+           w->buf[1].ptr, a->placed ? (const int32_t *)w->buf[2].ptr : NULL, *a, acc, direction);
 }
 template <tess_dtype T> static void rope_forward_body(const tess_work *w)
 {

@@ -91,9 +91,10 @@ typedef struct tess_rope_conf {
     int64_t rotary; /* how many of dim rotate; 0: all */
     float base;     /* 0: 10000 */
     tess_rope_scaling scaling;
-    bool neighbours; /* pairs (2i, 2i+1) instead of (i, i + rotary/2) */
+    bool neighbours;     /* pairs (2i, 2i+1) instead of (i, i + rotary/2) */
+    tess_tensor *places; /* an input (B, T): the place of each row; NULL: its own in the sequence */
 } tess_rope_conf;
-/* Turns the pairs of each head by their position. */
+/* Turns the pairs of each head by their place. */
 tess_tensor *tess_rope(tess_tensor *x, tess_rope_conf conf);
 typedef struct tess_attention_conf {
     int64_t heads, groups; /* groups: heads of k and v, 0: as many as heads */

@@ -1,6 +1,8 @@
 /* rope: rotary positions on x (B,T,heads*dim). */
 #include "ops_impl.h"
 
+enum { MOST_PLACE = 1 << 24 }; /* what fp32 counts to */
+
 static tess_status infer(tess_node *n)
 {
     const tess_rope_conf *c = n->attributes;
@@ -16,7 +18,12 @@ static tess_status infer(tess_node *n)
     if (s->kind == TESS_ROPE_LLAMA3 && !(s->low > 0 && s->high > s->low && s->length > 0))
         return tess_shape_error(n, "the scaling is from %g to %g turns in %g positions (expected above 0, and more)",
                                 s->low, s->high, s->length);
-    return tess_same_shape(n);
+    const tess_tensor *x = n->in[0], *places = n->in[1];
+    if (places && (places->kind != TESS_KIND_INPUT || places->dim[0] != x->dim[0] || places->dim[1] != x->dim[1]))
+        return tess_shape_error(n, "the places must be an input (B,T)");
+    if (places) tess_limit_ids(n->in[1], 0, MOST_PLACE, "a place in a sequence");
+    tess_set_shape(n, 3, x->dim[0], x->dim[1], x->dim[2]);
+    return TESS_OK;
 }
 
 static tess_rope_arg *arg(tess_lower *L, const tess_node *n, int i)
@@ -24,19 +31,22 @@ static tess_rope_arg *arg(tess_lower *L, const tess_node *n, int i)
     const tess_rope_conf *c = n->attributes;
     return TESS_ARG(L, tess_rope_arg, .rows = tess_rows(L, n->out, i), .sequence = n->out->dim[1],
                     .heads = tess_width(n->out) / c->dim, .dim = c->dim, .rotary = c->rotary, .base = c->base,
-                    .scaling = c->scaling, .half = !c->neighbours);
+                    .scaling = c->scaling, .half = !c->neighbours, .placed = n->in[1] != NULL);
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
-    TESS_EMIT(L, &tess_rope_forward[tess_real(L)], arg(L, n, i), tess_in(L, n->in[0], i), tess_out(L, n->out, i));
+    const tess_use x = tess_in(L, n->in[0], i), y = tess_out(L, n->out, i);
+    const tess_use use[] = {x, y, n->in[1] ? tess_in(L, n->in[1], i) : x};
+    tess_emit(L, &tess_rope_forward[tess_real(L)], arg(L, n, i), use, n->in[1] ? 3 : 2);
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     tess_rope_arg *a = arg(L, n, i);
-    tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
-    TESS_EMIT(L, &tess_rope_backward[tess_real(L)], a, tess_grad_read(L, n->out, i), dx);
+    const tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc), dy = tess_grad_read(L, n->out, i);
+    const tess_use use[] = {dy, dx, n->in[1] ? tess_in(L, n->in[1], i) : dy};
+    tess_emit(L, &tess_rope_backward[tess_real(L)], a, use, n->in[1] ? 3 : 2);
 }
 
 /* Heads stay whole. */
@@ -48,7 +58,7 @@ static int64_t units(const tess_node *n, bool *exact)
 
 const tess_op tess_op_rope = {
     .name = "rope",
-    .takes = "x",
+    .takes = "x, places?",
     .infer = infer,
     .forward = forward,
     .backward = backward,
@@ -60,5 +70,5 @@ tess_tensor *tess_rope(tess_tensor *x, tess_rope_conf conf)
 {
     if (conf.rotary == 0) conf.rotary = conf.dim;
     if (conf.base == 0) conf.base = 10000;
-    return tess_node_add(&tess_op_rope, &x, 1, &conf, sizeof conf);
+    return tess_node_add(&tess_op_rope, (tess_tensor *[]){x, conf.places}, 2, &conf, sizeof conf);
 }

@@ -13,7 +13,7 @@ static double speed_of(const tess_rope_arg *a, int64_t i)
     return (1 - smooth) * plain / s->factor + smooth * plain;
 }
 
-static void turn(const tess_rope_arg *a, const double *x, double *y, double direction)
+static void turn(const tess_rope_arg *a, const int32_t *place, const double *x, double *y, double direction)
 {
     const int64_t pairs = a->rotary / 2;
     for (int64_t r = 0; r < a->rows; r++)
@@ -22,7 +22,7 @@ static void turn(const tess_rope_arg *a, const double *x, double *y, double dire
             double *to = y + (r * a->heads + h) * a->dim;
             for (int64_t i = a->rotary; i < a->dim; i++) to[i] += from[i];
             for (int64_t i = 0; i < pairs; i++) {
-                const double angle = direction * (double)(r % a->sequence) * speed_of(a, i);
+                const double angle = direction * (double)(place ? place[r] : r % a->sequence) * speed_of(a, i);
                 const int64_t p = a->half ? i : 2 * i, q = a->half ? i + pairs : 2 * i + 1;
                 to[p] += from[p] * cos(angle) - from[q] * sin(angle);
                 to[q] += from[q] * cos(angle) + from[p] * sin(angle);
@@ -62,12 +62,13 @@ OP_TASKS(rope)
                 const int64_t n = a.rows * a.heads * a.dim;
                 a.half = half;
                 a.acc = acc;
-                double *x = op_in("x", n, t, 1);
-                turn(&a, x, op_out("y", n, t, false), 1);
-                op_run(&tess_rope_forward[t], &a);
-                x = op_in("dy", n, t, 1);
-                turn(&a, x, op_out("dx", n, t, acc), -1);
-                op_run(&tess_rope_backward[t], &a);
+                a.placed = k == 1;
+                for (int back = 0; back < 2; back++) {
+                    const double *x = op_in(back ? "dy" : "x", n, t, 1);
+                    double *y = op_out(back ? "dx" : "y", n, t, back && acc);
+                    turn(&a, a.placed ? op_indices("places", a.rows, 500) : NULL, x, y, back ? -1 : 1);
+                    op_run(&(back ? tess_rope_backward : tess_rope_forward)[t], &a);
+                }
             }
 }
 
