@@ -80,12 +80,14 @@ extern tess_codelet tess_layernorm_backward[]; /* dy, x, gain, stats, dx +=, dga
 extern tess_codelet tess_rmsnorm_forward[];    /* x, gain (width), y, stats f32 (rows): 1/rms */
 extern tess_codelet tess_rmsnorm_backward[];   /* dy, x, gain, stats, dx +=, dgain += */
 
-/* ---- gelu.c, silu.c, add.c, mul.c -------------------------------------------------------------------------------- */
+/* ---- gelu.c, silu.c, tanh.c, add.c, mul.c
+ * -------------------------------------------------------------------------------- */
 
 typedef struct tess_map_arg {
     int64_t n; /* elements */
     int64_t first;
-    int kind; /* gelu */
+    int kind;  /* gelu */
+    float cap; /* tanh */
     bool acc;
 } tess_map_arg;
 extern tess_codelet tess_gelu_forward[];  /* x, y */
@@ -100,6 +102,8 @@ extern tess_codelet tess_linear_gelu_forward[];  /* x (rows,in), w (out,in), pre
 extern tess_codelet tess_gelu_linear_backward[]; /* dy (rows,out), w (out,in), pre, dpre (rows,in) */
 extern tess_codelet tess_silu_forward[];         /* x, y */
 extern tess_codelet tess_silu_backward[];        /* dy, x, dx += */
+extern tess_codelet tess_tanh_forward[];         /* x, y = cap tanh(x / cap) */
+extern tess_codelet tess_tanh_backward[];        /* dy, x, dx += */
 extern tess_codelet tess_add_forward[];          /* a, b, y = a + b */
 extern tess_codelet tess_add_into[];    /* x, y += x (acc: add, else copy): the gradient of add, residual and sharing */
 extern tess_codelet tess_add_sum[];     /* x f32, y += x, from element `first` of y on: a sum in f32, rounded once */

@@ -80,6 +80,8 @@ tess_tensor *tess_rmsnorm(tess_tensor *x, tess_tensor *gain, float eps);
 tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind);
 /* Returns x sigmoid(x). */
 tess_tensor *tess_silu(tess_tensor *x);
+/* Returns cap tanh(x / cap): tanh with a cap of 1, else what stays near x until it comes near the cap. */
+tess_tensor *tess_tanh(tess_tensor *x, float cap);
 /* Returns a + b. */
 tess_tensor *tess_add(tess_tensor *a, tess_tensor *b);
 /* Returns a b, element by element. */

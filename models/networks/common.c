@@ -80,6 +80,12 @@ const tess_field tess_common_fields[] = {{"initializer_range", TESS_FIELD_TRAINI
                                          IGNORED("begin_suppress_tokens"),
                                          {NULL, 0, 0, 0, 0, NULL}};
 
+tess_tensor *tess_embed(const tess_network *in, tess_tensor *words, tess_tensor *places)
+{
+    if (!in->positions) return tess_embedding(in->ids, words, places);
+    return tess_add(tess_embedding(in->ids, words, NULL), tess_embedding(in->positions, places, NULL));
+}
+
 tess_tensor *tess_activate(tess_tensor *x, int64_t activation)
 {
     return activation == TESS_ACTIVATION_SILU ? tess_silu(x) : tess_gelu(x, (tess_gelu_kind)activation);

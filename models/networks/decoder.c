@@ -79,6 +79,7 @@ struct block {
     const tess_decoder *c;
     const tess_decoder_traits *traits;
     tess_graph *g;
+    const tess_network *in;
     int layer;
 };
 
@@ -105,12 +106,13 @@ static tess_tensor *norm(const struct block *b, const char *name, tess_tensor *x
     return tess_rmsnorm(x, param(b, name, width, 1, TESS_ONE), (float)b->c->eps);
 }
 
-static tess_rope_conf rope_of(const tess_decoder *c)
+static tess_rope_conf rope_of(const tess_decoder *c, tess_tensor *places)
 {
     const int64_t length = c->rope_length ? c->rope_length : c->trained_positions;
     return (tess_rope_conf){
         .dim = dim_of(c),
         .base = (float)c->rope_base,
+        .places = places,
         .scaling = {(tess_rope_kind)c->rope_kind, c->rope_factor, c->rope_low, c->rope_high, (double)length}};
 }
 
@@ -125,12 +127,14 @@ static tess_tensor *attend(const struct block *b, tess_tensor *x)
         q = norm(b, "self_attn.q_norm.weight", q, D);
         k = norm(b, "self_attn.k_norm.weight", k, D);
     }
-    q = tess_rope(q, rope_of(c));
-    k = tess_rope(k, rope_of(c));
-    tess_tensor *y = tess_attention(
-        q, k, v,
-        (tess_attention_conf){
-            .heads = c->heads, .groups = groups_of(c), .dropout = (float)c->attention_dropout, .causal = true});
+    q = tess_rope(q, rope_of(c, b->in->positions));
+    k = tess_rope(k, rope_of(c, b->in->positions));
+    tess_tensor *y = tess_attention(q, k, v,
+                                    (tess_attention_conf){.heads = c->heads,
+                                                          .groups = groups_of(c),
+                                                          .dropout = (float)c->attention_dropout,
+                                                          .causal = true,
+                                                          .bounds = b->in->bounds});
     return dense(b, "self_attn.o_proj", y, wide, c->width, b->traits->out_bias); // (B, T, C)
 }
 
@@ -144,11 +148,11 @@ static tess_tensor *mlp(const struct block *b, tess_tensor *x)
 }
 
 tess_tensor *tess_decoder_body(const tess_decoder *c, const tess_decoder_traits *traits, tess_graph *g,
-                               tess_tensor *ids)
+                               const tess_network *in)
 {
-    struct block b = {c, traits, g, 0};
+    struct block b = {c, traits, g, in, 0};
     tess_tensor *x = tess_embedding(
-        ids, tess_param(g, "embed_tokens.weight", c->common.vocab, c->width, TESS_NORMAL((float)c->common.init)),
+        in->ids, tess_param(g, "embed_tokens.weight", c->common.vocab, c->width, TESS_NORMAL((float)c->common.init)),
         NULL); // (B, T, C)
     for (; b.layer < c->common.layers; b.layer++) {
         char name[32];
@@ -161,11 +165,11 @@ tess_tensor *tess_decoder_body(const tess_decoder *c, const tess_decoder_traits 
     return tess_rmsnorm(x, tess_param(g, "norm.weight", c->width, 1, TESS_ONE), (float)c->eps);
 }
 
-tess_tensor *tess_decoder_head(const void *numbers, tess_graph *g)
+tess_head tess_decoder_head(const void *numbers, tess_graph *g)
 {
     const tess_decoder *c = numbers;
-    return tess_param(g, c->common.tied ? "embed_tokens.weight" : "lm_head.weight", c->common.vocab, c->width,
-                      TESS_NORMAL((float)c->common.init));
+    const char *name = c->common.tied ? "embed_tokens.weight" : "lm_head.weight";
+    return (tess_head){.weight = tess_param(g, name, c->common.vocab, c->width, TESS_NORMAL((float)c->common.init))};
 }
 
 /* ---- files ---- */

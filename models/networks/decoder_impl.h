@@ -22,10 +22,10 @@ typedef struct tess_decoder_traits {
 } tess_decoder_traits;
 
 tess_tensor *tess_decoder_body(const tess_decoder *c, const tess_decoder_traits *traits, tess_graph *g,
-                               tess_tensor *ids);
+                               const tess_network *in);
 /* For tess_family, whose numbers begin with a tess_decoder. */
 tess_status tess_decoder_check(const void *numbers, const char *where) TESS_NODISCARD;
-tess_tensor *tess_decoder_head(const void *numbers, tess_graph *g);
+tess_head tess_decoder_head(const void *numbers, tess_graph *g);
 bool tess_decoder_bare(const char *name);
 bool tess_decoder_extra(const char *name);
 

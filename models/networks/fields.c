@@ -123,6 +123,12 @@ static tess_status read_field(const tess_field *d, const char *where, const char
             return wrong(where, name, value, least);
         memcpy(numbers + d->offset, &(int64_t){json_integer_value(value)}, sizeof(int64_t));
         return TESS_OK;
+    case TESS_FIELD_TRAINING_OR_NULL:
+        if (json_is_null(value)) {
+            memcpy(numbers + d->offset, &(double){-1}, sizeof(double));
+            return TESS_OK;
+        }
+        /* fall through */
     case TESS_FIELD_REAL:
     case TESS_FIELD_TRAINING:
         snprintf(least, sizeof least, "a number of at least %g", d->least);
@@ -141,6 +147,12 @@ static tess_status read_field(const tess_field *d, const char *where, const char
         memcpy(numbers + d->offset, &kind, sizeof kind);
         return TESS_OK;
     }
+    case TESS_FIELD_MEMBERS:
+        snprintf(least, sizeof least, "an object of at least %g members", d->least);
+        if (!json_is_object(value) || (double)json_object_size(value) < d->least)
+            return wrong(where, name, value, least);
+        memcpy(numbers + d->offset, &(int64_t){(int64_t)json_object_size(value)}, sizeof(int64_t));
+        return TESS_OK;
     case TESS_FIELD_LAYERS:
         return read_layers(d, where, name, value);
     case TESS_FIELD_ONLY:
@@ -155,7 +167,7 @@ static tess_status read_field(const tess_field *d, const char *where, const char
 
 static bool is_real(const tess_field *d)
 {
-    return d->kind == TESS_FIELD_REAL || d->kind == TESS_FIELD_TRAINING;
+    return d->kind == TESS_FIELD_REAL || d->kind == TESS_FIELD_TRAINING || d->kind == TESS_FIELD_TRAINING_OR_NULL;
 }
 static bool is_number(const tess_field *d)
 {
@@ -187,7 +199,7 @@ const char *tess_field_text(const tess_field *d, const void *numbers, char text[
         snprintf(text, 32, "%g", real);
     else if (d->kind == TESS_FIELD_BOOL)
         snprintf(text, 32, "%s", whole ? "true" : "false");
-    else if (d->kind == TESS_FIELD_INT || d->kind == TESS_FIELD_OPTIONAL)
+    else if (d->kind == TESS_FIELD_INT || d->kind == TESS_FIELD_OPTIONAL || d->kind == TESS_FIELD_MEMBERS)
         snprintf(text, 32, "%lld", (long long)whole);
     else if (d->kind == TESS_FIELD_CHOICE) {
         const int n = (int)word_of(d->text, whole, &word);

@@ -87,14 +87,14 @@ static tess_tensor *dense(tess_graph *g, int layer, const char *name, tess_tenso
     return tess_name(y, "h.%d.%s", layer, name);
 }
 
-static tess_tensor *block(const struct gpt2 *c, tess_graph *g, int layer, tess_tensor *x)
+static tess_tensor *block(const struct gpt2 *c, tess_graph *g, int layer, tess_tensor *x, tess_tensor *bounds)
 {
     int64_t C = c->width, inner = c->inner ? c->inner : 4 * C;
     double residual_std = c->common.init / sqrt(2.0 * (double)c->common.layers);
     float scale = c->scale_attention ? 1 / sqrtf((float)(C / c->heads)) : 1;
     if (c->scale_by_layer) scale /= (float)(layer + 1);
     tess_attention_conf attention = {
-        .heads = c->heads, .scale = scale, .dropout = (float)c->attention_dropout, .causal = true};
+        .heads = c->heads, .scale = scale, .dropout = (float)c->attention_dropout, .causal = true, .bounds = bounds};
 
     tess_tensor *y =
         dense(g, layer, "attn.c_attn", norm(c, g, layer, "ln_1", x), C, 3 * C, c->common.init); // (B, T, 3C)
@@ -107,28 +107,28 @@ static tess_tensor *block(const struct gpt2 *c, tess_graph *g, int layer, tess_t
     return tess_add(x, tess_dropout(y, (float)c->residual_dropout));
 }
 
-static tess_tensor *body(const void *numbers, tess_graph *g, tess_tensor *ids)
+static tess_tensor *body(const void *numbers, tess_graph *g, const tess_network *in)
 {
     const struct gpt2 *c = numbers;
     tess_tensor *wte = tess_param(g, "wte.weight", c->common.vocab, c->width, TESS_NORMAL((float)c->common.init));
     tess_tensor *wpe = tess_param(g, "wpe.weight", c->common.positions, c->width, TESS_NORMAL((float)c->common.init));
-    tess_tensor *x = tess_dropout(tess_embedding(ids, wte, wpe), (float)c->embedding_dropout); // (B, T, C)
+    tess_tensor *x = tess_dropout(tess_embed(in, wte, wpe), (float)c->embedding_dropout); // (B, T, C)
     for (int layer = 0; layer < c->common.layers; layer++) {
         char name[32];
         snprintf(name, sizeof name, "h.%d", layer);
         tess_block(g, name);
-        x = block(c, g, layer, x);
+        x = block(c, g, layer, x, in->bounds);
     }
     tess_block_end(g);
     return tess_layernorm(x, tess_param(g, "ln_f.weight", c->width, 1, TESS_ONE),
                           tess_param(g, "ln_f.bias", c->width, 1, TESS_ZERO), (float)c->eps);
 }
 
-static tess_tensor *head(const void *numbers, tess_graph *g)
+static tess_head head(const void *numbers, tess_graph *g)
 {
     const struct gpt2 *c = numbers;
-    return tess_param(g, c->common.tied ? "wte.weight" : "lm_head.weight", c->common.vocab, c->width,
-                      TESS_NORMAL((float)c->common.init));
+    const char *name = c->common.tied ? "wte.weight" : "lm_head.weight";
+    return (tess_head){.weight = tess_param(g, name, c->common.vocab, c->width, TESS_NORMAL((float)c->common.init))};
 }
 
 static bool ends(const char *name, const char *end)

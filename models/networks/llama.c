@@ -14,12 +14,12 @@ static const tess_field fields[] = {{"vocab_size", TESS_FIELD_INT, AT(decoder.co
                                     {"pretraining_tp", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
                                     {NULL, 0, 0, 0, 0, NULL}};
 
-static tess_tensor *body(const void *numbers, tess_graph *g, tess_tensor *ids)
+static tess_tensor *body(const void *numbers, tess_graph *g, const tess_network *in)
 {
     const struct llama *c = numbers;
     const tess_decoder_traits traits = {
         .qkv_bias = c->attention_bias, .out_bias = c->attention_bias, .mlp_bias = c->mlp_bias};
-    return tess_decoder_body(&c->decoder, &traits, g, ids);
+    return tess_decoder_body(&c->decoder, &traits, g, in);
 }
 
 const tess_family tess_family_llama = {

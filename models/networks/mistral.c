@@ -25,9 +25,9 @@ static tess_status fits(const void *numbers, int64_t length)
                       (long long)length, (long long)c->window);
 }
 
-static tess_tensor *body(const void *numbers, tess_graph *g, tess_tensor *ids)
+static tess_tensor *body(const void *numbers, tess_graph *g, const tess_network *in)
 {
-    return tess_decoder_body(numbers, &(tess_decoder_traits){0}, g, ids);
+    return tess_decoder_body(numbers, &(tess_decoder_traits){0}, g, in);
 }
 
 const tess_family tess_family_mistral = {

@@ -14,22 +14,42 @@ static const tess_family *const families[] = {
 };
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
+/* Of the families of one type, which stand behind one another from `i` on, the one that config.json's architecture
+ * means. A body alone, or none, is the first's. */
+static tess_status find_head(const char *where, const json_t *root, int i, const tess_family **family)
+{
+    const json_t *first = json_array_get(json_object_get(root, "architectures"), 0);
+    const char *name = json_is_string(first) ? json_string_value(first) : "Model";
+    const size_t n = strlen(name);
+    char known[512] = "";
+    *family = families[i];
+    int k = i;
+    for (; k < FAMILIES && !strcmp(families[k]->type, families[i]->type); k++) {
+        const size_t at = strlen(known);
+        snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", families[k]->architecture);
+        if (strcmp(families[k]->architecture, name)) continue;
+        *family = families[k];
+        return TESS_OK;
+    }
+    if (k == i + 1 || (n >= 5 && !strcmp(name + n - 5, "Model"))) return TESS_OK;
+    return tess_error(TESS_INVALID, where, "architectures: %s is not known of a %s (known: %s)", name,
+                      families[i]->type, known);
+}
+
 static tess_status find_family(const char *where, const json_t *root, const tess_family **family)
 {
     const json_t *type = json_object_get(root, "model_type");
     if (!json_is_string(type))
         return tess_error(TESS_INVALID, where, "model_type is missing (expected a name such as gpt2)");
     const char *names[FAMILIES];
+    int types = 0;
     for (int i = 0; i < FAMILIES; i++) {
-        names[i] = families[i]->type;
-        if (!strcmp(names[i], json_string_value(type))) {
-            *family = families[i];
-            return TESS_OK;
-        }
+        if (!strcmp(families[i]->type, json_string_value(type))) return find_head(where, root, i, family);
+        if (i == 0 || strcmp(families[i]->type, names[types - 1])) names[types++] = families[i]->type;
     }
-    const char *near = tess_nearest(json_string_value(type), names, FAMILIES);
+    const char *near = tess_nearest(json_string_value(type), names, (size_t)types);
     char known[512] = "";
-    for (int i = 0; i < FAMILIES; i++) {
+    for (int i = 0; i < types; i++) {
         const size_t at = strlen(known);
         snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", names[i]);
     }
@@ -152,33 +172,65 @@ int64_t tess_model_vocab(const tess_model *m)
 {
     return ((const tess_common *)m->numbers)->vocab;
 }
+static int64_t first_position(const tess_model *m)
+{
+    return m->family->first_position ? m->family->first_position(m->numbers) : 0;
+}
 int64_t tess_model_positions(const tess_model *m)
 {
-    return ((const tess_common *)m->numbers)->positions;
+    const int64_t positions = ((const tess_common *)m->numbers)->positions, first = first_position(m);
+    return positions > first ? positions - first : positions;
+}
+int64_t tess_model_targets(const tess_model *m)
+{
+    return m->family->labels ? m->family->labels(m->numbers) : tess_model_vocab(m);
+}
+tess_answers tess_model_answers(const tess_model *m)
+{
+    return m->family->answers;
 }
 const char *tess_model_dir(const tess_model *m)
 {
     return m->dir;
 }
 
-tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, int64_t length, tess_purpose purpose,
-                             tess_network *net)
+/* The inputs that the body reads. */
+static void add_inputs(const tess_model *m, tess_graph *g, const tess_build *b, tess_network *net)
 {
-    if (!m || !g || !net)
+    *net = (tess_network){.ids = tess_input(g, "ids", b->batch, b->length), .first_position = first_position(m)};
+    if (b->bounds) net->bounds = tess_input(g, "bounds", b->batch, 2 * b->length);
+    if (b->positions || net->first_position) net->positions = tess_input(g, "positions", b->batch, b->length);
+    if (m->family->segments) net->segments = tess_input(g, "segments", b->batch, b->length);
+    if (m->family->answers == TESS_ANSWERS_LABEL || b->purpose == TESS_FOR_LOGITS)
+        net->index = tess_input(g, "index", b->batch, 1);
+}
+
+tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_build *b, tess_network *net)
+{
+    if (!m || !g || !b || !net)
         return tess_error(TESS_INVALID, "model", "it, its graph or the place for its network is NULL");
+    const int64_t length = b->length;
     int64_t most = tess_model_positions(m);
     if (most && length > most)
         return tess_error(TESS_INVALID, "sequence length", "%lld, but the model has %lld positions", (long long)length,
                           (long long)most);
     if (m->family->fits) TESS_TRY(m->family->fits(m->numbers, length));
-    *net = (tess_network){.ids = tess_input(g, "ids", batch, length)};
-    tess_tensor *x = m->family->body(m->numbers, g, net->ids), *w = m->family->head(m->numbers, g);
-    if (purpose == TESS_FOR_LOSS) {
-        net->targets = tess_input(g, "targets", batch, length);
-        net->output = tess_cross_entropy(x, w, NULL, net->targets);
+    add_inputs(m, g, b, net);
+    const bool label = m->family->answers == TESS_ANSWERS_LABEL;
+    tess_tensor *x = m->family->body(m->numbers, g, net);
+    const tess_head head = m->family->head(m->numbers, g);
+    if (b->purpose == TESS_FOR_LOSS) {
+        tess_tensor **of = label ? &net->label : &net->targets;
+        *of = tess_input(g, label ? "label" : "targets", b->batch, label ? 1 : length);
+        net->output = tess_cross_entropy(x, head.weight, head.bias, *of);
     } else {
-        net->index = tess_input(g, "index", batch, 1);
-        net->output = tess_linear(tess_pick(x, net->index), w, NULL);
+        net->output = tess_linear(label ? x : tess_pick(x, net->index), head.weight, head.bias);
     }
     return net->output ? TESS_OK : TESS_INVALID;
+}
+
+tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, int64_t length, tess_purpose purpose,
+                             tess_network *net)
+{
+    return tess_model_build_for(m, g, &(tess_build){.batch = batch, .length = length, .purpose = purpose}, net);
 }

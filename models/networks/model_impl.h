@@ -10,8 +10,10 @@ typedef enum tess_field_kind {
     TESS_FIELD_INT,      /* a number of the model, into the family's struct */
     TESS_FIELD_OPTIONAL, /* the same, or null, which is 0 */
     TESS_FIELD_REAL,
-    TESS_FIELD_TRAINING, /* a real that acts while it trains, or before: a run may go on with another */
+    TESS_FIELD_TRAINING,         /* a real that acts while it trains, or before: a run may go on with another */
+    TESS_FIELD_TRAINING_OR_NULL, /* null is -1 */
     TESS_FIELD_BOOL,
+    TESS_FIELD_MEMBERS, /* how many members an object has */
     TESS_FIELD_ACTIVATION,
     TESS_FIELD_CHOICE, /* one of the words in `text`, between blanks: its place there */
     TESS_FIELD_OBJECT, /* its members are the fields NAME.MEMBER; null is an empty one */
@@ -47,7 +49,16 @@ tess_tensor *tess_activate(tess_tensor *x, int64_t activation);
 
 enum { TESS_MODEL_NUMBERS = 512 };
 
-/* One a family, in a file of its name. */
+/* x for embedding tables: the row of each token, plus that of its place. */
+tess_tensor *tess_embed(const tess_network *in, tess_tensor *words, tess_tensor *places);
+
+/* What makes logits of the body's rows. */
+typedef struct tess_head {
+    tess_tensor *weight, *bias; /* (V, C); (V), NULL: none */
+} tess_head;
+
+/* One a family and kind of head, in a file of its name. Where several have one type, the architecture that config.json
+ * names decides, and the first is meant where it names none. */
 typedef struct tess_family {
     const char *type;         /* model_type */
     const char *architecture; /* as saved */
@@ -55,13 +66,19 @@ typedef struct tess_family {
     const tess_field *field;  /* its own, ended by a NULL name */
     const tess_field *shared; /* those of its kind of family, behind its own; NULL: none */
     size_t numbers;           /* size of the struct that the fields fill; a tess_common comes first in it */
+    tess_answers answers;
+    bool segments;                                  /* tokens are of several texts */
+    int64_t (*labels)(const void *numbers);         /* how many; NULL: it has none */
+    int64_t (*first_position)(const void *numbers); /* of a sequence; NULL: 0 */
     tess_status (*check)(const void *numbers, const char *where);
-    tess_tensor *(*body)(const void *numbers, tess_graph *g, tess_tensor *ids); /* the rows that the head reads */
-    tess_tensor *(*head)(const void *numbers, tess_graph *g);                   /* its weight */
+    /* The rows that the head reads: (B,T,C), or (B,1,C) for a label. */
+    tess_tensor *(*body)(const void *numbers, tess_graph *g, const tess_network *in);
+    tess_head (*head)(const void *numbers, tess_graph *g);
     tess_status (*fits)(const void *numbers, int64_t length); /* can sequences be so long? NULL: any can */
     bool (*transposed)(const char *name); /* stored (in, out); names are without the prefix; NULL: none is */
     bool (*bare)(const char *name);       /* stored without the prefix */
     bool (*extra)(const char *name);      /* a stored tensor that is no parameter and may be left alone */
+    bool (*fresh)(const char *name);      /* a parameter that files may lack, and which is drawn then; NULL: none */
 } tess_family;
 #define TESS_MODEL(name) extern const tess_family tess_family_##name;
 #include "models.def"

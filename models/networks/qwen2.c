@@ -13,9 +13,9 @@ static const tess_field fields[] = {{"vocab_size", TESS_FIELD_INT, AT(common.voc
                                     {"max_window_layers", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
                                     {NULL, 0, 0, 0, 0, NULL}};
 
-static tess_tensor *body(const void *numbers, tess_graph *g, tess_tensor *ids)
+static tess_tensor *body(const void *numbers, tess_graph *g, const tess_network *in)
 {
-    return tess_decoder_body(numbers, &(tess_decoder_traits){.qkv_bias = true}, g, ids);
+    return tess_decoder_body(numbers, &(tess_decoder_traits){.qkv_bias = true}, g, in);
 }
 
 const tess_family tess_family_qwen2 = {

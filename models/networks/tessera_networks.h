@@ -35,14 +35,42 @@ const char *tess_model_dir(const tess_model *m);
 /* Says whether the directory holds weights. */
 bool tess_model_has_weights(const tess_model *m);
 
+/* What a model says of its input, and so what a target is. */
+typedef enum tess_answers {
+    TESS_ANSWERS_NEXT,     /* the token behind each token */
+    TESS_ANSWERS_IN_PLACE, /* the token that stands there, where the input has a mask */
+    TESS_ANSWERS_LABEL,    /* one label a sequence */
+} tess_answers;
+tess_answers tess_model_answers(const tess_model *m);
+/* Returns how many different targets there are: as many as tokens, or labels. */
+int64_t tess_model_targets(const tess_model *m);
+
 typedef enum tess_purpose {
-    TESS_FOR_LOSS,   /* output is the loss over targets (B,T) */
+    TESS_FOR_LOSS,   /* output is the loss over targets */
     TESS_FOR_LOGITS, /* output is the logits (B,1,V) of the row of each sequence that index (B,1) names */
 } tess_purpose;
+/* The inputs of a network, which a step is fed with, and its output. NULL: this network has none of it. */
 typedef struct tess_network {
-    tess_tensor *ids, *targets, *index, *output;
+    tess_tensor *ids;       /* (B,T) */
+    tess_tensor *targets;   /* (B,T); below 0: draws no loss */
+    tess_tensor *label;     /* (B,1): a target too, one a sequence */
+    tess_tensor *index;     /* (B,1): the row that is looked at; of a label's network 0, the first */
+    tess_tensor *bounds;    /* (B,2T): see tess_attention_conf */
+    tess_tensor *positions; /* (B,T): each token's place in its document, plus first_position */
+    tess_tensor *segments;  /* (B,T): which of two texts each token is of */
+    tess_tensor *output;
+    int64_t first_position;
 } tess_network;
-/* Adds the model to a graph, for batches of `batch` sequences of `length` tokens. */
+typedef struct tess_build {
+    int64_t batch, length; /* B sequences of T tokens */
+    tess_purpose purpose;
+    bool bounds;    /* sequences have padding, or several documents that do not see each other */
+    bool positions; /* documents count their places themselves */
+} tess_build;
+/* Adds the model to a graph. */
+tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_build *build,
+                                 tess_network *net) TESS_NODISCARD;
+/* Adds it for batches of `batch` sequences of `length` tokens, all of them full. */
 tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, int64_t length, tess_purpose purpose,
                              tess_network *net) TESS_NODISCARD;
 /* Loads the weights of the model's directory, each straight to its tiles, or draws them from seed where there are none.

@@ -31,12 +31,40 @@ bool tess_model_has_weights(const tess_model *m)
 
 /* ---- loading ---- */
 
+/* Norms' gains and biases had other names once: gamma and beta. */
+static const struct {
+    const char *now, *once;
+} renamed[] = {{".LayerNorm.weight", ".LayerNorm.gamma"}, {".LayerNorm.bias", ".LayerNorm.beta"}};
+/* Writes the name with its end replaced; says whether it has that end. */
+static bool rename_end(const char *name, const char *end, const char *by, char other[static 512])
+{
+    const size_t n = strlen(name), m = strlen(end);
+    if (n < m || strcmp(name + n - m, end)) return false;
+    snprintf(other, 512, "%.*s%s", (int)(n - m), name, by);
+    return true;
+}
+
 static const tess_safetensor *find(const tess_model *m, const tess_safetensors *set, const char *name)
 {
-    char full[512];
+    char full[512], other[512];
     snprintf(full, sizeof full, "%s%s", m->family->prefix, name);
     const tess_safetensor *t = tess_safetensors_find(set, full);
-    return t ? t : tess_safetensors_find(set, name);
+    if (!t) t = tess_safetensors_find(set, name);
+    for (int k = 0; k < 2 && !t; k++)
+        if (rename_end(full, renamed[k].now, renamed[k].once, other)) t = tess_safetensors_find(set, other);
+    return t;
+}
+static bool is_param(const tess_graph *g, const char *name)
+{
+    char other[512];
+    if (tess_graph_find_param(g, name)) return true;
+    for (int k = 0; k < 2; k++)
+        if (rename_end(name, renamed[k].once, renamed[k].now, other) && tess_graph_find_param(g, other)) return true;
+    return false;
+}
+static bool is_fresh(const tess_model *m, const tess_safetensors *set, const char *name)
+{
+    return m->family->fresh && m->family->fresh(name) && !find(m, set, name);
 }
 
 static tess_status load_param(const tess_model *m, const tess_safetensors *set, tess_tensor *p)
@@ -58,7 +86,7 @@ static tess_status check_extra(const tess_model *m, const tess_safetensors *set,
     for (size_t i = 0; i < tess_safetensors_count(set); i++) {
         const tess_safetensor *t = tess_safetensors_at(set, i);
         const char *name = strncmp(t->name, m->family->prefix, prefix) ? t->name : t->name + prefix;
-        if (!tess_graph_find_param(g, name) && !m->family->extra(name))
+        if (!is_param(g, name) && !m->family->extra(name))
             return tess_error(TESS_INVALID, t->file,
                               "tensor %s is no parameter of this %s (config.json and weights are of "
                               "different models?)",
@@ -67,13 +95,28 @@ static tess_status check_extra(const tess_model *m, const tess_safetensors *set,
     return TESS_OK;
 }
 
-static tess_status load_weights(const tess_model *m, tess_graph *g)
+/* Where files lack a head that is new, all is drawn before what they have is read over it. */
+static tess_status draw_fresh(const tess_model *m, const tess_safetensors *set, tess_graph *g, uint64_t seed)
+{
+    bool any = false;
+    for (int k = 0; k < tess_graph_params(g); k++) {
+        const char *name = tess_tensor_name(tess_graph_param(g, k));
+        if (!is_fresh(m, set, name)) continue;
+        if (tess_rank() == 0) tess_note("%s is not in %s: it is drawn", name, m->dir);
+        any = true;
+    }
+    return any ? tess_graph_init(g, seed) : TESS_OK;
+}
+
+static tess_status load_weights(const tess_model *m, tess_graph *g, uint64_t seed)
 {
     tess_safetensors *set;
     TESS_TRY(tess_safetensors_open(m->dir, &set));
     tess_status status = check_extra(m, set, g);
+    if (status == TESS_OK) status = draw_fresh(m, set, g, seed);
     for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++)
-        status = load_param(m, set, tess_graph_param(g, k));
+        if (!is_fresh(m, set, tess_tensor_name(tess_graph_param(g, k))))
+            status = load_param(m, set, tess_graph_param(g, k));
     tess_safetensors_close(set);
     return status;
 }
@@ -82,7 +125,7 @@ tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
 {
     if (!m) return tess_error(TESS_INVALID, "model", "is NULL");
     if (!tess_model_has_weights(m)) return tess_graph_init(g, seed);
-    TESS_TRY(tess_ranks_agree(m->states ? tess_states_read(m->states, m->dir, g, 1) : load_weights(m, g)));
+    TESS_TRY(tess_ranks_agree(m->states ? tess_states_read(m->states, m->dir, g, 1) : load_weights(m, g, seed)));
     return tess_graph_round(g);
 }
 

@@ -1,0 +1,80 @@
+/* BERT as Hugging Face describes it: BertForMaskedLM, a head over the vocabulary at each token, and
+ * BertForSequenceClassification, one over labels at the first. */
+#include "encoder_impl.h"
+#include <string.h>
+
+static const tess_field masked_fields[] = {{NULL, 0, 0, 0, 0, NULL}};
+static const tess_field label_fields[] = {TESS_ENCODER_LABELS, {NULL, 0, 0, 0, 0, NULL}};
+
+static tess_tensor *masked_body(const void *numbers, tess_graph *g, const tess_network *in)
+{
+    const tess_encoder *c = numbers;
+    tess_tensor *x = tess_encoder_body(c, g, in);
+    x = tess_encoder_dense(c, g, "cls.predictions.transform.dense", x, c->width, c->width);
+    return tess_encoder_norm(c, g, "cls.predictions.transform.LayerNorm", tess_activate(x, c->activation));
+}
+static tess_head masked_head(const void *numbers, tess_graph *g)
+{
+    return tess_encoder_vocabulary(numbers, g, "cls.predictions.bias");
+}
+
+static tess_tensor *label_body(const void *numbers, tess_graph *g, const tess_network *in)
+{
+    const tess_encoder *c = numbers;
+    tess_tensor *x = tess_pick(tess_encoder_body(c, g, in), in->index); // (B, 1, C)
+    x = tess_encoder_dense(c, g, "pooler.dense", x, c->width, c->width);
+    return tess_encoder_drop(c, tess_tanh(x, 1));
+}
+static tess_head label_head(const void *numbers, tess_graph *g)
+{
+    return tess_encoder_labels(numbers, g, "classifier");
+}
+
+/* Heads stand beside the body, which is what the prefix names. */
+static bool bare(const char *name)
+{
+    return !strncmp(name, "cls.", 4) || !strncmp(name, "classifier.", 11);
+}
+/* Numbers of places, and of what the library was trained with beside this head: others, and copies of the tied one. */
+static bool extra(const char *name)
+{
+    return !strcmp(name, "embeddings.position_ids") || !strncmp(name, "pooler.", 7) || bare(name);
+}
+static bool fresh(const char *name)
+{
+    return !strncmp(name, "classifier.", 11) || !strncmp(name, "pooler.", 7);
+}
+
+const tess_family tess_family_bert = {
+    .type = "bert",
+    .architecture = "BertForMaskedLM",
+    .prefix = "bert.",
+    .field = masked_fields,
+    .shared = tess_encoder_fields,
+    .numbers = sizeof(tess_encoder),
+    .answers = TESS_ANSWERS_IN_PLACE,
+    .segments = true,
+    .check = tess_encoder_check,
+    .body = masked_body,
+    .head = masked_head,
+    .bare = bare,
+    .extra = extra,
+};
+
+const tess_family tess_family_bert_label = {
+    .type = "bert",
+    .architecture = "BertForSequenceClassification",
+    .prefix = "bert.",
+    .field = label_fields,
+    .shared = tess_encoder_fields,
+    .numbers = sizeof(tess_encoder),
+    .answers = TESS_ANSWERS_LABEL,
+    .labels = tess_encoder_label_count,
+    .segments = true,
+    .check = tess_encoder_check,
+    .body = label_body,
+    .head = label_head,
+    .bare = bare,
+    .extra = extra,
+    .fresh = fresh,
+};

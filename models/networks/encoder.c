@@ -1,0 +1,137 @@
+/* The network of encoder_impl.h, and what its families have in common in config.json. */
+#include "encoder_impl.h"
+#include <string.h>
+
+#define AT(member) offsetof(tess_encoder, member)
+const tess_field tess_encoder_fields[] = {
+    {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 30522, 1, NULL},
+    {"hidden_size", TESS_FIELD_INT, AT(width), 768, 1, NULL},
+    {"num_hidden_layers", TESS_FIELD_INT, AT(common.layers), 12, 1, NULL},
+    {"num_attention_heads", TESS_FIELD_INT, AT(heads), 12, 1, NULL},
+    {"intermediate_size", TESS_FIELD_INT, AT(inner), 3072, 1, NULL},
+    {"hidden_act", TESS_FIELD_ACTIVATION, AT(activation), TESS_ACTIVATION_GELU, 0, NULL},
+    {"hidden_dropout_prob", TESS_FIELD_TRAINING, AT(hidden_dropout), 0.1, 0, NULL},
+    {"attention_probs_dropout_prob", TESS_FIELD_TRAINING, AT(attention_dropout), 0.1, 0, NULL},
+    {"classifier_dropout", TESS_FIELD_TRAINING_OR_NULL, AT(classifier_dropout), -1, 0, NULL},
+    {"max_position_embeddings", TESS_FIELD_INT, AT(common.positions), 512, 1, NULL},
+    {"type_vocab_size", TESS_FIELD_INT, AT(types), 2, 1, NULL},
+    {"layer_norm_eps", TESS_FIELD_REAL, AT(eps), 1e-12, 0, NULL},
+    {"pad_token_id", TESS_FIELD_OPTIONAL, AT(pad), 0, 0, NULL},
+    {"tie_word_embeddings", TESS_FIELD_ONLY, 0, 0, 0, "true"},
+    {"position_embedding_type", TESS_FIELD_ONLY, 0, 0, 0, "\"absolute\""},
+    {NULL, 0, 0, 0, 0, NULL}};
+
+tess_status tess_encoder_check(const void *numbers, const char *where)
+{
+    const tess_encoder *c = numbers;
+    if (c->width % c->heads)
+        return tess_error(TESS_INVALID, where, "hidden_size %lld is no multiple of num_attention_heads %lld",
+                          (long long)c->width, (long long)c->heads);
+    const struct {
+        const char *name;
+        double p;
+    } rate[] = {{"hidden_dropout_prob", c->hidden_dropout},
+                {"attention_probs_dropout_prob", c->attention_dropout},
+                {"classifier_dropout", c->classifier_dropout}};
+    for (int i = 0; i < 3; i++)
+        if (rate[i].p >= 1)
+            return tess_error(TESS_INVALID, where, "%s: %g (expected 0 to below 1)", rate[i].name, rate[i].p);
+    return TESS_OK;
+}
+
+int64_t tess_encoder_label_count(const void *numbers)
+{
+    return ((const tess_encoder *)numbers)->labels;
+}
+
+tess_tensor *tess_encoder_dense(const tess_encoder *c, tess_graph *g, const char *name, tess_tensor *x, int64_t in,
+                                int64_t out)
+{
+    char weight[128], bias[128];
+    snprintf(weight, sizeof weight, "%s.weight", name);
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    tess_tensor *w = tess_param(g, weight, out, in, TESS_NORMAL((float)c->common.init));
+    return tess_name(tess_linear(x, w, tess_param(g, bias, out, 1, TESS_ZERO)), "%s", name);
+}
+
+tess_tensor *tess_encoder_norm(const tess_encoder *c, tess_graph *g, const char *name, tess_tensor *x)
+{
+    char gain[128], bias[128];
+    snprintf(gain, sizeof gain, "%s.weight", name);
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    return tess_layernorm(x, tess_param(g, gain, c->width, 1, TESS_ONE), tess_param(g, bias, c->width, 1, TESS_ZERO),
+                          (float)c->eps);
+}
+
+tess_tensor *tess_encoder_drop(const tess_encoder *c, tess_tensor *x)
+{
+    return tess_dropout(x, (float)(c->classifier_dropout < 0 ? c->hidden_dropout : c->classifier_dropout));
+}
+
+/* Token, place and kind of segment, each a row of its own table. */
+static tess_tensor *embed(const tess_encoder *c, tess_graph *g, const tess_network *in)
+{
+    const tess_init init = TESS_NORMAL((float)c->common.init);
+    tess_tensor *words = tess_param(g, "embeddings.word_embeddings.weight", c->common.vocab, c->width, init);
+    tess_tensor *places = tess_param(g, "embeddings.position_embeddings.weight", c->common.positions, c->width, init);
+    tess_tensor *types = tess_param(g, "embeddings.token_type_embeddings.weight", c->types, c->width, init);
+    tess_tensor *x = tess_embed(in, words, places); // (B, T, C)
+    x = tess_add(x, tess_embedding(in->segments, types, NULL));
+    x = tess_encoder_norm(c, g, "embeddings.LayerNorm", x);
+    return tess_dropout(x, (float)c->hidden_dropout);
+}
+
+/* The matrix NAME of what x was made of, dropped, added to x, and the norm of the sum. */
+static tess_tensor *join(const tess_encoder *c, tess_graph *g, const char *block, const char *name, tess_tensor *x,
+                         tess_tensor *y, int64_t inner)
+{
+    char dense[96], norm[96];
+    snprintf(dense, sizeof dense, "%s.%s.dense", block, name);
+    snprintf(norm, sizeof norm, "%s.%s.LayerNorm", block, name);
+    y = tess_dropout(tess_encoder_dense(c, g, dense, y, inner, c->width), (float)c->hidden_dropout);
+    return tess_encoder_norm(c, g, norm, tess_add(y, x));
+}
+
+static tess_tensor *attend(const tess_encoder *c, tess_graph *g, const char *block, tess_tensor *x, tess_tensor *bounds)
+{
+    static const char *const part[] = {"query", "key", "value"};
+    tess_tensor *p[3];
+    for (int k = 0; k < 3; k++) {
+        char name[96];
+        snprintf(name, sizeof name, "%s.attention.self.%s", block, part[k]);
+        p[k] = tess_encoder_dense(c, g, name, x, c->width, c->width); // (B, T, C)
+    }
+    const tess_attention_conf conf = {.heads = c->heads, .dropout = (float)c->attention_dropout, .bounds = bounds};
+    return tess_attention(p[0], p[1], p[2], conf);
+}
+
+tess_tensor *tess_encoder_body(const tess_encoder *c, tess_graph *g, const tess_network *in)
+{
+    tess_tensor *x = embed(c, g, in);
+    for (int64_t layer = 0; layer < c->common.layers; layer++) {
+        char block[64], name[96];
+        snprintf(block, sizeof block, "encoder.layer.%lld", (long long)layer);
+        tess_block(g, block);
+        x = join(c, g, block, "attention.output", x, attend(c, g, block, x, in->bounds), c->width);
+        snprintf(name, sizeof name, "%s.intermediate.dense", block);
+        tess_tensor *y = tess_encoder_dense(c, g, name, x, c->width, c->inner); // (B, T, inner)
+        x = join(c, g, block, "output", x, tess_activate(y, c->activation), c->inner);
+    }
+    tess_block_end(g);
+    return x;
+}
+
+tess_head tess_encoder_vocabulary(const tess_encoder *c, tess_graph *g, const char *bias)
+{
+    tess_tensor *words = tess_param(g, "embeddings.word_embeddings.weight", c->common.vocab, c->width, TESS_ZERO);
+    return (tess_head){.weight = words, .bias = tess_param(g, bias, c->common.vocab, 1, TESS_ZERO)};
+}
+
+tess_head tess_encoder_labels(const tess_encoder *c, tess_graph *g, const char *name)
+{
+    char weight[64], bias[64];
+    snprintf(weight, sizeof weight, "%s.weight", name);
+    snprintf(bias, sizeof bias, "%s.bias", name);
+    return (tess_head){.weight = tess_param(g, weight, c->labels, c->width, TESS_NORMAL((float)c->common.init)),
+                       .bias = tess_param(g, bias, c->labels, 1, TESS_ZERO)};
+}
