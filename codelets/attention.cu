@@ -669,7 +669,7 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) keys_kernel(flash f, in
 /* ==== a bias by distance ========================================================================================== */
 
 /* Which bucket a distance has: `exact` ones of one element, then those that begin at start[]; see attention.c. */
-constexpr int MOST_BUCKETS = TESS_ATTENTION_BUCKETS;
+constexpr int MOST_BUCKETS = TESS_MOST_BUCKETS;
 struct buckets {
     int all, side, exact; /* side: of one direction */
     bool both;

@@ -80,14 +80,14 @@ extern tess_codelet tess_layernorm_backward[]; /* dy, x, gain, stats, dx +=, dga
 extern tess_codelet tess_rmsnorm_forward[];    /* x, gain (width), y, stats f32 (rows): 1/rms */
 extern tess_codelet tess_rmsnorm_backward[];   /* dy, x, gain, stats, dx +=, dgain += */
 
-/* ---- gelu.c, silu.c, tanh.c, add.c, mul.c
- * -------------------------------------------------------------------------------- */
+/* ---- gelu.c, silu.c, relu.c, scale.c, tanh.c, add.c, mul.c ------------------------------------------------------- */
 
 typedef struct tess_map_arg {
     int64_t n; /* elements */
     int64_t first;
     int kind;  /* gelu */
     float cap; /* tanh */
+    float by;  /* scale */
     bool acc;
 } tess_map_arg;
 extern tess_codelet tess_gelu_forward[];  /* x, y */
@@ -102,6 +102,9 @@ extern tess_codelet tess_linear_gelu_forward[];  /* x (rows,in), w (out,in), pre
 extern tess_codelet tess_gelu_linear_backward[]; /* dy (rows,out), w (out,in), pre, dpre (rows,in) */
 extern tess_codelet tess_silu_forward[];         /* x, y */
 extern tess_codelet tess_silu_backward[];        /* dy, x, dx += */
+extern tess_codelet tess_relu_forward[];         /* x, y */
+extern tess_codelet tess_relu_backward[];        /* dy, x, dx += */
+extern tess_codelet tess_scale[];                /* x, y = by x; dy, dx += by dy */
 extern tess_codelet tess_tanh_forward[];         /* x, y = cap tanh(x / cap) */
 extern tess_codelet tess_tanh_backward[];        /* dy, x, dx += */
 extern tess_codelet tess_add_forward[];          /* a, b, y = a + b */
@@ -164,7 +167,6 @@ typedef struct tess_attention_arg {
     bool acc;      /* dq, dk, dv */
     bool acc_bias; /* dbias */
 } tess_attention_arg;
-enum { TESS_ATTENTION_BUCKETS = 256 }; /* at most */
 /* Returns the bucket of a distance key - query. */
 int64_t tess_attention_bucket(const tess_attention_arg *a, int64_t distance);
 /* Returns the bytes of a task's scratch, forward and backward alike. */

@@ -15,4 +15,6 @@ typedef struct tess_rope_scaling {
     double factor, low, high, length;
 } tess_rope_scaling;
 
+enum { TESS_MOST_BUCKETS = 256 }; /* of a bias by distance */
+
 #endif

@@ -80,6 +80,10 @@ tess_tensor *tess_rmsnorm(tess_tensor *x, tess_tensor *gain, float eps);
 tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind);
 /* Returns x sigmoid(x). */
 tess_tensor *tess_silu(tess_tensor *x);
+/* Returns max(x, 0). */
+tess_tensor *tess_relu(tess_tensor *x);
+/* Returns x times a constant. */
+tess_tensor *tess_scaled(tess_tensor *x, float by);
 /* Returns cap tanh(x / cap): tanh with a cap of 1, else what stays near x until it comes near the cap. */
 tess_tensor *tess_tanh(tess_tensor *x, float cap);
 /* Returns a + b. */
@@ -111,6 +115,7 @@ typedef struct tess_attention_conf {
                             bucket each for small distances, wider ones up to `reach`; NULL: none */
     int64_t reach;
 } tess_attention_conf;
+
 /* Returns softmax(q k^T scale) v, head by head: (B, T, heads*dim). k and v may be of other lengths than q where it is
  * not causal. */
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf);

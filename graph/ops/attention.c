@@ -29,9 +29,8 @@ static tess_status check_inputs(const tess_node *n, int64_t dim)
     if (bounds && (bounds->kind != TESS_KIND_INPUT || bounds->dim[0] != q->dim[0] || bounds->dim[1] != 2 * q->dim[1]))
         return tess_shape_error(n, "the bounds must be an input (B,%lld)", (long long)(2 * q->dim[1]));
     if (bias && (bias->kind != TESS_KIND_PARAM || bias->rank != 2 || bias->dim[1] != c->heads || bias->dim[0] < 4 ||
-                 bias->dim[0] > TESS_ATTENTION_BUCKETS))
-        return tess_shape_error(n, "the bias must be (4 to %d buckets,%lld)", TESS_ATTENTION_BUCKETS,
-                                (long long)c->heads);
+                 bias->dim[0] > TESS_MOST_BUCKETS))
+        return tess_shape_error(n, "the bias must be (4 to %d buckets,%lld)", TESS_MOST_BUCKETS, (long long)c->heads);
     if (bias && bias->cut->tiles != 1) return tess_shape_error(n, "the bias must be one tile (raise tile_elements)");
     if (bias && c->reach <= bias->dim[0])
         return tess_shape_error(n, "the bias reaches over a distance of %lld (expected more than it has buckets)",

@@ -201,6 +201,10 @@ static void add_inputs(const tess_model *m, tess_graph *g, const tess_build *b, 
     if (b->bounds) net->bounds = tess_input(g, "bounds", b->batch, 2 * b->length);
     if (b->positions || net->first_position) net->positions = tess_input(g, "positions", b->batch, b->length);
     if (m->family->segments) net->segments = tess_input(g, "segments", b->batch, b->length);
+    if (m->family->answers == TESS_ANSWERS_DECODER) {
+        net->decoder_ids = tess_input(g, "decoder_ids", b->batch, b->length);
+        if (b->bounds) net->visible = tess_input(g, "visible", b->batch, 2 * b->length);
+    }
     if (m->family->answers == TESS_ANSWERS_LABEL || b->purpose == TESS_FOR_LOGITS)
         net->index = tess_input(g, "index", b->batch, 1);
 }

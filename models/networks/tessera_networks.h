@@ -40,6 +40,7 @@ typedef enum tess_answers {
     TESS_ANSWERS_NEXT,     /* the token behind each token */
     TESS_ANSWERS_IN_PLACE, /* the token that stands there, where the input has a mask */
     TESS_ANSWERS_LABEL,    /* one label a sequence */
+    TESS_ANSWERS_DECODER,  /* another sequence, token by token */
 } tess_answers;
 tess_answers tess_model_answers(const tess_model *m);
 /* Returns how many different targets there are: as many as tokens, or labels. */
@@ -51,13 +52,15 @@ typedef enum tess_purpose {
 } tess_purpose;
 /* The inputs of a network, which a step is fed with, and its output. NULL: this network has none of it. */
 typedef struct tess_network {
-    tess_tensor *ids;       /* (B,T) */
-    tess_tensor *targets;   /* (B,T); below 0: draws no loss */
-    tess_tensor *label;     /* (B,1): a target too, one a sequence */
-    tess_tensor *index;     /* (B,1): the row that is looked at; of a label's network 0, the first */
-    tess_tensor *bounds;    /* (B,2T): see tess_attention_conf */
-    tess_tensor *positions; /* (B,T): each token's place in its document, plus first_position */
-    tess_tensor *segments;  /* (B,T): which of two texts each token is of */
+    tess_tensor *ids;         /* (B,T) */
+    tess_tensor *targets;     /* (B,T); below 0: draws no loss */
+    tess_tensor *label;       /* (B,1): a target too, one a sequence */
+    tess_tensor *index;       /* (B,1): the row that is looked at; of a label's network 0, the first */
+    tess_tensor *bounds;      /* (B,2T): see tess_attention_conf */
+    tess_tensor *positions;   /* (B,T): each token's place in its document, plus first_position */
+    tess_tensor *segments;    /* (B,T): which of two texts each token is of */
+    tess_tensor *decoder_ids; /* (B,T): what a decoder has read, which is its targets one place later */
+    tess_tensor *visible;     /* (B,2T): as bounds, which rows of the encoder's each of the decoder's sees */
     tess_tensor *output;
     int64_t first_position;
 } tess_network;

@@ -101,6 +101,13 @@ static int64_t feed_batch(struct run *r, int64_t step)
         places[i] = (int32_t)(t + r->net.first_position);
         bounds[(2 * s + 1) * T + t] = t < lengths[s] ? lengths[s] : 0;
     }
+    if (r->net.visible) {
+        int32_t visible[2 * MOST * T] = {0};
+        for (int64_t i = 0; i < n; i++) visible[(2 * (i / T) + 1) * T + i % T] = lengths[i / T];
+        OK(tess_step_feed(r->step, r->net.visible, visible));
+        batch_get(batch, "decoder_ids", ids, n);
+        OK(tess_step_feed(r->step, r->net.decoder_ids, ids));
+    }
     batch_get(batch, "ids", ids, n);
     OK(tess_step_feed(r->step, r->net.ids, ids));
     batch_get(batch, "segments", ids, n);
