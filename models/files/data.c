@@ -1,5 +1,5 @@
-/* Samples out of token files: the tokens of all files of a source lie behind one another and make one stream, cut into
- * samples; several sources with weights take turns.
+/* Samples out of files: the tokens of all files of a source lie behind one another and make one stream, cut into
+ * samples, or their lines are the samples; several sources with weights take turns.
  *
  * The shuffle is a keyed bijection of 0 .. samples-1, and whose turn it is at a position follows from the weights
  * alone, so neither the samples nor their order are ever held, and a run goes on anywhere.
@@ -11,8 +11,9 @@
 
 struct stream {
     tess_token_file *file; /* owned */
-    uint64_t *first;       /* owned: by file, the place of its first token in the stream */
+    uint64_t *first;       /* owned: by file, the place of its first token in the stream, or its first sample */
     size_t files;
+    bool examples; /* samples are lines */
     uint64_t tokens, samples;
     uint64_t share; /* of the turns that the sources before leave, in 2^-32: all of them for the last */
 };
@@ -23,6 +24,7 @@ struct tess_data {
     size_t sources;
     uint64_t tokens, samples, sum;
     char *left_out; /* see tess_data_left_out */
+    tess_line_rules rules;
 };
 
 /* ---- open and close ---- */
@@ -32,7 +34,8 @@ static tess_data *new_data(const tess_data_conf *conf, size_t sources)
     TESS_ASSERT(conf->seq_length >= 1 && conf->vocab >= 1 && conf->vocab <= INT32_MAX);
     tess_data *d = tess_alloc(sizeof *d);
     *d = (tess_data){.conf = *conf, .source = tess_alloc(sources * sizeof *d->source), .sources = sources};
-    d->sum = UINT64_C(0xcbf29ce484222325);
+    d->sum = TESS_SUM;
+    d->rules = (tess_line_rules){.conf = &d->conf, .end_of_text = conf->end_of_text};
     return d;
 }
 
@@ -44,30 +47,46 @@ static tess_token_file *add_file(struct stream *s)
     return &s->file[s->files++];
 }
 
+/* Tokens and lines have no order among each other that anybody could expect. */
+static tess_status check_kinds(const struct stream *s)
+{
+    for (size_t i = 1; i < s->files; i++)
+        if ((s->file[i].examples > 0) != s->examples)
+            return tess_error(TESS_INVALID, s->file[i].path,
+                              "is %s, and %s, before it in the list, is %s (with weights both can be had)",
+                              s->examples ? "a stream of tokens" : "examples", s->file[i - 1].path,
+                              s->examples ? "examples" : "a stream of tokens");
+    return TESS_OK;
+}
+
 /* All files of a source are there: its tokens and samples. */
 static tess_status finish_stream(tess_data *d, struct stream *s, const char *name)
 {
     const uint64_t t = (uint64_t)d->conf.seq_length;
+    s->examples = s->file[0].examples > 0;
+    TESS_TRY(check_kinds(s));
     for (size_t i = 0; i < s->files; i++) {
-        s->first[i] = s->tokens;
+        s->first[i] = s->examples ? s->samples : s->tokens;
         s->tokens += s->file[i].tokens;
+        s->samples += s->file[i].examples;
         d->sum = tess_token_file_sum(&s->file[i], d->sum);
     }
+    if (!s->examples && s->file[s->files - 1].lines) s->tokens--; /* the end of the last text lies between no two */
+    d->tokens += s->tokens;
+    d->samples += s->samples;
+    if (s->examples) return TESS_OK;
     if (s->tokens < t + 1)
         return tess_error(TESS_INVALID, s->files == 1 ? s->file[0].path : name,
                           "holds %llu tokens, one sample of seq_length %llu needs %llu", (unsigned long long)s->tokens,
                           (unsigned long long)t, (unsigned long long)t + 1);
     s->samples = (s->tokens - 1) / t;
-    d->tokens += s->tokens;
     d->samples += s->samples;
     return TESS_OK;
 }
 
-static tess_status open_source(tess_data *d, struct stream *s, const tess_data_source *from,
-                               const tess_tokenizer *tokenizer)
+static tess_status open_source(tess_data *d, struct stream *s, const tess_data_source *from)
 {
-    for (size_t i = 0; i < from->files; i++)
-        TESS_TRY(tess_token_file_open(&from->file[i], tokenizer, d->conf.vocab, add_file(s)));
+    for (size_t i = 0; i < from->files; i++) TESS_TRY(tess_token_file_open(&from->file[i], &d->rules, add_file(s)));
     return finish_stream(d, s, from->name);
 }
 
@@ -84,9 +103,28 @@ static void share_turns(tess_data *d, const tess_data_paths *paths)
     }
 }
 
+/* Where nobody says what ends a text, it is the byte 0 if tokens are bytes. */
+static void find_end_of_text(const tess_data_paths *paths, const tess_tokenizer *tokenizer, tess_data *d)
+{
+    bool bytes = !tokenizer;
+    for (size_t k = 0; k < paths->sources; k++)
+        for (size_t i = 0; i < paths->source[k].files; i++)
+            bytes &=
+                paths->source[k].file[i].kind == TESS_DATA_TEXT || paths->source[k].file[i].kind == TESS_DATA_LINES;
+    int32_t *end = &d->rules.end_of_text;
+    if (*end < 0) *end = tess_tokenizer_end_of_text(tokenizer);
+    if (*end < 0 && bytes) *end = 0;
+}
+
 static tess_status open_paths(const tess_data_paths *paths, const tess_tokenizer *tokenizer, tess_data *d)
 {
-    for (size_t k = 0; k < d->sources; k++) TESS_TRY(open_source(d, &d->source[k], &paths->source[k], tokenizer));
+    d->rules.tokenizer = tokenizer;
+    find_end_of_text(paths, tokenizer, d);
+    if (d->conf.pack && d->rules.end_of_text < 0)
+        return tess_error(TESS_INVALID, d->conf.key ? d->conf.key : "data",
+                          "data.pack: which token ends a document is not known (the tokenizer has no end of text, the "
+                          "model's config.json no eos_token_id)");
+    for (size_t k = 0; k < d->sources; k++) TESS_TRY(open_source(d, &d->source[k], &paths->source[k]));
     share_turns(d, paths);
     if (paths->left_out == 1) d->left_out = tess_strdup(paths->left);
     if (paths->left_out > 1) d->left_out = tess_format("%s and %zu more files", paths->left, paths->left_out - 1);
@@ -112,6 +150,19 @@ tess_status tess_data_open(const char *text, const tess_tokenizer *tokenizer, co
     }
     tess_data_paths_close(&paths);
     return status;
+}
+
+bool tess_data_has_examples(const char *text)
+{
+    tess_data_paths paths;
+    bool has = false;
+    if (tess_data_paths_open("data", text, &paths) != TESS_OK) tess_error_clear();
+    for (size_t k = 0; k < paths.sources; k++)
+        for (size_t i = 0; i < paths.source[k].files && !has; i++)
+            if (paths.source[k].file[i].kind == TESS_DATA_LINES)
+                has = tess_lines_look(paths.source[k].file[i].path) > TESS_LINES_TEXT;
+    tess_data_paths_close(&paths);
+    return has;
 }
 
 tess_status tess_data_view(const tess_map *idx, const tess_map *bin, const tess_data_conf *conf, tess_data **data)
@@ -145,6 +196,12 @@ uint64_t tess_data_samples(const tess_data *d)
 {
     return d->samples;
 }
+bool tess_data_by_lines(const tess_data *d)
+{
+    for (size_t k = 0; k < d->sources; k++)
+        if (d->source[k].examples) return true;
+    return false;
+}
 uint64_t tess_data_sum(const tess_data *d)
 {
     return d->sum;
@@ -158,6 +215,15 @@ const char *tess_data_left_out(const tess_data *d)
     return d->left_out;
 }
 
+uint64_t tess_data_lines_left_out(const tess_data *d)
+{
+    uint64_t lines = 0;
+    for (size_t k = 0; k < d->sources; k++)
+        for (size_t i = 0; i < d->source[k].files; i++)
+            if (d->source[k].file[i].lines) lines += d->source[k].file[i].lines->left_out;
+    return lines;
+}
+
 size_t tess_data_files(const tess_data *d)
 {
     size_t files = 0;
@@ -167,15 +233,21 @@ size_t tess_data_files(const tess_data *d)
 
 /* ---- reading ---- */
 
-/* out: (n), the tokens from place `at` of the stream. */
-static tess_status read_stream(const struct stream *s, uint64_t at, uint64_t n, int64_t vocab, int32_t *out)
+/* The last file that begins at or before `at`. */
+static size_t file_at(const struct stream *s, uint64_t at)
 {
     size_t low = 0, high = s->files;
-    while (high - low > 1) { /* the last file that begins at or before `at` */
+    while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
         *(s->first[middle] <= at ? &low : &high) = middle;
     }
-    for (size_t i = low; n; i++) {
+    return low;
+}
+
+/* out: (n), the tokens from place `at` of the stream. */
+static tess_status read_stream(const struct stream *s, uint64_t at, uint64_t n, int64_t vocab, int32_t *out)
+{
+    for (size_t i = file_at(s, at); n; i++) {
         const uint64_t place = at - s->first[i], left = s->file[i].tokens - place, take = n < left ? n : left;
         TESS_TRY(tess_token_file_read(&s->file[i], place, take, vocab, out));
         at += take;
@@ -185,15 +257,32 @@ static tess_status read_stream(const struct stream *s, uint64_t at, uint64_t n, 
     return TESS_OK;
 }
 
-tess_status tess_data_get(const tess_data *d, uint64_t sample, int32_t *tokens, int32_t *targets)
+static tess_status get_tokens(const tess_data *d, const struct stream *s, uint64_t sample, const tess_sample *into)
+{
+    const uint64_t t = (uint64_t)d->conf.seq_length;
+    int32_t *tokens = tess_alloc((t + 1) * sizeof *tokens);
+    tess_status status = read_stream(s, sample * t, t + 1, d->conf.vocab, tokens);
+    if (status == TESS_OK) tess_sample_of_stream(&d->conf, d->rules.end_of_text, tokens, into);
+    free(tokens);
+    return status;
+}
+
+static tess_status get_example(const tess_data *d, const struct stream *s, uint64_t sample, const tess_sample *into)
+{
+    const size_t i = file_at(s, sample);
+    tess_example e = {0};
+    tess_status status = tess_lines_get(s->file[i].lines, &d->rules, sample - s->first[i], &e);
+    if (status == TESS_OK) tess_sample_of_example(&d->conf, &e, into);
+    tess_example_free(&e);
+    return status;
+}
+
+tess_status tess_data_get(const tess_data *d, uint64_t sample, const tess_sample *into)
 {
     const struct stream *s = d->source;
-    const uint64_t t = (uint64_t)d->conf.seq_length;
     TESS_ASSERT(sample < d->samples);
     for (; sample >= s->samples; s++) sample -= s->samples;
-    TESS_TRY(read_stream(s, sample * t, t, d->conf.vocab, tokens));
-    memcpy(targets, tokens + 1, (t - 1) * sizeof *targets);
-    return read_stream(s, sample * t + t, 1, d->conf.vocab, targets + t - 1);
+    return s->examples ? get_example(d, s, sample, into) : get_tokens(d, s, sample, into);
 }
 
 /* ---- the order ---- */

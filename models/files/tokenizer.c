@@ -24,6 +24,7 @@ struct token {
 struct tess_tokenizer {
     tess_arena *arena; /* of everything below but the array of tokens, the merges and the patterns */
     const char *path;
+    uint64_t sum;             /* of the file */
     struct token *token;      /* by id */
     int32_t vocab;            /* of them */
     size_t room;              /* for them */
@@ -385,6 +386,7 @@ tess_status tess_tokenizer_open(const char *path, tess_tokenizer **tokenizer)
     TESS_TRY(tess_map_open(path, &map));
     json_error_t error;
     json_t *root = json_loadb((const char *)map.data, map.bytes, JSON_REJECT_DUPLICATES, &error);
+    const uint64_t sum = tess_sum_bytes(TESS_SUM, map.data, map.bytes);
     tess_map_close(&map);
     if (!root) {
         char *where = tess_format("%s:%d:%d", path, error.line, error.column);
@@ -395,6 +397,7 @@ tess_status tess_tokenizer_open(const char *path, tess_tokenizer **tokenizer)
     tess_tokenizer *t = tess_alloc(sizeof *t);
     t->arena = tess_arena_new();
     t->path = tess_arena_format(t->arena, "%s", path);
+    t->sum = sum;
     t->bpe = tess_bpe_new();
     read_alphabet(t);
     tess_status status = read_all(t, root);
@@ -419,6 +422,11 @@ void tess_tokenizer_free(tess_tokenizer *t)
 int32_t tess_tokenizer_vocab(const tess_tokenizer *t)
 {
     return t ? t->vocab : 256;
+}
+
+uint64_t tess_tokenizer_sum(const tess_tokenizer *t)
+{
+    return t ? t->sum : 0;
 }
 
 int32_t tess_tokenizer_end_of_text(const tess_tokenizer *t)

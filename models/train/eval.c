@@ -53,7 +53,7 @@ static tess_status open_newest(const tess_config *given, struct evaluation *e)
     }
 }
 
-tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss)
+tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss, double *of)
 {
     double sum = 0, targets = 0;
     uint64_t samples = tess_data_samples(data), batch = (uint64_t)(r->micro_batch * r->evaluated);
@@ -66,6 +66,7 @@ tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_dat
         targets += (double)result.targets;
     }
     *loss = sum / targets;
+    if (of) *of = targets;
     return TESS_OK;
 }
 
@@ -97,7 +98,7 @@ tess_status tess_eval(const tess_config *c)
     if (!c) return tess_error(TESS_INVALID, "configuration", "is NULL");
     struct evaluation e = {0};
     tess_step *step = NULL;
-    double loss;
+    double loss, targets;
     tess_status status;
     TESS_TRY_DONE(open_newest(c, &e));
     TESS_TRY_DONE(tess_run_same(&e.run, "eval"));
@@ -105,9 +106,8 @@ tess_status tess_eval(const tess_config *c)
     TESS_TRY_DONE(tess_ranks_agree(tess_run_eval_step(&e.run, true, &step)));
     TESS_TRY_DONE(tess_run_start(&e.run, false));
     TESS_TRY_DONE(tess_ranks_agree(tess_model_load(e.run.model, e.run.g, (uint64_t)c->seed)));
-    TESS_TRY_DONE(tess_run_evaluate(&e.run, step, e.data, &loss));
-    printf("loss %.6f  perplexity %.4f  tokens %llu\n", loss, exp(loss),
-           (unsigned long long)(tess_data_samples(e.data) * (uint64_t)e.run.length));
+    TESS_TRY_DONE(tess_run_evaluate(&e.run, step, e.data, &loss, &targets));
+    printf("loss %.6f  perplexity %.4f  tokens %.0f\n", loss, exp(loss), targets);
 done:
     tess_step_free(step);
     close_inputs(&e);

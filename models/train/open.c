@@ -1,5 +1,7 @@
 /* Opening a run: the model, its tokenizer, its graph and its data as a configuration names them. */
+#include "model_impl.h"
 #include "run_impl.h"
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -62,16 +64,43 @@ void tess_run_close(tess_run *r)
     *r = (tess_run){0};
 }
 
+tess_run_inputs tess_run_wants(const tess_config *c)
+{
+    const bool examples = (c->data.train && tess_data_has_examples(c->data.train)) ||
+                          (c->data.valid && tess_data_has_examples(c->data.valid));
+    return (tess_run_inputs){.bounds = examples || c->data.pack, .positions = c->data.pack && c->data.pack_positions};
+}
+
+/* The token that ends a text, as the tokenizer has it or, without it, config.json; -1: neither says one. */
+static int32_t end_of_text(const tess_run *r)
+{
+    const int32_t end = tess_tokenizer_end_of_text(r->tokenizer);
+    if (end >= 0) return end;
+    json_t *config = json_loads(r->model->json, 0, NULL), *id = json_object_get(config, "eos_token_id");
+    if (json_is_array(id)) id = json_array_get(id, 0);
+    const json_int_t n = json_is_integer(id) ? json_integer_value(id) : -1;
+    json_decref(config);
+    return n >= 0 && n < tess_model_vocab(r->model) ? (int32_t)n : -1;
+}
+
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle, tess_data **data)
 {
     TESS_TRY(tess_config_require(r->c, key));
     char where[512];
     snprintf(where, sizeof where, "%.300s: %s", r->c->file, key);
+    if (r->c->data.pack_positions && !r->c->data.pack)
+        return tess_error(TESS_INVALID, where, "data.pack_positions is of packed documents (set data.pack=true too)");
     tess_data_conf conf = {.seq_length = r->length,
                            .vocab = tess_model_vocab(r->model),
                            .shuffle = shuffle,
                            .seed = (uint64_t)r->c->seed,
-                           .key = where};
+                           .key = where,
+                           .output = r->c->output,
+                           .pack = r->c->data.pack,
+                           .restart = r->c->data.pack_positions,
+                           .end_of_text = end_of_text(r),
+                           .truncate = r->c->data.truncate,
+                           .end_completions = r->c->data.end_completions};
     TESS_TRY(tess_data_open(path, r->tokenizer, &conf, data));
     if (shuffle || strcmp(key, "data.valid") || tess_data_sources(*data) == 1) return TESS_OK;
     return tess_error(TESS_INVALID, where,

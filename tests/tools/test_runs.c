@@ -198,7 +198,7 @@ TEST(a_list_is_the_files_one_behind_the_other)
     EXPECT_ERROR(2, "run.json: data.valid: has weights", "list paths alone");
     rename("parts/1.txt", "parts/1.text");
     RUN("train", "run.json", "data.train=parts/1.text");
-    EXPECT_ERROR(2, "parts/1.text: is there, and is a text", "neither .bin nor .txt");
+    EXPECT_ERROR(2, "parts/1.text: is there, and is a text", "none of .bin, .txt and .jsonl");
 }
 
 TEST(epochs_are_steps)
