@@ -87,9 +87,11 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
 {
     TESS_TRY(tess_config_require(r->c, key));
     char where[512];
+    if (r->c->data.pack_positions && !r->c->data.pack) {
+        snprintf(where, sizeof where, "%.300s: data.pack_positions", r->c->file);
+        return tess_error(TESS_INVALID, where, "true, but documents are not packed (set data.pack=true too)");
+    }
     snprintf(where, sizeof where, "%.300s: %s", r->c->file, key);
-    if (r->c->data.pack_positions && !r->c->data.pack)
-        return tess_error(TESS_INVALID, where, "data.pack_positions is of packed documents (set data.pack=true too)");
     tess_data_conf conf = {.seq_length = r->length,
                            .vocab = tess_model_vocab(r->model),
                            .shuffle = shuffle,
