@@ -25,6 +25,7 @@ struct tess_data {
     uint64_t tokens, samples, sum;
     char *left_out; /* see tess_data_left_out */
     tess_line_rules rules;
+    int32_t *special; /* owned: conf's */
 };
 
 /* ---- open and close ---- */
@@ -35,6 +36,9 @@ static tess_data *new_data(const tess_data_conf *conf, size_t sources)
     tess_data *d = tess_alloc(sizeof *d);
     *d = (tess_data){.conf = *conf, .source = tess_alloc(sources * sizeof *d->source), .sources = sources};
     d->sum = TESS_SUM;
+    d->special = tess_alloc((conf->specials + 1) * sizeof *d->special);
+    for (size_t i = 0; i < conf->specials; i++) d->special[i] = conf->special[i];
+    d->conf.special = d->special;
     d->rules = (tess_line_rules){.conf = &d->conf, .end_of_text = conf->end_of_text};
     return d;
 }
@@ -59,10 +63,36 @@ static tess_status check_kinds(const struct stream *s)
     return TESS_OK;
 }
 
+/* Tokens of a stream from one sample to the next, and those that a sample takes. */
+static void sample_tokens(const tess_data_conf *c, uint64_t *from, uint64_t *take)
+{
+    const bool spans = c->task == TESS_DATA_DECODER && c->noise_density > 0;
+    *from = (uint64_t)(spans ? tess_span_length(c) : c->seq_length);
+    *take = *from + (c->task == TESS_DATA_CAUSAL);
+}
+
+/* Can what a model learns be had from tokens alone? */
+static tess_status check_task(const tess_data *d, const char *name)
+{
+    const tess_data_conf *c = &d->conf;
+    const char *what = NULL;
+    if (c->task == TESS_DATA_LABEL)
+        what = "has no label for its samples (expected a .jsonl of {\"input_ids\", \"label\"})";
+    else if (c->task == TESS_DATA_MASKED && !(c->mlm_probability > 0))
+        what = "has no labels (set data.mlm_probability, or give a .jsonl of {\"input_ids\", \"labels\"})";
+    else if (c->task == TESS_DATA_DECODER && !(c->noise_density > 0))
+        what = "has no labels (set data.noise_density, or give a .jsonl of {\"input_ids\", \"labels\"})";
+    else if (c->task == TESS_DATA_DECODER && d->rules.end_of_text < 0)
+        what = "needs a token that ends a text (the tokenizer has none, the model's config.json no eos_token_id)";
+    else if (c->task == TESS_DATA_DECODER && c->pack)
+        what = "is cut into spans, whose documents data.pack cannot keep apart";
+    return what ? tess_error(TESS_INVALID, name, "%s", what) : TESS_OK;
+}
+
 /* All files of a source are there: its tokens and samples. */
 static tess_status finish_stream(tess_data *d, struct stream *s, const char *name)
 {
-    const uint64_t t = (uint64_t)d->conf.seq_length;
+    uint64_t from, take;
     s->examples = s->file[0].examples > 0;
     TESS_TRY(check_kinds(s));
     for (size_t i = 0; i < s->files; i++) {
@@ -75,11 +105,13 @@ static tess_status finish_stream(tess_data *d, struct stream *s, const char *nam
     d->tokens += s->tokens;
     d->samples += s->samples;
     if (s->examples) return TESS_OK;
-    if (s->tokens < t + 1)
+    TESS_TRY(check_task(d, s->files == 1 ? s->file[0].path : name));
+    sample_tokens(&d->conf, &from, &take);
+    if (s->tokens < take)
         return tess_error(TESS_INVALID, s->files == 1 ? s->file[0].path : name,
                           "holds %llu tokens, one sample of seq_length %llu needs %llu", (unsigned long long)s->tokens,
-                          (unsigned long long)t, (unsigned long long)t + 1);
-    s->samples = (s->tokens - 1) / t;
+                          (unsigned long long)d->conf.seq_length, (unsigned long long)take);
+    s->samples = (s->tokens - (take - from)) / from;
     d->samples += s->samples;
     return TESS_OK;
 }
@@ -116,6 +148,22 @@ static void find_end_of_text(const tess_data_paths *paths, const tess_tokenizer 
     if (*end < 0 && bytes) *end = 0;
 }
 
+/* Tokens that stand for others must be the model's. */
+static tess_status check_masks(const tess_data_conf *c)
+{
+    const char *where = c->key ? c->key : "data";
+    int64_t noise, spans;
+    if (c->task == TESS_DATA_MASKED && c->mlm_probability > 0 && (c->mask_token < 0 || c->mask_token >= c->vocab))
+        return tess_error(TESS_INVALID, where, "data.mask_token: %d, expected 0 to %lld%s", c->mask_token,
+                          (long long)c->vocab - 1, c->mask_token < 0 ? " (the tokenizer has no [MASK])" : "");
+    if (c->task != TESS_DATA_DECODER || !(c->noise_density > 0)) return TESS_OK;
+    tess_span_count(c, tess_span_length(c), &noise, &spans);
+    if (c->sentinel < spans - 1 || c->sentinel >= c->vocab)
+        return tess_error(TESS_INVALID, where, "data.sentinel_token: %d, expected %lld to %lld, for %lld spans",
+                          c->sentinel, (long long)spans - 1, (long long)c->vocab - 1, (long long)spans);
+    return TESS_OK;
+}
+
 static tess_status open_paths(const tess_data_paths *paths, const tess_tokenizer *tokenizer, tess_data *d)
 {
     d->rules.tokenizer = tokenizer;
@@ -124,6 +172,7 @@ static tess_status open_paths(const tess_data_paths *paths, const tess_tokenizer
         return tess_error(TESS_INVALID, d->conf.key ? d->conf.key : "data",
                           "data.pack: which token ends a document is not known (the tokenizer has no end of text, the "
                           "model's config.json no eos_token_id)");
+    TESS_TRY(check_masks(&d->conf));
     for (size_t k = 0; k < d->sources; k++) TESS_TRY(open_source(d, &d->source[k], &paths->source[k]));
     share_turns(d, paths);
     if (paths->left_out == 1) d->left_out = tess_strdup(paths->left);
@@ -185,6 +234,7 @@ void tess_data_close(tess_data *d)
     }
     free(d->source);
     free(d->left_out);
+    free(d->special);
     free(d);
 }
 
@@ -257,13 +307,31 @@ static tess_status read_stream(const struct stream *s, uint64_t at, uint64_t n, 
     return TESS_OK;
 }
 
+/* Makes the labels of an example that has none. */
+static void mask(const tess_data *d, uint64_t place, tess_example *e)
+{
+    if (d->conf.task == TESS_DATA_MASKED)
+        tess_mask_tokens(&d->rules, place, e);
+    else
+        tess_mask_spans(&d->rules, place, e);
+}
+
 static tess_status get_tokens(const tess_data *d, const struct stream *s, uint64_t sample, const tess_sample *into)
 {
-    const uint64_t t = (uint64_t)d->conf.seq_length;
-    int32_t *tokens = tess_alloc((t + 1) * sizeof *tokens);
-    tess_status status = read_stream(s, sample * t, t + 1, d->conf.vocab, tokens);
-    if (status == TESS_OK) tess_sample_of_stream(&d->conf, d->rules.end_of_text, tokens, into);
-    free(tokens);
+    uint64_t from, take;
+    sample_tokens(&d->conf, &from, &take);
+    int32_t *tokens = tess_alloc((take + 1) * sizeof *tokens);
+    tess_example e = {.ids = {.id = tokens, .count = from, .room = take + 1}};
+    tess_status status = read_stream(s, sample * from, take, d->conf.vocab, tokens);
+    if (status == TESS_OK && d->conf.task != TESS_DATA_DECODER)
+        tess_sample_of_stream(&d->conf, d->rules.end_of_text, tokens, into);
+    if (status == TESS_OK && d->conf.task != TESS_DATA_CAUSAL) {
+        tess_sample masked = *into;
+        mask(d, into->place, &e);
+        if (d->conf.task == TESS_DATA_MASKED) masked = (tess_sample){.ids = into->ids, .targets = into->targets};
+        tess_sample_of_example(&d->conf, &e, &masked);
+    }
+    tess_example_free(&e);
     return status;
 }
 
@@ -272,6 +340,7 @@ static tess_status get_example(const tess_data *d, const struct stream *s, uint6
     const size_t i = file_at(s, sample);
     tess_example e = {0};
     tess_status status = tess_lines_get(s->file[i].lines, &d->rules, sample - s->first[i], &e);
+    if (status == TESS_OK && e.bare) mask(d, into->place, &e);
     if (status == TESS_OK) tess_sample_of_example(&d->conf, &e, into);
     tess_example_free(&e);
     return status;
@@ -288,7 +357,7 @@ tess_status tess_data_get(const tess_data *d, uint64_t sample, const tess_sample
 /* ---- the order ---- */
 
 /* Every bit of x acts on every bit of the result (the finisher of splitmix64). */
-static uint64_t mix(uint64_t x)
+uint64_t tess_data_mix(uint64_t x)
 {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -307,7 +376,7 @@ static uint64_t permute(uint64_t x, uint64_t n, uint64_t key)
     do {
         uint64_t left = x >> half, right = x & mask;
         for (unsigned round = 0; round < 6; round++) {
-            uint64_t f = mix(key + 0x9e3779b97f4a7c15u * (round + 1) + (right << 32 | right)) & mask;
+            uint64_t f = tess_data_mix(key + 0x9e3779b97f4a7c15u * (round + 1) + (right << 32 | right)) & mask;
             uint64_t old = right;
             right = left ^ f;
             left = old;
@@ -341,5 +410,5 @@ uint64_t tess_data_order(const tess_data *d, uint64_t position)
     }
     const uint64_t epoch = position / s->samples, place = position % s->samples;
     if (!d->conf.shuffle) return before + place;
-    return before + permute(place, s->samples, mix(mix(key) + epoch));
+    return before + permute(place, s->samples, tess_data_mix(tess_data_mix(key) + epoch));
 }

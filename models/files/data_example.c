@@ -225,8 +225,9 @@ static tess_status read_label(const tess_line_rules *r, const tess_line *line, c
 }
 
 /* T5's shift: the decoder reads each label one place later, and padding where there is none. */
-static void shift_labels(const tess_data_conf *c, tess_example *e)
+void tess_example_shift(const tess_data_conf *c, tess_example *e)
 {
+    e->decoder.count = 0;
     for (size_t i = 0; i < e->labels.count; i++) {
         const int32_t before = i ? e->labels.id[i - 1] : c->decoder_start;
         tess_ids_push(&e->decoder, before == TESS_NO_TARGET ? c->padding : before);
@@ -256,6 +257,8 @@ static tess_status read_ids(const tess_line_rules *r, const tess_line *line, con
     const bool labels = given && !json_is_null(given);
     if (c->task == TESS_DATA_CAUSAL && !labels)
         for (size_t i = 0; i < e->ids.count; i++) tess_ids_push(&e->labels, e->ids.id[i]);
+    e->bare = !labels && ((c->task == TESS_DATA_MASKED && c->mlm_probability > 0) ||
+                          (c->task == TESS_DATA_DECODER && c->noise_density > 0));
     if (c->task != TESS_DATA_DECODER && e->labels.count)
         TESS_TRY(same_length(line, &e->labels, "labels", &e->ids, "input_ids"));
     if (e->decoder.count) TESS_TRY(same_length(line, &e->decoder, "decoder_input_ids", &e->labels, "labels"));
@@ -268,6 +271,7 @@ static tess_status read_ids(const tess_line_rules *r, const tess_line *line, con
 static uint64_t count_targets(const tess_data_conf *c, const tess_example *e, size_t most)
 {
     if (c->task == TESS_DATA_LABEL) return e->labelled;
+    if (e->bare) return e->ids.count > (c->task == TESS_DATA_DECODER); /* a span, and something beside it */
     const size_t n = c->task == TESS_DATA_DECODER ? e->labels.count : e->ids.count; /* ids: what padding leaves */
     uint64_t targets = 0;
     for (size_t i = c->task == TESS_DATA_CAUSAL; i < n && i < most && i < e->labels.count; i++)
@@ -299,7 +303,7 @@ static tess_status fill(const tess_line_rules *r, const tess_line *line, const j
     TESS_TRY(cut(c, line, "the sample", &e->ids));
     if (e->types.count > e->ids.count) e->types.count = e->ids.count;
     if (c->task == TESS_DATA_DECODER) {
-        if (!e->decoder.count) shift_labels(c, e);
+        if (!e->decoder.count) tess_example_shift(c, e);
         TESS_TRY(cut(c, line, "the labels", &e->labels));
         if (e->decoder.count > e->labels.count) e->decoder.count = e->labels.count;
     } else if (e->labels.count > e->ids.count) {
@@ -332,7 +336,7 @@ void tess_example_clear(tess_example *e)
 {
     e->ids.count = e->labels.count = e->types.count = e->decoder.count = 0;
     e->label = TESS_NO_TARGET;
-    e->labelled = false;
+    e->labelled = e->bare = false;
 }
 
 void tess_example_free(tess_example *e)

@@ -44,8 +44,19 @@ typedef struct tess_data_conf {
     /* Of examples: cut what is longer than T; put the end of text behind completions. */
     bool truncate, end_completions;
     int32_t decoder_start, padding; /* what begins a decoder's input, and stands there for labels of -100 */
-    int64_t labels;                 /* those of whole samples are 0 .. labels-1 */
-    int64_t types;                  /* token_type_ids are 0 .. types-1; 0: any */
+    /* Targets out of text alone, where nobody gives labels. With the task of masks: how many tokens are masked, 0: none
+     * is; by words; the token that stands there; and those that are never masked, only read while it is opened. */
+    double mlm_probability;
+    bool whole_words;
+    int32_t mask_token;
+    const int32_t *special;
+    size_t specials;
+    /* With a decoder: the share of tokens that go, 0: none does; in spans of this length, more or less; and the first
+     * of the tokens that stand for them, which count down. */
+    double noise_density, noise_span;
+    int32_t sentinel;
+    int64_t labels; /* those of whole samples are 0 .. labels-1 */
+    int64_t types;  /* token_type_ids are 0 .. types-1; 0: any */
 } tess_data_conf;
 
 /* Opens `paths`: one, whose kind follows from what is there: with path.idx it is a Megatron prefix; else *.bin is
@@ -72,7 +83,7 @@ size_t tess_data_files(const tess_data *data);
 size_t tess_data_sources(const tess_data *data);
 /* Counts the tokens of all streams and examples. */
 uint64_t tess_data_tokens(const tess_data *data);
-/* Counts the samples: of each stream whole ones, (tokens - 1) / T, at least 1, and examples. */
+/* Counts the samples: of each stream whole ones, as a rule (tokens - 1) / T, at least 1, and examples. */
 uint64_t tess_data_samples(const tess_data *data);
 /* Says whether samples are examples, so that their number follows from the files alone, not from T. */
 bool tess_data_by_lines(const tess_data *data);
@@ -97,6 +108,7 @@ typedef struct tess_sample {
     int32_t *segments;    /* (T) */
     int32_t *decoder_ids; /* (T) */
     int32_t *label;       /* (1) */
+    uint64_t place;       /* not room: the sample's place in the run, from which random masks follow */
 } tess_sample;
 /* Reads a sample, which is below tess_data_samples. Targets that draw no loss are -100. */
 tess_status tess_data_get(const tess_data *data, uint64_t sample, const tess_sample *into) TESS_NODISCARD;

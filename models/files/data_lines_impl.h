@@ -38,7 +38,10 @@ typedef struct tess_example {
     tess_ids ids, labels, types, decoder; /* types, decoder: empty where they are not given */
     int32_t label;
     bool labelled; /* it has a label */
+    bool bare;     /* its labels are still to be made, by masking */
 } tess_example;
+/* Makes a decoder's input of the labels: each comes one place later. */
+void tess_example_shift(const tess_data_conf *c, tess_example *e);
 /* Empties it, to be filled again. */
 void tess_example_clear(tess_example *e);
 /* Frees what it holds. */
@@ -68,6 +71,21 @@ tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64
                            tess_example *e) TESS_NODISCARD;
 /* Says by its first line what a file is; not a word of what is wrong with it. */
 tess_lines_form tess_lines_look(const char *path);
+
+/* ---- data_mask.c ------------------------------------------------------------------------------------------------- */
+
+/* Masks tokens of an example, at least one, and makes its labels; `place` is the sample's in the run. */
+void tess_mask_tokens(const tess_line_rules *r, uint64_t place, tess_example *e);
+/* Takes spans out of an example, which has two tokens or more, and makes them the labels. */
+void tess_mask_spans(const tess_line_rules *r, uint64_t place, tess_example *e);
+/* Of n tokens: those that go, and in how many spans. */
+void tess_span_count(const tess_data_conf *c, int64_t n, int64_t *noise, int64_t *spans);
+/* Returns how many tokens of text become a sample of at most T on either side. */
+int64_t tess_span_length(const tess_data_conf *c);
+/* data.c: every bit of x acts on every bit of the result. */
+uint64_t tess_data_mix(uint64_t x);
+
+/* ---- data_sample.c ----------------------------------------------------------------------------------------------- */
 
 /* Makes a sample of T + 1 tokens that lie behind one another. */
 void tess_sample_of_stream(const tess_data_conf *c, int32_t end_of_text, const int32_t *tokens,

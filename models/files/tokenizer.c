@@ -429,15 +429,21 @@ uint64_t tess_tokenizer_sum(const tess_tokenizer *t)
     return t ? t->sum : 0;
 }
 
+int32_t tess_tokenizer_added(const tess_tokenizer *t, const char *name)
+{
+    for (size_t a = 0; t && a < t->first_added[256]; a++) {
+        struct token k = t->token[t->added[a]];
+        if (k.length == strlen(name) && memcmp(k.bytes, name, k.length) == 0) return t->added[a];
+    }
+    return -1;
+}
+
 int32_t tess_tokenizer_end_of_text(const tess_tokenizer *t)
 {
     static const char *const name[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
-    for (size_t i = 0; t && i < sizeof name / sizeof *name; i++)
-        for (size_t a = 0; a < t->first_added[256]; a++) {
-            struct token k = t->token[t->added[a]];
-            if (k.length == strlen(name[i]) && memcmp(k.bytes, name[i], k.length) == 0) return t->added[a];
-        }
-    return -1;
+    int32_t id = -1;
+    for (size_t i = 0; id < 0 && i < sizeof name / sizeof *name; i++) id = tess_tokenizer_added(t, name[i]);
+    return id;
 }
 
 /* ---- encoding ---- */

@@ -25,7 +25,8 @@ static tess_status read_samples(const tess_data *data, const struct part *p, uin
                                   .positions = row(&p[POSITIONS], i),
                                   .segments = row(&p[SEGMENTS], i),
                                   .decoder_ids = row(&p[DECODER_IDS], i),
-                                  .label = row(&p[LABEL], i)};
+                                  .label = row(&p[LABEL], i),
+                                  .place = first + (uint64_t)i};
         if (i < n)
             TESS_TRY(tess_data_get(data, tess_data_order(data, first + (uint64_t)i), &into));
         else

@@ -83,6 +83,34 @@ static int32_t end_of_text(const tess_run *r)
     return n >= 0 && n < tess_model_vocab(r->model) ? (int32_t)n : -1;
 }
 
+/* What text alone is masked by. */
+static void set_masks(const tess_run *r, tess_data_conf *conf)
+{
+    static const char *const masks[] = {"[MASK]", "<mask>"};
+    const tess_config *c = r->c;
+    conf->mlm_probability = c->data.mlm_probability;
+    conf->whole_words = c->data.mlm_whole_words;
+    conf->noise_density = c->data.noise_density;
+    conf->noise_span = c->data.mean_noise_span;
+    int64_t mask = c->data.mask_token, sentinel = c->data.sentinel_token;
+    for (int i = 0; mask < 0 && i < 2; i++) mask = tess_tokenizer_added(r->tokenizer, masks[i]);
+    if (sentinel < 0) sentinel = tess_tokenizer_added(r->tokenizer, "<extra_id_0>");
+    conf->mask_token = (int32_t)mask;
+    conf->sentinel = (int32_t)(sentinel < 0 ? conf->vocab - 1 : sentinel);
+}
+
+/* Tokens that say something of a text, and are no part of it; returns how many. */
+static size_t find_special(const tess_run *r, int32_t *id)
+{
+    static const char *const name[] = {"[CLS]", "[SEP]", "[PAD]", "[UNK]", "<s>", "</s>", "<pad>", "<unk>"};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        id[n] = tess_tokenizer_added(r->tokenizer, name[i]);
+        n += id[n] >= 0;
+    }
+    return n;
+}
+
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle, tess_data **data)
 {
     TESS_TRY(tess_config_require(r->c, key));
@@ -103,6 +131,10 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
                            .end_of_text = end_of_text(r),
                            .truncate = r->c->data.truncate,
                            .end_completions = r->c->data.end_completions};
+    int32_t special[9];
+    set_masks(r, &conf);
+    conf.special = special;
+    conf.specials = find_special(r, special);
     TESS_TRY(tess_data_open(path, r->tokenizer, &conf, data));
     if (shuffle || strcmp(key, "data.valid") || tess_data_sources(*data) == 1) return TESS_OK;
     return tess_error(TESS_INVALID, where,
