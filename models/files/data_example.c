@@ -8,11 +8,22 @@
 /* ---- where a line is ---- */
 
 /* Lines are counted only here, where somebody is to be told. */
+static uint64_t count_lines(const tess_map *file, uint64_t before)
+{
+    enum { STRETCH = 4 << 20 };
+    uint64_t lines = 0;
+    for (uint64_t at = 0; at < before; at += STRETCH) {
+        const uint8_t *begin = file->data + at, *p = begin;
+        const size_t bytes = before - at < STRETCH ? (size_t)(before - at) : STRETCH;
+        for (; (p = memchr(p, '\n', (size_t)(begin + bytes - p))); p++) lines++;
+        if (bytes == STRETCH) tess_map_forget(begin, bytes);
+    }
+    return lines;
+}
+
 tess_status tess_line_error(const tess_map *file, uint64_t byte, char *what)
 {
-    uint64_t line = 1;
-    const uint8_t *p = file->data, *end = p + (byte < file->bytes ? byte : file->bytes);
-    while (p < end && (p = memchr(p, '\n', (size_t)(end - p)))) line++, p++;
+    const uint64_t line = 1 + count_lines(file, byte < file->bytes ? byte : file->bytes);
     char *where =
         tess_format("%s: line %llu, byte %llu", file->path, (unsigned long long)line, (unsigned long long)byte);
     tess_status status = tess_error(TESS_INVALID, where, "%s", what);

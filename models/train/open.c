@@ -119,6 +119,11 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
         snprintf(where, sizeof where, "%.300s: data.pack_positions", r->c->file);
         return tess_error(TESS_INVALID, where, "true, but documents are not packed (set data.pack=true too)");
     }
+    if (r->c->data.pack && (!r->net.bounds || (r->c->data.pack_positions && !r->net.positions))) {
+        snprintf(where, sizeof where, "%.300s: data.pack%s", r->c->file, r->net.bounds ? "_positions" : "");
+        return tess_error(TESS_INVALID, where, "true, but this model %s (false does without)",
+                          r->net.bounds ? "has its own positions" : "cannot keep documents apart");
+    }
     snprintf(where, sizeof where, "%.300s: %s", r->c->file, key);
     tess_data_conf conf = {.seq_length = r->length,
                            .vocab = tess_model_vocab(r->model),

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 int fuzz_taken;
-const int fuzz_cases = 4000;
+const int fuzz_cases = 20000;
 
 enum { T = 5, VOCAB = 300, LABELS = 3, TYPES = 2 };
 
