@@ -82,8 +82,12 @@ void tess_mask_spans(const tess_line_rules *r, uint64_t place, tess_example *e);
 void tess_span_count(const tess_data_conf *c, int64_t n, int64_t *noise, int64_t *spans);
 /* Returns how many tokens of text become a sample of at most T on either side. */
 int64_t tess_span_length(const tess_data_conf *c);
-/* data.c: every bit of x acts on every bit of the result. */
+/* ---- data_order.c ------------------------------------------------------------------------------------------------ */
+
+/* Returns a number in which every bit of x acts on every bit. */
 uint64_t tess_data_mix(uint64_t x);
+/* Returns the place of x among 0 .. n-1 in an order of theirs that the key gives. */
+uint64_t tess_data_permute(uint64_t x, uint64_t n, uint64_t key);
 
 /* ---- data_sample.c ----------------------------------------------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 #define CHECK_MAIN
 #include "check.h"
 #include "data_impl.h"
+#include "run_impl.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -497,6 +498,45 @@ TEST(weights_over_examples_and_tokens)
         CHECK(!tess_data_left_out(d));
         CHECK_EQ(access(in_dir("many/b.jsonl.index"), F_OK), 0);
         tess_data_close(d);
+    }
+}
+
+/* What a graph is asked for before any data is open: by the first lines, which may be wrong or not there at all. */
+TEST(inputs_that_a_network_needs)
+{
+    static const struct {
+        const char *set[3];
+        bool bounds, positions;
+    } cases[] = {{{"data.train=@/n.txt", "data.valid=@/n.txt"}, false, false},
+                 {{"data.train=@/ids.jsonl", "data.valid=@/n.txt"}, true, false},
+                 {{"data.train=@/n.txt", "data.valid=[\"@/n.txt\", \"@/pairs.jsonl\"]"}, true, false},
+                 {{"data.train=@/docs.jsonl", "data.valid=@/bad.jsonl"}, false, false},
+                 {{"data.train=@/nowhere.jsonl", "data.valid=@/nowhere"}, false, false},
+                 {{"data.train=@/n.txt", "data.pack=true"}, true, false},
+                 {{"data.train=@/n.txt", "data.pack=true", "data.pack_positions=true"}, true, true}};
+    write_text("n.txt", "abc");
+    write_text("ids.jsonl", "\n{\"input_ids\": [1, 2]}\n{");
+    write_text("pairs.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
+    write_text("docs.jsonl", "{\"text\": \"a\"}\n");
+    write_text("bad.jsonl", "{\"input_ids\": [1, 2\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[3][200];
+        const char *set[3];
+        size_t n = 0;
+        tess_config c;
+        for (; n < 3 && cases[i].set[n]; n++) {
+            size_t m = 0;
+            for (const char *p = cases[i].set[n]; *p; p++)
+                m += (size_t)snprintf(text[n] + m, sizeof text[n] - m, *p == '@' ? "%s" : "%.1s", *p == '@' ? dir : p);
+            set[n] = text[n];
+        }
+        tess_error_clear();
+        CHECK_EQ(tess_config_load(NULL, set, n, &c), TESS_OK);
+        const tess_run_inputs in = tess_run_wants(&c);
+        CHECK_EQ(in.bounds, cases[i].bounds);
+        CHECK_EQ(in.positions, cases[i].positions);
+        CHECK_STR(tess_error_text(), "");
+        tess_config_free(&c);
     }
 }
 
