@@ -1,5 +1,6 @@
 /* Evaluation from a configuration: the mean loss of a model, or of a checkpoint, on data.valid. */
 #include "checkpoint_impl.h"
+#include "codelets.h"
 #include "model_impl.h"
 #include "run_impl.h"
 #include "states_impl.h"
@@ -55,18 +56,19 @@ static tess_status open_newest(const tess_config *given, struct evaluation *e)
 
 tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss)
 {
-    double sum = 0, targets = 0;
     uint64_t samples = tess_data_samples(data), batch = (uint64_t)(r->micro_batch * r->evaluated);
+    char *sums = tess_alloc(2 * tess_exact_bytes()); /* of losses and of targets; a step has a micro-batch a rank */
+    tess_status status = TESS_OK;
     for (uint64_t at = 0; at < samples; at += batch) {
         int64_t n = (int64_t)(samples - at < batch ? samples - at : batch);
-        tess_step_result result;
-        TESS_TRY(tess_ranks_agree(tess_run_feed(r, step, data, at, n)));
-        TESS_TRY(tess_step_run(step, &(tess_step_input){0}, &result));
-        sum += result.loss * (double)result.targets;
-        targets += (double)result.targets;
+        TESS_TRY_DONE(tess_ranks_agree(tess_run_feed(r, step, data, at, n)));
+        TESS_TRY_DONE(tess_step_run(step, &(tess_step_input){0}, NULL));
+        TESS_TRY_DONE(tess_ranks_agree(tess_step_add_losses(step, sums)));
     }
-    *loss = sum / targets;
-    return TESS_OK;
+    *loss = tess_exact_value(sums) / tess_exact_value(sums + tess_exact_bytes());
+done:
+    free(sums);
+    return status;
 }
 
 tess_status tess_eval_facts(const char *dir, int64_t *length, bool *bf16)
