@@ -45,13 +45,18 @@ tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_plac
     return status == TESS_INVALID ? too_little_gpu(r, out->needed) : status;
 }
 
+bool tess_run_evaluates(const tess_run *r)
+{
+    return r->c->data.valid && r->c->eval_every > 0;
+}
+
 /* What of the evaluation's tiles stays in RAM beside a step that trains. */
 static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
 {
     tess_step *step;
     tess_plan plan;
     *bytes = 0;
-    if (!r->c->data.valid) return TESS_OK;
+    if (!tess_run_evaluates(r)) return TESS_OK;
     TESS_TRY(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, &step));
     tess_step_plan(step, &plan);
     *bytes = tess_plan_fixed(&plan, r->conf.workers);
@@ -84,7 +89,7 @@ static uint64_t eval_lacks(tess_run *r, const tess_place_conf *conf)
     tess_place_conf beside = *conf;
     tess_placement placement = {0};
     tess_step *step = NULL;
-    if (!r->c->data.valid) return 0;
+    if (!tess_run_evaluates(r)) return 0;
     beside.slack = beside.slack_states = 0;
     beside.taken = r->place.fixed - r->beside;
     tess_status status = tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, &step);

@@ -9,7 +9,8 @@ static tess_status print_placed(tess_run *r, uint64_t least, FILE *out)
     tess_step *step = NULL, *eval = NULL;
     tess_plan p;
     tess_status status = tess_run_train_step(r, &step);
-    if (status == TESS_OK && r->c->data.valid) status = tess_run_eval_step(r, false, &eval); /* it rests there, too */
+    if (status == TESS_OK && tess_run_evaluates(r))
+        status = tess_run_eval_step(r, false, &eval); /* it rests there, too */
     const bool fits = status == TESS_OK;
     char *why = fits ? NULL : tess_strdup(tess_error_text());
     if (status == TESS_INVALID) {

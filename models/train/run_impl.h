@@ -78,6 +78,8 @@ tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_plac
 /* Makes the step that trains, laid out and its tiles placed as the caps ask for; without a disk tier it only checks
  * that all fits into RAM. Before tess_run_start. */
 tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
+/* Says whether the run that trains evaluates on its way: only then an evaluation has room beside the step. */
+bool tess_run_evaluates(const tess_run *r);
 /* Makes the forward pass over one micro-batch; `alone`, or beside a step that trains and was made before. */
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_NODISCARD;
 /* Returns the least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is

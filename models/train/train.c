@@ -93,7 +93,7 @@ static tess_status plan_steps(struct training *t)
     if (unsplit)
         tess_note("parallel.tensor: each of %lld ranks holds and computes all of %s", (long long)t->c.parallel.tensor,
                   unsplit);
-    if (t->valid) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
+    if (tess_run_evaluates(&t->run)) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
     tess_step_plan(t->step, &t->plan);
     return TESS_OK;
 }

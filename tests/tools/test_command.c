@@ -472,6 +472,11 @@ TEST(a_run_takes_what_its_estimate_says)
         snprintf(metrics, sizeof metrics, "run%zu/metrics.jsonl", i);
         RUN("estimate", "run.json", "model.n_embd=128", dtype[i]);
         EXPECT_DONE();
+        CHECK(!strstr(ran.out, "evaluations")); /* there will be none, whatever data.valid says */
+        const double without = line_of("\n  in all");
+        RUN("estimate", "run.json", "model.n_embd=128", "eval_every=2", dtype[i]);
+        EXPECT_DONE();
+        CHECK_NEAR(line_of("\n  in all") - without, line_of("tokens and scratch of evaluations"), 0.02 * without);
         const double all = line_of("\n  in all");
         RUN("train", "run.json", "model.n_embd=128", "eval_every=2", dtype[i], output);
         EXPECT_DONE();
@@ -482,12 +487,12 @@ TEST(a_run_takes_what_its_estimate_says)
         json_decref(steps);
     }
     unsetenv("STARPU_NCPU");
-    RUN("estimate", "run.json", "memory.path=.", "zero_optimization.offload_optimizer.device=nvme");
+#define AWAY "memory.path=.", "zero_optimization.offload_optimizer.device=nvme", "eval_every=1"
+    RUN("estimate", "run.json", AWAY);
     EXPECT_DONE();
     const long least = lround(line_of("the least that memory.cpu may be") / 0x1p20);
     char cap[2][48];
     for (int i = 0; i < 2; i++) snprintf(cap[i], sizeof cap[i], "memory.cpu=%ldMiB", least - i);
-#define AWAY "memory.path=.", "zero_optimization.offload_optimizer.device=nvme", "eval_every=1"
     RUN("train", "run.json", AWAY, cap[0], "output=least");
     EXPECT_DONE();
     json_t *steps = read_metrics("least/metrics.jsonl");
