@@ -112,11 +112,13 @@ static tess_status start(struct generator *g, const tess_generate_conf *c)
     const char *name;
     const uint64_t limit = tess_cpu_limit(&name), ram = tess_ram_free(),
                    needed = plan.peak_ram + (uint64_t)(workers - 1) * plan.resident[TESS_ROLE_SCRATCH];
-    if (needed > (limit ? limit : ram))
-        return tess_error(TESS_INVALID, limit ? name : "memory",
-                          "a text of %lld tokens needs %s in RAM, %s is %s (%lluMiB would do)",
+    if (needed > (limit ? limit : ram)) {
+        char would[128] = "";
+        if (limit) snprintf(would, sizeof would, " (%s=%llu would do)", name, (unsigned long long)(needed >> 20) + 1);
+        return tess_error(TESS_INVALID, limit ? name : "memory", "a text of %lld tokens needs %s in RAM, %s is %s%s",
                           (long long)length_of(g, k), tess_human_bytes((double)needed), limit ? "the cap" : "free",
-                          tess_human_bytes((double)(limit ? limit : ram)), (unsigned long long)(needed >> 20) + 1);
+                          tess_human_bytes((double)(limit ? limit : ram)), would);
+    }
     if (limit && !tess_gpus()) {
         machine.cpu_bytes = limit;
         machine.cpu_tiles = limit - tess_plan_fixed(&plan, workers);

@@ -27,6 +27,7 @@ typedef struct tess_run {
     bool by_layer, late;      /* the layout of the step that was chosen */
     const char *disk;         /* directories of the disk tier; NULL: all tiles are in RAM */
     uint64_t ram, disk_bytes; /* ram: the cap; 0: none */
+    uint64_t eval_disk;       /* bytes on disk of the tiles of an evaluation beside a step that trains */
     uint64_t beside;          /* bytes of RAM that an evaluation's inputs and scratch have beside a step that trains */
     /* Micro-batches of a step on all ranks, sequences of one, of a step; tokens of a sequence: */
     int64_t micro, micro_batch, batch, length;
@@ -58,6 +59,8 @@ tess_status tess_run_same(const tess_run *r, const char *command) TESS_NODISCARD
 uint64_t tess_run_cpu_cap(const tess_config *c, const char **where);
 /* Returns a memory.cpu in whole MiB that is more. */
 uint64_t tess_run_cap(uint64_t bytes);
+/* Returns what stands behind a number of MiB as the value of that setting: nothing where it counts in them. */
+const char *tess_run_cap_unit(const char *setting);
 /* Says what of a GPU's memory tiles may have, for a step that nothing was placed for yet; none without a plan. */
 tess_gpu_conf tess_run_gpu(const tess_run *r);
 /* Reads the caps and what the keys say of homes, before a step is placed: r->disk is NULL where there is no disk tier,
@@ -85,6 +88,8 @@ tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_N
 /* Returns the least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is
  * tried, which takes the time of a plan, and `r` is then placed for that cap. */
 uint64_t tess_run_least(tess_run *r);
+/* Returns the least memory.disk for what was placed there, in whole MiB. */
+uint64_t tess_run_disk_least(const tess_run *r);
 
 /* ---- fits.c ------------------------------------------------------------------------------------------------------ */
 
