@@ -39,6 +39,8 @@ extern "C" {
 
 /* Returns the how-manieth start it is that holds; 0: none does. */
 unsigned tess_session(void);
+/* Says TESS_INVALID of numbers that no machine has; tess_start does so, too. */
+tess_status tess_machine_check(const tess_machine *m) TESS_NODISCARD;
 /* Says whether the run has a disk tier. */
 bool tess_disk_there(void);
 /* Returns the number of CPU workers that run. */
