@@ -66,7 +66,7 @@ const char *tess_starpu_limits(void);
 /* ---- ranks/hardware.c, share.c: this machine, and this process's part of it -------------------------------------- */
 
 typedef struct tess_hardware {
-    int cores, numa_nodes, gpus;
+    int cores, threads, numa_nodes, gpus; /* threads: of a core */
     uint64_t ram_bytes, ram_free_bytes;
     char cpu_name[128];
     char isa[64]; /* the widest vector set the codelets will use: "avx512_bf16, amx_bf16", ... */
