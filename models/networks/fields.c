@@ -20,6 +20,15 @@ static const tess_field *find(const tess_family *f, const char *name)
     return NULL;
 }
 
+int64_t tess_model_trained_positions(const tess_model *m)
+{
+    const tess_field *d = find(m->family, "max_position_embeddings");
+    int64_t positions = 0;
+    if (d && (d->kind == TESS_FIELD_INT || d->kind == TESS_FIELD_OPTIONAL))
+        memcpy(&positions, m->numbers + d->offset, sizeof positions);
+    return positions;
+}
+
 bool tess_fields_same(const tess_family *f, const char *a, const char *b)
 {
     return !strcmp(a, b) || (find(f, a) && find(f, a) == find(f, b));

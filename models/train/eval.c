@@ -81,6 +81,7 @@ tess_status tess_eval_facts(const char *dir, int64_t *length, bool *bf16)
     *bf16 = false;
     TESS_TRY_DONE(tess_checkpoint_pick(dir, &picked));
     TESS_TRY_DONE(tess_model_open(picked, NULL, &m));
+    TESS_TRY_DONE(tess_run_need_weights(m));
     const int64_t most = tess_model_positions(m);
     if (most > 0 && most < *length) *length = most;
     if (tess_states_whole(picked)) TESS_TRY_DONE(tess_checkpoint_progress(picked, &at));
@@ -103,6 +104,10 @@ tess_status tess_eval(const tess_config *c)
     tess_status status;
     TESS_TRY_DONE(open_newest(c, &e));
     TESS_TRY_DONE(tess_run_same(&e.run, "eval"));
+    tess_run_say_odd(&e.run);
+    if (!tess_model_has_weights(e.run.model))
+        tess_note("model: %s has no weights: what is evaluated was drawn from seed %lld",
+                  tess_model_dir(e.run.model) ? tess_model_dir(e.run.model) : "an object", (long long)c->seed);
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&e.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_eval_step(&e.run, true, &step)));
     TESS_TRY_DONE(tess_run_start(&e.run, false));

@@ -38,6 +38,12 @@ typedef struct tess_run {
 
 /* Opens the model and builds the graph of a rank of tess_ranks(), as a rule tess_rank(); needs no StarPU. */
 tess_status tess_run_open(const tess_config *c, int rank, tess_run *r) TESS_NODISCARD;
+/* Prints what a run that begins may go on with, but its user may not have meant: a line each. */
+void tess_run_say_odd(const tess_run *r);
+/* Prints a line where a model's tokenizer knows more tokens than the model does. */
+void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer);
+/* Says TESS_INVALID of a directory of a model that has no weights, where nothing can be done without. */
+tess_status tess_run_need_weights(const tess_model *m) TESS_NODISCARD;
 /* Closes a run; it takes a zeroed or half-open one too. */
 void tess_run_close(tess_run *r);
 /* Opens a data file of the configuration, `key` naming it in errors. */

@@ -333,6 +333,7 @@ tess_status tess_train(const tess_config *c)
     TESS_TRY_DONE(tess_resume_find(&t.run, &facts, &b));
     if (b.done) goto done;
     t.at = b.at;
+    tess_run_say_odd(&t.run);
     TESS_TRY_DONE(tess_ranks_agree(make_output(&t)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(plan_steps(&t)));

@@ -247,6 +247,56 @@ TEST(the_tokenizer_travels_with_the_model)
     free(tokenizer);
 }
 
+/* A tokenizer that knows more than the model: a line says so, and only a text that needs what the model lacks is
+ * refused. */
+TEST(a_tokenizer_larger_than_the_model)
+{
+    static const char note[] = "tessera: base: its tokenizer has 859 tokens, more than the model's vocab_size, 856: a "
+                               "text with one from 856 on is refused\n";
+    tiny_setup();
+    mkdir("base", 0777);
+    char *tokenizer = read_file(TESS_FIXTURES "/tokenizer_gpt2.json", NULL);
+    write_text("base/tokenizer.json", tokenizer ? tokenizer : "");
+    free(tokenizer);
+    write_text("base/config.json",
+               "{\"model_type\": \"gpt2\", \"vocab_size\": 856, \"n_positions\": 32, \"n_embd\": 16, "
+               "\"n_layer\": 1, \"n_head\": 2}");
+    RUN("train", "run.json", "model=base", "steps=1");
+    EXPECT_DONE();
+    CHECK_STR(ran.err, note);
+    RUN("eval", "run.json", "model=out/model");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "tessera: out/model: its tokenizer has 859 tokens");
+    RUN("generate", "out/model", "--prompt", "the tile", "-n", "2");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "tessera: out/model: its tokenizer has 859 tokens");
+    RUN("generate", "out/model", "--prompt", "the tile<|endoftext|>", "-n", "2");
+    EXPECT_ERROR(2, "--prompt: token 856 is beyond the vocabulary of 856");
+    FILE *f = fopen("text.txt", "a");
+    fputs("<|endoftext|>", f);
+    fclose(f);
+    RUN("train", "run.json", "model=base", "steps=1");
+    EXPECT_ERROR(2, "text.txt: byte 4000: token 856 is beyond the vocabulary of 856");
+    RUN("eval", "run.json", "model=out/model", "data.valid=text.txt");
+    EXPECT_ERROR(2, "text.txt: byte 4000: token 856 is beyond the vocabulary of 856");
+}
+
+/* Rotary positions have no end: what is longer than the model's own is said, and done. Learned ones end. */
+TEST(sequences_longer_than_the_positions_of_a_model)
+{
+    static const char llama[] = "model={\"model_type\": \"llama\", \"vocab_size\": 256, \"hidden_size\": 16, "
+                                "\"intermediate_size\": 16, \"num_hidden_layers\": 1, \"num_attention_heads\": 2, "
+                                "\"max_position_embeddings\": 16}";
+    tiny_setup();
+    RUN("train", "run.json", llama, "steps=1", "data.seq_length=17");
+    EXPECT_DONE();
+    CHECK_STR(ran.err, "tessera: data.seq_length: sequences of 17 tokens are longer than the model's "
+                       "max_position_embeddings, 16\n");
+    RUN("train", "run.json", llama, "steps=1", "data.seq_length=16");
+    EXPECT_DONE();
+    CHECK_STR(ran.err, "");
+}
+
 /* Without a disk either; the micro-batch has four row tiles, which workers would else take up out of turn. */
 TEST(the_cap_holds_where_nothing_can_leave)
 {
@@ -295,6 +345,26 @@ TEST(eval_prints_what_training_saw)
     CHECK_NEAR(perplexity, exp(loss), 0.01);
     CHECK_EQ(tokens, 599 / TINY_T * TINY_T);
     json_decref(all);
+}
+
+/* A configuration's model may be drawn, which is said; a directory in its place is one that has been trained. */
+TEST(eval_of_a_model_without_weights)
+{
+    tiny_setup();
+    mkdir("base", 0777);
+    write_text("base/config.json", TINY_MODEL);
+    RUN("eval", "run.json", "model=base", "seed=3");
+    EXPECT_DONE();
+    CHECK_STR(ran.err, "tessera: model: base has no weights: what is evaluated was drawn from seed 3\n");
+    RUN("eval", "run.json");
+    EXPECT_DONE();
+    CHECK_STR(ran.err, "tessera: model: an object has no weights: what is evaluated was drawn from seed 1\n");
+    RUN("eval", "base", "data.valid=valid.txt");
+    EXPECT_ERROR(2, "base: has no model.safetensors", "OUTPUT/model");
+    RUN("train", "run.json", "steps=1");
+    RUN("eval", "out/model", "data.valid=valid.txt");
+    EXPECT_DONE();
+    CHECK_STR(ran.err, "");
 }
 
 static void generate_into(char text[200], const char *seed, const char *temperature, const char *top_k)
