@@ -6,7 +6,9 @@
 
 static const char *const required[] = {"model", "data.valid", NULL};
 const tess_config_use cmd_eval_use = {
-    "model seed data.valid data.seq_length train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps "
+    "model seed data.valid data.seq_length data.truncate data.end_completions data.pack data.pack_positions "
+    "data.mlm_probability data.mlm_whole_words data.mask_token data.noise_density data.mean_noise_span "
+    "data.sentinel_token train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps "
     "bf16 fp16 amp torch_autocast memory parallel zero_optimization.stage zero_optimization.offload_param aio",
     required};
 
@@ -61,7 +63,8 @@ static void help(FILE *out)
     fputs(
         "In the configuration's place a model's directory may stand, or a checkpoint's, or one of checkpoints, whose\n"
         "newest is taken: data.seq_length and bf16.enabled are then its run's, and data.valid is to be said:\n"
-        "  tessera eval checkpoints data.valid=held-out.txt\n",
+        "  tessera eval checkpoints data.valid=held-out.txt\n"
+        "A configuration's model without weights is drawn from seed, and a line says so.\n",
         out);
 }
 

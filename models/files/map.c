@@ -37,3 +37,10 @@ void tess_map_forget(const void *at, size_t bytes)
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)at / page * page;
     madvise((void *)begin, (uintptr_t)at + bytes - begin, MADV_DONTNEED);
 }
+
+uint64_t tess_sum_bytes(uint64_t sum, const void *data, size_t bytes)
+{
+    const uint8_t *p = data;
+    for (size_t i = 0; i < bytes; i++) sum = (sum ^ p[i]) * UINT64_C(0x100000001b3);
+    return sum;
+}

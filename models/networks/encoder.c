@@ -39,6 +39,10 @@ tess_status tess_encoder_check(const void *numbers, const char *where)
     return TESS_OK;
 }
 
+int64_t tess_encoder_types(const void *numbers)
+{
+    return ((const tess_encoder *)numbers)->types;
+}
 int64_t tess_encoder_label_count(const void *numbers)
 {
     return ((const tess_encoder *)numbers)->labels;

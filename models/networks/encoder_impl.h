@@ -21,6 +21,8 @@ extern const tess_field tess_encoder_fields[];
 
 /* For tess_family: its numbers are a tess_encoder. */
 tess_status tess_encoder_check(const void *numbers, const char *where) TESS_NODISCARD;
+/* Returns of how many kinds tokens are. */
+int64_t tess_encoder_types(const void *numbers);
 /* Returns how many labels there are. */
 int64_t tess_encoder_label_count(const void *numbers);
 /* Returns the rows of all tokens, (B,T,C). */

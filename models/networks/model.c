@@ -185,6 +185,10 @@ int64_t tess_model_targets(const tess_model *m)
 {
     return m->family->labels ? m->family->labels(m->numbers) : tess_model_vocab(m);
 }
+int64_t tess_model_segments(const tess_model *m)
+{
+    return m->family->segments ? m->family->segments(m->numbers) : 0;
+}
 tess_answers tess_model_answers(const tess_model *m)
 {
     return m->family->answers;

@@ -67,7 +67,7 @@ typedef struct tess_family {
     const tess_field *shared; /* those of its kind of family, behind its own; NULL: none */
     size_t numbers;           /* size of the struct that the fields fill; a tess_common comes first in it */
     tess_answers answers;
-    bool segments;                                  /* tokens are of several texts */
+    int64_t (*segments)(const void *numbers);       /* of how many kinds tokens are; NULL: of one */
     int64_t (*labels)(const void *numbers);         /* how many; NULL: it has none */
     int64_t (*first_position)(const void *numbers); /* of a sequence; NULL: 0 */
     tess_status (*check)(const void *numbers, const char *where);
@@ -95,6 +95,8 @@ struct tess_model {
 /* Says TESS_INVALID where what was read so far of a checkpoint may lack something: the run that it is of may have
  * removed it meanwhile. */
 tess_status tess_model_check(const tess_model *m) TESS_NODISCARD;
+/* Returns max_position_embeddings, which limits sequences only where tess_model_positions does; 0: there is none. */
+int64_t tess_model_trained_positions(const tess_model *m);
 /* Says whether two names are of one field. */
 bool tess_fields_same(const tess_family *f, const char *a, const char *b);
 /* Returns the next field behind `after` (NULL: the first) in which two structs differ; NULL: there is none. */

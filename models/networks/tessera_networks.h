@@ -45,6 +45,8 @@ typedef enum tess_answers {
 tess_answers tess_model_answers(const tess_model *m);
 /* Returns how many different targets there are: as many as tokens, or labels. */
 int64_t tess_model_targets(const tess_model *m);
+/* Returns of how many kinds of segments tokens are; 0: it does not look. */
+int64_t tess_model_segments(const tess_model *m);
 
 typedef enum tess_purpose {
     TESS_FOR_LOSS,   /* output is the loss over targets */

@@ -1,0 +1,151 @@
+/* Encoders, and an encoder with a decoder, as a user trains them: lines of examples of several lengths, labels at some
+ * places or one a line; with the same bits wherever their tiles lie, and on two ranks. */
+#define CHECK_MAIN
+#include "tools/tiny.h"
+
+enum { LINES = 40, STEPS = 3 };
+
+#define BERT                                                                                                           \
+    "\"vocab_size\": 64, \"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, "                  \
+    "\"intermediate_size\": 128, \"max_position_embeddings\": 40, \"hidden_act\": \"gelu\""
+static const struct kind {
+    const char *model;
+    const char *members; /* of a line, behind its input_ids */
+    bool splits;         /* tensor ranks share it out */
+} kinds[] = {
+    {"{\"model_type\": \"bert\", " BERT "}", "masked", true},
+    {"{\"model_type\": \"roberta\", \"architectures\": [\"RobertaForSequenceClassification\"], " BERT
+     ", \"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}}",
+     "label", true},
+    {"{\"model_type\": \"t5\", \"vocab_size\": 64, \"d_model\": 64, \"d_kv\": 16, \"d_ff\": 128, \"num_layers\": 2, "
+     "\"num_heads\": 4, \"decoder_start_token_id\": 0, \"pad_token_id\": 0}",
+     "labels", true},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+/* What is to be learnt: the token two places on, the sum of the first two, or the line from its end. */
+static void write_line(FILE *f, const struct kind *k, unsigned *dice)
+{
+    int id[32], n = 6 + (int)((*dice = *dice * 1103515245u + 12345u) >> 16) % 27;
+    for (int i = 0; i < n; i++) id[i] = 5 + (int)((*dice = *dice * 1103515245u + 12345u) >> 16) % 50;
+    fprintf(f, "{\"input_ids\": [");
+    for (int i = 0; i < n; i++)
+        fprintf(f, "%s%d", i ? ", " : "", strcmp(k->members, "masked") == 0 && i % 4 == 1 ? 4 : id[i]);
+    fprintf(f, "]");
+    if (strcmp(k->members, "label") == 0) {
+        fprintf(f, ", \"label\": %d", (id[0] + id[1]) % 3);
+    } else {
+        fprintf(f, ", \"labels\": [");
+        for (int i = 0; i < n; i++)
+            fprintf(f, "%s%d", i ? ", " : "", strcmp(k->members, "masked") ? id[n - 1 - i] : i % 4 == 1 ? id[i] : -100);
+        fprintf(f, "]");
+    }
+    fprintf(f, "}\n");
+}
+
+static void setup(const struct kind *k)
+{
+    unsigned dice = 7;
+    char text[2000];
+    fresh();
+    calm_machine();
+    mkdir("swap", 0777);
+    FILE *f = fopen("lines.jsonl", "w");
+    for (int i = 0; i < LINES; i++) write_line(f, k, &dice);
+    fclose(f);
+    snprintf(
+        text, sizeof text,
+        "{\"model\": %s,\n \"data\": {\"train\": \"lines.jsonl\", \"valid\": \"lines.jsonl\", \"seq_length\": 32},\n"
+        " \"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 2, \"steps\": %d, \"gradient_clipping\": 1,\n"
+        " \"deterministic\": true, \"eval_every\": %d, \"output\": \"out\", \"overwrite\": true}\n",
+        k->model, STEPS, STEPS);
+    write_text("run.json", text);
+}
+
+static json_t *metrics_of(const char *path)
+{
+    json_t *all = read_metrics(path);
+    CHECK_EQ(json_array_size(all), STEPS);
+    return all;
+}
+
+/* Losses, and the model that it left, are those of the first run. */
+static void expect_same(const struct kind *k, const char *how)
+{
+    EXPECT_DONE();
+    json_t *one = metrics_of("one/metrics.jsonl"), *now = metrics_of("out/metrics.jsonl");
+    for (size_t s = 0; s < STEPS; s++)
+        if (number_of(one, s, "loss") != number_of(now, s, "loss"))
+            CHECK_SAY("%.30s %s: the loss of step %zu is %.17g, it was %.17g", k->model, how, s + 1,
+                      number_of(now, s, "loss"), number_of(one, s, "loss"));
+    CHECK(number_of(one, STEPS - 1, "valid_loss") == number_of(now, STEPS - 1, "valid_loss"));
+    if (!same_file("one/model/model.safetensors", TINY_WEIGHTS)) CHECK_SAY("%.30s %s: other weights", k->model, how);
+    json_decref(one);
+    json_decref(now);
+}
+#define SAME(...)                                                                                                      \
+    do {                                                                                                               \
+        RUN("train", "run.json", __VA_ARGS__);                                                                         \
+        expect_same(k, #__VA_ARGS__);                                                                                  \
+    } while (0)
+
+TEST(the_same_bits_wherever_tiles_lie)
+{
+    for (const struct kind *k = kinds; k < kinds + KINDS; k++) {
+        setup(k);
+        RUN("train", "run.json", "output=one");
+        EXPECT_DONE();
+        SAME("memory.cpu=6MiB", "memory.path=swap", "memory.disk=64MiB");
+        SAME("activation_checkpointing.enabled=true");
+        RUN_RANKS(2, "train", "run.json", "zero_optimization.stage=3");
+        expect_same(k, "two ranks at stage 3");
+        RUN("eval", "out/model", "data.valid=lines.jsonl", "data.seq_length=32");
+        EXPECT_DONE();
+    }
+}
+
+TEST(tensor_and_pipeline_ranks_are_near)
+{
+    for (const struct kind *k = kinds; k < kinds + KINDS; k++) {
+        setup(k);
+        RUN("train", "run.json", "output=one");
+        json_t *one = metrics_of("one/metrics.jsonl");
+        for (int way = 0; way < 2; way++) {
+            RUN_RANKS(2, "train", "run.json", way ? "parallel.pipeline=2" : "parallel.tensor=2");
+            EXPECT_DONE();
+            json_t *now = metrics_of("out/metrics.jsonl");
+            for (size_t s = 0; s < STEPS; s++)
+                CHECK_NEAR(number_of(now, s, "loss"), number_of(one, s, "loss"), 1e-4 * number_of(one, s, "loss"));
+            json_decref(now);
+        }
+        json_decref(one);
+    }
+}
+
+TEST(generate_refuses_what_goes_on_with_no_text)
+{
+    for (const struct kind *k = kinds; k < kinds + KINDS; k++) {
+        setup(k);
+        RUN("train", "run.json", "steps=1", "eval_every=0");
+        EXPECT_DONE();
+        RUN("generate", "out/model", "--prompt", "a");
+        EXPECT_ERROR(2, "out/model", "text");
+    }
+}
+
+TEST(what_is_wrong_is_one_line)
+{
+    setup(&kinds[0]);
+    RUN("train", "run.json", "model.architectures=[\"BertForQuestionAnswering\"]");
+    EXPECT_ERROR(2, "BertForQuestionAnswering is not known", "BertForMaskedLM, BertForSequenceClassification");
+    write_text("plain.txt", "a text that has no labels, and that nobody masks, and which is long enough for a sample");
+    RUN("train", "run.json", "data.train=plain.txt");
+    EXPECT_ERROR(2, "data");
+    write_text("lines.jsonl", "{\"input_ids\": [5, 6, 7], \"labels\": [5, 64, -100]}\n");
+    RUN("train", "run.json");
+    EXPECT_ERROR(2, "lines.jsonl", "line 1", "64");
+    setup(&kinds[1]);
+    write_text("lines.jsonl", "{\"input_ids\": [5, 6, 7], \"label\": 3}\n");
+    RUN("train", "run.json");
+    EXPECT_ERROR(2, "lines.jsonl", "line 1", "3");
+}
