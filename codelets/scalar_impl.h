@@ -92,6 +92,19 @@ TESS_INLINE float tess_sigmoidf(float z, float *slope)
     return y;
 }
 
+/* To one unit in the last place: near 0 x + x^3 times a polynomial of x^2, elsewhere 1 - 2 / (e^2x + 1). */
+TESS_INLINE float tess_tanhf(float x)
+{
+    const float u = x * x, far = 1 - 2 / (tess_exp2f(x * (2 * 1.44269504f)) + 1);
+    float p = -5.593915e-3f;
+    p = p * u + 2.0541998e-2f;
+    p = p * u - 5.3710856e-2f;
+    p = p * u + 0.13331111f;
+    p = p * u - 0.33333272f;
+    const float near = p * u * x + x, y = u < 0.4f ? near : far;
+    return x == x ? y : x;
+}
+
 /* sin and cos of quadrant * pi/2 + r, |r| <= pi/4. */
 TESS_INLINE void tess_sincosf(uint32_t quadrant, float r, float *sine, float *cosine)
 {

@@ -59,6 +59,8 @@ static tess_status infer(tess_node *n)
                                 (long long)c->window);
     if (!(c->cap >= 0) || (c->cap > 0 && n->in[BIAS]))
         return tess_shape_error(n, "logits are capped at %g (expected 0, or above it and no bias)", (double)c->cap);
+    if (c->by_head && (!at->packed || c->groups != c->heads))
+        return tess_shape_error(n, "by_head is for q, k and v in one tensor, and as many groups as heads");
     if (c->scale == 0) c->scale = 1.0f / __builtin_sqrtf((float)at->dim);
     if (n->in[BOUNDS]) {
         const int64_t keys = at->packed ? q->dim[1] : n->in[K]->dim[1];
@@ -77,8 +79,9 @@ static tess_attention_arg *arg(tess_lower *L, const tess_node *n, int i)
                     .keys = keys == queries ? 0 : keys, .heads = c->heads, .groups = c->groups, .dim = at->dim,
                     .window = c->window < queries ? c->window : 0, .buckets = n->in[BIAS] ? n->in[BIAS]->dim[0] : 0,
                     .reach = c->reach, .scale = c->scale, .dropout = c->dropout, .cap = c->cap, .causal = c->causal,
-                    .packed = at->packed, .bounded = n->in[BOUNDS] != NULL, .row0 = tess_first_row(L, n->out, i),
-                    .op = n->random, .head0 = at->head0, .all_heads = at->all_heads);
+                    .packed = at->packed, .by_head = c->by_head, .bounded = n->in[BOUNDS] != NULL,
+                    .row0 = tess_first_row(L, n->out, i), .op = n->random, .head0 = at->head0,
+                    .all_heads = at->all_heads);
 }
 
 /* q, k, v or qkv[, bounds][, bias] */
@@ -143,7 +146,7 @@ static int64_t units(const tess_node *n, bool *exact)
 static int beside(const tess_node *n, int64_t units, int64_t width[TESS_MOST_BESIDE])
 {
     const struct attributes *at = n->attributes;
-    if (!at->packed) return 1;
+    if (!at->packed || at->conf.by_head) return 1;
     width[0] = at->conf.heads / units * at->dim;
     width[1] = width[2] = at->dim;
     return 3;
