@@ -173,12 +173,14 @@ tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, 
     if (m->family->fits) TESS_TRY(m->family->fits(m->numbers, length));
     *net = (tess_network){.ids = tess_input(g, "ids", batch, length)};
     tess_tensor *x = m->family->body(m->numbers, g, net->ids), *w = m->family->head(m->numbers, g);
+    const float cap = m->family->cap ? m->family->cap(m->numbers) : 0;
     if (purpose == TESS_FOR_LOSS) {
         net->targets = tess_input(g, "targets", batch, length);
-        net->output = tess_cross_entropy(x, w, NULL, net->targets);
+        net->output = tess_cross_entropy_capped(x, w, NULL, net->targets, cap);
     } else {
         net->index = tess_input(g, "index", batch, 1);
         net->output = tess_linear(tess_pick(x, net->index), w, NULL);
+        if (cap > 0) net->output = tess_tanh(net->output, cap);
     }
     return net->output ? TESS_OK : TESS_INVALID;
 }

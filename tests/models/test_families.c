@@ -13,7 +13,8 @@
 #define TESS_FIXTURES "tests/models/fixtures"
 #endif
 enum { B = 3, T = 21, VOCAB = 101, STEPS = 6, MOST = B }; /* of the fixtures */
-static const char *const families[] = {"llama3", "llama-linear", "qwen2", "qwen3", "mistral"};
+static const char *const families[] = {"llama3",       "llama-linear", "qwen2",  "qwen3",    "mistral",
+                                       "qwen2-window", "qwen3-window"};
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
 /* A path below the fixtures' directory. */
@@ -71,6 +72,14 @@ static double distance(const float *ours, const float *theirs, int64_t n)
     return sqrt(far / all);
 }
 
+/* What PyTorch calls a parameter. */
+static void given_name(const char *family, const char *name, char out[static 128])
+{
+    const char *prefix = strncmp(family, "gpt-neox", 8) ? "model." : "gpt_neox.";
+    const bool head = !strcmp(name, "lm_head.weight") || !strcmp(name, "embed_out.weight");
+    snprintf(out, 128, "%s%s", head ? "" : prefix, head ? "lm_head.weight" : name);
+}
+
 static void check_gradients(const char *family, tess_dtype dtype, double tolerance)
 {
     struct run r =
@@ -82,8 +91,7 @@ static void check_gradients(const char *family, tess_dtype dtype, double toleran
     for (int k = 0; k < tess_graph_params(r.g); k++) {
         tess_tensor *p = tess_graph_param(r.g, k);
         char name[128];
-        snprintf(name, sizeof name, "%s%s", strcmp(tess_tensor_name(p), "lm_head.weight") ? "model." : "",
-                 tess_tensor_name(p));
+        given_name(family, tess_tensor_name(p), name);
         const tess_safetensor *t = tess_safetensors_find(set, name);
         if (!t) {
             CHECK_SAY("%s %s: PyTorch has no such parameter", family, name);

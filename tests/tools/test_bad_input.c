@@ -181,7 +181,7 @@ TEST(fields_of_a_decoder)
         {"model.num_attention_heads=5", "hidden_size 32 is no multiple of num_attention_heads 5", "head_dim"},
         {"model.head_dim=7", "head_dim: 7", "an even number"},
         {"model.sliding_window=-1", "sliding_window: -1", "at least 1"},
-        {"model.sliding_window=8", "data.seq_length: 16, but the model has sliding_window 8", "expected no more"},
+        {"model.sliding_window=0", "sliding_window: 0", "at least 1"},
         {"model.hidden_act=relu2", "hidden_act: \"relu2\"", "silu"},
         {"model.rope_scaling=dynamic", "rope_scaling: \"dynamic\"", "an object or null"},
         {"model.rope_scaling={\"type\": \"dynamic\"}", "rope_scaling.type: \"dynamic\"", "default linear llama3"},
@@ -217,10 +217,12 @@ TEST(layers_and_weights_of_a_decoder)
     char argument[400];
     tiny_setup();
     snprintf(argument, sizeof argument, "model=%s", model);
-    RUN("train", "run.json", argument, "model.use_sliding_window=true");
-    EXPECT_ERROR(2, "use_sliding_window: true (expected false)");
+    RUN("train", "run.json", argument, "model.use_sliding_window=true", "model.sliding_window=0");
+    EXPECT_ERROR(2, "sliding_window: 0", "at least 1");
     RUN("train", "run.json", argument, "model.layer_types=[\"full_attention\", \"sliding_attention\"]");
-    EXPECT_ERROR(2, "layer_types: \"sliding_attention\"", "full_attention");
+    EXPECT_ERROR(2, "layer_types: layer 1 is sliding_attention", "use_sliding_window");
+    RUN("train", "run.json", argument, "model.layer_types=[\"full_attention\", \"chunked_attention\"]");
+    EXPECT_ERROR(2, "layer_types: \"chunked_attention\"", "full_attention sliding_attention");
     RUN("train", "run.json", argument, "model.layer_types=[\"full_attention\"]");
     EXPECT_ERROR(2, "layer_types has 1 word", "num_hidden_layers is 2");
     RUN("train", "run.json", argument, "steps=1");
