@@ -19,7 +19,7 @@ static tess_status check_inputs(const tess_node *n, int64_t dim)
     const struct attributes *at = n->attributes;
     const tess_attention_conf *c = &at->conf;
     const tess_tensor *q = n->in[Q], *k = n->in[K], *v = n->in[V], *bounds = n->in[BOUNDS], *bias = n->in[BIAS];
-    if (!at->packed && (!k || !v)) return tess_shape_error(n, "k and v are needed");
+    if (!at->packed && (!k || !v)) return tess_error(TESS_INVALID, n->op->name, "%s is NULL", k ? "v" : "k");
     if (!at->packed && (k->rank != 3 || v->rank != 3 || k->dim[0] != q->dim[0] || k->dim[2] != c->groups * dim ||
                         memcmp(k->dim, v->dim, sizeof k->dim)))
         return tess_shape_error(n, "k and v must be (B,%s,%lld)", c->causal ? "T" : "any",
