@@ -150,19 +150,21 @@ size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t)
 /* One of q, k, v or a gradient of theirs. */
 typedef struct part {
     void *ptr;
-    int64_t ld;
+    int64_t ld, apart; /* from row to row, from head to head */
 } part;
 /* From buffer `i` on: one that holds all three, or three. */
 TESS_INLINE void find_parts(part p[3], const tess_work *w, unsigned i, const tess_attention_arg *a, tess_dtype t)
 {
     const int64_t wide = a->heads * a->dim, narrow = a->groups * a->dim, all = wide + 2 * narrow;
-    for (int j = 0; j < 3; j++)
-        p[j] = a->packed ? (part){tess_at_mut(w->buf[i].ptr, j ? wide + (j - 1) * narrow : 0, t), all}
-                         : (part){w->buf[i + (unsigned)j].ptr, j ? narrow : wide};
+    for (int j = 0; j < 3; j++) {
+        const int64_t column = a->by_head ? j * a->dim : j ? wide + (j - 1) * narrow : 0;
+        p[j] = a->packed ? (part){tess_at_mut(w->buf[i].ptr, column, t), all, a->by_head ? 3 * a->dim : a->dim}
+                         : (part){w->buf[i + (unsigned)j].ptr, j ? narrow : wide, a->dim};
+    }
 }
-TESS_INLINE void *part_at(part p, int64_t row, int64_t head, const tess_attention_arg *a, tess_dtype t)
+TESS_INLINE void *part_at(part p, int64_t row, int64_t head, tess_dtype t)
 {
-    return tess_at_mut(p.ptr, row * p.ld + head * a->dim, t);
+    return tess_at_mut(p.ptr, row * p.ld + head * p.apart, t);
 }
 
 /* What a block's elements need to know of its place. */
@@ -260,13 +262,6 @@ static void spread_bias(const tess_attention_arg *a, const void *table, int64_t 
             tess_load(table, tess_attention_bucket(a, i - (queries - 1)) * a->heads + head, t);
 }
 
-/* tanh, from 2^z with z held where it makes no difference. */
-TESS_INLINE float tanh_of(float x)
-{
-    const float e = tess_exp2f(x * (2 * TESS_LOG2_E));
-    return 1 - 2 / (e + 1);
-}
-
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
 /* A row of logits of query q, bent. */
@@ -277,7 +272,7 @@ TESS_INLINE void bend(const forward_room *f, const place *b, const tess_attentio
     if (cap > 0) {
         const float part = scale / cap;
 #pragma omp simd
-        for (int64_t j = 0; j < n; j++) s[j] = cap * tanh_of(s[j] * part);
+        for (int64_t j = 0; j < n; j++) s[j] = cap * tess_tanhf(s[j] * part);
     } else {
         const float *bias = f->bias + (b->k0 - q + a->sequence - 1);
 #pragma omp simd
@@ -398,7 +393,7 @@ TESS_INLINE void attention_forward(const tess_work *w, tess_dtype t)
 
     for (int64_t g = 0; g < a->rows / length * a->groups; g++) {
         const int64_t sequence = g / a->groups, row = sequence * length, group = g % a->groups;
-        const void *k = part_at(p[1], sequence * keys, group, a, t), *v = part_at(p[2], sequence * keys, group, a, t);
+        const void *k = part_at(p[1], sequence * keys, group, t), *v = part_at(p[2], sequence * keys, group, t);
         for (int64_t k0 = 0; k0 < keys; k0 += each) {
             const int64_t n = least(each, keys - k0);
             const size_t at = (size_t)(k0 / each) * f.block;
@@ -413,7 +408,7 @@ TESS_INLINE void attention_forward(const tess_work *w, tess_dtype t)
             if (table) spread_bias(a, table, head, false, f.bias, t);
             for (b.q0 = 0; b.q0 < length; b.q0 += QUERIES) {
                 b.nq = least(QUERIES, length - b.q0);
-                forward_block(&f, &b, a, part_at(p[0], row + b.q0, head, a, t), p[0].ld, &p[2], v, t);
+                forward_block(&f, &b, a, part_at(p[0], row + b.q0, head, t), p[0].ld, &p[2], v, t);
                 for (int64_t i = 0; i < b.nq; i++) {
                     const int64_t r = row + b.q0 + i;
                     const bool sees = f.l[i] > 0;
@@ -462,7 +457,7 @@ TESS_INLINE void bend_back(const backward_room *r, const tess_attention_arg *a, 
         const float part = scale / cap;
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
-            const float c = tanh_of(s[i] * part);
+            const float c = tess_tanhf(s[i] * part);
             s[i] = c * cap;
             slope[i] = (1 - c * c) * scale;
         }
@@ -638,8 +633,8 @@ TESS_INLINE void attention_backward(const tess_work *w, tess_dtype t)
         const int64_t sequence = g / a->groups, row = sequence * length, group = g % a->groups;
         const int64_t key_row = sequence * keys;
         for (int64_t i = 0; i < keys; i++) {
-            memcpy(tess_at_mut(r.k, i * dim, t), part_at(p[1], key_row + i, group, a, t), row_bytes);
-            memcpy(tess_at_mut(r.v, i * dim, t), part_at(p[2], key_row + i, group, a, t), row_bytes);
+            memcpy(tess_at_mut(r.k, i * dim, t), part_at(p[1], key_row + i, group, t), row_bytes);
+            memcpy(tess_at_mut(r.v, i * dim, t), part_at(p[2], key_row + i, group, t), row_bytes);
         }
         memset(r.dk, 0, sum_bytes);
         memset(r.dv, 0, sum_bytes);
@@ -651,15 +646,15 @@ TESS_INLINE void attention_backward(const tess_work *w, tess_dtype t)
             for (b.q0 = 0; b.q0 < length; b.q0 += QUERIES) {
                 b.nq = least(QUERIES, length - b.q0);
                 const int64_t at = (row + b.q0) * width + head * dim;
-                backward_prepare(&r, &b, a, part_at(p[0], row + b.q0, head, a, t), p[0].ld, tess_at(dy, at, t),
+                backward_prepare(&r, &b, a, part_at(p[0], row + b.q0, head, t), p[0].ld, tess_at(dy, at, t),
                                  tess_at(y, at, t), lse + (row + b.q0) * a->heads + head, t);
                 backward_block(&r, &b, a, t);
-                put_rows(part_at(dp[0], row + b.q0, head, a, t), dp[0].ld, r.dq, b.nq, dim, a->acc, t);
+                put_rows(part_at(dp[0], row + b.q0, head, t), dp[0].ld, r.dq, b.nq, dim, a->acc, t);
             }
             if (dbias) gather_bias(a, r.dbias, head, dbias);
         }
-        put_rows(part_at(dp[1], key_row, group, a, t), dp[1].ld, r.dk, keys, dim, a->acc, t);
-        put_rows(part_at(dp[2], key_row, group, a, t), dp[2].ld, r.dv, keys, dim, a->acc, t);
+        put_rows(part_at(dp[1], key_row, group, t), dp[1].ld, r.dk, keys, dim, a->acc, t);
+        put_rows(part_at(dp[2], key_row, group, t), dp[2].ld, r.dv, keys, dim, a->acc, t);
     }
 }
 

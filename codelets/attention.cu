@@ -14,7 +14,7 @@
 /* One of q, k, v, y or a gradient of theirs. */
 struct part {
     void *ptr;
-    int64_t ld;
+    int64_t ld, apart; /* from row to row, from head to head */
 };
 
 /* What kernels know of a task. Forward: y and lse are written. */
@@ -125,17 +125,17 @@ TESS_DEVICE const float *bias_of(const flash &f, int head)
     return f.bias ? f.bias + (int64_t)head * (f.length + f.keys) : NULL;
 }
 
-template <tess_dtype T> TESS_DEVICE const void *row_of(const part &p, int64_t row, int head, int dim)
+template <tess_dtype T> TESS_DEVICE const void *row_of(const part &p, int64_t row, int head)
 {
-    return at((const void *)p.ptr, row * p.ld + (int64_t)head * dim, T);
+    return at((const void *)p.ptr, row * p.ld + head * p.apart, T);
 }
-template <tess_dtype T> TESS_DEVICE void *row_of_mut(const part &p, int64_t row, int head, int dim)
+template <tess_dtype T> TESS_DEVICE void *row_of_mut(const part &p, int64_t row, int head)
 {
-    return at(p.ptr, row * p.ld + (int64_t)head * dim, T);
+    return at(p.ptr, row * p.ld + head * p.apart, T);
 }
-TESS_DEVICE const bf16 *row_bf16(const part &p, int64_t row, int head, int dim)
+TESS_DEVICE const bf16 *row_bf16(const part &p, int64_t row, int head)
 {
-    return (const bf16 *)p.ptr + row * p.ld + (int64_t)head * dim;
+    return (const bf16 *)p.ptr + row * p.ld + head * p.apart;
 }
 
 /* Blocks of one head come one after the other, the longest first where it is causal: so keys and values stay in the
@@ -226,12 +226,12 @@ flash_forward_kernel(flash f, int blocks)
     range all = {0, f.causal && q0 + QUERIES < f.keys ? q0 + QUERIES : f.keys};
     if (!PLAIN) all = seen_by_block(f, j.sequence, q0, QUERIES, lane);
     const int begin = all.first / KEYS, steps = (all.end + KEYS - 1) / KEYS;
-    const bf16 *k_from = row_bf16(f.k, key_row, group, DIM), *v_from = row_bf16(f.v, key_row, group, DIM);
+    const bf16 *k_from = row_bf16(f.k, key_row, group), *v_from = row_bf16(f.v, key_row, group);
     const bool drop = !PLAIN && f.drop;
     const uint64_t place = drop ? place_of(f, j.sequence, j.head) : 0;
     const float *bias = PLAIN ? NULL : bias_of(f, j.head);
 
-    copy_tile<DIM, QUERIES, THREADS>(q_tile, row_bf16(f.q, row + q0, j.head, DIM), f.q.ld, f.length - q0);
+    copy_tile<DIM, QUERIES, THREADS>(q_tile, row_bf16(f.q, row + q0, j.head), f.q.ld, f.length - q0);
     if (begin < steps) {
         const int k0 = begin * KEYS, turn = begin % 2 * KEYS * DIM;
         copy_tile<DIM, KEYS, THREADS>(k_tile + turn, k_from + k0 * f.k.ld, f.k.ld, f.keys - k0);
@@ -323,8 +323,8 @@ flash_forward_kernel(flash f, int blocks)
                 o[m][n][2 * h + 1] *= one;
             }
         }
-    put_rows<DIM, TILES>(q_tile + mine * DIM, o, (bf16 *)row_of_mut<TESS_BF16>(f.y, row + q0 + mine, j.head, DIM),
-                         f.y.ld, f.length - q0 - mine, false, lane);
+    put_rows<DIM, TILES>(q_tile + mine * DIM, o, (bf16 *)row_of_mut<TESS_BF16>(f.y, row + q0 + mine, j.head), f.y.ld,
+                         f.length - q0 - mine, false, lane);
 }
 
 /* delta (rows, heads) = sum of dy y over each head; a warp each. */
@@ -333,7 +333,7 @@ template <tess_dtype T> TESS_KERNEL(256) delta_kernel(flash f, int64_t rows)
     const int64_t i = (int64_t)blockIdx.x * (256 / WARP) + threadIdx.x / WARP, row = i / f.heads;
     const int head = (int)(i % f.heads);
     if (row >= rows) return;
-    const void *dy = row_of<T>(f.dy, row, head, f.dim), *y = row_of<T>(f.y, row, head, f.dim);
+    const void *dy = row_of<T>(f.dy, row, head), *y = row_of<T>(f.y, row, head);
     float sum = 0;
     for (int c = (int)threadIdx.x % WARP; c < f.dim; c += WARP) {
         float a[1], b[1];
@@ -385,8 +385,8 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_k
     const int first = queries.first / KEYS, each = (queries.end + KEYS - 1) / KEYS - first, steps = each * share;
     const bool drop = !PLAIN && f.drop;
 
-    copy_tile<DIM, ROWS, THREADS>(k_tile, row_bf16(f.k, key_row + k0, j.head, DIM), f.k.ld, f.keys - k0);
-    copy_tile<DIM, ROWS, THREADS>(v_tile, row_bf16(f.v, key_row + k0, j.head, DIM), f.v.ld, f.keys - k0);
+    copy_tile<DIM, ROWS, THREADS>(k_tile, row_bf16(f.k, key_row + k0, j.head), f.k.ld, f.keys - k0);
+    copy_tile<DIM, ROWS, THREADS>(v_tile, row_bf16(f.v, key_row + k0, j.head), f.v.ld, f.keys - k0);
 
     float dk[1][DIM / 8][4] = {}, dv[1][DIM / 8][4] = {};
     const float scale = f.scale * TESS_LOG2_E;
@@ -394,8 +394,8 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_k
         if (step + 1 < steps) { /* what comes next sets out */
             const int turn = (step + 1) % 2, head = j.head * share + (step + 1) / each;
             const int q0 = (first + (step + 1) % each) * KEYS, at = turn * KEYS * DIM;
-            copy_tile<DIM, KEYS, THREADS>(q_tile + at, row_bf16(f.q, row + q0, head, DIM), f.q.ld, f.length - q0);
-            copy_tile<DIM, KEYS, THREADS>(dy_tile + at, row_bf16(f.dy, row + q0, head, DIM), f.dy.ld, f.length - q0);
+            copy_tile<DIM, KEYS, THREADS>(q_tile + at, row_bf16(f.q, row + q0, head), f.q.ld, f.length - q0);
+            copy_tile<DIM, KEYS, THREADS>(dy_tile + at, row_bf16(f.dy, row + q0, head), f.dy.ld, f.length - q0);
             load_rows(lse + turn * KEYS, delta + turn * KEYS, PLAIN ? NULL : seen + turn * KEYS, f, j.sequence, head,
                       q0);
         }
@@ -434,10 +434,10 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_k
     copies_wait<0>();
     if (!PLAIN) __syncthreads(); /* there may have been no step */
     const int valid = f.keys - k0 - mine;
-    put_rows<DIM, 1>(k_tile + mine * DIM, dk, (bf16 *)row_of_mut<TESS_BF16>(f.dk, key_row + k0 + mine, j.head, DIM),
-                     f.dk.ld, valid, f.acc, lane);
-    put_rows<DIM, 1>(v_tile + mine * DIM, dv, (bf16 *)row_of_mut<TESS_BF16>(f.dv, key_row + k0 + mine, j.head, DIM),
-                     f.dv.ld, valid, f.acc, lane);
+    put_rows<DIM, 1>(k_tile + mine * DIM, dk, (bf16 *)row_of_mut<TESS_BF16>(f.dk, key_row + k0 + mine, j.head), f.dk.ld,
+                     valid, f.acc, lane);
+    put_rows<DIM, 1>(v_tile + mine * DIM, dv, (bf16 *)row_of_mut<TESS_BF16>(f.dv, key_row + k0 + mine, j.head), f.dv.ld,
+                     valid, f.acc, lane);
 }
 
 /* dq of a block of queries of one head, over the keys it sees. */
@@ -454,13 +454,13 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_q
     range all = {0, f.causal && q0 + ROWS < f.keys ? q0 + ROWS : f.keys};
     if (!PLAIN) all = seen_by_block(f, j.sequence, q0, ROWS, lane);
     const int begin = all.first / KEYS, steps = (all.end + KEYS - 1) / KEYS;
-    const bf16 *k_from = row_bf16(f.k, key_row, group, DIM), *v_from = row_bf16(f.v, key_row, group, DIM);
+    const bf16 *k_from = row_bf16(f.k, key_row, group), *v_from = row_bf16(f.v, key_row, group);
     const bool drop = !PLAIN && f.drop;
     const uint64_t place = drop ? place_of(f, j.sequence, j.head) : 0;
     const float *bias = PLAIN ? NULL : bias_of(f, j.head);
 
-    copy_tile<DIM, ROWS, THREADS>(q_tile, row_bf16(f.q, row + q0, j.head, DIM), f.q.ld, f.length - q0);
-    copy_tile<DIM, ROWS, THREADS>(dy_tile, row_bf16(f.dy, row + q0, j.head, DIM), f.dy.ld, f.length - q0);
+    copy_tile<DIM, ROWS, THREADS>(q_tile, row_bf16(f.q, row + q0, j.head), f.q.ld, f.length - q0);
+    copy_tile<DIM, ROWS, THREADS>(dy_tile, row_bf16(f.dy, row + q0, j.head), f.dy.ld, f.length - q0);
     float lse[2], delta[2];
     range seen[2];
 #pragma unroll
@@ -508,8 +508,8 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_q
     }
     copies_wait<0>();
     if (!PLAIN) __syncthreads(); /* there may have been no step */
-    put_rows<DIM, 1>(q_tile + mine * DIM, dq, (bf16 *)row_of_mut<TESS_BF16>(f.dq, row + q0 + mine, j.head, DIM),
-                     f.dq.ld, f.length - q0 - mine, f.acc, lane);
+    put_rows<DIM, 1>(q_tile + mine * DIM, dq, (bf16 *)row_of_mut<TESS_BF16>(f.dq, row + q0 + mine, j.head), f.dq.ld,
+                     f.length - q0 - mine, f.acc, lane);
 }
 
 /* ==== any head size, any dtype =====================================================================================
@@ -589,20 +589,19 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) forward_kernel(flash f,
     const range seen = seen_by(f, at.sequence, at.index);
     const uint64_t random = place_of(f, at.sequence, at.head);
     const float *bias = bias_of(f, at.head);
-    widen<T>(q, row_of<T>(f.q, at.row, at.head, f.dim), f.dim, lane);
+    widen<T>(q, row_of<T>(f.q, at.row, at.head), f.dim, lane);
     clear(o, f.dim, lane);
     for (int key = seen.first; key < seen.end; key++) {
         const int64_t row = at.sequence * f.keys + key;
         float slope;
-        const float s = bend(f, bias, dot<T>(q, row_of<T>(f.k, row, group, f.dim), f.dim, lane), at.index, key, &slope);
+        const float s = bend(f, bias, dot<T>(q, row_of<T>(f.k, row, group), f.dim, lane), at.index, key, &slope);
         const float most = fmaxf(top, s), shrink = exp2f(top - most), p = exp2f(s - most);
         sum = sum * shrink + p;
         top = most;
         for (int c = lane; c < f.dim; c += WARP) o[c] *= shrink;
-        add_scaled<T>(o, f.drop ? p * kept(f, random, at.index, key) : p, row_of<T>(f.v, row, group, f.dim), f.dim,
-                      lane);
+        add_scaled<T>(o, f.drop ? p * kept(f, random, at.index, key) : p, row_of<T>(f.v, row, group), f.dim, lane);
     }
-    put_row<T>(row_of_mut<T>(f.y, at.row, at.head, f.dim), o, sum > 0 ? 1 / sum : 0, false, f.dim, lane);
+    put_row<T>(row_of_mut<T>(f.y, at.row, at.head), o, sum > 0 ? 1 / sum : 0, false, f.dim, lane);
     if (lane == 0) f.lse[at.row * f.heads + at.head] = sum > 0 ? top * TESS_LN_2 + logf(sum) : INFINITY;
 }
 
@@ -618,19 +617,19 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) queries_kernel(flash f,
     const uint64_t random = place_of(f, at.sequence, at.head);
     const float *bias = bias_of(f, at.head);
     const float lse = f.lse[at.row * f.heads + at.head], delta = f.delta[at.row * f.heads + at.head];
-    widen<T>(q, row_of<T>(f.q, at.row, at.head, f.dim), f.dim, lane);
-    widen<T>(dy, row_of<T>(f.dy, at.row, at.head, f.dim), f.dim, lane);
+    widen<T>(q, row_of<T>(f.q, at.row, at.head), f.dim, lane);
+    widen<T>(dy, row_of<T>(f.dy, at.row, at.head), f.dim, lane);
     clear(dq, f.dim, lane);
     for (int key = seen.first; key < seen.end; key++) {
         const int64_t row = at.sequence * f.keys + key;
-        const void *k = row_of<T>(f.k, row, group, f.dim);
+        const void *k = row_of<T>(f.k, row, group);
         float slope;
         const float p = exp2f(bend(f, bias, dot<T>(q, k, f.dim, lane), at.index, key, &slope) - lse * TESS_LOG2_E);
-        const float dp = dot<T>(dy, row_of<T>(f.v, row, group, f.dim), f.dim, lane);
+        const float dp = dot<T>(dy, row_of<T>(f.v, row, group), f.dim, lane);
         const float keep = f.drop ? kept(f, random, at.index, key) : 1;
         add_scaled<T>(dq, p * (dp * keep - delta) * slope, k, f.dim, lane);
     }
-    put_row<T>(row_of_mut<T>(f.dq, at.row, at.head, f.dim), dq, 1, f.acc, f.dim, lane);
+    put_row<T>(row_of_mut<T>(f.dq, at.row, at.head), dq, 1, f.acc, f.dim, lane);
 }
 
 template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) keys_kernel(flash f, int64_t rows)
@@ -641,8 +640,8 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) keys_kernel(flash f, in
     if (!at.valid) return;
     float *k = (float *)shared + (int)threadIdx.x / WARP * 4 * f.dim, *v = k + f.dim, *dk = v + f.dim, *dv = dk + f.dim;
     const int share = f.heads / f.groups;
-    widen<T>(k, row_of<T>(f.k, at.row, at.head, f.dim), f.dim, lane);
-    widen<T>(v, row_of<T>(f.v, at.row, at.head, f.dim), f.dim, lane);
+    widen<T>(k, row_of<T>(f.k, at.row, at.head), f.dim, lane);
+    widen<T>(v, row_of<T>(f.v, at.row, at.head), f.dim, lane);
     clear(dk, f.dim, lane);
     clear(dv, f.dim, lane);
     for (int head = at.head * share; head < (at.head + 1) * share; head++) {
@@ -653,7 +652,7 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) keys_kernel(flash f, in
             const range seen = seen_by(f, at.sequence, query);
             if (at.index < seen.first || at.index >= seen.end) continue;
             float slope;
-            const void *q = row_of<T>(f.q, row, head, f.dim), *dy = row_of<T>(f.dy, row, head, f.dim);
+            const void *q = row_of<T>(f.q, row, head), *dy = row_of<T>(f.dy, row, head);
             const float s = bend(f, bias, dot<T>(k, q, f.dim, lane), query, at.index, &slope);
             const float p = exp2f(s - f.lse[row * f.heads + head] * TESS_LOG2_E);
             const float keep = f.drop ? kept(f, random, query, at.index) : 1;
@@ -662,8 +661,8 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) keys_kernel(flash f, in
             add_scaled<T>(dk, ds, q, f.dim, lane);
         }
     }
-    put_row<T>(row_of_mut<T>(f.dk, at.row, at.head, f.dim), dk, 1, f.acc, f.dim, lane);
-    put_row<T>(row_of_mut<T>(f.dv, at.row, at.head, f.dim), dv, 1, f.acc, f.dim, lane);
+    put_row<T>(row_of_mut<T>(f.dk, at.row, at.head), dk, 1, f.acc, f.dim, lane);
+    put_row<T>(row_of_mut<T>(f.dv, at.row, at.head), dv, 1, f.acc, f.dim, lane);
 }
 
 /* ==== a bias by distance ========================================================================================== */
@@ -713,8 +712,8 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) distances_kernel(flash 
             const int key = query + distance;
             if (key < seen.first || key >= seen.end) continue;
             const int64_t row = sequence * f.length + query, key_row = sequence * f.keys + key;
-            const void *q = row_of<T>(f.q, row, head, f.dim), *k = row_of<T>(f.k, key_row, group, f.dim);
-            const void *dy = row_of<T>(f.dy, row, head, f.dim), *v = row_of<T>(f.v, key_row, group, f.dim);
+            const void *q = row_of<T>(f.q, row, head), *k = row_of<T>(f.k, key_row, group);
+            const void *dy = row_of<T>(f.dy, row, head), *v = row_of<T>(f.v, key_row, group);
             float s = 0, dp = 0, slope;
             for (int c = lane; c < f.dim; c += WARP) {
                 float a[4];
@@ -768,11 +767,12 @@ template <tess_dtype T> static void find_parts(part p[3], const tess_work *w, un
 {
     const int64_t wide = a->heads * a->dim, narrow = a->groups * a->dim, all = wide + 2 * narrow;
     for (int j = 0; j < 3; j++) {
-        const int64_t column = j ? wide + (j - 1) * narrow : 0;
+        const int64_t column = a->by_head ? j * a->dim : j ? wide + (j - 1) * narrow : 0;
         if (a->packed)
-            p[j] = part{(char *)w->buf[i].ptr + column * (int64_t)tess_dtype_size(T), all};
+            p[j] = part{(char *)w->buf[i].ptr + column * (int64_t)tess_dtype_size(T), all,
+                        a->by_head ? 3 * a->dim : a->dim};
         else
-            p[j] = part{w->buf[i + (unsigned)j].ptr, j ? narrow : wide};
+            p[j] = part{w->buf[i + (unsigned)j].ptr, j ? narrow : wide, a->dim};
     }
 }
 
@@ -843,7 +843,7 @@ template <tess_dtype T> static void attention_forward_body(const tess_work *w)
     f.q = p[0], f.k = p[1], f.v = p[2];
     if (a->bounded) f.bounds = (const int32_t *)rest++->ptr;
     if (a->buckets) spread<T>(w, &f, rest->ptr, rest[3].ptr), rest++;
-    f.y = part{rest[0].ptr, a->heads * a->dim};
+    f.y = part{rest[0].ptr, a->heads * a->dim, a->dim};
     f.lse = (float *)rest[1].ptr;
     const part all[] = {f.q, f.k, f.v, f.y};
     if (T == TESS_BF16 && a->dim == 128 && fast(all, 4))
@@ -879,8 +879,8 @@ template <tess_dtype T> static void attention_backward_body(const tess_work *w)
     float *dtable = a->buckets ? (float *)rest++->ptr : NULL;
     f.q = p[0], f.k = p[1], f.v = p[2];
     f.dq = dp[0], f.dk = dp[1], f.dv = dp[2];
-    f.dy = part{w->buf[0].ptr, a->heads * a->dim};
-    f.y = part{w->buf[1 + three + more].ptr, a->heads * a->dim};
+    f.dy = part{w->buf[0].ptr, a->heads * a->dim, a->dim};
+    f.y = part{w->buf[1 + three + more].ptr, a->heads * a->dim, a->dim};
     f.lse = (float *)w->buf[2 + three + more].ptr;
     f.delta = (float *)rest->ptr; /* scratch */
     if (a->bounded) f.bounds = (const int32_t *)w->buf[1 + three].ptr;

@@ -61,6 +61,7 @@ typedef struct tess_embedding_arg {
     int64_t rows_of_table;
     int64_t first, count; /* the rows of this tile, of the table or (backward_position) positions */
     int64_t position_tiles, position_tile_rows; /* 0: no positions */
+    float scale;                                /* of the table's rows; 0: 1 */
     bool acc;
 } tess_embedding_arg;
 extern tess_codelet tess_embedding_forward[];  /* id i32 (rows), y (rows,width), table tile, position tiles... */
@@ -72,6 +73,7 @@ extern tess_codelet tess_embedding_backward_position[]; /* dy (rows,width), dpos
 typedef struct tess_norm_arg {
     int64_t rows, width;
     float eps;
+    float shift;    /* rmsnorm: the gain is this much more than what is stored */
     bool acc;       /* dx */
     bool acc_param; /* dgain, dbias */
 } tess_norm_arg;
@@ -121,6 +123,7 @@ typedef struct tess_rope_arg {
     int64_t rotary; /* how many of dim rotate */
     float base;
     tess_rope_scaling scaling;
+    bool packed; /* of each three heads the last, a v, stays as it is */
     bool half, acc;
     bool placed; /* a row's place is told, else it is that in its sequence */
 } tess_rope_arg;
@@ -146,7 +149,8 @@ uint32_t tess_random(uint64_t seed, uint64_t step, uint32_t op, uint64_t place);
 /* ---- attention.c ------------------------------------------------------------------------------------------------- */
 
 /* Softmax(q k^T scale) v, head by head, over the whole sequences that a tile of rows holds; never a T x T matrix.
- * packed: q, k, v lie in one tile, at columns 0, heads*dim, (heads+groups)*dim.
+ * packed: q, k, v lie in one tile, at columns 0, heads*dim, (heads+groups)*dim; by_head: one head behind the other,
+ * each of them q, k, v, with as many groups as heads.
  *
  * bounds, i32: for each sequence the first key that each of its queries sees, then the end of the keys that each sees:
  * (2 sequence). Where keys are as many as queries, places see one another or neither does: documents. Causality and
@@ -160,7 +164,7 @@ typedef struct tess_attention_arg {
     int64_t buckets, reach;     /* 0: no bias */
     float scale, dropout;
     float cap; /* logits become cap tanh(logit / cap); 0: stay */
-    bool causal, packed, bounded;
+    bool causal, packed, by_head, bounded;
     int64_t head0, all_heads; /* dropout: these are heads [head0, head0 + heads) of so many; 0: they are all */
     int64_t row0;             /* as in dropout */
     uint32_t op;
@@ -189,6 +193,7 @@ typedef struct tess_cross_entropy_arg {
     int64_t row; /* the first row of x and target that this task works on; their tiles may hold more */
     int64_t first, out;
     int64_t tiles, tile_out, vocab; /* rows: the statistics' tiles have tile_out columns, the last one what is left */
+    float cap;                      /* logits become cap tanh(logit / cap); 0: they stay */
     bool bias, grad;
     bool acc; /* dx */
 } tess_cross_entropy_arg;

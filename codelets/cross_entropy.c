@@ -6,6 +6,9 @@
  * over all tiles. gradient: p becomes dlogits = exp(logit - lse) * loss_scale by one more factor a row and strip, the
  * target's entry is made anew in f32, where the difference to 1 would drown in rounding; and dx += p w. Each logit is
  * computed once and exponentiated once.
+ *
+ * Where logits are capped, all of this is of the capped ones, which p remembers: logit = m + log p. The slope of the
+ * cap is then one more factor of dlogits.
  */
 #include "mm_impl.h"
 #include "vector_impl.h"
@@ -67,6 +70,13 @@ TESS_INLINE float exponentials(float *logits, int64_t n, float top, void *p, tes
     return fabsf(top) < INFINITY ? tess_sum16(sum) : NAN;
 }
 
+TESS_INLINE void cap_logits(float *logits, int64_t n, float cap)
+{
+    const float part = 1 / cap;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) logits[i] = cap * tess_tanhf(logits[i] * part);
+}
+
 /* x, target, w, stats, scratch[, p][, b] */
 TESS_INLINE void cross_entropy_logits(const tess_work *w, tess_dtype t)
 {
@@ -94,6 +104,7 @@ TESS_INLINE void cross_entropy_logits(const tess_work *w, tess_dtype t)
             for (int64_t r = r0; r < r0 + rows; r++) {
                 float *logits = block + (r - r0) * n;
                 const int64_t hit = target[r] - a->first - c, strip = c / STRIP * a->rows + r;
+                if (a->cap > 0) cap_logits(logits, n, a->cap);
                 if (hit >= 0 && hit < n) s.target[r] = logits[hit];
                 s.top[strip] = largest(logits, n);
                 s.sum[strip] = exponentials(logits, n, s.top[strip], p ? tess_at_mut(p, r * a->out + c, t) : NULL, t);
@@ -150,6 +161,24 @@ tess_codelet tess_cross_entropy_rows[] = {[TESS_F32] = {.name = "cross_entropy_r
                                                         .cpu = cross_entropy_rows,
                                                         .cuda = TESS_CUDA(cross_entropy_rows_f32)}};
 
+/* How a logit that was capped moves with what it was before: by its square, 1 - tanh^2. */
+TESS_INLINE float slope_of(float capped, float part)
+{
+    return 1 - (capped * part) * (capped * part);
+}
+
+/* Of a strip of dlogits, where p = exp(logit - top) says what the logits are. */
+TESS_INLINE void scale_capped(const tess_cross_entropy_arg *a, void *row, int64_t c, int64_t end, float top,
+                              float factor, tess_dtype t)
+{
+    const float part = 1 / a->cap;
+#pragma omp simd
+    for (int64_t i = c; i < end; i++) {
+        const float p = tess_load(row, i, t);
+        tess_store(row, i, t, p * factor * slope_of(top + tess_logf(p), part));
+    }
+}
+
 /* p becomes dlogits. */
 TESS_INLINE void scale(const tess_cross_entropy_arg *a, const struct stats *s, const float *lse, const int32_t *target,
                        float loss_scale, void *p, tess_dtype t)
@@ -159,12 +188,17 @@ TESS_INLINE void scale(const tess_cross_entropy_arg *a, const struct stats *s, c
         for (int64_t c = 0; c < a->out; c += STRIP) {
             const int64_t end = least(c + STRIP, a->out);
             const float factor = target[r] < 0 ? 0 : tess_expf(s->top[c / STRIP * a->rows + r] - lse[r]) * loss_scale;
+            if (a->cap > 0) {
+                scale_capped(a, row, c, end, s->top[c / STRIP * a->rows + r], factor, t);
+                continue;
+            }
 #pragma omp simd
             for (int64_t i = c; i < end; i++) tess_store(row, i, t, tess_load(row, i, t) * factor);
         }
         const int64_t hit = target[r] - a->first;
-        if (target[r] >= 0 && hit >= 0 && hit < a->out)
-            tess_store(row, hit, t, (tess_expf(s->target[r] - lse[r]) - 1) * loss_scale);
+        if (target[r] < 0 || hit < 0 || hit >= a->out) continue;
+        const float slope = a->cap > 0 ? slope_of(s->target[r], 1 / a->cap) : 1;
+        tess_store(row, hit, t, (tess_expf(s->target[r] - lse[r]) - 1) * loss_scale * slope);
     }
 }
 

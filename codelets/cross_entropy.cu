@@ -31,6 +31,7 @@ struct softening {
     void *p; /* or NULL; of these rows */
     int64_t row, rows, out, first;
     int64_t strips, jobs; /* rows here x strips */
+    float cap;            /* 0: none */
 };
 
 /* A warp a strip of a row: 16 logits a lane, read once. */
@@ -50,6 +51,7 @@ template <tess_dtype T> TESS_KERNEL(THREADS) soften_kernel(softening s)
     for (int k = 0; k < EACH; k++) {
         const int64_t i = lane + k * WARP;
         v[k] = i < n ? from[i] + (s.bias ? s.bias[c0 + i] : 0) : -INFINITY;
+        if (s.cap > 0 && i < n) v[k] = s.cap * tanhf(v[k] / s.cap);
         top = fmaxf(top, v[k]);
         odd |= v[k] != v[k];
         if (i < n && i == hit) s.to.target[s.row + r] = v[k];
@@ -98,6 +100,7 @@ template <tess_dtype T> static void cross_entropy_logits_body(const tess_work *w
         s.row = r, s.rows = a->rows, s.out = a->out, s.first = a->first;
         s.strips = strips_of(a->out);
         s.jobs = rows * s.strips;
+        s.cap = a->cap;
         launch(w, soften_kernel<T>, blocks_of(s.jobs, THREADS / WARP), THREADS, 0, s);
     }
 }
@@ -195,8 +198,15 @@ struct scaling {
     const int32_t *target;
     void *p;
     int64_t rows, out, first;
-    float loss_scale;
+    float loss_scale, cap;
 };
+
+/* How a logit that was capped moves with what it was before. */
+TESS_DEVICE float cap_slope(float capped, float cap)
+{
+    const float part = capped / cap;
+    return 1 - part * part;
+}
 
 /* p becomes dlogits; a warp a strip of a row. */
 template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s, int64_t strips)
@@ -205,14 +215,16 @@ template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s, int6
     const int64_t r = job / strips, strip = job % strips, c0 = strip * STRIP;
     if (r >= s.rows) return;
     const int64_t end = c0 + STRIP < s.out ? c0 + STRIP : s.out, hit = s.target[r] < 0 ? -1 : s.target[r] - s.first;
-    const float factor = s.target[r] < 0 ? 0 : expf(s.of.top[strip * s.rows + r] - s.lse[r]) * s.loss_scale;
+    const float top = s.of.top[strip * s.rows + r];
+    const float factor = s.target[r] < 0 ? 0 : expf(top - s.lse[r]) * s.loss_scale;
     for (int64_t c = c0 + threadIdx.x % WARP * K; c < end; c += WARP * K) {
         float v[K];
         load<T, K>(v, s.p, r * s.out + c);
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            v[k] *= factor;
-            if (c + k == hit) v[k] = (expf(s.of.target[r] - s.lse[r]) - 1) * s.loss_scale;
+            const float slope = s.cap > 0 ? cap_slope(c + k == hit ? s.of.target[r] : top + logf(v[k]), s.cap) : 1;
+            v[k] *= factor * slope;
+            if (c + k == hit) v[k] = (expf(s.of.target[r] - s.lse[r]) - 1) * s.loss_scale * slope;
         }
         store<T, K>(s.p, r * s.out + c, v);
     }
@@ -231,6 +243,7 @@ template <tess_dtype T> static void cross_entropy_gradient_body(const tess_work 
     s.p = p;
     s.rows = a->rows, s.out = a->out, s.first = a->first;
     s.loss_scale = w->env->loss_scale;
+    s.cap = a->cap;
     const bool wide = a->out % WIDE == 0 && aligned(p);
     launch(w, wide ? scale_kernel<T, WIDE> : scale_kernel<T, 1>, blocks_of(jobs, THREADS / WARP), THREADS, 0, s,
            strips);

@@ -1,5 +1,5 @@
-/* embedding: y[r] = table[id[r]] (+ position[r % sequence]). The ids were checked against the vocabulary when they
- * were read from the data; here they are only asserted. */
+/* embedding: y[r] = scale table[id[r]] (+ position[r % sequence]). The ids were checked against the vocabulary when
+ * they were read from the data; here they are only asserted. */
 #include "vector_impl.h"
 
 /* The position's row of the token in row r. */
@@ -11,13 +11,18 @@ TESS_INLINE const void *position_of(const tess_work *w, int64_t r, tess_dtype t)
     return tess_at(w->buf[3 + j].ptr, place % a->position_tile_rows * a->width, t);
 }
 
-/* The rows whose token this tile of the table holds. */
+TESS_INLINE float scale_of(const tess_embedding_arg *a)
+{
+    return a->scale > 0 ? a->scale : 1;
+}
 
+/* The rows whose token this tile of the table holds. */
 TESS_INLINE void embedding_forward(const tess_work *w, tess_dtype t)
 {
     const tess_embedding_arg *a = w->arg;
     const int32_t *id = w->buf[0].ptr;
     const int64_t n = a->width;
+    const float scale = scale_of(a);
     for (int64_t r = 0; r < a->rows; r++) {
         const int64_t row = id[r] - a->first;
         TESS_ASSERT(id[r] >= 0 && id[r] < a->rows_of_table);
@@ -25,12 +30,16 @@ TESS_INLINE void embedding_forward(const tess_work *w, tess_dtype t)
         const void *token = tess_at(w->buf[2].ptr, row * n, t);
         void *y = tess_at_mut(w->buf[1].ptr, r * n, t);
         if (a->position_tiles == 0) {
-            memcpy(y, token, (size_t)n * tess_dtype_size(t));
+            if (scale == 1)
+                memcpy(y, token, (size_t)n * tess_dtype_size(t));
+            else
+#pragma omp simd
+                for (int64_t i = 0; i < n; i++) tess_store(y, i, t, tess_load(token, i, t) * scale);
             continue;
         }
         const void *position = position_of(w, r, t);
 #pragma omp simd
-        for (int64_t i = 0; i < n; i++) tess_store(y, i, t, tess_load(token, i, t) + tess_load(position, i, t));
+        for (int64_t i = 0; i < n; i++) tess_store(y, i, t, tess_load(token, i, t) * scale + tess_load(position, i, t));
     }
 }
 
@@ -42,10 +51,10 @@ static tess_cost embedding_forward_cost(const void *arg, tess_dtype t)
     return (tess_cost){.bytes = (double)a->rows * (4 + rows * (double)a->width * (double)tess_dtype_size(t) * share)};
 }
 
-TESS_INLINE void add_row(float *dtable, const void *dy, int64_t n, tess_dtype t)
+TESS_INLINE void add_row(float *dtable, const void *dy, float scale, int64_t n, tess_dtype t)
 {
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) dtable[i] += tess_load(dy, i, t);
+    for (int64_t i = 0; i < n; i++) dtable[i] += tess_load(dy, i, t) * scale;
 }
 
 /* Rows are added in their order, which fixes the rounding. */
@@ -58,7 +67,7 @@ TESS_INLINE void embedding_backward(const tess_work *w, tess_dtype t)
     if (!a->acc) memset(dtable, 0, (size_t)(a->count * n) * sizeof *dtable);
     for (int64_t r = 0; r < a->rows; r++) {
         const int64_t row = id[r] - a->first;
-        if (row >= 0 && row < a->count) add_row(dtable + row * n, tess_at(w->buf[1].ptr, r * n, t), n, t);
+        if (row >= 0 && row < a->count) add_row(dtable + row * n, tess_at(w->buf[1].ptr, r * n, t), scale_of(a), n, t);
     }
 }
 
@@ -70,7 +79,7 @@ TESS_INLINE void embedding_backward_position(const tess_work *w, tess_dtype t)
     if (!a->acc) memset(dposition, 0, (size_t)(a->count * n) * sizeof *dposition);
     for (int64_t r = 0; r < a->rows; r++) {
         const int64_t row = r % a->sequence - a->first;
-        if (row >= 0 && row < a->count) add_row(dposition + row * n, tess_at(w->buf[0].ptr, r * n, t), n, t);
+        if (row >= 0 && row < a->count) add_row(dposition + row * n, tess_at(w->buf[0].ptr, r * n, t), 1, n, t);
     }
 }
 

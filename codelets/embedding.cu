@@ -4,6 +4,11 @@
 
 constexpr int THREADS = 256;
 
+TESS_DEVICE float scale_of(const tess_embedding_arg &a)
+{
+    return a.scale > 0 ? a.scale : 1;
+}
+
 /* Rows whose token is in [first, first+count), and whose position, if there are any, is in [p0, p0+np). */
 template <tess_dtype T, int K>
 TESS_KERNEL(THREADS)
@@ -15,6 +20,7 @@ embedding_kernel(const int32_t *id, void *y, const void *table, const void *posi
     for (int64_t i = threadIdx.x * K; i < a.width; i += THREADS * K) {
         float v[K], p[K];
         load<T, K>(v, table, row * a.width + i);
+        for (int k = 0; k < K; k++) v[k] *= scale_of(a);
         if (position) {
             load<T, K>(p, position, place * a.width + i);
             for (int k = 0; k < K; k++) v[k] += p[k];
@@ -87,7 +93,7 @@ embedding_backward_kernel(const int32_t *id, const void *dy, float *dtable, tess
                     if (c + h * THREADS * K >= a.width) continue;
                     load<T, K>(d, dy, from + h * THREADS * K);
 #pragma unroll
-                    for (int k = 0; k < K; k++) sum[h][k] += d[k];
+                    for (int k = 0; k < K; k++) sum[h][k] += d[k] * scale_of(a);
                 }
             }
             __syncthreads(); /* the list is read */

@@ -6,7 +6,7 @@ constexpr int THREADS = 256;
 /* x, gain, y (rows,width), stats (rows). */
 template <tess_dtype T, int K>
 TESS_KERNEL(THREADS)
-rmsnorm_kernel(const void *x, const float *gain, void *y, float *stats, int64_t width, float eps)
+rmsnorm_kernel(const void *x, const float *gain, void *y, float *stats, int64_t width, float eps, float shift)
 {
     __shared__ float room[THREADS / WARP];
     const int64_t row = (int64_t)blockIdx.x * width;
@@ -19,7 +19,7 @@ rmsnorm_kernel(const void *x, const float *gain, void *y, float *stats, int64_t 
     for (int64_t i = threadIdx.x * K; i < width; i += THREADS * K) {
         load<T, K>(v, x, row + i);
         load<TESS_F32, K>(g, gain, i);
-        for (int k = 0; k < K; k++) v[k] = v[k] * rrms * g[k];
+        for (int k = 0; k < K; k++) v[k] = v[k] * rrms * (g[k] + shift);
         store<T, K>(y, row + i, v);
     }
     if (threadIdx.x == 0) stats[blockIdx.x] = rrms;
@@ -32,14 +32,14 @@ template <tess_dtype T> static void rmsnorm_forward_body(const tess_work *w)
     void *y = w->buf[2].ptr;
     const bool wide = a->width % WIDE == 0 && aligned(x, gain, y);
     launch(w, wide ? rmsnorm_kernel<T, WIDE> : rmsnorm_kernel<T, 1>, a->rows, THREADS, 0, x, gain, y,
-           (float *)w->buf[3].ptr, a->width, a->eps);
+           (float *)w->buf[3].ptr, a->width, a->eps, a->shift);
 }
 
 /* With h = x / rms and g = dy gain: dx = (g - h mean(g h)) / rms. */
 template <tess_dtype T, int K>
 TESS_KERNEL(THREADS)
 rmsnorm_dx_kernel(const void *dy, const void *x, const float *gain, const float *stats, void *dx, int64_t width,
-                  bool acc)
+                  float shift, bool acc)
 {
     __shared__ float room[THREADS / WARP];
     const int64_t row = (int64_t)blockIdx.x * width;
@@ -49,14 +49,14 @@ rmsnorm_dx_kernel(const void *dy, const void *x, const float *gain, const float 
         load<T, K>(v, x, row + i);
         load<T, K>(d, dy, row + i);
         load<TESS_F32, K>(g, gain, i);
-        for (int k = 0; k < K; k++) dot += d[k] * g[k] * (v[k] * rrms);
+        for (int k = 0; k < K; k++) dot += d[k] * (g[k] + shift) * (v[k] * rrms);
     }
     const float mean_gh = block_sum<THREADS>(dot, room) / (float)width;
     for (int64_t i = threadIdx.x * K; i < width; i += THREADS * K) {
         load<T, K>(v, x, row + i);
         load<T, K>(d, dy, row + i);
         load<TESS_F32, K>(g, gain, i);
-        for (int k = 0; k < K; k++) v[k] = (d[k] * g[k] - v[k] * rrms * mean_gh) * rrms;
+        for (int k = 0; k < K; k++) v[k] = (d[k] * (g[k] + shift) - v[k] * rrms * mean_gh) * rrms;
         accumulate<T, K>(dx, row + i, acc, v);
     }
 }
@@ -91,7 +91,7 @@ template <tess_dtype T> static void rmsnorm_backward_body(const tess_work *w)
     void *dx = w->buf[4].ptr;
     const bool wide = a->width % WIDE == 0 && aligned(dy, x, gain, dx);
     launch(w, wide ? rmsnorm_dx_kernel<T, WIDE> : rmsnorm_dx_kernel<T, 1>, a->rows, THREADS, 0, dy, x, gain, stats, dx,
-           a->width, a->acc);
+           a->width, a->shift, a->acc);
     rmsnorm_sums<T> s = {dy, x, stats, (float *)w->buf[5].ptr, a->width, a->acc_param};
     sum_columns(w, s, a->rows, a->width, wide);
 }

@@ -26,6 +26,7 @@ rope_kernel(const void *x, void *y, const int32_t *places, tess_rope_arg a, bool
     }
     __syncthreads();
     for (int64_t k = threadIdx.x; k < a.heads * half; k += THREADS) {
+        if (a.packed && k / half % 3 == 2) continue;
         const int64_t i = k % half, head = (row * a.heads + k / half) * a.dim;
         const int64_t one = head + (a.half ? i : 2 * i), two = one + (a.half ? half : 1);
         float u[1], v[1], s[1], t[1];
@@ -36,6 +37,13 @@ rope_kernel(const void *x, void *y, const int32_t *places, tess_rope_arg a, bool
         accumulate<T, 1>(y, one, acc, s);
         accumulate<T, 1>(y, two, acc, t);
     }
+    for (int64_t h = 2; a.packed && h < a.heads; h += 3)
+        for (int64_t k = threadIdx.x; k < a.rotary; k += THREADS) {
+            const int64_t i = (row * a.heads + h) * a.dim + k;
+            float v[1];
+            load<T, 1>(v, x, i);
+            accumulate<T, 1>(y, i, acc, v);
+        }
     for (int64_t k = threadIdx.x; k < a.heads * rest; k += THREADS) {
         const int64_t i = (row * a.heads + k / rest) * a.dim + a.rotary + k % rest;
         float v[1];

@@ -69,6 +69,8 @@ tess_tensor *tess_name(tess_tensor *t, const char *format, ...) TESS_PRINTF(2, 3
 
 /* Looks up the rows of table (V, C) that ids name, and adds those of positions (>= T, C) unless that is NULL. */
 tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *positions);
+/* Looks up the rows of table (V, C) that ids name, times scale, rounded as activations are. */
+tess_tensor *tess_embedding_scaled(tess_tensor *ids, tess_tensor *table, float scale);
 /* Returns x w^T + bias, which is (B, T, out): w is (out, C), bias (out) or NULL. */
 tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias);
 /* Takes its mean from each row, divides by its deviation, multiplies by gain (C) and adds bias (C). */
@@ -76,6 +78,8 @@ tess_tensor *tess_layernorm(tess_tensor *x, tess_tensor *gain, tess_tensor *bias
 /* Divides each row by the root of its mean square, and multiplies by gain (C); with gain (D) each run of D elements is
  * a row by itself, as heads are. */
 tess_tensor *tess_rmsnorm(tess_tensor *x, tess_tensor *gain, float eps);
+/* Does the same with gain + shift: of a gain that is kept as what it differs from 1. */
+tess_tensor *tess_rmsnorm_shifted(tess_tensor *x, tess_tensor *gain, float shift, float eps);
 /* Returns gelu(x), by tanh or by erf. */
 tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind);
 /* Returns x sigmoid(x). */
@@ -98,6 +102,7 @@ typedef struct tess_rope_conf {
     float base;     /* 0: 10000 */
     tess_rope_scaling scaling;
     bool neighbours;     /* pairs (2i, 2i+1) instead of (i, i + rotary/2) */
+    bool packed;         /* x is what tess_attention_packed takes by_head: v does not turn */
     tess_tensor *places; /* an input (B, T): the place of each row; NULL: its own in the sequence */
 } tess_rope_conf;
 /* Turns the pairs of each head by their place. */
@@ -108,6 +113,7 @@ typedef struct tess_attention_conf {
     float dropout;
     bool causal;
     int64_t window;      /* where it is causal: the most keys that a query sees, its own the last; 0: all before it */
+    bool by_head;        /* packed: see there; groups are as many as heads */
     float cap;           /* logits become cap tanh(logit / cap); 0: they stay */
     tess_tensor *bounds; /* an input (B, 2T): the first key that each query sees, then the end of the keys that each
                             sees. What is padding sees none, and costs nothing. NULL: every query may see all keys */
@@ -119,11 +125,15 @@ typedef struct tess_attention_conf {
 /* Returns softmax(q k^T scale) v, head by head: (B, T, heads*dim). k and v may be of other lengths than q where it is
  * not causal. */
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf);
-/* Does the same with q, k and v side by side in one tensor, as one linear makes them. */
+/* Does the same with q, k and v side by side in one tensor, as one linear makes them: all heads of q, then k's, then
+ * v's; or, by_head, of each head its q, its k and its v. */
 tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf);
 /* Returns the loss, which is the mean over targets >= 0 of -log softmax(x w^T + bias)[target]. The head and its loss
  * work on loss_rows rows at a time: logits of a whole batch never exist. */
 tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets);
+/* Does the same with each logit replaced by cap tanh(logit / cap); cap 0: they stay. */
+tess_tensor *tess_cross_entropy_capped(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets,
+                                       float cap);
 /* Takes of each sequence the row that index (B, 1) names: (B, 1, C). */
 tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index);
 /* ---- parameters and other tensors -------------------------------------------------------------------------------- */

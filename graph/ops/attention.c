@@ -19,7 +19,7 @@ static tess_status check_inputs(const tess_node *n, int64_t dim)
     const struct attributes *at = n->attributes;
     const tess_attention_conf *c = &at->conf;
     const tess_tensor *q = n->in[Q], *k = n->in[K], *v = n->in[V], *bounds = n->in[BOUNDS], *bias = n->in[BIAS];
-    if (!at->packed && (!k || !v)) return tess_shape_error(n, "k and v are needed");
+    if (!at->packed && (!k || !v)) return tess_error(TESS_INVALID, n->op->name, "%s is NULL", k ? "v" : "k");
     if (!at->packed && (k->rank != 3 || v->rank != 3 || k->dim[0] != q->dim[0] || k->dim[2] != c->groups * dim ||
                         memcmp(k->dim, v->dim, sizeof k->dim)))
         return tess_shape_error(n, "k and v must be (B,%s,%lld)", c->causal ? "T" : "any",
@@ -58,6 +58,8 @@ static tess_status infer(tess_node *n)
                                 (long long)c->window);
     if (!(c->cap >= 0) || (c->cap > 0 && n->in[BIAS]))
         return tess_shape_error(n, "logits are capped at %g (expected 0, or above it and no bias)", (double)c->cap);
+    if (c->by_head && (!at->packed || c->groups != c->heads))
+        return tess_shape_error(n, "by_head is for q, k and v in one tensor, and as many groups as heads");
     if (c->scale == 0) c->scale = 1.0f / __builtin_sqrtf((float)at->dim);
     if (n->in[BOUNDS]) {
         const int64_t keys = at->packed ? q->dim[1] : n->in[K]->dim[1];
@@ -76,8 +78,9 @@ static tess_attention_arg *arg(tess_lower *L, const tess_node *n, int i)
                     .keys = keys == queries ? 0 : keys, .heads = c->heads, .groups = c->groups, .dim = at->dim,
                     .window = c->window < queries ? c->window : 0, .buckets = n->in[BIAS] ? n->in[BIAS]->dim[0] : 0,
                     .reach = c->reach, .scale = c->scale, .dropout = c->dropout, .cap = c->cap, .causal = c->causal,
-                    .packed = at->packed, .bounded = n->in[BOUNDS] != NULL, .row0 = tess_first_row(L, n->out, i),
-                    .op = n->random, .head0 = at->head0, .all_heads = at->all_heads);
+                    .packed = at->packed, .by_head = c->by_head, .bounded = n->in[BOUNDS] != NULL,
+                    .row0 = tess_first_row(L, n->out, i), .op = n->random, .head0 = at->head0,
+                    .all_heads = at->all_heads);
 }
 
 /* q, k, v or qkv[, bounds][, bias] */
@@ -142,7 +145,7 @@ static int64_t units(const tess_node *n, bool *exact)
 static int beside(const tess_node *n, int64_t units, int64_t width[TESS_MOST_BESIDE])
 {
     const struct attributes *at = n->attributes;
-    if (!at->packed) return 1;
+    if (!at->packed || at->conf.by_head) return 1;
     width[0] = at->conf.heads / units * at->dim;
     width[1] = width[2] = at->dim;
     return 3;

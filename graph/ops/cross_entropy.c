@@ -30,6 +30,9 @@ static tess_status infer(tess_node *n)
     if (b && !tess_is_param(b, w->dim[0], 1)) return tess_shape_error(n, "the bias must be (V)");
     if (b && b->cut->tile_rows != w->cut->tile_rows) return tess_shape_error(n, "the bias is cut otherwise than w");
     tess_limit_ids(n->in[2], INT32_MIN, w->cut->whole[0] - 1, w->name);
+    if (!(*(const float *)n->attributes >= 0))
+        return tess_shape_error(n, "logits are capped at %g (expected above 0, or 0)",
+                                (double)*(const float *)n->attributes);
     n->out->kind = TESS_KIND_LOSS;
     tess_set_shape(n, 0, 0, 0, 0);
     return TESS_OK;
@@ -87,7 +90,7 @@ static tess_cross_entropy_arg *arg(tess_lower *L, const tess_node *n, int64_t ro
     return TESS_ARG(L, tess_cross_entropy_arg, .rows = rows, .in = w->dim[1], .row = row,
                     .first = (w->cut->first_tile + j) * w->cut->tile_rows, .out = columns(w, j), .tiles = all_tiles(w),
                     .tile_out = w->cut->tile_rows, .vocab = w->cut->whole[0], .bias = n->in[3] != NULL,
-                    .grad = tess_trains(L));
+                    .cap = *(const float *)n->attributes, .grad = tess_trains(L));
 }
 
 static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set)
@@ -171,6 +174,12 @@ const tess_op tess_op_cross_entropy = {
 
 tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets)
 {
+    return tess_cross_entropy_capped(x, w, bias, targets, 0);
+}
+
+tess_tensor *tess_cross_entropy_capped(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets,
+                                       float cap)
+{
     if (bias) tess_param_cut_like(bias, w);
-    return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias}, 4, NULL, 0);
+    return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias}, 4, &cap, sizeof cap);
 }

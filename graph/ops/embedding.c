@@ -1,4 +1,4 @@
-/* embedding: y (B,T,C) = table (V,C)[ids (B,T)] (+ positions (>=T,C)[t]). */
+/* embedding: y (B,T,C) = scale table (V,C)[ids (B,T)] (+ positions (>=T,C)[t]). */
 #include "ops_impl.h"
 
 static tess_status infer(tess_node *n)
@@ -11,6 +11,8 @@ static tess_status infer(tess_node *n)
     if (pos && pos->cut->tiles > TESS_MOST_USES - 3)
         return tess_shape_error(n, "positions are cut into %lld tiles, which is too many (raise tile_elements)",
                                 (long long)pos->cut->tiles);
+    if (!(*(const float *)n->attributes > 0))
+        return tess_shape_error(n, "the scale is %g (expected above 0)", (double)*(const float *)n->attributes);
     tess_limit_ids(n->in[0], 0, table->cut->whole[0] - 1, table->name);
     tess_set_shape(n, 3, ids->dim[0], ids->dim[1], table->dim[1]);
     return TESS_OK;
@@ -19,10 +21,12 @@ static tess_status infer(tess_node *n)
 static tess_embedding_arg *arg(tess_lower *L, const tess_node *n, int i, const tess_tensor *p, int64_t j)
 {
     const tess_tensor *table = n->in[1], *pos = n->in[2];
+    const float scale = *(const float *)n->attributes;
     tess_embedding_arg *a =
         TESS_ARG(L, tess_embedding_arg, .rows = tess_rows(L, n->out, i), .width = table->dim[1],
                  .sequence = n->out->dim[1], .rows_of_table = table->cut->whole[0],
-                 .position_tiles = pos ? pos->cut->tiles : 0, .position_tile_rows = pos ? pos->cut->tile_rows : 0);
+                 .position_tiles = pos ? pos->cut->tiles : 0, .position_tile_rows = pos ? pos->cut->tile_rows : 0,
+                 .scale = tess_real(L) == TESS_BF16 ? tess_from_bf16(tess_to_bf16(scale)) : scale);
     tess_param_rows(p, j, &a->first, &a->count);
     a->first += p->cut->first_tile * p->cut->tile_rows;
     return a;
@@ -74,5 +78,10 @@ const tess_op tess_op_embedding = {
 
 tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *positions)
 {
-    return tess_node_add(&tess_op_embedding, (tess_tensor *[]){ids, table, positions}, 3, NULL, 0);
+    return tess_node_add(&tess_op_embedding, (tess_tensor *[]){ids, table, positions}, 3, &(float){1}, sizeof(float));
+}
+
+tess_tensor *tess_embedding_scaled(tess_tensor *ids, tess_tensor *table, float scale)
+{
+    return tess_node_add(&tess_op_embedding, (tess_tensor *[]){ids, table, NULL}, 3, &scale, sizeof scale);
 }

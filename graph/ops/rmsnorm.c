@@ -1,7 +1,11 @@
-/* rmsnorm: y = x / sqrt(mean(x^2) + eps) * gain over the last axis of x (B,T,C), gain (C), or over each run of D of
- * it, as a head is, gain (D). */
+/* rmsnorm: y = x / sqrt(mean(x^2) + eps) * (gain + shift) over the last axis of x (B,T,C), gain (C), or over each run
+ * of D of it, as a head is, gain (D). */
 #include "ops_impl.h"
 #include <math.h>
+
+struct attributes {
+    float eps, shift;
+};
 
 static tess_status infer(tess_node *n)
 {
@@ -20,9 +24,10 @@ static tess_status infer(tess_node *n)
 
 static tess_norm_arg *arg(tess_lower *L, const tess_node *n, int i)
 {
+    const struct attributes *at = n->attributes;
     const int64_t run = n->in[1]->dim[0], runs = tess_width(n->out) / run;
-    return TESS_ARG(L, tess_norm_arg, .rows = tess_rows(L, n->out, i) * runs, .width = run,
-                    .eps = *(const float *)n->attributes);
+    return TESS_ARG(L, tess_norm_arg, .rows = tess_rows(L, n->out, i) * runs, .width = run, .eps = at->eps,
+                    .shift = at->shift);
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
@@ -52,5 +57,11 @@ const tess_op tess_op_rmsnorm = {
 
 tess_tensor *tess_rmsnorm(tess_tensor *x, tess_tensor *gain, float eps)
 {
-    return tess_node_add(&tess_op_rmsnorm, (tess_tensor *[]){x, gain}, 2, &eps, sizeof eps);
+    return tess_rmsnorm_shifted(x, gain, 0, eps);
+}
+
+tess_tensor *tess_rmsnorm_shifted(tess_tensor *x, tess_tensor *gain, float shift, float eps)
+{
+    return tess_node_add(&tess_op_rmsnorm, (tess_tensor *[]){x, gain}, 2, &(struct attributes){eps, shift},
+                         sizeof(struct attributes));
 }

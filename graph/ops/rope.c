@@ -11,6 +11,9 @@ static tess_status infer(tess_node *n)
     if (c->rotary < 2 || c->rotary > c->dim || c->rotary % 2)
         return tess_shape_error(n, "%lld of a head's %lld elements rotate (an even number of them must)",
                                 (long long)c->rotary, (long long)c->dim);
+    if (c->packed && n->in[0]->dim[2] / c->dim % 3)
+        return tess_shape_error(n, "heads must be q, k and v by turns, but there are %lld",
+                                (long long)(n->in[0]->dim[2] / c->dim));
     if (!(c->base > 0)) return tess_shape_error(n, "the base is %g (expected above 0)", (double)c->base);
     const tess_rope_scaling *s = &c->scaling;
     if (s->kind != TESS_ROPE_PLAIN && !(s->factor > 0))
@@ -31,7 +34,7 @@ static tess_rope_arg *arg(tess_lower *L, const tess_node *n, int i)
     const tess_rope_conf *c = n->attributes;
     return TESS_ARG(L, tess_rope_arg, .rows = tess_rows(L, n->out, i), .sequence = n->out->dim[1],
                     .heads = tess_width(n->out) / c->dim, .dim = c->dim, .rotary = c->rotary, .base = c->base,
-                    .scaling = c->scaling, .half = !c->neighbours, .placed = n->in[1] != NULL);
+                    .scaling = c->scaling, .packed = c->packed, .half = !c->neighbours, .placed = n->in[1] != NULL);
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
@@ -53,7 +56,8 @@ static void backward(tess_lower *L, const tess_node *n, int i)
 static int64_t units(const tess_node *n, bool *exact)
 {
     *exact = false;
-    return tess_width(n->out) / ((const tess_rope_conf *)n->attributes)->dim;
+    const tess_rope_conf *c = n->attributes;
+    return tess_width(n->out) / (c->packed ? 3 * c->dim : c->dim);
 }
 
 const tess_op tess_op_rope = {

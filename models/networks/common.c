@@ -88,5 +88,6 @@ tess_tensor *tess_embed(const tess_network *in, tess_tensor *words, tess_tensor 
 
 tess_tensor *tess_activate(tess_tensor *x, int64_t activation)
 {
-    return activation == TESS_ACTIVATION_SILU ? tess_silu(x) : tess_gelu(x, (tess_gelu_kind)activation);
+    if (activation == TESS_ACTIVATION_SILU) return tess_silu(x);
+    return activation == TESS_ACTIVATION_RELU ? tess_relu(x) : tess_gelu(x, (tess_gelu_kind)activation);
 }

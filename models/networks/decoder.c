@@ -14,18 +14,6 @@ const tess_field tess_decoder_fields[] = {
     {"rms_norm_eps", TESS_FIELD_REAL, AT(eps), 1e-6, 0, NULL},
     {"attention_dropout", TESS_FIELD_TRAINING, AT(attention_dropout), 0, 0, NULL},
     {"tie_word_embeddings", TESS_FIELD_BOOL, AT(common.tied), 0, 0, NULL},
-    {"max_position_embeddings", TESS_FIELD_INT, AT(trained_positions), 2048, 1, NULL},
-    /* How positions turn; two spellings, of which the later one has the base inside. */
-    {"rope_theta", TESS_FIELD_REAL, AT(rope_base), 10000, 1, NULL},
-    {"rope_parameters", TESS_FIELD_OBJECT, 0, 0, 0, NULL},
-    {"rope_scaling", TESS_FIELD_ALIAS, 0, 0, 0, "rope_parameters"},
-    {"rope_parameters.rope_theta", TESS_FIELD_ALIAS, 0, 0, 0, "rope_theta"},
-    {"rope_parameters.rope_type", TESS_FIELD_CHOICE, AT(rope_kind), TESS_ROPE_PLAIN, 0, "default linear llama3"},
-    {"rope_parameters.type", TESS_FIELD_ALIAS, 0, 0, 0, "rope_parameters.rope_type"},
-    {"rope_parameters.factor", TESS_FIELD_REAL, AT(rope_factor), 0, 0, NULL},
-    {"rope_parameters.low_freq_factor", TESS_FIELD_REAL, AT(rope_low), 0, 0, NULL},
-    {"rope_parameters.high_freq_factor", TESS_FIELD_REAL, AT(rope_high), 0, 0, NULL},
-    {"rope_parameters.original_max_position_embeddings", TESS_FIELD_OPTIONAL, AT(rope_length), 0, 1, NULL},
     {"rope_parameters.partial_rotary_factor", TESS_FIELD_ONLY, 0, 0, 0, "1.0"},
     {NULL, 0, 0, 0, 0, NULL}};
 
@@ -38,20 +26,18 @@ static int64_t dim_of(const tess_decoder *c)
     return c->dim ? c->dim : c->width / c->heads;
 }
 
-static tess_status check_rope(const tess_decoder *c, const char *where)
+/* Windows, and which layers have them. */
+static tess_status check_windows(const tess_decoder *c, const char *where)
 {
-    const tess_field *choice = tess_decoder_fields;
-    char kind[32];
-    while (strcmp(choice->name, "rope_parameters.rope_type")) choice++;
-    tess_field_text(choice, c, kind);
-    if (c->rope_kind != TESS_ROPE_PLAIN && !(c->rope_factor > 0))
-        return tess_error(TESS_INVALID, where, "rope_parameters.factor: %g (rope_type %s expected one above 0)",
-                          c->rope_factor, kind);
-    if (c->rope_kind == TESS_ROPE_LLAMA3 && !(c->rope_low > 0 && c->rope_high > c->rope_low))
-        return tess_error(TESS_INVALID, where,
-                          "rope_parameters.low_freq_factor: %g, high_freq_factor: %g (rope_type %s expected both, the "
-                          "first above 0, the second above the first)",
-                          c->rope_low, c->rope_high, kind);
+    if (c->common.layers > TESS_MOST_LAYERS && c->window)
+        return tess_error(TESS_INVALID, where, "num_hidden_layers: %lld (expected at most %d where layers slide)",
+                          (long long)c->common.layers, TESS_MOST_LAYERS);
+    for (int64_t k = 0; k < TESS_MOST_LAYERS && k < c->common.layers && !c->window; k++)
+        if (tess_layer_second(&c->sliding, k))
+            return tess_error(TESS_INVALID, where,
+                              "layer_types: layer %lld is sliding_attention, but windows are off (expected "
+                              "sliding_window, and use_sliding_window where the family has it)",
+                              (long long)k);
     return TESS_OK;
 }
 
@@ -76,7 +62,14 @@ tess_status tess_decoder_check(const void *numbers, const char *where)
                           (long long)dim_of(c));
     if (c->attention_dropout >= 1)
         return tess_error(TESS_INVALID, where, "attention_dropout: %g (expected 0 to below 1)", c->attention_dropout);
-    return check_rope(c, where);
+    TESS_TRY(check_windows(c, where));
+    return tess_rotary_check(&c->rotary, where);
+}
+
+void tess_decoder_slide_from(tess_decoder *c, int64_t first)
+{
+    for (int64_t k = first; k < c->common.layers && k < TESS_MOST_LAYERS && c->window && !c->sliding.given; k++)
+        tess_layer_set(&c->sliding, k);
 }
 
 /* ---- the network ---- */
@@ -107,19 +100,20 @@ static tess_tensor *dense(const struct block *b, const char *name, tess_tensor *
     return tess_name(y, "layers.%d.%s", b->layer, name);
 }
 
-static tess_tensor *norm(const struct block *b, const char *name, tess_tensor *x, int64_t width)
+static tess_tensor *norm_by(const struct block *b, tess_tensor *x, tess_tensor *gain)
 {
-    return tess_rmsnorm(x, param(b, name, width, 1, TESS_ONE), (float)b->c->eps);
+    const float eps = (float)b->c->eps;
+    return b->traits->gains_from_one ? tess_rmsnorm_shifted(x, gain, 1, eps) : tess_rmsnorm(x, gain, eps);
 }
 
-static tess_rope_conf rope_of(const tess_decoder *c, tess_tensor *places)
+static tess_init first_gain(const struct block *b)
 {
-    const int64_t length = c->rope_length ? c->rope_length : c->trained_positions;
-    return (tess_rope_conf){
-        .dim = dim_of(c),
-        .base = (float)c->rope_base,
-        .places = places,
-        .scaling = {(tess_rope_kind)c->rope_kind, c->rope_factor, c->rope_low, c->rope_high, (double)length}};
+    return b->traits->gains_from_one ? TESS_ZERO : TESS_ONE;
+}
+
+static tess_tensor *norm(const struct block *b, const char *name, tess_tensor *x, int64_t width)
+{
+    return norm_by(b, x, param(b, name, width, 1, first_gain(b)));
 }
 
 static tess_tensor *attend(const struct block *b, tess_tensor *x)
@@ -133,14 +127,20 @@ static tess_tensor *attend(const struct block *b, tess_tensor *x)
         q = norm(b, "self_attn.q_norm.weight", q, D);
         k = norm(b, "self_attn.k_norm.weight", k, D);
     }
-    q = tess_rope(q, rope_of(c, b->in->positions));
-    k = tess_rope(k, rope_of(c, b->in->positions));
-    tess_tensor *y = tess_attention(q, k, v,
-                                    (tess_attention_conf){.heads = c->heads,
-                                                          .groups = groups_of(c),
-                                                          .dropout = (float)c->attention_dropout,
-                                                          .causal = true,
-                                                          .bounds = b->in->bounds});
+    tess_rope_conf turns = tess_rotary_of(&c->rotary, D, D);
+    turns.places = b->in->positions;
+    q = tess_rope(q, turns);
+    k = tess_rope(k, turns);
+    const bool slides = c->window && tess_layer_second(&c->sliding, b->layer);
+    const tess_attention_conf conf = {.heads = c->heads,
+                                      .groups = groups_of(c),
+                                      .scale = b->traits->scale,
+                                      .dropout = (float)c->attention_dropout,
+                                      .causal = true,
+                                      .window = slides ? c->window : 0,
+                                      .cap = b->traits->cap,
+                                      .bounds = b->in->bounds};
+    tess_tensor *y = tess_attention(q, k, v, conf);
     return dense(b, "self_attn.o_proj", y, wide, c->width, b->traits->out_bias); // (B, T, C)
 }
 
@@ -153,22 +153,34 @@ static tess_tensor *mlp(const struct block *b, tess_tensor *x)
     return dense(b, "mlp.down_proj", tess_mul(tess_activate(gate, c->activation), up), c->inner, c->width, bias);
 }
 
+/* What attention or the mlp makes of x, whose norm is `before`; `behind` is its result's, where there is one. */
+static tess_tensor *around(const struct block *b, tess_tensor *(*inner)(const struct block *, tess_tensor *),
+                           tess_tensor *x, const char *before, const char *behind)
+{
+    const int64_t width = b->c->width;
+    tess_tensor *y = inner(b, norm(b, before, x, width));
+    return tess_add(x, b->traits->norms_behind ? norm(b, behind, y, width) : y);
+}
+
 tess_tensor *tess_decoder_body(const tess_decoder *c, const tess_decoder_traits *traits, tess_graph *g,
                                const tess_network *in)
 {
     struct block b = {c, traits, g, in, 0};
-    tess_tensor *x = tess_embedding(
-        in->ids, tess_param(g, "embed_tokens.weight", c->common.vocab, c->width, TESS_NORMAL((float)c->common.init)),
-        NULL); // (B, T, C)
+    tess_tensor *table =
+        tess_param(g, "embed_tokens.weight", c->common.vocab, c->width, TESS_NORMAL((float)c->common.init));
+    tess_tensor *x = traits->embedding_scale > 0 ? tess_embedding_scaled(in->ids, table, traits->embedding_scale)
+                                                 : tess_embedding(in->ids, table, NULL); // (B, T, C)
     for (; b.layer < c->common.layers; b.layer++) {
         char name[32];
         snprintf(name, sizeof name, "layers.%d", b.layer);
         tess_block(g, name);
-        x = tess_add(x, attend(&b, norm(&b, "input_layernorm.weight", x, c->width)));
-        x = tess_add(x, mlp(&b, norm(&b, "post_attention_layernorm.weight", x, c->width)));
+        x = around(&b, attend, x, "input_layernorm.weight", "post_attention_layernorm.weight");
+        x = around(&b, mlp, x,
+                   traits->norms_behind ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
+                   "post_feedforward_layernorm.weight");
     }
     tess_block_end(g);
-    return tess_rmsnorm(x, tess_param(g, "norm.weight", c->width, 1, TESS_ONE), (float)c->eps);
+    return norm_by(&b, x, tess_param(g, "norm.weight", c->width, 1, first_gain(&b)));
 }
 
 tess_head tess_decoder_head(const void *numbers, tess_graph *g)

@@ -3,24 +3,34 @@
  * and what of a block it does otherwise. */
 #ifndef TESS_DECODER_IMPL_H
 #define TESS_DECODER_IMPL_H
-#include "model_impl.h"
+#include "rotary_impl.h"
 
 /* What the struct of such a family begins with; in the order of tess_decoder_fields. */
 typedef struct tess_decoder {
     tess_common common;
-    int64_t width, inner, heads, groups, dim, activation, trained_positions; /* groups, dim 0: they follow */
+    tess_rotary rotary;
+    int64_t width, inner, heads, groups, dim, activation; /* groups, dim 0: they follow */
     double eps, attention_dropout;
-    double rope_base, rope_factor, rope_low, rope_high;
-    int64_t rope_kind, rope_length; /* length 0: trained_positions */
+    int64_t window; /* keys that a query sees, its own included, in layers that slide; 0: none does */
+    tess_layers sliding;
 } tess_decoder;
 extern const tess_field tess_decoder_fields[];
 
 /* How a family's block differs. */
 typedef struct tess_decoder_traits {
     bool qkv_bias, out_bias, mlp_bias;
-    bool head_norms; /* of every head of q and k, before they turn */
+    bool head_norms;       /* of every head of q and k, before they turn */
+    bool norms_behind;     /* of what attention and the mlp make too, which gives theirs other names */
+    bool gains_from_one;   /* a norm's gain is 1 + its weight */
+    float scale;           /* of attention's logits; 0: 1 / sqrt(dim) */
+    float cap;             /* attention's */
+    float embedding_scale; /* 0: 1 */
 } tess_decoder_traits;
 
+/* The words of layer_types, the second of which has a window. */
+#define TESS_DECODER_LAYER_TYPES "full_attention sliding_attention"
+/* Of families whose layers from `first` on slide where config.json does not say which do. */
+void tess_decoder_slide_from(tess_decoder *c, int64_t first);
 tess_tensor *tess_decoder_body(const tess_decoder *c, const tess_decoder_traits *traits, tess_graph *g,
                                const tess_network *in);
 /* For tess_family, whose numbers begin with a tess_decoder. */

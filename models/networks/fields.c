@@ -3,13 +3,16 @@
 #include <jansson.h>
 #include <string.h>
 
-enum { TABLES = 3, MOST = 256 };
+enum { TABLES = 4, MOST = 256 };
 
-/* Its own fields, those of its kind, and everybody's; a name that stands in several is what the first says. */
+/* Its own fields, those of its kind, of rotary positions, and everybody's; a name that stands in several is what the
+ * first says. */
 static const tess_field *table(const tess_family *f, int k)
 {
     static const tess_field none[] = {{NULL, 0, 0, 0, 0, NULL}};
-    return k == 0 ? f->field : k == 2 ? tess_common_fields : f->shared ? f->shared : none;
+    const tess_field *const all[TABLES] = {f->field, f->shared, f->rotary ? tess_rotary_fields : NULL,
+                                           tess_common_fields};
+    return all[k] ? all[k] : none;
 }
 
 static const tess_field *find(const tess_family *f, const char *name)
@@ -59,9 +62,11 @@ static const struct {
     tess_activation kind;
 } activations[] = {{"gelu_new", TESS_ACTIVATION_GELU_TANH},
                    {"gelu_pytorch_tanh", TESS_ACTIVATION_GELU_TANH},
+                   {"gelu_fast", TESS_ACTIVATION_GELU_TANH},
                    {"gelu", TESS_ACTIVATION_GELU},
                    {"silu", TESS_ACTIVATION_SILU},
-                   {"swish", TESS_ACTIVATION_SILU}};
+                   {"swish", TESS_ACTIVATION_SILU},
+                   {"relu", TESS_ACTIVATION_RELU}};
 enum { ACTIVATIONS = sizeof activations / sizeof activations[0] };
 
 static tess_status read_activation(const char *where, const char *name, const json_t *value, int64_t *out)
@@ -71,7 +76,7 @@ static tess_status read_activation(const char *where, const char *name, const js
             *out = activations[i].kind;
             return TESS_OK;
         }
-    return wrong(where, name, value, "silu, swish, gelu, gelu_new or gelu_pytorch_tanh");
+    return wrong(where, name, value, "silu, swish, relu, gelu, gelu_new or gelu_pytorch_tanh");
 }
 
 /* The k-th of the words between blanks; its length, 0: there are no more. */
@@ -91,17 +96,20 @@ static tess_status read_choice(const char *where, const char *name, const json_t
     return wrong(where, name, value, words);
 }
 
-/* One word for each layer, and all the same. */
-static tess_status read_layers(const tess_field *d, const char *where, const char *name, const json_t *value)
+/* One word for each layer. */
+static tess_status read_layers(const char *where, const char *name, const json_t *value, const char *words,
+                               tess_layers *out)
 {
     if (json_is_null(value)) return TESS_OK;
     if (!json_is_array(value)) return wrong(where, name, value, "a list of a word a layer");
+    if (json_array_size(value) > TESS_MOST_LAYERS)
+        return tess_error(TESS_INVALID, where, "%s has %zu words (expected at most %d)", name, json_array_size(value),
+                          TESS_MOST_LAYERS);
+    *out = (tess_layers){.given = true};
     for (size_t i = 0; i < json_array_size(value); i++) {
-        const json_t *word = json_array_get(value, i);
-        char expected[128];
-        snprintf(expected, sizeof expected, "\"%s\", all that there is today", d->text);
-        if (!json_is_string(word) || strcmp(json_string_value(word), d->text))
-            return wrong(where, name, word, expected);
+        int64_t word;
+        TESS_TRY(read_choice(where, name, json_array_get(value, i), words, &word));
+        if (word) tess_layer_set(out, (int64_t)i);
     }
     return TESS_OK;
 }
@@ -109,7 +117,7 @@ static tess_status read_layers(const tess_field *d, const char *where, const cha
 static tess_status read_only(const char *where, const char *name, const json_t *value, const char *text)
 {
     json_t *only = json_loads(text, JSON_DECODE_ANY, NULL);
-    bool same = json_equal(value, only);
+    bool same = json_equal(value, only) || (json_is_false(only) && json_is_null(value));
     json_decref(only);
     return same ? TESS_OK : wrong(where, name, value, text);
 }
@@ -131,6 +139,13 @@ static tess_status read_field(const tess_field *d, const char *where, const char
             json_integer_value(value) > 1000000000)
             return wrong(where, name, value, least);
         memcpy(numbers + d->offset, &(int64_t){json_integer_value(value)}, sizeof(int64_t));
+        return TESS_OK;
+    case TESS_FIELD_OPTIONAL_REAL:
+        if (!json_is_null(value) && (!json_is_number(value) || !(json_number_value(value) > d->least))) {
+            snprintf(least, sizeof least, "a number above %g, or null", d->least);
+            return wrong(where, name, value, least);
+        }
+        memcpy(numbers + d->offset, &(double){json_number_value(value)}, sizeof(double)); /* 0 of null */
         return TESS_OK;
     case TESS_FIELD_TRAINING_OR_NULL:
         if (json_is_null(value)) {
@@ -163,7 +178,7 @@ static tess_status read_field(const tess_field *d, const char *where, const char
         memcpy(numbers + d->offset, &(int64_t){(int64_t)json_object_size(value)}, sizeof(int64_t));
         return TESS_OK;
     case TESS_FIELD_LAYERS:
-        return read_layers(d, where, name, value);
+        return read_layers(where, name, value, d->text, (tess_layers *)(void *)(numbers + d->offset));
     case TESS_FIELD_ONLY:
         return read_only(where, name, value, d->text);
     case TESS_FIELD_OBJECT:
@@ -176,11 +191,20 @@ static tess_status read_field(const tess_field *d, const char *where, const char
 
 static bool is_real(const tess_field *d)
 {
-    return d->kind == TESS_FIELD_REAL || d->kind == TESS_FIELD_TRAINING || d->kind == TESS_FIELD_TRAINING_OR_NULL;
+    return d->kind == TESS_FIELD_REAL || d->kind == TESS_FIELD_OPTIONAL_REAL || d->kind == TESS_FIELD_TRAINING ||
+           d->kind == TESS_FIELD_TRAINING_OR_NULL;
 }
 static bool is_number(const tess_field *d)
 {
     return d->kind <= TESS_FIELD_CHOICE;
+}
+
+/* Whether the field is of another value in these structs. */
+static bool differs(const tess_field *d, const char *a, const char *b)
+{
+    const size_t words = d->offset + offsetof(tess_layers, second);
+    if (is_number(d)) return memcmp(a + d->offset, b + d->offset, sizeof(int64_t));
+    return d->kind == TESS_FIELD_LAYERS && memcmp(a + words, b + words, sizeof((tess_layers *)NULL)->second);
 }
 
 const tess_field *tess_fields_differ(const tess_family *f, const void *a, const void *b, const tess_field *after)
@@ -189,9 +213,7 @@ const tess_field *tess_fields_differ(const tess_family *f, const void *a, const 
     bool behind = after == NULL;
     for (int k = 0; k < TABLES; k++)
         for (const tess_field *d = table(f, k); d->name; d++) {
-            if (behind && is_number(d) && find(f, d->name) == d &&
-                memcmp((const char *)a + d->offset, (const char *)b + d->offset, sizeof(int64_t)))
-                return d;
+            if (behind && find(f, d->name) == d && differs(d, a, b)) return d;
             behind |= d == after;
         }
     return NULL;
@@ -202,6 +224,14 @@ const char *tess_field_text(const tess_field *d, const void *numbers, char text[
     int64_t whole;
     double real;
     const char *word;
+    if (d->kind == TESS_FIELD_LAYERS) {
+        const tess_layers *l = (const void *)((const char *)numbers + d->offset);
+        int n = 0;
+        for (int k = 0; k < TESS_MOST_LAYERS; k++) n += tess_layer_second(l, k);
+        const int length = (int)word_of(d->text, 1, &word);
+        snprintf(text, 32, "%d %.*s", n, length, word);
+        return text;
+    }
     memcpy(&whole, (const char *)numbers + d->offset, sizeof whole);
     memcpy(&real, (const char *)numbers + d->offset, sizeof real);
     if (is_real(d))
@@ -223,7 +253,9 @@ static void presets(const tess_family *f, char *numbers)
 {
     for (int k = TABLES; k-- > 0;)
         for (const tess_field *d = table(f, k); d->name; d++)
-            if (is_real(d))
+            if (d->kind == TESS_FIELD_LAYERS)
+                memset(numbers + d->offset, 0, sizeof(tess_layers));
+            else if (is_real(d))
                 memcpy(numbers + d->offset, &d->preset, sizeof d->preset);
             else if (is_number(d))
                 memcpy(numbers + d->offset, &(int64_t){(int64_t)d->preset}, sizeof(int64_t));
@@ -346,6 +378,7 @@ tess_status tess_fields_read(const tess_family *f, const char *where, const char
     *r = (struct reader){.f = f, .where = where, .numbers = numbers};
     tess_status status = read_object(r, root, NULL, NULL);
     if (status == TESS_OK) status = count_layers(f, where, root, numbers);
+    if (status == TESS_OK && f->settle) f->settle(numbers);
     if (status == TESS_OK && (status = f->check(numbers, where)) != TESS_OK) name_presets(r);
     free(r);
     json_decref(root);

@@ -28,6 +28,7 @@ const tess_family tess_family_llama = {
     .prefix = "model.",
     .field = fields,
     .shared = tess_decoder_fields,
+    .rotary = true,
     .numbers = sizeof(struct llama),
     .check = tess_decoder_check,
     .body = body,

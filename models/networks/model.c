@@ -230,9 +230,10 @@ tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_
     if (b->purpose == TESS_FOR_LOSS) {
         tess_tensor **of = label ? &net->label : &net->targets;
         *of = tess_input(g, label ? "label" : "targets", b->batch, label ? 1 : length);
-        net->output = tess_cross_entropy(x, head.weight, head.bias, *of);
+        net->output = tess_cross_entropy_capped(x, head.weight, head.bias, *of, head.cap);
     } else {
         net->output = tess_linear(label ? x : tess_pick(x, net->index), head.weight, head.bias);
+        if (head.cap > 0) net->output = tess_tanh(net->output, head.cap);
     }
     return net->output ? TESS_OK : TESS_INVALID;
 }

@@ -10,6 +10,7 @@ typedef enum tess_field_kind {
     TESS_FIELD_INT,      /* a number of the model, into the family's struct */
     TESS_FIELD_OPTIONAL, /* the same, or null, which is 0 */
     TESS_FIELD_REAL,
+    TESS_FIELD_OPTIONAL_REAL,    /* a real above `least`, or null, which is 0 */
     TESS_FIELD_TRAINING,         /* a real that acts while it trains, or before: a run may go on with another */
     TESS_FIELD_TRAINING_OR_NULL, /* null is -1 */
     TESS_FIELD_BOOL,
@@ -17,7 +18,7 @@ typedef enum tess_field_kind {
     TESS_FIELD_ACTIVATION,
     TESS_FIELD_CHOICE, /* one of the words in `text`, between blanks: its place there */
     TESS_FIELD_OBJECT, /* its members are the fields NAME.MEMBER; null is an empty one */
-    TESS_FIELD_LAYERS, /* a word a layer, all of them the one in `text`; or null */
+    TESS_FIELD_LAYERS, /* a word a layer, each one of the two in `text`, into a tess_layers; or null */
     TESS_FIELD_ALIAS,  /* another name of the field in `text` */
     TESS_FIELD_ONLY,   /* changes the arithmetic, and `text` (JSON) is all that is supported */
     TESS_FIELD_IGNORED /* does not change the arithmetic of training */
@@ -38,12 +39,30 @@ typedef struct tess_common {
 } tess_common;
 /* common.c: the fields that every family has at Hugging Face. A family's own of the same name come before them. */
 extern const tess_field tess_common_fields[];
+/* rotary.c: those of families with rotary positions, see rotary_impl.h. */
+extern const tess_field tess_rotary_fields[];
+
+/* Which of two words each layer has. */
+enum { TESS_MOST_LAYERS = 1024 };
+typedef struct tess_layers {
+    int64_t given; /* config.json says it; else it follows from other fields */
+    uint64_t second[TESS_MOST_LAYERS / 64];
+} tess_layers;
+static inline bool tess_layer_second(const tess_layers *l, int64_t layer)
+{
+    return l->second[layer / 64] >> (layer % 64) & 1;
+}
+static inline void tess_layer_set(tess_layers *l, int64_t layer)
+{
+    l->second[layer / 64] |= (uint64_t)1 << (layer % 64);
+}
 
 /* Functions that lie between two matrices of a block. The first are tess_gelu's. */
 typedef enum tess_activation {
     TESS_ACTIVATION_GELU_TANH = TESS_GELU_TANH,
     TESS_ACTIVATION_GELU = TESS_GELU_ERF,
     TESS_ACTIVATION_SILU,
+    TESS_ACTIVATION_RELU,
 } tess_activation;
 tess_tensor *tess_activate(tess_tensor *x, int64_t activation);
 
@@ -55,17 +74,20 @@ tess_tensor *tess_embed(const tess_network *in, tess_tensor *words, tess_tensor 
 /* What makes logits of the body's rows. */
 typedef struct tess_head {
     tess_tensor *weight, *bias; /* (V, C); (V), NULL: none */
+    float cap;                  /* logits become cap tanh(logit / cap); 0: they stay */
 } tess_head;
 
 /* One a family and kind of head, in a file of its name. Where several have one type, the architecture that config.json
  * names decides, and the first is meant where it names none. */
 typedef struct tess_family {
-    const char *type;         /* model_type */
-    const char *architecture; /* as saved */
-    const char *prefix;       /* of the names of all weights, with its dot; files may lack it */
-    const tess_field *field;  /* its own, ended by a NULL name */
-    const tess_field *shared; /* those of its kind of family, behind its own; NULL: none */
-    size_t numbers;           /* size of the struct that the fields fill; a tess_common comes first in it */
+    const char *type;              /* model_type */
+    const char *architecture;      /* as saved */
+    const char *prefix;            /* of the names of all weights, with its dot; files may lack it */
+    const tess_field *field;       /* its own, ended by a NULL name */
+    const tess_field *shared;      /* those of its kind of family, behind its own; NULL: none */
+    bool rotary;                   /* a tess_rotary follows the tess_common */
+    size_t numbers;                /* size of the struct that the fields fill; a tess_common comes first in it */
+    void (*settle)(void *numbers); /* sets what follows from other fields where it is not given; NULL: nothing does */
     tess_answers answers;
     int64_t (*segments)(const void *numbers);       /* of how many kinds tokens are; NULL: of one */
     int64_t (*labels)(const void *numbers);         /* how many; NULL: it has none */

@@ -1,17 +1,31 @@
 /* Qwen2 and 2.5: a Llama with biases on q, k and v alone. */
 #include "decoder_impl.h"
 
-#define AT(member) offsetof(tess_decoder, member)
-static const tess_field fields[] = {{"vocab_size", TESS_FIELD_INT, AT(common.vocab), 151936, 1, NULL},
-                                    {"intermediate_size", TESS_FIELD_INT, AT(inner), 22016, 1, NULL},
-                                    {"num_key_value_heads", TESS_FIELD_OPTIONAL, AT(groups), 32, 1, NULL},
-                                    {"max_position_embeddings", TESS_FIELD_INT, AT(trained_positions), 32768, 1, NULL},
-                                    {"use_sliding_window", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-                                    {"layer_types", TESS_FIELD_LAYERS, 0, 0, 0, "full_attention"},
-                                    /* Of the windows that it has not. */
-                                    {"sliding_window", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-                                    {"max_window_layers", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-                                    {NULL, 0, 0, 0, 0, NULL}};
+struct qwen2 {
+    tess_decoder decoder;
+    int64_t use_window, full_layers; /* layers before the first that slides */
+};
+
+#define AT(member) offsetof(struct qwen2, member)
+static const tess_field fields[] = {
+    {"vocab_size", TESS_FIELD_INT, AT(decoder.common.vocab), 151936, 1, NULL},
+    {"intermediate_size", TESS_FIELD_INT, AT(decoder.inner), 22016, 1, NULL},
+    {"num_key_value_heads", TESS_FIELD_OPTIONAL, AT(decoder.groups), 32, 1, NULL},
+    {"max_position_embeddings", TESS_FIELD_INT, AT(decoder.rotary.trained_positions), 32768, 1, NULL},
+    {"use_sliding_window", TESS_FIELD_BOOL, AT(use_window), 0, 0, NULL},
+    {"max_window_layers", TESS_FIELD_INT, AT(full_layers), 28, 0, NULL},
+    {"sliding_window", TESS_FIELD_OPTIONAL, AT(decoder.window), 4096, 1, NULL},
+    {"layer_types", TESS_FIELD_LAYERS, AT(decoder.sliding), 0, 0, TESS_DECODER_LAYER_TYPES},
+    {NULL, 0, 0, 0, 0, NULL}};
+
+/* Without use_sliding_window the rest says nothing; layer_types says what max_window_layers does. */
+static void settle(void *numbers)
+{
+    struct qwen2 *c = numbers;
+    if (!c->use_window) c->decoder.window = 0;
+    tess_decoder_slide_from(&c->decoder, c->full_layers);
+    c->full_layers = 0;
+}
 
 static tess_tensor *body(const void *numbers, tess_graph *g, const tess_network *in)
 {
@@ -24,7 +38,9 @@ const tess_family tess_family_qwen2 = {
     .prefix = "model.",
     .field = fields,
     .shared = tess_decoder_fields,
-    .numbers = sizeof(tess_decoder),
+    .rotary = true,
+    .numbers = sizeof(struct qwen2),
+    .settle = settle,
     .check = tess_decoder_check,
     .body = body,
     .head = tess_decoder_head,

@@ -4,6 +4,7 @@
 struct qwen3 {
     tess_decoder decoder;
     int64_t attention_bias;
+    int64_t use_window, full_layers; /* layers before the first that slides */
 };
 
 #define AT(member) offsetof(struct qwen3, member)
@@ -12,14 +13,22 @@ static const tess_field fields[] = {
     {"intermediate_size", TESS_FIELD_INT, AT(decoder.inner), 22016, 1, NULL},
     {"num_key_value_heads", TESS_FIELD_OPTIONAL, AT(decoder.groups), 32, 1, NULL},
     {"head_dim", TESS_FIELD_OPTIONAL, AT(decoder.dim), 128, 1, NULL},
-    {"max_position_embeddings", TESS_FIELD_INT, AT(decoder.trained_positions), 32768, 1, NULL},
+    {"max_position_embeddings", TESS_FIELD_INT, AT(decoder.rotary.trained_positions), 32768, 1, NULL},
     {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 0, 0, NULL},
-    {"use_sliding_window", TESS_FIELD_ONLY, 0, 0, 0, "false"},
-    {"layer_types", TESS_FIELD_LAYERS, 0, 0, 0, "full_attention"},
-    /* Of the windows that it has not. */
-    {"sliding_window", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"max_window_layers", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
+    {"use_sliding_window", TESS_FIELD_BOOL, AT(use_window), 0, 0, NULL},
+    {"max_window_layers", TESS_FIELD_INT, AT(full_layers), 28, 0, NULL},
+    {"sliding_window", TESS_FIELD_OPTIONAL, AT(decoder.window), 4096, 1, NULL},
+    {"layer_types", TESS_FIELD_LAYERS, AT(decoder.sliding), 0, 0, TESS_DECODER_LAYER_TYPES},
     {NULL, 0, 0, 0, 0, NULL}};
+
+/* Without use_sliding_window the rest says nothing; layer_types says what max_window_layers does. */
+static void settle(void *numbers)
+{
+    struct qwen3 *c = numbers;
+    if (!c->use_window) c->decoder.window = 0;
+    tess_decoder_slide_from(&c->decoder, c->full_layers);
+    c->full_layers = 0;
+}
 
 static tess_tensor *body(const void *numbers, tess_graph *g, const tess_network *in)
 {
@@ -35,7 +44,9 @@ const tess_family tess_family_qwen3 = {
     .prefix = "model.",
     .field = fields,
     .shared = tess_decoder_fields,
+    .rotary = true,
     .numbers = sizeof(struct qwen3),
+    .settle = settle,
     .check = tess_decoder_check,
     .body = body,
     .head = tess_decoder_head,

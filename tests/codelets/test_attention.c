@@ -151,18 +151,24 @@ static int64_t keys(const tess_attention_arg *a)
 {
     return a->keys ? a->keys : a->sequence;
 }
+/* Where row r of q, k or v lies among them side by side: head h of it, by_head or not. */
+static int64_t place(const tess_attention_arg *a, int64_t r, int which, int64_t h)
+{
+    const int64_t row = r * (width(a, Q) + 2 * width(a, K));
+    if (a->by_head) return row + (3 * h + which) * a->dim;
+    return row + (which == Q ? 0 : width(a, Q) + (which - 1) * width(a, K)) + h * a->dim;
+}
 /* Three matrices side by side, (rows, wide + 2 narrow), from three. */
 static tess_view side_by_side(const tess_attention_arg *a, const tess_view m[3], tess_dtype t)
 {
     const size_t size = tess_dtype_size(t);
     const int64_t all = width(a, Q) + 2 * width(a, K);
     tess_view v = {tess_alloc((size_t)(a->rows * all) * size), (size_t)(a->rows * all) * size};
-    for (int64_t r = 0; r < a->rows; r++) {
-        int64_t at = 0;
-        for (int i = 0; i < 3; at += width(a, i++))
-            memcpy((char *)v.ptr + (size_t)(r * all + at) * size, (char *)m[i].ptr + (size_t)(r * width(a, i)) * size,
-                   (size_t)width(a, i) * size);
-    }
+    for (int64_t r = 0; r < a->rows; r++)
+        for (int i = 0; i < 3; i++)
+            for (int64_t h = 0; h < width(a, i) / a->dim; h++)
+                memcpy((char *)v.ptr + (size_t)place(a, r, i, h) * size,
+                       (char *)m[i].ptr + (size_t)(r * width(a, i) + h * a->dim) * size, (size_t)a->dim * size);
     return v;
 }
 static double *in_double(tess_view v, int64_t n, tess_dtype t)
@@ -270,10 +276,12 @@ static void check(tess_attention_arg a, tess_dtype t)
     check_near("lse", lse.ptr, lse_want, lse_n, TESS_F32, 1e-5);
     if (a.buckets) check_near("dbias", dtable.ptr, dtable_want, table_n, TESS_F32, t == TESS_BF16 ? 1.5e-2 : 1e-5);
     if (a.packed) {
-        double *all = tess_alloc((size_t)(wide + 2 * narrow) * sizeof *all), *to = all;
+        double *all = tess_alloc((size_t)(wide + 2 * narrow) * sizeof *all);
         for (int64_t r = 0; r < a.rows; r++)
-            for (int i = 0; i < 3; to += width(&a, i++))
-                memcpy(to, want[i] + r * width(&a, i), (size_t)width(&a, i) * sizeof *to);
+            for (int i = 0; i < 3; i++)
+                for (int64_t g = 0; g < width(&a, i) / a.dim; g++)
+                    memcpy(all + place(&a, r, i, g), want[i] + r * width(&a, i) + g * a.dim,
+                           (size_t)a.dim * sizeof *all);
         check_near("dqkv", dqkv.ptr, all, wide + 2 * narrow, t, most);
         free(all);
     } else {
@@ -283,6 +291,23 @@ static void check(tess_attention_arg a, tess_dtype t)
     for (int i = 0; i < 3; i++) free(in[i].ptr), free(grad[i].ptr), free(x[i]), free(want[i]);
     free(dy.ptr), free(y.ptr), free(lse.ptr), free(scratch.ptr), free(qkv.ptr), free(dqkv.ptr), free(bounds.ptr);
     free(dy_x), free(y_want), free(lse_want), free(table.ptr), free(dtable.ptr), free(table_x), free(dtable_want);
+}
+
+TEST(packed_by_head)
+{
+    for (int i = 0; i < 4; i++)
+        for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++)
+            check((tess_attention_arg){.rows = 2 * 37,
+                                       .sequence = 37,
+                                       .heads = 3,
+                                       .groups = 3,
+                                       .dim = i & 2 ? 64 : 10,
+                                       .scale = 0.3f,
+                                       .causal = true,
+                                       .packed = true,
+                                       .by_head = true,
+                                       .acc = i & 1},
+                  t);
 }
 
 /* Both dtypes, causal and not, packed and not, += and =. */

@@ -18,13 +18,15 @@ static want oracle(const tess_cross_entropy_arg *a, const double *x, const doubl
         for (int64_t i = 0; i < a->vocab; i++) {
             p[i] = b ? b[i] : 0;
             for (int64_t k = 0; k < a->in; k++) p[i] += x[r * a->in + k] * w[i * a->in + k];
+            if (a->cap > 0) p[i] = (double)a->cap * tanh(p[i] / (double)a->cap);
             most = fmax(most, p[i]);
         }
         for (int64_t i = 0; i < a->vocab; i++) sum += exp(p[i] - most);
         const double lse = most + log(sum);
         if (target[r] >= 0) o.loss += lse - p[target[r]], o.count++;
         for (int64_t i = 0; i < a->vocab; i++) {
-            p[i] = target[r] < 0 ? 0 : (exp(p[i] - lse) - (i == target[r])) * env.loss_scale;
+            const double part = a->cap > 0 ? p[i] / (double)a->cap : 0, slope = 1 - part * part;
+            p[i] = target[r] < 0 ? 0 : (exp(p[i] - lse) - (i == target[r])) * env.loss_scale * slope;
             o.db[i] += p[i];
             for (int64_t k = 0; k < a->in; k++) o.dx[r * a->in + k] += p[i] * w[i * a->in + k];
         }
@@ -141,6 +143,24 @@ static void check_all(int64_t rows, int64_t in, int64_t vocab, int64_t tile_out,
         i & 4, around, size, t);
 }
 
+/* Logits far below the cap, about it, and beyond it, where hardly a slope is left; and both sides of a strip. */
+TEST(capped)
+{
+    static const float cap[] = {30, 2, 0.3f};
+    env.loss_scale = 1 / 64.0f;
+    for (int k = 0; k < 3; k++)
+        for (int i = 0; i < 4; i++) EACH_REAL(t)
+    check((tess_cross_entropy_arg){.rows = 37,
+                                   .in = 20,
+                                   .vocab = 1009,
+                                   .tile_out = 600,
+                                   .cap = cap[k],
+                                   .bias = i & 1,
+                                   .grad = true,
+                                   .acc = i & 2},
+          i & 2, 3, 1, t);
+}
+
 TEST(odd_vocabulary)
 {
     check_all(37, 20, 1009, 300, 0, 1);
@@ -173,15 +193,18 @@ TEST(oracle_by_differences)
     const int32_t target[] = {2, -1, 10};
     double *x = new_values(12, 1), *w = new_values(44, 1), h = 1e-6;
     env.loss_scale = 1;
-    want o = oracle(&a, x, w, NULL, target);
-    for (int i = 0; i < 12; i++) {
-        const double at = x[i];
-        x[i] = at + h;
-        const double above = oracle(&a, x, w, NULL, target).loss;
-        x[i] = at - h;
-        const double below = oracle(&a, x, w, NULL, target).loss;
-        x[i] = at;
-        CHECK_NEAR(o.dx[i], (above - below) / (2 * h), 1e-7);
+    for (int k = 0; k < 2; k++) {
+        a.cap = k ? 1.5f : 0;
+        want o = oracle(&a, x, w, NULL, target);
+        for (int i = 0; i < 12; i++) {
+            const double at = x[i];
+            x[i] = at + h;
+            const double above = oracle(&a, x, w, NULL, target).loss;
+            x[i] = at - h;
+            const double below = oracle(&a, x, w, NULL, target).loss;
+            x[i] = at;
+            CHECK_NEAR(o.dx[i], (above - below) / (2 * h), 1e-7);
+        }
     }
     forget();
 }

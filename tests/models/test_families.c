@@ -1,4 +1,4 @@
-/* The families that share a body, from Hugging Face directories, against PyTorch (fixtures/make_families.py): losses,
+/* Families of decoders, from Hugging Face directories, against PyTorch (fixtures/make_families.py): losses,
  * gradients and norms of six steps; and the bits that must not depend on how a step is cut up, nor on a way through the
  * disk. */
 #define CHECK_MAIN
@@ -13,8 +13,9 @@
 #define TESS_FIXTURES "tests/models/fixtures"
 #endif
 enum { B = 3, T = 21, VOCAB = 101, STEPS = 6, MOST = B }; /* of the fixtures */
-static const char *const families[] = {"llama3",     "llama-linear", "qwen2",         "qwen3", "mistral", "bert",
-                                       "bert-label", "roberta",      "roberta-label", "t5",    "t5-gated"};
+static const char *const families[] = {
+    "llama3",   "llama-linear",    "qwen2", "qwen3",      "mistral", "qwen2-window",  "qwen3-window", "gemma2",
+    "gpt-neox", "gpt-neox-serial", "bert",  "bert-label", "roberta", "roberta-label", "t5",           "t5-gated"};
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
 /* A path below the fixtures' directory. */
@@ -76,8 +77,8 @@ static double distance(const float *ours, const float *theirs, int64_t n, double
 /* In files the names of a body begin with its own. */
 static const tess_safetensor *find(const tess_safetensors *set, const char *name)
 {
-    static const char *const before[] = {"", "model.", "bert.", "roberta."};
-    const tess_safetensor *t = NULL;
+    static const char *const before[] = {"", "model.", "bert.", "roberta.", "gpt_neox."};
+    const tess_safetensor *t = strcmp(name, "embed_out.weight") ? NULL : tess_safetensors_find(set, "lm_head.weight");
     for (size_t k = 0; k < sizeof before / sizeof *before && !t; k++) {
         char full[128];
         snprintf(full, sizeof full, "%s%s", before[k], name);
@@ -138,6 +139,47 @@ TEST(gradients_in_bf16_are_near_pytorch)
         const double theirs = json_number_value(json_object_get(expected, "bf16_gradients_off"));
         check_gradients(families[k], TESS_BF16, fmax(6e-2, 1.2 * theirs));
         json_decref(expected);
+    }
+}
+
+/* What is drawn from is what was trained: the loss of one target, from the logits that generation takes. */
+TEST(logits_are_those_of_the_loss)
+{
+    for (int k = 0; k < FAMILIES; k++) {
+        tess_model *model;
+        tess_network of_loss, of_logits;
+        tess_step *loss, *logits;
+        tess_step_result result;
+        int32_t ids[T], targets[T];
+        float row[VOCAB];
+        double sum = 0;
+        start();
+        OK(tess_model_open(fixture(families[k], ""), NULL, &model));
+        if (tess_model_answers(model) != TESS_ANSWERS_NEXT) {
+            tess_model_close(model);
+            continue;
+        }
+        tess_graph *g = tess_graph_new(&(tess_graph_conf){0}), *other = tess_graph_new(&(tess_graph_conf){.share = g});
+        OK(tess_model_build(model, g, 1, T, TESS_FOR_LOSS, &of_loss));
+        OK(tess_model_build(model, other, 1, T, TESS_FOR_LOGITS, &of_logits));
+        OK(tess_step_new(of_loss.output, &(tess_step_conf){0}, &loss));
+        OK(tess_step_new(of_logits.output, &(tess_step_conf){0}, &logits));
+        OK(tess_model_load(model, g, 1));
+        for (int i = 0; i < T; i++) ids[i] = i * 37 % VOCAB, targets[i] = i == T - 2 ? 5 : -100;
+        OK(tess_step_feed(loss, of_loss.ids, ids));
+        OK(tess_step_feed(loss, of_loss.targets, targets));
+        OK(tess_step_run(loss, &(tess_step_input){0}, &result));
+        OK(tess_step_feed(logits, of_logits.ids, ids));
+        OK(tess_step_feed(logits, of_logits.index, &(int32_t){T - 2}));
+        OK(tess_step_run(logits, &(tess_step_input){0}, &(tess_step_result){0}));
+        OK(tess_step_output(logits, row));
+        for (int i = 0; i < VOCAB; i++) sum += exp((double)row[i]);
+        const double want = log(sum) - (double)row[5];
+        if (!(fabs(result.loss - want) <= 1e-5 * fabs(want)))
+            CHECK_SAY("%s: the loss is %.7g, of the logits %.7g", families[k], result.loss, want);
+        tess_step_free(logits), tess_step_free(loss);
+        tess_graph_free(other), tess_graph_free(g);
+        tess_model_close(model);
     }
 }
 

@@ -29,6 +29,14 @@ static const char qwen3[] =
     "{\"model_type\": \"qwen3\", \"vocab_size\": 1009, \"num_hidden_layers\": 5, \"hidden_size\": 200,"
     "\"intermediate_size\": 520, \"num_attention_heads\": 10, \"num_key_value_heads\": 5,"
     "\"head_dim\": 16}";
+static const char gemma2[] =
+    "{\"model_type\": \"gemma2\", \"vocab_size\": 1009, \"num_hidden_layers\": 4, \"hidden_size\": 200,"
+    "\"intermediate_size\": 520, \"num_attention_heads\": 10, \"num_key_value_heads\": 5, \"head_dim\": 20,"
+    "\"sliding_window\": 40, \"attn_logit_softcapping\": 5, \"final_logit_softcapping\": 3}";
+static const char gpt_neox[] =
+    "{\"model_type\": \"gpt_neox\", \"vocab_size\": 1009, \"num_hidden_layers\": 5, \"hidden_size\": 200,"
+    "\"intermediate_size\": 520, \"num_attention_heads\": 10, \"rotary_pct\": 0.5, \"hidden_dropout\": 0.1,"
+    "\"attention_dropout\": 0.1}";
 static const char *model = gpt2;
 
 /* How a run is laid out, which must not matter to its bits. */
@@ -184,8 +192,8 @@ TEST(a_second_run_is_as_the_first)
 /* A cap with a disk, recomputed, layer by layer. */
 TEST(other_families_too)
 {
-    static const char *const others[] = {llama, qwen3};
-    for (int k = 0; k < 2 - SANITIZED; k++) {
+    static const char *const others[] = {gemma2, gpt_neox, llama, qwen3};
+    for (int k = 0; k < (SANITIZED ? 2 : 4); k++) {
         model = others[k];
         struct outcome whole = run(TESS_BF16, (struct layout){0}, 1, TESS_MACHINE_DEFAULT);
         CHECK_EQ(whole.status, TESS_OK);

@@ -81,7 +81,7 @@ static const struct shape {
     float dropout;
     int64_t window, keys, buckets;
     float cap;
-    bool bounded;
+    bool bounded, by_head;
 } KINDS[] = {
     /* tensor cores: one block of keys, several, lengths that fill none */
     {64, 1, 1, 1, 64, .causal = true, .packed = true},
@@ -93,6 +93,7 @@ static const struct shape {
     {130, 1, 1, 1, 128, .packed = true},
     {77, 1, 2, 2, 128, .dropout = 0.3f},
     {1, 3, 1, 1, 64, .causal = true, .packed = true},
+    {70, 1, 2, 2, 64, .causal = true, .packed = true, .by_head = true},
     /* the same where queries see ranges of keys, and logits are bent */
     {135, 1, 1, 1, 64, .causal = true, .packed = true, .window = 40},
     {130, 2, 1, 1, 128, .causal = true, .acc = true, .dropout = 0.2f, .window = 70, .bounded = true, .cap = 2},
@@ -106,6 +107,7 @@ static const struct shape {
     {33, 2, 2, 2, 16, .keys = 20, .buckets = 12, .bounded = true},
     {37, 2, 5, 5, 4, .causal = true, .packed = true, .acc = true},
     {33, 1, 4, 2, 40, .causal = true, .dropout = 0.2f},
+    {19, 2, 3, 3, 20, .causal = true, .packed = true, .acc = true, .by_head = true},
     {20, 2, 2, 1, 80, .packed = true},
 };
 
@@ -130,6 +132,7 @@ static void attention_tasks(void)
                                               .bounded = kind->bounded,
                                               .acc_bias = kind->acc,
                                               .packed = kind->packed,
+                                              .by_head = kind->by_head,
                                               .head0 = k % 2 ? 2 : 0,
                                               .all_heads = k % 2 ? kind->heads + 3 : 0,
                                               .row0 = kind->length * 3,
@@ -157,7 +160,9 @@ OP_NET(attention)
 {
     tess_tensor *q, *qkv;
     if (layer % 2) {
-        qkv = tess_linear(x, OP_PARAM("qkv", 40, 20, TESS_NORMAL(0.3f)), NULL);
+        qkv = tess_linear(x, OP_PARAM("qkv", 60, 20, TESS_NORMAL(0.3f)), NULL);
+        qkv = tess_attention_packed(qkv, (tess_attention_conf){.heads = 4, .causal = true, .by_head = true});
+        qkv = tess_linear(qkv, OP_PARAM("again", 40, 20, TESS_NORMAL(0.3f)), NULL);
         return tess_attention_packed(
             qkv, (tess_attention_conf){.heads = 2, .groups = 1, .causal = true, .window = 3, .cap = 1.5f});
     }

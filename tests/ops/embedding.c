@@ -4,7 +4,7 @@
 enum { ROWS = 76, SEQUENCE = 38, VOCAB = 50, TILE = 20, POSITION_TILE = 20 };
 
 /* Rows [first, first + TILE) of the table, and as many tiles of positions as the sequence needs, or none. */
-static void forward(int64_t first, int64_t n, bool positions, tess_dtype t)
+static void forward(int64_t first, int64_t n, bool positions, float scale, tess_dtype t)
 {
     const tess_embedding_arg a = {.rows = ROWS,
                                   .width = n,
@@ -13,21 +13,23 @@ static void forward(int64_t first, int64_t n, bool positions, tess_dtype t)
                                   .first = first,
                                   .count = VOCAB - first < TILE ? VOCAB - first : TILE,
                                   .position_tiles = positions ? 2 : 0,
-                                  .position_tile_rows = positions ? POSITION_TILE : 0};
+                                  .position_tile_rows = positions ? POSITION_TILE : 0,
+                                  .scale = scale};
     const int32_t *id = op_indices("id", ROWS, VOCAB);
     double *y = op_out("y", ROWS * n, t, true), *table = op_in("table", a.count * n, t, 1), *place[2];
     for (int j = 0; j < (positions ? 2 : 0); j++) place[j] = op_in("position", POSITION_TILE * n, t, 1);
     for (int64_t i = 0; i < ROWS * n; i++) {
         const int64_t row = id[i / n] - first, at = i / n % SEQUENCE;
         if (row < 0 || row >= a.count) continue;
-        y[i] = table[row * n + i % n];
+        y[i] = table[row * n + i % n] * (double)scale;
         if (positions) y[i] += place[at / POSITION_TILE][at % POSITION_TILE * n + i % n];
     }
     op_run(&tess_embedding_forward[t], &a);
 }
 
 /* dtable of rows [first, first + count), which `rows` tokens below `below` are of. */
-static void backward(int64_t rows, int64_t first, int64_t count, int64_t below, int64_t n, tess_dtype t, bool acc)
+static void backward(int64_t rows, int64_t first, int64_t count, int64_t below, int64_t n, float scale, tess_dtype t,
+                     bool acc)
 {
     const tess_embedding_arg a = {.rows = rows,
                                   .width = n,
@@ -35,12 +37,13 @@ static void backward(int64_t rows, int64_t first, int64_t count, int64_t below, 
                                   .rows_of_table = VOCAB,
                                   .first = first,
                                   .count = count,
+                                  .scale = scale,
                                   .acc = acc};
     const int32_t *id = op_indices("id", rows, below);
     double *dy = op_in("dy", rows * n, t, 1), *d = op_out("dtable", count * n, TESS_F32, acc);
     for (int64_t i = 0; i < rows * n; i++) {
         const int64_t row = id[i / n] - first;
-        if (row >= 0 && row < count) d[row * n + i % n] += dy[i];
+        if (row >= 0 && row < count) d[row * n + i % n] += dy[i] * (double)scale;
     }
     op_run(&tess_embedding_backward[t], &a);
 }
@@ -85,14 +88,15 @@ OP_TASKS(embedding)
         if (op_speed) speed(t);
         for (int k = 0; k < 3 && !op_speed; k++)
             for (int acc = 0; acc < 2; acc++) {
-                for (int64_t first = 0; first < VOCAB; first += TILE) forward(first, width[k], acc, t);
+                for (int64_t first = 0; first < VOCAB; first += TILE)
+                    forward(first, width[k], acc, k % 2 ? 5.5f : 1, t);
                 /* Few tokens, many times each; and more rows than a block looks at in one go. */
-                backward(SEQUENCE * 21, 16, TILE, k % 2 ? VOCAB : 18, width[k], t, acc);
+                backward(SEQUENCE * 21, 16, TILE, k % 2 ? VOCAB : 18, width[k], k % 2 ? 5.5f : 1, t, acc);
                 backward_position(SEQUENCE * 21, 16, TILE, width[k], t, acc);
                 backward_position(SEQUENCE, 30, TILE, width[k], t, acc); /* beyond the sequence */
             }
         if (!op_speed) /* wider than one thread's columns */
-            for (int64_t n = 8200; n < 8202; n++) backward(6, 0, 3, 3, n, t, false);
+            for (int64_t n = 8200; n < 8202; n++) backward(6, 0, 3, 3, n, 1, t, false);
     }
 }
 

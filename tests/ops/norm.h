@@ -29,13 +29,14 @@ static inline double norm_dot(const double *x, const double *dy, const double *g
     return dot;
 }
 
-static inline void norm_forward(tess_codelet *cl, int64_t rows, int64_t n, tess_dtype t, bool centered)
+static inline void norm_forward(tess_codelet *cl, int64_t rows, int64_t n, tess_dtype t, bool centered, float shift)
 {
     const int64_t all = rows * n, stats_n = centered ? 2 : 1;
-    const tess_norm_arg a = {.rows = rows, .width = n, .eps = 1.0f / NORM_EPS_INVERSE};
+    const tess_norm_arg a = {.rows = rows, .width = n, .eps = 1.0f / NORM_EPS_INVERSE, .shift = shift};
     double *x = op_in("x", all, t, 2), *gain = op_in("gain", n, TESS_F32, 1);
     double *bias = centered ? op_in("bias", n, TESS_F32, 1) : NULL;
     double *y = op_out("y", all, t, false), *stats = op_out("stats", rows * stats_n, TESS_F32, false);
+    for (int64_t i = 0; i < n; i++) gain[i] += (double)shift;
     for (int64_t r = 0; r < rows && op_expects; r++) {
         double two[2];
         norm_row(x + r * n, gain, bias, y + r * n, n, centered, two);
@@ -44,15 +45,15 @@ static inline void norm_forward(tess_codelet *cl, int64_t rows, int64_t n, tess_
     op_run(cl, &a);
 }
 
-static inline void norm_backward(tess_codelet *cl, int64_t rows, int64_t n, tess_dtype t, bool centered, bool acc,
-                                 bool acc_param)
+static inline void norm_backward(tess_codelet *cl, int64_t rows, int64_t n, tess_dtype t, bool centered, float shift,
+                                 bool acc, bool acc_param)
 {
     const int64_t all = rows * n, stats_n = centered ? 2 : 1;
     const tess_norm_arg a = {
-        .rows = rows, .width = n, .eps = 1.0f / NORM_EPS_INVERSE, .acc = acc, .acc_param = acc_param};
+        .rows = rows, .width = n, .eps = 1.0f / NORM_EPS_INVERSE, .shift = shift, .acc = acc, .acc_param = acc_param};
     double *dy = op_in("dy", all, t, 1), *x = op_in("x", all, t, 2), *gain = op_in("gain", n, TESS_F32, 1);
     double *stats = op_zeros(rows * stats_n), *y = op_zeros(n), *ones = op_zeros(n);
-    for (int64_t i = 0; i < n; i++) ones[i] = 1;
+    for (int64_t i = 0; i < n; i++) ones[i] = 1, gain[i] += (double)shift;
     for (int64_t r = 0; r < rows; r++) {
         double two[2];
         norm_row(x + r * n, ones, NULL, y, n, centered, two);
@@ -81,13 +82,15 @@ static inline void norm_backward(tess_codelet *cl, int64_t rows, int64_t n, tess
     op_run(cl, &a);
 }
 
-static inline void norm_tasks(tess_codelet *forward, tess_codelet *backward, bool centered)
+/* With `shifted` the gain is every other time 1 more than what is stored. */
+static inline void norm_tasks(tess_codelet *forward, tess_codelet *backward, bool centered, bool shifted)
 {
     for (int k = 0; k < (op_speed ? 1 : NORM_SHAPES); k++) OP_EACH(t) OP_EACH_ACC(acc)
         {
             const int64_t rows = op_speed ? 1024 : norm_shape[k][0], n = op_speed ? 768 : norm_shape[k][1];
-            norm_forward(&forward[t], rows, n, t, centered);
-            norm_backward(&backward[t], rows, n, t, centered, acc, k % 2 ? acc : !acc);
+            const float shift = shifted && k % 2 == acc ? 1 : 0;
+            norm_forward(&forward[t], rows, n, t, centered, shift);
+            norm_backward(&backward[t], rows, n, t, centered, shift, acc, k % 2 ? acc : !acc);
         }
 }
 

@@ -20,7 +20,9 @@ static void turn(const tess_rope_arg *a, const int32_t *place, const double *x, 
         for (int64_t h = 0; h < a->heads; h++) {
             const double *from = x + (r * a->heads + h) * a->dim;
             double *to = y + (r * a->heads + h) * a->dim;
-            for (int64_t i = a->rotary; i < a->dim; i++) to[i] += from[i];
+            const bool stays = a->packed && h % 3 == 2;
+            for (int64_t i = stays ? 0 : a->rotary; i < a->dim; i++) to[i] += from[i];
+            if (stays) continue;
             for (int64_t i = 0; i < pairs; i++) {
                 const double angle = direction * (double)(place ? place[r] : r % a->sequence) * speed_of(a, i);
                 const int64_t p = a->half ? i : 2 * i, q = a->half ? i + pairs : 2 * i + 1;
@@ -38,6 +40,8 @@ OP_TASKS(rope)
         {.rows = 37, .sequence = 37, .heads = 3, .dim = 80, .rotary = 20, .base = 10000},
         {.rows = 11, .sequence = 11, .heads = 2, .dim = 260, .rotary = 258, .base = 500000},
         {.rows = 5, .sequence = 5, .heads = 1, .dim = 130, .rotary = 128, .base = 10000},
+        {.rows = 22, .sequence = 11, .heads = 6, .dim = 12, .rotary = 12, .base = 10000, .packed = true},
+        {.rows = 11, .sequence = 11, .heads = 9, .dim = 12, .rotary = 6, .base = 10000, .packed = true},
         {.rows = 3, .sequence = 1, .heads = 1, .dim = 7, .rotary = 2, .base = 10000},
         {.rows = 60,
          .sequence = 60,
@@ -74,5 +78,10 @@ OP_TASKS(rope)
 
 OP_NET(rope)
 {
-    return tess_rope(x, (tess_rope_conf){.dim = 10, .rotary = 6, .neighbours = layer % 2});
+    if (layer == 1) {
+        tess_tensor *qkv = tess_linear(x, OP_PARAM("qkv", 60, 20, TESS_NORMAL(0.3f)), NULL);
+        qkv = tess_rope(qkv, (tess_rope_conf){.dim = 10, .rotary = 4, .packed = true});
+        return tess_linear(qkv, OP_PARAM("w", 20, 60, TESS_NORMAL(0.3f)), NULL);
+    }
+    return tess_rope(x, (tess_rope_conf){.dim = 10, .rotary = 6, .neighbours = layer % 2 == 0});
 }

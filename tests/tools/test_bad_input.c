@@ -150,7 +150,7 @@ TEST(fields_of_the_model)
     static const struct {
         const char *argument, *what, *hint;
     } cases[] = {
-        {"model.model_type=gpt3", "model_type: gpt3 is not known (did you mean gpt2? known: gpt2, llama, ", "qwen3)"},
+        {"model.model_type=gpt3", "model_type: gpt3 is not known (did you mean gpt2? known: gpt2, llama, ", "qwen3, "},
         {"model.model_type=vgg", "model_type: vgg is not known (known: gpt2, ", "mistral"},
         {"model.model_type=3", "model_type is missing", "gpt2"},
         {"model.activation_function=relu2", "activation_function: \"relu2\"", "gelu_new"},
@@ -188,7 +188,7 @@ TEST(fields_of_a_decoder)
         {LLAMA(100), "hidden_size 100 is no multiple of num_attention_heads 32",
          "; num_attention_heads is missing, its default is 32"},
         {"model.sliding_window=-1", "sliding_window: -1", "at least 1"},
-        {"model.sliding_window=8", "data.seq_length: 16, but the model has sliding_window 8", "expected no more"},
+        {"model.sliding_window=0", "sliding_window: 0", "at least 1"},
         {"model.hidden_act=relu2", "hidden_act: \"relu2\"", "silu"},
         {"model.rope_scaling=dynamic", "rope_scaling: \"dynamic\"", "an object or null"},
         {"model.rope_scaling={\"type\": \"dynamic\"}", "rope_scaling.type: \"dynamic\"", "default linear llama3"},
@@ -224,10 +224,12 @@ TEST(layers_and_weights_of_a_decoder)
     char argument[400];
     tiny_setup();
     snprintf(argument, sizeof argument, "model=%s", model);
-    RUN("train", "run.json", argument, "model.use_sliding_window=true");
-    EXPECT_ERROR(2, "use_sliding_window: true (expected false)");
+    RUN("train", "run.json", argument, "model.use_sliding_window=true", "model.sliding_window=0");
+    EXPECT_ERROR(2, "sliding_window: 0", "at least 1");
     RUN("train", "run.json", argument, "model.layer_types=[\"full_attention\", \"sliding_attention\"]");
-    EXPECT_ERROR(2, "layer_types: \"sliding_attention\"", "full_attention");
+    EXPECT_ERROR(2, "layer_types: layer 1 is sliding_attention", "use_sliding_window");
+    RUN("train", "run.json", argument, "model.layer_types=[\"full_attention\", \"chunked_attention\"]");
+    EXPECT_ERROR(2, "layer_types: \"chunked_attention\"", "full_attention sliding_attention");
     RUN("train", "run.json", argument, "model.layer_types=[\"full_attention\"]");
     EXPECT_ERROR(2, "layer_types has 1 word", "num_hidden_layers is 2");
     RUN("train", "run.json", argument, "steps=1");
@@ -236,6 +238,40 @@ TEST(layers_and_weights_of_a_decoder)
     EXPECT_ERROR(2, "k_proj", "(16,32)");
     RUN("train", "run.json", "model=out/model", "model.num_hidden_layers=3", "steps=1");
     EXPECT_ERROR(2, "no tensor model.layers.2.");
+}
+
+/* Fields that families have besides. */
+TEST(fields_of_other_decoders)
+{
+    static const struct {
+        const char *family, *argument, *what, *hint;
+    } cases[] = {
+        {"gemma2", "model.sliding_window=null", "layer_types: layer 0 is sliding_attention", "expected sliding_window"},
+        {"gemma2", "model.final_logit_softcapping=0", "final_logit_softcapping: 0", "above 0, or null"},
+        {"gemma2", "model.query_pre_attn_scalar=0", "query_pre_attn_scalar: 0", "above 0"},
+        {"gemma2", "model.use_bidirectional_attention=true", "use_bidirectional_attention: true", "expected false"},
+        {"gemma2", "model.rms_norm_epsilon=1", "rms_norm_epsilon: unknown field of a gemma2", "rms_norm_eps"},
+        {"gpt_neox", "model.rotary_pct=0.4", "rotary_pct: 0.4", "an even number"},
+        {"gpt_neox", "model.rotary_pct=1.5", "rotary_pct: 1.5", "a head's 8 elements"},
+        {"gpt_neox", "model.num_attention_heads=5", "hidden_size 32 is no multiple of num_attention_heads 5", ""},
+        {"gpt_neox", "model.num_key_value_heads=2", "num_key_value_heads: unknown field of a gpt_neox", ""},
+        {"gpt_neox", "model.hidden_dropout=1", "hidden_dropout: 1", "below 1"},
+        {"gpt_neox", "model.rope_scaling={\"type\": \"yarn\"}", "rope_scaling.type: \"yarn\"", "llama3"},
+    };
+    char text[800];
+    tiny_setup();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text,
+                 "{\"model\": {\"model_type\": \"%s\", \"vocab_size\": 256, \"hidden_size\": 32,"
+                 " \"intermediate_size\": 40, \"num_hidden_layers\": 2, \"num_attention_heads\": 4},\n"
+                 " \"data\": {\"train\": \"text.txt\", \"seq_length\": 16}, \"train_batch_size\": 4, \"steps\": 1,"
+                 " \"output\": \"out\"}\n",
+                 cases[i].family);
+        write_text("run.json", text);
+        RUN("train", "run.json", cases[i].argument);
+        EXPECT_ERROR(2, cases[i].what, cases[i].hint);
+    }
+    CHECK(!exists("out"));
 }
 
 TEST(a_directory_that_is_no_model)
