@@ -80,6 +80,8 @@ static tess_status check_task(const tess_data *d, const char *name)
         what = "has no label for its samples (expected a .jsonl of {\"input_ids\", \"label\"})";
     else if (c->task == TESS_DATA_MASKED && !(c->mlm_probability > 0))
         what = "has no labels (set data.mlm_probability, or give a .jsonl of {\"input_ids\", \"labels\"})";
+    else if (c->task == TESS_DATA_MASKED && c->mask_token < 0)
+        what = "has no labels, and data.mask_token says nothing (the tokenizer has no [MASK])";
     else if (c->task == TESS_DATA_DECODER && !(c->noise_density > 0))
         what = "has no labels (set data.noise_density, or give a .jsonl of {\"input_ids\", \"labels\"})";
     else if (c->task == TESS_DATA_DECODER && d->rules.end_of_text < 0)
@@ -153,9 +155,9 @@ static tess_status check_masks(const tess_data_conf *c)
 {
     const char *where = c->key ? c->key : "data";
     int64_t noise, spans;
-    if (c->task == TESS_DATA_MASKED && c->mlm_probability > 0 && (c->mask_token < 0 || c->mask_token >= c->vocab))
-        return tess_error(TESS_INVALID, where, "data.mask_token: %d, expected 0 to %lld%s", c->mask_token,
-                          (long long)c->vocab - 1, c->mask_token < 0 ? " (the tokenizer has no [MASK])" : "");
+    if (c->task == TESS_DATA_MASKED && c->mask_token >= c->vocab) /* below 0: whoever needs it says so */
+        return tess_error(TESS_INVALID, where, "data.mask_token: %d, expected 0 to %lld", c->mask_token,
+                          (long long)c->vocab - 1);
     if (c->task != TESS_DATA_DECODER || !(c->noise_density > 0)) return TESS_OK;
     tess_span_count(c, tess_span_length(c), &noise, &spans);
     if (c->sentinel < spans - 1 || c->sentinel >= c->vocab)

@@ -270,6 +270,8 @@ static tess_status read_ids(const tess_line_rules *r, const tess_line *line, con
         for (size_t i = 0; i < e->ids.count; i++) tess_ids_push(&e->labels, e->ids.id[i]);
     e->bare = !labels && ((c->task == TESS_DATA_MASKED && c->mlm_probability > 0) ||
                           (c->task == TESS_DATA_DECODER && c->noise_density > 0));
+    if (e->bare && c->task == TESS_DATA_MASKED && c->mask_token < 0)
+        return BAD(line, "has no \"labels\", and data.mask_token says nothing (the tokenizer has no [MASK])");
     if (c->task != TESS_DATA_DECODER && e->labels.count)
         TESS_TRY(same_length(line, &e->labels, "labels", &e->ids, "input_ids"));
     if (e->decoder.count) TESS_TRY(same_length(line, &e->decoder, "decoder_input_ids", &e->labels, "labels"));

@@ -95,7 +95,8 @@ TEST(the_same_bits_wherever_tiles_lie)
         setup(k);
         RUN("train", "run.json", "output=one");
         EXPECT_DONE();
-        SAME("memory.cpu=6MiB", "memory.path=swap", "memory.disk=64MiB");
+        SAME("memory.cpu=64MiB", "memory.path=swap", "memory.disk=256MiB", "zero_optimization.stage=3",
+             "zero_optimization.offload_optimizer.device=nvme", "zero_optimization.offload_param.device=nvme");
         SAME("activation_checkpointing.enabled=true");
         RUN_RANKS(2, "train", "run.json", "zero_optimization.stage=3");
         expect_same(k, "two ranks at stage 3");
@@ -138,7 +139,7 @@ TEST(what_is_wrong_is_one_line)
     setup(&kinds[0]);
     RUN("train", "run.json", "model.architectures=[\"BertForQuestionAnswering\"]");
     EXPECT_ERROR(2, "BertForQuestionAnswering is not known", "BertForMaskedLM, BertForSequenceClassification");
-    write_text("plain.txt", "a text that has no labels, and that nobody masks, and which is long enough for a sample");
+    write_text("plain.txt", "0123456789 9876543210 0123456789 9876543210 0123456789");
     RUN("train", "run.json", "data.train=plain.txt");
     EXPECT_ERROR(2, "data");
     write_text("lines.jsonl", "{\"input_ids\": [5, 6, 7], \"labels\": [5, 64, -100]}\n");
