@@ -191,6 +191,8 @@ extern tess_codelet tess_cross_entropy_gradient[];
 size_t tess_exact_bytes(void);
 /* Rounds it, once; NaN where a term was not finite. */
 double tess_exact_value(const void *sum);
+/* Adds another sum to one, on the main thread; a sum of nothing is zeros. */
+void tess_exact_merge(void *sum, const void *other);
 
 typedef struct tess_exact_arg {
     int64_t n;    /* sums side by side */

@@ -15,6 +15,18 @@ double tess_exact_value(const void *sum)
     return tess_exact_read(sum);
 }
 
+static void add_limbs(tess_exact *sum, const tess_exact *e)
+{
+    for (int k = 0; k < TESS_EXACT_LIMBS; k++) sum->limb[k] += e->limb[k];
+    sum->odd += e->odd;
+}
+
+void tess_exact_merge(void *sum, const void *other)
+{
+    add_limbs(sum, other);
+    tess_exact_carry(sum);
+}
+
 /* ---- bodies ---- */
 
 static void exact_add(const tess_work *w)
@@ -28,10 +40,8 @@ static void exact_add(const tess_work *w)
         for (int64_t i = 0; i < a->n; i++)
             if (a->doubles)
                 tess_exact_take(&sum[i], x[i]);
-            else {
-                for (int k = 0; k < TESS_EXACT_LIMBS; k++) sum[i].limb[k] += e[i].limb[k];
-                sum[i].odd += e[i].odd;
-            }
+            else
+                add_limbs(&sum[i], &e[i]);
     }
     for (int64_t i = 0; i < a->n; i++) tess_exact_carry(&sum[i]);
 }

@@ -4,6 +4,11 @@
 tess_status tess_step_fit(tess_step *s, unsigned away, tess_machine *m)
 {
     if (!m) return tess_error(TESS_INVALID, "machine", "is NULL (tess_step_fit fills it in)");
+    TESS_TRY(tess_machine_check(m));
+    if (tess_session())
+        return tess_error(TESS_INVALID, "step",
+                          "comes too late to be placed (tess_step_fit fills in the machine that "
+                          "tess_start takes)");
     const int workers = m->workers ? m->workers : tess_cores();
     const tess_place_conf conf = {.ram = m->cpu_bytes ? m->cpu_bytes : tess_ram_free() / 8 * 7,
                                   .workers = workers,

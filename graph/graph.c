@@ -310,12 +310,15 @@ tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t c
     tess_tensor *known = tess_graph_find_param(g, name);
     tess_tensor *shared = g->conf.share ? tess_graph_find_param(g->conf.share, name) : NULL;
     const tess_tensor *other = known ? known : shared;
-    if (rows < 1 || columns < 1 || (other && (other->cut->whole[0] != rows || other->cut->whole[1] != columns))) {
-        tess_error(TESS_INVALID, name,
-                   "a parameter of shape (%lld,%lld), but it is (%lld,%lld) elsewhere (dimensions are "
-                   "at least 1)",
-                   (long long)rows, (long long)columns, (long long)(other ? other->cut->whole[0] : 0),
-                   (long long)(other ? other->cut->whole[1] : 0));
+    if (rows < 1 || columns < 1) {
+        tess_error(TESS_INVALID, name, "a parameter of shape (%lld,%lld) (dimensions are at least 1)", (long long)rows,
+                   (long long)columns);
+        return tess_graph_fail(g);
+    }
+    if (other && (other->cut->whole[0] != rows || other->cut->whole[1] != columns)) {
+        tess_error(TESS_INVALID, name, "a parameter of shape (%lld,%lld), but it is (%lld,%lld) %s", (long long)rows,
+                   (long long)columns, (long long)other->cut->whole[0], (long long)other->cut->whole[1],
+                   known ? "already (a name has one shape)" : "in the graph whose parameters this one shares");
         return tess_graph_fail(g);
     }
     if (known) return known;

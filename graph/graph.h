@@ -138,6 +138,10 @@ void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t ro
 /* Returns how many values an input takes of this rank. */
 int64_t tess_step_values(const tess_step *s, const tess_tensor *input);
 
+/* Adds to two exact sums (codelets.h), one after the other, the losses of the targets that counted in the last run, and
+ * how many they were, on all ranks: over several runs they are the same however each run's samples were shared out. */
+tess_status tess_step_add_losses(const tess_step *s, void *sums) TESS_NODISCARD;
+
 /* What a step will hold and do, from its program alone. */
 typedef struct tess_plan {
     uint64_t resident[TESS_ROLE_COUNT]; /* bytes held from step to step, by role */

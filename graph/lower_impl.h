@@ -72,7 +72,8 @@ struct tess_lower {
     int sums;                    /* over the tensor dimension, so far */
 
     /* The step's scalars. */
-    tess_tile *loss;                  /* sum and count of the whole step */
+    tess_tile *loss;                  /* sum and count of the whole step, */
+    tess_tile *losses_exact;          /* and before they were rounded */
     tess_tile *late_loss, *late_norm; /* where updates come late: those of the step before */
     tess_tile **losses;               /* of each part of the loss, in order */
     int nlosses, losses_room;
@@ -84,6 +85,7 @@ typedef struct tess_lowered {
     tess_tile ***input; /* [tensor][micro * row_tiles + row tile], in the program's arena */
     tess_tile **output; /* [micro * row_tiles + row tile] */
     tess_tile *loss, *norm;
+    tess_tile *losses_exact; /* what `loss` was rounded from */
     int row_tiles;
     tess_program *updates; /* where they come late: they alone; its tiles are the other program's */
     bool *uses;            /* [tensor]: the inputs and parameters that its tasks read */

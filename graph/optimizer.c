@@ -10,9 +10,10 @@
 
 enum { FAN = 64 };
 
-/* The sum of `parts` tiles of `sums` numbers each, over all ranks; as doubles. */
+/* The sum of `parts` tiles of arg->n numbers each, over all ranks; as doubles, and, unless NULL, in *exact before it
+ * is rounded. */
 static tess_tile *total(tess_lower *L, tess_tile **part, int parts, const tess_exact_arg *arg, const char *label,
-                        int which)
+                        int which, tess_tile **exact)
 {
     tess_tile *sum = tess_program_tile(L->p, (size_t)arg->n * tess_exact_bytes(), TESS_ROLE_SCALAR, label);
     for (int first = 0; first == 0 || first < parts; first += FAN) {
@@ -26,12 +27,13 @@ static tess_tile *total(tess_lower *L, tess_tile **part, int parts, const tess_e
     tess_lower_total(L, sum, arg->n, which);
     tess_tile *value = tess_program_tile(L->p, (size_t)arg->n * sizeof(double), TESS_ROLE_SCALAR, label);
     TESS_EMIT(L, &tess_exact_round[TESS_F32], tess_arg_copy(L, arg, sizeof *arg), {value, TESS_W}, {sum, TESS_R});
+    if (exact) *exact = sum;
     return value;
 }
 
 tess_tile *tess_lower_loss(tess_lower *L)
 {
-    return total(L, L->losses, L->nlosses, &(tess_exact_arg){.n = 2, .doubles = true}, "loss", 0);
+    return total(L, L->losses, L->nlosses, &(tess_exact_arg){.n = 2, .doubles = true}, "loss", 0, &L->losses_exact);
 }
 
 static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_tile *norm, tess_tile *loss)
@@ -96,7 +98,7 @@ tess_tile *tess_lower_norm(tess_lower *L)
             const struct tess_state *s = &L->g->param[k]->held->state[i];
             if (s->counts && L->touched[L->g->param[k]->id][s->tile]) part[n++] = s->norm;
         }
-    tess_tile *norm = total(L, part, n, &(tess_exact_arg){.n = 1}, "gradient norm", 1);
+    tess_tile *norm = total(L, part, n, &(tess_exact_arg){.n = 1}, "gradient norm", 1, NULL);
     free(part);
     if (L->late_norm) {
         keep(L, norm, L->late_norm);

@@ -108,6 +108,19 @@ tess_status tess_step_output(tess_step *s, float *values)
     return TESS_OK;
 }
 
+tess_status tess_step_add_losses(const tess_step *s, void *sums)
+{
+    TESS_TRY(tess_step_check(s));
+    if (!s->low.losses_exact) return tess_error(TESS_INVALID, s->output->name, "is no loss (nothing adds up)");
+    TESS_TRY(check_ran(s));
+    void *sum;
+    TESS_TRY(tess_tile_map(s->low.losses_exact, TESS_R, &sum));
+    for (size_t k = 0; k < 2; k++)
+        tess_exact_merge((char *)sums + k * tess_exact_bytes(), (const char *)sum + k * tess_exact_bytes());
+    tess_tile_unmap(s->low.losses_exact);
+    return TESS_OK;
+}
+
 tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values)
 {
     TESS_TRY(tess_step_check(s));

@@ -39,6 +39,8 @@ extern "C" {
 
 /* Returns the how-manieth start it is that holds; 0: none does. */
 unsigned tess_session(void);
+/* Says TESS_INVALID of numbers that no machine has; tess_start does so, too. */
+tess_status tess_machine_check(const tess_machine *m) TESS_NODISCARD;
 /* Says whether the run has a disk tier. */
 bool tess_disk_there(void);
 /* Returns the number of CPU workers that run. */
@@ -64,7 +66,7 @@ const char *tess_starpu_limits(void);
 /* ---- ranks/hardware.c, share.c: this machine, and this process's part of it -------------------------------------- */
 
 typedef struct tess_hardware {
-    int cores, numa_nodes, gpus;
+    int cores, threads, numa_nodes, gpus; /* threads: of a core */
     uint64_t ram_bytes, ram_free_bytes;
     char cpu_name[128];
     char isa[64]; /* the widest vector set the codelets will use: "avx512_bf16, amx_bf16", ... */

@@ -8,15 +8,18 @@ static const option OPTIONS[] = {
 static void help(FILE *out)
 {
     cmd_option_help(OPTIONS, 1, out);
-    fputs("\nThe lines of a tier add up to its \"in all\". A run that does not fit is an estimate too, with status 0: "
-          "it says\n"
-          "\"does not fit\", and which setting would do.\n",
-          out);
+    fputs(
+        "\nThe lines of a tier add up to its \"in all\". Of a run that does not fit the same is printed, with what it "
+        "would\n"
+        "take where there is room, and behind \"does not fit\" the least value of the setting that would do; the exit\n"
+        "status is then 1.\n",
+        out);
 }
 
 static const char *const required[] = {"model", NULL};
 const tess_config_use cmd_estimate_use = {
-    "model deterministic data.seq_length train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps "
+    "model deterministic data.seq_length data.valid eval_every train_batch_size train_micro_batch_size_per_gpu "
+    "gradient_accumulation_steps "
     "optimizer gradient_clipping bf16 fp16 amp torch_autocast memory parallel zero_optimization aio "
     "activation_checkpointing",
     required};

@@ -61,7 +61,8 @@ static void help(FILE *out)
     fputs(
         "In the configuration's place a model's directory may stand, or a checkpoint's, or one of checkpoints, whose\n"
         "newest is taken: data.seq_length and bf16.enabled are then its run's, and data.valid is to be said:\n"
-        "  tessera eval checkpoints data.valid=held-out.txt\n",
+        "  tessera eval checkpoints data.valid=held-out.txt\n"
+        "A configuration's model without weights is drawn from seed, and a line says so.\n",
         out);
 }
 

@@ -1,10 +1,13 @@
 /* layernorm: y = (x - mean) / sqrt(var + eps) * gain + bias over the last axis of x (B,T,C), gain and bias (C). */
 #include "ops_impl.h"
+#include <math.h>
 
 static tess_status infer(tess_node *n)
 {
     const tess_tensor *x = n->in[0];
     if (x->rank != 3) return tess_shape_error(n, "x must be (B,T,C)");
+    const float eps = *(const float *)n->attributes;
+    if (!(eps >= 0) || isinf(eps)) return tess_shape_error(n, "eps is %g, expected a number from 0", (double)eps);
     if (!tess_is_param(n->in[1], x->dim[2], 1) || !tess_is_param(n->in[2], x->dim[2], 1))
         return tess_shape_error(n, "gain and bias must be (C)");
     if (n->in[1]->cut->tiles > 1 || n->in[2]->cut->tiles > 1)

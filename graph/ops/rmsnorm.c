@@ -1,11 +1,14 @@
 /* rmsnorm: y = x / sqrt(mean(x^2) + eps) * gain over the last axis of x (B,T,C), gain (C), or over each run of D of
  * it, as a head is, gain (D). */
 #include "ops_impl.h"
+#include <math.h>
 
 static tess_status infer(tess_node *n)
 {
     const tess_tensor *x = n->in[0];
     if (x->rank != 3) return tess_shape_error(n, "x must be (B,T,C)");
+    const float eps = *(const float *)n->attributes;
+    if (!(eps >= 0) || isinf(eps)) return tess_shape_error(n, "eps is %g, expected a number from 0", (double)eps);
     const int64_t run = n->in[1]->dim[0];
     if (!tess_is_param(n->in[1], run, 1) || x->dim[2] % run)
         return tess_shape_error(n, "gain must be (C), or (D) with C a multiple of D");

@@ -65,6 +65,12 @@ tess_status tess_decoder_check(const void *numbers, const char *where)
     if (c->heads % groups_of(c))
         return tess_error(TESS_INVALID, where, "num_attention_heads %lld is no multiple of num_key_value_heads %lld",
                           (long long)c->heads, (long long)c->groups);
+    if (!c->dim && dim_of(c) % 2)
+        return tess_error(
+            TESS_INVALID, where,
+            "hidden_size %lld over num_attention_heads %lld makes heads of %lld (expected an even number: "
+            "positions turn pairs)",
+            (long long)c->width, (long long)c->heads, (long long)dim_of(c));
     if (dim_of(c) % 2)
         return tess_error(TESS_INVALID, where, "head_dim: %lld (expected an even number: positions turn pairs)",
                           (long long)dim_of(c));

@@ -20,6 +20,15 @@ static const tess_field *find(const tess_family *f, const char *name)
     return NULL;
 }
 
+int64_t tess_model_trained_positions(const tess_model *m)
+{
+    const tess_field *d = find(m->family, "max_position_embeddings");
+    int64_t positions = 0;
+    if (d && (d->kind == TESS_FIELD_INT || d->kind == TESS_FIELD_OPTIONAL))
+        memcpy(&positions, m->numbers + d->offset, sizeof positions);
+    return positions;
+}
+
 bool tess_fields_same(const tess_family *f, const char *a, const char *b)
 {
     return !strcmp(a, b) || (find(f, a) && find(f, a) == find(f, b));
@@ -286,6 +295,35 @@ static tess_status count_layers(const tess_family *f, const char *where, const j
     return TESS_OK;
 }
 
+/* The text has the name as a word of its own. */
+static bool mentions(const char *text, const char *name)
+{
+    static const char inner[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
+    const size_t n = strlen(name);
+    for (const char *at = text; (at = strstr(at, name)); at += n)
+        if ((at == text || !strchr(inner, at[-1])) && (!at[n] || !strchr(inner, at[n]))) return true;
+    return false;
+}
+
+/* A number that is wrong beside another may be a default, which the reader of the error never saw: behind the error
+ * stands which of the fields that it names are not there. */
+static void name_presets(const struct reader *r)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "%s", tess_error_text());
+    for (int k = 0; k < TABLES; k++)
+        for (const tess_field *d = table(r->f, k); d->name; d++) {
+            char preset[32];
+            bool said = !is_number(d) || find(r->f, d->name) != d || (d->kind == TESS_FIELD_OPTIONAL && d->preset == 0);
+            for (size_t i = 0; i < r->n && !said; i++) said = r->said[i].d == d;
+            if (said || !mentions(text, d->name)) continue;
+            const size_t n = strlen(text);
+            snprintf(text + n, sizeof text - n, "; %s is missing, its default is %s", d->name,
+                     tess_field_text(d, r->numbers, preset));
+        }
+    tess_error_restore(text);
+}
+
 tess_status tess_fields_read(const tess_family *f, const char *where, const char *json, void *numbers)
 {
     TESS_ASSERT(f->numbers <= TESS_MODEL_NUMBERS);
@@ -296,7 +334,8 @@ tess_status tess_fields_read(const tess_family *f, const char *where, const char
     *r = (struct reader){.f = f, .where = where, .numbers = numbers};
     tess_status status = read_object(r, root, NULL, NULL);
     if (status == TESS_OK) status = count_layers(f, where, root, numbers);
+    if (status == TESS_OK && (status = f->check(numbers, where)) != TESS_OK) name_presets(r);
     free(r);
     json_decref(root);
-    return status == TESS_OK ? f->check(numbers, where) : status;
+    return status;
 }

@@ -78,6 +78,8 @@ struct tess_model {
 /* Says TESS_INVALID where what was read so far of a checkpoint may lack something: the run that it is of may have
  * removed it meanwhile. */
 tess_status tess_model_check(const tess_model *m) TESS_NODISCARD;
+/* Returns max_position_embeddings, which limits sequences only where tess_model_positions does; 0: there is none. */
+int64_t tess_model_trained_positions(const tess_model *m);
 /* Says whether two names are of one field. */
 bool tess_fields_same(const tess_family *f, const char *a, const char *b);
 /* Returns the next field behind `after` (NULL: the first) in which two structs differ; NULL: there is none. */

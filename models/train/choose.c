@@ -5,13 +5,18 @@
 
 enum { MiB = 1 << 20 };
 
+bool tess_run_evaluates(const tess_run *r)
+{
+    return r->c->data.valid && r->c->eval_every > 0;
+}
+
 /* What of the evaluation's tiles stays in RAM beside a step that trains. */
 static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
 {
     tess_step *step;
     tess_plan plan;
     *bytes = 0;
-    if (!r->c->data.valid) return TESS_OK;
+    if (!tess_run_evaluates(r)) return TESS_OK;
     TESS_TRY(tess_run_step(r, false, &step));
     tess_step_plan(step, &plan);
     *bytes = tess_plan_fixed(&plan, r->conf.workers);
@@ -39,19 +44,21 @@ static tess_status lay_out(tess_run *r, const tess_place_conf *conf, tess_step *
     return TESS_OK;
 }
 
-/* RAM that an evaluation beside the step just placed would need, if it has too little; 0: it has enough. */
+/* RAM that an evaluation beside the step just placed would need, if it has too little; 0: it has enough, and
+ * r->eval_disk is what of it would rest on disk. */
 static uint64_t eval_lacks(tess_run *r, const tess_place_conf *conf)
 {
     tess_place_conf beside = *conf;
     tess_placement placement = {0};
     tess_step *step = NULL;
-    if (!r->c->data.valid) return 0;
+    if (!tess_run_evaluates(r)) return 0;
     beside.slack = beside.slack_states = 0;
     beside.taken = r->place.fixed - r->beside;
     tess_status status = tess_run_step(r, false, &step);
     if (status == TESS_OK) status = tess_step_place(step, &beside, &placement);
     tess_step_free(step);
     int64_t needed = status == TESS_OK ? 0 : (int64_t)placement.needed;
+    r->eval_disk = placement.disk;
     tess_ranks_most(&needed, 1);
     return (uint64_t)needed;
 }
@@ -81,14 +88,30 @@ uint64_t tess_run_least(tess_run *r)
     return least ? tess_run_cap(least) : 0;
 }
 
-/* Names the cap that would do. */
+uint64_t tess_run_disk_least(const tess_run *r)
+{
+    const uint64_t rests = r->place.disk + r->eval_disk;
+    return (rests + rests / 16) / MiB * MiB + 64 * MiB;
+}
+
+/* memory.disk is said, and less than what was placed there needs. */
+static bool lacks_disk(const tess_run *r)
+{
+    return r->c->memory.disk > 0 && (uint64_t)r->c->memory.disk < tess_run_disk_least(r);
+}
+
+/* Names the caps that would do. */
 static tess_status too_little_ram(tess_run *r, const tess_place_conf *conf, uint64_t guess)
 {
     const uint64_t least = find_least(r, conf, guess);
-    char would[64] = "";
+    char would[128] = "", disk[64] = "";
     const char *name;
     tess_run_cpu_cap(r->c, &name);
-    if (least) snprintf(would, sizeof would, " (%lluMiB would do)", (unsigned long long)(tess_run_cap(least) / MiB));
+    if (least && lacks_disk(r)) /* below that cap it would be the next to be refused */
+        snprintf(disk, sizeof disk, " with memory.disk=%lluMiB", (unsigned long long)(tess_run_disk_least(r) / MiB));
+    if (least)
+        snprintf(would, sizeof would, " (%s=%llu%s%s would do)", name, (unsigned long long)(tess_run_cap(least) / MiB),
+                 tess_run_cap_unit(name), disk);
     return tess_error(TESS_INVALID, name, "%s, which is too little for any step of this run%s",
                       tess_human_bytes((double)r->ram), would);
 }
@@ -97,11 +120,10 @@ static tess_status too_little_ram(tess_run *r, const tess_place_conf *conf, uint
 static tess_status size_disk(tess_run *r)
 {
     const tess_config *c = r->c;
-    uint64_t room = (r->place.disk + r->place.disk / 16) / MiB * MiB + 64 * MiB;
-    if (c->memory.disk > 0 && (uint64_t)c->memory.disk < room)
-        return tess_error(TESS_INVALID, "memory.disk",
-                          "%s, but the run needs %lluMiB there (memory.disk=%lluMiB would do)",
-                          tess_human_bytes((double)c->memory.disk), (unsigned long long)(room / MiB),
+    const uint64_t room = tess_run_disk_least(r);
+    if (lacks_disk(r))
+        return tess_error(TESS_INVALID, "memory.disk", "%s, but the run needs %s there (memory.disk=%lluMiB would do)",
+                          tess_human_bytes((double)c->memory.disk), tess_human_bytes((double)room),
                           (unsigned long long)(room / MiB));
     r->disk_bytes = c->memory.disk > 0 ? (uint64_t)c->memory.disk : room;
     if (r->place.disk == 0) r->disk = NULL;
@@ -144,6 +166,7 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
     r->conf.taken = r->beside;
     const tess_status status = lay_out(r, &r->conf, step, &guess);
     if (status != TESS_OK) return guess ? too_little_ram(r, &r->conf, guess) : status;
+    if (lacks_disk(r)) eval_lacks(r, &r->conf); /* what is named is enough for its tiles, too */
     return size_disk(r);
 }
 
@@ -162,10 +185,9 @@ tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
     conf.taken = alone ? 0 : r->place.fixed - r->beside; /* the training step's */
     conf.slack = conf.slack_states = 0;
     TESS_TRY(tess_run_at_key(tess_step_place(*step, &conf, &placement)));
-    if (!alone) {
-        r->disk_bytes += placement.disk; /* of its own tiles */
-        return TESS_OK;
-    }
-    r->place = placement;
+    if (alone)
+        r->place = placement;
+    else
+        r->eval_disk = placement.disk;
     return size_disk(r);
 }

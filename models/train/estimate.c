@@ -2,14 +2,16 @@
 #include "estimate_impl.h"
 #include <stdlib.h>
 
-/* Prints where the tiles of the step go, or why it does not fit, and what it would take where there is room. */
+/* Prints where the tiles of the step go, or why it does not fit, which is TESS_FAILED, and what it would take where
+ * there is room. */
 static tess_status print_placed(tess_run *r, uint64_t least, FILE *out)
 {
     const uint64_t limit = tess_run_limit(r->c);
     tess_step *step = NULL, *eval = NULL;
     tess_plan p;
     tess_status status = tess_run_train_step(r, &step);
-    if (status == TESS_OK && r->c->data.valid) status = tess_run_eval_step(r, false, &eval); /* it rests there, too */
+    if (status == TESS_OK && tess_run_evaluates(r))
+        status = tess_run_eval_step(r, false, &eval); /* it rests there, too */
     const bool fits = status == TESS_OK;
     char *why = fits ? NULL : tess_strdup(tess_error_text());
     if (status == TESS_INVALID) {
@@ -32,6 +34,10 @@ static tess_status print_placed(tess_run *r, uint64_t least, FILE *out)
                     (p.flops + p.recompute_flops) * 1e-12);
         else
             tess_estimate_time(out, r, &p, &r->place.time);
+    }
+    if (status == TESS_OK && !fits) {
+        tess_error_restore(why);
+        status = TESS_FAILED;
     }
     free(why);
     tess_step_free(eval);

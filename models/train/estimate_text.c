@@ -124,6 +124,7 @@ static void print_disk(FILE *out, const tess_run *r, const tess_plan *p)
     line(out, "tiles that rest there", place->disk);
     line(out, "spare room of its file", r->disk_bytes - place->disk);
     line(out, r->c->memory.disk > 0 ? "in all, memory.disk" : "in all", r->disk_bytes);
+    if (r->c->memory.disk > 0) line(out, "the least that memory.disk may be", tess_run_disk_least(r));
     line(out, "read in a step", place->read);
     line(out, "written in a step", place->written);
     line(out, "no plan moves less, both ways, than", place->bound);

@@ -1,5 +1,6 @@
 /* Evaluation from a configuration: the mean loss of a model, or of a checkpoint, on data.valid. */
 #include "checkpoint_impl.h"
+#include "codelets.h"
 #include "model_impl.h"
 #include "run_impl.h"
 #include "states_impl.h"
@@ -55,18 +56,19 @@ static tess_status open_newest(const tess_config *given, struct evaluation *e)
 
 tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss)
 {
-    double sum = 0, targets = 0;
     uint64_t samples = tess_data_samples(data), batch = (uint64_t)(r->micro_batch * r->evaluated);
+    char *sums = tess_alloc(2 * tess_exact_bytes()); /* of losses and of targets; a step has a micro-batch a rank */
+    tess_status status = TESS_OK;
     for (uint64_t at = 0; at < samples; at += batch) {
         int64_t n = (int64_t)(samples - at < batch ? samples - at : batch);
-        tess_step_result result;
-        TESS_TRY(tess_ranks_agree(tess_run_feed(r, step, data, at, n)));
-        TESS_TRY(tess_step_run(step, &(tess_step_input){0}, &result));
-        sum += result.loss * (double)result.targets;
-        targets += (double)result.targets;
+        TESS_TRY_DONE(tess_ranks_agree(tess_run_feed(r, step, data, at, n)));
+        TESS_TRY_DONE(tess_step_run(step, &(tess_step_input){0}, NULL));
+        TESS_TRY_DONE(tess_ranks_agree(tess_step_add_losses(step, sums)));
     }
-    *loss = sum / targets;
-    return TESS_OK;
+    *loss = tess_exact_value(sums) / tess_exact_value(sums + tess_exact_bytes());
+done:
+    free(sums);
+    return status;
 }
 
 tess_status tess_eval_facts(const char *dir, int64_t *length, bool *bf16)
@@ -79,6 +81,7 @@ tess_status tess_eval_facts(const char *dir, int64_t *length, bool *bf16)
     *bf16 = false;
     TESS_TRY_DONE(tess_checkpoint_pick(dir, &picked));
     TESS_TRY_DONE(tess_model_open(picked, NULL, &m));
+    TESS_TRY_DONE(tess_run_need_weights(m));
     const int64_t most = tess_model_positions(m);
     if (most > 0 && most < *length) *length = most;
     if (tess_states_whole(picked)) TESS_TRY_DONE(tess_checkpoint_progress(picked, &at));
@@ -101,6 +104,10 @@ tess_status tess_eval(const tess_config *c)
     tess_status status;
     TESS_TRY_DONE(open_newest(c, &e));
     TESS_TRY_DONE(tess_run_same(&e.run, "eval"));
+    tess_run_say_odd(&e.run);
+    if (!tess_model_has_weights(e.run.model))
+        tess_note("model: %s has no weights: what is evaluated was drawn from seed %lld",
+                  tess_model_dir(e.run.model) ? tess_model_dir(e.run.model) : "an object", (long long)c->seed);
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&e.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_eval_step(&e.run, true, &step)));
     TESS_TRY_DONE(tess_run_start(&e.run, false));

@@ -105,7 +105,7 @@ static tess_status find_setting(const tess_run *r, bool train, uint64_t needed, 
     const unsigned long long mib = whole / MiB, over_disk = least / MiB;
     const char *cap; /* which setting it is */
     const bool capped = tess_run_cpu_cap(r->c, &cap) > 0;
-    const char *unit = strcmp(cap, "memory.cpu") ? "" : "MiB"; /* StarPU's variable counts in them */
+    const char *unit = tess_run_cap_unit(cap);
     if (least >= whole)
         snprintf(text, size, "%s=%llu%s would do", cap, mib, unit);
     else if (least <= limit && capped && whole <= tess_ram_free())

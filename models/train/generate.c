@@ -5,6 +5,7 @@
 #include "codelets.h"
 #include "data_impl.h"
 #include "model_impl.h"
+#include "run_impl.h"
 #include "states_impl.h"
 #include "train.h"
 #include <math.h>
@@ -28,8 +29,7 @@ struct generator {
 static tess_status open_generator(const char *dir, struct generator *g)
 {
     TESS_TRY(tess_model_open(dir, NULL, &g->model));
-    if (!tess_model_has_weights(g->model))
-        return tess_error(TESS_INVALID, dir, "has no model.safetensors (train leaves one in OUTPUT/model)");
+    TESS_TRY(tess_run_need_weights(g->model));
     char *path = tess_format("%s/tokenizer.json", dir);
     tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open(path, &g->tokenizer);
     free(path);
@@ -38,12 +38,10 @@ static tess_status open_generator(const char *dir, struct generator *g)
     g->vocab = tess_model_vocab(g->model);
     g->most = tess_model_positions(g->model);
     if (g->most == 0) g->most = 4096;
-    int64_t tokens = tess_tokenizer_vocab(g->tokenizer);
-    if (tokens > g->vocab || (!g->tokenizer && g->vocab != tokens))
-        return tess_error(TESS_INVALID, dir, "has a vocabulary of %lld, its tokenizer one of %lld (%s)",
-                          (long long)g->vocab, (long long)tokens,
-                          g->tokenizer ? "tokenizer.json is of another model?"
-                                       : "there is no tokenizer.json, so bytes");
+    if (!g->tokenizer && g->vocab != tess_tokenizer_vocab(NULL))
+        return tess_error(TESS_INVALID, dir, "has a vocabulary of %lld, and no tokenizer.json (bytes have 256)",
+                          (long long)g->vocab);
+    tess_run_say_tokenizer(g->model, g->tokenizer);
     g->logits = tess_alloc((size_t)g->vocab * sizeof *g->logits);
     return TESS_OK;
 }
@@ -112,11 +110,13 @@ static tess_status start(struct generator *g, const tess_generate_conf *c)
     const char *name;
     const uint64_t limit = tess_cpu_limit(&name), ram = tess_ram_free(),
                    needed = plan.peak_ram + (uint64_t)(workers - 1) * plan.resident[TESS_ROLE_SCRATCH];
-    if (needed > (limit ? limit : ram))
-        return tess_error(TESS_INVALID, limit ? name : "memory",
-                          "a text of %lld tokens needs %s in RAM, %s is %s (%lluMiB would do)",
+    if (needed > (limit ? limit : ram)) {
+        char would[128] = "";
+        if (limit) snprintf(would, sizeof would, " (%s=%llu would do)", name, (unsigned long long)(needed >> 20) + 1);
+        return tess_error(TESS_INVALID, limit ? name : "memory", "a text of %lld tokens needs %s in RAM, %s is %s%s",
                           (long long)length_of(g, k), tess_human_bytes((double)needed), limit ? "the cap" : "free",
-                          tess_human_bytes((double)(limit ? limit : ram)), (unsigned long long)(needed >> 20) + 1);
+                          tess_human_bytes((double)(limit ? limit : ram)), would);
+    }
     if (limit && !tess_gpus()) {
         machine.cpu_bytes = limit;
         machine.cpu_tiles = limit - tess_plan_fixed(&plan, workers);
@@ -199,6 +199,11 @@ static tess_status generate(const tess_generate_conf *c, struct generator *g, FI
         int32_t start = tess_tokenizer_end_of_text(g->tokenizer);
         tess_ids_push(&g->ids, start >= 0 ? start : '\n');
     }
+    for (size_t i = 0; i < g->ids.count; i++)
+        if (g->ids.id[i] >= g->vocab)
+            return tess_error(TESS_INVALID, "--prompt",
+                              "token %d is beyond the vocabulary of %lld (is this the model's own tokenizer?)",
+                              (int)g->ids.id[i], (long long)g->vocab);
     TESS_TRY(start(g, c));
     TESS_TRY(tess_model_load(g->model, g->graph[0], 0));
     fputs(c->prompt, out);

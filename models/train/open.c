@@ -1,4 +1,5 @@
 /* Opening a run: the model, its tokenizer, its graph and its data as a configuration names them. */
+#include "model_impl.h"
 #include "run_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,31 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
     }
     r->g = tess_graph_new(&conf);
     return tess_run_at_key(tess_model_build(r->model, r->g, r->micro_batch, r->length, TESS_FOR_LOSS, &r->net));
+}
+
+void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer)
+{
+    const long long tokens = tess_tokenizer_vocab(tokenizer), vocab = tess_model_vocab(m);
+    if (tokenizer && tokens > vocab)
+        tess_note(
+            "%s: its tokenizer has %lld tokens, more than the model's vocab_size, %lld: a text with one from %lld on "
+            "is refused",
+            tess_model_dir(m), tokens, vocab, vocab);
+}
+
+void tess_run_say_odd(const tess_run *r)
+{
+    const long long trained = tess_model_trained_positions(r->model), length = r->length;
+    tess_run_say_tokenizer(r->model, r->tokenizer);
+    if (!tess_model_positions(r->model) && trained > 0 && length > trained)
+        tess_note("data.seq_length: sequences of %lld tokens are longer than the model's max_position_embeddings, %lld",
+                  length, trained);
+}
+
+tess_status tess_run_need_weights(const tess_model *m)
+{
+    if (tess_model_has_weights(m)) return TESS_OK;
+    return tess_error(TESS_INVALID, tess_model_dir(m), "has no model.safetensors (train leaves one in OUTPUT/model)");
 }
 
 void tess_run_close(tess_run *r)

@@ -28,6 +28,7 @@ typedef struct tess_run {
     bool by_layer, late;      /* the layout of the step that was chosen */
     const char *disk;         /* directories of the disk tier; NULL: all tiles are in RAM */
     uint64_t ram, disk_bytes; /* ram: the cap; 0: none */
+    uint64_t eval_disk;       /* bytes on disk of the tiles of an evaluation beside a step that trains */
     uint64_t beside;          /* bytes of RAM that an evaluation's inputs and scratch have beside a step that trains */
     /* Micro-batches of a step on all ranks, sequences of one, of a step; tokens of a sequence: */
     int64_t micro, micro_batch, batch, length;
@@ -38,6 +39,12 @@ typedef struct tess_run {
 
 /* Opens the model and builds the graph of a rank of tess_ranks(), as a rule tess_rank(); needs no StarPU. */
 tess_status tess_run_open(const tess_config *c, int rank, tess_run *r) TESS_NODISCARD;
+/* Prints what a run that begins may go on with, but its user may not have meant: a line each. */
+void tess_run_say_odd(const tess_run *r);
+/* Prints a line where a model's tokenizer knows more tokens than the model does. */
+void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer);
+/* Says TESS_INVALID of a directory of a model that has no weights, where nothing can be done without. */
+tess_status tess_run_need_weights(const tess_model *m) TESS_NODISCARD;
 /* Closes a run; it takes a zeroed or half-open one too. */
 void tess_run_close(tess_run *r);
 /* Opens a data file of the configuration, `key` naming it in errors. */
@@ -59,6 +66,8 @@ tess_status tess_run_same(const tess_run *r, const char *command) TESS_NODISCARD
 uint64_t tess_run_cpu_cap(const tess_config *c, const char **where);
 /* Returns a memory.cpu in whole MiB that is more. */
 uint64_t tess_run_cap(uint64_t bytes);
+/* Returns what stands behind a number of MiB as the value of that setting: nothing where it counts in them. */
+const char *tess_run_cap_unit(const char *setting);
 /* Says what of a GPU's memory tiles may have, for a step that nothing was placed for yet; none without a plan. */
 tess_gpu_conf tess_run_gpu(const tess_run *r);
 /* Reads the caps and what the keys say of homes, before a step is placed: r->disk is NULL where there is no disk tier,
@@ -96,11 +105,15 @@ tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, 
 /* Makes the step that trains, laid out and its tiles placed as the caps ask for; without a disk tier it only checks
  * that all fits into RAM. Before tess_run_start. */
 tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
+/* Says whether the run that trains evaluates on its way: only then an evaluation has room beside the step. */
+bool tess_run_evaluates(const tess_run *r);
 /* Makes the forward pass over one micro-batch; `alone`, or beside a step that trains and was made before. */
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_NODISCARD;
 /* Returns the least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is
  * tried, which takes the time of a plan, and `r` is then placed for that cap. */
 uint64_t tess_run_least(tess_run *r);
+/* Returns the least memory.disk for what was placed there, in whole MiB. */
+uint64_t tess_run_disk_least(const tess_run *r);
 
 /* ---- feed.c, eval.c ---------------------------------------------------------------------------------------------- */
 

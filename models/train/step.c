@@ -30,9 +30,9 @@ tess_status tess_run_step(const tess_run *r, bool train, tess_step **step)
 tess_status tess_run_too_little_gpu(const tess_run *r, uint64_t needed)
 {
     const uint64_t cap = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
-    return tess_error(TESS_INVALID, "memory.gpu", "%s, which is too little for any step of this run (%lluMiB would do)",
-                      tess_human_bytes((double)tess_gpu_bytes(cap)),
-                      (unsigned long long)(tess_gpu_cap(needed) / MiB + 1));
+    return tess_error(
+        TESS_INVALID, "memory.gpu", "%s, which is too little for any step of this run (memory.gpu=%lluMiB would do)",
+        tess_human_bytes((double)tess_gpu_bytes(cap)), (unsigned long long)(tess_gpu_cap(needed) / MiB + 1));
 }
 
 tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out)

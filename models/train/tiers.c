@@ -3,12 +3,18 @@
 #include "codelets.h"
 #include "run_impl.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum { MiB = 1 << 20 };
 
 uint64_t tess_run_cap(uint64_t bytes)
 {
     return (bytes / MiB + 1) * MiB;
+}
+
+const char *tess_run_cap_unit(const char *setting)
+{
+    return strncmp(setting, "STARPU_", 7) ? "MiB" : "";
 }
 
 uint64_t tess_run_cpu_cap(const tess_config *c, const char **where)

@@ -93,7 +93,7 @@ static tess_status plan_steps(struct training *t)
     if (unsplit)
         tess_note("parallel.tensor: each of %lld ranks holds and computes all of %s", (long long)t->c.parallel.tensor,
                   unsplit);
-    if (t->valid) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
+    if (tess_run_evaluates(&t->run)) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
     tess_step_plan(t->step, &t->plan);
     return TESS_OK;
 }
@@ -333,6 +333,7 @@ tess_status tess_train(const tess_config *c)
     TESS_TRY_DONE(tess_resume_find(&t.run, &facts, &b));
     if (b.done) goto done;
     t.at = b.at;
+    tess_run_say_odd(&t.run);
     TESS_TRY_DONE(tess_ranks_agree(make_output(&t)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(plan_steps(&t)));

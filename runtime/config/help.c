@@ -144,18 +144,31 @@ static void print_groups(const tess_config_use *use, FILE *out)
           out);
 }
 
-tess_status tess_config_help(const tess_config_use *use, const char *topic, FILE *out)
+/* What may have been meant: a group, or a key by the name that another trainer has for it; NULL: there is no telling.
+ */
+static const char *nearest(const tess_config_use *use, const char *topic)
 {
-    char names[GROUPS_MOST][TESS_KEY_PATH], where[256];
-    if (!topic) return print_groups(use, out), TESS_OK;
-    if (print_topic(use, topic, out)) return TESS_OK;
+    static _Thread_local char names[GROUPS_MOST][TESS_KEY_PATH];
     const char *known[GROUPS_MOST + 1] = {"all"};
     const size_t count = groups_of(use, false, names);
     for (size_t i = 0; i < count; i++) known[i + 1] = names[i];
-    const char *meant = strlen(topic) < 64 ? tess_nearest(topic, known, count + 1) : NULL;
+    const char *group = strlen(topic) < 64 ? tess_nearest(topic, known, count + 1) : NULL;
+    return group ? group : tess_key_suggest(topic);
+}
+
+tess_status tess_config_help(const tess_config_use *use, const char *topic, FILE *out)
+{
+    char today[TESS_KEY_PATH], where[256];
+    if (!topic) return print_groups(use, out), TESS_OK;
     snprintf(where, sizeof where, "command line: --help %.100s", topic);
+    if (strlen(topic) < 100 && strcmp(tess_key_today(topic, today), topic)) {
+        fprintf(out, "%s is %s here.\n\n", topic, today);
+        topic = today;
+    }
+    if (print_topic(use, topic, out)) return TESS_OK;
     if (tess_key_find(topic) || tess_key_is_group(topic))
         return tess_error(TESS_INVALID, where, "this command does not use it (tessera train --help %.100s)", topic);
-    return tess_error(TESS_INVALID, where, "no such group of keys (%s%s%s)", meant ? "did you mean " : "see --help",
-                      meant ? meant : "", meant ? "?" : "");
+    const char *meant = nearest(use, topic);
+    return tess_error(TESS_INVALID, where, "no such group of keys, nor a key (%s%s%s)",
+                      meant ? "did you mean " : "see --help", meant ? meant : "", meant ? "?" : "");
 }

@@ -13,7 +13,7 @@ extern char **environ;
 
 /* ---- what is set while StarPU runs ---- */
 
-enum { MOST = 32 };
+enum { MOST = 128 };
 
 static struct {
     char *name, *before; /* NULL: it was not set */
@@ -146,22 +146,45 @@ static bool limits_numa(const char *name)
     return !strncmp(name, begin, n) && strcmp(name + n, "MEM");
 }
 
+static bool takes_number(const char *rest)
+{
+    return among(rest, numbers, sizeof numbers / sizeof *numbers) || limits_numa(rest);
+}
+
+static const char prefix[] = "STARPU_";
+
 static tess_status check_values(void)
 {
-    static const char prefix[] = "STARPU_";
     for (char **e = environ; e && *e; e++) {
         char name[80];
         const char *equals = strchr(*e, '=');
         if (!equals || strncmp(*e, prefix, sizeof prefix - 1) || (size_t)(equals - *e) >= sizeof name) continue;
         snprintf(name, sizeof name, "%.*s", (int)(equals - *e), *e);
         const char *rest = name + sizeof prefix - 1, *value = equals + 1;
-        const bool number = among(rest, numbers, sizeof numbers / sizeof *numbers) || limits_numa(rest);
-        if (number && *value && !is_number(value))
+        if (takes_number(rest) && *value && !is_number(value))
             return tess_error(TESS_INVALID, name, "\"%s\", expected a whole number from 0", value);
         if (among(rest, lists, sizeof lists / sizeof *lists) && !is_list(value))
             return tess_error(TESS_INVALID, name, "\"%s\", expected numbers and ranges (such as 0 2-3)", value);
     }
     return TESS_OK;
+}
+
+/* What is set to nothing is not set, for us and for most programs; StarPU would read a 0. */
+static void unset_empty(void)
+{
+    for (char **e = environ; e && *e;) {
+        char name[80];
+        const char *equals = strchr(*e, '=');
+        const bool empty =
+            equals && !equals[1] && !strncmp(*e, prefix, sizeof prefix - 1) && (size_t)(equals - *e) < sizeof name;
+        if (empty) snprintf(name, sizeof name, "%.*s", (int)(equals - *e), *e);
+        if (!empty || !takes_number(name + sizeof prefix - 1)) {
+            e++;
+            continue;
+        }
+        set(name, NULL);
+        e = environ;
+    }
 }
 
 /* ---- the policy ---- */
@@ -301,12 +324,20 @@ static tess_status check_home(void)
     return TESS_OK;
 }
 
+/* The value of a variable, NULL where it is not set, or to nothing. */
+static const char *said(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
 /* Said before any of StarPU's functions is called. */
 tess_status tess_environment_check(void)
 {
     TESS_TRY(check_values());
-    const char *none = getenv("STARPU_NCPU") ? "STARPU_NCPU" : "STARPU_NCPUS", *cpus = getenv(none);
-    if (cpus && *cpus && atoi(cpus) == 0)
+    tess_variables_check(environ);
+    const char *none = said("STARPU_NCPU") ? "STARPU_NCPU" : "STARPU_NCPUS", *cpus = said(none);
+    if (cpus && atoi(cpus) == 0)
         return tess_error(TESS_INVALID, none, "%s leaves no CPU worker, at least 1 is needed", cpus);
     const char *kept = getenv("STARPU_RESERVE_NCPU");
     if (kept && atoi(kept) >= tess_share_read()->cores)
@@ -320,9 +351,16 @@ tess_status tess_environment_check(void)
                           "%s, a disk of StarPU's own, which would move tiles against the plan (unset it; memory.path "
                           "is the disk tier)",
                           getenv("STARPU_DISK_SWAP"));
-    const char *numa = getenv("STARPU_USE_NUMA");
+    const char *watchdog = said("STARPU_WATCHDOG_TIMEOUT");
+    if (watchdog && atoi(watchdog) == 0)
+        return tess_error(TESS_INVALID, "STARPU_WATCHDOG_TIMEOUT", "%s, which ends any run (microseconds; unset it)",
+                          watchdog);
+    const char *numa = getenv("STARPU_USE_NUMA"), *threads = said("STARPU_NTHREADS_PER_CORE");
     tess_hardware h;
     tess_hardware_read(&h);
+    if (threads && (atoi(threads) < 1 || atoi(threads) > h.threads))
+        return tess_error(TESS_INVALID, "STARPU_NTHREADS_PER_CORE",
+                          "%s, expected a number from 1 to %d (a core has %d)", threads, h.threads, h.threads);
     if (numa && atoi(numa) > 0 && h.numa_nodes > 1)
         return tess_error(TESS_INVALID, "STARPU_USE_NUMA",
                           "%s, but a tile lies once in RAM, not once a node of %d (unset it; a rank a node does it)",
@@ -333,6 +371,7 @@ tess_status tess_environment_check(void)
 tess_status tess_environment_enter(const tess_machine *m)
 {
     TESS_TRY(check_home());
+    unset_empty();
     set_default("STARPU_SILENT", "1");
     const tess_share *s = tess_share_read();
     bool said = getenv("STARPU_WORKERS_CPUID") || getenv("STARPU_WORKERS_COREID") || getenv("STARPU_WORKERS_GETBIND");

@@ -63,9 +63,21 @@ static tess_status start_tiers(const tess_machine *m)
     return TESS_OK;
 }
 
+tess_status tess_machine_check(const tess_machine *m)
+{
+    if (m->workers < 0)
+        return tess_error(TESS_INVALID, "machine", "%d workers (expected 1 or more, or 0: one for each core)",
+                          m->workers);
+    if (!(m->patience >= 0))
+        return tess_error(TESS_INVALID, "machine", "a patience of %g seconds (expected more than 0, or 0: a minute)",
+                          m->patience);
+    return TESS_OK;
+}
+
 tess_status tess_start(const tess_machine *m)
 {
     if (!m) m = &tess_machine_default;
+    TESS_TRY(tess_machine_check(m));
     if (tess_session()) return tess_error(TESS_INVALID, "tess_start", "it runs already (tess_stop comes first)");
     tess_status status = start_starpu(m);
     if (status != TESS_OK) {

@@ -14,6 +14,11 @@ void tess_environment_leave(void);
 /* Finds the policy that the user's variable names, or else ours. */
 tess_status tess_environment_policy(const char *ours, const char **name) TESS_NODISCARD;
 
+/* ---- variables.c ---- */
+
+/* Prints a line for each of the environment's names that is nearly that of a variable of StarPU's. */
+void tess_variables_check(char *const *environment);
+
 /* ---- perfmodel.c ---- */
 
 /* Removes performance models that were not written to their end, before StarPU reads them. */

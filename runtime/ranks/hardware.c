@@ -24,6 +24,8 @@ void tess_hardware_read(tess_hardware *h)
     hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
     if (!hwloc_topology_load(topology)) {
         h->cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+        const int threads = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU);
+        h->threads = h->cores > 0 && threads > h->cores ? threads / h->cores : 1;
         h->numa_nodes = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE);
         hwloc_obj_t o = NULL;
         while ((o = hwloc_get_next_osdev(topology, o)))

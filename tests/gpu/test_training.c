@@ -132,10 +132,10 @@ TEST(the_least)
 {
     static char first[STEPS][2][32], least[STEPS][2][32];
     char command[700], set[96], mib[16] = "";
-    snprintf(
-        command, sizeof command,
-        "%s train %s/run.json output=%s/small memory.gpu=20MiB 2>&1 | sed -n 's/.*(\\([0-9]*\\)MiB would do)/\\1/p'",
-        getenv("TESSERA") ? getenv("TESSERA") : "tessera", dir, dir);
+    snprintf(command, sizeof command,
+             "%s train %s/run.json output=%s/small memory.gpu=20MiB 2>&1 | sed -n 's/.*(memory.gpu=\\([0-9]*\\)MiB "
+             "would do)/\\1/p'",
+             getenv("TESSERA") ? getenv("TESSERA") : "tessera", dir, dir);
     FILE *said = popen(command, "r");
     CHECK(said && fgets(mib, sizeof mib, said));
     if (said) pclose(said);

@@ -58,6 +58,18 @@ TEST(fits_a_machine)
     m.disk = ".";
     OK(tess_step_fit(s, 1u << TESS_ROLE_MOMENT, &m));
     CHECK_EQ(tess_tiles_on_disk(), 2 * 4096); /* moments of table, in whole pages */
+    m.workers = -3;
+    WRONG(tess_step_fit(s, 0, &m), "machine: -3 workers (expected 1 or more, or 0");
+    WRONG(tess_start(&m), "machine: -3 workers");
+    m = (tess_machine){.patience = -1};
+    WRONG(tess_start(&m), "machine: a patience of -1 seconds");
+    m = (tess_machine){.workers = 1};
+    OK(tess_step_fit(s, 0, &m));
+    OK(tess_start(&m));
+    WRONG(tess_step_fit(s, 0, &m), "comes too late to be placed"); /* it began with what the call before said */
+    OK(tess_graph_init(b.g, 1));
+    WRONG(tess_step_fit(s, 0, &m), "comes too late to be placed");
+    tess_stop();
     tess_step_free(s);
     tess_graph_free(b.g);
 }
@@ -149,7 +161,7 @@ TEST(two_graphs_do_not_mix)
 
 TEST(shapes_that_do_not_fit)
 {
-    for (int k = 0; k < 25; k++) {
+    for (int k = 0; k < 31; k++) {
         struct base b = base();
         tess_tensor *x = b.x, *y = NULL, *one = tess_param(b.g, "one", 12, 1, TESS_ONE);
         const char *part = "";
@@ -180,6 +192,12 @@ TEST(shapes_that_do_not_fit)
         if (k == 24)
             y = tess_rope(x, (tess_rope_conf){.dim = 4, .scaling = {TESS_ROPE_LLAMA3, .factor = 8, .low = 4}}),
             part = "turns";
+        if (k == 25) y = tess_rmsnorm(x, one, -1), part = "eps is -1, expected a number from 0";
+        if (k == 26) y = tess_layernorm(x, one, one, -1e-5f), part = "eps is -1e-05";
+        if (k == 27) y = tess_layernorm(x, one, one, NAN), part = "eps is";
+        if (k == 28) y = tess_param(b.g, "w", 12, 13, TESS_ZERO), part = "(12,13), but it is (12,12) already";
+        if (k == 29) y = tess_param(b.g, "none", 0, 13, TESS_ZERO), part = "none: a parameter of shape (0,13) (dimen";
+        if (k == 30) y = tess_param(b.g, "w", 12, -1, TESS_ZERO), part = "w: a parameter of shape (12,-1) (dimensions";
         CHECK(y == NULL);
         CHECK_HAS(tess_error_text(), part);
         refused(b.g, y, part);

@@ -57,6 +57,9 @@ TEST(a_wrong_value_is_one_line)
     check_refused("STARPU_NCPU", "two", "\"two\", expected a whole number from 0");
     check_refused("STARPU_NCPU", "-1", "\"-1\"");
     check_refused("STARPU_RESERVE_NCPU", "999", "no CPU worker");
+    check_refused("STARPU_NTHREADS_PER_CORE", "0", "0, expected a number from 1");
+    check_refused("STARPU_NTHREADS_PER_CORE", "99", "99, expected a number from 1");
+    check_refused("STARPU_WATCHDOG_TIMEOUT", "0", "0, which ends any run");
     check_refused("STARPU_MIN_PRIO", "-5", "\"-5\"");
     check_refused("STARPU_LIMIT_CPU_MEM", "8G", "\"8G\"");
     check_refused("STARPU_LIMIT_CPU_NUMA_0_MEM", "x", "\"x\"");
@@ -71,12 +74,49 @@ TEST(a_wrong_value_is_one_line)
 TEST(a_value_that_means_something_is_taken)
 {
     machine = TESS_MACHINE_DEFAULT;
-    static const char *const good[][2] = {
-        {"STARPU_NCPU", "99"},          {"STARPU_WORKERS_CPUID", "0-"},  {"STARPU_WORKERS_CPUID", "0,0"},
-        {"STARPU_PREFETCH", "0"},       {"STARPU_CALIBRATE", "2"},       {"STARPU_USE_NUMA", "0"},
-        {"STARPU_MAX_MEMORY_USE", "0"}, {"STARPU_SCHED", "heft"},        {"STARPU_SCHED", ""},
-        {"STARPU_SILENT", "1"},         {"XDG_CACHE_HOME", "/proc/none"}};
+    static const char *const good[][2] = {{"STARPU_NCPU", "99"},
+                                          {"STARPU_WORKERS_CPUID", "0-"},
+                                          {"STARPU_WORKERS_CPUID", "0,0"},
+                                          {"STARPU_PREFETCH", "0"},
+                                          {"STARPU_CALIBRATE", "2"},
+                                          {"STARPU_USE_NUMA", "0"},
+                                          {"STARPU_MAX_MEMORY_USE", "0"},
+                                          {"STARPU_SCHED", "heft"},
+                                          {"STARPU_SCHED", ""},
+                                          {"STARPU_SILENT", "1"},
+                                          {"XDG_CACHE_HOME", "/proc/none"},
+                                          {"STARPU_NCPU", ""},
+                                          {"STARPU_NCPUS", ""},
+                                          {"STARPU_NTHREADS_PER_CORE", ""},
+                                          {"STARPU_WATCHDOG_TIMEOUT", ""},
+                                          {"STARPU_LIMIT_CPU_NUMA_0_MEM", ""}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) check_taken(good[i][0], good[i][1]);
+}
+
+/* A line for what is nearly the name of a variable, none for what some other program or version has. */
+TEST(a_name_that_is_misspelt_is_said)
+{
+    static const char *const close[][2] = {{"STARPU_NCPPU", "STARPU_NCPU"},
+                                           {"STARPU_SCHDE", "STARPU_SCHED"},
+                                           {"STARPU_LIMIT_CPU_MEMORY", NULL},
+                                           {"STARPU_LIMIT_CPU_MEN", "STARPU_LIMIT_CPU_MEM"},
+                                           {"STARPU_WORKER_CPUID", "STARPU_WORKERS_CPUID"},
+                                           {"STARPU_LIMIT_CUDA_0_MEM", NULL},
+                                           {"STARPU_MAX_PRIO_2", NULL},
+                                           {"STARPU_NHIP", NULL},
+                                           {"STARPU_ROOT", NULL},
+                                           {"STARPU_", NULL},
+                                           {"STARPUNCPU", NULL}};
+    machine = TESS_MACHINE_DEFAULT;
+    for (size_t i = 0; i < sizeof close / sizeof *close; i++) {
+        char line[200] = "started\n";
+        name = close[i][0], value = "1";
+        if (close[i][1])
+            snprintf(line, sizeof line, "tessera: %s is not a variable of StarPU (did you mean %s?)\nstarted\n", name,
+                     close[i][1]);
+        child_run(start_alone);
+        CHECK_STR(child_end.err, line);
+    }
 }
 
 TEST(a_limit_below_the_cap_is_refused_with_both)

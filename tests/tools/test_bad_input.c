@@ -158,6 +158,8 @@ TEST(fields_of_the_model)
         {"model.n_embed=32", "n_embed: unknown field", "did you mean n_embd?"},
         {"model.rope_theta=10000", "rope_theta: unknown field", "arithmetic"},
         {"model.n_head=5", "n_embd 32 is no multiple of n_head 5", ""},
+        {"model={\"model_type\": \"gpt2\", \"hidden_size\": 32}", "n_embd 32 is no multiple of n_head 12",
+         "; n_head is missing, its default is 12"},
         {"model.n_layer=0", "n_layer: 0", "a whole number of at least 1"},
         {"model.n_layer=two", "n_layer: \"two\"", "a whole number"},
         {"model.resid_pdrop=1", "resid_pdrop: 1", "below 1"},
@@ -172,6 +174,7 @@ TEST(fields_of_the_model)
 }
 
 /* A family with rotary positions and heads that share k and v, in both spellings of its scaling. */
+#define LLAMA(width) "model={\"model_type\": \"llama\", \"hidden_size\": " #width ", \"num_hidden_layers\": 1}"
 TEST(fields_of_a_decoder)
 {
     static const struct {
@@ -180,6 +183,10 @@ TEST(fields_of_a_decoder)
         {"model.num_key_value_heads=3", "num_attention_heads 4 is no multiple of num_key_value_heads 3", ""},
         {"model.num_attention_heads=5", "hidden_size 32 is no multiple of num_attention_heads 5", "head_dim"},
         {"model.head_dim=7", "head_dim: 7", "an even number"},
+        {LLAMA(96), "hidden_size 96 over num_attention_heads 32 makes heads of 3 (expected an even number",
+         "; num_attention_heads is missing, its default is 32"},
+        {LLAMA(100), "hidden_size 100 is no multiple of num_attention_heads 32",
+         "; num_attention_heads is missing, its default is 32"},
         {"model.sliding_window=-1", "sliding_window: -1", "at least 1"},
         {"model.sliding_window=8", "data.seq_length: 16, but the model has sliding_window 8", "expected no more"},
         {"model.hidden_act=relu2", "hidden_act: \"relu2\"", "silu"},

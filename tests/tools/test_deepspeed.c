@@ -208,6 +208,19 @@ TEST(help_of_a_group)
     RUN("train", "--help", "all");
     CHECK_HAS(ran.out, "\n  optimizer.params.lr ");
     CHECK_HAS(ran.out, "\n  flops_profiler.enabled ");
+    RUN("train", "--help", "zero_optimization.stage3_gather_fp16_weights_on_model_save"); /* and by an older name */
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "zero_optimization.stage3_gather_fp16_weights_on_model_save is "
+                       "zero_optimization.stage3_gather_16bit_weights_on_model_save here.\n");
+    CHECK_HAS(ran.out, "\n  zero_optimization.stage3_gather_16bit_weights_on_model_save ");
+    RUN("eval", "--help", "bfloat16");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "bfloat16 is bf16 here.\n");
+    CHECK_HAS(ran.out, "\n  bf16.enabled ");
+    RUN("train", "--help", "learning_rate");
+    EXPECT_ERROR(2, "command line: --help learning_rate: no such", "did you mean optimizer.params.lr?");
+    RUN("train", "--help", "optimizer.params.lrr");
+    EXPECT_ERROR(2, "no such group of keys, nor a key", "did you mean optimizer.params.lr?");
     RUN("train", "--help", "datta");
     EXPECT_ERROR(2, "command line: --help datta: no such group of keys", "did you mean data?");
     RUN("eval", "--help", "scheduler");

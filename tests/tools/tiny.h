@@ -89,7 +89,8 @@ static inline void wide_setup_with(const char *members)
              members);
     write_text("run.json", text);
 }
-#define WIDE_LEAST "any step of this run (" /* behind it an error names the least memory.cpu that would do */
+/* Behind it an error names the least memory.cpu that would do. */
+#define WIDE_LEAST "any step of this run (memory.cpu="
 
 /* And a model that was trained a step, in out/model. */
 static inline void tiny_setup_trained(void)
