@@ -156,7 +156,8 @@ TEST(same_bits_whatever_the_scheduler_and_the_workers)
     for (int which = 0; which < 2; which++)
         for (int dtype = SANITIZED; dtype < 2; dtype++) {
             uint64_t first = 0;
-            for (int k = 0; k < 8; k += SANITIZED ? 5 : 1) {
+            for (int k = 0; k < 8; k++) {
+                if (k && (k % 2 == 0 || (SANITIZED && k != 5))) continue; /* one worker once, two with each */
                 OK(tess_start(&(tess_machine){.sched = scheds[k / 2], .workers = 1 + k % 2}));
                 uint64_t h = fingerprint(which, (tess_dtype)dtype, &training, 3);
                 tess_stop();
