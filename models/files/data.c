@@ -1,5 +1,5 @@
-/* Samples out of token files: the tokens of all files of a source lie behind one another and make one stream, cut into
- * samples; several sources with weights take turns.
+/* Samples out of files: the tokens of all files of a source lie behind one another and make one stream, cut into
+ * samples, or their lines are the samples; several sources with weights take turns.
  *
  * The shuffle is a keyed bijection of 0 .. samples-1, and whose turn it is at a position follows from the weights
  * alone, so neither the samples nor their order are ever held, and a run goes on anywhere.
@@ -11,8 +11,9 @@
 
 struct stream {
     tess_token_file *file; /* owned */
-    uint64_t *first;       /* owned: by file, the place of its first token in the stream */
+    uint64_t *first;       /* owned: by file, the place of its first token in the stream, or its first sample */
     size_t files;
+    bool examples; /* samples are lines */
     uint64_t tokens, samples;
     uint64_t share; /* of the turns that the sources before leave, in 2^-32: all of them for the last */
 };
@@ -23,6 +24,8 @@ struct tess_data {
     size_t sources;
     uint64_t tokens, samples, sum;
     char *left_out; /* see tess_data_left_out */
+    tess_line_rules rules;
+    int32_t *special; /* owned: conf's */
 };
 
 /* ---- open and close ---- */
@@ -32,7 +35,11 @@ static tess_data *new_data(const tess_data_conf *conf, size_t sources)
     TESS_ASSERT(conf->seq_length >= 1 && conf->vocab >= 1 && conf->vocab <= INT32_MAX);
     tess_data *d = tess_alloc(sizeof *d);
     *d = (tess_data){.conf = *conf, .source = tess_alloc(sources * sizeof *d->source), .sources = sources};
-    d->sum = UINT64_C(0xcbf29ce484222325);
+    d->sum = TESS_SUM;
+    d->special = tess_alloc((conf->specials + 1) * sizeof *d->special);
+    for (size_t i = 0; i < conf->specials; i++) d->special[i] = conf->special[i];
+    d->conf.special = d->special;
+    d->rules = (tess_line_rules){.conf = &d->conf, .end_of_text = conf->end_of_text};
     return d;
 }
 
@@ -44,30 +51,74 @@ static tess_token_file *add_file(struct stream *s)
     return &s->file[s->files++];
 }
 
+/* Tokens and lines have no order among each other that anybody could expect. */
+static tess_status check_kinds(const struct stream *s)
+{
+    for (size_t i = 1; i < s->files; i++)
+        if ((s->file[i].examples > 0) != s->examples)
+            return tess_error(TESS_INVALID, s->file[i].path,
+                              "is %s, and %s, before it in the list, is %s (with weights both can be had)",
+                              s->examples ? "a stream of tokens" : "examples", s->file[i - 1].path,
+                              s->examples ? "examples" : "a stream of tokens");
+    return TESS_OK;
+}
+
+/* Tokens of a stream from one sample to the next, and those that a sample takes. */
+static void sample_tokens(const tess_data_conf *c, uint64_t *from, uint64_t *take)
+{
+    const bool spans = c->task == TESS_DATA_DECODER && c->noise_density > 0;
+    *from = (uint64_t)(spans ? tess_span_length(c) : c->seq_length);
+    *take = *from + (c->task == TESS_DATA_CAUSAL);
+}
+
+/* Can what a model learns be had from tokens alone? */
+static tess_status check_task(const tess_data *d, const char *name)
+{
+    const tess_data_conf *c = &d->conf;
+    const char *what = NULL;
+    if (c->task == TESS_DATA_LABEL)
+        what = "has no label for its samples (expected a .jsonl of {\"input_ids\", \"label\"})";
+    else if (c->task == TESS_DATA_MASKED && !(c->mlm_probability > 0))
+        what = "has no labels (set data.mlm_probability, or give a .jsonl of {\"input_ids\", \"labels\"})";
+    else if (c->task == TESS_DATA_DECODER && !(c->noise_density > 0))
+        what = "has no labels (set data.noise_density, or give a .jsonl of {\"input_ids\", \"labels\"})";
+    else if (c->task == TESS_DATA_DECODER && d->rules.end_of_text < 0)
+        what = "needs a token that ends a text (the tokenizer has none, the model's config.json no eos_token_id)";
+    else if (c->task == TESS_DATA_DECODER && c->pack)
+        what = "is cut into spans, whose documents data.pack cannot keep apart";
+    return what ? tess_error(TESS_INVALID, name, "%s", what) : TESS_OK;
+}
+
 /* All files of a source are there: its tokens and samples. */
 static tess_status finish_stream(tess_data *d, struct stream *s, const char *name)
 {
-    const uint64_t t = (uint64_t)d->conf.seq_length;
+    uint64_t from, take;
+    s->examples = s->file[0].examples > 0;
+    TESS_TRY(check_kinds(s));
     for (size_t i = 0; i < s->files; i++) {
-        s->first[i] = s->tokens;
+        s->first[i] = s->examples ? s->samples : s->tokens;
         s->tokens += s->file[i].tokens;
+        s->samples += s->file[i].examples;
         d->sum = tess_token_file_sum(&s->file[i], d->sum);
     }
-    if (s->tokens < t + 1)
+    if (!s->examples && s->file[s->files - 1].lines) s->tokens--; /* the end of the last text lies between no two */
+    d->tokens += s->tokens;
+    d->samples += s->samples;
+    if (s->examples) return TESS_OK;
+    TESS_TRY(check_task(d, s->files == 1 ? s->file[0].path : name));
+    sample_tokens(&d->conf, &from, &take);
+    if (s->tokens < take)
         return tess_error(TESS_INVALID, s->files == 1 ? s->file[0].path : name,
                           "holds %llu tokens, one sample of seq_length %llu needs %llu", (unsigned long long)s->tokens,
-                          (unsigned long long)t, (unsigned long long)t + 1);
-    s->samples = (s->tokens - 1) / t;
-    d->tokens += s->tokens;
+                          (unsigned long long)d->conf.seq_length, (unsigned long long)take);
+    s->samples = (s->tokens - (take - from)) / from;
     d->samples += s->samples;
     return TESS_OK;
 }
 
-static tess_status open_source(tess_data *d, struct stream *s, const tess_data_source *from,
-                               const tess_tokenizer *tokenizer)
+static tess_status open_source(tess_data *d, struct stream *s, const tess_data_source *from)
 {
-    for (size_t i = 0; i < from->files; i++)
-        TESS_TRY(tess_token_file_open(&from->file[i], tokenizer, d->conf.vocab, add_file(s)));
+    for (size_t i = 0; i < from->files; i++) TESS_TRY(tess_token_file_open(&from->file[i], &d->rules, add_file(s)));
     return finish_stream(d, s, from->name);
 }
 
@@ -84,9 +135,45 @@ static void share_turns(tess_data *d, const tess_data_paths *paths)
     }
 }
 
+/* Where nobody says what ends a text, it is the byte 0 if tokens are bytes. */
+static void find_end_of_text(const tess_data_paths *paths, const tess_tokenizer *tokenizer, tess_data *d)
+{
+    bool bytes = !tokenizer;
+    for (size_t k = 0; k < paths->sources; k++)
+        for (size_t i = 0; i < paths->source[k].files; i++)
+            bytes &=
+                paths->source[k].file[i].kind == TESS_DATA_TEXT || paths->source[k].file[i].kind == TESS_DATA_LINES;
+    int32_t *end = &d->rules.end_of_text;
+    if (*end < 0) *end = tess_tokenizer_end_of_text(tokenizer);
+    if (*end < 0 && bytes) *end = 0;
+}
+
+/* Tokens that stand for others must be the model's. */
+static tess_status check_masks(const tess_data_conf *c)
+{
+    const char *where = c->key ? c->key : "data";
+    int64_t noise, spans;
+    if (c->task == TESS_DATA_MASKED && c->mlm_probability > 0 && (c->mask_token < 0 || c->mask_token >= c->vocab))
+        return tess_error(TESS_INVALID, where, "data.mask_token: %d, expected 0 to %lld%s", c->mask_token,
+                          (long long)c->vocab - 1, c->mask_token < 0 ? " (the tokenizer has no [MASK])" : "");
+    if (c->task != TESS_DATA_DECODER || !(c->noise_density > 0)) return TESS_OK;
+    tess_span_count(c, tess_span_length(c), &noise, &spans);
+    if (c->sentinel < spans - 1 || c->sentinel >= c->vocab)
+        return tess_error(TESS_INVALID, where, "data.sentinel_token: %d, expected %lld to %lld, for %lld spans",
+                          c->sentinel, (long long)spans - 1, (long long)c->vocab - 1, (long long)spans);
+    return TESS_OK;
+}
+
 static tess_status open_paths(const tess_data_paths *paths, const tess_tokenizer *tokenizer, tess_data *d)
 {
-    for (size_t k = 0; k < d->sources; k++) TESS_TRY(open_source(d, &d->source[k], &paths->source[k], tokenizer));
+    d->rules.tokenizer = tokenizer;
+    find_end_of_text(paths, tokenizer, d);
+    if (d->conf.pack && d->rules.end_of_text < 0)
+        return tess_error(TESS_INVALID, d->conf.key ? d->conf.key : "data",
+                          "data.pack: which token ends a document is not known (the tokenizer has no end of text, the "
+                          "model's config.json no eos_token_id)");
+    TESS_TRY(check_masks(&d->conf));
+    for (size_t k = 0; k < d->sources; k++) TESS_TRY(open_source(d, &d->source[k], &paths->source[k]));
     share_turns(d, paths);
     if (paths->left_out == 1) d->left_out = tess_strdup(paths->left);
     if (paths->left_out > 1) d->left_out = tess_format("%s and %zu more files", paths->left, paths->left_out - 1);
@@ -114,6 +201,19 @@ tess_status tess_data_open(const char *text, const tess_tokenizer *tokenizer, co
     return status;
 }
 
+bool tess_data_has_examples(const char *text)
+{
+    tess_data_paths paths;
+    bool has = false;
+    if (tess_data_paths_open("data", text, &paths) != TESS_OK) tess_error_clear();
+    for (size_t k = 0; k < paths.sources; k++)
+        for (size_t i = 0; i < paths.source[k].files && !has; i++)
+            if (paths.source[k].file[i].kind == TESS_DATA_LINES)
+                has = tess_lines_look(paths.source[k].file[i].path) > TESS_LINES_TEXT;
+    tess_data_paths_close(&paths);
+    return has;
+}
+
 tess_status tess_data_view(const tess_map *idx, const tess_map *bin, const tess_data_conf *conf, tess_data **data)
 {
     tess_data *d = new_data(conf, 1);
@@ -134,6 +234,7 @@ void tess_data_close(tess_data *d)
     }
     free(d->source);
     free(d->left_out);
+    free(d->special);
     free(d);
 }
 
@@ -144,6 +245,12 @@ uint64_t tess_data_tokens(const tess_data *d)
 uint64_t tess_data_samples(const tess_data *d)
 {
     return d->samples;
+}
+bool tess_data_by_lines(const tess_data *d)
+{
+    for (size_t k = 0; k < d->sources; k++)
+        if (d->source[k].examples) return true;
+    return false;
 }
 uint64_t tess_data_sum(const tess_data *d)
 {
@@ -158,6 +265,15 @@ const char *tess_data_left_out(const tess_data *d)
     return d->left_out;
 }
 
+uint64_t tess_data_lines_left_out(const tess_data *d)
+{
+    uint64_t lines = 0;
+    for (size_t k = 0; k < d->sources; k++)
+        for (size_t i = 0; i < d->source[k].files; i++)
+            if (d->source[k].file[i].lines) lines += d->source[k].file[i].lines->left_out;
+    return lines;
+}
+
 size_t tess_data_files(const tess_data *d)
 {
     size_t files = 0;
@@ -167,15 +283,21 @@ size_t tess_data_files(const tess_data *d)
 
 /* ---- reading ---- */
 
-/* out: (n), the tokens from place `at` of the stream. */
-static tess_status read_stream(const struct stream *s, uint64_t at, uint64_t n, int64_t vocab, int32_t *out)
+/* The last file that begins at or before `at`. */
+static size_t file_at(const struct stream *s, uint64_t at)
 {
     size_t low = 0, high = s->files;
-    while (high - low > 1) { /* the last file that begins at or before `at` */
+    while (high - low > 1) {
         size_t middle = low + (high - low) / 2;
         *(s->first[middle] <= at ? &low : &high) = middle;
     }
-    for (size_t i = low; n; i++) {
+    return low;
+}
+
+/* out: (n), the tokens from place `at` of the stream. */
+static tess_status read_stream(const struct stream *s, uint64_t at, uint64_t n, int64_t vocab, int32_t *out)
+{
+    for (size_t i = file_at(s, at); n; i++) {
         const uint64_t place = at - s->first[i], left = s->file[i].tokens - place, take = n < left ? n : left;
         TESS_TRY(tess_token_file_read(&s->file[i], place, take, vocab, out));
         at += take;
@@ -185,48 +307,54 @@ static tess_status read_stream(const struct stream *s, uint64_t at, uint64_t n, 
     return TESS_OK;
 }
 
-tess_status tess_data_get(const tess_data *d, uint64_t sample, int32_t *tokens, int32_t *targets)
+/* Makes the labels of an example that has none. */
+static void mask(const tess_data *d, uint64_t place, tess_example *e)
+{
+    if (d->conf.task == TESS_DATA_MASKED)
+        tess_mask_tokens(&d->rules, place, e);
+    else
+        tess_mask_spans(&d->rules, place, e);
+}
+
+static tess_status get_tokens(const tess_data *d, const struct stream *s, uint64_t sample, const tess_sample *into)
+{
+    uint64_t from, take;
+    sample_tokens(&d->conf, &from, &take);
+    int32_t *tokens = tess_alloc((take + 1) * sizeof *tokens);
+    tess_example e = {.ids = {.id = tokens, .count = from, .room = take + 1}};
+    tess_status status = read_stream(s, sample * from, take, d->conf.vocab, tokens);
+    if (status == TESS_OK && d->conf.task != TESS_DATA_DECODER)
+        tess_sample_of_stream(&d->conf, d->rules.end_of_text, tokens, into);
+    if (status == TESS_OK && d->conf.task != TESS_DATA_CAUSAL) {
+        tess_sample masked = *into;
+        mask(d, into->place, &e);
+        if (d->conf.task == TESS_DATA_MASKED) masked = (tess_sample){.ids = into->ids, .targets = into->targets};
+        tess_sample_of_example(&d->conf, &e, &masked);
+    }
+    tess_example_free(&e);
+    return status;
+}
+
+static tess_status get_example(const tess_data *d, const struct stream *s, uint64_t sample, const tess_sample *into)
+{
+    const size_t i = file_at(s, sample);
+    tess_example e = {0};
+    tess_status status = tess_lines_get(s->file[i].lines, &d->rules, sample - s->first[i], &e);
+    if (status == TESS_OK && e.bare) mask(d, into->place, &e);
+    if (status == TESS_OK) tess_sample_of_example(&d->conf, &e, into);
+    tess_example_free(&e);
+    return status;
+}
+
+tess_status tess_data_get(const tess_data *d, uint64_t sample, const tess_sample *into)
 {
     const struct stream *s = d->source;
-    const uint64_t t = (uint64_t)d->conf.seq_length;
     TESS_ASSERT(sample < d->samples);
     for (; sample >= s->samples; s++) sample -= s->samples;
-    TESS_TRY(read_stream(s, sample * t, t, d->conf.vocab, tokens));
-    memcpy(targets, tokens + 1, (t - 1) * sizeof *targets);
-    return read_stream(s, sample * t + t, 1, d->conf.vocab, targets + t - 1);
+    return s->examples ? get_example(d, s, sample, into) : get_tokens(d, s, sample, into);
 }
 
 /* ---- the order ---- */
-
-/* Every bit of x acts on every bit of the result (the finisher of splitmix64). */
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
-/* A Feistel network is a bijection of 2*half bits whatever its round function; what lands outside 0 .. n-1 goes
- * through it again until it lands inside, which keeps it a bijection there. The square is at most 4n large (64 for the
- * smallest n), so few turns are needed. */
-static uint64_t permute(uint64_t x, uint64_t n, uint64_t key)
-{
-    unsigned half = 3;
-    while (half < 31 && (uint64_t)1 << 2 * half < n) half++;
-    TESS_ASSERT(n <= (uint64_t)1 << 2 * half);
-    uint64_t mask = ((uint64_t)1 << half) - 1;
-    do {
-        uint64_t left = x >> half, right = x & mask;
-        for (unsigned round = 0; round < 6; round++) {
-            uint64_t f = mix(key + 0x9e3779b97f4a7c15u * (round + 1) + (right << 32 | right)) & mask;
-            uint64_t old = right;
-            right = left ^ f;
-            left = old;
-        }
-        x = left << half | right;
-    } while (x >= n);
-    return x;
-}
 
 /* How many of the first `positions` are those of a source with this share: the nearest whole number. */
 static uint64_t turns(uint64_t positions, uint64_t share)
@@ -252,5 +380,5 @@ uint64_t tess_data_order(const tess_data *d, uint64_t position)
     }
     const uint64_t epoch = position / s->samples, place = position % s->samples;
     if (!d->conf.shuffle) return before + place;
-    return before + permute(place, s->samples, mix(mix(key) + epoch));
+    return before + tess_data_permute(place, s->samples, tess_data_mix(tess_data_mix(key) + epoch));
 }

@@ -1,6 +1,7 @@
-/* One file of tokens: Megatron's .bin and .idx, llm.c's .bin, and texts.
+/* One file of tokens: Megatron's .bin and .idx, llm.c's .bin, texts, and the lines of a .jsonl.
  *
- * Its tokens are a list of runs in mapped memory: one run for llm.c and texts, and for Megatron one for each stretch of
+ * Its tokens are a list of runs in mapped memory: one run for llm.c and texts, also those of a
+ * .jsonl, and for Megatron one for each stretch of
  * sequences that lie behind one another, which is the whole file unless its index was reordered.
  */
 #include "data_file_impl.h"
@@ -251,9 +252,25 @@ static tess_status open_text(tess_token_file *f, const tess_tokenizer *tokenizer
     return TESS_OK;
 }
 
-tess_status tess_token_file_open(const tess_data_path *path, const tess_tokenizer *tokenizer, int64_t vocab,
-                                 tess_token_file *f)
+static tess_status open_lines(const char *path, const tess_line_rules *rules, tess_token_file *f)
 {
+    f->lines = tess_alloc(sizeof *f->lines);
+    TESS_TRY(tess_lines_open(path, rules, f->lines));
+    const tess_lines *l = f->lines;
+    f->path = l->file.path;
+    if (l->form == TESS_LINES_TEXT)
+        add_run(f, 0);
+    else
+        f->examples = l->entries;
+    f->tokens = l->tokens;
+    f->base = l->entry;
+    f->type = l->entry_bytes == 1 ? U8 : l->entry_bytes == 2 ? U16 : U32;
+    return TESS_OK;
+}
+
+tess_status tess_token_file_open(const tess_data_path *path, const tess_line_rules *rules, tess_token_file *f)
+{
+    if (path->kind == TESS_DATA_LINES) return *f = (tess_token_file){0}, open_lines(path->path, rules, f);
     tess_map idx = {0};
     const bool pair = path->kind == TESS_DATA_MEGATRON;
     char *idx_path = tess_format("%s.idx", path->path), *bin_path = tess_format("%s.bin", path->path);
@@ -265,7 +282,7 @@ tess_status tess_token_file_open(const tess_data_path *path, const tess_tokenize
     f->base = f->map.data;
     status = pair                           ? read_megatron(f, &idx, &f->map)
              : path->kind == TESS_DATA_LLMC ? read_llmc(f, &f->map)
-                                            : open_text(f, tokenizer, vocab);
+                                            : open_text(f, rules->tokenizer, rules->conf->vocab);
 done:
     tess_map_close(&idx);
     free(idx_path);
@@ -276,6 +293,8 @@ done:
 void tess_token_file_close(tess_token_file *f)
 {
     tess_map_close(&f->map);
+    if (f->lines) tess_lines_close(f->lines);
+    free(f->lines);
     free(f->held);
     free(f->run);
     *f = (tess_token_file){0};
@@ -298,26 +317,20 @@ tess_status tess_token_file_read(const tess_token_file *f, uint64_t at, uint64_t
             if (token < 0 || token >= vocab) return beyond_vocabulary(f->path, byte, token, vocab);
             *out++ = (int32_t)token;
         }
-        if (f->map.bytes && !f->held) tess_map_forget(f->base + first, byte - first);
+        if ((f->map.bytes || f->lines) && !f->held) tess_map_forget(f->base + first, byte - first);
     }
     return TESS_OK;
-}
-
-static uint64_t mix(uint64_t sum, const void *data, size_t bytes)
-{
-    const uint8_t *p = data;
-    for (size_t i = 0; i < bytes; i++) sum = (sum ^ p[i]) * UINT64_C(0x100000001b3);
-    return sum;
 }
 
 uint64_t tess_token_file_sum(const tess_token_file *f, uint64_t sum)
 {
     enum { ENDS = 64 << 10 };
-    const size_t bytes = f->map.bytes, end = bytes < ENDS ? bytes : ENDS;
+    const tess_map *map = f->lines ? &f->lines->file : &f->map;
+    const size_t bytes = map->bytes, end = bytes < ENDS ? bytes : ENDS;
     const uint64_t counts[] = {bytes, f->tokens, f->runs};
-    sum = mix(sum, counts, sizeof counts);
-    sum = mix(sum, f->run, f->runs * sizeof *f->run);
+    sum = tess_sum_bytes(sum, counts, sizeof counts);
+    sum = tess_sum_bytes(sum, f->run, f->runs * sizeof *f->run);
     if (!end) return sum;
-    sum = mix(sum, f->map.data, end);
-    return mix(sum, f->map.data + bytes - end, end);
+    sum = tess_sum_bytes(sum, map->data, end);
+    return tess_sum_bytes(sum, map->data + bytes - end, end);
 }

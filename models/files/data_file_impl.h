@@ -2,9 +2,9 @@
  * (data_file.c). */
 #ifndef TESS_DATA_FILE_IMPL_H
 #define TESS_DATA_FILE_IMPL_H
-#include "data_impl.h"
+#include "data_lines_impl.h"
 
-typedef enum tess_data_kind { TESS_DATA_MEGATRON, TESS_DATA_LLMC, TESS_DATA_TEXT } tess_data_kind;
+typedef enum tess_data_kind { TESS_DATA_MEGATRON, TESS_DATA_LLMC, TESS_DATA_TEXT, TESS_DATA_LINES } tess_data_kind;
 typedef struct tess_data_path {
     char *path; /* of Megatron's pair the prefix */
     tess_data_kind kind;
@@ -33,8 +33,10 @@ void tess_data_paths_close(tess_data_paths *paths);
 
 struct tess_token_run;
 typedef struct tess_token_file {
-    tess_map map;        /* owned; zeroed when the memory is the caller's */
+    tess_map map;        /* owned; zeroed when the memory is the caller's, or it is a .jsonl */
     void *held;          /* owned: the tokens of a text */
+    tess_lines *lines;   /* owned: a .jsonl; NULL: it is none */
+    uint64_t examples;   /* in it, each a sample; 0: it is tokens of a stream */
     const char *path;    /* of the file with the tokens, for messages */
     const uint8_t *base; /* borrowed from one of those */
     int type;
@@ -43,8 +45,8 @@ typedef struct tess_token_file {
     uint64_t tokens;
 } tess_token_file;
 
-/* Opens a file; whatever this returns, it can be closed. A text's tokens are checked against the vocabulary here. */
-tess_status tess_token_file_open(const tess_data_path *path, const tess_tokenizer *tokenizer, int64_t vocab,
+/* Opens a file; whatever this returns, it can be closed. A text's tokens, and all of a .jsonl, are checked here. */
+tess_status tess_token_file_open(const tess_data_path *path, const tess_line_rules *rules,
                                  tess_token_file *f) TESS_NODISCARD;
 /* Opens Megatron's two files, or with idx NULL one of llm.c's format, that are in memory already. */
 tess_status tess_token_file_view(const tess_map *idx, const tess_map *bin, tess_token_file *f) TESS_NODISCARD;

@@ -1,8 +1,8 @@
 /* From what the configuration says of data to files, each with its format.
  *
- * A path stands for itself: with PATH.idx beside it a Megatron prefix, else a .bin or a .txt. A directory stands for
- * its files, a pattern for what matches it, both in the order of their bytes, so that all machines agree on it; what is
- * no data among them is left out and counted. A list stands for its elements in their order. */
+ * A path stands for itself: with PATH.idx beside it a Megatron prefix, else a .bin, a .txt or a .jsonl. A directory
+ * stands for its files, a pattern for what matches it, both in the order of their bytes, so that all machines agree on
+ * it; what is no data among them is left out and counted. A list stands for its elements in their order. */
 #include "data_file_impl.h"
 #include <dirent.h>
 #include <glob.h>
@@ -46,6 +46,16 @@ static void add_file(tess_data_source *s, const char *path, size_t length, tess_
     s->file[s->files++] = (tess_data_path){head_of(path, length), kind};
 }
 
+/* By the end of its name; what is no pair of Megatron's. */
+static bool kind_of(const char *path, tess_data_kind *kind)
+{
+    static const char *const end[] = {
+        [TESS_DATA_LLMC] = ".bin", [TESS_DATA_TEXT] = ".txt", [TESS_DATA_LINES] = ".jsonl"};
+    for (*kind = TESS_DATA_LLMC; *kind <= TESS_DATA_LINES; ++*kind)
+        if (ends_with(path, end[*kind])) return true;
+    return false;
+}
+
 /* ---- found in a directory, or by a pattern ---- */
 
 static void add_pair(tess_data_source *s, size_t first, const char *path, size_t length)
@@ -60,13 +70,16 @@ static void add_pair(tess_data_source *s, size_t first, const char *path, size_t
 static void add_found(tess_data_paths *p, tess_data_source *s, size_t first, const char *path)
 {
     const size_t stem = strlen(path) > 4 ? strlen(path) - 4 : 0;
+    tess_data_kind kind;
     char *prefix = head_of(path, stem);
     if (is_directory(path))
         ; /* only what lies in the directory itself */
     else if (ends_with(path, ".idx") || (ends_with(path, ".bin") && is_there(prefix, ".idx")))
         add_pair(s, first, path, stem);
-    else if (ends_with(path, ".bin") || ends_with(path, ".txt"))
-        add_file(s, path, strlen(path), ends_with(path, ".bin") ? TESS_DATA_LLMC : TESS_DATA_TEXT);
+    else if (kind_of(path, &kind))
+        add_file(s, path, strlen(path), kind);
+    else if (strstr(path, ".jsonl.") && strstr(strstr(path, ".jsonl."), ".index"))
+        ; /* what we made ourselves, or are making */
     else if (p->left_out++ == 0)
         p->left = tess_strdup(path);
     free(prefix);
@@ -96,7 +109,7 @@ static tess_status add_directory(tess_data_paths *p, tess_data_source *s, const 
     if (n >= 0) free(entry);
     if (s->files > first) return TESS_OK;
     return tess_error(TESS_INVALID, path,
-                      "a directory of %d entries, none of them data (expected files *.txt, llm.c's *.bin, or "
+                      "a directory of %d entries, none of them data (expected files *.txt, *.jsonl, llm.c's *.bin, or "
                       "Megatron's *.bin with *.idx)",
                       n < 0 ? 0 : n);
 }
@@ -122,10 +135,11 @@ static tess_status add_pattern(tess_data_paths *p, tess_data_source *s, const ch
     size_t matches = found.gl_pathc;
     globfree(&found);
     if (status != TESS_OK || s->files > first) return status;
-    return tess_error(TESS_INVALID, pattern,
-                      "a pattern that %zu files match, none of them data (expected files *.txt, llm.c's *.bin, or "
-                      "Megatron's *.bin with *.idx)",
-                      matches);
+    return tess_error(
+        TESS_INVALID, pattern,
+        "a pattern that %zu files match, none of them data (expected files *.txt, *.jsonl, llm.c's *.bin, or "
+        "Megatron's *.bin with *.idx)",
+        matches);
 }
 
 /* ---- one path ---- */
@@ -138,30 +152,32 @@ static tess_status no_data(const char *path)
     const size_t look = map.bytes < 4096 ? map.bytes : 4096;
     const int32_t magic = map.bytes < 4 ? 0 : map.data[0] | map.data[1] << 8 | map.data[2] << 16 | map.data[3] << 24;
     const char *what = "a file of bytes in no format that is known here",
-               *hint = "expected a .txt, llm.c's .bin, or the prefix of Megatron's .bin and .idx";
+               *hint = "expected a .txt, a .jsonl, llm.c's .bin, or the prefix of Megatron's .bin and .idx";
     if (map.bytes >= 9 && !memcmp(map.data, "MMIDIDX\0\0", 9))
         what = "a Megatron index", hint = "give the name that it shares with its .bin, without .idx or .bin";
     else if (magic == 20240520 || magic == 20240801)
         what = "tokens in llm.c's format", hint = "give the file a name that ends in .bin";
     else if (map.bytes > 0 && !memchr(map.data, 0, look))
-        what = "a text, as far as its first bytes tell", hint = "if it is to be read as one, give it a name in .txt";
-    tess_status status = tess_error(TESS_INVALID, path,
-                                    "is there, and is %s, but its name ends in neither .bin nor .txt (%s)", what, hint);
+        what = "a text, as far as its first bytes tell",
+        hint = "if it is to be read as one, give it a name in .txt, or in .jsonl where each line is an object";
+    tess_status status = tess_error(
+        TESS_INVALID, path, "is there, and is %s, but its name ends in none of .bin, .txt and .jsonl (%s)", what, hint);
     tess_map_close(&map);
     return status;
 }
 
 static tess_status add_path(tess_data_paths *p, tess_data_source *s, const char *path)
 {
+    tess_data_kind kind;
     if (is_there(path, ".idx")) return add_file(s, path, strlen(path), TESS_DATA_MEGATRON), TESS_OK;
     if (is_directory(path)) return add_directory(p, s, path);
     if (!is_there(path, "") && strpbrk(path, "*?[")) return add_pattern(p, s, path);
-    if (ends_with(path, ".bin")) return add_file(s, path, strlen(path), TESS_DATA_LLMC), TESS_OK;
-    if (ends_with(path, ".txt")) return add_file(s, path, strlen(path), TESS_DATA_TEXT), TESS_OK;
+    if (kind_of(path, &kind)) return add_file(s, path, strlen(path), kind), TESS_OK;
     if (is_there(path, "")) return no_data(path);
-    return tess_error(TESS_INVALID, path,
-                      "no data found (looked for %s.idx beside %s.bin, for a *.bin or *.txt, a directory or a pattern)",
-                      path, path);
+    return tess_error(
+        TESS_INVALID, path,
+        "no data found (looked for %s.idx beside %s.bin, for a *.bin, *.txt or *.jsonl, a directory or a pattern)",
+        path, path);
 }
 
 /* ---- the whole ---- */

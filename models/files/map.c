@@ -51,3 +51,10 @@ tess_status tess_file_error(const char *file, const char *field, const char *for
     free(where);
     return status;
 }
+
+uint64_t tess_sum_bytes(uint64_t sum, const void *data, size_t bytes)
+{
+    const uint8_t *p = data;
+    for (size_t i = 0; i < bytes; i++) sum = (sum ^ p[i]) * UINT64_C(0x100000001b3);
+    return sum;
+}

@@ -23,6 +23,7 @@ struct token {
 struct tess_tokenizer {
     tess_arena *arena; /* of everything below but the array of tokens, the merges and the patterns */
     const char *path;
+    uint64_t sum;             /* of the file */
     struct token *token;      /* by id */
     int32_t vocab;            /* of them */
     size_t room;              /* for them */
@@ -384,6 +385,7 @@ tess_status tess_tokenizer_open(const char *path, tess_tokenizer **tokenizer)
     TESS_TRY(tess_map_open(path, &map));
     json_error_t error;
     json_t *root = json_loadb((const char *)map.data, map.bytes, JSON_REJECT_DUPLICATES, &error);
+    const uint64_t sum = tess_sum_bytes(TESS_SUM, map.data, map.bytes);
     tess_map_close(&map);
     if (!root) {
         char *where = tess_format("%s:%d:%d", path, error.line, error.column);
@@ -394,6 +396,7 @@ tess_status tess_tokenizer_open(const char *path, tess_tokenizer **tokenizer)
     tess_tokenizer *t = tess_alloc(sizeof *t);
     t->arena = tess_arena_new();
     t->path = tess_arena_format(t->arena, "%s", path);
+    t->sum = sum;
     t->bpe = tess_bpe_new();
     read_alphabet(t);
     tess_status status = read_all(t, root);
@@ -420,15 +423,26 @@ int32_t tess_tokenizer_vocab(const tess_tokenizer *t)
     return t ? t->vocab : 256;
 }
 
+uint64_t tess_tokenizer_sum(const tess_tokenizer *t)
+{
+    return t ? t->sum : 0;
+}
+
+int32_t tess_tokenizer_added(const tess_tokenizer *t, const char *name)
+{
+    for (size_t a = 0; t && a < t->first_added[256]; a++) {
+        struct token k = t->token[t->added[a]];
+        if (k.length == strlen(name) && memcmp(k.bytes, name, k.length) == 0) return t->added[a];
+    }
+    return -1;
+}
+
 int32_t tess_tokenizer_end_of_text(const tess_tokenizer *t)
 {
     static const char *const name[] = {"<|endoftext|>", "<|end_of_text|>", "</s>"};
-    for (size_t i = 0; t && i < sizeof name / sizeof *name; i++)
-        for (size_t a = 0; a < t->first_added[256]; a++) {
-            struct token k = t->token[t->added[a]];
-            if (k.length == strlen(name[i]) && memcmp(k.bytes, name[i], k.length) == 0) return t->added[a];
-        }
-    return -1;
+    int32_t id = -1;
+    for (size_t i = 0; id < 0 && i < sizeof name / sizeof *name; i++) id = tess_tokenizer_added(t, name[i]);
+    return id;
 }
 
 /* ---- encoding ---- */

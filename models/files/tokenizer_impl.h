@@ -36,6 +36,10 @@ tess_status tess_tokenizer_open(const char *path, tess_tokenizer **tokenizer) TE
 void tess_tokenizer_free(tess_tokenizer *t);
 /* Returns the largest id + 1. */
 int32_t tess_tokenizer_vocab(const tess_tokenizer *t);
+/* Tells this tokenizer from another; 0: bytes. */
+uint64_t tess_tokenizer_sum(const tess_tokenizer *t);
+/* Returns the added token that is spelt so; -1: there is none. */
+int32_t tess_tokenizer_added(const tess_tokenizer *t, const char *name);
 /* Returns the token that ends a text; -1: there is none. */
 int32_t tess_tokenizer_end_of_text(const tess_tokenizer *t);
 

@@ -41,6 +41,9 @@ typedef enum tess_purpose {
 } tess_purpose;
 typedef struct tess_network {
     tess_tensor *ids, *targets, *index, *output;
+    /* Inputs that only some networks have; NULL: not this one. (B,2T): the first key and the end of the keys that each
+     * place sees; (B,T); (B,T); (B,T) of a decoder; (B,1) */
+    tess_tensor *bounds, *positions, *segments, *decoder_ids, *label;
 } tess_network;
 /* Adds the model to a graph, for batches of `batch` sequences of `length` tokens. */
 tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, int64_t length, tess_purpose purpose,

@@ -21,6 +21,7 @@
 typedef struct tess_run_facts {
     bool known; /* false: the checkpoint is of a version that did not write this */
     bool bf16, shuffle;
+    bool lines;                    /* samples are examples, as many whatever their length; it is not written */
     int64_t steps, schedule_steps; /* schedule_steps: where its decay ends; 0: it has none */
     int64_t batch, length;
     uint64_t samples, tokens, sum; /* of data.train, see data_impl.h */

@@ -43,7 +43,7 @@ static tess_status open_newest(struct evaluation *e)
     return TESS_OK;
 }
 
-tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss)
+tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss, double *of)
 {
     uint64_t samples = tess_data_samples(data), batch = (uint64_t)(r->micro_batch * r->evaluated);
     char *sums = tess_alloc(2 * tess_exact_bytes()); /* of losses and of targets; a step has a micro-batch a rank */
@@ -54,7 +54,9 @@ tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_dat
         TESS_TRY_DONE(tess_step_run(step, &(tess_step_input){0}, NULL));
         TESS_TRY_DONE(tess_ranks_agree(tess_step_add_losses(step, sums)));
     }
-    *loss = tess_exact_value(sums) / tess_exact_value(sums + tess_exact_bytes());
+    const double targets = tess_exact_value(sums + tess_exact_bytes());
+    *loss = tess_exact_value(sums) / targets;
+    if (of) *of = targets;
 done:
     free(sums);
     return status;
@@ -89,7 +91,7 @@ tess_status tess_eval(const tess_config *c)
     if (!c) return tess_error(TESS_INVALID, "configuration", "is NULL");
     struct evaluation e = {.given = c};
     tess_step *step = NULL;
-    double loss;
+    double loss, targets;
     tess_status status;
     TESS_TRY_DONE(open_newest(&e));
     TESS_TRY_DONE(tess_run_same(&e.run, "eval"));
@@ -101,9 +103,8 @@ tess_status tess_eval(const tess_config *c)
     TESS_TRY_DONE(tess_ranks_agree(tess_run_eval_step(&e.run, true, &step)));
     TESS_TRY_DONE(tess_run_start(&e.run, false));
     TESS_TRY_DONE(tess_ranks_agree(tess_model_load(e.run.model, e.run.g, (uint64_t)c->seed)));
-    TESS_TRY_DONE(tess_run_evaluate(&e.run, step, e.data, &loss));
-    printf("loss %.6f  perplexity %.4f  tokens %llu\n", loss, exp(loss),
-           (unsigned long long)(tess_data_samples(e.data) * (uint64_t)e.run.length));
+    TESS_TRY_DONE(tess_run_evaluate(&e.run, step, e.data, &loss, &targets));
+    printf("loss %.6f  perplexity %.4f  tokens %.0f\n", loss, exp(loss), targets);
 done:
     tess_step_free(step);
     close_inputs(&e);

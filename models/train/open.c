@@ -1,6 +1,7 @@
 /* Opening a run: the model, its tokenizer, its graph and its data as a configuration names them. */
 #include "model_impl.h"
 #include "run_impl.h"
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -88,16 +89,82 @@ void tess_run_close(tess_run *r)
     *r = (tess_run){0};
 }
 
+tess_run_inputs tess_run_wants(const tess_config *c)
+{
+    const bool examples = (c->data.train && tess_data_has_examples(c->data.train)) ||
+                          (c->data.valid && tess_data_has_examples(c->data.valid));
+    return (tess_run_inputs){.bounds = examples || c->data.pack, .positions = c->data.pack && c->data.pack_positions};
+}
+
+/* The token that ends a text, as the tokenizer has it or, without it, config.json; -1: neither says one. */
+static int32_t end_of_text(const tess_run *r)
+{
+    const int32_t end = tess_tokenizer_end_of_text(r->tokenizer);
+    if (end >= 0) return end;
+    json_t *config = json_loads(r->model->json, 0, NULL), *id = json_object_get(config, "eos_token_id");
+    if (json_is_array(id)) id = json_array_get(id, 0);
+    const json_int_t n = json_is_integer(id) ? json_integer_value(id) : -1;
+    json_decref(config);
+    return n >= 0 && n < tess_model_vocab(r->model) ? (int32_t)n : -1;
+}
+
+/* What text alone is masked by. */
+static void set_masks(const tess_run *r, tess_data_conf *conf)
+{
+    static const char *const masks[] = {"[MASK]", "<mask>"};
+    const tess_config *c = r->c;
+    conf->mlm_probability = c->data.mlm_probability;
+    conf->whole_words = c->data.mlm_whole_words;
+    conf->noise_density = c->data.noise_density;
+    conf->noise_span = c->data.mean_noise_span;
+    int64_t mask = c->data.mask_token, sentinel = c->data.sentinel_token;
+    for (int i = 0; mask < 0 && i < 2; i++) mask = tess_tokenizer_added(r->tokenizer, masks[i]);
+    if (sentinel < 0) sentinel = tess_tokenizer_added(r->tokenizer, "<extra_id_0>");
+    conf->mask_token = (int32_t)mask;
+    conf->sentinel = (int32_t)(sentinel < 0 ? conf->vocab - 1 : sentinel);
+}
+
+/* Tokens that say something of a text, and are no part of it; returns how many. */
+static size_t find_special(const tess_run *r, int32_t *id)
+{
+    static const char *const name[] = {"[CLS]", "[SEP]", "[PAD]", "[UNK]", "<s>", "</s>", "<pad>", "<unk>"};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        id[n] = tess_tokenizer_added(r->tokenizer, name[i]);
+        n += id[n] >= 0;
+    }
+    return n;
+}
+
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle, tess_data **data)
 {
     TESS_TRY(tess_config_require(r->c, key));
     char where[512];
+    if (r->c->data.pack_positions && !r->c->data.pack) {
+        snprintf(where, sizeof where, "%.300s: data.pack_positions", r->c->file);
+        return tess_error(TESS_INVALID, where, "true, but documents are not packed (set data.pack=true too)");
+    }
+    if (r->c->data.pack && (!r->net.bounds || (r->c->data.pack_positions && !r->net.positions))) {
+        snprintf(where, sizeof where, "%.300s: data.pack%s", r->c->file, r->net.bounds ? "_positions" : "");
+        return tess_error(TESS_INVALID, where, "true, but this model %s (false does without)",
+                          r->net.bounds ? "has its own positions" : "cannot keep documents apart");
+    }
     snprintf(where, sizeof where, "%.300s: %s", r->c->file, key);
     tess_data_conf conf = {.seq_length = r->length,
                            .vocab = tess_model_vocab(r->model),
                            .shuffle = shuffle,
                            .seed = (uint64_t)r->c->seed,
-                           .key = where};
+                           .key = where,
+                           .output = r->c->output,
+                           .pack = r->c->data.pack,
+                           .restart = r->c->data.pack_positions,
+                           .end_of_text = end_of_text(r),
+                           .truncate = r->c->data.truncate,
+                           .end_completions = r->c->data.end_completions};
+    int32_t special[9];
+    set_masks(r, &conf);
+    conf.special = special;
+    conf.specials = find_special(r, special);
     TESS_TRY(tess_data_open(path, r->tokenizer, &conf, data));
     if (shuffle || strcmp(key, "data.valid") || tess_data_sources(*data) == 1) return TESS_OK;
     return tess_error(TESS_INVALID, where,

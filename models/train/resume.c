@@ -88,6 +88,7 @@ tess_run_facts tess_resume_facts(const tess_run *r, const tess_data *data)
                             .schedule_steps = decays ? c->scheduler.params.total_num_steps : 0,
                             .batch = r->batch,
                             .length = r->length,
+                            .lines = tess_data_by_lines(data),
                             .samples = tess_data_samples(data),
                             .tokens = tess_data_tokens(data),
                             .sum = tess_data_sum(data)};
@@ -139,7 +140,10 @@ static void say_differences(const tess_run_facts *then, const tess_run_facts *no
                   "order goes on at sample %lld",
                   (wide)now->tokens, (wide)then->tokens, now->tokens == then->tokens ? ", and others" : "",
                   (long long)at->samples);
-    if (then->length != now->length) {
+    if (then->length != now->length && now->lines)
+        tess_note("resuming with another data.seq_length: %lld, it was %lld", (long long)now->length,
+                  (long long)then->length);
+    if (then->length != now->length && !now->lines) {
         const int64_t tokens = at->samples * then->length;
         at->samples = tokens / now->length;
         tess_note("resuming with another data.seq_length: %lld, it was %lld; the data goes on after as many tokens, at "

@@ -47,6 +47,13 @@ void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer
 tess_status tess_run_need_weights(const tess_model *m) TESS_NODISCARD;
 /* Closes a run; it takes a zeroed or half-open one too. */
 void tess_run_close(tess_run *r);
+/* Inputs that a network needs for the data of the configuration beside ids and targets: bounds where samples may be
+ * shorter than seq_length, or hold documents that do not see each other, and positions where they begin anew. */
+typedef struct tess_run_inputs {
+    bool bounds, positions;
+} tess_run_inputs;
+/* Says which; of each file that is looked at, the first line alone. Before the graph is built. */
+tess_run_inputs tess_run_wants(const tess_config *c);
 /* Opens a data file of the configuration, `key` naming it in errors. */
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle,
                           tess_data **data) TESS_NODISCARD;
@@ -121,7 +128,9 @@ uint64_t tess_run_disk_least(const tess_run *r);
  * beyond the n-th targets that count for nothing. */
 tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first,
                           int64_t n) TESS_NODISCARD;
-/* Finds the mean loss over all samples of `data`, whose rest of a batch is masked; `step` is of eval. */
-tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss) TESS_NODISCARD;
+/* Finds the mean loss over all targets of `data`, and how many they are, unless NULL; the rest of a batch is masked.
+ * `step` is of eval. */
+tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss,
+                              double *targets) TESS_NODISCARD;
 
 #endif

@@ -71,11 +71,15 @@ static void say_data(const struct training *t)
     const size_t files = tess_data_files(d);
     const double samples = (double)tess_data_samples(d);
     const char *left_out = tess_data_left_out(d);
-    printf("data: %.0f samples of %lld tokens (%llu tokens in %zu file%s%s); %lld step%s of %lld %s %.4g epochs%s%s\n",
-           samples, (long long)t->run.length, (unsigned long long)tess_data_tokens(d), files, files == 1 ? "" : "s",
+    const unsigned long long lines = tess_data_lines_left_out(d);
+    printf("data: %.0f samples of %s%lld tokens (%llu tokens in %zu file%s%s); %lld step%s of %lld %s %.4g epochs%s%s",
+           samples, tess_data_by_lines(d) ? "up to " : "", (long long)t->run.length,
+           (unsigned long long)tess_data_tokens(d), files, files == 1 ? "" : "s",
            tess_data_sources(d) > 1 ? ", by weight" : "", (long long)t->c.steps, t->c.steps == 1 ? "" : "s",
            (long long)t->run.batch, t->c.steps == 1 ? "is" : "are", (double)t->c.steps * (double)t->run.batch / samples,
            left_out ? "; left out, being no data: " : "", left_out ? left_out : "");
+    if (lines) printf("; left out, having no target once cut: %llu line%s", lines, lines == 1 ? "" : "s");
+    printf("\n");
     fflush(stdout);
 }
 
@@ -222,7 +226,7 @@ static tess_status one_step(struct training *t)
     TESS_TRY(tess_ranks_agree(tess_step_run(t->step, &in, &r)));
     tess_step_report s = measured(t, &r, lr, tess_seconds() - start);
     bool evaluate = due(c->eval_every, t->at.step + 1);
-    if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss));
+    if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL));
     s.valid_loss = evaluate ? &t->valid_loss : NULL;
     TESS_TRY(tess_report_step(t->report, &s));
     t->at.step++;

@@ -10,14 +10,15 @@ const int fuzz_cases = 40000;
 static void read_samples(const tess_data *d)
 {
     int32_t tokens[3], targets[3];
+    const tess_sample into = {.ids = tokens, .targets = targets};
     uint64_t samples = tess_data_samples(d);
     for (uint64_t s = 0; s < samples && s < 256; s++) {
         uint64_t place = tess_data_order(d, s);
         TESS_ASSERT(place < samples);
-        if (tess_data_get(d, place, tokens, targets) != TESS_OK) continue;
+        if (tess_data_get(d, place, &into) != TESS_OK) continue;
         for (int t = 0; t < 3; t++) TESS_ASSERT(targets[t] >= 0 && targets[t] < 50);
     }
-    if (tess_data_get(d, samples - 1, tokens, targets) != TESS_OK) return;
+    if (tess_data_get(d, samples - 1, &into) != TESS_OK) return;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)

@@ -72,7 +72,7 @@ static tess_step_result run_step(struct run *r, int64_t step)
     tess_step_result result = {0};
     for (int64_t i = 0; i < r->batch; i++) {
         uint64_t sample = tess_data_order(r->data, (uint64_t)(step * r->batch + i));
-        OK(tess_data_get(r->data, sample, ids + i * T, targets + i * T));
+        OK(tess_data_get(r->data, sample, &(tess_sample){.ids = ids + i * T, .targets = targets + i * T}));
     }
     OK(tess_step_feed(r->step, r->net.ids, ids));
     OK(tess_step_feed(r->step, r->net.targets, targets));

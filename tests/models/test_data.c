@@ -84,6 +84,11 @@ static tess_status view(const struct buffer *idx, const struct buffer *bin, cons
     return tess_data_view(idx ? &i : NULL, &b, conf, data);
 }
 
+static tess_status get(const tess_data *d, uint64_t sample, int32_t *ids, int32_t *targets)
+{
+    return tess_data_get(d, sample, &(tess_sample){.ids = ids, .targets = targets});
+}
+
 /* The stream is k % 100 throughout. */
 static void check_counting(const tess_data *d, uint64_t tokens, uint64_t samples)
 {
@@ -91,7 +96,7 @@ static void check_counting(const tess_data *d, uint64_t tokens, uint64_t samples
     CHECK_EQ(tess_data_tokens(d), tokens);
     CHECK_EQ(tess_data_samples(d), samples);
     for (uint64_t s = 0; s < samples; s++) {
-        CHECK_EQ(tess_data_get(d, s, x, y), TESS_OK);
+        CHECK_EQ(get(d, s, x, y), TESS_OK);
         for (uint64_t t = 0; t < 5; t++) {
             CHECK_EQ(x[t], (s * 5 + t) % 100);
             CHECK_EQ(y[t], (s * 5 + t + 1) % 100);
@@ -131,7 +136,7 @@ TEST(megatron_offsets)
     if (!d) return;
     int32_t x[8], y[8], want[9] = {9, 10, 11, 6, 7, 8, 0, 1, 2};
     CHECK_EQ(tess_data_samples(d), 1);
-    CHECK_EQ(tess_data_get(d, 0, x, y), TESS_OK);
+    CHECK_EQ(get(d, 0, x, y), TESS_OK);
     CHECK(memcmp(x, want, sizeof x) == 0 && memcmp(y, want + 1, sizeof y) == 0);
     tess_data_close(d);
 }
@@ -187,7 +192,7 @@ TEST(text_bytes)
     CHECK_EQ(tess_data_open(write_file("a.txt", "abcdefgh\xff", 9), NULL, &conf, &d), TESS_OK);
     if (!d) return;
     CHECK_EQ(tess_data_samples(d), 2);
-    CHECK_EQ(tess_data_get(d, 1, x, y), TESS_OK);
+    CHECK_EQ(get(d, 1, x, y), TESS_OK);
     CHECK(x[0] == 'e' && x[3] == 'h' && y[0] == 'f' && y[3] == 255);
     tess_data_close(d);
     CHECK_EQ(tess_data_open(write_file("a.txt", "abcd", 4), NULL, &conf, &d), TESS_INVALID);
@@ -217,7 +222,7 @@ TEST(text_tokens)
     CHECK_EQ(tess_data_tokens(d), ids.count);
     for (uint64_t s = 0; s < tess_data_samples(d); s++) {
         int32_t x[7], y[7];
-        CHECK_EQ(tess_data_get(d, s, x, y), TESS_OK);
+        CHECK_EQ(get(d, s, x, y), TESS_OK);
         CHECK(memcmp(x, ids.id + 7 * s, sizeof x) == 0 && memcmp(y, ids.id + 7 * s + 1, sizeof y) == 0);
     }
     tess_data_close(d);
@@ -260,8 +265,8 @@ static void check_like(const tess_data *d, const tess_data *whole)
     CHECK_EQ(tess_data_tokens(d), tess_data_tokens(whole));
     CHECK_EQ(tess_data_samples(d), tess_data_samples(whole));
     for (uint64_t s = 0; s < tess_data_samples(whole); s++) {
-        CHECK_EQ(tess_data_get(d, s, x[0], y[0]), TESS_OK);
-        CHECK_EQ(tess_data_get(whole, s, x[1], y[1]), TESS_OK);
+        CHECK_EQ(get(d, s, x[0], y[0]), TESS_OK);
+        CHECK_EQ(get(whole, s, x[1], y[1]), TESS_OK);
         CHECK(!memcmp(x[0], x[1], sizeof x[0]) && !memcmp(y[0], y[1], sizeof y[0]));
         CHECK_EQ(tess_data_order(d, 3 * s), tess_data_order(whole, 3 * s));
     }
@@ -370,10 +375,10 @@ TEST(lists_that_are_wrong)
         {"[\"@/w0.txt\", \"@/nowhere.txt\"]", "nowhere.txt: cannot be opened"},
         {"@/none*", "a pattern that 0 files match"},
         {"@/empty", "a directory of 0 entries, none of them data"},
-        {"@/corpus", "is there, and is a text, as far as its first bytes tell, but its name ends in neither .bin nor "
-                     ".txt (if it is to be read as one, give it a name in .txt)"},
+        {"@/corpus", "is there, and is a text, as far as its first bytes tell, but its name ends in none of "
+                     ".bin, .txt and .jsonl (if it is to be read as one, give it a name in .txt, or in .jsonl"},
         {"@/corpus.idx",
-         "is a Megatron index, but its name ends in neither .bin nor .txt (give the name that it shares"},
+         "is a Megatron index, but its name ends in none of .bin, .txt and .jsonl (give the name that it shares"},
         {"@/corpus.dat", "is tokens in llm.c's format"},
         {"@/corpus.gz", "is a file of bytes in no format that is known here"},
     };
@@ -467,14 +472,14 @@ TEST(tokens_beyond)
     make_pair(&idx, &bin, 8, 10);
     set(&bin, 20, 100, 2); /* the target of the last place of sample 1 */
     CHECK_EQ(view(&idx, &bin, &conf5, &d), TESS_OK);
-    CHECK_EQ(tess_data_get(d, 0, x, y), TESS_OK);
-    CHECK_EQ(tess_data_get(d, 1, x, y), TESS_INVALID);
+    CHECK_EQ(get(d, 0, x, y), TESS_OK);
+    CHECK_EQ(get(d, 1, x, y), TESS_INVALID);
     CHECK_HAS(tess_error_text(), "t.bin: byte 20: token 100 is beyond the vocabulary of 100");
     tess_data_close(d);
     make_pair(&idx, &bin, 5, 10);
     set(&bin, 24, UINT64_MAX, 8);
     CHECK_EQ(view(&idx, &bin, &conf5, &d), TESS_OK);
-    CHECK_EQ(tess_data_get(d, 0, x, y), TESS_INVALID);
+    CHECK_EQ(get(d, 0, x, y), TESS_INVALID);
     CHECK_HAS(tess_error_text(), "t.bin: byte 24: token -1 is beyond");
     tess_data_close(d);
 }

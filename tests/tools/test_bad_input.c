@@ -408,6 +408,29 @@ TEST(data_that_is_not_there_or_too_short)
     CHECK(!exists("out"));
 }
 
+/* Each of them before anything is made; the rest of what a line can be is in test_lines. */
+TEST(lines_that_are_wrong)
+{
+    static const char *const cases[][2] = {
+        {"", "l.jsonl: line 1, byte 0: is empty"},
+        {"{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2]", "l.jsonl: line 2, byte 42: is no JSON"},
+        {"{\"input_ids\": [1, 2]}\n\n{\"input_ids\": [1, 256]}\n", "l.jsonl: line 3, byte 23: \"input_ids\"[1]: 256"},
+        {"{\"input_ids\": [1, 2], \"labels\": [1, 256]}\n", "l.jsonl: line 1, byte 0: \"labels\"[1]: 256 is beyond"},
+        {"{\"prompt\": \"a\", \"completion\": \"\"}\n", "l.jsonl: line 1, byte 0: has no target"},
+    };
+    tiny_setup();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        write_text("l.jsonl", cases[i][0]);
+        RUN("train", "run.json", "data.train=l.jsonl");
+        EXPECT_ERROR(2, cases[i][1]);
+        RUN("eval", "run.json", "data.valid=l.jsonl");
+        EXPECT_ERROR(2, cases[i][1]);
+    }
+    CHECK(!exists("out") && !exists("l.jsonl.index"));
+    RUN("train", "run.json", "data.pack_positions=true");
+    EXPECT_ERROR(2, "run.json: data.pack_positions: ", "data.pack");
+}
+
 TEST(tokens_beyond_the_vocabulary)
 {
     uint8_t token[TINY_TOKENS];

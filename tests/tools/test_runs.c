@@ -198,7 +198,90 @@ TEST(a_list_is_the_files_one_behind_the_other)
     EXPECT_ERROR(2, "run.json: data.valid: has weights", "list paths alone");
     rename("parts/1.txt", "parts/1.text");
     RUN("train", "run.json", "data.train=parts/1.text");
-    EXPECT_ERROR(2, "parts/1.text: is there, and is a text", "neither .bin nor .txt");
+    EXPECT_ERROR(2, "parts/1.text: is there, and is a text", "none of .bin, .txt and .jsonl");
+}
+
+/* Forty examples from the text, as prompts and as tokens with labels, and the text in documents. */
+static void write_lines(void)
+{
+    size_t bytes = 0;
+    char *text = read_file("text.txt", &bytes), *joined = read_file("text.txt", &bytes);
+    FILE *pairs = fopen("pairs.jsonl", "w"), *ids = fopen("ids.jsonl", "w"), *docs = fopen("docs.jsonl", "w");
+    FILE *whole = fopen("whole.jsonl", "w");
+    for (size_t i = 0; i < bytes; i++) text[i] = text[i] == '\n' ? ' ' : text[i]; /* nothing that JSON would escape */
+    for (int i = 0; i < 40; i++) {
+        const char *s = text + 50 * i;
+        const int n = 4 + i * 7 % (TINY_T - 3), prompt = 1 + i % (n - 2);
+        fprintf(pairs, "{\"prompt\": \"%.*s\", \"completion\": \"%.*s\"}\n", prompt, s, n - prompt, s + prompt);
+        fprintf(ids, "{\"input_ids\": [%d", s[0]);
+        for (int t = 1; t < n; t++) fprintf(ids, ", %d", s[t]);
+        fprintf(ids, "], \"labels\": [-100");
+        for (int t = 1; t < n; t++) fprintf(ids, ", %d", t < prompt ? -100 : s[t]);
+        fprintf(ids, "]}\n");
+        fprintf(docs, "{\"text\": \"%.49s\"}\n", s);
+        joined[50 * i + 49] = 0;
+        fprintf(whole, "{\"input_ids\": [%d", text[TINY_T * i]);
+        for (int t = 1; t <= TINY_T; t++) fprintf(whole, ", %d", text[TINY_T * i + t]);
+        fprintf(whole, "]}\n");
+        memcpy(joined + 50 * i, s, 49);
+    }
+    write_file("joined.txt", joined, 1999);
+    write_file("stream.txt", text, 40 * TINY_T + 1);
+    fclose(pairs), fclose(ids), fclose(docs), fclose(whole);
+    free(text), free(joined);
+}
+
+/* The same examples in another form are the same run, and one that is interrupted goes on with the same lines. */
+TEST(lines_are_samples)
+{
+    tiny_setup();
+    write_lines();
+    RUN("train", "run.json", "data.train=ids.jsonl", "steps=12");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "data: 40 samples of up to 16 tokens (");
+    RUN("train", "run.json", "data.train=pairs.jsonl", "steps=12", "output=pairs");
+    EXPECT_DONE();
+    CHECK(same_file(TINY_WEIGHTS, "pairs/model/model.safetensors"));
+    RUN("train", "run.json", "data.train=pairs.jsonl", "steps=5", "output=pairs", CK, EVERY);
+    EXPECT_DONE();
+    RUN("train", "run.json", "data.train=ids.jsonl", "steps=12", "output=pairs", CK, EVERY, "--resume");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "resuming with other data"); /* other bytes, which say the same */
+    CHECK(same_file(TINY_WEIGHTS, "pairs/model/model.safetensors"));
+    RUN("train", "run.json", "data.train=ids.jsonl", "steps=14", "output=pairs", CK, EVERY, "--resume",
+        "data.seq_length=20");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "resuming with another data.seq_length: 20, it was 16\n"); /* a line stays one sample */
+    RUN("train", "run.json", "data.train=ids.jsonl", "data.seq_length=8");
+    EXPECT_ERROR(2, "ids.jsonl: line 2, byte ", "more than data.seq_length 8");
+    RUN("train", "run.json", "data.train=ids.jsonl", "data.seq_length=8", "data.truncate=true");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "; left out, having no target once cut: ");
+    RUN("train", "run.json", "data.train=docs.jsonl", "output=pairs");
+    EXPECT_DONE();
+    RUN("train", "run.json", "data.train=joined.txt");
+    EXPECT_DONE();
+    CHECK(same_file(TINY_WEIGHTS, "pairs/model/model.safetensors"));
+}
+
+/* A line that is a sample of the stream and the token behind it has the same loss. */
+TEST(lines_are_evaluated)
+{
+    double loss[2] = {0, 1};
+    unsigned long long targets[2];
+    tiny_setup();
+    write_lines();
+    RUN("train", "run.json");
+    EXPECT_DONE();
+    for (int k = 0; k < 2; k++) {
+        RUN("eval", "run.json", "model=out/model", k ? "data.valid=whole.jsonl" : "data.valid=stream.txt",
+            k ? "data.seq_length=17" : "data.seq_length=16");
+        EXPECT_DONE();
+        CHECK_EQ(sscanf(ran.out, "loss %lf perplexity %*f tokens %llu", &loss[k], &targets[k]), 2);
+    }
+    CHECK_EQ(targets[0], 40 * TINY_T);
+    CHECK_EQ(targets[1], 40 * TINY_T);
+    CHECK_NEAR(loss[0], loss[1], 3e-6);
 }
 
 TEST(epochs_are_steps)
