@@ -2,6 +2,7 @@
  * that names the tensor or call and what was expected. What follows here may rely on it, and asserts. */
 #include "param_impl.h"
 #include <math.h>
+#include <stdarg.h>
 #include <string.h>
 
 /* ---- describing ---- */
@@ -76,7 +77,31 @@ void tess_check_forget(void)
     first[0] = 0;
 }
 
-/* ---- sizes ---- */
+/* ---- shapes and sizes ---- */
+
+static void describe(const tess_tensor *t, char *out, size_t room)
+{
+    int n = snprintf(out, room, "%s (", t->name);
+    for (int d = 0; d < t->rank && (size_t)n < room; d++)
+        n += snprintf(out + n, room - (size_t)n, d ? ",%lld" : "%lld", (long long)t->dim[d]);
+    if ((size_t)n < room) snprintf(out + n, room - (size_t)n, ")");
+}
+
+tess_status tess_shape_error(const tess_node *n, const char *format, ...)
+{
+    char what[256], shapes[400] = "", one[128];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(what, sizeof what, format, ap);
+    va_end(ap);
+    for (int i = 0; i < n->inputs; i++) {
+        if (!n->in[i]) continue;
+        describe(n->in[i], one, sizeof one);
+        size_t at = strlen(shapes);
+        snprintf(shapes + at, sizeof shapes - at, "%s%s", at ? ", " : "", one);
+    }
+    return tess_error(TESS_INVALID, n->op->name, "%s: %s", shapes, what);
+}
 
 bool tess_fits_tile(int64_t rows, int64_t columns)
 {
@@ -167,58 +192,6 @@ tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
                           "or make fewer micro-batches)",
                           (long long)micro, (long long)row_tiles, g->tensors);
     return c->train && !c->keep_gradients ? check_optimizer(&c->optimizer) : TESS_OK;
-}
-
-/* ---- before a run ---- */
-
-/* In a new session nothing of what was there is left. */
-static void renew(tess_graph *g, unsigned session)
-{
-    g->session = session;
-    g->maps = 0;
-    g->pending = NULL;
-    tess_steps_forget(g);
-    for (int k = 0; k < g->params; k++) {
-        tess_tensor *p = g->param[k];
-        if (p->held->storage != p) continue; /* another graph's, which may be drawn already */
-        p->held->stale = false;
-        for (int64_t i = 0; i < p->held->states; i++)
-            memset(p->held->state[i].begun, 0, sizeof p->held->state[i].begun);
-        for (int64_t j = 0; j < p->cut->tiles && p->held->tile; j++) p->held->tile[j].filled = false;
-    }
-}
-
-tess_status tess_check_session(tess_graph *g)
-{
-    const unsigned session = tess_session();
-    if (g->failed) {
-        tess_error_restore(g->error);
-        return TESS_INVALID;
-    }
-    if (!session) return tess_error(TESS_INVALID, "graph", "nothing runs it (tess_start comes first)");
-    if (g->conf.share) TESS_TRY(tess_check_session(g->conf.share));
-    if (g->on_disk && !tess_disk_there())
-        return tess_error(TESS_INVALID, "graph",
-                          "tiles of it are placed on disk, but tess_start was given no directory (tess_machine.disk)");
-    if (g->session != session) renew(g, session);
-    return TESS_OK;
-}
-
-tess_status tess_check_params(const tess_graph *g, const bool *used)
-{
-    for (int k = 0; k < g->params; k++) {
-        const tess_tensor *p = g->param[k]->held->storage;
-        if (!used[g->param[k]->id]) continue;
-        for (int64_t i = 0; i < p->held->states; i++)
-            if (!p->held->state[i].begun[TESS_MASTER])
-                return tess_error(TESS_INVALID, p->name,
-                                  "was neither drawn nor loaded (tess_graph_init draws all parameters)");
-        if (p->held->stale)
-            return tess_error(TESS_INVALID, p->name,
-                              "was written by tess_param_map, and tess_graph_round was not called after it");
-    }
-    if (g->maps) return tess_error(TESS_INVALID, "step", "tess_param_unmap was not called for %d pieces", g->maps);
-    return TESS_OK;
 }
 
 /* ---- values of inputs ---- */

@@ -44,7 +44,7 @@ struct tess_range {
 
 /* Leaves this rank its part of every node (tensor_parallel.c). */
 void tess_tensor_split(tess_graph *g);
-/* Makes the tiles of parameters that have none yet. */
+/* Makes the tiles of parameters that have none yet (ready.c). */
 void tess_graph_ready(tess_graph *g);
 /* Returns the rows of a parameter's tile, for a matrix of that shape. */
 int64_t tess_rows_of_tile(const tess_graph *g, int64_t rows, int64_t columns);
@@ -66,17 +66,20 @@ tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c) 
 tess_graph *tess_check_inputs(const tess_op *op, tess_tensor *const *in, int inputs);
 /* Checks, once infer has set the shape, that no size overflows. */
 tess_status tess_check_sizes(const tess_node *n) TESS_NODISCARD;
-/* Checks that StarPU runs, with the disk where tiles are placed there. What the graph held in an earlier session is
- * gone then. */
-tess_status tess_check_session(tess_graph *g) TESS_NODISCARD;
-/* Checks that the parameters which a step uses were drawn or loaded. */
-tess_status tess_check_params(const tess_graph *g, const bool *used) TESS_NODISCARD;
 /* Checks values that an input is fed. */
 tess_status tess_check_ids(const tess_tensor *input, const int32_t *values, int64_t n) TESS_NODISCARD;
 /* Checks that a pipeline has a block for each of its chunks (pipeline.c). */
 tess_status tess_pipeline_check(const tess_graph *g) TESS_NODISCARD;
 /* Sets which sections of the pipeline use each parameter, [tensor][section] (pipeline.c). */
 void tess_pipeline_users(const tess_graph *g, bool *const *uses);
+
+/* ---- before a run (session.c) ---- */
+
+/* Checks that StarPU runs, with the disk where tiles are placed there. What the graph held in an earlier session is
+ * gone then. */
+tess_status tess_check_session(tess_graph *g) TESS_NODISCARD;
+/* Checks that the parameters which a step uses were drawn or loaded. */
+tess_status tess_check_params(const tess_graph *g, const bool *used) TESS_NODISCARD;
 
 /* ---- a graph and its steps (step.c) ---- */
 

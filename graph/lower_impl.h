@@ -1,5 +1,6 @@
-/* Lowering: what the passes that write a program share. lower.c goes over the nodes; pipeline.c orders the passes of a
- * section; reduce.c has the messages; optimizer.c the updates. */
+/* Lowering: what the passes that write a program share. emit.c has what rules of ops call; passes.c goes over the
+ * nodes, lower.c orders the passes; pipeline.c orders the passes of a section; reduce.c has the messages; optimizer.c
+ * the updates. */
 #ifndef TESS_LOWER_IMPL_H
 #define TESS_LOWER_IMPL_H
 #include "param_impl.h"
@@ -91,19 +92,38 @@ typedef struct tess_lowered {
     bool *uses;            /* [tensor]: the inputs and parameters that its tasks read */
 } tess_lowered;
 
-/* ---- nodes (lower.c) ---- */
+/* ---- tiles and tasks (emit.c; what rules of ops call is in ops/ops_impl.h) ---- */
 
-void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess_lowered *out);
+/* Returns the place of row tile i of this micro-batch in the tables. */
+static inline int64_t tess_lower_at(const tess_lower *L, int i)
+{
+    return L->micro * L->row_tiles + i;
+}
+size_t tess_value_bytes(const tess_lower *L, const tess_tensor *t, int i);
+/* Emits the sum of a gradient's tile into another, or its copy. */
+void tess_lower_add(tess_lower *L, const tess_tensor *t, int i, tess_tile *from, tess_tile *to, bool acc);
+
+/* ---- passes over nodes (passes.c) ---- */
+
 /* Emits the forward tasks of nodes [first, end) for a micro-batch. */
 void tess_lower_forward(tess_lower *L, int first, int end, const bool *wanted);
-/* Emits their backward tasks, behind the recomputation of what they read. */
-void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted);
+/* Emits their backward tasks, behind the recomputation of what they read. `put`, if any, says which must wait until the
+ * end of the step: */
+void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted, const bool *put);
+/* Emits those of one that waited. */
+void tess_lower_node_backward(tess_lower *L, const tess_node *n);
+/* Returns which group of blocks is recomputed together; -1: none. */
+int tess_lower_group(const tess_lower *L, const tess_node *n);
 /* Is done with the gradient of a row tile of t. */
 void tess_lower_release(tess_lower *L, const tess_tensor *t, int i);
 /* Counts how many backward rules of the step add to each parameter's gradient. */
 void tess_lower_count(tess_lower *L, const bool *wanted);
 /* Emits the sum of the step's losses, if its output is one. */
 void tess_lower_losses(tess_lower *L);
+
+/* ---- the step (lower.c) ---- */
+
+void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess_lowered *out);
 
 /* ---- the order of a pipeline (pipeline.c) ---- */
 
@@ -129,8 +149,6 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted);
 void tess_lower_reduce(tess_lower *L, tess_tensor *p);
 /* The same of this micro-batch's alone, early. */
 void tess_lower_give_up(tess_lower *L, tess_tensor *p);
-/* Returns the tile of a gathered weight. */
-tess_tile *tess_lower_gather(tess_lower *L, const tess_tensor *p, int64_t j);
 /* The slices of a tile, `size` bytes an element, go from their owners to everyone. */
 void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind);
 /* A whole tile goes to a rank or comes from it. */
@@ -143,8 +161,6 @@ void tess_lower_tell(tess_lower *L, const tess_tensor *p, int64_t j);
 void tess_lower_total(tess_lower *L, tess_tile *sum, int64_t sums, int which);
 /* Returns a program that makes whole weights of their owners' slices. */
 tess_program *tess_lower_sharing(tess_graph *g);
-/* Returns the leaf that this micro-batch's gradient of a tile grows in. */
-tess_tile *tess_lower_leaf(tess_lower *L, const tess_tensor *p, int64_t j, bool *acc);
 /* The leaves of this micro-batch are complete. */
 void tess_lower_grown(tess_lower *L, const tess_tensor *p);
 

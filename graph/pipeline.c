@@ -280,7 +280,7 @@ static void run_pass(tess_lower *L, const struct tess_pass *pass, const int *chu
     for (end = first; end < L->g->nodes && chunk[end] == pass->chunk;) end++;
     L->micro = pass->micro;
     if (pass->backward)
-        tess_lower_backward(L, first, end, wanted);
+        tess_lower_backward(L, first, end, wanted, NULL);
     else
         tess_lower_forward(L, first, end, wanted);
 }
@@ -338,7 +338,10 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted)
     }
     L->p->in_backward = true;
     for (int k = 0; k < L->g->params && L->conf->train; k++)
-        if (L->g->param[k]->held->on.shared) tess_lower_tied(L, L->g->param[k]);
+        if (L->g->param[k]->held->on.shared) {
+            tess_lower_tied(L, L->g->param[k]);
+            if (!L->conf->keep_gradients) tess_lower_update(L, L->g->param[k]);
+        }
     free(sets);
     free(t);
     free(ends);

@@ -89,7 +89,8 @@ static void gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *t)
     tess_lower_share(L, p, j, (tess_use){t, tile->states ? TESS_RW : TESS_W}, size, TESS_TAG_WEIGHT);
 }
 
-tess_tile *tess_lower_gather(tess_lower *L, const tess_tensor *p, int64_t j)
+/* The tile of a gathered weight. */
+static tess_tile *gathered(tess_lower *L, const tess_tensor *p, int64_t j)
 {
     struct tess_gather *g = &L->gather[p->id][j];
     int64_t first, rows, most = L->grid->live < L->grid->reuse ? L->grid->live : L->grid->reuse;
@@ -106,6 +107,12 @@ tess_tile *tess_lower_gather(tess_lower *L, const tess_tensor *p, int64_t j)
     g->clock = L->clock;
     g->stretch = L->stretch;
     return g->tile[g->turn];
+}
+
+tess_use tess_weight(tess_lower *L, const tess_tensor *p, int64_t tile)
+{
+    L->uses[p->id] = true;
+    return (tess_use){p->held->on.gathered ? gathered(L, p, tile) : p->held->tile[tile].weight, TESS_R};
 }
 
 tess_program *tess_lower_sharing(tess_graph *g)
@@ -136,7 +143,8 @@ static struct tess_tree *tree_of(tess_lower *L, const tess_tensor *p, int64_t j)
     return t;
 }
 
-tess_tile *tess_lower_leaf(tess_lower *L, const tess_tensor *p, int64_t j, bool *acc)
+/* The leaf that this micro-batch's gradient of a tile grows in. */
+static tess_tile *leaf_of(tess_lower *L, const tess_tensor *p, int64_t j, bool *acc)
 {
     struct tess_tree *t = tree_of(L, p, j);
     *acc = t->leaf[L->micro] != NULL;
@@ -144,6 +152,23 @@ tess_tile *tess_lower_leaf(tess_lower *L, const tess_tensor *p, int64_t j, bool 
     size_t bytes = tess_tile_bytes(p->held->tile[j].gradient);
     return t->leaf[L->micro] =
                t->spares ? t->spare[--t->spares] : tess_program_tile(L->p, bytes, TESS_ROLE_GRADIENT, p->name);
+}
+
+tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool *acc)
+{
+    bool *touched = &L->touched[p->id][tile];
+    *acc = *touched;
+    if (L->conf->deterministic && !p->held->on.shared) {
+        *touched = true;
+        tess_tile *leaf = leaf_of(L, p, tile, acc);
+        return (tess_use){leaf, *acc ? TESS_RW : TESS_W};
+    }
+    *touched = true;
+    if (L->early[p->id]) {
+        *acc = L->begun[p->id][tile] == L->micro;
+        L->begun[p->id][tile] = L->micro;
+    }
+    return (tess_use){p->held->tile[tile].gradient, *acc ? TESS_RW : TESS_W};
 }
 
 /* The leaf of this micro-batch joins the nodes before it. */
@@ -376,7 +401,6 @@ void tess_lower_tied(tess_lower *L, tess_tensor *p)
         }
     }
     if (mine == p->held->on.home) tess_lower_reduce(L, p);
-    if (!L->conf->keep_gradients) tess_lower_update(L, p);
 }
 
 void tess_lower_tell(tess_lower *L, const tess_tensor *p, int64_t j)

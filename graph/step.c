@@ -52,6 +52,24 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
 
 /* ---- a step and its graph ---- */
 
+void tess_step_forget_pending(tess_step *s)
+{
+    if (s->pending) tess_graph_owner(s->g)->pending = NULL;
+    s->pending = false;
+}
+
+tess_status tess_settle(const tess_graph *g, const tess_step *but)
+{
+    tess_step *s = tess_graph_owner(g)->pending;
+    if (!s || s == but) return TESS_OK;
+    s->before = s->env;
+    s->before.before = NULL;
+    tess_step_forget_pending(s);
+    tess_env_set(&(tess_env){.before = &s->before});
+    TESS_TRY(tess_program_run(s->low.updates, true));
+    return tess_wait();
+}
+
 static void leave_graph(tess_step *s)
 {
     if (!s->link) return;

@@ -5,24 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void tess_step_forget_pending(tess_step *s)
-{
-    if (s->pending) tess_graph_owner(s->g)->pending = NULL;
-    s->pending = false;
-}
-
-tess_status tess_settle(const tess_graph *g, const tess_step *but)
-{
-    tess_step *s = tess_graph_owner(g)->pending;
-    if (!s || s == but) return TESS_OK;
-    s->before = s->env;
-    s->before.before = NULL;
-    tess_step_forget_pending(s);
-    tess_env_set(&(tess_env){.before = &s->before});
-    TESS_TRY(tess_program_run(s->low.updates, true));
-    return tess_wait();
-}
-
 /* Says which gradient is not finite; the updates, which would say so, come too late. */
 static tess_status name_gradient(const tess_step *s)
 {

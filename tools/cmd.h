@@ -17,6 +17,8 @@ extern const tess_config_use cmd_train_use, cmd_eval_use, cmd_estimate_use, cmd_
 
 extern const command cmd_train, cmd_eval, cmd_generate, cmd_export, cmd_estimate, cmd_info, cmd_bench;
 
+/* ---- arguments.c: what they make of their arguments ---- */
+
 /* An option, "-n" or "--prompt". A flag (`meta` NULL) sets its value to "". */
 typedef struct option {
     const char *name, *meta, *help;
@@ -30,11 +32,12 @@ void cmd_option_help(const option *options, size_t count, FILE *out);
 tess_status cmd_number(const option *o, double least, double most, double *value) TESS_NODISCARD;
 tess_status cmd_whole_number(const option *o, double least, double most, double *value) TESS_NODISCARD;
 
-/* again.c: the line that starts this run again, so that it resumes; `resumes`: it does as it is. A new string. To be
- * asked before cmd_parse, which moves arguments. */
-char *cmd_again(int argc, char **argv, bool resumes);
 /* CONFIG.json [KEY=VALUE ...], loaded and resolved; each key of the list `required`, which ends in NULL, is there.
  * Whatever it returns, `config` can be freed. */
 tess_status cmd_config(int argc, char **argv, const char *const *required, tess_config *config) TESS_NODISCARD;
+
+/* again.c: the line that starts this run again, so that it resumes; `resumes`: it does as it is. A new string. To be
+ * asked before cmd_parse, which moves arguments. */
+char *cmd_again(int argc, char **argv, bool resumes);
 
 #endif

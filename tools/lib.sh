@@ -22,9 +22,8 @@ install() {
 starpu=$PWD/.starpu/cuda/lib/pkgconfig
 if [ -d "$starpu" ]; then export PKG_CONFIG_PATH=$starpu${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}; fi
 
-# build DIR [MESON OPTION...]: configured once, and anew when another StarPU is to be found; brought up to date each
-# time, all of it or $targets.
-build() {
+# configure DIR [MESON OPTION...]: once, and anew when another StarPU is to be found.
+configure() {
     local dir=$1
     shift
     if [ -f "$dir/build.ninja" ] && [ "$(cat "$dir/pkg-config-path" 2>/dev/null)" != "${PKG_CONFIG_PATH:-}" ]; then
@@ -32,6 +31,12 @@ build() {
     fi
     [ -f "$dir/build.ninja" ] || meson setup "$dir" "$@" >"/dev/null"
     echo "${PKG_CONFIG_PATH:-}" >"$dir/pkg-config-path"
+}
+
+# build DIR [MESON OPTION...]: configured, and brought up to date each time, all of it or $targets.
+build() {
+    configure "$@"
+    local dir=$1
     # shellcheck disable=SC2086
     meson compile -C "$dir" ${targets:-} >"$dir/compile.log" 2>&1 || { cat "$dir/compile.log"; exit 1; }
 }

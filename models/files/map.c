@@ -2,6 +2,7 @@
 #include "map_impl.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -36,6 +37,19 @@ void tess_map_forget(const void *at, size_t bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)at / page * page;
     madvise((void *)begin, (uintptr_t)at + bytes - begin, MADV_DONTNEED);
+}
+
+tess_status tess_file_error(const char *file, const char *field, const char *format, ...)
+{
+    char what[512];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(what, sizeof what, format, ap);
+    va_end(ap);
+    char *where = tess_format("%s: %s", file, field);
+    tess_status status = tess_error(TESS_INVALID, where, "%s", what);
+    free(where);
+    return status;
 }
 
 uint64_t tess_sum_bytes(uint64_t sum, const void *data, size_t bytes)

@@ -15,6 +15,8 @@ tess_status tess_map_open(const char *path, tess_map *map) TESS_NODISCARD;
 void tess_map_close(tess_map *map);
 /* Says of bytes of a map that they were read and need not be at hand: they no longer count as this process's memory. */
 void tess_map_forget(const void *at, size_t bytes);
+/* The error, TESS_INVALID, of what a file says wrong: at a field of it, or a tensor. */
+tess_status TESS_PRINTF(3, 4) tess_file_error(const char *file, const char *field, const char *format, ...);
 /* Returns `sum` with these bytes mixed in: what tells contents apart begins with TESS_SUM. */
 uint64_t tess_sum_bytes(uint64_t sum, const void *data, size_t bytes);
 #define TESS_SUM UINT64_C(0xcbf29ce484222325)

@@ -8,7 +8,6 @@
 #include "safetensors_impl.h"
 #include <errno.h>
 #include <jansson.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -39,45 +38,31 @@ struct tess_safetensors {
 
 /* ---- one header ---- */
 
-/* An error at a tensor of a file. */
-static tess_status TESS_PRINTF(3, 4) bad(const char *file, const char *name, const char *format, ...)
-{
-    char what[512];
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(what, sizeof what, format, ap);
-    va_end(ap);
-    char *where = tess_format("%s: %s", file, name);
-    tess_status status = tess_error(TESS_INVALID, where, "%s", what);
-    free(where);
-    return status;
-}
-
 static tess_status read_dtype(tess_safetensor *t, const json_t *entry)
 {
     const char *name = json_string_value(json_object_get(entry, "dtype"));
-    if (!name) return bad(t->file, t->name, "has no dtype");
+    if (!name) return tess_file_error(t->file, t->name, "has no dtype");
     for (t->dtype = 0; t->dtype < TESS_ST_COUNT; t->dtype++)
         if (strcmp(name, dtypes[t->dtype].name) == 0) return TESS_OK;
-    return bad(t->file, t->name, "dtype %s is not known", name);
+    return tess_file_error(t->file, t->name, "dtype %s is not known", name);
 }
 
 static tess_status read_shape(tess_safetensor *t, const json_t *entry)
 {
     const json_t *shape = json_object_get(entry, "shape");
-    if (!json_is_array(shape)) return bad(t->file, t->name, "has no shape");
+    if (!json_is_array(shape)) return tess_file_error(t->file, t->name, "has no shape");
     if (json_array_size(shape) > TESS_SAFETENSORS_RANK)
-        return bad(t->file, t->name, "has %zu dimensions, at most %d are supported", json_array_size(shape),
-                   TESS_SAFETENSORS_RANK);
+        return tess_file_error(t->file, t->name, "has %zu dimensions, at most %d are supported", json_array_size(shape),
+                               TESS_SAFETENSORS_RANK);
     t->rank = (int)json_array_size(shape);
     t->elements = 1;
     for (int i = 0; i < t->rank; i++) {
         const json_t *dim = json_array_get(shape, (size_t)i);
         t->dims[i] = json_integer_value(dim);
         if (!json_is_integer(dim) || t->dims[i] < 0)
-            return bad(t->file, t->name, "dimension %d is no number of elements", i);
+            return tess_file_error(t->file, t->name, "dimension %d is no number of elements", i);
         if (__builtin_mul_overflow(t->elements, t->dims[i], &t->elements))
-            return bad(t->file, t->name, "the shape has more than 2^63 elements");
+            return tess_file_error(t->file, t->name, "the shape has more than 2^63 elements");
     }
     return TESS_OK;
 }
@@ -88,16 +73,18 @@ static tess_status read_offsets(tess_safetensor *t, const json_t *entry, const u
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const json_t *first = json_array_get(offsets, 0), *second = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(second))
-        return bad(t->file, t->name, "has no data_offsets [begin, end]");
+        return tess_file_error(t->file, t->name, "has no data_offsets [begin, end]");
     json_int_t begin = json_integer_value(first), end = json_integer_value(second);
     if (begin < 0 || end < begin || (uint64_t)end > data_bytes)
-        return bad(t->file, t->name, "data_offsets %lld to %lld are outside of the %zu bytes of tensors in the file",
-                   (long long)begin, (long long)end, data_bytes);
+        return tess_file_error(t->file, t->name,
+                               "data_offsets %lld to %lld are outside of the %zu bytes of tensors in the file",
+                               (long long)begin, (long long)end, data_bytes);
     uint64_t want;
     if (__builtin_mul_overflow((uint64_t)t->elements, dtypes[t->dtype].size, &want) || want != (uint64_t)(end - begin))
-        return bad(t->file, t->name, "data_offsets %lld to %lld are %lld bytes, %lld elements of %s are %llu",
-                   (long long)begin, (long long)end, (long long)(end - begin), (long long)t->elements,
-                   dtypes[t->dtype].name, (unsigned long long)want);
+        return tess_file_error(t->file, t->name,
+                               "data_offsets %lld to %lld are %lld bytes, %lld elements of %s are %llu",
+                               (long long)begin, (long long)end, (long long)(end - begin), (long long)t->elements,
+                               dtypes[t->dtype].name, (unsigned long long)want);
     t->data = data + begin;
     t->bytes = (size_t)want;
     return TESS_OK;
@@ -118,9 +105,9 @@ static tess_status check_places(const char *file, tess_safetensor *tensor, size_
     for (size_t i = 0; i < n; i++) {
         const uint8_t *begin = tensor[i].data;
         if (begin != at)
-            return bad(file, tensor[i].name,
-                       "begins at byte %zu of the tensors, but the one before it ends at %zu (%s)",
-                       (size_t)(begin - data), (size_t)(at - data), begin < at ? "they overlap" : "a hole");
+            return tess_file_error(file, tensor[i].name,
+                                   "begins at byte %zu of the tensors, but the one before it ends at %zu (%s)",
+                                   (size_t)(begin - data), (size_t)(at - data), begin < at ? "they overlap" : "a hole");
         at = begin + tensor[i].bytes;
     }
     if (at != data + bytes)
@@ -186,7 +173,8 @@ static tess_status read_file(tess_safetensors *s, const char *file, const uint8_
     json_t *header = json_loadb((const char *)bytes + sizeof length, (size_t)length,
                                 JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
     if (!header)
-        return bad(file, "header", "byte %zu: is no JSON: %s", sizeof length + (size_t)error.position, error.text);
+        return tess_file_error(file, "header", "byte %zu: is no JSON: %s", sizeof length + (size_t)error.position,
+                               error.text);
     tess_status status = read_header(s, file, header, bytes + begin, n - begin);
     json_decref(header);
     return status;
@@ -205,7 +193,7 @@ static tess_status sort_names(tess_safetensors *s)
     qsort(s->tensor, s->count, sizeof *s->tensor, compare_names);
     for (size_t i = 1; i < s->count; i++)
         if (strcmp(s->tensor[i - 1].name, s->tensor[i].name) == 0)
-            return bad(s->tensor[i].file, s->tensor[i].name, "is in %s too", s->tensor[i - 1].file);
+            return tess_file_error(s->tensor[i].file, s->tensor[i].name, "is in %s too", s->tensor[i - 1].file);
     return TESS_OK;
 }
 
@@ -227,13 +215,13 @@ static tess_status read_shards(tess_safetensors *s, const char *index, const jso
     json_t *value, *seen = json_object();
     tess_status status = TESS_OK;
     if (!json_is_object(weight_map) || !json_object_size(weight_map))
-        status = bad(index, "weight_map", "expected an object of tensors and their files");
+        status = tess_file_error(index, "weight_map", "expected an object of tensors and their files");
     json_object_foreach((json_t *)weight_map, name, value)
     {
         const char *file = json_string_value(value);
         if (status != TESS_OK) break;
         if (!file || !*file || strchr(file, '/'))
-            status = bad(index, name, "expected the name of a file beside the index");
+            status = tess_file_error(index, name, "expected the name of a file beside the index");
         else if (!json_object_get(seen, file)) {
             json_object_set_new(seen, file, json_true());
             char *path = tess_format("%.*s%s", slash ? (int)(slash - index + 1) : 0, index, file);
@@ -248,7 +236,7 @@ static tess_status read_shards(tess_safetensors *s, const char *index, const jso
         const tess_safetensor *t = tess_safetensors_find(s, name);
         const char *base = t ? strrchr(t->file, '/') : NULL;
         if (!t || strcmp(base ? base + 1 : t->file, json_string_value(value)))
-            status = bad(index, name, "is not in %s, where the index has it", json_string_value(value));
+            status = tess_file_error(index, name, "is not in %s, where the index has it", json_string_value(value));
     }
     json_decref(seen);
     return status;
@@ -379,7 +367,8 @@ tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_
         for (int64_t i = 0; i < n; i++) memcpy(&wide, p + 8 * i, sizeof wide), out[i] = (float)wide;
         return TESS_OK;
     default:
-        return bad(t->file, t->name, "is %s, expected floats (F32, BF16, F16 or F64)", dtypes[t->dtype].name);
+        return tess_file_error(t->file, t->name, "is %s, expected floats (F32, BF16, F16 or F64)",
+                               dtypes[t->dtype].name);
     }
 }
 

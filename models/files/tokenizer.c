@@ -10,7 +10,6 @@
 #include "tokenizer_impl.h"
 #include <jansson.h>
 #include <pcre2.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,20 +35,6 @@ struct tess_tokenizer {
     int splits;
     bool add_prefix_space;
 };
-
-/* An error in a field of the file. */
-static tess_status TESS_PRINTF(3, 4) bad(const tess_tokenizer *t, const char *field, const char *format, ...)
-{
-    char what[512];
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(what, sizeof what, format, ap);
-    va_end(ap);
-    char *where = tess_format("%s: %s", t->path, field);
-    tess_status status = tess_error(TESS_INVALID, where, "%s", what);
-    free(where);
-    return status;
-}
 
 /* ---- UTF-8 ---- */
 
@@ -123,7 +108,8 @@ static bool token_bytes(tess_tokenizer *t, const char *s, size_t n, struct token
 
 static tess_status set_token(tess_tokenizer *t, const char *field, int64_t id, struct token token)
 {
-    if (id < 0 || id >= IDS) return bad(t, field, "id %lld, expected 0 to %d", (long long)id, IDS - 1);
+    if (id < 0 || id >= IDS)
+        return tess_file_error(t->path, field, "id %lld, expected 0 to %d", (long long)id, IDS - 1);
     if ((size_t)id >= t->room) {
         size_t room = 3 * (size_t)id / 2 + 256;
         t->token = tess_realloc(t->token, room * sizeof *t->token);
@@ -131,7 +117,7 @@ static tess_status set_token(tess_tokenizer *t, const char *field, int64_t id, s
         t->room = room;
     }
     if (id >= t->vocab) t->vocab = (int32_t)id + 1;
-    if (t->token[id].bytes) return bad(t, field, "id %lld is another token's already", (long long)id);
+    if (t->token[id].bytes) return tess_file_error(t->path, field, "id %lld is another token's already", (long long)id);
     t->token[id] = token;
     return TESS_OK;
 }
@@ -141,7 +127,8 @@ static tess_status read_vocab(tess_tokenizer *t, json_t *vocab, bool whole_words
     const char *key;
     json_t *value;
     bool set[256] = {false};
-    if (!json_is_object(vocab)) return bad(t, "model.vocab", "expected an object of tokens and their ids");
+    if (!json_is_object(vocab))
+        return tess_file_error(t->path, "model.vocab", "expected an object of tokens and their ids");
     json_object_foreach(vocab, key, value)
     {
         char field[128];
@@ -149,7 +136,7 @@ static tess_status read_vocab(tess_tokenizer *t, json_t *vocab, bool whole_words
         bool letters = token_bytes(t, key, strlen(key), &token);
         int32_t id = (int32_t)json_integer_value(value);
         snprintf(field, sizeof field, "model.vocab.%s", key);
-        if (!json_is_integer(value)) return bad(t, field, "expected an integer id");
+        if (!json_is_integer(value)) return tess_file_error(t->path, field, "expected an integer id");
         TESS_TRY(set_token(t, field, json_integer_value(value), token));
         if (letters && whole_words) tess_bpe_add_word(t->bpe, token.bytes, token.length, id);
         if (letters && token.length == 1) {
@@ -159,7 +146,8 @@ static tess_status read_vocab(tess_tokenizer *t, json_t *vocab, bool whole_words
     }
     for (int b = 0; b < 256; b++)
         if (!set[b] && b != 0xc0 && b != 0xc1 && b < 0xf5) /* UTF-8 has the others only */
-            return bad(t, "model.vocab", "no token for the byte 0x%02x: not a byte-level vocabulary", b);
+            return tess_file_error(t->path, "model.vocab", "no token for the byte 0x%02x: not a byte-level vocabulary",
+                                   b);
     return TESS_OK;
 }
 
@@ -174,7 +162,8 @@ static tess_status read_merge(tess_tokenizer *t, const json_t *vocab, const json
         a = json_string_value(json_array_get(merge, 0));
         b = json_string_value(json_array_get(merge, 1));
     }
-    if (!a || !b || (text && strchr(b, ' '))) return bad(t, field, "expected \"a b\" or [\"a\", \"b\"]");
+    if (!a || !b || (text && strchr(b, ' ')))
+        return tess_file_error(t->path, field, "expected \"a b\" or [\"a\", \"b\"]");
     char *name[3] = {text ? tess_format("%.*s", (int)(space - text), a) : tess_strdup(a), tess_strdup(b), NULL};
     name[2] = tess_format("%s%s", name[0], name[1]);
     int32_t id[3];
@@ -182,10 +171,10 @@ static tess_status read_merge(tess_tokenizer *t, const json_t *vocab, const json
     for (int i = 0; i < 3 && status == TESS_OK; i++) {
         const json_t *found = json_object_get(vocab, name[i]);
         id[i] = (int32_t)json_integer_value(found);
-        if (!found) status = bad(t, field, "\"%s\" is not in model.vocab", name[i]);
+        if (!found) status = tess_file_error(t->path, field, "\"%s\" is not in model.vocab", name[i]);
     }
     if (status == TESS_OK && !tess_bpe_add_merge(t->bpe, id[0], id[1], id[2]))
-        status = bad(t, field, "\"%s %s\" is there twice", name[0], name[1]);
+        status = tess_file_error(t->path, field, "\"%s %s\" is there twice", name[0], name[1]);
     for (int i = 0; i < 3; i++) free(name[i]);
     return status;
 }
@@ -197,20 +186,20 @@ static tess_status read_model(tess_tokenizer *t, const json_t *model)
     static const char *const affix[] = {"model.continuing_subword_prefix", "model.end_of_word_suffix"};
     const json_t *type = json_object_get(model, "type"), *merges = json_object_get(model, "merges");
     json_t *vocab = json_object_get(model, "vocab");
-    if (!json_is_object(model)) return bad(t, "model", "expected an object");
+    if (!json_is_object(model)) return tess_file_error(t->path, "model", "expected an object");
     if (type && (!json_is_string(type) || strcmp(json_string_value(type), "BPE")))
-        return bad(t, "model.type", "%s is not supported, only BPE",
-                   json_is_string(type) ? json_string_value(type) : "?");
+        return tess_file_error(t->path, "model.type", "%s is not supported, only BPE",
+                               json_is_string(type) ? json_string_value(type) : "?");
     for (size_t i = 0; i < 2; i++) {
         const json_t *v = json_object_get(model, affix[i] + strlen("model."));
         if (v && !json_is_null(v) && (!json_is_string(v) || json_string_length(v)))
-            return bad(t, affix[i], "not supported in a byte-level model, expected null");
+            return tess_file_error(t->path, affix[i], "not supported in a byte-level model, expected null");
     }
     const json_t *dropout = json_object_get(model, "dropout");
     if (dropout && !json_is_null(dropout) && !(json_is_number(dropout) && json_number_value(dropout) == 0))
-        return bad(t, "model.dropout", "not supported, expected null");
+        return tess_file_error(t->path, "model.dropout", "not supported, expected null");
     TESS_TRY(read_vocab(t, vocab, json_is_true(json_object_get(model, "ignore_merges"))));
-    if (!json_is_array(merges)) return bad(t, "model.merges", "expected an array");
+    if (!json_is_array(merges)) return tess_file_error(t->path, "model.merges", "expected an array");
     for (size_t i = 0; i < json_array_size(merges); i++) TESS_TRY(read_merge(t, vocab, json_array_get(merges, i), i));
     return TESS_OK;
 }
@@ -233,13 +222,15 @@ static tess_status read_one_added(tess_tokenizer *t, const json_t *added, const 
     char field[64];
     snprintf(field, sizeof field, "added_tokens[%zu]", index);
     if (!json_is_string(content) || !json_string_length(content) || !json_is_integer(id))
-        return bad(t, field, "expected an object with a content and an integer id");
+        return tess_file_error(t->path, field, "expected an object with a content and an integer id");
     for (size_t f = 0; f < 3; f++)
-        if (json_is_true(json_object_get(added, flag[f]))) return bad(t, field, "%s is not supported", flag[f]);
+        if (json_is_true(json_object_get(added, flag[f])))
+            return tess_file_error(t->path, field, "%s is not supported", flag[f]);
     const json_t *known = json_object_get(vocab, json_string_value(content));
     if (known && !json_equal(known, id))
-        return bad(t, field, "\"%s\" has id %lld here and %lld in model.vocab", json_string_value(content),
-                   (long long)json_integer_value(id), (long long)json_integer_value(known));
+        return tess_file_error(t->path, field, "\"%s\" has id %lld here and %lld in model.vocab",
+                               json_string_value(content), (long long)json_integer_value(id),
+                               (long long)json_integer_value(known));
     struct token token = {tess_arena_format(t->arena, "%s", json_string_value(content)), json_string_length(content)};
     if (known)
         t->token[json_integer_value(id)] = token; /* its letters stand for themselves, not for bytes */
@@ -251,7 +242,8 @@ static tess_status read_one_added(tess_tokenizer *t, const json_t *added, const 
 
 static tess_status read_added(tess_tokenizer *t, const json_t *added, const json_t *vocab)
 {
-    if (added && !json_is_null(added) && !json_is_array(added)) return bad(t, "added_tokens", "expected an array");
+    if (added && !json_is_null(added) && !json_is_array(added))
+        return tess_file_error(t->path, "added_tokens", "expected an array");
     size_t count = json_array_size(added);
     t->added = tess_arena_get(t->arena, (count + 1) * sizeof *t->added);
     for (size_t i = 0; i < count; i++) TESS_TRY(read_one_added(t, json_array_get(added, i), vocab, i));
@@ -279,7 +271,8 @@ static tess_status translate_pattern(const tess_tokenizer *t, const char *field,
     for (const char *p = in; *p; p++) {
         if (*p == '\\' && p[1]) {
             p++;
-            if (*p == 'h' || *p == 'H' || (set && *p == 'S')) return bad(t, field, "\\%c is not supported here", *p);
+            if (*p == 'h' || *p == 'H' || (set && *p == 'S'))
+                return tess_file_error(t->path, field, "\\%c is not supported here", *p);
             if (*p == 's' || *p == 'S')
                 o += sprintf(o, set ? "%s%s" : *p == 's' ? "[%s%s]" : "[^%s%s]", space, "");
             else
@@ -287,9 +280,9 @@ static tess_status translate_pattern(const tess_tokenizer *t, const char *field,
             continue;
         }
         if (set && ((*p == '[' && p[1] != ':') || (*p == '&' && p[1] == '&')))
-            return bad(t, field, "sets inside of sets are not supported");
+            return tess_file_error(t->path, field, "sets inside of sets are not supported");
         if (!set && *p == '{') repeat = (p[1] >= '0' && p[1] <= '9') || p[1] == ',';
-        if (!set && repeat && *p == '}' && p[1] == '+') return bad(t, field, "}+ is not supported");
+        if (!set && repeat && *p == '}' && p[1] == '+') return tess_file_error(t->path, field, "}+ is not supported");
         if (*p == '[' && set) /* [:name:] */
             for (; *p && *p != ']'; p++) *o++ = *p;
         else if (*p == '[' || *p == ']')
@@ -306,7 +299,7 @@ static tess_status add_split(tess_tokenizer *t, const char *field, const char *p
     uint32_t empty;
     PCRE2_SIZE at;
     char *own = (char *)pattern;
-    if (t->splits == SPLITS) return bad(t, field, "more than %d patterns are not supported", SPLITS);
+    if (t->splits == SPLITS) return tess_file_error(t->path, field, "more than %d patterns are not supported", SPLITS);
     if (!literal) TESS_TRY(translate_pattern(t, field, pattern, &own));
     pcre2_code *code =
         pcre2_compile((PCRE2_SPTR)own, PCRE2_ZERO_TERMINATED,
@@ -314,12 +307,13 @@ static tess_status add_split(tess_tokenizer *t, const char *field, const char *p
     if (!code) {
         char why[128];
         pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
-        return bad(t, field, "\"%s\" is no regular expression: %s", pattern, why);
+        return tess_file_error(t->path, field, "\"%s\" is no regular expression: %s", pattern, why);
     }
     t->split[t->splits++] = code;
     pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* without it matching is slower, and the same */
     pcre2_pattern_info(code, PCRE2_INFO_MATCHEMPTY, &empty);
-    return empty ? bad(t, field, "\"%s\" matches nothing at all, which is not supported", pattern) : TESS_OK;
+    return empty ? tess_file_error(t->path, field, "\"%s\" matches nothing at all, which is not supported", pattern)
+                 : TESS_OK;
 }
 
 static bool is_type(const json_t *object, const char *type)
@@ -336,9 +330,10 @@ static tess_status read_split(tess_tokenizer *t, const char *field, const json_t
     const char *regex = json_string_value(json_object_get(pattern, "Regex"));
     const char *literal = json_string_value(json_object_get(pattern, "String"));
     const char *behavior = json_string_value(json_object_get(split, "behavior"));
-    if (!regex && !literal) return bad(t, field, "expected a pattern with a Regex or a String");
+    if (!regex && !literal) return tess_file_error(t->path, field, "expected a pattern with a Regex or a String");
     if (!behavior || strcmp(behavior, "Isolated"))
-        return bad(t, field, "behavior %s is not supported, only Isolated", behavior ? behavior : "(missing)");
+        return tess_file_error(t->path, field, "behavior %s is not supported, only Isolated",
+                               behavior ? behavior : "(missing)");
     return add_split(t, field, regex ? regex : literal, !regex);
 }
 
@@ -353,14 +348,17 @@ static tess_status read_pre_tokenizer(tess_tokenizer *t, const json_t *pre)
         for (size_t i = 0; i + 1 < count; i++) {
             const json_t *split = json_array_get(list, i);
             snprintf(field, sizeof field, "pre_tokenizer.pretokenizers[%zu]", i);
-            if (!is_type(split, "Split")) return bad(t, field, "only Split is supported before ByteLevel");
+            if (!is_type(split, "Split"))
+                return tess_file_error(t->path, field, "only Split is supported before ByteLevel");
             TESS_TRY(read_split(t, field, split));
         }
         snprintf(field, sizeof field, "pre_tokenizer.pretokenizers[%zu]", count ? count - 1 : 0);
     }
-    if (!is_type(last, "ByteLevel")) return bad(t, field, "expected ByteLevel: other tokenizers are not supported");
+    if (!is_type(last, "ByteLevel"))
+        return tess_file_error(t->path, field, "expected ByteLevel: other tokenizers are not supported");
     t->add_prefix_space = !json_is_false(json_object_get(last, "add_prefix_space"));
-    if (t->add_prefix_space && t->splits) return bad(t, field, "add_prefix_space is not supported behind a Split");
+    if (t->add_prefix_space && t->splits)
+        return tess_file_error(t->path, field, "add_prefix_space is not supported behind a Split");
     if (json_is_false(json_object_get(last, "use_regex"))) return TESS_OK;
     return add_split(t, field, gpt2_words, false);
 }
@@ -372,9 +370,10 @@ static tess_status read_all(tess_tokenizer *t, const json_t *root)
 {
     const json_t *normalizer = json_object_get(root, "normalizer"), *decoder = json_object_get(root, "decoder");
     const json_t *model = json_object_get(root, "model");
-    if (normalizer && !json_is_null(normalizer)) return bad(t, "normalizer", "not supported, expected null");
+    if (normalizer && !json_is_null(normalizer))
+        return tess_file_error(t->path, "normalizer", "not supported, expected null");
     if (decoder && !json_is_null(decoder) && !is_type(decoder, "ByteLevel"))
-        return bad(t, "decoder", "only ByteLevel is supported");
+        return tess_file_error(t->path, "decoder", "only ByteLevel is supported");
     TESS_TRY(read_model(t, model));
     TESS_TRY(read_added(t, json_object_get(root, "added_tokens"), json_object_get(model, "vocab")));
     return read_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"));

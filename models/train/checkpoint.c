@@ -340,6 +340,23 @@ tess_status tess_checkpoint_pick(const char *dir, char **picked)
     return TESS_OK;
 }
 
+/* A reader on a slow machine loses the race many times to a run that writes a checkpoint every step. */
+enum { PICKS = 30 };
+
+tess_status tess_checkpoint_open(const char *dir, tess_status (*open)(const char *path, void *what),
+                                 void (*close)(void *what), void *what, char **path)
+{
+    for (int attempt = 0;; attempt++) {
+        TESS_TRY(tess_checkpoint_pick(dir, path));
+        const tess_status status = open(*path, what);
+        int64_t gone = status != TESS_OK && *path && strcmp(*path, dir) && !tess_states_whole(*path);
+        tess_ranks_most(&gone, 1);
+        if (!gone || attempt == PICKS) return status;
+        close(what);
+        free(*path);
+    }
+}
+
 tess_status tess_checkpoint_load(const char *dir, int64_t step, tess_graph *g)
 {
     char *path = path_of(dir, step, "");

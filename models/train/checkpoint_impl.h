@@ -71,9 +71,11 @@ char *tess_checkpoint_path(const char *dir, int64_t step);
 /* Picks, where `dir` holds checkpoints, the newest of them, else `dir` itself: a new string. NULL is NULL. Of all
  * ranks: that of rank 0 counts. */
 tess_status tess_checkpoint_pick(const char *dir, char **picked) TESS_NODISCARD;
-/* How often a reader picks anew where the run removed what was picked: one on a slow machine loses the race many times
- * to a run that writes a checkpoint every step. */
-enum { TESS_CHECKPOINT_PICKS = 30 };
+/* Opens what was picked so; where the run removes that before it is open there is a newer one, which is opened then.
+ * `open` does it to `what`, and `close` undoes that, or the part of it that was done, before it is tried anew. *path is
+ * what was opened, or could not be: a new string. Of all ranks, which try anew together. */
+tess_status tess_checkpoint_open(const char *dir, tess_status (*open)(const char *path, void *what),
+                                 void (*close)(void *what), void *what, char **path) TESS_NODISCARD;
 /* Reads what state.json of a checkpoint says. */
 tess_status tess_checkpoint_progress(const char *path, tess_progress *p) TESS_NODISCARD;
 

@@ -5,46 +5,6 @@
 
 enum { MiB = 1 << 20 };
 
-static tess_step_conf step_conf(const tess_run *r)
-{
-    const tess_config *c = r->c;
-    return (tess_step_conf){
-        .train = true,
-        .micro = r->micro,
-        .deterministic = c->deterministic,
-        .recompute_every = c->activation_checkpointing.enabled ? (int)c->activation_checkpointing.every : 0,
-        .optimizer = {.beta1 = c->optimizer.params.betas[0],
-                      .beta2 = c->optimizer.params.betas[1],
-                      .eps = c->optimizer.params.eps,
-                      .weight_decay = c->optimizer.params.weight_decay,
-                      .l2 = c->optimizer.type == TESS_OPTIMIZER_ADAM && !c->optimizer.params.adam_w_mode,
-                      .no_decay_1d = c->optimizer.params.no_decay_1d,
-                      .clip = c->gradient_clipping}};
-}
-
-tess_status tess_run_step(const tess_run *r, tess_step **step)
-{
-    const tess_step_conf conf = step_conf(r);
-    return tess_run_at_key(tess_step_new(r->net.output, &conf, step));
-}
-
-static tess_status too_little_gpu(const tess_run *r, uint64_t needed)
-{
-    const uint64_t cap = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
-    return tess_error(
-        TESS_INVALID, "memory.gpu", "%s, which is too little for any step of this run (memory.gpu=%lluMiB would do)",
-        tess_human_bytes((double)tess_gpu_bytes(cap)), (unsigned long long)(tess_gpu_cap(needed) / MiB + 1));
-}
-
-tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out)
-{
-    const tess_gpu_conf conf = tess_run_gpu(r);
-    *out = (tess_gpu_placement){0};
-    if (!conf.memory) return TESS_OK;
-    const tess_status status = tess_step_place_gpu(step, &conf, out);
-    return status == TESS_INVALID ? too_little_gpu(r, out->needed) : status;
-}
-
 bool tess_run_evaluates(const tess_run *r)
 {
     return r->c->data.valid && r->c->eval_every > 0;
@@ -57,7 +17,7 @@ static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
     tess_plan plan;
     *bytes = 0;
     if (!tess_run_evaluates(r)) return TESS_OK;
-    TESS_TRY(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, &step));
+    TESS_TRY(tess_run_step(r, false, &step));
     tess_step_plan(step, &plan);
     *bytes = tess_plan_fixed(&plan, r->conf.workers);
     tess_step_free(step);
@@ -68,13 +28,14 @@ static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
  * do, else 0. */
 static tess_status lay_out(tess_run *r, const tess_place_conf *conf, tess_step **step, uint64_t *guess)
 {
-    const tess_step_conf of = step_conf(r);
+    const tess_step_conf of = tess_run_step_conf(r);
     const tess_rooms rooms = {.gpu = tess_run_gpu(r), .ram = *conf};
     tess_layout layout;
     const tess_status status = tess_run_at_key(tess_step_lay_out(r->net.output, &of, &rooms, step, &layout));
     const bool lacks = status == TESS_INVALID;
     *guess = lacks && layout.lacks == TESS_TIER_CPU ? layout.ram.needed : 0;
-    if (lacks && layout.lacks == TESS_TIER_GPU && layout.gpu.needed) return too_little_gpu(r, layout.gpu.needed);
+    if (lacks && layout.lacks == TESS_TIER_GPU && layout.gpu.needed)
+        return tess_run_too_little_gpu(r, layout.gpu.needed);
     if (status != TESS_OK) return status;
     r->place = layout.ram;
     r->gpu = layout.gpu;
@@ -93,7 +54,7 @@ static uint64_t eval_lacks(tess_run *r, const tess_place_conf *conf)
     if (!tess_run_evaluates(r)) return 0;
     beside.slack = beside.slack_states = 0;
     beside.taken = r->place.fixed - r->beside;
-    tess_status status = tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, &step);
+    tess_status status = tess_run_step(r, false, &step);
     if (status == TESS_OK) status = tess_step_place(step, &beside, &placement);
     tess_step_free(step);
     int64_t needed = status == TESS_OK ? 0 : (int64_t)placement.needed;
@@ -211,7 +172,7 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
 
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
 {
-    TESS_TRY(tess_run_at_key(tess_step_new(r->net.output, &(tess_step_conf){.micro = r->evaluated}, step)));
+    TESS_TRY(tess_run_step(r, false, step));
     if (alone) TESS_TRY(tess_run_place_gpu(r, *step, &r->gpu));
     tess_gpu_placement gpu;
     const tess_gpu_conf beside = {.memory = r->gpu.room}; /* what has no room even so makes some */

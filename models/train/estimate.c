@@ -17,7 +17,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, FILE *out)
     if (status == TESS_INVALID) {
         tess_step_free(step);
         r->disk = NULL;
-        status = tess_run_step(r, &step);
+        status = tess_run_step(r, true, &step);
     }
     if (status == TESS_OK && !(r->conf.rates.flops > 0)) status = tess_run_rates(r, &r->conf.rates);
     if (status == TESS_OK) {
@@ -72,7 +72,7 @@ static tess_status find_least(const tess_run *r, uint64_t *least)
     if (!r->disk) return TESS_OK;
     tess_status status = tess_run_open(r->c, r->rank, &other);
     other.conf = r->conf;
-    if (status == TESS_OK) status = tess_run_step(&other, &step);
+    if (status == TESS_OK) status = tess_run_step(&other, true, &step);
     if (status == TESS_OK) tess_step_plan(step, &p);
     tess_step_free(step);
     if (status == TESS_OK && p.tasks < MANY) *least = tess_run_least(&other);
@@ -91,7 +91,7 @@ tess_status tess_estimate(const tess_config *c, FILE *out)
     TESS_TRY(find_largest(c, &rank));
     tess_status status = tess_run_open(c, rank, &run);
     if (status == TESS_OK) status = tess_run_tiers(&run, c->output);
-    if (status == TESS_OK) status = tess_run_step(&run, &step);
+    if (status == TESS_OK) status = tess_run_step(&run, true, &step);
     if (status == TESS_OK) {
         tess_step_plan(step, &p);
         fprintf(out, "%lld parameters, %lld tokens a step, %llu tasks over %llu tiles\n",

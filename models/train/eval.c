@@ -9,49 +9,38 @@
 #include <string.h>
 
 struct evaluation {
-    tess_config c; /* the one given, with the checkpoint that was picked; its texts are borrowed but for: */
-    char *model;
+    const tess_config *given;
+    tess_config c; /* that with the checkpoint that was picked; its texts are borrowed */
+    char *path;    /* of it */
     tess_run run;
     tess_data *data;
 };
 
-static void close_inputs(struct evaluation *e)
+static void close_inputs(void *what)
 {
+    struct evaluation *e = what;
     tess_data_close(e->data);
     tess_run_close(&e->run);
-    free(e->model);
     e->data = NULL;
-    e->model = NULL;
 }
 
-static tess_status open_inputs(struct evaluation *e)
+static tess_status open_inputs(const char *path, void *what)
 {
+    struct evaluation *e = what;
+    e->c = *e->given;
+    e->c.model = (char *)path;
     TESS_TRY(tess_run_open(&e->c, tess_rank(), &e->run));
     TESS_TRY(tess_run_data(&e->run, "data.valid", e->c.data.valid, false, &e->data));
     return tess_model_check(e->run.model);
 }
 
-/* A run that writes checkpoints there may remove the one that was picked, before it is open: then there is a newer one.
- */
-static tess_status open_newest(const tess_config *given, struct evaluation *e)
+static tess_status open_newest(struct evaluation *e)
 {
+    const char *given = e->given->model;
     TESS_TRY(tess_ranks_agree(TESS_OK)); /* a rank that got another configuration did not come here */
-    for (int attempt = 0;; attempt++) {
-        e->c = *given;
-        TESS_TRY(tess_checkpoint_pick(given->model, &e->model));
-        e->c.model = e->model;
-        const tess_status status = open_inputs(e);
-        const bool picked = e->model && strcmp(e->model, given->model);
-        int64_t gone = status != TESS_OK && picked && !tess_states_whole(e->model);
-        tess_ranks_most(&gone, 1);
-        if (gone && attempt < TESS_CHECKPOINT_PICKS) {
-            close_inputs(e);
-            continue;
-        }
-        TESS_TRY(tess_ranks_agree(status));
-        if (picked && !tess_rank()) tess_note("the newest checkpoint in %s: %s", given->model, e->model);
-        return TESS_OK;
-    }
+    TESS_TRY(tess_ranks_agree(tess_checkpoint_open(given, open_inputs, close_inputs, e, &e->path)));
+    if (e->path && strcmp(e->path, given) && !tess_rank()) tess_note("the newest checkpoint in %s: %s", given, e->path);
+    return TESS_OK;
 }
 
 tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss, double *of)
@@ -100,11 +89,11 @@ done:
 tess_status tess_eval(const tess_config *c)
 {
     if (!c) return tess_error(TESS_INVALID, "configuration", "is NULL");
-    struct evaluation e = {0};
+    struct evaluation e = {.given = c};
     tess_step *step = NULL;
     double loss, targets;
     tess_status status;
-    TESS_TRY_DONE(open_newest(c, &e));
+    TESS_TRY_DONE(open_newest(&e));
     TESS_TRY_DONE(tess_run_same(&e.run, "eval"));
     tess_run_say_odd(&e.run);
     if (!tess_model_has_weights(e.run.model))
@@ -119,6 +108,7 @@ tess_status tess_eval(const tess_config *c)
 done:
     tess_step_free(step);
     close_inputs(&e);
+    free(e.path);
     tess_stop();
     return status;
 }

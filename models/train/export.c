@@ -76,47 +76,43 @@ static tess_status make_directory(const char *dir, size_t *made)
 }
 
 /* Its states stay readable from here on, whoever removes them; the small files are copied while they are there. */
-static tess_status open_checkpoint(const char *path, const char *dir, tess_model **model)
+struct exported {
+    const char *dir; /* where it goes */
+    tess_model *model;
+};
+static tess_status open_checkpoint(const char *path, void *what)
 {
-    TESS_TRY(tess_model_open(path, NULL, model));
-    if (!(*model)->states)
+    struct exported *e = what;
+    TESS_TRY(tess_model_open(path, NULL, &e->model));
+    if (!e->model->states)
         return tess_error(TESS_INVALID, path,
                           "is no checkpoint, and holds none (expected one, or the checkpoint.dir of a run)");
-    TESS_TRY(tess_model_save_rest(*model, dir));
-    return tess_model_check(*model);
+    TESS_TRY(tess_model_save_rest(e->model, e->dir));
+    return tess_model_check(e->model);
 }
 
-/* As open_newest of generate.c: where the newest goes before it is open, there is a newer one. */
-static tess_status open_newest(const char *checkpoint, const char *dir, tess_model **model, char **path)
+static void close_checkpoint(void *what)
 {
-    for (int attempt = 0;; attempt++) {
-        TESS_TRY(tess_checkpoint_pick(checkpoint, path));
-        const tess_status status = open_checkpoint(*path, dir, model);
-        if (status == TESS_OK || !strcmp(*path, checkpoint) || tess_states_whole(*path) ||
-            attempt == TESS_CHECKPOINT_PICKS)
-            return status;
-        tess_model_close(*model);
-        *model = NULL;
-        free(*path);
-        *path = NULL;
-    }
+    struct exported *e = what;
+    tess_model_close(e->model);
+    e->model = NULL;
 }
 
 tess_status tess_export(const char *checkpoint, const char *dir, FILE *out)
 {
-    tess_model *model = NULL;
+    struct exported e = {.dir = dir};
     char *path = NULL;
     size_t made = 0;
     if (!checkpoint || !dir || !out) return tess_error(TESS_INVALID, "export", "a directory or the output is NULL");
     tess_status status = make_directory(dir, &made);
     if (status != TESS_OK) return status;
-    TESS_TRY_DONE(open_newest(checkpoint, dir, &model, &path));
-    TESS_TRY_DONE(write_model(model, dir));
+    TESS_TRY_DONE(tess_checkpoint_open(checkpoint, open_checkpoint, close_checkpoint, &e, &path));
+    TESS_TRY_DONE(write_model(e.model, dir));
     fprintf(out, "the model of %s: %s\n", path, dir);
 done:
     if (status != TESS_OK) tess_model_remove_rest(dir);
     if (status != TESS_OK) tess_dirs_remove(dir, made);
-    tess_model_close(model);
+    close_checkpoint(&e);
     free(path);
     return status;
 }

@@ -25,7 +25,7 @@ tess_status tess_run_plan(const tess_config *c, int rank, bool train, tess_plan 
     tess_run run;
     tess_step *step = NULL;
     tess_status status = tess_run_open(c, rank, &run);
-    if (status == TESS_OK) status = train ? tess_run_step(&run, &step) : tess_run_eval_step(&run, false, &step);
+    if (status == TESS_OK) status = tess_run_step(&run, train, &step);
     tess_gpu_placement gpu;
     if (status == TESS_OK) status = tess_run_place_gpu(&run, step, &gpu);
     if (status == TESS_OK) tess_step_plan(step, plan);
@@ -48,9 +48,7 @@ static tess_status least_over_disk(const tess_run *r, bool train, uint64_t besid
     conf.rates = (tess_rates){0};
     *least = 0;
     tess_status status = tess_run_open(r->c, r->rank, &other), fits = TESS_INVALID;
-    if (status == TESS_OK)
-        status = train ? tess_run_step(&other, &step)
-                       : tess_step_new(other.net.output, &(tess_step_conf){.micro = other.evaluated}, &step);
+    if (status == TESS_OK) status = tess_run_step(&other, train, &step);
     if (status == TESS_OK) status = tess_run_place_gpu(&other, step, &gpu);
     for (conf.ram = 1; status == TESS_OK && fits != TESS_OK; conf.ram = placement.needed) {
         fits = tess_step_place(step, &conf, &placement);

@@ -26,8 +26,9 @@ struct generator {
     float *logits;
 };
 
-static tess_status open_generator(const char *dir, struct generator *g)
+static tess_status open_generator(const char *dir, void *what)
 {
+    struct generator *g = what;
     TESS_TRY(tess_model_open(dir, NULL, &g->model));
     if (tess_model_answers(g->model) != TESS_ANSWERS_NEXT)
         return tess_error(TESS_INVALID, dir, "is no model that goes on with a text (%s)",
@@ -50,8 +51,9 @@ static tess_status open_generator(const char *dir, struct generator *g)
     return TESS_OK;
 }
 
-static void close_generator(struct generator *g)
+static void close_generator(void *what)
 {
+    struct generator *g = what;
     for (int k = LENGTHS - 1; k >= 0; k--) {
         tess_step_free(g->step[k]);
         tess_graph_free(g->graph[k]);
@@ -61,21 +63,6 @@ static void close_generator(struct generator *g)
     tess_tokenizer_free(g->tokenizer);
     tess_model_close(g->model);
     *g = (struct generator){0};
-}
-
-/* Of a directory of checkpoints the newest; where a run removes that one before it is open, there is a newer one. */
-static tess_status open_newest(const tess_generate_conf *c, struct generator *g)
-{
-    for (int attempt = 0;; attempt++) {
-        char *dir;
-        TESS_TRY(tess_checkpoint_pick(c->dir, &dir));
-        const tess_status status = open_generator(dir, g);
-        const bool gone = status != TESS_OK && strcmp(dir, c->dir) && !tess_states_whole(dir);
-        if (status == TESS_OK && strcmp(dir, c->dir)) tess_note("the newest checkpoint in %s: %s", c->dir, dir);
-        free(dir);
-        if (!gone || attempt == TESS_CHECKPOINT_PICKS) return status;
-        close_generator(g);
-    }
 }
 
 static int64_t length_of(const struct generator *g, int k)
@@ -228,7 +215,10 @@ tess_status tess_generate(const tess_generate_conf *c, FILE *out)
     struct generator g = {0};
     if (!c || !c->dir || !c->prompt || !out)
         return tess_error(TESS_INVALID, "generate", "a directory, a prompt or an output is NULL");
-    tess_status status = open_newest(c, &g);
+    char *path = NULL;
+    tess_status status = tess_checkpoint_open(c->dir, open_generator, close_generator, &g, &path);
+    if (status == TESS_OK && strcmp(path, c->dir)) tess_note("the newest checkpoint in %s: %s", c->dir, path);
+    free(path);
     if (status == TESS_OK) status = generate(c, &g, out);
     close_generator(&g);
     tess_stop();

@@ -3,8 +3,9 @@
  *
  *     open.c      the model, its graph, its data
  *     tiers.c     the memory it has: caps, homes and rates; and StarPU, started within it
- *     choose.c    the step: laid out, its tiles placed
+ *     step.c      the step as the configuration asks for it
  *     fits.c      whether all of it fits, and which setting would make it fit
+ *     choose.c    the step laid out, its tiles placed
  *     feed.c      samples for a step
  *
  * Planning needs no StarPU: an estimate does all but the start and the feeding. */
@@ -85,12 +86,29 @@ tess_status tess_run_rates(const tess_run *r, tess_rates *rates) TESS_NODISCARD;
 /* Starts StarPU within the caps. */
 tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
 
-/* ---- choose.c ---------------------------------------------------------------------------------------------------- */
+/* ---- step.c ------------------------------------------------------------------------------------------------------ */
 
-/* Makes the step that the configuration trains with, before anything is placed: micro-batches one after the other. */
-tess_status tess_run_step(const tess_run *r, tess_step **step) TESS_NODISCARD;
+/* Returns how the configuration trains: micro-batches one after the other. */
+tess_step_conf tess_run_step_conf(const tess_run *r);
+/* Makes the step that trains so, or the forward pass of an evaluation, before anything is placed. */
+tess_status tess_run_step(const tess_run *r, bool train, tess_step **step) TESS_NODISCARD;
 /* Says which of its tiles leave the GPU, and which need no RAM, where a plan is made for it. */
 tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out) TESS_NODISCARD;
+/* Returns the error of a GPU's memory that is too little, with the memory.gpu that would do. */
+tess_status tess_run_too_little_gpu(const tess_run *r, uint64_t needed);
+
+/* ---- fits.c ------------------------------------------------------------------------------------------------------ */
+
+/* Returns the bytes that a run may have without a disk: RAM's, and what GPUs hold beside it where no plan says what. */
+uint64_t tess_run_limit(const tess_config *c);
+/* Says what the step of a rank, in training or in evaluation, will hold and do. */
+tess_status tess_run_plan(const tess_config *c, int rank, bool train, tess_plan *plan) TESS_NODISCARD;
+/* Says TESS_INVALID, with the setting that would do, when the plan, of training or of evaluation, and the bytes beside
+ * it need more than the cap or what is free. */
+tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, uint64_t beside) TESS_NODISCARD;
+
+/* ---- choose.c ---------------------------------------------------------------------------------------------------- */
+
 /* Makes the step that trains, laid out and its tiles placed as the caps ask for; without a disk tier it only checks
  * that all fits into RAM. Before tess_run_start. */
 tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
@@ -103,16 +121,6 @@ tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_N
 uint64_t tess_run_least(tess_run *r);
 /* Returns the least memory.disk for what was placed there, in whole MiB. */
 uint64_t tess_run_disk_least(const tess_run *r);
-
-/* ---- fits.c ------------------------------------------------------------------------------------------------------ */
-
-/* Returns the bytes that a run may have without a disk: RAM's, and what GPUs hold beside it where no plan says what. */
-uint64_t tess_run_limit(const tess_config *c);
-/* Says what the step of a rank, in training or in evaluation, will hold and do. */
-tess_status tess_run_plan(const tess_config *c, int rank, bool train, tess_plan *plan) TESS_NODISCARD;
-/* Says TESS_INVALID, with the setting that would do, when the plan, of training or of evaluation, and the bytes beside
- * it need more than the cap or what is free. */
-tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, uint64_t beside) TESS_NODISCARD;
 
 /* ---- feed.c, eval.c ---------------------------------------------------------------------------------------------- */
 

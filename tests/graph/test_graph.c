@@ -2,6 +2,12 @@
 #define CHECK_MAIN
 #include "nets.h"
 
+#ifdef __SANITIZE_ADDRESS__ /* which is slow, and looks at accesses, not at figures: less of the same */
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
 static const net_body bodies[] = {net_gpt, net_llama, net_tangle};
 static const char *const body_names[] = {"gpt", "llama", "tangle"};
 
@@ -58,7 +64,7 @@ static void check_gradients(int which, const tess_graph_conf *conf)
     OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .keep_gradients = true}, &s));
     OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .keep_gradients = true, .recompute_every = 2}, &f));
     OK(tess_graph_init(n.g, 3));
-    for (int k = 0; k < tess_graph_params(n.g); k++) {
+    for (int k = 0; k < tess_graph_params(n.g); k += SANITIZED ? 12 : 1) {
         tess_tensor *p = tess_graph_param(n.g, k);
         int64_t shape[3];
         int rank = tess_tensor_shape(p, shape);
@@ -148,9 +154,10 @@ TEST(same_bits_whatever_the_scheduler_and_the_workers)
 {
     static const char *const scheds[] = {"eager", "prio", "lws", "dmda"};
     for (int which = 0; which < 2; which++)
-        for (int dtype = 0; dtype < 2; dtype++) {
+        for (int dtype = SANITIZED; dtype < 2; dtype++) {
             uint64_t first = 0;
             for (int k = 0; k < 8; k++) {
+                if (k && (k % 2 == 0 || (SANITIZED && k != 5))) continue; /* one worker once, two with each */
                 OK(tess_start(&(tess_machine){.sched = scheds[k / 2], .workers = 1 + k % 2}));
                 uint64_t h = fingerprint(which, (tess_dtype)dtype, &training, 3);
                 tess_stop();
@@ -166,10 +173,10 @@ TEST(same_bits_when_recomputing)
 {
     OK(tess_start(&TESS_MACHINE_DEFAULT));
     for (int which = 0; which < 3; which++)
-        for (int dtype = 0; dtype < 2; dtype++) {
+        for (int dtype = SANITIZED; dtype < 2; dtype++) {
             tess_step_conf conf = training;
             uint64_t plain = fingerprint(which, (tess_dtype)dtype, &conf, 2);
-            for (conf.recompute_every = 1; conf.recompute_every <= 3; conf.recompute_every++)
+            for (conf.recompute_every = 1; conf.recompute_every <= 3 - SANITIZED; conf.recompute_every++)
                 if (fingerprint(which, (tess_dtype)dtype, &conf, 2) != plain)
                     CHECK_SAY("%s %s: other bits when every %d blocks are recomputed", body_names[which],
                               tess_dtype_name((tess_dtype)dtype), conf.recompute_every);

@@ -15,7 +15,7 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
-enum { B = 4, T = 128, MICRO = 2, STEPS = 3, MiB = 1 << 20, LEAST = 16 << 20 };
+enum { B = 4, T = SANITIZED ? 32 : 128, MICRO = 2, STEPS = 3 - SANITIZED, MiB = 1 << 20, LEAST = 16 << 20 };
 static const char gpt2[] =
     "{\"model_type\": \"gpt2\", \"vocab_size\": 1009, \"n_layer\": 5, \"n_embd\": 200, \"n_head\": 5,"
     "\"n_positions\": 128, \"resid_pdrop\": 0.1, \"embd_pdrop\": 0, \"attn_pdrop\": 0.1}";
@@ -158,6 +158,7 @@ TEST(same_bits_whatever_ram_there_is)
         uint64_t least = 0;
         for (int part = SANITIZED ? 8 : 2; part <= 8; part *= 2)
             for (int way = 0; way < 4; way += part < 8 ? 3 : 1) {
+                if (way % 3 && (way + part / 2 + dtype) % 2) continue; /* each with each, not all with all */
                 struct layout l = {all / (uint64_t)part, way == 1, way >= 2, way == 3};
                 if (l.ram < LEAST) l.ram = LEAST;
                 struct outcome o = run((tess_dtype)dtype, l, 1, TESS_MACHINE_DEFAULT);

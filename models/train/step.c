@@ -1,0 +1,45 @@
+/* The step as the configuration asks for it, and its plan for a GPU, before RAM and disk come into it. */
+#include "codelets.h"
+#include "run_impl.h"
+
+enum { MiB = 1 << 20 };
+
+tess_step_conf tess_run_step_conf(const tess_run *r)
+{
+    const tess_config *c = r->c;
+    return (tess_step_conf){
+        .train = true,
+        .micro = r->micro,
+        .deterministic = c->deterministic,
+        .recompute_every = c->activation_checkpointing.enabled ? (int)c->activation_checkpointing.every : 0,
+        .optimizer = {.beta1 = c->optimizer.params.betas[0],
+                      .beta2 = c->optimizer.params.betas[1],
+                      .eps = c->optimizer.params.eps,
+                      .weight_decay = c->optimizer.params.weight_decay,
+                      .l2 = c->optimizer.type == TESS_OPTIMIZER_ADAM && !c->optimizer.params.adam_w_mode,
+                      .no_decay_1d = c->optimizer.params.no_decay_1d,
+                      .clip = c->gradient_clipping}};
+}
+
+tess_status tess_run_step(const tess_run *r, bool train, tess_step **step)
+{
+    const tess_step_conf conf = train ? tess_run_step_conf(r) : (tess_step_conf){.micro = r->evaluated};
+    return tess_run_at_key(tess_step_new(r->net.output, &conf, step));
+}
+
+tess_status tess_run_too_little_gpu(const tess_run *r, uint64_t needed)
+{
+    const uint64_t cap = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
+    return tess_error(
+        TESS_INVALID, "memory.gpu", "%s, which is too little for any step of this run (memory.gpu=%lluMiB would do)",
+        tess_human_bytes((double)tess_gpu_bytes(cap)), (unsigned long long)(tess_gpu_cap(needed) / MiB + 1));
+}
+
+tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out)
+{
+    const tess_gpu_conf conf = tess_run_gpu(r);
+    *out = (tess_gpu_placement){0};
+    if (!conf.memory) return TESS_OK;
+    const tess_status status = tess_step_place_gpu(step, &conf, out);
+    return status == TESS_INVALID ? tess_run_too_little_gpu(r, out->needed) : status;
+}
