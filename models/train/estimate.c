@@ -63,19 +63,14 @@ static tess_status find_largest(const tess_config *c, int *largest)
 }
 
 /* The least memory.cpu over a disk, by a trial; 0 where there is no disk, or where trying would take too long. */
-static tess_status find_least(const tess_run *r, uint64_t *least)
+static tess_status find_least(const tess_run *r, uint64_t tasks, uint64_t *least)
 {
     enum { MANY = 10000 }; /* tasks */
     tess_run other;
-    tess_step *step = NULL;
-    tess_plan p;
-    if (!r->disk) return TESS_OK;
-    tess_status status = tess_run_open(r->c, r->rank, &other);
+    if (!r->disk || tasks >= MANY) return TESS_OK;
+    const tess_status status = tess_run_open(r->c, r->rank, &other);
     other.conf = r->conf;
-    if (status == TESS_OK) status = tess_run_step(&other, &step);
-    if (status == TESS_OK) tess_step_plan(step, &p);
-    tess_step_free(step);
-    if (status == TESS_OK && p.tasks < MANY) *least = tess_run_least(&other);
+    if (status == TESS_OK) *least = tess_run_least(&other);
     tess_run_close(&other);
     return status;
 }
@@ -100,7 +95,7 @@ static tess_status estimate(const tess_config *c, bool must_fit, FILE *out)
         if (tess_ranks() > 1) fprintf(out, "rank %d of %d, which holds the most\n", rank, tess_ranks());
     }
     tess_step_free(step);
-    if (status == TESS_OK) status = find_least(&run, &least);
+    if (status == TESS_OK) status = find_least(&run, p.tasks, &least);
     if (status == TESS_OK) status = print_placed(&run, least, must_fit, out);
     tess_run_close(&run);
     return status;
