@@ -82,6 +82,7 @@ static tess_status open_checkpoint(const char *path, const char *dir, tess_model
     if (!(*model)->states)
         return tess_error(TESS_INVALID, path,
                           "is no checkpoint, and holds none (expected one, or the checkpoint.dir of a run)");
+    (*model)->stored = tess_model_named_dtype(*model);
     TESS_TRY(tess_model_save_rest(*model, dir));
     return tess_model_check(*model);
 }
