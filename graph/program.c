@@ -86,30 +86,59 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
     p->backward[p->tasks++] = p->in_backward;
 }
 
-static int by_address(const void *a, const void *b)
+/* Numbers of tiles by their addresses; its size is a power of two, and half of it stays free. */
+struct numbers {
+    const tess_tile **tile;
+    uint32_t *number;
+    size_t size, n;
+};
+
+/* Where the tile is, or is to be. */
+static size_t place_of(const struct numbers *t, const tess_tile *tile)
 {
-    const tess_tile *const *x = a, *const *y = b;
-    return (*x > *y) - (*x < *y);
+    size_t i = (size_t)((uintptr_t)tile >> 4) * 0x9E3779B97F4A7C15u >> 20 & (t->size - 1);
+    while (t->tile[i] && t->tile[i] != tile) i = (i + 1) & (t->size - 1);
+    return i;
+}
+
+static void enlarge(struct numbers *t)
+{
+    const struct numbers old = *t;
+    t->size = old.size ? 2 * old.size : 1024;
+    t->tile = tess_alloc(t->size * sizeof *t->tile);
+    t->number = tess_alloc(t->size * sizeof *t->number);
+    for (size_t i = 0; i < old.size; i++) {
+        if (!old.tile[i]) continue;
+        const size_t at = place_of(t, old.tile[i]);
+        t->tile[at] = old.tile[i];
+        t->number[at] = old.number[i];
+    }
+    free(old.tile);
+    free(old.number);
+}
+
+static uint32_t number_of(struct numbers *t, const tess_tile *tile)
+{
+    if (2 * t->n >= t->size) enlarge(t);
+    const size_t i = place_of(t, tile);
+    if (!t->tile[i]) {
+        t->tile[i] = tile;
+        t->number[i] = (uint32_t)t->n++;
+    }
+    return t->number[i];
 }
 
 uint32_t *tess_program_index(const tess_program *p, size_t *tiles)
 {
-    size_t uses = 0, n = 0;
+    struct numbers numbers = {0};
+    size_t uses = 0;
     for (size_t k = 0; k < p->tasks; k++) uses += p->task[k].nuse;
-    const tess_tile **tile = tess_alloc((uses + 1) * sizeof *tile);
     uint32_t *index = tess_alloc((uses + 1) * sizeof *index), *at = index;
     for (size_t k = 0; k < p->tasks; k++)
-        for (unsigned i = 0; i < p->task[k].nuse; i++) tile[n++] = p->task[k].use[i].tile;
-    qsort(tile, n, sizeof *tile, by_address);
-    *tiles = 0;
-    for (size_t i = 0; i < n; i++)
-        if (!*tiles || tile[*tiles - 1] != tile[i]) tile[(*tiles)++] = tile[i];
-    for (size_t k = 0; k < p->tasks; k++)
-        for (unsigned i = 0; i < p->task[k].nuse; i++) {
-            const tess_tile **found = bsearch(&p->task[k].use[i].tile, tile, *tiles, sizeof *tile, by_address);
-            *at++ = (uint32_t)(found - tile);
-        }
-    free(tile);
+        for (unsigned i = 0; i < p->task[k].nuse; i++) *at++ = number_of(&numbers, p->task[k].use[i].tile);
+    *tiles = numbers.n;
+    free(numbers.tile);
+    free(numbers.number);
     return index;
 }
 

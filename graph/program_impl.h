@@ -44,8 +44,8 @@ void tess_program_fuse(tess_program *p);
 /* Marks each tile's last use before it is written anew. A gradient that the program reads before it writes it is that
  * of the step before. Until a plan says more, a tile leaves RAM after each use. */
 void tess_program_finish(tess_program *p, bool keep_gradients);
-/* Returns the place of each use's tile, task by task, in a table of the program's tiles, whose size is *tiles; free()
- * it. */
+/* Returns the number of each use's tile, task by task; tiles, of which there are *tiles, are numbered as they come
+ * first in the list. free() it. */
 uint32_t *tess_program_index(const tess_program *p, size_t *tiles);
 /* Submits the tasks. Without `late` the updates that come late are left out. */
 tess_status tess_program_run(const tess_program *p, bool late);

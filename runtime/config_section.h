@@ -28,6 +28,7 @@ typedef enum tess_scheduler_type {
     TESS_SCHEDULER_RANGE_TEST
 } tess_scheduler_type;
 typedef enum tess_warmup_type { TESS_WARMUP_LOG, TESS_WARMUP_LINEAR } tess_warmup_type;
+typedef enum tess_save_dtype { TESS_SAVE_FP32, TESS_SAVE_BF16, TESS_SAVE_FP16 } tess_save_dtype;
 /* nvme is disk */
 typedef enum tess_offload {
     TESS_OFFLOAD_AUTO = -1,

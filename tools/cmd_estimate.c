@@ -1,18 +1,21 @@
 /* tessera estimate: what a run will need, before anything runs. */
 #include "cmd.h"
 
-static const option OPTIONS[] = {
-    {"--ranks", "N", "for N ranks, each on a machine like this one; prints the rank that holds the most", NULL},
+enum { RANKS, FITS, OPTIONS_COUNT };
+static const option OPTIONS[OPTIONS_COUNT] = {
+    [RANKS] = {"--ranks", "N", "for N ranks, each on a machine like this one; prints the rank that holds the most",
+               NULL},
+    [FITS] = {"--fits", NULL, "ends with status 1 and a line on stderr when the run does not fit", NULL},
 };
 
 static void help(FILE *out)
 {
-    cmd_option_help(OPTIONS, 1, out);
+    cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
     fputs(
         "\nThe lines of a tier add up to its \"in all\". Of a run that does not fit the same is printed, with what it "
         "would\n"
-        "take where there is room, and behind \"does not fit\" the least value of the setting that would do; the exit\n"
-        "status is then 1.\n",
+        "take where there is room, and behind \"does not fit\" the least value of the setting that would do. It is an\n"
+        "estimate too: the exit status is 0, unless --fits was given.\n",
         out);
 }
 
@@ -26,16 +29,16 @@ const tess_config_use cmd_estimate_use = {
 
 static tess_status run(int argc, char **argv)
 {
-    option options[] = {OPTIONS[0]};
+    option options[] = {OPTIONS[RANKS], OPTIONS[FITS]};
     double ranks = 1;
     int rest;
-    TESS_TRY(cmd_parse(options, 1, argc, argv, &rest));
-    TESS_TRY(cmd_whole_number(&options[0], 1, 1e6, &ranks));
-    if (options[0].value) tess_ranks_pretend(0, (int)ranks);
+    TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
+    TESS_TRY(cmd_whole_number(&options[RANKS], 1, 1e6, &ranks));
+    if (options[RANKS].value) tess_ranks_pretend(0, (int)ranks);
     tess_config config;
     tess_status status;
     TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
-    status = tess_estimate(&config, stdout);
+    status = (options[FITS].value ? tess_estimate_fits : tess_estimate)(&config, stdout);
 done:
     tess_config_free(&config);
     return status;
@@ -43,7 +46,7 @@ done:
 
 const command cmd_estimate = {
     "estimate",
-    "estimate CONFIG.json [KEY=VALUE ...] [--ranks N]",
+    "estimate CONFIG.json [KEY=VALUE ...] [--ranks N] [--fits]",
     "Prints what each memory tier will hold, the bytes moved and the time a step should take.",
     help,
     run,

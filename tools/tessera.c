@@ -27,7 +27,7 @@ static void help(FILE *out)
     for (int i = 0; i < COMMANDS; i++)
         fprintf(out, "  tessera %s\n      %s\n", commands[i]->usage, commands[i]->summary);
     fputs("  tessera --help, tessera CMD --help [KEY or GROUP of keys], tessera --version\n\n"
-          "Exit status: 0 done, 1 the run failed (or, says estimate, does not fit), 2 what was given is wrong.\n",
+          "Exit status: 0 done, 1 the run failed, 2 what was given is wrong.\n",
           out);
 }
 

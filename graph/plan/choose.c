@@ -7,6 +7,7 @@
  * proves how little any choice must move. And where the time of a step is the measure, more weight on what a step uses
  * last, since its end has no work left to hide traffic behind. Each is tried, and the best of them is taken. */
 #include "plan.h"
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,26 +44,19 @@ uint64_t tess_level_needs(const tess_uses *u, const tess_level *l, const tess_ma
 
 /* ---- gaps in their order ---- */
 
-/* Of equals what is used last in a step stays, and what is short. */
-static int by_order(const void *a, const void *b)
-{
-    const tess_gap *x = a, *y = b;
-    if (x->order != y->order) return (x->order < y->order) - (x->order > y->order);
-    if (x->first != y->first) return (x->first < y->first) - (x->first > y->first);
-    if (x->count != y->count) return (x->count > y->count) - (x->count < y->count);
-    return (x->id > y->id) - (x->id < y->id);
-}
-
+/* Of equals what is used last in a step stays, and what is short: those come first in the list. */
 static void sort(struct placing *s, enum order order)
 {
     tess_gaps *g = &s->gaps;
+    double *by = tess_alloc((g->gaps + 1) * sizeof *by);
     for (size_t i = 0; i < g->gaps; i++) {
-        tess_gap *gap = &g->gap[i];
+        const tess_gap *gap = &g->gap[i];
         const double last = (double)((gap->first + g->moments - 1) % g->moments) / (double)g->moments;
-        gap->order = order == BY_WORTH ? (double)gap->moved / ((double)gap->bytes * (double)((uint64_t)gap->count + 1))
-                                       : s->price[gap->id] * (order == BY_PRICE_LAST ? 1 + last / 4 : 1);
+        by[i] = order == BY_WORTH ? (double)gap->moved / ((double)gap->bytes * (double)((uint64_t)gap->count + 1))
+                                  : s->price[i] * (order == BY_PRICE_LAST ? 1 + last / 4 : 1);
     }
-    qsort(g->gap, g->gaps, sizeof *g->gap, by_order);
+    tess_gaps_sort(g, by);
+    free(by);
 }
 
 /* Staying may be worth something: the contents last, or a write is due that nobody would read. */
@@ -78,9 +72,8 @@ static void keep(const tess_level *l, tess_gap *g, tess_room *left)
     const int64_t bytes = (int64_t)g->bytes;
     g->kept = leave == TESS_RESTS || (leave != TESS_MUST_LEAVE && saves(g));
     if (!g->kept || leave == TESS_RESTS || g->count == 0) return;
-    if (tess_room_take(left, g->first, g->count, bytes) >= 0 || leave == TESS_MUST_STAY) return;
-    tess_room_take(left, g->first, g->count, -bytes);
-    g->kept = false;
+    g->kept = leave == TESS_MUST_STAY || tess_room_has(left, g->first, g->count, bytes);
+    if (g->kept) tess_room_take(left, g->first, g->count, bytes);
 }
 
 /* Keeps gaps in their order; what room lacks for tiles that must stay. */
@@ -89,8 +82,10 @@ static uint64_t fill(struct placing *s, const int64_t *moment)
     tess_gaps *g = &s->gaps;
     tess_room *left = tess_room_new(moment, g->moments);
     for (int must = 1; must >= 0; must--)
-        for (size_t i = 0; i < g->gaps; i++)
-            if ((s->l->leave[g->gap[i].use] == TESS_MUST_STAY) == must) keep(s->l, &g->gap[i], left);
+        for (size_t i = 0; i < g->gaps; i++) {
+            tess_gap *gap = &g->gap[g->turn[i]];
+            if ((s->l->leave[gap->use] == TESS_MUST_STAY) == must) keep(s->l, gap, left);
+        }
     const int64_t least = tess_room_least(left);
     tess_room_free(left);
     return least < 0 ? (uint64_t)-least : 0;
@@ -175,7 +170,7 @@ static void begin(struct placing *s, const tess_uses *u, const tess_level *l, te
 static void end(struct placing *s)
 {
     free(s->need);
-    free(s->gaps.gap);
+    tess_gaps_free(&s->gaps);
     free(s->price);
 }
 
@@ -220,7 +215,7 @@ static struct attempt try_orders(struct placing *s, uint64_t slack)
     struct attempt best = {.placed.slack = slack}, a = best;
     attempt(s, moment, BY_WORTH, &best);
     tess_gaps_bound(&s->gaps, moment, best.placed.read + best.placed.written - s->always, s->l->rounds);
-    for (size_t i = 0; i < s->gaps.gaps; i++) s->price[s->gaps.gap[i].id] = s->gaps.gap[i].order;
+    for (size_t i = 0; i < s->gaps.gaps; i++) s->price[i] = s->gaps.gap[i].order;
     for (enum order o = BY_PRICE; o < (s->l->rates ? ORDERS : BY_PRICE_LAST); o++) {
         attempt(s, moment, o, &a);
         if (better(s, &a, &best)) best = a;
@@ -229,22 +224,79 @@ static struct attempt try_orders(struct placing *s, uint64_t slack)
     return best;
 }
 
+/* One amount of slack, tried on gaps and marks of its own. */
+struct trial {
+    struct placing s;
+    tess_marks marks;
+    uint64_t slack;
+    struct attempt best;
+    pthread_t thread;
+    bool threaded;
+};
+
+static void *copy(const void *of, size_t bytes)
+{
+    return memcpy(tess_alloc(bytes + 1), of, bytes);
+}
+
+static void begin_trial(const struct placing *s, uint64_t slack, struct trial *t)
+{
+    const tess_uses *u = s->u;
+    const tess_gaps *g = &s->gaps;
+    *t = (struct trial){.s = *s, .slack = slack};
+    t->marks = (tess_marks){copy(s->m->home, u->tiles * sizeof *s->m->home),
+                            copy(s->m->leaves, u->uses * sizeof *s->m->leaves)};
+    t->s.m = &t->marks;
+    t->s.gaps.gap = copy(g->gap, g->gaps * sizeof *g->gap);
+    t->s.gaps.turn = copy(g->turn, g->gaps * sizeof *g->turn);
+    t->s.price = tess_alloc((g->gaps + 1) * sizeof *s->price);
+}
+
+static void end_trial(struct trial *t)
+{
+    tess_gaps_free(&t->s.gaps);
+    free(t->s.price);
+    free(t->marks.home);
+    free(t->marks.leaves);
+}
+
+static void *run_trial(void *of)
+{
+    struct trial *t = of;
+    t->best = try_orders(&t->s, t->slack);
+    return NULL;
+}
+
+/* All of them, as many at a time as there are cores; where a list is short, a thread would take longer to make. */
+static void run_trials(struct trial *trial, int trials, size_t gaps)
+{
+    enum { FEW = 1000 };
+    const int cores = gaps < FEW ? 1 : tess_cores();
+    for (int first = 0; first < trials; first += cores) {
+        const int end = first + cores < trials ? first + cores : trials;
+        for (int i = first + 1; i < end; i++)
+            trial[i].threaded = pthread_create(&trial[i].thread, NULL, run_trial, &trial[i]) == 0;
+        for (int i = first; i < end; i++)
+            if (!trial[i].threaded) run_trial(&trial[i]);
+        for (int i = first + 1; i < end; i++)
+            if (trial[i].threaded) pthread_join(trial[i].thread, NULL);
+    }
+}
+
 /* The best slack: much of it hides waiting, little of it keeps more; of about equal ones the one that came first. Its
  * prices are left. */
 static struct attempt try_slacks(struct placing *s)
 {
-    struct attempt best = {0};
-    const size_t bytes = (s->gaps.gaps + 1) * sizeof *s->price;
-    double *price = tess_alloc(bytes);
-    for (int i = 0; i < s->l->slacks; i++) {
-        const struct attempt a = try_orders(s, s->l->slack[i]);
-        if (i > 0 && a.measure > best.measure * 0.99) continue;
-        best = a;
-        memcpy(price, s->price, bytes);
-    }
-    free(s->price);
-    s->price = price;
-    return best;
+    struct trial trial[TESS_MOST_SLACKS] = {0};
+    int best = 0;
+    for (int i = 0; i < s->l->slacks; i++) begin_trial(s, s->l->slack[i], &trial[i]);
+    run_trials(trial, s->l->slacks, s->gaps.gaps);
+    for (int i = 1; i < s->l->slacks; i++)
+        if (!(trial[i].best.measure > trial[best].best.measure * 0.99)) best = i;
+    const struct attempt found = trial[best].best;
+    memcpy(s->price, trial[best].s.price, s->gaps.gaps * sizeof *s->price);
+    for (int i = 0; i < s->l->slacks; i++) end_trial(&trial[i]);
+    return found;
 }
 
 void tess_level_place(const tess_uses *u, const tess_level *l, tess_marks *m, tess_placed *out)

@@ -49,7 +49,6 @@ static void list_gaps(const tess_uses *all, const tess_level *l, size_t at, size
                              .use = (uint32_t)(at + i),
                              .first = (uint32_t)((u[i].task + 1) % all->tasks),
                              .count = (uint32_t)((u[j].task + all->tasks - u[i].task - 1) % all->tasks),
-                             .id = (uint32_t)(g->gaps - 1),
                              .anew = anew};
     }
     for (size_t i = 0; i < n; i++)
@@ -64,6 +63,14 @@ void tess_gaps_list(const tess_uses *u, const tess_level *l, const tess_marks *m
         n = tess_uses_of_tile(u, i);
         if (tess_level_has(l, m, u->use[i].tile)) list_gaps(u, l, i, n, g);
     }
+    g->turn = tess_alloc((g->gaps + 1) * sizeof *g->turn);
+    tess_gaps_arrange(g);
+}
+
+void tess_gaps_free(tess_gaps *g)
+{
+    free(g->gap);
+    free(g->turn);
 }
 
 /* Twice around, of which the second time counts: it begins as the step before left it. */

@@ -145,17 +145,22 @@ void tess_level_place(const tess_uses *u, const tess_level *l, tess_marks *m, te
 /* gaps.c: between two uses of a tile on a level that follow each other. */
 typedef struct tess_gap {
     uint64_t bytes, moved;      /* of the tile; what moves less when it stays, */
-    double order;               /* which is tried first: the larger */
+    double order;               /* by prices, which is tried first: the larger */
     uint32_t use, first, count; /* after which it is, the moments of it */
-    uint32_t id;                /* its place in the list when that was made */
     bool kept;
     bool anew; /* what the tile holds does not last over it, */
     bool due;  /* but a write of that would be made, if it left there */
 } tess_gap;
 typedef struct tess_gaps {
-    tess_gap *gap;
+    tess_gap *gap;  /* first those that a step uses last, and of equal ones those that are short */
+    uint32_t *turn; /* the order in which they are tried: of each turn, the gap's place in `gap` */
     size_t gaps, moments;
 } tess_gaps;
+void tess_gaps_free(tess_gaps *g);
+/* order.c: turns from the largest order[gap] to the least, none below zero; of equal ones in the order of the list. */
+void tess_gaps_sort(tess_gaps *g, const double *order);
+/* Brings the gaps, as they were found, into the order of the list. */
+void tess_gaps_arrange(tess_gaps *g);
 void tess_gaps_list(const tess_uses *u, const tess_level *l, const tess_marks *m, tess_gaps *g);
 /* What a step moves as marked. */
 void tess_gaps_traffic(const tess_uses *u, const tess_level *l, const tess_marks *m, uint64_t *read, uint64_t *written);
@@ -168,9 +173,10 @@ uint64_t tess_gaps_bound(tess_gaps *g, const int64_t *room, uint64_t reached, in
 typedef struct tess_room tess_room;
 tess_room *tess_room_new(const int64_t *bytes, size_t moments);
 void tess_room_free(tess_room *r);
-/* Takes `bytes` from `count` moments from `first` on, around the end of the cycle; the least that is left in them,
- * which may be below zero. Negative bytes give back. */
-int64_t tess_room_take(tess_room *r, size_t first, size_t count, int64_t bytes);
+/* Takes `bytes` from `count` moments from `first` on, around the end of the cycle, whether they have them or not. */
+void tess_room_take(tess_room *r, size_t first, size_t count, int64_t bytes);
+/* Says whether each of these moments has them. */
+bool tess_room_has(const tess_room *r, size_t first, size_t count, int64_t bytes);
 int64_t tess_room_least(const tess_room *r);
 
 /* simulate.c: the time of a step as marked, with that much room in RAM for tiles that flow. */

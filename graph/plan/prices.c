@@ -9,44 +9,60 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Calls for the one or two stretches of moments that a gap has. */
-#define EACH_STRETCH(g, gap, from, to, ...)                                                                            \
-    do {                                                                                                               \
-        size_t end_ = (size_t)(gap)->first + (gap)->count, over_ = end_ > (g)->moments ? end_ - (g)->moments : 0;      \
-        for (int part_ = 0; part_ <= (over_ > 0); part_++) {                                                           \
-            size_t from = part_ ? 0 : (gap)->first, to = part_ ? over_ : end_ - over_;                                 \
-            __VA_ARGS__;                                                                                               \
-        }                                                                                                              \
-    } while (0)
+/* What is asked of a gap again and again, side by side, in the order of turns, in which values are added up. */
+struct bid {
+    double moved, bytes;
+    uint32_t first, end, over; /* its moments: from first up to end, and around the cycle those before `over` */
+};
 
-/* The prices of gap g's moments; sum[k] is that of the moments before k. */
-static double price_of(const tess_gaps *g, const tess_gap *gap, const double *sum)
+static struct bid bid_of(const tess_gaps *g, const tess_gap *gap)
 {
-    double price = 0;
-    EACH_STRETCH(g, gap, from, to, price += sum[to] - sum[from]);
-    return price * (double)gap->bytes;
+    const size_t end = (size_t)gap->first + gap->count, over = end > g->moments ? end - g->moments : 0;
+    return (struct bid){(double)gap->moved, (double)gap->bytes, gap->first, (uint32_t)(end - over), (uint32_t)over};
+}
+
+/* Those of gaps that save anything: no price makes others worth their room. free() it. */
+static struct bid *list_bids(const tess_gaps *g, size_t *bids)
+{
+    struct bid *bid = tess_alloc((g->gaps + 1) * sizeof *bid);
+    *bids = 0;
+    for (size_t i = 0; i < g->gaps; i++) {
+        const tess_gap *gap = &g->gap[g->turn[i]];
+        if (gap->moved > 0) bid[(*bids)++] = bid_of(g, gap);
+    }
+    return bid;
+}
+
+/* The prices of its moments; sum[k] is that of the moments before k, sum[0] is 0. */
+static double price_of(const struct bid *b, const double *sum)
+{
+    return (sum[b->end] - sum[b->first] + sum[b->over]) * b->bytes;
 }
 
 /* The value of the bound's other side at these prices, and in `spare` what room each moment has left. */
-static double sell(const tess_gaps *g, const int64_t *room, const double *price, double *sum, double *spare)
+static double sell(size_t moments, const struct bid *bid, size_t bids, const int64_t *room, const double *price,
+                   double *sum, double *spare)
 {
     double value = 0;
     sum[0] = 0;
-    for (size_t k = 0; k < g->moments; k++) {
+    for (size_t k = 0; k < moments; k++) {
         sum[k + 1] = sum[k] + price[k];
         value += price[k] * (double)room[k];
         spare[k] = 0;
     }
-    spare[g->moments] = 0;
-    for (size_t i = 0; i < g->gaps; i++) {
-        const tess_gap *gap = &g->gap[i];
-        double gain = (double)gap->moved - price_of(g, gap, sum), bytes = (double)gap->bytes;
+    spare[moments] = 0;
+    for (const struct bid *b = bid; b < bid + bids; b++) {
+        const double gain = b->moved - price_of(b, sum);
         if (gain <= 0) continue;
         value += gain;
-        EACH_STRETCH(g, gap, from, to, spare[from] -= bytes; spare[to] += bytes);
+        spare[b->first] -= b->bytes;
+        spare[b->end] += b->bytes;
+        if (!b->over) continue;
+        spare[0] -= b->bytes;
+        spare[b->over] += b->bytes;
     }
-    for (size_t k = 1; k < g->moments; k++) spare[k] += spare[k - 1];
-    for (size_t k = 0; k < g->moments; k++) spare[k] += (double)room[k];
+    for (size_t k = 1; k < moments; k++) spare[k] += spare[k - 1];
+    for (size_t k = 0; k < moments; k++) spare[k] += (double)room[k];
     return value;
 }
 
@@ -66,13 +82,14 @@ static void move_prices(size_t moments, double *price, const double *spare, doub
 
 uint64_t tess_gaps_bound(tess_gaps *g, const int64_t *room, uint64_t reached, int rounds)
 {
-    size_t n = g->moments + 1;
+    size_t n = g->moments + 1, bids;
+    struct bid *bid = list_bids(g, &bids);
     double *price = tess_alloc(n * sizeof *price), *best = tess_alloc(n * sizeof *best),
            *sum = tess_alloc((n + 1) * sizeof *sum), *spare = tess_alloc(n * sizeof *spare);
     double all = 0, least = 0;
     for (size_t i = 0; i < g->gaps; i++) all += (double)g->gap[i].moved;
     for (int round = 0; round < rounds; round++) {
-        double value = sell(g, room, price, sum, spare);
+        double value = sell(g->moments, bid, bids, room, price, sum, spare);
         if (round == 0 || value < least) {
             least = value;
             memcpy(best, price, g->moments * sizeof *price);
@@ -81,8 +98,12 @@ uint64_t tess_gaps_bound(tess_gaps *g, const int64_t *room, uint64_t reached, in
         if (excess <= 0) break;
         move_prices(g->moments, price, spare, excess);
     }
-    sell(g, room, best, sum, spare);
-    for (size_t i = 0; i < g->gaps; i++) g->gap[i].order = (double)g->gap[i].moved / (price_of(g, &g->gap[i], sum) + 1);
+    sell(g->moments, bid, bids, room, best, sum, spare);
+    for (size_t i = 0; i < g->gaps; i++) {
+        const struct bid b = bid_of(g, &g->gap[i]);
+        g->gap[i].order = b.moved / (price_of(&b, sum) + 1);
+    }
+    free(bid);
     free(price);
     free(best);
     free(sum);

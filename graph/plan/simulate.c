@@ -52,6 +52,7 @@ struct simulation {
     double poll;          /* how long it takes a worker to look at transfers: they do so between tasks */
     double entry;         /* when the last task was let in */
     double reads, writes; /* when the directions of the disk are free */
+    double *seconds;      /* that each task takes */
     double *worker;       /* when each is free */
     int workers;
     tess_forecast out;
@@ -153,7 +154,7 @@ static void run_task(struct simulation *s, size_t k)
         if (st->written > ready) ready = st->written;
         if ((use->mode & TESS_W) && st->read > ready) ready = st->read;
     }
-    double end = work(s, ready, duration(s, k));
+    double end = work(s, ready, s->seconds[k]);
     for (size_t at = first; at < last; at++) {
         const tess_plan_use *use = &u->use[u->named[at]];
         struct state *st = &s->state[use->tile];
@@ -175,7 +176,7 @@ static double poll_time(const struct simulation *s)
 {
     double sum = 0, squares = 0;
     for (size_t k = 0; k < s->u->tasks; k++) {
-        double d = duration(s, k);
+        double d = s->seconds[k];
         sum += d;
         squares += d * d;
     }
@@ -189,6 +190,8 @@ void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rate
     struct simulation s = {.u = u, .m = m, .rates = rates, .room = room, .workers = workers};
     s.state = tess_alloc((u->tiles + 1) * sizeof *s.state);
     s.worker = tess_alloc((size_t)workers * sizeof *s.worker);
+    s.seconds = tess_alloc((u->tasks + 1) * sizeof *s.seconds);
+    for (size_t k = 0; k < u->tasks; k++) s.seconds[k] = duration(&s, k);
     s.poll = poll_time(&s);
     double begin = 0;
     for (int step = 0; step < 2; step++) {
@@ -200,10 +203,11 @@ void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rate
         s.out.seconds = end - begin;
         begin = s.entry = s.reads = s.writes = end;
         for (int w = 0; w < workers; w++) s.worker[w] = end;
-        while (s.leaves.n) s.held -= pop(&s.leaves).bytes;
+        while (s.leaves.n) s.held -= s.leaves.at[--s.leaves.n].bytes;
     }
     *out = s.out;
     free(s.state);
+    free(s.seconds);
     free(s.worker);
     free(s.leaves.at);
 }

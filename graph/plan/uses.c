@@ -77,25 +77,10 @@ static void list_uses(const tess_program *p, const uint32_t *index, tess_uses *u
     free(end);
 }
 
-/* The tile of each use of the program, numbered as they come first in the list: so a plan depends on the list alone. */
-static uint32_t *number_tiles(const tess_program *p, size_t *tiles)
-{
-    uint32_t *index = tess_program_index(p, tiles), next = 0;
-    uint32_t *number = tess_alloc((*tiles + 1) * sizeof *number); /* and one; 0: none yet */
-    size_t uses = 0;
-    for (size_t k = 0; k < p->tasks; k++) uses += p->task[k].nuse;
-    for (size_t i = 0; i < uses; i++) {
-        if (!number[index[i]]) number[index[i]] = ++next;
-        index[i] = number[index[i]] - 1;
-    }
-    free(number);
-    return index;
-}
-
 tess_uses *tess_uses_list(const tess_program *p)
 {
     tess_uses *u = tess_alloc(sizeof *u);
-    uint32_t *index = number_tiles(p, &u->tiles);
+    uint32_t *index = tess_program_index(p, &u->tiles); /* by their places in the list: so a plan depends on it alone */
     u->tasks = p->tasks;
     list_tasks(p, u);
     list_tiles(p, index, u);

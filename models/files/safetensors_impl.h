@@ -91,6 +91,10 @@ tess_safetensors_writer *tess_safetensors_writer_new(const char *dir, const char
  * in the same order. */
 size_t tess_safetensors_declare(tess_safetensors_writer *w, const char *name, tess_dtype dtype, int rank,
                                 const int64_t *dims);
+/* Declares a tensor of F32, F16 or BF16 that is given as floats, and rounded to nearest even where it is written.
+ * Beyond the largest of F16 there is infinity. */
+size_t tess_safetensors_declare_floats(tess_safetensors_writer *w, const char *name, tess_safetensors_dtype stored,
+                                       int rank, const int64_t *dims);
 /* Makes the files at their full size, now that all is declared. Of all ranks, as is the end, which follows whatever
  * this says; both return the same status on all. */
 tess_status tess_safetensors_writer_begin(tess_safetensors_writer *w) TESS_NODISCARD;

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +19,8 @@ struct declared {
     char *name;    /* owned */
     int64_t rows, cols;
     uint64_t size, bytes; /* of an element, of all */
+    tess_safetensors_dtype
+        rounded; /* what floats become when they are written: TESS_ST_F16 or TESS_ST_BF16; else none */
     int shard;
     uint64_t at; /* in the shard's file */
 };
@@ -43,11 +46,10 @@ tess_safetensors_writer *tess_safetensors_writer_new(const char *dir, const char
     return w;
 }
 
-size_t tess_safetensors_declare(tess_safetensors_writer *w, const char *name, tess_dtype dtype, int rank,
-                                const int64_t *dims)
+static size_t declare(tess_safetensors_writer *w, const char *name, const char *dtype, uint64_t size, int rank,
+                      const int64_t *dims)
 {
-    static const char *const written[TESS_DTYPE_COUNT] = {[TESS_F32] = "F32", [TESS_BF16] = "BF16", [TESS_I32] = "I32"};
-    struct declared t = {.name = tess_strdup(name), .rows = 1, .cols = 1, .size = tess_dtype_size(dtype)};
+    struct declared t = {.name = tess_strdup(name), .rows = 1, .cols = 1, .size = size};
     json_t *shape = json_array();
     TESS_ASSERT(!w->end && rank >= 0 && rank <= TESS_SAFETENSORS_RANK);
     for (int i = 0; i < rank; i++) {
@@ -55,12 +57,29 @@ size_t tess_safetensors_declare(tess_safetensors_writer *w, const char *name, te
         *(i ? &t.cols : &t.rows) *= dims[i];
     }
     t.bytes = (uint64_t)t.rows * (uint64_t)t.cols * t.size;
-    t.entry = json_pack("{s:s, s:o}", "dtype", written[dtype], "shape", shape);
+    t.entry = json_pack("{s:s, s:o}", "dtype", dtype, "shape", shape);
     TESS_ASSERT(t.entry);
     if ((w->count & (w->count - 1)) == 0) /* the room doubles */
         w->tensor = tess_realloc(w->tensor, (w->count ? 2 * w->count : 1) * sizeof *w->tensor);
     w->tensor[w->count] = t;
     return w->count++;
+}
+
+size_t tess_safetensors_declare(tess_safetensors_writer *w, const char *name, tess_dtype dtype, int rank,
+                                const int64_t *dims)
+{
+    static const char *const written[TESS_DTYPE_COUNT] = {[TESS_F32] = "F32", [TESS_BF16] = "BF16", [TESS_I32] = "I32"};
+    return declare(w, name, written[dtype], tess_dtype_size(dtype), rank, dims);
+}
+
+size_t tess_safetensors_declare_floats(tess_safetensors_writer *w, const char *name, tess_safetensors_dtype stored,
+                                       int rank, const int64_t *dims)
+{
+    if (stored == TESS_ST_F32) return tess_safetensors_declare(w, name, TESS_F32, rank, dims);
+    TESS_ASSERT(stored == TESS_ST_F16 || stored == TESS_ST_BF16);
+    const size_t i = declare(w, name, stored == TESS_ST_F16 ? "F16" : "BF16", sizeof(uint16_t), rank, dims);
+    w->tensor[i].rounded = stored;
+    return i;
 }
 
 /* Fills shards in the order declared. An empty set is one empty file. */
@@ -235,6 +254,34 @@ static tess_status enter_shard(tess_safetensors_writer *w, int shard)
     return TESS_OK;
 }
 
+static uint16_t to_f16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000) return sign | 0x7e00; /* not a number */
+    if (bits < 0x38800000)
+        return sign | (uint16_t)(fabsf(x) * 0x1p24f + 0x1p23f - 0x1p23f); /* of 2^-24 each: subnormal */
+    bits += 0xfff + (bits >> 13 & 1);
+    return bits >= 0x47800000 ? sign | 0x7c00 : sign | (uint16_t)((bits - 0x38000000) >> 13);
+}
+
+/* n elements from `first` on of what is given as floats, to their place. */
+static tess_status write_rounded(const tess_safetensors_writer *w, const struct declared *t, uint64_t first,
+                                 const float *data, size_t n)
+{
+    enum { AT_ONCE = 4096 };
+    uint16_t rounded[AT_ONCE];
+    for (size_t done = 0, some; done < n; done += some) {
+        some = n - done < AT_ONCE ? n - done : AT_ONCE;
+        for (size_t i = 0; i < some; i++)
+            rounded[i] = t->rounded == TESS_ST_F16 ? to_f16(data[done + i]) : tess_to_bf16(data[done + i]);
+        TESS_TRY(write_at(w->fd, w->path, t->at + (first + done) * t->size, rounded, some * t->size));
+    }
+    return TESS_OK;
+}
+
 tess_status tess_safetensors_write(tess_safetensors_writer *w, size_t tensor, int64_t row, int64_t rows, int64_t col,
                                    int64_t cols, const void *data)
 {
@@ -244,10 +291,14 @@ tess_status tess_safetensors_write(tess_safetensors_writer *w, size_t tensor, in
     if (rows == 0 || cols == 0) return TESS_OK;
     TESS_TRY(enter_shard(w, t->shard));
     bool whole = cols == t->cols; /* rows of the tensor: one behind the other in the file as well */
-    size_t bytes = (size_t)(whole ? rows * cols : cols) * t->size;
-    for (int64_t r = 0; r < (whole ? 1 : rows); r++)
-        TESS_TRY(write_at(w->fd, w->path, t->at + (uint64_t)((row + r) * t->cols + col) * t->size,
-                          (const char *)data + (size_t)r * bytes, bytes));
+    const size_t n = (size_t)(whole ? rows * cols : cols), bytes = n * t->size;
+    for (int64_t r = 0; r < (whole ? 1 : rows); r++) {
+        const uint64_t first = (uint64_t)((row + r) * t->cols + col);
+        if (t->rounded)
+            TESS_TRY(write_rounded(w, t, first, (const float *)data + (size_t)r * n, n));
+        else
+            TESS_TRY(write_at(w->fd, w->path, t->at + first * t->size, (const char *)data + (size_t)r * bytes, bytes));
+    }
     w->written += (int64_t)((size_t)(rows * cols) * t->size);
     return TESS_OK;
 }

@@ -111,8 +111,13 @@ struct tess_model {
     char *dir;                       /* NULL: from an object */
     char *json;                      /* the whole config.json */
     struct tess_safetensors *states; /* of a checkpoint, opened with it: another run may remove it; NULL: it is none */
+    tess_save_dtype stored;          /* as its weights are written */
     _Alignas(16) char numbers[TESS_MODEL_NUMBERS];
 };
+
+/* Returns the dtype that config.json names, in which the weights of a checkpoint's model are to be written: a
+ * checkpoint has that of its run's save_dtype there. */
+tess_save_dtype tess_model_named_dtype(const tess_model *m);
 
 /* Says TESS_INVALID where what was read so far of a checkpoint may lack something: the run that it is of may have
  * removed it meanwhile. */

@@ -81,8 +81,8 @@ tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, 
 /* Loads the weights of the model's directory, each straight to its tiles, or draws them from seed where there are none.
  * All ranks load and save together, each what it holds, and get the same status. */
 tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed) TESS_NODISCARD;
-/* Writes a Hugging Face directory: config.json, model.safetensors or its shards, and the tokenizer that the model came
- * with. */
+/* Writes a Hugging Face directory: config.json, model.safetensors or its shards, in fp32, and the tokenizer and
+ * generation_config.json that the model came with. */
 tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir) TESS_NODISCARD;
 
 #ifdef __cplusplus

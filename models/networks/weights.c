@@ -131,6 +131,23 @@ tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
 
 /* ---- saving ---- */
 
+static const tess_safetensors_dtype stored_as[] = {
+    [TESS_SAVE_FP32] = TESS_ST_F32, [TESS_SAVE_BF16] = TESS_ST_BF16, [TESS_SAVE_FP16] = TESS_ST_F16};
+static const char *const dtype_name[] = {
+    [TESS_SAVE_FP32] = "float32", [TESS_SAVE_BF16] = "bfloat16", [TESS_SAVE_FP16] = "float16"};
+
+tess_save_dtype tess_model_named_dtype(const tess_model *m)
+{
+    json_t *root = json_loads(m->json, 0, NULL);
+    const char *name = json_string_value(json_object_get(root, "dtype"));
+    if (!name) name = json_string_value(json_object_get(root, "torch_dtype"));
+    tess_save_dtype d = TESS_SAVE_FP32;
+    if (name && !strcmp(name, dtype_name[TESS_SAVE_BF16])) d = TESS_SAVE_BF16;
+    if (name && !strcmp(name, dtype_name[TESS_SAVE_FP16])) d = TESS_SAVE_FP16;
+    json_decref(root);
+    return d;
+}
+
 /* As the tensor that it is in a Hugging Face file. */
 static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_tensor *p)
 {
@@ -141,7 +158,7 @@ static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_
     shape[0] = turned ? ours[1] : ours[0];
     shape[1] = turned ? ours[0] : ours[1];
     char *name = tess_format("%s%s", m->family->bare(of) ? "" : m->family->prefix, of);
-    tess_safetensors_declare(w, name, TESS_F32, rank, shape);
+    tess_safetensors_declare_floats(w, name, stored_as[m->stored], rank, shape);
     free(name);
 }
 
@@ -178,8 +195,10 @@ static tess_status save_config(const tess_model *m, const char *dir)
 {
     json_t *root = json_loads(m->json, 0, NULL);
     json_object_set_new(root, "architectures", json_pack("[s]", m->family->architecture));
-    json_object_del(root, "dtype"); /* another name of the same */
-    json_object_set_new(root, "torch_dtype", json_string("float32"));
+    const bool newer = json_object_get(root, "dtype"); /* another name of the same */
+    if (newer) json_object_set_new(root, "dtype", json_string(dtype_name[m->stored]));
+    if (!newer || json_object_get(root, "torch_dtype"))
+        json_object_set_new(root, "torch_dtype", json_string(dtype_name[m->stored]));
     char *text = json_dumps(root, JSON_INDENT(2)), *path = tess_format("%s/config.json", dir);
     char *fresh = tess_format("%s.tmp", path);
     json_decref(root);

@@ -2,9 +2,9 @@
 #include "estimate_impl.h"
 #include <stdlib.h>
 
-/* Prints where the tiles of the step go, or why it does not fit, which is TESS_FAILED, and what it would take where
- * there is room. */
-static tess_status print_placed(tess_run *r, uint64_t least, FILE *out)
+/* Prints where the tiles of the step go, or why it does not fit, and what it would take where there is room; `must`:
+ * what does not fit is TESS_FAILED. */
+static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *out)
 {
     const uint64_t limit = tess_run_limit(r->c);
     tess_step *step = NULL, *eval = NULL;
@@ -35,7 +35,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, FILE *out)
         else
             tess_estimate_time(out, r, &p, &r->place.time);
     }
-    if (status == TESS_OK && !fits) {
+    if (status == TESS_OK && !fits && must) {
         tess_error_restore(why);
         status = TESS_FAILED;
     }
@@ -63,24 +63,19 @@ static tess_status find_largest(const tess_config *c, int *largest)
 }
 
 /* The least memory.cpu over a disk, by a trial; 0 where there is no disk, or where trying would take too long. */
-static tess_status find_least(const tess_run *r, uint64_t *least)
+static tess_status find_least(const tess_run *r, uint64_t tasks, uint64_t *least)
 {
     enum { MANY = 10000 }; /* tasks */
     tess_run other;
-    tess_step *step = NULL;
-    tess_plan p;
-    if (!r->disk) return TESS_OK;
-    tess_status status = tess_run_open(r->c, r->rank, &other);
+    if (!r->disk || tasks >= MANY) return TESS_OK;
+    const tess_status status = tess_run_open(r->c, r->rank, &other);
     other.conf = r->conf;
-    if (status == TESS_OK) status = tess_run_step(&other, true, &step);
-    if (status == TESS_OK) tess_step_plan(step, &p);
-    tess_step_free(step);
-    if (status == TESS_OK && p.tasks < MANY) *least = tess_run_least(&other);
+    if (status == TESS_OK) *least = tess_run_least(&other);
     tess_run_close(&other);
     return status;
 }
 
-tess_status tess_estimate(const tess_config *c, FILE *out)
+static tess_status estimate(const tess_config *c, bool must_fit, FILE *out)
 {
     tess_run run;
     tess_step *step = NULL;
@@ -100,8 +95,18 @@ tess_status tess_estimate(const tess_config *c, FILE *out)
         if (tess_ranks() > 1) fprintf(out, "rank %d of %d, which holds the most\n", rank, tess_ranks());
     }
     tess_step_free(step);
-    if (status == TESS_OK) status = find_least(&run, &least);
-    if (status == TESS_OK) status = print_placed(&run, least, out);
+    if (status == TESS_OK) status = find_least(&run, p.tasks, &least);
+    if (status == TESS_OK) status = print_placed(&run, least, must_fit, out);
     tess_run_close(&run);
     return status;
+}
+
+tess_status tess_estimate(const tess_config *c, FILE *out)
+{
+    return estimate(c, false, out);
+}
+
+tess_status tess_estimate_fits(const tess_config *c, FILE *out)
+{
+    return estimate(c, true, out);
 }

@@ -87,6 +87,7 @@ static tess_status open_checkpoint(const char *path, void *what)
     if (!e->model->states)
         return tess_error(TESS_INVALID, path,
                           "is no checkpoint, and holds none (expected one, or the checkpoint.dir of a run)");
+    e->model->stored = tess_model_named_dtype(e->model);
     TESS_TRY(tess_model_save_rest(e->model, e->dir));
     return tess_model_check(e->model);
 }

@@ -36,6 +36,7 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
     r->evaluated = tess_ranks() / (c->parallel.tensor * c->parallel.pipeline);
     TESS_TRY(tess_config_require(c, "model"));
     TESS_TRY(tess_model_open(c->model, c->model_json, &r->model));
+    r->model->stored = (tess_save_dtype)c->save_dtype;
     TESS_TRY(open_tokenizer(r));
     tess_grid grid = {.rank = rank,
                       .tensor = (int)c->parallel.tensor,

@@ -49,7 +49,7 @@ tess_status tess_train(const tess_config *c) TESS_NODISCARD;
 /* Prints the mean loss on data.valid. */
 tess_status tess_eval(const tess_config *c) TESS_NODISCARD;
 /* Says what a run will hold, move and take; of several ranks, which must be pretended, of the one that holds the most.
- */
+ * Returns TESS_OK for a run that does not fit, too: "does not fit: ..." is a line of what it says. */
 tess_status tess_estimate(const tess_config *c, FILE *out) TESS_NODISCARD;
 
 typedef struct tess_generate_conf {

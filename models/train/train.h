@@ -10,6 +10,8 @@
 extern "C" {
 #endif
 
+/* As tess_estimate, but TESS_FAILED, when all is said, for a run that does not fit. */
+tess_status tess_estimate_fits(const tess_config *c, FILE *out) TESS_NODISCARD;
 /* Makes steps on random tokens, and prints a table of where the time goes. */
 tess_status tess_bench(const tess_config *c, int steps, FILE *out) TESS_NODISCARD;
 

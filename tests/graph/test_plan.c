@@ -4,6 +4,7 @@
 #include "check.h"
 #include "plan/plan.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum { TILES = 6, TASKS = 10, USES = 40, SEARCHED = 11, LEVELS = 4 };
 
@@ -323,4 +324,119 @@ TEST(example)
     CHECK(m->home[0] == TESS_TIER_DISK && m->home[1] == TESS_TIER_CPU && m->home[2] == TESS_TIER_CPU);
     tess_marks_free(m);
     tess_level_free(&level);
+}
+
+/* ---- what it is made of, at sizes at which it counts ---- */
+
+/* A room says and has what an array of its moments does. */
+TEST(rooms)
+{
+    static const size_t sizes[] = {1, 15, 16, 17, 33, 100, 256, 257, 700};
+    int64_t naive[700];
+    state = 7;
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        const size_t n = sizes[s];
+        for (size_t k = 0; k < n; k++) naive[k] = 50 + any(100);
+        tess_room *room = tess_room_new(naive, n);
+        for (int i = 0; i < 2000; i++) {
+            const uint32_t first = any((uint32_t)n), count = any((uint32_t)n + 1), bytes = 1 + any(8);
+            int64_t least = INT64_MAX, all = INT64_MAX;
+            for (size_t k = 0; k < count; k++)
+                if (naive[(first + k) % n] < least) least = naive[(first + k) % n];
+            const bool has = tess_room_has(room, first, count, bytes);
+            CHECK_EQ(has, least >= bytes);
+            if (has || any(50) == 0) { /* what must stay is taken whether there is room or not */
+                tess_room_take(room, first, count, bytes);
+                for (size_t k = 0; k < count; k++) naive[(first + k) % n] -= bytes;
+            }
+            for (size_t k = 0; k < n; k++)
+                if (naive[k] < all) all = naive[k];
+            CHECK_EQ(tess_room_least(room), all);
+        }
+        tess_room_free(room);
+    }
+}
+
+/* Turns go from the largest to the least, and equal ones in the order of the list: that which a step uses last first.
+ */
+TEST(turns)
+{
+    enum { N = 3000 };
+    tess_gaps g = {.gap = tess_alloc(N * sizeof *g.gap), .turn = tess_alloc(N * sizeof *g.turn), .gaps = N};
+    double *order = tess_alloc(N * sizeof *order);
+    state = 11;
+    for (uint32_t i = 0; i < N; i++) {
+        g.gap[i] = (tess_gap){.first = any(40), .count = any(20), .use = i};
+        order[i] = any(4) ? any(1 << 20) * 1e-3 / (1 + any(50)) : any(3) * 1e300;
+    }
+    tess_gaps_arrange(&g);
+    for (size_t i = 1; i < N; i++) {
+        const tess_gap *a = &g.gap[i - 1], *b = &g.gap[i];
+        CHECK(a->first > b->first || (a->first == b->first && a->count < b->count) ||
+              (a->first == b->first && a->count == b->count && a->use < b->use));
+    }
+    tess_gaps_sort(&g, order);
+    for (size_t i = 1; i < N; i++) {
+        const uint32_t a = g.turn[i - 1], b = g.turn[i];
+        CHECK(order[a] > order[b] || (order[a] == order[b] && a < b));
+    }
+    free(order);
+    tess_gaps_free(&g);
+}
+
+/* Weights that are read on the way there and back, as many tasks as there are of them. */
+static void draw_large(tess_uses *u, uint32_t tiles)
+{
+    *u = (tess_uses){.tasks = 2 * tiles, .tiles = tiles, .uses = 3 * tiles};
+    u->tile = tess_alloc(tiles * sizeof *u->tile);
+    u->task = tess_alloc((u->tasks + 1) * sizeof *u->task);
+    u->use = tess_alloc(u->uses * sizeof *u->use);
+    for (uint32_t t = 0; t < tiles; t++) {
+        u->tile[t] = (tess_plan_tile){1 + any(9), TESS_ROLE_WEIGHT, TESS_TIER_CPU, true, true};
+        u->use[3 * t] = (tess_plan_use){t, t, TESS_R};
+        u->use[3 * t + 1] = (tess_plan_use){t, 2 * tiles - 1 - t - any(2) * (t + 1 < tiles), TESS_R};
+        u->use[3 * t + 2] = (tess_plan_use){t, 2 * tiles - 1 - t / 2, TESS_RW};
+        if (u->use[3 * t + 2].task <= u->use[3 * t + 1].task) u->use[3 * t + 2].task = 2 * tiles - 1;
+    }
+}
+
+/* Amounts of slack that are tried at a time give what each gives alone, and of them the best is taken. */
+TEST(slacks_at_a_time)
+{
+    enum { SLACKS = 5 };
+    tess_uses u;
+    tess_level l = {0};
+    tess_placed alone[SLACKS], placed;
+    state = 5;
+    draw_large(&u, 600);
+    tess_level_init(&u, TESS_TIER_CPU, &l);
+    l.room = 1500, l.homes = true, l.rounds = 30, l.last_rounds = 60;
+    int best = 0;
+    for (int i = 0; i < SLACKS; i++) {
+        tess_marks *m = tess_marks_new(&u);
+        l.slack[0] = 1000 - 200 * (uint64_t)i, l.slacks = 1;
+        tess_level_place(&u, &l, m, &alone[i]);
+        tess_marks_free(m);
+        const double now = (double)(alone[i].read + alone[i].written),
+                     least = (double)(alone[best].read + alone[best].written);
+        if (now <= 0.99 * least) best = i;
+    }
+    CHECK(best > 0);
+    for (int i = 0; i < SLACKS; i++) l.slack[i] = 1000 - 200 * (uint64_t)i;
+    l.slacks = SLACKS;
+    tess_marks *m = tess_marks_new(&u), *other = tess_marks_new(&u);
+    tess_level_place(&u, &l, m, &placed);
+    CHECK_EQ(placed.slack, l.slack[best]);
+    CHECK_EQ(placed.read, alone[best].read);
+    CHECK_EQ(placed.written, alone[best].written);
+    CHECK_EQ(placed.bound, alone[best].bound);
+    l.slack[0] = placed.slack, l.slacks = 1;
+    tess_level_place(&u, &l, other, &placed);
+    CHECK(!memcmp(m->leaves, other->leaves, u.uses) && !memcmp(m->home, other->home, u.tiles));
+    tess_marks_free(m);
+    tess_marks_free(other);
+    tess_level_free(&l);
+    free(u.tile);
+    free(u.task);
+    free(u.use);
 }

@@ -4,6 +4,7 @@
 #include "check.h"
 #include "safetensors_impl.h"
 #include <dirent.h>
+#include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -119,6 +120,74 @@ static void check_all(const char *where)
         for (int64_t i = first; i < x->elements; i++) CHECK_EQ(got[i - first], element(t, i));
     }
     tess_safetensors_close(s);
+}
+
+/* Floats that are given, as they are read back from a tensor of that dtype. */
+static void round_trip(tess_safetensors_dtype dtype, const float *in, int64_t n, float *out)
+{
+    char *dir = new_dir();
+    tess_safetensors *s = NULL;
+    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", TESS_SAFETENSORS_SHARD);
+    tess_safetensors_declare_floats(w, "x", dtype, 2, (int64_t[]){n / 4, 4});
+    tess_status status = tess_safetensors_writer_begin(w);
+    if (status == TESS_OK)
+        status = tess_safetensors_write(w, 0, 0, n / 8, 0, 4, in); /* whole rows, and parts of some */
+    for (int64_t c = 0; c < 4 && status == TESS_OK; c += 2) {
+        float *half = tess_alloc((size_t)n * sizeof *half);
+        const int64_t first = n / 8, rows = n / 4 - first;
+        for (int64_t i = 0; i < 2 * rows; i++) half[i] = in[(first + i / 2) * 4 + c + i % 2];
+        status = tess_safetensors_write(w, 0, first, rows, c, 2, half);
+        free(half);
+    }
+    CHECK_EQ(tess_safetensors_writer_end(w, status), TESS_OK);
+    CHECK_EQ(tess_safetensors_open(dir, &s), TESS_OK);
+    const tess_safetensor *x = s ? tess_safetensors_find(s, "x") : NULL;
+    CHECK(x && x->dtype == dtype && x->elements == n);
+    if (x) CHECK_EQ(tess_safetensor_read(x, 0, n, out), TESS_OK);
+    tess_safetensors_close(s);
+    CHECK_EQ(end_dir(dir), 1);
+}
+
+static float float_of(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+/* Every number of 16 bits stays what it is; between two of them the nearer one is written, halfway the even one. */
+TEST(floats_are_rounded_to_nearest_even)
+{
+    enum { FINITE = 0x7c00 - 1, N = 4 * FINITE };
+    float *in = tess_alloc(N * sizeof *in), *out = tess_alloc(N * sizeof *out);
+    for (int h = 0; h < FINITE; h++) { /* of F16: those from 0 on, and what lies between it and the next */
+        const int e = h >> 10, next = (h + 1) >> 10;
+        const double a = e ? ldexp(1024 + (h & 1023), e - 25) : ldexp(h, -24),
+                     b = next ? ldexp(1024 + ((h + 1) & 1023), next - 25) : ldexp(h + 1, -24);
+        in[4 * h] = (float)a;
+        in[4 * h + 1] = -(float)((a + b) / 2);
+        in[4 * h + 2] = nextafterf((float)((a + b) / 2), 0);
+        in[4 * h + 3] = nextafterf((float)((a + b) / 2), INFINITY);
+    }
+    round_trip(TESS_ST_F16, in, N, out);
+    for (int h = 0; h + 1 < FINITE; h++) {
+        const float a = in[4 * h], b = in[4 * h + 4];
+        const bool good =
+            out[4 * h] == a && out[4 * h + 1] == -(h % 2 ? b : a) && out[4 * h + 2] == a && out[4 * h + 3] == b;
+        if (!good) CHECK_SAY("%g: %g, %g, %g, %g", a, out[4 * h], out[4 * h + 1], out[4 * h + 2], out[4 * h + 3]);
+    }
+    const float ends[8] = {65519.99f, 65520, -65520, 1e30f, INFINITY, -INFINITY, NAN, 0x1p-25f};
+    round_trip(TESS_ST_F16, ends, 8, out);
+    CHECK(out[0] == 65504 && out[1] == INFINITY && out[2] == -INFINITY && out[3] == INFINITY);
+    CHECK(out[4] == INFINITY && out[5] == -INFINITY && isnan(out[6]) && out[7] == 0);
+    for (uint32_t i = 0; i < N; i++) in[i] = float_of(i * 0x8008u); /* of BF16 the upper half of a float */
+    round_trip(TESS_ST_BF16, in, N, out);
+    for (uint32_t i = 0; i < N; i++) {
+        const uint32_t bits = i * 0x8008u, even = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+        if (isnan(in[i]) ? !isnan(out[i]) : out[i] != float_of(even)) CHECK_SAY("%a became %a", in[i], out[i]);
+    }
+    free(in);
+    free(out);
 }
 
 TEST(one_file)

@@ -477,6 +477,68 @@ TEST(a_checkpoint_is_a_model)
     CHECK(same_file("a/model/model.safetensors", "b/model/model.safetensors"));
 }
 
+static bool named(const char *path, const char *member, const char *value)
+{
+    json_t *root = json_load_file(path, 0, NULL);
+    const char *met = json_string_value(json_object_get(root, member));
+    const bool good = value ? met && !strcmp(met, value) : root && !json_object_get(root, member);
+    json_decref(root);
+    return good;
+}
+
+/* save_dtype says in what the model is written, by the run and by an export, and nothing else of the run. */
+TEST(the_dtype_of_what_is_saved)
+{
+    static const struct {
+        const char *set, *name;
+    } saved[] = {{"save_dtype=fp32", "float32"}, {"save_dtype=bf16", "bfloat16"}, {"save_dtype=fp16", "float16"}};
+    char *states = NULL;
+    size_t bytes[3] = {0};
+    tiny_setup();
+    mkdir("base", 0777);
+    write_text("base/generation_config.json", "{\"max_length\": 7}\n");
+    for (int i = 0; i < 3; i++) {
+        write_text("base/config.json", i == 1 ? "{\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, "
+                                                "\"n_embd\": 16, \"n_layer\": 1, \"n_head\": 2, \"dtype\": \"float16\"}"
+                                              : "{\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, "
+                                                "\"n_embd\": 16, \"n_layer\": 1, \"n_head\": 2}");
+        const char *spelt = i == 1 ? "dtype" : "torch_dtype", *other = i == 1 ? "torch_dtype" : "dtype";
+        size_t n;
+        RUN("train", "run.json", "model=base", CK, EVERY, "overwrite=true", saved[i].set);
+        EXPECT_DONE();
+        CHECK(named("out/model/config.json", spelt, saved[i].name) && named("out/model/config.json", other, NULL));
+        CHECK(same_file("base/generation_config.json", "out/model/generation_config.json"));
+        free(read_file("out/model/model.safetensors", &bytes[i]));
+        char *now = read_file("ck/step-00000004/states.safetensors", &n); /* what goes on is as exact as ever */
+        if (states) CHECK(now && !memcmp(now, states, n));
+        if (!states)
+            states = now;
+        else
+            free(now);
+        RUN("export", "ck", i == 0 ? "hf0" : i == 1 ? "hf1" : "hf2");
+        EXPECT_DONE();
+        CHECK(same_file(i == 0   ? "hf0/model.safetensors"
+                        : i == 1 ? "hf1/model.safetensors"
+                                 : "hf2/model.safetensors",
+                        "out/model/model.safetensors"));
+        CHECK(same_file(i == 0   ? "hf0/config.json"
+                        : i == 1 ? "hf1/config.json"
+                                 : "hf2/config.json",
+                        "out/model/config.json"));
+        RUN("train", "run.json", "model=out/model", "steps=1", "optimizer.params.lr=0", "output=again",
+            "overwrite=true", saved[i].set);
+        EXPECT_DONE(); /* what was written is read, and written as it was */
+        CHECK(same_file("again/model/model.safetensors", "out/model/model.safetensors"));
+        RUN("generate", "out/model", "--prompt", "the", "-n", "2");
+        EXPECT_DONE();
+    }
+    free(states);
+    for (int i = 1; i < 3; i++) /* but for the header */
+        if (bytes[i] * 2 > bytes[0] + 4096) CHECK_SAY("%s: %zu bytes, fp32 %zu", saved[i].set, bytes[i], bytes[0]);
+    RUN("train", "run.json", "save_dtype=int8");
+    EXPECT_ERROR(2, "save_dtype", "fp32");
+}
+
 TEST(exports_that_are_refused)
 {
     tiny_setup();
