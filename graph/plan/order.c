@@ -1,5 +1,6 @@
-/* Gaps in order, by a radix sort: there are half a million of them in a step of a large model, and they are sorted anew
- * for each amount of slack that is tried. Other than by comparisons that takes a dozen passes, whatever they are. */
+/* Gaps in order, by a radix sort: there are hundreds of thousands of them in a step of a large model, and they are
+ * sorted anew for each amount of slack that is tried. Other than by comparisons that takes a dozen passes, whatever
+ * they are. */
 #include "plan.h"
 #include <stdlib.h>
 #include <string.h>

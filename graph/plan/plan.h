@@ -28,7 +28,7 @@
  * and tile 0 on the one below. (tests/graph/test_plan.c has the example as code.)
  *
  * The files, in the order in which they are to be read: uses.c makes the list from a program; gaps.c finds the gaps and
- * counts what moves; room.c is the room at each moment; prices.c says which gaps are worth their room, and proves how
+ * counts what moves; order.c sorts them; room.c is the room at each moment; prices.c says which are worth it, and how
  * little can be moved at all; choose.c keeps gaps; gpu.c and ram.c say what the two levels are for a machine;
  * simulate.c tells the time of a step as marked; apply.c hands marks to the program; ways.c chooses among the orders in
  * which a step can be laid out; holds.c reads off a program what it holds. */
