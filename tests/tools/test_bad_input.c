@@ -150,8 +150,8 @@ TEST(fields_of_the_model)
     static const struct {
         const char *argument, *what, *hint;
     } cases[] = {
-        {"model.model_type=gpt3", "model_type: gpt3 is not known (did you mean gpt2? known: gpt2, llama, ", "qwen3, "},
-        {"model.model_type=vgg", "model_type: vgg is not known (known: gpt2, ", "mistral"},
+        {"model.model_type=gpt3", "model_type: gpt3 is not known (did you mean gpt2? known: ", "gpt2, gpt_neox, llama, "},
+        {"model.model_type=vgg", "model_type: vgg is not known (known: ", "mistral"},
         {"model.model_type=3", "model_type is missing", "gpt2"},
         {"model.activation_function=relu2", "activation_function: \"relu2\"", "gelu_new"},
         {"model.add_cross_attention=true", "add_cross_attention: true", "expected false"},
