@@ -11,10 +11,11 @@ TESS_INLINE void tanh_forward(const tess_work *w, tess_dtype t)
     for (int64_t i = 0; i < a->n; i++) tess_store(y, i, t, cap * tess_tanhf(tess_load(x, i, t) * part));
 }
 
+/* 4 / (e^x + e^-x)^2, which loses nothing where tanh comes near 1. */
 TESS_INLINE float slope_of(float x)
 {
-    const float y = tess_tanhf(x);
-    return (1 - y) * (1 + y);
+    const float e = tess_exp2f(fabsf(x) * (-2 * 1.44269504f)), slope = 4 * e / ((1 + e) * (1 + e));
+    return x == x ? slope : x;
 }
 
 TESS_INLINE void tanh_backward(const tess_work *w, tess_dtype t)

@@ -24,8 +24,8 @@ template <tess_dtype T> struct capped_slope {
         load<T, K>(v, x, i);
         load<T, K>(d, dy, i);
         for (int k = 0; k < K; k++) {
-            const float y = tanhf(v[k] / cap);
-            d[k] *= (1 - y) * (1 + y);
+            const float z = v[k] / cap, e = exp2f(fmaxf(fabsf(z) * (-2 * 1.44269504f), -125)); /* as the CPU's */
+            d[k] *= z == z ? 4 * e / ((1 + e) * (1 + e)) : z;
         }
         accumulate<T, K>(dx, i, acc, d);
     }
