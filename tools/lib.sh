@@ -18,9 +18,9 @@ install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "${missing[@]}" >/dev/null
 }
 
-# The StarPU of tools/starpu-cuda, where it was built, before the system's.
+# The StarPU of tools/starpu-cuda, where it was built, before the system's: for a GPU, or for whoever sets with_cuda.
 starpu=$PWD/.starpu/cuda/lib/pkgconfig
-if [ -d "$starpu" ]; then export PKG_CONFIG_PATH=$starpu${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}; fi
+if [ -d "$starpu" ] && { [ "${with_cuda:-}" ] || nvidia-smi -L >/dev/null 2>&1; }; then export PKG_CONFIG_PATH=$starpu${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}; fi
 
 # configure DIR [MESON OPTION...]: once, and anew when another StarPU is to be found.
 configure() {
