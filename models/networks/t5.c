@@ -23,7 +23,7 @@ static const tess_field fields[] = {
     {"num_layers", TESS_FIELD_INT, AT(common.layers), 6, 1, NULL},
     {"num_hidden_layers", TESS_FIELD_ALIAS, 0, 0, 0, "num_layers"},
     {"num_decoder_layers", TESS_FIELD_OPTIONAL, AT(decoder_layers), 0, 1, NULL},
-    {"num_heads", TESS_FIELD_INT, AT(heads), 8, 1, NULL},
+    {"num_heads", TESS_FIELD_INT, AT(heads), 8, 2, NULL}, /* of one the table of biases would be a vector */
     {"num_attention_heads", TESS_FIELD_ALIAS, 0, 0, 0, "num_heads"},
     {"relative_attention_num_buckets", TESS_FIELD_INT, AT(buckets), 32, 8, NULL},
     {"relative_attention_max_distance", TESS_FIELD_INT, AT(reach), 128, 9, NULL},
