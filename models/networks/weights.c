@@ -79,6 +79,44 @@ static tess_status load_param(const tess_model *m, const tess_safetensors *set, 
     return tess_pieces_read(t, p, TESS_MASTER, turned);
 }
 
+/* Whether the first, the middle and the last row of two matrices of one shape are the same. */
+static tess_status compare_rows(const tess_safetensor *a, const tess_safetensor *b, bool *same)
+{
+    const int64_t rows = a->dims[0], width = a->dims[1], row[] = {0, rows / 2, rows - 1};
+    float *room = tess_alloc((size_t)(2 * width) * sizeof *room);
+    tess_status status = TESS_OK;
+    *same = true;
+    for (int k = 0; k < 3 && status == TESS_OK && *same; k++) {
+        status = tess_safetensor_read(a, row[k] * width, width, room);
+        if (status == TESS_OK) status = tess_safetensor_read(b, row[k] * width, width, room + width);
+        if (status == TESS_OK) *same = !memcmp(room, room + width, (size_t)width * sizeof *room);
+    }
+    free(room);
+    return status;
+}
+
+/* A table over the vocabulary that nothing reads is a copy of one that is read, or the model is not tied. */
+static tess_status check_copy(const tess_model *m, const tess_safetensors *set, const tess_graph *g,
+                              const tess_safetensor *t)
+{
+    const char *table = NULL;
+    if (t->rank != 2 || t->dims[0] != tess_model_vocab(m)) return TESS_OK;
+    for (int k = 0; k < tess_graph_params(g); k++) {
+        const char *name = tess_tensor_name(tess_graph_param(g, k));
+        const tess_safetensor *u = find(m, set, name);
+        bool same;
+        if (!u || u->rank != 2 || memcmp(u->dims, t->dims, 2 * sizeof *t->dims)) continue;
+        TESS_TRY(compare_rows(t, u, &same));
+        if (same) return TESS_OK;
+        table = name;
+    }
+    if (!table) return TESS_OK;
+    return tess_error(TESS_INVALID, t->file,
+                      "tensor %s differs from %s, and in config.json the two are one (tie_word_embeddings: false makes "
+                      "them two)",
+                      t->name, table);
+}
+
 /* A tensor that nothing reads would mean that the model is another one. */
 static tess_status check_extra(const tess_model *m, const tess_safetensors *set, const tess_graph *g)
 {
@@ -86,7 +124,10 @@ static tess_status check_extra(const tess_model *m, const tess_safetensors *set,
     for (size_t i = 0; i < tess_safetensors_count(set); i++) {
         const tess_safetensor *t = tess_safetensors_at(set, i);
         const char *name = strncmp(t->name, m->family->prefix, prefix) ? t->name : t->name + prefix;
-        if (!is_param(g, name) && !m->family->extra(name))
+        if (is_param(g, name)) continue;
+        if (m->family->extra(name))
+            TESS_TRY(check_copy(m, set, g, t));
+        else
             return tess_error(TESS_INVALID, t->file,
                               "tensor %s is no parameter of this %s (config.json and weights are of "
                               "different models?)",

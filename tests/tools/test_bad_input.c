@@ -150,7 +150,8 @@ TEST(fields_of_the_model)
     static const struct {
         const char *argument, *what, *hint;
     } cases[] = {
-        {"model.model_type=gpt3", "model_type: gpt3 is not known (did you mean gpt2? known: ", "gpt2, gpt_neox, llama, "},
+        {"model.model_type=gpt3",
+         "model_type: gpt3 is not known (did you mean gpt2? known: ", "gpt2, gpt_neox, llama, "},
         {"model.model_type=vgg", "model_type: vgg is not known (known: ", "mistral"},
         {"model.model_type=3", "model_type is missing", "gpt2"},
         {"model.activation_function=relu2", "activation_function: \"relu2\"", "gelu_new"},
@@ -395,6 +396,14 @@ TEST(tensors_of_another_model)
         json_pack("{s:s, s:[i], s:[I, I]}", "dtype", "F32", "shape", 32, "data_offsets", end, end + 128));
     weights_write(&w, file, 128);
     expect_refused("tensor transformer.h.2.ln_1.weight is no parameter", "config.json");
+    json_object_del(w.header, "transformer.h.2.ln_1.weight");
+
+    json_t *wte = json_object_get(w.header, "transformer.wte.weight"), *head = json_deep_copy(wte);
+    json_object_set(w.header, "lm_head.weight", head); /* no copy of the tied one: zeros */
+    json_object_set_new(head, "data_offsets", json_pack("[I, I]", end, end + 256 * 32 * 4));
+    weights_write(&w, file, 256 * 32 * 4);
+    expect_refused("tensor lm_head.weight differs from wte.weight", "tie_word_embeddings");
+    json_decref(head);
     weights_free(&w);
 }
 
