@@ -86,24 +86,20 @@ TESS_DEVICE range seen_by_block(const flash &f, int64_t sequence, int q0, int n,
     }
     return join(all);
 }
-/* Queries among which are all that see any of keys [k0, k0 + n). Places of documents see one another, so with as many
- * keys as queries a key's bounds say it. */
+/* The first and the last query that see any of keys [k0, k0 + n); all lanes of a warp ask. */
 TESS_DEVICE range seeing_block(const flash &f, int64_t sequence, int k0, int n, int lane)
 {
     range all = {f.causal ? k0 : 0, f.length};
     if (f.window && k0 + n - 1 + f.window < all.end) all.end = k0 + n - 1 + f.window;
-    if (!f.bounds || f.keys != f.length) return all;
-    range own = {INT32_MAX, 0};
-    for (int i = lane; i < n && k0 + i < f.keys; i += WARP) {
-        const int32_t *b = f.bounds + 2 * sequence * f.length + k0 + i;
-        if (b[0] >= b[f.length]) continue;
-        own.first = b[0] < own.first ? b[0] : own.first;
-        own.end = b[f.length] > own.end ? b[f.length] : own.end;
+    if (!f.bounds) return all;
+    range seeing = {INT32_MAX, 0};
+    for (int i = all.first + lane; i < all.end; i += WARP) {
+        const range r = seen_by(f, sequence, i);
+        if (r.first == r.end || r.first >= k0 + n || r.end <= k0) continue;
+        if (i < seeing.first) seeing.first = i;
+        seeing.end = i + 1;
     }
-    own = join(own);
-    all.first = own.first > all.first ? own.first : all.first;
-    all.end = own.end < all.end ? own.end : all.end;
-    return all.first < all.end ? all : range{0, 0};
+    return join(seeing);
 }
 
 /* A logit in powers of 2, and its slope by q k^T. bias: the head's. */

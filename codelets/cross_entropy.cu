@@ -222,7 +222,8 @@ template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s, int6
         load<T, K>(v, s.p, r * s.out + c);
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            const float slope = s.cap > 0 ? cap_slope(c + k == hit ? s.of.target[r] : top + logf(v[k]), s.cap) : 1;
+            const float slope =
+                s.cap > 0 ? cap_slope(c + k == hit ? s.of.target[r] : top + logf(fmaxf(v[k], 1.2e-38f)), s.cap) : 1;
             v[k] *= factor * slope;
             if (c + k == hit) v[k] = (expf(s.of.target[r] - s.lse[r]) - 1) * s.loss_scale * slope;
         }

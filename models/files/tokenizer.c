@@ -34,6 +34,10 @@ struct tess_tokenizer {
     pcre2_code *split[SPLITS];
     int splits;
     bool add_prefix_space;
+    const char *unsupported; /* why it can encode nothing; NULL: it can. Then only these are known of it: */
+    struct token *named;     /* the added tokens, */
+    int32_t *named_id;       /* and their ids */
+    size_t names;
 };
 
 /* ---- UTF-8 ---- */
@@ -379,7 +383,32 @@ static tess_status read_all(tess_tokenizer *t, const json_t *root)
     return read_pre_tokenizer(t, json_object_get(root, "pre_tokenizer"));
 }
 
-tess_status tess_tokenizer_open(const char *path, tess_tokenizer **tokenizer)
+/* What is there to be known of one that is not supported: tokens by their names, and how many there are. */
+static void read_names(tess_tokenizer *t, const json_t *root)
+{
+    const json_t *added = json_object_get(root, "added_tokens"), *entry;
+    const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
+    const size_t n = json_array_size(added);
+    size_t i;
+    t->unsupported = tess_arena_format(t->arena, "%s", tess_error_text());
+    tess_error_clear();
+    t->named = tess_arena_get(t->arena, (n + 1) * sizeof *t->named);
+    t->named_id = tess_arena_get(t->arena, (n + 1) * sizeof *t->named_id);
+    t->vocab = (int32_t)(json_is_array(vocab) ? json_array_size(vocab) : json_object_size(vocab));
+    json_array_foreach(added, i, entry)
+    {
+        const json_t *name = json_object_get(entry, "content"), *id = json_object_get(entry, "id");
+        if (!json_is_string(name) || !json_is_integer(id)) continue;
+        if (json_integer_value(id) < 0 || json_integer_value(id) >= INT32_MAX) continue;
+        t->named[t->names] =
+            (struct token){tess_arena_format(t->arena, "%s", json_string_value(name)), json_string_length(name)};
+        t->named_id[t->names] = (int32_t)json_integer_value(id);
+        if (t->named_id[t->names] >= t->vocab) t->vocab = t->named_id[t->names] + 1;
+        t->names++;
+    }
+}
+
+static tess_status open_tokenizer(const char *path, bool any, tess_tokenizer **tokenizer)
 {
     tess_map map;
     TESS_TRY(tess_map_open(path, &map));
@@ -400,12 +429,29 @@ tess_status tess_tokenizer_open(const char *path, tess_tokenizer **tokenizer)
     t->bpe = tess_bpe_new();
     read_alphabet(t);
     tess_status status = read_all(t, root);
+    if (status == TESS_INVALID && any && json_is_object(root)) {
+        read_names(t, root);
+        status = TESS_OK;
+    }
     json_decref(root);
     if (status == TESS_OK)
         *tokenizer = t;
     else
         tess_tokenizer_free(t);
     return status;
+}
+
+tess_status tess_tokenizer_open(const char *path, tess_tokenizer **tokenizer)
+{
+    return open_tokenizer(path, false, tokenizer);
+}
+tess_status tess_tokenizer_open_any(const char *path, tess_tokenizer **tokenizer)
+{
+    return open_tokenizer(path, true, tokenizer);
+}
+const char *tess_tokenizer_unsupported(const tess_tokenizer *t)
+{
+    return t ? t->unsupported : NULL;
 }
 
 void tess_tokenizer_free(tess_tokenizer *t)
@@ -430,7 +476,9 @@ uint64_t tess_tokenizer_sum(const tess_tokenizer *t)
 
 int32_t tess_tokenizer_added(const tess_tokenizer *t, const char *name)
 {
-    for (size_t a = 0; t && a < t->first_added[256]; a++) {
+    for (size_t a = 0; t && t->unsupported && a < t->names; a++)
+        if (!strcmp(t->named[a].bytes, name)) return t->named_id[a];
+    for (size_t a = 0; t && !t->unsupported && a < t->first_added[256]; a++) {
         struct token k = t->token[t->added[a]];
         if (k.length == strlen(name) && memcmp(k.bytes, name, k.length) == 0) return t->added[a];
     }
@@ -545,6 +593,9 @@ tess_status tess_encoding_start(const tess_tokenizer *t, const char *where, cons
 {
     *e = (tess_encoding){.text = text, .length = length};
     if (!t) return TESS_OK;
+    if (t->unsupported)
+        return tess_error(TESS_INVALID, where, "is a text, and the model's tokenizer is none that is known here: %s",
+                          t->unsupported);
     size_t valid = utf8_valid(text, length);
     if (valid < length) return bad_text(where, valid, "is not UTF-8, which a tokenizer needs");
     e->state = tess_alloc(sizeof *e->state);
@@ -606,7 +657,7 @@ const char *tess_tokenizer_bytes(const tess_tokenizer *t, int32_t id, size_t *le
 {
     static char byte[256];
     *length = 0;
-    if (id < 0 || id >= tess_tokenizer_vocab(t)) return "";
+    if (id < 0 || id >= tess_tokenizer_vocab(t) || (t && t->unsupported)) return "";
     if (!t) {
         *length = 1;
         byte[id] = (char)id; /* the same value each time */

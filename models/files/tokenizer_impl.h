@@ -32,6 +32,11 @@ typedef struct tess_tokenizer tess_tokenizer;
 /* Opens a tokenizer.json. What changes the result and is not supported (a normalizer, another model type, ...) is
  * TESS_INVALID. */
 tess_status tess_tokenizer_open(const char *path, tess_tokenizer **tokenizer) TESS_NODISCARD;
+/* The same for data that may be ids alone: one that is not supported is opened too, knows its added tokens, and fails
+ * when a text is to be encoded. */
+tess_status tess_tokenizer_open_any(const char *path, tess_tokenizer **tokenizer) TESS_NODISCARD;
+/* Says why it encodes nothing; NULL: it does. */
+const char *tess_tokenizer_unsupported(const tess_tokenizer *t);
 /* Frees it; NULL is nothing. */
 void tess_tokenizer_free(tess_tokenizer *t);
 /* Returns the largest id + 1. */

@@ -19,6 +19,13 @@ const tess_field tess_encoder_fields[] = {
     {"pad_token_id", TESS_FIELD_OPTIONAL, AT(pad), 0, 0, NULL},
     {"tie_word_embeddings", TESS_FIELD_ONLY, 0, 0, 0, "true"},
     {"position_embedding_type", TESS_FIELD_ONLY, 0, 0, 0, "\"absolute\""},
+    /* Of the program that the first models came from; nobody reads them. */
+    {"directionality", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
+    {"pooler_fc_size", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
+    {"pooler_num_attention_heads", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
+    {"pooler_num_fc_layers", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
+    {"pooler_size_per_head", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
+    {"pooler_type", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
     {NULL, 0, 0, 0, 0, NULL}};
 
 tess_status tess_encoder_check(const void *numbers, const char *where)

@@ -234,7 +234,9 @@ const char *tess_field_text(const tess_field *d, const void *numbers, char text[
     }
     memcpy(&whole, (const char *)numbers + d->offset, sizeof whole);
     memcpy(&real, (const char *)numbers + d->offset, sizeof real);
-    if (is_real(d))
+    if (d->kind == TESS_FIELD_TRAINING_OR_NULL && real < 0)
+        snprintf(text, 32, "null");
+    else if (is_real(d))
         snprintf(text, 32, "%g", real);
     else if (d->kind == TESS_FIELD_BOOL)
         snprintf(text, 32, "%s", whole ? "true" : "false");

@@ -50,8 +50,9 @@ static const tess_safetensor *find(const tess_model *m, const tess_safetensors *
     snprintf(full, sizeof full, "%s%s", m->family->prefix, name);
     const tess_safetensor *t = tess_safetensors_find(set, full);
     if (!t) t = tess_safetensors_find(set, name);
-    for (int k = 0; k < 2 && !t; k++)
-        if (rename_end(full, renamed[k].now, renamed[k].once, other)) t = tess_safetensors_find(set, other);
+    for (int k = 0; k < 4 && !t; k++)
+        if (rename_end(k < 2 ? full : name, renamed[k % 2].now, renamed[k % 2].once, other))
+            t = tess_safetensors_find(set, other);
     return t;
 }
 static bool is_param(const tess_graph *g, const char *name)

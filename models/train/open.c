@@ -20,7 +20,7 @@ static tess_status open_tokenizer(tess_run *r)
 {
     if (!tess_model_dir(r->model)) return TESS_OK;
     char *path = tess_format("%s/tokenizer.json", tess_model_dir(r->model));
-    tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open(path, &r->tokenizer);
+    tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open_any(path, &r->tokenizer);
     free(path);
     return status;
 }
@@ -100,7 +100,10 @@ tess_run_inputs tess_run_wants(const tess_config *c)
 {
     const bool examples = (c->data.train && tess_data_has_examples(c->data.train)) ||
                           (c->data.valid && tess_data_has_examples(c->data.valid));
-    return (tess_run_inputs){.bounds = examples || c->data.pack, .positions = c->data.pack && c->data.pack_positions};
+    /* Where more than half of a text goes to a decoder, the encoder's part does not fill its sequence. */
+    const bool short_texts = c->data.noise_density > 0.5;
+    return (tess_run_inputs){.bounds = examples || c->data.pack || short_texts,
+                             .positions = c->data.pack && c->data.pack_positions};
 }
 
 /* A token that config.json names by its meaning; -1: it does not. */
@@ -175,6 +178,11 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
         snprintf(where, sizeof where, "%.300s: data.pack%s", r->c->file, r->net.bounds ? "_positions" : "");
         return tess_error(TESS_INVALID, where, "true, but this model %s (false does without)",
                           r->net.bounds ? "has its own positions" : "cannot keep documents apart");
+    }
+    const char *why = tess_tokenizer_unsupported(r->tokenizer);
+    if (why && r->c->data.mlm_whole_words && tess_model_answers(r->model) == TESS_ANSWERS_IN_PLACE) {
+        snprintf(where, sizeof where, "%.300s: data.mlm_whole_words", r->c->file);
+        return tess_error(TESS_INVALID, where, "true, and what a word is nobody knows here: %s", why);
     }
     snprintf(where, sizeof where, "%.300s: %s", r->c->file, key);
     tess_data_conf conf = {.seq_length = r->length,

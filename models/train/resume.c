@@ -101,12 +101,12 @@ static tess_status compare_models(const tess_model *then, const tess_model *now,
     char a[32] = "", b[32] = "";
     if (then->family != now->family)
         return tess_error(TESS_INVALID, then->dir,
-                          "holds a %s, the configuration a %s (the checkpoint is of another model)", then->family->type,
-                          now->family->type);
+                          "holds a %s, the configuration a %s (the checkpoint is of another model)",
+                          then->family->architecture, now->family->architecture);
     for (const tess_field *d = NULL; (d = tess_fields_differ(now->family, then->numbers, now->numbers, d));) {
         tess_field_text(d, then->numbers, a);
         tess_field_text(d, now->numbers, b);
-        if (d->kind != TESS_FIELD_TRAINING)
+        if (d->kind != TESS_FIELD_TRAINING && d->kind != TESS_FIELD_TRAINING_OR_NULL)
             return tess_error(TESS_INVALID, then->dir,
                               "its model has %s %s, the configuration's %s (the checkpoint is of another model)",
                               d->name, a, b);

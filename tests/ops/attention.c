@@ -8,7 +8,7 @@ static int64_t keys_of(const tess_attention_arg *a)
 }
 
 /* Two documents a sequence, and padding that sees nothing; of another sequence's keys all but two. */
-static void put_bounds(const tess_attention_arg *a, const char *name)
+static void put_bounds(const tess_attention_arg *a, const char *name, bool short_keys)
 {
     int32_t *to = op_raw(name, 2 * a->rows, TESS_I32);
     const int64_t T = a->sequence, K = keys_of(a);
@@ -16,20 +16,25 @@ static void put_bounds(const tess_attention_arg *a, const char *name)
         for (int64_t i = 0; i < T; i++) {
             const int64_t real = T - T * s / 5, middle = real / 3;
             const bool apart = K != T, early = apart || i < middle;
+            if (short_keys) {
+                to[2 * s * T + i] = 0;
+                to[(2 * s + 1) * T + i] = (int32_t)(K / 5);
+                continue;
+            }
             to[2 * s * T + i] = (int32_t)(early || i >= real ? 0 : middle);
             to[(2 * s + 1) * T + i] = (int32_t)(i >= real ? 0 : apart ? K - 2 : early ? middle : real);
         }
 }
 
 /* The buffers of what a task reads: drawn, or, where `keep` holds it from before, the same again. */
-static void put_inputs(tess_dtype t, const tess_attention_arg *a, void *keep[4])
+static void put_inputs(tess_dtype t, const tess_attention_arg *a, bool short_keys, void *keep[4])
 {
     const int64_t wide = a->heads * a->dim, narrow = a->groups * a->dim, rows = a->rows;
     const int64_t key_rows = rows / a->sequence * keys_of(a), table = a->buckets * a->heads;
     const int64_t n[4] = {rows * (a->packed ? wide + 2 * narrow : wide), key_rows * narrow, key_rows * narrow, table};
     for (int j = 0; j < 4; j++) {
         if (a->packed && (j == 1 || j == 2)) continue;
-        if (j == 3 && a->bounded) put_bounds(a, "bounds");
+        if (j == 3 && a->bounded) put_bounds(a, "bounds", short_keys);
         if (j == 3 && !a->buckets) continue;
         const size_t bytes = (size_t)n[j] * tess_dtype_size(t);
         const char *name = j == 3 ? "bias" : "q, k, v";
@@ -41,14 +46,14 @@ static void put_inputs(tess_dtype t, const tess_attention_arg *a, void *keep[4])
 }
 
 /* A forward pass of the CPU's, whose y and lse the backward pass takes. */
-static void attention(tess_dtype t, tess_attention_arg a)
+static void attention(tess_dtype t, tess_attention_arg a, bool short_keys)
 {
     const int64_t wide = a.heads * a.dim, narrow = a.groups * a.dim, all = wide + 2 * narrow, rows = a.rows;
     const int64_t part[] = {rows * wide, rows / a.sequence * keys_of(&a) * narrow}, lse_n = rows * a.heads;
     const int64_t scratch = (int64_t)tess_attention_scratch(&a, t);
     const size_t size = tess_dtype_size(t);
     void *keep[4] = {0};
-    put_inputs(t, &a, keep);
+    put_inputs(t, &a, short_keys, keep);
     void *y0 = op_any("y", part[0], t, false), *lse0 = op_any("lse", lse_n, TESS_F32, false);
     op_scratch(scratch);
     /* What the CPU makes of it, kept for the backward pass. */
@@ -61,7 +66,7 @@ static void attention(tess_dtype t, tess_attention_arg a)
     op_run(&tess_attention_forward[t], &a);
 
     op_drawn("dy", part[0], t, 1);
-    put_inputs(t, &a, keep);
+    put_inputs(t, &a, short_keys, keep);
     memcpy(op_raw("y", part[0], t), y, (size_t)part[0] * size);
     memcpy(op_raw("lse", lse_n, TESS_F32), lse, (size_t)lse_n * 4);
     static const char *const name[] = {"dq", "dk", "dv"};
@@ -81,7 +86,7 @@ static const struct shape {
     float dropout;
     int64_t window, keys, buckets;
     float cap;
-    bool bounded, by_head;
+    bool bounded, by_head, short_keys; /* short: every query sees the first few keys alone */
 } KINDS[] = {
     /* tensor cores: one block of keys, several, lengths that fill none */
     {64, 1, 1, 1, 64, .causal = true, .packed = true},
@@ -99,6 +104,7 @@ static const struct shape {
     {130, 2, 1, 1, 128, .causal = true, .acc = true, .dropout = 0.2f, .window = 70, .bounded = true, .cap = 2},
     {100, 2, 1, 1, 64, .bounded = true},
     {40, 2, 2, 1, 64, .acc = true, .keys = 100, .bounded = true},
+    {130, 1, 1, 1, 64, .bounded = true, .short_keys = true},
     {70, 2, 1, 1, 64, .dropout = 0.1f, .buckets = 32, .bounded = true},
     {40, 1, 2, 2, 64, .causal = true, .acc = true, .buckets = 8},
     {40, 1, 1, 1, 128, .causal = true, .packed = true, .cap = 1.5f},
@@ -116,28 +122,30 @@ static void attention_tasks(void)
     for (size_t k = 0; k < sizeof KINDS / sizeof *KINDS; k++)
         for (tess_dtype t = KINDS[k].dim % 64 ? TESS_F32 : TESS_BF16; t <= TESS_BF16; t++) {
             const struct shape *kind = &KINDS[k];
-            attention(t, (tess_attention_arg){.rows = kind->length * kind->sequences,
-                                              .sequence = kind->length,
-                                              .heads = kind->heads,
-                                              .groups = kind->groups,
-                                              .dim = kind->dim,
-                                              .scale = 1 / sqrtf((float)kind->dim),
-                                              .dropout = kind->dropout,
-                                              .causal = kind->causal,
-                                              .window = kind->window,
-                                              .keys = kind->keys,
-                                              .buckets = kind->buckets,
-                                              .reach = 64,
-                                              .cap = kind->cap,
-                                              .bounded = kind->bounded,
-                                              .acc_bias = kind->acc,
-                                              .packed = kind->packed,
-                                              .by_head = kind->by_head,
-                                              .head0 = k % 2 ? 2 : 0,
-                                              .all_heads = k % 2 ? kind->heads + 3 : 0,
-                                              .row0 = kind->length * 3,
-                                              .op = 4,
-                                              .acc = kind->acc});
+            attention(t,
+                      (tess_attention_arg){.rows = kind->length * kind->sequences,
+                                           .sequence = kind->length,
+                                           .heads = kind->heads,
+                                           .groups = kind->groups,
+                                           .dim = kind->dim,
+                                           .scale = 1 / sqrtf((float)kind->dim),
+                                           .dropout = kind->dropout,
+                                           .causal = kind->causal,
+                                           .window = kind->window,
+                                           .keys = kind->keys,
+                                           .buckets = kind->buckets,
+                                           .reach = 64,
+                                           .cap = kind->cap,
+                                           .bounded = kind->bounded,
+                                           .acc_bias = kind->acc,
+                                           .packed = kind->packed,
+                                           .by_head = kind->by_head,
+                                           .head0 = k % 2 ? 2 : 0,
+                                           .all_heads = k % 2 ? kind->heads + 3 : 0,
+                                           .row0 = kind->length * 3,
+                                           .op = 4,
+                                           .acc = kind->acc},
+                      kind->short_keys);
         }
 }
 
@@ -146,7 +154,8 @@ static void attention_fp32_tasks(void)
 {
     attention(TESS_F32,
               (tess_attention_arg){
-                  .rows = 40, .sequence = 40, .heads = 2, .groups = 1, .dim = 64, .scale = 0.125f, .causal = true});
+                  .rows = 40, .sequence = 40, .heads = 2, .groups = 1, .dim = 64, .scale = 0.125f, .causal = true},
+              false);
 }
 
 OP_TASKS(attention)
