@@ -465,7 +465,7 @@ TEST(large_logits)
         oracle_forward(
             &(head){.length = a.rows, .keys = a.rows, .dim = 4, .ld_q = 4, .ld_k = 4, .scale = 1, .env = &env}, x[0],
             x[1], x[2], want, lse_want, 1);
-        check_near("y", y.ptr, want, a.rows * 4, TESS_F32, 3e-5);
+        check_near("y", y.ptr, want, a.rows * 4, TESS_F32, 1e-4); /* logits near 770 are known to 6e-5 */
         check_near("lse", lse.ptr, lse_want, a.rows, TESS_F32, 1e-6);
         for (int i = 0; i < 3; i++) free(x[i]);
         free(want), free(lse_want), free(q.ptr), free(k.ptr), free(v.ptr), free(y.ptr), free(lse.ptr);
