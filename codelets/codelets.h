@@ -153,8 +153,8 @@ uint32_t tess_random(uint64_t seed, uint64_t step, uint32_t op, uint64_t place);
  * each of them q, k, v, with as many groups as heads.
  *
  * bounds, i32: for each sequence the first key that each of its queries sees, then the end of the keys that each sees:
- * (2 sequence). Causality and the window take away from that. bias, real (buckets, heads): of the distance key - query, exact up to a half of the
- * buckets, then by its logarithm up to `reach`. */
+ * (2 sequence). Causality and the window take away from that. bias, real (buckets, heads): of the distance key - query,
+ * exact up to a half of the buckets, then by its logarithm up to `reach`. */
 typedef struct tess_attention_arg {
     int64_t rows, sequence;     /* of q; */
     int64_t keys;               /* a sequence's rows of k and v; 0: as many */
