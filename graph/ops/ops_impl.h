@@ -77,6 +77,23 @@ void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t
 /* Writes a parameter's gradient; with *acc the task adds to what is there. */
 tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool *acc);
 
+/* The tasks of an elementwise op of one input: y of x, and dx of dy and x. `a` is the argument but for its elements. */
+static inline tess_map_arg *tess_map_of(tess_lower *L, const tess_node *n, int i, tess_map_arg a)
+{
+    a.n = tess_rows(L, n->out, i) * tess_width(n->out);
+    return (tess_map_arg *)tess_arg_copy(L, &a, sizeof a);
+}
+static inline void tess_map_forward(tess_lower *L, const tess_node *n, int i, tess_codelet *by_dtype, tess_map_arg a)
+{
+    TESS_EMIT(L, &by_dtype[tess_real(L)], tess_map_of(L, n, i, a), tess_in(L, n->in[0], i), tess_out(L, n->out, i));
+}
+static inline void tess_map_backward(tess_lower *L, const tess_node *n, int i, tess_codelet *by_dtype, tess_map_arg a)
+{
+    tess_map_arg *arg = tess_map_of(L, n, i, a);
+    tess_use dx = tess_grad_write(L, n->in[0], i, &arg->acc);
+    TESS_EMIT(L, &by_dtype[tess_real(L)], arg, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i), dx);
+}
+
 /* Returns what the op of a node keeps for itself while the step is lowered: so many bytes, zeros at first. */
 void *tess_node_room(tess_lower *L, const tess_node *n, size_t bytes);
 /* Returns memory that lives as long as the program, zeros. */

@@ -1,15 +1,9 @@
 /* scale: x times a constant, elementwise. */
 #include "ops_impl.h"
 
-static tess_status infer(tess_node *n)
-{
-    return tess_same_shape(n);
-}
-
 static tess_map_arg *arg(tess_lower *L, const tess_node *n, int i)
 {
-    return TESS_ARG(L, tess_map_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out),
-                    .by = *(const float *)n->attributes);
+    return tess_map_of(L, n, i, (tess_map_arg){.by = *(const float *)n->attributes});
 }
 
 static void forward(tess_lower *L, const tess_node *n, int i)
@@ -17,6 +11,7 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     TESS_EMIT(L, &tess_scale[tess_real(L)], arg(L, n, i), tess_in(L, n->in[0], i), tess_out(L, n->out, i));
 }
 
+/* x itself is not read. */
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     tess_map_arg *a = arg(L, n, i);
@@ -27,7 +22,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
 const tess_op tess_op_scale = {
     .name = "scale",
     .takes = "x",
-    .infer = infer,
+    .infer = tess_same_shape,
     .forward = forward,
     .backward = backward,
     .columns = TESS_COLUMNS_SAME,

@@ -222,7 +222,6 @@ tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_
     if (most && length > most)
         return tess_error(TESS_INVALID, "sequence length", "%lld, but the model has %lld positions", (long long)length,
                           (long long)most);
-    if (m->family->fits) TESS_TRY(m->family->fits(m->numbers, length));
     add_inputs(m, g, b, net);
     const bool label = m->family->answers == TESS_ANSWERS_LABEL;
     tess_tensor *x = m->family->body(m->numbers, g, net);

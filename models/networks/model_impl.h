@@ -96,7 +96,6 @@ typedef struct tess_family {
     /* The rows that the head reads: (B,T,C), or (B,1,C) for a label. */
     tess_tensor *(*body)(const void *numbers, tess_graph *g, const tess_network *in);
     tess_head (*head)(const void *numbers, tess_graph *g);
-    tess_status (*fits)(const void *numbers, int64_t length); /* can sequences be so long? NULL: any can */
     bool (*transposed)(const char *name); /* stored (in, out); names are without the prefix; NULL: none is */
     bool (*bare)(const char *name);       /* stored without the prefix */
     bool (*extra)(const char *name);      /* a stored tensor that is no parameter and may be left alone */
