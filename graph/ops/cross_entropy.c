@@ -33,9 +33,19 @@ static tess_status infer(tess_node *n)
     if (!(*(const float *)n->attributes >= 0))
         return tess_shape_error(n, "logits are capped at %g (expected above 0, or 0)",
                                 (double)*(const float *)n->attributes);
+    if (n->in[4] && n->in[4]->kind != TESS_KIND_LOSS) return tess_shape_error(n, "what it is added to must be a loss");
+    if (tess_losses_of(n->out) > TESS_MOST_LOSSES)
+        return tess_shape_error(n, "more than %d losses are added", TESS_MOST_LOSSES);
     n->out->kind = TESS_KIND_LOSS;
     tess_set_shape(n, 0, 0, 0, 0);
     return TESS_OK;
+}
+
+/* Somebody wants a gradient that begins here: of losses that are added one may be made of what is frozen alone. */
+static bool trains(const tess_lower *L, const tess_node *n)
+{
+    return tess_wants_gradient(L, n->in[0]) || tess_wants_gradient(L, n->in[1]) ||
+           (n->in[3] && tess_wants_gradient(L, n->in[3]));
 }
 
 static int64_t columns(const tess_tensor *w, int64_t tile)
@@ -61,7 +71,7 @@ static void make_set(tess_lower *L, const tess_node *n, int64_t rows, struct set
     const tess_tensor *w = n->in[1];
     s->p = tess_lower_get(L, (size_t)w->cut->tiles * sizeof *s->p);
     s->stats = tess_lower_get(L, (size_t)all_tiles(w) * sizeof *s->stats);
-    for (int64_t j = 0; j < w->cut->tiles && tess_trains(L); j++)
+    for (int64_t j = 0; j < w->cut->tiles && trains(L, n); j++)
         s->p[j] = tess_tile_between(L, (size_t)(rows * columns(w, j)) * tess_dtype_size(tess_real(L)), "dlogits");
     for (int64_t j = 0; j < all_tiles(w); j++)
         s->stats[j] =
@@ -92,8 +102,8 @@ static tess_cross_entropy_arg *arg(tess_lower *L, const tess_node *n, int64_t ro
     return TESS_ARG(L, tess_cross_entropy_arg, .rows = rows, .in = w->dim[1], .row = row,
                     .first = (w->cut->first_tile + j) * w->cut->tile_rows, .out = columns(w, j), .tiles = all_tiles(w),
                     .tile_out = w->cut->tile_rows, .vocab = w->cut->whole[0], .bias = n->in[3] != NULL,
-                    .cap = *(const float *)n->attributes, .grad = tess_trains(L),
-                    .ends = !tess_wants_gradient(L, n->in[0]));
+                    .cap = *(const float *)n->attributes, .loss = tess_losses_of(n->out) - 1, .losses = tess_losses(L),
+                    .grad = trains(L, n), .ends = !tess_wants_gradient(L, n->in[0]));
 }
 
 static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set)
@@ -173,13 +183,13 @@ static void forward(tess_lower *L, const tess_node *n, int i)
         int64_t rows = all - row < most ? all - row : most;
         const struct set *set = next_set(L, n, most);
         losses(L, n, i, row, rows, set);
-        if (tess_trains(L)) gradients(L, n, i, row, rows, set, dx, acc);
+        if (trains(L, n)) gradients(L, n, i, row, rows, set, dx, acc);
     }
 }
 
 const tess_op tess_op_cross_entropy = {
     .name = "cross_entropy",
-    .takes = "x, w, targets, bias?",
+    .takes = "x, w, targets, bias?, loss?",
     .infer = infer,
     .forward = forward,
     .table = 1,
@@ -197,4 +207,13 @@ tess_tensor *tess_cross_entropy_capped(tess_tensor *x, tess_tensor *w, tess_tens
 {
     if (bias) tess_param_cut_like(bias, w);
     return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias}, 4, &cap, sizeof cap);
+}
+
+tess_tensor *tess_cross_entropy_beside(tess_tensor *loss, tess_tensor *x, tess_tensor *w, tess_tensor *bias,
+                                       tess_tensor *targets)
+{
+    const float cap = 0;
+    if (!loss) return NULL;
+    if (bias) tess_param_cut_like(bias, w);
+    return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias, loss}, 5, &cap, sizeof cap);
 }
