@@ -128,10 +128,12 @@ TEST(tensor_and_pipeline_ranks_are_near)
     }
 }
 
-TEST(generate_refuses_what_goes_on_with_no_text)
+TEST(other_commands)
 {
     for (const struct kind *k = kinds; k < kinds + KINDS; k++) {
         setup(k);
+        RUN("bench", "run.json", "--steps", "1"); /* on samples that are drawn */
+        EXPECT_DONE();
         RUN("train", "run.json", "steps=1", "eval_every=0");
         EXPECT_DONE();
         RUN("generate", "out/model", "--prompt", "a");
