@@ -80,8 +80,8 @@ tess_status tess_graph_init(tess_graph *g, uint64_t seed)
             TESS_TRY(prepare_weight(p, p->held->state[p->held->piece[i].state].tile));
             TESS_TRY(draw(p, &p->held->piece[i]));
         }
-        for (int64_t i = 0; i < p->held->states && p->held->storage == p; i++) /* they begin at zero again */
-            p->held->state[i].begun[TESS_MOMENT1] = p->held->state[i].begun[TESS_MOMENT2] = false;
+        for (int64_t i = 0; i < p->held->states && p->held->storage == p; i++) /* they begin anew */
+            for (int m = 0; m < TESS_MOMENTS_MOST; m++) p->held->state[i].begun[TESS_MOMENT1 + m] = false;
     }
     return tess_graph_round(g);
 }
@@ -138,7 +138,7 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
     if (!p || p->kind != TESS_KIND_PARAM)
         return tess_error(TESS_INVALID, p ? p->name : "tess_param_map", "is no parameter");
     TESS_TRY(tess_check_session(p->g));
-    if (piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER || part >= TESS_PARTS || !data ||
+    if (piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER || (int)part >= tess_param_parts(p) || !data ||
         mode < TESS_R || mode > TESS_RW)
         return tess_error(TESS_INVALID, p->name,
                           "piece %lld of %lld, part %d, mode %d (expected TESS_R, TESS_W or both)", (long long)piece,
@@ -147,10 +147,11 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
     struct tess_state *s = &p->held->state[h->state];
     bool in_weight = part == TESS_MASTER && !s->master, inside = in_weight && p->held->on.sliced;
     bool covers = !inside && h->piece.rows == s->rows;
+    if (part != TESS_MASTER) TESS_TRY(tess_param_moments(p, NULL, false));
     TESS_TRY(tess_settle(p->g, NULL));
     if ((mode & TESS_R) && !s->begun[part]) {
         if (part == TESS_MASTER) return tess_error(TESS_INVALID, p->name, "was neither drawn nor loaded");
-        TESS_TRY(tess_param_fill(p->g, part_of(p, piece, part), 0)); /* as the first step finds it */
+        TESS_TRY(tess_param_fill(p->g, part_of(p, piece, part), p->held->begins)); /* as the first step finds it */
     }
     if (mode == TESS_W && !covers) { /* what the rest of the tile holds must not be lost, or be something at least */
         if (inside)
@@ -172,7 +173,7 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part)
 {
     if (!p || p->kind != TESS_KIND_PARAM || piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER ||
-        part >= TESS_PARTS || !tess_tile_mapped(part_of(p, piece, part)))
+        (int)part > p->held->moments || !tess_tile_mapped(part_of(p, piece, part)))
         return; /* it was not mapped */
     tess_tile_unmap(part_of(p, piece, part));
     p->held->storage->g->maps--;

@@ -177,6 +177,7 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
                                        [TESS_KEY_SIZE] = "a size such as \"16GiB\" or a number of bytes",
                                        [TESS_KEY_TEXT] = "a string",
                                        [TESS_KEY_PATHS] = "a path, or a list of them",
+                                       [TESS_KEY_OBJECTS] = "a list of objects",
                                        [TESS_KEY_CHOICE] = "one of",
                                        [TESS_KEY_MODEL] = "a directory or an object",
                                        [TESS_KEY_TREE] = "a section of DeepSpeed's"};
@@ -287,6 +288,17 @@ static json_t *parse_paths(const char *text)
     return list ? list : json_string(text);
 }
 
+/* An empty list is none. */
+static bool set_objects(char **field, const json_t *v)
+{
+    if (!json_is_array(v)) return false;
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!json_is_object(json_array_get(v, i))) return false;
+    set_text(field, NULL);
+    if (json_array_size(v)) *field = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    return true;
+}
+
 /* Counts the members called `enabled`, and those of them that are true. */
 static void count_enabled(const json_t *tree, int *there, int *on)
 {
@@ -341,6 +353,8 @@ static bool set_field(tess_config *c, const tess_key *k, const json_t *v, bool *
         return json_is_string(v) ? (set_text(at, json_string_value(v)), true) : false;
     case TESS_KEY_PATHS:
         return set_paths(at, v);
+    case TESS_KEY_OBJECTS:
+        return set_objects(at, v);
     case TESS_KEY_CHOICE:
         if (!json_is_string(v) || (index = choice_index(k, json_string_value(v), absent)) < 0) return false;
         return *(int *)at = index, true;
@@ -357,7 +371,8 @@ static void set_preset(tess_config *c, const tess_key *k)
     void *at = field(c, k);
     bool absent = false;
     if (k->kind == TESS_KEY_MODEL) set_text((char **)at + 1, NULL);
-    if (k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_MODEL) {
+    if (k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_MODEL ||
+        k->kind == TESS_KEY_OBJECTS) {
         set_text(at, NULL); /* the "auto" of a text is made where the path of the configuration is known */
     } else if (tess_key_can_be_auto(k)) {
         if (k->kind == TESS_KEY_REAL)
@@ -473,6 +488,8 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
         return json_string(choice_names(k, *(const int *)at, name, sizeof name));
     case TESS_KEY_PATHS:
         return *text ? parse_paths(*text) : json_null();
+    case TESS_KEY_OBJECTS:
+        return *text ? json_loads(*text, 0, NULL) : json_null();
     case TESS_KEY_MODEL:
         return get_model(text[0], text[1]);
     }
