@@ -200,6 +200,7 @@ typedef struct tess_cached_arg {
     bool own, causal;  /* causal: a bias has no buckets for keys behind a query */
     bool begins, ends; /* what is left of the tiles before is nothing; after these there are no more */
 } tess_cached_arg;
+enum { TESS_CACHED_TILES = 96 }; /* of keys, that a task may have */
 /* Returns the bytes of a task's scratch, and of what it leaves for the one with the next tiles. */
 size_t tess_cached_scratch(const tess_cached_arg *a, tess_dtype t);
 size_t tess_cached_state(const tess_cached_arg *a);

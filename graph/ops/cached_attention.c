@@ -120,6 +120,7 @@ static void attend(tess_lower *L, const tess_node *n, int i, int64_t group0, int
     const size_t tile = tess_tile_bytes(tess_cache_tile(at->conf.cache, at->layer, across(n), 0, first));
     int64_t each = (int64_t)(conf->at_once / (2 * tile));
     if (each < 1) each = 1;
+    if (each > TESS_CACHED_TILES) each = TESS_CACHED_TILES;
     tess_tile *state = NULL;
     for (int64_t from = first, to; from < end; from = to) {
         to = from + each < end ? from + each : end;

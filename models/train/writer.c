@@ -142,8 +142,10 @@ static tess_status place(tess_writer *w, struct program *reader)
 /* Rows that are read at a time: as many as pay, and under a cap no more than leave most of it to weights. */
 static int64_t rows_of(const tess_writer *w, int64_t asked)
 {
-    if (asked) return asked < w->block ? asked : w->block;
-    int64_t rows = w->block;
+    int64_t most = w->block < w->room ? w->block : w->room;
+    if (w->positions && w->positions < most) most = w->positions;
+    if (asked) return asked < most ? asked : most;
+    int64_t rows = most;
     while (rows > READS_LEAST && rows * w->batch > READS) rows /= 2;
     return rows;
 }
