@@ -136,7 +136,7 @@ static tess_status place(tess_writer *w, struct program *reader)
     w->beside = tess_plan_fixed(&plan, conf.workers);
     w->run.place.room = w->run.ram - w->run.place.buffers - w->run.place.margin - w->beside;
     w->placed = true;
-    return tess_run_size_disk(&w->run);
+    return TESS_OK;
 }
 
 /* Rows that are read at a time: as many as pay, and under a cap no more than leave most of it to weights. */
@@ -150,25 +150,29 @@ static int64_t rows_of(const tess_writer *w, int64_t asked)
     return rows;
 }
 
+/* Where all of it is, with so many rows read at a time. */
+static tess_status settle_for(tess_writer *w, struct program *reader)
+{
+    TESS_TRY(describe(w, w->longest.blocks, w->rows, false, reader));
+    if (!w->run.disk) return fit(w, reader);
+    TESS_TRY(place(w, reader));
+    TESS_TRY(place_beside(w, reader));
+    return has_encoder(w) ? place_beside(w, &w->encoder) : TESS_OK;
+}
+
+/* Under a cap fewer rows leave more of it to what is kept. */
 static tess_status settle(tess_writer *w)
 {
-    const int64_t blocks = (w->room + w->block - 1) / w->block;
-    struct program reader = {0};
-    tess_status status = describe(w, blocks, 1, false, &w->longest);
+    tess_status status = describe(w, (w->room + w->block - 1) / w->block, 1, false, &w->longest);
     while (status == TESS_OK) {
-        tess_plan plan;
-        status = describe(w, blocks, w->rows, false, &reader);
-        if (status != TESS_OK || !w->run.disk || w->rows <= READS_LEAST) break;
-        tess_step_plan(reader.step, &plan);
-        if (plan.peak[TESS_ROLE_ACTIVATION] + tess_plan_fixed(&plan, w->run.conf.workers) <= w->run.ram / 4) break;
+        struct program reader = {0};
+        status = settle_for(w, &reader);
         free_program(&reader);
+        if (status != TESS_INVALID || !w->run.ram || w->rows <= READS_LEAST) break;
         w->rows /= 2;
+        status = TESS_OK;
     }
-    if (status == TESS_OK) status = w->run.disk ? place(w, &reader) : fit(w, &reader);
-    if (status == TESS_OK) status = place_beside(w, &reader);
-    if (status == TESS_OK && has_encoder(w)) status = place_beside(w, &w->encoder);
-    free_program(&reader);
-    return status;
+    return status == TESS_OK && w->run.disk ? tess_run_size_disk(&w->run) : status;
 }
 
 static void make_buffers(tess_writer *w, int64_t encoded)

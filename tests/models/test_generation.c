@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef TESS_FIXTURES
 #define TESS_FIXTURES "tests/models/fixtures"
@@ -217,4 +218,141 @@ TEST(the_cache_gives_the_logits_of_the_whole_text)
         tess_ids_free(&text[0]);
         bench_close(&b);
     }
+}
+
+/* ---- a context larger than RAM ---- */
+
+/* Many heads on narrow rows: a cache of 256 KiB a token. */
+static const char *const wide =
+    "{\"model_type\": \"llama\", \"vocab_size\": 101, \"hidden_size\": 64, \"intermediate_size\": 64, "
+    "\"num_hidden_layers\": 4, "
+    "\"num_attention_heads\": 128, \"head_dim\": 64, \"max_position_embeddings\": 8192, \"initializer_range\": 0.3}";
+enum { CAP_MIB = 48, LONG = 4 * CAP_MIB * 4 + 3 };
+
+/* The logits behind a long text and one token more; the bytes of tiles that RAM held at most. */
+static uint64_t read_long(const char *const *set, size_t count, float logits[101])
+{
+    tess_config *config;
+    tess_model *model;
+    tess_writer *w;
+    uint64_t now, peak;
+    OK(tess_config_open(NULL, set, count, 1, &config));
+    OK(tess_model_open(NULL, wide, &model));
+    OK(tess_writer_new(model, &(tess_writer_conf){.config = config, .longest = LONG + 1, .block = 64}, &w));
+    int32_t *ids = tess_alloc(LONG * sizeof *ids);
+    for (int i = 0; i < LONG; i++) ids[i] = i * 7 % 101;
+    tess_writer_begin(w, &(int64_t){0});
+    OK(tess_writer_read(w, ids, LONG));
+    OK(tess_writer_read(w, ids, 1));
+    memcpy(logits, tess_writer_logits(w, 0), 101 * sizeof *logits);
+    tess_tier_use(TESS_TIER_CPU, &now, &peak);
+    free(ids);
+    tess_writer_free(w);
+    tess_stop();
+    tess_model_close(model);
+    tess_config_close(config);
+    return peak;
+}
+
+TEST(a_context_of_four_times_the_cap)
+{
+    static const char *const free_of[] = {"train_batch_size=1"};
+    char dir[] = "generation-XXXXXX", path[64], ram[64];
+    CHECK(mkdtemp(dir));
+    snprintf(path, sizeof path, "memory.path=%s", dir);
+    snprintf(ram, sizeof ram, "memory.cpu=%dMiB", CAP_MIB);
+    const char *const capped[] = {"train_batch_size=1", ram, path};
+    float logits[101], same[101];
+    const uint64_t cache = (uint64_t)LONG * 4 * 2 * 128 * 64 * sizeof(float), cap = (uint64_t)CAP_MIB << 20;
+    CHECK(cache >= 4 * cap);
+    CHECK(read_long(free_of, 1, logits) > cache);
+    const uint64_t peak = read_long(capped, 3, same);
+    if (peak > cap) CHECK_SAY("RAM held %.1f MiB of tiles", (double)peak / (1 << 20));
+    CHECK(!memcmp(logits, same, sizeof logits));
+    rmdir(dir);
+}
+
+/* ---- draws ---- */
+
+/* The tokens that may be drawn and their probabilities, sorted as one would by hand: what transformers' warpers leave,
+ * in their order. */
+struct chance {
+    int id;
+    double logit, p;
+};
+static int by_logit(const void *a, const void *b)
+{
+    const struct chance *x = a, *y = b;
+    return x->logit != y->logit ? (x->logit < y->logit) - (x->logit > y->logit) : x->id - y->id;
+}
+static int by_id(const void *a, const void *b)
+{
+    return ((const struct chance *)a)->id - ((const struct chance *)b)->id;
+}
+
+static int expected_draw(const tess_sampling *s, const float *logits, int vocab, const int32_t *text, size_t count,
+                         uint64_t stream, uint64_t place)
+{
+    struct chance c[256];
+    int n = vocab;
+    for (int i = 0; i < vocab; i++) {
+        bool had = false;
+        for (size_t k = 0; k < count; k++) had |= text[k] == i;
+        c[i] = (struct chance){i, logits[i], 0};
+        if (had)
+            c[i].logit = (float)(logits[i] < 0 ? logits[i] * s->repetition_penalty : logits[i] / s->repetition_penalty);
+    }
+    qsort(c, (size_t)n, sizeof *c, by_logit);
+    if (s->temperature == 0) return c[0].id;
+    if (s->top_k > 0)
+        for (n = 0; n < vocab && c[n].logit >= c[s->top_k - 1].logit;) n++;
+    double sum = 0, below = 0;
+    for (int i = 0; i < n; i++) sum += c[i].p = exp((c[i].logit - c[0].logit) / s->temperature);
+    if (s->top_p > 0 && s->top_p < 1) {
+        int kept = n;
+        for (; kept > 1; kept--) { /* from the unlikeliest on, as long as what goes has no more than 1 - p */
+            below += c[kept - 1].p / sum;
+            if (below > 1 - s->top_p) break;
+        }
+        n = kept;
+    }
+    sum = 0;
+    for (int i = 0; i < n; i++) sum += c[i].p;
+    qsort(c, (size_t)n, sizeof *c, by_id);
+    double at = (tess_random(s->seed, stream, 0, place) + 0.5) / 4294967296.0 * sum;
+    for (int i = 0; i < n; i++)
+        if ((at -= c[i].p) <= 0) return c[i].id;
+    return c[n - 1].id;
+}
+
+TEST(draws_are_those_of_a_second_way)
+{
+    enum { VOCAB = 211 };
+    const double penalties[] = {1, 1.4}, temperatures[] = {0, 0.7, 1.5}, shares[] = {0.05, 0.5, 0.93, 1};
+    const int64_t ks[] = {0, 1, 7, VOCAB};
+    float logits[VOCAB];
+    int32_t text[20];
+    int kinds = 0;
+    for (int round = 0; round < 12; round++) {
+        for (int i = 0; i < VOCAB; i++) /* some are equal */
+            logits[i] = (float)((int)(tess_random(9, (uint64_t)round, 1, (uint64_t)i) % 60) - 30) / 6;
+        for (int i = 0; i < 20; i++) text[i] = (int32_t)(tess_random(9, (uint64_t)round, 2, (uint64_t)i) % VOCAB);
+        for (size_t a = 0; a < 2; a++)
+            for (size_t b = 0; b < 3; b++)
+                for (size_t c = 0; c < 4; c++)
+                    for (size_t d = 0; d < 4; d++) {
+                        const tess_sampling s = {.repetition_penalty = penalties[a],
+                                                 .temperature = temperatures[b],
+                                                 .top_p = shares[c],
+                                                 .top_k = ks[d],
+                                                 .seed = 5};
+                        const int got = tess_draw(&s, logits, VOCAB, text, 20, (uint64_t)round, 3);
+                        const int want = expected_draw(&s, logits, VOCAB, text, 20, (uint64_t)round, 3);
+                        if (got != want)
+                            CHECK_SAY("penalty %g, temperature %g, p %g, k %d: %d, expected %d", penalties[a],
+                                      temperatures[b], shares[c], (int)ks[d], got, want);
+                        kinds++;
+                    }
+    }
+    CHECK(kinds == 12 * 96);
 }
