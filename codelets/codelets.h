@@ -39,6 +39,7 @@ enum { TESS_FEW_ROWS = 16 };
 extern tess_codelet tess_linear_forward[];         /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
 extern tess_codelet tess_linear_backward_input[];  /* dy (rows,ld), w (out,in), dx += (rows,in) */
 extern tess_codelet tess_linear_backward_weight[]; /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)] */
+extern tess_codelet tess_linear_backward_bias[];   /* dy (rows,ld), db += (out): where w stays as it is */
 /* ---- rate.c, mm.c: what the machine can do, and what products need ------------------------------------------------
  */
 
@@ -250,7 +251,8 @@ typedef struct tess_cross_entropy_arg {
     float cap;                      /* logits become cap tanh(logit / cap); 0: they stay */
     int loss, losses;               /* which one this is, of how many that are added */
     bool bias, grad;
-    bool acc; /* dx */
+    bool acc;  /* dx */
+    bool ends; /* gradient: nobody wants dx, and neither w nor dx is among the buffers */
 } tess_cross_entropy_arg;
 /* Returns the bytes of a task's scratch. */
 size_t tess_cross_entropy_scratch(void);
@@ -261,7 +263,7 @@ extern tess_codelet tess_cross_entropy_logits[];
 /* [TESS_F32] only: target, lse f32 (rows), losses double (losses, 2): sum, count, zeros but for this one; stats of all
  * tiles... */
 extern tess_codelet tess_cross_entropy_rows[];
-/* p (rows,out): from now on dlogits, scaled by env.loss_scale[loss]; stats, lse, target, w, dx f32 (rows,in) += */
+/* p (rows,out): from now on dlogits, scaled by env.loss_scale[loss]; stats, lse, target[, w, dx f32 (rows,in) +=] */
 extern tess_codelet tess_cross_entropy_gradient[];
 
 /* ---- exact.c: sums whose bits no order changes ---------------------------------------------------------------------

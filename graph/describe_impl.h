@@ -29,7 +29,6 @@ struct tess_graph {
     bool tensor_split;            /* its nodes are this rank's part (tensor_parallel.c) */
     const char *unsplit;          /* what could not be shared out, and why; NULL: nothing */
     unsigned session;             /* in which its parameters got what they hold */
-    bool untrained;               /* placed by a step that does not train: moments there are none */
     bool on_disk;                 /* some of its tiles are placed there */
     int maps;                     /* pieces that the program has its hands on */
     tess_step *steps;             /* all that were made of it */

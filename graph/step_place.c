@@ -15,7 +15,8 @@ static int64_t held_tiles(const tess_tensor *p, tess_tile **tile)
     for (int64_t i = 0; i < p->held->states; i++)
         if (p->held->state[i].master && p->held->state[i].master != p->held->state[i].weight)
             tile[n++] = p->held->state[i].master;
-    for (int64_t i = 0; i < 2 * p->held->states; i++) tile[n++] = p->held->state[i / 2].moment[i % 2];
+    for (int64_t i = 0; i < 2 * p->held->states; i++)
+        if (p->held->state[i / 2].moment[i % 2]) tile[n++] = p->held->state[i / 2].moment[i % 2];
     return n;
 }
 
@@ -60,9 +61,7 @@ static uint64_t held_bytes(const tess_graph *g, tess_tier tier)
     int64_t n;
     tess_tile **tile = held(g, &n);
     for (int64_t i = 0; i < n; i++)
-        if (tess_tile_home(tile[i]) == tier &&
-            !(tess_graph_owner(g)->untrained && tess_tile_role(tile[i]) == TESS_ROLE_MOMENT))
-            bytes += tess_tile_bytes(tile[i]);
+        if (tess_tile_home(tile[i]) == tier) bytes += tess_tile_bytes(tile[i]);
     free(tile);
     return bytes;
 }
@@ -121,7 +120,6 @@ static tess_status place(tess_step *s, const tess_place_conf *conf, tess_placeme
 {
     if (s->conf.train) return plan_ram(s, conf, 0, true, out);
     if (!conf->alone) return plan_ram(s, conf, held_bytes(s->g, TESS_TIER_CPU), false, out);
-    tess_graph_owner(s->g)->untrained = true;
     uint64_t states = states_to_disk(tess_graph_owner(s->g)) + unused_to_disk(s);
     TESS_TRY(plan_ram(s, conf, 0, true, out));
     out->disk += states;

@@ -12,6 +12,7 @@ static tess_status name_gradient(const tess_step *s)
         for (int64_t i = 0; i < s->g->param[k]->held->states; i++) {
             void *square;
             tess_tile *norm = s->g->param[k]->held->state[i].norm;
+            if (!norm) continue; /* it is frozen */
             TESS_TRY(tess_tile_map(norm, TESS_R, &square));
             bool finite = isfinite(tess_exact_value(square));
             tess_tile_unmap(norm);
@@ -28,7 +29,7 @@ static tess_status prepare_moments(tess_graph *g)
         for (int64_t i = 0; i < g->param[k]->held->states; i++) {
             struct tess_state *t = &g->param[k]->held->state[i];
             for (int m = 0; m < 2; m++) {
-                if (t->begun[TESS_MOMENT1 + m]) continue;
+                if (t->begun[TESS_MOMENT1 + m] || !t->moment[m]) continue;
                 TESS_TRY(tess_param_fill(g, t->moment[m], 0));
                 t->begun[TESS_MOMENT1 + m] = true;
             }

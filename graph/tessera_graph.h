@@ -59,6 +59,11 @@ tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t 
 /* Adds a matrix (rows, columns), or a vector (rows) with columns 1. A name that exists already returns that parameter.
  */
 tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init);
+/* Keeps a parameter as it is drawn or loaded: it is not trained, has neither gradient nor moments, and a matrix in bf16
+ * is that alone. Before the first step of its graph; for graphs that share it, too. */
+tess_status tess_param_freeze(tess_tensor *p) TESS_NODISCARD;
+/* Says whether it is frozen. */
+bool tess_param_frozen(const tess_tensor *p);
 /* Begins a block, the unit of activation checkpointing, to which ops belong until the next mark. */
 void tess_block(tess_graph *g, const char *name);
 /* Ends it. */
@@ -190,6 +195,8 @@ tess_tensor *tess_graph_param(const tess_graph *g, int index);
 tess_tensor *tess_graph_find_param(const tess_graph *g, const char *name);
 /* Returns the elements of all parameters together. */
 int64_t tess_graph_param_elements(const tess_graph *g);
+/* Returns the elements of those that are not frozen. */
+int64_t tess_graph_trained_elements(const tess_graph *g);
 /* Draws every parameter from its init and zeroes the moments; values depend on the seed and the parameter alone. */
 tess_status tess_graph_init(tess_graph *g, uint64_t seed) TESS_NODISCARD;
 typedef enum tess_part { TESS_MASTER, TESS_MOMENT1, TESS_MOMENT2, TESS_PARTS } tess_part;
@@ -203,7 +210,8 @@ typedef struct tess_piece {
 int64_t tess_param_pieces(const tess_tensor *p);
 /* Says where one of them lies. */
 tess_piece tess_param_piece(const tess_tensor *p, int64_t piece);
-/* Gives the main thread one of them, fp32, between steps and until tess_param_unmap; mode is of tess_access. */
+/* Gives the main thread one of them, fp32, between steps and until tess_param_unmap; mode is of tess_access. What is
+ * frozen has no moments, and what is written of it is rounded where it is bf16. */
 tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data) TESS_NODISCARD;
 /* Gives it back. */
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part);

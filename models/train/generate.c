@@ -25,6 +25,7 @@ struct generator {
     int32_t padding, start; /* start: what a decoder's text begins with */
     tess_prompts prompts;
     tess_writer *writer;
+    tess_decoding *decoding;
     double read_seconds, write_seconds;
     int64_t read, wrote, cut; /* tokens; texts that the model's positions end */
 };
@@ -109,8 +110,13 @@ static tess_status encode(struct generator *g, tess_prompt *p)
     if (p->text && !g->tokenizer && g->vocab != tess_tokenizer_vocab(NULL))
         return tess_error(TESS_INVALID, tess_model_dir(g->model),
                           "has a vocabulary of %lld, and no tokenizer.json (bytes have 256)", (long long)g->vocab);
-    if (p->text) TESS_TRY(tess_tokenizer_encode(g->tokenizer, where, p->text, strlen(p->text), &p->ids));
-    if (p->text && has_encoder(g) && g->how.end_count > 0) tess_ids_push(&p->ids, g->end[0]); /* as it was trained */
+    if (p->text) {
+        const tess_ids *before, *behind;
+        tess_tokenizer_around(g->tokenizer, &before, &behind);
+        tess_ids_add(&p->ids, before->id, before->count);
+        TESS_TRY(tess_tokenizer_encode(g->tokenizer, where, p->text, strlen(p->text), &p->ids));
+        tess_ids_add(&p->ids, behind->id, behind->count);
+    }
     if (p->ids.count == 0) {
         const int32_t start = tess_tokenizer_end_of_text(g->tokenizer);
         tess_ids_push(&p->ids, start >= 0 ? start : '\n');
@@ -140,24 +146,17 @@ static tess_status take_prompts(struct generator *g)
 
 /* ---- writing ---- */
 
-/* The bytes of a text as they come, holding back the beginning of a character. */
+/* Where the one text goes as it comes. */
 struct voice {
-    const tess_tokenizer *tokenizer;
+    tess_decoding *decoding;
     FILE *out;
-    char held[8];
-    size_t nheld;
 };
 
 static void say(struct voice *v, int32_t id)
 {
     size_t n;
-    const char *bytes = tess_tokenizer_bytes(v->tokenizer, id, &n);
-    for (size_t i = 0; i < n; i++) {
-        v->held[v->nheld++] = bytes[i];
-        if (tess_utf8_unfinished(v->held, v->nheld) > 0 && v->nheld < 4) continue;
-        fwrite(v->held, 1, v->nheld, v->out);
-        v->nheld = 0;
-    }
+    const char *text = tess_decoding_push(v->decoding, id, &n);
+    fwrite(text, 1, n, v->out);
     fflush(v->out);
 }
 
@@ -271,7 +270,7 @@ static void lengths(const struct generator *g, int64_t *longest, int64_t *prompt
 static tess_status generate(struct generator *g, FILE *out)
 {
     const tess_generate_conf *c = g->conf;
-    struct voice voice = {.tokenizer = g->tokenizer, .out = out};
+    struct voice voice = {.out = out};
     TESS_TRY(take_prompts(g));
     int64_t longest, prompt, batch = c->prompts ? (c->batch ? c->batch : BATCH) : 1;
     lengths(g, &longest, &prompt);
@@ -284,13 +283,17 @@ static tess_status generate(struct generator *g, FILE *out)
                   trained);
     TESS_TRY(tess_writer_new(g->model, &conf, &g->writer));
     if (!c->prompts && !has_encoder(g)) fputs(c->prompt, out);
+    const tess_ids shown = has_encoder(g) ? (tess_ids){0} : g->prompts.prompt[0].ids;
+    voice.decoding = g->decoding = c->prompts ? NULL : tess_decoding_new(g->tokenizer, shown.id, shown.count);
     for (size_t at = 0; at < g->prompts.count; at += (size_t)batch) {
         const size_t left = g->prompts.count - at;
         TESS_TRY(
             write_batch(g, at, left < (size_t)batch ? left : (size_t)batch, batch, c->prompts ? NULL : &voice, out));
     }
     if (!c->prompts) {
-        fwrite(voice.held, 1, voice.nheld, out); /* the text may end within a character */
+        size_t n;
+        const char *rest = tess_decoding_rest(voice.decoding, &n); /* the text may end within a character */
+        fwrite(rest, 1, n, out);
         fputc('\n', out);
     }
     if (g->cut)
@@ -321,6 +324,7 @@ tess_status tess_generate(const tess_generate_conf *c, FILE *out)
     if (c->ignore_end) g.how.end_count = 0;
     if (status == TESS_OK) status = generate(&g, out);
     tess_writer_free(g.writer);
+    tess_decoding_free(g.decoding);
     tess_prompts_free(&g.prompts);
     close_generator(&g);
     tess_config_close(g.config);

@@ -205,6 +205,7 @@ tess_status tess_writer_new(tess_model *m, const tess_writer_conf *conf, tess_wr
     w->base = tess_graph_new(&(tess_graph_conf){.dtype = dtype, .stripes = STRIPES});
     tess_network net;
     TESS_TRY(tess_model_build(m, w->base, 1, 1, TESS_FOR_LOGITS, &net));
+    for (int k = 0; k < tess_graph_params(w->base); k++) TESS_TRY(tess_param_freeze(tess_graph_param(w->base, k)));
     const int64_t encoded = (conf->encoded + SHORTEST - 1) / SHORTEST * SHORTEST;
     if (has_encoder(w)) TESS_TRY(describe(w, 1, encoded, true, &w->encoder));
     TESS_TRY(settle(w));
