@@ -58,6 +58,10 @@ tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t 
 /* Adds a matrix (rows, columns), or a vector (rows) with columns 1. A name that exists already returns that parameter.
  */
 tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init);
+/* Adds a stack of as many matrices of one shape, one below the other, which is a matrix (members * rows, columns) whose
+ * tiles are of one member each. */
+tess_tensor *tess_param_stack(tess_graph *g, const char *name, int64_t members, int64_t rows, int64_t columns,
+                              tess_init init);
 /* Begins a block, the unit of activation checkpointing, to which ops belong until the next mark. */
 void tess_block(tess_graph *g, const char *name);
 /* Ends it. */
@@ -136,6 +140,32 @@ tess_tensor *tess_cross_entropy_capped(tess_tensor *x, tess_tensor *w, tess_tens
                                        float cap);
 /* Takes of each sequence the row that index (B, 1) names: (B, 1, C). */
 tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index);
+
+/* Experts: each row chooses some of them by the logits of its router. A feed-forward network of experts is
+ *
+ *     tess_tensor *logits = tess_linear(x, router, NULL);               // (B, T, experts)
+ *     tess_tensor *weights = tess_route(logits, 2, true, NULL);         // (B, T, 2)
+ *     tess_tensor *places = tess_dispatch(x, weights);                  // (B, T*2, C), sorted by expert
+ *     tess_tensor *y = tess_relu(tess_expert_linear(places, weights, w1));
+ *     y = tess_combine(tess_expert_linear(y, weights, w2), weights);    // (B, T, C)
+ *
+ * No expert is ever full. Under a cap on RAM a step fetches only those from disk that its rows chose. */
+
+/* Returns the weights of the `chosen` experts that each row chooses, what a softmax over logits (B, T, experts) says of
+ * them, divided by their sum if `normalised`. With bounds (see tess_attention_conf) padding chooses none. */
+tess_tensor *tess_route(tess_tensor *logits, int64_t chosen, bool normalised, tess_tensor *bounds);
+/* Returns each row of x once for each expert that it chose, sorted by expert: (B, T*chosen, C). */
+tess_tensor *tess_dispatch(tess_tensor *x, tess_tensor *weights);
+/* Returns each of those rows times the matrix of its expert; w is a stack of matrices (out, C) (tess_param_stack). */
+tess_tensor *tess_expert_linear(tess_tensor *x, tess_tensor *weights, tess_tensor *w);
+/* Returns the sums of each row's, by its weights: (B, T, C). */
+tess_tensor *tess_combine(tess_tensor *x, tess_tensor *weights);
+/* Returns statistics of a router, and of those before it unless that is NULL, for: */
+tess_tensor *tess_balance(tess_tensor *logits, tess_tensor *weights, tess_tensor *before);
+/* Adds, while it trains, a loss of how unevenly rows choose, by its weight: experts * sum over experts of (choices of
+ * it a row) (its mean share of softmax), over a micro-batch's rows of all routers together; micro-batches count alike.
+ * `targets` are those of the other loss. */
+tess_tensor *tess_balanced(tess_tensor *loss, tess_tensor *statistics, tess_tensor *targets, float weight);
 /* ---- parameters and other tensors -------------------------------------------------------------------------------- */
 
 /* Returns a tensor's name. */

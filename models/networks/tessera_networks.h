@@ -65,6 +65,7 @@ typedef struct tess_network {
     tess_tensor *visible;     /* (B,2T): as bounds, which rows of the encoder's each of the decoder's sees */
     tess_tensor *output;
     int64_t first_position;
+    struct tess_routed *routed; /* the library's own, while it adds the network to a graph */
 } tess_network;
 typedef struct tess_build {
     int64_t batch, length; /* B sequences of T tokens */

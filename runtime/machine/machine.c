@@ -47,6 +47,7 @@ static tess_status start_starpu(const tess_machine *m)
     int rc = starpu_init(&conf);
     tess_wait_end();
     if (rc) return tess_error(TESS_FAILED, "starpu", "did not start (error %d; is any CPU left to this process?)", -rc);
+    tess_choices_count(tess_disk_there() && tess_gpu_workers() == 0); /* a GPU's choices stay there */
     return TESS_OK;
 }
 
