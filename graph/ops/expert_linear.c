@@ -47,50 +47,71 @@ static void emit_if_chosen(tess_lower *L, const tess_node *n, int i, tess_codele
     tess_emitted_chooses(L, tess_choice_at(L, n->in[WEIGHTS]->producer, i), (int)a->expert);
 }
 
+/* With the last row tile, for all of them: expert by expert, so that a matrix is needed once, and that tasks which
+ * follow each other write different tiles. */
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
-    tess_use x = tess_in(L, n->in[X], i), y = tess_out(L, n->out, i);
-    for (int64_t j = 0; j < n->in[W]->cut->tiles; j++) {
-        tess_expert_arg *a = arg(L, n, i, j);
-        a->rest = a->expert == 0; /* of each column, whoever makes it first */
-        if (j > 0) y.mode = TESS_RW;
-        emit_if_chosen(L, n, i, &tess_expert_linear_forward[tess_real(L)], a, x, j, y);
-    }
+    const int tiles = tess_row_tiles(L);
+    if (i + 1 < tiles) return;
+    tess_use *y = tess_lower_get(L, (size_t)tiles * sizeof *y);
+    for (int r = 0; r < tiles; r++) y[r] = tess_out(L, n->out, r);
+    for (int64_t j = 0; j < n->in[W]->cut->tiles; j++)
+        for (int r = 0; r < tiles; r++) {
+            tess_expert_arg *a = arg(L, n, r, j);
+            a->rest = a->expert == 0; /* of each column, whoever makes it first */
+            if (j > 0) y[r].mode = TESS_RW;
+            emit_if_chosen(L, n, r, &tess_expert_linear_forward[tess_real(L)], a, tess_in(L, n->in[X], r), j, y[r]);
+        }
 }
 
-/* dx: the tiles of one expert's matrix add up; where they are several, in f32 and rounded once. */
-static void input_gradient(tess_lower *L, const tess_node *n, int i)
+/* Where the tiles of one expert's matrix are several, their parts of dx add up in f32, and are rounded once. */
+struct dx {
+    tess_use to;
+    bool acc;
+};
+
+static void input_gradient(tess_lower *L, const tess_node *n, int tiles)
 {
     const tess_tensor *x = n->in[X], *w = n->in[W];
-    const int64_t each = tiles_of_one(w), elements = tess_rows(L, x, i) * tess_width(x);
+    const int64_t each = tiles_of_one(w);
     const bool sums = each > 1;
-    bool acc = false;
-    tess_use to = sums ? (tess_use){tess_slot_between(L, (size_t)elements * sizeof(float), tess_tensor_name(x)), TESS_W}
-                       : tess_grad_write(L, x, i, &acc);
-    for (int64_t j = 0; j < w->cut->tiles; j++) {
-        tess_expert_arg *a = arg(L, n, i, j);
-        a->linear.sum = sums;
-        a->linear.acc = sums ? j % each > 0 : acc;
-        a->rest = j == 0;
-        if (j > 0) to.mode = TESS_RW;
-        emit_if_chosen(L, n, i, &tess_expert_linear_backward_input[tess_real(L)], a, tess_grad_read(L, n->out, i), j,
-                       to);
+    struct dx *dx = tess_lower_get(L, (size_t)tiles * sizeof *dx);
+    for (int r = 0; r < tiles; r++) {
+        const size_t elements = (size_t)(tess_rows(L, x, r) * tess_width(x));
+        if (sums)
+            dx[r].to = (tess_use){tess_slot_between(L, elements * sizeof(float), tess_tensor_name(x)), TESS_W};
+        else
+            dx[r].to = tess_grad_write(L, x, r, &dx[r].acc);
     }
-    if (!sums) return;
-    tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = elements);
-    tess_use dx = tess_grad_write(L, x, i, &a->acc);
-    TESS_EMIT(L, &tess_add_sum[tess_real(L)], a, {to.tile, TESS_R}, dx);
+    for (int64_t j = 0; j < w->cut->tiles; j++)
+        for (int r = 0; r < tiles; r++) {
+            tess_expert_arg *a = arg(L, n, r, j);
+            a->linear.sum = sums;
+            a->linear.acc = sums ? j % each > 0 : dx[r].acc;
+            a->rest = j == 0;
+            if (j > 0) dx[r].to.mode = TESS_RW;
+            emit_if_chosen(L, n, r, &tess_expert_linear_backward_input[tess_real(L)], a, tess_grad_read(L, n->out, r),
+                           j, dx[r].to);
+        }
+    for (int r = 0; r < tiles && sums; r++) {
+        tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = tess_rows(L, x, r) * tess_width(x));
+        tess_use to = tess_grad_write(L, x, r, &a->acc);
+        TESS_EMIT(L, &tess_add_sum[tess_real(L)], a, {dx[r].to.tile, TESS_R}, to);
+    }
 }
 
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
-    if (tess_wants_gradient(L, n->in[X])) input_gradient(L, n, i);
-    for (int64_t j = 0; j < n->in[W]->cut->tiles; j++) {
-        tess_expert_arg *a = arg(L, n, i, j);
-        tess_use dw = tess_param_grad(L, n->in[W], j, &a->linear.acc);
-        TESS_EMIT(L, &tess_expert_linear_backward_weight[tess_real(L)], a, tess_grad_read(L, n->out, i),
-                  tess_in(L, n->in[X], i), order(L, n, i), dw);
-    }
+    const int tiles = tess_row_tiles(L);
+    if (i + 1 < tiles) return;
+    if (tess_wants_gradient(L, n->in[X])) input_gradient(L, n, tiles);
+    for (int64_t j = 0; j < n->in[W]->cut->tiles; j++)
+        for (int r = 0; r < tiles; r++) {
+            tess_expert_arg *a = arg(L, n, r, j);
+            tess_use dw = tess_param_grad(L, n->in[W], j, &a->linear.acc);
+            TESS_EMIT(L, &tess_expert_linear_backward_weight[tess_real(L)], a, tess_grad_read(L, n->out, r),
+                      tess_in(L, n->in[X], r), order(L, n, r), dw);
+        }
 }
 
 const tess_op tess_op_expert_linear = {

@@ -34,7 +34,11 @@ static void change(tess_tensor *p, int64_t element, float by)
 {
     int64_t k = 0;
     float *x;
-    for (tess_piece of; (of = tess_param_piece(p, k)).rows * of.cols <= element; k++) element -= of.rows * of.cols;
+    for (; k < tess_param_pieces(p); k++) {
+        const tess_piece of = tess_param_piece(p, k);
+        if (element < of.rows * of.cols) break;
+        element -= of.rows * of.cols;
+    }
     OK(tess_param_map(p, k, TESS_MASTER, TESS_RW, &x));
     x[element] += by;
     tess_param_unmap(p, k, TESS_MASTER);

@@ -43,7 +43,7 @@ static void tasks(const struct experts *k, tess_expert_arg a, tess_dtype t)
 
 OP_TASKS(expert_linear)
 {
-    static const int64_t shape[][2] = {{20, 37}, {48, 128}, {66, 5}};
+    static const int64_t shape[][2] = {{20, 37}, {64, 128}, {66, 5}};
     if (op_speed) return; /* bench_mm measures products */
     for (int k = 0; k < EXPERTS_KINDS; k++)
         for (size_t s = 0; s < sizeof shape / sizeof *shape; s++) OP_EACH(t) for (int how = 0; how < 4; how++)
