@@ -125,7 +125,7 @@ TESS_INLINE void balance_loss(const tess_work *w, tess_dtype t)
         for (int64_t i = 0; i < n; i++)
             if (i % (2 * numbers) < E || i % (2 * numbers) >= 2 * E) tess_store(v->ptr, i, t, 0);
     }
-    loss[0] = w->env->loss_scale > 0 ? by * sum / (double)w->env->loss_scale : 0;
+    loss[0] = w->env->loss_scale[0] > 0 ? by * sum / (double)w->env->loss_scale[0] : 0;
     loss[1] = 0;
 }
 

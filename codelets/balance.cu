@@ -155,7 +155,7 @@ template <tess_dtype T> static void balance_loss_body(const tess_work *w)
         launch(w, total_kernel<T>, blocks_of(numbers, THREADS), THREADS, 0, (const void *)v->ptr, total, numbers,
                (int64_t)(v->bytes / tess_dtype_size(T)) / (2 * numbers), k > 0);
     }
-    launch(w, loss_kernel, 1, WARP, 0, (const double *)total, (double *)w->buf[0].ptr, *a, w->env->loss_scale);
+    launch(w, loss_kernel, 1, WARP, 0, (const double *)total, (double *)w->buf[0].ptr, *a, w->env->loss_scale[0]);
     for (unsigned k = 0; k < a->tiles; k++) {
         const tess_view *v = &w->buf[1 + a->tiles + k];
         const int64_t n = (int64_t)(v->bytes / tess_dtype_size(T));

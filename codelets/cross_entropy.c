@@ -132,7 +132,8 @@ static void cross_entropy_rows(const tess_work *w)
     const int32_t *target = (const int32_t *)w->buf[0].ptr + a->row;
     float *lse = w->buf[1].ptr;
     double *loss = w->buf[2].ptr;
-    loss[0] = loss[1] = 0;
+    for (int k = 0; k < 2 * a->losses; k++) loss[k] = 0;
+    loss += 2 * a->loss;
     for (int64_t r = 0; r < a->rows; r++) {
         float top = -INFINITY;
         double sum = 0;
@@ -207,7 +208,7 @@ TESS_INLINE void cross_entropy_gradient(const tess_work *w, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = w->arg;
     const struct stats s = stats_at(w->buf[1].ptr, a->rows, a->out);
-    scale(a, &s, w->buf[2].ptr, (const int32_t *)w->buf[3].ptr + a->row, w->env->loss_scale, w->buf[0].ptr, t);
+    scale(a, &s, w->buf[2].ptr, (const int32_t *)w->buf[3].ptr + a->row, w->env->loss_scale[a->loss], w->buf[0].ptr, t);
     const tess_mm d = {.m = a->rows,
                        .n = a->in,
                        .k = a->out,

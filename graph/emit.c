@@ -156,13 +156,25 @@ void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t
     tess_lower_add(L, t, i, g->tile, to.tile, acc);
 }
 
+int tess_losses_of(const tess_tensor *loss)
+{
+    int n = 0;
+    for (; loss && loss->producer; n++) loss = loss->producer->inputs > 4 ? loss->producer->in[4] : NULL;
+    return n;
+}
+
+int tess_losses(const tess_lower *L)
+{
+    return tess_losses_of(L->output);
+}
+
 tess_use tess_loss_out(tess_lower *L)
 {
     if (L->nlosses == L->losses_room) {
         L->losses_room = L->losses_room ? 2 * L->losses_room : 64;
         L->losses = tess_realloc(L->losses, (size_t)L->losses_room * sizeof *L->losses);
     }
-    tess_tile *t = tess_program_tile(L->p, 2 * sizeof(double), TESS_ROLE_SCALAR, "loss");
+    tess_tile *t = tess_program_tile(L->p, (size_t)tess_losses(L) * 2 * sizeof(double), TESS_ROLE_SCALAR, "loss");
     if (tess_grid_tensor(L->grid) == 0) L->losses[L->nlosses++] = t; /* the others have the same */
     return (tess_use){t, TESS_W};
 }

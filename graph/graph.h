@@ -140,8 +140,11 @@ void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t ro
 /* Returns how many values an input takes of this rank. */
 int64_t tess_step_values(const tess_step *s, const tess_tensor *input);
 
-/* Adds to two exact sums (codelets.h), one after the other, the losses of the targets that counted in the last run, and
- * how many they were, on all ranks: over several runs they are the same however each run's samples were shared out. */
+/* Returns how many losses are added in the step's. */
+int tess_step_losses(const tess_step *s);
+/* Adds to two exact sums a loss (codelets.h), one after the other, the losses of the targets that counted in the last
+ * run, and how many they were, on all ranks: over several runs they are the same however each run's samples were shared
+ * out. */
 tess_status tess_step_add_losses(const tess_step *s, void *sums) TESS_NODISCARD;
 
 /* What a step will hold and do, from its program alone. */

@@ -138,6 +138,9 @@ tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bia
 /* Does the same with each logit replaced by cap tanh(logit / cap); cap 0: they stay. */
 tess_tensor *tess_cross_entropy_capped(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets,
                                        float cap);
+/* Adds to a loss another, the mean over targets of its own. */
+tess_tensor *tess_cross_entropy_beside(tess_tensor *loss, tess_tensor *x, tess_tensor *w, tess_tensor *bias,
+                                       tess_tensor *targets);
 /* Takes of each sequence the row that index (B, 1) names: (B, 1, C). */
 tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index);
 
@@ -250,9 +253,9 @@ typedef struct tess_step_input {
     double beta1, beta2; /* where a schedule moves them; 0: the optimizer's */
 } tess_step_input;
 typedef struct tess_step_result {
-    double loss;      /* mean over the targets that count */
+    double loss;      /* mean over the targets that count; where losses are added, the sum of their means */
     double grad_norm; /* of the averaged gradient, before clipping */
-    int64_t targets;
+    int64_t targets;  /* of the first loss */
 } tess_step_result;
 /* Runs one step to its end. A loss or gradient that is not finite is TESS_FAILED; with such a loss no weight changed.
  */

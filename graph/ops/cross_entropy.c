@@ -33,6 +33,9 @@ static tess_status infer(tess_node *n)
     if (!(*(const float *)n->attributes >= 0))
         return tess_shape_error(n, "logits are capped at %g (expected above 0, or 0)",
                                 (double)*(const float *)n->attributes);
+    if (n->in[4] && n->in[4]->kind != TESS_KIND_LOSS) return tess_shape_error(n, "what it is added to must be a loss");
+    if (tess_losses_of(n->out) > TESS_MOST_LOSSES)
+        return tess_shape_error(n, "more than %d losses are added", TESS_MOST_LOSSES);
     n->out->kind = TESS_KIND_LOSS;
     tess_set_shape(n, 0, 0, 0, 0);
     return TESS_OK;
@@ -90,7 +93,8 @@ static tess_cross_entropy_arg *arg(tess_lower *L, const tess_node *n, int64_t ro
     return TESS_ARG(L, tess_cross_entropy_arg, .rows = rows, .in = w->dim[1], .row = row,
                     .first = (w->cut->first_tile + j) * w->cut->tile_rows, .out = columns(w, j), .tiles = all_tiles(w),
                     .tile_out = w->cut->tile_rows, .vocab = w->cut->whole[0], .bias = n->in[3] != NULL,
-                    .cap = *(const float *)n->attributes, .grad = tess_trains(L));
+                    .cap = *(const float *)n->attributes, .loss = tess_losses_of(n->out) - 1, .losses = tess_losses(L),
+                    .grad = tess_trains(L));
 }
 
 static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set)
@@ -164,7 +168,7 @@ static void forward(tess_lower *L, const tess_node *n, int i)
 
 const tess_op tess_op_cross_entropy = {
     .name = "cross_entropy",
-    .takes = "x, w, targets, bias?",
+    .takes = "x, w, targets, bias?, loss?",
     .infer = infer,
     .forward = forward,
     .table = 1,
@@ -182,4 +186,13 @@ tess_tensor *tess_cross_entropy_capped(tess_tensor *x, tess_tensor *w, tess_tens
 {
     if (bias) tess_param_cut_like(bias, w);
     return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias}, 4, &cap, sizeof cap);
+}
+
+tess_tensor *tess_cross_entropy_beside(tess_tensor *loss, tess_tensor *x, tess_tensor *w, tess_tensor *bias,
+                                       tess_tensor *targets)
+{
+    const float cap = 0;
+    if (!loss) return NULL;
+    if (bias) tess_param_cut_like(bias, w);
+    return tess_node_add(&tess_op_cross_entropy, (tess_tensor *[]){x, w, targets, bias, loss}, 5, &cap, sizeof cap);
 }

@@ -64,7 +64,11 @@ tess_use tess_aux_in(tess_lower *L, const tess_node *n, int i);
 tess_use tess_weight(tess_lower *L, const tess_tensor *p, int64_t tile);
 /* Uses a buffer that a worker has for the time of the task. */
 tess_use tess_scratch_use(tess_lower *L, size_t bytes);
-/* Writes one part of the loss: its sum and count, double. */
+/* Returns how many losses are added in this one. */
+int tess_losses_of(const tess_tensor *loss);
+/* Returns how many are added in the step's. */
+int tess_losses(const tess_lower *L);
+/* Writes one part of the losses: sum and count of each, double. */
 tess_use tess_loss_out(tess_lower *L);
 /* Somebody wants the gradient of t. */
 bool tess_wants_gradient(const tess_lower *L, const tess_tensor *t);

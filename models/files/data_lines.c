@@ -87,7 +87,8 @@ static uint64_t sum_of_rules(const tess_line_rules *r, tess_lines_form form)
     const bool text = form == TESS_LINES_TEXT;
     const int64_t all[] = {(int64_t)tess_tokenizer_sum(r->tokenizer), c->vocab, r->end_of_text};
     const int64_t masks = (c->mlm_probability > 0) + 2 * (c->noise_density > 0);
-    const int64_t examples[] = {c->seq_length, c->task, c->truncate, c->end_completions, c->labels, c->types, masks};
+    const int64_t examples[] = {c->seq_length, c->task, c->truncate, c->end_completions,
+                                c->labels,     c->both, c->types,    masks};
     const uint64_t sum = tess_sum_bytes(TESS_SUM, all, sizeof all);
     return text ? sum : tess_sum_bytes(sum, examples, sizeof examples);
 }

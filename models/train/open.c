@@ -129,10 +129,12 @@ static void set_task(const tess_run *r, tess_data_conf *conf)
     static const tess_data_task task[] = {[TESS_ANSWERS_NEXT] = TESS_DATA_CAUSAL,
                                           [TESS_ANSWERS_IN_PLACE] = TESS_DATA_MASKED,
                                           [TESS_ANSWERS_LABEL] = TESS_DATA_LABEL,
-                                          [TESS_ANSWERS_DECODER] = TESS_DATA_DECODER};
+                                          [TESS_ANSWERS_DECODER] = TESS_DATA_DECODER,
+                                          [TESS_ANSWERS_BOTH] = TESS_DATA_MASKED};
     const int32_t padding = named_token(r, "pad_token_id"), start = named_token(r, "decoder_start_token_id");
     conf->task = task[tess_model_answers(r->model)];
     conf->labels = tess_model_targets(r->model);
+    conf->both = tess_model_answers(r->model) == TESS_ANSWERS_BOTH;
     conf->types = tess_model_segments(r->model);
     conf->padding = padding < 0 ? 0 : padding;
     conf->decoder_start = start < 0 ? conf->padding : start;
@@ -180,7 +182,8 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
                           r->net.bounds ? "has its own positions" : "cannot keep documents apart");
     }
     const char *why = tess_tokenizer_unsupported(r->tokenizer);
-    if (why && r->c->data.mlm_whole_words && tess_model_answers(r->model) == TESS_ANSWERS_IN_PLACE) {
+    if (why && r->c->data.mlm_whole_words &&
+        (tess_model_answers(r->model) == TESS_ANSWERS_IN_PLACE || tess_model_answers(r->model) == TESS_ANSWERS_BOTH)) {
         snprintf(where, sizeof where, "%.300s: data.mlm_whole_words", r->c->file);
         return tess_error(TESS_INVALID, where, "true, and what a word is nobody knows here: %s", why);
     }

@@ -93,7 +93,7 @@ static int64_t feed_batch(struct run *r, int64_t step)
 {
     int32_t ids[MOST * T], lengths[MOST], bounds[2 * MOST * T] = {0}, places[MOST * T], index[MOST] = {0};
     const json_t *batch = json_array_get(r->batches, (size_t)step % json_array_size(r->batches));
-    const int64_t n = r->batch * T, targets = r->net.label ? r->batch : n;
+    const int64_t n = r->batch * T, targets = r->net.targets ? n : r->batch;
     int64_t count = 0;
     batch_get(batch, "lengths", lengths, r->batch);
     for (int64_t i = 0; i < n; i++) {
@@ -114,7 +114,11 @@ static int64_t feed_batch(struct run *r, int64_t step)
     if (r->net.segments) OK(tess_step_feed(r->step, r->net.segments, ids));
     batch_get(batch, "targets", ids, targets);
     for (int64_t i = 0; i < targets; i++) count += ids[i] >= 0;
-    OK(tess_step_feed(r->step, r->net.label ? r->net.label : r->net.targets, ids));
+    OK(tess_step_feed(r->step, r->net.targets ? r->net.targets : r->net.label, ids));
+    if (r->net.targets && r->net.label) {
+        batch_get(batch, "label", ids, r->batch);
+        OK(tess_step_feed(r->step, r->net.label, ids));
+    }
     OK(tess_step_feed(r->step, r->net.bounds, bounds));
     if (r->net.positions) OK(tess_step_feed(r->step, r->net.positions, places));
     if (r->net.index) OK(tess_step_feed(r->step, r->net.index, index));

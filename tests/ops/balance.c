@@ -72,7 +72,7 @@ static void loss(int64_t E, double weight, tess_dtype t)
     }
     const double by = weight * (double)E / (sum[2 * E] * sum[2 * E]);
     for (int64_t e = 0; e < E; e++) all += sum[e] * sum[E + e];
-    op_env.loss_scale = 1.0f / 96;
+    op_env.loss_scale[0] = 1.0f / 96;
     want[0] = by * all * 96;
     for (int k = 0; k < 2; k++) {
         double *d = op_out("gradients", sequences[k] * 2 * n, t, false);
@@ -80,12 +80,12 @@ static void loss(int64_t E, double weight, tess_dtype t)
             for (int64_t e = 0; e < E; e++) d[q * 2 * n + E + e] = by * sum[e];
     }
     op_run(&tess_balance_loss[t], &(tess_balance_arg){.experts = E, .tiles = 2, .weight = weight});
-    op_env.loss_scale = 0;
+    op_env.loss_scale[0] = 0;
 }
 
 OP_TASKS(balance)
 {
-    const float scale = op_env.loss_scale;
+    const float scale = op_env.loss_scale[0];
     OP_EACH(t)
     {
         for (int k = 0; k < EXPERTS_KINDS; k++)
@@ -97,7 +97,7 @@ OP_TASKS(balance)
         loss(3, 0.02, t);
         loss(40, 1, t);
     }
-    op_env.loss_scale = scale;
+    op_env.loss_scale[0] = scale;
 }
 
 /* Its way is to the loss, past the block: test_graph has it. */
