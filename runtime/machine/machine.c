@@ -47,7 +47,6 @@ static tess_status start_starpu(const tess_machine *m)
     int rc = starpu_init(&conf);
     tess_wait_end();
     if (rc) return tess_error(TESS_FAILED, "starpu", "did not start (error %d; is any CPU left to this process?)", -rc);
-    tess_choices_count(tess_disk_there() && tess_gpu_workers() == 0); /* a GPU's choices stay there */
     return TESS_OK;
 }
 
@@ -58,6 +57,7 @@ static tess_status start_tiers(const tess_machine *m)
     TESS_TRY(tess_gpu_start());
     TESS_TRY(tess_gpu_flow_start(m->gpu_tiles, m->gpu_states));
     TESS_TRY(tess_tier_register());
+    tess_choices_count(tess_disk_there() && tess_gpu_workers() == 0); /* a GPU's choices stay there */
     const bool counts = tess_ram_flows() || tess_gpu_flows();
     tess_lost_start(tess_gpu_workers() > 0 ? tess_gpu_workers() : tess_workers(), counts);
     blame();

@@ -48,7 +48,7 @@ static const char qwen3_moe[] =
     "\"norm_topk_prob\": true, \"output_router_logits\": true}";
 /* Two of 48 experts a row, which are nearly all of it. */
 static const char many_experts[] =
-    "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 1009, \"num_hidden_layers\": 3, \"hidden_size\": 64,"
+    "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 1009, \"num_hidden_layers\": 2, \"hidden_size\": 64,"
     "\"intermediate_size\": 64, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"num_experts\": 48,"
     "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 512}";
 static const char *model = gpt2;
@@ -228,14 +228,14 @@ TEST(other_families_too)
  * nobody chose are not fetched, forward or backward. What the update moves is the same. */
 TEST(experts_that_nobody_chose_stay_on_disk)
 {
-    const uint64_t weights = (uint64_t)3 * 48 * 3 * 64 * 512 * 2; /* of experts, in bf16 */
+    const uint64_t weights = (uint64_t)2 * 48 * 3 * 64 * 512 * 2; /* of experts, in bf16 */
     uint64_t unread[2];
     model = many_experts;
     for (int many = 0; many < 2; many++) {
         batch = many ? B : 1, length = many ? T : 3;
         struct outcome whole = run(TESS_BF16, (struct layout){0}, 1, TESS_MACHINE_DEFAULT);
         CHECK_EQ(whole.status, TESS_OK);
-        for (int way = 0; way < 3; way++) { /* also where routers run twice */
+        for (int way = 0; way < (many ? 1 : 3); way++) { /* also where routers run twice */
             struct layout l = {LEAST, way == 1, way == 2, way == 2};
             struct outcome o = run(TESS_BF16, l, 1, TESS_MACHINE_DEFAULT);
             if (o.status != TESS_OK) CHECK_SAY("%d tokens: %s", (int)length, tess_error_text());
