@@ -274,8 +274,13 @@ static void fails_with(tess_fault_hooks hooks, const char *what)
     CHECK_EQ(names_in(".", ".tessera", NULL), 0);
 }
 
+/* While the list waits for what a router chooses, which then never chooses, too. */
 TEST(a_failing_disk_ends_the_run_in_one_line)
 {
+    model = many_experts, batch = 1, length = 3;
+    for (uint64_t at = 900; at < 1000; at += 33)
+        fails_with((tess_fault_hooks){.fail_read_at = at}, "Input/output error");
+    model = gpt2, batch = B, length = T;
     fails_with((tess_fault_hooks){.fail_read_at = 30}, "Input/output error");
     fails_with((tess_fault_hooks){.fail_write_at = 30}, "Input/output error");
     fails_with((tess_fault_hooks){.flip_bit_at = 30}, "checksum");
