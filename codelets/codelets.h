@@ -244,9 +244,12 @@ typedef struct tess_expert_arg {
     tess_linear_arg linear;           /* but for rows */
     bool rest;                        /* it clears its columns there */
 } tess_expert_arg;
-/* x (choices,in), w (out,in), order, y (choices,ld). w is NULL where nobody chose the expert and it was not brought. */
+/* Returns the bytes of a task's scratch. */
+size_t tess_expert_scratch(int64_t in, int64_t out);
+/* x (choices,in), w (out,in), order, y (choices,ld), scratch. w is NULL where nobody chose the expert and it was not
+ * brought. */
 extern tess_codelet tess_expert_linear_forward[];
-extern tess_codelet tess_expert_linear_backward_input[];  /* dy, w, order, dx (choices,in) += */
+extern tess_codelet tess_expert_linear_backward_input[];  /* dy, w, order, dx (choices,in) +=, scratch */
 extern tess_codelet tess_expert_linear_backward_weight[]; /* dy, x, order, dw f32 (out,in) += */
 
 /* Statistics of routers, for each of the sequences of a tile: of how many choices each expert had, of its share of

@@ -17,6 +17,43 @@ TESS_INLINE void clear_rest(const tess_expert_arg *a, const tess_order *o, void 
         memset(tess_at_mut(y, p * ld + col, t), 0, (size_t)width * tess_dtype_size(t));
 }
 
+/* The library compiles a kernel for each number of rows that it sees, which takes milliseconds, and an expert has
+ * another one each time. So a product has a multiple of 32 of them, and what is left goes through scratch, filled up to
+ * a power of two. */
+enum { ROWS = 32 };
+size_t tess_expert_scratch(int64_t in, int64_t out)
+{
+    return (size_t)(ROWS * (in + out)) * sizeof(float);
+}
+
+/* A is (m,k), C (m,n); `to` is C's dtype. */
+TESS_INLINE void multiply(const tess_mm *d, const void *a, const void *b, void *c, tess_dtype t, tess_dtype to,
+                          float *scratch)
+{
+    tess_mm part = *d;
+    const int64_t whole = d->m / ROWS * ROWS, left = d->m - whole;
+    part.m = whole;
+    if (whole) tess_mm_run(&part, a, b, c);
+    if (!left) return;
+    for (part.m = 1; part.m < left;) part.m *= 2;
+    void *rows = scratch + ROWS * d->n;
+    for (int64_t r = 0; r < part.m; r++) {
+        void *row = tess_at_mut(rows, r * d->k, t);
+        const size_t bytes = (size_t)d->k * tess_dtype_size(t);
+        if (r < left)
+            memcpy(row, tess_at(a, (whole + r) * d->lda, t), bytes);
+        else
+            memset(row, 0, bytes);
+    }
+    part.lda = d->k, part.ldc = d->n, part.out = TESS_F32, part.acc = false;
+    tess_mm_run(&part, rows, b, scratch);
+    for (int64_t r = 0; r < left; r++) {
+        void *row = tess_at_mut(c, (whole + r) * d->ldc, to);
+#pragma omp simd
+        for (int64_t i = 0; i < d->n; i++) tess_accumulate(row, i, to, d->acc, scratch[r * d->n + i]);
+    }
+}
+
 /* Every expert is as likely as another. */
 static tess_cost expert_cost(const tess_expert_arg *a, tess_dtype t, double params)
 {
@@ -25,7 +62,7 @@ static tess_cost expert_cost(const tess_expert_arg *a, tess_dtype t, double para
                        .bytes = (double)tess_dtype_size(t) * rows * (in + out) + params * in * out};
 }
 
-/* x (choices,in), w (out,in), order, y (choices,ld) */
+/* x (choices,in), w (out,in), order, y (choices,ld), scratch */
 TESS_INLINE void expert_linear_forward(const tess_work *w, tess_dtype t)
 {
     const tess_expert_arg *a = w->arg;
@@ -36,8 +73,8 @@ TESS_INLINE void expert_linear_forward(const tess_work *w, tess_dtype t)
     if (rows == 0) return;
     const tess_mm d = {
         .m = rows, .n = l->out, .k = l->in, .lda = l->in, .ldb = l->in, .ldc = l->ld, .in = t, .out = t, .tb = true};
-    tess_mm_run(&d, tess_at(w->buf[0].ptr, first * l->in, t), w->buf[1].ptr,
-                tess_at_mut(w->buf[3].ptr, first * l->ld + l->col, t));
+    multiply(&d, tess_at(w->buf[0].ptr, first * l->in, t), w->buf[1].ptr,
+             tess_at_mut(w->buf[3].ptr, first * l->ld + l->col, t), t, t, w->buf[4].ptr);
 }
 static tess_cost expert_linear_forward_cost(const void *arg, tess_dtype t)
 {
@@ -45,7 +82,7 @@ static tess_cost expert_linear_forward_cost(const void *arg, tess_dtype t)
 }
 TESS_REAL_COST(expert_linear_forward)
 
-/* dy (choices,ld), w (out,in), order, dx += (choices,in) */
+/* dy (choices,ld), w (out,in), order, dx += (choices,in), scratch */
 TESS_INLINE void expert_linear_backward_input(const tess_work *w, tess_dtype t)
 {
     const tess_expert_arg *a = w->arg;
@@ -64,8 +101,8 @@ TESS_INLINE void expert_linear_backward_input(const tess_work *w, tess_dtype t)
                        .in = t,
                        .out = to,
                        .acc = l->acc};
-    tess_mm_run(&d, tess_at(w->buf[0].ptr, first * l->ld + l->col, t), w->buf[1].ptr,
-                tess_at_mut(w->buf[3].ptr, first * l->in, to));
+    multiply(&d, tess_at(w->buf[0].ptr, first * l->ld + l->col, t), w->buf[1].ptr,
+             tess_at_mut(w->buf[3].ptr, first * l->in, to), t, to, w->buf[4].ptr);
 }
 static tess_cost expert_linear_backward_input_cost(const void *arg, tess_dtype t)
 {

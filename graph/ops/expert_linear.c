@@ -43,7 +43,8 @@ static void emit_if_chosen(tess_lower *L, const tess_node *n, int i, tess_codele
 {
     tess_use w = tess_weight(L, n->in[W], j);
     w.mode |= TESS_IF_CHOSEN;
-    TESS_EMIT(L, cl, a, from, w, order(L, n, i), to);
+    TESS_EMIT(L, cl, a, from, w, order(L, n, i), to,
+              tess_scratch_use(L, tess_expert_scratch(a->linear.in, a->linear.out)));
     tess_emitted_chooses(L, tess_choice_at(L, n->in[WEIGHTS]->producer, i), (int)a->expert);
 }
 

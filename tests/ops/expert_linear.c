@@ -16,6 +16,7 @@ static void tasks(const struct experts *k, tess_expert_arg a, tess_dtype t)
             if ((p >= first && p < end) || (a.rest && p >= taken)) *to = 0;
             for (int64_t i = 0; i < in && p >= first && p < end; i++) *to += x[p * in + i] * w[c * in + i];
         }
+    op_scratch((int64_t)tess_expert_scratch(in, out));
     op_run(&tess_expert_linear_forward[t], &a);
 
     const tess_dtype sums = l->sum ? TESS_F32 : t;
@@ -30,6 +31,7 @@ static void tasks(const struct experts *k, tess_expert_arg a, tess_dtype t)
             if (!l->acc && ((p >= first1 && p < end1) || (a.rest && p >= taken1))) *to = 0;
             for (int64_t c = 0; c < out && p >= first1 && p < end1; c++) *to += dy[p * ld + col + c] * w[c * in + i];
         }
+    op_scratch((int64_t)tess_expert_scratch(in, out));
     op_run(&tess_expert_linear_backward_input[t], &a);
 
     dy = op_in("dy", choices * ld, t, 1), x = op_in("x", choices * in, t, 1);
