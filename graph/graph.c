@@ -109,14 +109,19 @@ int64_t tess_rows_of_tile(const tess_graph *g, int64_t rows, int64_t columns)
     return even < fit ? even : fit;
 }
 
-/* The same for each of several matrices that are one below the other, so that every tile has as many rows: the most
- * that divide a matrix, or all of it where those are few. */
+/* The same for each of several matrices that are one below the other. There are many: one that is up to four times as
+ * large as a tile should be stays whole, and a larger one has tiles of as many rows each, the most that divide it. */
+enum { MEMBER_TILES = 4 };
 static int64_t rows_of_member_tile(const tess_graph *g, int64_t rows, int64_t columns)
 {
     const int64_t fit = tess_rows_of_tile(g, rows, columns);
     int64_t most = 1;
-    for (int64_t k = 1; k <= fit; k++)
-        if (rows % k == 0) most = k;
+    if (rows <= MEMBER_TILES * g->conf.tile_elements / columns) return rows;
+    for (int64_t k = 1; k * k <= rows; k++) {
+        if (rows % k) continue;
+        if (k <= fit && k > most) most = k;
+        if (rows / k <= fit && rows / k > most) most = rows / k;
+    }
     return 8 * most < fit ? rows : most;
 }
 

@@ -33,7 +33,7 @@ typedef struct tess_grid {
 typedef struct tess_graph_conf {
     tess_dtype dtype;      /* of activations and matrices; TESS_BF16 keeps fp32 masters */
     int64_t tile_rows;     /* rows (tokens) an activation's tile has, as far as whole sequences allow; 0: 1024 */
-    int64_t tile_elements; /* most elements of a parameter's tile; 0: 2.5 Mi */
+    int64_t tile_elements; /* most elements of a parameter's tile, in a stack four times as many; 0: 2.5 Mi */
     int64_t loss_rows;     /* rows whose logits exist at a time; 0: 512 */
     tess_grid grid;
     tess_graph *share; /* parameters of this other graph are used where the name is the same; it must live longer */

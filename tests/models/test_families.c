@@ -37,10 +37,11 @@ static const char *tokens(void)
 
 /* ---- against PyTorch ---- */
 
-static void check_steps(const char *family, tess_dtype dtype, double tolerance)
+static void check_steps(const char *family, tess_dtype dtype, int64_t tile_elements, double tolerance)
 {
     json_t *expected = json_load_file(fixture(family, "expected.json"), 0, NULL);
-    struct run r = run_open(fixture(family, ""), (tess_graph_conf){.dtype = dtype}, B, (tess_step_conf){0});
+    struct run r = run_open(fixture(family, ""), (tess_graph_conf){.dtype = dtype, .tile_elements = tile_elements}, B,
+                            (tess_step_conf){0});
     const double off =
         json_number_value(json_object_get(expected, "bf16_norms_off")); /* PyTorch's own, where rows choose */
     const double of_norms = dtype == TESS_BF16 && off > 0 ? fmax(3e-2, 1.2 * off) : tolerance;
@@ -58,12 +59,19 @@ static void check_steps(const char *family, tess_dtype dtype, double tolerance)
 
 TEST(six_steps_match_pytorch)
 {
-    for (int k = 0; k < FAMILIES; k++) check_steps(families[k], TESS_F32, 1e-4);
+    for (int k = 0; k < FAMILIES; k++) check_steps(families[k], TESS_F32, 0, 1e-4);
 }
 
 TEST(six_steps_in_bf16_are_near_pytorch)
 {
-    for (int k = 0; k < FAMILIES; k++) check_steps(families[k], TESS_BF16, 1e-2);
+    for (int k = 0; k < FAMILIES; k++) check_steps(families[k], TESS_BF16, 0, 1e-2);
+}
+
+/* Of four, and of two. */
+TEST(an_expert_may_have_matrices_of_several_tiles)
+{
+    check_steps("mixtral", TESS_F32, 160, 1e-4);
+    check_steps("qwen3-moe", TESS_F32, 128, 1e-4);
 }
 
 /* ||ours - theirs|| / ||theirs||, where that is more than a hundredth of the whole gradient's: a key's bias moves all
