@@ -106,7 +106,7 @@ tess_use tess_scratch_use(tess_lower *L, size_t bytes)
 
 bool tess_wants_gradient(const tess_lower *L, const tess_tensor *t)
 {
-    return L->conf->train && t->kind != TESS_KIND_INPUT;
+    return L->wants[t->id];
 }
 
 tess_use tess_grad_read(tess_lower *L, const tess_tensor *t, int i)
@@ -133,6 +133,8 @@ tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
 {
     struct tess_grad *g = L->grad[t->id][tess_lower_at(L, i)];
     *acc = g != NULL;
+    if (!tess_wants_gradient(L, t)) /* beside one that somebody wants */
+        return (tess_use){tess_slot_between(L, tess_value_bytes(L, t, i), t->name), TESS_W};
     if (!g) return (tess_use){new_grad(L, t, i)->tile, TESS_W};
     if (g->holders > 1) {
         g->holders--;
@@ -146,6 +148,7 @@ tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
 void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t, int i)
 {
     struct tess_grad *g = L->grad[from->id][tess_lower_at(L, i)];
+    if (!tess_wants_gradient(L, t)) return;
     if (!L->grad[t->id][tess_lower_at(L, i)]) {
         g->holders++;
         L->grad[t->id][tess_lower_at(L, i)] = g;

@@ -136,6 +136,7 @@ tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values)
         return tess_error(TESS_INVALID, "step", "keeps no gradients (tess_step_conf.train and .keep_gradients)");
     if (!param || param->kind != TESS_KIND_PARAM || param->g != s->g || param->id >= s->tensors)
         return tess_error(TESS_INVALID, param ? param->name : "step", "is no parameter of the step's graph");
+    if (tess_is_frozen(param)) return tess_error(TESS_INVALID, param->name, "is frozen: it has no gradient");
     if (param->held->on.sliced || param->held->on.absent || !s->low.uses[param->id])
         return tess_error(TESS_INVALID, param->name, "this rank has no gradient of it, or only a part");
     if (!values) return tess_error(TESS_INVALID, param->name, "the room for its gradient is NULL");

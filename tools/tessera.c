@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const command *const commands[] = {&cmd_train,    &cmd_eval, &cmd_generate, &cmd_export,
-                                          &cmd_estimate, &cmd_info, &cmd_bench};
+                                          &cmd_estimate, &cmd_info, &cmd_bench,    &cmd_tokenize};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 /* What --help lists of the configuration's keys. */

@@ -40,9 +40,11 @@ static void forward(tess_lower *L, const tess_node *n, int i)
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     tess_balance_arg *a = arg(L, n, i);
-    tess_use dx = tess_grad_write(L, n->in[LOGITS], i, &a->acc);
-    TESS_EMIT(L, &tess_balance_backward[tess_real(L)], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[LOGITS], i),
-              tess_aux_in(L, n->in[WEIGHTS]->producer, i), dx);
+    if (tess_wants_gradient(L, n->in[LOGITS])) {
+        tess_use dx = tess_grad_write(L, n->in[LOGITS], i, &a->acc);
+        TESS_EMIT(L, &tess_balance_backward[tess_real(L)], a, tess_grad_read(L, n->out, i),
+                  tess_in(L, n->in[LOGITS], i), tess_aux_in(L, n->in[WEIGHTS]->producer, i), dx);
+    }
     if (n->in[BEFORE]) tess_grad_pass(L, n->out, n->in[BEFORE], i);
 }
 

@@ -27,6 +27,7 @@ static void forward(tess_lower *L, const tess_node *n, int i)
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     tess_dispatch_arg *a = arg(L, n, i);
+    if (!tess_wants_gradient(L, n->in[0])) return;
     tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
     TESS_EMIT(L, &tess_dispatch_backward[tess_real(L)], a, tess_grad_read(L, n->out, i),
               tess_aux_in(L, n->in[1]->producer, i), dx);

@@ -106,7 +106,7 @@ static void backward(tess_lower *L, const tess_node *n, int i)
     const int tiles = tess_row_tiles(L);
     if (i + 1 < tiles) return;
     if (tess_wants_gradient(L, n->in[X])) input_gradient(L, n, tiles);
-    for (int64_t j = 0; j < n->in[W]->cut->tiles; j++)
+    for (int64_t j = 0; tess_wants_gradient(L, n->in[W]) && j < n->in[W]->cut->tiles; j++)
         for (int r = 0; r < tiles; r++) {
             tess_expert_arg *a = arg(L, n, r, j);
             tess_use dw = tess_param_grad(L, n->in[W], j, &a->linear.acc);
@@ -119,6 +119,7 @@ const tess_op tess_op_expert_linear = {
     .name = "expert_linear",
     .takes = "x, weights, w",
     .reads = TESS_READS_IN0 | TESS_READS_IN1,
+    .reads_for_params = TESS_READS_IN0,
     .infer = infer,
     .forward = forward,
     .backward = backward,

@@ -25,6 +25,8 @@ typedef struct tess_run_facts {
     int64_t steps, schedule_steps; /* schedule_steps: where its decay ends; 0: it has none */
     int64_t batch, length;
     uint64_t samples, tokens, sum; /* of data.train, see data_impl.h */
+    int64_t parameters, trained;   /* trained: of these; both 0: a version that wrote neither, and froze none */
+    uint64_t frozen;               /* a sum of the names of what is frozen; 0: nothing is */
 } tess_run_facts;
 
 typedef struct tess_progress {
@@ -38,6 +40,8 @@ typedef struct tess_progress {
     bool marked;
     double mark_loss;
     int64_t worse;
+    char optimizer[24]; /* whose states there are, and how many of a parameter; "" in older ones: AdamW's */
+    int moments;
     tess_run_facts told;
 } tess_progress;
 
@@ -76,6 +80,9 @@ tess_status tess_checkpoint_pick(const char *dir, char **picked) TESS_NODISCARD;
  * what was opened, or could not be: a new string. Of all ranks, which try anew together. */
 tess_status tess_checkpoint_open(const char *dir, tess_status (*open)(const char *path, void *what),
                                  void (*close)(void *what), void *what, char **path) TESS_NODISCARD;
+/* Refuses the states of another optimizer than this, with so many of a parameter. `path` is the checkpoint's. */
+tess_status tess_checkpoint_same_optimizer(const char *path, const tess_progress *p, const char *optimizer,
+                                           int moments) TESS_NODISCARD;
 /* Reads what state.json of a checkpoint says. */
 tess_status tess_checkpoint_progress(const char *path, tess_progress *p) TESS_NODISCARD;
 

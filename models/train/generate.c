@@ -22,6 +22,7 @@ struct generator {
     tess_graph *graph[LENGTHS];
     tess_network net[LENGTHS];
     tess_step *step[LENGTHS];
+    tess_decoding *decoding;
     tess_ids ids;
     float *logits;
 };
@@ -58,6 +59,7 @@ static void close_generator(void *what)
         tess_step_free(g->step[k]);
         tess_graph_free(g->graph[k]);
     }
+    tess_decoding_free(g->decoding);
     tess_ids_free(&g->ids);
     free(g->logits);
     tess_tokenizer_free(g->tokenizer);
@@ -167,25 +169,14 @@ static int32_t draw(const struct generator *g, const tess_generate_conf *c, uint
     return (int32_t)best;
 }
 
-/* Prints what a new token adds, holding back the beginning of a character. */
-static void print(const struct generator *g, int32_t id, char *held, size_t *nheld, FILE *out)
-{
-    size_t n;
-    const char *bytes = tess_tokenizer_bytes(g->tokenizer, id, &n);
-    for (size_t i = 0; i < n; i++) {
-        held[(*nheld)++] = bytes[i];
-        if (tess_utf8_unfinished(held, *nheld) > 0 && *nheld < 4) continue;
-        fwrite(held, 1, *nheld, out);
-        *nheld = 0;
-    }
-    fflush(out);
-}
-
 static tess_status generate(const tess_generate_conf *c, struct generator *g, FILE *out)
 {
-    char held[8];
-    size_t nheld = 0;
+    const tess_ids *before, *behind;
+    size_t n;
+    tess_tokenizer_around(g->tokenizer, &before, &behind);
+    tess_ids_add(&g->ids, before->id, before->count);
     TESS_TRY(tess_tokenizer_encode(g->tokenizer, "--prompt", c->prompt, strlen(c->prompt), &g->ids));
+    tess_ids_add(&g->ids, behind->id, behind->count);
     if (g->ids.count == 0) {
         int32_t start = tess_tokenizer_end_of_text(g->tokenizer);
         tess_ids_push(&g->ids, start >= 0 ? start : '\n');
@@ -198,14 +189,18 @@ static tess_status generate(const tess_generate_conf *c, struct generator *g, FI
     TESS_TRY(start(g, c));
     TESS_TRY(tess_model_load(g->model, g->graph[0], 0));
     fputs(c->prompt, out);
+    tess_decoding *decoding = g->decoding = tess_decoding_new(g->tokenizer, g->ids.id, g->ids.count);
     for (int i = 0; i < c->tokens; i++) {
         TESS_TRY(look_ahead(g));
         int32_t id = draw(g, c, (uint64_t)i);
         if (id == tess_tokenizer_end_of_text(g->tokenizer)) break;
         tess_ids_push(&g->ids, id);
-        print(g, id, held, &nheld, out);
+        const char *text = tess_decoding_push(decoding, id, &n);
+        fwrite(text, 1, n, out);
+        fflush(out);
     }
-    fwrite(held, 1, nheld, out); /* the text may end within a character */
+    const char *rest = tess_decoding_rest(decoding, &n); /* the text may end within a character */
+    fwrite(rest, 1, n, out);
     fputc('\n', out);
     return ferror(out) ? tess_error(TESS_FAILED, "output", "cannot be written") : TESS_OK;
 }

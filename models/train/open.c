@@ -1,5 +1,6 @@
 /* Opening a run: the model, its tokenizer, its graph and its data as a configuration names them. */
 #include "model_impl.h"
+#include "patterns_impl.h"
 #include "run_impl.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@ tess_status tess_run_at_key(tess_status status)
     static const char *const key[][2] = {{"RAM", "memory.cpu"},
                                          {"GPU", "memory.gpu"},
                                          {"grid", "parallel.pipeline"},
+                                         {"optimizer", "optimizer.params"},
                                          {"sequence length", "data.seq_length"}};
     for (size_t k = 0; k < sizeof key / sizeof key[0]; k++) tess_error_at(status, key[k][0], key[k][1]);
     return status;
@@ -25,6 +27,23 @@ static tess_status open_tokenizer(tess_run *r)
     return status;
 }
 
+/* What the configuration says is not trained. */
+static tess_status freeze(const tess_run *r)
+{
+    const int params = tess_graph_params(r->g);
+    char where[512];
+    snprintf(where, sizeof where, "%.300s: freeze", r->c->file);
+    bool *marked = tess_alloc((size_t)params * sizeof *marked);
+    tess_status status = tess_patterns_mark_all(r->model, r->g, where, r->c->freeze, marked);
+    for (int k = 0; k < params && status == TESS_OK; k++)
+        if (marked[k]) status = tess_param_freeze(tess_graph_param(r->g, k));
+    free(marked);
+    if (status == TESS_OK && !tess_graph_trained_elements(r->g))
+        return tess_error(TESS_INVALID, where, "all %d parameters of the model are frozen (leave some of them out)",
+                          params);
+    return status;
+}
+
 tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
 {
     *r = (tess_run){.c = c,
@@ -34,6 +53,8 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                     .micro = c->train_batch_size / c->train_micro_batch_size_per_gpu,
                     .micro_batch = c->train_micro_batch_size_per_gpu};
     r->evaluated = tess_ranks() / (c->parallel.tensor * c->parallel.pipeline);
+    const tess_optimizer optimizer = tess_run_optimizer(c);
+    TESS_TRY(tess_run_at_key(tess_optimizer_check(&optimizer)));
     TESS_TRY(tess_config_require(c, "model"));
     TESS_TRY(tess_model_open(c->model, c->model_json, &r->model));
     r->model->stored = (tess_save_dtype)c->save_dtype;
@@ -60,7 +81,9 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                               .purpose = TESS_FOR_LOSS,
                               .bounds = in.bounds,
                               .positions = in.positions};
-    return tess_run_at_key(tess_model_build_for(r->model, r->g, &build, &r->net));
+    TESS_TRY(tess_run_at_key(tess_model_build_for(r->model, r->g, &build, &r->net)));
+    TESS_TRY(freeze(r));
+    return tess_run_groups(r);
 }
 
 void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer)

@@ -61,6 +61,14 @@ typedef struct tess_generate_conf {
 } tess_generate_conf;
 /* Goes on with a prompt. */
 tess_status tess_generate(const tess_generate_conf *c, FILE *out) TESS_NODISCARD;
+
+typedef struct tess_tokenize_conf {
+    const char *dir, *file; /* file NULL: stdin */
+    bool special;           /* with what the tokenizer's post-processor adds */
+    bool decode;            /* from ids to text */
+} tess_tokenize_conf;
+/* Writes a line of ids for each line of a text, or the other way round. */
+tess_status tess_tokenize(const tess_tokenize_conf *c, FILE *out) TESS_NODISCARD;
 /* Writes the model of a checkpoint, or of the newest in a directory of them, as a Hugging Face directory, which must
  * not hold one yet: the same bytes as the run would leave. */
 tess_status tess_export(const char *checkpoint, const char *dir, FILE *out) TESS_NODISCARD;

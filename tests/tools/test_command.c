@@ -281,6 +281,56 @@ TEST(a_tokenizer_larger_than_the_model)
     EXPECT_ERROR(2, "text.txt: byte 4000: token 856 is beyond the vocabulary of 856");
 }
 
+static int count_char(const char *text, char c)
+{
+    int n = 0;
+    for (; *text; text++) n += *text == c;
+    return n;
+}
+
+TEST(tokenize_goes_both_ways)
+{
+    tiny_setup();
+    mkdir("base", 0777);
+    char *tokenizer = read_file(TESS_FIXTURES "/tokenizers/llama2.json", NULL);
+    write_text("base/tokenizer.json", tokenizer ? tokenizer : "");
+    free(tokenizer);
+    write_text("lines", "Hello <s>w\303\266rld\n\n\360\237\230\200");
+    RUN("tokenize", "base", "lines", "--special");
+    EXPECT_DONE();
+    CHECK(!strncmp(ran.out, "1 ", 2));
+    CHECK_HAS(ran.out, " 1 "); /* <s> within the line, behind the one that begins it */
+    CHECK_HAS(ran.out, "\n1\n1 ");
+    CHECK_EQ(count_char(ran.out, '\n'), 3);
+    RUN("tokenize", "base", "lines");
+    EXPECT_DONE();
+    write_text("ids", ran.out);
+    RUN("tokenize", "base", "ids", "--decode");
+    EXPECT_DONE();
+    CHECK_STR(ran.out,
+              "Hello <s> w\303\266rld\n\n\360\237\230\200\n"); /* what follows a special token is a text anew */
+    write_text("base/config.json", "{\"vocab_size\": 300}");
+    RUN("tokenize", "base", "lines");
+    EXPECT_ERROR(2, "lines: line 1: token ", "is beyond the model's vocab_size, 300");
+    write_text("lines", "fine\nbad \377\n");
+    unlink("base/config.json");
+    RUN("tokenize", "base", "lines");
+    EXPECT_ERROR(2, "lines: line 2: byte 4: is not UTF-8");
+    write_text("ids", "12 x\n");
+    RUN("tokenize", "base", "ids", "--decode");
+    EXPECT_ERROR(2, "ids: line 1: \"x\" is no id");
+    write_text("ids", "99999999\n");
+    RUN("tokenize", "base", "ids", "--decode");
+    EXPECT_ERROR(2, "ids: line 1: id 99999999 is none of the tokenizer's");
+    RUN("tokenize", "out", "ids");
+    EXPECT_ERROR(2, "out: has no tokenizer.json");
+    RUN("tokenize");
+    EXPECT_ERROR(2, "command line: 0 names, expected MODEL_DIR [FILE]");
+    write_text("base/tokenizer.json", "{\"model\": {}, \"normalizer\": {\"type\": \"Katakana\"}}");
+    RUN("tokenize", "base", "lines");
+    EXPECT_ERROR(2, "base/tokenizer.json: normalizer: normalizer Katakana is not supported");
+}
+
 /* Rotary positions have no end: what is longer than the model's own is said, and done. Learned ones end. */
 TEST(sequences_longer_than_the_positions_of_a_model)
 {
