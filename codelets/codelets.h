@@ -323,23 +323,47 @@ typedef struct tess_copy_arg {
 } tess_copy_arg;
 extern tess_codelet tess_copy[]; /* [TESS_F32], but of any bytes: x, y */
 
-/* ---- adamw.c, fill.c, finite.c, pick.c ----------------------------------------------------------------------------
+/* ---- optimizer.c, and a file an optimizer: adamw.c, sgd.c, lion.c, adagrad.c ---------------------------------------
  */
 
-typedef struct tess_adamw_arg {
+enum { TESS_MOMENTS_MOST = 2 }; /* there is room for; how many an optimizer has its description says */
+
+/* What an optimizer is to those who hold its moments and emit its updates. */
+typedef struct tess_optimizer_kind {
+    const char *name;                              /* as messages and checkpoints have it */
+    tess_codelet *update;                          /* [TESS_F32] only; see tess_update_arg */
+    const char *moment[TESS_MOMENTS_MOST];         /* what its moments are called in files: NAME.exp_avg */
+    int (*moments)(const tess_optimizer *o);       /* how many of these there are with such numbers; NULL: all */
+    double (*begins)(const tess_optimizer *o);     /* what they are before the first update; NULL: 0 */
+    tess_status (*check)(const tess_optimizer *o); /* numbers that cannot be are TESS_INVALID */
+} tess_optimizer_kind;
+/* Returns the description; NULL: there is no such type. */
+const tess_optimizer_kind *tess_optimizer_kind_of(const tess_optimizer *o);
+/* Returns how many moments it keeps of a parameter. */
+int tess_optimizer_moments(const tess_optimizer *o);
+/* Says whether this is the update of one. */
+bool tess_codelet_updates(const tess_codelet *cl);
+/* Refuses what no optimizer can be. */
+tess_status tess_optimizer_check(const tess_optimizer *o) TESS_NODISCARD;
+
+/* Of all updates: master f32 (n), moments f32 (n) each, grad f32 (n), loss double (2), norm[, copy bf16 (n)]. norm is
+ * the square of the global norm, double, with clip; without, the exact sum of the squares of these gradients. Nothing
+ * happens when the loss or the norm is not finite; the latter fails the task and names the parameter. */
+typedef struct tess_update_arg {
     int64_t n;
     int64_t at_master, at_gradient, at_copy; /* elements of those buffers that come before */
-    bool decay;                              /* weight decay applies to this parameter */
-    bool l2;                                 /* Adam's: decay goes into the gradient */
-    bool copy;                               /* a bf16 copy follows */
-    bool clip;                               /* scale by env.clip over the norm */
-    bool late;                               /* this update is of the step before, as env.before says */
+    const tess_optimizer *optimizer;
+    int moments;
+    double weight_decay; /* of this parameter */
+    double lr_scale;     /* of env.lr */
+    bool copy;           /* a bf16 copy follows */
+    bool clip;           /* scale by env.clip over the norm */
+    bool late;           /* this update is of the step before, as env.before says */
     const char *name;
-} tess_adamw_arg;
-/* master, m, v (all f32, n), grad (n), loss double (2), norm[, copy bf16 (n)]. norm is the square of the global norm,
- * double, with clip; without, the exact sum of the squares of these gradients. Does nothing when the loss or the norm
- * is not finite; the latter fails the task and names the parameter. */
-extern tess_codelet tess_adamw[]; /* [TESS_F32] only */
+} tess_update_arg;
+extern tess_codelet tess_adamw[], tess_sgd[], tess_lion[], tess_adagrad[];
+
+/* ---- fill.c, finite.c, pick.c ------------------------------------------------------------------------------------ */
 
 typedef struct tess_count_arg {
     int64_t n;             /* elements */

@@ -15,15 +15,16 @@ static int64_t held_tiles(const tess_tensor *p, tess_tile **tile)
     for (int64_t i = 0; i < p->held->states; i++)
         if (p->held->state[i].master && p->held->state[i].master != p->held->state[i].weight)
             tile[n++] = p->held->state[i].master;
-    for (int64_t i = 0; i < 2 * p->held->states; i++)
-        if (p->held->state[i / 2].moment[i % 2]) tile[n++] = p->held->state[i / 2].moment[i % 2];
+    for (int64_t i = 0; i < p->held->states; i++)
+        for (int m = 0; m < p->held->moments; m++) tile[n++] = p->held->state[i].moment[m];
     return n;
 }
 
 static tess_tile **held(const tess_graph *g, int64_t *n)
 {
     int64_t most = g->cache ? tess_cache_tiles(g->cache, NULL) : 0;
-    for (int k = 0; k < g->params; k++) most += g->param[k]->cut->tiles + 4 * g->param[k]->held->states;
+    for (int k = 0; k < g->params; k++)
+        most += g->param[k]->cut->tiles + (2 + TESS_MOMENTS_MOST) * g->param[k]->held->states;
     tess_tile **tile = tess_alloc((size_t)(most + 1) * sizeof *tile);
     *n = g->cache ? tess_cache_tiles(g->cache, tile) : 0;
     for (int k = 0; k < g->params; k++) *n += held_tiles(g->param[k], tile + *n);

@@ -197,8 +197,10 @@ tess_tensor *tess_graph_find_param(const tess_graph *g, const char *name);
 int64_t tess_graph_param_elements(const tess_graph *g);
 /* Returns the elements of those that are not frozen. */
 int64_t tess_graph_trained_elements(const tess_graph *g);
-/* Draws every parameter from its init and zeroes the moments; values depend on the seed and the parameter alone. */
+/* Draws every parameter from its init, and its moments begin anew; values depend on the seed and the parameter alone.
+ */
 tess_status tess_graph_init(tess_graph *g, uint64_t seed) TESS_NODISCARD;
+/* A parameter's parts: the moments are the optimizer's, as many as it has. */
 typedef enum tess_part { TESS_MASTER, TESS_MOMENT1, TESS_MOMENT2, TESS_PARTS } tess_part;
 /* What this rank holds of a parameter's master and moments: rectangles of it, rows [row, row + rows) and columns [col,
  * col + cols), dense and row-major. With one rank they are its tiles. */
@@ -215,20 +217,13 @@ tess_piece tess_param_piece(const tess_tensor *p, int64_t piece);
 tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data) TESS_NODISCARD;
 /* Gives it back. */
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part);
+/* Gives a parameter rates of its own in steps that are made from then on: its learning rate is the step's times
+ * lr_scale, and weight_decay, unless it is below 0, replaces the optimizer's, no_decay_1d or not. */
+tess_status tess_param_set_rates(tess_tensor *p, double lr_scale, double weight_decay) TESS_NODISCARD;
 /* Renews the bf16 copies after masters were written from outside. */
 tess_status tess_graph_round(tess_graph *g) TESS_NODISCARD;
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
-
-typedef struct tess_optimizer {
-    double beta1, beta2, eps, weight_decay;
-    bool l2;          /* Adam: decay is added to the gradient */
-    bool no_decay_1d; /* vectors do not decay */
-    double clip;      /* by the global norm; 0: off */
-} tess_optimizer;
-#define TESS_ADAMW                                                                                                     \
-    (TESS_LITERAL(tess_optimizer){0.9, 0.999, 1e-8, 0, false, false, 0}) /* without decay or clipping                  \
-                                                                          */
 
 typedef struct tess_step_conf {
     bool train;    /* else only the forward pass */
@@ -237,10 +232,10 @@ typedef struct tess_step_conf {
     bool deterministic; /* gradients add up in one tree over all micro-batches, whoever computes which: the same bits on
                            any number of ranks, for some more memory and time */
     bool late; /* with clipping: updates come in the next step's forward pass, or when somebody asks for them */
-    tess_optimizer optimizer;
-    int recompute_every; /* activation checkpointing: blocks between kept activations; 0: off */
-    bool keep_gradients; /* no optimizer: gradients stay readable, by tess_step_gradient */
-    bool check_finite;   /* forward only: the first tensor that is not finite fails the step by name */
+    tess_optimizer optimizer; /* TESS_ADAMW, ...: tessera_codelets.h; all training steps of a graph have one type */
+    int recompute_every;      /* activation checkpointing: blocks between kept activations; 0: off */
+    bool keep_gradients;      /* no optimizer: gradients stay readable, by tess_step_gradient */
+    bool check_finite;        /* forward only: the first tensor that is not finite fails the step by name */
 } tess_step_conf;
 
 typedef struct tess_step tess_step;

@@ -90,6 +90,10 @@ tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
 
 /* Returns how the configuration trains: micro-batches one after the other. */
 tess_step_conf tess_run_step_conf(const tess_run *r);
+/* Returns the optimizer that a configuration asks for. */
+tess_optimizer tess_run_optimizer(const tess_config *c);
+/* Gives parameters the rates that optimizer.groups has for them (groups.c). */
+tess_status tess_run_groups(const tess_run *r) TESS_NODISCARD;
 /* Makes the step that trains so, or the forward pass of an evaluation, before anything is placed. */
 tess_status tess_run_step(const tess_run *r, bool train, tess_step **step) TESS_NODISCARD;
 /* Says which of its tiles leave the GPU, and which need no RAM, where a plan is made for it. */
