@@ -33,7 +33,9 @@ typedef struct tess_linear_arg {
     bool bias, acc;
     bool acc_bias; /* db */
     bool sum;      /* backward_input: dx is f32, for a sum over tiles of w */
+    bool few;      /* forward: no more than TESS_FEW_ROWS, each of which has the same bits whatever else is there */
 } tess_linear_arg;
+enum { TESS_FEW_ROWS = 16 };
 extern tess_codelet tess_linear_forward[];         /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
 extern tess_codelet tess_linear_backward_input[];  /* dy (rows,ld), w (out,in), dx += (rows,in) */
 extern tess_codelet tess_linear_backward_weight[]; /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)] */
@@ -179,6 +181,59 @@ size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t);
 extern tess_codelet tess_attention_forward[];
 /* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias f32 +=], scratch */
 extern tess_codelet tess_attention_backward[];
+
+/* ---- cached_attention.c: keys and values that are kept
+ * --------------------------------------------------------------- */
+
+/* A tile of the cache has `block` places of each sequence: keys (sequences, groups, dim, block), values (sequences,
+ * groups, block, dim), real. Place p of a sequence is in tile p / block. A row's range of places is told as in
+ * attention, by bounds (2 queries) a sequence; with `own` its end is the row's own place and one, and it sees no more
+ * than a window of places before that. */
+typedef struct tess_cached_arg {
+    int64_t sequences, queries; /* rows: sequences * queries */
+    int64_t heads, groups, dim; /* as in attention, as is: */
+    bool packed, by_head;
+    int64_t block;
+    int64_t first, tiles; /* the place with which the first of the task's tiles begins, and how many there are */
+    int64_t group0, some; /* the groups of this task: [group0, group0 + some) */
+    int64_t window, buckets, reach;
+    float scale, cap;
+    bool own, causal;  /* causal: a bias has no buckets for keys behind a query */
+    bool begins, ends; /* what is left of the tiles before is nothing; after these there are no more */
+} tess_cached_arg;
+enum { TESS_CACHED_TILES = 96 }; /* of keys, that a task may have */
+/* Returns the bytes of a task's scratch, and of what it leaves for the one with the next tiles. */
+size_t tess_cached_scratch(const tess_cached_arg *a, tess_dtype t);
+size_t tess_cached_state(const tess_cached_arg *a);
+/* k, v or packed qkv[, bounds i32], keys +=, values +=: those rows whose place is in this one tile. Without `own` a
+ * row's place is its number in its sequence, and there are no bounds. */
+extern tess_codelet tess_cache_append[];
+/* q or packed qkv, bounds i32[, bias (buckets, heads)], keys..., values...[, state f32, unless it begins and ends][, y
+ * (rows, some * heads / groups * dim), if it ends], scratch */
+extern tess_codelet tess_cached_attention[];
+
+/* ---- join.c, bundle.c: what steps of few rows are made of
+ * ------------------------------------------------------------ */
+
+/* y (rows, width) of stripes of its columns, each (rows, stripe), the last what is left. */
+typedef struct tess_join_arg {
+    int64_t rows, width, stripe;
+} tess_join_arg;
+extern tess_codelet tess_join[]; /* y, stripes... */
+
+/* Several small tasks as one: their bodies one after the other, each on these of the task's buffers. */
+typedef struct tess_bundle_part {
+    tess_codelet *cl;
+    const void *arg;
+    const uint16_t *buf;
+    unsigned nbuf;
+} tess_bundle_part;
+typedef struct tess_bundle_arg {
+    unsigned parts;
+    const tess_bundle_part *part;
+} tess_bundle_arg;
+enum { TESS_BUNDLE_BUFFERS = 64, TESS_BUNDLE_PARTS = 48 }; /* at most */
+extern tess_codelet tess_bundle[];
 
 /* ---- cross_entropy.c: the head and its loss ---------------------------------------------------------------------- */
 

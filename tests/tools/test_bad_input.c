@@ -27,6 +27,10 @@ TEST(arguments)
     EXPECT_ERROR(2, "command line: -n: many", "a number from 1");
     RUN("generate", "out/model", "--prompt", "a", "-n");
     EXPECT_ERROR(2, "command line: -n: missing its N");
+    RUN("generate", "out/model", "--prompt", "a", "--top-p", "2");
+    EXPECT_ERROR(2, "--top-p: 2, expected a number from");
+    RUN("generate", "out/model", "--prompt", "a", "--prompts", "b");
+    EXPECT_ERROR(2, "--prompt and --prompts: both are given");
     CHECK(!exists("out"));
 }
 
