@@ -37,6 +37,7 @@ typedef struct tess_linear_arg {
 extern tess_codelet tess_linear_forward[];         /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
 extern tess_codelet tess_linear_backward_input[];  /* dy (rows,ld), w (out,in), dx += (rows,in) */
 extern tess_codelet tess_linear_backward_weight[]; /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)] */
+extern tess_codelet tess_linear_backward_bias[];   /* dy (rows,ld), db += (out): where w stays as it is */
 /* ---- rate.c, mm.c: what the machine can do, and what products need ------------------------------------------------
  */
 
@@ -193,8 +194,10 @@ typedef struct tess_cross_entropy_arg {
     int64_t first, out;
     int64_t tiles, tile_out, vocab; /* rows: the statistics' tiles have tile_out columns, the last one what is left */
     float cap;                      /* logits become cap tanh(logit / cap); 0: they stay */
+    int loss, losses;               /* which one this is, of how many that are added */
     bool bias, grad;
-    bool acc; /* dx */
+    bool acc;  /* dx */
+    bool ends; /* gradient: nobody wants dx, and neither w nor dx is among the buffers */
 } tess_cross_entropy_arg;
 /* Returns the bytes of a task's scratch. */
 size_t tess_cross_entropy_scratch(void);
@@ -202,9 +205,10 @@ size_t tess_cross_entropy_scratch(void);
 size_t tess_cross_entropy_stats(int64_t rows, int64_t out);
 /* x, target i32, w (out,in), stats, scratch[, p (rows,out)][, b f32 (out)] */
 extern tess_codelet tess_cross_entropy_logits[];
-/* [TESS_F32] only: target, lse f32 (rows), loss double (2): sum, count; stats of all tiles... */
+/* [TESS_F32] only: target, lse f32 (rows), losses double (losses, 2): sum, count, zeros but for this one; stats of all
+ * tiles... */
 extern tess_codelet tess_cross_entropy_rows[];
-/* p (rows,out): from now on dlogits, scaled by env.loss_scale; stats, lse, target, w, dx f32 (rows,in) += */
+/* p (rows,out): from now on dlogits, scaled by env.loss_scale[loss]; stats, lse, target[, w, dx f32 (rows,in) +=] */
 extern tess_codelet tess_cross_entropy_gradient[];
 
 /* ---- exact.c: sums whose bits no order changes ---------------------------------------------------------------------
@@ -214,12 +218,15 @@ extern tess_codelet tess_cross_entropy_gradient[];
 size_t tess_exact_bytes(void);
 /* Rounds it, once; NaN where a term was not finite. */
 double tess_exact_value(const void *sum);
+/* Of losses whose sums and counts lie one after the other: adds their means. */
+double tess_exact_mean(const void *sums, int losses);
 /* Adds another sum to one, on the main thread; a sum of nothing is zeros. */
 void tess_exact_merge(void *sum, const void *other);
 
 typedef struct tess_exact_arg {
     int64_t n;    /* sums side by side */
     bool doubles; /* what is added are doubles, else sums */
+    bool means;   /* sums are sum and count of losses, of which the means are added: double (2) = their sum, 1 */
     bool acc;
 } tess_exact_arg;
 extern tess_codelet tess_exact_add[];   /* [TESS_F32]: sums (n) += the other buffers' (n) each */

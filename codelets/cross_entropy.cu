@@ -146,7 +146,8 @@ merge_kernel(statistics s, running to, const int32_t *target, tess_cross_entropy
 }
 
 /* lse of each row, and the loss of all: one block, a tree. */
-TESS_KERNEL(THREADS) loss_kernel(running of, const int32_t *target, float *lse, double *loss, int64_t rows)
+TESS_KERNEL(THREADS)
+loss_kernel(running of, const int32_t *target, float *lse, double *loss, int64_t rows, int which, int losses)
 {
     __shared__ double room[2][THREADS];
     const int t = (int)threadIdx.x;
@@ -167,8 +168,7 @@ TESS_KERNEL(THREADS) loss_kernel(running of, const int32_t *target, float *lse, 
         room[1][t] += room[1][t + half];
     }
     if (t > 0) return;
-    loss[0] = room[0][0];
-    loss[1] = room[1][0];
+    for (int k = 0; k < 2 * losses; k++) loss[k] = k / 2 == which ? room[k % 2][0] : 0;
 }
 
 /* target, lse, loss, stats... */
@@ -186,7 +186,8 @@ template <tess_dtype T> static void cross_entropy_rows_body(const tess_work *w)
             s.tile[s.tiles] = (const float *)w->buf[3 + first + s.tiles].ptr;
         launch(w, merge_kernel, blocks_of(a->rows, THREADS), THREADS, 0, s, to, target, *a);
     }
-    launch(w, loss_kernel, 1, THREADS, 0, to, target, (float *)w->buf[1].ptr, (double *)w->buf[2].ptr, a->rows);
+    launch(w, loss_kernel, 1, THREADS, 0, to, target, (float *)w->buf[1].ptr, (double *)w->buf[2].ptr, a->rows, a->loss,
+           a->losses);
 }
 TESS_CUDA_BODY(cross_entropy_rows, cross_entropy_rows_f32, TESS_F32)
 
@@ -231,7 +232,7 @@ template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s, int6
     }
 }
 
-/* p, stats, lse, target, w, dx */
+/* p, stats, lse, target[, w, dx] */
 template <tess_dtype T> static void cross_entropy_gradient_body(const tess_work *w)
 {
     const tess_cross_entropy_arg *a = (const tess_cross_entropy_arg *)w->arg;
@@ -243,11 +244,12 @@ template <tess_dtype T> static void cross_entropy_gradient_body(const tess_work 
     s.target = (const int32_t *)w->buf[3].ptr + a->row;
     s.p = p;
     s.rows = a->rows, s.out = a->out, s.first = a->first;
-    s.loss_scale = w->env->loss_scale;
+    s.loss_scale = w->env->loss_scale[a->loss];
     s.cap = a->cap;
     const bool wide = a->out % WIDE == 0 && aligned(p);
     launch(w, wide ? scale_kernel<T, WIDE> : scale_kernel<T, 1>, blocks_of(jobs, THREADS / WARP), THREADS, 0, s,
            strips);
+    if (a->ends) return;
     tess_cuda_mm d = {};
     d.m = a->rows, d.n = a->in, d.k = a->out;
     d.lda = a->out, d.ldb = a->in, d.ldc = a->in;

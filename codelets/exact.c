@@ -10,6 +10,11 @@ size_t tess_exact_bytes(void)
     return sizeof(tess_exact);
 }
 
+double tess_exact_mean(const void *sums, int losses)
+{
+    return tess_exact_means(sums, 2 * losses);
+}
+
 double tess_exact_value(const void *sum)
 {
     return tess_exact_read(sum);
@@ -50,7 +55,13 @@ static void exact_round(const tess_work *w)
 {
     const tess_exact_arg *a = w->arg;
     double *x = w->buf[0].ptr;
-    for (int64_t i = 0; i < a->n; i++) x[i] = tess_exact_value((const tess_exact *)w->buf[1].ptr + i);
+    const tess_exact *sum = w->buf[1].ptr;
+    if (a->means) {
+        x[0] = tess_exact_means(sum, a->n);
+        x[1] = 1;
+        return;
+    }
+    for (int64_t i = 0; i < a->n; i++) x[i] = tess_exact_value(sum + i);
 }
 
 /* Row by row, each in an order that its length alone decides: pieces of whole rows add up to the same. */

@@ -118,6 +118,12 @@ template <tess_dtype T> static void exact_add_body(const tess_work *w)
 }
 TESS_CUDA_BODY(exact_add, exact_add_f32, TESS_F32)
 
+TESS_KERNEL(1) exact_means_kernel(double *x, const tess_exact *sum, int64_t n)
+{
+    x[0] = tess_exact_means(sum, n);
+    x[1] = 1;
+}
+
 TESS_KERNEL(32) exact_round_kernel(double *x, const tess_exact *sum, int64_t n)
 {
     const int64_t i = (int64_t)blockIdx.x * 32 + threadIdx.x;
@@ -127,6 +133,10 @@ TESS_KERNEL(32) exact_round_kernel(double *x, const tess_exact *sum, int64_t n)
 template <tess_dtype T> static void exact_round_body(const tess_work *w)
 {
     const tess_exact_arg *a = (const tess_exact_arg *)w->arg;
+    if (a->means) {
+        launch(w, exact_means_kernel, 1, 1, 0, (double *)w->buf[0].ptr, (const tess_exact *)w->buf[1].ptr, a->n);
+        return;
+    }
     launch(w, exact_round_kernel, blocks_of(a->n, 32), 32, 0, (double *)w->buf[0].ptr,
            (const tess_exact *)w->buf[1].ptr, a->n);
 }

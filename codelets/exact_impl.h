@@ -64,4 +64,15 @@ TESS_INLINE double tess_exact_read(const void *sum)
     for (int k = TESS_EXACT_LIMBS - 1; k >= 0; k--) x += ldexp((double)e.limb[k], 32 * k + TESS_EXACT_LOWEST);
     return sign * x;
 }
+
+/* Adds the means of losses, whose sums and counts lie one after the other in n sums. One without targets adds none. */
+TESS_INLINE double tess_exact_means(const tess_exact *sum, int64_t n)
+{
+    double all = 0;
+    for (int64_t k = 0; k < n; k += 2) {
+        const double total = tess_exact_read(&sum[k]), count = tess_exact_read(&sum[k + 1]);
+        if (count > 0) all += total / count;
+    }
+    return all;
+}
 #endif

@@ -95,3 +95,16 @@ static tess_cost linear_backward_weight_cost(const void *arg, tess_dtype t)
     return linear_cost(a, t, a->acc ? 8 : 4, 0);
 }
 TESS_REAL_COST(linear_backward_weight)
+
+/* dy (rows,ld), db += (out) */
+TESS_INLINE void linear_backward_bias(const tess_work *w, tess_dtype t)
+{
+    const tess_linear_arg *a = w->arg;
+    sum_columns(w->buf[1].ptr, tess_at(w->buf[0].ptr, a->col, t), a, t);
+}
+static tess_cost linear_backward_bias_cost(const void *arg, tess_dtype t)
+{
+    const tess_linear_arg *a = arg;
+    return (tess_cost){.bytes = (double)(tess_dtype_size(t) * (size_t)(a->rows * a->out))};
+}
+TESS_REAL_COST(linear_backward_bias)

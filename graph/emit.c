@@ -106,7 +106,7 @@ tess_use tess_scratch_use(tess_lower *L, size_t bytes)
 
 bool tess_wants_gradient(const tess_lower *L, const tess_tensor *t)
 {
-    return L->conf->train && t->kind != TESS_KIND_INPUT;
+    return L->wants[t->id];
 }
 
 tess_use tess_grad_read(tess_lower *L, const tess_tensor *t, int i)
@@ -133,6 +133,8 @@ tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
 {
     struct tess_grad *g = L->grad[t->id][tess_lower_at(L, i)];
     *acc = g != NULL;
+    if (!tess_wants_gradient(L, t)) /* beside one that somebody wants */
+        return (tess_use){tess_slot_between(L, tess_value_bytes(L, t, i), t->name), TESS_W};
     if (!g) return (tess_use){new_grad(L, t, i)->tile, TESS_W};
     if (g->holders > 1) {
         g->holders--;
@@ -146,6 +148,7 @@ tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
 void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t, int i)
 {
     struct tess_grad *g = L->grad[from->id][tess_lower_at(L, i)];
+    if (!tess_wants_gradient(L, t)) return;
     if (!L->grad[t->id][tess_lower_at(L, i)]) {
         g->holders++;
         L->grad[t->id][tess_lower_at(L, i)] = g;
@@ -156,13 +159,25 @@ void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t
     tess_lower_add(L, t, i, g->tile, to.tile, acc);
 }
 
+int tess_losses_of(const tess_tensor *loss)
+{
+    int n = 0;
+    for (; loss && loss->producer; n++) loss = loss->producer->inputs > 4 ? loss->producer->in[4] : NULL;
+    return n;
+}
+
+int tess_losses(const tess_lower *L)
+{
+    return tess_losses_of(L->output);
+}
+
 tess_use tess_loss_out(tess_lower *L)
 {
     if (L->nlosses == L->losses_room) {
         L->losses_room = L->losses_room ? 2 * L->losses_room : 64;
         L->losses = tess_realloc(L->losses, (size_t)L->losses_room * sizeof *L->losses);
     }
-    tess_tile *t = tess_program_tile(L->p, 2 * sizeof(double), TESS_ROLE_SCALAR, "loss");
+    tess_tile *t = tess_program_tile(L->p, (size_t)tess_losses(L) * 2 * sizeof(double), TESS_ROLE_SCALAR, "loss");
     if (tess_grid_tensor(L->grid) == 0) L->losses[L->nlosses++] = t; /* the others have the same */
     return (tess_use){t, TESS_W};
 }

@@ -186,6 +186,26 @@ void tess_param_cut_like(tess_tensor *vector, const tess_tensor *matrix)
     cut(vector, matrix->cut->tile_rows);
 }
 
+tess_status tess_param_freeze(tess_tensor *p)
+{
+    if (!p || p->kind != TESS_KIND_PARAM)
+        return tess_error(TESS_INVALID, p ? p->name : "tess_param_freeze", "is no parameter");
+    if (p->held->storage->held->tile && !tess_is_frozen(p))
+        return tess_error(TESS_INVALID, p->name, "comes too late to be frozen (before the first step of its graph)");
+    p->held->storage->held->frozen = true;
+    return TESS_OK;
+}
+
+bool tess_param_frozen(const tess_tensor *p)
+{
+    return p && p->kind == TESS_KIND_PARAM && tess_is_frozen(p);
+}
+
+tess_dtype tess_param_dtype(const tess_tensor *p)
+{
+    return tess_is_frozen(p) && p->rank == 2 ? p->g->conf.dtype : TESS_F32;
+}
+
 int tess_graph_params(const tess_graph *g)
 {
     return g ? g->params : 0;
@@ -207,6 +227,14 @@ const char *tess_graph_unsplit(const tess_graph *g)
 int64_t tess_loss_rows(const tess_graph *g)
 {
     return g->conf.loss_rows;
+}
+
+int64_t tess_graph_trained_elements(const tess_graph *g)
+{
+    int64_t n = 0;
+    for (int i = 0; g && i < g->params; i++)
+        if (!tess_is_frozen(g->param[i])) n += g->param[i]->cut->whole[0] * g->param[i]->cut->whole[1];
+    return n;
 }
 
 int64_t tess_graph_param_elements(const tess_graph *g)

@@ -40,6 +40,9 @@ extern "C" {
 /* Names the matrices that every rank of the tensor dimension has whole, and says why they could not be shared out, once
  * a step was made of the graph; NULL where there are none. */
 const char *tess_graph_unsplit(const tess_graph *g);
+/* Returns the dtype that its values are kept in from step to step: fp32, but that of the graph's matrices for a frozen
+ * matrix. */
+tess_dtype tess_param_dtype(const tess_tensor *p);
 /* Returns how many tiles a parameter is cut into. */
 int64_t tess_param_tiles(const tess_tensor *p);
 /* Says which rows of it one of them has. */
@@ -138,8 +141,11 @@ void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t ro
 /* Returns how many values an input takes of this rank. */
 int64_t tess_step_values(const tess_step *s, const tess_tensor *input);
 
-/* Adds to two exact sums (codelets.h), one after the other, the losses of the targets that counted in the last run, and
- * how many they were, on all ranks: over several runs they are the same however each run's samples were shared out. */
+/* Returns how many losses are added in the step's. */
+int tess_step_losses(const tess_step *s);
+/* Adds to two exact sums a loss (codelets.h), one after the other, the losses of the targets that counted in the last
+ * run, and how many they were, on all ranks: over several runs they are the same however each run's samples were shared
+ * out. */
 tess_status tess_step_add_losses(const tess_step *s, void *sums) TESS_NODISCARD;
 
 /* What a step will hold and do, from its program alone. */

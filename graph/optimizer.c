@@ -25,7 +25,8 @@ static tess_tile *total(tess_lower *L, tess_tile **part, int parts, const tess_e
         tess_emit(L, &tess_exact_add[TESS_F32], a, use, k);
     }
     tess_lower_total(L, sum, arg->n, which);
-    tess_tile *value = tess_program_tile(L->p, (size_t)arg->n * sizeof(double), TESS_ROLE_SCALAR, label);
+    const int64_t values = arg->means ? 2 : arg->n;
+    tess_tile *value = tess_program_tile(L->p, (size_t)values * sizeof(double), TESS_ROLE_SCALAR, label);
     TESS_EMIT(L, &tess_exact_round[TESS_F32], tess_arg_copy(L, arg, sizeof *arg), {value, TESS_W}, {sum, TESS_R});
     if (exact) *exact = sum;
     return value;
@@ -33,7 +34,9 @@ static tess_tile *total(tess_lower *L, tess_tile **part, int parts, const tess_e
 
 tess_tile *tess_lower_loss(tess_lower *L)
 {
-    return total(L, L->losses, L->nlosses, &(tess_exact_arg){.n = 2, .doubles = true}, "loss", 0, &L->losses_exact);
+    const int losses = tess_losses(L);
+    return total(L, L->losses, L->nlosses, &(tess_exact_arg){.n = 2 * losses, .doubles = true, .means = losses > 1},
+                 "loss", 0, &L->losses_exact);
 }
 
 static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_tile *norm, tess_tile *loss)
@@ -111,6 +114,7 @@ tess_tile *tess_lower_norm(tess_lower *L)
 
 void tess_lower_late(tess_lower *L, tess_tensor *p)
 {
+    if (tess_is_frozen(p)) return;
     if (!L->updated[p->id]) update_all(L, p, L->late_norm, L->late_loss);
     L->updated[p->id] = true;
 }

@@ -15,7 +15,8 @@ static int64_t held_tiles(const tess_tensor *p, tess_tile **tile)
     for (int64_t i = 0; i < p->held->states; i++)
         if (p->held->state[i].master && p->held->state[i].master != p->held->state[i].weight)
             tile[n++] = p->held->state[i].master;
-    for (int64_t i = 0; i < 2 * p->held->states; i++) tile[n++] = p->held->state[i / 2].moment[i % 2];
+    for (int64_t i = 0; i < 2 * p->held->states; i++)
+        if (p->held->state[i / 2].moment[i % 2]) tile[n++] = p->held->state[i / 2].moment[i % 2];
     return n;
 }
 

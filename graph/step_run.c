@@ -12,6 +12,7 @@ static tess_status name_gradient(const tess_step *s)
         for (int64_t i = 0; i < s->g->param[k]->held->states; i++) {
             void *square;
             tess_tile *norm = s->g->param[k]->held->state[i].norm;
+            if (!norm) continue; /* it is frozen */
             TESS_TRY(tess_tile_map(norm, TESS_R, &square));
             bool finite = isfinite(tess_exact_value(square));
             tess_tile_unmap(norm);
@@ -28,7 +29,7 @@ static tess_status prepare_moments(tess_graph *g)
         for (int64_t i = 0; i < g->param[k]->held->states; i++) {
             struct tess_state *t = &g->param[k]->held->state[i];
             for (int m = 0; m < 2; m++) {
-                if (t->begun[TESS_MOMENT1 + m]) continue;
+                if (t->begun[TESS_MOMENT1 + m] || !t->moment[m]) continue;
                 TESS_TRY(tess_param_fill(g, t->moment[m], 0));
                 t->begun[TESS_MOMENT1 + m] = true;
             }
@@ -36,7 +37,7 @@ static tess_status prepare_moments(tess_graph *g)
     return tess_wait();
 }
 
-static void set_env(tess_step *s, const tess_step_input *in, int64_t targets, bool train)
+static void set_env(tess_step *s, const tess_step_input *in, const int64_t *targets, bool train)
 {
     const tess_optimizer *o = &s->conf.optimizer;
     double beta1 = in->beta1 > 0 ? in->beta1 : o->beta1, beta2 = in->beta2 > 0 ? in->beta2 : o->beta2;
@@ -54,9 +55,9 @@ static void set_env(tess_step *s, const tess_step_input *in, int64_t targets, bo
         .eps = o->eps,
         .weight_decay = o->weight_decay,
         .clip = o->clip,
-        .loss_scale = targets ? 1.0f / (float)targets : 0,
         .before = &s->before,
     };
+    for (int k = 0; k < TESS_MOST_LOSSES; k++) s->env.loss_scale[k] = targets[k] ? 1.0f / (float)targets[k] : 0;
     tess_env_set(&s->env);
 }
 
@@ -99,13 +100,14 @@ static tess_status in_step(const tess_step_input *in, tess_status status)
 static tess_status check_ready(const tess_step *s, const tess_step_input *in)
 {
     const tess_grid *grid = &s->g->conf.grid;
-    const tess_tensor *targets = tess_step_targets(s);
     TESS_TRY(tess_check_session(s->g));
     if (tess_grid_size(grid) > 1 && grid->rank != tess_rank())
         return tess_error(TESS_INVALID, "grid", "rank %d, but this is rank %d of the run", grid->rank, tess_rank());
     for (int k = 0; k < s->tensors; k++) {
         const tess_tensor *t = s->g->tensor[k];
-        if (t->kind == TESS_KIND_INPUT && (s->low.uses[k] || t == targets) && !s->fed[k])
+        bool wanted = s->low.uses[k];
+        for (int loss = 0; loss < TESS_MOST_LOSSES; loss++) wanted |= t == tess_step_targets(s, loss);
+        if (t->kind == TESS_KIND_INPUT && wanted && !s->fed[k])
             return tess_error(TESS_INVALID, t->name, "was not fed (tess_step_feed gives it the values of a step)");
     }
     TESS_TRY(tess_check_params(s->g, s->low.uses));
@@ -122,20 +124,21 @@ static tess_status agree_to_run(const tess_step *s, const tess_step_input *in, i
     const tess_grid *grid = &s->g->conf.grid;
     tess_status status = check_ready(s, in);
     if (tess_grid_size(grid) == 1) {
-        *targets = s->targets;
+        memcpy(targets, s->targets, sizeof s->targets);
         return status;
     }
-    int64_t sum[] = {s->targets, status != TESS_OK};
-    tess_ranks_sum_counts(sum, 2);
-    *targets = sum[0] / (grid->pipeline * grid->tensor);
-    return sum[1] ? tess_ranks_agree(status) : TESS_OK;
+    int64_t sum[TESS_MOST_LOSSES + 1] = {[TESS_MOST_LOSSES] = status != TESS_OK};
+    memcpy(sum, s->targets, sizeof s->targets);
+    tess_ranks_sum_counts(sum, TESS_MOST_LOSSES + 1);
+    for (int k = 0; k < TESS_MOST_LOSSES; k++) targets[k] = sum[k] / (grid->pipeline * grid->tensor);
+    return sum[TESS_MOST_LOSSES] ? tess_ranks_agree(status) : TESS_OK;
 }
 
 tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_result *out)
 {
     static const tess_step_input preset;
     tess_step_result unread;
-    int64_t targets;
+    int64_t targets[TESS_MOST_LOSSES];
     if (!out) out = &unread;
     *out = (tess_step_result){0};
     TESS_TRY(tess_step_check(s));
@@ -145,8 +148,8 @@ tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_res
     if (tess_grid_size(grid) > 1 && tess_grid_size(grid) != tess_ranks())
         return tess_error(TESS_INVALID, "grid", "%d ranks, but %d run (start the program with mpirun -n %d)",
                           tess_grid_size(grid), tess_ranks(), tess_grid_size(grid));
-    TESS_TRY(agree_to_run(s, in, &targets));
-    *out = (tess_step_result){.targets = targets};
+    TESS_TRY(agree_to_run(s, in, targets));
+    *out = (tess_step_result){.targets = targets[0]};
     s->ran = true;
     bool trains = s->conf.train && !s->conf.keep_gradients;
     TESS_TRY(tess_settle(s->g, s));

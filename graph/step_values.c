@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The input that a loss takes its targets from; NULL without a loss. */
-const tess_tensor *tess_step_targets(const tess_step *s)
+const tess_tensor *tess_step_targets(const tess_step *s, int loss)
 {
-    return s->output->kind == TESS_KIND_LOSS ? s->output->producer->in[s->output->producer->op->targets] : NULL;
+    const tess_tensor *t = s->output->kind == TESS_KIND_LOSS ? s->output : NULL;
+    for (int k = tess_losses_of(t); t && k > loss + 1; k--) t = t->producer->in[4];
+    return t && loss < tess_losses_of(t) ? t->producer->in[t->producer->op->targets] : NULL;
 }
 
 void tess_step_share(const tess_step *s, int64_t *first, int64_t *count)
@@ -65,9 +66,11 @@ tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t
         TESS_TRY(tess_tile_write(t, 0, values, tess_tile_bytes(t)));
         values += tess_tile_bytes(t) / sizeof *values;
     }
-    if (input != tess_step_targets(s)) return TESS_OK;
-    s->targets = 0;
-    for (int64_t i = 0; i < total; i++) s->targets += copy[i] >= 0;
+    for (int k = 0; k < TESS_MOST_LOSSES; k++) {
+        if (input != tess_step_targets(s, k)) continue;
+        s->targets[k] = 0;
+        for (int64_t i = 0; i < total; i++) s->targets[k] += copy[i] >= 0;
+    }
     return TESS_OK;
 }
 
@@ -108,6 +111,11 @@ tess_status tess_step_output(tess_step *s, float *values)
     return TESS_OK;
 }
 
+int tess_step_losses(const tess_step *s)
+{
+    return s->output->kind == TESS_KIND_LOSS ? tess_losses_of(s->output) : 0;
+}
+
 tess_status tess_step_add_losses(const tess_step *s, void *sums)
 {
     TESS_TRY(tess_step_check(s));
@@ -115,7 +123,7 @@ tess_status tess_step_add_losses(const tess_step *s, void *sums)
     TESS_TRY(check_ran(s));
     void *sum;
     TESS_TRY(tess_tile_map(s->low.losses_exact, TESS_R, &sum));
-    for (size_t k = 0; k < 2; k++)
+    for (size_t k = 0; k < 2 * (size_t)tess_step_losses(s); k++)
         tess_exact_merge((char *)sums + k * tess_exact_bytes(), (const char *)sum + k * tess_exact_bytes());
     tess_tile_unmap(s->low.losses_exact);
     return TESS_OK;
@@ -128,6 +136,7 @@ tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values)
         return tess_error(TESS_INVALID, "step", "keeps no gradients (tess_step_conf.train and .keep_gradients)");
     if (!param || param->kind != TESS_KIND_PARAM || param->g != s->g || param->id >= s->tensors)
         return tess_error(TESS_INVALID, param ? param->name : "step", "is no parameter of the step's graph");
+    if (tess_is_frozen(param)) return tess_error(TESS_INVALID, param->name, "is frozen: it has no gradient");
     if (param->held->on.sliced || param->held->on.absent || !s->low.uses[param->id])
         return tess_error(TESS_INVALID, param->name, "this rank has no gradient of it, or only a part");
     if (!values) return tess_error(TESS_INVALID, param->name, "the room for its gradient is NULL");

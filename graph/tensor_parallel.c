@@ -217,7 +217,9 @@ static void cut_columns(const tess_graph *g, tess_node *n, int64_t units)
         }
     }
     if (bias) bias->held->on.leads = true;
-    if (tess_grid_tensor(&g->conf.grid)) n->in[2] = NULL;
+    if (!tess_grid_tensor(&g->conf.grid)) return;
+    n->elsewhere = bias;
+    n->in[2] = NULL;
 }
 
 static void cut_region(tess_graph *g, const struct region *r, int64_t units)

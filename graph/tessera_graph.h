@@ -58,6 +58,11 @@ tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t 
 /* Adds a matrix (rows, columns), or a vector (rows) with columns 1. A name that exists already returns that parameter.
  */
 tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init);
+/* Keeps a parameter as it is drawn or loaded: it is not trained, has neither gradient nor moments, and a matrix in bf16
+ * is that alone. Before the first step of its graph; for graphs that share it, too. */
+tess_status tess_param_freeze(tess_tensor *p) TESS_NODISCARD;
+/* Says whether it is frozen. */
+bool tess_param_frozen(const tess_tensor *p);
 /* Begins a block, the unit of activation checkpointing, to which ops belong until the next mark. */
 void tess_block(tess_graph *g, const char *name);
 /* Ends it. */
@@ -134,6 +139,9 @@ tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bia
 /* Does the same with each logit replaced by cap tanh(logit / cap); cap 0: they stay. */
 tess_tensor *tess_cross_entropy_capped(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets,
                                        float cap);
+/* Adds to a loss another, the mean over targets of its own. */
+tess_tensor *tess_cross_entropy_beside(tess_tensor *loss, tess_tensor *x, tess_tensor *w, tess_tensor *bias,
+                                       tess_tensor *targets);
 /* Takes of each sequence the row that index (B, 1) names: (B, 1, C). */
 tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index);
 /* ---- parameters and other tensors -------------------------------------------------------------------------------- */
@@ -151,6 +159,8 @@ tess_tensor *tess_graph_param(const tess_graph *g, int index);
 tess_tensor *tess_graph_find_param(const tess_graph *g, const char *name);
 /* Returns the elements of all parameters together. */
 int64_t tess_graph_param_elements(const tess_graph *g);
+/* Returns the elements of those that are not frozen. */
+int64_t tess_graph_trained_elements(const tess_graph *g);
 /* Draws every parameter from its init and zeroes the moments; values depend on the seed and the parameter alone. */
 tess_status tess_graph_init(tess_graph *g, uint64_t seed) TESS_NODISCARD;
 typedef enum tess_part { TESS_MASTER, TESS_MOMENT1, TESS_MOMENT2, TESS_PARTS } tess_part;
@@ -164,7 +174,8 @@ typedef struct tess_piece {
 int64_t tess_param_pieces(const tess_tensor *p);
 /* Says where one of them lies. */
 tess_piece tess_param_piece(const tess_tensor *p, int64_t piece);
-/* Gives the main thread one of them, fp32, between steps and until tess_param_unmap; mode is of tess_access. */
+/* Gives the main thread one of them, fp32, between steps and until tess_param_unmap; mode is of tess_access. What is
+ * frozen has no moments, and what is written of it is rounded where it is bf16. */
 tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data) TESS_NODISCARD;
 /* Gives it back. */
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part);
@@ -220,9 +231,9 @@ typedef struct tess_step_input {
     double beta1, beta2; /* where a schedule moves them; 0: the optimizer's */
 } tess_step_input;
 typedef struct tess_step_result {
-    double loss;      /* mean over the targets that count */
+    double loss;      /* mean over the targets that count; where losses are added, the sum of their means */
     double grad_norm; /* of the averaged gradient, before clipping */
-    int64_t targets;
+    int64_t targets;  /* of the first loss */
 } tess_step_result;
 /* Runs one step to its end. A loss or gradient that is not finite is TESS_FAILED; with such a loss no weight changed.
  */

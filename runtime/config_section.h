@@ -50,6 +50,8 @@ typedef enum tess_offload {
 #define TESS_CONFIG_CHOICE(name) int name;
 /* A path, or the JSON text of a list of them, which models/files/data_paths.c takes apart; NULL: not given. */
 #define TESS_CONFIG_PATHS(name) char *name;
+/* A text, or the JSON text of a list of them; NULL: not given. */
+#define TESS_CONFIG_TEXTS(name) char *name;
 /* A directory, and the JSON text of an object, which only models/ understands; both: it changes the directory's. */
 #define TESS_CONFIG_MODEL(name) char *name, *name##_json;
 #define TESS_CONFIG_TREE(name)  bool name; /* something in it is enabled */

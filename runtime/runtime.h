@@ -147,16 +147,18 @@ void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *us
 
 /* ---- list/submit.c: codelets and tasks --------------------------------------------------------------------------- */
 
+enum { TESS_MOST_LOSSES = 4 }; /* that are added */
+
 /* What is the same for all tasks of a step; set between steps, read by bodies. */
 typedef struct tess_env {
     uint64_t seed;
-    int64_t step;                   /* from 0 */
-    bool train;                     /* dropout acts */
-    double lr, beta1, beta2;        /* the optimizer's, for this step */
-    double bias1, bias2;            /* 1 - beta^(step+1) */
-    double eps, weight_decay, clip; /* clip 0: off */
-    float loss_scale;               /* 1 / targets that count in the global batch */
-    const struct tess_env *before;  /* that of the step before, for updates that come late */
+    int64_t step;                       /* from 0 */
+    bool train;                         /* dropout acts */
+    double lr, beta1, beta2;            /* the optimizer's, for this step */
+    double bias1, bias2;                /* 1 - beta^(step+1) */
+    double eps, weight_decay, clip;     /* clip 0: off */
+    float loss_scale[TESS_MOST_LOSSES]; /* of each loss: 1 / targets that count in the global batch */
+    const struct tess_env *before;      /* that of the step before, for updates that come late */
 } tess_env;
 /* Sets it for the tasks that run from now on. */
 void tess_env_set(const tess_env *env);

@@ -63,12 +63,18 @@ static void backward(tess_lower *L, const tess_node *n, int i)
 {
     const tess_tensor *x = n->in[0], *w = n->in[1], *b = n->in[2];
     tess_use dy = tess_grad_read(L, n->out, i);
+    const bool bias = b && tess_wants_gradient(L, b);
     if (tess_wants_gradient(L, x)) (w->cut->tiles > 1 ? input_gradient_sum : input_gradient)(L, n, i);
-    for (int64_t j = 0; j < w->cut->tiles; j++) {
+    for (int64_t j = 0; tess_wants_gradient(L, w) && j < w->cut->tiles; j++) {
         tess_linear_arg *a = arg(L, n, i, j);
         tess_use use[4] = {dy, tess_in(L, x, i), tess_param_grad(L, w, j, &a->acc)};
-        if (b) use[3] = tess_param_grad(L, b, j, &a->acc_bias);
-        tess_emit(L, &tess_linear_backward_weight[tess_real(L)], a, use, b ? 4 : 3);
+        a->bias = bias;
+        if (bias) use[3] = tess_param_grad(L, b, j, &a->acc_bias);
+        tess_emit(L, &tess_linear_backward_weight[tess_real(L)], a, use, bias ? 4 : 3);
+    }
+    for (int64_t j = 0; bias && !tess_wants_gradient(L, w) && j < w->cut->tiles; j++) {
+        tess_linear_arg *a = arg(L, n, i, j);
+        TESS_EMIT(L, &tess_linear_backward_bias[tess_real(L)], a, dy, tess_param_grad(L, b, j, &a->acc_bias));
     }
 }
 
@@ -76,6 +82,7 @@ const tess_op tess_op_linear = {
     .name = "linear",
     .takes = "x, w, bias?",
     .reads = TESS_READS_IN0,
+    .reads_for_params = TESS_READS_IN0,
     .infer = infer,
     .forward = forward,
     .backward = backward,

@@ -39,8 +39,9 @@ struct tess_node {
     bool cut;      /* this rank computes a part of it */
     int inputs;
     tess_tensor *in[TESS_MOST_INPUTS], *out;
-    void *attributes; /* the op's own */
-    uint32_t random;  /* the node's stream of random numbers */
+    tess_tensor *elsewhere; /* an input that the first rank of the tensor dimension alone has; NULL: none */
+    void *attributes;       /* the op's own */
+    uint32_t random;        /* the node's stream of random numbers */
 };
 
 /* ---- what an op says of itself ---- */
@@ -79,8 +80,9 @@ typedef struct tess_fusion {
 
 typedef struct tess_op {
     const char *name;
-    const char *takes; /* "x, w, bias?": its inputs; those with a mark may be NULL */
-    unsigned reads;    /* what is not named here is not computed again for the backward pass */
+    const char *takes;         /* "x, w, bias?": its inputs; those with a mark may be NULL */
+    unsigned reads;            /* what is not named here is not computed again for the backward pass */
+    unsigned reads_for_params; /* of these, what the gradients of parameters alone take */
     /* Checks the shapes of the inputs and sets the output's. */
     tess_status (*infer)(tess_node *n);
     /* Emits the tasks of row tile i. */

@@ -64,9 +64,15 @@ tess_use tess_aux_in(tess_lower *L, const tess_node *n, int i);
 tess_use tess_weight(tess_lower *L, const tess_tensor *p, int64_t tile);
 /* Uses a buffer that a worker has for the time of the task. */
 tess_use tess_scratch_use(tess_lower *L, size_t bytes);
-/* Writes one part of the loss: its sum and count, double. */
+/* Returns how many losses are added in this one. */
+int tess_losses_of(const tess_tensor *loss);
+/* Returns how many are added in the step's. */
+int tess_losses(const tess_lower *L);
+/* Writes one part of the losses: sum and count of each, double. */
 tess_use tess_loss_out(tess_lower *L);
-/* Somebody wants the gradient of t. */
+/* Somebody wants the gradient of t: no input's, nor that of what is frozen or made of such things alone. The backward
+ * of a node whose output's nobody wants is not called. A rule that finds the gradients of several tensors in one task
+ * need not ask, for what nobody wants goes to a tile that nobody reads; else asking saves the task. */
 bool tess_wants_gradient(const tess_lower *L, const tess_tensor *t);
 /* Reads the gradient of the output. */
 tess_use tess_grad_read(tess_lower *L, const tess_tensor *t, int i);
@@ -76,6 +82,12 @@ tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc);
 void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t, int i);
 /* Writes a parameter's gradient; with *acc the task adds to what is there. */
 tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool *acc);
+/* Makes a gradient of n elements begin with zeros: for a task that adds to others, and has one flag for all. */
+static inline void tess_grad_zero(tess_lower *L, tess_dtype t, int64_t n, tess_use *grad)
+{
+    TESS_EMIT(L, &tess_fill[t], TESS_ARG(L, tess_count_arg, .n = n), {grad->tile, TESS_W});
+    grad->mode = TESS_RW;
+}
 
 /* The tasks of an elementwise op of one input: y of x, and dx of dy and x. `a` is the argument but for its elements. */
 static inline tess_map_arg *tess_map_of(tess_lower *L, const tess_node *n, int i, tess_map_arg a)

@@ -185,13 +185,18 @@ static int64_t *moments(const struct placing *s, uint64_t room, uint64_t slack)
     return m;
 }
 
-static void attempt(struct placing *s, const int64_t *moment, enum order order, struct attempt *a)
+static void mark(struct placing *s, const int64_t *moment, enum order order, struct attempt *a)
 {
-    const tess_level *l = s->l;
     a->order = order;
     sort(s, order);
     a->placed.lacks = fill(s, moment);
     set_marks(s, &a->placed);
+}
+
+static void attempt(struct placing *s, const int64_t *moment, enum order order, struct attempt *a)
+{
+    const tess_level *l = s->l;
+    mark(s, moment, order, a);
     set_homes(s, &a->placed);
     a->measure = (double)(a->placed.read + a->placed.written);
     if (!l->rates) return;
@@ -222,6 +227,19 @@ static struct attempt try_orders(struct placing *s, uint64_t slack)
     }
     free(moment);
     return best;
+}
+
+/* The order by prices alone, which is as a rule the best. */
+static struct attempt try_prices(struct placing *s, uint64_t slack)
+{
+    int64_t *moment = moments(s, s->l->room, slack);
+    struct attempt a = {.placed.slack = slack};
+    mark(s, moment, BY_WORTH, &a);
+    tess_gaps_bound(&s->gaps, moment, a.placed.read + a.placed.written - s->always, s->l->rounds);
+    for (size_t i = 0; i < s->gaps.gaps; i++) s->price[i] = s->gaps.gap[i].order;
+    attempt(s, moment, s->l->rates ? BY_PRICE_LAST : BY_PRICE, &a);
+    free(moment);
+    return a;
 }
 
 /* One amount of slack, tried on gaps and marks of its own. */
@@ -305,14 +323,16 @@ void tess_level_place(const tess_uses *u, const tess_level *l, tess_marks *m, te
     begin(&s, u, l, m);
     whole(&s, out);
     s.always = out->read + out->written;
-    struct attempt best = try_slacks(&s);
-    if (best.placed.lacks) best = try_orders(&s, 0);
-    int64_t *moment = moments(&s, l->room, best.placed.slack);
-    attempt(&s, moment, best.order, &best);
+    struct attempt best = l->quick ? try_prices(&s, l->slack[0]) : try_slacks(&s);
+    if (best.placed.lacks) best = (l->quick ? try_prices : try_orders)(&s, 0);
+    if (!l->quick) {
+        int64_t *chosen = moments(&s, l->room, best.placed.slack);
+        attempt(&s, chosen, best.order, &best);
+        free(chosen);
+    }
     *out = best.placed;
     out->always = s.always;
-    free(moment);
-    moment = moments(&s, l->room, 0);
+    int64_t *moment = moments(&s, l->room, 0);
     out->bound = s.always + tess_gaps_bound(&s.gaps, moment, out->read + out->written - s.always, l->last_rounds);
     free(moment);
     end(&s);

@@ -113,6 +113,7 @@ typedef struct tess_level {
     uint8_t *used, *leave;            /* [use] */
     bool homes;                       /* of tiles that last, too, homes are to be found */
     int rounds, last_rounds;          /* of the search for prices, while choosing and for the bound */
+    bool quick;                       /* of a list so long that one slack and one order by prices must do */
     const tess_rates *rates;          /* where they are given the time of a step is the measure, else the bytes */
     int workers;
 } tess_level;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* Tasks from which on fewer amounts of slack are tried, and prices less exact: planning takes its time, too. */
-enum { MANY = 10000 };
+enum { MANY = 10000, VERY_MANY = 50000 };
 
 static bool role_in(unsigned roles, const tess_plan_tile *t)
 {
@@ -86,10 +86,11 @@ static uint64_t largest_state(const tess_uses *u)
 /* What was asked for, or else shares of the room that are tried; no more than `most`. */
 static void set_slacks(const tess_uses *u, const tess_place_conf *conf, uint64_t most, tess_level *l)
 {
-    enum { LEAST_PART = 2, MOST_PART = 12 };
+    enum { LEAST_PART = 2, MOST_PART = 12, PART = 6 };
     uint64_t asked = conf->slack_states * largest_state(u);
     if (conf->slack > asked) asked = conf->slack;
     if (!asked && !l->rates) asked = l->room / 8;
+    if (!asked && l->quick) asked = l->room / PART;
     if (asked) l->slack[l->slacks++] = asked < most ? asked : most;
     const bool many = u->tasks >= MANY;
     for (uint64_t part = MOST_PART; !asked && part >= LEAST_PART; part -= many ? part / 2 : part > 4 ? part / 4 : 1)
@@ -146,8 +147,9 @@ tess_status tess_plan_ram(const tess_uses *u, const tess_place_conf *conf, uint6
 {
     tess_level l = {.homes = all, .workers = conf->workers, .rates = conf->rates.flops > 0 ? &conf->rates : NULL};
     tess_level_init(u, TESS_TIER_CPU, &l);
-    l.rounds = u->tasks < MANY ? 100 : 30;
-    l.last_rounds = u->tasks < MANY ? 400 : 100;
+    l.quick = u->tasks >= VERY_MANY;
+    l.rounds = u->tasks < MANY ? 100 : l.quick ? 12 : 30;
+    l.last_rounds = u->tasks < MANY ? 400 : l.quick ? 30 : 100;
     uint64_t *need = tess_alloc((u->tasks + 1) * sizeof *need);
     *out = (tess_placement){.largest_task = tess_level_needs(u, &l, m, need)};
     free(need);

@@ -78,6 +78,9 @@ static tess_status check_task(const tess_data *d, const char *name)
     const char *what = NULL;
     if (c->task == TESS_DATA_LABEL)
         what = "has no label for its samples (expected a .jsonl of {\"input_ids\", \"label\"})";
+    else if (c->both)
+        what = "does not say of two texts whether they follow each other (expected a .jsonl of {\"input_ids\", "
+               "\"token_type_ids\", \"next_sentence_label\"})";
     else if (c->task == TESS_DATA_MASKED && !(c->mlm_probability > 0))
         what = "has no labels (set data.mlm_probability, or give a .jsonl of {\"input_ids\", \"labels\"})";
     else if (c->task == TESS_DATA_MASKED && c->mask_token < 0)

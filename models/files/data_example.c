@@ -170,8 +170,8 @@ static tess_status same_length(const tess_line *line, const tess_ids *ids, const
 /* What would be taken for something else if it were passed over. */
 static tess_status check_names(const tess_line *line, const json_t *root)
 {
-    static const char *const known[] = {"input_ids",         "labels", "token_type_ids",
-                                        "decoder_input_ids", "label",  "attention_mask"};
+    static const char *const known[] = {"input_ids", "labels",         "token_type_ids",     "decoder_input_ids",
+                                        "label",     "attention_mask", "next_sentence_label"};
     enum { KNOWN = sizeof known / sizeof *known };
     const char *name;
     json_t *value;
@@ -230,12 +230,14 @@ static tess_status read_pair(const tess_line_rules *r, const tess_line *line, co
 
 static tess_status read_label(const tess_line_rules *r, const tess_line *line, const json_t *root, tess_example *e)
 {
-    const json_t *label = json_object_get(root, "label");
-    if (!label) label = json_object_get(root, "labels"); /* as collators rename it */
-    if (!label || json_is_null(label)) return TESS_OK;
+    const char *name = r->conf->both ? "next_sentence_label" : "label";
+    const json_t *label = json_object_get(root, name);
+    if (!label && !r->conf->both) label = json_object_get(root, "labels"); /* as collators rename it */
+    if (!label || json_is_null(label)) return r->conf->both ? BAD(line, "has no \"%s\"", name) : TESS_OK;
     const json_int_t n = json_integer_value(label);
+    if (r->conf->both && json_is_integer(label) && n == TESS_NO_TARGET) return TESS_OK;
     if (!json_is_integer(label) || n < 0 || n >= r->conf->labels)
-        return BAD(line, "\"label\" is not one of the model's %lld, expected 0 to %lld", (long long)r->conf->labels,
+        return BAD(line, "\"%s\" is not one of the model's %lld, expected 0 to %lld", name, (long long)r->conf->labels,
                    (long long)r->conf->labels - 1);
     e->label = (int32_t)n;
     e->labelled = true;
@@ -266,6 +268,7 @@ static tess_status read_ids(const tess_line_rules *r, const tess_line *line, con
         TESS_TRY(read_label(r, line, root, e));
         return drop_padding(line, root, e);
     }
+    if (c->both) TESS_TRY(read_label(r, line, root, e));
     if (json_object_get(root, "label")) return BAD(line, "has a \"label\", and this model has none for whole samples");
     if (json_object_get(root, "decoder_input_ids") && c->task != TESS_DATA_DECODER)
         return BAD(line, "has \"decoder_input_ids\", and this model has no decoder behind an encoder");

@@ -56,6 +56,7 @@ typedef struct tess_data_conf {
     double noise_density, noise_span;
     int32_t sentinel;
     int64_t labels; /* those of whole samples are 0 .. labels-1 */
+    bool both;      /* with the task of masks: each sample has a label too, which is whether one text follows another */
     int64_t types;  /* token_type_ids are 0 .. types-1; 0: any */
 } tess_data_conf;
 

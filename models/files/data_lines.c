@@ -91,7 +91,8 @@ static uint64_t sum_of_rules(const tess_line_rules *r, tess_lines_form form)
     const int64_t around = 1; /* what a tokenizer puts around a text is there; another number for another way */
     const int64_t all[] = {(int64_t)tess_tokenizer_sum(r->tokenizer), c->vocab, r->end_of_text, around};
     const int64_t masks = (c->mlm_probability > 0) + 2 * (c->noise_density > 0);
-    const int64_t examples[] = {c->seq_length, c->task, c->truncate, c->end_completions, c->labels, c->types, masks};
+    const int64_t examples[] = {c->seq_length, c->task, c->truncate, c->end_completions,
+                                c->labels,     c->both, c->types,    masks};
     const uint64_t sum = tess_sum_bytes(TESS_SUM, all, sizeof all);
     return text ? sum : tess_sum_bytes(sum, examples, sizeof examples);
 }

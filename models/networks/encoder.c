@@ -138,11 +138,11 @@ tess_head tess_encoder_vocabulary(const tess_encoder *c, tess_graph *g, const ch
     return (tess_head){.weight = words, .bias = tess_param(g, bias, c->common.vocab, 1, TESS_ZERO)};
 }
 
-tess_head tess_encoder_labels(const tess_encoder *c, tess_graph *g, const char *name)
+tess_head tess_encoder_labels(const tess_encoder *c, tess_graph *g, const char *name, int64_t labels)
 {
     char weight[64], bias[64];
     snprintf(weight, sizeof weight, "%s.weight", name);
     snprintf(bias, sizeof bias, "%s.bias", name);
-    return (tess_head){.weight = tess_param(g, weight, c->labels, c->width, TESS_NORMAL((float)c->common.init)),
-                       .bias = tess_param(g, bias, c->labels, 1, TESS_ZERO)};
+    return (tess_head){.weight = tess_param(g, weight, labels, c->width, TESS_NORMAL((float)c->common.init)),
+                       .bias = tess_param(g, bias, labels, 1, TESS_ZERO)};
 }

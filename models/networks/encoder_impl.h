@@ -37,7 +37,7 @@ tess_tensor *tess_encoder_norm(const tess_encoder *c, tess_graph *g, const char 
 tess_tensor *tess_encoder_drop(const tess_encoder *c, tess_tensor *x);
 /* The head over the vocabulary: the embedding again, with a bias of this name. */
 tess_head tess_encoder_vocabulary(const tess_encoder *c, tess_graph *g, const char *bias);
-/* The head over the labels: NAME.weight, NAME.bias. */
-tess_head tess_encoder_labels(const tess_encoder *c, tess_graph *g, const char *name);
+/* A head over so many labels: NAME.weight, NAME.bias. */
+tess_head tess_encoder_labels(const tess_encoder *c, tess_graph *g, const char *name, int64_t labels);
 
 #endif

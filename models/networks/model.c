@@ -209,8 +209,18 @@ static void add_inputs(const tess_model *m, tess_graph *g, const tess_build *b, 
         net->decoder_ids = tess_input(g, "decoder_ids", b->batch, b->length);
         if (b->bounds) net->visible = tess_input(g, "visible", b->batch, 2 * b->length);
     }
-    if (m->family->answers == TESS_ANSWERS_LABEL || b->purpose == TESS_FOR_LOGITS)
+    const tess_answers answers = m->family->answers;
+    if (answers == TESS_ANSWERS_LABEL || answers == TESS_ANSWERS_BOTH || b->purpose == TESS_FOR_LOGITS)
         net->index = tess_input(g, "index", b->batch, 1);
+}
+
+/* The second loss of a network that has two. */
+static void add_label(const tess_model *m, tess_graph *g, const tess_build *b, tess_tensor *rows, tess_network *net)
+{
+    tess_tensor *x = m->family->label_rows(m->numbers, g, net, rows);
+    const tess_head head = m->family->label_head(m->numbers, g);
+    net->label = tess_input(g, "label", b->batch, 1);
+    net->output = tess_cross_entropy_beside(net->output, x, head.weight, head.bias, net->label);
 }
 
 tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_build *b, tess_network *net)
@@ -224,12 +234,14 @@ tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_
                           (long long)most);
     add_inputs(m, g, b, net);
     const bool label = m->family->answers == TESS_ANSWERS_LABEL;
-    tess_tensor *x = m->family->body(m->numbers, g, net);
+    tess_tensor *rows = m->family->body(m->numbers, g, net);
+    tess_tensor *x = m->family->transform ? m->family->transform(m->numbers, g, rows) : rows;
     const tess_head head = m->family->head(m->numbers, g);
     if (b->purpose == TESS_FOR_LOSS) {
         tess_tensor **of = label ? &net->label : &net->targets;
         *of = tess_input(g, label ? "label" : "targets", b->batch, label ? 1 : length);
         net->output = tess_cross_entropy_capped(x, head.weight, head.bias, *of, head.cap);
+        if (m->family->answers == TESS_ANSWERS_BOTH) add_label(m, g, b, rows, net);
     } else {
         net->output = tess_linear(label ? x : tess_pick(x, net->index), head.weight, head.bias);
         if (head.cap > 0) net->output = tess_tanh(net->output, head.cap);

@@ -93,9 +93,14 @@ typedef struct tess_family {
     int64_t (*labels)(const void *numbers);         /* how many; NULL: it has none */
     int64_t (*first_position)(const void *numbers); /* of a sequence; NULL: 0 */
     tess_status (*check)(const void *numbers, const char *where);
-    /* The rows that the head reads: (B,T,C), or (B,1,C) for a label. */
+    /* The rows of all tokens, or what the head reads: (B,T,C), or (B,1,C) for a label. */
     tess_tensor *(*body)(const void *numbers, tess_graph *g, const tess_network *in);
+    /* Makes of the body's rows those that the head reads; NULL: they are the same. */
+    tess_tensor *(*transform)(const void *numbers, tess_graph *g, tess_tensor *x);
     tess_head (*head)(const void *numbers, tess_graph *g);
+    /* With TESS_ANSWERS_BOTH: of the body's rows those that label_head reads, (B,1,C). */
+    tess_tensor *(*label_rows)(const void *numbers, tess_graph *g, const tess_network *in, tess_tensor *x);
+    tess_head (*label_head)(const void *numbers, tess_graph *g);
     bool (*transposed)(const char *name); /* stored (in, out); names are without the prefix; NULL: none is */
     bool (*bare)(const char *name);       /* stored without the prefix */
     bool (*extra)(const char *name);      /* a stored tensor that is no parameter and may be left alone */

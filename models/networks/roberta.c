@@ -36,7 +36,7 @@ static tess_tensor *label_body(const void *numbers, tess_graph *g, const tess_ne
 }
 static tess_head label_head(const void *numbers, tess_graph *g)
 {
-    return tess_encoder_labels(numbers, g, "classifier.out_proj");
+    return tess_encoder_labels(numbers, g, "classifier.out_proj", ((const tess_encoder *)numbers)->labels);
 }
 
 /* Heads stand beside the body, which is what the prefix names. */

@@ -41,9 +41,10 @@ typedef enum tess_answers {
     TESS_ANSWERS_IN_PLACE, /* the token that stands there, where the input has a mask */
     TESS_ANSWERS_LABEL,    /* one label a sequence */
     TESS_ANSWERS_DECODER,  /* another sequence, token by token */
+    TESS_ANSWERS_BOTH,     /* in place, and one label a sequence: two losses, which are added */
 } tess_answers;
 tess_answers tess_model_answers(const tess_model *m);
-/* Returns how many different targets there are: as many as tokens, or labels. */
+/* Returns how many different targets there are: as many as tokens, or labels, where it has any. */
 int64_t tess_model_targets(const tess_model *m);
 /* Returns of how many kinds of segments tokens are; 0: it does not look. */
 int64_t tess_model_segments(const tess_model *m);

@@ -1,39 +1,8 @@
 /* Where the time of a training step goes: steps of a model on random tokens, beside the matrix rate that oneDNN alone
  * reaches in the same run. */
+#include "bench_impl.h"
 #include "codelets.h"
-#include "mfu_impl.h"
-#include "run_impl.h"
 #include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-
-struct bench {
-    tess_run run;
-    tess_step *step;
-    tess_plan plan;
-    double flops;       /* of the model in a step, all ranks together */
-    double rate, limit; /* of matrices, all workers of all ranks, and what that cannot be */
-    uint64_t moved;     /* from and to the disk, before the steps that are measured */
-    uint64_t sent;      /* to other ranks, the same */
-};
-
-static void set_rate(struct bench *b, tess_dtype t)
-{
-    double sum[] = {tess_yardstick_best(t), tess_mfu_limit(t, tess_cores(), tess_gpus()), b->plan.flops};
-    tess_ranks_sum(sum, 3);
-    b->rate = sum[0], b->limit = sum[1], b->flops = sum[2];
-}
-
-static tess_status feed_random(struct bench *b)
-{
-    int64_t n = b->run.batch * b->run.length, vocab = tess_model_vocab(b->run.model);
-    int32_t *ids = tess_alloc((size_t)n * sizeof *ids);
-    for (int64_t i = 0; i < n; i++) ids[i] = (int32_t)(tess_random(1, 0, 0, (uint64_t)i) % (uint64_t)vocab);
-    tess_status status = tess_step_feed(b->step, b->run.net.ids, ids);
-    if (status == TESS_OK) status = tess_step_feed(b->step, b->run.net.targets, ids);
-    free(ids);
-    return status;
-}
 
 static int ascending(const void *a, const void *b)
 {
@@ -41,115 +10,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void print_table(FILE *out, const tess_profile *p, int steps)
-{
-    int workers = tess_gpus() > 0 ? tess_gpus() : tess_workers();
-    double all = p->wall * workers;
-    fprintf(out, "\n%-28s %6s %9s %7s %9s %9s\n", "codelet", "tasks", "busy ms", "share", "GFLOP/s", "wait ms");
-    for (int i = 0; i < p->rows; i++) {
-        const tess_profile_row *r = &p->row[i];
-        char name[64];
-        snprintf(name, sizeof name, "%s %s", r->name, tess_dtype_name(r->dtype));
-        fprintf(out, "%-28s %6.0f %9.1f %6.1f%% %9.0f %9.1f\n", name, (double)r->tasks / steps, 1e3 * r->busy / steps,
-                100 * r->busy / all, r->busy > 0 ? r->flops / r->busy * 1e-9 : 0, 1e3 * r->waiting / steps);
-    }
-    fprintf(out,
-            "a step of %.1f ms on %d workers: busy %.1f%%, waiting for data %.1f%%, scheduling %.1f%%, idle %.1f%%\n",
-            1e3 * p->wall / steps, workers, 100 * p->busy / all, 100 * p->waiting / all, 100 * p->scheduling / all,
-            100 * p->idle / all);
-    fprintf(out, "StarPU's overhead (scheduling, and the main thread's submission %.1f ms) is %.2f%% of the step\n",
-            1e3 * p->submit / steps, 100 * (p->scheduling + p->submit) / all);
-}
-
-/* What a step moved from and to the disk, beside what the plan said and no plan can beat. */
-static void print_disk(FILE *out, const struct bench *b, int steps)
-{
-    if (!b->run.disk) return;
-    uint64_t read, written, used, peak;
-    tess_disk_traffic(&read, &written, &used, &peak);
-    fprintf(
-        out,
-        "disk: %s a step; the plan says %s, and no plan has less than %s; %s there; workers waited %.2f s a step for "
-        "it\n",
-        tess_human_bytes((double)(read + written - b->moved) / steps),
-        tess_human_bytes((double)(b->run.place.read + b->run.place.written)),
-        tess_human_bytes((double)b->run.place.bound), tess_human_bytes((double)peak), tess_flow_waited() / steps);
-    const tess_run *r = &b->run;
-    fprintf(out,
-            "plan: %s, updates %s, %s of slack; on paper %.3f s a step: compute %.3f, reading %.3f, writing %.3f\n",
-            r->by_layer ? "layer by layer" : "batch by batch", r->late ? "late" : "at once",
-            tess_human_bytes((double)r->place.slack), r->place.time.seconds, r->place.time.work, r->place.time.read,
-            r->place.time.write);
-}
-
-/* The same of a GPU. */
-static void print_gpu(FILE *out, const struct bench *b, int steps)
-{
-    const tess_gpu_placement *p = &b->run.gpu;
-    uint64_t to, from;
-    if (!tess_gpus()) return;
-    tess_gpu_traffic(&to, &from);
-    fprintf(out, "GPU: %s to it and %s back a step", tess_human_bytes((double)to / steps),
-            tess_human_bytes((double)from / steps));
-    if (p->room)
-        fprintf(out,
-                ", %.2f s of it waiting for copies; the plan says %s and %s of the %s that may be there at a time (for "
-                "all %s), and %.2f of its bound",
-                tess_gpu_waited() / steps, tess_human_bytes((double)p->read), tess_human_bytes((double)p->written),
-                tess_human_bytes((double)p->room), tess_human_bytes((double)p->all),
-                p->bound ? (double)(p->read + p->written) / (double)p->bound : 1);
-    fprintf(out, "\n");
-}
-
-static void print_messages(FILE *out, const struct bench *b, int steps)
-{
-    uint64_t sent, received;
-    if (tess_ranks() < 2) return;
-    tess_message_traffic(&sent, &received);
-    double under_way, exposed;
-    tess_message_seconds(&under_way, &exposed);
-    fprintf(out, "%d ranks; this one sends %.0f bytes a step; messages under way %.3f s a step, %.1f%% of it hidden\n",
-            tess_ranks(), (double)(sent - b->sent) / steps, under_way / steps,
-            under_way > 0 ? 100 * (1 - exposed / under_way) : 100);
-}
-
-/* The model's rate beside the best that the library alone was ever seen to reach here. */
-static void print_rates(FILE *out, struct bench *b, double median)
-{
-    const tess_dtype t = b->run.c->bf16.enabled ? TESS_BF16 : TESS_F32;
-    const double tokens = (double)(b->run.batch * b->run.length), before = b->rate;
-    const double share = tess_mfu_share(&b->rate, b->limit, b->flops, median);
-    const int gpus = tess_gpus();
-    if (b->rate > before && tess_ranks() == 1) tess_yardstick_raise(t, b->rate);
-    fprintf(out, "%.0f tokens/s, %.1f GFLOP/s of the model", tokens / median, b->flops / median * 1e-9);
-    if (share >= 0)
-        fprintf(out, ": %.1f%% of the %.1f GFLOP/s that %s alone reaches on %d %s", 100 * share, b->rate * 1e-9,
-                gpus ? "cublasLt" : "oneDNN", (gpus ? gpus : tess_workers()) * tess_ranks(), gpus ? "GPUs" : "cores");
-    fputc('\n', out);
-}
-
-static void print_result(FILE *out, struct bench *b, double median, const tess_profile *p, int steps)
-{
-    const tess_config *c = b->run.c;
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    const double params = (double)tess_graph_param_elements(b->run.g), peak = (double)usage.ru_maxrss * 1024;
-    const double states = (double)(b->plan.resident[TESS_ROLE_WEIGHT] + b->plan.resident[TESS_ROLE_MASTER] +
-                                   b->plan.resident[TESS_ROLE_MOMENT]);
-    fprintf(out, "%.0f parameters, %lld x %lld tokens a step, %s\n", params, (long long)b->run.batch,
-            (long long)b->run.length, c->bf16.enabled ? "bf16" : "fp32");
-    print_rates(out, b, median);
-    fprintf(out, "peak memory of the process %s; planned: weights and states %s, gradients %s, activations %s\n",
-            tess_human_bytes(peak), tess_human_bytes(states),
-            tess_human_bytes((double)b->plan.peak[TESS_ROLE_GRADIENT]),
-            tess_human_bytes((double)b->plan.peak[TESS_ROLE_ACTIVATION]));
-    print_disk(out, b, steps);
-    print_gpu(out, b, steps);
-    print_messages(out, b, steps);
-    print_table(out, p, steps);
-}
-
-static void start_measuring(struct bench *b)
+static void start_measuring(tess_bench_run *b)
 {
     uint64_t read, written, used, peak, received;
     tess_disk_traffic(&read, &written, &used, &peak);
@@ -163,7 +24,7 @@ static void start_measuring(struct bench *b)
     tess_profile_reset();
 }
 
-static tess_status measure(struct bench *b, int steps, FILE *out)
+static tess_status measure(tess_bench_run *b, int steps, FILE *out)
 {
     double *seconds = tess_alloc((size_t)steps * sizeof *seconds);
     tess_profile p;
@@ -178,14 +39,14 @@ static tess_status measure(struct bench *b, int steps, FILE *out)
     }
     tess_profile_read(&p);
     qsort(seconds, (size_t)steps, sizeof *seconds, ascending);
-    if (status == TESS_OK) print_result(out, b, seconds[steps / 2], &p, steps);
+    if (status == TESS_OK) tess_bench_print(out, b, seconds[steps / 2], &p, steps);
     free(seconds);
     return status;
 }
 
 tess_status tess_bench(const tess_config *c, int steps, FILE *out)
 {
-    struct bench b = {0};
+    tess_bench_run b = {0};
     tess_status status;
     TESS_TRY_DONE(tess_ranks_agree(tess_run_open(c, tess_rank(), &b.run)));
     TESS_TRY_DONE(tess_run_same(&b.run, "bench"));
@@ -193,10 +54,10 @@ tess_status tess_bench(const tess_config *c, int steps, FILE *out)
     TESS_TRY_DONE(tess_ranks_agree(tess_run_train_step(&b.run, &b.step)));
     tess_step_plan(b.step, &b.plan);
     tess_ranks_barrier(); /* so that ranks of a machine share it while they measure */
-    set_rate(&b, c->bf16.enabled ? TESS_BF16 : TESS_F32);
+    tess_measure_begin(&b.measure, c->bf16.enabled ? TESS_BF16 : TESS_F32, b.plan.flops);
     TESS_TRY_DONE(tess_run_start(&b.run, true));
     TESS_TRY_DONE(tess_model_load(b.run.model, b.run.g, (uint64_t)c->seed));
-    TESS_TRY_DONE(tess_ranks_agree(feed_random(&b)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_feed_random(&b.run, b.step)));
     status = measure(&b, steps, out);
 done:
     tess_step_free(b.step);

@@ -53,8 +53,9 @@ static tess_status sync_directory(const char *path)
 static tess_status write_state(const char *dir, const tess_progress *p)
 {
     const tess_run_facts *t = &p->told;
-    char sum[32];
+    char sum[32], frozen[32];
     snprintf(sum, sizeof sum, "%016llx", (unsigned long long)t->sum);
+    snprintf(frozen, sizeof frozen, "%016llx", (unsigned long long)t->frozen);
     json_t *root = json_pack("{s:I, s:I, s:I, s:s}", "step", (json_int_t)p->step, "samples", (json_int_t)p->samples,
                              "seed", (json_int_t)p->seed, "format", "tessera checkpoint 1");
     if (t->known)
@@ -64,6 +65,10 @@ static tess_status write_state(const char *dir, const tess_progress *p)
                                       "train_batch_size", (json_int_t)t->batch, "seq_length", (json_int_t)t->length,
                                       "bf16", t->bf16, "shuffle", t->shuffle, "data", "samples", (json_int_t)t->samples,
                                       "tokens", (json_int_t)t->tokens, "sum", sum));
+    if (t->known && t->frozen)
+        json_object_set_new(root, "frozen",
+                            json_pack("{s:I, s:I, s:s}", "parameters", (json_int_t)t->parameters, "trained",
+                                      (json_int_t)t->trained, "sum", frozen));
     if (p->best_step)
         json_object_set_new(root, "best",
                             json_pack("{s:I, s:f}", "step", (json_int_t)p->best_step, "valid_loss", p->best_loss));
@@ -247,7 +252,7 @@ char *tess_checkpoint_path(const char *dir, int64_t step)
 static void read_more(json_t *root, tess_progress *p)
 {
     tess_run_facts *t = &p->told;
-    json_int_t steps, schedule, batch, length, samples, tokens, best, worse;
+    json_int_t steps, schedule, batch, length, samples, tokens, parameters, trained, best, worse;
     int bf16, shuffle;
     const char *sum;
     if (!json_unpack(root, "{s:{s:I, s:I, s:I, s:I, s:b, s:b, s:{s:I, s:I, s:s}}}", "run", "steps", &steps,
@@ -263,6 +268,12 @@ static void read_more(json_t *root, tess_progress *p)
                               .samples = (uint64_t)samples,
                               .tokens = (uint64_t)tokens,
                               .sum = strtoull(sum, NULL, 16)};
+    if (!json_unpack(root, "{s:{s:I, s:I, s:s}}", "frozen", "parameters", &parameters, "trained", &trained, "sum",
+                     &sum)) {
+        t->parameters = parameters;
+        t->trained = trained;
+        t->frozen = strtoull(sum, NULL, 16);
+    }
     if (!json_unpack(root, "{s:{s:I, s:F}}", "best", "step", &best, "valid_loss", &p->best_loss)) p->best_step = best;
     if (!json_unpack(root, "{s:{s:F, s:I}}", "early_stop", "valid_loss", &p->mark_loss, "worse", &worse)) {
         p->marked = true;

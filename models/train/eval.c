@@ -46,7 +46,9 @@ static tess_status open_newest(struct evaluation *e)
 tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss, double *of)
 {
     uint64_t samples = tess_data_samples(data), batch = (uint64_t)(r->micro_batch * r->evaluated);
-    char *sums = tess_alloc(2 * tess_exact_bytes()); /* of losses and of targets; a step has a micro-batch a rank */
+    const int losses = tess_step_losses(step);
+    /* Of each loss, and of its targets; a step has a micro-batch a rank. */
+    char *sums = tess_alloc((size_t)(2 * losses) * tess_exact_bytes());
     tess_status status = TESS_OK;
     for (uint64_t at = 0; at < samples; at += batch) {
         int64_t n = (int64_t)(samples - at < batch ? samples - at : batch);
@@ -54,9 +56,8 @@ tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_dat
         TESS_TRY_DONE(tess_step_run(step, &(tess_step_input){0}, NULL));
         TESS_TRY_DONE(tess_ranks_agree(tess_step_add_losses(step, sums)));
     }
-    const double targets = tess_exact_value(sums + tess_exact_bytes());
-    *loss = tess_exact_value(sums) / targets;
-    if (of) *of = targets;
+    *loss = tess_exact_mean(sums, losses);
+    if (of) *of = tess_exact_value(sums + tess_exact_bytes());
 done:
     free(sums);
     return status;

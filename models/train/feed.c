@@ -1,4 +1,5 @@
 /* Feeding a step with samples: each tensor that the network has is given its part of every sample. */
+#include "codelets.h"
 #include "run_impl.h"
 #include <stdlib.h>
 
@@ -50,7 +51,32 @@ static void complete(const tess_network *net, const struct part *p, int64_t room
     for (int64_t i = 0; p[INDEX].values && i < room; i++) *row(&p[INDEX], i) = 0;
 }
 
-tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
+/* What stands in a sample that is drawn: every place is a token. */
+static void draw_samples(const tess_run *r, const struct part *p, int64_t room)
+{
+    const int64_t T = r->length, targets = tess_model_targets(r->model), segments = tess_model_segments(r->model);
+    const struct {
+        int part;
+        int64_t below;
+    } drawn[] = {{IDS, tess_model_vocab(r->model)},
+                 {TARGETS, tess_model_vocab(r->model)},
+                 {SEGMENTS, segments ? segments : 1},
+                 {DECODER_IDS, tess_model_vocab(r->model)},
+                 {LABEL, targets}};
+    for (size_t k = 0; k < sizeof drawn / sizeof *drawn; k++) {
+        const struct part *of = &p[drawn[k].part];
+        for (int64_t i = 0; of->values && i < room * of->width; i++)
+            of->values[i] = (int32_t)(tess_random(1, 0, (uint32_t)k, (uint64_t)i) % (uint64_t)drawn[k].below);
+    }
+    for (int64_t i = 0; i < room; i++)
+        for (int64_t t = 0; t < T; t++) {
+            if (p[POSITIONS].values) row(&p[POSITIONS], i)[t] = (int32_t)t;
+            if (p[BOUNDS].values) row(&p[BOUNDS], i)[t] = 0, row(&p[BOUNDS], i)[T + t] = (int32_t)T;
+        }
+}
+
+/* Samples of `data` from `first` on, of which there are n; NULL: drawn. */
+static tess_status feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
 {
     const tess_network *net = &r->net;
     const int64_t T = r->length;
@@ -68,10 +94,24 @@ tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *d
     const int64_t begin = micro * r->micro_batch, room = micros * r->micro_batch;
     for (int k = 0; k < PARTS; k++)
         if (part[k].tensor) part[k].values = tess_alloc((size_t)(room * part[k].width) * sizeof(int32_t));
-    tess_status status = read_samples(data, part, first + (uint64_t)begin, n - begin, room);
+    tess_status status = TESS_OK;
+    if (data)
+        status = read_samples(data, part, first + (uint64_t)begin, n - begin, room);
+    else
+        draw_samples(r, part, room);
     if (status == TESS_OK) complete(net, part, room, T);
     for (int k = 0; k < PARTS && status == TESS_OK; k++)
         if (part[k].tensor) status = tess_step_feed(step, part[k].tensor, part[k].values);
     for (int k = 0; k < PARTS; k++) free(part[k].values);
     return status;
+}
+
+tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
+{
+    return feed(r, step, data, first, n);
+}
+
+tess_status tess_run_feed_random(const tess_run *r, tess_step *step)
+{
+    return feed(r, step, NULL, 0, 0);
 }

@@ -1,5 +1,6 @@
 /* Opening a run: the model, its tokenizer, its graph and its data as a configuration names them. */
 #include "model_impl.h"
+#include "patterns_impl.h"
 #include "run_impl.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -22,6 +23,23 @@ static tess_status open_tokenizer(tess_run *r)
     char *path = tess_format("%s/tokenizer.json", tess_model_dir(r->model));
     tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open_any(path, &r->tokenizer);
     free(path);
+    return status;
+}
+
+/* What the configuration says is not trained. */
+static tess_status freeze(const tess_run *r)
+{
+    const int params = tess_graph_params(r->g);
+    char where[512];
+    snprintf(where, sizeof where, "%.300s: freeze", r->c->file);
+    bool *marked = tess_alloc((size_t)params * sizeof *marked);
+    tess_status status = tess_patterns_mark_all(r->model, r->g, where, r->c->freeze, marked);
+    for (int k = 0; k < params && status == TESS_OK; k++)
+        if (marked[k]) status = tess_param_freeze(tess_graph_param(r->g, k));
+    free(marked);
+    if (status == TESS_OK && !tess_graph_trained_elements(r->g))
+        return tess_error(TESS_INVALID, where, "all %d parameters of the model are frozen (leave some of them out)",
+                          params);
     return status;
 }
 
@@ -60,7 +78,8 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                               .purpose = TESS_FOR_LOSS,
                               .bounds = in.bounds,
                               .positions = in.positions};
-    return tess_run_at_key(tess_model_build_for(r->model, r->g, &build, &r->net));
+    TESS_TRY(tess_run_at_key(tess_model_build_for(r->model, r->g, &build, &r->net)));
+    return freeze(r);
 }
 
 void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer)
@@ -129,10 +148,12 @@ static void set_task(const tess_run *r, tess_data_conf *conf)
     static const tess_data_task task[] = {[TESS_ANSWERS_NEXT] = TESS_DATA_CAUSAL,
                                           [TESS_ANSWERS_IN_PLACE] = TESS_DATA_MASKED,
                                           [TESS_ANSWERS_LABEL] = TESS_DATA_LABEL,
-                                          [TESS_ANSWERS_DECODER] = TESS_DATA_DECODER};
+                                          [TESS_ANSWERS_DECODER] = TESS_DATA_DECODER,
+                                          [TESS_ANSWERS_BOTH] = TESS_DATA_MASKED};
     const int32_t padding = named_token(r, "pad_token_id"), start = named_token(r, "decoder_start_token_id");
     conf->task = task[tess_model_answers(r->model)];
     conf->labels = tess_model_targets(r->model);
+    conf->both = tess_model_answers(r->model) == TESS_ANSWERS_BOTH;
     conf->types = tess_model_segments(r->model);
     conf->padding = padding < 0 ? 0 : padding;
     conf->decoder_start = start < 0 ? conf->padding : start;
@@ -180,7 +201,8 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
                           r->net.bounds ? "has its own positions" : "cannot keep documents apart");
     }
     const char *why = tess_tokenizer_unsupported(r->tokenizer);
-    if (why && r->c->data.mlm_whole_words && tess_model_answers(r->model) == TESS_ANSWERS_IN_PLACE) {
+    if (why && r->c->data.mlm_whole_words &&
+        (tess_model_answers(r->model) == TESS_ANSWERS_IN_PLACE || tess_model_answers(r->model) == TESS_ANSWERS_BOTH)) {
         snprintf(where, sizeof where, "%.300s: data.mlm_whole_words", r->c->file);
         return tess_error(TESS_INVALID, where, "true, and what a word is nobody knows here: %s", why);
     }

@@ -128,6 +128,8 @@ uint64_t tess_run_disk_least(const tess_run *r);
  * beyond the n-th targets that count for nothing. */
 tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first,
                           int64_t n) TESS_NODISCARD;
+/* Feeds samples that are drawn, without padding. */
+tess_status tess_run_feed_random(const tess_run *r, tess_step *step) TESS_NODISCARD;
 /* Finds the mean loss over all targets of `data`, and how many they are, unless NULL; the rest of a batch is masked.
  * `step` is of eval. */
 tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss,

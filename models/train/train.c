@@ -1,7 +1,7 @@
 /* Training from a configuration: the whole run, from the model's directory to the trained one. All ranks come this way,
  * in phases that end with their agreement; rank 0 alone reports, and writes what they all have. */
 #include "dirs_impl.h"
-#include "mfu_impl.h"
+#include "measure_impl.h"
 #include "report_impl.h"
 #include "resume_impl.h"
 #include "schedule_impl.h"
@@ -22,10 +22,7 @@ struct training {
     double valid_loss;   /* of the last evaluation */
     tess_progress at;
     tess_plan plan;
-    tess_dtype dtype;                       /* of the matrices */
-    double flops, yardstick, limit;         /* of a step, and for its mfu: all ranks together */
-    bool proved;                            /* a step was faster than the yardstick */
-    uint64_t disk_read, disk_written, sent; /* so far */
+    tess_measure measure;
 };
 
 static bool due(int64_t every, int64_t done)
@@ -63,6 +60,13 @@ static void count_steps(struct training *t)
         if (c->steps == TESS_CONFIG_AUTO || steps < c->steps) c->steps = steps;
     }
     if (c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO) c->scheduler.params.total_num_steps = c->steps;
+}
+
+static void say_frozen(const struct training *t)
+{
+    const long long all = tess_graph_param_elements(t->run.g), trained = tess_graph_trained_elements(t->run.g);
+    if (trained < all)
+        printf("trained are %lld of %lld parameters, %.3g%%\n", trained, all, 100. * (double)trained / (double)all);
 }
 
 static void say_data(const struct training *t)
@@ -112,28 +116,12 @@ static tess_status open_output(struct training *t)
     return status;
 }
 
-/* What mfu is measured by. */
-static void set_yardstick(struct training *t)
-{
-    t->dtype = t->c.bf16.enabled ? TESS_BF16 : TESS_F32;
-    double sum[] = {tess_yardstick_best(t->dtype), tess_mfu_limit(t->dtype, tess_cores(), tess_gpus()), t->plan.flops};
-    tess_ranks_sum(sum, 3);
-    t->yardstick = sum[0], t->limit = sum[1], t->flops = sum[2];
-}
-
-static double mfu(struct training *t, double seconds)
-{
-    const double before = t->yardstick, share = tess_mfu_share(&t->yardstick, t->limit, t->flops, seconds);
-    t->proved |= t->yardstick > before;
-    return share;
-}
-
 /* Weights from a checkpoint or from the model. What another run left goes only when nothing can be refused any more. */
 static tess_status begin(struct training *t, bool resumes)
 {
     const tess_config *c = &t->c;
     if (c->checkpoint.dir) TESS_TRY(tess_checkpoint_prepare(c->checkpoint.dir));
-    set_yardstick(t);
+    tess_measure_begin(&t->measure, c->bf16.enabled ? TESS_BF16 : TESS_F32, t->plan.flops);
     TESS_TRY(tess_run_start(&t->run, false));
     TESS_TRY(resumes ? tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.g)
                      : tess_model_load(t->run.model, t->run.g, t->at.seed));
@@ -142,61 +130,6 @@ static tess_status begin(struct training *t, bool resumes)
 }
 
 /* ---- steps ---- */
-
-/* What the step moved from and to the disk, and how long it stood still for it. */
-static void report_disk(struct training *t, tess_tier_report *r)
-{
-    uint64_t read, written;
-    tess_disk_traffic(&read, &written, &r->resident_bytes, &r->peak_bytes);
-    r->read_bytes = read - t->disk_read;
-    r->write_bytes = written - t->disk_written;
-    r->wait_seconds = tess_flow_waited();
-    t->disk_read = read;
-    t->disk_written = written;
-}
-
-/* What all ranks sent each other in the step. */
-static uint64_t sent_in_step(struct training *t)
-{
-    uint64_t sent, received;
-    tess_message_traffic(&sent, &received);
-    int64_t bytes = (int64_t)(sent - t->sent);
-    t->sent = sent;
-    tess_ranks_sum_counts(&bytes, 1);
-    return (uint64_t)bytes;
-}
-
-/* What is counted from here on is the step's: not what was moved or waited for by loading, evaluating or saving. */
-static void start_counting(struct training *t)
-{
-    tess_tier_report before;
-    uint64_t received;
-    report_disk(t, &before);
-    tess_gpu_traffic(&before.read_bytes, &before.write_bytes);
-    tess_gpu_waited();
-    tess_message_traffic(&t->sent, &received);
-}
-
-static tess_step_report measured(struct training *t, const tess_step_result *r, double lr, double seconds)
-{
-    double tokens = (double)(t->run.batch * t->run.length), flops = t->flops / seconds;
-    tess_step_report s = {.step = t->at.step,
-                          .tokens = (int64_t)tokens,
-                          .loss = r->loss,
-                          .lr = lr,
-                          .grad_norm = r->grad_norm,
-                          .seconds = seconds,
-                          .tokens_per_s = tokens / seconds,
-                          .model_tflops = flops * 1e-12,
-                          .mfu = mfu(t, seconds)};
-    for (int k = 0; k < TESS_TIER_COUNT; k++)
-        tess_tier_use((tess_tier)k, &s.tier[k].resident_bytes, &s.tier[k].peak_bytes);
-    report_disk(t, &s.tier[TESS_TIER_DISK]);
-    tess_gpu_traffic(&s.tier[TESS_TIER_GPU].read_bytes, &s.tier[TESS_TIER_GPU].write_bytes);
-    s.tier[TESS_TIER_GPU].wait_seconds = tess_gpu_waited();
-    s.sent_bytes = sent_in_step(t);
-    return s;
-}
 
 /* What the loss on data.valid means for the best checkpoint and for stopping early; the same on all ranks. */
 static void judge(struct training *t)
@@ -218,13 +151,14 @@ static tess_status one_step(struct training *t)
     const tess_config *c = &t->c;
     double start = tess_seconds(), lr = tess_schedule_lr(c, t->at.step), betas[2];
     tess_step_result r;
-    start_counting(t);
+    tess_measure_start(&t->measure);
     tess_schedule_betas(c, t->at.step, betas);
     tess_step_input in = {.step = t->at.step, .seed = t->at.seed, .lr = lr, .beta1 = betas[0], .beta2 = betas[1]};
     /* A rank that lacks its samples would be missed in the middle of the step. */
     TESS_TRY(tess_ranks_agree(tess_run_feed(&t->run, t->step, t->data, (uint64_t)t->at.samples, t->run.batch)));
     TESS_TRY(tess_ranks_agree(tess_step_run(t->step, &in, &r)));
-    tess_step_report s = measured(t, &r, lr, tess_seconds() - start);
+    tess_step_report s = {.step = t->at.step, .loss = r.loss, .lr = lr, .grad_norm = r.grad_norm};
+    tess_measure_step(&t->measure, tess_seconds() - start, t->run.batch * t->run.length, &s);
     bool evaluate = due(c->eval_every, t->at.step + 1);
     if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL));
     s.valid_loss = evaluate ? &t->valid_loss : NULL;
@@ -341,11 +275,11 @@ tess_status tess_train(const tess_config *c)
     TESS_TRY_DONE(tess_ranks_agree(make_output(&t)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(plan_steps(&t)));
-    if (!tess_rank()) say_data(&t);
+    if (!tess_rank()) say_frozen(&t), say_data(&t);
     tess_signals_install();
     TESS_TRY_DONE(tess_ranks_agree(begin(&t, b.found)));
     status = all_steps(&t);
-    if (t.proved && tess_ranks() == 1) tess_yardstick_raise(t.dtype, t.yardstick); /* of ranks, nobody knows whose */
+    tess_measure_keep(&t.measure);
 done:
     end(&t);
     if (status == TESS_OK && !b.done) say_end(&t);

@@ -3,7 +3,7 @@
 #define CHECK_MAIN
 #include "body.h"
 
-/* What the oracle makes of one problem: gradients of the sum of losses times env.loss_scale. */
+/* What the oracle makes of one problem: gradients of the sum of losses times env.loss_scale[0]. */
 typedef struct want {
     double loss, count;
     double *dx, *p, *db; /* (rows,in), (rows,vocab), (vocab) */
@@ -26,7 +26,7 @@ static want oracle(const tess_cross_entropy_arg *a, const double *x, const doubl
         if (target[r] >= 0) o.loss += lse - p[target[r]], o.count++;
         for (int64_t i = 0; i < a->vocab; i++) {
             const double part = a->cap > 0 ? p[i] / (double)a->cap : 0, slope = 1 - part * part;
-            p[i] = target[r] < 0 ? 0 : (exp(p[i] - lse) - (i == target[r])) * env.loss_scale * slope;
+            p[i] = target[r] < 0 ? 0 : (exp(p[i] - lse) - (i == target[r])) * env.loss_scale[0] * slope;
             o.db[i] += p[i];
             for (int64_t k = 0; k < a->in; k++) o.dx[r * a->in + k] += p[i] * w[i * a->in + k];
         }
@@ -66,7 +66,9 @@ static void run_piece(const tess_cross_entropy_arg *all, bool acc_bias, piece *s
         if (a.bias) buffer[n++] = s->bias[j];
         run_body(&tess_cross_entropy_logits[t], &a, buffer, n);
     }
-    run_body(&tess_cross_entropy_rows[TESS_F32], all, rows, 3 + (unsigned)all->tiles);
+    tess_cross_entropy_arg whole = *all;
+    whole.losses = 1;
+    run_body(&tess_cross_entropy_rows[TESS_F32], &whole, rows, 3 + (unsigned)all->tiles);
     if (!all->grad) return;
     s->sum = poison((size_t)(all->rows * all->in) * 4);
     for (int64_t j = 0; j < all->tiles; j++) {
@@ -135,7 +137,7 @@ static void check(tess_cross_entropy_arg a, bool acc_bias, int64_t around, doubl
 
 static void check_all(int64_t rows, int64_t in, int64_t vocab, int64_t tile_out, int64_t around, double size)
 {
-    env.loss_scale = 1 / 64.0f;
+    env.loss_scale[0] = 1 / 64.0f;
     for (int i = 0; i < 8; i++) EACH_REAL(t)
     check(
         (tess_cross_entropy_arg){
@@ -147,7 +149,7 @@ static void check_all(int64_t rows, int64_t in, int64_t vocab, int64_t tile_out,
 TEST(capped)
 {
     static const float cap[] = {30, 2, 0.3f};
-    env.loss_scale = 1 / 64.0f;
+    env.loss_scale[0] = 1 / 64.0f;
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < 4; i++) EACH_REAL(t)
     check((tess_cross_entropy_arg){.rows = 37,
@@ -192,7 +194,7 @@ TEST(oracle_by_differences)
     tess_cross_entropy_arg a = {.rows = 3, .in = 4, .vocab = 11, .tile_out = 11};
     const int32_t target[] = {2, -1, 10};
     double *x = new_values(12, 1), *w = new_values(44, 1), h = 1e-6;
-    env.loss_scale = 1;
+    env.loss_scale[0] = 1;
     for (int k = 0; k < 2; k++) {
         a.cap = k ? 1.5f : 0;
         want o = oracle(&a, x, w, NULL, target);

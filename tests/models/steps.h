@@ -31,6 +31,9 @@ struct run {
     int64_t batch;   /* sequences of a step, all micro-batches */
 };
 
+static const json_t *run_freezes; /* what of the next run is frozen (frozen.h); NULL: nothing */
+static int frozen_apply(struct run *r, const json_t *expected);
+
 /* StarPU starts with the first run and stops when the program ends. */
 static void start(void)
 {
@@ -58,6 +61,8 @@ static struct run run_open(const char *model, tess_graph_conf graph, int64_t bat
     r.g = tess_graph_new(&graph);
     const tess_build build = {.batch = batch, .length = T, .purpose = TESS_FOR_LOSS, .bounds = r.batches != NULL};
     OK(tess_model_build_for(r.model, r.g, &build, &r.net));
+    if (run_freezes)
+        CHECK_EQ(frozen_apply(&r, run_freezes), json_integer_value(json_object_get(run_freezes, "frozen")));
     OK(tess_step_new(r.net.output, &conf, &r.step));
     OK(tess_model_load(r.model, r.g, 1));
     if (!r.batches) OK(tess_data_open(tokens(), NULL, &data, &r.data));
@@ -93,7 +98,7 @@ static int64_t feed_batch(struct run *r, int64_t step)
 {
     int32_t ids[MOST * T], lengths[MOST], bounds[2 * MOST * T] = {0}, places[MOST * T], index[MOST] = {0};
     const json_t *batch = json_array_get(r->batches, (size_t)step % json_array_size(r->batches));
-    const int64_t n = r->batch * T, targets = r->net.label ? r->batch : n;
+    const int64_t n = r->batch * T, targets = r->net.targets ? n : r->batch;
     int64_t count = 0;
     batch_get(batch, "lengths", lengths, r->batch);
     for (int64_t i = 0; i < n; i++) {
@@ -114,7 +119,11 @@ static int64_t feed_batch(struct run *r, int64_t step)
     if (r->net.segments) OK(tess_step_feed(r->step, r->net.segments, ids));
     batch_get(batch, "targets", ids, targets);
     for (int64_t i = 0; i < targets; i++) count += ids[i] >= 0;
-    OK(tess_step_feed(r->step, r->net.label ? r->net.label : r->net.targets, ids));
+    OK(tess_step_feed(r->step, r->net.targets ? r->net.targets : r->net.label, ids));
+    if (r->net.targets && r->net.label) {
+        batch_get(batch, "label", ids, r->batch);
+        OK(tess_step_feed(r->step, r->net.label, ids));
+    }
     OK(tess_step_feed(r->step, r->net.bounds, bounds));
     if (r->net.positions) OK(tess_step_feed(r->step, r->net.positions, places));
     if (r->net.index) OK(tess_step_feed(r->step, r->net.index, index));
@@ -141,5 +150,7 @@ static tess_step_result run_step(struct run *r, int64_t step)
     CHECK_EQ(result.targets, targets);
     return result;
 }
+
+#include "frozen.h"
 
 #endif

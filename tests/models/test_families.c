@@ -13,9 +13,10 @@
 #define TESS_FIXTURES "tests/models/fixtures"
 #endif
 enum { B = 3, T = 21, VOCAB = 101, STEPS = 6, MOST = B }; /* of the fixtures */
-static const char *const families[] = {
-    "llama3",   "llama-linear",    "qwen2", "qwen3",      "mistral", "qwen2-window",  "qwen3-window", "gemma2",
-    "gpt-neox", "gpt-neox-serial", "bert",  "bert-label", "roberta", "roberta-label", "t5",           "t5-gated"};
+static const char *const families[] = {"llama3",       "llama-linear", "qwen2",      "qwen3",    "mistral",
+                                       "qwen2-window", "qwen3-window", "gemma2",     "gpt-neox", "gpt-neox-serial",
+                                       "bert",         "bert-both",    "bert-label", "roberta",  "roberta-label",
+                                       "t5",           "t5-gated"};
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
 /* A path below the fixtures' directory. */
@@ -60,6 +61,51 @@ TEST(six_steps_match_pytorch)
 TEST(six_steps_in_bf16_are_near_pytorch)
 {
     for (int k = 0; k < FAMILIES; k++) check_steps(families[k], TESS_BF16, 1e-2);
+}
+
+static const char *const frozen[] = {"llama3", "bert", "bert-label", "t5"};
+
+TEST(six_steps_of_what_is_not_frozen_match_pytorch)
+{
+    for (int k = 0; k < 4; k++) frozen_check(frozen[k], TESS_F32, 1e-4);
+    for (int k = 0; k < 4; k++) frozen_check(frozen[k], TESS_BF16, 1e-2);
+}
+
+TEST(patterns_are_those_of_a_shell_with_numbers)
+{
+    static const struct {
+        const char *pattern, *name;
+        bool matches;
+    } cases[] = {{"*", "a.b", true},
+                 {"*.embed_tokens.*", "model.embed_tokens.weight", true},
+                 {"*.embed_tokens.*", "embed_tokens.weight", false},
+                 {"layers.0-11.*", "layers.0.x", true},
+                 {"layers.0-11.*", "layers.11.x", true},
+                 {"layers.0-11.*", "layers.12.x", false},
+                 {"layers.0-11.*", "layers.112.x", false},
+                 {"layers.0-11.*", "layers.1", false},
+                 {"*.0-11.*", "model.layers.7.0-11.x", true},
+                 {"*0-11.x", "layers.112.x", false},
+                 {"*0-11.x", "layers.11.x", true},
+                 {"*10-12.x", "a.9.b.10.x", true},
+                 {"h.?.w", "h.3.w", true},
+                 {"h.?.w", "h.13.w", false},
+                 {"h.1?.w", "h.13.w", true},
+                 {"a*b*c", "aXbYbc", true},
+                 {"a*b*c", "aXbYbd", false},
+                 {"", "", true},
+                 {"", "a", false},
+                 {"**a", "a", true},
+                 {"x[0].w", "x[0].w", true},
+                 {"h.5-3.w", "h.4.w", false},
+                 {"h.99999999999999999999-3.w", "h.4.w", false},
+                 {"h.03-007.w", "h.5.w", true}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        if (tess_pattern_matches(cases[k].pattern, cases[k].name) != cases[k].matches)
+            CHECK_SAY("%s and %s", cases[k].pattern, cases[k].name);
+    CHECK_EQ(tess_pattern_distance("*.q_prj.*", "layers.0.q_proj.weight"), 1);
+    CHECK_EQ(tess_pattern_distance("layers.0-3.qproj.*", "layers.2.q_proj.weight"), 1);
+    CHECK_EQ(tess_pattern_distance("layers.0-3.*", "layers.2.q_proj.weight"), 0);
 }
 
 /* ||ours - theirs|| / ||theirs||, where that is more than a hundredth of the whole gradient's: a key's bias moves all

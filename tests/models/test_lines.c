@@ -154,6 +154,18 @@ TEST(other_tasks)
     CHECK_EQ(get(d, 1).label[0], 0);
     check_list("targets", get(d, 0).targets, T, "-100 -100 -100 -100 -100 -100");
     tess_data_close(d);
+
+    c = causal;
+    c.task = TESS_DATA_MASKED;
+    c.labels = 2, c.both = true;
+    d = open_text("{\"input_ids\": [5, 6], \"labels\": [-100, 7], \"next_sentence_label\": 1}\n"
+                  "{\"input_ids\": [7], \"labels\": [8], \"next_sentence_label\": -100}\n",
+                  NULL, &c);
+    if (!d) return;
+    CHECK_EQ(get(d, 0).label[0], 1);
+    check_list("targets", get(d, 0).targets, T, "-100 7 -100 -100 -100 -100");
+    CHECK_EQ(get(d, 1).label[0], -100);
+    tess_data_close(d);
 }
 
 /* The prompt draws no loss; both have the tokens that they have alone. */
@@ -700,9 +712,10 @@ TEST(sums)
 
 TEST(lines_that_are_wrong)
 {
+    enum { BOTH = -1 }; /* masks and labels */
     static const struct {
         const char *text, *error;
-        tess_data_task task;
+        int task; /* tess_data_task, or */
     } cases[] = {
         {"", "a.jsonl: line 1, byte 0: is empty, expected one JSON object a line", 0},
         {"\n \n", "line 1, byte 0: is empty", 0},
@@ -754,11 +767,16 @@ TEST(lines_that_are_wrong)
         {"{\"input_ids\": [1, 2]}\n{\"input_ids\": [1,2,3,4,5,6,7]}\n",
          "line 2, byte 22: the sample: 7 tokens, more than data.seq_length 6", 0},
         {"{\"input_ids\": [1, 2], \"input_ids\": [1, 2]}\n", "is no JSON: duplicate object key", 0},
+        {"{\"input_ids\": [1, 2], \"labels\": [1, 2]}\n", "has no \"next_sentence_label\"", BOTH},
+        {"{\"input_ids\": [1, 2], \"labels\": [1, 2], \"next_sentence_label\": 3}\n",
+         "\"next_sentence_label\" is not one of the model's 3", BOTH},
+        {"{\"text\": \"abcdefgh\"}\n", "does not say of two texts whether they follow each other", BOTH},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tess_data *d = NULL;
         tess_data_conf c = causal;
-        c.task = cases[i].task;
+        c.both = cases[i].task == BOTH;
+        c.task = c.both ? TESS_DATA_MASKED : (tess_data_task)cases[i].task;
         c.labels = 3, c.types = 2;
         tess_error_clear();
         CHECK_EQ(tess_data_open(write_text("a.jsonl", cases[i].text), NULL, &c, &d), TESS_INVALID);

@@ -5,6 +5,7 @@
 #include "dirs.h"
 #include "fault_hooks.h"
 #include "models.h"
+#include "patterns_impl.h"
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,6 +39,7 @@ static const char gpt_neox[] =
     "\"intermediate_size\": 520, \"num_attention_heads\": 10, \"rotary_pct\": 0.5, \"hidden_dropout\": 0.1,"
     "\"attention_dropout\": 0.1}";
 static const char *model = gpt2;
+static const char *frozen = ""; /* of the parameters, by a pattern */
 
 /* How a run is laid out, which must not matter to its bits. */
 struct layout {
@@ -78,6 +80,9 @@ static tess_status open_run(struct run *r, tess_dtype dtype, struct layout l, do
     TESS_TRY(tess_model_open(NULL, model, &r->model));
     r->g = tess_graph_new(&(tess_graph_conf){.dtype = dtype, .tile_rows = 2 * T, .loss_rows = T});
     TESS_TRY(tess_model_build(r->model, r->g, B, T, TESS_FOR_LOSS, &r->net));
+    for (int k = 0; k < tess_graph_params(r->g); k++)
+        if (tess_pattern_matches(frozen, tess_tensor_name(tess_graph_param(r->g, k))))
+            TESS_TRY(tess_param_freeze(tess_graph_param(r->g, k)));
     return tess_step_new(r->net.output, &conf, &r->step);
 }
 
@@ -206,6 +211,25 @@ TEST(other_families_too)
         }
     }
     model = gpt2;
+}
+
+TEST(a_part_that_is_frozen_too)
+{
+    static const char *const parts[] = {"h.1-3.*", "*.weight"};
+    for (int k = SANITIZED; k < 2; k++) {
+        frozen = parts[k];
+        struct outcome whole = run(TESS_BF16, (struct layout){0}, 1, TESS_MACHINE_DEFAULT);
+        CHECK_EQ(whole.status, TESS_OK);
+        for (int way = 0; way < 4; way++) {
+            struct layout l = {way ? LEAST : 0, way < 2, way >= 2, way == 3};
+            struct outcome o = run(TESS_BF16, l, 1, TESS_MACHINE_DEFAULT);
+            if (o.status != TESS_OK) CHECK_SAY("%s, way %d: %s", frozen, way, tess_error_text());
+            if (o.bits != whole.bits || (way && !k && !o.read))
+                CHECK_SAY("%s, way %d: %s, %llu read", frozen, way,
+                          o.bits != whole.bits ? "other bits" : "the same bits", (unsigned long long)o.read);
+        }
+    }
+    frozen = "";
 }
 
 TEST(without_clipping_too)

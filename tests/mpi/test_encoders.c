@@ -20,6 +20,7 @@ static const struct kind {
     {"{\"model_type\": \"t5\", \"vocab_size\": 64, \"d_model\": 64, \"d_kv\": 16, \"d_ff\": 128, \"num_layers\": 2, "
      "\"num_heads\": 4, \"decoder_start_token_id\": 0, \"pad_token_id\": 0}",
      "labels", true},
+    {"{\"model_type\": \"bert\", \"architectures\": [\"BertForPreTraining\"], " BERT "}", "masked and follows", true},
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
@@ -30,15 +31,19 @@ static void write_line(FILE *f, const struct kind *k, unsigned *dice)
     for (int i = 0; i < n; i++) id[i] = 5 + (int)((*dice = *dice * 1103515245u + 12345u) >> 16) % 50;
     fprintf(f, "{\"input_ids\": [");
     for (int i = 0; i < n; i++)
-        fprintf(f, "%s%d", i ? ", " : "", strcmp(k->members, "masked") == 0 && i % 4 == 1 ? 4 : id[i]);
+        fprintf(f, "%s%d", i ? ", " : "", strncmp(k->members, "masked", 6) == 0 && i % 4 == 1 ? 4 : id[i]);
     fprintf(f, "]");
     if (strcmp(k->members, "label") == 0) {
         fprintf(f, ", \"label\": %d", (id[0] + id[1]) % 3);
     } else {
         fprintf(f, ", \"labels\": [");
         for (int i = 0; i < n; i++)
-            fprintf(f, "%s%d", i ? ", " : "", strcmp(k->members, "masked") ? id[n - 1 - i] : i % 4 == 1 ? id[i] : -100);
+            fprintf(f, "%s%d", i ? ", " : "",
+                    strncmp(k->members, "masked", 6) ? id[n - 1 - i]
+                    : i % 4 == 1                     ? id[i]
+                                                     : -100);
         fprintf(f, "]");
+        if (strstr(k->members, "follows")) fprintf(f, ", \"next_sentence_label\": %d", id[0] % 2);
     }
     fprintf(f, "}\n");
 }
@@ -123,10 +128,12 @@ TEST(tensor_and_pipeline_ranks_are_near)
     }
 }
 
-TEST(generate_refuses_what_goes_on_with_no_text)
+TEST(other_commands)
 {
     for (const struct kind *k = kinds; k < kinds + KINDS; k++) {
         setup(k);
+        RUN("bench", "run.json", "--steps", "1"); /* on samples that are drawn */
+        EXPECT_DONE();
         RUN("train", "run.json", "steps=1", "eval_every=0");
         EXPECT_DONE();
         RUN("generate", "out/model", "--prompt", "a");
@@ -141,16 +148,15 @@ TEST(a_tokenizer_that_is_not_known)
     RUN("train", "run.json", "steps=1", "eval_every=0");
     EXPECT_DONE();
     rename("out/model", "given");
-    write_text(
-        "given/tokenizer.json",
-        "{\"normalizer\": {\"type\": \"BertNormalizer\"}, \"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 9}},"
-        " \"added_tokens\": [{\"id\": 0, \"content\": \"[PAD]\"}, {\"id\": 4, \"content\": \"[MASK]\"}]}");
+    write_text("given/tokenizer.json",
+               "{\"normalizer\": {\"type\": \"Rot13\"}, \"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 9}},"
+               " \"added_tokens\": [{\"id\": 0, \"content\": \"[PAD]\"}, {\"id\": 4, \"content\": \"[MASK]\"}]}");
     write_text("bare.jsonl", "{\"input_ids\": [5, 6, 7, 8, 9]}\n{\"input_ids\": [9, 8, 7, 6, 5, 4]}\n");
     RUN("train", "run.json", "model=given", "steps=1", "data.train=bare.jsonl", "eval_every=0");
     EXPECT_DONE();
     write_text("plain.txt", "0123456789 9876543210 0123456789 9876543210 0123456789");
     RUN("train", "run.json", "model=given", "data.train=plain.txt");
-    EXPECT_ERROR(2, "plain.txt", "tokenizer", "normalizer: not supported");
+    EXPECT_ERROR(2, "plain.txt", "tokenizer", "normalizer Rot13 is not supported");
     RUN("train", "run.json", "model=given", "data.train=bare.jsonl", "data.mlm_whole_words=true");
     EXPECT_ERROR(2, "data.mlm_whole_words");
 }
@@ -159,7 +165,8 @@ TEST(what_is_wrong_is_one_line)
 {
     setup(&kinds[0]);
     RUN("train", "run.json", "model.architectures=[\"BertForQuestionAnswering\"]");
-    EXPECT_ERROR(2, "BertForQuestionAnswering is not known", "BertForMaskedLM, BertForSequenceClassification");
+    EXPECT_ERROR(2, "BertForQuestionAnswering is not known",
+                 "BertForMaskedLM, BertForPreTraining, BertForSequenceClassification");
     write_text("plain.txt", "0123456789 9876543210 0123456789 9876543210 0123456789");
     RUN("train", "run.json", "data.train=plain.txt");
     EXPECT_ERROR(2, "data");

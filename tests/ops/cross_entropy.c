@@ -44,16 +44,18 @@ static void cross_entropy_tasks(void)
             if (a.bias) op_drawn("b", columns, TESS_F32, 1);
             op_run(&tess_cross_entropy_logits[t], &a);
 
-            op_env.loss_scale = 0.01f;
+            op_env.loss_scale[0] = 0.01f;
             void *p = op_any("p", ROWS * columns, t, true);
             op_draw(p, ROWS * columns, t, 1);
             for (int64_t i = 0; i < ROWS * columns; i++) positive(p, i, t);
             op_drawn("stats", stats, TESS_F32, 1), op_drawn("lse", ROWS, TESS_F32, 1), targets(ROWS + AT, VOCAB);
-            op_drawn("w", columns * IN, t, 1), op_any("dx", ROWS * IN, TESS_F32, a.acc);
+            a.ends = kind == 3;
+            if (!a.ends) op_drawn("w", columns * IN, t, 1), op_any("dx", ROWS * IN, TESS_F32, a.acc);
             op_run(&tess_cross_entropy_gradient[t], &a);
         }
-    tess_cross_entropy_arg a = {.rows = ROWS, .row = AT, .tiles = 3, .tile_out = TILE, .vocab = VOCAB};
-    targets(ROWS + AT, VOCAB), op_any("lse", ROWS, TESS_F32, false), op_any("loss", 2, OP_DOUBLE, false);
+    tess_cross_entropy_arg a = {
+        .rows = ROWS, .row = AT, .tiles = 3, .tile_out = TILE, .vocab = VOCAB, .loss = 1, .losses = 2};
+    targets(ROWS + AT, VOCAB), op_any("lse", ROWS, TESS_F32, false), op_any("losses", 4, OP_DOUBLE, false);
     for (int64_t tile = 0; tile < 3; tile++) {
         const int64_t columns = tile < 2 ? TILE : VOCAB - 2 * TILE;
         const int64_t n = (int64_t)(tess_cross_entropy_stats(ROWS, columns) / sizeof(float));

@@ -27,6 +27,11 @@ static void linear_tasks(void)
             op_drawn("dy", rows * ld, t, 1), op_drawn("x", (rows + 3) * n, t, 1), op_any("dw", m * n, TESS_F32, acc);
             if (a.bias) op_any("db", m, TESS_F32, a.acc_bias);
             op_run(&tess_linear_backward_weight[t], &a);
+            double sums[130] = {0}, *dy = op_in("dy", rows * ld, t, 1), *db = op_out("db", m, TESS_F32, a.acc_bias);
+            for (int64_t r = 0; r < rows; r++)
+                for (int64_t j = 0; j < m; j++) sums[j] += dy[r * ld + a.col + j];
+            for (int64_t j = 0; j < m; j++) db[j] += sums[j];
+            op_run(&tess_linear_backward_bias[t], &a);
         }
 }
 

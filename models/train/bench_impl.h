@@ -1,0 +1,19 @@
+/* A bench: bench.c runs steps, bench_text.c says where their time went. */
+#ifndef TESS_BENCH_IMPL_H
+#define TESS_BENCH_IMPL_H
+#include "measure_impl.h"
+#include "run_impl.h"
+
+typedef struct tess_bench_run {
+    tess_run run;
+    tess_step *step;
+    tess_plan plan;
+    tess_measure measure;
+    uint64_t moved; /* from and to the disk, before the steps that are measured */
+    uint64_t sent;  /* to other ranks, the same */
+} tess_bench_run;
+
+/* Prints what steps of this median took, all of whose tasks are in the profile. */
+void tess_bench_print(FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps);
+
+#endif
