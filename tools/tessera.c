@@ -16,6 +16,7 @@ static const struct {
     const tess_config_use *use;
 } uses[] = {{&cmd_train, &cmd_train_use},
             {&cmd_eval, &cmd_eval_use},
+            {&cmd_generate, &cmd_generate_use},
             {&cmd_estimate, &cmd_estimate_use},
             {&cmd_bench, &cmd_bench_use}};
 
