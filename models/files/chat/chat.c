@@ -107,8 +107,8 @@ static tess_status read_template(tess_chat *c, const json_t *config)
         config_path = tess_format("%s/tokenizer_config.json: chat_template", c->dir);
         status = take_template(c, config_path, json_string_value(text), json_string_length(text));
     } else {
-        status =
-            tess_error(TESS_INVALID, c->dir, "has no chat_template (in tokenizer_config.json, or chat_template.jinja)");
+        status = tess_error(TESS_INVALID, "chat_template",
+                            "%s has none (in tokenizer_config.json, or chat_template.jinja)", c->dir);
     }
     free(config_path);
     free(path);
@@ -220,7 +220,7 @@ static tess_status check_messages(const char *where, const json_t *talk)
 static tess_status render(const tess_chat *c, const char *where, const json_t *talk, size_t count, bool answers,
                           tess_bytes *out, tess_spans *spans)
 {
-    if (!c->root) return tess_error(TESS_INVALID, where, "is a conversation: %s", c->unsupported);
+    if (!c->root) return tess_error(TESS_INVALID, where, "cannot be written: %s", c->unsupported);
     json_t *variables = json_copy(c->tokens), *tools = json_object_get(talk, "tools");
     json_object_set_new(variables, "messages", messages_of(talk, count));
     json_object_set(variables, "tools", tools ? tools : json_null());
