@@ -310,8 +310,9 @@ static tess_status copy_file(const char *from_dir, const char *name, const char 
 }
 
 /* Beside a model's weights. */
-static const char *const rest[] = {"config.json", "tokenizer.json",          "tokenizer_config.json", "vocab.json",
-                                   "merges.txt",  "special_tokens_map.json", "generation_config.json"};
+static const char *const rest[] = {
+    "config.json", "tokenizer.json",          "tokenizer_config.json",  "vocab.json",
+    "merges.txt",  "special_tokens_map.json", "generation_config.json", "chat_template.jinja"};
 enum { REST = sizeof rest / sizeof rest[0] };
 
 tess_status tess_model_save_rest(const tess_model *m, const char *dir)

@@ -1,4 +1,5 @@
 /* Opening a run: the model, its tokenizer, its graph and its data as a configuration names them. */
+#include "chat_impl.h"
 #include "model_impl.h"
 #include "patterns_impl.h"
 #include "run_impl.h"
@@ -18,13 +19,16 @@ tess_status tess_run_at_key(tess_status status)
     return status;
 }
 
+/* Of data.loss_on. */
+enum { LOSS_ON_ASSISTANT, LOSS_ON_ALL };
+
 static tess_status open_tokenizer(tess_run *r)
 {
     if (!tess_model_dir(r->model)) return TESS_OK;
     char *path = tess_format("%s/tokenizer.json", tess_model_dir(r->model));
     tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open_any(path, &r->tokenizer);
     free(path);
-    return status;
+    return status == TESS_OK ? tess_chat_open(tess_model_dir(r->model), &r->chat) : status;
 }
 
 /* What the configuration says is not trained. */
@@ -115,6 +119,7 @@ void tess_run_close(tess_run *r)
 {
     tess_graph_free(r->g);
     tess_tokenizer_free(r->tokenizer);
+    tess_chat_free(r->chat);
     tess_model_close(r->model);
     *r = (tess_run){0};
 }
@@ -221,7 +226,9 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
                            .restart = r->c->data.pack_positions,
                            .end_of_text = end_of_text(r),
                            .truncate = r->c->data.truncate,
-                           .end_completions = r->c->data.end_completions};
+                           .end_completions = r->c->data.end_completions,
+                           .chat = r->chat,
+                           .loss_on_all = r->c->data.loss_on == LOSS_ON_ALL};
     int32_t special[9];
     set_task(r, &conf);
     set_masks(r, &conf);

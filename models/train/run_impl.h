@@ -19,6 +19,7 @@ typedef struct tess_run {
     int rank;
     tess_model *model;
     tess_tokenizer *tokenizer; /* NULL: bytes */
+    struct tess_chat *chat;    /* NULL: the model has no directory */
     tess_graph *g;
     tess_network net;
     tess_place_conf conf;

@@ -64,6 +64,7 @@ typedef struct tess_generate_conf {
     int batch;                 /* prompts of a file that are gone on with at a time; 0: 8 */
     bool ignore_end;           /* goes on behind a token that ends a text */
     const tess_config *config; /* of its memory, bf16 and aio; NULL: the defaults */
+    bool chat;                 /* in the place of `prompt`: turns of a conversation come from stdin */
 } tess_generate_conf;
 /* Goes on with a prompt, or with each of a file. */
 tess_status tess_generate(const tess_generate_conf *c, FILE *out) TESS_NODISCARD;
