@@ -21,6 +21,8 @@ struct tess_graph {
     const char **block_name;
     bool failed;
     char error[512];
+    tess_beside beside; /* what is built beside a linear, for: */
+    void *beside_of;
     uint32_t randoms;             /* streams given out */
     tess_step *pending;           /* whose updates of these parameters are yet to come */
     int param_tiles;              /* of all parameters */

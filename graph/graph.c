@@ -131,7 +131,7 @@ static tess_status check_param(tess_graph *g, const char *name, int64_t rows, in
                       (long long)g->tiles_declared, TESS_MOST_TILES);
 }
 
-tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init)
+static tess_tensor *add_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, int rank, tess_init init)
 {
     if (!open_for(g, name)) return NULL;
     tess_tensor *known = tess_graph_find_param(g, name);
@@ -151,7 +151,7 @@ tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t c
     if (known) return known;
     if (!other && check_param(g, name, rows, columns) != TESS_OK) return tess_graph_fail(g);
     tess_tensor *p = new_tensor(g, TESS_KIND_PARAM, name);
-    p->rank = columns > 1 ? 2 : 1;
+    p->rank = rank;
     p->cut = tess_arena_get(g->arena, sizeof *p->cut);
     p->held = tess_arena_get(g->arena, sizeof *p->held);
     p->held->storage = p;
@@ -166,6 +166,16 @@ tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t c
         cut(p, tess_rows_of_tile(g, rows, columns));
     g->param = tess_realloc(g->param, (size_t)(g->params + 1) * sizeof *g->param);
     return g->param[g->params++] = p;
+}
+
+tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init)
+{
+    return add_param(g, name, rows, columns, columns > 1 ? 2 : 1, init);
+}
+
+tess_tensor *tess_matrix(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init)
+{
+    return add_param(g, name, rows, columns, 2, init);
 }
 
 /* Ops that are there already keep to the cut of what they read. */
@@ -291,6 +301,18 @@ int tess_tensor_shape(const tess_tensor *t, int64_t shape[3])
 }
 
 /* ---- nodes ---- */
+
+void tess_graph_beside(tess_graph *g, tess_beside make, void *of)
+{
+    g->beside = make;
+    g->beside_of = of;
+}
+
+tess_tensor *tess_linear_beside(tess_tensor *x, tess_tensor *w, tess_tensor *y)
+{
+    const tess_graph *g = y ? y->g : NULL;
+    return g && g->beside ? g->beside(g->beside_of, x, w, y) : y;
+}
 
 tess_status tess_same_shape(tess_node *n)
 {

@@ -1,13 +1,14 @@
 /* tessera generate: goes on from a prompt with a trained model. */
 #include "cmd.h"
 
-enum { PROMPT, TOKENS, TEMPERATURE, TOP_K, SEED, OPTIONS_COUNT };
+enum { PROMPT, TOKENS, TEMPERATURE, TOP_K, SEED, ADAPTER, OPTIONS_COUNT };
 static const option OPTIONS[OPTIONS_COUNT] = {
     [PROMPT] = {"--prompt", "TEXT", "what to go on from", NULL},
     [TOKENS] = {"-n", "N", "tokens to add; 64", NULL},
     [TEMPERATURE] = {"--temperature", "X", "spread of the draw; 1, and 0 is always the likeliest", NULL},
     [TOP_K] = {"--top-k", "K", "draw from the K likeliest; 0, and 0 is all", NULL},
     [SEED] = {"--seed", "S", "of the draw; 1", NULL},
+    [ADAPTER] = {"--adapter", "DIR", "adapters beside the model, as PEFT or a run with lora writes them", NULL},
 };
 
 static void help(FILE *out)
@@ -37,6 +38,7 @@ static tess_status run(int argc, char **argv)
         return tess_error(TESS_INVALID, "command line", "--prompt: missing (%s)", options[PROMPT].help);
     return tess_generate(&(tess_generate_conf){.dir = argv[1],
                                                .prompt = options[PROMPT].value,
+                                               .adapter = options[ADAPTER].value,
                                                .tokens = (int)tokens,
                                                .temperature = temperature,
                                                .top_k = (int)top_k,
@@ -44,9 +46,10 @@ static tess_status run(int argc, char **argv)
                          stdout);
 }
 
-const command cmd_generate = {"generate",
-                              "generate MODEL_DIR --prompt TEXT -n N [--temperature X] [--top-k K] [--seed S]",
-                              "Goes on from a prompt with a trained model, or with a checkpoint.",
-                              help,
-                              run,
-                              CMD_ONE_RANK};
+const command cmd_generate = {
+    "generate",
+    "generate MODEL_DIR --prompt TEXT -n N [--temperature X] [--top-k K] [--seed S] [--adapter DIR]",
+    "Goes on from a prompt with a trained model, or with a checkpoint.",
+    help,
+    run,
+    CMD_ONE_RANK};

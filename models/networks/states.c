@@ -1,4 +1,5 @@
 /* States to and from files, see states_impl.h. */
+#include "lora_impl.h"
 #include "pieces_impl.h"
 #include "states_impl.h"
 #include <stdlib.h>
@@ -6,20 +7,22 @@
 
 const char *const tess_states_suffix[TESS_PARTS] = {"", ".exp_avg", ".exp_avg_sq"};
 
-/* What is frozen has no moments. */
-static int parts_of(const tess_tensor *p)
+/* What is frozen has no moments; what is not meant has nothing. */
+static int parts_of(const tess_tensor *p, tess_states_of_what of)
 {
-    return tess_param_frozen(p) ? TESS_MASTER + 1 : TESS_PARTS;
+    const bool frozen = tess_param_frozen(p);
+    if (of == TESS_STATES_TRAINED ? frozen : of == TESS_STATES_BASE && tess_lora_is_part(tess_tensor_name(p))) return 0;
+    return frozen ? TESS_MASTER + 1 : TESS_PARTS;
 }
 
 /* ---- writing ---- */
 
-tess_status tess_states_write(const char *dir, tess_graph *g)
+tess_status tess_states_write(const char *dir, tess_graph *g, tess_states_of_what of)
 {
     tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "states", TESS_SAFETENSORS_SHARD);
     const int params = tess_graph_params(g);
     for (int k = 0; k < params; k++)
-        for (int part = 0; part < parts_of(tess_graph_param(g, k)); part++) {
+        for (int part = 0; part < parts_of(tess_graph_param(g, k), of); part++) {
             const tess_tensor *p = tess_graph_param(g, k);
             const tess_safetensors_dtype type = tess_param_dtype(p) == TESS_BF16 ? TESS_ST_BF16 : TESS_ST_F32;
             int64_t shape[3];
@@ -32,7 +35,7 @@ tess_status tess_states_write(const char *dir, tess_graph *g)
     if (status == TESS_OK) status = tess_pieces_settle(g);
     size_t tensor = 0;
     for (int k = 0; k < params; k++)
-        for (int part = 0; part < parts_of(tess_graph_param(g, k)) && status == TESS_OK; part++)
+        for (int part = 0; part < parts_of(tess_graph_param(g, k), of) && status == TESS_OK; part++)
             status = tess_pieces_write(w, tensor++, tess_graph_param(g, k), (tess_part)part, false);
     return tess_safetensors_writer_end(w, status);
 }
@@ -106,11 +109,12 @@ static tess_status read_part(const tess_safetensors *set, const char *path, tess
     return tess_pieces_read(t, p, part, false);
 }
 
-tess_status tess_states_read(const tess_safetensors *states, const char *path, tess_graph *g, int parts)
+tess_status tess_states_read(const tess_safetensors *states, const char *path, tess_graph *g, int parts,
+                             tess_states_of_what of)
 {
     tess_status status = check_count(states, path, g);
     for (int k = 0; k < tess_graph_params(g); k++)
-        for (int part = 0; part < parts && part < parts_of(tess_graph_param(g, k)) && status == TESS_OK; part++)
+        for (int part = 0; part < parts && part < parts_of(tess_graph_param(g, k), of) && status == TESS_OK; part++)
             status = read_part(states, path, tess_graph_param(g, k), (tess_part)part);
     return status;
 }

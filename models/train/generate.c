@@ -16,6 +16,7 @@
 enum { LENGTHS = 24, SHORTEST = 64 };
 
 struct generator {
+    const char *adapter; /* beside the model; NULL: none */
     tess_model *model;
     tess_tokenizer *tokenizer;
     int64_t vocab, most; /* longest context */
@@ -30,12 +31,17 @@ static tess_status open_generator(const char *dir, void *what)
 {
     struct generator *g = what;
     TESS_TRY(tess_model_open(dir, NULL, &g->model));
+    if (g->adapter) TESS_TRY(tess_model_adapt(g->model, g->adapter));
     if (tess_model_answers(g->model) != TESS_ANSWERS_NEXT)
         return tess_error(TESS_INVALID, dir, "is no model that goes on with a text (%s)",
                           tess_model_answers(g->model) == TESS_ANSWERS_DECODER ? "it answers with another"
                                                                                : "it reads one");
     TESS_TRY(tess_run_need_weights(g->model));
     char *path = tess_format("%s/tokenizer.json", dir);
+    if (access(path, F_OK) && g->model->lora) { /* adapters have their base's */
+        free(path);
+        path = tess_format("%s/tokenizer.json", tess_model_dir(g->model));
+    }
     tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open(path, &g->tokenizer);
     free(path);
     TESS_TRY(status);
@@ -62,7 +68,7 @@ static void close_generator(void *what)
     free(g->logits);
     tess_tokenizer_free(g->tokenizer);
     tess_model_close(g->model);
-    *g = (struct generator){0};
+    *g = (struct generator){.adapter = g->adapter};
 }
 
 static int64_t length_of(const struct generator *g, int k)
@@ -212,7 +218,7 @@ static tess_status generate(const tess_generate_conf *c, struct generator *g, FI
 
 tess_status tess_generate(const tess_generate_conf *c, FILE *out)
 {
-    struct generator g = {0};
+    struct generator g = {.adapter = c ? c->adapter : NULL};
     if (!c || !c->dir || !c->prompt || !out)
         return tess_error(TESS_INVALID, "generate", "a directory, a prompt or an output is NULL");
     char *path = NULL;

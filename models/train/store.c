@@ -120,7 +120,7 @@ tess_status tess_graph_resume(tess_graph *g, const char *dir, tess_position *at,
     *found = false;
     TESS_TRY(tess_checkpoint_find(dir, &p, &there));
     if (!there) return TESS_OK;
-    TESS_TRY(tess_checkpoint_load(dir, p.step, g));
+    TESS_TRY(tess_checkpoint_load(dir, p.step, NULL, g));
     *found = true;
     *at = (tess_position){.step = p.step, .samples = p.samples, .seed = p.seed};
     return TESS_OK;

@@ -53,7 +53,7 @@ tess_status tess_eval(const tess_config *c) TESS_NODISCARD;
 tess_status tess_estimate(const tess_config *c, FILE *out) TESS_NODISCARD;
 
 typedef struct tess_generate_conf {
-    const char *dir, *prompt;
+    const char *dir, *prompt, *adapter; /* adapter: beside the model of dir; NULL: none */
     int tokens;
     double temperature; /* 0: always the likeliest */
     int top_k;          /* 0: all */
@@ -61,6 +61,8 @@ typedef struct tess_generate_conf {
 } tess_generate_conf;
 /* Goes on with a prompt. */
 tess_status tess_generate(const tess_generate_conf *c, FILE *out) TESS_NODISCARD;
+/* Writes a model with a directory's adapters folded into its weights, each in the dtype that it has. */
+tess_status tess_merge(const char *model, const char *adapter, const char *dir, FILE *out) TESS_NODISCARD;
 /* Writes the model of a checkpoint, or of the newest in a directory of them, as a Hugging Face directory, which must
  * not hold one yet: the same bytes as the run would leave. */
 tess_status tess_export(const char *checkpoint, const char *dir, FILE *out) TESS_NODISCARD;
