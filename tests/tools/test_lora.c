@@ -116,7 +116,7 @@ TEST(the_base_has_no_states)
     RUN("estimate", "run.json");
     EXPECT_DONE();
     CHECK_HAS(ran.out, "of them trained");
-    RUN("train", "run.json", "output=capped", "memory.cpu=8MiB", "memory.path=swap", "zero_optimization.stage=3",
+    RUN("train", "run.json", "output=capped", "memory.cpu=6MiB", "memory.path=swap", "zero_optimization.stage=3",
         "zero_optimization.offload_param.device=nvme", "activation_checkpointing.enabled=true");
     EXPECT_DONE();
     CHECK(of_tier("capped/metrics.jsonl", "disk", "read_bytes") > 0);
