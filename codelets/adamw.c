@@ -6,12 +6,11 @@
 #include "adamw_impl.h"
 #include "vector_impl.h"
 
-TESS_INLINE void update(const tess_work *w, tess_adamw_rates k, int64_t n, bool copy)
+TESS_INLINE void update(const tess_update_view *u, tess_adamw_rates k, int64_t n, bool copy)
 {
-    const tess_adamw_arg *a = w->arg;
-    float *p = (float *)w->buf[0].ptr + a->at_master, *m = w->buf[1].ptr, *v = w->buf[2].ptr;
-    const float *grad = (const float *)w->buf[3].ptr + a->at_gradient;
-    tess_bf16 *rounded = copy ? (tess_bf16 *)w->buf[6].ptr + a->at_copy : NULL;
+    float *p = u->master, *m = u->moment[0], *v = u->moment[1];
+    const float *grad = u->grad;
+    tess_bf16 *rounded = u->copy;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         tess_adamw_update(&k, &p[i], &m[i], &v[i], grad[i]);
@@ -21,23 +20,29 @@ TESS_INLINE void update(const tess_work *w, tess_adamw_rates k, int64_t n, bool 
 
 TESS_CLONES static void adamw(const tess_work *w)
 {
-    const tess_adamw_arg *a = w->arg;
-    const double *loss = w->buf[4].ptr;
-    const double norm = a->clip ? *(const double *)w->buf[5].ptr : tess_exact_value(w->buf[5].ptr);
-    if (!isfinite(*loss)) return;
-    if (!isfinite(norm)) {
-        tess_work_fail(w, "%s: the gradient is not finite", a->name);
-        return;
-    }
-    const tess_env *env = a->late ? w->env->before : w->env;
-    tess_adamw_rates k = tess_adamw_rates_of(a, env);
-    if (a->clip) k.scale = tess_adamw_scale(env->clip, norm);
-    if (a->copy)
-        update(w, k, a->n, true);
+    const tess_update_view u = tess_update_view_of(w);
+    tess_adamw_rates k = tess_adamw_rates_of(&u);
+    if (!tess_update_begins(w, &u, &k.scale)) return;
+    if (u.copy)
+        update(&u, k, u.a->n, true);
     else
-        update(w, k, a->n, false);
+        update(&u, k, u.a->n, false);
 }
 
 TESS_CUDA_DECLARE(adamw_f32)
 tess_codelet tess_adamw[] = {
     [TESS_F32] = {.name = "adamw", .dtype = TESS_F32, .cpu = adamw, .cuda = TESS_CUDA(adamw_f32), .either = true}};
+
+static tess_status check(const tess_optimizer *o)
+{
+    if (o->beta1 == 0 && o->beta2 == 0 && o->eps == 0)
+        return tess_error(TESS_INVALID, "optimizer", "betas and eps are all 0 (TESS_ADAMW has the usual ones)");
+    if (o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 && isfinite(o->eps))
+        return TESS_OK;
+    return tess_error(TESS_INVALID, "optimizer",
+                      "betas %g and %g, eps %g (betas are 0 to less than 1, eps is no less than 0)", o->beta1, o->beta2,
+                      o->eps);
+}
+
+const tess_optimizer_kind tess_adamw_kind = {
+    .name = "AdamW", .update = tess_adamw, .moment = {"exp_avg", "exp_avg_sq"}, .check = check};

@@ -33,7 +33,9 @@ typedef struct tess_linear_arg {
     bool bias, acc;
     bool acc_bias; /* db */
     bool sum;      /* backward_input: dx is f32, for a sum over tiles of w */
+    bool few;      /* forward: no more than TESS_FEW_ROWS, each of which has the same bits whatever else is there */
 } tess_linear_arg;
+enum { TESS_FEW_ROWS = 16 };
 extern tess_codelet tess_linear_forward[];         /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
 extern tess_codelet tess_linear_backward_input[];  /* dy (rows,ld), w (out,in), dx += (rows,in) */
 extern tess_codelet tess_linear_backward_weight[]; /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)] */
@@ -180,6 +182,59 @@ extern tess_codelet tess_attention_forward[];
 /* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias f32 +=], scratch */
 extern tess_codelet tess_attention_backward[];
 
+/* ---- cached_attention.c: keys and values that are kept
+ * --------------------------------------------------------------- */
+
+/* A tile of the cache has `block` places of each sequence: keys (sequences, groups, dim, block), values (sequences,
+ * groups, block, dim), real. Place p of a sequence is in tile p / block. A row's range of places is told as in
+ * attention, by bounds (2 queries) a sequence; with `own` its end is the row's own place and one, and it sees no more
+ * than a window of places before that. */
+typedef struct tess_cached_arg {
+    int64_t sequences, queries; /* rows: sequences * queries */
+    int64_t heads, groups, dim; /* as in attention, as is: */
+    bool packed, by_head;
+    int64_t block;
+    int64_t first, tiles; /* the place with which the first of the task's tiles begins, and how many there are */
+    int64_t group0, some; /* the groups of this task: [group0, group0 + some) */
+    int64_t window, buckets, reach;
+    float scale, cap;
+    bool own, causal;  /* causal: a bias has no buckets for keys behind a query */
+    bool begins, ends; /* what is left of the tiles before is nothing; after these there are no more */
+} tess_cached_arg;
+enum { TESS_CACHED_TILES = 96 }; /* of keys, that a task may have */
+/* Returns the bytes of a task's scratch, and of what it leaves for the one with the next tiles. */
+size_t tess_cached_scratch(const tess_cached_arg *a, tess_dtype t);
+size_t tess_cached_state(const tess_cached_arg *a);
+/* k, v or packed qkv[, bounds i32], keys +=, values +=: those rows whose place is in this one tile. Without `own` a
+ * row's place is its number in its sequence, and there are no bounds. */
+extern tess_codelet tess_cache_append[];
+/* q or packed qkv, bounds i32[, bias (buckets, heads)], keys..., values...[, state f32, unless it begins and ends][, y
+ * (rows, some * heads / groups * dim), if it ends], scratch */
+extern tess_codelet tess_cached_attention[];
+
+/* ---- join.c, bundle.c: what steps of few rows are made of
+ * ------------------------------------------------------------ */
+
+/* y (rows, width) of stripes of its columns, each (rows, stripe), the last what is left. */
+typedef struct tess_join_arg {
+    int64_t rows, width, stripe;
+} tess_join_arg;
+extern tess_codelet tess_join[]; /* y, stripes... */
+
+/* Several small tasks as one: their bodies one after the other, each on these of the task's buffers. */
+typedef struct tess_bundle_part {
+    tess_codelet *cl;
+    const void *arg;
+    const uint16_t *buf;
+    unsigned nbuf;
+} tess_bundle_part;
+typedef struct tess_bundle_arg {
+    unsigned parts;
+    const tess_bundle_part *part;
+} tess_bundle_arg;
+enum { TESS_BUNDLE_BUFFERS = 64, TESS_BUNDLE_PARTS = 48 }; /* at most */
+extern tess_codelet tess_bundle[];
+
 /* ---- cross_entropy.c: the head and its loss ---------------------------------------------------------------------- */
 
 /* logits = x w^T [+ b], loss = -log softmax(logits)[target], for a piece of rows and one tile of w at a time: columns
@@ -268,23 +323,47 @@ typedef struct tess_copy_arg {
 } tess_copy_arg;
 extern tess_codelet tess_copy[]; /* [TESS_F32], but of any bytes: x, y */
 
-/* ---- adamw.c, fill.c, finite.c, pick.c ----------------------------------------------------------------------------
+/* ---- optimizer.c, and a file an optimizer: adamw.c, sgd.c, lion.c, adagrad.c ---------------------------------------
  */
 
-typedef struct tess_adamw_arg {
+enum { TESS_MOMENTS_MOST = 2 }; /* there is room for; how many an optimizer has its description says */
+
+/* What an optimizer is to those who hold its moments and emit its updates. */
+typedef struct tess_optimizer_kind {
+    const char *name;                              /* as messages and checkpoints have it */
+    tess_codelet *update;                          /* [TESS_F32] only; see tess_update_arg */
+    const char *moment[TESS_MOMENTS_MOST];         /* what its moments are called in files: NAME.exp_avg */
+    int (*moments)(const tess_optimizer *o);       /* how many of these there are with such numbers; NULL: all */
+    double (*begins)(const tess_optimizer *o);     /* what they are before the first update; NULL: 0 */
+    tess_status (*check)(const tess_optimizer *o); /* numbers that cannot be are TESS_INVALID */
+} tess_optimizer_kind;
+/* Returns the description; NULL: there is no such type. */
+const tess_optimizer_kind *tess_optimizer_kind_of(const tess_optimizer *o);
+/* Returns how many moments it keeps of a parameter. */
+int tess_optimizer_moments(const tess_optimizer *o);
+/* Says whether this is the update of one. */
+bool tess_codelet_updates(const tess_codelet *cl);
+/* Refuses what no optimizer can be. */
+tess_status tess_optimizer_check(const tess_optimizer *o) TESS_NODISCARD;
+
+/* Of all updates: master f32 (n), moments f32 (n) each, grad f32 (n), loss double (2), norm[, copy bf16 (n)]. norm is
+ * the square of the global norm, double, with clip; without, the exact sum of the squares of these gradients. Nothing
+ * happens when the loss or the norm is not finite; the latter fails the task and names the parameter. */
+typedef struct tess_update_arg {
     int64_t n;
     int64_t at_master, at_gradient, at_copy; /* elements of those buffers that come before */
-    bool decay;                              /* weight decay applies to this parameter */
-    bool l2;                                 /* Adam's: decay goes into the gradient */
-    bool copy;                               /* a bf16 copy follows */
-    bool clip;                               /* scale by env.clip over the norm */
-    bool late;                               /* this update is of the step before, as env.before says */
+    const tess_optimizer *optimizer;
+    int moments;
+    double weight_decay; /* of this parameter */
+    double lr_scale;     /* of env.lr */
+    bool copy;           /* a bf16 copy follows */
+    bool clip;           /* scale by env.clip over the norm */
+    bool late;           /* this update is of the step before, as env.before says */
     const char *name;
-} tess_adamw_arg;
-/* master, m, v (all f32, n), grad (n), loss double (2), norm[, copy bf16 (n)]. norm is the square of the global norm,
- * double, with clip; without, the exact sum of the squares of these gradients. Does nothing when the loss or the norm
- * is not finite; the latter fails the task and names the parameter. */
-extern tess_codelet tess_adamw[]; /* [TESS_F32] only */
+} tess_update_arg;
+extern tess_codelet tess_adamw[], tess_sgd[], tess_lion[], tess_adagrad[];
+
+/* ---- fill.c, finite.c, pick.c ------------------------------------------------------------------------------------ */
 
 typedef struct tess_count_arg {
     int64_t n;             /* elements */

@@ -37,8 +37,8 @@ extern "C" {
 #include "codelets.h"
 #include "cuda_rate_impl.h"
 }
-#include "adamw_impl.h"
 #include "scalar_impl.h"
+#include "update_impl.h"
 
 #define TESS_DEVICE __device__ __forceinline__
 

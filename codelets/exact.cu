@@ -1,4 +1,4 @@
-/* exact: the sum of squares as exact.c has it: every row in adamw_impl.h's order, the rows' sums added without
+/* exact: the sum of squares as exact.c has it: every row in update_impl.h's order, the rows' sums added without
  * rounding. Limbs are integers, so atomics have no order that shows. And what adds and rounds finished sums. */
 #include "cuda_impl.h"
 #include "exact_impl.h"

@@ -1,6 +1,7 @@
 /* linear: y = x w^T + b, on one tile of w: `out` rows of it make columns [col, col + out) of y. The tiles of a wide
  * layer add up in dx, in an order that the graph fixes; dw and db belong to their tile alone.
  */
+#include "few_impl.h"
 #include "mm_impl.h"
 #include "vector_impl.h"
 
@@ -15,6 +16,10 @@ static tess_cost linear_cost(const tess_linear_arg *a, tess_dtype t, double para
 TESS_INLINE void linear_forward(const tess_work *w, tess_dtype t)
 {
     const tess_linear_arg *a = w->arg;
+    if (a->few) {
+        tess_few_rows(a, w->buf[0].ptr, w->buf[1].ptr, a->bias ? w->buf[3].ptr : NULL, w->buf[2].ptr, t);
+        return;
+    }
     const tess_mm d = {.m = a->rows,
                        .n = a->out,
                        .k = a->in,

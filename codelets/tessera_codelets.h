@@ -17,4 +17,26 @@ typedef struct tess_rope_scaling {
 
 enum { TESS_MOST_BUCKETS = 256 }; /* of a bias by distance */
 
+/* How a step changes parameters. Zeros beside the type are what the optimizer does without that: momentum 0 keeps no
+ * momentum. The type of all zeros is Adam's, as which AdamW has l2 false. */
+typedef struct tess_optimizer {
+    double beta1, beta2, eps, weight_decay; /* Adam, Lion: betas; Adam, Adagrad: eps */
+    bool l2;                                /* Adam: decay is added to the gradient; it always is in SGD and Adagrad */
+    bool no_decay_1d;                       /* vectors do not decay */
+    double clip;                            /* by the global norm; 0: off */
+    tess_optimizer_type type;
+    double momentum, dampening; /* SGD */
+    bool nesterov;
+    double lr_decay, initial; /* Adagrad: what its sum of squares begins with */
+} tess_optimizer;
+/* With the numbers that torch, or DeepSpeed, gives them, without decay or clipping. */
+#define TESS_ADAMW                                                                                                     \
+    (TESS_LITERAL(tess_optimizer){0.9, 0.999, 1e-8, 0, false, false, 0, TESS_OPTIMIZER_ADAMW, 0, 0, false, 0, 0})
+#define TESS_SGD(momentum)                                                                                             \
+    (TESS_LITERAL(tess_optimizer){0, 0, 0, 0, false, false, 0, TESS_OPTIMIZER_SGD, momentum, 0, false, 0, 0})
+#define TESS_LION                                                                                                      \
+    (TESS_LITERAL(tess_optimizer){0.9, 0.999, 0, 0, false, false, 0, TESS_OPTIMIZER_LION, 0, 0, false, 0, 0})
+#define TESS_ADAGRAD                                                                                                   \
+    (TESS_LITERAL(tess_optimizer){0, 0, 1e-10, 0, false, false, 0, TESS_OPTIMIZER_ADAGRAD, 0, 0, false, 0, 0})
+
 #endif

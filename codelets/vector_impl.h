@@ -17,9 +17,9 @@
  */
 #ifndef TESS_VECTOR_IMPL_H
 #define TESS_VECTOR_IMPL_H
-#include "adamw_impl.h"
 #include "codelets.h"
 #include "scalar_impl.h"
+#include "update_impl.h"
 #include <math.h>
 #include <string.h>
 
@@ -159,7 +159,7 @@ TESS_INLINE float tess_sum16(const float lane[TESS_LANES])
     for (int l = 0; l < 4; l++) b[l] = a[l] + a[l + 4];
     return (b[0] + b[2]) + (b[1] + b[3]);
 }
-/* The sum of squares in adamw_impl.h's order. */
+/* The sum of squares in update_impl.h's order. */
 TESS_INLINE double tess_squares(const float *x, int64_t n)
 {
     double sum[TESS_SQUARE_LANES] = {0};

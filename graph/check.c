@@ -160,21 +160,6 @@ tess_status tess_check_conf(const tess_graph_conf *c)
     return check_grid(&c->grid);
 }
 
-static tess_status check_optimizer(const tess_optimizer *o)
-{
-    if (o->beta1 == 0 && o->beta2 == 0 && o->eps == 0)
-        return tess_error(TESS_INVALID, "optimizer", "betas and eps are all 0 (TESS_ADAMW has the usual ones)");
-    if (!(o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 && isfinite(o->eps)))
-        return tess_error(TESS_INVALID, "optimizer",
-                          "betas %g and %g, eps %g (betas are 0 to less than 1, eps is no less "
-                          "than 0)",
-                          o->beta1, o->beta2, o->eps);
-    if (!isfinite(o->weight_decay) || !(o->clip >= 0) || isinf(o->clip))
-        return tess_error(TESS_INVALID, "optimizer", "weight_decay %g, clip %g (both are finite, clip is not negative)",
-                          o->weight_decay, o->clip);
-    return TESS_OK;
-}
-
 tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
 {
     const tess_graph *g = output->g;
@@ -191,7 +176,7 @@ tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
                           "%lld micro-batches of %lld row tiles, with %d tensors each, are too many (raise tile_rows, "
                           "or make fewer micro-batches)",
                           (long long)micro, (long long)row_tiles, g->tensors);
-    return c->train && !c->keep_gradients ? check_optimizer(&c->optimizer) : TESS_OK;
+    return c->train && !c->keep_gradients ? tess_optimizer_check(&c->optimizer) : TESS_OK;
 }
 
 /* ---- values of inputs ---- */

@@ -72,6 +72,11 @@ bool tess_trains(const tess_lower *L)
     return L->conf->train;
 }
 
+bool tess_generates(const tess_lower *L)
+{
+    return L->g->cache != NULL;
+}
+
 void *tess_lower_get(tess_lower *L, size_t bytes)
 {
     return tess_arena_get(L->p->arena, bytes);

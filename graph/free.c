@@ -8,8 +8,7 @@ static void free_tiles(tess_tensor *p)
         struct tess_state *s = &p->held->state[k];
         if (s->weight != s->master) tess_tile_free(s->weight);
         tess_tile_free(s->master);
-        tess_tile_free(s->moment[0]);
-        tess_tile_free(s->moment[1]);
+        for (int m = 0; m < p->held->moments; m++) tess_tile_free(s->moment[m]);
         tess_tile_free(s->norm);
         if (p->held->on.sliced) tess_tile_free(s->sum);
     }

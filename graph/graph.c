@@ -101,6 +101,10 @@ tess_tensor *tess_graph_find_param(const tess_graph *g, const char *name)
 int64_t tess_rows_of_tile(const tess_graph *g, int64_t rows, int64_t columns)
 {
     int64_t fit = g->conf.tile_elements / columns;
+    if (g->conf.stripes > 1 && rows * columns >= (1 << 18) && columns > 1) {
+        const int64_t stripe = (rows + g->conf.stripes - 1) / g->conf.stripes;
+        fit = fit < stripe ? fit : (stripe + 63) / 64 * 64;
+    }
     if (fit >= rows) return rows;
     int64_t unit = fit < 64 ? 16 : 64;
     fit = fit / unit * unit;

@@ -48,6 +48,14 @@ int64_t tess_param_tiles(const tess_tensor *p);
 /* Says which rows of it one of them has. */
 void tess_param_rows(const tess_tensor *p, int64_t tile, int64_t *first, int64_t *count);
 
+/* Returns how many parts there are of a parameter: its master, and the moments of the optimizer that trains it; AdamW's
+ * where no step does yet. */
+int tess_param_parts(const tess_tensor *p);
+/* Returns what files call one of them behind the parameter's name, "exp_avg"; NULL: the master, which has that name. */
+const char *tess_param_part_name(const tess_tensor *p, tess_part part);
+/* Returns the name of the optimizer whose moments they are, and says how many it has of a parameter that it trains. */
+const char *tess_graph_optimizer(const tess_graph *g, int *moments);
+
 /* ---- the step ------------------------------------------------------------------------------------------------------
  */
 

@@ -240,6 +240,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     free(L.losses);
     free(L.scratch);
     tess_program_fuse(L.p);
+    if (g->cache) tess_program_bundle(L.p);
     tess_program_finish(L.p, conf->keep_gradients);
     *out = (tess_lowered){L.p, L.input, L.result, L.loss, norm, L.losses_exact, L.row_tiles, late_program(&L), L.uses};
 }

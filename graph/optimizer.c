@@ -43,18 +43,20 @@ static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_til
 {
     const struct tess_param_tile *t = &p->held->tile[s->tile];
     const tess_optimizer *o = &L->conf->optimizer;
-    tess_adamw_arg *a = TESS_ARG(L, tess_adamw_arg, .n = tess_state_elements(p, s), .copy = p->held->copy,
-                                 .decay = !(o->no_decay_1d && p->rank == 1), .l2 = o->l2, .clip = norm != NULL,
-                                 .late = L->late_norm && norm == L->late_norm, .name = p->name,
-                                 .at_master = s->master ? 0 : s->at, .at_copy = s->weight ? 0 : s->at);
-    tess_use use[] = {{s->master ? s->master : t->weight, TESS_RW},
-                      {s->moment[0], TESS_RW},
-                      {s->moment[1], TESS_RW},
-                      {s->sum, TESS_R},
-                      {loss, TESS_R},
-                      {norm ? norm : s->norm, TESS_R},
-                      {s->weight ? s->weight : t->weight, p->held->on.sliced && !s->weight ? TESS_RW : TESS_W}};
-    tess_emit(L, &tess_adamw[TESS_F32], a, use, a->copy ? 7 : 6);
+    tess_update_arg *a = TESS_ARG(L, tess_update_arg, .n = tess_state_elements(p, s), .copy = p->held->copy,
+                                  .optimizer = o, .moments = p->held->moments, .weight_decay = tess_param_decay(p, o),
+                                  .lr_scale = p->held->own_rates ? p->held->lr_scale : 1, .clip = norm != NULL,
+                                  .late = L->late_norm && norm == L->late_norm, .name = p->name,
+                                  .at_master = s->master ? 0 : s->at, .at_copy = s->weight ? 0 : s->at);
+    tess_use use[5 + TESS_MOMENTS_MOST] = {{s->master ? s->master : t->weight, TESS_RW}};
+    unsigned n = 1;
+    for (int m = 0; m < a->moments; m++) use[n++] = (tess_use){s->moment[m], TESS_RW};
+    use[n++] = (tess_use){s->sum, TESS_R};
+    use[n++] = (tess_use){loss, TESS_R};
+    use[n++] = (tess_use){norm ? norm : s->norm, TESS_R};
+    if (a->copy)
+        use[n++] = (tess_use){s->weight ? s->weight : t->weight, p->held->on.sliced && !s->weight ? TESS_RW : TESS_W};
+    tess_emit(L, &p->held->optimizer->update[TESS_F32], a, use, n);
 }
 
 /* All of this rank's slices; where the weight is whole on every rank, those of the others come. */

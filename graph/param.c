@@ -107,8 +107,8 @@ static tess_status draw_pieces(tess_tensor *p, struct drawing *d)
         TESS_TRY(prepare_weight(p, p->held->state[p->held->piece[i].state].tile));
         TESS_TRY(draw(p, &p->held->piece[i], d));
     }
-    for (int64_t i = 0; i < p->held->states && p->held->storage == p; i++) /* they begin at zero again */
-        p->held->state[i].begun[TESS_MOMENT1] = p->held->state[i].begun[TESS_MOMENT2] = false;
+    for (int64_t i = 0; i < p->held->states && p->held->storage == p; i++) /* they begin anew */
+        for (int m = 0; m < TESS_MOMENTS_MOST; m++) p->held->state[i].begun[TESS_MOMENT1 + m] = false;
     return TESS_OK;
 }
 
@@ -220,7 +220,8 @@ static void narrow(struct tess_placed_piece *h)
 static tess_status fill_part(tess_tensor *p, int64_t piece, tess_part part)
 {
     tess_tile *t = part_of(p, piece, part);
-    const tess_dtype type = part == TESS_MASTER && is_narrow(p) ? TESS_BF16 : TESS_F32;
+    if (part != TESS_MASTER) return tess_param_fill(p->g, t, p->held->begins);
+    const tess_dtype type = is_narrow(p) ? TESS_BF16 : TESS_F32;
     const tess_count_arg a = {.n = (int64_t)(tess_tile_bytes(t) / tess_dtype_size(type))};
     return submit(p->g, &tess_fill[type], a, (tess_use){t, TESS_W}, (tess_use){0});
 }
@@ -230,18 +231,19 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
     if (!p || p->kind != TESS_KIND_PARAM)
         return tess_error(TESS_INVALID, p ? p->name : "tess_param_map", "is no parameter");
     TESS_TRY(tess_check_session(p->g));
-    if (piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER || part >= TESS_PARTS || !data ||
+    if (tess_is_frozen(p) && part > TESS_MASTER && part < TESS_PARTS)
+        return tess_error(TESS_INVALID, p->name, "is frozen: it has no moments");
+    if (piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER || (int)part >= tess_param_parts(p) || !data ||
         mode < TESS_R || mode > TESS_RW)
         return tess_error(TESS_INVALID, p->name,
                           "piece %lld of %lld, part %d, mode %d (expected TESS_R, TESS_W or both)", (long long)piece,
                           (long long)tess_param_pieces(p), (int)part, mode);
     struct tess_placed_piece *h = &p->held->piece[piece];
     struct tess_state *s = &p->held->state[h->state];
-    if (p->held->frozen && part != TESS_MASTER)
-        return tess_error(TESS_INVALID, p->name, "is frozen: it has no moments");
     const int64_t at = (part == TESS_MASTER ? before_master(s) : 0) + h->at;
     bool inside = part == TESS_MASTER && !s->master && !s->weight && p->held->on.sliced;
     bool covers = !inside && h->piece.rows == s->rows;
+    if (part != TESS_MASTER) TESS_TRY(tess_param_moments(p, NULL, false));
     TESS_TRY(tess_settle(p->g, NULL));
     if ((mode & TESS_R) && !s->begun[part]) {
         if (part == TESS_MASTER) return tess_error(TESS_INVALID, p->name, "was neither drawn nor loaded");
@@ -270,7 +272,7 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part)
 {
     if (!p || p->kind != TESS_KIND_PARAM || piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER ||
-        part >= TESS_PARTS || (p->held->frozen && part != TESS_MASTER) || !tess_tile_mapped(part_of(p, piece, part)))
+        (int)part >= tess_param_parts(p) || !tess_tile_mapped(part_of(p, piece, part)))
         return; /* it was not mapped */
     if (p->held->piece[piece].wide.times) narrow(&p->held->piece[piece]);
     tess_tile_unmap(part_of(p, piece, part));

@@ -7,14 +7,14 @@
  * share them out, a slice. In fp32 the weight is the master. Of what is frozen it is the weight alone. */
 struct tess_state {
     int64_t tile, row, rows;
-    int64_t at;           /* elements of the tile before it */
-    tess_tile *master;    /* NULL: it is in the tile's weight */
-    tess_tile *weight;    /* where weights are gathered: what rests between uses; else NULL */
-    tess_tile *moment[2]; /* of this slice alone, as are: */
-    tess_tile *sum;       /* the gradient of all micro-batches: the tile's own where nothing is sliced */
-    tess_tile *norm;      /* an exact sum of squares */
-    bool counts;          /* that enters the global norm on this rank */
-    bool begun[3];        /* master and moments were written, if only in part */
+    int64_t at;                           /* elements of the tile before it */
+    tess_tile *master;                    /* NULL: it is in the tile's weight */
+    tess_tile *weight;                    /* where weights are gathered: what rests between uses; else NULL */
+    tess_tile *moment[TESS_MOMENTS_MOST]; /* those of them that the optimizer has; of this slice alone, as are: */
+    tess_tile *sum;         /* the gradient of all micro-batches: the tile's own where nothing is sliced */
+    tess_tile *norm;        /* an exact sum of squares */
+    bool counts;            /* that enters the global norm on this rank */
+    bool begun[TESS_PARTS]; /* master and moments were written, if only in part */
 };
 
 /* A row block of a parameter. */
@@ -65,9 +65,15 @@ struct tess_param {
     int64_t states;
     struct tess_placed_piece *piece;
     int64_t pieces;
-    bool frozen; /* nothing trains it: it has no gradient, no moments, and no master but its weight */
-    bool copy;   /* the weight is bf16: a copy of a master or, frozen, all there is */
-    bool stale;  /* masters were written, and not rounded since */
+    bool frozen;  /* nothing trains it: it has no gradient, no moments, and no master but its weight */
+    bool copy;    /* the weight is bf16: a copy of a master or, frozen, all there is */
+    bool stale;   /* masters were written, and not rounded since */
+    bool trained; /* a step trains it, with: */
+    const tess_optimizer_kind *optimizer; /* whose moments there are; NULL: nobody asked for any yet */
+    int moments;
+    float begins;   /* what each of them begins with */
+    bool own_rates; /* with what follows instead of the step's */
+    double lr_scale, weight_decay;
 };
 
 static inline bool tess_is_frozen(const tess_tensor *p)
@@ -79,6 +85,11 @@ static inline int64_t tess_state_elements(const tess_tensor *p, const struct tes
 {
     return s->rows * p->dim[1];
 }
+/* Makes the moments of a parameter for an optimizer that trains it, or, before there is one, for whoever asks for them
+ * (moments.c). */
+tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool trains) TESS_NODISCARD;
+/* Returns the weight decay of a parameter. */
+double tess_param_decay(const tess_tensor *p, const tess_optimizer *o);
 /* The graph whose parameters g's are. */
 static inline tess_graph *tess_graph_owner(const tess_graph *g)
 {

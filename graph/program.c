@@ -188,7 +188,7 @@ void tess_program_finish(tess_program *p, bool keep_gradients)
 
 static bool comes_late(const tess_task *t)
 {
-    return t->cl == &tess_adamw[TESS_F32] && ((const tess_adamw_arg *)t->arg)->late;
+    return tess_codelet_updates(t->cl) && ((const tess_update_arg *)t->arg)->late;
 }
 
 tess_status tess_program_run(const tess_program *p, bool late)

@@ -12,8 +12,6 @@ static void make_state(tess_tensor *p, struct tess_param_tile *t, int64_t j, int
     if (p->held->on.gathered && !p->held->copy) s->master = s->weight;
     if (!p->held->frozen) {
         if (p->held->copy) s->master = tess_tile_new(4 * n, TESS_ROLE_MASTER, p->name);
-        s->moment[0] = tess_tile_new(4 * n, TESS_ROLE_MOMENT, p->name);
-        s->moment[1] = tess_tile_new(4 * n, TESS_ROLE_MOMENT, p->name);
         s->norm = tess_tile_new(tess_exact_bytes(), TESS_ROLE_SCALAR, p->name);
         s->sum = p->held->on.sliced ? tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name) : t->gradient;
     }

@@ -38,6 +38,8 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
     TESS_TRY(tess_pipeline_check(g));
     if (conf->train) TESS_TRY(check_trains(output));
     tess_graph_ready(g);
+    for (int k = 0; k < g->params && conf->train && !conf->keep_gradients; k++)
+        TESS_TRY(tess_param_moments(g->param[k], &conf->optimizer, true));
     tess_step *s = tess_alloc(sizeof *s);
     s->g = g;
     s->output = output;

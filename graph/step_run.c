@@ -22,15 +22,15 @@ static tess_status name_gradient(const tess_step *s)
     return tess_error(TESS_FAILED, "gradient norm", "is not finite, yet every gradient's is");
 }
 
-/* Moments begin at zero, the first time a parameter is trained. */
+/* Moments begin as the optimizer says, the first time a parameter is trained. */
 static tess_status prepare_moments(tess_graph *g)
 {
     for (int k = 0; k < g->params; k++)
         for (int64_t i = 0; i < g->param[k]->held->states; i++) {
             struct tess_state *t = &g->param[k]->held->state[i];
-            for (int m = 0; m < 2; m++) {
-                if (t->begun[TESS_MOMENT1 + m] || !t->moment[m]) continue;
-                TESS_TRY(tess_param_fill(g, t->moment[m], 0));
+            for (int m = 0; m < g->param[k]->held->moments; m++) {
+                if (t->begun[TESS_MOMENT1 + m]) continue;
+                TESS_TRY(tess_param_fill(g, t->moment[m], g->param[k]->held->begins));
                 t->begun[TESS_MOMENT1 + m] = true;
             }
         }
@@ -52,8 +52,7 @@ static void set_env(tess_step *s, const tess_step_input *in, const int64_t *targ
         .beta2 = beta2,
         .bias1 = 1 - pow(beta1, (double)in->step + 1),
         .bias2 = 1 - pow(beta2, (double)in->step + 1),
-        .eps = o->eps,
-        .weight_decay = o->weight_decay,
+        .updates = in->step,
         .clip = o->clip,
         .before = &s->before,
     };

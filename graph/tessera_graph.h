@@ -35,6 +35,7 @@ typedef struct tess_graph_conf {
     int64_t tile_rows;     /* rows (tokens) an activation's tile has, as far as whole sequences allow; 0: 1024 */
     int64_t tile_elements; /* most elements of a parameter's tile; 0: 2.5 Mi */
     int64_t loss_rows;     /* rows whose logits exist at a time; 0: 512 */
+    int64_t stripes;       /* tiles that a matrix of 2^18 elements or more is cut into at least; 0: 1 */
     tess_grid grid;
     tess_graph *share; /* parameters of this other graph are used where the name is the same; it must live longer */
 } tess_graph_conf;
@@ -119,6 +120,34 @@ typedef struct tess_rope_conf {
 } tess_rope_conf;
 /* Turns the pairs of each head by their place. */
 tess_tensor *tess_rope(tess_tensor *x, tess_rope_conf conf);
+/* Keys and values of the sequences of a batch, which steps leave for later ones: for each attention of a network tiles
+ * of `block` places. Sequence and place are all that says where one lies: what a step's rows are is said by its inputs.
+ *
+ *     tess_cache *c = tess_cache_new(&(tess_cache_conf){.dtype = TESS_BF16, .sequences = B, .block = 256});
+ *     tess_cache_view(c, 1);                      // graphs that are described now see places 0 to 255
+ *     ... the network for (B, T) tokens, whose tess_attention_conf has .cache and .bounds; tess_step_new ...
+ *     TESS_TRY(tess_cache_ready(c, 1));           // once it runs
+ *     ... feed the tokens and their places; tess_step_run; the next tokens; and so on ...
+ *     tess_cache_view(c, 2);                      // the next block: another graph
+ *
+ * A step's rows lie in the last block that its graph sees, those of a sequence at places that follow each other and are
+ * the same in all sequences: shorter ones have padding in front, which no query sees. A layer with a window keeps no
+ * more tiles than that reaches back. */
+typedef struct tess_cache tess_cache;
+typedef struct tess_cache_conf {
+    tess_dtype dtype;  /* of the graphs */
+    int64_t sequences; /* B */
+    int64_t block;     /* places of a tile, a multiple of 16 */
+    uint64_t at_once;  /* bytes of tiles that a task may have at a time; 0: 8 MiB */
+} tess_cache_conf;
+/* Makes an empty one, which is freed behind the graphs that use it. */
+tess_cache *tess_cache_new(const tess_cache_conf *conf);
+void tess_cache_free(tess_cache *c);
+/* Says that graphs which are described from now on see so many blocks. */
+void tess_cache_view(tess_cache *c, int64_t blocks);
+/* Gives the tiles of those blocks something to hold, those that have nothing; tess_start comes first. */
+tess_status tess_cache_ready(tess_cache *c, int64_t blocks) TESS_NODISCARD;
+
 typedef struct tess_attention_conf {
     int64_t heads, groups; /* groups: heads of k and v, 0: as many as heads */
     float scale;           /* 0: 1/sqrt(dim) */
@@ -132,6 +161,9 @@ typedef struct tess_attention_conf {
     tess_tensor *bias;   /* a parameter (buckets, heads) that is added to logits by the distance of key and query: one
                             bucket each for small distances, wider ones up to `reach`; NULL: none */
     int64_t reach;
+    tess_cache *cache; /* keys and values go there, and queries see all that is there; `bounds` (B, 2T) are then places:
+                          the first that a query sees, and its own place and one. k and v NULL: those that tess_cached
+                          left are seen, as far as `bounds` say. NULL: there is none */
 } tess_attention_conf;
 
 /* Returns softmax(q k^T scale) v, head by head: (B, T, heads*dim). k and v may be of other lengths than q where it is
@@ -140,6 +172,10 @@ tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess
 /* Does the same with q, k and v side by side in one tensor, as one linear makes them: all heads of q, then k's, then
  * v's; or, by_head, of each head its q, its k and its v. */
 tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf);
+/* Leaves k and v (B, K, groups*dim) in the cache, row i at place i, for the attention with k and v NULL whose turn it
+ * is: both are counted, in the order in which they are described. Returns (B, 1, 1), which depends on them and on
+ * `behind`, what an earlier call returned (NULL: there is none): the last one is a step's output. */
+tess_tensor *tess_cached(tess_cache *c, tess_tensor *k, tess_tensor *v, int64_t heads, tess_tensor *behind);
 /* Returns the loss, which is the mean over targets >= 0 of -log softmax(x w^T + bias)[target]. The head and its loss
  * work on loss_rows rows at a time: logits of a whole batch never exist. */
 tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets);
@@ -168,10 +204,12 @@ tess_tensor *tess_graph_find_param(const tess_graph *g, const char *name);
 int64_t tess_graph_param_elements(const tess_graph *g);
 /* Returns the elements of those that are not frozen. */
 int64_t tess_graph_trained_elements(const tess_graph *g);
-/* Draws every parameter from its init and zeroes the moments; values depend on the seed and the parameter alone. */
+/* Draws every parameter from its init, and its moments begin anew; values depend on the seed and the parameter alone.
+ */
 tess_status tess_graph_init(tess_graph *g, uint64_t seed) TESS_NODISCARD;
 /* Draws one of them, as tess_graph_init does; tess_graph_round comes after it. */
 tess_status tess_param_init(tess_tensor *p, uint64_t seed) TESS_NODISCARD;
+/* A parameter's parts: the moments are the optimizer's, as many as it has. */
 typedef enum tess_part { TESS_MASTER, TESS_MOMENT1, TESS_MOMENT2, TESS_PARTS } tess_part;
 /* What this rank holds of a parameter's master and moments: rectangles of it, rows [row, row + rows) and columns [col,
  * col + cols), dense and row-major. With one rank they are its tiles. */
@@ -188,20 +226,13 @@ tess_piece tess_param_piece(const tess_tensor *p, int64_t piece);
 tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data) TESS_NODISCARD;
 /* Gives it back. */
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part);
+/* Gives a parameter rates of its own in steps that are made from then on: its learning rate is the step's times
+ * lr_scale, and weight_decay, unless it is below 0, replaces the optimizer's, no_decay_1d or not. */
+tess_status tess_param_set_rates(tess_tensor *p, double lr_scale, double weight_decay) TESS_NODISCARD;
 /* Renews the bf16 copies after masters were written from outside. */
 tess_status tess_graph_round(tess_graph *g) TESS_NODISCARD;
 
 /* ---- the step ---------------------------------------------------------------------------------------------------- */
-
-typedef struct tess_optimizer {
-    double beta1, beta2, eps, weight_decay;
-    bool l2;          /* Adam: decay is added to the gradient */
-    bool no_decay_1d; /* vectors do not decay */
-    double clip;      /* by the global norm; 0: off */
-} tess_optimizer;
-#define TESS_ADAMW                                                                                                     \
-    (TESS_LITERAL(tess_optimizer){0.9, 0.999, 1e-8, 0, false, false, 0}) /* without decay or clipping                  \
-                                                                          */
 
 typedef struct tess_step_conf {
     bool train;    /* else only the forward pass */
@@ -210,10 +241,10 @@ typedef struct tess_step_conf {
     bool deterministic; /* gradients add up in one tree over all micro-batches, whoever computes which: the same bits on
                            any number of ranks, for some more memory and time */
     bool late; /* with clipping: updates come in the next step's forward pass, or when somebody asks for them */
-    tess_optimizer optimizer;
-    int recompute_every; /* activation checkpointing: blocks between kept activations; 0: off */
-    bool keep_gradients; /* no optimizer: gradients stay readable, by tess_step_gradient */
-    bool check_finite;   /* forward only: the first tensor that is not finite fails the step by name */
+    tess_optimizer optimizer; /* TESS_ADAMW, ...: tessera_codelets.h; all training steps of a graph have one type */
+    int recompute_every;      /* activation checkpointing: blocks between kept activations; 0: off */
+    bool keep_gradients;      /* no optimizer: gradients stay readable, by tess_step_gradient */
+    bool check_finite;        /* forward only: the first tensor that is not finite fails the step by name */
 } tess_step_conf;
 
 typedef struct tess_step tess_step;

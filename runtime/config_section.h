@@ -18,7 +18,6 @@ extern "C" {
 #endif
 
 /* What choices mean, in the order of config.def. */
-typedef enum tess_optimizer_type { TESS_OPTIMIZER_ADAM, TESS_OPTIMIZER_ADAMW } tess_optimizer_type;
 typedef enum tess_scheduler_type {
     TESS_SCHEDULER_NONE,
     TESS_SCHEDULER_WARMUP,
@@ -52,6 +51,8 @@ typedef enum tess_offload {
 #define TESS_CONFIG_PATHS(name) char *name;
 /* A text, or the JSON text of a list of them; NULL: not given. */
 #define TESS_CONFIG_TEXTS(name) char *name;
+/* The JSON text of a list of objects, which those understand whose key it is; NULL: not given. */
+#define TESS_CONFIG_OBJECTS(name) char *name;
 /* A directory, and the JSON text of an object, which only models/ understands; both: it changes the directory's. */
 #define TESS_CONFIG_MODEL(name) char *name, *name##_json;
 #define TESS_CONFIG_TREE(name)  bool name; /* something in it is enabled */

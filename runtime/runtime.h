@@ -156,7 +156,8 @@ typedef struct tess_env {
     bool train;                         /* dropout acts */
     double lr, beta1, beta2;            /* the optimizer's, for this step */
     double bias1, bias2;                /* 1 - beta^(step+1) */
-    double eps, weight_decay, clip;     /* clip 0: off */
+    int64_t updates;                    /* that were made before this step's */
+    double clip;                        /* of gradients, by the global norm; 0: off */
     float loss_scale[TESS_MOST_LOSSES]; /* of each loss: 1 / targets that count in the global batch */
     const struct tess_env *before;      /* that of the step before, for updates that come late */
 } tess_env;

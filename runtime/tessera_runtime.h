@@ -78,6 +78,16 @@ int tess_cores(void);
 /* Returns the RAM that is free now, or this rank's part of it. */
 uint64_t tess_ram_free(void);
 
+/* Optimizers, see tess_optimizer. */
+typedef enum tess_optimizer_type {
+    TESS_OPTIMIZER_ADAM,
+    TESS_OPTIMIZER_ADAMW,
+    TESS_OPTIMIZER_SGD,
+    TESS_OPTIMIZER_LION,
+    TESS_OPTIMIZER_ADAGRAD,
+    TESS_OPTIMIZERS
+} tess_optimizer_type;
+
 /* What tiles are for. */
 typedef enum tess_role {
     TESS_ROLE_INPUT,      /* tokens, targets */
@@ -86,6 +96,7 @@ typedef enum tess_role {
     TESS_ROLE_MOMENT,     /* optimizer state */
     TESS_ROLE_GRADIENT,   /* of parameters, fp32 */
     TESS_ROLE_ACTIVATION, /* of a forward or backward pass */
+    TESS_ROLE_CACHE,      /* keys and values that generation keeps */
     TESS_ROLE_SCALAR,     /* losses and norms */
     TESS_ROLE_SCRATCH,    /* a worker's room inside one task */
     TESS_ROLE_COUNT

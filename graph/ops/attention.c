@@ -167,12 +167,14 @@ const tess_op tess_op_attention = {
 
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf)
 {
+    if (conf.cache) return tess_attention_in_cache(q, k, v, conf, false);
     return tess_node_add(&tess_op_attention, (tess_tensor *[]){q, k, v, conf.bounds, conf.bias}, INPUTS,
                          &(struct attributes){.conf = conf}, sizeof(struct attributes));
 }
 
 tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf)
 {
+    if (conf.cache) return tess_attention_in_cache(qkv, NULL, NULL, conf, true);
     return tess_node_add(&tess_op_attention, (tess_tensor *[]){qkv, NULL, NULL, conf.bounds, conf.bias}, INPUTS,
                          &(struct attributes){.conf = conf, .packed = true}, sizeof(struct attributes));
 }

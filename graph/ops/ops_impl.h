@@ -2,6 +2,7 @@
  * op sees this header alone. docs/add-an-op.md walks through one. */
 #ifndef TESS_OPS_IMPL_H
 #define TESS_OPS_IMPL_H
+#include "cache_impl.h"
 #include "op_impl.h"
 
 /* ---- describing ---- */
@@ -36,12 +37,18 @@ static inline bool tess_is_param(const tess_tensor *t, int64_t rows, int64_t col
     return t->kind == TESS_KIND_PARAM && t->dim[0] == rows && t->dim[1] == columns;
 }
 
+/* Attention as tess_attention and its kin have it, over a cache (cached_attention.c). */
+tess_tensor *tess_attention_in_cache(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf,
+                                     bool packed);
+
 /* ---- lowering to tasks ---- */
 
 /* Returns the dtype of activations. */
 tess_dtype tess_real(const tess_lower *L);
 /* The step has a backward pass. */
 bool tess_trains(const tess_lower *L);
+/* The step generates: its rows are few, or the sequences so, and what is parallel is the work on one tile of rows. */
+bool tess_generates(const tess_lower *L);
 /* Returns the rows of tensor t in row tile i. */
 int64_t tess_rows(const tess_lower *L, const tess_tensor *t, int i);
 /* Returns the row, over all micro-batches of the step, where row tile i of t begins. */

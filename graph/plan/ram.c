@@ -78,8 +78,10 @@ static void set_leave(const tess_uses *u, const tess_place_conf *conf, const tes
 static uint64_t largest_state(const tess_uses *u)
 {
     uint64_t most = 0;
-    for (size_t t = 0; t < u->tiles; t++)
-        if (u->tile[t].role == TESS_ROLE_MOMENT && u->tile[t].bytes > most) most = u->tile[t].bytes;
+    for (size_t t = 0; t < u->tiles; t++) {
+        const tess_role role = u->tile[t].role;
+        if ((role == TESS_ROLE_MASTER || role == TESS_ROLE_MOMENT) && u->tile[t].bytes > most) most = u->tile[t].bytes;
+    }
     return most;
 }
 

@@ -139,7 +139,8 @@ static tess_tensor *attend(const struct block *b, tess_tensor *x)
                                       .causal = true,
                                       .window = slides ? c->window : 0,
                                       .cap = b->traits->cap,
-                                      .bounds = b->in->bounds};
+                                      .bounds = b->in->bounds,
+                                      .cache = b->in->cache};
     tess_tensor *y = tess_attention(q, k, v, conf);
     return dense(b, "self_attn.o_proj", y, wide, c->width, b->traits->out_bias); // (B, T, C)
 }

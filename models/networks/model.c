@@ -236,6 +236,14 @@ static void add_inputs(const tess_model *m, tess_graph *g, const tess_build *b, 
     *net = (tess_network){.ids = tess_input(g, "ids", b->batch, b->length), .first_position = first_position(m)};
     if (b->bounds) net->bounds = tess_input(g, "bounds", b->batch, 2 * b->length);
     if (b->positions || net->first_position) net->positions = tess_input(g, "positions", b->batch, b->length);
+    net->cache = b->cache;
+    if (b->cache && m->family->answers == TESS_ANSWERS_DECODER) { /* the ids are those of the side that is computed */
+        net->encodes = b->encodes;
+        net->decodes = !b->encodes;
+        if (net->decodes) net->visible = tess_input(g, "visible", b->batch, 2 * b->length);
+        if (net->decodes) net->index = tess_input(g, "index", b->batch, 1);
+        return;
+    }
     if (m->family->segments) net->segments = tess_input(g, "segments", b->batch, b->length);
     if (m->family->answers == TESS_ANSWERS_DECODER) {
         net->decoder_ids = tess_input(g, "decoder_ids", b->batch, b->length);
@@ -268,6 +276,10 @@ tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_
     const bool label = m->family->answers == TESS_ANSWERS_LABEL;
     tess_lora_building *adapters = tess_lora_begin(m, g);
     tess_tensor *rows = m->family->body(m->numbers, g, net);
+    if (net->encodes) {
+        net->output = rows;
+        return rows ? TESS_OK : TESS_INVALID;
+    }
     tess_tensor *x = m->family->transform ? m->family->transform(m->numbers, g, rows) : rows;
     TESS_TRY(tess_lora_end(adapters));
     const tess_head head = m->family->head(m->numbers, g);

@@ -51,14 +51,17 @@ static tess_status sync_directory(const char *path)
 
 /* ---- writing ---- */
 
-static tess_status write_state(const char *dir, const tess_progress *p)
+static tess_status write_state(const char *dir, const tess_progress *p, const tess_graph *g)
 {
+    int moments;
+    const char *optimizer = tess_graph_optimizer(g, &moments);
     const tess_run_facts *t = &p->told;
     char sum[32], frozen[32];
     snprintf(sum, sizeof sum, "%016llx", (unsigned long long)t->sum);
     snprintf(frozen, sizeof frozen, "%016llx", (unsigned long long)t->frozen);
     json_t *root = json_pack("{s:I, s:I, s:I, s:s}", "step", (json_int_t)p->step, "samples", (json_int_t)p->samples,
                              "seed", (json_int_t)p->seed, "format", "tessera checkpoint 1");
+    json_object_set_new(root, "optimizer", json_pack("{s:s, s:i}", "name", optimizer, "moments", moments));
     if (t->known)
         json_object_set_new(root, "run",
                             json_pack("{s:I, s:I, s:I, s:I, s:b, s:b, s:{s:I, s:I, s:s}}", "steps",
@@ -220,10 +223,10 @@ static tess_status make_fresh(const char *fresh)
 
 /* The states are there: with the rest the checkpoint gets its name. */
 static tess_status publish(const char *fresh, const char *path, const char *dir, const tess_model *m,
-                           const tess_progress *p)
+                           const tess_graph *g, const tess_progress *p)
 {
     if (m) TESS_TRY(tess_model_save_rest(m, fresh));
-    TESS_TRY(write_state(fresh, p));
+    TESS_TRY(write_state(fresh, p, g));
     TESS_TRY(sync_directory(fresh));
     remove_flat(path);
     if (rename(fresh, path)) return system_error(path, "cannot be named");
@@ -238,7 +241,7 @@ tess_status tess_checkpoint_save(const tess_checkpoint_conf *c, const tess_model
     tess_status status = TESS_OK;
     TESS_TRY_DONE(tess_ranks_agree(leads ? make_fresh(fresh) : TESS_OK));
     TESS_TRY_DONE(tess_states_write(fresh, g, held(m)));
-    TESS_TRY_DONE(tess_ranks_agree(leads ? publish(fresh, path, c->dir, m, p) : TESS_OK));
+    TESS_TRY_DONE(tess_ranks_agree(leads ? publish(fresh, path, c->dir, m, g, p) : TESS_OK));
     if (leads && c->best && p->best_step == p->step) link_best(c->dir, p->step);
     if (leads) remove_old(c, p->best_step);
 done:
@@ -261,7 +264,9 @@ static void read_more(json_t *root, tess_progress *p)
     tess_run_facts *t = &p->told;
     json_int_t steps, schedule, batch, length, samples, tokens, parameters, trained, best, worse;
     int bf16, shuffle;
-    const char *sum;
+    const char *sum, *optimizer;
+    if (!json_unpack(root, "{s:{s:s, s:i}}", "optimizer", "name", &optimizer, "moments", &p->moments))
+        snprintf(p->optimizer, sizeof p->optimizer, "%s", optimizer);
     if (!json_unpack(root, "{s:{s:I, s:I, s:I, s:I, s:b, s:b, s:{s:I, s:I, s:s}}}", "run", "steps", &steps,
                      "schedule_steps", &schedule, "train_batch_size", &batch, "seq_length", &length, "bf16", &bf16,
                      "shuffle", &shuffle, "data", "samples", &samples, "tokens", &tokens, "sum", &sum))
@@ -305,6 +310,18 @@ tess_status tess_checkpoint_progress(const char *path, tess_progress *p)
     json_decref(root);
     free(file);
     return status;
+}
+
+tess_status tess_checkpoint_same_optimizer(const char *path, const tess_progress *p, const char *optimizer, int moments)
+{
+    const char *then = p->optimizer[0] ? p->optimizer : "AdamW";
+    const int had = p->optimizer[0] ? p->moments : 2;
+    if (!strcmp(then, optimizer) && had == moments) return TESS_OK;
+    return tess_error(
+        TESS_INVALID, path,
+        "holds the states of %s, %d of a parameter; the optimizer here is %s, with %d (a run goes on with "
+        "the optimizer that it began with)",
+        then, had, optimizer, moments);
 }
 
 tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)

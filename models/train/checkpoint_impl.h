@@ -40,6 +40,8 @@ typedef struct tess_progress {
     bool marked;
     double mark_loss;
     int64_t worse;
+    char optimizer[24]; /* whose states there are, and how many of a parameter; "" in older ones: AdamW's */
+    int moments;
     tess_run_facts told;
 } tess_progress;
 
@@ -78,6 +80,9 @@ tess_status tess_checkpoint_pick(const char *dir, char **picked) TESS_NODISCARD;
  * what was opened, or could not be: a new string. Of all ranks, which try anew together. */
 tess_status tess_checkpoint_open(const char *dir, tess_status (*open)(const char *path, void *what),
                                  void (*close)(void *what), void *what, char **path) TESS_NODISCARD;
+/* Refuses the states of another optimizer than this, with so many of a parameter. `path` is the checkpoint's. */
+tess_status tess_checkpoint_same_optimizer(const char *path, const tess_progress *p, const char *optimizer,
+                                           int moments) TESS_NODISCARD;
 /* Reads what state.json of a checkpoint says. */
 tess_status tess_checkpoint_progress(const char *path, tess_progress *p) TESS_NODISCARD;
 

@@ -18,7 +18,7 @@ static void part(FILE *out, const char *what, uint64_t bytes)
 
 static const char *const role_name[TESS_ROLE_COUNT] = {
     [TESS_ROLE_WEIGHT] = "weights",     [TESS_ROLE_MASTER] = "fp32 masters",    [TESS_ROLE_MOMENT] = "moments",
-    [TESS_ROLE_GRADIENT] = "gradients", [TESS_ROLE_ACTIVATION] = "activations",
+    [TESS_ROLE_GRADIENT] = "gradients", [TESS_ROLE_ACTIVATION] = "activations", [TESS_ROLE_CACHE] = "keys and values",
 };
 
 /* Tiles by what they are for. */

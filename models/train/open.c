@@ -13,6 +13,7 @@ tess_status tess_run_at_key(tess_status status)
     static const char *const key[][2] = {{"RAM", "memory.cpu"},
                                          {"GPU", "memory.gpu"},
                                          {"grid", "parallel.pipeline"},
+                                         {"optimizer", "optimizer.params"},
                                          {"sequence length", "data.seq_length"}};
     for (size_t k = 0; k < sizeof key / sizeof key[0]; k++) tess_error_at(status, key[k][0], key[k][1]);
     return status;
@@ -94,6 +95,8 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                     .micro = c->train_batch_size / c->train_micro_batch_size_per_gpu,
                     .micro_batch = c->train_micro_batch_size_per_gpu};
     r->evaluated = tess_ranks() / (c->parallel.tensor * c->parallel.pipeline);
+    const tess_optimizer optimizer = tess_run_optimizer(c);
+    TESS_TRY(tess_run_at_key(tess_optimizer_check(&optimizer)));
     TESS_TRY(tess_config_require(c, "model"));
     TESS_TRY(tess_model_open(c->model, c->model_json, &r->model));
     r->model->stored = (tess_save_dtype)c->save_dtype;
@@ -122,7 +125,8 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                               .bounds = in.bounds,
                               .positions = in.positions};
     TESS_TRY(tess_run_at_key(tess_model_build_for(r->model, r->g, &build, &r->net)));
-    return freeze(r);
+    TESS_TRY(freeze(r));
+    return tess_run_groups(r);
 }
 
 void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer)

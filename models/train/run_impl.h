@@ -90,6 +90,10 @@ tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
 
 /* Returns how the configuration trains: micro-batches one after the other. */
 tess_step_conf tess_run_step_conf(const tess_run *r);
+/* Returns the optimizer that a configuration asks for. */
+tess_optimizer tess_run_optimizer(const tess_config *c);
+/* Gives parameters the rates that optimizer.groups has for them (groups.c). */
+tess_status tess_run_groups(const tess_run *r) TESS_NODISCARD;
 /* Makes the step that trains so, or the forward pass of an evaluation, before anything is placed. */
 tess_status tess_run_step(const tess_run *r, bool train, tess_step **step) TESS_NODISCARD;
 /* Says which of its tiles leave the GPU, and which need no RAM, where a plan is made for it. */
@@ -119,6 +123,9 @@ tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_N
 /* Returns the least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is
  * tried, which takes the time of a plan, and `r` is then placed for that cap. */
 uint64_t tess_run_least(tess_run *r);
+/* Sizes the disk tier for what was placed there, r->disk becoming NULL where that is nothing; TESS_INVALID where
+ * memory.disk is less. */
+tess_status tess_run_size_disk(tess_run *r) TESS_NODISCARD;
 /* Returns the least memory.disk for what was placed there, in whole MiB. */
 uint64_t tess_run_disk_least(const tess_run *r);
 

@@ -7,6 +7,7 @@
 #include "train.h"
 #include <errno.h>
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Parameters' names become those of tensors, with what a checkpoint adds: each is another one, and text. */
@@ -24,11 +25,13 @@ static tess_status check_names(const tess_graph *g, bool states)
                               "a parameter's name cannot be a tensor's: \"%.60s\" (expected up "
                               "to 479 bytes of UTF-8)",
                               name);
-        for (int part = 1; part < TESS_PARTS && states; part++) {
-            char taken[512];
-            snprintf(taken, sizeof taken, "%s%s", name, tess_states_suffix[part]);
-            if (tess_graph_find_param(g, taken))
-                return tess_error(TESS_INVALID, taken, "is a parameter's name and that of the moments of %s", name);
+        const tess_tensor *p = tess_graph_param(g, k);
+        for (int part = TESS_MOMENT1; part < tess_param_parts(p) && states; part++) {
+            char *taken = tess_states_name(p, (tess_part)part);
+            const bool twice = tess_graph_find_param(g, taken);
+            if (twice) tess_error(TESS_INVALID, taken, "is a parameter's name and that of the moments of %s", name);
+            free(taken);
+            if (twice) return TESS_INVALID;
         }
     }
     return TESS_OK;
@@ -120,6 +123,9 @@ tess_status tess_graph_resume(tess_graph *g, const char *dir, tess_position *at,
     *found = false;
     TESS_TRY(tess_checkpoint_find(dir, &p, &there));
     if (!there) return TESS_OK;
+    int moments;
+    const char *optimizer = tess_graph_optimizer(g, &moments);
+    TESS_TRY(tess_checkpoint_same_optimizer(dir, &p, optimizer, moments));
     TESS_TRY(tess_checkpoint_load(dir, p.step, NULL, g));
     *found = true;
     *at = (tess_position){.step = p.step, .samples = p.samples, .seed = p.seed};

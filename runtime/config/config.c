@@ -375,6 +375,7 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
                "tensor %lld x pipeline %lld ranks for a model, but %lld ranks run (start a multiple of %lld)",
                (wide)c->parallel.tensor, (wide)c->parallel.pipeline, (wide)ranks, (wide)model);
     TESS_TRY(resolve_batch(c, ranks / model));
+    TESS_TRY(tess_config_resolve_optimizer(c));
     TESS_TRY(tess_config_resolve_deepspeed(c));
     TESS_TRY(resolve_schedule(c));
     TESS_TRY(resolve_paths(c));
@@ -418,7 +419,8 @@ void tess_config_free(tess_config *config)
     for (size_t i = 0; i < tess_key_count; i++) {
         char **text = (char **)((char *)config + tess_keys[i].offset);
         const tess_key_kind kind = tess_keys[i].kind;
-        if (kind == TESS_KEY_TEXT || kind == TESS_KEY_PATHS || kind == TESS_KEY_TEXTS || kind == TESS_KEY_MODEL)
+        if (kind == TESS_KEY_TEXT || kind == TESS_KEY_PATHS || kind == TESS_KEY_TEXTS || kind == TESS_KEY_OBJECTS ||
+            kind == TESS_KEY_MODEL)
             free(text[0]);
         if (kind == TESS_KEY_MODEL) free(text[1]);
     }
@@ -445,7 +447,7 @@ tess_status tess_config_write(const tess_config *config, const char *path)
 {
     json_t *root = json_object();
     for (size_t i = 0; i < tess_key_count; i++)
-        if (tess_keys[i].state != TESS_KEY_IGNORED)
+        if (tess_keys[i].state != TESS_KEY_IGNORED && !tess_key_of_another_optimizer(config, &tess_keys[i]))
             TESS_ASSERT(place(root, tess_keys[i].path, tess_key_get(config, &tess_keys[i])));
     char *text = dump(root), *fresh = tess_format("%s.new", path);
     json_decref(root);

@@ -1,5 +1,5 @@
 /* Between config.c (where values come from, what follows from them), deepspeed.c (what its files have beside the
- * table), help.c and, below them, keys.c (the table, one value). */
+ * table), optimizer.c (what each optimizer has of it), help.c and, below them, keys.c (the table, one value). */
 #ifndef TESS_CONFIG_IMPL_H
 #define TESS_CONFIG_IMPL_H
 #include "runtime.h"
@@ -14,6 +14,7 @@ typedef enum tess_key_kind {
     TESS_KEY_TEXT,
     TESS_KEY_PATHS,
     TESS_KEY_TEXTS,
+    TESS_KEY_OBJECTS,
     TESS_KEY_CHOICE,
     TESS_KEY_MODEL,
     TESS_KEY_TREE
@@ -66,6 +67,15 @@ tess_key_mark tess_key_how(const tess_config *c, const char *path);
 bool tess_tree_acts(const json_t *tree);
 /* Refuses a value of a key that this build lacks. */
 tess_status tess_key_absent(const tess_config *c, const tess_key *k, const char *source);
+
+/* ---- optimizer.c ---- */
+
+/* "Adam|AdamW|..." */
+extern const char tess_optimizer_names[];
+/* Says whether it is a key of optimizer.params that the optimizer in force does not have. */
+bool tess_key_of_another_optimizer(const tess_config *c, const tess_key *k);
+/* Refuses those that were given, and fills in the defaults that are the optimizer's own. */
+tess_status tess_config_resolve_optimizer(tess_config *c) TESS_NODISCARD;
 
 /* ---- deepspeed.c: what DeepSpeed's files have that is not said in the table ---- */
 

@@ -9,7 +9,7 @@ static const char *const about[][2] = {
     {"run", "keys of no group"},
     {"data", "what to train and evaluate on"},
     {"lora", "adapters of low rank beside a frozen model"},
-    {"optimizer", "Adam, AdamW and their numbers"},
+    {"optimizer", "which one, and its numbers"},
     {"scheduler", "how the learning rate moves"},
     {"bf16", "half precision"},
     {"fp16", "half precision, which is bf16 here"},

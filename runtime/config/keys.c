@@ -178,6 +178,7 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
                                        [TESS_KEY_TEXT] = "a string",
                                        [TESS_KEY_PATHS] = "a path, or a list of them",
                                        [TESS_KEY_TEXTS] = "a string, or a list of them",
+                                       [TESS_KEY_OBJECTS] = "a list of objects",
                                        [TESS_KEY_CHOICE] = "one of",
                                        [TESS_KEY_MODEL] = "a directory or an object",
                                        [TESS_KEY_TREE] = "a section of DeepSpeed's"};
@@ -289,6 +290,17 @@ static json_t *parse_paths(const char *text)
     return list ? list : json_string(text);
 }
 
+/* An empty list is none. */
+static bool set_objects(char **field, const json_t *v)
+{
+    if (!json_is_array(v)) return false;
+    for (size_t i = 0; i < json_array_size(v); i++)
+        if (!json_is_object(json_array_get(v, i))) return false;
+    set_text(field, NULL);
+    if (json_array_size(v)) *field = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    return true;
+}
+
 /* Counts the members called `enabled`, and those of them that are true. */
 static void count_enabled(const json_t *tree, int *there, int *on)
 {
@@ -344,6 +356,8 @@ static bool set_field(tess_config *c, const tess_key *k, const json_t *v, bool *
     case TESS_KEY_PATHS:
     case TESS_KEY_TEXTS:
         return set_texts(at, v, k->kind == TESS_KEY_PATHS);
+    case TESS_KEY_OBJECTS:
+        return set_objects(at, v);
     case TESS_KEY_CHOICE:
         if (!json_is_string(v) || (index = choice_index(k, json_string_value(v), absent)) < 0) return false;
         return *(int *)at = index, true;
@@ -361,7 +375,7 @@ static void set_preset(tess_config *c, const tess_key *k)
     bool absent = false;
     if (k->kind == TESS_KEY_MODEL) set_text((char **)at + 1, NULL);
     if (k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_TEXTS ||
-        k->kind == TESS_KEY_MODEL) {
+        k->kind == TESS_KEY_OBJECTS || k->kind == TESS_KEY_MODEL) {
         set_text(at, NULL); /* the "auto" of a text is made where the path of the configuration is known */
     } else if (tess_key_can_be_auto(k)) {
         if (k->kind == TESS_KEY_REAL)
@@ -479,6 +493,8 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
     case TESS_KEY_PATHS:
     case TESS_KEY_TEXTS:
         return *text ? parse_paths(*text) : json_null();
+    case TESS_KEY_OBJECTS:
+        return *text ? json_loads(*text, 0, NULL) : json_null();
     case TESS_KEY_MODEL:
         return get_model(text[0], text[1]);
     }

@@ -24,9 +24,12 @@ static void set_env(const struct torch_case *c, int step)
     env.beta2 = c->beta2;
     env.bias1 = 1 - pow(c->beta1, step + 1);
     env.bias2 = 1 - pow(c->beta2, step + 1);
-    env.eps = c->eps;
-    env.weight_decay = c->weight_decay;
     env.clip = c->clip;
+}
+
+static tess_optimizer optimizer_of(const struct torch_case *c)
+{
+    return (tess_optimizer){.eps = c->eps, .l2 = c->l2};
 }
 
 TEST(torch)
@@ -38,7 +41,15 @@ TEST(torch)
         float *p = real_of(start, N, TESS_F32), *m = bytes_of(N * 4), *v = bytes_of(N * 4);
         tess_bf16 *copy = poison(N * 2);
         double *loss = zeros(2), *norm = bytes_of(tess_exact_bytes());
-        tess_adamw_arg a = {.n = N, .decay = true, .l2 = c->l2, .copy = true, .clip = c->clip > 0, .name = "w"};
+        const tess_optimizer o = optimizer_of(c);
+        tess_update_arg a = {.n = N,
+                             .optimizer = &o,
+                             .moments = 2,
+                             .weight_decay = c->weight_decay,
+                             .lr_scale = 1,
+                             .copy = true,
+                             .clip = c->clip > 0,
+                             .name = "w"};
         for (int s = 0; s < STEPS; s++) {
             double g[N], square = 0;
             memcpy(g, gradient[s], sizeof g);
@@ -65,6 +76,7 @@ TEST(torch)
 TEST(odd_size)
 {
     enum { M = 37 * 5 * 13 };
+    const tess_optimizer o = optimizer_of(&torch[0]);
     set_env(&torch[0], 4);
     for (int kind = 0; kind < 4; kind++) {
         double *x = new_values(M, 1), *dx = new_values(M, 1), *one = new_values(M, 0.1), *two = new_values(M, 0.1);
@@ -74,10 +86,16 @@ TEST(odd_size)
         float *p = real_of(x, M, TESS_F32), *g = real_of(dx, M, TESS_F32);
         float *m = real_of(one, M, TESS_F32), *v = real_of(two, M, TESS_F32);
         tess_bf16 *copy = poison(M * 2);
-        tess_adamw_arg a = {.n = M, .decay = kind & 1, .copy = kind & 2, .name = "w"};
+        tess_update_arg a = {.n = M,
+                             .optimizer = &o,
+                             .moments = 2,
+                             .weight_decay = kind & 1 ? 0.1 : 0,
+                             .lr_scale = 1,
+                             .copy = kind & 2,
+                             .name = "w"};
         for (int i = 0; i < M; i++) {
             double mi = 0.9 * one[i] + 0.1 * dx[i], vi = 0.999 * two[i] + 0.001 * dx[i] * dx[i];
-            double decayed = x[i] * (a.decay ? 1 - 1e-3 * 0.1 : 1);
+            double decayed = x[i] * (1 - 1e-3 * a.weight_decay);
             want[i] = decayed - 1e-3 / (1 - pow(0.9, 5)) * mi / (sqrt(vi / (1 - pow(0.999, 5))) + 1e-8);
             square += dx[i] * dx[i];
         }
@@ -93,13 +111,15 @@ TEST(odd_size)
 /* Nothing changes when the loss or the norm is not finite; the norm fails the task. */
 TEST(not_finite)
 {
+    const tess_optimizer o = optimizer_of(&torch[2]);
     set_env(&torch[2], 0);
     for (int kind = 0; kind < 4; kind++) {
         double x[N] = {1, 2, 3, 4}, *loss = zeros(2), *norm = bytes_of(tess_exact_bytes());
         float *p = real_of(x, N, TESS_F32), *m = bytes_of(N * 4), *v = bytes_of(N * 4), *g = bytes_of(N * 4);
         float *before = copy_of(p, N * 4), zero[N] = {0};
         tess_bf16 *copy = poison(N * 2);
-        tess_adamw_arg a = {.n = N, .copy = true, .clip = kind & 1, .name = "h.0.w"};
+        tess_update_arg a = {
+            .n = N, .optimizer = &o, .moments = 2, .lr_scale = 1, .copy = true, .clip = kind & 1, .name = "h.0.w"};
         g[3] = 1;
         if (kind < 2)
             g[3] = kind ? 1 : INFINITY, *norm = NAN;

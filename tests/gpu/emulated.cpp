@@ -8,6 +8,7 @@
 #include "exact_impl.h"
 #include "reduce_impl.h"
 #include "tensor_impl.h"
+#include "update_cuda_impl.h"
 
 /* Row i of a product, with its bias. */
 static void multiply_row(const tess_cuda_mm *d, const void *a, const void *b, int64_t i, std::vector<float> &sum)

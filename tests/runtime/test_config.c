@@ -304,7 +304,7 @@ TEST(unknown_keys_name_the_nearest)
     tess_config_free(&c);
 }
 
-#define LR "(learning rate; written as \"auto\" it is 5e-5 for a model that has weights)"
+#define LR "(learning rate; Adagrad: 1e-2; written as \"auto\" it is 5e-5 for a model that has weights)"
 
 TEST(wrong_types_and_ranges)
 {
@@ -314,10 +314,10 @@ TEST(wrong_types_and_ranges)
             "run.json: optimizer.params.lr: -0.5, expected a number from 0 to 1000 " LR);
     REFUSED("{\"optimizer\": {\"params\": {\"betas\": [0.9, 1]}}}",
             "run.json: optimizer.params.betas: [0.9,1], expected a list of two numbers from 0 to below 1 "
-            "(decay of the two moments)");
+            "(decay of the two moments; Lion: in its step, and of its one moment)");
     REFUSED("{\"optimizer\": {\"params\": {\"betas\": 0.9}}}",
             "run.json: optimizer.params.betas: 0.9, expected a list of two numbers from 0 to below 1 "
-            "(decay of the two moments)");
+            "(decay of the two moments; Lion: in its step, and of its one moment)");
     REFUSED("{\"steps\": 1.5}", "run.json: steps: 1.5, expected a whole number from 1 to 1e+12 "
                                 "(optimizer steps in all; train needs them, or epochs)");
     REFUSED("{\"bf16\": {\"enabled\": 1}}", "run.json: bf16.enabled: 1, expected true or false "
@@ -325,8 +325,9 @@ TEST(wrong_types_and_ranges)
     REFUSED("{\"data\": {\"train\": [\"a\", 3]}}", "run.json: data.train: [\"a\",3], expected a path, or a list of "
                                                    "them (Megatron prefix, llm.c .bin, .txt or .jsonl "
                                                    "to train on; a directory, a pattern or a list of them)");
-    REFUSED("{\"optimizer\": {\"type\": \"Lion\"}}", "run.json: optimizer.type: \"Lion\", expected one of Adam, AdamW "
-                                                     "(Adam is AdamW unless params.adam_w_mode is false)");
+    REFUSED("{\"optimizer\": {\"type\": \"Lamb\"}}",
+            "run.json: optimizer.type: \"Lamb\", expected one of Adam, AdamW, SGD, Lion, Adagrad "
+            "(Adam is AdamW unless params.adam_w_mode is false; optimizers.def says what each has of params)");
     REFUSED_SET(
         "scheduler.type=Cosine",
         "command line: scheduler.type: \"Cosine\", expected one of none, WarmupLR, WarmupDecayLR, WarmupCosineLR, "

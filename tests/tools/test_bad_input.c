@@ -27,6 +27,10 @@ TEST(arguments)
     EXPECT_ERROR(2, "command line: -n: many", "a number from 1");
     RUN("generate", "out/model", "--prompt", "a", "-n");
     EXPECT_ERROR(2, "command line: -n: missing its N");
+    RUN("generate", "out/model", "--prompt", "a", "--top-p", "2");
+    EXPECT_ERROR(2, "--top-p: 2, expected a number from");
+    RUN("generate", "out/model", "--prompt", "a", "--prompts", "b");
+    EXPECT_ERROR(2, "--prompt and --prompts: both are given");
     CHECK(!exists("out"));
 }
 
@@ -46,7 +50,7 @@ TEST(keys_and_values)
         {"optimizer.params.betas=[0.9, 1]", "command line: optimizer.params.betas", "below 1"},
         {"bf16.enabled=maybe", "command line: bf16.enabled: \"maybe\"", "true or false"},
         {"memory.cpu=much", "command line: memory.cpu: \"much\"", "16GiB"},
-        {"optimizer.type=SGD", "command line: optimizer.type: \"SGD\"", "one of Adam, AdamW"},
+        {"optimizer.type=Adafactor", "command line: optimizer.type: \"Adafactor\"", "one of Adam, AdamW, SGD"},
         {"fp16.fp16_master_weights_and_grads=true", "true needs what this build does not have", "expected false"},
         {"zero_optimization.xyz=1", "command line: zero_optimization.xyz: unknown key, expected", "--help all"},
         {"parallel.tensor=2", "parallel: tensor 2 x pipeline 1 ranks for a model, but 1 ranks run",

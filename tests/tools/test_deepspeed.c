@@ -58,6 +58,9 @@ TEST(they_run_as_they_are)
         {"misplaced",
          {"zero_optimization.aio as aio", "torch_autocast.enabled: runs in bf16", "zero_optimization.leaf_module",
           "auto: train_batch_size 2, gradient_accumulation_steps 1, amp.enabled false\n"}},
+        {"sgd", {"zero_allow_untested_optimizer"}},
+        {"lion_offload", {"zero_optimization.offload_optimizer.pin_memory", "optimizer.params.fp32_optimizer_states"}},
+        {"adagrad_offload", {"auto: optimizer.params.lr 0.01\n", "zero_force_ds_cpu_optimizer"}},
         {"range_test", {"auto: train_micro_batch_size_per_gpu 4, fp16.enabled false\n", "vocabulary_size"}},
     };
     tiny_setup();
@@ -135,7 +138,7 @@ TEST(what_would_change_the_numbers_is_refused)
     static const struct {
         const char *set, *where, *what;
     } cases[] = {
-        {"optimizer.type=Lion", "optimizer.type: \"Lion\"", "one of Adam, AdamW"},
+        {"optimizer.type=Lamb", "optimizer.type: \"Lamb\"", "one of Adam, AdamW, SGD, Lion, Adagrad"},
         {"optimizer.type=OneBitAdam", "optimizer.type: \"OneBitAdam\"", "one of Adam, AdamW"},
         {"scheduler.type=CosineAnnealingLR", "scheduler.type: \"CosineAnnealingLR\"", "WarmupCosineLR"},
         {"gradient_allreduce_op=sum", "gradient_allreduce_op: \"sum\"", "one of mean"},

@@ -1,0 +1,39 @@
+/* lion: Lion's step on a run of a parameter's elements, in one pass over master, momentum and gradient, which also
+ * rounds the bf16 copy; left out as adamw's is. */
+#include "lion_impl.h"
+#include "vector_impl.h"
+
+TESS_INLINE void update(const tess_update_view *u, tess_lion_rates k, int64_t n, bool copy)
+{
+    float *p = u->master, *m = u->moment[0];
+    const float *grad = u->grad;
+    tess_bf16 *rounded = u->copy;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        tess_lion_update(&k, &p[i], &m[i], grad[i]);
+        if (copy) rounded[i] = tess_to_bf16(p[i]);
+    }
+}
+
+TESS_CLONES static void lion(const tess_work *w)
+{
+    const tess_update_view u = tess_update_view_of(w);
+    tess_lion_rates k = tess_lion_rates_of(&u);
+    if (!tess_update_begins(w, &u, &k.scale)) return;
+    if (u.copy)
+        update(&u, k, u.a->n, true);
+    else
+        update(&u, k, u.a->n, false);
+}
+
+TESS_CUDA_DECLARE(lion_f32)
+tess_codelet tess_lion[] = {
+    [TESS_F32] = {.name = "lion", .dtype = TESS_F32, .cpu = lion, .cuda = TESS_CUDA(lion_f32), .either = true}};
+
+static tess_status check(const tess_optimizer *o)
+{
+    if (o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1) return TESS_OK;
+    return tess_error(TESS_INVALID, "optimizer", "betas %g and %g (they are 0 to less than 1)", o->beta1, o->beta2);
+}
+
+const tess_optimizer_kind tess_lion_kind = {.name = "Lion", .update = tess_lion, .moment = {"exp_avg"}, .check = check};

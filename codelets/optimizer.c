@@ -1,0 +1,42 @@
+/* The optimizers that there are, by their type. */
+#include "codelets.h"
+#include <math.h>
+
+#define OPTIMIZER(id, kind, name, params) extern const tess_optimizer_kind tess_##kind##_kind;
+#include "optimizers.def"
+
+static const tess_optimizer_kind *const kinds[TESS_OPTIMIZERS] = {
+#define OPTIMIZER(id, kind, name, params) [TESS_OPTIMIZER_##id] = &tess_##kind##_kind,
+#include "optimizers.def"
+};
+
+const tess_optimizer_kind *tess_optimizer_kind_of(const tess_optimizer *o)
+{
+    return o->type >= 0 && o->type < TESS_OPTIMIZERS ? kinds[o->type] : NULL;
+}
+
+bool tess_codelet_updates(const tess_codelet *cl)
+{
+    for (int k = 0; k < TESS_OPTIMIZERS; k++)
+        if (cl == &kinds[k]->update[TESS_F32]) return true;
+    return false;
+}
+
+int tess_optimizer_moments(const tess_optimizer *o)
+{
+    const tess_optimizer_kind *kind = tess_optimizer_kind_of(o);
+    int named = 0;
+    while (named < TESS_MOMENTS_MOST && kind->moment[named]) named++;
+    return kind->moments ? kind->moments(o) : named;
+}
+
+tess_status tess_optimizer_check(const tess_optimizer *o)
+{
+    const tess_optimizer_kind *kind = tess_optimizer_kind_of(o);
+    if (!kind)
+        return tess_error(TESS_INVALID, "optimizer", "type %d (expected one of tess_optimizer_type)", (int)o->type);
+    if (!isfinite(o->weight_decay) || !(o->clip >= 0) || isinf(o->clip))
+        return tess_error(TESS_INVALID, "optimizer", "weight_decay %g, clip %g (both are finite, clip is not negative)",
+                          o->weight_decay, o->clip);
+    return kind->check(o);
+}

@@ -1,0 +1,57 @@
+/* sgd: torch.optim.SGD's step on a run of a parameter's elements, in one pass over master, momentum, if any, and
+ * gradient, which also rounds the bf16 copy; left out as adamw's is. */
+#include "sgd_impl.h"
+#include "vector_impl.h"
+
+TESS_INLINE void update(const tess_update_view *u, tess_sgd_rates k, int64_t n, bool momentum, bool copy)
+{
+    float *p = u->master, *m = u->moment[0];
+    const float *grad = u->grad;
+    tess_bf16 *rounded = u->copy;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        tess_sgd_update(&k, &p[i], momentum ? &m[i] : NULL, grad[i]);
+        if (copy) rounded[i] = tess_to_bf16(p[i]);
+    }
+}
+
+TESS_CLONES static void sgd(const tess_work *w)
+{
+    const tess_update_view u = tess_update_view_of(w);
+    tess_sgd_rates k = tess_sgd_rates_of(&u);
+    if (!tess_update_begins(w, &u, &k.scale)) return;
+    if (u.a->moments && u.copy)
+        update(&u, k, u.a->n, true, true);
+    else if (u.a->moments)
+        update(&u, k, u.a->n, true, false);
+    else if (u.copy)
+        update(&u, k, u.a->n, false, true);
+    else
+        update(&u, k, u.a->n, false, false);
+}
+
+TESS_CUDA_DECLARE(sgd_f32)
+tess_codelet tess_sgd[] = {
+    [TESS_F32] = {.name = "sgd", .dtype = TESS_F32, .cpu = sgd, .cuda = TESS_CUDA(sgd_f32), .either = true}};
+
+static int moments(const tess_optimizer *o)
+{
+    return o->momentum > 0;
+}
+
+static tess_status check(const tess_optimizer *o)
+{
+    if (!(o->momentum >= 0) || isinf(o->momentum) || !isfinite(o->dampening))
+        return tess_error(TESS_INVALID, "optimizer",
+                          "momentum %g, dampening %g (both are finite, momentum not negative)", o->momentum,
+                          o->dampening);
+    if (o->nesterov && (o->momentum == 0 || o->dampening != 0))
+        return tess_error(TESS_INVALID, "optimizer",
+                          "nesterov with momentum %g and dampening %g (it needs momentum, and "
+                          "no dampening)",
+                          o->momentum, o->dampening);
+    return TESS_OK;
+}
+
+const tess_optimizer_kind tess_sgd_kind = {
+    .name = "SGD", .update = tess_sgd, .moment = {"momentum_buffer"}, .moments = moments, .check = check};

@@ -1,0 +1,21 @@
+/* sgd: the update of sgd_impl.h, compiled without contraction: the CPU's bits. */
+#include "sgd_impl.h"
+#include "update_cuda_impl.h"
+
+template <bool MOMENTUM> struct sgd_numbers {
+    tess_sgd_rates of;
+    TESS_DEVICE void update(float *x, float *m, float *, float g) const
+    {
+        tess_sgd_update(&of, x, MOMENTUM ? m : nullptr, g);
+    }
+};
+
+template <tess_dtype T> static void sgd_body(const tess_work *w)
+{
+    const tess_update_view u = tess_update_view_of(w);
+    if (u.a->moments)
+        run_update<sgd_numbers<true>, 1>(w, &u, sgd_numbers<true>{tess_sgd_rates_of(&u)});
+    else
+        run_update<sgd_numbers<false>, 0>(w, &u, sgd_numbers<false>{tess_sgd_rates_of(&u)});
+}
+TESS_CUDA_BODY(sgd, sgd_f32, TESS_F32)

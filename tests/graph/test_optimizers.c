@@ -1,0 +1,199 @@
+/* Each optimizer, 50 steps beside torch's, or DeepSpeed's, of the same name: losses and what the parameters come to be;
+ * what is held for it; and what a program may get wrong. */
+#define CHECK_MAIN
+#include "check.h"
+#include "graph.h"
+
+enum { V = 11, C = 6, B = 2, T = 8, STEPS = 50, ELEMENTS = V * C + C * C + C + V * C };
+
+static const struct torch_case {
+    tess_optimizer optimizer;
+    double lr;
+    bool groups;
+    double loss[STEPS], after[ELEMENTS];
+} torch[] = {
+#include "fixtures/optimizers.inc"
+};
+enum { CASES = sizeof torch / sizeof *torch };
+
+#define OK(expr)                                                                                                       \
+    do {                                                                                                               \
+        if ((expr) != TESS_OK) CHECK_SAY("%s: %s", #expr, tess_error_text());                                          \
+    } while (0)
+#define WRONG(expr, part)                                                                                              \
+    do {                                                                                                               \
+        CHECK_EQ(expr, TESS_INVALID);                                                                                  \
+        CHECK_HAS(tess_error_text(), part);                                                                            \
+    } while (0)
+
+struct net {
+    tess_graph *g;
+    tess_tensor *ids, *targets, *loss, *param[4];
+};
+
+static struct net make(void)
+{
+    struct net n = {.g = tess_graph_new(NULL)};
+    n.ids = tess_input(n.g, "ids", B, T);
+    n.targets = tess_input(n.g, "targets", B, T);
+    n.param[0] = tess_param(n.g, "table", V, C, TESS_ZERO);
+    n.param[1] = tess_param(n.g, "w", C, C, TESS_ZERO);
+    n.param[2] = tess_param(n.g, "b", C, 1, TESS_ZERO);
+    n.param[3] = tess_param(n.g, "head", V, C, TESS_ZERO);
+    tess_tensor *x = tess_linear(tess_embedding(n.ids, n.param[0], NULL), n.param[1], n.param[2]);
+    n.loss = tess_cross_entropy(x, n.param[3], NULL, n.targets);
+    return n;
+}
+
+static int64_t elements(const tess_tensor *p)
+{
+    int64_t shape[3];
+    return tess_tensor_shape(p, shape) == 2 ? shape[0] * shape[1] : shape[0];
+}
+
+/* As the fixture's script draws them. */
+static void draw(const struct net *n)
+{
+    OK(tess_graph_init(n->g, 1));
+    for (uint32_t k = 0; k < 4; k++) {
+        float *x;
+        uint32_t r = k + 1;
+        OK(tess_param_map(n->param[k], 0, TESS_MASTER, TESS_W, &x));
+        for (int64_t i = 0; i < elements(n->param[k]); i++) {
+            r = r * 1664525u + 1013904223u;
+            x[i] = (float)((double)((int)((r >> 8) % 2001) - 1000) / 1000);
+        }
+        tess_param_unmap(n->param[k], 0, TESS_MASTER);
+    }
+    OK(tess_graph_round(n->g));
+}
+
+static double run(const struct net *n, tess_step *s, int64_t step, double lr)
+{
+    int32_t id[B * T], target[B * T];
+    tess_step_result r;
+    for (int i = 0; i < B * T; i++) {
+        id[i] = (int32_t)((5 * i + 3 * step) % V);
+        target[i] = (int32_t)((7 * i + step + i * i) % V);
+    }
+    OK(tess_step_feed(s, n->ids, id));
+    OK(tess_step_feed(s, n->targets, target));
+    OK(tess_step_run(s, &(tess_step_input){.step = step, .seed = 1, .lr = lr}, &r));
+    return r.loss;
+}
+
+/* Late updates in every other case. */
+static void compare(const struct torch_case *c, bool late)
+{
+    struct net n = make();
+    tess_step *s;
+    if (c->groups) {
+        OK(tess_param_set_rates(n.param[2], 0.25, 0));
+        OK(tess_param_set_rates(n.param[3], 1, 0.5));
+    }
+    OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .late = late, .optimizer = c->optimizer}, &s));
+    draw(&n);
+    double off = 0;
+    for (int64_t k = 0; k < STEPS; k++) off = fmax(off, fabs(run(&n, s, k, c->lr) - c->loss[k]));
+    if (!(off < 1e-5)) CHECK_SAY("case %td: losses differ by %g", c - torch, off);
+    off = 0;
+    for (int64_t k = 0, at = 0; k < 4; k++) {
+        float *x;
+        OK(tess_param_map(n.param[k], 0, TESS_MASTER, TESS_R, &x));
+        for (int64_t i = 0; i < elements(n.param[k]); i++, at++) off = fmax(off, fabs(x[i] - c->after[at]));
+        tess_param_unmap(n.param[k], 0, TESS_MASTER);
+    }
+    if (!(off < 1e-5)) CHECK_SAY("case %td: parameters differ by %g", c - torch, off);
+    tess_step_free(s);
+    tess_graph_free(n.g);
+}
+
+TEST(torch)
+{
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    for (int k = 0; k < CASES; k++) compare(&torch[k], k % 2);
+    tess_stop();
+}
+
+/* Of all the optimizer's moments are as many as it has, and no tile is made for another. */
+TEST(held_is_what_it_has)
+{
+    const struct {
+        tess_optimizer optimizer;
+        int moments;
+        const char *name;
+    } of[] = {{TESS_ADAMW, 2, "exp_avg"},
+              {TESS_SGD(0), 0, NULL},
+              {TESS_SGD(0.9), 1, "momentum_buffer"},
+              {TESS_LION, 1, "exp_avg"},
+              {TESS_ADAGRAD, 1, "sum"}};
+    for (int k = 0; k < 5; k++) {
+        struct net n = make();
+        tess_step *s;
+        tess_plan plan;
+        OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .optimizer = of[k].optimizer}, &s));
+        tess_step_plan(s, &plan);
+        CHECK_EQ(plan.resident[TESS_ROLE_MOMENT], 4 * of[k].moments * ELEMENTS);
+        CHECK_EQ(tess_param_parts(n.param[0]), 1 + of[k].moments);
+        if (of[k].name) CHECK_STR(tess_param_part_name(n.param[0], TESS_MOMENT1), of[k].name);
+        tess_step_free(s);
+        tess_graph_free(n.g);
+    }
+}
+
+/* What Adagrad begins with is there for who looks before the first step; and the step's own looks afterwards. */
+TEST(moments_begin_as_the_optimizer_says)
+{
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    struct net n = make();
+    tess_step *s;
+    float *x;
+    tess_step_conf conf = {.train = true, .optimizer = TESS_ADAGRAD};
+    conf.optimizer.initial = 0.5;
+    OK(tess_graph_init(n.g, 1));
+    OK(tess_param_map(n.param[0], 0, TESS_MOMENT2, TESS_R, &x)); /* AdamW's, as long as nobody said */
+    CHECK(x[0] == 0);
+    tess_param_unmap(n.param[0], 0, TESS_MOMENT2);
+    OK(tess_step_new(n.loss, &conf, &s));
+    WRONG(tess_param_map(n.param[0], 0, TESS_MOMENT2, TESS_R, &x), "part 2");
+    OK(tess_param_map(n.param[0], 0, TESS_MOMENT1, TESS_R, &x));
+    CHECK(x[0] == 0.5f);
+    tess_param_unmap(n.param[0], 0, TESS_MOMENT1);
+    run(&n, s, 0, 0.1);
+    OK(tess_param_map(n.param[0], 0, TESS_MOMENT1, TESS_R, &x));
+    CHECK(x[0] >= 0.5f && x[0] < 10);
+    tess_param_unmap(n.param[0], 0, TESS_MOMENT1);
+    tess_step_free(s);
+    tess_graph_free(n.g);
+    tess_stop();
+}
+
+TEST(mistakes)
+{
+    struct net n = make();
+    tess_step *s, *other;
+    tess_step_conf conf = {.train = true, .optimizer = TESS_SGD(-1)};
+    WRONG(tess_step_new(n.loss, &conf, &s), "momentum -1");
+    conf.optimizer = TESS_SGD(0);
+    conf.optimizer.nesterov = true;
+    WRONG(tess_step_new(n.loss, &conf, &s), "nesterov with momentum 0");
+    conf.optimizer = TESS_LION;
+    conf.optimizer.beta1 = 1;
+    WRONG(tess_step_new(n.loss, &conf, &s), "betas 1 and");
+    conf.optimizer = TESS_ADAGRAD;
+    conf.optimizer.eps = NAN;
+    WRONG(tess_step_new(n.loss, &conf, &s), "eps nan");
+    conf.optimizer.type = (tess_optimizer_type)77;
+    WRONG(tess_step_new(n.loss, &conf, &s), "type 77");
+    conf.optimizer = TESS_SGD(0.9);
+    OK(tess_step_new(n.loss, &conf, &s));
+    conf.by_layer = true;
+    OK(tess_step_new(n.loss, &conf, &other)); /* another way to do the same */
+    tess_step_free(other);
+    conf.optimizer = TESS_LION;
+    WRONG(tess_step_new(n.loss, &conf, &other), "another step of the graph trains table by SGD with 1");
+    WRONG(tess_param_set_rates(n.loss, 1, 0), "is no parameter");
+    WRONG(tess_param_set_rates(n.param[0], -1, 0), "table: lr_scale -1");
+    tess_step_free(s);
+    tess_graph_free(n.g);
+}

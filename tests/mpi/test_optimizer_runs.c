@@ -1,0 +1,176 @@
+/* Runs by each optimizer: states shared out at a stage of ZeRO, resting on disk, and resumed by other ranks have the
+ * bits of one rank without any of it; checkpoints name whose states they hold; and who has fewer of them moves less. */
+#define CHECK_MAIN
+#include "tools/tiny.h"
+
+#define OFFLOAD "zero_optimization.offload_optimizer."
+
+static const struct optimizer {
+    const char *type, *params;
+    int stage;            /* that it is tried at */
+    const char *state[2]; /* what its states are called */
+    int moments;
+} optimizers[] = {
+    {"SGD", "\"lr\": 0.1", 3, {0}, 0},
+    {"SGD", "\"lr\": 0.1, \"momentum\": 0.9, \"nesterov\": true, \"weight_decay\": 0.01", 2, {"momentum_buffer"}, 1},
+    {"SGD", "\"lr\": 0.1, \"momentum\": 0.9, \"dampening\": 0.5", 3, {"momentum_buffer"}, 1},
+    {"Lion", "\"lr\": 3e-4, \"weight_decay\": 0.1", 1, {"exp_avg"}, 1},
+    {"Adagrad", "\"lr\": 0.05, \"lr_decay\": 0.01, \"initial_accumulator_value\": 0.1", 3, {"sum"}, 1},
+};
+enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
+
+/* Biases have rates of their own. */
+static const char *optimizer_of(const struct optimizer *o)
+{
+    static char text[400];
+    snprintf(text, sizeof text,
+             "\"optimizer\": {\"type\": \"%s\", \"params\": {%s}, \"groups\": [{\"match\": [\"*.bias\", \"wpe.*\"], "
+             "\"lr_scale\": 0.5, \"weight_decay\": 0.02}]}",
+             o->type, o->params);
+    return text;
+}
+
+static void setup(const struct optimizer *o)
+{
+    char extra[800];
+    snprintf(extra, sizeof extra,
+             ", %s, \"deterministic\": true, \"train_micro_batch_size_per_gpu\": 1, \"bf16\": {\"enabled\": true}",
+             optimizer_of(o));
+    tiny_setup_with(extra);
+    mkdir("swap", 0777);
+}
+
+/* The states that a checkpoint has of a parameter, by their names. */
+static void check_states(const struct optimizer *o, const char *dir)
+{
+    char path[200], name[100];
+    snprintf(path, sizeof path, "%s/states.safetensors", dir);
+    struct weights w = weights_read(path);
+    CHECK(json_object_get(w.header, "h.0.mlp.c_fc.weight") != NULL);
+    for (int m = 0; m < 2; m++) {
+        snprintf(name, sizeof name, "h.0.mlp.c_fc.weight.%s", m < o->moments ? o->state[m] : "exp_avg_sq");
+        CHECK(!json_object_get(w.header, name) == (m >= o->moments));
+    }
+    weights_free(&w);
+    snprintf(path, sizeof path, "%s/state.json", dir);
+    json_t *state = json_load_file(path, 0, NULL), *of = json_object_get(state, "optimizer");
+    CHECK_STR(json_string_value(json_object_get(of, "name")), o->type);
+    CHECK_EQ(json_integer_value(json_object_get(of, "moments")), o->moments);
+    json_decref(state);
+}
+
+TEST(shared_out_on_disk_and_resumed_have_the_same_bits)
+{
+    for (int k = 0; k < OPTIMIZERS; k++) {
+        const struct optimizer *o = &optimizers[k];
+        char stage[60];
+        setup(o);
+        snprintf(stage, sizeof stage, "zero_optimization.stage=%d", o->stage);
+        RUN("train", "run.json", "output=one");
+        EXPECT_DONE();
+        RUN_RANKS(2, "train", "run.json", stage, "checkpoint.dir=ck", "checkpoint.every=2", "steps=2",
+                  "memory.path=swap", OFFLOAD "device=nvme");
+        EXPECT_DONE();
+        check_states(o, "ck/step-00000002");
+        RUN("train", "run.json", "checkpoint.dir=ck", "--resume", "memory.path=swap");
+        EXPECT_DONE();
+        if (!same_file("out/model/model.safetensors", "one/model/model.safetensors"))
+            CHECK_SAY("%s, %s: other bits", o->type, o->params);
+        if (k) continue;
+        RUN("train", "one/config.json", "output=again"); /* what was in force, in as many keys as it has */
+        EXPECT_DONE();
+        CHECK(same_file("again/model/model.safetensors", "one/model/model.safetensors"));
+    }
+}
+
+TEST(another_optimizers_states_are_refused)
+{
+    setup(&optimizers[1]);
+    RUN("train", "run.json", "checkpoint.dir=ck", "checkpoint.every=2", "steps=2");
+    EXPECT_DONE();
+    RUN("train", "run.json", "checkpoint.dir=ck", "--resume", "optimizer.type=SGD", "optimizer.params.momentum=0",
+        "optimizer.params.nesterov=false");
+    EXPECT_ERROR(2, "ck: holds the states of SGD, 1 of a parameter; the optimizer here is SGD, with 0");
+    char text[2000];
+    snprintf(text, sizeof text,
+             "{\"model\": %s, \"data\": {\"train\": \"text.txt\", \"seq_length\": %d}, \"train_batch_size\": 4, "
+             "\"steps\": 4, \"output\": \"out\", \"optimizer\": {\"type\": \"Lion\"}}\n",
+             TINY_MODEL, TINY_T);
+    write_text("other.json", text);
+    RUN("train", "other.json", "checkpoint.dir=ck", "--resume");
+    EXPECT_ERROR(2, "ck: holds the states of SGD, 1 of a parameter; the optimizer here is Lion, with 1");
+    RUN("eval", "run.json", "model=ck"); /* its weights are anybody's */
+    EXPECT_DONE();
+}
+
+/* Bytes from and to the disk in a step, the mean of all of a run: what one writes may count to the next. */
+static double moved(void)
+{
+    json_t *all = read_metrics("out/metrics.jsonl");
+    const size_t steps = json_array_size(all);
+    double bytes = 0;
+    for (size_t k = 0; k < steps; k++) {
+        const json_t *disk = json_object_get(json_array_get(all, k), "disk");
+        bytes += json_number_value(json_object_get(disk, "read_bytes"));
+        bytes += json_number_value(json_object_get(disk, "write_bytes"));
+    }
+    json_decref(all);
+    return bytes / (double)steps;
+}
+
+/* Masters and moments come from the disk once a step, and go back: 8 bytes of a parameter, and 8 for each moment. */
+TEST(fewer_states_move_less)
+{
+    double of[3], estimated[3];
+    static const char *const type[] = {"optimizer.type=AdamW", "optimizer.type=Lion", "optimizer.type=SGD"};
+    wide_setup_with("\"train_batch_size\": 2, \"steps\": 8, \"bf16\": {\"enabled\": true},\n \"gradient_clipping\": 0, "
+                    "\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", "
+                    "\"nvme_path\": \"swap\"}}");
+    for (int k = 0; k < 3; k++) {
+        RUN("estimate", "run.json", type[k]);
+        EXPECT_DONE();
+        estimated[k] = line_of("read in a step") + line_of("written in a step");
+        CHECK(!strstr(ran.out, "moments") == (k == 2));
+        RUN("train", "run.json", type[k]);
+        EXPECT_DONE();
+        of[k] = moved();
+        CHECK(fabs(of[k] - estimated[k]) < 0.15 * estimated[k]);
+    }
+    printf("moved in a step: AdamW %.1f MiB, Lion %.1f, SGD %.1f\n", of[0] / 0x1p20, of[1] / 0x1p20, of[2] / 0x1p20);
+    CHECK(of[2] < of[1] && of[1] < of[0]);
+    CHECK(fabs(estimated[1] / estimated[0] - 2.0 / 3) < 0.02);
+    CHECK(fabs(estimated[2] / estimated[0] - 1.0 / 3) < 0.02);
+}
+
+TEST(what_an_optimizer_does_not_have)
+{
+    static const struct {
+        const char *type, *set, *where, *what;
+    } cases[] = {
+        {"optimizer.type=SGD", "optimizer.params.betas=[0.9,0.99]", "optimizer.params.betas: SGD has no such parameter",
+         "expected of lr, weight_decay, momentum, dampening, nesterov, no_decay_1d"},
+        {"optimizer.type=Lion", "optimizer.params.eps=1e-8", "optimizer.params.eps: Lion has no such parameter",
+         "betas"},
+        {"optimizer.type=AdamW", "optimizer.params.momentum=0.9",
+         "optimizer.params.momentum: AdamW has no such parameter", "betas"},
+        {"optimizer.type=Adagrad", "optimizer.params.adam_w_mode=false",
+         "optimizer.params.adam_w_mode: Adagrad has no such parameter", "initial_accumulator_value"},
+        {"optimizer.type=SGD", "optimizer.params.nesterov=true", "optimizer.params: nesterov with momentum 0", ""},
+        {"optimizer.type=SGD", "optimizer.groups=[{\"match\": \"*.biass\", \"weight_decay\": 0}]",
+         "optimizer.groups[0]: \"*.biass\" matches no parameter", "nearest"},
+        {"optimizer.type=SGD", "optimizer.groups=[{\"match\": \"*.bias\", \"decay\": 0}]",
+         "optimizer.groups[0]: unknown key decay", ""},
+        {"optimizer.type=SGD", "optimizer.groups=[{\"weight_decay\": 0}]", "optimizer.groups[0]: match is missing", ""},
+        {"optimizer.type=SGD", "optimizer.groups=[{\"match\": [3]}]", "optimizer.groups[0]: match is something else",
+         ""},
+        {"optimizer.type=SGD", "optimizer.groups=[{\"match\": \"*\", \"lr_scale\": -1}]",
+         "optimizer.groups[0]: lr_scale is -1", "0 to 1000"},
+        {"optimizer.type=SGD", "optimizer.groups=[3]", "optimizer.groups: [3], expected a list of objects", ""},
+    };
+    tiny_setup();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        RUN("train", "run.json", cases[i].type, cases[i].set);
+        EXPECT_ERROR(2, cases[i].where, cases[i].what);
+    }
+    CHECK(!exists("out"));
+}

@@ -1,0 +1,94 @@
+/* Updates of optimizers: every choice of their argument; torch's numbers are in graph/test_optimizers.c. */
+#ifndef TESS_TESTS_UPDATE_H
+#define TESS_TESTS_UPDATE_H
+#include "ops/ops.h"
+
+static void update_set_env(const tess_optimizer *o, int kind)
+{
+    op_env.lr = 1e-3, op_env.beta1 = o->beta1, op_env.beta2 = o->beta2;
+    op_env.bias1 = 1 - pow(op_env.beta1, kind + 1), op_env.bias2 = 1 - pow(op_env.beta2, kind + 1);
+    op_env.clip = kind & 1 ? 0.5 : 0;
+    op_env.updates = kind;
+}
+
+/* With elements before those of the task, `before` of them. */
+static void update_buffers(int moments, int64_t n, int64_t before, bool clip, double bad_loss, double bad_norm)
+{
+    static const char *const name[TESS_MOMENTS_MOST] = {"m", "v"};
+    op_draw(op_any("master", n + before, TESS_F32, true), n + before, TESS_F32, 1);
+    for (int m = 0; m < moments; m++) {
+        float *v = op_any(name[m], n, TESS_F32, m == 0);
+        op_draw(v, n, TESS_F32, m ? 0.01 : 0.1);
+        for (int64_t i = 0; i < n && m == moments - 1; i++)
+            v[i] = i % 5 ? fabsf(v[i]) : 1e-42f * (float)i; /* denormals */
+    }
+    float *g = op_drawn("gradient", n + before, TESS_F32, 1e-3);
+    g += before;
+    if (!clip && isnan(bad_norm)) g[n / 2] = NAN;
+    double *loss = op_raw("loss", 2, OP_DOUBLE);
+    loss[0] = bad_loss, loss[1] = 1;
+    if (clip) {
+        double *norm = op_raw("norm", 1, OP_DOUBLE);
+        *norm = isnan(bad_norm) ? NAN : 7;
+    } else {
+        void *sum = op_raw("sum", (int64_t)(tess_exact_bytes() / sizeof(double)), OP_BITS);
+        tess_view view[] = {{g, (size_t)n * sizeof *g}, {sum, tess_exact_bytes()}};
+        tess_square_arg a = {.n = n, .row = n};
+        tess_square_sum[TESS_F32].cpu(&(tess_work){.buf = view, .nbuf = 2, .arg = &a, .env = &op_env});
+    }
+}
+
+static void update_tasks(const tess_optimizer *o)
+{
+    static tess_env before;
+    const tess_optimizer_kind *of = tess_optimizer_kind_of(o);
+    OP_EACH_LENGTH(n) for (int kind = op_speed ? 4 : 0; kind < (op_speed ? 6 : 8); kind++)
+    {
+        tess_update_arg a = {.n = n,
+                             .optimizer = o,
+                             .moments = tess_optimizer_moments(o),
+                             .weight_decay = kind & 2 ? 0.1 : 0,
+                             .lr_scale = kind & 2 ? 0.5 : 1,
+                             .copy = kind & 4,
+                             .clip = kind & 1,
+                             .late = kind % 3 == 1,
+                             .name = "w"};
+        update_set_env(o, kind);
+        before = op_env;
+        before.lr = 2e-3;
+        op_env.before = &before;
+        const int64_t before_it = kind % 3 * 4; /* 4: aligned in some, not in all */
+        a.at_master = a.at_gradient = a.at_copy = before_it;
+        update_buffers(a.moments, n, before_it, a.clip, 1, 1);
+        if (a.copy) op_any("copy", n + before_it, TESS_BF16, true);
+        op_run(&of->update[TESS_F32], &a);
+    }
+}
+
+/* Nothing changes, and the right one is blamed. */
+static void update_not_finite(const tess_optimizer *o)
+{
+    for (int kind = 0; kind < 8; kind++) {
+        tess_update_arg a = {.n = 100,
+                             .optimizer = o,
+                             .moments = tess_optimizer_moments(o),
+                             .lr_scale = 1,
+                             .copy = true,
+                             .clip = kind & 1,
+                             .name = "h.0.w"};
+        update_set_env(o, kind);
+        update_buffers(a.moments, a.n, 0, a.clip, kind & 2 ? NAN : 1, kind & 4 ? NAN : 1);
+        op_any("copy", a.n, TESS_BF16, false);
+        op_run(&tess_optimizer_kind_of(o)->update[TESS_F32], &a);
+    }
+}
+
+/* With each of these numbers. */
+static void update_each(const tess_optimizer *o, int n)
+{
+    for (int k = 0; k < n; k++) {
+        update_tasks(&o[k]);
+        if (!op_speed) update_not_finite(&o[k]);
+    }
+}
+#endif
