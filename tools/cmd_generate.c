@@ -89,12 +89,11 @@ static tess_status run(int argc, char **argv)
                                stdout);
     tess_config_free(&config);
     return status;
-    .adapter = options[ADAPTER].value,
 }
 
 const command cmd_generate = {
     "generate",
-    "generate MODEL_DIR --prompt TEXT -n N [--temperature X] [--top-k K] [--top-p P] [--seed S] "
+    "generate MODEL_DIR --prompt TEXT -n N [--temperature X] [--top-k K] [--top-p P] [--seed S] [--adapter DIR] "
     "[KEY=VALUE ...]",
     "Goes on from a prompt with a trained model, or with a checkpoint.",
     help,

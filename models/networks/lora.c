@@ -205,23 +205,29 @@ static bool is_within(const char *module, const char *name)
     return false;
 }
 
+bool tess_lora_has(const tess_model *m, const tess_tensor *p)
+{
+    const char *name = tess_tensor_name(p);
+    json_t *saved = list_of(m->lora->saved);
+    bool has = tess_lora_is_part(name);
+    for (size_t i = 0; i < json_array_size(saved); i++)
+        has |= is_within(json_string_value(json_array_get(saved, i)), name);
+    json_decref(saved);
+    return has;
+}
+
 tess_status tess_lora_freeze(const tess_model *m, tess_graph *g, const tess_tensor *head)
 {
     if (!m->lora) return TESS_OK;
-    json_t *saved = list_of(m->lora->saved);
     tess_status status = TESS_OK;
     for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++) {
         tess_tensor *p = tess_graph_param(g, k);
-        const char *name = tess_tensor_name(p);
-        bool trains = tess_lora_is_part(name);
-        for (size_t i = 0; i < json_array_size(saved); i++)
-            if (is_within(json_string_value(json_array_get(saved, i)), name)) trains = true;
-        if (!trains)
+        if (!tess_lora_has(m, p))
             status = tess_param_freeze(p);
         else if (p == head && m->family->answers != TESS_ANSWERS_LABEL && ((const tess_common *)m->numbers)->tied)
             status = tess_error(TESS_INVALID, "lora.modules_to_save",
-                                "%s is embedding and head in one (only what is no other module can be saved)", name);
+                                "%s is embedding and head in one (only what is no other module can be saved)",
+                                tess_tensor_name(p));
     }
-    json_decref(saved);
     return status;
 }

@@ -191,7 +191,7 @@ tess_status tess_lora_check(const tess_model *m, const tess_graph *g)
         const tess_safetensor *t = tess_safetensors_at(set, i);
         bool taken = false;
         for (int k = 0; k < tess_graph_params(g) && !taken; k++)
-            taken = !tess_param_frozen(tess_graph_param(g, k)) &&
+            taken = tess_lora_has(m, tess_graph_param(g, k)) &&
                     tess_lora_find(m, tess_tensor_name(tess_graph_param(g, k))) == t;
         if (!taken)
             return tess_error(TESS_INVALID, t->file,
@@ -220,7 +220,7 @@ tess_status tess_lora_load(const tess_model *m, tess_graph *g, uint64_t seed)
     if (m->lora->set) TESS_TRY(tess_lora_check(m, g));
     for (int k = 0; k < tess_graph_params(g); k++) {
         tess_tensor *p = tess_graph_param(g, k);
-        if (tess_param_frozen(p)) continue;
+        if (!tess_lora_has(m, p)) continue;
         if (m->lora->set)
             TESS_TRY(load_part(m, p));
         else if (tess_lora_is_part(tess_tensor_name(p)))
@@ -238,7 +238,7 @@ tess_safetensors_writer *tess_lora_writer(const tess_model *m, const tess_graph 
         const tess_tensor *p = tess_graph_param(g, k);
         char full[512], key[600];
         int64_t ours[3], shape[2];
-        if (tess_param_frozen(p)) continue;
+        if (!tess_lora_has(m, p)) continue;
         const int rank = tess_tensor_shape(p, ours);
         const bool turned = tess_model_turned(m, tess_tensor_name(p));
         shape[0] = turned ? ours[1] : ours[0];

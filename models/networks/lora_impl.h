@@ -28,6 +28,9 @@ tess_lora_building *tess_lora_begin(const tess_model *m, tess_graph *g);
 tess_status tess_lora_end(tess_lora_building *b) TESS_NODISCARD;
 /* All that is not trained then is frozen; `head`: the head's matrix. */
 tess_status tess_lora_freeze(const tess_model *m, tess_graph *g, const tess_tensor *head) TESS_NODISCARD;
+/* Says whether a parameter is the adapter's: its A's and B's, and the modules that are saved with them. It is trained,
+ * where anything is. */
+bool tess_lora_has(const tess_model *m, const tess_tensor *p);
 /* Says whether a parameter is an adapter's A or B. */
 bool tess_lora_is_part(const char *name);
 /* Writes the name that a parameter has in model.safetensors, where an adapter's goes by its linear's. */

@@ -219,7 +219,7 @@ static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_
 
 bool tess_model_writes(const tess_model *m, const tess_tensor *p)
 {
-    return !m->lora || !tess_param_frozen(p);
+    return !m->lora || tess_lora_has(m, p);
 }
 
 tess_safetensors_writer *tess_model_writer(const tess_model *m, const tess_graph *g, const char *dir)

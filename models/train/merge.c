@@ -93,7 +93,7 @@ static void add_product(const struct product *p, int64_t from, int64_t n, float 
 static const tess_safetensor *source(const tess_model *m, const tess_safetensors *set, const tess_tensor *p)
 {
     const char *name = tess_tensor_name(p);
-    const tess_safetensor *t = tess_param_frozen(p) ? NULL : tess_lora_find(m, name);
+    const tess_safetensor *t = tess_lora_has(m, p) ? tess_lora_find(m, name) : NULL;
     return t ? t : tess_model_tensor(m, set, name);
 }
 
