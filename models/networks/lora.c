@@ -44,7 +44,7 @@ static json_t *list_of(const char *text)
 /* A module is meant by its whole name, by the end of it behind a dot, or by a pattern. */
 static bool is_meant(const char *target, const char *module)
 {
-    if (strpbrk(target, "*?")) return tess_pattern_matches(target, module);
+    if (tess_pattern_is(target)) return tess_pattern_matches(target, module);
     if (!strcmp(target, module)) return true;
     char end[256];
     snprintf(end, sizeof end, ".%.250s", target);

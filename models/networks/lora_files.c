@@ -1,6 +1,7 @@
 /* Adapters in files, as PEFT has them: adapter_config.json and adapter_model.safetensors, whose tensors are called
  * base_model.model.NAME, NAME being what it would be in the base's own file. */
 #include "lora_impl.h"
+#include "patterns_impl.h"
 #include "pieces_impl.h"
 #include "states_impl.h"
 #include <errno.h>
@@ -257,30 +258,34 @@ static json_t *plain_targets(const tess_lora *l)
     return l->set || !strcmp(l->targets, "all-linear") ? json_string(l->targets) : json_pack("[s]", l->targets);
 }
 
-/* A pattern as a regular expression, behind what is in `text`. */
-static void add_expression(const char *pattern, char *text, size_t room)
+static bool has_patterns(const json_t *list)
 {
-    for (const char *at = pattern; *at; at++) {
-        const size_t n = strlen(text);
-        if (*at == '*')
-            snprintf(text + n, room - n, ".*");
-        else
-            snprintf(text + n, room - n, *at == '?' ? "." : strchr(".+()[]{}^$|\\", *at) ? "\\%c" : "%c", *at);
-    }
+    bool any = false;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        any |= tess_pattern_is(json_string_value(json_array_get(list, i)));
+    return any;
 }
 
-/* Patterns are one regular expression there, over whole names of modules. */
-static json_t *targets_by_pattern(const tess_lora *l)
+/* Patterns are one regular expression there, over whole names of modules; those from a file are PEFT's own. */
+static json_t *targets_of(const tess_lora *l)
 {
-    char text[4096] = "(.*\\.)?(";
-    json_t *list = l->targets[0] == '[' ? json_loads(l->targets, 0, NULL) : json_pack("[s]", l->targets);
+    json_t *list = plain_targets(l);
+    if (l->set || !json_is_array(list) || !has_patterns(list)) return list;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to = open_memstream(&text, &bytes);
+    fputs("(.*\\.)?(", to);
     for (size_t i = 0; i < json_array_size(list); i++) {
-        if (i) strcat(text, "|");
-        add_expression(json_string_value(json_array_get(list, i)), text, sizeof text - 3);
+        char *expression = tess_pattern_expression(json_string_value(json_array_get(list, i)));
+        fprintf(to, i ? "|%s" : "%s", expression);
+        free(expression);
     }
+    fputc(')', to);
+    fclose(to);
     json_decref(list);
-    strcat(text, ")");
-    return json_string(text);
+    list = json_string(text);
+    free(text);
+    return list;
 }
 
 /* As PEFT writes it. Which linears have an adapter its tensors say; for PEFT the names of their modules' ends do. */
@@ -293,7 +298,7 @@ tess_status tess_lora_save_config(const tess_model *m, const char *dir)
                                        [TESS_ANSWERS_DECODER] = "SEQ_2_SEQ_LM"};
     const tess_lora *l = m->lora;
     char *base = m->dir ? realpath(m->dir, NULL) : NULL;
-    json_t *targets = l->set || !strpbrk(l->targets, "*?") ? plain_targets(l) : targets_by_pattern(l);
+    json_t *targets = targets_of(l);
     json_t *root =
         json_pack("{s:s, s:o, s:s?, s:s, s:b, s:b, s:b, s:o, s:f, s:o, s:s, s:I, s:o, s:s?, s:b, s:b}", "peft_type",
                   "LORA", "auto_mapping", json_null(), "base_model_name_or_path", base, "bias", "none",

@@ -111,6 +111,10 @@ TEST(patterns_are_those_of_a_shell_with_numbers)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         if (tess_pattern_matches(cases[k].pattern, cases[k].name) != cases[k].matches)
             CHECK_SAY("%s and %s", cases[k].pattern, cases[k].name);
+    char *expression = tess_pattern_expression("layers.9-11.*_proj?");
+    CHECK_STR(expression, "layers\\.(9|10|11)\\..*_proj.");
+    free(expression);
+    CHECK(tess_pattern_is("a.0-3.b") && tess_pattern_is("*") && !tess_pattern_is("q_proj"));
     CHECK_EQ(tess_pattern_distance("*.q_prj.*", "layers.0.q_proj.weight"), 1);
     CHECK_EQ(tess_pattern_distance("layers.0-3.qproj.*", "layers.2.q_proj.weight"), 1);
     CHECK_EQ(tess_pattern_distance("layers.0-3.*", "layers.2.q_proj.weight"), 0);
