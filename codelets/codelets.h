@@ -266,6 +266,68 @@ extern tess_codelet tess_cross_entropy_rows[];
 /* p (rows,out): from now on dlogits, scaled by env.loss_scale[loss]; stats, lse, target[, w, dx f32 (rows,in) +=] */
 extern tess_codelet tess_cross_entropy_gradient[];
 
+/* ---- route.c, dispatch.c, expert_linear.c, combine.c, balance.c: rows that choose experts --------------------------
+ */
+
+/* An order, i32, says where the rows of a tile go: order_impl.h. Returns its bytes. */
+size_t tess_order_bytes(int64_t rows, int64_t experts, int64_t chosen);
+
+typedef struct tess_route_arg {
+    int64_t rows, experts, chosen;
+    int64_t sequence; /* where bounds say which rows are padding, and go nowhere */
+    bool normalised;  /* the weights of a row add up to 1; else they are what softmax says */
+    bool bounded;
+    bool acc;
+    tess_choice *choice; /* hears how many rows each expert has; NULL: nobody asks */
+} tess_route_arg;
+/* logits (rows,experts), weights (rows,chosen), order[, bounds i32 (2 rows)]: the largest `chosen` of a softmax */
+extern tess_codelet tess_route_forward[];
+extern tess_codelet tess_route_backward[]; /* dweights (rows,chosen), logits, order, dlogits += */
+
+/* Rows to places and back: x (rows,width), y (rows*chosen,width), of which those that no row has are zeros. */
+typedef struct tess_dispatch_arg {
+    int64_t rows, experts, chosen, width;
+    bool acc;
+    bool acc_weights; /* combine's */
+} tess_dispatch_arg;
+extern tess_codelet tess_dispatch_forward[];  /* x, order, y */
+extern tess_codelet tess_dispatch_backward[]; /* dy, order, dx += */
+extern tess_codelet tess_combine_forward[];   /* x (rows*chosen,width), weights, order, y (rows,width) */
+extern tess_codelet tess_combine_backward[];  /* dy, x, weights, order, dx +=, dweights += */
+
+/* The places of one expert times a tile of its matrix. The places that no row has are the first expert's to clear. */
+typedef struct tess_expert_arg {
+    int64_t expert, experts, choices; /* choices: all places */
+    tess_linear_arg linear;           /* but for rows */
+    bool rest;                        /* it clears its columns there */
+} tess_expert_arg;
+/* Returns the bytes of a task's scratch. */
+size_t tess_expert_scratch(int64_t in, int64_t out);
+/* x (choices,in), w (out,in), order, y (choices,ld), scratch. w is NULL where nobody chose the expert and it was not
+ * brought. */
+extern tess_codelet tess_expert_linear_forward[];
+extern tess_codelet tess_expert_linear_backward_input[];  /* dy, w, order, dx (choices,in) +=, scratch */
+extern tess_codelet tess_expert_linear_backward_weight[]; /* dy, x, order, dw f32 (out,in) += */
+
+/* Statistics of routers, for each of the sequences of a tile: of how many choices each expert had, of its share of
+ * softmax, and of rows, the sum over rows; 2 experts + 1 numbers, and behind all of them what was lost where each was
+ * rounded. */
+typedef struct tess_balance_arg {
+    int64_t rows, experts, chosen, sequence;
+    bool before; /* those of other routers are added */
+    bool acc;
+    /* loss: sequences of all tiles; weight * experts * sum over experts of (its share of choices) (its share of
+     * softmax), each share per row */
+    int64_t sequences;
+    unsigned tiles;
+    double weight;
+} tess_balance_arg;
+extern tess_codelet tess_balance_forward[];  /* logits, order, y (sequences, 4 experts + 2)[, before (the same)] */
+extern tess_codelet tess_balance_backward[]; /* dy, logits, order, dlogits += */
+/* loss double (2): what is to be added to the sum of losses, and 0; `tiles` statistics, then as many of their
+ * gradients. */
+extern tess_codelet tess_balance_loss[];
+
 /* ---- exact.c: sums whose bits no order changes ---------------------------------------------------------------------
  */
 

@@ -17,7 +17,8 @@ TESS_INLINE void linear_forward(const tess_work *w, tess_dtype t)
 {
     const tess_linear_arg *a = w->arg;
     if (a->few) {
-        tess_few_rows(a, w->buf[0].ptr, w->buf[1].ptr, a->bias ? w->buf[3].ptr : NULL, w->buf[2].ptr, t);
+        const float *bias = a->bias ? w->buf[3].ptr : NULL;
+        (t == TESS_BF16 ? few_rows_bf16 : few_rows_f32)(a, w->buf[0].ptr, w->buf[1].ptr, bias, w->buf[2].ptr);
         return;
     }
     const tess_mm d = {.m = a->rows,

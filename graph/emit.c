@@ -187,6 +187,44 @@ tess_use tess_loss_out(tess_lower *L)
     return (tess_use){t, TESS_W};
 }
 
+int tess_row_tiles(const tess_lower *L)
+{
+    return L->row_tiles;
+}
+
+int64_t tess_micros(const tess_lower *L)
+{
+    return L->conf->micro;
+}
+
+static tess_choice **choice_of(tess_lower *L, const tess_node *n, int i)
+{
+    tess_choice **all = tess_node_room(L, n, (size_t)(L->micros * L->row_tiles) * sizeof *all);
+    return &all[tess_lower_at(L, i)];
+}
+
+tess_choice *tess_choice_begin(tess_lower *L, const tess_node *n, int i, int64_t options)
+{
+    tess_choice **choice = choice_of(L, n, i);
+    if (*choice) return NULL;
+    *choice = tess_arena_get(L->p->arena, sizeof **choice);
+    (*choice)->options = options;
+    (*choice)->chosen = tess_arena_get(L->p->arena, (size_t)options);
+    return *choice;
+}
+
+tess_choice *tess_choice_at(tess_lower *L, const tess_node *n, int i)
+{
+    return *choice_of(L, n, i);
+}
+
+void tess_emitted_chooses(tess_lower *L, tess_choice *choice, int option)
+{
+    tess_task *t = &L->p->task[L->p->tasks - 1];
+    t->choice = choice;
+    t->option = option;
+}
+
 void tess_emit(tess_lower *L, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse)
 {
     tess_program_add(L->p, cl, arg, use, nuse, L->recomputing);

@@ -5,9 +5,8 @@
 
 static void forward(tess_lower *L, const tess_node *n)
 {
-    for (int i = 0; i < L->row_tiles; i++) {
-        n->op->forward(L, n, i);
-        if (!L->conf->check_finite || n->out->kind == TESS_KIND_LOSS) continue;
+    for (int i = 0; i < L->row_tiles; i++) n->op->forward(L, n, i);
+    for (int i = 0; i < L->row_tiles && L->conf->check_finite && n->out->kind != TESS_KIND_LOSS; i++) {
         tess_count_arg *a =
             TESS_ARG(L, tess_count_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out), .name = n->out->name);
         TESS_EMIT(L, &tess_finite[L->dtype], a, {L->value[n->out->id][tess_lower_at(L, i)], TESS_R});

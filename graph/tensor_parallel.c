@@ -380,7 +380,7 @@ static void note_unsplit(tess_graph *g, const char *why)
     int all = 0, whole = 0;
     for (int k = 0; k < g->nodes; k++) {
         const tess_node *n = g->node[k];
-        const int in = is_matrix(n) ? 1 : n->op->table;
+        const int in = is_matrix(n) ? 1 : n->op->stack ? n->op->stack : n->op->table;
         if (in) matrix[n->in[in]->id] = true;
     }
     for (int k = 0; k < g->params; k++) {

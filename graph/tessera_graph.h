@@ -33,7 +33,7 @@ typedef struct tess_grid {
 typedef struct tess_graph_conf {
     tess_dtype dtype;      /* of activations and matrices; TESS_BF16 keeps fp32 masters */
     int64_t tile_rows;     /* rows (tokens) an activation's tile has, as far as whole sequences allow; 0: 1024 */
-    int64_t tile_elements; /* most elements of a parameter's tile; 0: 2.5 Mi */
+    int64_t tile_elements; /* most elements of a parameter's tile, in a stack four times as many; 0: 2.5 Mi */
     int64_t loss_rows;     /* rows whose logits exist at a time; 0: 512 */
     int64_t stripes;       /* tiles that a matrix of 2^18 elements or more is cut into at least; 0: 1 */
     tess_grid grid;
@@ -62,6 +62,10 @@ tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t 
 tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init);
 /* Does the same, but of one column it makes a matrix, too. */
 tess_tensor *tess_matrix(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init);
+/* Adds a stack of as many matrices of one shape, one below the other, which is a matrix (members * rows, columns) whose
+ * tiles are of one member each. */
+tess_tensor *tess_param_stack(tess_graph *g, const char *name, int64_t members, int64_t rows, int64_t columns,
+                              tess_init init);
 /* Keeps a parameter as it is drawn or loaded: it is not trained, has neither gradient nor moments, and a matrix in bf16
  * is that alone. Before the first step of its graph; for graphs that share it, too. */
 tess_status tess_param_freeze(tess_tensor *p) TESS_NODISCARD;
@@ -187,6 +191,32 @@ tess_tensor *tess_cross_entropy_beside(tess_tensor *loss, tess_tensor *x, tess_t
                                        tess_tensor *targets);
 /* Takes of each sequence the row that index (B, 1) names: (B, 1, C). */
 tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index);
+
+/* Experts: each row chooses some of them by the logits of its router. A feed-forward network of experts is
+ *
+ *     tess_tensor *logits = tess_linear(x, router, NULL);               // (B, T, experts)
+ *     tess_tensor *weights = tess_route(logits, 2, true, NULL);         // (B, T, 2)
+ *     tess_tensor *places = tess_dispatch(x, weights);                  // (B, T*2, C), sorted by expert
+ *     tess_tensor *y = tess_relu(tess_expert_linear(places, weights, w1));
+ *     y = tess_combine(tess_expert_linear(y, weights, w2), weights);    // (B, T, C)
+ *
+ * No expert is ever full. Under a cap on RAM a step fetches only those from disk that its rows chose. */
+
+/* Returns the weights of the `chosen` experts that each row chooses, what a softmax over logits (B, T, experts) says of
+ * them, divided by their sum if `normalised`. With bounds (see tess_attention_conf) padding chooses none. */
+tess_tensor *tess_route(tess_tensor *logits, int64_t chosen, bool normalised, tess_tensor *bounds);
+/* Returns each row of x once for each expert that it chose, sorted by expert: (B, T*chosen, C). */
+tess_tensor *tess_dispatch(tess_tensor *x, tess_tensor *weights);
+/* Returns each of those rows times the matrix of its expert; w is a stack of matrices (out, C) (tess_param_stack). */
+tess_tensor *tess_expert_linear(tess_tensor *x, tess_tensor *weights, tess_tensor *w);
+/* Returns the sums of each row's, by its weights: (B, T, C). */
+tess_tensor *tess_combine(tess_tensor *x, tess_tensor *weights);
+/* Returns statistics of a router, and of those before it unless that is NULL, for: */
+tess_tensor *tess_balance(tess_tensor *logits, tess_tensor *weights, tess_tensor *before);
+/* Adds, while it trains, a loss of how unevenly rows choose, by its weight: experts * sum over experts of (choices of
+ * it a row) (its mean share of softmax), over a micro-batch's rows of all routers together; micro-batches count alike.
+ * `targets` are those of the other loss. */
+tess_tensor *tess_balanced(tess_tensor *loss, tess_tensor *statistics, tess_tensor *targets, float weight);
 /* ---- parameters and other tensors -------------------------------------------------------------------------------- */
 
 /* Returns a tensor's name. */

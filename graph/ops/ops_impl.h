@@ -124,6 +124,31 @@ tess_tile *tess_tile_between(tess_lower *L, size_t bytes, const char *label);
 /* The same; the next micro-batch gets the same tile for the same call. */
 tess_tile *tess_slot_between(tess_lower *L, size_t bytes, const char *label);
 
+/* Returns into how many row tiles a micro-batch is cut. */
+int tess_row_tiles(const tess_lower *L);
+/* Returns how many micro-batches the step has, on all ranks together. */
+int64_t tess_micros(const tess_lower *L);
+
+/* ---- what depends on the choice of a router ---- */
+
+extern const tess_op tess_op_route;
+static inline bool tess_is_routed(const tess_tensor *weights)
+{
+    return weights->producer && weights->producer->op == &tess_op_route;
+}
+static inline int64_t tess_routed_experts(const tess_tensor *weights)
+{
+    return weights->producer->in[0]->dim[2];
+}
+/* Returns the choice that row tile i of this node makes, of so many options, to be told of it; NULL where it was made
+ * before, and is only computed again. */
+tess_choice *tess_choice_begin(tess_lower *L, const tess_node *n, int i, int64_t options);
+/* Returns it for those whom it concerns. */
+tess_choice *tess_choice_at(tess_lower *L, const tess_node *n, int i);
+/* Says of the task emitted last that its uses with TESS_IF_CHOSEN are needed only if that option was chosen; or that it
+ * is what chooses. */
+void tess_emitted_chooses(tess_lower *L, tess_choice *choice, int option);
+
 /* ---- over the ranks of the tensor dimension ---- */
 
 /* Returns the place there that has a tile of a table, counted over all of them. */

@@ -149,6 +149,8 @@ static tess_tensor *mlp(const struct block *b, tess_tensor *x)
 {
     const tess_decoder *c = b->c;
     const bool bias = b->traits->mlp_bias;
+    if (b->traits->experts && !(b->traits->dense && tess_layer_second(b->traits->dense, b->layer)))
+        return tess_experts_mlp(c, b->traits->experts, b->g, b->in, b->layer, x);
     tess_tensor *gate = dense(b, "mlp.gate_proj", x, c->width, c->inner, bias); // (B, T, inner)
     tess_tensor *up = dense(b, "mlp.up_proj", x, c->width, c->inner, bias);
     return dense(b, "mlp.down_proj", tess_mul(tess_activate(gate, c->activation), up), c->inner, c->width, bias);

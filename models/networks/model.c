@@ -273,21 +273,26 @@ tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_
         return tess_error(TESS_INVALID, "sequence length", "%lld, but the model has %lld positions", (long long)length,
                           (long long)most);
     add_inputs(m, g, b, net);
+    struct tess_routed routed = {0};
+    if (b->purpose == TESS_FOR_LOSS) net->routed = &routed;
     const bool label = m->family->answers == TESS_ANSWERS_LABEL;
     tess_lora_building *adapters = tess_lora_begin(m, g);
     tess_tensor *rows = m->family->body(m->numbers, g, net);
     if (net->encodes) {
+        TESS_TRY(tess_lora_end(adapters));
         net->output = rows;
-        return rows ? TESS_OK : TESS_INVALID;
+        return rows ? tess_lora_freeze(m, g, NULL) : TESS_INVALID;
     }
     tess_tensor *x = m->family->transform ? m->family->transform(m->numbers, g, rows) : rows;
     TESS_TRY(tess_lora_end(adapters));
+    net->routed = NULL;
     const tess_head head = m->family->head(m->numbers, g);
     if (b->purpose == TESS_FOR_LOSS) {
         tess_tensor **of = label ? &net->label : &net->targets;
         *of = tess_input(g, label ? "label" : "targets", b->batch, label ? 1 : length);
         net->output = tess_cross_entropy_capped(x, head.weight, head.bias, *of, head.cap);
         if (m->family->answers == TESS_ANSWERS_BOTH) add_label(m, g, b, rows, net);
+        if (routed.statistics) net->output = tess_balanced(net->output, routed.statistics, *of, (float)routed.weight);
     } else {
         net->output = tess_linear(label ? x : tess_pick(x, net->index), head.weight, head.bias);
         if (head.cap > 0) net->output = tess_tanh(net->output, head.cap);

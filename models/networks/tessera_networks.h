@@ -81,6 +81,7 @@ typedef struct tess_network {
     bool encodes, decodes;    /* with a cache: only what of an encoder and a decoder is computed once, or again */
     tess_tensor *output;
     int64_t first_position;
+    struct tess_routed *routed; /* the library's own, while it adds the network to a graph */
 } tess_network;
 typedef struct tess_build {
     int64_t batch, length; /* B sequences of T tokens */

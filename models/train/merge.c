@@ -89,10 +89,13 @@ static void add_product(const struct product *p, int64_t from, int64_t n, float 
     }
 }
 
-/* The tensor of the base's files, or, of a module that the adapter has all of, of the adapter's. */
-static const tess_safetensor *source(const tess_model *m, const tess_safetensors *set, const tess_tensor *p)
+/* The tensor of the base's files, one a matrix of a stack, or, of a module that the adapter has all of, of the
+ * adapter's. */
+static const tess_safetensor *source(const tess_model *m, const tess_safetensors *set, const tess_tensor *p,
+                                     int64_t member)
 {
-    const char *name = tess_tensor_name(p);
+    char name[512];
+    tess_model_member(tess_tensor_name(p), member, name);
     const tess_safetensor *t = tess_lora_has(m, p) ? tess_lora_find(m, name) : NULL;
     return t ? t : tess_model_tensor(m, set, name);
 }
@@ -128,7 +131,8 @@ static tess_status write_tensors(const tess_model *m, const tess_safetensors *se
         /* A checkpoint has its tensors as they are here. */
         const bool turned = !m->states && tess_model_turned(m, tess_tensor_name(p));
         status = open_product(m, g, tess_tensor_name(p), turned, &product);
-        if (status == TESS_OK) status = copy_tensor(w, tensor++, source(m, set, p), &product);
+        for (int64_t i = 0; i < tess_param_members(p) && status == TESS_OK; i++)
+            status = copy_tensor(w, tensor++, source(m, set, p, i), &product);
         free(product.left);
         free(product.right);
     }
@@ -144,9 +148,12 @@ static tess_status check(const tess_model *m, const tess_safetensors *set, const
         const char *name = tess_tensor_name(p);
         int64_t shape[3];
         const int rank = tess_tensor_shape(p, shape);
-        const tess_safetensor *t = tess_lora_is_part(name) ? tess_lora_find(m, name) : source(m, set, p);
-        if (!t) return tess_error(TESS_INVALID, m->dir, "no tensor %s in its files", name);
-        TESS_TRY(tess_pieces_check(t, rank, shape, tess_model_turned(m, name)));
+        shape[0] /= tess_param_members(p);
+        for (int64_t i = 0; i < tess_param_members(p); i++) {
+            const tess_safetensor *t = tess_lora_is_part(name) ? tess_lora_find(m, name) : source(m, set, p, i);
+            if (!t) return tess_error(TESS_INVALID, m->dir, "no tensor %s in its files", name);
+            TESS_TRY(tess_pieces_check(t, rank, shape, tess_model_turned(m, name)));
+        }
     }
     return TESS_OK;
 }
@@ -159,10 +166,14 @@ static tess_status merge(const tess_model *m, const tess_safetensors *set, const
         const tess_tensor *p = tess_graph_param(g, k);
         char full[512];
         if (tess_lora_is_part(tess_tensor_name(p))) continue;
-        const tess_safetensor *t = source(m, set, p);
-        const tess_safetensors_dtype as = t->dtype == TESS_ST_F64 ? TESS_ST_F32 : t->dtype;
-        tess_lora_file_name(m, tess_tensor_name(p), full);
-        tess_safetensors_declare_floats(w, full, as, t->rank, t->dims);
+        for (int64_t i = 0; i < tess_param_members(p); i++) {
+            const tess_safetensor *t = source(m, set, p, i);
+            const tess_safetensors_dtype as = t->dtype == TESS_ST_F64 ? TESS_ST_F32 : t->dtype;
+            char member[512];
+            tess_model_member(tess_tensor_name(p), i, member);
+            tess_lora_file_name(m, member, full);
+            tess_safetensors_declare_floats(w, full, as, t->rank, t->dims);
+        }
     }
     return write_tensors(m, set, g, w);
 }

@@ -40,9 +40,9 @@ static void check_near(const char *what)
 TEST(states_shared_out_have_the_same_bits)
 {
     char out[64], one[64];
-    static const char *const families[] = {"llama3", "gemma2", "gpt-neox"};
+    static const char *const families[] = {"llama3", "gemma2", "gpt-neox", "mixtral"};
     snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         setup(families[k]);
         RUN_RANKS(2, "train", "run.json", "zero_optimization.stage=3");
         EXPECT_DONE();
@@ -53,14 +53,16 @@ TEST(states_shared_out_have_the_same_bits)
 
 TEST(matrices_and_blocks_shared_out_are_near)
 {
-    /* qwen3's norms of heads keep its attention whole on each rank; mistral has one head of k and v. */
-    static const char *const families[] = {"llama3", "gemma2", "gpt-neox", "qwen3", "mistral"};
-    for (int k = 0; k < 5; k++) {
+    /* qwen3's norms of heads keep its attention whole on each rank, and so do experts; mistral has one head of k and v.
+     */
+    static const char *const families[] = {"llama3", "gemma2",  "gpt-neox", "qwen3-moe-step",
+                                           "qwen3",  "mistral", "mixtral"};
+    for (int k = 0; k < 7; k++) {
         setup(families[k]);
         RUN_RANKS(2, "train", "run.json", "parallel.tensor=2");
         EXPECT_DONE();
         check_near(families[k]);
-        if (k > 2) continue;
+        if (k > 3) continue;
         RUN_RANKS(2, "train", "run.json", "parallel.pipeline=2");
         EXPECT_DONE();
         check_near("pipeline");

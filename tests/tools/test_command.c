@@ -582,6 +582,46 @@ TEST(estimate_of_a_model_of_70_billion)
     CHECK_HAS(ran.out, "70553706496 parameters, 1024 tokens a step");
 }
 
+static const char mixtral_8x7b[] =
+    "{\"architectures\": [\"MixtralForCausalLM\"], \"attention_dropout\": 0.0, \"bos_token_id\": 1, \"eos_token_id\": "
+    "2,"
+    " \"hidden_act\": \"silu\", \"hidden_size\": 4096, \"initializer_range\": 0.02, \"intermediate_size\": 14336,"
+    " \"max_position_embeddings\": 32768, \"model_type\": \"mixtral\", \"num_attention_heads\": 32, "
+    "\"num_experts_per_tok\": 2,"
+    " \"num_hidden_layers\": 32, \"num_key_value_heads\": 8, \"num_local_experts\": 8, \"output_router_logits\": false,"
+    " \"rms_norm_eps\": 1e-05, \"rope_theta\": 1000000.0, \"router_aux_loss_coef\": 0.02, \"sliding_window\": null,"
+    " \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", \"transformers_version\": \"4.36.0.dev0\","
+    " \"use_cache\": true, \"vocab_size\": 32000}";
+static const char qwen3_235b[] =
+    "{\"architectures\": [\"Qwen3MoeForCausalLM\"], \"attention_bias\": false, \"attention_dropout\": 0.0,"
+    " \"bos_token_id\": 151643, \"decoder_sparse_step\": 1, \"eos_token_id\": 151645, \"head_dim\": 128,"
+    " \"hidden_act\": \"silu\", \"hidden_size\": 4096, \"initializer_range\": 0.02, \"intermediate_size\": 12288,"
+    " \"max_position_embeddings\": 40960, \"max_window_layers\": 94, \"mlp_only_layers\": [], \"model_type\": "
+    "\"qwen3_moe\","
+    " \"moe_intermediate_size\": 1536, \"norm_topk_prob\": true, \"num_attention_heads\": 64, \"num_experts\": 128,"
+    " \"num_experts_per_tok\": 8, \"num_hidden_layers\": 94, \"num_key_value_heads\": 4, \"output_router_logits\": "
+    "false,"
+    " \"rms_norm_eps\": 1e-06, \"rope_scaling\": null, \"rope_theta\": 1000000.0, \"router_aux_loss_coef\": 0.001,"
+    " \"sliding_window\": null, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\","
+    " \"transformers_version\": \"4.51.0\", \"use_cache\": true, \"use_sliding_window\": false, \"vocab_size\": "
+    "151936}";
+
+TEST(estimates_of_mixtures_of_experts)
+{
+    tiny_setup();
+    mkdir("base", 0777);
+    write_text("base/config.json", mixtral_8x7b);
+    RUN("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1",
+        "memory.cpu=32GiB", "memory.path=.", "memory.disk=2TiB");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "46702792704 parameters, 1024 tokens a step");
+    CHECK_HAS(ran.out, "those that none chose are not read");
+    write_text("base/config.json", qwen3_235b);
+    RUN("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "235093634560 parameters, 1024 tokens a step");
+}
+
 /* The sum of the lines of a tier, from the line `begin` to "in all", which is to be that; lines "of it" count in the
  * one above. Three digits are printed of each. */
 static void check_sum(const char *begin)
