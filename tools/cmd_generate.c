@@ -5,7 +5,21 @@
 
 const tess_config_use cmd_generate_use = {"bf16 memory aio", (const char *const[]){NULL}};
 
-enum { PROMPT, PROMPTS, TOKENS, TEMPERATURE, TOP_K, TOP_P, PENALTY, SEED, BATCH, IGNORE_END, CHAT, OPTIONS_COUNT };
+enum {
+    PROMPT,
+    PROMPTS,
+    TOKENS,
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
+    PENALTY,
+    SEED,
+    BATCH,
+    IGNORE_END,
+    CHAT,
+    ADAPTER,
+    OPTIONS_COUNT
+};
 static const option OPTIONS[OPTIONS_COUNT] = {
     [PROMPT] = {"--prompt", "TEXT", "what to go on from", NULL},
     [PROMPTS] = {"--prompts", "FILE", "a prompt a line, or a .jsonl of {\"prompt\"} or {\"input_ids\"}", NULL},
@@ -18,6 +32,7 @@ static const option OPTIONS[OPTIONS_COUNT] = {
     [BATCH] = {"--batch", "B", "prompts of a file at a time; 8", NULL},
     [IGNORE_END] = {"--ignore-eos", NULL, "go on behind a token that ends a text", NULL},
     [CHAT] = {"--chat", NULL, "talk: turns come line by line from stdin, by the model's chat template", NULL},
+    [ADAPTER] = {"--adapter", "DIR", "adapters beside the model, as PEFT or a run with lora writes them", NULL},
 };
 
 static void help(FILE *out)
@@ -78,6 +93,7 @@ static tess_status run(int argc, char **argv)
         status = tess_generate(&(tess_generate_conf){.dir = argv[1],
                                                      .prompt = options[PROMPT].value,
                                                      .chat = options[CHAT].value,
+                                                     .adapter = options[ADAPTER].value,
                                                      .tokens = (int)tokens,
                                                      .temperature = temperature,
                                                      .top_k = (int)top_k,
@@ -96,7 +112,7 @@ static tess_status run(int argc, char **argv)
 const command cmd_generate = {
     "generate",
     "generate MODEL_DIR --prompt TEXT | --chat -n N [--temperature X] [--top-k K] [--top-p P] [--seed S] "
-    "[KEY=VALUE ...]",
+    "[--adapter DIR] [KEY=VALUE ...]",
     "Goes on from a prompt with a trained model, or with a checkpoint.",
     help,
     run,

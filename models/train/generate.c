@@ -78,10 +78,15 @@ static tess_status open_generator(const char *dir, void *what)
 {
     struct generator *g = what;
     TESS_TRY(tess_model_open(dir, NULL, &g->model));
+    if (g->conf->adapter) TESS_TRY(tess_model_adapt(g->model, g->conf->adapter));
     if (tess_model_answers(g->model) != TESS_ANSWERS_NEXT && !has_encoder(g))
         return tess_error(TESS_INVALID, dir, "is no model that goes on with a text (it reads one)");
     TESS_TRY(tess_run_need_weights(g->model));
     char *path = tess_format("%s/tokenizer.json", dir);
+    if (access(path, F_OK) && g->model->lora) { /* adapters have their base's */
+        free(path);
+        path = tess_format("%s/tokenizer.json", tess_model_dir(g->model));
+    }
     tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open(path, &g->tokenizer);
     free(path);
     TESS_TRY(status);

@@ -53,7 +53,7 @@ tess_status tess_eval(const tess_config *c) TESS_NODISCARD;
 tess_status tess_estimate(const tess_config *c, FILE *out) TESS_NODISCARD;
 
 typedef struct tess_generate_conf {
-    const char *dir, *prompt;
+    const char *dir, *prompt, *adapter; /* adapter: beside the model of dir; NULL: none */
     int tokens;
     double temperature; /* 0: always the likeliest */
     int top_k;          /* 0: all */
@@ -68,6 +68,8 @@ typedef struct tess_generate_conf {
 } tess_generate_conf;
 /* Goes on with a prompt, or with each of a file. */
 tess_status tess_generate(const tess_generate_conf *c, FILE *out) TESS_NODISCARD;
+/* Writes a model with a directory's adapters folded into its weights, each in the dtype that it has. */
+tess_status tess_merge(const char *model, const char *adapter, const char *dir, FILE *out) TESS_NODISCARD;
 
 typedef struct tess_tokenize_conf {
     const char *dir, *file; /* file NULL: stdin */
