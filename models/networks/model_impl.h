@@ -93,7 +93,7 @@ typedef struct tess_family {
     const char *prefix;            /* of the names of all weights, with its dot; files may lack it */
     const tess_field *field;       /* its own, ended by a NULL name */
     const tess_field *shared;      /* those of its kind of family, behind its own; NULL: none */
-    bool rotary;                   /* a tess_rotary follows the tess_common */
+    const tess_field *rotary;      /* tess_rotary_fields: a tess_rotary follows the tess_common; NULL: none does */
     size_t numbers;                /* size of the struct that the fields fill; a tess_common comes first in it */
     void (*settle)(void *numbers); /* sets what follows from other fields where it is not given; NULL: nothing does */
     tess_answers answers;

@@ -9,17 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-tess_status tess_run_at_key(tess_status status)
-{
-    static const char *const key[][2] = {{"RAM", "memory.cpu"},
-                                         {"GPU", "memory.gpu"},
-                                         {"grid", "parallel.pipeline"},
-                                         {"optimizer", "optimizer.params"},
-                                         {"sequence length", "data.seq_length"}};
-    for (size_t k = 0; k < sizeof key / sizeof key[0]; k++) tess_error_at(status, key[k][0], key[k][1]);
-    return status;
-}
-
 /* Of data.loss_on. */
 enum { LOSS_ON_ASSISTANT, LOSS_ON_ALL };
 

@@ -8,6 +8,7 @@
  *     choose.c    the step laid out, its tiles placed
  *     feed.c      samples for a step
  *
+ * Below all of these is terms.c: the configuration in the terms of the rooms below, and their errors by its keys.
  * Planning needs no StarPU: an estimate does all but the start and the feeding. */
 #ifndef TESS_RUN_IMPL_H
 #define TESS_RUN_IMPL_H
@@ -36,6 +37,13 @@ typedef struct tess_run {
     int64_t evaluated; /* micro-batches of a step of eval */
 } tess_run;
 
+/* ---- terms.c ----------------------------------------------------------------------------------------------------- */
+
+/* Returns the optimizer that a configuration asks for. */
+tess_optimizer tess_run_optimizer(const tess_config *c);
+/* Names in the error the key that says here what the rooms below call by a word of theirs. Returns the status. */
+tess_status tess_run_at_key(tess_status status);
+
 /* ---- open.c ------------------------------------------------------------------------------------------------------ */
 
 /* Opens the model and builds the graph of a rank of tess_ranks(), as a rule tess_rank(); needs no StarPU. */
@@ -58,8 +66,6 @@ tess_run_inputs tess_run_wants(const tess_config *c);
 /* Opens a data file of the configuration, `key` naming it in errors. */
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle,
                           tess_data **data) TESS_NODISCARD;
-/* Names in the error the key that says here what the rooms below call by a word of theirs. Returns the status. */
-tess_status tess_run_at_key(tess_status status);
 
 /* ---- same.c ------------------------------------------------------------------------------------------------------ */
 
@@ -91,8 +97,6 @@ tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
 
 /* Returns how the configuration trains: micro-batches one after the other. */
 tess_step_conf tess_run_step_conf(const tess_run *r);
-/* Returns the optimizer that a configuration asks for. */
-tess_optimizer tess_run_optimizer(const tess_config *c);
 /* Gives parameters the rates that optimizer.groups has for them (groups.c). */
 tess_status tess_run_groups(const tess_run *r) TESS_NODISCARD;
 /* Makes the step that trains so, or the forward pass of an evaluation, before anything is placed. */

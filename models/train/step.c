@@ -4,23 +4,6 @@
 
 enum { MiB = 1 << 20 };
 
-tess_optimizer tess_run_optimizer(const tess_config *c)
-{
-    return (tess_optimizer){.type = (tess_optimizer_type)c->optimizer.type,
-                            .beta1 = c->optimizer.params.betas[0],
-                            .beta2 = c->optimizer.params.betas[1],
-                            .eps = c->optimizer.params.eps,
-                            .weight_decay = c->optimizer.params.weight_decay,
-                            .l2 = c->optimizer.type == TESS_OPTIMIZER_ADAM && !c->optimizer.params.adam_w_mode,
-                            .no_decay_1d = c->optimizer.params.no_decay_1d,
-                            .clip = c->gradient_clipping,
-                            .momentum = c->optimizer.params.momentum,
-                            .dampening = c->optimizer.params.dampening,
-                            .nesterov = c->optimizer.params.nesterov,
-                            .lr_decay = c->optimizer.params.lr_decay,
-                            .initial = c->optimizer.params.initial_accumulator_value};
-}
-
 tess_step_conf tess_run_step_conf(const tess_run *r)
 {
     const tess_config *c = r->c;

@@ -32,33 +32,6 @@ static int64_t int_arg(const tess_tpl_args *a, size_t place, const char *name, i
 
 typedef tess_tpl_value method(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a);
 
-static bool is_blank(const char *s, size_t *n)
-{
-    const uint32_t c = tess_utf8_get(s, n);
-    return tess_is_space(c) || (c >= 0x1c && c <= 0x1f);
-}
-
-static bool within(const char *s, size_t n, const char *set, size_t set_n)
-{
-    for (size_t at = 0, k; at < set_n; at += k) {
-        tess_utf8_get(set + at, &k);
-        if (k == n && memcmp(set + at, s, n) == 0) return true;
-    }
-    return false;
-}
-
-tess_tpl_value tess_tpl_strip(const char *s, size_t n, const char *set, size_t set_n, bool left, bool right)
-{
-    size_t k;
-    while (left && n && (set ? (tess_utf8_get(s, &k), within(s, k, set, set_n)) : is_blank(s, &k))) s += k, n -= k;
-    while (right && n) {
-        tess_utf8_last(s, n, &k);
-        if (!(set ? within(s + n - k, k, set, set_n) : is_blank(s + n - k, &k))) break;
-        n -= k;
-    }
-    return tess_tpl_string(s, n);
-}
-
 static tess_tpl_value strip_sides(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a, bool left, bool right)
 {
     tess_tpl_value set;
@@ -85,7 +58,7 @@ static tess_tpl_value split_blanks(tess_tpl_run *r, tess_tpl_value self, int64_t
     tess_tpl_value rest = tess_tpl_strip(self.s, self.n, NULL, 0, true, false);
     for (size_t k; rest.n; most--) {
         size_t end = 0;
-        while (most && end < rest.n && !is_blank(rest.s + end, &k)) end += k;
+        while (most && end < rest.n && !tess_tpl_blank(rest.s + end, &k)) end += k;
         if (!most) {
             tess_tpl_push(r, v.list, rest);
             break;
@@ -207,8 +180,7 @@ static tess_tpl_value m_join(tess_tpl_run *r, tess_tpl_value self, const tess_tp
 {
     tess_tpl_value list = {0};
     tess_tpl_arg(a, 0, "", &list);
-    const tess_tpl_value by[] = {self};
-    return tess_tpl_filter(r, "join", list, &(tess_tpl_args){by, NULL, 1});
+    return tess_tpl_join(r, list, self, NULL);
 }
 
 static tess_tpl_value m_find(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
@@ -383,6 +355,34 @@ tess_tpl_value tess_tpl_item(tess_tpl_run *r, tess_tpl_value of, tess_tpl_value 
     return key.kind == TPL_STRING ? tess_tpl_member(r, of, tess_tpl_copy(r, key.s, key.n).s, key.n) : v;
 }
 
+tess_tpl_value tess_tpl_path(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value path)
+{
+    if (path.kind == TPL_INT) return tess_tpl_item(r, v, path);
+    if (path.kind != TPL_STRING) return tess_tpl_fail(r, "expected the name of an attribute");
+    for (size_t at = 0, end; at <= path.n && r->status == TESS_OK; at = end + 1) {
+        const char *dot = at < path.n ? memchr(path.s + at, '.', path.n - at) : NULL;
+        end = dot ? (size_t)(dot - path.s) : path.n;
+        tess_tpl_value key = tess_tpl_copy(r, path.s + at, end - at);
+        if (r->status == TESS_OK && key.n && key.s[0] >= '0' && key.s[0] <= '9') key = tess_tpl_int(atoi(key.s));
+        v = tess_tpl_item(r, v, key);
+    }
+    return v;
+}
+
+tess_tpl_value tess_tpl_join(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value by, const tess_tpl_value *path)
+{
+    tess_bytes out = {0};
+    by = tess_tpl_text(r, by);
+    const tess_tpl_list *l = tess_tpl_items(r, v);
+    for (size_t i = 0; i < l->count && r->status == TESS_OK; i++) {
+        if (i) tess_bytes_add(&out, by.s, by.n);
+        tess_tpl_write(r, path ? tess_tpl_path(r, l->item[i], *path) : l->item[i], &out);
+    }
+    const tess_tpl_value text = r->status == TESS_OK ? tess_tpl_copy(r, out.data, out.length) : by;
+    free(out.data);
+    return text;
+}
+
 /* ---- functions ---- */
 
 static tess_tpl_value f_namespace(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
@@ -470,6 +470,6 @@ tess_tpl_value tess_tpl_call(tess_tpl_run *r, tess_tpl_value f, const tess_tpl_a
     if (f.kind == TPL_UNDEFINED)
         return tess_tpl_fail(r, "\"%.*s\" is undefined, and is called", (int)f.n, f.s ? f.s : "");
     if (f.kind != TPL_FUNCTION) return tess_tpl_fail(r, "%s is called", tess_tpl_kind_name(f));
-    if (f.function->macro) return tess_tpl_call_macro(r, f.function->macro, a);
+    if (f.function->macro) return r->macro(r, f.function->macro, a);
     return f.function->call(r, f.function->self, a);
 }

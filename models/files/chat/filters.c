@@ -13,48 +13,6 @@ static bool listed(tess_tpl_value v)
 
 /* ---- text ---- */
 
-tess_tpl_value tess_tpl_lower(tess_tpl_run *r, tess_tpl_value v, int how)
-{
-    tess_bytes out = {0};
-    bool begins = true;
-    for (size_t at = 0, n; at < v.n; at += n) {
-        const uint32_t c = tess_utf8_get(v.s + at, &n);
-        const bool large = how == 1 || (how >= 2 && begins);
-        if (large && c == 0xdf)
-            tess_bytes_add(&out, how == 1 ? "SS" : "Ss", 2);
-        else if (large)
-            tess_bytes_put(&out, (uint32_t)(how == 1 ? utf8proc_toupper((utf8proc_int32_t)c)
-                                                     : utf8proc_totitle((utf8proc_int32_t)c)));
-        else
-            tess_bytes_put_lower(&out, c);
-        begins = how == 2 && !(tess_is_word(c) && !tess_is_number(c) && c != '_');
-    }
-    const tess_tpl_value text = tess_tpl_copy(r, out.data, out.length);
-    free(out.data);
-    return text;
-}
-
-tess_tpl_value tess_tpl_replace(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value from, tess_tpl_value to, int64_t most)
-{
-    enum { MUCH = 64 << 20 };
-    tess_bytes out = {0};
-    if (!from.n) return tess_tpl_fail(r, "replace of an empty string is not supported");
-    for (const char *at; most != 0 && (at = memmem(v.s, v.n, from.s, from.n)); most--) {
-        tess_bytes_add(&out, v.s, (size_t)(at - v.s));
-        tess_bytes_add(&out, to.s, to.n);
-        v.n -= (size_t)(at - v.s) + from.n;
-        v.s = at + from.n;
-        if (out.length > MUCH) {
-            tess_tpl_fail(r, "replace makes more than 64 MiB");
-            break;
-        }
-    }
-    tess_bytes_add(&out, v.s, v.n);
-    const tess_tpl_value text = tess_tpl_copy(r, out.data, out.length);
-    free(out.data);
-    return text;
-}
-
 static tess_tpl_value cased(tess_tpl_run *r, tess_tpl_value v, int how)
 {
     return tess_tpl_lower(r, tess_tpl_text(r, v), how);
@@ -259,40 +217,15 @@ static tess_tpl_value t_reverse(tess_tpl_run *r, tess_tpl_value v, const tess_tp
     (void)a;
     for (size_t i = l->count; i-- > 0;) tess_tpl_push(r, out.list, l->item[i]);
     if (v.kind != TPL_STRING) return out;
-    const tess_tpl_value by[] = {tess_tpl_string("", 0)};
-    return tess_tpl_filter(r, "join", out, &(tess_tpl_args){by, NULL, 1});
-}
-
-/* a.b.0, as map and selectattr take them. */
-static tess_tpl_value path_of(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value path)
-{
-    if (path.kind == TPL_INT) return tess_tpl_item(r, v, path);
-    if (path.kind != TPL_STRING) return tess_tpl_fail(r, "expected the name of an attribute");
-    for (size_t at = 0, end; at <= path.n && r->status == TESS_OK; at = end + 1) {
-        const char *dot = at < path.n ? memchr(path.s + at, '.', path.n - at) : NULL;
-        end = dot ? (size_t)(dot - path.s) : path.n;
-        tess_tpl_value key = tess_tpl_copy(r, path.s + at, end - at);
-        if (r->status == TESS_OK && key.n && key.s[0] >= '0' && key.s[0] <= '9') key = tess_tpl_int(atoi(key.s));
-        v = tess_tpl_item(r, v, key);
-    }
-    return v;
+    return tess_tpl_join(r, out, tess_tpl_string("", 0), NULL);
 }
 
 static tess_tpl_value t_join(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
 {
     tess_tpl_value by = tess_tpl_string("", 0), path;
-    tess_bytes out = {0};
     tess_tpl_arg(a, 0, "d", &by);
     const bool attribute = tess_tpl_arg(a, 1, "attribute", &path);
-    by = tess_tpl_text(r, by);
-    const tess_tpl_list *l = tess_tpl_items(r, v);
-    for (size_t i = 0; i < l->count && r->status == TESS_OK; i++) {
-        if (i) tess_bytes_add(&out, by.s, by.n);
-        tess_tpl_write(r, attribute ? path_of(r, l->item[i], path) : l->item[i], &out);
-    }
-    const tess_tpl_value text = r->status == TESS_OK ? tess_tpl_copy(r, out.data, out.length) : by;
-    free(out.data);
-    return text;
+    return tess_tpl_join(r, v, by, attribute ? &path : NULL);
 }
 
 static tess_tpl_args behind(const tess_tpl_args *a, size_t n)
@@ -313,7 +246,8 @@ static tess_tpl_value t_map(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_ar
     if (!attribute && !tess_tpl_has_filter(name.s)) return tess_tpl_fail(r, "filter %.60s is not supported", name.s);
     const tess_tpl_args rest = behind(a, 1);
     for (size_t i = 0; i < l->count && r->status == TESS_OK; i++) {
-        tess_tpl_value x = attribute ? path_of(r, l->item[i], name) : tess_tpl_filter(r, name.s, l->item[i], &rest);
+        tess_tpl_value x =
+            attribute ? tess_tpl_path(r, l->item[i], name) : tess_tpl_filter(r, name.s, l->item[i], &rest);
         if (x.kind == TPL_UNDEFINED && has_default) x = otherwise;
         tess_tpl_push(r, out.list, x);
     }
@@ -332,7 +266,7 @@ static tess_tpl_value choose(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_a
         return tess_tpl_fail(r, "test %.60s is not supported", test.kind == TPL_STRING ? test.s : "?");
     const tess_tpl_args rest = behind(a, 1 + attribute);
     for (size_t i = 0; i < l->count && r->status == TESS_OK; i++) {
-        const tess_tpl_value x = attribute ? path_of(r, l->item[i], path) : l->item[i];
+        const tess_tpl_value x = attribute ? tess_tpl_path(r, l->item[i], path) : l->item[i];
         if (r->status == TESS_OK && (tests ? tess_tpl_test(r, test.s, x, &rest) : tess_tpl_true(x)) == want)
             tess_tpl_push(r, out.list, l->item[i]);
     }

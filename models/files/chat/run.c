@@ -1,40 +1,10 @@
-/* Rendering: a tree against variables. Steps, depth and memory are counted, so that a template that never ends does. */
+/* Rendering: a tree against variables. */
 #include "template_impl.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { STEPS = 20 << 20, DEEPEST = 100, BYTES = 256 << 20 };
-
-tess_tpl_value tess_tpl_fail(tess_tpl_run *r, const char *format, ...)
-{
-    char what[600];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(what, sizeof what, format, list);
-    va_end(list);
-    char *where = tess_format("%s: line %d", r->where, r->line);
-    if (r->status == TESS_OK) r->status = tess_error(TESS_INVALID, where, "%s", what);
-    free(where);
-    return (tess_tpl_value){0};
-}
-
-void *tess_tpl_get(tess_tpl_run *r, size_t bytes)
-{
-    if (bytes > BYTES || (r->bytes += bytes) > BYTES) {
-        tess_tpl_fail(r, "the template takes more than 256 MiB (does it end?)");
-        return NULL;
-    }
-    return tess_arena_get(r->arena, bytes);
-}
-
-static bool go_on(tess_tpl_run *r, int line)
-{
-    r->line = line;
-    if (r->status == TESS_OK && ++r->steps > STEPS) tess_tpl_fail(r, "the template does not end");
-    if (r->status == TESS_OK && r->out->length > BYTES) tess_tpl_fail(r, "the template writes more than 256 MiB");
-    return r->status == TESS_OK;
-}
+enum { DEEPEST = 100 };
 
 /* ---- variables ---- */
 
@@ -93,7 +63,7 @@ static tess_tpl_value concatenate(tess_tpl_run *r, tess_tpl_value a, tess_tpl_va
 static tess_tpl_value repeat(tess_tpl_run *r, tess_tpl_value v, int64_t times)
 {
     if (times < 0) times = 0;
-    if (v.n && times > BYTES / (int64_t)v.n) return tess_tpl_fail(r, "a string is repeated too often");
+    if (v.n && times > TPL_BYTES / (int64_t)v.n) return tess_tpl_fail(r, "a string is repeated too often");
     char *s = tess_tpl_get(r, v.n * (size_t)times + 1);
     for (int64_t i = 0; s && i < times; i++) memcpy(s + v.n * (size_t)i, v.s, v.n);
     return s ? tess_tpl_string(s, v.n * (size_t)times) : (tess_tpl_value){0};
@@ -331,7 +301,7 @@ static tess_tpl_value eval_node(tess_tpl_run *r, const tess_tpl_node *n)
 
 static tess_tpl_value eval(tess_tpl_run *r, const tess_tpl_node *n)
 {
-    if (!go_on(r, n->line)) return (tess_tpl_value){0};
+    if (!tess_tpl_go_on(r, n->line)) return (tess_tpl_value){0};
     return eval_node(r, n);
 }
 
@@ -359,7 +329,7 @@ static void run_for(tess_tpl_run *r, const tess_tpl_node *n)
     loop->items = items;
     for (size_t i = 0; i < items->count && r->status == TESS_OK && r->flow != TPL_BREAKS; i++) {
         tess_tpl_scope scope = {.outer = r->scope};
-        if (!go_on(r, n->line)) return;
+        if (!tess_tpl_go_on(r, n->line)) return;
         loop->at = i;
         r->scope = &scope;
         assign(r, "loop", (tess_tpl_value){.kind = TPL_LOOP, .loop = loop});
@@ -451,10 +421,10 @@ static void run_one(tess_tpl_run *r, const tess_tpl_node *n)
 
 static void run(tess_tpl_run *r, const tess_tpl_node *n)
 {
-    for (; n && r->flow == TPL_ON && go_on(r, n->line); n = n->next) run_one(r, n);
+    for (; n && r->flow == TPL_ON && tess_tpl_go_on(r, n->line); n = n->next) run_one(r, n);
 }
 
-tess_tpl_value tess_tpl_call_macro(tess_tpl_run *r, const tess_tpl_node *n, const tess_tpl_args *a)
+static tess_tpl_value call_macro(tess_tpl_run *r, const tess_tpl_node *n, const tess_tpl_args *a)
 {
     if (r->depth >= DEEPEST) return tess_tpl_fail(r, "macro %s calls itself without end", n->text);
     /* It sees what stands in the template's own scope, and its arguments. */
@@ -486,7 +456,13 @@ tess_tpl_value tess_tpl_call_macro(tess_tpl_run *r, const tess_tpl_node *n, cons
 tess_status tess_tpl_render(const tess_tpl_node *root, const char *where, const json_t *variables, tess_bytes *out,
                             tess_spans *spans)
 {
-    tess_tpl_run r = {.arena = tess_arena_new(), .where = where, .line = 1, .out = out, .root = out, .spans = spans};
+    tess_tpl_run r = {.arena = tess_arena_new(),
+                      .where = where,
+                      .line = 1,
+                      .out = out,
+                      .root = out,
+                      .spans = spans,
+                      .macro = call_macro};
     tess_tpl_scope scope = {0};
     r.scope = r.global = &scope;
     const tess_tpl_value given = tess_tpl_of_json(&r, variables);

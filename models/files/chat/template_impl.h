@@ -1,12 +1,17 @@
 /* The part of Jinja that chat templates are written in, set as transformers sets it: trim_blocks, lstrip_blocks, loop
  * controls, {% generation %}, raise_exception, strftime_now, namespace and tojson as json.dumps has it.
  *
- *     lexer.c       text into tokens, whitespace control
  *     parser.c      tokens into a tree; what is not known here is an error that names it, before anything is rendered
- *     run.c         the tree against variables; a template that never ends is stopped
- *     calls.c       functions, methods and macros
+ *     lexer.c       text into those tokens, whitespace control
+ *     run.c         the tree against variables
  *     filters.c     filters and tests
+ *     calls.c       members and items, functions and methods
+ *     strings.c     what methods and filters do with strings
  *     values.c      values: how they compare, and how they are written
+ *     bounds.c      a template that never ends is stopped
+ *
+ * Each calls only those below it; a macro that calls.c meets goes back to run.c by a pointer in the run. chat.c, which
+ * has conversations rendered, is above all of them.
  */
 #ifndef TESS_TEMPLATE_IMPL_H
 #define TESS_TEMPLATE_IMPL_H
@@ -159,7 +164,7 @@ typedef struct tess_tpl_token {
 tess_status tess_tpl_lex(tess_arena *arena, const char *where, const char *text, size_t length,
                          tess_tpl_token **tokens) TESS_NODISCARD;
 
-/* ---- run.c ------------------------------------------------------------------------------------------------------- */
+/* ---- bounds.c ---------------------------------------------------------------------------------------------------- */
 
 typedef struct tess_tpl_scope {
     tess_tpl_list variables; /* name, value, name, ... */
@@ -176,15 +181,16 @@ struct tess_tpl_run {
     tess_bytes *out, *root; /* where text goes; where the template's goes */
     enum { TPL_ON, TPL_BREAKS, TPL_CONTINUES } flow;
     tess_spans *spans; /* what {% generation %} marks */
+    /* Runs a macro: run.c's, for calls.c below it. */
+    tess_tpl_value (*macro)(tess_tpl_run *r, const tess_tpl_node *macro, const tess_tpl_args *a);
 };
-/* Renders; `variables` is a JSON object. Spans may be NULL. */
-tess_status tess_tpl_render(const tess_tpl_node *root, const char *where, const json_t *variables, tess_bytes *out,
-                            tess_spans *spans) TESS_NODISCARD;
+enum { TPL_BYTES = 256 << 20 }; /* the most that a run may take, or write */
 /* Fails, at the line that runs; the value is an undefined one. */
 tess_tpl_value tess_tpl_fail(tess_tpl_run *r, const char *format, ...) TESS_PRINTF(2, 3);
-tess_tpl_value tess_tpl_call_macro(tess_tpl_run *r, const tess_tpl_node *macro, const tess_tpl_args *a);
 /* Memory of the run; NULL, and a failure, where it takes too much. */
 void *tess_tpl_get(tess_tpl_run *r, size_t bytes);
+/* Counts a step, at this line; false: the run has failed, or does so now as it takes too many. */
+bool tess_tpl_go_on(tess_tpl_run *r, int line);
 
 /* ---- values.c ---------------------------------------------------------------------------------------------------- */
 
@@ -225,23 +231,41 @@ void tess_tpl_put(tess_tpl_run *r, tess_tpl_list *mapping, tess_tpl_value key, t
 size_t tess_tpl_characters(const char *s, size_t n);
 const char *tess_tpl_kind_name(tess_tpl_value v);
 
-/* ---- calls.c, filters.c ------------------------------------------------------------------------------------------ */
+/* ---- strings.c --------------------------------------------------------------------------------------------------- */
 
-tess_tpl_value tess_tpl_member(tess_tpl_run *r, tess_tpl_value of, const char *name, size_t n);
-tess_tpl_value tess_tpl_item(tess_tpl_run *r, tess_tpl_value of, tess_tpl_value key);
-tess_tpl_value tess_tpl_call(tess_tpl_run *r, tess_tpl_value f, const tess_tpl_args *a);
-/* The i-th argument by place, or by name; false: it is not there. */
-bool tess_tpl_arg(const tess_tpl_args *a, size_t place, const char *name, tess_tpl_value *v);
-/* A function of the templates' world; false: there is none of that name. */
-bool tess_tpl_global(tess_tpl_run *r, const char *name, tess_tpl_value *v);
-bool tess_tpl_has_filter(const char *name);
-bool tess_tpl_has_test(const char *name);
-tess_tpl_value tess_tpl_filter(tess_tpl_run *r, const char *name, tess_tpl_value v, const tess_tpl_args *a);
-bool tess_tpl_test(tess_tpl_run *r, const char *name, tess_tpl_value v, const tess_tpl_args *a);
+/* Is the first character a blank, as Python has them? Says its bytes. */
+bool tess_tpl_blank(const char *s, size_t *n);
 /* str.strip, on either side; `set` NULL: blanks. */
 tess_tpl_value tess_tpl_strip(const char *s, size_t n, const char *set, size_t set_n, bool left, bool right);
 tess_tpl_value tess_tpl_replace(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value from, tess_tpl_value to,
                                 int64_t most);
 tess_tpl_value tess_tpl_lower(tess_tpl_run *r, tess_tpl_value v, int how); /* 0 lower, 1 upper, 2 title, 3 capitalize */
+
+/* ---- calls.c ----------------------------------------------------------------------------------------------------- */
+
+tess_tpl_value tess_tpl_member(tess_tpl_run *r, tess_tpl_value of, const char *name, size_t n);
+tess_tpl_value tess_tpl_item(tess_tpl_run *r, tess_tpl_value of, tess_tpl_value key);
+/* What a.b.0 is of a value, as map and selectattr take paths; an integer is an item. */
+tess_tpl_value tess_tpl_path(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value path);
+/* The items as one string, with `by` between them; `path`, unless NULL: that of each. */
+tess_tpl_value tess_tpl_join(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value by, const tess_tpl_value *path);
+tess_tpl_value tess_tpl_call(tess_tpl_run *r, tess_tpl_value f, const tess_tpl_args *a);
+/* The i-th argument by place, or by name; false: it is not there. */
+bool tess_tpl_arg(const tess_tpl_args *a, size_t place, const char *name, tess_tpl_value *v);
+/* A function of the templates' world; false: there is none of that name. */
+bool tess_tpl_global(tess_tpl_run *r, const char *name, tess_tpl_value *v);
+
+/* ---- filters.c --------------------------------------------------------------------------------------------------- */
+
+bool tess_tpl_has_filter(const char *name);
+bool tess_tpl_has_test(const char *name);
+tess_tpl_value tess_tpl_filter(tess_tpl_run *r, const char *name, tess_tpl_value v, const tess_tpl_args *a);
+bool tess_tpl_test(tess_tpl_run *r, const char *name, tess_tpl_value v, const tess_tpl_args *a);
+
+/* ---- run.c ------------------------------------------------------------------------------------------------------- */
+
+/* Renders; `variables` is a JSON object. Spans may be NULL. */
+tess_status tess_tpl_render(const tess_tpl_node *root, const char *where, const json_t *variables, tess_bytes *out,
+                            tess_spans *spans) TESS_NODISCARD;
 
 #endif
