@@ -101,6 +101,7 @@ static tess_tensor *put_beside(void *of, tess_tensor *x, tess_tensor *w, tess_te
     tess_lora_file_name(b->m, module, full);
     if (ends(module, ".weight")) module[strlen(module) - 7] = 0;
     if (ends(full, ".weight")) full[strlen(full) - 7] = 0;
+    if (ends(module, ".gate")) return y; /* of a router, which is no linear to PEFT */
     note_known(b, module);
     if (!is_target(b, module, full)) return y;
     tess_tensor_shape(w, shape);
