@@ -87,8 +87,9 @@ TESS_INLINE void cache_append(const tess_work *w, tess_dtype t)
     const int32_t *bounds = a->own ? rest++->ptr : NULL;
     for (int64_t r = 0; r < a->sequences * a->queries; r++) {
         const int64_t s = r / a->queries, i = r % a->queries;
-        const int64_t place = (bounds ? bounds[2 * s * a->queries + a->queries + i] - 1 : i) - a->first;
-        if (place < 0 || place >= a->block) continue;
+        const int32_t *sees = bounds ? bounds + 2 * s * a->queries + i : NULL;
+        const int64_t place = (sees ? sees[a->queries] - 1 : i) - a->first;
+        if (place < 0 || place >= a->block || (sees && sees[0] >= sees[a->queries])) continue;
         for (int64_t g = 0; g < a->groups; g++) {
             const int64_t head = (s * a->groups + g) * a->dim * a->block;
             const void *from = part_at(a, k, 1, r, g, t);

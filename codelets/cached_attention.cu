@@ -53,8 +53,9 @@ TESS_KERNEL(THREADS)
 append_kernel(tess_cached_arg a, const void *k, const void *v, const int32_t *bounds, void *keys, void *values)
 {
     const int64_t r = blockIdx.x, s = r / a.queries, i = r % a.queries;
-    const int64_t place = (a.own ? bounds[2 * s * a.queries + a.queries + i] - 1 : i) - a.first;
-    if (place < 0 || place >= a.block) return;
+    const int32_t *sees = a.own ? bounds + 2 * s * a.queries + i : nullptr;
+    const int64_t place = (sees ? sees[a.queries] - 1 : i) - a.first;
+    if (place < 0 || place >= a.block || (sees && sees[0] >= sees[a.queries])) return;
     for (int64_t e = threadIdx.x; e < a.groups * a.dim; e += THREADS) {
         const int64_t g = e / a.dim, d = e % a.dim, head = (s * a.groups + g) * a.dim * a.block;
         float x[1];

@@ -205,7 +205,8 @@ enum { TESS_CACHED_TILES = 96 }; /* of keys, that a task may have */
 /* Returns the bytes of a task's scratch, and of what it leaves for the one with the next tiles. */
 size_t tess_cached_scratch(const tess_cached_arg *a, tess_dtype t);
 size_t tess_cached_state(const tess_cached_arg *a);
-/* k, v or packed qkv[, bounds i32], keys +=, values +=: those rows whose place is in this one tile. Without `own` a
+/* k, v or packed qkv[, bounds i32], keys +=, values +=: those rows whose place is in this one tile and which see
+ * anything: padding writes nothing. Without `own` a
  * row's place is its number in its sequence, and there are no bounds. */
 extern tess_codelet tess_cache_append[];
 /* q or packed qkv, bounds i32[, bias (buckets, heads)], keys..., values...[, state f32, unless it begins and ends][, y
