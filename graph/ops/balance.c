@@ -71,6 +71,7 @@ static tess_status infer_loss(tess_node *n)
     const tess_tensor *s = n->in[STATISTICS];
     if (n->in[LOSS]->kind != TESS_KIND_LOSS || n->in[TARGETS]->kind != TESS_KIND_INPUT)
         return tess_shape_error(n, "it is added to a loss, over targets");
+    if (tess_losses_of(n->in[LOSS]) > 1) return tess_shape_error(n, "the loss is a sum of others");
     if (!s->producer || s->producer->op != &tess_op_balance)
         return tess_shape_error(n, "the statistics must be those that tess_balance returned");
     if (!(*(const float *)n->attributes >= 0))

@@ -34,6 +34,9 @@ static tess_status infer(tess_node *n)
         return tess_shape_error(n, "logits are capped at %g (expected above 0, or 0)",
                                 (double)*(const float *)n->attributes);
     if (n->in[4] && n->in[4]->kind != TESS_KIND_LOSS) return tess_shape_error(n, "what it is added to must be a loss");
+    if (n->in[4] && n->in[4]->producer->op != n->op)
+        return tess_shape_error(n, "what it is added to is %s (expected a cross_entropy)",
+                                n->in[4]->producer->op->name);
     if (tess_losses_of(n->out) > TESS_MOST_LOSSES)
         return tess_shape_error(n, "more than %d losses are added", TESS_MOST_LOSSES);
     n->out->kind = TESS_KIND_LOSS;
