@@ -41,7 +41,10 @@ tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool tra
                           "optimizer)",
                           kind->name, moments, p->name, h->optimizer->name, h->moments);
     }
-    if (h->optimizer != kind || h->moments != moments) make(p, moments);
+    const bool same = h->moments == moments && h->begins == begins;
+    if (h->moments && !same && h->storage->g->maps > 0)
+        return tess_error(TESS_INVALID, p->name, "has other moments than %s, and parameters are mapped", kind->name);
+    if (!h->optimizer || !same) make(p, moments);
     h->optimizer = kind;
     h->begins = begins;
     h->trained = trains;
@@ -56,9 +59,10 @@ tess_status tess_param_set_rates(tess_tensor *p, double lr_scale, double weight_
         return tess_error(TESS_INVALID, p->name,
                           "lr_scale %g, weight_decay %g (both are finite, lr_scale not negative)", lr_scale,
                           weight_decay);
-    p->held->own_rates = true;
-    p->held->lr_scale = lr_scale;
-    p->held->weight_decay = weight_decay;
+    struct tess_param *h = p->held->storage->held;
+    h->own_rates = true;
+    h->lr_scale = lr_scale;
+    h->weight_decay = weight_decay;
     return TESS_OK;
 }
 
