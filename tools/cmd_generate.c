@@ -76,7 +76,7 @@ static tess_status run(int argc, char **argv)
     TESS_TRY(cmd_whole_number(&options[SEED], 0, 9e15, &seed));
     TESS_TRY(cmd_whole_number(&options[BATCH], 1, 4096, &batch));
     int settings = 0;
-    while (settings < rest && strchr(argv[rest - settings], '=')) settings++;
+    while (settings < rest - 1 && strchr(argv[rest - settings], '=')) settings++;
     if (rest - settings != 1)
         return tess_error(TESS_INVALID, "command line",
                           "%d directories, expected one MODEL_DIR (OUTPUT/model of a run, or a checkpoint)",

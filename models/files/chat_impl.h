@@ -2,9 +2,10 @@
  *
  *     tess_chat *chat;
  *     TESS_TRY(tess_chat_open("model", &chat));
- *     json_t *talk = ...;                  // {"messages": [{"role": "user", "content": "Hello"}]}, perhaps with
- * "tools" char *text; size_t length; TESS_TRY(tess_chat_render(chat, "here", talk, true, &text, &length));  //
- * "<|im_start|>user\nHello<|im_end|>..."
+ *     json_t *talk = ...;           // {"messages": [{"role": "user", "content": "Hello"}]}, perhaps with "tools"
+ *     char *text;
+ *     size_t length;
+ *     TESS_TRY(tess_chat_render(chat, "here", talk, true, &text, &length)); // "<|im_start|>user\nHello<|im_end|>..."
  */
 #ifndef TESS_CHAT_IMPL_H
 #define TESS_CHAT_IMPL_H
@@ -23,7 +24,9 @@ typedef struct tess_chat tess_chat;
  * A directory without either, or with a template of which a part is not known here, is opened too, and says so when it
  * is to render. */
 tess_status tess_chat_open(const char *dir, tess_chat **chat) TESS_NODISCARD;
-/* The same with a template of one's own. */
+/* Returns why it renders nothing; NULL: it does. */
+const char *tess_chat_unsupported(const tess_chat *chat);
+/* The same as opening it, with a template of one's own. */
 tess_status tess_chat_of(const char *name, const char *text, tess_chat **chat) TESS_NODISCARD;
 void tess_chat_free(tess_chat *chat);
 /* Tells its template and special tokens from others. */

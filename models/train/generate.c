@@ -110,14 +110,20 @@ static void close_generator(void *what)
 
 /* ---- prompts ---- */
 
+/* A text needs one, or a model of bytes. */
+static tess_status check_tokenizer(const struct generator *g)
+{
+    if (g->tokenizer || g->vocab == tess_tokenizer_vocab(NULL)) return TESS_OK;
+    return tess_error(TESS_INVALID, tess_model_dir(g->model),
+                      "has a vocabulary of %lld, and no tokenizer.json (bytes have 256)", (long long)g->vocab);
+}
+
 static tess_status encode(struct generator *g, tess_prompt *p)
 {
     char where[512];
     snprintf(where, sizeof where, p->line ? "%s:%lld" : "%s", g->prompts.where, (long long)p->line);
-    if (p->text && !g->tokenizer && g->vocab != tess_tokenizer_vocab(NULL))
-        return tess_error(TESS_INVALID, tess_model_dir(g->model),
-                          "has a vocabulary of %lld, and no tokenizer.json (bytes have 256)", (long long)g->vocab);
     if (p->text) {
+        TESS_TRY(check_tokenizer(g));
         const tess_ids *before, *behind;
         tess_tokenizer_around(g->tokenizer, &before, &behind);
         tess_ids_add(&p->ids, before->id, before->count);
@@ -328,7 +334,9 @@ static tess_status talk(struct generator *g, FILE *out)
         .config = g->conf->config ? g->conf->config : g->config, .batch = 1, .longest = talk_room(g), .encoded = 1};
     if (has_encoder(g))
         return tess_error(TESS_INVALID, dir, "answers with a decoder of its own, and is not talked with");
-    const int32_t end = tess_talk_end(dir, g->tokenizer);
+    int32_t end;
+    TESS_TRY(check_tokenizer(g));
+    TESS_TRY(tess_talk_end(dir, g->tokenizer, &end));
     if (end >= 0 && end < g->vocab && !g->conf->ignore_end && g->how.end_count < MOST_ENDS &&
         !tess_sampling_ends(&g->how, end))
         g->end[g->how.end_count++] = end;

@@ -68,15 +68,9 @@ static tess_status read_example(tess_prompts *p, int64_t line, const char *text,
     return status;
 }
 
-static bool ends(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
-
 tess_status tess_prompts_read(tess_prompts *p, const char *path, int64_t vocab)
 {
-    p->form = ends(path, ".jsonl") ? TESS_PROMPTS_EXAMPLES : TESS_PROMPTS_LINES;
+    p->form = tess_ends(path, ".jsonl") ? TESS_PROMPTS_EXAMPLES : TESS_PROMPTS_LINES;
     p->where = path;
     FILE *f = fopen(path, "r");
     if (!f) return tess_error(TESS_INVALID, path, "%s", strerror(errno));

@@ -64,14 +64,16 @@ static tess_status all_turns(const tess_talk *k, const tess_chat *chat)
     return status;
 }
 
-int32_t tess_talk_end(const char *dir, const tess_tokenizer *t)
+tess_status tess_talk_end(const char *dir, const tess_tokenizer *t, int32_t *end)
 {
     tess_chat *chat;
-    int32_t id = -1;
-    if (tess_chat_open(dir, &chat) != TESS_OK) return -1;
-    if (tess_chat_end(chat)) id = tess_tokenizer_added(t, tess_chat_end(chat));
+    *end = -1;
+    TESS_TRY(tess_chat_open(dir, &chat));
+    const char *why = tess_chat_unsupported(chat);
+    const tess_status status = why ? tess_error(TESS_INVALID, "--chat", "%s", why) : TESS_OK;
+    if (tess_chat_end(chat)) *end = tess_tokenizer_added(t, tess_chat_end(chat));
     tess_chat_free(chat);
-    return id;
+    return status;
 }
 
 tess_status tess_talk_run(const char *dir, const tess_talk *k)

@@ -33,3 +33,10 @@ bool tess_tpl_go_on(tess_tpl_run *r, int line)
     if (r->status == TESS_OK && r->out->length > TPL_BYTES) tess_tpl_fail(r, "the template writes more than 256 MiB");
     return r->status == TESS_OK;
 }
+
+bool tess_tpl_grows(tess_tpl_run *r, const tess_bytes *text)
+{
+    if (tess_tpl_go_on(r, r->line) && text->length > TPL_BYTES)
+        tess_tpl_fail(r, "the template writes more than 256 MiB");
+    return r->status == TESS_OK;
+}

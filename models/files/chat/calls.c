@@ -197,7 +197,7 @@ static tess_tpl_value m_count(tess_tpl_run *r, tess_tpl_value self, const tess_t
     int64_t count = 0;
     if (!tess_tpl_arg(a, 0, "", &what)) return tess_tpl_fail(r, "count takes an argument");
     if (self.kind != TPL_STRING) {
-        for (size_t i = 0; i < self.list->count; i++) count += tess_tpl_equal(self.list->item[i], what);
+        for (size_t i = 0; i < self.list->count; i++) count += tess_tpl_equal(r, self.list->item[i], what);
         return tess_tpl_int(count);
     }
     if (what.kind != TPL_STRING || !what.n) return tess_tpl_fail(r, "count takes a string");
@@ -251,7 +251,7 @@ static tess_tpl_value m_get(tess_tpl_run *r, tess_tpl_value self, const tess_tpl
     if (!tess_tpl_arg(a, 0, "key", &key)) return tess_tpl_fail(r, "get takes a key");
     tess_tpl_arg(a, 1, "default", &v);
     for (size_t i = 0; i < self.list->count; i += 2)
-        if (tess_tpl_equal(self.list->item[i], key)) return self.list->item[i + 1];
+        if (tess_tpl_equal(r, self.list->item[i], key)) return self.list->item[i + 1];
     return v;
 }
 
@@ -260,7 +260,7 @@ static tess_tpl_value m_index(tess_tpl_run *r, tess_tpl_value self, const tess_t
     tess_tpl_value what = {0};
     tess_tpl_arg(a, 0, "", &what);
     for (size_t i = 0; i < self.list->count; i++)
-        if (tess_tpl_equal(self.list->item[i], what)) return tess_tpl_int((int64_t)i);
+        if (tess_tpl_equal(r, self.list->item[i], what)) return tess_tpl_int((int64_t)i);
     return tess_tpl_fail(r, "index: it is not in the list");
 }
 
@@ -345,7 +345,7 @@ tess_tpl_value tess_tpl_item(tess_tpl_run *r, tess_tpl_value of, tess_tpl_value 
         return tess_tpl_fail(r, "\"%.*s\" is undefined, and has no items", (int)of.n, of.s ? of.s : "");
     if (of.kind == TPL_MAPPING) {
         for (size_t i = 0; i < of.list->count; i += 2)
-            if (tess_tpl_equal(of.list->item[i], key)) return of.list->item[i + 1];
+            if (tess_tpl_equal(r, of.list->item[i], key)) return of.list->item[i + 1];
     } else if (place && (of.kind == TPL_SEQUENCE || of.kind == TPL_FIXED || of.kind == TPL_STRING)) {
         const tess_tpl_list *l = tess_tpl_items(r, of);
         int64_t at = key.kind == TPL_BOOL ? key.b : key.i;
@@ -374,7 +374,7 @@ tess_tpl_value tess_tpl_join(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value b
     tess_bytes out = {0};
     by = tess_tpl_text(r, by);
     const tess_tpl_list *l = tess_tpl_items(r, v);
-    for (size_t i = 0; i < l->count && r->status == TESS_OK; i++) {
+    for (size_t i = 0; i < l->count && tess_tpl_grows(r, &out); i++) {
         if (i) tess_bytes_add(&out, by.s, by.n);
         tess_tpl_write(r, path ? tess_tpl_path(r, l->item[i], *path) : l->item[i], &out);
     }

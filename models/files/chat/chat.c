@@ -27,6 +27,14 @@ static json_t *read_json(const char *dir, const char *name)
     return root;
 }
 
+static bool is_there(const char *dir, const char *name)
+{
+    char *path = tess_format("%s/%s", dir, name);
+    const bool there = access(path, F_OK) == 0;
+    free(path);
+    return there;
+}
+
 /* The special tokens that a template may name. */
 static void take_tokens(tess_chat *c, const json_t *config)
 {
@@ -90,6 +98,10 @@ static tess_status read_template(tess_chat *c, const json_t *config)
     } else if (json_is_string(text)) {
         config_path = tess_format("%s/tokenizer_config.json: chat_template", c->dir);
         status = take_template(c, config_path, json_string_value(text), json_string_length(text));
+    } else if (text && !json_is_null(text)) {
+        status = tess_error(TESS_INVALID, "chat_template", "in %s/tokenizer_config.json is no text", c->dir);
+    } else if (!config && is_there(c->dir, "tokenizer_config.json")) {
+        status = tess_error(TESS_INVALID, "chat_template", "%s/tokenizer_config.json is no JSON", c->dir);
     } else {
         status = tess_error(TESS_INVALID, "chat_template",
                             "%s has none (in tokenizer_config.json, or chat_template.jinja)", c->dir);
@@ -125,6 +137,11 @@ tess_status tess_chat_open(const char *dir, tess_chat **chat)
     json_decref(config);
     json_decref(map);
     return TESS_OK;
+}
+
+const char *tess_chat_unsupported(const tess_chat *c)
+{
+    return c->unsupported;
 }
 
 tess_status tess_chat_of(const char *name, const char *text, tess_chat **chat)

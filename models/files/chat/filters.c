@@ -391,7 +391,7 @@ bool tess_tpl_test(tess_tpl_run *r, const char *name, tess_tpl_value v, const te
                "sequence", "iterable", "callable", "true", "false"))
         return test_kind(name, v);
     if (ONE_OF(name, "lower", "upper"))
-        return v.kind == TPL_STRING && v.n && tess_tpl_equal(v, tess_tpl_lower(r, v, name[0] == 'u'));
+        return v.kind == TPL_STRING && v.n && tess_tpl_equal(r, v, tess_tpl_lower(r, v, name[0] == 'u'));
     if (ONE_OF(name, "odd", "even")) {
         if (v.kind != TPL_INT) return tess_tpl_fail(r, "%s of %s", name, tess_tpl_kind_name(v)), false;
         return (v.i % 2 != 0) == (name[0] == 'o');
@@ -402,8 +402,8 @@ bool tess_tpl_test(tess_tpl_run *r, const char *name, tess_tpl_value v, const te
             return tess_tpl_fail(r, "divisibleby of what is no number"), false;
         return other.i == -1 || v.i % other.i == 0;
     }
-    if (ONE_OF(name, "eq", "equalto", "==")) return tess_tpl_equal(v, other);
-    if (ONE_OF(name, "ne", "!=")) return !tess_tpl_equal(v, other);
+    if (ONE_OF(name, "eq", "equalto", "==")) return tess_tpl_equal(r, v, other);
+    if (ONE_OF(name, "ne", "!=")) return !tess_tpl_equal(r, v, other);
     if (!strcmp(name, "in")) return tess_tpl_contains(r, other, v);
     const int order = tess_tpl_order(r, v, other);
     if (ONE_OF(name, "lt", "lessthan", "<")) return order < 0;

@@ -135,9 +135,9 @@ static bool compare_two(tess_tpl_run *r, tess_tpl_compare op, tess_tpl_value a, 
 {
     switch (op) {
     case TPL_EQ:
-        return tess_tpl_equal(a, b);
+        return tess_tpl_equal(r, a, b);
     case TPL_NE:
-        return !tess_tpl_equal(a, b);
+        return !tess_tpl_equal(r, a, b);
     case TPL_LT:
         return tess_tpl_order(r, a, b) < 0;
     case TPL_LE:
@@ -189,11 +189,13 @@ static tess_tpl_value slice(tess_tpl_run *r, const tess_tpl_node *n)
     int64_t first, count;
     for (int i = 0; i < 3; i++)
         if (n->list[i]) part[i] = eval(r, n->list[i]);
-    const int64_t step = whole(part[2]) ? whole_of(part[2]) : 1;
+    int64_t step = whole(part[2]) ? whole_of(part[2]) : 1;
     if (of.kind != TPL_STRING && of.kind != TPL_SEQUENCE && of.kind != TPL_FIXED)
         return tess_tpl_fail(r, "%s has no slices", tess_tpl_kind_name(of));
     if (step == 0 || step == INT64_MIN) return tess_tpl_fail(r, "a slice with this step is none");
     const tess_tpl_list *l = tess_tpl_items(r, of);
+    if (step > (int64_t)l->count) step = (int64_t)l->count + 1; /* the first alone */
+    if (step < -(int64_t)l->count) step = -(int64_t)l->count - 1;
     slice_bounds((int64_t)l->count, step, &part[0], &part[1], &first, &count);
     if (of.kind != TPL_STRING) {
         const tess_tpl_value v = tess_tpl_list_new(r, of.kind);
@@ -302,7 +304,11 @@ static tess_tpl_value eval_node(tess_tpl_run *r, const tess_tpl_node *n)
 static tess_tpl_value eval(tess_tpl_run *r, const tess_tpl_node *n)
 {
     if (!tess_tpl_go_on(r, n->line)) return (tess_tpl_value){0};
-    return eval_node(r, n);
+    if (r->nested == TPL_NESTED) return tess_tpl_fail(r, "an expression is nested too deeply");
+    r->nested++;
+    const tess_tpl_value v = eval_node(r, n);
+    r->nested--;
+    return v;
 }
 
 /* ---- statements ---- */

@@ -174,8 +174,8 @@ typedef struct tess_tpl_scope {
 struct tess_tpl_run {
     tess_arena *arena;
     const char *where;
-    tess_status status; /* the first error sticks */
-    int line, depth;
+    tess_status status;      /* the first error sticks */
+    int line, depth, nested; /* macros, expressions within each other */
     uint64_t steps, bytes;
     tess_tpl_scope *scope, *global;
     tess_bytes *out, *root; /* where text goes; where the template's goes */
@@ -184,13 +184,16 @@ struct tess_tpl_run {
     /* Runs a macro: run.c's, for calls.c below it. */
     tess_tpl_value (*macro)(tess_tpl_run *r, const tess_tpl_node *macro, const tess_tpl_args *a);
 };
-enum { TPL_BYTES = 256 << 20 }; /* the most that a run may take, or write */
+enum { TPL_BYTES = 256 << 20, TPL_NESTED = 1000 }; /* the most that a run may take, or write */
+/* and the expressions within each other: each takes of the stack */
 /* Fails, at the line that runs; the value is an undefined one. */
 tess_tpl_value tess_tpl_fail(tess_tpl_run *r, const char *format, ...) TESS_PRINTF(2, 3);
 /* Memory of the run; NULL, and a failure, where it takes too much. */
 void *tess_tpl_get(tess_tpl_run *r, size_t bytes);
 /* Counts a step, at this line; false: the run has failed, or does so now as it takes too many. */
 bool tess_tpl_go_on(tess_tpl_run *r, int line);
+/* Counts a step of a text that is being made, which may not become too long. */
+bool tess_tpl_grows(tess_tpl_run *r, const tess_bytes *text);
 
 /* ---- values.c ---------------------------------------------------------------------------------------------------- */
 
@@ -212,7 +215,7 @@ tess_tpl_value tess_tpl_of_json(tess_tpl_run *r, const json_t *json);
 tess_tpl_value tess_tpl_list_new(tess_tpl_run *r, tess_tpl_kind kind);
 void tess_tpl_push(tess_tpl_run *r, tess_tpl_list *l, tess_tpl_value v);
 bool tess_tpl_true(tess_tpl_value v);
-bool tess_tpl_equal(tess_tpl_value a, tess_tpl_value b);
+bool tess_tpl_equal(tess_tpl_run *r, tess_tpl_value a, tess_tpl_value b);
 /* Returns below, at or above 0; what has no order is a failure. */
 int tess_tpl_order(tess_tpl_run *r, tess_tpl_value a, tess_tpl_value b);
 bool tess_tpl_contains(tess_tpl_run *r, tess_tpl_value in, tess_tpl_value what);

@@ -36,7 +36,7 @@ void tess_tpl_push(tess_tpl_run *r, tess_tpl_list *l, tess_tpl_value v)
 void tess_tpl_put(tess_tpl_run *r, tess_tpl_list *m, tess_tpl_value key, tess_tpl_value value)
 {
     for (size_t i = 0; i + 1 < m->count; i += 2)
-        if (tess_tpl_equal(m->item[i], key)) {
+        if (tess_tpl_equal(r, m->item[i], key)) {
             m->item[i + 1] = value;
             return;
         }
@@ -125,12 +125,12 @@ static bool number(tess_tpl_value v, double *x)
     return true;
 }
 
-static bool equal(tess_tpl_value a, tess_tpl_value b, int depth)
+static bool equal(tess_tpl_run *r, tess_tpl_value a, tess_tpl_value b, int depth)
 {
     double x, y;
     if (a.kind == TPL_INT && b.kind == TPL_INT) return a.i == b.i;
     if (number(a, &x) && number(b, &y)) return x == y;
-    if (a.kind != b.kind || depth > 64) return false;
+    if (a.kind != b.kind || depth > 64 || !tess_tpl_go_on(r, r->line)) return false;
     switch (a.kind) {
     case TPL_UNDEFINED:
     case TPL_NONE:
@@ -141,14 +141,14 @@ static bool equal(tess_tpl_value a, tess_tpl_value b, int depth)
     case TPL_FIXED:
         if (a.list->count != b.list->count) return false;
         for (size_t i = 0; i < a.list->count; i++)
-            if (!equal(a.list->item[i], b.list->item[i], depth + 1)) return false;
+            if (!equal(r, a.list->item[i], b.list->item[i], depth + 1)) return false;
         return true;
     case TPL_MAPPING:
         if (a.list->count != b.list->count) return false;
         for (size_t i = 0; i < a.list->count; i += 2) {
             size_t k = 0;
-            while (k < b.list->count && !equal(a.list->item[i], b.list->item[k], depth + 1)) k += 2;
-            if (k >= b.list->count || !equal(a.list->item[i + 1], b.list->item[k + 1], depth + 1)) return false;
+            while (k < b.list->count && !equal(r, a.list->item[i], b.list->item[k], depth + 1)) k += 2;
+            if (k >= b.list->count || !equal(r, a.list->item[i + 1], b.list->item[k + 1], depth + 1)) return false;
         }
         return true;
     default:
@@ -156,9 +156,9 @@ static bool equal(tess_tpl_value a, tess_tpl_value b, int depth)
     }
 }
 
-bool tess_tpl_equal(tess_tpl_value a, tess_tpl_value b)
+bool tess_tpl_equal(tess_tpl_run *r, tess_tpl_value a, tess_tpl_value b)
 {
-    return equal(a, b, 0);
+    return equal(r, a, b, 0);
 }
 
 int tess_tpl_order(tess_tpl_run *r, tess_tpl_value a, tess_tpl_value b)
@@ -171,7 +171,7 @@ int tess_tpl_order(tess_tpl_run *r, tess_tpl_value a, tess_tpl_value b)
     }
     if (a.kind == b.kind && (a.kind == TPL_SEQUENCE || a.kind == TPL_FIXED)) {
         for (size_t i = 0; i < a.list->count && i < b.list->count; i++)
-            if (!tess_tpl_equal(a.list->item[i], b.list->item[i]))
+            if (!tess_tpl_equal(r, a.list->item[i], b.list->item[i]))
                 return tess_tpl_order(r, a.list->item[i], b.list->item[i]);
         return (a.list->count > b.list->count) - (a.list->count < b.list->count);
     }
@@ -193,7 +193,7 @@ bool tess_tpl_contains(tess_tpl_run *r, tess_tpl_value in, tess_tpl_value what)
     }
     const size_t step = in.kind == TPL_MAPPING ? 2 : 1;
     for (size_t i = 0; i < in.list->count; i += step)
-        if (tess_tpl_equal(in.list->item[i], what)) return true;
+        if (tess_tpl_equal(r, in.list->item[i], what)) return true;
     return false;
 }
 
@@ -304,7 +304,7 @@ static void write_value(tess_tpl_run *r, tess_tpl_value v, bool inner, int depth
     }
     const bool mapping = v.kind == TPL_MAPPING, tuple = v.kind == TPL_FIXED;
     add_text(out, mapping ? "{" : tuple ? "(" : "[");
-    for (size_t i = 0; i < v.list->count && r->status == TESS_OK; i++) {
+    for (size_t i = 0; i < v.list->count && tess_tpl_grows(r, out); i++) {
         if (i) add_text(out, mapping && i % 2 ? ": " : ", ");
         write_value(r, v.list->item[i], true, depth + 1, out);
     }
@@ -391,7 +391,7 @@ void tess_tpl_write_json(tess_tpl_run *r, tess_tpl_value v, int64_t indent, bool
         item = sorted;
     }
     add_text(out, mapping ? "{" : "[");
-    for (size_t i = 0; i < v.list->count && r->status == TESS_OK; i += step) {
+    for (size_t i = 0; i < v.list->count && tess_tpl_grows(r, out); i += step) {
         if (i) add_text(out, indent < 0 ? ", " : ",");
         if (indent >= 0) new_line(indent, level + 1, out);
         if (mapping) {
