@@ -8,15 +8,9 @@
 
 static const char part_of[][16] = {".lora_A.weight", ".lora_B.weight"};
 
-static bool ends(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
-
 bool tess_lora_is_part(const char *name)
 {
-    return ends(name, part_of[0]) || ends(name, part_of[1]);
+    return tess_ends(name, part_of[0]) || tess_ends(name, part_of[1]);
 }
 
 double tess_lora_scale(const tess_lora *l)
@@ -34,8 +28,7 @@ void tess_lora_file_name(const tess_model *m, const char *name, char full[static
 
 /* ---- targets ---- */
 
-/* A list of texts, or one text. A new reference. */
-static json_t *list_of(const char *text)
+json_t *tess_lora_list(const char *text)
 {
     json_t *list = text && text[0] == '[' ? json_loads(text, 0, NULL) : NULL;
     return list ? list : text ? json_pack("[s]", text) : json_array();
@@ -48,7 +41,7 @@ static bool is_meant(const char *target, const char *module)
     if (!strcmp(target, module)) return true;
     char end[256];
     snprintf(end, sizeof end, ".%.250s", target);
-    return ends(module, end);
+    return tess_ends(module, end);
 }
 
 /* What is put beside the linears of one graph, as they are described. */
@@ -99,9 +92,9 @@ static tess_tensor *put_beside(void *of, tess_tensor *x, tess_tensor *w, tess_te
     if (b->inside) return y;
     snprintf(module, sizeof module, "%.400s", tess_tensor_name(w));
     tess_lora_file_name(b->m, module, full);
-    if (ends(module, ".weight")) module[strlen(module) - 7] = 0;
-    if (ends(full, ".weight")) full[strlen(full) - 7] = 0;
-    if (ends(module, ".gate")) return y; /* of a router, which is no linear to PEFT */
+    if (tess_ends(module, ".weight")) module[strlen(module) - 7] = 0;
+    if (tess_ends(full, ".weight")) full[strlen(full) - 7] = 0;
+    if (tess_ends(module, ".gate")) return y; /* of a router, which is no linear to PEFT */
     note_known(b, module);
     if (!is_target(b, module, full)) return y;
     tess_tensor_shape(w, shape);
@@ -180,7 +173,7 @@ tess_lora_building *tess_lora_begin(const tess_model *m, tess_graph *g)
 {
     if (!m->lora) return NULL;
     tess_lora_building *b = tess_alloc(sizeof *b);
-    *b = (tess_lora_building){.m = m, .g = g, .targets = list_of(m->lora->targets)};
+    *b = (tess_lora_building){.m = m, .g = g, .targets = tess_lora_list(m->lora->targets)};
     b->hit = tess_alloc(json_array_size(b->targets) + 1);
     tess_graph_beside(g, put_beside, b);
     return b;
@@ -209,7 +202,7 @@ static bool is_within(const char *module, const char *name)
 bool tess_lora_has(const tess_model *m, const tess_tensor *p)
 {
     const char *name = tess_tensor_name(p);
-    json_t *saved = list_of(m->lora->saved);
+    json_t *saved = tess_lora_list(m->lora->saved);
     bool has = tess_lora_is_part(name);
     for (size_t i = 0; i < json_array_size(saved); i++)
         has |= is_within(json_string_value(json_array_get(saved, i)), name);
@@ -225,6 +218,10 @@ tess_status tess_lora_freeze(const tess_model *m, tess_graph *g, const tess_tens
         tess_tensor *p = tess_graph_param(g, k);
         if (!tess_lora_has(m, p))
             status = tess_param_freeze(p);
+        else if (tess_param_members(p) > 1)
+            status = tess_error(TESS_INVALID, "lora.modules_to_save",
+                                "%s are the matrices of all experts (only a module of one matrix can be saved)",
+                                tess_tensor_name(p));
         else if (p == head && m->family->answers != TESS_ANSWERS_LABEL && ((const tess_common *)m->numbers)->tied)
             status = tess_error(TESS_INVALID, "lora.modules_to_save",
                                 "%s is embedding and head in one (only what is no other module can be saved)",

@@ -77,7 +77,7 @@ static tess_status check_keys(const char *path, json_t *root)
                *init = json_object_get(root, "init_lora_weights");
     if (!json_is_string(type) || strcmp(json_string_value(type), "LORA"))
         return refuse(path, "peft_type", type, "expected \"LORA\"");
-    if (bias && strcmp(json_is_string(bias) ? json_string_value(bias) : "none", "none"))
+    if (bias && !json_is_null(bias) && (!json_is_string(bias) || strcmp(json_string_value(bias), "none")))
         return refuse(path, "bias", bias, "expected \"none\"");
     if (json_is_string(init) && strcmp(json_string_value(init), "gaussian") && strcmp(json_string_value(init), "eva"))
         return refuse(path, "init_lora_weights", init, "it changes the base, expected true, false or \"gaussian\"");
@@ -90,6 +90,13 @@ static tess_status check_keys(const char *path, json_t *root)
     return TESS_OK;
 }
 
+static bool is_names(const json_t *list)
+{
+    bool all = json_is_array(list);
+    for (size_t i = 0; i < json_array_size(list); i++) all &= json_is_string(json_array_get(list, i));
+    return all;
+}
+
 static tess_status read_config(const char *path, json_t *root, tess_lora *l, char **base)
 {
     const json_t *r = json_object_get(root, "r"), *alpha = json_object_get(root, "lora_alpha"),
@@ -100,13 +107,21 @@ static tess_status read_config(const char *path, json_t *root, tess_lora *l, cha
     if (!json_is_integer(r) || json_integer_value(r) < 1 || json_integer_value(r) > 65536)
         return refuse(path, "r", r, "expected a whole number from 1 to 65536");
     if (alpha && !json_is_number(alpha)) return refuse(path, "lora_alpha", alpha, "expected a number");
+    if (dropout && !json_is_number(dropout)) return refuse(path, "lora_dropout", dropout, "expected a number");
     if (dropout && !(json_number_value(dropout) >= 0 && json_number_value(dropout) < 1))
         return refuse(path, "lora_dropout", dropout, "expected a number from 0 to below 1");
+    const json_t *targets = json_object_get(root, "target_modules"), *saved = json_object_get(root, "modules_to_save"),
+                 *rslora = json_object_get(root, "use_rslora");
+    if (rslora && !json_is_boolean(rslora) && !json_is_null(rslora))
+        return refuse(path, "use_rslora", rslora, "expected true or false");
+    if (targets && !json_is_null(targets) && !json_is_string(targets) && !is_names(targets))
+        return refuse(path, "target_modules", targets, "expected a list of names, or an expression");
+    if (saved && !json_is_null(saved) && !is_names(saved))
+        return refuse(path, "modules_to_save", saved, "expected a list of names");
     l->r = json_integer_value(r);
     l->alpha = alpha ? json_number_value(alpha) : 8;
     l->dropout = json_number_value(dropout);
-    l->rslora = json_is_true(json_object_get(root, "use_rslora"));
-    json_t *targets = json_object_get(root, "target_modules"), *saved = json_object_get(root, "modules_to_save");
+    l->rslora = json_is_true(rslora);
     l->targets = json_is_string(targets) ? tess_strdup(json_string_value(targets)) : json_dumps(targets, JSON_COMPACT);
     if (!l->targets) l->targets = tess_strdup("[]");
     if (json_is_array(saved) && json_array_size(saved)) l->saved = json_dumps(saved, JSON_COMPACT);
@@ -254,7 +269,8 @@ tess_safetensors_writer *tess_lora_writer(const tess_model *m, const tess_graph 
 /* A name alone is a list of one: PEFT takes a text for a regular expression. */
 static json_t *plain_targets(const tess_lora *l)
 {
-    if (l->targets[0] == '[') return json_loads(l->targets, 0, NULL);
+    json_t *list = l->targets[0] == '[' ? json_loads(l->targets, 0, NULL) : NULL; /* an expression may begin so, too */
+    if (list) return list;
     return l->set || !strcmp(l->targets, "all-linear") ? json_string(l->targets) : json_pack("[s]", l->targets);
 }
 
@@ -298,13 +314,14 @@ tess_status tess_lora_save_config(const tess_model *m, const char *dir)
                                        [TESS_ANSWERS_DECODER] = "SEQ_2_SEQ_LM"};
     const tess_lora *l = m->lora;
     char *base = m->dir ? realpath(m->dir, NULL) : NULL;
+    json_t *is = base ? json_string(base) : NULL; /* NULL: it is not UTF-8 */
     json_t *targets = targets_of(l);
     json_t *root =
-        json_pack("{s:s, s:o, s:s?, s:s, s:b, s:b, s:b, s:o, s:f, s:o, s:s, s:I, s:o, s:s?, s:b, s:b}", "peft_type",
-                  "LORA", "auto_mapping", json_null(), "base_model_name_or_path", base, "bias", "none",
+        json_pack("{s:s, s:o, s:o, s:s, s:b, s:b, s:b, s:o, s:f, s:o, s:s, s:I, s:o, s:s?, s:b, s:b}", "peft_type",
+                  "LORA", "auto_mapping", json_null(), "base_model_name_or_path", is ? is : json_null(), "bias", "none",
                   "fan_in_fan_out", m->family->transposed != NULL, "inference_mode", 1, "init_lora_weights", 1,
                   "lora_alpha", l->alpha == floor(l->alpha) ? json_integer((json_int_t)l->alpha) : json_real(l->alpha),
-                  "lora_dropout", l->dropout, "modules_to_save", l->saved ? json_loads(l->saved, 0, NULL) : json_null(),
+                  "lora_dropout", l->dropout, "modules_to_save", l->saved ? tess_lora_list(l->saved) : json_null(),
                   "revision", "main", "r", (json_int_t)l->r, "target_modules", targets, "task_type",
                   task[m->family->answers], "use_dora", 0, "use_rslora", l->rslora);
     TESS_ASSERT(root);

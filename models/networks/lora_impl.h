@@ -4,6 +4,7 @@
 #ifndef TESS_LORA_IMPL_H
 #define TESS_LORA_IMPL_H
 #include "model_impl.h"
+#include <jansson.h>
 
 typedef struct tess_lora {
     int64_t r;
@@ -28,6 +29,8 @@ tess_lora_building *tess_lora_begin(const tess_model *m, tess_graph *g);
 tess_status tess_lora_end(tess_lora_building *b) TESS_NODISCARD;
 /* All that is not trained then is frozen; `head`: the head's matrix. */
 tess_status tess_lora_freeze(const tess_model *m, tess_graph *g, const tess_tensor *head) TESS_NODISCARD;
+/* Makes a list of what the configuration has as JSON text of one, or as one text. A new reference. */
+json_t *tess_lora_list(const char *text);
 /* Says whether a parameter is the adapter's: its A's and B's, and the modules that are saved with them. It is trained,
  * where anything is. */
 bool tess_lora_has(const tess_model *m, const tess_tensor *p);

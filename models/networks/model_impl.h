@@ -158,6 +158,8 @@ const struct tess_safetensor *tess_model_tensor(const tess_model *m, const struc
                                                 const char *name);
 /* Removes that. */
 void tess_model_remove_rest(const char *dir);
+/* Removes the weights, too, of what could not be written whole. */
+void tess_model_remove(const char *dir);
 /* Names a file in a directory that is of a model or a checkpoint; NULL: there is none. */
 const char *tess_model_file_in(const char *dir);
 /* Says whether a parameter is written: with adapters what is trained alone. */

@@ -369,8 +369,8 @@ tess_status tess_model_save_rest(const tess_model *m, const char *dir)
 
 tess_status tess_model_save_merged(const tess_model *m, const char *dir)
 {
-    for (size_t i = 0; i < REST - 1; i++) TESS_TRY(copy_file(m->dir, rest[i], dir));
-    return TESS_OK;
+    for (size_t i = 1; i < REST - 1; i++) TESS_TRY(copy_file(m->dir, rest[i], dir));
+    return copy_file(m->dir, rest[0], dir); /* the last, as above */
 }
 
 const char *tess_model_file_in(const char *dir)
@@ -391,6 +391,12 @@ void tess_model_remove_rest(const char *dir)
         unlink(path);
         free(path);
     }
+}
+
+void tess_model_remove(const char *dir)
+{
+    tess_model_remove_rest(dir);
+    remove_other(dir, true);
 }
 
 static tess_status make_directory(const char *dir)

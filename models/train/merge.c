@@ -128,9 +128,7 @@ static tess_status write_tensors(const tess_model *m, const tess_safetensors *se
         const tess_tensor *p = tess_graph_param(g, k);
         struct product product = {0};
         if (tess_lora_is_part(tess_tensor_name(p))) continue;
-        /* A checkpoint has its tensors as they are here. */
-        const bool turned = !m->states && tess_model_turned(m, tess_tensor_name(p));
-        status = open_product(m, g, tess_tensor_name(p), turned, &product);
+        status = open_product(m, g, tess_tensor_name(p), tess_model_turned(m, tess_tensor_name(p)), &product);
         for (int64_t i = 0; i < tess_param_members(p) && status == TESS_OK; i++)
             status = copy_tensor(w, tensor++, source(m, set, p, i), &product);
         free(product.left);
@@ -200,6 +198,11 @@ tess_status tess_merge(const char *model, const char *adapter, const char *dir, 
         goto done;
     }
     TESS_TRY_DONE(tess_model_adapt(m, adapter));
+    if (m->lora->states) {
+        status =
+            tess_error(TESS_INVALID, adapter, "is a checkpoint (tessera export makes an adapter's directory of it)");
+        goto done;
+    }
     TESS_TRY_DONE(tess_safetensors_open(model, &set));
     g = tess_graph_new(&(tess_graph_conf){.dtype = TESS_F32});
     TESS_TRY_DONE(tess_model_build(m, g, 1, 1, TESS_FOR_LOSS, &net));
@@ -210,7 +213,7 @@ tess_status tess_merge(const char *model, const char *adapter, const char *dir, 
     }
     status = merge(m, set, g, dir);
     if (status == TESS_OK) status = tess_model_save_merged(m, dir);
-    if (status != TESS_OK) tess_model_remove_rest(dir);
+    if (status != TESS_OK) tess_model_remove(dir); /* there was none */
     if (status != TESS_OK) tess_dirs_remove(dir, made);
     if (status == TESS_OK) fprintf(out, "%s with the adapters of %s: %s\n", model, adapter, dir);
 done:
