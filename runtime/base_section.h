@@ -62,6 +62,8 @@ void *tess_realloc(void *p, size_t bytes);
 char *tess_strdup(const char *s);
 /* Makes a new string, which the caller frees. */
 char *tess_format(const char *format, ...) TESS_PRINTF(1, 2);
+/* Says whether a string ends so. */
+bool tess_ends(const char *s, const char *end);
 
 /* A region that grows and is freed at once. */
 typedef struct tess_arena tess_arena;

@@ -12,12 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && strcmp(s + n - m, end) == 0;
-}
-
 static bool is_there(const char *path, const char *suffix)
 {
     char *file = tess_format("%s%s", path, suffix);
@@ -52,7 +46,7 @@ static bool kind_of(const char *path, tess_data_kind *kind)
     static const char *const end[] = {
         [TESS_DATA_LLMC] = ".bin", [TESS_DATA_TEXT] = ".txt", [TESS_DATA_LINES] = ".jsonl"};
     for (*kind = TESS_DATA_LLMC; *kind <= TESS_DATA_LINES; ++*kind)
-        if (ends_with(path, end[*kind])) return true;
+        if (tess_ends(path, end[*kind])) return true;
     return false;
 }
 
@@ -74,7 +68,7 @@ static void add_found(tess_data_paths *p, tess_data_source *s, size_t first, con
     char *prefix = head_of(path, stem);
     if (is_directory(path))
         ; /* only what lies in the directory itself */
-    else if (ends_with(path, ".idx") || (ends_with(path, ".bin") && is_there(prefix, ".idx")))
+    else if (tess_ends(path, ".idx") || (tess_ends(path, ".bin") && is_there(prefix, ".idx")))
         add_pair(s, first, path, stem);
     else if (kind_of(path, &kind))
         add_file(s, path, strlen(path), kind);

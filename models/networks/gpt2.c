@@ -135,15 +135,9 @@ static tess_head head(const void *numbers, tess_graph *g)
     return (tess_head){.weight = tess_param(g, name, c->common.vocab, c->width, TESS_NORMAL((float)c->common.init))};
 }
 
-static bool ends(const char *name, const char *end)
-{
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
-
 static bool transposed(const char *name)
 {
-    return ends(name, ".c_attn.weight") || ends(name, ".c_proj.weight") || ends(name, ".c_fc.weight");
+    return tess_ends(name, ".c_attn.weight") || tess_ends(name, ".c_proj.weight") || tess_ends(name, ".c_fc.weight");
 }
 
 /* The head stands beside the body, which is what the prefix names. */
@@ -155,7 +149,7 @@ static bool bare(const char *name)
 /* The causal masks that older files carry, and a copy of the tied head. */
 static bool extra(const char *name)
 {
-    return ends(name, ".attn.bias") || ends(name, ".attn.masked_bias") || !strcmp(name, "lm_head.weight");
+    return tess_ends(name, ".attn.bias") || tess_ends(name, ".attn.masked_bias") || !strcmp(name, "lm_head.weight");
 }
 
 const tess_family tess_family_gpt2 = {

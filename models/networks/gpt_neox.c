@@ -154,17 +154,11 @@ static bool bare(const char *name)
     return !strcmp(name, "embed_out.weight");
 }
 
-static bool ends(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-    return n >= m && !strcmp(name + n - m, end);
-}
-
 /* The causal masks and the speeds at which positions turn, which older files carry, and a copy of the tied head. */
 static bool extra(const char *name)
 {
-    return ends(name, ".attention.bias") || ends(name, ".attention.masked_bias") ||
-           ends(name, ".rotary_emb.inv_freq") || bare(name);
+    return tess_ends(name, ".attention.bias") || tess_ends(name, ".attention.masked_bias") ||
+           tess_ends(name, ".rotary_emb.inv_freq") || bare(name);
 }
 
 const tess_family tess_family_gpt_neox = {

@@ -331,26 +331,7 @@ tess_status tess_writer_read(tess_writer *w, const int32_t *ids, int64_t count)
     return TESS_OK;
 }
 
-int64_t tess_writer_room(const tess_writer *w)
-{
-    return w->room - w->at;
-}
-
 const float *tess_writer_logits(const tess_writer *w, int64_t text)
 {
     return w->logits + text * w->vocab;
-}
-
-tess_status tess_writer_go_on(tess_writer *w, tess_ids *text, int64_t tokens, const tess_sampling *how,
-                              void (*says)(void *who, int32_t id), void *who)
-{
-    for (int64_t i = 0; i < tokens; i++) {
-        if ((int64_t)text->count > w->room) break;
-        if ((int64_t)text->count > w->at) TESS_TRY(tess_writer_read(w, text->id + w->at, (int64_t)text->count - w->at));
-        const int32_t id = tess_draw(how, w->logits, w->vocab, text->id, text->count, 0, (uint64_t)i);
-        if (tess_sampling_ends(how, id)) break;
-        tess_ids_push(text, id);
-        if (says) says(who, id);
-    }
-    return TESS_OK;
 }

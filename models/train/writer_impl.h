@@ -5,8 +5,10 @@
  *     TESS_TRY(tess_writer_new(model, &(tess_writer_conf){.config = config, .longest = 4096}, &w)); // StarPU runs now
  *     tess_ids text = {0};                                        // of a prompt
  *     TESS_TRY(tess_tokenizer_encode(tokenizer, "--prompt", "Once", 4, &text));
- *     TESS_TRY(tess_writer_go_on(w, &text, 64, &how, says, me));  // says(me, id) hears each new token; text has them
- *     ... push the ids of what the other one says, and go on ...
+ *     tess_writer_begin(w, (int64_t[]){0});
+ *     TESS_TRY(tess_writer_read(w, text.id, (int64_t)text.count));
+ *     const int32_t id = tess_draw(&how, tess_writer_logits(w, 0), vocab, text.id, text.count, 0, 0);
+ *     ... say it, push it to the text, read it, and draw again ...
  *     tess_writer_free(w);
  *     tess_stop();
  */
@@ -49,15 +51,8 @@ typedef struct tess_writer_conf {
 tess_status tess_writer_new(tess_model *m, const tess_writer_conf *conf, tess_writer **w) TESS_NODISCARD;
 /* Frees it; NULL is nothing. */
 void tess_writer_free(tess_writer *w);
-/* Returns how many tokens more a text can have. */
-int64_t tess_writer_room(const tess_writer *w);
 
-/* One text: reads what of it was not read yet, draws up to `tokens` more, and says each. Ends where one that ends a
- * text is drawn, which is neither kept nor said, or there is no room. */
-tess_status tess_writer_go_on(tess_writer *w, tess_ids *text, int64_t tokens, const tess_sampling *how,
-                              void (*says)(void *who, int32_t id), void *who) TESS_NODISCARD;
-
-/* Several: begins with nothing. Of each text the first pad[b] tokens that are read are padding. */
+/* Begins with nothing. Of each text the first pad[b] tokens that are read are padding. */
 void tess_writer_begin(tess_writer *w, const int64_t *pad);
 /* Of an encoder with a decoder, behind that: the prompts, of length[b] tokens each. */
 tess_status tess_writer_encode(tess_writer *w, const int32_t *const *ids, const size_t *length) TESS_NODISCARD;

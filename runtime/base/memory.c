@@ -42,6 +42,12 @@ static char *format_into(tess_arena *a, const char *format, va_list ap)
     return s;
 }
 
+bool tess_ends(const char *s, const char *end)
+{
+    const size_t n = strlen(s), m = strlen(end);
+    return n >= m && !strcmp(s + n - m, end);
+}
+
 char *tess_format(const char *format, ...)
 {
     va_list ap;

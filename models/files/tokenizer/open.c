@@ -80,7 +80,7 @@ static tess_status read_all(tess_tokenizer *t, const json_t *root)
     show_tokens(t);
     const bool ends = (t->bpe && tess_bpe_may_cut(t->bpe)) || (t->unigram && tess_unigram_may_cut(t->unigram));
     const bool words = t->pretokenizer.splits > 0; /* that end before a blank, if those below say so */
-    if (ends) tess_pretokenizer_end_words(&r, &t->pretokenizer);
+    if (ends) tess_pretokenizer_end_words(&t->pretokenizer);
     t->may_cut = (words || ends) && tess_normalizer_may_cut(t->normalizer) &&
                  tess_pretokenizer_may_cut(&t->pretokenizer) && tess_added_may_cut(&t->normal);
     return TESS_OK;

@@ -31,8 +31,6 @@ typedef struct tess_reading {
 } tess_reading;
 /* Returns a field's string, or NULL where it is none. */
 const char *tess_json_text(const json_t *object, const char *name);
-/* Is this the part of that type? */
-bool tess_json_is(const json_t *object, const char *type);
 /* Reads true or false, `otherwise` where the field is missing; anything else is an error. */
 tess_status tess_json_flag(const tess_reading *r, const char *field, const json_t *object, const char *name,
                            bool otherwise, bool *flag) TESS_NODISCARD;
@@ -164,7 +162,7 @@ typedef struct tess_pretokenizer {
 tess_status tess_pretokenizer_read(const tess_reading *r, const char *field, const json_t *json,
                                    tess_pretokenizer *p) TESS_NODISCARD;
 /* Has words end before U+2581, for a model in which no token has it behind another character. */
-void tess_pretokenizer_end_words(const tess_reading *r, tess_pretokenizer *p);
+void tess_pretokenizer_end_words(tess_pretokenizer *p);
 void tess_pretokenizer_free(tess_pretokenizer *p);
 bool tess_pretokenizer_may_cut(const tess_pretokenizer *p);
 

@@ -202,9 +202,8 @@ tess_status tess_pretokenizer_read(const tess_reading *r, const char *field, con
     return !json || json_is_null(json) ? TESS_OK : read_part(r, field, json, p, 0);
 }
 
-void tess_pretokenizer_end_words(const tess_reading *r, tess_pretokenizer *p)
+void tess_pretokenizer_end_words(tess_pretokenizer *p)
 {
-    (void)r;
     if (p->splits == TESS_SPLITS) return;
     p->split[p->splits++] = (struct tess_split){.behavior = NEXT, .ends = true, .prefix = NEVER};
 }

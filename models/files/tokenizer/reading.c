@@ -7,12 +7,6 @@ const char *tess_json_text(const json_t *object, const char *name)
     return json_string_value(json_object_get(object, name));
 }
 
-bool tess_json_is(const json_t *object, const char *type)
-{
-    const char *s = tess_json_text(object, "type");
-    return s && strcmp(s, type) == 0;
-}
-
 tess_status tess_json_flag(const tess_reading *r, const char *field, const json_t *object, const char *name,
                            bool otherwise, bool *flag)
 {
