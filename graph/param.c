@@ -97,7 +97,7 @@ static tess_status round_param(tess_tensor *p)
         tess_count_arg a = {.n = tess_state_elements(p, s), .at = s->weight ? 0 : s->at};
         tess_use to = {s->weight ? s->weight : p->held->tile[s->tile].weight,
                        p->held->on.sliced && !s->weight ? TESS_RW : TESS_W};
-        TESS_TRY(submit(p->g, &tess_round[TESS_BF16], a, (tess_use){s->master, TESS_R}, to));
+        TESS_TRY(submit(p->g, &tess_round[p->g->conf.dtype], a, (tess_use){s->master, TESS_R}, to));
     }
     return TESS_OK;
 }

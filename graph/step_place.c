@@ -82,6 +82,11 @@ static uint64_t states_to_disk(const tess_graph *g)
     return bytes;
 }
 
+tess_dtype tess_step_dtype(const tess_step *s)
+{
+    return s && s->g ? s->g->conf.dtype : TESS_F32;
+}
+
 tess_program *tess_step_program(const tess_step *s)
 {
     return s->low.program;

@@ -97,7 +97,7 @@ void tess_bench_print(FILE *out, tess_bench_run *b, double median, const tess_pr
     const double states = (double)(b->plan.resident[TESS_ROLE_WEIGHT] + b->plan.resident[TESS_ROLE_MASTER] +
                                    b->plan.resident[TESS_ROLE_MOMENT]);
     fprintf(out, "%.0f parameters, %lld x %lld tokens a step, %s\n", params, (long long)b->run.batch,
-            (long long)b->run.length, c->bf16.enabled ? "bf16" : "fp32");
+            (long long)b->run.length, tess_run_dtype_name(c));
     print_rates(out, b, median);
     fprintf(out, "peak memory of the process %s; planned: weights and states %s, gradients %s, activations %s\n",
             tess_human_bytes(peak), tess_human_bytes(states),

@@ -90,6 +90,12 @@ tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
 
 /* Returns how the configuration trains: micro-batches one after the other. */
 tess_step_conf tess_run_step_conf(const tess_run *r);
+/* Returns the dtype of matrices that a configuration asks for, */
+tess_dtype tess_run_dtype(const tess_config *c);
+/* that whose products are measured in its place: fp16 is as fast as bf16 on a GPU, and as fp32 on a CPU, */
+tess_dtype tess_run_yardstick(const tess_config *c);
+/* and as the configuration calls it: "fp16". */
+const char *tess_run_dtype_name(const tess_config *c);
 /* Returns the optimizer that a configuration asks for. */
 tess_optimizer tess_run_optimizer(const tess_config *c);
 /* Gives parameters the rates that optimizer.groups has for them (groups.c). */
