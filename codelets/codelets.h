@@ -34,10 +34,13 @@ typedef struct tess_linear_arg {
     bool bias, acc;
     bool acc_bias; /* db */
     bool sum;      /* backward_input: dx is f32, for a sum over tiles of w */
+    bool few;      /* forward: no more than TESS_FEW_ROWS, each of which has the same bits whatever else is there */
 } tess_linear_arg;
+enum { TESS_FEW_ROWS = 16 };
 extern tess_codelet tess_linear_forward[];         /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
 extern tess_codelet tess_linear_backward_input[];  /* dy (rows,ld), w (out,in), dx += (rows,in) */
 extern tess_codelet tess_linear_backward_weight[]; /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)] */
+extern tess_codelet tess_linear_backward_bias[];   /* dy (rows,ld), db += (out): where w stays as it is */
 /* ---- rate.c, mm.c: what the machine can do, and what products need ------------------------------------------------
  */
 
@@ -180,6 +183,59 @@ extern tess_codelet tess_attention_forward[];
 /* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias f32 +=], scratch */
 extern tess_codelet tess_attention_backward[];
 
+/* ---- cached_attention.c: keys and values that are kept
+ * --------------------------------------------------------------- */
+
+/* A tile of the cache has `block` places of each sequence: keys (sequences, groups, dim, block), values (sequences,
+ * groups, block, dim), real. Place p of a sequence is in tile p / block. A row's range of places is told as in
+ * attention, by bounds (2 queries) a sequence; with `own` its end is the row's own place and one, and it sees no more
+ * than a window of places before that. */
+typedef struct tess_cached_arg {
+    int64_t sequences, queries; /* rows: sequences * queries */
+    int64_t heads, groups, dim; /* as in attention, as is: */
+    bool packed, by_head;
+    int64_t block;
+    int64_t first, tiles; /* the place with which the first of the task's tiles begins, and how many there are */
+    int64_t group0, some; /* the groups of this task: [group0, group0 + some) */
+    int64_t window, buckets, reach;
+    float scale, cap;
+    bool own, causal;  /* causal: a bias has no buckets for keys behind a query */
+    bool begins, ends; /* what is left of the tiles before is nothing; after these there are no more */
+} tess_cached_arg;
+enum { TESS_CACHED_TILES = 96 }; /* of keys, that a task may have */
+/* Returns the bytes of a task's scratch, and of what it leaves for the one with the next tiles. */
+size_t tess_cached_scratch(const tess_cached_arg *a, tess_dtype t);
+size_t tess_cached_state(const tess_cached_arg *a);
+/* k, v or packed qkv[, bounds i32], keys +=, values +=: those rows whose place is in this one tile. Without `own` a
+ * row's place is its number in its sequence, and there are no bounds. */
+extern tess_codelet tess_cache_append[];
+/* q or packed qkv, bounds i32[, bias (buckets, heads)], keys..., values...[, state f32, unless it begins and ends][, y
+ * (rows, some * heads / groups * dim), if it ends], scratch */
+extern tess_codelet tess_cached_attention[];
+
+/* ---- join.c, bundle.c: what steps of few rows are made of
+ * ------------------------------------------------------------ */
+
+/* y (rows, width) of stripes of its columns, each (rows, stripe), the last what is left. */
+typedef struct tess_join_arg {
+    int64_t rows, width, stripe;
+} tess_join_arg;
+extern tess_codelet tess_join[]; /* y, stripes... */
+
+/* Several small tasks as one: their bodies one after the other, each on these of the task's buffers. */
+typedef struct tess_bundle_part {
+    tess_codelet *cl;
+    const void *arg;
+    const uint16_t *buf;
+    unsigned nbuf;
+} tess_bundle_part;
+typedef struct tess_bundle_arg {
+    unsigned parts;
+    const tess_bundle_part *part;
+} tess_bundle_arg;
+enum { TESS_BUNDLE_BUFFERS = 64, TESS_BUNDLE_PARTS = 48 }; /* at most */
+extern tess_codelet tess_bundle[];
+
 /* ---- cross_entropy.c: the head and its loss ---------------------------------------------------------------------- */
 
 /* logits = x w^T [+ b], loss = -log softmax(logits)[target], for a piece of rows and one tile of w at a time: columns
@@ -196,7 +252,8 @@ typedef struct tess_cross_entropy_arg {
     float cap;                      /* logits become cap tanh(logit / cap); 0: they stay */
     int loss, losses;               /* which one this is, of how many that are added */
     bool bias, grad;
-    bool acc; /* dx */
+    bool acc;  /* dx */
+    bool ends; /* gradient: nobody wants dx, and neither w nor dx is among the buffers */
 } tess_cross_entropy_arg;
 /* Returns the bytes of a task's scratch. */
 size_t tess_cross_entropy_scratch(void);
@@ -207,8 +264,70 @@ extern tess_codelet tess_cross_entropy_logits[];
 /* [TESS_F32] only: target, lse f32 (rows), losses double (losses, 2): sum, count, zeros but for this one; stats of all
  * tiles... */
 extern tess_codelet tess_cross_entropy_rows[];
-/* p (rows,out): from now on dlogits, scaled by env.loss_scale[loss]; stats, lse, target, w, dx f32 (rows,in) += */
+/* p (rows,out): from now on dlogits, scaled by env.loss_scale[loss]; stats, lse, target[, w, dx f32 (rows,in) +=] */
 extern tess_codelet tess_cross_entropy_gradient[];
+
+/* ---- route.c, dispatch.c, expert_linear.c, combine.c, balance.c: rows that choose experts --------------------------
+ */
+
+/* An order, i32, says where the rows of a tile go: order_impl.h. Returns its bytes. */
+size_t tess_order_bytes(int64_t rows, int64_t experts, int64_t chosen);
+
+typedef struct tess_route_arg {
+    int64_t rows, experts, chosen;
+    int64_t sequence; /* where bounds say which rows are padding, and go nowhere */
+    bool normalised;  /* the weights of a row add up to 1; else they are what softmax says */
+    bool bounded;
+    bool acc;
+    tess_choice *choice; /* hears how many rows each expert has; NULL: nobody asks */
+} tess_route_arg;
+/* logits (rows,experts), weights (rows,chosen), order[, bounds i32 (2 rows)]: the largest `chosen` of a softmax */
+extern tess_codelet tess_route_forward[];
+extern tess_codelet tess_route_backward[]; /* dweights (rows,chosen), logits, order, dlogits += */
+
+/* Rows to places and back: x (rows,width), y (rows*chosen,width), of which those that no row has are zeros. */
+typedef struct tess_dispatch_arg {
+    int64_t rows, experts, chosen, width;
+    bool acc;
+    bool acc_weights; /* combine's */
+} tess_dispatch_arg;
+extern tess_codelet tess_dispatch_forward[];  /* x, order, y */
+extern tess_codelet tess_dispatch_backward[]; /* dy, order, dx += */
+extern tess_codelet tess_combine_forward[];   /* x (rows*chosen,width), weights, order, y (rows,width) */
+extern tess_codelet tess_combine_backward[];  /* dy, x, weights, order, dx +=, dweights += */
+
+/* The places of one expert times a tile of its matrix. The places that no row has are the first expert's to clear. */
+typedef struct tess_expert_arg {
+    int64_t expert, experts, choices; /* choices: all places */
+    tess_linear_arg linear;           /* but for rows */
+    bool rest;                        /* it clears its columns there */
+} tess_expert_arg;
+/* Returns the bytes of a task's scratch. */
+size_t tess_expert_scratch(int64_t in, int64_t out);
+/* x (choices,in), w (out,in), order, y (choices,ld), scratch. w is NULL where nobody chose the expert and it was not
+ * brought. */
+extern tess_codelet tess_expert_linear_forward[];
+extern tess_codelet tess_expert_linear_backward_input[];  /* dy, w, order, dx (choices,in) +=, scratch */
+extern tess_codelet tess_expert_linear_backward_weight[]; /* dy, x, order, dw f32 (out,in) += */
+
+/* Statistics of routers, for each of the sequences of a tile: of how many choices each expert had, of its share of
+ * softmax, and of rows, the sum over rows; 2 experts + 1 numbers, and behind all of them what was lost where each was
+ * rounded. */
+typedef struct tess_balance_arg {
+    int64_t rows, experts, chosen, sequence;
+    bool before; /* those of other routers are added */
+    bool acc;
+    /* loss: sequences of all tiles; weight * experts * sum over experts of (its share of choices) (its share of
+     * softmax), each share per row */
+    int64_t sequences;
+    unsigned tiles;
+    double weight;
+} tess_balance_arg;
+extern tess_codelet tess_balance_forward[];  /* logits, order, y (sequences, 4 experts + 2)[, before (the same)] */
+extern tess_codelet tess_balance_backward[]; /* dy, logits, order, dlogits += */
+/* loss double (2): what is to be added to the sum of losses, and 0; `tiles` statistics, then as many of their
+ * gradients. */
+extern tess_codelet tess_balance_loss[];
 
 /* ---- exact.c: sums whose bits no order changes ---------------------------------------------------------------------
  */

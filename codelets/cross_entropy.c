@@ -203,12 +203,13 @@ TESS_INLINE void scale(const tess_cross_entropy_arg *a, const struct stats *s, c
     }
 }
 
-/* p, stats, lse, target, w, dx */
+/* p, stats, lse, target[, w, dx] */
 TESS_INLINE void cross_entropy_gradient(const tess_work *w, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = w->arg;
     const struct stats s = stats_at(w->buf[1].ptr, a->rows, a->out);
     scale(a, &s, w->buf[2].ptr, (const int32_t *)w->buf[3].ptr + a->row, w->env->loss_scale[a->loss], w->buf[0].ptr, t);
+    if (a->ends) return;
     const tess_mm d = {.m = a->rows,
                        .n = a->in,
                        .k = a->out,
@@ -224,6 +225,7 @@ static tess_cost cross_entropy_gradient_cost(const void *arg, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = arg;
     const double size = (double)tess_dtype_size(t), rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
+    if (a->ends) return (tess_cost){.bytes = size * 2 * rows * out};
     return (tess_cost){.flops = 2 * rows * in * out,
                        .bytes = size * (2 * rows * out + out * in) + 4 * (a->acc ? 2 : 1) * rows * in};
 }

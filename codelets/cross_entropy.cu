@@ -232,7 +232,7 @@ template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s, int6
     }
 }
 
-/* p, stats, lse, target, w, dx */
+/* p, stats, lse, target[, w, dx] */
 template <tess_dtype T> static void cross_entropy_gradient_body(const tess_work *w)
 {
     const tess_cross_entropy_arg *a = (const tess_cross_entropy_arg *)w->arg;
@@ -249,6 +249,7 @@ template <tess_dtype T> static void cross_entropy_gradient_body(const tess_work 
     const bool wide = a->out % WIDE == 0 && aligned(p);
     launch(w, wide ? scale_kernel<T, WIDE> : scale_kernel<T, 1>, blocks_of(jobs, THREADS / WARP), THREADS, 0, s,
            strips);
+    if (a->ends) return;
     tess_cuda_mm d = {};
     d.m = a->rows, d.n = a->in, d.k = a->out;
     d.lda = a->out, d.ldb = a->in, d.ldc = a->in;

@@ -1,6 +1,7 @@
 /* linear: y = x w^T + b, on one tile of w: `out` rows of it make columns [col, col + out) of y. The tiles of a wide
  * layer add up in dx, in an order that the graph fixes; dw and db belong to their tile alone.
  */
+#include "few_impl.h"
 #include "mm_impl.h"
 #include "vector_impl.h"
 
@@ -15,6 +16,11 @@ static tess_cost linear_cost(const tess_linear_arg *a, tess_dtype t, double para
 TESS_INLINE void linear_forward(const tess_work *w, tess_dtype t)
 {
     const tess_linear_arg *a = w->arg;
+    if (a->few && t != TESS_F16) { /* which is widened for its products anyway */
+        const float *bias = a->bias ? w->buf[3].ptr : NULL;
+        (t == TESS_BF16 ? few_rows_bf16 : few_rows_f32)(a, w->buf[0].ptr, w->buf[1].ptr, bias, w->buf[2].ptr);
+        return;
+    }
     const tess_mm d = {.m = a->rows,
                        .n = a->out,
                        .k = a->in,
@@ -95,3 +101,16 @@ static tess_cost linear_backward_weight_cost(const void *arg, tess_dtype t)
     return linear_cost(a, t, a->acc ? 8 : 4, 0);
 }
 TESS_REAL_COST(linear_backward_weight)
+
+/* dy (rows,ld), db += (out) */
+TESS_INLINE void linear_backward_bias(const tess_work *w, tess_dtype t)
+{
+    const tess_linear_arg *a = w->arg;
+    sum_columns(w->buf[1].ptr, tess_at(w->buf[0].ptr, a->col, t), a, t);
+}
+static tess_cost linear_backward_bias_cost(const void *arg, tess_dtype t)
+{
+    const tess_linear_arg *a = arg;
+    return (tess_cost){.bytes = (double)(tess_dtype_size(t) * (size_t)(a->rows * a->out))};
+}
+TESS_REAL_COST(linear_backward_bias)

@@ -59,6 +59,15 @@ template <tess_dtype T> static void linear_backward_weight_body(const tess_work 
     sum_columns(w, bias_sums<T>{dy, a->ld, db, a->acc_bias}, a->rows, a->out, wide);
 }
 
+template <tess_dtype T> static void linear_backward_bias_body(const tess_work *w)
+{
+    const tess_linear_arg *a = (const tess_linear_arg *)w->arg;
+    const void *dy = (const char *)w->buf[0].ptr + a->col * tess_dtype_size(T);
+    const bool wide = a->out % WIDE == 0 && a->ld % WIDE == 0 && aligned(dy);
+    sum_columns(w, bias_sums<T>{dy, a->ld, (float *)w->buf[1].ptr, a->acc_bias}, a->rows, a->out, wide);
+}
+
 TESS_CUDA_REAL(linear_forward)
 TESS_CUDA_REAL(linear_backward_input)
 TESS_CUDA_REAL(linear_backward_weight)
+TESS_CUDA_REAL(linear_backward_bias)

@@ -22,6 +22,7 @@ struct tess_graph {
     bool failed;
     char error[512];
     uint32_t randoms;             /* streams given out */
+    tess_cache *cache;            /* that its attention has; NULL: none */
     tess_step *pending;           /* whose updates of these parameters are yet to come */
     int param_tiles;              /* of all parameters */
     int64_t tiles_declared;       /* that they will have, or a bit more */

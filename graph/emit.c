@@ -72,6 +72,11 @@ bool tess_trains(const tess_lower *L)
     return L->conf->train;
 }
 
+bool tess_generates(const tess_lower *L)
+{
+    return L->g->cache != NULL;
+}
+
 void *tess_lower_get(tess_lower *L, size_t bytes)
 {
     return tess_arena_get(L->p->arena, bytes);
@@ -106,7 +111,7 @@ tess_use tess_scratch_use(tess_lower *L, size_t bytes)
 
 bool tess_wants_gradient(const tess_lower *L, const tess_tensor *t)
 {
-    return L->conf->train && t->kind != TESS_KIND_INPUT;
+    return L->wants[t->id];
 }
 
 tess_use tess_grad_read(tess_lower *L, const tess_tensor *t, int i)
@@ -133,6 +138,8 @@ tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
 {
     struct tess_grad *g = L->grad[t->id][tess_lower_at(L, i)];
     *acc = g != NULL;
+    if (!tess_wants_gradient(L, t)) /* beside one that somebody wants */
+        return (tess_use){tess_slot_between(L, tess_value_bytes(L, t, i), t->name), TESS_W};
     if (!g) return (tess_use){new_grad(L, t, i)->tile, TESS_W};
     if (g->holders > 1) {
         g->holders--;
@@ -146,6 +153,7 @@ tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
 void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t, int i)
 {
     struct tess_grad *g = L->grad[from->id][tess_lower_at(L, i)];
+    if (!tess_wants_gradient(L, t)) return;
     if (!L->grad[t->id][tess_lower_at(L, i)]) {
         g->holders++;
         L->grad[t->id][tess_lower_at(L, i)] = g;
@@ -177,6 +185,44 @@ tess_use tess_loss_out(tess_lower *L)
     tess_tile *t = tess_program_tile(L->p, (size_t)tess_losses(L) * 2 * sizeof(double), TESS_ROLE_SCALAR, "loss");
     if (tess_grid_tensor(L->grid) == 0) L->losses[L->nlosses++] = t; /* the others have the same */
     return (tess_use){t, TESS_W};
+}
+
+int tess_row_tiles(const tess_lower *L)
+{
+    return L->row_tiles;
+}
+
+int64_t tess_micros(const tess_lower *L)
+{
+    return L->conf->micro;
+}
+
+static tess_choice **choice_of(tess_lower *L, const tess_node *n, int i)
+{
+    tess_choice **all = tess_node_room(L, n, (size_t)(L->micros * L->row_tiles) * sizeof *all);
+    return &all[tess_lower_at(L, i)];
+}
+
+tess_choice *tess_choice_begin(tess_lower *L, const tess_node *n, int i, int64_t options)
+{
+    tess_choice **choice = choice_of(L, n, i);
+    if (*choice) return NULL;
+    *choice = tess_arena_get(L->p->arena, sizeof **choice);
+    (*choice)->options = options;
+    (*choice)->chosen = tess_arena_get(L->p->arena, (size_t)options);
+    return *choice;
+}
+
+tess_choice *tess_choice_at(tess_lower *L, const tess_node *n, int i)
+{
+    return *choice_of(L, n, i);
+}
+
+void tess_emitted_chooses(tess_lower *L, tess_choice *choice, int option)
+{
+    tess_task *t = &L->p->task[L->p->tasks - 1];
+    t->choice = choice;
+    t->option = option;
 }
 
 void tess_emit(tess_lower *L, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse)

@@ -101,12 +101,32 @@ tess_tensor *tess_graph_find_param(const tess_graph *g, const char *name)
 int64_t tess_rows_of_tile(const tess_graph *g, int64_t rows, int64_t columns)
 {
     int64_t fit = g->conf.tile_elements / columns;
+    if (g->conf.stripes > 1 && rows * columns >= (1 << 18) && columns > 1) {
+        const int64_t stripe = (rows + g->conf.stripes - 1) / g->conf.stripes;
+        fit = fit < stripe ? fit : (stripe + 63) / 64 * 64;
+    }
     if (fit >= rows) return rows;
     int64_t unit = fit < 64 ? 16 : 64;
     fit = fit / unit * unit;
     if (fit < unit) return rows < unit ? rows : unit;
     int64_t tiles = (rows + fit - 1) / fit, even = ((rows + tiles - 1) / tiles + unit - 1) / unit * unit;
     return even < fit ? even : fit;
+}
+
+/* The same for each of several matrices that are one below the other. There are many: one that is up to four times as
+ * large as a tile should be stays whole, and a larger one has tiles of as many rows each, the most that divide it. */
+enum { MEMBER_TILES = 4 };
+static int64_t rows_of_member_tile(const tess_graph *g, int64_t rows, int64_t columns)
+{
+    const int64_t fit = tess_rows_of_tile(g, rows, columns);
+    int64_t most = 1;
+    if (rows <= MEMBER_TILES * g->conf.tile_elements / columns) return rows;
+    for (int64_t k = 1; k * k <= rows; k++) {
+        if (rows % k) continue;
+        if (k <= fit && k > most) most = k;
+        if (rows / k <= fit && rows / k > most) most = rows / k;
+    }
+    return 8 * most < fit ? rows : most;
 }
 
 static void cut(tess_tensor *p, int64_t tile_rows)
@@ -116,10 +136,9 @@ static void cut(tess_tensor *p, int64_t tile_rows)
 }
 
 /* A new one: its tiles are not too large, nor too many. */
-static tess_status check_param(tess_graph *g, const char *name, int64_t rows, int64_t columns)
+static tess_status check_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, int64_t height)
 {
     const int64_t most = (int64_t)1 << 40;
-    const int64_t height = rows <= most && columns <= most ? tess_rows_of_tile(g, rows, columns) : 1;
     if (rows > most || columns > most || !tess_fits_tile(height, columns))
         return tess_error(TESS_INVALID, name, "a parameter of shape (%lld,%lld) has rows too long for a tile of %s",
                           (long long)rows, (long long)columns, tess_human_bytes((double)TESS_TILE_MOST));
@@ -131,7 +150,9 @@ static tess_status check_param(tess_graph *g, const char *name, int64_t rows, in
                       (long long)g->tiles_declared, TESS_MOST_TILES);
 }
 
-tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init)
+/* One of `members` matrices, `rows` in all. */
+static tess_tensor *add_param(tess_graph *g, const char *name, int64_t members, int64_t rows, int64_t columns,
+                              tess_init init)
 {
     if (!open_for(g, name)) return NULL;
     tess_tensor *known = tess_graph_find_param(g, name);
@@ -142,14 +163,18 @@ tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t c
                    (long long)columns);
         return tess_graph_fail(g);
     }
-    if (other && (other->cut->whole[0] != rows || other->cut->whole[1] != columns)) {
+    if (other && (other->cut->whole[0] != rows || other->cut->whole[1] != columns || other->cut->members != members)) {
         tess_error(TESS_INVALID, name, "a parameter of shape (%lld,%lld), but it is (%lld,%lld) %s", (long long)rows,
                    (long long)columns, (long long)other->cut->whole[0], (long long)other->cut->whole[1],
                    known ? "already (a name has one shape)" : "in the graph whose parameters this one shares");
         return tess_graph_fail(g);
     }
     if (known) return known;
-    if (!other && check_param(g, name, rows, columns) != TESS_OK) return tess_graph_fail(g);
+    const bool small = rows <= (int64_t)1 << 40 && columns <= (int64_t)1 << 40; /* else it is refused */
+    const int64_t height = !small        ? 1
+                           : members > 1 ? rows_of_member_tile(g, rows / members, columns)
+                                         : tess_rows_of_tile(g, rows, columns);
+    if (!other && check_param(g, name, rows, columns, height) != TESS_OK) return tess_graph_fail(g);
     tess_tensor *p = new_tensor(g, TESS_KIND_PARAM, name);
     p->rank = columns > 1 ? 2 : 1;
     p->cut = tess_arena_get(g->arena, sizeof *p->cut);
@@ -157,15 +182,40 @@ tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t c
     p->held->storage = p;
     p->dim[0] = p->cut->whole[0] = rows;
     p->dim[1] = p->cut->whole[1] = columns;
+    p->cut->members = members;
     p->held->init = init;
     if (shared) {
         p->cut->tile_rows = shared->cut->tile_rows;
         p->cut->tiles = shared->cut->tiles;
         p->held->storage = shared->held->storage;
     } else
-        cut(p, tess_rows_of_tile(g, rows, columns));
+        cut(p, height);
     g->param = tess_realloc(g->param, (size_t)(g->params + 1) * sizeof *g->param);
     return g->param[g->params++] = p;
+}
+
+tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init)
+{
+    return add_param(g, name, 1, rows, columns, init);
+}
+
+tess_tensor *tess_param_stack(tess_graph *g, const char *name, int64_t members, int64_t rows, int64_t columns,
+                              tess_init init)
+{
+    int64_t all;
+    if (members >= 1 && rows >= 1 && !__builtin_mul_overflow(members, rows, &all))
+        return add_param(g, name, members, all, columns, init);
+    if (!open_for(g, name)) return NULL;
+    tess_error(TESS_INVALID, name,
+               "a stack of %lld matrices of shape (%lld,%lld) (there is at least one, and dimensions are at "
+               "least 1)",
+               (long long)members, (long long)rows, (long long)columns);
+    return tess_graph_fail(g);
+}
+
+int64_t tess_param_members(const tess_tensor *p)
+{
+    return p->cut->members;
 }
 
 /* Ops that are there already keep to the cut of what they read. */
@@ -184,6 +234,26 @@ void tess_param_cut_like(tess_tensor *vector, const tess_tensor *matrix)
         vector->cut->tile_rows == matrix->cut->tile_rows || is_read(vector))
         return;
     cut(vector, matrix->cut->tile_rows);
+}
+
+tess_status tess_param_freeze(tess_tensor *p)
+{
+    if (!p || p->kind != TESS_KIND_PARAM)
+        return tess_error(TESS_INVALID, p ? p->name : "tess_param_freeze", "is no parameter");
+    if (p->held->storage->held->tile && !tess_is_frozen(p))
+        return tess_error(TESS_INVALID, p->name, "comes too late to be frozen (before the first step of its graph)");
+    p->held->storage->held->frozen = true;
+    return TESS_OK;
+}
+
+bool tess_param_frozen(const tess_tensor *p)
+{
+    return p && p->kind == TESS_KIND_PARAM && tess_is_frozen(p);
+}
+
+tess_dtype tess_param_dtype(const tess_tensor *p)
+{
+    return tess_is_frozen(p) && p->rank == 2 ? p->g->conf.dtype : TESS_F32;
 }
 
 int tess_graph_params(const tess_graph *g)
@@ -207,6 +277,14 @@ const char *tess_graph_unsplit(const tess_graph *g)
 int64_t tess_loss_rows(const tess_graph *g)
 {
     return g->conf.loss_rows;
+}
+
+int64_t tess_graph_trained_elements(const tess_graph *g)
+{
+    int64_t n = 0;
+    for (int i = 0; g && i < g->params; i++)
+        if (!tess_is_frozen(g->param[i])) n += g->param[i]->cut->whole[0] * g->param[i]->cut->whole[1];
+    return n;
 }
 
 int64_t tess_graph_param_elements(const tess_graph *g)

@@ -40,6 +40,11 @@ extern "C" {
 /* Names the matrices that every rank of the tensor dimension has whole, and says why they could not be shared out, once
  * a step was made of the graph; NULL where there are none. */
 const char *tess_graph_unsplit(const tess_graph *g);
+/* Returns how many matrices a parameter is a stack of; 1: it is one itself. */
+int64_t tess_param_members(const tess_tensor *p);
+/* Returns the dtype that its values are kept in from step to step: fp32, but that of the graph's matrices for a frozen
+ * matrix. */
+tess_dtype tess_param_dtype(const tess_tensor *p);
 /* Returns how many tiles a parameter is cut into. */
 int64_t tess_param_tiles(const tess_tensor *p);
 /* Says which rows of it one of them has. */

@@ -31,6 +31,17 @@ static void mark(const tess_tensor *t, bool *wanted)
         if (n->in[k]) mark(n->in[k], wanted);
 }
 
+void tess_lower_wants(const tess_graph *g, bool *wants)
+{
+    for (int k = 0; k < g->params; k++) wants[g->param[k]->id] = !tess_is_frozen(g->param[k]);
+    for (int k = 0; k < g->nodes; k++) {
+        const tess_node *n = g->node[k];
+        wants[n->out->id] = n->elsewhere && wants[n->elsewhere->id]; /* ranks that meet in a sum agree */
+        for (int i = 0; i < n->inputs; i++)
+            if (n->in[i] && wants[n->in[i]->id]) wants[n->out->id] = true;
+    }
+}
+
 /* The nodes whose backward is put off: those that use a parameter after (in the backward pass) another did. Only one
  * without a gradient to pass on can wait; where another kind would have to, the two orders differ, which is false. */
 static bool find_put_off(const tess_lower *L, const bool *wanted, bool *put)
@@ -42,7 +53,7 @@ static bool find_put_off(const tess_lower *L, const bool *wanted, bool *put)
         bool passes = false;
         for (int i = 0; wanted[k] && i < n->inputs; i++) {
             const tess_tensor *t = n->in[i];
-            if (!t) continue;
+            if (!t || !tess_wants_gradient(L, t)) continue;
             passes |= t->kind == TESS_KIND_ACTIVATION;
             if (t->kind == TESS_KIND_PARAM && last[t->id]) put[k] = true;
             if (t->kind == TESS_KIND_PARAM) last[t->id] = k + 1;
@@ -181,6 +192,8 @@ static void make_tables(tess_lower *L)
     for (size_t k = 0; k < nodes; k++) L->aux[k] = tess_arena_get(a, tiles * sizeof **L->aux);
     L->result = tess_arena_get(a, tiles * sizeof *L->result);
     L->uses = tess_arena_get(a, tensors * sizeof *L->uses);
+    L->wants = tess_arena_get(a, tensors * sizeof *L->wants);
+    if (L->conf->train) tess_lower_wants(L->g, L->wants);
 }
 
 /* The late updates alone; NULL where there are none. */
@@ -227,6 +240,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     free(L.losses);
     free(L.scratch);
     tess_program_fuse(L.p);
+    if (g->cache) tess_program_bundle(L.p);
     tess_program_finish(L.p, conf->keep_gradients);
     *out = (tess_lowered){L.p, L.input, L.result, L.loss, norm, L.losses_exact, L.row_tiles, late_program(&L), L.uses};
 }

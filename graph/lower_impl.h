@@ -39,7 +39,8 @@ struct tess_lower {
     tess_dtype dtype;
     const tess_tensor *output;
     int row_tiles;
-    bool *uses; /* [tensor]: tasks read this input or parameter */
+    bool *uses;  /* [tensor]: tasks read this input or parameter */
+    bool *wants; /* [tensor]: the backward pass makes its gradient */
 
     /* Where it is. */
     int64_t micros, micro0; /* this rank's micro-batches, the first of them in the step */
@@ -122,6 +123,10 @@ void tess_lower_count(tess_lower *L, const bool *wanted);
 void tess_lower_losses(tess_lower *L);
 
 /* ---- the step (lower.c) ---- */
+
+/* Says of which tensors, [tensor], a step that trains makes the gradient: of parameters that are not frozen, and of
+ * what is made of any of them. Below these nothing wants one. */
+void tess_lower_wants(const tess_graph *g, bool *wants);
 
 void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess_lowered *out);
 

@@ -28,6 +28,7 @@ static void make(tess_tensor *p, int moments)
 
 tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool trains)
 {
+    if (tess_is_frozen(p)) return TESS_OK; /* it has none */
     if (!o) o = unsaid();
     struct tess_param *h = p->held;
     const tess_optimizer_kind *kind = tess_optimizer_kind_of(o);
@@ -70,6 +71,7 @@ double tess_param_decay(const tess_tensor *p, const tess_optimizer *o)
 
 int tess_param_parts(const tess_tensor *p)
 {
+    if (tess_is_frozen(p)) return TESS_MOMENT1;
     return TESS_MOMENT1 + (p->held->optimizer ? p->held->moments : tess_optimizer_moments(unsaid()));
 }
 

@@ -118,6 +118,7 @@ tess_tile *tess_lower_norm(tess_lower *L)
 
 void tess_lower_late(tess_lower *L, tess_tensor *p)
 {
+    if (tess_is_frozen(p)) return;
     if (!L->updated[p->id]) update_all(L, p, L->late_norm, L->late_loss);
     L->updated[p->id] = true;
 }

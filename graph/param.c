@@ -1,5 +1,6 @@
 /* Parameters at run time: drawing them, reaching one tile of them or of their optimizer state from outside. */
 #include "lower_impl.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* Between steps no tile whose home is the disk stays in RAM. */
@@ -34,9 +35,27 @@ static uint32_t stream_of(const char *name)
     return h;
 }
 
+/* What is frozen and of 16 bits has no master in fp32: its weight is one, in 16 bits. */
+static bool is_narrow(const tess_tensor *p)
+{
+    return p->held->frozen && p->held->copy;
+}
+
+/* What its master is stored in. */
+static tess_dtype type_of(const tess_tensor *p)
+{
+    return is_narrow(p) ? p->g->conf.dtype : TESS_F32;
+}
+
 static tess_tile *master_of(const tess_tensor *p, const struct tess_state *s)
 {
-    return s->master ? s->master : p->held->tile[s->tile].weight;
+    return s->master ? s->master : s->weight ? s->weight : p->held->tile[s->tile].weight;
+}
+
+/* Elements of that tile before the state's. */
+static int64_t before_master(const struct tess_state *s)
+{
+    return s->master || s->weight ? 0 : s->at;
 }
 
 /* Before part of a weight is written, all of it is. */
@@ -50,36 +69,67 @@ static tess_status prepare_weight(tess_tensor *p, int64_t j)
     return submit(p->g, &tess_fill[type], a, (tess_use){t->weight, TESS_W}, (tess_use){0});
 }
 
-static tess_status draw(tess_tensor *p, const struct tess_placed_piece *h)
+/* Tiles in which values are drawn that are rounded then: a few, so that workers have work. */
+struct drawing {
+    tess_tile *tile[16];
+    int turn;
+};
+
+/* What `a` draws, which is for the master from element `at` on, is rounded on its way there. */
+static tess_status draw_narrow(tess_tensor *p, tess_count_arg a, tess_use use, struct drawing *d)
+{
+    tess_tile **t = &d->tile[d->turn++ % 16];
+    const tess_count_arg rounded = {.n = a.n, .at = a.at};
+    a.at = 0;
+    tess_tile_free(*t); /* which waits for it */
+    *t = tess_tile_new((size_t)a.n * sizeof(float), TESS_ROLE_ACTIVATION, p->name);
+    TESS_TRY(submit(p->g, &tess_fill_normal[TESS_F32], a, (tess_use){*t, TESS_W}, (tess_use){0}));
+    return submit(p->g, &tess_round[type_of(p)], rounded, (tess_use){*t, TESS_R | TESS_LAST}, use);
+}
+
+static tess_status draw(tess_tensor *p, const struct tess_placed_piece *h, struct drawing *d)
 {
     struct tess_state *s = &p->held->state[h->state];
-    bool inside = !s->master && p->held->on.sliced; /* of a weight that was prepared */
+    bool inside = !s->master && !s->weight && p->held->on.sliced; /* of a weight that was prepared */
     tess_use use = {master_of(p, s), inside || h->at > 0 ? TESS_RW : TESS_W};
     tess_count_arg a = {.n = h->piece.rows * h->piece.cols,
                         .value = p->held->init.value,
-                        .at = (s->master ? 0 : s->at) + h->at,
+                        .at = before_master(s) + h->at,
                         .width = h->piece.cols,
                         .stride = p->cut->whole[1]};
     s->begun[TESS_MASTER] = true;
-    if (p->held->init.kind == TESS_INIT_FILL) return submit(p->g, &tess_fill[TESS_F32], a, use, (tess_use){0});
+    if (p->held->init.kind == TESS_INIT_FILL) return submit(p->g, &tess_fill[type_of(p)], a, use, (tess_use){0});
     a.op = stream_of(p->name);
     a.first = h->piece.row * p->cut->whole[1] + h->piece.col;
+    if (is_narrow(p)) return draw_narrow(p, a, use, d);
     return submit(p->g, &tess_fill_normal[TESS_F32], a, use, (tess_use){0});
+}
+
+static tess_status draw_all(tess_graph *g, struct drawing *d)
+{
+    for (int k = 0; k < g->params; k++) {
+        tess_tensor *p = g->param[k];
+        for (int64_t i = 0; i < p->held->pieces && p->held->storage == p; i++) {
+            TESS_TRY(prepare_weight(p, p->held->state[p->held->piece[i].state].tile));
+            TESS_TRY(draw(p, &p->held->piece[i], d));
+        }
+    }
+    return TESS_OK;
 }
 
 tess_status tess_graph_init(tess_graph *g, uint64_t seed)
 {
+    struct drawing d = {0};
     if (!g) return tess_error(TESS_INVALID, "graph", "is NULL");
     TESS_TRY(tess_check_session(g));
     TESS_TRY(tess_settle(g, NULL));
     tess_graph_ready(g);
     tess_env_set(&(tess_env){.seed = seed});
+    const tess_status status = draw_all(g, &d);
+    for (int i = 0; i < 16; i++) tess_tile_free(d.tile[i]);
+    TESS_TRY(status);
     for (int k = 0; k < g->params; k++) {
         tess_tensor *p = g->param[k];
-        for (int64_t i = 0; i < p->held->pieces && p->held->storage == p; i++) {
-            TESS_TRY(prepare_weight(p, p->held->state[p->held->piece[i].state].tile));
-            TESS_TRY(draw(p, &p->held->piece[i]));
-        }
         for (int64_t i = 0; i < p->held->states && p->held->storage == p; i++) /* they begin anew */
             for (int m = 0; m < TESS_MOMENTS_MOST; m++) p->held->state[i].begun[TESS_MOMENT1 + m] = false;
     }
@@ -91,7 +141,7 @@ static tess_status round_param(tess_tensor *p)
 {
     for (int64_t j = 0; j < p->cut->tiles; j++) TESS_TRY(prepare_weight(p, j));
     p->held->storage->held->stale = false;
-    for (int64_t i = 0; i < p->held->states && p->held->copy; i++) {
+    for (int64_t i = 0; i < p->held->states && p->held->copy && !p->held->frozen; i++) {
         const struct tess_state *s = &p->held->state[i];
         if (!s->begun[TESS_MASTER]) continue; /* a step will say so */
         tess_count_arg a = {.n = tess_state_elements(p, s), .at = s->weight ? 0 : s->at};
@@ -133,31 +183,69 @@ static tess_tile *part_of(const tess_tensor *p, int64_t piece, tess_part part)
     return part == TESS_MASTER ? master_of(p, s) : s->moment[part - TESS_MOMENT1];
 }
 
+/* Has the program a piece of a tile of 16 bits in fp32. */
+static void widen(struct tess_placed_piece *h, tess_dtype t, uint16_t *of, int mode, float **data)
+{
+    struct tess_widened *w = &h->wide;
+    const int64_t n = h->piece.rows * h->piece.cols;
+    if (!w->room) {
+        *w = (struct tess_widened){.room = tess_alloc((size_t)n * sizeof *w->room), .of = of};
+        for (int64_t i = 0; i < n && (mode & TESS_R); i++) w->room[i] = tess_from_half(t, of[i]);
+    }
+    w->mode |= mode;
+    w->times++;
+    *data = w->room;
+}
+
+/* It gives it back. */
+static void narrow(struct tess_placed_piece *h, tess_dtype t)
+{
+    struct tess_widened *w = &h->wide;
+    const int64_t n = h->piece.rows * h->piece.cols;
+    if (--w->times > 0) return;
+    for (int64_t i = 0; i < n && (w->mode & TESS_W); i++) w->of[i] = tess_to_half(t, w->room[i]);
+    free(w->room);
+    *w = (struct tess_widened){0};
+}
+
+/* Writes zeros, which every part can begin with. */
+static tess_status fill_part(tess_tensor *p, int64_t piece, tess_part part)
+{
+    tess_tile *t = part_of(p, piece, part);
+    if (part != TESS_MASTER) return tess_param_fill(p->g, t, p->held->begins);
+    const tess_dtype type = type_of(p);
+    const tess_count_arg a = {.n = (int64_t)(tess_tile_bytes(t) / tess_dtype_size(type))};
+    return submit(p->g, &tess_fill[type], a, (tess_use){t, TESS_W}, (tess_use){0});
+}
+
 tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data)
 {
     if (!p || p->kind != TESS_KIND_PARAM)
         return tess_error(TESS_INVALID, p ? p->name : "tess_param_map", "is no parameter");
     TESS_TRY(tess_check_session(p->g));
+    if (tess_is_frozen(p) && part > TESS_MASTER && part < TESS_PARTS)
+        return tess_error(TESS_INVALID, p->name, "is frozen: it has no moments");
     if (piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER || (int)part >= tess_param_parts(p) || !data ||
         mode < TESS_R || mode > TESS_RW)
         return tess_error(TESS_INVALID, p->name,
                           "piece %lld of %lld, part %d, mode %d (expected TESS_R, TESS_W or both)", (long long)piece,
                           (long long)tess_param_pieces(p), (int)part, mode);
-    const struct tess_placed_piece *h = &p->held->piece[piece];
+    struct tess_placed_piece *h = &p->held->piece[piece];
     struct tess_state *s = &p->held->state[h->state];
-    bool in_weight = part == TESS_MASTER && !s->master, inside = in_weight && p->held->on.sliced;
+    const int64_t at = (part == TESS_MASTER ? before_master(s) : 0) + h->at;
+    bool inside = part == TESS_MASTER && !s->master && !s->weight && p->held->on.sliced;
     bool covers = !inside && h->piece.rows == s->rows;
     if (part != TESS_MASTER) TESS_TRY(tess_param_moments(p, NULL, false));
     TESS_TRY(tess_settle(p->g, NULL));
     if ((mode & TESS_R) && !s->begun[part]) {
         if (part == TESS_MASTER) return tess_error(TESS_INVALID, p->name, "was neither drawn nor loaded");
-        TESS_TRY(tess_param_fill(p->g, part_of(p, piece, part), p->held->begins)); /* as the first step finds it */
+        TESS_TRY(fill_part(p, piece, part)); /* as the first step finds it */
     }
     if (mode == TESS_W && !covers) { /* what the rest of the tile holds must not be lost, or be something at least */
         if (inside)
             TESS_TRY(prepare_weight(p, s->tile));
         else if (!s->begun[part])
-            TESS_TRY(tess_param_fill(p->g, part_of(p, piece, part), 0));
+            TESS_TRY(fill_part(p, piece, part));
         mode = TESS_RW;
     }
     s->begun[part] = true;
@@ -166,15 +254,19 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
     if (part == TESS_MASTER && (mode & TESS_W) && (p->held->copy || p->held->on.sliced))
         p->held->storage->held->stale = true;
     p->held->storage->g->maps++;
-    *data = (float *)raw + (in_weight ? s->at : 0) + h->at;
+    if (part == TESS_MASTER && is_narrow(p))
+        widen(h, type_of(p), (uint16_t *)raw + at, mode, data);
+    else
+        *data = (float *)raw + at;
     return TESS_OK;
 }
 
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part)
 {
     if (!p || p->kind != TESS_KIND_PARAM || piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER ||
-        (int)part > p->held->moments || !tess_tile_mapped(part_of(p, piece, part)))
+        (int)part >= tess_param_parts(p) || !tess_tile_mapped(part_of(p, piece, part)))
         return; /* it was not mapped */
+    if (p->held->piece[piece].wide.times) narrow(&p->held->piece[piece], type_of(p));
     tess_tile_unmap(part_of(p, piece, part));
     p->held->storage->g->maps--;
 }

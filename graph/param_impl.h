@@ -4,7 +4,7 @@
 #include "describe_impl.h"
 
 /* What an optimizer's update changes: rows of a parameter's tile, all of them or, where the ranks of the data dimension
- * share them out, a slice. In fp32 the weight is the master. */
+ * share them out, a slice. In fp32 the weight is the master. Of what is frozen it is the weight alone. */
 struct tess_state {
     int64_t tile, row, rows;
     int64_t at;                           /* elements of the tile before it */
@@ -49,6 +49,11 @@ struct tess_owned {
 struct tess_placed_piece {
     tess_piece piece;
     int64_t state, at;
+    struct tess_widened { /* the program has it in fp32, and the tile is bf16 */
+        float *room;      /* NULL: it has not */
+        uint16_t *of;
+        int mode, times;
+    } wide;
 };
 
 struct tess_param {
@@ -60,15 +65,21 @@ struct tess_param {
     int64_t states;
     struct tess_placed_piece *piece;
     int64_t pieces;
-    bool copy;                            /* the weight is a bf16 copy of a master */
-    bool stale;                           /* masters were written, and not rounded since */
-    bool trained;                         /* a step trains it, with: */
+    bool frozen;  /* nothing trains it: it has no gradient, no moments, and no master but its weight */
+    bool copy;    /* the weight is bf16: a copy of a master or, frozen, all there is */
+    bool stale;   /* masters were written, and not rounded since */
+    bool trained; /* a step trains it, with: */
     const tess_optimizer_kind *optimizer; /* whose moments there are; NULL: nobody asked for any yet */
     int moments;
     float begins;   /* what each of them begins with */
     bool own_rates; /* with what follows instead of the step's */
     double lr_scale, weight_decay;
 };
+
+static inline bool tess_is_frozen(const tess_tensor *p)
+{
+    return p->held->storage->held->frozen;
+}
 
 static inline int64_t tess_state_elements(const tess_tensor *p, const struct tess_state *s)
 {

@@ -5,9 +5,8 @@
 
 static void forward(tess_lower *L, const tess_node *n)
 {
-    for (int i = 0; i < L->row_tiles; i++) {
-        n->op->forward(L, n, i);
-        if (!L->conf->check_finite || n->out->kind == TESS_KIND_LOSS) continue;
+    for (int i = 0; i < L->row_tiles; i++) n->op->forward(L, n, i);
+    for (int i = 0; i < L->row_tiles && L->conf->check_finite && n->out->kind != TESS_KIND_LOSS; i++) {
         tess_count_arg *a =
             TESS_ARG(L, tess_count_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out), .name = n->out->name);
         TESS_EMIT(L, &tess_finite[L->dtype], a, {L->value[n->out->id][tess_lower_at(L, i)], TESS_R});
@@ -20,6 +19,16 @@ int tess_lower_group(const tess_lower *L, const tess_node *n)
     return every > 0 && n->block > 0 ? (n->block - 1) / every : -1;
 }
 
+/* What the backward of a node reads: nothing where nothing wants it, less where its parameters are frozen. */
+static unsigned reads_of(const tess_lower *L, const tess_node *n)
+{
+    bool params = false;
+    for (int i = 0; i < n->inputs; i++)
+        params |= n->in[i] && n->in[i]->kind == TESS_KIND_PARAM && tess_wants_gradient(L, n->in[i]);
+    if (!tess_wants_gradient(L, n->out)) return 0;
+    return params ? n->op->reads : n->op->reads & ~n->op->reads_for_params;
+}
+
 /* Emits the forward of a group's nodes [first, last] again, as far as their backward reads it. */
 static void recompute(tess_lower *L, int first, int last, const bool *wanted)
 {
@@ -28,12 +37,12 @@ static void recompute(tess_lower *L, int first, int last, const bool *wanted)
         const tess_node *n = L->g->node[k];
         if (!wanted[k]) continue;
         for (int i = 0; i < n->inputs; i++)
-            if (n->in[i] && (n->op->reads & (1u << i))) need[n->in[i]->id] = true;
-        if (n->op->reads & TESS_READS_OUT) need[n->out->id] = true;
+            if (n->in[i] && (reads_of(L, n) & (1u << i))) need[n->in[i]->id] = true;
+        if (reads_of(L, n) & TESS_READS_OUT) need[n->out->id] = true;
     }
     for (int k = last; k >= first; k--) {
         const tess_node *n = L->g->node[k];
-        if (!wanted[k] || !(need[n->out->id] || (n->op->reads & TESS_READS_AUX))) continue;
+        if (!wanted[k] || !(need[n->out->id] || (reads_of(L, n) & TESS_READS_AUX))) continue;
         again[k] = true;
         for (int i = 0; i < n->inputs; i++)
             if (n->in[i]) need[n->in[i]->id] = true;
@@ -60,7 +69,7 @@ void tess_lower_node_backward(tess_lower *L, const tess_node *n)
     for (int i = 0; i < L->row_tiles; i++) tess_lower_release(L, n->out, i);
     for (int k = 0; k < n->inputs; k++) {
         tess_tensor *p = n->in[k];
-        if (!p || p->kind != TESS_KIND_PARAM) continue;
+        if (!p || p->kind != TESS_KIND_PARAM || !tess_wants_gradient(L, p)) continue;
         bool grown = --L->growing[p->id][L->micro] == 0;
         if (grown && L->conf->deterministic && !p->held->on.shared) tess_lower_grown(L, p);
         if (grown && L->early[p->id]) tess_lower_give_up(L, p);
@@ -99,7 +108,8 @@ void tess_lower_count(tess_lower *L, const bool *wanted)
     bool early = L->grid->stage >= 2 && L->micros > 1 && !L->conf->deterministic && !L->conf->by_layer;
     for (int k = 0; k < L->g->params && early && !L->conf->keep_gradients; k++) {
         const tess_tensor *p = L->g->param[k];
-        L->early[p->id] = p->held->on.sliced && !p->held->on.shared && !p->held->on.absent && L->growing[p->id][0] == 1;
+        L->early[p->id] = p->held->on.sliced && !p->held->frozen && !p->held->on.shared && !p->held->on.absent &&
+                          L->growing[p->id][0] == 1;
     }
 }
 
@@ -113,7 +123,7 @@ void tess_lower_forward(tess_lower *L, int first, int end, const bool *wanted)
 void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted, const bool *put)
 {
     for (int k = end - 1; k >= first; k--) {
-        if (!wanted[k]) continue;
+        if (!wanted[k] || !tess_wants_gradient(L, L->g->node[k]->out)) continue;
         int s = tess_lower_group(L, L->g->node[k]);
         bool goes_on = k + 1 < end && (s < 0 ? L->g->node[k + 1]->block == L->g->node[k]->block
                                              : tess_lower_group(L, L->g->node[k + 1]) == s);

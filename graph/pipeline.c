@@ -249,7 +249,7 @@ static struct transfer *transfers(const tess_lower *L, const struct crossing *al
     *count = 0;
     for (int k = 0; k < n; k++)
         for (int64_t m = 0; m < L->micros; m++)
-            for (int back = 0; back <= (int)L->conf->train; back++) {
+            for (int back = 0; back <= (int)tess_wants_gradient(L, all[k].t); back++) {
                 const int from = back ? all[k].first : all[k].from, to = back ? all[k].from : all[k].first;
                 const double begins = ends[(to * L->micros + m) * 2 + back] - (back ? 2 : 1);
                 if (from % p == mine || to % p == mine)

@@ -41,6 +41,8 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
                       bool again);
 /* Makes one of pairs of tasks that can be one, before the list is finished (fuse.c). */
 void tess_program_fuse(tess_program *p);
+/* Makes one of small tasks that follow each other, or could (bundle.c). */
+void tess_program_bundle(tess_program *p);
 /* Marks each tile's last use before it is written anew. A gradient that the program reads before it writes it is that
  * of the step before. Until a plan says more, a tile leaves RAM after each use. */
 void tess_program_finish(tess_program *p, bool keep_gradients);

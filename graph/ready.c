@@ -8,11 +8,13 @@ static void make_state(tess_tensor *p, struct tess_param_tile *t, int64_t j, int
     struct tess_state *s = &p->held->state[p->held->states++];
     *s = (struct tess_state){.tile = j, .row = row, .rows = rows, .at = row * p->dim[1]};
     size_t n = (size_t)tess_state_elements(p, s), size = tess_dtype_size(p->held->copy ? p->g->conf.dtype : TESS_F32);
-    if (p->held->copy) s->master = tess_tile_new(4 * n, TESS_ROLE_MASTER, p->name);
     if (p->held->on.gathered) s->weight = tess_tile_new(size * n, TESS_ROLE_WEIGHT, p->name);
     if (p->held->on.gathered && !p->held->copy) s->master = s->weight;
-    s->norm = tess_tile_new(tess_exact_bytes(), TESS_ROLE_SCALAR, p->name);
-    s->sum = p->held->on.sliced ? tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name) : t->gradient;
+    if (!p->held->frozen) {
+        if (p->held->copy) s->master = tess_tile_new(4 * n, TESS_ROLE_MASTER, p->name);
+        s->norm = tess_tile_new(tess_exact_bytes(), TESS_ROLE_SCALAR, p->name);
+        s->sum = p->held->on.sliced ? tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name) : t->gradient;
+    }
     s->counts = (p->cut->split || tess_grid_tensor(&p->g->conf.grid) == 0) &&
                 (p->held->on.sliced || t->index % p->g->conf.grid.data == tess_grid_data(&p->g->conf.grid));
     t->states++;
@@ -32,7 +34,8 @@ static void make_pieces(tess_tensor *p)
             int64_t first = from > g->local ? from : g->local, end = to < g->local + g->rows ? to : g->local + g->rows;
             if (first >= end) continue;
             tess_piece piece = {g->global + first - g->local, end - first, p->held->on.col0, p->dim[1], s->counts};
-            p->held->piece[p->held->pieces++] = (struct tess_placed_piece){piece, k, (first - from) * p->dim[1]};
+            p->held->piece[p->held->pieces++] =
+                (struct tess_placed_piece){.piece = piece, .state = k, .at = (first - from) * p->dim[1]};
         }
     }
 }
@@ -42,9 +45,9 @@ static void make_tiles(tess_tensor *p)
     tess_graph *g = p->g;
     const tess_grid *grid = &g->conf.grid;
     p->held->copy = g->conf.dtype != TESS_F32 && p->rank == 2;
-    p->held->on.sliced = grid->data > 1 && grid->stage > 0;
     p->held->on.gathered =
-        p->held->on.sliced && grid->stage == 3 && p->dim[0] * p->dim[1] > grid->persist && !p->held->on.shared;
+        grid->data > 1 && grid->stage == 3 && p->dim[0] * p->dim[1] > grid->persist && !p->held->on.shared;
+    p->held->on.sliced = p->held->on.gathered || (grid->data > 1 && grid->stage > 0 && !p->held->frozen);
     bool states = !p->held->on.absent && tess_grid_section(grid) == p->held->on.home;
     p->held->tile = tess_arena_get(g->arena, (size_t)p->cut->tiles * sizeof *p->held->tile);
     int64_t most = 0;
@@ -59,7 +62,7 @@ static void make_tiles(tess_tensor *p)
         t->first_state = p->held->states;
         if (p->held->on.absent) continue;
         if (!p->held->on.gathered) t->weight = tess_tile_new(n * size, TESS_ROLE_WEIGHT, p->name);
-        t->gradient = tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name);
+        if (!p->held->frozen) t->gradient = tess_tile_new(4 * n, TESS_ROLE_GRADIENT, p->name);
         if (!p->held->on.sliced && states) make_state(p, t, j, 0, count);
         for (int s = 0; p->held->on.sliced && states && s < tess_grid_slices(p, j); s++) {
             tess_slice slice = tess_grid_slice(p, j, s);

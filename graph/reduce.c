@@ -158,6 +158,11 @@ tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool
 {
     bool *touched = &L->touched[p->id][tile];
     *acc = *touched;
+    if (!tess_wants_gradient(L, p)) { /* beside one that somebody wants */
+        int64_t first, rows;
+        tess_param_rows(p, tile, &first, &rows);
+        return (tess_use){tess_slot_between(L, (size_t)(rows * p->dim[1]) * sizeof(float), p->name), TESS_W};
+    }
     if (L->conf->deterministic && !p->held->on.shared) {
         *touched = true;
         tess_tile *leaf = leaf_of(L, p, tile, acc);
@@ -383,7 +388,7 @@ void tess_lower_tied(tess_lower *L, tess_tensor *p)
 {
     const tess_grid *g = L->grid;
     int mine = tess_grid_section(g);
-    if (p->held->on.absent) return;
+    if (p->held->on.absent || p->held->frozen) return;
     for (int64_t j = 0; j < p->cut->tiles; j++) {
         tess_tile *t = p->held->tile[j].gradient;
         tess_count_arg *n = TESS_ARG(L, tess_count_arg, .n = (int64_t)(tess_tile_bytes(t) / sizeof(float)));

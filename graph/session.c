@@ -1,6 +1,7 @@
 /* What has to be there before a graph runs: StarPU, the disk, the values of its parameters. In a new session nothing of
  * what was there is left. */
 #include "param_impl.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* In a new session nothing of what was there is left. */
@@ -16,6 +17,10 @@ static void renew(tess_graph *g, unsigned session)
         p->held->stale = false;
         for (int64_t i = 0; i < p->held->states; i++)
             memset(p->held->state[i].begun, 0, sizeof p->held->state[i].begun);
+        for (int64_t i = 0; i < p->held->pieces; i++) {
+            free(p->held->piece[i].wide.room);
+            p->held->piece[i].wide = (struct tess_widened){0};
+        }
         for (int64_t j = 0; j < p->cut->tiles && p->held->tile; j++) p->held->tile[j].filled = false;
     }
 }

@@ -3,6 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Something that the loss is made of can be trained. */
+static tess_status check_trains(const tess_tensor *output)
+{
+    bool *wants = tess_alloc((size_t)output->g->tensors * sizeof *wants);
+    tess_lower_wants(output->g, wants);
+    const bool trains = wants[output->id];
+    free(wants);
+    if (trains) return TESS_OK;
+    return tess_error(TESS_INVALID, "step",
+                      "all parameters that the loss is made of are frozen: nothing would be trained");
+}
+
 tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_step **step)
 {
     static const tess_step_conf preset;
@@ -24,6 +36,7 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
     if (output->kind != TESS_KIND_LOSS && g->conf.grid.pipeline * g->conf.grid.tensor > 1)
         return tess_error(TESS_INVALID, output->name, "is no loss (a model over several ranks has no other output)");
     TESS_TRY(tess_pipeline_check(g));
+    if (conf->train) TESS_TRY(check_trains(output));
     tess_graph_ready(g);
     for (int k = 0; k < g->params && conf->train && !conf->keep_gradients; k++)
         TESS_TRY(tess_param_moments(g->param[k], &conf->optimizer, true));

@@ -22,11 +22,11 @@ static int64_t held_tiles(const tess_tensor *p, tess_tile **tile)
 
 static tess_tile **held(const tess_graph *g, int64_t *n)
 {
-    int64_t most = 0;
+    int64_t most = g->cache ? tess_cache_tiles(g->cache, NULL) : 0;
     for (int k = 0; k < g->params; k++)
         most += g->param[k]->cut->tiles + (2 + TESS_MOMENTS_MOST) * g->param[k]->held->states;
     tess_tile **tile = tess_alloc((size_t)(most + 1) * sizeof *tile);
-    *n = 0;
+    *n = g->cache ? tess_cache_tiles(g->cache, tile) : 0;
     for (int k = 0; k < g->params; k++) *n += held_tiles(g->param[k], tile + *n);
     return tile;
 }
@@ -87,6 +87,24 @@ tess_dtype tess_step_dtype(const tess_step *s)
     return s && s->g ? s->g->conf.dtype : TESS_F32;
 }
 
+/* A step that is alone has nothing to do with some parameters: others do, which come beside it. Their bytes on disk. */
+static uint64_t unused_to_disk(const tess_step *s)
+{
+    const tess_graph *g = tess_graph_owner(s->g);
+    uint64_t bytes = 0;
+    for (int k = 0; k < g->params; k++) {
+        const tess_tensor *mine = tess_graph_find_param(s->g, g->param[k]->name);
+        if (mine && s->low.uses[mine->id]) continue;
+        for (int64_t j = 0; j < g->param[k]->cut->tiles && g->param[k]->held->tile; j++) {
+            tess_tile *t = g->param[k]->held->tile[j].weight;
+            if (!t) continue;
+            tess_tile_set_home(t, TESS_TIER_DISK);
+            bytes += tess_tile_bytes(t);
+        }
+    }
+    return bytes;
+}
+
 tess_program *tess_step_program(const tess_step *s)
 {
     return s->low.program;
@@ -108,7 +126,7 @@ static tess_status place(tess_step *s, const tess_place_conf *conf, tess_placeme
 {
     if (s->conf.train) return plan_ram(s, conf, 0, true, out);
     if (!conf->alone) return plan_ram(s, conf, held_bytes(s->g, TESS_TIER_CPU), false, out);
-    uint64_t states = states_to_disk(s->g);
+    uint64_t states = states_to_disk(tess_graph_owner(s->g)) + unused_to_disk(s);
     TESS_TRY(plan_ram(s, conf, 0, true, out));
     out->disk += states;
     return TESS_OK;

@@ -12,6 +12,7 @@ static tess_status name_gradient(const tess_step *s)
         for (int64_t i = 0; i < s->g->param[k]->held->states; i++) {
             void *square;
             tess_tile *norm = s->g->param[k]->held->state[i].norm;
+            if (!norm) continue; /* it is frozen */
             TESS_TRY(tess_tile_map(norm, TESS_R, &square));
             bool finite = isfinite(tess_exact_value(square));
             tess_tile_unmap(norm);

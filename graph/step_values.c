@@ -82,8 +82,7 @@ static tess_status read_floats(tess_tile *t, tess_dtype type, float *out, int64_
     if (type == TESS_F32)
         memcpy(out, p, (size_t)n * sizeof *out);
     else
-        for (int64_t i = 0; i < n; i++)
-            out[i] = type == TESS_F16 ? tess_from_f16(((tess_f16 *)p)[i]) : tess_from_bf16(((tess_bf16 *)p)[i]);
+        for (int64_t i = 0; i < n; i++) out[i] = tess_from_half(type, ((uint16_t *)p)[i]);
     tess_tile_unmap(t);
     return TESS_OK;
 }
@@ -137,6 +136,7 @@ tess_status tess_step_gradient(tess_step *s, tess_tensor *param, float *values)
         return tess_error(TESS_INVALID, "step", "keeps no gradients (tess_step_conf.train and .keep_gradients)");
     if (!param || param->kind != TESS_KIND_PARAM || param->g != s->g || param->id >= s->tensors)
         return tess_error(TESS_INVALID, param ? param->name : "step", "is no parameter of the step's graph");
+    if (tess_is_frozen(param)) return tess_error(TESS_INVALID, param->name, "is frozen: it has no gradient");
     if (param->held->on.sliced || param->held->on.absent || !s->low.uses[param->id])
         return tess_error(TESS_INVALID, param->name, "this rank has no gradient of it, or only a part");
     if (!values) return tess_error(TESS_INVALID, param->name, "the room for its gradient is NULL");

@@ -217,7 +217,9 @@ static void cut_columns(const tess_graph *g, tess_node *n, int64_t units)
         }
     }
     if (bias) bias->held->on.leads = true;
-    if (tess_grid_tensor(&g->conf.grid)) n->in[2] = NULL;
+    if (!tess_grid_tensor(&g->conf.grid)) return;
+    n->elsewhere = bias;
+    n->in[2] = NULL;
 }
 
 static void cut_region(tess_graph *g, const struct region *r, int64_t units)
@@ -378,7 +380,7 @@ static void note_unsplit(tess_graph *g, const char *why)
     int all = 0, whole = 0;
     for (int k = 0; k < g->nodes; k++) {
         const tess_node *n = g->node[k];
-        const int in = is_matrix(n) ? 1 : n->op->table;
+        const int in = is_matrix(n) ? 1 : n->op->stack ? n->op->stack : n->op->table;
         if (in) matrix[n->in[in]->id] = true;
     }
     for (int k = 0; k < g->params; k++) {

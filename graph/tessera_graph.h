@@ -33,8 +33,9 @@ typedef struct tess_grid {
 typedef struct tess_graph_conf {
     tess_dtype dtype;      /* of activations and matrices; TESS_BF16 keeps fp32 masters */
     int64_t tile_rows;     /* rows (tokens) an activation's tile has, as far as whole sequences allow; 0: 1024 */
-    int64_t tile_elements; /* most elements of a parameter's tile; 0: 2.5 Mi */
+    int64_t tile_elements; /* most elements of a parameter's tile, in a stack four times as many; 0: 2.5 Mi */
     int64_t loss_rows;     /* rows whose logits exist at a time; 0: 512 */
+    int64_t stripes;       /* tiles that a matrix of 2^18 elements or more is cut into at least; 0: 1 */
     tess_grid grid;
     tess_graph *share; /* parameters of this other graph are used where the name is the same; it must live longer */
 } tess_graph_conf;
@@ -58,6 +59,15 @@ tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t 
 /* Adds a matrix (rows, columns), or a vector (rows) with columns 1. A name that exists already returns that parameter.
  */
 tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init);
+/* Adds a stack of as many matrices of one shape, one below the other, which is a matrix (members * rows, columns) whose
+ * tiles are of one member each. */
+tess_tensor *tess_param_stack(tess_graph *g, const char *name, int64_t members, int64_t rows, int64_t columns,
+                              tess_init init);
+/* Keeps a parameter as it is drawn or loaded: it is not trained, has neither gradient nor moments, and a matrix in bf16
+ * is that alone. Before the first step of its graph; for graphs that share it, too. */
+tess_status tess_param_freeze(tess_tensor *p) TESS_NODISCARD;
+/* Says whether it is frozen. */
+bool tess_param_frozen(const tess_tensor *p);
 /* Begins a block, the unit of activation checkpointing, to which ops belong until the next mark. */
 void tess_block(tess_graph *g, const char *name);
 /* Ends it. */
@@ -107,6 +117,34 @@ typedef struct tess_rope_conf {
 } tess_rope_conf;
 /* Turns the pairs of each head by their place. */
 tess_tensor *tess_rope(tess_tensor *x, tess_rope_conf conf);
+/* Keys and values of the sequences of a batch, which steps leave for later ones: for each attention of a network tiles
+ * of `block` places. Sequence and place are all that says where one lies: what a step's rows are is said by its inputs.
+ *
+ *     tess_cache *c = tess_cache_new(&(tess_cache_conf){.dtype = TESS_BF16, .sequences = B, .block = 256});
+ *     tess_cache_view(c, 1);                      // graphs that are described now see places 0 to 255
+ *     ... the network for (B, T) tokens, whose tess_attention_conf has .cache and .bounds; tess_step_new ...
+ *     TESS_TRY(tess_cache_ready(c, 1));           // once it runs
+ *     ... feed the tokens and their places; tess_step_run; the next tokens; and so on ...
+ *     tess_cache_view(c, 2);                      // the next block: another graph
+ *
+ * A step's rows lie in the last block that its graph sees, those of a sequence at places that follow each other and are
+ * the same in all sequences: shorter ones have padding in front, which no query sees. A layer with a window keeps no
+ * more tiles than that reaches back. */
+typedef struct tess_cache tess_cache;
+typedef struct tess_cache_conf {
+    tess_dtype dtype;  /* of the graphs */
+    int64_t sequences; /* B */
+    int64_t block;     /* places of a tile, a multiple of 16 */
+    uint64_t at_once;  /* bytes of tiles that a task may have at a time; 0: 8 MiB */
+} tess_cache_conf;
+/* Makes an empty one, which is freed behind the graphs that use it. */
+tess_cache *tess_cache_new(const tess_cache_conf *conf);
+void tess_cache_free(tess_cache *c);
+/* Says that graphs which are described from now on see so many blocks. */
+void tess_cache_view(tess_cache *c, int64_t blocks);
+/* Gives the tiles of those blocks something to hold, those that have nothing; tess_start comes first. */
+tess_status tess_cache_ready(tess_cache *c, int64_t blocks) TESS_NODISCARD;
+
 typedef struct tess_attention_conf {
     int64_t heads, groups; /* groups: heads of k and v, 0: as many as heads */
     float scale;           /* 0: 1/sqrt(dim) */
@@ -120,6 +158,9 @@ typedef struct tess_attention_conf {
     tess_tensor *bias;   /* a parameter (buckets, heads) that is added to logits by the distance of key and query: one
                             bucket each for small distances, wider ones up to `reach`; NULL: none */
     int64_t reach;
+    tess_cache *cache; /* keys and values go there, and queries see all that is there; `bounds` (B, 2T) are then places:
+                          the first that a query sees, and its own place and one. k and v NULL: those that tess_cached
+                          left are seen, as far as `bounds` say. NULL: there is none */
 } tess_attention_conf;
 
 /* Returns softmax(q k^T scale) v, head by head: (B, T, heads*dim). k and v may be of other lengths than q where it is
@@ -128,6 +169,10 @@ tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess
 /* Does the same with q, k and v side by side in one tensor, as one linear makes them: all heads of q, then k's, then
  * v's; or, by_head, of each head its q, its k and its v. */
 tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf);
+/* Leaves k and v (B, K, groups*dim) in the cache, row i at place i, for the attention with k and v NULL whose turn it
+ * is: both are counted, in the order in which they are described. Returns (B, 1, 1), which depends on them and on
+ * `behind`, what an earlier call returned (NULL: there is none): the last one is a step's output. */
+tess_tensor *tess_cached(tess_cache *c, tess_tensor *k, tess_tensor *v, int64_t heads, tess_tensor *behind);
 /* Returns the loss, which is the mean over targets >= 0 of -log softmax(x w^T + bias)[target]. The head and its loss
  * work on loss_rows rows at a time: logits of a whole batch never exist. */
 tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets);
@@ -139,6 +184,32 @@ tess_tensor *tess_cross_entropy_beside(tess_tensor *loss, tess_tensor *x, tess_t
                                        tess_tensor *targets);
 /* Takes of each sequence the row that index (B, 1) names: (B, 1, C). */
 tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index);
+
+/* Experts: each row chooses some of them by the logits of its router. A feed-forward network of experts is
+ *
+ *     tess_tensor *logits = tess_linear(x, router, NULL);               // (B, T, experts)
+ *     tess_tensor *weights = tess_route(logits, 2, true, NULL);         // (B, T, 2)
+ *     tess_tensor *places = tess_dispatch(x, weights);                  // (B, T*2, C), sorted by expert
+ *     tess_tensor *y = tess_relu(tess_expert_linear(places, weights, w1));
+ *     y = tess_combine(tess_expert_linear(y, weights, w2), weights);    // (B, T, C)
+ *
+ * No expert is ever full. Under a cap on RAM a step fetches only those from disk that its rows chose. */
+
+/* Returns the weights of the `chosen` experts that each row chooses, what a softmax over logits (B, T, experts) says of
+ * them, divided by their sum if `normalised`. With bounds (see tess_attention_conf) padding chooses none. */
+tess_tensor *tess_route(tess_tensor *logits, int64_t chosen, bool normalised, tess_tensor *bounds);
+/* Returns each row of x once for each expert that it chose, sorted by expert: (B, T*chosen, C). */
+tess_tensor *tess_dispatch(tess_tensor *x, tess_tensor *weights);
+/* Returns each of those rows times the matrix of its expert; w is a stack of matrices (out, C) (tess_param_stack). */
+tess_tensor *tess_expert_linear(tess_tensor *x, tess_tensor *weights, tess_tensor *w);
+/* Returns the sums of each row's, by its weights: (B, T, C). */
+tess_tensor *tess_combine(tess_tensor *x, tess_tensor *weights);
+/* Returns statistics of a router, and of those before it unless that is NULL, for: */
+tess_tensor *tess_balance(tess_tensor *logits, tess_tensor *weights, tess_tensor *before);
+/* Adds, while it trains, a loss of how unevenly rows choose, by its weight: experts * sum over experts of (choices of
+ * it a row) (its mean share of softmax), over a micro-batch's rows of all routers together; micro-batches count alike.
+ * `targets` are those of the other loss. */
+tess_tensor *tess_balanced(tess_tensor *loss, tess_tensor *statistics, tess_tensor *targets, float weight);
 /* ---- parameters and other tensors -------------------------------------------------------------------------------- */
 
 /* Returns a tensor's name. */
@@ -154,6 +225,8 @@ tess_tensor *tess_graph_param(const tess_graph *g, int index);
 tess_tensor *tess_graph_find_param(const tess_graph *g, const char *name);
 /* Returns the elements of all parameters together. */
 int64_t tess_graph_param_elements(const tess_graph *g);
+/* Returns the elements of those that are not frozen. */
+int64_t tess_graph_trained_elements(const tess_graph *g);
 /* Draws every parameter from its init, and its moments begin anew; values depend on the seed and the parameter alone.
  */
 tess_status tess_graph_init(tess_graph *g, uint64_t seed) TESS_NODISCARD;
@@ -169,7 +242,8 @@ typedef struct tess_piece {
 int64_t tess_param_pieces(const tess_tensor *p);
 /* Says where one of them lies. */
 tess_piece tess_param_piece(const tess_tensor *p, int64_t piece);
-/* Gives the main thread one of them, fp32, between steps and until tess_param_unmap; mode is of tess_access. */
+/* Gives the main thread one of them, fp32, between steps and until tess_param_unmap; mode is of tess_access. What is
+ * frozen has no moments, and what is written of it is rounded where it is bf16. */
 tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data) TESS_NODISCARD;
 /* Gives it back. */
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part);

@@ -138,6 +138,16 @@ static inline tess_f16 tess_to_f16(float x)
     return (tess_f16)(y | sign);
 }
 
+/* Either of the two, by its dtype. */
+static inline float tess_from_half(tess_dtype t, uint16_t x)
+{
+    return t == TESS_F16 ? tess_from_f16(x) : tess_from_bf16(x);
+}
+static inline uint16_t tess_to_half(tess_dtype t, float x)
+{
+    return t == TESS_F16 ? tess_to_f16(x) : tess_to_bf16(x);
+}
+
 #ifdef __cplusplus
 }
 #endif

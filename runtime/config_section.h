@@ -49,6 +49,8 @@ typedef enum tess_offload {
 #define TESS_CONFIG_CHOICE(name) int name;
 /* A path, or the JSON text of a list of them, which models/files/data_paths.c takes apart; NULL: not given. */
 #define TESS_CONFIG_PATHS(name) char *name;
+/* A text, or the JSON text of a list of them; NULL: not given. */
+#define TESS_CONFIG_TEXTS(name) char *name;
 /* The JSON text of a list of objects, which those understand whose key it is; NULL: not given. */
 #define TESS_CONFIG_OBJECTS(name) char *name;
 /* A directory, and the JSON text of an object, which only models/ understands; both: it changes the directory's. */

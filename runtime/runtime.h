@@ -215,11 +215,23 @@ typedef struct tess_codelet {
     struct tess_codelet_state *state;   /* the runtime's */
 } tess_codelet;
 
+/* What a task finds out that decides which tiles other tasks need: of so many options those that are chosen. Where
+ * tiles come from disk, tasks that depend on it are let in when it is known. */
+typedef struct tess_choice {
+    int64_t options;
+    unsigned char *chosen; /* (options) */
+    int known;
+} tess_choice;
+/* Says, from the body of the task that chooses, what is chosen: option k if offset[k + 1] is more than offset[k]. */
+void tess_choice_make(tess_choice *c, const int32_t *offset);
+
 typedef enum tess_mode {
     TESS_SCRATCH = 4,
     TESS_LAST = 8,        /* or-ed in: nobody reads the tile after this task, its memory goes back */
     TESS_LEAVES_RAM = 16, /* or-ed in: the tile leaves RAM after this task, if its home is the disk; */
     TESS_LEAVES_GPU = 32, /* or the GPU */
+    TESS_IF_CHOSEN = 64,  /* or-ed into TESS_R: the body needs it only if the task's option is chosen, and else may find
+                             NULL */
 } tess_mode;
 
 typedef struct tess_use {
@@ -234,7 +246,10 @@ typedef struct tess_task {
     const tess_use *use;
     unsigned nuse;
     uint32_t order; /* place in the program: earlier runs first where both are ready */
+    int option;     /* of the choice, which those with TESS_IF_CHOSEN depend on; TESS_MAKES_CHOICE: the body makes it */
+    tess_choice *choice;
 } tess_task;
+enum { TESS_MAKES_CHOICE = -1 };
 
 /* ---- list/list.c ------------------------------------------------------------------------------------------------- */
 

@@ -96,6 +96,7 @@ typedef enum tess_role {
     TESS_ROLE_MOMENT,     /* optimizer state */
     TESS_ROLE_GRADIENT,   /* of parameters, fp32 */
     TESS_ROLE_ACTIVATION, /* of a forward or backward pass */
+    TESS_ROLE_CACHE,      /* keys and values that generation keeps */
     TESS_ROLE_SCALAR,     /* losses and norms */
     TESS_ROLE_SCRATCH,    /* a worker's room inside one task */
     TESS_ROLE_COUNT

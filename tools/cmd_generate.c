@@ -1,13 +1,22 @@
-/* tessera generate: goes on from a prompt with a trained model. */
+/* tessera generate: goes on from a prompt, or from each of a file, with a trained model. */
 #include "cmd.h"
+#include <stdlib.h>
+#include <string.h>
 
-enum { PROMPT, TOKENS, TEMPERATURE, TOP_K, SEED, OPTIONS_COUNT };
+const tess_config_use cmd_generate_use = {"bf16 memory aio", (const char *const[]){NULL}};
+
+enum { PROMPT, PROMPTS, TOKENS, TEMPERATURE, TOP_K, TOP_P, PENALTY, SEED, BATCH, IGNORE_END, OPTIONS_COUNT };
 static const option OPTIONS[OPTIONS_COUNT] = {
     [PROMPT] = {"--prompt", "TEXT", "what to go on from", NULL},
+    [PROMPTS] = {"--prompts", "FILE", "a prompt a line, or a .jsonl of {\"prompt\"} or {\"input_ids\"}", NULL},
     [TOKENS] = {"-n", "N", "tokens to add; 64", NULL},
     [TEMPERATURE] = {"--temperature", "X", "spread of the draw; 1, and 0 is always the likeliest", NULL},
     [TOP_K] = {"--top-k", "K", "draw from the K likeliest; 0, and 0 is all", NULL},
+    [TOP_P] = {"--top-p", "P", "draw from the likeliest that have the probability P; 1, which is all", NULL},
+    [PENALTY] = {"--repetition-penalty", "X", "of tokens that were there already, above 1; 1, which is none", NULL},
     [SEED] = {"--seed", "S", "of the draw; 1", NULL},
+    [BATCH] = {"--batch", "B", "prompts of a file at a time; 8", NULL},
+    [IGNORE_END] = {"--ignore-eos", NULL, "go on behind a token that ends a text", NULL},
 };
 
 static void help(FILE *out)
@@ -15,38 +24,76 @@ static void help(FILE *out)
     cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
     fputs("\nMODEL_DIR may be a checkpoint, or a directory of them, of which the newest is taken, also while a run "
           "writes\n"
-          "there.\n",
+          "there. A text ends where the model draws a token that ends one, as its generation_config.json, config.json "
+          "or\n"
+          "tokenizer says. Of a file of lines each is printed with what was added, line ends as \\n; of a .jsonl an "
+          "object\n"
+          "{\"prompt\", \"completion\"}, or {\"input_ids\", \"output_ids\"}. How many tokens a second there were is "
+          "said on\n"
+          "stderr.\n",
           out);
+}
+
+/* What is said of memory and precision. */
+static tess_status config_of(int count, char **said, tess_config *config)
+{
+    const char **set = tess_alloc((size_t)(count + 1) * sizeof *set);
+    set[0] = "train_batch_size=1";
+    for (int i = 0; i < count; i++) set[i + 1] = said[i];
+    tess_status status = tess_config_load(NULL, set, (size_t)count + 1, config);
+    free(set);
+    return status == TESS_OK ? tess_config_resolve(config, 1) : status;
 }
 
 static tess_status run(int argc, char **argv)
 {
     option options[OPTIONS_COUNT];
     for (int i = 0; i < OPTIONS_COUNT; i++) options[i] = OPTIONS[i];
-    double tokens = 64, temperature = 1, top_k = 0, seed = 1;
+    double tokens = 64, temperature = 1, top_k = 0, top_p = 1, penalty = 1, seed = 1, batch = 8;
     int rest;
     TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
     TESS_TRY(cmd_whole_number(&options[TOKENS], 1, 1e9, &tokens));
     TESS_TRY(cmd_number(&options[TEMPERATURE], 0, 1e6, &temperature));
     TESS_TRY(cmd_whole_number(&options[TOP_K], 0, 1e9, &top_k));
+    TESS_TRY(cmd_number(&options[TOP_P], 1e-9, 1, &top_p));
+    TESS_TRY(cmd_number(&options[PENALTY], 1e-3, 1e3, &penalty));
     TESS_TRY(cmd_whole_number(&options[SEED], 0, 9e15, &seed));
-    if (rest != 1)
+    TESS_TRY(cmd_whole_number(&options[BATCH], 1, 4096, &batch));
+    int settings = 0;
+    while (settings < rest && strchr(argv[rest - settings], '=')) settings++;
+    if (rest - settings != 1)
         return tess_error(TESS_INVALID, "command line",
-                          "%d directories, expected one MODEL_DIR (OUTPUT/model of a run, or a checkpoint)", rest);
-    if (!options[PROMPT].value)
+                          "%d directories, expected one MODEL_DIR (OUTPUT/model of a run, or a checkpoint)",
+                          rest - settings);
+    if (!options[PROMPT].value && !options[PROMPTS].value)
         return tess_error(TESS_INVALID, "command line", "--prompt: missing (%s)", options[PROMPT].help);
-    return tess_generate(&(tess_generate_conf){.dir = argv[1],
-                                               .prompt = options[PROMPT].value,
-                                               .tokens = (int)tokens,
-                                               .temperature = temperature,
-                                               .top_k = (int)top_k,
-                                               .seed = (uint64_t)seed},
-                         stdout);
+    if (options[PROMPT].value && options[PROMPTS].value)
+        return tess_error(TESS_INVALID, "command line", "--prompt and --prompts: both are given, expected one");
+    tess_config config = {0};
+    tess_status status = config_of(settings, argv + 2, &config);
+    if (status == TESS_OK)
+        status = tess_generate(&(tess_generate_conf){.dir = argv[1],
+                                                     .prompt = options[PROMPT].value,
+                                                     .tokens = (int)tokens,
+                                                     .temperature = temperature,
+                                                     .top_k = (int)top_k,
+                                                     .seed = (uint64_t)seed,
+                                                     .top_p = top_p,
+                                                     .repetition_penalty = penalty,
+                                                     .prompts = options[PROMPTS].value,
+                                                     .batch = (int)batch,
+                                                     .ignore_end = options[IGNORE_END].value != NULL,
+                                                     .config = &config},
+                               stdout);
+    tess_config_free(&config);
+    return status;
 }
 
-const command cmd_generate = {"generate",
-                              "generate MODEL_DIR --prompt TEXT -n N [--temperature X] [--top-k K] [--seed S]",
-                              "Goes on from a prompt with a trained model, or with a checkpoint.",
-                              help,
-                              run,
-                              CMD_ONE_RANK};
+const command cmd_generate = {
+    "generate",
+    "generate MODEL_DIR --prompt TEXT -n N [--temperature X] [--top-k K] [--top-p P] [--seed S] "
+    "[KEY=VALUE ...]",
+    "Goes on from a prompt with a trained model, or with a checkpoint.",
+    help,
+    run,
+    CMD_ONE_RANK};

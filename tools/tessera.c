@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const command *const commands[] = {&cmd_train,    &cmd_eval, &cmd_generate, &cmd_export,
-                                          &cmd_estimate, &cmd_info, &cmd_bench};
+                                          &cmd_estimate, &cmd_info, &cmd_bench,    &cmd_tokenize};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 /* What --help lists of the configuration's keys. */
@@ -16,6 +16,7 @@ static const struct {
     const tess_config_use *use;
 } uses[] = {{&cmd_train, &cmd_train_use},
             {&cmd_eval, &cmd_eval_use},
+            {&cmd_generate, &cmd_generate_use},
             {&cmd_estimate, &cmd_estimate_use},
             {&cmd_bench, &cmd_bench_use}};
 

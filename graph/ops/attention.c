@@ -104,14 +104,6 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     tess_emit(L, &tess_attention_forward[tess_real(L)], a, use, k);
 }
 
-/* The codelet has one flag for dq, dk and dv: where one of them adds, the others add to zeroes. */
-static void zero(tess_lower *L, const tess_tensor *t, int i, tess_use *grad)
-{
-    tess_count_arg *a = TESS_ARG(L, tess_count_arg, .n = tess_rows(L, t, i) * tess_width(t));
-    TESS_EMIT(L, &tess_fill[tess_real(L)], a, {grad->tile, TESS_W});
-    grad->mode = TESS_RW;
-}
-
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     tess_attention_arg *a = arg(L, n, i);
@@ -129,7 +121,8 @@ static void backward(tess_lower *L, const tess_node *n, int i)
         a->acc |= acc[m];
     }
     for (int m = 0; m < parts; m++)
-        if (a->acc && !acc[m]) zero(L, n->in[m], i, &grad[m]);
+        if (a->acc && !acc[m])
+            tess_grad_zero(L, tess_real(L), tess_rows(L, n->in[m], i) * tess_width(n->in[m]), &grad[m]);
     if (n->in[BIAS]) use[k++] = tess_param_grad(L, n->in[BIAS], 0, &a->acc_bias);
     use[k++] = tess_scratch_use(L, tess_attention_scratch(a, tess_real(L)));
     tess_emit(L, &tess_attention_backward[tess_real(L)], a, use, k);
@@ -174,12 +167,14 @@ const tess_op tess_op_attention = {
 
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf)
 {
+    if (conf.cache) return tess_attention_in_cache(q, k, v, conf, false);
     return tess_node_add(&tess_op_attention, (tess_tensor *[]){q, k, v, conf.bounds, conf.bias}, INPUTS,
                          &(struct attributes){.conf = conf}, sizeof(struct attributes));
 }
 
 tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf)
 {
+    if (conf.cache) return tess_attention_in_cache(qkv, NULL, NULL, conf, true);
     return tess_node_add(&tess_op_attention, (tess_tensor *[]){qkv, NULL, NULL, conf.bounds, conf.bias}, INPUTS,
                          &(struct attributes){.conf = conf, .packed = true}, sizeof(struct attributes));
 }

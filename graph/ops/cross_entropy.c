@@ -41,6 +41,13 @@ static tess_status infer(tess_node *n)
     return TESS_OK;
 }
 
+/* Somebody wants a gradient that begins here: of losses that are added one may be made of what is frozen alone. */
+static bool trains(const tess_lower *L, const tess_node *n)
+{
+    return tess_wants_gradient(L, n->in[0]) || tess_wants_gradient(L, n->in[1]) ||
+           (n->in[3] && tess_wants_gradient(L, n->in[3]));
+}
+
 static int64_t columns(const tess_tensor *w, int64_t tile)
 {
     int64_t first, count;
@@ -59,17 +66,19 @@ static int64_t columns_of_all(const tess_tensor *w, int64_t tile)
     return left < w->cut->tile_rows ? left : w->cut->tile_rows;
 }
 
-static void make_set(tess_lower *L, const tess_tensor *w, int64_t rows, struct set *s)
+static void make_set(tess_lower *L, const tess_node *n, int64_t rows, struct set *s)
 {
+    const tess_tensor *w = n->in[1];
     s->p = tess_lower_get(L, (size_t)w->cut->tiles * sizeof *s->p);
     s->stats = tess_lower_get(L, (size_t)all_tiles(w) * sizeof *s->stats);
-    for (int64_t j = 0; j < w->cut->tiles && tess_trains(L); j++)
+    for (int64_t j = 0; j < w->cut->tiles && trains(L, n); j++)
         s->p[j] = tess_tile_between(L, (size_t)(rows * columns(w, j)) * tess_dtype_size(tess_real(L)), "dlogits");
     for (int64_t j = 0; j < all_tiles(w); j++)
         s->stats[j] =
             tess_tile_between(L, tess_cross_entropy_stats(rows, columns_of_all(w, j)), "statistics of logits");
     s->lse = tess_tile_between(L, (size_t)rows * sizeof(float), "lse");
-    if (tess_trains(L)) s->dx = tess_tile_between(L, (size_t)(rows * w->dim[1]) * sizeof(float), "dx of the head");
+    if (tess_wants_gradient(L, n->in[0]))
+        s->dx = tess_tile_between(L, (size_t)(rows * w->dim[1]) * sizeof(float), "dx of the head");
 }
 
 struct ring {
@@ -82,7 +91,7 @@ static struct set *next_set(tess_lower *L, const tess_node *n, int64_t rows)
 {
     struct ring *ring = tess_node_room(L, n, sizeof *ring);
     if (!ring->turn)
-        for (int k = 0; k < SETS; k++) make_set(L, n->in[1], rows, &ring->set[k]);
+        for (int k = 0; k < SETS; k++) make_set(L, n, rows, &ring->set[k]);
     return &ring->set[ring->turn++ % SETS];
 }
 
@@ -94,7 +103,7 @@ static tess_cross_entropy_arg *arg(tess_lower *L, const tess_node *n, int64_t ro
                     .first = (w->cut->first_tile + j) * w->cut->tile_rows, .out = columns(w, j), .tiles = all_tiles(w),
                     .tile_out = w->cut->tile_rows, .vocab = w->cut->whole[0], .bias = n->in[3] != NULL,
                     .cap = *(const float *)n->attributes, .loss = tess_losses_of(n->out) - 1, .losses = tess_losses(L),
-                    .grad = tess_trains(L));
+                    .grad = trains(L, n), .ends = !tess_wants_gradient(L, n->in[0]));
 }
 
 static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set)
@@ -126,14 +135,19 @@ static void weight_gradient(tess_lower *L, const tess_node *n, int i, int64_t ro
 {
     const tess_tensor *w = n->in[1], *b = n->in[3];
     int64_t out = columns(w, j);
-    tess_linear_arg *a = TESS_ARG(L, tess_linear_arg, .rows = rows, .in = w->dim[1], .out = out, .ld = out, .row = row,
-                                  .bias = b != NULL);
-    tess_use use[4] = {{p, TESS_R}, tess_in(L, n->in[0], i), tess_param_grad(L, w, j, &a->acc)};
-    if (b) use[3] = tess_param_grad(L, b, j, &a->acc_bias);
-    tess_emit(L, &tess_linear_backward_weight[tess_real(L)], a, use, b ? 4 : 3);
+    const bool bias = b && tess_wants_gradient(L, b);
+    tess_linear_arg *a =
+        TESS_ARG(L, tess_linear_arg, .rows = rows, .in = w->dim[1], .out = out, .ld = out, .row = row, .bias = bias);
+    if (tess_wants_gradient(L, w)) {
+        tess_use use[4] = {{p, TESS_R}, tess_in(L, n->in[0], i), tess_param_grad(L, w, j, &a->acc)};
+        if (bias) use[3] = tess_param_grad(L, b, j, &a->acc_bias);
+        tess_emit(L, &tess_linear_backward_weight[tess_real(L)], a, use, bias ? 4 : 3);
+    } else if (bias)
+        TESS_EMIT(L, &tess_linear_backward_bias[tess_real(L)], a, {p, TESS_R}, tess_param_grad(L, b, j, &a->acc_bias));
 }
 
-/* dx: where the row tile's gradient goes, whose mode and acc say what was there before the first piece. */
+/* dx: where the row tile's gradient goes, whose mode and acc say what was there before the first piece; no tile: nobody
+ * wants it. */
 static void gradients(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set,
                       tess_use dx, bool acc)
 {
@@ -141,11 +155,18 @@ static void gradients(tess_lower *L, const tess_node *n, int i, int64_t row, int
     for (int64_t j = 0; j < w->cut->tiles; j++) {
         tess_cross_entropy_arg *a = arg(L, n, row, rows, j);
         a->acc = j > 0;
-        TESS_EMIT(L, &tess_cross_entropy_gradient[tess_real(L)], a, {set->p[j], TESS_RW},
-                  {set->stats[w->cut->first_tile + j], TESS_R}, {set->lse, TESS_R}, tess_in(L, n->in[2], i),
-                  tess_weight(L, w, j), {set->dx, a->acc ? TESS_RW : TESS_W});
+        tess_use use[6] = {{set->p[j], TESS_RW},
+                           {set->stats[w->cut->first_tile + j], TESS_R},
+                           {set->lse, TESS_R},
+                           tess_in(L, n->in[2], i)};
+        if (dx.tile) {
+            use[4] = tess_weight(L, w, j);
+            use[5] = (tess_use){set->dx, a->acc ? TESS_RW : TESS_W};
+        }
+        tess_emit(L, &tess_cross_entropy_gradient[tess_real(L)], a, use, dx.tile ? 6 : 4);
         weight_gradient(L, n, i, row, rows, j, set->p[j]);
     }
+    if (!dx.tile) return;
     if (w->cut->split) tess_lower_all_sum(L, set->dx, rows * w->dim[1], TESS_F32);
     tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = rows * w->dim[1], .first = row * w->dim[1], .acc = acc);
     TESS_EMIT(L, &tess_add_sum[tess_real(L)], a, {set->dx, TESS_R}, {dx.tile, row == 0 ? dx.mode : TESS_RW});
@@ -157,12 +178,12 @@ static void forward(tess_lower *L, const tess_node *n, int i)
     if (all < most) most = all;
     bool acc = false;
     tess_use dx = {0};
-    if (tess_trains(L)) dx = tess_grad_write(L, n->in[0], i, &acc);
+    if (tess_wants_gradient(L, n->in[0])) dx = tess_grad_write(L, n->in[0], i, &acc);
     for (int64_t row = 0; row < all; row += most) {
         int64_t rows = all - row < most ? all - row : most;
         const struct set *set = next_set(L, n, most);
         losses(L, n, i, row, rows, set);
-        if (tess_trains(L)) gradients(L, n, i, row, rows, set, dx, acc);
+        if (trains(L, n)) gradients(L, n, i, row, rows, set, dx, acc);
     }
 }
 

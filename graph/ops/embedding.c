@@ -21,8 +21,7 @@ static tess_status infer(tess_node *n)
 /* A number as an activation holds it. */
 static float scale_as(float x, tess_dtype t)
 {
-    if (t == TESS_F16) return tess_from_f16(tess_to_f16(x));
-    return t == TESS_BF16 ? tess_from_bf16(tess_to_bf16(x)) : x;
+    return t == TESS_F32 ? x : tess_from_half(t, tess_to_half(t, x));
 }
 
 static tess_embedding_arg *arg(tess_lower *L, const tess_node *n, int i, const tess_tensor *p, int64_t j)
@@ -62,11 +61,11 @@ static void backward(tess_lower *L, const tess_node *n, int i)
 {
     const tess_tensor *table = n->in[1], *pos = n->in[2];
     tess_use ids = tess_in(L, n->in[0], i), dy = tess_grad_read(L, n->out, i);
-    for (int64_t j = 0; j < table->cut->tiles; j++) {
+    for (int64_t j = 0; tess_wants_gradient(L, table) && j < table->cut->tiles; j++) {
         tess_embedding_arg *a = arg(L, n, i, table, j);
         TESS_EMIT(L, &tess_embedding_backward[tess_real(L)], a, ids, dy, tess_param_grad(L, table, j, &a->acc));
     }
-    for (int64_t j = 0; pos && j < pos->cut->tiles; j++) {
+    for (int64_t j = 0; pos && tess_wants_gradient(L, pos) && j < pos->cut->tiles; j++) {
         tess_embedding_arg *a = arg(L, n, i, pos, j);
         TESS_EMIT(L, &tess_embedding_backward_position[tess_real(L)], a, dy, tess_param_grad(L, pos, j, &a->acc));
     }

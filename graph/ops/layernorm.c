@@ -35,11 +35,15 @@ static void forward(tess_lower *L, const tess_node *n, int i)
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     tess_norm_arg *a = arg(L, n, i);
-    tess_use dgain = tess_param_grad(L, n->in[1], 0, &a->acc_param),
-             dbias = tess_param_grad(L, n->in[2], 0, &a->acc_param);
+    tess_use param[2]; /* the gradients of gain and bias */
+    bool acc[2];
+    for (int k = 0; k < 2; k++) param[k] = tess_param_grad(L, n->in[1 + k], 0, &acc[k]);
+    a->acc_param = acc[0] || acc[1];
+    for (int k = 0; k < 2; k++)
+        if (a->acc_param && !acc[k]) tess_grad_zero(L, TESS_F32, a->width, &param[k]);
     tess_use dx = tess_grad_write(L, n->in[0], i, &a->acc);
     TESS_EMIT(L, &tess_layernorm_backward[tess_real(L)], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i),
-              tess_weight(L, n->in[1], 0), tess_aux_in(L, n, i), dx, dgain, dbias);
+              tess_weight(L, n->in[1], 0), tess_aux_in(L, n, i), dx, param[0], param[1]);
 }
 
 const tess_op tess_op_layernorm = {

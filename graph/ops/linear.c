@@ -21,12 +21,38 @@ static tess_linear_arg *arg(tess_lower *L, const tess_node *n, int i, int64_t j)
                     .ld = n->in[1]->dim[0], .col = first, .bias = n->in[2] != NULL);
 }
 
+/* Where steps generate, tiles of w make stripes of y side by side, which are joined: with one tile of rows there is
+ * nothing else for several workers to do. */
+static void forward_stripes(tess_lower *L, const tess_node *n, int i)
+{
+    const tess_tensor *w = n->in[1];
+    const int64_t tiles = w->cut->tiles, rows = tess_rows(L, n->out, i), size = (int64_t)tess_dtype_size(tess_real(L));
+    tess_use *use = tess_lower_get(L, (size_t)(tiles + 1) * sizeof *use);
+    for (int64_t j = 0; j < tiles; j++) {
+        tess_linear_arg *a = arg(L, n, i, j);
+        a->ld = a->out, a->col = 0, a->few = rows <= TESS_FEW_ROWS;
+        tess_tile *stripe = tess_slot_between(L, (size_t)(rows * a->out * size), tess_tensor_name(n->out));
+        use[j + 1] = (tess_use){stripe, TESS_R};
+        tess_use of[] = {tess_in(L, n->in[0], i), tess_weight(L, w, j), {stripe, TESS_W}, {stripe, TESS_W}};
+        if (n->in[2]) of[3] = tess_weight(L, n->in[2], j);
+        tess_emit(L, &tess_linear_forward[tess_real(L)], a, of, n->in[2] ? 4 : 3);
+    }
+    use[0] = tess_out(L, n->out, i);
+    tess_join_arg *a = TESS_ARG(L, tess_join_arg, .rows = rows, .width = w->dim[0], .stripe = w->cut->tile_rows);
+    tess_emit(L, &tess_join[tess_real(L)], a, use, (unsigned)tiles + 1);
+}
+
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
+    if (tess_generates(L) && n->in[1]->cut->tiles > 1) {
+        forward_stripes(L, n, i);
+        return;
+    }
     tess_use x = tess_in(L, n->in[0], i), y = tess_out(L, n->out, i);
     for (int64_t j = 0; j < n->in[1]->cut->tiles; j++) {
         if (j > 0) y.mode = TESS_RW;
         tess_linear_arg *a = arg(L, n, i, j);
+        a->few = tess_generates(L) && a->rows <= TESS_FEW_ROWS;
         tess_use use[] = {x, tess_weight(L, n->in[1], j), y, n->in[2] ? tess_weight(L, n->in[2], j) : x};
         tess_emit(L, &tess_linear_forward[tess_real(L)], a, use, n->in[2] ? 4 : 3);
     }
@@ -63,12 +89,18 @@ static void backward(tess_lower *L, const tess_node *n, int i)
 {
     const tess_tensor *x = n->in[0], *w = n->in[1], *b = n->in[2];
     tess_use dy = tess_grad_read(L, n->out, i);
+    const bool bias = b && tess_wants_gradient(L, b);
     if (tess_wants_gradient(L, x)) (w->cut->tiles > 1 ? input_gradient_sum : input_gradient)(L, n, i);
-    for (int64_t j = 0; j < w->cut->tiles; j++) {
+    for (int64_t j = 0; tess_wants_gradient(L, w) && j < w->cut->tiles; j++) {
         tess_linear_arg *a = arg(L, n, i, j);
         tess_use use[4] = {dy, tess_in(L, x, i), tess_param_grad(L, w, j, &a->acc)};
-        if (b) use[3] = tess_param_grad(L, b, j, &a->acc_bias);
-        tess_emit(L, &tess_linear_backward_weight[tess_real(L)], a, use, b ? 4 : 3);
+        a->bias = bias;
+        if (bias) use[3] = tess_param_grad(L, b, j, &a->acc_bias);
+        tess_emit(L, &tess_linear_backward_weight[tess_real(L)], a, use, bias ? 4 : 3);
+    }
+    for (int64_t j = 0; bias && !tess_wants_gradient(L, w) && j < w->cut->tiles; j++) {
+        tess_linear_arg *a = arg(L, n, i, j);
+        TESS_EMIT(L, &tess_linear_backward_bias[tess_real(L)], a, dy, tess_param_grad(L, b, j, &a->acc_bias));
     }
 }
 
@@ -76,6 +108,7 @@ const tess_op tess_op_linear = {
     .name = "linear",
     .takes = "x, w, bias?",
     .reads = TESS_READS_IN0,
+    .reads_for_params = TESS_READS_IN0,
     .infer = infer,
     .forward = forward,
     .backward = backward,

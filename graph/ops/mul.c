@@ -20,6 +20,7 @@ static void forward(tess_lower *L, const tess_node *n, int i)
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     for (int k = 0; k < 2; k++) {
+        if (!tess_wants_gradient(L, n->in[k])) continue;
         tess_map_arg *a = arg(L, n, i);
         tess_use dx = tess_grad_write(L, n->in[k], i, &a->acc);
         TESS_EMIT(L, &tess_mul_backward[tess_real(L)], a, tess_grad_read(L, n->out, i), tess_in(L, n->in[1 - k], i),

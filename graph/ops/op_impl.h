@@ -16,6 +16,7 @@ typedef enum tess_kind { TESS_KIND_INPUT, TESS_KIND_PARAM, TESS_KIND_ACTIVATION,
 typedef struct tess_cut {
     int64_t whole[2]; /* (rows, columns) on all ranks together */
     int64_t tile_rows, tiles;
+    int64_t members;               /* matrices one below the other, no two of which share a tile; 1: it is one */
     bool split;                    /* the ranks of the tensor dimension have a part each; else all have the same */
     int64_t first_tile, all_tiles; /* of a table that they share out by tiles */
 } tess_cut;
@@ -39,8 +40,9 @@ struct tess_node {
     bool cut;      /* this rank computes a part of it */
     int inputs;
     tess_tensor *in[TESS_MOST_INPUTS], *out;
-    void *attributes; /* the op's own */
-    uint32_t random;  /* the node's stream of random numbers */
+    tess_tensor *elsewhere; /* an input that the first rank of the tensor dimension alone has; NULL: none */
+    void *attributes;       /* the op's own */
+    uint32_t random;        /* the node's stream of random numbers */
 };
 
 /* ---- what an op says of itself ---- */
@@ -79,8 +81,9 @@ typedef struct tess_fusion {
 
 typedef struct tess_op {
     const char *name;
-    const char *takes; /* "x, w, bias?": its inputs; those with a mark may be NULL */
-    unsigned reads;    /* what is not named here is not computed again for the backward pass */
+    const char *takes;         /* "x, w, bias?": its inputs; those with a mark may be NULL */
+    unsigned reads;            /* what is not named here is not computed again for the backward pass */
+    unsigned reads_for_params; /* of these, what the gradients of parameters alone take */
     /* Checks the shapes of the inputs and sets the output's. */
     tess_status (*infer)(tess_node *n);
     /* Emits the tasks of row tile i. */
@@ -92,6 +95,7 @@ typedef struct tess_op {
     int table;                  /* the input whose rows ranks may share out by tiles; 0: none */
     int table_bias;             /* the input that has an element for each of these rows; 0: none */
     bool table_parts;           /* with some of the rows the op makes a part of its result, and the parts add up */
+    int stack;                  /* the input that is a stack of matrices, all of which every rank has; 0: none */
     int targets;                /* of a loss: the input whose values that are not negative count */
     const tess_fusion *fusions; /* with what comes before it; zeros end them */
 } tess_op;

@@ -2,6 +2,7 @@
  * op sees this header alone. docs/add-an-op.md walks through one. */
 #ifndef TESS_OPS_IMPL_H
 #define TESS_OPS_IMPL_H
+#include "cache_impl.h"
 #include "op_impl.h"
 
 /* ---- describing ---- */
@@ -34,12 +35,18 @@ static inline bool tess_is_param(const tess_tensor *t, int64_t rows, int64_t col
     return t->kind == TESS_KIND_PARAM && t->dim[0] == rows && t->dim[1] == columns;
 }
 
+/* Attention as tess_attention and its kin have it, over a cache (cached_attention.c). */
+tess_tensor *tess_attention_in_cache(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf,
+                                     bool packed);
+
 /* ---- lowering to tasks ---- */
 
 /* Returns the dtype of activations. */
 tess_dtype tess_real(const tess_lower *L);
 /* The step has a backward pass. */
 bool tess_trains(const tess_lower *L);
+/* The step generates: its rows are few, or the sequences so, and what is parallel is the work on one tile of rows. */
+bool tess_generates(const tess_lower *L);
 /* Returns the rows of tensor t in row tile i. */
 int64_t tess_rows(const tess_lower *L, const tess_tensor *t, int i);
 /* Returns the row, over all micro-batches of the step, where row tile i of t begins. */
@@ -70,7 +77,9 @@ int tess_losses_of(const tess_tensor *loss);
 int tess_losses(const tess_lower *L);
 /* Writes one part of the losses: sum and count of each, double. */
 tess_use tess_loss_out(tess_lower *L);
-/* Somebody wants the gradient of t. */
+/* Somebody wants the gradient of t: no input's, nor that of what is frozen or made of such things alone. The backward
+ * of a node whose output's nobody wants is not called. A rule that finds the gradients of several tensors in one task
+ * need not ask, for what nobody wants goes to a tile that nobody reads; else asking saves the task. */
 bool tess_wants_gradient(const tess_lower *L, const tess_tensor *t);
 /* Reads the gradient of the output. */
 tess_use tess_grad_read(tess_lower *L, const tess_tensor *t, int i);
@@ -80,6 +89,12 @@ tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc);
 void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t, int i);
 /* Writes a parameter's gradient; with *acc the task adds to what is there. */
 tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool *acc);
+/* Makes a gradient of n elements begin with zeros: for a task that adds to others, and has one flag for all. */
+static inline void tess_grad_zero(tess_lower *L, tess_dtype t, int64_t n, tess_use *grad)
+{
+    TESS_EMIT(L, &tess_fill[t], TESS_ARG(L, tess_count_arg, .n = n), {grad->tile, TESS_W});
+    grad->mode = TESS_RW;
+}
 
 /* The tasks of an elementwise op of one input: y of x, and dx of dy and x. `a` is the argument but for its elements. */
 static inline tess_map_arg *tess_map_of(tess_lower *L, const tess_node *n, int i, tess_map_arg a)
@@ -106,6 +121,31 @@ void *tess_lower_get(tess_lower *L, size_t bytes);
 tess_tile *tess_tile_between(tess_lower *L, size_t bytes, const char *label);
 /* The same; the next micro-batch gets the same tile for the same call. */
 tess_tile *tess_slot_between(tess_lower *L, size_t bytes, const char *label);
+
+/* Returns into how many row tiles a micro-batch is cut. */
+int tess_row_tiles(const tess_lower *L);
+/* Returns how many micro-batches the step has, on all ranks together. */
+int64_t tess_micros(const tess_lower *L);
+
+/* ---- what depends on the choice of a router ---- */
+
+extern const tess_op tess_op_route;
+static inline bool tess_is_routed(const tess_tensor *weights)
+{
+    return weights->producer && weights->producer->op == &tess_op_route;
+}
+static inline int64_t tess_routed_experts(const tess_tensor *weights)
+{
+    return weights->producer->in[0]->dim[2];
+}
+/* Returns the choice that row tile i of this node makes, of so many options, to be told of it; NULL where it was made
+ * before, and is only computed again. */
+tess_choice *tess_choice_begin(tess_lower *L, const tess_node *n, int i, int64_t options);
+/* Returns it for those whom it concerns. */
+tess_choice *tess_choice_at(tess_lower *L, const tess_node *n, int i);
+/* Says of the task emitted last that its uses with TESS_IF_CHOSEN are needed only if that option was chosen; or that it
+ * is what chooses. */
+void tess_emitted_chooses(tess_lower *L, tess_choice *choice, int option);
 
 /* ---- over the ranks of the tensor dimension ---- */
 

@@ -117,15 +117,21 @@ static tess_status parse_as(const tess_line *line, tess_lines_form form, json_t 
 
 /* ---- tokens and labels ---- */
 
+enum around { BARE, BEFORE, BOTH }; /* what the tokenizer's post-processor puts around a text */
+
 static tess_status push_text(const tess_line_rules *r, const tess_line *line, const json_t *root, const char *name,
-                             tess_ids *ids)
+                             enum around around, tess_ids *ids)
 {
     const json_t *text = json_object_get(root, name);
+    const tess_ids *before, *behind;
     if (!text) return BAD(line, "has no \"%s\"", name);
     if (!json_is_string(text)) return BAD(line, "\"%s\" is no string", name);
     size_t i = ids->count;
+    tess_tokenizer_around(r->tokenizer, &before, &behind);
+    if (around != BARE) tess_ids_add(ids, before->id, before->count);
     TESS_TRY(
         tess_tokenizer_encode(r->tokenizer, line->file->path, json_string_value(text), json_string_length(text), ids));
+    if (around == BOTH) tess_ids_add(ids, behind->id, behind->count);
     for (; i < ids->count; i++)
         if (ids->id[i] >= r->conf->vocab)
             return BAD(line, "\"%s\": token %d is beyond the vocabulary of %lld (is this the model's own tokenizer?)",
@@ -209,12 +215,13 @@ static tess_status read_pair(const tess_line_rules *r, const tess_line *line, co
     if (r->conf->task == TESS_DATA_MASKED || r->conf->task == TESS_DATA_LABEL)
         return BAD(line, "\"prompt\" and \"completion\" are for models that go on with a text; this one does not");
     tess_ids *completion = apart ? &e->labels : &e->ids;
-    TESS_TRY(push_text(r, line, root, "prompt", &e->ids));
+    TESS_TRY(push_text(r, line, root, "prompt", apart ? BOTH : BEFORE, &e->ids));
     const size_t prompt = apart ? 0 : e->ids.count;
-    TESS_TRY(push_text(r, line, root, "completion", completion));
+    TESS_TRY(push_text(r, line, root, "completion", apart ? BOTH : BARE, completion));
     if (r->conf->end_completions) {
         if (r->end_of_text < 0) return BAD(line, "data.end_completions: nobody knows the token that ends a text");
-        tess_ids_push(completion, r->end_of_text);
+        const bool there = completion->count && completion->id[completion->count - 1] == r->end_of_text;
+        if (!apart || !there) tess_ids_push(completion, r->end_of_text);
     }
     for (size_t i = 0; i < e->ids.count && !apart; i++)
         tess_ids_push(&e->labels, i < prompt ? TESS_NO_TARGET : e->ids.id[i]);
@@ -343,7 +350,7 @@ tess_status tess_document_read(const tess_line_rules *r, const tess_line *line, 
 {
     json_t *root;
     TESS_TRY(parse_as(line, TESS_LINES_TEXT, &root));
-    tess_status status = push_text(r, line, root, "text", ids);
+    tess_status status = push_text(r, line, root, "text", BOTH, ids);
     json_decref(root);
     return status;
 }

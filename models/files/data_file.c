@@ -196,31 +196,43 @@ static tess_status beyond_vocabulary(const char *path, uint64_t byte, int64_t to
                (long long)token, (long long)vocab);
 }
 
+/* Appends ids to f->held, which has room for *room of them. */
+static tess_status hold_tokens(tess_token_file *f, const tess_ids *ids, size_t at, int64_t vocab, size_t *room)
+{
+    const size_t size = type_size[f->type];
+    if (*room < f->tokens + ids->count) {
+        *room = (f->tokens + ids->count) * 3 / 2 + 1024;
+        f->held = tess_realloc(f->held, *room * size);
+    }
+    for (size_t i = 0; i < ids->count; i++, f->tokens++) {
+        const uint32_t id = (uint32_t)ids->id[i];
+        uint8_t *p = (uint8_t *)f->held + f->tokens * size;
+        if ((int64_t)id >= vocab) return beyond_vocabulary(f->path, at, (int64_t)id, vocab);
+        for (size_t b = 0; b < size; b++) p[b] = (uint8_t)(id >> 8 * b);
+    }
+    return TESS_OK;
+}
+
 /* Tokenises the mapped text into f->held, piece by piece: the text itself is never copied. */
 static tess_status read_tokens(tess_token_file *f, const tess_map *text, const tess_tokenizer *tokenizer, int64_t vocab)
 {
     f->type = tess_tokenizer_vocab(tokenizer) <= 1 << 16 ? U16 : U32;
-    size_t size = type_size[f->type], room = 0;
+    size_t room = 0;
     tess_status status;
+    const tess_ids *before, *behind;
     tess_ids ids = {0};
     tess_encoding e;
+    tess_tokenizer_around(tokenizer, &before, &behind);
     TESS_TRY(tess_encoding_start(tokenizer, text->path, (const char *)text->data, text->bytes, &e));
+    TESS_TRY_DONE(hold_tokens(f, before, 0, vocab, &room));
     while (e.at < e.length) {
-        size_t at = e.at;
-        TESS_TRY_DONE(tess_encoding_next(&e, &ids));
-        if (room < f->tokens + ids.count) {
-            room = (f->tokens + ids.count) * 3 / 2 + 1024;
-            f->held = tess_realloc(f->held, room * size);
-        }
-        for (size_t i = 0; i < ids.count; i++, f->tokens++) {
-            uint32_t id = (uint32_t)ids.id[i];
-            uint8_t *p = (uint8_t *)f->held + f->tokens * size;
-            if ((int64_t)id >= vocab) TESS_TRY_DONE(beyond_vocabulary(text->path, at, (int64_t)id, vocab));
-            for (size_t b = 0; b < size; b++) p[b] = (uint8_t)(id >> 8 * b);
-        }
+        const size_t at = e.at;
         ids.count = 0;
+        TESS_TRY_DONE(tess_encoding_next(&e, &ids));
+        TESS_TRY_DONE(hold_tokens(f, &ids, at, vocab, &room));
     }
-    f->held = tess_realloc(f->held, f->tokens * size);
+    TESS_TRY_DONE(hold_tokens(f, behind, e.at, vocab, &room));
+    f->held = tess_realloc(f->held, f->tokens * type_size[f->type]);
     status = TESS_OK;
 done:
     tess_encoding_end(&e);

@@ -21,11 +21,14 @@ static tess_status add_document(struct pass *p, const tess_line *line)
     uint8_t *out;
     p->ids.count = 0;
     TESS_TRY(tess_document_read(p->r, line, &p->ids));
-    if (p->r->end_of_text < 0)
+    const tess_ids *before, *behind;
+    tess_tokenizer_around(p->r->tokenizer, &before, &behind);
+    const int32_t end = p->r->end_of_text, last = behind->count ? behind->id[behind->count - 1] : -1;
+    if (end < 0 && last < 0)
         return tess_line_error(line->file, line->byte,
                                tess_format("which token lies between texts is not known (the tokenizer has no end of "
                                            "text, the model's config.json no eos_token_id)"));
-    tess_ids_push(&p->ids, p->r->end_of_text);
+    if (end >= 0 && end != last) tess_ids_push(&p->ids, end);
     out = tess_alloc(p->ids.count * l->entry_bytes);
     for (size_t i = 0; i < p->ids.count; i++)
         for (size_t b = 0; b < l->entry_bytes; b++)
@@ -85,7 +88,8 @@ static uint64_t sum_of_rules(const tess_line_rules *r, tess_lines_form form)
 {
     const tess_data_conf *c = r->conf;
     const bool text = form == TESS_LINES_TEXT;
-    const int64_t all[] = {(int64_t)tess_tokenizer_sum(r->tokenizer), c->vocab, r->end_of_text};
+    const int64_t around = 1; /* what a tokenizer puts around a text is there; another number for another way */
+    const int64_t all[] = {(int64_t)tess_tokenizer_sum(r->tokenizer), c->vocab, r->end_of_text, around};
     const int64_t masks = (c->mlm_probability > 0) + 2 * (c->noise_density > 0);
     const int64_t examples[] = {c->seq_length, c->task, c->truncate, c->end_completions,
                                 c->labels,     c->both, c->types,    masks};

@@ -1,4 +1,5 @@
-/* Tokenizer: text to token ids and back, as the byte-level BPE of GPT-2 and Llama 3 in a Hugging Face tokenizer.json.
+/* Tokenizer: text to token ids and back, as a Hugging Face tokenizer.json says. Its parts are in tokenizer/, see
+ * parts_impl.h there.
  *
  *     tess_tokenizer *t;
  *     TESS_TRY(tess_tokenizer_open("model/tokenizer.json", &t));
@@ -10,8 +11,8 @@
  *     tess_tokenizer_free(t);
  *
  * A NULL tokenizer stands for bytes everywhere: 256 tokens, each its own byte. Ids are those of the Hugging Face
- * library without the special tokens that a post-processor adds; a special token spelt out in the text is its id.
- * A tokenizer does not change once it is open: threads may share it.
+ * library without the special tokens that a post-processor adds (tess_tokenizer_around has those); a special token
+ * spelt out in the text is its id. Threads may share a tokenizer.
  */
 #ifndef TESS_TOKENIZER_IMPL_H
 #define TESS_TOKENIZER_IMPL_H
@@ -24,6 +25,8 @@ typedef struct tess_ids {
 } tess_ids;
 /* Appends an id. */
 void tess_ids_push(tess_ids *ids, int32_t id);
+/* Appends many. */
+void tess_ids_add(tess_ids *ids, const int32_t *id, size_t count);
 /* Frees them. */
 void tess_ids_free(tess_ids *ids);
 
@@ -52,6 +55,9 @@ int32_t tess_tokenizer_end_of_text(const tess_tokenizer *t);
 tess_status tess_tokenizer_encode(const tess_tokenizer *t, const char *where, const char *text, size_t length,
                                   tess_ids *ids) TESS_NODISCARD;
 
+/* Says which ids the post-processor puts before and behind a text. */
+void tess_tokenizer_around(const tess_tokenizer *t, const tess_ids **before, const tess_ids **behind);
+
 /* A text that is encoded piece by piece, so that its ids need not all be held: it is through when `at` is its length.
  */
 typedef struct tess_encoding {
@@ -67,7 +73,7 @@ tess_status tess_encoding_next(tess_encoding *e, tess_ids *ids) TESS_NODISCARD;
 /* Frees what it holds; a zeroed one may be ended too. */
 void tess_encoding_end(tess_encoding *e);
 
-/* Returns the bytes of one token, not ended by a 0: perhaps none, perhaps a part of a character. */
+/* Returns the bytes that one token adds to a text, not ended by a 0: perhaps none, perhaps a part of a character. */
 const char *tess_tokenizer_bytes(const tess_tokenizer *t, int32_t id, size_t *length);
 /* Makes a new string with the text of many, bytes that are not UTF-8 replaced by U+FFFD; says its length when that is
  * not NULL. */
@@ -76,28 +82,15 @@ char *tess_tokenizer_decode(const tess_tokenizer *t, const int32_t *ids, size_t 
  * printing. */
 size_t tess_utf8_unfinished(const char *s, size_t n);
 
-/* ---- tokenizer_bpe.c: the model alone, the bytes of one word to ids ---------------------------------------------- */
-
-typedef struct tess_bpe tess_bpe;
-/* Makes an empty one. */
-tess_bpe *tess_bpe_new(void);
+/* A text that is decoded as its ids come, behind some that are not shown (ids may be NULL where count is 0). */
+typedef struct tess_decoding tess_decoding;
+tess_decoding *tess_decoding_new(const tess_tokenizer *t, const int32_t *ids, size_t count);
 /* Frees it. */
-void tess_bpe_free(tess_bpe *b);
-/* Says which id a byte by itself has. */
-void tess_bpe_set_byte(tess_bpe *b, unsigned byte, int32_t id);
-/* Says that left and right become `id`; a merge that is added earlier goes first. False: the pair is there already. */
-bool tess_bpe_add_merge(tess_bpe *b, int32_t left, int32_t right, int32_t id);
-/* Says that a word with these bytes (borrowed) is this id, whatever the merges make of it. */
-void tess_bpe_add_word(tess_bpe *b, const char *bytes, size_t length, int32_t id);
-
-/* Room to work in, one a thread; zeroed at first. */
-typedef struct tess_bpe_scratch {
-    void *symbol, *heap;
-    size_t symbols, heaps;
-} tess_bpe_scratch;
-/* Frees it. */
-void tess_bpe_scratch_free(tess_bpe_scratch *scratch);
-/* Appends the ids of a word, in O(n log n). Its bytes have been set. */
-void tess_bpe_encode(const tess_bpe *b, const char *word, size_t length, tess_bpe_scratch *scratch, tess_ids *ids);
+void tess_decoding_free(tess_decoding *d);
+/* Adds an id and returns what is new of the text, borrowed until the next call: nothing as long as it ends within a
+ * character. */
+const char *tess_decoding_push(tess_decoding *d, int32_t id, size_t *length);
+/* Returns what was held back. */
+const char *tess_decoding_rest(tess_decoding *d, size_t *length);
 
 #endif

@@ -139,7 +139,8 @@ static tess_tensor *attend(const struct block *b, tess_tensor *x)
                                       .causal = true,
                                       .window = slides ? c->window : 0,
                                       .cap = b->traits->cap,
-                                      .bounds = b->in->bounds};
+                                      .bounds = b->in->bounds,
+                                      .cache = b->in->cache};
     tess_tensor *y = tess_attention(q, k, v, conf);
     return dense(b, "self_attn.o_proj", y, wide, c->width, b->traits->out_bias); // (B, T, C)
 }
@@ -148,6 +149,8 @@ static tess_tensor *mlp(const struct block *b, tess_tensor *x)
 {
     const tess_decoder *c = b->c;
     const bool bias = b->traits->mlp_bias;
+    if (b->traits->experts && !(b->traits->dense && tess_layer_second(b->traits->dense, b->layer)))
+        return tess_experts_mlp(c, b->traits->experts, b->g, b->in, b->layer, x);
     tess_tensor *gate = dense(b, "mlp.gate_proj", x, c->width, c->inner, bias); // (B, T, inner)
     tess_tensor *up = dense(b, "mlp.up_proj", x, c->width, c->inner, bias);
     return dense(b, "mlp.down_proj", tess_mul(tess_activate(gate, c->activation), up), c->inner, c->width, bias);

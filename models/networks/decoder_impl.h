@@ -16,15 +16,34 @@ typedef struct tess_decoder {
 } tess_decoder;
 extern const tess_field tess_decoder_fields[];
 
+/* Experts in the place of an mlp: what config.json says of them. */
+typedef struct tess_experts {
+    int64_t count, chosen, inner, normalised;
+    int64_t balanced; /* a loss draws rows to all of them alike, of this weight: */
+    double balance;
+} tess_experts;
+/* The same, and the names of their parameters, behind the layer's; a star is an expert's number. */
+typedef struct tess_expert_traits {
+    const tess_experts *experts;
+    const char *router, *gate, *up, *down;
+} tess_expert_traits;
+/* Checks them; `count` is what their number is called. */
+tess_status tess_experts_check(const tess_experts *e, const char *count, const char *where) TESS_NODISCARD;
+/* x (B,T,C) -> (B,T,C) */
+tess_tensor *tess_experts_mlp(const tess_decoder *c, const tess_expert_traits *traits, tess_graph *g,
+                              const tess_network *in, int layer, tess_tensor *x);
+
 /* How a family's block differs. */
 typedef struct tess_decoder_traits {
     bool qkv_bias, out_bias, mlp_bias;
-    bool head_norms;       /* of every head of q and k, before they turn */
-    bool norms_behind;     /* of what attention and the mlp make too, which gives theirs other names */
-    bool gains_from_one;   /* a norm's gain is 1 + its weight */
-    float scale;           /* of attention's logits; 0: 1 / sqrt(dim) */
-    float cap;             /* attention's */
-    float embedding_scale; /* 0: 1 */
+    bool head_norms;                   /* of every head of q and k, before they turn */
+    bool norms_behind;                 /* of what attention and the mlp make too, which gives theirs other names */
+    bool gains_from_one;               /* a norm's gain is 1 + its weight */
+    float scale;                       /* of attention's logits; 0: 1 / sqrt(dim) */
+    float cap;                         /* attention's */
+    float embedding_scale;             /* 0: 1 */
+    const tess_expert_traits *experts; /* NULL: there are none */
+    const tess_layers *dense;          /* layers without; NULL: all have them */
 } tess_decoder_traits;
 
 /* The words of layer_types, the second of which has a window. */

@@ -114,6 +114,21 @@ static tess_status read_layers(const char *where, const char *name, const json_t
     return TESS_OK;
 }
 
+/* The numbers of some layers. Those that there are not say nothing, as in transformers. */
+static tess_status read_numbers(const char *where, const char *name, const json_t *value, tess_layers *out)
+{
+    if (json_is_null(value)) return TESS_OK;
+    if (!json_is_array(value)) return wrong(where, name, value, "a list of numbers of layers, the first 0");
+    *out = (tess_layers){.given = true};
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *number = json_array_get(value, i);
+        if (!json_is_integer(number) || json_integer_value(number) < 0)
+            return wrong(where, name, value, "a list of numbers of layers, the first 0");
+        if (json_integer_value(number) < TESS_MOST_LAYERS) tess_layer_set(out, json_integer_value(number));
+    }
+    return TESS_OK;
+}
+
 static tess_status read_only(const char *where, const char *name, const json_t *value, const char *text)
 {
     json_t *only = json_loads(text, JSON_DECODE_ANY, NULL);
@@ -179,6 +194,8 @@ static tess_status read_field(const tess_field *d, const char *where, const char
         return TESS_OK;
     case TESS_FIELD_LAYERS:
         return read_layers(where, name, value, d->text, (tess_layers *)(void *)(numbers + d->offset));
+    case TESS_FIELD_LAYER_NUMBERS:
+        return read_numbers(where, name, value, (tess_layers *)(void *)(numbers + d->offset));
     case TESS_FIELD_ONLY:
         return read_only(where, name, value, d->text);
     case TESS_FIELD_OBJECT:
@@ -199,12 +216,17 @@ static bool is_number(const tess_field *d)
     return d->kind <= TESS_FIELD_CHOICE;
 }
 
+static bool is_layers(const tess_field *d)
+{
+    return d->kind == TESS_FIELD_LAYERS || d->kind == TESS_FIELD_LAYER_NUMBERS;
+}
+
 /* Whether the field is of another value in these structs. */
 static bool differs(const tess_field *d, const char *a, const char *b)
 {
     const size_t words = d->offset + offsetof(tess_layers, second);
     if (is_number(d)) return memcmp(a + d->offset, b + d->offset, sizeof(int64_t));
-    return d->kind == TESS_FIELD_LAYERS && memcmp(a + words, b + words, sizeof((tess_layers *)NULL)->second);
+    return is_layers(d) && memcmp(a + words, b + words, sizeof((tess_layers *)NULL)->second);
 }
 
 const tess_field *tess_fields_differ(const tess_family *f, const void *a, const void *b, const tess_field *after)
@@ -224,11 +246,12 @@ const char *tess_field_text(const tess_field *d, const void *numbers, char text[
     int64_t whole;
     double real;
     const char *word;
-    if (d->kind == TESS_FIELD_LAYERS) {
+    if (is_layers(d)) {
         const tess_layers *l = (const void *)((const char *)numbers + d->offset);
         int n = 0;
         for (int k = 0; k < TESS_MOST_LAYERS; k++) n += tess_layer_second(l, k);
-        const int length = (int)word_of(d->text, 1, &word);
+        const bool words = d->kind == TESS_FIELD_LAYERS;
+        const int length = words ? (int)word_of(d->text, 1, &word) : (int)strlen(word = d->text);
         snprintf(text, 32, "%d %.*s", n, length, word);
         return text;
     }
@@ -255,7 +278,7 @@ static void presets(const tess_family *f, char *numbers)
 {
     for (int k = TABLES; k-- > 0;)
         for (const tess_field *d = table(f, k); d->name; d++)
-            if (d->kind == TESS_FIELD_LAYERS)
+            if (is_layers(d))
                 memset(numbers + d->offset, 0, sizeof(tess_layers));
             else if (is_real(d))
                 memcpy(numbers + d->offset, &d->preset, sizeof d->preset);

@@ -87,14 +87,18 @@ static tess_tensor *dense(tess_graph *g, int layer, const char *name, tess_tenso
     return tess_name(y, "h.%d.%s", layer, name);
 }
 
-static tess_tensor *block(const struct gpt2 *c, tess_graph *g, int layer, tess_tensor *x, tess_tensor *bounds)
+static tess_tensor *block(const struct gpt2 *c, tess_graph *g, int layer, tess_tensor *x, const tess_network *in)
 {
     int64_t C = c->width, inner = c->inner ? c->inner : 4 * C;
     double residual_std = c->common.init / sqrt(2.0 * (double)c->common.layers);
     float scale = c->scale_attention ? 1 / sqrtf((float)(C / c->heads)) : 1;
     if (c->scale_by_layer) scale /= (float)(layer + 1);
-    tess_attention_conf attention = {
-        .heads = c->heads, .scale = scale, .dropout = (float)c->attention_dropout, .causal = true, .bounds = bounds};
+    tess_attention_conf attention = {.heads = c->heads,
+                                     .scale = scale,
+                                     .dropout = (float)c->attention_dropout,
+                                     .causal = true,
+                                     .bounds = in->bounds,
+                                     .cache = in->cache};
 
     tess_tensor *y =
         dense(g, layer, "attn.c_attn", norm(c, g, layer, "ln_1", x), C, 3 * C, c->common.init); // (B, T, 3C)
@@ -117,7 +121,7 @@ static tess_tensor *body(const void *numbers, tess_graph *g, const tess_network 
         char name[32];
         snprintf(name, sizeof name, "h.%d", layer);
         tess_block(g, name);
-        x = block(c, g, layer, x, in->bounds);
+        x = block(c, g, layer, x, in);
     }
     tess_block_end(g);
     return tess_layernorm(x, tess_param(g, "ln_f.weight", c->width, 1, TESS_ONE),

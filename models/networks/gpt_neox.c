@@ -97,7 +97,8 @@ static tess_tensor *attend(const struct gpt_neox *c, tess_graph *g, const tess_n
                                       .dropout = (float)c->attention_dropout,
                                       .causal = true,
                                       .by_head = true,
-                                      .bounds = in->bounds};
+                                      .bounds = in->bounds,
+                                      .cache = in->cache};
     tess_rope_conf rope = tess_rotary_of(&c->rotary, dim_of(c), turning_of(c));
     rope.packed = true;
     rope.places = in->positions;

@@ -204,6 +204,14 @@ static void add_inputs(const tess_model *m, tess_graph *g, const tess_build *b, 
     *net = (tess_network){.ids = tess_input(g, "ids", b->batch, b->length), .first_position = first_position(m)};
     if (b->bounds) net->bounds = tess_input(g, "bounds", b->batch, 2 * b->length);
     if (b->positions || net->first_position) net->positions = tess_input(g, "positions", b->batch, b->length);
+    net->cache = b->cache;
+    if (b->cache && m->family->answers == TESS_ANSWERS_DECODER) { /* the ids are those of the side that is computed */
+        net->encodes = b->encodes;
+        net->decodes = !b->encodes;
+        if (net->decodes) net->visible = tess_input(g, "visible", b->batch, 2 * b->length);
+        if (net->decodes) net->index = tess_input(g, "index", b->batch, 1);
+        return;
+    }
     if (m->family->segments) net->segments = tess_input(g, "segments", b->batch, b->length);
     if (m->family->answers == TESS_ANSWERS_DECODER) {
         net->decoder_ids = tess_input(g, "decoder_ids", b->batch, b->length);
@@ -233,15 +241,23 @@ tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_
         return tess_error(TESS_INVALID, "sequence length", "%lld, but the model has %lld positions", (long long)length,
                           (long long)most);
     add_inputs(m, g, b, net);
+    struct tess_routed routed = {0};
+    if (b->purpose == TESS_FOR_LOSS) net->routed = &routed;
     const bool label = m->family->answers == TESS_ANSWERS_LABEL;
     tess_tensor *rows = m->family->body(m->numbers, g, net);
+    if (net->encodes) {
+        net->output = rows;
+        return rows ? TESS_OK : TESS_INVALID;
+    }
     tess_tensor *x = m->family->transform ? m->family->transform(m->numbers, g, rows) : rows;
+    net->routed = NULL;
     const tess_head head = m->family->head(m->numbers, g);
     if (b->purpose == TESS_FOR_LOSS) {
         tess_tensor **of = label ? &net->label : &net->targets;
         *of = tess_input(g, label ? "label" : "targets", b->batch, label ? 1 : length);
         net->output = tess_cross_entropy_capped(x, head.weight, head.bias, *of, head.cap);
         if (m->family->answers == TESS_ANSWERS_BOTH) add_label(m, g, b, rows, net);
+        if (routed.statistics) net->output = tess_balanced(net->output, routed.statistics, *of, (float)routed.weight);
     } else {
         net->output = tess_linear(label ? x : tess_pick(x, net->index), head.weight, head.bias);
         if (head.cap > 0) net->output = tess_tanh(net->output, head.cap);

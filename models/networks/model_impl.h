@@ -16,12 +16,13 @@ typedef enum tess_field_kind {
     TESS_FIELD_BOOL,
     TESS_FIELD_MEMBERS, /* how many members an object has */
     TESS_FIELD_ACTIVATION,
-    TESS_FIELD_CHOICE, /* one of the words in `text`, between blanks: its place there */
-    TESS_FIELD_OBJECT, /* its members are the fields NAME.MEMBER; null is an empty one */
-    TESS_FIELD_LAYERS, /* a word a layer, each one of the two in `text`, into a tess_layers; or null */
-    TESS_FIELD_ALIAS,  /* another name of the field in `text` */
-    TESS_FIELD_ONLY,   /* changes the arithmetic, and `text` (JSON) is all that is supported */
-    TESS_FIELD_IGNORED /* does not change the arithmetic of training */
+    TESS_FIELD_CHOICE,        /* one of the words in `text`, between blanks: its place there */
+    TESS_FIELD_OBJECT,        /* its members are the fields NAME.MEMBER; null is an empty one */
+    TESS_FIELD_LAYERS,        /* a word a layer, each one of the two in `text`, into a tess_layers; or null */
+    TESS_FIELD_LAYER_NUMBERS, /* a list of layers, from 0, into a tess_layers; or null. `text` says what they are */
+    TESS_FIELD_ALIAS,         /* another name of the field in `text` */
+    TESS_FIELD_ONLY,          /* changes the arithmetic, and `text` (JSON) is all that is supported */
+    TESS_FIELD_IGNORED        /* does not change the arithmetic of training */
 } tess_field_kind;
 typedef struct tess_field {
     const char *name;
@@ -66,7 +67,14 @@ typedef enum tess_activation {
 } tess_activation;
 tess_tensor *tess_activate(tess_tensor *x, int64_t activation);
 
-enum { TESS_MODEL_NUMBERS = 512 };
+enum { TESS_MODEL_NUMBERS = 768 };
+
+/* What routers of experts leave for the loss: statistics of all of them so far, NULL where there are none, and the
+ * weight of that loss. */
+struct tess_routed {
+    tess_tensor *statistics;
+    double weight;
+};
 
 /* x for embedding tables: the row of each token, plus that of its place. */
 tess_tensor *tess_embed(const tess_network *in, tess_tensor *words, tess_tensor *places);

@@ -35,13 +35,20 @@ struct stack {
     tess_piece all;
 };
 
+/* The rows of one tensor in the files: all of a parameter's, or those of one matrix of a stack. */
+struct within {
+    size_t tensor;
+    int64_t rows;
+};
+
 /* As many as fit a strip, so that what is turned goes to the file in the longest runs; at least one. */
-static struct stack stack_from(const tess_tensor *p, int64_t first)
+static struct stack stack_from(const tess_tensor *p, int64_t first, int64_t rows)
 {
     struct stack s = {first, first + 1, tess_param_piece(p, first)};
     for (; s.end < tess_param_pieces(p); s.end++) {
         tess_piece next = tess_param_piece(p, s.end);
-        bool below = next.col == s.all.col && next.cols == s.all.cols && next.row == s.all.row + s.all.rows;
+        bool below =
+            next.col == s.all.col && next.cols == s.all.cols && next.row == s.all.row + s.all.rows && next.row % rows;
         int64_t bytes = (s.all.rows + next.rows) * next.cols * (int64_t)sizeof(float);
         if (next.writes != s.all.writes || !below || bytes > STRIP_BYTES) break;
         s.all.rows += next.rows;
@@ -68,10 +75,11 @@ static tess_status turn_columns(tess_tensor *p, tess_part part, const struct sta
     return TESS_OK;
 }
 
-static tess_status write_turned(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
+static tess_status write_turned(tess_safetensors_writer *w, const struct within *in, tess_tensor *p, tess_part part,
                                 const struct stack *s)
 {
     const tess_piece *all = &s->all;
+    const size_t tensor = in->tensor + (size_t)(all->row / in->rows);
     int64_t fit = STRIP_BYTES / (all->rows * (int64_t)sizeof(float));
     int64_t most = least(fit < STRIP ? STRIP : fit, all->cols);
     float *strip = tess_alloc((size_t)(most * all->rows) * sizeof *strip);
@@ -79,32 +87,53 @@ static tess_status write_turned(tess_safetensors_writer *w, size_t tensor, tess_
     for (int64_t c = 0; c < all->cols && status == TESS_OK; c += most) {
         int64_t n = least(most, all->cols - c);
         status = turn_columns(p, part, s, c, n, strip);
-        if (status == TESS_OK) status = tess_safetensors_write(w, tensor, all->col + c, n, all->row, all->rows, strip);
+        if (status == TESS_OK)
+            status = tess_safetensors_write(w, tensor, all->col + c, n, all->row % in->rows, all->rows, strip);
     }
     free(strip);
     return status;
 }
 
-static tess_status write_straight(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
+static tess_status write_straight(tess_safetensors_writer *w, const struct within *in, tess_tensor *p, tess_part part,
                                   int64_t piece)
 {
     tess_piece q = tess_param_piece(p, piece);
     float *data;
     TESS_TRY(tess_param_map(p, piece, part, TESS_R, &data));
-    tess_status status = tess_safetensors_write(w, tensor, q.row, q.rows, q.col, q.cols, data);
+    const size_t tensor = in->tensor + (size_t)(q.row / in->rows);
+    tess_status status = tess_safetensors_write(w, tensor, q.row % in->rows, q.rows, q.col, q.cols, data);
     tess_param_unmap(p, piece, part);
     return status;
 }
 
-tess_status tess_pieces_write(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part, bool turned)
+static tess_status write_within(tess_safetensors_writer *w, const struct within *in, tess_tensor *p, tess_part part,
+                                bool turned)
 {
     for (int64_t i = 0; i < tess_param_pieces(p);) {
-        struct stack s = stack_from(p, i);
+        struct stack s = stack_from(p, i, in->rows);
         i = turned ? s.end : i + 1;
         if (!s.all.writes || s.all.rows * s.all.cols == 0) continue;
-        TESS_TRY(turned ? write_turned(w, tensor, p, part, &s) : write_straight(w, tensor, p, part, s.first));
+        TESS_TRY(turned ? write_turned(w, in, p, part, &s) : write_straight(w, in, p, part, s.first));
     }
     return TESS_OK;
+}
+
+static int64_t rows_of(const tess_tensor *p)
+{
+    int64_t shape[3];
+    tess_tensor_shape(p, shape);
+    return shape[0];
+}
+
+tess_status tess_pieces_write(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part, bool turned)
+{
+    return write_within(w, &(struct within){tensor, rows_of(p)}, p, part, turned);
+}
+
+tess_status tess_pieces_write_members(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
+                                      bool turned)
+{
+    return write_within(w, &(struct within){tensor, rows_of(p) / tess_param_members(p)}, p, part, turned);
 }
 
 /* ---- from files ---- */
@@ -156,11 +185,19 @@ tess_status tess_pieces_check(const tess_safetensor *t, int rank, const int64_t 
 
 tess_status tess_pieces_read(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned)
 {
+    return tess_pieces_read_rows(t, p, part, turned, 0, rows_of(p));
+}
+
+tess_status tess_pieces_read_rows(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned, int64_t row,
+                                  int64_t rows)
+{
     int64_t width = t->rank == 2 ? t->dims[1] : 1;
     for (int64_t i = 0; i < tess_param_pieces(p); i++) {
         tess_piece q = tess_param_piece(p, i);
         float *data;
+        if (q.row < row || q.row >= row + rows) continue;
         TESS_TRY(tess_param_map(p, i, part, TESS_W, &data));
+        q.row -= row;
         tess_status status = turned ? read_turned(t, q, width, data) : read_straight(t, q, width, data);
         tess_param_unmap(p, i, part);
         TESS_TRY(status);

@@ -13,16 +13,21 @@ char *tess_states_name(const tess_tensor *p, tess_part part)
 
 /* ---- writing ---- */
 
+static const tess_safetensors_dtype stored_as[] = {
+    [TESS_F32] = TESS_ST_F32, [TESS_BF16] = TESS_ST_BF16, [TESS_F16] = TESS_ST_F16};
+
 tess_status tess_states_write(const char *dir, tess_graph *g)
 {
     tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "states", TESS_SAFETENSORS_SHARD);
     const int params = tess_graph_params(g);
     for (int k = 0; k < params; k++)
         for (int part = 0; part < tess_param_parts(tess_graph_param(g, k)); part++) {
+            const tess_tensor *p = tess_graph_param(g, k);
+            const tess_safetensors_dtype type = stored_as[tess_param_dtype(p)];
             int64_t shape[3];
-            int rank = tess_tensor_shape(tess_graph_param(g, k), shape);
-            char *name = tess_states_name(tess_graph_param(g, k), (tess_part)part);
-            tess_safetensors_declare(w, name, TESS_F32, rank, shape);
+            int rank = tess_tensor_shape(p, shape);
+            char *name = tess_states_name(p, (tess_part)part);
+            tess_safetensors_declare_floats(w, name, type, rank, shape);
             free(name);
         }
     tess_status status = tess_safetensors_writer_begin(w);
@@ -80,6 +85,18 @@ static tess_status check_names(const tess_safetensors *set, const char *path, co
     return TESS_OK; /* what is missing is named when it is read */
 }
 
+static bool has_no_moments(const tess_safetensors *set, const tess_tensor *p)
+{
+    bool none = true;
+    for (int part = TESS_MOMENT1; part < tess_param_parts(p); part++) {
+        char *name = tess_states_name(p, (tess_part)part);
+        none &= tess_safetensors_find(set, name) == NULL;
+        free(name);
+    }
+    return none;
+}
+
+/* Moments that lack are those of a parameter that was frozen: they begin anew. */
 static tess_status read_part(const tess_safetensors *set, const char *path, tess_tensor *p, tess_part part)
 {
     int64_t shape[3];
@@ -87,6 +104,10 @@ static tess_status read_part(const tess_safetensors *set, const char *path, tess
     char *name = tess_states_name(p, part);
     const tess_safetensor *t = tess_safetensors_find(set, name);
     tess_status status = TESS_OK;
+    if (!t && part != TESS_MASTER && has_no_moments(set, p)) {
+        free(name);
+        return TESS_OK;
+    }
     if (!t || t->rank != rank || t->dims[0] != shape[0] || (rank == 2 && t->dims[1] != shape[1]))
         status = tess_error(TESS_INVALID, path, "%s is %s (the checkpoint is of another model)", name,
                             t ? "of another shape" : "missing");

@@ -64,6 +64,7 @@ struct side {
     tess_tensor
         *memory; /* what the encoder made, (B, T, C), and what of it each row may see; NULL: it is the encoder */
     tess_tensor *visible;
+    tess_cache *cache; /* of the decoder */
     bool causal;
 };
 
@@ -89,7 +90,7 @@ static tess_tensor *dropped(const struct side *s, tess_tensor *x)
     return tess_dropout(x, (float)s->c->dropout);
 }
 
-/* x (B,T,C) and `from` (B,K,C), where k and v come from: (B,T,C). */
+/* x (B,T,C) and `from` (B,K,C), where k and v come from, NULL: a cache has them. (B,T,C). */
 static tess_tensor *attend(const struct side *s, const char *block, const char *name, tess_tensor *x, tess_tensor *from,
                            tess_attention_conf conf)
 {
@@ -98,8 +99,8 @@ static tess_tensor *attend(const struct side *s, const char *block, const char *
     char at[128];
     snprintf(at, sizeof at, "%s.%s", block, name);
     tess_tensor *q = tess_linear(x, param(s, at, "q", wide, C, 1 / sqrt((double)(C * c->dim))), NULL);
-    tess_tensor *k = tess_linear(from, param(s, at, "k", wide, C, 1 / sqrt((double)C)), NULL);
-    tess_tensor *v = tess_linear(from, param(s, at, "v", wide, C, 1 / sqrt((double)C)), NULL);
+    tess_tensor *k = from ? tess_linear(from, param(s, at, "k", wide, C, 1 / sqrt((double)C)), NULL) : NULL;
+    tess_tensor *v = from ? tess_linear(from, param(s, at, "v", wide, C, 1 / sqrt((double)C)), NULL) : NULL;
     conf.heads = c->heads;
     conf.scale = 1;
     conf.dropout = (float)c->dropout;
@@ -124,7 +125,8 @@ static tess_tensor *mlp(const struct side *s, const char *block, tess_tensor *x)
 
 static tess_tensor *block(const struct side *s, int64_t layer, tess_tensor *x)
 {
-    const tess_attention_conf own = {.causal = s->causal, .bounds = s->bounds, .bias = s->bias, .reach = s->c->reach};
+    const tess_attention_conf own = {
+        .causal = s->causal, .bounds = s->bounds, .bias = s->bias, .reach = s->c->reach, .cache = s->cache};
     char at[64], name[96];
     int part = 0;
     snprintf(at, sizeof at, "%s.block.%lld", s->name, (long long)layer);
@@ -135,11 +137,11 @@ static tess_tensor *block(const struct side *s, int64_t layer, tess_tensor *x)
     tess_tensor *h = norm(s, name, x);
     snprintf(name, sizeof name, "%s.%d", at, part++);
     x = tess_add(x, dropped(s, attend(s, name, "SelfAttention", h, h, own)));
-    if (s->memory) {
+    if (s->memory || s->cache) {
         snprintf(name, sizeof name, "%s.%d.layer_norm", at, part);
         h = norm(s, name, x);
         snprintf(name, sizeof name, "%s.%d", at, part++);
-        const tess_attention_conf across = {.bounds = s->visible};
+        const tess_attention_conf across = {.bounds = s->visible, .cache = s->cache};
         x = tess_add(x, dropped(s, attend(s, name, "EncDecAttention", h, s->memory, across)));
     }
     snprintf(name, sizeof name, "%s.%d.layer_norm", at, part);
@@ -161,14 +163,33 @@ static tess_tensor *run(struct side *s, tess_tensor *ids, tess_tensor *table, in
     return dropped(s, norm(s, name, x));
 }
 
+/* Keys and values of what the encoder made, for all layers of the decoder: those steps that generate read them. */
+static tess_tensor *keep(const struct side *decoder, tess_tensor *memory, tess_cache *cache, int64_t layers)
+{
+    const struct t5 *c = decoder->c;
+    const int64_t C = c->width, wide = c->heads * c->dim;
+    tess_tensor *last = NULL;
+    for (int64_t layer = 0; layer < layers; layer++) {
+        char at[128];
+        snprintf(at, sizeof at, "decoder.block.%lld.layer.1.EncDecAttention", (long long)layer);
+        tess_tensor *k = tess_linear(memory, param(decoder, at, "k", wide, C, 1 / sqrt((double)C)), NULL);
+        tess_tensor *v = tess_linear(memory, param(decoder, at, "v", wide, C, 1 / sqrt((double)C)), NULL);
+        last = tess_cached(cache, k, v, c->heads, last);
+    }
+    return last;
+}
+
 static tess_tensor *body(const void *numbers, tess_graph *g, const tess_network *in)
 {
     const struct t5 *c = numbers;
+    const int64_t layers = c->decoder_layers ? c->decoder_layers : c->common.layers;
     tess_tensor *table = tess_param(g, "shared.weight", c->common.vocab, c->width, TESS_NORMAL((float)c->factor));
     struct side encoder = {.c = c, .g = g, .name = "encoder", .bounds = in->bounds};
-    tess_tensor *memory = run(&encoder, in->ids, table, c->common.layers); // (B, T, C)
-    struct side decoder = {.c = c, .g = g, .name = "decoder", .memory = memory, .visible = in->visible, .causal = true};
-    tess_tensor *x = run(&decoder, in->decoder_ids, table, c->decoder_layers ? c->decoder_layers : c->common.layers);
+    struct side decoder = {.c = c, .g = g, .name = "decoder", .visible = in->visible, .causal = true};
+    if (!in->decodes) decoder.memory = run(&encoder, in->ids, table, c->common.layers); // (B, T, C)
+    if (in->encodes) return keep(&decoder, decoder.memory, in->cache, layers);
+    if (in->decodes) decoder.cache = in->cache, decoder.bounds = in->bounds;
+    tess_tensor *x = run(&decoder, in->decodes ? in->ids : in->decoder_ids, table, layers);
     return c->common.tied && c->scaled ? tess_scaled(x, (float)(1 / sqrt((double)c->width))) : x;
 }
 

@@ -64,14 +64,19 @@ typedef struct tess_network {
     tess_tensor *segments;    /* (B,T): which of two texts each token is of */
     tess_tensor *decoder_ids; /* (B,T): what a decoder has read, which is its targets one place later */
     tess_tensor *visible;     /* (B,2T): as bounds, which rows of the encoder's each of the decoder's sees */
+    tess_cache *cache;        /* attention's keys and values; bounds are places there. NULL: there is none */
+    bool encodes, decodes;    /* with a cache: only what of an encoder and a decoder is computed once, or again */
     tess_tensor *output;
     int64_t first_position;
+    struct tess_routed *routed; /* the library's own, while it adds the network to a graph */
 } tess_network;
 typedef struct tess_build {
     int64_t batch, length; /* B sequences of T tokens */
     tess_purpose purpose;
-    bool bounds;    /* sequences have padding, or several documents that do not see each other */
-    bool positions; /* documents count their places themselves */
+    bool bounds;       /* sequences have padding, or several documents that do not see each other */
+    bool positions;    /* documents count their places themselves */
+    tess_cache *cache; /* for TESS_FOR_LOGITS: rows see what earlier steps left there, and have bounds and positions */
+    bool encodes;      /* of an encoder with a decoder: what is computed once. The output is of no use */
 } tess_build;
 /* Adds the model to a graph. */
 tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_build *build,

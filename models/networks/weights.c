@@ -44,6 +44,29 @@ static bool rename_end(const char *name, const char *end, const char *by, char o
     return true;
 }
 
+/* A stack of matrices is a tensor each in files, whose name has a number where the stack's has a star. */
+static void name_member(const char *name, int64_t member, char out[static 512])
+{
+    const char *star = strchr(name, '*');
+    if (star)
+        snprintf(out, 512, "%.*s%lld%s", (int)(star - name), name, (long long)member, star + 1);
+    else
+        snprintf(out, 512, "%s", name);
+}
+/* The stack that has a tensor of that name, if there is one. */
+static bool is_member(const tess_graph *g, const char *name)
+{
+    for (const char *at = strchr(name, '.'); at; at = strchr(at + 1, '.')) {
+        const size_t digits = strspn(at + 1, "0123456789");
+        char stack[512];
+        if (digits == 0 || digits > 9 || at[1 + digits] != '.') continue;
+        snprintf(stack, sizeof stack, "%.*s*%s", (int)(at + 1 - name), name, at + 1 + digits);
+        const tess_tensor *p = tess_graph_find_param(g, stack);
+        if (p && strtoll(at + 1, NULL, 10) < tess_param_members(p)) return true;
+    }
+    return false;
+}
+
 static const tess_safetensor *find(const tess_model *m, const tess_safetensors *set, const char *name)
 {
     char full[512], other[512];
@@ -58,7 +81,7 @@ static const tess_safetensor *find(const tess_model *m, const tess_safetensors *
 static bool is_param(const tess_graph *g, const char *name)
 {
     char other[512];
-    if (tess_graph_find_param(g, name)) return true;
+    if (tess_graph_find_param(g, name) || is_member(g, name)) return true;
     for (int k = 0; k < 2; k++)
         if (rename_end(name, renamed[k].once, renamed[k].now, other) && tess_graph_find_param(g, other)) return true;
     return false;
@@ -68,16 +91,24 @@ static bool is_fresh(const tess_model *m, const tess_safetensors *set, const cha
     return m->family->fresh && m->family->fresh(name) && !find(m, set, name);
 }
 
-static tess_status load_param(const tess_model *m, const tess_safetensors *set, tess_tensor *p)
+static tess_status load_member(const tess_model *m, const tess_safetensors *set, tess_tensor *p, int64_t member)
 {
-    const char *name = tess_tensor_name(p);
+    char name[512];
+    name_member(tess_tensor_name(p), member, name);
     const tess_safetensor *t = find(m, set, name);
     if (!t) return tess_error(TESS_INVALID, m->dir, "no tensor %s%s in the safetensors files", m->family->prefix, name);
     int64_t shape[3];
     int rank = tess_tensor_shape(p, shape);
     bool turned = tess_model_turned(m, name);
+    shape[0] /= tess_param_members(p);
     TESS_TRY(tess_pieces_check(t, rank, shape, turned));
-    return tess_pieces_read(t, p, TESS_MASTER, turned);
+    return tess_pieces_read_rows(t, p, TESS_MASTER, turned, member * shape[0], shape[0]);
+}
+
+static tess_status load_param(const tess_model *m, const tess_safetensors *set, tess_tensor *p)
+{
+    for (int64_t k = 0; k < tess_param_members(p); k++) TESS_TRY(load_member(m, set, p, k));
+    return TESS_OK;
 }
 
 /* Whether the first, the middle and the last row of two matrices of one shape are the same. */
@@ -190,18 +221,23 @@ tess_save_dtype tess_model_named_dtype(const tess_model *m)
     return d;
 }
 
-/* As the tensor that it is in a Hugging Face file. */
+/* As the tensors that it is in a Hugging Face file. */
 static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_tensor *p)
 {
     const char *of = tess_tensor_name(p);
     int64_t ours[3], shape[2];
     const int rank = tess_tensor_shape(p, ours);
     const bool turned = tess_model_turned(m, of);
+    ours[0] /= tess_param_members(p);
     shape[0] = turned ? ours[1] : ours[0];
     shape[1] = turned ? ours[0] : ours[1];
-    char *name = tess_format("%s%s", m->family->bare(of) ? "" : m->family->prefix, of);
-    tess_safetensors_declare_floats(w, name, stored_as[m->stored], rank, shape);
-    free(name);
+    for (int64_t k = 0; k < tess_param_members(p); k++) {
+        char member[512];
+        name_member(of, k, member);
+        char *name = tess_format("%s%s", m->family->bare(of) ? "" : m->family->prefix, member);
+        tess_safetensors_declare_floats(w, name, stored_as[m->stored], rank, shape);
+        free(name);
+    }
 }
 
 tess_safetensors_writer *tess_model_writer(const tess_model *m, const tess_graph *g, const char *dir)
@@ -216,9 +252,11 @@ static tess_status save_weights(const tess_model *m, tess_graph *g, const char *
     tess_safetensors_writer *w = tess_model_writer(m, g, dir);
     tess_status status = tess_safetensors_writer_begin(w);
     if (status == TESS_OK) status = tess_pieces_settle(g);
+    size_t tensor = 0;
     for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++) {
         tess_tensor *p = tess_graph_param(g, k);
-        status = tess_pieces_write(w, (size_t)k, p, TESS_MASTER, tess_model_turned(m, tess_tensor_name(p)));
+        status = tess_pieces_write_members(w, tensor, p, TESS_MASTER, tess_model_turned(m, tess_tensor_name(p)));
+        tensor += (size_t)tess_param_members(p);
     }
     return tess_safetensors_writer_end(w, status);
 }

@@ -96,8 +96,11 @@ void tess_bench_print(FILE *out, tess_bench_run *b, double median, const tess_pr
     const double params = (double)tess_graph_param_elements(b->run.g), peak = (double)usage.ru_maxrss * 1024;
     const double states = (double)(b->plan.resident[TESS_ROLE_WEIGHT] + b->plan.resident[TESS_ROLE_MASTER] +
                                    b->plan.resident[TESS_ROLE_MOMENT]);
-    fprintf(out, "%.0f parameters, %lld x %lld tokens a step, %s\n", params, (long long)b->run.batch,
-            (long long)b->run.length, tess_run_dtype_name(c));
+    const double trained = (double)tess_graph_trained_elements(b->run.g);
+    fprintf(out, "%.0f parameters, ", params);
+    if (trained < params) fprintf(out, "%.0f of them trained, ", trained);
+    fprintf(out, "%lld x %lld tokens a step, %s\n", (long long)b->run.batch, (long long)b->run.length,
+            tess_run_dtype_name(c));
     print_rates(out, b, median);
     fprintf(out, "peak memory of the process %s; planned: weights and states %s, gradients %s, activations %s\n",
             tess_human_bytes(peak), tess_human_bytes(states),

@@ -56,8 +56,9 @@ static tess_status write_state(const char *dir, const tess_progress *p, const te
     int moments;
     const char *optimizer = tess_graph_optimizer(g, &moments);
     const tess_run_facts *t = &p->told;
-    char sum[32];
+    char sum[32], frozen[32];
     snprintf(sum, sizeof sum, "%016llx", (unsigned long long)t->sum);
+    snprintf(frozen, sizeof frozen, "%016llx", (unsigned long long)t->frozen);
     json_t *root = json_pack("{s:I, s:I, s:I, s:s}", "step", (json_int_t)p->step, "samples", (json_int_t)p->samples,
                              "seed", (json_int_t)p->seed, "format", "tessera checkpoint 1");
     json_object_set_new(root, "optimizer", json_pack("{s:s, s:i}", "name", optimizer, "moments", moments));
@@ -75,6 +76,10 @@ static tess_status write_state(const char *dir, const tess_progress *p, const te
                                       (json_int_t)scale->steps, "last_overflow", (json_int_t)scale->overflow,
                                       "hysteresis", (json_int_t)scale->hysteresis, "skipped",
                                       (json_int_t)scale->skipped));
+    if (t->known && t->frozen)
+        json_object_set_new(root, "frozen",
+                            json_pack("{s:I, s:I, s:s}", "parameters", (json_int_t)t->parameters, "trained",
+                                      (json_int_t)t->trained, "sum", frozen));
     if (p->best_step)
         json_object_set_new(root, "best",
                             json_pack("{s:I, s:f}", "step", (json_int_t)p->best_step, "valid_loss", p->best_loss));
@@ -258,7 +263,7 @@ char *tess_checkpoint_path(const char *dir, int64_t step)
 static void read_more(json_t *root, tess_progress *p)
 {
     tess_run_facts *t = &p->told;
-    json_int_t steps, schedule, batch, length, samples, tokens, best, worse;
+    json_int_t steps, schedule, batch, length, samples, tokens, parameters, trained, best, worse;
     int bf16, shuffle;
     const char *sum, *optimizer;
     if (!json_unpack(root, "{s:{s:s, s:i}}", "optimizer", "name", &optimizer, "moments", &p->moments))
@@ -285,6 +290,12 @@ static void read_more(json_t *root, tess_progress *p)
         p->scale = (tess_loss_scale){p->scale.value, scaled, overflow, hysteresis, skipped};
     else
         p->scale = (tess_loss_scale){0};
+    if (!json_unpack(root, "{s:{s:I, s:I, s:s}}", "frozen", "parameters", &parameters, "trained", &trained, "sum",
+                     &sum)) {
+        t->parameters = parameters;
+        t->trained = trained;
+        t->frozen = strtoull(sum, NULL, 16);
+    }
     if (!json_unpack(root, "{s:{s:I, s:F}}", "best", "step", &best, "valid_loss", &p->best_loss)) p->best_step = best;
     if (!json_unpack(root, "{s:{s:F, s:I}}", "early_stop", "valid_loss", &p->mark_loss, "worse", &worse)) {
         p->marked = true;

@@ -117,7 +117,7 @@ static tess_status too_little_ram(tess_run *r, const tess_place_conf *conf, uint
 }
 
 /* The disk tier's size; none where nothing rests there. */
-static tess_status size_disk(tess_run *r)
+tess_status tess_run_size_disk(tess_run *r)
 {
     const tess_config *c = r->c;
     const uint64_t room = tess_run_disk_least(r);
@@ -167,7 +167,7 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
     const tess_status status = lay_out(r, &r->conf, step, &guess);
     if (status != TESS_OK) return guess ? too_little_ram(r, &r->conf, guess) : status;
     if (lacks_disk(r)) eval_lacks(r, &r->conf); /* what is named is enough for its tiles, too */
-    return size_disk(r);
+    return tess_run_size_disk(r);
 }
 
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
@@ -189,5 +189,5 @@ tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
         r->place = placement;
     else
         r->eval_disk = placement.disk;
-    return size_disk(r);
+    return tess_run_size_disk(r);
 }

@@ -89,8 +89,10 @@ static tess_status estimate(const tess_config *c, bool must_fit, FILE *out)
     if (status == TESS_OK) status = tess_run_step(&run, true, &step);
     if (status == TESS_OK) {
         tess_step_plan(step, &p);
-        fprintf(out, "%lld parameters, %lld tokens a step, %llu tasks over %llu tiles\n",
-                (long long)tess_graph_param_elements(run.g), (long long)(run.batch * run.length),
+        const long long all = tess_graph_param_elements(run.g), trained = tess_graph_trained_elements(run.g);
+        fprintf(out, "%lld parameters, ", all);
+        if (trained < all) fprintf(out, "%lld of them trained, ", trained);
+        fprintf(out, "%lld tokens a step, %llu tasks over %llu tiles\n", (long long)(run.batch * run.length),
                 (unsigned long long)p.tasks, (unsigned long long)p.tiles);
         if (tess_ranks() > 1) fprintf(out, "rank %d of %d, which holds the most\n", rank, tess_ranks());
     }

@@ -18,7 +18,7 @@ static void part(FILE *out, const char *what, uint64_t bytes)
 
 static const char *const role_name[TESS_ROLE_COUNT] = {
     [TESS_ROLE_WEIGHT] = "weights",     [TESS_ROLE_MASTER] = "fp32 masters",    [TESS_ROLE_MOMENT] = "moments",
-    [TESS_ROLE_GRADIENT] = "gradients", [TESS_ROLE_ACTIVATION] = "activations",
+    [TESS_ROLE_GRADIENT] = "gradients", [TESS_ROLE_ACTIVATION] = "activations", [TESS_ROLE_CACHE] = "keys and values",
 };
 
 /* Tiles by what they are for. */
@@ -117,6 +117,13 @@ static void print_ram(FILE *out, const tess_run *r, const tess_plan *p, uint64_t
     outside(out, 0);
 }
 
+static bool has_experts(const tess_graph *g)
+{
+    for (int k = 0; k < tess_graph_params(g); k++)
+        if (tess_param_members(tess_graph_param(g, k)) > 1) return true;
+    return false;
+}
+
 static void print_disk(FILE *out, const tess_run *r, const tess_plan *p)
 {
     const tess_placement *place = &r->place;
@@ -129,6 +136,8 @@ static void print_disk(FILE *out, const tess_run *r, const tess_plan *p)
     line(out, "read in a step", place->read);
     line(out, "written in a step", place->written);
     line(out, "no plan moves less, both ways, than", place->bound);
+    if (has_experts(r->g))
+        fprintf(out, "  experts count as if tokens used all of them; those that none chose are not read\n");
     if (r->by_layer) fprintf(out, "  all micro-batches pass a layer while it is in RAM\n");
     if (r->late) fprintf(out, "  updates wait for the norm and come in the next step's forward pass\n");
 }

@@ -12,11 +12,11 @@
 enum { STRIP_BYTES = 16 << 20 };
 
 /* Rows [from, from + n) of a parameter (rows, cols) to where they lie in the file; room: (n, cols), twice if turned. */
-static tess_status write_strip(tess_safetensors_writer *w, size_t tensor, const tess_safetensor *t, int64_t from,
-                               int64_t n, int64_t cols, bool turned, float *room)
+static tess_status write_strip(tess_safetensors_writer *w, size_t tensor, const tess_safetensor *t, int64_t before,
+                               int64_t from, int64_t n, int64_t cols, bool turned, float *room)
 {
     float *other = room + n * cols;
-    TESS_TRY(tess_safetensor_read(t, from * cols, n * cols, room));
+    TESS_TRY(tess_safetensor_read(t, (before + from) * cols, n * cols, room));
     if (!turned) return tess_safetensors_write(w, tensor, from, n, 0, cols, room);
     for (int64_t r = 0; r < n; r++)
         for (int64_t c = 0; c < cols; c++) other[c * n + r] = room[r * cols + c];
@@ -34,12 +34,15 @@ static tess_status write_param(tess_safetensors_writer *w, size_t tensor, const 
     if (!t || t->rank != rank || t->dims[0] != rows || (rank == 2 && t->dims[1] != cols))
         return tess_error(TESS_INVALID, m->dir, "%s is %s (its config.json is of another model)", name,
                           t ? "of another shape" : "missing");
+    const int64_t each = rows / tess_param_members(p); /* a tensor for each matrix of a stack */
     int64_t most = STRIP_BYTES / (cols * (int64_t)sizeof(float)) + 1;
-    if (most > rows) most = rows;
+    if (most > each) most = each;
     float *room = tess_alloc((size_t)(most * cols) * (turned ? 2 : 1) * sizeof *room);
     tess_status status = TESS_OK;
-    for (int64_t from = 0; from < rows && status == TESS_OK; from += most)
-        status = write_strip(w, tensor, t, from, most < rows - from ? most : rows - from, cols, turned, room);
+    for (int64_t before = 0; before < rows; before += each, tensor++)
+        for (int64_t from = 0; from < each && status == TESS_OK; from += most)
+            status =
+                write_strip(w, tensor, t, before, from, most < each - from ? most : each - from, cols, turned, room);
     free(room);
     tess_safetensor_forget(t);
     return status;
@@ -51,7 +54,11 @@ static tess_status write_weights(const tess_model *m, tess_graph *g, const char 
     tess_safetensors_writer *w = tess_model_writer(m, g, dir);
     const int params = tess_graph_params(g);
     tess_status status = tess_safetensors_writer_begin(w);
-    for (int k = 0; k < params && status == TESS_OK; k++) status = write_param(w, (size_t)k, m, tess_graph_param(g, k));
+    size_t tensor = 0;
+    for (int k = 0; k < params && status == TESS_OK; k++) {
+        status = write_param(w, tensor, m, tess_graph_param(g, k));
+        tensor += (size_t)tess_param_members(tess_graph_param(g, k));
+    }
     return tess_safetensors_writer_end(w, status);
 }
 

@@ -1,39 +1,83 @@
-/* Continuing a text: the whole context goes through the network for each token, in a graph for its length rounded up
- * to a power of two; attention is causal, so what stands behind the context does not matter. The graphs share one set
- * of weights. */
+/* What the command does with a writer: prompts become tokens, tokens text, the text of one prompt as it comes, of a
+ * file's in the order of its lines. */
 #include "checkpoint_impl.h"
 #include "codelets.h"
-#include "data_impl.h"
 #include "model_impl.h"
-#include "run_impl.h"
+#include "prompts_impl.h"
 #include "states_impl.h"
-#include "train.h"
+#include "writer_impl.h"
+#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { LENGTHS = 24, SHORTEST = 64 };
+enum { BATCH = 8, MOST_ENDS = 64 };
 
 struct generator {
+    const tess_generate_conf *conf;
     tess_model *model;
     tess_tokenizer *tokenizer;
-    int64_t vocab, most; /* longest context */
-    tess_graph *graph[LENGTHS];
-    tess_network net[LENGTHS];
-    tess_step *step[LENGTHS];
-    tess_ids ids;
-    float *logits;
+    tess_config *config; /* its own, where none is given */
+    int64_t vocab, most; /* most: tokens of a text; 0: any */
+    tess_sampling how;
+    int32_t end[MOST_ENDS];
+    int32_t padding, start; /* start: what a decoder's text begins with */
+    tess_prompts prompts;
+    tess_writer *writer;
+    tess_decoding *decoding;
+    double read_seconds, write_seconds;
+    int64_t read, wrote, cut; /* tokens; texts that the model's positions end */
 };
+
+/* ---- opening ---- */
+
+static int32_t token_of(const struct generator *g, const json_t *id)
+{
+    const json_int_t n = json_is_integer(id) ? json_integer_value(id) : -1;
+    return n >= 0 && n < g->vocab ? (int32_t)n : -1;
+}
+
+/* The tokens that end a text, one or a list of them; false: nothing is said. */
+static bool take_ends(struct generator *g, const json_t *of)
+{
+    const json_t *ids = json_object_get(of, "eos_token_id");
+    const size_t n = json_is_array(ids) ? json_array_size(ids) : 1;
+    for (size_t i = 0; i < n && g->how.end_count < MOST_ENDS; i++) {
+        const int32_t id = token_of(g, json_is_array(ids) ? json_array_get(ids, i) : ids);
+        if (id >= 0) g->end[g->how.end_count++] = id;
+    }
+    return g->how.end_count > 0;
+}
+
+/* What generation_config.json says, or else config.json, or else the tokenizer. */
+static void find_tokens(struct generator *g)
+{
+    char *path = tess_format("%s/generation_config.json", tess_model_dir(g->model));
+    json_t *file = json_load_file(path, 0, NULL), *config = json_loads(g->model->json, 0, NULL);
+    const int32_t end = tess_tokenizer_end_of_text(g->tokenizer);
+    if (!take_ends(g, file) && !take_ends(g, config) && end >= 0) g->end[g->how.end_count++] = end;
+    g->padding = token_of(g, json_object_get(config, "pad_token_id"));
+    g->start = token_of(g, json_object_get(file, "decoder_start_token_id"));
+    if (g->start < 0) g->start = token_of(g, json_object_get(config, "decoder_start_token_id"));
+    if (g->start < 0) g->start = g->padding < 0 ? 0 : g->padding;
+    if (g->padding < 0) g->padding = 0;
+    json_decref(file);
+    json_decref(config);
+    free(path);
+}
+
+static bool has_encoder(const struct generator *g)
+{
+    return tess_model_answers(g->model) == TESS_ANSWERS_DECODER;
+}
 
 static tess_status open_generator(const char *dir, void *what)
 {
     struct generator *g = what;
     TESS_TRY(tess_model_open(dir, NULL, &g->model));
-    if (tess_model_answers(g->model) != TESS_ANSWERS_NEXT)
-        return tess_error(TESS_INVALID, dir, "is no model that goes on with a text (%s)",
-                          tess_model_answers(g->model) == TESS_ANSWERS_DECODER ? "it answers with another"
-                                                                               : "it reads one");
+    if (tess_model_answers(g->model) != TESS_ANSWERS_NEXT && !has_encoder(g))
+        return tess_error(TESS_INVALID, dir, "is no model that goes on with a text (it reads one)");
     TESS_TRY(tess_run_need_weights(g->model));
     char *path = tess_format("%s/tokenizer.json", dir);
     tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open(path, &g->tokenizer);
@@ -41,186 +85,249 @@ static tess_status open_generator(const char *dir, void *what)
     TESS_TRY(status);
     TESS_TRY(tess_model_check(g->model));
     g->vocab = tess_model_vocab(g->model);
-    g->most = tess_model_positions(g->model);
-    if (g->most == 0) g->most = 4096;
-    if (!g->tokenizer && g->vocab != tess_tokenizer_vocab(NULL))
-        return tess_error(TESS_INVALID, dir, "has a vocabulary of %lld, and no tokenizer.json (bytes have 256)",
-                          (long long)g->vocab);
+    g->most = has_encoder(g) ? 0 : tess_model_positions(g->model);
+    find_tokens(g);
     tess_run_say_tokenizer(g->model, g->tokenizer);
-    g->logits = tess_alloc((size_t)g->vocab * sizeof *g->logits);
     return TESS_OK;
 }
 
 static void close_generator(void *what)
 {
     struct generator *g = what;
-    for (int k = LENGTHS - 1; k >= 0; k--) {
-        tess_step_free(g->step[k]);
-        tess_graph_free(g->graph[k]);
-    }
-    tess_ids_free(&g->ids);
-    free(g->logits);
     tess_tokenizer_free(g->tokenizer);
     tess_model_close(g->model);
-    *g = (struct generator){0};
+    g->tokenizer = NULL;
+    g->model = NULL;
+    g->how.end_count = 0;
 }
 
-static int64_t length_of(const struct generator *g, int k)
-{
-    int64_t length = (int64_t)SHORTEST << k;
-    return length < g->most ? length : g->most;
-}
+/* ---- prompts ---- */
 
-/* The graph for contexts of at most length_of(k), made when first needed; number 0 holds the weights. */
-static tess_status need_graph(struct generator *g, int k)
+static tess_status encode(struct generator *g, tess_prompt *p)
 {
-    if (g->step[k]) return TESS_OK;
-    g->graph[k] = tess_graph_new(&(tess_graph_conf){.dtype = TESS_F32, .share = k ? g->graph[0] : NULL});
-    TESS_TRY(tess_model_build(g->model, g->graph[k], 1, length_of(g, k), TESS_FOR_LOGITS, &g->net[k]));
-    return tess_step_new(g->net[k].output, &(tess_step_conf){0}, &g->step[k]);
-}
-
-/* The graph that holds a text of n tokens, or as many of its last ones as the model knows positions. */
-static int graph_for(const struct generator *g, int64_t n)
-{
-    int k = 0;
-    while (length_of(g, k) < n && length_of(g, k) < g->most) k++;
-    return k;
-}
-
-/* StarPU below a limit of its own on RAM, where what the text will need at its longest has room: below one that is too
- * low it would wait for ever. */
-static tess_status start(struct generator *g, const tess_generate_conf *c)
-{
-    tess_machine machine = TESS_MACHINE_DEFAULT;
-    tess_plan plan;
-    const int k = graph_for(g, (int64_t)g->ids.count + c->tokens - 1), workers = tess_cores();
-    TESS_TRY(need_graph(g, 0)); /* has the weights */
-    TESS_TRY(need_graph(g, k));
-    tess_step_plan(g->step[k], &plan);
-    const char *name;
-    const uint64_t limit = tess_cpu_limit(&name), ram = tess_ram_free(),
-                   needed = plan.peak_ram + (uint64_t)(workers - 1) * plan.resident[TESS_ROLE_SCRATCH];
-    if (needed > (limit ? limit : ram)) {
-        char would[128] = "";
-        if (limit) snprintf(would, sizeof would, " (%s=%llu would do)", name, (unsigned long long)(needed >> 20) + 1);
-        return tess_error(TESS_INVALID, limit ? name : "memory", "a text of %lld tokens needs %s in RAM, %s is %s%s",
-                          (long long)length_of(g, k), tess_human_bytes((double)needed), limit ? "the cap" : "free",
-                          tess_human_bytes((double)(limit ? limit : ram)), would);
+    char where[512];
+    snprintf(where, sizeof where, p->line ? "%s:%lld" : "%s", g->prompts.where, (long long)p->line);
+    if (p->text && !g->tokenizer && g->vocab != tess_tokenizer_vocab(NULL))
+        return tess_error(TESS_INVALID, tess_model_dir(g->model),
+                          "has a vocabulary of %lld, and no tokenizer.json (bytes have 256)", (long long)g->vocab);
+    if (p->text) {
+        const tess_ids *before, *behind;
+        tess_tokenizer_around(g->tokenizer, &before, &behind);
+        tess_ids_add(&p->ids, before->id, before->count);
+        TESS_TRY(tess_tokenizer_encode(g->tokenizer, where, p->text, strlen(p->text), &p->ids));
+        tess_ids_add(&p->ids, behind->id, behind->count);
     }
-    if (limit && !tess_gpus()) {
-        machine.cpu_bytes = limit;
-        machine.cpu_tiles = limit - tess_plan_fixed(&plan, workers);
+    if (p->ids.count == 0) {
+        const int32_t start = tess_tokenizer_end_of_text(g->tokenizer);
+        tess_ids_push(&p->ids, start >= 0 ? start : '\n');
     }
-    return tess_start(&machine);
+    for (size_t i = 0; i < p->ids.count; i++)
+        if (p->ids.id[i] >= g->vocab)
+            return tess_error(TESS_INVALID, where,
+                              "token %d is beyond the vocabulary of %lld (is this the model's own tokenizer?)",
+                              (int)p->ids.id[i], (long long)g->vocab);
+    if (g->most && (int64_t)p->ids.count > g->most)
+        return tess_error(TESS_INVALID, where,
+                          "%zu tokens, but the model has %lld positions (expected a shorter prompt)", p->ids.count,
+                          (long long)g->most);
+    return TESS_OK;
 }
 
-/* logits (V) of what comes after the context. */
-static tess_status look_ahead(struct generator *g)
+static tess_status take_prompts(struct generator *g)
 {
-    int64_t n = (int64_t)g->ids.count < g->most ? (int64_t)g->ids.count : g->most;
-    const int k = graph_for(g, n);
-    TESS_TRY(need_graph(g, k));
-    int32_t *padded = tess_alloc((size_t)length_of(g, k) * sizeof *padded);
-    memcpy(padded, g->ids.id + g->ids.count - n, (size_t)n * sizeof *padded);
-    tess_status status = tess_step_feed(g->step[k], g->net[k].ids, padded);
-    free(padded);
-    TESS_TRY(status);
-    TESS_TRY(tess_step_feed(g->step[k], g->net[k].index, &(int32_t){(int32_t)n - 1}));
-    tess_step_result r;
-    TESS_TRY(tess_step_run(g->step[k], &(tess_step_input){0}, &r));
-    return tess_step_output(g->step[k], g->logits);
+    const tess_generate_conf *c = g->conf;
+    if (c->prompts)
+        TESS_TRY(tess_prompts_read(&g->prompts, c->prompts, g->vocab));
+    else
+        tess_prompts_said(&g->prompts, c->prompt);
+    for (size_t i = 0; i < g->prompts.count; i++) TESS_TRY(encode(g, &g->prompts.prompt[i]));
+    return TESS_OK;
 }
 
-static int descending(const void *a, const void *b)
-{
-    float x = *(const float *)a, y = *(const float *)b;
-    return (x < y) - (x > y);
-}
+/* ---- writing ---- */
 
-/* The least logit that top_k lets through. */
-static float threshold(const struct generator *g, int top_k)
-{
-    if (top_k <= 0 || top_k >= g->vocab) return -INFINITY;
-    float *sorted = tess_alloc((size_t)g->vocab * sizeof *sorted);
-    memcpy(sorted, g->logits, (size_t)g->vocab * sizeof *sorted);
-    qsort(sorted, (size_t)g->vocab, sizeof *sorted, descending);
-    float least = sorted[top_k - 1];
-    free(sorted);
-    return least;
-}
+/* Where the one text goes as it comes. */
+struct voice {
+    tess_decoding *decoding;
+    FILE *out;
+};
 
-static int32_t draw(const struct generator *g, const tess_generate_conf *c, uint64_t place)
-{
-    int64_t best = 0;
-    for (int64_t i = 1; i < g->vocab; i++)
-        if (g->logits[i] > g->logits[best]) best = i;
-    if (c->temperature <= 0) return (int32_t)best;
-    float least = threshold(g, c->top_k);
-    double sum = 0, at = (tess_random(c->seed, 0, 0, place) + 0.5) / 4294967296.0;
-    for (int64_t i = 0; i < g->vocab; i++)
-        if (g->logits[i] >= least) sum += exp((g->logits[i] - g->logits[best]) / c->temperature);
-    at *= sum;
-    for (int64_t i = 0; i < g->vocab; i++)
-        if (g->logits[i] >= least && (at -= exp((g->logits[i] - g->logits[best]) / c->temperature)) <= 0)
-            return (int32_t)i;
-    return (int32_t)best;
-}
-
-/* Prints what a new token adds, holding back the beginning of a character. */
-static void print(const struct generator *g, int32_t id, char *held, size_t *nheld, FILE *out)
+static void say(struct voice *v, int32_t id)
 {
     size_t n;
-    const char *bytes = tess_tokenizer_bytes(g->tokenizer, id, &n);
-    for (size_t i = 0; i < n; i++) {
-        held[(*nheld)++] = bytes[i];
-        if (tess_utf8_unfinished(held, *nheld) > 0 && *nheld < 4) continue;
-        fwrite(held, 1, *nheld, out);
-        *nheld = 0;
-    }
-    fflush(out);
+    const char *text = tess_decoding_push(v->decoding, id, &n);
+    fwrite(text, 1, n, v->out);
+    fflush(v->out);
 }
 
-static tess_status generate(const tess_generate_conf *c, struct generator *g, FILE *out)
+/* A text of a batch: what the decoder has read and written. */
+struct text {
+    tess_ids ids;
+    size_t given; /* of them */
+    bool done;
+};
+
+/* Reads the prompts, shorter ones with padding in front. */
+static tess_status read_prompts(struct generator *g, const tess_prompt *prompt, struct text *text, int64_t batch)
 {
-    char held[8];
-    size_t nheld = 0;
-    TESS_TRY(tess_tokenizer_encode(g->tokenizer, "--prompt", c->prompt, strlen(c->prompt), &g->ids));
-    if (g->ids.count == 0) {
-        int32_t start = tess_tokenizer_end_of_text(g->tokenizer);
-        tess_ids_push(&g->ids, start >= 0 ? start : '\n');
+    int64_t longest = 0, *pad = tess_alloc((size_t)batch * sizeof *pad);
+    for (int64_t b = 0; b < batch; b++)
+        if ((int64_t)text[b].ids.count > longest) longest = (int64_t)text[b].ids.count;
+    int32_t *ids = tess_alloc((size_t)(batch * longest) * sizeof *ids);
+    for (int64_t b = 0; b < batch; b++) {
+        pad[b] = longest - (int64_t)text[b].ids.count;
+        for (int64_t i = 0; i < longest; i++)
+            ids[b * longest + i] = i < pad[b] ? g->padding : text[b].ids.id[i - pad[b]];
     }
-    for (size_t i = 0; i < g->ids.count; i++)
-        if (g->ids.id[i] >= g->vocab)
-            return tess_error(TESS_INVALID, "--prompt",
-                              "token %d is beyond the vocabulary of %lld (is this the model's own tokenizer?)",
-                              (int)g->ids.id[i], (long long)g->vocab);
-    TESS_TRY(start(g, c));
-    TESS_TRY(tess_model_load(g->model, g->graph[0], 0));
-    fputs(c->prompt, out);
-    for (int i = 0; i < c->tokens; i++) {
-        TESS_TRY(look_ahead(g));
-        int32_t id = draw(g, c, (uint64_t)i);
-        if (id == tess_tokenizer_end_of_text(g->tokenizer)) break;
-        tess_ids_push(&g->ids, id);
-        print(g, id, held, &nheld, out);
+    tess_writer_begin(g->writer, pad);
+    tess_status status = TESS_OK;
+    if (has_encoder(g)) {
+        const int32_t **of = tess_alloc((size_t)batch * sizeof *of);
+        size_t *length = tess_alloc((size_t)batch * sizeof *length);
+        for (int64_t b = 0; b < batch; b++) of[b] = prompt[b].ids.id, length[b] = prompt[b].ids.count;
+        status = tess_writer_encode(g->writer, of, length);
+        free(length);
+        free(of);
     }
-    fwrite(held, 1, nheld, out); /* the text may end within a character */
-    fputc('\n', out);
-    return ferror(out) ? tess_error(TESS_FAILED, "output", "cannot be written") : TESS_OK;
+    if (status == TESS_OK) status = tess_writer_read(g->writer, ids, longest);
+    free(ids);
+    free(pad);
+    return status;
+}
+
+/* Draws the next token of each text; false: all are done. */
+static bool draw(struct generator *g, struct text *text, int64_t batch, size_t first, int64_t place, int32_t *next,
+                 struct voice *voice)
+{
+    bool any = false;
+    for (int64_t b = 0; b < batch; b++) {
+        struct text *t = &text[b];
+        next[b] = g->padding;
+        if (t->done) continue;
+        next[b] = tess_draw(&g->how, tess_writer_logits(g->writer, b), g->vocab, t->ids.id, t->ids.count,
+                            first + (uint64_t)b, (uint64_t)place);
+        t->done = tess_sampling_ends(&g->how, next[b]);
+        if (t->done) continue;
+        tess_ids_push(&t->ids, next[b]);
+        g->wrote++;
+        if (voice) say(voice, next[b]);
+        if (g->most && (int64_t)t->ids.count >= g->most && place + 1 < g->conf->tokens) {
+            t->done = true;
+            g->cut++;
+        }
+        any |= !t->done;
+    }
+    return any;
+}
+
+/* Prompts [first, first + count) of the file; a batch that they do not fill has copies of the last one, which are done.
+ */
+static tess_status write_batch(struct generator *g, size_t first, size_t count, int64_t batch, struct voice *voice,
+                               FILE *out)
+{
+    struct text *text = tess_alloc((size_t)batch * sizeof *text);
+    tess_prompt *prompt = tess_alloc((size_t)batch * sizeof *prompt);
+    int32_t *next = tess_alloc((size_t)batch * sizeof *next);
+    for (int64_t b = 0; b < batch; b++) {
+        const size_t of = first + ((size_t)b < count ? (size_t)b : count - 1);
+        prompt[b] = g->prompts.prompt[of];
+        text[b].done = (size_t)b >= count;
+        const tess_ids begins = has_encoder(g) ? (tess_ids){.id = &g->start, .count = 1} : prompt[b].ids;
+        for (size_t i = 0; i < begins.count; i++) tess_ids_push(&text[b].ids, begins.id[i]);
+        text[b].given = begins.count;
+        g->read += text[b].done ? 0 : (int64_t)prompt[b].ids.count;
+    }
+    const double start = tess_seconds();
+    tess_status status = read_prompts(g, prompt, text, batch);
+    const double began = tess_seconds();
+    g->read_seconds += began - start;
+    for (int64_t i = 0; status == TESS_OK && i < g->conf->tokens; i++)
+        if (!draw(g, text, batch, first, i, next, voice) || i + 1 == g->conf->tokens)
+            break;
+        else
+            status = tess_writer_read(g->writer, next, 1);
+    g->write_seconds += tess_seconds() - began;
+    for (size_t b = 0; status == TESS_OK && !voice && b < count; b++)
+        tess_prompt_write(&g->prompts, &prompt[b], g->tokenizer, text[b].ids.id + text[b].given,
+                          text[b].ids.count - text[b].given, !has_encoder(g), out);
+    for (int64_t b = 0; b < batch; b++) tess_ids_free(&text[b].ids);
+    free(next);
+    free(prompt);
+    free(text);
+    return status;
+}
+
+/* Of the longest text in the end, and of the longest prompt. */
+static void lengths(const struct generator *g, int64_t *longest, int64_t *prompt)
+{
+    *prompt = 1;
+    for (size_t i = 0; i < g->prompts.count; i++)
+        if ((int64_t)g->prompts.prompt[i].ids.count > *prompt) *prompt = (int64_t)g->prompts.prompt[i].ids.count;
+    *longest = (has_encoder(g) ? 1 : *prompt) + g->conf->tokens - 1; /* the last one is not read */
+    if (g->most && *longest > g->most) *longest = g->most;
+}
+
+static tess_status generate(struct generator *g, FILE *out)
+{
+    const tess_generate_conf *c = g->conf;
+    struct voice voice = {.out = out};
+    TESS_TRY(take_prompts(g));
+    int64_t longest, prompt, batch = c->prompts ? (c->batch ? c->batch : BATCH) : 1;
+    lengths(g, &longest, &prompt);
+    if ((size_t)batch > g->prompts.count) batch = (int64_t)g->prompts.count;
+    const tess_writer_conf conf = {
+        .config = c->config ? c->config : g->config, .batch = batch, .longest = longest, .encoded = prompt};
+    const long long trained = tess_model_trained_positions(g->model);
+    if (!tess_model_positions(g->model) && trained > 0 && longest > trained)
+        tess_note("a text of %lld tokens is longer than the model's max_position_embeddings, %lld", (long long)longest,
+                  trained);
+    TESS_TRY(tess_writer_new(g->model, &conf, &g->writer));
+    if (!c->prompts && !has_encoder(g)) fputs(c->prompt, out);
+    const tess_ids shown = has_encoder(g) ? (tess_ids){0} : g->prompts.prompt[0].ids;
+    voice.decoding = g->decoding = c->prompts ? NULL : tess_decoding_new(g->tokenizer, shown.id, shown.count);
+    for (size_t at = 0; at < g->prompts.count; at += (size_t)batch) {
+        const size_t left = g->prompts.count - at;
+        TESS_TRY(
+            write_batch(g, at, left < (size_t)batch ? left : (size_t)batch, batch, c->prompts ? NULL : &voice, out));
+    }
+    if (!c->prompts) {
+        size_t n;
+        const char *rest = tess_decoding_rest(voice.decoding, &n); /* the text may end within a character */
+        fwrite(rest, 1, n, out);
+        fputc('\n', out);
+    }
+    if (g->cut)
+        tess_note("%lld of %zu texts ended at the model's %lld positions", (long long)g->cut, g->prompts.count,
+                  (long long)g->most);
+    tess_note("%lld tokens in %.2f s, %.1f tokens/s; before that %lld of prompts in %.2f s, %.1f tokens/s",
+              (long long)g->wrote, g->write_seconds, (double)g->wrote / fmax(g->write_seconds, 1e-9),
+              (long long)g->read, g->read_seconds, (double)g->read / fmax(g->read_seconds, 1e-9));
+    return fflush(out) || ferror(out) ? tess_error(TESS_FAILED, "output", "cannot be written") : TESS_OK;
 }
 
 tess_status tess_generate(const tess_generate_conf *c, FILE *out)
 {
-    struct generator g = {0};
-    if (!c || !c->dir || !c->prompt || !out)
+    if (!c || !c->dir || (!c->prompt && !c->prompts) || !out)
         return tess_error(TESS_INVALID, "generate", "a directory, a prompt or an output is NULL");
+    struct generator g = {.conf = c,
+                          .how = {.repetition_penalty = c->repetition_penalty,
+                                  .temperature = c->temperature,
+                                  .top_k = c->top_k,
+                                  .top_p = c->top_p,
+                                  .seed = c->seed}};
     char *path = NULL;
-    tess_status status = tess_checkpoint_open(c->dir, open_generator, close_generator, &g, &path);
+    tess_status status = c->config ? TESS_OK : tess_config_open(NULL, NULL, 0, 1, &g.config);
+    if (status == TESS_OK) status = tess_checkpoint_open(c->dir, open_generator, close_generator, &g, &path);
     if (status == TESS_OK && strcmp(path, c->dir)) tess_note("the newest checkpoint in %s: %s", c->dir, path);
     free(path);
-    if (status == TESS_OK) status = generate(c, &g, out);
+    g.how.ends = g.end;
+    if (c->ignore_end) g.how.end_count = 0;
+    if (status == TESS_OK) status = generate(&g, out);
+    tess_writer_free(g.writer);
+    tess_decoding_free(g.decoding);
+    tess_prompts_free(&g.prompts);
     close_generator(&g);
+    tess_config_close(g.config);
     tess_stop();
     return status;
 }

@@ -1,5 +1,6 @@
 /* Opening a run: the model, its tokenizer, its graph and its data as a configuration names them. */
 #include "model_impl.h"
+#include "patterns_impl.h"
 #include "run_impl.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -23,6 +24,23 @@ static tess_status open_tokenizer(tess_run *r)
     char *path = tess_format("%s/tokenizer.json", tess_model_dir(r->model));
     tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open_any(path, &r->tokenizer);
     free(path);
+    return status;
+}
+
+/* What the configuration says is not trained. */
+static tess_status freeze(const tess_run *r)
+{
+    const int params = tess_graph_params(r->g);
+    char where[512];
+    snprintf(where, sizeof where, "%.300s: freeze", r->c->file);
+    bool *marked = tess_alloc((size_t)params * sizeof *marked);
+    tess_status status = tess_patterns_mark_all(r->model, r->g, where, r->c->freeze, marked);
+    for (int k = 0; k < params && status == TESS_OK; k++)
+        if (marked[k]) status = tess_param_freeze(tess_graph_param(r->g, k));
+    free(marked);
+    if (status == TESS_OK && !tess_graph_trained_elements(r->g))
+        return tess_error(TESS_INVALID, where, "all %d parameters of the model are frozen (leave some of them out)",
+                          params);
     return status;
 }
 
@@ -64,6 +82,7 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                               .bounds = in.bounds,
                               .positions = in.positions};
     TESS_TRY(tess_run_at_key(tess_model_build_for(r->model, r->g, &build, &r->net)));
+    TESS_TRY(freeze(r));
     return tess_run_groups(r);
 }
 

@@ -76,6 +76,20 @@ void tess_resume_clear(const tess_config *c)
 
 /* ---- what differs ---- */
 
+/* The same of two lists that mean the same parameters; 0 of none. */
+static uint64_t sum_frozen(const tess_graph *g)
+{
+    uint64_t sum = 0;
+    for (int k = 0; k < tess_graph_params(g); k++) {
+        uint64_t h = UINT64_C(0xcbf29ce484222325);
+        if (!tess_param_frozen(tess_graph_param(g, k))) continue;
+        for (const char *c = tess_tensor_name(tess_graph_param(g, k)); *c; c++)
+            h = (h ^ (unsigned char)*c) * UINT64_C(0x100000001b3);
+        sum += h;
+    }
+    return sum;
+}
+
 tess_run_facts tess_resume_facts(const tess_run *r, const tess_data *data)
 {
     const tess_config *c = r->c;
@@ -89,6 +103,9 @@ tess_run_facts tess_resume_facts(const tess_run *r, const tess_data *data)
                             .schedule_steps = decays ? c->scheduler.params.total_num_steps : 0,
                             .batch = r->batch,
                             .length = r->length,
+                            .parameters = tess_graph_param_elements(r->g),
+                            .trained = tess_graph_trained_elements(r->g),
+                            .frozen = sum_frozen(r->g),
                             .lines = tess_data_by_lines(data),
                             .samples = tess_data_samples(data),
                             .tokens = tess_data_tokens(data),
@@ -162,6 +179,12 @@ static void say_differences(const tess_run_facts *then, const tess_run_facts *no
     if (then->batch != now->batch)
         tess_note("resuming with another train_batch_size: %lld, it was %lld", (long long)now->batch,
                   (long long)then->batch);
+    if (then->frozen != now->frozen) {
+        const long long before = then->frozen ? then->trained : now->parameters;
+        tess_note("resuming with another freeze: %lld of %lld parameters are trained, it was %lld; moments of what was "
+                  "frozen begin at zero",
+                  (long long)now->trained, (long long)now->parameters, before);
+    }
     if (then->bf16 != now->bf16 || then->fp16 != now->fp16)
         tess_note("resuming in %s, the checkpoint's run was in %s", dtype_of(now), dtype_of(then));
     if (then->steps != now->steps)

@@ -129,6 +129,9 @@ tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_N
 /* Returns the least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is
  * tried, which takes the time of a plan, and `r` is then placed for that cap. */
 uint64_t tess_run_least(tess_run *r);
+/* Sizes the disk tier for what was placed there, r->disk becoming NULL where that is nothing; TESS_INVALID where
+ * memory.disk is less. */
+tess_status tess_run_size_disk(tess_run *r) TESS_NODISCARD;
 /* Returns the least memory.disk for what was placed there, in whole MiB. */
 uint64_t tess_run_disk_least(const tess_run *r);
 

@@ -58,9 +58,23 @@ typedef struct tess_generate_conf {
     double temperature; /* 0: always the likeliest */
     int top_k;          /* 0: all */
     uint64_t seed;
+    double top_p;              /* the likeliest that have this share of the probability; 0: all */
+    double repetition_penalty; /* of tokens that were there already, as transformers has it; 0: none */
+    const char *prompts;       /* in the place of `prompt`: a file, of a prompt a line or of examples (.jsonl) */
+    int batch;                 /* prompts of a file that are gone on with at a time; 0: 8 */
+    bool ignore_end;           /* goes on behind a token that ends a text */
+    const tess_config *config; /* of its memory, bf16 and aio; NULL: the defaults */
 } tess_generate_conf;
-/* Goes on with a prompt. */
+/* Goes on with a prompt, or with each of a file. */
 tess_status tess_generate(const tess_generate_conf *c, FILE *out) TESS_NODISCARD;
+
+typedef struct tess_tokenize_conf {
+    const char *dir, *file; /* file NULL: stdin */
+    bool special;           /* with what the tokenizer's post-processor adds */
+    bool decode;            /* from ids to text */
+} tess_tokenize_conf;
+/* Writes a line of ids for each line of a text, or the other way round. */
+tess_status tess_tokenize(const tess_tokenize_conf *c, FILE *out) TESS_NODISCARD;
 /* Writes the model of a checkpoint, or of the newest in a directory of them, as a Hugging Face directory, which must
  * not hold one yet: the same bytes as the run would leave. */
 tess_status tess_export(const char *checkpoint, const char *dir, FILE *out) TESS_NODISCARD;

@@ -62,6 +62,13 @@ static void count_steps(struct training *t)
     if (c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO) c->scheduler.params.total_num_steps = c->steps;
 }
 
+static void say_frozen(const struct training *t)
+{
+    const long long all = tess_graph_param_elements(t->run.g), trained = tess_graph_trained_elements(t->run.g);
+    if (trained < all)
+        printf("trained are %lld of %lld parameters, %.3g%%\n", trained, all, 100. * (double)trained / (double)all);
+}
+
 static void say_data(const struct training *t)
 {
     const tess_data *d = t->data;
@@ -286,7 +293,7 @@ tess_status tess_train(const tess_config *c)
     TESS_TRY_DONE(tess_ranks_agree(make_output(&t)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(plan_steps(&t)));
-    if (!tess_rank()) say_data(&t);
+    if (!tess_rank()) say_frozen(&t), say_data(&t);
     tess_signals_install();
     TESS_TRY_DONE(tess_ranks_agree(begin(&t, b.found)));
     status = all_steps(&t);

@@ -13,6 +13,7 @@ typedef enum tess_key_kind {
     TESS_KEY_SIZE,
     TESS_KEY_TEXT,
     TESS_KEY_PATHS,
+    TESS_KEY_TEXTS,
     TESS_KEY_OBJECTS,
     TESS_KEY_CHOICE,
     TESS_KEY_MODEL,

@@ -177,6 +177,7 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
                                        [TESS_KEY_SIZE] = "a size such as \"16GiB\" or a number of bytes",
                                        [TESS_KEY_TEXT] = "a string",
                                        [TESS_KEY_PATHS] = "a path, or a list of them",
+                                       [TESS_KEY_TEXTS] = "a string, or a list of them",
                                        [TESS_KEY_OBJECTS] = "a list of objects",
                                        [TESS_KEY_CHOICE] = "one of",
                                        [TESS_KEY_MODEL] = "a directory or an object",
@@ -269,15 +270,16 @@ static json_t *get_model(const char *directory, const char *object)
     return all;
 }
 
-/* A path, or a list of paths or of objects with a path and a weight, of which data_paths.c says more. */
-static bool set_paths(char **field, const json_t *v)
+/* A text, or a list of texts; of paths also of objects with a path and a weight, of which data_paths.c says more. No
+ * text of an empty list is none. */
+static bool set_texts(char **field, const json_t *v, bool objects)
 {
     if (json_is_string(v)) return set_text(field, json_string_value(v)), true;
     if (!json_is_array(v)) return false;
     for (size_t i = 0; i < json_array_size(v); i++)
-        if (!json_is_string(json_array_get(v, i)) && !json_is_object(json_array_get(v, i))) return false;
-    free(*field);
-    *field = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(17));
+        if (!json_is_string(json_array_get(v, i)) && !(objects && json_is_object(json_array_get(v, i)))) return false;
+    set_text(field, NULL);
+    if (objects || json_array_size(v)) *field = json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(17));
     return true;
 }
 
@@ -352,7 +354,8 @@ static bool set_field(tess_config *c, const tess_key *k, const json_t *v, bool *
     case TESS_KEY_TEXT:
         return json_is_string(v) ? (set_text(at, json_string_value(v)), true) : false;
     case TESS_KEY_PATHS:
-        return set_paths(at, v);
+    case TESS_KEY_TEXTS:
+        return set_texts(at, v, k->kind == TESS_KEY_PATHS);
     case TESS_KEY_OBJECTS:
         return set_objects(at, v);
     case TESS_KEY_CHOICE:
@@ -371,8 +374,8 @@ static void set_preset(tess_config *c, const tess_key *k)
     void *at = field(c, k);
     bool absent = false;
     if (k->kind == TESS_KEY_MODEL) set_text((char **)at + 1, NULL);
-    if (k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_MODEL ||
-        k->kind == TESS_KEY_OBJECTS) {
+    if (k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_TEXTS ||
+        k->kind == TESS_KEY_OBJECTS || k->kind == TESS_KEY_MODEL) {
         set_text(at, NULL); /* the "auto" of a text is made where the path of the configuration is known */
     } else if (tess_key_can_be_auto(k)) {
         if (k->kind == TESS_KEY_REAL)
@@ -440,9 +443,10 @@ json_t *tess_key_parse(const tess_key *k, const char *text)
     json_t *value = NULL;
     if (k->kind == TESS_KEY_BOOL && !strcmp(text, "1")) return json_true();
     if (k->kind == TESS_KEY_BOOL && !strcmp(text, "0")) return json_false();
-    if (k->kind == TESS_KEY_PATHS && (value = parse_paths(text))) return value;
-    bool textual = k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_CHOICE ||
-                   k->kind == TESS_KEY_SIZE || (k->kind == TESS_KEY_MODEL && text[0] != '{');
+    if ((k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_TEXTS) && (value = parse_paths(text))) return value;
+    bool textual = k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_TEXTS ||
+                   k->kind == TESS_KEY_CHOICE || k->kind == TESS_KEY_SIZE ||
+                   (k->kind == TESS_KEY_MODEL && text[0] != '{');
     if (!textual) value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
     if (!value) value = json_string(text);
     return value ? value : json_string("(not UTF-8)");
@@ -487,6 +491,7 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
         if (automatic && *(const int *)at == TESS_CONFIG_AUTO) return json_string("auto");
         return json_string(choice_names(k, *(const int *)at, name, sizeof name));
     case TESS_KEY_PATHS:
+    case TESS_KEY_TEXTS:
         return *text ? parse_paths(*text) : json_null();
     case TESS_KEY_OBJECTS:
         return *text ? json_loads(*text, 0, NULL) : json_null();

@@ -200,9 +200,10 @@ static void insist_on_room(uint64_t bytes, const tess_task *task, const char *wh
 bool tess_ram_flow_let_in(const tess_task *task, bool turn)
 {
     uint64_t bytes = 0;
+    if (!tess_choice_known(task, turn)) return false;
     for (unsigned i = 0; i < task->nuse; i++) {
         const tess_tile *t = task->use[i].tile;
-        if (!tess_tile_flows(t)) continue;
+        if (!tess_tile_flows(t) || tess_use_left_out(task, &task->use[i])) continue;
         if (t->ram.state == TESS_RAM_DEPARTS) return false; /* only after a task that is not submitted yet */
         if (!is_here(t)) bytes += t->bytes;
     }
@@ -211,12 +212,13 @@ bool tess_ram_flow_let_in(const tess_task *task, bool turn)
     if (!turn && bytes && !make_room(bytes, false, who, what)) return false;
     for (unsigned i = 0; i < task->nuse; i++) {
         tess_tile *t = task->use[i].tile;
-        if (!tess_tile_flows(t)) continue;
+        if (!tess_tile_flows(t) || tess_use_left_out(task, &task->use[i])) continue;
         if (!is_here(t)) enter(t, task->use[i].mode, TESS_RAM_HERE);
     }
-    for (unsigned i = 0; i < task->nuse; i++)
-        if (tess_tile_flows(task->use[i].tile) && tess_use_leaves(&task->use[i]))
+    for (unsigned i = 0; i < task->nuse; i++) /* what was left out may be here for an earlier task */
+        if (tess_tile_flows(task->use[i].tile) && is_here(task->use[i].tile) && tess_use_leaves(&task->use[i]))
             task->use[i].tile->ram.state = TESS_RAM_DEPARTS;
+    tess_choice_reset(task);
     return true;
 }
 

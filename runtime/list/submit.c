@@ -43,10 +43,13 @@ static tess_cost cost_of(const tess_task *t)
 
 /* ---- running ---- */
 
+/* StarPU knows nothing of the tiles that a task does without. */
 static void fill_views(tess_view *view, void *buffers[], const tess_task *t)
 {
-    for (unsigned i = 0; i < t->nuse; i++)
-        view[i] = (tess_view){(void *)STARPU_VECTOR_GET_PTR(buffers[i]), t->use[i].tile->bytes};
+    for (unsigned i = 0, k = 0; i < t->nuse; i++)
+        view[i] = tess_use_left_out(t, &t->use[i])
+                      ? (tess_view){NULL, 0}
+                      : (tess_view){(void *)STARPU_VECTOR_GET_PTR(buffers[k++]), t->use[i].tile->bytes};
 }
 
 static void run_cpu(void *buffers[], void *arg)
@@ -177,17 +180,20 @@ tess_status tess_task_submit(const tess_task *t, uint32_t where)
     struct starpu_task *task = starpu_task_create();
     task->cl = &state_of(t->cl)->cl;
     task->cl_arg = (void *)t;
-    task->nbuffers = (int)t->nuse;
     task->priority = -(int)t->order;
     task->flops = cost_of(t).flops;
     if (t->nuse > STARPU_NMAXBUFS) {
         task->dyn_handles = tess_alloc(t->nuse * sizeof *task->dyn_handles);
         task->dyn_modes = tess_alloc(t->nuse * sizeof *task->dyn_modes);
     }
+    int n = 0;
     for (unsigned i = 0; i < t->nuse; i++) {
-        STARPU_TASK_SET_HANDLE(task, tess_tile_handle(t->use[i].tile), i);
-        STARPU_TASK_SET_MODE(task, starpu_mode(t->use[i].mode), i);
+        if (tess_use_left_out(t, &t->use[i])) continue;
+        STARPU_TASK_SET_HANDLE(task, tess_tile_handle(t->use[i].tile), n);
+        STARPU_TASK_SET_MODE(task, starpu_mode(t->use[i].mode), n);
+        n++;
     }
+    task->nbuffers = n;
     if (where) task->where = (int32_t)where;
     task->callback_func = done;
     task->callback_arg = task;

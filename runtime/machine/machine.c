@@ -57,6 +57,7 @@ static tess_status start_tiers(const tess_machine *m)
     TESS_TRY(tess_gpu_start());
     TESS_TRY(tess_gpu_flow_start(m->gpu_tiles, m->gpu_states));
     TESS_TRY(tess_tier_register());
+    tess_choices_count(tess_disk_there() && tess_gpu_workers() == 0); /* a GPU's choices stay there */
     const bool counts = tess_ram_flows() || tess_gpu_flows();
     tess_lost_start(tess_gpu_workers() > 0 ? tess_gpu_workers() : tess_workers(), counts);
     blame();

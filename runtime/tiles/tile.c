@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 static const char *const tier_names[] = {"gpu", "cpu", "disk"};
-static const char *const role_names[] = {"input",    "weight",     "master", "moment",
-                                         "gradient", "activation", "scalar", "scratch"};
+static const char *const role_names[] = {"input",      "weight", "master", "moment", "gradient",
+                                         "activation", "cache",  "scalar", "scratch"};
 const char *tess_tier_name(tess_tier t)
 {
     return tier_names[t];

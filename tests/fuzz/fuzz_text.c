@@ -1,24 +1,34 @@
-/* Any bytes as a text: what is no UTF-8 is refused, and everything else comes back from its tokens as it was, in one go
- * or piece by piece. The first byte chooses the tokenizer. */
+/* Any bytes as a text: what is no UTF-8 is refused, and everything else becomes the same tokens in one go or piece by
+ * piece, from which a tokenizer of bytes gives it back as it was. The first byte chooses the tokenizer. */
 #include "fuzz.h"
 #include "tokenizer_impl.h"
 
 int fuzz_taken;
 const int fuzz_cases = 8000;
 
+enum { KINDS = 10 };
+
 static const tess_tokenizer *tokenizer(int which)
 {
-    static const char *const path[] = {TESS_FIXTURES "/tokenizer_gpt2.json", TESS_FIXTURES "/tokenizer_llama3.json"};
-    static tess_tokenizer *t[2];
-    if (which > 1) return NULL; /* bytes */
-    if (!t[which]) TESS_ASSERT(tess_tokenizer_open(path[which], &t[which]) == TESS_OK);
+    static const char *const path[KINDS] = {TESS_FIXTURES "/tokenizer_gpt2.json",
+                                            TESS_FIXTURES "/tokenizer_llama3.json",
+                                            NULL, /* bytes */
+                                            TESS_FIXTURES "/tokenizers/roberta.json",
+                                            TESS_FIXTURES "/tokenizers/qwen2.json",
+                                            TESS_FIXTURES "/tokenizers/llama2.json",
+                                            TESS_FIXTURES "/tokenizers/mistral.json",
+                                            TESS_FIXTURES "/tokenizers/gemma.json",
+                                            TESS_FIXTURES "/tokenizers/t5.json",
+                                            TESS_FIXTURES "/tokenizers/bert.json"};
+    static tess_tokenizer *t[KINDS];
+    if (!t[which] && path[which]) TESS_ASSERT(tess_tokenizer_open(path[which], &t[which]) == TESS_OK);
     return t[which];
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     if (!bytes) return 0;
-    const tess_tokenizer *t = tokenizer(data[0] % 3);
+    const tess_tokenizer *t = tokenizer(data[0] % KINDS);
     const size_t n = bytes - 1;
     char *text = fuzz_copy(data + 1, n);
     tess_ids ids = {0}, pieces = {0};
@@ -27,7 +37,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         size_t back;
         char *out = tess_tokenizer_decode(t, ids.id, ids.count, &back);
         fuzz_taken += n > 0;
-        if (t) TESS_ASSERT(back == n && !memcmp(out, text, n)); /* bytes may be no UTF-8 */
+        if (data[0] % KINDS < 2) TESS_ASSERT(back == n && !memcmp(out, text, n));
+        TESS_ASSERT(tess_utf8_unfinished(out, back) == 0);
         free(out);
         TESS_ASSERT(tess_encoding_start(t, "text", text, n, &e) == TESS_OK);
         while (e.at < e.length) {

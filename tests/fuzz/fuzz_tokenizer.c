@@ -38,7 +38,19 @@ static size_t without_spaces(char *s, size_t n)
     return m;
 }
 
-static void go_through(const tess_tokenizer *t, const char *text, size_t length)
+/* Does a text come back from its tokens? Not where a part of the tokenizer changes or drops some of it. */
+static bool keeps_all(const char *json, size_t n)
+{
+    static const char *const other[] = {"Removed",   "strip\"", "Delimiter", "Whitespace", "Bert",
+                                        "Metaspace", "unk_",    "Strip",     "Replace",    "Prepend",
+                                        "NF",        "Lower",   "Nmt",       "Precompiled"};
+    if (!memmem(json, n, "ByteLevel", 9)) return false;
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (memmem(json, n, other[i], strlen(other[i]))) return false;
+    return true;
+}
+
+static void go_through(const tess_tokenizer *t, bool keeps, const char *text, size_t length)
 {
     tess_ids ids = {0};
     if (tess_tokenizer_encode(t, "text", text, length, &ids) == TESS_OK) {
@@ -46,7 +58,7 @@ static void go_through(const tess_tokenizer *t, const char *text, size_t length)
         for (size_t i = 0; i < ids.count; i++) TESS_ASSERT(ids.id[i] >= 0 && ids.id[i] < tess_tokenizer_vocab(t));
         char *out = tess_tokenizer_decode(t, ids.id, ids.count, &back), *in = fuzz_copy(text, length);
         const size_t n = without_spaces(in, length);
-        TESS_ASSERT(without_spaces(out, back) == n && !memcmp(in, out, n));
+        if (keeps) TESS_ASSERT(without_spaces(out, back) == n && !memcmp(in, out, n));
         free(out);
         free(in);
     }
@@ -61,11 +73,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     char *json = fuzz_fill(data, file, vocabulary(), &length);
     tess_tokenizer *t;
     if (tess_tokenizer_open(fuzz_file(json, length), &t) == TESS_OK) {
+        const bool keeps = keeps_all(json, length);
         fuzz_taken++;
-        go_through(t, "It's 12 o'clock <|endoftext|>  now\n", 35);
+        go_through(t, keeps, "It's 12 o'clock <|endoftext|>  now\n", 35);
+        go_through(t, keeps, "\u2581caf\u00e9 e\u0301 \u65e5\u672c \U0001f600 <s>",
+                   strlen("\u2581caf\u00e9 e\u0301 \u65e5\u672c \U0001f600 <s>"));
         if (end) {
             char *text = fuzz_copy(end + 1, bytes - file - 1);
-            go_through(t, text, bytes - file - 1);
+            go_through(t, keeps, text, bytes - file - 1);
             free(text);
         }
         TESS_ASSERT(tess_tokenizer_end_of_text(t) < tess_tokenizer_vocab(t));

@@ -5,6 +5,7 @@
 #define tess_cuda_mm_run     tess_emulated_mm_run
 #define tess_cuda_mm_gelu    tess_emulated_mm_gelu
 #define tess_cuda_mm_slope   tess_emulated_mm_slope
+#include "balance_impl.h"
 #include "exact_impl.h"
 #include "reduce_impl.h"
 #include "tensor_impl.h"

@@ -16,6 +16,8 @@ static struct counts count(tess_tensor *loss, const tess_step_conf *conf)
     tess_lowered low;
     tess_dtype t = loss->g->conf.dtype;
     tess_graph_ready(loss->g);
+    for (int k = 0; k < loss->g->params && conf->train; k++)
+        OK(tess_param_moments(loss->g->param[k], &conf->optimizer, true));
     tess_lower_step(loss, conf, &low);
     for (size_t k = 0; k < low.program->tasks; k++) {
         const tess_task *task = &low.program->task[k];

@@ -184,6 +184,162 @@ TEST(same_bits_when_recomputing)
     tess_stop();
 }
 
+/* ---- frozen parameters ---- */
+
+static uint32_t dice = 1;
+static bool freezes(void)
+{
+    dice = dice * 1664525u + 1013904223u;
+    return dice >> 31;
+}
+
+/* The gradients of one step of what is trained, one behind the other; `frozen`, unless NULL, says what is not: it is
+ * drawn by `kind`, a part of the net or any half. */
+static float *gradients_of(int which, const tess_graph_conf *conf, const tess_step_conf *of, const bool *frozen,
+                           double *loss)
+{
+    struct net n;
+    tess_step *s;
+    net_make(&n, conf, bodies[which]);
+    for (int k = 0; frozen && k < tess_graph_params(n.g); k++)
+        if (frozen[k]) OK(tess_param_freeze(tess_graph_param(n.g, k)));
+    OK(tess_step_new(n.loss, of, &s));
+    OK(tess_graph_init(n.g, 3));
+    *loss = net_run(&n, s, 5, 0);
+    float *all = tess_alloc((size_t)tess_graph_param_elements(n.g) * sizeof *all), *at = all;
+    for (int k = 0; k < tess_graph_params(n.g); k++) {
+        tess_tensor *p = tess_graph_param(n.g, k);
+        int64_t shape[3];
+        const int rank = tess_tensor_shape(p, shape);
+        if (!tess_param_frozen(p)) OK(tess_step_gradient(s, p, at));
+        at += shape[0] * (rank == 2 ? shape[1] : 1);
+    }
+    tess_step_free(s);
+    tess_graph_free(n.g);
+    return all;
+}
+
+/* Whatever is frozen: the others have the gradients, bit for bit, that they have where nothing is. */
+static void check_frozen(int which, const tess_graph_conf *conf, const tess_step_conf *of, int halves)
+{
+    struct net n;
+    double loss, same;
+    net_make(&n, conf, bodies[which]);
+    const int params = tess_graph_params(n.g);
+    float *whole = gradients_of(which, conf, of, NULL, &loss);
+    bool *frozen = tess_alloc((size_t)params * sizeof *frozen);
+    for (int kind = 0; kind < 4 + halves; kind++) {
+        int left = 0;
+        for (int k = 0; k < params; k++) {
+            int64_t shape[3];
+            const bool matrix = tess_tensor_shape(tess_graph_param(n.g, k), shape) == 2;
+            const char first = tess_tensor_name(tess_graph_param(n.g, k))[0]; /* of the layer, or "table" */
+            frozen[k] = kind == 0   ? first != '1'
+                        : kind == 1 ? first == '0' || first > '2'
+                        : kind == 2 ? matrix
+                        : kind == 3 ? !matrix
+                                    : freezes();
+            left += !frozen[k];
+        }
+        if (!left) continue;
+        float *some = gradients_of(which, conf, of, frozen, &same);
+        int64_t at = 0;
+        CHECK(loss == same);
+        for (int k = 0; k < params; k++) {
+            int64_t shape[3];
+            const tess_tensor *p = tess_graph_param(n.g, k);
+            const int64_t all = tess_tensor_shape(p, shape) == 2 ? shape[0] * shape[1] : shape[0];
+            if (!frozen[k] && memcmp(whole + at, some + at, (size_t)all * sizeof *some))
+                CHECK_SAY("%s %s, kind %d: another gradient of %s", body_names[which], tess_dtype_name(conf->dtype),
+                          kind, tess_tensor_name(p));
+            at += all;
+        }
+        free(some);
+    }
+    free(frozen);
+    free(whole);
+    tess_graph_free(n.g);
+}
+
+TEST(what_is_frozen_changes_no_other_gradient)
+{
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    for (int which = 0; which < 3; which++)
+        for (int dtype = SANITIZED; dtype < 2; dtype++)
+            for (int cut = 0; cut < 3; cut++) {
+                const tess_graph_conf conf = {.dtype = (tess_dtype)dtype,
+                                              .tile_rows = cut ? T : 2 * T,
+                                              .tile_elements = cut ? 64 * C : 0,
+                                              .loss_rows = 50};
+                const tess_step_conf of = {.train = true,
+                                           .keep_gradients = true,
+                                           .micro = 1 + cut,
+                                           .recompute_every = cut,
+                                           .by_layer = cut == 1,
+                                           .deterministic = cut == 2};
+                check_frozen(which, &conf, &of, SANITIZED ? 1 : 3);
+            }
+    tess_stop();
+}
+
+TEST(what_is_frozen_has_no_states_and_stays_as_it_is)
+{
+    struct net n;
+    tess_step *s;
+    tess_plan plan;
+    float *x;
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    for (int dtype = 0; dtype < 2; dtype++) {
+        net_make(&n, &(tess_graph_conf){.dtype = (tess_dtype)dtype, .tile_rows = T}, net_gpt);
+        tess_tensor *table = tess_graph_find_param(n.g, "table"), *trained = tess_graph_find_param(n.g, "2.fc.w");
+        float before[V * C], first;
+        for (int k = 0; k < tess_graph_params(n.g); k++)
+            if (tess_tensor_name(tess_graph_param(n.g, k))[0] != '2') OK(tess_param_freeze(tess_graph_param(n.g, k)));
+        OK(tess_step_new(n.loss, &training, &s));
+        CHECK_EQ(tess_param_freeze(trained), TESS_INVALID);
+        CHECK_HAS(tess_error_text(), "comes too late to be frozen");
+        tess_step_plan(s, &plan);
+        const uint64_t moved = (uint64_t)tess_graph_trained_elements(n.g);
+        CHECK(moved > 0 && moved < (uint64_t)tess_graph_param_elements(n.g) / 2);
+        CHECK_EQ(plan.resident[TESS_ROLE_MOMENT], 8 * moved);
+        CHECK(plan.resident[TESS_ROLE_MASTER] < 4 * moved + 1 && (dtype || !plan.resident[TESS_ROLE_MASTER]));
+        CHECK(plan.peak[TESS_ROLE_GRADIENT] <= 4 * moved);
+        OK(tess_graph_init(n.g, 3));
+        OK(tess_param_map(table, 0, TESS_MASTER, TESS_R, &x));
+        memcpy(before, x, sizeof before);
+        tess_param_unmap(table, 0, TESS_MASTER);
+        OK(tess_param_map(trained, 0, TESS_MASTER, TESS_R, &x));
+        first = *x;
+        tess_param_unmap(trained, 0, TESS_MASTER);
+        net_run(&n, s, 0, 1e-2f);
+        OK(tess_param_map(table, 0, TESS_MASTER, TESS_R, &x));
+        CHECK(!memcmp(before, x, sizeof before));
+        for (int i = 0; i < V * C && dtype; i++) CHECK(x[i] == tess_from_bf16(tess_to_bf16(x[i])));
+        tess_param_unmap(table, 0, TESS_MASTER);
+        OK(tess_param_map(trained, 0, TESS_MASTER, TESS_R, &x));
+        CHECK(*x != first);
+        tess_param_unmap(trained, 0, TESS_MASTER);
+        CHECK_EQ(tess_param_map(table, 0, TESS_MOMENT1, TESS_R, &x), TESS_INVALID);
+        CHECK_HAS(tess_error_text(), "is frozen");
+        OK(tess_param_map(table, 0, TESS_MASTER, TESS_RW, &x)); /* what is written is rounded */
+        x[5] = 1.001f;
+        tess_param_unmap(table, 0, TESS_MASTER);
+        OK(tess_graph_round(n.g));
+        OK(tess_param_map(table, 0, TESS_MASTER, TESS_R, &x));
+        CHECK(x[5] == (dtype ? 1 : 1.001f) && x[4] == before[4]);
+        tess_param_unmap(table, 0, TESS_MASTER);
+        net_run(&n, s, 1, 1e-2f);
+        tess_step_free(s);
+        tess_graph_free(n.g);
+    }
+    net_make(&n, &(tess_graph_conf){0}, net_gpt);
+    for (int k = 0; k < tess_graph_params(n.g); k++) OK(tess_param_freeze(tess_graph_param(n.g, k)));
+    CHECK_EQ(tess_step_new(n.loss, &training, &s), TESS_INVALID);
+    CHECK_HAS(tess_error_text(), "are frozen");
+    tess_graph_free(n.g);
+    tess_stop();
+}
+
 TEST(clipping_is_seen_and_off_is_off)
 {
     OK(tess_start(&TESS_MACHINE_DEFAULT));

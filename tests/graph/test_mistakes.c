@@ -204,6 +204,39 @@ TEST(shapes_that_do_not_fit)
     }
 }
 
+TEST(experts_that_do_not_fit)
+{
+    for (int k = 0; k < 14; k++) {
+        struct base b = base();
+        tess_tensor *x = b.x, *y = NULL;
+        tess_tensor *logits = tess_linear(x, tess_param(b.g, "router", 4, 12, TESS_ZERO), NULL);
+        tess_tensor *weights = tess_route(logits, 2, true, NULL), *places = tess_dispatch(x, weights);
+        tess_tensor *loss = tess_cross_entropy(x, b.table, NULL, b.next);
+        const char *part = "";
+        if (k == 0) y = tess_route(logits, 5, true, NULL), part = "5 are chosen";
+        if (k == 1) y = tess_route(logits, 0, true, NULL), part = "0 are chosen";
+        if (k == 2) y = tess_route(b.ids, 1, true, NULL), part = "(B,T,experts)";
+        if (k == 3) y = tess_route(logits, 1, true, b.ids), part = "bounds must be an input (B,10)";
+        if (k == 4) y = tess_dispatch(x, x), part = "those that tess_route returned";
+        if (k == 5) y = tess_dispatch(places, weights), part = "x must be (B,T,C)";
+        if (k == 6) y = tess_expert_linear(places, weights, b.w), part = "a stack of as many matrices";
+        if (k == 7)
+            y = tess_expert_linear(places, weights, tess_param_stack(b.g, "s", 3, 8, 12, TESS_ZERO)), part = "a stack";
+        if (k == 8)
+            y = tess_expert_linear(x, weights, tess_param_stack(b.g, "s", 4, 8, 12, TESS_ZERO)),
+            part = "(B,T*chosen,in)";
+        if (k == 9) y = tess_combine(x, weights), part = "(B,T*chosen,C)";
+        if (k == 10)
+            y = tess_param_stack(b.g, "s", 0, 8, 12, TESS_ZERO), part = "a stack of 0 matrices of shape (8,12)";
+        if (k == 11) y = tess_param_stack(b.g, "w", 4, 3, 12, TESS_ZERO), part = "w: a parameter of shape (12,12), but";
+        if (k == 12) y = tess_balanced(loss, x, b.next, 1), part = "those that tess_balance returned";
+        if (k == 13) y = tess_balance(x, weights, NULL), part = "of these logits";
+        CHECK(y == NULL);
+        CHECK_HAS(tess_error_text(), part);
+        refused(b.g, y, part);
+    }
+}
+
 /* A gain or bias that is cut for a linear, or by a tiny tile_elements, was read past its first tile. */
 TEST(norms_take_whole_vectors)
 {

@@ -32,10 +32,16 @@ static tess_tensor *body(tess_graph *g, tess_tensor *x, int layer)
 
 static void change(tess_tensor *p, int64_t element, float by)
 {
+    int64_t k = 0;
     float *x;
-    OK(tess_param_map(p, 0, TESS_MASTER, TESS_RW, &x));
+    for (; k < tess_param_pieces(p); k++) {
+        const tess_piece of = tess_param_piece(p, k);
+        if (element < of.rows * of.cols) break;
+        element -= of.rows * of.cols;
+    }
+    OK(tess_param_map(p, k, TESS_MASTER, TESS_RW, &x));
     x[element] += by;
-    tess_param_unmap(p, 0, TESS_MASTER);
+    tess_param_unmap(p, k, TESS_MASTER);
 }
 
 static void check_param(struct net *n, tess_step *s, tess_step *f, tess_tensor *p)

@@ -31,6 +31,9 @@ struct run {
     int64_t batch;   /* sequences of a step, all micro-batches */
 };
 
+static const json_t *run_freezes; /* what of the next run is frozen (frozen.h); NULL: nothing */
+static int frozen_apply(struct run *r, const json_t *expected);
+
 /* StarPU starts with the first run and stops when the program ends. */
 static void start(void)
 {
@@ -58,6 +61,8 @@ static struct run run_open(const char *model, tess_graph_conf graph, int64_t bat
     r.g = tess_graph_new(&graph);
     const tess_build build = {.batch = batch, .length = T, .purpose = TESS_FOR_LOSS, .bounds = r.batches != NULL};
     OK(tess_model_build_for(r.model, r.g, &build, &r.net));
+    if (run_freezes)
+        CHECK_EQ(frozen_apply(&r, run_freezes), json_integer_value(json_object_get(run_freezes, "frozen")));
     OK(tess_step_new(r.net.output, &conf, &r.step));
     OK(tess_model_load(r.model, r.g, 1));
     if (!r.batches) OK(tess_data_open(tokens(), NULL, &data, &r.data));
@@ -145,5 +150,7 @@ static tess_step_result run_step(struct run *r, int64_t step)
     CHECK_EQ(result.targets, targets);
     return result;
 }
+
+#include "frozen.h"
 
 #endif

@@ -13,10 +13,10 @@
 #define TESS_FIXTURES "tests/models/fixtures"
 #endif
 enum { B = 3, T = 21, VOCAB = 101, STEPS = 6, MOST = B }; /* of the fixtures */
-static const char *const families[] = {"llama3",       "llama-linear", "qwen2",      "qwen3",    "mistral",
-                                       "qwen2-window", "qwen3-window", "gemma2",     "gpt-neox", "gpt-neox-serial",
-                                       "bert",         "bert-both",    "bert-label", "roberta",  "roberta-label",
-                                       "t5",           "t5-gated"};
+static const char *const families[] = {"llama3",       "llama-linear", "qwen2",      "qwen3",     "mistral",
+                                       "qwen2-window", "qwen3-window", "gemma2",     "gpt-neox",  "gpt-neox-serial",
+                                       "bert",         "bert-both",    "bert-label", "roberta",   "roberta-label",
+                                       "t5",           "t5-gated",     "mixtral",    "qwen3-moe", "qwen3-moe-step"};
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
 /* A path below the fixtures' directory. */
@@ -37,15 +37,19 @@ static const char *tokens(void)
 
 /* ---- against PyTorch ---- */
 
-static void check_steps(const char *family, tess_dtype dtype, double tolerance)
+static void check_steps(const char *family, tess_dtype dtype, int64_t tile_elements, double tolerance)
 {
     json_t *expected = json_load_file(fixture(family, "expected.json"), 0, NULL);
-    struct run r = run_open(fixture(family, ""), (tess_graph_conf){.dtype = dtype}, B, (tess_step_conf){0});
+    struct run r = run_open(fixture(family, ""), (tess_graph_conf){.dtype = dtype, .tile_elements = tile_elements}, B,
+                            (tess_step_conf){0});
+    const double off =
+        json_number_value(json_object_get(expected, "bf16_norms_off")); /* PyTorch's own, where rows choose */
+    const double of_norms = dtype == TESS_BF16 && off > 0 ? fmax(3e-2, 1.2 * off) : tolerance;
     for (size_t i = 0; i < STEPS; i++) {
         const double loss = json_number_value(json_array_get(json_object_get(expected, "loss"), i));
         const double norm = json_number_value(json_array_get(json_object_get(expected, "grad_norm"), i));
         const tess_step_result got = run_step(&r, (int64_t)i);
-        if (!(fabs(got.loss - loss) <= tolerance * loss) || !(fabs(got.grad_norm - norm) <= tolerance * norm))
+        if (!(fabs(got.loss - loss) <= tolerance * loss) || !(fabs(got.grad_norm - norm) <= of_norms * norm))
             CHECK_SAY("%s %s, step %zu: loss %.7g, norm %.7g, PyTorch has %.7g and %.7g", family,
                       tess_dtype_name(dtype), i, got.loss, got.grad_norm, loss, norm);
     }
@@ -55,12 +59,64 @@ static void check_steps(const char *family, tess_dtype dtype, double tolerance)
 
 TEST(six_steps_match_pytorch)
 {
-    for (int k = 0; k < FAMILIES; k++) check_steps(families[k], TESS_F32, 1e-4);
+    for (int k = 0; k < FAMILIES; k++) check_steps(families[k], TESS_F32, 0, 1e-4);
 }
 
 TEST(six_steps_in_bf16_are_near_pytorch)
 {
-    for (int k = 0; k < FAMILIES; k++) check_steps(families[k], TESS_BF16, 1e-2);
+    for (int k = 0; k < FAMILIES; k++) check_steps(families[k], TESS_BF16, 0, 1e-2);
+}
+
+/* Of four, and of two. */
+TEST(an_expert_may_have_matrices_of_several_tiles)
+{
+    check_steps("mixtral", TESS_F32, 160, 1e-4);
+    check_steps("qwen3-moe", TESS_F32, 128, 1e-4);
+}
+
+static const char *const frozen[] = {"llama3", "bert", "bert-label", "t5"};
+
+TEST(six_steps_of_what_is_not_frozen_match_pytorch)
+{
+    for (int k = 0; k < 4; k++) frozen_check(frozen[k], TESS_F32, 1e-4);
+    for (int k = 0; k < 4; k++) frozen_check(frozen[k], TESS_BF16, 1e-2);
+}
+
+TEST(patterns_are_those_of_a_shell_with_numbers)
+{
+    static const struct {
+        const char *pattern, *name;
+        bool matches;
+    } cases[] = {{"*", "a.b", true},
+                 {"*.embed_tokens.*", "model.embed_tokens.weight", true},
+                 {"*.embed_tokens.*", "embed_tokens.weight", false},
+                 {"layers.0-11.*", "layers.0.x", true},
+                 {"layers.0-11.*", "layers.11.x", true},
+                 {"layers.0-11.*", "layers.12.x", false},
+                 {"layers.0-11.*", "layers.112.x", false},
+                 {"layers.0-11.*", "layers.1", false},
+                 {"*.0-11.*", "model.layers.7.0-11.x", true},
+                 {"*0-11.x", "layers.112.x", false},
+                 {"*0-11.x", "layers.11.x", true},
+                 {"*10-12.x", "a.9.b.10.x", true},
+                 {"h.?.w", "h.3.w", true},
+                 {"h.?.w", "h.13.w", false},
+                 {"h.1?.w", "h.13.w", true},
+                 {"a*b*c", "aXbYbc", true},
+                 {"a*b*c", "aXbYbd", false},
+                 {"", "", true},
+                 {"", "a", false},
+                 {"**a", "a", true},
+                 {"x[0].w", "x[0].w", true},
+                 {"h.5-3.w", "h.4.w", false},
+                 {"h.99999999999999999999-3.w", "h.4.w", false},
+                 {"h.03-007.w", "h.5.w", true}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        if (tess_pattern_matches(cases[k].pattern, cases[k].name) != cases[k].matches)
+            CHECK_SAY("%s and %s", cases[k].pattern, cases[k].name);
+    CHECK_EQ(tess_pattern_distance("*.q_prj.*", "layers.0.q_proj.weight"), 1);
+    CHECK_EQ(tess_pattern_distance("layers.0-3.qproj.*", "layers.2.q_proj.weight"), 1);
+    CHECK_EQ(tess_pattern_distance("layers.0-3.*", "layers.2.q_proj.weight"), 0);
 }
 
 /* ||ours - theirs|| / ||theirs||, where that is more than a hundredth of the whole gradient's: a key's bias moves all
@@ -81,11 +137,23 @@ static const tess_safetensor *find(const tess_safetensors *set, const char *name
     static const char *const before[] = {"", "model.", "bert.", "roberta.", "gpt_neox."};
     const tess_safetensor *t = strcmp(name, "embed_out.weight") ? NULL : tess_safetensors_find(set, "lm_head.weight");
     for (size_t k = 0; k < sizeof before / sizeof *before && !t; k++) {
-        char full[128];
+        char full[300];
         snprintf(full, sizeof full, "%s%s", before[k], name);
         t = tess_safetensors_find(set, full);
     }
     return t;
+}
+
+/* A stack of matrices has a star for the number that each has in files. */
+static const char *member_name(const char *name, int64_t member)
+{
+    static char out[256];
+    const char *star = strchr(name, '*');
+    if (star)
+        snprintf(out, sizeof out, "%.*s%lld%s", (int)(star - name), name, (long long)member, star + 1);
+    else
+        snprintf(out, sizeof out, "%s", name);
+    return out;
 }
 
 /* PyTorch's gradient of the first step. */
@@ -105,23 +173,29 @@ static void check_gradients(const char *family, tess_dtype dtype, double toleran
     OK(tess_safetensors_open(fixture(family, "gradients"), &set));
     run_step(&r, 0);
     const double whole = norm_of(fixture(family, "expected.json"));
-    CHECK_EQ(tess_graph_params(r.g), tess_safetensors_count(set));
+    size_t tensors = 0;
     for (int k = 0; k < tess_graph_params(r.g); k++) {
         tess_tensor *p = tess_graph_param(r.g, k);
-        const char *name = tess_tensor_name(p);
-        const tess_safetensor *t = find(set, name);
-        if (!t) {
-            CHECK_SAY("%s %s: PyTorch has no such parameter", family, name);
-            continue;
-        }
-        float *ours = tess_alloc((size_t)(2 * t->elements) * sizeof *ours), *theirs = ours + t->elements;
+        int64_t shape[3];
+        const int64_t members = tess_param_members(p);
+        const int64_t n = (tess_tensor_shape(p, shape) == 2 ? shape[0] * shape[1] : shape[0]) / members;
+        float *ours = tess_alloc((size_t)((members + 1) * n) * sizeof *ours), *theirs = ours + members * n;
         OK(tess_step_gradient(r.step, p, ours));
-        OK(tess_safetensor_read(t, 0, t->elements, theirs));
-        const double far = distance(ours, theirs, t->elements, whole);
-        if (!(far <= tolerance))
-            CHECK_SAY("%s %s %s: the gradient is off by %.3g", family, tess_dtype_name(dtype), name, far);
+        for (int64_t e = 0; e < members; e++, tensors++) {
+            const char *name = member_name(tess_tensor_name(p), e);
+            const tess_safetensor *t = find(set, name);
+            if (!t || t->elements != n) {
+                CHECK_SAY("%s %s: PyTorch has no such parameter", family, name);
+                continue;
+            }
+            OK(tess_safetensor_read(t, 0, n, theirs));
+            const double far = distance(ours + e * n, theirs, n, whole);
+            if (!(far <= tolerance))
+                CHECK_SAY("%s %s %s: the gradient is off by %.3g", family, tess_dtype_name(dtype), name, far);
+        }
         free(ours);
     }
+    CHECK_EQ(tensors, tess_safetensors_count(set));
     tess_safetensors_close(set);
     run_close(&r);
 }

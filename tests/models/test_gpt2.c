@@ -70,6 +70,12 @@ static float *states(tess_graph *g, int parts)
 
 /* ---- against PyTorch ---- */
 
+TEST(six_steps_of_biases_alone_match_pytorch)
+{
+    frozen_check("gpt2-biases", TESS_F32, 1e-4);
+    frozen_check("gpt2-biases", TESS_BF16, 1e-2);
+}
+
 /* Steps of the fixture in fp32: losses and norms. */
 static void check_steps(const char *group, int steps, tess_step_conf conf)
 {

@@ -86,6 +86,63 @@ TEST(prefixed_cases)
     tess_tokenizer_free(t);
 }
 
+static bool same_ids(const tess_ids *ids, const json_t *want)
+{
+    if (ids->count != json_array_size(want)) return false;
+    for (size_t i = 0; i < ids->count; i++)
+        if (ids->id[i] != json_integer_value(json_array_get(want, i))) return false;
+    return true;
+}
+
+/* The tokenizers of families, as fixtures/tokenizers/pipelines.py builds them: ids, what stands around them, and what a
+ * decoder makes of them, at once and one by one. */
+TEST(families)
+{
+    static const char *const family[] = {"gpt2",    "roberta", "llama3", "qwen2", "llama2",
+                                         "mistral", "gemma",   "t5",     "bert"};
+    json_t *cases = json_load_file(TESS_FIXTURES "/tokenizers/cases.json", JSON_ALLOW_NUL, NULL);
+    CHECK(json_array_size(cases) > 40);
+    for (size_t f = 0; f < sizeof family / sizeof *family; f++) {
+        char path[256];
+        tess_tokenizer *t = NULL;
+        snprintf(path, sizeof path, "%s/tokenizers/%s.json", TESS_FIXTURES, family[f]);
+        CHECK_EQ(tess_tokenizer_open(path, &t), TESS_OK);
+        for (size_t c = 0; t && c < json_array_size(cases); c++) {
+            const json_t *row = json_array_get(cases, c), *text = json_object_get(row, "text");
+            const json_t *want = json_object_get(row, family[f]), *back = json_array_get(want, 2);
+            const tess_ids *before, *behind;
+            tess_ids ids = {0}, all = {0};
+            size_t length, n;
+            CHECK_EQ(tess_tokenizer_encode(t, "case", json_string_value(text), json_string_length(text), &ids),
+                     TESS_OK);
+            if (!same_ids(&ids, json_array_get(want, 0))) CHECK_SAY("%s, case %zu: other ids", family[f], c);
+            tess_tokenizer_around(t, &before, &behind);
+            tess_ids_add(&all, before->id, before->count);
+            tess_ids_add(&all, ids.id, ids.count);
+            tess_ids_add(&all, behind->id, behind->count);
+            if (!same_ids(&all, json_array_get(want, 1))) CHECK_SAY("%s, case %zu: others around", family[f], c);
+            char *out = tess_tokenizer_decode(t, ids.id, ids.count, &length), *at = out;
+            if (length != json_string_length(back) || memcmp(out, json_string_value(back), length))
+                CHECK_SAY("%s, case %zu: decodes to \"%s\", expected \"%s\"", family[f], c, out,
+                          json_string_value(back));
+            tess_decoding *d = tess_decoding_new(t, NULL, 0);
+            for (size_t i = 0; i <= ids.count; i++) {
+                const char *piece = i < ids.count ? tess_decoding_push(d, ids.id[i], &n) : tess_decoding_rest(d, &n);
+                if (n > length - (size_t)(at - out) || memcmp(at, piece, n))
+                    CHECK_SAY("%s, case %zu: id %zu adds \"%.*s\"", family[f], c, i, (int)n, piece);
+                at += n;
+            }
+            if (at != out + length) CHECK_SAY("%s, case %zu: one by one it ends at \"%s\"", family[f], c, at);
+            tess_decoding_free(d);
+            free(out);
+            tess_ids_free(&ids);
+            tess_ids_free(&all);
+        }
+        tess_tokenizer_free(t);
+    }
+    json_decref(cases);
+}
+
 TEST(bytes)
 {
     tess_ids ids = {0};
@@ -172,9 +229,22 @@ TEST(refused)
     static const struct {
         const char *path, *value, *error; /* path: keys and indices between slashes */
     } cases[] = {
-        {"normalizer", "{\"type\": \"NFC\"}", "normalizer: not supported"},
-        {"decoder", "{\"type\": \"WordPiece\"}", "decoder: only ByteLevel"},
-        {"model/type", "\"WordPiece\"", "model.type: WordPiece is not supported"},
+        {"normalizer", "{\"type\": \"Katakana\"}", "normalizer: normalizer Katakana is not supported"},
+        {"normalizer", "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"NFC\"}, {\"type\": \"ByteLevel\"}]}",
+         "normalizer.normalizers[1]: normalizer ByteLevel is not supported"},
+        {"normalizer", "{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"@\"}", "normalizer: is no base64"},
+        {"normalizer", "{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"AAAA\"}",
+         "is no table of replacements"},
+        {"normalizer", "{\"type\": \"Strip\", \"strip_left\": 1}", "normalizer.strip_left: expected true or false"},
+        {"normalizer", "{\"type\": \"Prepend\"}", "normalizer: expected a string \"prepend\""},
+        {"normalizer", "{\"type\": \"Prepend\", \"prepend\": \"\"}", "an empty \"prepend\" is not supported"},
+        {"decoder", "{\"type\": \"WordPiece\", \"prefix\": \"##\"}", "decoder: only ByteLevel"},
+        {"decoder", "{\"type\": \"CTC\"}", "decoder: decoder CTC is not supported"},
+        {"post_processor", "{\"type\": \"Phantom\"}", "post_processor: post-processor Phantom is not supported"},
+        {"post_processor", "{\"type\": \"TemplateProcessing\", \"single\": []}", "its \"single\" has no Sequence A"},
+        {"model/type", "\"WordPiece\"", "model.type: WordPiece is not supported behind ByteLevel"},
+        {"model/type", "\"WordLevel\"", "model.type: WordLevel is not supported"},
+        {"model/unk_token", "\"<unknown>\"", "model.unk_token: \"<unknown>\" is not in model.vocab"},
         {"model/dropout", "0.1", "model.dropout: not supported"},
         {"model/end_of_word_suffix", "\"</w>\"", "model.end_of_word_suffix: not supported"},
         {"model/vocab", "[]", "model.vocab: expected an object"},
@@ -190,18 +260,18 @@ TEST(refused)
         {"model/merges/3", "[\"q\", \"qqq\"]", "model.merges[3]: \"qqq\" is not in model.vocab"},
         {"added_tokens", "3", "added_tokens: expected an array"},
         {"added_tokens/1", "{\"id\": 1}", "added_tokens[1]: expected an object with a content"},
-        {"added_tokens/1/lstrip", "true", "added_tokens[1]: lstrip is not supported"},
+        {"added_tokens/1/lstrip", "1", "added_tokens[1].lstrip: expected true or false"},
         {"added_tokens/1/content", "\"a\"", "added_tokens[1]: \"a\" has id 857 here"},
-        {"pre_tokenizer", "null", "pre_tokenizer: expected ByteLevel"},
-        {"pre_tokenizer", "{\"type\": \"Whitespace\"}", "pre_tokenizer: expected ByteLevel"},
-        {"pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": []}", "expected ByteLevel"},
+        {"pre_tokenizer", "null", "decoder: ByteLevel is not supported without such a pre-tokenizer"},
+        {"pre_tokenizer", "{\"type\": \"UnicodeScripts\"}", "pre_tokenizer: pre-tokenizer UnicodeScripts is not"},
+        {"pre_tokenizer", "{\"type\": \"Sequence\"}", "pre_tokenizer: expected an array \"pretokenizers\""},
         {"pre_tokenizer",
-         "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, {\"type\": \"ByteLevel\"}]}",
-         "pre_tokenizer.pretokenizers[0]: only Split"},
+         "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, {\"type\": \"Digits\"}]}",
+         "pre_tokenizer.pretokenizers[1]: is not supported behind ByteLevel"},
         {"pre_tokenizer",
          "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, "
-         "\"behavior\": \"Removed\"}, {\"type\": \"ByteLevel\"}]}",
-         "behavior Removed is not supported"},
+         "\"behavior\": \"Inside\"}, {\"type\": \"ByteLevel\"}]}",
+         "behavior Inside is not supported"},
 #define SPLIT(regex)                                                                                                   \
     "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"" regex "\"}, "     \
     "\"behavior\": \"Isolated\"}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false}]}"
@@ -209,6 +279,7 @@ TEST(refused)
         {"pre_tokenizer", SPLIT("a*"), "matches nothing at all"},
         {"pre_tokenizer", SPLIT("a{1,2}+"), "}+ is not supported"},
         {"pre_tokenizer", SPLIT("\\\\h"), "\\h is not supported"},
+        {"pre_tokenizer", SPLIT("(?m:a)"), "(?m is not supported"},
         {"pre_tokenizer", SPLIT("[a&&b]"), "sets inside of sets"},
         {"pre_tokenizer", SPLIT("[a[b]]"), "sets inside of sets"},
     };

@@ -40,9 +40,9 @@ static void check_near(const char *what)
 TEST(states_shared_out_have_the_same_bits)
 {
     char out[64], one[64];
-    static const char *const families[] = {"llama3", "gemma2", "gpt-neox"};
+    static const char *const families[] = {"llama3", "gemma2", "gpt-neox", "mixtral"};
     snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         setup(families[k]);
         RUN_RANKS(2, "train", "run.json", "zero_optimization.stage=3");
         EXPECT_DONE();
@@ -53,15 +53,50 @@ TEST(states_shared_out_have_the_same_bits)
 
 TEST(matrices_and_blocks_shared_out_are_near)
 {
-    /* qwen3's norms of heads keep its attention whole on each rank; mistral has one head of k and v. */
-    static const char *const families[] = {"llama3", "gemma2", "gpt-neox", "qwen3", "mistral"};
-    for (int k = 0; k < 5; k++) {
+    /* qwen3's norms of heads keep its attention whole on each rank, and so do experts; mistral has one head of k and v.
+     */
+    static const char *const families[] = {"llama3", "gemma2",  "gpt-neox", "qwen3-moe-step",
+                                           "qwen3",  "mistral", "mixtral"};
+    for (int k = 0; k < 7; k++) {
         setup(families[k]);
         RUN_RANKS(2, "train", "run.json", "parallel.tensor=2");
         EXPECT_DONE();
         check_near(families[k]);
-        if (k > 2) continue;
+        if (k > 3) continue;
         RUN_RANKS(2, "train", "run.json", "parallel.pipeline=2");
+        EXPECT_DONE();
+        check_near("pipeline");
+    }
+}
+
+/* A stage with nothing to train, a table that two stages have, and biases that one rank alone has. */
+TEST(what_is_frozen_is_frozen_on_all_ranks)
+{
+    static const char *const families[][2] = {{"llama3", "freeze=[\"*.embed_tokens.*\", \"layers.0.*\"]"},
+                                              {"llama3", "freeze=layers.1.*"},
+                                              {"gpt-neox", "freeze=*.weight"}};
+    static const char *const stages[] = {"zero_optimization.stage=1", "zero_optimization.stage=2",
+                                         "zero_optimization.stage=3"};
+    char out[64], one[64];
+    snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
+    for (int k = 0; k < 3; k++) {
+        const char *const freeze = families[k][1], *const dtype = k == 1 ? "bf16.enabled=false" : "bf16.enabled=true";
+        setup(families[k][0]);
+        RUN("train", "run.json", "output=one", freeze, dtype);
+        EXPECT_DONE();
+        for (int stage = k ? 2 : 0; stage < 3; stage++) {
+            RUN_RANKS(2, "train", "run.json", stages[stage], freeze, dtype,
+                      "zero_optimization.stage3_param_persistence_threshold=100");
+            EXPECT_DONE();
+            CHECK(same_file(out, one));
+        }
+        RUN("train", "run.json", "output=one", freeze);
+        EXPECT_DONE();
+        RUN_RANKS(2, "train", "run.json", k == 1 ? "parallel.pipeline=2" : "parallel.tensor=2", freeze);
+        EXPECT_DONE();
+        check_near("matrices or blocks");
+        if (k) continue;
+        RUN_RANKS(2, "train", "run.json", "parallel.pipeline=2", freeze);
         EXPECT_DONE();
         check_near("pipeline");
     }

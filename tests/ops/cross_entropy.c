@@ -51,7 +51,8 @@ static void cross_entropy_tasks(void)
             op_draw(p, ROWS * columns, t, 1);
             for (int64_t i = 0; i < ROWS * columns; i++) positive(p, i, t);
             op_drawn("stats", stats, TESS_F32, 1), op_drawn("lse", ROWS, TESS_F32, 1), targets(ROWS + AT, VOCAB);
-            op_drawn("w", columns * IN, t, 1), op_any("dx", ROWS * IN, TESS_F32, a.acc);
+            a.ends = kind == 3;
+            if (!a.ends) op_drawn("w", columns * IN, t, 1), op_any("dx", ROWS * IN, TESS_F32, a.acc);
             op_run(&tess_cross_entropy_gradient[t], &a);
         }
     tess_cross_entropy_arg a = {

@@ -27,6 +27,10 @@ TEST(arguments)
     EXPECT_ERROR(2, "command line: -n: many", "a number from 1");
     RUN("generate", "out/model", "--prompt", "a", "-n");
     EXPECT_ERROR(2, "command line: -n: missing its N");
+    RUN("generate", "out/model", "--prompt", "a", "--top-p", "2");
+    EXPECT_ERROR(2, "--top-p: 2, expected a number from");
+    RUN("generate", "out/model", "--prompt", "a", "--prompts", "b");
+    EXPECT_ERROR(2, "--prompt and --prompts: both are given");
     CHECK(!exists("out"));
 }
 
@@ -46,7 +50,7 @@ TEST(keys_and_values)
         {"optimizer.params.betas=[0.9, 1]", "command line: optimizer.params.betas", "below 1"},
         {"bf16.enabled=maybe", "command line: bf16.enabled: \"maybe\"", "true or false"},
         {"memory.cpu=much", "command line: memory.cpu: \"much\"", "16GiB"},
-        {"optimizer.type=SGD", "command line: optimizer.type: \"SGD\"", "one of Adam, AdamW"},
+        {"optimizer.type=Adafactor", "command line: optimizer.type: \"Adafactor\"", "one of Adam, AdamW, SGD"},
         {"fp16.fp16_master_weights_and_grads=true", "true needs what this build does not have", "expected false"},
         {"zero_optimization.xyz=1", "command line: zero_optimization.xyz: unknown key, expected", "--help all"},
         {"parallel.tensor=2", "parallel: tensor 2 x pipeline 1 ranks for a model, but 1 ranks run",
@@ -210,6 +214,46 @@ TEST(fields_of_a_decoder)
                " \"data\": {\"train\": \"text.txt\", \"seq_length\": 16}, \"train_batch_size\": 4, \"steps\": 1,"
                " \"output\": \"out\"}\n");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        RUN("train", "run.json", cases[i].argument);
+        EXPECT_ERROR(2, cases[i].what, cases[i].hint);
+    }
+    CHECK(!exists("out"));
+}
+
+/* Experts that there are not, and whose weights files lack or have too many of. */
+TEST(fields_of_experts)
+{
+    static const struct {
+        const char *model, *argument, *what, *hint;
+    } cases[] = {
+        {"mixtral", "model.num_experts_per_tok=6",
+         "num_experts_per_tok: 6 (expected at most num_local_experts, which is 5)", ""},
+        {"mixtral", "model.num_experts_per_tok=0", "num_experts_per_tok: 0", "at least 1"},
+        {"mixtral", "model.num_local_experts=0", "num_local_experts: 0", "at least 1"},
+        {"mixtral", "model.num_experts=4", "experts.4.", "is no parameter of this mixtral"},
+        {"mixtral", "model.num_local_experts=7",
+         "block_sparse_moe.gate.weight has shape (5,32), the model needs (7,32)", ""},
+        {"mixtral", "model.intermediate_size=44", "has shape (40,32), the model needs (44,32)", ""},
+        {"mixtral", "model.router_jitter_noise=0.1", "router_jitter_noise: 0.1", "expected 0"},
+        {"mixtral", "model.router_aux_loss_coef=-1", "router_aux_loss_coef: -1", "at least 0"},
+        {"mixtral", "model.norm_topk_prob=true", "norm_topk_prob: unknown field of a mixtral", "arithmetic"},
+        {"qwen3-moe", "model.num_experts_per_tok=8",
+         "num_experts_per_tok: 8 (expected at most num_experts, which is 7)", ""},
+        {"qwen3-moe", "model.decoder_sparse_step=0", "decoder_sparse_step: 0", "at least 1"},
+        {"qwen3-moe", "model.mlp_only_layers=[-1]", "mlp_only_layers: [-1]", "numbers of layers, the first 0"},
+        {"qwen3-moe", "model.mlp_only_layers=1", "mlp_only_layers: 1", "numbers of layers, the first 0"},
+        {"qwen3-moe", "model.mlp_only_layers=[]", "tensor model.layers.1.mlp.", "is no parameter of this qwen3_moe"},
+        {"qwen3-moe", "model.moe_intermediate_size=\"many\"", "moe_intermediate_size: \"many\"", "a whole number"},
+    };
+    fresh();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[2000];
+        snprintf(text, sizeof text,
+                 "{\"model\": \"" TESS_FIXTURES "/families/%s\", \"data\": {\"train\": \"" TESS_FIXTURES
+                 "/families/tokens.bin\", \"seq_length\": 21},\n \"train_batch_size\": 1, \"steps\": 1, \"output\": "
+                 "\"out\"}\n",
+                 cases[i].model);
+        write_text("run.json", text);
         RUN("train", "run.json", cases[i].argument);
         EXPECT_ERROR(2, cases[i].what, cases[i].hint);
     }

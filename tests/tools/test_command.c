@@ -281,6 +281,56 @@ TEST(a_tokenizer_larger_than_the_model)
     EXPECT_ERROR(2, "text.txt: byte 4000: token 856 is beyond the vocabulary of 856");
 }
 
+static int count_char(const char *text, char c)
+{
+    int n = 0;
+    for (; *text; text++) n += *text == c;
+    return n;
+}
+
+TEST(tokenize_goes_both_ways)
+{
+    tiny_setup();
+    mkdir("base", 0777);
+    char *tokenizer = read_file(TESS_FIXTURES "/tokenizers/llama2.json", NULL);
+    write_text("base/tokenizer.json", tokenizer ? tokenizer : "");
+    free(tokenizer);
+    write_text("lines", "Hello <s>w\303\266rld\n\n\360\237\230\200");
+    RUN("tokenize", "base", "lines", "--special");
+    EXPECT_DONE();
+    CHECK(!strncmp(ran.out, "1 ", 2));
+    CHECK_HAS(ran.out, " 1 "); /* <s> within the line, behind the one that begins it */
+    CHECK_HAS(ran.out, "\n1\n1 ");
+    CHECK_EQ(count_char(ran.out, '\n'), 3);
+    RUN("tokenize", "base", "lines");
+    EXPECT_DONE();
+    write_text("ids", ran.out);
+    RUN("tokenize", "base", "ids", "--decode");
+    EXPECT_DONE();
+    CHECK_STR(ran.out,
+              "Hello <s> w\303\266rld\n\n\360\237\230\200\n"); /* what follows a special token is a text anew */
+    write_text("base/config.json", "{\"vocab_size\": 300}");
+    RUN("tokenize", "base", "lines");
+    EXPECT_ERROR(2, "lines: line 1: token ", "is beyond the model's vocab_size, 300");
+    write_text("lines", "fine\nbad \377\n");
+    unlink("base/config.json");
+    RUN("tokenize", "base", "lines");
+    EXPECT_ERROR(2, "lines: line 2: byte 4: is not UTF-8");
+    write_text("ids", "12 x\n");
+    RUN("tokenize", "base", "ids", "--decode");
+    EXPECT_ERROR(2, "ids: line 1: \"x\" is no id");
+    write_text("ids", "99999999\n");
+    RUN("tokenize", "base", "ids", "--decode");
+    EXPECT_ERROR(2, "ids: line 1: id 99999999 is none of the tokenizer's");
+    RUN("tokenize", "out", "ids");
+    EXPECT_ERROR(2, "out: has no tokenizer.json");
+    RUN("tokenize");
+    EXPECT_ERROR(2, "command line: 0 names, expected MODEL_DIR [FILE]");
+    write_text("base/tokenizer.json", "{\"model\": {}, \"normalizer\": {\"type\": \"Katakana\"}}");
+    RUN("tokenize", "base", "lines");
+    EXPECT_ERROR(2, "base/tokenizer.json: normalizer: normalizer Katakana is not supported");
+}
+
 /* Rotary positions have no end: what is longer than the model's own is said, and done. Learned ones end. */
 TEST(sequences_longer_than_the_positions_of_a_model)
 {
@@ -395,14 +445,65 @@ TEST(generate_goes_on_from_a_prompt)
     CHECK_EQ(strlen(a), 8 + 24 + 1);
     generate_into(d, "3", "1", "1");
     CHECK_STR(d, a); /* and is the one of the likeliest 1 */
+    CHECK_HAS(ran.err, " tokens/s");
     RUN("generate", "out/model", "--prompt=the tile moves and rests on a disk. the tile moves", "-n", "40");
-    EXPECT_DONE(); /* longer than the model's 32 positions */
-    CHECK(!strncmp(ran.out, "the tile moves and rests on a disk. the tile moves", 50));
+    EXPECT_ERROR(2, "--prompt: 50 tokens, but the model has 32 positions");
+    RUN("generate", "out/model", "--prompt=the tile moves", "-n", "40");
+    EXPECT_DONE(); /* until it is full */
+    CHECK_HAS(ran.err, "1 of 1 texts ended at the model's 32 positions");
+    CHECK_EQ(strlen(ran.out), 32 + 1);
     CHECK(strspn(a + 8, "abcdefghijklmnopqrstuvwxyz .\n") == strlen(a + 8)); /* it knows the letters */
     RUN("train", "run.json", "steps=1", "model.n_positions=256");
     EXPECT_DONE();
     RUN("generate", "out/model", "--prompt", "the tile", "-n", "180");
-    EXPECT_DONE(); /* longer than the first graphs, which hold 64 and 128 */
+    EXPECT_DONE();
+    write_text("prompts.txt", "the tile\n\nthe tile moves and rests\r\na\n");
+    RUN("generate", "out/model", "--prompts", "prompts.txt", "-n", "9", "--temperature", "0", "--batch", "2");
+    EXPECT_DONE();
+    char all[600];
+    snprintf(all, sizeof all, "%s", ran.out);
+    int lines = 0;
+    for (const char *at = all; (at = strchr(at, '\n')); at++) lines++;
+    CHECK_EQ(lines, 3);
+    CHECK(!strncmp(all, "the tile", 8));
+    CHECK_HAS(all, "\nthe tile moves and rests");
+    RUN("generate", "out/model", "--prompt", "the tile moves and rests", "-n", "9", "--temperature", "0");
+    EXPECT_DONE();
+    CHECK(strstr(all, ran.out)); /* as it goes on alone */
+    write_text("prompts.jsonl", "{\"prompt\": \"the tile\"}\n{\"input_ids\": [116, 104]}\n");
+    RUN("generate", "out/model", "--prompts", "prompts.jsonl", "-n", "3", "--top-p", "0.9", "--repetition-penalty",
+        "1.2");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "{\"prompt\": \"the tile\", \"completion\": \"");
+    CHECK_HAS(ran.out, "\n{\"input_ids\": [116, 104], \"output_ids\": [");
+    write_text("prompts.txt", "\n\n");
+    RUN("generate", "out/model", "--prompts", "prompts.txt");
+    EXPECT_ERROR(2, "prompts.txt: has no prompt");
+    write_text("prompts.jsonl", "{\"prompt\": \"a\"}\n{\"text\": \"a\"}\n");
+    RUN("generate", "out/model", "--prompts", "prompts.jsonl");
+    EXPECT_ERROR(2, "prompts.jsonl:2: has no prompt");
+}
+
+/* A token that ends a text does, unless it is not to; where config.json and generation_config.json differ, the latter.
+ */
+TEST(generate_ends_with_the_text)
+{
+    tiny_setup();
+    RUN("train", "run.json", "steps=1");
+    RUN("generate", "out/model", "--prompt", "the tile", "-n", "12", "--temperature", "0");
+    EXPECT_DONE();
+    CHECK_EQ(strlen(ran.out), 8 + 12 + 1);
+    char first[64], json[200];
+    snprintf(first, sizeof first, "%s", ran.out);
+    snprintf(json, sizeof json, "{\"eos_token_id\": [255, %d]}", first[8 + 3]);
+    write_text("out/model/generation_config.json", json);
+    RUN("generate", "out/model", "--prompt", "the tile", "-n", "12", "--temperature", "0");
+    EXPECT_DONE();
+    const size_t n = strcspn(first + 8, (char[]){first[8 + 3], 0});
+    CHECK_EQ(strlen(ran.out), 8 + n + 1);
+    RUN("generate", "out/model", "--prompt", "the tile", "-n", "12", "--temperature", "0", "--ignore-eos");
+    EXPECT_DONE();
+    CHECK_STR(ran.out, first);
 }
 
 /* StarPU's limit on RAM is a cap here too: too little is said at once, and what is named then is enough. */
@@ -479,6 +580,46 @@ TEST(estimate_of_a_model_of_70_billion)
     RUN("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1");
     EXPECT_DONE();
     CHECK_HAS(ran.out, "70553706496 parameters, 1024 tokens a step");
+}
+
+static const char mixtral_8x7b[] =
+    "{\"architectures\": [\"MixtralForCausalLM\"], \"attention_dropout\": 0.0, \"bos_token_id\": 1, \"eos_token_id\": "
+    "2,"
+    " \"hidden_act\": \"silu\", \"hidden_size\": 4096, \"initializer_range\": 0.02, \"intermediate_size\": 14336,"
+    " \"max_position_embeddings\": 32768, \"model_type\": \"mixtral\", \"num_attention_heads\": 32, "
+    "\"num_experts_per_tok\": 2,"
+    " \"num_hidden_layers\": 32, \"num_key_value_heads\": 8, \"num_local_experts\": 8, \"output_router_logits\": false,"
+    " \"rms_norm_eps\": 1e-05, \"rope_theta\": 1000000.0, \"router_aux_loss_coef\": 0.02, \"sliding_window\": null,"
+    " \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\", \"transformers_version\": \"4.36.0.dev0\","
+    " \"use_cache\": true, \"vocab_size\": 32000}";
+static const char qwen3_235b[] =
+    "{\"architectures\": [\"Qwen3MoeForCausalLM\"], \"attention_bias\": false, \"attention_dropout\": 0.0,"
+    " \"bos_token_id\": 151643, \"decoder_sparse_step\": 1, \"eos_token_id\": 151645, \"head_dim\": 128,"
+    " \"hidden_act\": \"silu\", \"hidden_size\": 4096, \"initializer_range\": 0.02, \"intermediate_size\": 12288,"
+    " \"max_position_embeddings\": 40960, \"max_window_layers\": 94, \"mlp_only_layers\": [], \"model_type\": "
+    "\"qwen3_moe\","
+    " \"moe_intermediate_size\": 1536, \"norm_topk_prob\": true, \"num_attention_heads\": 64, \"num_experts\": 128,"
+    " \"num_experts_per_tok\": 8, \"num_hidden_layers\": 94, \"num_key_value_heads\": 4, \"output_router_logits\": "
+    "false,"
+    " \"rms_norm_eps\": 1e-06, \"rope_scaling\": null, \"rope_theta\": 1000000.0, \"router_aux_loss_coef\": 0.001,"
+    " \"sliding_window\": null, \"tie_word_embeddings\": false, \"torch_dtype\": \"bfloat16\","
+    " \"transformers_version\": \"4.51.0\", \"use_cache\": true, \"use_sliding_window\": false, \"vocab_size\": "
+    "151936}";
+
+TEST(estimates_of_mixtures_of_experts)
+{
+    tiny_setup();
+    mkdir("base", 0777);
+    write_text("base/config.json", mixtral_8x7b);
+    RUN("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1",
+        "memory.cpu=32GiB", "memory.path=.", "memory.disk=2TiB");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "46702792704 parameters, 1024 tokens a step");
+    CHECK_HAS(ran.out, "those that none chose are not read");
+    write_text("base/config.json", qwen3_235b);
+    RUN("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "235093634560 parameters, 1024 tokens a step");
 }
 
 /* The sum of the lines of a tier, from the line `begin` to "in all", which is to be that; lines "of it" count in the

@@ -1,0 +1,13 @@
+/* balance_impl: statistics of routers, for CPU and CUDA. They go from layer to layer, and from rank to rank, as
+ * activations do, which in bf16 would round counts to eight bits: so behind each number stands what was lost of it. */
+#ifndef TESS_BALANCE_IMPL_H
+#define TESS_BALANCE_IMPL_H
+#include "order_impl.h"
+
+/* The numbers of a sequence: of choices (experts), of softmax (experts), of rows (1). */
+TESS_INLINE int64_t tess_balance_numbers(int64_t experts)
+{
+    return 2 * experts + 1;
+}
+
+#endif

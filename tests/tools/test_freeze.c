@@ -1,0 +1,164 @@
+/* Runs of which a part is frozen: what they hold and move, what they leave, and what goes on from them. */
+#define CHECK_MAIN
+#include "tiny.h"
+
+/* Of wide_setup_with's four blocks the last and the norm behind it are trained, and no table. */
+#define FREEZE   "freeze=[\"wte.*\", \"*.wpe.weight\", \"h.0-2.*\"]"
+#define MEMBERS  "\"train_batch_size\": 4, \"steps\": 4, \"bf16\": {\"enabled\": true}"
+#define RESUMING "checkpoint.dir=ck", "checkpoint.every=2", "overwrite=false"
+
+static long long trained, all; /* of the last run */
+static void read_trained(void)
+{
+    const char *at = strstr(ran.out, "trained are ");
+    trained = all = 0;
+    CHECK(at && sscanf(at, "trained are %lld of %lld parameters", &trained, &all) == 2);
+    CHECK(trained > 0 && trained < all);
+}
+
+static double of_tier(const json_t *metrics, const char *tier, const char *name)
+{
+    const json_t *last = json_array_get(metrics, json_array_size(metrics) - 1);
+    return json_number_value(json_object_get(json_object_get(last, tier), name));
+}
+
+/* ---- less is held and moved ---- */
+
+TEST(what_is_frozen_has_no_states)
+{
+    wide_setup_with(MEMBERS);
+    RUN("train", "run.json", "output=full");
+    EXPECT_DONE();
+    CHECK(!strstr(ran.out, "trained are"));
+    RUN("train", "run.json", FREEZE);
+    EXPECT_DONE();
+    read_trained();
+    json_t *full = read_metrics("full/metrics.jsonl"), *some = read_metrics("out/metrics.jsonl");
+    const double less = of_tier(full, "cpu", "resident_bytes") - of_tier(some, "cpu", "resident_bytes");
+    if (!(less >= 12. * (double)(all - trained) * 0.99)) /* master and moments; vectors have no master */
+        CHECK_SAY("%.0f bytes less are held, of %lld parameters that are frozen", less, all - trained);
+    CHECK(of_tier(some, "cpu", "peak_bytes") < 0.6 * of_tier(full, "cpu", "peak_bytes"));
+    json_decref(full);
+    json_decref(some);
+    RUN("estimate", "run.json");
+    EXPECT_DONE();
+    const double moments = line_of("  moments"), needs = line_of("  in all");
+    CHECK(moments > 0 && needs > 0);
+    RUN("estimate", "run.json", FREEZE);
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "of them trained");
+    if (!(fabs(line_of("  moments") - 8. * (double)trained) < 0.01 * 8 * (double)trained))
+        CHECK_SAY("%g bytes of moments for %lld trained parameters", line_of("  moments"), trained);
+    CHECK(line_of("  in all") < 0.6 * needs);
+}
+
+TEST(what_is_frozen_is_read_and_never_written)
+{
+    wide_setup_with(MEMBERS ", \"memory\": {\"cpu\": \"12MiB\", \"path\": \"swap\"}");
+    RUN("train", "run.json", "output=full", "zero_optimization.offload_param.device=nvme",
+        "zero_optimization.offload_optimizer.device=nvme");
+    EXPECT_DONE();
+    RUN("train", "run.json", FREEZE, "zero_optimization.offload_param.device=nvme",
+        "zero_optimization.offload_optimizer.device=nvme");
+    EXPECT_DONE();
+    read_trained();
+    json_t *full = read_metrics("full/metrics.jsonl"), *some = read_metrics("out/metrics.jsonl");
+    const double moved = of_tier(some, "disk", "read_bytes"), before = of_tier(full, "disk", "read_bytes");
+    if (!(moved > 0 && moved < 0.6 * before)) CHECK_SAY("%.0f bytes are read, %.0f were", moved, before);
+    /* Masters, moments and weights of what is trained, and activations. */
+    const double written = of_tier(some, "disk", "write_bytes");
+    if (!(written < 16. * (double)trained && written < 0.6 * of_tier(full, "disk", "write_bytes")))
+        CHECK_SAY("%.0f bytes are written, for %lld trained parameters", written, trained);
+    json_decref(full);
+    json_decref(some);
+    RUN("train", "run.json", FREEZE, "memory.cpu=auto", "memory.path=", "output=whole");
+    EXPECT_DONE();
+    CHECK(same_file("whole/model/model.safetensors", TINY_WEIGHTS));
+}
+
+/* ---- what a run leaves ---- */
+
+/* Whether a tensor of two files has the same bytes. */
+static bool same_tensor(const struct weights *a, const struct weights *b, const char *name)
+{
+    const json_t *of = json_object_get(json_object_get(a->header, name), "data_offsets");
+    const size_t bytes =
+        (size_t)(json_integer_value(json_array_get(of, 1)) - json_integer_value(json_array_get(of, 0)));
+    return bytes > 0 && !memcmp(a->file + weights_place(a, name), b->file + weights_place(b, name), bytes);
+}
+
+TEST(what_is_frozen_is_saved_byte_by_byte)
+{
+    static const char *const stays[] = {"transformer.wte.weight", "transformer.h.1.attn.c_attn.weight",
+                                        "transformer.h.2.mlp.c_fc.bias"};
+    static const char *const moves[] = {"transformer.h.3.attn.c_attn.weight", "transformer.ln_f.weight"};
+    static const char *const as[][2] = {{"save_dtype=fp32", "bf16.enabled=false"},
+                                        {"save_dtype=bf16", "bf16.enabled=true"}};
+    for (int k = 0; k < 2; k++) {
+        wide_setup_with(MEMBERS);
+        RUN("train", "run.json", "output=base", "steps=1", as[k][0], as[k][1]);
+        EXPECT_DONE();
+        RUN("train", "run.json", FREEZE, "model=base/model", as[k][0], as[k][1]);
+        EXPECT_DONE();
+        struct weights a = weights_read("base/model/model.safetensors"), b = weights_read(TINY_WEIGHTS);
+        for (int i = 0; i < 3; i++)
+            if (!same_tensor(&a, &b, stays[i])) CHECK_SAY("%s, %s: other bytes", as[k][0], stays[i]);
+        for (int i = 0; i < 2; i++)
+            if (same_tensor(&a, &b, moves[i])) CHECK_SAY("%s, %s: was not trained", as[k][0], moves[i]);
+        weights_free(&a);
+        weights_free(&b);
+    }
+}
+
+TEST(a_frozen_run_goes_on)
+{
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        wide_setup_with(MEMBERS);
+        const char *const dtype = bf16 ? "bf16.enabled=true" : "bf16.enabled=false";
+        RUN("train", "run.json", FREEZE, dtype, "output=whole");
+        EXPECT_DONE();
+        RUN("train", "run.json", FREEZE, dtype, RESUMING, "steps=2");
+        EXPECT_DONE();
+        const long frozen = file_size("ck/step-00000002/states.safetensors");
+        RUN("train", "run.json", FREEZE, dtype, RESUMING, "checkpoint.resume=true");
+        EXPECT_DONE();
+        CHECK(!strstr(ran.err, "another freeze"));
+        CHECK(same_file("whole/model/model.safetensors", TINY_WEIGHTS));
+        RUN("export", "ck", "exported");
+        EXPECT_DONE();
+        CHECK(same_file("exported/model.safetensors", TINY_WEIGHTS));
+        RUN("train", "run.json", "freeze=h.0-2.*", dtype, RESUMING, "checkpoint.resume=true", "steps=6");
+        EXPECT_DONE();
+        CHECK_HAS(ran.err, "tessera: resuming with another freeze: ");
+        CHECK_HAS(ran.err, "moments of what was frozen begin at zero");
+        RUN("train", "run.json", dtype, RESUMING, "checkpoint.resume=true", "steps=8");
+        EXPECT_DONE();
+        CHECK_HAS(ran.err, "tessera: resuming with another freeze: ");
+        CHECK(file_size("ck/step-00000008/states.safetensors") > 2 * frozen);
+        RUN("train", "run.json", FREEZE, dtype, RESUMING, "checkpoint.resume=true", "steps=10"); /* and back */
+        EXPECT_DONE();
+        CHECK_HAS(ran.err, "tessera: resuming with another freeze: ");
+    }
+}
+
+/* ---- what cannot be ---- */
+
+TEST(patterns_that_cannot_be_meant)
+{
+    tiny_setup();
+    RUN("train", "run.json", "freeze=[\"wte.*\", \"h.0-1.atn.*\"]");
+    EXPECT_ERROR(2, "run.json: freeze: \"h.0-1.atn.*\" matches no parameter of this gpt2",
+                 "the nearest is transformer.h.0.attn.");
+    RUN("train", "run.json", "freeze=layers.3.*");
+    EXPECT_ERROR(2, "run.json: freeze: \"layers.3.*\" matches no parameter");
+    RUN("estimate", "run.json", "freeze=h.2-7.*");
+    EXPECT_ERROR(2, "run.json: freeze: \"h.2-7.*\" matches no parameter", "the nearest is transformer.h.");
+    RUN("train", "run.json", "freeze=*");
+    EXPECT_ERROR(2, "run.json: freeze: all 28 parameters of the model are frozen");
+    RUN("train", "run.json", "freeze=[3]");
+    EXPECT_ERROR(2, "freeze: [3], expected a string, or a list of them");
+    CHECK(!exists("out"));
+    RUN("train", "run.json", "freeze=[]", "steps=1");
+    EXPECT_DONE();
+    CHECK(!strstr(ran.out, "trained are"));
+}
