@@ -436,6 +436,7 @@ typedef struct tess_count_arg {
     int64_t at;            /* of the buffer that is written, elements that come before */
     int64_t first;         /* fill_normal: place of the first element in the parameter, whose rows are ... */
     int64_t width, stride; /* ... of `stride` elements, of each of which come `width`; 0: all lie side by side */
+    bool uniform;          /* fill_normal: uniform in [-1, 1) instead */
     const char *name;
 } tess_count_arg;
 extern tess_codelet tess_fill[];        /* [F32|BF16]: x (n) = value */

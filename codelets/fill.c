@@ -21,6 +21,11 @@ TESS_CLONES static void fill_normal(const tess_work *w)
     for (int64_t row = 0; row * width < a->n; row++) {
         const uint64_t first = (uint64_t)(a->first + row * a->stride);
         float *x = (float *)w->buf[0].ptr + a->at + row * width;
+        if (a->uniform) {
+#pragma omp simd
+            for (int64_t i = 0; i < width; i++) x[i] = value * tess_uniform_at(key, first + (uint64_t)i);
+            continue;
+        }
 #pragma omp simd
         for (int64_t i = 0; i < width; i++) x[i] = value * tess_normal_at(key, first + (uint64_t)i);
     }

@@ -24,13 +24,15 @@ struct normal {
     void *x;
     float value;
     int64_t first, width, stride;
+    bool uniform;
     tess_random_key key;
     template <int K> TESS_DEVICE void at(int64_t i) const
     {
         float v[K];
         for (int k = 0; k < K; k++) {
             const int64_t row = (i + k) / width, column = (i + k) % width;
-            v[k] = value * tess_normal_at(key, (uint64_t)(first + row * stride + column));
+            const uint64_t place = (uint64_t)(first + row * stride + column);
+            v[k] = value * (uniform ? tess_uniform_at(key, place) : tess_normal_at(key, place));
         }
         store<TESS_F32, K>(x, i, v);
     }
@@ -44,6 +46,7 @@ template <tess_dtype T> static void fill_normal_body(const tess_work *w)
     f.first = a->first;
     f.width = a->width ? a->width : a->n;
     f.stride = a->stride;
+    f.uniform = a->uniform;
     f.key = tess_random_begin(w->env->seed, UINT64_MAX, a->op);
     map(w, f, a->n, aligned(f.x));
 }

@@ -243,4 +243,10 @@ TESS_INLINE float tess_normal_at(tess_random_key key, uint64_t at)
     return sqrtf(-2.0f * tess_logf(u)) * cosine;
 }
 
+/* A number of a place that is uniform in [-1, 1). */
+TESS_INLINE float tess_uniform_at(tess_random_key key, uint64_t at)
+{
+    return (float)((int32_t)tess_random_at(key, at) >> 8) * 0x1p-23f;
+}
+
 #endif

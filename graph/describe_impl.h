@@ -21,6 +21,8 @@ struct tess_graph {
     const char **block_name;
     bool failed;
     char error[512];
+    tess_beside beside; /* what is built beside a linear, for: */
+    void *beside_of;
     uint32_t randoms;             /* streams given out */
     tess_cache *cache;            /* that its attention has; NULL: none */
     tess_step *pending;           /* whose updates of these parameters are yet to come */

@@ -151,7 +151,7 @@ static tess_status check_param(tess_graph *g, const char *name, int64_t rows, in
 }
 
 /* One of `members` matrices, `rows` in all. */
-static tess_tensor *add_param(tess_graph *g, const char *name, int64_t members, int64_t rows, int64_t columns,
+static tess_tensor *add_param(tess_graph *g, const char *name, int64_t members, int64_t rows, int64_t columns, int rank,
                               tess_init init)
 {
     if (!open_for(g, name)) return NULL;
@@ -176,7 +176,7 @@ static tess_tensor *add_param(tess_graph *g, const char *name, int64_t members, 
                                          : tess_rows_of_tile(g, rows, columns);
     if (!other && check_param(g, name, rows, columns, height) != TESS_OK) return tess_graph_fail(g);
     tess_tensor *p = new_tensor(g, TESS_KIND_PARAM, name);
-    p->rank = columns > 1 ? 2 : 1;
+    p->rank = rank;
     p->cut = tess_arena_get(g->arena, sizeof *p->cut);
     p->held = tess_arena_get(g->arena, sizeof *p->held);
     p->held->storage = p;
@@ -196,7 +196,12 @@ static tess_tensor *add_param(tess_graph *g, const char *name, int64_t members, 
 
 tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init)
 {
-    return add_param(g, name, 1, rows, columns, init);
+    return add_param(g, name, 1, rows, columns, columns > 1 ? 2 : 1, init);
+}
+
+tess_tensor *tess_matrix(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init)
+{
+    return add_param(g, name, 1, rows, columns, 2, init);
 }
 
 tess_tensor *tess_param_stack(tess_graph *g, const char *name, int64_t members, int64_t rows, int64_t columns,
@@ -204,7 +209,7 @@ tess_tensor *tess_param_stack(tess_graph *g, const char *name, int64_t members, 
 {
     int64_t all;
     if (members >= 1 && rows >= 1 && !__builtin_mul_overflow(members, rows, &all))
-        return add_param(g, name, members, all, columns, init);
+        return add_param(g, name, members, all, columns, columns > 1 ? 2 : 1, init);
     if (!open_for(g, name)) return NULL;
     tess_error(TESS_INVALID, name,
                "a stack of %lld matrices of shape (%lld,%lld) (there is at least one, and dimensions are at "
@@ -341,6 +346,18 @@ int tess_tensor_shape(const tess_tensor *t, int64_t shape[3])
 }
 
 /* ---- nodes ---- */
+
+void tess_graph_beside(tess_graph *g, tess_beside make, void *of)
+{
+    g->beside = make;
+    g->beside_of = of;
+}
+
+tess_tensor *tess_linear_beside(tess_tensor *x, tess_tensor *w, tess_tensor *y)
+{
+    const tess_graph *g = y ? y->g : NULL;
+    return g && g->beside ? g->beside(g->beside_of, x, w, y) : y;
+}
 
 tess_status tess_same_shape(tess_node *n)
 {

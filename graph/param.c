@@ -100,40 +100,53 @@ static tess_status draw(tess_tensor *p, const struct tess_placed_piece *h, struc
     s->begun[TESS_MASTER] = true;
     if (p->held->init.kind == TESS_INIT_FILL) return submit(p->g, &tess_fill[type_of(p)], a, use, (tess_use){0});
     a.op = stream_of(p->name);
+    a.uniform = p->held->init.kind == TESS_INIT_UNIFORM;
     a.first = h->piece.row * p->cut->whole[1] + h->piece.col;
     if (is_narrow(p)) return draw_narrow(p, a, use, d);
     return submit(p->g, &tess_fill_normal[TESS_F32], a, use, (tess_use){0});
 }
 
-static tess_status draw_all(tess_graph *g, struct drawing *d)
+static tess_status draw_pieces(tess_tensor *p, struct drawing *d)
 {
-    for (int k = 0; k < g->params; k++) {
-        tess_tensor *p = g->param[k];
-        for (int64_t i = 0; i < p->held->pieces && p->held->storage == p; i++) {
-            TESS_TRY(prepare_weight(p, p->held->state[p->held->piece[i].state].tile));
-            TESS_TRY(draw(p, &p->held->piece[i], d));
-        }
+    for (int64_t i = 0; i < p->held->pieces && p->held->storage == p; i++) {
+        TESS_TRY(prepare_weight(p, p->held->state[p->held->piece[i].state].tile));
+        TESS_TRY(draw(p, &p->held->piece[i], d));
     }
+    for (int64_t i = 0; i < p->held->states && p->held->storage == p; i++) /* they begin anew */
+        for (int m = 0; m < TESS_MOMENTS_MOST; m++) p->held->state[i].begun[TESS_MOMENT1 + m] = false;
     return TESS_OK;
 }
 
-tess_status tess_graph_init(tess_graph *g, uint64_t seed)
+/* Parameters [first, end). */
+static tess_status draw_some(tess_graph *g, int first, int end, uint64_t seed)
 {
     struct drawing d = {0};
-    if (!g) return tess_error(TESS_INVALID, "graph", "is NULL");
     TESS_TRY(tess_check_session(g));
     TESS_TRY(tess_settle(g, NULL));
     tess_graph_ready(g);
     tess_env_set(&(tess_env){.seed = seed});
-    const tess_status status = draw_all(g, &d);
+    tess_status status = TESS_OK;
+    for (int k = first; k < end && status == TESS_OK; k++) status = draw_pieces(g->param[k], &d);
     for (int i = 0; i < 16; i++) tess_tile_free(d.tile[i]);
-    TESS_TRY(status);
-    for (int k = 0; k < g->params; k++) {
-        tess_tensor *p = g->param[k];
-        for (int64_t i = 0; i < p->held->states && p->held->storage == p; i++) /* they begin anew */
-            for (int m = 0; m < TESS_MOMENTS_MOST; m++) p->held->state[i].begun[TESS_MOMENT1 + m] = false;
-    }
+    return status;
+}
+
+tess_status tess_graph_init(tess_graph *g, uint64_t seed)
+{
+    if (!g) return tess_error(TESS_INVALID, "graph", "is NULL");
+    TESS_TRY(draw_some(g, 0, g->params, seed));
     return tess_graph_round(g);
+}
+
+tess_status tess_param_init(tess_tensor *p, uint64_t seed)
+{
+    if (!p || p->kind != TESS_KIND_PARAM)
+        return tess_error(TESS_INVALID, p ? p->name : "tess_param_init", "is no parameter");
+    int k = 0;
+    while (p->g->param[k] != p) k++;
+    TESS_TRY(draw_some(p->g, k, k + 1, seed));
+    if (p->held->copy || p->held->on.sliced) p->held->storage->held->stale = true;
+    return TESS_OK;
 }
 
 /* The bf16 copies of this rank's slices, and those of others where weights are whole. */

@@ -45,20 +45,23 @@ tess_graph *tess_graph_new(const tess_graph_conf *conf);
 /* Frees it with all that is in it. */
 void tess_graph_free(tess_graph *g);
 
-typedef enum tess_init_kind { TESS_INIT_FILL, TESS_INIT_NORMAL } tess_init_kind;
+typedef enum tess_init_kind { TESS_INIT_FILL, TESS_INIT_NORMAL, TESS_INIT_UNIFORM } tess_init_kind;
 typedef struct tess_init {
     tess_init_kind kind;
-    float value; /* the constant, or the standard deviation */
+    float value; /* the constant, the standard deviation, or how far from 0 at most */
 } tess_init;
-#define TESS_ZERO      (TESS_LITERAL(tess_init){TESS_INIT_FILL, 0})
-#define TESS_ONE       (TESS_LITERAL(tess_init){TESS_INIT_FILL, 1})
-#define TESS_NORMAL(s) (TESS_LITERAL(tess_init){TESS_INIT_NORMAL, s})
+#define TESS_ZERO       (TESS_LITERAL(tess_init){TESS_INIT_FILL, 0})
+#define TESS_ONE        (TESS_LITERAL(tess_init){TESS_INIT_FILL, 1})
+#define TESS_NORMAL(s)  (TESS_LITERAL(tess_init){TESS_INIT_NORMAL, s})
+#define TESS_UNIFORM(s) (TESS_LITERAL(tess_init){TESS_INIT_UNIFORM, s})
 
 /* Adds an input of token ids or indices (B, T). All inputs of a graph have the same B. */
 tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t length);
 /* Adds a matrix (rows, columns), or a vector (rows) with columns 1. A name that exists already returns that parameter.
  */
 tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init);
+/* Does the same, but of one column it makes a matrix, too. */
+tess_tensor *tess_matrix(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init);
 /* Adds a stack of as many matrices of one shape, one below the other, which is a matrix (members * rows, columns) whose
  * tiles are of one member each. */
 tess_tensor *tess_param_stack(tess_graph *g, const char *name, int64_t members, int64_t rows, int64_t columns,
@@ -83,6 +86,10 @@ tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *p
 tess_tensor *tess_embedding_scaled(tess_tensor *ids, tess_tensor *table, float scale);
 /* Returns x w^T + bias, which is (B, T, out): w is (out, C), bias (out) or NULL. */
 tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias);
+/* Says what is built beside each linear from now on, until it is NULL: `make` is given its x, its w and what it made of
+ * them, and returns what stands for that. */
+typedef tess_tensor *(*tess_beside)(void *of, tess_tensor *x, tess_tensor *w, tess_tensor *y);
+void tess_graph_beside(tess_graph *g, tess_beside make, void *of);
 /* Takes its mean from each row, divides by its deviation, multiplies by gain (C) and adds bias (C). */
 tess_tensor *tess_layernorm(tess_tensor *x, tess_tensor *gain, tess_tensor *bias, float eps);
 /* Divides each row by the root of its mean square, and multiplies by gain (C); with gain (D) each run of D elements is
@@ -230,6 +237,8 @@ int64_t tess_graph_trained_elements(const tess_graph *g);
 /* Draws every parameter from its init, and its moments begin anew; values depend on the seed and the parameter alone.
  */
 tess_status tess_graph_init(tess_graph *g, uint64_t seed) TESS_NODISCARD;
+/* Draws one of them, as tess_graph_init does; tess_graph_round comes after it. */
+tess_status tess_param_init(tess_tensor *p, uint64_t seed) TESS_NODISCARD;
 /* A parameter's parts: the moments are the optimizer's, as many as it has. */
 typedef enum tess_part { TESS_MASTER, TESS_MOMENT1, TESS_MOMENT2, TESS_PARTS } tess_part;
 /* What this rank holds of a parameter's master and moments: rectangles of it, rows [row, row + rows) and columns [col,

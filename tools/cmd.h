@@ -15,7 +15,8 @@ typedef struct command {
 /* Of the commands that take a configuration. */
 extern const tess_config_use cmd_train_use, cmd_eval_use, cmd_generate_use, cmd_estimate_use, cmd_bench_use;
 
-extern const command cmd_train, cmd_eval, cmd_generate, cmd_export, cmd_estimate, cmd_info, cmd_bench, cmd_tokenize;
+extern const command cmd_train, cmd_eval, cmd_generate, cmd_export, cmd_merge, cmd_estimate, cmd_info, cmd_bench,
+    cmd_tokenize;
 
 /* ---- arguments.c: what they make of their arguments ---- */
 

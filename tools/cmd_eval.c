@@ -6,10 +6,12 @@
 
 static const char *const required[] = {"model", "data.valid", NULL};
 const tess_config_use cmd_eval_use = {
-    "model seed data.valid data.seq_length data.truncate data.end_completions data.pack data.pack_positions "
+    "model seed data.valid data.seq_length data.truncate data.end_completions data.loss_on data.pack "
+    "data.pack_positions "
     "data.mlm_probability data.mlm_whole_words data.mask_token data.noise_density data.mean_noise_span "
     "data.sentinel_token train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps "
-    "bf16 fp16 amp torch_autocast memory parallel zero_optimization.stage zero_optimization.offload_param aio",
+    "lora.from bf16 fp16 amp torch_autocast memory parallel zero_optimization.stage zero_optimization.offload_param "
+    "aio",
     required};
 
 static bool is_directory(const char *path)
@@ -44,34 +46,50 @@ static tess_status config_of(const char *dir, int count, char **said, tess_confi
     return status == TESS_OK ? tess_config_resolve(config, tess_ranks()) : status;
 }
 
-static tess_status run(int argc, char **argv)
+static const option ADAPTER = {"--adapter", "DIR", "adapters beside the model: lora.from", NULL};
+
+static tess_status evaluate(int count, char **said)
 {
-    int rest;
-    TESS_TRY(cmd_parse(NULL, 0, argc, argv, &rest));
     tess_config config;
     tess_status status;
-    if (rest > 0 && is_directory(argv[1]))
-        TESS_TRY_DONE(config_of(argv[1], rest - 1, argv + 2, &config));
+    if (count > 0 && is_directory(said[1]))
+        TESS_TRY_DONE(config_of(said[1], count - 1, said + 2, &config));
     else
-        TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
+        TESS_TRY_DONE(cmd_config(1 + count, said, required, &config));
     status = tess_eval(&config);
 done:
     tess_config_free(&config);
     return status;
 }
 
+static tess_status run(int argc, char **argv)
+{
+    option adapter = ADAPTER;
+    int rest;
+    TESS_TRY(cmd_parse(&adapter, 1, argc, argv, &rest));
+    if (!adapter.value) return evaluate(rest, argv);
+    char **said = tess_alloc((size_t)(rest + 2) * sizeof *said), *from = tess_format("lora.from=%s", adapter.value);
+    memcpy(said, argv, (size_t)(rest + 1) * sizeof *said);
+    said[rest + 1] = from;
+    const tess_status status = evaluate(rest + 1, said);
+    free(from);
+    free(said);
+    return status;
+}
+
 static void help(FILE *out)
 {
-    fputs(
-        "In the configuration's place a model's directory may stand, or a checkpoint's, or one of checkpoints, whose\n"
-        "newest is taken: data.seq_length and bf16.enabled are then its run's, and data.valid is to be said:\n"
-        "  tessera eval checkpoints data.valid=held-out.txt\n"
-        "A configuration's model without weights is drawn from seed, and a line says so.\n",
-        out);
+    cmd_option_help(&ADAPTER, 1, out);
+    fputs("\nIn the configuration's place a model's directory may stand, or a checkpoint's, or one of checkpoints, "
+          "whose\n"
+          "newest is taken: data.seq_length and bf16.enabled are then its run's, and data.valid is to be said:\n"
+          "  tessera eval checkpoints data.valid=held-out.txt\n"
+          "A configuration's model without weights is drawn from seed, and a line says so.\n",
+          out);
 }
 
 const command cmd_eval = {"eval",
-                          "eval CONFIG.json|DIR [KEY=VALUE ...]",
+                          "eval CONFIG.json|DIR [KEY=VALUE ...] [--adapter DIR]",
                           "Prints the mean loss and the perplexity of the model on data.valid.",
                           help,
                           run,

@@ -5,7 +5,21 @@
 
 const tess_config_use cmd_generate_use = {"bf16 memory aio", (const char *const[]){NULL}};
 
-enum { PROMPT, PROMPTS, TOKENS, TEMPERATURE, TOP_K, TOP_P, PENALTY, SEED, BATCH, IGNORE_END, OPTIONS_COUNT };
+enum {
+    PROMPT,
+    PROMPTS,
+    TOKENS,
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
+    PENALTY,
+    SEED,
+    BATCH,
+    IGNORE_END,
+    CHAT,
+    ADAPTER,
+    OPTIONS_COUNT
+};
 static const option OPTIONS[OPTIONS_COUNT] = {
     [PROMPT] = {"--prompt", "TEXT", "what to go on from", NULL},
     [PROMPTS] = {"--prompts", "FILE", "a prompt a line, or a .jsonl of {\"prompt\"} or {\"input_ids\"}", NULL},
@@ -17,6 +31,8 @@ static const option OPTIONS[OPTIONS_COUNT] = {
     [SEED] = {"--seed", "S", "of the draw; 1", NULL},
     [BATCH] = {"--batch", "B", "prompts of a file at a time; 8", NULL},
     [IGNORE_END] = {"--ignore-eos", NULL, "go on behind a token that ends a text", NULL},
+    [CHAT] = {"--chat", NULL, "talk: turns come line by line from stdin, by the model's chat template", NULL},
+    [ADAPTER] = {"--adapter", "DIR", "adapters beside the model, as PEFT or a run with lora writes them", NULL},
 };
 
 static void help(FILE *out)
@@ -65,7 +81,9 @@ static tess_status run(int argc, char **argv)
         return tess_error(TESS_INVALID, "command line",
                           "%d directories, expected one MODEL_DIR (OUTPUT/model of a run, or a checkpoint)",
                           rest - settings);
-    if (!options[PROMPT].value && !options[PROMPTS].value)
+    if (options[CHAT].value && (options[PROMPT].value || options[PROMPTS].value))
+        return tess_error(TESS_INVALID, "command line", "--chat and --prompt: both are given, expected one");
+    if (!options[CHAT].value && !options[PROMPT].value && !options[PROMPTS].value)
         return tess_error(TESS_INVALID, "command line", "--prompt: missing (%s)", options[PROMPT].help);
     if (options[PROMPT].value && options[PROMPTS].value)
         return tess_error(TESS_INVALID, "command line", "--prompt and --prompts: both are given, expected one");
@@ -74,6 +92,8 @@ static tess_status run(int argc, char **argv)
     if (status == TESS_OK)
         status = tess_generate(&(tess_generate_conf){.dir = argv[1],
                                                      .prompt = options[PROMPT].value,
+                                                     .chat = options[CHAT].value,
+                                                     .adapter = options[ADAPTER].value,
                                                      .tokens = (int)tokens,
                                                      .temperature = temperature,
                                                      .top_k = (int)top_k,
@@ -91,8 +111,8 @@ static tess_status run(int argc, char **argv)
 
 const command cmd_generate = {
     "generate",
-    "generate MODEL_DIR --prompt TEXT -n N [--temperature X] [--top-k K] [--top-p P] [--seed S] "
-    "[KEY=VALUE ...]",
+    "generate MODEL_DIR --prompt TEXT | --chat -n N [--temperature X] [--top-k K] [--top-p P] [--seed S] "
+    "[--adapter DIR] [KEY=VALUE ...]",
     "Goes on from a prompt with a trained model, or with a checkpoint.",
     help,
     run,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const command *const commands[] = {&cmd_train,    &cmd_eval, &cmd_generate, &cmd_export,
+static const command *const commands[] = {&cmd_train,    &cmd_eval, &cmd_generate, &cmd_export,  &cmd_merge,
                                           &cmd_estimate, &cmd_info, &cmd_bench,    &cmd_tokenize};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

@@ -25,6 +25,7 @@ const tess_op tess_op_add = {
     .infer = infer,
     .forward = forward,
     .backward = backward,
+    .columns = TESS_COLUMNS_SAME,
 };
 
 tess_tensor *tess_add(tess_tensor *a, tess_tensor *b)

@@ -10,6 +10,8 @@
 /* Adds a node of `op` over the inputs, with a copy of so many bytes of attributes. NULL where an input is NULL or infer
  * fails. */
 tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs, const void *attributes, size_t bytes);
+/* Returns y, or what the program that describes the graph has put in its place (tess_graph_beside). */
+tess_tensor *tess_linear_beside(tess_tensor *x, tess_tensor *w, tess_tensor *y);
 /* For infer: "linear: x (4,37,64), w (100,32): <what>", with the shapes of all inputs. */
 tess_status tess_shape_error(const tess_node *n, const char *format, ...) TESS_PRINTF(2, 3);
 /* The infer of elementwise ops: all inputs are (B,T,C), and the output is. */

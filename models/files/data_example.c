@@ -1,5 +1,6 @@
 /* One line of a .jsonl: its JSON as tokens, labels and what else a sample has, each checked. What it says is what
  * Hugging Face's models mean by the same names. */
+#include "chat_impl.h"
 #include "data_lines_impl.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -58,8 +59,10 @@ bool tess_line_next(const tess_map *file, uint64_t at, tess_line *line)
 
 /* ---- its JSON ---- */
 
-static const char *const names_of[] = {
-    [TESS_LINES_TEXT] = "\"text\"", [TESS_LINES_PAIR] = "\"prompt\"", [TESS_LINES_IDS] = "\"input_ids\""};
+static const char *const names_of[] = {[TESS_LINES_TEXT] = "\"text\"",
+                                       [TESS_LINES_PAIR] = "\"prompt\"",
+                                       [TESS_LINES_CHAT] = "\"messages\"",
+                                       [TESS_LINES_IDS] = "\"input_ids\""};
 
 static tess_status parse(const tess_line *line, json_t **root)
 {
@@ -69,7 +72,8 @@ static tess_status parse(const tess_line *line, json_t **root)
     if (json_is_object(*root)) return TESS_OK;
     if (*root) {
         json_decref(*root);
-        return BAD(line, "is no JSON object (a line is {\"text\"}, {\"prompt\", \"completion\"} or {\"input_ids\"})");
+        return BAD(line, "is no JSON object (a line is {\"text\"}, {\"prompt\", \"completion\"}, {\"messages\"} or "
+                         "{\"input_ids\"})");
     }
     const uint64_t place = error.position > 0 && (size_t)error.position <= line->length ? (uint64_t)error.position : 0;
     return tess_line_error(line->file, line->byte + place, tess_format("is no JSON: %s", error.text));
@@ -78,13 +82,14 @@ static tess_status parse(const tess_line *line, json_t **root)
 static tess_lines_form form_of(const json_t *root)
 {
     if (json_object_get(root, "input_ids")) return TESS_LINES_IDS;
+    if (json_object_get(root, "messages")) return TESS_LINES_CHAT;
     if (json_object_get(root, "prompt")) return TESS_LINES_PAIR;
     return json_object_get(root, "text") ? TESS_LINES_TEXT : TESS_LINES_UNKNOWN;
 }
 
 tess_status tess_line_form(const tess_line *line, tess_lines_form *form)
 {
-    static const char *const known[] = {"input_ids", "prompt", "text"};
+    static const char *const known[] = {"input_ids", "messages", "prompt", "text"};
     json_t *root, *value;
     const char *name, *met = NULL, *near = NULL;
     TESS_TRY(parse(line, &root));
@@ -92,12 +97,13 @@ tess_status tess_line_form(const tess_line *line, tess_lines_form *form)
     json_object_foreach(root, name, value)
     {
         if (!met) met = name;
-        if (!near && (near = tess_nearest(name, known, 3))) met = name;
+        if (!near && (near = tess_nearest(name, known, 4))) met = name;
     }
     tess_status status = TESS_OK;
     if (*form == TESS_LINES_UNKNOWN)
-        status = BAD(line, "has none of \"text\", \"prompt\" and \"input_ids\"%s%.60s%s%s%s", met ? ", but \"" : "",
-                     met ? met : "", met ? "\"" : "", near ? "; did you mean " : "", near ? near : "");
+        status = BAD(line, "has none of \"text\", \"prompt\", \"messages\" and \"input_ids\"%s%.60s%s%s%s",
+                     met ? ", but \"" : "", met ? met : "", met ? "\"" : "", near ? "; did you mean " : "",
+                     near ? near : "");
     json_decref(root);
     return status;
 }
@@ -228,6 +234,25 @@ static tess_status read_pair(const tess_line_rules *r, const tess_line *line, co
     return TESS_OK;
 }
 
+/* A conversation by the model's own template: what the assistant says draws a loss, or all of it does. */
+static tess_status read_chat(const tess_line_rules *r, const tess_line *line, const json_t *root, tess_example *e)
+{
+    const tess_data_conf *c = r->conf;
+    if (c->task != TESS_DATA_CAUSAL)
+        return BAD(line, "\"messages\" are for models that go on with a text; this one does not");
+    if (!c->chat) return BAD(line, "\"messages\" need the chat_template of a model's directory, and there is none");
+    if (tess_chat_encode(c->chat, r->tokenizer, "the conversation", root, c->loss_on_all, &e->ids, &e->labels) !=
+        TESS_OK)
+        return BAD(line, "%s", tess_error_text());
+    for (size_t i = 0; i < e->ids.count; i++)
+        if (e->ids.id[i] >= c->vocab)
+            return BAD(line,
+                       "\"messages\": token %d is beyond the vocabulary of %lld (is this the model's own "
+                       "tokenizer?)",
+                       e->ids.id[i], (long long)c->vocab);
+    return TESS_OK;
+}
+
 static tess_status read_label(const tess_line_rules *r, const tess_line *line, const json_t *root, tess_example *e)
 {
     const char *name = r->conf->both ? "next_sentence_label" : "label";
@@ -317,7 +342,9 @@ static tess_status fill(const tess_line_rules *r, const tess_line *line, const j
                         tess_example *e, uint64_t *targets, uint64_t *uncut)
 {
     const tess_data_conf *c = r->conf;
-    TESS_TRY(form == TESS_LINES_PAIR ? read_pair(r, line, root, e) : read_ids(r, line, root, e));
+    TESS_TRY(form == TESS_LINES_PAIR   ? read_pair(r, line, root, e)
+             : form == TESS_LINES_CHAT ? read_chat(r, line, root, e)
+                                       : read_ids(r, line, root, e));
     if (!e->ids.count) return BAD(line, "has no tokens");
     *uncut = count_targets(c, e, SIZE_MAX);
     *targets = count_targets(c, e, (size_t)c->seq_length);

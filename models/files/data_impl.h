@@ -43,6 +43,10 @@ typedef struct tess_data_conf {
     int32_t end_of_text; /* what ends a document; below 0: the tokenizer says it, or nobody */
     /* Of examples: cut what is longer than T; put the end of text behind completions. */
     bool truncate, end_completions;
+    /* Of conversations: what writes them, borrowed; NULL: they are refused. All of one draws a loss, or what the
+     * assistant says alone. */
+    const struct tess_chat *chat;
+    bool loss_on_all;
     int32_t decoder_start, padding; /* what begins a decoder's input, and stands there for labels of -100 */
     /* Targets out of text alone, where nobody gives labels. With the task of masks: how many tokens are masked, 0: none
      * is; by words; the token that stands there; and those that are never masked, only read while it is opened. */

@@ -1,5 +1,6 @@
 /* A .jsonl as a file. It is read through once, line by line, all of it checked; what the index then says is enough to
  * come to any example, or to any token of its texts, without holding anything. */
+#include "chat_impl.h"
 #include "data_lines_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +94,9 @@ static uint64_t sum_of_rules(const tess_line_rules *r, tess_lines_form form)
     const int64_t masks = (c->mlm_probability > 0) + 2 * (c->noise_density > 0);
     const int64_t examples[] = {c->seq_length, c->task, c->truncate, c->end_completions,
                                 c->labels,     c->both, c->types,    masks};
-    const uint64_t sum = tess_sum_bytes(TESS_SUM, all, sizeof all);
+    const int64_t chat[] = {(int64_t)tess_chat_sum(c->chat), c->loss_on_all};
+    uint64_t sum = tess_sum_bytes(TESS_SUM, all, sizeof all);
+    if (form == TESS_LINES_CHAT) sum = tess_sum_bytes(sum, chat, sizeof chat);
     return text ? sum : tess_sum_bytes(sum, examples, sizeof examples);
 }
 

@@ -12,6 +12,7 @@ typedef enum tess_lines_form {
     TESS_LINES_UNKNOWN,
     TESS_LINES_TEXT, /* {"text"}: documents, joined */
     TESS_LINES_PAIR, /* {"prompt", "completion"} */
+    TESS_LINES_CHAT, /* {"messages"} */
     TESS_LINES_IDS   /* {"input_ids", ...} */
 } tess_lines_form;
 

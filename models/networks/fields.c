@@ -10,8 +10,7 @@ enum { TABLES = 4, MOST = 256 };
 static const tess_field *table(const tess_family *f, int k)
 {
     static const tess_field none[] = {{NULL, 0, 0, 0, 0, NULL}};
-    const tess_field *const all[TABLES] = {f->field, f->shared, f->rotary ? tess_rotary_fields : NULL,
-                                           tess_common_fields};
+    const tess_field *const all[TABLES] = {f->field, f->shared, f->rotary, tess_common_fields};
     return all[k] ? all[k] : none;
 }
 

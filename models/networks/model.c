@@ -1,4 +1,5 @@
 /* A model: its family found by model_type, its fields read, its graph built. */
+#include "lora_impl.h"
 #include "model_impl.h"
 #include "states_impl.h"
 #include <errno.h>
@@ -123,12 +124,40 @@ static tess_status no_config(const char *dir, const char *path, const char *what
     return status;
 }
 
+static tess_status open_base(const char *dir, const char *json, tess_model **model);
+
+/* A directory of adapters names the one of their base. */
+static tess_status open_adapted(const char *dir, const char *json, tess_model **model)
+{
+    tess_lora *lora;
+    char *base, *path = tess_format("%s/adapter_config.json", dir);
+    tess_status status = tess_lora_open(dir, &lora, &base);
+    if (status == TESS_OK && (!base || access(base, F_OK) || tess_lora_there(base)))
+        status = tess_error(TESS_INVALID, path,
+                            "base_model_name_or_path: %s is no directory of a model (--adapter DIR, "
+                            "or lora.from, puts it beside a model's own directory)",
+                            base ? base : "null");
+    if (status == TESS_OK) status = open_base(base, json, model);
+    if (status == TESS_OK)
+        (*model)->lora = lora;
+    else
+        tess_lora_close(lora);
+    free(path);
+    free(base);
+    return status;
+}
+
 tess_status tess_model_open(const char *dir, const char *json, tess_model **model)
 {
-    json_error_t e;
     if (!model) return tess_error(TESS_INVALID, "model", "the place for it is NULL");
     *model = NULL;
     if (!dir && !json) return tess_error(TESS_INVALID, "model", "neither a directory nor a config.json is given");
+    return (dir && tess_lora_there(dir) ? open_adapted : open_base)(dir, json, model);
+}
+
+static tess_status open_base(const char *dir, const char *json, tess_model **model)
+{
+    json_error_t e;
     char *path = dir ? tess_format("%s/config.json", dir) : tess_strdup("model");
     json_t *root =
         dir ? json_load_file(path, JSON_REJECT_DUPLICATES, &e) : json_loads(json, JSON_REJECT_DUPLICATES, &e);
@@ -155,14 +184,17 @@ tess_status tess_model_open(const char *dir, const char *json, tess_model **mode
 
 tess_status tess_model_check(const tess_model *m)
 {
-    if (!m->states || tess_states_whole(m->dir)) return TESS_OK;
-    return tess_error(TESS_INVALID, m->dir, "was removed while it was read (by the run that it is of?)");
+    const bool adapters = m->lora && m->lora->states;
+    if ((!m->states || tess_states_whole(m->dir)) && (!adapters || tess_states_whole(m->lora->dir))) return TESS_OK;
+    return tess_error(TESS_INVALID, adapters ? m->lora->dir : m->dir,
+                      "was removed while it was read (by the run that it is of?)");
 }
 
 void tess_model_close(tess_model *m)
 {
     if (!m) return;
     tess_safetensors_close(m->states);
+    tess_lora_close(m->lora);
     free(m->dir);
     free(m->json);
     free(m);
@@ -244,12 +276,15 @@ tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_
     struct tess_routed routed = {0};
     if (b->purpose == TESS_FOR_LOSS) net->routed = &routed;
     const bool label = m->family->answers == TESS_ANSWERS_LABEL;
+    tess_lora_building *adapters = tess_lora_begin(m, g);
     tess_tensor *rows = m->family->body(m->numbers, g, net);
     if (net->encodes) {
+        TESS_TRY(tess_lora_end(adapters));
         net->output = rows;
-        return rows ? TESS_OK : TESS_INVALID;
+        return rows ? tess_lora_freeze(m, g, NULL) : TESS_INVALID;
     }
     tess_tensor *x = m->family->transform ? m->family->transform(m->numbers, g, rows) : rows;
+    TESS_TRY(tess_lora_end(adapters));
     net->routed = NULL;
     const tess_head head = m->family->head(m->numbers, g);
     if (b->purpose == TESS_FOR_LOSS) {
@@ -262,7 +297,7 @@ tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_
         net->output = tess_linear(label ? x : tess_pick(x, net->index), head.weight, head.bias);
         if (head.cap > 0) net->output = tess_tanh(net->output, head.cap);
     }
-    return net->output ? TESS_OK : TESS_INVALID;
+    return net->output ? tess_lora_freeze(m, g, head.weight) : TESS_INVALID;
 }
 
 tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, int64_t length, tess_purpose purpose,

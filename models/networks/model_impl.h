@@ -93,7 +93,7 @@ typedef struct tess_family {
     const char *prefix;            /* of the names of all weights, with its dot; files may lack it */
     const tess_field *field;       /* its own, ended by a NULL name */
     const tess_field *shared;      /* those of its kind of family, behind its own; NULL: none */
-    bool rotary;                   /* a tess_rotary follows the tess_common */
+    const tess_field *rotary;      /* tess_rotary_fields: a tess_rotary follows the tess_common; NULL: none does */
     size_t numbers;                /* size of the struct that the fields fill; a tess_common comes first in it */
     void (*settle)(void *numbers); /* sets what follows from other fields where it is not given; NULL: nothing does */
     tess_answers answers;
@@ -123,6 +123,7 @@ struct tess_model {
     char *dir;                       /* NULL: from an object */
     char *json;                      /* the whole config.json */
     struct tess_safetensors *states; /* of a checkpoint, opened with it: another run may remove it; NULL: it is none */
+    struct tess_lora *lora;          /* adapters (lora_impl.h), and alone trained; NULL: none */
     tess_save_dtype stored;          /* as its weights are written */
     _Alignas(16) char numbers[TESS_MODEL_NUMBERS];
 };
@@ -146,11 +147,22 @@ const char *tess_field_text(const tess_field *d, const void *numbers, char text[
 bool tess_model_turned(const tess_model *m, const char *name);
 /* Writes what lies beside the weights in a model's directory: its config.json and tokenizer. Rank 0 alone calls it. */
 tess_status tess_model_save_rest(const tess_model *m, const char *dir) TESS_NODISCARD;
+/* Writes a small file, whole or not at all. */
+tess_status tess_model_write_text(const char *path, const char *text) TESS_NODISCARD;
+/* Writes the same beside weights that are as its own directory has them, but for adapters folded in. */
+tess_status tess_model_save_merged(const tess_model *m, const char *dir) TESS_NODISCARD;
+/* A stack of matrices is a tensor each in files, whose name has a number where the stack's has a star: writes it. */
+void tess_model_member(const char *name, int64_t member, char out[static 512]);
+/* Returns the tensor of a model's files that a parameter is; NULL: they lack it. */
+const struct tess_safetensor *tess_model_tensor(const tess_model *m, const struct tess_safetensors *set,
+                                                const char *name);
 /* Removes that. */
 void tess_model_remove_rest(const char *dir);
 /* Names a file in a directory that is of a model or a checkpoint; NULL: there is none. */
 const char *tess_model_file_in(const char *dir);
-/* Begins a Hugging Face file in dir, to which all parameters are declared, in their order. */
+/* Says whether a parameter is written: with adapters what is trained alone. */
+bool tess_model_writes(const tess_model *m, const tess_tensor *p);
+/* Begins a Hugging Face file in dir, to which all parameters that are written are declared, in their order. */
 tess_safetensors_writer *tess_model_writer(const tess_model *m, const tess_graph *g, const char *dir);
 /* Reads a family's fields of a JSON object into its struct, defaults included; `where` is for messages. */
 tess_status tess_fields_read(const tess_family *f, const char *where, const char *json, void *numbers) TESS_NODISCARD;

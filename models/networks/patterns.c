@@ -76,6 +76,37 @@ bool tess_pattern_matches(const char *pattern, const char *name)
     }
 }
 
+bool tess_pattern_is(const char *text)
+{
+    struct part p;
+    for (const char *at = text; *at;) {
+        at += part_at(text, at, &p);
+        if (p.kind != LETTER) return true;
+    }
+    return false;
+}
+
+char *tess_pattern_expression(const char *pattern)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to = open_memstream(&text, &bytes);
+    struct part p;
+    for (const char *at = pattern; *at;) {
+        at += part_at(pattern, at, &p);
+        if (p.kind == RUN) fputs(".*", to);
+        if (p.kind == ANY) fputc('.', to);
+        if (p.kind == LETTER) fprintf(to, strchr(".+()[]{}^$|\\", p.letter) ? "\\%c" : "%c", p.letter);
+        if (p.kind != RANGE) continue;
+        fputc('(', to);
+        for (int64_t k = p.least; k <= p.most && k - p.least < 10000; k++)
+            fprintf(to, k > p.least ? "|%lld" : "%lld", (long long)k);
+        fputc(')', to);
+    }
+    fclose(to);
+    return text;
+}
+
 /* ---- what was meant ---- */
 
 static size_t less(size_t a, size_t b)

@@ -7,6 +7,10 @@
 
 /* Says whether all of a name is as the pattern says. */
 bool tess_pattern_matches(const char *pattern, const char *name);
+/* Says whether a pattern means more than itself. */
+bool tess_pattern_is(const char *text);
+/* Returns the regular expression that means the same, a new string. */
+char *tess_pattern_expression(const char *pattern);
 /* Returns in how many letters the nearest name that the pattern describes differs from this one. */
 size_t tess_pattern_distance(const char *pattern, const char *name);
 /* Marks the parameters of a graph, [tess_graph_params], whose names match; the others' marks stay. None matches is

@@ -1,4 +1,5 @@
 /* States to and from files, see states_impl.h. */
+#include "lora_impl.h"
 #include "pieces_impl.h"
 #include "states_impl.h"
 #include <stdlib.h>
@@ -11,17 +12,25 @@ char *tess_states_name(const tess_tensor *p, tess_part part)
     return tess_format("%s%s%s", tess_tensor_name(p), moment ? "." : "", moment ? moment : "");
 }
 
+/* What is not meant has nothing. */
+static int parts_of(const tess_tensor *p, tess_states_of_what of)
+{
+    if (of == TESS_STATES_TRAINED && tess_param_frozen(p)) return 0;
+    if (of == TESS_STATES_BASE && tess_lora_is_part(tess_tensor_name(p))) return 0;
+    return tess_param_parts(p);
+}
+
 /* ---- writing ---- */
 
 static const tess_safetensors_dtype stored_as[] = {
     [TESS_F32] = TESS_ST_F32, [TESS_BF16] = TESS_ST_BF16, [TESS_F16] = TESS_ST_F16};
 
-tess_status tess_states_write(const char *dir, tess_graph *g)
+tess_status tess_states_write(const char *dir, tess_graph *g, tess_states_of_what of)
 {
     tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "states", TESS_SAFETENSORS_SHARD);
     const int params = tess_graph_params(g);
     for (int k = 0; k < params; k++)
-        for (int part = 0; part < tess_param_parts(tess_graph_param(g, k)); part++) {
+        for (int part = 0; part < parts_of(tess_graph_param(g, k), of); part++) {
             const tess_tensor *p = tess_graph_param(g, k);
             const tess_safetensors_dtype type = stored_as[tess_param_dtype(p)];
             int64_t shape[3];
@@ -34,7 +43,7 @@ tess_status tess_states_write(const char *dir, tess_graph *g)
     if (status == TESS_OK) status = tess_pieces_settle(g);
     size_t tensor = 0;
     for (int k = 0; k < params; k++)
-        for (int part = 0; part < tess_param_parts(tess_graph_param(g, k)) && status == TESS_OK; part++)
+        for (int part = 0; part < parts_of(tess_graph_param(g, k), of) && status == TESS_OK; part++)
             status = tess_pieces_write(w, tensor++, tess_graph_param(g, k), (tess_part)part, false);
     return tess_safetensors_writer_end(w, status);
 }
@@ -115,12 +124,13 @@ static tess_status read_part(const tess_safetensors *set, const char *path, tess
     return status == TESS_OK ? tess_pieces_read(t, p, part, false) : status;
 }
 
-tess_status tess_states_read(const tess_safetensors *states, const char *path, tess_graph *g, int parts)
+tess_status tess_states_read(const tess_safetensors *states, const char *path, tess_graph *g, int parts,
+                             tess_states_of_what of)
 {
     tess_status status = check_names(states, path, g);
     for (int k = 0; k < tess_graph_params(g); k++) {
         tess_tensor *p = tess_graph_param(g, k);
-        const int there = tess_param_parts(p);
+        const int there = parts_of(p, of);
         for (int part = 0; part < parts && part < there && status == TESS_OK; part++)
             status = read_part(states, path, p, (tess_part)part);
     }

@@ -26,6 +26,19 @@ typedef struct tess_model tess_model;
 tess_status tess_model_open(const char *dir, const char *json, tess_model **model) TESS_NODISCARD;
 /* Closes it; NULL is nothing. */
 void tess_model_close(tess_model *m);
+/* Adapters of low rank beside its linears, which alone are trained: all else is frozen where it is built. */
+typedef struct tess_lora_conf {
+    int64_t r;             /* their rank */
+    double alpha, dropout; /* y += (alpha / r) B A dropout(x) */
+    bool rslora;           /* the factor is alpha / sqrt(r) */
+    const char *targets;   /* "all-linear", a name or a pattern, or the JSON text of a list; NULL: as PEFT has them */
+    const char
+        *modules_to_save; /* the same of modules that are trained as they are; NULL: none, but a head of labels */
+} tess_lora_conf;
+/* Gives it new ones, before it is built. */
+tess_status tess_model_add_lora(tess_model *m, const tess_lora_conf *c) TESS_NODISCARD;
+/* Gives it those of a directory, as PEFT writes them. tess_model_open of such a directory opens its base with them. */
+tess_status tess_model_adapt(tess_model *m, const char *dir) TESS_NODISCARD;
 /* Returns the number of tokens that it knows. */
 int64_t tess_model_vocab(const tess_model *m);
 /* Returns the length of the longest sequence; 0: any. */
@@ -88,7 +101,7 @@ tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, 
  * All ranks load and save together, each what it holds, and get the same status. */
 tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed) TESS_NODISCARD;
 /* Writes a Hugging Face directory: config.json, model.safetensors or its shards, in fp32, and the tokenizer and
- * generation_config.json that the model came with. */
+ * generation_config.json that the model came with. Of a model with adapters these alone, as PEFT's directory. */
 tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir) TESS_NODISCARD;
 
 #ifdef __cplusplus

@@ -1,8 +1,10 @@
 /* The weights of a model to and from safetensors: all ranks read and write, each the pieces that it holds, and rank 0
  * alone the small files beside them. */
+#include "lora_impl.h"
 #include "model_impl.h"
 #include "pieces_impl.h"
 #include "states_impl.h"
+#include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -44,8 +46,7 @@ static bool rename_end(const char *name, const char *end, const char *by, char o
     return true;
 }
 
-/* A stack of matrices is a tensor each in files, whose name has a number where the stack's has a star. */
-static void name_member(const char *name, int64_t member, char out[static 512])
+void tess_model_member(const char *name, int64_t member, char out[static 512])
 {
     const char *star = strchr(name, '*');
     if (star)
@@ -67,7 +68,7 @@ static bool is_member(const tess_graph *g, const char *name)
     return false;
 }
 
-static const tess_safetensor *find(const tess_model *m, const tess_safetensors *set, const char *name)
+const tess_safetensor *tess_model_tensor(const tess_model *m, const tess_safetensors *set, const char *name)
 {
     char full[512], other[512];
     snprintf(full, sizeof full, "%s%s", m->family->prefix, name);
@@ -88,14 +89,14 @@ static bool is_param(const tess_graph *g, const char *name)
 }
 static bool is_fresh(const tess_model *m, const tess_safetensors *set, const char *name)
 {
-    return m->family->fresh && m->family->fresh(name) && !find(m, set, name);
+    return m->family->fresh && m->family->fresh(name) && !tess_model_tensor(m, set, name);
 }
 
 static tess_status load_member(const tess_model *m, const tess_safetensors *set, tess_tensor *p, int64_t member)
 {
     char name[512];
-    name_member(tess_tensor_name(p), member, name);
-    const tess_safetensor *t = find(m, set, name);
+    tess_model_member(tess_tensor_name(p), member, name);
+    const tess_safetensor *t = tess_model_tensor(m, set, name);
     if (!t) return tess_error(TESS_INVALID, m->dir, "no tensor %s%s in the safetensors files", m->family->prefix, name);
     int64_t shape[3];
     int rank = tess_tensor_shape(p, shape);
@@ -135,7 +136,7 @@ static tess_status check_copy(const tess_model *m, const tess_safetensors *set, 
     if (t->rank != 2 || t->dims[0] != tess_model_vocab(m)) return TESS_OK;
     for (int k = 0; k < tess_graph_params(g); k++) {
         const char *name = tess_tensor_name(tess_graph_param(g, k));
-        const tess_safetensor *u = find(m, set, name);
+        const tess_safetensor *u = tess_model_tensor(m, set, name);
         bool same;
         if (!u || u->rank != 2 || memcmp(u->dims, t->dims, 2 * sizeof *t->dims)) continue;
         TESS_TRY(compare_rows(t, u, &same));
@@ -174,7 +175,7 @@ static tess_status draw_fresh(const tess_model *m, const tess_safetensors *set, 
     bool any = false;
     for (int k = 0; k < tess_graph_params(g); k++) {
         const char *name = tess_tensor_name(tess_graph_param(g, k));
-        if (!is_fresh(m, set, name)) continue;
+        if (tess_lora_is_part(name) || !is_fresh(m, set, name)) continue;
         if (tess_rank() == 0) tess_note("%s is not in %s: it is drawn", name, m->dir);
         any = true;
     }
@@ -188,17 +189,28 @@ static tess_status load_weights(const tess_model *m, tess_graph *g, uint64_t see
     tess_status status = check_extra(m, set, g);
     if (status == TESS_OK) status = draw_fresh(m, set, g, seed);
     for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++)
-        if (!is_fresh(m, set, tess_tensor_name(tess_graph_param(g, k))))
+        if (!tess_lora_is_part(tess_tensor_name(tess_graph_param(g, k))) &&
+            !is_fresh(m, set, tess_tensor_name(tess_graph_param(g, k))))
             status = load_param(m, set, tess_graph_param(g, k));
     tess_safetensors_close(set);
     return status;
 }
 
+/* The masters of a checkpoint, which has no adapters of its own: those of one that has are read over its base. */
+static tess_status read_states(const tess_model *m, tess_graph *g)
+{
+    return tess_states_read(m->states, m->dir, g, 1, m->lora ? TESS_STATES_BASE : TESS_STATES_ALL);
+}
+
 tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
 {
     if (!m) return tess_error(TESS_INVALID, "model", "is NULL");
-    if (!tess_model_has_weights(m)) return tess_graph_init(g, seed);
-    TESS_TRY(tess_ranks_agree(m->states ? tess_states_read(m->states, m->dir, g, 1) : load_weights(m, g, seed)));
+    if (!tess_model_has_weights(m)) {
+        TESS_TRY(tess_graph_init(g, seed));
+        if (!m->lora || !m->lora->set) return TESS_OK;
+    } else
+        TESS_TRY(tess_ranks_agree(m->states ? read_states(m, g) : load_weights(m, g, seed)));
+    if (m->lora) TESS_TRY(tess_ranks_agree(tess_lora_load(m, g, seed)));
     return tess_graph_round(g);
 }
 
@@ -233,15 +245,21 @@ static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_
     shape[1] = turned ? ours[0] : ours[1];
     for (int64_t k = 0; k < tess_param_members(p); k++) {
         char member[512];
-        name_member(of, k, member);
+        tess_model_member(of, k, member);
         char *name = tess_format("%s%s", m->family->bare(of) ? "" : m->family->prefix, member);
         tess_safetensors_declare_floats(w, name, stored_as[m->stored], rank, shape);
         free(name);
     }
 }
 
+bool tess_model_writes(const tess_model *m, const tess_tensor *p)
+{
+    return !m->lora || tess_lora_has(m, p);
+}
+
 tess_safetensors_writer *tess_model_writer(const tess_model *m, const tess_graph *g, const char *dir)
 {
+    if (m->lora) return tess_lora_writer(m, g, dir);
     tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", TESS_SAFETENSORS_SHARD);
     for (int k = 0; k < tess_graph_params(g); k++) declare(w, m, tess_graph_param(g, k));
     return w;
@@ -255,6 +273,7 @@ static tess_status save_weights(const tess_model *m, tess_graph *g, const char *
     size_t tensor = 0;
     for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++) {
         tess_tensor *p = tess_graph_param(g, k);
+        if (!tess_model_writes(m, p)) continue;
         status = tess_pieces_write_members(w, tensor, p, TESS_MASTER, tess_model_turned(m, tess_tensor_name(p)));
         tensor += (size_t)tess_param_members(p);
     }
@@ -271,6 +290,15 @@ static tess_status finish_file(FILE *f, const char *fresh, const char *path, boo
     return status;
 }
 
+tess_status tess_model_write_text(const char *path, const char *text)
+{
+    char *fresh = tess_format("%s.tmp", path);
+    FILE *f = fopen(fresh, "w");
+    const tess_status status = finish_file(f, fresh, path, f && fprintf(f, "%s\n", text) >= 0);
+    free(fresh);
+    return status;
+}
+
 static tess_status save_config(const tess_model *m, const char *dir)
 {
     json_t *root = json_loads(m->json, 0, NULL);
@@ -280,12 +308,9 @@ static tess_status save_config(const tess_model *m, const char *dir)
     if (!newer || json_object_get(root, "torch_dtype"))
         json_object_set_new(root, "torch_dtype", json_string(dtype_name[m->stored]));
     char *text = json_dumps(root, JSON_INDENT(2)), *path = tess_format("%s/config.json", dir);
-    char *fresh = tess_format("%s.tmp", path);
     json_decref(root);
-    FILE *f = fopen(fresh, "w");
-    tess_status status = finish_file(f, fresh, path, f && fprintf(f, "%s\n", text) >= 0);
+    const tess_status status = tess_model_write_text(path, text);
     free(text);
-    free(fresh);
     free(path);
     return status;
 }
@@ -310,19 +335,48 @@ static tess_status copy_file(const char *from_dir, const char *name, const char 
 }
 
 /* Beside a model's weights. */
-static const char *const rest[] = {"config.json", "tokenizer.json",          "tokenizer_config.json", "vocab.json",
-                                   "merges.txt",  "special_tokens_map.json", "generation_config.json"};
+static const char *const rest[] = {
+    "config.json",        "tokenizer.json",          "tokenizer_config.json",  "vocab.json",
+    "merges.txt",         "special_tokens_map.json", "generation_config.json", "chat_template.jinja",
+    "adapter_config.json"};
 enum { REST = sizeof rest / sizeof rest[0] };
+
+/* Where there is a model there is no adapter, and the other way round: which of them would it be? */
+static void remove_other(const char *dir, bool adapter)
+{
+    struct dirent **file;
+    const int n = scandir(dir, &file, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        const char *name = file[i]->d_name;
+        const bool weights = !strncmp(name, "model", 5) && strstr(name, ".safetensors");
+        if (adapter ? weights || !strcmp(name, "config.json") : !strncmp(name, "adapter_", 8)) {
+            char *path = tess_format("%s/%s", dir, name);
+            unlink(path);
+            free(path);
+        }
+        free(file[i]);
+    }
+    if (n >= 0) free(file);
+}
 
 tess_status tess_model_save_rest(const tess_model *m, const char *dir)
 {
-    for (size_t i = 1; i < REST; i++) TESS_TRY(copy_file(m->dir, rest[i], dir));
-    return save_config(m, dir); /* the last: a model that has it, and weights as old or older, is whole */
+    for (size_t i = 1; i < REST - 1; i++) TESS_TRY(copy_file(m->dir, rest[i], dir));
+    remove_other(dir, m->lora != NULL);
+    /* The last: a model that has it, and weights as old or older, is whole. */
+    return m->lora ? tess_lora_save_config(m, dir) : save_config(m, dir);
+}
+
+tess_status tess_model_save_merged(const tess_model *m, const char *dir)
+{
+    for (size_t i = 0; i < REST - 1; i++) TESS_TRY(copy_file(m->dir, rest[i], dir));
+    return TESS_OK;
 }
 
 const char *tess_model_file_in(const char *dir)
 {
-    static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json", "state.json"};
+    static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json", "state.json",
+                                          "adapter_model.safetensors"};
     for (size_t i = 0; i < REST; i++)
         if (exists(dir, rest[i])) return rest[i];
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)

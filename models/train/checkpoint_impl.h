@@ -67,8 +67,8 @@ tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
 /* Removes all checkpoints in dir, and nothing else; returns how many. */
 size_t tess_checkpoint_clear(const char *dir);
 /* Reads masters and moments of that step's checkpoint, each to its tiles; TESS_INVALID when it is of another model. Of
- * all ranks. */
-tess_status tess_checkpoint_load(const char *dir, int64_t step, tess_graph *g) TESS_NODISCARD;
+ * all ranks. Of a model with adapters these alone are there: the base was loaded before. */
+tess_status tess_checkpoint_load(const char *dir, int64_t step, const tess_model *m, tess_graph *g) TESS_NODISCARD;
 /* Returns the path of a step's checkpoint, a new string. */
 char *tess_checkpoint_path(const char *dir, int64_t step);
 

@@ -2,6 +2,7 @@
  * a device need hold the model. */
 #include "checkpoint_impl.h"
 #include "dirs_impl.h"
+#include "lora_impl.h"
 #include "model_impl.h"
 #include "states_impl.h"
 #include "train.h"
@@ -26,7 +27,7 @@ static tess_status write_strip(tess_safetensors_writer *w, size_t tensor, const 
 static tess_status write_param(tess_safetensors_writer *w, size_t tensor, const tess_model *m, const tess_tensor *p)
 {
     const char *name = tess_tensor_name(p);
-    const tess_safetensor *t = tess_safetensors_find(m->states, name);
+    const tess_safetensor *t = tess_safetensors_find(m->lora ? m->lora->set : m->states, name);
     int64_t shape[3] = {1, 1, 1};
     const int rank = tess_tensor_shape(p, shape);
     const int64_t rows = shape[0], cols = rank == 2 ? shape[1] : 1;
@@ -56,6 +57,7 @@ static tess_status write_weights(const tess_model *m, tess_graph *g, const char 
     tess_status status = tess_safetensors_writer_begin(w);
     size_t tensor = 0;
     for (int k = 0; k < params && status == TESS_OK; k++) {
+        if (!tess_model_writes(m, tess_graph_param(g, k))) continue;
         status = write_param(w, tensor, m, tess_graph_param(g, k));
         tensor += (size_t)tess_param_members(tess_graph_param(g, k));
     }
@@ -91,10 +93,10 @@ static tess_status open_checkpoint(const char *path, void *what)
 {
     struct exported *e = what;
     TESS_TRY(tess_model_open(path, NULL, &e->model));
-    if (!e->model->states)
+    if (e->model->lora ? !e->model->lora->states : !e->model->states)
         return tess_error(TESS_INVALID, path,
                           "is no checkpoint, and holds none (expected one, or the checkpoint.dir of a run)");
-    e->model->stored = tess_model_named_dtype(e->model);
+    e->model->stored = e->model->lora ? TESS_SAVE_FP32 : tess_model_named_dtype(e->model);
     TESS_TRY(tess_model_save_rest(e->model, e->dir));
     return tess_model_check(e->model);
 }

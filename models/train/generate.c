@@ -5,6 +5,7 @@
 #include "model_impl.h"
 #include "prompts_impl.h"
 #include "states_impl.h"
+#include "talk_impl.h"
 #include "writer_impl.h"
 #include <jansson.h>
 #include <math.h>
@@ -27,6 +28,7 @@ struct generator {
     tess_writer *writer;
     tess_decoding *decoding;
     double read_seconds, write_seconds;
+    size_t turns;             /* of a conversation */
     int64_t read, wrote, cut; /* tokens; texts that the model's positions end */
 };
 
@@ -76,10 +78,15 @@ static tess_status open_generator(const char *dir, void *what)
 {
     struct generator *g = what;
     TESS_TRY(tess_model_open(dir, NULL, &g->model));
+    if (g->conf->adapter) TESS_TRY(tess_model_adapt(g->model, g->conf->adapter));
     if (tess_model_answers(g->model) != TESS_ANSWERS_NEXT && !has_encoder(g))
         return tess_error(TESS_INVALID, dir, "is no model that goes on with a text (it reads one)");
     TESS_TRY(tess_run_need_weights(g->model));
     char *path = tess_format("%s/tokenizer.json", dir);
+    if (access(path, F_OK) && g->model->lora) { /* adapters have their base's */
+        free(path);
+        path = tess_format("%s/tokenizer.json", tess_model_dir(g->model));
+    }
     tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open(path, &g->tokenizer);
     free(path);
     TESS_TRY(status);
@@ -267,9 +274,73 @@ static void lengths(const struct generator *g, int64_t *longest, int64_t *prompt
     if (g->most && *longest > g->most) *longest = g->most;
 }
 
+/* ---- conversations ---- */
+
+/* The tokens that a conversation may have: its cache is made for them. */
+static int64_t talk_room(const struct generator *g)
+{
+    enum { ROOM = 8192 };
+    const int64_t trained = tess_model_trained_positions(g->model), most = g->most ? g->most : trained;
+    return most > 0 && most < ROOM ? most : ROOM;
+}
+
+/* A turn, at most so many tokens of which are added; what the cache holds of the one before is written anew. */
+static tess_status answer(void *user, const tess_ids *ids, FILE *out, tess_ids *added)
+{
+    struct generator *g = user;
+    const long long room = talk_room(g);
+    struct text text = {.given = ids->count};
+    struct voice voice = {tess_decoding_new(g->tokenizer, ids->id, ids->count), out};
+    int64_t pad = 0;
+    int32_t next;
+    size_t n;
+    tess_status status = TESS_OK;
+    tess_ids_add(&text.ids, ids->id, ids->count);
+    for (size_t i = 0; i < ids->count && status == TESS_OK; i++)
+        if (ids->id[i] >= g->vocab)
+            status = tess_error(TESS_INVALID, "the conversation",
+                                "token %d is beyond the vocabulary of %lld (is this the model's own tokenizer?)",
+                                (int)ids->id[i], (long long)g->vocab);
+    if (status == TESS_OK && (!ids->count || (long long)ids->count + g->conf->tokens > room))
+        status = tess_error(TESS_INVALID, "the conversation", "%zu tokens, and up to %d to add, are more than %lld",
+                            ids->count, g->conf->tokens, room);
+    tess_writer_begin(g->writer, &pad);
+    if (status == TESS_OK) status = tess_writer_read(g->writer, ids->id, (int64_t)ids->count);
+    for (int64_t i = 0; status == TESS_OK && i < g->conf->tokens; i++)
+        if (!draw(g, &text, 1, g->turns, i, &next, &voice) || i + 1 == g->conf->tokens)
+            break;
+        else
+            status = tess_writer_read(g->writer, &next, 1);
+    const char *rest = tess_decoding_rest(voice.decoding, &n);
+    fwrite(rest, 1, n, out);
+    if (status == TESS_OK) fputc('\n', out), fflush(out);
+    tess_ids_add(added, text.ids.id + text.given, text.ids.count - text.given);
+    g->turns++;
+    tess_ids_free(&text.ids);
+    tess_decoding_free(voice.decoding);
+    return status;
+}
+
+static tess_status talk(struct generator *g, FILE *out)
+{
+    const char *dir = tess_model_dir(g->model);
+    const tess_writer_conf conf = {
+        .config = g->conf->config ? g->conf->config : g->config, .batch = 1, .longest = talk_room(g), .encoded = 1};
+    if (has_encoder(g))
+        return tess_error(TESS_INVALID, dir, "answers with a decoder of its own, and is not talked with");
+    const int32_t end = tess_talk_end(dir, g->tokenizer);
+    if (end >= 0 && end < g->vocab && !g->conf->ignore_end && g->how.end_count < MOST_ENDS &&
+        !tess_sampling_ends(&g->how, end))
+        g->end[g->how.end_count++] = end;
+    TESS_TRY(tess_writer_new(g->model, &conf, &g->writer));
+    TESS_TRY(tess_talk_run(dir, &(tess_talk){g->tokenizer, stdin, out, answer, g}));
+    return fflush(out) || ferror(out) ? tess_error(TESS_FAILED, "output", "cannot be written") : TESS_OK;
+}
+
 static tess_status generate(struct generator *g, FILE *out)
 {
     const tess_generate_conf *c = g->conf;
+    if (c->chat) return talk(g, out);
     struct voice voice = {.out = out};
     TESS_TRY(take_prompts(g));
     int64_t longest, prompt, batch = c->prompts ? (c->batch ? c->batch : BATCH) : 1;
@@ -307,7 +378,7 @@ static tess_status generate(struct generator *g, FILE *out)
 
 tess_status tess_generate(const tess_generate_conf *c, FILE *out)
 {
-    if (!c || !c->dir || (!c->prompt && !c->prompts) || !out)
+    if (!c || !c->dir || (!c->prompt && !c->prompts && !c->chat) || !out)
         return tess_error(TESS_INVALID, "generate", "a directory, a prompt or an output is NULL");
     struct generator g = {.conf = c,
                           .how = {.repetition_penalty = c->repetition_penalty,

@@ -1,4 +1,6 @@
 /* Opening a run: the model, its tokenizer, its graph and its data as a configuration names them. */
+#include "chat_impl.h"
+#include "lora_impl.h"
 #include "model_impl.h"
 #include "patterns_impl.h"
 #include "run_impl.h"
@@ -7,16 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-tess_status tess_run_at_key(tess_status status)
-{
-    static const char *const key[][2] = {{"RAM", "memory.cpu"},
-                                         {"GPU", "memory.gpu"},
-                                         {"grid", "parallel.pipeline"},
-                                         {"optimizer", "optimizer.params"},
-                                         {"sequence length", "data.seq_length"}};
-    for (size_t k = 0; k < sizeof key / sizeof key[0]; k++) tess_error_at(status, key[k][0], key[k][1]);
-    return status;
-}
+/* Of data.loss_on. */
+enum { LOSS_ON_ASSISTANT, LOSS_ON_ALL };
 
 static tess_status open_tokenizer(tess_run *r)
 {
@@ -24,7 +18,48 @@ static tess_status open_tokenizer(tess_run *r)
     char *path = tess_format("%s/tokenizer.json", tess_model_dir(r->model));
     tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open_any(path, &r->tokenizer);
     free(path);
-    return status;
+    return status == TESS_OK ? tess_chat_open(tess_model_dir(r->model), &r->chat) : status;
+}
+
+/* Adapters, as the configuration asks for them, or as the model's directory has them, which must not contradict it. */
+static tess_status add_adapters(const tess_run *r)
+{
+    const tess_config *c = r->c;
+    char where[512], theirs[32], ours[32];
+    snprintf(where, sizeof where, "%.300s: lora", c->file);
+    if (c->lora.from) TESS_TRY(tess_model_adapt(r->model, c->lora.from));
+    tess_lora *l = r->model->lora;
+    if (l) {
+        const tess_lora asked = {.r = c->lora.r < 0 ? l->r : c->lora.r,
+                                 .alpha = c->lora.alpha < 0 ? l->alpha : c->lora.alpha,
+                                 .rslora = c->lora.rslora || l->rslora};
+        const char *field = tess_lora_differ(l, &asked, theirs, ours);
+        if (field)
+            return tess_error(TESS_INVALID, where, "%s: %s, but the adapter in %s has %s (leave it out)", field, ours,
+                              l->dir, theirs);
+        if (c->lora.targets || c->lora.modules_to_save)
+            return tess_error(TESS_INVALID, where, "%s: the adapter in %s has its own (leave them out)",
+                              c->lora.targets ? "targets" : "modules_to_save", l->dir);
+        if (c->lora.dropout >= 0) l->dropout = c->lora.dropout;
+        return TESS_OK;
+    }
+    if (c->lora.r < 0) {
+        const char *key = c->lora.targets           ? "targets"
+                          : c->lora.alpha >= 0      ? "alpha"
+                          : c->lora.dropout >= 0    ? "dropout"
+                          : c->lora.modules_to_save ? "modules_to_save"
+                          : c->lora.rslora          ? "rslora"
+                                                    : NULL;
+        if (!key) return TESS_OK;
+        return tess_error(TESS_INVALID, where, "%s is given, and r is missing (the rank of the adapters)", key);
+    }
+    const tess_lora_conf conf = {.r = c->lora.r,
+                                 .alpha = c->lora.alpha < 0 ? 8 : c->lora.alpha,
+                                 .dropout = c->lora.dropout < 0 ? 0 : c->lora.dropout,
+                                 .rslora = c->lora.rslora,
+                                 .targets = c->lora.targets,
+                                 .modules_to_save = c->lora.modules_to_save};
+    return tess_model_add_lora(r->model, &conf);
 }
 
 /* What the configuration says is not trained. */
@@ -58,6 +93,7 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
     TESS_TRY(tess_config_require(c, "model"));
     TESS_TRY(tess_model_open(c->model, c->model_json, &r->model));
     r->model->stored = (tess_save_dtype)c->save_dtype;
+    TESS_TRY(add_adapters(r));
     TESS_TRY(open_tokenizer(r));
     tess_grid grid = {.rank = rank,
                       .tensor = (int)c->parallel.tensor,
@@ -115,6 +151,7 @@ void tess_run_close(tess_run *r)
 {
     tess_graph_free(r->g);
     tess_tokenizer_free(r->tokenizer);
+    tess_chat_free(r->chat);
     tess_model_close(r->model);
     *r = (tess_run){0};
 }
@@ -221,7 +258,9 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
                            .restart = r->c->data.pack_positions,
                            .end_of_text = end_of_text(r),
                            .truncate = r->c->data.truncate,
-                           .end_completions = r->c->data.end_completions};
+                           .end_completions = r->c->data.end_completions,
+                           .chat = r->chat,
+                           .loss_on_all = r->c->data.loss_on == LOSS_ON_ALL};
     int32_t special[9];
     set_task(r, &conf);
     set_masks(r, &conf);

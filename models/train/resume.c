@@ -1,4 +1,5 @@
 /* How a run begins. Rank 0 looks, decides and speaks; the others are told. */
+#include "lora_impl.h"
 #include "model_impl.h"
 #include "report_impl.h"
 #include "resume_impl.h"
@@ -14,16 +15,17 @@
  * run left that was killed before it had written the rest: that is no time at all. */
 static bool model_time(const tess_config *c, struct timespec *t)
 {
-    static const char *const name[] = {"model.safetensors", "model.safetensors.index.json", "config.json"};
-    struct stat st[3];
-    bool is[3];
-    for (int i = 0; i < 3; i++) {
+    static const char *const name[] = {"model.safetensors", "model.safetensors.index.json", "config.json",
+                                       "adapter_model.safetensors", "adapter_config.json"};
+    struct stat st[5];
+    bool is[5];
+    for (int i = 0; i < 5; i++) {
         char *path = tess_format("%s/model/%s", c->output, name[i]);
         is[i] = stat(path, &st[i]) == 0;
         free(path);
     }
-    *t = is[2] ? st[2].st_mtim : (struct timespec){0};
-    return is[0] || is[1];
+    *t = is[2] ? st[2].st_mtim : is[4] ? st[4].st_mtim : (struct timespec){0};
+    return is[0] || is[1] || is[3];
 }
 
 /* The model in output is not older than the checkpoint, so it is that of the checkpoint's step. */
@@ -133,14 +135,30 @@ static tess_status compare_models(const tess_model *then, const tess_model *now,
     return TESS_OK;
 }
 
+static tess_status compare_adapters(const char *path, const tess_model *then, const tess_model *now)
+{
+    char a[32], b[32];
+    if (!then->lora != !now->lora)
+        return tess_error(TESS_INVALID, path, "is of a run %s adapters, the configuration %s them",
+                          then->lora ? "with" : "without", now->lora ? "has" : "lacks");
+    const char *field = then->lora ? tess_lora_differ(then->lora, now->lora, a, b) : NULL;
+    if (!field) return TESS_OK;
+    return tess_error(TESS_INVALID, path, "its adapters have %s %s, the configuration's %s", field, a, b);
+}
+
 static tess_status check_model(const tess_run *r, int64_t step, bool say)
 {
     char *path = tess_checkpoint_path(r->c->checkpoint.dir, step), *config = tess_format("%s/config.json", path);
+    if (tess_lora_there(path)) {
+        free(config);
+        config = tess_format("%s/adapter_config.json", path);
+    }
     tess_model *then = NULL;
     tess_status status = TESS_OK;
     if (access(config, F_OK) == 0) { /* older ones have none; their shapes are compared when they are read */
         status = tess_model_open(path, NULL, &then);
         if (status == TESS_OK) status = compare_models(then, r->model, say);
+        if (status == TESS_OK) status = compare_adapters(path, then, r->model);
     }
     tess_model_close(then);
     free(config);

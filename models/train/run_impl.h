@@ -8,6 +8,7 @@
  *     choose.c    the step laid out, its tiles placed
  *     feed.c      samples for a step
  *
+ * Below all of these is terms.c: the configuration in the terms of the rooms below, and their errors by its keys.
  * Planning needs no StarPU: an estimate does all but the start and the feeding. */
 #ifndef TESS_RUN_IMPL_H
 #define TESS_RUN_IMPL_H
@@ -19,6 +20,7 @@ typedef struct tess_run {
     int rank;
     tess_model *model;
     tess_tokenizer *tokenizer; /* NULL: bytes */
+    struct tess_chat *chat;    /* NULL: the model has no directory */
     tess_graph *g;
     tess_network net;
     tess_place_conf conf;
@@ -34,6 +36,19 @@ typedef struct tess_run {
     int64_t micro, micro_batch, batch, length;
     int64_t evaluated; /* micro-batches of a step of eval */
 } tess_run;
+
+/* ---- terms.c ----------------------------------------------------------------------------------------------------- */
+
+/* Returns the dtype of matrices that a configuration asks for, */
+tess_dtype tess_run_dtype(const tess_config *c);
+/* that whose products are measured in its place: fp16 is as fast as bf16 on a GPU, and as fp32 on a CPU, */
+tess_dtype tess_run_yardstick(const tess_config *c);
+/* and as the configuration calls it: "fp16". */
+const char *tess_run_dtype_name(const tess_config *c);
+/* Returns the optimizer that a configuration asks for. */
+tess_optimizer tess_run_optimizer(const tess_config *c);
+/* Names in the error the key that says here what the rooms below call by a word of theirs. Returns the status. */
+tess_status tess_run_at_key(tess_status status);
 
 /* ---- open.c ------------------------------------------------------------------------------------------------------ */
 
@@ -57,8 +72,6 @@ tess_run_inputs tess_run_wants(const tess_config *c);
 /* Opens a data file of the configuration, `key` naming it in errors. */
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle,
                           tess_data **data) TESS_NODISCARD;
-/* Names in the error the key that says here what the rooms below call by a word of theirs. Returns the status. */
-tess_status tess_run_at_key(tess_status status);
 
 /* ---- same.c ------------------------------------------------------------------------------------------------------ */
 
@@ -90,14 +103,6 @@ tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
 
 /* Returns how the configuration trains: micro-batches one after the other. */
 tess_step_conf tess_run_step_conf(const tess_run *r);
-/* Returns the dtype of matrices that a configuration asks for, */
-tess_dtype tess_run_dtype(const tess_config *c);
-/* that whose products are measured in its place: fp16 is as fast as bf16 on a GPU, and as fp32 on a CPU, */
-tess_dtype tess_run_yardstick(const tess_config *c);
-/* and as the configuration calls it: "fp16". */
-const char *tess_run_dtype_name(const tess_config *c);
-/* Returns the optimizer that a configuration asks for. */
-tess_optimizer tess_run_optimizer(const tess_config *c);
 /* Gives parameters the rates that optimizer.groups has for them (groups.c). */
 tess_status tess_run_groups(const tess_run *r) TESS_NODISCARD;
 /* Makes the step that trains so, or the forward pass of an evaluation, before anything is placed. */

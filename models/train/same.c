@@ -1,6 +1,7 @@
 /* Ranks of a run must have been given the same: what they compute fits together only then, and nobody would notice
  * otherwise. Each lists its settings and what its files are, a line each; rank 0 tells its list to the others. */
 #include "data_file_impl.h"
+#include "lora_impl.h"
 #include "model_impl.h"
 #include "run_impl.h"
 #include <dirent.h>
@@ -44,7 +45,7 @@ static bool one_of(const char *key, const char *const *keys)
  * is a disk tier is the same for all, where it lies is not. */
 static void list_settings(struct list *l, const tess_config *c)
 {
-    static const char *const inputs[] = {"model", "data.train", "data.valid", NULL};
+    static const char *const inputs[] = {"model", "lora.from", "data.train", "data.valid", NULL};
     static const char *const drives[] = {"memory.path", "zero_optimization.offload_optimizer.nvme_path",
                                          "zero_optimization.offload_param.nvme_path", NULL};
     const char *key;
@@ -113,6 +114,20 @@ static int is_weights(const struct dirent *e)
     return dot && (!dot[12] || !strcmp(dot, ".safetensors.index.json"));
 }
 
+static void list_weights(struct list *l, const char *of, const char *dir)
+{
+    struct dirent **file;
+    int n = scandir(dir, &file, is_weights, alphasort);
+    for (int i = 0; i < n; i++) {
+        char *label = tess_format("%s: %s", of, file[i]->d_name), *path = tess_format("%s/%s", dir, file[i]->d_name);
+        list_file(l, label, path, "");
+        free(label);
+        free(path);
+        free(file[i]);
+    }
+    if (n >= 0) free(file);
+}
+
 static void list_model(struct list *l, const tess_model *m)
 {
     json_t *fields = json_loads(m->json, 0, NULL), *value;
@@ -124,17 +139,9 @@ static void list_model(struct list *l, const tess_model *m)
         free(text);
     }
     json_decref(fields);
+    if (m->lora && m->lora->dir) list_weights(l, "adapter", m->lora->dir);
     if (!m->dir) return;
-    struct dirent **file;
-    int n = scandir(m->dir, &file, is_weights, alphasort);
-    for (int i = 0; i < n; i++) {
-        char *label = tess_format("model: %s", file[i]->d_name), *path = tess_format("%s/%s", m->dir, file[i]->d_name);
-        list_file(l, label, path, "");
-        free(label);
-        free(path);
-        free(file[i]);
-    }
-    if (n >= 0) free(file);
+    list_weights(l, "model", m->dir);
     char *path = tess_format("%s/tokenizer.json", m->dir);
     list_file(l, "model: tokenizer.json", path, "");
     free(path);

@@ -126,7 +126,7 @@ tess_status tess_graph_resume(tess_graph *g, const char *dir, tess_position *at,
     int moments;
     const char *optimizer = tess_graph_optimizer(g, &moments);
     TESS_TRY(tess_checkpoint_same_optimizer(dir, &p, optimizer, moments));
-    TESS_TRY(tess_checkpoint_load(dir, p.step, g));
+    TESS_TRY(tess_checkpoint_load(dir, p.step, NULL, g));
     *found = true;
     *at = (tess_position){.step = p.step, .samples = p.samples, .seed = p.seed};
     return TESS_OK;

@@ -53,7 +53,7 @@ tess_status tess_eval(const tess_config *c) TESS_NODISCARD;
 tess_status tess_estimate(const tess_config *c, FILE *out) TESS_NODISCARD;
 
 typedef struct tess_generate_conf {
-    const char *dir, *prompt;
+    const char *dir, *prompt, *adapter; /* adapter: beside the model of dir; NULL: none */
     int tokens;
     double temperature; /* 0: always the likeliest */
     int top_k;          /* 0: all */
@@ -64,9 +64,12 @@ typedef struct tess_generate_conf {
     int batch;                 /* prompts of a file that are gone on with at a time; 0: 8 */
     bool ignore_end;           /* goes on behind a token that ends a text */
     const tess_config *config; /* of its memory, bf16 and aio; NULL: the defaults */
+    bool chat;                 /* in the place of `prompt`: turns of a conversation come from stdin */
 } tess_generate_conf;
 /* Goes on with a prompt, or with each of a file. */
 tess_status tess_generate(const tess_generate_conf *c, FILE *out) TESS_NODISCARD;
+/* Writes a model with a directory's adapters folded into its weights, each in the dtype that it has. */
+tess_status tess_merge(const char *model, const char *adapter, const char *dir, FILE *out) TESS_NODISCARD;
 
 typedef struct tess_tokenize_conf {
     const char *dir, *file; /* file NULL: stdin */

@@ -2,6 +2,7 @@
  * in phases that end with their agreement; rank 0 alone reports, and writes what they all have. */
 #include "dirs_impl.h"
 #include "measure_impl.h"
+#include "model_impl.h"
 #include "report_impl.h"
 #include "resume_impl.h"
 #include "schedule_impl.h"
@@ -18,6 +19,7 @@ struct training {
     tess_step *step, *eval;
     tess_report *report;
     size_t made;         /* of the output directory's path, see tess_dirs_make */
+    bool adapts;         /* adapters alone are trained */
     bool stopped, early; /* by a signal, by early_stop */
     double valid_loss;   /* of the last evaluation */
     tess_progress at;
@@ -43,6 +45,11 @@ static tess_status open_inputs(struct training *t)
     TESS_TRY(require_length(c));
     TESS_TRY(tess_config_require(c, "data.train"));
     TESS_TRY(tess_run_open(c, tess_rank(), &t->run));
+    t->adapts = t->run.model->lora;
+    if (t->adapts && !tess_model_has_weights(t->run.model))
+        return tess_error(TESS_INVALID, "lora",
+                          "the model has no weights (adapters are trained beside those of a "
+                          "directory, and are of no use without it)");
     if (tess_rank() == 0) TESS_TRY(tess_resume_refuse(c));
     TESS_TRY(tess_run_data(&t->run, "data.train", c->data.train, c->data.shuffle, &t->data));
     if (c->data.valid) TESS_TRY(tess_run_data(&t->run, "data.valid", c->data.valid, false, &t->valid));
@@ -123,8 +130,8 @@ static tess_status begin(struct training *t, bool resumes)
     if (c->checkpoint.dir) TESS_TRY(tess_checkpoint_prepare(c->checkpoint.dir));
     tess_measure_begin(&t->measure, tess_run_yardstick(c), t->plan.flops);
     TESS_TRY(tess_run_start(&t->run, false));
-    TESS_TRY(resumes ? tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.g)
-                     : tess_model_load(t->run.model, t->run.g, t->at.seed));
+    if (!resumes || t->adapts) TESS_TRY(tess_model_load(t->run.model, t->run.g, t->at.seed));
+    if (resumes) TESS_TRY(tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.model, t->run.g));
     if (!resumes && !tess_rank()) tess_resume_clear(c);
     return tess_ranks_agree(open_output(t));
 }
@@ -247,7 +254,7 @@ static void say_end(const struct training *t)
     if (at->best_step && c->checkpoint.keep_best)
         printf("the best loss on data.valid was %.4f after step %lld: %s/step-%08lld\n", at->best_loss,
                (long long)at->best_step, c->checkpoint.dir, (long long)at->best_step);
-    printf("the model of step %lld: %s/model\n", (long long)at->step, c->output);
+    printf("the %s of step %lld: %s/model\n", t->adapts ? "adapter" : "model", (long long)at->step, c->output);
     fflush(stdout);
     if (t->stopped && c->checkpoint.dir)
         tess_note("%s/step-%08lld is its checkpoint; this goes on: %s", c->checkpoint.dir, (long long)at->step,

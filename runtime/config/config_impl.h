@@ -70,8 +70,6 @@ tess_status tess_key_absent(const tess_config *c, const tess_key *k, const char 
 
 /* ---- optimizer.c ---- */
 
-/* "Adam|AdamW|..." */
-extern const char tess_optimizer_names[];
 /* Says whether it is a key of optimizer.params that the optimizer in force does not have. */
 bool tess_key_of_another_optimizer(const tess_config *c, const tess_key *k);
 /* Refuses those that were given, and fills in the defaults that are the optimizer's own. */

@@ -11,6 +11,12 @@
 #define RANGE(least, most) .min = (least), .max = (most)
 #define ONE_OF(names)      .choices = (names)
 
+/* The choices of optimizer.type. */
+static const char optimizer_names[] =
+#define OPTIMIZER(id, kind, name, params) name "|"
+#include "optimizers.def"
+    ;
+
 const tess_key tess_keys[] = {
 #define GROUP(name)
 #define END(name)

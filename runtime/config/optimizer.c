@@ -11,12 +11,6 @@ static const struct {
 #include "optimizers.def"
 };
 
-/* The names as a choice lists them. */
-const char tess_optimizer_names[] =
-#define OPTIMIZER(id, kind, name, params) name "|"
-#include "optimizers.def"
-    ;
-
 static const char *in_params(const tess_key *k)
 {
     static const char group[] = "optimizer.params.";

@@ -4,6 +4,17 @@
 #define TESS_FLOW_IMPL_H
 #include "runtime.h"
 
+/* ---- choice.c: tiles that not every task needs ---- */
+
+/* Says whether tiles are left out from now on, where their home is the disk. */
+void tess_choices_count(bool count);
+/* Says that the choice of a task that makes one is open again. */
+void tess_choice_reset(const tess_task *t);
+/* Says whether it is known which tiles the task needs; with `wait`, it is when this returns, or the run failed. */
+bool tess_choice_known(const tess_task *t, bool wait);
+/* Says whether the task does without this tile. */
+bool tess_use_left_out(const tess_task *t, const tess_use *u);
+
 /* ---- ram.c ---- */
 
 /* Begins a run whose tiles in RAM that flow may have so many bytes at a time; 0: any, but that with ranks bytes are

@@ -7,6 +7,7 @@
  * runs there; only codelets whose two bodies have the same bits are StarPU's to place.
  *
  * Failures stick (progress/fault.c): bodies that start after one do nothing, so the graph drains fast. */
+#include "flow_impl.h"
 #include "gpu_impl.h"
 #include "list_impl.h"
 #include "tiles_impl.h"

@@ -119,6 +119,7 @@ void tess_stop(void)
     starpu_shutdown();
     tess_wait_end();
     tess_patience_stop();
+    tess_choices_count(false);
     tess_ram_flow_stop();
     tess_tier_close();
     tess_tasks_stop();

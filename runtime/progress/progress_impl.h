@@ -120,17 +120,6 @@ void tess_patience_stop(void);
 /* Says who is at fault where nothing moves, and what a user may do then. */
 void tess_patience_blames(const char *where, const char *hint);
 
-/* ---- choice.c: tiles that not every task needs ---- */
-
-/* Says whether tiles are left out from now on, where their home is the disk. */
-void tess_choices_count(bool count);
-/* Says that the choice of a task that makes one is open again. */
-void tess_choice_reset(const tess_task *t);
-/* Says whether it is known which tiles the task needs; with `wait`, it is when this returns, or the run failed. */
-bool tess_choice_known(const tess_task *t, bool wait);
-/* Says whether the task does without this tile. */
-bool tess_use_left_out(const tess_task *t, const tess_use *u);
-
 /* ---- fault.c: the failure that sticks to what runs ---- */
 
 enum { TESS_FAULT_TEXT = 512 };

@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     const tess_status state = tess_checkpoint_find(fuzz_dir(), &at, &found);
     TESS_ASSERT(state != TESS_OK || (found && at.step == STEP && at.samples >= 0));
     mapped = 0;
-    if (tess_checkpoint_load(fuzz_dir(), STEP, g) != TESS_OK) return 0;
+    if (tess_checkpoint_load(fuzz_dir(), STEP, NULL, g) != TESS_OK) return 0;
     fuzz_taken += state == TESS_OK;
     TESS_ASSERT(mapped == TESS_PARTS * ELEMENTS);
     return 0;

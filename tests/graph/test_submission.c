@@ -41,6 +41,7 @@ static struct load load_of(const tess_grid *grid, bool deterministic)
     conf.micro = MICRO * grid->data;
     conf.deterministic = deterministic;
     tess_graph_ready(n.g);
+    for (int k = 0; k < n.g->params; k++) OK(tess_param_moments(n.g->param[k], &conf.optimizer, true));
     tess_lower_step(n.loss, &conf, &low);
     for (size_t k = 0; k < low.program->tasks; k++) {
         const tess_task *t = &low.program->task[k];

@@ -32,6 +32,7 @@ struct run {
 };
 
 static const json_t *run_freezes; /* what of the next run is frozen (frozen.h); NULL: nothing */
+static const char *run_adapts;    /* the directory of its adapters (adapted.h); NULL: none */
 static int frozen_apply(struct run *r, const json_t *expected);
 
 /* StarPU starts with the first run and stops when the program ends. */
@@ -58,6 +59,7 @@ static struct run run_open(const char *model, tess_graph_conf graph, int64_t bat
     r.batches = json ? NULL : json_load_file(path, 0, NULL);
     OK(tess_model_open(json ? NULL : model, json ? model : NULL, &r.model));
     CHECK_EQ(tess_model_vocab(r.model), VOCAB);
+    if (run_adapts) OK(tess_model_adapt(r.model, run_adapts));
     r.g = tess_graph_new(&graph);
     const tess_build build = {.batch = batch, .length = T, .purpose = TESS_FOR_LOSS, .bounds = r.batches != NULL};
     OK(tess_model_build_for(r.model, r.g, &build, &r.net));
@@ -151,6 +153,7 @@ static tess_step_result run_step(struct run *r, int64_t step)
     return result;
 }
 
+#include "adapted.h"
 #include "frozen.h"
 
 #endif

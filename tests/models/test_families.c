@@ -82,6 +82,14 @@ TEST(six_steps_of_what_is_not_frozen_match_pytorch)
     for (int k = 0; k < 4; k++) frozen_check(frozen[k], TESS_BF16, 1e-2);
 }
 
+static const char *const adapted[] = {"llama3", "llama-all", "bert-label", "t5"};
+
+TEST(six_steps_of_adapters_match_peft)
+{
+    for (int k = 0; k < 4; k++) adapted_check(adapted[k], TESS_F32, 1e-4);
+    for (int k = 0; k < 4; k++) adapted_check(adapted[k], TESS_BF16, 1e-2);
+}
+
 TEST(patterns_are_those_of_a_shell_with_numbers)
 {
     static const struct {
@@ -114,6 +122,10 @@ TEST(patterns_are_those_of_a_shell_with_numbers)
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
         if (tess_pattern_matches(cases[k].pattern, cases[k].name) != cases[k].matches)
             CHECK_SAY("%s and %s", cases[k].pattern, cases[k].name);
+    char *expression = tess_pattern_expression("layers.9-11.*_proj?");
+    CHECK_STR(expression, "layers\\.(9|10|11)\\..*_proj.");
+    free(expression);
+    CHECK(tess_pattern_is("a.0-3.b") && tess_pattern_is("*") && !tess_pattern_is("q_proj"));
     CHECK_EQ(tess_pattern_distance("*.q_prj.*", "layers.0.q_proj.weight"), 1);
     CHECK_EQ(tess_pattern_distance("layers.0-3.qproj.*", "layers.2.q_proj.weight"), 1);
     CHECK_EQ(tess_pattern_distance("layers.0-3.*", "layers.2.q_proj.weight"), 0);

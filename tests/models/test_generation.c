@@ -13,11 +13,11 @@
 #ifndef TESS_FIXTURES
 #define TESS_FIXTURES "tests/models/fixtures"
 #endif
-static const char *const families[] = {"families/llama3", "families/llama-linear", "families/qwen2",
-                                       "families/qwen3",  "families/mistral",      "families/qwen2-window",
-                                       "families/gemma2", "families/qwen3-window", "families/gpt-neox",
-                                       "families/t5",     "families/t5-gated",     "families/gpt-neox-serial",
-                                       "gpt2-tiny"};
+static const char *const families[] = {
+    "families/llama3",   "families/llama-linear", "families/qwen2",     "families/qwen3",
+    "families/mistral",  "families/qwen2-window", "families/gemma2",    "families/qwen3-window",
+    "families/gpt-neox", "families/t5",           "families/t5-gated",  "families/gpt-neox-serial",
+    "gpt2-tiny",         "families/mixtral",      "families/qwen3-moe", "families/qwen3-moe-step"};
 #define OK(expr)                                                                                                       \
     do {                                                                                                               \
         if ((expr) != TESS_OK) {                                                                                       \

@@ -70,6 +70,12 @@ static float *states(tess_graph *g, int parts)
 
 /* ---- against PyTorch ---- */
 
+TEST(six_steps_of_adapters_match_peft)
+{
+    adapted_check("gpt2", TESS_F32, 1e-4);
+    adapted_check("gpt2", TESS_BF16, 1e-2);
+}
+
 TEST(six_steps_of_biases_alone_match_pytorch)
 {
     frozen_check("gpt2-biases", TESS_F32, 1e-4);
@@ -346,7 +352,7 @@ TEST(a_checkpoint_says_nothing_of_tiles)
     struct run b = run_open(fixture(""), (tess_graph_conf){0}, B, (tess_step_conf){0});
     run_step(&a, 0);
     OK(tess_checkpoint_save(&(tess_checkpoint_conf){.dir = dir, .keep = 1}, NULL, a.g, &(tess_progress){.step = 1}));
-    OK(tess_checkpoint_load(dir, 1, b.g));
+    OK(tess_checkpoint_load(dir, 1, NULL, b.g));
     CHECK(tess_param_tiles(tess_graph_param(a.g, 0)) > 1 && tess_param_tiles(tess_graph_param(b.g, 0)) == 1);
     float *ours = states(a.g, TESS_PARTS), *theirs = states(b.g, TESS_PARTS);
     CHECK(!memcmp(ours, theirs, TESS_PARTS * (size_t)tess_graph_param_elements(a.g) * sizeof *ours));

@@ -1,5 +1,6 @@
 /* A .jsonl: what each kind of line becomes, the index that is kept of it, and every way a line can be wrong. */
 #define CHECK_MAIN
+#include "chat_impl.h"
 #include "check.h"
 #include "data_impl.h"
 #include "run_impl.h"
@@ -213,6 +214,53 @@ TEST(prompts_and_completions)
 }
 
 /* Cut where that is asked for; what then has no target is no sample. */
+static void refused(const char *text, const tess_data_conf *c, const char *error)
+{
+    tess_data *d = NULL;
+    CHECK_EQ(tess_data_open(write_text("bad.jsonl", text), NULL, c, &d), TESS_INVALID);
+    CHECK_HAS(tess_error_text(), error);
+    tess_error_clear();
+}
+
+/* Conversations by a template: the assistant's words draw a loss, or all does. */
+TEST(conversations)
+{
+    static const char template[] = "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% endfor %}"
+                                   "{% if add_generation_prompt %}a{% endif %}";
+    static const char lines[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}, {\"role\": \"assistant\", "
+                                "\"content\": \"cd\"}]}\n";
+    tess_data_conf c = causal;
+    struct tess_chat *chat = NULL;
+    CHECK_EQ(tess_chat_of("mine", template, &chat), TESS_OK);
+    c.chat = chat;
+    tess_data *d = open_text(lines, NULL, &c);
+    if (!d) return;
+    struct whole w = get(d, 0);
+    check_list("ids", w.ids, T, "117 98 97 99 100 0");
+    check_list("targets", w.targets, T, "-100 -100 99 100 -100 -100");
+    tess_data_close(d);
+    c.loss_on_all = true;
+    d = open_text(lines, NULL, &c);
+    if (!d) return;
+    w = get(d, 0);
+    check_list("targets", w.targets, T, "98 97 99 100 -100 -100");
+    tess_data_close(d);
+    c.loss_on_all = false;
+    refused("{\"messages\": [{\"role\": \"user\", \"content\": \"b\"}]}\n", &c,
+            "has no target: nothing in it draws a loss");
+    refused("{\"messages\": [3]}\n", &c, "the conversation: \"messages\"[0] is no object with a \"role\"");
+    refused("{\"messages\": [{\"role\": 1}]}\n", &c, "line 1, byte 0: the conversation: \"messages\"[0] is no object");
+    refused(
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"bbbbbbbbbbb\"}, {\"role\": \"assistant\", \"content\": "
+        "\"c\"}]}\n",
+        &c, "more than data.seq_length 6");
+    tess_chat_free(chat);
+    c.chat = NULL;
+    refused(lines, &c, "\"messages\" need the chat_template of a model's directory");
+    c.task = TESS_DATA_MASKED;
+    refused(lines, &c, "\"messages\" are for models that go on with a text");
+}
+
 TEST(truncated)
 {
     static const char text[] = "{\"prompt\": \"0123456789\", \"completion\": \"ab\"}\n"
@@ -722,7 +770,8 @@ TEST(lines_that_are_wrong)
         {"{\"text\": \"a\"}\n{\"text\": \"b\"\n", "a.jsonl: line 2, byte 26: is no JSON: ", 0},
         {"[1]\n", "line 1, byte 0: is no JSON object", 0},
         {"{\"text\": \"\xff\"}\n", "line 1, byte 10: is no JSON: unable to decode byte 0xff", 0},
-        {"{\"txet\": \"a\"}\n", "line 1, byte 0: has none of \"text\", \"prompt\" and \"input_ids\", but \"txet\"", 0},
+        {"{\"txet\": \"a\"}\n",
+         "line 1, byte 0: has none of \"text\", \"prompt\", \"messages\" and \"input_ids\", but \"txet\"", 0},
         {"{\"input_id\": [1]}\n", "but \"input_id\"; did you mean input_ids", 0},
         {"{\"text\": 5}\n", "line 1, byte 0: \"text\" is no string", 0},
         {"{\"text\": \"abcdefgh\"}\n\n{\"prompt\": \"a\", \"completion\": \"b\"}\n",

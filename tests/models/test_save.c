@@ -106,7 +106,7 @@ static void load_both(void)
     CHECK_EQ(tess_checkpoint_prepare(in("deep/ck")), TESS_OK); /* as a run does that will write there */
     CHECK_EQ(tess_checkpoint_find(in("deep/ck"), &found, &any), TESS_OK);
     CHECK(any && found.step == at.step && found.samples == at.samples && found.seed == at.seed);
-    CHECK_EQ(tess_checkpoint_load(in("deep/ck"), found.step, graph), TESS_OK);
+    CHECK_EQ(tess_checkpoint_load(in("deep/ck"), found.step, NULL, graph), TESS_OK);
     CHECK_EQ(mapped.loaded, TESS_PARTS * held(graph));
     mapped.loaded = 0;
     CHECK_EQ(tess_model_load(model, graph, 1), TESS_OK);
@@ -328,7 +328,7 @@ static void elsewhere(void)
     if (ranks_rank == unlucky) CHECK_EQ(chdir("/"), 0);
     CHECK_EQ(tess_checkpoint_prepare(in("deep/ck")), TESS_INVALID);
     CHECK(said_by_all("deep/ck: cannot be written: No such file or directory (see checkpoint.dir; all ranks must see"));
-    CHECK_EQ(tess_checkpoint_load(in("deep/ck"), at.step, graph), TESS_INVALID);
+    CHECK_EQ(tess_checkpoint_load(in("deep/ck"), at.step, NULL, graph), TESS_INVALID);
     CHECK(said_by_all("deep/ck/step-00000012/states.safetensors"));
     CHECK_EQ(tess_checkpoint_save(&(tess_checkpoint_conf){.dir = in("deep/ck"), .keep = 2}, model, graph,
                                   &(tess_progress){.step = 13}),

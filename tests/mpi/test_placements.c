@@ -101,3 +101,35 @@ TEST(what_is_frozen_is_frozen_on_all_ranks)
         check_near("pipeline");
     }
 }
+
+TEST(adapters_are_the_same_on_all_ranks)
+{
+    static const char *const families[][2] = {{"llama3", "lora.targets=all-linear"},
+                                              {"gpt-neox", "lora.targets=[\"query_key_value\", \"dense\"]"}};
+    static const char adapter[] = "/model/adapter_model.safetensors";
+    char out[64], one[64];
+    snprintf(out, sizeof out, "out%s", adapter), snprintf(one, sizeof one, "one%s", adapter);
+    for (int k = 0; k < 2; k++) {
+        const char *const targets = families[k][1], *const stage =
+                                                        k ? "zero_optimization.stage=1" : "zero_optimization.stage=3";
+        setup(families[k][0]);
+        RUN("train", "run.json", "output=one", "lora.r=4", targets, "lora.dropout=0.1", "bf16.enabled=true");
+        EXPECT_DONE();
+        RUN_RANKS(2, "train", "run.json", "lora.r=4", targets, "lora.dropout=0.1", "bf16.enabled=true", stage,
+                  "zero_optimization.stage3_param_persistence_threshold=100");
+        EXPECT_DONE();
+        CHECK(same_file(out, one));
+        RUN("train", "run.json", "output=one", "lora.r=4", targets);
+        EXPECT_DONE();
+        RUN_RANKS(2, "train", "run.json", "lora.r=4", targets, "parallel.tensor=2");
+        EXPECT_DONE();
+        check_near("tensor");
+        CHECK(!strstr(ran.err, "layers.0.self_attn.q_proj.weight first"));
+        RUN_RANKS(2, "train", "run.json", "lora.r=4", targets, "parallel.pipeline=2");
+        EXPECT_DONE();
+        check_near("pipeline");
+        if (!k) continue;
+        RUN_RANKS(2, "train", "run.json", "lora.r=4", targets, "lora.dropout=0.1", "parallel.tensor=2", "steps=1");
+        EXPECT_DONE();
+    }
+}

@@ -14,6 +14,9 @@ static void filling_tasks(void)
         if (apart) a.width = n % 2 || apart == 1 ? n : n / 2, a.stride = a.width + 1000;
         op_any("x", n + a.at, TESS_F32, true);
         op_run(&tess_fill_normal[TESS_F32], &a);
+        a.uniform = true;
+        op_any("x", n + a.at, TESS_F32, true);
+        op_run(&tess_fill_normal[TESS_F32], &a);
         for (tess_dtype t = TESS_BF16; t <= TESS_F16; t++) {
             op_drawn("master", n, TESS_F32, 1), op_any("copy", n + a.at, t, true);
             op_run(&tess_round[t], &a);

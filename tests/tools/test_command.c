@@ -281,6 +281,49 @@ TEST(a_tokenizer_larger_than_the_model)
     EXPECT_ERROR(2, "text.txt: byte 4000: token 856 is beyond the vocabulary of 856");
 }
 
+/* What the command reads from stdin. */
+static void say_on_stdin(const char *text)
+{
+    write_text("said", text);
+    CHECK(freopen("said", "r", stdin) != NULL);
+}
+
+/* Each line is a turn, and the model reads all that was said before it by its template. */
+TEST(generate_talks)
+{
+    tiny_setup_trained();
+    write_text("out/model/chat_template.jinja", "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}"
+                                                "{% if add_generation_prompt %}a:{% endif %}");
+    say_on_stdin("hi\n\nwho\n");
+    RUN("generate", "out/model", "--chat", "-n", "4", "--temperature", "0");
+    EXPECT_DONE();
+    const char *end = strchr(ran.out, '\n');
+    CHECK(end && end - ran.out == 4 && strlen(end + 1) == 5); /* two answers of four bytes */
+    char first[8] = "", prompt[64], want[80];
+    snprintf(first, sizeof first, "%.4s", ran.out);
+    snprintf(prompt, sizeof prompt, "u:hi\na:%s\nu:who\na:", first);
+    snprintf(want, sizeof want, "%s%s", prompt, end ? end + 1 : "");
+    RUN("generate", "out/model", "--prompt", prompt, "-n", "4", "--temperature", "0");
+    EXPECT_DONE();
+    CHECK_STR(ran.out, want);
+    say_on_stdin("hi\n");
+    RUN("generate", "out/model", "--chat", "-n", "500");
+    EXPECT_ERROR(2, "the conversation: 7 tokens, and up to 500 to add, are more than");
+    say_on_stdin("\377\n");
+    RUN("generate", "out/model", "--chat");
+    EXPECT_ERROR(2, "stdin: line 1 is not UTF-8");
+    say_on_stdin("hi\n");
+    write_text("out/model/chat_template.jinja", "{{ messages | frob }}");
+    RUN("generate", "out/model", "--chat", "-n", "2");
+    EXPECT_ERROR(2, "chat_template.jinja: line 1: filter frob is not supported");
+    unlink("out/model/chat_template.jinja");
+    say_on_stdin("hi\n");
+    RUN("generate", "out/model", "--chat", "-n", "2");
+    EXPECT_ERROR(2, "the conversation: cannot be written: chat_template: out/model has none");
+    RUN("generate", "out/model", "--chat", "--prompt", "x");
+    EXPECT_ERROR(2, "command line: --chat and --prompt: both are given");
+}
+
 static int count_char(const char *text, char c)
 {
     int n = 0;

@@ -9,7 +9,8 @@
  *     postprocessor.c  what stands before and behind a text
  *     decoder.c        the way back
  *
- * open.c reads them all from tokenizer.json, and encode.c sends a text through. What is no part that is known here is
+ * Below all of them are reading.c, by which they read their JSON, ids.c and unicode.c; above them encode.c, which sends
+ * a text through, open.c, which reads them all from tokenizer.json, and decode.c. What is no part that is known here is
  * an error that names it.
  */
 #ifndef TESS_TOKENIZER_PARTS_IMPL_H
@@ -20,6 +21,8 @@
 #include <jansson.h>
 #include <pcre2.h>
 #include <pthread.h>
+
+/* ---- reading.c --------------------------------------------------------------------------------------------------- */
 
 /* Where parts are read: their memory is the arena's, and errors name the file. */
 typedef struct tess_reading {
