@@ -1,17 +1,16 @@
 /* adagrad: torch.optim.Adagrad's step on a run of a parameter's elements, in one pass over master, sum of squares and
- * gradient, which also rounds the bf16 copy; left out as adamw's is. */
+ * gradient, which also rounds the copy in 16 bits; left out as adamw's is. */
 #include "adagrad_impl.h"
 #include "vector_impl.h"
 
-TESS_INLINE void update(const tess_update_view *u, tess_adagrad_rates k, int64_t n, bool copy)
+TESS_INLINE void update(const tess_update_view *u, tess_adagrad_rates k, int64_t n, tess_dtype copy)
 {
     float *p = u->master, *m = u->moment[0];
     const float *grad = u->grad;
-    tess_bf16 *rounded = u->copy;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         tess_adagrad_update(&k, &p[i], &m[i], grad[i]);
-        if (copy) rounded[i] = tess_to_bf16(p[i]);
+        if (copy != TESS_F32) tess_store(u->copy, i, copy, p[i]);
     }
 }
 
@@ -20,10 +19,12 @@ TESS_CLONES static void adagrad(const tess_work *w)
     const tess_update_view u = tess_update_view_of(w);
     tess_adagrad_rates k = tess_adagrad_rates_of(&u);
     if (!tess_update_begins(w, &u, &k.scale)) return;
-    if (u.copy)
-        update(&u, k, u.a->n, true);
+    if (u.a->copy == TESS_BF16)
+        update(&u, k, u.a->n, TESS_BF16);
+    else if (u.a->copy == TESS_F16)
+        update(&u, k, u.a->n, TESS_F16);
     else
-        update(&u, k, u.a->n, false);
+        update(&u, k, u.a->n, TESS_F32);
 }
 
 TESS_CUDA_DECLARE(adagrad_f32)

@@ -317,7 +317,7 @@ TESS_INLINE void soften(const forward_room *f, const place *b, const tess_attent
 #pragma omp simd
             for (int64_t j = 0; j < n; j++) s[j] *= kept(b, at + (uint64_t)j);
         }
-        if (t == TESS_BF16) tess_narrow(p, s, n);
+        if (tess_is_half(t)) tess_narrow(p, s, n, t);
         memset(tess_at_mut(p, n, t), 0, (size_t)(b->nk - n) * tess_dtype_size(t));
         const float shrink = tess_power_of_2(old - m);
         f->m[i] = m;

@@ -29,9 +29,12 @@ static tess_cost bundle_cost(const void *arg)
 
 TESS_CUDA_DECLARE(bundle_f32)
 TESS_CUDA_DECLARE(bundle_bf16)
+TESS_CUDA_DECLARE(bundle_f16)
 tess_codelet tess_bundle[TESS_REAL_DTYPES] = {
     [TESS_F32] =
         {.name = "bundle", .dtype = TESS_F32, .cpu = bundle, .cuda = TESS_CUDA(bundle_f32), .cost = bundle_cost},
     [TESS_BF16] =
         {.name = "bundle", .dtype = TESS_BF16, .cpu = bundle, .cuda = TESS_CUDA(bundle_bf16), .cost = bundle_cost},
+    [TESS_F16] =
+        {.name = "bundle", .dtype = TESS_F16, .cpu = bundle, .cuda = TESS_CUDA(bundle_f16), .cost = bundle_cost},
 };

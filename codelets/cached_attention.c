@@ -94,8 +94,8 @@ TESS_INLINE void cache_append(const tess_work *w, tess_dtype t)
             const int64_t head = (s * a->groups + g) * a->dim * a->block;
             const void *from = part_at(a, k, 1, r, g, t);
             for (int64_t d = 0; d < a->dim; d++)
-                if (t == TESS_BF16)
-                    ((tess_bf16 *)rest[0].ptr)[head + d * a->block + place] = ((const tess_bf16 *)from)[d];
+                if (tess_is_half(t))
+                    ((uint16_t *)rest[0].ptr)[head + d * a->block + place] = ((const uint16_t *)from)[d];
                 else
                     ((float *)rest[0].ptr)[head + d * a->block + place] = ((const float *)from)[d];
             memcpy(tess_at_mut(rest[1].ptr, head + place * a->dim, t), part_at(a, v, 2, r, g, t),
@@ -237,7 +237,7 @@ TESS_INLINE void soften(const meeting *b, int64_t queries, bool few, range all, 
         }
         for (int64_t k = 0; k < seen.first; k++) s[k] = 0;
         for (int64_t k = seen.end; k < block; k++) s[k] = 0;
-        if (t == TESS_BF16) tess_narrow(tess_at_mut(b->r->p, row * block, t), s, block);
+        if (tess_is_half(t)) tess_narrow(tess_at_mut(b->r->p, row * block, t), s, block, t);
     }
 }
 

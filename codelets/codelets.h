@@ -5,9 +5,10 @@
  *     tess_use use[] = {{x, TESS_R}, {w, TESS_R}, {y, TESS_W}};
  *     tess_submit(&(tess_task){.cl = &tess_linear_forward[TESS_BF16], .arg = a, .use = use, .nuse = 3});
  *
- * Conventions. A codelet is an array indexed by the dtype of its activations, [TESS_F32] or [TESS_BF16] ("real" below).
- * Matrices (linear weights, embedding tables) are real; norms' gains, all biases and every gradient of a parameter are
- * f32; loss sums are double. Matrices are row-major and dense unless `ld` says otherwise; a "row" is a token.
+ * Conventions. A codelet is an array indexed by the dtype of its activations, [TESS_F32], [TESS_BF16] or [TESS_F16]
+ * ("real" below). Matrices (linear weights, embedding tables) are real; norms' gains, all biases and every gradient of
+ * a parameter are f32; loss sums are double. Matrices are row-major and dense unless `ld` says otherwise; a "row" is a
+ * token.
  * "+=" buffers: with `acc` the body adds to what is there (the task's mode is TESS_RW), else it overwrites (TESS_W).
  * Arithmetic is fp32 inside, sums run in an order that depends on the shapes alone (16 lanes, whatever the machine's
  * vectors), products of matrices accumulate in fp32.
@@ -21,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { TESS_REAL_DTYPES = 2 }; /* TESS_F32, TESS_BF16 */
+enum { TESS_REAL_DTYPES = 3 }; /* TESS_F32, TESS_BF16, TESS_F16 */
 
 /* ---- linear.c: y = x w^T + b ------------------------------------------------------------------------------------ */
 
@@ -52,9 +53,9 @@ double tess_copy_rate(int cores);
 double tess_gpu_matrix_rate(tess_dtype t);
 /* Returns "oneDNN 2.6.3". */
 const char *tess_matrix_library(void);
-/* Bounds what the products of so many workers hold beside the tiles: buffers and tables of each, and the library's
- * kernels, which they share. */
-size_t tess_mm_bytes(int workers);
+/* Bounds what the products in a dtype of so many workers hold beside the tiles: buffers and tables of each, and the
+ * library's kernels, which they share. */
+size_t tess_mm_bytes(int workers, tess_dtype t);
 
 /* ---- embedding.c ------------------------------------------------------------------------------------------------ */
 
@@ -409,7 +410,7 @@ bool tess_codelet_updates(const tess_codelet *cl);
 /* Refuses what no optimizer can be. */
 tess_status tess_optimizer_check(const tess_optimizer *o) TESS_NODISCARD;
 
-/* Of all updates: master f32 (n), moments f32 (n) each, grad f32 (n), loss double (2), norm[, copy bf16 (n)]. norm is
+/* Of all updates: master f32 (n), moments f32 (n) each, grad f32 (n), loss double (2), norm[, copy (n)]. norm is
  * the square of the global norm, double, with clip; without, the exact sum of the squares of these gradients. Nothing
  * happens when the loss or the norm is not finite; the latter fails the task and names the parameter. */
 typedef struct tess_update_arg {
@@ -419,9 +420,10 @@ typedef struct tess_update_arg {
     int moments;
     double weight_decay; /* of this parameter */
     double lr_scale;     /* of env.lr */
-    bool copy;           /* a bf16 copy follows */
+    tess_dtype copy;     /* of the copy that follows; TESS_F32: none does */
     bool clip;           /* scale by env.clip over the norm */
     bool late;           /* this update is of the step before, as env.before says */
+    bool skips;          /* what is not finite fails nothing */
     const char *name;
 } tess_update_arg;
 extern tess_codelet tess_adamw[], tess_sgd[], tess_lion[], tess_adagrad[];

@@ -1,5 +1,5 @@
 /* cuda_impl: what the CUDA bodies of this room are written with. NAME.cu beside NAME.c holds kernels and launchers; a
- * launcher is a tess_body, tess_cuda_<op>_f32 or _bf16, that puts kernels on w->stream and returns:
+ * launcher is a tess_body, tess_cuda_<op>_f32, _bf16 or _f16, that puts kernels on w->stream and returns:
  *
  *     template <tess_dtype T> struct twice {
  *         const void *x;
@@ -30,6 +30,7 @@
 #include "emulate.h"
 #else
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 #endif
 #define _Noreturn [[noreturn]]
@@ -53,7 +54,8 @@ extern "C" {
     }
 #define TESS_CUDA_REAL(op)                                                                                             \
     TESS_CUDA_BODY(op, op##_f32, TESS_F32)                                                                             \
-    TESS_CUDA_BODY(op, op##_bf16, TESS_BF16)
+    TESS_CUDA_BODY(op, op##_bf16, TESS_BF16)                                                                           \
+    TESS_CUDA_BODY(op, op##_f16, TESS_F16)
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */
 
@@ -108,32 +110,64 @@ TESS_DEVICE uint16_t to_bf16(float x)
     return __bfloat16_as_ushort(__float2bfloat16_rn(x));
 #endif
 }
+TESS_DEVICE float from_f16(uint16_t x)
+{
+#ifdef TESS_EMULATED
+    return tess_from_f16(x);
+#else
+    return __half2float(__ushort_as_half(x));
+#endif
+}
+TESS_DEVICE uint16_t to_f16(float x)
+{
+#ifdef TESS_EMULATED
+    return tess_to_f16(x);
+#else
+    return __half_as_ushort(__float2half_rn(x));
+#endif
+}
+TESS_DEVICE constexpr bool is_half(tess_dtype t)
+{
+    return t == TESS_BF16 || t == TESS_F16;
+}
+template <tess_dtype T> TESS_DEVICE float from_half(uint16_t x)
+{
+    return T == TESS_F16 ? from_f16(x) : from_bf16(x);
+}
+template <tess_dtype T> TESS_DEVICE uint16_t to_half(float x)
+{
+    return T == TESS_F16 ? to_f16(x) : to_bf16(x);
+}
 /* Two in a register, the first in the low half. */
 TESS_DEVICE uint32_t to_bf16x2(float lo, float hi)
 {
     return (uint32_t)to_bf16(lo) | (uint32_t)to_bf16(hi) << 16;
 }
+template <tess_dtype T> TESS_DEVICE uint32_t to_half2(float lo, float hi)
+{
+    return (uint32_t)to_half<T>(lo) | (uint32_t)to_half<T>(hi) << 16;
+}
 
 TESS_DEVICE const void *at(const void *x, int64_t i, tess_dtype t)
 {
-    return (const char *)x + i * (t == TESS_BF16 ? 2 : 4);
+    return (const char *)x + i * (is_half(t) ? 2 : 4);
 }
 TESS_DEVICE void *at(void *x, int64_t i, tess_dtype t)
 {
-    return (char *)x + i * (t == TESS_BF16 ? 2 : 4);
+    return (char *)x + i * (is_half(t) ? 2 : 4);
 }
 
 /* K elements from i on; K = WIDE needs 16-byte alignment there. */
 template <tess_dtype T, int K> TESS_DEVICE void load(float v[K], const void *x, int64_t i)
 {
     static_assert(K == 1 || K == WIDE, "");
-    if constexpr (T == TESS_BF16 && K == 1) {
-        v[0] = from_bf16(((const uint16_t *)x)[i]);
-    } else if constexpr (T == TESS_BF16) {
+    if constexpr (is_half(T) && K == 1) {
+        v[0] = from_half<T>(((const uint16_t *)x)[i]);
+    } else if constexpr (is_half(T)) {
         const uint4 u = *(const uint4 *)((const uint16_t *)x + i);
         const uint32_t word[4] = {u.x, u.y, u.z, u.w};
 #pragma unroll
-        for (int k = 0; k < K; k++) v[k] = tess_float_of(k % 2 ? word[k / 2] & 0xffff0000u : word[k / 2] << 16);
+        for (int k = 0; k < K; k++) v[k] = from_half<T>((uint16_t)(k % 2 ? word[k / 2] >> 16 : word[k / 2]));
     } else if constexpr (K == 1) {
         v[0] = ((const float *)x)[i];
     } else {
@@ -146,14 +180,14 @@ template <tess_dtype T, int K> TESS_DEVICE void load(float v[K], const void *x, 
 }
 template <tess_dtype T, int K> TESS_DEVICE void store(void *y, int64_t i, const float v[K])
 {
-    if constexpr (T == TESS_BF16 && K == 1) {
-        ((uint16_t *)y)[i] = to_bf16(v[0]);
-    } else if constexpr (T == TESS_BF16) {
+    if constexpr (is_half(T) && K == 1) {
+        ((uint16_t *)y)[i] = to_half<T>(v[0]);
+    } else if constexpr (is_half(T)) {
         uint4 u;
-        u.x = to_bf16x2(v[0], v[1]);
-        u.y = to_bf16x2(v[2], v[3]);
-        u.z = to_bf16x2(v[4], v[5]);
-        u.w = to_bf16x2(v[6], v[7]);
+        u.x = to_half2<T>(v[0], v[1]);
+        u.y = to_half2<T>(v[2], v[3]);
+        u.z = to_half2<T>(v[4], v[5]);
+        u.w = to_half2<T>(v[6], v[7]);
         *(uint4 *)((uint16_t *)y + i) = u;
     } else if constexpr (K == 1) {
         ((float *)y)[i] = v[0];

@@ -1,4 +1,4 @@
-/* fill: first values of parameters, and the bf16 copies of those that have a master. */
+/* fill: first values of parameters, and the copies in 16 bits of those that have a master. */
 #include "vector_impl.h"
 
 TESS_INLINE void fill(const tess_work *w, tess_dtype t)
@@ -37,12 +37,22 @@ tess_codelet tess_fill_normal[] = {[TESS_F32] = {.name = "fill_normal",
                                                  .cuda = TESS_CUDA(fill_normal_f32),
                                                  .either = true}};
 
-TESS_CLONES static void round_copy(const tess_work *w)
+TESS_INLINE void round_copy(const tess_work *w, tess_dtype t)
 {
     const tess_count_arg *a = w->arg;
-    tess_narrow((tess_bf16 *)w->buf[1].ptr + a->at, w->buf[0].ptr, a->n);
+    tess_narrow(tess_at_mut(w->buf[1].ptr, a->at, t), w->buf[0].ptr, a->n, t);
+}
+TESS_CLONES static void round_bf16(const tess_work *w)
+{
+    round_copy(w, TESS_BF16);
+}
+TESS_CLONES static void round_f16(const tess_work *w)
+{
+    round_copy(w, TESS_F16);
 }
 TESS_CUDA_DECLARE(round_bf16)
+TESS_CUDA_DECLARE(round_f16)
 tess_codelet tess_round[] = {
-    [TESS_BF16] = {
-        .name = "round", .dtype = TESS_BF16, .cpu = round_copy, .cuda = TESS_CUDA(round_bf16), .either = true}};
+    [TESS_BF16] =
+        {.name = "round", .dtype = TESS_BF16, .cpu = round_bf16, .cuda = TESS_CUDA(round_bf16), .either = true},
+    [TESS_F16] = {.name = "round", .dtype = TESS_F16, .cpu = round_f16, .cuda = TESS_CUDA(round_f16), .either = true}};

@@ -1,5 +1,5 @@
-/* fill: first values of parameters, and the bf16 copies of those that have a master. The bits are the CPU's, so this
- * file is compiled without contraction. */
+/* fill: first values of parameters, and the copies in 16 bits of those that have a master. The bits are the CPU's, so
+ * this file is compiled without contraction. */
 #include "cuda_impl.h"
 
 template <tess_dtype T> struct constant {
@@ -57,6 +57,7 @@ template <tess_dtype T> static void round_body(const tess_work *w)
     const tess_count_arg *a = (const tess_count_arg *)w->arg;
     const void *x = w->buf[0].ptr;
     void *y = (uint16_t *)w->buf[1].ptr + a->at;
-    map(w, into<TESS_F32, TESS_BF16>{x, y, false}, a->n, aligned(x, y));
+    map(w, into<TESS_F32, T>{x, y, false}, a->n, aligned(x, y));
 }
 TESS_CUDA_BODY(round, round_bf16, TESS_BF16)
+TESS_CUDA_BODY(round, round_f16, TESS_F16)

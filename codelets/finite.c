@@ -26,4 +26,6 @@ tess_codelet tess_finite[TESS_REAL_DTYPES] = {
                    .cpu = all_finite_bf16,
                    .cuda = TESS_CUDA(all_finite_bf16),
                    .either = true},
+    [TESS_F16] =
+        {.name = "finite", .dtype = TESS_F16, .cpu = all_finite_f16, .cuda = TESS_CUDA(all_finite_f16), .either = true},
 };

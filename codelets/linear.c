@@ -16,7 +16,7 @@ static tess_cost linear_cost(const tess_linear_arg *a, tess_dtype t, double para
 TESS_INLINE void linear_forward(const tess_work *w, tess_dtype t)
 {
     const tess_linear_arg *a = w->arg;
-    if (a->few) {
+    if (a->few && t != TESS_F16) { /* which is widened for its products anyway */
         const float *bias = a->bias ? w->buf[3].ptr : NULL;
         (t == TESS_BF16 ? few_rows_bf16 : few_rows_f32)(a, w->buf[0].ptr, w->buf[1].ptr, bias, w->buf[2].ptr);
         return;

@@ -4,7 +4,8 @@
 
 #define DECLARE(op)                                                                                                    \
     extern "C" void TESS_CUDA_NAME(op##_f32)(const tess_work *w);                                                      \
-    extern "C" void TESS_CUDA_NAME(op##_bf16)(const tess_work *w);
+    extern "C" void TESS_CUDA_NAME(op##_bf16)(const tess_work *w);                                                     \
+    extern "C" void TESS_CUDA_NAME(op##_f16)(const tess_work *w);
 DECLARE(linear_forward)
 DECLARE(linear_backward_input)
 DECLARE(gelu_forward)
@@ -22,7 +23,12 @@ static void run(const tess_work *w, tess_body body, const void *arg, const tess_
     part.arg = arg, part.buf = buf, part.nbuf = nbuf;
     body(&part);
 }
-#define RUN(op, ...) run(w, T == TESS_BF16 ? TESS_CUDA_NAME(op##_bf16) : TESS_CUDA_NAME(op##_f32), __VA_ARGS__)
+#define RUN(op, ...)                                                                                                   \
+    run(w,                                                                                                             \
+        T == TESS_BF16  ? TESS_CUDA_NAME(op##_bf16)                                                                    \
+        : T == TESS_F16 ? TESS_CUDA_NAME(op##_f16)                                                                     \
+                        : TESS_CUDA_NAME(op##_f32),                                                                    \
+        __VA_ARGS__)
 
 template <tess_dtype T> static void linear_gelu_forward_body(const tess_work *w)
 {

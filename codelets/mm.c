@@ -8,7 +8,7 @@
  * a remainder. bench_mm shows what each of these is worth.
  *
  * Where the library has no such kernel for this CPU (no AVX-512), it gets the matrices as they are; where it cannot
- * multiply bf16 at all, it gets them widened to fp32, block by block.
+ * multiply bf16 at all, it gets them widened to fp32, block by block; so it does with fp16 on every CPU.
  *
  * Each thread has its own table of primitives and its own buffers. The constants below bound them whatever the shapes
  * are: tess_mm_bytes. The library works with one thread, since workers are what is parallel here.
@@ -237,6 +237,7 @@ static void mm_start(void)
     mm_check(dnnl_set_primitive_cache_capacity(MM_LIMIT));
     TESS_ASSERT(pthread_key_create(&mm_key, thread_free) == 0);
     *(void **)&mm_set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    mm_ways[TESS_F16] = MM_WAY_WIDEN;
     for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++) {
         tess_mm d = {.m = 64, .n = 64, .k = 64, .lda = 64, .ldb = 64, .ldc = 64, .in = t, .out = TESS_F32};
         d.packed = true;
@@ -275,6 +276,12 @@ static void *buffer_get(mm_thread *t, mm_buffer which, size_t bytes)
         if (align == huge) madvise(t->buffer[which].ptr, bytes, MADV_HUGEPAGE);
     }
     return t->buffer[which].ptr;
+}
+
+/* Adds what was summed in fp32 to C, or puts it there. */
+static void put_out(void *c, const tess_mm *d, const void *from, int64_t m, int64_t n)
+{
+    (d->out == TESS_BF16 ? put_bf16 : d->out == TESS_F16 ? put_f16 : put_f32)(c, d, from, m, n);
 }
 
 static mm_entry *entry_find(mm_thread *t, const tess_mm *d)
@@ -336,7 +343,7 @@ static void run_piece(mm_thread *t, const tess_mm *d, int64_t m, int64_t n, cons
     piece.ldc = n, piece.acc = false, piece.out = TESS_F32;
     void *part = buffer_get(t, MM_C, (size_t)(m * n) * 4);
     call(t, &piece, a, b, part);
-    (d->out == TESS_BF16 ? put_bf16 : put_f32)(c, d, part, m, n);
+    put_out(c, d, part, m, n);
 }
 
 static int64_t least(int64_t a, int64_t b)
@@ -410,7 +417,7 @@ static void run_blocks(mm_thread *t, const tess_mm *d, const void *a, const void
                     tess_at(b, d->tb ? n0 * d->ldb + k : k * d->ldb + n0, d->in), sum);
                 block.acc = true, block.bias = NULL;
             }
-            if (!in_place) put_bf16(mine, d, sum, block.m, block.n);
+            if (!in_place) put_out(mine, d, sum, block.m, block.n);
         }
 }
 
@@ -428,7 +435,7 @@ static int64_t depth_of_part(const tess_mm *d)
 static void run_summed(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c, int64_t depth, mm_run run)
 {
     int64_t rows = d->m, cols = d->n;
-    if (d->out == TESS_BF16) {
+    if (tess_is_half(d->out)) {
         cols = least(cols, fit(MM_SUM_BYTES, rows * 4, MM_PANEL));
         rows = least(rows, fit(MM_SUM_BYTES, cols * 4, 1));
     }
@@ -451,8 +458,8 @@ static void widen_block(mm_thread *t, const tess_mm *d, const void *a, const voi
     const int64_t rows_b = d->tb ? d->n : d->k, cols_b = d->tb ? d->k : d->n;
     float *wide_a = buffer_get(t, MM_WIDE_A, (size_t)(rows_a * cols_a) * 4);
     float *wide_b = buffer_get(t, MM_WIDE_B, (size_t)(rows_b * cols_b) * 4);
-    widen_rows(wide_a, a, d->lda, rows_a, cols_a);
-    widen_rows(wide_b, b, d->ldb, rows_b, cols_b);
+    (d->in == TESS_BF16 ? widen_rows_bf16 : widen_rows_f16)(wide_a, a, d->lda, rows_a, cols_a);
+    (d->in == TESS_BF16 ? widen_rows_bf16 : widen_rows_f16)(wide_b, b, d->ldb, rows_b, cols_b);
     tess_mm wide = *d;
     wide.in = TESS_F32, wide.lda = cols_a, wide.ldb = cols_b;
     tess_mm_run(&wide, wide_a, wide_b, c);
@@ -474,7 +481,7 @@ void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c)
         run_widened(t, &as_is, a, b, c);
     else if (way == MM_WAY_PANELS && !d->plain)
         run_deep(t, d, a, b, c);
-    else if (d->out == TESS_BF16 && !d->plain)
+    else if (tess_is_half(d->out) && !d->plain)
         run_summed(t, &as_is, a, b, c, d->k, call); /* the library would take scratch for all of C in fp32 */
     else
         call(t, &as_is, a, b, c);
@@ -488,13 +495,14 @@ size_t tess_mm_held(void)
     return sum;
 }
 
-size_t tess_mm_bytes(int workers)
+size_t tess_mm_bytes(int workers, tess_dtype t)
 {
     thread_get();
     size_t each = MM_SCRATCH_BYTES + MM_LIMIT * MM_ENTRY_BYTES;
     if (mm_ways[TESS_F32] == MM_WAY_PANELS) each += MM_A_BYTES + MM_B_BYTES + MM_C_BYTES;
     if (mm_ways[TESS_BF16] != MM_WAY_WIDEN) each += MM_SUM_BYTES;
-    if (mm_ways[TESS_BF16] == MM_WAY_WIDEN) each += 2 * MM_WIDE_BYTES + MM_WIDE_SIDE * MM_WIDE_SIDE * 4;
+    if (mm_ways[TESS_BF16] == MM_WAY_WIDEN || mm_ways[t] == MM_WAY_WIDEN)
+        each += 2 * MM_WIDE_BYTES + MM_WIDE_SIDE * MM_WIDE_SIDE * 4;
     return (size_t)workers * each + MM_LIMIT * MM_KERNEL_BYTES;
 }
 

@@ -45,7 +45,7 @@ void tess_cuda_check(const tess_work *w, int error, const char *what)
 
 static cudaDataType type_of(int t)
 {
-    return t == TESS_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    return t == TESS_BF16 ? CUDA_R_16BF : t == TESS_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
 static int alignment(const void *p)
@@ -203,15 +203,18 @@ static bool run_with_bias(const tess_work *w, const tess_cuda_mm *d, const void 
                           int epilogue, const void *aux)
 {
     if (run(w, d, a, b, c, {epilogue, TESS_F32, d->bias, aux})) return true;
-    if (d->out != TESS_BF16) return false;
+    if (d->out != TESS_BF16 && d->out != TESS_F16) return false;
     void *bias = room_of(w, (size_t)d->n * sizeof(uint16_t)); /* its biases are of C's type then */
     if (!bias) return true;
-    const extra e = {epilogue, TESS_BF16, bias, aux};
+    const extra e = {epilogue, d->out, bias, aux};
     const key of = key_of(d, a, b, c, e);
     pthread_mutex_lock(&lock);
     const bool possible = find_plan(&of)->possible;
     pthread_mutex_unlock(&lock);
-    if (possible) map(w, into<TESS_F32, TESS_BF16>{d->bias, bias, false}, d->n, aligned(d->bias, bias));
+    if (possible && d->out == TESS_F16)
+        map(w, into<TESS_F32, TESS_F16>{d->bias, bias, false}, d->n, aligned(d->bias, bias));
+    else if (possible)
+        map(w, into<TESS_F32, TESS_BF16>{d->bias, bias, false}, d->n, aligned(d->bias, bias));
     return possible && run(w, d, a, b, c, e);
 }
 
@@ -223,6 +226,8 @@ static void run_biased(const tess_work *w, const tess_cuda_mm *d, const void *a,
     tess_cuda_mm_run(w, &plain, a, b, c);
     if (d->out == TESS_BF16)
         map(w, biased<TESS_BF16>{c, d->bias, d->n, d->ldc}, d->m * d->n, true);
+    else if (d->out == TESS_F16)
+        map(w, biased<TESS_F16>{c, d->bias, d->n, d->ldc}, d->m * d->n, true);
     else
         map(w, biased<TESS_F32>{c, d->bias, d->n, d->ldc}, d->m * d->n, true);
 }
@@ -275,6 +280,8 @@ struct noise {
         for (int k = 0; k < K; k++) v[k] = (float)(int32_t)tess_random_at(key, (uint64_t)(i + k)) * 0x1p-31f;
         if (type == TESS_BF16)
             store<TESS_BF16, K>(x, i, v);
+        else if (type == TESS_F16)
+            store<TESS_F16, K>(x, i, v);
         else
             store<TESS_F32, K>(x, i, v);
     }

@@ -6,17 +6,17 @@
 
 enum { MM_PANEL = 64 }; /* columns of a panel of B */
 
-/* A unit is what lies together along k: one fp32, or two bf16, the lower k in the lower half; 32 bits. B's panel p
- * holds columns [64p, 64p+64) as (units, 64); A's rows are (m, units). Both are filled with zeros to whole blocks of 16
- * units. */
+/* A unit is what lies together along k: one fp32, or two of 16 bits, the lower k in the lower half; 32 bits. B's panel
+ * p holds columns [64p, 64p+64) as (units, 64); A's rows are (m, units). Both are filled with zeros to whole blocks of
+ * 16 units. */
 static int64_t units_of(int64_t k, tess_dtype t)
 {
-    int64_t units = t == TESS_BF16 ? (k + 1) / 2 : k;
+    int64_t units = tess_is_half(t) ? (k + 1) / 2 : k;
     return (units + 15) / 16 * 16;
 }
 static int64_t depth_of(int64_t k, tess_dtype t)
 {
-    return units_of(k, t) * (t == TESS_BF16 ? 2 : 1);
+    return units_of(k, t) * (tess_is_half(t) ? 2 : 1);
 }
 static int64_t round_up(int64_t n, int64_t to)
 {
@@ -61,11 +61,11 @@ TESS_INLINE uint32_t unit_at(const void *x, int64_t step, bool second, tess_dtyp
 TESS_INLINE void load_across(mm_vector x[16], const void *src, int64_t ld, int64_t u, int64_t c, int64_t k,
                              int64_t cols, tess_dtype t)
 {
-    const int64_t per = t == TESS_BF16 ? 2 : 1;
+    const int64_t per = tess_is_half(t) ? 2 : 1;
     const bool whole = (u + 16) * per <= k && c + 16 <= cols;
     for (int64_t r = 0; r < 16; r++) {
         const int64_t row = (u + r) * per, at = row * ld + c;
-        if (whole && t == TESS_BF16) {
+        if (whole && tess_is_half(t)) {
             const mm_halves *low = tess_at(src, at, t), *high = tess_at(src, at + ld, t);
             x[r] = __builtin_convertvector(*low, mm_vector) | __builtin_convertvector(*high, mm_vector) << 16;
         } else if (whole) {
@@ -82,7 +82,7 @@ TESS_INLINE void load_across(mm_vector x[16], const void *src, int64_t ld, int64
 TESS_INLINE void load_along(mm_vector x[16], const void *src, int64_t ld, int64_t r, int64_t u, int64_t rows, int64_t k,
                             tess_dtype t)
 {
-    const int64_t per = t == TESS_BF16 ? 2 : 1;
+    const int64_t per = tess_is_half(t) ? 2 : 1;
     const bool whole = (u + 16) * per <= k && r + 16 <= rows;
     for (int64_t i = 0; i < 16; i++) {
         const int64_t at = (r + i) * ld + u * per;
@@ -130,7 +130,7 @@ TESS_INLINE void pack_a(uint32_t *dst, const void *a, const tess_mm *d, int64_t 
             }
         return;
     }
-    const size_t row = (size_t)d->k * (t == TESS_BF16 ? 2 : 4);
+    const size_t row = (size_t)d->k * (tess_is_half(t) ? 2 : 4);
     for (int64_t i = 0; i < m; i++) {
         memcpy(dst + i * units, tess_at(a, i * d->lda, t), row);
         memset((char *)(dst + i * units) + row, 0, (size_t)units * 4 - row);
@@ -171,9 +171,17 @@ TESS_CLONES static void put_bf16(void *c, const tess_mm *d, const void *from, in
 {
     put(c, TESS_BF16, d, from, TESS_F32, m, n);
 }
-TESS_CLONES static void widen_rows(float *dst, const tess_bf16 *src, int64_t ld, int64_t rows, int64_t cols)
+TESS_CLONES static void put_f16(void *c, const tess_mm *d, const void *from, int64_t m, int64_t n)
 {
-    for (int64_t i = 0; i < rows; i++) tess_widen(dst + i * cols, src + i * ld, cols);
+    put(c, TESS_F16, d, from, TESS_F32, m, n);
+}
+TESS_CLONES static void widen_rows_bf16(float *dst, const void *src, int64_t ld, int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < rows; i++) tess_widen(dst + i * cols, tess_at(src, i * ld, TESS_BF16), cols, TESS_BF16);
+}
+TESS_CLONES static void widen_rows_f16(float *dst, const void *src, int64_t ld, int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < rows; i++) tess_widen(dst + i * cols, tess_at(src, i * ld, TESS_F16), cols, TESS_F16);
 }
 
 #endif

@@ -1,18 +1,25 @@
 /* sgd: torch.optim.SGD's step on a run of a parameter's elements, in one pass over master, momentum, if any, and
- * gradient, which also rounds the bf16 copy; left out as adamw's is. */
+ * gradient, which also rounds the copy in 16 bits; left out as adamw's is. */
 #include "sgd_impl.h"
 #include "vector_impl.h"
 
-TESS_INLINE void update(const tess_update_view *u, tess_sgd_rates k, int64_t n, bool momentum, bool copy)
+TESS_INLINE void update(const tess_update_view *u, tess_sgd_rates k, int64_t n, bool momentum, tess_dtype copy)
 {
     float *p = u->master, *m = u->moment[0];
     const float *grad = u->grad;
-    tess_bf16 *rounded = u->copy;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         tess_sgd_update(&k, &p[i], momentum ? &m[i] : NULL, grad[i]);
-        if (copy) rounded[i] = tess_to_bf16(p[i]);
+        if (copy != TESS_F32) tess_store(u->copy, i, copy, p[i]);
     }
+}
+
+TESS_INLINE void either(const tess_update_view *u, tess_sgd_rates k, tess_dtype copy)
+{
+    if (u->a->moments)
+        update(u, k, u->a->n, true, copy);
+    else
+        update(u, k, u->a->n, false, copy);
 }
 
 TESS_CLONES static void sgd(const tess_work *w)
@@ -20,14 +27,12 @@ TESS_CLONES static void sgd(const tess_work *w)
     const tess_update_view u = tess_update_view_of(w);
     tess_sgd_rates k = tess_sgd_rates_of(&u);
     if (!tess_update_begins(w, &u, &k.scale)) return;
-    if (u.a->moments && u.copy)
-        update(&u, k, u.a->n, true, true);
-    else if (u.a->moments)
-        update(&u, k, u.a->n, true, false);
-    else if (u.copy)
-        update(&u, k, u.a->n, false, true);
+    if (u.a->copy == TESS_BF16)
+        either(&u, k, TESS_BF16);
+    else if (u.a->copy == TESS_F16)
+        either(&u, k, TESS_F16);
     else
-        update(&u, k, u.a->n, false, false);
+        either(&u, k, TESS_F32);
 }
 
 TESS_CUDA_DECLARE(sgd_f32)

@@ -9,11 +9,13 @@
 template <class RATES, int MOMENTS> struct update_step {
     float *p, *moment[TESS_MOMENTS_MOST];
     const float *grad;
-    void *copy; /* or NULL */
+    void *copy; /* or NULL, of: */
+    tess_dtype copied;
     const double *loss;
     const double *norm;    /* with clip: the square of the global one; else NULL, and */
     const tess_exact *sum; /* these gradients' own, which says whether they are finite */
-    double clip;           /* 0: off */
+    double clip, unscale;  /* clip 0: off */
+    bool skips;
     RATES rates;
     failing failed;
     template <int K> TESS_DEVICE void at(int64_t i) const
@@ -21,10 +23,10 @@ template <class RATES, int MOMENTS> struct update_step {
         float x[K], m[MOMENTS + 1][K], g[K];
         const bool sound = norm ? isfinite(*norm) : !sum->odd;
         if (!isfinite(*loss)) return;
-        if (!sound && i == 0) tess_kernel_failed(failed, -1, NAN);
+        if (!sound && i == 0 && !skips) tess_kernel_failed(failed, -1, NAN);
         if (!sound) return;
         RATES k = rates;
-        if (norm) k.of.scale = tess_update_scale(clip, *norm);
+        k.of.scale = norm ? tess_update_scale(clip, unscale, *norm) : (float)unscale;
         load<TESS_F32, K>(x, p, i);
 #pragma unroll
         for (int j = 0; j < MOMENTS; j++) load<TESS_F32, K>(m[j], moment[j], i);
@@ -34,7 +36,11 @@ template <class RATES, int MOMENTS> struct update_step {
         store<TESS_F32, K>(p, i, x);
 #pragma unroll
         for (int j = 0; j < MOMENTS; j++) store<TESS_F32, K>(moment[j], i, m[j]);
-        if (copy) store<TESS_BF16, K>(copy, i, x);
+        if (!copy) return;
+        if (copied == TESS_F16)
+            store<TESS_F16, K>(copy, i, x);
+        else
+            store<TESS_BF16, K>(copy, i, x);
     }
 };
 
@@ -50,7 +56,10 @@ template <class RATES, int MOMENTS> static void run_update(const tess_work *w, c
     else
         s.sum = (const tess_exact *)u->norm;
     s.copy = u->copy;
+    s.copied = u->a->copy;
     s.clip = u->env->clip;
+    s.unscale = u->env->unscale;
+    s.skips = u->a->skips;
     s.rates = rates;
     s.failed = failing_of(w, u->a->name);
     map(w, s, u->a->n, aligned(s.p, s.moment[0], s.moment[1], s.grad, s.copy));

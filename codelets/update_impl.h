@@ -31,15 +31,16 @@ static inline tess_update_view tess_update_view_of(const tess_work *w)
     v.grad = (const float *)rest[0].ptr + a->at_gradient;
     v.loss = (const double *)rest[1].ptr;
     v.norm = rest[2].ptr;
-    v.copy = a->copy ? (uint16_t *)rest[3].ptr + a->at_copy : NULL;
+    v.copy = a->copy != TESS_F32 ? (uint16_t *)rest[3].ptr + a->at_copy : NULL;
     return v;
 }
 
-/* Of the gradient, by the square of the global norm; clip 0: off. */
-TESS_INLINE float tess_update_scale(double clip, double square)
+/* Of the gradient, which is to be multiplied by `unscale`, by the square of the global norm before that; clip 0: off.
+ */
+TESS_INLINE float tess_update_scale(double clip, double unscale, double square)
 {
-    const double norm = sqrt(square) + 1e-6;
-    return clip > 0 && clip < norm ? (float)(clip / norm) : 1.0f;
+    const double norm = sqrt(square) * unscale + 1e-6;
+    return (float)(clip > 0 && clip < norm ? clip / norm * unscale : unscale);
 }
 
 /* On the CPU: false where nothing may change, else the gradient's scale. */
@@ -48,10 +49,10 @@ static inline bool tess_update_begins(const tess_work *w, const tess_update_view
     const double norm = v->a->clip ? *(const double *)v->norm : tess_exact_value(v->norm);
     if (!isfinite(*v->loss)) return false;
     if (!isfinite(norm)) {
-        tess_work_fail(w, "%s: the gradient is not finite", v->a->name);
+        if (!v->a->skips) tess_work_fail(w, "%s: the gradient is not finite", v->a->name);
         return false;
     }
-    *scale = v->a->clip ? tess_update_scale(v->env->clip, norm) : 1.0f;
+    *scale = v->a->clip ? tess_update_scale(v->env->clip, v->env->unscale, norm) : (float)v->env->unscale;
     return true;
 }
 

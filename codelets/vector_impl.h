@@ -57,6 +57,7 @@
         [TESS_F32] = {.name = #op, .dtype = TESS_F32, .cpu = op##_f32, .cuda = TESS_CUDA(op##_f32), .either = same},   \
         [TESS_BF16] =                                                                                                  \
             {.name = #op, .dtype = TESS_BF16, .cpu = op##_bf16, .cuda = TESS_CUDA(op##_bf16), .either = same},         \
+        [TESS_F16] = {.name = #op, .dtype = TESS_F16, .cpu = op##_f16, .cuda = TESS_CUDA(op##_f16), .either = same},   \
     };
 #define TESS_REAL_COST(op)                                                                                             \
     TESS_REAL_BODIES(op)                                                                                               \
@@ -68,15 +69,22 @@
     {                                                                                                                  \
         return op##_cost(arg, TESS_BF16);                                                                              \
     }                                                                                                                  \
+    static tess_cost op##_cost_f16(const void *arg)                                                                    \
+    {                                                                                                                  \
+        return op##_cost(arg, TESS_F16);                                                                               \
+    }                                                                                                                  \
     tess_codelet tess_##op[TESS_REAL_DTYPES] = {                                                                       \
         [TESS_F32] =                                                                                                   \
             {.name = #op, .dtype = TESS_F32, .cpu = op##_f32, .cuda = TESS_CUDA(op##_f32), .cost = op##_cost_f32},     \
         [TESS_BF16] =                                                                                                  \
             {.name = #op, .dtype = TESS_BF16, .cpu = op##_bf16, .cuda = TESS_CUDA(op##_bf16), .cost = op##_cost_bf16}, \
+        [TESS_F16] =                                                                                                   \
+            {.name = #op, .dtype = TESS_F16, .cpu = op##_f16, .cuda = TESS_CUDA(op##_f16), .cost = op##_cost_f16},     \
     };
 #define TESS_REAL_BODIES(op)                                                                                           \
     TESS_CUDA_DECLARE(op##_f32)                                                                                        \
     TESS_CUDA_DECLARE(op##_bf16)                                                                                       \
+    TESS_CUDA_DECLARE(op##_f16)                                                                                        \
     TESS_CLONES static void op##_f32(const tess_work *w)                                                               \
     {                                                                                                                  \
         op(w, TESS_F32);                                                                                               \
@@ -84,18 +92,30 @@
     TESS_CLONES static void op##_bf16(const tess_work *w)                                                              \
     {                                                                                                                  \
         op(w, TESS_BF16);                                                                                              \
+    }                                                                                                                  \
+    TESS_CLONES static void op##_f16(const tess_work *w)                                                               \
+    {                                                                                                                  \
+        op(w, TESS_F16);                                                                                               \
     }
 
 /* ---- elements ---------------------------------------------------------------------------------------------------- */
 
+/* 16 bits an element. */
+TESS_INLINE bool tess_is_half(tess_dtype t)
+{
+    return t == TESS_BF16 || t == TESS_F16;
+}
 TESS_INLINE float tess_load(const void *x, int64_t i, tess_dtype t)
 {
-    return t == TESS_BF16 ? tess_from_bf16(((const tess_bf16 *)x)[i]) : ((const float *)x)[i];
+    if (t == TESS_BF16) return tess_from_bf16(((const tess_bf16 *)x)[i]);
+    return t == TESS_F16 ? tess_from_f16(((const tess_f16 *)x)[i]) : ((const float *)x)[i];
 }
 TESS_INLINE void tess_store(void *y, int64_t i, tess_dtype t, float v)
 {
     if (t == TESS_BF16)
         ((tess_bf16 *)y)[i] = tess_to_bf16(v);
+    else if (t == TESS_F16)
+        ((tess_f16 *)y)[i] = tess_to_f16(v);
     else
         ((float *)y)[i] = v;
 }
@@ -107,22 +127,22 @@ TESS_INLINE void tess_accumulate(void *y, int64_t i, tess_dtype t, bool acc, flo
 /* Element i on, where x is a row of a matrix. */
 TESS_INLINE const void *tess_at(const void *x, int64_t i, tess_dtype t)
 {
-    return (const char *)x + i * (t == TESS_BF16 ? 2 : 4);
+    return (const char *)x + i * (tess_is_half(t) ? 2 : 4);
 }
 TESS_INLINE void *tess_at_mut(void *x, int64_t i, tess_dtype t)
 {
-    return (char *)x + i * (t == TESS_BF16 ? 2 : 4);
+    return (char *)x + i * (tess_is_half(t) ? 2 : 4);
 }
 
-TESS_INLINE void tess_widen(float *dst, const tess_bf16 *src, int64_t n)
+TESS_INLINE void tess_widen(float *dst, const void *src, int64_t n, tess_dtype t)
 {
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) dst[i] = tess_from_bf16(src[i]);
+    for (int64_t i = 0; i < n; i++) dst[i] = tess_load(src, i, t);
 }
-TESS_INLINE void tess_narrow(tess_bf16 *dst, const float *src, int64_t n)
+TESS_INLINE void tess_narrow(void *dst, const float *src, int64_t n, tess_dtype t)
 {
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) dst[i] = tess_to_bf16(src[i]);
+    for (int64_t i = 0; i < n; i++) tess_store(dst, i, t, src[i]);
 }
 
 /* ---- sums in 16 lanes -------------------------------------------------------------------------------------------- */

@@ -10,9 +10,10 @@ tess_status tess_step_fit(tess_step *s, unsigned away, tess_machine *m)
                           "comes too late to be placed (tess_step_fit fills in the machine that "
                           "tess_start takes)");
     const int workers = m->workers ? m->workers : tess_cores();
+    const tess_dtype t = tess_step_dtype(s);
     const tess_place_conf conf = {.ram = m->cpu_bytes ? m->cpu_bytes : tess_ram_free() / 8 * 7,
                                   .workers = workers,
-                                  .worker_bytes = tess_mm_bytes(2) - tess_mm_bytes(1),
+                                  .worker_bytes = tess_mm_bytes(2, t) - tess_mm_bytes(1, t),
                                   .away = away};
     tess_placement placed;
     TESS_TRY(tess_step_place(s, &conf, &placed));

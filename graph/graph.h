@@ -145,6 +145,8 @@ typedef struct tess_layout {
 tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
                               tess_step **step, tess_layout *out) TESS_NODISCARD;
 
+/* Returns the dtype of its matrices; that of no step is TESS_F32. */
+tess_dtype tess_step_dtype(const tess_step *s);
 /* The time of the step as placed, with that much room for its tiles in RAM. */
 void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out);
 

@@ -223,7 +223,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     mark(output, wanted);
     if (grid->pipeline == 1) tess_lower_count(&L, wanted);
     if (conf->check_finite) check_weights(&L);
-    if (conf->late && conf->train && conf->optimizer.clip > 0 && !conf->keep_gradients) {
+    if (conf->late && conf->train && tess_step_waits(conf) && !conf->keep_gradients) {
         L.late_loss = tess_program_tile(L.p, 2 * sizeof(double), TESS_ROLE_SCALAR, "loss of the step before");
         L.late_norm = tess_program_tile(L.p, sizeof(double), TESS_ROLE_SCALAR, "gradient norm of the step before");
     }

@@ -171,6 +171,12 @@ void tess_lower_grown(tess_lower *L, const tess_tensor *p);
 
 /* ---- the optimizer (optimizer.c) ---- */
 
+/* Says whether updates wait for the norm of all gradients. */
+static inline bool tess_step_waits(const tess_step_conf *c)
+{
+    return c->optimizer.clip > 0 || c->skips;
+}
+
 /* Emits what follows a parameter's complete gradient. */
 void tess_lower_update(tess_lower *L, tess_tensor *p);
 /* Emits its update of the step before. */

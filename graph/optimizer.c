@@ -43,18 +43,19 @@ static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_til
 {
     const struct tess_param_tile *t = &p->held->tile[s->tile];
     const tess_optimizer *o = &L->conf->optimizer;
-    tess_update_arg *a = TESS_ARG(L, tess_update_arg, .n = tess_state_elements(p, s), .copy = p->held->copy,
-                                  .optimizer = o, .moments = p->held->moments, .weight_decay = tess_param_decay(p, o),
-                                  .lr_scale = p->held->own_rates ? p->held->lr_scale : 1, .clip = norm != NULL,
-                                  .late = L->late_norm && norm == L->late_norm, .name = p->name,
-                                  .at_master = s->master ? 0 : s->at, .at_copy = s->weight ? 0 : s->at);
+    tess_update_arg *a =
+        TESS_ARG(L, tess_update_arg, .n = tess_state_elements(p, s), .copy = p->held->copy ? L->dtype : TESS_F32,
+                 .optimizer = o, .moments = p->held->moments, .weight_decay = tess_param_decay(p, o),
+                 .lr_scale = p->held->own_rates ? p->held->lr_scale : 1, .clip = norm != NULL, .skips = L->conf->skips,
+                 .late = L->late_norm && norm == L->late_norm, .name = p->name, .at_master = s->master ? 0 : s->at,
+                 .at_copy = s->weight ? 0 : s->at);
     tess_use use[5 + TESS_MOMENTS_MOST] = {{s->master ? s->master : t->weight, TESS_RW}};
     unsigned n = 1;
     for (int m = 0; m < a->moments; m++) use[n++] = (tess_use){s->moment[m], TESS_RW};
     use[n++] = (tess_use){s->sum, TESS_R};
     use[n++] = (tess_use){loss, TESS_R};
     use[n++] = (tess_use){norm ? norm : s->norm, TESS_R};
-    if (a->copy)
+    if (a->copy != TESS_F32)
         use[n++] = (tess_use){s->weight ? s->weight : t->weight, p->held->on.sliced && !s->weight ? TESS_RW : TESS_W};
     tess_emit(L, &p->held->optimizer->update[TESS_F32], a, use, n);
 }
@@ -81,9 +82,10 @@ void tess_lower_update(tess_lower *L, tess_tensor *p)
         if (!L->touched[p->id][s->tile]) continue;
         tess_square_arg *a = TESS_ARG(L, tess_square_arg, .n = tess_state_elements(p, s), .name = p->name,
                                       .row = p->rank == 2 ? p->dim[1] : TESS_VECTOR_ROWS);
-        TESS_EMIT(L, &tess_square_sum[TESS_F32], a, {s->sum, TESS_R}, {s->norm, TESS_W}, {L->loss, TESS_R});
+        const tess_use use[] = {{s->sum, TESS_R}, {s->norm, TESS_W}, {L->loss, TESS_R}};
+        tess_emit(L, &tess_square_sum[TESS_F32], a, use, L->conf->skips ? 2 : 3); /* with the loss it may fail */
     }
-    if (L->conf->optimizer.clip == 0) update_all(L, p, NULL, L->loss);
+    if (!tess_step_waits(L->conf)) update_all(L, p, NULL, L->loss);
 }
 
 static void keep(tess_lower *L, tess_tile *value, tess_tile *kept)
@@ -110,7 +112,7 @@ tess_tile *tess_lower_norm(tess_lower *L)
         keep(L, L->loss, L->late_loss);
         return norm;
     }
-    for (int k = 0; k < L->g->params && L->conf->optimizer.clip > 0; k++) update_all(L, L->g->param[k], norm, L->loss);
+    for (int k = 0; k < L->g->params && tess_step_waits(L->conf); k++) update_all(L, L->g->param[k], norm, L->loss);
     return norm;
 }
 

@@ -35,10 +35,16 @@ static uint32_t stream_of(const char *name)
     return h;
 }
 
-/* What is frozen and bf16 has no master in fp32: its weight is one, in bf16. */
+/* What is frozen and of 16 bits has no master in fp32: its weight is one, in 16 bits. */
 static bool is_narrow(const tess_tensor *p)
 {
     return p->held->frozen && p->held->copy;
+}
+
+/* What its master is stored in. */
+static tess_dtype type_of(const tess_tensor *p)
+{
+    return is_narrow(p) ? p->g->conf.dtype : TESS_F32;
 }
 
 static tess_tile *master_of(const tess_tensor *p, const struct tess_state *s)
@@ -78,7 +84,7 @@ static tess_status draw_narrow(tess_tensor *p, tess_count_arg a, tess_use use, s
     tess_tile_free(*t); /* which waits for it */
     *t = tess_tile_new((size_t)a.n * sizeof(float), TESS_ROLE_ACTIVATION, p->name);
     TESS_TRY(submit(p->g, &tess_fill_normal[TESS_F32], a, (tess_use){*t, TESS_W}, (tess_use){0}));
-    return submit(p->g, &tess_round[TESS_BF16], rounded, (tess_use){*t, TESS_R | TESS_LAST}, use);
+    return submit(p->g, &tess_round[type_of(p)], rounded, (tess_use){*t, TESS_R | TESS_LAST}, use);
 }
 
 static tess_status draw(tess_tensor *p, const struct tess_placed_piece *h, struct drawing *d)
@@ -92,8 +98,7 @@ static tess_status draw(tess_tensor *p, const struct tess_placed_piece *h, struc
                         .width = h->piece.cols,
                         .stride = p->cut->whole[1]};
     s->begun[TESS_MASTER] = true;
-    if (p->held->init.kind == TESS_INIT_FILL)
-        return submit(p->g, &tess_fill[is_narrow(p) ? TESS_BF16 : TESS_F32], a, use, (tess_use){0});
+    if (p->held->init.kind == TESS_INIT_FILL) return submit(p->g, &tess_fill[type_of(p)], a, use, (tess_use){0});
     a.op = stream_of(p->name);
     a.uniform = p->held->init.kind == TESS_INIT_UNIFORM;
     a.first = h->piece.row * p->cut->whole[1] + h->piece.col;
@@ -155,7 +160,7 @@ static tess_status round_param(tess_tensor *p)
         tess_count_arg a = {.n = tess_state_elements(p, s), .at = s->weight ? 0 : s->at};
         tess_use to = {s->weight ? s->weight : p->held->tile[s->tile].weight,
                        p->held->on.sliced && !s->weight ? TESS_RW : TESS_W};
-        TESS_TRY(submit(p->g, &tess_round[TESS_BF16], a, (tess_use){s->master, TESS_R}, to));
+        TESS_TRY(submit(p->g, &tess_round[p->g->conf.dtype], a, (tess_use){s->master, TESS_R}, to));
     }
     return TESS_OK;
 }
@@ -191,14 +196,14 @@ static tess_tile *part_of(const tess_tensor *p, int64_t piece, tess_part part)
     return part == TESS_MASTER ? master_of(p, s) : s->moment[part - TESS_MOMENT1];
 }
 
-/* Has the program a piece of a bf16 tile in fp32. */
-static void widen(struct tess_placed_piece *h, tess_bf16 *of, int mode, float **data)
+/* Has the program a piece of a tile of 16 bits in fp32. */
+static void widen(struct tess_placed_piece *h, tess_dtype t, uint16_t *of, int mode, float **data)
 {
     struct tess_widened *w = &h->wide;
     const int64_t n = h->piece.rows * h->piece.cols;
     if (!w->room) {
         *w = (struct tess_widened){.room = tess_alloc((size_t)n * sizeof *w->room), .of = of};
-        for (int64_t i = 0; i < n && (mode & TESS_R); i++) w->room[i] = tess_from_bf16(of[i]);
+        for (int64_t i = 0; i < n && (mode & TESS_R); i++) w->room[i] = tess_from_half(t, of[i]);
     }
     w->mode |= mode;
     w->times++;
@@ -206,12 +211,12 @@ static void widen(struct tess_placed_piece *h, tess_bf16 *of, int mode, float **
 }
 
 /* It gives it back. */
-static void narrow(struct tess_placed_piece *h)
+static void narrow(struct tess_placed_piece *h, tess_dtype t)
 {
     struct tess_widened *w = &h->wide;
     const int64_t n = h->piece.rows * h->piece.cols;
     if (--w->times > 0) return;
-    for (int64_t i = 0; i < n && (w->mode & TESS_W); i++) w->of[i] = tess_to_bf16(w->room[i]);
+    for (int64_t i = 0; i < n && (w->mode & TESS_W); i++) w->of[i] = tess_to_half(t, w->room[i]);
     free(w->room);
     *w = (struct tess_widened){0};
 }
@@ -221,7 +226,7 @@ static tess_status fill_part(tess_tensor *p, int64_t piece, tess_part part)
 {
     tess_tile *t = part_of(p, piece, part);
     if (part != TESS_MASTER) return tess_param_fill(p->g, t, p->held->begins);
-    const tess_dtype type = is_narrow(p) ? TESS_BF16 : TESS_F32;
+    const tess_dtype type = type_of(p);
     const tess_count_arg a = {.n = (int64_t)(tess_tile_bytes(t) / tess_dtype_size(type))};
     return submit(p->g, &tess_fill[type], a, (tess_use){t, TESS_W}, (tess_use){0});
 }
@@ -263,7 +268,7 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
         p->held->storage->held->stale = true;
     p->held->storage->g->maps++;
     if (part == TESS_MASTER && is_narrow(p))
-        widen(h, (tess_bf16 *)raw + at, mode, data);
+        widen(h, type_of(p), (uint16_t *)raw + at, mode, data);
     else
         *data = (float *)raw + at;
     return TESS_OK;
@@ -274,7 +279,7 @@ void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part)
     if (!p || p->kind != TESS_KIND_PARAM || piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER ||
         (int)part >= tess_param_parts(p) || !tess_tile_mapped(part_of(p, piece, part)))
         return; /* it was not mapped */
-    if (p->held->piece[piece].wide.times) narrow(&p->held->piece[piece]);
+    if (p->held->piece[piece].wide.times) narrow(&p->held->piece[piece], type_of(p));
     tess_tile_unmap(part_of(p, piece, part));
     p->held->storage->g->maps--;
 }

@@ -51,7 +51,7 @@ struct tess_placed_piece {
     int64_t state, at;
     struct tess_widened { /* the program has it in fp32, and the tile is bf16 */
         float *room;      /* NULL: it has not */
-        tess_bf16 *of;
+        uint16_t *of;
         int mode, times;
     } wide;
 };

@@ -82,6 +82,11 @@ static uint64_t states_to_disk(const tess_graph *g)
     return bytes;
 }
 
+tess_dtype tess_step_dtype(const tess_step *s)
+{
+    return s && s->g ? s->g->conf.dtype : TESS_F32;
+}
+
 /* A step that is alone has nothing to do with some parameters: others do, which come beside it. Their bytes on disk. */
 static uint64_t unused_to_disk(const tess_step *s)
 {

@@ -41,6 +41,7 @@ static void set_env(tess_step *s, const tess_step_input *in, const int64_t *targ
 {
     const tess_optimizer *o = &s->conf.optimizer;
     double beta1 = in->beta1 > 0 ? in->beta1 : o->beta1, beta2 = in->beta2 > 0 ? in->beta2 : o->beta2;
+    const double scale = in->loss_scale > 0 ? in->loss_scale : 1;
     s->before = s->env;
     s->before.before = NULL;
     s->env = (tess_env){
@@ -50,13 +51,14 @@ static void set_env(tess_step *s, const tess_step_input *in, const int64_t *targ
         .lr = in->lr,
         .beta1 = beta1,
         .beta2 = beta2,
-        .bias1 = 1 - pow(beta1, (double)in->step + 1),
-        .bias2 = 1 - pow(beta2, (double)in->step + 1),
-        .updates = in->step,
+        .bias1 = 1 - pow(beta1, (double)(in->step - in->skipped) + 1),
+        .bias2 = 1 - pow(beta2, (double)(in->step - in->skipped) + 1),
+        .updates = in->step - in->skipped,
+        .unscale = 1 / scale,
         .clip = o->clip,
         .before = &s->before,
     };
-    for (int k = 0; k < TESS_MOST_LOSSES; k++) s->env.loss_scale[k] = targets[k] ? 1.0f / (float)targets[k] : 0;
+    for (int k = 0; k < TESS_MOST_LOSSES; k++) s->env.loss_scale[k] = targets[k] ? (float)scale / (float)targets[k] : 0;
     tess_env_set(&s->env);
 }
 
@@ -110,6 +112,13 @@ static tess_status check_ready(const tess_step *s, const tess_step_input *in)
             return tess_error(TESS_INVALID, t->name, "was not fed (tess_step_feed gives it the values of a step)");
     }
     TESS_TRY(tess_check_params(s->g, s->low.uses));
+    if (s->conf.train &&
+        !(in->loss_scale >= 0 && isfinite(in->loss_scale) && in->skipped >= 0 && in->skipped <= in->step))
+        return tess_error(
+            TESS_INVALID, "step",
+            "loss_scale %g, %lld steps skipped of %lld (the scale is finite and not negative, and no more "
+            "are skipped than were made)",
+            in->loss_scale, (long long)in->skipped, (long long)in->step);
     if (s->conf.train && !(in->step >= 0 && isfinite(in->lr)))
         return tess_error(TESS_INVALID, "step",
                           "number %lld with the learning rate %g (the first is 0, the rate finite)",
@@ -168,7 +177,11 @@ tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_res
     if (!s->low.norm) return TESS_OK;
     double square;
     TESS_TRY(tess_tile_read(s->low.norm, 0, &square, sizeof square));
-    out->grad_norm = sqrt(square);
+    out->grad_norm = sqrt(square) * s->env.unscale;
+    if (!isfinite(square) && s->conf.skips) {
+        out->skipped = true;
+        return TESS_OK; /* no update was made, and none is due */
+    }
     if (!s->low.updates) return TESS_OK;
     if (!isfinite(square)) {
         status = name_gradient(s);

@@ -82,7 +82,7 @@ static tess_status read_floats(tess_tile *t, tess_dtype type, float *out, int64_
     if (type == TESS_F32)
         memcpy(out, p, (size_t)n * sizeof *out);
     else
-        for (int64_t i = 0; i < n; i++) out[i] = tess_from_bf16(((tess_bf16 *)p)[i]);
+        for (int64_t i = 0; i < n; i++) out[i] = tess_from_half(type, ((uint16_t *)p)[i]);
     tess_tile_unmap(t);
     return TESS_OK;
 }

@@ -270,7 +270,9 @@ typedef struct tess_step_conf {
     bool by_layer; /* all micro-batches through a block before the next: same bits, more activations, less traffic */
     bool deterministic; /* gradients add up in one tree over all micro-batches, whoever computes which: the same bits on
                            any number of ranks, for some more memory and time */
-    bool late; /* with clipping: updates come in the next step's forward pass, or when somebody asks for them */
+    bool late;  /* with clipping: updates come in the next step's forward pass, or when somebody asks for them */
+    bool skips; /* a step whose gradient is not finite changes nothing and says so, where it would fail: for a loss that
+                   is scaled so that fp16 has room for its gradients. Updates wait for the norm, as with clipping */
     tess_optimizer optimizer; /* TESS_ADAMW, ...: tessera_codelets.h; all training steps of a graph have one type */
     int recompute_every;      /* activation checkpointing: blocks between kept activations; 0: off */
     bool keep_gradients;      /* no optimizer: gradients stay readable, by tess_step_gradient */
@@ -299,11 +301,14 @@ typedef struct tess_step_input {
     uint64_t seed;
     double lr;
     double beta1, beta2; /* where a schedule moves them; 0: the optimizer's */
+    double loss_scale;   /* gradients are so many times what they are until the update; 0: 1 */
+    int64_t skipped;     /* of the steps before this one, those that changed nothing */
 } tess_step_input;
 typedef struct tess_step_result {
     double loss;      /* mean over the targets that count; where losses are added, the sum of their means */
     double grad_norm; /* of the averaged gradient, before clipping */
     int64_t targets;  /* of the first loss */
+    bool skipped;     /* the gradient was not finite, nor is its norm here, and nothing changed */
 } tess_step_result;
 /* Runs one step to its end. A loss or gradient that is not finite is TESS_FAILED; with such a loss no weight changed.
  */

@@ -80,7 +80,7 @@ void tess_arena_free(tess_arena *a);
 
 /* Returns an element's bytes. */
 size_t tess_dtype_size(tess_dtype t);
-/* Returns "f32", "bf16", "i32". */
+/* Returns "f32", "bf16", "f16", "i32". */
 const char *tess_dtype_name(tess_dtype t);
 
 typedef uint16_t tess_bf16;
@@ -105,6 +105,49 @@ static inline tess_bf16 tess_to_bf16(float x)
     uint32_t nan = (v.u & 0x7fffffffu) > 0x7f800000u;
     uint32_t rounded = (v.u + 0x7fffu + ((v.u >> 16) & 1u)) >> 16;
     return (tess_bf16)(nan ? (v.u >> 16) | 0x40u : rounded);
+}
+
+typedef uint16_t tess_f16;
+/* Widens; every value is kept. Here and in its opposite all cases are computed, and one is chosen: no branch. */
+static inline float tess_from_f16(tess_f16 x)
+{
+    union {
+        uint32_t u;
+        float f;
+    } normal, tiny, one = {.u = 0x38800000u}; /* 2^-14 */
+    const uint32_t bits = ((uint32_t)x & 0x7fffu) << 13, sign = ((uint32_t)x & 0x8000u) << 16;
+    const uint32_t exponent = bits & 0x0f800000u;
+    normal.u = bits + 0x38000000u + (exponent == 0x0f800000u ? 0x38000000u : 0);
+    tiny.u = bits + 0x38800000u;
+    tiny.f -= one.f;
+    normal.u = (exponent ? normal.u : tiny.u) | sign;
+    return normal.f;
+}
+/* Rounds to nearest even; beyond the largest there is infinity, and a NaN stays one. */
+static inline tess_f16 tess_to_f16(float x)
+{
+    union {
+        uint32_t u;
+        float f;
+    } v = {.f = x}, tiny, half = {.u = 0x3f000000u};
+    const uint32_t sign = (v.u >> 16) & 0x8000u, size = v.u & 0x7fffffffu;
+    const uint32_t normal = (size - 0x38000000u + 0xfffu + ((size >> 13) & 1u)) >> 13;
+    tiny.u = size;
+    tiny.f += half.f; /* whose last bit is the smallest number's */
+    uint32_t y = size < 0x38800000u ? tiny.u - 0x3f000000u : normal;
+    y = size >= 0x47800000u ? 0x7c00u : y;
+    y = size > 0x7f800000u ? 0x7e00u : y;
+    return (tess_f16)(y | sign);
+}
+
+/* Either of the two, by its dtype. */
+static inline float tess_from_half(tess_dtype t, uint16_t x)
+{
+    return t == TESS_F16 ? tess_from_f16(x) : tess_from_bf16(x);
+}
+static inline uint16_t tess_to_half(tess_dtype t, float x)
+{
+    return t == TESS_F16 ? tess_to_f16(x) : tess_to_bf16(x);
 }
 
 #ifdef __cplusplus

@@ -158,7 +158,8 @@ typedef struct tess_env {
     double bias1, bias2;                /* 1 - beta^(step+1) */
     int64_t updates;                    /* that were made before this step's */
     double clip;                        /* of gradients, by the global norm; 0: off */
-    float loss_scale[TESS_MOST_LOSSES]; /* of each loss: 1 / targets that count in the global batch */
+    double unscale;                     /* what takes back a scale of the loss from gradients */
+    float loss_scale[TESS_MOST_LOSSES]; /* of each loss: that scale / targets that count in the global batch */
     const struct tess_env *before;      /* that of the step before, for updates that come late */
 } tess_env;
 /* Sets it for the tasks that run from now on. */

@@ -42,7 +42,7 @@ const char *tess_error_text(void);
 
 /* ---- start and stop ---------------------------------------------------------------------------------------------- */
 
-typedef enum tess_dtype { TESS_F32, TESS_BF16, TESS_I32, TESS_DTYPE_COUNT } tess_dtype;
+typedef enum tess_dtype { TESS_F32, TESS_BF16, TESS_F16, TESS_I32, TESS_DTYPE_COUNT } tess_dtype;
 
 typedef struct tess_machine {
     int workers;       /* CPU workers; 0: one for each core that this process may use */

@@ -25,13 +25,15 @@ static tess_status config_of(const char *dir, int count, char **said, tess_confi
 {
     enum { OURS = 4 };
     int64_t length;
-    bool bf16, batch = false;
+    bool batch = false;
+    tess_dtype dtype;
     *config = (tess_config){0};
-    TESS_TRY(tess_eval_facts(dir, &length, &bf16));
+    TESS_TRY(tess_eval_facts(dir, &length, &dtype));
     for (int i = 0; i < count; i++) batch |= !strncmp(said[i], "train_", 6) || !strncmp(said[i], "gradient_acc", 12);
     const char **set = tess_alloc((size_t)(count + OURS) * sizeof *set);
     char *ours[OURS] = {tess_format("model=%s", dir), tess_format("data.seq_length=%lld", (long long)length),
-                        tess_format("bf16.enabled=%s", bf16 ? "true" : "false"),
+                        dtype == TESS_F16 ? tess_format("fp16.enabled=true")
+                                          : tess_format("bf16.enabled=%s", dtype == TESS_BF16 ? "true" : "false"),
                         batch ? NULL : tess_format("train_micro_batch_size_per_gpu=8")};
     int n = 0;
     for (int i = 0; i < OURS; i++)

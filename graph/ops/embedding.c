@@ -18,15 +18,20 @@ static tess_status infer(tess_node *n)
     return TESS_OK;
 }
 
+/* A number as an activation holds it. */
+static float scale_as(float x, tess_dtype t)
+{
+    return t == TESS_F32 ? x : tess_from_half(t, tess_to_half(t, x));
+}
+
 static tess_embedding_arg *arg(tess_lower *L, const tess_node *n, int i, const tess_tensor *p, int64_t j)
 {
     const tess_tensor *table = n->in[1], *pos = n->in[2];
     const float scale = *(const float *)n->attributes;
-    tess_embedding_arg *a =
-        TESS_ARG(L, tess_embedding_arg, .rows = tess_rows(L, n->out, i), .width = table->dim[1],
-                 .sequence = n->out->dim[1], .rows_of_table = table->cut->whole[0],
-                 .position_tiles = pos ? pos->cut->tiles : 0, .position_tile_rows = pos ? pos->cut->tile_rows : 0,
-                 .scale = tess_real(L) == TESS_BF16 ? tess_from_bf16(tess_to_bf16(scale)) : scale);
+    tess_embedding_arg *a = TESS_ARG(
+        L, tess_embedding_arg, .rows = tess_rows(L, n->out, i), .width = table->dim[1], .sequence = n->out->dim[1],
+        .rows_of_table = table->cut->whole[0], .position_tiles = pos ? pos->cut->tiles : 0,
+        .position_tile_rows = pos ? pos->cut->tile_rows : 0, .scale = scale_as(scale, tess_real(L)));
     tess_param_rows(p, j, &a->first, &a->count);
     a->first += p->cut->first_tile * p->cut->tile_rows;
     return a;

@@ -104,7 +104,7 @@ static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, cons
     for (int k = 0; k < (pipeline ? 1 : 4); k++) {
         const bool by_layer = k & 1, late = k & 2;
         struct way w;
-        if ((by_layer && conf->micro < 2) || (late && !(conf->optimizer.clip > 0))) continue;
+        if ((by_layer && conf->micro < 2) || (late && !(conf->optimizer.clip > 0 || conf->skips))) continue;
         const tess_status status = try_way(output, conf, rooms, by_layer, late, &w);
         if (status == TESS_INVALID && w.step) keep_lack(&w.layout, least);
         if (status == TESS_OK && (!best->step || w.seconds < best->seconds * (late ? 1.02 : 1))) {

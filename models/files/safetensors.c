@@ -337,16 +337,6 @@ const tess_safetensor *tess_safetensors_find(const tess_safetensors *s, const ch
 
 /* ---- elements as floats ---- */
 
-static float from_f16(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 0x3ff, bits;
-    if (exponent == 0) return (sign ? -0x1p-24f : 0x1p-24f) * (float)fraction; /* zero and subnormal: exact */
-    bits = sign | (exponent == 31 ? 255u : exponent + 112u) << 23 | fraction << 13;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
 tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_t n, float *out)
 {
     TESS_ASSERT(first >= 0 && n >= 0 && first <= t->elements && n <= t->elements - first);
@@ -358,7 +348,7 @@ tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_
         memcpy(out, p, (size_t)n * sizeof *out);
         return TESS_OK;
     case TESS_ST_F16:
-        for (int64_t i = 0; i < n; i++) memcpy(&half, p + 2 * i, sizeof half), out[i] = from_f16(half);
+        for (int64_t i = 0; i < n; i++) memcpy(&half, p + 2 * i, sizeof half), out[i] = tess_from_f16(half);
         return TESS_OK;
     case TESS_ST_BF16:
         for (int64_t i = 0; i < n; i++) memcpy(&half, p + 2 * i, sizeof half), out[i] = tess_from_bf16(half);

@@ -68,7 +68,8 @@ static size_t declare(tess_safetensors_writer *w, const char *name, const char *
 size_t tess_safetensors_declare(tess_safetensors_writer *w, const char *name, tess_dtype dtype, int rank,
                                 const int64_t *dims)
 {
-    static const char *const written[TESS_DTYPE_COUNT] = {[TESS_F32] = "F32", [TESS_BF16] = "BF16", [TESS_I32] = "I32"};
+    static const char *const written[TESS_DTYPE_COUNT] = {
+        [TESS_F32] = "F32", [TESS_BF16] = "BF16", [TESS_F16] = "F16", [TESS_I32] = "I32"};
     return declare(w, name, written[dtype], tess_dtype_size(dtype), rank, dims);
 }
 
@@ -254,19 +255,6 @@ static tess_status enter_shard(tess_safetensors_writer *w, int shard)
     return TESS_OK;
 }
 
-static uint16_t to_f16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
-    bits &= 0x7fffffff;
-    if (bits > 0x7f800000) return sign | 0x7e00; /* not a number */
-    if (bits < 0x38800000)
-        return sign | (uint16_t)(fabsf(x) * 0x1p24f + 0x1p23f - 0x1p23f); /* of 2^-24 each: subnormal */
-    bits += 0xfff + (bits >> 13 & 1);
-    return bits >= 0x47800000 ? sign | 0x7c00 : sign | (uint16_t)((bits - 0x38000000) >> 13);
-}
-
 /* n elements from `first` on of what is given as floats, to their place. */
 static tess_status write_rounded(const tess_safetensors_writer *w, const struct declared *t, uint64_t first,
                                  const float *data, size_t n)
@@ -276,7 +264,7 @@ static tess_status write_rounded(const tess_safetensors_writer *w, const struct 
     for (size_t done = 0, some; done < n; done += some) {
         some = n - done < AT_ONCE ? n - done : AT_ONCE;
         for (size_t i = 0; i < some; i++)
-            rounded[i] = t->rounded == TESS_ST_F16 ? to_f16(data[done + i]) : tess_to_bf16(data[done + i]);
+            rounded[i] = t->rounded == TESS_ST_F16 ? tess_to_f16(data[done + i]) : tess_to_bf16(data[done + i]);
         TESS_TRY(write_at(w->fd, w->path, t->at + (first + done) * t->size, rounded, some * t->size));
     }
     return TESS_OK;

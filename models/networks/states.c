@@ -22,6 +22,9 @@ static int parts_of(const tess_tensor *p, tess_states_of_what of)
 
 /* ---- writing ---- */
 
+static const tess_safetensors_dtype stored_as[] = {
+    [TESS_F32] = TESS_ST_F32, [TESS_BF16] = TESS_ST_BF16, [TESS_F16] = TESS_ST_F16};
+
 tess_status tess_states_write(const char *dir, tess_graph *g, tess_states_of_what of)
 {
     tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "states", TESS_SAFETENSORS_SHARD);
@@ -29,7 +32,7 @@ tess_status tess_states_write(const char *dir, tess_graph *g, tess_states_of_wha
     for (int k = 0; k < params; k++)
         for (int part = 0; part < parts_of(tess_graph_param(g, k), of); part++) {
             const tess_tensor *p = tess_graph_param(g, k);
-            const tess_safetensors_dtype type = tess_param_dtype(p) == TESS_BF16 ? TESS_ST_BF16 : TESS_ST_F32;
+            const tess_safetensors_dtype type = stored_as[tess_param_dtype(p)];
             int64_t shape[3];
             int rank = tess_tensor_shape(p, shape);
             char *name = tess_states_name(p, (tess_part)part);

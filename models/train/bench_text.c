@@ -100,7 +100,7 @@ void tess_bench_print(FILE *out, tess_bench_run *b, double median, const tess_pr
     fprintf(out, "%.0f parameters, ", params);
     if (trained < params) fprintf(out, "%.0f of them trained, ", trained);
     fprintf(out, "%lld x %lld tokens a step, %s\n", (long long)b->run.batch, (long long)b->run.length,
-            c->bf16.enabled ? "bf16" : "fp32");
+            tess_run_dtype_name(c));
     print_rates(out, b, median);
     fprintf(out, "peak memory of the process %s; planned: weights and states %s, gradients %s, activations %s\n",
             tess_human_bytes(peak), tess_human_bytes(states),

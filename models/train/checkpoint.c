@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -64,11 +65,18 @@ static tess_status write_state(const char *dir, const tess_progress *p, const te
     json_object_set_new(root, "optimizer", json_pack("{s:s, s:i}", "name", optimizer, "moments", moments));
     if (t->known)
         json_object_set_new(root, "run",
-                            json_pack("{s:I, s:I, s:I, s:I, s:b, s:b, s:{s:I, s:I, s:s}}", "steps",
+                            json_pack("{s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:{s:I, s:I, s:s}}", "steps",
                                       (json_int_t)t->steps, "schedule_steps", (json_int_t)t->schedule_steps,
                                       "train_batch_size", (json_int_t)t->batch, "seq_length", (json_int_t)t->length,
-                                      "bf16", t->bf16, "shuffle", t->shuffle, "data", "samples", (json_int_t)t->samples,
-                                      "tokens", (json_int_t)t->tokens, "sum", sum));
+                                      "bf16", t->bf16, "fp16", t->fp16, "shuffle", t->shuffle, "data", "samples",
+                                      (json_int_t)t->samples, "tokens", (json_int_t)t->tokens, "sum", sum));
+    const tess_loss_scale *scale = &p->scale;
+    if (scale->value > 0 || scale->skipped > 0)
+        json_object_set_new(root, "loss_scale",
+                            json_pack("{s:f, s:I, s:I, s:I, s:I}", "value", scale->value, "steps",
+                                      (json_int_t)scale->steps, "last_overflow", (json_int_t)scale->overflow,
+                                      "hysteresis", (json_int_t)scale->hysteresis, "skipped",
+                                      (json_int_t)scale->skipped));
     if (t->known && t->frozen)
         json_object_set_new(root, "frozen",
                             json_pack("{s:I, s:I, s:s}", "parameters", (json_int_t)t->parameters, "trained",
@@ -280,6 +288,15 @@ static void read_more(json_t *root, tess_progress *p)
                               .samples = (uint64_t)samples,
                               .tokens = (uint64_t)tokens,
                               .sum = strtoull(sum, NULL, 16)};
+    int fp16;
+    json_int_t scaled, overflow, hysteresis, skipped;
+    if (!json_unpack(root, "{s:{s:b}}", "run", "fp16", &fp16)) t->fp16 = fp16;
+    if (!json_unpack(root, "{s:{s:F, s:I, s:I, s:I, s:I}}", "loss_scale", "value", &p->scale.value, "steps", &scaled,
+                     "last_overflow", &overflow, "hysteresis", &hysteresis, "skipped", &skipped) &&
+        skipped >= 0 && skipped <= p->step && isfinite(p->scale.value) && p->scale.value >= 0)
+        p->scale = (tess_loss_scale){p->scale.value, scaled, overflow, hysteresis, skipped};
+    else
+        p->scale = (tess_loss_scale){0};
     if (!json_unpack(root, "{s:{s:I, s:I, s:s}}", "frozen", "parameters", &parameters, "trained", &trained, "sum",
                      &sum)) {
         t->parameters = parameters;

@@ -15,12 +15,13 @@
 #ifndef TESS_CHECKPOINT_IMPL_H
 #define TESS_CHECKPOINT_IMPL_H
 #include "graph.h"
+#include "scale_impl.h"
 #include "tessera_networks.h"
 
 /* What a run was told, as far as one that goes on from it may be told something else. */
 typedef struct tess_run_facts {
     bool known; /* false: the checkpoint is of a version that did not write this */
-    bool bf16, shuffle;
+    bool bf16, fp16, shuffle;
     bool lines;                    /* samples are examples, as many whatever their length; it is not written */
     int64_t steps, schedule_steps; /* schedule_steps: where its decay ends; 0: it has none */
     int64_t batch, length;
@@ -42,6 +43,7 @@ typedef struct tess_progress {
     int64_t worse;
     char optimizer[24]; /* whose states there are, and how many of a parameter; "" in older ones: AdamW's */
     int moments;
+    tess_loss_scale scale; /* of the loss, in fp16; value 0: the run so far was not in fp16 */
     tess_run_facts told;
 } tess_progress;
 

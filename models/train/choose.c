@@ -136,8 +136,8 @@ static uint64_t ahead(const tess_run *r, const tess_plan *plan)
     if (tess_ranks() == 1) return 0;
     uint64_t flows = plan->peak_ram - plan->resident[TESS_ROLE_INPUT] - plan->resident[TESS_ROLE_SCALAR] -
                      plan->resident[TESS_ROLE_SCRATCH];
-    return flows + (uint64_t)r->c->zero_optimization.stage3_prefetch_bucket_size *
-                       tess_dtype_size(r->c->bf16.enabled ? TESS_BF16 : TESS_F32);
+    return flows +
+           (uint64_t)r->c->zero_optimization.stage3_prefetch_bucket_size * tess_dtype_size(tess_run_dtype(r->c));
 }
 
 /* A step whose tiles all live in RAM, or on the GPU. Under a cap the rest of it is room for those that come and go: no

@@ -64,7 +64,8 @@ static uint64_t needs(const tess_run *r, const tess_plan *p)
 void tess_estimate_needs(FILE *out, const tess_run *r, const tess_plan *p, uint64_t limit)
 {
     const bool capped = r->c->memory.cpu > 0;
-    const uint64_t needed = needs(r, p), worker = tess_mm_bytes(2) - tess_mm_bytes(1);
+    const uint64_t needed = needs(r, p),
+                   worker = tess_mm_bytes(2, tess_run_dtype(r->c)) - tess_mm_bytes(1, tess_run_dtype(r->c));
     fprintf(out, "cpu (RAM), when it holds the most\n");
     roles(out, "", p->ram);
     part(out, "tokens, losses and norms", p->ram[TESS_ROLE_INPUT] + p->ram[TESS_ROLE_SCALAR]);

@@ -63,14 +63,14 @@ done:
     return status;
 }
 
-tess_status tess_eval_facts(const char *dir, int64_t *length, bool *bf16)
+tess_status tess_eval_facts(const char *dir, int64_t *length, tess_dtype *dtype)
 {
     char *picked = NULL;
     tess_model *m = NULL;
     tess_progress at = {0};
     tess_status status;
     *length = 1024;
-    *bf16 = false;
+    *dtype = TESS_F32;
     TESS_TRY_DONE(tess_checkpoint_pick(dir, &picked));
     TESS_TRY_DONE(tess_model_open(picked, NULL, &m));
     TESS_TRY_DONE(tess_run_need_weights(m));
@@ -79,7 +79,7 @@ tess_status tess_eval_facts(const char *dir, int64_t *length, bool *bf16)
     if (tess_states_whole(picked)) TESS_TRY_DONE(tess_checkpoint_progress(picked, &at));
     if (at.told.known) {
         *length = at.told.length;
-        *bf16 = at.told.bf16;
+        *dtype = at.told.bf16 ? TESS_BF16 : at.told.fp16 ? TESS_F16 : TESS_F32;
     }
 done:
     tess_model_close(m);

@@ -104,7 +104,7 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                       .persist = c->zero_optimization.stage3_param_persistence_threshold,
                       .live = c->zero_optimization.stage3_max_live_parameters,
                       .reuse = c->zero_optimization.stage3_max_reuse_distance};
-    tess_graph_conf conf = {.dtype = c->bf16.enabled ? TESS_BF16 : TESS_F32, .grid = grid};
+    tess_graph_conf conf = {.dtype = tess_run_dtype(c), .grid = grid};
     if (tess_gpus() > 0) { /* what keeps a core busy for a second a GPU does before the next task is on its way */
         conf.tile_rows = 8192;
         conf.tile_elements = 48 << 20;

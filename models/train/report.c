@@ -116,6 +116,10 @@ static void put_step(FILE *f, const tess_step_report *s)
     put_number(f, "loss", s->loss);
     put_number(f, "lr", s->lr);
     put_number(f, "grad_norm", s->grad_norm);
+    if (s->loss_scale > 0) {
+        put_number(f, "loss_scale", s->loss_scale);
+        fprintf(f, ",\"skipped_steps\":%lld", (long long)s->skipped);
+    }
     fprintf(f, ",\"tokens\":%lld", (long long)s->tokens);
     put_number(f, "seconds", s->seconds);
     put_number(f, "tokens_per_s", s->tokens_per_s);
@@ -225,6 +229,7 @@ static void plain_line(const tess_report *r, const tess_step_report *s, double s
     if (s->valid_loss) add(line, sizeof line, WIDTH, "valid %s", show_loss(*s->valid_loss, valid));
     add(line, sizeof line, WIDTH, "lr %.4g", s->lr);
     add(line, sizeof line, WIDTH, "grad %.4g", s->grad_norm);
+    if (s->loss_scale > 0) add(line, sizeof line, WIDTH, "scale %.10g", s->loss_scale);
     add(line, sizeof line, WIDTH, "%.0f tokens/s", s->tokens_per_s);
     add_mfu(s, WIDTH, line, sizeof line);
     add_tiers(s, WIDTH, line, sizeof line);

@@ -14,6 +14,8 @@ typedef struct tess_step_report {
     int64_t step, tokens; /* step counts from 0 here, and from 1 in all that is said and written */
     double loss, lr, grad_norm, seconds, tokens_per_s, model_tflops;
     double mfu;               /* 0 to 1, of the best matrix rate known of this machine; NaN: none is */
+    double loss_scale;        /* of this step, in fp16; 0: it was not */
+    int64_t skipped;          /* steps so far that changed nothing, in fp16 */
     const double *valid_loss; /* NULL in a step that did not evaluate */
     uint64_t sent_bytes;      /* between ranks, all of them together */
     tess_tier_report tier[TESS_TIER_COUNT];

@@ -99,6 +99,7 @@ tess_run_facts tess_resume_facts(const tess_run *r, const tess_data *data)
         c->scheduler.type == TESS_SCHEDULER_WARMUP_DECAY || c->scheduler.type == TESS_SCHEDULER_WARMUP_COSINE;
     return (tess_run_facts){.known = true,
                             .bf16 = c->bf16.enabled,
+                            .fp16 = c->fp16.enabled,
                             .shuffle = c->data.shuffle,
                             .steps = c->steps,
                             .schedule_steps = decays ? c->scheduler.params.total_num_steps : 0,
@@ -165,6 +166,11 @@ static tess_status check_model(const tess_run *r, int64_t step, bool say)
     return status;
 }
 
+static const char *dtype_of(const tess_run_facts *f)
+{
+    return f->bf16 ? "bf16" : f->fp16 ? "fp16" : "fp32";
+}
+
 /* All of this is sound: positions are counted in samples, states are fp32 whatever the matrices are. */
 static void say_differences(const tess_run_facts *then, const tess_run_facts *now, tess_progress *at)
 {
@@ -197,9 +203,8 @@ static void say_differences(const tess_run_facts *then, const tess_run_facts *no
                   "frozen begin at zero",
                   (long long)now->trained, (long long)now->parameters, before);
     }
-    if (then->bf16 != now->bf16)
-        tess_note("resuming in %s, the checkpoint's run was in %s", now->bf16 ? "bf16" : "fp32",
-                  then->bf16 ? "bf16" : "fp32");
+    if (then->bf16 != now->bf16 || then->fp16 != now->fp16)
+        tess_note("resuming in %s, the checkpoint's run was in %s", dtype_of(now), dtype_of(then));
     if (then->steps != now->steps)
         tess_note("resuming with another number of steps: %lld, it was %lld%s", (long long)now->steps,
                   (long long)then->steps,

@@ -39,6 +39,12 @@ typedef struct tess_run {
 
 /* ---- terms.c ----------------------------------------------------------------------------------------------------- */
 
+/* Returns the dtype of matrices that a configuration asks for, */
+tess_dtype tess_run_dtype(const tess_config *c);
+/* that whose products are measured in its place: fp16 is as fast as bf16 on a GPU, and as fp32 on a CPU, */
+tess_dtype tess_run_yardstick(const tess_config *c);
+/* and as the configuration calls it: "fp16". */
+const char *tess_run_dtype_name(const tess_config *c);
 /* Returns the optimizer that a configuration asks for. */
 tess_optimizer tess_run_optimizer(const tess_config *c);
 /* Names in the error the key that says here what the rooms below call by a word of theirs. Returns the status. */

@@ -12,6 +12,7 @@ tess_step_conf tess_run_step_conf(const tess_run *r)
                             .deterministic = c->deterministic,
                             .recompute_every =
                                 c->activation_checkpointing.enabled ? (int)c->activation_checkpointing.every : 0,
+                            .skips = c->fp16.enabled,
                             .optimizer = tess_run_optimizer(c)};
 }
 

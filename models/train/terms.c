@@ -1,6 +1,23 @@
 /* The configuration in the terms of the rooms below, and what they say in terms of the configuration. */
 #include "run_impl.h"
 
+tess_dtype tess_run_dtype(const tess_config *c)
+{
+    return c->bf16.enabled ? TESS_BF16 : c->fp16.enabled ? TESS_F16 : TESS_F32;
+}
+
+const char *tess_run_dtype_name(const tess_config *c)
+{
+    static const char *const name[] = {[TESS_F32] = "fp32", [TESS_BF16] = "bf16", [TESS_F16] = "fp16"};
+    return name[tess_run_dtype(c)];
+}
+
+tess_dtype tess_run_yardstick(const tess_config *c)
+{
+    const tess_dtype t = tess_run_dtype(c);
+    return t == TESS_F16 ? tess_gpus() > 0 ? TESS_BF16 : TESS_F32 : t;
+}
+
 tess_optimizer tess_run_optimizer(const tess_config *c)
 {
     return (tess_optimizer){.type = (tess_optimizer_type)c->optimizer.type,

@@ -65,7 +65,7 @@ static void pin(tess_place_conf *conf, tess_offload device, unsigned roles)
 static void read_offload(const tess_config *c, tess_place_conf *conf)
 {
     const unsigned states = 1u << TESS_ROLE_MASTER | 1u << TESS_ROLE_MOMENT, weights = 1u << TESS_ROLE_WEIGHT;
-    const uint64_t size = tess_dtype_size(c->bf16.enabled ? TESS_BF16 : TESS_F32);
+    const uint64_t size = tess_dtype_size(tess_run_dtype(c));
     bool params = c->zero_optimization.stage == 3;
     pin(conf, c->zero_optimization.offload_optimizer.device, states);
     pin(conf, params ? c->zero_optimization.offload_param.device : TESS_OFFLOAD_AUTO, weights);
@@ -98,7 +98,9 @@ tess_status tess_run_tiers(tess_run *r, const char *made)
     const uint64_t ram = tess_ram_free();
     r->messages_on_gpu = tess_messages_can_gpu() && c->parallel.nccl;
     r->disk = disk_path(c);
-    r->conf = (tess_place_conf){.workers = tess_cores(), .worker_bytes = tess_mm_bytes(2) - tess_mm_bytes(1)};
+    r->conf = (tess_place_conf){.workers = tess_cores(),
+                                .worker_bytes =
+                                    tess_mm_bytes(2, tess_run_dtype(r->c)) - tess_mm_bytes(1, tess_run_dtype(r->c))};
     read_offload(c, &r->conf);
     if (!r->disk && r->conf.away) return no_directory(c);
     const char *name;
@@ -124,7 +126,7 @@ tess_status tess_run_rates(const tess_run *r, tess_rates *rates)
     tess_drive *d = &y.drive;
     const double here = tess_share_read()->ranks; /* who share a drive */
     d->read_rate /= here, d->write_rate /= here, d->mixed_read_rate /= here, d->mixed_write_rate /= here;
-    *rates = (tess_rates){.flops = y.matrix_rate[r->c->bf16.enabled ? TESS_BF16 : TESS_F32] * MATRIX_SHARE,
+    *rates = (tess_rates){.flops = y.matrix_rate[tess_run_yardstick(r->c)] * MATRIX_SHARE,
                           .copy = y.copy_rate * COPY_SHARE,
                           .read = d->read_rate,
                           .write = d->write_rate};

@@ -128,7 +128,7 @@ static tess_status begin(struct training *t, bool resumes)
 {
     const tess_config *c = &t->c;
     if (c->checkpoint.dir) TESS_TRY(tess_checkpoint_prepare(c->checkpoint.dir));
-    tess_measure_begin(&t->measure, c->bf16.enabled ? TESS_BF16 : TESS_F32, t->plan.flops);
+    tess_measure_begin(&t->measure, tess_run_yardstick(c), t->plan.flops);
     TESS_TRY(tess_run_start(&t->run, false));
     if (!resumes || t->adapts) TESS_TRY(tess_model_load(t->run.model, t->run.g, t->at.seed));
     if (resumes) TESS_TRY(tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.model, t->run.g));
@@ -156,15 +156,28 @@ static void judge(struct training *t)
 static tess_status one_step(struct training *t)
 {
     const tess_config *c = &t->c;
-    double start = tess_seconds(), lr = tess_schedule_lr(c, t->at.step), betas[2];
+    const int64_t update = t->at.step - t->at.scale.skipped; /* skipped steps move no schedule */
+    double start = tess_seconds(), lr = tess_schedule_lr(c, update), betas[2];
     tess_step_result r;
     tess_measure_start(&t->measure);
-    tess_schedule_betas(c, t->at.step, betas);
-    tess_step_input in = {.step = t->at.step, .seed = t->at.seed, .lr = lr, .beta1 = betas[0], .beta2 = betas[1]};
+    tess_schedule_betas(c, update, betas);
+    tess_step_input in = {.step = t->at.step,
+                          .seed = t->at.seed,
+                          .lr = lr,
+                          .beta1 = betas[0],
+                          .beta2 = betas[1],
+                          .loss_scale = c->fp16.enabled ? t->at.scale.value : 0,
+                          .skipped = t->at.scale.skipped};
     /* A rank that lacks its samples would be missed in the middle of the step. */
     TESS_TRY(tess_ranks_agree(tess_run_feed(&t->run, t->step, t->data, (uint64_t)t->at.samples, t->run.batch)));
     TESS_TRY(tess_ranks_agree(tess_step_run(t->step, &in, &r)));
-    tess_step_report s = {.step = t->at.step, .loss = r.loss, .lr = lr, .grad_norm = r.grad_norm};
+    if (c->fp16.enabled) TESS_TRY(tess_loss_scale_next(c, &t->at.scale, r.skipped, t->at.step));
+    tess_step_report s = {.step = t->at.step,
+                          .loss = r.loss,
+                          .lr = lr,
+                          .grad_norm = r.grad_norm,
+                          .loss_scale = in.loss_scale,
+                          .skipped = t->at.scale.skipped};
     tess_measure_step(&t->measure, tess_seconds() - start, t->run.batch * t->run.length, &s);
     bool evaluate = due(c->eval_every, t->at.step + 1);
     if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL));
@@ -278,6 +291,11 @@ tess_status tess_train(const tess_config *c)
     TESS_TRY_DONE(tess_resume_find(&t.run, &facts, &b));
     if (b.done) goto done;
     t.at = b.at;
+    if (c->fp16.enabled && !(t.at.scale.value > 0)) { /* it begins here */
+        const int64_t skipped = t.at.scale.skipped;
+        t.at.scale = tess_loss_scale_begin(c);
+        t.at.scale.skipped = skipped;
+    }
     tess_run_say_odd(&t.run);
     TESS_TRY_DONE(tess_ranks_agree(make_output(&t)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run, NULL)));

@@ -19,11 +19,12 @@ tess_status tess_bench(const tess_config *c, int steps, FILE *out) TESS_NODISCAR
  */
 
 #define TESS_QUIET 0.85
+enum { TESS_YARDSTICKS = TESS_BF16 + 1 }; /* dtypes that are measured; see tess_run_yardstick for fp16 */
 /* Flops and bytes a second. */
 typedef struct tess_yardstick {
-    int cores;                                                                /* tess_cores() */
-    double matrix_rate[TESS_REAL_DTYPES], matrix_rate_core[TESS_REAL_DTYPES]; /* of all cores at a time, of one alone */
-    double copy_rate, copy_rate_core;                                         /* read and written */
+    int cores;                                                              /* tess_cores() */
+    double matrix_rate[TESS_YARDSTICKS], matrix_rate_core[TESS_YARDSTICKS]; /* of all cores at a time, of one alone */
+    double copy_rate, copy_rate_core;                                       /* read and written */
     double share; /* that this program had of the cores while it measured: below TESS_QUIET they were busy otherwise */
     tess_drive drive; /* of `dirs` */
 } tess_yardstick;
@@ -39,9 +40,9 @@ double tess_yardstick_best(tess_dtype t);
 /* Keeps a better one, which a step of this process proved. */
 void tess_yardstick_raise(tess_dtype t, double rate);
 
-/* Says what data.seq_length and bf16.enabled are for who evaluates a directory with no configuration: those of the run
- * that a checkpoint is of, else all of a model's positions (at most 1024), in fp32. */
-tess_status tess_eval_facts(const char *dir, int64_t *length, bool *bf16) TESS_NODISCARD;
+/* Says what data.seq_length and the dtype of matrices are for who evaluates a directory with no configuration: those of
+ * the run that a checkpoint is of, else all of a model's positions (at most 1024), in fp32. */
+tess_status tess_eval_facts(const char *dir, int64_t *length, tess_dtype *dtype) TESS_NODISCARD;
 
 #ifdef __cplusplus
 }

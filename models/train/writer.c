@@ -56,10 +56,8 @@ static void free_program(struct program *p)
 
 static tess_graph *graph_of(const tess_writer *w, int64_t rows)
 {
-    const tess_graph_conf conf = {.dtype = w->run.c->bf16.enabled ? TESS_BF16 : TESS_F32,
-                                  .share = w->base,
-                                  .tile_rows = rows * w->batch,
-                                  .stripes = STRIPES};
+    const tess_graph_conf conf = {
+        .dtype = tess_run_dtype(w->run.c), .share = w->base, .tile_rows = rows * w->batch, .stripes = STRIPES};
     return tess_graph_new(&conf);
 }
 
@@ -198,7 +196,7 @@ tess_status tess_writer_new(tess_model *m, const tess_writer_conf *conf, tess_wr
                        .room = conf->longest,
                        .vocab = tess_model_vocab(m),
                        .positions = tess_model_positions(m)};
-    const tess_dtype dtype = conf->config->bf16.enabled ? TESS_BF16 : TESS_F32;
+    const tess_dtype dtype = tess_run_dtype(conf->config);
     w->rows = rows_of(w, conf->rows);
     TESS_TRY(tess_run_tiers(&w->run, NULL));
     w->cache = tess_cache_new(&(tess_cache_conf){.dtype = dtype, .sequences = w->batch, .block = w->block});

@@ -117,7 +117,7 @@ static json_t *member(json_t *object, const char *name)
  * The cache has them beside what was measured together, for each set of cores or GPUs that a run used: a run adds to
  * them what it measures at its start and what its steps prove, and a busy machine never makes them worse. */
 
-static const char *const best_name[TESS_REAL_DTYPES] = {[TESS_F32] = "f32", [TESS_BF16] = "bf16"};
+static const char *const best_name[TESS_YARDSTICKS] = {[TESS_F32] = "f32", [TESS_BF16] = "bf16"};
 
 /* Those of this process's cores, or of its GPUs; made where there are none. Borrowed. */
 static json_t *bests(json_t *cache, bool gpus)
@@ -192,17 +192,17 @@ static double used(void)
 static void measure_machine(tess_yardstick *y)
 {
     enum { TURNS = 2 };
-    double *rate[2][TESS_REAL_DTYPES + 1] = {
+    double *rate[2][TESS_YARDSTICKS + 1] = {
         {&y->matrix_rate_core[TESS_F32], &y->matrix_rate_core[TESS_BF16], &y->copy_rate_core},
         {&y->matrix_rate[TESS_F32], &y->matrix_rate[TESS_BF16], &y->copy_rate}};
     double had = 0, wanted = 0;
     for (int turn = 0; turn < TURNS; turn++)
         for (int all = 0; all < 2; all++)
-            for (int what = 0; what <= TESS_REAL_DTYPES; what++) {
+            for (int what = 0; what <= TESS_YARDSTICKS; what++) {
                 const int cores = all ? y->cores : 1;
                 const double start = tess_seconds(), before = used();
                 double r =
-                    what < TESS_REAL_DTYPES ? tess_matrix_rate((tess_dtype)what, cores, SIZE) : tess_copy_rate(cores);
+                    what < TESS_YARDSTICKS ? tess_matrix_rate((tess_dtype)what, cores, SIZE) : tess_copy_rate(cores);
                 wanted += cores * (tess_seconds() - start), had += used() - before;
                 if (r > *rate[all][what]) *rate[all][what] = r;
             }
@@ -229,7 +229,7 @@ static tess_status read_drive(const char *dirs, bool again, json_t *drives, bool
 /* No file may say more than cores can do. */
 static bool plausible(const tess_yardstick *y)
 {
-    for (int t = 0; t < TESS_REAL_DTYPES; t++)
+    for (int t = 0; t < TESS_YARDSTICKS; t++)
         if (fmax(y->matrix_rate[t], y->matrix_rate_core[t]) > limit_of((tess_dtype)t, false)) return false;
     return y->share >= TESS_QUIET;
 }
@@ -246,7 +246,7 @@ tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
         measure_machine(y);
         set_rates(member(cache, "rates"), machine_fields, y);
     }
-    for (int t = 0; t < TESS_REAL_DTYPES; t++) { /* all cores do no less than one */
+    for (int t = 0; t < TESS_YARDSTICKS; t++) { /* all cores do no less than one */
         const double measured = fmax(y->matrix_rate[t], y->matrix_rate_core[t]);
         y->matrix_rate[t] = join_best(cache, (tess_dtype)t, false, measured, &changed);
     }

@@ -176,20 +176,21 @@ static void resolve_rate(tess_config *c)
     if (tess_key_how(c, "scheduler.params.warmup_num_steps") == TESS_KEY_AUTO) c->scheduler.params.warmup_num_steps = 0;
 }
 
-/* Half precision by any of DeepSpeed's names is bf16, the one that there is. */
+/* What chooses half precision by itself in torch is bf16 here. */
 static tess_status resolve_half(tess_config *c)
 {
     const char *name = NULL;
     const char *level = c->amp.opt_level;
-    if (c->fp16.enabled) name = "fp16";
     if (c->amp.enabled && !(level && !strcmp(level, "O0"))) name = "amp";
     if (c->torch_autocast.enabled) name = "torch_autocast";
     if (c->fp16.enabled && c->bf16.enabled)
         REFUSE(c, "fp16.enabled", "true, and so is bf16.enabled (switch one of the two off)");
+    if (name && c->fp16.enabled)
+        REFUSE(c, "fp16.enabled", "true, and so is %s.enabled (switch one of the two off)", name);
     if (name && !c->bf16.enabled)
         tess_note("%s: %s.enabled: runs in bf16, which takes as much memory and needs no loss scaling", c->file, name);
     if (name) c->bf16.enabled = true;
-    c->fp16.enabled = c->amp.enabled = c->torch_autocast.enabled = false; /* what is in force is bf16 */
+    c->amp.enabled = c->torch_autocast.enabled = false; /* what is in force is bf16 */
     return TESS_OK;
 }
 

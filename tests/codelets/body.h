@@ -18,7 +18,7 @@
 static void *kept[512];
 static int kept_count;
 static char failure[256]; /* what a body said through tess_work_fail */
-static tess_env env = {.seed = 11, .step = 3, .train = true};
+static tess_env env = {.seed = 11, .step = 3, .train = true, .unscale = 1};
 static uint64_t dice = 1;
 
 void tess_work_fail(const tess_work *w, const char *format, ...)
@@ -68,6 +68,7 @@ static inline double *zeros(int64_t n)
 
 static inline double element(const void *x, int64_t i, tess_dtype t)
 {
+    if (t == TESS_F16) return tess_from_f16(((const tess_f16 *)x)[i]);
     return t == TESS_BF16 ? tess_from_bf16(((const tess_bf16 *)x)[i]) : ((const float *)x)[i];
 }
 static inline void *real_of(double *x, int64_t n, tess_dtype t)
@@ -76,6 +77,8 @@ static inline void *real_of(double *x, int64_t n, tess_dtype t)
     for (int64_t i = 0; i < n; i++) {
         if (t == TESS_BF16)
             ((tess_bf16 *)y)[i] = tess_to_bf16((float)x[i]);
+        else if (t == TESS_F16)
+            ((tess_f16 *)y)[i] = tess_to_f16((float)x[i]);
         else
             ((float *)y)[i] = (float)x[i];
         x[i] = element(y, i, t);
@@ -100,7 +103,7 @@ static inline double distance(const void *got, tess_dtype t, const double *want,
 }
 static inline bool near(const void *got, tess_dtype t, const double *want, int64_t n)
 {
-    double d = distance(got, t, want, n), limit = t == TESS_BF16 ? 1e-2 : 1e-5;
+    double d = distance(got, t, want, n), limit = t == TESS_BF16 ? 1e-2 : t == TESS_F16 ? 2e-3 : 1e-5;
     if (!(d <= limit)) printf("distance %g\n", d);
     return d <= limit;
 }
@@ -115,6 +118,6 @@ static inline void run_body(tess_codelet *cl, const void *arg, void *const *buff
 /* The buffers are what the functions above made. */
 #define RUN(cl, arg, ...) run_body(cl, arg, (void *[]){__VA_ARGS__}, sizeof((void *[]){__VA_ARGS__}) / sizeof(void *))
 
-#define EACH_REAL(t) for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++)
+#define EACH_REAL(t) for (tess_dtype t = TESS_F32; t <= TESS_F16; t++)
 
 #endif

@@ -65,15 +65,42 @@ TEST(widen_and_narrow)
     tess_bf16 *half = bytes_of(65536 * 2), *back = bytes_of(65536 * 2);
     float *wide = bytes_of(65536 * 4);
     for (int i = 0; i < 65536; i++) half[i] = (tess_bf16)i;
-    tess_widen(wide, half, 65536);
-    tess_narrow(back, wide, 65536);
+    tess_widen(wide, half, 65536, TESS_BF16);
+    tess_narrow(back, wide, 65536, TESS_BF16);
     int off = 0;
     for (int i = 0; i < 65536; i++) off += isnan(wide[i]) ? !isnan(tess_from_bf16(back[i])) : back[i] != half[i];
     CHECK_EQ(off, 0);
     const float ties[] = {0x1.01p0f, 0x1.03p0f, 0x1.010002p0f, 0x1.ffp127f};
-    tess_narrow(back, ties, 4);
+    tess_narrow(back, ties, 4, TESS_BF16);
     CHECK(tess_from_bf16(back[0]) == 1 && tess_from_bf16(back[1]) == 0x1.04p0f);
     CHECK(tess_from_bf16(back[2]) == 0x1.02p0f && tess_from_bf16(back[3]) == INFINITY);
+    forget();
+}
+
+/* Every number of fp16 and back; then between them. */
+TEST(widen_and_narrow_fp16)
+{
+    tess_f16 *half = bytes_of(65536 * 2), *back = bytes_of(65536 * 2);
+    float *wide = bytes_of(65536 * 4);
+    for (int i = 0; i < 65536; i++) half[i] = (tess_f16)i;
+    tess_widen(wide, half, 65536, TESS_F16);
+    tess_narrow(back, wide, 65536, TESS_F16);
+    int off = 0;
+    for (int i = 0; i < 65536; i++) {
+        const int exponent = i >> 10 & 31, fraction = i & 0x3ff;
+        double want = ldexp(exponent ? 1024 + fraction : fraction, (exponent ? exponent : 1) - 25);
+        if (exponent == 31) want = fraction ? NAN : INFINITY;
+        if (i & 0x8000) want = -want;
+        off += isnan(want) ? !isnan(wide[i]) || !isnan(tess_from_f16(back[i])) : wide[i] != want || back[i] != half[i];
+    }
+    CHECK_EQ(off, 0);
+    const float between[] = {0x1.002p0f,      0x1.006p0f, 0x1.002002p0f, 65519.9f,      65520,        0x1p-25f,
+                             0x1.000002p-25f, 0x1.8p-24f, 0x1p-30f,      -0x1.ffcp-15f, -0x1.ffep-15f};
+    const double want[] = {1, 0x1.008p0, 0x1.004p0, 65504, INFINITY, 0, 0x1p-24, 0x1p-23, 0, -0x1p-14, -0x1p-14};
+    enum { SOME = sizeof between / sizeof *between };
+    tess_narrow(back, between, SOME, TESS_F16);
+    for (int i = 0; i < SOME; i++)
+        if (tess_from_f16(back[i]) != (float)want[i]) CHECK_SAY("%a became %a", between[i], tess_from_f16(back[i]));
     forget();
 }
 

@@ -14,6 +14,7 @@ static float draw(void)
 }
 static double get(const void *x, int64_t i, tess_dtype t)
 {
+    if (t == TESS_F16) return tess_from_f16(((const tess_f16 *)x)[i]);
     return t == TESS_BF16 ? tess_from_bf16(((const tess_bf16 *)x)[i]) : ((const float *)x)[i];
 }
 /* A new matrix of `n` elements, drawn or, with poison, of NaN. */
@@ -24,6 +25,8 @@ static void *matrix(int64_t n, tess_dtype t, bool poison)
         float v = poison ? NAN : draw();
         if (t == TESS_BF16)
             ((tess_bf16 *)x)[i] = tess_to_bf16(v);
+        else if (t == TESS_F16)
+            ((tess_f16 *)x)[i] = tess_to_f16(v);
         else
             ((float *)x)[i] = v;
     }
@@ -85,15 +88,15 @@ static double error_of(tess_mm d, bool pack)
 static void check_forms(int64_t m, int64_t n, int64_t k, int64_t wider)
 {
     float *bias = matrix(n, TESS_F32, false);
-    for (int i = 0; i < 64; i++) {
-        tess_mm d = {.m = m, .n = n, .k = k, .in = i & 1 ? TESS_BF16 : TESS_F32};
+    for (int i = 0; i < 96; i++) { /* the last 32 are fp16's */
+        tess_mm d = {.m = m, .n = n, .k = k, .in = i >= 64 ? TESS_F16 : i & 1 ? TESS_BF16 : TESS_F32};
         d.out = i & 2 ? d.in : TESS_F32;
         d.ta = i & 4, d.tb = i & 8, d.acc = i & 16;
         if (i & 32) d.bias = bias;
         d.lda = (d.ta ? m : k) + wider, d.ldb = (d.tb ? k : n) + wider, d.ldc = n + wider;
         for (int pack = 0; pack < 2; pack++) {
             double error = error_of(d, pack);
-            double most = d.out == TESS_BF16 ? 4e-3 : 4e-6;
+            double most = d.out == TESS_BF16 ? 4e-3 : d.out == TESS_F16 ? 5e-4 : 4e-6;
             if (!(error <= most))
                 CHECK_SAY("m %lld n %lld k %lld +%lld form %d pack %d: error %.3g", (long long)m, (long long)n,
                           (long long)k, (long long)wider, i, pack, error);
@@ -124,9 +127,9 @@ TEST(kernels_stay_within_the_bound)
     }
     long grown = resident() - before;
     printf("400 shapes took %.1f MiB, the bound is %.1f MiB\n", (double)grown / (1 << 20),
-           (double)tess_mm_bytes(1) / (1 << 20));
+           (double)tess_mm_bytes(1, TESS_BF16) / (1 << 20));
 #ifndef __SANITIZE_ADDRESS__ /* which holds freed memory back */
-    CHECK(grown <= (long)tess_mm_bytes(1));
+    CHECK(grown <= (long)tess_mm_bytes(1, TESS_BF16));
 #endif
     free(x), free(c);
 }
@@ -263,15 +266,17 @@ TEST(same_bits_on_every_thread)
     free(a), free(b);
 }
 
-/* Large and deep products of every form: the buffers of a thread stay within the bound, and come near it. */
+/* Large and deep products of every form: the buffers of a thread stay within the bound, and come near it. *most is the
+ * dtype beside fp32. */
 static void *hold_buffers(void *most)
 {
     static const int64_t size[][3] = {{1024, 768, 3072}, {16, 6282, 10000}, {6282, 64, 768}, {20000, 64, 2600},
                                       {40, 1600, 10000}, {70, 100, 20000},  {300, 3000, 64}};
     float *x = calloc(64u << 20, 4), *c = calloc(8u << 20, 4);
+    const tess_dtype half = (tess_dtype) * (size_t *)most;
     for (size_t s = 0; s < sizeof size / sizeof *size; s++)
         for (int i = 0; i < 16; i++) {
-            tess_mm d = {.m = size[s][0], .n = size[s][1], .k = size[s][2], .in = i & 1 ? TESS_BF16 : TESS_F32};
+            tess_mm d = {.m = size[s][0], .n = size[s][1], .k = size[s][2], .in = i & 1 ? half : TESS_F32};
             d.out = i & 2 ? d.in : TESS_F32;
             d.ta = i & 4, d.tb = i & 8;
             d.lda = d.ta ? d.m : d.k, d.ldb = d.tb ? d.k : d.n,
@@ -284,16 +289,18 @@ static void *hold_buffers(void *most)
 }
 TEST(buffers_stay_within_the_bound)
 {
-    const size_t each = tess_mm_bytes(2) - tess_mm_bytes(1);
-    size_t held = 0;
-    pthread_t thread;
-    CHECK_EQ(pthread_create(&thread, NULL, hold_buffers, &held), 0);
-    pthread_join(thread, NULL);
-    printf("a thread holds %.1f MiB of buffers, the bound is %.1f MiB\n", (double)held / (1 << 20),
-           (double)each / (1 << 20));
-    CHECK(held <= each);
-    CHECK(held >= each / 2);
-    CHECK(each <= 16 << 20);
+    for (tess_dtype t = TESS_BF16; t <= TESS_F16; t++) {
+        const size_t each = tess_mm_bytes(2, t) - tess_mm_bytes(1, t);
+        size_t held = (size_t)t;
+        pthread_t thread;
+        CHECK_EQ(pthread_create(&thread, NULL, hold_buffers, &held), 0);
+        pthread_join(thread, NULL);
+        printf("%s: a thread holds %.1f MiB of buffers, the bound is %.1f MiB\n", tess_dtype_name(t),
+               (double)held / (1 << 20), (double)each / (1 << 20));
+        CHECK(held <= each);
+        CHECK(held >= each / 2);
+        CHECK(each <= (t == TESS_F16 ? 20 : 16) << 20);
+    }
 }
 
 /* The table of primitives starts over when it is full. */

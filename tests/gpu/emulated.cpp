@@ -11,6 +11,16 @@
 #include "tensor_impl.h"
 #include "update_cuda_impl.h"
 
+static void fetch(int type, float v[1], const void *x, int64_t i)
+{
+    if (type == TESS_BF16)
+        load<TESS_BF16, 1>(v, x, i);
+    else if (type == TESS_F16)
+        load<TESS_F16, 1>(v, x, i);
+    else
+        load<TESS_F32, 1>(v, x, i);
+}
+
 /* Row i of a product, with its bias. */
 static void multiply_row(const tess_cuda_mm *d, const void *a, const void *b, int64_t i, std::vector<float> &sum)
 {
@@ -18,16 +28,10 @@ static void multiply_row(const tess_cuda_mm *d, const void *a, const void *b, in
     for (int64_t k = 0; k < d->k; k++) {
         float x[1], y[1];
         const int64_t at = d->ta ? k * d->lda + i : i * d->lda + k;
-        if (d->in == TESS_BF16)
-            load<TESS_BF16, 1>(x, a, at);
-        else
-            load<TESS_F32, 1>(x, a, at);
+        fetch(d->in, x, a, at);
         for (int64_t j = 0; j < d->n; j++) {
             const int64_t from = d->tb ? j * d->ldb + k : k * d->ldb + j;
-            if (d->in == TESS_BF16)
-                load<TESS_BF16, 1>(y, b, from);
-            else
-                load<TESS_F32, 1>(y, b, from);
+            fetch(d->in, y, b, from);
             sum[j] += x[0] * y[0];
         }
     }
@@ -39,6 +43,8 @@ static void put(const tess_cuda_mm *d, void *c, int64_t i, int64_t j, float x)
     float v[1] = {x};
     if (d->out == TESS_BF16)
         accumulate<TESS_BF16, 1>(c, i * d->ldc + j, d->acc, v);
+    else if (d->out == TESS_F16)
+        accumulate<TESS_F16, 1>(c, i * d->ldc + j, d->acc, v);
     else
         accumulate<TESS_F32, 1>(c, i * d->ldc + j, d->acc, v);
 }
@@ -79,10 +85,7 @@ bool tess_cuda_mm_slope(const tess_work *, const tess_cuda_mm *d, const void *a,
         multiply_row(d, a, b, i, sum);
         for (int64_t j = 0; j < d->n; j++) {
             float v[1];
-            if (d->out == TESS_BF16)
-                load<TESS_BF16, 1>(v, pre, i * d->ldc + j);
-            else
-                load<TESS_F32, 1>(v, pre, i * d->ldc + j);
+            fetch(d->out, v, pre, i * d->ldc + j);
             const double x = v[0], t = tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
             const double slope = sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
             put(d, c, i, j, (float)(sum[j] * ((1 + t) / 2 + x / 2 * (1 - t * t) * slope)));

@@ -21,7 +21,7 @@ static tess_body body_of(const tess_codelet *cl)
     void *body = NULL;
     for (int k = 0; k < 2 && !body; k++) {
         char name[96];
-        snprintf(name, sizeof name, "tess_emulated_%s%s_%s", before[k], cl->name, cl->dtype ? "bf16" : "f32");
+        snprintf(name, sizeof name, "tess_emulated_%s%s_%s", before[k], cl->name, tess_dtype_name(cl->dtype));
         body = dlsym(RTLD_DEFAULT, name);
     }
     return (tess_body)body;
@@ -34,8 +34,9 @@ static tess_body body_of(const tess_codelet *cl)
 static double limit_of(const struct op_buffer *b, const tess_codelet *cl)
 {
     if (b->type == TESS_BF16) return 1e-2;
+    if (b->type == TESS_F16) return 2e-3;
     if (b->type != TESS_F32) return 1e-6;
-    return cl->dtype == TESS_BF16 ? 2e-4 : 1e-5;
+    return cl->dtype == TESS_F32 ? 1e-5 : 2e-4;
 }
 
 static void compare(const struct op_buffer *b, const void *device, const void *cpu, const tess_codelet *cl,

@@ -83,6 +83,36 @@ TEST(shared_out_on_disk_and_resumed_have_the_same_bits)
     }
 }
 
+/* Steps that overflow are skipped by all ranks together, in the middle of which another run goes on. */
+TEST(fp16_skips_alike)
+{
+    setup(&optimizers[1]);
+    const char *const fp16[] = {"bf16.enabled=false", "fp16.enabled=true", "fp16.initial_scale_power=24",
+                                "fp16.loss_scale_window=3", "fp16.hysteresis=1"};
+#define FP16 fp16[0], fp16[1], fp16[2], fp16[3], fp16[4], "steps=12"
+    RUN("train", "run.json", FP16, "output=one");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "step 1: skipped, the gradient is not finite at the loss scale 16777216 (the next is 8388608)");
+    RUN_RANKS(2, "train", "run.json", FP16, "zero_optimization.stage=3", "checkpoint.dir=ck", "checkpoint.every=2",
+              "steps=2", "memory.path=swap", OFFLOAD "device=nvme");
+    EXPECT_DONE();
+    RUN("train", "run.json", FP16, "checkpoint.dir=ck", "--resume", "memory.path=swap");
+    EXPECT_DONE();
+    CHECK(same_file("out/model/model.safetensors", "one/model/model.safetensors"));
+    json_t *one = read_metrics("one/metrics.jsonl"), *out = read_metrics("out/metrics.jsonl");
+    CHECK_EQ(json_array_size(out), 12);
+    for (size_t k = 0; k < 12; k++) {
+        static const char *const name[] = {"loss", "loss_scale", "skipped_steps", "lr"};
+        for (int i = 0; i < 4; i++) CHECK(number_of(one, k, name[i]) == number_of(out, k, name[i]));
+    }
+    CHECK(number_of(out, 0, "skipped_steps") == 1 && number_of(out, 0, "loss_scale") == 0x1p24);
+    CHECK(number_of(out, 11, "skipped_steps") < 12 && number_of(out, 11, "loss") < number_of(out, 0, "loss"));
+    json_decref(one);
+    json_decref(out);
+    RUN("train", "run.json", FP16, "fp16.initial_scale_power=40", "fp16.min_loss_scale=1e12");
+    EXPECT_ERROR(1, "the gradient is not finite at the least loss scale, 1e+12");
+}
+
 TEST(another_optimizers_states_are_refused)
 {
     setup(&optimizers[1]);

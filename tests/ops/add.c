@@ -8,7 +8,9 @@ static void sum(tess_dtype t, int64_t n, int64_t first, bool acc)
     double *x = op_in("x", n, TESS_F32, 1), *y = op_out("y", n + 20, t, true);
     for (int64_t i = 0; i < n; i++) {
         const float want = acc ? (float)y[first + i] + (float)x[i] : (float)x[i];
-        y[first + i] = t == TESS_BF16 ? tess_from_bf16(tess_to_bf16(want)) : want;
+        y[first + i] = t == TESS_BF16  ? tess_from_bf16(tess_to_bf16(want))
+                       : t == TESS_F16 ? tess_from_f16(tess_to_f16(want))
+                                       : want;
     }
     op_run(&tess_add_sum[t], &a);
 }

@@ -120,7 +120,7 @@ static const struct shape {
 static void attention_tasks(void)
 {
     for (size_t k = 0; k < sizeof KINDS / sizeof *KINDS; k++)
-        for (tess_dtype t = KINDS[k].dim % 64 ? TESS_F32 : TESS_BF16; t <= TESS_BF16; t++) {
+        for (tess_dtype t = KINDS[k].dim % 64 ? TESS_F32 : TESS_BF16; t <= TESS_F16; t++) {
             const struct shape *kind = &KINDS[k];
             attention(t,
                       (tess_attention_arg){.rows = kind->length * kind->sequences,

@@ -31,7 +31,7 @@ static void statistics(const struct experts *k, int64_t sequences, bool before, 
             sum[2 * E]++;
         }
         for (int64_t i = 0; i < n; i++) {
-            const float high = t == TESS_BF16 ? tess_from_bf16(tess_to_bf16((float)sum[i])) : (float)sum[i];
+            const float high = t == TESS_F32 ? (float)sum[i] : tess_from_half(t, tess_to_half(t, (float)sum[i]));
             y[s * 2 * n + i] = (double)high;
             y[s * 2 * n + n + i] = sum[i] - (double)high;
         }

@@ -14,6 +14,8 @@ static void positive(void *p, int64_t i, tess_dtype t)
     const float x = fabsf((float)op_value(p, i, (int)t)) + 1e-3f;
     if (t == TESS_BF16)
         ((tess_bf16 *)p)[i] = tess_to_bf16(x);
+    else if (t == TESS_F16)
+        ((tess_f16 *)p)[i] = tess_to_f16(x);
     else
         ((float *)p)[i] = x;
 }

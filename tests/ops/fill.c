@@ -17,8 +17,10 @@ static void filling_tasks(void)
         a.uniform = true;
         op_any("x", n + a.at, TESS_F32, true);
         op_run(&tess_fill_normal[TESS_F32], &a);
-        op_drawn("master", n, TESS_F32, 1), op_any("copy", n + a.at, TESS_BF16, true);
-        op_run(&tess_round[TESS_BF16], &a);
+        for (tess_dtype t = TESS_BF16; t <= TESS_F16; t++) {
+            op_drawn("master", n, TESS_F32, 1), op_any("copy", n + a.at, t, true);
+            op_run(&tess_round[t], &a);
+        }
     }
 }
 

@@ -11,6 +11,8 @@ static void finite_tasks(void)
         for (int64_t at = n - 1; at >= n / 2; at -= 3) { /* the first one counts */
             if (t == TESS_BF16)
                 ((tess_bf16 *)x)[at] = tess_to_bf16((float)bad[k]);
+            else if (t == TESS_F16)
+                ((tess_f16 *)x)[at] = tess_to_f16((float)bad[k]);
             else
                 ((float *)x)[at] = (float)bad[k];
         }

@@ -4,7 +4,7 @@
 
 struct op_buffer op_buffer[OP_BUFFERS];
 int op_buffers;
-tess_env op_env = {.seed = 11, .step = 3, .train = true};
+tess_env op_env = {.seed = 11, .step = 3, .train = true, .unscale = 1};
 uint64_t op_dice = 1;
 char op_failure[256];
 bool op_speed, op_expects = true;
@@ -52,6 +52,7 @@ double op_value(const void *p, int64_t i, int type)
 {
     if (type == TESS_I32) return ((const int32_t *)p)[i];
     if (type == TESS_BF16) return tess_from_bf16(((const tess_bf16 *)p)[i]);
+    if (type == TESS_F16) return tess_from_f16(((const tess_f16 *)p)[i]);
     return type == TESS_F32 ? ((const float *)p)[i] : ((const double *)p)[i];
 }
 
@@ -59,6 +60,8 @@ static void put(void *p, int64_t i, int type, double x)
 {
     if (type == TESS_BF16)
         ((tess_bf16 *)p)[i] = tess_to_bf16((float)x);
+    else if (type == TESS_F16)
+        ((tess_f16 *)p)[i] = tess_to_f16((float)x);
     else if (type == TESS_F32)
         ((float *)p)[i] = (float)x;
     else
@@ -140,6 +143,13 @@ int32_t *op_indices(const char *name, int64_t n, int64_t below)
 void op_scratch(int64_t bytes)
 {
     add("scratch", bytes / 4 + 1, TESS_F32, OP_SCRATCH);
+}
+
+bool op_tiny(const struct op_buffer *b, const void *got)
+{
+    for (int64_t i = 0; i < b->n; i++)
+        if (!(fabs(op_value(got, i, b->type) - b->want[i]) <= 0x1p-24)) return false;
+    return true;
 }
 
 double op_distance(const struct op_buffer *b, const void *got)

@@ -92,9 +92,11 @@ size_t op_size_of(int type);
 double op_value(const void *p, int64_t i, int type);
 /* Relative distance in norm of an output and what is expected. */
 double op_distance(const struct op_buffer *b, const void *got);
+/* Says whether no element is off by more than the smallest number of fp16, where it has few bits. */
+bool op_tiny(const struct op_buffer *b, const void *got);
 
 int64_t op_length(int k); /* the k-th to be tried; 0: there is none */
-#define OP_EACH(t)       for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++)
+#define OP_EACH(t)       for (tess_dtype t = TESS_F32; t <= TESS_F16; t++)
 #define OP_EACH_ACC(acc) for (int acc = op_speed; acc < 2; acc++)
 #define OP_EACH_LENGTH(n)                                                                                              \
     for (int at_ = 0; op_length(at_); at_++)                                                                           \

@@ -26,7 +26,8 @@ static bool is_near(const struct op_buffer *b, const void *got, double *off)
 {
     if (b->n == 1 && isnan(b->want[0])) return isnan(op_value(got, 0, b->type));
     *off = op_distance(b, got);
-    return *off <= (b->type == TESS_BF16 ? 1e-2 : b->type == TESS_F32 ? 1e-5 : 1e-6);
+    if (b->type == TESS_F16 && op_tiny(b, got)) return true;
+    return *off <= (b->type == TESS_BF16 ? 1e-2 : b->type == TESS_F16 ? 2e-3 : b->type == TESS_F32 ? 1e-5 : 1e-6);
 }
 
 static void check_plain(tess_codelet *cl, const void *arg, void *const *got)

@@ -49,7 +49,7 @@ static void update_tasks(const tess_optimizer *o)
                              .moments = tess_optimizer_moments(o),
                              .weight_decay = kind & 2 ? 0.1 : 0,
                              .lr_scale = kind & 2 ? 0.5 : 1,
-                             .copy = kind & 4,
+                             .copy = kind & 4 ? TESS_BF16 + kind % 2 : TESS_F32,
                              .clip = kind & 1,
                              .late = kind % 3 == 1,
                              .name = "w"};
@@ -60,7 +60,7 @@ static void update_tasks(const tess_optimizer *o)
         const int64_t before_it = kind % 3 * 4; /* 4: aligned in some, not in all */
         a.at_master = a.at_gradient = a.at_copy = before_it;
         update_buffers(a.moments, n, before_it, a.clip, 1, 1);
-        if (a.copy) op_any("copy", n + before_it, TESS_BF16, true);
+        if (a.copy != TESS_F32) op_any("copy", n + before_it, a.copy, true);
         op_run(&of->update[TESS_F32], &a);
     }
 }
@@ -73,7 +73,7 @@ static void update_not_finite(const tess_optimizer *o)
                              .optimizer = o,
                              .moments = tess_optimizer_moments(o),
                              .lr_scale = 1,
-                             .copy = true,
+                             .copy = TESS_BF16,
                              .clip = kind & 1,
                              .name = "h.0.w"};
         update_set_env(o, kind);
