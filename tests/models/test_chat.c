@@ -172,6 +172,14 @@ TEST(refused)
         {"{{ 99999999999999999999 }}", "is too large a number"},
         {"{{ 1 / 0 }}", "division by zero"},
         {"{{ 'a' < 1 }}", "have no order"},
+        {"{% set ns = namespace(l=[1]) %}{% for a in range(40) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
+         "the template does not end"},
+        {"{% set ns = namespace(l=[1]) %}{% for a in range(40) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}"
+         "{{ ns.l | tojson }}",
+         "the template does not end"},
+        {"{% set ns = namespace(l=[1], m=[1]) %}{% for a in range(40) %}{% set ns.l = [ns.l, ns.l] %}"
+         "{% set ns.m = [ns.m, ns.m] %}{% endfor %}{{ ns.l == ns.m }}",
+         "the template does not end"},
     };
     json_t *talk = json_loads("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}", 0, NULL);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -192,6 +200,26 @@ TEST(refused)
     tess_chat *chat = NULL;
     CHECK_EQ(tess_chat_of("mine", deep, &chat), TESS_INVALID);
     CHECK_HAS(tess_error_text(), "is nested too deeply");
+    tess_error_clear();
+    /* A long chain nests to the left, and no bracket counts it. */
+    static char chain[80020] = "{{ 1";
+    for (int i = 0; i < 20000; i++) memcpy(chain + 4 + 4 * (size_t)i, " + 1", 4);
+    memcpy(chain + 80004, " }}", 4);
+    char *out;
+    size_t length;
+    tess_status status = tess_chat_of("mine", chain, &chat);
+    if (status == TESS_OK) status = tess_chat_render(chat, "talk", talk, false, &out, &length);
+    CHECK_EQ(status, TESS_INVALID);
+    CHECK_HAS(tess_error_text(), "nested too deeply");
+    tess_chat_free(chat);
+    tess_error_clear();
+    /* The widest steps take the first, or none. */
+    CHECK_EQ(tess_chat_of("mine", "{{ [1, 2][::9223372036854775807] }}{{ 'ab'[::-9223372036854775807] }}", &chat),
+             TESS_OK);
+    CHECK_EQ(tess_chat_render(chat, "talk", talk, false, &out, &length), TESS_OK);
+    if (strcmp(out, "[1]b")) CHECK_SAY("\"%s\", expected \"[1]b\"", out);
+    free(out);
+    tess_chat_free(chat);
     json_decref(talk);
 }
 
