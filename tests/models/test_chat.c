@@ -21,7 +21,8 @@ static void write_text(const char *path, const char *text)
 
 static json_t *fixture(void)
 {
-    json_t *all = json_load_file(TESS_FIXTURES "/chat/chats.json", JSON_ALLOW_NUL, NULL);
+    const char *other = getenv("TESS_CHATS"); /* fixtures/chat/check_templates.py */
+    json_t *all = json_load_file(other ? other : TESS_FIXTURES "/chat/chats.json", JSON_ALLOW_NUL, NULL);
     CHECK(all);
     return all;
 }
@@ -60,7 +61,7 @@ static void check_ids(const char *name, size_t i, const char *which, const tess_
     bool same = ids->count == json_array_size(want) && labels->count == ids->count;
     for (size_t k = 0; same && k < ids->count; k++) same = ids->id[k] == json_integer_value(json_array_get(want, k));
     if (!same) CHECK_SAY("%s, talk %zu, %s: other ids", name, i, which);
-    for (size_t k = 0; same && k < ids->count; k++)
+    for (size_t k = 0; same && k < ids->count && mask[0]; k++)
         if (labels->id[k] != (mask[k] == '1' ? ids->id[k] : -100)) {
             CHECK_SAY("%s, talk %zu, %s: label %zu is %d, the mask %c", name, i, which, k, labels->id[k], mask[k]);
             break;
@@ -82,9 +83,10 @@ static void check_family(const char *name, const json_t *family, const json_t *t
     json_array_foreach(rows, i, row)
     {
         const json_t *talk = json_array_get(talks, i);
+        const bool marks = !json_object_get(row, "mask") || json_string_length(json_object_get(row, "mask"));
         for (int k = 0; k < 2; k++) {
             tess_ids ids = {0}, labels = {0};
-            tess_status status = tess_chat_encode(chat[k], t, "talk", talk, false, &ids, &labels);
+            tess_status status = tess_chat_encode(chat[k], t, "talk", talk, !marks, &ids, &labels);
             if (json_object_get(row, "error")) {
                 CHECK_EQ(status, TESS_INVALID);
                 CHECK_HAS(tess_error_text(), ": line ");
@@ -112,7 +114,7 @@ TEST(families)
 {
     json_t *all = fixture(), *family;
     const char *name;
-    CHECK(json_object_size(json_object_get(all, "families")) >= 8);
+    CHECK(getenv("TESS_CHATS") || json_object_size(json_object_get(all, "families")) >= 8);
     json_object_foreach(json_object_get(all, "families"), name, family)
         check_family(name, family, json_object_get(all, "talks"));
     json_decref(all);
