@@ -18,9 +18,25 @@ install() {
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "${missing[@]}" >/dev/null
 }
 
-# The StarPU of tools/starpu-cuda, where it was built, before the system's: for a GPU, or for whoever sets with_cuda.
-starpu=$PWD/.starpu/cuda/lib/pkgconfig
-if [ -d "$starpu" ] && { [ "${with_cuda:-}" ] || nvidia-smi -L >/dev/null 2>&1; }; then export PKG_CONFIG_PATH=$starpu${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}; fi
+# The StarPU of tools/starpu, where it was built, before the system's: one for a GPU where there is one, or for whoever
+# sets with_cuda.
+for kind in cuda cpu; do
+    [ $kind = cpu ] || [ "${with_cuda:-}" ] || nvidia-smi -L >/dev/null 2>&1 || continue
+    [ -d "$PWD/.starpu/$kind/lib/pkgconfig" ] || continue
+    export PKG_CONFIG_PATH=$PWD/.starpu/$kind/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+    break
+done
+
+# Sees to a StarPU that has a worker for every core: builds one where the one at hand has fewer.
+starpu_for_all_cores() {
+    local name most
+    name=$(pkg-config --exists starpu-1.4 && echo starpu-1.4 || echo starpu-1.3)
+    # shellcheck disable=SC2046
+    most=$(printf '#include <starpu_config.h>\nSTARPU_MAXCPUS\n' | cpp -P $(pkg-config --cflags $name) - | tail -1)
+    [ "$(nproc)" -le "$most" ] && return
+    echo "this machine has $(nproc) cores, and the StarPU at hand drives $most"
+    if tools/starpu; then . tools/lib.sh; else echo "so $most of them will work"; fi
+}
 
 # configure DIR [MESON OPTION...]: once, and anew when another StarPU is to be found.
 configure() {

@@ -111,7 +111,7 @@ uint64_t tess_gpu_cap(uint64_t tiles)
 const char *tess_gpu_support(void)
 {
 #ifdef TESS_HAVE_CUDA
-    return "CUDA bodies are built, but this StarPU has no CUDA (tools/starpu-cuda builds one that has)";
+    return "CUDA bodies are built, but this StarPU has no CUDA (tools/starpu cuda builds one that has)";
 #else
     return "this build has no CUDA bodies (it found no nvcc)";
 #endif

@@ -25,6 +25,15 @@ static void blame(void)
                              "do other programs leave this one no core?");
 }
 
+/* Says so where cores of this process's share get no worker. */
+static void say_idle(const tess_machine *m)
+{
+    const int cores = tess_share_read()->cores;
+    if (!m->workers && cores > STARPU_MAXCPUS && tess_cores() == STARPU_MAXCPUS)
+        tess_note("%d of %d cores work: this StarPU drives no more (tools/starpu builds one that drives all)",
+                  STARPU_MAXCPUS, cores);
+}
+
 /* StarPU itself, without what it may abort for. */
 static tess_status start_starpu(const tess_machine *m)
 {
@@ -37,6 +46,7 @@ static tess_status start_starpu(const tess_machine *m)
                                      &conf.sched_policy_name));
     TESS_TRY(tess_environment_enter(m));
     conf.ncpus = m->workers > 0 ? m->workers : tess_cores();
+    say_idle(m);
     tess_perfmodels_check();
     tess_slab_install(m->cpu_bytes);
     TESS_TRY(tess_tier_open(m, tess_tiles_on_disk()));

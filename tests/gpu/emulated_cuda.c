@@ -4,7 +4,7 @@
  * so that a run has the same bits wherever its tasks ran; the kernels have tests of their own (emulated.cpp). So whole
  * runs go through StarPU's driver, its memory nodes and our plan for them:
  *
- *     tools/starpu-cuda; with_cuda=yes; . tools/lib.sh; build build-emulated -Demulated_gpu=true
+ *     tools/starpu cuda; with_cuda=yes; . tools/lib.sh; build build-emulated -Demulated_gpu=true
  *
  * The program's own symbols come before those of the libraries, so this takes the place of libcudart for StarPU too. */
 #include <cuda_runtime_api.h>

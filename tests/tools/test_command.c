@@ -1,5 +1,6 @@
 /* The command as a user meets it when all goes well: what each subcommand prints and leaves. */
 #define CHECK_MAIN
+#include "runtime.h"
 #include "tiny.h"
 
 static const char *const weights = "out/model/model.safetensors";
@@ -879,6 +880,29 @@ TEST(estimate_of_ranks_that_do_not_run)
     EXPECT_ERROR(2, "--ranks");
     RUN("estimate", "run.json", "--ranks", "1.5");
     EXPECT_ERROR(2, "--ranks", "a whole number");
+}
+
+/* Debian's StarPU drives 4 cores, and a run on a larger machine says so. */
+TEST(cores_without_a_worker)
+{
+    char said[80], machine[64];
+    int most = 0;
+    CHECK_EQ(sscanf(tess_starpu_limits(), "at most %d", &most), 1);
+    if (most > 16) return; /* as many threads would start here */
+    tiny_setup();
+    snprintf(machine, sizeof machine, "node:1 core:%d pu:1", most + 3);
+    setenv("HWLOC_SYNTHETIC", machine, 1);
+    RUN("train", "run.json", "steps=1");
+    EXPECT_DONE();
+    snprintf(said, sizeof said, "%d of %d cores work", most, most + 3);
+    CHECK_HAS(ran.err, said);
+    CHECK_HAS(ran.err, "tools/starpu builds one that drives all");
+    setenv("STARPU_NCPU", "2", 1);
+    RUN("train", "run.json", "steps=1");
+    EXPECT_DONE();
+    CHECK(!strstr(ran.err, "cores work"));
+    unsetenv("STARPU_NCPU");
+    unsetenv("HWLOC_SYNTHETIC");
 }
 
 TEST(info_prints_the_machine)
