@@ -72,6 +72,13 @@ typedef struct tess_forecast {
     double seconds, work, read, write;
 } tess_forecast;
 
+/* What a step's tasks allow, tiles being where they are wanted: the seconds of all of them, of the longest chain of
+ * which each waits for the one before it, and of a list schedule on 1, 2, 4, ... 256 cores. */
+enum { TESS_WIDTHS = 9 };
+typedef struct tess_parallelism {
+    double work, path, seconds[TESS_WIDTHS];
+} tess_parallelism;
+
 /* Where a step's tiles live, and what that moves. */
 typedef struct tess_placement {
     uint64_t needed;        /* the least conf.ram that may do */
@@ -149,6 +156,8 @@ tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, c
 tess_dtype tess_step_dtype(const tess_step *s);
 /* The time of the step as placed, with that much room for its tiles in RAM. */
 void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out);
+/* What its tasks allow, taking the times that were measured: a codelet's, shared among its tasks by their cost. */
+void tess_step_parallelism(const tess_step *s, const tess_profile *measured, tess_parallelism *out);
 
 /* Returns how many values an input takes of this rank. */
 int64_t tess_step_values(const tess_step *s, const tess_tensor *input);

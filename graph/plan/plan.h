@@ -30,8 +30,9 @@
  * The files, in the order in which they are to be read: uses.c makes the list from a program; gaps.c finds the gaps and
  * counts what moves; order.c sorts them; room.c is the room at each moment; prices.c says which are worth it, and how
  * little can be moved at all; choose.c keeps gaps; gpu.c and ram.c say what the two levels are for a machine;
- * simulate.c tells the time of a step as marked; apply.c hands marks to the program; ways.c chooses among the orders in
- * which a step can be laid out; holds.c reads off a program what it holds. */
+ * simulate.c tells the time of a step as marked, and
+ * parallel.c what its tasks allow on any number of cores; apply.c hands marks to the program; ways.c chooses among the
+ * orders in which a step can be laid out; holds.c reads off a program what it holds. */
 #ifndef TESS_PLAN_H
 #define TESS_PLAN_H
 #include "graph.h"
@@ -183,6 +184,9 @@ int64_t tess_room_least(const tess_room *r);
 /* simulate.c: the time of a step as marked, with that much room in RAM for tiles that flow. */
 void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rates *rates, uint64_t room, int workers,
                         tess_forecast *out);
+
+/* parallel.c: what the list allows, its tasks taking these seconds. */
+void tess_plan_parallel(const tess_uses *u, const double *seconds, tess_parallelism *out);
 
 /* ---- the two levels that there are ---- */
 

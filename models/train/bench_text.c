@@ -88,6 +88,19 @@ static void print_rates(FILE *out, tess_bench_run *b, double median)
     fputc('\n', out);
 }
 
+/* What the order of the tasks leaves to do at a time, whatever runs them. */
+static void print_parallelism(FILE *out, const tess_bench_run *b, const tess_profile *p)
+{
+    tess_parallelism x;
+    if (tess_gpus() > 0) return; /* its tasks' times are of one GPU, and there is no other */
+    tess_step_parallelism(b->step, p, &x);
+    fprintf(out, "parallelism %.1f: %.1f ms of work, %.1f ms in the longest chain; on paper, tiles at hand,",
+            x.path > 0 ? x.work / x.path : 1, 1e3 * x.work, 1e3 * x.path);
+    for (int i = 0; i < TESS_WIDTHS; i++)
+        fprintf(out, "%s %.0f%% of %d", i ? "," : "", 100 * x.work / (x.seconds[i] * (1 << i)), 1 << i);
+    fprintf(out, " cores work\n");
+}
+
 void tess_bench_print(FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
 {
     const tess_config *c = b->run.c;
@@ -110,4 +123,5 @@ void tess_bench_print(FILE *out, tess_bench_run *b, double median, const tess_pr
     print_gpu(out, b, steps);
     print_messages(out, b, steps);
     print_table(out, p, steps);
+    print_parallelism(out, b, p);
 }

@@ -184,6 +184,34 @@ static void say(const char *what, const struct score *s)
 }
 
 /* A level some of whose tasks are elsewhere, or on either side. */
+/* Two chains of three tasks that begin with one and end in one, of known times; checked against a schedule by hand. */
+TEST(what_a_list_allows)
+{
+    struct list l;
+    tess_parallelism p;
+    static const double seconds[] = {1, 2, 3, 4, 1, 2};
+    begin(&l, 6, 5);
+    for (uint32_t t = 0; t < 5; t++) add_tile(&l, t, 1, true);
+    add_use(&l, 0, 0, TESS_W), add_use(&l, 0, 1, TESS_R), add_use(&l, 0, 2, TESS_R);      /* 0, then 1 and 2 */
+    add_use(&l, 1, 1, TESS_W), add_use(&l, 1, 3, TESS_RW), add_use(&l, 1, 5, TESS_R);     /* 1, 3, 5 */
+    add_use(&l, 2, 2, TESS_W), add_use(&l, 2, 4, TESS_W), add_use(&l, 2, 5, TESS_R);      /* 2, 4, 5 */
+    add_use(&l, 3, 1, TESS_R), add_use(&l, 3, 2, TESS_R), add_use(&l, 3, 4, TESS_W);      /* and 1 before 4 */
+    add_use(&l, 4, 0, TESS_SCRATCH | TESS_RW), add_use(&l, 4, 1, TESS_SCRATCH | TESS_RW); /* of no matter */
+    tess_plan_parallel(&l.u, seconds, &p);
+    CHECK(p.work == 13 && p.path == 1 + 2 + 4 + 2);
+    CHECK(p.seconds[0] == 13);
+    /* Two cores: 0 to 1; 1 to 3 beside 2 to 4; 3 to 7, 4 to 5; 5 to 9. */
+    CHECK(p.seconds[1] == 9 && p.seconds[TESS_WIDTHS - 1] == 9);
+    /* A wide list: 10 tasks of 1 that nobody waits for. */
+    begin(&l, 10, 1);
+    add_tile(&l, 0, 1, true);
+    for (uint32_t k = 0; k < 10; k++) add_use(&l, 0, k, TESS_R);
+    const double ones[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    tess_plan_parallel(&l.u, ones, &p);
+    CHECK(p.work == 10 && p.path == 1 && p.seconds[0] == 10 && p.seconds[1] == 5 && p.seconds[2] == 3);
+    CHECK(p.seconds[3] == 2 && p.seconds[4] == 1);
+}
+
 TEST(gpu_above_ram)
 {
     struct score score = {0};

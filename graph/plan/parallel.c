@@ -1,0 +1,145 @@
+/* What the order of a step's tasks allows, whatever runs them: how long its longest chain is, and how long a list
+ * schedule takes on so many cores. Each task takes a time that is given, most usefully the measured one; tiles are
+ * where they are wanted, and a message takes no core.
+ *
+ *     tess_parallelism p;
+ *     tess_plan_parallel(uses, seconds, &p);    // p.work / p.path: so many cores could be busy on average
+ */
+#include "plan.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- who waits for whom ---- */
+
+struct waits {
+    uint32_t (*pair)[2]; /* (before, behind) */
+    size_t pairs, room;
+    size_t *first;    /* [task + 1]: where its own begin in `behind` */
+    uint32_t *behind; /* the tasks that wait for it */
+    uint32_t *left;   /* [task]: how many it waits for */
+};
+
+static void add_pair(struct waits *w, uint32_t before, uint32_t behind)
+{
+    if (w->pairs == w->room) {
+        w->room = w->room ? 2 * w->room : 4096;
+        w->pair = tess_realloc(w->pair, w->room * sizeof *w->pair);
+    }
+    w->pair[w->pairs][0] = before;
+    w->pair[w->pairs++][1] = behind;
+}
+
+/* The uses of one tile, in the order of tasks: who reads waits for who wrote last, who writes for all who read that. */
+static void add_tile(struct waits *w, const tess_plan_use *use, size_t n)
+{
+    size_t read = 0; /* the first use since the last write */
+    bool written = false;
+    for (size_t i = 0; i < n; i++) {
+        if (use[i].mode & TESS_SCRATCH) return; /* each worker has its own */
+        if (!(use[i].mode & TESS_W)) {
+            if (written) add_pair(w, use[read - 1].task, use[i].task);
+            continue;
+        }
+        for (size_t k = read; k < i; k++) add_pair(w, use[k].task, use[i].task);
+        if (written && read == i) add_pair(w, use[i - 1].task, use[i].task);
+        written = true;
+        read = i + 1;
+    }
+}
+
+static struct waits find_waits(const tess_uses *u)
+{
+    struct waits w = {0};
+    for (size_t i = 0, n; i < u->uses; i += n) add_tile(&w, u->use + i, n = tess_uses_of_tile(u, i));
+    w.first = tess_alloc((u->tasks + 2) * sizeof *w.first);
+    w.behind = tess_alloc((w.pairs + 1) * sizeof *w.behind);
+    w.left = tess_alloc((u->tasks + 1) * sizeof *w.left);
+    for (size_t i = 0; i < w.pairs; i++) {
+        w.first[w.pair[i][0] + 2]++;
+        w.left[w.pair[i][1]]++;
+    }
+    for (size_t k = 0; k < u->tasks; k++) w.first[k + 2] += w.first[k + 1];
+    for (size_t i = 0; i < w.pairs; i++) w.behind[w.first[w.pair[i][0] + 1]++] = w.pair[i][1];
+    free(w.pair);
+    return w;
+}
+
+/* ---- heaps, the least key first ---- */
+
+struct heap {
+    double *key;
+    uint32_t *task;
+    size_t n;
+};
+
+static void push(struct heap *h, double key, uint32_t task)
+{
+    size_t i = h->n++;
+    for (; i && h->key[(i - 1) / 2] > key; i = (i - 1) / 2) {
+        h->key[i] = h->key[(i - 1) / 2];
+        h->task[i] = h->task[(i - 1) / 2];
+    }
+    h->key[i] = key;
+    h->task[i] = task;
+}
+
+static uint32_t pop(struct heap *h, double *key)
+{
+    const uint32_t task = h->task[0], last = h->task[--h->n];
+    const double least = h->key[0], of_last = h->key[h->n];
+    size_t i = 0;
+    for (size_t c; (c = 2 * i + 1) < h->n; i = c) {
+        if (c + 1 < h->n && h->key[c + 1] < h->key[c]) c++;
+        if (h->key[c] >= of_last) break;
+        h->key[i] = h->key[c];
+        h->task[i] = h->task[c];
+    }
+    h->key[i] = of_last;
+    h->task[i] = last;
+    *key = least;
+    return task;
+}
+
+/* ---- the schedule ---- */
+
+/* Of the tasks that are ready, the earlier in the list begins first, as the workers do it. */
+static double schedule(const tess_uses *u, const struct waits *w, const double *seconds, size_t cores)
+{
+    struct heap ready = {tess_alloc((u->tasks + 1) * sizeof(double)), tess_alloc((u->tasks + 1) * sizeof(uint32_t)), 0};
+    struct heap runs = {tess_alloc((u->tasks + 1) * sizeof(double)), tess_alloc((u->tasks + 1) * sizeof(uint32_t)), 0};
+    uint32_t *left = tess_alloc((u->tasks + 1) * sizeof *left);
+    double now = 0, key;
+    size_t busy = 0;
+    memcpy(left, w->left, u->tasks * sizeof *left);
+    for (size_t k = 0; k < u->tasks; k++)
+        if (!left[k]) push(&ready, (double)k, (uint32_t)k);
+    while (ready.n || runs.n) {
+        while (ready.n && busy < cores) {
+            const uint32_t k = pop(&ready, &key);
+            push(&runs, now + seconds[k], k);
+            busy += seconds[k] > 0; /* what takes no time takes no core */
+        }
+        const uint32_t done = pop(&runs, &now);
+        busy -= seconds[done] > 0;
+        for (size_t i = w->first[done]; i < w->first[done + 1]; i++)
+            if (!--left[w->behind[i]]) push(&ready, w->behind[i], w->behind[i]);
+    }
+    free(ready.key), free(ready.task), free(runs.key), free(runs.task), free(left);
+    return now;
+}
+
+void tess_plan_parallel(const tess_uses *u, const double *seconds, tess_parallelism *out)
+{
+    struct waits w = find_waits(u);
+    double *begin = tess_alloc((u->tasks + 1) * sizeof *begin); /* the list is in an order in which it can run */
+    *out = (tess_parallelism){0};
+    for (size_t k = 0; k < u->tasks; k++) {
+        const double end = begin[k] + seconds[k];
+        out->work += seconds[k];
+        if (end > out->path) out->path = end;
+        for (size_t i = w.first[k]; i < w.first[k + 1]; i++)
+            if (begin[w.behind[i]] < end) begin[w.behind[i]] = end;
+    }
+    for (int i = 0; i < TESS_WIDTHS; i++) out->seconds[i] = schedule(u, &w, seconds, (size_t)1 << i);
+    free(begin), free(w.first), free(w.behind), free(w.left);
+}
