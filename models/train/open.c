@@ -104,12 +104,11 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                       .persist = c->zero_optimization.stage3_param_persistence_threshold,
                       .live = c->zero_optimization.stage3_max_live_parameters,
                       .reuse = c->zero_optimization.stage3_max_reuse_distance};
-    tess_graph_conf conf = {.dtype = tess_run_dtype(c), .grid = grid};
-    if (tess_gpus() > 0) { /* what keeps a core busy for a second a GPU does before the next task is on its way */
-        conf.tile_rows = 8192;
-        conf.tile_elements = 48 << 20;
-        conf.loss_rows = 2048;
-    }
+    tess_graph_conf conf = {.dtype = tess_run_dtype(c),
+                            .grid = grid,
+                            .tile_rows = c->tiles.rows,
+                            .tile_elements = c->tiles.elements,
+                            .loss_rows = c->tiles.loss_rows};
     r->g = tess_graph_new(&conf);
     const tess_run_inputs in = tess_run_wants(c);
     const tess_build build = {.batch = r->micro_batch,

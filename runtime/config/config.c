@@ -366,6 +366,16 @@ static tess_status resolve_best(const tess_config *c)
     return TESS_OK;
 }
 
+/* The cut says which bits come out, so it stands in OUTPUT/config.json, and is the same where that is run again. What
+ * keeps a core busy for a second a GPU does before the next task is on its way. */
+static void resolve_tiles(tess_config *c)
+{
+    const bool gpu = tess_gpus() > 0;
+    if (c->tiles.rows == TESS_CONFIG_AUTO) c->tiles.rows = gpu ? 8192 : 1024;
+    if (c->tiles.elements == TESS_CONFIG_AUTO) c->tiles.elements = gpu ? 48 << 20 : 5 << 19;
+    if (c->tiles.loss_rows == TESS_CONFIG_AUTO) c->tiles.loss_rows = gpu ? 2048 : 512;
+}
+
 tess_status tess_config_resolve(tess_config *c, int64_t ranks)
 {
     TESS_ASSERT(ranks >= 1);
@@ -395,6 +405,7 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
                c->checkpoint.resume ? "resume" : "every");
     if (c->eval_every && !c->data.valid) REFUSE(c, "data.valid", "missing, expected a path (eval_every needs it)");
     TESS_TRY(resolve_best(c));
+    resolve_tiles(c);
     tess_config_say_auto(c);
     return TESS_OK;
 }

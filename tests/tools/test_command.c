@@ -103,9 +103,12 @@ TEST(a_terminal_gets_one_live_line)
 TEST(the_settings_in_force_are_left_and_run_again)
 {
     tiny_setup();
-    RUN("train", "run.json", "optimizer.params.betas=[0.9, 0.95]");
+    RUN("train", "run.json", "optimizer.params.betas=[0.9, 0.95]", "tiles.elements=500");
     EXPECT_DONE();
     json_t *c = json_load_file("out/config.json", 0, NULL);
+    const json_t *tiles = json_object_get(c, "tiles"); /* what stands for auto is said, since bits depend on it */
+    CHECK_EQ(json_integer_value(json_object_get(tiles, "elements")), 500);
+    CHECK(json_integer_value(json_object_get(tiles, "rows")) >= 1024);
     const char *train, *type;
     int steps = 0, micro = 0, accumulation = 0;
     double lr = 0, beta = 0;
