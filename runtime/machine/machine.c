@@ -78,6 +78,7 @@ tess_status tess_machine_check(const tess_machine *m)
 
 tess_status tess_start(const tess_machine *m)
 {
+    tess_carriers carrier;
     if (!m) m = &tess_machine_default;
     TESS_TRY(tess_machine_check(m));
     if (tess_session()) return tess_error(TESS_INVALID, "tess_start", "it runs already (tess_stop comes first)");
@@ -96,7 +97,12 @@ tess_status tess_start(const tess_machine *m)
         return status;
     }
     tess_idle_start();
-    tess_messages_start(m->by_mpi);
+    status = tess_environment_carrier(m->carrier, &carrier);
+    if (status == TESS_OK) status = tess_messages_start(carrier);
+    if (status != TESS_OK) {
+        tess_stop();
+        return status;
+    }
     tess_tasks_start(m->profile);
     starpu_profiling_status_set(m->profile ? STARPU_PROFILING_ENABLE : STARPU_PROFILING_DISABLE);
     tess_profile_reset();

@@ -3,12 +3,8 @@
 #include "messages_impl.h"
 #include "ranks_impl.h"
 #include <limits.h>
+#include <starpu.h>
 #include <stdlib.h>
-
-/* MPI counts bytes in an int: what is longer goes in runs, which meet in order. */
-#ifndef MOST
-#define MOST ((size_t)1 << 30)
-#endif
 
 static struct {
     MPI_Request *request; /* under way */
@@ -46,7 +42,8 @@ static void begin(tess_exchange *e, void *const *data)
 {
     const tess_message_arg *m = e->task->arg;
     unsigned runs = 0;
-    for (unsigned i = 0; i < m->spans; i++) runs += (unsigned)((m->span[i].bytes + MOST - 1) / MOST);
+    for (unsigned i = 0; i < m->spans; i++)
+        runs += (unsigned)((m->span[i].bytes + TESS_RUN_BYTES - 1) / TESS_RUN_BYTES);
     e->left = runs;
     while (wire.n + (int)runs > wire.room) {
         wire.room = wire.room ? 2 * wire.room : 256;
@@ -55,9 +52,9 @@ static void begin(tess_exchange *e, void *const *data)
         wire.ended = tess_realloc(wire.ended, (size_t)wire.room * sizeof *wire.ended);
     }
     for (unsigned i = 0; i < m->spans; i++)
-        for (size_t at = 0; at < m->span[i].bytes; at += MOST) {
+        for (size_t at = 0; at < m->span[i].bytes; at += TESS_RUN_BYTES) {
             const tess_span *p = &m->span[i];
-            int bytes = (int)(p->bytes - at < MOST ? p->bytes - at : MOST);
+            int bytes = (int)(p->bytes - at < TESS_RUN_BYTES ? p->bytes - at : TESS_RUN_BYTES);
             char *run = (char *)data[i] + at;
             MPI_Request *r = &wire.request[wire.n];
             int code = p->sends ? MPI_Isend(run, bytes, MPI_BYTE, p->peer, p->tag, tess_messages_comm, r)
@@ -97,8 +94,17 @@ static tess_exchange *ended(void)
     return e;
 }
 
+static const tess_wire plain = {.most = UINT_MAX, .begin = begin, .ended = ended};
+
+static bool start(unsigned *node)
+{
+    *node = STARPU_MAIN_RAM;
+    return tess_serve_start(&plain);
+}
+
 static void stop(void)
 {
+    tess_serve_stop();
     free(wire.request);
     free(wire.of);
     free(wire.ended);
@@ -108,4 +114,4 @@ static void stop(void)
     wire.room = 0;
 }
 
-const tess_carrier tess_by_mpi = {.most = UINT_MAX, .name = name, .begin = begin, .ended = ended, .stop = stop};
+const tess_carrier tess_by_mpi = {.name = name, .start = start, .take = tess_serve_take, .stop = stop};
