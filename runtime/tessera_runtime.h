@@ -44,8 +44,8 @@ const char *tess_error_text(void);
 
 typedef enum tess_dtype { TESS_F32, TESS_BF16, TESS_F16, TESS_I32, TESS_DTYPE_COUNT } tess_dtype;
 
-/* What carries messages between ranks. AUTO: NCCL where each rank has a GPU, else StarPU-MPI where this build has it,
- * else MPI; TESSERA_PARALLEL_CARRIER says otherwise. */
+/* What carries messages between ranks. AUTO: NCCL where each rank has a GPU, else StarPU-MPI where this build has it
+ * and each rank a core beside its workers, else MPI; TESSERA_PARALLEL_CARRIER says otherwise. */
 typedef enum tess_carriers {
     TESS_CARRIER_AUTO,
     TESS_CARRIER_STARPU_MPI,

@@ -107,12 +107,26 @@ static const char *hindrance(tess_carriers by)
     return carriers[by].carrier->hindrance ? carriers[by].carrier->hindrance() : NULL;
 }
 
-static tess_carriers choose(tess_carriers by, char *why, size_t room)
+/* StarPU-MPI's thread takes a good part of a core: where each rank has one beside its workers, nobody misses it. */
+static const char *no_core(int workers)
+{
+    static char text[80];
+    const tess_share *share = tess_share_read();
+    int64_t lacks = share->crowded || share->cores <= workers ? tess_rank() + 1 : 0;
+    tess_ranks_most(&lacks, 1);
+    if (!lacks) return NULL;
+    snprintf(text, sizeof text, "rank %d has no core beside its workers", (int)lacks - 1);
+    return text;
+}
+
+/* Chooses where that is left open, and says why none of those that would be better. */
+static tess_carriers choose(tess_carriers by, int workers, char *why, size_t room)
 {
     if (room) why[0] = 0;
     if (by != TESS_CARRIER_AUTO) return by;
     const char *no_nccl = hindrance(TESS_CARRIER_NCCL), *none = hindrance(TESS_CARRIER_STARPU_MPI);
     if (!no_nccl) return TESS_CARRIER_NCCL;
+    if (!none) none = no_core(workers);
     snprintf(why, room, "NCCL: %s%s%s", no_nccl, none ? "; StarPU-MPI: " : "", none ? none : "");
     return none ? TESS_CARRIER_MPI : TESS_CARRIER_STARPU_MPI;
 }
@@ -123,14 +137,25 @@ static tess_status refuse(tess_carriers by, const char *why)
                       carriers[by].key, why);
 }
 
-tess_status tess_messages_start(tess_carriers by)
+static bool among_others(void)
 {
-    if (tess_ranks() < 2 || tess_ranks_pretended()) return TESS_OK;
-    const tess_carriers first = choose(by, NULL, 0);
+    return tess_ranks() > 1 && !tess_ranks_pretended();
+}
+
+bool tess_messages_meet(bool ready)
+{
+    int64_t lacks = !ready;
+    if (among_others()) tess_ranks_most(&lacks, 1);
+    return !lacks;
+}
+
+tess_status tess_messages_start(tess_carriers by, int workers)
+{
+    if (!among_others()) return TESS_OK;
+    const tess_carriers first = choose(by, workers, NULL, 0);
     const char *not = by == TESS_CARRIER_AUTO ? NULL : hindrance(by);
     if (not ) return refuse(by, not );
     post.sent = post.received = post.submitted = 0;
-    tess_ranks_barrier(); /* all have stopped what carried before */
     post.carrier = carriers[first].carrier;
     post.runs = post.carrier->start(&post.node);
     if (post.runs) return TESS_OK;
@@ -166,7 +191,7 @@ const char *tess_message_carrier(void)
     static char text[400];
     char why[300];
     if (post.runs) return post.carrier->name();
-    const tess_carriers by = choose(TESS_CARRIER_AUTO, why, sizeof why);
+    const tess_carriers by = choose(TESS_CARRIER_AUTO, tess_cores(), why, sizeof why);
     snprintf(text, sizeof text, why[0] ? "%s (%s)" : "%s", carriers[by].carrier->name(), why);
     return text;
 }

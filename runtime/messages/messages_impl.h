@@ -42,8 +42,11 @@ extern const tess_carrier tess_by_nccl;
 
 /* ---- message.c ---- */
 
-/* Starts what carries; TESS_INVALID where that was asked for and cannot. All ranks call it. */
-tess_status tess_messages_start(tess_carriers by) TESS_NODISCARD;
+/* Meets the other ranks before the start, when all have stopped what carried before; false: not all are ready for it.
+ */
+bool tess_messages_meet(bool ready);
+/* Starts what carries, beside so many workers; TESS_INVALID where that was asked for and cannot. All ranks call it. */
+tess_status tess_messages_start(tess_carriers by, int workers) TESS_NODISCARD;
 /* Ends it, when nothing is under way. */
 void tess_messages_stop(void);
 /* Submits a message; its end is counted as a task's. */
@@ -81,15 +84,4 @@ void tess_rest(unsigned news, double idle);
 unsigned tess_rest_news(void);
 /* Ends it, from any thread: there is something new to look at. */
 void tess_rest_end(void);
-
-/* ---- profile.c: calls of MPI by others, which come here first ---- */
-
-typedef struct tess_mpi_profile {
-    /* After each MPI_Test: of which request, whether its status was asked for, whether it has ended. */
-    void (*tested)(const void *request, bool asks, bool ended);
-    /* Says whether this thread's MPI_Barrier is to be left out. */
-    bool (*leaves_out_barrier)(void);
-} tess_mpi_profile;
-/* Says who looks at them; NULL: nobody does. */
-void tess_mpi_profile_set(const tess_mpi_profile *p);
 #endif

@@ -9,6 +9,7 @@
 static struct {
     MPI_Request *request; /* under way */
     tess_exchange **of;   /* each one's */
+    int *peer;            /* the rank whose send ends with it; -1: it is sent */
     int *ended;
     int n, room;
     tess_exchange *done, **last; /* ended, and not told yet */
@@ -49,6 +50,7 @@ static void begin(tess_exchange *e, void *const *data)
         wire.room = wire.room ? 2 * wire.room : 256;
         wire.request = tess_realloc(wire.request, (size_t)wire.room * sizeof *wire.request);
         wire.of = tess_realloc(wire.of, (size_t)wire.room * sizeof *wire.of);
+        wire.peer = tess_realloc(wire.peer, (size_t)wire.room * sizeof *wire.peer);
         wire.ended = tess_realloc(wire.ended, (size_t)wire.room * sizeof *wire.ended);
     }
     for (unsigned i = 0; i < m->spans; i++)
@@ -60,7 +62,9 @@ static void begin(tess_exchange *e, void *const *data)
             int code = p->sends ? MPI_Isend(run, bytes, MPI_BYTE, p->peer, p->tag, tess_messages_comm, r)
                                 : MPI_Irecv(run, bytes, MPI_BYTE, p->peer, p->tag, tess_messages_comm, r);
             if (code != MPI_SUCCESS) lost(p->peer, code);
+            wire.peer[wire.n] = p->sends ? -1 : p->peer;
             wire.of[wire.n++] = e;
+            if (p->sends) tess_bell_ring(p->peer);
         }
     if (!runs) end(e);
 }
@@ -74,11 +78,13 @@ static void look(void)
     if (ended <= 0) return;
     for (int i = 0; i < ended; i++) {
         tess_exchange *e = wire.of[wire.ended[i]];
+        if (wire.peer[wire.ended[i]] >= 0) tess_bell_ring(wire.peer[wire.ended[i]]);
         if (--e->left == 0) end(e);
     }
     for (int i = 0; i < wire.n; i++) {
         if (wire.request[i] == MPI_REQUEST_NULL) continue;
         wire.request[kept] = wire.request[i];
+        wire.peer[kept] = wire.peer[i];
         wire.of[kept++] = wire.of[i];
     }
     wire.n = kept;
@@ -107,9 +113,11 @@ static void stop(void)
     tess_serve_stop();
     free(wire.request);
     free(wire.of);
+    free(wire.peer);
     free(wire.ended);
     wire.request = NULL;
     wire.of = NULL;
+    wire.peer = NULL;
     wire.ended = NULL;
     wire.room = 0;
 }

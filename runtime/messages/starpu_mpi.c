@@ -13,6 +13,7 @@
  * Its thread asks MPI about every request without a pause, as long as a receive is pending, which is nearly always.
  * Between the rounds it rests here, as our own thread does: its MPI_Test comes by profile.c. */
 #include "messages_impl.h"
+#include "profile.h"
 #include "ranks_impl.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@
 struct window {
     starpu_data_handle_t handle;
     tess_exchange *of;
+    int from; /* the rank whose send ends with it; -1: it is sent */
 };
 
 static struct {
@@ -84,7 +86,13 @@ static bool leaves_out_barrier(void)
     return atomic_load(&mpi.stops) && is_its_thread();
 }
 
-static const tess_mpi_profile profile = {tested, leaves_out_barrier};
+/* An envelope, its answer, or data. */
+static void sent(MPI_Comm comm, int to)
+{
+    if (comm == tess_messages_comm) tess_bell_ring(to);
+}
+
+static const tess_mpi_profile profile = {tested, sent, leaves_out_barrier};
 
 /* ---- messages ---- */
 
@@ -99,6 +107,7 @@ static void ended(void *window)
 {
     struct window *w = window;
     starpu_data_unregister_submit(w->handle);
+    if (w->from >= 0) tess_bell_ring(w->from);
     ended_one(w->of);
 }
 
@@ -129,6 +138,7 @@ static void take(tess_exchange *e)
         for (size_t at = 0; at < m->span[i].bytes; at += TESS_RUN_BYTES, w++) {
             const size_t left = m->span[i].bytes - at;
             w->of = e;
+            w->from = m->span[i].sends ? -1 : m->span[i].peer;
             hand(w, &m->span[i], tess_message_data(e, &m->span[i]) + at, left < TESS_RUN_BYTES ? left : TESS_RUN_BYTES);
         }
     atomic_fetch_sub(&mpi.handing, 1);
