@@ -10,6 +10,7 @@ static struct {
     MPI_Request *request; /* under way */
     tess_exchange **of;   /* each one's */
     int *peer;            /* the rank whose send ends with it; -1: it is sent */
+    MPI_Status *status;   /* of those that have ended */
     int *ended;
     int n, room;
     tess_exchange *done, **last; /* ended, and not told yet */
@@ -51,6 +52,7 @@ static void begin(tess_exchange *e, void *const *data)
         wire.request = tess_realloc(wire.request, (size_t)wire.room * sizeof *wire.request);
         wire.of = tess_realloc(wire.of, (size_t)wire.room * sizeof *wire.of);
         wire.peer = tess_realloc(wire.peer, (size_t)wire.room * sizeof *wire.peer);
+        wire.status = tess_realloc(wire.status, (size_t)wire.room * sizeof *wire.status);
         wire.ended = tess_realloc(wire.ended, (size_t)wire.room * sizeof *wire.ended);
     }
     for (unsigned i = 0; i < m->spans; i++)
@@ -73,7 +75,10 @@ static void look(void)
 {
     int ended, kept = 0;
     if (!wire.n) return;
-    int code = MPI_Testsome(wire.n, wire.request, &ended, wire.ended, MPI_STATUSES_IGNORE);
+    int code = MPI_Testsome(wire.n, wire.request, &ended, wire.ended, wire.status);
+    for (int i = 0; code == MPI_ERR_IN_STATUS && i < ended; i++)
+        if (wire.status[i].MPI_ERROR != MPI_SUCCESS && wire.status[i].MPI_ERROR != MPI_ERR_PENDING)
+            lost(wire.peer[wire.ended[i]], wire.status[i].MPI_ERROR);
     if (code != MPI_SUCCESS) lost(-1, code);
     if (ended <= 0) return;
     for (int i = 0; i < ended; i++) {
@@ -114,10 +119,12 @@ static void stop(void)
     free(wire.request);
     free(wire.of);
     free(wire.peer);
+    free(wire.status);
     free(wire.ended);
     wire.request = NULL;
     wire.of = NULL;
     wire.peer = NULL;
+    wire.status = NULL;
     wire.ended = NULL;
     wire.room = 0;
 }
