@@ -44,23 +44,33 @@ const char *tess_error_text(void);
 
 typedef enum tess_dtype { TESS_F32, TESS_BF16, TESS_F16, TESS_I32, TESS_DTYPE_COUNT } tess_dtype;
 
+/* What carries messages between ranks. AUTO: NCCL where each rank has a GPU, else StarPU-MPI where this build has it
+ * and each rank a core beside its workers, else MPI; TESSERA_PARALLEL_CARRIER says otherwise. */
+typedef enum tess_carriers {
+    TESS_CARRIER_AUTO,
+    TESS_CARRIER_STARPU_MPI,
+    TESS_CARRIER_MPI,
+    TESS_CARRIER_NCCL,
+    TESS_CARRIER_COUNT
+} tess_carriers;
+
 typedef struct tess_machine {
     int workers;       /* CPU workers; 0: one for each core that this process may use */
     const char *sched; /* StarPU's policy; NULL: prio, with a GPU dmdas. STARPU_SCHED wins */
     /* RAM, in bytes; 0: no cap. cpu_bytes bounds the buffers that wait for the next tile, cpu_tiles the tiles that flow
      * at a time; StarPU's own limit is out of reach. */
     uint64_t cpu_bytes, cpu_tiles;
-    uint64_t gpu_bytes;  /* cap on what is held in each GPU's memory; 0: none. STARPU_LIMIT_CUDA_MEM wins */
-    uint64_t gpu_tiles;  /* of it, what tiles have by plan on the one GPU; 0: there is no plan */
-    bool gpu_states;     /* StarPU has room beside them for the optimizer's states, which it moves */
-    const char *disk;    /* directories of the disk tier, one a drive, separated by ':'; NULL: there is none */
-    uint64_t disk_bytes; /* 0: what the tiles need that were placed there */
-    bool disk_checksum;  /* of every tile: kept when it is written, compared when it is read */
-    uint64_t disk_block; /* bytes that move at once, a multiple of 4096; 0: the engine's choice, as is */
-    unsigned disk_depth; /* such moves under way in each directory */
-    double patience;     /* seconds after which a run in which nothing moves is ended; 0: a minute */
-    bool by_mpi;         /* messages between ranks, also where NCCL could carry them */
-    bool profile;        /* collect what tess_profile returns */
+    uint64_t gpu_bytes;    /* cap on what is held in each GPU's memory; 0: none. STARPU_LIMIT_CUDA_MEM wins */
+    uint64_t gpu_tiles;    /* of it, what tiles have by plan on the one GPU; 0: there is no plan */
+    bool gpu_states;       /* StarPU has room beside them for the optimizer's states, which it moves */
+    const char *disk;      /* directories of the disk tier, one a drive, separated by ':'; NULL: there is none */
+    uint64_t disk_bytes;   /* 0: what the tiles need that were placed there */
+    bool disk_checksum;    /* of every tile: kept when it is written, compared when it is read */
+    uint64_t disk_block;   /* bytes that move at once, a multiple of 4096; 0: the engine's choice, as is */
+    unsigned disk_depth;   /* such moves under way in each directory */
+    double patience;       /* seconds after which a run in which nothing moves is ended; 0: a minute */
+    tess_carriers carrier; /* of messages between ranks */
+    bool profile;          /* collect what tess_profile returns */
 } tess_machine;
 #ifdef __cplusplus
 extern const tess_machine tess_machine_default;

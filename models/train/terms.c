@@ -40,6 +40,7 @@ tess_status tess_run_at_key(tess_status status)
     static const char *const key[][2] = {{"RAM", "memory.cpu"},
                                          {"GPU", "memory.gpu"},
                                          {"grid", "parallel.pipeline"},
+                                         {"carrier", "parallel.carrier"},
                                          {"optimizer", "optimizer.params"},
                                          {"sequence length", "data.seq_length"}};
     for (size_t k = 0; k < sizeof key / sizeof key[0]; k++) tess_error_at(status, key[k][0], key[k][1]);

@@ -92,11 +92,17 @@ static tess_status no_directory(const tess_config *c)
                       "beside the device)");
 }
 
+static tess_carriers carrier(const tess_config *c)
+{
+    static const tess_carriers of[] = {TESS_CARRIER_STARPU_MPI, TESS_CARRIER_MPI, TESS_CARRIER_NCCL};
+    return c->parallel.carrier == TESS_CONFIG_AUTO ? TESS_CARRIER_AUTO : of[c->parallel.carrier];
+}
+
 tess_status tess_run_tiers(tess_run *r, const char *made)
 {
     const tess_config *c = r->c;
     const uint64_t ram = tess_ram_free();
-    r->messages_on_gpu = tess_messages_can_gpu() && c->parallel.nccl;
+    r->messages_on_gpu = tess_messages_can_gpu(carrier(c));
     r->disk = disk_path(c);
     r->conf = (tess_place_conf){.workers = tess_cores(),
                                 .worker_bytes =
@@ -143,7 +149,7 @@ tess_status tess_run_start(const tess_run *r, bool profile)
                                    .gpu_bytes = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0,
                                    .gpu_tiles = r->gpu.room,
                                    .gpu_states = r->gpu.states,
-                                   .by_mpi = !r->c->parallel.nccl,
+                                   .carrier = carrier(r->c),
                                    .profile = profile,
                                    .disk = r->disk,
                                    .disk_bytes = r->disk_bytes,

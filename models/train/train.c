@@ -130,6 +130,7 @@ static tess_status begin(struct training *t, bool resumes)
     if (c->checkpoint.dir) TESS_TRY(tess_checkpoint_prepare(c->checkpoint.dir));
     tess_measure_begin(&t->measure, tess_run_yardstick(c), t->plan.flops);
     TESS_TRY(tess_run_start(&t->run, false));
+    if (tess_ranks() > 1 && !tess_rank()) printf("messages between ranks go by %s\n", tess_message_carrier());
     if (!resumes || t->adapts) TESS_TRY(tess_model_load(t->run.model, t->run.g, t->at.seed));
     if (resumes) TESS_TRY(tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.model, t->run.g));
     if (!resumes && !tess_rank()) tess_resume_clear(c);

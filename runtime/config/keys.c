@@ -17,6 +17,13 @@ static const char optimizer_names[] =
 #include "optimizers.def"
     ;
 
+/* Of parallel.carrier, in the order that tess_run_start reads. */
+#ifdef TESS_HAVE_STARPU_MPI
+static const char carrier_names[] = "starpu_mpi|mpi|nccl";
+#else
+static const char carrier_names[] = "starpu_mpi!|mpi|nccl";
+#endif
+
 const tess_key tess_keys[] = {
 #define GROUP(name)
 #define END(name)

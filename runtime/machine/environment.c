@@ -60,6 +60,7 @@ static const char *const numbers[] = {"BACKOFF_MAX",
                                       "CALIBRATE",
                                       "CALIBRATE_MINIMUM",
                                       "CATCH_SIGNALS",
+                                      "COMM_STATS",
                                       "CUDA_PIPELINE",
                                       "DISABLE_KERNELS",
                                       "DISK_SWAP_SIZE",
@@ -79,6 +80,12 @@ static const char *const numbers[] = {"BACKOFF_MAX",
                                       "MINIMUM_AVAILABLE_MEM",
                                       "MINIMUM_CLEAN_BUFFERS",
                                       "MIN_PRIO",
+                                      "MPI_NDETACHED_SEND",
+                                      "MPI_NOBIND",
+                                      "MPI_NREADY_PROCESS",
+                                      "MPI_PRIORITIES",
+                                      "MPI_THREAD_COREID",
+                                      "MPI_THREAD_CPUID",
                                       "NCPU",
                                       "NCPUS",
                                       "NCUDA",
@@ -222,6 +229,39 @@ tess_status tess_environment_policy(const char *ours, const char **name)
     return TESS_OK;
 }
 
+/* ---- messages ---- */
+
+tess_status tess_environment_carrier(tess_carriers asked, tess_carriers *by)
+{
+    static const char *const names[TESS_CARRIER_COUNT] = {"auto", "starpu_mpi", "mpi", "nccl"};
+    const char *name = getenv("TESSERA_PARALLEL_CARRIER");
+    *by = asked;
+    if (asked != TESS_CARRIER_AUTO || !name || !*name) return TESS_OK;
+    for (int k = 0; k < TESS_CARRIER_COUNT; k++) {
+        if (strcmp(name, names[k])) continue;
+        *by = (tess_carriers)k;
+        return TESS_OK;
+    }
+    return tess_error(TESS_INVALID, "TESSERA_PARALLEL_CARRIER", "\"%s\", expected auto, starpu_mpi, mpi or nccl", name);
+}
+
+/* With these StarPU-MPI would send nothing, and its ranks wait for ever. */
+static tess_status check_messages(void)
+{
+    static const char *const off[] = {"STARPU_MPI_NDETACHED_SEND", "STARPU_MPI_NREADY_PROCESS"};
+    for (int i = 0; i < 2; i++) {
+        const char *value = getenv(off[i]);
+        if (value && *value && atoi(value) == 0)
+            return tess_error(TESS_INVALID, off[i], "%s, with which StarPU-MPI sends nothing (unset it)", value);
+    }
+    const char *fake = getenv("STARPU_MPI_FAKE_SIZE");
+    if (fake && *fake)
+        return tess_error(TESS_INVALID, "STARPU_MPI_FAKE_SIZE",
+                          "%s, with which StarPU-MPI sends nothing (unset it; tessera estimate --ranks N does it)",
+                          fake);
+    return TESS_OK;
+}
+
 /* ---- memory ---- */
 
 /* The least of StarPU's limits on RAM, in bytes; 0: there is none. */
@@ -336,6 +376,7 @@ tess_status tess_environment_check(void)
 {
     TESS_TRY(check_values());
     tess_variables_check(environ);
+    TESS_TRY(check_messages());
     const char *none = said("STARPU_NCPU") ? "STARPU_NCPU" : "STARPU_NCPUS", *cpus = said(none);
     if (cpus && atoi(cpus) == 0)
         return tess_error(TESS_INVALID, none, "%s leaves no CPU worker, at least 1 is needed", cpus);
@@ -380,6 +421,9 @@ tess_status tess_environment_enter(const tess_machine *m)
         set_default("STARPU_WORKERS_NOBIND", "1");
     else if (!said)
         set_default("STARPU_WORKERS_GETBIND", "1");
+    /* StarPU-MPI's thread goes where the rank's share has room, not to a core of a worker's. */
+    if (!getenv("STARPU_MPI_THREAD_CPUID") && !getenv("STARPU_MPI_THREAD_COREID"))
+        set_default("STARPU_MPI_NOBIND", "1");
     TESS_TRY(set_limits(m));
     set_gpus(m->gpu_bytes);
     return TESS_OK;

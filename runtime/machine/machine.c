@@ -86,11 +86,12 @@ tess_status tess_machine_check(const tess_machine *m)
     return TESS_OK;
 }
 
-tess_status tess_start(const tess_machine *m)
+/* All that this rank does by itself. */
+static tess_status start_alone(const tess_machine *m, tess_carriers *carrier)
 {
-    if (!m) m = &tess_machine_default;
     TESS_TRY(tess_machine_check(m));
     if (tess_session()) return tess_error(TESS_INVALID, "tess_start", "it runs already (tess_stop comes first)");
+    TESS_TRY(tess_environment_carrier(m->carrier, carrier));
     tess_status status = start_starpu(m);
     if (status != TESS_OK) {
         tess_patience_stop();
@@ -106,11 +107,22 @@ tess_status tess_start(const tess_machine *m)
         return status;
     }
     tess_idle_start();
-    tess_messages_start(m->by_mpi);
     tess_tasks_start(m->profile);
     starpu_profiling_status_set(m->profile ? STARPU_PROFILING_ENABLE : STARPU_PROFILING_DISABLE);
     tess_profile_reset();
     return TESS_OK;
+}
+
+tess_status tess_start(const tess_machine *m)
+{
+    tess_carriers carrier;
+    if (!m) m = &tess_machine_default;
+    tess_status status = start_alone(m, &carrier);
+    /* What carries messages starts on all ranks or on none: of one that could not start, the others hear afterwards. */
+    if (!tess_messages_meet(status == TESS_OK)) return status;
+    status = tess_messages_start(carrier, tess_workers());
+    if (status != TESS_OK) tess_stop();
+    return status;
 }
 
 void tess_stop(void)
@@ -143,14 +155,6 @@ void tess_stop(void)
 int tess_workers(void)
 {
     return tess_session() ? (int)starpu_cpu_worker_get_count() : 0;
-}
-
-int tess_cores(void)
-{
-    const char *ncpu = getenv("STARPU_NCPU"); /* StarPU's own, which wins */
-    int cores = tess_share_read()->cores;
-    if (cores > STARPU_MAXCPUS) cores = STARPU_MAXCPUS;
-    return ncpu && atoi(ncpu) > 0 && atoi(ncpu) < cores ? atoi(ncpu) : cores;
 }
 
 const char *tess_starpu_version(void)

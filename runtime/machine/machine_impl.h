@@ -13,6 +13,8 @@ tess_status tess_environment_enter(const tess_machine *m) TESS_NODISCARD;
 void tess_environment_leave(void);
 /* Finds the policy that the user's variable names, or else ours. */
 tess_status tess_environment_policy(const char *ours, const char **name) TESS_NODISCARD;
+/* Finds what carries messages: what was asked for, else what the user's variable names. */
+tess_status tess_environment_carrier(tess_carriers asked, tess_carriers *by) TESS_NODISCARD;
 
 /* ---- variables.c ---- */
 

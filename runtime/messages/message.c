@@ -2,37 +2,27 @@
  * rank or comes from one. All spans of a task are under way at the same time, so ranks that exchange spans with each
  * other never wait in a circle.
  *
- * A task's tiles are acquired in order with the tasks around it; then the messages' thread hands its spans over and
- * releases the tiles when the last has gone or come. What carries them is a tess_carrier: mpi.c takes tiles in RAM, and
- * a task as soon as it has its tiles; nccl.c takes tiles in the GPU's memory, and the tasks strictly in the order of
- * the list, one after the other.
+ * A task's tiles are acquired in order with the tasks around it; then a tess_carrier takes it over, and gives it back
+ * when the last span has gone or come, which releases the tiles. Which one it is, is chosen at the start, and not known
+ * to anything behind it: starpu_mpi.c and mpi.c take tiles in RAM, and a task as soon as it has its tiles; nccl.c takes
+ * tiles in the GPU's memory, and the tasks strictly in the order of the list, one after the other.
  *
  * No deadlock: each rank's list of tasks is in an order that all ranks agree on (graph/lower.c), with both ends of a
  * message at the same place of it, so the earliest task that did not end can run. Spans between the same ranks meet in
- * the order of their tasks; with MPI those of the same tag, which the tile they share keeps. */
+ * the order of their tasks; by MPI those of the same tag, which the tile they share keeps. */
 #include "messages_impl.h"
 #include "progress_impl.h"
 #include "tiles_impl.h"
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static struct {
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t more;
-    bool runs, stops;
+    bool runs;
     const tess_carrier *carrier;
     unsigned node; /* where it takes tiles */
     uint64_t submitted;
-    tess_exchange *ready; /* with all tiles, not begun; by number */
-    /* The thread's own: */
-    uint64_t next;      /* number that one in order takes next */
-    unsigned under_way; /* begun, and not ended */
-    uint64_t sent, received;
-} post = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
+    _Atomic uint64_t sent, received;
+} post;
 
 static tess_cost cost(const void *arg)
 {
@@ -44,7 +34,12 @@ static tess_cost cost(const void *arg)
 
 tess_codelet tess_message = {.name = "message", .dtype = TESS_F32, .cost = cost};
 
-/* ---- the thread ---- */
+/* ---- the tasks ---- */
+
+char *tess_message_data(const tess_exchange *e, const tess_span *s)
+{
+    return (char *)starpu_data_handle_to_pointer(e->task->use[s->use].tile->handle, post.node) + s->offset;
+}
 
 static void finish(tess_exchange *e)
 {
@@ -55,108 +50,34 @@ static void finish(tess_exchange *e)
     tess_task_ended();
 }
 
-static char *data_of(const tess_task *t, const tess_span *s)
+void tess_message_ended(tess_exchange *e)
 {
-    return (char *)starpu_data_handle_to_pointer(t->use[s->use].tile->handle, post.node) + s->offset;
+    tess_lost_message(-1);
+    finish(e);
 }
-
-static void begin(tess_exchange *e)
-{
-    const tess_message_arg *m = e->task->arg;
-    void **data = tess_alloc((m->spans + 1) * sizeof *data);
-    for (unsigned i = 0; i < m->spans; i++) {
-        data[i] = data_of(e->task, &m->span[i]);
-        *(m->span[i].sends ? &post.sent : &post.received) += m->span[i].bytes;
-    }
-    post.next++;
-    post.under_way++;
-    post.carrier->begin(e, data);
-    free(data);
-}
-
-/* What may begin now. Called with the lock held. */
-static tess_exchange *take(void)
-{
-    tess_exchange *e = post.ready, **end = &post.ready;
-    uint64_t next = post.next;
-    unsigned room = post.carrier->most - post.under_way;
-    while (*end && room-- > 0 && (!post.carrier->in_order || (*end)->number == next++)) end = &(*end)->next;
-    if (end == &post.ready) return NULL;
-    post.ready = *end;
-    *end = NULL;
-    return e;
-}
-
-/* Are any of those under way at their end? */
-static bool progress(void)
-{
-    bool any = false;
-    for (tess_exchange *e; post.under_way && (e = post.carrier->ended()); any = true) {
-        post.under_way--;
-        finish(e);
-    }
-    return any;
-}
-
-/* What to do when nothing has moved for so long. While all workers have work, a look costs one of them the core and its
- * caches: looks become rare, and what comes is found late by a small part of what it was waited for. One that has none
- * sleeps, and it may be a message that it waits for: then looks go on for a while without a pause. */
-static void rest(double idle)
-{
-    enum { SPIN_US = 500, LEAST_US = 50, MOST_US = 1000 };
-    const double us = 1e6 * idle;
-    if (us < SPIN_US && !tess_lost_busy()) return;
-    usleep(us / 8 > MOST_US ? MOST_US : us / 8 > LEAST_US ? (useconds_t)(us / 8) : LEAST_US);
-}
-
-static void *serve(void *unused)
-{
-    double moved = tess_seconds();
-    if (post.carrier->enter) post.carrier->enter();
-    for (;;) {
-        pthread_mutex_lock(&post.lock);
-        tess_exchange *ready;
-        while (!(ready = take()) && !post.under_way && !post.stops) pthread_cond_wait(&post.more, &post.lock);
-        bool stops = post.stops;
-        pthread_mutex_unlock(&post.lock);
-        if (stops && !ready && !post.under_way) return unused;
-        if (ready && !post.under_way) tess_lost_messages(true);
-        if (ready) moved = tess_seconds();
-        for (tess_exchange *e = ready, *next; e; e = next) {
-            next = e->next;
-            begin(e);
-        }
-        if (progress()) moved = tess_seconds();
-        if (!post.under_way) tess_lost_messages(false);
-        rest(tess_seconds() - moved);
-    }
-}
-
-/* ---- the tasks ---- */
 
 /* Communication is cut off: what would come is zero. */
 static void pretend(tess_exchange *e)
 {
     const tess_message_arg *m = e->task->arg;
     for (unsigned i = 0; i < m->spans; i++)
-        if (!m->span[i].sends) memset(data_of(e->task, &m->span[i]), 0, m->span[i].bytes);
+        if (!m->span[i].sends) memset(tess_message_data(e, &m->span[i]), 0, m->span[i].bytes);
     finish(e);
 }
 
 static void acquired(void *exchange)
 {
-    tess_exchange *e = exchange, **at = &post.ready;
+    tess_exchange *e = exchange;
     if (atomic_fetch_sub(&e->left, 1) > 1) return; /* there are more tiles to come */
     if (!post.runs) {
         pretend(e);
         return;
     }
-    pthread_mutex_lock(&post.lock);
-    while (*at && (*at)->number < e->number) at = &(*at)->next;
-    e->next = *at;
-    *at = e;
-    pthread_mutex_unlock(&post.lock);
-    pthread_cond_signal(&post.more);
+    const tess_message_arg *m = e->task->arg;
+    for (unsigned i = 0; i < m->spans; i++)
+        atomic_fetch_add(m->span[i].sends ? &post.sent : &post.received, m->span[i].bytes);
+    tess_lost_message(1);
+    post.carrier->take(e);
 }
 
 void tess_message_submit(const tess_task *t)
@@ -172,27 +93,86 @@ void tess_message_submit(const tess_task *t)
                                        modes[t->use[i].mode & TESS_RW], acquired, e);
 }
 
-void tess_messages_start(bool by_mpi)
+/* ---- which carrier ---- */
+
+static const struct {
+    const char *key;
+    const tess_carrier *carrier;
+} carriers[TESS_CARRIER_COUNT] = {[TESS_CARRIER_STARPU_MPI] = {"starpu_mpi", &tess_by_starpu_mpi},
+                                  [TESS_CARRIER_MPI] = {"mpi", &tess_by_mpi},
+                                  [TESS_CARRIER_NCCL] = {"nccl", &tess_by_nccl}};
+
+static const char *hindrance(tess_carriers by)
 {
-    if (tess_ranks() < 2 || tess_ranks_pretended()) return;
-    post.stops = false;
-    post.sent = post.received = post.submitted = post.next = 0;
-    post.carrier = tess_nccl_start(by_mpi, &post.node);
-    if (!post.carrier) post.carrier = &tess_by_mpi;
-    post.runs = !pthread_create(&post.thread, NULL, serve, NULL);
+    return carriers[by].carrier->hindrance ? carriers[by].carrier->hindrance() : NULL;
+}
+
+/* StarPU-MPI's thread takes a good part of a core: where each rank has one beside its workers, nobody misses it. */
+static const char *no_core(int workers)
+{
+    static char text[80];
+    const tess_share *share = tess_share_read();
+    int64_t lacks = share->crowded || share->cores <= workers ? tess_rank() + 1 : 0;
+    tess_ranks_most(&lacks, 1);
+    if (!lacks) return NULL;
+    snprintf(text, sizeof text, "rank %d has no core beside its workers", (int)lacks - 1);
+    return text;
+}
+
+/* Chooses where that is left open, and says why none of those that would be better. */
+static tess_carriers choose(tess_carriers by, int workers, char *why, size_t room)
+{
+    if (room) why[0] = 0;
+    if (by != TESS_CARRIER_AUTO) return by;
+    const char *no_nccl = hindrance(TESS_CARRIER_NCCL), *none = hindrance(TESS_CARRIER_STARPU_MPI);
+    if (!no_nccl) return TESS_CARRIER_NCCL;
+    if (!none) none = no_core(workers);
+    snprintf(why, room, "NCCL: %s%s%s", no_nccl, none ? "; StarPU-MPI: " : "", none ? none : "");
+    return none ? TESS_CARRIER_MPI : TESS_CARRIER_STARPU_MPI;
+}
+
+static tess_status refuse(tess_carriers by, const char *why)
+{
+    return tess_error(TESS_INVALID, "carrier", "\"%s\" cannot carry messages: %s (auto takes what can)",
+                      carriers[by].key, why);
+}
+
+static bool among_others(void)
+{
+    return tess_ranks() > 1 && !tess_ranks_pretended();
+}
+
+bool tess_messages_meet(bool ready)
+{
+    int64_t lacks = !ready;
+    if (among_others()) tess_ranks_most(&lacks, 1);
+    return !lacks;
+}
+
+tess_status tess_messages_start(tess_carriers by, int workers)
+{
+    if (!among_others()) return TESS_OK;
+    const tess_carriers first = choose(by, workers, NULL, 0);
+    const char *not = by == TESS_CARRIER_AUTO ? NULL : hindrance(by);
+    if (not ) return refuse(by, not );
+    post.sent = post.received = post.submitted = 0;
+    post.carrier = carriers[first].carrier;
+    post.runs = post.carrier->start(&post.node);
+    if (post.runs) return TESS_OK;
+    if (by != TESS_CARRIER_AUTO) return refuse(by, "it did not start (NCCL_DEBUG=WARN says why)");
+    if (tess_rank() == 0)
+        tess_note("NCCL did not start (NCCL_DEBUG=WARN says why); messages between ranks go through RAM and MPI");
+    post.carrier = &tess_by_mpi;
+    post.runs = post.carrier->start(&post.node);
     TESS_ASSERT(post.runs);
+    return TESS_OK;
 }
 
 void tess_messages_stop(void)
 {
     if (!post.runs) return;
-    pthread_mutex_lock(&post.lock);
-    post.stops = true;
-    pthread_cond_signal(&post.more);
-    pthread_mutex_unlock(&post.lock);
-    pthread_join(post.thread, NULL);
-    post.runs = false;
     post.carrier->stop();
+    post.runs = false;
     post.node = STARPU_MAIN_RAM;
 }
 
@@ -201,18 +181,18 @@ bool tess_messages_on_gpu(void)
     return post.node != STARPU_MAIN_RAM;
 }
 
-bool tess_messages_can_gpu(void)
+bool tess_messages_can_gpu(tess_carriers by)
 {
-    return tess_ranks() > 1 && !tess_nccl_hindrance();
+    return tess_ranks() > 1 && (by == TESS_CARRIER_AUTO || by == TESS_CARRIER_NCCL) && !hindrance(TESS_CARRIER_NCCL);
 }
 
 const char *tess_message_carrier(void)
 {
-    static char text[240];
+    static char text[400];
+    char why[300];
     if (post.runs) return post.carrier->name();
-    const char *hindrance = tess_nccl_hindrance();
-    if (!hindrance) return tess_nccl_name();
-    snprintf(text, sizeof text, "MPI (%s)", hindrance);
+    const tess_carriers by = choose(TESS_CARRIER_AUTO, tess_cores(), why, sizeof why);
+    snprintf(text, sizeof text, why[0] ? "%s (%s)" : "%s", carriers[by].carrier->name(), why);
     return text;
 }
 

@@ -9,44 +9,79 @@ typedef struct tess_exchange {
     const tess_task *task;
     uint64_t number;  /* in the order of the list */
     atomic_uint left; /* tiles that are not there; then, the carrier's, what is under way */
+    void *own;        /* the carrier's */
     struct tess_exchange *next;
 } tess_exchange;
 
-/* What carries messages, a file each. Its functions are called by the thread that message.c has for it, but for `name`
- * and `stop`, which comes when the thread is gone. */
+/* MPI counts bytes in an int: what is longer goes in runs, which meet in order. */
+#ifndef TESS_RUN_BYTES
+#define TESS_RUN_BYTES ((size_t)1 << 30)
+#endif
+
+/* What carries messages, a file each. message.c knows no more of one than this. */
 typedef struct tess_carrier {
-    bool in_order; /* it begins messages in the order of the list, which is the same on all ranks */
-    unsigned most; /* messages that began and did not end */
+    /* Returns its name and version. */
     const char *(*name)(void);
-    void (*enter)(void);                                /* prepares the thread; may be NULL */
-    void (*begin)(tess_exchange *e, void *const *data); /* begins a message whose spans are at `data` */
-    tess_exchange *(*ended)(void);                      /* gives one back that has ended; NULL: none has */
+    /* Says why it cannot carry, NULL where it can, the same on all ranks, all of which call it. NULL: it always can. */
+    const char *(*hindrance)(void);
+    /* Starts it, and says in the memory of which node it takes tiles; false, on all ranks: it cannot carry after all.
+     * All ranks call it. */
+    bool (*start)(unsigned *node);
+    /* Takes over a message all of whose tiles are there, from any thread; it gives it back to tess_message_ended. */
+    void (*take)(tess_exchange *e);
+    /* Ends it, when nothing is under way. This rank alone may. */
     void (*stop)(void);
 } tess_carrier;
 
+/* starpu_mpi.c: StarPU-MPI, from RAM to RAM. */
+extern const tess_carrier tess_by_starpu_mpi;
+/* mpi.c: MPI itself, from RAM to RAM. */
+extern const tess_carrier tess_by_mpi;
+/* nccl.c: NCCL, from GPU to GPU. */
+extern const tess_carrier tess_by_nccl;
+
 /* ---- message.c ---- */
 
-/* Starts the thread that carries; with `by_mpi` NCCL is not asked. All ranks call it. */
-void tess_messages_start(bool by_mpi);
+/* Meets the other ranks before the start, when all have stopped what carried before; false: not all are ready for it.
+ */
+bool tess_messages_meet(bool ready);
+/* Starts what carries, beside so many workers; TESS_INVALID where that was asked for and cannot. All ranks call it. */
+tess_status tess_messages_start(tess_carriers by, int workers) TESS_NODISCARD;
 /* Ends it, when nothing is under way. */
 void tess_messages_stop(void);
 /* Submits a message; its end is counted as a task's. */
 void tess_message_submit(const tess_task *t);
 /* Says whether messages take tiles in a GPU's memory. */
 bool tess_messages_on_gpu(void);
+/* Returns where a span of a message lies whose tiles are there. */
+char *tess_message_data(const tess_exchange *e, const tess_span *s);
+/* Takes a message back from its carrier, from any thread, when all its spans have gone or come. */
+void tess_message_ended(tess_exchange *e);
 
-/* ---- nccl.c ---- */
+/* ---- serve.c: a thread for carriers that have none ---- */
 
-/* Says why NCCL cannot carry, NULL where it can. All ranks call it. */
-const char *tess_nccl_hindrance(void);
-/* Starts it, and says in the memory of which node it takes tiles; NULL: it cannot carry, or, with `off`, shall not. All
- * ranks call it. */
-const tess_carrier *tess_nccl_start(bool off, unsigned *node);
-/* Returns its name and version. */
-const char *tess_nccl_name(void);
+/* What such a carrier does on it. */
+typedef struct tess_wire {
+    bool in_order;                                      /* it begins messages in the order of the list, on all ranks */
+    unsigned most;                                      /* messages that began and did not end */
+    void (*enter)(void);                                /* prepares the thread; may be NULL */
+    void (*begin)(tess_exchange *e, void *const *data); /* begins a message whose spans are at `data` */
+    tess_exchange *(*ended)(void);                      /* gives one back that has ended; NULL: none has */
+} tess_wire;
+/* Starts the thread. */
+bool tess_serve_start(const tess_wire *wire);
+/* Hands a message to it, from any thread. */
+void tess_serve_take(tess_exchange *e);
+/* Ends the thread, when nothing is under way. */
+void tess_serve_stop(void);
 
-/* ---- mpi.c ---- */
+/* ---- rest.c: how long to wait before the next look ---- */
 
-/* It always can, between the ranks that there are, and takes tiles in RAM. */
-extern const tess_carrier tess_by_mpi;
+/* Rests when nothing has moved for so many seconds; no longer than until the next tess_rest_end. `news` is what
+ * tess_rest_news returned before the last look. */
+void tess_rest(unsigned news, double idle);
+/* Counts how often a rest was ended. */
+unsigned tess_rest_news(void);
+/* Ends it, from any thread: there is something new to look at. */
+void tess_rest_end(void);
 #endif

@@ -3,16 +3,14 @@
 #include "messages_impl.h"
 #include "ranks_impl.h"
 #include <limits.h>
+#include <starpu.h>
 #include <stdlib.h>
-
-/* MPI counts bytes in an int: what is longer goes in runs, which meet in order. */
-#ifndef MOST
-#define MOST ((size_t)1 << 30)
-#endif
 
 static struct {
     MPI_Request *request; /* under way */
     tess_exchange **of;   /* each one's */
+    int *peer;            /* the rank whose send ends with it; -1: it is sent */
+    MPI_Status *status;   /* of those that have ended */
     int *ended;
     int n, room;
     tess_exchange *done, **last; /* ended, and not told yet */
@@ -46,24 +44,29 @@ static void begin(tess_exchange *e, void *const *data)
 {
     const tess_message_arg *m = e->task->arg;
     unsigned runs = 0;
-    for (unsigned i = 0; i < m->spans; i++) runs += (unsigned)((m->span[i].bytes + MOST - 1) / MOST);
+    for (unsigned i = 0; i < m->spans; i++)
+        runs += (unsigned)((m->span[i].bytes + TESS_RUN_BYTES - 1) / TESS_RUN_BYTES);
     e->left = runs;
     while (wire.n + (int)runs > wire.room) {
         wire.room = wire.room ? 2 * wire.room : 256;
         wire.request = tess_realloc(wire.request, (size_t)wire.room * sizeof *wire.request);
         wire.of = tess_realloc(wire.of, (size_t)wire.room * sizeof *wire.of);
+        wire.peer = tess_realloc(wire.peer, (size_t)wire.room * sizeof *wire.peer);
+        wire.status = tess_realloc(wire.status, (size_t)wire.room * sizeof *wire.status);
         wire.ended = tess_realloc(wire.ended, (size_t)wire.room * sizeof *wire.ended);
     }
     for (unsigned i = 0; i < m->spans; i++)
-        for (size_t at = 0; at < m->span[i].bytes; at += MOST) {
+        for (size_t at = 0; at < m->span[i].bytes; at += TESS_RUN_BYTES) {
             const tess_span *p = &m->span[i];
-            int bytes = (int)(p->bytes - at < MOST ? p->bytes - at : MOST);
+            int bytes = (int)(p->bytes - at < TESS_RUN_BYTES ? p->bytes - at : TESS_RUN_BYTES);
             char *run = (char *)data[i] + at;
             MPI_Request *r = &wire.request[wire.n];
             int code = p->sends ? MPI_Isend(run, bytes, MPI_BYTE, p->peer, p->tag, tess_messages_comm, r)
                                 : MPI_Irecv(run, bytes, MPI_BYTE, p->peer, p->tag, tess_messages_comm, r);
             if (code != MPI_SUCCESS) lost(p->peer, code);
+            wire.peer[wire.n] = p->sends ? -1 : p->peer;
             wire.of[wire.n++] = e;
+            if (p->sends) tess_bell_ring(p->peer);
         }
     if (!runs) end(e);
 }
@@ -72,16 +75,21 @@ static void look(void)
 {
     int ended, kept = 0;
     if (!wire.n) return;
-    int code = MPI_Testsome(wire.n, wire.request, &ended, wire.ended, MPI_STATUSES_IGNORE);
+    int code = MPI_Testsome(wire.n, wire.request, &ended, wire.ended, wire.status);
+    for (int i = 0; code == MPI_ERR_IN_STATUS && i < ended; i++)
+        if (wire.status[i].MPI_ERROR != MPI_SUCCESS && wire.status[i].MPI_ERROR != MPI_ERR_PENDING)
+            lost(wire.peer[wire.ended[i]], wire.status[i].MPI_ERROR);
     if (code != MPI_SUCCESS) lost(-1, code);
     if (ended <= 0) return;
     for (int i = 0; i < ended; i++) {
         tess_exchange *e = wire.of[wire.ended[i]];
+        if (wire.peer[wire.ended[i]] >= 0) tess_bell_ring(wire.peer[wire.ended[i]]);
         if (--e->left == 0) end(e);
     }
     for (int i = 0; i < wire.n; i++) {
         if (wire.request[i] == MPI_REQUEST_NULL) continue;
         wire.request[kept] = wire.request[i];
+        wire.peer[kept] = wire.peer[i];
         wire.of[kept++] = wire.of[i];
     }
     wire.n = kept;
@@ -97,15 +105,28 @@ static tess_exchange *ended(void)
     return e;
 }
 
+static const tess_wire plain = {.most = UINT_MAX, .begin = begin, .ended = ended};
+
+static bool start(unsigned *node)
+{
+    *node = STARPU_MAIN_RAM;
+    return tess_serve_start(&plain);
+}
+
 static void stop(void)
 {
+    tess_serve_stop();
     free(wire.request);
     free(wire.of);
+    free(wire.peer);
+    free(wire.status);
     free(wire.ended);
     wire.request = NULL;
     wire.of = NULL;
+    wire.peer = NULL;
+    wire.status = NULL;
     wire.ended = NULL;
     wire.room = 0;
 }
 
-const tess_carrier tess_by_mpi = {.most = UINT_MAX, .name = name, .begin = begin, .ended = ended, .stop = stop};
+const tess_carrier tess_by_mpi = {.name = name, .start = start, .take = tess_serve_take, .stop = stop};

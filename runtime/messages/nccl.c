@@ -1,4 +1,4 @@
-/* NCCL: messages from GPU to GPU, for message.c's thread. Calls of it are in this file alone, and the library is looked
+/* NCCL: messages from GPU to GPU, by serve.c's thread. Calls of it are in this file alone, and the library is looked
  * for when it is wanted: a program that finds none runs, and MPI carries.
  *
  * All ranks have one communicator, and each one stream. A message is a group of sends and receives on it, and an event
@@ -66,13 +66,11 @@ struct seat {
     char lack[120], host[64], gpu[32];
 };
 
-static void take_seat(struct seat *s, bool off)
+static void take_seat(struct seat *s)
 {
     const tess_share *share = tess_share_read();
     *s = (struct seat){0};
-    if (off)
-        snprintf(s->lack, sizeof s->lack, "MPI was asked for");
-    else if (!tess_gpu_first(&wire.device, s->gpu, sizeof s->gpu))
+    if (!tess_gpu_first(&wire.device, s->gpu, sizeof s->gpu))
         snprintf(s->lack, sizeof s->lack, "there is no GPU");
     else if (!load())
         snprintf(s->lack, sizeof s->lack, "the loader finds no libnccl.so.2");
@@ -80,12 +78,12 @@ static void take_seat(struct seat *s, bool off)
 }
 
 /* Of all ranks: why NCCL does not carry; NULL where it can. */
-static const char *hindrance(bool off)
+static const char *hindrance(void)
 {
     static char text[200];
     const int n = tess_ranks();
     struct seat mine, *all = tess_alloc((size_t)n * sizeof *all);
-    take_seat(&mine, off);
+    take_seat(&mine);
     tess_ranks_gather(&mine, sizeof mine, all);
     text[0] = 0;
     for (int i = 0; i < n && !text[0]; i++) {
@@ -98,12 +96,7 @@ static const char *hindrance(bool off)
     return text[0] ? text : NULL;
 }
 
-const char *tess_nccl_hindrance(void)
-{
-    return hindrance(false);
-}
-
-const char *tess_nccl_name(void)
+static const char *name(void)
 {
     static char text[32];
     int v = 0;
@@ -226,6 +219,7 @@ static tess_exchange *ended(void)
 
 static void stop(void)
 {
+    tess_serve_stop();
     outcome(nccl.ncclCommFinalize(wire.comm), INIT_SECONDS);
     nccl.ncclCommDestroy(wire.comm);
     wire.comm = NULL;
@@ -234,17 +228,10 @@ static void stop(void)
 
 /* ---- the carrier ---- */
 
-static const tess_carrier by_nccl = {.in_order = true,
-                                     .most = GROUPS,
-                                     .name = tess_nccl_name,
-                                     .enter = enter,
-                                     .begin = begin,
-                                     .ended = ended,
-                                     .stop = stop};
+static const tess_wire groups = {.in_order = true, .most = GROUPS, .enter = enter, .begin = begin, .ended = ended};
 
-const tess_carrier *tess_nccl_start(bool off, unsigned *node)
+static bool start(unsigned *node)
 {
-    if (hindrance(off)) return NULL;
     struct {
         ncclUniqueId id;
         int64_t bad;
@@ -259,19 +246,20 @@ const tess_carrier *tess_nccl_start(bool off, unsigned *node)
     tess_ranks_most(&bad, 1);
     if (!bad) {
         *node = tess_gpu_first_node();
-        return &by_nccl;
+        return tess_serve_start(&groups);
     }
     if (wire.comm) nccl.ncclCommAbort(wire.comm);
     wire.comm = NULL;
     close_stream();
-    if (tess_rank() == 0)
-        tess_note("NCCL did not start (NCCL_DEBUG=WARN says why); messages between ranks go through RAM and MPI");
-    return NULL;
+    return false;
 }
+
+const tess_carrier tess_by_nccl = {
+    .name = name, .hindrance = hindrance, .start = start, .take = tess_serve_take, .stop = stop};
 
 #else
 
-const char *tess_nccl_hindrance(void)
+static const char *hindrance(void)
 {
 #ifdef TESS_HAVE_NCCL
     return "this StarPU has no CUDA";
@@ -279,13 +267,9 @@ const char *tess_nccl_hindrance(void)
     return "this build has no NCCL";
 #endif
 }
-const char *tess_nccl_name(void)
+static const char *name(void)
 {
     return "";
 }
-const tess_carrier *tess_nccl_start(bool off, unsigned *node)
-{
-    (void)off, (void)node;
-    return NULL;
-}
+const tess_carrier tess_by_nccl = {.name = name, .hindrance = hindrance};
 #endif

@@ -61,11 +61,10 @@ bool tess_lost_busy(void)
     return atomic_load_explicit(&count.working, memory_order_relaxed) >= count.workers;
 }
 
-void tess_lost_messages(bool under_way)
+void tess_lost_message(int more)
 {
     tess_progress_lock();
-    look();
-    count.under_way[TESS_FOR_MESSAGES] = under_way;
+    tess_lost_more(TESS_FOR_MESSAGES, more);
     tess_progress_unlock();
 }
 

@@ -66,8 +66,8 @@ void tess_lost_more(tess_cause cause, int more);
 void tess_lost_works(int more);
 /* Says, at no cost, whether every worker has a body. */
 bool tess_lost_busy(void);
-/* Says, taking the lock, whether messages are under way. */
-void tess_lost_messages(bool under_way);
+/* Says, taking the lock, that a message is under way (1) or has ended (-1). */
+void tess_lost_message(int more);
 
 /* ---- journeys.c: tiles on their way; with the lock held ---- */
 

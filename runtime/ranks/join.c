@@ -30,7 +30,10 @@ tess_status tess_ranks_join(void)
     if (!launched()) return check_slurm();
     int level;
     TESS_TRY(tess_ranks_open());
-    if (tess_ranks() > 1) tess_watch_start(tess_ranks_here_comm(), tess_rank());
+    if (tess_ranks() > 1) {
+        tess_watch_start(tess_ranks_here_comm(), tess_rank());
+        tess_bells_open(tess_ranks_here_comm(), tess_rank(), tess_ranks());
+    }
     tess_share_take();
     TESS_TRY(check_slurm());
     MPI_Query_thread(&level);
@@ -45,6 +48,7 @@ void tess_ranks_leave(void)
     if (!tess_ranks_launched()) return;
     tess_watch_forgive();
     tess_ranks_barrier(); /* from here on nobody minds who ends first */
+    tess_bells_close();
     tess_watch_stop();
     tess_ranks_close();
 }

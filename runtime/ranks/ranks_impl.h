@@ -26,6 +26,21 @@ void tess_watch_forgive(void);
 /* Stops watching, after all ranks have forgiven. */
 void tess_watch_stop(void);
 
+/* bell.c: ranks of a machine wake each other. */
+
+/* Makes the bells, which all ranks of the machine call; `ranks` there are in all. */
+void tess_bells_open(MPI_Comm here, int rank, int ranks);
+/* Does away with them; all ranks of the machine call it. */
+void tess_bells_close(void);
+/* Rings that rank's, this one's too, from any thread; nothing where it is on another machine. */
+void tess_bell_ring(int rank);
+/* Says whether that rank is on this machine. */
+bool tess_bell_reaches(int rank);
+/* Returns how often this rank's was rung. */
+unsigned tess_bell_rings(void);
+/* Rests for so many microseconds, less than a second, or until it is rung oftener than that. */
+void tess_bell_rest(unsigned rings, long us);
+
 /* share.c */
 
 /* Divides the machine among its ranks, all of which call this. */

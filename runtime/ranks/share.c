@@ -8,6 +8,7 @@
 #include "devices.h"
 #include "ranks_impl.h"
 #include "share_impl.h"
+#include <starpu.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -213,4 +214,12 @@ uint64_t tess_ram_free(void)
     if (tess_share_read()->ranks > 1) return share.ram_bytes;
     tess_hardware_read(&h);
     return h.ram_free_bytes;
+}
+
+int tess_cores(void)
+{
+    const char *ncpu = getenv("STARPU_NCPU"); /* StarPU's own, which wins */
+    int cores = tess_share_read()->cores;
+    if (cores > STARPU_MAXCPUS) cores = STARPU_MAXCPUS;
+    return ncpu && atoi(ncpu) > 0 && atoi(ncpu) < cores ? atoi(ncpu) : cores;
 }

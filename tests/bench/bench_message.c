@@ -1,13 +1,9 @@
-/* What tiles travel at between two ranks, both ways at once: our messages beside those of StarPU-MPI, on the same tiles
- * and the same StarPU, in turns, of which medians are compared. Every byte that arrives is checked after the last turn.
+/* What tiles travel at between two ranks, both ways at once, by each carrier, in turns, of which medians are compared.
+ * Every byte that arrives is checked after each turn.
  *
  *     mpirun -n 2 bench_message [MiB each way and turn]
  */
-#include "ranks_impl.h"
-#include "tiles_impl.h"
-#include <semaphore.h>
-#include <starpu.h>
-#include <starpu_mpi.h>
+#include "runtime.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,49 +79,27 @@ static void free_set(void)
     free(set.span);
 }
 
-/* ---- both ways to send a set ---- */
-
 /* All passes over the set are submitted before the first has ended, as the messages of a step are. */
-static void ours(int passes)
+static void send(int passes)
 {
     for (int pass = 0; pass < passes; pass++) must(tess_submit_all(set.task, 2 * (size_t)set.n), "submission");
     must(tess_wait(), "the wait");
 }
 
-static sem_t ended;
-
-static void on_end(void *unused)
+/* Of one carrier, on a StarPU of its own. */
+static double turn(tess_carriers by, size_t bytes, int passes)
 {
-    (void)unused;
-    sem_post(&ended);
-}
-
-static void theirs(int passes)
-{
-    const int peer = 1 - tess_rank();
-    for (int k = 0, pass = 0; pass < passes; pass += ++k == set.n, k %= set.n) {
-        must(starpu_mpi_irecv_detached(tess_tile_handle(set.in[k]), peer, k, MPI_COMM_WORLD, on_end, NULL), "irecv");
-        must(starpu_mpi_isend_detached(tess_tile_handle(set.out[k]), peer, k, MPI_COMM_WORLD, on_end, NULL), "isend");
-    }
-    for (int k = 0; k < 2 * set.n * passes; k++) sem_wait(&ended);
-}
-
-static double turn(void (*send)(int), int passes)
-{
+    must(tess_start(&(tess_machine){.carrier = by}), "start");
+    make_set(bytes);
     send(1); /* places for what comes, and connections */
     tess_ranks_barrier();
     double start = tess_seconds();
     send(passes);
     tess_ranks_barrier();
-    return (double)SET * passes / (tess_seconds() - start) / 1e9;
-}
-
-static double turn_of_theirs(int passes)
-{
-    must(starpu_mpi_init_conf(NULL, NULL, 0, MPI_COMM_WORLD, NULL), "StarPU-MPI");
-    double rate = turn(theirs, passes);
-    starpu_mpi_shutdown();
-    return rate;
+    const double seconds = tess_seconds() - start;
+    free_set();
+    tess_stop();
+    return (double)SET * passes / seconds / 1e9;
 }
 
 static int ascending(const void *a, const void *b)
@@ -136,31 +110,37 @@ static int ascending(const void *a, const void *b)
 
 int main(int argc, char **argv)
 {
+    static const struct {
+        const char *name;
+        tess_carriers by;
+    } carriers[] = {
+        {"MPI", TESS_CARRIER_MPI},
+#ifdef TESS_HAVE_STARPU_MPI
+        {"StarPU-MPI", TESS_CARRIER_STARPU_MPI},
+#endif
+    };
+    enum { CARRIERS = sizeof carriers / sizeof *carriers };
     const int passes = argc > 1 ? atoi(argv[1]) / (SET >> 20) : 8;
     must(tess_ranks_join(), "joining");
     must(tess_ranks() != 2 || passes < 1, "usage: mpirun -n 2 bench_message [MiB each way, 64 or more]");
-    must(tess_start(&TESS_MACHINE_DEFAULT), "start");
-    sem_init(&ended, 0, 0);
-    if (!tess_rank())
-        printf("GB/s each way, both at once, %d cores a rank; median (least-most) of %d turns\n"
-               "%10s  %24s  %24s\n",
-               tess_cores(), TURNS, "tile", "ours", "StarPU-MPI");
+    if (!tess_rank()) {
+        printf("GB/s each way, both at once, %d cores a rank; median (least-most) of %d turns\n%10s", tess_cores(),
+               TURNS, "tile");
+        for (int c = 0; c < CARRIERS; c++) printf("  %24s", carriers[c].name);
+        printf("\n");
+    }
     for (size_t bytes = 64 << 10; bytes <= 16 << 20; bytes *= 4) {
-        double a[TURNS], b[TURNS];
-        make_set(bytes);
-        for (int k = 0; k < TURNS; k++) {
-            a[k] = turn(ours, passes);
-            b[k] = turn_of_theirs(passes);
+        double rate[CARRIERS][TURNS];
+        for (int k = 0; k < TURNS; k++)
+            for (int c = 0; c < CARRIERS; c++) rate[c][k] = turn(carriers[c].by, bytes, passes);
+        if (!tess_rank()) printf("%10s", tess_human_bytes((double)bytes));
+        for (int c = 0; c < CARRIERS; c++) {
+            qsort(rate[c], TURNS, sizeof rate[c][0], ascending);
+            if (!tess_rank()) printf("  %8.2f (%5.2f -%6.2f)", rate[c][TURNS / 2], rate[c][0], rate[c][TURNS - 1]);
         }
-        free_set();
-        qsort(a, TURNS, sizeof *a, ascending);
-        qsort(b, TURNS, sizeof *b, ascending);
-        if (!tess_rank())
-            printf("%10s  %8.2f (%5.2f -%6.2f)  %8.2f (%5.2f -%6.2f)\n", tess_human_bytes((double)bytes), a[TURNS / 2],
-                   a[0], a[TURNS - 1], b[TURNS / 2], b[0], b[TURNS - 1]);
+        if (!tess_rank()) printf("\n");
         fflush(stdout);
     }
-    tess_stop();
     tess_ranks_leave();
     return 0;
 }

@@ -364,6 +364,29 @@ static void a_bug(void)
     sleep(1);
     TESS_ASSERT(tess_rank() < tess_ranks() - 1);
 }
+/* What comes is longer than the place for it. */
+static void refused(void)
+{
+    enum { BYTES = 1 << 20 };
+    const int peer = 1 - tess_rank();
+    start();
+    clear();
+    tess_tile *t = tess_tile_new(BYTES, TESS_ROLE_ACTIVATION, "t");
+    fill(t, tess_rank(), 0);
+    if (tess_rank() == 0)
+        add_span(add_message(t, TESS_R), peer, 1, true, 0, BYTES);
+    else
+        add_span(add_message(t, TESS_W), peer, 1, false, 0, BYTES / 2);
+    run_list();
+    sleep(60);
+}
+static void exits(void)
+{
+    start();
+    if (tess_rank() < tess_ranks() - 1) wait_for_ever();
+    sleep(1);
+    exit(0);
+}
 static void leaves_early(void)
 {
     start();
@@ -415,7 +438,8 @@ static const struct {
              {"agree_last", agree_last}, {"agree_some", agree_some},
              {"agree_none", agree_none}, {"out_of_memory", out_of_memory},
              {"a_bug", a_bug},           {"leaves_early", leaves_early},
-             {"pretends", pretends},     {"silent", silent}};
+             {"pretends", pretends},     {"silent", silent},
+             {"refused", refused},       {"exits", exits}};
 
 int main(int argc, char **argv)
 {

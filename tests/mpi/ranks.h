@@ -13,7 +13,8 @@ TEST(messages_are_carried_by_the_nccl_of_tests)
 {
     CHECK_STR(tess_message_carrier(), "NCCL 2.0.0");
     for (int by_mpi = 0; by_mpi < 2; by_mpi++) {
-        tess_status status = tess_start(&(tess_machine){.workers = 1, .by_mpi = by_mpi});
+        tess_status status =
+            tess_start(&(tess_machine){.workers = 1, .carrier = by_mpi ? TESS_CARRIER_MPI : TESS_CARRIER_AUTO});
         if (status != TESS_OK) CHECK_SAY("%s", tess_error_text());
         CHECK_STR(tess_message_carrier(), by_mpi ? "MPI" : "NCCL 2.0.0");
         tess_stop();

@@ -60,6 +60,30 @@ TEST(ranks_train_what_one_does)
     json_decref(one);
 }
 
+/* What carries messages is said, and does not show in the bits. */
+TEST(carriers)
+{
+    tiny_setup();
+    RUN_RANKS(2, "train", "run.json", "parallel.carrier=mpi", "output=plain", "zero_optimization.stage=3");
+    EXPECT_DONE();
+    CHECK_EQ(times(ran.out, "messages between ranks go by MPI\n"), 1);
+#ifdef TESS_HAVE_STARPU_MPI
+    setenv("STARPU_COMM_STATS", "1", 1);
+    RUN_RANKS(2, "train", "run.json", "parallel.carrier=starpu_mpi", "zero_optimization.stage=3");
+    unsetenv("STARPU_COMM_STATS");
+    EXPECT_DONE();
+    CHECK_EQ(times(ran.out, "messages between ranks go by StarPU-MPI "), 1);
+    CHECK_HAS(ran.err, "[starpu_comm_stats][0:1]"); /* it was */
+    CHECK_HAS(ran.err, "[starpu_comm_stats][1:0]");
+    CHECK(same_file(weights, "plain/model/model.safetensors"));
+#else
+    RUN("train", "run.json", "parallel.carrier=starpu_mpi");
+    EXPECT_ERROR(2, "parallel.carrier: \"starpu_mpi\" needs what this build does not have, expected one of mpi, nccl");
+#endif
+    RUN_RANKS(2, "train", "run.json", "parallel.carrier=nccl", "overwrite=true");
+    if (ran.status) EXPECT_RANKS_ERROR(2, "parallel.carrier: \"nccl\" cannot carry messages: ");
+}
+
 /* One head cannot be shared out: a line says so, once. With four heads nothing is to be said. */
 TEST(matrices_that_each_tensor_rank_has_whole)
 {

@@ -80,6 +80,14 @@ TEST(one_that_ends_takes_all_down)
     check_down(2, "a_bug");
     CHECK_HAS(ran.err, "tessera: bug: rank 1: ");
     CHECK(!strstr(ran.err, "tessera: error"));
+    check_down(2, "exits");
+    EXPECT_RANKS_ERROR(ran.status, "rank 1: died");
+}
+
+TEST(a_message_that_mpi_refuses_takes_all_down)
+{
+    check_down(2, "refused");
+    EXPECT_RANKS_ERROR(1, "rank 1: ", "MPI: a message ", "failed: MPI_ERR_TRUNCATE");
 }
 
 TEST(a_message_that_never_comes_ends_all_in_one_line)

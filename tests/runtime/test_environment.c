@@ -48,6 +48,10 @@ static void check_taken(const char *variable, const char *set)
 
 TEST(a_wrong_value_is_one_line)
 {
+    check_refused("TESSERA_PARALLEL_CARRIER", "pigeon", "\"pigeon\", expected auto, starpu_mpi, mpi or nccl");
+    check_refused("STARPU_MPI_NDETACHED_SEND", "0", "0, with which StarPU-MPI sends nothing");
+    check_refused("STARPU_MPI_FAKE_SIZE", "4", "4, with which StarPU-MPI sends nothing");
+    check_refused("STARPU_COMM_STATS", "yes", "\"yes\", expected a whole number from 0");
     machine = TESS_MACHINE_DEFAULT;
     check_refused("STARPU_SCHED", "nonsense", "\"nonsense\" is no scheduling policy");
     check_refused("STARPU_SCHED", "heteroprio", "dmda, ");

@@ -1,0 +1,105 @@
+/* The thread of carriers that have none of their own: it begins what has its tiles, and looks what has ended. One that
+ * carries in order begins messages in the order of the list, one after the other; another begins them as soon as they
+ * have their tiles. */
+#include "messages_impl.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+static struct {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    bool stops;
+    const tess_wire *wire;
+    tess_exchange *ready; /* with all tiles, not begun; by number */
+    /* The thread's own: */
+    uint64_t next;      /* number that one in order takes next */
+    unsigned under_way; /* begun, and not ended */
+} serve = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
+
+static void begin(tess_exchange *e)
+{
+    const tess_message_arg *m = e->task->arg;
+    void **data = tess_alloc((m->spans + 1) * sizeof *data);
+    for (unsigned i = 0; i < m->spans; i++) data[i] = tess_message_data(e, &m->span[i]);
+    serve.next++;
+    serve.under_way++;
+    serve.wire->begin(e, data);
+    free(data);
+}
+
+/* What may begin now. Called with the lock held. */
+static tess_exchange *take(void)
+{
+    tess_exchange *e = serve.ready, **end = &serve.ready;
+    uint64_t next = serve.next;
+    unsigned room = serve.wire->most - serve.under_way;
+    while (*end && room-- > 0 && (!serve.wire->in_order || (*end)->number == next++)) end = &(*end)->next;
+    if (end == &serve.ready) return NULL;
+    serve.ready = *end;
+    *end = NULL;
+    return e;
+}
+
+/* Are any of those under way at their end? */
+static bool progress(void)
+{
+    bool any = false;
+    for (tess_exchange *e; serve.under_way && (e = serve.wire->ended()); any = true) {
+        serve.under_way--;
+        tess_message_ended(e);
+    }
+    return any;
+}
+
+static void *run(void *unused)
+{
+    double moved = tess_seconds();
+    if (serve.wire->enter) serve.wire->enter();
+    for (;;) {
+        const unsigned news = tess_rest_news();
+        pthread_mutex_lock(&serve.lock);
+        tess_exchange *ready;
+        while (!(ready = take()) && !serve.under_way && !serve.stops) pthread_cond_wait(&serve.more, &serve.lock);
+        bool stops = serve.stops;
+        pthread_mutex_unlock(&serve.lock);
+        if (stops && !ready && !serve.under_way) return unused;
+        if (ready) moved = tess_seconds();
+        for (tess_exchange *e = ready, *next; e; e = next) {
+            next = e->next;
+            begin(e);
+        }
+        if (progress()) moved = tess_seconds();
+        if (serve.under_way) tess_rest(news, tess_seconds() - moved);
+    }
+}
+
+void tess_serve_take(tess_exchange *e)
+{
+    tess_exchange **at = &serve.ready;
+    pthread_mutex_lock(&serve.lock);
+    while (*at && (*at)->number < e->number) at = &(*at)->next;
+    e->next = *at;
+    *at = e;
+    pthread_mutex_unlock(&serve.lock);
+    pthread_cond_signal(&serve.more);
+    tess_rest_end();
+}
+
+bool tess_serve_start(const tess_wire *wire)
+{
+    serve.stops = false;
+    serve.next = 0;
+    serve.wire = wire;
+    return !pthread_create(&serve.thread, NULL, run, NULL);
+}
+
+void tess_serve_stop(void)
+{
+    pthread_mutex_lock(&serve.lock);
+    serve.stops = true;
+    pthread_cond_signal(&serve.more);
+    pthread_mutex_unlock(&serve.lock);
+    tess_rest_end();
+    pthread_join(serve.thread, NULL);
+}

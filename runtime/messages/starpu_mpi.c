@@ -1,0 +1,199 @@
+/* StarPU-MPI: messages from RAM to RAM, by StarPU's own engine. message.c has acquired the tile; here each span of it
+ * becomes a window, a handle of StarPU's over the tile's own bytes that lives as long as the span is under way. So
+ * there is no copy, and all spans of a message are under way at once, which a tile that StarPU partitions does not
+ * allow.
+ *
+ * Nothing comes early. Windows are sent by issend: StarPU-MPI's envelope goes ahead, and the data follow when the
+ * receiver has said that it has a place for them, which it does when its tile is acquired. What isend sends before that
+ * would lie in memory that no plan counts.
+ *
+ * Tags tell which way a span goes: StarPU-MPI keeps what it will send and what it is announced in one table, by peer
+ * and tag, and takes the one for the other where both ranks send by the same tag (tests/mpi/starpu_mpi_tags.c).
+ *
+ * Its thread asks MPI about every request without a pause, as long as a receive is pending, which is nearly always.
+ * Between the rounds it rests here, as our own thread does: its MPI_Test comes by profile.c. */
+#include "messages_impl.h"
+#include "profile.h"
+#include "ranks_impl.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef TESS_HAVE_STARPU_MPI
+#include <starpu_mpi.h>
+
+struct window {
+    starpu_data_handle_t handle;
+    tess_exchange *of;
+    int from; /* the rank whose send ends with it; -1: it is sent */
+};
+
+static struct {
+    atomic_int handing;    /* threads that wait for StarPU-MPI to take what they give it */
+    atomic_bool stops;     /* nothing is under way any more */
+    MPI_Errhandler failed; /* of our communicator */
+    /* Its thread's own: */
+    const void *first; /* request of a round */
+    bool detached;     /* one was tested since the last envelope */
+    unsigned news;
+    double moved;
+} mpi;
+
+static const char *name(void)
+{
+    static char text[32];
+    snprintf(text, sizeof text, "StarPU-MPI %d.%d", STARPU_MAJOR_VERSION, STARPU_MINOR_VERSION);
+    return text;
+}
+
+/* ---- its thread ---- */
+
+static bool is_its_thread(void)
+{
+    static _Thread_local enum { UNKNOWN, NO, YES } is;
+    char called[16] = "";
+    if (is == UNKNOWN)
+        is = !pthread_getname_np(pthread_self(), called, sizeof called) && !strcmp(called, "MPI") ? YES : NO;
+    return is == YES;
+}
+
+/* A round ends where the request comes again that it began with. Envelopes are asked for with StarPU-MPI's lock held,
+ * which whoever hands something over waits for: it rests there only where there is no other request to rest at, and
+ * never while somebody hands something over. */
+static void tested(const void *request, bool envelope, bool ended)
+{
+    if (!is_its_thread()) return;
+    const unsigned news = tess_rest_news();
+    const bool passes = envelope && mpi.detached;
+    mpi.detached = !envelope;
+    if (ended || news != mpi.news || atomic_load(&mpi.handing) > 0) {
+        mpi.moved = tess_seconds();
+        mpi.news = news;
+        mpi.first = NULL;
+    } else if (passes) {
+        if (mpi.first == request) mpi.first = NULL;
+    } else if (!mpi.first) {
+        mpi.first = request;
+    } else if (mpi.first == request) {
+        tess_rest(news, tess_seconds() - mpi.moved);
+    }
+}
+
+/* At its end StarPU-MPI waits for all ranks, and none of ours need come there: one that fails stops alone, and says so
+ * to the others afterwards. Nothing is under way then. The next start is all ranks'. */
+static bool leaves_out_barrier(void)
+{
+    return atomic_load(&mpi.stops) && is_its_thread();
+}
+
+/* An envelope, its answer, or data. */
+static void sent(MPI_Comm comm, int to)
+{
+    if (comm == tess_messages_comm) tess_bell_ring(to);
+}
+
+static const tess_mpi_profile profile = {tested, sent, leaves_out_barrier};
+
+/* ---- messages ---- */
+
+static void ended_one(tess_exchange *e)
+{
+    if (atomic_fetch_sub(&e->left, 1) > 1) return;
+    free(e->own);
+    tess_message_ended(e);
+}
+
+static void ended(void *window)
+{
+    struct window *w = window;
+    starpu_data_unregister_submit(w->handle);
+    if (w->from >= 0) tess_bell_ring(w->from);
+    ended_one(w->of);
+}
+
+static void hand(struct window *w, const tess_span *s, char *data, size_t bytes)
+{
+    const starpu_mpi_tag_t tag = 2 * (starpu_mpi_tag_t)s->tag + (s->sends == (s->peer > tess_rank()));
+    starpu_variable_data_register(&w->handle, STARPU_MAIN_RAM, (uintptr_t)data, bytes);
+    starpu_data_set_sequential_consistency_flag(w->handle, 0);
+    if (s->sends)
+        starpu_mpi_issend_detached_prio(w->handle, s->peer, tag, -(int)w->of->task->order, tess_messages_comm, ended,
+                                        w);
+    else
+        starpu_mpi_irecv_detached(w->handle, s->peer, tag, tess_messages_comm, ended, w);
+}
+
+static void take(tess_exchange *e)
+{
+    const tess_message_arg *m = e->task->arg;
+    unsigned runs = 0;
+    for (unsigned i = 0; i < m->spans; i++)
+        runs += (unsigned)((m->span[i].bytes + TESS_RUN_BYTES - 1) / TESS_RUN_BYTES);
+    struct window *w = tess_alloc((runs + 1) * sizeof *w);
+    e->own = w;
+    e->left = runs + 1; /* it does not end while some are yet to be handed over */
+    atomic_fetch_add(&mpi.handing, 1);
+    tess_rest_end();
+    for (unsigned i = 0; i < m->spans; i++)
+        for (size_t at = 0; at < m->span[i].bytes; at += TESS_RUN_BYTES, w++) {
+            const size_t left = m->span[i].bytes - at;
+            w->of = e;
+            w->from = m->span[i].sends ? -1 : m->span[i].peer;
+            hand(w, &m->span[i], tess_message_data(e, &m->span[i]) + at, left < TESS_RUN_BYTES ? left : TESS_RUN_BYTES);
+        }
+    atomic_fetch_sub(&mpi.handing, 1);
+    tess_rest_end();
+    ended_one(e);
+}
+
+/* ---- start and stop ---- */
+
+/* StarPU-MPI ends the process by an assertion, behind this. */
+static void failed(MPI_Comm *comm, int *code, ...)
+{
+    char text[MPI_MAX_ERROR_STRING] = "", where[200];
+    int length;
+    (void)comm;
+    MPI_Error_string(*code, text, &length);
+    snprintf(where, sizeof where, "StarPU-MPI: a message failed: %s", text);
+    tess_die(where);
+}
+
+static bool start(unsigned *node)
+{
+    *node = STARPU_MAIN_RAM;
+    atomic_store(&mpi.stops, false);
+    mpi.first = NULL;
+    mpi.detached = false;
+    mpi.moved = tess_seconds();
+    tess_mpi_profile_set(&profile);
+    TESS_ASSERT(!starpu_mpi_init_comm(NULL, NULL, 0, tess_messages_comm));
+    MPI_Comm_create_errhandler(failed, &mpi.failed); /* StarPU-MPI has set another */
+    MPI_Comm_set_errhandler(tess_messages_comm, mpi.failed);
+    return true;
+}
+
+static void stop(void)
+{
+    atomic_store(&mpi.stops, true);
+    tess_rest_end();
+    starpu_mpi_shutdown();
+    tess_mpi_profile_set(NULL);
+    MPI_Comm_set_errhandler(tess_messages_comm, MPI_ERRORS_RETURN);
+    MPI_Errhandler_free(&mpi.failed);
+}
+
+const tess_carrier tess_by_starpu_mpi = {.name = name, .start = start, .take = take, .stop = stop};
+
+#else
+
+static const char *hindrance(void)
+{
+    return "this build has no StarPU-MPI";
+}
+static const char *name(void)
+{
+    return "";
+}
+const tess_carrier tess_by_starpu_mpi = {.name = name, .hindrance = hindrance};
+#endif
