@@ -44,6 +44,7 @@ typedef enum tess_offload {
 #define TESS_CONFIG_INT(name)    int64_t name;
 #define TESS_CONFIG_REAL(name)   double name;
 #define TESS_CONFIG_REALS(name)  double name[2];
+#define TESS_CONFIG_INTS(name)   int64_t name[2];
 #define TESS_CONFIG_SIZE(name)   int64_t name; /* bytes */
 #define TESS_CONFIG_TEXT(name)   char *name;   /* NULL: not given */
 #define TESS_CONFIG_CHOICE(name) int name;

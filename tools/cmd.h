@@ -37,6 +37,9 @@ tess_status cmd_whole_number(const option *o, double least, double most, double 
  * Whatever it returns, `config` can be freed. */
 tess_status cmd_config(int argc, char **argv, const char *const *required, tess_config *config) TESS_NODISCARD;
 
+/* Says what "--trace FIRST:LAST" sets: "trace.steps=[3,5]", a new string in *key; NULL where the option was not met. */
+tess_status cmd_trace(const option *o, char **key) TESS_NODISCARD;
+
 /* again.c: the line that starts this run again, so that it resumes; `resumes`: it does as it is. A new string. To be
  * asked before cmd_parse, which moves arguments. */
 char *cmd_again(int argc, char **argv, bool resumes);

@@ -11,6 +11,7 @@
 #include "gpu_impl.h"
 #include "list_impl.h"
 #include "tiles_impl.h"
+#include "trace_impl.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,12 +65,15 @@ static void run_cpu(void *buffers[], void *arg)
     const bool counts = tess_gpu_workers() == 0;
     if (counts) tess_lost_works(1);
     tess_body_begins(worker);
-    double start = tess_seconds();
+    if (tess_traces()) tess_timeline_enters(t);
+    const double start = tess_seconds();
     t->cl->cpu(&w);
+    const double end = tess_seconds();
     tess_body_ends(worker);
+    if (tess_traces()) tess_timeline_ran(t, start, end);
     struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
     tally->tasks++;
-    tally->busy += tess_seconds() - start;
+    tally->busy += end - start;
     tally->flops += cost_of(t).flops;
     if (counts) tess_lost_works(-1);
 }
@@ -87,6 +91,7 @@ static void run_cuda(void *buffers[], void *arg)
     if (tess_fault_stands || tess_gpu_failed(worker)) return;
     fill_views(view, buffers, t);
     tess_gpu_use(&now, &peak);
+    tess_trace_set(TESS_TRACE_GPU_BYTES, now);
     tess_gpu_body(t->cl)(&w);
     struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
     tally->tasks++;
@@ -107,13 +112,14 @@ static void keep_times(const struct starpu_profiling_task_info *i, const tess_ta
                          between(i->release_data_start_time, i->release_data_end_time);
 }
 
-/* After a task: what StarPU spent around the body, when profiling; and, last, that it ended. */
+/* After a task: what StarPU spent around the body, when profiling; for the trace; and, last, that it ended. */
 static void done(void *arg)
 {
     struct starpu_task *task = arg;
     const struct starpu_profiling_task_info *i = profiles ? task->profiling_info : NULL;
     if (tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_lost_works(-1);
     if (i && i->workerid >= 0) keep_times(i, task->cl_arg);
+    if (tess_traces()) tess_timeline_task(task->cl_arg, task->profiling_info, task->flops);
     tess_idle_wake();
     tess_task_ended();
 }

@@ -13,6 +13,7 @@
 #include "messages_impl.h"
 #include "progress_impl.h"
 #include "tiles_impl.h"
+#include "trace_impl.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -46,8 +47,29 @@ tess_codelet tess_message = {.name = "message", .dtype = TESS_F32, .cost = cost}
 
 /* ---- the thread ---- */
 
+static void trace(const tess_exchange *e)
+{
+    const tess_message_arg *m = e->task->arg;
+    tess_trace_event t = {.kind = TESS_TRACE_MESSAGE,
+                          .number = m->spans ? (uint64_t)m->span[0].peer + 1 : 0,
+                          .begin = e->began,
+                          .end = tess_seconds(),
+                          .asked = e->asked,
+                          .of = e->task->nuse ? e->task->use[0].tile->label : NULL,
+                          .arrival = tess_trace_arrival()};
+    for (unsigned i = 0; i < m->spans; i++) {
+        *(m->span[i].sends ? &t.bytes : &t.received) += m->span[i].bytes;
+        if (!m->span[i].sends) e->task->use[m->span[i].use].tile->came = t.arrival;
+        if ((uint64_t)m->span[i].peer + 1 != t.number) t.number = 0; /* several */
+    }
+    t.name = !t.received ? "send" : !t.bytes ? "receive" : "exchange";
+    tess_trace_add(&t);
+}
+
 static void finish(tess_exchange *e)
 {
+    if (tess_traces() && e->began > 0) trace(e);
+    tess_trace_set(TESS_TRACE_SPANS, post.under_way);
     for (unsigned i = 0; i < e->task->nuse; i++)
         starpu_data_release_on_node(e->task->use[i].tile->handle, (int)post.node);
     tess_idle_wake();
@@ -70,6 +92,8 @@ static void begin(tess_exchange *e)
     }
     post.next++;
     post.under_way++;
+    if (tess_traces()) e->began = tess_seconds();
+    tess_trace_set(TESS_TRACE_SPANS, post.under_way);
     post.carrier->begin(e, data);
     free(data);
 }
@@ -164,6 +188,7 @@ void tess_message_submit(const tess_task *t)
     tess_exchange *e = tess_alloc(sizeof *e);
     e->task = t;
     e->number = post.submitted++;
+    if (tess_traces()) e->asked = tess_seconds();
     e->left = t->nuse;
     static const enum starpu_data_access_mode modes[] = {
         [TESS_R] = STARPU_R, [TESS_W] = STARPU_W, [TESS_RW] = STARPU_RW};
