@@ -61,6 +61,7 @@ typedef enum tess_offload {
 typedef struct tess_config {
     char *file;    /* where errors say a value is from: the configuration's path */
     char *command; /* what goes on with this run, for messages; NULL: not known */
+    bool quiet;    /* resolving does not say what "auto" becomes */
 #define GROUP(name) struct {
 #define END(name)                                                                                                      \
     }                                                                                                                  \

@@ -28,12 +28,12 @@ static char *about(const tess_run *r, const tess_plan *plan, const tess_measure 
     json_object_set_new(o, "cpu_cap", json_integer((json_int_t)r->ram));
     json_object_set_new(o, "gpu_room", json_integer((json_int_t)r->gpu.room));
     if (r->disk)
-        json_object_update_new(o,
-                               json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I}", "read_rate", rates->read,
-                                         "write_rate", rates->write, "both", rates->both, "paper_seconds",
-                                         p->time.seconds, "paper_work", p->time.work, "paper_read", p->time.read,
-                                         "paper_write", p->time.write, "planned_read", (json_int_t)p->read,
-                                         "planned_write", (json_int_t)p->written, "bound_bytes", (json_int_t)p->bound));
+        json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I}", "read_rate",
+                                            rates->read, "write_rate", rates->write, "both", rates->both, "flops_rate",
+                                            rates->flops, "copy_rate", rates->copy, "paper_seconds", p->time.seconds,
+                                            "paper_work", p->time.work, "paper_read", p->time.read, "paper_write",
+                                            p->time.write, "planned_read", (json_int_t)p->read, "planned_write",
+                                            (json_int_t)p->written, "bound_bytes", (json_int_t)p->bound));
     char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(o);
     return text;

@@ -15,6 +15,9 @@ tess_status tess_estimate_fits(const tess_config *c, FILE *out) TESS_NODISCARD;
 /* Makes steps on random tokens, and prints a table of where the time goes. */
 tess_status tess_bench(const tess_config *c, int steps, FILE *out) TESS_NODISCARD;
 
+/* Prints where the time of a traced step went, from the directory of its run, and what would help. */
+tess_status tess_explain(const char *output, FILE *out) TESS_NODISCARD;
+
 /* ---- yardstick.c: what this machine can do ------------------------------------------------------------------------
  */
 

@@ -398,7 +398,7 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
                (wide)c->trace.steps[0], (wide)c->trace.steps[1]);
     if (c->eval_every && !c->data.valid) REFUSE(c, "data.valid", "missing, expected a path (eval_every needs it)");
     TESS_TRY(resolve_best(c));
-    tess_config_say_auto(c);
+    if (!c->quiet) tess_config_say_auto(c);
     return TESS_OK;
 }
 
