@@ -28,6 +28,7 @@ typedef struct tess_slice {
     double begin, end;                /* of it */
     double ready, submitted;          /* ready: of a transfer, when it was asked for; below 0: not known */
     double bytes, received, flops;    /* bytes: moved, or sent */
+    int peer, tag;                    /* of a message; peer below 0: there are several */
     int arrival[TESS_SLICE_ARRIVALS]; /* of a task: transfers that it was the first to use; -1: none */
 } tess_slice;
 

@@ -65,6 +65,14 @@ void tess_explain_settings(const char *output, const tess_traced *t, FILE *out)
         return;
     }
     char *file = tess_format("%s/config.json", output);
+    tess_config c;
+    const bool moves = a->disk || tess_config_load(file, NULL, 0, &c) != TESS_OK || c.activation_checkpointing.enabled;
+    if (!a->disk) tess_config_free(&c);
+    if (!moves) {
+        fprintf(out, "settings: no tile leaves RAM and nothing is computed twice: more memory would not help\n");
+        free(file);
+        return;
+    }
     if (forecast(file, NULL, a, &now, &cap, &recomputes) != TESS_OK) {
         fprintf(out, "settings: no forecast: %s\n", tess_error_text());
         free(file);

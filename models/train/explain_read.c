@@ -105,6 +105,8 @@ static tess_status read_slice(struct reading *r, const json_t *o, tess_slice *s)
     s->bytes = number_or(args, s->kind == TESS_SLICE_MESSAGE ? "sent" : "bytes", 0);
     s->received = number_or(args, "received", 0);
     s->flops = number_or(args, "flops", 0);
+    s->peer = (int)fmax(-1, fmin(1e6, number_or(args, "peer", -1)));
+    s->tag = (int)fmax(-1, fmin(2e9, number_or(args, "tag", -1)));
     for (int i = 0; i < TESS_SLICE_ARRIVALS; i++) s->arrival[i] = -1;
     return TESS_OK;
 }

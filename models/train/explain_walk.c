@@ -129,14 +129,37 @@ static const tess_slice *submission(struct walk *w)
     return to_task(w, task_by(w, w->at), TESS_FOR_SUBMISSION);
 }
 
+/* The same message as its peer saw it; NULL: it is not known. */
+static const tess_slice *other_end(const tess_traced *t, const tess_slice *x)
+{
+    const tess_slice *found = NULL;
+    size_t n;
+    if (x->peer < 0 || x->peer >= t->ranks) return NULL;
+    const tess_slice *s = tess_traced_of(t, x->peer, TESS_SLICE_MESSAGE, &n);
+    for (size_t i = 0; i < n; i++)
+        if (s[i].tag == x->tag && s[i].peer == x->rank &&
+            (!found || fabs(s[i].end - x->end) < fabs(found->end - x->end)))
+            found = &s[i];
+    return found;
+}
+
 static const tess_slice *transfer(struct walk *w, const tess_slice *x)
 {
     if (x->kind != TESS_SLICE_MESSAGE) {
         put_wait(w, waits_as(x), x, x->ready >= 0 ? x->ready : x->begin);
         return w->at > w->limit ? submission(w) : NULL;
     }
-    put_wait(w, TESS_FOR_SPANS, x, x->begin); /* it began when its tiles were there */
+    /* It began when its tiles were there, and moved when they were there on both sides: the path goes on where that was
+     * later, a worker's pause was for all of it. */
+    const tess_slice *other = w->works ? other_end(w->t, x) : NULL;
+    if (other && other->begin > x->begin) {
+        put_wait(w, TESS_FOR_SPANS, x, other->begin);
+        w->rank = other->rank;
+        x = other;
+    } else
+        put_wait(w, TESS_FOR_SPANS, x, x->begin);
     const tess_slice *task = task_by(w, w->at + EPS);
+    if (task && task->begin >= w->at) task = task_by(w, w->at - 1e-9);
     return end_of(task) >= x->ready ? to_task(w, task, TESS_FOR_SUBMISSION) : submission(w);
 }
 

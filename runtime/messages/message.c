@@ -52,6 +52,7 @@ static void trace(const tess_exchange *e)
     const tess_message_arg *m = e->task->arg;
     tess_trace_event t = {.kind = TESS_TRACE_MESSAGE,
                           .number = m->spans ? (uint64_t)m->span[0].peer + 1 : 0,
+                          .tag = m->spans ? m->span[0].tag : 0,
                           .begin = e->began,
                           .end = tess_seconds(),
                           .asked = e->asked,
@@ -61,6 +62,7 @@ static void trace(const tess_exchange *e)
         *(m->span[i].sends ? &t.bytes : &t.received) += m->span[i].bytes;
         if (!m->span[i].sends) e->task->use[m->span[i].use].tile->came = t.arrival;
         if ((uint64_t)m->span[i].peer + 1 != t.number) t.number = 0; /* several */
+        if (m->span[i].tag < t.tag) t.tag = m->span[i].tag;          /* the same on the other side */
     }
     t.name = !t.received ? "send" : !t.bytes ? "receive" : "exchange";
     tess_trace_add(&t);

@@ -31,6 +31,7 @@ typedef struct tess_trace_event {
     tess_trace_kind kind;
     bool gpu;                             /* the worker is a GPU's */
     uint32_t worker;                      /* of a task; else the writer's */
+    int32_t tag;                          /* of a message: the least of its spans' */
     uint64_t number;                      /* of a step; a task's place in the list; of a message: 1 + the peer */
     double begin, end;                    /* of the body; on the drive, on the link */
     double asked;                         /* when a task was ready, a transfer was asked for; 0: not known */

@@ -308,6 +308,7 @@ static void put_event(struct trace *t, const tess_trace_event *e)
     if (on_lanes(e->kind)) put_number(t, e->kind == TESS_TRACE_MESSAGE ? "sent" : "bytes", e->bytes);
     if (e->kind == TESS_TRACE_MESSAGE) put_number(t, "received", e->received);
     if (e->kind == TESS_TRACE_MESSAGE && e->number) put_number(t, "peer", e->number - 1);
+    if (e->kind == TESS_TRACE_MESSAGE) put_number(t, "tag", (uint64_t)e->tag);
     put_text(t, "}}");
 }
 
