@@ -37,6 +37,8 @@ extern struct tess_codelet_state *tess_codelets;
 void tess_tasks_start(bool profile);
 /* Ends it: StarPU's side of codelets is forgotten. */
 void tess_tasks_stop(void);
+/* Returns the step whose tasks are submitted, from 0. */
+int64_t tess_env_step(void);
 /* Gives a task to StarPU, to run where it says; 0: anywhere. */
 tess_status tess_task_submit(const tess_task *t, uint32_t where) TESS_NODISCARD;
 

@@ -20,6 +20,11 @@ struct tess_codelet_state *tess_codelets;
 static bool profiles;
 static tess_env env;
 
+int64_t tess_env_step(void)
+{
+    return env.step;
+}
+
 void tess_env_set(const tess_env *e)
 {
     env = *e;
@@ -135,6 +140,14 @@ static uint32_t footprint(struct starpu_task *task)
     return starpu_task_data_footprint(task) ^ (uint32_t)(bits >> 32) ^ (uint32_t)bits;
 }
 
+/* For StarPU's own traces: a colour of its own for each op, light enough to read a name on. */
+static unsigned color_of(const char *name)
+{
+    uint32_t h = 2166136261u;
+    for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
+    return (h & 0x7f7f7fu) + 0x606060u;
+}
+
 static struct tess_codelet_state *state_of(tess_codelet *cl)
 {
     if (cl->state) return cl->state;
@@ -152,6 +165,7 @@ static struct tess_codelet_state *state_of(tess_codelet *cl)
     s->cl.nbuffers = STARPU_VARIABLE_NBUFFERS;
     s->cl.model = &s->model;
     s->cl.name = cl->name;
+    s->cl.color = color_of(cl->name);
     s->owner = cl;
     s->next = tess_codelets;
     tess_codelets = s;

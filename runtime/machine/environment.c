@@ -373,6 +373,7 @@ tess_status tess_environment_enter(const tess_machine *m)
     TESS_TRY(check_home());
     unset_empty();
     set_default("STARPU_SILENT", "1");
+    set_default("STARPU_FXT_TRACE", "0"); /* a StarPU that has FxT would trace whatever runs */
     const tess_share *s = tess_share_read();
     bool said = getenv("STARPU_WORKERS_CPUID") || getenv("STARPU_WORKERS_COREID") || getenv("STARPU_WORKERS_GETBIND");
     if (s->crowded)
