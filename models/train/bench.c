@@ -43,12 +43,23 @@ static tess_status measure(tess_bench_run *b, int steps, FILE *out)
     if (status == TESS_OK) tess_tracing_merge(&b->tracing);
     tess_profile_read(&p);
     qsort(seconds, (size_t)steps, sizeof *seconds, ascending);
-    if (status == TESS_OK) tess_bench_print(out, b, seconds[steps / 2], &p, steps);
+    if (status == TESS_OK) {
+        uint64_t read, written, used, peak;
+        tess_disk_traffic(&read, &written, &used, &peak);
+        const double all = p.busy + p.waiting + p.scheduling + p.idle;
+        b->result = (tess_bench_result){.seconds = seconds[steps / 2],
+                                        .busy = p.busy / all,
+                                        .waiting = p.waiting / all,
+                                        .scheduling = p.scheduling / all,
+                                        .idle = p.idle / all,
+                                        .moved = (double)(read + written - b->moved) / steps};
+        tess_bench_print(out, b, seconds[steps / 2], &p, steps);
+    }
     free(seconds);
     return status;
 }
 
-tess_status tess_bench(const tess_config *c, int steps, FILE *out)
+tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_result *result)
 {
     tess_bench_run b = {0};
     tess_status status;
@@ -64,6 +75,7 @@ tess_status tess_bench(const tess_config *c, int steps, FILE *out)
     TESS_TRY_DONE(tess_ranks_agree(tess_run_feed_random(&b.run, b.step)));
     TESS_TRY_DONE(tess_tracing_open(&b.tracing, &b.run, &b.plan, &b.measure, 0));
     status = measure(&b, steps, out);
+    if (result) *result = b.result;
 done:
     tess_tracing_close(&b.tracing);
     tess_step_free(b.step);

@@ -13,6 +13,7 @@ typedef struct tess_bench_run {
     tess_tracing tracing;
     uint64_t moved; /* from and to the disk, before the steps that are measured */
     uint64_t sent;  /* to other ranks, the same */
+    tess_bench_result result;
 } tess_bench_run;
 
 /* Prints what steps of this median took, all of whose tasks are in the profile. */

@@ -5,23 +5,23 @@
 #define TESS_EXPLAIN_IMPL_H
 #include "run_impl.h"
 
-typedef enum tess_slice_kind {
-    TESS_SLICE_STEP,
-    TESS_SLICE_WAIT, /* submission stood still */
-    TESS_SLICE_TASK,
-    TESS_SLICE_DATA, /* a worker fetched what its next task needs */
-    TESS_SLICE_READ,
-    TESS_SLICE_WRITE,
-    TESS_SLICE_TO_GPU,
-    TESS_SLICE_OFF_GPU,
-    TESS_SLICE_MESSAGE,
-    TESS_SLICE_KINDS
-} tess_slice_kind;
+typedef enum tess_event_kind {
+    TESS_EVENT_STEP,
+    TESS_EVENT_WAIT, /* submission stood still */
+    TESS_EVENT_TASK,
+    TESS_EVENT_DATA, /* a worker fetched what its next task needs */
+    TESS_EVENT_READ,
+    TESS_EVENT_WRITE,
+    TESS_EVENT_TO_GPU,
+    TESS_EVENT_OFF_GPU,
+    TESS_EVENT_MESSAGE,
+    TESS_EVENT_KINDS
+} tess_event_kind;
 
-enum { TESS_SLICE_ARRIVALS = 4, TESS_TRACE_NAMES = 512 };
+enum { TESS_EVENT_ARRIVALS = 4, TESS_TRACE_NAMES = 512 };
 
-typedef struct tess_slice {
-    tess_slice_kind kind;
+typedef struct tess_event {
+    tess_event_kind kind;
     int rank, name;                   /* name: of tess_traced.name */
     uint32_t track;                   /* of a task: its worker's */
     uint64_t number;                  /* of a step; a task's place in the list */
@@ -29,8 +29,8 @@ typedef struct tess_slice {
     double ready, submitted;          /* ready: of a transfer, when it was asked for; below 0: not known */
     double bytes, received, flops;    /* bytes: moved, or sent */
     int peer, tag;                    /* of a message; peer below 0: there are several */
-    int arrival[TESS_SLICE_ARRIVALS]; /* of a task: transfers that it was the first to use; -1: none */
-} tess_slice;
+    int arrival[TESS_EVENT_ARRIVALS]; /* of a task: transfers that it was the first to use; -1: none */
+} tess_event;
 
 /* What a trace says of the run. */
 typedef struct tess_about {
@@ -44,10 +44,10 @@ typedef struct tess_about {
 typedef struct tess_traced {
     char *name[TESS_TRACE_NAMES];
     int names;
-    tess_slice *slice; /* by rank, then by kind, then by end; arrivals are places here */
-    size_t slices;
+    tess_event *event; /* by rank, then by kind, then by end; arrivals are places here */
+    size_t events;
     int ranks;
-    size_t *first; /* [rank * TESS_SLICE_KINDS + kind]: the first of them, and one more behind the last */
+    size_t *first; /* [rank * TESS_EVENT_KINDS + kind]: the first of them, and one more behind the last */
     tess_about about;
 } tess_traced;
 
@@ -58,8 +58,8 @@ typedef struct tess_traced {
 tess_status tess_traced_read(const char *path, tess_traced *t) TESS_NODISCARD;
 /* Frees it. */
 void tess_traced_free(tess_traced *t);
-/* Returns the slices of a kind of a rank, in the order of their ends, and how many they are. */
-const tess_slice *tess_traced_of(const tess_traced *t, int rank, tess_slice_kind kind, size_t *n);
+/* Returns the events of a kind of a rank, in the order of their ends, and how many they are. */
+const tess_event *tess_traced_of(const tess_traced *t, int rank, tess_event_kind kind, size_t *n);
 
 /* ---- explain_walk.c ---- */
 
@@ -87,11 +87,11 @@ typedef struct tess_shares {
 } tess_shares;
 
 /* Adds what the path from the end of a step back to its beginning is made of: wall is the step's. */
-void tess_explain_path(const tess_traced *t, const tess_slice *step, tess_shares *path);
+void tess_explain_path(const tess_traced *t, const tess_event *step, tess_shares *path);
 /* Adds what a worker did in a step, and what it waited for when it did nothing. */
-void tess_explain_worker(const tess_traced *t, const tess_slice *step, uint32_t track, tess_shares *s);
-/* Returns the seconds of a step in which at least one slice of a kind was there, and their bytes. */
-double tess_explain_under_way(const tess_traced *t, const tess_slice *step, tess_slice_kind kind, double *bytes);
+void tess_explain_worker(const tess_traced *t, const tess_event *step, uint32_t track, tess_shares *s);
+/* Returns the seconds of a step in which at least one event of a kind was there, and their bytes. */
+double tess_explain_under_way(const tess_traced *t, const tess_event *step, tess_event_kind kind, double *bytes);
 
 /* ---- explain_text.c ---- */
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const categories[TESS_SLICE_KINDS] = {"step",  "wait",   "task",    "data",   "read",
+static const char *const categories[TESS_EVENT_KINDS] = {"step",  "wait",   "task",    "data",   "read",
                                                          "write", "to_gpu", "off_gpu", "message"};
 
 /* One end of an arrow from a transfer to a task. */
@@ -83,31 +83,31 @@ static tess_status read_about(struct reading *r, const json_t *args)
     return TESS_OK;
 }
 
-static tess_status read_slice(struct reading *r, const json_t *o, tess_slice *s)
+static tess_status read_slice(struct reading *r, const json_t *o, tess_event *s)
 {
     const json_t *args = json_object_get(o, "args");
     const char *category = json_string_value(json_object_get(o, "cat")),
                *name = json_string_value(json_object_get(o, "name"));
     double ts, dur;
     int kind = 0;
-    while (category && kind < TESS_SLICE_KINDS && strcmp(category, categories[kind])) kind++;
-    if (!category || !name || kind == TESS_SLICE_KINDS) return broken(r, "a slice of no kind that is known");
+    while (category && kind < TESS_EVENT_KINDS && strcmp(category, categories[kind])) kind++;
+    if (!category || !name || kind == TESS_EVENT_KINDS) return broken(r, "a event of no kind that is known");
     if (!number(o, "ts", &ts) || !number(o, "dur", &dur) || ts < 0 || dur < 0)
-        return broken(r, "a slice without a beginning and a length of 0 or more");
-    s->kind = (tess_slice_kind)kind;
+        return broken(r, "a event without a beginning and a length of 0 or more");
+    s->kind = (tess_event_kind)kind;
     s->begin = 1e-6 * ts;
     s->end = 1e-6 * (ts + dur);
-    s->name = name_of(r->t, s->kind == TESS_SLICE_STEP ? "step" : name);
+    s->name = name_of(r->t, s->kind == TESS_EVENT_STEP ? "step" : name);
     if (s->name < 0) return broken(r, "more names than there can be");
-    s->ready = 1e-6 * number_or(args, s->kind == TESS_SLICE_TASK ? "ready" : "asked", -1e6);
+    s->ready = 1e-6 * number_or(args, s->kind == TESS_EVENT_TASK ? "ready" : "asked", -1e6);
     s->submitted = 1e-6 * number_or(args, "submitted", -1e6);
-    s->number = (uint64_t)fmax(0, number_or(args, s->kind == TESS_SLICE_STEP ? "step" : "order", 0));
-    s->bytes = number_or(args, s->kind == TESS_SLICE_MESSAGE ? "sent" : "bytes", 0);
+    s->number = (uint64_t)fmax(0, number_or(args, s->kind == TESS_EVENT_STEP ? "step" : "order", 0));
+    s->bytes = number_or(args, s->kind == TESS_EVENT_MESSAGE ? "sent" : "bytes", 0);
     s->received = number_or(args, "received", 0);
     s->flops = number_or(args, "flops", 0);
     s->peer = (int)fmax(-1, fmin(1e6, number_or(args, "peer", -1)));
     s->tag = (int)fmax(-1, fmin(2e9, number_or(args, "tag", -1)));
-    for (int i = 0; i < TESS_SLICE_ARRIVALS; i++) s->arrival[i] = -1;
+    for (int i = 0; i < TESS_EVENT_ARRIVALS; i++) s->arrival[i] = -1;
     return TESS_OK;
 }
 
@@ -121,12 +121,12 @@ static tess_status read_event(struct reading *r, const json_t *o)
     if (*phase == 'i' && category && !strcmp(category, "about")) return read_about(r, json_object_get(o, "args"));
     tess_traced *t = r->t;
     if (*phase == 'X') {
-        if (t->slices == r->room)
-            t->slice = tess_realloc(t->slice, (r->room = r->room ? 2 * r->room : 4096) * sizeof *t->slice);
-        tess_slice *s = &t->slice[t->slices];
-        *s = (tess_slice){.rank = (int)pid, .track = (uint32_t)tid};
+        if (t->events == r->room)
+            t->event = tess_realloc(t->event, (r->room = r->room ? 2 * r->room : 4096) * sizeof *t->event);
+        tess_event *s = &t->event[t->events];
+        *s = (tess_event){.rank = (int)pid, .track = (uint32_t)tid};
         TESS_TRY(read_slice(r, o, s));
-        t->slices++;
+        t->events++;
     }
     if (*phase == 's' || *phase == 'f') {
         const char *id = json_string_value(json_object_get(o, "id"));
@@ -140,11 +140,11 @@ static tess_status read_event(struct reading *r, const json_t *o)
     return TESS_OK;
 }
 
-/* ---- the order of slices, and arrows ---- */
+/* ---- the order of events, and arrows ---- */
 
 static int by_kind_and_end(const void *a, const void *b)
 {
-    const tess_slice *x = a, *y = b;
+    const tess_event *x = a, *y = b;
     if (x->rank != y->rank) return x->rank - y->rank;
     if (x->kind != y->kind) return (int)x->kind - (int)y->kind;
     if (x->end != y->end) return x->end < y->end ? -1 : 1;
@@ -153,15 +153,15 @@ static int by_kind_and_end(const void *a, const void *b)
 
 static void arrange(tess_traced *t)
 {
-    for (size_t i = 0; i < t->slices; i++)
-        if (t->slice[i].rank >= t->ranks) t->ranks = t->slice[i].rank + 1;
-    qsort(t->slice, t->slices, sizeof *t->slice, by_kind_and_end);
-    const size_t n = (size_t)t->ranks * TESS_SLICE_KINDS;
+    for (size_t i = 0; i < t->events; i++)
+        if (t->event[i].rank >= t->ranks) t->ranks = t->event[i].rank + 1;
+    qsort(t->event, t->events, sizeof *t->event, by_kind_and_end);
+    const size_t n = (size_t)t->ranks * TESS_EVENT_KINDS;
     t->first = tess_alloc((n + 1) * sizeof *t->first);
     size_t at = 0;
     for (size_t k = 0; k <= n; k++) {
         t->first[k] = at;
-        while (k < n && at < t->slices && (size_t)t->slice[at].rank * TESS_SLICE_KINDS + t->slice[at].kind == k) at++;
+        while (k < n && at < t->events && (size_t)t->event[at].rank * TESS_EVENT_KINDS + t->event[at].kind == k) at++;
     }
 }
 
@@ -176,7 +176,7 @@ struct place {
     int rank;
     uint32_t track;
     double begin;
-    int slice;
+    int event;
 };
 
 static int by_place(const void *a, const void *b)
@@ -191,26 +191,26 @@ static int find(const struct place *all, size_t n, const struct end *e)
 {
     const struct place key = {.rank = e->rank, .track = e->track, .begin = e->at};
     const struct place *p = bsearch(&key, all, n, sizeof *all, by_place);
-    return p ? p->slice : -1;
+    return p ? p->event : -1;
 }
 
 static void connect(struct reading *r)
 {
     tess_traced *t = r->t;
     size_t n = 0;
-    struct place *all = tess_alloc((t->slices + 1) * sizeof *all);
-    for (size_t i = 0; i < t->slices; i++) { /* waits for data share a track with tasks */
-        const tess_slice *s = &t->slice[i];
-        if (s->kind != TESS_SLICE_DATA) all[n++] = (struct place){s->rank, s->track, s->begin, (int)i};
+    struct place *all = tess_alloc((t->events + 1) * sizeof *all);
+    for (size_t i = 0; i < t->events; i++) { /* waits for data share a track with tasks */
+        const tess_event *s = &t->event[i];
+        if (s->kind != TESS_EVENT_DATA) all[n++] = (struct place){s->rank, s->track, s->begin, (int)i};
     }
     qsort(all, n, sizeof *all, by_place);
     qsort(r->end, r->ends, sizeof *r->end, by_id);
     for (size_t k = 0; k + 1 < r->ends; k++) {
         if (r->end[k].task || !r->end[k + 1].task || strcmp(r->end[k].id, r->end[k + 1].id)) continue;
         const int from = find(all, n, &r->end[k]), to = find(all, n, &r->end[k + 1]);
-        for (int i = 0; from >= 0 && to >= 0 && i < TESS_SLICE_ARRIVALS; i++) {
-            if (t->slice[to].arrival[i] >= 0) continue;
-            t->slice[to].arrival[i] = from;
+        for (int i = 0; from >= 0 && to >= 0 && i < TESS_EVENT_ARRIVALS; i++) {
+            if (t->event[to].arrival[i] >= 0) continue;
+            t->event[to].arrival[i] = from;
             break;
         }
     }
@@ -263,15 +263,15 @@ tess_status tess_traced_read(const char *path, tess_traced *t)
     tess_status status = read_lines(&r, f);
     fclose(f);
     if (status == TESS_OK && !r.about) status = broken(&r, "this is no trace of a run");
-    for (size_t i = 0; status == TESS_OK && i < t->slices; i++)
-        if (t->slice[i].rank >= t->about.ranks)
+    for (size_t i = 0; status == TESS_OK && i < t->events; i++)
+        if (t->event[i].rank >= t->about.ranks)
             status = broken(&r, "there is an event of a rank that the run did not have");
     if (status == TESS_OK) {
         arrange(t);
         connect(&r);
     }
     size_t steps = 0;
-    if (status == TESS_OK && t->ranks > 0) tess_traced_of(t, 0, TESS_SLICE_STEP, &steps);
+    if (status == TESS_OK && t->ranks > 0) tess_traced_of(t, 0, TESS_EVENT_STEP, &steps);
     if (status == TESS_OK && !steps)
         status = tess_error(TESS_INVALID, path, "holds no whole step (did the run end before trace.steps?)");
     free(r.end);
@@ -281,14 +281,14 @@ tess_status tess_traced_read(const char *path, tess_traced *t)
 void tess_traced_free(tess_traced *t)
 {
     for (int i = 0; i < t->names; i++) free(t->name[i]);
-    free(t->slice);
+    free(t->event);
     free(t->first);
     *t = (tess_traced){0};
 }
 
-const tess_slice *tess_traced_of(const tess_traced *t, int rank, tess_slice_kind kind, size_t *n)
+const tess_event *tess_traced_of(const tess_traced *t, int rank, tess_event_kind kind, size_t *n)
 {
-    const size_t k = (size_t)rank * TESS_SLICE_KINDS + kind;
+    const size_t k = (size_t)rank * TESS_EVENT_KINDS + kind;
     *n = t->first[k + 1] - t->first[k];
-    return t->slice + t->first[k];
+    return t->event + t->first[k];
 }

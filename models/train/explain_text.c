@@ -93,11 +93,11 @@ static void print_path(const tess_traced *t, const tess_shares *path, FILE *out)
 
 struct totals {
     double steps, wall;                                          /* of steps */
-    double under_way[TESS_SLICE_KINDS], bytes[TESS_SLICE_KINDS]; /* of a rank */
+    double under_way[TESS_EVENT_KINDS], bytes[TESS_EVENT_KINDS]; /* of a rank */
     double flops;
 };
 
-static void print_transfers(const char *what, tess_slice_kind kind, const struct totals *m, const tess_shares *s,
+static void print_transfers(const char *what, tess_event_kind kind, const struct totals *m, const tess_shares *s,
                             double exposed, double rate, FILE *out)
 {
     if (m->bytes[kind] <= 0) return;
@@ -114,8 +114,8 @@ static void print_bounds(const tess_about *a, const struct totals *m, FILE *out)
 {
     const double step = m->wall / m->steps;
     const double matrices = a->matrix_rate > 0 ? m->flops / m->steps / a->matrix_rate : 0;
-    const double read = a->read_rate > 0 ? m->bytes[TESS_SLICE_READ] / m->steps / a->read_rate : 0,
-                 write = a->write_rate > 0 ? m->bytes[TESS_SLICE_WRITE] / m->steps / a->write_rate : 0;
+    const double read = a->read_rate > 0 ? m->bytes[TESS_EVENT_READ] / m->steps / a->read_rate : 0,
+                 write = a->write_rate > 0 ? m->bytes[TESS_EVENT_WRITE] / m->steps / a->write_rate : 0;
     const double drive = a->both >= 1 ? (read + write) / a->both : read + write;
     const double longest = drive > read && drive > write ? drive : read > write ? read : write;
     const double bound = matrices > longest ? matrices : longest;
@@ -126,7 +126,7 @@ static void print_bounds(const tess_about *a, const struct totals *m, FILE *out)
                 a->bound > 0 ? "" : " (no plan moves less)");
     if (a->bound > 0 && longest > 0)
         fprintf(out, ", of which no plan moves less than %.0f%%",
-                percent(a->bound, (m->bytes[TESS_SLICE_READ] + m->bytes[TESS_SLICE_WRITE]) / m->steps));
+                percent(a->bound, (m->bytes[TESS_EVENT_READ] + m->bytes[TESS_EVENT_WRITE]) / m->steps));
     fprintf(out, "; the step took %.2f times the longer\n", step / bound);
     if (a->paper > 0)
         fprintf(out, "the plan said %.3f s a step on paper, %.2f of what it took\n", a->paper, a->paper / step);
@@ -155,9 +155,9 @@ static void look_at(const tess_traced *t, int rank, tess_shares *worker, int wor
 {
     enum { FIRST = 10 }; /* the track of the first */
     size_t n;
-    const tess_slice *step = tess_traced_of(t, rank, TESS_SLICE_STEP, &n);
+    const tess_event *step = tess_traced_of(t, rank, TESS_EVENT_STEP, &n);
     size_t tasks;
-    const tess_slice *task = tess_traced_of(t, rank, TESS_SLICE_TASK, &tasks);
+    const tess_event *task = tess_traced_of(t, rank, TESS_EVENT_TASK, &tasks);
     /* Where there are GPUs it is they who should be busy, and their numbers need not be the first. */
     uint32_t first = FIRST;
     for (size_t i = 0; i < tasks && t->about.gpu; i++)
@@ -179,14 +179,14 @@ void tess_explain_print(const tess_traced *t, FILE *out)
     const int rank = busiest(all, t->ranks);
     struct totals m = {0};
     size_t steps, tasks;
-    const tess_slice *step = tess_traced_of(t, rank, TESS_SLICE_STEP, &steps),
-                     *task = tess_traced_of(t, rank, TESS_SLICE_TASK, &tasks);
+    const tess_event *step = tess_traced_of(t, rank, TESS_EVENT_STEP, &steps),
+                     *task = tess_traced_of(t, rank, TESS_EVENT_TASK, &tasks);
     for (size_t i = 0; i < steps; i++) {
         m.steps++;
         m.wall += step[i].end - step[i].begin;
         tess_explain_path(t, &step[i], path);
-        for (int k = TESS_SLICE_READ; k <= TESS_SLICE_MESSAGE; k++)
-            m.under_way[k] += tess_explain_under_way(t, &step[i], (tess_slice_kind)k, &m.bytes[k]);
+        for (int k = TESS_EVENT_READ; k <= TESS_EVENT_MESSAGE; k++)
+            m.under_way[k] += tess_explain_under_way(t, &step[i], (tess_event_kind)k, &m.bytes[k]);
     }
     for (size_t i = 0; i < tasks; i++) m.flops += task[i].flops;
     fprintf(out, "step %llu", (unsigned long long)step[0].number);
@@ -206,11 +206,11 @@ void tess_explain_print(const tess_traced *t, FILE *out)
     }
     print_path(t, path, out);
     const tess_shares *s = &all[rank];
-    print_transfers("drive, reading", TESS_SLICE_READ, &m, s, s->of[TESS_FOR_READS], t->about.read_rate, out);
-    print_transfers("drive, writing", TESS_SLICE_WRITE, &m, s, s->of[TESS_FOR_ROOM], t->about.write_rate, out);
-    print_transfers("to the GPU", TESS_SLICE_TO_GPU, &m, s, s->of[TESS_FOR_COPIES], 0, out);
-    print_transfers("off the GPU", TESS_SLICE_OFF_GPU, &m, s, 0, 0, out);
-    print_transfers("messages", TESS_SLICE_MESSAGE, &m, s, s->of[TESS_FOR_SPANS], 0, out);
+    print_transfers("drive, reading", TESS_EVENT_READ, &m, s, s->of[TESS_FOR_READS], t->about.read_rate, out);
+    print_transfers("drive, writing", TESS_EVENT_WRITE, &m, s, s->of[TESS_FOR_ROOM], t->about.write_rate, out);
+    print_transfers("to the GPU", TESS_EVENT_TO_GPU, &m, s, s->of[TESS_FOR_COPIES], 0, out);
+    print_transfers("off the GPU", TESS_EVENT_OFF_GPU, &m, s, 0, 0, out);
+    print_transfers("messages", TESS_EVENT_MESSAGE, &m, s, s->of[TESS_FOR_SPANS], 0, out);
     print_bounds(&t->about, &m, out);
     free(path);
     free(worker);

@@ -29,7 +29,7 @@ static void put(struct walk *w, tess_use_of use, double from)
 }
 
 /* Waited, for a thing of that name. */
-static void put_wait(struct walk *w, tess_use_of use, const tess_slice *x, double from)
+static void put_wait(struct walk *w, tess_use_of use, const tess_event *x, double from)
 {
     const double before = w->at;
     put(w, use, from);
@@ -39,7 +39,7 @@ static void put_wait(struct walk *w, tess_use_of use, const tess_slice *x, doubl
     if (w->op >= 0) w->s->for_op[w->op] += before - w->at;
 }
 
-static void put_task(struct walk *w, const tess_slice *task)
+static void put_task(struct walk *w, const tess_event *task)
 {
     const double before = w->at;
     put(w, TESS_FOR_TASKS, task->begin);
@@ -48,10 +48,10 @@ static void put_task(struct walk *w, const tess_slice *task)
 }
 
 /* The last of a kind that ended by then; NULL: none did. */
-static const tess_slice *last_ended(const tess_traced *t, int rank, tess_slice_kind kind, double by)
+static const tess_event *last_ended(const tess_traced *t, int rank, tess_event_kind kind, double by)
 {
     size_t n, low = 0;
-    const tess_slice *s = tess_traced_of(t, rank, kind, &n);
+    const tess_event *s = tess_traced_of(t, rank, kind, &n);
     for (size_t high = n; low < high;) {
         const size_t middle = (low + high) / 2;
         if (s[middle].end <= by)
@@ -62,40 +62,40 @@ static const tess_slice *last_ended(const tess_traced *t, int rank, tess_slice_k
     return low ? &s[low - 1] : NULL;
 }
 
-static double end_of(const tess_slice *s)
+static double end_of(const tess_event *s)
 {
     return s ? s->end : -INFINITY;
 }
 
 /* What of a kind came before this one on its track; NULL: nothing did. */
-static const tess_slice *before_on_track(const tess_traced *t, const tess_slice *s)
+static const tess_event *before_on_track(const tess_traced *t, const tess_event *s)
 {
-    const tess_slice *first = t->slice + t->first[(size_t)s->rank * TESS_SLICE_KINDS + s->kind];
-    for (const tess_slice *p = s; p-- > first;)
+    const tess_event *first = t->event + t->first[(size_t)s->rank * TESS_EVENT_KINDS + s->kind];
+    for (const tess_event *p = s; p-- > first;)
         if (p->track == s->track) return p;
     return NULL;
 }
 
-static tess_use_of waits_as(const tess_slice *transfer)
+static tess_use_of waits_as(const tess_event *transfer)
 {
-    return transfer->kind == TESS_SLICE_READ      ? TESS_FOR_READS
-           : transfer->kind == TESS_SLICE_MESSAGE ? TESS_FOR_SPANS
-           : transfer->kind == TESS_SLICE_WRITE   ? TESS_FOR_ROOM
+    return transfer->kind == TESS_EVENT_READ      ? TESS_FOR_READS
+           : transfer->kind == TESS_EVENT_MESSAGE ? TESS_FOR_SPANS
+           : transfer->kind == TESS_EVENT_WRITE   ? TESS_FOR_ROOM
                                                   : TESS_FOR_COPIES;
 }
 
-static const tess_slice *last_arrival(const struct walk *w, const tess_slice *task, double by)
+static const tess_event *last_arrival(const struct walk *w, const tess_event *task, double by)
 {
-    const tess_slice *last = NULL;
-    for (int i = 0; i < TESS_SLICE_ARRIVALS && task->arrival[i] >= 0; i++) {
-        const tess_slice *a = &w->t->slice[task->arrival[i]];
+    const tess_event *last = NULL;
+    for (int i = 0; i < TESS_EVENT_ARRIVALS && task->arrival[i] >= 0; i++) {
+        const tess_event *a = &w->t->event[task->arrival[i]];
         if (a->end <= by && a->end > end_of(last)) last = a;
     }
     return last;
 }
 
 /* A task that the walk goes on with, or NULL: it is at its end. */
-static const tess_slice *to_task(struct walk *w, const tess_slice *task, tess_use_of until)
+static const tess_event *to_task(struct walk *w, const tess_event *task, tess_use_of until)
 {
     if (!task || task->begin >= w->at) {
         put(w, TESS_FOR_SUBMISSION, w->limit);
@@ -106,20 +106,20 @@ static const tess_slice *to_task(struct walk *w, const tess_slice *task, tess_us
     return task;
 }
 
-static const tess_slice *task_by(const struct walk *w, double by)
+static const tess_event *task_by(const struct walk *w, double by)
 {
-    return last_ended(w->t, w->rank, TESS_SLICE_TASK, by);
+    return last_ended(w->t, w->rank, TESS_EVENT_TASK, by);
 }
 
 /* The main thread did something now: it came here from where it last stood still, and went on when what it waited for
  * was so. */
-static const tess_slice *submission(struct walk *w)
+static const tess_event *submission(struct walk *w)
 {
-    const tess_slice *wait = last_ended(w->t, w->rank, TESS_SLICE_WAIT, w->at + 1e-6);
+    const tess_event *wait = last_ended(w->t, w->rank, TESS_EVENT_WAIT, w->at + 1e-6);
     if (!wait || wait->end <= w->limit) return to_task(w, NULL, TESS_FOR_SUBMISSION);
     put(w, TESS_FOR_SUBMISSION, wait->end);
     const bool disk = w->t->about.disk;
-    const tess_slice *out = last_ended(w->t, w->rank, disk ? TESS_SLICE_WRITE : TESS_SLICE_OFF_GPU, w->at + EPS),
+    const tess_event *out = last_ended(w->t, w->rank, disk ? TESS_EVENT_WRITE : TESS_EVENT_OFF_GPU, w->at + EPS),
                      *task = task_by(w, w->at + EPS);
     const char *name = w->t->name[wait->name];
     const bool room = name[0] == 'r' || name[0] == 'a'; /* room in RAM, a place on the GPU */
@@ -130,12 +130,12 @@ static const tess_slice *submission(struct walk *w)
 }
 
 /* The same message as its peer saw it; NULL: it is not known. */
-static const tess_slice *other_end(const tess_traced *t, const tess_slice *x)
+static const tess_event *other_end(const tess_traced *t, const tess_event *x)
 {
-    const tess_slice *found = NULL;
+    const tess_event *found = NULL;
     size_t n;
     if (x->peer < 0 || x->peer >= t->ranks) return NULL;
-    const tess_slice *s = tess_traced_of(t, x->peer, TESS_SLICE_MESSAGE, &n);
+    const tess_event *s = tess_traced_of(t, x->peer, TESS_EVENT_MESSAGE, &n);
     for (size_t i = 0; i < n; i++)
         if (s[i].tag == x->tag && s[i].peer == x->rank &&
             (!found || fabs(s[i].end - x->end) < fabs(found->end - x->end)))
@@ -143,40 +143,40 @@ static const tess_slice *other_end(const tess_traced *t, const tess_slice *x)
     return found;
 }
 
-static const tess_slice *transfer(struct walk *w, const tess_slice *x)
+static const tess_event *transfer(struct walk *w, const tess_event *x)
 {
-    if (x->kind != TESS_SLICE_MESSAGE) {
+    if (x->kind != TESS_EVENT_MESSAGE) {
         put_wait(w, waits_as(x), x, x->ready >= 0 ? x->ready : x->begin);
         return w->at > w->limit ? submission(w) : NULL;
     }
     /* It began when its tiles were there, and moved when they were there on both sides: the path goes on where that was
      * later, a worker's pause was for all of it. */
-    const tess_slice *other = w->works ? other_end(w->t, x) : NULL;
+    const tess_event *other = w->works ? other_end(w->t, x) : NULL;
     if (other && other->begin > x->begin) {
         put_wait(w, TESS_FOR_SPANS, x, other->begin);
         w->rank = other->rank;
         x = other;
     } else
         put_wait(w, TESS_FOR_SPANS, x, x->begin);
-    const tess_slice *task = task_by(w, w->at + EPS);
+    const tess_event *task = task_by(w, w->at + EPS);
     if (task && task->begin >= w->at) task = task_by(w, w->at - 1e-9);
     return end_of(task) >= x->ready ? to_task(w, task, TESS_FOR_SUBMISSION) : submission(w);
 }
 
 /* What its worker fetched for this task just before it; NULL: nothing. */
-static const tess_slice *fetch_before(const struct walk *w, const tess_slice *task, const tess_slice *before)
+static const tess_event *fetch_before(const struct walk *w, const tess_event *task, const tess_event *before)
 {
-    const tess_slice *first = w->t->slice + w->t->first[(size_t)w->rank * TESS_SLICE_KINDS + TESS_SLICE_DATA],
-                     *data = last_ended(w->t, w->rank, TESS_SLICE_DATA, task->begin + 1e-9);
+    const tess_event *first = w->t->event + w->t->first[(size_t)w->rank * TESS_EVENT_KINDS + TESS_EVENT_DATA],
+                     *data = last_ended(w->t, w->rank, TESS_EVENT_DATA, task->begin + 1e-9);
     for (; data && data >= first && data->end > end_of(before); data--)
         if (data->track == task->track) return data->number == task->number ? data : NULL;
     return NULL;
 }
 
 /* What let this task begin; the walk is at its beginning. */
-static const tess_slice *cause(struct walk *w, const tess_slice *task)
+static const tess_event *cause(struct walk *w, const tess_event *task)
 {
-    const tess_slice *before = before_on_track(w->t, task), *data = fetch_before(w, task, before),
+    const tess_event *before = before_on_track(w->t, task), *data = fetch_before(w, task, before),
                      *arrived = last_arrival(w, task, task->begin + EPS);
     if (data && data->begin < w->at) {
         put(w, TESS_FOR_WORKERS, data->end);
@@ -188,7 +188,7 @@ static const tess_slice *cause(struct walk *w, const tess_slice *task)
     const double ready = task->ready >= 0 && task->ready < w->at ? task->ready : w->at;
     if (before && before->end >= ready - 1e-9) return to_task(w, before, TESS_FOR_WORKERS);
     put(w, TESS_FOR_WORKERS, ready);
-    const tess_slice *other = task_by(w, ready + EPS);
+    const tess_event *other = task_by(w, ready + EPS);
     if (other == task || (other && other->begin >= w->at)) other = task_by(w, ready - 1e-9);
     arrived = last_arrival(w, task, ready + EPS);
     const double submitted = task->submitted;
@@ -200,7 +200,7 @@ static const tess_slice *cause(struct walk *w, const tess_slice *task)
     return to_task(w, other, TESS_FOR_WORKERS);
 }
 
-static void walk(struct walk *w, const tess_slice *task)
+static void walk(struct walk *w, const tess_event *task)
 {
     while (task && w->at > w->limit) {
         const double before = w->at;
@@ -213,7 +213,7 @@ static void walk(struct walk *w, const tess_slice *task)
 /* From the end of a step back. */
 static void walk_from_end(struct walk *w)
 {
-    const tess_slice *task = task_by(w, w->at + 1e-9), *message = last_ended(w->t, w->rank, TESS_SLICE_MESSAGE, w->at);
+    const tess_event *task = task_by(w, w->at + 1e-9), *message = last_ended(w->t, w->rank, TESS_EVENT_MESSAGE, w->at);
     if (end_of(message) > end_of(task) && message->end > w->limit) {
         put(w, TESS_FOR_SUBMISSION, message->end);
         walk(w, transfer(w, message));
@@ -222,7 +222,7 @@ static void walk_from_end(struct walk *w)
     walk(w, to_task(w, task, TESS_FOR_SUBMISSION));
 }
 
-void tess_explain_path(const tess_traced *t, const tess_slice *step, tess_shares *path)
+void tess_explain_path(const tess_traced *t, const tess_event *step, tess_shares *path)
 {
     struct walk w = {
         .t = t, .rank = step->rank, .limit = step->begin, .at = step->end, .op = -1, .works = true, .s = path};
@@ -230,10 +230,10 @@ void tess_explain_path(const tess_traced *t, const tess_slice *step, tess_shares
     walk_from_end(&w);
 }
 
-void tess_explain_worker(const tess_traced *t, const tess_slice *step, uint32_t track, tess_shares *s)
+void tess_explain_worker(const tess_traced *t, const tess_event *step, uint32_t track, tess_shares *s)
 {
     size_t n;
-    const tess_slice *task = tess_traced_of(t, step->rank, TESS_SLICE_TASK, &n);
+    const tess_event *task = tess_traced_of(t, step->rank, TESS_EVENT_TASK, &n);
     struct walk w = {.t = t, .rank = step->rank, .limit = step->begin, .op = -1, .s = s};
     s->wall += step->end - step->begin;
     for (size_t i = 0; i < n; i++) {
@@ -254,33 +254,33 @@ void tess_explain_worker(const tess_traced *t, const tess_slice *step, uint32_t 
     if (w.limit < w.at) walk_from_end(&w);
 }
 
-struct span {
+struct interval {
     double begin, end;
 };
 
 static int by_begin(const void *a, const void *b)
 {
-    const struct span *x = a, *y = b;
+    const struct interval *x = a, *y = b;
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-double tess_explain_under_way(const tess_traced *t, const tess_slice *step, tess_slice_kind kind, double *bytes)
+double tess_explain_under_way(const tess_traced *t, const tess_event *step, tess_event_kind kind, double *bytes)
 {
-    size_t n, spans = 0;
-    const tess_slice *s = tess_traced_of(t, step->rank, kind, &n);
-    struct span *span = tess_alloc((n + 1) * sizeof *span);
+    size_t n, n_busy = 0;
+    const tess_event *s = tess_traced_of(t, step->rank, kind, &n);
+    struct interval *busy_at = tess_alloc((n + 1) * sizeof *busy_at);
     double seconds = 0, until = step->begin;
     for (size_t i = 0; i < n; i++) {
         if (s[i].end <= step->begin || s[i].end > step->end) continue;
         *bytes += s[i].bytes + s[i].received;
-        span[spans++] = (struct span){s[i].begin, s[i].end};
+        busy_at[n_busy++] = (struct interval){s[i].begin, s[i].end};
     }
-    qsort(span, spans, sizeof *span, by_begin);
-    for (size_t i = 0; i < spans; i++) {
-        if (span[i].end <= until) continue;
-        seconds += span[i].end - (span[i].begin > until ? span[i].begin : until);
-        until = span[i].end;
+    qsort(busy_at, n_busy, sizeof *busy_at, by_begin);
+    for (size_t i = 0; i < n_busy; i++) {
+        if (busy_at[i].end <= until) continue;
+        seconds += busy_at[i].end - (busy_at[i].begin > until ? busy_at[i].begin : until);
+        until = busy_at[i].end;
     }
-    free(span);
+    free(busy_at);
     return seconds;
 }

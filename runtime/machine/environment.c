@@ -198,6 +198,16 @@ static bool is_useful(const char *name)
     return name && !among(name, useless, sizeof useless / sizeof *useless);
 }
 
+bool tess_policy(size_t i, const char **name, bool *runs)
+{
+    struct starpu_sched_policy **const all = starpu_sched_get_predefined_policies();
+    for (size_t k = 0; k <= i; k++)
+        if (!all[k]) return false;
+    *name = all[i]->policy_name;
+    *runs = is_useful(*name);
+    return true;
+}
+
 static tess_status check_policy(const char *where, const char *name)
 {
     struct starpu_sched_policy **const all = starpu_sched_get_predefined_policies();

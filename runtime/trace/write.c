@@ -1,7 +1,7 @@
 /* The trace's file, in the Trace Event Format: an array of objects, one a line. It is whole at every line but for the
  * bracket at its end, which readers of the format do without where a run was cut off.
  *
- * Transfers overlap, slices of a track must not: each kind has lanes, as many as were ever needed at a time, and a
+ * Transfers overlap, bars of a track must not: each kind has lanes, as many as were ever needed at a time, and a
  * transfer has the first that is free. An arrow leads from what arrived to the task that used it first; both ends are
  * written with the task, when it is known that there are two.
  *
@@ -63,7 +63,7 @@ static struct trace {
     bool gauged[TESS_TRACE_GAUGES];
     double lane[TESS_TRACE_KINDS][LANES]; /* when each is free */
     unsigned lanes[TESS_TRACE_KINDS];     /* that were named */
-    double worker[WORKERS];               /* when its last slice ended; 0: it was not named */
+    double worker[WORKERS];               /* when its last bar ended; 0: it was not named */
     bool named[2];                        /* steps, submission */
     struct arrival known[KNOWN];
     uint32_t arrow;
@@ -234,7 +234,7 @@ static uint32_t track_of(struct trace *t, const tess_trace_event *e)
 
 /* ---- events ---- */
 
-static void slice(struct trace *t, uint32_t track, double from, double to, const char *category, const char *name)
+static void bar(struct trace *t, uint32_t track, double from, double to, const char *category, const char *name)
 {
     const int64_t first = since_origin(t, from), last = since_origin(t, to);
     begin(t, "X", track, from);
@@ -273,12 +273,12 @@ static void put_task(struct trace *t, const tess_trace_event *e)
     const double from = later(e->begin, *free_at), fetched = later(e->data_begin, *free_at);
     const double until = e->data_end < from ? e->data_end : from;
     if (e->data_begin > 0 && until > fetched) {
-        slice(t, track, fetched, until, "data", "waits for data");
+        bar(t, track, fetched, until, "data", "waits for data");
         put_text(t, ",\"args\":{\"order\":");
         put_count(t, e->number);
         put_text(t, "}}");
     }
-    slice(t, track, from, later(e->end, from), "task", e->name);
+    bar(t, track, from, later(e->end, from), "task", e->name);
     put_text(t, ",\"args\":{\"order\":");
     put_count(t, e->number);
     if (e->of) put_member(t, "tile", e->of);
@@ -299,7 +299,7 @@ static void put_event(struct trace *t, const tess_trace_event *e)
     }
     const uint32_t track = track_of(t, e);
     snprintf(step, sizeof step, "step %llu", (unsigned long long)e->number);
-    slice(t, track, e->begin, e->end, kinds[e->kind].category, e->kind == TESS_TRACE_STEP ? step : e->name);
+    bar(t, track, e->begin, e->end, kinds[e->kind].category, e->kind == TESS_TRACE_STEP ? step : e->name);
     put_text(t, ",\"args\":{\"kind\":");
     put_quoted(t, kinds[e->kind].category);
     if (e->kind == TESS_TRACE_STEP) put_number(t, "step", e->number);

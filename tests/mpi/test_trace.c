@@ -38,26 +38,26 @@ static int by_begin(const void *a, const void *b)
     return tracks < 0 || (tracks == 0 && begins < 0) ? -1 : tracks > 0 || begins > 0;
 }
 
-/* No two slices of a track meet, but where one ends as the next begins. */
+/* No two bars of a track meet, but where one ends as the next begins. */
 static void check_tracks(const json_t *events)
 {
     const size_t n = json_array_size(events);
-    const json_t **slice = malloc((n + 1) * sizeof *slice);
-    size_t slices = 0;
+    const json_t **bar = malloc((n + 1) * sizeof *bar);
+    size_t bars = 0;
     for (size_t i = 0; i < n; i++)
-        if (is(json_array_get(events, i), "X", NULL)) slice[slices++] = json_array_get(events, i);
-    qsort(slice, slices, sizeof *slice, by_begin);
-    for (size_t i = 1; i < slices; i++) {
-        const json_t *a = slice[i - 1], *b = slice[i];
+        if (is(json_array_get(events, i), "X", NULL)) bar[bars++] = json_array_get(events, i);
+    qsort(bar, bars, sizeof *bar, by_begin);
+    for (size_t i = 1; i < bars; i++) {
+        const json_t *a = bar[i - 1], *b = bar[i];
         if (num(a, "pid") != num(b, "pid") || num(a, "tid") != num(b, "tid")) continue;
         if (num(a, "ts") + num(a, "dur") > num(b, "ts") + 0.0015) /* a nanosecond, rounded */
             CHECK_SAY("track %g: %s at %.3f runs into %s at %.3f", num(a, "tid"), text_of(a, "name"), num(a, "ts"),
                       text_of(b, "name"), num(b, "ts"));
     }
-    free(slice);
+    free(bar);
 }
 
-/* Each arrow has one tail, in a transfer's slice, and one head, at the beginning of a task that did not begin before.
+/* Each arrow has one tail, in a transfer's bar, and one head, at the beginning of a task that did not begin before.
  */
 static void check_arrows(const json_t *events, struct look *l)
 {
@@ -66,14 +66,14 @@ static void check_arrows(const json_t *events, struct look *l)
     json_array_foreach((json_t *)events, i, e)
     {
         if (!is(e, "s", "arrival")) continue;
-        int heads = 0, tails = 0, slices = 0, tasks = 0;
+        int heads = 0, tails = 0, bars = 0, tasks = 0;
         json_array_foreach((json_t *)events, k, o)
         {
             const bool track = num(o, "pid") == num(e, "pid") && num(o, "tid") == num(e, "tid");
             if (is(o, "s", "arrival") && !strcmp(text_of(o, "id"), text_of(e, "id"))) tails++;
             if (is(o, "X", NULL) && track && num(o, "ts") <= num(e, "ts") &&
                 num(e, "ts") <= num(o, "ts") + num(o, "dur"))
-                slices++;
+                bars++;
             if (!is(o, "f", "arrival") || strcmp(text_of(o, "id"), text_of(e, "id"))) continue;
             heads++;
             CHECK(num(o, "ts") >= num(e, "ts"));
@@ -83,7 +83,7 @@ static void check_arrows(const json_t *events, struct look *l)
                          num(t, "ts") == num(o, "ts");
             }
         }
-        CHECK(heads == 1 && tails == 1 && slices >= 1 && tasks == 1);
+        CHECK(heads == 1 && tails == 1 && bars >= 1 && tasks == 1);
         l->arrows++;
     }
 }
@@ -136,7 +136,7 @@ static struct look look_at(const char *path, double cap)
     return l;
 }
 
-/* The steps' slices are as long as metrics.jsonl says. */
+/* The steps' bars are as long as metrics.jsonl says. */
 static void check_steps(const struct look *l, int first, int last, int ranks)
 {
     json_t *all = read_metrics("out/metrics.jsonl");
@@ -159,7 +159,7 @@ static bool shares(const char *who, double share[3])
     return true;
 }
 
-/* What it prints of a rank's workers adds up to the step, and its work is that of the slices. */
+/* What it prints of a rank's workers adds up to the step, and its work is that of the bars. */
 static void check_explained(const char *who, const struct look *l, int rank)
 {
     double s[3] = {0};
@@ -287,6 +287,30 @@ TEST(ranks_have_one_file_on_one_clock)
     json_decref(l.events);
 }
 
+/* Each of StarPU's policies has a line with everything in RAM and one under a cap, in which tiles moved. */
+TEST(policies_stand_side_by_side)
+{
+    tiny_setup();
+    RUN("bench", "run.json", "--schedulers", "--steps=1");
+    EXPECT_DONE();
+    static const char *const policies[] = {"eager", "prio", "lws", "dmda"};
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        char name[64];
+        double ms = 0, busy = 0;
+        snprintf(name, sizeof name, "\n%-26s in RAM", policies[i]);
+        const char *line = strstr(ran.out, name);
+        CHECK(line && sscanf(line + strlen(name), "%lf %lf%%", &ms, &busy) == 2 && ms > 0 && busy > 0);
+        snprintf(name, sizeof name, "\n%-26s capped", policies[i]);
+        line = strstr(ran.out, name);
+        CHECK(line && sscanf(line + strlen(name), "%lf %lf%%", &ms, &busy) == 2 && ms > 0 && busy > 0);
+        CHECK(line && strcspn(line + 1, "B") < strcspn(line + 1, "\n") && !strstr(line, " 0 B\n"));
+    }
+    CHECK_HAS(ran.out, "heteroprio                 runs none of these tasks");
+    DIR *d = opendir(".");
+    for (struct dirent *e; (e = readdir(d));) CHECK(strncmp(e->d_name, "schedulers-", 11));
+    closedir(d);
+}
+
 /* ---- what goes wrong ---- */
 
 TEST(what_is_no_trace_is_refused_in_one_line)
@@ -390,7 +414,7 @@ TEST(perfetto_reads_it)
                                  "except Exception:\n"
                                  "    sys.exit(77)\n"
                                  "one = lambda q: list(tp.query(q))[0].n\n"
-                                 "print('slices', one('select count(*) n from slice'))\n"
+                                 "print('bars', one('select count(*) n from slice'))\n"
                                  "print('flows', one('select count(*) n from flow'))\n"
                                  "print('counters', one('select count(*) n from counter'))\n"
                                  "print('errors', one(\"select ifnull(sum(value), 0) n from stats where severity = "
@@ -400,15 +424,15 @@ TEST(perfetto_reads_it)
     RUN("train", "run.json", "--trace=2", "steps=2");
     EXPECT_DONE();
     struct look l = look_at("out/trace.json", 0);
-    size_t i, slices = 0;
+    size_t i, bars = 0;
     json_t *e;
-    json_array_foreach(l.events, i, e) slices += is(e, "X", NULL);
+    json_array_foreach(l.events, i, e) bars += is(e, "X", NULL);
     run_finish(run_start_program("python3", (const char *const[]){"reader.py", NULL}));
     json_decref(l.events);
     if (ran.status == 77 || ran.status == 98) SKIP("Perfetto's trace processor is not there");
     EXPECT_DONE();
     char expected[64];
-    snprintf(expected, sizeof expected, "slices %zu\n", slices);
+    snprintf(expected, sizeof expected, "bars %zu\n", bars);
     CHECK_HAS(ran.out, expected);
     CHECK_HAS(ran.out, "errors 0");
 }
