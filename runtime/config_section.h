@@ -44,6 +44,7 @@ typedef enum tess_offload {
 #define TESS_CONFIG_INT(name)    int64_t name;
 #define TESS_CONFIG_REAL(name)   double name;
 #define TESS_CONFIG_REALS(name)  double name[2];
+#define TESS_CONFIG_INTS(name)   int64_t name[2];
 #define TESS_CONFIG_SIZE(name)   int64_t name; /* bytes */
 #define TESS_CONFIG_TEXT(name)   char *name;   /* NULL: not given */
 #define TESS_CONFIG_CHOICE(name) int name;
@@ -60,6 +61,7 @@ typedef enum tess_offload {
 typedef struct tess_config {
     char *file;    /* where errors say a value is from: the configuration's path */
     char *command; /* what goes on with this run, for messages; NULL: not known */
+    bool quiet;    /* resolving does not say what "auto" becomes */
 #define GROUP(name) struct {
 #define END(name)                                                                                                      \
     }                                                                                                                  \

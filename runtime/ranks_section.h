@@ -40,6 +40,8 @@ void tess_ranks_sum_counts(int64_t *x, int n);
 void tess_ranks_most(int64_t *x, int n);
 /* Tells rank 0's bytes to all. */
 void tess_ranks_tell(void *data, size_t bytes);
+/* Returns the seconds that make tess_seconds() here rank 0's, within the time of a short message. */
+double tess_ranks_clock(void);
 /* Gathers the bytes of all ranks in the order of their numbers. */
 void tess_ranks_gather(const void *mine, size_t bytes, void *all);
 

@@ -58,6 +58,9 @@ uint64_t tess_gpu_cap(uint64_t tiles);
 uint64_t tess_cpu_limit(const char **name);
 /* Says what this build can do with GPUs, and which there are. */
 const char *tess_gpu_support(void);
+/* Gives the i-th of StarPU's scheduling policies, of STARPU_SCHED alone where that is set, and whether it runs tasks of
+ * ours; false behind the last one. */
+bool tess_policy(size_t i, const char **name, bool *runs);
 /* Returns StarPU's version. */
 const char *tess_starpu_version(void);
 /* Says what StarPU was compiled for. */
@@ -280,7 +283,25 @@ double tess_flow_waited(void);
 /* Returns the same of tiles on their way to a GPU. */
 double tess_gpu_waited(void);
 
-/* ---- list/trace.c ------------------------------------------------------------------------------------------------ */
+/* ---- trace/, list/timeline.c: what happened when, in the Trace Event Format ---------------------------------------
+ */
+
+typedef struct tess_trace_conf {
+    const char *path;
+    int rank;
+    double origin, clock; /* seconds on rank 0's clock at which the file's time begins; what makes our clock rank 0's */
+    const char *about;    /* a JSON object that the file opens with */
+} tess_trace_conf;
+/* Makes the file, to which the steps that are traced are written as they run. */
+tess_status tess_trace_open(const tess_trace_conf *conf) TESS_NODISCARD;
+/* Begins to trace a step, while nothing runs. */
+void tess_trace_begin(void);
+/* Ends it, when its tasks have ended: it took from `begin` to `end`, of tess_seconds. */
+void tess_trace_end(int64_t step, double begin, double end);
+/* Ends the file, adding what so many others hold; nothing where none is open. */
+void tess_trace_close(const char *const *others, size_t n);
+
+/* ---- list/profile.c ---------------------------------------------------------------------------------------------- */
 
 typedef struct tess_profile_row {
     const char *name; /* codelet */

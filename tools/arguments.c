@@ -75,6 +75,24 @@ tess_status cmd_whole_number(const option *o, double least, double most, double 
     return tess_error(TESS_INVALID, WHERE, "%s: %.60s, expected a whole number (%s)", o->name, o->value, o->help);
 }
 
+tess_status cmd_trace(const option *o, char **key)
+{
+    long long first, last;
+    int end = 0;
+    *key = NULL;
+    if (!o->value) return TESS_OK;
+    if (sscanf(o->value, "%lld:%lld%n", &first, &last, &end) < 2 || o->value[end]) {
+        end = 0;
+        if (sscanf(o->value, "%lld%n", &first, &end) < 1 || o->value[end]) first = 0;
+        last = first;
+    }
+    if (first < 1 || last < first || last > 1000000000000)
+        return tess_error(TESS_INVALID, WHERE, "%s: %.60s, expected a step or FIRST:LAST, as in 3:5 (%s)", o->name,
+                          o->value, o->help);
+    *key = tess_format("trace.steps=[%lld,%lld]", first, last);
+    return TESS_OK;
+}
+
 tess_status cmd_config(int argc, char **argv, const char *const *required, tess_config *config)
 {
     *config = (tess_config){0};

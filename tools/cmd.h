@@ -16,7 +16,7 @@ typedef struct command {
 extern const tess_config_use cmd_train_use, cmd_eval_use, cmd_generate_use, cmd_estimate_use, cmd_bench_use;
 
 extern const command cmd_train, cmd_eval, cmd_generate, cmd_export, cmd_merge, cmd_estimate, cmd_info, cmd_bench,
-    cmd_tokenize;
+    cmd_tokenize, cmd_explain;
 
 /* ---- arguments.c: what they make of their arguments ---- */
 
@@ -36,6 +36,9 @@ tess_status cmd_whole_number(const option *o, double least, double most, double 
 /* CONFIG.json [KEY=VALUE ...], loaded and resolved; each key of the list `required`, which ends in NULL, is there.
  * Whatever it returns, `config` can be freed. */
 tess_status cmd_config(int argc, char **argv, const char *const *required, tess_config *config) TESS_NODISCARD;
+
+/* Says what "--trace FIRST:LAST" sets: "trace.steps=[3,5]", a new string in *key; NULL where the option was not met. */
+tess_status cmd_trace(const option *o, char **key) TESS_NODISCARD;
 
 /* again.c: the line that starts this run again, so that it resumes; `resumes`: it does as it is. A new string. To be
  * asked before cmd_parse, which moves arguments. */

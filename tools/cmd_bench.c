@@ -1,14 +1,18 @@
 /* tessera bench: tokens/s, and where the time of a step goes. */
 #include "cmd.h"
+#include <stdlib.h>
 #include <string.h>
 
 static char model[] = "model={\"model_type\": \"gpt2\", \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}";
 
-static const option OPTIONS[] = {{"--steps", "N", "how many steps are measured; 3 if not given", NULL}};
+static const option OPTIONS[] = {
+    {"--steps", "N", "how many steps are measured; 3 if not given", NULL},
+    {"--schedulers", NULL, "the same steps under each of StarPU's policies, in RAM and under a cap", NULL},
+    {"--trace", "A:B", "write what happens in steps A to B to OUTPUT/trace.json: trace.steps=[A,B]", NULL}};
 
 static void help(FILE *out)
 {
-    cmd_option_help(OPTIONS, 1, out);
+    cmd_option_help(OPTIONS, 3, out);
     fputs("\nWithout CONFIG.json it measures GPT-2 124M with 4 x 1024 tokens a step. Keys are set as for train, as in\n"
           "bf16.enabled=true.\n",
           out);
@@ -18,7 +22,7 @@ static const char *const required[] = {"model", NULL};
 const tess_config_use cmd_bench_use = {
     "model seed deterministic data.seq_length train_batch_size train_micro_batch_size_per_gpu "
     "gradient_accumulation_steps optimizer gradient_clipping bf16 fp16 amp torch_autocast memory parallel "
-    "zero_optimization aio activation_checkpointing",
+    "zero_optimization aio activation_checkpointing output trace",
     required};
 
 static tess_status load(int count, char **settings, tess_config *config)
@@ -32,25 +36,30 @@ static tess_status load(int count, char **settings, tess_config *config)
 
 static tess_status run(int argc, char **argv)
 {
-    option options[] = {OPTIONS[0]};
+    option options[] = {OPTIONS[0], OPTIONS[1], OPTIONS[2]};
+    char *trace = NULL;
     int rest;
     double steps = 3;
-    TESS_TRY(cmd_parse(options, 1, argc, argv, &rest));
+    TESS_TRY(cmd_parse(options, 3, argc, argv, &rest));
     TESS_TRY(cmd_number(&options[0], 1, 1e6, &steps));
+    TESS_TRY(cmd_trace(&options[2], &trace));
+    if (trace) argv[1 + rest++] = trace; /* one more KEY=VALUE, in a place that the option left free */
     tess_config config = {0};
     tess_status status;
     if (rest > 0 && !strchr(argv[1], '='))
         TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
     else
         TESS_TRY_DONE(load(rest, argv + 1, &config));
-    status = tess_bench(&config, (int)steps, stdout);
+    status = options[1].value ? tess_bench_policies(&config, (int)steps, stdout)
+                              : tess_bench(&config, (int)steps, stdout, NULL);
 done:
+    free(trace);
     tess_config_free(&config);
     return status;
 }
 
 const command cmd_bench = {"bench",
-                           "bench [CONFIG.json] [KEY=VALUE ...] [--steps N]",
+                           "bench [CONFIG.json] [KEY=VALUE ...] [--steps N] [--trace A:B] [--schedulers]",
                            "Measures training steps on random tokens, and where their time goes.",
                            help,
                            run,

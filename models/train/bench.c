@@ -31,20 +31,35 @@ static tess_status measure(tess_bench_run *b, int steps, FILE *out)
     tess_status status = TESS_OK;
     for (int k = -1; k < steps && status == TESS_OK; k++) { /* the first one warms up */
         if (k == 0) start_measuring(b);
+        tess_tracing_begin(&b->tracing, k + 1);
         double start = tess_seconds();
         tess_step_result r;
         status =
             tess_ranks_agree(tess_step_run(b->step, &(tess_step_input){.step = k + 1, .seed = 1, .lr = 1e-4f}, &r));
-        if (k >= 0) seconds[k] = tess_seconds() - start;
+        const double end = tess_seconds();
+        if (k >= 0) seconds[k] = end - start;
+        if (status == TESS_OK) tess_tracing_end(&b->tracing, k + 1, start, end);
     }
+    if (status == TESS_OK) tess_tracing_merge(&b->tracing);
     tess_profile_read(&p);
     qsort(seconds, (size_t)steps, sizeof *seconds, ascending);
-    if (status == TESS_OK) tess_bench_print(out, b, seconds[steps / 2], &p, steps);
+    if (status == TESS_OK) {
+        uint64_t read, written, used, peak;
+        tess_disk_traffic(&read, &written, &used, &peak);
+        const double all = p.busy + p.waiting + p.scheduling + p.idle;
+        b->result = (tess_bench_result){.seconds = seconds[steps / 2],
+                                        .busy = p.busy / all,
+                                        .waiting = p.waiting / all,
+                                        .scheduling = p.scheduling / all,
+                                        .idle = p.idle / all,
+                                        .moved = (double)(read + written - b->moved) / steps};
+        tess_bench_print(out, b, seconds[steps / 2], &p, steps);
+    }
     free(seconds);
     return status;
 }
 
-tess_status tess_bench(const tess_config *c, int steps, FILE *out)
+tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_result *result)
 {
     tess_bench_run b = {0};
     tess_status status;
@@ -58,8 +73,11 @@ tess_status tess_bench(const tess_config *c, int steps, FILE *out)
     TESS_TRY_DONE(tess_run_start(&b.run, true));
     TESS_TRY_DONE(tess_model_load(b.run.model, b.run.g, (uint64_t)c->seed));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_feed_random(&b.run, b.step)));
+    TESS_TRY_DONE(tess_tracing_open(&b.tracing, &b.run, &b.plan, &b.measure, 0));
     status = measure(&b, steps, out);
+    if (result) *result = b.result;
 done:
+    tess_tracing_close(&b.tracing);
     tess_step_free(b.step);
     tess_run_close(&b.run);
     tess_stop();

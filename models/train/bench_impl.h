@@ -3,14 +3,17 @@
 #define TESS_BENCH_IMPL_H
 #include "measure_impl.h"
 #include "run_impl.h"
+#include "tracing_impl.h"
 
 typedef struct tess_bench_run {
     tess_run run;
     tess_step *step;
     tess_plan plan;
     tess_measure measure;
+    tess_tracing tracing;
     uint64_t moved; /* from and to the disk, before the steps that are measured */
     uint64_t sent;  /* to other ranks, the same */
+    tess_bench_result result;
 } tess_bench_run;
 
 /* Prints what steps of this median took, all of whose tasks are in the profile. */

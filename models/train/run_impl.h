@@ -24,6 +24,7 @@ typedef struct tess_run {
     tess_graph *g;
     tess_network net;
     tess_place_conf conf;
+    tess_rates rates; /* that are gone by; zeros: the machine's */
     tess_placement place;
     tess_gpu_placement gpu;
     bool messages_on_gpu;

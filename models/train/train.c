@@ -6,6 +6,7 @@
 #include "report_impl.h"
 #include "resume_impl.h"
 #include "schedule_impl.h"
+#include "tracing_impl.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@ struct training {
     tess_progress at;
     tess_plan plan;
     tess_measure measure;
+    tess_tracing tracing;
 };
 
 static bool due(int64_t every, int64_t done)
@@ -134,7 +136,8 @@ static tess_status begin(struct training *t, bool resumes)
     if (!resumes || t->adapts) TESS_TRY(tess_model_load(t->run.model, t->run.g, t->at.seed));
     if (resumes) TESS_TRY(tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.model, t->run.g));
     if (!resumes && !tess_rank()) tess_resume_clear(c);
-    return tess_ranks_agree(open_output(t));
+    TESS_TRY(tess_ranks_agree(open_output(t)));
+    return tess_tracing_open(&t->tracing, &t->run, &t->plan, &t->measure, t->at.step);
 }
 
 /* ---- steps ---- */
@@ -158,6 +161,7 @@ static tess_status one_step(struct training *t)
 {
     const tess_config *c = &t->c;
     const int64_t update = t->at.step - t->at.scale.skipped; /* skipped steps move no schedule */
+    tess_tracing_begin(&t->tracing, t->at.step + 1);
     double start = tess_seconds(), lr = tess_schedule_lr(c, update), betas[2];
     tess_step_result r;
     tess_measure_start(&t->measure);
@@ -172,6 +176,7 @@ static tess_status one_step(struct training *t)
     /* A rank that lacks its samples would be missed in the middle of the step. */
     TESS_TRY(tess_ranks_agree(tess_run_feed(&t->run, t->step, t->data, (uint64_t)t->at.samples, t->run.batch)));
     TESS_TRY(tess_ranks_agree(tess_step_run(t->step, &in, &r)));
+    const double end = tess_seconds();
     if (c->fp16.enabled) TESS_TRY(tess_loss_scale_next(c, &t->at.scale, r.skipped, t->at.step));
     tess_step_report s = {.step = t->at.step,
                           .loss = r.loss,
@@ -179,7 +184,8 @@ static tess_status one_step(struct training *t)
                           .grad_norm = r.grad_norm,
                           .loss_scale = in.loss_scale,
                           .skipped = t->at.scale.skipped};
-    tess_measure_step(&t->measure, tess_seconds() - start, t->run.batch * t->run.length, &s);
+    tess_tracing_end(&t->tracing, t->at.step + 1, start, end);
+    tess_measure_step(&t->measure, end - start, t->run.batch * t->run.length, &s);
     bool evaluate = due(c->eval_every, t->at.step + 1);
     if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL));
     s.valid_loss = evaluate ? &t->valid_loss : NULL;
@@ -233,6 +239,7 @@ static tess_status all_steps(struct training *t)
         TESS_TRY(save_checkpoint(t));
         saved = t->at.step;
     }
+    tess_tracing_merge(&t->tracing);
     if (c->checkpoint.dir && (c->checkpoint.every > 0 || c->checkpoint.keep_best) && saved != t->at.step)
         TESS_TRY(save_checkpoint(t));
     return save_model(t);
@@ -268,6 +275,7 @@ static void end(struct training *t)
 {
     tess_report_close(t->report);
     t->report = NULL;
+    tess_tracing_close(&t->tracing);
     tess_step_free(t->step);
     tess_step_free(t->eval);
     tess_data_close(t->data);

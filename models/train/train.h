@@ -12,8 +12,19 @@ extern "C" {
 
 /* As tess_estimate, but TESS_FAILED, when all is said, for a run that does not fit. */
 tess_status tess_estimate_fits(const tess_config *c, FILE *out) TESS_NODISCARD;
-/* Makes steps on random tokens, and prints a table of where the time goes. */
-tess_status tess_bench(const tess_config *c, int steps, FILE *out) TESS_NODISCARD;
+typedef struct tess_bench_result {
+    double seconds;                         /* of a step, the median */
+    double busy, waiting, scheduling, idle; /* shares of the workers' time */
+    double moved;                           /* bytes a step from and to the disk */
+} tess_bench_result;
+/* Makes steps on random tokens, and prints a table of where the time goes; unless NULL, *result is the same. */
+tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_result *result) TESS_NODISCARD;
+/* Makes the same steps under each of StarPU's policies, with everything in RAM and under a cap, each in a process of
+ * its own, and prints a line for each. Of one rank, before anything of StarPU or a library of matrices has run. */
+tess_status tess_bench_policies(const tess_config *c, int steps, FILE *out) TESS_NODISCARD;
+
+/* Prints where the time of a traced step went, from the directory of its run, and what would help. */
+tess_status tess_explain(const char *output, FILE *out) TESS_NODISCARD;
 
 /* ---- yardstick.c: what this machine can do ------------------------------------------------------------------------
  */

@@ -10,6 +10,7 @@ typedef enum tess_key_kind {
     TESS_KEY_INT,
     TESS_KEY_REAL,
     TESS_KEY_REALS,
+    TESS_KEY_INTS,
     TESS_KEY_SIZE,
     TESS_KEY_TEXT,
     TESS_KEY_PATHS,

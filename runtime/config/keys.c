@@ -187,6 +187,7 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
                                        [TESS_KEY_INT] = "a whole number",
                                        [TESS_KEY_REAL] = "a number",
                                        [TESS_KEY_REALS] = "a list of two numbers",
+                                       [TESS_KEY_INTS] = "a list of two whole numbers",
                                        [TESS_KEY_SIZE] = "a size such as \"16GiB\" or a number of bytes",
                                        [TESS_KEY_TEXT] = "a string",
                                        [TESS_KEY_PATHS] = "a path, or a list of them",
@@ -198,7 +199,8 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
     char names[256];
     if (k->kind == TESS_KEY_CHOICE)
         snprintf(out, size, "one of %s", choice_names(k, -1, names, sizeof names));
-    else if (k->kind == TESS_KEY_INT || k->kind == TESS_KEY_REAL || k->kind == TESS_KEY_REALS)
+    else if (k->kind == TESS_KEY_INT || k->kind == TESS_KEY_REAL || k->kind == TESS_KEY_REALS ||
+             k->kind == TESS_KEY_INTS)
         snprintf(out, size, k->max < 1 ? "%s from %g to below 1" : "%s from %g to %g", what[k->kind], k->min, k->max);
     else
         snprintf(out, size, "%s", what[k->kind]);
@@ -364,6 +366,14 @@ static bool set_field(tess_config *c, const tess_key *k, const json_t *v, bool *
             return false;
         return memcpy(at, two, sizeof two), true;
     }
+    case TESS_KEY_INTS: {
+        int64_t two[2];
+        for (size_t i = 0; i < 2; i++)
+            if (json_array_size(v) != 2 || !to_whole(json_array_get(v, i), &two[i]) || (double)two[i] < k->min ||
+                (double)two[i] > k->max)
+                return false;
+        return memcpy(at, two, sizeof two), true;
+    }
     case TESS_KEY_TEXT:
         return json_is_string(v) ? (set_text(at, json_string_value(v)), true) : false;
     case TESS_KEY_PATHS:
@@ -498,6 +508,8 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
         return automatic && *real == TESS_CONFIG_AUTO ? json_string("auto") : json_real(*real);
     case TESS_KEY_REALS:
         return json_pack("[f,f]", real[0], real[1]);
+    case TESS_KEY_INTS:
+        return json_pack("[I,I]", (json_int_t)((const int64_t *)at)[0], (json_int_t)((const int64_t *)at)[1]);
     case TESS_KEY_TEXT:
         return *text ? json_string(*text) : json_null();
     case TESS_KEY_CHOICE:

@@ -8,6 +8,7 @@
  * RAM once keeps its place on disk until it is freed, so the sum of all tiles that may leave is what the disk must
  * hold, and a plan can tell beforehand. */
 #include "disk_impl.h"
+#include "trace_impl.h"
 #include <starpu.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@ static void *tile_alloc(void *base, size_t bytes)
     pthread_mutex_lock(&d->space_lock);
     bool taken = tess_disk_space_take(d, t);
     uint64_t left = d->capacity - d->used;
+    tess_trace_set(TESS_TRACE_DISK_BYTES, d->used);
     pthread_mutex_unlock(&d->space_lock);
     if (!taken)
         tess_disk_fail(d,
@@ -40,6 +42,7 @@ static void tile_free(void *base, void *obj, size_t bytes)
     struct tess_disk_tile *t = obj;
     pthread_mutex_lock(&d->space_lock);
     tess_disk_space_give(d, t);
+    tess_trace_set(TESS_TRACE_DISK_BYTES, d->used);
     pthread_mutex_unlock(&d->space_lock);
     free(t->piece);
     free(t);
@@ -63,6 +66,7 @@ static void *start_request(tess_disk *d, struct tess_disk_tile *t, void *buf, of
     while (r->left < t->pieces && t->piece[r->left].offset < bytes) r->left++;
     pthread_mutex_lock(&d->lock);
     if (!d->open++) d->open_since = r->start;
+    tess_trace_set(TESS_TRACE_DRIVE, d->open);
     const bool moves = r->left && !failed;
     if (moves) {
         *d->tail[write] = r;

@@ -87,6 +87,10 @@ struct tess_disk_tile {
     size_t written; /* bytes of the last write; 0: none yet */
     unsigned pieces;
     struct tess_disk_piece *piece; /* none when the disk had failed before: such a tile lies nowhere */
+    /* For the trace: what it is called; when it was asked for last, to be read and to be written; its last arrival. */
+    const char *label, *kind;
+    double asked[2];
+    uint32_t arrival;
 };
 
 /* One transfer of a whole tile. */
@@ -96,9 +100,9 @@ struct tess_disk_request {
     char *buf;
     size_t bytes;
     bool write;
-    unsigned next; /* piece to queue */
-    unsigned left; /* pieces that are not done */
-    double start;
+    unsigned next;       /* piece to queue */
+    unsigned left;       /* pieces that are not done */
+    double start, began; /* began: on the drive; 0: it did not, or is not traced */
     atomic_bool done;
     struct tess_disk_request *link;
 };

@@ -2,6 +2,7 @@
  * which take them piece by piece. Every transfer completes, also after a failure. */
 #include "disk_impl.h"
 #include "progress_impl.h"
+#include "trace_impl.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -41,12 +42,30 @@ void tess_disk_wake(tess_disk *d)
     }
 }
 
+static void trace(struct tess_disk_request *r, double now)
+{
+    struct tess_disk_tile *t = r->tile;
+    const double asked = t->asked[r->write];
+    t->asked[r->write] = 0;
+    t->arrival = r->write ? t->arrival : tess_trace_arrival();
+    tess_trace_add(&(tess_trace_event){.kind = r->write ? TESS_TRACE_WRITE : TESS_TRACE_READ,
+                                       .begin = r->began,
+                                       .end = now,
+                                       .asked = asked > 0 && asked < r->start ? asked : r->start,
+                                       .name = t->kind ? t->kind : "tile",
+                                       .of = t->label,
+                                       .bytes = r->bytes,
+                                       .arrival = r->write ? 0 : t->arrival});
+}
+
 void tess_disk_complete(tess_disk *d, struct tess_disk_request *r)
 {
     double now = tess_seconds();
+    if (tess_traces() && r->began > 0) trace(r, now);
     *(r->write ? &d->use.write_seconds : &d->use.read_seconds) += now - r->start;
     *(r->write ? &d->use.writes : &d->use.reads) += 1;
     if (!--d->open) d->use.busy_seconds += now - d->open_since;
+    tess_trace_set(TESS_TRACE_DRIVE, d->open);
     atomic_store_explicit(&r->done, true, memory_order_release);
     pthread_cond_broadcast(&d->idle);
 }
@@ -63,6 +82,7 @@ static struct tess_disk_request *pop(tess_disk *d, struct tess_disk_piece **piec
     int kind = d->head[d->turn] ? d->turn : !d->turn;
     d->turn = !kind;
     struct tess_disk_request *r = d->head[kind];
+    if (!r->next && tess_traces()) r->began = tess_seconds();
     *piece = &r->tile->piece[r->next++];
     if (r->next == r->tile->pieces || r->tile->piece[r->next].offset >= r->bytes) {
         d->head[kind] = r->link;

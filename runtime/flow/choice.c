@@ -45,7 +45,7 @@ bool tess_choice_known(const tess_task *t, bool wait)
     if (!needs || known_or_failed(t->choice)) return true;
     if (!wait) return false;
     tess_progress_lock();
-    tess_progress_until(known_or_failed, t->choice, t->cl->name, "what a router chooses");
+    tess_progress_until(known_or_failed, t->choice, t->cl->name, "what a router chooses", "what a router chooses");
     tess_progress_unlock();
     return true;
 }

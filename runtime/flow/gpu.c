@@ -26,6 +26,7 @@
 #include "pool.h"
 #include "progress_impl.h"
 #include "tiles_impl.h"
+#include "trace_impl.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -37,6 +38,7 @@ struct departure {
     const tess_tile *tile;
     starpu_data_handle_t handle;
     int node;
+    double asked; /* for the trace, where bytes move; else 0 */
     atomic_bool gone;
     struct departure *next;
 };
@@ -142,16 +144,36 @@ static void count_coming(int more)
     tess_progress_unlock();
 }
 
-static void fetched(void *handle)
+/* StarPU does not say when a copy begins: it is drawn from when it was asked for. */
+static void trace(tess_trace_kind kind, const tess_tile *t, double asked, uint32_t arrival)
 {
-    count_coming(-1);
-    starpu_data_release_on_node(handle, (int)tess_gpu_first_node());
+    tess_trace_add(&(tess_trace_event){.kind = kind,
+                                       .begin = asked,
+                                       .end = tess_seconds(),
+                                       .asked = asked,
+                                       .name = tess_role_name(t->role),
+                                       .of = t->label,
+                                       .bytes = t->bytes,
+                                       .arrival = arrival});
 }
 
-static void fetch(starpu_data_handle_t handle)
+static void fetched(void *tile)
+{
+    tess_tile *t = tile;
+    count_coming(-1);
+    if (tess_traces() && t->gpu.asked > 0) {
+        const uint32_t arrival = tess_trace_arrival();
+        trace(TESS_TRACE_TO_GPU, t, t->gpu.asked, arrival);
+        t->came = arrival;
+    }
+    starpu_data_release_on_node(t->handle, (int)tess_gpu_first_node());
+}
+
+static void fetch(tess_tile *t)
 {
     count_coming(1);
-    starpu_data_acquire_on_node_cb(handle, (int)tess_gpu_first_node(), STARPU_R, fetched, handle);
+    t->gpu.asked = tess_traces() ? tess_seconds() : 0;
+    starpu_data_acquire_on_node_cb(t->handle, (int)tess_gpu_first_node(), STARPU_R, fetched, t);
 }
 
 static void came_home(void *handle)
@@ -190,7 +212,7 @@ static bool is_free(const void *tile)
  * contents. */
 static void bring_home(tess_tile *t)
 {
-    fetch(t->handle);
+    fetch(t);
     starpu_data_invalidate_submit(t->handle);
     starpu_data_acquire_on_node_cb(t->handle, (int)tess_gpu_first_node(), STARPU_W, came_home, t->handle);
 }
@@ -211,7 +233,7 @@ static void settle(tess_tile *t)
     if (comes && t->home == TESS_TIER_GPU)
         bring_home(t);
     else if (comes)
-        fetch(handle);
+        fetch(t);
 }
 
 /* Settles tiles whose places became free, in order; with `t`, up to that one, waiting for it. */
@@ -224,7 +246,7 @@ static void settle_all(const tess_tile *t, const char *who)
             if (!t) return;
             tess_progress_lock();
             tess_lost_more(TESS_FOR_GPU, 1);
-            tess_progress_until(is_free, next, who, next->label);
+            tess_progress_until(is_free, next, who, next->label, "a place on the GPU");
             tess_lost_more(TESS_FOR_GPU, -1);
             tess_progress_unlock();
         }
@@ -261,6 +283,7 @@ static void left(void *departure)
     struct departure *d = departure;
     const starpu_data_handle_t handle = d->handle;
     const int node = d->node;
+    if (tess_traces() && d->asked > 0) trace(TESS_TRACE_OFF_GPU, d->tile, d->asked, 0);
     atomic_store(&d->gone, true); /* and is the main thread's */
     tess_progress_lock();
     tess_progress_moved();
@@ -293,6 +316,7 @@ static void leave(tess_tile *t, bool copy)
     d->tile = t;
     d->handle = t->handle;
     d->node = copy ? STARPU_MAIN_RAM : STARPU_ACQUIRE_NO_NODE;
+    d->asked = copy && tess_traces() ? tess_seconds() : 0;
     *gpu.last = d;
     gpu.last = &d->next;
     starpu_data_acquire_on_node_cb(t->handle, d->node, copy ? STARPU_RW : STARPU_W, left, d);

@@ -24,6 +24,7 @@
 #include "flow_impl.h"
 #include "progress_impl.h"
 #include "tiles_impl.h"
+#include "trace_impl.h"
 
 static struct {
     uint64_t held, room;         /* bytes of tiles, with the lock held; no room: there is no cap */
@@ -89,6 +90,7 @@ static void arrive(tess_journey *j, uint64_t bytes)
 static void fetched(void *journey)
 {
     tess_tile *t = ((tess_journey *)journey)->tile;
+    if (tess_traces()) t->came = tess_disk_place_arrival(t->place);
     arrive(journey, 0);
     starpu_data_release_on_node(t->handle, STARPU_MAIN_RAM);
 }
@@ -114,8 +116,9 @@ static void enter(tess_tile *t, int mode, tess_ram_state state)
     tess_progress_lock();
     flow.held += t->bytes;
     tess_progress_unlock();
-    if (t->filled && (mode & TESS_R) && t->home == TESS_TIER_DISK)
-        starpu_data_acquire_on_node_cb(handle, STARPU_MAIN_RAM, STARPU_R, fetched, set_out(TESS_IN, t));
+    if (!t->filled || !(mode & TESS_R) || t->home != TESS_TIER_DISK) return;
+    tess_disk_place_asked(t->place, false);
+    starpu_data_acquire_on_node_cb(handle, STARPU_MAIN_RAM, STARPU_R, fetched, set_out(TESS_IN, t));
 }
 
 static bool has_room(const void *bytes)
@@ -129,7 +132,7 @@ static bool make_room(uint64_t bytes, bool wait, const char *who, const char *wh
     tess_progress_lock();
     if (wait && !has_room(&bytes)) {
         tess_lost_more(TESS_FOR_RAM, 1); /* submission stands still */
-        tess_progress_until(has_room, &bytes, who, what);
+        tess_progress_until(has_room, &bytes, who, what, "room in RAM");
         tess_lost_more(TESS_FOR_RAM, -1);
     }
     const bool fits = flow.held + bytes <= flow.room;
@@ -165,8 +168,10 @@ static void left_for_good(void *journey)
 static void leave(tess_tile *t, bool contents)
 {
     tess_journey *j = set_out(TESS_OUT, t);
-    if (contents && t->ram.dirty)
+    if (contents && t->ram.dirty) {
+        tess_disk_place_asked(t->place, true);
         starpu_data_acquire_on_node_cb(t->handle, tess_disk_node, STARPU_R, written_back, t->handle);
+    }
     starpu_data_invalidate_submit(t->handle);
     if (contents)
         starpu_data_acquire_on_node_cb(t->handle, tess_disk_node, STARPU_W, left_to_disk, j);

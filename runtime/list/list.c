@@ -51,10 +51,9 @@ static tess_status submit(const tess_task *t)
     return TESS_OK;
 }
 
-tess_status tess_submit_all(const tess_task *task, size_t n)
+static tess_status submit_list(const tess_task *task, size_t n)
 {
     size_t in = 0;
-    if (!tess_session()) return tess_error(TESS_INVALID, "task", "nothing runs it (tess_start comes first)");
     for (size_t k = 0; k < n; k++) {
         while (tess_ram_flows() && in < n && tess_ram_flow_let_in(&task[in], in == k)) in++;
         tess_status status = TESS_OK;
@@ -65,6 +64,15 @@ tess_status tess_submit_all(const tess_task *task, size_t n)
         return status;
     }
     return TESS_OK;
+}
+
+tess_status tess_submit_all(const tess_task *task, size_t n)
+{
+    if (!tess_session()) return tess_error(TESS_INVALID, "task", "nothing runs it (tess_start comes first)");
+    starpu_iteration_push((unsigned long)tess_env_step() + 1); /* for StarPU's own traces */
+    const tess_status status = submit_list(task, n);
+    starpu_iteration_pop();
+    return status;
 }
 
 tess_status tess_submit(const tess_task *task)

@@ -1,9 +1,19 @@
 /* The list of tasks: submit.c makes one of StarPU's of one task; list.c, above it and the flows, says what is submitted
- * and what is let in; look.c lets the main thread look at tiles between them; trace.c says where the time went. */
+ * and what is let in; look.c lets the main thread look at tiles between them; profile.c says where the time went, and
+ * timeline.c, to the trace, when. */
 #ifndef TESS_LIST_IMPL_H
 #define TESS_LIST_IMPL_H
 #include "progress_impl.h"
 #include <starpu.h>
+
+/* ---- timeline.c; called while a step is traced ---- */
+
+/* Says, from a worker, that it is about to enter the body of a task. */
+void tess_timeline_enters(const tess_task *t);
+/* Says, from a CPU's worker, when it entered the body and left it. */
+void tess_timeline_ran(const tess_task *t, double begin, double end);
+/* Says, from the same worker, that the task has ended, and what StarPU kept of it, NULL where it did not. */
+void tess_timeline_task(const tess_task *t, const struct starpu_profiling_task_info *i, double flops);
 
 /* ---- submit.c ---- */
 
@@ -27,6 +37,8 @@ extern struct tess_codelet_state *tess_codelets;
 void tess_tasks_start(bool profile);
 /* Ends it: StarPU's side of codelets is forgotten. */
 void tess_tasks_stop(void);
+/* Returns the step whose tasks are submitted, from 0. */
+int64_t tess_env_step(void);
 /* Gives a task to StarPU, to run where it says; 0: anywhere. */
 tess_status tess_task_submit(const tess_task *t, uint32_t where) TESS_NODISCARD;
 

@@ -11,6 +11,7 @@
 #include "gpu_impl.h"
 #include "list_impl.h"
 #include "tiles_impl.h"
+#include "trace_impl.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,11 @@
 struct tess_codelet_state *tess_codelets;
 static bool profiles;
 static tess_env env;
+
+int64_t tess_env_step(void)
+{
+    return env.step;
+}
 
 void tess_env_set(const tess_env *e)
 {
@@ -64,12 +70,15 @@ static void run_cpu(void *buffers[], void *arg)
     const bool counts = tess_gpu_workers() == 0;
     if (counts) tess_lost_works(1);
     tess_body_begins(worker);
-    double start = tess_seconds();
+    if (tess_traces()) tess_timeline_enters(t);
+    const double start = tess_seconds();
     t->cl->cpu(&w);
+    const double end = tess_seconds();
     tess_body_ends(worker);
+    if (tess_traces()) tess_timeline_ran(t, start, end);
     struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
     tally->tasks++;
-    tally->busy += tess_seconds() - start;
+    tally->busy += end - start;
     tally->flops += cost_of(t).flops;
     if (counts) tess_lost_works(-1);
 }
@@ -87,6 +96,7 @@ static void run_cuda(void *buffers[], void *arg)
     if (tess_fault_stands || tess_gpu_failed(worker)) return;
     fill_views(view, buffers, t);
     tess_gpu_use(&now, &peak);
+    tess_trace_set(TESS_TRACE_GPU_BYTES, now);
     tess_gpu_body(t->cl)(&w);
     struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
     tally->tasks++;
@@ -107,13 +117,14 @@ static void keep_times(const struct starpu_profiling_task_info *i, const tess_ta
                          between(i->release_data_start_time, i->release_data_end_time);
 }
 
-/* After a task: what StarPU spent around the body, when profiling; and, last, that it ended. */
+/* After a task: what StarPU spent around the body, when profiling; for the trace; and, last, that it ended. */
 static void done(void *arg)
 {
     struct starpu_task *task = arg;
     const struct starpu_profiling_task_info *i = profiles ? task->profiling_info : NULL;
     if (tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_lost_works(-1);
     if (i && i->workerid >= 0) keep_times(i, task->cl_arg);
+    if (tess_traces()) tess_timeline_task(task->cl_arg, task->profiling_info, task->flops);
     tess_idle_wake();
     tess_task_ended();
 }
@@ -127,6 +138,14 @@ static uint32_t footprint(struct starpu_task *task)
     uint64_t bits;
     memcpy(&bits, &flops, sizeof bits);
     return starpu_task_data_footprint(task) ^ (uint32_t)(bits >> 32) ^ (uint32_t)bits;
+}
+
+/* For StarPU's own traces: a colour of its own for each op, light enough to read a name on. */
+static unsigned color_of(const char *name)
+{
+    uint32_t h = 2166136261u;
+    for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
+    return (h & 0x7f7f7fu) + 0x606060u;
 }
 
 static struct tess_codelet_state *state_of(tess_codelet *cl)
@@ -146,6 +165,7 @@ static struct tess_codelet_state *state_of(tess_codelet *cl)
     s->cl.nbuffers = STARPU_VARIABLE_NBUFFERS;
     s->cl.model = &s->model;
     s->cl.name = cl->name;
+    s->cl.color = color_of(cl->name);
     s->owner = cl;
     s->next = tess_codelets;
     tess_codelets = s;

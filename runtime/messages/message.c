@@ -13,6 +13,7 @@
 #include "messages_impl.h"
 #include "progress_impl.h"
 #include "tiles_impl.h"
+#include "trace_impl.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +22,7 @@ static struct {
     const tess_carrier *carrier;
     unsigned node; /* where it takes tiles */
     uint64_t submitted;
-    _Atomic uint64_t sent, received;
+    _Atomic uint64_t sent, received, under_way;
 } post;
 
 static tess_cost cost(const void *arg)
@@ -41,8 +42,30 @@ char *tess_message_data(const tess_exchange *e, const tess_span *s)
     return (char *)starpu_data_handle_to_pointer(e->task->use[s->use].tile->handle, post.node) + s->offset;
 }
 
+static void trace(const tess_exchange *e)
+{
+    const tess_message_arg *m = e->task->arg;
+    tess_trace_event t = {.kind = TESS_TRACE_MESSAGE,
+                          .number = m->spans ? (uint64_t)m->span[0].peer + 1 : 0,
+                          .tag = m->spans ? m->span[0].tag : 0,
+                          .begin = e->began,
+                          .end = tess_seconds(),
+                          .asked = e->asked,
+                          .of = e->task->nuse ? e->task->use[0].tile->label : NULL,
+                          .arrival = tess_trace_arrival()};
+    for (unsigned i = 0; i < m->spans; i++) {
+        *(m->span[i].sends ? &t.bytes : &t.received) += m->span[i].bytes;
+        if (!m->span[i].sends) e->task->use[m->span[i].use].tile->came = t.arrival;
+        if ((uint64_t)m->span[i].peer + 1 != t.number) t.number = 0; /* several */
+        if (m->span[i].tag < t.tag) t.tag = m->span[i].tag;          /* the same on the other side */
+    }
+    t.name = !t.received ? "send" : !t.bytes ? "receive" : "exchange";
+    tess_trace_add(&t);
+}
+
 static void finish(tess_exchange *e)
 {
+    if (tess_traces() && e->began > 0) trace(e);
     for (unsigned i = 0; i < e->task->nuse; i++)
         starpu_data_release_on_node(e->task->use[i].tile->handle, (int)post.node);
     tess_idle_wake();
@@ -53,6 +76,7 @@ static void finish(tess_exchange *e)
 void tess_message_ended(tess_exchange *e)
 {
     tess_lost_message(-1);
+    tess_trace_set(TESS_TRACE_SPANS, atomic_fetch_sub(&post.under_way, 1) - 1);
     finish(e);
 }
 
@@ -77,6 +101,8 @@ static void acquired(void *exchange)
     for (unsigned i = 0; i < m->spans; i++)
         atomic_fetch_add(m->span[i].sends ? &post.sent : &post.received, m->span[i].bytes);
     tess_lost_message(1);
+    tess_trace_set(TESS_TRACE_SPANS, atomic_fetch_add(&post.under_way, 1) + 1);
+    if (tess_traces()) e->began = tess_seconds();
     post.carrier->take(e);
 }
 
@@ -85,6 +111,7 @@ void tess_message_submit(const tess_task *t)
     tess_exchange *e = tess_alloc(sizeof *e);
     e->task = t;
     e->number = post.submitted++;
+    if (tess_traces()) e->asked = tess_seconds();
     e->left = t->nuse;
     static const enum starpu_data_access_mode modes[] = {
         [TESS_R] = STARPU_R, [TESS_W] = STARPU_W, [TESS_RW] = STARPU_RW};
@@ -153,8 +180,8 @@ tess_status tess_messages_start(tess_carriers by, int workers)
 {
     if (!among_others()) return TESS_OK;
     const tess_carriers first = choose(by, workers, NULL, 0);
-    const char *not = by == TESS_CARRIER_AUTO ? NULL : hindrance(by);
-    if (not ) return refuse(by, not );
+    const char *hinders = by == TESS_CARRIER_AUTO ? NULL : hindrance(by);
+    if (hinders) return refuse(by, hinders);
     post.sent = post.received = post.submitted = 0;
     post.carrier = carriers[first].carrier;
     post.runs = post.carrier->start(&post.node);

@@ -7,9 +7,10 @@
 /* A message whose tiles are where its carrier takes them, or on their way there. */
 typedef struct tess_exchange {
     const tess_task *task;
-    uint64_t number;  /* in the order of the list */
-    atomic_uint left; /* tiles that are not there; then, the carrier's, what is under way */
-    void *own;        /* the carrier's */
+    uint64_t number;     /* in the order of the list */
+    atomic_uint left;    /* tiles that are not there; then, the carrier's, what is under way */
+    double asked, began; /* for the trace; 0: it is not traced */
+    void *own;           /* the carrier's */
     struct tess_exchange *next;
 } tess_exchange;
 

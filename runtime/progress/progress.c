@@ -1,6 +1,7 @@
 /* What runs and who waits for it: one lock, the tasks that did not end, and the one thing that the main thread waits
  * for, wherever that is. */
 #include "progress_impl.h"
+#include "trace_impl.h"
 #include <pthread.h>
 
 static struct {
@@ -47,15 +48,22 @@ void tess_progress_moved(void)
     if (wakes) pthread_cond_signal(&progress.moved);
 }
 
-void tess_progress_until(bool (*so)(const void *), const void *of, const char *who, const char *what)
+void tess_progress_until(bool (*so)(const void *), const void *of, const char *who, const char *what, const char *why)
 {
     if (so(of)) return;
+    const double since = tess_traces() ? tess_seconds() : 0;
     tess_wait_begin(who, what);
     progress.of = of;
     progress.so = so;
     while (!so(of)) pthread_cond_wait(&progress.moved, &progress.lock);
     progress.so = NULL;
     tess_wait_end();
+    if (since > 0 && tess_traces())
+        tess_trace_add(&(tess_trace_event){.kind = TESS_TRACE_WAIT,
+                                           .begin = since,
+                                           .end = tess_seconds(),
+                                           .name = why,
+                                           .of = what == why ? NULL : what});
 }
 
 static bool is_set(const void *flag)
@@ -73,7 +81,7 @@ void tess_progress_set(bool *flag)
 void tess_progress_until_set(const bool *flag, const char *what)
 {
     tess_progress_lock();
-    tess_progress_until(is_set, flag, "the main thread", what);
+    tess_progress_until(is_set, flag, "the main thread", what, "a tile");
     tess_progress_unlock();
 }
 
@@ -82,14 +90,14 @@ void tess_progress_until_set(const bool *flag, const char *what)
 void tess_task_begins(void)
 {
     tess_progress_lock();
-    progress.running++;
+    tess_trace_set(TESS_TRACE_TASKS, ++progress.running);
     tess_progress_unlock();
 }
 
 void tess_task_ended(void)
 {
     tess_progress_lock();
-    progress.running--;
+    tess_trace_set(TESS_TRACE_TASKS, --progress.running);
     tess_progress_moved();
 }
 
@@ -109,6 +117,7 @@ static bool at_most(const void *n)
 void tess_tasks_wait(uint64_t most)
 {
     tess_progress_lock();
-    tess_progress_until(at_most, &most, "the main thread", most ? "tasks that were submitted" : "the end of the list");
+    const char *what = most ? "tasks that were submitted" : "the end of the list";
+    tess_progress_until(at_most, &most, "the main thread", what, what);
     tess_progress_unlock();
 }

@@ -7,7 +7,7 @@
  *     tess_progress_moved();             // gives the lock back; wakes the main thread if what it waits for is so now
  *
  *     tess_progress_lock();              // the main thread
- *     tess_progress_until(has_room, &bytes, "adamw", "h.0.mlp.weight");
+ *     tess_progress_until(has_room, &bytes, "adamw", "h.0.mlp.weight", "room in RAM");
  *     tess_progress_unlock();
  */
 #ifndef TESS_PROGRESS_IMPL_H
@@ -37,8 +37,10 @@ void tess_progress_lock(void);
 void tess_progress_unlock(void);
 /* Gives the lock back, and wakes the main thread if what it waits for has become so. */
 void tess_progress_moved(void);
-/* Lets the main thread wait, with the lock held, until so(of); it sleeps through all that does not make it so. */
-void tess_progress_until(bool (*so)(const void *of), const void *of, const char *who, const char *what);
+/* Lets the main thread wait, with the lock held, until so(of); it sleeps through all that does not make it so. `why` is
+ * the same for all waits of a kind: "room in RAM". */
+void tess_progress_until(bool (*so)(const void *of), const void *of, const char *who, const char *what,
+                         const char *why);
 /* Sets a flag, from any thread, that the main thread waits for. */
 void tess_progress_set(bool *flag);
 /* Waits for that flag. */

@@ -3,6 +3,7 @@
  * MPI. */
 #include "base_impl.h"
 #include "ranks_impl.h"
+#include <math.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -187,6 +188,45 @@ void tess_ranks_gather(const void *mine, size_t bytes, void *all)
 void tess_ranks_gather_here(const void *mine, size_t bytes, void *all)
 {
     gather(mine, bytes, all, ranks.here);
+}
+
+enum { TIMES = 20 }; /* that a clock is asked for */
+
+/* Rank 0 is asked for its time, some times over, by one rank after the other: the answer that came back soonest was
+ * given half way. */
+static double ask_clock(void)
+{
+
+    double best = INFINITY, ahead = 0, theirs, question = 0;
+    for (int k = 0; k < TIMES; k++) {
+        const double asked = tess_seconds();
+        MPI_Sendrecv(&question, 1, MPI_DOUBLE, 0, 0, &theirs, 1, MPI_DOUBLE, 0, 0, ranks.main, MPI_STATUS_IGNORE);
+        const double took = tess_seconds() - asked;
+        if (took < best) best = took, ahead = theirs - (asked + took / 2);
+    }
+    return ahead;
+}
+
+static void answer_clock(int rank)
+{
+
+    for (int k = 0; k < TIMES; k++) {
+        double now;
+        MPI_Recv(&now, 1, MPI_DOUBLE, rank, 0, ranks.main, MPI_STATUS_IGNORE);
+        now = tess_seconds();
+        MPI_Send(&now, 1, MPI_DOUBLE, rank, 0, ranks.main);
+    }
+}
+
+double tess_ranks_clock(void)
+{
+    double ahead = 0;
+    for (int r = 1; r < ranks.size && ranks.joined; r++) {
+        tess_ranks_barrier(); /* sleeps until its turn */
+        if (ranks.rank == 0) answer_clock(r);
+        if (ranks.rank == r) ahead = ask_clock();
+    }
+    return ahead;
 }
 
 tess_status tess_ranks_agree(tess_status status)

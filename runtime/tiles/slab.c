@@ -4,6 +4,7 @@
  * as what is in use and what is kept stay below it. */
 #include "gpu_impl.h"
 #include "tiles_impl.h"
+#include "trace_impl.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -87,6 +88,7 @@ static int get(unsigned node, void **out, size_t bytes, int flags)
         if ((p = s.ptr)) used[nused++] = s;
     }
     if (p && (held += bytes) > held_peak) held_peak = held;
+    tess_trace_set(TESS_TRACE_CPU_BYTES, held);
     pthread_mutex_unlock(&lock);
     *out = p;
     return p ? 0 : -ENOMEM;
@@ -97,6 +99,7 @@ static int put(unsigned node, void *p, size_t bytes, int flags)
     (void)node, (void)flags;
     pthread_mutex_lock(&lock);
     held -= bytes;
+    tess_trace_set(TESS_TRACE_CPU_BYTES, held);
     if (bytes < LARGE)
         free(p);
     else {

@@ -4,6 +4,7 @@
 #include "gpu_impl.h"
 #include "progress_impl.h"
 #include "tiles_impl.h"
+#include "trace_impl.h"
 #include <starpu.h>
 #include <stdlib.h>
 
@@ -67,10 +68,23 @@ void tess_tier_close(void)
     hooks = (tess_fault_hooks){0};
 }
 
-struct tess_disk_tile *tess_disk_place_new(size_t bytes)
+struct tess_disk_tile *tess_disk_place_new(size_t bytes, const char *label, const char *kind)
 {
     TESS_ASSERT(disk);
-    return tess_disk_ops.alloc(disk, bytes);
+    struct tess_disk_tile *t = tess_disk_ops.alloc(disk, bytes);
+    t->label = label;
+    t->kind = kind;
+    return t;
+}
+
+void tess_disk_place_asked(struct tess_disk_tile *place, bool write)
+{
+    if (tess_traces()) place->asked[write] = tess_seconds();
+}
+
+uint32_t tess_disk_place_arrival(const struct tess_disk_tile *place)
+{
+    return place->arrival;
 }
 
 void tess_disk_place_free(struct tess_disk_tile *place, size_t bytes)

@@ -3,6 +3,7 @@
  * wants them. */
 #include "progress_impl.h"
 #include "tiles_impl.h"
+#include "trace_impl.h"
 #include <stdlib.h>
 
 static const char *const tier_names[] = {"gpu", "cpu", "disk"};
@@ -51,6 +52,7 @@ void tess_tile_unregister(tess_tile *t)
 void tess_tile_delete(tess_tile *t)
 {
     if (t->home == TESS_TIER_DISK) on_disk -= blocks(t);
+    tess_trace_settle(); /* before its name goes */
     free(t->label);
     free(t);
 }
@@ -92,7 +94,8 @@ tess_tier tess_tile_home(const tess_tile *t)
 starpu_data_handle_t tess_tile_handle(tess_tile *t)
 {
     if (t->handle) return t->handle;
-    if (t->home == TESS_TIER_DISK) t->place = tess_disk_place_new((t->bytes + 3) / 4 * 4);
+    if (t->home == TESS_TIER_DISK)
+        t->place = tess_disk_place_new((t->bytes + 3) / 4 * 4, t->label, tess_role_name(t->role));
     starpu_vector_data_register(&t->handle, t->place ? tess_disk_node : -1, (uintptr_t)t->place,
                                 (uint32_t)((t->bytes + 3) / 4), 4);
     starpu_data_set_name(t->handle, t->label);

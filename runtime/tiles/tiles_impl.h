@@ -3,6 +3,7 @@
 #define TESS_TILES_IMPL_H
 #include "runtime.h"
 #include <starpu.h>
+#include <stdatomic.h>
 
 /* Where a tile is as for RAM, as of the last task submitted or let in. */
 typedef enum tess_ram_state {
@@ -30,6 +31,7 @@ struct tess_tile {
     int mapped;                   /* the mode in which the main thread has it, */
     unsigned maps;                /* so many times; several times only to read */
     bool filled;                  /* it has contents, wherever they are, as of the last task submitted: list/'s */
+    _Atomic uint32_t came;        /* that it arrived, for the trace, till its first user takes it; 0: it did not */
     tess_tile *known, **knower;   /* of those that StarPU knows of; knower: NULL outside the list */
     /* flow/ram.c's. Whether it was written since it entered goes with each state in which it is in RAM. */
     struct {
@@ -44,6 +46,7 @@ struct tess_tile {
         bool known, departs;
         unsigned writers; /* tasks that are looked at and not submitted */
         uint64_t at;      /* its place, where it has one */
+        double asked;     /* when its bytes were, for the trace */
     } gpu;
 };
 
@@ -74,8 +77,12 @@ tess_status tess_tier_register(void) TESS_NODISCARD;
 void tess_tier_close(void);
 /* Returns the tier's first failure, which holds until it is closed; NULL without one. */
 const char *tess_disk_fault(void);
-/* Gives a tile its place there. */
-struct tess_disk_tile *tess_disk_place_new(size_t bytes);
+/* Gives a tile its place there; what it is called is borrowed. */
+struct tess_disk_tile *tess_disk_place_new(size_t bytes, const char *label, const char *kind);
+/* Says, for the trace, that a tile is asked for there, or to be written. */
+void tess_disk_place_asked(struct tess_disk_tile *place, bool write);
+/* Returns the number of its last arrival from there; 0: it was not traced. */
+uint32_t tess_disk_place_arrival(const struct tess_disk_tile *place);
 /* Takes it back. */
 void tess_disk_place_free(struct tess_disk_tile *place, size_t bytes);
 

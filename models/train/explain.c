@@ -1,0 +1,20 @@
+/* tessera explain: where the time of a traced step went, from OUTPUT/trace.json, and what would help. */
+#include "explain_impl.h"
+#include <stdlib.h>
+
+tess_status tess_explain(const char *output, FILE *out)
+{
+    tess_traced t;
+    if (!output || !out) return tess_error(TESS_INVALID, output ? "output" : "directory", "is NULL");
+    char *path = tess_format("%s/trace.json", output);
+    const tess_status status = tess_traced_read(path, &t);
+    if (status == TESS_OK) {
+        tess_explain_print(&t, out);
+        fflush(out);
+        if (t.about.ranks > 1) tess_ranks_pretend(0, t.about.ranks);
+        tess_explain_settings(output, &t, out);
+    }
+    tess_traced_free(&t);
+    free(path);
+    return status;
+}

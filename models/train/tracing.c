@@ -1,0 +1,116 @@
+/* Which steps are traced, and what a trace says of its run. Rank 0 writes OUTPUT/trace.json, another
+ * OUTPUT/trace-R.json, all on rank 0's clock; in the end rank 0 adds the others' to its own. */
+#include "dirs_impl.h"
+#include "tracing_impl.h"
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char *path_of(const tess_tracing *t, int rank)
+{
+    return rank ? tess_format("%s/trace-%d.json", t->output, rank) : tess_format("%s/trace.json", t->output);
+}
+
+/* What explain needs to know of the run beside what happened: what the machine can do, what was planned, the caps. */
+static char *about(const tess_run *r, const tess_plan *plan, const tess_measure *m)
+{
+    const tess_placement *p = &r->place;
+    const tess_rates *rates = &r->conf.rates;
+    const tess_config *c = r->c;
+    json_t *o = json_pack("{s:i, s:i, s:s, s:i, s:i, s:s, s:I}", "rank", tess_rank(), "ranks", tess_ranks(), "host",
+                          tess_share_read()->host, "cpu_workers", tess_workers(), "gpu_workers", tess_gpus(), "dtype",
+                          tess_run_dtype_name(c), "tokens", (json_int_t)(r->batch * r->length));
+    json_object_set_new(o, "flops", json_real(plan->flops + plan->recompute_flops));
+    json_object_set_new(o, "matrix_rate", json_real(m->yardstick / tess_ranks()));
+    json_object_set_new(o, "disk", json_boolean(r->disk));
+    json_object_set_new(o, "cpu_cap", json_integer((json_int_t)r->ram));
+    json_object_set_new(o, "gpu_room", json_integer((json_int_t)r->gpu.room));
+    if (r->disk)
+        json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I}", "read_rate",
+                                            rates->read, "write_rate", rates->write, "both", rates->both, "flops_rate",
+                                            rates->flops, "copy_rate", rates->copy, "paper_seconds", p->time.seconds,
+                                            "paper_work", p->time.work, "paper_read", p->time.read, "paper_write",
+                                            p->time.write, "planned_read", (json_int_t)p->read, "planned_write",
+                                            (json_int_t)p->written, "bound_bytes", (json_int_t)p->bound));
+    char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_decref(o);
+    return text;
+}
+
+/* Those of an earlier run of more ranks. */
+static void remove_others(const tess_tracing *t)
+{
+    for (int rank = 1, gone = 0; !gone; rank++) {
+        char *path = path_of(t, rank);
+        gone = unlink(path) != 0;
+        free(path);
+    }
+}
+
+static tess_status make_output(const tess_tracing *t)
+{
+    if (tess_rank()) return TESS_OK;
+    if (!tess_dirs_make(t->output, NULL))
+        return tess_error(tess_errno_status(errno), t->output, "cannot be created: %s (see output)", strerror(errno));
+    remove_others(t);
+    return TESS_OK;
+}
+
+tess_status tess_tracing_open(tess_tracing *t, const tess_run *r, const tess_plan *plan, const tess_measure *m,
+                              int64_t done)
+{
+    const int64_t *steps = r->c->trace.steps;
+    *t = (tess_tracing){.first = steps[0], .last = steps[1], .any = done >= steps[1]};
+    if (!steps[1] || t->any) return TESS_OK;
+    t->output = r->c->output;
+    TESS_TRY(tess_ranks_agree(make_output(t)));
+    double origin = tess_seconds();
+    const double clock = tess_ranks_clock();
+    tess_ranks_tell(&origin, sizeof origin);
+    char *path = path_of(t, tess_rank()), *facts = about(r, plan, m);
+    const tess_status status = tess_trace_open(
+        &(tess_trace_conf){.path = path, .rank = tess_rank(), .origin = origin, .clock = clock, .about = facts});
+    t->open = status == TESS_OK;
+    free(path);
+    free(facts);
+    return tess_ranks_agree(status);
+}
+
+void tess_tracing_begin(tess_tracing *t, int64_t step)
+{
+    if (t->open && step >= t->first && step <= t->last) tess_trace_begin();
+}
+
+void tess_tracing_end(tess_tracing *t, int64_t step, double begin, double end)
+{
+    if (!t->open || step < t->first || step > t->last) return;
+    tess_trace_end(step, begin, end);
+    t->any = true;
+    if (step == t->last) tess_tracing_merge(t);
+}
+
+void tess_tracing_merge(tess_tracing *t)
+{
+    if (!t->open) return;
+    const int others = tess_rank() ? 0 : tess_ranks() - 1;
+    char **path = tess_alloc((size_t)tess_ranks() * sizeof *path);
+    t->open = false;
+    if (tess_rank()) tess_trace_close(NULL, 0);
+    tess_ranks_barrier();
+    for (int k = 0; k < others; k++) path[k] = path_of(t, k + 1);
+    if (!tess_rank()) tess_trace_close((const char *const *)path, (size_t)others);
+    for (int k = 0; k < others; k++) unlink(path[k]), free(path[k]);
+    free(path);
+}
+
+void tess_tracing_close(tess_tracing *t)
+{
+    if (t->open) tess_trace_close(NULL, 0);
+    t->open = false;
+    if (t->output && !t->any && !tess_rank())
+        tess_note("trace.steps: the run ended before step %lld, so %s/trace.json holds none", (long long)t->first,
+                  t->output);
+    *t = (tess_tracing){0};
+}

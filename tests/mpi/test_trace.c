@@ -1,0 +1,457 @@
+/* OUTPUT/trace.json and `tessera explain`: with everything in RAM, under a cap with a disk below, and on two ranks. The
+ * file is taken apart as the format says; what explain prints is compared with what is counted here. */
+#define CHECK_MAIN
+#include "tools/tiny.h"
+#include <math.h>
+
+enum { FIRST_WORKER = 10, FIRST_LANE = 1000, TRACKS = 9000, RANKS = 2 };
+
+struct look {
+    json_t *events;
+    int tasks, reads, writes, messages, waits, steps, arrows, counters;
+    double busy[RANKS], wall[RANKS]; /* us */
+    double tasks_at_end;             /* that the last sample says are under way */
+};
+
+static double num(const json_t *o, const char *name)
+{
+    const json_t *v = json_object_get(o, name);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+static const char *text_of(const json_t *o, const char *name)
+{
+    const char *text = json_string_value(json_object_get(o, name));
+    return text ? text : "";
+}
+
+static bool is(const json_t *o, const char *phase, const char *category)
+{
+    return !strcmp(text_of(o, "ph"), phase) && (!category || !strcmp(text_of(o, "cat"), category));
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
+    const double tracks = num(x, "pid") * TRACKS + num(x, "tid") - num(y, "pid") * TRACKS - num(y, "tid");
+    const double begins = num(x, "ts") - num(y, "ts");
+    return tracks < 0 || (tracks == 0 && begins < 0) ? -1 : tracks > 0 || begins > 0;
+}
+
+/* No two bars of a track meet, but where one ends as the next begins. */
+static void check_tracks(const json_t *events)
+{
+    const size_t n = json_array_size(events);
+    const json_t **bar = malloc((n + 1) * sizeof *bar);
+    size_t bars = 0;
+    for (size_t i = 0; i < n; i++)
+        if (is(json_array_get(events, i), "X", NULL)) bar[bars++] = json_array_get(events, i);
+    qsort(bar, bars, sizeof *bar, by_begin);
+    for (size_t i = 1; i < bars; i++) {
+        const json_t *a = bar[i - 1], *b = bar[i];
+        if (num(a, "pid") != num(b, "pid") || num(a, "tid") != num(b, "tid")) continue;
+        if (num(a, "ts") + num(a, "dur") > num(b, "ts") + 0.0015) /* a nanosecond, rounded */
+            CHECK_SAY("track %g: %s at %.3f runs into %s at %.3f", num(a, "tid"), text_of(a, "name"), num(a, "ts"),
+                      text_of(b, "name"), num(b, "ts"));
+    }
+    free(bar);
+}
+
+/* Each arrow has one tail, in a transfer's bar, and one head, at the beginning of a task that did not begin before.
+ */
+static void check_arrows(const json_t *events, struct look *l)
+{
+    size_t i, k;
+    json_t *e, *o;
+    json_array_foreach((json_t *)events, i, e)
+    {
+        if (!is(e, "s", "arrival")) continue;
+        int heads = 0, tails = 0, bars = 0, tasks = 0;
+        json_array_foreach((json_t *)events, k, o)
+        {
+            const bool track = num(o, "pid") == num(e, "pid") && num(o, "tid") == num(e, "tid");
+            if (is(o, "s", "arrival") && !strcmp(text_of(o, "id"), text_of(e, "id"))) tails++;
+            if (is(o, "X", NULL) && track && num(o, "ts") <= num(e, "ts") &&
+                num(e, "ts") <= num(o, "ts") + num(o, "dur"))
+                bars++;
+            if (!is(o, "f", "arrival") || strcmp(text_of(o, "id"), text_of(e, "id"))) continue;
+            heads++;
+            CHECK(num(o, "ts") >= num(e, "ts"));
+            for (size_t j = 0; j < json_array_size(events); j++) {
+                const json_t *t = json_array_get(events, j);
+                tasks += is(t, "X", "task") && num(t, "tid") == num(o, "tid") && num(t, "pid") == num(o, "pid") &&
+                         num(t, "ts") == num(o, "ts");
+            }
+        }
+        CHECK(heads == 1 && tails == 1 && bars >= 1 && tasks == 1);
+        l->arrows++;
+    }
+}
+
+static void check_slice(const json_t *e, int workers, struct look *l)
+{
+    const json_t *args = json_object_get(e, "args");
+    const double ts = num(e, "ts"), dur = num(e, "dur"), tid = num(e, "tid");
+    const int rank = (int)num(e, "pid");
+    CHECK(ts >= 0 && dur >= 0 && rank >= 0 && rank < RANKS && text_of(e, "name")[0]);
+    if (is(e, "X", "step")) l->steps++, l->wall[rank] += dur;
+    if (is(e, "X", "wait")) l->waits++;
+    if (is(e, "X", "task")) {
+        l->tasks++;
+        l->busy[rank] += dur;
+        CHECK(tid >= FIRST_WORKER && tid < FIRST_WORKER + workers);
+        CHECK(text_of(args, "tile")[0] && num(args, "submitted") <= num(args, "ready") + 0.0015);
+        CHECK(num(args, "ready") <= ts + 0.0015);
+    }
+    const bool read = is(e, "X", "read"), write = is(e, "X", "write"), message = is(e, "X", "message");
+    l->reads += read, l->writes += write, l->messages += message;
+    if (read || write || message) {
+        CHECK(tid >= FIRST_LANE && num(args, "asked") <= ts + 0.0015 && text_of(args, "tile")[0]);
+        CHECK((message ? num(args, "sent") + num(args, "received") : num(args, "bytes")) > 0);
+    }
+}
+
+/* Reads a file that must be whole; caps: bytes that no sample of RAM exceeds, 0: any. */
+static struct look look_at(const char *path, double cap)
+{
+    struct look l = {.events = json_load_file(path, JSON_REJECT_DUPLICATES, NULL)};
+    size_t i;
+    json_t *e;
+    if (!json_is_array(l.events)) CHECK_SAY("%s is no array", path);
+    const json_t *about = json_object_get(json_array_get(l.events, 0), "args");
+    const int workers = (int)num(about, "cpu_workers");
+    CHECK(workers >= 1);
+    json_array_foreach(l.events, i, e)
+    {
+        if (is(e, "X", NULL)) check_slice(e, workers, &l);
+        if (!is(e, "C", NULL)) continue;
+        l.counters++;
+        const double bytes = num(json_object_get(e, "args"), "bytes");
+        if (!strcmp(text_of(e, "name"), "cpu") && cap > 0) CHECK(bytes > 0 && bytes <= cap);
+        if (!strcmp(text_of(e, "name"), "tasks submitted")) l.tasks_at_end = num(json_object_get(e, "args"), "tasks");
+    }
+    check_tracks(l.events);
+    check_arrows(l.events, &l);
+    CHECK(l.counters > 0 && l.tasks_at_end == 0);
+    return l;
+}
+
+/* The steps' bars are as long as metrics.jsonl says. */
+static void check_steps(const struct look *l, int first, int last, int ranks)
+{
+    json_t *all = read_metrics("out/metrics.jsonl");
+    double seconds = 0;
+    for (int s = first; s <= last; s++) seconds += number_of(all, (size_t)s - 1, "seconds");
+    json_decref(all);
+    CHECK_EQ(l->steps, ranks * (last - first + 1));
+    CHECK_NEAR(1e-6 * l->wall[0], seconds, 0.01 * seconds);
+}
+
+/* "who: busy 90.0%, exposed 1.0% (...), idle 9.0% (...)" */
+static bool shares(const char *who, double share[3])
+{
+    static const char *const parts[] = {"busy ", "exposed ", "idle "};
+    const char *line = strstr(ran.out, who);
+    for (int i = 0; i < 3; i++) {
+        const char *at = line ? strstr(line, parts[i]) : NULL;
+        if (!at || sscanf(at + strlen(parts[i]), "%lf%%", &share[i]) != 1) return false;
+    }
+    return true;
+}
+
+/* What it prints of a rank's workers adds up to the step, and its work is that of the bars. */
+static void check_explained(const char *who, const struct look *l, int rank)
+{
+    double s[3] = {0};
+    const double workers = num(json_object_get(json_array_get(l->events, 0), "args"), "cpu_workers");
+    CHECK(shares(who, s));
+    CHECK_NEAR(s[0] + s[1] + s[2], 100, 1);
+    CHECK_NEAR(s[0], 100 * l->busy[rank] / workers / l->wall[rank], 1);
+    CHECK(s[1] >= 0 && s[2] >= 0);
+}
+
+TEST(a_run_in_ram_is_traced_and_explained)
+{
+    tiny_setup();
+    RUN("train", "run.json", "--trace", "2:3");
+    EXPECT_DONE();
+    struct look l = look_at("out/trace.json", 0);
+    check_steps(&l, 2, 3, 1);
+    CHECK(l.tasks > 50 && l.waits > 0 && !l.reads && !l.writes && !l.messages && !l.arrows);
+    RUN("explain", "out");
+    EXPECT_DONE();
+    check_explained("workers:", &l, 0);
+    CHECK_HAS(ran.out, "step 2 to 3:");
+    CHECK_HAS(ran.out, "critical path:");
+    CHECK_HAS(ran.out, "bounds: matrices alone");
+    CHECK_HAS(ran.out, "more memory would not help");
+    json_decref(l.events);
+    /* Without it there is none, and the same losses. */
+    json_t *traced = read_metrics("out/metrics.jsonl");
+    RUN("train", "run.json", "output=plain");
+    EXPECT_DONE();
+    CHECK(!exists("plain/trace.json"));
+    json_t *plain = read_metrics("plain/metrics.jsonl");
+    CHECK_NEAR(number_of(traced, 3, "loss"), number_of(plain, 3, "loss"), 0);
+    json_decref(traced);
+    json_decref(plain);
+    /* Steps that the run does not come to, and a bench. */
+    RUN("train", "run.json", "trace.steps=[9,10]");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "trace.steps: the run ended before step 9");
+    RUN("explain", "out");
+    EXPECT_ERROR(2, "out/trace.json", "no whole step");
+    RUN("bench", "run.json", "--steps=2", "--trace=2", "output=bench");
+    EXPECT_DONE();
+    l = look_at("bench/trace.json", 0);
+    CHECK(l.steps == 1 && l.tasks > 20);
+    json_decref(l.events);
+}
+
+TEST(what_flows_to_disk_is_in_it)
+{
+    enum { MiB = 1 << 20 };
+    wide_setup_with("\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 2, \"steps\": 3,\n"
+                    " \"memory\": {\"path\": \"swap\", \"cpu\": \"1MiB\"}, \"trace\": {\"steps\": [2, 3]}");
+    RUN("train", "run.json");
+    EXPECT_ERROR(2, "MiB would do");
+    CHECK(!exists("out/trace.json"));
+    const long least = named_in_error(WIDE_LEAST) + 2;
+    char cap[40];
+    snprintf(cap, sizeof cap, "memory.cpu=%ldMiB", least);
+    RUN("train", "run.json", cap);
+    EXPECT_DONE();
+    struct look l = look_at("out/trace.json", (double)least * MiB);
+    check_steps(&l, 2, 3, 1);
+    CHECK(l.reads > 10 && l.writes > 10 && l.arrows > 10 && !l.messages);
+    /* Of what was read in these steps none is missing. */
+    json_t *all = read_metrics("out/metrics.jsonl");
+    double bytes = 0, seen = 0;
+    size_t i;
+    json_t *e;
+    for (size_t s = 1; s < 3; s++) bytes += num(json_object_get(json_array_get(all, s), "disk"), "read_bytes");
+    json_array_foreach(l.events, i, e) if (is(e, "X", "read")) seen += num(json_object_get(e, "args"), "bytes");
+    CHECK(bytes > 0);
+    CHECK_NEAR(seen, bytes, 0.01 * bytes);
+    json_decref(all);
+    RUN("explain", "out");
+    EXPECT_DONE();
+    check_explained("workers:", &l, 0);
+    CHECK_HAS(ran.out, "drive, reading:");
+    CHECK_HAS(ran.out, "drive, writing:");
+    CHECK_HAS(ran.out, "settings, on paper");
+    CHECK_EQ(strlen(ran.err), 0);
+    json_decref(l.events);
+}
+
+TEST(ranks_have_one_file_on_one_clock)
+{
+    tiny_setup_with(", \"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}");
+    write_text("leftover", "");
+    RUN_RANKS(RANKS, "train", "run.json", "--trace", "3:4");
+    EXPECT_DONE();
+    CHECK(!exists("out/trace-1.json"));
+    struct look l = look_at("out/trace.json", 0);
+    check_steps(&l, 3, 4, RANKS);
+    CHECK(l.messages > 10 && l.arrows > 10);
+    /* Both ranks are in a step at the same time: their clocks are one. Each end of a message ends when the other does.
+     */
+    double begin[RANKS] = {0}, off = 0;
+    int met = 0;
+    size_t i, k;
+    json_t *e, *o;
+    json_array_foreach(l.events, i, e)
+    {
+        if (is(e, "X", "step") && !strcmp(text_of(e, "name"), "step 3")) begin[(int)num(e, "pid")] = num(e, "ts");
+        if (!is(e, "X", "message") || num(e, "pid") > 0) continue;
+        const json_t *args = json_object_get(e, "args");
+        double nearest = INFINITY;
+        json_array_foreach(l.events, k, o)
+        {
+            const double apart = fabs(num(o, "ts") + num(o, "dur") - num(e, "ts") - num(e, "dur"));
+            if (is(o, "X", "message") && num(o, "pid") == 1 && apart < nearest &&
+                num(json_object_get(o, "args"), "tag") == num(args, "tag"))
+                nearest = apart;
+        }
+        met++;
+        off = nearest > off ? nearest : off;
+    }
+    CHECK(met > 5);
+    CHECK(isfinite(off)); /* each has another end */
+    CHECK(fabs(begin[0] - begin[1]) < l.wall[0]);
+    RUN("explain", "out");
+    EXPECT_DONE();
+    check_explained("rank 0:", &l, 0);
+    check_explained("rank 1:", &l, 1);
+    CHECK_HAS(ran.out, "messages:");
+    json_decref(l.events);
+}
+
+/* Each of StarPU's policies has a line with everything in RAM and one under a cap, in which tiles moved. */
+TEST(policies_stand_side_by_side)
+{
+    wide_setup_with("\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 2, \"steps\": 1");
+    setenv("STARPU_SCHED", "lws", 1); /* all of them take half a minute */
+    RUN("bench", "run.json", "--schedulers", "--steps=1");
+    unsetenv("STARPU_SCHED");
+    EXPECT_DONE();
+    static const char *const tiles[] = {"in RAM", "capped"};
+    for (size_t i = 0; i < 2; i++) {
+        char name[64];
+        double ms = 0, busy = 0, data = 0, sched = 0, idle = 0, moved = -1;
+        snprintf(name, sizeof name, "\n%-26s %-8s", "lws", tiles[i]);
+        const char *line = strstr(ran.out, name);
+        CHECK(line && sscanf(line + strlen(name), "%lf %lf%% %lf%% %lf%% %lf%% %lf", &ms, &busy, &data, &sched, &idle,
+                             &moved) == 6);
+        CHECK(ms > 0 && busy > 0 && (i ? moved > 0 : moved == 0));
+        CHECK_NEAR(busy + data + sched + idle, 100, 1);
+    }
+    CHECK_HAS(ran.out, "capped: memory.cpu=");
+    DIR *d = opendir(".");
+    for (struct dirent *e; (e = readdir(d));) CHECK(strncmp(e->d_name, "schedulers-", 11));
+    closedir(d);
+    setenv("STARPU_SCHED", "heteroprio", 1);
+    RUN("bench", "run.json", "--schedulers", "--steps=1");
+    unsetenv("STARPU_SCHED");
+    CHECK_HAS(ran.out, "heteroprio                 runs none of these tasks");
+}
+
+/* ---- what goes wrong ---- */
+
+TEST(what_is_no_trace_is_refused_in_one_line)
+{
+    fresh();
+    RUN("explain");
+    EXPECT_ERROR(2, "expected tessera explain OUTPUT");
+    RUN("explain", "nowhere");
+    EXPECT_ERROR(2, "nowhere/trace.json", "cannot be read");
+    mkdir("out", 0777);
+    static const char head[] = "[\n{\"ph\":\"i\",\"pid\":0,\"tid\":1,\"ts\":0,\"cat\":\"about\",\"name\":\"tessera\","
+                               "\"args\":{\"ranks\":1,\"cpu_workers\":1}}";
+    static const struct {
+        const char *rest, *what;
+    } cases[] = {{",\n{\"ph\":\"X\",\"pid\":0,\"tid\":1,\"ts\":1,\"dur\":-2,\"cat\":\"step\",\"name\":\"step 1\"}\n]\n",
+                  "line 3"},
+                 {",\n{\"ph\":\"X\",\"pid\":0,\"tid\":1,\"ts\":1,\"dur\":2,\"cat\":\"cake\",\"name\":\"step 1\"}\n]\n",
+                  "line 3"},
+                 {",\n{\"ph\":\"X\",\"pid\":9,\"tid\":1,\"ts\":1,\"dur\":2,\"cat\":\"step\",\"name\":\"step 1\"}\n]\n",
+                  "a rank that the run did not have"},
+                 {",\n{\"pid\":0}\n]\n", "line 3"},
+                 {",\n[1]\n]\n", "line 3"},
+                 {"\n]\n", "no whole step"},
+                 {",\n{\"ph\":\"X\",\"pid\":0,\"ti", "cut off"},
+                 {",\n", "cut off"}};
+    char text[1000];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(text, sizeof text, "%s%s", head, cases[i].rest);
+        write_text("out/trace.json", text);
+        RUN("explain", "out");
+        EXPECT_ERROR(2, "out/trace.json", cases[i].what);
+    }
+    static const char *const none[] = {"", "hello\n", "{\"a\": 1}\n", "[\n]\n", "[]\n", "[\n{\"ph\":\"M\"}\n]\n"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        write_text("out/trace.json", none[i]);
+        RUN("explain", "out");
+        EXPECT_ERROR(2, "out/trace.json");
+    }
+    remove("out/trace.json");
+    mkdir("out/trace.json", 0777);
+    RUN("explain", "out");
+    EXPECT_ERROR(2, "out/trace.json");
+    /* And what asks for one. */
+    tiny_setup();
+    static const char *const wrong[] = {"--trace=0",         "--trace=3:2",       "--trace=x",    "--trace=1:2:3",
+                                        "trace.steps=[3,2]", "trace.steps=[0,2]", "trace.steps=3"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        RUN("train", "run.json", wrong[i]);
+        EXPECT_ERROR(2, wrong[i][0] == '-' ? "--trace" : "trace.steps", "expected");
+        CHECK(!exists("out"));
+    }
+    mkdir("out", 0777), mkdir("out/trace.json", 0777);
+    RUN("train", "run.json", "--trace=1");
+    EXPECT_ERROR(2, "out/trace.json");
+}
+
+/* A signal ends the run after its step: the file is whole. A kill leaves what Perfetto reads, an array without its end.
+ */
+TEST(a_run_that_is_ended_leaves_a_file_that_is_read)
+{
+    tiny_setup();
+    pid_t pid = START("train", "run.json", TINY_ENDLESS, "--trace=1:1000000");
+    WAIT_UNTIL(pid, count_lines("out/metrics.jsonl") >= 2);
+    kill(pid, SIGTERM);
+    run_finish(pid);
+    EXPECT_DONE();
+    struct look l = {.events = json_load_file("out/trace.json", 0, NULL)};
+    CHECK(json_is_array(l.events) && json_array_size(l.events) > 50);
+    json_decref(l.events);
+    RUN("explain", "out");
+    EXPECT_DONE();
+    pid = START("train", "run.json", TINY_ENDLESS, "output=killed", "--trace=1:1000000");
+    WAIT_UNTIL(pid, count_lines("killed/metrics.jsonl") >= 2);
+    kill(pid, SIGKILL);
+    run_finish(pid);
+    RUN("explain", "killed");
+    EXPECT_ERROR(2, "killed/trace.json", "cut off");
+    size_t n = 0;
+    char *text = read_file("killed/trace.json", &n), *last = strrchr(text, '\n');
+    CHECK(n > 1000);
+    char *whole = malloc(n + 8);
+    snprintf(whole, n + 8, "%.*s", (int)(last - text), text);
+    if (whole[strlen(whole) - 1] == ',') whole[strlen(whole) - 1] = 0;
+    strcat(whole, "]");
+    json_t *events = json_loads(whole, 0, NULL);
+    CHECK(json_is_array(events) && json_array_size(events) > 50);
+    json_decref(events);
+    free(whole);
+    free(text);
+}
+
+/* A run that fails in a step that is traced ends its file all the same, behind the last step that was whole. */
+TEST(a_run_that_fails_leaves_a_whole_file)
+{
+    tiny_setup();
+    RUN("train", "run.json", "optimizer.params.lr=1000", "optimizer.params.weight_decay=1000", "steps=40",
+        "--trace=1:40");
+    EXPECT_ERROR(1, "not finite");
+    json_t *events = json_load_file("out/trace.json", 0, NULL);
+    CHECK(json_is_array(events) && json_array_size(events) > 50);
+    json_decref(events);
+    RUN("explain", "out");
+    EXPECT_DONE();
+}
+
+/* Perfetto's own reader, where it is there: a Python package, and the program that it fetches. */
+TEST(perfetto_reads_it)
+{
+    static const char reader[] = "import sys\n"
+                                 "try:\n"
+                                 "    from perfetto.trace_processor import TraceProcessor\n"
+                                 "    tp = TraceProcessor(trace='out/trace.json')\n"
+                                 "except AssertionError:\n"
+                                 "    raise\n"
+                                 "except Exception:\n"
+                                 "    sys.exit(77)\n"
+                                 "one = lambda q: list(tp.query(q))[0].n\n"
+                                 "print('bars', one('select count(*) n from slice'))\n"
+                                 "print('flows', one('select count(*) n from flow'))\n"
+                                 "print('counters', one('select count(*) n from counter'))\n"
+                                 "print('errors', one(\"select ifnull(sum(value), 0) n from stats where severity = "
+                                 "'error'\"))\n";
+    tiny_setup();
+    write_text("reader.py", reader);
+    RUN("train", "run.json", "--trace=2", "steps=2");
+    EXPECT_DONE();
+    struct look l = look_at("out/trace.json", 0);
+    size_t i, bars = 0;
+    json_t *e;
+    json_array_foreach(l.events, i, e) bars += is(e, "X", NULL);
+    run_finish(run_start_program("python3", (const char *const[]){"reader.py", NULL}));
+    json_decref(l.events);
+    if (ran.status == 77 || ran.status == 98) SKIP("Perfetto's trace processor is not there");
+    EXPECT_DONE();
+    char expected[64];
+    snprintf(expected, sizeof expected, "bars %zu\n", bars);
+    CHECK_HAS(ran.out, expected);
+    CHECK_HAS(ran.out, "errors 0");
+}
