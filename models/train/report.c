@@ -1,4 +1,6 @@
-/* What a run says while it runs. metrics.jsonl is for programs and complete; the lines on the screen are for people. */
+/* What a run says while it runs. metrics.jsonl is for programs and complete; the lines on the screen and the page are
+ * for people. */
+#include "page_impl.h"
 #include "report_impl.h"
 #include <errno.h>
 #include <math.h>
@@ -13,6 +15,7 @@
 struct tess_report {
     FILE *metrics, *out; /* metrics NULL: of a rank that keeps quiet */
     char *path;
+    tess_page *page;
     int64_t steps, log_every;
     bool live;
     double step_seconds; /* a running mean, for the time left: */
@@ -21,8 +24,9 @@ struct tess_report {
 
 /* ---- opening ---- */
 
-/* Cuts metrics off behind the line of step `done`, whose first is 1, and where a line is not whole. */
-static bool rewind_metrics(FILE *f, int64_t done)
+/* Cuts metrics off behind the line of step `done`, whose first is 1, and where a line is not whole. What stays goes to
+ * the page. */
+static bool rewind_metrics(FILE *f, int64_t done, tess_page *page)
 {
     char *line = NULL;
     size_t room = 0;
@@ -32,6 +36,7 @@ static bool rewind_metrics(FILE *f, int64_t done)
         long long step;
         if (sscanf(line, "{\"step\":%lld,", &step) != 1 || step > done || line[n - 1] != '\n') break;
         keep += n;
+        tess_page_add(page, line, (size_t)n);
     }
     free(line);
     return ftruncate(fileno(f), keep) == 0 && fseeko(f, keep, SEEK_SET) == 0;
@@ -65,16 +70,19 @@ tess_status tess_report_open(const tess_config *c, int64_t done, FILE *out, tess
     FILE *metrics = fopen(path, "a+");
     struct stat st;
     const bool odd = metrics && fstat(fileno(metrics), &st) == 0 && !S_ISREG(st.st_mode); /* a device has no end */
-    if (!metrics || odd || !rewind_metrics(metrics, done)) {
+    tess_page *page = tess_page_open(c->output);
+    if (!metrics || odd || !rewind_metrics(metrics, done, page)) {
         const tess_status status =
             odd ? tess_error(TESS_INVALID, path, "is not a regular file (see output)")
                 : tess_error(tess_errno_status(errno), path, "cannot be written: %s (see output)", strerror(errno));
         if (metrics) fclose(metrics);
+        tess_page_free(page);
         free(path);
         return status;
     }
     tess_report *r = *report = tess_alloc(sizeof *r);
-    *r = (tess_report){.metrics = metrics, .out = out, .path = path, .steps = c->steps, .log_every = c->log_every};
+    *r = (tess_report){
+        .metrics = metrics, .out = out, .path = path, .page = page, .steps = c->steps, .log_every = c->log_every};
     r->live = isatty(fileno(out)) && !tess_ranks_launched(); /* a launcher's terminal leads to whatever it has itself */
     return TESS_OK;
 }
@@ -84,6 +92,7 @@ void tess_report_close(tess_report *r)
     if (!r) return;
     if (r->live && r->step_seconds > 0) fputc('\n', r->out);
     if (r->metrics) fclose(r->metrics);
+    tess_page_close(r->page);
     free(r->path);
     free(r);
 }
@@ -132,7 +141,7 @@ static void put_step(FILE *f, const tess_step_report *s)
 }
 
 /* The line of a step, or nothing of it. */
-static bool append_step(FILE *f, const tess_step_report *s)
+static bool append_step(FILE *f, const tess_step_report *s, tess_page *page)
 {
     char *text = NULL;
     size_t size = 0, done = 0;
@@ -144,6 +153,7 @@ static bool append_step(FILE *f, const tess_step_report *s)
         n = write(fileno(f), text + done, size - done);
         if (n < 0 && errno == EINTR) n = 0;
     }
+    if (done == size) tess_page_add(page, text, size);
     free(text);
     if (done == size) return true;
     int error = errno;
@@ -257,7 +267,7 @@ static void count_seconds(tess_report *r, double seconds)
 tess_status tess_report_step(tess_report *r, const tess_step_report *s)
 {
     if (!r->metrics) return TESS_OK;
-    if (!append_step(r->metrics, s))
+    if (!append_step(r->metrics, s, r->page))
         return tess_error(TESS_FAILED, r->path, "cannot be written: %s (is the disk full?)", strerror(errno));
     count_seconds(r, s->seconds);
     double left = (double)(r->steps - s->step - 1) * r->step_seconds;
@@ -265,6 +275,7 @@ tess_status tess_report_step(tess_report *r, const tess_step_report *s)
     if (r->live ? s->valid_loss != NULL : due || s->valid_loss) plain_line(r, s, left); /* what was evaluated stays */
     if (r->live) live_line(r, s, left);
     fflush(r->out);
+    tess_page_refresh(r->page);
     return TESS_OK;
 }
 

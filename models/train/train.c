@@ -3,6 +3,7 @@
 #include "dirs_impl.h"
 #include "measure_impl.h"
 #include "model_impl.h"
+#include "plan_file_impl.h"
 #include "report_impl.h"
 #include "resume_impl.h"
 #include "schedule_impl.h"
@@ -120,6 +121,7 @@ static tess_status open_output(struct training *t)
     char *path = tess_format("%s/config.json", t->c.output);
     tess_status status = tess_config_write(&t->c, path);
     free(path);
+    tess_plan_file_write(&t->run, t->step, &t->plan, t->measure.yardstick);
     return status;
 }
 

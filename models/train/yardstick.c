@@ -258,3 +258,20 @@ tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
     free(dir);
     return status;
 }
+
+bool tess_yardstick_known(tess_yardstick *y)
+{
+    bool changed = false;
+    *y = (tess_yardstick){.cores = tess_cores()};
+    char *dir = tess_cache_dir(), *path = dir ? cache_path(dir, y->cores) : NULL;
+    json_t *key = machine_key(y->cores), *cache = load(path, key);
+    const bool known = get_rates(json_object_get(cache, "rates"), machine_fields, y);
+    for (int t = 0; t < TESS_YARDSTICKS && known; t++)
+        y->matrix_rate[t] =
+            join_best(cache, (tess_dtype)t, false, fmax(y->matrix_rate[t], y->matrix_rate_core[t]), &changed);
+    json_decref(cache);
+    json_decref(key);
+    free(path);
+    free(dir);
+    return known;
+}
