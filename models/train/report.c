@@ -1,5 +1,6 @@
 /* What a run says while it runs. metrics.jsonl is for programs and complete; the lines on the screen and the page are
  * for people. */
+#include "monitor_impl.h"
 #include "page_impl.h"
 #include "report_impl.h"
 #include <errno.h>
@@ -16,6 +17,7 @@ struct tess_report {
     FILE *metrics, *out; /* metrics NULL: of a rank that keeps quiet */
     char *path;
     tess_page *page;
+    tess_monitor *monitor;
     int64_t steps, log_every;
     bool live;
     double step_seconds; /* a running mean, for the time left: */
@@ -84,7 +86,11 @@ tess_status tess_report_open(const tess_config *c, int64_t done, FILE *out, tess
     *r = (tess_report){
         .metrics = metrics, .out = out, .path = path, .page = page, .steps = c->steps, .log_every = c->log_every};
     r->live = isatty(fileno(out)) && !tess_ranks_launched(); /* a launcher's terminal leads to whatever it has itself */
-    return TESS_OK;
+    const tess_status status = tess_monitor_open(c, done > 0, &r->monitor);
+    if (status == TESS_OK) return TESS_OK;
+    tess_report_close(r);
+    *report = NULL;
+    return status;
 }
 
 void tess_report_close(tess_report *r)
@@ -93,6 +99,7 @@ void tess_report_close(tess_report *r)
     if (r->live && r->step_seconds > 0) fputc('\n', r->out);
     if (r->metrics) fclose(r->metrics);
     tess_page_close(r->page);
+    tess_monitor_close(r->monitor);
     free(r->path);
     free(r);
 }
@@ -275,6 +282,7 @@ tess_status tess_report_step(tess_report *r, const tess_step_report *s)
     if (r->live ? s->valid_loss != NULL : due || s->valid_loss) plain_line(r, s, left); /* what was evaluated stays */
     if (r->live) live_line(r, s, left);
     fflush(r->out);
+    tess_monitor_step(r->monitor, s);
     tess_page_refresh(r->page);
     return TESS_OK;
 }

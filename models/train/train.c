@@ -121,7 +121,7 @@ static tess_status open_output(struct training *t)
     char *path = tess_format("%s/config.json", t->c.output);
     tess_status status = tess_config_write(&t->c, path);
     free(path);
-    tess_plan_file_write(&t->run, t->step, &t->plan, t->measure.yardstick);
+    if (status == TESS_OK) tess_plan_file_write(&t->run, t->step, &t->plan, t->measure.yardstick);
     return status;
 }
 
@@ -175,6 +175,7 @@ static tess_status one_step(struct training *t)
     TESS_TRY(tess_ranks_agree(tess_step_run(t->step, &in, &r)));
     if (c->fp16.enabled) TESS_TRY(tess_loss_scale_next(c, &t->at.scale, r.skipped, t->at.step));
     tess_step_report s = {.step = t->at.step,
+                          .samples = t->at.samples + t->run.batch,
                           .loss = r.loss,
                           .lr = lr,
                           .grad_norm = r.grad_norm,

@@ -377,6 +377,8 @@ TEST(metrics_hold_one_object_a_step)
     free(run_steps(&c, 0, 1)); /* from the start: a new file */
     CHECK_EQ(strlen(slurp(path)), sizeof first - 1);
     unlink(path);
+    snprintf(path, sizeof path, "%s/a/b/report.html", dir);
+    CHECK(unlink(path) == 0);
     tess_dirs_remove(c.output, strlen(dir));
     CHECK(access(dir, F_OK) != 0);
     tess_config_free(&c);
