@@ -1,7 +1,7 @@
 /* report.html: what stands in it, that it stays small, that nothing of a user's is taken for a part of the page, and,
  * in a browser where there is one, that it draws what it holds. */
 #define CHECK_MAIN
-#include "tiny.h"
+#include "browser.h"
 
 /* ---- pages ---- */
 
@@ -264,4 +264,92 @@ TEST(runs_stand_side_by_side)
     CHECK_EQ(json_integer_value(json_object_get(run_of(runs, 1), "lines")), 2000);
     CHECK(at_step(run_of(runs, 1), "loss", 2000) == member(run_of(runs, 1), "last", "loss"));
     json_decref(runs);
+}
+
+/* ---- in a browser ---- */
+
+static const char LOOK[] =
+    "const all = s => [...document.querySelectorAll(s)], one = s => document.querySelector(s);"
+    "const broken = () => all('svg *').filter(e => [...e.attributes].some(a => "
+    "/NaN|undefined|Infinity/.test(a.value))).length;"
+    "const series = n => all('#loss g[data-series]').filter(g => g.dataset.series === n && g.children.length).length;"
+    "const end = one('#loss .end'), raw = one('#loss path.raw:not(.legend path)') || one('#loss .plot path.raw');"
+    "const last = one('#loss .plot path.raw').getAttribute('d').split(/[ML]/).pop().replace('h.01', '').split(' ');"
+    "const out = {title: document.title, h1: one('h1').textContent, value: end.dataset.value, step: end.dataset.step,"
+    "  ends: last[0] === end.getAttribute('cx') && last[1] === end.getAttribute('cy'), broken: broken(),"
+    "  charts: all('svg.plot').length, requests: performance.getEntriesByType('resource').length,"
+    "  wider: document.documentElement.scrollWidth - innerWidth, text: document.body.innerText};"
+    "const button = all('#loss .legend button').find(b => b.textContent.startsWith('train, raw'));"
+    "out.before = series('train, raw'); button.click(); out.hidden = series('train, raw');"
+    "out.pressed = button.getAttribute('aria-pressed'); out.others = series('train');"
+    "button.click(); out.shown = series('train, raw');"
+    "const plot = one('#loss svg.plot'), box = plot.getBoundingClientRect();"
+    "plot.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowLeft', bubbles: true}));"
+    "for (const b of all('button')) { b.click(); out.broken += broken(); b.click(); out.broken += broken(); }"
+    "const time = all('.choice button')[2]; time.click(); out.broken += broken();"
+    "one('input[type=range]').value = 100; one('input[type=range]').dispatchEvent(new Event('input')); out.broken += "
+    "broken();"
+    "return out;";
+
+static void check_look(const char *width, const char *name, double loss, const char *step)
+{
+    json_t *look = browser_result(width);
+    if (!look) CHECK_SAY("no page that is %s", width);
+    const char *value = json_string_value(json_object_get(look, "value"));
+    CHECK_STR(json_string_value(json_object_get(look, "h1")), name);
+    CHECK_HAS(json_string_value(json_object_get(look, "title")), name);
+    CHECK(value && strtod(value, NULL) == loss);
+    CHECK_STR(json_string_value(json_object_get(look, "step")), step);
+    CHECK(json_is_true(json_object_get(look, "ends")));
+    CHECK_EQ(json_integer_value(json_object_get(look, "broken")), 0);
+    CHECK_EQ(json_integer_value(json_object_get(look, "requests")), 0);
+    CHECK(json_integer_value(json_object_get(look, "charts")) >= 6);
+    const long wider = (long)json_integer_value(json_object_get(look, "wider"));
+    if (wider > 0) CHECK_SAY("the page that is %s is %ld pixels wider than its window", width, wider);
+    CHECK_EQ(json_integer_value(json_object_get(look, "before")), 1);
+    CHECK_EQ(json_integer_value(json_object_get(look, "hidden")), 0);
+    CHECK_STR(json_string_value(json_object_get(look, "pressed")), "false");
+    CHECK_EQ(json_integer_value(json_object_get(look, "others")), 1);
+    CHECK_EQ(json_integer_value(json_object_get(look, "shown")), 1);
+    json_decref(look);
+}
+
+static double last_loss(const char *path)
+{
+    json_t *metrics = read_metrics(path);
+    const double loss = number_of(metrics, json_array_size(metrics) - 1, "loss");
+    json_decref(metrics);
+    return loss;
+}
+
+TEST(a_browser_shows_it)
+{
+    if (!browser_found()) SKIP("no chromium");
+    tiny_setup_with(", \"eval_every\": 2");
+    RUN("train", "run.json", "output=" ODD);
+    EXPECT_DONE();
+    browser_open(ODD "/report.html", LOOK);
+    CHECK_STR(ran.err, "");
+    const double loss = last_loss(ODD "/metrics.jsonl");
+    check_look("wide", ODD, loss, "4");
+    check_look("narrow", ODD, loss, "4");
+
+    write_many("long", MANY, "");
+    RUN("report", "long");
+    EXPECT_DONE();
+    browser_open("long/report.html", LOOK);
+    CHECK_STR(ran.err, "");
+    check_look("wide", "long", last_loss("long/metrics.jsonl"), "100000");
+
+    write_many("short", 1, "");
+    RUN("report", "short", "long", ODD);
+    EXPECT_DONE();
+    browser_open("report.html",
+                 "const t = document.body.innerText; return {h1: document.querySelector('h1').textContent,"
+                 "ends: document.querySelectorAll('#loss .end').length, text: t.includes('n_embd')};");
+    CHECK_STR(ran.err, "");
+    json_t *look = browser_result("narrow");
+    CHECK_STR(json_string_value(json_object_get(look, "h1")), "3 runs side by side");
+    CHECK_EQ(json_integer_value(json_object_get(look, "ends")), 3);
+    json_decref(look);
 }
