@@ -228,14 +228,54 @@ static void add_tiers(const tess_step_report *s, int width, char *line, size_t s
                 tess_human_bytes((double)s->tier[t].resident_bytes));
 }
 
+/* "48.2M" */
+static const char *short_bytes(double bytes)
+{
+    char *text = (char *)tess_human_bytes(bytes), *unit = strchr(text, ' ');
+    if (unit) unit[0] = unit[1], unit[1] = 0;
+    return text;
+}
+
+/* "9876", "12.3k", "1.23M" */
+static const char *short_count(double x, char out[32])
+{
+    const double k = x < 1e4 ? x : x < 1e6 ? x / 1e3 : x / 1e6;
+    snprintf(out, 32, "%.*f%s", x < 1e4 || k >= 99.95 ? 0 : k >= 9.995 ? 1 : 2, k, x < 1e4 ? "" : x < 1e6 ? "k" : "M");
+    return out;
+}
+
+/* The same in fewer letters, and as much of it as fits. */
+static void short_line(const tess_step_report *s, int64_t steps, double seconds_left, int width, char *out, size_t size)
+{
+    char text[32];
+    out[0] = 0;
+    if (steps < 0)
+        add(out, size, width, "%lld", (long long)s->step + 1);
+    else
+        add(out, size, width, "%lld/%lld", (long long)s->step + 1, (long long)steps);
+    add(out, size, width, "loss %s", show_loss(s->loss, text));
+    add(out, size, width, "%s tok/s", short_count(s->tokens_per_s, text));
+    if (steps >= 0) add(out, size, width, "left %s", show_time(seconds_left, text));
+    if (isfinite(s->mfu)) add(out, size, width, "MFU %.0f%%", 100 * s->mfu);
+    for (int t = 0; t < TESS_TIER_COUNT; t++)
+        if (s->tier[t].resident_bytes)
+            add(out, size, width, "%s %s", tess_tier_name((tess_tier)t),
+                short_bytes((double)s->tier[t].resident_bytes));
+}
+
 void tess_report_line(const tess_step_report *s, int64_t steps, double seconds_left, int width, char *out, size_t size)
 {
-    char left[32];
-    add_step(s, steps, width, out, size);
-    add(out, size, width, "%.0f tokens/s", s->tokens_per_s);
-    if (steps >= 0) add(out, size, width, "left %s", show_time(seconds_left, left));
-    add_mfu(s, width, out, size);
-    add_tiers(s, width, out, size);
+    enum { WIDE = 255 };
+    char left[32], line[WIDE + 1];
+    add_step(s, steps, WIDE, line, sizeof line);
+    add(line, sizeof line, WIDE, "%.0f tokens/s", s->tokens_per_s);
+    if (steps >= 0) add(line, sizeof line, WIDE, "left %s", show_time(seconds_left, left));
+    add_mfu(s, WIDE, line, sizeof line);
+    add_tiers(s, WIDE, line, sizeof line);
+    if (width > 0 && strlen(line) <= (size_t)width && strlen(line) < size)
+        strcpy(out, line);
+    else
+        short_line(s, steps, seconds_left, width, out, size);
 }
 
 static void plain_line(const tess_report *r, const tess_step_report *s, double seconds_left)
