@@ -50,6 +50,25 @@ double tess_seconds(void);
 /* Writes "1.5 GiB", "640 KiB" into one of a few static buffers per thread, in turns. */
 const char *tess_human_bytes(double bytes);
 
+/* ---- base/bar.c: a bar on the terminal --------------------------------------------------------------------------- */
+
+/* What takes more than a moment shows a bar with the time left on stderr, where that is a terminal and one process
+ * runs; elsewhere these do nothing. It appears after a second and is gone at its end; of one within another only the
+ * outer shows. Of the main thread, but for tess_bar_step, which any thread may call. */
+
+/* Begins "what  [####    ]  50%  left 0:12"; `total` 0: nobody knows how much it is, and the time so far is shown. The
+ * text has to last until the end. */
+void tess_bar_begin(const char *what, double total);
+/* Says that so much more of the total is done. */
+void tess_bar_step(double more);
+/* Ends it. */
+void tess_bar_end(void);
+/* Takes it off the terminal for as long as something else is printed there, and lets it come back. */
+void tess_bar_aside(void);
+void tess_bar_back(void);
+/* Writes its line: as much as fits `width` columns. share 0: unknown. */
+void tess_bar_line(const char *what, double share, double seconds, int width, char *out, size_t size);
+
 /* ---- base/memory.c: host memory that cannot fail quietly --------------------------------------------------------- */
 
 /* None of these returns NULL: running out of host memory for our own bookkeeping ends the program with one line. */

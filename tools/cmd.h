@@ -16,7 +16,7 @@ typedef struct command {
 extern const tess_config_use cmd_train_use, cmd_eval_use, cmd_generate_use, cmd_estimate_use, cmd_bench_use;
 
 extern const command cmd_train, cmd_eval, cmd_generate, cmd_export, cmd_merge, cmd_estimate, cmd_info, cmd_bench,
-    cmd_tokenize, cmd_explain;
+    cmd_tokenize, cmd_explain, cmd_report;
 
 /* ---- arguments.c: what they make of their arguments ---- */
 

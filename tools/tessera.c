@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const command *const commands[] = {&cmd_train,    &cmd_eval, &cmd_generate, &cmd_export,   &cmd_merge,
-                                          &cmd_estimate, &cmd_info, &cmd_bench,    &cmd_tokenize, &cmd_explain};
+static const command *const commands[] = {&cmd_train,    &cmd_eval,     &cmd_generate, &cmd_export,
+                                          &cmd_merge,    &cmd_estimate, &cmd_info,     &cmd_bench,
+                                          &cmd_tokenize, &cmd_explain,  &cmd_report};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 /* What --help lists of the configuration's keys. */

@@ -224,17 +224,20 @@ static tess_status read_tokens(tess_token_file *f, const tess_map *text, const t
     tess_encoding e;
     tess_tokenizer_around(tokenizer, &before, &behind);
     TESS_TRY(tess_encoding_start(tokenizer, text->path, (const char *)text->data, text->bytes, &e));
+    tess_bar_begin("tokenizing", (double)text->bytes);
     TESS_TRY_DONE(hold_tokens(f, before, 0, vocab, &room));
     while (e.at < e.length) {
         const size_t at = e.at;
         ids.count = 0;
         TESS_TRY_DONE(tess_encoding_next(&e, &ids));
         TESS_TRY_DONE(hold_tokens(f, &ids, at, vocab, &room));
+        tess_bar_step((double)(e.at - at));
     }
     TESS_TRY_DONE(hold_tokens(f, behind, e.at, vocab, &room));
     f->held = tess_realloc(f->held, f->tokens * type_size[f->type]);
     status = TESS_OK;
 done:
+    tess_bar_end();
     tess_encoding_end(&e);
     tess_ids_free(&ids);
     return status;

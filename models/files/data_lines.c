@@ -64,6 +64,7 @@ static tess_status read_through(struct pass *p)
     uint64_t forgotten = 0;
     for (uint64_t at = 0; tess_line_next(&l->file, at, &line); at = line.byte + line.length) {
         TESS_TRY(l->form == TESS_LINES_TEXT ? add_document(p, &line) : add_example(p, &line));
+        tess_bar_step((double)line.length);
         if (line.byte - forgotten < STRETCH) continue;
         tess_map_forget(l->file.data + forgotten, line.byte - forgotten);
         forgotten = line.byte;
@@ -124,7 +125,9 @@ static tess_status make_index(const tess_line_rules *r, tess_index_head *head, t
     if (l->file.bytes > LARGE)
         tess_note("%s: %.1f GB are read through once, for an index", l->file.path, (double)l->file.bytes * 1e-9);
     tess_status status = tess_index_begin(l->file.path, r->conf->output, &to);
+    tess_bar_begin(l->form == TESS_LINES_TEXT ? "tokenizing" : "reading examples", (double)l->file.bytes);
     if (status == TESS_OK) status = read_through(&p);
+    tess_bar_end();
     if (status == TESS_OK) {
         head->entry = l->entry_bytes;
         head->entries = l->entries;

@@ -114,6 +114,7 @@ static tess_status write_within(tess_safetensors_writer *w, const struct within 
         i = turned ? s.end : i + 1;
         if (!s.all.writes || s.all.rows * s.all.cols == 0) continue;
         TESS_TRY(turned ? write_turned(w, in, p, part, &s) : write_straight(w, in, p, part, s.first));
+        tess_bar_step((double)s.all.rows * (double)s.all.cols);
     }
     return TESS_OK;
 }
@@ -201,6 +202,7 @@ tess_status tess_pieces_read_rows(const tess_safetensor *t, tess_tensor *p, tess
         tess_status status = turned ? read_turned(t, q, width, data) : read_straight(t, q, width, data);
         tess_param_unmap(p, i, part);
         TESS_TRY(status);
+        tess_bar_step((double)q.rows * (double)q.cols);
     }
     return TESS_OK;
 }

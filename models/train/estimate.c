@@ -22,6 +22,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *ou
     if (status == TESS_OK && !(r->conf.rates.flops > 0)) status = tess_run_rates(r, &r->conf.rates);
     if (status == TESS_OK) {
         tess_step_plan(step, &p);
+        tess_bar_aside();
         if (fits)
             tess_estimate_tiers(out, r, &p, limit, least);
         else
@@ -34,6 +35,8 @@ static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *ou
                     (p.flops + p.recompute_flops) * 1e-12);
         else
             tess_estimate_time(out, r, &p, &r->place.time);
+        fflush(out);
+        tess_bar_back();
     }
     if (status == TESS_OK && !fits && must) {
         tess_error_restore(why);
@@ -75,31 +78,42 @@ static tess_status find_least(const tess_run *r, uint64_t tasks, uint64_t *least
     return status;
 }
 
-static tess_status estimate(const tess_config *c, bool must_fit, FILE *out)
+static tess_status print_run(const tess_config *c, int rank, bool must_fit, FILE *out)
 {
     tess_run run;
     tess_step *step = NULL;
     tess_plan p;
     uint64_t least = 0;
-    int rank;
-    if (!c || !out) return tess_error(TESS_INVALID, c ? "output" : "configuration", "is NULL");
-    TESS_TRY(find_largest(c, &rank));
     tess_status status = tess_run_open(c, rank, &run);
     if (status == TESS_OK) status = tess_run_tiers(&run, c->output);
     if (status == TESS_OK) status = tess_run_step(&run, true, &step);
     if (status == TESS_OK) {
         tess_step_plan(step, &p);
+        tess_bar_aside();
         const long long all = tess_graph_param_elements(run.g), trained = tess_graph_trained_elements(run.g);
         fprintf(out, "%lld parameters, ", all);
         if (trained < all) fprintf(out, "%lld of them trained, ", trained);
         fprintf(out, "%lld tokens a step, %llu tasks over %llu tiles\n", (long long)(run.batch * run.length),
                 (unsigned long long)p.tasks, (unsigned long long)p.tiles);
         if (tess_ranks() > 1) fprintf(out, "rank %d of %d, which holds the most\n", rank, tess_ranks());
+        fflush(out);
+        tess_bar_back();
     }
     tess_step_free(step);
     if (status == TESS_OK) status = find_least(&run, p.tasks, &least);
     if (status == TESS_OK) status = print_placed(&run, least, must_fit, out);
     tess_run_close(&run);
+    return status;
+}
+
+static tess_status estimate(const tess_config *c, bool must_fit, FILE *out)
+{
+    int rank;
+    if (!c || !out) return tess_error(TESS_INVALID, c ? "output" : "configuration", "is NULL");
+    tess_bar_begin("planning the step", 0);
+    tess_status status = find_largest(c, &rank);
+    if (status == TESS_OK) status = print_run(c, rank, must_fit, out);
+    tess_bar_end();
     return status;
 }
 

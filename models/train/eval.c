@@ -50,15 +50,18 @@ tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_dat
     /* Of each loss, and of its targets; a step has a micro-batch a rank. */
     char *sums = tess_alloc((size_t)(2 * losses) * tess_exact_bytes());
     tess_status status = TESS_OK;
+    tess_bar_begin("evaluating", (double)samples);
     for (uint64_t at = 0; at < samples; at += batch) {
         int64_t n = (int64_t)(samples - at < batch ? samples - at : batch);
         TESS_TRY_DONE(tess_ranks_agree(tess_run_feed(r, step, data, at, n)));
         TESS_TRY_DONE(tess_step_run(step, &(tess_step_input){0}, NULL));
         TESS_TRY_DONE(tess_ranks_agree(tess_step_add_losses(step, sums)));
+        tess_bar_step((double)n);
     }
     *loss = tess_exact_mean(sums, losses);
     if (of) *of = tess_exact_value(sums + tess_exact_bytes());
 done:
+    tess_bar_end();
     free(sums);
     return status;
 }
@@ -103,7 +106,10 @@ tess_status tess_eval(const tess_config *c)
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&e.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_eval_step(&e.run, true, &step)));
     TESS_TRY_DONE(tess_run_start(&e.run, false));
-    TESS_TRY_DONE(tess_ranks_agree(tess_model_load(e.run.model, e.run.g, (uint64_t)c->seed)));
+    tess_bar_begin("loading the model", (double)tess_graph_param_elements(e.run.g));
+    status = tess_ranks_agree(tess_model_load(e.run.model, e.run.g, (uint64_t)c->seed));
+    tess_bar_end();
+    TESS_TRY_DONE(status);
     TESS_TRY_DONE(tess_run_evaluate(&e.run, step, e.data, &loss, &targets));
     printf("loss %.6f  perplexity %.4f  tokens %.0f\n", loss, exp(loss), targets);
 done:

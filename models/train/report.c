@@ -1,4 +1,7 @@
-/* What a run says while it runs. metrics.jsonl is for programs and complete; the lines on the screen are for people. */
+/* What a run says while it runs. metrics.jsonl is for programs and complete; the lines on the screen and the page are
+ * for people. */
+#include "monitor_impl.h"
+#include "page_impl.h"
 #include "report_impl.h"
 #include <errno.h>
 #include <math.h>
@@ -13,6 +16,8 @@
 struct tess_report {
     FILE *metrics, *out; /* metrics NULL: of a rank that keeps quiet */
     char *path;
+    tess_page *page;
+    tess_monitor *monitor;
     int64_t steps, log_every;
     bool live;
     double step_seconds; /* a running mean, for the time left: */
@@ -21,8 +26,9 @@ struct tess_report {
 
 /* ---- opening ---- */
 
-/* Cuts metrics off behind the line of step `done`, whose first is 1, and where a line is not whole. */
-static bool rewind_metrics(FILE *f, int64_t done)
+/* Cuts metrics off behind the line of step `done`, whose first is 1, and where a line is not whole. What stays goes to
+ * the page. */
+static bool rewind_metrics(FILE *f, int64_t done, tess_page *page)
 {
     char *line = NULL;
     size_t room = 0;
@@ -32,6 +38,7 @@ static bool rewind_metrics(FILE *f, int64_t done)
         long long step;
         if (sscanf(line, "{\"step\":%lld,", &step) != 1 || step > done || line[n - 1] != '\n') break;
         keep += n;
+        tess_page_add(page, line, (size_t)n);
     }
     free(line);
     return ftruncate(fileno(f), keep) == 0 && fseeko(f, keep, SEEK_SET) == 0;
@@ -65,18 +72,25 @@ tess_status tess_report_open(const tess_config *c, int64_t done, FILE *out, tess
     FILE *metrics = fopen(path, "a+");
     struct stat st;
     const bool odd = metrics && fstat(fileno(metrics), &st) == 0 && !S_ISREG(st.st_mode); /* a device has no end */
-    if (!metrics || odd || !rewind_metrics(metrics, done)) {
+    tess_page *page = tess_page_open(c->output);
+    if (!metrics || odd || !rewind_metrics(metrics, done, page)) {
         const tess_status status =
             odd ? tess_error(TESS_INVALID, path, "is not a regular file (see output)")
                 : tess_error(tess_errno_status(errno), path, "cannot be written: %s (see output)", strerror(errno));
         if (metrics) fclose(metrics);
+        tess_page_free(page);
         free(path);
         return status;
     }
     tess_report *r = *report = tess_alloc(sizeof *r);
-    *r = (tess_report){.metrics = metrics, .out = out, .path = path, .steps = c->steps, .log_every = c->log_every};
+    *r = (tess_report){
+        .metrics = metrics, .out = out, .path = path, .page = page, .steps = c->steps, .log_every = c->log_every};
     r->live = isatty(fileno(out)) && !tess_ranks_launched(); /* a launcher's terminal leads to whatever it has itself */
-    return TESS_OK;
+    const tess_status status = tess_monitor_open(c, done > 0, &r->monitor);
+    if (status == TESS_OK) return TESS_OK;
+    tess_report_close(r);
+    *report = NULL;
+    return status;
 }
 
 void tess_report_close(tess_report *r)
@@ -84,6 +98,8 @@ void tess_report_close(tess_report *r)
     if (!r) return;
     if (r->live && r->step_seconds > 0) fputc('\n', r->out);
     if (r->metrics) fclose(r->metrics);
+    tess_page_close(r->page);
+    tess_monitor_close(r->monitor);
     free(r->path);
     free(r);
 }
@@ -132,7 +148,7 @@ static void put_step(FILE *f, const tess_step_report *s)
 }
 
 /* The line of a step, or nothing of it. */
-static bool append_step(FILE *f, const tess_step_report *s)
+static bool append_step(FILE *f, const tess_step_report *s, tess_page *page)
 {
     char *text = NULL;
     size_t size = 0, done = 0;
@@ -144,6 +160,7 @@ static bool append_step(FILE *f, const tess_step_report *s)
         n = write(fileno(f), text + done, size - done);
         if (n < 0 && errno == EINTR) n = 0;
     }
+    if (done == size) tess_page_add(page, text, size);
     free(text);
     if (done == size) return true;
     int error = errno;
@@ -211,14 +228,54 @@ static void add_tiers(const tess_step_report *s, int width, char *line, size_t s
                 tess_human_bytes((double)s->tier[t].resident_bytes));
 }
 
+/* "48.2M" */
+static const char *short_bytes(double bytes)
+{
+    char *text = (char *)tess_human_bytes(bytes), *unit = strchr(text, ' ');
+    if (unit) unit[0] = unit[1], unit[1] = 0;
+    return text;
+}
+
+/* "9876", "12.3k", "1.23M" */
+static const char *short_count(double x, char out[32])
+{
+    const double k = x < 1e4 ? x : x < 1e6 ? x / 1e3 : x / 1e6;
+    snprintf(out, 32, "%.*f%s", x < 1e4 || k >= 99.95 ? 0 : k >= 9.995 ? 1 : 2, k, x < 1e4 ? "" : x < 1e6 ? "k" : "M");
+    return out;
+}
+
+/* The same in fewer letters, and as much of it as fits. */
+static void short_line(const tess_step_report *s, int64_t steps, double seconds_left, int width, char *out, size_t size)
+{
+    char text[32];
+    out[0] = 0;
+    if (steps < 0)
+        add(out, size, width, "%lld", (long long)s->step + 1);
+    else
+        add(out, size, width, "%lld/%lld", (long long)s->step + 1, (long long)steps);
+    add(out, size, width, "loss %s", show_loss(s->loss, text));
+    add(out, size, width, "%s tok/s", short_count(s->tokens_per_s, text));
+    if (steps >= 0) add(out, size, width, "left %s", show_time(seconds_left, text));
+    if (isfinite(s->mfu)) add(out, size, width, "MFU %.0f%%", 100 * s->mfu);
+    for (int t = 0; t < TESS_TIER_COUNT; t++)
+        if (s->tier[t].resident_bytes)
+            add(out, size, width, "%s %s", tess_tier_name((tess_tier)t),
+                short_bytes((double)s->tier[t].resident_bytes));
+}
+
 void tess_report_line(const tess_step_report *s, int64_t steps, double seconds_left, int width, char *out, size_t size)
 {
-    char left[32];
-    add_step(s, steps, width, out, size);
-    add(out, size, width, "%.0f tokens/s", s->tokens_per_s);
-    if (steps >= 0) add(out, size, width, "left %s", show_time(seconds_left, left));
-    add_mfu(s, width, out, size);
-    add_tiers(s, width, out, size);
+    enum { WIDE = 255 };
+    char left[32], line[WIDE + 1];
+    add_step(s, steps, WIDE, line, sizeof line);
+    add(line, sizeof line, WIDE, "%.0f tokens/s", s->tokens_per_s);
+    if (steps >= 0) add(line, sizeof line, WIDE, "left %s", show_time(seconds_left, left));
+    add_mfu(s, WIDE, line, sizeof line);
+    add_tiers(s, WIDE, line, sizeof line);
+    if (width > 0 && strlen(line) <= (size_t)width && strlen(line) < size)
+        strcpy(out, line);
+    else
+        short_line(s, steps, seconds_left, width, out, size);
 }
 
 static void plain_line(const tess_report *r, const tess_step_report *s, double seconds_left)
@@ -257,7 +314,7 @@ static void count_seconds(tess_report *r, double seconds)
 tess_status tess_report_step(tess_report *r, const tess_step_report *s)
 {
     if (!r->metrics) return TESS_OK;
-    if (!append_step(r->metrics, s))
+    if (!append_step(r->metrics, s, r->page))
         return tess_error(TESS_FAILED, r->path, "cannot be written: %s (is the disk full?)", strerror(errno));
     count_seconds(r, s->seconds);
     double left = (double)(r->steps - s->step - 1) * r->step_seconds;
@@ -265,6 +322,8 @@ tess_status tess_report_step(tess_report *r, const tess_step_report *s)
     if (r->live ? s->valid_loss != NULL : due || s->valid_loss) plain_line(r, s, left); /* what was evaluated stays */
     if (r->live) live_line(r, s, left);
     fflush(r->out);
+    tess_monitor_step(r->monitor, s);
+    tess_page_refresh(r->page);
     return TESS_OK;
 }
 

@@ -12,6 +12,7 @@ typedef struct tess_tier_report {
 /* A number that is not finite is written as null. */
 typedef struct tess_step_report {
     int64_t step, tokens; /* step counts from 0 here, and from 1 in all that is said and written */
+    int64_t samples;      /* of the run, with this step's */
     double loss, lr, grad_norm, seconds, tokens_per_s, model_tflops;
     double mfu;               /* 0 to 1, of the best matrix rate known of this machine; NaN: none is */
     double loss_scale;        /* of this step, in fp16; 0: it was not */
@@ -35,7 +36,8 @@ tess_status tess_report_step(tess_report *r, const tess_step_report *s) TESS_NOD
 /* Closes it, and ends the live line; NULL is nothing. */
 void tess_report_close(tess_report *r);
 
-/* Writes the live line: as much as fits `width` columns. steps < 0: the total is not known. */
+/* Writes the live line: as much as fits `width` columns, in fewer letters where not all does. steps < 0: the total is
+ * not known. */
 void tess_report_line(const tess_step_report *s, int64_t steps, double seconds_left, int width, char *out, size_t size);
 
 /* Lets SIGINT, SIGTERM, and SIGUSR1, the one that mpirun passes on, ask the run to end after its step; a second one

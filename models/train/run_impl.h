@@ -97,6 +97,8 @@ tess_gpu_conf tess_run_gpu(const tess_run *r);
 tess_status tess_run_tiers(tess_run *r, const char *made) TESS_NODISCARD;
 /* Says what this machine does a second in the tasks of a step; the same on all ranks, which all ask. */
 tess_status tess_run_rates(const tess_run *r, tess_rates *rates) TESS_NODISCARD;
+/* The same from what was measured before, for this rank alone; false where that is nothing. */
+bool tess_run_rates_known(const tess_run *r, tess_rates *rates);
 /* Starts StarPU within the caps. */
 tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
 

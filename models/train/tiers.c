@@ -141,6 +141,17 @@ tess_status tess_run_rates(const tess_run *r, tess_rates *rates)
     return TESS_OK;
 }
 
+bool tess_run_rates_known(const tess_run *r, tess_rates *rates)
+{
+    tess_yardstick y;
+    *rates = r->conf.rates;
+    if (rates->flops > 0) return true;
+    if (!tess_yardstick_known(&y)) return false;
+    *rates =
+        (tess_rates){.flops = y.matrix_rate[tess_run_yardstick(r->c)] * MATRIX_SHARE, .copy = y.copy_rate * COPY_SHARE};
+    return true;
+}
+
 tess_status tess_run_start(const tess_run *r, bool profile)
 {
     int64_t block = r->c->aio.block_size, depth = r->c->aio.queue_depth;

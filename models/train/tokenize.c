@@ -19,10 +19,6 @@ struct lines {
     uint64_t line;
     bool any; /* an id stands on this line already */
     tess_ids ids;
-    /* The bar. */
-    bool bar;
-    double begun, shown;
-    uint64_t bytes, done;
 };
 
 /* ---- opening ---- */
@@ -85,20 +81,6 @@ static tess_status end_line(struct lines *l)
     return ferror(l->out) ? tess_error(TESS_FAILED, "stdout", "cannot be written: %s", strerror(errno)) : TESS_OK;
 }
 
-/* ---- the bar ---- */
-
-static void show_bar(struct lines *l, bool last)
-{
-    const double now = tess_seconds();
-    if (!l->bar || (!last && now - l->shown < 0.5)) return;
-    const double share = l->bytes ? (double)l->done / (double)l->bytes : 1, taken = now - l->begun;
-    const int full = (int)(30 * share);
-    l->shown = now;
-    fprintf(stderr, "\r\033[K[%.*s%*s] %3.0f%%  %.1f MB/s  %.0f s left", full, "##############################",
-            30 - full, "", 100 * share, (double)l->done / taken / 1e6, share > 0 ? taken / share - taken : 0);
-    if (last) fputs("\r\033[K", stderr);
-}
-
 /* ---- lines ---- */
 
 /* `base`: where the line begins in what is mapped; NULL: it is in memory of its own. */
@@ -118,8 +100,7 @@ static tess_status encode_line(struct lines *l, const char *text, size_t n, cons
         l->ids.count = 0;
         status = tess_encoding_next(&e, &l->ids);
         if (status == TESS_OK) status = write_ids(l, &l->ids);
-        l->done += e.at - at;
-        show_bar(l, false);
+        tess_bar_step((double)(e.at - at));
         if (base && e.at - forgotten > 16 << 20) {
             tess_map_forget(base + forgotten, e.at - forgotten);
             forgotten = e.at;
@@ -170,20 +151,18 @@ static tess_status all_of_file(struct lines *l)
     TESS_TRY(tess_map_open(l->c->file, &map));
     tess_status status = TESS_OK;
     size_t forgotten = 0;
-    l->bytes = map.bytes;
-    l->begun = tess_seconds();
-    l->bar = isatty(STDERR_FILENO) && !isatty(fileno(l->out));
+    const bool bar = !isatty(fileno(l->out)); /* else the lines are on the terminal */
+    if (bar) tess_bar_begin(l->c->decode ? "decoding" : "tokenizing", (double)map.bytes);
     for (size_t at = 0, end; at < map.bytes && status == TESS_OK; at = end + 1) {
         const uint8_t *newline = memchr(map.data + at, '\n', map.bytes - at);
         end = newline ? (size_t)(newline - map.data) : map.bytes;
         status = one_line(l, (const char *)map.data + at, end - at, map.data + at);
-        l->done = end + 1 < map.bytes ? end + 1 : map.bytes;
-        show_bar(l, false);
+        if (l->c->decode) tess_bar_step((double)(end + 1 - at));
         if (end - forgotten < OFTEN) continue;
         tess_map_forget(map.data + forgotten, end - forgotten);
         forgotten = end;
     }
-    show_bar(l, true);
+    if (bar) tess_bar_end();
     tess_map_close(&map);
     return status;
 }

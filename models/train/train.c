@@ -3,6 +3,7 @@
 #include "dirs_impl.h"
 #include "measure_impl.h"
 #include "model_impl.h"
+#include "plan_file_impl.h"
 #include "report_impl.h"
 #include "resume_impl.h"
 #include "schedule_impl.h"
@@ -105,7 +106,10 @@ static tess_status make_output(struct training *t)
 
 static tess_status plan_steps(struct training *t)
 {
-    TESS_TRY(tess_run_train_step(&t->run, &t->step));
+    tess_bar_begin("planning the step", 0);
+    const tess_status status = tess_run_train_step(&t->run, &t->step);
+    tess_bar_end();
+    TESS_TRY(status);
     const char *unsplit = tess_graph_unsplit(t->run.g);
     if (unsplit)
         tess_note("parallel.tensor: each of %lld ranks holds and computes all of %s", (long long)t->c.parallel.tensor,
@@ -122,7 +126,23 @@ static tess_status open_output(struct training *t)
     char *path = tess_format("%s/config.json", t->c.output);
     tess_status status = tess_config_write(&t->c, path);
     free(path);
+    if (status == TESS_OK) tess_plan_file_write(&t->run, t->step, &t->plan, t->measure.yardstick);
     return status;
+}
+
+/* Values that a checkpoint holds. */
+static double states_of(const struct training *t)
+{
+    int moments;
+    tess_graph_optimizer(t->run.g, &moments);
+    return (double)tess_graph_param_elements(t->run.g) + moments * (double)tess_graph_trained_elements(t->run.g);
+}
+
+static tess_status load(struct training *t, bool resumes)
+{
+    const tess_config *c = &t->c;
+    if (!resumes || t->adapts) TESS_TRY(tess_model_load(t->run.model, t->run.g, t->at.seed));
+    return resumes ? tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.model, t->run.g) : TESS_OK;
 }
 
 /* Weights from a checkpoint or from the model. What another run left goes only when nothing can be refused any more. */
@@ -133,8 +153,11 @@ static tess_status begin(struct training *t, bool resumes)
     tess_measure_begin(&t->measure, tess_run_yardstick(c), t->plan.flops);
     TESS_TRY(tess_run_start(&t->run, false));
     if (tess_ranks() > 1 && !tess_rank()) printf("messages between ranks go by %s\n", tess_message_carrier());
-    if (!resumes || t->adapts) TESS_TRY(tess_model_load(t->run.model, t->run.g, t->at.seed));
-    if (resumes) TESS_TRY(tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.model, t->run.g));
+    tess_bar_begin(resumes ? "loading the checkpoint" : "loading the model",
+                   resumes ? states_of(t) : (double)tess_graph_param_elements(t->run.g));
+    const tess_status status = load(t, resumes);
+    tess_bar_end();
+    TESS_TRY(status);
     if (!resumes && !tess_rank()) tess_resume_clear(c);
     TESS_TRY(tess_ranks_agree(open_output(t)));
     return tess_tracing_open(&t->tracing, &t->run, &t->plan, &t->measure, t->at.step);
@@ -179,6 +202,7 @@ static tess_status one_step(struct training *t)
     const double end = tess_seconds();
     if (c->fp16.enabled) TESS_TRY(tess_loss_scale_next(c, &t->at.scale, r.skipped, t->at.step));
     tess_step_report s = {.step = t->at.step,
+                          .samples = t->at.samples + t->run.batch,
                           .loss = r.loss,
                           .lr = lr,
                           .grad_norm = r.grad_norm,
@@ -208,13 +232,18 @@ static tess_status save_checkpoint(struct training *t)
     const tess_config *c = &t->c;
     const tess_checkpoint_conf conf = {
         .dir = c->checkpoint.dir, .keep = c->checkpoint.keep, .best = c->checkpoint.keep_best};
-    return tess_checkpoint_save(&conf, t->run.model, t->run.g, &t->at);
+    tess_bar_begin("saving a checkpoint", states_of(t));
+    const tess_status status = tess_checkpoint_save(&conf, t->run.model, t->run.g, &t->at);
+    tess_bar_end();
+    return status;
 }
 
 static tess_status save_model(struct training *t)
 {
     char *dir = tess_format("%s/model", t->c.output);
+    tess_bar_begin("saving the model", (double)tess_graph_param_elements(t->run.g));
     tess_status status = tess_model_save(t->run.model, t->run.g, dir);
+    tess_bar_end();
     free(dir);
     return status;
 }

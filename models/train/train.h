@@ -25,6 +25,9 @@ tess_status tess_bench_policies(const tess_config *c, int steps, FILE *out) TESS
 
 /* Prints where the time of a traced step went, from the directory of its run, and what would help. */
 tess_status tess_explain(const char *output, FILE *out) TESS_NODISCARD;
+/* Writes a page that shows runs, side by side, from what they left in their outputs, and prints its path. `file` NULL:
+ * report.html in the output, or, of several runs, in the working directory. */
+tess_status tess_report_runs(const char *const *output, int runs, const char *file, FILE *out) TESS_NODISCARD;
 
 /* ---- yardstick.c: what this machine can do ------------------------------------------------------------------------
  */
@@ -43,6 +46,8 @@ typedef struct tess_yardstick {
  * of it with `again`, and what a busy machine gave. Before tess_start: its workers are in the way. `dirs` is as in
  * tess_machine, NULL asks for no drive. The status is the drive's alone; the rest is there whatever it is. */
 tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y) TESS_NODISCARD;
+/* Reads what was measured of this machine before, drives aside; false where there is nothing. */
+bool tess_yardstick_known(tess_yardstick *y);
 /* Returns the matrix rate that MFU is a share of: of this process's GPUs, or of its cores, the best that was ever
  * measured on this machine; one more measurement, of 0.15 s, is made now. `again` above forgets the old ones. Before
  * tess_start. Of ranks that take turns on the same cores the first has the rate and the others have 0, so that a sum

@@ -209,7 +209,10 @@ tess_status tess_writer_new(tess_model *m, const tess_writer_conf *conf, tess_wr
     TESS_TRY(settle(w));
     make_buffers(w, encoded);
     TESS_TRY(tess_run_start(&w->run, false));
-    return tess_model_load(m, w->base, 0);
+    tess_bar_begin("loading the model", (double)tess_graph_param_elements(w->base));
+    const tess_status status = tess_model_load(m, w->base, 0);
+    tess_bar_end();
+    return status;
 }
 
 void tess_writer_free(tess_writer *w)

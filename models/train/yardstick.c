@@ -196,6 +196,7 @@ static void measure_machine(tess_yardstick *y)
         {&y->matrix_rate_core[TESS_F32], &y->matrix_rate_core[TESS_BF16], &y->copy_rate_core},
         {&y->matrix_rate[TESS_F32], &y->matrix_rate[TESS_BF16], &y->copy_rate}};
     double had = 0, wanted = 0;
+    tess_bar_begin("measuring this machine", TURNS * 2 * (TESS_YARDSTICKS + 1));
     for (int turn = 0; turn < TURNS; turn++)
         for (int all = 0; all < 2; all++)
             for (int what = 0; what <= TESS_YARDSTICKS; what++) {
@@ -205,8 +206,18 @@ static void measure_machine(tess_yardstick *y)
                     what < TESS_YARDSTICKS ? tess_matrix_rate((tess_dtype)what, cores, SIZE) : tess_copy_rate(cores);
                 wanted += cores * (tess_seconds() - start), had += used() - before;
                 if (r > *rate[all][what]) *rate[all][what] = r;
+                tess_bar_step(1);
             }
+    tess_bar_end();
     y->share = had / wanted;
+}
+
+static tess_status measure_drive(const char *dirs, tess_drive *drive)
+{
+    tess_bar_begin("measuring the drive", 0);
+    const tess_status status = tess_drive_measure(dirs, drive);
+    tess_bar_end();
+    return status;
 }
 
 static tess_status read_drive(const char *dirs, bool again, json_t *drives, bool *changed, tess_yardstick *y)
@@ -216,7 +227,7 @@ static tess_status read_drive(const char *dirs, bool again, json_t *drives, bool
     const json_t *known = status == TESS_OK ? json_object_get(drives, name) : NULL;
     if (!again && json_is_boolean(json_object_get(known, "direct")) && get_rates(known, drive_fields, y)) {
         y->drive.direct = json_is_true(json_object_get(known, "direct"));
-    } else if (status == TESS_OK && (status = tess_drive_measure(dirs, &y->drive)) == TESS_OK) {
+    } else if (status == TESS_OK && (status = measure_drive(dirs, &y->drive)) == TESS_OK) {
         json_t *drive = json_pack("{s:b}", "direct", y->drive.direct);
         set_rates(drive, drive_fields, y);
         json_object_set_new(drives, name, drive);
@@ -257,4 +268,21 @@ tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
     free(path);
     free(dir);
     return status;
+}
+
+bool tess_yardstick_known(tess_yardstick *y)
+{
+    bool changed = false;
+    *y = (tess_yardstick){.cores = tess_cores()};
+    char *dir = tess_cache_dir(), *path = dir ? cache_path(dir, y->cores) : NULL;
+    json_t *key = machine_key(y->cores), *cache = load(path, key);
+    const bool known = get_rates(json_object_get(cache, "rates"), machine_fields, y);
+    for (int t = 0; t < TESS_YARDSTICKS && known; t++)
+        y->matrix_rate[t] =
+            join_best(cache, (tess_dtype)t, false, fmax(y->matrix_rate[t], y->matrix_rate_core[t]), &changed);
+    json_decref(cache);
+    json_decref(key);
+    free(path);
+    free(dir);
+    return known;
 }

@@ -11,7 +11,9 @@ void tess_note(const char *format, ...)
     va_start(ap, format);
     vsnprintf(line, sizeof line, format, ap);
     va_end(ap);
+    tess_bar_aside();
     fprintf(stderr, "tessera: %s\n", line); /* one call: lines of several threads do not mix */
+    tess_bar_back();
 }
 
 double tess_seconds(void)

@@ -22,6 +22,8 @@ static const char *const about[][2] = {
     {"aio", "how the disk tier moves its bytes"},
     {"activation_checkpointing", "what the backward pass computes again, and where the rest waits"},
     {"checkpoint", "what a run writes to go on from"},
+    {"csv_monitor", "files for spreadsheets"},
+    {"tensorboard", "files for TensorBoard"},
 };
 
 /* Whether `list`, names between blanks, has the key or a group around it. */

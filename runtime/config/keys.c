@@ -399,7 +399,8 @@ static void set_preset(tess_config *c, const tess_key *k)
     if (k->kind == TESS_KEY_MODEL) set_text((char **)at + 1, NULL);
     if (k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_TEXTS ||
         k->kind == TESS_KEY_OBJECTS || k->kind == TESS_KEY_MODEL) {
-        set_text(at, NULL); /* the "auto" of a text is made where the path of the configuration is known */
+        /* The "auto" of a text is made where the path of the configuration is known. */
+        set_text(at, tess_key_can_be_auto(k) ? NULL : k->preset);
     } else if (tess_key_can_be_auto(k)) {
         if (k->kind == TESS_KEY_REAL)
             *(double *)at = TESS_CONFIG_AUTO;
@@ -534,5 +535,6 @@ bool tess_key_is_preset(const tess_config *c, const tess_key *k)
     bool same = json_equal(a, b);
     json_decref(a);
     json_decref(b);
+    tess_config_free(&preset);
     return same;
 }

@@ -437,6 +437,6 @@ TEST(rank_0_reports)
 {
     begin();
     CHECK(ranks_run(3, report));
-    CHECK_STR(others_in(in("out"), ""), "metrics.jsonl ");
+    CHECK_STR(others_in(in("out"), "metrics.jsonl report.html"), "");
     remove_all(top);
 }

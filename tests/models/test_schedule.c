@@ -377,6 +377,8 @@ TEST(metrics_hold_one_object_a_step)
     free(run_steps(&c, 0, 1)); /* from the start: a new file */
     CHECK_EQ(strlen(slurp(path)), sizeof first - 1);
     unlink(path);
+    snprintf(path, sizeof path, "%s/a/b/report.html", dir);
+    CHECK(unlink(path) == 0);
     tess_dirs_remove(c.output, strlen(dir));
     CHECK(access(dir, F_OK) != 0);
     tess_config_free(&c);
@@ -436,11 +438,21 @@ TEST(live_line)
     tess_report_line(&s, 100, 45, 200, line, sizeof line);
     CHECK_STR(line, "step 10/100  loss 2.5000  128 tokens/s  left 0:45  MFU 50.0%  cpu 1.0 MiB");
     tess_report_line(&s, 100, 3725, 45, line, sizeof line);
-    CHECK_STR(line, "step 10/100  loss 2.5000  128 tokens/s");
+    CHECK_STR(line, "10/100  loss 2.5000  128 tok/s  left 1:02:05");
     tess_report_line(&s, 100, 90061, 60, line, sizeof line);
-    CHECK_STR(line, "step 10/100  loss 2.5000  128 tokens/s  left 25:01:01");
+    CHECK_STR(line, "10/100  loss 2.5000  128 tok/s  left 25:01:01  MFU 50%");
     tess_report_line(&s, 100, 1, 5, line, sizeof line);
     CHECK_STR(line, "");
+    /* All of a large run on 80 columns. */
+    s.step = 123455;
+    s.tokens_per_s = 12345;
+    for (int t = 0; t < TESS_TIER_COUNT; t++) s.tier[t].resident_bytes = 78ull << 30 << 2 * t;
+    tess_report_line(&s, 200000, 5000, 79, line, sizeof line);
+    CHECK_STR(line, "123456/200000  loss 2.5000  12.3k tok/s  left 1:23:20  MFU 50%  gpu 78.0G");
+    tess_report_line(&s, 200000, 5000, 120, line, sizeof line);
+    CHECK_STR(line,
+              "step 123456/200000  loss 2.5000  12345 tokens/s  left 1:23:20  MFU 50.0%  gpu 78.0 GiB  cpu 312 GiB  "
+              "disk 1.2 TiB");
 }
 
 TEST(a_second_signal_ends_at_once)

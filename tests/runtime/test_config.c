@@ -387,11 +387,14 @@ TEST(keys_without_effect_draw_one_line)
              sizeof said);
     CHECK_STR(said, "");
     notes_of(
-        "{\"train_batch_size\": 2, \"dump_state\": true, \"tensorboard\": {\"enabled\": true, \"job_name\": \"x\"},"
-        "\"csv_monitor\": {\"enabled\": false, \"job_name\": \"y\"}}",
+        "{\"train_batch_size\": 2, \"dump_state\": true, \"flops_profiler\": {\"enabled\": true, \"top_modules\": 2}}",
         said, sizeof said);
-    CHECK_STR(said, "tessera: run.json: accepted without effect: dump_state, tensorboard.enabled, tensorboard.job_name "
-                    "(tessera train --help KEY says why)\n");
+    CHECK_STR(said, "tessera: run.json: accepted without effect: dump_state, flops_profiler.enabled, "
+                    "flops_profiler.top_modules (tessera train --help KEY says why)\n");
+    notes_of("{\"train_batch_size\": 2, \"flops_profiler\": {\"enabled\": false, \"top_modules\": 2},"
+             "\"tensorboard\": {\"enabled\": true, \"output_path\": \"x\", \"job_name\": \"y\"}}",
+             said, sizeof said);
+    CHECK_STR(said, "");
 }
 
 /* Each combination of numbers, "auto" and nothing. */

@@ -1,0 +1,355 @@
+/* report.html: what stands in it, that it stays small, that nothing of a user's is taken for a part of the page, and,
+ * in a browser where there is one, that it draws what it holds. */
+#define CHECK_MAIN
+#include "browser.h"
+
+/* ---- pages ---- */
+
+static const char BEGIN[] = "<script type=\"application/json\" id=\"data\">", END[] = "</script>";
+
+/* The runs that a page shows, which the caller has to json_decref; NULL: it is none. */
+static json_t *runs_of(const char *path)
+{
+    char *page = read_file(path, NULL), *at = page ? strstr(page, BEGIN) : NULL, *end = at ? strstr(at, END) : NULL;
+    json_t *runs = end ? json_loadb(at + strlen(BEGIN), (size_t)(end - at) - strlen(BEGIN), 0, NULL) : NULL;
+    if (!runs) CHECK_SAY("%s holds no runs", path);
+    free(page);
+    return runs;
+}
+
+static const json_t *run_of(const json_t *runs, size_t i)
+{
+    return json_array_get(runs, i);
+}
+
+static int count_of(const char *text, const char *part)
+{
+    int n = 0;
+    for (; (text = strstr(text, part)); text++) n++;
+    return n;
+}
+
+/* The value of a curve at a step; NaN: it has none there. */
+static double at_step(const json_t *run, const char *curve, double step)
+{
+    const json_t *points = json_object_get(json_object_get(run, "points"), curve);
+    for (size_t i = 0; i + 1 < json_array_size(points); i += 2)
+        if (json_number_value(json_array_get(points, i)) == step)
+            return json_number_value(json_array_get(points, i + 1));
+    return NAN;
+}
+
+static double member(const json_t *run, const char *group, const char *name)
+{
+    const json_t *x = json_object_get(json_object_get(run, group), name);
+    return json_is_number(x) ? json_number_value(x) : NAN;
+}
+
+/* ---- what a run leaves ---- */
+
+TEST(a_run_leaves_a_page_of_all_its_steps)
+{
+    tiny_setup_with(", \"eval_every\": 2, \"checkpoint\": {\"dir\": \"ck\", \"every\": 4}, \"scheduler\": {\"type\": "
+                    "\"WarmupLR\", \"params\": {\"warmup_num_steps\": 2}}");
+    RUN("train", "run.json");
+    EXPECT_DONE();
+    json_t *runs = runs_of("out/report.html"), *metrics = read_metrics("out/metrics.jsonl");
+    const json_t *run = run_of(runs, 0);
+    CHECK_EQ(json_array_size(runs), 1);
+    CHECK_EQ(json_integer_value(json_object_get(run, "lines")), 4);
+    CHECK(json_is_false(json_object_get(run, "running")));
+    for (size_t i = 0; i < 4; i++) CHECK_NEAR(at_step(run, "loss", (double)i + 1), number_of(metrics, i, "loss"), 1e-5);
+    CHECK(at_step(run, "loss", 4) == number_of(metrics, 3, "loss"));
+    CHECK(member(run, "last", "loss") == number_of(metrics, 3, "loss"));
+    CHECK(at_step(run, "valid_loss", 4) == number_of(metrics, 3, "valid_loss"));
+    CHECK(isnan(at_step(run, "valid_loss", 3)));
+    CHECK_NEAR(member(run, "sum", "tokens"), 4 * TINY_T * TINY_BATCH, 0);
+    CHECK_EQ(json_integer_value(json_object_get(json_object_get(run, "config"), "steps")), 4);
+    const json_t *plan = json_object_get(run, "plan");
+    CHECK(member(plan, "machine", "cores") > 0 && member(plan, "machine", "ram_bytes") > 0);
+    CHECK(member(plan, "estimate", "cpu_bytes") > 0);
+    CHECK_NEAR(member(plan, "model", "parameters"), 34688, 0);
+    json_decref(runs);
+    json_decref(metrics);
+    RUN("train", "run.json", "--resume", "steps=6"); /* the whole story */
+    EXPECT_DONE();
+    runs = runs_of("out/report.html");
+    CHECK_EQ(json_integer_value(json_object_get(run_of(runs, 0), "lines")), 6);
+    CHECK(at_step(run_of(runs, 0), "loss", 1) > 0);
+    json_decref(runs);
+}
+
+/* Of the page alone it is said, once, and nothing else changes. */
+TEST(a_page_that_cannot_be_written_ends_no_run)
+{
+    tiny_setup();
+    mkdir("out", 0777);
+    mkdir("out/report.html.new", 0777);
+    RUN("train", "run.json");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "out/report.html: cannot be written");
+    CHECK_EQ(count_of(ran.err, "report.html"), 1);
+    CHECK_EQ(count_lines("out/metrics.jsonl"), 4);
+    RUN("report", "out");
+    EXPECT_ERROR(2, "out/report.html: cannot be written");
+}
+
+TEST(a_run_that_goes_on_has_a_page)
+{
+    tiny_setup();
+    pid_t pid = START("train", "run.json", TINY_ENDLESS);
+    WAIT_UNTIL(pid, exists("out/report.html"));
+    json_t *runs = runs_of("out/report.html");
+    CHECK(json_is_true(json_object_get(run_of(runs, 0), "running")));
+    json_decref(runs);
+    kill(pid, SIGINT);
+    run_finish(pid);
+    EXPECT_DONE();
+    runs = runs_of("out/report.html");
+    CHECK(json_is_false(json_object_get(run_of(runs, 0), "running")));
+    CHECK_EQ(json_integer_value(json_object_get(run_of(runs, 0), "lines")), count_lines("out/metrics.jsonl"));
+    json_decref(runs);
+    CHECK(!exists("out/report.html.new"));
+}
+
+/* ---- whatever users write stays text ---- */
+
+#define ODD "a<!--<script>&\"' <b>\xf0\x9f\x98\x80"
+
+TEST(names_and_settings_are_no_part_of_the_page)
+{
+    tiny_setup();
+    RUN("train", "run.json", "output=" ODD, "seed=3");
+    EXPECT_DONE();
+    write_text(ODD "/samples.txt", "x</script><img src=x onerror=alert(1)>\xe2\x80\xa8\xc3");
+    CHECK(!rename(ODD, ODD "\xff"));
+    RUN("report", ODD "\xff", "-o", "odd.html");
+    EXPECT_DONE();
+    CHECK_STR(ran.out, "odd.html\n");
+    char *odd = read_file("odd.html", NULL), *plain;
+    RUN("train", "run.json");
+    RUN("report", "out", "-o", "plain.html");
+    EXPECT_DONE();
+    plain = read_file("plain.html", NULL);
+    static const char *const parts[] = {"<script", "</script", "<b>", "<img", "<!--"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && odd && plain; i++)
+        if (count_of(odd, parts[i]) != count_of(plain, parts[i])) CHECK_SAY("%s stands in the page", parts[i]);
+    json_t *runs = runs_of("odd.html");
+    CHECK_STR(json_string_value(json_object_get(run_of(runs, 0), "name")), ODD "\xef\xbf\xbd");
+    CHECK_STR(json_string_value(json_object_get(run_of(runs, 0), "samples")),
+              "x</script><img src=x onerror=alert(1)>\xe2\x80\xa8\xef\xbf\xbd");
+    json_decref(runs);
+    free(odd);
+    free(plain);
+}
+
+TEST(a_page_asks_for_nothing)
+{
+    tiny_setup_trained();
+    char *page = read_file("out/report.html", NULL);
+    for (char *at = page; (at = strstr(at, "http")); at++)
+        if (strncmp(at, "http-equiv", 10) && strncmp(at, "http://www.w3.org/2000/svg'", 27)) CHECK_SAY("%.60s", at);
+    CHECK_EQ(count_of(page, "src="), 0);
+    CHECK_EQ(count_of(page, "url("), 0);
+    CHECK_EQ(count_of(page, "@import"), 0);
+    CHECK_EQ(count_of(page, "href="), 1);
+    CHECK_HAS(page, "href=\"data:,\"");
+    CHECK_HAS(page, "default-src 'none'");
+    free(page);
+}
+
+/* ---- runs of many steps, and of other machines ---- */
+
+enum { MANY = 100000, LOW = 33333, HIGH = 77777, GAP = 50000 };
+
+/* The metrics of a run that nobody made, with a peak, a dip and a gap; `more` follows the last line. */
+static void write_many(const char *dir, int steps, const char *more)
+{
+    char path[64];
+    mkdir(dir, 0777);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *f = fopen(path, "w");
+    for (int i = 1; i <= steps; i++) {
+        char loss[32];
+        snprintf(loss, sizeof loss, "%.9g",
+                 i == LOW    ? -5
+                 : i == HIGH ? 99
+                             : 2 + 3 * exp(-i / 9000.) + 1e-3 * (i * 7919 % 101));
+        fprintf(
+            f,
+            "{\"step\":%d,\"loss\":%s,\"lr\":%g,\"grad_norm\":%g,\"tokens\":2048,\"seconds\":%g,\"tokens_per_s\":%d,"
+            "\"mfu\":0.5,\"disk\":{\"resident_bytes\":%d,\"read_bytes\":%d,\"wait_seconds\":%g}}\n",
+            i, i == GAP ? "null" : loss, 1e-3 / i, 1 + i % 13 * .1, .1 + i % 7 * .01, 20000 + i % 977, i * 3,
+            i % 11 * 4096, .01 + i % 5 * .001);
+    }
+    fputs(more, f);
+    fclose(f);
+}
+
+TEST(a_long_run_is_a_small_page_with_its_extremes)
+{
+    fresh();
+    write_many("long", MANY, "{\"step\":100001,\"loss\":1.2"); /* whose run was stopped there */
+    RUN("report", "long");
+    EXPECT_DONE();
+    CHECK_STR(ran.out, "long/report.html\n");
+    CHECK(file_size("long/report.html") < 1 << 20);
+    json_t *runs = runs_of("long/report.html");
+    const json_t *run = run_of(runs, 0), *gaps = json_object_get(json_object_get(run, "gaps"), "loss");
+    CHECK_EQ(json_integer_value(json_object_get(run, "lines")), MANY);
+    CHECK(at_step(run, "loss", LOW) == -5 && at_step(run, "loss", HIGH) == 99);
+    CHECK(at_step(run, "loss", 1) > 4.9 && at_step(run, "loss", MANY) > 2);
+    CHECK(at_step(run, "loss", MANY) == member(run, "last", "loss"));
+    CHECK_EQ(json_array_size(gaps), 1);
+    CHECK_EQ(json_integer_value(json_array_get(gaps, 0)), GAP);
+    CHECK_NEAR(member(run, "sum", "tokens"), 2048. * MANY, 0);
+    CHECK_NEAR(member(run, "sum", "seconds"), .13 * MANY, 1);
+    CHECK(json_array_size(json_object_get(run, "from")) <= 1200 &&
+          json_array_size(json_object_get(run, "from")) >= 600);
+    json_decref(runs);
+}
+
+TEST(reports_of_what_is_no_run_are_refused)
+{
+    fresh();
+    RUN("report");
+    EXPECT_ERROR(2, "command line: no run", "OUTPUT");
+    RUN("report", "nowhere");
+    EXPECT_ERROR(2, "nowhere: No such file");
+    write_text("file", "x");
+    RUN("report", "file");
+    EXPECT_ERROR(2, "file: is no directory");
+    mkdir("empty", 0777);
+    RUN("report", "empty");
+    EXPECT_ERROR(2, "empty/metrics.jsonl: No such file");
+    write_text("empty/metrics.jsonl", "");
+    RUN("report", "empty");
+    EXPECT_ERROR(2, "empty/metrics.jsonl: holds no step");
+    static const char *const damaged[] = {"{\"step\":3,\"loss\":}\n",
+                                          "\n",
+                                          "{\"loss\":1}\n",
+                                          "[3]\n",
+                                          "{\"step\":3} {}\n",
+                                          "{\"step\":2,\"loss\":1}\n",
+                                          "{\"step\":3,\"loss\":1\n",
+                                          "{\"step\":0}\n",
+                                          "{\"step\":3,\"a\":\"\\\"}\n",
+                                          "{\"step\":3,\"loss\":1,}\n"};
+    for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
+        write_many("damaged", 2, damaged[i]);
+        RUN("report", "damaged");
+        EXPECT_ERROR(2, "damaged/metrics.jsonl: line 3: ");
+        CHECK(!exists("damaged/report.html"));
+    }
+    write_many("good", 3, "{\"step\":4,\"loss\":1,\"new\":[{\"a\":[\"\\\"\",true,null]},-1e-3]}\n");
+    RUN("report", "good", "-o", "no/where.html");
+    EXPECT_ERROR(2, "no/where.html: cannot be written");
+    RUN("report", "good", "--out");
+    EXPECT_ERROR(2, "--out: unknown option");
+    RUN("report", "good");
+    EXPECT_DONE();
+}
+
+TEST(runs_stand_side_by_side)
+{
+    fresh();
+    write_many("a", 10, "");
+    write_many("b", 2000, "");
+    RUN("report", "a", "b/");
+    EXPECT_DONE();
+    CHECK_STR(ran.out, "report.html\n");
+    json_t *runs = runs_of("report.html");
+    CHECK_EQ(json_array_size(runs), 2);
+    CHECK_STR(json_string_value(json_object_get(run_of(runs, 1), "name")), "b");
+    CHECK_EQ(json_integer_value(json_object_get(run_of(runs, 1), "lines")), 2000);
+    CHECK(at_step(run_of(runs, 1), "loss", 2000) == member(run_of(runs, 1), "last", "loss"));
+    json_decref(runs);
+}
+
+/* ---- in a browser ---- */
+
+static const char LOOK[] =
+    "const all = s => [...document.querySelectorAll(s)], one = s => document.querySelector(s);"
+    "const broken = () => all('svg *').filter(e => [...e.attributes].some(a => "
+    "/NaN|undefined|Infinity/.test(a.value))).length;"
+    "const series = n => all('#loss g[data-series]').filter(g => g.dataset.series === n && g.children.length).length;"
+    "const end = one('#loss .end'), raw = one('#loss path.raw:not(.legend path)') || one('#loss .plot path.raw');"
+    "const last = one('#loss .plot path.raw').getAttribute('d').split(/[ML]/).pop().replace('h.01', '').split(' ');"
+    "const out = {title: document.title, h1: one('h1').textContent, value: end.dataset.value, step: end.dataset.step,"
+    "  ends: last[0] === end.getAttribute('cx') && last[1] === end.getAttribute('cy'), broken: broken(),"
+    "  charts: all('svg.plot').length, requests: performance.getEntriesByType('resource').length,"
+    "  wider: document.documentElement.scrollWidth - innerWidth, text: document.body.innerText};"
+    "const button = all('#loss .legend button').find(b => b.textContent.startsWith('train, raw'));"
+    "out.before = series('train, raw'); button.click(); out.hidden = series('train, raw');"
+    "out.pressed = button.getAttribute('aria-pressed'); out.others = series('train');"
+    "button.click(); out.shown = series('train, raw');"
+    "const plot = one('#loss svg.plot'), box = plot.getBoundingClientRect();"
+    "plot.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowLeft', bubbles: true}));"
+    "for (const b of all('button')) { b.click(); out.broken += broken(); b.click(); out.broken += broken(); }"
+    "const time = all('.choice button')[2]; time.click(); out.broken += broken();"
+    "one('input[type=range]').value = 100; one('input[type=range]').dispatchEvent(new Event('input')); out.broken += "
+    "broken();"
+    "return out;";
+
+static void check_look(const char *width, const char *name, double loss, const char *step)
+{
+    json_t *look = browser_result(width);
+    if (!look) CHECK_SAY("no page that is %s", width);
+    const char *value = json_string_value(json_object_get(look, "value"));
+    CHECK_STR(json_string_value(json_object_get(look, "h1")), name);
+    CHECK_HAS(json_string_value(json_object_get(look, "title")), name);
+    CHECK(value && strtod(value, NULL) == loss);
+    CHECK_STR(json_string_value(json_object_get(look, "step")), step);
+    CHECK(json_is_true(json_object_get(look, "ends")));
+    CHECK_EQ(json_integer_value(json_object_get(look, "broken")), 0);
+    CHECK_EQ(json_integer_value(json_object_get(look, "requests")), 0);
+    CHECK(json_integer_value(json_object_get(look, "charts")) >= 6);
+    const long wider = (long)json_integer_value(json_object_get(look, "wider"));
+    if (wider > 0) CHECK_SAY("the page that is %s is %ld pixels wider than its window", width, wider);
+    CHECK_EQ(json_integer_value(json_object_get(look, "before")), 1);
+    CHECK_EQ(json_integer_value(json_object_get(look, "hidden")), 0);
+    CHECK_STR(json_string_value(json_object_get(look, "pressed")), "false");
+    CHECK_EQ(json_integer_value(json_object_get(look, "others")), 1);
+    CHECK_EQ(json_integer_value(json_object_get(look, "shown")), 1);
+    json_decref(look);
+}
+
+static double last_loss(const char *path)
+{
+    json_t *metrics = read_metrics(path);
+    const double loss = number_of(metrics, json_array_size(metrics) - 1, "loss");
+    json_decref(metrics);
+    return loss;
+}
+
+TEST(a_browser_shows_it)
+{
+    if (!browser_found()) SKIP("no chromium");
+    tiny_setup_with(", \"eval_every\": 2");
+    RUN("train", "run.json", "output=" ODD);
+    EXPECT_DONE();
+    browser_open(ODD "/report.html", LOOK);
+    CHECK_STR(ran.err, "");
+    const double loss = last_loss(ODD "/metrics.jsonl");
+    check_look("wide", ODD, loss, "4");
+    check_look("narrow", ODD, loss, "4");
+
+    write_many("long", MANY, "");
+    RUN("report", "long");
+    EXPECT_DONE();
+    browser_open("long/report.html", LOOK);
+    CHECK_STR(ran.err, "");
+    check_look("wide", "long", last_loss("long/metrics.jsonl"), "100000");
+
+    write_many("short", 1, "");
+    RUN("report", "short", "long", ODD);
+    EXPECT_DONE();
+    browser_open("report.html",
+                 "const t = document.body.innerText; return {h1: document.querySelector('h1').textContent,"
+                 "ends: document.querySelectorAll('#loss .end').length, text: t.includes('n_embd')};");
+    CHECK_STR(ran.err, "");
+    json_t *look = browser_result("narrow");
+    CHECK_STR(json_string_value(json_object_get(look, "h1")), "3 runs side by side");
+    CHECK_EQ(json_integer_value(json_object_get(look, "ends")), 3);
+    json_decref(look);
+}
