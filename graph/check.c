@@ -64,6 +64,14 @@ tess_graph *tess_check_inputs(const tess_op *op, tess_tensor *const *in, int inp
     return any->g;
 }
 
+void *tess_check_refuse(tess_tensor *const *in, int inputs)
+{
+    for (int i = 0; in && i < inputs && i < TESS_MOST_INPUTS; i++)
+        if (in[i]) return tess_graph_fail(in[i]->g);
+    snprintf(first, sizeof first, "%s", tess_error_text());
+    return NULL;
+}
+
 tess_status tess_check_null_output(void)
 {
     if (!first[0]) return tess_error(TESS_INVALID, "step", "its output is NULL");

@@ -2,9 +2,8 @@
  * of runtime.h. */
 #ifndef TESSERA_RUNTIME_H
 #define TESSERA_RUNTIME_H
-#include <stdbool.h>
+#include "tessera_elements.h"
 #include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
 /* The headers are C17 and C++11. */
@@ -41,8 +40,6 @@ const char *tess_error_text(void);
     } while (0)
 
 /* ---- start and stop ---------------------------------------------------------------------------------------------- */
-
-typedef enum tess_dtype { TESS_F32, TESS_BF16, TESS_F16, TESS_I32, TESS_DTYPE_COUNT } tess_dtype;
 
 typedef struct tess_machine {
     int workers;       /* CPU workers; 0: one for each core that this process may use */
