@@ -97,6 +97,25 @@ TEST(own_ops_wherever_they_run)
     CHECK_HAS(out, "own-net: RAM: 1.0 MiB, but the least a step can work with is");
 }
 
+/* A program's own StarPU-MPI beside a step: on two ranks, which hold half of a parameter each and half of the
+ * activations, it finds what it finds on one. */
+TEST(starpu_mpi_beside_it)
+{
+    const char *beside = env("BESIDE"), *line = "squares of hidden and table: ", *found;
+    double one, two;
+    if (!beside[0]) SKIP("no StarPU-MPI");
+    RUNS("%s", beside);
+    CHECK_HAS(out, line);
+    one = (found = strstr(out, line)) ? strtod(found + strlen(line), NULL) : 0;
+    CHECK(one > 1);
+    for (int turn = 0; turn < 3; turn++) {
+        RUNS("mpirun --oversubscribe -n 2 %s", beside);
+        CHECK_HAS(out, line);
+        two = (found = strstr(out, line)) ? strtod(found + strlen(line), NULL) : 0;
+        CHECK_NEAR(two, one, 1e-6 * one);
+    }
+}
+
 /* The program in the first comment of tessera.h, told nothing and told a configuration; and what it says of mistakes.
  */
 static void example_of_header(void)
@@ -137,6 +156,11 @@ TEST(installed_and_moved)
     RUNS(PC "cc -Wall -Wextra -Werror %s/docs/own-op.c -o own $(pkg-config --cflags --libs tessera) -lm && ./own",
          source);
     CHECK_HAS(out, "the gradient says");
+    if (env("BESIDE")[0])
+        RUNS(PC "mpi=$(pkg-config --exists starpumpi-1.4 && echo starpumpi-1.4 || echo starpumpi-1.3) && "
+                "cc -Wall -Wextra -Werror %s/docs/starpu-mpi.c -o beside $(pkg-config --cflags --libs tessera $mpi) && "
+                "./beside",
+             source);
     RUNS(PC "for cxx in g++ clang++; do if command -v $cxx; then $cxx -std=c++17 -Wall -Wextra -Werror "
             "%s/tests/docs/cplusplus.cpp -o plus $(pkg-config --cflags --libs tessera) && ./plus || exit 1; fi; done",
          source);
