@@ -16,6 +16,7 @@
 #ifndef TESS_CODELETS_H
 #define TESS_CODELETS_H
 #include "runtime.h"
+#include "tessera_call.h"
 #include "tessera_codelets.h"
 
 #ifdef __cplusplus
@@ -213,6 +214,21 @@ extern tess_codelet tess_cache_append[];
 /* q or packed qkv, bounds i32[, bias (buckets, heads)], keys..., values...[, state f32, unless it begins and ends][, y
  * (rows, some * heads / groups * dim), if it ends], scratch */
 extern tess_codelet tess_cached_attention[];
+
+/* ---- own.c: ops from outside ------------------------------------------------------------------------------------- */
+
+/* A call but for its pointers; those of its operands that have tiles are the buffers, in this order: in..., out, aux,
+ * d_out, d_in...[, scratch]. */
+typedef struct tess_own_arg {
+    tess_function cpu, cuda;
+    double (*flops)(const tess_call *c);
+    bool scratch;
+    tess_call call;
+} tess_own_arg;
+/* The bodies of all such codelets, and, of those that say their flops, their cost. */
+void tess_own_cpu(const tess_work *w);
+void tess_own_cuda(const tess_work *w);
+tess_cost tess_own_cost(const void *arg);
 
 /* ---- join.c, bundle.c: what steps of few rows are made of
  * ------------------------------------------------------------ */

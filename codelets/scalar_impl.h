@@ -3,15 +3,8 @@
  */
 #ifndef TESS_SCALAR_IMPL_H
 #define TESS_SCALAR_IMPL_H
+#include "tessera_elements.h"
 #include <math.h>
-#include <stdbool.h>
-#include <stdint.h>
-
-#ifdef __CUDACC__
-#define TESS_INLINE static __host__ __device__ __forceinline__
-#else
-#define TESS_INLINE static inline __attribute__((always_inline))
-#endif
 
 /* Nobody reads errno: said again as a function of its argument alone, it becomes the instruction. */
 #ifndef __cplusplus

@@ -100,40 +100,6 @@
 
 /* ---- elements ---------------------------------------------------------------------------------------------------- */
 
-/* 16 bits an element. */
-TESS_INLINE bool tess_is_half(tess_dtype t)
-{
-    return t == TESS_BF16 || t == TESS_F16;
-}
-TESS_INLINE float tess_load(const void *x, int64_t i, tess_dtype t)
-{
-    if (t == TESS_BF16) return tess_from_bf16(((const tess_bf16 *)x)[i]);
-    return t == TESS_F16 ? tess_from_f16(((const tess_f16 *)x)[i]) : ((const float *)x)[i];
-}
-TESS_INLINE void tess_store(void *y, int64_t i, tess_dtype t, float v)
-{
-    if (t == TESS_BF16)
-        ((tess_bf16 *)y)[i] = tess_to_bf16(v);
-    else if (t == TESS_F16)
-        ((tess_f16 *)y)[i] = tess_to_f16(v);
-    else
-        ((float *)y)[i] = v;
-}
-/* "+=": to what is there with acc, else over it. What is there is not read then: it may be anything. */
-TESS_INLINE void tess_accumulate(void *y, int64_t i, tess_dtype t, bool acc, float v)
-{
-    tess_store(y, i, t, acc ? tess_load(y, i, t) + v : v);
-}
-/* Element i on, where x is a row of a matrix. */
-TESS_INLINE const void *tess_at(const void *x, int64_t i, tess_dtype t)
-{
-    return (const char *)x + i * (tess_is_half(t) ? 2 : 4);
-}
-TESS_INLINE void *tess_at_mut(void *x, int64_t i, tess_dtype t)
-{
-    return (char *)x + i * (tess_is_half(t) ? 2 : 4);
-}
-
 TESS_INLINE void tess_widen(float *dst, const void *src, int64_t n, tess_dtype t)
 {
 #pragma omp simd

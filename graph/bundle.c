@@ -37,7 +37,8 @@ static double seconds_of(const tess_task *t)
 static bool is_small(const tess_task *t)
 {
     if (t->choice && t->option == TESS_MAKES_CHOICE) return false; /* the list waits for this very task */
-    if (t->cl == &tess_message || t->nuse > TESS_BUNDLE_BUFFERS || seconds_of(t) > SMALL) return false;
+    if (t->cl == &tess_message || t->cl == &tess_show || t->nuse > TESS_BUNDLE_BUFFERS || seconds_of(t) > SMALL)
+        return false;
     for (unsigned i = 0; i < t->nuse; i++)
         if (!(t->use[i].mode & TESS_SCRATCH) && tess_tile_bytes(t->use[i].tile) > BUNDLE_TILE) return false;
     return true;

@@ -64,6 +64,14 @@ tess_graph *tess_check_inputs(const tess_op *op, tess_tensor *const *in, int inp
     return any->g;
 }
 
+void *tess_check_refuse(tess_tensor *const *in, int inputs)
+{
+    for (int i = 0; in && i < inputs && i < TESS_MOST_INPUTS; i++)
+        if (in[i]) return tess_graph_fail(in[i]->g);
+    snprintf(first, sizeof first, "%s", tess_error_text());
+    return NULL;
+}
+
 tess_status tess_check_null_output(void)
 {
     if (!first[0]) return tess_error(TESS_INVALID, "step", "its output is NULL");
@@ -160,6 +168,28 @@ tess_status tess_check_conf(const tess_graph_conf *c)
     return check_grid(&c->grid);
 }
 
+static bool has_result(const tess_graph *g, const char *name)
+{
+    for (int k = 0; k < g->nodes; k++)
+        if (g->node[k]->out->kind != TESS_KIND_LOSS && !strcmp(g->node[k]->out->name, name)) return true;
+    return false;
+}
+
+static tess_status check_watches(const tess_graph *g, const tess_step_conf *c)
+{
+    if (c->watches < 0 || (c->watches > 0 && !c->watch))
+        return tess_error(TESS_INVALID, "step", "%d watches, at %p", c->watches, (const void *)c->watch);
+    for (int k = 0; k < c->watches; k++) {
+        if (!c->watch[k].name || !c->watch[k].see)
+            return tess_error(TESS_INVALID, "step", "a watch without a %s", c->watch[k].name ? "function" : "name");
+        if (!has_result(g, c->watch[k].name))
+            return tess_error(TESS_INVALID, "step",
+                              "watches %s, which no op of its graph makes (tess_name names what one does)",
+                              c->watch[k].name);
+    }
+    return TESS_OK;
+}
+
 tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
 {
     const tess_graph *g = output->g;
@@ -176,6 +206,7 @@ tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
                           "%lld micro-batches of %lld row tiles, with %d tensors each, are too many (raise tile_rows, "
                           "or make fewer micro-batches)",
                           (long long)micro, (long long)row_tiles, g->tensors);
+    TESS_TRY(check_watches(g, c));
     return c->train && !c->keep_gradients ? tess_optimizer_check(&c->optimizer) : TESS_OK;
 }
 

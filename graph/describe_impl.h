@@ -67,6 +67,8 @@ tess_status tess_check_conf(const tess_graph_conf *c) TESS_NODISCARD;
 tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c) TESS_NODISCARD;
 /* Checks the inputs that a node would have: none lacks, all are of one graph, which it returns; else NULL. */
 tess_graph *tess_check_inputs(const tess_op *op, tess_tensor *const *in, int inputs);
+/* The graph of such inputs fails of what was recorded; returns NULL. */
+void *tess_check_refuse(tess_tensor *const *in, int inputs);
 /* Checks, once infer has set the shape, that no size overflows. */
 tess_status tess_check_sizes(const tess_node *n) TESS_NODISCARD;
 /* Checks values that an input is fed. */

@@ -21,14 +21,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The nodes that `output` depends on, marked in `wanted`. */
-static void mark(const tess_tensor *t, bool *wanted)
+void tess_lower_mark(const tess_tensor *t, bool *wanted)
 {
     const tess_node *n = t->producer;
     if (!n || wanted[n->id]) return;
     wanted[n->id] = true;
     for (int k = 0; k < n->inputs; k++)
-        if (n->in[k]) mark(n->in[k], wanted);
+        if (n->in[k]) tess_lower_mark(n->in[k], wanted);
 }
 
 void tess_lower_wants(const tess_graph *g, bool *wants)
@@ -220,7 +219,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     make_tables(&L);
     make_inputs(&L);
     bool *wanted = tess_alloc((size_t)g->nodes + 1);
-    mark(output, wanted);
+    tess_lower_mark(output, wanted);
     if (grid->pipeline == 1) tess_lower_count(&L, wanted);
     if (conf->check_finite) check_weights(&L);
     if (conf->late && conf->train && tess_step_waits(conf) && !conf->keep_gradients) {

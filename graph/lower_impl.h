@@ -124,6 +124,8 @@ void tess_lower_losses(tess_lower *L);
 
 /* ---- the step (lower.c) ---- */
 
+/* Marks the nodes, [node], that a tensor depends on. */
+void tess_lower_mark(const tess_tensor *t, bool *wanted);
 /* Says of which tensors, [tensor], a step that trains makes the gradient: of parameters that are not frozen, and of
  * what is made of any of them. Below these nothing wants one. */
 void tess_lower_wants(const tess_graph *g, bool *wants);

@@ -231,21 +231,21 @@ static tess_status fill_part(tess_tensor *p, int64_t piece, tess_part part)
     return submit(p->g, &tess_fill[type], a, (tess_use){t, TESS_W}, (tess_use){0});
 }
 
-tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data)
+/* Has the program a piece, as it is kept: at `at`, elements of *tile before it. */
+static tess_status hold_piece(tess_tensor *p, int64_t piece, tess_part part, int mode, tess_tile **tile, int64_t *at,
+                              void **raw)
 {
-    if (!p || p->kind != TESS_KIND_PARAM)
-        return tess_error(TESS_INVALID, p ? p->name : "tess_param_map", "is no parameter");
     TESS_TRY(tess_check_session(p->g));
     if (tess_is_frozen(p) && part > TESS_MASTER && part < TESS_PARTS)
         return tess_error(TESS_INVALID, p->name, "is frozen: it has no moments");
-    if (piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER || (int)part >= tess_param_parts(p) || !data ||
+    if (piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER || (int)part >= tess_param_parts(p) ||
         mode < TESS_R || mode > TESS_RW)
         return tess_error(TESS_INVALID, p->name,
                           "piece %lld of %lld, part %d, mode %d (expected TESS_R, TESS_W or both)", (long long)piece,
                           (long long)tess_param_pieces(p), (int)part, mode);
     struct tess_placed_piece *h = &p->held->piece[piece];
     struct tess_state *s = &p->held->state[h->state];
-    const int64_t at = (part == TESS_MASTER ? before_master(s) : 0) + h->at;
+    *at = (part == TESS_MASTER ? before_master(s) : 0) + h->at;
     bool inside = part == TESS_MASTER && !s->master && !s->weight && p->held->on.sliced;
     bool covers = !inside && h->piece.rows == s->rows;
     if (part != TESS_MASTER) TESS_TRY(tess_param_moments(p, NULL, false));
@@ -262,15 +262,55 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
         mode = TESS_RW;
     }
     s->begun[part] = true;
-    void *raw;
-    TESS_TRY(tess_tile_map(part_of(p, piece, part), mode, &raw));
+    *tile = part_of(p, piece, part);
+    TESS_TRY(tess_tile_map(*tile, mode, raw));
     if (part == TESS_MASTER && (mode & TESS_W) && (p->held->copy || p->held->on.sliced))
         p->held->storage->held->stale = true;
     p->held->storage->g->maps++;
+    return TESS_OK;
+}
+
+static tess_status check_asked(const tess_tensor *p, const char *call, const void *room)
+{
+    if (!p || p->kind != TESS_KIND_PARAM) return tess_error(TESS_INVALID, p ? p->name : call, "is no parameter");
+    return room ? TESS_OK : tess_error(TESS_INVALID, p->name, "there is no place for it (the last argument is NULL)");
+}
+
+tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data)
+{
+    tess_tile *tile = NULL;
+    int64_t at = 0;
+    void *raw = NULL;
+    TESS_TRY(check_asked(p, "tess_param_map", data));
+    TESS_TRY(hold_piece(p, piece, part, mode, &tile, &at, &raw));
     if (part == TESS_MASTER && is_narrow(p))
-        widen(h, type_of(p), (uint16_t *)raw + at, mode, data);
+        widen(&p->held->piece[piece], type_of(p), (uint16_t *)raw + at, mode, data);
     else
         *data = (float *)raw + at;
+    return TESS_OK;
+}
+
+tess_status tess_param_lend(tess_tensor *p, int64_t piece, tess_part part, tess_lent *out)
+{
+    tess_tile *tile = NULL;
+    int64_t at = 0;
+    void *raw = NULL;
+    TESS_TRY(check_asked(p, "tess_param_lend", out));
+    const int64_t pieces = tess_param_pieces(p);
+    if (tess_grid_size(&p->g->conf.grid) > 1 && piece >= pieces)
+        return tess_error(TESS_INVALID, p->name,
+                          "piece %lld of %lld that rank %d holds (others are lent by their ranks)", (long long)piece,
+                          (long long)pieces, p->g->conf.grid.rank);
+    if (piece >= 0 && piece < pieces && p->held->piece[piece].wide.times)
+        return tess_error(TESS_INVALID, p->name, "is mapped already (unmap it first)");
+    TESS_TRY(hold_piece(p, piece, part, TESS_R, &tile, &at, &raw));
+    const tess_piece where = p->held->piece[piece].piece;
+    *out = (tess_lent){.handle = tess_tile_handle(tile),
+                       .dtype = part == TESS_MASTER ? type_of(p) : TESS_F32,
+                       .at = at,
+                       .rows = where.rows,
+                       .columns = where.cols,
+                       .first = where.row};
     return TESS_OK;
 }
 

@@ -2,6 +2,20 @@
  * done when the last rule has added to a parameter's gradient. */
 #include "lower_impl.h"
 #include <stdlib.h>
+#include <string.h>
+
+/* Shows all row tiles of a tensor, once they are made. */
+static void show(tess_lower *L, const tess_tensor *t, const tess_watch *watch)
+{
+    for (int i = 0; i < L->row_tiles; i++) {
+        tess_show_arg *a = TESS_ARG(L, tess_show_arg, .watch = watch);
+        a->lent.dtype = L->dtype;
+        a->lent.rows = tess_rows(L, t, i);
+        a->lent.columns = tess_width(t);
+        a->lent.first = tess_first_row(L, t, i);
+        TESS_EMIT(L, &tess_show, a, tess_in(L, t, i));
+    }
+}
 
 static void forward(tess_lower *L, const tess_node *n)
 {
@@ -11,6 +25,8 @@ static void forward(tess_lower *L, const tess_node *n)
             TESS_ARG(L, tess_count_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out), .name = n->out->name);
         TESS_EMIT(L, &tess_finite[L->dtype], a, {L->value[n->out->id][tess_lower_at(L, i)], TESS_R});
     }
+    for (int w = 0; w < L->conf->watches && !L->recomputing; w++)
+        if (!strcmp(L->conf->watch[w].name, n->out->name)) show(L, n->out, &L->conf->watch[w]);
 }
 
 int tess_lower_group(const tess_lower *L, const tess_node *n)

@@ -3,16 +3,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Something that the loss is made of can be trained. */
+/* A node that the output depends on, whose gradient is wanted and that has none; NULL: there is none such. */
+static const tess_node *gradient_lacks(const tess_tensor *output, const bool *wants)
+{
+    const tess_graph *g = output->g;
+    const tess_node *lacks = NULL;
+    bool *needed = tess_alloc((size_t)g->nodes + 1);
+    tess_lower_mark(output, needed);
+    for (int k = 0; k < g->nodes && !lacks; k++)
+        if (needed[k] && g->node[k]->op->no_gradient && wants[g->node[k]->out->id]) lacks = g->node[k];
+    free(needed);
+    return lacks;
+}
+
+/* Something that the loss is made of can be trained, and what it is made of passes the gradient on. */
 static tess_status check_trains(const tess_tensor *output)
 {
     bool *wants = tess_alloc((size_t)output->g->tensors * sizeof *wants);
     tess_lower_wants(output->g, wants);
     const bool trains = wants[output->id];
+    const tess_node *lacks = gradient_lacks(output, wants);
     free(wants);
-    if (trains) return TESS_OK;
-    return tess_error(TESS_INVALID, "step",
-                      "all parameters that the loss is made of are frozen: nothing would be trained");
+    if (!trains)
+        return tess_error(TESS_INVALID, "step",
+                          "all parameters that the loss is made of are frozen: nothing would be trained");
+    if (!lacks) return TESS_OK;
+    return tess_error(TESS_INVALID, lacks->out->name,
+                      "is made of parameters that are trained by an op without a gradient (register %s with a function "
+                      "for it, or freeze what it is made of)",
+                      lacks->op->name);
 }
 
 tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_step **step)

@@ -254,6 +254,10 @@ tess_piece tess_param_piece(const tess_tensor *p, int64_t piece);
 /* Gives the main thread one of them, fp32, between steps and until tess_param_unmap; mode is of tess_access. What is
  * frozen has no moments, and what is written of it is rounded where it is bf16. */
 tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data) TESS_NODISCARD;
+/* Lends the program's own StarPU tasks one of them, to read, between steps and until tess_param_unmap: in the plan's
+ * room it is in RAM until then, and behind that until the tasks have run which read it. What is sharded elsewhere is
+ * lent there, by the rank that holds the piece. A frozen matrix is lent as it is kept, in the graph's dtype. */
+tess_status tess_param_lend(tess_tensor *p, int64_t piece, tess_part part, tess_lent *out) TESS_NODISCARD;
 /* Gives it back. */
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part);
 /* Gives a parameter rates of its own in steps that are made from then on: its learning rate is the step's times
@@ -277,6 +281,8 @@ typedef struct tess_step_conf {
     int recompute_every;      /* activation checkpointing: blocks between kept activations; 0: off */
     bool keep_gradients;      /* no optimizer: gradients stay readable, by tess_step_gradient */
     bool check_finite;        /* forward only: the first tensor that is not finite fails the step by name */
+    const tess_watch *watch;  /* activations that are shown to the program as they are made, so many: */
+    int watches;              /* borrowed as long as the step lives */
 } tess_step_conf;
 
 typedef struct tess_step tess_step;

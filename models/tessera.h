@@ -68,6 +68,9 @@
 /* Tensors, ops, parameters, the step. */
 #include "tessera_graph.h"
 
+/* Ops of the program's own. */
+#include "tessera_op.h"
+
 /* Models by name, and their weights. */
 #include "tessera_networks.h"
 

@@ -64,9 +64,6 @@ typedef struct tess_message_arg {
  * are under way at the same time. Messages are carried one after the other in the order of the list where NCCL does it:
  * the lists of all ranks must be parts of one order, and both ends of a part at the same place of it. */
 extern tess_codelet tess_message;
-/* Returns what carries messages, with its version; before tess_start, what would by itself, and why. All ranks call it.
- */
-const char *tess_message_carrier(void);
 /* Says whether it would be NCCL, between the GPUs' memories. All ranks call it. */
 bool tess_messages_can_gpu(tess_carriers by);
 /* Returns the bytes so far. */

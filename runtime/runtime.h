@@ -254,6 +254,15 @@ typedef struct tess_task {
 } tess_task;
 enum { TESS_MAKES_CHOICE = -1 };
 
+/* A task in whose place the main thread shows its one tile, which it reads, to whom `watch` names. */
+extern tess_codelet tess_show;
+typedef struct tess_show_arg {
+    const tess_watch *watch;
+    tess_lent lent; /* but for the handle */
+} tess_show_arg;
+/* Returns StarPU's handle of a tile, a starpu_data_handle_t, which it registers if it is not yet. */
+struct _starpu_data_state *tess_tile_handle(tess_tile *t);
+
 /* ---- list/list.c ------------------------------------------------------------------------------------------------- */
 
 /* Submits one task. */

@@ -2,9 +2,8 @@
  * of runtime.h. */
 #ifndef TESSERA_RUNTIME_H
 #define TESSERA_RUNTIME_H
-#include <stdbool.h>
+#include "tessera_elements.h"
 #include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
 /* The headers are C17 and C++11. */
@@ -41,8 +40,6 @@ const char *tess_error_text(void);
     } while (0)
 
 /* ---- start and stop ---------------------------------------------------------------------------------------------- */
-
-typedef enum tess_dtype { TESS_F32, TESS_BF16, TESS_F16, TESS_I32, TESS_DTYPE_COUNT } tess_dtype;
 
 /* What carries messages between ranks. AUTO: NCCL where each rank has a GPU, else StarPU-MPI where this build has it
  * and each rank a core beside its workers, else MPI; TESSERA_PARALLEL_CARRIER says otherwise. */
@@ -113,6 +110,27 @@ typedef enum tess_role {
 } tess_role;
 /* What is done to one. */
 typedef enum tess_access { TESS_R = 1, TESS_W = 2, TESS_RW = 3 } tess_access;
+/* What a program is lent of a tile: StarPU's handle of it, a vector of 32-bit words, for tasks that the program gives
+ * StarPU itself (docs/starpu-mpi.c). They read it, STARPU_R, on CPU workers where a GPU's memory is planned; StarPU
+ * puts them in order with Tessera's, by sequential consistency: behind what wrote the tile, ahead of what writes it
+ * next. */
+typedef struct tess_lent {
+    struct _starpu_data_state *handle; /* a starpu_data_handle_t */
+    tess_dtype dtype;
+    int64_t at;            /* elements of the tile before those that are meant: */
+    int64_t rows, columns; /* dense, row-major */
+    int64_t first;         /* the first row: of the parameter; of an activation among the rows of the whole step */
+} tess_lent;
+/* An activation that a step shows as it is made, by its tensor's name (tess_name). */
+typedef struct tess_watch {
+    const char *name;
+    /* The main thread calls it in tess_step_run, for each micro-batch and row tile, in the order of the step: the tile
+     * stays where it is for all tasks that read it and are submitted before this returns. No call of the library comes
+     * from there. */
+    void (*see)(void *of, const tess_lent *tile);
+    void *of;
+} tess_watch;
+
 /* Returns the bytes on disk of all tiles whose home it is. */
 uint64_t tess_tiles_on_disk(void);
 
@@ -133,6 +151,9 @@ int tess_ranks(void);
 /* Returns TESS_OK if it is so everywhere; else the status of the first rank that has another, whose message names it
  * unless all ranks have the same. After that, and without a launcher, it returns what it is given. */
 tess_status tess_ranks_agree(tess_status status) TESS_NODISCARD;
+/* Returns what carries messages between ranks, "MPI" or another with its version; before tess_start, what would, and
+ * why. All ranks call it. */
+const char *tess_message_carrier(void);
 /* Adds up over all ranks, in no particular order. */
 void tess_ranks_sum(double *x, int n);
 

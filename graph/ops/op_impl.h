@@ -2,10 +2,10 @@
 #ifndef TESS_OP_IMPL_H
 #define TESS_OP_IMPL_H
 #include "graph.h"
+#include "tessera_op.h"
 
-enum { TESS_MOST_INPUTS = 5, TESS_MOST_BESIDE = 4 };
+enum { TESS_MOST_INPUTS = TESS_CALL_INPUTS, TESS_MOST_BESIDE = 4 };
 
-typedef struct tess_node tess_node;
 typedef struct tess_lower tess_lower;
 
 /* ---- tensors and nodes ---- */
@@ -47,9 +47,6 @@ struct tess_node {
 
 /* ---- what an op says of itself ---- */
 
-/* What backward reads of the forward pass, besides gradients. */
-enum { TESS_READS_IN0 = 1, TESS_READS_IN1 = 2, TESS_READS_IN2 = 4, TESS_READS_OUT = 256, TESS_READS_AUX = 512 };
-
 /* Which columns of its inputs an op's columns come from. It decides how ranks of the tensor dimension share its work.
  */
 typedef enum tess_columns {
@@ -79,7 +76,7 @@ typedef struct tess_fusion {
     void (*join)(void *arg, const void *first, const void *second);
 } tess_fusion;
 
-typedef struct tess_op {
+struct tess_op {
     const char *name;
     const char *takes;         /* "x, w, bias?": its inputs; those with a mark may be NULL */
     unsigned reads;            /* what is not named here is not computed again for the backward pass */
@@ -88,8 +85,9 @@ typedef struct tess_op {
     tess_status (*infer)(tess_node *n);
     /* Emits the tasks of row tile i. */
     void (*forward)(tess_lower *L, const tess_node *n, int i);
-    /* Emits the tasks that find the gradient of the output's row tile i and leave the inputs'. NULL: forward did it. */
+    /* Emits the tasks that find the gradient of the output's row tile i and leave the inputs'. NULL: forward did it, */
     void (*backward)(tess_lower *L, const tess_node *n, int i);
+    bool no_gradient; /* or nothing does: no step can need it */
     tess_columns columns;
     tess_units units;
     int table;                  /* the input whose rows ranks may share out by tiles; 0: none */
@@ -98,7 +96,7 @@ typedef struct tess_op {
     int stack;                  /* the input that is a stack of matrices, all of which every rank has; 0: none */
     int targets;                /* of a loss: the input whose values that are not negative count */
     const tess_fusion *fusions; /* with what comes before it; zeros end them */
-} tess_op;
+};
 #define TESS_OP(name) extern const tess_op tess_op_##name;
 #include "ops.def"
 

@@ -14,14 +14,38 @@ double tess_submit_seconds;
  * that any scheduler stays near the planned order. */
 enum { WINDOW = 1024 };
 
-/* A task of StarPU's. Contents that end with it give their memory back, where no flow does that. */
-static tess_status compute(const tess_task *t)
+/* Contents that end with a task of StarPU's give their memory back, where no flow does that. */
+static void end_contents(const tess_task *t)
 {
-    TESS_TRY(tess_task_submit(t, tess_gpu_flows() ? tess_gpu_flow_where(t) : 0));
     for (unsigned i = 0; i < t->nuse; i++)
         if ((t->use[i].mode & TESS_LAST) && !(tess_ram_flows() && tess_tile_flows(t->use[i].tile)))
             starpu_data_invalidate_submit(t->use[i].tile->handle);
+}
+
+static tess_status compute(const tess_task *t)
+{
+    TESS_TRY(tess_task_submit(t, tess_gpu_flows() ? tess_gpu_flow_where(t) : 0));
+    end_contents(t);
     return TESS_OK;
+}
+
+static tess_cost show_cost(const void *arg)
+{
+    (void)arg;
+    return (tess_cost){.bytes = 1}; /* what the program makes of it is its own */
+}
+tess_codelet tess_show = {.name = "show", .dtype = TESS_F32, .cost = show_cost};
+
+/* What the program submits here is behind what wrote the tile, and ahead of all that comes of its leaving. */
+static void show(const tess_task *t)
+{
+    const tess_show_arg *a = t->arg;
+    tess_lent lent = a->lent;
+    lent.handle = tess_tile_handle(t->use[0].tile);
+    a->watch->see(a->watch->of, &lent);
+    end_contents(t);
+    tess_idle_wake();
+    tess_task_ended();
 }
 
 static void submitted(const tess_task *t)
@@ -40,7 +64,9 @@ static tess_status submit(const tess_task *t)
     const double start = tess_seconds();
     const bool message = t->cl == &tess_message;
     tess_task_begins();
-    const tess_status status = message ? (tess_message_submit(t), TESS_OK) : compute(t);
+    const tess_status status = message               ? (tess_message_submit(t), TESS_OK)
+                               : t->cl == &tess_show ? (show(t), TESS_OK)
+                                                     : compute(t);
     if (status != TESS_OK) {
         tess_task_ended();
         return status;

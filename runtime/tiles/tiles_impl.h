@@ -52,8 +52,6 @@ struct tess_tile {
 
 /* ---- tile.c ---- */
 
-/* Registers the tile with StarPU if it is not yet. */
-starpu_data_handle_t tess_tile_handle(tess_tile *t);
 /* Makes StarPU and the disk forget it, when nobody uses it any more. */
 void tess_tile_unregister(tess_tile *t);
 /* Returns a tile that StarPU knows of; NULL: there is none. */

@@ -26,6 +26,14 @@ static int run(const char *format, ...)
     if (rc) printf("%s\n%s", line, out);
     return rc;
 }
+/* The loss of the last step that was printed. */
+static double last_loss(void)
+{
+    const char *at = out;
+    double loss = 0;
+    while ((at = strstr(at, "  loss "))) loss = strtod(at += 7, NULL);
+    return loss;
+}
 #define PC        "export PKG_CONFIG_PATH=$(cat where); "
 #define RUNS(...) CHECK_EQ(run(__VA_ARGS__), 0)
 
@@ -65,6 +73,49 @@ TEST(own_training_on_one_rank_and_two)
     CHECK_HAS(out, "own-training: no/such/disk: cannot hold the disk tier");
 }
 
+/* A program's own ops are planned, capped, computed again and shared out like ours: the same bytes of weights and
+ * states, in fp32 and bf16, on one rank, on two at ZeRO's third stage, under a cap with the disk, and after going on.
+ * Over ranks of the tensor dimension sums have another order. */
+TEST(own_ops_wherever_they_run)
+{
+    const char *own = env("OWN_NET"), *two = "mpirun --oversubscribe -n 2";
+    double whole, parts;
+    RUNS("%s", env("OWN_OP"));
+    RUNS("mkdir -p disk && %s plain 4", own);
+    CHECK_HAS(out, "0 bytes on disk");
+    whole = last_loss();
+    RUNS("%s capped 4 disk=disk ram=8 every=1", own);
+    CHECK(!strstr(out, "\n0 bytes on disk"));
+    RUNS("%s ranks 2 disk=disk && %s %s ranks 4 disk=disk stage=3 every=1", own, two, own);
+    RUNS("diff -r plain capped && diff -r plain ranks");
+    RUNS("%s plain16 4 bf16=1 && %s %s ranks16 4 bf16=1 disk=disk stage=3 every=1", own, two, own);
+    RUNS("diff -r plain16 ranks16");
+    RUNS("%s %s tensor 4 tensor=2", two, own);
+    parts = last_loss();
+    CHECK_NEAR(parts, whole, 0.02);
+    CHECK(run("%s small 1 disk=disk ram=1", own) != 0);
+    CHECK_HAS(out, "own-net: RAM: 1.0 MiB, but the least a step can work with is");
+}
+
+/* A program's own StarPU-MPI beside a step: on two ranks, which hold half of a parameter each and half of the
+ * activations, it finds what it finds on one. */
+TEST(starpu_mpi_beside_it)
+{
+    const char *beside = env("BESIDE"), *line = "squares of hidden and table: ", *found;
+    double one, two;
+    if (!beside[0]) SKIP("no StarPU-MPI");
+    RUNS("%s", beside);
+    CHECK_HAS(out, line);
+    one = (found = strstr(out, line)) ? strtod(found + strlen(line), NULL) : 0;
+    CHECK(one > 1);
+    for (int turn = 0; turn < 3; turn++) {
+        RUNS("mpirun --oversubscribe -n 2 %s", beside);
+        CHECK_HAS(out, line);
+        two = (found = strstr(out, line)) ? strtod(found + strlen(line), NULL) : 0;
+        CHECK_NEAR(two, one, 1e-6 * one);
+    }
+}
+
 /* The program in the first comment of tessera.h, told nothing and told a configuration; and what it says of mistakes.
  */
 static void example_of_header(void)
@@ -102,6 +153,14 @@ TEST(installed_and_moved)
     CHECK(!strstr(out, "/stage/") && (!cuda || !strstr(cuda + 1, "/cuda")));
     RUNS(PC "cc %s/docs/first-model.c -o first $(pkg-config --cflags --libs tessera) && ./first", source);
     CHECK_HAS(out, "1 passed, 0 failed");
+    RUNS(PC "cc -Wall -Wextra -Werror %s/docs/own-op.c -o own $(pkg-config --cflags --libs tessera) -lm && ./own",
+         source);
+    CHECK_HAS(out, "the gradient says");
+    if (env("BESIDE")[0])
+        RUNS(PC "mpi=$(pkg-config --exists starpumpi-1.4 && echo starpumpi-1.4 || echo starpumpi-1.3) && "
+                "cc -Wall -Wextra -Werror %s/docs/starpu-mpi.c -o beside $(pkg-config --cflags --libs tessera $mpi) && "
+                "./beside",
+             source);
     RUNS(PC "for cxx in g++ clang++; do if command -v $cxx; then $cxx -std=c++17 -Wall -Wextra -Werror "
             "%s/tests/docs/cplusplus.cpp -o plus $(pkg-config --cflags --libs tessera) && ./plus || exit 1; fi; done",
          source);
