@@ -47,6 +47,8 @@ bool tess_disk_there(void);
 int tess_workers(void);
 /* Returns the GPUs of this process's share that tess_start would use. */
 int tess_gpus(void);
+/* Returns the first of them as CUDA counts; -1: there is none. */
+int tess_gpu_device(void);
 /* Returns the bytes that those GPUs would hold together, under such a cap on each. */
 uint64_t tess_gpu_bytes(uint64_t cap);
 /* Returns the bytes that the one GPU has for tiles with that cap; 0: no plan is made, since there is none or several.

@@ -109,6 +109,7 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
         conf.tile_rows = 8192;
         conf.tile_elements = 48 << 20;
         conf.loss_rows = 2048;
+        conf.loss_align = 64; /* products of rows that lie an odd number apart have no fast kernel */
     }
     r->g = tess_graph_new(&conf);
     const tess_run_inputs in = tess_run_wants(c);

@@ -36,6 +36,12 @@ int tess_gpus(void)
     return devices(id);
 }
 
+int tess_gpu_device(void)
+{
+    int id[TESS_MAX_GPUS];
+    return devices(id) > 0 ? id[0] : -1;
+}
+
 bool tess_gpu_first(int *device, char *name, int room)
 {
     int id[TESS_MAX_GPUS];
@@ -88,6 +94,10 @@ const char *tess_gpu_support(void)
 int tess_gpus(void)
 {
     return 0;
+}
+int tess_gpu_device(void)
+{
+    return -1;
 }
 bool tess_gpu_first(int *device, char *name, int room)
 {

@@ -26,11 +26,13 @@ static void cross_entropy_tasks(void)
     for (int64_t tile = 0; tile < 3; tile++) OP_EACH(t) for (int kind = 0; kind < 6; kind++)
         {
             const int64_t first = tile * TILE, columns = VOCAB - first < TILE ? VOCAB - first : TILE;
+            const int64_t ld = kind % 2 ? columns : (columns + 63) / 64 * 64;
             tess_cross_entropy_arg a = {.rows = ROWS,
                                         .in = IN,
                                         .row = AT,
                                         .first = first,
                                         .out = columns,
+                                        .ld = kind % 2 ? 0 : ld,
                                         .tiles = 3,
                                         .tile_out = TILE,
                                         .vocab = VOCAB,
@@ -42,14 +44,14 @@ static void cross_entropy_tasks(void)
             op_drawn("x", (ROWS + AT) * IN, t, 0.5), targets(ROWS + AT, VOCAB), op_drawn("w", columns * IN, t, 0.5);
             op_any("stats", stats, TESS_F32, true);
             op_scratch((int64_t)tess_cross_entropy_scratch());
-            if (a.grad) op_any("p", ROWS * columns, t, false);
+            if (a.grad) op_any("p", ROWS * ld, t, false);
             if (a.bias) op_drawn("b", columns, TESS_F32, 1);
             op_run(&tess_cross_entropy_logits[t], &a);
 
             op_env.loss_scale[0] = 0.01f;
-            void *p = op_any("p", ROWS * columns, t, true);
-            op_draw(p, ROWS * columns, t, 1);
-            for (int64_t i = 0; i < ROWS * columns; i++) positive(p, i, t);
+            void *p = op_any("p", ROWS * ld, t, true);
+            op_draw(p, ROWS * ld, t, 1);
+            for (int64_t i = 0; i < ROWS * ld; i++) positive(p, i, t);
             op_drawn("stats", stats, TESS_F32, 1), op_drawn("lse", ROWS, TESS_F32, 1), targets(ROWS + AT, VOCAB);
             a.ends = kind == 3;
             if (!a.ends) op_drawn("w", columns * IN, t, 1), op_any("dx", ROWS * IN, TESS_F32, a.acc);
