@@ -4,6 +4,9 @@
 #include "share_impl.h"
 #include <starpu.h>
 #include <stdlib.h>
+#ifdef TESS_EMULATED_GPU
+#include "../../tests/gpu/emulated_cuda.h"
+#endif
 
 tess_body tess_gpu_body(const tess_codelet *cl)
 {
@@ -11,6 +14,15 @@ tess_body tess_gpu_body(const tess_codelet *cl)
     return cl->cpu;
 #else
     return cl->cuda;
+#endif
+}
+
+void tess_gpu_run(const tess_codelet *cl, const tess_work *w)
+{
+#ifdef TESS_EMULATED_GPU
+    tess_emulated_run(tess_gpu_body(cl), w);
+#else
+    tess_gpu_body(cl)(w);
 #endif
 }
 
@@ -63,13 +75,23 @@ uint64_t tess_gpu_bytes(uint64_t cap)
     return bytes;
 }
 
+/* StarPU allocates nothing that is more than 0.9 of what CUDA says is free (FREE_MARGIN in driver_cuda.c), and tiles
+ * have one piece: what a context, modules and other programs hold counts as well. A round number, so that a few bytes
+ * more or less make no other plan. */
+static uint64_t grantable(void)
+{
+    const uint64_t grain = 64 << 20;
+    return (uint64_t)(0.88 * (double)tess_share_read()->gpu_bytes) / grain * grain;
+}
+
 /* Beside tiles are the workers' scratch, and what StarPU and CUDA round up. */
 uint64_t tess_gpu_tiles(uint64_t cap)
 {
     const char *limit = getenv("STARPU_LIMIT_CUDA_MEM"); /* in MiB; it wins */
     if (tess_gpus() != 1) return 0;
-    const uint64_t bytes = tess_gpu_bytes(limit ? (uint64_t)atoll(limit) << 20 : cap),
-                   beside = TESS_GPU_ROOM + bytes / 64;
+    uint64_t bytes = tess_gpu_bytes(limit ? (uint64_t)atoll(limit) << 20 : cap);
+    if (bytes > grantable()) bytes = grantable();
+    const uint64_t beside = TESS_GPU_ROOM + bytes / 64;
     return bytes > beside ? bytes - beside : 1;
 }
 
@@ -83,6 +105,10 @@ const char *tess_gpu_support(void)
     static char text[400];
     struct cudaDeviceProp p;
     int id[TESS_MAX_GPUS], n = devices(id);
+    if (tess_gpu_trouble()) {
+        snprintf(text, sizeof text, "CUDA bodies are built, StarPU drives GPUs, but %s", tess_gpu_trouble());
+        return text;
+    }
     if (n == 0 || cudaGetDeviceProperties(&p, id[0]) != cudaSuccess)
         return "CUDA bodies are built, StarPU drives GPUs, and there is none (or none is left by STARPU_NCUDA)";
     snprintf(text, sizeof text, "StarPU drives %d: %s, %s each", n, p.name, tess_human_bytes((double)p.totalGlobalMem));

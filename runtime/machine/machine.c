@@ -139,6 +139,11 @@ int tess_cores(void)
 {
     const char *ncpu = getenv("STARPU_NCPU"); /* StarPU's own, which wins */
     int cores = tess_share_read()->cores;
+    /* A GPU's worker launches kernels and starts copies, and needs a core for it. StarPU leaves it one where nobody
+     * says how many CPU workers there are (_starpu_init_machine_config in topology.c); told a number, it binds the last
+     * of those to the same core, where both poll. */
+    const int gpus = tess_gpus();
+    if (!(ncpu && atoi(ncpu) > 0)) cores = cores > gpus ? cores - gpus : 1;
     if (cores > STARPU_MAXCPUS) cores = STARPU_MAXCPUS;
     return ncpu && atoi(ncpu) > 0 && atoi(ncpu) < cores ? atoi(ncpu) : cores;
 }

@@ -112,7 +112,6 @@ static const struct shape {
     {130, 1, 1, 1, 128, .packed = true},
     {77, 1, 2, 2, 128, .dropout = 0.3f},
     {1, 3, 1, 1, 64, .causal = true, .packed = true},
-    {100, 1, 2, 1, 64, .low = true},
     {70, 1, 2, 2, 64, .causal = true, .packed = true, .by_head = true},
     /* the same where queries see ranges of keys, and logits are bent */
     {135, 1, 1, 1, 64, .causal = true, .packed = true, .window = 40},
@@ -130,6 +129,8 @@ static const struct shape {
     {33, 1, 4, 2, 40, .causal = true, .dropout = 0.2f},
     {19, 2, 3, 3, 20, .causal = true, .packed = true, .acc = true, .by_head = true},
     {20, 2, 2, 1, 80, .packed = true},
+    /* keys past the end, on tensor cores */
+    {100, 1, 2, 1, 64, .low = true},
 };
 
 static void attention_tasks(void)
@@ -137,6 +138,7 @@ static void attention_tasks(void)
     for (size_t k = 0; k < sizeof KINDS / sizeof *KINDS; k++)
         for (tess_dtype t = KINDS[k].dim % 64 ? TESS_F32 : TESS_BF16; t <= TESS_F16; t++) {
             const struct shape *kind = &KINDS[k];
+            const uint64_t dice = op_dice;
             attention(t,
                       (tess_attention_arg){.rows = kind->length * kind->sequences,
                                            .sequence = kind->length,
@@ -161,6 +163,7 @@ static void attention_tasks(void)
                                            .op = 4,
                                            .acc = kind->acc},
                       kind->short_keys, kind->low);
+            if (kind->low) op_dice = dice; /* others draw what they drew */
         }
 }
 
