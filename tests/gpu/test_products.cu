@@ -16,6 +16,7 @@ extern "C" {
 #include <cublasLt.h>
 #endif
 #include <stdarg.h>
+#include <sys/mman.h>
 #include <vector>
 
 extern "C" void TESS_CUDA_NAME(matrix_rate)(const tess_work *w);
@@ -326,6 +327,53 @@ TEST(where_gelu_pays)
     check_product(SLOPE, shapes[0], TESS_F16, false);
     CHECK_EQ(did[CUBLASLT_EPILOGUE_GELU_AUX_BIAS] > before, emulate::architecture() == 90);
     CHECK_EQ(did[CUBLASLT_EPILOGUE_DGELU] > slopes, emulate::architecture() == 90);
+}
+
+/* Elements beyond 2^31 of a tile: rows that lie half a GiB apart, in memory that nobody touches in between. */
+extern "C" void TESS_CUDA_NAME(linear_backward_bias_f32)(const tess_work *w);
+extern "C" void TESS_CUDA_NAME(linear_backward_bias_bf16)(const tess_work *w);
+extern "C" void TESS_CUDA_NAME(linear_backward_bias_f16)(const tess_work *w);
+TEST(elements_beyond_2_to_the_31)
+{
+    constexpr int64_t ROWS = 6, APART = (1ll << 29) + 8, OUT = 8;
+    const size_t bytes = (size_t)((ROWS - 1) * APART + OUT) * sizeof(float);
+    const tess_body bodies[] = {TESS_CUDA_NAME(linear_backward_bias_f32), TESS_CUDA_NAME(linear_backward_bias_bf16),
+                                TESS_CUDA_NAME(linear_backward_bias_f16)};
+    const tess_dtype types[] = {TESS_F32, TESS_BF16, TESS_F16};
+    char *far = (char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (far == MAP_FAILED) SKIP("there is no address space of 11 GiB");
+    for (int k = 0; k < 3; k++) {
+        const tess_dtype t = types[k];
+        memset(far, 0, 4096);
+        for (int64_t i = 0; i < ROWS * OUT; i++) {
+            const int64_t at = i / OUT * APART + i % OUT;
+            if (t == TESS_F32)
+                ((float *)far)[at] = (float)(i + 1);
+            else
+                ((uint16_t *)far)[at] = t == TESS_F16 ? tess_to_f16((float)(i + 1)) : tess_to_bf16((float)(i + 1));
+        }
+        float *db = (float *)device_new(OUT * sizeof *db);
+        tess_linear_arg a = {};
+        a.rows = ROWS, a.in = 1, a.out = OUT, a.ld = APART, a.bias = true;
+        tess_view view[] = {{far, bytes}, {db, OUT * sizeof *db}};
+        tess_work w = work;
+        w.buf = view;
+        w.nbuf = 2;
+        w.arg = &a;
+        bodies[k](&w);
+        for (int64_t j = 0; j < OUT; j++) CHECK_NEAR(db[j], ROWS * (j + 1) + OUT * ROWS * (ROWS - 1) / 2, 0);
+        /* C of a product there */
+        tess_cuda_mm d = {};
+        d.m = ROWS, d.n = OUT, d.k = 1, d.lda = 1, d.ldb = OUT, d.ldc = APART, d.in = d.out = t;
+        void *ones = drawn(64, t, true);
+        failure[0] = 0;
+        tess_cuda_mm_run(&work, &d, ones, ones, far);
+        CHECK_STR(failure, "");
+        for (int64_t i = 0; i < ROWS; i++) CHECK_NEAR(number(far, i * APART + OUT - 1, t), 1, 0);
+        device_free(ones);
+        device_free(db);
+    }
+    munmap(far, bytes);
 }
 
 /* A rank measures its own device. */
