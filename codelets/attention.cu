@@ -357,8 +357,8 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_q
                 const float s = PLAIN ? p[0][n][e] * scale : bend(f, bias, p[0][n][e], query, key, &slope);
                 float x = power_of_2(s - lse[h]);
                 /* A key past the end has a logit of 0, and 2^(0 - lse) may be infinite. */
-                const bool hidden = PLAIN ? edge && (key >= f.keys || (f.causal && key > query))
-                                          : key < seen[h].first || key >= seen[h].end;
+                const int end = f.causal && query + 1 < f.keys ? query + 1 : f.keys;
+                const bool hidden = PLAIN ? edge && key >= end : key < seen[h].first || key >= seen[h].end;
                 if (hidden) x = 0;
                 const float keep = drop ? kept(f, place, query, key) : 1;
                 ds[0][n][e] = x * (ds[0][n][e] * keep - delta[h]) * slope;
