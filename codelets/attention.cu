@@ -344,7 +344,7 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_q
 
         const bf16 *k = k_tile + step % 2 * KEYS * DIM, *v = v_tile + step % 2 * KEYS * DIM;
         const int k0 = step * KEYS;
-        const bool edge = f.causal && k0 + KEYS > q0 + mine + 1;
+        const bool edge = k0 + KEYS > f.keys || (f.causal && k0 + KEYS > q0 + mine + 1);
         float p[1][KEYS / 8][4], ds[1][KEYS / 8][4]; /* (queries, keys) */
         multiply_along<DIM, 1>(p, q_tile, mine, k, lane);
         multiply_along<DIM, 1>(ds, dy_tile, mine, v, lane);
@@ -356,7 +356,10 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_q
                 float slope = f.scale;
                 const float s = PLAIN ? p[0][n][e] * scale : bend(f, bias, p[0][n][e], query, key, &slope);
                 float x = power_of_2(s - lse[h]);
-                if (PLAIN ? edge && key > query : key < seen[h].first || key >= seen[h].end) x = 0;
+                /* A key past the end has a logit of 0, and 2^(0 - lse) may be infinite. */
+                const int end = f.causal && query + 1 < f.keys ? query + 1 : f.keys;
+                const bool hidden = PLAIN ? edge && key >= end : key < seen[h].first || key >= seen[h].end;
+                if (hidden) x = 0;
                 const float keep = drop ? kept(f, place, query, key) : 1;
                 ds[0][n][e] = x * (ds[0][n][e] * keep - delta[h]) * slope;
             }
@@ -497,7 +500,10 @@ template <tess_dtype T> static void attention_backward_body(const tess_work *w)
     launch(w, delta_kernel<T>, blocks_of(a->rows * a->heads, 256 / WARP), 256, 0, f, a->rows);
     const part all[] = {f.q, f.k, f.v, f.y, f.dy, f.dq, f.dk, f.dv};
     if (T == TESS_BF16 && a->dim == 128 && fast(all, 8)) {
-        flash_backward<128, 8>(w, f, a->rows);
+        if (backward_shape<128, 8>::SHARED <= shared_most())
+            flash_backward<128, 8>(w, f, a->rows);
+        else /* what is not for data centres has 99 KiB a block: sm_86, sm_89, sm_120 */
+            flash_backward<128, 4>(w, f, a->rows);
     } else if (T == TESS_BF16 && a->dim == 64 && fast(all, 8)) {
         flash_backward<64, 4>(w, f, a->rows);
     } else {

@@ -265,6 +265,7 @@ typedef struct tess_cross_entropy_arg {
     int64_t rows, in;
     int64_t row; /* the first row of x and target that this task works on; their tiles may hold more */
     int64_t first, out;
+    int64_t ld; /* from row to row of p; 0: out */
     int64_t tiles, tile_out, vocab; /* rows: the statistics' tiles have tile_out columns, the last one what is left */
     float cap;                      /* logits become cap tanh(logit / cap); 0: they stay */
     int loss, losses;               /* which one this is, of how many that are added */
@@ -276,7 +277,7 @@ typedef struct tess_cross_entropy_arg {
 size_t tess_cross_entropy_scratch(void);
 /* Returns the bytes of one tile's statistics. */
 size_t tess_cross_entropy_stats(int64_t rows, int64_t out);
-/* x, target i32, w (out,in), stats, scratch[, p (rows,out)][, b f32 (out)] */
+/* x, target i32, w (out,in), stats, scratch[, p (rows,out), ld apart][, b f32 (out)] */
 extern tess_codelet tess_cross_entropy_logits[];
 /* [TESS_F32] only: target, lse f32 (rows), losses double (losses, 2): sum, count, zeros but for this one; stats of all
  * tiles... */

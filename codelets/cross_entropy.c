@@ -25,6 +25,10 @@ static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
+static int64_t apart(const tess_cross_entropy_arg *a)
+{
+    return a->ld ? a->ld : a->out;
+}
 static int64_t strips_of(int64_t out)
 {
     return (out + STRIP - 1) / STRIP;
@@ -107,7 +111,7 @@ TESS_INLINE void cross_entropy_logits(const tess_work *w, tess_dtype t)
                 if (a->cap > 0) cap_logits(logits, n, a->cap);
                 if (hit >= 0 && hit < n) s.target[r] = logits[hit];
                 s.top[strip] = largest(logits, n);
-                s.sum[strip] = exponentials(logits, n, s.top[strip], p ? tess_at_mut(p, r * a->out + c, t) : NULL, t);
+                s.sum[strip] = exponentials(logits, n, s.top[strip], p ? tess_at_mut(p, r * apart(a) + c, t) : NULL, t);
             }
         }
 }
@@ -185,7 +189,7 @@ TESS_INLINE void scale(const tess_cross_entropy_arg *a, const struct stats *s, c
                        float loss_scale, void *p, tess_dtype t)
 {
     for (int64_t r = 0; r < a->rows; r++) {
-        void *row = tess_at_mut(p, r * a->out, t);
+        void *row = tess_at_mut(p, r * apart(a), t);
         for (int64_t c = 0; c < a->out; c += STRIP) {
             const int64_t end = least(c + STRIP, a->out);
             const float factor = target[r] < 0 ? 0 : tess_expf(s->top[c / STRIP * a->rows + r] - lse[r]) * loss_scale;
@@ -213,7 +217,7 @@ TESS_INLINE void cross_entropy_gradient(const tess_work *w, tess_dtype t)
     const tess_mm d = {.m = a->rows,
                        .n = a->in,
                        .k = a->out,
-                       .lda = a->out,
+                       .lda = apart(a),
                        .ldb = a->in,
                        .ldc = a->in,
                        .in = t,

@@ -5,6 +5,12 @@
 constexpr int STRIP = 512, THREADS = 256;
 constexpr size_t LOGITS = 32 << 20; /* bytes of a block of them: it stays in the device's cache */
 
+constexpr int64_t ALIGN = 64; /* rows of logits begin at multiples of so many: no fast kernel takes odd distances */
+
+static int64_t apart(const tess_cross_entropy_arg *a)
+{
+    return a->ld ? a->ld : a->out;
+}
 static int64_t strips_of(int64_t out)
 {
     return blocks_of(out, STRIP);
@@ -24,12 +30,12 @@ static stats stats_at(void *tile, int64_t rows, int64_t out)
 /* ---- logits ------------------------------------------------------------------------------------------------------ */
 
 struct softening {
-    const float *logits; /* (rows here, out) */
+    const float *logits; /* (rows here, out), ld apart */
     const float *bias;   /* or NULL */
     const int32_t *target;
     stats to;
     void *p; /* or NULL; of these rows */
-    int64_t row, rows, out, first;
+    int64_t row, rows, out, first, ld, p_ld;
     int64_t strips, jobs; /* rows here x strips */
     float cap;            /* 0: none */
 };
@@ -43,7 +49,7 @@ template <tess_dtype T> TESS_KERNEL(THREADS) soften_kernel(softening s)
     const int lane = (int)threadIdx.x % WARP;
     const int64_t r = job / s.strips, strip = job % s.strips;
     const int64_t c0 = strip * STRIP, n = s.out - c0 < STRIP ? s.out - c0 : STRIP;
-    const float *from = s.logits + r * s.out + c0;
+    const float *from = s.logits + r * s.ld + c0;
     const int64_t hit = s.target[s.row + r] - s.first - c0;
     float v[EACH], top = -INFINITY, sum = 0;
     bool odd = false; /* something that is not a number: a maximum would pass over it */
@@ -62,7 +68,7 @@ template <tess_dtype T> TESS_KERNEL(THREADS) soften_kernel(softening s)
         const int64_t i = lane + k * WARP;
         v[k] = i < n ? tess_power_of_2((v[k] - top) * TESS_LOG2_E) : 0;
         sum += v[k];
-        if (s.p && i < n) store<T, 1>(s.p, r * s.out + c0 + i, &v[k]);
+        if (s.p && i < n) store<T, 1>(s.p, r * s.p_ld + c0 + i, &v[k]);
     }
     sum = warp_sum(odd ? NAN : sum);
     if (lane > 0) return;
@@ -77,16 +83,17 @@ template <tess_dtype T> static void cross_entropy_logits_body(const tess_work *w
     const int64_t size = (int64_t)tess_dtype_size(T);
     const char *x = (const char *)w->buf[0].ptr + a->row * a->in * size;
     char *p = a->grad ? (char *)w->buf[5].ptr : NULL;
-    const size_t bytes = (size_t)a->out * sizeof(float) < LOGITS ? LOGITS : (size_t)a->out * sizeof(float);
+    const int64_t ld = blocks_of(a->out, ALIGN) * ALIGN;
+    const size_t bytes = (size_t)ld * sizeof(float) < LOGITS ? LOGITS : (size_t)ld * sizeof(float);
     float *logits = (float *)room_of(w, bytes);
-    int64_t most = (int64_t)(bytes / sizeof(float)) / a->out;
+    int64_t most = (int64_t)(bytes / sizeof(float)) / ld;
     if (!logits) return;
     if (most > 128) most = most / 128 * 128;
     for (int64_t r = 0; r < a->rows; r += most) {
         const int64_t rows = a->rows - r < most ? a->rows - r : most;
         tess_cuda_mm d = {};
         d.m = rows, d.n = a->out, d.k = a->in;
-        d.lda = a->in, d.ldb = a->in, d.ldc = a->out;
+        d.lda = a->in, d.ldb = a->in, d.ldc = ld;
         d.in = T;
         d.out = TESS_F32;
         d.tb = true;
@@ -96,8 +103,8 @@ template <tess_dtype T> static void cross_entropy_logits_body(const tess_work *w
         s.bias = a->bias ? (const float *)w->buf[5 + a->grad].ptr : NULL;
         s.target = (const int32_t *)w->buf[1].ptr + a->row;
         s.to = stats_at(w->buf[3].ptr, a->rows, a->out);
-        s.p = p ? p + r * a->out * size : NULL;
-        s.row = r, s.rows = a->rows, s.out = a->out, s.first = a->first;
+        s.p = p ? p + r * apart(a) * size : NULL;
+        s.row = r, s.rows = a->rows, s.out = a->out, s.first = a->first, s.ld = ld, s.p_ld = apart(a);
         s.strips = strips_of(a->out);
         s.jobs = rows * s.strips;
         s.cap = a->cap;
@@ -198,7 +205,7 @@ struct scaling {
     const float *lse;
     const int32_t *target;
     void *p;
-    int64_t rows, out, first;
+    int64_t rows, out, first, ld;
     float loss_scale, cap;
 };
 
@@ -220,7 +227,7 @@ template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s, int6
     const float factor = s.target[r] < 0 ? 0 : expf(top - s.lse[r]) * s.loss_scale;
     for (int64_t c = c0 + threadIdx.x % WARP * K; c < end; c += WARP * K) {
         float v[K];
-        load<T, K>(v, s.p, r * s.out + c);
+        load<T, K>(v, s.p, r * s.ld + c);
 #pragma unroll
         for (int k = 0; k < K; k++) {
             const float slope =
@@ -228,7 +235,7 @@ template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s, int6
             v[k] *= factor * slope;
             if (c + k == hit) v[k] = (expf(s.of.target[r] - s.lse[r]) - 1) * s.loss_scale * slope;
         }
-        store<T, K>(s.p, r * s.out + c, v);
+        store<T, K>(s.p, r * s.ld + c, v);
     }
 }
 
@@ -243,16 +250,16 @@ template <tess_dtype T> static void cross_entropy_gradient_body(const tess_work 
     s.lse = (const float *)w->buf[2].ptr;
     s.target = (const int32_t *)w->buf[3].ptr + a->row;
     s.p = p;
-    s.rows = a->rows, s.out = a->out, s.first = a->first;
+    s.rows = a->rows, s.out = a->out, s.first = a->first, s.ld = apart(a);
     s.loss_scale = w->env->loss_scale[a->loss];
     s.cap = a->cap;
-    const bool wide = a->out % WIDE == 0 && aligned(p);
+    const bool wide = a->out % WIDE == 0 && s.ld % WIDE == 0 && aligned(p);
     launch(w, wide ? scale_kernel<T, WIDE> : scale_kernel<T, 1>, blocks_of(jobs, THREADS / WARP), THREADS, 0, s,
            strips);
     if (a->ends) return;
     tess_cuda_mm d = {};
     d.m = a->rows, d.n = a->in, d.k = a->out;
-    d.lda = a->out, d.ldb = a->in, d.ldc = a->in;
+    d.lda = apart(a), d.ldb = a->in, d.ldc = a->in;
     d.in = T;
     d.out = TESS_F32;
     d.acc = a->acc;

@@ -3,16 +3,25 @@
 #ifndef TESS_CUBLAS_IMPL_H
 #define TESS_CUBLAS_IMPL_H
 #include "cuda_impl.h"
+#ifdef TESS_EMULATED
+#include "emulated_lt.h"
+#else
 #include <cublasLt.h>
+#endif
 #include <dlfcn.h>
 #include <pthread.h>
 
-#define LT_TEXT(x)    #x
+#define LT_TEXT(x) #x
+#ifdef TESS_EMULATED
+#define LT_SONAME(of) NULL /* the program itself, where dlsym finds the emulated ones */
+#else
 #define LT_SONAME(of) "libcublasLt.so." LT_TEXT(of)
+#endif
 
 #define LT_EACH(f)                                                                                                     \
-    f(Create) f(GetStatusString) f(Matmul) f(MatmulAlgoGetHeuristic) f(MatmulDescCreate) f(MatmulDescSetAttribute)     \
-        f(MatmulPreferenceCreate) f(MatmulPreferenceDestroy) f(MatmulPreferenceSetAttribute) f(MatrixLayoutCreate)
+    f(Create) f(Destroy) f(GetStatusString) f(Matmul) f(MatmulAlgoGetHeuristic) f(MatmulDescCreate)                    \
+        f(MatmulDescSetAttribute) f(MatmulPreferenceCreate) f(MatmulPreferenceDestroy) f(MatmulPreferenceSetAttribute) \
+            f(MatrixLayoutCreate)
 static struct {
     char lack[300];
 #define LT_FIELD(f) decltype(cublasLt##f) *f;

@@ -89,6 +89,15 @@ static inline void copy_bytes(const tess_work *w, void *to, const void *from, si
 }
 #endif
 
+/* Bytes of shared memory that a block may have on the current device. */
+static inline size_t shared_most()
+{
+    int device = 0, bytes = 48 << 10;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return (size_t)bytes;
+}
+
 static inline int64_t blocks_of(int64_t n, int64_t each)
 {
     return (n + each - 1) / each;

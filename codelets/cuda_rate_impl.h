@@ -1,5 +1,5 @@
 /* cuda_rate_impl: what mm.cu's matrix_rate, which is no task's body, finds as its argument: products of size n, and
- * where their flops a second go. */
+ * where their flops a second go, and the device. */
 #ifndef TESS_CUDA_RATE_IMPL_H
 #define TESS_CUDA_RATE_IMPL_H
 #include "runtime.h"
@@ -8,5 +8,6 @@ typedef struct tess_gpu_rate {
     tess_dtype dtype;
     int64_t n;
     double rate;
+    int device; /* as CUDA counts them */
 } tess_gpu_rate;
 #endif

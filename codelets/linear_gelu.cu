@@ -14,7 +14,7 @@ DECLARE(gelu_backward)
 /* The library's gelu is that by tanh. In fp32 its tanh might be the hardware's, of 11 bits: it is not asked. */
 template <tess_dtype T> static bool in_epilogue(const tess_linear_gelu_arg *a)
 {
-    return T == TESS_BF16 && a->gelu.kind == TESS_GELU_TANH;
+    return is_half(T) && a->gelu.kind == TESS_GELU_TANH;
 }
 
 static void run(const tess_work *w, tess_body body, const void *arg, const tess_view *buf, unsigned nbuf)

@@ -9,11 +9,12 @@
 #include <string.h>
 
 enum { SLOTS = 4096, DEVICES = 64 }; /* a power of two; shapes of a run are some dozens */
+enum { OFFERS = 4 };                 /* algorithms that are tried, if the library refuses what it offered */
 
 /* All that the choice depends on; compared as bytes, so it is zeroed first. */
 struct key {
     int64_t m, n, k, lda, ldb, ldc;
-    int in, out, ta, tb, acc, align_a, align_b, align_c, align_aux, epilogue, bias_type, device;
+    int in, out, ta, tb, acc, align_a, align_b, align_c, align_aux, align_bias, epilogue, bias_type, device;
 };
 
 enum { PLAIN, BIAS, COLUMN_SUM, GELU, GELU_BIAS, SLOPE }; /* epilogues */
@@ -30,7 +31,8 @@ struct plan {
     bool known, possible;
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, c; /* the library's a is our B */
-    cublasLtMatmulAlgo_t algorithm;
+    cublasLtMatmulAlgo_t offer[OFFERS];
+    int offers, taken; /* the one that is taken */
 };
 
 static plan table[SLOTS];
@@ -73,7 +75,8 @@ static bool set_epilogue(plan *p)
                                                    CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU};
     const cublasLtEpilogue_t epilogue = epilogues[p->of.epilogue];
     const cudaDataType type = type_of(p->of.bias_type);
-    const void *any = (const void *)256, *any_aux = (const void *)(uintptr_t)p->of.align_aux; /* as to alignment */
+    const void *any = (const void *)(uintptr_t)p->of.align_bias, /* as to alignment */
+        *any_aux = (const void *)(uintptr_t)p->of.align_aux;
     const bool vector = p->of.epilogue == BIAS || p->of.epilogue == COLUMN_SUM || p->of.epilogue == GELU_BIAS;
     if (p->of.epilogue == PLAIN) return true;
     if (lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue)) return false;
@@ -87,14 +90,22 @@ static bool set_epilogue(plan *p)
                                        sizeof any_aux));
 }
 
-/* The library's best guess, within the room there is. */
+/* How parts of k may be summed: in the room, in their order. Where k is no multiple of the blocks of 128 or less that
+ * kernels take of it, not at all: on Hopper the library of CUDA 12 and 13 was seen to leave out the ragged end of k on
+ * some shapes then (pull request 2767 of facebookexperimental/triton), which is a wrong result and no error. */
+static uint32_t schemes_of(int64_t k)
+{
+    return k % 128 ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+}
+
+/* The library's best guesses, within the room there is. */
 static bool choose(plan *p)
 {
     cublasLtMatmulPreference_t wish;
-    cublasLtMatmulHeuristicResult_t found;
+    cublasLtMatmulHeuristicResult_t found[OFFERS];
     int count = 0;
     const size_t room = TESS_CUDA_MM_ROOM;
-    const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* of parts of k: in the room, in their order */
+    const uint32_t schemes = schemes_of(p->of.k);
     const uint32_t a = (uint32_t)p->of.align_b, b = (uint32_t)p->of.align_a, c = (uint32_t)p->of.align_c;
     if (lt.MatmulPreferenceCreate(&wish)) return false;
     bool set =
@@ -104,12 +115,12 @@ static bool choose(plan *p)
         !lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b) &&
         !lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c) &&
         !lt.MatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c);
-    set = set && !lt.MatmulAlgoGetHeuristic(handles[p->of.device], p->product, p->a, p->b, p->c, p->c, wish, 1, &found,
-                                            &count);
+    set = set && !lt.MatmulAlgoGetHeuristic(handles[p->of.device], p->product, p->a, p->b, p->c, p->c, wish, OFFERS,
+                                            found, &count);
     lt.MatmulPreferenceDestroy(wish);
-    if (!set || count < 1 || found.state != CUBLAS_STATUS_SUCCESS) return false;
-    p->algorithm = found.algo;
-    return true;
+    for (int i = 0; set && i < count; i++)
+        if (found[i].state == CUBLAS_STATUS_SUCCESS) p->offer[p->offers++] = found[i].algo;
+    return p->offers > 0;
 }
 
 /* Fills in what `of` does not say; p->possible tells whether the library can. */
@@ -151,6 +162,7 @@ static key key_of(const tess_cuda_mm *d, const void *a, const void *b, const voi
     of.in = d->in, of.out = d->out, of.ta = d->ta, of.tb = d->tb, of.acc = d->acc;
     of.align_a = alignment(a), of.align_b = alignment(b), of.align_c = alignment(c);
     of.align_aux = has_aux(e.epilogue) ? alignment(e.aux) : 0;
+    of.align_bias = e.bias ? alignment(e.bias) : 0;
     of.epilogue = e.epilogue;
     of.bias_type = e.bias_type;
     cudaGetDevice(&of.device);
@@ -158,23 +170,45 @@ static key key_of(const tess_cuda_mm *d, const void *a, const void *b, const voi
     return of;
 }
 
+/* What cublasLtMatmul returns for what it cannot do, though its heuristic offered it. Nothing ran then. */
+static bool refused(int error)
+{
+    return error == CUBLAS_STATUS_NOT_SUPPORTED || error == CUBLAS_STATUS_INVALID_VALUE ||
+           error == CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
+/* By the first offer that is no refusal. */
+static int launch_plan(const tess_work *w, plan *p, const void *a, const void *b, void *c)
+{
+    const float one = 1, beta = p->of.acc;
+    int error = CUBLAS_STATUS_NOT_SUPPORTED;
+    for (; p->taken < p->offers; p->taken++) {
+        error = lt.Matmul(handles[p->of.device], p->product, &one, b, p->a, a, p->b, &beta, c, p->c, c, p->c,
+                          &p->offer[p->taken], w->room, TESS_CUDA_MM_ROOM, (cudaStream_t)w->stream);
+        if (!refused(error)) break;
+    }
+    if (refused(error)) p->possible = false;
+    return error;
+}
+
 /* Whether the library can; then it is on the stream, unless the task failed. */
 static bool run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c, const extra &e)
 {
     if (!lt_there(w)) return true;
     const key of = key_of(d, a, b, c, e);
-    const float one = 1, beta = d->acc;
     pthread_mutex_lock(&lock); /* the descriptor carries the addresses of `e` */
     plan *p = find_plan(&of);
-    const bool possible = p->possible;
+    bool possible = p->possible;
     int error = 0;
     if (possible && e.bias)
         error = lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &e.bias, sizeof e.bias);
     if (possible && e.aux && !error)
         error = lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &e.aux, sizeof e.aux);
-    if (possible && !error)
-        error = lt.Matmul(handles[of.device], p->product, &one, b, p->a, a, p->b, &beta, c, p->c, c, p->c,
-                          &p->algorithm, w->room, TESS_CUDA_MM_ROOM, (cudaStream_t)w->stream);
+    if (possible && !error) error = launch_plan(w, p, a, b, c);
+    if (possible && !p->possible && e.epilogue != PLAIN) { /* there is another way */
+        possible = false;
+        error = 0;
+    }
     pthread_mutex_unlock(&lock);
     if (error)
         tess_work_fail(w, "cublasLt: %lld x %lld x %lld: %s", (long long)d->m, (long long)d->n, (long long)d->k,
@@ -198,13 +232,14 @@ template <tess_dtype T> struct biased {
     }
 };
 
-/* With d's bias in the epilogue. */
+/* With d's bias in the epilogue. The library's biases are of C's type (cublasLt.h,
+ * CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE): where its heuristic does not look at that, it would take the bits of an fp32
+ * for those of a bf16. */
 static bool run_with_bias(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c,
                           int epilogue, const void *aux)
 {
-    if (run(w, d, a, b, c, {epilogue, TESS_F32, d->bias, aux})) return true;
-    if (d->out != TESS_BF16 && d->out != TESS_F16) return false;
-    void *bias = room_of(w, (size_t)d->n * sizeof(uint16_t)); /* its biases are of C's type then */
+    if (d->out == TESS_F32) return run(w, d, a, b, c, {epilogue, TESS_F32, d->bias, aux});
+    void *bias = room_of(w, (size_t)d->n * sizeof(uint16_t));
     if (!bias) return true;
     const extra e = {epilogue, d->out, bias, aux};
     const key of = key_of(d, a, b, c, e);
@@ -248,11 +283,21 @@ bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, 
 
 /* ---- gelu -------------------------------------------------------------------------------------------------------- */
 
+/* Gelu in an epilogue pays where kernels of the newest kind have it: Hopper's. Elsewhere it makes the library take an
+ * older kernel, which costs more than a pass over the product (llm.c's pull requests 338 and 653: off below sm_90;
+ * sglang's 34350: slower on sm_120). */
+static bool gelu_pays()
+{
+    int device = 0, major = 0;
+    return !cudaGetDevice(&device) && !cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) &&
+           major == 9;
+}
+
 /* Rows of what gelu reads are multiples of 8 apart; its type is C's unless one is set. */
 static bool aux_fits(const tess_cuda_mm *d)
 {
     TESS_ASSERT(!d->acc);
-    return d->m > 0 && d->n > 0 && d->ldc % 8 == 0;
+    return d->m > 0 && d->n > 0 && d->ldc % 8 == 0 && gelu_pays();
 }
 
 bool tess_cuda_mm_gelu(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *pre, void *c)
@@ -287,12 +332,25 @@ struct noise {
     }
 };
 
+/* The handle of the current device goes. StarPU's start may calibrate the bus, which ends in cudaDeviceReset
+ * (_starpu_calibrate_bus in perfmodel_bus.c), and no handle outlives the context that it was made in. */
+static void forget_handle()
+{
+    int device = 0;
+    cudaGetDevice(&device);
+    pthread_mutex_lock(&lock);
+    if (handles[device]) lt.Destroy(handles[device]);
+    handles[device] = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
 /* No task's body: it allocates and waits, before StarPU starts. Random numbers, since with zeros a GPU runs cooler, and
  * so faster. */
 extern "C" void TESS_CUDA_NAME(matrix_rate)(const tess_work *w)
 {
     constexpr int WARM = 3, RUNS = 10;
     tess_gpu_rate *of = (tess_gpu_rate *)w->arg;
+    cudaSetDevice(of->device); /* the main thread's would be 0 */
     const size_t bytes = (size_t)(of->n * of->n) * sizeof(float);
     void *matrix[3] = {}, *room = NULL;
     cudaEvent_t start = NULL, end = NULL;
@@ -321,4 +379,5 @@ extern "C" void TESS_CUDA_NAME(matrix_rate)(const tess_work *w)
     cudaFree(room);
     if (start) cudaEventDestroy(start);
     if (end) cudaEventDestroy(end);
+    forget_handle();
 }

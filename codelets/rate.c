@@ -121,7 +121,7 @@ TESS_CUDA_DECLARE(matrix_rate)
 double tess_gpu_matrix_rate(tess_dtype t)
 {
     const tess_body measure = TESS_CUDA(matrix_rate);
-    tess_gpu_rate r = {.dtype = t, .n = 8192};
+    tess_gpu_rate r = {.dtype = t, .n = 8192, .device = tess_gpu_device()};
     if (!measure || tess_gpus() == 0) return 0;
     measure(&(tess_work){.arg = &r});
     return tess_gpus() * r.rate;

@@ -158,6 +158,9 @@ tess_status tess_check_conf(const tess_graph_conf *c)
             TESS_INVALID, "graph",
             "tile_rows %lld, tile_elements %lld, loss_rows %lld (each is 0 to 2^31, and 0 is the default)",
             (long long)c->tile_rows, (long long)c->tile_elements, (long long)c->loss_rows);
+    if (c->loss_align < 0 || c->loss_align > 4096)
+        return tess_error(TESS_INVALID, "graph", "loss_align %lld (expected 1 to 4096, or 0: 1)",
+                          (long long)c->loss_align);
     if (c->share && c->share->failed) {
         tess_error_restore(c->share->error);
         return TESS_INVALID;

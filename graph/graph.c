@@ -15,6 +15,7 @@ tess_graph *tess_graph_new(const tess_graph_conf *conf)
     g->conf.tile_rows = OR(conf->tile_rows, 1024);
     g->conf.tile_elements = OR(conf->tile_elements, 5 << 19);
     g->conf.loss_rows = OR(conf->loss_rows, 512);
+    g->conf.loss_align = OR(conf->loss_align, 1);
     g->conf.grid.data = OR(conf->grid.data, 1);
     g->conf.grid.pipeline = OR(conf->grid.pipeline, 1);
     g->conf.grid.tensor = OR(conf->grid.tensor, 1);
@@ -282,6 +283,11 @@ const char *tess_graph_unsplit(const tess_graph *g)
 int64_t tess_loss_rows(const tess_graph *g)
 {
     return g->conf.loss_rows;
+}
+
+int64_t tess_loss_align(const tess_graph *g)
+{
+    return g->conf.loss_align;
 }
 
 int64_t tess_graph_trained_elements(const tess_graph *g)

@@ -35,6 +35,7 @@ typedef struct tess_graph_conf {
     int64_t tile_rows;     /* rows (tokens) an activation's tile has, as far as whole sequences allow; 0: 1024 */
     int64_t tile_elements; /* most elements of a parameter's tile, in a stack four times as many; 0: 2.5 Mi */
     int64_t loss_rows;     /* rows whose logits exist at a time; 0: 512 */
+    int64_t loss_align;    /* elements of which the distance of those rows is a multiple; 0: 1 */
     int64_t stripes;       /* tiles that a matrix of 2^18 elements or more is cut into at least; 0: 1 */
     tess_grid grid;
     tess_graph *share; /* parameters of this other graph are used where the name is the same; it must live longer */

@@ -47,6 +47,8 @@ bool tess_disk_there(void);
 int tess_workers(void);
 /* Returns the GPUs of this process's share that tess_start would use. */
 int tess_gpus(void);
+/* Returns the first of them as CUDA counts; -1: there is none. */
+int tess_gpu_device(void);
 /* Returns the bytes that those GPUs would hold together, under such a cap on each. */
 uint64_t tess_gpu_bytes(uint64_t cap);
 /* Returns the bytes that the one GPU has for tiles with that cap; 0: no plan is made, since there is none or several.
@@ -56,6 +58,8 @@ uint64_t tess_gpu_tiles(uint64_t cap);
 uint64_t tess_gpu_cap(uint64_t tiles);
 /* Returns the least of the limits on RAM that StarPU's variables set, and its name; 0: there is none. */
 uint64_t tess_cpu_limit(const char **name);
+/* Says why CUDA finds no GPU, where that is not for lack of one; NULL: it finds some, or there is none. */
+const char *tess_gpu_trouble(void);
 /* Says what this build can do with GPUs, and which there are. */
 const char *tess_gpu_support(void);
 /* Gives the i-th of StarPU's scheduling policies, of STARPU_SCHED alone where that is set, and whether it runs tasks of
@@ -82,6 +86,7 @@ typedef struct tess_share {
     int cores;
     bool crowded;                                 /* more ranks than cores: they take turns */
     uint64_t ram_bytes;                           /* that were free when the ranks joined, the least of any rank's */
+    uint64_t gpu_bytes;                           /* of a GPU, the same; 0: there is none */
     char host[64], cpus[128], numa[64], gpus[64]; /* lists as in "0-3,8", "-" where there are none */
 } tess_share;
 /* Returns what this process has of it, divided among the ranks that a launcher started here. */

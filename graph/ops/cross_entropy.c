@@ -24,7 +24,7 @@ static tess_status infer(tess_node *n)
     if (w->cut->tiles > TESS_MOST_USES - 3)
         return tess_shape_error(n, "w is cut into %lld tiles, which is too many (raise tile_elements)",
                                 (long long)w->cut->tiles);
-    if (!tess_fits_tile(tess_loss_rows(n->out->g), w->cut->tile_rows))
+    if (!tess_fits_tile(tess_loss_rows(n->out->g), w->cut->tile_rows + tess_loss_align(n->out->g)))
         return tess_shape_error(n, "logits of %lld rows of x and %lld of w are too large a tile (lower loss_rows)",
                                 (long long)tess_loss_rows(n->out->g), (long long)w->cut->tile_rows);
     if (b && !tess_is_param(b, w->dim[0], 1)) return tess_shape_error(n, "the bias must be (V)");
@@ -58,6 +58,13 @@ static int64_t columns(const tess_tensor *w, int64_t tile)
     return count;
 }
 
+/* From row to row of dlogits. */
+static int64_t apart(const tess_tensor *w, int64_t tile)
+{
+    const int64_t align = tess_loss_align(w->g), n = columns(w, tile);
+    return (n + align - 1) / align * align;
+}
+
 static int64_t all_tiles(const tess_tensor *w)
 {
     return w->cut->split ? w->cut->all_tiles : w->cut->tiles;
@@ -75,7 +82,7 @@ static void make_set(tess_lower *L, const tess_node *n, int64_t rows, struct set
     s->p = tess_lower_get(L, (size_t)w->cut->tiles * sizeof *s->p);
     s->stats = tess_lower_get(L, (size_t)all_tiles(w) * sizeof *s->stats);
     for (int64_t j = 0; j < w->cut->tiles && trains(L, n); j++)
-        s->p[j] = tess_tile_between(L, (size_t)(rows * columns(w, j)) * tess_dtype_size(tess_real(L)), "dlogits");
+        s->p[j] = tess_tile_between(L, (size_t)(rows * apart(w, j)) * tess_dtype_size(tess_real(L)), "dlogits");
     for (int64_t j = 0; j < all_tiles(w); j++)
         s->stats[j] =
             tess_tile_between(L, tess_cross_entropy_stats(rows, columns_of_all(w, j)), "statistics of logits");
@@ -103,10 +110,10 @@ static tess_cross_entropy_arg *arg(tess_lower *L, const tess_node *n, int64_t ro
 {
     const tess_tensor *w = n->in[1];
     return TESS_ARG(L, tess_cross_entropy_arg, .rows = rows, .in = w->dim[1], .row = row,
-                    .first = (w->cut->first_tile + j) * w->cut->tile_rows, .out = columns(w, j), .tiles = all_tiles(w),
-                    .tile_out = w->cut->tile_rows, .vocab = w->cut->whole[0], .bias = n->in[3] != NULL,
-                    .cap = *(const float *)n->attributes, .loss = tess_losses_of(n->out) - 1, .losses = tess_losses(L),
-                    .grad = trains(L, n), .ends = !tess_wants_gradient(L, n->in[0]));
+                    .first = (w->cut->first_tile + j) * w->cut->tile_rows, .out = columns(w, j), .ld = apart(w, j),
+                    .tiles = all_tiles(w), .tile_out = w->cut->tile_rows, .vocab = w->cut->whole[0],
+                    .bias = n->in[3] != NULL, .cap = *(const float *)n->attributes, .loss = tess_losses_of(n->out) - 1,
+                    .losses = tess_losses(L), .grad = trains(L, n), .ends = !tess_wants_gradient(L, n->in[0]));
 }
 
 static void losses(tess_lower *L, const tess_node *n, int i, int64_t row, int64_t rows, const struct set *set)
@@ -139,8 +146,8 @@ static void weight_gradient(tess_lower *L, const tess_node *n, int i, int64_t ro
     const tess_tensor *w = n->in[1], *b = n->in[3];
     int64_t out = columns(w, j);
     const bool bias = b && tess_wants_gradient(L, b);
-    tess_linear_arg *a =
-        TESS_ARG(L, tess_linear_arg, .rows = rows, .in = w->dim[1], .out = out, .ld = out, .row = row, .bias = bias);
+    tess_linear_arg *a = TESS_ARG(L, tess_linear_arg, .rows = rows, .in = w->dim[1], .out = out, .ld = apart(w, j),
+                                  .row = row, .bias = bias);
     if (tess_wants_gradient(L, w)) {
         tess_use use[4] = {{p, TESS_R}, tess_in(L, n->in[0], i), tess_param_grad(L, w, j, &a->acc)};
         if (bias) use[3] = tess_param_grad(L, b, j, &a->acc_bias);

@@ -28,6 +28,8 @@ bool tess_fits_tile(int64_t rows, int64_t columns);
 enum { TESS_MOST_USES = 1 << 16 };
 /* Returns how many rows of logits exist at a time. */
 int64_t tess_loss_rows(const tess_graph *g);
+/* Returns what rows of logits are a multiple of elements apart. */
+int64_t tess_loss_align(const tess_graph *g);
 static inline int64_t tess_width(const tess_tensor *t)
 {
     return t->rank == 3 ? t->dim[2] : 1;

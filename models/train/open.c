@@ -108,7 +108,9 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                             .grid = grid,
                             .tile_rows = c->tiles.rows,
                             .tile_elements = c->tiles.elements,
-                            .loss_rows = c->tiles.loss_rows};
+                            .loss_rows = c->tiles.loss_rows,
+                            /* products of rows that lie an odd number apart have no fast kernel there */
+                            .loss_align = tess_gpus() > 0 ? 64 : 0};
     r->g = tess_graph_new(&conf);
     const tess_run_inputs in = tess_run_wants(c);
     const tess_build build = {.batch = r->micro_batch,

@@ -26,6 +26,17 @@ unsigned tess_gpu_first_node(void)
     return starpu_worker_get_memory_node((unsigned)gpu.id[0]);
 }
 
+/* A thread that never said which device it works on has the first of the machine, which is another rank's: a call of
+ * CUDA there would make a context on it, half a GiB for nothing. */
+static void on_own_device(void)
+{
+    int device;
+    if (cudaGetDevice(&device) != cudaSuccess) return;
+    for (int i = 0; i < gpu.workers; i++)
+        if (device == starpu_worker_get_devid(gpu.id[i])) return;
+    cudaSetDevice(starpu_worker_get_devid(gpu.id[0]));
+}
+
 /* ---- start and stop ---- */
 
 tess_status tess_gpu_start(void)
@@ -35,6 +46,7 @@ tess_status tess_gpu_start(void)
         gpu.workers = 0;
         return TESS_OK;
     }
+    on_own_device();
     const size_t bytes = TESS_MAX_WORKERS * sizeof *gpu.fault;
     if (cudaHostAlloc((void **)&gpu.fault, bytes, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
         return tess_error(TESS_FAILED, "gpu", "no pinned memory left (%zu bytes)", bytes);
@@ -104,11 +116,14 @@ void tess_gpu_faults(void)
 
 bool tess_gpu_pin(void *p, size_t bytes)
 {
-    return gpu.workers > 0 && starpu_memory_pin(p, bytes) == 0;
+    if (gpu.workers == 0) return false;
+    on_own_device();
+    return starpu_memory_pin(p, bytes) == 0;
 }
 
 void tess_gpu_unpin(void *p, size_t bytes)
 {
+    if (gpu.workers > 0) on_own_device();
     starpu_memory_unpin(p, bytes);
 }
 

@@ -11,6 +11,8 @@ enum { TESS_GPU_ROOM = 64 << 20 }; /* a worker's scratch: a product's workspace,
 bool tess_gpu_first(int *device, char *name, int room);
 /* Returns the body that a GPU's worker runs; NULL: none. */
 tess_body tess_gpu_body(const tess_codelet *cl);
+/* Puts it on w->stream. */
+void tess_gpu_run(const tess_codelet *cl, const tess_work *w);
 /* Says whether that worker of StarPU's drives a GPU. */
 bool tess_on_gpu(int worker);
 

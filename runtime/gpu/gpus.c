@@ -4,6 +4,9 @@
 #include "share_impl.h"
 #include <starpu.h>
 #include <stdlib.h>
+#ifdef TESS_EMULATED_GPU
+#include "../../tests/gpu/emulated_cuda.h"
+#endif
 
 tess_body tess_gpu_body(const tess_codelet *cl)
 {
@@ -11,6 +14,15 @@ tess_body tess_gpu_body(const tess_codelet *cl)
     return cl->cpu;
 #else
     return cl->cuda;
+#endif
+}
+
+void tess_gpu_run(const tess_codelet *cl, const tess_work *w)
+{
+#ifdef TESS_EMULATED_GPU
+    tess_emulated_run(tess_gpu_body(cl), w);
+#else
+    tess_gpu_body(cl)(w);
 #endif
 }
 
@@ -36,6 +48,12 @@ int tess_gpus(void)
     return devices(id);
 }
 
+int tess_gpu_device(void)
+{
+    int id[TESS_MAX_GPUS];
+    return devices(id) > 0 ? id[0] : -1;
+}
+
 bool tess_gpu_first(int *device, char *name, int room)
 {
     int id[TESS_MAX_GPUS];
@@ -57,13 +75,23 @@ uint64_t tess_gpu_bytes(uint64_t cap)
     return bytes;
 }
 
+/* StarPU allocates nothing that is more than 0.9 of what CUDA says is free (FREE_MARGIN in driver_cuda.c), and tiles
+ * have one piece: what a context, modules and other programs hold counts as well. A round number, so that a few bytes
+ * more or less make no other plan. */
+static uint64_t grantable(void)
+{
+    const uint64_t grain = 64 << 20;
+    return (uint64_t)(0.88 * (double)tess_share_read()->gpu_bytes) / grain * grain;
+}
+
 /* Beside tiles are the workers' scratch, and what StarPU and CUDA round up. */
 uint64_t tess_gpu_tiles(uint64_t cap)
 {
     const char *limit = getenv("STARPU_LIMIT_CUDA_MEM"); /* in MiB; it wins */
     if (tess_gpus() != 1) return 0;
-    const uint64_t bytes = tess_gpu_bytes(limit ? (uint64_t)atoll(limit) << 20 : cap),
-                   beside = TESS_GPU_ROOM + bytes / 64;
+    uint64_t bytes = tess_gpu_bytes(limit ? (uint64_t)atoll(limit) << 20 : cap);
+    if (bytes > grantable()) bytes = grantable();
+    const uint64_t beside = TESS_GPU_ROOM + bytes / 64;
     return bytes > beside ? bytes - beside : 1;
 }
 
@@ -77,6 +105,10 @@ const char *tess_gpu_support(void)
     static char text[400];
     struct cudaDeviceProp p;
     int id[TESS_MAX_GPUS], n = devices(id);
+    if (tess_gpu_trouble()) {
+        snprintf(text, sizeof text, "CUDA bodies are built, StarPU drives GPUs, but %s", tess_gpu_trouble());
+        return text;
+    }
     if (n == 0 || cudaGetDeviceProperties(&p, id[0]) != cudaSuccess)
         return "CUDA bodies are built, StarPU drives GPUs, and there is none (or none is left by STARPU_NCUDA)";
     snprintf(text, sizeof text, "StarPU drives %d: %s, %s each", n, p.name, tess_human_bytes((double)p.totalGlobalMem));
@@ -88,6 +120,10 @@ const char *tess_gpu_support(void)
 int tess_gpus(void)
 {
     return 0;
+}
+int tess_gpu_device(void)
+{
+    return -1;
 }
 bool tess_gpu_first(int *device, char *name, int room)
 {
@@ -117,3 +153,16 @@ const char *tess_gpu_support(void)
 #endif
 }
 #endif
+
+int tess_cores(void)
+{
+    const char *ncpu = getenv("STARPU_NCPU"); /* StarPU's own, which wins */
+    int cores = tess_share_read()->cores;
+    /* A GPU's worker launches kernels and starts copies, and needs a core for it. StarPU leaves it one where nobody
+     * says how many CPU workers there are (_starpu_init_machine_config in topology.c); told a number, it binds the last
+     * of those to the same core, where both poll. */
+    const int gpus = tess_gpus();
+    if (!(ncpu && atoi(ncpu) > 0)) cores = cores > gpus ? cores - gpus : 1;
+    if (cores > STARPU_MAXCPUS) cores = STARPU_MAXCPUS;
+    return ncpu && atoi(ncpu) > 0 && atoi(ncpu) < cores ? atoi(ncpu) : cores;
+}

@@ -97,7 +97,7 @@ static void run_cuda(void *buffers[], void *arg)
     fill_views(view, buffers, t);
     tess_gpu_use(&now, &peak);
     tess_trace_set(TESS_TRACE_GPU_BYTES, now);
-    tess_gpu_body(t->cl)(&w);
+    tess_gpu_run(t->cl, &w);
     struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
     tally->tasks++;
     tally->flops += cost_of(t).flops;

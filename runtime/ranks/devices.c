@@ -1,22 +1,93 @@
 /* The GPUs of this machine, before they are divided. A build without nvcc, or with a StarPU that has no CUDA, has none.
  */
 #include "devices.h"
+#include "runtime.h"
 #include <starpu_config.h>
 
 #if defined TESS_HAVE_CUDA && defined STARPU_USE_CUDA
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+
+/* Loading a kernel at its first launch waits for the device, and a message of NCCL's that waits for its peer keeps that
+ * from ever being idle: so among ranks kernels are loaded at the start ("Lazy Loading", "Concurrent execution" in
+ * CUDA's programming guide). CUDA reads the variable at its first call, which is here. */
+static cudaError_t count_devices(int *count)
+{
+    *count = 0;
+    if (tess_ranks_launched()) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+    return cudaGetDeviceCount(count);
+}
 
 int tess_gpu_devices(void)
 {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess) return 0;
+    int count;
+    if (count_devices(&count) != cudaSuccess) return 0;
     return count < TESS_MAX_GPUS ? count : TESS_MAX_GPUS;
+}
+
+/* Where there is no driver the runtime says that it is too old. */
+static bool has_driver(void)
+{
+#ifdef TESS_EMULATED_GPU
+    return true;
+#else
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (driver) dlclose(driver);
+    return driver;
+#endif
+}
+
+const char *tess_gpu_trouble(void)
+{
+    static char text[300];
+    int count, driver = 0, runtime = 0;
+    const cudaError_t error = count_devices(&count);
+    if (error == cudaSuccess || error == cudaErrorNoDevice || !has_driver()) return NULL;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    snprintf(text, sizeof text, "CUDA says \"%s\" (its driver is for CUDA %d.%d, this program was built with %d.%d)",
+             cudaGetErrorString(error), driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    return text;
+}
+
+/* A context takes what it takes before anybody asks for memory, so it is made first. */
+void tess_gpu_device_open(const int *device, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (cudaSetDevice(device[i]) == cudaSuccess) cudaFree(NULL);
+    if (n) cudaSetDevice(device[0]); /* the thread's from now on: that is no other rank's */
+}
+
+uint64_t tess_gpu_device_free(const int *device, int n)
+{
+    uint64_t least = 0;
+    for (int i = 0; i < n; i++) {
+        size_t left = 0, total = 0;
+        if (cudaSetDevice(device[i]) != cudaSuccess || cudaMemGetInfo(&left, &total) != cudaSuccess) continue;
+        if (i == 0 || left < least) least = left;
+    }
+    if (n) cudaSetDevice(device[0]);
+    return least;
 }
 
 #else
 
 int tess_gpu_devices(void)
 {
+    return 0;
+}
+const char *tess_gpu_trouble(void)
+{
+    return NULL;
+}
+void tess_gpu_device_open(const int *device, int n)
+{
+    (void)device, (void)n;
+}
+uint64_t tess_gpu_device_free(const int *device, int n)
+{
+    (void)device, (void)n;
     return 0;
 }
 #endif

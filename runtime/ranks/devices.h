@@ -1,8 +1,13 @@
 /* The GPUs of this machine. */
 #ifndef TESS_DEVICES_H
 #define TESS_DEVICES_H
+#include <stdint.h>
 
 enum { TESS_MAX_GPUS = 64 };
 /* Counts the machine's CUDA devices, up to TESS_MAX_GPUS. */
 int tess_gpu_devices(void);
+/* Makes what CUDA needs on those n devices, of which the first is the calling thread's from then on. */
+void tess_gpu_device_open(const int *device, int n);
+/* Returns the least of what is free on them. */
+uint64_t tess_gpu_device_free(const int *device, int n);
 #endif

@@ -93,6 +93,7 @@ struct wish {
 
 static tess_share share;
 static bool known;
+static int on_one_gpu = 1; /* ranks that share this one's */
 
 static bool set_to(const char *name, const char *part)
 {
@@ -127,11 +128,30 @@ static void take_gpus(const struct wish *wish, hwloc_topology_t t)
     bool same = true;
     for (int i = 0; i < share.ranks; i++) same = same && !strcmp(wish[i].gpus, wish[0].gpus);
     if (same) tess_share_gpus(gpus, share.ranks, share.rank, &first, &count); /* else somebody divided them */
+    on_one_gpu = 0;
+    for (int i = 0, other, n; i < share.ranks && same && gpus && gpus < share.ranks; i++) {
+        tess_share_gpus(gpus, share.ranks, i, &other, &n);
+        on_one_gpu += other == first;
+    }
+    if (on_one_gpu == 0) on_one_gpu = 1;
     if (count) snprintf(share.gpus, sizeof share.gpus, count > 1 ? "%d-%d" : "%d", first, first + count - 1);
     char ids[256] = "", number[16];
     for (int i = 0; i < count && strlen(ids) < sizeof ids - 8; i++)
         strcat(ids, (snprintf(number, sizeof number, i ? " %d" : "%d", first + i), number));
     if (share.ranks > 1 && same && count) setenv("STARPU_WORKERS_CUDAID", ids, 0);
+}
+
+/* What is free of this rank's GPU when each rank has its context there, or its part of that with other ranks; the least
+ * of any rank's, since plans must not differ. */
+static void measure_gpus(void)
+{
+    int id[TESS_MAX_GPUS];
+    const int n = tess_share_gpu_ids(tess_gpu_devices(), getenv("STARPU_WORKERS_CUDAID"), getenv("STARPU_NCUDA"), id);
+    tess_gpu_device_open(id, n);
+    if (tess_ranks_launched()) tess_ranks_barrier();
+    int64_t least = n ? -(int64_t)(tess_gpu_device_free(id, n) / (uint64_t)on_one_gpu) : 0;
+    if (tess_ranks_launched()) tess_ranks_most(&least, 1);
+    share.gpu_bytes = (uint64_t)-least;
 }
 
 /* The masks of all ranks here, divided; and this one's taken. StarPU's own variables win. */
@@ -199,6 +219,7 @@ void tess_share_take(void)
     int64_t least = -(int64_t)(h.ram_free_bytes / (uint64_t)share.ranks); /* plans must not differ */
     if (tess_ranks_launched()) tess_ranks_most(&least, 1);
     share.ram_bytes = (uint64_t)-least;
+    measure_gpus();
     known = true;
 }
 
@@ -214,12 +235,4 @@ uint64_t tess_ram_free(void)
     if (tess_share_read()->ranks > 1) return share.ram_bytes;
     tess_hardware_read(&h);
     return h.ram_free_bytes;
-}
-
-int tess_cores(void)
-{
-    const char *ncpu = getenv("STARPU_NCPU"); /* StarPU's own, which wins */
-    int cores = tess_share_read()->cores;
-    if (cores > STARPU_MAXCPUS) cores = STARPU_MAXCPUS;
-    return ncpu && atoi(ncpu) > 0 && atoi(ncpu) < cores ? atoi(ncpu) : cores;
 }

@@ -20,7 +20,8 @@ struct slot {
 static struct slot used[SLOTS], spare[SLOTS]; /* large buffers only; used is unordered */
 static int nused, nspare;
 static uint64_t held, held_peak; /* bytes asked for by StarPU, all sizes */
-static uint64_t kept, cap;       /* bytes of spare buffers; 0: no cap */
+static uint64_t kept, cap;       /* bytes of spare buffers, and of those on their way out; 0: no cap */
+static int64_t refused;          /* times that a GPU's buffer could not be pinned */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static size_t rounded(size_t bytes)
@@ -55,17 +56,53 @@ static void unmap(const struct slot *s)
     munmap(s->ptr, s->size);
 }
 
-static void drop_spare(int i)
+/* Pinning a large buffer, and the reverse, takes as long as a hundred launches: nobody waits for it but who wants it.
+ * So both are done without the lock; what is on its way out counts as kept until it is gone. */
+static void unmap_unlocked(const struct slot *s)
 {
-    unmap(&spare[i]);
-    kept -= spare[i].size;
-    spare[i] = spare[--nspare];
+    pthread_mutex_unlock(&lock);
+    unmap(s);
+    pthread_mutex_lock(&lock);
+    kept -= s->size;
 }
 
-/* Gives spare buffers back until `more` bytes go below the cap beside what is held. */
+/* Gives spare buffers back until `more` bytes go below the cap beside what is held. With the lock, which others may
+ * have had in between. */
 static void make_room(uint64_t more)
 {
-    while (cap && nspare && held + kept + more > cap) drop_spare(nspare - 1);
+    while (cap && nspare && held + kept + more > cap) {
+        const struct slot s = spare[--nspare];
+        unmap_unlocked(&s);
+    }
+}
+
+static struct slot take_spare(int i)
+{
+    const struct slot s = spare[i];
+    spare[i] = spare[--nspare];
+    kept -= s.size;
+    return s;
+}
+
+/* A buffer of that size, spare or new, pinned where there is a GPU. With the lock, which others have while pages are
+ * made; `bytes` count as held meanwhile. */
+static struct slot get_large(size_t size, size_t bytes)
+{
+    int i = find_spare(size);
+    if (i < 0) {
+        make_room(size);
+        i = find_spare(size);
+    }
+    struct slot s = i >= 0 ? take_spare(i) : (struct slot){NULL, size, false};
+    if (s.ptr && s.pinned) return s;
+    held += bytes;
+    pthread_mutex_unlock(&lock);
+    if (!s.ptr) s.ptr = map_huge(size);
+    if (s.ptr) s.pinned = tess_gpu_pin(s.ptr, s.size);
+    pthread_mutex_lock(&lock);
+    held -= bytes;
+    if (s.ptr && !s.pinned && tess_gpu_workers() > 0) refused++;
+    return s;
 }
 
 static int get(unsigned node, void **out, size_t bytes, int flags)
@@ -76,14 +113,10 @@ static int get(unsigned node, void **out, size_t bytes, int flags)
     if (bytes < LARGE) {
         if (posix_memalign(&p, bytes < BLOCK ? 64 : BLOCK, bytes ? bytes : 64)) p = NULL;
     } else if (nused < SLOTS) {
-        size_t size = rounded(bytes);
-        int i = find_spare(size);
-        if (i < 0) make_room(size);
-        struct slot s = i >= 0 ? spare[i] : (struct slot){map_huge(size), size, false};
-        if (s.ptr && !s.pinned) s.pinned = tess_gpu_pin(s.ptr, s.size);
-        if (i >= 0) {
-            spare[i] = spare[--nspare];
-            kept -= s.size;
+        struct slot s = get_large(rounded(bytes), bytes);
+        if (s.ptr && nused == SLOTS) {
+            unmap(&s);
+            s.ptr = NULL;
         }
         if ((p = s.ptr)) used[nused++] = s;
     }
@@ -106,14 +139,14 @@ static int put(unsigned node, void *p, size_t bytes, int flags)
         int i = nused - 1;
         while (i >= 0 && used[i].ptr != p) i--;
         TESS_ASSERT(i >= 0);
-        struct slot s = used[i];
+        const struct slot s = used[i];
         used[i] = used[--nused];
         make_room(s.size);
-        if (nspare < SLOTS && (!cap || held + kept + s.size <= cap)) {
+        kept += s.size;
+        if (nspare < SLOTS && (!cap || held + kept <= cap))
             spare[nspare++] = s;
-            kept += s.size;
-        } else
-            unmap(&s);
+        else
+            unmap_unlocked(&s);
     }
     pthread_mutex_unlock(&lock);
     return 0;
@@ -129,7 +162,14 @@ void tess_slab_install(uint64_t bytes)
 void tess_slab_release(void)
 {
     pthread_mutex_lock(&lock);
-    while (nspare) drop_spare(nspare - 1);
+    if (refused)
+        tess_note("RAM could not be pinned for the GPU %lld time%s: copies from there and to it were slow (ulimit -l?)",
+                  (long long)refused, refused == 1 ? "" : "s");
+    refused = 0;
+    while (nspare) {
+        const struct slot s = spare[--nspare];
+        unmap_unlocked(&s);
+    }
     pthread_mutex_unlock(&lock);
 }
 

@@ -8,7 +8,9 @@
 
 extern void tess_cuda_linear_forward_bf16(const tess_work *w), tess_cuda_attention_forward_bf16(const tess_work *w),
     tess_cuda_attention_backward_bf16(const tess_work *w), tess_cuda_fill_normal_f32(const tess_work *w),
-    tess_cuda_round_bf16(const tess_work *w);
+    tess_cuda_round_bf16(const tess_work *w), tess_cuda_gelu_forward_bf16(const tess_work *w),
+    tess_cuda_linear_gelu_forward_bf16(const tess_work *w), tess_cuda_linear_backward_weight_bf16(const tess_work *w),
+    tess_cuda_linear_backward_bias_bf16(const tess_work *w);
 
 enum { RUNS = 9, ROOM = 64 << 20 };
 static tess_env env = {.seed = 1, .train = true};
@@ -116,6 +118,56 @@ static void matrices(void)
     for (int i = 0; i < 3; i++) check(cudaFree(t.view[i].ptr), "cudaFree");
 }
 
+/* ---- what a product has beside it: in its epilogue, or as a pass of its own ---- */
+
+enum { ROWS = 8192, IN = 1600, OUT = 6400, VOCAB = 50257, HEAD_ROWS = 2048 };
+
+static void rate(const char *name, double flops, double seconds)
+{
+    printf("%s %.1f TFLOP/s\n", name, flops * 1e-12 / seconds);
+}
+
+static void epilogues(void)
+{
+    const double flops = 2.0 * ROWS * IN * OUT;
+    void *x = drawn((int64_t)ROWS * IN, 1), *w = drawn((int64_t)OUT * IN, 1), *dy = drawn((int64_t)ROWS * OUT, 1);
+    void *pre = poisoned((size_t)ROWS * OUT * 2), *y = poisoned((size_t)ROWS * OUT * 2);
+    float *b = device(OUT * sizeof *b), *dw = device(sizeof *dw * IN * OUT);
+    check(cudaMemset(b, 0, OUT * sizeof *b), "memset");
+    tess_linear_gelu_arg both = {.linear = {.rows = ROWS, .in = IN, .out = OUT, .ld = OUT, .bias = true},
+                                 .gelu = {.n = (int64_t)ROWS * OUT, .kind = TESS_GELU_TANH}};
+    struct task fused = {tess_cuda_linear_gelu_forward_bf16, &both, {{x, 0}, {w, 0}, {pre, 0}, {y, 0}, {b, 0}}, 5};
+    struct task product = {tess_cuda_linear_forward_bf16, &both.linear, {{x, 0}, {w, 0}, {pre, 0}, {b, 0}}, 4};
+    struct task gelu = {tess_cuda_gelu_forward_bf16, &both.gelu, {{pre, 0}, {y, 0}}, 2};
+    rate("gelu_epilogue", flops, seconds_of(run_task, &fused, 5));
+    rate("gelu_own", flops, seconds_of(run_task, &product, 5) + seconds_of(run_task, &gelu, 5));
+    tess_linear_arg with = both.linear, without = both.linear;
+    without.bias = false;
+    struct task weight = {tess_cuda_linear_backward_weight_bf16, &with, {{dy, 0}, {x, 0}, {dw, 0}, {b, 0}}, 4};
+    struct task alone = {tess_cuda_linear_backward_weight_bf16, &without, {{dy, 0}, {x, 0}, {dw, 0}}, 3};
+    struct task sums = {tess_cuda_linear_backward_bias_bf16, &with, {{dy, 0}, {b, 0}}, 2};
+    rate("bias_epilogue", flops, seconds_of(run_task, &weight, 5));
+    rate("bias_own", flops, seconds_of(run_task, &alone, 5) + seconds_of(run_task, &sums, 5));
+    void *all[] = {x, w, dy, pre, y, b, dw};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) check(cudaFree(all[i]), "cudaFree");
+}
+
+/* dw of the head, from rows of logits that lie an odd number apart, and a multiple of 64. */
+static void head(void)
+{
+    const int64_t ld[] = {VOCAB, (VOCAB + 63) / 64 * 64};
+    void *dy = drawn(HEAD_ROWS * ld[1], 1), *x = drawn((int64_t)HEAD_ROWS * 768, 1);
+    float *dw = device(sizeof *dw * 768 * VOCAB);
+    for (int k = 0; k < 2; k++) {
+        tess_linear_arg a = {.rows = HEAD_ROWS, .in = 768, .out = VOCAB, .ld = ld[k]};
+        struct task weight = {tess_cuda_linear_backward_weight_bf16, &a, {{dy, 0}, {x, 0}, {dw, 0}}, 3};
+        rate(k ? "head_padded" : "head_odd", 2.0 * HEAD_ROWS * 768 * VOCAB, seconds_of(run_task, &weight, 5));
+    }
+    check(cudaFree(dy), "cudaFree");
+    check(cudaFree(x), "cudaFree");
+    check(cudaFree(dw), "cudaFree");
+}
+
 /* ---- attention ---- */
 
 static void attention(int64_t length, int64_t heads, int64_t dim, int64_t sequences)
@@ -208,6 +260,8 @@ int main(void)
     work.room = device(ROOM);
     work.room_bytes = ROOM;
     matrices();
+    epilogues();
+    head();
     attention(4096, 32, 128, 4);
     attention(4096, 32, 64, 4);
     attention(1024, 25, 64, 32);

@@ -5,8 +5,10 @@
  *
  * It finds wrong indices, wrong layouts, missing waits, lanes that do not come to what the whole warp must come to,
  * blocks that do not meet at a barrier, and, under ASan and UBSan, accesses outside of buffers and at wrong alignments.
- * A missing barrier shows, since a warp runs ahead of the others as far as it can, and their order alternates. It does
- * not find what only hardware has: timing, limits of launches beyond those asserted here, the library. */
+ * A missing barrier shows, since a warp runs ahead of the others as far as it can, and their order alternates. Shared
+ * memory is NaN when a block begins, whoever had it before. Launches beyond what the device has are refused: that is an
+ * H200, an A100 or what is not for data centres in turns, or whatever TESS_EMULATED_ARCH names (80, 86, 89, 90, 120),
+ * with its shared memory. It does not find what only hardware has: timing, and what the manuals do not say. */
 #ifndef TESS_EMULATE_H
 #define TESS_EMULATE_H
 #include <cmath>
@@ -25,7 +27,8 @@
 #define __global__
 #define __device__
 #define __host__
-#define __shared__ static
+/* All in one section, which is poisoned at once. Of kernels in a namespace that is the program's. */
+#define __shared__ static __attribute__((section("emulated_shared")))
 #ifndef __forceinline__
 #define __forceinline__ inline
 #endif
@@ -37,6 +40,9 @@ struct alignas(16) uint4 {
     uint32_t x, y, z, w;
 };
 typedef struct CUstream_st *cudaStream_t;
+extern "C" int emulated_turn; /* which device it is: each has its turn */
+extern "C" unsigned char __start_emulated_shared[] __attribute__((weak)),
+    __stop_emulated_shared[] __attribute__((weak));
 
 namespace emulate
 {
@@ -70,7 +76,7 @@ struct fiber {
     std::vector<std::vector<copy>> groups; /* the last one is open */
 };
 
-constexpr size_t STACK = 256 << 10, SHARED = 227 << 10; /* of an H200's block */
+constexpr size_t STACK = 256 << 10, SHARED = 227 << 10; /* of an H200's block, the largest */
 inline fiber fibers[1024];
 inline int threads, current;
 inline dim block, grid;
@@ -80,6 +86,7 @@ inline void (*body)(void *);
 inline void *body_argument;
 alignas(128) inline unsigned char shared[SHARED];
 inline void *scheduler_fake;
+inline thread_local int device;
 inline bool early; /* asynchronous copies are made at once: the other extreme */
 
 [[noreturn]] inline void broken(const char *what)
@@ -220,10 +227,31 @@ inline bool run_warp(int first)
     return any;
 }
 
-inline void run_block()
+/* The compute capability, times 10, and what a block of such a device may have of shared memory. */
+inline int architecture()
+{
+    static const char *said = getenv("TESS_EMULATED_ARCH");
+    static const int turns[] = {90, 86, 80};
+    return said ? atoi(said) : turns[emulated_turn % 3];
+}
+inline size_t shared_limit()
+{
+    const int of = architecture();
+    return of == 90 ? SHARED : of == 80 ? 163 << 10 : 99 << 10;
+}
+
+/* As bytes that are nobody's: past what a sanitizer lays between them. */
+__attribute__((no_sanitize("address"))) inline void poison_shared(size_t dynamic)
+{
+    memset(shared, 0xff, dynamic);
+    for (unsigned char *p = __start_emulated_shared; p < __stop_emulated_shared; p++)
+        *(volatile unsigned char *)p = 0xff;
+}
+
+inline void run_block(size_t dynamic)
 {
     static int turns;
-    memset(shared, 0xff, sizeof shared);
+    poison_shared(dynamic);
     early = !early;
     for (int i = 0; i < threads; i++) {
         fiber *f = &fibers[i];
@@ -396,6 +424,31 @@ static inline unsigned long long atomicAdd(unsigned long long *p, unsigned long 
     *p += v;
     return old;
 }
+/* ---- of CUDA's runtime ---- */
+
+typedef int cudaError_t;
+enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInvalidDevice = 101 };
+enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+static inline const char *cudaGetErrorString(cudaError_t error)
+{
+    return error ? "an error of the emulated device" : "no error";
+}
+static inline cudaError_t cudaGetDevice(int *device)
+{
+    *device = emulate::device;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaSetDevice(int device)
+{
+    if (device < 0 || device > 1) return cudaErrorInvalidDevice; /* two */
+    emulate::device = device;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int)
+{
+    *value = which == cudaDevAttrComputeCapabilityMajor ? emulate::architecture() / 10 : (int)emulate::shared_limit();
+    return cudaSuccess;
+}
 #define __expf expf
 static inline float __fdividef(float a, float b)
 {
@@ -453,13 +506,15 @@ static inline float power_of_2(float x)
 struct tess_work;
 template <class F> static void emulate_blocks(int64_t blocks, int threads, size_t shared, F call)
 {
-    if (threads > 1024 || shared > emulate::SHARED || blocks > INT32_MAX) emulate::broken("no such launch");
+    if (blocks == 0) return;
+    if (threads < 1 || threads > 1024 || shared > emulate::shared_limit() || blocks < 0 || blocks > INT32_MAX)
+        emulate::broken("no such launch");
     emulate::threads = threads;
     emulate::body = [](void *f) { (*(F *)f)(); };
     emulate::body_argument = &call;
     for (int64_t b = 0; b < blocks; b++) {
         emulate::block.x = (unsigned)b;
-        emulate::run_block();
+        emulate::run_block(shared);
     }
     emulate::body_argument = NULL;
 }

@@ -1,55 +1,133 @@
-/* A GPU for StarPU where there is none: the calls of CUDA's runtime that StarPU's driver and runtime/gpu/ make, over
- * the CPU's memory. What is put on a stream has happened when the call returns; the device's memory is as large as
- * TESS_EMULATED_GPU says in MiB (4096 without), and NaN when it is given out and taken back. Its bodies are the CPU's,
- * so that a run has the same bits wherever its tasks ran; the kernels have tests of their own (emulated.cpp). So whole
- * runs go through StarPU's driver, its memory nodes and our plan for them:
+/* GPUs for StarPU where there are none: the calls of CUDA's runtime that StarPU's driver and runtime/ make, over the
+ * CPU's memory. Bodies are the CPU's, so that a run has the same bits wherever its tasks ran; the kernels have tests of
+ * their own (emulated.cpp). So whole runs go through StarPU's driver, its memory nodes and our plan for them:
  *
  *     tools/starpu cuda; with_cuda=yes; . tools/lib.sh; build build-emulated -Demulated_gpu=true
  *
+ * It is as unhelpful as a GPU may be. What is put on a stream happens later, on another thread, in any order that
+ * streams and events allow, drawn from TESS_EMULATED_SEED; until a copy ends its target is NaN (emulated_streams.c).
+ * Memory is NaN when it is given out and taken back. A context takes 600 MiB of the device that a thread is on when it
+ * first calls, and a thread that never said is on device 0. A reset takes memory, streams and events. Bodies may touch
+ * the memory of their stream's device alone.
+ *
+ *     TESS_EMULATED_GPU=4096       MiB of each device
+ *     TESS_EMULATED_GPUS=1         devices
+ *     TESS_EMULATED_BESIDE=0       MiB of each that other programs hold
+ *     TESS_EMULATED_SEED=1         of what happens when
+ *     TESS_EMULATED_ERROR=35       what the driver says instead of having devices (0: it has them)
+ *     TESS_EMULATED_REPORT=FILE    to which a line is added at the end: contexts, copies, and what was loaded when
+ *
  * The program's own symbols come before those of the libraries, so this takes the place of libcudart for StarPU too. */
-#include <cuda_runtime_api.h>
+#include "emulated_cuda.h"
+#include <errno.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-/* What the device gave out, by address. */
+struct emulated_counts emulated_counts;
+
+/* What a device gave out, and what of RAM is pinned, by address. */
 struct piece {
-    void *at;
+    char *at;
     size_t bytes;
     struct piece *next;
 };
-static struct {
-    pthread_mutex_t lock;
+static struct device {
+    bool context;
     struct piece *first;
     size_t used;
-} device = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} device[EMULATED_DEVICES];
+static struct piece *pinned;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local int current;
+static const size_t CONTEXT = (size_t)600 << 20;
 
+static long setting(const char *name, long otherwise)
+{
+    const char *text = getenv(name);
+    return text ? atol(text) : otherwise;
+}
 static size_t device_bytes(void)
 {
-    const char *mib = getenv("TESS_EMULATED_GPU");
-    return (size_t)(mib ? atoi(mib) : 4096) << 20;
+    return (size_t)setting("TESS_EMULATED_GPU", 4096) << 20;
+}
+static int devices(void)
+{
+    const long n = setting("TESS_EMULATED_GPUS", 1);
+    return n < EMULATED_DEVICES ? (int)n : EMULATED_DEVICES;
 }
 
-/* ---- the device ---- */
+void emulated_broken(const char *what, ...)
+{
+    va_list ap;
+    fprintf(stderr, "emulated GPU: ");
+    va_start(ap, what);
+    vfprintf(stderr, what, ap);
+    va_end(ap);
+    fprintf(stderr, "\n");
+    abort();
+}
+
+/* ---- devices ---- */
+
+static void report(void)
+{
+    const char *path = getenv("TESS_EMULATED_REPORT"), *loading = getenv("CUDA_MODULE_LOADING");
+    FILE *f = path ? fopen(path, "a") : NULL;
+    if (!f) return;
+    fprintf(f, "contexts");
+    for (int i = 0; i < devices(); i++)
+        if (device[i].context) fprintf(f, " %d", i);
+    fprintf(f, ", copies %ld, pageable %ld, bodies %ld, pins %ld, modules %s\n", emulated_counts.copies,
+            emulated_counts.pageable, emulated_counts.bodies, emulated_counts.pins, loading ? loading : "-");
+    fclose(f);
+}
+
+int emulated_device(void)
+{
+    static bool once;
+    pthread_mutex_lock(&lock);
+    if (!once) atexit(report);
+    once = device[current].context = true;
+    pthread_mutex_unlock(&lock);
+    return current;
+}
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
+    const cudaError_t error = (cudaError_t)setting("TESS_EMULATED_ERROR", 0);
+    *count = error ? 0 : devices();
+    return error;
+}
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = 12040;
+    return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = 13000;
     return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int *id)
 {
-    *id = 0;
+    *id = current;
     return cudaSuccess;
 }
+/* Since CUDA 12 this makes the context. */
 cudaError_t cudaSetDevice(int id)
 {
-    return id ? cudaErrorInvalidDevice : cudaSuccess;
+    if (id < 0 || id >= devices()) return cudaErrorInvalidDevice;
+    current = id;
+    emulated_device();
+    return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int id)
 {
-    (void)id;
+    if (id < 0 || id >= devices()) return cudaErrorInvalidDevice;
     memset(p, 0, sizeof *p);
     strcpy(p->name, "emulated GPU");
     p->totalGlobalMem = device_bytes();
@@ -59,9 +137,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int id)
 cudaError_t cudaDeviceGetPCIBusId(char *name, int room, int id)
 {
     snprintf(name, (size_t)room, "emulated %d", id);
-    return id ? cudaErrorInvalidDevice : cudaSuccess;
+    return id < devices() ? cudaSuccess : cudaErrorInvalidDevice;
 }
-
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int id)
 {
     (void)attribute, (void)id;
@@ -76,10 +153,7 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int id, int peer)
 }
 cudaError_t cudaDeviceSynchronize(void)
 {
-    return cudaSuccess;
-}
-cudaError_t cudaDeviceReset(void)
-{
+    emulated_drain(emulated_device());
     return cudaSuccess;
 }
 cudaError_t cudaGetLastError(void)
@@ -88,143 +162,176 @@ cudaError_t cudaGetLastError(void)
 }
 const char *cudaGetErrorString(cudaError_t error)
 {
-    return error ? "an error of the emulated GPU" : "no error";
+    return error == cudaErrorInsufficientDriver ? "CUDA driver version is insufficient for CUDA runtime version"
+           : error                              ? "an error of the emulated GPU"
+                                                : "no error";
 }
 
 /* ---- memory ---- */
 
+static struct piece **find(struct piece **at, const void *p)
+{
+    while (*at && (*at)->at != p) at = &(*at)->next;
+    return at;
+}
+static bool holds(const struct piece *of, const void *p, size_t bytes)
+{
+    for (; of; of = of->next)
+        if ((const char *)p >= of->at && (const char *)p + bytes <= of->at + of->bytes) return true;
+    return false;
+}
+
+bool emulated_is_on(int id, const void *p, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    const bool is = holds(device[id].first, p, bytes);
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+bool emulated_is_pinned(const void *p, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    bool is = holds(pinned, p, bytes);
+    for (int i = 0; i < devices() && !is; i++) is = holds(device[i].first, p, bytes);
+    pthread_mutex_unlock(&lock);
+    return is;
+}
+
+static size_t taken(int id)
+{
+    return device[id].used + CONTEXT + ((size_t)setting("TESS_EMULATED_BESIDE", 0) << 20);
+}
+
 cudaError_t cudaMemGetInfo(size_t *left, size_t *total)
 {
-    pthread_mutex_lock(&device.lock);
+    const int id = emulated_device();
+    pthread_mutex_lock(&lock);
     *total = device_bytes();
-    *left = *total - device.used;
-    pthread_mutex_unlock(&device.lock);
+    *left = *total > taken(id) ? *total - taken(id) : 0;
+    pthread_mutex_unlock(&lock);
     return cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
+    const int id = emulated_device();
     cudaError_t error = cudaErrorMemoryAllocation;
-    pthread_mutex_lock(&device.lock);
+    pthread_mutex_lock(&lock);
     struct piece *piece = malloc(sizeof *piece);
-    if (piece && device.used + bytes <= device_bytes() && !posix_memalign(p, 256, bytes ? bytes : 1)) {
+    if (piece && taken(id) + bytes <= device_bytes() && !posix_memalign(p, 256, bytes ? bytes : 1)) {
         memset(*p, 0xff, bytes); /* as floats, NaN */
-        *piece = (struct piece){*p, bytes, device.first};
-        device.first = piece;
-        device.used += bytes;
+        *piece = (struct piece){*p, bytes, device[id].first};
+        device[id].first = piece;
+        device[id].used += bytes;
         error = cudaSuccess;
     } else
         free(piece);
-    pthread_mutex_unlock(&device.lock);
+    pthread_mutex_unlock(&lock);
     return error;
 }
 
+static bool take_back(int id, const void *p)
+{
+    struct piece **at = find(&device[id].first, p), *piece = *at;
+    if (!piece) return false;
+    *at = piece->next;
+    device[id].used -= piece->bytes;
+    memset(piece->at, 0xff, piece->bytes);
+    free(piece->at);
+    free(piece);
+    return true;
+}
+
+/* After all that is on its way there. */
 cudaError_t cudaFree(void *p)
 {
-    pthread_mutex_lock(&device.lock);
-    struct piece **at = &device.first;
-    while (*at && (*at)->at != p) at = &(*at)->next;
-    struct piece *piece = *at;
-    if (piece) {
-        *at = piece->next;
-        device.used -= piece->bytes;
-        memset(p, 0xff, piece->bytes);
-        free(p);
-        free(piece);
-    }
-    pthread_mutex_unlock(&device.lock);
-    return piece || !p ? cudaSuccess : cudaErrorInvalidDevicePointer;
+    const int own = emulated_device();
+    bool was = !p;
+    if (p) emulated_drain(own);
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < devices() && !was; i++) was = take_back(i, p);
+    pthread_mutex_unlock(&lock);
+    return was ? cudaSuccess : cudaErrorInvalidDevicePointer;
+}
+
+cudaError_t cudaDeviceReset(void)
+{
+    emulated_drain(current);
+    emulated_forget(current);
+    pthread_mutex_lock(&lock);
+    while (device[current].first) take_back(current, device[current].first->at);
+    device[current].context = false;
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+
+/* ---- RAM that devices reach by themselves ---- */
+
+/* Pinning takes long: nobody else may have to wait for it, which a thread that wants the slab's lock would. */
+static void *asks_the_slab(void *done)
+{
+    uint64_t now, peak;
+    extern void tess_slab_use(uint64_t *, uint64_t *);
+    tess_slab_use(&now, &peak);
+    __atomic_store_n((int *)done, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+static void check_nobody_waits(void)
+{
+    pthread_t thread;
+    int done = 0;
+    if (emulated_counts.pins++ % 16) return;
+    if (pthread_create(&thread, NULL, asks_the_slab, &done)) return;
+    for (int i = 0; i < 60000 && !__atomic_load_n(&done, __ATOMIC_ACQUIRE); i++) usleep(1000);
+    if (!__atomic_load_n(&done, __ATOMIC_ACQUIRE)) emulated_broken("the slab is locked while memory is pinned");
+    pthread_join(thread, NULL);
+}
+
+static void add_pinned(void *p, size_t bytes)
+{
+    struct piece *piece = malloc(sizeof *piece);
+    if (!piece) abort();
+    pthread_mutex_lock(&lock);
+    *piece = (struct piece){p, bytes, pinned};
+    pinned = piece;
+    pthread_mutex_unlock(&lock);
+}
+static bool drop_pinned(void *p)
+{
+    pthread_mutex_lock(&lock);
+    struct piece **at = find(&pinned, p), *piece = *at;
+    if (piece) *at = piece->next;
+    pthread_mutex_unlock(&lock);
+    free(piece);
+    return piece;
 }
 
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags)
 {
     (void)flags;
-    return posix_memalign(p, 4096, bytes ? bytes : 1) ? cudaErrorMemoryAllocation : cudaSuccess;
+    emulated_device();
+    if (posix_memalign(p, 4096, bytes ? bytes : 1)) return cudaErrorMemoryAllocation;
+    add_pinned(*p, bytes);
+    return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void *p)
 {
+    emulated_drain(emulated_device());
+    if (!drop_pinned(p)) return cudaErrorInvalidValue;
     free(p);
     return cudaSuccess;
 }
 cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
 {
-    (void)p, (void)bytes, (void)flags;
+    (void)flags;
+    emulated_device();
+    if (emulated_is_pinned(p, 1)) return cudaErrorHostMemoryAlreadyRegistered;
+    check_nobody_waits();
+    add_pinned(p, bytes);
     return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void *p)
 {
-    (void)p;
-    return cudaSuccess;
-}
-
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
-{
-    (void)kind;
-    memcpy(to, from, bytes);
-    return cudaSuccess;
-}
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
-{
-    (void)stream;
-    return cudaMemcpy(to, from, bytes, kind);
-}
-
-cudaError_t cudaMemset(void *p, int value, size_t bytes)
-{
-    memset(p, value, bytes);
-    return cudaSuccess;
-}
-
-/* ---- streams and events: everything has happened ---- */
-
-cudaError_t cudaStreamCreate(cudaStream_t *stream)
-{
-    *stream = malloc(1);
-    return cudaSuccess;
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
-{
-    (void)flags;
-    return cudaStreamCreate(stream);
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream)
-{
-    free(stream);
-    return cudaSuccess;
-}
-cudaError_t cudaStreamSynchronize(cudaStream_t stream)
-{
-    (void)stream;
-    return cudaSuccess;
-}
-cudaError_t cudaStreamQuery(cudaStream_t stream)
-{
-    (void)stream;
-    return cudaSuccess;
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
-{
-    (void)flags;
-    *event = malloc(1);
-    return cudaSuccess;
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-    free(event);
-    return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
-{
-    (void)event, (void)stream;
-    return cudaSuccess;
-}
-cudaError_t cudaEventQuery(cudaEvent_t event)
-{
-    (void)event;
-    return cudaSuccess;
-}
-cudaError_t cudaEventSynchronize(cudaEvent_t event)
-{
-    (void)event;
-    return cudaSuccess;
+    emulated_drain(emulated_device());
+    return drop_pinned(p) ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
 }

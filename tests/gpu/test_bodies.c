@@ -12,6 +12,9 @@
 enum { ROOM = 64 << 20 };
 static void *room;
 static struct tess_kernel_fault *fault;
+#ifdef TESS_EMULATED
+extern int emulated_turn;
+#endif
 
 /* The emulated body of a codelet has its name; where that is a function of the C library, `all_` comes before it. */
 static tess_body body_of(const tess_codelet *cl)
@@ -100,6 +103,9 @@ void op_run(tess_codelet *cl, const void *arg)
     w.room = room;
     w.room_bytes = ROOM;
     w.fault = fault;
+#ifdef TESS_EMULATED
+    emulated_turn++; /* the next device */
+#endif
     cuda(&w);
     const char *error = device_error();
     if (error) {
@@ -118,6 +124,10 @@ void op_run(tess_codelet *cl, const void *arg)
 
 int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "--list")) { /* for who runs them one by one */
+        for (const struct check_case *c = check_first; c; c = c->next) puts(c->name);
+        return 0;
+    }
     if (!device_is_there()) {
         printf("skipped: no GPU\n0 passed, 0 failed, 1 skipped\n");
         return 77;

@@ -1,12 +1,17 @@
 /* A small GPT-2 trained some steps on the GPU and on the CPU: losses in fp32 within 1e-4 of each other. On the GPU,
  * twice with the same seed, with most of its memory taken away, with tiles in its memory, RAM and on disk, and over a
  * checkpoint: the same bits. Runs `tessera` as a user does, since
- * StarPU starts once a process. Exit 77 without a GPU that StarPU drives. */
+ * StarPU starts once a process. Exit 77 without a GPU that StarPU drives.
+ *
+ * On emulated GPUs, which do things late and in any order that is allowed (tests/gpu/emulated_cuda.c), also whatever
+ * order a seed draws, with one and with two of them; TESS_SEEDS says how many seeds (3), and tests/gpu/fuzz runs a
+ * thousand. And what is there about them that is no computing: contexts, memory that others hold, drivers that fail. */
 #define main check_main
 #define CHECK_MAIN
 #include "check.h"
 #undef main
 #include "runtime.h"
+#include <sys/wait.h>
 #include <unistd.h>
 
 #ifdef TESS_EMULATED_GPU /* where a step takes long */
@@ -14,6 +19,7 @@ enum { STEPS = 4 };
 #else
 enum { STEPS = 10 };
 #endif
+static int small_runs; /* of 2 steps */
 static char dir[] = "/tmp/tessera-gpu-XXXXXX";
 
 /* Writes the configuration and some text; every call trains in its own output directory. */
@@ -47,11 +53,20 @@ static void run(const char *name, const char *environment, const char *settings)
     CHECK_EQ(system(command), 0);
 }
 
+/* Nobody's figures from before. */
+static void forget(const char *name)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", dir, name);
+    unlink(path);
+}
+
 /* The losses and norms of a run as text, so that equal means equal bits. */
 static void train(const char *name, const char *environment, const char *settings, char text[STEPS][2][32])
 {
     char line[4096];
     memset(text, 0, STEPS * sizeof *text);
+    if (!strstr(settings, "--resume")) forget(name);
     run(name, environment, settings);
     snprintf(line, sizeof line, "%s/%s/metrics.jsonl", dir, name);
     FILE *f = fopen(line, "r");
@@ -62,7 +77,7 @@ static void train(const char *name, const char *environment, const char *setting
         if (norm) sscanf(norm, "\"grad_norm\":%31[^,}]", text[k][1]);
     }
     if (f) fclose(f);
-    for (int k = 0; k < STEPS; k++) CHECK(text[k][0][0]);
+    for (int k = 0; k < (small_runs ? 2 : STEPS); k++) CHECK(text[k][0][0]);
 }
 
 static void compare(char a[STEPS][2][32], char b[STEPS][2][32], double limit)
@@ -145,6 +160,115 @@ TEST(the_least)
     train("first", "", "", first);
     compare(least, first, 0);
 }
+
+#ifdef TESS_EMULATED_GPU
+/* Runs a command of this program's; its output, as far as there is room. */
+static int said(const char *environment, const char *arguments, char *text, size_t room)
+{
+    char command[900];
+    snprintf(command, sizeof command, "%s %s %s 2>&1", environment, getenv("TESSERA") ? getenv("TESSERA") : "tessera",
+             arguments);
+    FILE *f = popen(command, "r");
+    const size_t n = f ? fread(text, 1, room - 1, f) : 0;
+    text[n] = 0;
+    const int status = f ? pclose(f) : -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static const char two[] = "TESS_EMULATED_GPUS=2 mpirun --oversubscribe -n 2";
+static const char tiny[] = "model.n_embd=64 model.n_layer=1 steps=2 data.seq_length=64";
+
+/* The order of copies and bodies on their streams never shows. */
+TEST(any_order)
+{
+    static char first[2][STEPS][2][32], again[STEPS][2][32];
+    const int seeds = getenv("TESS_SEEDS") ? atoi(getenv("TESS_SEEDS")) : 3;
+    char environment[160], set[200];
+    small_runs = true;
+    for (int seed = 1; seed <= seeds && !check_failures; seed++)
+        for (int gpus = 1; gpus <= 2; gpus++) {
+            const char *cap = seed % 2 ? "" : "memory.gpu=104MiB";
+            if (seed > 4 && seed % 2 != gpus - 1) continue; /* in turns */
+            snprintf(environment, sizeof environment, "TESS_EMULATED_SEED=%d %s", seed, gpus == 2 ? two : "");
+            snprintf(set, sizeof set, "%s %s", tiny, cap);
+            train("seed", environment, set, seed == 1 ? first[gpus - 1] : again);
+            if (seed > 1) compare(again, first[gpus - 1], 0);
+            if (check_failures) printf("seed %d with %d GPU%s\n", seed, gpus, gpus == 1 ? "" : "s");
+        }
+    small_runs = false;
+}
+
+/* Contexts, and what other programs hold, are not the plan's. */
+TEST(memory_that_others_hold)
+{
+    static char first[STEPS][2][32], again[STEPS][2][32];
+    train("first", "", "", first);
+    train("again", "TESS_EMULATED_GPU=780", "", again);
+    compare(again, first, 0);
+    train("again", "TESS_EMULATED_GPU=4096 TESS_EMULATED_BESIDE=3316", "", again);
+    compare(again, first, 0);
+}
+
+/* A rank touches its own device alone, and has its kernels loaded before it sends. */
+TEST(devices_of_ranks)
+{
+    char environment[200], path[100], line[200], want[40];
+    int lines = 0, seen[2] = {0};
+    snprintf(path, sizeof path, "%s/report", dir);
+    snprintf(environment, sizeof environment, "TESS_EMULATED_REPORT=%s %s", path, two);
+    small_runs = true;
+    static char text[STEPS][2][32];
+    train("calibrates", environment, tiny, text); /* StarPU tries all devices, once for a machine */
+    unlink(path);
+    train("ranks", environment, tiny, text);
+    small_runs = false;
+    FILE *f = fopen(path, "r");
+    CHECK(f);
+    while (f && fgets(line, sizeof line, f)) {
+        lines++;
+        CHECK_HAS(line, "modules EAGER");
+        CHECK_HAS(line, "pageable 0,");
+        for (int k = 0; k < 2; k++) {
+            snprintf(want, sizeof want, "contexts %d,", k);
+            seen[k] += strstr(line, want) == line;
+        }
+    }
+    if (f) fclose(f);
+    CHECK_EQ(lines, 2);
+    CHECK_EQ(seen[0], 1);
+    CHECK_EQ(seen[1], 1);
+}
+
+TEST(two_devices_of_a_process)
+{
+    char text[4000], arguments[300];
+    snprintf(arguments, sizeof arguments, "train %s/run.json output=%s/both %s", dir, dir, tiny);
+    CHECK_EQ(said("TESS_EMULATED_GPUS=2", arguments, text, sizeof text), 2);
+    CHECK_HAS(text, "error: GPU: this process has 2");
+    CHECK_HAS(text, "mpirun -n 2");
+    CHECK_EQ(said("TESS_EMULATED_GPUS=2 STARPU_NCUDA=1", arguments, text, sizeof text), 0);
+}
+
+/* What the driver says is said on. */
+TEST(a_driver_that_is_too_old)
+{
+    char text[4000], arguments[300];
+    snprintf(arguments, sizeof arguments, "train %s/run.json output=%s/old %s", dir, dir, tiny);
+    CHECK_EQ(said("TESS_EMULATED_ERROR=35", arguments, text, sizeof text), 0);
+    CHECK_HAS(text, "GPU: none is used, since CUDA says \"CUDA driver version is insufficient");
+    CHECK_HAS(text, "12.4");
+    CHECK_EQ(said("TESS_EMULATED_ERROR=35", "info", text, sizeof text), 0);
+    CHECK_HAS(text, "but CUDA says \"CUDA driver version is insufficient");
+}
+
+/* StarPU binds a CPU worker to the core of the GPU's where it is told of as many as there are cores. */
+TEST(a_core_for_the_worker_of_a_gpu)
+{
+    const int cores = tess_share_read()->cores;
+    if (getenv("STARPU_NCPU")) SKIP("STARPU_NCPU says how many workers there are");
+    CHECK_EQ(tess_cores(), cores > 1 ? cores - 1 : 1);
+}
+#endif
 
 int main(int argc, char **argv)
 {

@@ -98,7 +98,7 @@ TEST(gradients_match_finite_differences)
 {
     OK(tess_start(&TESS_MACHINE_DEFAULT));
     for (int which = 0; which < 3; which++) {
-        check_gradients(which, &(tess_graph_conf){.tile_rows = 2 * T, .loss_rows = 17});
+        check_gradients(which, &(tess_graph_conf){.tile_rows = 2 * T, .loss_rows = 17, .loss_align = 64});
         check_gradients(which, &(tess_graph_conf){.tile_rows = T, .tile_elements = 64 * C, .loss_rows = 50});
     }
     tess_stop();

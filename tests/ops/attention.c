@@ -26,8 +26,20 @@ static void put_bounds(const tess_attention_arg *a, const char *name, bool short
         }
 }
 
+/* Drawn, but for every so many'th element. */
+static const void *drawn(const char *name, int64_t n, tess_dtype t, int64_t each, float value)
+{
+    void *x = op_drawn(name, n, t, 0.7);
+    for (int64_t i = 0; each < n && i < n; i += each)
+        if (t == TESS_F32)
+            ((float *)x)[i] = value;
+        else
+            ((uint16_t *)x)[i] = t == TESS_F16 ? tess_to_f16(value) : tess_to_bf16(value);
+    return x;
+}
+
 /* The buffers of what a task reads: drawn, or, where `keep` holds it from before, the same again. */
-static void put_inputs(tess_dtype t, const tess_attention_arg *a, bool short_keys, void *keep[4])
+static void put_inputs(tess_dtype t, const tess_attention_arg *a, bool short_keys, bool low, void *keep[4])
 {
     const int64_t wide = a->heads * a->dim, narrow = a->groups * a->dim, rows = a->rows;
     const int64_t key_rows = rows / a->sequence * keys_of(a), table = a->buckets * a->heads;
@@ -41,19 +53,20 @@ static void put_inputs(tess_dtype t, const tess_attention_arg *a, bool short_key
         if (keep[j])
             memcpy(op_raw(name, n[j], (int)t), keep[j], bytes);
         else
-            keep[j] = memcpy(tess_alloc(bytes), op_drawn(name, n[j], t, 0.7), bytes);
+            keep[j] =
+                memcpy(tess_alloc(bytes), drawn(name, n[j], t, low && j < 2 ? a->dim : n[j], j ? -32 : 32), bytes);
     }
 }
 
 /* A forward pass of the CPU's, whose y and lse the backward pass takes. */
-static void attention(tess_dtype t, tess_attention_arg a, bool short_keys)
+static void attention(tess_dtype t, tess_attention_arg a, bool short_keys, bool low)
 {
     const int64_t wide = a.heads * a.dim, narrow = a.groups * a.dim, all = wide + 2 * narrow, rows = a.rows;
     const int64_t part[] = {rows * wide, rows / a.sequence * keys_of(&a) * narrow}, lse_n = rows * a.heads;
     const int64_t scratch = (int64_t)tess_attention_scratch(&a, t);
     const size_t size = tess_dtype_size(t);
     void *keep[4] = {0};
-    put_inputs(t, &a, short_keys, keep);
+    put_inputs(t, &a, short_keys, low, keep);
     void *y0 = op_any("y", part[0], t, false), *lse0 = op_any("lse", lse_n, TESS_F32, false);
     op_scratch(scratch);
     /* What the CPU makes of it, kept for the backward pass. */
@@ -66,7 +79,7 @@ static void attention(tess_dtype t, tess_attention_arg a, bool short_keys)
     op_run(&tess_attention_forward[t], &a);
 
     op_drawn("dy", part[0], t, 1);
-    put_inputs(t, &a, short_keys, keep);
+    put_inputs(t, &a, short_keys, low, keep);
     memcpy(op_raw("y", part[0], t), y, (size_t)part[0] * size);
     memcpy(op_raw("lse", lse_n, TESS_F32), lse, (size_t)lse_n * 4);
     static const char *const name[] = {"dq", "dk", "dv"};
@@ -87,6 +100,7 @@ static const struct shape {
     int64_t window, keys, buckets;
     float cap;
     bool bounded, by_head, short_keys; /* short: every query sees the first few keys alone */
+    bool low;                          /* logits about -128: what is past the end, a logit of 0, would be 2^185 */
 } KINDS[] = {
     /* tensor cores: one block of keys, several, lengths that fill none */
     {64, 1, 1, 1, 64, .causal = true, .packed = true},
@@ -115,6 +129,8 @@ static const struct shape {
     {33, 1, 4, 2, 40, .causal = true, .dropout = 0.2f},
     {19, 2, 3, 3, 20, .causal = true, .packed = true, .acc = true, .by_head = true},
     {20, 2, 2, 1, 80, .packed = true},
+    /* keys past the end, on tensor cores */
+    {100, 1, 2, 1, 64, .low = true},
 };
 
 static void attention_tasks(void)
@@ -122,6 +138,7 @@ static void attention_tasks(void)
     for (size_t k = 0; k < sizeof KINDS / sizeof *KINDS; k++)
         for (tess_dtype t = KINDS[k].dim % 64 ? TESS_F32 : TESS_BF16; t <= TESS_F16; t++) {
             const struct shape *kind = &KINDS[k];
+            const uint64_t dice = op_dice;
             attention(t,
                       (tess_attention_arg){.rows = kind->length * kind->sequences,
                                            .sequence = kind->length,
@@ -145,7 +162,8 @@ static void attention_tasks(void)
                                            .row0 = kind->length * 3,
                                            .op = 4,
                                            .acc = kind->acc},
-                      kind->short_keys);
+                      kind->short_keys, kind->low);
+            if (kind->low) op_dice = dice; /* others draw what they drew */
         }
 }
 
@@ -155,7 +173,7 @@ static void attention_fp32_tasks(void)
     attention(TESS_F32,
               (tess_attention_arg){
                   .rows = 40, .sequence = 40, .heads = 2, .groups = 1, .dim = 64, .scale = 0.125f, .causal = true},
-              false);
+              false, false);
 }
 
 OP_TASKS(attention)

@@ -1,0 +1,37 @@
+/* emulated_cuda: GPUs for StarPU where there are none. What emulated_cuda.c and emulated_streams.c, which are the two
+ * halves of it, know of each other, and what the runtime calls in the place of a launch. */
+#ifndef TESS_TESTS_EMULATED_CUDA_H
+#define TESS_TESTS_EMULATED_CUDA_H
+#include "runtime.h"
+#include <cuda_runtime_api.h>
+
+enum { EMULATED_DEVICES = 8 };
+
+/* Puts a body on w->stream, as a launch does: it runs there when those before it have ended, and no sooner. */
+void tess_emulated_run(tess_body body, const tess_work *w);
+
+/* ---- emulated_cuda.c: devices and memory ---- */
+
+/* The calling thread's device, whose context is there from then on. */
+int emulated_device(void);
+/* Ends the program: CUDA would have, or would have been silently wrong. */
+_Noreturn void emulated_broken(const char *what, ...) __attribute__((format(printf, 1, 2)));
+/* Says whether the bytes are all in one piece that the device gave out. */
+bool emulated_is_on(int device, const void *p, size_t bytes);
+/* Says whether a copy may take its time with the bytes: a device's, or pinned ones. */
+bool emulated_is_pinned(const void *p, size_t bytes);
+/* Counts what the report tells. */
+struct emulated_counts {
+    long copies, pageable, bodies, pins;
+};
+extern struct emulated_counts emulated_counts;
+
+/* ---- emulated_streams.c ---- */
+
+/* Waits for all streams of a device. */
+void emulated_drain(int device);
+/* Makes handles of its streams and events dead. */
+void emulated_forget(int device);
+/* Draws a number below n; of one sequence for a seed. */
+unsigned emulated_draw(unsigned n);
+#endif

@@ -1,0 +1,279 @@
+/* cublasLt over the CPU's memory. It refuses what the library's header says that it refuses, at the heuristic or at the
+ * product, and where the header says what is right and not that something else is refused, it does the wrong thing: a
+ * bias of another type than C's is read by its bits, and a sum that is split where k is ragged loses its end, as was
+ * seen on Hopper. So mm.cu has to be right and cannot be lucky. */
+#include "emulated_lt.h"
+#define _Noreturn [[noreturn]]
+extern "C" {
+#include "codelets.h"
+}
+
+emulated_lt emulated_library;
+int emulated_turn;
+
+struct emulated_handle {
+    uint64_t era;
+    int device;
+};
+struct emulated_product {
+    cublasOperation_t a, b;
+    uint32_t epilogue;
+    cudaDataType bias_type;
+    const void *bias, *aux;
+    int64_t aux_ld;
+};
+struct emulated_layout {
+    cudaDataType type;
+    int64_t rows, columns, ld;
+};
+struct emulated_wish {
+    uint64_t room;
+    uint32_t schemes, align[4]; /* of A, B, C, D */
+};
+/* What an offer says, kept in its 64 bytes. */
+struct offer {
+    uint64_t number, room, align_a, align_b, align_c, align_bias, align_aux, split;
+};
+static_assert(sizeof(offer) == sizeof(cublasLtMatmulAlgo_t), "");
+
+constexpr int SPLIT_FROM = 512, BLOCK_K = 64; /* k above which sums are split, and the blocks that are taken of it */
+
+static float value(const void *x, int64_t i, cudaDataType t)
+{
+    return t == CUDA_R_32F   ? ((const float *)x)[i]
+           : t == CUDA_R_16F ? tess_from_f16(((const uint16_t *)x)[i])
+                             : tess_from_bf16(((const uint16_t *)x)[i]);
+}
+static void put(void *x, int64_t i, cudaDataType t, float v)
+{
+    if (t == CUDA_R_32F)
+        ((float *)x)[i] = v;
+    else
+        ((uint16_t *)x)[i] = t == CUDA_R_16F ? tess_to_f16(v) : tess_to_bf16(v);
+}
+static uint64_t alignment(const void *p)
+{
+    const uintptr_t bit = (uintptr_t)p & -(uintptr_t)p;
+    return bit > 256 || bit == 0 ? 256 : bit;
+}
+
+/* ---- what describes a product ---- */
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    *handle = new emulated_handle{emulated_library.era, 0};
+    cudaGetDevice(&(*handle)->device);
+    emulated_library.handles++;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    delete handle;
+    emulated_library.handles--;
+    return CUBLAS_STATUS_SUCCESS;
+}
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED   ? "CUBLAS_STATUS_NOT_SUPPORTED"
+           : status == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE"
+                                                   : "CUBLAS_STATUS_INTERNAL_ERROR";
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *d, cublasComputeType_t compute, cudaDataType scale)
+{
+    if (compute != CUBLAS_COMPUTE_32F || scale != CUDA_R_32F) return CUBLAS_STATUS_INVALID_VALUE;
+    *d = new emulated_product{CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, (cudaDataType)-1, NULL, NULL, 0};
+    return CUBLAS_STATUS_SUCCESS;
+}
+/* The size is part of the contract. */
+template <class T> static cublasStatus_t set(T *to, const void *from, size_t bytes, size_t expected = sizeof(T))
+{
+    if (bytes != expected) return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy((void *)to, from, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t which,
+                                              const void *from, size_t bytes)
+{
+    switch (which) {
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        return set(&d->a, from, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        return set(&d->b, from, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return set(&d->epilogue, from, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return set(&d->bias, from, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+        return set(&d->aux, from, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return set(&d->aux_ld, from, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE:
+        return set(&d->bias_type, from, bytes);
+    }
+    return CUBLAS_STATUS_INVALID_VALUE;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *l, cudaDataType type, uint64_t rows, uint64_t columns,
+                                          int64_t ld)
+{
+    if (ld < (int64_t)rows) return CUBLAS_STATUS_INVALID_VALUE; /* columns would overlap */
+    *l = new emulated_layout{type, (int64_t)rows, (int64_t)columns, ld};
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *wish)
+{
+    *wish = new emulated_wish{0, 7, {256, 256, 256, 256}};
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t wish)
+{
+    delete wish;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t wish,
+                                                    cublasLtMatmulPreferenceAttributes_t which, const void *from,
+                                                    size_t bytes)
+{
+    if (which == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) return set(&wish->room, from, bytes);
+    if (which == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) return set(&wish->schemes, from, bytes);
+    return set(&wish->align[which - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], from, bytes);
+}
+
+/* ---- what it can ---- */
+
+static bool has_bias(uint32_t epilogue)
+{
+    return epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADB);
+}
+static bool has_aux(uint32_t epilogue)
+{
+    return epilogue & 128;
+}
+
+static bool dead(cublasLtHandle_t handle)
+{
+    int device;
+    cudaGetDevice(&device);
+    return !handle || handle->era != emulated_library.era || handle->device != device;
+}
+
+static bool agree(const emulated_product *d, const emulated_layout *a, const emulated_layout *b,
+                  const emulated_layout *c)
+{
+    const int64_t k = d->a == CUBLAS_OP_T ? a->rows : a->columns, m = d->a == CUBLAS_OP_T ? a->columns : a->rows;
+    const int64_t k_b = d->b == CUBLAS_OP_T ? b->columns : b->rows, n = d->b == CUBLAS_OP_T ? b->rows : b->columns;
+    return a->type == b->type && k == k_b && m == c->rows && n == c->columns &&
+           (c->type == a->type || c->type == CUDA_R_32F) && m <= INT32_MAX && n <= INT32_MAX && k <= INT32_MAX;
+}
+
+/* As the header has them: an aux matrix' rows, its type, which is C's, and 16 bits; sums of B's columns in C's type. */
+static bool can(const emulated_product *d, const emulated_layout *a, const emulated_layout *c)
+{
+    const bool half = a->type != CUDA_R_32F;
+    if (has_aux(d->epilogue) && (!d->aux || d->aux_ld % 8 || d->aux_ld < c->rows || c->type == CUDA_R_32F))
+        return false;
+    if (has_aux(d->epilogue) && alignment(d->aux) < 16) return false;
+    if (has_bias(d->epilogue) && (!d->bias || alignment(d->bias) < (half ? 2 : 4))) return false;
+    if ((d->epilogue & CUBLASLT_EPILOGUE_BGRADB) && c->type != d->bias_type) return false;
+    return true;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c,
+                                              cublasLtMatrixLayout_t to, cublasLtMatmulPreference_t wish, int most,
+                                              cublasLtMatmulHeuristicResult_t *found, int *count)
+{
+    *count = 0;
+    if (dead(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (most < 1 || !agree(d, a, b, c) || memcmp(c, to, sizeof *c)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!can(d, a, c)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    const int64_t k = d->a == CUBLAS_OP_T ? a->rows : a->columns;
+    for (int i = 0; i < most && i < 3; i++) {
+        offer o = {};
+        o.number = (uint64_t)i;
+        o.split = (wish->schemes & CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) && k > SPLIT_FROM;
+        o.room = o.split ? 4 << 20 : 0;
+        o.align_a = wish->align[0], o.align_b = wish->align[1], o.align_c = wish->align[2];
+        o.align_bias = has_bias(d->epilogue) ? alignment(d->bias) : 1;
+        o.align_aux = has_aux(d->epilogue) ? alignment(d->aux) : 1;
+        if (o.room > wish->room) continue;
+        memcpy(&found[*count].algo, &o, sizeof o);
+        found[*count].workspaceSize = o.room;
+        found[*count].state = CUBLAS_STATUS_SUCCESS;
+        ++*count;
+    }
+    return *count ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+/* ---- products ---- */
+
+/* Column by column, contiguous along k, in fp32. */
+static std::vector<float> unfold(const void *x, const emulated_layout *l, bool k_is_rows)
+{
+    std::vector<float> v((size_t)(l->rows * l->columns));
+    for (int64_t c = 0; c < l->columns; c++)
+        for (int64_t r = 0; r < l->rows; r++)
+            v[(size_t)(k_is_rows ? c * l->rows + r : r * l->columns + c)] = value(x, c * l->ld + r, l->type);
+    return v;
+}
+
+static double gelu_tanh(double x)
+{
+    return tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+}
+
+/* One element of D, from the sum of its products. */
+static void finish(const emulated_product *d, const emulated_layout *c, void *to, int64_t i, int64_t j, float sum,
+                   float old)
+{
+    const int64_t at = j * c->ld + i, aux = j * d->aux_ld + i;
+    sum += old;
+    if (d->epilogue & CUBLASLT_EPILOGUE_BIAS) sum += value(d->bias, i, c->type); /* whatever bias_type says */
+    if (d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX || d->epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+        put((void *)d->aux, aux, c->type, sum);
+        sum = (float)(sum / 2.0 * (1 + gelu_tanh(sum)));
+    }
+    if (d->epilogue == CUBLASLT_EPILOGUE_DGELU) {
+        const double x = value(d->aux, aux, c->type), t = gelu_tanh(x);
+        const double slope = sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+        sum = (float)(sum * ((1 + t) / 2 + x / 2 * (1 - t * t) * slope));
+    }
+    put(to, at, c->type, sum);
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, const void *alpha, const void *a,
+                              cublasLtMatrixLayout_t al, const void *b, cublasLtMatrixLayout_t bl, const void *beta,
+                              const void *c, cublasLtMatrixLayout_t cl, void *to, cublasLtMatrixLayout_t,
+                              const cublasLtMatmulAlgo_t *algorithm, void *room, size_t room_bytes, cudaStream_t)
+{
+    offer o;
+    memcpy(&o, algorithm, sizeof o);
+    if (dead(handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!agree(d, al, bl, cl) || !can(d, al, cl) || o.room > room_bytes || (room_bytes && alignment(room) < 256))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (alignment(a) < o.align_a || alignment(b) < o.align_b || alignment(to) < o.align_c || c != to ||
+        (has_bias(d->epilogue) && alignment(d->bias) < o.align_bias) ||
+        (has_aux(d->epilogue) && alignment(d->aux) < o.align_aux))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    const bool plain = d->epilogue == CUBLASLT_EPILOGUE_DEFAULT;
+    if ((!plain || emulated_library.plain_too) && (int)o.number < emulated_library.refuses)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (o.room) memset(room, 0xff, o.room);
+    emulated_library.products[d->epilogue]++;
+    const int64_t m = cl->rows, n = cl->columns, k = d->a == CUBLAS_OP_T ? al->rows : al->columns;
+    const int64_t taken = o.split ? k / BLOCK_K * BLOCK_K : k;
+    emulated_library.ragged += taken < k;
+    const float one = *(const float *)alpha, more = *(const float *)beta;
+    const std::vector<float> x = unfold(a, al, d->a == CUBLAS_OP_T), y = unfold(b, bl, d->b == CUBLAS_OP_N);
+    for (int64_t j = 0; j < n; j++)
+        for (int64_t i = 0; i < m; i++) {
+            float sum = 0;
+            for (int64_t l = 0; l < taken; l++) sum += x[(size_t)(i * k + l)] * y[(size_t)(j * k + l)];
+            finish(d, cl, to, i, j, one * sum, more != 0 ? more * value(c, j * cl->ld + i, cl->type) : 0);
+        }
+    for (int64_t j = 0; j < n && d->epilogue == CUBLASLT_EPILOGUE_BGRADB; j++) {
+        float sum = 0;
+        for (int64_t l = 0; l < k; l++) sum += y[(size_t)(j * k + l)];
+        put((void *)d->bias, j, cl->type, sum);
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}

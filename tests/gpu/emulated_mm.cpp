@@ -1,0 +1,3 @@
+/* mm.cu for the CPU: its own source, over the library of emulated_lt.cpp. */
+#include "emulated_names.h"
+#include "mm.cu"

@@ -1,0 +1,313 @@
+/* Streams and events of the emulated GPUs: each device has a thread, which takes the next thing of any stream that has
+ * one, drawn from the seed, and lets time pass before. So copies overtake each other and bodies as far as streams and
+ * events let them, and nothing has happened when a call returns. Until a copy ends its target is NaN; a body finds its
+ * inputs when its turn comes. A stream or an event of before a reset, or of another device than the thread's, ends the
+ * program where CUDA returns an error that StarPU would print. */
+#include "emulated_cuda.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum what { COPY, FILL, BODY, MARK };
+struct job {
+    enum what what;
+    void *to;
+    const void *from;
+    size_t bytes;
+    int value;
+    struct CUevent_st *event;
+    uint64_t ticket;
+    tess_body body;
+    tess_work work;
+    struct job *next;
+};
+/* Never freed, so that a dead handle is known. */
+struct CUstream_st {
+    int device;
+    bool alive, running;
+    struct job *first, **last;
+    struct CUstream_st *next;
+};
+struct CUevent_st {
+    int device;
+    bool alive;
+    uint64_t recorded, reached;
+    struct CUevent_st *next;
+};
+static struct CUstream_st *streams;
+static struct CUevent_st *events;
+static bool has_thread[EMULATED_DEVICES];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t more = PTHREAD_COND_INITIALIZER, ended = PTHREAD_COND_INITIALIZER;
+
+unsigned emulated_draw(unsigned n)
+{
+    static uint64_t dice;
+    if (!dice) {
+        const char *seed = getenv("TESS_EMULATED_SEED");
+        dice = (seed ? strtoull(seed, NULL, 10) : 1) * 2 + 1;
+    }
+    dice = dice * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(dice >> 33) % n;
+}
+
+/* ---- a device's thread ---- */
+
+/* A stream of those that have something to do; all are as likely. With the lock. */
+static struct CUstream_st *draw_stream(int device)
+{
+    unsigned n = 0;
+    struct CUstream_st *chosen = NULL;
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        if (s->device == device && s->first && emulated_draw(++n) == 0) chosen = s;
+    return chosen;
+}
+
+static void do_job(struct job *j, unsigned late)
+{
+    if (j->what == COPY) memset(j->to, 0xff, j->bytes);
+    if (late) usleep(late);
+    if (j->what == COPY) memcpy(j->to, j->from, j->bytes);
+    if (j->what == FILL) memset(j->to, j->value, j->bytes);
+    if (j->what == BODY) {
+        j->body(&j->work);
+        free((void *)j->work.buf);
+    }
+}
+
+static void *device_main(void *number)
+{
+    const int device = (int)(intptr_t)number;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        struct CUstream_st *s = draw_stream(device);
+        if (!s) {
+            pthread_cond_wait(&more, &lock);
+            continue;
+        }
+        struct job *j = s->first;
+        const unsigned late = j->what == MARK || emulated_draw(4) ? 0 : emulated_draw(300);
+        s->first = j->next;
+        if (!s->first) s->last = &s->first;
+        s->running = true;
+        pthread_mutex_unlock(&lock);
+        do_job(j, late);
+        pthread_mutex_lock(&lock);
+        s->running = false;
+        if (j->what == MARK) j->event->reached = j->ticket;
+        free(j);
+        pthread_cond_broadcast(&ended);
+    }
+    return NULL;
+}
+
+static void start_thread(int device)
+{
+    pthread_t thread;
+    if (has_thread[device]) return;
+    has_thread[device] = true;
+    if (pthread_create(&thread, NULL, device_main, (void *)(intptr_t)device)) abort();
+    pthread_detach(thread);
+}
+
+/* ---- what callers do ---- */
+
+static void check_stream(const struct CUstream_st *s, const char *what)
+{
+    if (!s || !s->alive) emulated_broken("%s on a stream that a reset took, or none", what);
+}
+
+static void add(struct CUstream_st *s, const struct job *what)
+{
+    struct job *j = malloc(sizeof *j);
+    if (!j) abort();
+    *j = *what;
+    j->next = NULL;
+    pthread_mutex_lock(&lock);
+    start_thread(s->device);
+    *s->last = j;
+    s->last = &j->next;
+    pthread_cond_broadcast(&more);
+    pthread_mutex_unlock(&lock);
+}
+
+static bool is_idle(const struct CUstream_st *s)
+{
+    return !s->first && !s->running;
+}
+
+void emulated_drain(int device)
+{
+    pthread_mutex_lock(&lock);
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        while (s->device == device && !is_idle(s)) pthread_cond_wait(&ended, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+void emulated_forget(int device)
+{
+    pthread_mutex_lock(&lock);
+    for (struct CUstream_st *s = streams; s; s = s->next) s->alive &= s->device != device;
+    for (struct CUevent_st *e = events; e; e = e->next) e->alive &= e->device != device;
+    pthread_mutex_unlock(&lock);
+}
+
+void tess_emulated_run(tess_body body, const tess_work *w)
+{
+    struct job j = {.what = BODY, .body = body, .work = *w};
+    struct CUstream_st *s = w->stream;
+    int device;
+    check_stream(s, "a launch");
+    cudaGetDevice(&device);
+    if (s->device != device) emulated_broken("a launch on device %d by a thread of device %d", s->device, device);
+    for (unsigned i = 0; i < w->nbuf; i++)
+        if (w->buf[i].ptr && w->buf[i].bytes && !emulated_is_on(device, w->buf[i].ptr, w->buf[i].bytes))
+            emulated_broken("%s: its buffer %u is not on device %d", w->task ? w->task->cl->name : "a body", i, device);
+    tess_view *view = malloc((w->nbuf ? w->nbuf : 1) * sizeof *view);
+    if (!view) abort();
+    memcpy(view, w->buf, w->nbuf * sizeof *view);
+    j.work.buf = view;
+    emulated_counts.bodies++;
+    add(s, &j);
+}
+
+/* The stream that no name is given to waits for all of the device, and all wait for it. */
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    (void)kind;
+    emulated_drain(emulated_device());
+    memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    if (!stream) return cudaMemcpy(to, from, bytes, kind);
+    check_stream(stream, "a copy");
+    add(stream, &(struct job){.what = COPY, .to = to, .from = from, .bytes = bytes});
+    __atomic_add_fetch(&emulated_counts.copies, 1, __ATOMIC_RELAXED);
+    if (emulated_is_pinned(to, bytes) && emulated_is_pinned(from, bytes)) return cudaSuccess;
+    __atomic_add_fetch(&emulated_counts.pageable, 1, __ATOMIC_RELAXED);
+    return cudaStreamSynchronize(stream); /* through a buffer of the driver's, while the caller waits */
+}
+cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device, size_t bytes)
+{
+    emulated_drain(to_device);
+    emulated_drain(from_device);
+    memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device, size_t bytes,
+                                cudaStream_t stream)
+{
+    (void)to_device, (void)from_device;
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+}
+cudaError_t cudaMemset(void *p, int value, size_t bytes)
+{
+    emulated_drain(emulated_device());
+    memset(p, value, bytes);
+    return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t stream)
+{
+    check_stream(stream, "a fill");
+    add(stream, &(struct job){.what = FILL, .to = p, .value = value, .bytes = bytes});
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream)
+{
+    struct CUstream_st *s = calloc(1, sizeof *s);
+    if (!s) return cudaErrorMemoryAllocation;
+    s->device = emulated_device();
+    s->alive = true;
+    s->last = &s->first;
+    pthread_mutex_lock(&lock);
+    s->next = streams;
+    streams = s;
+    pthread_mutex_unlock(&lock);
+    *stream = s;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    (void)flags;
+    return cudaStreamCreate(stream);
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    check_stream(stream, "the end of a stream");
+    stream->alive = false; /* what is on it still runs */
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    check_stream(stream, "a wait");
+    pthread_mutex_lock(&lock);
+    while (!is_idle(stream)) pthread_cond_wait(&ended, &lock);
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    check_stream(stream, "a query");
+    pthread_mutex_lock(&lock);
+    const bool idle = is_idle(stream);
+    pthread_mutex_unlock(&lock);
+    return idle ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    (void)flags;
+    struct CUevent_st *e = calloc(1, sizeof *e);
+    if (!e) return cudaErrorMemoryAllocation;
+    e->device = emulated_device();
+    e->alive = true;
+    pthread_mutex_lock(&lock);
+    e->next = events;
+    events = e;
+    pthread_mutex_unlock(&lock);
+    *event = e;
+    return cudaSuccess;
+}
+static void check_event(const struct CUevent_st *e)
+{
+    if (!e || !e->alive) emulated_broken("an event that a reset took, or none");
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    check_event(event);
+    event->alive = false;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    check_event(event);
+    check_stream(stream, "an event");
+    if (event->device != stream->device)
+        emulated_broken("an event of device %d on a stream of device %d", event->device, stream->device);
+    pthread_mutex_lock(&lock);
+    const uint64_t ticket = ++event->recorded;
+    pthread_mutex_unlock(&lock);
+    add(stream, &(struct job){.what = MARK, .event = event, .ticket = ticket});
+    return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    check_event(event);
+    pthread_mutex_lock(&lock);
+    const bool is = event->reached == event->recorded;
+    pthread_mutex_unlock(&lock);
+    return is ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    check_event(event);
+    pthread_mutex_lock(&lock);
+    while (event->reached != event->recorded) pthread_cond_wait(&ended, &lock);
+    pthread_mutex_unlock(&lock);
+    return cudaSuccess;
+}

@@ -1,0 +1,406 @@
+/* Products as mm.cu makes them, against a kernel that sums in double: the shapes of a layer's tasks and of the head's,
+ * each as plain as it may be and with all that its epilogue does, each twice for the same bits, and of ones, whose sums
+ * must be k to the last bit. Built twice: on a GPU at the sizes of models, where the library takes the kernels that
+ * count, and over the emulated library, which refuses what it may. Exit 77 without a GPU. */
+#include "cuda_impl.h"
+#define main check_main
+#define CHECK_MAIN
+#include "check.h"
+#undef main
+extern "C" {
+#include "device.h"
+}
+#ifdef TESS_EMULATED
+#include "emulated_lt.h"
+#else
+#include <cublasLt.h>
+#endif
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <vector>
+
+extern "C" void TESS_CUDA_NAME(matrix_rate)(const tess_work *w);
+static char failure[400];
+static void *room;
+static tess_work work;
+
+extern "C" void tess_work_fail(const tess_work *, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(failure, sizeof failure, format, ap);
+    va_end(ap);
+}
+
+/* ---- the plain way ---- */
+
+enum { FORWARD, INPUT, INPUT_SUM, WEIGHT, HEAD, HEAD_GRADIENT, GELU, SLOPE, KINDS };
+static const char *const kind_name[] = {"forward", "input",           "input +=", "weight",
+                                        "head",    "head's gradient", "gelu",     "slope"};
+
+struct reference {
+    tess_cuda_mm d;
+    const void *a, *b, *old, *aux;
+    double *want, *pre; /* (m,n) */
+    int kind;
+};
+template <tess_dtype T> TESS_DEVICE double element(const void *x, int64_t i)
+{
+    float v[1];
+    load<T, 1>(v, x, i);
+    return v[0];
+}
+template <tess_dtype IN, tess_dtype OUT> TESS_KERNEL(256) reference_kernel(reference r)
+{
+    const int64_t at = (int64_t)blockIdx.x * 256 + threadIdx.x, i = at / r.d.n, j = at % r.d.n;
+    if (i >= r.d.m) return;
+    double sum = 0;
+    for (int64_t l = 0; l < r.d.k; l++)
+        sum += element<IN>(r.a, r.d.ta ? l * r.d.lda + i : i * r.d.lda + l) *
+               element<IN>(r.b, r.d.tb ? j * r.d.ldb + l : l * r.d.ldb + j);
+    if (r.d.acc) sum += element<OUT>(r.old, i * r.d.ldc + j);
+    if (r.d.bias) sum += r.d.bias[j];
+    r.pre[at] = sum;
+    const double root = 0.7978845608028654, x = r.kind == SLOPE ? element<OUT>(r.aux, i * r.d.ldc + j) : sum;
+    const double t = tanh(root * (x + 0.044715 * x * x * x));
+    if (r.kind == GELU) sum = x / 2 * (1 + t);
+    if (r.kind == SLOPE) sum *= (1 + t) / 2 + x / 2 * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x);
+    r.want[at] = sum;
+}
+static void run_reference(const reference &r)
+{
+    const int64_t blocks = blocks_of(r.d.m * r.d.n, 256);
+    auto kernel = r.d.in == TESS_F32     ? reference_kernel<TESS_F32, TESS_F32>
+                  : r.d.in == TESS_F16   ? r.d.out == TESS_F16 ? reference_kernel<TESS_F16, TESS_F16>
+                                                               : reference_kernel<TESS_F16, TESS_F32>
+                    : r.d.out == TESS_BF16 ? reference_kernel<TESS_BF16, TESS_BF16>
+                                         : reference_kernel<TESS_BF16, TESS_F32>;
+    launch(&work, kernel, blocks, 256, 0, r);
+}
+
+/* Small numbers, or ones. */
+struct drawing {
+    void *x;
+    tess_dtype type;
+    uint64_t seed;
+    bool ones;
+    template <int K> TESS_DEVICE void at(int64_t i) const
+    {
+        const tess_random_key key = {(uint32_t)seed, 9};
+        float v[K];
+        for (int k = 0; k < K; k++) v[k] = ones ? 1 : (float)(int32_t)tess_random_at(key, (uint64_t)(i + k)) * 0x1p-31f;
+        if (type == TESS_BF16)
+            store<TESS_BF16, K>(x, i, v);
+        else if (type == TESS_F16)
+            store<TESS_F16, K>(x, i, v);
+        else
+            store<TESS_F32, K>(x, i, v);
+    }
+};
+static void *drawn(int64_t n, tess_dtype t, bool ones)
+{
+    static uint64_t seed;
+    void *x = device_new((size_t)n * tess_dtype_size(t));
+    map(&work, drawing{x, t, ++seed, ones}, n, true);
+    return x;
+}
+template <class T> static std::vector<T> fetched(const void *x, int64_t n)
+{
+    std::vector<T> v((size_t)n);
+    device_get(v.data(), x, (size_t)n * sizeof(T));
+    return v;
+}
+static double number(const void *x, int64_t i, tess_dtype t)
+{
+    return t == TESS_F32   ? ((const float *)x)[i]
+           : t == TESS_F16 ? tess_from_f16(((const uint16_t *)x)[i])
+                           : tess_from_bf16(((const uint16_t *)x)[i]);
+}
+
+/* ---- one product ---- */
+
+struct shape {
+    int64_t rows, in, out;
+};
+struct product {
+    tess_cuda_mm d;
+    int64_t size_a, size_b, size_c;
+    void *a, *b, *c, *pre;
+    float *bias, *sums;
+};
+
+static int64_t padded(int64_t n)
+{
+    return (n + 63) / 64 * 64;
+}
+static product describe(int kind, const shape &s, tess_dtype t)
+{
+    product p = {};
+    tess_cuda_mm &d = p.d;
+    d.in = t;
+    d.out = kind == INPUT_SUM || kind == WEIGHT || kind == HEAD || kind == HEAD_GRADIENT ? TESS_F32 : t;
+    d.tb = kind == FORWARD || kind == HEAD || kind == GELU;
+    d.ta = kind == WEIGHT;
+    d.m = s.rows, d.n = d.tb ? s.out : s.in, d.k = d.tb ? s.in : s.out;
+    if (kind == WEIGHT) d.m = s.out, d.n = s.in, d.k = s.rows;
+    d.lda = d.ta ? d.m : kind == HEAD_GRADIENT ? padded(d.k) : d.k;
+    d.ldb = d.tb ? d.k : d.n;
+    d.ldc = kind == HEAD ? padded(d.n) : d.n;
+    d.acc = kind == INPUT_SUM || kind == HEAD_GRADIENT;
+    p.size_a = (d.ta ? d.k : d.m) * d.lda, p.size_b = (d.tb ? d.n : d.k) * d.ldb, p.size_c = d.m * d.ldc;
+    return p;
+}
+
+/* Whether the library took the epilogue. */
+static bool run_product(const product &p, int kind)
+{
+    if (kind == GELU) return tess_cuda_mm_gelu(&work, &p.d, p.a, p.b, p.pre, p.c);
+    if (kind == SLOPE) return tess_cuda_mm_slope(&work, &p.d, p.a, p.b, p.pre, p.c);
+    return tess_cuda_mm_run(&work, &p.d, p.a, p.b, p.c);
+}
+
+static double off(const void *got, const std::vector<double> &want, const tess_cuda_mm &d)
+{
+    double off = 0, size = 0;
+    for (int64_t i = 0; i < d.m * d.n; i++) {
+        const double x = number(got, i / d.n * d.ldc + i % d.n, d.out), y = want[(size_t)i];
+        off += (x - y) * (x - y);
+        size += y * y;
+    }
+    return sqrt(off / (size > 0 ? size : 1));
+}
+
+/* A device's copy of what was in C, anew. */
+static void put_back(const product &p, const std::vector<char> &old)
+{
+    device_put(p.c, old.data(), old.size());
+}
+
+static void check_product(int kind, const shape &s, tess_dtype t, bool ones)
+{
+    char what[120];
+    snprintf(what, sizeof what, "%s %s %lld x %lld x %lld%s", kind_name[kind], tess_dtype_name(t), (long long)s.rows,
+             (long long)s.in, (long long)s.out, ones ? " of ones" : "");
+    product p = describe(kind, s, t);
+    tess_cuda_mm &d = p.d;
+    const size_t bytes = (size_t)p.size_c * tess_dtype_size(d.out);
+    p.a = drawn(p.size_a, t, ones), p.b = drawn(p.size_b, t, ones);
+    p.c = drawn(p.size_c, d.out, false), p.pre = drawn(p.size_c, d.out, false);
+    if (kind == FORWARD || kind == GELU) d.bias = p.bias = (float *)drawn(d.n, TESS_F32, false);
+    if (kind == WEIGHT) d.column_sum = p.sums = (float *)drawn(d.m, TESS_F32, false);
+    const std::vector<char> old = fetched<char>(p.c, (int64_t)bytes);
+    void *before = device_new(bytes);
+    device_put(before, old.data(), bytes);
+    reference r = {d, p.a, p.b, before, p.pre, NULL, NULL, kind};
+    r.want = (double *)device_new((size_t)(d.m * d.n) * sizeof(double));
+    r.pre = (double *)device_new((size_t)(d.m * d.n) * sizeof(double));
+    run_reference(r);
+    failure[0] = 0;
+    const bool took = run_product(p, kind);
+    if (failure[0]) CHECK_SAY("%s: %s", what, failure);
+    const char *error = device_error();
+    if (error) {
+        printf("%s: %s\n", what, error);
+        exit(1);
+    }
+    const std::vector<char> got = fetched<char>(p.c, (int64_t)bytes);
+    const std::vector<double> want = fetched<double>(r.want, d.m * d.n), pre = fetched<double>(r.pre, d.m * d.n);
+    const bool ran = (kind != GELU && kind != SLOPE) || took;
+    const double limit = d.out == TESS_F32 ? 2e-5 : d.out == TESS_F16 ? 1e-3 : 6e-3;
+    if (ran && !(off(got.data(), want, d) <= limit)) CHECK_SAY("%s: off by %g", what, off(got.data(), want, d));
+    if (kind == GELU && ran && !(off(fetched<char>(p.pre, (int64_t)bytes).data(), pre, d) <= limit))
+        CHECK_SAY("%s: what gelu reads is off", what);
+    for (int64_t i = 0; ones && ran && kind == HEAD && i < d.m * d.n; i++)
+        if (number(got.data(), i / d.n * d.ldc + i % d.n, d.out) != (double)d.k) {
+            CHECK_SAY("%s: a sum of %lld ones is %g", what, (long long)d.k, number(got.data(), i, d.out));
+            break;
+        }
+    if (kind == WEIGHT && took) {
+        const std::vector<float> sums = fetched<float>(p.sums, d.m);
+        const std::vector<char> a = fetched<char>(p.a, p.size_a * (int64_t)tess_dtype_size(t));
+        double most = 0;
+        for (int64_t i = 0; i < d.m; i++) {
+            double sum = 0;
+            for (int64_t l = 0; l < d.k; l++) sum += number(a.data(), l * d.lda + i, t);
+            if (fabs(sum - sums[(size_t)i]) > most) most = fabs(sum - sums[(size_t)i]);
+        }
+        if (!(most <= 1e-5 * (double)d.k)) CHECK_SAY("%s: sums of columns are off by %g", what, most);
+    }
+    put_back(p, old);
+    if (ran) run_product(p, kind);
+    if (ran && fetched<char>(p.c, (int64_t)bytes) != got) CHECK_SAY("%s: other bits the second time", what);
+    for (void *x : {p.a, p.b, p.c, p.pre, (void *)p.bias, (void *)p.sums, before, (void *)r.want, (void *)r.pre})
+        if (x) device_free(x);
+}
+
+/* ---- cases ---- */
+
+#ifdef TESS_EMULATED
+static const shape shapes[] = {{40, 24, 72}, {33, 20, 7}, {17, 600, 1000}, {9, 40, 640}};
+static const shape heads[] = {{5, 16, 1001}, {4, 600, 257}};
+#else
+static const shape shapes[] = {{8192, 768, 3072}, {8192, 1600, 6400}, {8192, 4096, 4096}, {8191, 768, 2304}};
+static const shape heads[] = {{256, 768, 50257}, {2048, 1600, 31457}};
+#endif
+
+static void each_product(bool ones)
+{
+    for (int t = TESS_F32; t <= TESS_F16; t++) {
+        const tess_dtype type = (tess_dtype)t;
+        if (type != TESS_F32 && type != TESS_BF16 && type != TESS_F16) continue;
+        for (const shape &s : shapes)
+            for (int kind = 0; kind < KINDS; kind++)
+                if (kind != HEAD && kind != HEAD_GRADIENT && !(kind >= GELU && type == TESS_F32))
+                    check_product(kind, s, type, ones);
+        for (const shape &s : heads) {
+            check_product(HEAD, s, type, ones);
+            check_product(HEAD_GRADIENT, s, type, ones);
+        }
+    }
+}
+
+/* First, since a device that is reset forgets what was allocated. Whoever measured before StarPU's start has products
+ * after it. */
+TEST(a_reset_between_products)
+{
+    tess_gpu_rate rate = {};
+    rate.dtype = TESS_BF16;
+    rate.n = 64;
+    tess_work w = {};
+    w.arg = &rate;
+    TESS_CUDA_NAME(matrix_rate)(&w);
+    CHECK(rate.rate > 0);
+#ifdef TESS_EMULATED
+    CHECK_EQ(emulated_library.handles, 0);
+    emulated_library.era++;
+#else
+    CHECK_EQ(cudaDeviceReset(), cudaSuccess);
+#endif
+    work.room = room = device_new(64 << 20);
+    work.room_bytes = 64 << 20;
+    check_product(INPUT, shapes[0], TESS_BF16, false);
+}
+
+TEST(are_what_a_plain_kernel_sums)
+{
+    each_product(false);
+}
+TEST(ones_are_counted)
+{
+    each_product(true);
+#ifdef TESS_EMULATED
+    CHECK_EQ(emulated_library.ragged, 0);
+#endif
+}
+
+#ifdef TESS_EMULATED
+/* What the heuristic offered and the product refuses is done another way, or said. */
+TEST(refusals)
+{
+    for (int refuses = 1; refuses <= 3; refuses++) {
+        emulated_library.refuses = refuses;
+        const shape s = {16 + refuses, 24, 32};
+        for (int kind = 0; kind < KINDS; kind++) check_product(kind, s, TESS_BF16, false);
+        check_product(FORWARD, s, TESS_F16, false);
+        check_product(FORWARD, s, TESS_F32, false);
+    }
+    emulated_library.plain_too = true;
+    emulated_library.refuses = 2;
+    check_product(INPUT, shape{13, 8, 24}, TESS_BF16, false); /* the third does */
+    emulated_library.refuses = 3;
+    product p = describe(INPUT, shape{14, 8, 24}, TESS_BF16);
+    p.a = drawn(p.size_a, TESS_BF16, false), p.b = drawn(p.size_b, TESS_BF16, false);
+    p.c = drawn(p.size_c, TESS_BF16, false);
+    failure[0] = 0;
+    run_product(p, INPUT);
+    CHECK_HAS(failure, "14 x 8 x 24");
+    for (void *x : {p.a, p.b, p.c}) device_free(x);
+    emulated_library.refuses = emulated_library.plain_too = 0;
+}
+
+/* Gelu is in epilogues on Hopper alone. */
+TEST(where_gelu_pays)
+{
+    const uint64_t *did = emulated_library.products;
+    const uint64_t before = did[CUBLASLT_EPILOGUE_GELU_AUX_BIAS], slopes = did[CUBLASLT_EPILOGUE_DGELU];
+    check_product(GELU, shapes[0], TESS_BF16, false);
+    check_product(SLOPE, shapes[0], TESS_F16, false);
+    CHECK_EQ(did[CUBLASLT_EPILOGUE_GELU_AUX_BIAS] > before, emulate::architecture() == 90);
+    CHECK_EQ(did[CUBLASLT_EPILOGUE_DGELU] > slopes, emulate::architecture() == 90);
+}
+
+/* Elements beyond 2^31 of a tile: rows that lie half a GiB apart, in memory that nobody touches in between. */
+extern "C" void TESS_CUDA_NAME(linear_backward_bias_f32)(const tess_work *w);
+extern "C" void TESS_CUDA_NAME(linear_backward_bias_bf16)(const tess_work *w);
+extern "C" void TESS_CUDA_NAME(linear_backward_bias_f16)(const tess_work *w);
+TEST(elements_beyond_2_to_the_31)
+{
+    constexpr int64_t ROWS = 6, APART = (1ll << 29) + 8, OUT = 8;
+    const size_t bytes = (size_t)((ROWS - 1) * APART + OUT) * sizeof(float);
+    const tess_body bodies[] = {TESS_CUDA_NAME(linear_backward_bias_f32), TESS_CUDA_NAME(linear_backward_bias_bf16),
+                                TESS_CUDA_NAME(linear_backward_bias_f16)};
+    const tess_dtype types[] = {TESS_F32, TESS_BF16, TESS_F16};
+    char *far = (char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (far == MAP_FAILED) SKIP("there is no address space of 11 GiB");
+    for (int k = 0; k < 3; k++) {
+        const tess_dtype t = types[k];
+        memset(far, 0, 4096);
+        for (int64_t i = 0; i < ROWS * OUT; i++) {
+            const int64_t at = i / OUT * APART + i % OUT;
+            if (t == TESS_F32)
+                ((float *)far)[at] = (float)(i + 1);
+            else
+                ((uint16_t *)far)[at] = t == TESS_F16 ? tess_to_f16((float)(i + 1)) : tess_to_bf16((float)(i + 1));
+        }
+        float *db = (float *)device_new(OUT * sizeof *db);
+        tess_linear_arg a = {};
+        a.rows = ROWS, a.in = 1, a.out = OUT, a.ld = APART, a.bias = true;
+        tess_view view[] = {{far, bytes}, {db, OUT * sizeof *db}};
+        tess_work w = work;
+        w.buf = view;
+        w.nbuf = 2;
+        w.arg = &a;
+        bodies[k](&w);
+        for (int64_t j = 0; j < OUT; j++) CHECK_NEAR(db[j], ROWS * (j + 1) + OUT * ROWS * (ROWS - 1) / 2, 0);
+        /* C of a product there */
+        tess_cuda_mm d = {};
+        d.m = ROWS, d.n = OUT, d.k = 1, d.lda = 1, d.ldb = OUT, d.ldc = APART, d.in = d.out = t;
+        void *ones = drawn(64, t, true);
+        failure[0] = 0;
+        tess_cuda_mm_run(&work, &d, ones, ones, far);
+        CHECK_STR(failure, "");
+        for (int64_t i = 0; i < ROWS; i++) CHECK_NEAR(number(far, i * APART + OUT - 1, t), 1, 0);
+        device_free(ones);
+        device_free(db);
+    }
+    munmap(far, bytes);
+}
+
+/* A rank measures its own device. */
+TEST(the_rate_of_another_device)
+{
+    int device = 0;
+    tess_gpu_rate rate = {};
+    rate.n = 64;
+    rate.device = 1;
+    tess_work w = {};
+    w.arg = &rate;
+    TESS_CUDA_NAME(matrix_rate)(&w);
+    cudaGetDevice(&device);
+    CHECK_EQ(device, 1);
+    CHECK(rate.rate > 0);
+    cudaSetDevice(0);
+}
+#endif
+
+int main(int argc, char **argv)
+{
+    if (!device_is_there()) {
+        printf("skipped: no GPU\n0 passed, 0 failed, 1 skipped\n");
+        return 77;
+    }
+    printf("%s\n", device_name());
+    work.room = room = device_new(64 << 20);
+    work.room_bytes = 64 << 20;
+    return check_main(argc, argv);
+}

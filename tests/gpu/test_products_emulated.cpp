@@ -1,0 +1,3 @@
+/* test_products.cu over the emulated library. */
+#include "emulated_names.h"
+#include "test_products.cu"
