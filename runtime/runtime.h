@@ -58,7 +58,8 @@ uint64_t tess_gpu_cap(uint64_t tiles);
 uint64_t tess_cpu_limit(const char **name);
 /* Says what this build can do with GPUs, and which there are. */
 const char *tess_gpu_support(void);
-/* Gives the i-th of StarPU's scheduling policies, and whether it runs tasks of ours; false behind the last one. */
+/* Gives the i-th of StarPU's scheduling policies, of STARPU_SCHED alone where that is set, and whether it runs tasks of
+ * ours; false behind the last one. */
 bool tess_policy(size_t i, const char **name, bool *runs);
 /* Returns StarPU's version. */
 const char *tess_starpu_version(void);

@@ -9,6 +9,8 @@
 static const char *const categories[TESS_EVENT_KINDS] = {"step",  "wait",   "task",    "data",   "read",
                                                          "write", "to_gpu", "off_gpu", "message"};
 
+enum { FIRST_WORKER = 10 }; /* the track of the first CPU's worker */
+
 /* One end of an arrow from a transfer to a task. */
 struct end {
     char id[32];
@@ -24,6 +26,7 @@ struct reading {
     struct end *end;
     size_t ends, end_room;
     bool about;
+    uint32_t gpu_track; /* of the first GPU's worker; 0: there is none */
 };
 
 static tess_status broken(const struct reading *r, const char *what)
@@ -120,6 +123,9 @@ static tess_status read_event(struct reading *r, const json_t *o)
     const char *category = json_string_value(json_object_get(o, "cat"));
     if (*phase == 'i' && category && !strcmp(category, "about")) return read_about(r, json_object_get(o, "args"));
     tess_traced *t = r->t;
+    const char *name = json_string_value(json_object_get(json_object_get(o, "args"), "name"));
+    if (*phase == 'M' && name && !strncmp(name, "GPU worker", 10) && (!r->gpu_track || tid < r->gpu_track))
+        r->gpu_track = (uint32_t)tid;
     if (*phase == 'X') {
         if (t->events == r->room)
             t->event = tess_realloc(t->event, (r->room = r->room ? 2 * r->room : 4096) * sizeof *t->event);
@@ -267,6 +273,7 @@ tess_status tess_traced_read(const char *path, tess_traced *t)
         if (t->event[i].rank >= t->about.ranks)
             status = broken(&r, "there is an event of a rank that the run did not have");
     if (status == TESS_OK) {
+        t->about.first = t->about.gpu && r.gpu_track ? r.gpu_track : FIRST_WORKER;
         arrange(t);
         connect(&r);
     }

@@ -153,17 +153,10 @@ static void add(tess_shares *to, const tess_shares *s)
 /* The workers of a rank, each in all steps. */
 static void look_at(const tess_traced *t, int rank, tess_shares *worker, int workers, tess_shares *all)
 {
-    enum { FIRST = 10 }; /* the track of the first */
     size_t n;
     const tess_event *step = tess_traced_of(t, rank, TESS_EVENT_STEP, &n);
-    size_t tasks;
-    const tess_event *task = tess_traced_of(t, rank, TESS_EVENT_TASK, &tasks);
-    /* Where there are GPUs it is they who should be busy, and their numbers need not be the first. */
-    uint32_t first = FIRST;
-    for (size_t i = 0; i < tasks && t->about.gpu; i++)
-        if (i == 0 || task[i].track < first) first = task[i].track;
     for (int k = 0; k < workers; k++) {
-        for (size_t i = 0; i < n; i++) tess_explain_worker(t, &step[i], first + (uint32_t)k, &worker[k]);
+        for (size_t i = 0; i < n; i++) tess_explain_worker(t, &step[i], t->about.first + (uint32_t)k, &worker[k]);
         add(all, &worker[k]);
     }
 }

@@ -200,10 +200,14 @@ static bool is_useful(const char *name)
 
 bool tess_policy(size_t i, const char **name, bool *runs)
 {
-    struct starpu_sched_policy **const all = starpu_sched_get_predefined_policies();
-    for (size_t k = 0; k <= i; k++)
-        if (!all[k]) return false;
-    *name = all[i]->policy_name;
+    struct starpu_sched_policy **p = starpu_sched_get_predefined_policies();
+    const char *only = getenv("STARPU_SCHED");
+    for (; *p; p++) {
+        if (only && *only && strcmp(only, (*p)->policy_name)) continue;
+        if (i-- == 0) break;
+    }
+    if (!*p) return false;
+    *name = (*p)->policy_name;
     *runs = is_useful(*name);
     return true;
 }
