@@ -205,6 +205,20 @@ static bool is_useful(const char *name)
     return name && !among(name, useless, sizeof useless / sizeof *useless);
 }
 
+bool tess_policy(size_t i, const char **name, bool *runs)
+{
+    struct starpu_sched_policy **p = starpu_sched_get_predefined_policies();
+    const char *only = getenv("STARPU_SCHED");
+    for (; *p; p++) {
+        if (only && *only && strcmp(only, (*p)->policy_name)) continue;
+        if (i-- == 0) break;
+    }
+    if (!*p) return false;
+    *name = (*p)->policy_name;
+    *runs = is_useful(*name);
+    return true;
+}
+
 static tess_status check_policy(const char *where, const char *name)
 {
     struct starpu_sched_policy **const all = starpu_sched_get_predefined_policies();
