@@ -21,7 +21,6 @@ extern "C" {
 
 extern "C" void TESS_CUDA_NAME(matrix_rate)(const tess_work *w);
 static char failure[400];
-static void *room;
 static tess_work work;
 
 extern "C" void tess_work_fail(const tess_work *, const char *format, ...)
@@ -276,7 +275,7 @@ TEST(a_reset_between_products)
 #else
     CHECK_EQ(cudaDeviceReset(), cudaSuccess);
 #endif
-    work.room = room = device_new(64 << 20);
+    work.room = device_new(64 << 20);
     work.room_bytes = 64 << 20;
     check_product(INPUT, shapes[0], TESS_BF16, false);
 }
@@ -400,7 +399,7 @@ int main(int argc, char **argv)
         return 77;
     }
     printf("%s\n", device_name());
-    work.room = room = device_new(64 << 20);
+    work.room = device_new(64 << 20);
     work.room_bytes = 64 << 20;
     return check_main(argc, argv);
 }
