@@ -6,33 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char part_of[][16] = {".lora_A.weight", ".lora_B.weight"};
-
-bool tess_lora_is_part(const char *name)
-{
-    return tess_ends(name, part_of[0]) || tess_ends(name, part_of[1]);
-}
-
-double tess_lora_scale(const tess_lora *l)
-{
-    return l->alpha / (l->rslora ? sqrt((double)l->r) : (double)l->r);
-}
-
-void tess_lora_file_name(const tess_model *m, const char *name, char full[static 512])
-{
-    char of[512];
-    snprintf(of, sizeof of, "%s", name);
-    if (tess_lora_is_part(name)) snprintf(of, sizeof of, "%.*s.weight", (int)(strlen(name) - strlen(part_of[0])), name);
-    snprintf(full, 512, "%s%.400s", m->family->bare(of) ? "" : m->family->prefix, name);
-}
-
 /* ---- targets ---- */
-
-json_t *tess_lora_list(const char *text)
-{
-    json_t *list = text && text[0] == '[' ? json_loads(text, 0, NULL) : NULL;
-    return list ? list : text ? json_pack("[s]", text) : json_array();
-}
 
 /* A module is meant by its whole name, by the end of it behind a dot, or by a pattern. */
 static bool is_meant(const char *target, const char *module)
@@ -70,7 +44,7 @@ static bool is_target(tess_lora_building *b, const char *module, const char *ful
     bool any = false;
     if (l->set) {
         char name[512];
-        snprintf(name, sizeof name, "%.400s%s", module, part_of[0]);
+        snprintf(name, sizeof name, "%.400s%s", module, TESS_LORA_A);
         return tess_lora_find(b->m, name) != NULL;
     }
     if (!strcmp(l->targets, "all-linear")) return true;
@@ -99,9 +73,9 @@ static tess_tensor *put_beside(void *of, tess_tensor *x, tess_tensor *w, tess_te
     if (!is_target(b, module, full)) return y;
     tess_tensor_shape(w, shape);
     b->inside = true;
-    snprintf(name, sizeof name, "%.400s%s", module, part_of[0]);
+    snprintf(name, sizeof name, "%.400s%s", module, TESS_LORA_A);
     tess_tensor *A = tess_matrix(b->g, name, l->r, shape[1], TESS_UNIFORM((float)(1 / sqrt((double)shape[1]))));
-    snprintf(name, sizeof name, "%.400s%s", module, part_of[1]);
+    snprintf(name, sizeof name, "%.400s%s", module, TESS_LORA_B);
     tess_tensor *B = tess_matrix(b->g, name, shape[0], l->r, TESS_ZERO);
     tess_tensor *low = tess_scaled(tess_linear(tess_dropout(x, (float)l->dropout), A, NULL),
                                    (float)tess_lora_scale(l)); // (B, T, r)
@@ -188,26 +162,6 @@ tess_status tess_lora_end(tess_lora_building *b)
     free(b->hit);
     free(b);
     return status;
-}
-
-/* The module is around the parameter: "classifier" around classifier.dense.weight. */
-static bool is_within(const char *module, const char *name)
-{
-    const size_t n = strlen(module);
-    for (const char *at = name; n && (at = strstr(at, module)); at++)
-        if ((at == name || at[-1] == '.') && at[n] == '.') return true;
-    return false;
-}
-
-bool tess_lora_has(const tess_model *m, const tess_tensor *p)
-{
-    const char *name = tess_tensor_name(p);
-    json_t *saved = tess_lora_list(m->lora->saved);
-    bool has = tess_lora_is_part(name);
-    for (size_t i = 0; i < json_array_size(saved); i++)
-        has |= is_within(json_string_value(json_array_get(saved, i)), name);
-    json_decref(saved);
-    return has;
 }
 
 tess_status tess_lora_freeze(const tess_model *m, tess_graph *g, const tess_tensor *head)

@@ -1,5 +1,6 @@
 /* Adapters in files, as PEFT has them: adapter_config.json and adapter_model.safetensors, whose tensors are called
  * base_model.model.NAME, NAME being what it would be in the base's own file. */
+#include "dirs_impl.h"
 #include "lora_impl.h"
 #include "patterns_impl.h"
 #include "pieces_impl.h"
@@ -11,20 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char prefix[] = "base_model.model.";
-
-static bool exists(const char *dir, const char *name)
-{
-    char *path = tess_format("%s/%s", dir, name);
-    const bool yes = access(path, F_OK) == 0;
-    free(path);
-    return yes;
-}
-
 bool tess_lora_there(const char *dir)
 {
-    return exists(dir, "adapter_config.json") && !exists(dir, "model.safetensors") &&
-           !exists(dir, "model.safetensors.index.json");
+    return tess_dirs_has(dir, "adapter_config.json") && !tess_dirs_has(dir, "model.safetensors") &&
+           !tess_dirs_has(dir, "model.safetensors.index.json");
 }
 
 void tess_lora_close(tess_lora *l)
@@ -190,15 +181,6 @@ const char *tess_lora_differ(const tess_lora *a, const tess_lora *b, char x[stat
 
 /* ---- tensors ---- */
 
-const tess_safetensor *tess_lora_find(const tess_model *m, const char *name)
-{
-    char full[512], key[600];
-    if (!m->lora->set) return NULL;
-    tess_lora_file_name(m, name, full);
-    snprintf(key, sizeof key, "%s%s", prefix, full);
-    return tess_safetensors_find(m->lora->set, m->lora->states ? name : key);
-}
-
 /* What no parameter of this model takes is another model's. */
 tess_status tess_lora_check(const tess_model *m, const tess_graph *g)
 {
@@ -260,7 +242,7 @@ tess_safetensors_writer *tess_lora_writer(const tess_model *m, const tess_graph 
         shape[0] = turned ? ours[1] : ours[0];
         shape[1] = turned ? ours[0] : ours[1];
         tess_lora_file_name(m, tess_tensor_name(p), full);
-        snprintf(key, sizeof key, "%s%s", prefix, full);
+        snprintf(key, sizeof key, "%s%s", TESS_LORA_PREFIX, full);
         tess_safetensors_declare_floats(w, key, stored_as[m->stored], rank, shape);
     }
     return w;
@@ -329,7 +311,7 @@ tess_status tess_lora_save_config(const tess_model *m, const char *dir)
          *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(9));
     json_decref(root);
     free(base);
-    const tess_status status = tess_model_write_text(path, text);
+    const tess_status status = tess_write_text(path, text);
     free(text);
     free(path);
     return status;

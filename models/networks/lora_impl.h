@@ -6,6 +6,10 @@
 #include "model_impl.h"
 #include <jansson.h>
 
+#define TESS_LORA_PREFIX "base_model.model." /* PEFT's, of each tensor */
+#define TESS_LORA_A      ".lora_A.weight"    /* what its parameters' names end with */
+#define TESS_LORA_B      ".lora_B.weight"
+
 typedef struct tess_lora {
     int64_t r;
     double alpha, dropout;

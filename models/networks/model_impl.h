@@ -144,11 +144,12 @@ const tess_field *tess_fields_differ(const tess_family *f, const void *a, const 
 /* Writes a field's value as config.json has it. */
 const char *tess_field_text(const tess_field *d, const void *numbers, char text[static 32]);
 /* Says whether files store a parameter (in, out). */
-bool tess_model_turned(const tess_model *m, const char *name);
+static inline bool tess_model_turned(const tess_model *m, const char *name)
+{
+    return m->family->transposed && m->family->transposed(name);
+}
 /* Writes what lies beside the weights in a model's directory: its config.json and tokenizer. Rank 0 alone calls it. */
 tess_status tess_model_save_rest(const tess_model *m, const char *dir) TESS_NODISCARD;
-/* Writes a small file, whole or not at all. */
-tess_status tess_model_write_text(const char *path, const char *text) TESS_NODISCARD;
 /* Writes the same beside weights that are as its own directory has them, but for adapters folded in. */
 tess_status tess_model_save_merged(const tess_model *m, const char *dir) TESS_NODISCARD;
 /* A stack of matrices is a tensor each in files, whose name has a number where the stack's has a star: writes it. */
@@ -156,7 +157,7 @@ void tess_model_member(const char *name, int64_t member, char out[static 512]);
 /* Returns the tensor of a model's files that a parameter is; NULL: they lack it. */
 const struct tess_safetensor *tess_model_tensor(const tess_model *m, const struct tess_safetensors *set,
                                                 const char *name);
-/* Removes that. */
+/* Removes what lies beside the weights. */
 void tess_model_remove_rest(const char *dir);
 /* Removes the weights, too, of what could not be written whole. */
 void tess_model_remove(const char *dir);

@@ -1,10 +1,9 @@
-/* The weights of a model to and from safetensors: all ranks read and write, each the pieces that it holds, and rank 0
- * alone the small files beside them. */
+/* The weights of a model to and from safetensors: all ranks read and write, each the pieces that it holds. */
+#include "dirs_impl.h"
 #include "lora_impl.h"
 #include "model_impl.h"
 #include "pieces_impl.h"
 #include "states_impl.h"
-#include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -12,23 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool exists(const char *dir, const char *name)
-{
-    char *path = tess_format("%s/%s", dir, name);
-    bool yes = access(path, F_OK) == 0;
-    free(path);
-    return yes;
-}
-
-bool tess_model_turned(const tess_model *m, const char *name)
-{
-    return m->family->transposed && m->family->transposed(name);
-}
-
 bool tess_model_has_weights(const tess_model *m)
 {
     if (m->states) return true;
-    return m->dir && (exists(m->dir, "model.safetensors") || exists(m->dir, "model.safetensors.index.json"));
+    return m->dir &&
+           (tess_dirs_has(m->dir, "model.safetensors") || tess_dirs_has(m->dir, "model.safetensors.index.json"));
 }
 
 /* ---- loading ---- */
@@ -218,20 +205,6 @@ tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
 
 static const tess_safetensors_dtype stored_as[] = {
     [TESS_SAVE_FP32] = TESS_ST_F32, [TESS_SAVE_BF16] = TESS_ST_BF16, [TESS_SAVE_FP16] = TESS_ST_F16};
-static const char *const dtype_name[] = {
-    [TESS_SAVE_FP32] = "float32", [TESS_SAVE_BF16] = "bfloat16", [TESS_SAVE_FP16] = "float16"};
-
-tess_save_dtype tess_model_named_dtype(const tess_model *m)
-{
-    json_t *root = json_loads(m->json, 0, NULL);
-    const char *name = json_string_value(json_object_get(root, "dtype"));
-    if (!name) name = json_string_value(json_object_get(root, "torch_dtype"));
-    tess_save_dtype d = TESS_SAVE_FP32;
-    if (name && !strcmp(name, dtype_name[TESS_SAVE_BF16])) d = TESS_SAVE_BF16;
-    if (name && !strcmp(name, dtype_name[TESS_SAVE_FP16])) d = TESS_SAVE_FP16;
-    json_decref(root);
-    return d;
-}
 
 /* As the tensors that it is in a Hugging Face file. */
 static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_tensor *p)
@@ -278,125 +251,6 @@ static tess_status save_weights(const tess_model *m, tess_graph *g, const char *
         tensor += (size_t)tess_param_members(p);
     }
     return tess_safetensors_writer_end(w, status);
-}
-
-/* Ends a file that was written as `fresh` (f NULL: it could not be opened): it becomes `path`, or goes. */
-static tess_status finish_file(FILE *f, const char *fresh, const char *path, bool written)
-{
-    bool whole = f && written && fflush(f) == 0 && fsync(fileno(f)) == 0 && rename(fresh, path) == 0;
-    tess_status status = whole ? TESS_OK : tess_error(TESS_FAILED, path, "cannot be written: %s", strerror(errno));
-    if (f) fclose(f);
-    if (!whole) unlink(fresh);
-    return status;
-}
-
-tess_status tess_model_write_text(const char *path, const char *text)
-{
-    char *fresh = tess_format("%s.tmp", path);
-    FILE *f = fopen(fresh, "w");
-    const tess_status status = finish_file(f, fresh, path, f && fprintf(f, "%s\n", text) >= 0);
-    free(fresh);
-    return status;
-}
-
-static tess_status save_config(const tess_model *m, const char *dir)
-{
-    json_t *root = json_loads(m->json, 0, NULL);
-    json_object_set_new(root, "architectures", json_pack("[s]", m->family->architecture));
-    const bool newer = json_object_get(root, "dtype"); /* another name of the same */
-    if (newer) json_object_set_new(root, "dtype", json_string(dtype_name[m->stored]));
-    if (!newer || json_object_get(root, "torch_dtype"))
-        json_object_set_new(root, "torch_dtype", json_string(dtype_name[m->stored]));
-    char *text = json_dumps(root, JSON_INDENT(2)), *path = tess_format("%s/config.json", dir);
-    json_decref(root);
-    const tess_status status = tess_model_write_text(path, text);
-    free(text);
-    free(path);
-    return status;
-}
-
-/* What the tokenizer consists of travels with the model; from_dir NULL: it has none. */
-static tess_status copy_file(const char *from_dir, const char *name, const char *dir)
-{
-    char *from = tess_format("%s/%s", from_dir ? from_dir : "/dev/null", name), *to = tess_format("%s/%s", dir, name);
-    char *fresh = tess_format("%s.tmp", to), buffer[1 << 14];
-    struct stat a, b;
-    bool itself = !stat(from, &a) && !stat(to, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-    FILE *in = itself ? NULL : fopen(from, "rb"), *out = in ? fopen(fresh, "wb") : NULL;
-    bool good = true;
-    for (size_t n; out && good && (n = fread(buffer, 1, sizeof buffer, in)) > 0;) good = fwrite(buffer, 1, n, out) == n;
-    tess_status status = in ? finish_file(out, fresh, to, good && !ferror(in)) : TESS_OK;
-    if (!in && !itself) unlink(to); /* another model's, which was here before */
-    if (in) fclose(in);
-    free(from);
-    free(fresh);
-    free(to);
-    return status;
-}
-
-/* Beside a model's weights. */
-static const char *const rest[] = {
-    "config.json",        "tokenizer.json",          "tokenizer_config.json",  "vocab.json",
-    "merges.txt",         "special_tokens_map.json", "generation_config.json", "chat_template.jinja",
-    "adapter_config.json"};
-enum { REST = sizeof rest / sizeof rest[0] };
-
-/* Where there is a model there is no adapter, and the other way round: which of them would it be? */
-static void remove_other(const char *dir, bool adapter)
-{
-    struct dirent **file;
-    const int n = scandir(dir, &file, NULL, alphasort);
-    for (int i = 0; i < n; i++) {
-        const char *name = file[i]->d_name;
-        const bool weights = !strncmp(name, "model", 5) && strstr(name, ".safetensors");
-        if (adapter ? weights || !strcmp(name, "config.json") : !strncmp(name, "adapter_", 8)) {
-            char *path = tess_format("%s/%s", dir, name);
-            unlink(path);
-            free(path);
-        }
-        free(file[i]);
-    }
-    if (n >= 0) free(file);
-}
-
-tess_status tess_model_save_rest(const tess_model *m, const char *dir)
-{
-    for (size_t i = 1; i < REST - 1; i++) TESS_TRY(copy_file(m->dir, rest[i], dir));
-    remove_other(dir, m->lora != NULL);
-    /* The last: a model that has it, and weights as old or older, is whole. */
-    return m->lora ? tess_lora_save_config(m, dir) : save_config(m, dir);
-}
-
-tess_status tess_model_save_merged(const tess_model *m, const char *dir)
-{
-    for (size_t i = 1; i < REST - 1; i++) TESS_TRY(copy_file(m->dir, rest[i], dir));
-    return copy_file(m->dir, rest[0], dir); /* the last, as above */
-}
-
-const char *tess_model_file_in(const char *dir)
-{
-    static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json", "state.json",
-                                          "adapter_model.safetensors"};
-    for (size_t i = 0; i < REST; i++)
-        if (exists(dir, rest[i])) return rest[i];
-    for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
-        if (exists(dir, weights[i])) return weights[i];
-    return NULL;
-}
-
-void tess_model_remove_rest(const char *dir)
-{
-    for (size_t i = 0; i < REST; i++) {
-        char *path = tess_format("%s/%s", dir, rest[i]);
-        unlink(path);
-        free(path);
-    }
-}
-
-void tess_model_remove(const char *dir)
-{
-    tess_model_remove_rest(dir);
-    remove_other(dir, true);
 }
 
 static tess_status make_directory(const char *dir)

@@ -206,7 +206,7 @@ TEST(shapes_that_do_not_fit)
 
 TEST(experts_that_do_not_fit)
 {
-    for (int k = 0; k < 14; k++) {
+    for (int k = 0; k < 16; k++) {
         struct base b = base();
         tess_tensor *x = b.x, *y = NULL;
         tess_tensor *logits = tess_linear(x, tess_param(b.g, "router", 4, 12, TESS_ZERO), NULL);
@@ -231,6 +231,13 @@ TEST(experts_that_do_not_fit)
         if (k == 11) y = tess_param_stack(b.g, "w", 4, 3, 12, TESS_ZERO), part = "w: a parameter of shape (12,12), but";
         if (k == 12) y = tess_balanced(loss, x, b.next, 1), part = "those that tess_balance returned";
         if (k == 13) y = tess_balance(x, weights, NULL), part = "of these logits";
+        tess_tensor *statistics = k > 13 ? tess_balance(logits, weights, NULL) : NULL;
+        if (k == 14)
+            loss = tess_cross_entropy_beside(loss, x, b.table, NULL, b.next),
+            y = tess_balanced(loss, statistics, b.next, 1), part = "the loss is a sum of others";
+        if (k == 15)
+            loss = tess_balanced(loss, statistics, b.next, 1),
+            y = tess_cross_entropy_beside(loss, x, b.table, NULL, b.next), part = "expected a cross_entropy";
         CHECK(y == NULL);
         CHECK_HAS(tess_error_text(), part);
         refused(b.g, y, part);

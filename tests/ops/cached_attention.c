@@ -39,6 +39,7 @@ static void append(tess_cached_arg a, int64_t last, tess_dtype t)
     for (int64_t r = 0; r < rows; r++) {
         const int64_t s = r / a.queries, i = r % a.queries;
         const int64_t place = (bounds ? bounds[(2 * s + 1) * a.queries + i] - 1 : i) - a.first;
+        if (bounds && bounds[2 * s * a.queries + i] > bounds[(2 * s + 1) * a.queries + i] - 1) continue; /* padding */
         for (int64_t e = 0; e < narrow && place >= 0 && place < BLOCK; e++) {
             const int64_t g = e / a.dim, d = e % a.dim, at = (s * a.groups + g) * a.dim * BLOCK;
             keys[at + d * BLOCK + place] = k[part_at(&a, 1, r, g) + d];

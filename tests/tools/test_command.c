@@ -319,7 +319,7 @@ TEST(generate_talks)
     unlink("out/model/chat_template.jinja");
     say_on_stdin("hi\n");
     RUN("generate", "out/model", "--chat", "-n", "2");
-    EXPECT_ERROR(2, "the conversation: cannot be written: chat_template: out/model has none");
+    EXPECT_ERROR(2, "--chat: chat_template: out/model has none (in tokenizer_config.json, or chat_template.jinja)");
     RUN("generate", "out/model", "--chat", "--prompt", "x");
     EXPECT_ERROR(2, "command line: --chat and --prompt: both are given");
 }
@@ -577,6 +577,30 @@ TEST(generate_below_a_limit)
     RUN("train", "run.json");
     EXPECT_DONE();
     unsetenv("STARPU_LIMIT_CPU_MEM");
+}
+
+/* Each token fetches its own experts, also where they are on disk: a choice is made anew for each token. */
+TEST(generate_with_experts_on_disk)
+{
+    static const char model[] =
+        "{\"model_type\": \"qwen3_moe\", \"vocab_size\": 256, \"hidden_size\": 64, \"intermediate_size\": 64, "
+        "\"moe_intermediate_size\": 512, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+        "\"num_key_value_heads\": 2, \"head_dim\": 16, \"num_experts\": 48, \"num_experts_per_tok\": 2, "
+        "\"max_position_embeddings\": 128, \"tie_word_embeddings\": false, \"initializer_range\": 0.2}";
+    tiny_setup();
+    mkdir("base", 0777);
+    mkdir("swap", 0777);
+    write_text("base/config.json", model);
+    RUN("train", "run.json", "model=base", "steps=1", "train_batch_size=1");
+    EXPECT_DONE();
+    RUN("generate", "out/model", "--prompt", "the tile", "-n", "30", "--temperature", "0");
+    EXPECT_DONE();
+    char *text = strdup(ran.out);
+    RUN("generate", "out/model", "--prompt", "the tile", "-n", "30", "--temperature", "0", "memory.cpu=16MiB",
+        "memory.path=swap");
+    EXPECT_DONE();
+    CHECK_STR(ran.out, text);
+    free(text);
 }
 
 TEST(estimate_needs_no_weights_and_runs_nothing)

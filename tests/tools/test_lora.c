@@ -144,6 +144,14 @@ TEST(a_run_with_adapters_goes_on)
     CHECK(same_file("exported/adapter_config.json", "out/model/adapter_config.json"));
     RUN("generate", "ck", "--prompt", "a", "-n", "2");
     EXPECT_DONE();
+    RUN("merge", "base/model", "ck/step-00000004", "merged");
+    EXPECT_ERROR(2, "ck/step-00000004: is a checkpoint (tessera export makes an adapter's directory of it)");
+    CHECK(!exists("merged"));
+    RUN("train", "run.json", "steps=1", "lora.modules_to_save=ln_f", "output=norms");
+    EXPECT_DONE();
+    json_t *saved = json_load_file("norms/model/adapter_config.json", 0, NULL);
+    CHECK_STR(json_string_value(json_array_get(json_object_get(saved, "modules_to_save"), 0)), "ln_f");
+    json_decref(saved);
     RUN("train", "run.json", RESUMING, "checkpoint.resume=true");
     EXPECT_DONE();
     CHECK_HAS(ran.out, "nothing to do");
@@ -201,6 +209,11 @@ TEST(adapters_that_cannot_be)
                {"peft_type", "\"IA3\"", "peft_type: \"IA3\" (expected \"LORA\")"},
                {"r", "0", "r: 0 (expected a whole number"},
                {"init_lora_weights", "\"pissa\"", "init_lora_weights: \"pissa\""},
+               {"use_rslora", "1", "use_rslora: 1 (expected true or false)"},
+               {"bias", "1", "bias: 1 (expected"},
+               {"lora_dropout", "\"0.1\"", "lora_dropout: \"0.1\" (expected a number)"},
+               {"target_modules", "[1]", "target_modules: [1] (expected a list of names, or an expression)"},
+               {"modules_to_save", "\"ln_f\"", "modules_to_save: \"ln_f\" (expected a list of names)"},
                {"a_key_of_tomorrow", "1", "a_key_of_tomorrow: 1"}};
     for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
         json_t *changed = json_deep_copy(config);

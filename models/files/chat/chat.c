@@ -2,6 +2,7 @@
  *
  * Where a template marks what the assistant says with {% generation %}, that is it. Where it does not, beginnings of
  * the conversation are rendered: what a turn adds behind the text that asks for it is the assistant's. */
+#include "dirs_impl.h"
 #include "template_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -25,14 +26,6 @@ static json_t *read_json(const char *dir, const char *name)
     json_t *root = json_load_file(path, JSON_ALLOW_NUL, NULL);
     free(path);
     return root;
-}
-
-static bool is_there(const char *dir, const char *name)
-{
-    char *path = tess_format("%s/%s", dir, name);
-    const bool there = access(path, F_OK) == 0;
-    free(path);
-    return there;
 }
 
 /* The special tokens that a template may name. */
@@ -100,7 +93,7 @@ static tess_status read_template(tess_chat *c, const json_t *config)
         status = take_template(c, config_path, json_string_value(text), json_string_length(text));
     } else if (text && !json_is_null(text)) {
         status = tess_error(TESS_INVALID, "chat_template", "in %s/tokenizer_config.json is no text", c->dir);
-    } else if (!config && is_there(c->dir, "tokenizer_config.json")) {
+    } else if (!config && tess_dirs_has(c->dir, "tokenizer_config.json")) {
         status = tess_error(TESS_INVALID, "chat_template", "%s/tokenizer_config.json is no JSON", c->dir);
     } else {
         status = tess_error(TESS_INVALID, "chat_template",

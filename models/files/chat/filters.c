@@ -296,6 +296,39 @@ static tess_tpl_value t_items(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_
     return tess_tpl_call(r, tess_tpl_member(r, v, "items", 5), a);
 }
 
+/* The order of two keys, of which the cases of letters do not count unless they are to. */
+static int compare_keys(tess_tpl_run *r, tess_tpl_value a, tess_tpl_value b, bool cases)
+{
+    if (!cases) a = tess_tpl_lower(r, a, false), b = tess_tpl_lower(r, b, false);
+    const int c = memcmp(a.s, b.s, a.n < b.n ? a.n : b.n);
+    return c ? c : a.n < b.n ? -1 : a.n > b.n;
+}
+
+static tess_tpl_value t_dictsort(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+{
+    tess_tpl_value cases = {0}, by = {0}, backwards = {0};
+    tess_tpl_arg(a, 0, "case_sensitive", &cases);
+    tess_tpl_arg(a, 1, "by", &by);
+    tess_tpl_arg(a, 2, "reverse", &backwards);
+    if (by.kind == TPL_STRING && strcmp(by.s, "key"))
+        return tess_tpl_fail(r, "dictsort by %.20s is not supported", by.s);
+    if (v.kind != TPL_MAPPING) return tess_tpl_fail(r, "dictsort of %s", tess_tpl_kind_name(v));
+    const tess_tpl_value out = t_items(r, v, &(tess_tpl_args){0});
+    if (r->status != TESS_OK) return out;
+    tess_tpl_value *item = out.list->item;
+    for (size_t i = 0; i < out.list->count; i++)
+        if (item[i].list->item[0].kind != TPL_STRING) return tess_tpl_fail(r, "dictsort of keys that are no text");
+    for (size_t i = 1; i < out.list->count; i++)
+        for (size_t k = i; k > 0 && tess_tpl_go_on(r, r->line); k--) {
+            const int c = compare_keys(r, item[k - 1].list->item[0], item[k].list->item[0], tess_tpl_true(cases));
+            if (tess_tpl_true(backwards) ? c >= 0 : c <= 0) break;
+            const tess_tpl_value other = item[k];
+            item[k] = item[k - 1];
+            item[k - 1] = other;
+        }
+    return out;
+}
+
 static const struct {
     const char *name;
     filter *call;
@@ -304,6 +337,7 @@ static const struct {
                {"count", t_length},
                {"d", t_default},
                {"default", t_default},
+               {"dictsort", t_dictsort},
                {"first", t_first},
                {"float", t_float},
                {"indent", t_indent},
