@@ -36,39 +36,20 @@ tess_codelet tess_message = {.name = "message", .dtype = TESS_F32, .cost = cost}
 
 /* ---- the tasks ---- */
 
-char *tess_message_data(const tess_exchange *e, const tess_span *s)
-{
-    return (char *)starpu_data_handle_to_pointer(e->task->use[s->use].tile->handle, post.node) + s->offset;
-}
-
-static void finish(tess_exchange *e)
-{
-    for (unsigned i = 0; i < e->task->nuse; i++)
-        starpu_data_release_on_node(e->task->use[i].tile->handle, (int)post.node);
-    tess_idle_wake();
-    free(e);
-    tess_task_ended();
-}
-
-void tess_message_ended(tess_exchange *e)
-{
-    tess_lost_message(-1);
-    finish(e);
-}
-
 /* Communication is cut off: what would come is zero. */
 static void pretend(tess_exchange *e)
 {
     const tess_message_arg *m = e->task->arg;
     for (unsigned i = 0; i < m->spans; i++)
-        if (!m->span[i].sends) memset(tess_message_data(e, &m->span[i]), 0, m->span[i].bytes);
-    finish(e);
+        if (!m->span[i].sends) memset(tess_exchange_data(e, &m->span[i]), 0, m->span[i].bytes);
+    tess_exchange_ended(e);
 }
 
 static void acquired(void *exchange)
 {
     tess_exchange *e = exchange;
     if (atomic_fetch_sub(&e->left, 1) > 1) return; /* there are more tiles to come */
+    tess_lost_message(1);
     if (!post.runs) {
         pretend(e);
         return;
@@ -76,7 +57,6 @@ static void acquired(void *exchange)
     const tess_message_arg *m = e->task->arg;
     for (unsigned i = 0; i < m->spans; i++)
         atomic_fetch_add(m->span[i].sends ? &post.sent : &post.received, m->span[i].bytes);
-    tess_lost_message(1);
     post.carrier->take(e);
 }
 
@@ -86,6 +66,7 @@ void tess_message_submit(const tess_task *t)
     e->task = t;
     e->number = post.submitted++;
     e->left = t->nuse;
+    e->node = post.node;
     static const enum starpu_data_access_mode modes[] = {
         [TESS_R] = STARPU_R, [TESS_W] = STARPU_W, [TESS_RW] = STARPU_RW};
     for (unsigned i = 0, n = t->nuse; i < n; i++) /* e may end with the last */
