@@ -265,7 +265,7 @@ typedef struct tess_cross_entropy_arg {
     int64_t rows, in;
     int64_t row; /* the first row of x and target that this task works on; their tiles may hold more */
     int64_t first, out;
-    int64_t ld; /* from row to row of p; 0: out */
+    int64_t ld;                     /* from row to row of p; 0: out */
     int64_t tiles, tile_out, vocab; /* rows: the statistics' tiles have tile_out columns, the last one what is left */
     float cap;                      /* logits become cap tanh(logit / cap); 0: they stay */
     int loss, losses;               /* which one this is, of how many that are added */

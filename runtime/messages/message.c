@@ -22,7 +22,7 @@ static struct {
     const tess_carrier *carrier;
     unsigned node; /* where it takes tiles */
     uint64_t submitted;
-    _Atomic uint64_t sent, received, under_way;
+    _Atomic uint64_t sent, received;
 } post;
 
 static tess_cost cost(const void *arg)
@@ -37,62 +37,20 @@ tess_codelet tess_message = {.name = "message", .dtype = TESS_F32, .cost = cost}
 
 /* ---- the tasks ---- */
 
-char *tess_message_data(const tess_exchange *e, const tess_span *s)
-{
-    return (char *)starpu_data_handle_to_pointer(e->task->use[s->use].tile->handle, post.node) + s->offset;
-}
-
-static void trace(const tess_exchange *e)
-{
-    const tess_message_arg *m = e->task->arg;
-    tess_trace_event t = {.kind = TESS_TRACE_MESSAGE,
-                          .number = m->spans ? (uint64_t)m->span[0].peer + 1 : 0,
-                          .tag = m->spans ? m->span[0].tag : 0,
-                          .begin = e->began,
-                          .end = tess_seconds(),
-                          .asked = e->asked,
-                          .of = e->task->nuse ? e->task->use[0].tile->label : NULL,
-                          .arrival = tess_trace_arrival()};
-    for (unsigned i = 0; i < m->spans; i++) {
-        *(m->span[i].sends ? &t.bytes : &t.received) += m->span[i].bytes;
-        if (!m->span[i].sends) e->task->use[m->span[i].use].tile->came = t.arrival;
-        if ((uint64_t)m->span[i].peer + 1 != t.number) t.number = 0; /* several */
-        if (m->span[i].tag < t.tag) t.tag = m->span[i].tag;          /* the same on the other side */
-    }
-    t.name = !t.received ? "send" : !t.bytes ? "receive" : "exchange";
-    tess_trace_add(&t);
-}
-
-static void finish(tess_exchange *e)
-{
-    if (tess_traces() && e->began > 0) trace(e);
-    for (unsigned i = 0; i < e->task->nuse; i++)
-        starpu_data_release_on_node(e->task->use[i].tile->handle, (int)post.node);
-    tess_idle_wake();
-    free(e);
-    tess_task_ended();
-}
-
-void tess_message_ended(tess_exchange *e)
-{
-    tess_lost_message(-1);
-    tess_trace_set(TESS_TRACE_SPANS, atomic_fetch_sub(&post.under_way, 1) - 1);
-    finish(e);
-}
-
 /* Communication is cut off: what would come is zero. */
 static void pretend(tess_exchange *e)
 {
     const tess_message_arg *m = e->task->arg;
     for (unsigned i = 0; i < m->spans; i++)
-        if (!m->span[i].sends) memset(tess_message_data(e, &m->span[i]), 0, m->span[i].bytes);
-    finish(e);
+        if (!m->span[i].sends) memset(tess_exchange_data(e, &m->span[i]), 0, m->span[i].bytes);
+    tess_exchange_ended(e);
 }
 
 static void acquired(void *exchange)
 {
     tess_exchange *e = exchange;
     if (atomic_fetch_sub(&e->left, 1) > 1) return; /* there are more tiles to come */
+    tess_lost_message(1);
     if (!post.runs) {
         pretend(e);
         return;
@@ -100,8 +58,6 @@ static void acquired(void *exchange)
     const tess_message_arg *m = e->task->arg;
     for (unsigned i = 0; i < m->spans; i++)
         atomic_fetch_add(m->span[i].sends ? &post.sent : &post.received, m->span[i].bytes);
-    tess_lost_message(1);
-    tess_trace_set(TESS_TRACE_SPANS, atomic_fetch_add(&post.under_way, 1) + 1);
     if (tess_traces()) e->began = tess_seconds();
     post.carrier->take(e);
 }
@@ -113,6 +69,7 @@ void tess_message_submit(const tess_task *t)
     e->number = post.submitted++;
     if (tess_traces()) e->asked = tess_seconds();
     e->left = t->nuse;
+    e->node = post.node;
     static const enum starpu_data_access_mode modes[] = {
         [TESS_R] = STARPU_R, [TESS_W] = STARPU_W, [TESS_RW] = STARPU_RW};
     for (unsigned i = 0, n = t->nuse; i < n; i++) /* e may end with the last */

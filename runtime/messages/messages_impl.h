@@ -8,6 +8,7 @@
 typedef struct tess_exchange {
     const tess_task *task;
     uint64_t number;     /* in the order of the list */
+    unsigned node;       /* where its tiles are */
     atomic_uint left;    /* tiles that are not there; then, the carrier's, what is under way */
     double asked, began; /* for the trace; 0: it is not traced */
     void *own;           /* the carrier's */
@@ -28,7 +29,7 @@ typedef struct tess_carrier {
     /* Starts it, and says in the memory of which node it takes tiles; false, on all ranks: it cannot carry after all.
      * All ranks call it. */
     bool (*start)(unsigned *node);
-    /* Takes over a message all of whose tiles are there, from any thread; it gives it back to tess_message_ended. */
+    /* Takes over a message all of whose tiles are there, from any thread; it gives it back to tess_exchange_ended. */
     void (*take)(tess_exchange *e);
     /* Ends it, when nothing is under way. This rank alone may. */
     void (*stop)(void);
@@ -40,6 +41,13 @@ extern const tess_carrier tess_by_starpu_mpi;
 extern const tess_carrier tess_by_mpi;
 /* nccl.c: NCCL, from GPU to GPU. */
 extern const tess_carrier tess_by_nccl;
+
+/* ---- exchange.c ---- */
+
+/* Returns where a span of a message lies whose tiles are there. */
+char *tess_exchange_data(const tess_exchange *e, const tess_span *s);
+/* Takes a message back from its carrier, from any thread, when all its spans have gone or come. */
+void tess_exchange_ended(tess_exchange *e);
 
 /* ---- message.c ---- */
 
@@ -54,11 +62,6 @@ void tess_messages_stop(void);
 void tess_message_submit(const tess_task *t);
 /* Says whether messages take tiles in a GPU's memory. */
 bool tess_messages_on_gpu(void);
-/* Returns where a span of a message lies whose tiles are there. */
-char *tess_message_data(const tess_exchange *e, const tess_span *s);
-/* Takes a message back from its carrier, from any thread, when all its spans have gone or come. */
-void tess_message_ended(tess_exchange *e);
-
 /* ---- serve.c: a thread for carriers that have none ---- */
 
 /* What such a carrier does on it. */

@@ -21,7 +21,7 @@ static void begin(tess_exchange *e)
 {
     const tess_message_arg *m = e->task->arg;
     void **data = tess_alloc((m->spans + 1) * sizeof *data);
-    for (unsigned i = 0; i < m->spans; i++) data[i] = tess_message_data(e, &m->span[i]);
+    for (unsigned i = 0; i < m->spans; i++) data[i] = tess_exchange_data(e, &m->span[i]);
     serve.next++;
     serve.under_way++;
     serve.wire->begin(e, data);
@@ -47,7 +47,7 @@ static bool progress(void)
     bool any = false;
     for (tess_exchange *e; serve.under_way && (e = serve.wire->ended()); any = true) {
         serve.under_way--;
-        tess_message_ended(e);
+        tess_exchange_ended(e);
     }
     return any;
 }

@@ -100,7 +100,7 @@ static void ended_one(tess_exchange *e)
 {
     if (atomic_fetch_sub(&e->left, 1) > 1) return;
     free(e->own);
-    tess_message_ended(e);
+    tess_exchange_ended(e);
 }
 
 static void ended(void *window)
@@ -139,7 +139,8 @@ static void take(tess_exchange *e)
             const size_t left = m->span[i].bytes - at;
             w->of = e;
             w->from = m->span[i].sends ? -1 : m->span[i].peer;
-            hand(w, &m->span[i], tess_message_data(e, &m->span[i]) + at, left < TESS_RUN_BYTES ? left : TESS_RUN_BYTES);
+            hand(w, &m->span[i], tess_exchange_data(e, &m->span[i]) + at,
+                 left < TESS_RUN_BYTES ? left : TESS_RUN_BYTES);
         }
     atomic_fetch_sub(&mpi.handing, 1);
     tess_rest_end();

@@ -3,6 +3,7 @@
  * is waited for to give room for; messages between ranks. What was under way is counted up to each moment at which it
  * changes, or the number of those who work does. */
 #include "progress_impl.h"
+#include "trace_impl.h"
 #include <stdatomic.h>
 
 static struct {
@@ -65,6 +66,7 @@ void tess_lost_message(int more)
 {
     tess_progress_lock();
     tess_lost_more(TESS_FOR_MESSAGES, more);
+    tess_trace_set(TESS_TRACE_SPANS, (uint64_t)count.under_way[TESS_FOR_MESSAGES]);
     tess_progress_unlock();
 }
 

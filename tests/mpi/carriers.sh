@@ -61,7 +61,7 @@ eight() {
     local all=("$model" data.train=text.txt data.seq_length=32 train_batch_size=8 train_micro_batch_size_per_gpu=1 steps=3 deterministic=true overwrite=true)
     mkdir -p disk
     for ((stage = 0; stage < 4000; stage++)); do echo -n "$((stage * stage % 97)) "; done >text.txt
-    env STARPU_NCPU=1 TESSERA_PARALLEL_CARRIER= "$TESSERA" train empty.json "${all[@]}" output=one >"$out/log" 2>&1 || { tail -3 "$out/log"; failed=$((failed + 1)); return; }
+    env -u TESSERA_PARALLEL_CARRIER STARPU_NCPU=1 "$TESSERA" train empty.json "${all[@]}" output=one >"$out/log" 2>&1 || { tail -3 "$out/log"; failed=$((failed + 1)); return; }
     export STARPU_NCPU=1
     for stage in 0 1 2 3; do
         say "8 ranks, stage $stage" mpirun --oversubscribe -n 8 "$TESSERA" train empty.json "${all[@]}" zero_optimization.stage=$stage output="eight-$carrier"

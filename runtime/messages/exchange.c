@@ -1,0 +1,43 @@
+/* A message whose tiles are there, as carriers see it: where its spans lie, and its end. */
+#include "messages_impl.h"
+#include "progress_impl.h"
+#include "tiles_impl.h"
+#include "trace_impl.h"
+#include <stdlib.h>
+
+char *tess_exchange_data(const tess_exchange *e, const tess_span *s)
+{
+    return (char *)starpu_data_handle_to_pointer(e->task->use[s->use].tile->handle, e->node) + s->offset;
+}
+
+static void trace(const tess_exchange *e)
+{
+    const tess_message_arg *m = e->task->arg;
+    tess_trace_event t = {.kind = TESS_TRACE_MESSAGE,
+                          .number = m->spans ? (uint64_t)m->span[0].peer + 1 : 0,
+                          .tag = m->spans ? m->span[0].tag : 0,
+                          .begin = e->began,
+                          .end = tess_seconds(),
+                          .asked = e->asked,
+                          .of = e->task->nuse ? e->task->use[0].tile->label : NULL,
+                          .arrival = tess_trace_arrival()};
+    for (unsigned i = 0; i < m->spans; i++) {
+        *(m->span[i].sends ? &t.bytes : &t.received) += m->span[i].bytes;
+        if (!m->span[i].sends) e->task->use[m->span[i].use].tile->came = t.arrival;
+        if ((uint64_t)m->span[i].peer + 1 != t.number) t.number = 0; /* several */
+        if (m->span[i].tag < t.tag) t.tag = m->span[i].tag;          /* the same on the other side */
+    }
+    t.name = !t.received ? "send" : !t.bytes ? "receive" : "exchange";
+    tess_trace_add(&t);
+}
+
+void tess_exchange_ended(tess_exchange *e)
+{
+    if (tess_traces() && e->began > 0) trace(e);
+    tess_lost_message(-1);
+    for (unsigned i = 0; i < e->task->nuse; i++)
+        starpu_data_release_on_node(e->task->use[i].tile->handle, (int)e->node);
+    tess_idle_wake();
+    free(e);
+    tess_task_ended();
+}
