@@ -41,4 +41,5 @@ over() {
 }
 over "as it is"
 over "400 Mbit/s" tbf rate 400mbit burst 256kb latency 50ms
+over "150 Mbit/s" tbf rate 150mbit burst 128kb latency 100ms
 over "a delay of 2 ms, 0.1% lost" netem delay 2ms loss 0.1%
