@@ -1,6 +1,16 @@
 /* What a run will hold, do and take, before it runs. */
 #include "estimate_impl.h"
+#include <errno.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* While no bar is drawn: what comes behind would stand in its line. */
+static tess_status flush(FILE *out)
+{
+    return fflush(out)
+               ? tess_error(TESS_FAILED, out == stdout ? "stdout" : "output", "cannot be written: %s", strerror(errno))
+               : TESS_OK;
+}
 
 /* Prints where the tiles of the step go, or why it does not fit, and what it would take where there is room; `must`:
  * what does not fit is TESS_FAILED. */
@@ -35,7 +45,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *ou
                     (p.flops + p.recompute_flops) * 1e-12);
         else
             tess_estimate_time(out, r, &p, &r->place.time);
-        fflush(out);
+        status = flush(out);
         tess_bar_back();
     }
     if (status == TESS_OK && !fits && must) {
@@ -96,7 +106,7 @@ static tess_status print_run(const tess_config *c, int rank, bool must_fit, FILE
         fprintf(out, "%lld tokens a step, %llu tasks over %llu tiles\n", (long long)(run.batch * run.length),
                 (unsigned long long)p.tasks, (unsigned long long)p.tiles);
         if (tess_ranks() > 1) fprintf(out, "rank %d of %d, which holds the most\n", rank, tess_ranks());
-        fflush(out);
+        status = flush(out);
         tess_bar_back();
     }
     tess_step_free(step);
