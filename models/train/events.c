@@ -59,8 +59,8 @@ static bool write_record(tess_events *e, const struct bytes *event)
         const ssize_t n = pwrite(e->fd, record.at + done, record.n - done, e->whole + (off_t)done);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) {
-            const int error = errno;
-            if (ftruncate(e->fd, e->whole)) errno = error;
+            const int error = errno, ignored = ftruncate(e->fd, e->whole);
+            (void)ignored;
             errno = error;
             return false;
         }

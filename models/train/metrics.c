@@ -39,7 +39,8 @@ struct text {
     bool good;
     tess_metrics *out;
     int64_t step;
-    int next; /* the field that is likely to come */
+    int next;    /* the field that is likely to come */
+    int unnamed; /* objects and lists around that have no name here: what is in them is no field */
 };
 
 static char peek(struct text *t)
@@ -126,6 +127,7 @@ static void list(struct text *t, int depth)
 
 static void keep(struct text *t, const char *name, size_t length, double x)
 {
+    if (t->unnamed) return;
     if (length == 4 && !memcmp(name, "step", 4)) t->step = x >= 1 && x <= 9e15 && x == floor(x) ? (int64_t)x : 0;
     for (int i = 0; i < TESS_METRICS; i++) {
         const int k = (t->next + i) % TESS_METRICS;
@@ -147,7 +149,9 @@ static void value(struct text *t, const char *group, const char *name, size_t le
     if (!t->good || depth > DEPTH) {
         t->good = false;
     } else if (c == '{') {
+        t->unnamed += !length;
         object(t, group, length, depth);
+        t->unnamed -= !length;
     } else if (c == '[') {
         list(t, depth);
     } else if (c == '"') {

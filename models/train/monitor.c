@@ -27,15 +27,32 @@ struct tess_monitor {
 
 /* ---- opening ---- */
 
-/* OUTPUT_PATH/JOB_NAME, as DeepSpeed joins them; made. */
-static tess_status make_dir(const tess_config *c, const char *key, const char *path, const char *job, char **dir)
+/* OUTPUT_PATH/JOB_NAME, as DeepSpeed joins them. */
+static char *dir_of(const char *path, const char *job)
 {
-    char where[512];
     if (!job) job = ".";
-    *dir = path && *path ? tess_format("%s%s%s", path, tess_ends(path, "/") ? "" : "/", job) : tess_strdup(job);
-    if (tess_dirs_make(*dir, NULL) && access(*dir, W_OK) == 0) return TESS_OK;
-    snprintf(where, sizeof where, "%.300s: %s.output_path", c->file, key);
-    return tess_error(TESS_INVALID, where, "%s cannot be written to: %s", *dir, strerror(errno));
+    return path && *path ? tess_format("%s%s%s", path, tess_ends(path, "/") ? "" : "/", job) : tess_strdup(job);
+}
+
+static tess_status make_dir(const tess_config *c, const char *key, const char *path, const char *job)
+{
+    char where[512], *dir = dir_of(path, job);
+    tess_status status = TESS_OK;
+    if (!tess_dirs_make(dir, NULL) || access(dir, W_OK)) {
+        snprintf(where, sizeof where, "%.300s: %s.output_path", c->file, key);
+        status = tess_error(TESS_INVALID, where, "%s cannot be written to: %s", dir, strerror(errno));
+    }
+    free(dir);
+    return status;
+}
+
+tess_status tess_monitor_check(const tess_config *c)
+{
+    if (c->tensorboard.enabled)
+        TESS_TRY(make_dir(c, "tensorboard", c->tensorboard.output_path, c->tensorboard.job_name));
+    if (c->csv_monitor.enabled)
+        TESS_TRY(make_dir(c, "csv_monitor", c->csv_monitor.output_path, c->csv_monitor.job_name));
+    return TESS_OK;
 }
 
 tess_status tess_monitor_open(const tess_config *c, bool resumed, tess_monitor **monitor)
@@ -46,11 +63,10 @@ tess_status tess_monitor_open(const tess_config *c, bool resumed, tess_monitor *
     tess_status status = TESS_OK;
     m->resumed = resumed;
     if (c->tensorboard.enabled) {
-        TESS_TRY_DONE(make_dir(c, "tensorboard", c->tensorboard.output_path, c->tensorboard.job_name, &m->events_dir));
+        m->events_dir = dir_of(c->tensorboard.output_path, c->tensorboard.job_name);
         TESS_TRY_DONE(tess_events_open(m->events_dir, &m->events));
     }
-    if (c->csv_monitor.enabled)
-        TESS_TRY_DONE(make_dir(c, "csv_monitor", c->csv_monitor.output_path, c->csv_monitor.job_name, &m->csv));
+    if (c->csv_monitor.enabled) m->csv = dir_of(c->csv_monitor.output_path, c->csv_monitor.job_name);
     *monitor = m;
     return TESS_OK;
 done:
@@ -85,27 +101,9 @@ static void show(double x, char out[static 40])
     if (!strpbrk(out, ".e")) strcat(out, ".0");
 }
 
-/* Cuts off what the last of the runs in a file has from a sample on; false where it holds no rows to go on from. */
-static bool rewind_rows(FILE *f, int64_t samples)
-{
-    char *line = NULL;
-    size_t room = 0;
-    bool header = false, cut = false;
-    off_t keep = 0, at = 0;
-    rewind(f);
-    for (ssize_t n; (n = getline(&line, &room, f)) > 0; at += n) {
-        const bool starts = !strncmp(line, "step,", 5);
-        if (starts) header = true, cut = false;
-        cut |= !starts && (strtoll(line, NULL, 10) >= samples || line[n - 1] != '\n');
-        if (!cut) keep = at + n;
-    }
-    free(line);
-    if (ftruncate(fileno(f), keep) || fseeko(f, 0, SEEK_END)) return false;
-    return header;
-}
-
-/* A file of a tag has its slashes as underscores, and begins with a line that names the columns. */
-static FILE *open_csv(const tess_monitor *m, int tag, int64_t samples)
+/* A file of a tag has its slashes as underscores. Each run appends a line that names the columns, and its rows; what
+ * other runs left stays, but for a row that one of them was killed in, which is ended. */
+static FILE *open_csv(const tess_monitor *m, int tag)
 {
     char name[64];
     snprintf(name, sizeof name, "%s", tags[tag]);
@@ -113,7 +111,11 @@ static FILE *open_csv(const tess_monitor *m, int tag, int64_t samples)
         if (*p == '/') *p = '_';
     char *path = tess_format("%s/%s.csv", m->csv, name);
     FILE *f = fopen(path, "a+");
-    if (f && !(m->resumed && rewind_rows(f, samples))) fprintf(f, "step,%s\r\n", strrchr(tags[tag], '/') + 1);
+    if (f) {
+        const bool torn = fseeko(f, -1, SEEK_END) == 0 && fgetc(f) != '\n';
+        fseeko(f, 0, SEEK_END);
+        fprintf(f, "%sstep,%s\r\n", torn ? "\r\n" : "", strrchr(tags[tag], '/') + 1);
+    }
     free(path);
     return f;
 }
@@ -121,7 +123,7 @@ static FILE *open_csv(const tess_monitor *m, int tag, int64_t samples)
 static bool write_csv(tess_monitor *m, int64_t samples, int tag, double value)
 {
     char text[40];
-    if (!m->file[tag]) m->file[tag] = open_csv(m, tag, samples);
+    if (!m->file[tag]) m->file[tag] = open_csv(m, tag);
     if (!m->file[tag]) return false;
     show(value, text);
     return fprintf(m->file[tag], "%lld,%s\r\n", (long long)samples, text) > 0 && fflush(m->file[tag]) == 0;

@@ -12,6 +12,8 @@
 /* page.html, with a 0 behind it; tools/embed.c makes it a list of bytes. */
 extern const unsigned char tess_page_html[];
 static const char TITLE[] = "@TITLE@", DATA[] = "@DATA@";
+/* No text of a user's holds that: its quotation marks are escaped. */
+static const char RUNNING[] = "\"running\":true,\"written\":", ENDED[] = "\"running\":false,\"written\":";
 
 enum { SAMPLES_MOST = 64 << 10 };
 
@@ -105,7 +107,7 @@ static void put_run(FILE *f, const tess_page_run *r)
     put_string(f, name, strlen(name));
     fputs(",\"output\":", f);
     put_string(f, r->output, strlen(r->output));
-    fprintf(f, ",\"running\":%s,\"written\":%lld,", r->running ? "true" : "false", (long long)time(NULL));
+    fprintf(f, ",%s%lld,", r->running ? RUNNING : ENDED, (long long)(r->written ? r->written : time(NULL)));
     tess_series_write(r->series, f);
     put_json(f, r->output, "config");
     put_json(f, r->output, "plan");
@@ -140,7 +142,7 @@ static void put_page(FILE *f, const tess_page_run *run, int runs)
 
 tess_status tess_page_write(const char *path, const tess_page_run *run, int runs)
 {
-    char *fresh = tess_format("%s.new", path);
+    char *fresh = tess_format("%s.%d.new", path, (int)getpid()); /* a run and tessera report may write at one time */
     FILE *f = fopen(fresh, "w");
     tess_status status = TESS_OK;
     if (!f) {
@@ -157,13 +159,27 @@ tess_status tess_page_write(const char *path, const tess_page_run *run, int runs
     return status;
 }
 
+int64_t tess_page_running(const char *output)
+{
+    char *path = tess_format("%s/report.html", output), *line = NULL, *at = NULL;
+    size_t room = 0;
+    FILE *f = fopen(path, "r");
+    int64_t written = 0;
+    while (f && !at && getline(&line, &room, f) > 0)
+        if ((at = strstr(line, RUNNING))) written = strtoll(at + strlen(RUNNING), NULL, 10);
+    if (f) fclose(f);
+    free(line);
+    free(path);
+    return written > 0 ? written : 0;
+}
+
 /* ---- the page of a run that goes on ---- */
 
 struct tess_page {
     char *output, *path;
     tess_series *series;
     double due;
-    bool fresh, failed; /* nothing was added since it was written; it could not be */
+    bool fresh, said; /* nothing was added since it was written; that it could not be */
 };
 
 /* Between two pages lie so many seconds, and so many times what one takes. */
@@ -191,11 +207,10 @@ static void write_page(tess_page *p, bool running)
 {
     const tess_page_run run = {.output = p->output, .series = p->series, .running = running};
     p->fresh = true;
-    if (p->failed) return;
     char *before = tess_strdup(tess_error_text()); /* why the run ends stays said */
-    if (tess_page_write(p->path, &run, 1) != TESS_OK) {
+    if (tess_page_write(p->path, &run, 1) != TESS_OK && !p->said && (running || !*before)) {
         tess_note("%s (nothing else depends on it)", tess_error_text());
-        p->failed = true;
+        p->said = true;
     }
     tess_error_restore(before);
     free(before);
@@ -204,7 +219,7 @@ static void write_page(tess_page *p, bool running)
 void tess_page_refresh(tess_page *p)
 {
     const double now = tess_seconds();
-    if (p->fresh || p->failed || now < p->due) return;
+    if (p->fresh || now < p->due) return;
     write_page(p, true);
     const double taken = tess_seconds() - now;
     p->due = now + (TIMES * taken > PAUSE ? TIMES * taken : PAUSE);

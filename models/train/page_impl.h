@@ -8,10 +8,14 @@ typedef struct tess_page_run {
     const char *output;        /* config.json, plan.json and samples.txt are read there, as far as they exist */
     const tess_series *series; /* of its metrics.jsonl */
     bool running;
+    int64_t written; /* when it gave its last word, in seconds of the clock; 0: now */
 } tess_page_run;
 
 /* Writes the page of these runs, whole or not at all: beside its place, and renamed. */
 tess_status tess_page_write(const char *path, const tess_page_run *run, int runs) TESS_NODISCARD;
+
+/* Returns when the run whose output this is wrote its own page, where that says that the run goes on; else 0. */
+int64_t tess_page_running(const char *output);
 
 /* ---- the page of a run that goes on ---- */
 

@@ -14,7 +14,8 @@ static tess_status read_run(const char *output, tess_page_run *run)
         return tess_error(TESS_INVALID, output, "is no directory (expected a run's output, which has metrics.jsonl)");
     tess_series *series = tess_series_new();
     char *path = tess_format("%s/metrics.jsonl", output);
-    *run = (tess_page_run){.output = output, .series = series};
+    const int64_t written = tess_page_running(output); /* whether it still does, the page finds by the time since */
+    *run = (tess_page_run){.output = output, .series = series, .running = written > 0, .written = written};
     tess_status status = tess_series_read(series, path);
     if (status == TESS_OK && !tess_series_lines(series))
         status = tess_error(TESS_INVALID, path, "holds no step (the run has not made one yet)");

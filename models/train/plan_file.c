@@ -58,7 +58,8 @@ static json_t *caps_of(const tess_run *r)
     json_t *of = json_object();
     const char *where;
     const bool capped = r->ram || tess_run_cpu_cap(r->c, &where);
-    set(of, "gpu", (double)(r->gpu.memory ? r->gpu.memory : r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0));
+    const uint64_t gpu = r->gpu.memory ? r->gpu.memory : r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
+    set(of, "gpu", gpu ? (double)tess_gpu_bytes(gpu) : 0); /* of all of them, as metrics count */
     set(of, "cpu", (double)(r->ram ? r->ram : capped ? tess_run_limit(r->c) : 0));
     set(of, "disk", r->disk ? (double)r->disk_bytes : 0);
     return of;

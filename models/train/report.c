@@ -3,6 +3,7 @@
 #include "monitor_impl.h"
 #include "page_impl.h"
 #include "report_impl.h"
+#include "terminal_section.h"
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -96,7 +97,7 @@ tess_status tess_report_open(const tess_config *c, int64_t done, FILE *out, tess
 void tess_report_close(tess_report *r)
 {
     if (!r) return;
-    if (r->live && r->step_seconds > 0) fputc('\n', r->out);
+    if (r->live) tess_live_end();
     if (r->metrics) fclose(r->metrics);
     tess_page_close(r->page);
     tess_monitor_close(r->monitor);
@@ -291,7 +292,10 @@ static void plain_line(const tess_report *r, const tess_step_report *s, double s
     add_mfu(s, WIDTH, line, sizeof line);
     add_tiers(s, WIDTH, line, sizeof line);
     if (r->steps >= 0) add(line, sizeof line, WIDTH, "left %s", show_time(seconds_left, left));
-    fprintf(r->out, r->live ? "\r\033[K%s\n" : "%s\n", line);
+    if (r->live)
+        tess_live_line(r->out, line, true);
+    else
+        fprintf(r->out, "%s\n", line);
 }
 
 static void live_line(const tess_report *r, const tess_step_report *s, double seconds_left)
@@ -300,7 +304,7 @@ static void live_line(const tess_report *r, const tess_step_report *s, double se
     struct winsize w = {0};
     int width = ioctl(fileno(r->out), TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
     tess_report_line(s, r->steps, seconds_left, width - 1, line, sizeof line); /* a full line would wrap */
-    fprintf(r->out, "\r\033[K%s", line);
+    tess_live_line(r->out, line, false);
 }
 
 /* The first step also makes what later ones find made, so it counts only until there is a second. */

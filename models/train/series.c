@@ -49,11 +49,6 @@ int64_t tess_series_lines(const tess_series *s)
     return s->lines;
 }
 
-int64_t tess_series_last(const tess_series *s)
-{
-    return s->lines ? s->last.step : 0;
-}
-
 /* ---- adding ---- */
 
 static void join_point(struct point *to, const struct point *from, bool least)

@@ -25,9 +25,8 @@ bool tess_series_add(tess_series *s, const tess_metrics *m);
 /* Adds all lines of a file. A last line without an end, of a run that was stopped in the middle of it, is passed over;
  * one that is no line of metrics, or out of order, is TESS_INVALID with its number. */
 tess_status tess_series_read(tess_series *s, const char *path) TESS_NODISCARD;
-/* Returns the number of lines, and the last step, 0 where there is none. */
+/* Returns the number of lines. */
 int64_t tess_series_lines(const tess_series *s);
-int64_t tess_series_last(const tess_series *s);
 /* Writes it as members of a JSON object: "lines", "first", "last", "best", "sum", "from", "to", "mean", "points",
  * "gaps". Numbers of curves have six digits, those of the first and the last line all of theirs. */
 void tess_series_write(const tess_series *s, FILE *f);

@@ -3,6 +3,7 @@
 #include "dirs_impl.h"
 #include "measure_impl.h"
 #include "model_impl.h"
+#include "monitor_impl.h"
 #include "plan_file_impl.h"
 #include "report_impl.h"
 #include "resume_impl.h"
@@ -53,7 +54,10 @@ static tess_status open_inputs(struct training *t)
         return tess_error(TESS_INVALID, "lora",
                           "the model has no weights (adapters are trained beside those of a "
                           "directory, and are of no use without it)");
-    if (tess_rank() == 0) TESS_TRY(tess_resume_refuse(c));
+    if (tess_rank() == 0) {
+        TESS_TRY(tess_resume_refuse(c));
+        TESS_TRY(tess_monitor_check(c));
+    }
     TESS_TRY(tess_run_data(&t->run, "data.train", c->data.train, c->data.shuffle, &t->data));
     if (c->data.valid) TESS_TRY(tess_run_data(&t->run, "data.valid", c->data.valid, false, &t->valid));
     if (c->eval_every > 0 && !t->valid) TESS_TRY(tess_config_require(c, "data.valid"));
@@ -130,18 +134,30 @@ static tess_status open_output(struct training *t)
     return status;
 }
 
+/* Values that the model holds where it is written: of adapters, they alone. */
+static double values_of(const struct training *t)
+{
+    return (double)(t->adapts ? tess_graph_trained_elements(t->run.g) : tess_graph_param_elements(t->run.g));
+}
+
 /* Values that a checkpoint holds. */
 static double states_of(const struct training *t)
 {
     int moments;
     tess_graph_optimizer(t->run.g, &moments);
-    return (double)tess_graph_param_elements(t->run.g) + moments * (double)tess_graph_trained_elements(t->run.g);
+    return values_of(t) + moments * (double)tess_graph_trained_elements(t->run.g);
+}
+
+/* Adapters are kept without their base, which comes from its own directory. */
+static bool loads_model(const struct training *t, bool resumes)
+{
+    return !resumes || t->adapts;
 }
 
 static tess_status load(struct training *t, bool resumes)
 {
     const tess_config *c = &t->c;
-    if (!resumes || t->adapts) TESS_TRY(tess_model_load(t->run.model, t->run.g, t->at.seed));
+    if (loads_model(t, resumes)) TESS_TRY(tess_model_load(t->run.model, t->run.g, t->at.seed));
     return resumes ? tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.model, t->run.g) : TESS_OK;
 }
 
@@ -154,7 +170,8 @@ static tess_status begin(struct training *t, bool resumes)
     TESS_TRY(tess_run_start(&t->run, false));
     if (tess_ranks() > 1 && !tess_rank()) printf("messages between ranks go by %s\n", tess_message_carrier());
     tess_bar_begin(resumes ? "loading the checkpoint" : "loading the model",
-                   resumes ? states_of(t) : (double)tess_graph_param_elements(t->run.g));
+                   (loads_model(t, resumes) ? (double)tess_graph_param_elements(t->run.g) : 0) +
+                       (resumes ? states_of(t) : 0));
     const tess_status status = load(t, resumes);
     tess_bar_end();
     TESS_TRY(status);
@@ -241,7 +258,7 @@ static tess_status save_checkpoint(struct training *t)
 static tess_status save_model(struct training *t)
 {
     char *dir = tess_format("%s/model", t->c.output);
-    tess_bar_begin("saving the model", (double)tess_graph_param_elements(t->run.g));
+    tess_bar_begin("saving the model", values_of(t));
     tess_status status = tess_model_save(t->run.model, t->run.g, dir);
     tess_bar_end();
     free(dir);

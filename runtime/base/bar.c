@@ -3,6 +3,7 @@
  * The state is that of the terminal, of which there is one: between an end and the next beginning it is as at the
  * start. */
 #include "base_impl.h"
+#include "terminal_section.h"
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -22,7 +23,8 @@ static struct {
     bool drawn, runs; /* it stands there; the thread is to go on */
     const char *what;
     double total, begun;
-    int depth; /* begun and not ended: what is within another shows that */
+    int depth;  /* begun and not ended: what is within another shows that */
+    FILE *live; /* where a line stands that has no end yet; NULL: there is none */
 } bar = {.lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, .ended = PTHREAD_COND_INITIALIZER};
 static _Atomic uint64_t done; /* in units of the total */
 
@@ -64,6 +66,13 @@ void tess_bar_line(const char *what, double share, double seconds, int width, ch
 
 /* ---- drawing, with the lock held ---- */
 
+/* What stands there stays: it gets its end. */
+static void end_live(void)
+{
+    if (bar.live) fputc('\n', bar.live), fflush(bar.live);
+    bar.live = NULL;
+}
+
 static void draw(void)
 {
     char line[256];
@@ -71,6 +80,7 @@ static void draw(void)
     const int width = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
     const double share = bar.total > 0 ? (double)atomic_load(&done) / bar.total : 0;
     tess_bar_line(bar.what, share, tess_seconds() - bar.begun, width - 1, line, sizeof line);
+    end_live();
     fprintf(stderr, "\r\033[K%s", line);
     fflush(stderr);
     bar.drawn = true;
@@ -136,9 +146,33 @@ void tess_bar_aside(void)
 {
     pthread_mutex_lock(&bar.lock);
     clear();
+    end_live();
 }
 
 void tess_bar_back(void)
 {
+    pthread_mutex_unlock(&bar.lock);
+}
+
+void tess_bar_drop(void)
+{
+    const char *end = bar.drawn ? "\r\033[K" : bar.live ? "\n" : "";
+    const ssize_t ignored = write(STDERR_FILENO, end, strlen(end));
+    (void)ignored;
+}
+
+void tess_live_line(FILE *out, const char *line, bool stays)
+{
+    pthread_mutex_lock(&bar.lock);
+    fprintf(out, "\r\033[K%s%s", line, stays ? "\n" : "");
+    fflush(out);
+    bar.live = stays ? NULL : out;
+    pthread_mutex_unlock(&bar.lock);
+}
+
+void tess_live_end(void)
+{
+    pthread_mutex_lock(&bar.lock);
+    end_live();
     pthread_mutex_unlock(&bar.lock);
 }

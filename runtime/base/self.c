@@ -1,6 +1,7 @@
 /* This process as one of the ranks: its number, and its end. Of all that is wrong at an end a person needs one line,
  * the first. So there is a word that says whether it was said, which the ranks of a machine share (ranks/watch.c). */
 #include "base_impl.h"
+#include "terminal_section.h"
 #include <unistd.h>
 
 static struct {
@@ -55,10 +56,12 @@ void tess_ranks_abort(int status)
 
 void tess_die(const char *text)
 {
-    if (!tess_watch_speak()) {
-    } else if (self.ranks > 1)
-        fprintf(stderr, "tessera: error: rank %d: %s\n", self.rank, text);
-    else
-        fprintf(stderr, "tessera: error: %s\n", text);
+    if (tess_watch_speak()) {
+        tess_bar_drop();
+        if (self.ranks > 1)
+            fprintf(stderr, "tessera: error: rank %d: %s\n", self.rank, text);
+        else
+            fprintf(stderr, "tessera: error: %s\n", text);
+    }
     tess_ranks_abort(TESS_FAILED);
 }

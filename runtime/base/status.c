@@ -1,5 +1,6 @@
 /* Errors as values: one message a thread, assertions for our own bugs, and the nearest of a list of names. */
 #include "runtime.h"
+#include "terminal_section.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -63,6 +64,7 @@ void tess_assert_failed(const char *cond, const char *file, int line)
 {
     char rank[24] = "";
     if (tess_ranks() > 1) snprintf(rank, sizeof rank, "rank %d: ", tess_rank());
+    tess_bar_drop();
     tess_watch_speak(); /* this is worth a line whatever else was said */
     fprintf(stderr, "tessera: bug: %s%s:%d: %s does not hold\n", rank, file, line, cond);
     abort(); /* which the launcher sees */

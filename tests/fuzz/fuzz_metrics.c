@@ -5,6 +5,7 @@
 #include "series_impl.h"
 #include <jansson.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 int fuzz_taken;
 const int fuzz_cases = 8000;
@@ -36,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (!nowhere) {
         char page[300];
         nowhere = fopen("/dev/null", "w");
-        snprintf(page, sizeof page, "%s/report.html.new", fuzz_dir());
+        snprintf(page, sizeof page, "%s/report.html.%d.new", fuzz_dir(), (int)getpid());
         TESS_ASSERT(mkdir(page, 0777) == 0); /* in the place of the page, which takes longer than all else */
     }
     const char *path = fuzz_file_in_dir("metrics.jsonl", data, bytes);

@@ -193,27 +193,51 @@ TEST(event_files_hold_each_step)
     CHECK(value_of(&e[1], "Train/Samples/loss_scale") == 65536);
 }
 
-/* A run that was killed behind its checkpoint left events and rows that the run that goes on makes again. */
-TEST(runs_that_go_on_replace_what_came_after)
+/* A run that was killed behind its checkpoint left rows that the run that goes on makes again, behind a header of its
+ * own: nothing that stood there goes. */
+TEST(runs_that_go_on_append_their_rows)
 {
     tiny_setup_with(MONITORS);
     RUN("train", "run.json");
     EXPECT_DONE();
     run_finish(run_start_program("rm", (const char *const[]){"-r", "ck/step-00000004", NULL}));
+    char *before = read_file("logs/rows/Train_Samples_train_loss.csv", NULL);
+    cut_file("logs/rows/Valid_Samples_loss.csv", file_size("logs/rows/Valid_Samples_loss.csv") - 3); /* killed there */
     RUN("train", "run.json", "--resume");
     EXPECT_DONE();
     char *text = read_file("logs/rows/Train_Samples_train_loss.csv", NULL);
+    CHECK(text && before && !strncmp(text, before, strlen(before)));
     CHECK_HAS(text, "step,train_loss\r\n4,5.");
-    CHECK_EQ(count_lines("logs/rows/Train_Samples_train_loss.csv"), 5);
-    CHECK_HAS(text, "\r\n16,");
+    CHECK(text && before && !strncmp(text + strlen(before), "step,train_loss\r\n12,", 20));
+    CHECK_EQ(count_lines("logs/rows/Train_Samples_train_loss.csv"), 8);
     free(text);
+    free(before);
     text = read_file("logs/rows/Valid_Samples_loss.csv", NULL);
     CHECK_HAS(text, "step,loss\r\n8,");
-    CHECK_EQ(count_lines("logs/rows/Valid_Samples_loss.csv"), 3);
+    CHECK_HAS(text, "\r\nstep,loss\r\n16,");
+    CHECK_EQ(count_lines("logs/rows/Valid_Samples_loss.csv"), 5);
     free(text);
     text = read_file("logs/rows/Train_Samples_lr.csv", NULL);
     CHECK_HAS(text, "\r\n8,0.001\r\n");
     free(text);
+}
+
+/* What is refused touches nothing of the run that was there. */
+TEST(a_refused_directory_costs_no_other_run)
+{
+    tiny_setup_with(MONITORS);
+    RUN("train", "run.json");
+    EXPECT_DONE();
+    write_text("file", "x");
+    char *before = read_file("out/metrics.jsonl", NULL), *after;
+    RUN("train", "run.json", "tensorboard.output_path=file");
+    EXPECT_ERROR(2, "tensorboard.output_path: file/tile cannot be written to: Not a directory");
+    CHECK(exists("ck/step-00000004/state.json"));
+    after = read_file("out/metrics.jsonl", NULL);
+    CHECK_STR(after, before);
+    CHECK_EQ(count_lines("out/metrics.jsonl"), 4);
+    free(before);
+    free(after);
 }
 
 TEST(where_they_go_is_as_in_deepspeed)

@@ -79,19 +79,34 @@ TEST(a_run_leaves_a_page_of_all_its_steps)
     json_decref(runs);
 }
 
+/* Files that are no page yet. */
+static int unfinished(const char *dir)
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d));) n += !strncmp(e->d_name, "report.html.", 12);
+    if (d) closedir(d);
+    return n;
+}
+
 /* Of the page alone it is said, once, and nothing else changes. */
 TEST(a_page_that_cannot_be_written_ends_no_run)
 {
     tiny_setup();
     mkdir("out", 0777);
-    mkdir("out/report.html.new", 0777);
+    mkdir("out/report.html", 0777);
     RUN("train", "run.json");
     EXPECT_DONE();
+    CHECK_EQ(unfinished("out"), 0);
     CHECK_HAS(ran.err, "out/report.html: cannot be written");
     CHECK_EQ(count_of(ran.err, "report.html"), 1);
     CHECK_EQ(count_lines("out/metrics.jsonl"), 4);
     RUN("report", "out");
     EXPECT_ERROR(2, "out/report.html: cannot be written");
+    rmdir("out/report.html");
+    mkdir("out/report.html.new", 0777); /* a name that is nobody's */
+    RUN("report", "out");
+    EXPECT_DONE();
 }
 
 TEST(a_run_that_goes_on_has_a_page)
@@ -102,6 +117,11 @@ TEST(a_run_that_goes_on_has_a_page)
     json_t *runs = runs_of("out/report.html");
     CHECK(json_is_true(json_object_get(run_of(runs, 0), "running")));
     json_decref(runs);
+    RUN("report", "out", "-o", "other.html");
+    EXPECT_DONE();
+    runs = runs_of("other.html");
+    CHECK(json_is_true(json_object_get(run_of(runs, 0), "running")));
+    json_decref(runs);
     kill(pid, SIGINT);
     run_finish(pid);
     EXPECT_DONE();
@@ -109,7 +129,7 @@ TEST(a_run_that_goes_on_has_a_page)
     CHECK(json_is_false(json_object_get(run_of(runs, 0), "running")));
     CHECK_EQ(json_integer_value(json_object_get(run_of(runs, 0), "lines")), count_lines("out/metrics.jsonl"));
     json_decref(runs);
-    CHECK(!exists("out/report.html.new"));
+    CHECK_EQ(unfinished("out"), 0);
 }
 
 /* ---- whatever users write stays text ---- */
@@ -250,6 +270,22 @@ TEST(reports_of_what_is_no_run_are_refused)
     EXPECT_DONE();
 }
 
+/* Members of what stands inside of other members are no fields of the step. */
+TEST(fields_within_others_are_not_the_steps)
+{
+    fresh();
+    write_many(
+        "nested", 2,
+        "{\"step\":3,\"loss\":1,\"new\":[{\"loss\":7,\"step\":9}],\"\":{\"lr\":8,\"a\":{\"loss\":7}},"
+        "\"a_name_that_is_longer_than_any_of_those_that_are_known\":{\"mfu\":1},\"disk\":{\"\":{\"loss\":7}}}\n");
+    RUN("report", "nested");
+    EXPECT_DONE();
+    json_t *runs = runs_of("nested/report.html");
+    CHECK(member(run_of(runs, 0), "last", "step") == 3 && member(run_of(runs, 0), "last", "loss") == 1);
+    CHECK_EQ(json_object_size(json_object_get(run_of(runs, 0), "last")), 2);
+    json_decref(runs);
+}
+
 TEST(runs_stand_side_by_side)
 {
     fresh();
@@ -267,6 +303,39 @@ TEST(runs_stand_side_by_side)
 }
 
 /* ---- in a browser ---- */
+
+/* Rates of steps of 1 and 3 seconds are 2000 tokens by 4 seconds; a loss that is never finite; waits that overlap; and
+ * a page of a run that was killed. */
+TEST(a_browser_shows_what_is_odd)
+{
+    if (!browser_found()) SKIP("no chromium");
+    fresh();
+    mkdir("odd", 0777);
+    write_text("odd/metrics.jsonl",
+               "{\"step\":1,\"loss\":null,\"tokens\":1000,\"seconds\":9,\"tokens_per_s\":111}\n"
+               "{\"step\":2,\"loss\":null,\"tokens\":1000,\"seconds\":1,\"tokens_per_s\":1000,"
+               "\"gpu\":{\"wait_seconds\":9},\"disk\":{\"wait_seconds\":9}}\n"
+               "{\"step\":3,\"loss\":null,\"tokens\":1000,\"seconds\":3,\"tokens_per_s\":333.3}\n");
+    write_text("odd/report.html", "{\"running\":true,\"written\":1700000000,\n");
+    RUN("report", "odd");
+    EXPECT_DONE();
+    browser_open(
+        "odd/report.html",
+        "const all = s => [...document.querySelectorAll(s)];"
+        "return {gaps: all('#loss .gap').length, text: document.body.innerText, broken: all('svg *').filter(e =>"
+        "[...e.attributes].some(a => /NaN|undefined|Infinity/.test(a.value))).length};");
+    CHECK_STR(ran.err, "");
+    json_t *look = browser_result("wide");
+    const char *text = json_string_value(json_object_get(look, "text"));
+    CHECK_EQ(json_integer_value(json_object_get(look, "gaps")), 3);
+    CHECK_EQ(json_integer_value(json_object_get(look, "broken")), 0);
+    CHECK_HAS(text, "no word since");
+    CHECK_HAS(text, "500 tokens/s");
+    CHECK_HAS(text, "Waits overlapped");
+    CHECK_HAS(text, "every 5 minutes");
+    CHECK(text && !strstr(text, "running"));
+    json_decref(look);
+}
 
 static const char LOOK[] =
     "const all = s => [...document.querySelectorAll(s)], one = s => document.querySelector(s);"

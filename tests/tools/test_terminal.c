@@ -2,6 +2,7 @@
  * is a pair of pseudo-terminals, and what was written to it is put on a screen of so many columns. */
 #define CHECK_MAIN
 #include "runtime.h"
+#include "terminal_section.h"
 #include "tiny.h"
 #include <pty.h>
 #include <sys/ioctl.h>
@@ -12,7 +13,6 @@ static struct {
     char *text; /* all that was written */
     size_t n;
     int widest; /* columns of the widest row, before it would have wrapped */
-    int bars;   /* rows that had one */
 } shown;
 
 /* Follows the few things that are written: letters, ends of lines, returns, and "clear to the end of the line". */
@@ -102,53 +102,91 @@ TEST(lines_of_bars)
     CHECK(strlen(line) < 5);
 }
 
-/* In a child on a terminal: two seconds of something, with a line between. */
-static void work(bool known)
+/* Waits until somebody has seen the bar; where nobody can, longer than it takes to appear. */
+static void until_seen(int seen)
 {
-    tess_bar_begin("counting", known ? 8 : 0);
-    for (int i = 0; i < 8; i++) {
-        nanosleep(&(struct timespec){.tv_nsec = 250 * 1000 * 1000}, NULL);
-        tess_bar_step(1);
-        tess_bar_begin("inside", 3); /* shows nothing, and moves nothing */
-        tess_bar_step(2);
-        tess_bar_end();
-        if (i == 6) tess_note("a line between");
+    char one;
+    if (seen < 0)
+        nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500 * 1000 * 1000}, NULL);
+    else if (read(seen, &one, 1) != 1)
+        _exit(97);
+}
+
+/* In a child: something that takes a while, with a line between; on a terminal behind a live line. */
+static void work(bool known, int seen)
+{
+    if (seen >= 0) {
+        tess_live_line(stdout, "live", false);
+        tess_live_line(stdout, "live 1", false);
+        tess_note("a line after");
+        tess_live_line(stdout, "live 2", false);
     }
+    tess_bar_begin("counting", known ? 8 : 0);
+    tess_bar_step(1);
+    tess_bar_begin("inside", 3); /* shows nothing, and moves nothing */
+    tess_bar_step(2);
+    tess_bar_end();
+    until_seen(seen);
+    tess_note("a line between");
+    if (seen >= 0) until_seen(seen);
     tess_bar_end();
 }
 
-static void work_on_terminal(bool known)
+/* The text of the terminal's from some place on, once the bar is there. */
+static bool bar_from(size_t from)
+{
+    return from <= shown.n && strstr(shown.text + from, "\r\033[Kcounting");
+}
+
+/* Works until the bar was seen before and behind the line between; `dies`: and dies then. */
+static void work_on_terminal(bool known, bool dies)
 {
     const struct winsize size = {.ws_row = 24, .ws_col = 60};
-    int terminal;
+    int terminal, seen[2], told = 0;
+    CHECK(pipe(seen) == 0);
     shown.text = realloc(shown.text, 1 << 16);
     shown.n = 0;
     fflush(stdout);
     const pid_t pid = forkpty(&terminal, NULL, NULL, &size);
     if (pid == 0) {
-        work(known);
+        close(seen[1]);
+        if (dies) {
+            tess_bar_begin("counting", 0);
+            until_seen(seen[0]);
+            tess_die("the last words");
+        }
+        work(known, seen[0]);
         _exit(0);
     }
-    for (ssize_t got; (got = read(terminal, shown.text + shown.n, (1 << 16) - shown.n - 1)) > 0;)
-        shown.n += (size_t)got;
+    close(seen[0]);
+    for (ssize_t got; (got = read(terminal, shown.text + shown.n, (1 << 16) - shown.n - 1)) > 0;) {
+        shown.text[shown.n += (size_t)got] = 0;
+        const char *line = strstr(shown.text, "a line between");
+        if (told == 0 ? bar_from(0) : told == 1 && line && bar_from((size_t)(line - shown.text)))
+            told += write(seen[1], "x", 1) == 1;
+    }
     shown.text[shown.n] = 0;
     close(terminal);
+    close(seen[1]);
     waitpid(pid, NULL, 0);
     put_on_screen();
 }
 
 TEST(bars_come_and_go)
 {
-    work_on_terminal(true);
-    CHECK_HAS(shown.text, "\r\033[Kcounting  [");
-    CHECK_HAS(shown.text, "left 0:0");
+    work_on_terminal(true, false);
+    CHECK_HAS(shown.text, "\r\033[Klive\r\033[Klive 1\r\ntessera: a line after\r\n"); /* what follows a live line */
+    CHECK_HAS(shown.text, "\r\033[Klive 2\r\n\r\033[Kcounting  [");
+    CHECK_HAS(shown.text, "left 0:");
     CHECK_HAS(shown.text, "\r\033[Ktessera: a line between\r\n");
     CHECK(!strstr(shown.text, "inside"));
     CHECK(shown.widest < 60);
     CHECK(shown.n > 4 && !strcmp(shown.text + shown.n - 4, "\r\033[K")); /* it is gone */
-    work_on_terminal(false);
-    CHECK_HAS(shown.text, "\r\033[Kcounting  0:01");
+    work_on_terminal(false, false);
+    CHECK_HAS(shown.text, "\r\033[Kcounting  0:");
     CHECK(!strchr(shown.text, '%'));
+    work_on_terminal(false, true);
+    CHECK_HAS(shown.text, "\r\033[Ktessera: error: the last words\r\n");
 }
 
 TEST(no_bar_in_a_pipe)
@@ -160,7 +198,7 @@ TEST(no_bar_in_a_pipe)
     if (fork() == 0) {
         dup2(pipes[1], 2);
         close(pipes[1]);
-        work(true);
+        work(true, -1);
         _exit(0);
     }
     close(pipes[1]);
