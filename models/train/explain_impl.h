@@ -37,6 +37,7 @@ typedef struct tess_about {
     int ranks, workers; /* workers: of a rank */
     bool disk, gpu;
     uint32_t first; /* the track of the first worker that should be busy */
+    double cpu_cap; /* bytes; 0: there is none */
     double matrix_rate, read_rate, write_rate, both, flops_rate, copy_rate;
     double paper; /* seconds of a step; 0: the plan made no forecast */
     double planned_read, planned_write, bound;

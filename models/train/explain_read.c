@@ -53,11 +53,17 @@ static double number_or(const json_t *o, const char *name, double otherwise)
 /* The place of a name among those there are; -1: there are too many. */
 static int name_of(tess_traced *t, const char *text)
 {
-    for (int i = 0; i < t->names; i++)
-        if (!strcmp(t->name[i], text)) return i;
-    if (t->names == TESS_TRACE_NAMES) return -1;
-    t->name[t->names] = tess_strdup(text);
-    return t->names++;
+    char *name = tess_strdup(text);
+    for (char *c = name; *c; c++) /* it goes to a terminal */
+        if (*c < 32 || *c > 126) *c = '?';
+    int i = 0;
+    while (i < t->names && strcmp(t->name[i], name)) i++;
+    if (i < t->names || i == TESS_TRACE_NAMES) {
+        free(name);
+        return i < t->names ? i : -1;
+    }
+    t->name[t->names++] = name;
+    return i;
 }
 
 static tess_status read_about(struct reading *r, const json_t *args)
@@ -73,6 +79,7 @@ static tess_status read_about(struct reading *r, const json_t *args)
                       .workers = (int)(gpus > 0 ? gpus : cpus),
                       .gpu = gpus > 0,
                       .disk = json_is_true(json_object_get(args, "disk")),
+                      .cpu_cap = fmax(0, fmin(1e18, number_or(args, "cpu_cap", 0))),
                       .matrix_rate = number_or(args, "matrix_rate", 0),
                       .read_rate = number_or(args, "read_rate", 0),
                       .write_rate = number_or(args, "write_rate", 0),
@@ -94,9 +101,9 @@ static tess_status read_slice(struct reading *r, const json_t *o, tess_event *s)
     double ts, dur;
     int kind = 0;
     while (category && kind < TESS_EVENT_KINDS && strcmp(category, categories[kind])) kind++;
-    if (!category || !name || kind == TESS_EVENT_KINDS) return broken(r, "a event of no kind that is known");
+    if (!category || !name || kind == TESS_EVENT_KINDS) return broken(r, "an event of no kind that is known");
     if (!number(o, "ts", &ts) || !number(o, "dur", &dur) || ts < 0 || dur < 0)
-        return broken(r, "a event without a beginning and a length of 0 or more");
+        return broken(r, "an event without a beginning and a length of 0 or more");
     s->kind = (tess_event_kind)kind;
     s->begin = 1e-6 * ts;
     s->end = 1e-6 * (ts + dur);
@@ -104,7 +111,7 @@ static tess_status read_slice(struct reading *r, const json_t *o, tess_event *s)
     if (s->name < 0) return broken(r, "more names than there can be");
     s->ready = 1e-6 * number_or(args, s->kind == TESS_EVENT_TASK ? "ready" : "asked", -1e6);
     s->submitted = 1e-6 * number_or(args, "submitted", -1e6);
-    s->number = (uint64_t)fmax(0, number_or(args, s->kind == TESS_EVENT_STEP ? "step" : "order", 0));
+    s->number = (uint64_t)fmax(0, fmin(1e15, number_or(args, s->kind == TESS_EVENT_STEP ? "step" : "order", 0)));
     s->bytes = number_or(args, s->kind == TESS_EVENT_MESSAGE ? "sent" : "bytes", 0);
     s->received = number_or(args, "received", 0);
     s->flops = number_or(args, "flops", 0);
@@ -161,7 +168,7 @@ static void arrange(tess_traced *t)
 {
     for (size_t i = 0; i < t->events; i++)
         if (t->event[i].rank >= t->ranks) t->ranks = t->event[i].rank + 1;
-    qsort(t->event, t->events, sizeof *t->event, by_kind_and_end);
+    if (t->events) qsort(t->event, t->events, sizeof *t->event, by_kind_and_end);
     const size_t n = (size_t)t->ranks * TESS_EVENT_KINDS;
     t->first = tess_alloc((n + 1) * sizeof *t->first);
     size_t at = 0;
@@ -210,7 +217,7 @@ static void connect(struct reading *r)
         if (s->kind != TESS_EVENT_DATA) all[n++] = (struct place){s->rank, s->track, s->begin, (int)i};
     }
     qsort(all, n, sizeof *all, by_place);
-    qsort(r->end, r->ends, sizeof *r->end, by_id);
+    if (r->ends) qsort(r->end, r->ends, sizeof *r->end, by_id);
     for (size_t k = 0; k + 1 < r->ends; k++) {
         if (r->end[k].task || !r->end[k + 1].task || strcmp(r->end[k].id, r->end[k + 1].id)) continue;
         const int from = find(all, n, &r->end[k]), to = find(all, n, &r->end[k + 1]);
@@ -252,7 +259,11 @@ static tess_status read_lines(struct reading *r, FILE *f)
         if (status == TESS_OK) status = read_event(r, o);
         json_decref(o);
     }
+    const int error = ferror(f) ? errno : 0;
     free(line);
+    if (status == TESS_OK && error)
+        return tess_error(TESS_INVALID, r->path, "cannot be read: %s (expected the file that a run leaves)",
+                          strerror(error));
     if (status == TESS_OK && !opened) status = broken(r, "the file is empty");
     if (status == TESS_OK && !closed) status = broken(r, "the trace is cut off");
     return status;

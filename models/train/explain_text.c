@@ -59,18 +59,20 @@ static void print_path(const tess_traced *t, const tess_shares *path, FILE *out)
     enum { OPS = 6, KINDS = 3 };
     bool taken[TESS_TRACE_NAMES] = {false};
     double rest = path->of[TESS_FOR_TASKS];
+    int printed = 0;
     fprintf(out, "critical path:");
     for (int k = 0, i; k < OPS && (i = most(path->op, t->names, taken)) >= 0; k++) {
         if (path->op[i] < 0.01 * path->wall) break;
         taken[i] = true;
         rest -= path->op[i];
-        fprintf(out, "%s %.0f%% %s", k ? "," : "", percent(path->op[i], path->wall), t->name[i]);
+        fprintf(out, "%s %.0f%% %s", printed++ ? "," : "", percent(path->op[i], path->wall), t->name[i]);
     }
-    if (rest >= 0.005 * path->wall) fprintf(out, ", %.0f%% other ops", percent(rest, path->wall));
+    if (rest >= 0.005 * path->wall)
+        fprintf(out, "%s %.0f%% other ops", printed++ ? "," : "", percent(rest, path->wall));
     for (int u = TESS_FOR_READS; u < TESS_FOR_COUNT; u++)
         if (path->of[u] >= 0.005 * path->wall)
-            fprintf(out, ", %.0f%% %s%s", percent(path->of[u], path->wall), is_exposed(u) ? "waiting for " : "",
-                    uses[u]);
+            fprintf(out, "%s %.0f%% %s%s", printed++ ? "," : "", percent(path->of[u], path->wall),
+                    is_exposed(u) ? "waiting for " : "", uses[u]);
     fputc('\n', out);
     if (sum(path, true) < 0.005 * path->wall) return;
     bool named[TESS_TRACE_NAMES] = {false};
@@ -97,6 +99,7 @@ struct totals {
     double flops;
 };
 
+/* exposed: seconds that workers waited for them; below 0: it is not known which of them they waited for. */
 static void print_transfers(const char *what, tess_event_kind kind, const struct totals *m, const tess_shares *s,
                             double exposed, double rate, FILE *out)
 {
@@ -104,10 +107,11 @@ static void print_transfers(const char *what, tess_event_kind kind, const struct
     const double shown = m->under_way[kind] > 0 ? exposed / s->wall * m->wall / m->under_way[kind] : 0;
     fprintf(out, "%s: %s a step, under way for %.3f s of it", what, tess_human_bytes(m->bytes[kind] / m->steps),
             m->under_way[kind] / m->steps);
-    if (rate > 0)
+    if (rate > 0 && m->under_way[kind] > 0)
         fprintf(out, " (%s/s, where alone it does %s/s)", tess_human_bytes(m->bytes[kind] / m->under_way[kind]),
                 tess_human_bytes(rate));
-    fprintf(out, "; %.0f%% of that time hidden behind work\n", 100 * (1 - (shown < 1 ? shown : 1)));
+    if (exposed >= 0) fprintf(out, "; %.0f%% of that time hidden behind work", 100 * (1 - (shown < 1 ? shown : 1)));
+    fputc('\n', out);
 }
 
 static void print_bounds(const tess_about *a, const struct totals *m, FILE *out)
@@ -121,13 +125,14 @@ static void print_bounds(const tess_about *a, const struct totals *m, FILE *out)
     const double bound = matrices > longest ? matrices : longest;
     if (!(bound > 0)) return;
     fprintf(out, "bounds: matrices alone %.3f s at %.0f GFLOP/s", matrices, 1e-9 * a->matrix_rate);
-    if (longest > 0)
-        fprintf(out, ", the drive alone %.3f s for what was moved%s", longest,
-                a->bound > 0 ? "" : " (no plan moves less)");
-    if (a->bound > 0 && longest > 0)
-        fprintf(out, ", of which no plan moves less than %.0f%%",
-                percent(a->bound, (m->bytes[TESS_EVENT_READ] + m->bytes[TESS_EVENT_WRITE]) / m->steps));
-    fprintf(out, "; the step took %.2f times the longer\n", step / bound);
+    const double moved = (m->bytes[TESS_EVENT_READ] + m->bytes[TESS_EVENT_WRITE]) / m->steps;
+    if (longest > 0) fprintf(out, ", the drive alone %.3f s for what was moved", longest);
+    if (a->bound > 0 && longest > 0 && a->bound <= moved)
+        fprintf(out, ", of which no plan moves less than %.0f%%", percent(a->bound, moved));
+    if (step >= bound)
+        fprintf(out, "; the step took %.2f times the longer\n", step / bound);
+    else
+        fprintf(out, "; the step took less: the machine was faster than when these rates were taken\n");
     if (a->paper > 0)
         fprintf(out, "the plan said %.3f s a step on paper, %.2f of what it took\n", a->paper, a->paper / step);
 }
@@ -135,11 +140,11 @@ static void print_bounds(const tess_about *a, const struct totals *m, FILE *out)
 /* ---- all of it ---- */
 
 /* The rank that others wait for: the busiest. */
-static int busiest(const tess_shares *s, int ranks)
+static int busiest(tess_shares *const *s, int ranks)
 {
     int best = 0;
     for (int r = 1; r < ranks; r++)
-        if (s[r].busy > s[best].busy) best = r;
+        if (s[r] && s[r]->busy > s[best]->busy) best = r;
     return best;
 }
 
@@ -155,9 +160,10 @@ static void look_at(const tess_traced *t, int rank, tess_shares *worker, int wor
 {
     size_t n;
     const tess_event *step = tess_traced_of(t, rank, TESS_EVENT_STEP, &n);
+    memset(worker, 0, (size_t)workers * sizeof *worker);
     for (int k = 0; k < workers; k++) {
         for (size_t i = 0; i < n; i++) tess_explain_worker(t, &step[i], t->about.first + (uint32_t)k, &worker[k]);
-        add(all, &worker[k]);
+        if (all) add(all, &worker[k]);
     }
 }
 
@@ -165,13 +171,20 @@ void tess_explain_print(const tess_traced *t, FILE *out)
 {
     enum { MANY = 8 };
     const int workers = t->about.workers;
-    tess_shares *all = tess_alloc((size_t)t->ranks * sizeof *all),
-                *worker = tess_alloc((size_t)t->ranks * (size_t)workers * sizeof *worker),
-                *path = tess_alloc(sizeof *path);
-    for (int r = 0; r < t->ranks; r++) look_at(t, r, worker + (size_t)r * (size_t)workers, workers, &all[r]);
-    const int rank = busiest(all, t->ranks);
+    tess_shares **all = tess_alloc((size_t)t->ranks * sizeof *all), /* NULL: of a rank that left no step */
+        *worker = tess_alloc((size_t)workers * sizeof *worker), *path = tess_alloc(sizeof *path);
     struct totals m = {0};
     size_t steps, tasks;
+    int ranks = 0;
+    for (int r = 0; r < t->ranks; r++) {
+        tess_traced_of(t, r, TESS_EVENT_STEP, &steps);
+        if (!steps) continue;
+        ranks++;
+        all[r] = tess_alloc(sizeof *all[r]);
+        look_at(t, r, worker, workers, all[r]);
+    }
+    const int rank = busiest(all, t->ranks);
+    if (t->ranks > 1) look_at(t, rank, worker, workers, NULL);
     const tess_event *step = tess_traced_of(t, rank, TESS_EVENT_STEP, &steps),
                      *task = tess_traced_of(t, rank, TESS_EVENT_TASK, &tasks);
     for (size_t i = 0; i < steps; i++) {
@@ -186,26 +199,31 @@ void tess_explain_print(const tess_traced *t, FILE *out)
     if (steps > 1) fprintf(out, " to %llu", (unsigned long long)step[steps - 1].number);
     fprintf(out, ": %.3f s a step, %d %s worker%s", m.wall / m.steps, workers, t->about.gpu ? "GPU" : "CPU",
             workers == 1 ? "" : "s");
-    fprintf(out, t->ranks > 1 ? " on each of %d ranks\n" : "\n", t->ranks);
+    fprintf(out, ranks > 1 ? " on each of %d ranks\n" : "\n", ranks);
     char who[64];
-    for (int r = 0; r < t->ranks && t->ranks > 1; r++) {
+    for (int r = 0; r < t->ranks && ranks > 1; r++) {
         snprintf(who, sizeof who, "rank %d", r);
-        print_shares(who, &all[r], r == rank, out);
+        if (all[r]) print_shares(who, all[r], r == rank, out);
     }
-    if (t->ranks == 1) print_shares("workers", &all[0], true, out);
+    if (ranks == 1) print_shares("workers", all[rank], true, out);
     for (int k = 0; k < workers && workers > 1 && workers <= MANY; k++) {
-        snprintf(who, sizeof who, "  worker %d%s", k, t->ranks > 1 && k == 0 ? " of the busiest rank" : "");
-        print_shares(who, &worker[rank * workers + k], false, out);
+        snprintf(who, sizeof who, "  worker %d%s", k, ranks > 1 && k == 0 ? " of the busiest rank" : "");
+        print_shares(who, &worker[k], false, out);
     }
-    print_path(t, path, out);
-    const tess_shares *s = &all[rank];
+    if (ranks < t->about.ranks)
+        fprintf(out, "only %d of %d ranks are in this trace (the run failed): no path across ranks\n", ranks,
+                t->about.ranks);
+    else
+        print_path(t, path, out);
+    const tess_shares *s = all[rank];
     print_transfers("drive, reading", TESS_EVENT_READ, &m, s, s->of[TESS_FOR_READS], t->about.read_rate, out);
     print_transfers("drive, writing", TESS_EVENT_WRITE, &m, s, s->of[TESS_FOR_ROOM], t->about.write_rate, out);
     print_transfers("to the GPU", TESS_EVENT_TO_GPU, &m, s, s->of[TESS_FOR_COPIES], 0, out);
-    print_transfers("off the GPU", TESS_EVENT_OFF_GPU, &m, s, 0, 0, out);
+    print_transfers("off the GPU", TESS_EVENT_OFF_GPU, &m, s, -1, 0, out);
     print_transfers("messages", TESS_EVENT_MESSAGE, &m, s, s->of[TESS_FOR_SPANS], 0, out);
     print_bounds(&t->about, &m, out);
     free(path);
     free(worker);
+    for (int r = 0; r < t->ranks; r++) free(all[r]);
     free(all);
 }

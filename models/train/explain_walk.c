@@ -7,8 +7,10 @@
  *
  * The same walk explains a worker's pause: from the task that ended it back to the moment at which it began. */
 #include "explain_impl.h"
+#include "waits.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const double EPS = 50e-6; /* between an end and what it makes ready, where clocks differ */
 
@@ -47,11 +49,10 @@ static void put_task(struct walk *w, const tess_event *task)
     w->op = task->name;
 }
 
-/* The last of a kind that ended by then; NULL: none did. */
-static const tess_event *last_ended(const tess_traced *t, int rank, tess_event_kind kind, double by)
+/* How many of these, which stand in the order of their ends, ended by then. */
+static size_t ended_by(const tess_event *s, size_t n, double by)
 {
-    size_t n, low = 0;
-    const tess_event *s = tess_traced_of(t, rank, kind, &n);
+    size_t low = 0;
     for (size_t high = n; low < high;) {
         const size_t middle = (low + high) / 2;
         if (s[middle].end <= by)
@@ -59,7 +60,16 @@ static const tess_event *last_ended(const tess_traced *t, int rank, tess_event_k
         else
             high = middle;
     }
-    return low ? &s[low - 1] : NULL;
+    return low;
+}
+
+/* The last of a kind that ended by then; NULL: none did. */
+static const tess_event *last_ended(const tess_traced *t, int rank, tess_event_kind kind, double by)
+{
+    size_t n;
+    const tess_event *s = tess_traced_of(t, rank, kind, &n);
+    const size_t ended = ended_by(s, n, by);
+    return ended ? &s[ended - 1] : NULL;
 }
 
 static double end_of(const tess_event *s)
@@ -111,35 +121,65 @@ static const tess_event *task_by(const struct walk *w, double by)
     return last_ended(w->t, w->rank, TESS_EVENT_TASK, by);
 }
 
-/* The main thread did something now: it came here from where it last stood still, and went on when what it waited for
- * was so. */
-static const tess_event *submission(struct walk *w)
+/* The task that ended last before where the walk is, as far as clocks can tell: one that is shorter than they differ
+ * may have begun behind it. */
+static const tess_event *task_before(const struct walk *w)
 {
-    const tess_event *wait = last_ended(w->t, w->rank, TESS_EVENT_WAIT, w->at + 1e-6);
-    if (!wait || wait->end <= w->limit) return to_task(w, NULL, TESS_FOR_SUBMISSION);
-    put(w, TESS_FOR_SUBMISSION, wait->end);
-    const bool disk = w->t->about.disk;
-    const tess_event *out = last_ended(w->t, w->rank, disk ? TESS_EVENT_WRITE : TESS_EVENT_OFF_GPU, w->at + EPS),
-                     *task = task_by(w, w->at + EPS);
-    const char *name = w->t->name[wait->name];
-    const bool room = name[0] == 'r' || name[0] == 'a'; /* room in RAM, a place on the GPU */
-    if (!room || end_of(out) < end_of(task) || end_of(out) < wait->begin)
-        return to_task(w, task, room ? disk ? TESS_FOR_ROOM : TESS_FOR_COPIES : TESS_FOR_SUBMISSION);
-    put_wait(w, waits_as(out), out, out->ready > 0 ? out->ready : out->begin);
-    return to_task(w, task_by(w, w->at), TESS_FOR_SUBMISSION);
+    const tess_event *task = task_by(w, w->at + EPS);
+    return task && task->begin >= w->at ? task_by(w, w->at - 1e-9) : task;
 }
 
-/* The same message as its peer saw it; NULL: it is not known. */
+/* The main thread did something now: it came here from where it last stood still, and went on when what it waited for
+ * was so. What it waited for had gone to the drive or off the GPU. Where nothing had, a task's end made the room: the
+ * path goes on with that task, and a worker's pause was for room all the same. */
+static const tess_event *submission(struct walk *w)
+{
+    const tess_event *wait = last_ended(w->t, w->rank, TESS_EVENT_WAIT, w->at + 1e-6), *out = NULL;
+    if (!wait || wait->end <= w->limit) return to_task(w, NULL, TESS_FOR_SUBMISSION);
+    put(w, TESS_FOR_SUBMISSION, wait->end);
+    const char *name = w->t->name[wait->name];
+    const bool room = !strcmp(name, TESS_WAIT_ROOM), place = !strcmp(name, TESS_WAIT_PLACE);
+    const tess_use_of use = room ? TESS_FOR_ROOM : place ? TESS_FOR_COPIES : TESS_FOR_SUBMISSION;
+    if (room || place) out = last_ended(w->t, w->rank, place ? TESS_EVENT_OFF_GPU : TESS_EVENT_WRITE, w->at + EPS);
+    const tess_event *task = task_before(w);
+    if (out && out->end >= end_of(task) && out->end >= wait->begin)
+        put_wait(w, waits_as(out), out, out->ready > 0 ? out->ready : out->begin);
+    else if ((room || place) && (!w->works || end_of(task) < wait->begin))
+        put_wait(w, use, wait, wait->begin);
+    else
+        return to_task(w, task, use);
+    return to_task(w, task_before(w), TESS_FOR_SUBMISSION);
+}
+
+static bool meets(const tess_event *s, const tess_event *x)
+{
+    return s->tag == x->tag && (s->peer < 0 || s->peer == x->rank) && s->begin < x->end;
+}
+
+/* The same message as a rank saw it: of its tag, that whose end is nearest. NULL: there is none. */
+static const tess_event *seen_by(const tess_traced *t, int rank, const tess_event *x)
+{
+    size_t n;
+    const tess_event *s = tess_traced_of(t, rank, TESS_EVENT_MESSAGE, &n), *before = NULL, *after = NULL;
+    const size_t ended = ended_by(s, n, x->end);
+    for (size_t i = ended; i-- > 0 && !before;)
+        if (meets(&s[i], x)) before = &s[i];
+    for (size_t i = ended; i < n && !after; i++) {
+        if (before && s[i].end - x->end >= x->end - before->end) break;
+        if (meets(&s[i], x)) after = &s[i];
+    }
+    return after ? after : before;
+}
+
+/* The same message as its peer saw it, of several that which was ready for it last; NULL: it is not known. */
 static const tess_event *other_end(const tess_traced *t, const tess_event *x)
 {
     const tess_event *found = NULL;
-    size_t n;
-    if (x->peer < 0 || x->peer >= t->ranks) return NULL;
-    const tess_event *s = tess_traced_of(t, x->peer, TESS_EVENT_MESSAGE, &n);
-    for (size_t i = 0; i < n; i++)
-        if (s[i].tag == x->tag && s[i].peer == x->rank &&
-            (!found || fabs(s[i].end - x->end) < fabs(found->end - x->end)))
-            found = &s[i];
+    for (int r = 0; r < t->ranks; r++) {
+        if (r == x->rank || (x->peer >= 0 && r != x->peer)) continue;
+        const tess_event *s = seen_by(t, r, x);
+        if (s && (!found || s->begin > found->begin)) found = s;
+    }
     return found;
 }
 
@@ -158,8 +198,7 @@ static const tess_event *transfer(struct walk *w, const tess_event *x)
         x = other;
     } else
         put_wait(w, TESS_FOR_SPANS, x, x->begin);
-    const tess_event *task = task_by(w, w->at + EPS);
-    if (task && task->begin >= w->at) task = task_by(w, w->at - 1e-9);
+    const tess_event *task = task_before(w);
     return end_of(task) >= x->ready ? to_task(w, task, TESS_FOR_SUBMISSION) : submission(w);
 }
 

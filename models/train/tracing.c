@@ -17,7 +17,6 @@ static char *path_of(const tess_tracing *t, int rank)
 static char *about(const tess_run *r, const tess_plan *plan, const tess_measure *m)
 {
     const tess_placement *p = &r->place;
-    const tess_rates *rates = &r->conf.rates;
     const tess_config *c = r->c;
     json_t *o = json_pack("{s:i, s:i, s:s, s:i, s:i, s:s, s:I}", "rank", tess_rank(), "ranks", tess_ranks(), "host",
                           tess_share_read()->host, "cpu_workers", tess_workers(), "gpu_workers", tess_gpus(), "dtype",
@@ -27,10 +26,14 @@ static char *about(const tess_run *r, const tess_plan *plan, const tess_measure 
     json_object_set_new(o, "disk", json_boolean(r->disk));
     json_object_set_new(o, "cpu_cap", json_integer((json_int_t)r->ram));
     json_object_set_new(o, "gpu_room", json_integer((json_int_t)r->gpu.room));
+    tess_rates rates;
+    if (tess_run_rates_known(r, &rates))
+        json_object_update_new(o, json_pack("{s:f, s:f}", "flops_rate", rates.flops, "copy_rate", rates.copy));
+    if (rates.read > 0 && rates.write > 0)
+        json_object_update_new(
+            o, json_pack("{s:f, s:f, s:f}", "read_rate", rates.read, "write_rate", rates.write, "both", rates.both));
     if (r->disk)
-        json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I}", "read_rate",
-                                            rates->read, "write_rate", rates->write, "both", rates->both, "flops_rate",
-                                            rates->flops, "copy_rate", rates->copy, "paper_seconds", p->time.seconds,
+        json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f, s:I, s:I, s:I}", "paper_seconds", p->time.seconds,
                                             "paper_work", p->time.work, "paper_read", p->time.read, "paper_write",
                                             p->time.write, "planned_read", (json_int_t)p->read, "planned_write",
                                             (json_int_t)p->written, "bound_bytes", (json_int_t)p->bound));
@@ -65,17 +68,29 @@ tess_status tess_tracing_open(tess_tracing *t, const tess_run *r, const tess_pla
     *t = (tess_tracing){.first = steps[0], .last = steps[1], .any = done >= steps[1]};
     if (!steps[1] || t->any) return TESS_OK;
     t->output = r->c->output;
-    TESS_TRY(tess_ranks_agree(make_output(t)));
+    tess_status status = tess_ranks_agree(make_output(t));
+    if (status != TESS_OK) return t->output = NULL, status;
     double origin = tess_seconds();
     const double clock = tess_ranks_clock();
     tess_ranks_tell(&origin, sizeof origin);
     char *path = path_of(t, tess_rank()), *facts = about(r, plan, m);
-    const tess_status status = tess_trace_open(
+    status = tess_trace_open(
         &(tess_trace_conf){.path = path, .rank = tess_rank(), .origin = origin, .clock = clock, .about = facts});
     t->open = status == TESS_OK;
     free(path);
     free(facts);
-    return tess_ranks_agree(status);
+    status = tess_ranks_agree(status);
+    if (status != TESS_OK) t->output = NULL; /* the error says it all */
+    return status;
+}
+
+void tess_tracing_clear(const char *output)
+{
+    const tess_tracing t = {.output = output};
+    char *path = path_of(&t, 0);
+    unlink(path);
+    free(path);
+    remove_others(&t);
 }
 
 void tess_tracing_begin(tess_tracing *t, int64_t step)

@@ -21,6 +21,8 @@ typedef struct tess_tracing {
 /* Opens it for a run that has done so many steps; without effect where none of its steps is traced. */
 tess_status tess_tracing_open(tess_tracing *t, const tess_run *r, const tess_plan *plan, const tess_measure *m,
                               int64_t done) TESS_NODISCARD;
+/* Removes what an earlier run left in an output that begins anew; rank 0's. */
+void tess_tracing_clear(const char *output);
 /* Takes note that a step begins, the first being 1. */
 void tess_tracing_begin(tess_tracing *t, int64_t step);
 /* Takes note that it ended, and when it was. Behind the last traced step it merges. */

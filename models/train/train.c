@@ -127,6 +127,7 @@ static tess_status open_output(struct training *t)
 {
     TESS_TRY(tess_report_open(&t->c, t->at.step, stdout, &t->report));
     if (tess_rank()) return TESS_OK;
+    if (!t->at.step) tess_tracing_clear(t->c.output); /* as metrics.jsonl, it begins anew */
     char *path = tess_format("%s/config.json", t->c.output);
     tess_status status = tess_config_write(&t->c, path);
     free(path);

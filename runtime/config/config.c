@@ -403,7 +403,7 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
     if ((c->checkpoint.resume || c->checkpoint.every) && !c->checkpoint.dir)
         REFUSE(c, "checkpoint.dir", "missing, expected a directory (checkpoint.%s needs it)",
                c->checkpoint.resume ? "resume" : "every");
-    if (c->trace.steps[1] && (c->trace.steps[0] < 1 || c->trace.steps[0] > c->trace.steps[1]))
+    if ((c->trace.steps[0] || c->trace.steps[1]) && (c->trace.steps[0] < 1 || c->trace.steps[0] > c->trace.steps[1]))
         REFUSE(c, "trace.steps", "[%lld, %lld], expected the first step, from 1, and the last (as in [3, 5])",
                (wide)c->trace.steps[0], (wide)c->trace.steps[1]);
     if (c->eval_every && !c->data.valid) REFUSE(c, "data.valid", "missing, expected a path (eval_every needs it)");

@@ -246,7 +246,7 @@ static void settle_all(const tess_tile *t, const char *who)
             if (!t) return;
             tess_progress_lock();
             tess_lost_more(TESS_FOR_GPU, 1);
-            tess_progress_until(is_free, next, who, next->label, "a place on the GPU");
+            tess_progress_until(is_free, next, who, next->label, TESS_WAIT_PLACE);
             tess_lost_more(TESS_FOR_GPU, -1);
             tess_progress_unlock();
         }

@@ -132,7 +132,7 @@ static bool make_room(uint64_t bytes, bool wait, const char *who, const char *wh
     tess_progress_lock();
     if (wait && !has_room(&bytes)) {
         tess_lost_more(TESS_FOR_RAM, 1); /* submission stands still */
-        tess_progress_until(has_room, &bytes, who, what, "room in RAM");
+        tess_progress_until(has_room, &bytes, who, what, TESS_WAIT_ROOM);
         tess_lost_more(TESS_FOR_RAM, -1);
     }
     const bool fits = flow.held + bytes <= flow.room;

@@ -7,8 +7,10 @@
 #include "trace_impl.h"
 
 static struct {
-    double ahead;  /* our clock, beside StarPU's */
-    bool profiles; /* StarPU kept times before */
+    double ahead;   /* our clock, beside StarPU's */
+    bool profiles;  /* StarPU kept times before */
+    bool begun;     /* a step is traced */
+    uint32_t since; /* what arrived before the step has lower numbers */
 } timeline;
 
 /* The body that this worker left last. */
@@ -20,6 +22,9 @@ static _Thread_local struct {
 
 void tess_trace_begin(void)
 {
+    if (tess_trace_failed()) return;
+    timeline.begun = true;
+    timeline.since = tess_trace_arrival();
     timeline.profiles = starpu_profiling_status_get() == STARPU_PROFILING_ENABLE;
     if (!timeline.profiles) starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
     timeline.ahead = tess_seconds() - 1e-6 * starpu_timing_now();
@@ -29,8 +34,11 @@ void tess_trace_begin(void)
 
 void tess_trace_end(int64_t step, double begin, double end)
 {
-    if (!tess_traces()) return;
-    tess_trace_add(&(tess_trace_event){.kind = TESS_TRACE_STEP, .number = (uint64_t)step, .begin = begin, .end = end});
+    if (!timeline.begun) return;
+    timeline.begun = false;
+    if (tess_traces())
+        tess_trace_add(
+            &(tess_trace_event){.kind = TESS_TRACE_STEP, .number = (uint64_t)step, .begin = begin, .end = end});
     tess_trace_settle();
     atomic_store(&tess_trace_on, false);
     if (!timeline.profiles) starpu_profiling_status_set(STARPU_PROFILING_DISABLE);
@@ -38,14 +46,15 @@ void tess_trace_end(int64_t step, double begin, double end)
 
 /* ---- tasks ---- */
 
-/* What arrived since it was used last, and is used by this task. */
+/* What arrived in this step since it was used last, and is used by this task. A number from a step before says nothing:
+ * what came while nothing was traced left it as it was. */
 static void take_arrivals(const tess_task *t, uint32_t waited[TESS_TRACE_ARRIVALS])
 {
     int n = 0;
     for (unsigned i = 0; i < t->nuse && n < TESS_TRACE_ARRIVALS; i++) {
         if (!atomic_load_explicit(&t->use[i].tile->came, memory_order_relaxed)) continue;
         const uint32_t came = atomic_exchange(&t->use[i].tile->came, 0);
-        if (came) waited[n++] = came;
+        if (came && (int32_t)(came - timeline.since) > 0) waited[n++] = came;
     }
     for (; n < TESS_TRACE_ARRIVALS; n++) waited[n] = 0;
 }

@@ -79,7 +79,7 @@ struct tess_disk_tile *tess_disk_place_new(size_t bytes, const char *label, cons
 
 void tess_disk_place_asked(struct tess_disk_tile *place, bool write)
 {
-    if (tess_traces()) place->asked[write] = tess_seconds();
+    place->asked[write] = tess_traces() ? tess_seconds() : 0;
 }
 
 uint32_t tess_disk_place_arrival(const struct tess_disk_tile *place)

@@ -10,6 +10,7 @@
 #ifndef TESS_TRACE_IMPL_H
 #define TESS_TRACE_IMPL_H
 #include "runtime.h"
+#include "waits.h"
 #include <stdatomic.h>
 
 typedef enum tess_trace_kind {
@@ -23,6 +24,10 @@ typedef enum tess_trace_kind {
     TESS_TRACE_MESSAGE, /* spans between ranks */
     TESS_TRACE_KINDS
 } tess_trace_kind;
+
+/* What submission waits for, where it is room: as users see it, and explain tells it by. */
+#define TESS_WAIT_ROOM  "room in RAM"
+#define TESS_WAIT_PLACE "a place on the GPU"
 
 enum { TESS_TRACE_ARRIVALS = 4 }; /* that a task may have waited for, at most */
 
@@ -73,7 +78,7 @@ static inline void tess_trace_set(tess_trace_gauge g, uint64_t value)
 }
 /* Adds an event, from any thread. */
 void tess_trace_add(const tess_trace_event *e);
-/* Returns a number for something that arrived. */
+/* Returns a number for something that arrived; a later one is greater, modulo 2^32. */
 uint32_t tess_trace_arrival(void);
 
 enum { TESS_TRACE_RING = 4096 }; /* events that a thread may be ahead of the writer */
@@ -92,6 +97,8 @@ uint64_t tess_trace_lost(void);
 
 /* ---- write.c ---- */
 
+/* Says whether the file could not be written: no further step is traced. */
+bool tess_trace_failed(void);
 /* Writes all that was said so far, and a sample of the gauges; the main thread's. Names may go after it. */
 void tess_trace_settle(void);
 #endif

@@ -52,8 +52,9 @@ struct arrival {
 };
 
 static struct trace {
-    int fd; /* -1: nothing is open */
-    int rank, error;
+    int fd;               /* -1: nothing is open */
+    int rank, error;      /* error: it could not be written, and is at its end */
+    off_t written, whole; /* bytes of the file; of those, whole lines */
     double origin, clock;
     char *path;
     size_t used;
@@ -73,17 +74,45 @@ static struct trace {
 } * trace;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work, settled;
+static atomic_bool failed;
 
 /* ---- text ---- */
 
+static bool write_all(int fd, const char *text, size_t n, off_t *written)
+{
+    for (size_t done = 0; done < n;) {
+        const ssize_t k = write(fd, text + done, n - done);
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) return errno = k < 0 ? errno : ENOSPC, false;
+        done += (size_t)k;
+        *written += k;
+    }
+    return true;
+}
+
+/* The disk is full, as a rule: the file ends behind its last whole line, and no more is traced. */
+static void give_up(struct trace *t)
+{
+    t->error = errno;
+    atomic_store(&failed, true);
+    atomic_store(&tess_trace_on, false);
+    tess_note("%s: cannot be written: %s (is the disk full?); it ends here", t->path, strerror(t->error));
+    if (!t->whole || ftruncate(t->fd, t->whole) || lseek(t->fd, t->whole, SEEK_SET) < 0) return;
+    t->written = t->whole;
+    if (!write_all(t->fd, "\n]\n", 3, &t->written)) return; /* it lacks its end: nothing more can be done */
+}
+
+static void write_out(struct trace *t, const char *text, size_t n)
+{
+    if (!t->error && !write_all(t->fd, text, n, &t->written)) give_up(t);
+}
+
+/* Writes the buffer, which ends with a whole line. */
 static void flush(struct trace *t)
 {
-    for (size_t done = 0; done < t->used && !t->error;) {
-        const ssize_t n = write(t->fd, t->buffer + done, t->used - done);
-        if (n < 0 && errno != EINTR) t->error = errno;
-        if (n > 0) done += (size_t)n;
-    }
+    write_out(t, t->buffer, t->used);
     t->used = 0;
+    if (!t->error) t->whole = t->written;
 }
 
 static void put_text(struct trace *t, const char *s)
@@ -389,6 +418,11 @@ static void *serve(void *arg)
     return NULL;
 }
 
+bool tess_trace_failed(void)
+{
+    return atomic_load(&failed);
+}
+
 void tess_trace_settle(void)
 {
     if (!trace || (!tess_traces() && is_empty())) return;
@@ -426,11 +460,12 @@ tess_status tess_trace_open(const tess_trace_conf *conf)
     trace->origin = conf->origin;
     trace->clock = conf->clock;
     trace->path = tess_strdup(conf->path);
+    atomic_store(&failed, false);
     begin(trace, "i", 1, trace->origin - trace->clock);
     put_text(trace, ",\"s\":\"p\",\"cat\":\"about\",\"name\":\"tessera\",\"args\":");
-    flush(trace);
-    const size_t n = strlen(conf->about);
-    if (write(fd, conf->about, n) != (ssize_t)n) trace->error = errno;
+    write_out(trace, trace->buffer, trace->used);
+    write_out(trace, conf->about, strlen(conf->about));
+    trace->used = 0;
     put_text(trace, "}");
     begin(trace, "M", 1, trace->origin - trace->clock);
     put_text(trace, ",\"name\":\"process_name\",\"args\":{\"name\":\"rank ");
@@ -448,18 +483,19 @@ tess_status tess_trace_open(const tess_trace_conf *conf)
 /* Adds the events of a closed trace. */
 static void append(struct trace *t, const char *path)
 {
-    FILE *f = fopen(path, "r");
+    FILE *f = t->error ? NULL : fopen(path, "r");
     char *line = NULL;
     size_t room = 0;
     ssize_t n;
+    if (!f && !t->error) tess_note("%s: cannot be read: %s; its rank is not in %s", path, strerror(errno), t->path);
     while (f && (n = getline(&line, &room, f)) > 0) {
         if (line[0] != '{') continue;
         while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == ',')) line[--n] = 0;
         if (!n || line[n - 1] != '}') continue; /* cut off */
         flush(t);
-        put_text(t, t->lines++ ? ",\n" : "[\n");
+        write_out(t, ",\n", 2); /* behind a line that says what the run is */
+        write_out(t, line, (size_t)n);
         flush(t);
-        if (!t->error && write(t->fd, line, (size_t)n) != n) t->error = errno ? errno : ENOSPC;
     }
     free(line);
     if (f) fclose(f);
@@ -476,10 +512,10 @@ void tess_trace_close(const char *const *others, size_t n)
     pthread_mutex_unlock(&lock);
     pthread_join(trace->thread, NULL);
     for (size_t i = 0; i < n; i++) append(trace, others[i]);
+    flush(trace);
     put_text(trace, "\n]\n");
     flush(trace);
     const uint64_t lost = tess_trace_lost();
-    if (trace->error) tess_note("%s: cannot be written: %s (is the disk full?)", trace->path, strerror(trace->error));
     if (lost) tess_note("%s: %llu events found no room and are not in it", trace->path, (unsigned long long)lost);
     free_trace();
 }

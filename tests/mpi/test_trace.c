@@ -195,6 +195,10 @@ TEST(a_run_in_ram_is_traced_and_explained)
     CHECK_NEAR(number_of(traced, 3, "loss"), number_of(plain, 3, "loss"), 0);
     json_decref(traced);
     json_decref(plain);
+    /* A run that begins anew leaves no other's trace beside its metrics. */
+    RUN("train", "run.json", "steps=1", "overwrite=true");
+    EXPECT_DONE();
+    CHECK(!exists("out/trace.json"));
     /* Steps that the run does not come to, and a bench. */
     RUN("train", "run.json", "trace.steps=[9,10]");
     EXPECT_DONE();
@@ -242,6 +246,24 @@ TEST(what_flows_to_disk_is_in_it)
     CHECK_HAS(ran.out, "settings, on paper");
     CHECK_EQ(strlen(ran.err), 0);
     json_decref(l.events);
+    /* What is set where it is asked is not what the run went by. */
+    char *before = strdup(strstr(ran.out, "settings, on paper"));
+    setenv("STARPU_LIMIT_CPU_MEM", "1", 1);
+    setenv("TESSERA_MEMORY_CPU", "1MiB", 1);
+    RUN("explain", "out");
+    unsetenv("STARPU_LIMIT_CPU_MEM");
+    unsetenv("TESSERA_MEMORY_CPU");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, before);
+    free(before);
+    /* Another configuration in its place has another plan. */
+    RUN("train", "run.json", cap, "overwrite=true", "output=other", "steps=1", "train_batch_size=8",
+        "trace.steps=[0,0]");
+    EXPECT_DONE();
+    rename("other/config.json", "out/config.json");
+    RUN("explain", "out");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "the plan is not the run's");
 }
 
 TEST(ranks_have_one_file_on_one_clock)
@@ -315,6 +337,87 @@ TEST(policies_stand_side_by_side)
     CHECK_HAS(ran.out, "heteroprio                      runs none of these tasks");
 }
 
+/* ---- traces by hand ---- */
+
+/* Writes out/trace.json: what the run is, and a line for each of these events, which ends with NULL. */
+static void write_trace(const char *about, const char *const *event)
+{
+    fresh();
+    mkdir("out", 0777);
+    FILE *f = fopen("out/trace.json", "w");
+    fprintf(f, "[\n{\"ph\":\"i\",\"pid\":0,\"tid\":1,\"ts\":0,\"cat\":\"about\",\"args\":{%s}}", about);
+    for (; *event; event++) fprintf(f, ",\n%s", *event);
+    fprintf(f, "\n]\n");
+    fclose(f);
+}
+#define BAR(rank, track, at, us, category, name, args)                                                                 \
+    "{\"ph\":\"X\",\"pid\":" #rank ",\"tid\":" #track ",\"ts\":" #at ",\"dur\":" #us ",\"cat\":\"" category            \
+    "\",\"name\":\"" name "\",\"args\":{" args "}}"
+#define ARROW(phase, track, at)                                                                                        \
+    "{\"ph\":\"" phase "\",\"pid\":0,\"tid\":" #track ",\"ts\":" #at                                                   \
+    ",\"cat\":\"arrival\",\"name\":\"arrival\",\"id\":\"0.1\"}"
+
+/* A task of 20 us, begun behind the wait that submission came from, hides nothing of what was before it. */
+TEST(a_short_task_does_not_swallow_the_path)
+{
+    write_trace("\"ranks\":1,\"cpu_workers\":2",
+                (const char *const[]){BAR(0, 1, 0, 100000, "step", "step 1", "\"step\":1"),
+                                      BAR(0, 10, 0, 50000, "task", "long", "\"submitted\":0,\"ready\":0"),
+                                      BAR(0, 2, 40000, 10005, "wait", "tasks that were submitted", ""),
+                                      BAR(0, 11, 50010, 20, "task", "short", "\"submitted\":50008,\"ready\":50008"),
+                                      BAR(0, 10, 50020, 49980, "task", "last", "\"submitted\":50009,\"ready\":50009"),
+                                      NULL});
+    RUN("explain", "out");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "critical path: 50% long, 50% last");
+}
+
+/* A wait that nothing on its way explains is for room: of a worker's pause. */
+TEST(a_wait_for_room_is_said_to_be_one)
+{
+    write_trace("\"ranks\":1,\"cpu_workers\":2,\"cpu_cap\":41943040",
+                (const char *const[]){
+                    BAR(0, 1, 0, 100000, "step", "step 1", "\"step\":1"),
+                    BAR(0, 10, 0, 50000, "task", "holds", "\"submitted\":0,\"ready\":0"),
+                    BAR(0, 2, 0, 50000, "wait", "room in RAM", ""),
+                    BAR(0, 11, 50010, 49990, "task", "waits\\u001b[2J", "\"submitted\":50005,\"ready\":50005"), NULL});
+    RUN("explain", "out");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "worker 1: busy 50.0%, exposed 50.0%");
+    CHECK_HAS(ran.out, "stood still 0.050 s a step for room in RAM, whose cap is 40.0 MiB");
+    CHECK(!strstr(ran.out, "would not help"));
+    CHECK(!strchr(ran.out, 27));
+}
+
+/* Three ranks, and a message with both others: the path goes on with the one that was ready last. */
+TEST(the_path_goes_on_with_the_rank_that_was_last)
+{
+    const char *const event[] = {
+        BAR(0, 1, 0, 100000, "step", "step 1", "\"step\":1"),
+        BAR(1, 1, 0, 100000, "step", "step 1", "\"step\":1"),
+        BAR(2, 1, 0, 100000, "step", "step 1", "\"step\":1"),
+        BAR(0, 10, 0, 20000, "task", "mine", "\"submitted\":0,\"ready\":0"),
+        BAR(1, 10, 0, 30000, "task", "second", "\"submitted\":0,\"ready\":0"),
+        BAR(2, 10, 0, 70000, "task", "third", "\"submitted\":0,\"ready\":0"),
+        BAR(0, 7000, 20000, 60000, "message", "spans", "\"sent\":64,\"received\":64,\"tag\":7,\"asked\":0"),
+        BAR(1, 7000, 30000, 50000, "message", "spans", "\"sent\":64,\"received\":64,\"tag\":7,\"asked\":0"),
+        BAR(2, 7000, 70000, 10000, "message", "spans", "\"sent\":64,\"received\":64,\"tag\":7,\"asked\":0"),
+        BAR(0, 10, 80000, 20000, "task", "sum", "\"submitted\":0,\"ready\":79990"),
+        BAR(0, 11, 0, 60000, "task", "beside", "\"submitted\":0,\"ready\":0"),
+        ARROW("s", 7000, 20000),
+        ARROW("f", 10, 80000),
+        NULL};
+    write_trace("\"ranks\":3,\"cpu_workers\":2", event);
+    RUN("explain", "out");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "critical path: 70% third, 20% sum, 10% waiting for messages");
+    write_trace("\"ranks\":4,\"cpu_workers\":2", event);
+    RUN("explain", "out");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "only 3 of 4 ranks are in this trace (the run failed): no path across ranks");
+    CHECK(!strstr(ran.out, "critical path"));
+}
+
 /* ---- what goes wrong ---- */
 
 TEST(what_is_no_trace_is_refused_in_one_line)
@@ -356,19 +459,20 @@ TEST(what_is_no_trace_is_refused_in_one_line)
     remove("out/trace.json");
     mkdir("out/trace.json", 0777);
     RUN("explain", "out");
-    EXPECT_ERROR(2, "out/trace.json");
+    EXPECT_ERROR(2, "out/trace.json", "cannot be read");
     /* And what asks for one. */
     tiny_setup();
-    static const char *const wrong[] = {"--trace=0",         "--trace=3:2",       "--trace=x",    "--trace=1:2:3",
-                                        "trace.steps=[3,2]", "trace.steps=[0,2]", "trace.steps=3"};
+    static const char *const wrong[] = {"--trace=0",         "--trace=3:2",       "--trace=x",     "--trace=1:2:3",
+                                        "trace.steps=[3,2]", "trace.steps=[0,2]", "trace.steps=3", "trace.steps=[5,0]"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         RUN("train", "run.json", wrong[i]);
         EXPECT_ERROR(2, wrong[i][0] == '-' ? "--trace" : "trace.steps", "expected");
         CHECK(!exists("out"));
     }
     mkdir("out", 0777), mkdir("out/trace.json", 0777);
-    RUN("train", "run.json", "--trace=1");
+    RUN("bench", "run.json", "--steps=2", "--trace=1");
     EXPECT_ERROR(2, "out/trace.json");
+    CHECK(!strchr(ran.err, '\n') || !strchr(ran.err, '\n')[1]); /* and no second line */
 }
 
 /* A signal ends the run after its step: the file is whole. A kill leaves what Perfetto reads, an array without its end.
@@ -416,6 +520,28 @@ TEST(a_run_that_fails_leaves_a_whole_file)
     json_t *events = json_load_file("out/trace.json", 0, NULL);
     CHECK(json_is_array(events) && json_array_size(events) > 50);
     json_decref(events);
+    RUN("explain", "out");
+    EXPECT_DONE();
+}
+
+/* A disk that is full while steps are traced costs the trace its end, and the run nothing. */
+TEST(a_full_disk_ends_the_trace_and_not_the_run)
+{
+    tiny_setup();
+    RUN("bench", "run.json", "--steps=1"); /* rates are kept */
+    EXPECT_DONE();
+    run_finish(run_start_program(
+        "sh", (const char *const[]){
+                  "-c", "trap '' XFSZ; ulimit -f 64; exec \"$TESSERA\" bench run.json --steps=20 --trace=1:20", NULL}));
+    EXPECT_DONE();
+    const char *said = strstr(ran.err, "out/trace.json: cannot be written: ");
+    CHECK(said && !strstr(strchr(said, '\n'), "trace.json"));
+    json_t *events = json_load_file("out/trace.json", 0, NULL);
+    CHECK(json_is_array(events) && json_array_size(events) > 50);
+    json_decref(events);
+    size_t n = 0;
+    free(read_file("out/trace.json", &n));
+    CHECK(n > 16 << 10 && n <= 64 << 10);
     RUN("explain", "out");
     EXPECT_DONE();
 }
