@@ -92,7 +92,7 @@ TEST(own_ops_wherever_they_run)
     RUNS("diff -r plain16 ranks16");
     RUNS("%s %s tensor 4 tensor=2", two, own);
     parts = last_loss();
-    CHECK_NEAR(parts, whole, 0.02);
+    CHECK_NEAR(parts, whole, 1e-4);
     CHECK(run("%s small 1 disk=disk ram=1", own) != 0);
     CHECK_HAS(out, "own-net: RAM: 1.0 MiB, but the least a step can work with is");
 }
