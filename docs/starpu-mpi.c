@@ -4,7 +4,7 @@
 #include <starpu_mpi.h>
 #include <string.h>
 #include <tessera.h>
-enum { B = 2, T = 8, C = 16, V = 32, MICRO = 2, MOST = 64 };
+enum { B = 2, T = 8, C = 16, V = 32, MICRO = 2 };
 
 static void squares(void *buffers[], void *arg)
 {
@@ -26,44 +26,50 @@ static void see(void *sum, const tess_lent *tile)
     starpu_task_insert(&squares_cl, STARPU_R, tile->handle, STARPU_RW, sum, STARPU_CL_ARGS, copy, sizeof *copy, 0);
 }
 
-static tess_status run(tess_graph *g, double *sum)
+/* A step, and after it, between steps, what this rank has of the parameter. */
+static tess_status look(tess_graph *g, tess_step *s, tess_tensor *ids, tess_tensor *table, void *sum)
 {
     int32_t id[MICRO * B * T];
-    int begun;
+    for (int i = 0; i < MICRO * B * T; i++) id[i] = i % (B * T) * 7 % V;
+    TESS_TRY(tess_graph_init(g, 1));
+    TESS_TRY(tess_step_feed(s, ids, id));
+    TESS_TRY(tess_step_run(s, &(tess_step_input){.lr = 1e-3}, &(tess_step_result){0}));
+    for (int64_t k = 0; k < tess_param_pieces(table); k++) {
+        tess_lent lent;
+        TESS_TRY(tess_param_lend(table, k, TESS_MASTER, &lent));
+        see(sum, &lent);
+        tess_param_unmap(table, k, TESS_MASTER);
+    }
+    return TESS_OK;
+}
+static tess_status run(tess_graph *g, double *sum)
+{
+    int begun, me = tess_rank(), ranks = tess_ranks();
     tess_step *s;
-    tess_lent lent;
     tess_tensor *ids = tess_input(g, "ids", B, T), *table = tess_param(g, "table", V, C, TESS_NORMAL(0.3f));
     tess_tensor *x = tess_name(tess_silu(tess_embedding(ids, table, NULL)), "hidden"); /* (B, T, C) */
     tess_watch watch = {.name = "hidden", .see = see};
     tess_step_conf conf = {.train = true, .micro = MICRO, .optimizer = TESS_ADAMW, .watch = &watch, .watches = 1};
     TESS_TRY(tess_step_new(tess_cross_entropy(x, table, NULL, ids), &conf, &s));
-    TESS_TRY(tess_start(NULL)); /* StarPU; and StarPU-MPI, where Tessera's own messages go by it */
-    const bool ours = strncmp(tess_message_carrier(), "StarPU-MPI", 10) != 0;
-    MPI_Initialized(&begun); /* by Tessera, where there is a launcher */
-    if (ours) starpu_mpi_init_conf(NULL, NULL, !begun, MPI_COMM_WORLD, NULL);
-    starpu_data_handle_t part[MOST]; /* of each rank its sum */
-    for (int r = 0; r < tess_ranks(); r++) {
-        starpu_variable_data_register(&part[r], r == tess_rank() ? STARPU_MAIN_RAM : -1, (uintptr_t)sum, sizeof *sum);
-        starpu_mpi_data_register(part[r], r, r);
+    tess_status status = tess_ranks_agree(tess_start(NULL)); /* and StarPU-MPI, where Tessera's messages go by it */
+    if (status == TESS_OK) {
+        starpu_data_handle_t part[ranks]; /* of each rank its sum */
+        const bool ours = ranks == 1 || strncmp(tess_message_carrier(), "StarPU-MPI", 10) != 0;
+        MPI_Initialized(&begun); /* by Tessera, where there is a launcher */
+        if (ours) starpu_mpi_init_conf(NULL, NULL, !begun, MPI_COMM_WORLD, NULL);
+        for (int r = 0; r < ranks; r++) {
+            starpu_variable_data_register(&part[r], r == me ? STARPU_MAIN_RAM : -1, (uintptr_t)sum, sizeof *sum);
+            starpu_mpi_data_register(part[r], r, r);
+        }
+        status = tess_ranks_agree(look(g, s, ids, table, watch.of = part[me]));
+        for (int r = 1; r < ranks && status == TESS_OK; r++)
+            starpu_mpi_task_insert(MPI_COMM_WORLD, &add_cl, STARPU_RW, part[0], STARPU_R, part[r], 0);
+        for (int r = 0; r < ranks; r++) starpu_data_unregister(part[r]); /* which waits for all of it */
+        if (ours) starpu_mpi_shutdown();
     }
-    watch.of = part[tess_rank()];
-    TESS_TRY(tess_graph_init(g, 1));
-    for (int i = 0; i < MICRO * B * T; i++) id[i] = i % (B * T) * 7 % V;
-    TESS_TRY(tess_step_feed(s, ids, id));
-    TESS_TRY(tess_step_run(s, &(tess_step_input){.lr = 1e-3}, &(tess_step_result){0}));
-    for (int64_t k = 0; k < tess_param_pieces(table); k++) { /* between steps, what of it is on this rank */
-        TESS_TRY(tess_param_lend(table, k, TESS_MASTER, &lent));
-        see(watch.of, &lent);
-        tess_param_unmap(table, k, TESS_MASTER);
-    }
-    for (int r = 1; r < tess_ranks(); r++)
-        starpu_mpi_task_insert(MPI_COMM_WORLD, &add_cl, STARPU_RW, part[0], STARPU_R, part[r], 0);
-    for (int r = 0; r < tess_ranks(); r++) starpu_data_unregister(part[r]); /* which waits for all of it */
-    if (ours) starpu_mpi_shutdown();
     tess_step_free(s);
-    return TESS_OK;
+    return status;
 }
-
 int main(void)
 {
     double sum = 0;
@@ -72,8 +78,8 @@ int main(void)
     if (status == TESS_OK) status = run(g, &sum);
     tess_graph_free(g);
     tess_stop();
-    if (status != TESS_OK) fprintf(stderr, "%s\n", tess_error_text());
-    if (tess_rank() == 0) printf("squares of hidden and table: %.9f\n", sum);
+    if (tess_rank() == 0 && status != TESS_OK) fprintf(stderr, "%s\n", tess_error_text());
+    if (tess_rank() == 0 && status == TESS_OK) printf("squares of hidden and table: %.9f\n", sum);
     tess_ranks_leave();
     return (int)status;
 }

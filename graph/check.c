@@ -1,8 +1,9 @@
 /* What a program that uses the library may get wrong, found before it does harm: each is TESS_INVALID with a message
  * that names the tensor or call and what was expected. What follows here may rely on it, and asserts. */
-#include "param_impl.h"
+#include "lower_impl.h"
 #include <math.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- describing ---- */
@@ -171,23 +172,28 @@ tess_status tess_check_conf(const tess_graph_conf *c)
     return check_grid(&c->grid);
 }
 
-static bool has_result(const tess_graph *g, const char *name)
+/* Says whether the step makes a tensor of that name on its way to the output. */
+static bool has_result(const tess_tensor *output, const char *name)
 {
-    for (int k = 0; k < g->nodes; k++)
-        if (g->node[k]->out->kind != TESS_KIND_LOSS && !strcmp(g->node[k]->out->name, name)) return true;
-    return false;
+    const tess_graph *g = output->g;
+    bool *wanted = tess_alloc((size_t)g->nodes + 1), has = false;
+    tess_lower_mark(output, wanted);
+    for (int k = 0; k < g->nodes && !has; k++)
+        has = wanted[k] && g->node[k]->out->kind != TESS_KIND_LOSS && !strcmp(g->node[k]->out->name, name);
+    free(wanted);
+    return has;
 }
 
-static tess_status check_watches(const tess_graph *g, const tess_step_conf *c)
+static tess_status check_watches(const tess_tensor *output, const tess_step_conf *c)
 {
     if (c->watches < 0 || (c->watches > 0 && !c->watch))
         return tess_error(TESS_INVALID, "step", "%d watches, at %p", c->watches, (const void *)c->watch);
     for (int k = 0; k < c->watches; k++) {
         if (!c->watch[k].name || !c->watch[k].see)
             return tess_error(TESS_INVALID, "step", "a watch without a %s", c->watch[k].name ? "function" : "name");
-        if (!has_result(g, c->watch[k].name))
+        if (!has_result(output, c->watch[k].name))
             return tess_error(TESS_INVALID, "step",
-                              "watches %s, which no op of its graph makes (tess_name names what one does)",
+                              "watches %s, which no op makes on the way to its output (tess_name names what one does)",
                               c->watch[k].name);
     }
     return TESS_OK;
@@ -209,7 +215,7 @@ tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
                           "%lld micro-batches of %lld row tiles, with %d tensors each, are too many (raise tile_rows, "
                           "or make fewer micro-batches)",
                           (long long)micro, (long long)row_tiles, g->tensors);
-    TESS_TRY(check_watches(g, c));
+    TESS_TRY(check_watches(output, c));
     return c->train && !c->keep_gradients ? tess_optimizer_check(&c->optimizer) : TESS_OK;
 }
 

@@ -78,6 +78,18 @@ static tess_status ask_shape(const tess_node *n, tess_shapes *s)
     return TESS_OK;
 }
 
+/* Ranks of the tensor dimension share columns out: the output has those that all activations have. */
+static tess_status check_columns(const tess_node *n, const tess_tensor *first, const tess_shape *out)
+{
+    if (!own_of(n)->conf.by_columns) return TESS_OK;
+    if (!first) return tess_shape_error(n, "by_columns, but none of them is (B,T,C), whose columns it could take");
+    for (int k = 0; k < n->inputs; k++)
+        if (n->in[k] && n->in[k]->kind == TESS_KIND_ACTIVATION && n->in[k]->dim[2] != out->dim[2])
+            return tess_shape_error(n, "by_columns, but its shape function says %lld columns, and %s has %lld",
+                                    (long long)out->dim[2], n->in[k]->name, (long long)n->in[k]->dim[2]);
+    return TESS_OK;
+}
+
 static tess_status check_inputs(const tess_node *n, const tess_tensor **activation)
 {
     const struct own *o = own_of(n);
@@ -122,6 +134,7 @@ static tess_status infer(tess_node *n)
         return tess_shape_error(n, "none of them is (B,T,C), and the op has no shape function");
     else
         TESS_TRY(same_shape(n, first));
+    TESS_TRY(check_columns(n, first, &s.out));
     tess_set_shape(n, 3, s.out.dim[0], s.out.dim[1], s.out.dim[2]);
     *(struct sizes *)n->attributes = (struct sizes){s.aux, s.scratch};
     return TESS_OK;

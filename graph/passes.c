@@ -17,6 +17,14 @@ static void show(tess_lower *L, const tess_tensor *t, const tess_watch *watch)
     }
 }
 
+/* Over the ranks of the tensor dimension several tensors have the name of one: this one's is the whole sum of their
+ * parts, and made, not passed on. */
+static bool is_shown(const tess_lower *L, const tess_node *n)
+{
+    const tess_node *next = n->id + 1 < L->g->nodes ? L->g->node[n->id + 1] : NULL;
+    return n->op != &tess_op_enter && !(next && next->op == &tess_op_leave && next->in[0] == n->out);
+}
+
 static void forward(tess_lower *L, const tess_node *n)
 {
     for (int i = 0; i < L->row_tiles; i++) n->op->forward(L, n, i);
@@ -25,7 +33,7 @@ static void forward(tess_lower *L, const tess_node *n)
             TESS_ARG(L, tess_count_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out), .name = n->out->name);
         TESS_EMIT(L, &tess_finite[L->dtype], a, {L->value[n->out->id][tess_lower_at(L, i)], TESS_R});
     }
-    for (int w = 0; w < L->conf->watches && !L->recomputing; w++)
+    for (int w = 0; w < L->conf->watches && !L->recomputing && is_shown(L, n); w++)
         if (!strcmp(L->conf->watch[w].name, n->out->name)) show(L, n->out, &L->conf->watch[w]);
 }
 

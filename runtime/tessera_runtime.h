@@ -42,7 +42,7 @@ const char *tess_error_text(void);
 /* ---- start and stop ---------------------------------------------------------------------------------------------- */
 
 /* What carries messages between ranks. AUTO: NCCL where each rank has a GPU, else StarPU-MPI where this build has it
- * and each rank a core beside its workers, else MPI; TESSERA_PARALLEL_CARRIER says otherwise. */
+ * and each rank a core beside its workers, else MPI; TESSERA_PARALLEL_CARRIER says otherwise. The same on all ranks. */
 typedef enum tess_carriers {
     TESS_CARRIER_AUTO,
     TESS_CARRIER_STARPU_MPI,
@@ -76,7 +76,7 @@ extern const tess_machine tess_machine_default;
 #define TESS_MACHINE_DEFAULT ((tess_machine){0})
 #endif
 
-/* Starts a run; NULL: the default. */
+/* Starts a run; NULL: the default. All ranks call it; of one that failed tess_ranks_agree(tess_start(...)) tells. */
 tess_status tess_start(const tess_machine *m) TESS_NODISCARD;
 /* Ends it. What tiles held is gone then. */
 void tess_stop(void);
@@ -121,7 +121,7 @@ typedef struct tess_lent {
     int64_t rows, columns; /* dense, row-major */
     int64_t first;         /* the first row: of the parameter; of an activation among the rows of the whole step */
 } tess_lent;
-/* An activation that a step shows as it is made, by its tensor's name (tess_name). */
+/* An activation that a step shows as it is made, by its tensor's name (tess_name); of columns shared out, our own. */
 typedef struct tess_watch {
     const char *name;
     /* The main thread calls it in tess_step_run, for each micro-batch and row tile, in the order of the step: the tile
@@ -151,8 +151,8 @@ int tess_ranks(void);
 /* Returns TESS_OK if it is so everywhere; else the status of the first rank that has another, whose message names it
  * unless all ranks have the same. After that, and without a launcher, it returns what it is given. */
 tess_status tess_ranks_agree(tess_status status) TESS_NODISCARD;
-/* Returns what carries messages between ranks, "MPI" or another with its version; before tess_start, what would, and
- * why. All ranks call it. */
+/* Returns what carries messages between ranks, "MPI" or another with its version, or "nothing"; before tess_start,
+ * what would, and why: then all ranks call it. */
 const char *tess_message_carrier(void);
 /* Adds up over all ranks, in no particular order. */
 void tess_ranks_sum(double *x, int n);

@@ -1,5 +1,6 @@
 /* The tiers of a run: the caps and homes that the configuration says, in its own keys and in DeepSpeed's, what the
  * machine does a second, and the start of StarPU within them. */
+#include "carrier.h"
 #include "codelets.h"
 #include "run_impl.h"
 #include <stdlib.h>
@@ -92,10 +93,11 @@ static tess_status no_directory(const tess_config *c)
                       "beside the device)");
 }
 
+/* The configuration has read the environment, which is weaker than what was asked for on the command line. */
 static tess_carriers carrier(const tess_config *c)
 {
     static const tess_carriers of[] = {TESS_CARRIER_STARPU_MPI, TESS_CARRIER_MPI, TESS_CARRIER_NCCL};
-    return c->parallel.carrier == TESS_CONFIG_AUTO ? TESS_CARRIER_AUTO : of[c->parallel.carrier];
+    return c->parallel.carrier == TESS_CONFIG_AUTO ? (tess_carriers)TESS_CARRIER_ANY : of[c->parallel.carrier];
 }
 
 tess_status tess_run_tiers(tess_run *r, const char *made)

@@ -168,7 +168,7 @@ static tess_status begin(struct training *t, bool resumes)
     const tess_config *c = &t->c;
     if (c->checkpoint.dir) TESS_TRY(tess_checkpoint_prepare(c->checkpoint.dir));
     tess_measure_begin(&t->measure, tess_run_yardstick(c), t->plan.flops);
-    TESS_TRY(tess_run_start(&t->run, false));
+    TESS_TRY(tess_ranks_agree(tess_run_start(&t->run, false)));
     if (tess_ranks() > 1 && !tess_rank()) printf("messages between ranks go by %s\n", tess_message_carrier());
     tess_bar_begin(resumes ? "loading the checkpoint" : "loading the model",
                    (loads_model(t, resumes) ? (double)tess_graph_param_elements(t->run.g) : 0) +

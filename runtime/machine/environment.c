@@ -1,6 +1,7 @@
 /* StarPU's variables. They are the user's: they win over what is set here, and what is set here is taken back at the
  * end, so that a program has the environment that it was given. What StarPU would abort for, or hang, or do with a
  * warning that nobody sees, is refused in one line beforehand. */
+#include "carrier.h"
 #include "machine_impl.h"
 #include <errno.h>
 #include <starpu.h>
@@ -247,11 +248,11 @@ tess_status tess_environment_policy(const char *ours, const char **name)
 
 tess_status tess_environment_carrier(tess_carriers asked, tess_carriers *by)
 {
-    static const char *const names[TESS_CARRIER_COUNT] = {"auto", "starpu_mpi", "mpi", "nccl"};
+    static const char *const names[] = {"auto", "starpu_mpi", "mpi", "nccl"};
     const char *name = getenv("TESSERA_PARALLEL_CARRIER");
-    *by = asked;
+    *by = (int)asked == TESS_CARRIER_ANY ? TESS_CARRIER_AUTO : asked;
     if (asked != TESS_CARRIER_AUTO || !name || !*name) return TESS_OK;
-    for (int k = 0; k < TESS_CARRIER_COUNT; k++) {
+    for (int k = 0; k < (int)(sizeof names / sizeof *names); k++) {
         if (strcmp(name, names[k])) continue;
         *by = (tess_carriers)k;
         return TESS_OK;

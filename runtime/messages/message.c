@@ -21,6 +21,7 @@ static struct {
     bool runs;
     const tess_carrier *carrier;
     unsigned node; /* where it takes tiles */
+    bool missed;   /* another rank could not start: nothing carries */
     uint64_t submitted;
     _Atomic uint64_t sent, received;
 } post;
@@ -37,10 +38,14 @@ tess_codelet tess_message = {.name = "message", .dtype = TESS_F32, .cost = cost}
 
 /* ---- the tasks ---- */
 
-/* Communication is cut off: what would come is zero. */
+/* Communication is cut off, and what would come is zero. That is no result where it was not asked for. */
 static void pretend(tess_exchange *e)
 {
     const tess_message_arg *m = e->task->arg;
+    if (post.missed)
+        tess_fault_set(e->task->order,
+                       "messages: were not started, since another rank could not start (tess_ranks_agree after "
+                       "tess_start tells which)");
     for (unsigned i = 0; i < m->spans; i++)
         if (!m->span[i].sends) memset(tess_exchange_data(e, &m->span[i]), 0, m->span[i].bytes);
     tess_exchange_ended(e);
@@ -91,7 +96,8 @@ static const char *hindrance(tess_carriers by)
     return carriers[by].carrier->hindrance ? carriers[by].carrier->hindrance() : NULL;
 }
 
-/* StarPU-MPI's thread takes a good part of a core: where each rank has one beside its workers, nobody misses it. */
+/* StarPU-MPI's thread takes a good part of a core: where each rank has one beside its workers, those of GPUs too,
+ * nobody misses it. */
 static const char *no_core(int workers)
 {
     static char text[80];
@@ -103,16 +109,35 @@ static const char *no_core(int workers)
     return text;
 }
 
+/* Chooses one that carries by RAM, and says why not StarPU-MPI. */
+static tess_carriers choose_by_ram(int workers, const char **none)
+{
+    *none = hindrance(TESS_CARRIER_STARPU_MPI);
+    if (!*none) *none = no_core(workers);
+    return *none ? TESS_CARRIER_MPI : TESS_CARRIER_STARPU_MPI;
+}
+
 /* Chooses where that is left open, and says why none of those that would be better. */
 static tess_carriers choose(tess_carriers by, int workers, char *why, size_t room)
 {
     if (room) why[0] = 0;
     if (by != TESS_CARRIER_AUTO) return by;
-    const char *no_nccl = hindrance(TESS_CARRIER_NCCL), *none = hindrance(TESS_CARRIER_STARPU_MPI);
+    const char *no_nccl = hindrance(TESS_CARRIER_NCCL), *none;
     if (!no_nccl) return TESS_CARRIER_NCCL;
-    if (!none) none = no_core(workers);
+    by = choose_by_ram(workers, &none);
     snprintf(why, room, "NCCL: %s%s%s", no_nccl, none ? "; StarPU-MPI: " : "", none ? none : "");
-    return none ? TESS_CARRIER_MPI : TESS_CARRIER_STARPU_MPI;
+    return by;
+}
+
+/* What follows asks all ranks about the one that they have chosen. */
+static tess_status check_same(tess_carriers by)
+{
+    int64_t most[2] = {by, -(int64_t)by};
+    tess_ranks_most(most, 2);
+    if (most[0] == -most[1]) return TESS_OK;
+    return tess_error(TESS_INVALID, "carrier",
+                      "ranks ask for different ones (tess_machine.carrier and TESSERA_PARALLEL_CARRIER are the same "
+                      "on all)");
 }
 
 static tess_status refuse(tess_carriers by, const char *why)
@@ -130,12 +155,14 @@ bool tess_messages_meet(bool ready)
 {
     int64_t lacks = !ready;
     if (among_others()) tess_ranks_most(&lacks, 1);
+    post.missed = ready && lacks;
     return !lacks;
 }
 
 tess_status tess_messages_start(tess_carriers by, int workers)
 {
     if (!among_others()) return TESS_OK;
+    TESS_TRY(check_same(by));
     const tess_carriers first = choose(by, workers, NULL, 0);
     const char *hinders = by == TESS_CARRIER_AUTO ? NULL : hindrance(by);
     if (hinders) return refuse(by, hinders);
@@ -144,9 +171,11 @@ tess_status tess_messages_start(tess_carriers by, int workers)
     post.runs = post.carrier->start(&post.node);
     if (post.runs) return TESS_OK;
     if (by != TESS_CARRIER_AUTO) return refuse(by, "it did not start (NCCL_DEBUG=WARN says why)");
+    const char *none;
+    post.carrier = carriers[choose_by_ram(workers, &none)].carrier;
     if (tess_rank() == 0)
-        tess_note("NCCL did not start (NCCL_DEBUG=WARN says why); messages between ranks go through RAM and MPI");
-    post.carrier = &tess_by_mpi;
+        tess_note("NCCL did not start (NCCL_DEBUG=WARN says why); messages between ranks go through RAM, by %s",
+                  post.carrier->name());
     post.runs = post.carrier->start(&post.node);
     TESS_ASSERT(post.runs);
     return TESS_OK;
@@ -154,6 +183,7 @@ tess_status tess_messages_start(tess_carriers by, int workers)
 
 void tess_messages_stop(void)
 {
+    post.missed = false;
     if (!post.runs) return;
     post.carrier->stop();
     post.runs = false;
@@ -167,15 +197,15 @@ bool tess_messages_on_gpu(void)
 
 bool tess_messages_can_gpu(tess_carriers by)
 {
-    return tess_ranks() > 1 && (by == TESS_CARRIER_AUTO || by == TESS_CARRIER_NCCL) && !hindrance(TESS_CARRIER_NCCL);
+    return tess_ranks() > 1 && by != TESS_CARRIER_STARPU_MPI && by != TESS_CARRIER_MPI && !hindrance(TESS_CARRIER_NCCL);
 }
 
 const char *tess_message_carrier(void)
 {
     static char text[400];
     char why[300];
-    if (post.runs) return post.carrier->name();
-    const tess_carriers by = choose(TESS_CARRIER_AUTO, tess_cores(), why, sizeof why);
+    if (tess_session()) return post.runs ? post.carrier->name() : "nothing";
+    const tess_carriers by = choose(TESS_CARRIER_AUTO, tess_cores() + tess_gpus(), why, sizeof why);
     snprintf(text, sizeof text, why[0] ? "%s (%s)" : "%s", carriers[by].carrier->name(), why);
     return text;
 }

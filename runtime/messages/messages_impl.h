@@ -54,7 +54,8 @@ void tess_exchange_ended(tess_exchange *e);
 /* Meets the other ranks before the start, when all have stopped what carried before; false: not all are ready for it.
  */
 bool tess_messages_meet(bool ready);
-/* Starts what carries, beside so many workers; TESS_INVALID where that was asked for and cannot. All ranks call it. */
+/* Starts what carries, beside so many workers; TESS_INVALID where that was asked for and cannot, or not by all ranks
+ * alike. All ranks call it. */
 tess_status tess_messages_start(tess_carriers by, int workers) TESS_NODISCARD;
 /* Ends it, when nothing is under way. */
 void tess_messages_stop(void);

@@ -72,11 +72,6 @@ void tess_bell_ring(int rank)
         ring(bells.of[rank]);
 }
 
-bool tess_bell_reaches(int rank)
-{
-    return bells.of && bells.of[rank];
-}
-
 unsigned tess_bell_rings(void)
 {
     return atomic_load(&bells.mine->rings);

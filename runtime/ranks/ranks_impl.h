@@ -34,8 +34,6 @@ void tess_bells_open(MPI_Comm here, int rank, int ranks);
 void tess_bells_close(void);
 /* Rings that rank's, this one's too, from any thread; nothing where it is on another machine. */
 void tess_bell_ring(int rank);
-/* Says whether that rank is on this machine. */
-bool tess_bell_reaches(int rank);
 /* Returns how often this rank's was rung. */
 unsigned tess_bell_rings(void);
 /* Rests for so many microseconds, less than a second, or until it is rung oftener than that. */

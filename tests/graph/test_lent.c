@@ -185,7 +185,12 @@ TEST(mistakes)
     tess_tensor *table = tess_graph_find_param(n.g, "table");
     const tess_watch other = {"hiden", see, NULL}, blind = {"hidden", NULL, NULL}, nameless = {NULL, see, NULL};
     tess_step_conf conf = {.train = true, .optimizer = TESS_ADAMW, .watch = &other, .watches = 1};
-    WRONG(tess_step_new(n.loss, &conf, &s), "step: watches hiden, which no op of its graph makes (tess_name names");
+    WRONG(tess_step_new(n.loss, &conf, &s),
+          "step: watches hiden, which no op makes on the way to its output (tess_name names");
+    tess_name(tess_silu(hidden), "aside");
+    const tess_watch aside = {"aside", see, NULL};
+    conf.watch = &aside;
+    WRONG(tess_step_new(n.loss, &conf, &s), "step: watches aside, which no op makes on the way to its output");
     conf.watch = &blind;
     WRONG(tess_step_new(n.loss, &conf, &s), "step: a watch without a function");
     conf.watch = &nameless;

@@ -306,6 +306,11 @@ TEST(columns)
 }
 
 /* What is wrong where an op is used comes out of tess_step_new. */
+static tess_status half_of(tess_shapes *s)
+{
+    s->out.dim[2] /= 2;
+    return TESS_OK;
+}
 struct graph {
     tess_graph *g;
     tess_tensor *ids, *table, *x, *vector;
@@ -328,6 +333,18 @@ static void refused(struct graph b, tess_tensor *made, const char *part)
     CHECK(!later);
     tess_error_clear();
     tess_graph_free(b.g);
+}
+
+TEST(columns_that_do_not_come_from_columns)
+{
+    const tess_op *half;
+    OK(tess_op_register(
+        &(tess_op_conf){
+            .name = "half", .takes = "x", .shape = half_of, .forward.cpu = gated_forward, .by_columns = true},
+        &half));
+    struct graph b = graph_of(TESS_F32);
+    refused(b, tess_apply(half, &b.x, 1, NULL),
+            "by_columns, but its shape function says 6 columns, and embedding has 12");
 }
 
 static tess_status two_dims(tess_shapes *s)

@@ -1,5 +1,6 @@
 /* What ranks do with each other, on the runtime alone: the program that test_ranks.c runs, alone and below mpirun.
  * `ranks CASE` prints what went wrong; rank 0 prints "done" when nothing did. */
+#include "carrier.h"
 #include "runtime.h"
 #include <stdlib.h>
 #include <string.h>
@@ -335,6 +336,39 @@ static void agree_none(void)
     agree(tess_ranks(), false);
 }
 
+/* The last rank cannot start: the others hear of it, and none of their messages is zeros. */
+static void one_cannot(void)
+{
+    const bool last = tess_rank() == tess_ranks() - 1;
+    tess_status status = tess_start(&(tess_machine){.workers = 1, .sched = last ? "nosuch" : NULL});
+    EXPECT(status == (last ? TESS_INVALID : TESS_OK));
+    if (!last) {
+        tess_tile *t = tess_tile_new(64, TESS_ROLE_ACTIVATION, "t");
+        EXPECT(!strcmp(tess_message_carrier(), "nothing"));
+        clear();
+        add_span(add_message(t, TESS_W), tess_ranks() - 1, 1, false, 0, 64);
+        MUST(tess_submit_all(list.task, list.n));
+        EXPECT(tess_wait() == TESS_FAILED);
+        EXPECT(strstr(tess_error_text(), "messages: were not started, since another rank could not start"));
+        tess_tile_free(t);
+    }
+    EXPECT(tess_ranks_agree(status) == TESS_INVALID);
+    EXPECT(strstr(tess_error_text(), "sched: \"nosuch\""));
+    tess_stop();
+}
+/* The last rank asks for another carrier, then all for the same. */
+static void other_carrier(void)
+{
+    const bool last = tess_rank() == tess_ranks() - 1;
+    const tess_machine m = {.workers = 1,
+                            .carrier = (tess_carriers)(last ? (int)TESS_CARRIER_MPI : (int)TESS_CARRIER_ANY)};
+    EXPECT(tess_start(&m) == TESS_INVALID);
+    EXPECT(strstr(tess_error_text(), "carrier: ranks ask for different ones"));
+    start();
+    EXPECT(strcmp(tess_message_carrier(), "nothing"));
+    tess_stop();
+}
+
 /* Ends that take the others along; these wait for a message that never comes. */
 static void wait_for_ever(void)
 {
@@ -439,7 +473,8 @@ static const struct {
              {"agree_none", agree_none}, {"out_of_memory", out_of_memory},
              {"a_bug", a_bug},           {"leaves_early", leaves_early},
              {"pretends", pretends},     {"silent", silent},
-             {"refused", refused},       {"exits", exits}};
+             {"refused", refused},       {"exits", exits},
+             {"one_cannot", one_cannot}, {"other_carrier", other_carrier}};
 
 int main(int argc, char **argv)
 {

@@ -2,6 +2,7 @@
  * computes and tells the others. */
 #include "graph/nets.h"
 #include "mpi/ranks.h"
+#include <starpu.h>
 
 static const net_body bodies[] = {net_gpt, net_llama, net_tangle};
 static const char *const body_names[] = {"gpt", "llama", "tangle"};
@@ -260,6 +261,77 @@ TEST(tensor_parallel_is_near_one_rank)
                 if (grid_of(&grid, 1, tensor))
                     near_alone(&grid, 2, which, (tess_dtype)(stage % 2), conf, stage % 2 ? 1e-2 : 1e-4);
             }
+    tess_stop();
+}
+
+/* What a watch sees: how often, how many columns, and the squares of it. */
+struct shown {
+    int calls;
+    int64_t columns;
+    double squares;
+};
+static void look(void *of, const tess_lent *t)
+{
+    struct shown *s = of;
+    s->calls++;
+    s->columns = t->columns;
+    starpu_data_acquire(t->handle, STARPU_R);
+    const float *x = (const float *)starpu_data_get_local_ptr(t->handle) + t->at;
+    for (int64_t i = 0; i < t->rows * t->columns; i++) s->squares += (double)x[i] * x[i];
+    starpu_data_release(t->handle);
+}
+static tess_tensor *net_shown(tess_graph *g, tess_tensor *x, int layer)
+{
+    tess_tensor *up = tess_linear(x, PARAM("up", 4 * C, C, TESS_NORMAL(0.3f)), NULL);
+    up = tess_gelu(layer ? up : tess_name(up, "inside"), TESS_GELU_TANH);
+    up = tess_linear(up, PARAM("down", C, 4 * C, TESS_NORMAL(0.3f)), NULL);
+    return layer ? up : tess_name(up, "behind");
+}
+static void show(const tess_grid *grid, struct shown seen[2])
+{
+    struct net n;
+    tess_step *s;
+    int64_t first, count;
+    const tess_watch watch[2] = {{"behind", look, &seen[0]}, {"inside", look, &seen[1]}};
+    tess_step_conf conf = training;
+    conf.micro = 2;
+    conf.recompute_every = 1;
+    conf.watch = watch;
+    conf.watches = 2;
+    tess_graph_conf g = small;
+    g.grid = *grid;
+    net_make(&n, &g, net_shown);
+    OK(tess_step_new(n.loss, &conf, &s));
+    OK(tess_graph_init(n.g, 3));
+    tess_step_share(s, &first, &count);
+    OK(tess_step_feed(s, n.ids, n.id + first * B * T));
+    OK(tess_step_feed(s, n.targets, n.target + first * B * T));
+    OK(tess_step_run(s, &(tess_step_input){.seed = 7, .lr = 1e-2f}, &(tess_step_result){0}));
+    tess_step_free(s);
+    tess_graph_free(n.g);
+}
+
+/* The sum of all ranks' parts, once, also where the next linear reads it; within a region each rank its columns. */
+TEST(tensor_parallel_shows_what_one_rank_does)
+{
+    struct shown one[2] = {0}, mine[2] = {0};
+    tess_grid grid = {0};
+    if (!grid_of(&grid, 1, 2)) return;
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    if (tess_rank() == 0) show(&(tess_grid){0}, one);
+    tess_ranks_tell(one, sizeof one);
+    grid.data = 1;
+    if (tess_ranks() == 2) {
+        show(&grid, mine);
+        CHECK(one[0].calls > 1 && one[0].squares > 0);
+        CHECK_EQ(mine[0].calls, one[0].calls);
+        CHECK_EQ(mine[0].columns, one[0].columns);
+        CHECK_NEAR(mine[0].squares, one[0].squares, 1e-4 * one[0].squares);
+        CHECK_EQ(mine[1].calls, one[1].calls);
+        CHECK_EQ(mine[1].columns, one[1].columns / 2);
+        tess_ranks_sum(&mine[1].squares, 1);
+        CHECK_NEAR(mine[1].squares, one[1].squares, 1e-4 * one[1].squares);
+    }
     tess_stop();
 }
 

@@ -200,6 +200,20 @@ TEST(what_one_rank_met)
     CHECK(!exists("out"));
 }
 
+/* After all that they agree on before, when the others have started. */
+TEST(what_one_rank_met_at_its_start)
+{
+    tiny_setup();
+    const char *const arg[] = {
+        "--oversubscribe",     "-n",          "1",     run_command(), "train", "run.json", ":", "-n", "1", "env",
+        "STARPU_SCHED=nosuch", run_command(), "train", "run.json",    NULL};
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+    run_finish(run_start_program("mpirun", arg));
+    EXPECT_RANKS_ERROR(2, "error: rank 1: STARPU_SCHED: \"nosuch\" is no scheduling policy");
+    CHECK(!exists("out"));
+}
+
 TEST(ranks_given_different_things)
 {
     tiny_setup();

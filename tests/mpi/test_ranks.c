@@ -58,6 +58,14 @@ TEST(agreement)
         for (int ranks = 0; ranks <= 3; ranks++) check_case(ranks, names[k]);
     check_case(4, "agree_some");
 }
+TEST(a_start_that_fails_on_one_rank)
+{
+    for (int ranks = 2; ranks <= 3; ranks++) check_case(ranks, "one_cannot");
+}
+TEST(ranks_that_ask_for_different_carriers)
+{
+    for (int ranks = 2; ranks <= 3; ranks++) check_case(ranks, "other_carrier");
+}
 TEST(one_of_many_ranks)
 {
     check_case(0, "pretends");
