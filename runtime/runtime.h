@@ -86,7 +86,7 @@ typedef struct tess_share {
     int cores;
     bool crowded;                                 /* more ranks than cores: they take turns */
     uint64_t ram_bytes;                           /* that were free when the ranks joined, the least of any rank's */
-    uint64_t gpu_bytes;                           /* of a GPU, the same; 0: there is none */
+    uint64_t gpu_bytes;                           /* of a GPU, once somebody planned for it */
     char host[64], cpus[128], numa[64], gpus[64]; /* lists as in "0-3,8", "-" where there are none */
 } tess_share;
 /* Returns what this process has of it, divided among the ranks that a launcher started here. */

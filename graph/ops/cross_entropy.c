@@ -24,7 +24,7 @@ static tess_status infer(tess_node *n)
     if (w->cut->tiles > TESS_MOST_USES - 3)
         return tess_shape_error(n, "w is cut into %lld tiles, which is too many (raise tile_elements)",
                                 (long long)w->cut->tiles);
-    if (!tess_fits_tile(tess_loss_rows(n->out->g), w->cut->tile_rows + tess_loss_align(n->out->g)))
+    if (!tess_fits_tile(tess_loss_rows(n->out->g), w->cut->tile_rows + tess_loss_align(n->out->g) - 1))
         return tess_shape_error(n, "logits of %lld rows of x and %lld of w are too large a tile (lower loss_rows)",
                                 (long long)tess_loss_rows(n->out->g), (long long)w->cut->tile_rows);
     if (b && !tess_is_param(b, w->dim[0], 1)) return tess_shape_error(n, "the bias must be (V)");

@@ -63,6 +63,8 @@ tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_re
 {
     tess_bench_run b = {0};
     tess_status status;
+    TESS_TRY_DONE(tess_ranks_agree(TESS_OK)); /* a rank that got another configuration did not come here */
+    TESS_TRY_DONE(tess_run_check_gpus(c));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_open(c, tess_rank(), &b.run)));
     TESS_TRY_DONE(tess_run_same(&b.run, "bench"));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&b.run, NULL)));

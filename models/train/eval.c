@@ -38,6 +38,7 @@ static tess_status open_newest(struct evaluation *e)
 {
     const char *given = e->given->model;
     TESS_TRY(tess_ranks_agree(TESS_OK)); /* a rank that got another configuration did not come here */
+    TESS_TRY(tess_run_check_gpus(e->given));
     TESS_TRY(tess_ranks_agree(tess_checkpoint_open(given, open_inputs, close_inputs, e, &e->path)));
     if (e->path && strcmp(e->path, given) && !tess_rank()) tess_note("the newest checkpoint in %s: %s", given, e->path);
     return TESS_OK;

@@ -99,6 +99,9 @@ tess_status tess_run_tiers(tess_run *r, const char *made) TESS_NODISCARD;
 tess_status tess_run_rates(const tess_run *r, tess_rates *rates) TESS_NODISCARD;
 /* The same from what was measured before, for this rank alone; false where that is nothing. */
 bool tess_run_rates_known(const tess_run *r, tess_rates *rates);
+/* Refuses a plan for several GPUs of one process, with the ranks that would have one each. All ranks call it, before
+ * there is much to wait for. */
+tess_status tess_run_check_gpus(const tess_config *c) TESS_NODISCARD;
 /* Starts StarPU within the caps. */
 tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
 

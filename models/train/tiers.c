@@ -154,14 +154,22 @@ bool tess_run_rates_known(const tess_run *r, tess_rates *rates)
     return true;
 }
 
+tess_status tess_run_check_gpus(const tess_config *c)
+{
+    const int here = tess_gpus();
+    double all = here;
+    tess_ranks_sum(&all, 1);
+    if (here < 2 || !c->memory.gpu_plan) return tess_ranks_agree(TESS_OK);
+    return tess_ranks_agree(
+        tess_error(TESS_INVALID, "GPU",
+                   "this process has %d, and a plan is for one (mpirun -n %d before the command gives each a rank; "
+                   "STARPU_NCUDA=1 takes the first; memory.gpu_plan=false leaves all to StarPU)",
+                   here, (int)all));
+}
+
 tess_status tess_run_start(const tess_run *r, bool profile)
 {
     int64_t block = r->c->aio.block_size, depth = r->c->aio.queue_depth;
-    if (tess_gpus() > 1 && r->c->memory.gpu_plan)
-        return tess_error(TESS_INVALID, "GPU",
-                          "this process has %d, and a plan is for one (mpirun -n %d before the command gives each a "
-                          "rank; STARPU_NCUDA=1 takes the first; memory.gpu_plan=false leaves all to StarPU)",
-                          tess_gpus(), tess_gpus());
     if (tess_gpu_trouble() && !tess_rank()) tess_note("GPU: none is used, since %s", tess_gpu_trouble());
     return tess_run_at_key(
         tess_start(&(tess_machine){.cpu_bytes = r->ram,

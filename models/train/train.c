@@ -338,6 +338,7 @@ tess_status tess_train(const tess_config *c)
     tess_beginning b = {0};
     tess_status status;
     TESS_TRY_DONE(tess_ranks_agree(TESS_OK)); /* a rank that got another configuration did not come here */
+    TESS_TRY_DONE(tess_run_check_gpus(c));
     TESS_TRY_DONE(tess_checkpoint_pick(c->model, &t.model));
     t.c.model = t.model;
     TESS_TRY_DONE(tess_ranks_agree(open_inputs(&t)));

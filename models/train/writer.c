@@ -198,6 +198,7 @@ tess_status tess_writer_new(tess_model *m, const tess_writer_conf *conf, tess_wr
                        .positions = tess_model_positions(m)};
     const tess_dtype dtype = tess_run_dtype(conf->config);
     w->rows = rows_of(w, conf->rows);
+    TESS_TRY(tess_run_check_gpus(conf->config));
     TESS_TRY(tess_run_tiers(&w->run, NULL));
     w->cache = tess_cache_new(&(tess_cache_conf){.dtype = dtype, .sequences = w->batch, .block = w->block});
     w->base = tess_graph_new(&(tess_graph_conf){.dtype = dtype, .stripes = STRIPES});

@@ -21,6 +21,11 @@ static struct {
     uint64_t peak;
 } gpu;
 
+/* StarPU's CPU workers give pinned memory back until it has shut down, after tess_gpu_stop: so these stay. */
+static struct {
+    int n, device[TESS_MAX_GPUS];
+} own;
+
 unsigned tess_gpu_first_node(void)
 {
     return starpu_worker_get_memory_node((unsigned)gpu.id[0]);
@@ -32,9 +37,9 @@ static void on_own_device(void)
 {
     int device;
     if (cudaGetDevice(&device) != cudaSuccess) return;
-    for (int i = 0; i < gpu.workers; i++)
-        if (device == starpu_worker_get_devid(gpu.id[i])) return;
-    cudaSetDevice(starpu_worker_get_devid(gpu.id[0]));
+    for (int i = 0; i < own.n; i++)
+        if (device == own.device[i]) return;
+    cudaSetDevice(own.device[0]);
 }
 
 /* ---- start and stop ---- */
@@ -42,10 +47,10 @@ static void on_own_device(void)
 tess_status tess_gpu_start(void)
 {
     gpu.workers = (int)starpu_worker_get_ids_by_type(STARPU_CUDA_WORKER, gpu.id, TESS_MAX_GPUS);
-    if (gpu.workers <= 0) {
-        gpu.workers = 0;
-        return TESS_OK;
-    }
+    if (gpu.workers < 0) gpu.workers = 0;
+    own.n = gpu.workers;
+    for (int i = 0; i < own.n; i++) own.device[i] = starpu_worker_get_devid(gpu.id[i]);
+    if (gpu.workers == 0) return TESS_OK;
     on_own_device();
     const size_t bytes = TESS_MAX_WORKERS * sizeof *gpu.fault;
     if (cudaHostAlloc((void **)&gpu.fault, bytes, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
@@ -123,7 +128,7 @@ bool tess_gpu_pin(void *p, size_t bytes)
 
 void tess_gpu_unpin(void *p, size_t bytes)
 {
-    if (gpu.workers > 0) on_own_device();
+    if (own.n > 0) on_own_device();
     starpu_memory_unpin(p, bytes);
 }
 

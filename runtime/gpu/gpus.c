@@ -81,7 +81,7 @@ uint64_t tess_gpu_bytes(uint64_t cap)
 static uint64_t grantable(void)
 {
     const uint64_t grain = 64 << 20;
-    return (uint64_t)(0.88 * (double)tess_share_read()->gpu_bytes) / grain * grain;
+    return (uint64_t)(0.88 * (double)tess_share_gpu_free()) / grain * grain;
 }
 
 /* Beside tiles are the workers' scratch, and what StarPU and CUDA round up. */
@@ -160,8 +160,10 @@ int tess_cores(void)
     int cores = tess_share_read()->cores;
     /* A GPU's worker launches kernels and starts copies, and needs a core for it. StarPU leaves it one where nobody
      * says how many CPU workers there are (_starpu_init_machine_config in topology.c); told a number, it binds the last
-     * of those to the same core, where both poll. */
-    const int gpus = tess_gpus();
+     * of those to the same core, where both poll. What the user reserves, StarPU takes off by itself. */
+    const char *kept = getenv("STARPU_RESERVE_NCPU");
+    const int reserve = kept && atoi(kept) > 0 ? atoi(kept) : 0,
+              gpus = tess_gpus() > reserve ? tess_gpus() - reserve : 0;
     if (!(ncpu && atoi(ncpu) > 0)) cores = cores > gpus ? cores - gpus : 1;
     if (cores > STARPU_MAXCPUS) cores = STARPU_MAXCPUS;
     return ncpu && atoi(ncpu) > 0 && atoi(ncpu) < cores ? atoi(ncpu) : cores;

@@ -396,9 +396,9 @@ tess_status tess_environment_check(void)
     if (cpus && atoi(cpus) == 0)
         return tess_error(TESS_INVALID, none, "%s leaves no CPU worker, at least 1 is needed", cpus);
     const char *kept = getenv("STARPU_RESERVE_NCPU");
-    if (kept && atoi(kept) >= tess_share_read()->cores)
+    if (kept && atoi(kept) >= tess_cores())
         return tess_error(TESS_INVALID, "STARPU_RESERVE_NCPU", "%s leaves no CPU worker of %d, at least 1 is needed",
-                          kept, tess_share_read()->cores);
+                          kept, tess_cores());
     const char *off = getenv("STARPU_DISABLE_KERNELS");
     if (off && atoi(off) > 0)
         return tess_error(TESS_INVALID, "STARPU_DISABLE_KERNELS", "%s, with which nothing is computed (unset it)", off);

@@ -8,14 +8,23 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Loading a kernel at its first launch waits for the device, and a message of NCCL's that waits for its peer keeps that
- * from ever being idle: so among ranks kernels are loaded at the start ("Lazy Loading", "Concurrent execution" in
- * CUDA's programming guide). CUDA reads the variable at its first call, which is here. */
+ * from ever being idle: so where NCCL may carry, kernels are loaded at the start ("Lazy Loading", "Concurrent
+ * execution" in CUDA's programming guide). CUDA reads the variable at its first call, which may be MPI's. */
+void tess_gpu_load_at_once(void)
+{
+#if defined TESS_HAVE_NCCL || defined TESS_EMULATED_GPU
+    const char *carrier = getenv("TESSERA_PARALLEL_CARRIER");
+    if (carrier && *carrier && strcmp(carrier, "auto") && strcmp(carrier, "nccl")) return;
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+#endif
+}
+
 static cudaError_t count_devices(int *count)
 {
     *count = 0;
-    if (tess_ranks_launched()) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     return cudaGetDeviceCount(count);
 }
 
@@ -61,18 +70,19 @@ void tess_gpu_device_open(const int *device, int n)
 
 uint64_t tess_gpu_device_free(const int *device, int n)
 {
-    uint64_t least = 0;
+    uint64_t least = UINT64_MAX;
     for (int i = 0; i < n; i++) {
         size_t left = 0, total = 0;
         if (cudaSetDevice(device[i]) != cudaSuccess || cudaMemGetInfo(&left, &total) != cudaSuccess) continue;
-        if (i == 0 || left < least) least = left;
+        if (left < least) least = left;
     }
     if (n) cudaSetDevice(device[0]);
-    return least;
+    return least < UINT64_MAX ? least : 0;
 }
 
 #else
 
+void tess_gpu_load_at_once(void) {}
 int tess_gpu_devices(void)
 {
     return 0;

@@ -4,6 +4,8 @@
 #include <stdint.h>
 
 enum { TESS_MAX_GPUS = 64 };
+/* Has CUDA load all kernels at its start, where messages may go by NCCL; before anybody calls CUDA. */
+void tess_gpu_load_at_once(void);
 /* Counts the machine's CUDA devices, up to TESS_MAX_GPUS. */
 int tess_gpu_devices(void);
 /* Makes what CUDA needs on those n devices, of which the first is the calling thread's from then on. */

@@ -2,6 +2,7 @@
  * tiles that ranks send each other are message.c's. A program that no launcher started is rank 0 of 1 and never touches
  * MPI. */
 #include "base_impl.h"
+#include "devices.h"
 #include "ranks_impl.h"
 #include <math.h>
 #include <sched.h>
@@ -77,6 +78,7 @@ static void end_all(int status)
 tess_status tess_ranks_open(void)
 {
     int level;
+    tess_gpu_load_at_once(); /* before MPI, which may know CUDA */
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS)
         return tess_error(TESS_FAILED, "MPI", "did not start (is this program linked with the MPI of its launcher?)");
     ranks.joined = true;

@@ -92,7 +92,7 @@ struct wish {
 };
 
 static tess_share share;
-static bool known;
+static bool known, measured;
 static int on_one_gpu = 1; /* ranks that share this one's */
 
 static bool set_to(const char *name, const char *part)
@@ -142,16 +142,25 @@ static void take_gpus(const struct wish *wish, hwloc_topology_t t)
 }
 
 /* What is free of this rank's GPU when each rank has its context there, or its part of that with other ranks; the least
- * of any rank's, since plans must not differ. */
+ * of any rank's that has one, since plans must not differ. */
 static void measure_gpus(void)
 {
     int id[TESS_MAX_GPUS];
     const int n = tess_share_gpu_ids(tess_gpu_devices(), getenv("STARPU_WORKERS_CUDAID"), getenv("STARPU_NCUDA"), id);
     tess_gpu_device_open(id, n);
     if (tess_ranks_launched()) tess_ranks_barrier();
-    int64_t least = n ? -(int64_t)(tess_gpu_device_free(id, n) / (uint64_t)on_one_gpu) : 0;
+    int64_t least = n ? -(int64_t)(tess_gpu_device_free(id, n) / (uint64_t)on_one_gpu) : INT64_MIN;
     if (tess_ranks_launched()) tess_ranks_most(&least, 1);
-    share.gpu_bytes = (uint64_t)-least;
+    share.gpu_bytes = least == INT64_MIN ? 0 : (uint64_t)-least;
+    measured = true;
+}
+
+/* Ranks do it together, when they join. A process alone makes a context for it, so only where somebody asks. */
+uint64_t tess_share_gpu_free(void)
+{
+    tess_share_read();
+    if (!measured) measure_gpus();
+    return share.gpu_bytes;
 }
 
 /* The masks of all ranks here, divided; and this one's taken. StarPU's own variables win. */
@@ -219,7 +228,8 @@ void tess_share_take(void)
     int64_t least = -(int64_t)(h.ram_free_bytes / (uint64_t)share.ranks); /* plans must not differ */
     if (tess_ranks_launched()) tess_ranks_most(&least, 1);
     share.ram_bytes = (uint64_t)-least;
-    measure_gpus();
+    measured = false;
+    if (tess_ranks_launched()) measure_gpus();
     known = true;
 }
 

@@ -17,5 +17,8 @@ void tess_share_gpus(int gpus, int ranks, int rank, int *first, int *count);
 /* Puts those of `gpus` that StarPU's variables leave, STARPU_WORKERS_CUDAID and STARPU_NCUDA (NULL: not set), into id,
  * which has room for all; returns how many. */
 int tess_share_gpu_ids(int gpus, const char *ids, const char *count, int *id);
+/* Returns what was free of this rank's GPU when ranks joined, or when a process alone first asked; the least of any
+ * rank's; 0: none has one. */
+uint64_t tess_share_gpu_free(void);
 
 #endif

@@ -20,9 +20,11 @@ struct slot {
 static struct slot used[SLOTS], spare[SLOTS]; /* large buffers only; used is unordered */
 static int nused, nspare;
 static uint64_t held, held_peak; /* bytes asked for by StarPU, all sizes */
-static uint64_t kept, cap;       /* bytes of spare buffers, and of those on their way out; 0: no cap */
+static uint64_t kept, leaving;   /* bytes of spare buffers, and of those on their way out */
+static uint64_t cap;             /* on all of these; 0: none */
 static int64_t refused;          /* times that a GPU's buffer could not be pinned */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
 
 static size_t rounded(size_t bytes)
 {
@@ -56,24 +58,16 @@ static void unmap(const struct slot *s)
     munmap(s->ptr, s->size);
 }
 
-/* Pinning a large buffer, and the reverse, takes as long as a hundred launches: nobody waits for it but who wants it.
- * So both are done without the lock; what is on its way out counts as kept until it is gone. */
+/* Pinning a large buffer, and the reverse, takes as long as a hundred launches: nobody waits for it but who wants it,
+ * and who needs the room. So both are done without the lock; what is on its way out counts until its pages are gone. */
 static void unmap_unlocked(const struct slot *s)
 {
+    leaving += s->size;
     pthread_mutex_unlock(&lock);
     unmap(s);
     pthread_mutex_lock(&lock);
-    kept -= s->size;
-}
-
-/* Gives spare buffers back until `more` bytes go below the cap beside what is held. With the lock, which others may
- * have had in between. */
-static void make_room(uint64_t more)
-{
-    while (cap && nspare && held + kept + more > cap) {
-        const struct slot s = spare[--nspare];
-        unmap_unlocked(&s);
-    }
+    leaving -= s->size;
+    pthread_cond_broadcast(&left);
 }
 
 static struct slot take_spare(int i)
@@ -82,6 +76,26 @@ static struct slot take_spare(int i)
     spare[i] = spare[--nspare];
     kept -= s.size;
     return s;
+}
+
+/* Gives one spare buffer back where `more` bytes beside what is held and kept are above the cap; false: they are not,
+ * or none is left. With the lock, which others may have had in between. */
+static bool give_back(uint64_t more)
+{
+    if (!cap || !nspare || held + kept + more <= cap) return false;
+    const struct slot s = take_spare(0);
+    unmap_unlocked(&s);
+    return true;
+}
+
+/* Sees to it that `more` bytes go below the cap, also beside what others are giving back. With the lock, as above. */
+static void make_room(uint64_t more)
+{
+    for (;;)
+        if (!give_back(more)) {
+            if (!cap || !leaving || held + kept + leaving + more <= cap) return;
+            pthread_cond_wait(&left, &lock);
+        }
 }
 
 /* A buffer of that size, spare or new, pinned where there is a GPU. With the lock, which others have while pages are
@@ -111,6 +125,7 @@ static int get(unsigned node, void **out, size_t bytes, int flags)
     void *p = NULL;
     pthread_mutex_lock(&lock);
     if (bytes < LARGE) {
+        make_room(bytes);
         if (posix_memalign(&p, bytes < BLOCK ? 64 : BLOCK, bytes ? bytes : 64)) p = NULL;
     } else if (nused < SLOTS) {
         struct slot s = get_large(rounded(bytes), bytes);
@@ -141,11 +156,12 @@ static int put(unsigned node, void *p, size_t bytes, int flags)
         TESS_ASSERT(i >= 0);
         const struct slot s = used[i];
         used[i] = used[--nused];
-        make_room(s.size);
-        kept += s.size;
-        if (nspare < SLOTS && (!cap || held + kept <= cap))
+        if (nspare < SLOTS) {
             spare[nspare++] = s;
-        else
+            kept += s.size;
+            while (give_back(0)) {
+            }
+        } else
             unmap_unlocked(&s);
     }
     pthread_mutex_unlock(&lock);
@@ -166,8 +182,12 @@ void tess_slab_release(void)
         tess_note("RAM could not be pinned for the GPU %lld time%s: copies from there and to it were slow (ulimit -l?)",
                   (long long)refused, refused == 1 ? "" : "s");
     refused = 0;
-    while (nspare) {
-        const struct slot s = spare[--nspare];
+    while (nspare || leaving) {
+        if (!nspare) {
+            pthread_cond_wait(&left, &lock);
+            continue;
+        }
+        const struct slot s = take_spare(nspare - 1);
         unmap_unlocked(&s);
     }
     pthread_mutex_unlock(&lock);

@@ -1,6 +1,7 @@
 /* The first GPU as the device. */
 #include "device.h"
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,7 +15,12 @@ static void check(cudaError_t error, const char *what)
 bool device_is_there(void)
 {
     int count = 0;
-    return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL); /* without one CUDA says that it is too old */
+    if (!driver) return false;
+    dlclose(driver);
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaErrorNoDevice) check(error, "cudaGetDeviceCount");
+    return count > 0;
 }
 const char *device_name(void)
 {

@@ -6,7 +6,8 @@
  * It finds wrong indices, wrong layouts, missing waits, lanes that do not come to what the whole warp must come to,
  * blocks that do not meet at a barrier, and, under ASan and UBSan, accesses outside of buffers and at wrong alignments.
  * A missing barrier shows, since a warp runs ahead of the others as far as it can, and their order alternates. Shared
- * memory is NaN when a block begins, whoever had it before. Launches beyond what the device has are refused: that is an
+ * memory is NaN when a block begins, whoever had it before: what is dynamic, and static arrays of functions that are no
+ * templates. Launches beyond what the device has are refused: that is an
  * H200, an A100 or what is not for data centres in turns, or whatever TESS_EMULATED_ARCH names (80, 86, 89, 90, 120),
  * with its shared memory. It does not find what only hardware has: timing, and what the manuals do not say. */
 #ifndef TESS_EMULATE_H
@@ -27,7 +28,8 @@
 #define __global__
 #define __device__
 #define __host__
-/* All in one section, which is poisoned at once. Of kernels in a namespace that is the program's. */
+/* All in one section, which is poisoned at once; but GCC leaves out those in templates, which keep what the block
+ * before wrote. Of kernels in a namespace that is the program's. */
 #define __shared__ static __attribute__((section("emulated_shared")))
 #ifndef __forceinline__
 #define __forceinline__ inline
@@ -240,18 +242,19 @@ inline size_t shared_limit()
     return of == 90 ? SHARED : of == 80 ? 163 << 10 : 99 << 10;
 }
 
-/* As bytes that are nobody's: past what a sanitizer lays between them. */
-__attribute__((no_sanitize("address"))) inline void poison_shared(size_t dynamic)
+/* As bytes that are nobody's: past what a sanitizer lays between them. Of what is dynamic also what the launch did not
+ * ask for. */
+__attribute__((no_sanitize("address"))) inline void poison_shared()
 {
-    memset(shared, 0xff, dynamic);
+    memset(shared, 0xff, SHARED);
     for (unsigned char *p = __start_emulated_shared; p < __stop_emulated_shared; p++)
         *(volatile unsigned char *)p = 0xff;
 }
 
-inline void run_block(size_t dynamic)
+inline void run_block()
 {
     static int turns;
-    poison_shared(dynamic);
+    poison_shared();
     early = !early;
     for (int i = 0; i < threads; i++) {
         fiber *f = &fibers[i];
@@ -514,7 +517,7 @@ template <class F> static void emulate_blocks(int64_t blocks, int threads, size_
     emulate::body_argument = &call;
     for (int64_t b = 0; b < blocks; b++) {
         emulate::block.x = (unsigned)b;
-        emulate::run_block(shared);
+        emulate::run_block();
     }
     emulate::body_argument = NULL;
 }

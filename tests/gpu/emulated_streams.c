@@ -1,6 +1,7 @@
 /* Streams and events of the emulated GPUs: each device has a thread, which takes the next thing of any stream that has
  * one, drawn from the seed, and lets time pass before. So copies overtake each other and bodies as far as streams and
- * events let them, and nothing has happened when a call returns. Until a copy ends its target is NaN; a body finds its
+ * events let them, and nothing has happened when a call returns. From some time before a copy until it ends its
+ * target is NaN, and what another stream has may come between; a device does one thing at a time, and a body finds its
  * inputs when its turn comes. A stream or an event of before a reset, or of another device than the thread's, ends the
  * program where CUDA returns an error that StarPU would print. */
 #include "emulated_cuda.h"
@@ -67,7 +68,6 @@ static struct CUstream_st *draw_stream(int device)
 
 static void do_job(struct job *j, unsigned late)
 {
-    if (j->what == COPY) memset(j->to, 0xff, j->bytes);
     if (late) usleep(late);
     if (j->what == COPY) memcpy(j->to, j->from, j->bytes);
     if (j->what == FILL) memset(j->to, j->value, j->bytes);
@@ -96,7 +96,7 @@ static void *device_main(void *number)
         do_job(j, late);
         pthread_mutex_lock(&lock);
         s->running = false;
-        if (j->what == MARK) j->event->reached = j->ticket;
+        if (j->what == MARK && j->ticket > j->event->reached) j->event->reached = j->ticket;
         free(j);
         pthread_cond_broadcast(&ended);
     }
@@ -119,16 +119,25 @@ static void check_stream(const struct CUstream_st *s, const char *what)
     if (!s || !s->alive) emulated_broken("%s on a stream that a reset took, or none", what);
 }
 
-static void add(struct CUstream_st *s, const struct job *what)
+/* With the lock. */
+static void append(struct CUstream_st *s, const struct job *what)
 {
     struct job *j = malloc(sizeof *j);
     if (!j) abort();
     *j = *what;
     j->next = NULL;
-    pthread_mutex_lock(&lock);
-    start_thread(s->device);
     *s->last = j;
     s->last = &j->next;
+}
+
+/* A copy is two things, so that a body of another stream, which should have waited for it, comes between and finds what
+ * is nobody's. */
+static void add(struct CUstream_st *s, const struct job *what)
+{
+    pthread_mutex_lock(&lock);
+    start_thread(s->device);
+    if (what->what == COPY) append(s, &(struct job){.what = FILL, .to = what->to, .value = 0xff, .bytes = what->bytes});
+    append(s, what);
     pthread_cond_broadcast(&more);
     pthread_mutex_unlock(&lock);
 }

@@ -187,8 +187,8 @@ TEST(any_order)
     small_runs = true;
     for (int seed = 1; seed <= seeds && !check_failures; seed++)
         for (int gpus = 1; gpus <= 2; gpus++) {
-            const char *cap = seed % 2 ? "" : "memory.gpu=104MiB";
-            if (seed > 4 && seed % 2 != gpus - 1) continue; /* in turns */
+            const char *cap = seed / 2 % 2 ? "memory.gpu=104MiB" : ""; /* with one GPU and with two */
+            if (seed > 4 && seed % 2 != gpus - 1) continue;            /* in turns */
             snprintf(environment, sizeof environment, "TESS_EMULATED_SEED=%d %s", seed, gpus == 2 ? two : "");
             snprintf(set, sizeof set, "%s %s", tiny, cap);
             train("seed", environment, set, seed == 1 ? first[gpus - 1] : again);
@@ -239,6 +239,28 @@ TEST(devices_of_ranks)
     CHECK_EQ(seen[1], 1);
 }
 
+/* What is not free, no cap gives. */
+TEST(memory_that_is_not_free)
+{
+    char text[4000], arguments[300];
+    snprintf(arguments, sizeof arguments, "train %s/run.json output=%s/beside", dir, dir);
+    CHECK_EQ(said("TESS_EMULATED_GPU=4096 TESS_EMULATED_BESIDE=3436", arguments, text, sizeof text), 2);
+    CHECK_HAS(text, "error: GPU: 60.0 MiB of its memory is free, of which StarPU grants too little");
+    CHECK_HAS(text, "end other programs on it");
+}
+
+/* A command that plans nothing makes no context. */
+TEST(a_command_without_a_plan)
+{
+    char text[9000], environment[200], path[100], line[200] = "contexts,";
+    snprintf(path, sizeof path, "%s/none", dir);
+    snprintf(environment, sizeof environment, "TESS_EMULATED_REPORT=%s", path);
+    CHECK_EQ(said(environment, "info", text, sizeof text), 0);
+    FILE *f = fopen(path, "r");
+    if (f && fgets(line, sizeof line, f)) CHECK_HAS(line, "contexts,");
+    if (f) fclose(f);
+}
+
 TEST(two_devices_of_a_process)
 {
     char text[4000], arguments[300];
@@ -246,6 +268,9 @@ TEST(two_devices_of_a_process)
     CHECK_EQ(said("TESS_EMULATED_GPUS=2", arguments, text, sizeof text), 2);
     CHECK_HAS(text, "error: GPU: this process has 2");
     CHECK_HAS(text, "mpirun -n 2");
+    CHECK_EQ(said("TESS_EMULATED_GPUS=4 mpirun --oversubscribe -n 2", arguments, text, sizeof text), 2);
+    CHECK_HAS(text, "this process has 2");
+    CHECK_HAS(text, "mpirun -n 4");
     CHECK_EQ(said("TESS_EMULATED_GPUS=2 STARPU_NCUDA=1", arguments, text, sizeof text), 0);
 }
 
