@@ -31,5 +31,7 @@ static void sum_backward(tess_lower *L, const tess_node *n, int i)
     pass_backward(L, n, i);
 }
 
-const tess_op tess_op_enter = {.name = "enter", .takes = "x", .forward = pass_forward, .backward = sum_backward};
-const tess_op tess_op_leave = {.name = "leave", .takes = "x", .forward = sum_forward, .backward = pass_backward};
+const tess_op tess_op_enter = {
+    .name = "enter", .takes = "x", .enters = true, .forward = pass_forward, .backward = sum_backward};
+const tess_op tess_op_leave = {
+    .name = "leave", .takes = "x", .leaves = true, .forward = sum_forward, .backward = pass_backward};

@@ -21,26 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void tess_lower_mark(const tess_tensor *t, bool *wanted)
-{
-    const tess_node *n = t->producer;
-    if (!n || wanted[n->id]) return;
-    wanted[n->id] = true;
-    for (int k = 0; k < n->inputs; k++)
-        if (n->in[k]) tess_lower_mark(n->in[k], wanted);
-}
-
-void tess_lower_wants(const tess_graph *g, bool *wants)
-{
-    for (int k = 0; k < g->params; k++) wants[g->param[k]->id] = !tess_is_frozen(g->param[k]);
-    for (int k = 0; k < g->nodes; k++) {
-        const tess_node *n = g->node[k];
-        wants[n->out->id] = n->elsewhere && wants[n->elsewhere->id]; /* ranks that meet in a sum agree */
-        for (int i = 0; i < n->inputs; i++)
-            if (n->in[i] && wants[n->in[i]->id]) wants[n->out->id] = true;
-    }
-}
-
 /* The nodes whose backward is put off: those that use a parameter after (in the backward pass) another did. Only one
  * without a gradient to pass on can wait; where another kind would have to, the two orders differ, which is false. */
 static bool find_put_off(const tess_lower *L, const bool *wanted, bool *put)

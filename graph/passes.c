@@ -22,7 +22,7 @@ static void show(tess_lower *L, const tess_tensor *t, const tess_watch *watch)
 static bool is_shown(const tess_lower *L, const tess_node *n)
 {
     const tess_node *next = n->id + 1 < L->g->nodes ? L->g->node[n->id + 1] : NULL;
-    return n->op != &tess_op_enter && !(next && next->op == &tess_op_leave && next->in[0] == n->out);
+    return !n->op->enters && !(next && next->op->leaves && next->in[0] == n->out);
 }
 
 static void forward(tess_lower *L, const tess_node *n)

@@ -96,6 +96,8 @@ struct tess_op {
     int stack;                  /* the input that is a stack of matrices, all of which every rank has; 0: none */
     int targets;                /* of a loss: the input whose values that are not negative count */
     const tess_fusion *fusions; /* with what comes before it; zeros end them */
+    /* Between what all ranks of the tensor dimension have and the parts of each: its input's name is its output's. */
+    bool enters, leaves;
 };
 #define TESS_OP(name) extern const tess_op tess_op_##name;
 #include "ops.def"

@@ -140,9 +140,9 @@ static void put_page(FILE *f, const tess_page_run *run, int runs)
     fputs(data + strlen(DATA), f);
 }
 
-tess_status tess_page_write(const char *path, const tess_page_run *run, int runs)
+tess_status tess_page_write(const char *path, const tess_page_run *run, int runs, bool alone)
 {
-    char *fresh = tess_format("%s.%d.new", path, (int)getpid()); /* a run and tessera report may write at one time */
+    char *fresh = alone ? tess_format("%s.new", path) : tess_format("%s.%d.new", path, (int)getpid());
     FILE *f = fopen(fresh, "w");
     tess_status status = TESS_OK;
     if (!f) {
@@ -208,7 +208,7 @@ static void write_page(tess_page *p, bool running)
     const tess_page_run run = {.output = p->output, .series = p->series, .running = running};
     p->fresh = true;
     char *before = tess_strdup(tess_error_text()); /* why the run ends stays said */
-    if (tess_page_write(p->path, &run, 1) != TESS_OK && !p->said && (running || !*before)) {
+    if (tess_page_write(p->path, &run, 1, true) != TESS_OK && !p->said && (running || !*before)) {
         tess_note("%s (nothing else depends on it)", tess_error_text());
         p->said = true;
     }

@@ -34,7 +34,7 @@ tess_status tess_report_runs(const char *const *output, int runs, const char *fi
     char *path = file        ? tess_strdup(file)
                  : runs == 1 ? tess_format("%s/report.html", output[0])
                              : tess_strdup("report.html");
-    if (status == TESS_OK) status = tess_page_write(path, run, runs);
+    if (status == TESS_OK) status = tess_page_write(path, run, runs, false);
     if (status == TESS_OK) fprintf(out, "%s\n", path);
     for (int i = 0; i < runs; i++) tess_series_free((tess_series *)run[i].series);
     free(path);

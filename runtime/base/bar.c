@@ -66,11 +66,17 @@ void tess_bar_line(const char *what, double share, double seconds, int width, ch
 
 /* ---- drawing, with the lock held ---- */
 
+static void say_row(void)
+{
+    atomic_store(&tess_row, bar.drawn ? TESS_ROW_BAR : bar.live ? TESS_ROW_LINE : TESS_ROW_EMPTY);
+}
+
 /* What stands there stays: it gets its end. */
 static void end_live(void)
 {
     if (bar.live) fputc('\n', bar.live), fflush(bar.live);
     bar.live = NULL;
+    say_row();
 }
 
 static void draw(void)
@@ -84,12 +90,14 @@ static void draw(void)
     fprintf(stderr, "\r\033[K%s", line);
     fflush(stderr);
     bar.drawn = true;
+    say_row();
 }
 
 static void clear(void)
 {
     if (bar.drawn) fputs("\r\033[K", stderr), fflush(stderr);
     bar.drawn = false;
+    say_row();
 }
 
 static void *watch(void *unused)
@@ -154,19 +162,13 @@ void tess_bar_back(void)
     pthread_mutex_unlock(&bar.lock);
 }
 
-void tess_bar_drop(void)
-{
-    const char *end = bar.drawn ? "\r\033[K" : bar.live ? "\n" : "";
-    const ssize_t ignored = write(STDERR_FILENO, end, strlen(end));
-    (void)ignored;
-}
-
 void tess_live_line(FILE *out, const char *line, bool stays)
 {
     pthread_mutex_lock(&bar.lock);
     fprintf(out, "\r\033[K%s%s", line, stays ? "\n" : "");
     fflush(out);
     bar.live = stays ? NULL : out;
+    say_row();
     pthread_mutex_unlock(&bar.lock);
 }
 

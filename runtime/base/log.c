@@ -1,7 +1,6 @@
-/* What the run says beside its results: single lines on stderr, a clock, sizes for people. */
+/* What the run says beside its results: single lines on stderr, sizes for people. */
 #include "runtime.h"
 #include <stdarg.h>
-#include <time.h>
 
 void tess_note(const char *format, ...)
 {
@@ -14,13 +13,6 @@ void tess_note(const char *format, ...)
     tess_bar_aside();
     fprintf(stderr, "tessera: %s\n", line); /* one call: lines of several threads do not mix */
     tess_bar_back();
-}
-
-double tess_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 const char *tess_human_bytes(double bytes)

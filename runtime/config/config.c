@@ -428,23 +428,6 @@ tess_status tess_config_require(const tess_config *config, const char *key)
     return tess_error(TESS_INVALID, where, "missing, expected a value (%s)", k->help);
 }
 
-void tess_config_free(tess_config *config)
-{
-    for (size_t i = 0; i < tess_key_count; i++) {
-        char **text = (char **)((char *)config + tess_keys[i].offset);
-        const tess_key_kind kind = tess_keys[i].kind;
-        if (kind == TESS_KEY_TEXT || kind == TESS_KEY_PATHS || kind == TESS_KEY_TEXTS || kind == TESS_KEY_OBJECTS ||
-            kind == TESS_KEY_MODEL)
-            free(text[0]);
-        if (kind == TESS_KEY_MODEL) free(text[1]);
-    }
-    free(config->file);
-    if (config->notes) free(config->notes->renamed);
-    free(config->notes);
-    free(config->command);
-    *config = (tess_config){0};
-}
-
 /* The shorter of two ways to print the numbers, when it loses nothing: 0.1 rather than 0.10000000000000001. */
 static char *dump(const json_t *root)
 {

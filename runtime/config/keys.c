@@ -538,3 +538,20 @@ bool tess_key_is_preset(const tess_config *c, const tess_key *k)
     tess_config_free(&preset);
     return same;
 }
+
+void tess_config_free(tess_config *config)
+{
+    for (size_t i = 0; i < tess_key_count; i++) {
+        char **text = (char **)((char *)config + tess_keys[i].offset);
+        const tess_key_kind kind = tess_keys[i].kind;
+        if (kind == TESS_KEY_TEXT || kind == TESS_KEY_PATHS || kind == TESS_KEY_TEXTS || kind == TESS_KEY_OBJECTS ||
+            kind == TESS_KEY_MODEL)
+            free(text[0]);
+        if (kind == TESS_KEY_MODEL) free(text[1]);
+    }
+    free(config->file);
+    if (config->notes) free(config->notes->renamed);
+    free(config->notes);
+    free(config->command);
+    *config = (tess_config){0};
+}

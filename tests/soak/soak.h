@@ -173,7 +173,8 @@ static inline void soak_check_between(void)
     }
     if (d) closedir(d);
     if (fresh_ones > 1) soak_wrong("%d checkpoints begun", fresh_ones);
-    left = others_in("out", "config.json config.json.new metrics.jsonl model");
+    left = others_in("out", "config.json config.json.new metrics.jsonl model plan.json plan.json.new report.html "
+                            "report.html.new");
     if (*left) soak_wrong("left in out: %s", left);
 }
 
@@ -213,7 +214,7 @@ static inline void soak_check_end(void)
     soak_check_metrics();
     const char *left = others_in("out/model", known);
     if (*left) soak_wrong("left in out/model: %s", left);
-    left = others_in("out", "config.json metrics.jsonl model");
+    left = others_in("out", "config.json metrics.jsonl model plan.json report.html");
     if (*left) soak_wrong("left in out: %s", left);
     char both[160];
     snprintf(both, sizeof both, "%s %s", last[0], last[1]);

@@ -1,0 +1,16 @@
+/* The row of the terminal that a bar or a live line stands in, for the last words of a process, which wait for no lock.
+ */
+#include "base_impl.h"
+#include "terminal_section.h"
+#include <string.h>
+#include <unistd.h>
+
+atomic_int tess_row;
+
+void tess_bar_drop(void)
+{
+    const int row = atomic_load(&tess_row);
+    const char *end = row == TESS_ROW_BAR ? "\r\033[K" : row == TESS_ROW_LINE ? "\n" : "";
+    const ssize_t ignored = write(STDERR_FILENO, end, strlen(end));
+    (void)ignored;
+}
