@@ -404,5 +404,7 @@ int main(int argc, char **argv)
     printf("%s\n", device_name());
     work.room = device_new(64 << 20);
     work.room_bytes = 64 << 20;
-    return check_main(argc, argv);
+    const int status = check_main(argc, argv);
+    device_free(work.room);
+    return status;
 }
