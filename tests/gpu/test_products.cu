@@ -275,6 +275,7 @@ TEST(a_reset_between_products)
 #ifdef TESS_EMULATED
     CHECK_EQ(emulated_library.handles, 0);
     emulated_library.era++;
+    device_free(work.room);
 #else
     CHECK_EQ(cudaDeviceReset(), cudaSuccess);
 #endif
