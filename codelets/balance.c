@@ -6,10 +6,11 @@
 
 TESS_INLINE double stored(const void *y, int64_t i, int64_t numbers, tess_dtype t)
 {
-    return (double)tess_load(y, i, t) + (double)tess_load(y, i + numbers, t);
+    return ((double)tess_load(y, i, t) + (double)tess_load(y, i + numbers, t)) / tess_balance_unit(t);
 }
 TESS_INLINE void put(void *y, int64_t i, int64_t numbers, double v, tess_dtype t)
 {
+    v *= tess_balance_unit(t);
     tess_store(y, i, t, (float)v);
     tess_store(y, i + numbers, t, (float)(v - (double)tess_load(y, i, t)));
 }
@@ -102,7 +103,8 @@ TESS_INLINE double total(const tess_work *w, int64_t i, tess_dtype t)
     return sum;
 }
 
-/* A part of the loss is divided by the targets of the step, so that it is multiplied by them here. */
+/* A part of the loss is divided by the targets of the step, so that it is multiplied by them here; its gradient has the
+ * scale of the loss, as the others have. */
 TESS_INLINE void balance_loss(const tess_work *w, tess_dtype t)
 {
     const tess_balance_arg *a = w->arg;
@@ -116,7 +118,7 @@ TESS_INLINE void balance_loss(const tess_work *w, tess_dtype t)
             const tess_view *v = &w->buf[1 + a->tiles + k];
             const int64_t sequences = (int64_t)(v->bytes / tess_dtype_size(t)) / (2 * numbers);
             for (int64_t s = 0; s < sequences; s++)
-                tess_store(v->ptr, s * 2 * numbers + E + e, t, (float)(by * choices));
+                tess_store(v->ptr, s * 2 * numbers + E + e, t, (float)(by * choices / w->env->unscale));
         }
     }
     for (unsigned k = 0; k < a->tiles; k++) { /* of what is no share of softmax there is none */
@@ -125,7 +127,8 @@ TESS_INLINE void balance_loss(const tess_work *w, tess_dtype t)
         for (int64_t i = 0; i < n; i++)
             if (i % (2 * numbers) < E || i % (2 * numbers) >= 2 * E) tess_store(v->ptr, i, t, 0);
     }
-    loss[0] = w->env->loss_scale[0] > 0 ? by * sum / (double)w->env->loss_scale[0] : 0;
+    const double per_target = (double)w->env->loss_scale[0] * w->env->unscale;
+    loss[0] = per_target > 0 ? by * sum / per_target : 0;
     loss[1] = 0;
 }
 

@@ -13,10 +13,11 @@ template <tess_dtype T> TESS_DEVICE float value_at(const void *x, int64_t i)
 }
 template <tess_dtype T> TESS_DEVICE double stored(const void *y, int64_t i, int64_t numbers)
 {
-    return (double)value_at<T>(y, i) + (double)value_at<T>(y, i + numbers);
+    return ((double)value_at<T>(y, i) + (double)value_at<T>(y, i + numbers)) / tess_balance_unit(T);
 }
 template <tess_dtype T> TESS_DEVICE void put(void *y, int64_t i, int64_t numbers, double v)
 {
+    v *= tess_balance_unit(T);
     float high[1] = {(float)v}, rest[1];
     store<T, 1>(y, i, high);
     rest[0] = (float)(v - (double)value_at<T>(y, i));
@@ -125,23 +126,23 @@ TESS_DEVICE double by_of(const double *total, const tess_balance_arg &a)
     const double rows = total[2 * a.experts];
     return rows > 0 ? a.weight * (double)a.experts / (rows * rows) : 0;
 }
-TESS_KERNEL(WARP) loss_kernel(const double *total, double *loss, tess_balance_arg a, float scale)
+TESS_KERNEL(WARP) loss_kernel(const double *total, double *loss, tess_balance_arg a, double per_target)
 {
     double sum = 0;
     if (threadIdx.x > 0) return;
     for (int64_t e = 0; e < a.experts; e++) sum += total[e] * total[a.experts + e];
-    loss[0] = scale > 0 ? by_of(total, a) * sum / (double)scale : 0;
+    loss[0] = per_target > 0 ? by_of(total, a) * sum / per_target : 0;
     loss[1] = 0;
 }
 template <tess_dtype T>
 TESS_KERNEL(THREADS)
-gradient_kernel(const double *total, void *d, int64_t n, tess_balance_arg a)
+gradient_kernel(const double *total, void *d, int64_t n, tess_balance_arg a, double unscale)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, E = a.experts;
     const int64_t at = i % (2 * tess_balance_numbers(E));
     float v[1] = {0};
     if (i >= n) return;
-    if (at >= E && at < 2 * E) v[0] = (float)(by_of(total, a) * total[at - E]);
+    if (at >= E && at < 2 * E) v[0] = (float)(by_of(total, a) * total[at - E] / unscale);
     store<T, 1>(d, i, v);
 }
 template <tess_dtype T> static void balance_loss_body(const tess_work *w)
@@ -155,11 +156,13 @@ template <tess_dtype T> static void balance_loss_body(const tess_work *w)
         launch(w, total_kernel<T>, blocks_of(numbers, THREADS), THREADS, 0, (const void *)v->ptr, total, numbers,
                (int64_t)(v->bytes / tess_dtype_size(T)) / (2 * numbers), k > 0);
     }
-    launch(w, loss_kernel, 1, WARP, 0, (const double *)total, (double *)w->buf[0].ptr, *a, w->env->loss_scale[0]);
+    launch(w, loss_kernel, 1, WARP, 0, (const double *)total, (double *)w->buf[0].ptr, *a,
+           (double)w->env->loss_scale[0] * w->env->unscale);
     for (unsigned k = 0; k < a->tiles; k++) {
         const tess_view *v = &w->buf[1 + a->tiles + k];
         const int64_t n = (int64_t)(v->bytes / tess_dtype_size(T));
-        launch(w, gradient_kernel<T>, blocks_of(n, THREADS), THREADS, 0, (const double *)total, v->ptr, n, *a);
+        launch(w, gradient_kernel<T>, blocks_of(n, THREADS), THREADS, 0, (const double *)total, v->ptr, n, *a,
+               w->env->unscale);
     }
 }
 

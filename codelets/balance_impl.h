@@ -10,4 +10,11 @@ TESS_INLINE int64_t tess_balance_numbers(int64_t experts)
     return 2 * experts + 1;
 }
 
+/* What a number is multiplied by where it is stored: rows of a long sequence, through all layers, are more than fp16
+ * has. */
+TESS_INLINE double tess_balance_unit(tess_dtype t)
+{
+    return t == TESS_F16 ? 0x1p-10 : 1;
+}
+
 #endif

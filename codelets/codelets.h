@@ -457,10 +457,10 @@ typedef struct tess_count_arg {
     bool uniform;          /* fill_normal: uniform in [-1, 1) instead */
     const char *name;
 } tess_count_arg;
-extern tess_codelet tess_fill[];        /* [F32|BF16]: x (n) = value */
+extern tess_codelet tess_fill[];        /* [F32|BF16|F16]: x (n) = value */
 extern tess_codelet tess_fill_normal[]; /* [TESS_F32]: x (n) = value * normal(env.seed, op, place) */
-extern tess_codelet tess_round[];       /* [TESS_BF16]: master f32 (n), copy bf16 (n) */
-extern tess_codelet tess_finite[];      /* [F32|BF16]: fails the task, naming arg.name, where x (n) is not finite */
+extern tess_codelet tess_round[];       /* [BF16|F16]: master f32 (n), copy (n) */
+extern tess_codelet tess_finite[];      /* [F32|BF16|F16]: fails the task, naming arg.name, where x (n) is not finite */
 
 typedef struct tess_pick_arg {
     int64_t rows, width, sequence; /* rows/sequence picks */

@@ -35,6 +35,11 @@ static tess_status config_of(const char *dir, int count, char **said, tess_confi
                         dtype == TESS_F16 ? tess_format("fp16.enabled=true")
                                           : tess_format("bf16.enabled=%s", dtype == TESS_BF16 ? "true" : "false"),
                         batch ? NULL : tess_format("train_micro_batch_size_per_gpu=8")};
+    static const char *const dtypes[] = {"bf16.", "fp16.", "amp.", "torch_autocast."};
+    bool dtype_said = false;
+    for (int i = 0; i < count; i++)
+        for (int k = 0; k < 4; k++) dtype_said |= !strncmp(said[i], dtypes[k], strlen(dtypes[k]));
+    if (dtype_said) free(ours[2]), ours[2] = NULL;
     int n = 0;
     for (int i = 0; i < OURS; i++)
         if (ours[i]) set[n++] = ours[i];
@@ -82,7 +87,8 @@ static void help(FILE *out)
     cmd_option_help(&ADAPTER, 1, out);
     fputs("\nIn the configuration's place a model's directory may stand, or a checkpoint's, or one of checkpoints, "
           "whose\n"
-          "newest is taken: data.seq_length and bf16.enabled are then its run's, and data.valid is to be said:\n"
+          "newest is taken: data.seq_length, bf16.enabled and fp16.enabled are then its run's, and data.valid is to be "
+          "said:\n"
           "  tessera eval checkpoints data.valid=held-out.txt\n"
           "A configuration's model without weights is drawn from seed, and a line says so.\n",
           out);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const tess_config_use cmd_generate_use = {"bf16 memory aio", (const char *const[]){NULL}};
+const tess_config_use cmd_generate_use = {"bf16 fp16 memory aio", (const char *const[]){NULL}};
 
 enum {
     PROMPT,

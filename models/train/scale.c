@@ -16,18 +16,18 @@ tess_loss_scale tess_loss_scale_begin(const tess_config *c)
 static tess_status overflowed(const tess_config *c, tess_loss_scale *s, int64_t step)
 {
     char where[48];
-    const double least = c->fp16.min_loss_scale;
+    const double least = fmax(c->fp16.min_loss_scale, 0x1p-100); /* whose inverse fp32 has */
     if (c->fp16.loss_scale > 0) return TESS_OK;
     s->overflow = s->steps;
     if (c->fp16.hysteresis > 1 && s->hysteresis > 1) {
         s->hysteresis--;
         return TESS_OK;
     }
-    if (s->value > least) {
+    if (s->value != least) { /* and one that began below it rises to it */
         s->value = fmax(s->value / 2, least);
         return TESS_OK;
     }
-    snprintf(where, sizeof where, "step %lld", (long long)step);
+    snprintf(where, sizeof where, "step %lld", (long long)step + 1);
     return tess_error(TESS_FAILED, where,
                       "the gradient is not finite at the least loss scale, %g (fp16.min_loss_scale allows less; bf16 "
                       "needs none)",

@@ -353,6 +353,7 @@ tess_status tess_train(const tess_config *c)
         t.at.scale = tess_loss_scale_begin(c);
         t.at.scale.skipped = skipped;
     }
+    if (c->fp16.enabled && c->fp16.loss_scale > 0) t.at.scale.value = c->fp16.loss_scale; /* whatever it was before */
     tess_run_say_odd(&t.run);
     TESS_TRY_DONE(tess_ranks_agree(make_output(&t)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run, NULL)));

@@ -157,6 +157,47 @@ TEST(a_skipped_step_leaves_no_trace)
     tess_stop();
 }
 
+/* Experts, whose routers have a loss of their own. */
+static struct net make_routed(tess_dtype dtype)
+{
+    enum { EXPERTS = 4 };
+    struct net n = {.g = tess_graph_new(&(tess_graph_conf){.dtype = dtype})};
+    n.ids = tess_input(n.g, "ids", B, T);
+    n.targets = tess_input(n.g, "targets", B, T);
+    n.param[0] = tess_param(n.g, "table", V, C, TESS_NORMAL(1));
+    n.param[1] = tess_param(n.g, "router", EXPERTS, C, TESS_NORMAL(1));
+    n.param[2] = tess_param(n.g, "head", V, C, TESS_NORMAL(1));
+    n.param[3] = tess_param_stack(n.g, "experts", EXPERTS, C, C, TESS_NORMAL(1));
+    tess_tensor *x = tess_embedding(n.ids, n.param[0], NULL), *logits = tess_linear(x, n.param[1], NULL);
+    tess_tensor *weights = tess_route(logits, 2, true, NULL);
+    tess_tensor *y = tess_combine(tess_expert_linear(tess_dispatch(x, weights), weights, n.param[3]), weights);
+    n.loss = tess_cross_entropy(tess_add(x, y), n.param[2], NULL, n.targets);
+    n.loss = tess_balanced(n.loss, tess_balance(logits, weights, NULL), n.targets, 1);
+    OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .skips = true, .optimizer = TESS_ADAMW}, &n.s));
+    OK(tess_graph_init(n.g, 7));
+    return n;
+}
+
+/* The loss of routers is scaled as the other is, and its value is the loss's without the scale. */
+TEST(experts_are_balanced_at_any_scale)
+{
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    struct net one = make_routed(TESS_F32), other = make_routed(TESS_F32), half = make_routed(TESS_F16);
+    for (int64_t k = 0; k < 6; k++) {
+        const tess_step_result a = run(&one, k, &(tess_step_input){.step = k, .seed = 1, .lr = 1e-2}),
+                               b = run(&other, k,
+                                       &(tess_step_input){.step = k, .seed = 1, .lr = 1e-2, .loss_scale = 1024}),
+                               h = run(&half, k,
+                                       &(tess_step_input){.step = k, .seed = 1, .lr = 1e-2, .loss_scale = 64});
+        if (a.loss != b.loss || !(fabs(a.grad_norm - b.grad_norm) < 1e-12 * a.grad_norm))
+            CHECK_SAY("step %d: loss %.17g and norm %.17g, scaled %.17g and %.17g", (int)k, a.loss, a.grad_norm, b.loss,
+                      b.grad_norm);
+        if (!(fabs(h.loss - a.loss) < 0.05)) CHECK_SAY("step %d: %.6f in fp16, %.6f in fp32", (int)k, h.loss, a.loss);
+    }
+    drop(&one), drop(&other), drop(&half);
+    tess_stop();
+}
+
 TEST(what_cannot_be)
 {
     tess_config conf = {0};

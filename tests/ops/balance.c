@@ -13,6 +13,12 @@ static double share(const double *logits, int64_t experts, int64_t e)
     return exp(logits[e]) / whole;
 }
 
+/* fp16 has no room for counts of many rows. */
+static double unit(tess_dtype t)
+{
+    return t == TESS_F16 ? 1.0 / 1024 : 1;
+}
+
 /* What is stored of a sum: the number as rounded, and what was lost, of which not more than a bit is expected. */
 static void statistics(const struct experts *k, int64_t sequences, bool before, tess_dtype t)
 {
@@ -23,7 +29,7 @@ static void statistics(const struct experts *k, int64_t sequences, bool before, 
     double *b = before ? op_in("before", sequences * 2 * n, t, 1) : NULL;
     for (int64_t s = 0; s < sequences; s++) {
         double *sum = op_zeros(n);
-        for (int64_t i = 0; i < n && before; i++) sum[i] = b[s * 2 * n + i] + b[s * 2 * n + n + i];
+        for (int64_t i = 0; i < n && before; i++) sum[i] = (b[s * 2 * n + i] + b[s * 2 * n + n + i]) / unit(t);
         for (int64_t r = s * T; r < (s + 1) * T; r++) {
             if (o.expert[r * k->chosen] < 0) continue;
             for (int64_t e = 0; e < E; e++) sum[E + e] += share(logits + r * E, E, e);
@@ -31,6 +37,7 @@ static void statistics(const struct experts *k, int64_t sequences, bool before, 
             sum[2 * E]++;
         }
         for (int64_t i = 0; i < n; i++) {
+            sum[i] *= unit(t);
             const float high = t == TESS_F32 ? (float)sum[i] : tess_from_half(t, tess_to_half(t, (float)sum[i]));
             y[s * 2 * n + i] = (double)high;
             y[s * 2 * n + n + i] = sum[i] - (double)high;
@@ -58,7 +65,7 @@ static void gradient(const struct experts *k, int64_t sequences, bool acc, tess_
 }
 
 /* Two tiles, of two sequences and of one; all of it in counts of rows as they may be. */
-static void loss(int64_t E, double weight, tess_dtype t)
+static void loss(int64_t E, double weight, double scale, tess_dtype t)
 {
     const int64_t n = 2 * E + 1, sequences[] = {2, 1};
     double *want = op_out("loss", 2, OP_DOUBLE, false), *s[2], *sum = op_zeros(n), all = 0;
@@ -68,19 +75,21 @@ static void loss(int64_t E, double weight, tess_dtype t)
             for (int64_t i = 0; i < n; i++) s[k][q * 2 * n + i] = i < 2 * E ? 1 + fabs(op_roll()) : (double)E;
         op_given("statistics", sequences[k] * 2 * n, t, s[k]);
         for (int64_t q = 0; q < sequences[k]; q++)
-            for (int64_t i = 0; i < n; i++) sum[i] += s[k][q * 2 * n + i] + s[k][q * 2 * n + n + i];
+            for (int64_t i = 0; i < n; i++) sum[i] += (s[k][q * 2 * n + i] + s[k][q * 2 * n + n + i]) / unit(t);
     }
     const double by = weight * (double)E / (sum[2 * E] * sum[2 * E]);
     for (int64_t e = 0; e < E; e++) all += sum[e] * sum[E + e];
-    op_env.loss_scale[0] = 1.0f / 96;
+    op_env.loss_scale[0] = (float)scale / 96;
+    op_env.unscale = 1 / scale;
     want[0] = by * all * 96;
     for (int k = 0; k < 2; k++) {
         double *d = op_out("gradients", sequences[k] * 2 * n, t, false);
         for (int64_t q = 0; q < sequences[k]; q++)
-            for (int64_t e = 0; e < E; e++) d[q * 2 * n + E + e] = by * sum[e];
+            for (int64_t e = 0; e < E; e++) d[q * 2 * n + E + e] = scale * by * sum[e];
     }
     op_run(&tess_balance_loss[t], &(tess_balance_arg){.experts = E, .tiles = 2, .weight = weight});
     op_env.loss_scale[0] = 0;
+    op_env.unscale = 1;
 }
 
 OP_TASKS(balance)
@@ -94,8 +103,8 @@ OP_TASKS(balance)
                 statistics(&experts_kinds[k], sequences, how, t);
                 gradient(&experts_kinds[k], sequences, how, t);
             }
-        loss(3, 0.02, t);
-        loss(40, 1, t);
+        loss(3, 0.02, 1, t);
+        loss(40, 1, 8, t);
     }
     op_env.loss_scale[0] = scale;
 }
