@@ -23,7 +23,10 @@ install() {
 for kind in cuda cpu; do
     [ $kind = cpu ] || [ "${with_cuda:-}" ] || nvidia-smi -L >/dev/null 2>&1 || continue
     [ -d "$PWD/.starpu/$kind/lib/pkgconfig" ] || continue
-    export PKG_CONFIG_PATH=$PWD/.starpu/$kind/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+    case ":${PKG_CONFIG_PATH:-}:" in
+    *":$PWD/.starpu/$kind/lib/pkgconfig:"*) ;;
+    *) export PKG_CONFIG_PATH=$PWD/.starpu/$kind/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH} ;;
+    esac
     break
 done
 
