@@ -49,6 +49,8 @@ void tess_note(const char *format, ...) TESS_PRINTF(1, 2);
 double tess_seconds(void);
 /* Writes "1.5 GiB", "640 KiB" into one of a few static buffers per thread, in turns. */
 const char *tess_human_bytes(double bytes);
+/* Writes "0:45", "1:02:05"; "0:00" of what is no time. Returns `out`. */
+const char *tess_human_time(double seconds, char out[32]);
 
 /* ---- base/bar.c: a bar on the terminal --------------------------------------------------------------------------- */
 

@@ -65,6 +65,8 @@ const char *tess_gpu_support(void);
 /* Gives the i-th of StarPU's scheduling policies, of STARPU_SCHED alone where that is set, and whether it runs tasks of
  * ours; false behind the last one. */
 bool tess_policy(size_t i, const char **name, bool *runs);
+/* Says TESS_INVALID where STARPU_SCHED names none of them. */
+tess_status tess_policy_check(void) TESS_NODISCARD;
 /* Returns StarPU's version. */
 const char *tess_starpu_version(void);
 /* Says what StarPU was compiled for. */
@@ -163,7 +165,7 @@ typedef struct tess_env {
     int64_t step;                       /* from 0 */
     bool train;                         /* dropout acts */
     double lr, beta1, beta2;            /* the optimizer's, for this step */
-    double bias1, bias2;                /* 1 - beta^(step+1) */
+    double bias1, bias2;                /* 1 - beta^(updates+1) */
     int64_t updates;                    /* that were made before this step's */
     double clip;                        /* of gradients, by the global norm; 0: off */
     double unscale;                     /* what takes back a scale of the loss from gradients */

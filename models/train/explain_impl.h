@@ -40,7 +40,7 @@ typedef struct tess_about {
     double cpu_cap; /* bytes; 0: there is none */
     double matrix_rate, read_rate, write_rate, both, flops_rate, copy_rate;
     double paper; /* seconds of a step; 0: the plan made no forecast */
-    double planned_read, planned_write, bound;
+    double bound; /* the least bytes that a plan can move; 0: not known */
 } tess_about;
 
 typedef struct tess_traced {

@@ -87,8 +87,6 @@ static tess_status read_about(struct reading *r, const json_t *args)
                       .flops_rate = number_or(args, "flops_rate", 0),
                       .copy_rate = number_or(args, "copy_rate", 0),
                       .paper = number_or(args, "paper_seconds", 0),
-                      .planned_read = number_or(args, "planned_read", 0),
-                      .planned_write = number_or(args, "planned_write", 0),
                       .bound = number_or(args, "bound_bytes", 0)};
     return TESS_OK;
 }

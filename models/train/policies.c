@@ -113,6 +113,11 @@ tess_status tess_bench_policies(const tess_config *c, int steps, FILE *out)
 {
     if (tess_ranks() > 1)
         return tess_error(TESS_INVALID, "--schedulers", "%d ranks, expected one (leave out mpirun)", tess_ranks());
+    if (tess_gpus() > 0) /* each policy runs in a process of its own, which cannot have what this one has begun with */
+        return tess_error(TESS_INVALID, "--schedulers",
+                          "there is a GPU, and it compares policies of CPUs alone "
+                          "(STARPU_NCUDA=0, or STARPU_SCHED=NAME tessera bench for each)");
+    TESS_TRY(tess_policy_check());
     tess_config plain = *c, capped = *c;
     char *dir = tess_strdup("schedulers-XXXXXX");
     struct answer a = {0};

@@ -193,17 +193,6 @@ static const char *show_loss(double loss, char out[32])
     return out;
 }
 
-/* "0:45", "1:02:05" */
-static const char *show_time(double seconds, char out[32])
-{
-    long long s = seconds < 0 || !isfinite(seconds) ? 0 : seconds > 3.6e9 ? 3600000000LL : (long long)(seconds + 0.5);
-    if (s >= 3600)
-        snprintf(out, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(out, 32, "%lld:%02lld", s / 60, s % 60);
-    return out;
-}
-
 static void add_step(const tess_step_report *s, int64_t steps, int width, char *line, size_t size)
 {
     char loss[32];
@@ -256,7 +245,7 @@ static void short_line(const tess_step_report *s, int64_t steps, double seconds_
         add(out, size, width, "%lld/%lld", (long long)s->step + 1, (long long)steps);
     add(out, size, width, "loss %s", show_loss(s->loss, text));
     add(out, size, width, "%s tok/s", short_count(s->tokens_per_s, text));
-    if (steps >= 0) add(out, size, width, "left %s", show_time(seconds_left, text));
+    if (steps >= 0) add(out, size, width, "left %s", tess_human_time(seconds_left, text));
     if (isfinite(s->mfu)) add(out, size, width, "MFU %.0f%%", 100 * s->mfu);
     for (int t = 0; t < TESS_TIER_COUNT; t++)
         if (s->tier[t].resident_bytes)
@@ -270,7 +259,7 @@ void tess_report_line(const tess_step_report *s, int64_t steps, double seconds_l
     char left[32], line[WIDE + 1];
     add_step(s, steps, WIDE, line, sizeof line);
     add(line, sizeof line, WIDE, "%.0f tokens/s", s->tokens_per_s);
-    if (steps >= 0) add(line, sizeof line, WIDE, "left %s", show_time(seconds_left, left));
+    if (steps >= 0) add(line, sizeof line, WIDE, "left %s", tess_human_time(seconds_left, left));
     add_mfu(s, WIDE, line, sizeof line);
     add_tiers(s, WIDE, line, sizeof line);
     if (width > 0 && strlen(line) <= (size_t)width && strlen(line) < size)
@@ -291,7 +280,7 @@ static void plain_line(const tess_report *r, const tess_step_report *s, double s
     add(line, sizeof line, WIDTH, "%.0f tokens/s", s->tokens_per_s);
     add_mfu(s, WIDTH, line, sizeof line);
     add_tiers(s, WIDTH, line, sizeof line);
-    if (r->steps >= 0) add(line, sizeof line, WIDTH, "left %s", show_time(seconds_left, left));
+    if (r->steps >= 0) add(line, sizeof line, WIDTH, "left %s", tess_human_time(seconds_left, left));
     if (r->live)
         tess_live_line(r->out, line, true);
     else

@@ -30,15 +30,6 @@ static _Atomic uint64_t done; /* in units of the total */
 
 /* ---- the line ---- */
 
-static void put_time(double seconds, char out[static 32])
-{
-    const long long s = seconds < 3.6e8 ? (long long)(seconds + 0.5) : 360000000;
-    if (s >= 3600)
-        snprintf(out, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(out, 32, "%lld:%02lld", s / 60, s % 60);
-}
-
 void tess_bar_line(const char *what, double share, double seconds, int width, char *out, size_t size)
 {
     enum { MOST = 40, LEAST = 8 };
@@ -46,11 +37,11 @@ void tess_bar_line(const char *what, double share, double seconds, int width, ch
     if (width > (int)size - 1) width = (int)size - 1;
     if (width > (int)sizeof line - 1) width = (int)sizeof line - 1;
     if (!(share > 0)) { /* nobody knows how long it takes */
-        put_time(seconds, time);
+        tess_human_time(seconds, time);
         snprintf(line, sizeof line, "%s  %s", what, time);
     } else {
         if (share > 1) share = 1;
-        put_time(seconds / share - seconds, time);
+        tess_human_time(seconds / share - seconds, time);
         snprintf(tail, sizeof tail, " %3.0f%%  left %s", 100 * share, time);
         int room = width - (int)strlen(what) - (int)strlen(tail) - 4;
         if (room > MOST) room = MOST;

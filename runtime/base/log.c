@@ -1,4 +1,4 @@
-/* What the run says beside its results: single lines on stderr, sizes for people. */
+/* What the run says beside its results: single lines on stderr. */
 #include "runtime.h"
 #include <stdarg.h>
 
@@ -13,16 +13,4 @@ void tess_note(const char *format, ...)
     tess_bar_aside();
     fprintf(stderr, "tessera: %s\n", line); /* one call: lines of several threads do not mix */
     tess_bar_back();
-}
-
-const char *tess_human_bytes(double bytes)
-{
-    static _Thread_local char buffer[8][32];
-    static _Thread_local int turn;
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    char *out = buffer[turn = (turn + 1) % 8];
-    int u = 0;
-    for (; bytes >= 1024 && u < 5; u++) bytes /= 1024;
-    snprintf(out, sizeof buffer[0], u == 0 || bytes >= 100 ? "%.0f %s" : "%.1f %s", bytes, unit[u]);
-    return out;
 }

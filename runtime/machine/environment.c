@@ -234,6 +234,13 @@ static tess_status check_policy(const char *where, const char *name)
                       list);
 }
 
+tess_status tess_policy_check(void)
+{
+    const char *name;
+    bool runs;
+    return tess_policy(0, &name, &runs) ? TESS_OK : check_policy("STARPU_SCHED", getenv("STARPU_SCHED"));
+}
+
 tess_status tess_environment_policy(const char *ours, const char **name)
 {
     const char *theirs = getenv("STARPU_SCHED");

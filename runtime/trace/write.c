@@ -67,7 +67,6 @@ static struct trace {
     double worker[WORKERS];               /* when its last bar ended; 0: it was not named */
     bool named[2];                        /* steps, submission */
     struct arrival known[KNOWN];
-    uint32_t arrow;
     pthread_t thread;
     bool stops;
     unsigned asked, served; /* to settle */

@@ -335,6 +335,10 @@ TEST(policies_stand_side_by_side)
     RUN("bench", "run.json", "--schedulers", "--steps=1");
     unsetenv("STARPU_SCHED");
     CHECK_HAS(ran.out, "heteroprio                      runs none of these tasks");
+    setenv("STARPU_SCHED", "nonsense", 1);
+    RUN("bench", "run.json", "--schedulers", "--steps=1");
+    unsetenv("STARPU_SCHED");
+    EXPECT_ERROR(2, "STARPU_SCHED: \"nonsense\" is no scheduling policy");
 }
 
 /* ---- traces by hand ---- */
