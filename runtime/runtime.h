@@ -95,6 +95,8 @@ typedef struct tess_share {
 const tess_share *tess_share_read(void);
 /* Deals fresh pages out over the NUMA nodes of this process's cores, where these are of several. */
 void tess_memory_spread(void *ptr, size_t bytes);
+/* Says over how many; 1: they are of one, or somebody (numactl) said where memory shall be. */
+int tess_memory_nodes(void);
 
 /* ---- disk/drive.c: the drives under directories, given as in tess_machine ---------------------------------------- */
 

@@ -43,16 +43,17 @@ starpu_for_all_cores() {
 
 # configure DIR [MESON OPTION...]: once; anew when another StarPU is to be found, and changed where other options are given.
 configure() {
-    local dir=$1
+    local dir=$1 how= said
     shift
     if [ -f "$dir/build.ninja" ] && [ "$(cat "$dir/pkg-config-path" 2>/dev/null)" != "${PKG_CONFIG_PATH:-}" ]; then
         rm -rf "$dir"
     fi
     if [ ! -f "$dir/build.ninja" ]; then
-        meson setup "$dir" "$@" >/dev/null
+        how=setup
     elif [ $# -gt 0 ] && [ "$(cat "$dir/options" 2>/dev/null)" != "$*" ]; then
-        meson configure "$dir" "$@" >/dev/null
+        how=configure
     fi
+    if [ "$how" ]; then said=$(meson $how "$dir" "$@" 2>&1) || { echo "$said"; exit 1; }; fi
     echo "${PKG_CONFIG_PATH:-}" >"$dir/pkg-config-path"
     [ $# = 0 ] || echo "$*" >"$dir/options"
 }

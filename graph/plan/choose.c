@@ -193,9 +193,14 @@ static void mark(struct placing *s, const int64_t *moment, enum order order, str
     set_marks(s, &a->placed);
 }
 
-/* What a second of the drive's counts beside one of the step, where bytes could be had for time: others may use the
- * drive as well, and it wears. */
-static const double OF_DRIVES = 0.3;
+/* Bytes in RAM of which whoever said what room there is has counted already that they are there. */
+static uint64_t resting(const struct placing *s)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < s->u->uses; i += tess_uses_of_tile(s->u, i))
+        if (s->l->leave[i] == TESS_RESTS) bytes += s->u->tile[s->u->use[i].tile].bytes;
+    return bytes;
+}
 
 static void attempt(struct placing *s, const int64_t *moment, enum order order, struct attempt *a)
 {
@@ -204,8 +209,8 @@ static void attempt(struct placing *s, const int64_t *moment, enum order order, 
     set_homes(s, &a->placed);
     a->measure = (double)(a->placed.read + a->placed.written);
     if (!l->rates) return;
-    tess_plan_simulate(s->u, s->m, l->rates, l->room, l->workers, &a->placed.time);
-    a->measure = a->placed.time.seconds + OF_DRIVES * (a->placed.time.read + a->placed.time.write);
+    tess_plan_simulate(s->u, s->m, l->rates, l->room + resting(s), l->workers, &a->placed.time);
+    a->measure = tess_forecast_measure(&a->placed.time);
 }
 
 /* Of times that are about equal that which moves less. */

@@ -185,6 +185,13 @@ int64_t tess_room_least(const tess_room *r);
 void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rates *rates, uint64_t room, int workers,
                         tess_forecast *out);
 
+/* What a plan is chosen by where time is the measure: bytes count, too, where they could be had for time. Others may
+ * use the drive as well, and it wears. */
+static inline double tess_forecast_measure(const tess_forecast *f)
+{
+    return f->seconds + 0.3 * (f->read + f->write);
+}
+
 /* parallel.c: what the list allows, its tasks taking these seconds. */
 void tess_plan_parallel(const tess_uses *u, const double *seconds, tess_parallelism *out);
 

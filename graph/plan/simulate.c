@@ -11,8 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { ENTERS = 1, READS = 2, LEAVES = 4, WRITES = 8 }; /* of a use */
-enum { ENDS, COMES, GOES, KINDS };                      /* of an event: a task, a tile that arrives, one that left */
+enum { ENTERS = 1, READS = 2, LEAVES = 4, WRITES = 8, SEEN = 16 }; /* of a use */
+enum { ENDS, COMES, GOES, KINDS }; /* of an event: a task, a tile that arrives, one that left */
 
 struct tile {
     uint32_t next, end; /* its next use, and where they end */
@@ -157,8 +157,9 @@ static void pass(struct simulation *s)
     double step = read < write ? read : write;
     if (next < step) step = next > 0 ? next : 0;
     const double r = rate(&s->read, &s->write), w = rate(&s->write, &s->read);
-    const bool ends_read = step == read, ends_write = step == write;
-    s->now += step;
+    const bool ends_read = busy(&s->read) && step == read, ends_write = busy(&s->write) && step == write;
+    s->now += step; /* for ever, with a rate of zero */
+    if (s->now == INFINITY) return;
     if (busy(&s->read)) s->read.left -= step * r;
     if (busy(&s->write)) s->write.left -= step * w;
     if (ends_read) through(s, &s->read, COMES);
@@ -217,11 +218,19 @@ static void gone(struct simulation *s, uint32_t t)
     enter(s, t);
 }
 
-/* Does task k name, before its use named[at], the same tile? */
-static bool named_before(const tess_uses *u, size_t k, size_t at)
+/* Of what task k names, the next that it did not name before: its use. Called over and over with *at from the first on.
+ */
+static bool next_named(struct simulation *s, size_t k, size_t *at, uint32_t *use)
 {
-    for (size_t before = u->task[k].first; before < at; before++)
-        if (u->named[before] == u->named[at]) return true;
+    const size_t first = s->u->task[k].first, end = s->u->task[k + 1].first;
+    for (; *at < end; ++*at) {
+        uint8_t *does = &s->does[ *use = s->u->named[*at]];
+        if (*does & SEEN) continue;
+        *does |= SEEN;
+        ++*at;
+        return true;
+    }
+    for (size_t i = first; i < end; i++) s->does[s->u->named[i]] &= (uint8_t)~SEEN;
     return false;
 }
 
@@ -234,11 +243,11 @@ static void let_in(struct simulation *s, bool insists)
         insists = insists && !bytes;
         s->held += bytes;
         let_go(s, (uint32_t)s->in);
-        for (size_t at = s->u->task[s->in].first; bytes && at < s->u->task[s->in + 1].first; at++) {
-            const uint32_t i = s->u->named[at], t = s->u->use[i].tile;
-            if (!(s->does[i] & ENTERS) || named_before(s->u, s->in, at)) continue;
-            s->tile[t].let_in++;
-            enter(s, t);
+        size_t at = s->u->task[s->in].first;
+        for (uint32_t i; bytes && next_named(s, s->in, &at, &i);) {
+            if (!(s->does[i] & ENTERS)) continue;
+            s->tile[s->u->use[i].tile].let_in++;
+            enter(s, s->u->use[i].tile);
         }
     }
 }
@@ -260,10 +269,11 @@ static void end_task(struct simulation *s, uint32_t k)
 {
     s->idle++;
     s->ended++;
-    for (size_t at = s->u->task[k].first; at < s->u->task[k + 1].first; at++) {
-        const uint32_t i = s->u->named[at], t = s->u->use[i].tile;
+    size_t at = s->u->task[k].first;
+    for (uint32_t i; next_named(s, k, &at, &i);) {
+        const uint32_t t = s->u->use[i].tile;
         struct tile *tile = &s->tile[t];
-        if ((s->u->use[i].mode & TESS_SCRATCH) || named_before(s->u, k, at)) continue;
+        if (s->u->use[i].mode & TESS_SCRATCH) continue;
         if (s->u->use[i].mode & TESS_W)
             tile->writer = false;
         else
@@ -309,10 +319,11 @@ static void run_step(struct simulation *s)
         for (size_t k = tile->next; k < tile->end; k++) s->waits[u->use[k].task]++;
     }
     for (size_t t = 0; t < u->tiles; t++) grant(s, (uint32_t)t);
-    while (s->ended < u->tasks) {
+    while (s->ended < u->tasks && s->now < INFINITY) {
         let_in(s, false);
         begin_tasks(s);
         if (!s->events.n && !busy(&s->read) && !busy(&s->write)) {
+            TESS_ASSERT(s->in < u->tasks);
             let_in(s, true);
             continue;
         }
@@ -356,7 +367,7 @@ void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rate
     run_step(&s);
     const double begin = s.now;
     run_step(&s);
-    out->seconds = s.now - begin;
+    out->seconds = s.now < INFINITY ? s.now - begin : INFINITY;
     free(s.tile), free(s.does), free(s.waits), free(s.seconds), free(s.enter);
     free(s.read.tile), free(s.write.tile);
     tess_heap_free(&s.ready), tess_heap_free(&s.events);

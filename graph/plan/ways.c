@@ -14,7 +14,7 @@ struct way {
     tess_uses *uses;
     tess_marks *marks;
     tess_layout layout; /* with what of it lacks room, where it does not fit */
-    double seconds;     /* of a step, where the disk is a level */
+    double measure;     /* of its time, where the disk is a level */
 };
 
 static void drop(struct way *w)
@@ -26,12 +26,12 @@ static void drop(struct way *w)
 }
 
 /* Of all ranks: the worst status, the most that is needed. */
-static tess_status agree(tess_status status, uint64_t *needed, double *seconds)
+static tess_status agree(tess_status status, uint64_t *needed, double *measure)
 {
-    int64_t worst[] = {status, (int64_t)*needed, (int64_t)(*seconds * 1e6)};
+    int64_t worst[] = {status, (int64_t)*needed, (int64_t)(*measure * 1e6)};
     tess_ranks_most(worst, 3);
     *needed = (uint64_t)worst[1];
-    *seconds = (double)worst[2] * 1e-6;
+    *measure = (double)worst[2] * 1e-6;
     return (tess_status)worst[0];
 }
 
@@ -64,9 +64,9 @@ static tess_status plan_ram(struct way *w, const tess_place_conf *conf)
     if (!conf->ram) return TESS_OK;
     const uint64_t fixed = tess_program_fixed(tess_step_program(w->step), conf->workers);
     const tess_status status = tess_plan_ram(w->uses, conf, fixed, true, w->marks, &l->ram);
-    w->seconds = l->ram.time.seconds;
+    w->measure = conf->rates.flops > 0 ? tess_forecast_measure(&l->ram.time) : l->ram.time.seconds;
     l->lacks = TESS_TIER_CPU;
-    return agree(status, &l->ram.needed, &w->seconds);
+    return agree(status, &l->ram.needed, &w->measure);
 }
 
 /* A way and its plan; TESS_INVALID with w->layout.lacks where it does not fit. */
@@ -107,7 +107,7 @@ static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, cons
         if ((by_layer && conf->micro < 2) || (late && !(conf->optimizer.clip > 0 || conf->skips))) continue;
         const tess_status status = try_way(output, conf, rooms, by_layer, late, &w);
         if (status == TESS_INVALID && w.step) keep_lack(&w.layout, least);
-        if (status == TESS_OK && (!best->step || w.seconds < best->seconds)) {
+        if (status == TESS_OK && (!best->step || w.measure < best->measure)) {
             drop(best);
             *best = w;
             continue;

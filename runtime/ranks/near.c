@@ -81,6 +81,21 @@ hwloc_const_bitmap_t tess_share_gpu_at(hwloc_topology_t t, int gpu, const char *
 static hwloc_topology_t spread_over; /* NULL: all of this process's cores are of one node, or somebody said where */
 static hwloc_bitmap_t nodes;
 
+/* Its first memory: what else hangs there (HBM, memory on a bus) is for those who ask for it. */
+static bool is_main(hwloc_obj_t node)
+{
+    hwloc_obj_t at = node;
+    while (at->parent && hwloc_obj_type_is_memory(at->parent->type)) at = at->parent; /* its cache */
+    return at->parent && at->parent->memory_first_child == at;
+}
+
+static void find_nodes(hwloc_topology_t t, hwloc_const_bitmap_t share, hwloc_bitmap_t found)
+{
+    hwloc_bitmap_zero(found);
+    for (hwloc_obj_t node = NULL; (node = hwloc_get_next_obj_by_type(t, HWLOC_OBJ_NUMANODE, node));)
+        if (is_main(node) && hwloc_bitmap_intersects(node->cpuset, share)) hwloc_bitmap_set(found, node->os_index);
+}
+
 void tess_share_spread(hwloc_topology_t t, hwloc_const_bitmap_t share)
 {
     if (spread_over) hwloc_topology_destroy(spread_over), hwloc_bitmap_free(nodes);
@@ -89,11 +104,16 @@ void tess_share_spread(hwloc_topology_t t, hwloc_const_bitmap_t share)
     nodes = hwloc_bitmap_alloc();
     const bool said = !hwloc_get_membind(t, nodes, &policy, HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) &&
                       policy != HWLOC_MEMBIND_DEFAULT && policy != HWLOC_MEMBIND_FIRSTTOUCH;
-    hwloc_cpuset_to_nodeset(t, share, nodes);
+    find_nodes(t, share, nodes);
     if (said || hwloc_bitmap_weight(nodes) < 2 || hwloc_topology_dup(&spread_over, t)) {
         hwloc_bitmap_free(nodes);
         spread_over = NULL;
     }
+}
+
+int tess_memory_nodes(void)
+{
+    return spread_over ? hwloc_bitmap_weight(nodes) : 1;
 }
 
 void tess_memory_spread(void *ptr, size_t bytes)

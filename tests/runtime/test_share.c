@@ -242,6 +242,8 @@ TEST(pages_are_dealt_out_over_the_nodes_of_the_cores)
     if (one < 0) SKIP("the kernel has no memory policies, or does not tell them");
     CHECK_EQ(one, MPOL_DEFAULT);
     CHECK_EQ(policy_of("numa:2 core:2 pu:1"), MPOL_INTERLEAVE);
+    CHECK_EQ(policy_of("package:2 [numa] core:2 pu:1"), MPOL_INTERLEAVE);
+    CHECK_EQ(policy_of("package:1 [numa] [numa] core:2 pu:1"), MPOL_DEFAULT); /* a second memory at the same cores */
     /* Somebody said where memory shall be, as numactl does. */
     const unsigned long first = 1;
     CHECK(!syscall(SYS_set_mempolicy, MPOL_BIND, &first, 8 * sizeof first));
