@@ -66,6 +66,19 @@ void tess_cuda_check(const tess_work *w, int error, const char *what);
 #define TESS_KERNEL(threads)       static __global__ void __launch_bounds__(threads)
 #define TESS_KERNEL_AT(threads, n) static __global__ void __launch_bounds__(threads, n)
 #define TESS_DYNAMIC_SHARED(name)  extern __shared__ __align__(128) unsigned char name[]
+/* TESS_SHARED(float, sum, [8][32]) */
+#define TESS_SHARED(type, name, sides) __shared__ type name sides
+
+/* One instruction by its text, with lists of operands, as TESS_PTX("add.f32 %0, %1, %2;", (PTX_OUT("f", sum)),
+ * (PTX_IN("f", a), PTX_IN("f", b))); the emulation reads the same text. PURE: the compiler may leave it out or move it;
+ * MEMORY: it may not move reads and writes of memory over it. */
+#define TESS_PTX(text, out, in)        asm volatile(text : TESS_PTX_LIST out : TESS_PTX_LIST in)
+#define TESS_PTX_PURE(text, out, in)   asm(text : TESS_PTX_LIST out : TESS_PTX_LIST in)
+#define TESS_PTX_MEMORY(text, out, in) asm volatile(text : TESS_PTX_LIST out : TESS_PTX_LIST in : "memory")
+#define TESS_PTX_LIST(...)             __VA_ARGS__
+#define PTX_OUT(kind, x)               "=" kind(x)
+#define PTX_BOTH(kind, x)              "+" kind(x)
+#define PTX_IN(kind, x)                kind(x)
 
 template <class... P, class... A>
 static void launch(const tess_work *w, void (*kernel)(P...), int64_t blocks, int threads, size_t shared, A... arg)
