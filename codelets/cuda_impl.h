@@ -111,6 +111,17 @@ static inline size_t shared_most()
     return (size_t)bytes;
 }
 
+/* Bytes of it that all blocks of a multiprocessor share, and what the system takes of them for each (CUDA C++
+ * Programming Guide, "Compute Capabilities": 1 KiB from 8.0 on). */
+static inline size_t shared_of_multiprocessor()
+{
+    int device = 0, bytes = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+    return (size_t)bytes;
+}
+constexpr size_t SHARED_OF_A_BLOCK = 1 << 10;
+
 static inline int64_t blocks_of(int64_t n, int64_t each)
 {
     return (n + each - 1) / each;

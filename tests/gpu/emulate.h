@@ -85,7 +85,8 @@ inline void (*body)(void *);
 inline void *body_argument;
 inline void *scheduler_fake;
 inline thread_local int device;
-inline bool early; /* asynchronous copies are made at once: the other extreme */
+inline bool ends_only; /* of a launch run the first and the last blocks alone: for tests of what lies far apart */
+inline bool early;     /* asynchronous copies are made at once: the other extreme */
 
 [[noreturn]] inline void broken(const char *what)
 {
@@ -358,7 +359,11 @@ static inline unsigned long long atomicAdd(unsigned long long *p, unsigned long 
 
 typedef int cudaError_t;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInvalidDevice = 101 };
-enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+enum cudaDeviceAttr {
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+};
 static inline const char *cudaGetErrorString(cudaError_t error)
 {
     return error ? "an error of the emulated device" : "no error";
@@ -376,7 +381,9 @@ static inline cudaError_t cudaSetDevice(int device)
 }
 static inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int)
 {
-    *value = which == cudaDevAttrComputeCapabilityMajor ? emulate::architecture() / 10 : (int)emulate::shared_limit();
+    *value = which == cudaDevAttrComputeCapabilityMajor             ? emulate::architecture() / 10
+             : which == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? (int)(emulate::shared_limit() + (1 << 10))
+                                                                    : (int)emulate::shared_limit();
     return cudaSuccess;
 }
 #define __expf expf
@@ -403,6 +410,7 @@ template <class F> static void emulate_blocks(int64_t blocks, int threads, size_
     emulate::body = [](void *f) { (*(F *)f)(); };
     emulate::body_argument = &call;
     for (int64_t b = 0; b < blocks; b++) {
+        if (emulate::ends_only && b == 2 && blocks > 10) b = blocks - 8;
         emulate::block.x = (unsigned)b;
         emulate::run_block();
     }
