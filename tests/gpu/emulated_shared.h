@@ -75,7 +75,9 @@ inline void *static_shared(const void *key, size_t bytes, size_t alignment)
     unsigned char *p = window + SYSTEM + SHARED + at;
     pool_used = at + bytes;
     arrays_bytes += bytes;
-    if (arrays_bytes > STATIC || arrays_bytes + asked > shared_limit() || pool_used > POOL)
+    /* launch() asks for more than 48 KiB where the dynamic part alone is more */
+    const size_t most = asked > STATIC ? shared_limit() : STATIC;
+    if (arrays_bytes > STATIC || arrays_bytes + asked > most || pool_used > POOL)
         broken("static arrays of more shared memory than there is");
     ASAN_UNPOISON_MEMORY_REGION(p, bytes);
     arrays.push_back({key, p, bytes});

@@ -268,7 +268,8 @@ TEST(shared_memory_that_there_is_not)
     CHECK(!ends([&] { launch(&w, large_kernel<9 << 10, 0>, 2, WARP, 90 << 10, 0); }));
     CHECK(ends([&] { launch(&w, large_kernel<10 << 10, 0>, 2, WARP, 90 << 10, 0); }));
     CHECK(ends([&] { launch(&w, large_kernel<1, 0>, 2, WARP, 100 << 10, 0); }));
-    emulated_turn = 0; /* an sm_90 */
+    CHECK(ends([&] { launch(&w, large_kernel<9 << 10, 0>, 2, WARP, 40 << 10, 0); })); /* nobody asked */
+    emulated_turn = 0;                                                                /* an sm_90 */
     CHECK(!ends([&] { launch(&w, large_kernel<10 << 10, 0>, 2, WARP, 90 << 10, 0); }));
     CHECK(!ends([&] { launch(&w, far_kernel, 1, 1, 1040, from); }));
     CHECK(ends([&] { launch(&w, far_kernel, 1, 1, 1039, from); }));

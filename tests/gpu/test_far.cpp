@@ -287,3 +287,17 @@ TEST(attention_on_each_device)
     }
     emulated_turn = 0;
 }
+
+/* What attention wants beside its tensors grows as the sequence does. */
+TEST(attention_is_linear)
+{
+    for (int bounded = 0; bounded < 2; bounded++) {
+        tess_attention_arg a = {};
+        a.heads = a.groups = 32, a.dim = 128, a.causal = a.packed = true, a.bounded = bounded;
+        a.rows = a.sequence = 32768;
+        const size_t of = tess_attention_scratch(&a, TESS_BF16);
+        a.rows = a.sequence = 131072;
+        CHECK(of > 0);
+        CHECK(tess_attention_scratch(&a, TESS_BF16) <= 4 * of);
+    }
+}
