@@ -300,7 +300,8 @@ TEST(two_devices_of_a_process)
     CHECK_HAS(text, "mpirun -n 4");
     CHECK_EQ(said("TESS_EMULATED_GPUS=2 STARPU_NCUDA=1", arguments, text, sizeof text), 0);
     /* Whatever computes: what was trained is there now. The command that is named does it. */
-    static const char *const command[] = {"bench %s/run.json --steps 1 %s", "eval %s/both/model data.valid=%s/text.txt",
+    static const char *const command[] = {"bench %s/run.json --steps 1 %s",
+                                          "eval %s/both/model data.valid=%s/text.txt data.seq_length=64",
                                           "generate %s/both/model --prompt fox -n 2"};
     for (int k = 0; k < 3; k++) {
         snprintf(arguments, sizeof arguments, command[k], dir, k ? dir : tiny);
