@@ -63,19 +63,20 @@ TESS_DEVICE void multiply_across(float c[TILES][DIM / 8][4], const float p[TILES
     }
 }
 
-/* Shared memory, in tiles: Q, then two of K and of V, which take turns. */
-template <int DIM, int WARPS, int TILES> struct forward_shape {
+/* Shared memory, in tiles: Q, then of K and of V two each, which take turns, or one: then V is on its way while K is
+ * multiplied, and the next K while V is. */
+template <int DIM, int WARPS, int TILES, int TURNS> struct forward_shape {
     static constexpr int QUERIES = WARPS * TILES * 16, THREADS = WARPS * WARP;
-    static constexpr size_t SHARED = (size_t)(QUERIES + 4 * KEYS) * DIM * sizeof(bf16);
+    static constexpr size_t SHARED = (size_t)(QUERIES + 2 * TURNS * KEYS) * DIM * sizeof(bf16);
 };
 
-template <int DIM, int WARPS, int TILES, bool PLAIN>
+template <int DIM, int WARPS, int TILES, int TURNS, bool PLAIN>
 TESS_KERNEL_AT(WARPS *WARP, 2)
 flash_forward_kernel(flash f, int blocks)
 {
-    constexpr int QUERIES = forward_shape<DIM, WARPS, TILES>::QUERIES, THREADS = WARPS * WARP;
+    constexpr int QUERIES = forward_shape<DIM, WARPS, TILES, TURNS>::QUERIES, THREADS = WARPS * WARP;
     TESS_DYNAMIC_SHARED(shared);
-    bf16 *q_tile = (bf16 *)shared, *k_tile = q_tile + QUERIES * DIM, *v_tile = k_tile + 2 * KEYS * DIM;
+    bf16 *q_tile = (bf16 *)shared, *k_tile = q_tile + QUERIES * DIM, *v_tile = k_tile + TURNS * KEYS * DIM;
     const int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x / WARP, g = lane >> 2, t = lane & 3;
     const job j = job_of(blockIdx.x, blocks, f.heads, f.causal);
     const int q0 = j.block * QUERIES, mine = warp * TILES * 16, group = j.head / (f.heads / f.groups);
@@ -90,9 +91,9 @@ flash_forward_kernel(flash f, int blocks)
 
     copy_tile<DIM, QUERIES, THREADS>(q_tile, row_bf16(f.q, row + q0, j.head), f.q.ld, f.length - q0);
     if (begin < steps) {
-        const int k0 = begin * KEYS, turn = begin % 2 * KEYS * DIM;
+        const int k0 = begin * KEYS, turn = begin % TURNS * KEYS * DIM;
         copy_tile<DIM, KEYS, THREADS>(k_tile + turn, k_from + k0 * f.k.ld, f.k.ld, f.keys - k0);
-        copy_tile<DIM, KEYS, THREADS>(v_tile + turn, v_from + k0 * f.v.ld, f.v.ld, f.keys - k0);
+        if (TURNS == 2) copy_tile<DIM, KEYS, THREADS>(v_tile + turn, v_from + k0 * f.v.ld, f.v.ld, f.keys - k0);
     }
     copies_end_group();
 
@@ -103,17 +104,21 @@ flash_forward_kernel(flash f, int blocks)
 
     for (int step = begin; step < steps; step++) {
         const int k0 = step * KEYS, next = k0 + KEYS;
-        if (step + 1 < steps) {
+        if (TURNS == 2 && step + 1 < steps) {
             const int turn = (step + 1) % 2 * KEYS * DIM;
             copy_tile<DIM, KEYS, THREADS>(k_tile + turn, k_from + next * f.k.ld, f.k.ld, f.keys - next);
             copy_tile<DIM, KEYS, THREADS>(v_tile + turn, v_from + next * f.v.ld, f.v.ld, f.keys - next);
         }
-        copies_end_group();
-        copies_wait<1>();
+        if (TURNS == 2) copies_end_group();
+        copies_wait<TURNS - 1>();
         __syncthreads();
+        if (TURNS == 1) { /* all are done with the V before */
+            copy_tile<DIM, KEYS, THREADS>(v_tile, v_from + k0 * f.v.ld, f.v.ld, f.keys - k0);
+            copies_end_group();
+        }
 
         float s[TILES][KEYS / 8][4];
-        multiply_along<DIM, TILES>(s, q_tile, mine, k_tile + step % 2 * KEYS * DIM, lane);
+        multiply_along<DIM, TILES>(s, q_tile, mine, k_tile + step % TURNS * KEYS * DIM, lane);
         const bool edge = !PLAIN || next > f.keys || (f.causal && next > q0 + mine + 1);
 #pragma unroll
         for (int m = 0; m < TILES; m++)
@@ -154,8 +159,14 @@ flash_forward_kernel(flash f, int blocks)
                     o[m][n][2 * h + 1] *= shrink;
                 }
             }
-        multiply_across<DIM, TILES>(o, s, v_tile + step % 2 * KEYS * DIM, lane);
-        __syncthreads(); /* before its turn is overwritten */
+        if (TURNS == 1) {
+            copies_wait<0>();
+            __syncthreads(); /* V is there, and all are done with K */
+            if (step + 1 < steps) copy_tile<DIM, KEYS, THREADS>(k_tile, k_from + next * f.k.ld, f.k.ld, f.keys - next);
+            copies_end_group();
+        }
+        multiply_across<DIM, TILES>(o, s, v_tile + step % TURNS * KEYS * DIM, lane);
+        if (TURNS == 2) __syncthreads(); /* before its turn is overwritten */
     }
     if (!PLAIN) { /* there may have been no step that waited */
         copies_wait<0>();
@@ -436,12 +447,20 @@ template <tess_dtype T> static void spread(const tess_work *w, flash *f, const v
     launch(w, spread_kernel<T>, blocks_of(n, 256), 256, 0, *f, buckets_of(a), table);
 }
 
-template <int DIM, int WARPS, int TILES> static void flash_forward(const tess_work *w, const flash &f, int64_t rows)
+template <int DIM, int WARPS, int TILES, int TURNS>
+static void flash_forward(const tess_work *w, const flash &f, int64_t rows)
 {
-    using shape = forward_shape<DIM, WARPS, TILES>;
+    using shape = forward_shape<DIM, WARPS, TILES, TURNS>;
     const int blocks = (int)blocks_of(f.length, shape::QUERIES);
-    launch(w, plain(f) ? flash_forward_kernel<DIM, WARPS, TILES, true> : flash_forward_kernel<DIM, WARPS, TILES, false>,
+    launch(w,
+           plain(f) ? flash_forward_kernel<DIM, WARPS, TILES, TURNS, true>
+                    : flash_forward_kernel<DIM, WARPS, TILES, TURNS, false>,
            rows / f.length * f.heads * blocks, shape::THREADS, shape::SHARED, f, blocks);
+}
+/* Four warps alone leave a multiprocessor's schedulers one each, and nothing to do while it waits. */
+static bool two_fit(size_t shared)
+{
+    return 2 * (shared + SHARED_OF_A_BLOCK) <= shared_of_multiprocessor();
 }
 
 /* q, k, v or qkv[, bounds][, bias], y, lse, scratch */
@@ -458,10 +477,14 @@ template <tess_dtype T> static void attention_forward_body(const tess_work *w)
     f.y = part{rest[0].ptr, a->heads * a->dim, a->dim};
     f.lse = (float *)rest[1].ptr;
     const part all[] = {f.q, f.k, f.v, f.y};
-    if (T == TESS_BF16 && a->dim == 128 && fast(all, 4))
-        flash_forward<128, 4, 2>(w, f, a->rows);
-    else if (T == TESS_BF16 && a->dim == 64 && fast(all, 4))
-        flash_forward<64, 4, 2>(w, f, a->rows);
+    if (T == TESS_BF16 && a->dim == 128 && fast(all, 4)) {
+        /* With K and V in turns two blocks fit in Hopper's 228 KiB; in an A100's 164 KiB they do without. */
+        if (!two_fit(forward_shape<128, 4, 2, 2>::SHARED) && two_fit(forward_shape<128, 4, 2, 1>::SHARED))
+            flash_forward<128, 4, 2, 1>(w, f, a->rows);
+        else
+            flash_forward<128, 4, 2, 2>(w, f, a->rows);
+    } else if (T == TESS_BF16 && a->dim == 64 && fast(all, 4))
+        flash_forward<64, 4, 2, 2>(w, f, a->rows);
     else
         launch(w, forward_kernel<T>, blocks_of(a->rows * a->heads, GENERAL_WARPS), GENERAL_WARPS * WARP,
                (size_t)(GENERAL_WARPS * 2 * a->dim) * sizeof(float), f, a->rows);

@@ -52,7 +52,7 @@ template <tess_dtype T>
 TESS_KERNEL(THREADS)
 balance_kernel(const void *logits, const float *shares, tess_order o, void *y, const void *before, tess_balance_arg a)
 {
-    __shared__ float room[THREADS / WARP];
+    TESS_SHARED(float, room, [THREADS / WARP]);
     const int64_t E = a.experts, s = blockIdx.x / E, e = blockIdx.x % E, numbers = tess_balance_numbers(E);
     const int64_t base = s * 2 * numbers;
     float share = 0, choices = 0, rows = 0;

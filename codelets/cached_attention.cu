@@ -76,7 +76,7 @@ attend_kernel(tess_cached_arg a, tiles of, buckets by, const void *q, const int3
     const int64_t row = b % queries, g = b / queries % a.some, s = b / queries / a.some;
     const int64_t group = a.group0 + g, head = group * share + row / a.queries, i = row % a.queries;
     const int lane = (int)threadIdx.x;
-    __shared__ float share_p[WARP];
+    TESS_SHARED(float, share_p, [WARP]);
     const int32_t *mine = bounds + 2 * s * a.queries;
     int64_t first = mine[i], end = mine[a.queries + i];
     const int64_t place = mine[a.queries] - 1 + i; /* queries follow each other */

@@ -43,7 +43,7 @@ TESS_KERNEL(THREADS)
 combine_backward_kernel(const void *dy, const void *x, const void *weights, tess_order o, void *dx, void *dweights,
                         tess_dispatch_arg a)
 {
-    __shared__ float room[THREADS / WARP];
+    TESS_SHARED(float, room, [THREADS / WARP]);
     const int64_t c = blockIdx.x, from = c / a.chosen * a.width, place = o.place[c], to = place * a.width;
     const float by = weight_of<T>(weights, c);
     float dot[1] = {0};

@@ -156,7 +156,7 @@ merge_kernel(statistics s, running to, const int32_t *target, tess_cross_entropy
 TESS_KERNEL(THREADS)
 loss_kernel(running of, const int32_t *target, float *lse, double *loss, int64_t rows, int which, int losses)
 {
-    __shared__ double room[2][THREADS];
+    TESS_SHARED(double, room, [2][THREADS]);
     const int t = (int)threadIdx.x;
     double sum = 0, count = 0;
     for (int64_t r = t; r < rows; r += THREADS) {

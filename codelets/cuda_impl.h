@@ -66,6 +66,19 @@ void tess_cuda_check(const tess_work *w, int error, const char *what);
 #define TESS_KERNEL(threads)       static __global__ void __launch_bounds__(threads)
 #define TESS_KERNEL_AT(threads, n) static __global__ void __launch_bounds__(threads, n)
 #define TESS_DYNAMIC_SHARED(name)  extern __shared__ __align__(128) unsigned char name[]
+/* TESS_SHARED(float, sum, [8][32]) */
+#define TESS_SHARED(type, name, sides) __shared__ type name sides
+
+/* One instruction by its text, with lists of operands, as TESS_PTX("add.f32 %0, %1, %2;", (PTX_OUT("f", sum)),
+ * (PTX_IN("f", a), PTX_IN("f", b))); the emulation reads the same text. PURE: the compiler may leave it out or move it;
+ * MEMORY: it may not move reads and writes of memory over it. */
+#define TESS_PTX(text, out, in)        asm volatile(text : TESS_PTX_LIST out : TESS_PTX_LIST in)
+#define TESS_PTX_PURE(text, out, in)   asm(text : TESS_PTX_LIST out : TESS_PTX_LIST in)
+#define TESS_PTX_MEMORY(text, out, in) asm volatile(text : TESS_PTX_LIST out : TESS_PTX_LIST in : "memory")
+#define TESS_PTX_LIST(...)             __VA_ARGS__
+#define PTX_OUT(kind, x)               "=" kind(x)
+#define PTX_BOTH(kind, x)              "+" kind(x)
+#define PTX_IN(kind, x)                kind(x)
 
 template <class... P, class... A>
 static void launch(const tess_work *w, void (*kernel)(P...), int64_t blocks, int threads, size_t shared, A... arg)
@@ -97,6 +110,17 @@ static inline size_t shared_most()
     cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     return (size_t)bytes;
 }
+
+/* Bytes of it that all blocks of a multiprocessor share, and what the system takes of them for each (CUDA C++
+ * Programming Guide, "Compute Capabilities": 1 KiB from 8.0 on). */
+static inline size_t shared_of_multiprocessor()
+{
+    int device = 0, bytes = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+    return (size_t)bytes;
+}
+constexpr size_t SHARED_OF_A_BLOCK = 1 << 10;
 
 static inline int64_t blocks_of(int64_t n, int64_t each)
 {

@@ -73,7 +73,8 @@ template <tess_dtype T, int K>
 TESS_KERNEL(THREADS)
 embedding_backward_kernel(const int32_t *id, const void *dy, float *dtable, tess_embedding_arg a)
 {
-    __shared__ int list[THREADS], counts[THREADS / WARP];
+    TESS_SHARED(int, list, [THREADS]);
+    TESS_SHARED(int, counts, [THREADS / WARP]);
     const int64_t r = blockIdx.x, row = id[r] - a.first;
     const int32_t token = id[r];
     if (row < 0 || row >= a.count || came_before(id, r)) return; /* the whole block */

@@ -33,7 +33,8 @@ TESS_DEVICE void add_exact(tess_exact *sum, double x)
 /* A square of a float is exact in double, so it does not matter whether it is contracted. */
 TESS_KERNEL(LANES *ROWS) square_rows_kernel(const float *x, tess_exact *sum, int64_t n, int64_t width)
 {
-    __shared__ double room[ROWS][LANES], total[ROWS][LANES];
+    TESS_SHARED(double, room, [ROWS][LANES]);
+    TESS_SHARED(double, total, [ROWS][LANES]);
     const int l = (int)threadIdx.x % LANES, slot = (int)threadIdx.x / LANES;
     const int64_t row = (int64_t)blockIdx.x * ROWS + slot, first = row * width, left = n - first;
     const int64_t end = left < width ? left : width; /* below 0 past the last row */
@@ -87,7 +88,7 @@ struct terms {
 /* A block for each of the sums side by side, a thread for each word. Doubles are few: one thread takes them. */
 TESS_KERNEL(WORDS) exact_add_kernel(tess_exact *sum, terms of, int count, bool doubles, bool acc)
 {
-    __shared__ tess_exact total;
+    TESS_SHARED(tess_exact, total, );
     const int k = (int)threadIdx.x;
     const int64_t i = blockIdx.x;
     int64_t *word = (int64_t *)&total;

@@ -142,7 +142,8 @@ template <int KIND, tess_dtype T> TESS_DEVICE float b_at(const product &p, const
 
 template <int KIND, tess_dtype T, tess_dtype OUT> TESS_KERNEL(GENERAL_THREADS) general_kernel(product p)
 {
-    __shared__ float a[STEP][SIDE + 1], b[STEP][SIDE + 1];
+    TESS_SHARED(float, a, [STEP][SIDE + 1]);
+    TESS_SHARED(float, b, [STEP][SIDE + 1]);
     const part at = part_of<KIND>(p);
     if (at.m0 >= at.rows) return;
     const int thread = (int)threadIdx.x, r = thread / STEP * EACH, q = thread % STEP * EACH;

@@ -25,6 +25,7 @@ template <tess_dtype T> static void all_finite_body(const tess_work *w)
     const tess_count_arg *a = (const tess_count_arg *)w->arg;
     const void *x = w->buf[0].ptr;
     unsigned long long *first = (unsigned long long *)room_of(w, sizeof *first);
+    if (!first) return;
     set_bytes(w, first, 0xff, sizeof *first);
     map(w, search<T>{x, first}, a->n, aligned(x));
     launch(w, found_kernel<T>, 1, 1, 0, x, (const unsigned long long *)first, failing_of(w, a->name));

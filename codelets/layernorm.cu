@@ -8,7 +8,7 @@ template <tess_dtype T, int K>
 TESS_KERNEL(THREADS)
 layernorm_kernel(const void *x, const float *gain, const float *bias, void *y, float *stats, int64_t width, float eps)
 {
-    __shared__ float room[THREADS / WARP];
+    TESS_SHARED(float, room, [THREADS / WARP]);
     const int64_t row = (int64_t)blockIdx.x * width;
     float sum = 0, square = 0, v[K], g[K], b[K];
     for (int64_t i = threadIdx.x * K; i < width; i += THREADS * K) {
@@ -49,7 +49,7 @@ TESS_KERNEL(THREADS)
 layernorm_dx_kernel(const void *dy, const void *x, const float *gain, const float *stats, void *dx, int64_t width,
                     bool acc)
 {
-    __shared__ float room[THREADS / WARP];
+    TESS_SHARED(float, room, [THREADS / WARP]);
     const int64_t row = (int64_t)blockIdx.x * width;
     const float mean = stats[2 * blockIdx.x], rstd = stats[2 * blockIdx.x + 1];
     float sum = 0, dot = 0, v[K], d[K], g[K];

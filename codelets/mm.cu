@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { SLOTS = 4096, DEVICES = 64 }; /* a power of two; shapes of a run are some dozens */
+enum { RAGGED = 128, DEEP = 8192 };  /* k that is no multiple is ragged; from so much on it is cut */
 enum { OFFERS = 4 };                 /* algorithms that are tried, if the library refuses what it offered */
 
 /* All that the choice depends on; compared as bytes, so it is zeroed first. */
@@ -95,7 +96,7 @@ static bool set_epilogue(plan *p)
  * some shapes then (pull request 2767 of facebookexperimental/triton), which is a wrong result and no error. */
 static uint32_t schemes_of(int64_t k)
 {
-    return k % 128 ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    return k % RAGGED ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
 /* The library's best guesses, within the room there is. */
@@ -267,11 +268,32 @@ static void run_biased(const tess_work *w, const tess_cuda_mm *d, const void *a,
         map(w, biased<TESS_F32>{c, d->bias, d->n, d->ldc}, d->m * d->n, true);
 }
 
+/* Of a deep product with a small C that has a ragged k, the part of k in whole blocks; else 0. Without parts of k side
+ * by side (schemes_of) C has fewer tiles than the GPU multiprocessors: of the head's dx, 2048 x 768 from 50257, 48 of
+ * 128 x 256 for an H100's 132. The ragged end comes after, which reads and writes C in fp32 once more: 700 / k of the
+ * time. */
+static int64_t whole_blocks(const tess_cuda_mm *d)
+{
+    const int64_t tiles = blocks_of(d->m, 128) * blocks_of(d->n, 256);
+    return d->k % RAGGED && d->k >= DEEP && tiles < 132 && d->out == TESS_F32 ? d->k / RAGGED * RAGGED : 0;
+}
+
 bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c)
 {
     if (d->m == 0 || d->n == 0) return false;
     if (d->bias) {
         run_biased(w, d, a, b, c);
+        return false;
+    }
+    const int64_t whole = d->column_sum ? 0 : whole_blocks(d);
+    if (whole) {
+        tess_cuda_mm first = *d, rest = *d;
+        first.k = whole;
+        rest.k = d->k - whole;
+        rest.acc = true;
+        tess_cuda_mm_run(w, &first, a, b, c);
+        tess_cuda_mm_run(w, &rest, at(a, d->ta ? whole * d->lda : whole, d->in),
+                         at(b, d->tb ? whole : whole * d->ldb, d->in), c);
         return false;
     }
     if (d->column_sum && run(w, d, a, b, c, {COLUMN_SUM, TESS_F32, d->column_sum, NULL})) return true;

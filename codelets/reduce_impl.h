@@ -28,7 +28,7 @@ TESS_KERNEL(COLUMN_THREADS)
 columns_kernel(F f, int64_t rows, int64_t columns, int64_t blocks, int64_t each, float *part)
 {
     constexpr int GROUPS = COLUMN_THREADS / COLUMN_LANES, SUMS = F::SUMS;
-    __shared__ float room[GROUPS][COLUMN_LANES * K];
+    TESS_SHARED(float, room, [GROUPS][COLUMN_LANES * K]);
     const int lane = (int)threadIdx.x % COLUMN_LANES, group = (int)threadIdx.x / COLUMN_LANES;
     const int64_t block = blockIdx.x % blocks, stretch = blockIdx.x / blocks, first = stretch * each;
     const int64_t end = first + each < rows ? first + each : rows;

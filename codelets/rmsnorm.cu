@@ -8,7 +8,7 @@ template <tess_dtype T, int K>
 TESS_KERNEL(THREADS)
 rmsnorm_kernel(const void *x, const float *gain, void *y, float *stats, int64_t width, float eps, float shift)
 {
-    __shared__ float room[THREADS / WARP];
+    TESS_SHARED(float, room, [THREADS / WARP]);
     const int64_t row = (int64_t)blockIdx.x * width;
     float square = 0, v[K], g[K];
     for (int64_t i = threadIdx.x * K; i < width; i += THREADS * K) {
@@ -41,7 +41,7 @@ TESS_KERNEL(THREADS)
 rmsnorm_dx_kernel(const void *dy, const void *x, const float *gain, const float *stats, void *dx, int64_t width,
                   float shift, bool acc)
 {
-    __shared__ float room[THREADS / WARP];
+    TESS_SHARED(float, room, [THREADS / WARP]);
     const int64_t row = (int64_t)blockIdx.x * width;
     const float rrms = stats[blockIdx.x];
     float dot = 0, v[K], d[K], g[K];

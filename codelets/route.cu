@@ -99,7 +99,7 @@ TESS_DEVICE int count(bool hit, int *counts, int *before)
 /* offset[e + 1] = the choices of expert e, the block's. */
 TESS_KERNEL(THREADS) count_kernel(tess_order o, int64_t choices)
 {
-    __shared__ int counts[THREADS / WARP];
+    TESS_SHARED(int, counts, [THREADS / WARP]);
     const int e = (int)blockIdx.x;
     int all = 0, before;
     for (int64_t base = 0; base < choices; base += THREADS) {
@@ -116,7 +116,7 @@ TESS_KERNEL(WARP) add_kernel(tess_order o, int64_t experts)
 }
 TESS_KERNEL(THREADS) place_kernel(tess_order o, int64_t choices)
 {
-    __shared__ int counts[THREADS / WARP];
+    TESS_SHARED(int, counts, [THREADS / WARP]);
     const int e = (int)blockIdx.x;
     int at = o.offset[e], before;
     for (int64_t base = 0; base < choices; base += THREADS) {

@@ -25,56 +25,54 @@ TESS_DEVICE uint32_t shared_address(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
 }
+#endif
 /* 8 x 8 matrices from the row addresses that lanes 0-7, 8-15, 16-23, 24-31 give; r[i] holds of matrix i row g, elements
  * 2t and 2t+1. */
 TESS_DEVICE void load_matrices(uint32_t r[4], const bf16 *row)
 {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
-                 : "memory");
+    TESS_PTX_MEMORY("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];",
+                    (PTX_OUT("r", r[0]), PTX_OUT("r", r[1]), PTX_OUT("r", r[2]), PTX_OUT("r", r[3])),
+                    (PTX_IN("r", shared_address(row))));
 }
 /* The same of their transposes. */
 TESS_DEVICE void load_transposed(uint32_t r[4], const bf16 *row)
 {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(row))
-                 : "memory");
+    TESS_PTX_MEMORY("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];",
+                    (PTX_OUT("r", r[0]), PTX_OUT("r", r[1]), PTX_OUT("r", r[2]), PTX_OUT("r", r[3])),
+                    (PTX_IN("r", shared_address(row))));
 }
 /* c += a b */
 TESS_DEVICE void multiply_add(float c[4], const uint32_t a[4], const uint32_t b[2])
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    TESS_PTX("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+             "{%0, %1, %2, %3};",
+             (PTX_BOTH("f", c[0]), PTX_BOTH("f", c[1]), PTX_BOTH("f", c[2]), PTX_BOTH("f", c[3])),
+             (PTX_IN("r", a[0]), PTX_IN("r", a[1]), PTX_IN("r", a[2]), PTX_IN("r", a[3]), PTX_IN("r", b[0]),
+              PTX_IN("r", b[1])));
 }
 /* 16 bytes to shared memory, past the registers; zeros if not `valid`. They are there after copies_wait and a barrier.
  */
 TESS_DEVICE void copy_async(void *to, const void *from, bool valid)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-                 "r"(valid ? 16 : 0)
-                 : "memory");
+    TESS_PTX_MEMORY("cp.async.cg.shared.global [%0], [%1], 16, %2;", (),
+                    (PTX_IN("r", shared_address(to)), PTX_IN("l", from), PTX_IN("r", valid ? 16 : 0)));
 }
 TESS_DEVICE void copies_end_group()
 {
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    TESS_PTX_MEMORY("cp.async.commit_group;", (), ());
 }
 /* All but the last N groups of this thread have arrived. */
 template <int N> TESS_DEVICE void copies_wait()
 {
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+    TESS_PTX_MEMORY("cp.async.wait_group %0;", (), (PTX_IN("n", N)));
 }
 /* 2^x, the hardware's: of -infinity 0. */
 TESS_DEVICE float power_of_2(float x)
 {
     float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    TESS_PTX_PURE("ex2.approx.ftz.f32 %0, %1;", (PTX_OUT("f", y)), (PTX_IN("f", x)));
     return y;
 }
-#endif
 
 /* A from rows r... and columns c... of a tile. */
 template <int DIM> TESS_DEVICE void load_a(uint32_t a[4], const bf16 *tile, int r, int c, int lane)

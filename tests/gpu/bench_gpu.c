@@ -10,7 +10,7 @@ extern void tess_cuda_linear_forward_bf16(const tess_work *w), tess_cuda_attenti
     tess_cuda_attention_backward_bf16(const tess_work *w), tess_cuda_fill_normal_f32(const tess_work *w),
     tess_cuda_round_bf16(const tess_work *w), tess_cuda_gelu_forward_bf16(const tess_work *w),
     tess_cuda_linear_gelu_forward_bf16(const tess_work *w), tess_cuda_linear_backward_weight_bf16(const tess_work *w),
-    tess_cuda_linear_backward_bias_bf16(const tess_work *w);
+    tess_cuda_linear_backward_input_bf16(const tess_work *w), tess_cuda_linear_backward_bias_bf16(const tess_work *w);
 
 enum { RUNS = 9, ROOM = 64 << 20 };
 static tess_env env = {.seed = 1, .train = true};
@@ -163,9 +163,18 @@ static void head(void)
         struct task weight = {tess_cuda_linear_backward_weight_bf16, &a, {{dy, 0}, {x, 0}, {dw, 0}}, 3};
         rate(k ? "head_padded" : "head_odd", 2.0 * HEAD_ROWS * 768 * VOCAB, seconds_of(run_task, &weight, 5));
     }
-    check(cudaFree(dy), "cudaFree");
-    check(cudaFree(x), "cudaFree");
-    check(cudaFree(dw), "cudaFree");
+    /* dx: a ragged k, whose end is a product of its own, and one that is not */
+    void *weight = drawn((int64_t)VOCAB * 768, 1);
+    float *dx = device(sizeof *dx * HEAD_ROWS * 768);
+    for (int k = 0; k < 2; k++) {
+        tess_linear_arg a = {
+            .rows = HEAD_ROWS, .in = 768, .out = k ? VOCAB / 128 * 128 : VOCAB, .ld = ld[1], .sum = true};
+        struct task input = {tess_cuda_linear_backward_input_bf16, &a, {{dy, 0}, {weight, 0}, {dx, 0}}, 3};
+        rate(k ? "head_dx_whole" : "head_dx_ragged", 2.0 * HEAD_ROWS * 768 * (double)a.out,
+             seconds_of(run_task, &input, 5));
+    }
+    void *all[] = {x, dy, dw, dx, weight};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) check(cudaFree(all[i]), "cudaFree");
 }
 
 /* ---- attention ---- */

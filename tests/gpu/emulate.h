@@ -6,10 +6,11 @@
  * It finds wrong indices, wrong layouts, missing waits, lanes that do not come to what the whole warp must come to,
  * blocks that do not meet at a barrier, and, under ASan and UBSan, accesses outside of buffers and at wrong alignments.
  * A missing barrier shows, since a warp runs ahead of the others as far as it can, and their order alternates. Shared
- * memory is NaN when a block begins, whoever had it before: what is dynamic, and static arrays of functions that are no
- * templates. Launches beyond what the device has are refused: that is an
- * H200, an A100 or what is not for data centres in turns, or whatever TESS_EMULATED_ARCH names (80, 86, 89, 90, 120),
- * with its shared memory. It does not find what only hardware has: timing, and what the manuals do not say. */
+ * memory, dynamic and static, is NaN when a block begins, whoever had it before (emulated_shared.h). Instructions that
+ * the bodies name by their text are read from that text (emulated_ptx.h). Launches beyond what the device has are
+ * refused: that is an H200, an A100 or what is not for data centres in turns, or whatever TESS_EMULATED_ARCH names (80,
+ * 86, 89, 90, 120), with its shared memory. It does not find what only hardware has: timing, and what the manuals do
+ * not say. */
 #ifndef TESS_EMULATE_H
 #define TESS_EMULATE_H
 #include <cmath>
@@ -28,9 +29,6 @@
 #define __global__
 #define __device__
 #define __host__
-/* All in one section, which is poisoned at once; but GCC leaves out those in templates, which keep what the block
- * before wrote. Of kernels in a namespace that is the program's. */
-#define __shared__ static __attribute__((section("emulated_shared")))
 #ifndef __forceinline__
 #define __forceinline__ inline
 #endif
@@ -43,8 +41,6 @@ struct alignas(16) uint4 {
 };
 typedef struct CUstream_st *cudaStream_t;
 extern "C" int emulated_turn; /* which device it is: each has its turn */
-extern "C" unsigned char __start_emulated_shared[] __attribute__((weak)),
-    __stop_emulated_shared[] __attribute__((weak));
 
 namespace emulate
 {
@@ -55,10 +51,11 @@ struct dim {
 enum waiting { RUNS, BLOCK, WARP_OF_LANES, ENDED };
 typedef void (*together)(void *argument[32]); /* what a warp's lanes do at once */
 
+/* An asynchronous copy: `bytes` of `from`, and zeros up to `all`. */
 struct copy {
     void *to;
     const void *from;
-    bool valid;
+    size_t bytes, all;
 };
 
 /* Where a stack was left. */
@@ -78,7 +75,7 @@ struct fiber {
     std::vector<std::vector<copy>> groups; /* the last one is open */
 };
 
-constexpr size_t STACK = 256 << 10, SHARED = 227 << 10; /* of an H200's block, the largest */
+constexpr size_t STACK = 256 << 10;
 inline fiber fibers[1024];
 inline int threads, current;
 inline dim block, grid;
@@ -86,23 +83,15 @@ inline bool voted;
 inline place scheduler;
 inline void (*body)(void *);
 inline void *body_argument;
-alignas(128) inline unsigned char shared[SHARED];
 inline void *scheduler_fake;
 inline thread_local int device;
-inline bool early; /* asynchronous copies are made at once: the other extreme */
+inline bool ends_only; /* of a launch run the first and the last blocks alone: for tests of what lies far apart */
+inline bool early;     /* asynchronous copies are made at once: the other extreme */
 
 [[noreturn]] inline void broken(const char *what)
 {
     fprintf(stderr, "emulated kernel: %s (thread %d of block %u)\n", what, current, block.x);
     abort();
-}
-
-inline void make(const copy &c)
-{
-    if (c.valid)
-        memcpy(c.to, c.from, 16);
-    else
-        memset(c.to, 0, 16);
 }
 
 /* ---- changing stacks, told to ASan ---- */
@@ -229,32 +218,21 @@ inline bool run_warp(int first)
     return any;
 }
 
-/* The compute capability, times 10, and what a block of such a device may have of shared memory. */
+/* The compute capability, times 10. */
 inline int architecture()
 {
     static const char *said = getenv("TESS_EMULATED_ARCH");
     static const int turns[] = {90, 86, 80};
     return said ? atoi(said) : turns[emulated_turn % 3];
 }
-inline size_t shared_limit()
+} // namespace emulate
+#include "emulated_shared.h"
+namespace emulate
 {
-    const int of = architecture();
-    return of == 90 ? SHARED : of == 80 ? 163 << 10 : 99 << 10;
-}
-
-/* As bytes that are nobody's: past what a sanitizer lays between them. Of what is dynamic also what the launch did not
- * ask for. */
-__attribute__((no_sanitize("address"))) inline void poison_shared()
-{
-    memset(shared, 0xff, SHARED);
-    for (unsigned char *p = __start_emulated_shared; p < __stop_emulated_shared; p++)
-        *(volatile unsigned char *)p = 0xff;
-}
-
 inline void run_block()
 {
     static int turns;
-    poison_shared();
+    begin_shared();
     early = !early;
     for (int i = 0; i < threads; i++) {
         fiber *f = &fibers[i];
@@ -309,61 +287,6 @@ inline void ballot_all(void *argument[32])
 }
 
 inline void nothing(void *[32]) {}
-
-struct matrices {
-    uint32_t *r;
-    const uint16_t *row;
-    bool transposed;
-};
-inline void load_all(void *argument[32])
-{
-    for (int lane = 0; lane < 32; lane++)
-        for (int i = 0; i < 4; i++) {
-            const matrices *to = (const matrices *)argument[lane];
-            uint16_t pair[2];
-            for (int e = 0; e < 2; e++) {
-                const int row = to->transposed ? lane % 4 * 2 + e : lane / 4;
-                const int column = to->transposed ? lane / 4 : lane % 4 * 2 + e;
-                const uint16_t *from = ((const matrices *)argument[i * 8 + row])->row;
-                if ((uintptr_t)from % 16) broken("ldmatrix at an address that is no multiple of 16");
-                pair[e] = from[column];
-            }
-            to->r[i] = (uint32_t)pair[0] | (uint32_t)pair[1] << 16;
-        }
-}
-
-struct product {
-    float *c;
-    const uint32_t *a, *b;
-};
-inline float half_of(uint32_t pair, int which)
-{
-    const uint32_t bits = which ? pair & 0xffff0000u : pair << 16;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-inline void multiply_all(void *argument[32])
-{
-    float a[16][16], b[16][8];
-    for (int lane = 0; lane < 32; lane++) {
-        const product *p = (const product *)argument[lane];
-        const int g = lane / 4, t = lane % 4;
-        for (int i = 0; i < 4; i++)
-            for (int e = 0; e < 2; e++) a[g + i % 2 * 8][2 * t + i / 2 * 8 + e] = half_of(p->a[i], e);
-        for (int i = 0; i < 2; i++)
-            for (int e = 0; e < 2; e++) b[2 * t + i * 8 + e][g] = half_of(p->b[i], e);
-    }
-    for (int lane = 0; lane < 32; lane++) {
-        const product *p = (const product *)argument[lane];
-        for (int i = 0; i < 4; i++) {
-            const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-            float sum = 0;
-            for (int k = 0; k < 16; k++) sum += a[row][k] * b[k][column];
-            p->c[i] += sum;
-        }
-    }
-}
 } // namespace emulate
 
 /* ---- CUDA's names ------------------------------------------------------------------------------------------------ */
@@ -374,7 +297,12 @@ inline void multiply_all(void *argument[32])
 
 #define TESS_KERNEL(threads)       static void
 #define TESS_KERNEL_AT(threads, n) static void
-#define TESS_DYNAMIC_SHARED(name)  unsigned char *name = emulate::shared
+#define TESS_DYNAMIC_SHARED(name)  unsigned char *name = emulate::dynamic_shared()
+#define TESS_SHARED(type, name, sides)                                                                                 \
+    typedef type emulated_##name sides;                                                                                \
+    static char key_##name;                                                                                            \
+    emulated_##name &name =                                                                                            \
+        *(emulated_##name *)emulate::static_shared(&key_##name, sizeof(emulated_##name), alignof(type))
 
 static inline void __syncthreads()
 {
@@ -431,7 +359,11 @@ static inline unsigned long long atomicAdd(unsigned long long *p, unsigned long 
 
 typedef int cudaError_t;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInvalidDevice = 101 };
-enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97 };
+enum cudaDeviceAttr {
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+};
 static inline const char *cudaGetErrorString(cudaError_t error)
 {
     return error ? "an error of the emulated device" : "no error";
@@ -449,7 +381,9 @@ static inline cudaError_t cudaSetDevice(int device)
 }
 static inline cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr which, int)
 {
-    *value = which == cudaDevAttrComputeCapabilityMajor ? emulate::architecture() / 10 : (int)emulate::shared_limit();
+    *value = which == cudaDevAttrComputeCapabilityMajor             ? emulate::architecture() / 10
+             : which == cudaDevAttrMaxSharedMemoryPerMultiprocessor ? (int)(emulate::shared_limit() + (1 << 10))
+                                                                    : (int)emulate::shared_limit();
     return cudaSuccess;
 }
 #define __expf expf
@@ -462,47 +396,7 @@ static inline float normcdff(float x)
     return 0.5f * erfcf(-0.707106781f * x);
 }
 
-/* ---- tensor_impl.h's ---- */
-
-static inline void load_matrices(uint32_t r[4], const uint16_t *row)
-{
-    emulate::matrices m = {r, row, false};
-    emulate::at_once(emulate::load_all, &m);
-}
-static inline void load_transposed(uint32_t r[4], const uint16_t *row)
-{
-    emulate::matrices m = {r, row, true};
-    emulate::at_once(emulate::load_all, &m);
-}
-static inline void multiply_add(float c[4], const uint32_t a[4], const uint32_t b[2])
-{
-    emulate::product p = {c, a, b};
-    emulate::at_once(emulate::multiply_all, &p);
-}
-static inline void copy_async(void *to, const void *from, bool valid)
-{
-    if (((uintptr_t)to | (uintptr_t)from) % 16) emulate::broken("cp.async at an address that is no multiple of 16");
-    const emulate::copy c = {to, from, valid};
-    emulate::fibers[emulate::current].groups.back().push_back(c);
-    if (emulate::early) emulate::make(c);
-}
-static inline void copies_end_group()
-{
-    emulate::fibers[emulate::current].groups.push_back({});
-}
-template <int N> static inline void copies_wait()
-{
-    auto &groups = emulate::fibers[emulate::current].groups;
-    while (groups.size() > N + 1) {
-        for (const emulate::copy &c : groups.front())
-            if (!emulate::early) emulate::make(c);
-        groups.erase(groups.begin());
-    }
-}
-static inline float power_of_2(float x)
-{
-    return exp2f(x);
-}
+#include "emulated_ptx.h"
 
 /* ---- launching: cuda_impl.h's ---- */
 
@@ -510,12 +404,13 @@ struct tess_work;
 template <class F> static void emulate_blocks(int64_t blocks, int threads, size_t shared, F call)
 {
     if (blocks == 0) return;
-    if (threads < 1 || threads > 1024 || shared > emulate::shared_limit() || blocks < 0 || blocks > INT32_MAX)
-        emulate::broken("no such launch");
+    if (threads < 1 || threads > 1024 || blocks < 0 || blocks > INT32_MAX) emulate::broken("no such launch");
+    emulate::ask_shared(shared);
     emulate::threads = threads;
     emulate::body = [](void *f) { (*(F *)f)(); };
     emulate::body_argument = &call;
     for (int64_t b = 0; b < blocks; b++) {
+        if (emulate::ends_only && b == 2 && blocks > 10) b = blocks - 8;
         emulate::block.x = (unsigned)b;
         emulate::run_block();
     }

@@ -13,7 +13,7 @@
  *     TESS_EMULATED_GPU=4096       MiB of each device
  *     TESS_EMULATED_GPUS=1         devices
  *     TESS_EMULATED_BESIDE=0       MiB of each that other programs hold
- *     TESS_EMULATED_SEED=1         of what happens when
+ *     TESS_EMULATED_SEED=1         of what happens when; step k of a training run draws from this and k together
  *     TESS_EMULATED_ERROR=35       what the driver says instead of having devices (0: it has them)
  *     TESS_EMULATED_REPORT=FILE    to which a line is added at the end: contexts, copies, and what was loaded when
  *

@@ -262,6 +262,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, c
     const int64_t m = cl->rows, n = cl->columns, k = d->a == CUBLAS_OP_T ? al->rows : al->columns;
     const int64_t taken = o.split ? k / BLOCK_K * BLOCK_K : k;
     emulated_library.ragged += taken < k;
+    emulated_library.split += o.split;
     const float one = *(const float *)alpha, more = *(const float *)beta;
     const std::vector<float> x = unfold(a, al, d->a == CUBLAS_OP_T), y = unfold(b, bl, d->b == CUBLAS_OP_N);
     for (int64_t j = 0; j < n; j++)

@@ -94,6 +94,7 @@ struct emulated_lt {
     uint64_t era;            /* of the device: one more after each reset; handles of another are dead */
     int handles;             /* that are open */
     uint64_t products[1024]; /* by epilogue */
+    uint64_t split;          /* that were summed in parts of k */
     uint64_t ragged;         /* that were split where k has a tail, and so lost it */
 };
 extern emulated_lt emulated_library;

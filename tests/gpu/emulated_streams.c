@@ -43,15 +43,28 @@ static bool has_thread[EMULATED_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER, ended = PTHREAD_COND_INITIALIZER;
 
+/* Devices' threads and callers draw from it: all with the lock, or by one instruction. */
+static uint64_t dice;
+
+static uint64_t scattered(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
 unsigned emulated_draw(unsigned n)
 {
-    static uint64_t dice;
-    if (!dice) {
-        const char *seed = getenv("TESS_EMULATED_SEED");
-        dice = (seed ? strtoull(seed, NULL, 10) : 1) * 2 + 1;
-    }
-    dice = dice * 6364136223846793005u + 1442695040888963407u;
-    return (unsigned)(dice >> 33) % n;
+    const uint64_t at = __atomic_add_fetch(&dice, 0x9e3779b97f4a7c15u, __ATOMIC_RELAXED);
+    return (unsigned)(scattered(at) >> 33) % n;
+}
+/* A training step has a seed of its own, so that one run tries as many of them as it has steps. */
+static void reseed(int64_t step)
+{
+    static int64_t last = -1;
+    const char *seed = getenv("TESS_EMULATED_SEED");
+    if (__atomic_exchange_n(&last, step, __ATOMIC_RELAXED) == step) return;
+    const uint64_t of = (seed ? strtoull(seed, NULL, 10) : 1) + (uint64_t)step;
+    __atomic_store_n(&dice, scattered(of), __ATOMIC_RELAXED);
 }
 
 /* ---- a device's thread ---- */
@@ -168,6 +181,7 @@ void tess_emulated_run(tess_body body, const tess_work *w)
     struct job j = {.what = BODY, .body = body, .work = *w};
     struct CUstream_st *s = w->stream;
     int device;
+    if (w->env) reseed(w->env->step);
     check_stream(s, "a launch");
     cudaGetDevice(&device);
     if (s->device != device) emulated_broken("a launch on device %d by a thread of device %d", s->device, device);

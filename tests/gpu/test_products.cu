@@ -15,6 +15,7 @@ extern "C" {
 #else
 #include <cublasLt.h>
 #endif
+#include <dlfcn.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <vector>
@@ -321,6 +322,24 @@ TEST(refusals)
     emulated_library.refuses = emulated_library.plain_too = 0;
 }
 
+/* A ragged end of a deep k is a product of its own, so that the rest may be summed in parts. */
+TEST(a_ragged_end)
+{
+    const uint64_t *did = emulated_library.products;
+    const int64_t deep[] = {8192 + 57, 8192 + 128, 57};
+    for (int k = 0; k < 3; k++) {
+        const uint64_t before = did[CUBLASLT_EPILOGUE_DEFAULT], parts = emulated_library.split;
+        check_product(HEAD_GRADIENT, shape{3, 16, deep[k]}, TESS_BF16, true); /* twice */
+        CHECK_EQ(did[CUBLASLT_EPILOGUE_DEFAULT] - before, k == 0 ? 4 : 2);
+        CHECK_EQ(emulated_library.split - parts, k == 2 ? 0 : 2);
+    }
+    check_product(HEAD_GRADIENT, shape{3, 16, deep[0]}, TESS_F32, false);
+    const uint64_t before = did[CUBLASLT_EPILOGUE_DEFAULT];
+    check_product(WEIGHT, shape{deep[0], 16, 8}, TESS_BF16, false); /* with the sums of its columns, in one */
+    CHECK_EQ(did[CUBLASLT_EPILOGUE_DEFAULT] - before, 0);
+    CHECK_EQ(emulated_library.ragged, 0);
+}
+
 /* Gelu is in epilogues on Hopper alone. */
 TEST(where_gelu_pays)
 {
@@ -398,6 +417,14 @@ TEST(the_rate_of_another_device)
 
 int main(int argc, char **argv)
 {
+#ifndef TESS_EMULATED
+    if (argc > 1 && !strcmp(argv[1], "--library")) { /* for who looks for it */
+        char name[40];
+        snprintf(name, sizeof name, "libcublasLt.so.%d", CUBLAS_VER_MAJOR);
+        puts(dlopen(name, RTLD_NOW) ? name : "no cublasLt");
+        return 0;
+    }
+#endif
     if (!device_is_there()) {
         printf("skipped: no GPU\n0 passed, 0 failed, 1 skipped\n");
         return 77;

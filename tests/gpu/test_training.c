@@ -4,8 +4,9 @@
  * StarPU starts once a process. Exit 77 without a GPU that StarPU drives.
  *
  * On emulated GPUs, which do things late and in any order that is allowed (tests/gpu/emulated_cuda.c), also whatever
- * order a seed draws, with one and with two of them; TESS_SEEDS says how many seeds (3), and tests/gpu/fuzz runs a
- * thousand. And what is there about them that is no computing: contexts, memory that others hold, drivers that fail. */
+ * order a seed draws, with one and with two of them: a seed a step; TESS_SEEDS says how many (24), and tests/gpu/fuzz
+ * tries a thousand. And what is there about them that is no computing: contexts, memory that others hold, drivers that
+ * fail. */
 #define main check_main
 #define CHECK_MAIN
 #include "check.h"
@@ -178,24 +179,50 @@ static int said(const char *environment, const char *arguments, char *text, size
 static const char two[] = "TESS_EMULATED_GPUS=2 mpirun --oversubscribe -n 2";
 static const char tiny[] = "model.n_embd=64 model.n_layer=1 steps=2 data.seq_length=64";
 
-/* The order of copies and bodies on their streams never shows. */
+/* A run of `steps`, each of which has another seed; its losses and norms, a line a step. */
+enum { SEED_STEPS = 50 };
+static int train_seeds(const char *environment, const char *settings, int steps, char text[SEED_STEPS][80])
+{
+    char line[4096], set[200];
+    int n = 0;
+    snprintf(set, sizeof set, "%s %s steps=%d", tiny, settings, steps);
+    forget("seeds");
+    run("seeds", environment, set);
+    snprintf(line, sizeof line, "%s/seeds/metrics.jsonl", dir);
+    FILE *f = fopen(line, "r");
+    CHECK(f);
+    while (f && n < SEED_STEPS && fgets(line, sizeof line, f)) {
+        const char *loss = strstr(line, "\"loss\":"), *norm = strstr(line, "\"grad_norm\":");
+        CHECK(loss && norm);
+        if (!loss || !norm) break;
+        snprintf(text[n++], sizeof *text, "%.*s %.*s", (int)strcspn(loss, ","), loss, (int)strcspn(norm, ","), norm);
+    }
+    if (f) fclose(f);
+    CHECK_EQ(n, steps);
+    return n;
+}
+
+/* The order of copies and bodies on their streams never shows: each step draws another, and has the bits of a run that
+ * uses no GPU. */
 TEST(any_order)
 {
-    static char first[2][STEPS][2][32], again[STEPS][2][32];
-    const int seeds = getenv("TESS_SEEDS") ? atoi(getenv("TESS_SEEDS")) : 3;
-    char environment[160], set[200];
-    small_runs = true;
-    for (int seed = 1; seed <= seeds && !check_failures; seed++)
-        for (int gpus = 1; gpus <= 2; gpus++) {
-            const char *cap = seed / 2 % 2 ? "memory.gpu=104MiB" : ""; /* with one GPU and with two */
-            if (seed > 4 && seed % 2 != gpus - 1) continue;            /* in turns */
-            snprintf(environment, sizeof environment, "TESS_EMULATED_SEED=%d %s", seed, gpus == 2 ? two : "");
-            snprintf(set, sizeof set, "%s %s", tiny, cap);
-            train("seed", environment, set, seed == 1 ? first[gpus - 1] : again);
-            if (seed > 1) compare(again, first[gpus - 1], 0);
-            if (check_failures) printf("seed %d with %d GPU%s\n", seed, gpus, gpus == 1 ? "" : "s");
+    static char cpu[2][SEED_STEPS][80], gpu[SEED_STEPS][80];
+    const int seeds = getenv("TESS_SEEDS") ? atoi(getenv("TESS_SEEDS")) : 24;
+    const int steps = seeds < 2 * SEED_STEPS ? (seeds + 1) / 2 : SEED_STEPS;
+    char environment[160];
+    for (int gpus = 1; gpus <= 2; gpus++) {
+        snprintf(environment, sizeof environment, "STARPU_NCUDA=0 %s", gpus == 2 ? two : "");
+        train_seeds(environment, "", steps, cpu[gpus - 1]);
+    }
+    for (int first = 0, turn = 0; first < seeds && !check_failures; first += steps, turn++)
+        for (int gpus = 1; gpus <= 2 && !check_failures; gpus++) {
+            snprintf(environment, sizeof environment, "TESS_EMULATED_SEED=%d %s", first, gpus == 2 ? two : "");
+            const int n = train_seeds(environment, turn % 2 ? "memory.gpu=104MiB" : "", steps, gpu);
+            for (int k = 0; k < n && !check_failures; k++) CHECK_STR(gpu[k], cpu[gpus - 1][k]);
+            if (check_failures) printf("seeds from %d with %d GPU%s\n", first, gpus, gpus == 1 ? "" : "s");
+            if (seeds > 100 && !check_failures) printf("%d seeds with %d\n", first + steps, gpus);
+            fflush(stdout);
         }
-    small_runs = false;
 }
 
 /* Contexts, and what other programs hold, are not the plan's. */
@@ -272,6 +299,17 @@ TEST(two_devices_of_a_process)
     CHECK_HAS(text, "this process has 2");
     CHECK_HAS(text, "mpirun -n 4");
     CHECK_EQ(said("TESS_EMULATED_GPUS=2 STARPU_NCUDA=1", arguments, text, sizeof text), 0);
+    /* Whatever computes: what was trained is there now. The command that is named does it. */
+    static const char *const command[] = {"bench %s/run.json --steps 1 %s",
+                                          "eval %s/both/model data.valid=%s/text.txt data.seq_length=64",
+                                          "generate %s/both/model --prompt fox -n 2"};
+    for (int k = 0; k < 3; k++) {
+        snprintf(arguments, sizeof arguments, command[k], dir, k ? dir : tiny);
+        CHECK_EQ(said("TESS_EMULATED_GPUS=2", arguments, text, sizeof text), 2);
+        CHECK_HAS(text, "error: GPU: this process has 2");
+        CHECK_HAS(text, "mpirun -n 2");
+        CHECK_EQ(said(two, arguments, text, sizeof text), 0);
+    }
 }
 
 /* What the driver says is said on. */
