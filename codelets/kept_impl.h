@@ -155,7 +155,7 @@ TESS_INLINE int32_t tess_int8_code(float share, bool positive)
     if (positive) {
         number = tess_pick(all, 255, number);
         number = tess_pick(some, number, 1);
-        return (int32_t)tess_pick(!sign & tess_is_above(size, 0.0f), number, 0);
+        return (int32_t)tess_pick(sign == 0 && size != 0, number, 0);
     }
     number = tess_pick(some, tess_pick(all, 128, number), 0);
     const uint32_t below = number < 127 ? number : 127;
