@@ -44,9 +44,10 @@ static tess_kept kept_of(const tess_tensor *p, const struct tess_state *s)
 {
     tess_kept kept = tess_param_kept(p);
     int part = 0;
-    for (int64_t i = 0; i < p->held->pieces; i++) {
+    if (kept.as == TESS_KEEP_F32) return kept; /* nobody asks */
+    for (int64_t i = s->first_piece; i < p->held->pieces; i++) {
         const struct tess_placed_piece *h = &p->held->piece[i];
-        if (&p->held->state[h->state] != s) continue;
+        if (&p->held->state[h->state] != s) break;
         TESS_ASSERT(part < TESS_KEPT_PARTS);
         kept.part[part].rows = h->piece.rows;
         kept.part[part++].first = h->piece.row;

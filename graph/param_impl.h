@@ -8,6 +8,7 @@
 struct tess_state {
     int64_t tile, row, rows;
     int64_t at;                           /* elements of the tile before it */
+    int64_t first_piece;                  /* of the parameter's */
     tess_tile *master;                    /* NULL: it is in the tile's weight */
     tess_tile *weight;                    /* where weights are gathered: what rests between uses; else NULL */
     tess_tile *moment[TESS_MOMENTS_MOST]; /* those of them that the optimizer has; of this slice alone, as are: */
