@@ -171,7 +171,7 @@ static const char *dtype_of(const tess_run_facts *f)
     return f->bf16 ? "bf16" : f->fp16 ? "fp16" : "fp32";
 }
 
-/* All of this is sound: positions are counted in samples, states are fp32 whatever the matrices are. */
+/* All of this is sound: positions are counted in samples, and masters are fp32 whatever the matrices are. */
 static void say_differences(const tess_run_facts *then, const tess_run_facts *now, tess_progress *at)
 {
     typedef unsigned long long wide;
