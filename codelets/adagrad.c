@@ -1,7 +1,7 @@
 /* adagrad: torch.optim.Adagrad's step on a run of a parameter's elements, in one pass over master, sum of squares and
  * gradient, which also rounds the copy in 16 bits; left out as adamw's is. */
 #include "adagrad_impl.h"
-#include "vector_impl.h"
+#include "update_span_impl.h"
 
 TESS_INLINE void update(const tess_update_view *u, tess_adagrad_rates k, int64_t n, tess_dtype copy)
 {
@@ -14,17 +14,24 @@ TESS_INLINE void update(const tess_update_view *u, tess_adagrad_rates k, int64_t
     }
 }
 
+TESS_INLINE void loop(const tess_update_view *u, const void *rates, int64_t n)
+{
+    const tess_adagrad_rates *k = rates;
+    if (u->a->copy == TESS_BF16)
+        update(u, *k, n, TESS_BF16);
+    else if (u->a->copy == TESS_F16)
+        update(u, *k, n, TESS_F16);
+    else
+        update(u, *k, n, TESS_F32);
+}
+
+enum { POSITIVE = 1u << 0 };
+
 TESS_CLONES static void adagrad(const tess_work *w)
 {
     const tess_update_view u = tess_update_view_of(w);
     tess_adagrad_rates k = tess_adagrad_rates_of(&u);
-    if (!tess_update_begins(w, &u, &k.scale)) return;
-    if (u.a->copy == TESS_BF16)
-        update(&u, k, u.a->n, TESS_BF16);
-    else if (u.a->copy == TESS_F16)
-        update(&u, k, u.a->n, TESS_F16);
-    else
-        update(&u, k, u.a->n, TESS_F32);
+    if (tess_update_begins(w, &u, &k.scale)) tess_update_all(&u, loop, &k, POSITIVE);
 }
 
 TESS_CUDA_DECLARE(adagrad_f32)
@@ -39,6 +46,10 @@ static double begins(const tess_optimizer *o)
 
 static tess_status check(const tess_optimizer *o)
 {
+    if (o->keeping == TESS_KEEP_INT8)
+        return tess_error(TESS_INVALID, "moments",
+                          "Adagrad's sum of squares in 8 bits would lose what most steps add to it (bf16 keeps that in "
+                          "the mean)");
     if (o->eps >= 0 && isfinite(o->eps) && o->lr_decay >= 0 && isfinite(o->lr_decay) && o->initial >= 0 &&
         isfinite(o->initial))
         return TESS_OK;
@@ -46,5 +57,9 @@ static tess_status check(const tess_optimizer *o)
                       o->eps, o->lr_decay, o->initial);
 }
 
-const tess_optimizer_kind tess_adagrad_kind = {
-    .name = "Adagrad", .update = tess_adagrad, .moment = {"sum"}, .begins = begins, .check = check};
+const tess_optimizer_kind tess_adagrad_kind = {.name = "Adagrad",
+                                               .update = tess_adagrad,
+                                               .moment = {"sum"},
+                                               .begins = begins,
+                                               .positive = POSITIVE,
+                                               .check = check};

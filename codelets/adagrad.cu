@@ -10,6 +10,6 @@ struct adagrad_numbers {
 template <tess_dtype T> static void adagrad_body(const tess_work *w)
 {
     const tess_update_view u = tess_update_view_of(w);
-    run_update<adagrad_numbers, 1>(w, &u, adagrad_numbers{tess_adagrad_rates_of(&u)});
+    run_update<adagrad_numbers, 1, 1u << 0>(w, &u, adagrad_numbers{tess_adagrad_rates_of(&u)});
 }
 TESS_CUDA_BODY(adagrad, adagrad_f32, TESS_F32)

@@ -4,7 +4,7 @@
  * A gradient that is not finite must leave everything as it was, so a norm is known before the first element changes:
  * with clip the global one, without that of these elements. */
 #include "adamw_impl.h"
-#include "vector_impl.h"
+#include "update_span_impl.h"
 
 TESS_INLINE void update(const tess_update_view *u, tess_adamw_rates k, int64_t n, tess_dtype copy)
 {
@@ -17,17 +17,24 @@ TESS_INLINE void update(const tess_update_view *u, tess_adamw_rates k, int64_t n
     }
 }
 
+TESS_INLINE void loop(const tess_update_view *u, const void *rates, int64_t n)
+{
+    const tess_adamw_rates *k = rates;
+    if (u->a->copy == TESS_BF16)
+        update(u, *k, n, TESS_BF16);
+    else if (u->a->copy == TESS_F16)
+        update(u, *k, n, TESS_F16);
+    else
+        update(u, *k, n, TESS_F32);
+}
+
+enum { POSITIVE = 1u << 1 }; /* the second moment */
+
 TESS_CLONES static void adamw(const tess_work *w)
 {
     const tess_update_view u = tess_update_view_of(w);
     tess_adamw_rates k = tess_adamw_rates_of(&u);
-    if (!tess_update_begins(w, &u, &k.scale)) return;
-    if (u.a->copy == TESS_BF16)
-        update(&u, k, u.a->n, TESS_BF16);
-    else if (u.a->copy == TESS_F16)
-        update(&u, k, u.a->n, TESS_F16);
-    else
-        update(&u, k, u.a->n, TESS_F32);
+    if (tess_update_begins(w, &u, &k.scale)) tess_update_all(&u, loop, &k, POSITIVE);
 }
 
 TESS_CUDA_DECLARE(adamw_f32)
@@ -46,4 +53,4 @@ static tess_status check(const tess_optimizer *o)
 }
 
 const tess_optimizer_kind tess_adamw_kind = {
-    .name = "AdamW", .update = tess_adamw, .moment = {"exp_avg", "exp_avg_sq"}, .check = check};
+    .name = "AdamW", .update = tess_adamw, .moment = {"exp_avg", "exp_avg_sq"}, .positive = POSITIVE, .check = check};

@@ -10,6 +10,6 @@ struct adamw_numbers {
 template <tess_dtype T> static void adamw_body(const tess_work *w)
 {
     const tess_update_view u = tess_update_view_of(w);
-    run_update<adamw_numbers, 2>(w, &u, adamw_numbers{tess_adamw_rates_of(&u)});
+    run_update<adamw_numbers, 2, 1u << 1>(w, &u, adamw_numbers{tess_adamw_rates_of(&u)});
 }
 TESS_CUDA_BODY(adamw, adamw_f32, TESS_F32)

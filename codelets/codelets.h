@@ -416,6 +416,7 @@ typedef struct tess_optimizer_kind {
     const char *moment[TESS_MOMENTS_MOST];         /* what its moments are called in files: NAME.exp_avg */
     int (*moments)(const tess_optimizer *o);       /* how many of these there are with such numbers; NULL: all */
     double (*begins)(const tess_optimizer *o);     /* what they are before the first update; NULL: 0 */
+    unsigned positive;                             /* bit m: that moment is never below 0 */
     tess_status (*check)(const tess_optimizer *o); /* numbers that cannot be are TESS_INVALID */
 } tess_optimizer_kind;
 /* Returns the description; NULL: there is no such type. */
@@ -427,9 +428,31 @@ bool tess_codelet_updates(const tess_codelet *cl);
 /* Refuses what no optimizer can be. */
 tess_status tess_optimizer_check(const tess_optimizer *o) TESS_NODISCARD;
 
-/* Of all updates: master f32 (n), moments f32 (n) each, grad f32 (n), loss double (2), norm[, copy (n)]. norm is
- * the square of the global norm, double, with clip; without, the exact sum of the squares of these gradients. Nothing
- * happens when the loss or the norm is not finite; the latter fails the task and names the parameter. */
+/* How a tile of a matrix' moments is kept: whole rows of `width` elements, which are those from `column` on of rows of
+ * `whole` in the parameter. In 8 bits codes come first, then the scales of blocks (kept_impl.h). */
+enum { TESS_KEPT_BLOCK = 256, TESS_KEPT_PARTS = 3 };
+typedef struct tess_kept {
+    tess_keeping as;
+    int64_t width, whole, column;
+    struct {
+        int64_t rows,
+            first; /* so many rows, which are those from `first` on of the parameter; then those of the next */
+    } part[TESS_KEPT_PARTS];
+    uint32_t dice; /* the parameter's stream of random numbers */
+} tess_kept;
+/* Returns its name in configurations: "fp32", "bf16", "8bit". */
+const char *tess_keeping_name(tess_keeping as);
+/* Returns the bytes of a tile of so many rows. */
+size_t tess_kept_bytes(const tess_kept *k, int64_t rows);
+/* Reads rows [row, row + rows) of a tile of `of` rows as fp32. positive: none is below 0. */
+void tess_kept_read(const tess_kept *k, const void *kept, int64_t of, bool positive, int64_t row, int64_t rows,
+                    float *x);
+/* Writes them, rounded to nearest: what was read comes to the same bits again. May change what x holds. */
+void tess_kept_write(const tess_kept *k, void *kept, int64_t of, bool positive, int64_t row, int64_t rows, float *x);
+
+/* Of all updates: master f32 (n), moments (n) each as `kept` says, grad f32 (n), loss double (2), norm[, copy (n)].
+ * norm is the square of the global norm, double, with clip; without, the exact sum of the squares of these gradients.
+ * Nothing happens when the loss or the norm is not finite; the latter fails the task and names the parameter. */
 typedef struct tess_update_arg {
     int64_t n;
     int64_t at_master, at_gradient, at_copy; /* elements of those buffers that come before */
@@ -441,6 +464,7 @@ typedef struct tess_update_arg {
     bool clip;           /* scale by env.clip over the norm */
     bool late;           /* this update is of the step before, as env.before says */
     bool skips;          /* what is not finite fails nothing */
+    tess_kept kept;      /* how moments are; zeros: in fp32 */
     const char *name;
 } tess_update_arg;
 extern tess_codelet tess_adamw[], tess_sgd[], tess_lion[], tess_adagrad[];

@@ -1,7 +1,7 @@
 /* lion: Lion's step on a run of a parameter's elements, in one pass over master, momentum and gradient, which also
  * rounds the bf16 copy; left out as adamw's is. */
 #include "lion_impl.h"
-#include "vector_impl.h"
+#include "update_span_impl.h"
 
 TESS_INLINE void update(const tess_update_view *u, tess_lion_rates k, int64_t n, tess_dtype copy)
 {
@@ -14,17 +14,22 @@ TESS_INLINE void update(const tess_update_view *u, tess_lion_rates k, int64_t n,
     }
 }
 
+TESS_INLINE void loop(const tess_update_view *u, const void *rates, int64_t n)
+{
+    const tess_lion_rates *k = rates;
+    if (u->a->copy == TESS_BF16)
+        update(u, *k, n, TESS_BF16);
+    else if (u->a->copy == TESS_F16)
+        update(u, *k, n, TESS_F16);
+    else
+        update(u, *k, n, TESS_F32);
+}
+
 TESS_CLONES static void lion(const tess_work *w)
 {
     const tess_update_view u = tess_update_view_of(w);
     tess_lion_rates k = tess_lion_rates_of(&u);
-    if (!tess_update_begins(w, &u, &k.scale)) return;
-    if (u.a->copy == TESS_BF16)
-        update(&u, k, u.a->n, TESS_BF16);
-    else if (u.a->copy == TESS_F16)
-        update(&u, k, u.a->n, TESS_F16);
-    else
-        update(&u, k, u.a->n, TESS_F32);
+    if (tess_update_begins(w, &u, &k.scale)) tess_update_all(&u, loop, &k, 0);
 }
 
 TESS_CUDA_DECLARE(lion_f32)

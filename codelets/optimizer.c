@@ -38,5 +38,11 @@ tess_status tess_optimizer_check(const tess_optimizer *o)
     if (!isfinite(o->weight_decay) || !(o->clip >= 0) || isinf(o->clip))
         return tess_error(TESS_INVALID, "optimizer", "weight_decay %g, clip %g (both are finite, clip is not negative)",
                           o->weight_decay, o->clip);
-    return kind->check(o);
+    TESS_TRY(kind->check(o));
+    if (o->keeping < TESS_KEEP_F32 || o->keeping > TESS_KEEP_INT8)
+        return tess_error(TESS_INVALID, "moments", "keeping %d (expected one of tess_keeping)", (int)o->keeping);
+    if (o->keeping != TESS_KEEP_F32 && tess_optimizer_moments(o) == 0)
+        return tess_error(TESS_INVALID, "moments", "%s without momentum has no states to keep in fewer bits",
+                          kind->name);
+    return TESS_OK;
 }

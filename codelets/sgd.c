@@ -1,7 +1,7 @@
 /* sgd: torch.optim.SGD's step on a run of a parameter's elements, in one pass over master, momentum, if any, and
  * gradient, which also rounds the copy in 16 bits; left out as adamw's is. */
 #include "sgd_impl.h"
-#include "vector_impl.h"
+#include "update_span_impl.h"
 
 TESS_INLINE void update(const tess_update_view *u, tess_sgd_rates k, int64_t n, bool momentum, tess_dtype copy)
 {
@@ -14,25 +14,30 @@ TESS_INLINE void update(const tess_update_view *u, tess_sgd_rates k, int64_t n, 
     }
 }
 
-TESS_INLINE void either(const tess_update_view *u, tess_sgd_rates k, tess_dtype copy)
+TESS_INLINE void either(const tess_update_view *u, tess_sgd_rates k, int64_t n, tess_dtype copy)
 {
     if (u->a->moments)
-        update(u, k, u->a->n, true, copy);
+        update(u, k, n, true, copy);
     else
-        update(u, k, u->a->n, false, copy);
+        update(u, k, n, false, copy);
+}
+
+TESS_INLINE void loop(const tess_update_view *u, const void *rates, int64_t n)
+{
+    const tess_sgd_rates *k = rates;
+    if (u->a->copy == TESS_BF16)
+        either(u, *k, n, TESS_BF16);
+    else if (u->a->copy == TESS_F16)
+        either(u, *k, n, TESS_F16);
+    else
+        either(u, *k, n, TESS_F32);
 }
 
 TESS_CLONES static void sgd(const tess_work *w)
 {
     const tess_update_view u = tess_update_view_of(w);
     tess_sgd_rates k = tess_sgd_rates_of(&u);
-    if (!tess_update_begins(w, &u, &k.scale)) return;
-    if (u.a->copy == TESS_BF16)
-        either(&u, k, TESS_BF16);
-    else if (u.a->copy == TESS_F16)
-        either(&u, k, TESS_F16);
-    else
-        either(&u, k, TESS_F32);
+    if (tess_update_begins(w, &u, &k.scale)) tess_update_all(&u, loop, &k, 0);
 }
 
 TESS_CUDA_DECLARE(sgd_f32)

@@ -12,7 +12,8 @@ static void free_tiles(tess_tensor *p)
         tess_tile_free(s->norm);
         if (p->held->on.sliced) tess_tile_free(s->sum);
     }
-    for (int64_t k = 0; k < p->held->pieces; k++) free(p->held->piece[k].wide.room);
+    for (int64_t k = 0; k < p->held->pieces; k++)
+        for (int part = 0; part < TESS_PARTS; part++) free(p->held->piece[k].wide[part].room);
     for (int64_t j = 0; j < p->cut->tiles && p->held->tile; j++) {
         tess_tile_free(p->held->tile[j].weight);
         tess_tile_free(p->held->tile[j].gradient);

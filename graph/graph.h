@@ -55,6 +55,10 @@ void tess_param_rows(const tess_tensor *p, int64_t tile, int64_t *first, int64_t
 int tess_param_parts(const tess_tensor *p);
 /* Returns what files call one of them behind the parameter's name, "exp_avg"; NULL: the master, which has that name. */
 const char *tess_param_part_name(const tess_tensor *p, tess_part part);
+/* Returns the dtype that files have of a part: that of its values, where these are a dtype's; of 8 bits fp32. */
+tess_dtype tess_param_part_dtype(const tess_tensor *p, tess_part part);
+/* Returns how moments of matrices are kept by the step that trains them. */
+tess_keeping tess_graph_keeping(const tess_graph *g);
 /* Returns the name of the optimizer whose moments they are, and says how many it has of a parameter that it trains. */
 const char *tess_graph_optimizer(const tess_graph *g, int *moments);
 

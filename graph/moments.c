@@ -10,17 +10,25 @@ static const tess_optimizer *unsaid(void)
     return &adamw;
 }
 
+tess_kept tess_param_kept(const tess_tensor *p)
+{
+    const int64_t width = p->dim[1], whole = p->cut->whole[1];
+    const bool fewer = p->rank == 2 && whole >= TESS_KEEP_WIDTH;
+    return (tess_kept){
+        .as = fewer ? p->held->keeping : TESS_KEEP_F32, .width = width, .whole = whole, .column = p->held->on.col0};
+}
+
 static void make(tess_tensor *p, int moments)
 {
     struct tess_param *h = p->held;
+    const tess_kept kept = tess_param_kept(p);
     for (int64_t i = 0; i < h->states; i++) {
         struct tess_state *s = &h->state[i];
         for (int m = 0; m < TESS_MOMENTS_MOST; m++) {
             tess_tile_free(s->moment[m]);
             s->moment[m] = NULL;
             s->begun[TESS_MOMENT1 + m] = false;
-            if (m < moments)
-                s->moment[m] = tess_tile_new(4 * (size_t)tess_state_elements(p, s), TESS_ROLE_MOMENT, p->name);
+            if (m < moments) s->moment[m] = tess_tile_new(tess_kept_bytes(&kept, s->rows), TESS_ROLE_MOMENT, p->name);
         }
     }
     h->moments = moments;
@@ -35,20 +43,47 @@ tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool tra
     const int moments = tess_optimizer_moments(o);
     const float begins = kind->begins ? (float)kind->begins(o) : 0;
     if (h->optimizer && (h->trained || !trains)) {
-        if (!trains || (h->optimizer == kind && h->moments == moments && h->begins == begins)) return TESS_OK;
+        if (!trains ||
+            (h->optimizer == kind && h->moments == moments && h->begins == begins && h->keeping == o->keeping))
+            return TESS_OK;
+        if (h->optimizer == kind && h->moments == moments && h->begins == begins)
+            return tess_error(TESS_INVALID, "moments",
+                              "are kept otherwise than by another step of the graph that trains %s (one graph, "
+                              "one optimizer)",
+                              p->name);
         return tess_error(TESS_INVALID, "optimizer",
                           "%s with %d moments, but another step of the graph trains %s by %s with %d (one graph, one "
                           "optimizer)",
                           kind->name, moments, p->name, h->optimizer->name, h->moments);
     }
-    const bool same = h->moments == moments && h->begins == begins;
+    const bool same = h->moments == moments && h->begins == begins && h->keeping == o->keeping;
     if (h->moments && !same && h->storage->g->maps > 0)
         return tess_error(TESS_INVALID, p->name, "has other moments than %s, and parameters are mapped", kind->name);
+    h->keeping = o->keeping;
     if (!h->optimizer || !same) make(p, moments);
     h->optimizer = kind;
     h->begins = begins;
     h->trained = trains;
     return TESS_OK;
+}
+
+tess_status tess_param_begin_moment(tess_tensor *p, const struct tess_state *s, int moment)
+{
+    const tess_keeping as = tess_param_kept(p).as; /* zeros are zeros in 8 bits as well */
+    return tess_param_fill(p->g, s->moment[moment], as == TESS_KEEP_BF16 ? TESS_BF16 : TESS_F32, p->held->begins);
+}
+
+tess_dtype tess_param_part_dtype(const tess_tensor *p, tess_part part)
+{
+    if (part == TESS_MASTER) return tess_param_dtype(p);
+    return tess_param_kept(p).as == TESS_KEEP_BF16 ? TESS_BF16 : TESS_F32;
+}
+
+tess_keeping tess_graph_keeping(const tess_graph *g)
+{
+    for (int k = 0; k < g->params; k++)
+        if (g->param[k]->held->trained) return g->param[k]->held->keeping;
+    return TESS_KEEP_F32;
 }
 
 tess_status tess_param_set_rates(tess_tensor *p, double lr_scale, double weight_decay)

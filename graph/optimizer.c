@@ -39,6 +39,23 @@ tess_tile *tess_lower_loss(tess_lower *L)
                  "loss", 0, &L->losses_exact);
 }
 
+/* Says where the rows of a state are in the whole parameter. */
+static tess_kept kept_of(const tess_tensor *p, const struct tess_state *s)
+{
+    tess_kept kept = tess_param_kept(p);
+    int part = 0;
+    if (kept.as == TESS_KEEP_F32) return kept; /* nobody asks */
+    for (int64_t i = s->first_piece; i < p->held->pieces; i++) {
+        const struct tess_placed_piece *h = &p->held->piece[i];
+        if (&p->held->state[h->state] != s) break;
+        TESS_ASSERT(part < TESS_KEPT_PARTS);
+        kept.part[part].rows = h->piece.rows;
+        kept.part[part++].first = h->piece.row;
+    }
+    kept.dice = ~tess_param_stream(p); /* not the numbers that it was drawn with */
+    return kept;
+}
+
 static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_tile *norm, tess_tile *loss)
 {
     const struct tess_param_tile *t = &p->held->tile[s->tile];
@@ -47,8 +64,8 @@ static void update(tess_lower *L, tess_tensor *p, struct tess_state *s, tess_til
         TESS_ARG(L, tess_update_arg, .n = tess_state_elements(p, s), .copy = p->held->copy ? L->dtype : TESS_F32,
                  .optimizer = o, .moments = p->held->moments, .weight_decay = tess_param_decay(p, o),
                  .lr_scale = p->held->own_rates ? p->held->lr_scale : 1, .clip = norm != NULL, .skips = L->conf->skips,
-                 .late = L->late_norm && norm == L->late_norm, .name = p->name, .at_master = s->master ? 0 : s->at,
-                 .at_copy = s->weight ? 0 : s->at);
+                 .late = L->late_norm && norm == L->late_norm, .kept = kept_of(p, s), .name = p->name,
+                 .at_master = s->master ? 0 : s->at, .at_copy = s->weight ? 0 : s->at);
     tess_use use[5 + TESS_MOMENTS_MOST] = {{s->master ? s->master : t->weight, TESS_RW}};
     unsigned n = 1;
     for (int m = 0; m < a->moments; m++) use[n++] = (tess_use){s->moment[m], TESS_RW};

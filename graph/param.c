@@ -16,22 +16,16 @@ static tess_status submit(tess_graph *g, tess_codelet *cl, tess_count_arg arg, t
     return tess_submit(t);
 }
 
-static int64_t floats(const tess_tile *t)
+tess_status tess_param_fill(tess_graph *g, tess_tile *t, tess_dtype type, float value)
 {
-    return (int64_t)(tess_tile_bytes(t) / sizeof(float));
+    const int64_t n = (int64_t)(tess_tile_bytes(t) / tess_dtype_size(type));
+    return submit(g, &tess_fill[type], (tess_count_arg){.n = n, .value = value}, (tess_use){t, TESS_W}, (tess_use){0});
 }
 
-tess_status tess_param_fill(tess_graph *g, tess_tile *t, float value)
-{
-    return submit(g, &tess_fill[TESS_F32], (tess_count_arg){.n = floats(t), .value = value}, (tess_use){t, TESS_W},
-                  (tess_use){0});
-}
-
-/* The stream of random numbers of a parameter, from its name: other parameters do not shift it. */
-static uint32_t stream_of(const char *name)
+uint32_t tess_param_stream(const tess_tensor *p)
 {
     uint32_t h = 2166136261u;
-    for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
+    for (const char *name = p->name; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
     return h;
 }
 
@@ -99,7 +93,7 @@ static tess_status draw(tess_tensor *p, const struct tess_placed_piece *h, struc
                         .stride = p->cut->whole[1]};
     s->begun[TESS_MASTER] = true;
     if (p->held->init.kind == TESS_INIT_FILL) return submit(p->g, &tess_fill[type_of(p)], a, use, (tess_use){0});
-    a.op = stream_of(p->name);
+    a.op = tess_param_stream(p);
     a.uniform = p->held->init.kind == TESS_INIT_UNIFORM;
     a.first = h->piece.row * p->cut->whole[1] + h->piece.col;
     if (is_narrow(p)) return draw_narrow(p, a, use, d);
@@ -196,14 +190,41 @@ static tess_tile *part_of(const tess_tensor *p, int64_t piece, tess_part part)
     return part == TESS_MASTER ? master_of(p, s) : s->moment[part - TESS_MOMENT1];
 }
 
-/* Has the program a piece of a tile of 16 bits in fp32. */
-static void widen(struct tess_placed_piece *h, tess_dtype t, uint16_t *of, int mode, float **data)
+/* A part that is kept in fewer bits than fp32. */
+static bool is_kept(const tess_tensor *p, tess_part part)
 {
-    struct tess_widened *w = &h->wide;
+    return part == TESS_MASTER ? is_narrow(p) : tess_param_kept(p).as != TESS_KEEP_F32;
+}
+
+/* Between what is kept of a piece and fp32. */
+static void convert(const tess_tensor *p, struct tess_placed_piece *h, tess_part part, bool back)
+{
+    struct tess_widened *w = &h->wide[part];
+    const int64_t n = h->piece.rows * h->piece.cols;
+    if (part == TESS_MASTER) {
+        const tess_dtype t = type_of(p);
+        uint16_t *of = w->of;
+        for (int64_t i = 0; i < n && !back; i++) w->room[i] = tess_from_half(t, of[i]);
+        for (int64_t i = 0; i < n && back; i++) of[i] = tess_to_half(t, w->room[i]);
+        return;
+    }
+    const tess_kept k = tess_param_kept(p);
+    const bool positive = p->held->optimizer->positive >> (part - TESS_MOMENT1) & 1;
+    const int64_t rows = p->held->state[h->state].rows, row = h->at / k.width;
+    if (back)
+        tess_kept_write(&k, w->of, rows, positive, row, h->piece.rows, w->room);
+    else
+        tess_kept_read(&k, w->of, rows, positive, row, h->piece.rows, w->room);
+}
+
+/* Has the program a piece of such a tile in fp32. */
+static void widen(const tess_tensor *p, struct tess_placed_piece *h, tess_part part, void *of, int mode, float **data)
+{
+    struct tess_widened *w = &h->wide[part];
     const int64_t n = h->piece.rows * h->piece.cols;
     if (!w->room) {
         *w = (struct tess_widened){.room = tess_alloc((size_t)n * sizeof *w->room), .of = of};
-        for (int64_t i = 0; i < n && (mode & TESS_R); i++) w->room[i] = tess_from_half(t, of[i]);
+        if (mode & TESS_R) convert(p, h, part, false);
     }
     w->mode |= mode;
     w->times++;
@@ -211,12 +232,11 @@ static void widen(struct tess_placed_piece *h, tess_dtype t, uint16_t *of, int m
 }
 
 /* It gives it back. */
-static void narrow(struct tess_placed_piece *h, tess_dtype t)
+static void narrow(const tess_tensor *p, struct tess_placed_piece *h, tess_part part)
 {
-    struct tess_widened *w = &h->wide;
-    const int64_t n = h->piece.rows * h->piece.cols;
+    struct tess_widened *w = &h->wide[part];
     if (--w->times > 0) return;
-    for (int64_t i = 0; i < n && (w->mode & TESS_W); i++) w->of[i] = tess_to_half(t, w->room[i]);
+    if (w->mode & TESS_W) convert(p, h, part, true);
     free(w->room);
     *w = (struct tess_widened){0};
 }
@@ -224,11 +244,9 @@ static void narrow(struct tess_placed_piece *h, tess_dtype t)
 /* Writes zeros, which every part can begin with. */
 static tess_status fill_part(tess_tensor *p, int64_t piece, tess_part part)
 {
-    tess_tile *t = part_of(p, piece, part);
-    if (part != TESS_MASTER) return tess_param_fill(p->g, t, p->held->begins);
-    const tess_dtype type = type_of(p);
-    const tess_count_arg a = {.n = (int64_t)(tess_tile_bytes(t) / tess_dtype_size(type))};
-    return submit(p->g, &tess_fill[type], a, (tess_use){t, TESS_W}, (tess_use){0});
+    const struct tess_state *s = &p->held->state[p->held->piece[piece].state];
+    if (part != TESS_MASTER) return tess_param_begin_moment(p, s, part - TESS_MOMENT1);
+    return tess_param_fill(p->g, part_of(p, piece, part), type_of(p), 0);
 }
 
 /* Has the program a piece, as it is kept: at `at`, elements of *tile before it. */
@@ -283,8 +301,8 @@ tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mo
     void *raw = NULL;
     TESS_TRY(check_asked(p, "tess_param_map", data));
     TESS_TRY(hold_piece(p, piece, part, mode, &tile, &at, &raw));
-    if (part == TESS_MASTER && is_narrow(p))
-        widen(&p->held->piece[piece], type_of(p), (uint16_t *)raw + at, mode, data);
+    if (is_kept(p, part))
+        widen(p, &p->held->piece[piece], part, part == TESS_MASTER ? (uint16_t *)raw + at : raw, mode, data);
     else
         *data = (float *)raw + at;
     return TESS_OK;
@@ -301,12 +319,15 @@ tess_status tess_param_lend(tess_tensor *p, int64_t piece, tess_part part, tess_
         return tess_error(TESS_INVALID, p->name,
                           "piece %lld of %lld that rank %d holds (others are lent by their ranks)", (long long)piece,
                           (long long)pieces, p->g->conf.grid.rank);
-    if (piece >= 0 && piece < pieces && p->held->piece[piece].wide.times)
+    if (piece >= 0 && piece < pieces && part >= TESS_MASTER && part < TESS_PARTS &&
+        p->held->piece[piece].wide[part].times)
         return tess_error(TESS_INVALID, p->name, "is mapped already (unmap it first)");
+    if (part > TESS_MASTER && tess_param_kept(p).as == TESS_KEEP_INT8)
+        return tess_error(TESS_INVALID, p->name, "has moments of 8 bits, which cannot be lent (map them)");
     TESS_TRY(hold_piece(p, piece, part, TESS_R, &tile, &at, &raw));
     const tess_piece where = p->held->piece[piece].piece;
     *out = (tess_lent){.handle = tess_tile_handle(tile),
-                       .dtype = part == TESS_MASTER ? type_of(p) : TESS_F32,
+                       .dtype = part == TESS_MASTER ? type_of(p) : tess_param_part_dtype(p, part),
                        .at = at,
                        .rows = where.rows,
                        .columns = where.cols,
@@ -319,7 +340,7 @@ void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part)
     if (!p || p->kind != TESS_KIND_PARAM || piece < 0 || piece >= tess_param_pieces(p) || part < TESS_MASTER ||
         (int)part >= tess_param_parts(p) || !tess_tile_mapped(part_of(p, piece, part)))
         return; /* it was not mapped */
-    if (p->held->piece[piece].wide.times) narrow(&p->held->piece[piece], type_of(p));
+    if (p->held->piece[piece].wide[part].times) narrow(p, &p->held->piece[piece], part);
     tess_tile_unmap(part_of(p, piece, part));
     p->held->storage->g->maps--;
 }

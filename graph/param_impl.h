@@ -8,6 +8,7 @@
 struct tess_state {
     int64_t tile, row, rows;
     int64_t at;                           /* elements of the tile before it */
+    int64_t first_piece;                  /* of the parameter's */
     tess_tile *master;                    /* NULL: it is in the tile's weight */
     tess_tile *weight;                    /* where weights are gathered: what rests between uses; else NULL */
     tess_tile *moment[TESS_MOMENTS_MOST]; /* those of them that the optimizer has; of this slice alone, as are: */
@@ -49,11 +50,11 @@ struct tess_owned {
 struct tess_placed_piece {
     tess_piece piece;
     int64_t state, at;
-    struct tess_widened { /* the program has it in fp32, and the tile is bf16 */
+    struct tess_widened { /* by part: the program has it in fp32, and the tile has fewer bits */
         float *room;      /* NULL: it has not */
-        uint16_t *of;
+        void *of;         /* the tile, for a master from the piece on */
         int mode, times;
-    } wide;
+    } wide[TESS_PARTS];
 };
 
 struct tess_param {
@@ -71,8 +72,9 @@ struct tess_param {
     bool trained; /* a step trains it, with: */
     const tess_optimizer_kind *optimizer; /* whose moments there are; NULL: nobody asked for any yet */
     int moments;
-    float begins;   /* what each of them begins with */
-    bool own_rates; /* with what follows instead of the step's */
+    tess_keeping keeping; /* of them */
+    float begins;         /* what each of them begins with */
+    bool own_rates;       /* with what follows instead of the step's */
     double lr_scale, weight_decay;
 };
 
@@ -88,6 +90,12 @@ static inline int64_t tess_state_elements(const tess_tensor *p, const struct tes
 /* Makes the moments of a parameter for an optimizer that trains it, or, before there is one, for whoever asks for them
  * (moments.c). */
 tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool trains) TESS_NODISCARD;
+/* Says how they are kept, but for the rows that a tile has; those of vectors are fp32. */
+tess_kept tess_param_kept(const tess_tensor *p);
+/* Fills one of them with what it begins with. */
+tess_status tess_param_begin_moment(tess_tensor *p, const struct tess_state *s, int moment);
+/* Returns the stream of random numbers that is a parameter's, from its name: other parameters do not shift it. */
+uint32_t tess_param_stream(const tess_tensor *p);
 /* Returns the weight decay of a parameter. */
 double tess_param_decay(const tess_tensor *p, const tess_optimizer *o);
 /* The graph whose parameters g's are. */
@@ -95,8 +103,8 @@ static inline tess_graph *tess_graph_owner(const tess_graph *g)
 {
     return g->params ? g->param[0]->held->storage->g : (tess_graph *)g;
 }
-/* Fills a tile of fp32 with a value (param.c). */
-tess_status tess_param_fill(tess_graph *g, tess_tile *t, float value);
+/* Fills a tile of that dtype with a value (param.c). */
+tess_status tess_param_fill(tess_graph *g, tess_tile *t, tess_dtype type, float value);
 
 /* ---- ranks (grid.c) ---- */
 

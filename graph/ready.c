@@ -27,7 +27,8 @@ static void make_pieces(tess_tensor *p)
     int segments = p->held->on.segments ? p->held->on.segments : 1;
     p->held->piece = tess_arena_get(p->g->arena, (size_t)(p->held->states * segments + 1) * sizeof *p->held->piece);
     for (int64_t k = 0; k < p->held->states; k++) {
-        const struct tess_state *s = &p->held->state[k];
+        struct tess_state *s = &p->held->state[k];
+        s->first_piece = p->held->pieces;
         int64_t from = s->tile * p->cut->tile_rows + s->row, to = from + s->rows;
         for (int i = 0; i < segments; i++) {
             const struct tess_segment *g = p->held->on.segments ? &p->held->on.segment[i] : &all;

@@ -18,8 +18,10 @@ static void renew(tess_graph *g, unsigned session)
         for (int64_t i = 0; i < p->held->states; i++)
             memset(p->held->state[i].begun, 0, sizeof p->held->state[i].begun);
         for (int64_t i = 0; i < p->held->pieces; i++) {
-            free(p->held->piece[i].wide.room);
-            p->held->piece[i].wide = (struct tess_widened){0};
+            for (int part = 0; part < TESS_PARTS; part++) {
+                free(p->held->piece[i].wide[part].room);
+                p->held->piece[i].wide[part] = (struct tess_widened){0};
+            }
         }
         for (int64_t j = 0; j < p->cut->tiles && p->held->tile; j++) p->held->tile[j].filled = false;
     }

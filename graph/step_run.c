@@ -30,7 +30,7 @@ static tess_status prepare_moments(tess_graph *g)
             struct tess_state *t = &g->param[k]->held->state[i];
             for (int m = 0; m < g->param[k]->held->moments; m++) {
                 if (t->begun[TESS_MOMENT1 + m]) continue;
-                TESS_TRY(tess_param_fill(g, t->moment[m], g->param[k]->held->begins));
+                TESS_TRY(tess_param_begin_moment(g->param[k], t, m));
                 t->begun[TESS_MOMENT1 + m] = true;
             }
         }

@@ -257,7 +257,8 @@ tess_piece tess_param_piece(const tess_tensor *p, int64_t piece);
 tess_status tess_param_map(tess_tensor *p, int64_t piece, tess_part part, int mode, float **data) TESS_NODISCARD;
 /* Lends the program's own StarPU tasks one of them, to read, between steps and until tess_param_unmap: in the plan's
  * room it is in RAM until then, and behind that until the tasks have run which read it. What is sharded elsewhere is
- * lent there, by the rank that holds the piece. A frozen matrix is lent as it is kept, in the graph's dtype. */
+ * lent there, by the rank that holds the piece. A frozen matrix is lent as it is kept, in the graph's dtype, and so
+ * are moments in bf16; those in 8 bits are not. */
 tess_status tess_param_lend(tess_tensor *p, int64_t piece, tess_part part, tess_lent *out) TESS_NODISCARD;
 /* Gives it back. */
 void tess_param_unmap(tess_tensor *p, int64_t piece, tess_part part);

@@ -28,6 +28,7 @@ typedef enum tess_scheduler_type {
 } tess_scheduler_type;
 typedef enum tess_warmup_type { TESS_WARMUP_LOG, TESS_WARMUP_LINEAR } tess_warmup_type;
 typedef enum tess_save_dtype { TESS_SAVE_FP32, TESS_SAVE_BF16, TESS_SAVE_FP16 } tess_save_dtype;
+typedef enum tess_optimizer_states { TESS_STATES_FP32, TESS_STATES_BF16, TESS_STATES_8BIT } tess_optimizer_states;
 /* nvme is disk */
 typedef enum tess_offload {
     TESS_OFFLOAD_AUTO = -1,

@@ -32,7 +32,7 @@ tess_status tess_states_write(const char *dir, tess_graph *g, tess_states_of_wha
     for (int k = 0; k < params; k++)
         for (int part = 0; part < parts_of(tess_graph_param(g, k), of); part++) {
             const tess_tensor *p = tess_graph_param(g, k);
-            const tess_safetensors_dtype type = stored_as[tess_param_dtype(p)];
+            const tess_safetensors_dtype type = stored_as[tess_param_part_dtype(p, (tess_part)part)];
             int64_t shape[3];
             int rank = tess_tensor_shape(p, shape);
             char *name = tess_states_name(p, (tess_part)part);

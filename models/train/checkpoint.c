@@ -62,7 +62,10 @@ static tess_status write_state(const char *dir, const tess_progress *p, const te
     snprintf(frozen, sizeof frozen, "%016llx", (unsigned long long)t->frozen);
     json_t *root = json_pack("{s:I, s:I, s:I, s:s}", "step", (json_int_t)p->step, "samples", (json_int_t)p->samples,
                              "seed", (json_int_t)p->seed, "format", "tessera checkpoint 1");
-    json_object_set_new(root, "optimizer", json_pack("{s:s, s:i}", "name", optimizer, "moments", moments));
+    json_t *of = json_pack("{s:s, s:i}", "name", optimizer, "moments", moments);
+    const tess_keeping keeping = tess_graph_keeping(g);
+    if (keeping != TESS_KEEP_F32) json_object_set_new(of, "states", json_string(tess_keeping_name(keeping)));
+    json_object_set_new(root, "optimizer", of);
     if (t->known)
         json_object_set_new(root, "run",
                             json_pack("{s:I, s:I, s:I, s:I, s:b, s:b, s:b, s:{s:I, s:I, s:s}}", "steps",
@@ -272,9 +275,13 @@ static void read_more(json_t *root, tess_progress *p)
     tess_run_facts *t = &p->told;
     json_int_t steps, schedule, batch, length, samples, tokens, parameters, trained, best, worse;
     int bf16, shuffle;
-    const char *sum, *optimizer;
+    const char *sum, *optimizer, *states;
     if (!json_unpack(root, "{s:{s:s, s:i}}", "optimizer", "name", &optimizer, "moments", &p->moments))
         snprintf(p->optimizer, sizeof p->optimizer, "%s", optimizer);
+    for (int k = TESS_KEEP_BF16; k <= TESS_KEEP_INT8; k++)
+        if (!json_unpack(root, "{s:{s:s}}", "optimizer", "states", &states) &&
+            !strcmp(states, tess_keeping_name((tess_keeping)k)))
+            p->keeping = (tess_keeping)k;
     if (!json_unpack(root, "{s:{s:I, s:I, s:I, s:I, s:b, s:b, s:{s:I, s:I, s:s}}}", "run", "steps", &steps,
                      "schedule_steps", &schedule, "train_batch_size", &batch, "seq_length", &length, "bf16", &bf16,
                      "shuffle", &shuffle, "data", "samples", &samples, "tokens", &tokens, "sum", &sum))

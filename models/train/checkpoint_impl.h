@@ -43,6 +43,7 @@ typedef struct tess_progress {
     int64_t worse;
     char optimizer[24]; /* whose states there are, and how many of a parameter; "" in older ones: AdamW's */
     int moments;
+    tess_keeping keeping;  /* of matrices' moments */
     tess_loss_scale scale; /* of the loss, in fp16; value 0: the run so far was not in fp16 */
     tess_run_facts told;
 } tess_progress;

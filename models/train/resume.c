@@ -171,7 +171,7 @@ static const char *dtype_of(const tess_run_facts *f)
     return f->bf16 ? "bf16" : f->fp16 ? "fp16" : "fp32";
 }
 
-/* All of this is sound: positions are counted in samples, states are fp32 whatever the matrices are. */
+/* All of this is sound: positions are counted in samples, and masters are fp32 whatever the matrices are. */
 static void say_differences(const tess_run_facts *then, const tess_run_facts *now, tess_progress *at)
 {
     typedef unsigned long long wide;
@@ -246,6 +246,10 @@ static tess_status go_on(const tess_run *r, const tess_run_facts *now, tess_begi
     }
     tess_note("resuming from %s after step %lld", c->checkpoint.dir, (long long)at->step);
     TESS_TRY(check_model(r, at->step, true));
+    if (at->keeping != o.keeping && tess_optimizer_moments(&o) > 0)
+        tess_note("resuming with optimizer_states %s, the checkpoint's run had %s: %s", tess_keeping_name(o.keeping),
+                  tess_keeping_name(at->keeping),
+                  o.keeping > at->keeping ? "its moments are rounded" : "its moments go on as they are");
     say_differences(&at->told, now, at);
     if (c->checkpoint.keep_best && at->best_step) {
         char *best = tess_checkpoint_path(c->checkpoint.dir, at->best_step);

@@ -20,6 +20,8 @@ tess_dtype tess_run_yardstick(const tess_config *c)
 
 tess_optimizer tess_run_optimizer(const tess_config *c)
 {
+    static const tess_keeping keeping[] = {
+        [TESS_STATES_FP32] = TESS_KEEP_F32, [TESS_STATES_BF16] = TESS_KEEP_BF16, [TESS_STATES_8BIT] = TESS_KEEP_INT8};
     return (tess_optimizer){.type = (tess_optimizer_type)c->optimizer.type,
                             .beta1 = c->optimizer.params.betas[0],
                             .beta2 = c->optimizer.params.betas[1],
@@ -32,7 +34,8 @@ tess_optimizer tess_run_optimizer(const tess_config *c)
                             .dampening = c->optimizer.params.dampening,
                             .nesterov = c->optimizer.params.nesterov,
                             .lr_decay = c->optimizer.params.lr_decay,
-                            .initial = c->optimizer.params.initial_accumulator_value};
+                            .initial = c->optimizer.params.initial_accumulator_value,
+                            .keeping = keeping[c->optimizer_states]};
 }
 
 tess_status tess_run_at_key(tess_status status)
@@ -42,6 +45,7 @@ tess_status tess_run_at_key(tess_status status)
                                          {"grid", "parallel.pipeline"},
                                          {"carrier", "parallel.carrier"},
                                          {"optimizer", "optimizer.params"},
+                                         {"moments", "optimizer_states"},
                                          {"sequence length", "data.seq_length"}};
     for (size_t k = 0; k < sizeof key / sizeof key[0]; k++) tess_error_at(status, key[k][0], key[k][1]);
     return status;

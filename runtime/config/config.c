@@ -386,6 +386,7 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
                (wide)c->parallel.tensor, (wide)c->parallel.pipeline, (wide)ranks, (wide)model);
     TESS_TRY(resolve_batch(c, ranks / model));
     TESS_TRY(tess_config_resolve_optimizer(c));
+    if (c->optimizer_states > TESS_STATES_8BIT) c->optimizer_states = TESS_STATES_8BIT; /* int8 */
     TESS_TRY(tess_config_resolve_deepspeed(c));
     TESS_TRY(resolve_schedule(c));
     TESS_TRY(resolve_paths(c));

@@ -31,18 +31,23 @@ struct net {
     tess_tensor *ids, *targets, *loss, *param[4];
 };
 
-static struct net make(void)
+static struct net make_of(int64_t c)
 {
     struct net n = {.g = tess_graph_new(NULL)};
     n.ids = tess_input(n.g, "ids", B, T);
     n.targets = tess_input(n.g, "targets", B, T);
-    n.param[0] = tess_param(n.g, "table", V, C, TESS_ZERO);
-    n.param[1] = tess_param(n.g, "w", C, C, TESS_ZERO);
-    n.param[2] = tess_param(n.g, "b", C, 1, TESS_ZERO);
-    n.param[3] = tess_param(n.g, "head", V, C, TESS_ZERO);
+    n.param[0] = tess_param(n.g, "table", V, c, TESS_ZERO);
+    n.param[1] = tess_param(n.g, "w", c, c, TESS_ZERO);
+    n.param[2] = tess_param(n.g, "b", c, 1, TESS_ZERO);
+    n.param[3] = tess_param(n.g, "head", V, c, TESS_ZERO);
     tess_tensor *x = tess_linear(tess_embedding(n.ids, n.param[0], NULL), n.param[1], n.param[2]);
     n.loss = tess_cross_entropy(x, n.param[3], NULL, n.targets);
     return n;
+}
+
+static struct net make(void)
+{
+    return make_of(C);
 }
 
 static int64_t elements(const tess_tensor *p)
@@ -168,6 +173,119 @@ TEST(moments_begin_as_the_optimizer_says)
     tess_stop();
 }
 
+/* ---- states in fewer bits ---- */
+
+enum { WIDE = 40, MATRICES = 2 * V * WIDE + WIDE * WIDE };
+
+/* What came of a run: losses, and what a program sees of the first matrix' master and moments. */
+struct fewer {
+    double loss[STEPS];
+    float part[TESS_PARTS][WIDE * WIDE];
+};
+static void train_fewer(tess_optimizer o, tess_keeping as, bool late, struct fewer *f)
+{
+    struct net n = make_of(WIDE);
+    tess_step *s;
+    tess_plan plan;
+    o.keeping = as;
+    o.clip = 1;
+    o.weight_decay = 0.01;
+    OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .late = late, .optimizer = o}, &s));
+    tess_step_plan(s, &plan);
+    const int64_t moments = tess_param_parts(n.param[0]) - 1, scales = 2 * V + WIDE; /* a row is a block */
+    const int64_t kept = as == TESS_KEEP_INT8   ? MATRICES + 4 * scales
+                         : as == TESS_KEEP_BF16 ? 2 * MATRICES
+                                                : 4 * MATRICES;
+    CHECK_EQ(plan.resident[TESS_ROLE_MOMENT], moments * (kept + 4 * WIDE));
+    draw(&n);
+    for (int64_t k = 0; k < STEPS; k++) f->loss[k] = run(&n, s, k, 0.01);
+    for (int part = 0; part <= moments; part++) {
+        float *x;
+        OK(tess_param_map(n.param[1], 0, (tess_part)part, TESS_R, &x));
+        memcpy(f->part[part], x, sizeof f->part[part]);
+        tess_param_unmap(n.param[1], 0, (tess_part)part);
+    }
+    tess_step_free(s);
+    tess_graph_free(n.g);
+}
+
+/* As far as each form's steps allow it is the run in fp32; and late updates have the same dice. */
+TEST(states_in_fewer_bits)
+{
+    const tess_optimizer of[] = {TESS_ADAMW, TESS_SGD(0.9), TESS_LION, TESS_ADAGRAD};
+    static struct fewer plain, kept, late;
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    for (int k = 0; k < 4; k++) {
+        train_fewer(of[k], TESS_KEEP_F32, false, &plain);
+        for (int as = TESS_KEEP_BF16; as <= TESS_KEEP_INT8; as++) {
+            if (k == 3 && as == TESS_KEEP_INT8) continue; /* which is refused */
+            train_fewer(of[k], (tess_keeping)as, false, &kept);
+            train_fewer(of[k], (tess_keeping)as, true, &late);
+            CHECK(!memcmp(&kept, &late, sizeof kept));
+            CHECK(memcmp(kept.part[1], plain.part[1], sizeof kept.part[1]) != 0);
+            double off = 0, moment = 0, size = 0;
+            for (int i = 0; i < STEPS; i++) off = fmax(off, fabs(kept.loss[i] - plain.loss[i]));
+            for (int i = 0; i < WIDE * WIDE; i++) {
+                moment += pow((double)kept.part[1][i] - plain.part[1][i], 2);
+                size += pow((double)plain.part[1][i], 2);
+            }
+            printf("%s %s: losses differ by %.2g, a moment by %.2g\n", tess_optimizer_kind_of(&of[k])->name,
+                   tess_keeping_name((tess_keeping)as), off, sqrt(moment / size));
+            CHECK(off < 0.1);
+        }
+    }
+    tess_stop();
+}
+
+/* Pieces are read and written as fp32, with what they had. */
+TEST(fewer_bits_seen_from_a_program)
+{
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    for (int as = TESS_KEEP_BF16; as <= TESS_KEEP_INT8; as++) {
+        struct net n = make_of(WIDE);
+        tess_step *s, *other;
+        tess_lent lent;
+        float *x, was[WIDE * WIDE];
+        tess_step_conf conf = {.train = true, .optimizer = TESS_ADAMW};
+        conf.optimizer.keeping = (tess_keeping)as;
+        OK(tess_step_new(n.loss, &conf, &s));
+        draw(&n);
+        OK(tess_param_map(n.param[1], 0, TESS_MOMENT1, TESS_R, &x)); /* before any step */
+        for (int i = 0; i < WIDE * WIDE; i++) CHECK(x[i] == 0);
+        tess_param_unmap(n.param[1], 0, TESS_MOMENT1);
+        for (int64_t k = 0; k < 3; k++) run(&n, s, k, 0.01);
+        for (int part = TESS_MOMENT1; part <= TESS_MOMENT2; part++) {
+            OK(tess_param_map(n.param[1], 0, (tess_part)part, TESS_RW, &x));
+            memcpy(was, x, sizeof was);
+            tess_param_unmap(n.param[1], 0, (tess_part)part);
+            OK(tess_param_map(n.param[1], 0, (tess_part)part, TESS_R, &x));
+            CHECK(!memcmp(was, x, sizeof was));
+            tess_param_unmap(n.param[1], 0, (tess_part)part);
+            OK(tess_param_map(n.param[1], 0, (tess_part)part, TESS_W, &x));
+            for (int i = 0; i < WIDE * WIDE; i++) x[i] = i % WIDE ? 0.25f : 1;
+            tess_param_unmap(n.param[1], 0, (tess_part)part);
+            OK(tess_param_map(n.param[1], 0, (tess_part)part, TESS_R, &x));
+            for (int i = 0; i < WIDE * WIDE; i++) CHECK_NEAR(x[i], i % WIDE ? 0.25 : 1, 0.004);
+            tess_param_unmap(n.param[1], 0, (tess_part)part);
+        }
+        if (as == TESS_KEEP_INT8) {
+            WRONG(tess_param_lend(n.param[1], 0, TESS_MOMENT1, &lent), "w: has moments of 8 bits");
+        } else {
+            OK(tess_param_lend(n.param[1], 0, TESS_MOMENT1, &lent));
+            CHECK_EQ(lent.dtype, TESS_BF16);
+            tess_param_unmap(n.param[1], 0, TESS_MOMENT1);
+        }
+        OK(tess_param_lend(n.param[2], 0, TESS_MOMENT1, &lent)); /* a vector's are fp32 */
+        CHECK_EQ(lent.dtype, TESS_F32);
+        tess_param_unmap(n.param[2], 0, TESS_MOMENT1);
+        conf.optimizer.keeping = TESS_KEEP_F32;
+        WRONG(tess_step_new(n.loss, &conf, &other), "moments: are kept otherwise than by another step");
+        tess_step_free(s);
+        tess_graph_free(n.g);
+    }
+    tess_stop();
+}
+
 TEST(mistakes)
 {
     struct net n = make();
@@ -185,6 +303,14 @@ TEST(mistakes)
     WRONG(tess_step_new(n.loss, &conf, &s), "eps nan");
     conf.optimizer.type = (tess_optimizer_type)77;
     WRONG(tess_step_new(n.loss, &conf, &s), "type 77");
+    conf.optimizer = TESS_SGD(0);
+    conf.optimizer.keeping = TESS_KEEP_BF16;
+    WRONG(tess_step_new(n.loss, &conf, &s), "SGD without momentum has no states to keep in fewer bits");
+    conf.optimizer = TESS_ADAGRAD;
+    conf.optimizer.keeping = TESS_KEEP_INT8;
+    WRONG(tess_step_new(n.loss, &conf, &s), "Adagrad's sum of squares in 8 bits");
+    conf.optimizer.keeping = (tess_keeping)9;
+    WRONG(tess_step_new(n.loss, &conf, &s), "keeping 9");
     conf.optimizer = TESS_SGD(0.9);
     OK(tess_step_new(n.loss, &conf, &s));
     conf.by_layer = true;

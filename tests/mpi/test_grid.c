@@ -151,6 +151,7 @@ TEST(data_parallel_gives_the_same_bits_at_every_stage)
                 conf.late = way & 2;
                 if (way == 3) conf.recompute_every = 1;
                 if (way == 1) conf.optimizer.clip = 0;
+                conf.optimizer.keeping = (tess_keeping)((which + way) % 3);
                 struct outcome alone = train_alone(which, (tess_dtype)dtype, &conf);
                 for (int stage = 0; stage < 4; stage++) {
                     char what[100];
@@ -258,6 +259,7 @@ TEST(tensor_parallel_is_near_one_rank)
                 if (which == 1) conf.optimizer.clip = 0;
                 if (which == 2) conf.recompute_every = 1;
                 if (stage == 2) conf.by_layer = true;
+                if (stage == 1) conf.optimizer.keeping = which == 1 ? TESS_KEEP_INT8 : TESS_KEEP_BF16;
                 if (grid_of(&grid, 1, tensor))
                     near_alone(&grid, 2, which, (tess_dtype)(stage % 2), conf, stage % 2 ? 1e-2 : 1e-4);
             }

@@ -10,12 +10,20 @@ static const struct optimizer {
     int stage;            /* that it is tried at */
     const char *state[2]; /* what its states are called */
     int moments;
+    const char *keeping; /* optimizer_states; NULL: fp32 */
 } optimizers[] = {
-    {"SGD", "\"lr\": 0.1", 3, {0}, 0},
-    {"SGD", "\"lr\": 0.1, \"momentum\": 0.9, \"nesterov\": true, \"weight_decay\": 0.01", 2, {"momentum_buffer"}, 1},
-    {"SGD", "\"lr\": 0.1, \"momentum\": 0.9, \"dampening\": 0.5", 3, {"momentum_buffer"}, 1},
-    {"Lion", "\"lr\": 3e-4, \"weight_decay\": 0.1", 1, {"exp_avg"}, 1},
-    {"Adagrad", "\"lr\": 0.05, \"lr_decay\": 0.01, \"initial_accumulator_value\": 0.1", 3, {"sum"}, 1},
+    {"SGD", "\"lr\": 0.1", 3, {0}, 0, NULL},
+    {"SGD",
+     "\"lr\": 0.1, \"momentum\": 0.9, \"nesterov\": true, \"weight_decay\": 0.01",
+     2,
+     {"momentum_buffer"},
+     1,
+     NULL},
+    {"SGD", "\"lr\": 0.1, \"momentum\": 0.9, \"dampening\": 0.5", 3, {"momentum_buffer"}, 1, "bf16"},
+    {"Lion", "\"lr\": 3e-4, \"weight_decay\": 0.1", 1, {"exp_avg"}, 1, "int8"},
+    {"Adagrad", "\"lr\": 0.05, \"lr_decay\": 0.01, \"initial_accumulator_value\": 0.1", 3, {"sum"}, 1, "bf16"},
+    {"AdamW", "\"lr\": 0.01, \"weight_decay\": 0.1", 2, {"exp_avg", "exp_avg_sq"}, 2, "8bit"},
+    {"AdamW", "\"lr\": 0.01", 3, {"exp_avg", "exp_avg_sq"}, 2, "bf16"},
 };
 enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
 
@@ -25,8 +33,8 @@ static const char *optimizer_of(const struct optimizer *o)
     static char text[400];
     snprintf(text, sizeof text,
              "\"optimizer\": {\"type\": \"%s\", \"params\": {%s}, \"groups\": [{\"match\": [\"*.bias\", \"wpe.*\"], "
-             "\"lr_scale\": 0.5, \"weight_decay\": 0.02}]}",
-             o->type, o->params);
+             "\"lr_scale\": 0.5, \"weight_decay\": 0.02}]}, \"optimizer_states\": \"%s\"",
+             o->type, o->params, o->keeping ? o->keeping : "fp32");
     return text;
 }
 
@@ -48,14 +56,22 @@ static void check_states(const struct optimizer *o, const char *dir)
     struct weights w = weights_read(path);
     CHECK(json_object_get(w.header, "h.0.mlp.c_fc.weight") != NULL);
     for (int m = 0; m < 2; m++) {
+        const bool bf16 = o->keeping && !strcmp(o->keeping, "bf16");
         snprintf(name, sizeof name, "h.0.mlp.c_fc.weight.%s", m < o->moments ? o->state[m] : "exp_avg_sq");
-        CHECK(!json_object_get(w.header, name) == (m >= o->moments));
+        const json_t *t = json_object_get(w.header, name);
+        CHECK(!t == (m >= o->moments));
+        if (t) CHECK_STR(json_string_value(json_object_get(t, "dtype")), bf16 ? "BF16" : "F32");
     }
     weights_free(&w);
     snprintf(path, sizeof path, "%s/state.json", dir);
     json_t *state = json_load_file(path, 0, NULL), *of = json_object_get(state, "optimizer");
     CHECK_STR(json_string_value(json_object_get(of, "name")), o->type);
     CHECK_EQ(json_integer_value(json_object_get(of, "moments")), o->moments);
+    const char *states = o->keeping && !strcmp(o->keeping, "int8") ? "8bit" : o->keeping; /* has two names */
+    if (states)
+        CHECK_STR(json_string_value(json_object_get(of, "states")), states);
+    else
+        CHECK(!json_object_get(of, "states"));
     json_decref(state);
 }
 
@@ -133,6 +149,47 @@ TEST(another_optimizers_states_are_refused)
     EXPECT_DONE();
 }
 
+/* What was kept in one form goes on in another, which is said; checkpoints of either give the same weights to others.
+ */
+TEST(other_states_are_converted)
+{
+    setup(&optimizers[5]); /* AdamW, 8bit */
+    RUN("train", "run.json", "checkpoint.dir=ck", "checkpoint.every=2", "steps=2");
+    EXPECT_DONE();
+    RUN("train", "run.json", "checkpoint.dir=ck", "--resume", "optimizer_states=fp32", "steps=3", "checkpoint.every=3");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err,
+              "resuming with optimizer_states fp32, the checkpoint's run had 8bit: its moments go on as they are");
+    RUN("train", "run.json", "checkpoint.dir=ck", "--resume", "optimizer_states=bf16");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, "resuming with optimizer_states bf16, the checkpoint's run had fp32: its moments are rounded");
+    RUN("train", "run.json", "optimizer_states=bf16", "output=half");
+    EXPECT_DONE();
+    CHECK(!same_file("out/model/model.safetensors", "half/model/model.safetensors"));
+    RUN("train", "run.json", "optimizer_states=4bit");
+    EXPECT_ERROR(2, "optimizer_states", "4bit", "fp32, bf16, 8bit, int8");
+}
+
+/* Two ranks of a tensor write what one goes on from, and the other way. Its sums are not those of one rank. */
+TEST(fewer_bits_over_tensor_ranks)
+{
+    for (int k = 5; k < 7; k++) {
+        setup(&optimizers[k]);
+        RUN("train", "run.json", "output=one");
+        EXPECT_DONE();
+        RUN_RANKS(2, "train", "run.json", "parallel.tensor=2", "checkpoint.dir=ck", "checkpoint.every=2", "steps=2");
+        EXPECT_DONE();
+        check_states(&optimizers[k], "ck/step-00000002");
+        RUN("train", "run.json", "checkpoint.dir=ck", "--resume");
+        EXPECT_DONE();
+        json_t *one = read_metrics("one/metrics.jsonl"), *out = read_metrics("out/metrics.jsonl");
+        CHECK_EQ(json_array_size(out), 4);
+        for (size_t i = 0; i < 4; i++) CHECK_NEAR(number_of(out, i, "loss"), number_of(one, i, "loss"), 0.05);
+        json_decref(one);
+        json_decref(out);
+    }
+}
+
 /* Bytes from and to the disk in a step, the mean of all of a run: what one writes may count to the next. */
 static double moved(void)
 {
@@ -151,12 +208,13 @@ static double moved(void)
 /* Masters and moments come from the disk once a step, and go back: 8 bytes of a parameter, and 8 for each moment. */
 TEST(fewer_states_move_less)
 {
-    double of[3], estimated[3];
-    static const char *const type[] = {"optimizer.type=AdamW", "optimizer.type=Lion", "optimizer.type=SGD"};
+    double of[5], estimated[5];
+    static const char *const type[] = {"optimizer.type=AdamW", "optimizer.type=Lion", "optimizer.type=SGD",
+                                       "optimizer_states=bf16", "optimizer_states=8bit"};
     wide_setup_with("\"train_batch_size\": 2, \"steps\": 8, \"bf16\": {\"enabled\": true},\n \"gradient_clipping\": 0, "
                     "\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", "
                     "\"nvme_path\": \"swap\"}}");
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 5; k++) {
         RUN("estimate", "run.json", type[k]);
         EXPECT_DONE();
         estimated[k] = line_of("read in a step") + line_of("written in a step");
@@ -166,10 +224,13 @@ TEST(fewer_states_move_less)
         of[k] = moved();
         CHECK(fabs(of[k] - estimated[k]) < 0.15 * estimated[k]);
     }
-    printf("moved in a step: AdamW %.1f MiB, Lion %.1f, SGD %.1f\n", of[0] / 0x1p20, of[1] / 0x1p20, of[2] / 0x1p20);
+    printf("moved in a step: AdamW %.1f MiB, Lion %.1f, SGD %.1f; AdamW in bf16 %.1f, in 8 bits %.1f\n", of[0] / 0x1p20,
+           of[1] / 0x1p20, of[2] / 0x1p20, of[3] / 0x1p20, of[4] / 0x1p20);
     CHECK(of[2] < of[1] && of[1] < of[0]);
     CHECK(fabs(estimated[1] / estimated[0] - 2.0 / 3) < 0.02);
     CHECK(fabs(estimated[2] / estimated[0] - 1.0 / 3) < 0.02);
+    CHECK(fabs(estimated[3] / estimated[0] - 2.0 / 3) < 0.02);
+    CHECK(fabs(estimated[4] / estimated[0] - 1.0 / 2) < 0.02);
 }
 
 TEST(what_an_optimizer_does_not_have)
@@ -195,6 +256,9 @@ TEST(what_an_optimizer_does_not_have)
          ""},
         {"optimizer.type=SGD", "optimizer.groups=[{\"match\": \"*\", \"lr_scale\": -1}]",
          "optimizer.groups[0]: lr_scale is -1", "0 to 1000"},
+        {"optimizer.type=SGD", "optimizer_states=bf16", "optimizer_states: SGD without momentum has no states", ""},
+        {"optimizer.type=Adagrad", "optimizer_states=8bit", "optimizer_states: Adagrad's sum of squares in 8 bits",
+         "bf16"},
         {"optimizer.type=SGD", "optimizer.groups=[3]", "optimizer.groups: [3], expected a list of objects", ""},
     };
     tiny_setup();

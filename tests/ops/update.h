@@ -83,12 +83,87 @@ static void update_not_finite(const tess_optimizer *o)
     }
 }
 
+/* Rows of matrices whose moments are in fewer bits: what is here of a row of the whole, in three runs of rows. */
+static const struct {
+    int64_t rows, width, whole, column;
+} update_rows[] = {{7, 768, 768, 0}, {4, 384, 768, 384}, {5, 33, 67, 34},
+                   {9, 8, 8, 0},     {3, 257, 257, 0},   {1, 1024, 1024, 0}};
+
+static void update_kept(const tess_optimizer *o, tess_keeping as, int kind)
+{
+    static const char *const name[TESS_MOMENTS_MOST] = {"m", "v"};
+    const int rows_of = kind % (int)(sizeof update_rows / sizeof *update_rows);
+    const int64_t rows = op_speed ? 1024 : update_rows[rows_of].rows, width = update_rows[rows_of].width;
+    const int64_t n = rows * width, before_it = op_speed ? 0 : kind % 3 * 4;
+    tess_update_arg a = {.n = n,
+                         .optimizer = o,
+                         .moments = tess_optimizer_moments(o),
+                         .weight_decay = 0.1,
+                         .lr_scale = 1,
+                         .copy = kind % 3 ? TESS_BF16 + kind % 2 : TESS_F32,
+                         .clip = kind & 1,
+                         .kept = {as, width, update_rows[rows_of].whole, update_rows[rows_of].column},
+                         .name = "w"};
+    a.at_master = a.at_gradient = a.at_copy = before_it;
+    for (int part = 0; part < TESS_KEPT_PARTS; part++) {
+        a.kept.part[part].rows = rows / 3 + (part == 2 ? rows % 3 : 0);
+        a.kept.part[part].first = 1000 * part;
+    }
+    a.kept.dice = 77;
+    update_set_env(o, kind);
+    op_draw(op_any("master", n + before_it, TESS_F32, true), n + before_it, TESS_F32, 1);
+    for (int m = 0; m < a.moments; m++) {
+        const bool positive = tess_optimizer_kind_of(o)->positive >> m & 1;
+        float *x = tess_alloc((size_t)n * sizeof *x);
+        op_draw(x, n, TESS_F32, m ? 0.01 : 0.1);
+        for (int64_t i = 0; i < n; i++) {
+            if (i % 7 == 3) x[i] *= 1e-4f;
+            if (i / width % 5 == 2)
+                x[i] = i / width % 2 ? x[i] * 1e-36f : 0; /* rows of next to nothing, and of nothing */
+            if (positive) x[i] = fabsf(x[i]);
+        }
+        void *to = op_any(name[m], (int64_t)tess_kept_bytes(&a.kept, rows) / 2, TESS_BF16, true);
+        memset(to, 0, tess_kept_bytes(&a.kept, rows));
+        tess_kept_write(&a.kept, to, rows, positive, 0, rows, x);
+        free(x);
+    }
+    float *g = op_drawn("gradient", n + before_it, TESS_F32, 1e-3);
+    for (int64_t i = 0; i < n + before_it; i++) g[i] = i / width % 5 == 2 ? 0 : g[i];
+    double *loss = op_raw("loss", 2, OP_DOUBLE);
+    loss[0] = loss[1] = 1;
+    if (a.clip) {
+        double *norm = op_raw("norm", 1, OP_DOUBLE);
+        *norm = kind == 5 ? NAN : 7;
+    } else {
+        void *sum = op_raw("sum", (int64_t)(tess_exact_bytes() / sizeof(double)), OP_BITS);
+        tess_view view[] = {{g + before_it, (size_t)n * sizeof *g}, {sum, tess_exact_bytes()}};
+        tess_square_arg square = {.n = n, .row = n};
+        tess_square_sum[TESS_F32].cpu(&(tess_work){.buf = view, .nbuf = 2, .arg = &square, .env = &op_env});
+    }
+    if (a.copy != TESS_F32) op_any("copy", n + before_it, a.copy, true);
+    op_run(&tess_optimizer_kind_of(o)->update[TESS_F32], &a);
+}
+
+/* In each of the forms that it can have. The descriptions behind draw what they would without these. */
+static void update_each_kept(const tess_optimizer *o)
+{
+    const uint64_t dice = op_dice;
+    for (int as = TESS_KEEP_BF16; as <= TESS_KEEP_INT8; as++) {
+        tess_optimizer kept = *o;
+        kept.keeping = (tess_keeping)as;
+        if (tess_optimizer_check(&kept) != TESS_OK) continue;
+        for (int kind = 0; kind < (op_speed ? 1 : 6); kind++) update_kept(o, (tess_keeping)as, kind);
+    }
+    op_dice = dice;
+}
+
 /* With each of these numbers. */
 static void update_each(const tess_optimizer *o, int n)
 {
     for (int k = 0; k < n; k++) {
         update_tasks(&o[k]);
         if (!op_speed) update_not_finite(&o[k]);
+        update_each_kept(&o[k]);
     }
 }
 #endif

@@ -352,6 +352,9 @@ TEST(what_this_build_lacks)
     CHECK_EQ(load_for(BATCH, "parallel.carrier=pigeon", 1, &c), TESS_INVALID);
     CHECK_HAS(tess_error_text(), "command line: parallel.carrier: \"pigeon\", expected one of starpu_mpi, mpi, nccl");
     tess_config_free(&c);
+    CHECK_EQ(load_for(BATCH, "optimizer_states=int8", 1, &c), TESS_OK); /* 8bit has two names */
+    CHECK_EQ(c.optimizer_states, TESS_STATES_8BIT);
+    tess_config_free(&c);
     CHECK_EQ(load_for(BATCH, "bf16.bf16_optimizer_states=true", 1, &c), TESS_INVALID);
     tess_config_free(&c);
     CHECK_EQ(load_for("{\"train_batch_size\": 2, \"fp16\": {\"enabled\": false}, \"parallel\": {\"tensor\": 1},"

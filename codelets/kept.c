@@ -1,0 +1,42 @@
+/* Moments that are kept in fewer bits (kept_impl.h), as the main thread reads and writes them: whole rows, in fp32. */
+#include "kept_impl.h"
+#include "update_span_impl.h"
+
+const char *tess_keeping_name(tess_keeping as)
+{
+    static const char *const name[] = {[TESS_KEEP_F32] = "fp32", [TESS_KEEP_BF16] = "bf16", [TESS_KEEP_INT8] = "8bit"};
+    return name[as];
+}
+
+size_t tess_kept_bytes(const tess_kept *k, int64_t rows)
+{
+    const int64_t n = rows * k->width;
+    if (k->as == TESS_KEEP_F32) return 4 * (size_t)n;
+    if (k->as == TESS_KEEP_BF16) return 2 * (size_t)n;
+    return (size_t)(tess_kept_scales(n) + 4 * rows * tess_kept_cut_of(k).blocks);
+}
+
+void tess_kept_read(const tess_kept *k, const void *kept, int64_t of, bool positive, int64_t row, int64_t rows,
+                    float *x)
+{
+    const tess_kept_cut cut = tess_kept_cut_of(k);
+    const float *scale = (const float *)((const char *)kept + tess_kept_scales(of * k->width));
+    const int64_t first = row * k->width;
+    if (k->as == TESS_KEEP_BF16) tess_widen(x, (const uint16_t *)kept + first, rows * k->width, TESS_BF16);
+    for (int64_t i = row * cut.blocks; i < (row + rows) * cut.blocks && k->as == TESS_KEEP_INT8; i++) {
+        const tess_kept_span s = tess_kept_span_of(k, cut, i);
+        tess_int8_read(x + s.at - first, (const uint8_t *)kept + s.at, scale[i], s.n, positive);
+    }
+}
+
+void tess_kept_write(const tess_kept *k, void *kept, int64_t of, bool positive, int64_t row, int64_t rows, float *x)
+{
+    const tess_kept_cut cut = tess_kept_cut_of(k);
+    float *scale = (float *)((char *)kept + tess_kept_scales(of * k->width));
+    const int64_t first = row * k->width;
+    if (k->as == TESS_KEEP_BF16) tess_narrow((uint16_t *)kept + first, x, rows * k->width, TESS_BF16);
+    for (int64_t i = row * cut.blocks; i < (row + rows) * cut.blocks && k->as == TESS_KEEP_INT8; i++) {
+        const tess_kept_span s = tess_kept_span_of(k, cut, i);
+        scale[i] = tess_int8_write((uint8_t *)kept + s.at, x + s.at - first, s.n, positive);
+    }
+}
