@@ -7,16 +7,17 @@
  *     p = exp(s scale - lse)     dv = p^T dy     dp = dy v^T     delta = sum(dy y)     ds = p (dp - delta) scale
  *     dq = ds k                  dk = ds^T q
  *
- * There the blocks are transposed, a row a key, since then all products but one take them as they lie, and lse and
- * delta are vectors along a row. dk and dv gather in fp32 over the queries and over the heads that share them, in that
- * order.
+ * dk and dv gather in fp32 over the queries and over the heads that share them, in that order.
  *
  * A query sees the keys of a range, which ends at its own where it is causal, begins a window before that, and lies
  * within its document; what of a block of queries no one sees is not touched, so a window costs what it is wide and
- * padding nothing. There blocks have fewer keys, so that they fit such ranges. A query that sees no key has y = 0.
+ * padding nothing. A query that sees no key has y = 0.
  *
  * Before the softmax a logit may be bent: cap tanh(s scale / cap), or s scale + bias(key - query), where the bias of a
  * head is a bucket of a table. Both live in natural units, after which only log2(e) is left of the scale.
+ *
+ * This file has the bodies, which go over the units of a task, and their costs. A unit is made by attention_wide.c
+ * where the CPU has what that asks for, else as attention_general_impl.h says.
  *
  * With dropout, p is replaced by 0 or p/(1-dropout) in the products, by random bits of the place ((sequence of the
  * batch * heads + head) * queries + query) * keys + key.

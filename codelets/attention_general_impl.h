@@ -1,4 +1,7 @@
-/* attention_general: a unit of attention by products of mm.h, on any CPU. A part of attention.c. */
+/* attention_general: a unit of attention by products of mm.h, on any CPU. A part of attention.c.
+ *
+ * Backward the blocks are transposed, a row a key, since then all products but one take them as they lie, and lse and
+ * delta are vectors along a row. Where queries see ranges blocks have fewer keys, so that they fit those. */
 #ifndef TESS_ATTENTION_GENERAL_IMPL_H
 #define TESS_ATTENTION_GENERAL_IMPL_H
 #include "attention_impl.h"
