@@ -7,7 +7,7 @@
  *     S = K Q^T (keys, queries)     P = exp(S scale - m)     O^T += V^T P (dim, queries)
  *
  * P takes the place of S, of bf16 in units, two keys in each, as the product reads it. m follows the maximum late: only
- * once a logit is above it by RISE powers of 2, since every rise multiplies O; what is summed is the same but for
+ * once a logit is above it by RISE powers of 2, since a rise multiplies O; what is summed is the same but for
  * rounding. Backward:
  *
  *     S = K Q^T     dP = V dY^T     P = exp(S scale - lse)     dS = P (dP - delta)
@@ -101,6 +101,8 @@ TESS_WIDE static void draw(float *keep, const place *b, const window *w, int64_t
 
 /* ---- operands ---------------------------------------------------------------------------------------------------- */
 
+enum { AHEAD = 12 }; /* rows that are asked for early: they lie far apart, which the CPU does not foresee */
+
 /* to (even rows, even dim) = from, of rows `ld` apart, as fp32 or, of bf16, as it is; zeros beyond. */
 TESS_WIDE static void gather_rows(void *to, const void *from, int64_t ld, int64_t rows, int64_t dim, bool half,
                                   tess_dtype t)
@@ -109,6 +111,8 @@ TESS_WIDE static void gather_rows(void *to, const void *from, int64_t ld, int64_
     const size_t size = half ? 2 : 4;
     for (int64_t i = 0; i < rows; i++) {
         char *row = (char *)to + (size_t)(i * wide) * size;
+        for (int64_t at = 0; i + AHEAD < rows && at < dim * (int64_t)tess_dtype_size(t); at += 64)
+            __builtin_prefetch((const char *)tess_at(from, (i + AHEAD) * ld, t) + at);
         if (t == TESS_F16)
             tess_widen((float *)(void *)row, tess_at(from, i * ld, t), dim, TESS_F16);
         else
@@ -239,10 +243,12 @@ TESS_WIDE_INLINE void soften(forward_room *f, const sight *seen, const window *w
     const __m512 top =
         _mm512_mul_ps(by, _mm512_max_ps(_mm512_max_ps(most[0], most[1]), _mm512_max_ps(most[2], most[3])));
     __m512 m = old, l = _mm512_loadu_ps(f->l + c);
-    if (_mm512_cmp_ps_mask(top, _mm512_add_ps(old, _mm512_set1_ps(RISE)), _CMP_GT_OQ)) {
-        m = _mm512_max_ps(old, top);
+    const __mmask16 rises = _mm512_cmp_ps_mask(top, _mm512_add_ps(old, _mm512_set1_ps(RISE)), _CMP_GT_OQ);
+    if (rises) {
+        m = _mm512_mask_mov_ps(old, rises, top);
         /* Those that saw nothing so far have nothing that could shrink. */
-        const __m512 shrink = wide_power_of_2(_mm512_cmp_ps_mask(old, none, _CMP_GT_OQ), _mm512_sub_ps(old, m));
+        const __mmask16 had = _mm512_cmp_ps_mask(old, none, _CMP_GT_OQ);
+        const __m512 shrink = _mm512_mask_mov_ps(_mm512_set1_ps(1), rises, wide_power_of_2(had, _mm512_sub_ps(old, m)));
         l = _mm512_mul_ps(l, shrink);
         _mm512_storeu_ps(f->m + c, m);
         for (int64_t i = 0; i < dim; i++)
