@@ -487,6 +487,18 @@ void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c)
         call(t, &as_is, a, b, c);
 }
 
+bool tess_mm_wide(tess_dtype t)
+{
+#ifdef __x86_64__
+    const int has = (int)dnnl_get_effective_cpu_isa();
+    const int asks = (int)(t == TESS_BF16 ? dnnl_cpu_isa_avx512_core_amx : dnnl_cpu_isa_avx512_core);
+    return (has & asks) == asks;
+#else
+    (void)t;
+    return false;
+#endif
+}
+
 size_t tess_mm_held(void)
 {
     const mm_thread *t = thread_get();

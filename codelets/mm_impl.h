@@ -21,6 +21,9 @@ typedef struct tess_mm {
     const float *bias; /* or NULL */
 } tess_mm;
 void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c);
+/* Whether the library sees a CPU with vectors of 512 bits, for bf16 also with tiles: what wide_impl.h is written for.
+ */
+bool tess_mm_wide(tess_dtype t);
 /* Bytes of the buffers that the calling thread holds now; for tests of tess_mm_bytes. */
 size_t tess_mm_held(void);
 
