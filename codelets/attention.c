@@ -16,8 +16,9 @@
  * Before the softmax a logit may be bent: cap tanh(s scale / cap), or s scale + bias(key - query), where the bias of a
  * head is a bucket of a table. Both live in natural units, after which only log2(e) is left of the scale.
  *
- * This file has the bodies, which go over the units of a task, and their costs. A unit is made by attention_wide.c
- * where the CPU has what that asks for, else as attention_general_impl.h says.
+ * This file has the bodies, which go over the units of a task, and their costs. A unit is made by
+ * attention_wide_forward.c and attention_wide_backward.c where the CPU has what those ask for, else as
+ * attention_general_impl.h says.
  *
  * With dropout, p is replaced by 0 or p/(1-dropout) in the products, by random bits of the place ((sequence of the
  * batch * heads + head) * queries + query) * keys + key.
@@ -30,9 +31,9 @@ size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t)
     backward_room b;
     /* Of all ways the most, so that it does not depend on the machine. */
     const size_t way[] = {forward_take(&f, a, t, NULL), backward_take(&b, a, t, NULL),
-                          tess_attention_wide_scratch(a, t)};
+                          tess_attention_wide_forward_scratch(a, t), tess_attention_wide_backward_scratch(a, t)};
     size_t most = 0;
-    for (int i = 0; i < 3; i++) most = way[i] > most ? way[i] : most;
+    for (int i = 0; i < 4; i++) most = way[i] > most ? way[i] : most;
     /* On a GPU delta of all rows at once, a bias by distance and its gradient. */
     const int64_t distances = a->buckets ? a->heads * (a->sequence + keys_of(a)) : 0;
     const size_t gpu = (size_t)(a->rows * a->heads + 2 * distances) * sizeof(float);

@@ -2,8 +2,8 @@
  * its body hands it out. The unit of the work is one group of heads of one sequence: its heads share k and v, and what
  * a unit writes no other does, but for dbias, to which the units of a group add in the order of the sequences.
  *
- * attention_general_impl.h makes a unit of products by mm.h, attention_wide.c by kernels of its own for CPUs that have
- * 512 bits. */
+ * attention_general_impl.h makes a unit of products by mm.h, attention_wide_forward.c and attention_wide_backward.c by
+ * kernels of its own for CPUs that have 512 bits. */
 #ifndef TESS_ATTENTION_IMPL_H
 #define TESS_ATTENTION_IMPL_H
 #include "mm_impl.h"
@@ -176,11 +176,12 @@ TESS_INLINE void bend_back(const tess_attention_arg *a, const float *bias, float
     }
 }
 
-/* ---- with 512 bits ---------------------------------------------------------------------------------------------- */
+/* ---- with 512 bits ----------------------------------------------------------------------------------------------- */
 
-/* Whether this CPU has what attention_wide.c asks for; the bytes of a unit's scratch there; and the unit. */
+/* Whether this CPU has what attention_wide_forward.c asks for; the bytes of a unit's scratch there; and the unit. */
 bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t);
-size_t tess_attention_wide_scratch(const tess_attention_arg *a, tess_dtype t);
+size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a, tess_dtype t);
+size_t tess_attention_wide_backward_scratch(const tess_attention_arg *a, tess_dtype t);
 void tess_attention_wide_forward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t);
 void tess_attention_wide_backward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t);
 

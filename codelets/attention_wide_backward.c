@@ -1,0 +1,297 @@
+/* attention_wide_backward: the gradients of a unit of attention; see attention_wide_forward.c.
+ *
+ *     S = K Q^T     dP = V dY^T     P = exp(S scale - lse)     dS = P (dP - delta)
+ *     dV += P dY (keys, dim)        dK += dS Q (keys, dim)     dQ^T += K^T dS (dim, queries)
+ *
+ * where dS of bf16 is written twice at once, by rows and in units, and the scale is left to dq and dk. What is
+ * transposed of k and v is so once a unit, of q and dy once a block. */
+#include "attention_impl.h"
+
+#if defined __x86_64__
+#include "attention_wide_impl.h"
+
+/* Queries and keys of a block; of bf16 P and dS are made strip by strip, whose fp32 is little. */
+enum { BQ = 128, BK = 128, STRIP_KEYS = 32 };
+
+/* to (rows in units, even dim) = rows of `from`, of bf16. */
+TESS_WIDE static void pair_rows(uint32_t *to, const void *from, int64_t rows, int64_t dim)
+{
+    const int64_t wide = even(dim);
+    mm_vector x[16];
+    for (int64_t u = 0; u * 2 < rows; u += 16)
+        for (int64_t c = 0; c < wide; c += 16) {
+            load_across(x, from, wide, u, c, even(rows), wide, TESS_BF16);
+            store(to + u * wide + c, wide, x, 16);
+        }
+}
+
+typedef struct backward_room {
+    void *k, *v;                    /* (keys, dim) */
+    void *turned;                   /* of bf16 k in blocks, transposed */
+    float *dk, *dv;                 /* (keys, dim) */
+    void *q_rows, *dy_rows;         /* (BQ, dim) */
+    uint32_t *q, *dy;               /* (dim in units, BQ) */
+    uint32_t *q_across, *dy_across; /* of bf16 (BQ in units, dim) */
+    float *s, *dp;                  /* (BK, BQ), then P and dS; of bf16 a strip */
+    tess_bf16 *p, *ds;              /* (BK, BQ) */
+    uint32_t *ds_units;             /* (BK in units, BQ) */
+    float *dq;                      /* (dim, BQ) */
+    float lse[BQ], delta[BQ];       /* lse in powers of 2 */
+    float *keep, *slope;            /* (BK, BQ); slope holds P (dP - delta) in the end */
+    float *bias, *dbias;
+} backward_room;
+
+static size_t backward_take(backward_room *r, const tess_attention_arg *a, const bool half, void *scratch)
+{
+    char *room = scratch;
+    const int64_t keys = keys_of(a), dim = even(a->dim), all = round_up(keys, BK) * dim, some = BQ * dim;
+    const int64_t size = half ? 2 : 1; /* elements in a float */
+    r->k = take_floats(&room, all / size);
+    r->v = take_floats(&room, all / size);
+    r->turned = half ? take_floats(&room, all / size) : NULL;
+    r->dk = take_floats(&room, all);
+    r->dv = take_floats(&room, all);
+    r->q_rows = take_floats(&room, some);
+    r->dy_rows = take_floats(&room, some);
+    r->q = take_floats(&room, some / size);
+    r->dy = take_floats(&room, some / size);
+    r->q_across = half ? take_floats(&room, some / size) : NULL;
+    r->dy_across = half ? take_floats(&room, some / size) : NULL;
+    r->s = take_floats(&room, BQ * (half ? STRIP_KEYS : BK));
+    r->dp = take_floats(&room, BQ * (half ? STRIP_KEYS : BK));
+    r->p = half ? take_floats(&room, BQ * BK / 2) : NULL;
+    r->ds = half ? take_floats(&room, BQ * BK / 2) : NULL;
+    r->ds_units = half ? take_floats(&room, BQ * BK / 2) : NULL;
+    r->dq = take_floats(&room, some);
+    r->keep = a->dropout > 0 ? take_floats(&room, BQ * BK) : NULL;
+    r->slope = bent(a) ? take_floats(&room, BQ * BK) : NULL;
+    r->bias = a->buckets ? take_floats(&room, a->sequence + keys) : NULL;
+    r->dbias = a->buckets ? take_floats(&room, a->sequence + keys) : NULL;
+    return (size_t)(room - (char *)scratch);
+}
+
+/* A strip of keys, from row j0 of the block on: S and dP to P and dS. */
+TESS_WIDE_INLINE void harden(const backward_room *r, const sight *seen, const window *w, int64_t j0, float scale,
+                             const bool masked, const bool drop, const bool bends, const bool half)
+{
+    const __m512 by = _mm512_set1_ps(scale);
+    for (int64_t c = w->from; c < w->to; c += WIDE) {
+        const __m512i first = _mm512_loadu_si512(seen->first + c), end = _mm512_loadu_si512(seen->end + c);
+        const __m512 lse = _mm512_loadu_ps(r->lse + c), delta = _mm512_loadu_ps(r->delta + c);
+        for (int64_t j = 0; j < w->nk; j += 2) {
+            __m512 p[2], ds[2];
+            for (int i = 0; i < 2; i++) {
+                const int64_t at = (j + i) * BQ + c;
+                const __m512i key = _mm512_set1_epi32((int)(w->k0 + j + i));
+                const __mmask16 sees =
+                    masked ? _mm512_cmple_epi32_mask(first, key) & _mm512_cmpgt_epi32_mask(end, key) : (__mmask16)~0;
+                __m512 dp = _mm512_loadu_ps(r->dp + at);
+                p[i] = wide_power_of_2(sees, _mm512_fmsub_ps(_mm512_loadu_ps(r->s + at), by, lse));
+                if (drop) dp = _mm512_mul_ps(dp, _mm512_loadu_ps(r->keep + at));
+                ds[i] = _mm512_mul_ps(p[i], _mm512_sub_ps(dp, delta));
+                if (drop) p[i] = _mm512_mul_ps(p[i], _mm512_loadu_ps(r->keep + at));
+                if (bends) {
+                    const __m512 slope = _mm512_loadu_ps(r->slope + at);
+                    _mm512_storeu_ps(r->slope + at, ds[i]);
+                    ds[i] = _mm512_mul_ps(ds[i], slope);
+                }
+            }
+            if (half) {
+                const __m512i both = wide_halves(p[0], p[1]), d_both = wide_halves(ds[0], ds[1]);
+                tess_bf16 *to = r->p + (j0 + j) * BQ + c, *d_to = r->ds + (j0 + j) * BQ + c;
+                _mm256_storeu_si256((__m256i *)to, _mm512_castsi512_si256(both));
+                _mm256_storeu_si256((__m256i *)(to + BQ), _mm512_extracti64x4_epi64(both, 1));
+                _mm256_storeu_si256((__m256i *)d_to, _mm512_castsi512_si256(d_both));
+                _mm256_storeu_si256((__m256i *)(d_to + BQ), _mm512_extracti64x4_epi64(d_both, 1));
+                _mm512_storeu_si512(r->ds_units + (j0 + j) / 2 * BQ + c, wide_units(d_both));
+            } else {
+                for (int i = 0; i < 2; i++) {
+                    _mm512_storeu_ps(r->s + (j + i) * BQ + c, p[i]);
+                    _mm512_storeu_ps(r->dp + (j + i) * BQ + c, ds[i]);
+                }
+            }
+        }
+    }
+}
+
+/* P and dS of a strip, which begins at row j0 of its block. */
+TESS_WIDE_INLINE void backward_strip(const backward_room *r, const sight *seen, const window *w, int64_t j0,
+                                     const place *b, const tess_attention_arg *a, const bool half)
+{
+    const int64_t dim = even(a->dim), n = w->to - w->from, at = w->k0 * dim, c = w->from, keys = keys_of(a);
+    const int64_t known = least(n, a->sequence - b->q0 - c); /* queries past the end have no bias */
+    if (half) {
+        wide_tiles(w->nk, n, dim, (const tess_bf16 *)r->k + at, dim, r->q + c, BQ, r->s + c, BQ, false);
+        wide_tiles(w->nk, n, dim, (const tess_bf16 *)r->v + at, dim, r->dy + c, BQ, r->dp + c, BQ, false);
+    } else {
+        wide_product(w->nk, n, dim, (const float *)r->k + at, dim, 1, (const float *)r->q + c, BQ, r->s + c, BQ, false);
+        wide_product(w->nk, n, dim, (const float *)r->v + at, dim, 1, (const float *)r->dy + c, BQ, r->dp + c, BQ,
+                     false);
+    }
+    if (b->drop) draw(r->keep, b, w, BQ);
+    if (!bent(a)) {
+        const float scale = a->scale * TESS_LOG2_E;
+        if (b->drop)
+            harden(r, seen, w, j0, scale, true, true, false, half);
+        else if (w->masked)
+            harden(r, seen, w, j0, scale, true, false, false, half);
+        else
+            harden(r, seen, w, j0, scale, false, false, false, half);
+        return;
+    }
+    for (int64_t j = 0; j < w->nk; j++) {
+        const int64_t apart = b->q0 + c - (w->k0 + j) + keys - 1, row = j * BQ + c;
+        memset(r->slope + row, 0, (size_t)n * sizeof(float));
+        if (w->k0 + j < keys) bend_back(a, a->buckets ? r->bias + apart : NULL, r->s + row, r->slope + row, known);
+    }
+    if (b->drop)
+        harden(r, seen, w, j0, TESS_LOG2_E, true, true, true, half);
+    else
+        harden(r, seen, w, j0, TESS_LOG2_E, true, false, true, half);
+    for (int64_t j = 0; r->dbias && j < least(w->nk, keys - w->k0); j++) {
+        float *dbias = r->dbias + (b->q0 + c - (w->k0 + j) + keys - 1);
+        const float *ds = r->slope + j * BQ + c;
+#pragma omp simd
+        for (int64_t i = 0; i < known; i++) dbias[i] += ds[i];
+    }
+}
+
+/* One block of keys: what it adds to dq, dk and dv. */
+TESS_WIDE_INLINE void backward_block(const backward_room *r, const sight *seen, const window *w, const place *b,
+                                     const tess_attention_arg *a, const bool half)
+{
+    const int64_t dim = even(a->dim), n = w->to - w->from, at = w->k0 * dim, c = w->from;
+    if (!half) {
+        backward_strip(r, seen, w, 0, b, a, half);
+        wide_product(w->nk, dim, n, r->s + c, BQ, 1, (const float *)r->dy_rows + c * dim, dim, r->dv + at, dim, true);
+        wide_product(w->nk, dim, n, r->dp + c, BQ, 1, (const float *)r->q_rows + c * dim, dim, r->dk + at, dim, true);
+        wide_product(dim, n, w->nk, (const float *)r->k + at, 1, dim, r->dp + c, BQ, r->dq + c, BQ, true);
+        return;
+    }
+    for (int64_t j = 0; j < w->nk; j += STRIP_KEYS) {
+        window strip = *w;
+        strip.k0 += j, strip.nk = STRIP_KEYS;
+        if (w->masked) {
+            strip.masked = false;
+            for (int64_t g = w->from / 32; g < w->to / 32; g++)
+                if (seen->all_first[g] > strip.k0 || seen->all_end[g] < strip.k0 + STRIP_KEYS) strip.masked = true;
+        }
+        backward_strip(r, seen, &strip, j, b, a, half);
+    }
+    wide_tiles(w->nk, dim, n, r->p + c, BQ, r->dy_across + c / 2 * dim, dim, r->dv + at, dim, true);
+    wide_tiles(w->nk, dim, n, r->ds + c, BQ, r->q_across + c / 2 * dim, dim, r->dk + at, dim, true);
+    wide_tiles(dim, n, w->nk, (const tess_bf16 *)r->turned + at, BK, r->ds_units + c, BQ, r->dq + c, BQ, true);
+}
+
+/* sum (rows): of dy y, along dim. */
+TESS_WIDE_INLINE void dots(float *sum, const void *dy, const void *y, int64_t ld, int64_t rows, int64_t dim,
+                           const tess_dtype t)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        const void *dy_i = tess_at(dy, i * ld, t), *y_i = tess_at(y, i * ld, t);
+        float lanes[TESS_LANES] = {0};
+        TESS_EACH(j, lane, dim, { lanes[lane] += tess_load(dy_i, j, t) * tess_load(y_i, j, t); });
+        sum[i] = tess_sum16(lanes);
+    }
+}
+
+/* The operands of a block of queries, its lse and delta; row is its first. */
+TESS_WIDE_INLINE void backward_prepare(backward_room *r, const place *b, const attention_task *task, int64_t row,
+                                       int64_t head, const bool half, tess_dtype t)
+{
+    const tess_attention_arg *a = task->a;
+    const tess_dtype in = half ? TESS_BF16 : TESS_F32;
+    const int64_t width = a->heads * a->dim, at = row * width + head * a->dim, n = even(b->nq);
+    const void *dy = tess_at(task->dy, at, t), *y = tess_at(task->y, at, t);
+    gather_rows(r->q_rows, part_at(task->q, row, head, t), task->q.ld, b->nq, a->dim, half, t);
+    gather_rows(r->dy_rows, dy, width, b->nq, a->dim, half, t);
+    turn_rows(r->q, r->q_rows, n, a->dim, BQ, in);
+    turn_rows(r->dy, r->dy_rows, n, a->dim, BQ, in);
+    if (half) pair_rows(r->q_across, r->q_rows, n, a->dim);
+    if (half) pair_rows(r->dy_across, r->dy_rows, n, a->dim);
+    if (t == TESS_F32)
+        dots(r->delta, dy, y, width, b->nq, a->dim, TESS_F32);
+    else if (t == TESS_BF16)
+        dots(r->delta, dy, y, width, b->nq, a->dim, TESS_BF16);
+    else
+        dots(r->delta, dy, y, width, b->nq, a->dim, TESS_F16);
+    for (int64_t i = 0; i < b->nq; i++) r->lse[i] = task->lse[(row + i) * a->heads + head] * TESS_LOG2_E;
+    for (int64_t i = b->nq; i < n; i++) r->delta[i] = r->lse[i] = 0;
+    memset(r->dq, 0, (size_t)(even(a->dim) * BQ) * sizeof *r->dq);
+}
+
+TESS_WIDE_INLINE void backward_unit(const attention_task *task, int64_t sequence, int64_t group, const bool half,
+                                    tess_dtype t)
+{
+    const tess_attention_arg *a = task->a;
+    const int64_t length = a->sequence, keys = keys_of(a), share = a->heads / a->groups, dim = even(a->dim);
+    const int64_t key_row = sequence * keys;
+    const float scale = bent(a) ? 1 : a->scale; /* else the slopes have it */
+    backward_room r;
+    sight seen;
+    backward_take(&r, a, half, task->scratch);
+    gather_rows(r.k, part_at(task->k, key_row, group, t), task->k.ld, keys, a->dim, half, t);
+    gather_rows(r.v, part_at(task->v, key_row, group, t), task->v.ld, keys, a->dim, half, t);
+    if (half) turn_blocks(r.turned, r.k, keys, a->dim, BK);
+    memset(r.dk, 0, (size_t)(even(keys) * dim) * sizeof *r.dk);
+    memset(r.dv, 0, (size_t)(even(keys) * dim) * sizeof *r.dv);
+    for (int64_t head = group * share; head < (group + 1) * share; head++) {
+        place b = place_of(task, sequence, head);
+        if (task->dbias) spread_bias(a, task->table, head, true, r.bias, t);
+        if (task->dbias) memset(r.dbias, 0, (size_t)(length + keys) * sizeof(float));
+        for (b.q0 = 0; b.q0 < length; b.q0 += BQ) {
+            const int64_t row = sequence * length + b.q0;
+            b.nq = least(BQ, length - b.q0);
+            look(&seen, &b, a);
+            backward_prepare(&r, &b, task, row, head, half, t);
+            for (int64_t k0 = seen.begin / BK * BK; k0 < seen.finish; k0 += BK) {
+                const window w = window_at(&seen, k0, BK);
+                if (w.from < w.to) backward_block(&r, &seen, &w, &b, a, half);
+            }
+            turn_back(r.q_rows, r.dq, even(b.nq), a->dim, BQ);
+            put(part_at(task->dq, row, head, t), task->dq.ld, r.q_rows, dim, scale, b.nq, a->dim, a->acc, t);
+        }
+        if (task->dbias) gather_bias(a, r.dbias, head, task->dbias);
+    }
+    put(part_at(task->dk, key_row, group, t), task->dk.ld, r.dk, dim, scale, keys, a->dim, a->acc, t);
+    put(part_at(task->dv, key_row, group, t), task->dv.ld, r.dv, dim, 1, keys, a->dim, a->acc, t);
+}
+
+TESS_WIDE static void backward_floats(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
+{
+    backward_unit(task, sequence, group, false, t);
+}
+TESS_WIDE static void backward_halves(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
+{
+    backward_unit(task, sequence, group, true, t);
+}
+void tess_attention_wide_backward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
+{
+    if (t != TESS_BF16) {
+        backward_floats(task, sequence, group, t);
+        return;
+    }
+    wide_tiles_begin();
+    backward_halves(task, sequence, group, t);
+    wide_tiles_end();
+}
+
+size_t tess_attention_wide_backward_scratch(const tess_attention_arg *a, tess_dtype t)
+{
+    backward_room r;
+    return backward_take(&r, a, t == TESS_BF16, NULL);
+}
+
+#else
+
+size_t tess_attention_wide_backward_scratch(const tess_attention_arg *a, tess_dtype t)
+{
+    (void)a, (void)t;
+    return 0;
+}
+void tess_attention_wide_backward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
+{
+    (void)task, (void)sequence, (void)group, (void)t;
+}
+
+#endif

@@ -1,0 +1,229 @@
+/* attention_wide_forward: a unit of attention with vectors of 512 bits: fp32 and fp16 by fused multiplications, both as
+ * fp32, bf16 on tiles, all block by block in the first caches.
+ *
+ * Blocks are transposed, a row a key, a column a query, forward and backward: what a softmax keeps of a query is then a
+ * lane, and no vector is ever summed across.
+ *
+ *     S = K Q^T (keys, queries)     P = exp(S scale - m)     O^T += V^T P (dim, queries)
+ *
+ * P takes the place of S, of bf16 in units, two keys in each, as the product reads it. m follows the maximum late: only
+ * once a logit is above it by RISE powers of 2, since a rise multiplies O; what is summed is the same but for rounding.
+ *
+ * Each query has the range of keys that it sees; blocks that all its queries see whole are not masked, and of the
+ * others only the columns are touched of which one sees anything. Rows, columns and keys are filled to even blocks that
+ * no query sees. */
+#include "attention_impl.h"
+
+#if defined __x86_64__
+#include "attention_wide_impl.h"
+
+enum { FQ = 64, FK = 128 }; /* queries and keys of a block */
+static const float RISE = 8;
+
+typedef struct forward_room {
+    void *k, *v; /* (keys, dim); of bf16 v in blocks, transposed */
+    void *rows;  /* (FQ, dim): queries as they come, then O as it goes */
+    uint32_t *q; /* (dim in units, FQ) */
+    float *s;    /* (FK, FQ): S, then P */
+    float *o;    /* (dim, FQ) */
+    float m[FQ], l[FQ];
+    float *keep; /* (FK, FQ), with dropout */
+    float *bias, *slope;
+} forward_room;
+
+/* By fp32, which is the most. */
+static size_t forward_take(forward_room *f, const tess_attention_arg *a, void *scratch)
+{
+    char *room = scratch;
+    const int64_t keys = keys_of(a), dim = even(a->dim), all = round_up(keys, FK) * dim;
+    f->k = take_floats(&room, all);
+    f->v = take_floats(&room, all);
+    f->rows = take_floats(&room, FQ * dim);
+    f->q = take_floats(&room, FQ * dim);
+    f->s = take_floats(&room, FK * FQ);
+    f->o = take_floats(&room, FQ * dim);
+    f->keep = a->dropout > 0 ? take_floats(&room, FK * FQ) : NULL;
+    f->bias = a->buckets ? take_floats(&room, a->sequence + keys) : NULL;
+    f->slope = bent(a) ? take_floats(&room, FQ) : NULL;
+    return (size_t)(room - (char *)scratch);
+}
+
+/* 16 queries, from column c on: S to P; m, l and O follow. */
+TESS_WIDE_INLINE void soften(forward_room *f, const sight *seen, const window *w, int64_t c, int64_t dim, float scale,
+                             const bool masked, const bool drop, const bool half)
+{
+    const __m512 by = _mm512_set1_ps(scale), none = _mm512_set1_ps(-INFINITY);
+    const __m512i first = _mm512_loadu_si512(seen->first + c), end = _mm512_loadu_si512(seen->end + c);
+    float *s = f->s + c;
+    __m512 most[4] = {none, none, none, none}, sum[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    for (int64_t j = 0; j < w->nk; j += 4)
+        for (int i = 0; i < 4; i++) {
+            const __m512i key = _mm512_set1_epi32((int)(w->k0 + j + i));
+            const __mmask16 sees =
+                masked ? _mm512_cmple_epi32_mask(first, key) & _mm512_cmpgt_epi32_mask(end, key) : (__mmask16)~0;
+            const __m512 x = _mm512_loadu_ps(s + (j + i) * FQ);
+            most[i] = masked ? _mm512_mask_max_ps(most[i], sees, most[i], x) : _mm512_max_ps(most[i], x);
+        }
+    const __m512 old = _mm512_loadu_ps(f->m + c);
+    const __m512 top =
+        _mm512_mul_ps(by, _mm512_max_ps(_mm512_max_ps(most[0], most[1]), _mm512_max_ps(most[2], most[3])));
+    __m512 m = old, l = _mm512_loadu_ps(f->l + c);
+    const __mmask16 rises = _mm512_cmp_ps_mask(top, _mm512_add_ps(old, _mm512_set1_ps(RISE)), _CMP_GT_OQ);
+    if (rises) {
+        m = _mm512_mask_mov_ps(old, rises, top);
+        /* Those that saw nothing so far have nothing that could shrink. */
+        const __mmask16 had = _mm512_cmp_ps_mask(old, none, _CMP_GT_OQ);
+        const __m512 shrink = _mm512_mask_mov_ps(_mm512_set1_ps(1), rises, wide_power_of_2(had, _mm512_sub_ps(old, m)));
+        l = _mm512_mul_ps(l, shrink);
+        _mm512_storeu_ps(f->m + c, m);
+        for (int64_t i = 0; i < dim; i++)
+            _mm512_storeu_ps(f->o + i * FQ + c, _mm512_mul_ps(_mm512_loadu_ps(f->o + i * FQ + c), shrink));
+    }
+    for (int64_t j = 0; j < w->nk; j += 2) {
+        __m512 p[2];
+        for (int i = 0; i < 2; i++) {
+            const __m512i key = _mm512_set1_epi32((int)(w->k0 + j + i));
+            const __mmask16 sees =
+                masked ? _mm512_cmple_epi32_mask(first, key) & _mm512_cmpgt_epi32_mask(end, key) : (__mmask16)~0;
+            p[i] = wide_power_of_2(sees, _mm512_fmsub_ps(_mm512_loadu_ps(s + (j + i) * FQ), by, m));
+            sum[i] = _mm512_add_ps(sum[i], p[i]);
+            if (drop) p[i] = _mm512_mul_ps(p[i], _mm512_loadu_ps(f->keep + (j + i) * FQ + c));
+        }
+        if (half)
+            _mm512_storeu_si512(s + j / 2 * FQ, wide_units(wide_halves(p[0], p[1])));
+        else
+            for (int i = 0; i < 2; i++) _mm512_storeu_ps(s + (j + i) * FQ, p[i]);
+    }
+    _mm512_storeu_ps(f->l + c, _mm512_add_ps(l, _mm512_add_ps(sum[0], sum[1])));
+}
+
+/* One block of keys. */
+TESS_WIDE_INLINE void forward_block(forward_room *f, const sight *seen, const window *w, const place *b,
+                                    const tess_attention_arg *a, const bool half)
+{
+    const int64_t dim = even(a->dim), n = w->to - w->from, at = w->k0 * dim, c = w->from;
+    if (half)
+        wide_tiles(w->nk, n, dim, (const tess_bf16 *)f->k + at, dim, f->q + c, FQ, f->s + c, FQ, false);
+    else
+        wide_product(w->nk, n, dim, (const float *)f->k + at, dim, 1, (const float *)f->q + c, FQ, f->s + c, FQ, false);
+    if (bent(a))
+        for (int64_t j = 0; j < w->nk; j++) {
+            const int64_t apart = b->q0 + c - (w->k0 + j) + keys_of(a) - 1;
+            const int64_t known = least(n, a->sequence - b->q0 - c); /* queries past the end have no bias */
+            if (w->k0 + j < keys_of(a))
+                bend_back(a, f->bias ? f->bias + apart : NULL, f->s + j * FQ + c, f->slope, known);
+        }
+    if (b->drop) draw(f->keep, b, w, FQ);
+    const float scale = bent(a) ? TESS_LOG2_E : a->scale * TESS_LOG2_E;
+    for (int64_t i = c; i < w->to; i += WIDE) {
+        if (b->drop)
+            soften(f, seen, w, i, dim, scale, true, true, half);
+        else if (w->masked)
+            soften(f, seen, w, i, dim, scale, true, false, half);
+        else
+            soften(f, seen, w, i, dim, scale, false, false, half);
+    }
+    if (half)
+        wide_tiles(dim, n, w->nk, (const tess_bf16 *)f->v + at, FK, (uint32_t *)f->s + c, FQ, f->o + c, FQ, true);
+    else
+        wide_product(dim, n, w->nk, (const float *)f->v + at, 1, dim, f->s + c, FQ, f->o + c, FQ, true);
+}
+
+/* y and lse of a block of queries; row is its first. */
+TESS_WIDE_INLINE void forward_finish(forward_room *f, const place *b, const attention_task *task, int64_t row,
+                                     int64_t head, tess_dtype t)
+{
+    const tess_attention_arg *a = task->a;
+    const int64_t dim = even(a->dim), width = a->heads * a->dim;
+    float one[FQ];
+    for (int64_t i = 0; i < FQ; i++) one[i] = f->l[i] == 0 ? 0 : 1 / f->l[i];
+    for (int64_t j = 0; j < dim; j++)
+#pragma omp simd
+        for (int64_t i = 0; i < FQ; i++) f->o[j * FQ + i] *= one[i];
+    turn_back(f->rows, f->o, even(b->nq), a->dim, FQ);
+    put(tess_at_mut(task->y, row * width + head * a->dim, t), width, f->rows, dim, 1, b->nq, a->dim, false, t);
+    for (int64_t i = 0; i < b->nq; i++)
+        task->lse[(row + i) * a->heads + head] = f->l[i] == 0 ? INFINITY : f->m[i] * TESS_LN_2 + logf(f->l[i]);
+}
+
+TESS_WIDE_INLINE void forward_unit(const attention_task *task, int64_t sequence, int64_t group, const bool half,
+                                   tess_dtype t)
+{
+    const tess_attention_arg *a = task->a;
+    const int64_t length = a->sequence, keys = keys_of(a), share = a->heads / a->groups, dim = even(a->dim);
+    const tess_dtype in = half ? TESS_BF16 : TESS_F32;
+    forward_room f;
+    sight seen;
+    forward_take(&f, a, task->scratch);
+    gather_rows(half ? f.k : f.v, part_at(task->v, sequence * keys, group, t), task->v.ld, keys, a->dim, half, t);
+    if (half) turn_blocks(f.v, f.k, keys, a->dim, FK);
+    gather_rows(f.k, part_at(task->k, sequence * keys, group, t), task->k.ld, keys, a->dim, half, t);
+    for (int64_t head = group * share; head < (group + 1) * share; head++) {
+        place b = place_of(task, sequence, head);
+        if (task->table) spread_bias(a, task->table, head, true, f.bias, t);
+        for (b.q0 = 0; b.q0 < length; b.q0 += FQ) {
+            const int64_t row = sequence * length + b.q0;
+            b.nq = least(FQ, length - b.q0);
+            look(&seen, &b, a);
+            gather_rows(f.rows, part_at(task->q, row, head, t), task->q.ld, b.nq, a->dim, half, t);
+            turn_rows(f.q, f.rows, even(b.nq), a->dim, FQ, in);
+            memset(f.o, 0, (size_t)(dim * FQ) * sizeof *f.o);
+            for (int i = 0; i < FQ; i++) f.m[i] = -INFINITY, f.l[i] = 0;
+            for (int64_t k0 = seen.begin / FK * FK; k0 < seen.finish; k0 += FK) {
+                const window w = window_at(&seen, k0, FK);
+                if (w.from < w.to) forward_block(&f, &seen, &w, &b, a, half);
+            }
+            forward_finish(&f, &b, task, row, head, t);
+        }
+    }
+}
+
+TESS_WIDE static void forward_floats(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
+{
+    forward_unit(task, sequence, group, false, t);
+}
+TESS_WIDE static void forward_halves(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
+{
+    forward_unit(task, sequence, group, true, t);
+}
+void tess_attention_wide_forward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
+{
+    if (t != TESS_BF16) {
+        forward_floats(task, sequence, group, t);
+        return;
+    }
+    wide_tiles_begin();
+    forward_halves(task, sequence, group, t);
+    wide_tiles_end();
+}
+
+/* m follows the largest products, which are the largest logits if the scale is positive. */
+bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t)
+{
+    return a->scale > 0 && tess_mm_wide(t);
+}
+size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a, tess_dtype t)
+{
+    forward_room f;
+    (void)t;
+    return forward_take(&f, a, NULL);
+}
+
+#else
+
+bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t)
+{
+    (void)a, (void)t;
+    return false;
+}
+size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a, tess_dtype t)
+{
+    (void)a, (void)t;
+    return 0;
+}
+void tess_attention_wide_forward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
+{
+    (void)task, (void)sequence, (void)group, (void)t;
+}
+
+#endif

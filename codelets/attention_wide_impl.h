@@ -1,0 +1,162 @@
+/* attention_wide: what attention's forward and backward pass with 512 bits share: which keys a block of queries sees,
+ * and how operands come into the form that products read. A part of attention_wide_forward.c and
+ * attention_wide_backward.c. */
+#ifndef TESS_ATTENTION_WIDE_IMPL_H
+#define TESS_ATTENTION_WIDE_IMPL_H
+#include "attention_impl.h"
+#include "wide_impl.h"
+
+enum { MOST_QUERIES = 128 }; /* of a block */
+
+static int64_t even(int64_t n)
+{
+    return round_up(n, WIDE_EVEN);
+}
+
+static void *take_floats(char **room, int64_t n)
+{
+    return take(room, (size_t)n * sizeof(float));
+}
+
+/* ---- what queries see -------------------------------------------------------------------------------------------- */
+
+/* A block of queries, in groups of 32. */
+typedef struct sight {
+    int32_t first[MOST_QUERIES], end[MOST_QUERIES]; /* the keys that each sees; past the last query none */
+    int32_t any_first[MOST_QUERIES / 32], any_end[MOST_QUERIES / 32]; /* those that any of a group sees */
+    int32_t all_first[MOST_QUERIES / 32], all_end[MOST_QUERIES / 32]; /* those that all do */
+    int groups;
+    int64_t begin, finish; /* those that any query sees */
+} sight;
+
+static void look(sight *s, const place *b, const tess_attention_arg *a)
+{
+    const int64_t keys = keys_of(a);
+    s->groups = (int)(even(b->nq) / 32);
+    s->begin = keys, s->finish = 0;
+    for (int g = 0; g < s->groups; g++) {
+        int64_t any_first = keys, any_end = 0, all_first = 0, all_end = keys;
+        for (int64_t i = g * 32; i < g * 32 + 32; i++) {
+            range r = i < b->nq ? seen_by(b, a, b->q0 + i) : (range){0, 0};
+            r.end = least(r.end, keys);
+            if (r.end <= r.first) r = (range){0, 0};
+            s->first[i] = (int32_t)r.first, s->end[i] = (int32_t)r.end;
+            if (r.first > all_first) all_first = r.first;
+            if (r.end < all_end) all_end = r.end;
+            if (r.end == 0) continue;
+            if (r.first < any_first) any_first = r.first;
+            if (r.end > any_end) any_end = r.end;
+        }
+        s->any_first[g] = (int32_t)any_first, s->any_end[g] = (int32_t)any_end;
+        s->all_first[g] = (int32_t)all_first, s->all_end[g] = (int32_t)all_end;
+        if (any_first < s->begin) s->begin = any_first;
+        if (any_end > s->finish) s->finish = any_end;
+    }
+}
+
+/* A block of keys before those queries: columns [from, to) see some of it; `nk` keys, filled to even; whether some see
+ * not all of those. */
+typedef struct window {
+    int64_t k0, nk, from, to;
+    bool masked;
+} window;
+static window window_at(const sight *s, int64_t k0, int64_t most)
+{
+    window w = {.k0 = k0, .nk = even(least(most, s->finish - k0)), .from = s->groups, .masked = false};
+    for (int g = 0; g < s->groups; g++) {
+        if (s->any_first[g] >= k0 + w.nk || s->any_end[g] <= k0) continue;
+        if (g < w.from) w.from = g;
+        w.to = g + 1;
+    }
+    for (int64_t g = w.from; g < w.to; g++)
+        if (s->all_first[g] > k0 || s->all_end[g] < k0 + w.nk) w.masked = true;
+    w.from *= 32, w.to *= 32;
+    return w;
+}
+
+/* keep (nk, each), of columns [from, to): what dropout leaves of each. */
+TESS_WIDE static void draw(float *keep, const place *b, const window *w, int64_t each)
+{
+    for (int64_t j = 0; j < w->nk; j++) {
+        const uint64_t at = b->first + (uint64_t)b->q0 * b->step + (uint64_t)(w->k0 + j);
+        for (int64_t i = w->from; i < w->to; i++) keep[j * each + i] = kept(b, at + (uint64_t)i * b->step);
+    }
+}
+
+/* ---- operands ---------------------------------------------------------------------------------------------------- */
+
+enum { AHEAD = 12 }; /* rows that are asked for early: they lie far apart, which the CPU does not foresee */
+
+/* to (even rows, even dim) = from, of rows `ld` apart, as fp32 or, of bf16, as it is; zeros beyond. */
+TESS_WIDE static void gather_rows(void *to, const void *from, int64_t ld, int64_t rows, int64_t dim, bool half,
+                                  tess_dtype t)
+{
+    const int64_t wide = even(dim);
+    const size_t size = half ? 2 : 4;
+    for (int64_t i = 0; i < rows; i++) {
+        char *row = (char *)to + (size_t)(i * wide) * size;
+        for (int64_t at = 0; i + AHEAD < rows && at < dim * (int64_t)tess_dtype_size(t); at += 64)
+            __builtin_prefetch((const char *)tess_at(from, (i + AHEAD) * ld, t) + at);
+        if (t == TESS_F16)
+            tess_widen((float *)(void *)row, tess_at(from, i * ld, t), dim, TESS_F16);
+        else
+            memcpy(row, tess_at(from, i * ld, t), (size_t)dim * size);
+        memset(row + (size_t)dim * size, 0, (size_t)(wide - dim) * size);
+    }
+    memset((char *)to + (size_t)(rows * wide) * size, 0, (size_t)((even(rows) - rows) * wide) * size);
+}
+
+/* Blocks of `each` keys of a (keys, dim) of bf16, transposed: (even dim, each), one behind the other. */
+TESS_WIDE static void turn_blocks(void *to, const void *from, int64_t keys, int64_t dim, int64_t each)
+{
+    const int64_t wide = even(dim);
+    mm_vector x[16];
+    for (int64_t k0 = 0; k0 < keys; k0 += each) {
+        uint32_t *block = (uint32_t *)to + k0 * wide / 2;
+        for (int64_t u = 0; u * 2 < least(each, even(keys) - k0); u += 16)
+            for (int64_t c = 0; c < wide; c += 16) {
+                load_across(x, tess_at(from, k0 * wide, TESS_BF16), wide, u, c, even(keys) - k0, wide, TESS_BF16);
+                transpose(x);
+                store(block + c * (each / 2) + u, each / 2, x, 16);
+            }
+    }
+}
+
+/* to (dim in units, each) = rows of `from` (even rows, even dim), transposed. */
+TESS_WIDE static void turn_rows(uint32_t *to, const void *from, int64_t rows, int64_t dim, int64_t each, tess_dtype t)
+{
+    const int64_t units = units_of(even(dim), t);
+    mm_vector x[16];
+    for (int64_t r = 0; r < rows; r += 16)
+        for (int64_t u = 0; u < units; u += 16) {
+            for (int i = 0; i < 16; i++) memcpy(&x[i], (const uint32_t *)from + (r + i) * units + u, sizeof x[i]);
+            transpose(x);
+            store(to + u * each + r, each, x, 16);
+        }
+}
+/* to (queries, dim) = from (dim, each), both even. */
+TESS_WIDE static void turn_back(float *to, const float *from, int64_t queries, int64_t dim, int64_t each)
+{
+    const int64_t wide = even(dim);
+    mm_vector x[16];
+    for (int64_t i = 0; i < queries; i += 16)
+        for (int64_t c = 0; c < wide; c += 16) {
+            for (int r = 0; r < 16; r++) memcpy(&x[r], from + (c + r) * each + i, sizeof x[r]);
+            transpose(x);
+            store((uint32_t *)to + i * wide + c, wide, x, 16);
+        }
+}
+
+/* put_rows by its dtype. */
+TESS_WIDE static void put(void *to, int64_t ld, const float *from, int64_t apart, float by, int64_t rows, int64_t dim,
+                          bool acc, tess_dtype t)
+{
+    if (t == TESS_F32)
+        put_rows(to, ld, from, apart, by, rows, dim, acc, TESS_F32);
+    else if (t == TESS_BF16)
+        put_rows(to, ld, from, apart, by, rows, dim, acc, TESS_BF16);
+    else
+        put_rows(to, ld, from, apart, by, rows, dim, acc, TESS_F16);
+}
+
+#endif
