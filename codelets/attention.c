@@ -22,7 +22,7 @@
  * batch * heads + head) * queries + query) * keys + key.
  */
 #include "mm_impl.h"
-#include "vector_impl.h"
+#include "parts_impl.h"
 
 /* Of a block. KEYS is a multiple of QUERIES, so that a causal block's first key is seen by all its queries. */
 enum { QUERIES = 128, KEYS = 512, RANGED_KEYS = 128 };
@@ -375,8 +375,8 @@ TESS_INLINE void forward_block(const forward_room *f, place *b, const tess_atten
     }
 }
 
-/* q, k, v or qkv[, bounds][, bias], y, lse, scratch */
-TESS_INLINE void attention_forward(const tess_work *w, tess_dtype t)
+/* The heads of a sequence that share keys. */
+TESS_INLINE void forward_part(const tess_work *w, int64_t g, tess_dtype t)
 {
     const tess_attention_arg *a = w->arg;
     const tess_view *rest = w->buf + (a->packed ? 1 : 3);
@@ -387,11 +387,11 @@ TESS_INLINE void attention_forward(const tess_work *w, tess_dtype t)
     void *y = rest[0].ptr;
     float *lse = rest[1].ptr;
     forward_room f;
-    TESS_ASSERT(forward_take(&f, a, t, rest[2].ptr) <= rest[2].bytes);
+    TESS_ASSERT(forward_take(&f, a, t, tess_part_room(rest[2].ptr, rest[2].bytes)) <= rest[2].bytes);
     const int64_t length = a->sequence, share = a->heads / a->groups, width = a->heads * a->dim;
     const int64_t keys = keys_of(a), each = block_of(a);
 
-    for (int64_t g = 0; g < a->rows / length * a->groups; g++) {
+    {
         const int64_t sequence = g / a->groups, row = sequence * length, group = g % a->groups;
         const void *k = part_at(p[1], sequence * keys, group, t), *v = part_at(p[2], sequence * keys, group, t);
         for (int64_t k0 = 0; k0 < keys; k0 += each) {
@@ -421,6 +421,14 @@ TESS_INLINE void attention_forward(const tess_work *w, tess_dtype t)
             }
         }
     }
+}
+TESS_PART_BODIES(forward_part)
+
+/* q, k, v or qkv[, bounds][, bias], y, lse, scratch */
+TESS_INLINE void attention_forward(const tess_work *w, tess_dtype t)
+{
+    const tess_attention_arg *a = w->arg;
+    tess_parts_run(a->rows / a->sequence * a->groups, TESS_PART_BODY(forward_part, t), (void *)w);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
@@ -607,8 +615,8 @@ TESS_INLINE void put_rows(void *to, int64_t ld, const float *from, int64_t rows,
     }
 }
 
-/* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias +=], scratch */
-TESS_INLINE void attention_backward(const tess_work *w, tess_dtype t)
+/* The same of the backward pass; of a bias, whose gradient adds up over sequences, of all of them. */
+TESS_INLINE void backward_part(const tess_work *w, int64_t first, tess_dtype t)
 {
     const tess_attention_arg *a = w->arg;
     const unsigned three = a->packed ? 1 : 3, more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
@@ -622,14 +630,13 @@ TESS_INLINE void attention_backward(const tess_work *w, tess_dtype t)
     const tess_view *rest = w->buf + 3 + 2 * three + more;
     float *dbias = a->buckets ? rest++->ptr : NULL;
     backward_room r;
-    TESS_ASSERT(backward_take(&r, a, t, rest->ptr) <= rest->bytes);
+    TESS_ASSERT(backward_take(&r, a, t, tess_part_room(rest->ptr, rest->bytes)) <= rest->bytes);
     const int64_t length = a->sequence, share = a->heads / a->groups, width = a->heads * a->dim, dim = a->dim;
     const int64_t keys = keys_of(a);
     const size_t row_bytes = (size_t)dim * tess_dtype_size(t), sum_bytes = (size_t)(keys * dim) * sizeof(float);
     const size_t bias_bytes = (size_t)(length + keys) * sizeof(float);
-    if (dbias && !a->acc_bias) memset(dbias, 0, (size_t)(a->buckets * a->heads) * sizeof *dbias);
 
-    for (int64_t g = 0; g < a->rows / length * a->groups; g++) {
+    for (int64_t g = first; g < (dbias ? a->rows / length * a->groups : first + 1); g += a->groups) {
         const int64_t sequence = g / a->groups, row = sequence * length, group = g % a->groups;
         const int64_t key_row = sequence * keys;
         for (int64_t i = 0; i < keys; i++) {
@@ -656,6 +663,18 @@ TESS_INLINE void attention_backward(const tess_work *w, tess_dtype t)
         put_rows(part_at(dp[1], key_row, group, t), dp[1].ld, r.dk, keys, dim, a->acc, t);
         put_rows(part_at(dp[2], key_row, group, t), dp[2].ld, r.dv, keys, dim, a->acc, t);
     }
+}
+TESS_PART_BODIES(backward_part)
+
+/* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias +=], scratch */
+TESS_INLINE void attention_backward(const tess_work *w, tess_dtype t)
+{
+    const tess_attention_arg *a = w->arg;
+    if (a->buckets && !a->acc_bias) {
+        const tess_view *dbias = &w->buf[w->nbuf - 2];
+        memset(dbias->ptr, 0, (size_t)(a->buckets * a->heads) * sizeof(float));
+    }
+    tess_parts_run(a->groups * (a->buckets ? 1 : a->rows / a->sequence), TESS_PART_BODY(backward_part, t), (void *)w);
 }
 
 /* ---- cost -------------------------------------------------------------------------------------------------------- */
