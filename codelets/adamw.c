@@ -6,28 +6,42 @@
 #include "adamw_impl.h"
 #include "vector_impl.h"
 
-TESS_INLINE void update(const tess_update_view *u, tess_adamw_rates k, int64_t n, tess_dtype copy)
+enum { SPAN = 64 << 10 }; /* elements of a part */
+
+TESS_INLINE void update(const tess_update_view *u, tess_adamw_rates k, int64_t first, int64_t end, tess_dtype copy)
 {
     float *p = u->master, *m = u->moment[0], *v = u->moment[1];
     const float *grad = u->grad;
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = first; i < end; i++) {
         tess_adamw_update(&k, &p[i], &m[i], &v[i], grad[i]);
         if (copy != TESS_F32) tess_store(u->copy, i, copy, p[i]);
     }
 }
 
-TESS_CLONES static void adamw(const tess_work *w)
+struct spans {
+    tess_update_view u;
+    tess_adamw_rates k;
+};
+TESS_CLONES static void update_part(void *of, int64_t part)
 {
-    const tess_update_view u = tess_update_view_of(w);
-    tess_adamw_rates k = tess_adamw_rates_of(&u);
-    if (!tess_update_begins(w, &u, &k.scale)) return;
-    if (u.a->copy == TESS_BF16)
-        update(&u, k, u.a->n, TESS_BF16);
-    else if (u.a->copy == TESS_F16)
-        update(&u, k, u.a->n, TESS_F16);
+    const struct spans *s = of;
+    const tess_update_view *u = &s->u;
+    const int64_t first = part * SPAN, end = u->a->n - first < SPAN ? u->a->n : first + SPAN;
+    if (u->a->copy == TESS_BF16)
+        update(u, s->k, first, end, TESS_BF16);
+    else if (u->a->copy == TESS_F16)
+        update(u, s->k, first, end, TESS_F16);
     else
-        update(&u, k, u.a->n, TESS_F32);
+        update(u, s->k, first, end, TESS_F32);
+}
+
+static void adamw(const tess_work *w)
+{
+    struct spans s = {.u = tess_update_view_of(w)};
+    s.k = tess_adamw_rates_of(&s.u);
+    if (!tess_update_begins(w, &s.u, &s.k.scale)) return;
+    tess_parts_run((s.u.a->n + SPAN - 1) / SPAN, update_part, &s);
 }
 
 TESS_CUDA_DECLARE(adamw_f32)
