@@ -185,8 +185,9 @@ int64_t tess_room_least(const tess_room *r);
 void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rates *rates, uint64_t room, int workers,
                         tess_forecast *out);
 
-/* parallel.c: what the list allows, its tasks taking these seconds. */
-void tess_plan_parallel(const tess_uses *u, const double *seconds, tess_parallelism *out);
+/* parallel.c: what the list allows, its tasks taking these seconds, and those of `alone` where all their parts have
+ * cores; NULL: they have no parts. */
+void tess_plan_parallel(const tess_uses *u, const double *seconds, const double *alone, tess_parallelism *out);
 
 /* ---- the two levels that there are ---- */
 
