@@ -27,12 +27,7 @@ TESS_INLINE void loop(const tess_update_view *u, const void *rates, int64_t n)
 
 enum { POSITIVE = 1u << 0 };
 
-TESS_CLONES static void adagrad(const tess_work *w)
-{
-    const tess_update_view u = tess_update_view_of(w);
-    tess_adagrad_rates k = tess_adagrad_rates_of(&u);
-    if (tess_update_begins(w, &u, &k.scale)) tess_update_all(&u, loop, &k, POSITIVE);
-}
+TESS_UPDATE_BODY(adagrad, POSITIVE)
 
 TESS_CUDA_DECLARE(adagrad_f32)
 tess_codelet tess_adagrad[] = {

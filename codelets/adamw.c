@@ -30,12 +30,7 @@ TESS_INLINE void loop(const tess_update_view *u, const void *rates, int64_t n)
 
 enum { POSITIVE = 1u << 1 }; /* the second moment */
 
-TESS_CLONES static void adamw(const tess_work *w)
-{
-    const tess_update_view u = tess_update_view_of(w);
-    tess_adamw_rates k = tess_adamw_rates_of(&u);
-    if (tess_update_begins(w, &u, &k.scale)) tess_update_all(&u, loop, &k, POSITIVE);
-}
+TESS_UPDATE_BODY(adamw, POSITIVE)
 
 TESS_CUDA_DECLARE(adamw_f32)
 tess_codelet tess_adamw[] = {

@@ -1,5 +1,5 @@
 /* add: sums of two tensors of one shape, and what gradients need of them. */
-#include "vector_impl.h"
+#include "parts_impl.h"
 
 TESS_INLINE void add_forward(const tess_work *w, tess_dtype t)
 {
@@ -28,6 +28,22 @@ TESS_INLINE void add_sum(const tess_work *w, tess_dtype t)
     for (int64_t i = 0; i < arg->n; i++) tess_accumulate(y, i, t, arg->acc, x[i]);
 }
 
-TESS_REAL(add_forward)
-TESS_REAL(add_into)
-TESS_REAL(add_sum)
+/* x is fp32, y begins at `first`. */
+static inline int64_t cut_sum(const tess_work *w, int64_t k, tess_dtype t, tess_cut *c)
+{
+    const tess_map_arg *a = w->arg;
+    const int64_t first = k * TESS_PART_ELEMENTS;
+    (void)t;
+    if (c) {
+        tess_cut_begin(c, w);
+        c->arg.map = *a;
+        c->arg.map.n = a->n - first < TESS_PART_ELEMENTS ? a->n - first : TESS_PART_ELEMENTS;
+        c->arg.map.first = a->first + first;
+        tess_cut_skip(c, 0, first, TESS_F32);
+    }
+    return tess_parts_of(a->n, TESS_PART_ELEMENTS);
+}
+
+TESS_REAL_CUT(add_forward, tess_cut_elements)
+TESS_REAL_CUT(add_into, tess_cut_elements)
+TESS_REAL_CUT(add_sum, cut_sum)

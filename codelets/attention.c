@@ -24,6 +24,7 @@
  * batch * heads + head) * queries + query) * keys + key.
  */
 #include "attention_general_impl.h"
+#include "parts_impl.h"
 
 size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t)
 {
@@ -60,8 +61,8 @@ int64_t tess_attention_bucket(const tess_attention_arg *a, int64_t distance)
 
 /* ---- bodies ------------------------------------------------------------------------------------------------------ */
 
-/* q, k, v or qkv[, bounds][, bias], y, lse, scratch */
-TESS_INLINE void attention_forward(const tess_work *w, tess_dtype t)
+/* A part is a unit: the heads of a sequence that share keys. */
+TESS_INLINE void forward_part(const tess_work *w, int64_t unit, tess_dtype t)
 {
     const tess_attention_arg *a = w->arg;
     const tess_view *rest = w->buf + (a->packed ? 1 : 3);
@@ -70,19 +71,24 @@ TESS_INLINE void attention_forward(const tess_work *w, tess_dtype t)
     attention_task task = {.w = w, .a = a, .q = p[0], .k = p[1], .v = p[2]};
     task.bounds = a->bounded ? rest++->ptr : NULL;
     task.table = a->buckets ? rest++->ptr : NULL;
-    task.y = rest[0].ptr, task.lse = rest[1].ptr, task.scratch = rest[2].ptr;
+    task.y = rest[0].ptr, task.lse = rest[1].ptr, task.scratch = tess_part_room(rest[2].ptr, rest[2].bytes);
     TESS_ASSERT(tess_attention_scratch(a, t) <= rest[2].bytes);
-    const bool wide = tess_attention_wide(a, t);
-    for (int64_t unit = 0; unit < a->rows / a->sequence * a->groups; unit++) {
-        if (wide)
-            tess_attention_wide_forward(&task, unit / a->groups, unit % a->groups, t);
-        else
-            general_forward(&task, unit / a->groups, unit % a->groups, t);
-    }
+    if (tess_attention_wide(a, t))
+        tess_attention_wide_forward(&task, unit / a->groups, unit % a->groups, t);
+    else
+        general_forward(&task, unit / a->groups, unit % a->groups, t);
+}
+TESS_PART_BODIES(forward_part)
+
+/* q, k, v or qkv[, bounds][, bias], y, lse, scratch */
+TESS_INLINE void attention_forward(const tess_work *w, tess_dtype t)
+{
+    const tess_attention_arg *a = w->arg;
+    tess_parts_run(a->rows / a->sequence * a->groups, TESS_PART_BODY(forward_part, t), (void *)w);
 }
 
-/* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias +=], scratch */
-TESS_INLINE void attention_backward(const tess_work *w, tess_dtype t)
+/* The same of the backward pass; with a bias, whose gradient adds up over sequences, the units of all of them. */
+TESS_INLINE void backward_part(const tess_work *w, int64_t first, tess_dtype t)
 {
     const tess_attention_arg *a = w->arg;
     const unsigned three = a->packed ? 1 : 3, more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
@@ -95,16 +101,25 @@ TESS_INLINE void attention_backward(const tess_work *w, tess_dtype t)
     task.dy = w->buf[0].ptr, task.y = w->buf[1 + three + more].ptr, task.lse = w->buf[2 + three + more].ptr;
     const tess_view *rest = w->buf + 3 + 2 * three + more;
     task.dbias = a->buckets ? rest++->ptr : NULL;
-    task.scratch = rest->ptr;
+    task.scratch = tess_part_room(rest->ptr, rest->bytes);
     TESS_ASSERT(tess_attention_scratch(a, t) <= rest->bytes);
-    if (task.dbias && !a->acc_bias) memset(task.dbias, 0, (size_t)(a->buckets * a->heads) * sizeof *task.dbias);
     const bool wide = tess_attention_wide(a, t);
-    for (int64_t unit = 0; unit < a->rows / a->sequence * a->groups; unit++) {
+    const int64_t end = task.dbias ? a->rows / a->sequence * a->groups : first + 1;
+    for (int64_t unit = first; unit < end; unit += a->groups) {
         if (wide)
             tess_attention_wide_backward(&task, unit / a->groups, unit % a->groups, t);
         else
             general_backward(&task, unit / a->groups, unit % a->groups, t);
     }
+}
+TESS_PART_BODIES(backward_part)
+
+/* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias +=], scratch */
+TESS_INLINE void attention_backward(const tess_work *w, tess_dtype t)
+{
+    const tess_attention_arg *a = w->arg;
+    if (a->buckets && !a->acc_bias) memset(w->buf[w->nbuf - 2].ptr, 0, (size_t)(a->buckets * a->heads) * sizeof(float));
+    tess_parts_run(a->groups * (a->buckets ? 1 : a->rows / a->sequence), TESS_PART_BODY(backward_part, t), (void *)w);
 }
 
 /* ---- cost -------------------------------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
  * cap is then one more factor of dlogits.
  */
 #include "mm_impl.h"
-#include "vector_impl.h"
+#include "parts_impl.h"
 
 enum { STRIP = 512, BLOCK_ROWS = 256 }; /* a block of logits */
 
@@ -81,39 +81,46 @@ TESS_INLINE void cap_logits(float *logits, int64_t n, float cap)
     for (int64_t i = 0; i < n; i++) logits[i] = cap * tess_tanhf(logits[i] * part);
 }
 
-/* x, target, w, stats, scratch[, p][, b] */
-TESS_INLINE void cross_entropy_logits(const tess_work *w, tess_dtype t)
+/* Block k of logits: some rows of a strip. */
+TESS_INLINE void logits_part(const tess_work *w, int64_t k, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = w->arg;
     const struct stats s = stats_at(w->buf[3].ptr, a->rows, a->out);
     const int32_t *target = (const int32_t *)w->buf[1].ptr + a->row;
-    float *block = w->buf[4].ptr;
+    float *block = tess_part_room(w->buf[4].ptr, tess_cross_entropy_scratch());
     void *p = a->grad ? w->buf[5].ptr : NULL;
     const float *bias = a->bias ? w->buf[5 + a->grad].ptr : NULL;
-    for (int64_t c = 0; c < a->out; c += STRIP)
-        for (int64_t r0 = 0; r0 < a->rows; r0 += BLOCK_ROWS) {
-            const int64_t rows = least(BLOCK_ROWS, a->rows - r0), n = least(STRIP, a->out - c);
-            const tess_mm d = {.m = rows,
-                               .n = n,
-                               .k = a->in,
-                               .lda = a->in,
-                               .ldb = a->in,
-                               .ldc = n,
-                               .in = t,
-                               .out = TESS_F32,
-                               .tb = true,
-                               .bias = bias ? bias + c : NULL};
-            tess_mm_run(&d, tess_at(w->buf[0].ptr, (a->row + r0) * a->in, t), tess_at(w->buf[2].ptr, c * a->in, t),
-                        block);
-            for (int64_t r = r0; r < r0 + rows; r++) {
-                float *logits = block + (r - r0) * n;
-                const int64_t hit = target[r] - a->first - c, strip = c / STRIP * a->rows + r;
-                if (a->cap > 0) cap_logits(logits, n, a->cap);
-                if (hit >= 0 && hit < n) s.target[r] = logits[hit];
-                s.top[strip] = largest(logits, n);
-                s.sum[strip] = exponentials(logits, n, s.top[strip], p ? tess_at_mut(p, r * apart(a) + c, t) : NULL, t);
-            }
-        }
+    const int64_t blocks = (a->rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    const int64_t c = k / blocks * STRIP, r0 = k % blocks * BLOCK_ROWS;
+    const int64_t rows = least(BLOCK_ROWS, a->rows - r0), n = least(STRIP, a->out - c);
+    const tess_mm d = {.m = rows,
+                       .n = n,
+                       .k = a->in,
+                       .lda = a->in,
+                       .ldb = a->in,
+                       .ldc = n,
+                       .in = t,
+                       .out = TESS_F32,
+                       .tb = true,
+                       .bias = bias ? bias + c : NULL};
+    tess_mm_run(&d, tess_at(w->buf[0].ptr, (a->row + r0) * a->in, t), tess_at(w->buf[2].ptr, c * a->in, t), block);
+    for (int64_t r = r0; r < r0 + rows; r++) {
+        float *logits = block + (r - r0) * n;
+        const int64_t hit = target[r] - a->first - c, strip = c / STRIP * a->rows + r;
+        if (a->cap > 0) cap_logits(logits, n, a->cap);
+        if (hit >= 0 && hit < n) s.target[r] = logits[hit];
+        s.top[strip] = largest(logits, n);
+        s.sum[strip] = exponentials(logits, n, s.top[strip], p ? tess_at_mut(p, r * apart(a) + c, t) : NULL, t);
+    }
+}
+TESS_PART_BODIES(logits_part)
+
+/* x, target, w, stats, scratch[, p][, b] */
+TESS_INLINE void cross_entropy_logits(const tess_work *w, tess_dtype t)
+{
+    const tess_cross_entropy_arg *a = w->arg;
+    tess_parts_run(strips_of(a->out) * ((a->rows + BLOCK_ROWS - 1) / BLOCK_ROWS), TESS_PART_BODY(logits_part, t),
+                   (void *)w);
 }
 static tess_cost cross_entropy_logits_cost(const void *arg, tess_dtype t)
 {
@@ -129,16 +136,20 @@ static int64_t columns_of(const tess_cross_entropy_arg *a, int64_t tile)
     return least(a->tile_out, a->vocab - tile * a->tile_out);
 }
 
-/* target, lse, loss, stats... */
-static void cross_entropy_rows(const tess_work *w)
+/* The logs of some rows' sums. */
+enum { SOME_ROWS = 32, MOST_ROWS = 2048 }; /* of a part; whose logs are held at a time */
+struct row_logs {
+    const tess_work *w;
+    int64_t first, end;
+    double all[MOST_ROWS];
+};
+static void rows_part(void *of, int64_t k)
 {
+    struct row_logs *l = of;
+    const tess_work *w = l->w;
     const tess_cross_entropy_arg *a = w->arg;
-    const int32_t *target = (const int32_t *)w->buf[0].ptr + a->row;
-    float *lse = w->buf[1].ptr;
-    double *loss = w->buf[2].ptr;
-    for (int k = 0; k < 2 * a->losses; k++) loss[k] = 0;
-    loss += 2 * a->loss;
-    for (int64_t r = 0; r < a->rows; r++) {
+    const int64_t first = l->first + k * SOME_ROWS;
+    for (int64_t r = first; r < least(first + SOME_ROWS, l->end); r++) {
         float top = -INFINITY;
         double sum = 0;
         for (int64_t j = 0; j < a->tiles; j++) {
@@ -151,13 +162,32 @@ static void cross_entropy_rows(const tess_work *w)
             for (int64_t i = 0; i < strips_of(columns_of(a, j)); i++)
                 sum += s.sum[i * a->rows + r] * exp((double)s.top[i * a->rows + r] - top);
         }
-        const double all = top + log(sum);
-        lse[r] = (float)all;
-        if (target[r] < 0) continue;
-        TESS_ASSERT(target[r] < a->vocab); /* checked where the data was read */
-        const int64_t j = target[r] / a->tile_out;
-        loss[0] += all - stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j)).target[r];
-        loss[1] += 1;
+        l->all[r - l->first] = top + log(sum);
+    }
+}
+
+/* target, lse, loss, stats...; the loss adds up row by row, whoever found the logs. */
+static void cross_entropy_rows(const tess_work *w)
+{
+    const tess_cross_entropy_arg *a = w->arg;
+    const int32_t *target = (const int32_t *)w->buf[0].ptr + a->row;
+    float *lse = w->buf[1].ptr;
+    double *loss = w->buf[2].ptr;
+    struct row_logs l = {.w = w};
+    for (int k = 0; k < 2 * a->losses; k++) loss[k] = 0;
+    loss += 2 * a->loss;
+    for (; l.first < a->rows; l.first = l.end) {
+        l.end = least(l.first + MOST_ROWS, a->rows);
+        tess_parts_run((l.end - l.first + SOME_ROWS - 1) / SOME_ROWS, rows_part, &l);
+        for (int64_t r = l.first; r < l.end; r++) {
+            const double all = l.all[r - l.first];
+            lse[r] = (float)all;
+            if (target[r] < 0) continue;
+            TESS_ASSERT(target[r] < a->vocab); /* checked where the data was read */
+            const int64_t j = target[r] / a->tile_out;
+            loss[0] += all - stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j)).target[r];
+            loss[1] += 1;
+        }
     }
 }
 TESS_CUDA_DECLARE(cross_entropy_rows_f32)
@@ -184,12 +214,15 @@ TESS_INLINE void scale_capped(const tess_cross_entropy_arg *a, void *row, int64_
     }
 }
 
-/* p becomes dlogits. */
-TESS_INLINE void scale(const tess_cross_entropy_arg *a, const struct stats *s, const float *lse, const int32_t *target,
-                       float loss_scale, void *p, tess_dtype t)
+/* Some rows of p become dlogits. */
+TESS_INLINE void scale_part(const tess_work *w, int64_t k, tess_dtype t)
 {
-    for (int64_t r = 0; r < a->rows; r++) {
-        void *row = tess_at_mut(p, r * apart(a), t);
+    const tess_cross_entropy_arg *a = w->arg;
+    const struct stats at = stats_at(w->buf[1].ptr, a->rows, a->out), *s = &at;
+    const float *lse = w->buf[2].ptr, loss_scale = w->env->loss_scale[a->loss];
+    const int32_t *target = (const int32_t *)w->buf[3].ptr + a->row;
+    for (int64_t r = k * SOME_ROWS; r < least((k + 1) * SOME_ROWS, a->rows); r++) {
+        void *row = tess_at_mut(w->buf[0].ptr, r * apart(a), t);
         for (int64_t c = 0; c < a->out; c += STRIP) {
             const int64_t end = least(c + STRIP, a->out);
             const float factor = target[r] < 0 ? 0 : tess_expf(s->top[c / STRIP * a->rows + r] - lse[r]) * loss_scale;
@@ -206,13 +239,13 @@ TESS_INLINE void scale(const tess_cross_entropy_arg *a, const struct stats *s, c
         tess_store(row, hit, t, (tess_expf(s->target[r] - lse[r]) - 1) * loss_scale * slope);
     }
 }
+TESS_PART_BODIES(scale_part)
 
 /* p, stats, lse, target[, w, dx] */
 TESS_INLINE void cross_entropy_gradient(const tess_work *w, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = w->arg;
-    const struct stats s = stats_at(w->buf[1].ptr, a->rows, a->out);
-    scale(a, &s, w->buf[2].ptr, (const int32_t *)w->buf[3].ptr + a->row, w->env->loss_scale[a->loss], w->buf[0].ptr, t);
+    tess_parts_run((a->rows + SOME_ROWS - 1) / SOME_ROWS, TESS_PART_BODY(scale_part, t), (void *)w);
     if (a->ends) return;
     const tess_mm d = {.m = a->rows,
                        .n = a->in,

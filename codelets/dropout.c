@@ -1,7 +1,7 @@
 /* dropout: keeps an element with probability 1 - p, scaled by 1/(1 - p). The mask is a function of the seed, the step,
  * the op and the element's place in the global batch, so that it is the same in the backward pass, with any tiling and
  * on any device. Outside of training it is a copy. */
-#include "vector_impl.h"
+#include "parts_impl.h"
 
 TESS_INLINE void drop(const tess_work *w, tess_dtype t, bool acc)
 {
@@ -35,5 +35,19 @@ TESS_INLINE void dropout_backward(const tess_work *w, tess_dtype t)
     drop(w, t, ((const tess_dropout_arg *)w->arg)->acc);
 }
 
-TESS_REAL(dropout_forward)
-TESS_REAL(dropout_backward)
+static inline int64_t cut(const tess_work *w, int64_t k, tess_dtype t, tess_cut *c)
+{
+    const tess_dropout_arg *a = w->arg;
+    const int64_t rows = tess_part_rows(a->width), first = k * rows;
+    if (c) {
+        tess_cut_begin(c, w);
+        c->arg.dropout = *a;
+        c->arg.dropout.rows = a->rows - first < rows ? a->rows - first : rows;
+        c->arg.dropout.row0 = a->row0 + first;
+        for (unsigned i = 0; i < 2; i++) tess_cut_skip(c, i, first * a->width, t);
+    }
+    return tess_parts_of(a->rows, rows);
+}
+
+TESS_REAL_CUT(dropout_forward, cut)
+TESS_REAL_CUT(dropout_backward, cut)

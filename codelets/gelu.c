@@ -1,7 +1,7 @@
 /* gelu: x times the normal distribution function, by erf or by GPT-2's approximation
  *
  *     x (1 + tanh(u / 2)) / 2 = x sigmoid(u),  u = 2 sqrt(2/pi) (x + 0.044715 x^3) */
-#include "vector_impl.h"
+#include "parts_impl.h"
 
 static const float linear = 1.59576912f, cubic = 0.0713548163f;      /* of u */
 static const float linear_z = -2.30220819f, cubic_z = -0.102943239f; /* of -u / ln 2 */
@@ -80,5 +80,5 @@ TESS_INLINE void gelu_backward(const tess_work *w, tess_dtype t)
     }
 }
 
-TESS_REAL(gelu_forward)
-TESS_REAL(gelu_backward)
+TESS_REAL_CUT(gelu_forward, tess_cut_elements)
+TESS_REAL_CUT(gelu_backward, tess_cut_elements)

@@ -3,7 +3,7 @@
  */
 #include "few_impl.h"
 #include "mm_impl.h"
-#include "vector_impl.h"
+#include "parts_impl.h"
 
 static tess_cost linear_cost(const tess_linear_arg *a, tess_dtype t, double params, double result)
 {
@@ -62,20 +62,31 @@ static tess_cost linear_backward_input_cost(const void *arg, tess_dtype t)
 }
 TESS_REAL_COST(linear_backward_input)
 
-/* db (out) [+]= the sums of dy's columns, down the rows in their order. */
-enum { STRIP = 512 };
+/* db (out) [+]= the sums of dy's columns, down the rows in their order; a part has STRIP of them. */
+enum { STRIP = 128 };
+typedef struct columns {
+    const tess_linear_arg *a;
+    float *db;
+    const void *dy;
+} columns;
+TESS_INLINE void sum_strip(void *of, int64_t k, tess_dtype t)
+{
+    const columns *s = of;
+    const tess_linear_arg *a = s->a;
+    const int64_t c = k * STRIP, n = a->out - c < STRIP ? a->out - c : STRIP;
+    float sum[STRIP] = {0};
+    for (int64_t r = 0; r < a->rows; r++) {
+        const void *row = tess_at(s->dy, r * a->ld + c, t);
+#pragma omp simd
+        for (int64_t j = 0; j < n; j++) sum[j] += tess_load(row, j, t);
+    }
+    for (int64_t j = 0; j < n; j++) tess_accumulate(s->db, c + j, TESS_F32, a->acc_bias, sum[j]);
+}
+TESS_PART_BODIES(sum_strip)
 TESS_INLINE void sum_columns(float *db, const void *dy, const tess_linear_arg *a, tess_dtype t)
 {
-    for (int64_t c = 0; c < a->out; c += STRIP) {
-        const int64_t n = a->out - c < STRIP ? a->out - c : STRIP;
-        float sum[STRIP] = {0};
-        for (int64_t r = 0; r < a->rows; r++) {
-            const void *row = tess_at(dy, r * a->ld + c, t);
-#pragma omp simd
-            for (int64_t j = 0; j < n; j++) sum[j] += tess_load(row, j, t);
-        }
-        for (int64_t j = 0; j < n; j++) tess_accumulate(db, c + j, TESS_F32, a->acc_bias, sum[j]);
-    }
+    columns s = {a, db, dy};
+    tess_parts_run((a->out + STRIP - 1) / STRIP, TESS_PART_BODY(sum_strip, t), &s);
 }
 /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)]: dw = dy^T x */
 TESS_INLINE void linear_backward_weight(const tess_work *w, tess_dtype t)

@@ -25,12 +25,7 @@ TESS_INLINE void loop(const tess_update_view *u, const void *rates, int64_t n)
         update(u, *k, n, TESS_F32);
 }
 
-TESS_CLONES static void lion(const tess_work *w)
-{
-    const tess_update_view u = tess_update_view_of(w);
-    tess_lion_rates k = tess_lion_rates_of(&u);
-    if (tess_update_begins(w, &u, &k.scale)) tess_update_all(&u, loop, &k, 0);
-}
+TESS_UPDATE_BODY(lion, 0)
 
 TESS_CUDA_DECLARE(lion_f32)
 tess_codelet tess_lion[] = {

@@ -10,6 +10,10 @@
  * Where the library has no such kernel for this CPU (no AVX-512), it gets the matrices as they are; where it cannot
  * multiply bf16 at all, it gets them widened to fp32, block by block; so it does with fp16 on every CPU.
  *
+ * A product comes in parts (runtime/progress/parts.c): B is packed once, by columns, for all that then multiply some
+ * rows of A each. The pieces that the library gets are the same whoever asks for them. For that a B stored (n,k) is
+ * packed too, unless the rows are few.
+ *
  * Each thread has its own table of primitives and its own buffers. The constants below bound them whatever the shapes
  * are: tess_mm_bytes. The library works with one thread, since workers are what is parallel here.
  */
@@ -21,8 +25,10 @@
 #include <sys/mman.h>
 
 enum {
-    MM_ROWS = 256, /* rows of a piece: of A that is made dense, of C that is not dense */
-    MM_COLS = 256, /* columns of such a piece of C, where B is packed */
+    MM_ROWS = 256,             /* rows of a piece: of A that is made dense, of C that is not dense */
+    MM_COLS = 256,             /* columns of such a piece of C, where B is packed */
+    MM_PART_ROWS = 128,        /* rows of a part, where A is dense as it lies */
+    MM_PACK_BYTES = 128 << 10, /* of B that a part packs */
 
     MM_A_BYTES = 1 << 20,       /* of A made dense */
     MM_B_BYTES = 6 << 20,       /* of B packed at a time */
@@ -357,45 +363,93 @@ static int64_t fit(int64_t bytes, int64_t each, int64_t unit)
     return n > unit ? n : unit;
 }
 
+/* A product on its way through panels, as its parts see it. */
+typedef struct mm_panels {
+    const tess_mm *d;
+    tess_mm dense; /* what the library sees */
+    const void *a, *b;
+    void *c;
+    bool turn, pack;
+    int64_t depth;
+    int64_t rows, strip;    /* of a piece */
+    int64_t n0, n1;         /* the columns that are packed now; */
+    int64_t cols_of_a_part; /* each part packs so many of them */
+    uint32_t *panels;
+} mm_panels;
+
+static void pack_part(void *of, int64_t k)
+{
+    const mm_panels *p = of;
+    const tess_mm *d = p->d;
+    const int64_t first = p->n0 + k * p->cols_of_a_part, n = least(p->cols_of_a_part, p->n1 - first);
+    (d->in == TESS_BF16 ? pack_b_bf16 : pack_b_f32)(p->panels + (first - p->n0) * units_of(d->k, d->in),
+                                                    tess_at(p->b, d->tb ? first * d->ldb : first, d->in), d, n);
+}
+
+/* The strips of some rows. */
+static void rows_part(void *of, int64_t k)
+{
+    const mm_panels *p = of;
+    const tess_mm *d = p->d;
+    mm_thread *t = thread_get();
+    const int64_t i = k * p->rows, m = least(p->rows, d->m - i);
+    const void *piece = tess_at(p->a, d->ta ? i : i * d->lda, d->in);
+    if (p->turn) {
+        uint32_t *hot = buffer_get(t, MM_A, (size_t)(p->rows * p->depth) * tess_dtype_size(d->in));
+        (d->in == TESS_BF16 ? pack_a_bf16 : pack_a_f32)(hot, piece, d, m);
+        piece = hot;
+    }
+    for (int64_t j = p->n0; j < p->n1; j += p->strip) /* panels and rows of a B stored (n,k) are `depth` long */
+        run_piece(t, &p->dense, m, least(p->strip, p->n1 - j), piece,
+                  p->pack ? tess_at(p->panels, (j - p->n0) * p->depth, d->in) : tess_at(p->b, j * p->depth, d->in),
+                  d->bias ? d->bias + j : NULL, tess_at_mut(p->c, i * d->ldc + j, d->out));
+}
+
+/* B is packed once, whoever needs it: first all take some of its columns, then rows. */
 static void run_panels(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
 {
     const tess_dtype in = d->in;
     const int64_t depth = depth_of(d->k, in), row = depth * (int64_t)tess_dtype_size(in);
-    const bool turn = d->ta || d->lda != depth || d->k != depth;
-    const bool pack = !d->packed && (!d->tb || d->ldb != depth || d->k != depth);
-    tess_mm dense = *d; /* what the library sees */
-    dense.k = dense.lda = dense.ldb = depth, dense.ta = false, dense.packed = d->packed || pack;
+    const bool turn = d->ta || d->lda != depth || d->k != depth, few = d->m < 2 * MM_PART_ROWS;
+    const bool pack = !d->packed && (!d->tb || d->ldb != depth || d->k != depth || !few);
+    mm_panels p = {.d = d, .dense = *d, .a = a, .b = b, .c = c, .turn = turn, .pack = pack, .depth = depth};
+    p.dense.k = p.dense.lda = p.dense.ldb = depth, p.dense.ta = false, p.dense.packed = d->packed || pack;
 
     /* Of B `cols` are packed at a time; pieces of A, made dense again for each, meet them `strip` by strip. */
     const int64_t cols = pack ? least(d->n, fit(MM_B_BYTES, row, MM_PANEL)) : d->n;
-    int64_t rows = turn || dense.packed ? least(d->m, MM_ROWS) : d->m, strip = cols;
-    if (turn) rows = least(rows, fit(MM_A_BYTES, row, 1));
+    p.rows = turn ? least(d->m, MM_ROWS) : p.dense.packed ? least(d->m, MM_PART_ROWS) : d->m, p.strip = cols;
+    if (turn) p.rows = least(p.rows, fit(MM_A_BYTES, row, 1));
     if (cols < d->n || d->ldc != d->n) {
-        strip = least(cols, dense.packed ? MM_COLS : fit(MM_C_BYTES, rows * 4, MM_PANEL));
-        rows = least(rows, fit(MM_C_BYTES, strip * 4, 1));
+        p.strip = least(cols, p.dense.packed ? MM_COLS : fit(MM_C_BYTES, p.rows * 4, MM_PANEL));
+        p.rows = least(p.rows, fit(MM_C_BYTES, p.strip * 4, 1));
     }
-    for (int64_t n0 = 0; n0 < d->n; n0 += cols) {
-        const int64_t n1 = least(n0 + cols, d->n);
-        uint32_t *panels = pack ? buffer_get(t, MM_B, (size_t)(round_up(n1 - n0, MM_PANEL) * row)) : NULL;
-        if (pack)
-            (in == TESS_BF16 ? pack_b_bf16 : pack_b_f32)(panels, tess_at(b, d->tb ? n0 * d->ldb : n0, in), d, n1 - n0);
-        for (int64_t i = 0; i < d->m; i += rows) {
-            const int64_t m = least(rows, d->m - i);
-            const void *piece = tess_at(a, d->ta ? i : i * d->lda, in);
-            if (turn) {
-                uint32_t *hot = buffer_get(t, MM_A, (size_t)(rows * row));
-                (in == TESS_BF16 ? pack_a_bf16 : pack_a_f32)(hot, piece, d, m);
-                piece = hot;
-            }
-            for (int64_t j = n0; j < n1; j += strip) /* panels and rows of a B stored (n,k) are `depth` long */
-                run_piece(t, &dense, m, least(strip, n1 - j), piece,
-                          pack ? tess_at(panels, (j - n0) * depth, in) : tess_at(b, j * depth, in),
-                          d->bias ? d->bias + j : NULL, tess_at_mut(c, i * d->ldc + j, d->out));
+    p.cols_of_a_part = fit(MM_PACK_BYTES, row, MM_PANEL);
+    for (p.n0 = 0; p.n0 < d->n; p.n0 += cols) {
+        p.n1 = least(p.n0 + cols, d->n);
+        if (pack) {
+            p.panels = buffer_get(t, MM_B, (size_t)(round_up(p.n1 - p.n0, MM_PANEL) * row));
+            tess_parts_run((p.n1 - p.n0 + p.cols_of_a_part - 1) / p.cols_of_a_part, pack_part, &p);
         }
+        tess_parts_run((d->m + p.rows - 1) / p.rows, rows_part, &p);
     }
 }
 
 typedef void (*mm_run)(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c);
+
+/* Rows of a sum on their way to C. */
+typedef struct mm_put {
+    const tess_mm *d;
+    void *c;
+    const float *sum;
+    int64_t m, n;
+} mm_put;
+static void put_part(void *of, int64_t k)
+{
+    const mm_put *p = of;
+    const int64_t first = k * MM_PART_ROWS;
+    put_out(tess_at_mut(p->c, first * p->d->ldc, p->d->out), p->d, p->sum + first * p->n,
+            least(MM_PART_ROWS, p->m - first), p->n);
+}
 
 /* Cut into blocks of `cols` by `rows` of C and parts of `depth`, each for `run`, whose C is fp32: C itself or a sum of
  * its own that is rounded at the end. */
@@ -417,7 +471,10 @@ static void run_blocks(mm_thread *t, const tess_mm *d, const void *a, const void
                     tess_at(b, d->tb ? n0 * d->ldb + k : k * d->ldb + n0, d->in), sum);
                 block.acc = true, block.bias = NULL;
             }
-            if (!in_place) put_out(mine, d, sum, block.m, block.n);
+            if (!in_place) {
+                mm_put put = {d, mine, sum, block.m, block.n};
+                tess_parts_run((block.m + MM_PART_ROWS - 1) / MM_PART_ROWS, put_part, &put);
+            }
         }
 }
 
@@ -451,6 +508,27 @@ static void run_deep(mm_thread *t, const tess_mm *d, const void *a, const void *
         run_panels(t, d, a, b, c);
 }
 
+/* Rows of a product that the library gets as it is. */
+typedef struct mm_rows {
+    const tess_mm *d;
+    const void *a, *b;
+    void *c;
+} mm_rows;
+static void call_part(void *of, int64_t k)
+{
+    const mm_rows *r = of;
+    const int64_t first = k * MM_ROWS;
+    tess_mm d = *r->d;
+    d.m = least(MM_ROWS, d.m - first);
+    call(thread_get(), &d, tess_at(r->a, d.ta ? first : first * d.lda, d.in), r->b,
+         tess_at_mut(r->c, first * d.ldc, d.out));
+}
+static void call_rows(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
+{
+    (void)t;
+    tess_parts_run((d->m + MM_ROWS - 1) / MM_ROWS, call_part, &(mm_rows){d, a, b, c});
+}
+
 /* One block in fp32. */
 static void widen_block(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
 {
@@ -482,9 +560,9 @@ void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c)
     else if (way == MM_WAY_PANELS && !d->plain)
         run_deep(t, d, a, b, c);
     else if (tess_is_half(d->out) && !d->plain)
-        run_summed(t, &as_is, a, b, c, d->k, call); /* the library would take scratch for all of C in fp32 */
+        run_summed(t, &as_is, a, b, c, d->k, call_rows); /* the library would take scratch for all of C in fp32 */
     else
-        call(t, &as_is, a, b, c);
+        (d->plain ? call : call_rows)(t, &as_is, a, b, c);
 }
 
 bool tess_mm_wide(tess_dtype t)

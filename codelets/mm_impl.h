@@ -1,4 +1,4 @@
-/* mm: products of matrices, on oneDNN, by the calling thread alone.
+/* mm: products of matrices, on oneDNN, by the calling thread and those that take parts of its body.
  *
  *     tess_mm_run(&(tess_mm){.m = rows, .n = out, .k = in, .lda = in, .ldb = in, .ldc = out, .tb = true,
  *                            .in = TESS_BF16, .out = TESS_BF16, .bias = b}, x, w, y);        y = x w^T + b

@@ -1,5 +1,5 @@
 /* mul: products of two tensors of one shape, element by element. */
-#include "vector_impl.h"
+#include "parts_impl.h"
 
 TESS_INLINE void mul_forward(const tess_work *w, tess_dtype t)
 {
@@ -19,5 +19,5 @@ TESS_INLINE void mul_backward(const tess_work *w, tess_dtype t)
     for (int64_t i = 0; i < arg->n; i++) tess_accumulate(da, i, t, arg->acc, tess_load(dy, i, t) * tess_load(b, i, t));
 }
 
-TESS_REAL(mul_forward)
-TESS_REAL(mul_backward)
+TESS_REAL_CUT(mul_forward, tess_cut_elements)
+TESS_REAL_CUT(mul_backward, tess_cut_elements)

@@ -1,5 +1,5 @@
 /* relu: max(x, 0). */
-#include "vector_impl.h"
+#include "parts_impl.h"
 
 TESS_INLINE void relu_forward(const tess_work *w, tess_dtype t)
 {
@@ -25,5 +25,5 @@ TESS_INLINE void relu_backward(const tess_work *w, tess_dtype t)
     }
 }
 
-TESS_REAL(relu_forward)
-TESS_REAL(relu_backward)
+TESS_REAL_CUT(relu_forward, tess_cut_elements)
+TESS_REAL_CUT(relu_backward, tess_cut_elements)

@@ -1,5 +1,5 @@
 /* rmsnorm: y = x / rms * gain, over rows; the gain is what is stored and a shift. */
-#include "vector_impl.h"
+#include "parts_impl.h"
 
 TESS_INLINE void rmsnorm_forward(const tess_work *w, tess_dtype t)
 {
@@ -20,23 +20,21 @@ TESS_INLINE void rmsnorm_forward(const tess_work *w, tess_dtype t)
     }
 }
 
-/* With h = x / rms and g = dy gain: dx = (g - h mean(g h)) / rms, dgain = sum of dy h over the rows, in their order. */
-TESS_INLINE void rmsnorm_backward(const tess_work *w, tess_dtype t)
+/* With h = x / rms and g = dy gain: dx = (g - h mean(g h)) / rms, of the rows [first, end). */
+TESS_INLINE void backward_rows(const tess_work *w, int64_t first, int64_t end, tess_dtype t)
 {
     const tess_norm_arg *a = w->arg;
     const float *gain = w->buf[2].ptr, *stats = w->buf[3].ptr;
-    float *dgain = w->buf[5].ptr;
     const int64_t n = a->width;
     const bool acc = a->acc;
     const float shift = a->shift;
-    if (!a->acc_param) memset(dgain, 0, (size_t)n * sizeof *dgain);
-    for (int64_t r = 0; r < a->rows; r++) {
+    for (int64_t r = first; r < end; r++) {
         const void *dy = tess_at(w->buf[0].ptr, r * n, t), *x = tess_at(w->buf[1].ptr, r * n, t);
         void *dx = tess_at_mut(w->buf[4].ptr, r * n, t);
         const float rrms = stats[r];
         float dot[TESS_LANES] = {0};
         TESS_EACH(i, l, n, const float d = tess_load(dy, i, t); const float h = tess_load(x, i, t) * rrms;
-                  dot[l] += d * (gain[i] + shift) * h; dgain[i] += d * h);
+                  dot[l] += d * (gain[i] + shift) * h);
         const float mean_gh = tess_sum16(dot) / (float)n;
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
@@ -46,5 +44,37 @@ TESS_INLINE void rmsnorm_backward(const tess_work *w, tess_dtype t)
     }
 }
 
-TESS_REAL(rmsnorm_forward)
-TESS_REAL(rmsnorm_backward)
+/* dgain = sum of dy h over the rows, in their order, of the columns [first, first + n). */
+TESS_INLINE void backward_columns(const tess_work *w, int64_t first, int64_t n, tess_dtype t)
+{
+    const tess_norm_arg *a = w->arg;
+    const float *stats = w->buf[3].ptr;
+    float *dgain = (float *)w->buf[5].ptr + first;
+    if (!a->acc_param) memset(dgain, 0, (size_t)n * sizeof *dgain);
+    for (int64_t r = 0; r < a->rows; r++) {
+        const void *dy = tess_at(w->buf[0].ptr, r * a->width + first, t);
+        const void *x = tess_at(w->buf[1].ptr, r * a->width + first, t);
+        const float rrms = stats[r];
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) dgain[i] += tess_load(dy, i, t) * (tess_load(x, i, t) * rrms);
+    }
+}
+TESS_NORM_BACKWARD(rmsnorm_backward)
+
+static inline int64_t cut_forward(const tess_work *w, int64_t k, tess_dtype t, tess_cut *c)
+{
+    const tess_norm_arg *a = w->arg;
+    const int64_t rows = tess_part_rows(a->width), first = k * rows;
+    if (c) {
+        tess_cut_begin(c, w);
+        c->arg.norm = *a;
+        c->arg.norm.rows = a->rows - first < rows ? a->rows - first : rows;
+        tess_cut_skip(c, 0, first * a->width, t);
+        tess_cut_skip(c, 2, first * a->width, t);
+        tess_cut_skip(c, 3, first, TESS_F32);
+    }
+    return tess_parts_of(a->rows, rows);
+}
+
+TESS_REAL_CUT(rmsnorm_forward, cut_forward)
+TESS_REAL_CODELETS(rmsnorm_backward, false)

@@ -1,5 +1,5 @@
 /* scale: x times a constant. Its gradient is the same of dy. */
-#include "vector_impl.h"
+#include "parts_impl.h"
 
 TESS_INLINE void scale(const tess_work *w, tess_dtype t)
 {
@@ -11,4 +11,4 @@ TESS_INLINE void scale(const tess_work *w, tess_dtype t)
     for (int64_t i = 0; i < a->n; i++) tess_accumulate(y, i, t, a->acc, by * tess_load(x, i, t));
 }
 
-TESS_REAL(scale)
+TESS_REAL_CUT(scale, tess_cut_elements)

@@ -33,12 +33,7 @@ TESS_INLINE void loop(const tess_update_view *u, const void *rates, int64_t n)
         either(u, *k, n, TESS_F32);
 }
 
-TESS_CLONES static void sgd(const tess_work *w)
-{
-    const tess_update_view u = tess_update_view_of(w);
-    tess_sgd_rates k = tess_sgd_rates_of(&u);
-    if (tess_update_begins(w, &u, &k.scale)) tess_update_all(&u, loop, &k, 0);
-}
+TESS_UPDATE_BODY(sgd, 0)
 
 TESS_CUDA_DECLARE(sgd_f32)
 tess_codelet tess_sgd[] = {

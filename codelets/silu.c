@@ -1,5 +1,5 @@
 /* silu: x sigmoid(x). */
-#include "vector_impl.h"
+#include "parts_impl.h"
 
 static const float over_ln2 = 1.44269504f;
 
@@ -34,5 +34,5 @@ TESS_INLINE void silu_backward(const tess_work *w, tess_dtype t)
         tess_accumulate(dx, i, t, a->acc, tess_load(dy, i, t) * slope_of(tess_load(x, i, t)));
 }
 
-TESS_REAL(silu_forward)
-TESS_REAL(silu_backward)
+TESS_REAL_CUT(silu_forward, tess_cut_elements)
+TESS_REAL_CUT(silu_backward, tess_cut_elements)

@@ -1,5 +1,5 @@
 /* tanh: cap tanh(x / cap). */
-#include "vector_impl.h"
+#include "parts_impl.h"
 
 TESS_INLINE void tanh_forward(const tess_work *w, tess_dtype t)
 {
@@ -29,5 +29,5 @@ TESS_INLINE void tanh_backward(const tess_work *w, tess_dtype t)
         tess_accumulate(dx, i, t, a->acc, tess_load(dy, i, t) * slope_of(tess_load(x, i, t) * part));
 }
 
-TESS_REAL(tanh_forward)
-TESS_REAL(tanh_backward)
+TESS_REAL_CUT(tanh_forward, tess_cut_elements)
+TESS_REAL_CUT(tanh_backward, tess_cut_elements)

@@ -3,7 +3,7 @@
 #ifndef TESS_UPDATE_SPAN_IMPL_H
 #define TESS_UPDATE_SPAN_IMPL_H
 #include "kept_impl.h"
-#include "vector_impl.h"
+#include "parts_impl.h"
 
 /* An optimizer's loop over n elements from those on that the view begins with; rates are its own. */
 typedef void tess_update_loop(const tess_update_view *u, const void *rates, int64_t n);
@@ -78,19 +78,58 @@ TESS_INLINE void tess_update_span(const tess_update_view *u, tess_kept_cut cut, 
     }
 }
 
-TESS_INLINE void tess_update_all(const tess_update_view *u, tess_update_loop *loop, const void *rates,
-                                 unsigned positive)
+/* Parts of an update (parts_impl.h): elements where moments are fp32, else whole spans. */
+static inline int64_t tess_update_spans_each(const tess_update_arg *a)
+{
+    const int64_t block = tess_kept_cut_of(&a->kept).block;
+    return block < TESS_PART_ELEMENTS ? TESS_PART_ELEMENTS / block : 1;
+}
+static inline int64_t tess_update_parts(const tess_update_arg *a)
+{
+    if (a->kept.as == TESS_KEEP_F32) return tess_parts_of(a->n, TESS_PART_ELEMENTS);
+    const int64_t spans = a->n / a->kept.width * tess_kept_cut_of(&a->kept).blocks;
+    return tess_parts_of(spans, tess_update_spans_each(a));
+}
+
+TESS_INLINE void tess_update_part(const tess_update_view *u, int64_t k, tess_update_loop *loop, const void *rates,
+                                  unsigned positive)
 {
     const tess_update_arg *a = u->a;
     if (a->kept.as == TESS_KEEP_F32) {
-        loop(u, rates, a->n);
+        const int64_t first = k * TESS_PART_ELEMENTS, left = a->n - first;
+        tess_update_view v = *u;
+        v.master += first;
+        v.grad += first;
+        if (v.copy) v.copy += first;
+        for (int m = 0; m < a->moments; m++) v.moment[m] += first;
+        loop(&v, rates, left < TESS_PART_ELEMENTS ? left : TESS_PART_ELEMENTS);
         return;
     }
     const tess_kept_cut cut = tess_kept_cut_of(&a->kept);
-    const int64_t spans = a->n / a->kept.width * cut.blocks;
+    const int64_t spans = a->n / a->kept.width * cut.blocks, each = tess_update_spans_each(a);
+    const int64_t first = k * each, end = spans - first < each ? spans : first + each;
     if (a->kept.as == TESS_KEEP_BF16)
-        for (int64_t i = 0; i < spans; i++) tess_update_span(u, cut, i, loop, rates, positive, TESS_KEEP_BF16);
+        for (int64_t i = first; i < end; i++) tess_update_span(u, cut, i, loop, rates, positive, TESS_KEEP_BF16);
     else
-        for (int64_t i = 0; i < spans; i++) tess_update_span(u, cut, i, loop, rates, positive, TESS_KEEP_INT8);
+        for (int64_t i = first; i < end; i++) tess_update_span(u, cut, i, loop, rates, positive, TESS_KEEP_INT8);
 }
+
+/* An optimizer's body from its `loop`, tess_NAME_rates and what makes them; which of its moments are never below 0. */
+#define TESS_UPDATE_BODY(name, positive)                                                                               \
+    struct whole {                                                                                                     \
+        tess_update_view u;                                                                                            \
+        tess_##name##_rates k;                                                                                         \
+    };                                                                                                                 \
+    TESS_CLONES static void name##_part(void *of, int64_t k)                                                           \
+    {                                                                                                                  \
+        const struct whole *all = of;                                                                                  \
+        tess_update_part(&all->u, k, loop, &all->k, positive);                                                         \
+    }                                                                                                                  \
+    static void name(const tess_work *w)                                                                               \
+    {                                                                                                                  \
+        struct whole all = {.u = tess_update_view_of(w)};                                                              \
+        all.k = tess_##name##_rates_of(&all.u);                                                                        \
+        if (tess_update_begins(w, &all.u, &all.k.scale))                                                               \
+            tess_parts_run(tess_update_parts(all.u.a), name##_part, &all);                                             \
+    }
 #endif

@@ -53,6 +53,8 @@
 #define TESS_REAL_EITHER(op) TESS_REAL_OP(op, true)
 #define TESS_REAL_OP(op, same)                                                                                         \
     TESS_REAL_BODIES(op)                                                                                               \
+    TESS_REAL_CODELETS(op, same)
+#define TESS_REAL_CODELETS(op, same)                                                                                   \
     tess_codelet tess_##op[TESS_REAL_DTYPES] = {                                                                       \
         [TESS_F32] = {.name = #op, .dtype = TESS_F32, .cpu = op##_f32, .cuda = TESS_CUDA(op##_f32), .either = same},   \
         [TESS_BF16] =                                                                                                  \

@@ -217,21 +217,24 @@ void tess_step_parallelism(const tess_step *s, const tess_profile *measured, tes
 {
     const tess_program *p = s->low.program;
     double *seconds = tess_alloc((p->tasks + 1) * sizeof *seconds), *sum = tess_alloc(sizeof measured->row);
+    double *alone = tess_alloc((p->tasks + 1) * sizeof *alone);
     uint64_t *count = tess_alloc(sizeof measured->row);
     for (int pass = 0; pass < 2; pass++)
         for (size_t k = 0; k < p->tasks; k++) {
             const tess_profile_row *r = row_of(measured, p->task[k].cl);
             if (!r || !r->tasks) continue;
             const size_t i = (size_t)(r - measured->row);
-            if (pass)
+            if (pass) {
                 seconds[k] = r->busy / (double)r->tasks * weight(&p->task[k]) * (double)count[i] / sum[i];
-            else
+                alone[k] = r->busy > 0 && r->alone < r->busy ? seconds[k] * r->alone / r->busy : seconds[k];
+            } else
                 sum[i] += weight(&p->task[k]), count[i]++;
         }
     tess_uses *u = tess_uses_list(p);
-    tess_plan_parallel(u, seconds, out);
+    tess_plan_parallel(u, seconds, alone, out);
     tess_uses_free(u);
     free(seconds);
+    free(alone);
     free(sum);
     free(count);
 }

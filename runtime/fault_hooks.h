@@ -1,4 +1,4 @@
-/* What goes wrong on purpose, for tests; not installed. */
+/* What goes wrong, or another way than by itself, on purpose: for tests; not installed. */
 #ifndef TESS_FAULT_HOOKS_H
 #define TESS_FAULT_HOOKS_H
 #include "runtime.h"
@@ -12,4 +12,9 @@ typedef struct tess_fault_hooks {
 
 /* Sets what goes wrong in the run that the next tess_start begins, and in no other. */
 void tess_fault_hooks_set(const tess_fault_hooks *hooks);
+
+/* Lets who runs a body leave its parts to others for a while, until tess_stop. */
+void tess_parts_make_shy(bool shy);
+/* Returns how many parts others took since tess_start. */
+uint64_t tess_parts_taken(void);
 #endif

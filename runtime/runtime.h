@@ -213,6 +213,18 @@ typedef struct tess_kernel_fault {
     double value;
 } tess_kernel_fault;
 
+/* ---- progress/parts.c: a body in parts ----------------------------------------------------------------------------
+ */
+
+typedef void (*tess_part_body)(void *of, int64_t k);
+/* From a body: runs part(of, k) for each k below n, once, in any order, here and on workers that have no task; returns
+ * when all have ended. Parts write different bytes, and what they are depends on shapes alone. Within one
+ * of several parts, and where no task runs, they come one after the other. */
+void tess_parts_run(int64_t n, tess_part_body part, void *of);
+/* From a part: returns `mine`, the body's own scratch, to the worker that runs the body, and to others as much of their
+ * own, in which anything may be. */
+void *tess_part_room(void *mine, size_t bytes);
+
 typedef struct tess_cost {
     double flops;  /* matrix flops only */
     double bytes;  /* read and written in the ideal case */
@@ -328,6 +340,7 @@ typedef struct tess_profile_row {
     tess_dtype dtype;
     uint64_t tasks;
     double busy, waiting, scheduling; /* seconds, summed over workers */
+    double alone;                     /* of busy: what as many workers as there are parts would still take */
     double flops;
 } tess_profile_row;
 typedef struct tess_profile {

@@ -1,9 +1,10 @@
 /* What the order of a step's tasks allows, whatever runs them: how long its longest chain is, and how long a list
- * schedule takes on so many cores. Each task takes a time that is given, most usefully the measured one; tiles are
- * where they are wanted, and a message takes no core.
+ * schedule takes on so many cores. Each task takes a time that is given, most usefully the measured one, and another
+ * that it would still take if as many cores shared its parts as there are; tiles are where they are wanted, and a
+ * message takes no core.
  *
  *     tess_parallelism p;
- *     tess_plan_parallel(uses, seconds, &p);    // p.work / p.path: so many cores could be busy on average
+ *     tess_plan_parallel(uses, seconds, alone, &p);    // p.work / p.path: so many cores could be busy on average
  */
 #include "plan.h"
 #include <stdlib.h>
@@ -102,44 +103,110 @@ static uint32_t pop(struct heap *h, double *key)
 
 /* ---- the schedule ---- */
 
-/* Of the tasks that are ready, the earlier in the list begins first, as the workers do it. */
-static double schedule(const tess_uses *u, const struct waits *w, const double *seconds, size_t cores)
+struct schedule {
+    const struct waits *w;
+    const double *seconds, *alone;
+    struct heap ready, open, runs; /* open: tasks that run and have parts that nobody took; runs: 2 task + owner */
+    uint32_t *left;                /* [task]: how many it waits for; */
+    uint32_t *parts, *under_way;   /* that nobody took; that run */
+    size_t busy, cores;
+    double now;
+};
+
+/* As many equal parts as make it as long as `alone` says where each has a core. */
+static uint32_t parts_of(const struct schedule *s, size_t k)
 {
-    struct heap ready = {tess_alloc((u->tasks + 1) * sizeof(double)), tess_alloc((u->tasks + 1) * sizeof(uint32_t)), 0};
-    struct heap runs = {tess_alloc((u->tasks + 1) * sizeof(double)), tess_alloc((u->tasks + 1) * sizeof(uint32_t)), 0};
-    uint32_t *left = tess_alloc((u->tasks + 1) * sizeof *left);
-    double now = 0, key;
-    size_t busy = 0;
-    memcpy(left, w->left, u->tasks * sizeof *left);
-    for (size_t k = 0; k < u->tasks; k++)
-        if (!left[k]) push(&ready, (double)k, (uint32_t)k);
-    while (ready.n || runs.n) {
-        while (ready.n && busy < cores) {
-            const uint32_t k = pop(&ready, &key);
-            push(&runs, now + seconds[k], k);
-            busy += seconds[k] > 0; /* what takes no time takes no core */
-        }
-        const uint32_t done = pop(&runs, &now);
-        busy -= seconds[done] > 0;
-        for (size_t i = w->first[done]; i < w->first[done + 1]; i++)
-            if (!--left[w->behind[i]]) push(&ready, w->behind[i], w->behind[i]);
-    }
-    free(ready.key), free(ready.task), free(runs.key), free(runs.task), free(left);
-    return now;
+    const double parts = s->alone && s->alone[k] > 0 ? s->seconds[k] / s->alone[k] : 1;
+    return parts < 2 ? 1 : parts < 4096 ? (uint32_t)parts : 4096;
 }
 
-void tess_plan_parallel(const tess_uses *u, const double *seconds, tess_parallelism *out)
+static void run_part(struct schedule *s, uint32_t k, bool owner)
+{
+    s->parts[k]--;
+    s->under_way[k]++;
+    push(&s->runs, s->now + s->seconds[k] / parts_of(s, k), 2 * k + owner);
+}
+
+/* Who is free begins a task that is ready, the earlier in the list first, and else takes a part of one that runs. */
+static void employ(struct schedule *s)
+{
+    double key;
+    while (s->busy < s->cores) {
+        while (s->open.n && !s->parts[s->open.task[0]]) pop(&s->open, &key);
+        if (s->ready.n) {
+            const uint32_t k = pop(&s->ready, &key);
+            s->parts[k] = parts_of(s, k);
+            run_part(s, k, true);
+            if (s->parts[k]) push(&s->open, k, k);
+            s->busy += s->seconds[k] > 0; /* what takes no time takes no core */
+        } else if (s->open.n) {
+            run_part(s, s->open.task[0], false);
+            s->busy++;
+        } else
+            return;
+    }
+}
+
+/* A part ended. Who began the task goes on with it, and has its core until the last part has ended. */
+static void end_part(struct schedule *s)
+{
+    const uint32_t ended = pop(&s->runs, &s->now), k = ended / 2;
+    const bool owner = ended % 2;
+    s->under_way[k]--;
+    if (owner && s->parts[k]) {
+        run_part(s, k, true);
+        return;
+    }
+    if (!owner) s->busy--;
+    if (s->parts[k] || s->under_way[k]) return;
+    s->busy -= s->seconds[k] > 0;
+    for (size_t i = s->w->first[k]; i < s->w->first[k + 1]; i++)
+        if (!--s->left[s->w->behind[i]]) push(&s->ready, s->w->behind[i], s->w->behind[i]);
+}
+
+static struct heap heap_new(size_t n)
+{
+    return (struct heap){tess_alloc((n + 1) * sizeof(double)), tess_alloc((n + 1) * sizeof(uint32_t)), 0};
+}
+static void heap_free(struct heap *h)
+{
+    free(h->key), free(h->task);
+}
+
+static double schedule(const tess_uses *u, const struct waits *w, const double *seconds, const double *alone,
+                       size_t cores)
+{
+    struct schedule s = {.w = w, .seconds = seconds, .alone = alone, .cores = cores};
+    s.ready = heap_new(u->tasks);
+    s.open = heap_new(u->tasks);
+    s.runs = heap_new(u->tasks + cores);
+    s.left = tess_alloc((u->tasks + 1) * sizeof *s.left);
+    s.parts = tess_alloc((u->tasks + 1) * sizeof *s.parts);
+    s.under_way = tess_alloc((u->tasks + 1) * sizeof *s.under_way);
+    memcpy(s.left, w->left, u->tasks * sizeof *s.left);
+    for (size_t k = 0; k < u->tasks; k++)
+        if (!s.left[k]) push(&s.ready, (double)k, (uint32_t)k);
+    while (s.ready.n || s.runs.n) {
+        employ(&s);
+        end_part(&s);
+    }
+    heap_free(&s.ready), heap_free(&s.open), heap_free(&s.runs);
+    free(s.left), free(s.parts), free(s.under_way);
+    return s.now;
+}
+
+void tess_plan_parallel(const tess_uses *u, const double *seconds, const double *alone, tess_parallelism *out)
 {
     struct waits w = find_waits(u);
     double *begin = tess_alloc((u->tasks + 1) * sizeof *begin); /* the list is in an order in which it can run */
     *out = (tess_parallelism){0};
     for (size_t k = 0; k < u->tasks; k++) {
-        const double end = begin[k] + seconds[k];
+        const double end = begin[k] + (alone ? alone : seconds)[k];
         out->work += seconds[k];
         if (end > out->path) out->path = end;
         for (size_t i = w.first[k]; i < w.first[k + 1]; i++)
             if (begin[w.behind[i]] < end) begin[w.behind[i]] = end;
     }
-    for (int i = 0; i < TESS_WIDTHS; i++) out->seconds[i] = schedule(u, &w, seconds, (size_t)1 << i);
+    for (int i = 0; i < TESS_WIDTHS; i++) out->seconds[i] = schedule(u, &w, seconds, alone, (size_t)1 << i);
     free(begin), free(w.first), free(w.behind), free(w.left);
 }

@@ -192,8 +192,9 @@ static inline double tess_forecast_measure(const tess_forecast *f)
     return f->seconds + 0.3 * (f->read + f->write);
 }
 
-/* parallel.c: what the list allows, its tasks taking these seconds. */
-void tess_plan_parallel(const tess_uses *u, const double *seconds, tess_parallelism *out);
+/* parallel.c: what the list allows, its tasks taking these seconds, and those of `alone` where all their parts have
+ * cores; NULL: they have no parts. */
+void tess_plan_parallel(const tess_uses *u, const double *seconds, const double *alone, tess_parallelism *out);
 
 /* ---- the two levels that there are ---- */
 

@@ -12,6 +12,8 @@
 void tess_timeline_enters(const tess_task *t);
 /* Says, from a CPU's worker, when it entered the body and left it. */
 void tess_timeline_ran(const tess_task *t, double begin, double end);
+/* Says, from a worker, from when to when it helped with the body of another's task. */
+void tess_timeline_helped(const tess_task *t, int worker, double begin, double end);
 /* Says, from the same worker, that the task has ended, and what StarPU kept of it, NULL where it did not. */
 void tess_timeline_task(const tess_task *t, const struct starpu_profiling_task_info *i, double flops);
 
@@ -21,6 +23,7 @@ void tess_timeline_task(const tess_task *t, const struct starpu_profiling_task_i
 struct tess_tally {
     uint64_t tasks;
     double busy, waiting, scheduling, flops;
+    double alone;
 };
 struct tess_codelet_state {
     struct starpu_codelet cl;

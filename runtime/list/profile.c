@@ -34,6 +34,7 @@ void tess_profile_read(tess_profile *p)
         for (int w = 0; w < TESS_MAX_WORKERS; w++) {
             r.tasks += s->tally[w].tasks;
             r.busy += s->tally[w].busy;
+            r.alone += s->tally[w].alone;
             r.waiting += s->tally[w].waiting;
             r.scheduling += s->tally[w].scheduling;
             r.flops += s->tally[w].flops;

@@ -50,13 +50,47 @@ static tess_cost cost_of(const tess_task *t)
 
 /* ---- running ---- */
 
+/* Scratch is a worker's own, so that who helps with another's body has some; a GPU's is StarPU's. */
+static bool own_scratch(const tess_use *u)
+{
+    return (u->mode & TESS_SCRATCH) && tess_gpu_workers() == 0;
+}
+
+static bool left_to_us(const tess_task *t, const tess_use *u)
+{
+    return own_scratch(u) || tess_use_left_out(t, u);
+}
+
+static void fill_scratch(tess_view *view, const tess_task *t, int worker)
+{
+    size_t all = 0, at = 0;
+    for (unsigned i = 0; i < t->nuse; i++)
+        if (own_scratch(&t->use[i])) all += (t->use[i].tile->bytes + 63) / 64 * 64;
+    if (all == 0) return;
+    char *room = tess_parts_room(worker, all);
+    for (unsigned i = 0; i < t->nuse; i++) {
+        if (!own_scratch(&t->use[i])) continue;
+        view[i] = (tess_view){room + at, t->use[i].tile->bytes};
+        at += (t->use[i].tile->bytes + 63) / 64 * 64;
+    }
+}
+
 /* StarPU knows nothing of the tiles that a task does without. */
-static void fill_views(tess_view *view, void *buffers[], const tess_task *t)
+static void fill_views(tess_view *view, void *buffers[], const tess_task *t, int worker)
 {
     for (unsigned i = 0, k = 0; i < t->nuse; i++)
-        view[i] = tess_use_left_out(t, &t->use[i])
+        view[i] = left_to_us(t, &t->use[i])
                       ? (tess_view){NULL, 0}
                       : (tess_view){(void *)STARPU_VECTOR_GET_PTR(buffers[k++]), t->use[i].tile->bytes};
+    fill_scratch(view, t, worker);
+}
+
+/* What others did of a body is theirs. */
+static void helped(const void *task, int worker, double begin, double end)
+{
+    const tess_task *t = task;
+    t->cl->state->tally[worker % TESS_MAX_WORKERS].busy += end - begin;
+    if (tess_traces()) tess_timeline_helped(t, worker, begin, end);
 }
 
 static void run_cpu(void *buffers[], void *arg)
@@ -64,21 +98,25 @@ static void run_cpu(void *buffers[], void *arg)
     const tess_task *t = arg;
     if (tess_fault_stands) return;
     tess_view view[t->nuse ? t->nuse : 1];
-    fill_views(view, buffers, t);
     int worker = starpu_worker_get_id();
+    fill_views(view, buffers, t, worker);
+    tess_parts_times parts;
     tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = &env, .worker = worker, .task = t};
     const bool counts = tess_gpu_workers() == 0;
     if (counts) tess_lost_works(1);
     tess_body_begins(worker);
     if (tess_traces()) tess_timeline_enters(t);
+    tess_parts_own(worker, t, t->order);
     const double start = tess_seconds();
     t->cl->cpu(&w);
     const double end = tess_seconds();
+    tess_parts_disown(&parts);
     tess_body_ends(worker);
     if (tess_traces()) tess_timeline_ran(t, start, end);
     struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
     tally->tasks++;
-    tally->busy += end - start;
+    tally->busy += end - start - parts.waited;
+    tally->alone += end - start - parts.waited - parts.shared + parts.longest;
     tally->flops += cost_of(t).flops;
     if (counts) tess_lost_works(-1);
 }
@@ -94,7 +132,7 @@ static void run_cuda(void *buffers[], void *arg)
     tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = &env, .worker = worker, .task = t};
     tess_gpu_work(&w);
     if (tess_fault_stands || tess_gpu_failed(worker)) return;
-    fill_views(view, buffers, t);
+    fill_views(view, buffers, t, worker);
     tess_gpu_use(&now, &peak);
     tess_trace_set(TESS_TRACE_GPU_BYTES, now);
     tess_gpu_run(t->cl, &w);
@@ -175,6 +213,7 @@ static struct tess_codelet_state *state_of(tess_codelet *cl)
 void tess_tasks_start(bool profile)
 {
     profiles = profile;
+    tess_parts_start((int)starpu_worker_get_count(), tess_gpu_workers() == 0, helped);
 }
 
 void tess_tasks_stop(void)
@@ -185,6 +224,7 @@ void tess_tasks_stop(void)
         free(s);
     }
     tess_codelets = NULL;
+    tess_parts_stop();
     env = (tess_env){0};
 }
 
@@ -209,7 +249,7 @@ tess_status tess_task_submit(const tess_task *t, uint32_t where)
     }
     int n = 0;
     for (unsigned i = 0; i < t->nuse; i++) {
-        if (tess_use_left_out(t, &t->use[i])) continue;
+        if (left_to_us(t, &t->use[i])) continue;
         STARPU_TASK_SET_HANDLE(task, tess_tile_handle(t->use[i].tile), n);
         STARPU_TASK_SET_MODE(task, starpu_mode(t->use[i].mode), n);
         n++;

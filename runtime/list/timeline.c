@@ -90,6 +90,18 @@ static const char *tile_of(const tess_task *t)
     return t->nuse ? t->use[0].tile->label : NULL;
 }
 
+void tess_timeline_helped(const tess_task *t, int worker, double begin, double end)
+{
+    tess_trace_add(&(tess_trace_event){.kind = TESS_TRACE_TASK,
+                                       .helps = true,
+                                       .worker = (uint32_t)worker,
+                                       .number = t->order,
+                                       .name = t->cl->name,
+                                       .of = tile_of(t),
+                                       .begin = begin,
+                                       .end = end});
+}
+
 void tess_timeline_task(const tess_task *t, const struct starpu_profiling_task_info *i, double flops)
 {
     const int worker = i && i->workerid >= 0 ? i->workerid : starpu_worker_get_id();

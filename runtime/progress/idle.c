@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 enum { LEAST_US = 50, MOST_US = 2000, LOOKS = 2 };
+enum { EVENT = 256 }; /* a step of the count; parts are steps of 1, and rarely look like an event */
 
 static atomic_uint events;
 static atomic_int asleep;
@@ -40,6 +41,11 @@ static unsigned rest(void *unused)
 {
     (void)unused;
     const unsigned now = atomic_load(&events);
+    if (tess_parts_help(starpu_worker_get_id())) {
+        mine.looks = 0;
+        mine.us = LEAST_US;
+        return 1;
+    }
     if (now != mine.seen) {
         mine.seen = now;
         mine.looks = 0;
@@ -54,13 +60,19 @@ static unsigned rest(void *unused)
 
 void tess_idle_wake(void)
 {
-    atomic_fetch_add(&events, 1);
+    atomic_fetch_add(&events, EVENT);
     if (atomic_load(&asleep) > 0) syscall(SYS_futex, &events, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void tess_idle_help(int most)
+{
+    atomic_fetch_add(&events, 1);
+    if (atomic_load(&asleep) > 0) syscall(SYS_futex, &events, FUTEX_WAKE_PRIVATE, most, NULL, NULL, 0);
 }
 
 unsigned tess_idle_events(void)
 {
-    return atomic_load(&events);
+    return atomic_load(&events) / EVENT;
 }
 
 void tess_idle_start(void)

@@ -99,12 +99,37 @@ void tess_idle_start(void);
 void tess_idle_stop(void);
 /* Says, from any thread, that there may be work for them: after it was given to StarPU. */
 void tess_idle_wake(void);
-/* Returns how often that was said. */
+/* Says, from any thread, that there are parts to help with, to so many of those who sleep. */
+void tess_idle_help(int most);
+/* Returns how often the former was said. */
 unsigned tess_idle_events(void);
+
+enum { TESS_MAX_WORKERS = 256 };
+
+/* ---- parts.c: what bodies share with workers that have no task ---- */
+
+/* Is told, from a worker that helped with this task, from when to when it did; the task is there still. */
+typedef void (*tess_parts_helped)(const void *task, int worker, double begin, double end);
+/* Begins a run of so many workers; with `counts` they are those that should not wait (lost.c). */
+void tess_parts_start(int workers, bool counts, tess_parts_helped helped);
+/* Ends it, when they are gone. */
+void tess_parts_stop(void);
+/* Says, from a worker, that it is about to enter a CPU body, of the task at this place in the program. */
+void tess_parts_own(int worker, const void *task, uint32_t order);
+/* Of a body: the owner's seconds in parts; those of the longest part each time that it came to parts; and the owner's
+ * seconds of waiting for others. */
+typedef struct tess_parts_times {
+    double shared, longest, waited;
+} tess_parts_times;
+/* Says that it has left it. */
+void tess_parts_disown(tess_parts_times *times);
+/* Takes parts of whoever has some, from a worker in no body; false: nobody has. */
+bool tess_parts_help(int worker);
+/* Returns a worker's own room, what was in it lost. */
+void *tess_parts_room(int worker, size_t bytes);
 
 /* ---- bodies.c: which workers compute ---- */
 
-enum { TESS_MAX_WORKERS = 256 };
 /* Says, from a worker's thread, that it enters a CPU body. */
 void tess_body_begins(int worker);
 /* Says that it has left it. */

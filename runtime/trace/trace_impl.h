@@ -35,6 +35,7 @@ enum { TESS_TRACE_ARRIVALS = 4 }; /* that a task may have waited for, at most */
 typedef struct tess_trace_event {
     tess_trace_kind kind;
     bool gpu;                             /* the worker is a GPU's */
+    bool helps;                           /* the worker had parts of another's task */
     uint32_t worker;                      /* of a task; else the writer's */
     int32_t tag;                          /* of a message: the least of its spans' */
     uint64_t number;                      /* of a step; a task's place in the list; of a message: 1 + the peer */

@@ -310,6 +310,7 @@ static void put_task(struct trace *t, const tess_trace_event *e)
     put_text(t, ",\"args\":{\"order\":");
     put_count(t, e->number);
     if (e->of) put_member(t, "tile", e->of);
+    if (e->helps) put_text(t, ",\"helps\":true");
     put_moment(t, "submitted", e->submitted);
     put_moment(t, "ready", e->asked);
     if (e->flops > 0) put_number(t, "flops", (uint64_t)e->flops);

@@ -197,7 +197,7 @@ TEST(what_a_list_allows)
     add_use(&l, 2, 2, TESS_W), add_use(&l, 2, 4, TESS_W), add_use(&l, 2, 5, TESS_R);      /* 2, 4, 5 */
     add_use(&l, 3, 1, TESS_R), add_use(&l, 3, 2, TESS_R), add_use(&l, 3, 4, TESS_W);      /* and 1 before 4 */
     add_use(&l, 4, 0, TESS_SCRATCH | TESS_RW), add_use(&l, 4, 1, TESS_SCRATCH | TESS_RW); /* of no matter */
-    tess_plan_parallel(&l.u, seconds, &p);
+    tess_plan_parallel(&l.u, seconds, NULL, &p);
     CHECK(p.work == 13 && p.path == 1 + 2 + 4 + 2);
     CHECK(p.seconds[0] == 13);
     /* Two cores: 0 to 1; 1 to 3 beside 2 to 4; 3 to 7, 4 to 5; 5 to 9. */
@@ -207,9 +207,28 @@ TEST(what_a_list_allows)
     add_tile(&l, 0, 1, true);
     for (uint32_t k = 0; k < 10; k++) add_use(&l, 0, k, TESS_R);
     const double ones[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    tess_plan_parallel(&l.u, ones, &p);
+    tess_plan_parallel(&l.u, ones, NULL, &p);
     CHECK(p.work == 10 && p.path == 1 && p.seconds[0] == 10 && p.seconds[1] == 5 && p.seconds[2] == 3);
     CHECK(p.seconds[3] == 2 && p.seconds[4] == 1);
+    /* Three tasks one behind the other, of 8 each; the first and the last have 4 parts of 2. */
+    static const double eights[] = {8, 8, 8}, alone[] = {2, 8, 2};
+    begin(&l, 3, 1);
+    add_tile(&l, 0, 1, true);
+    for (uint32_t k = 0; k < 3; k++) add_use(&l, 0, k, TESS_RW);
+    tess_plan_parallel(&l.u, eights, alone, &p);
+    CHECK(p.work == 24 && p.path == 2 + 8 + 2);
+    CHECK(p.seconds[0] == 24 && p.seconds[1] == 4 + 8 + 4 && p.seconds[2] == 12 && p.seconds[8] == 12);
+    /* Two of 6 in 3 parts of 2, which nobody waits for, and one of 3 behind the first: on four cores both begin, two
+     * more help with the first, which ends after 2; then three take what is left of the second, of which one ends its
+     * part at 4, and the last runs from 2 to 5. On two cores each has its own until 6. */
+    static const double uneven[] = {6, 6, 3}, thirds[] = {2, 2, 3};
+    begin(&l, 3, 2);
+    for (uint32_t t = 0; t < 2; t++) add_tile(&l, t, 1, true);
+    add_use(&l, 0, 0, TESS_W), add_use(&l, 0, 2, TESS_R);
+    add_use(&l, 1, 1, TESS_W);
+    tess_plan_parallel(&l.u, uneven, thirds, &p);
+    CHECK(p.work == 15 && p.path == 5);
+    CHECK(p.seconds[0] == 15 && p.seconds[1] == 9 && p.seconds[2] == 5 && p.seconds[3] == 5);
 }
 
 /* A list's step on paper, each task a second long on one worker. */

@@ -1,0 +1,111 @@
+/* Bits do not depend on who runs a part: a network of ops that come in parts, large enough that they have several,
+ * trained by one worker and by as many as StarPU has, whose owners leave their parts to others. */
+#define CHECK_MAIN
+#include "check.h"
+#include "fault_hooks.h"
+#include "graph.h"
+
+enum { B = 2, T = 192, C = 384, V = 1100, STEPS = 2 };
+
+static tess_graph *g;
+static tess_tensor *ids, *targets;
+
+static tess_tensor *param(const char *name, int64_t rows, int64_t columns, tess_init init)
+{
+    return tess_param(g, name, rows, columns, init);
+}
+
+/* Layernorm with a mlp of gelu, rmsnorm with one of silu, dropout, attention of grouped heads. */
+static tess_tensor *describe(tess_dtype t)
+{
+    const tess_init some = TESS_NORMAL(0.05f);
+    g = tess_graph_new(&(tess_graph_conf){.dtype = t, .tile_rows = T});
+    ids = tess_input(g, "ids", B, T);
+    targets = tess_input(g, "targets", B, T);
+    tess_tensor *table = param("table", V, C, some), *h;
+    tess_tensor *x = tess_embedding(ids, table, param("positions", T, C, some));
+    h = tess_layernorm(x, param("n1", C, 1, TESS_ONE), param("b1", C, 1, TESS_ZERO), 1e-5f);
+    h = tess_linear(h, param("qkv", 2 * C, C, some), param("qkv.b", 2 * C, 1, some));
+    h = tess_attention_packed(h, (tess_attention_conf){.heads = 6, .groups = 3, .causal = true});
+    x = tess_add(x, tess_dropout(h, 0.1f));
+    h = tess_linear(x, param("up", 4 * C, C, some), param("up.b", 4 * C, 1, some));
+    x = tess_add(x, tess_linear(tess_gelu(h, TESS_GELU_TANH), param("down", C, 4 * C, some), NULL));
+    h = tess_rmsnorm(x, param("n2", C, 1, TESS_ONE), 1e-5f);
+    h = tess_mul(tess_silu(tess_linear(h, param("gate", 2 * C, C, some), NULL)),
+                 tess_linear(h, param("in", 2 * C, C, some), NULL));
+    x = tess_add(x, tess_linear(h, param("out", C, 2 * C, some), NULL));
+    return tess_cross_entropy(x, table, NULL, targets);
+}
+
+static void add(uint64_t *hash, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) *hash = (*hash ^ ((const unsigned char *)data)[i]) * 1099511628211u;
+}
+
+/* Losses, norms and all that was trained, as one number; and how many parts others took. */
+static uint64_t train(tess_dtype t, int workers, uint64_t *taken)
+{
+    static int32_t id[B * T], target[B * T];
+    tess_optimizer adamw = TESS_ADAMW;
+    tess_step *s;
+    uint64_t hash = 1469598103934665603u;
+    adamw.clip = 1;
+    for (int i = 0; i < B * T; i++) id[i] = i * i / 7 % V, target[i] = (i + 1) * (i + 1) / 7 % V;
+    tess_tensor *loss = describe(t);
+    CHECK(tess_step_new(loss, &(tess_step_conf){.train = true, .micro = 1, .optimizer = adamw}, &s) == TESS_OK);
+    CHECK(tess_start(&(tess_machine){.workers = workers}) == TESS_OK);
+    tess_parts_make_shy(workers > 1);
+    CHECK(tess_graph_init(g, 1) == TESS_OK);
+    for (int k = 0; k < STEPS; k++) {
+        tess_step_result r = {0};
+        CHECK(tess_step_feed_values(s, ids, id, B * T) == TESS_OK);
+        CHECK(tess_step_feed_values(s, targets, target, B * T) == TESS_OK);
+        CHECK(tess_step_run(s, &(tess_step_input){.step = k, .seed = 1, .lr = 1e-3}, &r) == TESS_OK);
+        CHECK(r.loss > 1 && r.loss < 20);
+        add(&hash, &r.loss, sizeof r.loss);
+        add(&hash, &r.grad_norm, sizeof r.grad_norm);
+    }
+    for (int k = 0; k < tess_graph_params(g); k++) {
+        tess_tensor *p = tess_graph_param(g, k);
+        int64_t shape[3], first, count;
+        tess_tensor_shape(p, shape);
+        for (int64_t j = 0; j < tess_param_tiles(p); j++) {
+            float *x;
+            tess_param_rows(p, j, &first, &count);
+            CHECK(tess_param_map(p, j, TESS_MASTER, TESS_R, &x) == TESS_OK);
+            add(&hash, x, (size_t)(count * shape[1]) * sizeof *x);
+            tess_param_unmap(p, j, TESS_MASTER);
+        }
+    }
+    *taken = tess_parts_taken();
+    tess_step_free(s);
+    tess_graph_free(g);
+    tess_stop();
+    return hash;
+}
+
+static void same(tess_dtype t)
+{
+    uint64_t taken;
+    const uint64_t one = train(t, 1, &taken);
+    CHECK(taken == 0);
+    CHECK(train(t, 2, &taken) == one);
+    CHECK(taken > 0);
+    CHECK(train(t, 4, &taken) == one);
+    CHECK(taken > 0);
+}
+
+TEST(bits_of_bf16_are_those_of_one_worker)
+{
+    same(TESS_BF16);
+}
+
+TEST(bits_of_fp32_are_those_of_one_worker)
+{
+    same(TESS_F32);
+}
+
+TEST(bits_of_fp16_are_those_of_one_worker)
+{
+    same(TESS_F16);
+}
