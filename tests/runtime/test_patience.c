@@ -233,6 +233,6 @@ TEST(two_tiers_share_a_wait)
     tess_lost_more(TESS_FOR_MESSAGES, -1);
     tess_progress_unlock();
     const double ram = tess_flow_waited(), gpu = tess_gpu_waited();
-    CHECK(ram >= .01 && ram <= gpu && ram + gpu <= tess_seconds() - begin); /* RAM's ended first */
+    CHECK(ram >= .01 && gpu >= .01 && ram + gpu <= tess_seconds() - begin);
     CHECK(exposed >= .02 && exposed == under_way);
 }
