@@ -57,7 +57,7 @@ printf '%-12s %26s %26s %14s %14s\n' "two ranks" "strong: 2 each" "weak: 4 each"
 for carrier in "${carriers[@]}"; do
     awk -v c="$carrier" -v a="$a" -v strong="$(seconds "$out/strong-$carrier")" -v weak="$(seconds "$out/weak-$carrier")" '
         /under way/ { sub(/.* step, /, ""); hidden = $1 }
-        /^peak memory of the process/ { peak = $6 " " $7 }
+        /^peak memory of the process/ { sub(/;.*/, ""); peak = $6 " " $7 }
         END { printf "%-12s %26s %26s %14s %14s\n", c, sprintf("%.3f s, %.2f x", strong, a / strong), sprintf("%.3f s, %.0f%%", weak, 100 * a / weak), hidden, peak }' \
         "$out/weak-$carrier"
 done
