@@ -139,7 +139,7 @@ static tess_status read_event(struct reading *r, const json_t *o)
         TESS_TRY(read_slice(r, o, s));
         t->events++;
     }
-    if (*phase == 's' || *phase == 'f') {
+    if ((*phase == 's' || *phase == 'f') && category && !strcmp(category, "arrival")) {
         const char *id = json_string_value(json_object_get(o, "id"));
         if (!id || !number(o, "ts", &ts)) return broken(r, "an arrow without id and ts");
         if (r->ends == r->end_room)

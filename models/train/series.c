@@ -10,15 +10,21 @@ enum { DRAWN = 5 };
 static const tess_metric drawn[DRAWN] = {TESS_METRIC_LOSS, TESS_METRIC_VALID_LOSS, TESS_METRIC_GRAD_NORM,
                                          TESS_METRIC_TOKENS_PER_S, TESS_METRIC_LOSS_SCALE};
 
+/* Rates, of which a span has what its steps did together by the time they took together: means weighted by the seconds
+ * of each. */
+enum { RATES = 3 };
+static const tess_metric rates[RATES] = {TESS_METRIC_TOKENS_PER_S, TESS_METRIC_TFLOPS, TESS_METRIC_MFU};
+
 struct point {
     int64_t step; /* 0: none */
     double value;
 };
 
 struct span {
-    int64_t from, to, lines; /* steps; lines of them */
-    double sum[TESS_METRICS];
+    int64_t from, to, lines;      /* steps; lines of them */
+    double sum[TESS_METRICS];     /* of rates: of what was done */
     uint32_t count[TESS_METRICS]; /* that are in the sum */
+    double time[RATES];           /* of those */
     struct point least[DRAWN], most[DRAWN];
     int64_t gap[DRAWN]; /* the first step where it was not finite; 0: none */
 };
@@ -61,6 +67,7 @@ static void join(struct span *to, const struct span *from)
     to->to = from->to;
     to->lines += from->lines;
     for (int k = 0; k < TESS_METRICS; k++) to->sum[k] += from->sum[k], to->count[k] += from->count[k];
+    for (int r = 0; r < RATES; r++) to->time[r] += from->time[r];
     for (int d = 0; d < DRAWN; d++) {
         join_point(&to->least[d], &from->least[d], true);
         join_point(&to->most[d], &from->most[d], false);
@@ -73,6 +80,11 @@ static struct span span_of(const tess_metrics *m)
     struct span s = {.from = m->step, .to = m->step, .lines = 1};
     for (int k = 0; k < TESS_METRICS; k++)
         if (TESS_METRIC_IN(m, k) && isfinite(m->value[k])) s.sum[k] = m->value[k], s.count[k] = 1;
+    const bool timed = s.count[TESS_METRIC_SECONDS] && m->value[TESS_METRIC_SECONDS] > 0;
+    for (int r = 0; r < RATES; r++) {
+        s.time[r] = !s.count[rates[r]] ? 0 : timed ? m->value[TESS_METRIC_SECONDS] : 1;
+        if (s.count[rates[r]]) s.sum[rates[r]] *= s.time[r];
+    }
     for (int d = 0; d < DRAWN; d++) {
         if (s.count[drawn[d]]) s.least[d] = s.most[d] = (struct point){m->step, m->value[drawn[d]]};
         if (TESS_METRIC_IN(m, drawn[d]) && !s.count[drawn[d]]) s.gap[d] = m->step;
@@ -102,7 +114,7 @@ bool tess_series_add(tess_series *s, const tess_metrics *m)
         if (s->spans == TESS_SERIES_MOST) halve(s); /* all of them are full */
         s->span[s->spans++] = one;
     }
-    for (int k = 0; k < TESS_METRICS; k++) s->sum[k] += one.sum[k];
+    for (int k = 0; k < TESS_METRICS; k++) s->sum[k] += one.count[k] ? m->value[k] : 0;
     for (int b = 0; b < 2; b++) join_point(&s->best[b], &one.least[best_of[b]], true);
     if (!s->lines++) s->first = *m;
     s->last = *m;
@@ -176,6 +188,8 @@ static bool any(const tess_series *s, int k)
 
 static double mean(const struct span *p, int k)
 {
+    for (int r = 0; r < RATES; r++)
+        if ((int)rates[r] == k) return p->count[k] ? p->sum[k] / p->time[r] : NAN;
     return p->count[k] ? p->sum[k] / p->count[k] : NAN;
 }
 

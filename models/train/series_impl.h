@@ -1,7 +1,7 @@
 /* All steps of a run in bounded memory, for report.html: however many there are, they are at most TESS_SERIES_MOST
- * spans of the same number of lines, which double when there are too many. A span keeps the mean of every metric and,
- * of those that curves are drawn of, its least and its largest value and where they were; the first and the last line
- * are kept as they are.
+ * spans of the same number of lines, which double when there are too many. A span keeps the mean of every metric (of a
+ * rate the mean over the time of its steps) and, of those that curves are drawn of, its least and its largest value and
+ * where they were; the first and the last line are kept as they are.
  *
  *     tess_series *s = tess_series_new();
  *     TESS_TRY(tess_series_read(s, "runs/demo/metrics.jsonl"));

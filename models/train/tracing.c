@@ -2,6 +2,7 @@
  * OUTPUT/trace-R.json, all on rank 0's clock; in the end rank 0 adds the others' to its own. */
 #include "dirs_impl.h"
 #include "tracing_impl.h"
+#include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -42,14 +43,19 @@ static char *about(const tess_run *r, const tess_plan *plan, const tess_measure 
     return text;
 }
 
-/* Those of an earlier run of more ranks. */
+static bool is_others(const char *name)
+{
+    const size_t digits = strncmp(name, "trace-", 6) ? 0 : strspn(name + 6, "0123456789");
+    return digits && !strcmp(name + 6 + digits, ".json");
+}
+
+/* Those of an earlier run, of which any may be missing. */
 static void remove_others(const tess_tracing *t)
 {
-    for (int rank = 1, gone = 0; !gone; rank++) {
-        char *path = path_of(t, rank);
-        gone = unlink(path) != 0;
-        free(path);
-    }
+    DIR *dir = opendir(t->output);
+    for (struct dirent *d; dir && (d = readdir(dir));)
+        if (is_others(d->d_name)) unlinkat(dirfd(dir), d->d_name, 0);
+    if (dir) closedir(dir);
 }
 
 static tess_status make_output(const tess_tracing *t)

@@ -241,7 +241,10 @@ tess_status tess_task_submit(const tess_task *t, uint32_t where)
     struct starpu_task *task = starpu_task_create();
     task->cl = &state_of(t->cl)->cl;
     task->cl_arg = (void *)t;
+    task->name = t->cl->name; /* or it has the model's, which is longer */
     task->priority = -(int)t->order;
+    /* For StarPU's own traces; it is not declared, and nothing waits for it. */
+    task->tag_id = (starpu_tag_t)(env.step + 1) << 32 | t->order;
     task->flops = cost_of(t).flops;
     if (t->nuse > STARPU_NMAXBUFS) {
         task->dyn_handles = tess_alloc(t->nuse * sizeof *task->dyn_handles);

@@ -54,6 +54,9 @@ static tess_status start_starpu(const tess_machine *m)
     blame();
     tess_patience_start(m->patience);
     tess_wait_begin("the main thread", "StarPU's start");
+#ifdef STARPU_USE_FXT
+    starpu_profiling_set_id(tess_rank()); /* a file of its own trace for each rank, whoever carries messages */
+#endif
     int rc = starpu_init(&conf);
     tess_wait_end();
     if (rc) return tess_error(TESS_FAILED, "starpu", "did not start (error %d; is any CPU left to this process?)", -rc);

@@ -29,6 +29,14 @@ static void trace(const tess_exchange *e)
     }
     t.name = !t.received ? "send" : !t.bytes ? "receive" : "exchange";
     tess_trace_add(&t);
+    t.kind = TESS_TRACE_SPAN;
+    for (unsigned i = 0; i < m->spans && e->nth; i++) {
+        t.number = (uint64_t)m->span[i].peer + 1;
+        t.tag = m->span[i].tag;
+        t.nth = e->nth[i];
+        t.received = m->span[i].sends ? 0 : m->span[i].bytes;
+        tess_trace_add(&t);
+    }
 }
 
 void tess_exchange_ended(tess_exchange *e)
@@ -38,6 +46,7 @@ void tess_exchange_ended(tess_exchange *e)
     for (unsigned i = 0; i < e->task->nuse; i++)
         starpu_data_release_on_node(e->task->use[i].tile->handle, (int)e->node);
     tess_idle_wake();
+    free(e->nth);
     free(e);
     tess_task_ended();
 }

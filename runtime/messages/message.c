@@ -72,7 +72,10 @@ void tess_message_submit(const tess_task *t)
     tess_exchange *e = tess_alloc(sizeof *e);
     e->task = t;
     e->number = post.submitted++;
-    if (tess_traces()) e->asked = tess_seconds();
+    if (tess_traces()) {
+        e->asked = tess_seconds();
+        e->nth = tess_arrows_number(t->arg);
+    }
     e->left = t->nuse;
     e->node = post.node;
     static const enum starpu_data_access_mode modes[] = {
@@ -186,6 +189,7 @@ void tess_messages_stop(void)
     post.missed = false;
     if (!post.runs) return;
     post.carrier->stop();
+    tess_arrows_forget();
     post.runs = false;
     post.node = STARPU_MAIN_RAM;
 }

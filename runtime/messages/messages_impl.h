@@ -11,6 +11,7 @@ typedef struct tess_exchange {
     unsigned node;       /* where its tiles are */
     atomic_uint left;    /* tiles that are not there; then, the carrier's, what is under way */
     double asked, began; /* for the trace; 0: it is not traced */
+    uint32_t *nth;       /* for the trace: of each span; NULL: it is not traced */
     void *own;           /* the carrier's */
     struct tess_exchange *next;
 } tess_exchange;
@@ -48,6 +49,14 @@ extern const tess_carrier tess_by_nccl;
 char *tess_exchange_data(const tess_exchange *e, const tess_span *s);
 /* Takes a message back from its carrier, from any thread, when all its spans have gone or come. */
 void tess_exchange_ended(tess_exchange *e);
+
+/* ---- arrows.c: for the trace ---- */
+
+/* Numbers the spans of a message among those of their tag, peer and direction, in the order of the list, so that both
+ * ranks give a span the same number; to be freed. The main thread's. */
+uint32_t *tess_arrows_number(const tess_message_arg *m);
+/* Forgets all of them. */
+void tess_arrows_forget(void);
 
 /* ---- message.c ---- */
 

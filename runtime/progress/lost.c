@@ -36,8 +36,10 @@ static void look(void)
 {
     const double now = tess_seconds(), passed = now - count.looked;
     const int idle = count.workers > count.working ? count.workers - count.working : 0;
-    for (int c = 0; c < TESS_CAUSE_COUNT; c++)
-        if (count.under_way[c] > 0) count.lost[c] += passed * idle / count.workers;
+    const double lost = passed * idle / count.workers;
+    const bool both = count.under_way[TESS_FOR_RAM] > 0 && count.under_way[TESS_FOR_GPU] > 0;
+    for (int c = 0; c < TESS_CAUSE_COUNT; c++) /* two tiers share what both may have been waited for */
+        if (count.under_way[c] > 0) count.lost[c] += both && c != TESS_FOR_MESSAGES ? lost / 2 : lost;
     if (count.under_way[TESS_FOR_MESSAGES] > 0) count.messages += passed;
     count.looked = now;
 }

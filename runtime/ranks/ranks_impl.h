@@ -17,6 +17,13 @@ MPI_Comm tess_ranks_here_comm(void);
 /* Gathers as tess_ranks_gather does, among the ranks of this machine. */
 void tess_ranks_gather_here(const void *mine, size_t bytes, void *all);
 
+/* window.c: memory that the ranks of a machine share */
+
+/* Gets so many bytes, which all ranks of the communicator call; NULL, on all of them, where MPI has none to share. */
+void *tess_window_open(MPI_Comm here, size_t bytes, MPI_Win *window);
+/* Gives them back; all of them call it. */
+void tess_window_close(MPI_Win *window);
+
 /* watch.c: whether the ranks of this machine live. */
 
 /* Begins to watch the ranks of the communicator, which all of them call. */

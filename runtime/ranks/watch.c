@@ -70,14 +70,12 @@ static bool start_thread(void)
 
 void tess_watch_start(MPI_Comm here, int rank)
 {
-    int local, disp;
-    MPI_Aint size;
+    int local;
     MPI_Comm_rank(here, &local);
     MPI_Comm_size(here, &watch.n);
-    MPI_Win_allocate_shared(local ? 0 : sizeof *watch.said, 1, MPI_INFO_NULL, here, &watch.said, &watch.window);
-    MPI_Win_shared_query(watch.window, 0, &size, &disp, &watch.said);
-    if (!local) atomic_store(watch.said, 0);
-    tess_self_shares(watch.said);
+    watch.said = tess_window_open(here, sizeof *watch.said, &watch.window);
+    if (watch.said && !local) atomic_store(watch.said, 0);
+    tess_self_shares(watch.said); /* NULL: each rank says its own word */
     struct stat space = {0};
     struct life mine = {.rank = rank, .pid = getpid()};
     if (!stat("/proc/self/ns/pid", &space)) mine.space = space.st_ino;
@@ -110,7 +108,7 @@ void tess_watch_stop(void)
         if (watch.poll[i].fd >= 0) close(watch.poll[i].fd);
     tess_self_shares(NULL);
     watch.said = NULL;
-    MPI_Win_free(&watch.window);
+    tess_window_close(&watch.window);
     free(watch.poll);
     free(watch.life);
     watch.poll = NULL;

@@ -22,6 +22,7 @@ typedef enum tess_trace_kind {
     TESS_TRACE_TO_GPU,  /* a tile came to a GPU, */
     TESS_TRACE_OFF_GPU, /* or left it */
     TESS_TRACE_MESSAGE, /* spans between ranks */
+    TESS_TRACE_SPAN,    /* one of those of the message that its thread told last: an end of an arrow between ranks */
     TESS_TRACE_KINDS
 } tess_trace_kind;
 
@@ -37,8 +38,8 @@ typedef struct tess_trace_event {
     bool gpu;                             /* the worker is a GPU's */
     bool helps;                           /* the worker had parts of another's task */
     uint32_t worker;                      /* of a task; else the writer's */
-    int32_t tag;                          /* of a message: the least of its spans' */
-    uint64_t number;                      /* of a step; a task's place in the list; of a message: 1 + the peer */
+    int32_t tag;                          /* of a span; of a message: the least of its spans' */
+    uint64_t number;                      /* of a step; a task's place in the list; of messages, spans: 1 + the peer */
     double begin, end;                    /* of the body; on the drive, on the link */
     double asked;                         /* when a task was ready, a transfer was asked for; 0: not known */
     double submitted;                     /* of a task; 0: not known */
@@ -47,6 +48,7 @@ typedef struct tess_trace_event {
     const char *of;                       /* the tile's label; NULL: of none */
     uint64_t bytes, received;             /* moved, or sent to other ranks; taken from them */
     double flops;                         /* of a task */
+    uint32_t nth;                         /* of a span: which it is of those of its tag, peer and direction */
     uint32_t arrival;                     /* of what came: its number, which a task names; 0: none */
     uint32_t waited[TESS_TRACE_ARRIVALS]; /* those of which a task is the first user */
 } tess_trace_event;
@@ -87,7 +89,8 @@ enum { TESS_TRACE_RING = 4096 }; /* events that a thread may be ahead of the wri
 typedef struct tess_trace_ring {
     _Atomic uint32_t head, tail;
     atomic_bool taken; /* by a thread that lives */
-    uint32_t looked;   /* the writer's: arrivals up to here are known */
+    uint32_t looked;   /* the writer's: arrivals up to here are known, */
+    uint32_t message;  /* and the track of the last message among them */
     struct tess_trace_ring *_Atomic next;
     tess_trace_event event[TESS_TRACE_RING];
 } tess_trace_ring;

@@ -114,7 +114,8 @@ static void flush(struct trace *t)
     if (!t->error) t->whole = t->written;
 }
 
-static void put_text(struct trace *t, const char *s)
+/* Mostly of literals, whose length the compiler then knows: this is most of what a traced task costs. */
+static inline __attribute__((always_inline)) void put_text(struct trace *t, const char *s)
 {
     const size_t n = strlen(s);
     memcpy(t->buffer + t->used, s, n);
@@ -234,13 +235,15 @@ static uint32_t lane_of(struct trace *t, const tess_trace_event *e)
 
 static bool on_lanes(tess_trace_kind kind)
 {
-    return kind >= TESS_TRACE_READ;
+    return kind >= TESS_TRACE_READ && kind <= TESS_TRACE_MESSAGE;
 }
 
-static void learn(struct trace *t, tess_trace_event *e)
+static void learn(struct trace *t, tess_trace_ring *r, tess_trace_event *e)
 {
+    if (e->kind == TESS_TRACE_SPAN) e->worker = r->message;
     if (!on_lanes(e->kind)) return;
     e->worker = lane_of(t, e);
+    if (e->kind == TESS_TRACE_MESSAGE) r->message = e->worker;
     if (e->arrival) t->known[e->arrival % KNOWN] = (struct arrival){e->arrival, e->worker, e->begin};
 }
 
@@ -272,6 +275,19 @@ static void bar(struct trace *t, uint32_t track, double from, double to, const c
     put_member(t, "name", name);
 }
 
+/* The rest of one end of an arrow. Perfetto knows an arrow by its name, its category and its id, which is to be a
+ * number; as 64 bits are more than JSON's numbers hold, it is written in hexadecimal. */
+static void put_arrow(struct trace *t, bool head, const char *name, uint64_t id)
+{
+    char text[24];
+    if (head) put_text(t, ",\"bp\":\"e\"");
+    put_member(t, "cat", name);
+    put_member(t, "name", name);
+    snprintf(text, sizeof text, "0x%llx", (unsigned long long)id);
+    put_member(t, "id", text);
+    put_text(t, "}");
+}
+
 static void put_arrows(struct trace *t, const tess_trace_event *e, uint32_t track, double at)
 {
     for (int i = 0; i < TESS_TRACE_ARRIVALS; i++) {
@@ -279,12 +295,7 @@ static void put_arrows(struct trace *t, const tess_trace_event *e, uint32_t trac
         if (!e->waited[i] || a->number != e->waited[i] || a->begin > at) continue;
         for (int end = 0; end < 2; end++) {
             begin(t, end ? "f" : "s", end ? track : a->track, end ? at : a->begin);
-            put_text(t, end ? ",\"bp\":\"e\",\"cat\":\"arrival\",\"name\":\"arrival\",\"id\":\""
-                            : ",\"cat\":\"arrival\",\"name\":\"arrival\",\"id\":\"");
-            put_count(t, (uint64_t)t->rank);
-            put_text(t, ".");
-            put_count(t, e->waited[i]);
-            put_text(t, "\"}");
+            put_arrow(t, end, "arrival", (uint64_t)t->rank << 32 | e->waited[i]);
         }
     }
 }
@@ -319,11 +330,33 @@ static void put_task(struct trace *t, const tess_trace_event *e)
     put_arrows(t, e, track, from);
 }
 
+/* Different for different x, in all bits. */
+static uint64_t mixed(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* An arrow between ranks, of which each writes its own end, by a name that both know. It leads from where the sender's
+ * bar begins to where the receiver's ends. */
+static void put_span(struct trace *t, const tess_trace_event *e)
+{
+    const uint64_t peer = e->number - 1, self = (uint64_t)t->rank;
+    const uint64_t ends = e->received ? peer << 32 | self : self << 32 | peer;
+    begin(t, e->received ? "f" : "s", e->worker, e->received ? later(e->begin, e->end - 1e-9) : e->begin);
+    put_arrow(t, e->received, "span", mixed(mixed(ends) ^ ((uint64_t)(uint32_t)e->tag << 32 | e->nth)));
+}
+
 static void put_event(struct trace *t, const tess_trace_event *e)
 {
     char step[32];
     if (e->kind == TESS_TRACE_TASK) {
         put_task(t, e);
+        return;
+    }
+    if (e->kind == TESS_TRACE_SPAN) {
+        put_span(t, e);
         return;
     }
     const uint32_t track = track_of(t, e);
@@ -374,7 +407,7 @@ static void look(struct trace *t)
     }
     for (tess_trace_ring *r = tess_trace_rings(); r; r = atomic_load(&r->next))
         for (const uint32_t end = atomic_load_explicit(&r->head, memory_order_acquire); r->looked != end; r->looked++)
-            learn(t, &r->event[r->looked % TESS_TRACE_RING]);
+            learn(t, r, &r->event[r->looked % TESS_TRACE_RING]);
     for (int i = 0; i < n; i++) {
         uint32_t tail = atomic_load_explicit(&ring[i]->tail, memory_order_relaxed);
         for (; tail != head[i]; tail++) put_event(t, &ring[i]->event[tail % TESS_TRACE_RING]);

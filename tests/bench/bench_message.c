@@ -1,5 +1,6 @@
 /* What tiles travel at between two ranks, both ways at once, by each carrier, in turns, of which medians are compared.
- * Every byte that arrives is checked after each turn.
+ * Every byte that arrives is checked after each turn. Behind the rates stands the most memory that rank 0 had while a
+ * carrier ran: its tiles, StarPU, MPI, and what came early.
  *
  *     mpirun -n 2 bench_message [MiB each way and turn]
  */
@@ -86,9 +87,29 @@ static void send(int passes)
     must(tess_wait(), "the wait");
 }
 
+/* The kernel forgets the most memory that this process ever had. */
+static void forget_peak(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "w");
+    if (!f) return;
+    fputs("5", f);
+    fclose(f);
+}
+
+static double peak(void)
+{
+    char line[256];
+    double kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f)) sscanf(line, "VmHWM: %lf", &kib);
+    if (f) fclose(f);
+    return 1024 * kib;
+}
+
 /* Of one carrier, on a StarPU of its own. */
 static double turn(tess_carriers by, size_t bytes, int passes)
 {
+    forget_peak();
     must(tess_start(&(tess_machine){.carrier = by}), "start");
     make_set(bytes);
     send(1); /* places for what comes, and connections */
@@ -126,17 +147,22 @@ int main(int argc, char **argv)
     if (!tess_rank()) {
         printf("GB/s each way, both at once, %d cores a rank; median (least-most) of %d turns\n%10s", tess_cores(),
                TURNS, "tile");
-        for (int c = 0; c < CARRIERS; c++) printf("  %24s", carriers[c].name);
+        for (int c = 0; c < CARRIERS; c++) printf("  %24s  %9s", carriers[c].name, "peak");
         printf("\n");
     }
     for (size_t bytes = 64 << 10; bytes <= 16 << 20; bytes *= 4) {
-        double rate[CARRIERS][TURNS];
+        double rate[CARRIERS][TURNS], most[CARRIERS] = {0};
         for (int k = 0; k < TURNS; k++)
-            for (int c = 0; c < CARRIERS; c++) rate[c][k] = turn(carriers[c].by, bytes, passes);
+            for (int c = 0; c < CARRIERS; c++) {
+                rate[c][k] = turn(carriers[c].by, bytes, passes);
+                if (peak() > most[c]) most[c] = peak();
+            }
         if (!tess_rank()) printf("%10s", tess_human_bytes((double)bytes));
         for (int c = 0; c < CARRIERS; c++) {
             qsort(rate[c], TURNS, sizeof rate[c][0], ascending);
-            if (!tess_rank()) printf("  %8.2f (%5.2f -%6.2f)", rate[c][TURNS / 2], rate[c][0], rate[c][TURNS - 1]);
+            if (!tess_rank())
+                printf("  %8.2f (%5.2f -%6.2f)  %9s", rate[c][TURNS / 2], rate[c][0], rate[c][TURNS - 1],
+                       tess_human_bytes(most[c]));
         }
         if (!tess_rank()) printf("\n");
         fflush(stdout);

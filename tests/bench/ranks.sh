@@ -1,17 +1,21 @@
 #!/bin/bash
 # Two ranks beside one, a core each, at stage 3 in bf16: a GPT of 82M parameters, 1024 tokens a sequence. Strong: 4
 # sequences a step in all. Weak: 4 sequences a rank. What two ranks are compared with is one rank on one core while
-# another one like it, which it knows nothing of, has the other core: both cores share the memory and the clock.
+# another one like it, which it knows nothing of, has the other core: both cores share the memory and the clock. Two ranks
+# run over each carrier of messages, and the peak is the memory of a rank's process.
 #
 # The share of communication that is hidden behind compute is what `tessera bench` says: of the time in which messages were
 # under way, the part in which the worker had a task.
 #
 #     tests/bench/ranks.sh [BUILD DIR [STEPS [KEY=VALUE ...]]]        a quiet machine of two cores or more
+#
+# CARRIERS="mpi starpu_mpi" names those to compare, one for the shortest run.
 set -eu
 build=$(realpath "${1:-build}") steps=${2:-5}
 shift $(($# < 2 ? $# : 2))
 [ "$(id -u)" != 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export STARPU_NCPU=1
+read -ra carriers <<<"${CARRIERS:-mpi starpu_mpi}"
 model='model={"model_type": "gpt2", "n_layer": 6, "n_embd": 768, "n_head": 12, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}'
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
@@ -33,21 +37,27 @@ alone() { # the mean of two at a time
     wait "$other"
     awk -v a="$(seconds "$out/a")" -v b="$(seconds "$out/b")" 'BEGIN { printf "%.3f", (a + b) / 2 }'
 }
-together() {
+together() { # FILE CARRIER ...
+    local file=$1 carrier=$2
+    shift 2
     launch=(mpirun -n 2)
-    bench "$@" >"$out/c"
-    seconds "$out/c"
+    bench "$@" parallel.carrier="$carrier" >"$file"
 }
 
 echo "load $(cut -d' ' -f1 /proc/loadavg), $steps steps each"
 one=$(alone 4 4 "$@")
-strong=$(together 4 2 "$@")
-weak=$(together 8 4 "$@")
+for carrier in "${carriers[@]}"; do
+    together "$out/strong-$carrier" "$carrier" 4 2 "$@"
+    together "$out/weak-$carrier" "$carrier" 8 4 "$@"
+done
 again=$(alone 4 4 "$@")
-awk -v one="$one" -v again="$again" -v strong="$strong" -v weak="$weak" 'BEGIN {
-    a = (one + again) / 2
-    printf "one rank, 4 sequences           %7.3f s (%.3f and %.3f)\n", a, one, again
-    printf "strong: two ranks, 2 each       %7.3f s, %.2f times as fast\n", strong, a / strong
-    printf "weak: two ranks, 4 each         %7.3f s, %.0f%% of the speed alone\n", weak, 100 * a / weak
-}'
-grep 'under way' "$out/c"
+a=$(awk -v one="$one" -v again="$again" 'BEGIN { printf "%.3f", (one + again) / 2 }')
+printf 'one rank, 4 sequences: %.3f s (%s and %s)\n' "$a" "$one" "$again"
+printf '%-12s %26s %26s %14s %14s\n' "two ranks" "strong: 2 each" "weak: 4 each" "weak, hidden" "peak a rank"
+for carrier in "${carriers[@]}"; do
+    awk -v c="$carrier" -v a="$a" -v strong="$(seconds "$out/strong-$carrier")" -v weak="$(seconds "$out/weak-$carrier")" '
+        /under way/ { sub(/.* step, /, ""); hidden = $1 }
+        /^peak memory of the process/ { sub(/;.*/, ""); peak = $6 " " $7 }
+        END { printf "%-12s %26s %26s %14s %14s\n", c, sprintf("%.3f s, %.2f x", strong, a / strong), sprintf("%.3f s, %.0f%%", weak, 100 * a / weak), hidden, peak }' \
+        "$out/weak-$carrier"
+done

@@ -42,6 +42,13 @@ TEST(order)
 {
     check_all("round_trips");
 }
+/* Where MPI shares no memory between processes, ranks do without bells. */
+TEST(without_memory_that_is_shared)
+{
+    setenv("OMPI_MCA_osc", "^sm", 1);
+    check_case(2, "round_trips");
+    unsetenv("OMPI_MCA_osc");
+}
 TEST(tiles_that_rest_on_disk)
 {
     fresh();

@@ -2,6 +2,7 @@
  * computes for long, goes on. */
 #define CHECK_MAIN
 #include "child.h"
+#include "progress_impl.h"
 #include "runtime.h"
 #include <time.h>
 
@@ -208,4 +209,30 @@ TEST(workers_without_work_sleep)
 {
     child_run(have_no_work);
     CHECK_EQ(child_end.status, 0);
+}
+
+/* ---- what workers lose meanwhile ---- */
+
+/* Of two tiers that are waited for at once each has half, so together they are no more than the time there was;
+ * messages are counted beside them. */
+TEST(two_tiers_share_a_wait)
+{
+    const double begin = tess_seconds();
+    tess_lost_start(1, true);
+    tess_progress_lock();
+    tess_lost_more(TESS_FOR_RAM, 1);
+    tess_lost_more(TESS_FOR_GPU, 1);
+    tess_lost_more(TESS_FOR_MESSAGES, 1);
+    tess_progress_unlock();
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    double under_way, exposed;
+    tess_message_seconds(&under_way, &exposed);
+    tess_progress_lock();
+    tess_lost_more(TESS_FOR_RAM, -1);
+    tess_lost_more(TESS_FOR_GPU, -1);
+    tess_lost_more(TESS_FOR_MESSAGES, -1);
+    tess_progress_unlock();
+    const double ram = tess_flow_waited(), gpu = tess_gpu_waited();
+    CHECK(ram >= .01 && gpu >= .01 && ram + gpu <= tess_seconds() - begin);
+    CHECK(exposed >= .02 && exposed == under_way);
 }

@@ -229,6 +229,29 @@ TEST(a_long_run_is_a_small_page_with_its_extremes)
     json_decref(runs);
 }
 
+/* What a span of several steps has of a rate is what they did by the time they took: of steps of 1 and 3 seconds at
+ * MFUs of 0.9 and 0.3 that is 0.45, not 0.6. */
+TEST(rates_of_spans_are_work_by_time)
+{
+    enum { STEPS = 2400 };
+    fresh();
+    mkdir("rates", 0777);
+    FILE *f = fopen("rates/metrics.jsonl", "w");
+    for (int i = 1; i <= STEPS; i++)
+        fprintf(f, "{\"step\":%d,\"loss\":1,\"tokens\":900,\"seconds\":%d,\"tokens_per_s\":%d,\"mfu\":%g}\n", i,
+                i % 2 ? 1 : 3, i % 2 ? 900 : 300, i % 2 ? .9 : .3);
+    fclose(f);
+    RUN("report", "rates");
+    EXPECT_DONE();
+    json_t *runs = runs_of("rates/report.html");
+    const json_t *run = run_of(runs, 0);
+    CHECK_EQ(json_array_size(json_object_get(run, "from")), STEPS / 2);
+    CHECK_NEAR(member(run, "mean", "mfu"), .45, 1e-9);
+    CHECK_NEAR(member(run, "mean", "tokens_per_s"), 450, 1e-9);
+    CHECK_NEAR(member(run, "sum", "mfu"), .6 * STEPS, 1e-6 * STEPS);
+    json_decref(runs);
+}
+
 TEST(reports_of_what_is_no_run_are_refused)
 {
     fresh();
