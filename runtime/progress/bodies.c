@@ -15,6 +15,11 @@ void tess_body_begins(int worker)
     thread_of[worker % TESS_MAX_WORKERS].busy = true;
 }
 
+void tess_body_run(const tess_codelet *cl, const tess_work *w)
+{
+    cl->cpu(w);
+}
+
 void tess_body_ends(int worker)
 {
     thread_of[worker % TESS_MAX_WORKERS].busy = false;
