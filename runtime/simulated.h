@@ -1,6 +1,6 @@
-/* A machine that is not here. Built with a StarPU over SimGrid, the runtime is the same but for the files of simulated/,
- * which stand in the place of those that ask this machine for something: what time it is, how long a body takes, how
- * many cores there are, a drive, a sleep.
+/* A machine that is not here. Built with a StarPU over SimGrid, the runtime is the same but for the files of
+ * simulated/, which stand in the place of those that ask this machine for something: what time it is, how long a body
+ * takes, how many cores there are, a drive, a sleep.
  *
  *     tess_simulated_set(&machine);      // before anything else is asked
  *     TESS_TRY(tess_start(&m));          // and all the rest as on a machine that is here
@@ -23,11 +23,11 @@ typedef struct tess_simulated {
     char name[64];
     int cores;
     uint64_t ram_bytes;
-    double matrix_rate[2], copy_rate;       /* of all cores at a time; [TESS_F32], [TESS_BF16] */
-    bool has_drive;                         /* which is: */
-    tess_drive drive;                       /* the slowest link of what lies on disk */
-    double task_seconds;                    /* that a task takes of its core beside its body */
-    double matrix_share, copy_share;        /* of those rates, for codelets with flops and without that are none of: */
+    double matrix_rate[2], copy_rate; /* of all cores at a time; [TESS_F32], [TESS_BF16] */
+    bool has_drive;                   /* which is: */
+    tess_drive drive;                 /* the slowest link of what lies on disk */
+    double task_seconds;              /* that a task takes of its core beside its body */
+    double matrix_share, copy_share;  /* of those rates, for codelets with flops and without that are none of: */
     tess_simulated_share share[TESS_SIMULATED_SHARES];
     int shares;
 } tess_simulated;

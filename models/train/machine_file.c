@@ -24,8 +24,8 @@ static const struct field {
     {"drive_gb_s", "mixed_write", offsetof(tess_simulated, drive.mixed_write_rate), 1e9, 1e-3},
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
-static const char *const known[] = {"name",      "about",   "cores",         "memory_gib",
-                                    "copy_gb_s", "task_us", "matrix_gflops", "drive_gb_s", "shares"};
+static const char *const known[] = {"name",    "about",         "cores",      "memory_gib", "copy_gb_s",
+                                    "task_us", "matrix_gflops", "drive_gb_s", "shares"};
 enum { KNOWN = sizeof known / sizeof *known };
 static const double GIB = 1 << 30, MOST = 1e9;
 
@@ -93,10 +93,13 @@ static tess_status read_shares(const char *path, json_t *shares, tess_simulated 
         snprintf(full, sizeof full, "shares.%.100s", name);
         if (m->shares == TESS_SIMULATED_SHARES || strlen(name) >= sizeof s->codelet)
             return wrong(path, full, value, "at most 128 names of codelets");
-        TESS_TRY(number(path, full, value, 1e-6, &s->share));
-        if (!strcmp(name, "products")) m->matrix_share = s->share;
-        else if (!strcmp(name, "copies")) m->copy_share = s->share;
-        else snprintf(s->codelet, sizeof s->codelet, "%s", name), m->shares++;
+        TESS_TRY(number(path, full, value, TESS_LEAST_SHARE, &s->share));
+        if (!strcmp(name, "products"))
+            m->matrix_share = s->share;
+        else if (!strcmp(name, "copies"))
+            m->copy_share = s->share;
+        else
+            snprintf(s->codelet, sizeof s->codelet, "%s", name), m->shares++;
     }
     return TESS_OK;
 }
@@ -136,8 +139,10 @@ tess_status tess_machine_read(const char *path, tess_simulated *m)
     *m = (tess_simulated){.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE};
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
     if (!root && access(path, R_OK))
-        return tess_error(tess_errno_status(errno), path, "cannot be read: %s, expected a machine (tessera info "
-                          "--machine FILE writes this one)", strerror(errno));
+        return tess_error(tess_errno_status(errno), path,
+                          "cannot be read: %s, expected a machine (tessera info "
+                          "--machine FILE writes this one)",
+                          strerror(errno));
     if (!root) return tess_error(TESS_INVALID, path, "line %d: %s, expected JSON", e.line, e.text);
     const tess_status status = read_all(path, root, m);
     json_decref(root);
@@ -158,21 +163,22 @@ tess_status tess_machine_write(const char *path, const tess_simulated *m)
     }
     json_object_set_new(shares, "products", json_real(m->matrix_share));
     json_object_set_new(shares, "copies", json_real(m->copy_share));
-    for (int i = 0; i < m->shares; i++)
-        json_object_set_new(shares, m->share[i].codelet, json_real(m->share[i].share));
+    for (int i = 0; i < m->shares; i++) json_object_set_new(shares, m->share[i].codelet, json_real(m->share[i].share));
     json_object_set_new(root, "shares", shares);
     char *temporary = tess_format("%s-XXXXXX", path);
     const int fd = mkstemp(temporary);
     int error = fd < 0 ? errno : 0;
     if (fd >= 0) {
         FILE *f = fdopen(fd, "w");
-        if (json_dumpf(root, f, JSON_INDENT(4) | JSON_REAL_PRECISION(10)) || fputc('\n', f) == EOF) error = errno ? errno : EIO;
+        if (json_dumpf(root, f, JSON_INDENT(4) | JSON_REAL_PRECISION(10)) || fputc('\n', f) == EOF)
+            error = errno ? errno : EIO;
         if (fclose(f) && !error) error = errno;
         if (!error && rename(temporary, path)) error = errno;
         if (error) unlink(temporary);
     }
     free(temporary);
     json_decref(root);
-    return error ? tess_error(tess_errno_status(error), path, "cannot be written: %s (name another file)", strerror(error))
+    return error ? tess_error(tess_errno_status(error), path, "cannot be written: %s (name another file)",
+                              strerror(error))
                  : TESS_OK;
 }

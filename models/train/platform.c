@@ -13,14 +13,16 @@ enum { NODES = 2 }; /* of memory that a matrix names: RAM, and one that is none 
 static void write_drive(FILE *f, const tess_drive *d)
 {
     const double both = d->mixed_read_rate + d->mixed_write_rate;
-    fprintf(f,
-            "<host id=\"DISK0\" speed=\"1f\"/>\n"
-            "<link id=\"read\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
-            "<link id=\"write\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
-            "<link id=\"drive\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
-            "<route src=\"DISK0\" dst=\"RAM\" symmetrical=\"NO\"><link_ctn id=\"read\"/><link_ctn id=\"drive\"/></route>\n"
-            "<route src=\"RAM\" dst=\"DISK0\" symmetrical=\"NO\"><link_ctn id=\"write\"/><link_ctn id=\"drive\"/></route>\n",
-            d->read_rate, d->write_rate, both);
+    fprintf(
+        f,
+        "<host id=\"DISK0\" speed=\"1f\"/>\n"
+        "<link id=\"read\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
+        "<link id=\"write\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
+        "<link id=\"drive\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
+        "<route src=\"DISK0\" dst=\"RAM\" symmetrical=\"NO\"><link_ctn id=\"read\"/><link_ctn id=\"drive\"/></route>\n"
+        "<route src=\"RAM\" dst=\"DISK0\" symmetrical=\"NO\"><link_ctn id=\"write\"/><link_ctn "
+        "id=\"drive\"/></route>\n",
+        d->read_rate, d->write_rate, both);
 }
 
 /* Bytes a second are what its links say they are: no share of them is a protocol's, and none waits for an answer. */
@@ -60,8 +62,9 @@ tess_status tess_platform_write(const tess_simulated *m, const char *dir)
         void (*write)(FILE *f, const tess_simulated *m);
     } files[] = {{"platform.v4.xml", write_hosts}, {"bandwidth", write_buses}, {"latency", write_buses}};
     char *bus = tess_format("%s/.starpu/sampling/bus", dir);
-    tess_status status =
-        tess_dirs_make(bus, NULL) ? TESS_OK : tess_error(tess_errno_status(errno), bus, "cannot be made: %s", strerror(errno));
+    tess_status status = tess_dirs_make(bus, NULL)
+                             ? TESS_OK
+                             : tess_error(tess_errno_status(errno), bus, "cannot be made: %s", strerror(errno));
     for (size_t i = 0; i < sizeof files / sizeof *files && status == TESS_OK; i++) {
         char *path = tess_format("%s/simulated.%s", bus, files[i].name);
         FILE *f = fopen(path, "w");

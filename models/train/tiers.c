@@ -46,7 +46,7 @@ tess_gpu_conf tess_run_gpu(const tess_run *r)
 
 /* Where the disk tier is: ours or one of DeepSpeed's names for it, which do not contradict each other; NULL: there is
  * none. */
-static const char *disk_path(const tess_config *c)
+const char *tess_run_disk(const tess_config *c)
 {
     const char *path = c->memory.path;
     if (!path && c->zero_optimization.offload_optimizer.device == TESS_OFFLOAD_DISK)
@@ -106,7 +106,7 @@ tess_status tess_run_tiers(tess_run *r, const char *made)
     const tess_config *c = r->c;
     const uint64_t ram = tess_ram_free();
     r->messages_on_gpu = tess_messages_can_gpu(carrier(c));
-    r->disk = disk_path(c);
+    r->disk = tess_run_disk(c);
     r->conf = (tess_place_conf){.workers = tess_cores(),
                                 .worker_bytes =
                                     tess_mm_bytes(2, tess_run_dtype(r->c)) - tess_mm_bytes(1, tess_run_dtype(r->c))};
@@ -146,8 +146,8 @@ bool tess_run_rates_known(const tess_run *r, tess_rates *rates)
     *rates = r->conf.rates;
     if (rates->flops > 0) return true;
     if (!tess_yardstick_known(&y)) return false;
-    *rates =
-        (tess_rates){.flops = y.matrix_rate[tess_run_yardstick(r->c)] * TESS_MATRIX_SHARE, .copy = y.copy_rate * TESS_COPY_SHARE};
+    *rates = (tess_rates){.flops = y.matrix_rate[tess_run_yardstick(r->c)] * TESS_MATRIX_SHARE,
+                          .copy = y.copy_rate * TESS_COPY_SHARE};
     return true;
 }
 

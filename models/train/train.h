@@ -64,12 +64,11 @@ void tess_yardstick_raise(tess_dtype t, double rate);
 tess_status tess_machine_read(const char *path, tess_simulated *m) TESS_NODISCARD;
 /* Writes it. */
 tess_status tess_machine_write(const char *path, const tess_simulated *m) TESS_NODISCARD;
-/* Measures this machine, and the drive under the working directory, into the file; what it has of codelets' shares
- * stays. */
+/* Measures this machine, and the drive under the working directory, into the file; the shares that it has stay. */
 tess_status tess_machine_write_here(const char *path) TESS_NODISCARD;
-/* Adds to the file what codelets reached of this machine's rates in the steps that were just made. */
-tess_status tess_machine_add_shares(const char *path) TESS_NODISCARD;
-/* Writes what SimGrid and StarPU read of the machine below a directory, and sets what says so in the environment. */
+/* As tess_bench, and adds to the file what codelets reached of this machine's rates. */
+tess_status tess_bench_machine(const tess_config *c, int steps, const char *path, FILE *out) TESS_NODISCARD;
+/* Writes what SimGrid and StarPU read of the machine below a directory, which StarPU takes for its home. */
 tess_status tess_platform_write(const tess_simulated *m, const char *dir) TESS_NODISCARD;
 /* In the program that simulates: makes steps on the machine, and prints what they took there. */
 tess_status tess_simulate(const tess_config *c, const tess_simulated *m, int steps, FILE *out) TESS_NODISCARD;

@@ -9,8 +9,8 @@
  *     starpu_shutdown();
  *     tess_disk_close(disk);
  *
- * disk.c is what StarPU sees; ring.c, below it, moves the bytes that it takes from queue.c; file.c has the files, space.c
- * the places in them and the checksums. No other room sees this header.
+ * disk.c is what StarPU sees; ring.c, below it, moves the bytes that it takes from queue.c; file.c has the files,
+ * space.c the places in them and the checksums. No other room sees this header.
  *
  * The space of n directories is one line of bytes dealt out in chunks of 2 MiB, chunk k lying in directory k % n, so
  * that a single tile of 16 MiB is read by all drives at once. A tile is cut where chunks end, when it gets its place;

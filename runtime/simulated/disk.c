@@ -1,5 +1,5 @@
-/* The disk of a machine that is simulated: places, as on a drive, and no files. Its transfers are StarPU's and SimGrid's,
- * over links that are as fast as the drive; StarPU counts them. */
+/* The disk of a machine that is simulated: places, as on a drive, and no files. Its transfers are StarPU's and
+ * SimGrid's, over links that are as fast as the drive; StarPU counts them. */
 #include "disk_impl.h"
 #include "tiles_impl.h"
 #include <starpu.h>

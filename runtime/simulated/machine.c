@@ -1,7 +1,7 @@
 /* What there is of a machine that is simulated, in the place of what hwloc and the kernel say of this one. */
-#include "simulated.h"
 #include "ranks_impl.h"
 #include "share_impl.h"
+#include "simulated.h"
 
 static tess_simulated machine = {.cores = 1, .ram_bytes = 1 << 30};
 static tess_share share;
