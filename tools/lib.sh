@@ -20,12 +20,12 @@ install() {
 
 # The StarPU of tools/starpu, where it was built, before the system's: one for a GPU where there is one, or for whoever
 # sets with_cuda.
-for kind in cuda cpu; do
-    [ $kind = cpu ] || [ "${with_cuda:-}" ] || nvidia-smi -L >/dev/null 2>&1 || continue
-    [ -d "$PWD/.starpu/$kind/lib/pkgconfig" ] || continue
+for one in cuda cpu; do
+    [ $one = cpu ] || [ "${with_cuda:-}" ] || nvidia-smi -L >/dev/null 2>&1 || continue
+    [ -d "$PWD/.starpu/$one/lib/pkgconfig" ] || continue
     case ":${PKG_CONFIG_PATH:-}:" in
-    *":$PWD/.starpu/$kind/lib/pkgconfig:"*) ;;
-    *) export PKG_CONFIG_PATH=$PWD/.starpu/$kind/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH} ;;
+    *":$PWD/.starpu/$one/lib/pkgconfig:"*) ;;
+    *) export PKG_CONFIG_PATH=$PWD/.starpu/$one/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH} ;;
     esac
     break
 done
@@ -43,13 +43,14 @@ starpu_for_all_cores() {
 
 # configure DIR [MESON OPTION...]: once, and anew when another StarPU is to be found.
 configure() {
-    local dir=$1
+    local dir=$1 found
     shift
-    if [ -f "$dir/build.ninja" ] && [ "$(cat "$dir/pkg-config-path" 2>/dev/null)" != "${PKG_CONFIG_PATH:-}" ]; then
+    found="${PKG_CONFIG_PATH:-} $(cat .starpu/simgrid/made 2>/dev/null || true)"
+    if [ -f "$dir/build.ninja" ] && [ "$(cat "$dir/pkg-config-path" 2>/dev/null)" != "$found" ]; then
         rm -rf "$dir"
     fi
     [ -f "$dir/build.ninja" ] || meson setup "$dir" "$@" >"/dev/null"
-    echo "${PKG_CONFIG_PATH:-}" >"$dir/pkg-config-path"
+    echo "$found" >"$dir/pkg-config-path"
 }
 
 # build DIR [MESON OPTION...]: configured, and brought up to date each time, all of it or $targets.
