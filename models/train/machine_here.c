@@ -29,7 +29,7 @@ static tess_simulated_share *find_share(tess_simulated *m, const char *codelet)
     return m->shares < TESS_SIMULATED_SHARES ? &m->share[m->shares++] : NULL;
 }
 
-/* Those of the steps take the place of earlier ones. */
+/* Of several turns the best: other programs only ever make a codelet slower. */
 static void add_shares(void *machine, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
 {
     tess_simulated *m = machine;
@@ -47,9 +47,10 @@ static void add_shares(void *machine, FILE *out, tess_bench_run *b, double media
         around += r->scheduling + r->waiting;
         if (!share) continue;
         snprintf(share->codelet, sizeof share->codelet, "%s", name);
-        share->share = fmax(bound / r->busy, TESS_LEAST_SHARE);
+        share->share = fmax(fmax(bound / r->busy, TESS_LEAST_SHARE), share->share);
     }
-    if (tasks) m->task_seconds = around / (double)tasks;
+    around /= (double)(tasks ? tasks : 1);
+    if (!(m->task_seconds > 0) || around < m->task_seconds) m->task_seconds = around;
 }
 
 tess_status tess_bench_machine(const tess_config *c, int steps, const char *path, FILE *out)

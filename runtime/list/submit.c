@@ -159,7 +159,8 @@ static struct tess_codelet_state *state_of(tess_codelet *cl)
     if (cl->state) return cl->state;
     struct tess_codelet_state *s = tess_alloc(sizeof *s);
     snprintf(s->symbol, sizeof s->symbol, "tess_%s_%s", cl->name, tess_dtype_name(cl->dtype));
-    s->model = (struct starpu_perfmodel){.type = STARPU_HISTORY_BASED, .symbol = s->symbol, .footprint = footprint};
+    s->model = (struct starpu_perfmodel){.symbol = s->symbol, .footprint = footprint};
+    tess_body_model(&s->model);
     s->cl.cpu_funcs[0] = cl->cpu ? run_cpu : NULL;
     s->cl.cpu_funcs_name[0] = cl->name;
     if (tess_gpu_body(cl) && tess_gpu_workers() > 0) {

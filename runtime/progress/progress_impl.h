@@ -112,9 +112,13 @@ unsigned tess_idle_events(void);
 
 /* ---- bodies.c: which workers compute ---- */
 
+struct starpu_perfmodel;
+
 enum { TESS_MAX_WORKERS = 256 };
 /* Says, from a worker's thread, that it enters a CPU body. */
 void tess_body_begins(int worker);
+/* Says how StarPU is to learn what the bodies of a codelet take. */
+void tess_body_model(struct starpu_perfmodel *m);
 /* Runs it there. */
 void tess_body_run(const tess_codelet *cl, const tess_work *w);
 /* Says that it has left it. */
