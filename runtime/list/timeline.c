@@ -13,16 +13,17 @@ static struct {
     uint32_t since; /* what arrived before the step has lower numbers */
 } timeline;
 
-/* The body that each worker left last. */
+/* The body that each worker left last; the last place is that of threads that are none. */
 static struct ran {
     const tess_task *task;
     double begin, end;
     uint32_t waited[TESS_TRACE_ARRIVALS];
-} rans[TESS_MAX_WORKERS];
+} rans[TESS_MAX_WORKERS + 1];
 
 static struct ran *ran(void)
 {
-    return &rans[starpu_worker_get_id() % TESS_MAX_WORKERS];
+    const int worker = starpu_worker_get_id();
+    return &rans[worker < 0 ? TESS_MAX_WORKERS : worker % TESS_MAX_WORKERS];
 }
 
 void tess_trace_begin(void)

@@ -120,16 +120,24 @@ TEST(a_codelets_share_is_that_of_its_file)
     EXPECT_DONE();
 }
 
-TEST(a_model_that_no_memory_here_holds)
+/* 60 GB of tiles, of which none is touched. */
+TEST(a_model_may_be_larger_than_all_memory_here)
 {
     SIMULATE_SETUP();
+    write_text("large.json", "{\"name\": \"made up\", \"cores\": 8, \"memory_gib\": 512, \"copy_gb_s\": 400,\n"
+                             " \"matrix_gflops\": {\"fp32\": 10000, \"bf16\": 10000}}\n");
+    RUN("simulate", "run.json", "--machine", "large.json", "--steps", "1", "data.seq_length=256",
+        "tiles.elements=50331648",
+        "model={\"model_type\": \"llama\", \"vocab_size\": 32000, \"hidden_size\": 8192, \"intermediate_size\": 22016, "
+        "\"num_hidden_layers\": 4, \"num_attention_heads\": 64, \"max_position_embeddings\": 2048}");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "3762364416 parameters");
+    CHECK(behind(ran.out, "tiles hold ") > 60e9);
     char machine[4200];
     snprintf(machine, sizeof machine, "%s/../machines/cpu-2x64.json", TESS_TESTS);
-    RUN("simulate", "run.json", "--machine", machine, "--steps", "1", "data.seq_length=32",
-        "model={\"model_type\": \"llama\", \"vocab_size\": 32000, \"hidden_size\": 8192, \"intermediate_size\": 22016, "
-        "\"num_hidden_layers\": 8, \"num_attention_heads\": 64, \"max_position_embeddings\": 2048}");
+    RUN("simulate", "run.json", "--machine", machine, "--steps", "1");
     EXPECT_DONE();
-    CHECK(behind(ran.out, "tiles hold ") > 60e9);
+    CHECK_HAS(ran.out, ": 128 cores, 512 GiB of RAM, a drive");
 }
 
 TEST(a_traced_step_is_a_timeline_of_the_machine)
