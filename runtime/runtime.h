@@ -72,7 +72,7 @@ const char *tess_starpu_version(void);
 /* Says what StarPU was compiled for. */
 const char *tess_starpu_limits(void);
 
-/* ---- ranks/hardware.c, share.c: this machine, and this process's part of it -------------------------------------- */
+/* ---- ranks/hardware.c, share.c, near.c: this machine, and this process's part of it ------------------------------ */
 
 typedef struct tess_hardware {
     int cores, threads, numa_nodes, gpus; /* threads: of a core */
@@ -93,6 +93,8 @@ typedef struct tess_share {
 } tess_share;
 /* Returns what this process has of it, divided among the ranks that a launcher started here. */
 const tess_share *tess_share_read(void);
+/* Deals fresh pages out over the NUMA nodes of this process's cores, where these are of several. */
+void tess_memory_spread(void *ptr, size_t bytes);
 
 /* ---- disk/drive.c: the drives under directories, given as in tess_machine ---------------------------------------- */
 

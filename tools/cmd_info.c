@@ -51,6 +51,10 @@ static tess_status print_all(bool again, const char *carrier)
     tess_yardstick y;
     tess_hardware_read(&h);
     printf("machine  %s, %d cores, NUMA nodes %d, GPUs %d\n", h.cpu_name, h.cores, h.numa_nodes, h.gpus);
+    if (h.numa_nodes > 1 && !tess_ranks_launched())
+        printf(
+            "         one process deals its tiles out over the NUMA nodes; mpirun -n %d keeps each rank's on its own\n",
+            h.numa_nodes);
     printf("vectors  %s\n", h.isa);
     printf("memory   %s, %s free\n", tess_human_bytes((double)h.ram_bytes), tess_human_bytes((double)h.ram_free_bytes));
     fflush(stdout);

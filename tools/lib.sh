@@ -41,7 +41,7 @@ starpu_for_all_cores() {
     if tools/starpu; then . tools/lib.sh; else echo "so $most of them will work"; fi
 }
 
-# configure DIR [MESON OPTION...]: once, and anew when another StarPU is to be found.
+# configure DIR [MESON OPTION...]: once; anew when another StarPU is to be found, and changed where other options are given.
 configure() {
     local dir=$1 found
     shift
@@ -49,8 +49,13 @@ configure() {
     if [ -f "$dir/build.ninja" ] && [ "$(cat "$dir/pkg-config-path" 2>/dev/null)" != "$found" ]; then
         rm -rf "$dir"
     fi
-    [ -f "$dir/build.ninja" ] || meson setup "$dir" "$@" >"/dev/null"
+    if [ ! -f "$dir/build.ninja" ]; then
+        meson setup "$dir" "$@" >/dev/null
+    elif [ $# -gt 0 ] && [ "$(cat "$dir/options" 2>/dev/null)" != "$*" ]; then
+        meson configure "$dir" "$@" >/dev/null
+    fi
     echo "$found" >"$dir/pkg-config-path"
+    [ $# = 0 ] || echo "$*" >"$dir/options"
 }
 
 # build DIR [MESON OPTION...]: configured, and brought up to date each time, all of it or $targets.

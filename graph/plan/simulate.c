@@ -1,103 +1,97 @@
-/* A step on paper: its tasks in order on the workers, its tiles entering and leaving RAM by the rules of
- * runtime/flow/ram.c, and the disk's two directions, each doing one tile after the other. It says what time a placement
- * should take and what that time is spent on, before anything runs. */
+/* A step on paper: its tasks on the workers, its tiles entering and leaving RAM by the rules of runtime/flow/ram.c, and
+ * the disk's two directions, each doing one tile after the other, slower while both do. It says what time a placement
+ * should take and what that time is spent on, before anything runs.
+ *
+ * Everything happens in the order of time. What a use does to its tile does not depend on time, so it is found first,
+ * for the list as it goes round: whether the tile enters RAM with it and is read for it, and whether it leaves after it
+ * and is written then. A task begins when it was let in, when the tiles that enter with it have come, and when those it
+ * waits for have ended; of the tasks that could, the earlier in the list goes first. */
+#include "heap_impl.h"
 #include "plan.h"
-#include <stdlib.h>
+#include <math.h>
 #include <string.h>
 
-/* Bytes that leave RAM at a moment; a heap, the earliest first. */
-struct leave {
-    double time;
-    uint64_t bytes;
+enum { ENTERS = 1, READS = 2, LEAVES = 4, WRITES = 8 }; /* of a use */
+enum { ENDS, COMES, GOES, KINDS };                      /* of an event: a task, a tile that arrives, one that left */
+
+struct tile {
+    uint32_t next, end; /* its next use, and where they end */
+    uint32_t readers;   /* that run or could */
+    bool writer;
+    uint32_t entry;  /* the next use with which it could enter: it did with all before */
+    uint32_t let_in; /* so many tasks of those that it enters with */
+    bool here;       /* for the next one, */
+    bool away;       /* it has left, and did not enter again */
+    uint8_t goes;    /* LEAVES, WRITES: what is to do when nobody has it any more */
 };
-struct leaves {
-    struct leave *at;
-    size_t n, room;
-};
 
-static void push(struct leaves *h, double time, uint64_t bytes)
-{
-    if (h->n == h->room) h->at = tess_realloc(h->at, (h->room = h->room ? 2 * h->room : 256) * sizeof *h->at);
-    size_t i = h->n++;
-    for (; i && h->at[(i - 1) / 2].time > time; i = (i - 1) / 2) h->at[i] = h->at[(i - 1) / 2];
-    h->at[i] = (struct leave){time, bytes};
-}
-
-static struct leave pop(struct leaves *h)
-{
-    struct leave first = h->at[0], last = h->at[--h->n];
-    size_t i = 0;
-    for (size_t c; (c = 2 * i + 1) < h->n; i = c) {
-        if (c + 1 < h->n && h->at[c + 1].time < h->at[c].time) c++;
-        if (h->at[c].time >= last.time) break;
-        h->at[i] = h->at[c];
-    }
-    h->at[i] = last;
-    return first;
-}
-
-/* What is known of a tile while time passes. */
-struct state {
-    double written, read; /* when the last task that wrote it, the last that used it, ends */
-    bool resident, filled, dirty;
+/* A direction of the disk: tiles in the order in which they were asked for. */
+struct way {
+    uint32_t *tile;
+    size_t first, n, room;
+    double left, alone, shared; /* bytes of the first one; rates */
 };
 
 struct simulation {
     const tess_uses *u;
-    const tess_marks *m;
     const tess_rates *rates;
-    struct state *state; /* [tile] */
-    struct leaves leaves;
     uint64_t room, held;
-    double poll;          /* how long it takes a worker to look at transfers: they do so between tasks */
-    double entry;         /* when the last task was let in */
-    double reads, writes; /* when the directions of the disk are free */
-    double *seconds;      /* that each task takes */
-    double *worker;       /* when each is free */
-    int workers;
-    tess_forecast out;
+    struct tile *tile;
+    uint8_t *does;    /* [use] */
+    uint32_t *waits;  /* [task]: for so many of its uses, and to be let in */
+    double *seconds;  /* [task] */
+    uint64_t *enter;  /* [task]: bytes that enter with it */
+    size_t in, ended; /* tasks that are let in, that ended */
+    int idle;         /* workers */
+    double now, poll; /* poll: how long it takes a worker to look at transfers: they do so between tasks */
+    tess_heap ready;  /* tasks */
+    tess_heap events; /* their number: kind + KINDS * (task or tile) */
+    struct way read, write;
 };
 
-/* Moves bytes in a direction of the disk from `from` on; what that takes of the other one as well. The end. */
-static double move(struct simulation *s, double *mine, double *other, double from, double seconds)
+/* Of a task that runs while the disk reads or writes, for each of the two: it shares the memory with that. */
+static const double SLOWER = 0.07;
+
+/* ---- what each use does ---- */
+
+static bool flows(const tess_uses *u, const tess_marks *m, uint32_t tile)
 {
-    double both = s->rates->both, taken = both >= 1 && both < 2 ? (2 - both) * seconds : 0;
-    double begin = *mine > from ? *mine : from;
-    *other = (*other > begin ? *other : begin) + taken;
-    return *mine = begin + seconds;
+    return u->tile[tile].flows && m->home[tile] != TESS_TIER_GPU;
 }
 
-static bool flows(const struct simulation *s, uint32_t tile)
+static bool leaves(const tess_uses *u, const tess_marks *m, size_t i)
 {
-    return s->u->tile[tile].flows && s->m->home[tile] != TESS_TIER_GPU;
+    return (u->use[i].mode & TESS_LAST) ||
+           (m->home[u->use[i].tile] == TESS_TIER_DISK && (m->leaves[i] >> TESS_TIER_CPU & 1));
 }
 
-/* Lets task k in: when there is room for the tiles that enter. When those with contents are there. */
-static double let_in(struct simulation *s, size_t k)
+/* The n uses of a tile from u->use[at] on, around the end of the list. */
+static void find_moves(struct simulation *s, const tess_marks *m, size_t at, size_t n)
 {
-    double ready = s->entry;
-    for (size_t at = s->u->task[k].first; at < s->u->task[k + 1].first; at++) {
-        const tess_plan_use *use = &s->u->use[s->u->named[at]];
-        struct state *st = &s->state[use->tile];
-        const uint64_t bytes = s->u->tile[use->tile].bytes;
-        if (!flows(s, use->tile) || st->resident) continue;
-        while (s->held + bytes > s->room && s->leaves.n) {
-            struct leave l = pop(&s->leaves);
-            s->held -= l.bytes;
-            if (l.time > s->entry) s->entry = l.time;
-        }
+    const tess_uses *u = s->u;
+    const uint64_t bytes = u->tile[u->use[at].tile].bytes;
+    size_t begin = 0; /* a use with which it enters; none: it never leaves */
+    while (begin < n && !leaves(u, m, at + (begin + n - 1) % n)) begin++;
+    if (begin == n) {
         s->held += bytes;
-        st->resident = true;
-        if (s->entry > ready) ready = s->entry;
-        if (!st->filled || !(use->mode & TESS_R)) continue;
-        double seconds = (double)bytes / s->rates->read, end = move(s, &s->reads, &s->writes, s->entry, seconds);
-        s->out.read += seconds;
-        if (end + 2 * s->poll > ready) ready = end + 2 * s->poll;
+        return;
     }
-    return ready;
+    bool dirty = false;
+    for (size_t k = 0; k < n; k++) {
+        const size_t i = at + (begin + k) % n, before = at + (begin + k + n - 1) % n;
+        if (leaves(u, m, before)) {
+            const bool filled = !(u->use[before].mode & TESS_LAST);
+            s->does[i] |= ENTERS | (filled && (u->use[i].mode & TESS_R) ? READS : 0);
+            s->enter[u->use[i].task] += bytes;
+            dirty = false;
+        }
+        dirty |= (u->use[i].mode & TESS_W) != 0;
+        if (leaves(u, m, i)) s->does[i] |= LEAVES | (dirty && !(u->use[i].mode & TESS_LAST) ? WRITES : 0);
+    }
+    if (!(s->does[at] & ENTERS)) s->held += bytes; /* it is there around the end */
 }
 
-static double duration(const struct simulation *s, size_t k)
+static double duration(const struct simulation *s, size_t k, int workers)
 {
     enum { OVERHEAD_US = 10 };
     tess_cost c = s->u->task[k].cost;
@@ -105,74 +99,11 @@ static double duration(const struct simulation *s, size_t k)
         for (size_t at = s->u->task[k].first; at < s->u->task[k + 1].first; at++)
             c.bytes += (double)s->u->tile[s->u->use[s->u->named[at]].tile].bytes;
     double seconds = c.flops > 0 ? c.flops / s->rates->flops + c.passes / s->rates->copy : c.bytes / s->rates->copy;
-    return seconds * s->workers + OVERHEAD_US * 1e-6;
-}
-
-/* On the worker that is free last of those free in time, else on the first to be free. The end. */
-static double work(struct simulation *s, double ready, double seconds)
-{
-    int best = 0;
-    for (int w = 1; w < s->workers; w++) {
-        bool in_time = s->worker[w] <= ready, best_in_time = s->worker[best] <= ready;
-        if (in_time == best_in_time ? in_time == (s->worker[w] > s->worker[best]) : in_time) best = w;
-    }
-    double begin = s->worker[best] > ready ? s->worker[best] : ready;
-    s->out.work += seconds / s->workers;
-    return s->worker[best] = begin + seconds;
-}
-
-static void leave(struct simulation *s, const tess_plan_use *use, struct state *st, double end)
-{
-    const uint64_t bytes = s->u->tile[use->tile].bytes;
-    bool gone = use->mode & TESS_LAST;
-    if (end < st->read) end = st->read;
-    if (st->dirty && !gone) {
-        double seconds = (double)bytes / s->rates->write;
-        end = move(s, &s->writes, &s->reads, end, seconds) + 2 * s->poll;
-        s->out.write += seconds;
-    }
-    push(&s->leaves, end, bytes);
-    st->resident = st->dirty = false;
-    st->filled = !gone;
-}
-
-static bool leaves(const struct simulation *s, uint32_t i)
-{
-    const tess_plan_use *use = &s->u->use[i];
-    return (use->mode & TESS_LAST) ||
-           (s->m->home[use->tile] == TESS_TIER_DISK && (s->m->leaves[i] >> TESS_TIER_CPU & 1));
-}
-
-static void run_task(struct simulation *s, size_t k)
-{
-    const tess_uses *u = s->u;
-    const size_t first = u->task[k].first, last = u->task[k + 1].first;
-    double ready = let_in(s, k);
-    for (size_t at = first; at < last; at++) {
-        const tess_plan_use *use = &u->use[u->named[at]];
-        const struct state *st = &s->state[use->tile];
-        if (st->written > ready) ready = st->written;
-        if ((use->mode & TESS_W) && st->read > ready) ready = st->read;
-    }
-    double end = work(s, ready, s->seconds[k]);
-    for (size_t at = first; at < last; at++) {
-        const tess_plan_use *use = &u->use[u->named[at]];
-        struct state *st = &s->state[use->tile];
-        if (use->mode & TESS_SCRATCH) continue;
-        if (st->read < end) st->read = end;
-        if (!(use->mode & TESS_W)) continue;
-        st->written = end;
-        st->filled = st->dirty = true;
-    }
-    for (size_t at = first; at < last; at++) {
-        const tess_plan_use *use = &u->use[u->named[at]];
-        struct state *st = &s->state[use->tile];
-        if (flows(s, use->tile) && st->resident && leaves(s, u->named[at])) leave(s, use, st, end);
-    }
+    return seconds * workers + OVERHEAD_US * 1e-6;
 }
 
 /* From any moment on, the rest of the tasks that run then, until the first of them ends. */
-static double poll_time(const struct simulation *s)
+static double poll_time(const struct simulation *s, int workers)
 {
     double sum = 0, squares = 0;
     for (size_t k = 0; k < s->u->tasks; k++) {
@@ -180,34 +111,253 @@ static double poll_time(const struct simulation *s)
         sum += d;
         squares += d * d;
     }
-    return sum > 0 ? squares / sum / (s->workers + 1) : 0;
+    return sum > 0 ? squares / sum / (workers + 1) : 0;
 }
 
-/* Two steps, of which the second counts: it begins as the first left things. */
+/* ---- the disk ---- */
+
+static void ask(struct simulation *s, struct way *w, uint32_t tile)
+{
+    if (w->n == w->room) w->tile = tess_realloc(w->tile, (w->room = w->room ? 2 * w->room : 256) * sizeof *w->tile);
+    if (w->first == w->n) w->left = (double)s->u->tile[tile].bytes;
+    w->tile[w->n++] = tile;
+}
+
+static bool busy(const struct way *w)
+{
+    return w->first < w->n;
+}
+
+static double rate(const struct way *w, const struct way *other)
+{
+    return busy(other) ? w->shared : w->alone;
+}
+
+/* Seconds until the first of its tiles is through, if the other does not change. */
+static double until(const struct way *w, const struct way *other)
+{
+    return busy(w) ? w->left / rate(w, other) : INFINITY;
+}
+
+static void through(struct simulation *s, struct way *w, int kind)
+{
+    const uint32_t tile = w->tile[w->first++];
+    tess_heap_push(&s->events, s->now + 2 * s->poll, (uint32_t)kind + KINDS * tile);
+    if (busy(w))
+        w->left = (double)s->u->tile[w->tile[w->first]].bytes;
+    else
+        w->first = w->n = 0;
+}
+
+/* Lets time pass until the next event, or the end of a transfer, of which it makes one. */
+static void pass(struct simulation *s)
+{
+    const double read = until(&s->read, &s->write), write = until(&s->write, &s->read);
+    const double next = s->events.n ? s->events.key[0] - s->now : INFINITY;
+    double step = read < write ? read : write;
+    if (next < step) step = next > 0 ? next : 0;
+    const double r = rate(&s->read, &s->write), w = rate(&s->write, &s->read);
+    const bool ends_read = step == read, ends_write = step == write;
+    s->now += step;
+    if (busy(&s->read)) s->read.left -= step * r;
+    if (busy(&s->write)) s->write.left -= step * w;
+    if (ends_read) through(s, &s->read, COMES);
+    if (ends_write) through(s, &s->write, GOES);
+}
+
+/* ---- tasks and tiles ---- */
+
+static void let_go(struct simulation *s, uint32_t task)
+{
+    if (!--s->waits[task]) tess_heap_push(&s->ready, task, task);
+}
+
+/* Gives the tile to those whose turn it is: one who writes it or all who read it. */
+static void grant(struct simulation *s, uint32_t t)
+{
+    struct tile *tile = &s->tile[t];
+    for (; tile->next < tile->end && !tile->writer; tile->next++) {
+        const tess_plan_use *use = &s->u->use[tile->next];
+        const bool writes = use->mode & TESS_W;
+        if (writes && tile->readers) return;
+        if (s->does[tile->next] & ENTERS) {
+            if (!tile->here) return;
+            tile->here = false;
+        }
+        tile->writer = writes;
+        tile->readers += !writes;
+        let_go(s, use->task);
+    }
+}
+
+static void arrived(struct simulation *s, uint32_t t)
+{
+    s->tile[t].here = true;
+    grant(s, t);
+}
+
+/* When it has left, and a task was let in that it enters with. */
+static void enter(struct simulation *s, uint32_t t)
+{
+    struct tile *tile = &s->tile[t];
+    if (!tile->away || !tile->let_in) return;
+    tile->away = false;
+    tile->let_in--;
+    while (!(s->does[tile->entry] & ENTERS)) tile->entry++;
+    if (s->does[tile->entry++] & READS)
+        ask(s, &s->read, t);
+    else
+        arrived(s, t);
+}
+
+static void gone(struct simulation *s, uint32_t t)
+{
+    s->held -= s->u->tile[t].bytes;
+    s->tile[t].away = true;
+    enter(s, t);
+}
+
+/* Does task k name, before its use named[at], the same tile? */
+static bool named_before(const tess_uses *u, size_t k, size_t at)
+{
+    for (size_t before = u->task[k].first; before < at; before++)
+        if (u->named[before] == u->named[at]) return true;
+    return false;
+}
+
+/* Lets in what has room; with `insists` one task even if it has none. */
+static void let_in(struct simulation *s, bool insists)
+{
+    for (; s->in < s->u->tasks; s->in++) {
+        const uint64_t bytes = s->enter[s->in];
+        if (bytes && !insists && (s->held > s->room || bytes > s->room - s->held)) return;
+        insists = insists && !bytes;
+        s->held += bytes;
+        let_go(s, (uint32_t)s->in);
+        for (size_t at = s->u->task[s->in].first; bytes && at < s->u->task[s->in + 1].first; at++) {
+            const uint32_t i = s->u->named[at], t = s->u->use[i].tile;
+            if (!(s->does[i] & ENTERS) || named_before(s->u, s->in, at)) continue;
+            s->tile[t].let_in++;
+            enter(s, t);
+        }
+    }
+}
+
+/* When all who had it have ended. */
+static void leave(struct simulation *s, uint32_t t)
+{
+    struct tile *tile = &s->tile[t];
+    const uint8_t goes = tile->goes;
+    if (!goes || tile->readers || tile->writer) return;
+    tile->goes = 0;
+    if (goes & WRITES)
+        ask(s, &s->write, t);
+    else
+        gone(s, t);
+}
+
+static void end_task(struct simulation *s, uint32_t k)
+{
+    s->idle++;
+    s->ended++;
+    for (size_t at = s->u->task[k].first; at < s->u->task[k + 1].first; at++) {
+        const uint32_t i = s->u->named[at], t = s->u->use[i].tile;
+        struct tile *tile = &s->tile[t];
+        if ((s->u->use[i].mode & TESS_SCRATCH) || named_before(s->u, k, at)) continue;
+        if (s->u->use[i].mode & TESS_W)
+            tile->writer = false;
+        else
+            tile->readers--;
+        if (s->does[i] & LEAVES) tile->goes = s->does[i] & (LEAVES | WRITES);
+        leave(s, t);
+        grant(s, t);
+    }
+}
+
+static void begin_tasks(struct simulation *s)
+{
+    double key;
+    while (s->idle && s->ready.n) {
+        const uint32_t k = tess_heap_pop(&s->ready, &key);
+        const double slower = 1 + SLOWER * (busy(&s->read) + busy(&s->write));
+        tess_heap_push(&s->events, s->now + slower * s->seconds[k], ENDS + KINDS * k);
+        s->idle--;
+    }
+}
+
+static void happen(struct simulation *s)
+{
+    double when;
+    const uint32_t event = tess_heap_pop(&s->events, &when), of = event / KINDS;
+    if (when > s->now) s->now = when;
+    if (event % KINDS == ENDS) end_task(s, of);
+    if (event % KINDS == COMES) arrived(s, of);
+    if (event % KINDS == GOES) gone(s, of);
+}
+
+/* All tasks once, from now on; what is on its way to the disk at the end still is. */
+static void run_step(struct simulation *s)
+{
+    const tess_uses *u = s->u;
+    s->in = s->ended = 0;
+    for (size_t k = 0; k < u->tasks; k++) s->waits[k] = 1;
+    for (size_t i = 0, n; i < u->uses; i += n) {
+        n = tess_uses_of_tile(u, i);
+        struct tile *tile = &s->tile[u->use[i].tile];
+        tile->next = tile->entry = (uint32_t)i, tile->end = (uint32_t)(i + n);
+        if (u->use[i].mode & TESS_SCRATCH) tile->next = tile->end; /* each worker has its own */
+        for (size_t k = tile->next; k < tile->end; k++) s->waits[u->use[k].task]++;
+    }
+    for (size_t t = 0; t < u->tiles; t++) grant(s, (uint32_t)t);
+    while (s->ended < u->tasks) {
+        let_in(s, false);
+        begin_tasks(s);
+        if (!s->events.n && !busy(&s->read) && !busy(&s->write)) {
+            let_in(s, true);
+            continue;
+        }
+        pass(s);
+        while (s->events.n && s->events.key[0] <= s->now) happen(s);
+    }
+}
+
+static struct way way_of(double rate, double both)
+{
+    return (struct way){.alone = rate, .shared = both >= 1 && both < 2 ? rate * both / 2 : rate};
+}
+
+/* Two steps, of which the second counts: it begins as the first left things, and ends with its last task. */
 void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rates *rates, uint64_t room, int workers,
                         tess_forecast *out)
 {
-    struct simulation s = {.u = u, .m = m, .rates = rates, .room = room, .workers = workers};
-    s.state = tess_alloc((u->tiles + 1) * sizeof *s.state);
-    s.worker = tess_alloc((size_t)workers * sizeof *s.worker);
+    struct simulation s = {.u = u, .rates = rates, .room = room, .idle = workers};
+    s.tile = tess_alloc((u->tiles + 1) * sizeof *s.tile);
+    s.does = tess_alloc((u->uses + 1) * sizeof *s.does);
+    s.waits = tess_alloc((u->tasks + 1) * sizeof *s.waits);
     s.seconds = tess_alloc((u->tasks + 1) * sizeof *s.seconds);
-    for (size_t k = 0; k < u->tasks; k++) s.seconds[k] = duration(&s, k);
-    s.poll = poll_time(&s);
-    double begin = 0;
-    for (int step = 0; step < 2; step++) {
-        s.out = (tess_forecast){0};
-        for (size_t k = 0; k < u->tasks; k++) run_task(&s, k);
-        double end = s.writes > s.reads ? s.writes : s.reads;
-        for (int w = 0; w < workers; w++)
-            if (s.worker[w] > end) end = s.worker[w];
-        s.out.seconds = end - begin;
-        begin = s.entry = s.reads = s.writes = end;
-        for (int w = 0; w < workers; w++) s.worker[w] = end;
-        while (s.leaves.n) s.held -= s.leaves.at[--s.leaves.n].bytes;
+    s.enter = tess_alloc((u->tasks + 1) * sizeof *s.enter);
+    s.read = way_of(rates->read, rates->both), s.write = way_of(rates->write, rates->both);
+    *out = (tess_forecast){0};
+    for (size_t i = 0, n; i < u->uses; i += n) {
+        n = tess_uses_of_tile(u, i);
+        if (flows(u, m, u->use[i].tile)) find_moves(&s, m, i, n);
+        s.tile[u->use[i].tile].away = s.does[i] & ENTERS;
     }
-    *out = s.out;
-    free(s.state);
-    free(s.seconds);
-    free(s.worker);
-    free(s.leaves.at);
+    for (size_t i = 0; i < u->uses; i++) {
+        const double bytes = (double)u->tile[u->use[i].tile].bytes;
+        if (s.does[i] & READS) out->read += bytes / rates->read;
+        if (s.does[i] & WRITES) out->write += bytes / rates->write;
+    }
+    for (size_t k = 0; k < u->tasks; k++) {
+        s.seconds[k] = duration(&s, k, workers);
+        out->work += s.seconds[k] / workers;
+    }
+    s.poll = poll_time(&s, workers);
+    run_step(&s);
+    const double begin = s.now;
+    run_step(&s);
+    out->seconds = s.now - begin;
+    free(s.tile), free(s.does), free(s.waits), free(s.seconds), free(s.enter);
+    free(s.read.tile), free(s.write.tile);
+    tess_heap_free(&s.ready), tess_heap_free(&s.events);
 }

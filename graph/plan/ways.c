@@ -93,8 +93,8 @@ static void keep_lack(const tess_layout *l, tess_layout *least)
     if (first || (ram && !had) || (ram == had && needed < (ram ? least->ram.needed : least->gpu.needed))) *least = *l;
 }
 
-/* The fastest way on paper of those that fit under a cap on RAM, where late updates are given a little, for what paper
- * does not show. Where none fits, `best` has no step, and *least says what would do. */
+/* The fastest way on paper of those that fit under a cap on RAM. Where none fits, `best` has no step, and *least says
+ * what would do. */
 static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms, struct way *best,
                            tess_layout *least)
 {
@@ -107,7 +107,7 @@ static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, cons
         if ((by_layer && conf->micro < 2) || (late && !(conf->optimizer.clip > 0 || conf->skips))) continue;
         const tess_status status = try_way(output, conf, rooms, by_layer, late, &w);
         if (status == TESS_INVALID && w.step) keep_lack(&w.layout, least);
-        if (status == TESS_OK && (!best->step || w.seconds < best->seconds * (late ? 1.02 : 1))) {
+        if (status == TESS_OK && (!best->step || w.seconds < best->seconds)) {
             drop(best);
             *best = w;
             continue;

@@ -60,6 +60,11 @@ const char *tess_gpu_trouble(void)
     return text;
 }
 
+bool tess_gpu_device_bus(int device, char *bus, int room)
+{
+    return cudaDeviceGetPCIBusId(bus, room, device) == cudaSuccess;
+}
+
 /* A context takes what it takes before anybody asks for memory, so it is made first. */
 void tess_gpu_device_open(const int *device, int n)
 {
@@ -90,6 +95,11 @@ int tess_gpu_devices(void)
 const char *tess_gpu_trouble(void)
 {
     return NULL;
+}
+bool tess_gpu_device_bus(int device, char *bus, int room)
+{
+    (void)device, (void)bus, (void)room;
+    return false;
 }
 void tess_gpu_device_open(const int *device, int n)
 {

@@ -1,6 +1,7 @@
 /* The GPUs of this machine. */
 #ifndef TESS_DEVICES_H
 #define TESS_DEVICES_H
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { TESS_MAX_GPUS = 64 };
@@ -8,6 +9,8 @@ enum { TESS_MAX_GPUS = 64 };
 void tess_gpu_load_at_once(void);
 /* Counts the machine's CUDA devices, up to TESS_MAX_GPUS. */
 int tess_gpu_devices(void);
+/* Says where one of them is on the bus, "0000:07:00.0"; false: CUDA does not. */
+bool tess_gpu_device_bus(int device, char *bus, int room);
 /* Makes what CUDA needs on those n devices, of which the first is the calling thread's from then on. */
 void tess_gpu_device_open(const int *device, int n);
 /* Returns the least of what is free on them. */

@@ -61,12 +61,6 @@ bool tess_share_divide(hwloc_topology_t t, const hwloc_bitmap_t *mask, bool aske
     return enough;
 }
 
-void tess_share_gpus(int gpus, int ranks, int rank, int *first, int *count)
-{
-    *first = gpus * rank / ranks;
-    *count = gpus < ranks ? gpus > 0 : gpus * (rank + 1) / ranks - *first;
-}
-
 int tess_share_gpu_ids(int gpus, const char *ids, const char *count, int *id)
 {
     const int most = count && atoi(count) >= 0 && atoi(count) < gpus ? atoi(count) : gpus;
@@ -111,34 +105,57 @@ static bool asked_for(void)
            set_to("OMPI_MCA_rmaps_rank_file_path", NULL);
 }
 
-/* As CUDA counts them, or the first library that hwloc has. */
-static int count_gpus(hwloc_topology_t t)
+/* As CUDA counts them, or the first library of hwloc's that knows some, *family. */
+static int count_gpus(hwloc_topology_t t, const char **family)
 {
-    static const char *const family[] = {"cuda", "nvml", "rsmi"};
+    static const char *const families[] = {"cuda", "nvml", "rsmi"};
     int n = tess_gpu_devices();
-    for (size_t f = 0; f < sizeof family / sizeof *family && !n; f++)
+    *family = NULL;
+    for (size_t f = 0; f < sizeof families / sizeof *families && !n; f++) {
+        *family = families[f];
         for (hwloc_obj_t o = NULL; (o = hwloc_get_next_osdev(t, o));)
-            n += o->name && !strncmp(o->name, family[f], strlen(family[f]));
-    return n;
+            n += o->name && !strncmp(o->name, *family, strlen(*family));
+    }
+    return n < TESS_MAX_GPUS ? n : TESS_MAX_GPUS;
 }
 
-static void take_gpus(const struct wish *wish, hwloc_topology_t t)
+/* Which of the ranks has which GPU, by how near it is to the cores of each. */
+static bool *match_gpus(hwloc_topology_t t, const hwloc_bitmap_t *part, int gpus, const char *family)
 {
-    int first = 0, gpus = count_gpus(t), count = gpus;
+    const size_t pairs = (size_t)share.ranks * (size_t)gpus;
+    bool *has = tess_alloc(pairs * sizeof *has);
+    int *near = tess_alloc(pairs * sizeof *near);
+    for (int i = 0; i < (int)pairs; i++)
+        near[i] = tess_share_nearness(t, part[i / gpus], tess_share_gpu_at(t, i % gpus, family));
+    tess_share_match(gpus, share.ranks, near, has);
+    free(near);
+    return has;
+}
+
+static void take_gpus(const struct wish *wish, hwloc_topology_t t, const hwloc_bitmap_t *part)
+{
+    const char *family;
+    const int gpus = count_gpus(t, &family);
     bool same = true;
     for (int i = 0; i < share.ranks; i++) same = same && !strcmp(wish[i].gpus, wish[0].gpus);
-    if (same) tess_share_gpus(gpus, share.ranks, share.rank, &first, &count); /* else somebody divided them */
-    on_one_gpu = 0;
-    for (int i = 0, other, n; i < share.ranks && same && gpus && gpus < share.ranks; i++) {
-        tess_share_gpus(gpus, share.ranks, i, &other, &n);
-        on_one_gpu += other == first;
-    }
-    if (on_one_gpu == 0) on_one_gpu = 1;
-    if (count) snprintf(share.gpus, sizeof share.gpus, count > 1 ? "%d-%d" : "%d", first, first + count - 1);
+    on_one_gpu = 1;
+    if (!gpus) return;
+    bool *has = match_gpus(t, part, gpus, family);
+    hwloc_bitmap_t mine = hwloc_bitmap_alloc();
     char ids[256] = "", number[16];
-    for (int i = 0; i < count && strlen(ids) < sizeof ids - 8; i++)
-        strcat(ids, (snprintf(number, sizeof number, i ? " %d" : "%d", first + i), number));
-    if (share.ranks > 1 && same && count) setenv("STARPU_WORKERS_CUDAID", ids, 0);
+    for (int g = 0; g < gpus; g++) {
+        if (same && !has[share.rank * gpus + g]) continue; /* else somebody divided them */
+        int ranks = 0;
+        for (int i = 0; i < share.ranks && same; i++) ranks += has[i * gpus + g];
+        if (ranks > on_one_gpu) on_one_gpu = ranks;
+        hwloc_bitmap_set(mine, (unsigned)g);
+        snprintf(number, sizeof number, *ids ? " %d" : "%d", g);
+        strcat(ids, number);
+    }
+    hwloc_bitmap_list_snprintf(share.gpus, sizeof share.gpus, mine);
+    if (share.ranks > 1 && same) setenv("STARPU_WORKERS_CUDAID", ids, 0);
+    hwloc_bitmap_free(mine);
+    free(has);
 }
 
 /* What is free of this rank's GPU when each rank has its context there, or its part of that with other ranks; the least
@@ -163,11 +180,11 @@ uint64_t tess_share_gpu_free(void)
     return share.gpu_bytes;
 }
 
-/* The masks of all ranks here, divided; and this one's taken. StarPU's own variables win. */
-static void take_cores(const struct wish *wish, hwloc_topology_t t)
+/* Divides the masks of all ranks here into part[rank], new bitmaps, and takes this rank's. StarPU's own variables win.
+ */
+static void take_cores(const struct wish *wish, hwloc_topology_t t, hwloc_bitmap_t *part)
 {
-    hwloc_bitmap_t *mask = tess_alloc((size_t)share.ranks * sizeof *mask),
-                   *part = tess_alloc((size_t)share.ranks * sizeof *part);
+    hwloc_bitmap_t *mask = tess_alloc((size_t)share.ranks * sizeof *mask);
     const char *most = getenv("SLURM_CPUS_PER_TASK");
     bool asked = true;
     for (int i = 0; i < share.ranks; i++) {
@@ -177,7 +194,7 @@ static void take_cores(const struct wish *wish, hwloc_topology_t t)
     }
     share.crowded =
         !tess_share_divide(t, mask, asked, tess_ranks_launched() && most ? atoi(most) : 0, share.ranks, part);
-    hwloc_bitmap_t mine = part[share.rank];
+    hwloc_const_bitmap_t mine = part[share.rank];
     share.cores = tess_share_cores(t, mine);
     if (share.crowded) share.cores = 1;
     hwloc_bitmap_list_snprintf(share.cpus, sizeof share.cpus, mine);
@@ -185,14 +202,20 @@ static void take_cores(const struct wish *wish, hwloc_topology_t t)
     hwloc_cpuset_to_nodeset(t, mine, nodes);
     hwloc_bitmap_list_snprintf(share.numa, sizeof share.numa, nodes);
     hwloc_bitmap_free(nodes);
-    if (tess_ranks_launched()) {
-        const bool floats = getenv("STARPU_WORKERS_NOBIND") && atoi(getenv("STARPU_WORKERS_NOBIND")) > 0;
-        for (int i = 0; i < share.ranks && floats; i++) hwloc_bitmap_or(mine, mine, part[i]);
-        hwloc_set_cpubind(t, mine, HWLOC_CPUBIND_PROCESS); /* where that is not allowed it was a good try */
-    }
-    for (int i = 0; i < share.ranks; i++) hwloc_bitmap_free(mask[i]), hwloc_bitmap_free(part[i]);
+    for (int i = 0; i < share.ranks; i++) hwloc_bitmap_free(mask[i]);
     free(mask);
-    free(part);
+}
+
+/* Keeps this process to its part, or where its workers float to the parts of all. */
+static void stay_there(hwloc_topology_t t, const hwloc_bitmap_t *part)
+{
+    const bool floats = getenv("STARPU_WORKERS_NOBIND") && atoi(getenv("STARPU_WORKERS_NOBIND")) > 0;
+    hwloc_bitmap_t there = hwloc_bitmap_dup(part[share.rank]);
+    for (int i = 0; i < share.ranks && floats; i++) hwloc_bitmap_or(there, there, part[i]);
+    if (tess_ranks_launched())
+        hwloc_set_cpubind(t, there, HWLOC_CPUBIND_PROCESS); /* where that is not allowed it was a good try */
+    tess_share_spread(t, there);
+    hwloc_bitmap_free(there);
 }
 
 static void make_wish(hwloc_topology_t t, struct wish *w)
@@ -218,8 +241,12 @@ void tess_share_take(void)
     if (loads) make_wish(t, &mine);
     tess_ranks_gather_here(&mine, sizeof mine, wish);
     if (loads) {
-        take_cores(wish, t);
-        take_gpus(wish, t);
+        hwloc_bitmap_t *part = tess_alloc((size_t)share.ranks * sizeof *part);
+        take_cores(wish, t, part);
+        stay_there(t, part);
+        take_gpus(wish, t, part);
+        for (int i = 0; i < share.ranks; i++) hwloc_bitmap_free(part[i]);
+        free(part);
     }
     hwloc_topology_destroy(t);
     free(wish);

@@ -39,6 +39,7 @@ static void *map_huge(size_t size)
     if (p > raw) munmap(raw, (size_t)(p - raw));
     munmap(p + size, (size_t)(raw + HUGE - p));
     madvise(p, size, MADV_HUGEPAGE);
+    tess_memory_spread(p, size);
     return p;
 }
 

@@ -212,6 +212,57 @@ TEST(what_a_list_allows)
     CHECK(p.seconds[3] == 2 && p.seconds[4] == 1);
 }
 
+/* A list's step on paper, each task a second long on one worker. */
+static double on_paper(struct list *l, uint64_t room, double both)
+{
+    uint32_t named[USES];
+    size_t n = 0;
+    for (uint32_t k = 0; k < l->u.tasks; k++) {
+        l->task[k] = (tess_plan_task){.first = n, .cost = {.flops = 1}};
+        for (uint32_t i = 0; i < l->u.uses; i++)
+            if (l->use[i].task == k) named[n++] = i;
+    }
+    l->task[l->u.tasks].first = n;
+    l->u.named = named;
+    uint8_t home[TILES], leaves[USES];
+    memset(home, TESS_TIER_DISK, sizeof home);
+    memset(leaves, 1 << TESS_TIER_CPU, sizeof leaves);
+    tess_forecast f;
+    tess_plan_simulate(&l->u, &(tess_marks){home, leaves},
+                       &(tess_rates){.flops = 1, .copy = 1, .read = 100, .write = 50, .both = both}, room, 1, &f);
+    CHECK_NEAR(f.work, (double)l->u.tasks, 0.001);
+    return f.seconds;
+}
+
+/* All tiles leave after each use. A transfer is seen when a worker looks, here a second after its end. */
+TEST(a_step_on_paper)
+{
+    struct list l;
+    begin(&l, 2, 1);
+    add_tile(&l, 0, 100, true);
+    add_use(&l, 0, 1, TESS_R);
+    CHECK_NEAR(on_paper(&l, 1000, 2), 1 + 1 + 1, 0.01); /* it is read while task 0 runs */
+
+    begin(&l, 2, 2);
+    add_tile(&l, 0, 100, true), add_tile(&l, 1, 100, true);
+    add_use(&l, 0, 0, TESS_R), add_use(&l, 1, 1, TESS_R);
+    CHECK_NEAR(on_paper(&l, 200, 2), 1 + 1 + 1 + 1, 0.01);         /* the second comes beside the first */
+    CHECK_NEAR(on_paper(&l, 100, 2), 1 + 1 + 1 + 1 + 1 + 1, 0.01); /* or when that has left */
+    l.use[0].mode = TESS_RW;
+    CHECK_NEAR(on_paper(&l, 100, 2), 3 + (2 + 1) + 1 + 1 + 1, 0.01); /* which is written first */
+
+    begin(&l, 2, 2);
+    add_tile(&l, 0, 100, true), add_tile(&l, 1, 300, true);
+    add_use(&l, 0, 0, TESS_W), add_use(&l, 1, 1, TESS_R);
+    CHECK_NEAR(on_paper(&l, 400, 2), 3 + 1 + 1, 0.01);               /* as if each direction were a drive of its own */
+    CHECK_NEAR(on_paper(&l, 400, 1), 1.07 + 1.93 * 2 + 1 + 1, 0.01); /* half as fast while both are busy */
+
+    begin(&l, 3, 1); /* there is never room, and it goes on; what the step before wrote last is on its way yet */
+    add_tile(&l, 0, 100, true);
+    for (uint32_t k = 0; k < 3; k++) add_use(&l, 0, k, k < 2 ? TESS_R : TESS_RW);
+    CHECK_NEAR(on_paper(&l, 1, 2), (2 + 1) + 3 * (1 + 1 + 1), 0.01);
+}
+
 TEST(gpu_above_ram)
 {
     struct score score = {0};

@@ -2,6 +2,10 @@
 #define CHECK_MAIN
 #include "check.h"
 #include "share_impl.h"
+#include <linux/mempolicy.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { MOST = 16 };
 
@@ -133,23 +137,118 @@ TEST(every_core_has_one_rank)
         }
 }
 
-TEST(gpus)
+/* Who has which: "0,1 2,3". */
+static const char *matched(int gpus, int ranks, const int *near)
 {
-    static const struct {
-        int gpus, ranks, first[4], count[4];
-    } cases[] = {{4, 2, {0, 2}, {2, 2}},
-                 {4, 4, {0, 1, 2, 3}, {1, 1, 1, 1}},
-                 {2, 4, {0, 0, 1, 1}, {1, 1, 1, 1}},
-                 {5, 2, {0, 2}, {2, 3}},
-                 {0, 2, {0, 0}, {0, 0}},
-                 {3, 1, {0}, {3}}};
-    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
-        for (int rank = 0; rank < cases[c].ranks; rank++) {
-            int first, count;
-            tess_share_gpus(cases[c].gpus, cases[c].ranks, rank, &first, &count);
-            CHECK_EQ(first, cases[c].first[rank]);
-            CHECK_EQ(count, cases[c].count[rank]);
-        }
+    static char text[400];
+    bool *has = tess_alloc((size_t)(gpus * ranks) * sizeof *has);
+    tess_share_match(gpus, ranks, near, has);
+    text[0] = 0;
+    for (int r = 0; r < ranks; r++) {
+        if (r) strcat(text, " ");
+        for (int g = 0, n = 0; g < gpus; g++)
+            if (has[r * gpus + g]) snprintf(text + strlen(text), 8, n++ ? ",%d" : "%d", g);
+    }
+    free(has);
+    return text;
+}
+
+TEST(gpus_that_are_all_as_near)
+{
+    CHECK_STR(matched(4, 2, NULL), "0,1 2,3");
+    CHECK_STR(matched(4, 4, NULL), "0 1 2 3");
+    CHECK_STR(matched(2, 4, NULL), "0 0 1 1");
+    CHECK_STR(matched(5, 2, NULL), "0,1 2,3,4");
+    CHECK_STR(matched(2, 5, NULL), "0 0 0 1 1");
+    CHECK_STR(matched(0, 2, NULL), " ");
+    CHECK_STR(matched(3, 1, NULL), "0,1,2");
+}
+
+/* The same on a machine made up, GPU g at the NUMA node at[g] (-1: unknown), whose ranks have even parts of the cores.
+ */
+static const char *placed(const char *machine, int ranks, int gpus, const int *at)
+{
+    int near[MOST * MOST];
+    make(machine);
+    hwloc_bitmap_t none[MOST] = {0};
+    tess_share_divide(made.t, none, false, 0, ranks, made.share);
+    for (int i = 0; i < ranks * gpus; i++) {
+        hwloc_obj_t node =
+            at[i % gpus] < 0 ? NULL : hwloc_get_obj_by_type(made.t, HWLOC_OBJ_NUMANODE, (unsigned)at[i % gpus]);
+        near[i] = tess_share_nearness(made.t, made.share[i / gpus], node ? node->cpuset : NULL);
+    }
+    for (int r = 0; r < ranks; r++) hwloc_bitmap_free(made.share[r]);
+    hwloc_topology_destroy(made.t);
+    return matched(gpus, ranks, near);
+}
+
+#define TWO_OF_32      "package:2 [numa] core:32 pu:2"
+#define FOUR_OF_16     "package:4 [numa] core:16 pu:1"
+#define TWO_OF_4_OF_16 "package:2 group:4 [numa] core:16 pu:2" /* a DGX A100 */
+
+TEST(ranks_on_large_machines)
+{
+    CHECK_STR(evenly(TWO_OF_32, 2), "0-63 64-127");
+    CHECK_STR(evenly(TWO_OF_32, 4), "0-31 32-63 64-95 96-127");
+    CHECK_STR(evenly(FOUR_OF_16, 2), "0-31 32-63");
+    CHECK_STR(evenly(FOUR_OF_16, 4), "0-15 16-31 32-47 48-63");
+    CHECK_STR(evenly(FOUR_OF_16, 8), "0-7 8-15 16-23 24-31 32-39 40-47 48-55 56-63");
+}
+
+TEST(gpus_go_to_the_ranks_that_are_near)
+{
+    static const int crossed[] = {1, 1, 0, 0}, dgx[] = {3, 3, 1, 1, 7, 7, 5, 5}, one[] = {2},
+                     unknown[] = {-1, -1, -1, -1}, far[] = {3, 2, 1, 0};
+    CHECK_STR(placed(TWO_OF_32, 4, 4, crossed), "2 3 0 1");
+    CHECK_STR(placed(TWO_OF_32, 2, 4, crossed), "2,3 0,1");
+    CHECK_STR(placed(TWO_OF_32, 8, 4, crossed), "2 2 3 3 0 0 1 1");
+    CHECK_STR(placed(TWO_OF_32, 1, 4, crossed), "0,1,2,3");
+    CHECK_STR(placed(TWO_OF_32, 4, 4, unknown), "0 1 2 3");
+    CHECK_STR(placed(FOUR_OF_16, 4, 4, far), "3 2 1 0");
+    CHECK_STR(placed(FOUR_OF_16, 4, 1, one), "0 0 0 0");
+    /* Four of eight nodes have two each: a rank at such a node has one of them, its neighbour of the package the other.
+     */
+    CHECK_STR(placed(TWO_OF_4_OF_16, 8, 8, dgx), "1 2 3 0 5 6 7 4");
+    CHECK_STR(placed(TWO_OF_4_OF_16, 2, 8, dgx), "0,1,2,3 4,5,6,7");
+    CHECK_STR(placed(TWO_OF_4_OF_16, 4, 8, dgx), "2,3 0,1 6,7 4,5");
+}
+
+/* On this machine, of which hwloc is told that it had two nodes, or one: what the kernel was told of the pages. */
+static int policy_of(const char *machine)
+{
+    setenv("HWLOC_SYNTHETIC", machine, 1);
+    setenv("HWLOC_THISSYSTEM", "1", 1);
+    hwloc_topology_t t;
+    hwloc_topology_init(&t);
+    CHECK(!hwloc_topology_load(t));
+    tess_share_spread(t, hwloc_topology_get_topology_cpuset(t));
+    hwloc_topology_destroy(t);
+    unsetenv("HWLOC_SYNTHETIC");
+    unsetenv("HWLOC_THISSYSTEM");
+    const size_t bytes = 8 << 20;
+    char *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED);
+    tess_memory_spread(pages, bytes);
+    memset(pages, 1, bytes);
+    int policy = -1;
+    if (syscall(SYS_get_mempolicy, &policy, NULL, 0, pages + bytes / 2, MPOL_F_ADDR)) policy = -1;
+    munmap(pages, bytes);
+    return policy;
+}
+
+TEST(pages_are_dealt_out_over_the_nodes_of_the_cores)
+{
+    const int one = policy_of("numa:1 core:2 pu:1");
+    if (one < 0) SKIP("the kernel has no memory policies, or does not tell them");
+    CHECK_EQ(one, MPOL_DEFAULT);
+    CHECK_EQ(policy_of("numa:2 core:2 pu:1"), MPOL_INTERLEAVE);
+    /* Somebody said where memory shall be, as numactl does. */
+    const unsigned long first = 1;
+    CHECK(!syscall(SYS_set_mempolicy, MPOL_BIND, &first, 8 * sizeof first));
+    const int bound = policy_of("numa:2 core:2 pu:1");
+    CHECK(!syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0));
+    CHECK_EQ(bound, MPOL_DEFAULT); /* the pages have no policy of their own */
+    CHECK_EQ(policy_of("numa:1 core:2 pu:1"), MPOL_DEFAULT);
 }
 
 /* What StarPU's own variables leave of a machine's. */

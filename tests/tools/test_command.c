@@ -335,6 +335,26 @@ TEST(cores_without_a_worker)
     unsetenv("HWLOC_SYNTHETIC");
 }
 
+/* A machine of two sockets, whose kernel is this one's: tiles are dealt out, and a rank a node is told of. */
+TEST(several_numa_nodes)
+{
+    tiny_setup();
+    setenv("HWLOC_SYNTHETIC", "package:2 [numa] core:1 pu:1", 1);
+    setenv("HWLOC_THISSYSTEM", "1", 1);
+    RUN("info");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "NUMA nodes 2, GPUs");
+    CHECK_HAS(ran.out, "mpirun -n 2 keeps each rank's on its own");
+    RUN("train", "run.json", "steps=1");
+    EXPECT_DONE();
+    setenv("STARPU_USE_NUMA", "1", 1);
+    RUN("train", "run.json", "steps=1");
+    EXPECT_ERROR(2, "STARPU_USE_NUMA", "a rank a node does it");
+    unsetenv("STARPU_USE_NUMA");
+    unsetenv("HWLOC_SYNTHETIC");
+    unsetenv("HWLOC_THISSYSTEM");
+}
+
 TEST(info_prints_the_machine)
 {
     fresh();
