@@ -288,6 +288,8 @@ struct _starpu_data_state *tess_tile_handle(tess_tile *t);
 
 /* ---- list/list.c ------------------------------------------------------------------------------------------------- */
 
+/* Says what a task costs: what its codelet says, else the bytes of its tiles. */
+tess_cost tess_task_cost(const tess_task *t);
 /* Submits one task. */
 tess_status tess_submit(const tess_task *task) TESS_NODISCARD;
 /* Submits a list of tasks in order, borrowed until tess_wait. Under a cap on RAM, tiles whose home is the disk come
@@ -341,7 +343,7 @@ typedef struct tess_profile_row {
     uint64_t tasks;
     double busy, waiting, scheduling; /* seconds, summed over workers */
     double alone;                     /* of busy: what as many workers as there are parts would still take */
-    double flops;
+    double flops, bytes;              /* bytes: passes beside flops, else what is read and written */
 } tess_profile_row;
 typedef struct tess_profile {
     double wall, busy, waiting, scheduling, idle; /* wall is one clock's, the others are summed over workers, with a GPU

@@ -8,11 +8,13 @@ static char model[] = "model={\"model_type\": \"gpt2\", \"resid_pdrop\": 0, \"em
 static const option OPTIONS[] = {
     {"--steps", "N", "how many steps are measured; 3 if not given", NULL},
     {"--schedulers", NULL, "the same steps under each of StarPU's policies, in RAM and under a cap", NULL},
-    {"--trace", "A:B", "write what happens in steps A to B to OUTPUT/trace.json: trace.steps=[A,B]", NULL}};
+    {"--trace", "A:B", "write what happens in steps A to B to OUTPUT/trace.json: trace.steps=[A,B]", NULL},
+    {"--machine", "FILE", "adds what codelets reach here to this machine's file, for tessera simulate", NULL}};
+enum { COUNT = sizeof OPTIONS / sizeof *OPTIONS };
 
 static void help(FILE *out)
 {
-    cmd_option_help(OPTIONS, 3, out);
+    cmd_option_help(OPTIONS, COUNT, out);
     fputs("\nWithout CONFIG.json it measures GPT-2 124M with 4 x 1024 tokens a step. Keys are set as for train, as in\n"
           "bf16.enabled=true.\n",
           out);
@@ -36,11 +38,11 @@ static tess_status load(int count, char **settings, tess_config *config)
 
 static tess_status run(int argc, char **argv)
 {
-    option options[] = {OPTIONS[0], OPTIONS[1], OPTIONS[2]};
+    option options[] = {OPTIONS[0], OPTIONS[1], OPTIONS[2], OPTIONS[3]};
     char *trace = NULL;
     int rest;
     double steps = 3;
-    TESS_TRY(cmd_parse(options, 3, argc, argv, &rest));
+    TESS_TRY(cmd_parse(options, COUNT, argc, argv, &rest));
     TESS_TRY(cmd_number(&options[0], 1, 1e6, &steps));
     TESS_TRY(cmd_trace(&options[2], &trace));
     if (trace) argv[1 + rest++] = trace; /* one more KEY=VALUE, in a place that the option left free */
@@ -50,17 +52,23 @@ static tess_status run(int argc, char **argv)
         TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
     else
         TESS_TRY_DONE(load(rest, argv + 1, &config));
-    status = options[1].value ? tess_bench_policies(&config, (int)steps, stdout)
-                              : tess_bench(&config, (int)steps, stdout, NULL);
+    const char *machine = options[3].value;
+    if (options[1].value && machine)
+        status = tess_error(TESS_INVALID, "command line", "--machine beside --schedulers (leave one of them out)");
+    else
+        status = options[1].value ? tess_bench_policies(&config, (int)steps, stdout)
+                 : machine        ? tess_bench_machine(&config, (int)steps, machine, stdout)
+                                  : tess_bench(&config, (int)steps, stdout, NULL);
 done:
     free(trace);
     tess_config_free(&config);
     return status;
 }
 
-const command cmd_bench = {"bench",
-                           "bench [CONFIG.json] [KEY=VALUE ...] [--steps N] [--trace A:B] [--schedulers]",
-                           "Measures training steps on random tokens, and where their time goes.",
-                           help,
-                           run,
-                           CMD_ALL_RANKS};
+const command cmd_bench = {
+    "bench",
+    "bench [CONFIG.json] [KEY=VALUE ...] [--steps N] [--trace A:B] [--schedulers] [--machine FILE]",
+    "Measures training steps on random tokens, and where their time goes.",
+    help,
+    run,
+    CMD_ALL_RANKS};

@@ -2,12 +2,14 @@
 #include "cmd.h"
 #include <stdlib.h>
 
-static const option OPTIONS[] = {{"--again", NULL, "measures anew what was measured before", NULL}};
+static const option OPTIONS[] = {
+    {"--again", NULL, "measures anew what was measured before", NULL},
+    {"--machine", "FILE", "writes it to a file too, for tessera simulate; the shares of codelets there stay", NULL}};
 
 static void help(FILE *out)
 {
     char *dir = tess_cache_dir();
-    cmd_option_help(OPTIONS, 1, out);
+    cmd_option_help(OPTIONS, 2, out);
     fprintf(out, "\nRates are measured once for each machine and drive, and kept in %s%s.\n", dir ? dir : "no file",
             dir ? "/machine*.json" : " (neither XDG_CACHE_HOME nor HOME is set)");
     free(dir);
@@ -74,9 +76,9 @@ static tess_status print_all(bool again, const char *carrier)
 
 static tess_status run(int argc, char **argv)
 {
-    option options[] = {OPTIONS[0]};
+    option options[] = {OPTIONS[0], OPTIONS[1]};
     int rest;
-    TESS_TRY(cmd_parse(options, 1, argc, argv, &rest));
+    TESS_TRY(cmd_parse(options, 2, argc, argv, &rest));
     if (rest) return tess_error(TESS_INVALID, "command line", "%.100s: info takes no argument", argv[1]);
     TESS_TRY(tess_ranks_agree(TESS_OK));
     tess_share *all = tess_alloc((size_t)tess_ranks() * sizeof *all);
@@ -84,13 +86,14 @@ static tess_status run(int argc, char **argv)
     const char *carrier = tess_message_carrier();
     tess_status status = tess_rank() ? TESS_OK : print_all(options[0].value, carrier);
     if (tess_ranks_launched()) print_ranks(all);
+    if (status == TESS_OK && options[1].value && !tess_rank()) status = tess_machine_write_here(options[1].value);
     free(all);
     return status;
 }
 
 const command cmd_info = {
     "info",
-    "info [--again]",
+    "info [--again] [--machine FILE]",
     "Prints what this machine has: cores, GPUs, memory, their speed and the disk's, StarPU and its "
     "limits, MPI.",
     help,

@@ -20,12 +20,12 @@ install() {
 
 # The StarPU of tools/starpu, where it was built, before the system's: one for a GPU where there is one, or for whoever
 # sets with_cuda.
-for kind in cuda cpu; do
-    [ $kind = cpu ] || [ "${with_cuda:-}" ] || nvidia-smi -L >/dev/null 2>&1 || continue
-    [ -d "$PWD/.starpu/$kind/lib/pkgconfig" ] || continue
+for one in cuda cpu; do
+    [ $one = cpu ] || [ "${with_cuda:-}" ] || nvidia-smi -L >/dev/null 2>&1 || continue
+    [ -d "$PWD/.starpu/$one/lib/pkgconfig" ] || continue
     case ":${PKG_CONFIG_PATH:-}:" in
-    *":$PWD/.starpu/$kind/lib/pkgconfig:"*) ;;
-    *) export PKG_CONFIG_PATH=$PWD/.starpu/$kind/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH} ;;
+    *":$PWD/.starpu/$one/lib/pkgconfig:"*) ;;
+    *) export PKG_CONFIG_PATH=$PWD/.starpu/$one/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH} ;;
     esac
     break
 done
@@ -43,9 +43,10 @@ starpu_for_all_cores() {
 
 # configure DIR [MESON OPTION...]: once; anew when another StarPU is to be found, and changed where other options are given.
 configure() {
-    local dir=$1 how= said
+    local dir=$1 how= said found
     shift
-    if [ -f "$dir/build.ninja" ] && [ "$(cat "$dir/pkg-config-path" 2>/dev/null)" != "${PKG_CONFIG_PATH:-}" ]; then
+    found="${PKG_CONFIG_PATH:-} $(cat .starpu/simgrid/made 2>/dev/null || true)"
+    if [ -f "$dir/build.ninja" ] && [ "$(cat "$dir/pkg-config-path" 2>/dev/null)" != "$found" ]; then
         rm -rf "$dir"
     fi
     if [ ! -f "$dir/build.ninja" ]; then
@@ -54,7 +55,7 @@ configure() {
         how=configure
     fi
     if [ "$how" ]; then said=$(meson $how "$dir" "$@" 2>&1) || { echo "$said"; exit 1; }; fi
-    echo "${PKG_CONFIG_PATH:-}" >"$dir/pkg-config-path"
+    echo "$found" >"$dir/pkg-config-path"
     [ $# = 0 ] || echo "$*" >"$dir/options"
 }
 

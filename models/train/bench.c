@@ -13,8 +13,8 @@ static int ascending(const void *a, const void *b)
 static void start_measuring(tess_bench_run *b)
 {
     uint64_t read, written, used, peak, received;
-    tess_disk_traffic(&read, &written, &used, &peak);
-    b->moved = read + written;
+    tess_disk_traffic(&b->read, &b->written, &used, &peak);
+    b->moved = b->read + b->written;
     tess_message_traffic(&b->sent, &received);
     tess_flow_waited();
     tess_gpu_traffic(&read, &written);
@@ -24,7 +24,7 @@ static void start_measuring(tess_bench_run *b)
     tess_profile_reset();
 }
 
-static tess_status measure(tess_bench_run *b, int steps, FILE *out)
+static tess_status measure(tess_bench_run *b, int steps, FILE *out, tess_bench_teller tell, void *of)
 {
     double *seconds = tess_alloc((size_t)steps * sizeof *seconds);
     tess_profile p;
@@ -53,13 +53,14 @@ static tess_status measure(tess_bench_run *b, int steps, FILE *out)
                                         .scheduling = p.scheduling / all,
                                         .idle = p.idle / all,
                                         .moved = (double)(read + written - b->moved) / steps};
-        tess_bench_print(out, b, seconds[steps / 2], &p, steps);
+        tell(of, out, b, seconds[steps / 2], &p, steps);
     }
     free(seconds);
     return status;
 }
 
-tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_result *result)
+tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, tess_bench_result *result,
+                            tess_bench_teller tell, void *of)
 {
     tess_bench_run b = {0};
     tess_status status;
@@ -76,7 +77,7 @@ tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_re
     TESS_TRY_DONE(tess_model_load(b.run.model, b.run.g, (uint64_t)c->seed));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_feed_random(&b.run, b.step)));
     TESS_TRY_DONE(tess_tracing_open(&b.tracing, &b.run, &b.plan, &b.measure, 0));
-    status = measure(&b, steps, out);
+    status = measure(&b, steps, out, tell, of);
     if (result) *result = b.result;
 done:
     tess_tracing_close(&b.tracing);
@@ -84,4 +85,15 @@ done:
     tess_run_close(&b.run);
     tess_stop();
     return status;
+}
+
+static void print(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
+{
+    (void)of;
+    tess_bench_print(out, b, median, p, steps);
+}
+
+tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_result *result)
+{
+    return tess_bench_told(c, steps, out, result, print, NULL);
 }

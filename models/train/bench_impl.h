@@ -11,12 +11,19 @@ typedef struct tess_bench_run {
     tess_plan plan;
     tess_measure measure;
     tess_tracing tracing;
-    uint64_t moved; /* from and to the disk, before the steps that are measured */
-    uint64_t sent;  /* to other ranks, the same */
+    uint64_t read, written, moved; /* from and to the disk, before the steps that are measured; moved: both */
+    uint64_t sent;                 /* to other ranks, the same */
     tess_bench_result result;
 } tess_bench_run;
 
-/* Prints what steps of this median took, all of whose tasks are in the profile. */
+/* Says something of steps of this median, all of whose tasks are in the profile. */
+typedef void (*tess_bench_teller)(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p,
+                                  int steps);
+/* Makes steps on random tokens, and lets somebody tell of them. */
+tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, tess_bench_result *result,
+                            tess_bench_teller tell, void *of) TESS_NODISCARD;
+
+/* bench_text.c: where the time of the steps went. */
 void tess_bench_print(FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps);
 
 #endif

@@ -28,13 +28,13 @@ static void print_disk(FILE *out, const tess_bench_run *b, int steps)
     if (!b->run.disk) return;
     uint64_t read, written, used, peak;
     tess_disk_traffic(&read, &written, &used, &peak);
-    fprintf(
-        out,
-        "disk: %s a step; the plan says %s, and no plan has less than %s; %s there; workers waited %.2f s a step for "
-        "it\n",
-        tess_human_bytes((double)(read + written - b->moved) / steps),
-        tess_human_bytes((double)(b->run.place.read + b->run.place.written)),
-        tess_human_bytes((double)b->run.place.bound), tess_human_bytes((double)peak), tess_flow_waited() / steps);
+    fprintf(out,
+            "disk: %.0f bytes a step (%s); the plan says %s, and no plan has less than %s; %s there; workers waited "
+            "%.2f s a step for "
+            "it\n",
+            (double)(read + written - b->moved) / steps, tess_human_bytes((double)(read + written - b->moved) / steps),
+            tess_human_bytes((double)(b->run.place.read + b->run.place.written)),
+            tess_human_bytes((double)b->run.place.bound), tess_human_bytes((double)peak), tess_flow_waited() / steps);
     const tess_run *r = &b->run;
     fprintf(out,
             "plan: %s, updates %s, %s of slack; on paper %.3f s a step: compute %.3f, reading %.3f, writing %.3f\n",

@@ -85,6 +85,8 @@ tess_status tess_run_same(const tess_run *r, const char *command) TESS_NODISCARD
 /* Returns the cap on RAM, 0: there is none; and the setting that it is: memory.cpu, or a variable of StarPU's that is
  * less. */
 uint64_t tess_run_cpu_cap(const tess_config *c, const char **where);
+/* Returns the directories of the disk tier that a configuration asks for; NULL: none. */
+const char *tess_run_disk(const tess_config *c);
 /* Returns a memory.cpu in whole MiB that is more. */
 uint64_t tess_run_cap(uint64_t bytes);
 /* Returns what stands behind a number of MiB as the value of that setting: nothing where it counts in them. */

@@ -2,6 +2,7 @@
  * machine does a second, and the start of StarPU within them. */
 #include "carrier.h"
 #include "codelets.h"
+#include "machine_impl.h"
 #include "run_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,7 @@ tess_gpu_conf tess_run_gpu(const tess_run *r)
 
 /* Where the disk tier is: ours or one of DeepSpeed's names for it, which do not contradict each other; NULL: there is
  * none. */
-static const char *disk_path(const tess_config *c)
+const char *tess_run_disk(const tess_config *c)
 {
     const char *path = c->memory.path;
     if (!path && c->zero_optimization.offload_optimizer.device == TESS_OFFLOAD_DISK)
@@ -105,7 +106,7 @@ tess_status tess_run_tiers(tess_run *r, const char *made)
     const tess_config *c = r->c;
     const uint64_t ram = tess_ram_free();
     r->messages_on_gpu = tess_messages_can_gpu(carrier(c));
-    r->disk = disk_path(c);
+    r->disk = tess_run_disk(c);
     r->conf = (tess_place_conf){.workers = tess_cores(),
                                 .worker_bytes =
                                     tess_mm_bytes(2, tess_run_dtype(r->c)) - tess_mm_bytes(1, tess_run_dtype(r->c))};
@@ -122,10 +123,6 @@ tess_status tess_run_tiers(tess_run *r, const char *made)
     return tess_run_rates(r, &r->conf.rates);
 }
 
-/* What the tasks of a training step reach of the two yardsticks: those that multiply matrices also take exponentials
- * and round, the others also compute. Read off `tessera bench`, see docs/speed.md. */
-static const double MATRIX_SHARE = 0.85, COPY_SHARE = 0.4;
-
 tess_status tess_run_rates(const tess_run *r, tess_rates *rates)
 {
     tess_yardstick y;
@@ -135,8 +132,8 @@ tess_status tess_run_rates(const tess_run *r, tess_rates *rates)
     tess_drive *d = &y.drive;
     const double here = tess_share_read()->ranks; /* who share a drive */
     d->read_rate /= here, d->write_rate /= here, d->mixed_read_rate /= here, d->mixed_write_rate /= here;
-    *rates = (tess_rates){.flops = y.matrix_rate[tess_run_yardstick(r->c)] * MATRIX_SHARE,
-                          .copy = y.copy_rate * COPY_SHARE,
+    *rates = (tess_rates){.flops = y.matrix_rate[tess_run_yardstick(r->c)] * TESS_MATRIX_SHARE,
+                          .copy = y.copy_rate * TESS_COPY_SHARE,
                           .read = d->read_rate,
                           .write = d->write_rate};
     if (r->disk) rates->both = d->mixed_read_rate / d->read_rate + d->mixed_write_rate / d->write_rate;
@@ -149,8 +146,8 @@ bool tess_run_rates_known(const tess_run *r, tess_rates *rates)
     *rates = r->conf.rates;
     if (rates->flops > 0) return true;
     if (!tess_yardstick_known(&y)) return false;
-    *rates =
-        (tess_rates){.flops = y.matrix_rate[tess_run_yardstick(r->c)] * MATRIX_SHARE, .copy = y.copy_rate * COPY_SHARE};
+    *rates = (tess_rates){.flops = y.matrix_rate[tess_run_yardstick(r->c)] * TESS_MATRIX_SHARE,
+                          .copy = y.copy_rate * TESS_COPY_SHARE};
     return true;
 }
 

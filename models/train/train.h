@@ -4,6 +4,7 @@
 #define TESS_TRAIN_H
 #include "codelets.h"
 #include "graph.h"
+#include "simulated.h"
 #include "tessera_train.h"
 
 #ifdef __cplusplus
@@ -55,6 +56,24 @@ bool tess_yardstick_known(tess_yardstick *y);
 double tess_yardstick_best(tess_dtype t);
 /* Keeps a better one, which a step of this process proved. */
 void tess_yardstick_raise(tess_dtype t, double rate);
+
+/* ---- machines that are not here: docs/simulate.md -----------------------------------------------------------------
+ */
+
+/* Reads a machine from its file. */
+tess_status tess_machine_read(const char *path, tess_simulated *m) TESS_NODISCARD;
+/* Writes it. */
+tess_status tess_machine_write(const char *path, const tess_simulated *m) TESS_NODISCARD;
+/* Measures this machine, and the drive under the working directory, into the file; the shares that it has stay. */
+tess_status tess_machine_write_here(const char *path) TESS_NODISCARD;
+/* As tess_bench, and adds to the file what codelets reached of this machine's rates. */
+tess_status tess_bench_machine(const tess_config *c, int steps, const char *path, FILE *out) TESS_NODISCARD;
+/* Writes what SimGrid and StarPU read of the machine below a directory, which StarPU takes for its home. */
+tess_status tess_platform_write(const tess_simulated *m, const char *dir) TESS_NODISCARD;
+/* In the program that simulates: makes steps on the machine, and prints what they took there. */
+tess_status tess_simulate(const tess_config *c, const tess_simulated *m, int steps, FILE *out) TESS_NODISCARD;
+/* Lets the yardsticks be a machine's that is not here. */
+void tess_yardstick_given(const tess_simulated *m);
 
 /* Says what data.seq_length and the dtype of matrices are for who evaluates a directory with no configuration: those of
  * the run that a checkpoint is of, else all of a model's positions (at most 1024), in fp32. */

@@ -160,24 +160,12 @@ void tess_disk_close(tess_disk *d)
     if (!d) return;
     tess_disk_movers_stop(d);
     tess_disk_files_close(d);
+    tess_disk_space_close(d);
     pthread_cond_destroy(&d->idle);
     pthread_cond_destroy(&d->work);
     pthread_mutex_destroy(&d->lock);
     pthread_mutex_destroy(&d->space_lock);
     free(d);
-}
-
-void tess_disk_use_read(tess_disk *d, tess_disk_use *out)
-{
-    pthread_mutex_lock(&d->lock);
-    *out = d->use;
-    if (d->open) out->busy_seconds += tess_seconds() - d->open_since;
-    pthread_mutex_unlock(&d->lock);
-    pthread_mutex_lock(&d->space_lock);
-    out->capacity = d->capacity;
-    out->used = d->used;
-    out->peak = d->peak;
-    pthread_mutex_unlock(&d->space_lock);
 }
 
 const char *tess_disk_how(const tess_disk *d)

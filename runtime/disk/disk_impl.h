@@ -9,8 +9,8 @@
  *     starpu_shutdown();
  *     tess_disk_close(disk);
  *
- * disk.c is what StarPU sees; ring.c, below it, moves the bytes that it takes from queue.c; file.c has the files, the
- * space in them and the checksums. No other room sees this header.
+ * disk.c is what StarPU sees; ring.c, below it, moves the bytes that it takes from queue.c; file.c has the files,
+ * space.c the places in them and the checksums. No other room sees this header.
  *
  * The space of n directories is one line of bytes dealt out in chunks of 2 MiB, chunk k lying in directory k % n, so
  * that a single tile of 16 MiB is read by all drives at once. A tile is cut where chunks end, when it gets its place;
@@ -71,7 +71,7 @@ const char *tess_disk_how(const tess_disk *d);
 /* What StarPU calls. */
 extern struct starpu_disk_ops tess_disk_ops;
 
-/* ---- shared by the four files ----------------------------------------------------------------------------------- */
+/* ---- shared by the five files ----------------------------------------------------------------------------------- */
 
 enum { TESS_DISK_BLOCK = 4096 }; /* what O_DIRECT asks of addresses, offsets and sizes */
 
@@ -187,12 +187,19 @@ bool tess_disk_finish(tess_disk *d, struct tess_disk_slot *s, int result);
 tess_status tess_disk_files_open(tess_disk *d);
 /* Closes and removes them. */
 void tess_disk_files_close(tess_disk *d);
+
+/* ---- space.c ---- */
+
+/* Returns the file in which a byte of the space lies, and where in it. */
+struct tess_disk_file *tess_disk_place(tess_disk *d, uint64_t at, uint64_t *offset);
+/* Makes a space of so many bytes, all of it free. */
+void tess_disk_space_open(tess_disk *d, uint64_t bytes);
+/* Forgets it. */
+void tess_disk_space_close(tess_disk *d);
 /* Finds a place for a tile and cuts it into pieces; false: the disk is full. */
 bool tess_disk_space_take(tess_disk *d, struct tess_disk_tile *t);
 /* Takes its place back. */
 void tess_disk_space_give(tess_disk *d, struct tess_disk_tile *t);
-/* Returns the file in which a byte of the space lies, and where in it. */
-struct tess_disk_file *tess_disk_place(tess_disk *d, uint64_t at, uint64_t *offset);
 /* Sums bytes up; the seed is their place. */
 uint64_t tess_disk_sum(const void *data, size_t bytes, uint64_t seed);
 

@@ -22,7 +22,7 @@ void tess_timeline_task(const tess_task *t, const struct starpu_profiling_task_i
 /* One worker's figures for one codelet, written by that worker alone. */
 struct tess_tally {
     uint64_t tasks;
-    double busy, waiting, scheduling, flops;
+    double busy, waiting, scheduling, flops, bytes;
     double alone;
 };
 struct tess_codelet_state {

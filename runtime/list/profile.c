@@ -38,6 +38,7 @@ void tess_profile_read(tess_profile *p)
             r.waiting += s->tally[w].waiting;
             r.scheduling += s->tally[w].scheduling;
             r.flops += s->tally[w].flops;
+            r.bytes += s->tally[w].bytes;
             if (!counts(w)) continue;
             p->busy += s->tally[w].busy;
             p->waiting += s->tally[w].waiting;

@@ -40,7 +40,7 @@ void tess_work_fail(const tess_work *w, const char *format, ...)
     tess_fault_set(w->task ? w->task->order : 0, text);
 }
 
-static tess_cost cost_of(const tess_task *t)
+tess_cost tess_task_cost(const tess_task *t)
 {
     tess_cost c = {0};
     if (t->cl->cost) return t->cl->cost(t->arg);
@@ -93,6 +93,14 @@ static void helped(const void *task, int worker, double begin, double end)
     if (tess_traces()) tess_timeline_helped(t, worker, begin, end);
 }
 
+static void count(struct tess_tally *tally, const tess_task *t)
+{
+    const tess_cost cost = tess_task_cost(t);
+    tally->tasks++;
+    tally->flops += cost.flops;
+    tally->bytes += cost.flops > 0 ? cost.passes : cost.bytes;
+}
+
 static void run_cpu(void *buffers[], void *arg)
 {
     const tess_task *t = arg;
@@ -108,16 +116,15 @@ static void run_cpu(void *buffers[], void *arg)
     if (tess_traces()) tess_timeline_enters(t);
     tess_parts_own(worker, t, t->order);
     const double start = tess_seconds();
-    t->cl->cpu(&w);
+    tess_body_run(t->cl, &w);
     const double end = tess_seconds();
     tess_parts_disown(&parts);
     tess_body_ends(worker);
     if (tess_traces()) tess_timeline_ran(t, start, end);
     struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
-    tally->tasks++;
     tally->busy += end - start - parts.waited;
     tally->alone += end - start - parts.waited - parts.shared + parts.longest;
-    tally->flops += cost_of(t).flops;
+    count(tally, t);
     if (counts) tess_lost_works(-1);
 }
 
@@ -137,8 +144,7 @@ static void run_cuda(void *buffers[], void *arg)
     tess_trace_set(TESS_TRACE_GPU_BYTES, now);
     tess_gpu_run(t->cl, &w);
     struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
-    tally->tasks++;
-    tally->flops += cost_of(t).flops;
+    count(tally, t);
 }
 
 static double between(struct timespec a, struct timespec b)
@@ -172,7 +178,7 @@ static void done(void *arg)
 /* Tiles of one size can carry different work (a block of rows of a wider tile): the flops tell them apart. */
 static uint32_t footprint(struct starpu_task *task)
 {
-    double flops = cost_of(task->cl_arg).flops;
+    double flops = tess_task_cost(task->cl_arg).flops;
     uint64_t bits;
     memcpy(&bits, &flops, sizeof bits);
     return starpu_task_data_footprint(task) ^ (uint32_t)(bits >> 32) ^ (uint32_t)bits;
@@ -191,7 +197,8 @@ static struct tess_codelet_state *state_of(tess_codelet *cl)
     if (cl->state) return cl->state;
     struct tess_codelet_state *s = tess_alloc(sizeof *s);
     snprintf(s->symbol, sizeof s->symbol, "tess_%s_%s", cl->name, tess_dtype_name(cl->dtype));
-    s->model = (struct starpu_perfmodel){.type = STARPU_HISTORY_BASED, .symbol = s->symbol, .footprint = footprint};
+    s->model = (struct starpu_perfmodel){.symbol = s->symbol, .footprint = footprint};
+    tess_body_model(&s->model);
     s->cl.cpu_funcs[0] = cl->cpu ? run_cpu : NULL;
     s->cl.cpu_funcs_name[0] = cl->name;
     if (tess_gpu_body(cl) && tess_gpu_workers() > 0) {
@@ -200,6 +207,7 @@ static struct tess_codelet_state *state_of(tess_codelet *cl)
         /* Bodies with bits of their own all run in one place, so that no choice of StarPU's shows in the numbers. */
         if (!cl->either) s->cl.where = STARPU_CUDA;
     }
+    s->cl.flags = STARPU_CODELET_SIMGRID_EXECUTE; /* our bodies know what they take on a machine that is not here */
     s->cl.nbuffers = STARPU_VARIABLE_NBUFFERS;
     s->cl.model = &s->model;
     s->cl.name = cl->name;
@@ -245,7 +253,7 @@ tess_status tess_task_submit(const tess_task *t, uint32_t where)
     task->priority = -(int)t->order;
     /* For StarPU's own traces; it is not declared, and nothing waits for it. */
     task->tag_id = (starpu_tag_t)(env.step + 1) << 32 | t->order;
-    task->flops = cost_of(t).flops;
+    task->flops = tess_task_cost(t).flops;
     if (t->nuse > STARPU_NMAXBUFS) {
         task->dyn_handles = tess_alloc(t->nuse * sizeof *task->dyn_handles);
         task->dyn_modes = tess_alloc(t->nuse * sizeof *task->dyn_modes);

@@ -13,12 +13,18 @@ static struct {
     uint32_t since; /* what arrived before the step has lower numbers */
 } timeline;
 
-/* The body that this worker left last. */
-static _Thread_local struct {
+/* The body that each worker left last; the last place is that of threads that are none. */
+static struct ran {
     const tess_task *task;
     double begin, end;
     uint32_t waited[TESS_TRACE_ARRIVALS];
-} ran;
+} rans[TESS_MAX_WORKERS + 1];
+
+static struct ran *ran(void)
+{
+    const int worker = starpu_worker_get_id();
+    return &rans[worker < 0 ? TESS_MAX_WORKERS : worker % TESS_MAX_WORKERS];
+}
 
 void tess_trace_begin(void)
 {
@@ -61,14 +67,15 @@ static void take_arrivals(const tess_task *t, uint32_t waited[TESS_TRACE_ARRIVAL
 
 void tess_timeline_enters(const tess_task *t)
 {
-    take_arrivals(t, ran.waited);
+    take_arrivals(t, ran()->waited);
 }
 
 void tess_timeline_ran(const tess_task *t, double begin, double end)
 {
-    ran.task = t;
-    ran.begin = begin;
-    ran.end = end;
+    struct ran *r = ran();
+    r->task = t;
+    r->begin = begin;
+    r->end = end;
 }
 
 static double ours(struct timespec t)
@@ -113,11 +120,12 @@ void tess_timeline_task(const tess_task *t, const struct starpu_profiling_task_i
                           .of = tile_of(t),
                           .flops = flops};
     if (worker < 0) return;
-    if (!e.gpu && ran.task == t) {
-        e.begin = ran.begin;
-        e.end = ran.end;
-        for (int k = 0; k < TESS_TRACE_ARRIVALS; k++) e.waited[k] = ran.waited[k];
-        ran.task = NULL;
+    struct ran *r = ran();
+    if (!e.gpu && r->task == t) {
+        e.begin = r->begin;
+        e.end = r->end;
+        for (int k = 0; k < TESS_TRACE_ARRIVALS; k++) e.waited[k] = r->waited[k];
+        r->task = NULL;
     } else if (e.gpu && i) {
         e.begin = ours(i->start_time);
         e.end = ours(i->end_time);

@@ -1,6 +1,7 @@
 /* Which workers are in a CPU body, and what of the processor they have had: a task that computes is no standstill. */
 #include "progress_impl.h"
 #include <pthread.h>
+#include <starpu.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -13,6 +14,16 @@ void tess_body_begins(int worker)
 {
     pthread_getcpuclockid(pthread_self(), &thread_of[worker % TESS_MAX_WORKERS].clock);
     thread_of[worker % TESS_MAX_WORKERS].busy = true;
+}
+
+void tess_body_model(struct starpu_perfmodel *m)
+{
+    m->type = STARPU_HISTORY_BASED;
+}
+
+void tess_body_run(const tess_codelet *cl, const tess_work *w)
+{
+    cl->cpu(w);
 }
 
 void tess_body_ends(int worker)

@@ -6,13 +6,12 @@
 
 static struct {
     pthread_mutex_t lock;
-    pthread_cond_t moved;
     uint64_t running;         /* tasks submitted that did not end */
     bool (*so)(const void *); /* what the main thread waits for; NULL: it does not */
     const void *of;
     bool started;
     unsigned sessions;
-} progress = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+} progress = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void tess_progress_begin(void)
 {
@@ -45,7 +44,7 @@ void tess_progress_moved(void)
 {
     const bool wakes = progress.so && progress.so(progress.of);
     pthread_mutex_unlock(&progress.lock);
-    if (wakes) pthread_cond_signal(&progress.moved);
+    if (wakes) tess_sleep_ends();
 }
 
 void tess_progress_until(bool (*so)(const void *), const void *of, const char *who, const char *what, const char *why)
@@ -55,7 +54,7 @@ void tess_progress_until(bool (*so)(const void *), const void *of, const char *w
     tess_wait_begin(who, what);
     progress.of = of;
     progress.so = so;
-    while (!so(of)) pthread_cond_wait(&progress.moved, &progress.lock);
+    while (!so(of)) tess_sleep(&progress.lock);
     progress.so = NULL;
     tess_wait_end();
     if (since > 0 && tess_traces())

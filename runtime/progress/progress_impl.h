@@ -13,6 +13,7 @@
 #ifndef TESS_PROGRESS_IMPL_H
 #define TESS_PROGRESS_IMPL_H
 #include "runtime.h"
+#include <pthread.h>
 
 /* ---- wait.c: what the main thread waits for, in words ---- */
 
@@ -24,6 +25,13 @@ void tess_wait_end(void);
 bool tess_wait_for(const char **who, const char **what);
 /* Returns how often it ever began. */
 unsigned tess_waits(void);
+
+/* ---- sleep.c: the main thread's ---- */
+
+/* Sleeps, with the lock, which others may have meanwhile; it may end for no reason. */
+void tess_sleep(pthread_mutex_t *lock);
+/* Ends it, from any thread, without the lock. */
+void tess_sleep_ends(void);
 
 /* ---- progress.c: the lock, and who waits for what ---- */
 
@@ -130,8 +138,14 @@ void *tess_parts_room(int worker, size_t bytes);
 
 /* ---- bodies.c: which workers compute ---- */
 
+struct starpu_perfmodel;
+
 /* Says, from a worker's thread, that it enters a CPU body. */
 void tess_body_begins(int worker);
+/* Says how StarPU is to learn what the bodies of a codelet take. */
+void tess_body_model(struct starpu_perfmodel *m);
+/* Runs it there. */
+void tess_body_run(const tess_codelet *cl, const tess_work *w);
 /* Says that it has left it. */
 void tess_body_ends(int worker);
 /* Returns the processor's seconds, ever, of the workers that are in a CPU body. */

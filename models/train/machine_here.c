@@ -1,0 +1,68 @@
+/* This machine as a file: its yardsticks, and what codelets reach of them. */
+#include "bench_impl.h"
+#include "machine_impl.h"
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+tess_status tess_machine_write_here(const char *path)
+{
+    tess_simulated m = {.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE};
+    tess_hardware h;
+    tess_yardstick y;
+    if (!access(path, F_OK)) TESS_TRY(tess_machine_read(path, &m));
+    tess_hardware_read(&h);
+    m.has_drive = tess_yardstick_read(".", false, &y) == TESS_OK;
+    snprintf(m.name, sizeof m.name, "%.63s", h.cpu_name);
+    m.cores = y.cores;
+    m.ram_bytes = h.ram_bytes;
+    m.copy_rate = y.copy_rate;
+    m.drive = y.drive;
+    for (int t = 0; t < TESS_YARDSTICKS; t++) m.matrix_rate[t] = y.matrix_rate[t];
+    return tess_machine_write(path, &m);
+}
+
+static tess_simulated_share *find_share(tess_simulated *m, const char *codelet)
+{
+    for (int i = 0; i < m->shares; i++)
+        if (!strcmp(m->share[i].codelet, codelet)) return &m->share[i];
+    return m->shares < TESS_SIMULATED_SHARES ? &m->share[m->shares++] : NULL;
+}
+
+/* Of several turns the best: other programs only ever make a codelet slower. */
+static void add_shares(void *machine, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
+{
+    tess_simulated *m = machine;
+    uint64_t tasks = 0;
+    double around = 0;
+    tess_bench_print(out, b, median, p, steps);
+    for (int i = 0; i < p->rows; i++) {
+        const tess_profile_row *r = &p->row[i];
+        char name[64];
+        const double bound =
+            tess_simulated_bound(m, r->dtype, (tess_cost){.flops = r->flops, .bytes = r->bytes, .passes = r->bytes});
+        snprintf(name, sizeof name, "%.50s %s", r->name, tess_dtype_name(r->dtype));
+        tess_simulated_share *share = bound > 0 && r->busy > 0 ? find_share(m, name) : NULL;
+        tasks += r->tasks;
+        around += r->scheduling + r->waiting;
+        if (!share) continue;
+        snprintf(share->codelet, sizeof share->codelet, "%s", name);
+        share->share = fmax(fmax(bound / r->busy, TESS_LEAST_SHARE), share->share);
+    }
+    around /= (double)(tasks ? tasks : 1);
+    if (!(m->task_seconds > 0) || around < m->task_seconds) m->task_seconds = around;
+}
+
+tess_status tess_bench_machine(const tess_config *c, int steps, const char *path, FILE *out)
+{
+    tess_simulated m;
+    if (tess_ranks() > 1 || tess_gpus() > 0)
+        return tess_error(TESS_INVALID, path, "takes what one rank reaches on cores (start it alone, STARPU_NCUDA=0)");
+    if (access(path, F_OK)) TESS_TRY(tess_machine_write_here(path));
+    TESS_TRY(tess_machine_read(path, &m));
+    if (m.cores != tess_cores())
+        return tess_error(TESS_INVALID, path, "cores: %d, this machine has %d (tessera info --machine FILE writes it)",
+                          m.cores, tess_cores());
+    TESS_TRY(tess_bench_told(c, steps, out, NULL, add_shares, &m));
+    return tess_machine_write(path, &m);
+}

@@ -1,0 +1,44 @@
+/* A machine that is not here. Built with a StarPU over SimGrid, the runtime is the same but for the files of
+ * simulated/, which stand in the place of those that ask this machine for something: what time it is, how long a body
+ * takes, how many cores there are, a drive, a sleep.
+ *
+ *     tess_simulated_set(&machine);      // before anything else is asked
+ *     TESS_TRY(tess_start(&m));          // and all the rest as on a machine that is here
+ *
+ * Whatever the runtime does between two calls of StarPU takes no time. Tiles have addresses and no memory: nothing
+ * touches them, and the kernel gives pages to what is touched. */
+#ifndef TESS_SIMULATED_H
+#define TESS_SIMULATED_H
+#include "runtime.h"
+
+/* The share of a machine's rates that a codelet reaches. */
+typedef struct tess_simulated_share {
+    char codelet[64]; /* "linear_forward fp32" */
+    double share;
+} tess_simulated_share;
+
+enum { TESS_SIMULATED_SHARES = 128 };
+/* Flops and bytes a second. */
+typedef struct tess_simulated {
+    char name[64];
+    int cores;
+    uint64_t ram_bytes;
+    double matrix_rate[2], copy_rate; /* of all cores at a time; [TESS_F32], [TESS_BF16] */
+    bool has_drive;                   /* which is: */
+    tess_drive drive;                 /* the slowest link of what lies on disk */
+    double task_seconds;              /* that a task takes of its core beside its body */
+    double matrix_share, copy_share;  /* of those rates, for codelets with flops and without that are none of: */
+    tess_simulated_share share[TESS_SIMULATED_SHARES];
+    int shares;
+} tess_simulated;
+
+/* Returns the seconds of a body that reaches all of its rates, on one core while the others are busy too. */
+double tess_simulated_bound(const tess_simulated *m, tess_dtype t, tess_cost cost);
+
+/* ---- in a program that simulates alone ---- */
+
+/* Says which machine it is; copied. */
+void tess_simulated_set(const tess_simulated *m);
+/* Returns it. */
+const tess_simulated *tess_simulated_machine(void);
+#endif

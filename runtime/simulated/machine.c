@@ -1,0 +1,52 @@
+/* What there is of a machine that is simulated, in the place of what hwloc and the kernel say of this one. */
+#include "ranks_impl.h"
+#include "share_impl.h"
+#include "simulated.h"
+
+static tess_simulated machine = {.cores = 1, .ram_bytes = 1 << 30};
+static tess_share share;
+
+void tess_simulated_set(const tess_simulated *m)
+{
+    machine = *m;
+    tess_share_take();
+}
+
+const tess_simulated *tess_simulated_machine(void)
+{
+    return &machine;
+}
+
+void tess_share_take(void)
+{
+    share = (tess_share){.ranks = 1, .cores = machine.cores, .ram_bytes = machine.ram_bytes, .numa = "-", .gpus = "-"};
+    snprintf(share.cpus, sizeof share.cpus, "0-%d", machine.cores - 1);
+    snprintf(share.host, sizeof share.host, "%.60s", machine.name);
+}
+
+const tess_share *tess_share_read(void)
+{
+    if (!share.cores) tess_share_take();
+    return &share;
+}
+
+uint64_t tess_share_gpu_free(void)
+{
+    return 0;
+}
+
+uint64_t tess_ram_free(void)
+{
+    return machine.ram_bytes;
+}
+
+void tess_hardware_read(tess_hardware *h)
+{
+    *h = (tess_hardware){.cores = machine.cores,
+                         .threads = 1,
+                         .numa_nodes = 1,
+                         .ram_bytes = machine.ram_bytes,
+                         .ram_free_bytes = machine.ram_bytes};
+    snprintf(h->cpu_name, sizeof h->cpu_name, "%s", machine.name);
+    snprintf(h->isa, sizeof h->isa, "simulated");
+}

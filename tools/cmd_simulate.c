@@ -1,0 +1,189 @@
+/* tessera simulate: a step on a machine that is not here. The step itself is made by tessera-simulator, the same
+ * product over SimGrid: here its arguments are looked at, SimGrid's files are written, and what it leaves behind is
+ * cleared. */
+#include "cmd.h"
+#include <errno.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MACHINE, STEPS, TRACE, OPTIONS_COUNT };
+static const option OPTIONS[OPTIONS_COUNT] = {
+    [MACHINE] = {"--machine", "FILE", "the machine (tessera info --machine FILE writes this one)", NULL},
+    [STEPS] = {"--steps", "N", "how many steps are simulated behind the first one; 2 if not given", NULL},
+    [TRACE] = {"--trace", "A:B", "write what happens in steps A to B to OUTPUT/trace.json: trace.steps=[A,B]", NULL}};
+
+static void help(FILE *out)
+{
+    cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
+    fputs(
+        "\nThe machine is one node with cores, RAM and a drive; docs/simulate.md says what its file has, and how far\n"
+        "the figures can be trusted. Keys are set as for train. Nothing of the model is loaded or computed.\n",
+        out);
+}
+
+static const char *const required[] = {"model", NULL};
+const tess_config_use cmd_simulate_use = {
+    "model seed deterministic data.seq_length train_batch_size train_micro_batch_size_per_gpu "
+    "gradient_accumulation_steps optimizer gradient_clipping bf16 fp16 amp torch_autocast memory "
+    "zero_optimization aio activation_checkpointing output trace",
+    required};
+
+/* Beside this program where it was built, or where it is installed. A new string; NULL: there is none. */
+static char *find_simulator(void)
+{
+    static const char *const from[] = {"", "../libexec/tessera/"};
+    char self[4096];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) return NULL;
+    self[n] = 0;
+    const char *slash = strrchr(self, '/');
+    for (int i = 0; i < 2 && slash; i++) {
+        char *path = tess_format("%.*s/%stessera-simulator", (int)(slash - self), self, from[i]);
+        if (!access(path, X_OK)) return path;
+        free(path);
+    }
+    return NULL;
+}
+
+/* ---- what it says ---- */
+
+/* Hands on what we say there, but for the line of an error, which goes to `wrong`; of the others' lines, SimGrid's and
+ * StarPU's, `last` is the last one. */
+static void hand_on(FILE *said, char wrong[1024], char last[1024])
+{
+    static const char error[] = "tessera: error: ";
+    char line[1024];
+    *wrong = *last = 0;
+    rewind(said);
+    while (fgets(line, sizeof line, said)) {
+        line[strcspn(line, "\n")] = 0;
+        if (!strncmp(line, error, sizeof error - 1))
+            strcpy(wrong, line + sizeof error - 1);
+        else if (!strncmp(line, "tessera: ", 9))
+            fprintf(stderr, "%s\n", line);
+        else if (*line)
+            strcpy(last, line);
+    }
+}
+
+static tess_status judge(int status, FILE *said)
+{
+    char wrong[1024], last[1024];
+    fflush(stdout);
+    hand_on(said, wrong, last);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return TESS_OK;
+    char *what = strstr(wrong, ": ");
+    if (!what) return tess_error(TESS_FAILED, "simulation", "broke off%s%s", *last ? ": " : "", last);
+    *what = 0;
+    return tess_error(WIFEXITED(status) ? (tess_status)WEXITSTATUS(status) : TESS_FAILED, wrong, "%s", what + 2);
+}
+
+/* ---- starting it ---- */
+
+static void enter(const char *home, FILE *said)
+{
+    static const char *const theirs[] = {"XDG_CACHE_HOME", "STARPU_PERF_MODEL_DIR", "STARPU_PERF_MODEL_PATH"};
+    for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) unsetenv(theirs[i]);
+    setenv("STARPU_HOME", home, 1);
+    setenv("STARPU_HOSTNAME", "simulated", 1);
+    dup2(fileno(said), STDERR_FILENO);
+}
+
+/* Waits for it; an interrupt is the simulator's, which ends by it. */
+static tess_status start(const char *simulator, char **arguments, const char *home, FILE *said)
+{
+    int status;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child < 0) return tess_error(TESS_FAILED, simulator, "cannot be started: %s", strerror(errno));
+    if (child == 0) {
+        enter(home, said);
+        execv(simulator, arguments);
+        fprintf(stderr, "%s\n", strerror(errno));
+        _exit(127);
+    }
+    signal(SIGINT, SIG_IGN);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+    signal(SIGINT, SIG_DFL);
+    return judge(status, said);
+}
+
+static int take_away(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static tess_status simulate(const tess_simulated *m, char **arguments)
+{
+    const char *tmp = getenv("TMPDIR");
+    char *simulator = find_simulator(), *home = tess_format("%s/tessera-simulate-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    FILE *said = NULL;
+    tess_status status = TESS_OK;
+    bool made = false;
+    if (!simulator)
+        status = tess_error(TESS_INVALID, "simulate",
+                            "this build has no tessera-simulator (tools/starpu simgrid makes "
+                            "the StarPU that it is built with)");
+    else if (!(made = mkdtemp(home)))
+        status = tess_error(TESS_FAILED, home, "cannot be made: %s (set TMPDIR)", strerror(errno));
+    else if (!(said = tmpfile()))
+        status = tess_error(TESS_FAILED, "simulate", "no temporary file can be made: %s", strerror(errno));
+    if (status == TESS_OK) status = tess_platform_write(m, home);
+    if (status == TESS_OK) {
+        arguments[0] = simulator;
+        status = start(simulator, arguments, home, said);
+    }
+    if (said) fclose(said);
+    if (made) nftw(home, take_away, 16, FTW_DEPTH | FTW_PHYS);
+    free(home);
+    free(simulator);
+    return status;
+}
+
+static tess_status run(int argc, char **argv)
+{
+    option options[] = {OPTIONS[MACHINE], OPTIONS[STEPS], OPTIONS[TRACE]};
+    char *trace = NULL, number[16], **arguments = NULL, quiet[] = "--log=root.thres:error";
+    int rest;
+    double steps = 2;
+    TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
+    TESS_TRY(cmd_whole_number(&options[STEPS], 1, 1e6, &steps));
+    if (!options[MACHINE].value)
+        return tess_error(TESS_INVALID, "command line",
+                          "--machine FILE is missing (tessera info --machine FILE writes "
+                          "this one)");
+    if (tess_ranks() > 1)
+        return tess_error(TESS_INVALID, "command line", "%d ranks, and one process simulates (start it alone)",
+                          tess_ranks());
+    TESS_TRY(cmd_trace(&options[TRACE], &trace));
+    if (trace) argv[1 + rest++] = trace; /* one more KEY=VALUE, in a place that the option left free */
+    tess_simulated machine;
+    tess_config config = {0};
+    tess_status status;
+    TESS_TRY_DONE(tess_machine_read(options[MACHINE].value, &machine));
+    TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
+    snprintf(number, sizeof number, "%d", (int)steps);
+    arguments = tess_alloc(((size_t)rest + 5) * sizeof *arguments);
+    arguments[1] = quiet;
+    arguments[2] = (char *)options[MACHINE].value;
+    arguments[3] = number;
+    for (int i = 0; i < rest; i++) arguments[4 + i] = argv[1 + i];
+    status = simulate(&machine, arguments);
+done:
+    tess_config_free(&config);
+    free(arguments);
+    free(trace);
+    return status;
+}
+
+const command cmd_simulate = {"simulate",
+                              "simulate CONFIG.json [KEY=VALUE ...] --machine FILE [--steps N] [--trace A:B]",
+                              "Makes training steps on a machine that is not here, and prints what they take there.",
+                              help,
+                              run,
+                              CMD_ALL_RANKS};
