@@ -34,6 +34,15 @@ static void make(tess_tensor *p, int moments)
     h->moments = moments;
 }
 
+/* Were they read or written by the program? */
+static bool begun(const struct tess_param *h)
+{
+    bool any = false;
+    for (int64_t i = 0; i < h->states; i++)
+        for (int m = 0; m < h->moments; m++) any |= h->state[i].begun[TESS_MOMENT1 + m];
+    return any;
+}
+
 tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool trains)
 {
     if (tess_is_frozen(p)) return TESS_OK; /* it has none */
@@ -59,6 +68,11 @@ tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool tra
     const bool same = h->moments == moments && h->begins == begins && h->keeping == o->keeping;
     if (h->moments && !same && h->storage->g->maps > 0)
         return tess_error(TESS_INVALID, p->name, "has other moments than %s, and parameters are mapped", kind->name);
+    if (h->optimizer == kind && h->moments == moments && h->keeping != o->keeping && begun(h))
+        return tess_error(
+            TESS_INVALID, p->name,
+            "has moments already, kept otherwise than this step keeps them (make the step before they are "
+            "loaded or written)");
     h->keeping = o->keeping;
     if (!h->optimizer || !same) make(p, moments);
     h->optimizer = kind;

@@ -249,7 +249,7 @@ static tess_status go_on(const tess_run *r, const tess_run_facts *now, tess_begi
     if (at->keeping != o.keeping && tess_optimizer_moments(&o) > 0)
         tess_note("resuming with optimizer_states %s, the checkpoint's run had %s: %s", tess_keeping_name(o.keeping),
                   tess_keeping_name(at->keeping),
-                  o.keeping > at->keeping ? "its moments are rounded" : "its moments go on as they are");
+                  o.keeping == TESS_KEEP_F32 ? "its moments go on as they are" : "its moments are rounded");
     say_differences(&at->told, now, at);
     if (c->checkpoint.keep_best && at->best_step) {
         char *best = tess_checkpoint_path(c->checkpoint.dir, at->best_step);
