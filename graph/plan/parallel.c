@@ -6,6 +6,7 @@
  *     tess_parallelism p;
  *     tess_plan_parallel(uses, seconds, alone, &p);    // p.work / p.path: so many cores could be busy on average
  */
+#include "heap_impl.h"
 #include "plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -65,50 +66,14 @@ static struct waits find_waits(const tess_uses *u)
     return w;
 }
 
-/* ---- heaps, the least key first ---- */
-
-struct heap {
-    double *key;
-    uint32_t *task;
-    size_t n;
-};
-
-static void push(struct heap *h, double key, uint32_t task)
-{
-    size_t i = h->n++;
-    for (; i && h->key[(i - 1) / 2] > key; i = (i - 1) / 2) {
-        h->key[i] = h->key[(i - 1) / 2];
-        h->task[i] = h->task[(i - 1) / 2];
-    }
-    h->key[i] = key;
-    h->task[i] = task;
-}
-
-static uint32_t pop(struct heap *h, double *key)
-{
-    const uint32_t task = h->task[0], last = h->task[--h->n];
-    const double least = h->key[0], of_last = h->key[h->n];
-    size_t i = 0;
-    for (size_t c; (c = 2 * i + 1) < h->n; i = c) {
-        if (c + 1 < h->n && h->key[c + 1] < h->key[c]) c++;
-        if (h->key[c] >= of_last) break;
-        h->key[i] = h->key[c];
-        h->task[i] = h->task[c];
-    }
-    h->key[i] = of_last;
-    h->task[i] = last;
-    *key = least;
-    return task;
-}
-
 /* ---- the schedule ---- */
 
 struct schedule {
     const struct waits *w;
     const double *seconds, *alone;
-    struct heap ready, open, runs; /* open: tasks that run and have parts that nobody took; runs: 2 task + owner */
-    uint32_t *left;                /* [task]: how many it waits for; */
-    uint32_t *parts, *under_way;   /* that nobody took; that run */
+    tess_heap ready, open, runs; /* open: tasks that run and have parts that nobody took; runs: 2 task + owner */
+    uint32_t *left;              /* [task]: how many it waits for; */
+    uint32_t *parts, *under_way; /* that nobody took; that run */
     size_t busy, cores;
     double now;
 };
@@ -124,7 +89,7 @@ static void run_part(struct schedule *s, uint32_t k, bool owner)
 {
     s->parts[k]--;
     s->under_way[k]++;
-    push(&s->runs, s->now + s->seconds[k] / parts_of(s, k), 2 * k + owner);
+    tess_heap_push(&s->runs, s->now + s->seconds[k] / parts_of(s, k), 2 * k + owner);
 }
 
 /* Who is free begins a task that is ready, the earlier in the list first, and else takes a part of one that runs. */
@@ -132,15 +97,15 @@ static void employ(struct schedule *s)
 {
     double key;
     while (s->busy < s->cores) {
-        while (s->open.n && !s->parts[s->open.task[0]]) pop(&s->open, &key);
+        while (s->open.n && !s->parts[s->open.of[0]]) tess_heap_pop(&s->open, &key);
         if (s->ready.n) {
-            const uint32_t k = pop(&s->ready, &key);
+            const uint32_t k = tess_heap_pop(&s->ready, &key);
             s->parts[k] = parts_of(s, k);
             run_part(s, k, true);
-            if (s->parts[k]) push(&s->open, k, k);
+            if (s->parts[k]) tess_heap_push(&s->open, k, k);
             s->busy += s->seconds[k] > 0; /* what takes no time takes no core */
         } else if (s->open.n) {
-            run_part(s, s->open.task[0], false);
+            run_part(s, s->open.of[0], false);
             s->busy++;
         } else
             return;
@@ -150,7 +115,7 @@ static void employ(struct schedule *s)
 /* A part ended. Who began the task goes on with it, and has its core until the last part has ended. */
 static void end_part(struct schedule *s)
 {
-    const uint32_t ended = pop(&s->runs, &s->now), k = ended / 2;
+    const uint32_t ended = tess_heap_pop(&s->runs, &s->now), k = ended / 2;
     const bool owner = ended % 2;
     s->under_way[k]--;
     if (owner && s->parts[k]) {
@@ -161,36 +126,24 @@ static void end_part(struct schedule *s)
     if (s->parts[k] || s->under_way[k]) return;
     s->busy -= s->seconds[k] > 0;
     for (size_t i = s->w->first[k]; i < s->w->first[k + 1]; i++)
-        if (!--s->left[s->w->behind[i]]) push(&s->ready, s->w->behind[i], s->w->behind[i]);
-}
-
-static struct heap heap_new(size_t n)
-{
-    return (struct heap){tess_alloc((n + 1) * sizeof(double)), tess_alloc((n + 1) * sizeof(uint32_t)), 0};
-}
-static void heap_free(struct heap *h)
-{
-    free(h->key), free(h->task);
+        if (!--s->left[s->w->behind[i]]) tess_heap_push(&s->ready, s->w->behind[i], s->w->behind[i]);
 }
 
 static double schedule(const tess_uses *u, const struct waits *w, const double *seconds, const double *alone,
                        size_t cores)
 {
     struct schedule s = {.w = w, .seconds = seconds, .alone = alone, .cores = cores};
-    s.ready = heap_new(u->tasks);
-    s.open = heap_new(u->tasks);
-    s.runs = heap_new(u->tasks + cores);
     s.left = tess_alloc((u->tasks + 1) * sizeof *s.left);
     s.parts = tess_alloc((u->tasks + 1) * sizeof *s.parts);
     s.under_way = tess_alloc((u->tasks + 1) * sizeof *s.under_way);
     memcpy(s.left, w->left, u->tasks * sizeof *s.left);
     for (size_t k = 0; k < u->tasks; k++)
-        if (!s.left[k]) push(&s.ready, (double)k, (uint32_t)k);
+        if (!s.left[k]) tess_heap_push(&s.ready, (double)k, (uint32_t)k);
     while (s.ready.n || s.runs.n) {
         employ(&s);
         end_part(&s);
     }
-    heap_free(&s.ready), heap_free(&s.open), heap_free(&s.runs);
+    tess_heap_free(&s.ready), tess_heap_free(&s.open), tess_heap_free(&s.runs);
     free(s.left), free(s.parts), free(s.under_way);
     return s.now;
 }
