@@ -56,6 +56,33 @@ static uint64_t sent_by(const tess_task *t)
 }
 
 /* Walks the tasks in order: a tile lives from the task that writes it anew to its last use. */
+/* The scratch of the task with the most: a worker has one room for all of its tasks. Beside a GPU StarPU makes each
+ * tile of it anew. */
+static uint64_t scratch_of(const tess_program *p)
+{
+    uint64_t most = 0, sum = 0;
+    for (size_t k = 0; k < p->tiles; k++)
+        if (tess_tile_role(p->tile[k]) == TESS_ROLE_SCRATCH) sum += tess_tile_bytes(p->tile[k]);
+    for (size_t k = 0; k < p->tasks; k++) {
+        uint64_t bytes = 0;
+        for (unsigned i = 0; i < p->task[k].nuse; i++) {
+            const tess_tile *t = p->task[k].use[i].tile;
+            if (tess_tile_role(t) == TESS_ROLE_SCRATCH) bytes += tess_tile_bytes(t);
+        }
+        if (bytes > most) most = bytes;
+    }
+    return tess_gpus() > 0 ? sum : most;
+}
+
+static void count_resident(const tess_program *p, tess_plan *plan)
+{
+    for (size_t k = 0; k < p->tiles; k++) {
+        const tess_role r = tess_tile_role(p->tile[k]);
+        if (r != TESS_ROLE_SCRATCH && !tess_program_drops(p->tile[k])) plan->resident[r] += tess_tile_bytes(p->tile[k]);
+    }
+    plan->resident[TESS_ROLE_SCRATCH] += scratch_of(p);
+}
+
 void tess_program_plan(const tess_program *p, tess_plan *plan)
 {
     struct live live = {0};
@@ -87,8 +114,7 @@ void tess_program_plan(const tess_program *p, tess_plan *plan)
     plan->bytes = p->bytes;
     plan->tasks = p->tasks;
     plan->tiles = p->tiles;
-    for (size_t k = 0; k < p->tiles; k++)
-        if (!tess_program_drops(p->tile[k])) plan->resident[tess_tile_role(p->tile[k])] += tess_tile_bytes(p->tile[k]);
+    count_resident(p, plan);
 }
 
 uint64_t tess_plan_fixed(const tess_plan *plan, int workers)
@@ -100,7 +126,6 @@ uint64_t tess_plan_fixed(const tess_plan *plan, int workers)
 uint64_t tess_program_fixed(const tess_program *p, int workers)
 {
     tess_plan plan = {0};
-    for (size_t k = 0; k < p->tiles; k++)
-        if (!tess_program_drops(p->tile[k])) plan.resident[tess_tile_role(p->tile[k])] += tess_tile_bytes(p->tile[k]);
+    count_resident(p, &plan);
     return tess_plan_fixed(&plan, workers);
 }

@@ -19,6 +19,8 @@ static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
     if (!tess_run_evaluates(r)) return TESS_OK;
     TESS_TRY(tess_run_step(r, false, &step));
     tess_step_plan(step, &plan);
+    /* Its tasks are forward tasks of the step that trains, whose workers have room for them. */
+    if (tess_gpus() == 0) plan.resident[TESS_ROLE_SCRATCH] = 0;
     *bytes = tess_plan_fixed(&plan, r->conf.workers);
     tess_step_free(step);
     return TESS_OK;
@@ -44,6 +46,18 @@ static tess_status lay_out(tess_run *r, const tess_place_conf *conf, tess_step *
     return TESS_OK;
 }
 
+/* What the step just placed keeps from an evaluation: all that is fixed, but for the workers' scratch, which is both's.
+ */
+static uint64_t taken_by_training(const tess_run *r, const tess_step *eval)
+{
+    tess_plan plan;
+    const uint64_t fixed = r->place.fixed - r->beside;
+    if (tess_gpus() > 0) return fixed;
+    tess_step_plan(eval, &plan);
+    const uint64_t shared = (uint64_t)r->conf.workers * plan.resident[TESS_ROLE_SCRATCH];
+    return fixed > shared ? fixed - shared : 0;
+}
+
 /* RAM that an evaluation beside the step just placed would need, if it has too little; 0: it has enough, and
  * r->eval_disk is what of it would rest on disk. */
 static uint64_t eval_lacks(tess_run *r, const tess_place_conf *conf)
@@ -53,8 +67,8 @@ static uint64_t eval_lacks(tess_run *r, const tess_place_conf *conf)
     tess_step *step = NULL;
     if (!tess_run_evaluates(r)) return 0;
     beside.slack = beside.slack_states = 0;
-    beside.taken = r->place.fixed - r->beside;
     tess_status status = tess_run_step(r, false, &step);
+    if (status == TESS_OK) beside.taken = taken_by_training(r, step);
     if (status == TESS_OK) status = tess_step_place(step, &beside, &placement);
     tess_step_free(step);
     int64_t needed = status == TESS_OK ? 0 : (int64_t)placement.needed;
@@ -182,7 +196,7 @@ tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
     tess_placement placement;
     tess_place_conf conf = r->conf;
     conf.alone = alone;
-    conf.taken = alone ? 0 : r->place.fixed - r->beside; /* the training step's */
+    conf.taken = alone ? 0 : taken_by_training(r, *step);
     conf.slack = conf.slack_states = 0;
     TESS_TRY(tess_run_at_key(tess_step_place(*step, &conf, &placement)));
     if (alone)

@@ -221,7 +221,7 @@ static struct tess_codelet_state *state_of(tess_codelet *cl)
 void tess_tasks_start(bool profile)
 {
     profiles = profile;
-    tess_parts_start((int)starpu_worker_get_count(), tess_gpu_workers() == 0, helped);
+    tess_parts_start((int)starpu_worker_get_count(), tess_gpu_workers() == 0, helped, tess_slab_hold);
 }
 
 void tess_tasks_stop(void)

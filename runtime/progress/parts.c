@@ -40,6 +40,7 @@ static struct {
     atomic_int open; /* places on which there is something */
     int workers;
     tess_parts_helped helped;
+    tess_parts_holds holds;
     bool counts, shy;
     _Atomic uint64_t taken; /* by others than the owner */
     struct {
@@ -57,8 +58,9 @@ static _Thread_local struct {
     tess_parts_times times;
 } me;
 
-void tess_parts_start(int workers, bool counts, tess_parts_helped helped)
+void tess_parts_start(int workers, bool counts, tess_parts_helped helped, tess_parts_holds holds)
 {
+    board.holds = holds;
     board.counts = counts;
     board.workers = workers < TESS_MAX_WORKERS ? workers : TESS_MAX_WORKERS;
     board.helped = helped;
@@ -70,6 +72,7 @@ void tess_parts_stop(void)
     board.workers = 0;
     board.shy = false;
     for (int w = 0; w < TESS_MAX_WORKERS; w++) {
+        if (board.room[w].bytes && board.holds) board.holds(-(int64_t)board.room[w].bytes);
         free(board.room[w].ptr);
         board.room[w].ptr = NULL;
         board.room[w].bytes = 0;
@@ -276,6 +279,7 @@ void *tess_parts_room(int worker, size_t bytes)
     if (board.room[w].bytes < bytes) {
         free(board.room[w].ptr);
         bytes = (bytes + 4095) / 4096 * 4096;
+        if (board.holds) board.holds((int64_t)bytes - (int64_t)board.room[w].bytes);
         if (posix_memalign(&board.room[w].ptr, bytes < LARGE ? 4096 : HUGE, bytes))
             tess_die("memory: no room is left for a worker's scratch");
         if (bytes >= LARGE) madvise(board.room[w].ptr, bytes, MADV_HUGEPAGE);

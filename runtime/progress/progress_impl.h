@@ -118,8 +118,10 @@ enum { TESS_MAX_WORKERS = 256 };
 
 /* Is told, from a worker that helped with this task, from when to when it did; the task is there still. */
 typedef void (*tess_parts_helped)(const void *task, int worker, double begin, double end);
+/* Is told how many bytes more of RAM, or fewer, workers' rooms take. */
+typedef void (*tess_parts_holds)(int64_t bytes);
 /* Begins a run of so many workers; with `counts` they are those that should not wait (lost.c). */
-void tess_parts_start(int workers, bool counts, tess_parts_helped helped);
+void tess_parts_start(int workers, bool counts, tess_parts_helped helped, tess_parts_holds holds);
 /* Ends it, when they are gone. */
 void tess_parts_stop(void);
 /* Says, from a worker, that it is about to enter a CPU body, of the task at this place in the program. */

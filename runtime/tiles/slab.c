@@ -169,6 +169,16 @@ static int put(unsigned node, void *p, size_t bytes, int flags)
     return 0;
 }
 
+void tess_slab_hold(int64_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    if (bytes > 0) make_room((uint64_t)bytes);
+    held += (uint64_t)bytes;
+    if (held > held_peak) held_peak = held;
+    tess_trace_set(TESS_TRACE_CPU_BYTES, held);
+    pthread_mutex_unlock(&lock);
+}
+
 void tess_slab_install(uint64_t bytes)
 {
     cap = bytes;

@@ -90,6 +90,8 @@ void tess_disk_place_free(struct tess_disk_tile *place, size_t bytes);
 void tess_slab_install(uint64_t cap);
 /* Gives back what waits for the next buffer. */
 void tess_slab_release(void);
+/* Counts so many bytes more, or fewer, that somebody else holds below the cap. */
+void tess_slab_hold(int64_t bytes);
 /* Returns the bytes that StarPU has, and the most since the start. */
 void tess_slab_use(uint64_t *now, uint64_t *peak);
 #endif

@@ -44,7 +44,8 @@ static void check_steps(const char *family, tess_dtype dtype, int64_t tile_eleme
                             (tess_step_conf){0});
     const double off =
         json_number_value(json_object_get(expected, "bf16_norms_off")); /* PyTorch's own, where rows choose */
-    const double of_norms = dtype == TESS_BF16 && off > 0 ? fmax(3e-2, 1.2 * off) : tolerance;
+    /* By the sixth step the noise of bf16 is in the weights as well. */
+    const double of_norms = dtype == TESS_F32 ? tolerance : off > 0 ? fmax(3e-2, 1.2 * off) : 1.5 * tolerance;
     for (size_t i = 0; i < STEPS; i++) {
         const double loss = json_number_value(json_array_get(json_object_get(expected, "loss"), i));
         const double norm = json_number_value(json_array_get(json_object_get(expected, "grad_norm"), i));

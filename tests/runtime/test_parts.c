@@ -89,7 +89,7 @@ static uint64_t stress(int workers, bool shy)
     busy = workers;
     bodies = shy ? BODIES / 30 : BODIES;
     memset(told, 0, sizeof told);
-    tess_parts_start(workers, false, helped);
+    tess_parts_start(workers, false, helped, NULL);
     tess_parts_make_shy(shy);
     for (int w = 0; w < workers; w++) CHECK(!pthread_create(&thread[w], NULL, work, (void *)(intptr_t)w));
     for (int w = 0; w < workers; w++) pthread_join(thread[w], NULL);
