@@ -41,24 +41,6 @@ size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t)
     return most > gpu ? most : gpu;
 }
 
-/* The bucket of a distance key - query: exact up to half of them, then by its logarithm up to `reach`, all beyond in
- * the last; where both sides are seen, half of the buckets are for keys behind the query. */
-int64_t tess_attention_bucket(const tess_attention_arg *a, int64_t distance)
-{
-    int64_t buckets = a->buckets, base = 0;
-    if (!a->causal) {
-        buckets /= 2;
-        if (distance > 0) base = buckets;
-        distance = distance < 0 ? -distance : distance;
-    } else {
-        distance = distance < 0 ? -distance : 0;
-    }
-    const int64_t exact = buckets / 2;
-    if (distance < exact) return base + distance;
-    const float part = logf((float)distance / (float)exact) / (float)log((double)a->reach / (double)exact);
-    return base + least(exact + (int64_t)(part * (float)(buckets - exact)), buckets - 1);
-}
-
 /* ---- bodies ------------------------------------------------------------------------------------------------------ */
 
 /* A part is a unit: the heads of a sequence that share keys. */

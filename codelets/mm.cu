@@ -292,8 +292,9 @@ bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, 
         rest.k = d->k - whole;
         rest.acc = true;
         tess_cuda_mm_run(w, &first, a, b, c);
-        tess_cuda_mm_run(w, &rest, at(a, d->ta ? whole * d->lda : whole, d->in),
-                         at(b, d->tb ? whole : whole * d->ldb, d->in), c);
+        const int64_t size = (int64_t)tess_dtype_size(d->in);
+        tess_cuda_mm_run(w, &rest, (const char *)a + size * (d->ta ? whole * d->lda : whole),
+                         (const char *)b + size * (d->tb ? whole : whole * d->ldb), c);
         return false;
     }
     if (d->column_sum && run(w, d, a, b, c, {COLUMN_SUM, TESS_F32, d->column_sum, NULL})) return true;

@@ -10,6 +10,13 @@ static const tess_optimizer *unsaid(void)
     return &adamw;
 }
 
+uint32_t tess_param_stream(const tess_tensor *p)
+{
+    uint32_t h = 2166136261u;
+    for (const char *name = p->name; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
+    return h;
+}
+
 tess_kept tess_param_kept(const tess_tensor *p)
 {
     const int64_t width = p->dim[1], whole = p->cut->whole[1];
@@ -79,12 +86,6 @@ tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool tra
     h->begins = begins;
     h->trained = trains;
     return TESS_OK;
-}
-
-tess_status tess_param_begin_moment(tess_tensor *p, const struct tess_state *s, int moment)
-{
-    const tess_keeping as = tess_param_kept(p).as; /* zeros are zeros in 8 bits as well */
-    return tess_param_fill(p->g, s->moment[moment], as == TESS_KEEP_BF16 ? TESS_BF16 : TESS_F32, p->held->begins);
 }
 
 tess_dtype tess_param_part_dtype(const tess_tensor *p, tess_part part)

@@ -22,13 +22,6 @@ tess_status tess_param_fill(tess_graph *g, tess_tile *t, tess_dtype type, float 
     return submit(g, &tess_fill[type], (tess_count_arg){.n = n, .value = value}, (tess_use){t, TESS_W}, (tess_use){0});
 }
 
-uint32_t tess_param_stream(const tess_tensor *p)
-{
-    uint32_t h = 2166136261u;
-    for (const char *name = p->name; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
-    return h;
-}
-
 /* What is frozen and of 16 bits has no master in fp32: its weight is one, in 16 bits. */
 static bool is_narrow(const tess_tensor *p)
 {
@@ -239,6 +232,12 @@ static void narrow(const tess_tensor *p, struct tess_placed_piece *h, tess_part 
     if (w->mode & TESS_W) convert(p, h, part, true);
     free(w->room);
     *w = (struct tess_widened){0};
+}
+
+tess_status tess_param_begin_moment(tess_tensor *p, const struct tess_state *s, int moment)
+{
+    const tess_keeping as = tess_param_kept(p).as; /* zeros are zeros in 8 bits as well */
+    return tess_param_fill(p->g, s->moment[moment], as == TESS_KEEP_BF16 ? TESS_BF16 : TESS_F32, p->held->begins);
 }
 
 /* Writes zeros, which every part can begin with. */

@@ -23,6 +23,7 @@ enum { EVENT = 256 }; /* a step of the count; parts are steps of 1, and rarely l
 static atomic_uint events;
 static atomic_int asleep;
 static int hook = -1;
+static bool (*help)(int worker);
 
 static _Thread_local struct {
     unsigned seen;
@@ -41,7 +42,7 @@ static unsigned rest(void *unused)
 {
     (void)unused;
     const unsigned now = atomic_load(&events);
-    if (tess_parts_help(starpu_worker_get_id())) {
+    if (help && help(starpu_worker_get_id())) {
         mine.looks = 0;
         mine.us = LEAST_US;
         return 1;
@@ -73,6 +74,11 @@ void tess_idle_help(int most)
 unsigned tess_idle_events(void)
 {
     return atomic_load(&events) / EVENT;
+}
+
+void tess_idle_helper(bool (*with)(int worker))
+{
+    help = with;
 }
 
 void tess_idle_start(void)

@@ -58,27 +58,6 @@ static _Thread_local struct {
     tess_parts_times times;
 } me;
 
-void tess_parts_start(int workers, bool counts, tess_parts_helped helped, tess_parts_holds holds)
-{
-    board.holds = holds;
-    board.counts = counts;
-    board.workers = workers < TESS_MAX_WORKERS ? workers : TESS_MAX_WORKERS;
-    board.helped = helped;
-    board.taken = 0;
-}
-
-void tess_parts_stop(void)
-{
-    board.workers = 0;
-    board.shy = false;
-    for (int w = 0; w < TESS_MAX_WORKERS; w++) {
-        if (board.room[w].bytes && board.holds) board.holds(-(int64_t)board.room[w].bytes);
-        free(board.room[w].ptr);
-        board.room[w].ptr = NULL;
-        board.room[w].bytes = 0;
-    }
-}
-
 void tess_parts_make_shy(bool shy)
 {
     board.shy = shy;
@@ -267,6 +246,33 @@ bool tess_parts_help(int worker)
     me.inside = me.helps = false;
     return true;
 }
+
+/* ---- start and stop ---- */
+
+void tess_parts_start(int workers, bool counts, tess_parts_helped helped, tess_parts_holds holds)
+{
+    board.holds = holds;
+    board.counts = counts;
+    board.workers = workers < TESS_MAX_WORKERS ? workers : TESS_MAX_WORKERS;
+    board.helped = helped;
+    tess_idle_helper(tess_parts_help);
+    board.taken = 0;
+}
+
+void tess_parts_stop(void)
+{
+    tess_idle_helper(NULL);
+    board.workers = 0;
+    board.shy = false;
+    for (int w = 0; w < TESS_MAX_WORKERS; w++) {
+        if (board.room[w].bytes && board.holds) board.holds(-(int64_t)board.room[w].bytes);
+        free(board.room[w].ptr);
+        board.room[w].ptr = NULL;
+        board.room[w].bytes = 0;
+    }
+}
+
+/* ---- scratch ---- */
 
 void *tess_part_room(void *mine, size_t bytes)
 {

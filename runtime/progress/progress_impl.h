@@ -107,6 +107,8 @@ void tess_idle_start(void);
 void tess_idle_stop(void);
 /* Says, from any thread, that there may be work for them: after it was given to StarPU. */
 void tess_idle_wake(void);
+/* Says what a worker without a task may do before it sleeps, in no body: true, it did something. NULL: nothing. */
+void tess_idle_helper(bool (*with)(int worker));
 /* Says, from any thread, that there are parts to help with, to so many of those who sleep. */
 void tess_idle_help(int most);
 /* Returns how often the former was said. */

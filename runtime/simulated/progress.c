@@ -52,6 +52,11 @@ void tess_idle_help(int most)
     (void)most;
 }
 
+void tess_idle_helper(bool (*with)(int worker))
+{
+    (void)with;
+}
+
 void tess_idle_start(void)
 {
     starpu_pthread_mutex_init(&held, NULL);
