@@ -370,17 +370,33 @@ tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
     return status;
 }
 
-/* The newest step in dir whose checkpoint is whole; -1: there is none. */
-static int64_t newest_whole(const char *dir)
+/* A reader on a slow machine loses the race many times to a run that writes a checkpoint every step. */
+enum { PICKS = 30 };
+
+/* The newest step in dir whose checkpoint is whole, *first the newest of any; -1: there is none. */
+static int64_t newest_of_list(const char *dir, int64_t *first)
 {
     int64_t *steps, newest = -1;
     size_t n = list(dir, &steps);
+    *first = n ? steps[0] : -1;
     for (size_t i = 0; i < n && newest < 0; i++) {
         char *path = path_of(dir, steps[i], "");
         if (tess_states_whole(path)) newest = steps[i];
         free(path);
     }
     free(steps);
+    return newest;
+}
+
+/* The same; where those that were listed went meanwhile, others came. */
+static int64_t newest_whole(const char *dir)
+{
+    int64_t before = -1, first, newest = -1;
+    for (int attempt = 0; attempt < PICKS && newest < 0; attempt++) {
+        newest = newest_of_list(dir, &first);
+        if (first < 0 || first == before) break;
+        before = first;
+    }
     return newest;
 }
 
@@ -398,9 +414,6 @@ tess_status tess_checkpoint_pick(const char *dir, char **picked)
     *picked = step < 0 ? tess_strdup(dir) : path_of(dir, step, "");
     return TESS_OK;
 }
-
-/* A reader on a slow machine loses the race many times to a run that writes a checkpoint every step. */
-enum { PICKS = 30 };
 
 tess_status tess_checkpoint_open(const char *dir, tess_status (*open)(const char *path, void *what),
                                  void (*close)(void *what), void *what, char **path)
