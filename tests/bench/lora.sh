@@ -14,7 +14,7 @@ row() {
     out=$(run "${@:3}") || { printf '%-10s %-8s %s\n' "$1" "$2" "$(tail -1 <<<"$out")"; return; }
     rate=$(sed -n 's/^\([0-9]*\) tokens.*/\1/p' <<<"$out")
     peak=$(sed -n 's/^peak memory of the process \([^;]*\);.*/\1/p' <<<"$out")
-    moved=$(sed -n 's/^disk: \([^;]*\) a step;.*/\1/p' <<<"$out")
+    moved=$(sed -n 's/^disk: [0-9]* bytes a step (\([^)]*\));.*/\1/p' <<<"$out")
     printf '%-10s %-8s %8s %12s %14s\n' "$1" "$2" "$rate" "$peak" "${moved:--}"
 }
 printf '%-10s %-8s %8s %12s %14s\n' RAM trains tokens/s peak 'disk a step'

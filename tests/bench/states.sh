@@ -37,6 +37,6 @@ for _ in 1 2; do
     for states in fp32 bf16 8bit; do
         out=$("$tessera" bench bf16.enabled=true --steps 3 "optimizer_states=$states" "memory.cpu=${cap}MiB" "memory.path=$work" 2>&1)
         printf '%-6s %9s %14s\n' "$states" "$(sed -n 's/^\([0-9]*\) tokens.*/\1/p' <<<"$out")" \
-            "$(sed -n 's/^disk: \([^;]*\) a step;.*/\1/p' <<<"$out")"
+            "$(sed -n 's/^disk: [0-9]* bytes a step (\([^)]*\));.*/\1/p' <<<"$out")"
     done
 done

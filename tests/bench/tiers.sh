@@ -22,13 +22,14 @@ for share in 2 3 4 8; do
     capped=$(run "memory.cpu=${cap}MiB" "memory.path=$swap" 2>&1) || { echo "1/$share: $capped"; continue; }
     again=$(run)
     awk -v share="$share" -v cap="$cap" -v a="$(rate "$capped")" -v b="$(rate "$free")" -v c="$(rate "$again")" \
-        -v moved="$(field "$capped" '^disk: \(.*\) a step, .* of the bound.*')" \
-        -v bound="$(field "$capped" '^disk:.* of the bound \([^,]*\), .*')" \
-        -v ratio="$(field "$capped" '^disk:.* \([0-9.]*\) of the bound.*')" \
-        -v peak="$(field "$capped" '^peak memory \([^:]*\):.*')" \
+        -v bytes="$(field "$capped" '^disk: \([0-9]*\) bytes.*')" \
+        -v moved="$(field "$capped" '^disk: [0-9]* bytes a step (\([^)]*\));.*')" \
+        -v bound="$(field "$capped" '^disk:.* no plan has less than \([^;]*\);.*')" \
+        -v peak="$(field "$capped" '^peak memory of the process \([^;]*\);.*')" \
         -v paper="$(field "$capped" '^plan:.*on paper \([0-9.]*\) s.*')" \
         -v took="$(field "$capped" '^a step of \([0-9.]*\) ms.*')" \
-        'BEGIN { free = (b + c) / 2
+        'function of(text, part) { split(text, part, " "); return part[1] * 1024 ^ index("KMGT", substr(part[2], 1, 1)) }
+         BEGIN { free = (b + c) / 2; ratio = bound ? sprintf("%.2f", bytes / of(bound)) : ""
                  printf "1/%d of states, %4d MiB %5d t/s %5d t/s %6.1f%%  %9s %9s %5s  %8s %6.2f s %6.2f s\n",
                      share, cap, a, free, 100 * a / free, moved, bound, ratio, peak, paper, took / 1000 }'
 done
