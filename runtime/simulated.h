@@ -13,7 +13,7 @@
 
 /* The share of a machine's rates that a codelet reaches. */
 typedef struct tess_simulated_share {
-    char codelet[64]; /* "linear_forward fp32" */
+    char codelet[64]; /* "linear_forward f32" */
     double share;
 } tess_simulated_share;
 

@@ -23,7 +23,8 @@ static void help(FILE *out)
 static const char *const required[] = {"model", NULL};
 const tess_config_use cmd_bench_use = {
     "model seed deterministic data.seq_length train_batch_size train_micro_batch_size_per_gpu "
-    "gradient_accumulation_steps optimizer gradient_clipping bf16 fp16 amp torch_autocast memory parallel "
+    "gradient_accumulation_steps optimizer optimizer_states gradient_clipping bf16 fp16 amp torch_autocast memory "
+    "parallel "
     "zero_optimization aio activation_checkpointing output trace",
     required};
 

@@ -23,7 +23,7 @@ static const char *const required[] = {"model", NULL};
 const tess_config_use cmd_estimate_use = {
     "model deterministic data.seq_length data.valid eval_every train_batch_size train_micro_batch_size_per_gpu "
     "gradient_accumulation_steps "
-    "optimizer gradient_clipping bf16 fp16 amp torch_autocast memory parallel zero_optimization aio "
+    "optimizer optimizer_states gradient_clipping bf16 fp16 amp torch_autocast memory parallel zero_optimization aio "
     "activation_checkpointing",
     required};
 

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@ static void help(FILE *out)
 static const char *const required[] = {"model", NULL};
 const tess_config_use cmd_simulate_use = {
     "model seed deterministic data.seq_length train_batch_size train_micro_batch_size_per_gpu "
-    "gradient_accumulation_steps optimizer gradient_clipping bf16 fp16 amp torch_autocast memory "
+    "gradient_accumulation_steps optimizer optimizer_states gradient_clipping bf16 fp16 amp torch_autocast memory "
     "zero_optimization aio activation_checkpointing output trace",
     required};
 
@@ -84,16 +85,38 @@ static tess_status judge(int status, FILE *said)
 
 /* ---- starting it ---- */
 
+/* Whoever ends this program ends the simulator as well, and what lies in its home goes; then this ends by the signal.
+ */
+static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+enum { ENDS = sizeof ends / sizeof *ends };
+static volatile sig_atomic_t ended_by;
+static volatile pid_t simulates;
+
+static void end(int number)
+{
+    ended_by = number;
+    if (simulates > 0) kill(simulates, SIGKILL);
+}
+
+static void set_ends(void (*to)(int))
+{
+    for (int i = 0; i < ENDS; i++) signal(ends[i], to);
+}
+
 static void enter(const char *home, FILE *said)
 {
-    static const char *const theirs[] = {"XDG_CACHE_HOME", "STARPU_PERF_MODEL_DIR", "STARPU_PERF_MODEL_PATH"};
+    /* What is said of this machine; the policy is also said of that one. */
+    static const char *const theirs[] = {"XDG_CACHE_HOME",       "STARPU_PERF_MODEL_DIR", "STARPU_PERF_MODEL_PATH",
+                                         "STARPU_NCPU",          "STARPU_NCPUS",          "STARPU_RESERVE_NCPU",
+                                         "STARPU_WORKERS_CPUID", "STARPU_WORKERS_COREID"};
     for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) unsetenv(theirs[i]);
     setenv("STARPU_HOME", home, 1);
     setenv("STARPU_HOSTNAME", "simulated", 1);
     dup2(fileno(said), STDERR_FILENO);
+    set_ends(SIG_DFL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
-/* Waits for it; an interrupt is the simulator's, which ends by it. */
 static tess_status start(const char *simulator, char **arguments, const char *home, FILE *said)
 {
     int status;
@@ -106,9 +129,10 @@ static tess_status start(const char *simulator, char **arguments, const char *ho
         fprintf(stderr, "%s\n", strerror(errno));
         _exit(127);
     }
-    signal(SIGINT, SIG_IGN);
+    simulates = child;
+    if (ended_by) kill(child, SIGKILL);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-    signal(SIGINT, SIG_DFL);
+    simulates = 0;
     return judge(status, said);
 }
 
@@ -122,17 +146,19 @@ static tess_status simulate(const tess_simulated *m, char **arguments)
 {
     const char *tmp = getenv("TMPDIR");
     char *simulator = find_simulator(), *home = tess_format("%s/tessera-simulate-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    char *path = NULL;
     FILE *said = NULL;
     tess_status status = TESS_OK;
     bool made = false;
+    set_ends(end);
     if (!simulator)
         status = tess_error(TESS_INVALID, "simulate",
                             "this build has no tessera-simulator (tools/starpu simgrid makes "
                             "the StarPU that it is built with)");
     else if (!(made = mkdtemp(home)))
         status = tess_error(TESS_FAILED, home, "cannot be made: %s (set TMPDIR)", strerror(errno));
-    else if (!(said = tmpfile()))
-        status = tess_error(TESS_FAILED, "simulate", "no temporary file can be made: %s", strerror(errno));
+    else if (!(said = fopen(path = tess_format("%s/said", home), "w+")))
+        status = tess_error(TESS_FAILED, path, "cannot be made: %s (set TMPDIR)", strerror(errno));
     if (status == TESS_OK) status = tess_platform_write(m, home);
     if (status == TESS_OK) {
         arguments[0] = simulator;
@@ -140,7 +166,10 @@ static tess_status simulate(const tess_simulated *m, char **arguments)
     }
     if (said) fclose(said);
     if (made) nftw(home, take_away, 16, FTW_DEPTH | FTW_PHYS);
+    set_ends(SIG_DFL);
+    if (ended_by) raise(ended_by);
     free(home);
+    free(path);
     free(simulator);
     return status;
 }

@@ -30,8 +30,7 @@ static void print_disk(FILE *out, const tess_bench_run *b, int steps)
     tess_disk_traffic(&read, &written, &used, &peak);
     fprintf(out,
             "disk: %.0f bytes a step (%s); the plan says %s, and no plan has less than %s; %s there; workers waited "
-            "%.2f s a step for "
-            "it\n",
+            "%.2f s a step for it\n",
             (double)(read + written - b->moved) / steps, tess_human_bytes((double)(read + written - b->moved) / steps),
             tess_human_bytes((double)(b->run.place.read + b->run.place.written)),
             tess_human_bytes((double)b->run.place.bound), tess_human_bytes((double)peak), tess_flow_waited() / steps);

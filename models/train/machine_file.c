@@ -1,4 +1,5 @@
 /* A machine as a file: JSON whose units stand in its names, see docs/simulate.md. */
+#include "dirs_impl.h"
 #include "machine_impl.h"
 #include <errno.h>
 #include <jansson.h>
@@ -165,20 +166,12 @@ tess_status tess_machine_write(const char *path, const tess_simulated *m)
     json_object_set_new(shares, "copies", json_real(m->copy_share));
     for (int i = 0; i < m->shares; i++) json_object_set_new(shares, m->share[i].codelet, json_real(m->share[i].share));
     json_object_set_new(root, "shares", shares);
-    char *temporary = tess_format("%s-XXXXXX", path);
-    const int fd = mkstemp(temporary);
-    int error = fd < 0 ? errno : 0;
-    if (fd >= 0) {
-        FILE *f = fdopen(fd, "w");
-        if (json_dumpf(root, f, JSON_INDENT(4) | JSON_REAL_PRECISION(10)) || fputc('\n', f) == EOF)
-            error = errno ? errno : EIO;
-        if (fclose(f) && !error) error = errno;
-        if (!error && rename(temporary, path)) error = errno;
-        if (error) unlink(temporary);
-    }
-    free(temporary);
+    json_t *before = json_load_file(path, 0, NULL), *about = json_object_get(before, "about");
+    if (about) json_object_set(root, "about", about);
+    char *text = json_dumps(root, JSON_INDENT(4) | JSON_REAL_PRECISION(10));
+    const tess_status status = tess_write_text(path, text);
+    free(text);
+    json_decref(before);
     json_decref(root);
-    return error ? tess_error(tess_errno_status(error), path, "cannot be written: %s (name another file)",
-                              strerror(error))
-                 : TESS_OK;
+    return status;
 }

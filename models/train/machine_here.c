@@ -10,14 +10,18 @@ tess_status tess_machine_write_here(const char *path)
     tess_simulated m = {.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE};
     tess_hardware h;
     tess_yardstick y;
+    if (tess_ranks() > 1)
+        return tess_error(TESS_INVALID, path,
+                          "is to have a whole machine, of which %d ranks have parts (start it alone)", tess_ranks());
     if (!access(path, F_OK)) TESS_TRY(tess_machine_read(path, &m));
     tess_hardware_read(&h);
-    m.has_drive = tess_yardstick_read(".", false, &y) == TESS_OK;
+    const bool drive = tess_yardstick_read(".", false, &y) == TESS_OK;
+    if (!drive) tess_note("%s: its drive was not measured: %s", path, tess_error_text());
     snprintf(m.name, sizeof m.name, "%.63s", h.cpu_name);
     m.cores = y.cores;
     m.ram_bytes = h.ram_bytes;
     m.copy_rate = y.copy_rate;
-    m.drive = y.drive;
+    if (drive) m.drive = y.drive, m.has_drive = true;
     for (int t = 0; t < TESS_YARDSTICKS; t++) m.matrix_rate[t] = y.matrix_rate[t];
     return tess_machine_write(path, &m);
 }

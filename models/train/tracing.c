@@ -34,10 +34,9 @@ static char *about(const tess_run *r, const tess_plan *plan, const tess_measure 
         json_object_update_new(
             o, json_pack("{s:f, s:f, s:f}", "read_rate", rates.read, "write_rate", rates.write, "both", rates.both));
     if (r->disk)
-        json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f, s:I, s:I, s:I}", "paper_seconds", p->time.seconds,
-                                            "paper_work", p->time.work, "paper_read", p->time.read, "paper_write",
-                                            p->time.write, "planned_read", (json_int_t)p->read, "planned_write",
-                                            (json_int_t)p->written, "bound_bytes", (json_int_t)p->bound));
+        json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f, s:I}", "paper_seconds", p->time.seconds, "paper_work",
+                                            p->time.work, "paper_read", p->time.read, "paper_write", p->time.write,
+                                            "bound_bytes", (json_int_t)p->bound));
     char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
     json_decref(o);
     return text;

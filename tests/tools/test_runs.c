@@ -406,29 +406,10 @@ TEST(any_key_of_a_models_directory)
 
 /* ---- checkpoints as models ---- */
 
-static void setup_tokenizer(void)
-{
-    char config[300];
-    tiny_setup();
-    mkdir("base", 0777);
-    char *tokenizer = read_file(TESS_FIXTURES "/tokenizer_gpt2.json", NULL);
-    json_t *root = json_loads(tokenizer ? tokenizer : "", 0, NULL);
-    const size_t words = json_object_size(json_object_get(json_object_get(root, "model"), "vocab"));
-    CHECK(words > 256);
-    snprintf(config, sizeof config,
-             "{\"model_type\": \"gpt2\", \"vocab_size\": %zu, \"n_positions\": 32, \"n_embd\": 16, \"n_layer\": 1, "
-             "\"n_head\": 2}",
-             words + 8);
-    write_text("base/config.json", config);
-    write_text("base/tokenizer.json", tokenizer ? tokenizer : "");
-    json_decref(root);
-    free(tokenizer);
-}
-
 TEST(a_checkpoint_is_a_model)
 {
     static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
-    setup_tokenizer();
+    tiny_setup_tokenizer();
     RUN("train", "run.json", "model=base", CK, EVERY);
     EXPECT_DONE();
     RUN("export", "ck", "hf");

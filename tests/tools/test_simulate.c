@@ -89,6 +89,33 @@ TEST(one_machine_gives_the_same_digits_and_twice_the_rates_half_the_time)
     free(first);
 }
 
+/* Where this machine's workers are is nothing to that one. */
+TEST(what_is_said_of_this_machine_is_not_of_that)
+{
+    SIMULATE_SETUP();
+    char *first = strdup(ran.out);
+    setenv("STARPU_NCPU", "1", 1);
+    RUN("simulate", "run.json", "--machine", "two.json");
+    unsetenv("STARPU_NCPU");
+    EXPECT_DONE();
+    CHECK_STR(ran.out, first);
+    free(first);
+}
+
+TEST(a_signal_leaves_nothing_behind)
+{
+    SIMULATE_SETUP();
+    mkdir("tmp", 0777);
+    setenv("TMPDIR", "tmp", 1);
+    const pid_t run = START("simulate", "run.json", "--machine", "two.json", "--steps", "100000");
+    WAIT_UNTIL(run, names_in("tmp", "tessera-simulate-", NULL) > 0);
+    kill(run, SIGTERM);
+    run_finish(run);
+    unsetenv("TMPDIR");
+    CHECK(ran.status != 0);
+    CHECK_EQ(names_in("tmp", "tessera-simulate-", NULL), 0);
+}
+
 TEST(policies_of_starpu_act)
 {
     SIMULATE_SETUP();

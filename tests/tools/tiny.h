@@ -92,7 +92,27 @@ static inline void wide_setup_with(const char *members)
 /* Behind it an error names the least memory.cpu that would do. */
 #define WIDE_LEAST "any step of this run (memory.cpu="
 
-/* And a model that was trained a step, in out/model. */
+/* A tiny run, and base/, which has the configuration of a model without weights, and a tokenizer. */
+static inline void tiny_setup_tokenizer(void)
+{
+    char config[300];
+    tiny_setup();
+    mkdir("base", 0777);
+    char *tokenizer = read_file(TESS_FIXTURES "/tokenizer_gpt2.json", NULL);
+    json_t *root = json_loads(tokenizer ? tokenizer : "", 0, NULL);
+    const size_t words = json_object_size(json_object_get(json_object_get(root, "model"), "vocab"));
+    CHECK(words > 256);
+    snprintf(config, sizeof config,
+             "{\"model_type\": \"gpt2\", \"vocab_size\": %zu, \"n_positions\": 32, \"n_embd\": 16, \"n_layer\": 1, "
+             "\"n_head\": 2}",
+             words + 8);
+    write_text("base/config.json", config);
+    write_text("base/tokenizer.json", tokenizer ? tokenizer : "");
+    json_decref(root);
+    free(tokenizer);
+}
+
+/* A tiny run, and a model that was trained a step, in out/model. */
 static inline void tiny_setup_trained(void)
 {
     tiny_setup();
