@@ -43,13 +43,14 @@ static void add(uint64_t *hash, const void *data, size_t bytes)
 }
 
 /* Losses, norms and all that was trained, as one number; and how many parts others took. */
-static uint64_t train(tess_dtype t, int workers, uint64_t *taken)
+static uint64_t train(tess_dtype t, tess_keeping keeping, int workers, uint64_t *taken)
 {
     static int32_t id[B * T], target[B * T];
     tess_optimizer adamw = TESS_ADAMW;
     tess_step *s;
     uint64_t hash = 1469598103934665603u;
     adamw.clip = 1;
+    adamw.keeping = keeping;
     for (int i = 0; i < B * T; i++) id[i] = i * i / 7 % V, target[i] = (i + 1) * (i + 1) / 7 % V;
     tess_tensor *loss = describe(t);
     CHECK(tess_step_new(loss, &(tess_step_conf){.train = true, .micro = 1, .optimizer = adamw}, &s) == TESS_OK);
@@ -84,28 +85,29 @@ static uint64_t train(tess_dtype t, int workers, uint64_t *taken)
     return hash;
 }
 
-static void same(tess_dtype t)
+static void same(tess_dtype t, tess_keeping keeping)
 {
     uint64_t taken;
-    const uint64_t one = train(t, 1, &taken);
+    const uint64_t one = train(t, keeping, 1, &taken);
     CHECK(taken == 0);
-    CHECK(train(t, 2, &taken) == one);
+    CHECK(train(t, keeping, 2, &taken) == one);
     CHECK(taken > 0);
-    CHECK(train(t, 4, &taken) == one);
+    CHECK(train(t, keeping, 4, &taken) == one);
     CHECK(taken > 0);
 }
 
 TEST(bits_of_bf16_are_those_of_one_worker)
 {
-    same(TESS_BF16);
+    same(TESS_BF16, TESS_KEEP_F32);
+    same(TESS_BF16, TESS_KEEP_INT8);
 }
 
 TEST(bits_of_fp32_are_those_of_one_worker)
 {
-    same(TESS_F32);
+    same(TESS_F32, TESS_KEEP_BF16);
 }
 
 TEST(bits_of_fp16_are_those_of_one_worker)
 {
-    same(TESS_F16);
+    same(TESS_F16, TESS_KEEP_F32);
 }

@@ -95,6 +95,30 @@ TEST(a_run_that_goes_on_has_the_same_bits)
     end();
 }
 
+/* What was read before a step said how it keeps moments is not dropped in silence. */
+TEST(moments_that_a_step_keeps_otherwise)
+{
+    begin();
+    struct net n;
+    tess_position at;
+    bool found;
+    tess_step *s = make(&n, TESS_F32, false);
+    OK(tess_graph_init(n.g, 1));
+    net_run(&n, s, 0, 1e-2f);
+    OK(tess_graph_checkpoint(n.g, in_dir("checkpoints"), 1, &(tess_position){.step = 1}));
+    drop(&n, s);
+    net_make(&n, &(tess_graph_conf){.tile_rows = T, .tile_elements = 64 * C}, net_gpt);
+    OK(tess_graph_resume(n.g, in_dir("checkpoints"), &at, &found));
+    tess_step_conf conf = {.train = true, .optimizer = TESS_ADAMW};
+    conf.optimizer.keeping = TESS_KEEP_BF16;
+    WRONG(tess_step_new(n.loss, &conf, &s), "has moments already, kept otherwise");
+    conf.optimizer.keeping = TESS_KEEP_F32;
+    OK(tess_step_new(n.loss, &conf, &s));
+    net_run(&n, s, 1, 1e-2f);
+    drop(&n, s);
+    end();
+}
+
 TEST(files_of_another_model)
 {
     begin();

@@ -15,7 +15,7 @@ OP_TASKS(dropout)
 {
     for (int train = op_speed; train < 2; train++) OP_EACH(t) OP_EACH_ACC(acc)
         {
-            tess_dropout_arg a = {.rows = 61, .width = 83, .row0 = 1 << 28, .op = 5, .p = 0.3f, .acc = acc};
+            tess_dropout_arg a = {.rows = 1021, .width = 83, .row0 = 1 << 28, .op = 5, .p = 0.3f, .acc = acc};
             if (op_speed) a = (tess_dropout_arg){.rows = 1024, .width = 768, .op = 5, .p = 0.1f, .acc = true};
             const int64_t n = a.rows * a.width;
             op_env.train = train;

@@ -165,7 +165,7 @@ double op_distance(const struct op_buffer *b, const void *got)
 
 int64_t op_length(int k)
 {
-    static const int64_t lengths[] = {1, 7, 8, 2048, 5003, 0}, large[] = {1024 * 3072, 0};
+    static const int64_t lengths[] = {1, 7, 8, 2048, 5003, 70003 /* more than a part */, 0}, large[] = {1024 * 3072, 0};
     return op_speed ? large[k] : lengths[k];
 }
 

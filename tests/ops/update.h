@@ -86,8 +86,8 @@ static void update_not_finite(const tess_optimizer *o)
 /* Rows of matrices whose moments are in fewer bits: what is here of a row of the whole, in three runs of rows. */
 static const struct {
     int64_t rows, width, whole, column;
-} update_rows[] = {{7, 768, 768, 0}, {4, 384, 768, 384}, {5, 33, 67, 34},
-                   {9, 8, 8, 0},     {3, 257, 257, 0},   {1, 1024, 1024, 0}};
+} update_rows[] = {{7, 768, 768, 0}, {4, 384, 768, 384}, {5, 33, 67, 34},   {9, 8, 8, 0},
+                   {3, 257, 257, 0}, {1, 1024, 1024, 0}, {300, 768, 768, 0} /* more than a part */};
 
 static void update_kept(const tess_optimizer *o, tess_keeping as, int kind)
 {
@@ -152,7 +152,8 @@ static void update_each_kept(const tess_optimizer *o)
         tess_optimizer kept = *o;
         kept.keeping = (tess_keeping)as;
         if (tess_optimizer_check(&kept) != TESS_OK) continue;
-        for (int kind = 0; kind < (op_speed ? 1 : 6); kind++) update_kept(o, (tess_keeping)as, kind);
+        for (int kind = 0; kind < (op_speed ? 1 : (int)(sizeof update_rows / sizeof *update_rows)); kind++)
+            update_kept(o, (tess_keeping)as, kind);
     }
     op_dice = dice;
 }

@@ -119,3 +119,24 @@ TEST(nobody_helps_outside_of_a_run)
     tess_parts_run(7, nested, ran);
     for (int i = 0; i < 7; i++) CHECK(ran[i] == 1);
 }
+
+static int64_t held;
+static void holds(int64_t bytes)
+{
+    held += bytes;
+}
+
+TEST(rooms_are_counted_while_they_are_there)
+{
+    held = 0;
+    tess_parts_start(2, false, helped, holds);
+    tess_parts_room(0, 100);
+    CHECK_EQ(held, 4096);
+    tess_parts_room(1, 3 << 20);
+    CHECK_EQ(held, 4096 + (4 << 20));
+    memset(tess_parts_room(0, 5000), 1, 5000);
+    tess_parts_room(0, 4096); /* it has more */
+    CHECK_EQ(held, 8192 + (4 << 20));
+    tess_parts_stop();
+    CHECK_EQ(held, 0);
+}

@@ -3,7 +3,9 @@
  * it, are this program's. */
 #define CHECK_MAIN
 #include "check.h"
+#include "share_impl.h"
 #include "tiles_impl.h"
+#include <linux/mempolicy.h>
 #include <pthread.h>
 #include <starpu.h>
 #include <sys/mman.h>
@@ -194,4 +196,28 @@ TEST(the_cap_holds_at_any_moment)
     CHECK(map.most > flow_cap / 2);
     tess_slab_release();
     CHECK_EQ(map.now, 0);
+}
+
+/* Where hwloc says that this process has cores of two nodes. */
+TEST(large_buffers_lie_on_all_nodes)
+{
+    int policy = -1;
+    for (int nodes = 2; nodes >= 1; nodes--) {
+        hwloc_topology_t t;
+        setenv("HWLOC_SYNTHETIC", nodes == 2 ? "numa:2 core:1 pu:1" : "numa:1 core:2 pu:1", 1);
+        setenv("HWLOC_THISSYSTEM", "1", 1);
+        hwloc_topology_init(&t);
+        CHECK(!hwloc_topology_load(t));
+        tess_share_spread(t, hwloc_topology_get_topology_cpuset(t));
+        hwloc_topology_destroy(t);
+        unsetenv("HWLOC_SYNTHETIC");
+        unsetenv("HWLOC_THISSYSTEM");
+        begin(32 * MiB);
+        void *mine = new_block(4 * MiB);
+        const bool told = !syscall(SYS_get_mempolicy, &policy, NULL, 0, mine, MPOL_F_ADDR);
+        put(0, mine, 4 * MiB, 0);
+        tess_slab_release();
+        if (!told) SKIP("the kernel has no memory policies, or does not tell them");
+        CHECK_EQ(policy, nodes == 2 ? MPOL_INTERLEAVE : MPOL_DEFAULT);
+    }
 }
