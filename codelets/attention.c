@@ -30,9 +30,9 @@ size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t)
 {
     forward_room f;
     backward_room b;
-    /* Of all ways the most, so that it does not depend on the machine. */
+    /* Of all ways the most, so that it does not depend on what this CPU has. */
     const size_t way[] = {forward_take(&f, a, t, NULL), backward_take(&b, a, t, NULL),
-                          tess_attention_wide_forward_scratch(a, t), tess_attention_wide_backward_scratch(a, t)};
+                          tess_attention_wide_forward_scratch(a), tess_attention_wide_backward_scratch(a, t)};
     size_t most = 0;
     for (int i = 0; i < 4; i++) most = way[i] > most ? way[i] : most;
     /* On a GPU delta of all rows at once, a bias by distance and its gradient. */

@@ -180,7 +180,7 @@ TESS_INLINE void bend_back(const tess_attention_arg *a, const float *bias, float
 
 /* Whether this CPU has what attention_wide_forward.c asks for; the bytes of a unit's scratch there; and the unit. */
 bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t);
-size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a, tess_dtype t);
+size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a);
 size_t tess_attention_wide_backward_scratch(const tess_attention_arg *a, tess_dtype t);
 void tess_attention_wide_forward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t);
 void tess_attention_wide_backward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t);

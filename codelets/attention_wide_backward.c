@@ -257,24 +257,7 @@ TESS_WIDE_INLINE void backward_unit(const attention_task *task, int64_t sequence
     put(part_at(task->dv, key_row, group, t), task->dv.ld, r.dv, dim, 1, keys, a->dim, a->acc, t);
 }
 
-TESS_WIDE static void backward_floats(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
-{
-    backward_unit(task, sequence, group, false, t);
-}
-TESS_WIDE static void backward_halves(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
-{
-    backward_unit(task, sequence, group, true, t);
-}
-void tess_attention_wide_backward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
-{
-    if (t != TESS_BF16) {
-        backward_floats(task, sequence, group, t);
-        return;
-    }
-    wide_tiles_begin();
-    backward_halves(task, sequence, group, t);
-    wide_tiles_end();
-}
+WIDE_BODY(backward)
 
 size_t tess_attention_wide_backward_scratch(const tess_attention_arg *a, tess_dtype t)
 {

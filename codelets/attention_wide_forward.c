@@ -178,34 +178,16 @@ TESS_WIDE_INLINE void forward_unit(const attention_task *task, int64_t sequence,
     }
 }
 
-TESS_WIDE static void forward_floats(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
-{
-    forward_unit(task, sequence, group, false, t);
-}
-TESS_WIDE static void forward_halves(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
-{
-    forward_unit(task, sequence, group, true, t);
-}
-void tess_attention_wide_forward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
-{
-    if (t != TESS_BF16) {
-        forward_floats(task, sequence, group, t);
-        return;
-    }
-    wide_tiles_begin();
-    forward_halves(task, sequence, group, t);
-    wide_tiles_end();
-}
+WIDE_BODY(forward)
 
 /* m follows the largest products, which are the largest logits if the scale is positive. */
 bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t)
 {
     return a->scale > 0 && tess_mm_wide(t);
 }
-size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a, tess_dtype t)
+size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a)
 {
     forward_room f;
-    (void)t;
     return forward_take(&f, a, NULL);
 }
 
@@ -216,9 +198,9 @@ bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t)
     (void)a, (void)t;
     return false;
 }
-size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a, tess_dtype t)
+size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a)
 {
-    (void)a, (void)t;
+    (void)a;
     return 0;
 }
 void tess_attention_wide_forward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)

@@ -159,4 +159,27 @@ TESS_WIDE static void put(void *to, int64_t ld, const float *from, int64_t apart
         put_rows(to, ld, from, apart, by, rows, dim, acc, TESS_F16);
 }
 
+/* ---- bodies ------------------------------------------------------------------------------------------------------ */
+
+/* Of forward_unit or backward_unit, with halves as tiles of 16 bits and all else in fp32. */
+#define WIDE_BODY(pass)                                                                                                \
+    TESS_WIDE static void pass##_floats(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)     \
+    {                                                                                                                  \
+        pass##_unit(task, sequence, group, false, t);                                                                  \
+    }                                                                                                                  \
+    TESS_WIDE static void pass##_halves(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)     \
+    {                                                                                                                  \
+        pass##_unit(task, sequence, group, true, t);                                                                   \
+    }                                                                                                                  \
+    void tess_attention_wide_##pass(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)         \
+    {                                                                                                                  \
+        if (t != TESS_BF16) {                                                                                          \
+            pass##_floats(task, sequence, group, t);                                                                   \
+            return;                                                                                                    \
+        }                                                                                                              \
+        wide_tiles_begin();                                                                                            \
+        pass##_halves(task, sequence, group, t);                                                                       \
+        wide_tiles_end();                                                                                              \
+    }
+
 #endif

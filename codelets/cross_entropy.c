@@ -31,7 +31,7 @@ static int64_t apart(const tess_cross_entropy_arg *a)
 }
 static int64_t strips_of(int64_t out)
 {
-    return (out + STRIP - 1) / STRIP;
+    return tess_parts_of(out, STRIP);
 }
 
 size_t tess_cross_entropy_scratch(void)
@@ -90,7 +90,7 @@ TESS_INLINE void logits_part(const tess_work *w, int64_t k, tess_dtype t)
     float *block = tess_part_room(w->buf[4].ptr, tess_cross_entropy_scratch());
     void *p = a->grad ? w->buf[5].ptr : NULL;
     const float *bias = a->bias ? w->buf[5 + a->grad].ptr : NULL;
-    const int64_t blocks = (a->rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    const int64_t blocks = tess_parts_of(a->rows, BLOCK_ROWS);
     const int64_t c = k / blocks * STRIP, r0 = k % blocks * BLOCK_ROWS;
     const int64_t rows = least(BLOCK_ROWS, a->rows - r0), n = least(STRIP, a->out - c);
     const tess_mm d = {.m = rows,
@@ -119,8 +119,7 @@ TESS_PART_BODIES(logits_part)
 TESS_INLINE void cross_entropy_logits(const tess_work *w, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = w->arg;
-    tess_parts_run(strips_of(a->out) * ((a->rows + BLOCK_ROWS - 1) / BLOCK_ROWS), TESS_PART_BODY(logits_part, t),
-                   (void *)w);
+    tess_parts_run(strips_of(a->out) * tess_parts_of(a->rows, BLOCK_ROWS), TESS_PART_BODY(logits_part, t), (void *)w);
 }
 static tess_cost cross_entropy_logits_cost(const void *arg, tess_dtype t)
 {
@@ -178,7 +177,7 @@ static void cross_entropy_rows(const tess_work *w)
     loss += 2 * a->loss;
     for (; l.first < a->rows; l.first = l.end) {
         l.end = least(l.first + MOST_ROWS, a->rows);
-        tess_parts_run((l.end - l.first + SOME_ROWS - 1) / SOME_ROWS, rows_part, &l);
+        tess_parts_run(tess_parts_of(l.end - l.first, SOME_ROWS), rows_part, &l);
         for (int64_t r = l.first; r < l.end; r++) {
             const double all = l.all[r - l.first];
             lse[r] = (float)all;
@@ -245,7 +244,7 @@ TESS_PART_BODIES(scale_part)
 TESS_INLINE void cross_entropy_gradient(const tess_work *w, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = w->arg;
-    tess_parts_run((a->rows + SOME_ROWS - 1) / SOME_ROWS, TESS_PART_BODY(scale_part, t), (void *)w);
+    tess_parts_run(tess_parts_of(a->rows, SOME_ROWS), TESS_PART_BODY(scale_part, t), (void *)w);
     if (a->ends) return;
     const tess_mm d = {.m = a->rows,
                        .n = a->in,

@@ -71,17 +71,7 @@ TESS_NORM_BACKWARD(layernorm_backward)
 
 static inline int64_t cut_forward(const tess_work *w, int64_t k, tess_dtype t, tess_cut *c)
 {
-    const tess_norm_arg *a = w->arg;
-    const int64_t rows = tess_part_rows(a->width), first = k * rows;
-    if (c) {
-        tess_cut_begin(c, w);
-        c->arg.norm = *a;
-        c->arg.norm.rows = a->rows - first < rows ? a->rows - first : rows;
-        tess_cut_skip(c, 0, first * a->width, t);
-        tess_cut_skip(c, 3, first * a->width, t);
-        tess_cut_skip(c, 4, first * 2, TESS_F32);
-    }
-    return tess_parts_of(a->rows, rows);
+    return tess_cut_norm(w, k, t, 3, 2, c);
 }
 
 TESS_REAL_CUT(layernorm_forward, cut_forward)

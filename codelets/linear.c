@@ -86,7 +86,7 @@ TESS_PART_BODIES(sum_strip)
 TESS_INLINE void sum_columns(float *db, const void *dy, const tess_linear_arg *a, tess_dtype t)
 {
     columns s = {a, db, dy};
-    tess_parts_run((a->out + STRIP - 1) / STRIP, TESS_PART_BODY(sum_strip, t), &s);
+    tess_parts_run(tess_parts_of(a->out, STRIP), TESS_PART_BODY(sum_strip, t), &s);
 }
 /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)]: dw = dy^T x */
 TESS_INLINE void linear_backward_weight(const tess_work *w, tess_dtype t)

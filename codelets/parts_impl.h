@@ -19,7 +19,6 @@ typedef struct tess_cut {
         tess_map_arg map;
         tess_norm_arg norm;
         tess_dropout_arg dropout;
-        tess_linear_arg linear;
     } arg;
 } tess_cut;
 
@@ -36,7 +35,8 @@ static inline int64_t tess_part_rows(int64_t width)
 static inline void tess_cut_begin(tess_cut *c, const tess_work *w)
 {
     c->work = *w;
-    for (unsigned i = 0; i < w->nbuf && i < TESS_CUT_BUFFERS; i++) c->buf[i] = w->buf[i];
+    TESS_ASSERT(w->nbuf <= TESS_CUT_BUFFERS);
+    for (unsigned i = 0; i < w->nbuf; i++) c->buf[i] = w->buf[i];
     c->work.buf = c->buf;
     c->work.arg = &c->arg;
 }
@@ -104,8 +104,24 @@ static inline int64_t tess_cut_elements(const tess_work *w, int64_t k, tess_dtyp
     }
 #define TESS_PART_BODY(part, t) ((t) == TESS_BF16 ? part##_bf16 : (t) == TESS_F16 ? part##_f16 : part##_f32)
 
-/* A norm's backward pass from its backward_rows and backward_columns: parts of some rows of dx, and parts of some
- * columns of the gradients of gain and bias, whose sums are over all rows. */
+/* A norm's forward pass: x, ..., from `y` on y and `each` figures of a row. */
+static inline int64_t tess_cut_norm(const tess_work *w, int64_t k, tess_dtype t, unsigned y, int64_t each, tess_cut *c)
+{
+    const tess_norm_arg *a = w->arg;
+    const int64_t rows = tess_part_rows(a->width), first = k * rows;
+    if (c) {
+        tess_cut_begin(c, w);
+        c->arg.norm = *a;
+        c->arg.norm.rows = a->rows - first < rows ? a->rows - first : rows;
+        tess_cut_skip(c, 0, first * a->width, t);
+        tess_cut_skip(c, y, first * a->width, t);
+        tess_cut_skip(c, y + 1, first * each, TESS_F32);
+    }
+    return tess_parts_of(a->rows, rows);
+}
+
+/* A norm's backward pass from the functions backward_rows and backward_columns, which come before this: parts of some
+ * rows of dx, and parts of some columns of the gradients of gain and bias, whose sums are over all rows. */
 enum { TESS_NORM_COLUMNS = 128 };
 #define TESS_NORM_BODY(op, name, t)                                                                                    \
     TESS_CLONES static void op##_part_##name(void *of, int64_t k)                                                      \

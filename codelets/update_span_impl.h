@@ -81,8 +81,7 @@ TESS_INLINE void tess_update_span(const tess_update_view *u, tess_kept_cut cut, 
 /* Parts of an update (parts_impl.h): elements where moments are fp32, else whole spans. */
 static inline int64_t tess_update_spans_each(const tess_update_arg *a)
 {
-    const int64_t block = tess_kept_cut_of(&a->kept).block;
-    return block < TESS_PART_ELEMENTS ? TESS_PART_ELEMENTS / block : 1;
+    return TESS_PART_ELEMENTS / tess_kept_cut_of(&a->kept).block;
 }
 static inline int64_t tess_update_parts(const tess_update_arg *a)
 {

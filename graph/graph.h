@@ -69,7 +69,7 @@ const char *tess_graph_optimizer(const tess_graph *g, int *moments);
 typedef struct tess_rates {
     double flops, copy; /* of matrices; bytes of the tasks without: all workers together */
     double read, write; /* bytes from the disk, to it: either alone */
-    double both;        /* of these the shares that both have at the same time, added up: 1 to 2 */
+    double both;        /* of these the shares that both have at the same time, added up: 2 at most; 0: unknown */
 } tess_rates;
 /* The time of a step on paper: seconds of it, and those that workers and the disk's directions are busy. */
 typedef struct tess_forecast {

@@ -213,8 +213,7 @@ typedef struct tess_kernel_fault {
     double value;
 } tess_kernel_fault;
 
-/* ---- progress/parts.c: a body in parts ----------------------------------------------------------------------------
- */
+/* ---- progress/parts.c: a body in parts --------------------------------------------------------------------------- */
 
 typedef void (*tess_part_body)(void *of, int64_t k);
 /* From a body: runs part(of, k) for each k below n, once, in any order, here and on workers that have no task; returns

@@ -55,7 +55,6 @@ static uint64_t sent_by(const tess_task *t)
     return bytes;
 }
 
-/* Walks the tasks in order: a tile lives from the task that writes it anew to its last use. */
 /* The scratch of the task with the most: a worker has one room for all of its tasks. Beside a GPU StarPU makes each
  * tile of it anew. */
 static uint64_t scratch_of(const tess_program *p)
@@ -83,6 +82,7 @@ static void count_resident(const tess_program *p, tess_plan *plan)
     plan->resident[TESS_ROLE_SCRATCH] += scratch_of(p);
 }
 
+/* Walks the tasks in order: a tile lives from the task that writes it anew to its last use. */
 void tess_program_plan(const tess_program *p, tess_plan *plan)
 {
     struct live live = {0};

@@ -334,7 +334,7 @@ static void run_step(struct simulation *s)
 
 static struct way way_of(double rate, double both)
 {
-    return (struct way){.alone = rate, .shared = both >= 1 && both < 2 ? rate * both / 2 : rate};
+    return (struct way){.alone = rate, .shared = both > 0 && both < 2 ? rate * both / 2 : rate};
 }
 
 /* Two steps, of which the second counts: it begins as the first left things, and ends with its last task. */

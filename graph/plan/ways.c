@@ -7,6 +7,7 @@
 #include "../describe_impl.h"
 #include "../program_impl.h"
 #include "plan.h"
+#include <math.h>
 #include <stdlib.h>
 
 struct way {
@@ -28,7 +29,7 @@ static void drop(struct way *w)
 /* Of all ranks: the worst status, the most that is needed. */
 static tess_status agree(tess_status status, uint64_t *needed, double *measure)
 {
-    int64_t worst[] = {status, (int64_t)*needed, (int64_t)(*measure * 1e6)};
+    int64_t worst[] = {status, (int64_t)*needed, (int64_t)(fmin(*measure, 1e12) * 1e6)};
     tess_ranks_most(worst, 3);
     *needed = (uint64_t)worst[1];
     *measure = (double)worst[2] * 1e-6;

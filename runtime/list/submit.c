@@ -89,7 +89,7 @@ static void fill_views(tess_view *view, void *buffers[], const tess_task *t, int
 static void helped(const void *task, int worker, double begin, double end)
 {
     const tess_task *t = task;
-    t->cl->state->tally[worker % TESS_MAX_WORKERS].busy += end - begin;
+    t->cl->state->tally[worker].busy += end - begin;
     if (tess_traces()) tess_timeline_helped(t, worker, begin, end);
 }
 
@@ -121,7 +121,7 @@ static void run_cpu(void *buffers[], void *arg)
     tess_parts_disown(&parts);
     tess_body_ends(worker);
     if (tess_traces()) tess_timeline_ran(t, start, end);
-    struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
+    struct tess_tally *tally = &t->cl->state->tally[worker];
     tally->busy += end - start - parts.waited;
     tally->alone += end - start - parts.waited - parts.shared + parts.longest;
     count(tally, t);
@@ -143,7 +143,7 @@ static void run_cuda(void *buffers[], void *arg)
     tess_gpu_use(&now, &peak);
     tess_trace_set(TESS_TRACE_GPU_BYTES, now);
     tess_gpu_run(t->cl, &w);
-    struct tess_tally *tally = &t->cl->state->tally[worker % TESS_MAX_WORKERS];
+    struct tess_tally *tally = &t->cl->state->tally[worker];
     count(tally, t);
 }
 
@@ -154,7 +154,7 @@ static double between(struct timespec a, struct timespec b)
 
 static void keep_times(const struct starpu_profiling_task_info *i, const tess_task *t)
 {
-    struct tess_tally *tally = &t->cl->state->tally[i->workerid % TESS_MAX_WORKERS];
+    struct tess_tally *tally = &t->cl->state->tally[i->workerid];
     if (tess_on_gpu(i->workerid)) tally->busy += between(i->start_time, i->end_time);
     tally->waiting += between(i->acquire_data_start_time, i->acquire_data_end_time);
     tally->scheduling += between(i->push_start_time, i->push_end_time) + between(i->pop_start_time, i->pop_end_time) +

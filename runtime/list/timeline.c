@@ -23,7 +23,7 @@ static struct ran {
 static struct ran *ran(void)
 {
     const int worker = starpu_worker_get_id();
-    return &rans[worker < 0 ? TESS_MAX_WORKERS : worker % TESS_MAX_WORKERS];
+    return &rans[worker < 0 ? TESS_MAX_WORKERS : worker];
 }
 
 void tess_trace_begin(void)

@@ -109,8 +109,8 @@ static tess_status start_alone(const tess_machine *m, tess_carriers *carrier)
         tess_stop();
         return status;
     }
-    tess_idle_start();
     tess_tasks_start(m->profile);
+    tess_idle_start();
     starpu_profiling_status_set(m->profile ? STARPU_PROFILING_ENABLE : STARPU_PROFILING_DISABLE);
     tess_profile_reset();
     return TESS_OK;

@@ -12,8 +12,8 @@ static struct {
 
 void tess_body_begins(int worker)
 {
-    pthread_getcpuclockid(pthread_self(), &thread_of[worker % TESS_MAX_WORKERS].clock);
-    thread_of[worker % TESS_MAX_WORKERS].busy = true;
+    pthread_getcpuclockid(pthread_self(), &thread_of[worker].clock);
+    thread_of[worker].busy = true;
 }
 
 void tess_body_model(struct starpu_perfmodel *m)
@@ -28,7 +28,7 @@ void tess_body_run(const tess_codelet *cl, const tess_work *w)
 
 void tess_body_ends(int worker)
 {
-    thread_of[worker % TESS_MAX_WORKERS].busy = false;
+    thread_of[worker].busy = false;
 }
 
 double tess_bodies_seconds(void)

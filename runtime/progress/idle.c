@@ -3,6 +3,8 @@
  * messages, the one that moves the disk's bytes. So StarPU calls `rest` here (an idle hook) after a look that found
  * nothing.
  *
+ * Before it sleeps it helps with parts of others' bodies (parts.c).
+ *
  * Nothing is slept through. Whoever has something for workers counts `events` up after it: a task or an access was
  * submitted, a tile released, a transfer ended, a task ended. A worker sleeps when the count did not move since before
  * its last look, and the kernel compares it once more (futex). What StarPU hands from one worker to another by itself

@@ -6,7 +6,7 @@
  * or takes one of what is up by then, which is as good.
  *
  * The owner takes parts like everybody and, when none is left, waits for those that others took, no longer than one
- * takes. Who helps comes from the idle hook (idle.c), with nothing held; it ends when none is left or when something
+ * takes. Who helps comes from the idle hook (idle.c), with no body begun; it ends when none is left or when something
  * happened that may be a task for it. Whose owner is earlier in the program is helped first. Who was woken wakes two
  * more while there is something left, so that no owner wakes a whole machine.
  *
@@ -21,7 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { SPINS = 500, SHY_LOOKS = 1000, LARGE = 1 << 20, HUGE = 2 << 20 };
+enum { SPINS = 500, SHY_LOOKS = 1000, PAGE = 4096, HUGE = 2 << 20 };
 
 struct place {
     _Atomic uint64_t left;    /* parts << 32 | the next one */
@@ -91,7 +91,7 @@ static uint32_t parts_left(struct place *p)
 
 void tess_parts_own(int worker, const void *task, uint32_t order)
 {
-    me.worker = worker % TESS_MAX_WORKERS;
+    me.worker = worker;
     me.mine = &board.place[me.worker];
     me.mine->task = task;
     atomic_store_explicit(&me.mine->order, order, memory_order_relaxed);
@@ -223,7 +223,7 @@ bool tess_parts_help(int worker)
     if (!p || !take(p, &k)) return false;
     const unsigned events = tess_idle_events();
     if (parts_left(p)) tess_idle_help(2);
-    me.worker = worker % TESS_MAX_WORKERS;
+    me.worker = worker;
     me.inside = me.helps = true;
     tess_body_begins(worker);
     if (board.counts) tess_lost_works(1);
@@ -253,7 +253,7 @@ void tess_parts_start(int workers, bool counts, tess_parts_helped helped, tess_p
 {
     board.holds = holds;
     board.counts = counts;
-    board.workers = workers < TESS_MAX_WORKERS ? workers : TESS_MAX_WORKERS;
+    board.workers = workers;
     board.helped = helped;
     tess_idle_helper(tess_parts_help);
     board.taken = 0;
@@ -281,15 +281,16 @@ void *tess_part_room(void *mine, size_t bytes)
 
 void *tess_parts_room(int worker, size_t bytes)
 {
-    const int w = worker % TESS_MAX_WORKERS;
-    if (board.room[w].bytes < bytes) {
-        free(board.room[w].ptr);
-        bytes = (bytes + 4095) / 4096 * 4096;
-        if (board.holds) board.holds((int64_t)bytes - (int64_t)board.room[w].bytes);
-        if (posix_memalign(&board.room[w].ptr, bytes < LARGE ? 4096 : HUGE, bytes))
-            tess_die("memory: no room is left for a worker's scratch");
-        if (bytes >= LARGE) madvise(board.room[w].ptr, bytes, MADV_HUGEPAGE);
-        board.room[w].bytes = bytes;
-    }
-    return board.room[w].ptr;
+    void **room = &board.room[worker].ptr;
+    size_t *has = &board.room[worker].bytes;
+    if (*has >= bytes) return *room;
+    const size_t align = bytes < HUGE ? PAGE : HUGE; /* of less than a huge page there is none */
+    bytes = (bytes + align - 1) / align * align;
+    free(*room);
+    if (board.holds) board.holds((int64_t)bytes - (int64_t)*has);
+    if (!(*room = aligned_alloc(align, bytes)))
+        tess_die("memory: no room is left for a worker's scratch (fewer workers, STARPU_NCPU, or shorter sequences)");
+    if (align == HUGE) madvise(*room, bytes, MADV_HUGEPAGE);
+    *has = bytes;
+    return *room;
 }

@@ -14,6 +14,7 @@
 #define TESS_PROGRESS_IMPL_H
 #include "runtime.h"
 #include <pthread.h>
+#include <starpu_config.h>
 
 /* ---- wait.c: what the main thread waits for, in words ---- */
 
@@ -107,14 +108,14 @@ void tess_idle_start(void);
 void tess_idle_stop(void);
 /* Says, from any thread, that there may be work for them: after it was given to StarPU. */
 void tess_idle_wake(void);
+/* Returns how often that was said, about. */
+unsigned tess_idle_events(void);
 /* Says what a worker without a task may do before it sleeps, in no body: true, it did something. NULL: nothing. */
 void tess_idle_helper(bool (*with)(int worker));
 /* Says, from any thread, that there are parts to help with, to so many of those who sleep. */
 void tess_idle_help(int most);
-/* Returns how often the former was said. */
-unsigned tess_idle_events(void);
 
-enum { TESS_MAX_WORKERS = 256 };
+enum { TESS_MAX_WORKERS = STARPU_NMAXWORKERS };
 
 /* ---- parts.c: what bodies share with workers that have no task ---- */
 
@@ -146,14 +147,14 @@ struct starpu_perfmodel;
 
 /* Says, from a worker's thread, that it enters a CPU body. */
 void tess_body_begins(int worker);
-/* Says how StarPU is to learn what the bodies of a codelet take. */
-void tess_body_model(struct starpu_perfmodel *m);
-/* Runs it there. */
+/* Runs the body of a codelet there. */
 void tess_body_run(const tess_codelet *cl, const tess_work *w);
 /* Says that it has left it. */
 void tess_body_ends(int worker);
 /* Returns the processor's seconds, ever, of the workers that are in a CPU body. */
 double tess_bodies_seconds(void);
+/* Says how StarPU is to learn what the bodies of a codelet take. */
+void tess_body_model(struct starpu_perfmodel *m);
 
 /* ---- patience.c: the end of a run in which nothing moves ---- */
 

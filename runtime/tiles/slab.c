@@ -19,7 +19,7 @@ struct slot {
 };
 static struct slot used[SLOTS], spare[SLOTS]; /* large buffers only; used is unordered */
 static int nused, nspare;
-static uint64_t held, held_peak; /* bytes asked for by StarPU, all sizes */
+static uint64_t held, held_peak; /* bytes asked for by StarPU, all sizes, and workers' rooms */
 static uint64_t kept, leaving;   /* bytes of spare buffers, and of those on their way out */
 static uint64_t cap;             /* on all of these; 0: none */
 static int64_t refused;          /* times that a GPU's buffer could not be pinned */
