@@ -116,6 +116,7 @@ static tess_cost attention_cost(const tess_attention_arg *a, tess_dtype t, doubl
         .flops = 2 * products * rows * seen * (double)(a->heads * a->dim),
         .bytes = rows * (passes * (double)(tess_dtype_size(t) * (size_t)(2 * (a->heads + a->groups) * a->dim)) +
                          4 * (double)a->heads),
+        .parts = (double)(a->rows / a->sequence * a->groups),
     };
 }
 static tess_cost attention_forward_cost(const void *arg, tess_dtype t)
@@ -124,7 +125,10 @@ static tess_cost attention_forward_cost(const void *arg, tess_dtype t)
 }
 static tess_cost attention_backward_cost(const void *arg, tess_dtype t)
 {
-    return attention_cost(arg, t, 5, ((const tess_attention_arg *)arg)->acc ? 3 : 2);
+    const tess_attention_arg *a = arg;
+    tess_cost c = attention_cost(a, t, 5, a->acc ? 3 : 2);
+    if (a->buckets) c.parts = (double)a->groups;
+    return c;
 }
 
 TESS_REAL_COST(attention_forward)

@@ -126,7 +126,8 @@ static tess_cost cross_entropy_logits_cost(const void *arg, tess_dtype t)
     const tess_cross_entropy_arg *a = arg;
     const double size = (double)tess_dtype_size(t), rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
     return (tess_cost){.flops = 2 * rows * in * out,
-                       .bytes = size * (rows * in + out * in + (a->grad ? rows * out : 0))};
+                       .bytes = size * (rows * in + out * in + (a->grad ? rows * out : 0)),
+                       .parts = (double)(strips_of(a->out) * tess_parts_of(a->rows, BLOCK_ROWS))};
 }
 TESS_REAL_COST(cross_entropy_logits)
 
@@ -261,8 +262,9 @@ static tess_cost cross_entropy_gradient_cost(const void *arg, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = arg;
     const double size = (double)tess_dtype_size(t), rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
-    if (a->ends) return (tess_cost){.bytes = size * 2 * rows * out};
+    if (a->ends) return (tess_cost){.bytes = size * 2 * rows * out, .parts = (double)tess_parts_of(a->rows, SOME_ROWS)};
     return (tess_cost){.flops = 2 * rows * in * out,
-                       .bytes = size * (2 * rows * out + out * in) + 4 * (a->acc ? 2 : 1) * rows * in};
+                       .bytes = size * (2 * rows * out + out * in) + 4 * (a->acc ? 2 : 1) * rows * in,
+                       .parts = tess_mm_parts(a->rows, false)};
 }
 TESS_REAL_COST(cross_entropy_gradient)

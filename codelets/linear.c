@@ -5,11 +5,12 @@
 #include "mm_impl.h"
 #include "parts_impl.h"
 
-static tess_cost linear_cost(const tess_linear_arg *a, tess_dtype t, double params, double result)
+static tess_cost linear_cost(const tess_linear_arg *a, tess_dtype t, double params, double result, double parts)
 {
     const double size = (double)tess_dtype_size(t);
     const double rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
-    return (tess_cost){.flops = 2 * rows * in * out, .bytes = size * rows * (in + out) + params * in * out + result};
+    return (tess_cost){
+        .flops = 2 * rows * in * out, .bytes = size * rows * (in + out) + params * in * out + result, .parts = parts};
 }
 
 /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
@@ -35,7 +36,8 @@ TESS_INLINE void linear_forward(const tess_work *w, tess_dtype t)
 }
 static tess_cost linear_forward_cost(const void *arg, tess_dtype t)
 {
-    return linear_cost(arg, t, (double)tess_dtype_size(t), 0);
+    const tess_linear_arg *a = arg;
+    return linear_cost(a, t, (double)tess_dtype_size(t), 0, tess_mm_parts(a->rows, false));
 }
 TESS_REAL_COST(linear_forward)
 
@@ -58,7 +60,7 @@ static tess_cost linear_backward_input_cost(const void *arg, tess_dtype t)
 {
     const tess_linear_arg *a = arg;
     const double size = (double)tess_dtype_size(t), result = a->sum ? sizeof(float) : size;
-    return linear_cost(a, t, size, a->acc ? result * (double)(a->rows * a->in) : 0);
+    return linear_cost(a, t, size, a->acc ? result * (double)(a->rows * a->in) : 0, tess_mm_parts(a->rows, false));
 }
 TESS_REAL_COST(linear_backward_input)
 
@@ -109,7 +111,7 @@ TESS_INLINE void linear_backward_weight(const tess_work *w, tess_dtype t)
 static tess_cost linear_backward_weight_cost(const void *arg, tess_dtype t)
 {
     const tess_linear_arg *a = arg;
-    return linear_cost(a, t, a->acc ? 8 : 4, 0);
+    return linear_cost(a, t, a->acc ? 8 : 4, 0, tess_mm_parts(a->out, true));
 }
 TESS_REAL_COST(linear_backward_weight)
 
@@ -122,6 +124,7 @@ TESS_INLINE void linear_backward_bias(const tess_work *w, tess_dtype t)
 static tess_cost linear_backward_bias_cost(const void *arg, tess_dtype t)
 {
     const tess_linear_arg *a = arg;
-    return (tess_cost){.bytes = (double)(tess_dtype_size(t) * (size_t)(a->rows * a->out))};
+    return (tess_cost){.bytes = (double)(tess_dtype_size(t) * (size_t)(a->rows * a->out)),
+                       .parts = (double)tess_parts_of(a->out, STRIP)};
 }
 TESS_REAL_COST(linear_backward_bias)

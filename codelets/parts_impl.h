@@ -86,7 +86,7 @@ static inline int64_t tess_cut_elements(const tess_work *w, int64_t k, tess_dtyp
     TESS_CUT_BODY(op, cut, f32, TESS_F32)                                                                              \
     TESS_CUT_BODY(op, cut, bf16, TESS_BF16)                                                                            \
     TESS_CUT_BODY(op, cut, f16, TESS_F16)                                                                              \
-    TESS_REAL_CODELETS(op, false)
+    TESS_REAL_CODELETS(op, false, TESS_PART_ELEMENTS)
 
 /* A part's body in all dtypes, with a choice of vectors. */
 #define TESS_PART_BODIES(part)                                                                                         \

@@ -53,13 +53,27 @@
 #define TESS_REAL_EITHER(op) TESS_REAL_OP(op, true)
 #define TESS_REAL_OP(op, same)                                                                                         \
     TESS_REAL_BODIES(op)                                                                                               \
-    TESS_REAL_CODELETS(op, same)
-#define TESS_REAL_CODELETS(op, same)                                                                                   \
+    TESS_REAL_CODELETS(op, same, 0)
+#define TESS_REAL_CODELETS(op, same, part)                                                                             \
     tess_codelet tess_##op[TESS_REAL_DTYPES] = {                                                                       \
-        [TESS_F32] = {.name = #op, .dtype = TESS_F32, .cpu = op##_f32, .cuda = TESS_CUDA(op##_f32), .either = same},   \
-        [TESS_BF16] =                                                                                                  \
-            {.name = #op, .dtype = TESS_BF16, .cpu = op##_bf16, .cuda = TESS_CUDA(op##_bf16), .either = same},         \
-        [TESS_F16] = {.name = #op, .dtype = TESS_F16, .cpu = op##_f16, .cuda = TESS_CUDA(op##_f16), .either = same},   \
+        [TESS_F32] = {.name = #op,                                                                                     \
+                      .dtype = TESS_F32,                                                                               \
+                      .cpu = op##_f32,                                                                                 \
+                      .cuda = TESS_CUDA(op##_f32),                                                                     \
+                      .either = same,                                                                                  \
+                      .each = part},                                                                                   \
+        [TESS_BF16] = {.name = #op,                                                                                    \
+                       .dtype = TESS_BF16,                                                                             \
+                       .cpu = op##_bf16,                                                                               \
+                       .cuda = TESS_CUDA(op##_bf16),                                                                   \
+                       .either = same,                                                                                 \
+                       .each = part},                                                                                  \
+        [TESS_F16] = {.name = #op,                                                                                     \
+                      .dtype = TESS_F16,                                                                               \
+                      .cpu = op##_f16,                                                                                 \
+                      .cuda = TESS_CUDA(op##_f16),                                                                     \
+                      .either = same,                                                                                  \
+                      .each = part},                                                                                   \
     };
 #define TESS_REAL_COST(op)                                                                                             \
     TESS_REAL_BODIES(op)                                                                                               \

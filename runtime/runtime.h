@@ -228,6 +228,7 @@ typedef struct tess_cost {
     double flops;  /* matrix flops only */
     double bytes;  /* read and written in the ideal case */
     double passes; /* beside matrix flops: read and written by what goes over the elements once more */
+    double parts;  /* of its body, about, that others may take: for plans; 0: none */
 } tess_cost;
 
 /* One a (op, dtype). */
@@ -236,7 +237,8 @@ typedef struct tess_codelet {
     tess_dtype dtype;
     tess_body cpu, cuda;                /* cuda NULL: there is none */
     bool either;                        /* both have the same bits: StarPU chooses. Else the GPU, where there is one */
-    tess_cost (*cost)(const void *arg); /* may be NULL: no flops, the bytes of the buffers */
+    tess_cost (*cost)(const void *arg); /* may be NULL: no flops, the bytes of the buffers; the body comes */
+    unsigned each;                      /* in parts of so many elements then; 0: as one */
     struct tess_codelet_state *state;   /* the runtime's */
 } tess_codelet;
 

@@ -59,6 +59,7 @@ typedef struct tess_plan_task {
     tess_plan_where where;
     bool backward; /* it belongs to the backward pass */
     tess_cost cost;
+    uint32_t parts; /* of its body, which workers without a task may take; 0 and 1: none */
 } tess_plan_task;
 
 /* What a task does with a tile, however often it names it. */

@@ -5,7 +5,8 @@
  * Everything happens in the order of time. What a use does to its tile does not depend on time, so it is found first,
  * for the list as it goes round: whether the tile enters RAM with it and is read for it, and whether it leaves after it
  * and is written then. A task begins when it was let in, when the tiles that enter with it have come, and when those it
- * waits for have ended; of the tasks that could, the earlier in the list goes first. */
+ * waits for have ended; of the tasks that could, the earlier in the list goes first. A worker for which there is none
+ * takes parts of the earliest that runs, until there is one again (runtime/progress/parts.c). */
 #include "heap_impl.h"
 #include "plan.h"
 #include <math.h>
@@ -32,17 +33,28 @@ struct way {
     double left, alone, shared; /* bytes of the first one; rates */
 };
 
+/* A task that runs: its parts are alike, and a crew works on them. */
+struct body {
+    double left, since; /* parts at that time */
+    double part, end;   /* seconds of one; when all end, which an event in the heap says that is not out of date */
+    uint32_t crew;
+};
+
 struct simulation {
     const tess_uses *u;
     const tess_rates *rates;
     uint64_t room, held;
     struct tile *tile;
-    uint8_t *does;    /* [use] */
-    uint32_t *waits;  /* [task]: for so many of its uses, and to be let in */
-    double *seconds;  /* [task] */
-    uint64_t *enter;  /* [task]: bytes that enter with it */
-    size_t in, ended; /* tasks that are let in, that ended */
-    int idle;         /* workers */
+    uint8_t *does;     /* [use] */
+    uint32_t *waits;   /* [task]: for so many of its uses, and to be let in */
+    double *seconds;   /* [task] */
+    uint64_t *enter;   /* [task]: bytes that enter with it */
+    size_t in, ended;  /* tasks that are let in, that ended */
+    int idle;          /* workers */
+    struct body *body; /* [task] */
+    tess_heap open;    /* tasks that run and may have parts for more workers */
+    uint32_t *helped;  /* by whom began none: a task each, the last that found one behind the others */
+    size_t helpers;
     double now, poll; /* poll: how long it takes a worker to look at transfers: they do so between tasks */
     tess_heap ready;  /* tasks */
     tess_heap events; /* their number: kind + KINDS * (task or tile) */
@@ -265,9 +277,20 @@ static void leave(struct simulation *s, uint32_t t)
         gone(s, t);
 }
 
+/* All who worked on it are free. */
+static void end_crew(struct simulation *s, uint32_t k)
+{
+    size_t n = 0;
+    s->idle += (int)s->body[k].crew;
+    for (size_t i = 0; i < s->helpers && s->body[k].crew > 1; i++)
+        if (s->helped[i] != k) s->helped[n++] = s->helped[i];
+    if (s->body[k].crew > 1) s->helpers = n;
+    s->body[k].crew = 0;
+}
+
 static void end_task(struct simulation *s, uint32_t k)
 {
-    s->idle++;
+    end_crew(s, k);
     s->ended++;
     size_t at = s->u->task[k].first;
     for (uint32_t i; next_named(s, k, &at, &i);) {
@@ -284,14 +307,75 @@ static void end_task(struct simulation *s, uint32_t k)
     }
 }
 
+/* Of a task that runs. */
+static double parts_left(const struct simulation *s, uint32_t k)
+{
+    const struct body *b = &s->body[k];
+    return fmax(0, b->left - b->crew * (s->now - b->since) / b->part);
+}
+
+/* The crew of task k changes: what is left of it, and when it ends with so many. */
+static void man(struct simulation *s, uint32_t k, uint32_t crew)
+{
+    struct body *b = &s->body[k];
+    const double left = parts_left(s, k), turns = left / crew;
+    b->left = left;
+    b->since = s->now;
+    b->crew = crew;
+    /* Whole parts are made in whole turns; of parts that were begun nobody asks how far each is. */
+    b->end = s->now + b->part * (left == rint(left) ? ceil(turns) : fmax(turns, fmin(left, 1)));
+    tess_heap_push(&s->events, b->end, ENDS + KINDS * k);
+}
+
+/* Who helps goes to a task of his own. */
+static void call_back(struct simulation *s)
+{
+    const uint32_t k = s->helped[--s->helpers];
+    man(s, k, s->body[k].crew - 1);
+    tess_heap_push(&s->open, k, k);
+    s->idle++;
+}
+
+/* Who has no task helps with the earliest that has a part more than workers. */
+static void help(struct simulation *s)
+{
+    double key;
+    while (s->idle && s->open.n) {
+        const uint32_t k = s->open.of[0];
+        const uint32_t crew = s->body[k].crew;
+        if (!crew || ceil(parts_left(s, k)) <= crew) {
+            tess_heap_pop(&s->open, &key);
+            continue;
+        }
+        man(s, k, crew + 1);
+        s->helped[s->helpers++] = k;
+        s->idle--;
+    }
+}
+
 static void begin_tasks(struct simulation *s)
 {
     double key;
-    while (s->idle && s->ready.n) {
-        const uint32_t k = tess_heap_pop(&s->ready, &key);
+    while (s->ready.n && (s->idle || s->helpers)) {
+        if (!s->idle) call_back(s);
+        const uint32_t k = tess_heap_pop(&s->ready, &key), parts = s->u->task[k].parts > 1 ? s->u->task[k].parts : 1;
         const double slower = 1 + SLOWER * (busy(&s->read) + busy(&s->write));
-        tess_heap_push(&s->events, s->now + slower * s->seconds[k], ENDS + KINDS * k);
+        s->body[k] = (struct body){.left = parts, .part = slower * s->seconds[k] / parts};
+        man(s, k, 1);
+        if (parts > 1) tess_heap_push(&s->open, k, k);
         s->idle--;
+    }
+    help(s);
+}
+
+/* Events that say when a task would have ended with another crew. */
+static void drop_stale(struct simulation *s)
+{
+    double key;
+    while (s->events.n && s->events.of[0] % KINDS == ENDS) {
+        const struct body *b = &s->body[s->events.of[0] / KINDS];
+        if (b->crew && b->end == s->events.key[0]) return;
+        tess_heap_pop(&s->events, &key);
     }
 }
 
@@ -322,13 +406,14 @@ static void run_step(struct simulation *s)
     while (s->ended < u->tasks && s->now < INFINITY) {
         let_in(s, false);
         begin_tasks(s);
+        drop_stale(s);
         if (!s->events.n && !busy(&s->read) && !busy(&s->write)) {
             TESS_ASSERT(s->in < u->tasks);
             let_in(s, true);
             continue;
         }
         pass(s);
-        while (s->events.n && s->events.key[0] <= s->now) happen(s);
+        for (drop_stale(s); s->events.n && s->events.key[0] <= s->now; drop_stale(s)) happen(s);
     }
 }
 
@@ -347,6 +432,8 @@ void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rate
     s.waits = tess_alloc((u->tasks + 1) * sizeof *s.waits);
     s.seconds = tess_alloc((u->tasks + 1) * sizeof *s.seconds);
     s.enter = tess_alloc((u->tasks + 1) * sizeof *s.enter);
+    s.body = tess_alloc((u->tasks + 1) * sizeof *s.body);
+    s.helped = tess_alloc((size_t)workers * sizeof *s.helped);
     s.read = way_of(rates->read, rates->both), s.write = way_of(rates->write, rates->both);
     *out = (tess_forecast){0};
     for (size_t i = 0, n; i < u->uses; i += n) {
@@ -369,6 +456,6 @@ void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rate
     run_step(&s);
     out->seconds = s.now < INFINITY ? s.now - begin : INFINITY;
     free(s.tile), free(s.does), free(s.waits), free(s.seconds), free(s.enter);
-    free(s.read.tile), free(s.write.tile);
-    tess_heap_free(&s.ready), tess_heap_free(&s.events);
+    free(s.read.tile), free(s.write.tile), free(s.body), free(s.helped);
+    tess_heap_free(&s.ready), tess_heap_free(&s.events), tess_heap_free(&s.open);
 }

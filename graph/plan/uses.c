@@ -1,6 +1,7 @@
 /* From a program to the list that a plan is made of: tiles and tasks become numbers. */
 #include "../program_impl.h"
 #include "plan.h"
+#include <math.h>
 #include <stdlib.h>
 
 static bool flows(tess_role r)
@@ -15,6 +16,16 @@ static tess_plan_where where(const tess_task *t)
     return t->cl->either ? TESS_RUNS_ON_EITHER : TESS_RUNS_ON_GPU;
 }
 
+/* Workers that could share its body: as its cost says, or by the elements of its largest tile. */
+static uint32_t parts(const tess_task *t, const tess_cost *cost)
+{
+    enum { MOST = 4096 };
+    const double each = (double)t->cl->each * (double)tess_dtype_size(t->cl->dtype);
+    double n = cost->parts;
+    for (unsigned i = 0; i < t->nuse && each > 0; i++) n = fmax(n, (double)tess_tile_bytes(t->use[i].tile) / each);
+    return n < MOST ? (uint32_t)ceil(n) : MOST;
+}
+
 static void list_tasks(const tess_program *p, tess_uses *u)
 {
     u->task = tess_alloc((p->tasks + 1) * sizeof *u->task);
@@ -23,6 +34,7 @@ static void list_tasks(const tess_program *p, tess_uses *u)
         const tess_task *t = &p->task[k];
         u->task[k] = (tess_plan_task){.first = at, .where = where(t), .backward = p->backward[k]};
         if (t->cl->cost) u->task[k].cost = t->cl->cost(t->arg);
+        u->task[k].parts = parts(t, &u->task[k].cost);
     }
     u->task[p->tasks].first = at;
 }

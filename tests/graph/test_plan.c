@@ -282,6 +282,64 @@ TEST(a_step_on_paper)
     CHECK_NEAR(on_paper(&l, 1, 2), (2 + 1) + 3 * (1 + 1 + 1), 0.01);
 }
 
+/* The same with these parts of its tasks, on so many workers, in room for everything. */
+static double in_parts(struct list *l, const uint32_t *parts, const double *seconds, int workers)
+{
+    uint32_t named[USES];
+    size_t n = 0;
+    for (uint32_t k = 0; k < l->u.tasks; k++) {
+        l->task[k] = (tess_plan_task){.first = n, .parts = parts[k], .cost = {.flops = seconds[k] / workers}};
+        for (uint32_t i = 0; i < l->u.uses; i++)
+            if (l->use[i].task == k) named[n++] = i;
+    }
+    l->task[l->u.tasks].first = n;
+    l->u.named = named;
+    uint8_t home[TILES], leaves[USES] = {0};
+    memset(home, TESS_TIER_CPU, sizeof home);
+    tess_forecast f;
+    tess_plan_simulate(&l->u, &(tess_marks){home, leaves}, &(tess_rates){.flops = 1, .copy = 1, .read = 1, .write = 1},
+                       1000, workers, &f);
+    return f.seconds;
+}
+
+/* Workers without a task take parts of the earliest one that runs, and go when there is a task. */
+TEST(parts_on_paper)
+{
+    static const uint32_t one[] = {1, 1, 1}, ends[] = {4, 1, 4}, all[] = {4, 4, 4}, eight[] = {8, 1, 1};
+    static const double eights[] = {8, 8, 8}, uneven[] = {8, 2, 2};
+    struct list l;
+    begin(&l, 3, 1); /* one behind the other */
+    add_tile(&l, 0, 1, true);
+    for (uint32_t k = 0; k < 3; k++) add_use(&l, 0, k, TESS_RW);
+    CHECK_NEAR(in_parts(&l, one, eights, 64), 24, 0.001);
+    CHECK_NEAR(in_parts(&l, all, eights, 1), 24, 0.001);
+    CHECK_NEAR(in_parts(&l, ends, eights, 2), 4 + 8 + 4, 0.001);
+    CHECK_NEAR(in_parts(&l, all, eights, 2), 12, 0.001);
+    CHECK_NEAR(in_parts(&l, all, eights, 3), 12, 0.001); /* the fourth part is somebody's second */
+    CHECK_NEAR(in_parts(&l, all, eights, 4), 6, 0.001);
+    CHECK_NEAR(in_parts(&l, all, eights, 64), 6, 0.001);
+
+    begin(&l, 3, 2); /* the last is behind the second, and nobody waits for the first */
+    add_tile(&l, 0, 1, true), add_tile(&l, 1, 1, true);
+    add_use(&l, 0, 0, TESS_W);
+    add_use(&l, 1, 1, TESS_W), add_use(&l, 1, 2, TESS_R);
+    CHECK_NEAR(in_parts(&l, one, uneven, 2), 8, 0.001);
+    CHECK_NEAR(in_parts(&l, eight, uneven, 2), 6, 0.001);  /* alone until 4, then two take what is left */
+    CHECK_NEAR(in_parts(&l, eight, uneven, 3), 4, 0.001);  /* two from the beginning */
+    CHECK_NEAR(in_parts(&l, eight, uneven, 64), 4, 0.001); /* the chain of the others */
+
+    /* Task 0 of 2, behind it 1 and 2 of 4; 3 has 12 parts of 1, one worker has it, and another helps until 2. That is
+     * called back then: 1 and 2 run until 6. Of the 8 parts that were left 4 are left by then, which three workers
+     * share. */
+    static const uint32_t twelve[] = {1, 1, 1, 12};
+    static const double work[] = {2, 4, 4, 12};
+    begin(&l, 4, 2);
+    add_tile(&l, 0, 1, true), add_tile(&l, 1, 1, true);
+    add_use(&l, 0, 0, TESS_W), add_use(&l, 0, 1, TESS_R), add_use(&l, 0, 2, TESS_R);
+    add_use(&l, 1, 3, TESS_W);
+    CHECK_NEAR(in_parts(&l, twelve, work, 3), 6 + 4.0 / 3, 0.001);
+}
+
 TEST(gpu_above_ram)
 {
     struct score score = {0};
