@@ -41,6 +41,10 @@ tess_status cmd_config(int argc, char **argv, const char *const *required, tess_
 /* Says what "--trace FIRST:LAST" sets: "trace.steps=[3,5]", a new string in *key; NULL where the option was not met. */
 tess_status cmd_trace(const option *o, char **key) TESS_NODISCARD;
 
+/* sweep.c: whether the arguments of tessera simulate ask for many of them, and those. */
+bool cmd_sweeps(int argc, char **argv);
+tess_status cmd_sweep(int argc, char **argv) TESS_NODISCARD;
+
 /* again.c: the line that starts this run again, so that it resumes; `resumes`: it does as it is. A new string. To be
  * asked before cmd_parse, which moves arguments. */
 char *cmd_again(int argc, char **argv, bool resumes);

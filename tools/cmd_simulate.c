@@ -11,11 +11,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MACHINE, STEPS, TRACE, OPTIONS_COUNT };
+enum { MACHINE, STEPS, TRACE, SWEEP, OPTIONS_COUNT };
 static const option OPTIONS[OPTIONS_COUNT] = {
     [MACHINE] = {"--machine", "FILE", "the machine (tessera info --machine FILE writes this one)", NULL},
     [STEPS] = {"--steps", "N", "how many steps are simulated behind the first one; 2 if not given", NULL},
-    [TRACE] = {"--trace", "A:B", "write what happens in steps A to B to OUTPUT/trace.json: trace.steps=[A,B]", NULL}};
+    [TRACE] = {"--trace", "A:B", "write what happens in steps A to B to OUTPUT/trace.json: trace.steps=[A,B]", NULL},
+    [SWEEP] = {"--sweep", "KEY=V,V,... [KEY=...]",
+               "simulate every combination of these values, and name the best that fits", NULL}};
 
 static void help(FILE *out)
 {
@@ -176,10 +178,11 @@ static tess_status simulate(const tess_simulated *m, char **arguments)
 
 static tess_status run(int argc, char **argv)
 {
-    option options[] = {OPTIONS[MACHINE], OPTIONS[STEPS], OPTIONS[TRACE]};
+    option options[] = {OPTIONS[MACHINE], OPTIONS[STEPS], OPTIONS[TRACE], OPTIONS[SWEEP]};
     char *trace = NULL, number[16], **arguments = NULL, quiet[] = "--log=root.thres:error";
     int rest;
     double steps = 2;
+    if (cmd_sweeps(argc, argv)) return cmd_sweep(argc, argv);
     TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
     TESS_TRY(cmd_whole_number(&options[STEPS], 1, 1e6, &steps));
     if (!options[MACHINE].value)
@@ -210,9 +213,10 @@ done:
     return status;
 }
 
-const command cmd_simulate = {"simulate",
-                              "simulate CONFIG.json [KEY=VALUE ...] --machine FILE [--steps N] [--trace A:B]",
-                              "Makes training steps on a machine that is not here, and prints what they take there.",
-                              help,
-                              run,
-                              CMD_ALL_RANKS};
+const command cmd_simulate = {
+    "simulate",
+    "simulate CONFIG.json [KEY=VALUE ...] --machine FILE [--steps N] [--trace A:B] [--sweep KEY=V,V,...]",
+    "Makes training steps on a machine that is not here, and prints what they take there.",
+    help,
+    run,
+    CMD_ALL_RANKS};

@@ -45,7 +45,11 @@ starpu_for_all_cores() {
 configure() {
     local dir=$1 how= said found
     shift
-    found="${PKG_CONFIG_PATH:-} $(cat .starpu/simgrid/made 2>/dev/null || true)"
+    found="${PKG_CONFIG_PATH:-} "
+    case " $* " in # those simulate nothing
+    *" -Db_sanitize="* | *" -Demulated_gpu=true "*) ;;
+    *) found+=$(cat .starpu/simgrid/made 2>/dev/null || true) ;;
+    esac
     if [ -f "$dir/build.ninja" ] && [ "$(cat "$dir/pkg-config-path" 2>/dev/null)" != "$found" ]; then
         rm -rf "$dir"
     fi

@@ -116,6 +116,82 @@ TEST(a_signal_leaves_nothing_behind)
     CHECK_EQ(names_in("tmp", "tessera-simulate-", NULL), 0);
 }
 
+/* The number in front of a text that follows a line's beginning. */
+static double in_row(const char *out, const char *row, int column)
+{
+    double value = -1;
+    const char *at = strstr(out, row);
+    for (at = at ? at + strlen(row) : NULL; at && column >= 0; column--) {
+        char *end;
+        value = strtod(at, &end);
+        at = end > at ? end : NULL;
+    }
+    return at ? value : -1;
+}
+
+TEST(a_sweep_has_a_row_for_each_combination_and_names_the_best_that_fits)
+{
+    SIMULATE_SETUP();
+    RUN("simulate", "run.json", "--machine", "two.json", "memory.cpu=14MiB", "memory.path=swap");
+    EXPECT_DONE();
+    const double capped = behind(ran.out, "\nstep      ");
+    RUN("simulate", "run.json", "--machine", "two.json", "gradient_clipping=0", "memory.cpu=1GiB", "memory.path=swap");
+    EXPECT_DONE();
+    const double cores = behind(ran.out, "\nstep      ");
+    RUN("simulate", "run.json", "--machine", "two.json", "memory.path=swap", "--sweep", "memory.cpu=2MiB,14MiB,1GiB",
+        "gradient_clipping=0,1", "--steps", "2", "trace.steps=[1,1]");
+    EXPECT_DONE();
+    CHECK(!exists("out/trace.json"));
+    CHECK_HAS(ran.out, "memory.cpu  gradient_clipping        step s     tokens/s  RAM        disk       bound by\n");
+    CHECK_HAS(ran.out, "\n2MiB        0                  memory.cpu: 2.0 MiB, which is too little for any step");
+    CHECK_NEAR(in_row(ran.out, "\n14MiB       1 ", 0), capped, 2e-6);
+    CHECK_NEAR(in_row(ran.out, "\n1GiB        0 ", 0), cores, 2e-6);
+    CHECK(in_row(ran.out, "\n1GiB        0 ", 1) > in_row(ran.out, "\n1GiB        1 ", 1));
+    CHECK_HAS(ran.out, "\nbest      memory.cpu=1GiB gradient_clipping=0: ");
+    /* More tokens a second are better, not fewer seconds a step; a list is one value. */
+    RUN("simulate", "run.json", "--machine", "two.json", "--sweep=train_batch_size=4,8",
+        "optimizer.params.betas=[0.9,0.95],[0.9,0.99]");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "\nbest      train_batch_size=8 optimizer.params.betas=[0.9,0.95]: ");
+    CHECK(in_row(ran.out, "\n4                 [0.9,0.99] ", 0) > 0);
+}
+
+TEST(a_sweep_that_has_no_row_is_one_line)
+{
+    SIMULATE_SETUP();
+    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "memory.cpu=1MiB,2MiB", "memory.path=swap");
+    EXPECT_ERROR(2, "--sweep: none of 2 combinations fits");
+    CHECK_HAS(ran.out, "\n1MiB        swap         memory.cpu: 1.0 MiB, which is too little");
+    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "memry.cpu=1MiB,2MiB");
+    EXPECT_ERROR(2, "memry.cpu: unknown key");
+    RUN("simulate", "run.json", "--machine", "none.json", "--sweep", "memory.cpu=1MiB,2MiB");
+    EXPECT_ERROR(2, "none.json: cannot be read");
+    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "--steps", "1");
+    EXPECT_ERROR(2, "--sweep: missing its KEY=VALUE,VALUE,...");
+    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "steps");
+    EXPECT_ERROR(2, "--sweep: steps, expected KEY=VALUE,VALUE,...");
+    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1,,2");
+    EXPECT_ERROR(2, "seed=1,,2 has a value that is empty");
+    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1,2", "--trace", "1:1");
+    EXPECT_ERROR(2, "--trace: a sweep leaves no timeline");
+}
+
+/* The sweep alone is told, as by kill; what it has started clears what it has made. */
+TEST(a_signal_ends_all_of_a_sweep)
+{
+    SIMULATE_SETUP();
+    mkdir("tmp", 0777);
+    setenv("TMPDIR", "tmp", 1);
+    const pid_t run =
+        START("simulate", "run.json", "--machine", "two.json", "--steps", "100000", "--sweep", "seed=1,2,3");
+    WAIT_UNTIL(run, names_in("tmp", "tessera-simulate-", NULL) > 0);
+    kill(run, SIGINT);
+    run_finish(run);
+    unsetenv("TMPDIR");
+    CHECK(ran.status != 0);
+    CHECK_EQ(names_in("tmp", "", NULL), 0);
+}
+
 TEST(policies_of_starpu_act)
 {
     SIMULATE_SETUP();
