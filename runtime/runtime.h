@@ -49,6 +49,14 @@ int tess_workers(void);
 int tess_gpus(void);
 /* Returns the first of them as CUDA counts; -1: there is none. */
 int tess_gpu_device(void);
+/* What copies reach on a GPU, in bytes a second: within it, read and written; from RAM to it, and back. */
+typedef struct tess_gpu_copies {
+    double within, to, from;
+} tess_gpu_copies;
+/* Measures them on the first of those GPUs; false: there is none, or no memory for it. */
+bool tess_gpu_copies_measure(tess_gpu_copies *out);
+/* Says what that GPU is called, and returns the bytes of its memory; 0: there is none. */
+uint64_t tess_gpu_about(char *name, int room);
 /* Returns the bytes that those GPUs would hold together, under such a cap on each. */
 uint64_t tess_gpu_bytes(uint64_t cap);
 /* Returns the bytes that the one GPU has for tiles with that cap; 0: no plan is made, since there is none or several.
@@ -156,6 +164,8 @@ tess_status tess_tile_read(tess_tile *t, size_t offset, void *dst, size_t bytes)
 void tess_tier_use(tess_tier tier, uint64_t *now, uint64_t *peak);
 /* Returns the bytes copied to GPUs and back since it was last asked. */
 void tess_gpu_traffic(uint64_t *to, uint64_t *from);
+/* The same of what GPUs copied from each other. */
+uint64_t tess_gpu_peer_traffic(void);
 /* Returns the bytes moved from and to the disk tier since tess_start, and those its files hold. */
 void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *used, uint64_t *peak);
 

@@ -17,7 +17,26 @@ typedef struct tess_simulated_share {
     double share;
 } tess_simulated_share;
 
-enum { TESS_SIMULATED_SHARES = 128 };
+enum { TESS_SIMULATED_SHARES = 128, TESS_SIMULATED_GPUS = 16 };
+
+/* GPUs, all alike; rates are those of one. */
+typedef struct tess_simulated_gpus {
+    int count; /* 0: there is none */
+    char name[64];
+    uint64_t bytes; /* of its memory */
+    double matrix_rate[2],
+        copy_rate;       /* [TESS_F32], [TESS_BF16], which is fp16's too; of its memory, read and written */
+    double task_seconds; /* that a task takes of it beside its body */
+    double matrix_share, copy_share;
+    tess_simulated_share share[TESS_SIMULATED_SHARES];
+    int shares;
+    double host_rate, host_latency; /* of the link to RAM, each way */
+    int host_gpus;                  /* which so many share */
+    double peer_rate, peer_latency; /* between two of them, each way; 0: they have the link to RAM alone */
+    bool pairs;                     /* some have one: */
+    bool pair[TESS_SIMULATED_GPUS][TESS_SIMULATED_GPUS];
+} tess_simulated_gpus;
+
 /* Flops and bytes a second. */
 typedef struct tess_simulated {
     char name[64];
@@ -30,10 +49,13 @@ typedef struct tess_simulated {
     double matrix_share, copy_share;  /* of those rates, for codelets with flops and without that are none of: */
     tess_simulated_share share[TESS_SIMULATED_SHARES];
     int shares;
+    tess_simulated_gpus gpus;
 } tess_simulated;
 
 /* Returns the seconds of a body that reaches all of its rates, on one core while the others are busy too. */
 double tess_simulated_bound(const tess_simulated *m, tess_dtype t, tess_cost cost);
+/* The same of a GPU, which is no faster than its memory either. */
+double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess_cost cost);
 
 /* ---- in a program that simulates alone ---- */
 
@@ -41,4 +63,6 @@ double tess_simulated_bound(const tess_simulated *m, tess_dtype t, tess_cost cos
 void tess_simulated_set(const tess_simulated *m);
 /* Returns it. */
 const tess_simulated *tess_simulated_machine(void);
+/* Chooses for a task that chooses. */
+void tess_simulated_choose(const tess_task *t);
 #endif

@@ -23,7 +23,7 @@ static void help(FILE *out)
 {
     cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
     fputs(
-        "\nThe machine is one node with cores, RAM and a drive; docs/simulate.md says what its file has, and how far\n"
+        "\nThe machine is one node with cores, GPUs, RAM and a drive; docs/simulate.md says what its file has, and how far\n"
         "the figures can be trusted. Keys are set as for train. Nothing of the model is loaded or computed.\n",
         out);
 }

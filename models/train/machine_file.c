@@ -10,11 +10,12 @@
 #include <unistd.h>
 
 /* A number of the file: how its path is written, and what 1 of its unit is. */
-static const struct field {
+struct field {
     const char *group, *name; /* group NULL: of the file itself */
     size_t offset;
     double unit, least;
-} fields[] = {
+};
+static const struct field fields[] = {
     {NULL, "copy_gb_s", offsetof(tess_simulated, copy_rate), 1e9, 1e-3},
     {NULL, "task_us", offsetof(tess_simulated, task_seconds), 1e-6, 0},
     {"matrix_gflops", "fp32", offsetof(tess_simulated, matrix_rate[TESS_F32]), 1e9, 1e-3},
@@ -26,13 +27,27 @@ static const struct field {
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 static const char *const known[] = {"name",    "about",         "cores",      "memory_gib", "copy_gb_s",
-                                    "task_us", "matrix_gflops", "drive_gb_s", "shares"};
+                                    "task_us", "matrix_gflops", "drive_gb_s", "shares",     "gpus"};
 enum { KNOWN = sizeof known / sizeof *known };
+static const struct field gpu_fields[] = {
+    {NULL, "copy_gb_s", offsetof(tess_simulated_gpus, copy_rate), 1e9, 1e-3},
+    {NULL, "task_us", offsetof(tess_simulated_gpus, task_seconds), 1e-6, 0},
+    {"matrix_gflops", "fp32", offsetof(tess_simulated_gpus, matrix_rate[TESS_F32]), 1e9, 1e-3},
+    {"matrix_gflops", "bf16", offsetof(tess_simulated_gpus, matrix_rate[TESS_BF16]), 1e9, 1e-3},
+    {"host_link", "gb_s", offsetof(tess_simulated_gpus, host_rate), 1e9, 1e-3},
+    {"host_link", "latency_us", offsetof(tess_simulated_gpus, host_latency), 1e-6, 0},
+    {"peer_link", "gb_s", offsetof(tess_simulated_gpus, peer_rate), 1e9, 1e-3},
+    {"peer_link", "latency_us", offsetof(tess_simulated_gpus, peer_latency), 1e-6, 0},
+};
+enum { GPU_FIELDS = sizeof gpu_fields / sizeof *gpu_fields };
+static const char *const gpu_known[] = {"count",         "name",      "memory_gib", "copy_gb_s", "task_us",
+                                        "matrix_gflops", "host_link", "peer_link",  "shares"};
+enum { GPU_KNOWN = sizeof gpu_known / sizeof *gpu_known };
 static const double GIB = 1 << 30, MOST = 1e9;
 
-static double *at(const tess_simulated *m, const struct field *f)
+static double *at(const void *of, const struct field *f)
 {
-    return (double *)((char *)m + f->offset);
+    return (double *)((char *)of + f->offset);
 }
 
 static tess_status wrong(const char *path, const char *name, const json_t *value, const char *expected)
@@ -71,46 +86,128 @@ static tess_status check_names(const char *path, const char *of, const json_t *o
     return TESS_OK;
 }
 
-static tess_status check_group(const char *path, const json_t *root, const char *group)
+/* An object of the file's, whose names are those of the fields of this group, and one more. */
+static tess_status check_group(const char *path, const char *of, const json_t *root, const struct field *fields,
+                               size_t count, const char *group, const char *more)
 {
     const json_t *g = json_object_get(root, group);
-    const char *names[FIELDS];
+    const char *names[FIELDS + 1];
+    char full[100];
     size_t n = 0;
-    for (size_t k = 0; k < FIELDS; k++)
+    snprintf(full, sizeof full, "%s%s", of, group);
+    for (size_t k = 0; k < count; k++)
         if (fields[k].group && !strcmp(fields[k].group, group)) names[n++] = fields[k].name;
-    if (!json_is_object(g)) return wrong(path, group, g, "an object");
-    return check_names(path, group, g, names, n);
+    if (more) names[n++] = more;
+    if (!json_is_object(g)) return wrong(path, full, g, "an object");
+    return check_names(path, full, g, names, n);
 }
 
-static tess_status read_shares(const char *path, json_t *shares, tess_simulated *m)
+/* Those of groups that are not there, and those that may be 0, may be missing. */
+static tess_status read_fields(const char *path, const char *of, const json_t *root, const struct field *fields,
+                               size_t count, void *into)
 {
-    const char *name;
-    json_t *value;
-    if (shares && !json_is_object(shares)) return wrong(path, "shares", shares, "an object");
-    json_object_foreach(shares, name, value)
-    {
-        char full[200];
-        tess_simulated_share *s = &m->share[m->shares];
-        snprintf(full, sizeof full, "shares.%.100s", name);
-        if (m->shares == TESS_SIMULATED_SHARES || strlen(name) >= sizeof s->codelet)
-            return wrong(path, full, value, "at most 128 names of codelets");
-        TESS_TRY(number(path, full, value, TESS_LEAST_SHARE, &s->share));
-        if (!strcmp(name, "products"))
-            m->matrix_share = s->share;
-        else if (!strcmp(name, "copies"))
-            m->copy_share = s->share;
-        else
-            snprintf(s->codelet, sizeof s->codelet, "%s", name), m->shares++;
+    for (size_t k = 0; k < count; k++) {
+        const struct field *f = &fields[k];
+        const json_t *group = f->group ? json_object_get(root, f->group) : root,
+                     *value = json_object_get(group, f->name);
+        char full[100];
+        if (!group || (!value && f->least == 0)) continue;
+        snprintf(full, sizeof full, "%s%s%s%s", of, f->group ? f->group : "", f->group ? "." : "", f->name);
+        TESS_TRY(number(path, full, value, f->least, at(into, f)));
+        *at(into, f) *= f->unit;
     }
     return TESS_OK;
 }
+
+static tess_status whole_number(const char *path, const char *name, const json_t *value, int most, int *out)
+{
+    char expected[64];
+    snprintf(expected, sizeof expected, "a whole number from 1 to %d", most);
+    const double n = json_number_value(value);
+    if (!json_is_number(value) || n != floor(n) || n < 1 || n > most) return wrong(path, name, value, expected);
+    *out = (int)n;
+    return TESS_OK;
+}
+
+/* Shares of codelets, and of those that have none of their own. */
+static tess_status read_shares(const char *path, const char *of, json_t *shares, double *products, double *copies,
+                               tess_simulated_share *share, int *n)
+{
+    const char *name;
+    json_t *value;
+    char full[200];
+    snprintf(full, sizeof full, "%sshares", of);
+    if (shares && !json_is_object(shares)) return wrong(path, full, shares, "an object");
+    json_object_foreach(shares, name, value)
+    {
+        tess_simulated_share *s = &share[*n];
+        snprintf(full, sizeof full, "%sshares.%.100s", of, name);
+        if (*n == TESS_SIMULATED_SHARES || strlen(name) >= sizeof s->codelet)
+            return wrong(path, full, value, "at most 128 names of codelets");
+        TESS_TRY(number(path, full, value, TESS_LEAST_SHARE, &s->share));
+        if (!strcmp(name, "products"))
+            *products = s->share;
+        else if (!strcmp(name, "copies"))
+            *copies = s->share;
+        else
+            snprintf(s->codelet, sizeof s->codelet, "%s", name), ++*n;
+    }
+    return TESS_OK;
+}
+
+/* ---- GPUs ---- */
+
+static tess_status read_pairs(const char *path, const json_t *pairs, tess_simulated_gpus *g)
+{
+    static const char name[] = "gpus.peer_link.pairs";
+    if (!json_is_array(pairs)) return wrong(path, name, pairs, "an array of pairs, [[0, 1], ...]");
+    g->pairs = true;
+    for (size_t i = 0; i < json_array_size(pairs); i++) {
+        const json_t *pair = json_array_get(pairs, i), *one = json_array_get(pair, 0), *other = json_array_get(pair, 1);
+        const json_int_t a = json_integer_value(one), b = json_integer_value(other);
+        const bool are = json_array_size(pair) == 2 && json_is_integer(one) && json_is_integer(other);
+        if (!are || a < 0 || b < 0 || a >= g->count || b >= g->count || a == b)
+            return wrong(path, name, pair, "two different GPUs, which are counted from 0");
+        g->pair[a][b] = g->pair[b][a] = true;
+    }
+    return TESS_OK;
+}
+
+static tess_status read_gpus(const char *path, const json_t *root, tess_simulated_gpus *g)
+{
+    static const char of[] = "gpus.";
+    double gib;
+    g->matrix_share = TESS_GPU_MATRIX_SHARE;
+    g->copy_share = TESS_GPU_COPY_SHARE;
+    g->host_gpus = 1;
+    if (!json_is_object(root)) return wrong(path, "gpus", root, "an object");
+    TESS_TRY(check_names(path, "gpus", root, gpu_known, GPU_KNOWN));
+    TESS_TRY(whole_number(path, "gpus.count", json_object_get(root, "count"), TESS_SIMULATED_GPUS, &g->count));
+    const json_t *name = json_object_get(root, "name"), *peer = json_object_get(root, "peer_link"),
+                 *pairs = json_object_get(peer, "pairs"),
+                 *shared = json_object_get(json_object_get(root, "host_link"), "gpus");
+    if (!json_is_string(name)) return wrong(path, "gpus.name", name, "a text");
+    snprintf(g->name, sizeof g->name, "%s", json_string_value(name));
+    TESS_TRY(number(path, "gpus.memory_gib", json_object_get(root, "memory_gib"), 1.0 / 64, &gib));
+    g->bytes = (uint64_t)(gib * GIB);
+    TESS_TRY(check_group(path, of, root, gpu_fields, GPU_FIELDS, "matrix_gflops", NULL));
+    TESS_TRY(check_group(path, of, root, gpu_fields, GPU_FIELDS, "host_link", "gpus"));
+    if (peer) TESS_TRY(check_group(path, of, root, gpu_fields, GPU_FIELDS, "peer_link", "pairs"));
+    TESS_TRY(read_fields(path, of, root, gpu_fields, GPU_FIELDS, g));
+    if (shared) TESS_TRY(whole_number(path, "gpus.host_link.gpus", shared, g->count, &g->host_gpus));
+    if (pairs) TESS_TRY(read_pairs(path, pairs, g));
+    return read_shares(path, of, json_object_get(root, "shares"), &g->matrix_share, &g->copy_share, g->share,
+                       &g->shares);
+}
+
+/* ---- all of it ---- */
 
 static tess_status read_all(const char *path, const json_t *root, tess_simulated *m)
 {
     double cores, gib;
     if (!json_is_object(root)) return wrong(path, "machine", root, "an object");
     TESS_TRY(check_names(path, "", root, known, KNOWN));
-    const json_t *name = json_object_get(root, "name");
+    const json_t *name = json_object_get(root, "name"), *gpus = json_object_get(root, "gpus");
     if (!json_is_string(name)) return wrong(path, "name", name, "a text");
     snprintf(m->name, sizeof m->name, "%s", json_string_value(name));
     TESS_TRY(number(path, "cores", json_object_get(root, "cores"), 1, &cores));
@@ -120,18 +217,12 @@ static tess_status read_all(const char *path, const json_t *root, tess_simulated
     TESS_TRY(number(path, "memory_gib", json_object_get(root, "memory_gib"), 1.0 / 64, &gib));
     m->ram_bytes = (uint64_t)(gib * GIB);
     m->has_drive = json_object_get(root, "drive_gb_s");
-    TESS_TRY(check_group(path, root, "matrix_gflops"));
-    if (m->has_drive) TESS_TRY(check_group(path, root, "drive_gb_s"));
-    for (size_t k = 0; k < FIELDS; k++) {
-        const struct field *f = &fields[k];
-        const json_t *of = f->group ? json_object_get(root, f->group) : root, *value = json_object_get(of, f->name);
-        char full[100];
-        if (!of || (!value && f->least == 0)) continue;
-        snprintf(full, sizeof full, "%s%s%s", f->group ? f->group : "", f->group ? "." : "", f->name);
-        TESS_TRY(number(path, full, value, f->least, at(m, f)));
-        *at(m, f) *= f->unit;
-    }
-    return read_shares(path, json_object_get(root, "shares"), m);
+    TESS_TRY(check_group(path, "", root, fields, FIELDS, "matrix_gflops", NULL));
+    if (m->has_drive) TESS_TRY(check_group(path, "", root, fields, FIELDS, "drive_gb_s", NULL));
+    TESS_TRY(read_fields(path, "", root, fields, FIELDS, m));
+    if (gpus) TESS_TRY(read_gpus(path, gpus, &m->gpus));
+    return read_shares(path, "", json_object_get(root, "shares"), &m->matrix_share, &m->copy_share, m->share,
+                       &m->shares);
 }
 
 tess_status tess_machine_read(const char *path, tess_simulated *m)
@@ -150,22 +241,55 @@ tess_status tess_machine_read(const char *path, tess_simulated *m)
     return status;
 }
 
+/* ---- writing ---- */
+
+/* The numbers of groups other than `without`. */
+static void write_fields(json_t *root, const struct field *fields, size_t count, const void *from, const char *without)
+{
+    for (size_t k = 0; k < count; k++) {
+        const struct field *f = &fields[k];
+        if (f->group && without && !strcmp(f->group, without)) continue;
+        if (f->group && !json_object_get(root, f->group)) json_object_set_new(root, f->group, json_object());
+        json_object_set_new(f->group ? json_object_get(root, f->group) : root, f->name,
+                            json_real(*at(from, f) / f->unit));
+    }
+}
+
+static json_t *write_shares(double products, double copies, const tess_simulated_share *share, int n)
+{
+    json_t *shares = json_object();
+    json_object_set_new(shares, "products", json_real(products));
+    json_object_set_new(shares, "copies", json_real(copies));
+    for (int i = 0; i < n; i++) json_object_set_new(shares, share[i].codelet, json_real(share[i].share));
+    return shares;
+}
+
+static json_t *write_gpus(const tess_simulated_gpus *g)
+{
+    json_t *root = json_object();
+    json_object_set_new(root, "name", json_string(g->name));
+    json_object_set_new(root, "count", json_integer(g->count));
+    json_object_set_new(root, "memory_gib", json_real((double)g->bytes / GIB));
+    write_fields(root, gpu_fields, GPU_FIELDS, g, g->peer_rate > 0 ? NULL : "peer_link");
+    json_object_set_new(json_object_get(root, "host_link"), "gpus", json_integer(g->host_gpus));
+    json_t *pairs = g->pairs ? json_array() : NULL;
+    for (int a = 0; pairs && a < g->count; a++)
+        for (int b = a + 1; b < g->count; b++)
+            if (g->pair[a][b]) json_array_append_new(pairs, json_pack("[i, i]", a, b));
+    if (pairs) json_object_set_new(json_object_get(root, "peer_link"), "pairs", pairs);
+    json_object_set_new(root, "shares", write_shares(g->matrix_share, g->copy_share, g->share, g->shares));
+    return root;
+}
+
 tess_status tess_machine_write(const char *path, const tess_simulated *m)
 {
-    json_t *root = json_object(), *shares = json_object();
+    json_t *root = json_object();
     json_object_set_new(root, "name", json_string(m->name));
     json_object_set_new(root, "cores", json_integer(m->cores));
     json_object_set_new(root, "memory_gib", json_real((double)m->ram_bytes / GIB));
-    for (size_t k = 0; k < FIELDS; k++) {
-        const struct field *f = &fields[k];
-        if (f->group && !strcmp(f->group, "drive_gb_s") && !m->has_drive) continue;
-        if (f->group && !json_object_get(root, f->group)) json_object_set_new(root, f->group, json_object());
-        json_object_set_new(f->group ? json_object_get(root, f->group) : root, f->name, json_real(*at(m, f) / f->unit));
-    }
-    json_object_set_new(shares, "products", json_real(m->matrix_share));
-    json_object_set_new(shares, "copies", json_real(m->copy_share));
-    for (int i = 0; i < m->shares; i++) json_object_set_new(shares, m->share[i].codelet, json_real(m->share[i].share));
-    json_object_set_new(root, "shares", shares);
+    write_fields(root, fields, FIELDS, m, m->has_drive ? NULL : "drive_gb_s");
+    json_object_set_new(root, "shares", write_shares(m->matrix_share, m->copy_share, m->share, m->shares));
+    if (m->gpus.count) json_object_set_new(root, "gpus", write_gpus(&m->gpus));
     json_t *before = json_load_file(path, 0, NULL), *about = json_object_get(before, "about");
     if (about) json_object_set(root, "about", about);
     char *text = json_dumps(root, JSON_INDENT(4) | JSON_REAL_PRECISION(10));

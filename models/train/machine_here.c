@@ -5,6 +5,30 @@
 #include <string.h>
 #include <unistd.h>
 
+/* All are taken to be as the first. What GPUs reach of each other is not measured: they have the link to RAM. */
+static void add_gpus(const char *path, tess_simulated_gpus *g)
+{
+    tess_gpu_copies copies;
+    char name[sizeof g->name];
+    const uint64_t bytes = tess_gpu_about(name, sizeof name);
+    const int count = tess_gpus() < TESS_SIMULATED_GPUS ? tess_gpus() : TESS_SIMULATED_GPUS;
+    if (!bytes) return;
+    if (!tess_gpu_copies_measure(&copies)) {
+        tess_note("%s: its GPU was not measured: it has no memory left for that", path);
+        return;
+    }
+    if (!g->count) {
+        *g = (tess_simulated_gpus){
+            .matrix_share = TESS_GPU_MATRIX_SHARE, .copy_share = TESS_GPU_COPY_SHARE, .host_gpus = 1};
+    }
+    g->count = count;
+    snprintf(g->name, sizeof g->name, "%s", name);
+    g->bytes = bytes;
+    g->copy_rate = copies.within;
+    g->host_rate = fmin(copies.to, copies.from);
+    for (int t = 0; t < TESS_YARDSTICKS; t++) g->matrix_rate[t] = tess_yardstick_best((tess_dtype)t) / tess_gpus();
+}
+
 tess_status tess_machine_write_here(const char *path)
 {
     tess_simulated m = {.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE};
@@ -23,6 +47,7 @@ tess_status tess_machine_write_here(const char *path)
     m.copy_rate = y.copy_rate;
     if (drive) m.drive = y.drive, m.has_drive = true;
     for (int t = 0; t < TESS_YARDSTICKS; t++) m.matrix_rate[t] = y.matrix_rate[t];
+    add_gpus(path, &m.gpus);
     return tess_machine_write(path, &m);
 }
 

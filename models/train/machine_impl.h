@@ -14,5 +14,8 @@ enum { TESS_SIMULATED_CORES = 256 };
  * and round, the others also compute. Read off `tessera bench`, see docs/speed.md. */
 #define TESS_MATRIX_SHARE 0.85
 #define TESS_COPY_SHARE   0.4
+/* The same of a GPU, where none was measured; docs/simulate.md says where they are from. */
+#define TESS_GPU_MATRIX_SHARE 0.8
+#define TESS_GPU_COPY_SHARE   0.8
 
 #endif

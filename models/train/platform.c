@@ -1,13 +1,11 @@
-/* What SimGrid and StarPU read of a machine: hosts for its cores, its memory and its drive, and the links between them,
- * below a directory that StarPU takes for its home. */
+/* What SimGrid and StarPU read of a machine: hosts for its cores, its memory, its GPUs and its drive, and the links
+ * between them, below a directory that StarPU takes for its home. */
 #include "dirs_impl.h"
 #include "machine_impl.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { NODES = 2 }; /* of memory that a matrix names: RAM, and one that is none */
 
 /* A drive reads and writes at rates of its own, and both at a time at the sum that was measured of both. */
 static void write_drive(FILE *f, const tess_drive *d)
@@ -23,6 +21,64 @@ static void write_drive(FILE *f, const tess_drive *d)
         "<route src=\"RAM\" dst=\"DISK0\" symmetrical=\"NO\"><link_ctn id=\"write\"/><link_ctn "
         "id=\"drive\"/></route>\n",
         d->read_rate, d->write_rate, both);
+}
+
+/* A link between GPUs: `from` sends by one of its own and `to` takes by one of its own, as at a switch, where all are
+ * linked; those that are in pairs have one each way. Others go by the links to RAM. */
+static bool have_peer_link(const tess_simulated_gpus *g, int from, int to)
+{
+    return g->peer_rate > 0 && (!g->pairs || g->pair[from][to]);
+}
+
+static void write_link(FILE *f, const char *name, int a, int b, double rate, double latency)
+{
+    fprintf(f, "<link id=\"%s%d-%d\" bandwidth=\"%.0fBps\" latency=\"%.9fs\"/>\n", name, a, b, rate, latency);
+}
+
+static void write_peers(FILE *f, const tess_simulated_gpus *g, int from, int to)
+{
+    const int up = from / g->host_gpus, down = to / g->host_gpus;
+    const bool peers = have_peer_link(g, from, to);
+    if (peers && g->pairs) write_link(f, "pair", from, to, g->peer_rate, g->peer_latency);
+    fprintf(f, "<route src=\"CUDA%d\" dst=\"CUDA%d\" symmetrical=\"NO\">", from, to);
+    if (peers && g->pairs)
+        fprintf(f, "<link_ctn id=\"pair%d-%d\"/>", from, to);
+    else if (peers)
+        fprintf(f, "<link_ctn id=\"sends%d-0\"/><link_ctn id=\"takes%d-0\"/>", from, to);
+    else
+        fprintf(f, "<link_ctn id=\"up%d-0\"/><link_ctn id=\"down%d-0\"/>", up, down);
+    fputs("</route>\n", f);
+}
+
+/* RAM itself gives and takes no more than copies do there. */
+static void write_gpus(FILE *f, const tess_simulated *m)
+{
+    const tess_simulated_gpus *g = &m->gpus;
+    if (!g->count) return;
+    fprintf(f, "<link id=\"memory\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n", m->copy_rate);
+    for (int i = 0; i < g->count; i++) {
+        fprintf(f,
+                "<host id=\"CUDA%d\" speed=\"1f\"><prop id=\"memsize\" value=\"%llu\"/>"
+                "<prop id=\"memcpy_peer\" value=\"1\"/></host>\n",
+                i, (unsigned long long)g->bytes);
+        if (i % g->host_gpus == 0) {
+            write_link(f, "down", i / g->host_gpus, 0, g->host_rate, g->host_latency);
+            write_link(f, "up", i / g->host_gpus, 0, g->host_rate, g->host_latency);
+        }
+        if (g->peer_rate > 0 && !g->pairs) {
+            write_link(f, "sends", i, 0, g->peer_rate, g->peer_latency);
+            write_link(f, "takes", i, 0, g->peer_rate, 0);
+        }
+        fprintf(f,
+                "<route src=\"RAM\" dst=\"CUDA%d\" symmetrical=\"NO\"><link_ctn id=\"down%d-0\"/>"
+                "<link_ctn id=\"memory\"/></route>\n"
+                "<route src=\"CUDA%d\" dst=\"RAM\" symmetrical=\"NO\"><link_ctn id=\"up%d-0\"/>"
+                "<link_ctn id=\"memory\"/></route>\n",
+                i, i / g->host_gpus, i, i / g->host_gpus);
+    }
+    for (int from = 0; from < g->count; from++)
+        for (int to = 0; to < g->count; to++)
+            if (from != to) write_peers(f, g, from, to);
 }
 
 /* Bytes a second are what its links say they are: no share of them is a protocol's, and none waits for an answer. */
@@ -43,16 +99,37 @@ static void write_hosts(FILE *f, const tess_simulated *m)
           "<host id=\"RAM\" speed=\"1f\"/>\n",
           f);
     for (int i = 0; i < m->cores; i++) fprintf(f, "<host id=\"CPU%d\" speed=\"1f\"/>\n", i);
+    write_gpus(f, m);
     if (m->has_drive) write_drive(f, &m->drive);
     fputs("</AS>\n</platform>\n", f);
 }
 
-/* StarPU's own figures of its buses, by which policies choose; with one node of memory there is nothing to choose. */
-static void write_buses(FILE *f, const tess_simulated *m)
+/* StarPU's own figures of its buses, by which policies choose: from each node of memory to each, RAM and the GPUs; it
+ * wants one more, which is none. */
+static void write_buses(FILE *f, const tess_simulated *m, bool rates)
 {
-    (void)m;
-    for (int from = 0; from < NODES; from++)
-        for (int to = 0; to < NODES; to++) fprintf(f, to + 1 < NODES ? "%g\t" : "%g\t\n", from || to ? NAN : 0.0);
+    const tess_simulated_gpus *g = &m->gpus;
+    for (int from = 0; from <= g->count + 1; from++)
+        for (int to = 0; to <= g->count + 1; to++) {
+            const bool peers = from && to && have_peer_link(g, from - 1, to - 1);
+            const double rate = (peers ? g->peer_rate : g->host_rate) * 1e-6,
+                         latency = (peers        ? g->peer_latency
+                                    : from && to ? 2 * g->host_latency
+                                                 : g->host_latency) *
+                                   1e6;
+            const double value = from > g->count || to > g->count ? NAN : from == to ? 0 : rates ? rate : latency;
+            fprintf(f, to <= g->count ? "%g\t" : "%g\t\n", value);
+        }
+}
+
+static void write_bandwidths(FILE *f, const tess_simulated *m)
+{
+    write_buses(f, m, true);
+}
+
+static void write_latencies(FILE *f, const tess_simulated *m)
+{
+    write_buses(f, m, false);
 }
 
 tess_status tess_platform_write(const tess_simulated *m, const char *dir)
@@ -60,7 +137,7 @@ tess_status tess_platform_write(const tess_simulated *m, const char *dir)
     static const struct {
         const char *name;
         void (*write)(FILE *f, const tess_simulated *m);
-    } files[] = {{"platform.v4.xml", write_hosts}, {"bandwidth", write_buses}, {"latency", write_buses}};
+    } files[] = {{"platform.v4.xml", write_hosts}, {"bandwidth", write_bandwidths}, {"latency", write_latencies}};
     char *bus = tess_format("%s/.starpu/sampling/bus", dir);
     tess_status status = tess_dirs_make(bus, NULL)
                              ? TESS_OK

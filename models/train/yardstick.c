@@ -42,11 +42,15 @@ static const struct field drive_fields[] = {
 
 /* Those of a machine that is not here. */
 static tess_yardstick given;
+static double given_gpu[TESS_YARDSTICKS]; /* of one of its GPUs */
 
 void tess_yardstick_given(const tess_simulated *m)
 {
     given = (tess_yardstick){.cores = m->cores, .copy_rate = m->copy_rate, .share = 1, .drive = m->drive};
-    for (int t = 0; t < TESS_YARDSTICKS; t++) given.matrix_rate[t] = m->matrix_rate[t];
+    for (int t = 0; t < TESS_YARDSTICKS; t++) {
+        given.matrix_rate[t] = m->matrix_rate[t];
+        given_gpu[t] = m->gpus.matrix_rate[t];
+    }
 }
 
 static double *at(tess_yardstick *y, const struct field *f)
@@ -177,7 +181,7 @@ static double remember(tess_dtype t, bool gpus, double rate)
 
 double tess_yardstick_best(tess_dtype t)
 {
-    if (given.cores) return given.matrix_rate[t];
+    if (given.cores) return tess_gpus() > 0 ? tess_gpus() * given_gpu[t] : given.matrix_rate[t];
     const bool gpus = tess_gpus() > 0;
     const tess_share *share = tess_share_read();
     if (!gpus && share->crowded && share->rank > 0) return 0;

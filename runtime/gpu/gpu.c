@@ -1,5 +1,5 @@
-/* What each worker of a GPU has, and what its kernels said. Calls of CUDA are in this file, gpus.c, devices.c and
- * nccl.c; a build without nvcc, or with a StarPU that has no CUDA, has no GPUs.
+/* What each worker of a GPU has, and what its kernels said. Calls of CUDA are in cuda.c, devices.c and nccl.c; a build
+ * without nvcc, or with a StarPU that has no CUDA, has no GPUs.
  *
  * A worker drives one GPU through one stream, on which the kernels of its tasks run one after the other. So each worker
  * needs one piece of scratch, and one place where kernels say what failed: both are made at the start, the first
@@ -10,9 +10,6 @@
 #include <starpu.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if defined TESS_HAVE_CUDA && defined STARPU_USE_CUDA
-#include <cuda_runtime_api.h>
 
 static struct {
     int workers, id[TESS_MAX_GPUS];
@@ -28,18 +25,7 @@ static struct {
 
 unsigned tess_gpu_first_node(void)
 {
-    return starpu_worker_get_memory_node((unsigned)gpu.id[0]);
-}
-
-/* A thread that never said which device it works on has the first of the machine, which is another rank's: a call of
- * CUDA there would make a context on it, half a GiB for nothing. */
-static void on_own_device(void)
-{
-    int device;
-    if (cudaGetDevice(&device) != cudaSuccess) return;
-    for (int i = 0; i < own.n; i++)
-        if (device == own.device[i]) return;
-    cudaSetDevice(own.device[0]);
+    return gpu.workers == 0 ? STARPU_MAIN_RAM : starpu_worker_get_memory_node((unsigned)gpu.id[0]);
 }
 
 /* ---- start and stop ---- */
@@ -51,10 +37,10 @@ tess_status tess_gpu_start(void)
     own.n = gpu.workers;
     for (int i = 0; i < own.n; i++) own.device[i] = starpu_worker_get_devid(gpu.id[i]);
     if (gpu.workers == 0) return TESS_OK;
-    on_own_device();
+    tess_cuda_on_own(own.device, own.n);
     const size_t bytes = TESS_MAX_WORKERS * sizeof *gpu.fault;
-    if (cudaHostAlloc((void **)&gpu.fault, bytes, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess)
-        return tess_error(TESS_FAILED, "gpu", "no pinned memory left (%zu bytes)", bytes);
+    gpu.fault = tess_cuda_host_new(bytes);
+    if (!gpu.fault) return tess_error(TESS_FAILED, "gpu", "no pinned memory left (%zu bytes)", bytes);
     memset(gpu.fault, 0, bytes);
     for (int i = 0; i < gpu.workers; i++) {
         const int id = gpu.id[i];
@@ -75,7 +61,7 @@ void tess_gpu_stop(void)
         if (gpu.room[id]) starpu_free_on_node(starpu_worker_get_memory_node((unsigned)id), gpu.room[id], TESS_GPU_ROOM);
         gpu.room[id] = 0;
     }
-    if (gpu.fault) cudaFreeHost(gpu.fault);
+    if (gpu.fault) tess_cuda_host_free(gpu.fault);
     gpu.fault = NULL;
     gpu.workers = 0;
     gpu.peak = 0;
@@ -90,7 +76,7 @@ int tess_gpu_workers(void)
 
 void tess_gpu_work(tess_work *w)
 {
-    w->stream = starpu_cuda_get_local_stream();
+    w->stream = tess_cuda_stream();
     w->room = (void *)gpu.room[w->worker];
     w->room_bytes = TESS_GPU_ROOM;
     w->fault = &gpu.fault[w->worker];
@@ -122,27 +108,40 @@ void tess_gpu_faults(void)
 bool tess_gpu_pin(void *p, size_t bytes)
 {
     if (gpu.workers == 0) return false;
-    on_own_device();
+    tess_cuda_on_own(own.device, own.n);
     return starpu_memory_pin(p, bytes) == 0;
 }
 
 void tess_gpu_unpin(void *p, size_t bytes)
 {
-    if (own.n > 0) on_own_device();
+    if (own.n == 0) return;
+    tess_cuda_on_own(own.device, own.n);
     starpu_memory_unpin(p, bytes);
+}
+
+/* What StarPU counted on a bus is counted anew when it is asked: so nobody asks for another's. */
+static uint64_t count_moved(bool from_gpu, bool to_gpu)
+{
+    struct starpu_profiling_bus_info i;
+    uint64_t bytes = 0;
+    for (int bus = 0; bus < starpu_bus_get_count(); bus++) {
+        const enum starpu_node_kind src = starpu_node_get_kind((unsigned)starpu_bus_get_src(bus)),
+                                    dst = starpu_node_get_kind((unsigned)starpu_bus_get_dst(bus));
+        if ((src == STARPU_CUDA_RAM) != from_gpu || (dst == STARPU_CUDA_RAM) != to_gpu) continue;
+        if (!starpu_bus_get_profiling_info(bus, &i)) bytes += (uint64_t)i.transferred_bytes;
+    }
+    return bytes;
 }
 
 void tess_gpu_traffic(uint64_t *to, uint64_t *from)
 {
-    struct starpu_profiling_bus_info i;
-    *to = *from = 0;
-    for (int bus = 0; bus < starpu_bus_get_count(); bus++) {
-        if (starpu_bus_get_profiling_info(bus, &i)) continue;
-        const bool in = starpu_node_get_kind((unsigned)starpu_bus_get_dst(bus)) == STARPU_CUDA_RAM;
-        const bool out = starpu_node_get_kind((unsigned)starpu_bus_get_src(bus)) == STARPU_CUDA_RAM;
-        if (in && !out) *to += (uint64_t)i.transferred_bytes;
-        if (out && !in) *from += (uint64_t)i.transferred_bytes;
-    }
+    *to = count_moved(false, true);
+    *from = count_moved(true, false);
+}
+
+uint64_t tess_gpu_peer_traffic(void)
+{
+    return count_moved(true, true);
 }
 
 /* Of all GPUs, what StarPU holds there. The peak is that of the moments when somebody looked: each launch does. */
@@ -161,47 +160,3 @@ void tess_gpu_use(uint64_t *now, uint64_t *peak)
     *now = bytes;
     *peak = bytes > most ? bytes : most;
 }
-
-#else
-
-unsigned tess_gpu_first_node(void)
-{
-    return STARPU_MAIN_RAM;
-}
-tess_status tess_gpu_start(void)
-{
-    return TESS_OK;
-}
-void tess_gpu_stop(void) {}
-int tess_gpu_workers(void)
-{
-    return 0;
-}
-void tess_gpu_work(tess_work *w)
-{
-    (void)w;
-}
-bool tess_gpu_failed(int worker)
-{
-    (void)worker;
-    return false;
-}
-void tess_gpu_faults(void) {}
-bool tess_gpu_pin(void *p, size_t bytes)
-{
-    (void)p, (void)bytes;
-    return false;
-}
-void tess_gpu_unpin(void *p, size_t bytes)
-{
-    (void)p, (void)bytes;
-}
-void tess_gpu_use(uint64_t *now, uint64_t *peak)
-{
-    *now = *peak = 0;
-}
-void tess_gpu_traffic(uint64_t *to, uint64_t *from)
-{
-    *to = *from = 0;
-}
-#endif

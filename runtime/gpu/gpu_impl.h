@@ -9,12 +9,25 @@ enum { TESS_GPU_ROOM = 64 << 20 }; /* a worker's scratch: a product's workspace,
 
 /* Finds this rank's first device, and what tells it from all others of the machine; false: there is none. */
 bool tess_gpu_first(int *device, char *name, int room);
+/* Says whether that worker of StarPU's drives a GPU. */
+bool tess_on_gpu(int worker);
+
+/* ---- cuda.c: what CUDA is asked for ---- */
+
 /* Returns the body that a GPU's worker runs; NULL: none. */
 tess_body tess_gpu_body(const tess_codelet *cl);
 /* Puts it on w->stream. */
 void tess_gpu_run(const tess_codelet *cl, const tess_work *w);
-/* Says whether that worker of StarPU's drives a GPU. */
-bool tess_on_gpu(int worker);
+/* Says what this build lacks to drive GPUs; NULL: nothing. */
+const char *tess_cuda_lacks(void);
+/* Has the calling thread work on one of these devices, unless it does. */
+void tess_cuda_on_own(const int *device, int n);
+/* Returns memory of the host that GPUs write; NULL: none is left. */
+void *tess_cuda_host_new(size_t bytes);
+/* Takes it back. */
+void tess_cuda_host_free(void *p);
+/* Returns the stream of the calling worker. */
+void *tess_cuda_stream(void);
 
 /* ---- gpu.c: while StarPU runs ---- */
 

@@ -1,38 +1,14 @@
-/* Which of the machine's GPUs are this rank's, what they hold, and which bodies run there. */
+/* Which of the machine's GPUs are this rank's, and what they hold. */
 #include "devices.h"
 #include "gpu_impl.h"
 #include "share_impl.h"
 #include <starpu.h>
 #include <stdlib.h>
-#ifdef TESS_EMULATED_GPU
-#include "../../tests/gpu/emulated_cuda.h"
-#endif
-
-tess_body tess_gpu_body(const tess_codelet *cl)
-{
-#ifdef TESS_EMULATED_GPU
-    return cl->cpu;
-#else
-    return cl->cuda;
-#endif
-}
-
-void tess_gpu_run(const tess_codelet *cl, const tess_work *w)
-{
-#ifdef TESS_EMULATED_GPU
-    tess_emulated_run(tess_gpu_body(cl), w);
-#else
-    tess_gpu_body(cl)(w);
-#endif
-}
 
 bool tess_on_gpu(int worker)
 {
     return worker >= 0 && starpu_worker_get_type(worker) == STARPU_CUDA_WORKER;
 }
-
-#if defined TESS_HAVE_CUDA && defined STARPU_USE_CUDA
-#include <cuda_runtime_api.h>
 
 /* This rank's: those that share.c left it, or the user, whose variables of StarPU win. */
 static int devices(int id[TESS_MAX_GPUS])
@@ -59,7 +35,19 @@ bool tess_gpu_first(int *device, char *name, int room)
     int id[TESS_MAX_GPUS];
     if (devices(id) == 0) return false;
     *device = id[0];
-    return cudaDeviceGetPCIBusId(name, room, id[0]) == cudaSuccess;
+    return tess_gpu_device_bus(id[0], name, room);
+}
+
+uint64_t tess_gpu_about(char *name, int room)
+{
+    const int device = tess_gpu_device();
+    return device < 0 ? 0 : tess_gpu_device_bytes(device, name, room);
+}
+
+bool tess_gpu_copies_measure(tess_gpu_copies *out)
+{
+    const int device = tess_gpu_device();
+    return device >= 0 && tess_gpu_device_copies(device, out);
 }
 
 uint64_t tess_gpu_bytes(uint64_t cap)
@@ -67,9 +55,9 @@ uint64_t tess_gpu_bytes(uint64_t cap)
     uint64_t bytes = 0;
     int id[TESS_MAX_GPUS], n = devices(id);
     for (int i = 0; i < n; i++) {
-        struct cudaDeviceProp p;
-        if (cudaGetDeviceProperties(&p, id[i]) != cudaSuccess) continue;
-        const uint64_t most = p.totalGlobalMem - p.totalGlobalMem / 10; /* as StarPU does */
+        char name[256];
+        const uint64_t all = tess_gpu_device_bytes(id[i], name, sizeof name),
+                       most = all - all / 10; /* as StarPU does */
         bytes += cap && cap < most ? cap : most;
     }
     return bytes;
@@ -102,57 +90,20 @@ uint64_t tess_gpu_cap(uint64_t tiles)
 
 const char *tess_gpu_support(void)
 {
-    static char text[400];
-    struct cudaDeviceProp p;
+    static char text[600];
+    char name[256];
+    uint64_t bytes;
     int id[TESS_MAX_GPUS], n = devices(id);
+    if (tess_cuda_lacks()) return tess_cuda_lacks();
     if (tess_gpu_trouble()) {
         snprintf(text, sizeof text, "CUDA bodies are built, StarPU drives GPUs, but %s", tess_gpu_trouble());
         return text;
     }
-    if (n == 0 || cudaGetDeviceProperties(&p, id[0]) != cudaSuccess)
+    if (n == 0 || !(bytes = tess_gpu_device_bytes(id[0], name, sizeof name)))
         return "CUDA bodies are built, StarPU drives GPUs, and there is none (or none is left by STARPU_NCUDA)";
-    snprintf(text, sizeof text, "StarPU drives %d: %s, %s each", n, p.name, tess_human_bytes((double)p.totalGlobalMem));
+    snprintf(text, sizeof text, "StarPU drives %d: %s, %s each", n, name, tess_human_bytes((double)bytes));
     return text;
 }
-
-#else
-
-int tess_gpus(void)
-{
-    return 0;
-}
-int tess_gpu_device(void)
-{
-    return -1;
-}
-bool tess_gpu_first(int *device, char *name, int room)
-{
-    (void)device, (void)name, (void)room;
-    return false;
-}
-uint64_t tess_gpu_bytes(uint64_t cap)
-{
-    (void)cap;
-    return 0;
-}
-uint64_t tess_gpu_tiles(uint64_t cap)
-{
-    (void)cap;
-    return 0;
-}
-uint64_t tess_gpu_cap(uint64_t tiles)
-{
-    return tiles;
-}
-const char *tess_gpu_support(void)
-{
-#ifdef TESS_HAVE_CUDA
-    return "CUDA bodies are built, but this StarPU has no CUDA (tools/starpu cuda builds one that has)";
-#else
-    return "this build has no CUDA bodies (it found no nvcc)";
-#endif
-}
-#endif
 
 int tess_cores(void)
 {

@@ -65,6 +65,47 @@ bool tess_gpu_device_bus(int device, char *bus, int room)
     return cudaDeviceGetPCIBusId(bus, room, device) == cudaSuccess;
 }
 
+uint64_t tess_gpu_device_bytes(int device, char *name, int room)
+{
+    struct cudaDeviceProp p;
+    if (cudaGetDeviceProperties(&p, device) != cudaSuccess) return 0;
+    snprintf(name, (size_t)room, "%s", p.name);
+    return p.totalGlobalMem;
+}
+
+/* ---- what copies reach there ---- */
+
+/* The best of some turns, each of which is long enough for a clock; 0: a copy failed. */
+static double copy_rate(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    enum { TURNS = 5 };
+    double best = 0;
+    for (int turn = 0; turn < TURNS; turn++) {
+        const double start = tess_seconds();
+        if (cudaMemcpy(to, from, bytes, kind) != cudaSuccess || cudaDeviceSynchronize() != cudaSuccess) return 0;
+        const double rate = (double)bytes / (tess_seconds() - start);
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
+bool tess_gpu_device_copies(int device, tess_gpu_copies *out)
+{
+    const size_t bytes = 256 << 20;
+    void *host = NULL, *one = NULL, *other = NULL;
+    *out = (tess_gpu_copies){0};
+    if (cudaSetDevice(device) == cudaSuccess && cudaHostAlloc(&host, bytes, cudaHostAllocPortable) == cudaSuccess &&
+        cudaMalloc(&one, bytes) == cudaSuccess && cudaMalloc(&other, bytes) == cudaSuccess)
+        *out = (tess_gpu_copies){.within = 2 * copy_rate(one, other, bytes, cudaMemcpyDeviceToDevice),
+                                 .to = copy_rate(one, host, bytes, cudaMemcpyHostToDevice),
+                                 .from = copy_rate(host, one, bytes, cudaMemcpyDeviceToHost)};
+    if (other) cudaFree(other);
+    if (one) cudaFree(one);
+    if (host) cudaFreeHost(host);
+    cudaGetLastError(); /* nothing of it is the run's */
+    return out->within > 0 && out->to > 0 && out->from > 0;
+}
+
 /* A context takes what it takes before anybody asks for memory, so it is made first. */
 void tess_gpu_device_open(const int *device, int n)
 {
@@ -99,6 +140,16 @@ const char *tess_gpu_trouble(void)
 bool tess_gpu_device_bus(int device, char *bus, int room)
 {
     (void)device, (void)bus, (void)room;
+    return false;
+}
+uint64_t tess_gpu_device_bytes(int device, char *name, int room)
+{
+    (void)device, (void)name, (void)room;
+    return 0;
+}
+bool tess_gpu_device_copies(int device, tess_gpu_copies *out)
+{
+    (void)device, (void)out;
     return false;
 }
 void tess_gpu_device_open(const int *device, int n)

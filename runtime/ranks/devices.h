@@ -1,8 +1,7 @@
 /* The GPUs of this machine. */
 #ifndef TESS_DEVICES_H
 #define TESS_DEVICES_H
-#include <stdbool.h>
-#include <stdint.h>
+#include "runtime.h"
 
 enum { TESS_MAX_GPUS = 64 };
 /* Has CUDA load all kernels at its start, where messages may go by NCCL; before anybody calls CUDA. */
@@ -11,6 +10,10 @@ void tess_gpu_load_at_once(void);
 int tess_gpu_devices(void);
 /* Says where one of them is on the bus, "0000:07:00.0"; false: CUDA does not. */
 bool tess_gpu_device_bus(int device, char *bus, int room);
+/* Says what one of them is called, and returns the bytes of its memory; 0: CUDA does not. */
+uint64_t tess_gpu_device_bytes(int device, char *name, int room);
+/* Measures what copies reach there; false: there is no memory for it. */
+bool tess_gpu_device_copies(int device, tess_gpu_copies *out);
 /* Makes what CUDA needs on those n devices, of which the first is the calling thread's from then on. */
 void tess_gpu_device_open(const int *device, int n);
 /* Returns the least of what is free on them. */

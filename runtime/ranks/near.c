@@ -76,6 +76,22 @@ hwloc_const_bitmap_t tess_share_gpu_at(hwloc_topology_t t, int gpu, const char *
     return o ? o->cpuset : NULL;
 }
 
+int tess_share_gpu_ids(int gpus, const char *ids, const char *count, int *id)
+{
+    const int most = count && atoi(count) >= 0 && atoi(count) < gpus ? atoi(count) : gpus;
+    int n = 0;
+    if (!ids)
+        while (n < most) id[n] = n, n++;
+    for (char *end; ids && n < most; ids = end) {
+        const long one = strtol(ids, &end, 10);
+        bool counts = one >= 0 && one < gpus;
+        if (end == ids) break;
+        for (int i = 0; i < n; i++) counts = counts && id[i] != one;
+        if (counts) id[n++] = (int)one;
+    }
+    return n;
+}
+
 /* ---- memory ---- */
 
 static hwloc_topology_t spread_over; /* NULL: all of this process's cores are of one node, or somebody said where */

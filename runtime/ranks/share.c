@@ -61,22 +61,6 @@ bool tess_share_divide(hwloc_topology_t t, const hwloc_bitmap_t *mask, bool aske
     return enough;
 }
 
-int tess_share_gpu_ids(int gpus, const char *ids, const char *count, int *id)
-{
-    const int most = count && atoi(count) >= 0 && atoi(count) < gpus ? atoi(count) : gpus;
-    int n = 0;
-    if (!ids)
-        while (n < most) id[n] = n, n++;
-    for (char *end; ids && n < most; ids = end) {
-        const long one = strtol(ids, &end, 10);
-        bool counts = one >= 0 && one < gpus;
-        if (end == ids) break;
-        for (int i = 0; i < n; i++) counts = counts && id[i] != one;
-        if (counts) id[n++] = (int)one;
-    }
-    return n;
-}
-
 /* ---- this machine ---- */
 
 /* What the ranks of a machine tell each other. */

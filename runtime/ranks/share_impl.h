@@ -12,9 +12,6 @@ bool tess_share_divide(hwloc_topology_t t, const hwloc_bitmap_t *mask, bool aske
                        hwloc_bitmap_t *share);
 /* Counts the cores of which some of the CPUs are in the set. */
 int tess_share_cores(hwloc_topology_t t, hwloc_const_bitmap_t set);
-/* Puts those of `gpus` that StarPU's variables leave, STARPU_WORKERS_CUDAID and STARPU_NCUDA (NULL: not set), into id,
- * which has room for all; returns how many. */
-int tess_share_gpu_ids(int gpus, const char *ids, const char *count, int *id);
 /* Returns what was free of this rank's GPU when ranks joined, or when a process alone first asked; the least of any
  * rank's; 0: none has one. */
 uint64_t tess_share_gpu_free(void);
@@ -29,6 +26,9 @@ void tess_share_match(int gpus, int ranks, const int *near, bool *has);
 /* Returns the cores at which that GPU hangs, the topology's; NULL: nobody knows. family: what hwloc calls GPUs, where
  * CUDA does not count them. */
 hwloc_const_bitmap_t tess_share_gpu_at(hwloc_topology_t t, int gpu, const char *family);
+/* Puts those of `gpus` that StarPU's variables leave, STARPU_WORKERS_CUDAID and STARPU_NCUDA (NULL: not set), into id,
+ * which has room for all; returns how many. */
+int tess_share_gpu_ids(int gpus, const char *ids, const char *count, int *id);
 /* Has tess_memory_spread deal pages out over the nodes of these cores, where they are several and nobody (numactl) said
  * where memory shall be. */
 void tess_share_spread(hwloc_topology_t t, hwloc_const_bitmap_t share);

@@ -21,6 +21,10 @@ void tess_share_take(void)
 {
     share = (tess_share){.ranks = 1, .cores = machine.cores, .ram_bytes = machine.ram_bytes, .numa = "-", .gpus = "-"};
     snprintf(share.cpus, sizeof share.cpus, "0-%d", machine.cores - 1);
+    if (machine.gpus.count) {
+        snprintf(share.gpus, sizeof share.gpus, machine.gpus.count > 1 ? "0-%d" : "%d", machine.gpus.count - 1);
+        share.gpu_bytes = machine.gpus.bytes;
+    }
     snprintf(share.host, sizeof share.host, "%.60s", machine.name);
 }
 
@@ -32,7 +36,7 @@ const tess_share *tess_share_read(void)
 
 uint64_t tess_share_gpu_free(void)
 {
-    return 0;
+    return tess_share_read()->gpu_bytes;
 }
 
 uint64_t tess_ram_free(void)
@@ -45,6 +49,7 @@ void tess_hardware_read(tess_hardware *h)
     *h = (tess_hardware){.cores = machine.cores,
                          .threads = 1,
                          .numa_nodes = 1,
+                         .gpus = machine.gpus.count,
                          .ram_bytes = machine.ram_bytes,
                          .ram_free_bytes = machine.ram_bytes};
     snprintf(h->cpu_name, sizeof h->cpu_name, "%s", machine.name);

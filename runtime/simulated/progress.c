@@ -82,13 +82,19 @@ double tess_bodies_seconds(void)
     return 0;
 }
 
-/* What the program itself reads is small, and 0. Of experts every one is chosen, as a plan reckons. */
+/* What the program itself reads is small, and 0; what a GPU leaves was never written. */
 static void leave_results(const tess_work *w)
 {
     const tess_task *t = w->task;
     for (unsigned i = 0; i < t->nuse; i++)
         if ((t->use[i].mode & TESS_W) && tess_tile_role(t->use[i].tile) == TESS_ROLE_SCALAR && w->buf[i].ptr)
             memset(w->buf[i].ptr, 0, w->buf[i].bytes);
+    tess_simulated_choose(t);
+}
+
+/* Of experts every one is chosen, as a plan reckons. */
+void tess_simulated_choose(const tess_task *t)
+{
     if (t->option != TESS_MAKES_CHOICE || !t->choice) return;
     int32_t *offset = tess_alloc(((size_t)t->choice->options + 1) * sizeof *offset);
     for (int64_t k = 0; k <= t->choice->options; k++) offset[k] = (int32_t)k;
@@ -97,27 +103,39 @@ static void leave_results(const tess_work *w)
 }
 
 /* The share of the machine's rates that the codelet was seen to reach, or else what its like do. */
-static double share_of(const tess_simulated *m, const tess_codelet *cl, tess_cost cost)
+static double share_of(const tess_simulated_share *share, int shares, const tess_codelet *cl, double others)
 {
     char name[64];
     snprintf(name, sizeof name, "%s %s", cl->name, tess_dtype_name(cl->dtype));
-    for (int i = 0; i < m->shares; i++)
-        if (!strcmp(m->share[i].codelet, name)) return m->share[i].share;
-    return cost.flops > 0 ? m->matrix_share : m->copy_share;
+    for (int i = 0; i < shares; i++)
+        if (!strcmp(share[i].codelet, name)) return share[i].share;
+    return others;
 }
 
 static double seconds_of(const tess_task *t)
 {
     const tess_simulated *m = tess_simulated_machine();
     const tess_cost cost = tess_task_cost(t);
-    return tess_simulated_bound(m, t->cl->dtype, cost) / share_of(m, t->cl, cost) + m->task_seconds;
+    const double others = cost.flops > 0 ? m->matrix_share : m->copy_share;
+    return tess_simulated_bound(m, t->cl->dtype, cost) / share_of(m->share, m->shares, t->cl, others) + m->task_seconds;
 }
 
-/* Policies that ask hear what it will take: of nothing they would learn nothing. */
+static double gpu_seconds_of(const tess_task *t)
+{
+    const tess_simulated_gpus *g = &tess_simulated_machine()->gpus;
+    const tess_cost cost = tess_task_cost(t);
+    const double others = cost.flops > 0 ? g->matrix_share : g->copy_share;
+    return tess_simulated_gpu_bound(g, t->cl->dtype, cost) / share_of(g->share, g->shares, t->cl, others) +
+           g->task_seconds;
+}
+
+/* What a GPU takes for a task is what is said here. Policies that ask hear it too: of nothing they would learn nothing.
+ */
 static double expected_us(struct starpu_task *task, struct starpu_perfmodel_arch *arch, unsigned implementation)
 {
-    (void)arch, (void)implementation;
-    return fmax(1e6 * seconds_of(task->cl_arg), 1e-3);
+    (void)implementation;
+    const bool gpu = arch->ndevices > 0 && arch->devices[0].type == STARPU_CUDA_WORKER;
+    return fmax(1e6 * (gpu ? gpu_seconds_of(task->cl_arg) : seconds_of(task->cl_arg)), 1e-3);
 }
 
 void tess_body_model(struct starpu_perfmodel *m)

@@ -255,6 +255,124 @@ TEST(a_traced_step_is_a_timeline_of_the_machine)
     EXPECT_DONE();
 }
 
+/* ---- GPUs ---- */
+
+#define GPUS(count, gib, more)                                                                                         \
+    ", \"gpus\": {\"count\": " #count ", \"name\": \"made up\", \"memory_gib\": " gib ", \"copy_gb_s\": 10, "          \
+    "\"task_us\": 5,\n \"matrix_gflops\": {\"fp32\": 100, \"bf16\": 200}, "                                            \
+    "\"host_link\": {\"gb_s\": 1, \"latency_us\": 10}" more "}"
+
+/* The least that such a run may hold on its GPU is named where memory.gpu is less; then there is the room of its worker
+ * and some MiB more. */
+#define CAPPED "memory.gpu=88MiB"
+
+TEST(a_gpu_computes_what_it_holds)
+{
+    SIMULATE_SETUP();
+    const double cores = behind(ran.out, "\nstep      ");
+    write_text("gpu.json", MACHINE(2, GPUS(1, "1", "")));
+    RUN("simulate", "run.json", "--machine", "gpu.json");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "machine   made up: 2 cores, 4.0 GiB of RAM, 1 GPU (made up, 1.0 GiB)");
+    CHECK_HAS(ran.out, " TFLOP/s a GPU");
+    char *first = strdup(ran.out);
+    const double seconds = behind(first, "\nstep      "), holds = behind(first, "\nGPU       ");
+    CHECK(seconds < cores);
+    CHECK(holds > 64 << 20 && holds < 1 << 30);
+    /* It takes no less than its bodies take on the GPU alone. */
+    CHECK(seconds >= behind(first, "\nbound     ") * 0.999);
+    RUN("simulate", "run.json", "--machine", "gpu.json");
+    EXPECT_DONE();
+    CHECK_STR(ran.out, first);
+    write_text("slow.json", MACHINE(2, GPUS(1, "1", ", \"shares\": {\"linear_forward f32\": 0.004}")));
+    RUN("simulate", "run.json", "--machine", "slow.json");
+    EXPECT_DONE();
+    CHECK(behind(ran.out, "\nstep      ") > 1.5 * seconds);
+    free(first);
+}
+
+TEST(a_cap_on_a_gpu_sends_tiles_to_ram_and_a_drive)
+{
+    SIMULATE_SETUP();
+    write_text("gpu.json", MACHINE(2, DRIVE GPUS(1, "1", "")));
+    RUN("simulate", "run.json", "--machine", "gpu.json");
+    EXPECT_DONE();
+    const double seconds = behind(ran.out, "\nstep      "), to = behind(ran.out, "\nlinks     "),
+                 tasks = behind(ran.out, "\ntasks     ");
+    RUN("simulate", "run.json", "--machine", "gpu.json", CAPPED);
+    EXPECT_DONE();
+    CHECK(behind(ran.out, "\nGPU       ") <= 88 << 20);
+    CHECK(behind(ran.out, "\nlinks     ") > to + (1 << 20));
+    CHECK(behind(ran.out, "\nstep      ") > seconds);
+    CHECK_EQ((int)behind(ran.out, "\ntasks     "), (int)tasks);
+    /* What goes over the link takes as long as the link says. */
+    CHECK(behind(ran.out, "\nstep      ") > behind(ran.out, "\nlinks     ") / 2 / 1e9 * 0.999);
+    RUN("simulate", "run.json", "--machine", "gpu.json", CAPPED, "memory.cpu=14MiB", "memory.path=nowhere");
+    EXPECT_DONE();
+    CHECK(!exists("nowhere"));
+    CHECK(behind(ran.out, "\ndisk      reads ") > 0);
+    CHECK(behind(ran.out, "tiles hold ") <= 14 << 20);
+    CHECK_HAS(ran.out, "the step is bound by the drive");
+}
+
+TEST(policies_act_on_a_node_with_gpus)
+{
+    static const char *const policies[] = {"eager", "prio", "lws", "dmda"};
+    SIMULATE_SETUP();
+    write_text("gpu.json", MACHINE(4, GPUS(1, "1", "")));
+    RUN("simulate", "run.json", "--machine", "gpu.json");
+    EXPECT_DONE();
+    const double tasks = behind(ran.out, "\ntasks     ");
+    for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
+        setenv("STARPU_SCHED", policies[i], 1);
+        RUN("simulate", "run.json", "--machine", "gpu.json");
+        unsetenv("STARPU_SCHED");
+        EXPECT_DONE();
+        CHECK_EQ((int)behind(ran.out, "\ntasks     "), (int)tasks);
+    }
+}
+
+/* A process with several GPUs has no plan for them: StarPU moves what they share. */
+TEST(eight_gpus_of_a_process_are_starpus)
+{
+    char machine[4200];
+    SIMULATE_SETUP();
+    snprintf(machine, sizeof machine, "%s/../machines/dgx-h100.json", TESS_TESTS);
+    const char *const model =
+        "model={\"model_type\": \"gpt2\", \"n_embd\": 1600, \"n_head\": 25, \"n_layer\": 48, \"vocab_size\": 50257}";
+    RUN("simulate", "run.json", "--machine", machine);
+    EXPECT_ERROR(2, "has 8 GPUs, and a process has a plan for one (STARPU_NCUDA=1 takes the first; "
+                    "memory.gpu_plan=false leaves all to StarPU)");
+    RUN("simulate", "run.json", "--machine", machine, model, "memory.gpu_plan=false", "bf16.enabled=true",
+        "data.seq_length=1024", "train_batch_size=32", "train_micro_batch_size_per_gpu=32", "--steps", "1");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "1557611200 parameters");
+    CHECK_HAS(ran.out, "8 GPUs (H100 SXM5 80 GB, 80.0 GiB)");
+    CHECK(behind(ran.out, " steps, ") > 0); /* between GPUs */
+    const double eight = behind(ran.out, "\nstep      ");
+    setenv("STARPU_NCUDA", "1", 1);
+    RUN("simulate", "run.json", "--machine", machine, model, "bf16.enabled=true", "data.seq_length=1024",
+        "train_batch_size=32", "train_micro_batch_size_per_gpu=32", "--steps", "1");
+    unsetenv("STARPU_NCUDA");
+    EXPECT_DONE();
+    CHECK(behind(ran.out, "\nstep      ") > eight);
+}
+
+TEST(every_shipped_machine_is_one)
+{
+    static const char *const shipped[] = {"box-24gb", "dgx-a100", "dgx-h100", "dgx2-v100", "gh200"};
+    SIMULATE_SETUP();
+    setenv("STARPU_NCUDA", "1", 1);
+    for (size_t i = 0; i < sizeof shipped / sizeof *shipped; i++) {
+        char machine[4200];
+        snprintf(machine, sizeof machine, "%s/../machines/%s.json", TESS_TESTS, shipped[i]);
+        RUN("simulate", "run.json", "--machine", machine, "--steps", "1");
+        EXPECT_DONE();
+        CHECK_HAS(ran.out, ", 1 GPU (");
+    }
+    unsetenv("STARPU_NCUDA");
+}
+
 TEST(what_is_no_machine_is_one_line)
 {
     static const struct {
@@ -266,6 +384,15 @@ TEST(what_is_no_machine_is_one_line)
         {"{\"name\": \"x\", \"cors\": 2}", "unknown key cors (did you mean cores?)"},
         {MACHINE(2, ", \"drive_gb_s\": {\"read\": 1}"), "drive_gb_s.write: missing, expected a number"},
         {MACHINE(2, ", \"shares\": {\"add_forward f32\": -1}"), "shares.add_forward f32: -1, expected a number"},
+        {MACHINE(2, ", \"gpus\": 8"), "gpus: 8, expected an object"},
+        {MACHINE(2, ", \"gpus\": {\"count\": 17}"), "gpus.count: 17, expected a whole number from 1 to 16"},
+        {MACHINE(2, ", \"gpus\": {\"conut\": 1}"), "unknown key gpus.conut (did you mean count?)"},
+        {MACHINE(2, GPUS(1, "0", "")), "gpus.memory_gib: 0, expected a number from"},
+        {MACHINE(2, GPUS(1, "1", ", \"copy\": 1")), "unknown key gpus.copy"},
+        {MACHINE(2, GPUS(1, "1", ", \"peer_link\": {}")), "gpus.peer_link.gb_s: missing, expected a number"},
+        {MACHINE(2, GPUS(2, "1", ", \"peer_link\": {\"gb_s\": 1, \"pairs\": [[0, 2]]}")),
+         "gpus.peer_link.pairs: [0,2], expected two different GPUs"},
+        {MACHINE(2, GPUS(1, "1", ", \"shares\": {\"products\": 0}")), "gpus.shares.products: 0, expected a number"},
         {"[1]", "expected an object"},
         {"{", "line 1"},
     };

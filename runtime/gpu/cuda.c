@@ -1,0 +1,94 @@
+/* What is asked of CUDA for a rank's GPUs, in a build that has it: memory of the host, a stream, bodies. A machine that
+ * is not here has simulated/gpu.c in this file's place. */
+#include "gpu_impl.h"
+#include <starpu.h>
+#ifdef TESS_EMULATED_GPU
+#include "../../tests/gpu/emulated_cuda.h"
+#endif
+
+tess_body tess_gpu_body(const tess_codelet *cl)
+{
+#ifdef TESS_EMULATED_GPU
+    return cl->cpu;
+#else
+    return cl->cuda;
+#endif
+}
+
+void tess_gpu_run(const tess_codelet *cl, const tess_work *w)
+{
+#ifdef TESS_EMULATED_GPU
+    tess_emulated_run(tess_gpu_body(cl), w);
+#else
+    tess_gpu_body(cl)(w);
+#endif
+}
+
+#if defined TESS_HAVE_CUDA && defined STARPU_USE_CUDA
+#include <cuda_runtime_api.h>
+
+const char *tess_cuda_lacks(void)
+{
+    return NULL;
+}
+
+/* A thread that never said which device it works on has the first of the machine, which is another rank's: a call of
+ * CUDA there would make a context on it, half a GiB for nothing. */
+void tess_cuda_on_own(const int *own, int n)
+{
+    int device;
+    if (cudaGetDevice(&device) != cudaSuccess) return;
+    for (int i = 0; i < n; i++)
+        if (device == own[i]) return;
+    cudaSetDevice(own[0]);
+}
+
+void *tess_cuda_host_new(size_t bytes)
+{
+    void *p;
+    return cudaHostAlloc(&p, bytes, cudaHostAllocPortable | cudaHostAllocMapped) == cudaSuccess ? p : NULL;
+}
+
+void tess_cuda_host_free(void *p)
+{
+    cudaFreeHost(p);
+}
+
+void *tess_cuda_stream(void)
+{
+    return starpu_cuda_get_local_stream();
+}
+
+#else
+
+const char *tess_cuda_lacks(void)
+{
+#ifdef TESS_HAVE_CUDA
+    return "CUDA bodies are built, but this StarPU has no CUDA (tools/starpu cuda builds one that has)";
+#else
+    return "this build has no CUDA bodies (it found no nvcc)";
+#endif
+}
+
+/* Without workers of GPUs nobody asks. */
+void tess_cuda_on_own(const int *device, int n)
+{
+    (void)device, (void)n;
+}
+
+void *tess_cuda_host_new(size_t bytes)
+{
+    (void)bytes;
+    return NULL;
+}
+
+void tess_cuda_host_free(void *p)
+{
+    (void)p;
+}
+
+void *tess_cuda_stream(void)
+{
+    return NULL;
+}
+#endif
