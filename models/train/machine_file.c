@@ -23,10 +23,12 @@ static const struct field {
     {"drive_gb_s", "write", offsetof(tess_simulated, drive.write_rate), 1e9, 1e-3},
     {"drive_gb_s", "mixed_read", offsetof(tess_simulated, drive.mixed_read_rate), 1e9, 1e-3},
     {"drive_gb_s", "mixed_write", offsetof(tess_simulated, drive.mixed_write_rate), 1e9, 1e-3},
+    {"network", "gb_s", offsetof(tess_simulated, net.rate), 1e9, 1e-3},
+    {"network", "latency_us", offsetof(tess_simulated, net.latency), 1e-6, 0},
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
-static const char *const known[] = {"name",    "about",         "cores",      "memory_gib", "copy_gb_s",
-                                    "task_us", "matrix_gflops", "drive_gb_s", "shares"};
+static const char *const known[] = {"name",          "about",      "cores",  "memory_gib", "copy_gb_s", "task_us",
+                                    "matrix_gflops", "drive_gb_s", "shares", "nodes",      "network"};
 enum { KNOWN = sizeof known / sizeof *known };
 static const double GIB = 1 << 30, MOST = 1e9;
 
@@ -74,8 +76,8 @@ static tess_status check_names(const char *path, const char *of, const json_t *o
 static tess_status check_group(const char *path, const json_t *root, const char *group)
 {
     const json_t *g = json_object_get(root, group);
-    const char *names[FIELDS];
-    size_t n = 0;
+    const char *names[FIELDS + 1] = {"topology"}; /* which is a text */
+    size_t n = !strcmp(group, "network");
     for (size_t k = 0; k < FIELDS; k++)
         if (fields[k].group && !strcmp(fields[k].group, group)) names[n++] = fields[k].name;
     if (!json_is_object(g)) return wrong(path, group, g, "an object");
@@ -105,23 +107,54 @@ static tess_status read_shares(const char *path, json_t *shares, tess_simulated 
     return TESS_OK;
 }
 
+static const char *const topologies[] = {"flat"};
+enum { TOPOLOGIES = sizeof topologies / sizeof *topologies };
+
+static tess_status read_topology(const char *path, const json_t *network, tess_simulated_net *net)
+{
+    const json_t *t = json_object_get(network, "topology");
+    snprintf(net->topology, sizeof net->topology, "%s", topologies[0]);
+    if (!t) return TESS_OK;
+    for (int i = 0; i < TOPOLOGIES && json_is_string(t); i++)
+        if (!strcmp(json_string_value(t), topologies[i])) {
+            snprintf(net->topology, sizeof net->topology, "%s", topologies[i]);
+            return TESS_OK;
+        }
+    return wrong(path, "network.topology", t, "\"flat\"");
+}
+
+static tess_status whole(const char *path, const json_t *root, const char *name, int most, int *out)
+{
+    double x;
+    char expected[64];
+    const json_t *value = json_object_get(root, name);
+    TESS_TRY(number(path, name, value, 1, &x));
+    *out = (int)x;
+    if (x == floor(x) && x <= most) return TESS_OK;
+    snprintf(expected, sizeof expected, "a whole number from 1 to %d", most);
+    return wrong(path, name, value, expected);
+}
+
 static tess_status read_all(const char *path, const json_t *root, tess_simulated *m)
 {
-    double cores, gib;
+    double gib;
     if (!json_is_object(root)) return wrong(path, "machine", root, "an object");
     TESS_TRY(check_names(path, "", root, known, KNOWN));
     const json_t *name = json_object_get(root, "name");
     if (!json_is_string(name)) return wrong(path, "name", name, "a text");
     snprintf(m->name, sizeof m->name, "%s", json_string_value(name));
-    TESS_TRY(number(path, "cores", json_object_get(root, "cores"), 1, &cores));
-    if (cores != floor(cores) || cores > TESS_SIMULATED_CORES)
-        return wrong(path, "cores", json_object_get(root, "cores"), "a whole number from 1 to 256");
-    m->cores = (int)cores;
+    TESS_TRY(whole(path, root, "cores", TESS_SIMULATED_CORES, &m->cores));
+    if (json_object_get(root, "nodes")) TESS_TRY(whole(path, root, "nodes", TESS_SIMULATED_NODES, &m->nodes));
     TESS_TRY(number(path, "memory_gib", json_object_get(root, "memory_gib"), 1.0 / 64, &gib));
     m->ram_bytes = (uint64_t)(gib * GIB);
     m->has_drive = json_object_get(root, "drive_gb_s");
     TESS_TRY(check_group(path, root, "matrix_gflops"));
     if (m->has_drive) TESS_TRY(check_group(path, root, "drive_gb_s"));
+    m->net.there = json_object_get(root, "network");
+    if (m->net.there) {
+        TESS_TRY(check_group(path, root, "network"));
+        TESS_TRY(read_topology(path, json_object_get(root, "network"), &m->net));
+    }
     for (size_t k = 0; k < FIELDS; k++) {
         const struct field *f = &fields[k];
         const json_t *of = f->group ? json_object_get(root, f->group) : root, *value = json_object_get(of, f->name);
@@ -137,7 +170,7 @@ static tess_status read_all(const char *path, const json_t *root, tess_simulated
 tess_status tess_machine_read(const char *path, tess_simulated *m)
 {
     json_error_t e;
-    *m = (tess_simulated){.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE};
+    *m = (tess_simulated){.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE, .nodes = 1};
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
     if (!root && access(path, R_OK))
         return tess_error(tess_errno_status(errno), path,
@@ -150,6 +183,18 @@ tess_status tess_machine_read(const char *path, tess_simulated *m)
     return status;
 }
 
+tess_status tess_machine_part(tess_simulated *m, int ranks)
+{
+    if (ranks > m->cores || m->cores % ranks)
+        return tess_error(TESS_INVALID, "machine", "%d ranks on each node, and its %d cores cannot be divided evenly",
+                          ranks, m->cores);
+    m->cores /= ranks;
+    m->ram_bytes /= (uint64_t)ranks;
+    m->copy_rate /= ranks;
+    for (int t = 0; t < TESS_YARDSTICKS; t++) m->matrix_rate[t] /= ranks;
+    return TESS_OK;
+}
+
 tess_status tess_machine_write(const char *path, const tess_simulated *m)
 {
     json_t *root = json_object(), *shares = json_object();
@@ -159,12 +204,15 @@ tess_status tess_machine_write(const char *path, const tess_simulated *m)
     for (size_t k = 0; k < FIELDS; k++) {
         const struct field *f = &fields[k];
         if (f->group && !strcmp(f->group, "drive_gb_s") && !m->has_drive) continue;
+        if (f->group && !strcmp(f->group, "network") && !m->net.there) continue;
         if (f->group && !json_object_get(root, f->group)) json_object_set_new(root, f->group, json_object());
         json_object_set_new(f->group ? json_object_get(root, f->group) : root, f->name, json_real(*at(m, f) / f->unit));
     }
     json_object_set_new(shares, "products", json_real(m->matrix_share));
     json_object_set_new(shares, "copies", json_real(m->copy_share));
     for (int i = 0; i < m->shares; i++) json_object_set_new(shares, m->share[i].codelet, json_real(m->share[i].share));
+    if (m->net.there) json_object_set_new(json_object_get(root, "network"), "topology", json_string(m->net.topology));
+    if (m->nodes > 1) json_object_set_new(root, "nodes", json_integer(m->nodes));
     json_object_set_new(root, "shares", shares);
     json_t *before = json_load_file(path, 0, NULL), *about = json_object_get(before, "about");
     if (about) json_object_set(root, "about", about);

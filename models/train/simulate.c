@@ -2,14 +2,20 @@
 #include "bench_impl.h"
 #include "machine_impl.h"
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-/* What the machine did, and what bounds it. */
+/* What the machine did, and what bounds it; of this rank, or of all where that is said. */
 struct told {
-    const tess_simulated *machine;
-    uint64_t read, written; /* from and to the disk, in all steps */
-    double real;            /* when the simulation began */
-    uint64_t tasks;
+    const tess_simulated *part; /* of a node, which this rank has */
+    const tess_cluster *cluster;
+    uint64_t read, written;  /* from and to the disk, in all steps */
+    int64_t mine, sent, far; /* bytes a step: by this rank, by all, to other nodes */
+    double network;          /* seconds a step of the busiest node's link */
+    double moving, exposed;  /* seconds of all steps without work while bytes moved, while messages were under way */
+    double real;             /* when the simulation began */
+    uint64_t tasks;          /* of all ranks, in all steps */
 };
 
 static double real_seconds(void)
@@ -19,11 +25,59 @@ static double real_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void print_model(FILE *out, const tess_bench_run *b, const tess_simulated *m)
+/* ---- over all ranks ---- */
+
+static uint64_t sum_of(uint64_t x)
+{
+    int64_t sum = (int64_t)x;
+    tess_ranks_sum_counts(&sum, 1);
+    return (uint64_t)sum;
+}
+
+static uint64_t most_of(uint64_t x)
+{
+    int64_t most = (int64_t)x;
+    tess_ranks_most(&most, 1);
+    return (uint64_t)most;
+}
+
+static double mean_of(double x)
+{
+    tess_ranks_sum(&x, 1);
+    return x / tess_ranks();
+}
+
+/* A double that is not negative orders like its bits. */
+static double longest_of(double x)
+{
+    int64_t bits;
+    memcpy(&bits, &x, sizeof x);
+    tess_ranks_most(&bits, 1);
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* ---- what is printed ---- */
+
+static void print_model(FILE *out, const tess_bench_run *b, const struct told *t)
 {
     const tess_run *r = &b->run;
-    fprintf(out, "machine   %s: %d cores, %s of RAM%s\n", m->name, m->cores, tess_human_bytes((double)m->ram_bytes),
+    const tess_simulated *m = t->part;
+    const int here = t->cluster->ranks_here;
+    fprintf(out, "machine   %s: ", m->name);
+    if (m->nodes > 1) fprintf(out, "%d nodes of ", m->nodes);
+    fprintf(out, "%d cores, %s of RAM%s\n", m->cores * here, tess_human_bytes((double)m->ram_bytes * here),
             m->has_drive ? ", a drive" : "");
+    if (m->nodes > 1)
+        fprintf(out, "network   %s/s from each node and to it, %.3g us, %s\n", tess_human_bytes(m->net.rate),
+                1e6 * m->net.latency, m->net.topology);
+    if (tess_ranks() > 1) {
+        const int64_t tensor = r->c->parallel.tensor, pipeline = r->c->parallel.pipeline;
+        fprintf(out,
+                "ranks     %d, %d on each node: %lld for data x %lld tensor parallel x %lld stages of a pipeline\n",
+                tess_ranks(), here, (long long)(tess_ranks() / (tensor * pipeline)), (long long)tensor,
+                (long long)pipeline);
+    }
     fprintf(out, "model     %lld parameters, %lld x %lld tokens a step, %s\n",
             (long long)tess_graph_param_elements(r->g), (long long)r->batch, (long long)r->length,
             tess_run_dtype_name(r->c));
@@ -31,9 +85,11 @@ static void print_model(FILE *out, const tess_bench_run *b, const tess_simulated
 
 static void print_tiers(FILE *out, const tess_bench_run *b, struct told *t, int steps)
 {
+    const char *of = tess_ranks() > 1 ? " of a rank" : "";
     uint64_t now, peak, read, written;
     tess_tier_use(TESS_TIER_CPU, &now, &peak);
-    fprintf(out, "RAM       tiles hold %llu bytes at most (%s)", (unsigned long long)peak,
+    peak = most_of(peak);
+    fprintf(out, "RAM       tiles%s hold %llu bytes at most (%s)", of, (unsigned long long)peak,
             tess_human_bytes((double)peak));
     if (b->run.ram) fprintf(out, ", the cap is %s", tess_human_bytes((double)b->run.ram));
     fputc('\n', out);
@@ -41,44 +97,75 @@ static void print_tiers(FILE *out, const tess_bench_run *b, struct told *t, int 
     tess_disk_traffic(&read, &written, &now, &peak);
     t->read = read - b->read;
     t->written = written - b->written;
-    fprintf(out, "disk      reads %llu and writes %llu bytes in %d steps; tiles hold %llu bytes at most (%s)\n",
-            (unsigned long long)t->read, (unsigned long long)t->written, steps, (unsigned long long)peak,
-            tess_human_bytes((double)peak));
+    peak = most_of(peak);
+    fprintf(out, "disk      reads %llu and writes %llu bytes in %d steps; tiles%s hold %llu bytes at most (%s)\n",
+            (unsigned long long)sum_of(t->read), (unsigned long long)sum_of(t->written), steps, of,
+            (unsigned long long)peak, tess_human_bytes((double)peak));
 }
 
-/* The step on the cores alone, as if each always had a task, and on the drive alone. */
+/* All steps are alike, so of their bytes as many go to other nodes as of all that were ever sent. */
+static void count_messages(const tess_bench_run *b, struct told *t, double wall, int steps)
+{
+    const tess_cluster *c = t->cluster;
+    const int first = tess_rank() / c->ranks_here * c->ranks_here;
+    double under_way, link = 0;
+    uint64_t sent, received;
+    tess_message_traffic(&sent, &received);
+    tess_message_seconds(&under_way, &t->exposed);
+    const uint64_t near = c->sent[tess_rank()][0], far = c->sent[tess_rank()][1];
+    const double share = near + far ? (double)far / (double)(near + far) : 0;
+    const double a_step = (double)(sent - b->sent) / steps, far_a_step = share * a_step;
+    double *all = tess_alloc((size_t)tess_ranks() * sizeof *all);
+    tess_ranks_gather(&far_a_step, sizeof far_a_step, all);
+    for (int i = 0; i < c->ranks_here; i++) link += all[first + i];
+    free(all);
+    t->mine = llround(a_step);
+    t->sent = (int64_t)sum_of((uint64_t)t->mine);
+    t->far = (int64_t)sum_of((uint64_t)llround(far_a_step));
+    t->network = t->part->nodes > 1 ? longest_of(link / t->part->net.rate) : 0;
+    t->moving = mean_of(tess_message_moving() / wall);
+    t->exposed = mean_of(t->exposed / wall);
+}
+
+static void print_messages(FILE *out, const struct told *t)
+{
+    fprintf(out, "messages  %lld bytes a step of all ranks, %lld of them between nodes; rank 0 sends %lld\n",
+            (long long)t->sent, (long long)t->far, (long long)t->mine);
+    fprintf(
+        out,
+        "exposed   cores are without a task for %.1f%% of the step while bytes move between ranks, and %.1f%% while "
+        "messages wait for their other rank\n",
+        100 * t->moving, 100 * fmax(0, t->exposed - t->moving));
+}
+
+/* The step on the cores alone, as if each always had a task, and on the drive and the network alone; of the rank, and
+ * the node, that takes longest for it. */
 static void print_bounds(FILE *out, const tess_bench_run *b, const struct told *t, double median, const tess_profile *p,
                          int steps)
 {
-    const tess_simulated *m = t->machine;
+    const tess_simulated *m = t->part;
     const tess_drive *d = &m->drive;
-    const double cores = p->busy / m->cores / steps;
+    const int here = t->cluster->ranks_here;
+    const double cores = longest_of(p->busy / m->cores / steps);
     const double one_way = fmax((double)t->read / d->read_rate, (double)t->written / d->write_rate),
                  both = (double)(t->read + t->written) / (d->mixed_read_rate + d->mixed_write_rate),
-                 drive = b->run.disk ? fmax(one_way, both) / steps : 0;
+                 drive = b->run.disk ? longest_of(here * fmax(one_way, both) / steps) : 0;
+    const double most = fmax(fmax(cores, drive), t->network);
     fprintf(out, "bound     %.4f s on the cores alone", cores);
     if (b->run.disk) fprintf(out, ", %.4f s on the drive alone", drive);
+    if (m->nodes > 1) fprintf(out, ", %.4f s on the network alone", t->network);
     fprintf(out, ": the step is bound by %s\n",
-            fmax(cores, drive) < 0.85 * median ? "the order of its tasks, which leaves both idle at times"
-            : cores >= drive                   ? "the cores"
-                                               : "the drive");
+            most < 0.85 * median ? m->nodes > 1 ? "the order of its tasks, which leaves all of them idle at times"
+                                                : "the order of its tasks, which leaves both idle at times"
+            : cores >= most      ? "the cores"
+            : drive >= most      ? "the drive"
+                                 : "the network");
 }
 
-static void tell(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
+static void print_table(FILE *out, const tess_profile *p, double all, int steps)
 {
-    struct told *t = of;
-    const double tokens = (double)(b->run.batch * b->run.length), all = p->wall * t->machine->cores;
-    uint64_t tasks = 0;
-    for (int i = 0; i < p->rows; i++) tasks += p->row[i].tasks;
-    print_model(out, b, t->machine);
-    fprintf(out, "step      %.6f s, %.1f tokens/s, %.4f TFLOP/s, %.1f%% of what its matrix units do\n", median,
-            tokens / median, b->measure.flops / median * 1e-12, 100 * tess_measure_mfu(&b->measure, median));
-    fprintf(out, "tasks     %llu a step\n", (unsigned long long)(tasks / (uint64_t)steps));
-    print_tiers(out, b, t, steps);
-    fprintf(out, "cores     busy %.1f%%, waiting for tiles %.1f%%, idle %.1f%%\n", 100 * p->busy / all,
-            100 * (p->waiting + p->scheduling) / all, 100 * fmax(0, p->idle) / all);
-    print_bounds(out, b, t, median, p, steps);
-    fprintf(out, "\n%-28s %6s %9s %7s\n", "codelet", "tasks", "busy ms", "share");
+    fprintf(out, "\n%-28s %6s %9s %7s%s\n", "codelet", "tasks", "busy ms", "share",
+            tess_ranks() > 1 ? "   of rank 0" : "");
     for (int i = 0; i < p->rows; i++) {
         const tess_profile_row *r = &p->row[i];
         char name[64];
@@ -86,17 +173,44 @@ static void tell(void *of, FILE *out, tess_bench_run *b, double median, const te
         fprintf(out, "%-28s %6.0f %9.1f %6.1f%%\n", name, (double)r->tasks / steps, 1e3 * r->busy / steps,
                 100 * r->busy / all);
     }
-    t->tasks = tasks;
 }
 
-tess_status tess_simulate(const tess_config *c, const tess_simulated *m, int steps, FILE *out)
+/* All ranks come here together, and rank 0's `out` is read. */
+static void tell(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
 {
-    struct told t = {.machine = m, .real = real_seconds()};
-    if (tess_run_disk(c) && !m->has_drive)
+    struct told *t = of;
+    const double tokens = (double)(b->run.batch * b->run.length), all = p->wall * t->part->cores;
+    uint64_t tasks = 0;
+    for (int i = 0; i < p->rows; i++) tasks += p->row[i].tasks;
+    t->tasks = sum_of(tasks);
+    median = longest_of(median);
+    print_model(out, b, t);
+    fprintf(out, "step      %.6f s, %.1f tokens/s, %.4f TFLOP/s, %.1f%% of what its matrix units do\n", median,
+            tokens / median, b->measure.flops / median * 1e-12, 100 * tess_measure_mfu(&b->measure, median));
+    fprintf(out, "tasks     %llu a step%s\n", (unsigned long long)(t->tasks / (uint64_t)steps),
+            tess_ranks() > 1 ? ", of all ranks" : "");
+    print_tiers(out, b, t, steps);
+    const double busy = mean_of(p->busy / all), waits = mean_of((p->waiting + p->scheduling) / all),
+                 idle = mean_of(fmax(0, p->idle) / all);
+    fprintf(out, "cores     busy %.1f%%, waiting for tiles %.1f%%, idle %.1f%%\n", 100 * busy, 100 * waits, 100 * idle);
+    if (tess_ranks() > 1) {
+        count_messages(b, t, p->wall, steps);
+        print_messages(out, t);
+    }
+    print_bounds(out, b, t, median, p, steps);
+    print_table(out, p, all, steps);
+}
+
+tess_status tess_simulate(const tess_config *c, const tess_simulated *part, const tess_cluster *cluster, int steps,
+                          FILE *out)
+{
+    struct told t = {.part = part, .cluster = cluster, .real = real_seconds()};
+    if (tess_run_disk(c) && !part->has_drive)
         return tess_error(TESS_INVALID, "machine",
-                          "%s has no drive, and tiles are to rest on one (drive_gb_s adds one)", m->name);
+                          "%s has no drive, and tiles are to rest on one (drive_gb_s adds one)", part->name);
     TESS_TRY(tess_bench_told(c, steps, out, NULL, tell, &t));
-    tess_note("simulated in %.1f s: %.0f tasks a second, with the plan", real_seconds() - t.real,
-              (double)t.tasks * (steps + 1) / steps / (real_seconds() - t.real));
+    if (!tess_rank())
+        tess_note("simulated in %.1f s: %.0f tasks a second, with the plan", real_seconds() - t.real,
+                  (double)t.tasks * (steps + 1) / steps / (real_seconds() - t.real));
     return TESS_OK;
 }

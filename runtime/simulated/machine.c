@@ -3,7 +3,7 @@
 #include "share_impl.h"
 #include "simulated.h"
 
-static tess_simulated machine = {.cores = 1, .ram_bytes = 1 << 30};
+static tess_simulated machine = {.cores = 1, .ram_bytes = 1 << 30, .nodes = 1};
 static tess_share share;
 
 void tess_simulated_set(const tess_simulated *m)
@@ -17,10 +17,14 @@ const tess_simulated *tess_simulated_machine(void)
     return &machine;
 }
 
+/* The machine is this rank's part of its node already. */
 void tess_share_take(void)
 {
-    share = (tess_share){.ranks = 1, .cores = machine.cores, .ram_bytes = machine.ram_bytes, .numa = "-", .gpus = "-"};
-    snprintf(share.cpus, sizeof share.cpus, "0-%d", machine.cores - 1);
+    int ranks;
+    const int rank = tess_rank_here(&ranks), first = rank * machine.cores;
+    share = (tess_share){
+        .rank = rank, .ranks = ranks, .cores = machine.cores, .ram_bytes = machine.ram_bytes, .numa = "-", .gpus = "-"};
+    snprintf(share.cpus, sizeof share.cpus, "%d-%d", first, first + machine.cores - 1);
     snprintf(share.host, sizeof share.host, "%.60s", machine.name);
 }
 
