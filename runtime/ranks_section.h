@@ -71,6 +71,9 @@ void tess_message_traffic(uint64_t *sent, uint64_t *received);
 /* Returns the seconds since it was last asked in which at least one message was under way, from the moment that its
  * tile was ready here; and those of them in which workers had no task, a share of all workers. */
 void tess_message_seconds(double *under_way, double *exposed);
+/* Returns, of the latter, those in which bytes of a message moved, since it was last asked; a simulated network alone
+ * knows, and elsewhere it is 0. */
+double tess_message_moving(void);
 
 #ifdef __cplusplus
 }

@@ -10,6 +10,7 @@
 #ifndef TESS_SIMULATED_H
 #define TESS_SIMULATED_H
 #include "runtime.h"
+#include <stdatomic.h>
 
 /* The share of a machine's rates that a codelet reaches. */
 typedef struct tess_simulated_share {
@@ -37,6 +38,13 @@ typedef struct tess_simulated_gpus {
     bool pair[TESS_SIMULATED_GPUS][TESS_SIMULATED_GPUS];
 } tess_simulated_gpus;
 
+/* The network between nodes: a rate and a latency for each node's way into it, and what it is made of. */
+typedef struct tess_simulated_net {
+    bool there;
+    double rate, latency; /* bytes a second each way, seconds */
+    char topology[16];    /* "flat": each node's link, and nothing else that could be narrow */
+} tess_simulated_net;
+
 /* Flops and bytes a second. */
 typedef struct tess_simulated {
     char name[64];
@@ -50,6 +58,8 @@ typedef struct tess_simulated {
     tess_simulated_share share[TESS_SIMULATED_SHARES];
     int shares;
     tess_simulated_gpus gpus;
+    int nodes;              /* of which all of the above is one */
+    tess_simulated_net net; /* between them */
 } tess_simulated;
 
 /* Returns the seconds of a body that reaches all of its rates, on one core while the others are busy too. */
@@ -59,6 +69,19 @@ double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess
 
 /* ---- in a program that simulates alone ---- */
 
+/* What the ranks of a simulation share. They are threads of one process, each with variables of its own
+ * (tools/simulator.c), so this lies outside of all of them. Whoever starts them says how many there are, in all and on
+ * each node, the latency of a message between nodes, and has zeros in all else. */
+typedef struct tess_cluster {
+    int ranks, ranks_here;
+    double latency;
+    atomic_int said;               /* why they end */
+    uint64_t (*sent)[2];           /* bytes, by rank: to ranks of the same node, and of others */
+    struct tess_meeting *meetings; /* together.c's */
+    struct tess_network *network;  /* network.c's */
+} tess_cluster;
+/* Says which of them this is; before anything else. */
+void tess_simulated_join(tess_cluster *cluster, int rank);
 /* Says which machine it is; copied. */
 void tess_simulated_set(const tess_simulated *m);
 /* Returns it. */

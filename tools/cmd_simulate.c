@@ -11,9 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MACHINE, STEPS, TRACE, SWEEP, OPTIONS_COUNT };
+enum { MACHINE, NODES, RANKS, STEPS, TRACE, SWEEP, OPTIONS_COUNT };
 static const option OPTIONS[OPTIONS_COUNT] = {
     [MACHINE] = {"--machine", "FILE", "the machine (tessera info --machine FILE writes this one)", NULL},
+    [NODES] = {"--nodes", "N", "how many such nodes there are; those of the machine's file if not given", NULL},
+    [RANKS] = {"--ranks-per-node", "N", "how many ranks share each node; one for each of its GPUs if not given", NULL},
     [STEPS] = {"--steps", "N", "how many steps are simulated behind the first one; 2 if not given", NULL},
     [TRACE] = {"--trace", "A:B", "write what happens in steps A to B to OUTPUT/trace.json: trace.steps=[A,B]", NULL},
     [SWEEP] = {"--sweep", "KEY=V,V,... [KEY=...]",
@@ -22,17 +24,19 @@ static const option OPTIONS[OPTIONS_COUNT] = {
 static void help(FILE *out)
 {
     cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
-    fputs(
-        "\nThe machine is one node with cores, GPUs, RAM and a drive; docs/simulate.md says what its file has, and how far\n"
-        "the figures can be trusted. Keys are set as for train. Nothing of the model is loaded or computed.\n",
-        out);
+    fputs("\nThe machine is nodes with cores, GPUs, RAM and a drive, and a network between them; docs/simulate.md says "
+          "what its\n"
+          "file has, and how far the figures can be trusted. Keys are set as for train. Nothing of the model is loaded "
+          "or\n"
+          "computed.\n",
+          out);
 }
 
 static const char *const required[] = {"model", NULL};
 const tess_config_use cmd_simulate_use = {
     "model seed deterministic data.seq_length train_batch_size train_micro_batch_size_per_gpu "
     "gradient_accumulation_steps optimizer optimizer_states gradient_clipping bf16 fp16 amp torch_autocast memory "
-    "zero_optimization aio activation_checkpointing output trace",
+    "zero_optimization aio activation_checkpointing parallel output trace",
     required};
 
 /* Beside this program where it was built, or where it is installed. A new string; NULL: there is none. */
@@ -144,7 +148,7 @@ static int take_away(const char *path, const struct stat *st, int type, struct F
     return remove(path);
 }
 
-static tess_status simulate(const tess_simulated *m, char **arguments)
+static tess_status simulate(const tess_simulated *m, int ranks_here, char **arguments)
 {
     const char *tmp = getenv("TMPDIR");
     char *simulator = find_simulator(), *home = tess_format("%s/tessera-simulate-XXXXXX", tmp && *tmp ? tmp : "/tmp");
@@ -161,7 +165,7 @@ static tess_status simulate(const tess_simulated *m, char **arguments)
         status = tess_error(TESS_FAILED, home, "cannot be made: %s (set TMPDIR)", strerror(errno));
     else if (!(said = fopen(path = tess_format("%s/said", home), "w+")))
         status = tess_error(TESS_FAILED, path, "cannot be made: %s (set TMPDIR)", strerror(errno));
-    if (status == TESS_OK) status = tess_platform_write(m, home);
+    if (status == TESS_OK) status = tess_platform_write(m, ranks_here, home);
     if (status == TESS_OK) {
         arguments[0] = simulator;
         status = start(simulator, arguments, home, said);
@@ -176,15 +180,26 @@ static tess_status simulate(const tess_simulated *m, char **arguments)
     return status;
 }
 
+static tess_status check_ranks(const tess_simulated *m, const char *file, int ranks_here)
+{
+    tess_simulated part = *m;
+    if (m->nodes > 1 && !m->net.there)
+        return tess_error(TESS_INVALID, file, "%d nodes, and nothing between them (\"network\" says what)", m->nodes);
+    return tess_machine_part(&part, ranks_here);
+}
+
 static tess_status run(int argc, char **argv)
 {
-    option options[] = {OPTIONS[MACHINE], OPTIONS[STEPS], OPTIONS[TRACE], OPTIONS[SWEEP]};
-    char *trace = NULL, number[16], **arguments = NULL, quiet[] = "--log=root.thres:error";
+    option options[OPTIONS_COUNT];
+    char *trace = NULL, number[3][16], latency[32], **arguments = NULL, quiet[] = "--log=root.thres:error";
     int rest;
-    double steps = 2;
+    double steps = 2, nodes = 0, ranks_here = 0;
+    memcpy(options, OPTIONS, sizeof options);
     if (cmd_sweeps(argc, argv)) return cmd_sweep(argc, argv);
     TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
     TESS_TRY(cmd_whole_number(&options[STEPS], 1, 1e6, &steps));
+    TESS_TRY(cmd_whole_number(&options[NODES], 1, 4096, &nodes));
+    TESS_TRY(cmd_whole_number(&options[RANKS], 1, 256, &ranks_here));
     if (!options[MACHINE].value)
         return tess_error(TESS_INVALID, "command line",
                           "--machine FILE is missing (tessera info --machine FILE writes "
@@ -198,14 +213,22 @@ static tess_status run(int argc, char **argv)
     tess_config config = {0};
     tess_status status;
     TESS_TRY_DONE(tess_machine_read(options[MACHINE].value, &machine));
+    if (options[NODES].value) machine.nodes = (int)nodes;
+    if (!options[RANKS].value) ranks_here = machine.gpus.count > 1 ? machine.gpus.count : 1;
+    TESS_TRY_DONE(check_ranks(&machine, options[MACHINE].value, (int)ranks_here));
+    tess_ranks_pretend(0, machine.nodes * (int)ranks_here); /* the configuration is theirs */
     TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
-    snprintf(number, sizeof number, "%d", (int)steps);
-    arguments = tess_alloc(((size_t)rest + 5) * sizeof *arguments);
-    arguments[1] = quiet;
-    arguments[2] = (char *)options[MACHINE].value;
-    arguments[3] = number;
-    for (int i = 0; i < rest; i++) arguments[4 + i] = argv[1 + i];
-    status = simulate(&machine, arguments);
+    snprintf(number[0], sizeof number[0], "%d", (int)steps);
+    snprintf(number[1], sizeof number[1], "%d", machine.nodes);
+    snprintf(number[2], sizeof number[2], "%d", (int)ranks_here);
+    snprintf(latency, sizeof latency, "%.17g", machine.net.latency);
+    arguments = tess_alloc(((size_t)rest + 8) * sizeof *arguments);
+    char *const own[] = {quiet, (char *)options[MACHINE].value, number[0], number[1], number[2], latency};
+    enum { OWN = sizeof own / sizeof *own };
+    memcpy(arguments + 1, own, sizeof own);
+    for (int i = 0; i < rest; i++) arguments[1 + OWN + i] = argv[1 + i];
+    arguments[1 + OWN + rest] = NULL;
+    status = simulate(&machine, (int)ranks_here, arguments);
 done:
     tess_config_free(&config);
     free(arguments);
@@ -213,10 +236,10 @@ done:
     return status;
 }
 
-const command cmd_simulate = {
-    "simulate",
-    "simulate CONFIG.json [KEY=VALUE ...] --machine FILE [--steps N] [--trace A:B] [--sweep KEY=V,V,...]",
-    "Makes training steps on a machine that is not here, and prints what they take there.",
-    help,
-    run,
-    CMD_ALL_RANKS};
+const command cmd_simulate = {"simulate",
+                              "simulate CONFIG.json [KEY=VALUE ...] --machine FILE [--nodes N] [--ranks-per-node N] "
+                              "[--steps N] [--trace A:B] [--sweep KEY=V,V,...]",
+                              "Makes training steps on a machine that is not here, and prints what they take there.",
+                              help,
+                              run,
+                              CMD_ALL_RANKS};

@@ -24,10 +24,12 @@ static const struct field fields[] = {
     {"drive_gb_s", "write", offsetof(tess_simulated, drive.write_rate), 1e9, 1e-3},
     {"drive_gb_s", "mixed_read", offsetof(tess_simulated, drive.mixed_read_rate), 1e9, 1e-3},
     {"drive_gb_s", "mixed_write", offsetof(tess_simulated, drive.mixed_write_rate), 1e9, 1e-3},
+    {"network", "gb_s", offsetof(tess_simulated, net.rate), 1e9, 1e-3},
+    {"network", "latency_us", offsetof(tess_simulated, net.latency), 1e-6, 0},
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
-static const char *const known[] = {"name",    "about",         "cores",      "memory_gib", "copy_gb_s",
-                                    "task_us", "matrix_gflops", "drive_gb_s", "shares",     "gpus"};
+static const char *const known[] = {"name",          "about",      "cores",  "memory_gib", "copy_gb_s", "task_us",
+                                    "matrix_gflops", "drive_gb_s", "shares", "gpus",       "nodes",     "network"};
 enum { KNOWN = sizeof known / sizeof *known };
 static const struct field gpu_fields[] = {
     {NULL, "copy_gb_s", offsetof(tess_simulated_gpus, copy_rate), 1e9, 1e-3},
@@ -202,23 +204,43 @@ static tess_status read_gpus(const char *path, const json_t *root, tess_simulate
 
 /* ---- all of it ---- */
 
+static const char *const topologies[] = {"flat"};
+enum { TOPOLOGIES = sizeof topologies / sizeof *topologies };
+
+static tess_status read_topology(const char *path, const json_t *network, tess_simulated_net *net)
+{
+    const json_t *t = json_object_get(network, "topology");
+    snprintf(net->topology, sizeof net->topology, "%s", topologies[0]);
+    if (!t) return TESS_OK;
+    for (int i = 0; i < TOPOLOGIES && json_is_string(t); i++)
+        if (!strcmp(json_string_value(t), topologies[i])) {
+            snprintf(net->topology, sizeof net->topology, "%s", topologies[i]);
+            return TESS_OK;
+        }
+    return wrong(path, "network.topology", t, "\"flat\"");
+}
+
 static tess_status read_all(const char *path, const json_t *root, tess_simulated *m)
 {
-    double cores, gib;
+    double gib;
     if (!json_is_object(root)) return wrong(path, "machine", root, "an object");
     TESS_TRY(check_names(path, "", root, known, KNOWN));
-    const json_t *name = json_object_get(root, "name"), *gpus = json_object_get(root, "gpus");
+    const json_t *name = json_object_get(root, "name"), *gpus = json_object_get(root, "gpus"),
+                 *nodes = json_object_get(root, "nodes"), *network = json_object_get(root, "network");
     if (!json_is_string(name)) return wrong(path, "name", name, "a text");
     snprintf(m->name, sizeof m->name, "%s", json_string_value(name));
-    TESS_TRY(number(path, "cores", json_object_get(root, "cores"), 1, &cores));
-    if (cores != floor(cores) || cores > TESS_SIMULATED_CORES)
-        return wrong(path, "cores", json_object_get(root, "cores"), "a whole number from 1 to 256");
-    m->cores = (int)cores;
+    TESS_TRY(whole_number(path, "cores", json_object_get(root, "cores"), TESS_SIMULATED_CORES, &m->cores));
+    if (nodes) TESS_TRY(whole_number(path, "nodes", nodes, TESS_SIMULATED_NODES, &m->nodes));
     TESS_TRY(number(path, "memory_gib", json_object_get(root, "memory_gib"), 1.0 / 64, &gib));
     m->ram_bytes = (uint64_t)(gib * GIB);
     m->has_drive = json_object_get(root, "drive_gb_s");
+    m->net.there = network;
     TESS_TRY(check_group(path, "", root, fields, FIELDS, "matrix_gflops", NULL));
     if (m->has_drive) TESS_TRY(check_group(path, "", root, fields, FIELDS, "drive_gb_s", NULL));
+    if (network) {
+        TESS_TRY(check_group(path, "", root, fields, FIELDS, "network", "topology"));
+        TESS_TRY(read_topology(path, network, &m->net));
+    }
     TESS_TRY(read_fields(path, "", root, fields, FIELDS, m));
     if (gpus) TESS_TRY(read_gpus(path, gpus, &m->gpus));
     return read_shares(path, "", json_object_get(root, "shares"), &m->matrix_share, &m->copy_share, m->share,
@@ -228,7 +250,7 @@ static tess_status read_all(const char *path, const json_t *root, tess_simulated
 tess_status tess_machine_read(const char *path, tess_simulated *m)
 {
     json_error_t e;
-    *m = (tess_simulated){.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE};
+    *m = (tess_simulated){.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE, .nodes = 1};
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
     if (!root && access(path, R_OK))
         return tess_error(tess_errno_status(errno), path,
@@ -241,14 +263,32 @@ tess_status tess_machine_read(const char *path, tess_simulated *m)
     return status;
 }
 
+tess_status tess_machine_part(tess_simulated *m, int ranks)
+{
+    if (ranks > m->cores || m->cores % ranks)
+        return tess_error(TESS_INVALID, "machine", "%d ranks on each node, and its %d cores cannot be divided evenly",
+                          ranks, m->cores);
+    if (m->gpus.count % ranks)
+        return tess_error(TESS_INVALID, "machine", "%d ranks on each node, and its %d GPUs cannot be divided evenly",
+                          ranks, m->gpus.count);
+    m->gpus.count /= ranks;
+    m->cores /= ranks;
+    m->ram_bytes /= (uint64_t)ranks;
+    m->copy_rate /= ranks;
+    for (int t = 0; t < TESS_YARDSTICKS; t++) m->matrix_rate[t] /= ranks;
+    return TESS_OK;
+}
+
 /* ---- writing ---- */
 
-/* The numbers of groups other than `without`. */
-static void write_fields(json_t *root, const struct field *fields, size_t count, const void *from, const char *without)
+/* The numbers of all groups but those two. */
+static void write_fields(json_t *root, const struct field *fields, size_t count, const void *from, const char *without,
+                         const char *other)
 {
     for (size_t k = 0; k < count; k++) {
         const struct field *f = &fields[k];
         if (f->group && without && !strcmp(f->group, without)) continue;
+        if (f->group && other && !strcmp(f->group, other)) continue;
         if (f->group && !json_object_get(root, f->group)) json_object_set_new(root, f->group, json_object());
         json_object_set_new(f->group ? json_object_get(root, f->group) : root, f->name,
                             json_real(*at(from, f) / f->unit));
@@ -270,7 +310,7 @@ static json_t *write_gpus(const tess_simulated_gpus *g)
     json_object_set_new(root, "name", json_string(g->name));
     json_object_set_new(root, "count", json_integer(g->count));
     json_object_set_new(root, "memory_gib", json_real((double)g->bytes / GIB));
-    write_fields(root, gpu_fields, GPU_FIELDS, g, g->peer_rate > 0 ? NULL : "peer_link");
+    write_fields(root, gpu_fields, GPU_FIELDS, g, g->peer_rate > 0 ? NULL : "peer_link", NULL);
     json_object_set_new(json_object_get(root, "host_link"), "gpus", json_integer(g->host_gpus));
     json_t *pairs = g->pairs ? json_array() : NULL;
     for (int a = 0; pairs && a < g->count; a++)
@@ -287,9 +327,11 @@ tess_status tess_machine_write(const char *path, const tess_simulated *m)
     json_object_set_new(root, "name", json_string(m->name));
     json_object_set_new(root, "cores", json_integer(m->cores));
     json_object_set_new(root, "memory_gib", json_real((double)m->ram_bytes / GIB));
-    write_fields(root, fields, FIELDS, m, m->has_drive ? NULL : "drive_gb_s");
+    write_fields(root, fields, FIELDS, m, m->has_drive ? NULL : "drive_gb_s", m->net.there ? NULL : "network");
     json_object_set_new(root, "shares", write_shares(m->matrix_share, m->copy_share, m->share, m->shares));
     if (m->gpus.count) json_object_set_new(root, "gpus", write_gpus(&m->gpus));
+    if (m->net.there) json_object_set_new(json_object_get(root, "network"), "topology", json_string(m->net.topology));
+    if (m->nodes > 1) json_object_set_new(root, "nodes", json_integer(m->nodes));
     json_t *before = json_load_file(path, 0, NULL), *about = json_object_get(before, "about");
     if (about) json_object_set(root, "about", about);
     char *text = json_dumps(root, JSON_INDENT(4) | JSON_REAL_PRECISION(10));

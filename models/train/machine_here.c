@@ -31,7 +31,7 @@ static void add_gpus(const char *path, tess_simulated_gpus *g)
 
 tess_status tess_machine_write_here(const char *path)
 {
-    tess_simulated m = {.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE};
+    tess_simulated m = {.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE, .nodes = 1};
     tess_hardware h;
     tess_yardstick y;
     if (tess_ranks() > 1)

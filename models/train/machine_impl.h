@@ -8,7 +8,7 @@
 #define TESS_MACHINE_FILE_IMPL_H
 #include "train.h"
 
-enum { TESS_SIMULATED_CORES = 256 };
+enum { TESS_SIMULATED_CORES = 256, TESS_SIMULATED_NODES = 4096 };
 #define TESS_LEAST_SHARE 1e-6
 /* What the tasks of a training step reach of the two yardsticks: those that multiply matrices also take exponentials
  * and round, the others also compute. Read off `tessera bench`, see docs/speed.md. */

@@ -1,5 +1,5 @@
-/* What SimGrid and StarPU read of a machine: hosts for its cores, its memory, its GPUs and its drive, and the links
- * between them, below a directory that StarPU takes for its home. */
+/* What SimGrid and StarPU read of a machine: for each rank hosts for its cores, its memory, its GPUs and its drive, and
+ * the links between them; for each node a host of the network. All below a directory that StarPU takes for its home. */
 #include "dirs_impl.h"
 #include "machine_impl.h"
 #include <errno.h>
@@ -7,20 +7,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A drive reads and writes at rates of its own, and both at a time at the sum that was measured of both. */
-static void write_drive(FILE *f, const tess_drive *d)
+#define RANK "StarPU-MPI%d-" /* how StarPU names the hosts of a rank */
+
+/* SimGrid wants hosts and links before the ways between them. */
+
+/* A drive reads and writes at rates of its own, and both at a time at the sum that was measured of both. All ranks of a
+ * node have it. */
+static void write_drive(FILE *f, const tess_drive *d, int rank, int node, bool first)
 {
-    const double both = d->mixed_read_rate + d->mixed_write_rate;
-    fprintf(
-        f,
-        "<host id=\"DISK0\" speed=\"1f\"/>\n"
-        "<link id=\"read\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
-        "<link id=\"write\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
-        "<link id=\"drive\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
-        "<route src=\"DISK0\" dst=\"RAM\" symmetrical=\"NO\"><link_ctn id=\"read\"/><link_ctn id=\"drive\"/></route>\n"
-        "<route src=\"RAM\" dst=\"DISK0\" symmetrical=\"NO\"><link_ctn id=\"write\"/><link_ctn "
-        "id=\"drive\"/></route>\n",
-        d->read_rate, d->write_rate, both);
+    fprintf(f, "<host id=\"" RANK "DISK0\" speed=\"1f\"/>\n", rank);
+    if (first)
+        fprintf(f,
+                "<link id=\"read%d\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
+                "<link id=\"write%d\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
+                "<link id=\"drive%d\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n",
+                node, d->read_rate, node, d->write_rate, node, d->mixed_read_rate + d->mixed_write_rate);
+}
+
+static void write_drive_ways(FILE *f, int rank, int node)
+{
+    fprintf(f,
+            "<route src=\"" RANK "DISK0\" dst=\"" RANK "RAM\" symmetrical=\"NO\">"
+            "<link_ctn id=\"read%d\"/><link_ctn id=\"drive%d\"/></route>\n"
+            "<route src=\"" RANK "RAM\" dst=\"" RANK "DISK0\" symmetrical=\"NO\">"
+            "<link_ctn id=\"write%d\"/><link_ctn id=\"drive%d\"/></route>\n",
+            rank, rank, node, node, rank, rank, node, node);
 }
 
 /* A link between GPUs: `from` sends by one of its own and `to` takes by one of its own, as at a switch, where all are
@@ -30,59 +41,100 @@ static bool have_peer_link(const tess_simulated_gpus *g, int from, int to)
     return g->peer_rate > 0 && (!g->pairs || g->pair[from][to]);
 }
 
-static void write_link(FILE *f, const char *name, int a, int b, double rate, double latency)
+static void write_link(FILE *f, const char *name, int node, int a, int b, double rate, double latency)
 {
-    fprintf(f, "<link id=\"%s%d-%d\" bandwidth=\"%.0fBps\" latency=\"%.9fs\"/>\n", name, a, b, rate, latency);
+    fprintf(f, "<link id=\"%s%d-%d-%d\" bandwidth=\"%.0fBps\" latency=\"%.9fs\"/>\n", name, node, a, b, rate, latency);
 }
 
-static void write_peers(FILE *f, const tess_simulated_gpus *g, int from, int to)
+/* The links of a node's GPUs, which are all of its ranks'. RAM itself gives and takes no more than copies do there. */
+static void write_gpu_links(FILE *f, const tess_simulated *m, int node)
+{
+    const tess_simulated_gpus *g = &m->gpus;
+    fprintf(f, "<link id=\"memory%d\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n", node, m->copy_rate);
+    for (int i = 0; i < g->count; i++) {
+        if (i % g->host_gpus == 0) {
+            write_link(f, "down", node, i / g->host_gpus, 0, g->host_rate, g->host_latency);
+            write_link(f, "up", node, i / g->host_gpus, 0, g->host_rate, g->host_latency);
+        }
+        if (g->peer_rate > 0 && !g->pairs) {
+            write_link(f, "sends", node, i, 0, g->peer_rate, g->peer_latency);
+            write_link(f, "takes", node, i, 0, g->peer_rate, 0);
+        }
+        for (int to = 0; g->pairs && to < g->count; to++)
+            if (i != to && have_peer_link(g, i, to)) write_link(f, "pair", node, i, to, g->peer_rate, g->peer_latency);
+    }
+}
+
+/* From one GPU of a node to another. */
+static void write_way(FILE *f, const tess_simulated_gpus *g, int node, int from, int to)
 {
     const int up = from / g->host_gpus, down = to / g->host_gpus;
     const bool peers = have_peer_link(g, from, to);
-    if (peers && g->pairs) write_link(f, "pair", from, to, g->peer_rate, g->peer_latency);
-    fprintf(f, "<route src=\"CUDA%d\" dst=\"CUDA%d\" symmetrical=\"NO\">", from, to);
     if (peers && g->pairs)
-        fprintf(f, "<link_ctn id=\"pair%d-%d\"/>", from, to);
+        fprintf(f, "<link_ctn id=\"pair%d-%d-%d\"/>", node, from, to);
     else if (peers)
-        fprintf(f, "<link_ctn id=\"sends%d-0\"/><link_ctn id=\"takes%d-0\"/>", from, to);
+        fprintf(f, "<link_ctn id=\"sends%d-%d-0\"/><link_ctn id=\"takes%d-%d-0\"/>", node, from, node, to);
     else
-        fprintf(f, "<link_ctn id=\"up%d-0\"/><link_ctn id=\"down%d-0\"/>", up, down);
-    fputs("</route>\n", f);
+        fprintf(f, "<link_ctn id=\"up%d-%d-0\"/><link_ctn id=\"down%d-%d-0\"/>", node, up, node, down);
 }
 
-/* RAM itself gives and takes no more than copies do there. */
-static void write_gpus(FILE *f, const tess_simulated *m)
+/* A rank's GPUs. */
+static void write_gpus(FILE *f, const tess_simulated *m, int rank, int node, int first, int count)
 {
-    const tess_simulated_gpus *g = &m->gpus;
-    if (!g->count) return;
-    fprintf(f, "<link id=\"memory\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n", m->copy_rate);
-    for (int i = 0; i < g->count; i++) {
+    if (count && first == 0) write_gpu_links(f, m, node);
+    for (int i = 0; i < count; i++)
         fprintf(f,
-                "<host id=\"CUDA%d\" speed=\"1f\"><prop id=\"memsize\" value=\"%llu\"/>"
+                "<host id=\"" RANK "CUDA%d\" speed=\"1f\"><prop id=\"memsize\" value=\"%llu\"/>"
                 "<prop id=\"memcpy_peer\" value=\"1\"/></host>\n",
-                i, (unsigned long long)g->bytes);
-        if (i % g->host_gpus == 0) {
-            write_link(f, "down", i / g->host_gpus, 0, g->host_rate, g->host_latency);
-            write_link(f, "up", i / g->host_gpus, 0, g->host_rate, g->host_latency);
-        }
-        if (g->peer_rate > 0 && !g->pairs) {
-            write_link(f, "sends", i, 0, g->peer_rate, g->peer_latency);
-            write_link(f, "takes", i, 0, g->peer_rate, 0);
-        }
+                rank, i, (unsigned long long)m->gpus.bytes);
+}
+
+static void write_gpu_ways(FILE *f, const tess_simulated_gpus *g, int rank, int node, int first, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const int link = (first + i) / g->host_gpus;
         fprintf(f,
-                "<route src=\"RAM\" dst=\"CUDA%d\" symmetrical=\"NO\"><link_ctn id=\"down%d-0\"/>"
-                "<link_ctn id=\"memory\"/></route>\n"
-                "<route src=\"CUDA%d\" dst=\"RAM\" symmetrical=\"NO\"><link_ctn id=\"up%d-0\"/>"
-                "<link_ctn id=\"memory\"/></route>\n",
-                i, i / g->host_gpus, i, i / g->host_gpus);
+                "<route src=\"" RANK "RAM\" dst=\"" RANK "CUDA%d\" symmetrical=\"NO\">"
+                "<link_ctn id=\"down%d-%d-0\"/><link_ctn id=\"memory%d\"/></route>\n"
+                "<route src=\"" RANK "CUDA%d\" dst=\"" RANK "RAM\" symmetrical=\"NO\">"
+                "<link_ctn id=\"up%d-%d-0\"/><link_ctn id=\"memory%d\"/></route>\n",
+                rank, rank, i, node, link, node, rank, i, rank, node, link, node);
+        for (int to = 0; to < count; to++) {
+            if (i == to) continue;
+            fprintf(f, "<route src=\"" RANK "CUDA%d\" dst=\"" RANK "CUDA%d\" symmetrical=\"NO\">", rank, i, rank, to);
+            write_way(f, g, node, first + i, first + to);
+            fputs("</route>\n", f);
+        }
     }
-    for (int from = 0; from < g->count; from++)
-        for (int to = 0; to < g->count; to++)
-            if (from != to) write_peers(f, g, from, to);
+}
+
+/* What StarPU takes for a machine, of each rank; nothing leads from one to another. */
+static void write_rank(FILE *f, const tess_simulated *m, int rank, int ranks_here)
+{
+    const int node = rank / ranks_here, gpus = m->gpus.count / ranks_here, first = rank % ranks_here * gpus;
+    fprintf(f, "<AS id=\"StarPU-MPI%d\" routing=\"Full\">\n", rank);
+    fprintf(f, "<host id=\"" RANK "MAIN\" speed=\"1f\"/>\n<host id=\"" RANK "RAM\" speed=\"1f\"/>\n", rank, rank);
+    for (int i = 0; i < m->cores / ranks_here; i++) fprintf(f, "<host id=\"" RANK "CPU%d\" speed=\"1f\"/>\n", rank, i);
+    write_gpus(f, m, rank, node, first, gpus);
+    if (m->has_drive) write_drive(f, &m->drive, rank, node, rank % ranks_here == 0);
+    write_gpu_ways(f, &m->gpus, rank, node, first, gpus);
+    if (m->has_drive) write_drive_ways(f, rank, node);
+    fputs("</AS>\n", f);
+}
+
+/* A host a node, by which messages go: from one to another over the links of both, or from one to itself at the rate at
+ * which its memory copies. */
+static void write_network(FILE *f, const tess_simulated *m)
+{
+    const double rate = m->net.there ? m->net.rate : m->copy_rate / 2;
+    fprintf(f,
+            "<cluster id=\"network\" prefix=\"node\" suffix=\"\" radical=\"0-%d\" speed=\"1f\" bw=\"%.0fBps\" "
+            "lat=\"%.12fs\" sharing_policy=\"SPLITDUPLEX\" loopback_bw=\"%.0fBps\" loopback_lat=\"0s\"/>\n",
+            m->nodes - 1, rate, m->net.latency / 2, m->copy_rate / 2);
 }
 
 /* Bytes a second are what its links say they are: no share of them is a protocol's, and none waits for an answer. */
-static void write_hosts(FILE *f, const tess_simulated *m)
+static void write_hosts(FILE *f, const tess_simulated *m, int ranks_here)
 {
     fputs("<?xml version='1.0'?>\n"
           "<!DOCTYPE platform SYSTEM 'https://simgrid.org/simgrid.dtd'>\n"
@@ -94,49 +146,47 @@ static void write_hosts(FILE *f, const tess_simulated *m)
           "<prop id=\"network/crosstraffic\" value=\"0\"/>\n"
           "<prop id=\"network/weight-S\" value=\"0.0\"/>\n"
           "</config>\n"
-          "<AS id=\"machine\" routing=\"Full\">\n"
-          "<host id=\"MAIN\" speed=\"1f\"/>\n"
-          "<host id=\"RAM\" speed=\"1f\"/>\n",
+          "<AS id=\"machine\" routing=\"Full\">\n",
           f);
-    for (int i = 0; i < m->cores; i++) fprintf(f, "<host id=\"CPU%d\" speed=\"1f\"/>\n", i);
-    write_gpus(f, m);
-    if (m->has_drive) write_drive(f, &m->drive);
+    for (int r = 0; r < m->nodes * ranks_here; r++) write_rank(f, m, r, ranks_here);
+    write_network(f, m);
     fputs("</AS>\n</platform>\n", f);
 }
 
-/* StarPU's own figures of its buses, by which policies choose: from each node of memory to each, RAM and the GPUs; it
- * wants one more, which is none. */
-static void write_buses(FILE *f, const tess_simulated *m, bool rates)
+/* StarPU's own figures of its buses, by which policies choose: from each node of memory to each, RAM and a rank's GPUs;
+ * it wants one more, which is none. */
+static void write_buses(FILE *f, const tess_simulated *m, int ranks_here, bool rates)
 {
     const tess_simulated_gpus *g = &m->gpus;
-    for (int from = 0; from <= g->count + 1; from++)
-        for (int to = 0; to <= g->count + 1; to++) {
+    const int count = g->count / ranks_here;
+    for (int from = 0; from <= count + 1; from++)
+        for (int to = 0; to <= count + 1; to++) {
             const bool peers = from && to && have_peer_link(g, from - 1, to - 1);
             const double rate = (peers ? g->peer_rate : g->host_rate) * 1e-6,
                          latency = (peers        ? g->peer_latency
                                     : from && to ? 2 * g->host_latency
                                                  : g->host_latency) *
                                    1e6;
-            const double value = from > g->count || to > g->count ? NAN : from == to ? 0 : rates ? rate : latency;
-            fprintf(f, to <= g->count ? "%g\t" : "%g\t\n", value);
+            const double value = from > count || to > count ? NAN : from == to ? 0 : rates ? rate : latency;
+            fprintf(f, to <= count ? "%g\t" : "%g\t\n", value);
         }
 }
 
-static void write_bandwidths(FILE *f, const tess_simulated *m)
+static void write_bandwidths(FILE *f, const tess_simulated *m, int ranks_here)
 {
-    write_buses(f, m, true);
+    write_buses(f, m, ranks_here, true);
 }
 
-static void write_latencies(FILE *f, const tess_simulated *m)
+static void write_latencies(FILE *f, const tess_simulated *m, int ranks_here)
 {
-    write_buses(f, m, false);
+    write_buses(f, m, ranks_here, false);
 }
 
-tess_status tess_platform_write(const tess_simulated *m, const char *dir)
+tess_status tess_platform_write(const tess_simulated *m, int ranks_here, const char *dir)
 {
     static const struct {
         const char *name;
-        void (*write)(FILE *f, const tess_simulated *m);
+        void (*write)(FILE *f, const tess_simulated *m, int ranks_here);
     } files[] = {{"platform.v4.xml", write_hosts}, {"bandwidth", write_bandwidths}, {"latency", write_latencies}};
     char *bus = tess_format("%s/.starpu/sampling/bus", dir);
     tess_status status = tess_dirs_make(bus, NULL)
@@ -145,7 +195,7 @@ tess_status tess_platform_write(const tess_simulated *m, const char *dir)
     for (size_t i = 0; i < sizeof files / sizeof *files && status == TESS_OK; i++) {
         char *path = tess_format("%s/simulated.%s", bus, files[i].name);
         FILE *f = fopen(path, "w");
-        if (f) files[i].write(f, m);
+        if (f) files[i].write(f, m, ranks_here);
         if (!f || fclose(f))
             status = tess_error(tess_errno_status(errno), path, "cannot be written: %s", strerror(errno));
         free(path);

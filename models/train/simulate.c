@@ -2,16 +2,22 @@
 #include "bench_impl.h"
 #include "machine_impl.h"
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-/* What the machine did, and what bounds it. */
+/* What the machine did, and what bounds it; of this rank, or of all where that is said. */
 struct told {
-    const tess_simulated *machine;
+    const tess_simulated *part; /* of a node, which this rank has */
+    const tess_cluster *cluster;
     uint64_t read, written, to_gpu, from_gpu; /* from and to the disk, and between RAM and GPUs, in all steps */
     double gpu_busy, core_busy;               /* the same */
     int workers;                              /* of cores */
-    double real;                              /* when the simulation began */
-    uint64_t tasks;
+    int64_t mine, sent, far;                  /* bytes a step: by this rank, by all, to other nodes */
+    double network;                           /* seconds a step of the busiest node's link */
+    double moving, exposed; /* seconds of all steps without work while bytes moved, while messages were under way */
+    double real;            /* when the simulation began */
+    uint64_t tasks;         /* of all ranks, in all steps */
 };
 
 static double real_seconds(void)
@@ -21,24 +27,75 @@ static double real_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void print_model(FILE *out, const tess_bench_run *b, const tess_simulated *m)
+/* ---- over all ranks ---- */
+
+static uint64_t sum_of(uint64_t x)
+{
+    int64_t sum = (int64_t)x;
+    tess_ranks_sum_counts(&sum, 1);
+    return (uint64_t)sum;
+}
+
+static uint64_t most_of(uint64_t x)
+{
+    int64_t most = (int64_t)x;
+    tess_ranks_most(&most, 1);
+    return (uint64_t)most;
+}
+
+static double mean_of(double x)
+{
+    tess_ranks_sum(&x, 1);
+    return x / tess_ranks();
+}
+
+/* A double that is not negative orders like its bits. */
+static double longest_of(double x)
+{
+    int64_t bits;
+    memcpy(&bits, &x, sizeof x);
+    tess_ranks_most(&bits, 1);
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* ---- what is printed ---- */
+
+static void print_model(FILE *out, const tess_bench_run *b, const struct told *t)
 {
     const tess_run *r = &b->run;
-    fprintf(out, "machine   %s: %d cores, %s of RAM%s", m->name, m->cores, tess_human_bytes((double)m->ram_bytes),
+    const tess_simulated *m = t->part;
+    const int here = t->cluster->ranks_here, gpus = tess_gpus() * here;
+    fprintf(out, "machine   %s: ", m->name);
+    if (m->nodes > 1) fprintf(out, "%d nodes of ", m->nodes);
+    fprintf(out, "%d cores, %s of RAM%s", m->cores * here, tess_human_bytes((double)m->ram_bytes * here),
             m->has_drive ? ", a drive" : "");
-    if (tess_gpus())
-        fprintf(out, ", %d GPU%s (%s, %s)", tess_gpus(), tess_gpus() > 1 ? "s" : "", m->gpus.name,
+    if (gpus)
+        fprintf(out, ", %d GPU%s (%s, %s)", gpus, gpus > 1 ? "s" : "", m->gpus.name,
                 tess_human_bytes((double)m->gpus.bytes));
-    fprintf(out, "\nmodel     %lld parameters, %lld x %lld tokens a step, %s\n",
+    fputc('\n', out);
+    if (m->nodes > 1)
+        fprintf(out, "network   %s/s from each node and to it, %.3g us, %s\n", tess_human_bytes(m->net.rate),
+                1e6 * m->net.latency, m->net.topology);
+    if (tess_ranks() > 1) {
+        const int64_t tensor = r->c->parallel.tensor, pipeline = r->c->parallel.pipeline;
+        fprintf(out,
+                "ranks     %d, %d on each node: %lld for data x %lld tensor parallel x %lld stages of a pipeline\n",
+                tess_ranks(), here, (long long)(tess_ranks() / (tensor * pipeline)), (long long)tensor,
+                (long long)pipeline);
+    }
+    fprintf(out, "model     %lld parameters, %lld x %lld tokens a step, %s\n",
             (long long)tess_graph_param_elements(r->g), (long long)r->batch, (long long)r->length,
             tess_run_dtype_name(r->c));
 }
 
 static void print_tiers(FILE *out, const tess_bench_run *b, struct told *t, int steps)
 {
+    const char *of = tess_ranks() > 1 ? " of a rank" : "";
     uint64_t now, peak, read, written;
     tess_tier_use(TESS_TIER_CPU, &now, &peak);
-    fprintf(out, "RAM       tiles hold %llu bytes at most (%s)", (unsigned long long)peak,
+    peak = most_of(peak);
+    fprintf(out, "RAM       tiles%s hold %llu bytes at most (%s)", of, (unsigned long long)peak,
             tess_human_bytes((double)peak));
     if (b->run.ram) fprintf(out, ", the cap is %s", tess_human_bytes((double)b->run.ram));
     fputc('\n', out);
@@ -46,97 +103,125 @@ static void print_tiers(FILE *out, const tess_bench_run *b, struct told *t, int 
     tess_disk_traffic(&read, &written, &now, &peak);
     t->read = read - b->read;
     t->written = written - b->written;
-    fprintf(out, "disk      reads %llu and writes %llu bytes in %d steps; tiles hold %llu bytes at most (%s)\n",
-            (unsigned long long)t->read, (unsigned long long)t->written, steps, (unsigned long long)peak,
-            tess_human_bytes((double)peak));
+    peak = most_of(peak);
+    fprintf(out, "disk      reads %llu and writes %llu bytes in %d steps; tiles%s hold %llu bytes at most (%s)\n",
+            (unsigned long long)sum_of(t->read), (unsigned long long)sum_of(t->written), steps, of,
+            (unsigned long long)peak, tess_human_bytes((double)peak));
 }
 
 /* What the GPUs hold, and what goes over their links. */
 static void print_gpus(FILE *out, const tess_bench_run *b, struct told *t, int steps)
 {
+    const char *of = tess_ranks() > 1 ? " by a rank's" : "";
     uint64_t now, peak, between = tess_gpu_peer_traffic();
     if (!tess_gpus()) return;
     tess_tier_use(TESS_TIER_GPU, &now, &peak);
     tess_gpu_traffic(&t->to_gpu, &t->from_gpu);
-    fprintf(out, "GPU       %llu bytes are held at most (%s)", (unsigned long long)peak,
+    peak = most_of(peak);
+    fprintf(out, "GPU       %llu bytes are held at most%s (%s)", (unsigned long long)peak, of,
             tess_human_bytes((double)peak));
     if (b->run.gpu.room) fprintf(out, ", tiles have %s", tess_human_bytes((double)b->run.gpu.room));
-    fprintf(out, "\nlinks     %llu bytes from RAM to GPUs and %llu back in %d steps", (unsigned long long)t->to_gpu,
-            (unsigned long long)t->from_gpu, steps);
-    if (tess_gpus() > 1) fprintf(out, ", %llu between GPUs", (unsigned long long)between);
-    fprintf(out, "; %.4f s a step waiting for copies\n", tess_gpu_waited() / steps);
-}
-
-/* The step on one thing alone, as if that always had something to do. */
-struct bound {
-    const char *name;
-    double seconds;
-};
-
-static double drive_alone(const struct told *t)
-{
-    const tess_drive *d = &t->machine->drive;
-    return fmax(fmax((double)t->read / d->read_rate, (double)t->written / d->write_rate),
-                (double)(t->read + t->written) / (d->mixed_read_rate + d->mixed_write_rate));
-}
-
-static void print_bounds(FILE *out, const tess_bench_run *b, const struct told *t, double median, int steps)
-{
-    const tess_simulated_gpus *g = &t->machine->gpus;
-    const int gpus = tess_gpus(), links = gpus ? (gpus + g->host_gpus - 1) / g->host_gpus : 1;
-    const struct bound bound[] = {
-        {gpus > 1 ? "the GPUs" : "the GPU", gpus ? t->gpu_busy / gpus : 0},
-        {"the link to RAM",
-         gpus ? (double)(t->to_gpu > t->from_gpu ? t->to_gpu : t->from_gpu) / g->host_rate / links : 0},
-        {"the cores", t->core_busy / t->workers},
-        {"the drive", b->run.disk ? drive_alone(t) : 0}};
-    const bool there[] = {gpus, gpus, true, b->run.disk};
-    const struct bound *most = NULL;
-    const char *before = "bound     ";
-    for (size_t i = 0; i < sizeof bound / sizeof *bound; i++) {
-        if (!there[i]) continue;
-        fprintf(out, "%s%.4f s on %s alone", before, bound[i].seconds / steps, bound[i].name);
-        before = ", ";
-        if (!most || bound[i].seconds > most->seconds) most = &bound[i];
-    }
-    fprintf(out, ": the step is bound by %s\n",
-            most->seconds / steps < 0.85 * median ? "the order of its tasks, which leaves each idle at times"
-                                                  : most->name);
+    fprintf(out, "\nlinks     %llu bytes from RAM to GPUs and %llu back in %d steps",
+            (unsigned long long)sum_of(t->to_gpu), (unsigned long long)sum_of(t->from_gpu), steps);
+    if (tess_gpus() > 1) fprintf(out, ", %llu between GPUs", (unsigned long long)sum_of(between));
+    fprintf(out, "; %.4f s a step waiting for copies\n", longest_of(tess_gpu_waited() / steps));
 }
 
 /* Where there are GPUs a profile's sums are theirs. */
 static void print_busy(FILE *out, const tess_bench_run *b, struct told *t, double median, const tess_profile *p)
 {
     const int gpus = tess_gpus();
-    const double all = p->wall * (gpus ? gpus : t->machine->cores);
-    t->workers = gpus ? tess_workers() : t->machine->cores;
+    const double all = p->wall * (gpus ? gpus : t->part->cores);
+    t->workers = gpus ? tess_workers() : t->part->cores;
     t->gpu_busy = gpus ? p->busy : 0;
     for (int i = 0; i < p->rows; i++) t->core_busy += p->row[i].busy;
     t->core_busy -= t->gpu_busy;
-    fprintf(out, "%s busy %.1f%%, waiting for tiles %.1f%%, idle %.1f%%", gpus ? "GPUs     " : "cores    ",
-            100 * p->busy / all, 100 * (p->waiting + p->scheduling) / all, 100 * fmax(0, p->idle) / all);
+    const double busy = mean_of(p->busy / all), waits = mean_of((p->waiting + p->scheduling) / all),
+                 idle = mean_of(fmax(0, p->idle) / all), cores = mean_of(t->core_busy / (p->wall * t->workers));
+    fprintf(out, "%s busy %.1f%%, waiting for tiles %.1f%%, idle %.1f%%", gpus ? "GPUs     " : "cores    ", 100 * busy,
+            100 * waits, 100 * idle);
     if (gpus)
-        fprintf(out, "; %.2f TFLOP/s a GPU\ncores     busy %.1f%%", b->measure.flops / median / gpus * 1e-12,
-                100 * t->core_busy / (p->wall * t->workers));
+        fprintf(out, "; %.2f TFLOP/s a GPU\ncores     busy %.1f%%",
+                b->measure.flops / median / gpus / tess_ranks() * 1e-12, 100 * cores);
     fputc('\n', out);
 }
 
-static void tell(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
+/* All steps are alike, so of their bytes as many go to other nodes as of all that were ever sent. */
+static void count_messages(const tess_bench_run *b, struct told *t, double wall, int steps)
 {
-    struct told *t = of;
-    const int workers = tess_gpus() ? tess_gpus() : t->machine->cores;
-    const double tokens = (double)(b->run.batch * b->run.length), all = p->wall * workers;
-    uint64_t tasks = 0;
-    for (int i = 0; i < p->rows; i++) tasks += p->row[i].tasks;
-    print_model(out, b, t->machine);
-    fprintf(out, "step      %.6f s, %.1f tokens/s, %.4f TFLOP/s, %.1f%% of what its matrix units do\n", median,
-            tokens / median, b->measure.flops / median * 1e-12, 100 * tess_measure_mfu(&b->measure, median));
-    fprintf(out, "tasks     %llu a step\n", (unsigned long long)(tasks / (uint64_t)steps));
-    print_tiers(out, b, t, steps);
-    print_gpus(out, b, t, steps);
-    print_busy(out, b, t, median, p);
-    print_bounds(out, b, t, median, steps);
-    fprintf(out, "\n%-28s %6s %9s %7s\n", "codelet", "tasks", "busy ms", "share");
+    const tess_cluster *c = t->cluster;
+    const int first = tess_rank() / c->ranks_here * c->ranks_here;
+    double under_way, link = 0;
+    uint64_t sent, received;
+    tess_message_traffic(&sent, &received);
+    tess_message_seconds(&under_way, &t->exposed);
+    const uint64_t near = c->sent[tess_rank()][0], far = c->sent[tess_rank()][1];
+    const double share = near + far ? (double)far / (double)(near + far) : 0;
+    const double a_step = (double)(sent - b->sent) / steps, far_a_step = share * a_step;
+    double *all = tess_alloc((size_t)tess_ranks() * sizeof *all);
+    tess_ranks_gather(&far_a_step, sizeof far_a_step, all);
+    for (int i = 0; i < c->ranks_here; i++) link += all[first + i];
+    free(all);
+    t->mine = llround(a_step);
+    t->sent = (int64_t)sum_of((uint64_t)t->mine);
+    t->far = (int64_t)sum_of((uint64_t)llround(far_a_step));
+    t->network = t->part->nodes > 1 ? longest_of(link / t->part->net.rate) : 0;
+    t->moving = mean_of(tess_message_moving() / wall);
+    t->exposed = mean_of(t->exposed / wall);
+}
+
+static void print_messages(FILE *out, const struct told *t)
+{
+    fprintf(out, "messages  %lld bytes a step of all ranks, %lld of them between nodes; rank 0 sends %lld\n",
+            (long long)t->sent, (long long)t->far, (long long)t->mine);
+    fprintf(out,
+            "exposed   %s are without a task for %.1f%% of the step while bytes move between ranks, and %.1f%% while "
+            "messages wait for their other rank\n",
+            tess_gpus() ? "GPUs" : "cores", 100 * t->moving, 100 * fmax(0, t->exposed - t->moving));
+}
+
+/* The step on one thing alone, as if that always had something to do; of the rank, or the node, that takes longest. */
+struct bound {
+    const char *name;
+    bool there;
+    double seconds;
+};
+
+static double drive_alone(const struct told *t)
+{
+    const tess_drive *d = &t->part->drive;
+    return t->cluster->ranks_here * fmax(fmax((double)t->read / d->read_rate, (double)t->written / d->write_rate),
+                                         (double)(t->read + t->written) / (d->mixed_read_rate + d->mixed_write_rate));
+}
+
+static void print_bounds(FILE *out, const tess_bench_run *b, const struct told *t, double median, int steps)
+{
+    const tess_simulated_gpus *g = &t->part->gpus;
+    const int gpus = tess_gpus(), links = gpus ? (gpus + g->host_gpus - 1) / g->host_gpus : 1;
+    const struct bound bound[] = {
+        {gpus * tess_ranks() > 1 ? "the GPUs" : "the GPU", gpus, gpus ? t->gpu_busy / gpus : 0},
+        {"the link to RAM", gpus,
+         gpus ? (double)(t->to_gpu > t->from_gpu ? t->to_gpu : t->from_gpu) / g->host_rate / links : 0},
+        {"the cores", true, t->core_busy / t->workers},
+        {"the drive", b->run.disk, b->run.disk ? drive_alone(t) : 0},
+        {"the network", t->part->nodes > 1, t->network * steps}};
+    const char *before = "bound     ", *name = NULL;
+    double most = 0;
+    for (size_t i = 0; i < sizeof bound / sizeof *bound; i++) {
+        if (!bound[i].there) continue;
+        const double seconds = longest_of(bound[i].seconds / steps);
+        fprintf(out, "%s%.4f s on %s alone", before, seconds, bound[i].name);
+        before = ", ";
+        if (!name || seconds > most) most = seconds, name = bound[i].name;
+    }
+    fprintf(out, ": the step is bound by %s\n",
+            most < 0.85 * median ? "the order of its tasks, which leaves each idle at times" : name);
+}
+
+static void print_table(FILE *out, const tess_profile *p, double all, int steps)
+{
+    fprintf(out, "\n%-28s %6s %9s %7s%s\n", "codelet", "tasks", "busy ms", "share",
+            tess_ranks() > 1 ? "   of rank 0" : "");
     for (int i = 0; i < p->rows; i++) {
         const tess_profile_row *r = &p->row[i];
         char name[64];
@@ -144,28 +229,56 @@ static void tell(void *of, FILE *out, tess_bench_run *b, double median, const te
         fprintf(out, "%-28s %6.0f %9.1f %6.1f%%\n", name, (double)r->tasks / steps, 1e3 * r->busy / steps,
                 100 * r->busy / all);
     }
-    t->tasks = tasks;
 }
 
 /* A plan for a GPU is a plan for one; ranks have one each. */
 static tess_status check_gpus(const tess_config *c, const tess_simulated *m)
 {
     if (tess_gpus() < 2 || !c->memory.gpu_plan) return TESS_OK;
-    return tess_error(TESS_INVALID, "machine",
-                      "%s has %d GPUs, and a process has a plan for one (STARPU_NCUDA=1 takes the first; "
-                      "memory.gpu_plan=false leaves all to StarPU)",
-                      m->name, tess_gpus());
+    return tess_error(
+        TESS_INVALID, "machine",
+        "%s has %d GPUs for a rank, and a process has a plan for one (--ranks-per-node takes as many ranks as "
+        "a node has; memory.gpu_plan=false leaves all to StarPU)",
+        m->name, tess_gpus());
 }
 
-tess_status tess_simulate(const tess_config *c, const tess_simulated *m, int steps, FILE *out)
+/* All ranks come here together, and rank 0's `out` is read. */
+static void tell(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
 {
-    struct told t = {.machine = m, .real = real_seconds()};
-    if (tess_run_disk(c) && !m->has_drive)
+    struct told *t = of;
+    const double tokens = (double)(b->run.batch * b->run.length),
+                 all = p->wall * (tess_gpus() ? tess_gpus() : t->part->cores);
+    uint64_t tasks = 0;
+    for (int i = 0; i < p->rows; i++) tasks += p->row[i].tasks;
+    t->tasks = sum_of(tasks);
+    median = longest_of(median);
+    print_model(out, b, t);
+    fprintf(out, "step      %.6f s, %.1f tokens/s, %.4f TFLOP/s, %.1f%% of what its matrix units do\n", median,
+            tokens / median, b->measure.flops / median * 1e-12, 100 * tess_measure_mfu(&b->measure, median));
+    fprintf(out, "tasks     %llu a step%s\n", (unsigned long long)(t->tasks / (uint64_t)steps),
+            tess_ranks() > 1 ? ", of all ranks" : "");
+    print_tiers(out, b, t, steps);
+    print_gpus(out, b, t, steps);
+    print_busy(out, b, t, median, p);
+    if (tess_ranks() > 1) {
+        count_messages(b, t, p->wall, steps);
+        print_messages(out, t);
+    }
+    print_bounds(out, b, t, median, steps);
+    print_table(out, p, all, steps);
+}
+
+tess_status tess_simulate(const tess_config *c, const tess_simulated *part, const tess_cluster *cluster, int steps,
+                          FILE *out)
+{
+    struct told t = {.part = part, .cluster = cluster, .real = real_seconds()};
+    if (tess_run_disk(c) && !part->has_drive)
         return tess_error(TESS_INVALID, "machine",
-                          "%s has no drive, and tiles are to rest on one (drive_gb_s adds one)", m->name);
-    TESS_TRY(check_gpus(c, m));
+                          "%s has no drive, and tiles are to rest on one (drive_gb_s adds one)", part->name);
+    TESS_TRY(check_gpus(c, part));
     TESS_TRY(tess_bench_told(c, steps, out, NULL, tell, &t));
-    tess_note("simulated in %.1f s: %.0f tasks a second, with the plan", real_seconds() - t.real,
-              (double)t.tasks * (steps + 1) / steps / (real_seconds() - t.real));
+    if (!tess_rank())
+        tess_note("simulated in %.1f s: %.0f tasks a second, with the plan", real_seconds() - t.real,
+                  (double)t.tasks * (steps + 1) / steps / (real_seconds() - t.real));
     return TESS_OK;
 }

@@ -68,10 +68,15 @@ tess_status tess_machine_write(const char *path, const tess_simulated *m) TESS_N
 tess_status tess_machine_write_here(const char *path) TESS_NODISCARD;
 /* As tess_bench, and adds to the file what codelets reached of this machine's rates. */
 tess_status tess_bench_machine(const tess_config *c, int steps, const char *path, FILE *out) TESS_NODISCARD;
-/* Writes what SimGrid and StarPU read of the machine below a directory, which StarPU takes for its home. */
-tess_status tess_platform_write(const tess_simulated *m, const char *dir) TESS_NODISCARD;
-/* In the program that simulates: makes steps on the machine, and prints what they took there. */
-tess_status tess_simulate(const tess_config *c, const tess_simulated *m, int steps, FILE *out) TESS_NODISCARD;
+/* Makes of a node the part that each of so many ranks on it has. */
+tess_status tess_machine_part(tess_simulated *m, int ranks) TESS_NODISCARD;
+/* Writes what SimGrid and StarPU read of the machine, with so many ranks on each node, below a directory, which StarPU
+ * takes for its home. */
+tess_status tess_platform_write(const tess_simulated *m, int ranks_here, const char *dir) TESS_NODISCARD;
+/* In the program that simulates, called by all ranks: makes steps on the machine, of which each has its part, and
+ * prints what they took there. */
+tess_status tess_simulate(const tess_config *c, const tess_simulated *part, const tess_cluster *cluster, int steps,
+                          FILE *out) TESS_NODISCARD;
 /* Lets the yardsticks be a machine's that is not here. */
 void tess_yardstick_given(const tess_simulated *m);
 

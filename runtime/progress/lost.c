@@ -39,7 +39,7 @@ static void look(void)
     const double lost = passed * idle / count.workers;
     const bool both = count.under_way[TESS_FOR_RAM] > 0 && count.under_way[TESS_FOR_GPU] > 0;
     for (int c = 0; c < TESS_CAUSE_COUNT; c++) /* two tiers share what both may have been waited for */
-        if (count.under_way[c] > 0) count.lost[c] += both && c != TESS_FOR_MESSAGES ? lost / 2 : lost;
+        if (count.under_way[c] > 0) count.lost[c] += both && c < TESS_FOR_MESSAGES ? lost / 2 : lost;
     if (count.under_way[TESS_FOR_MESSAGES] > 0) count.messages += passed;
     count.looked = now;
 }
@@ -101,4 +101,9 @@ void tess_message_seconds(double *under_way, double *exposed)
     *exposed = count.lost[TESS_FOR_MESSAGES];
     count.messages = count.lost[TESS_FOR_MESSAGES] = 0;
     tess_progress_unlock();
+}
+
+double tess_message_moving(void)
+{
+    return take(&count.lost[TESS_FOR_BYTES]);
 }

@@ -65,7 +65,13 @@ void tess_tasks_wait(uint64_t most);
 
 /* ---- lost.c: workers' seconds without a task, by what they may have waited for; with the lock held ---- */
 
-typedef enum tess_cause { TESS_FOR_RAM, TESS_FOR_GPU, TESS_FOR_MESSAGES, TESS_CAUSE_COUNT } tess_cause;
+typedef enum tess_cause {
+    TESS_FOR_RAM,
+    TESS_FOR_GPU,
+    TESS_FOR_MESSAGES, /* from the moment that their tiles are there */
+    TESS_FOR_BYTES,    /* of them those both of whose ends are there: a carrier that knows says so */
+    TESS_CAUSE_COUNT
+} tess_cause;
 /* Begins to count, taking the lock: of so many workers, which should not wait. Without `counts` nobody says what works.
  */
 void tess_lost_start(int workers, bool counts);

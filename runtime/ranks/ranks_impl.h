@@ -1,21 +1,47 @@
-/* MPI, which only this folder and what carries messages speak, and who lives on this machine. */
+/* How ranks speak with each other, and who lives on this machine. MPI is spoken in this folder and by what carries
+ * messages; where a machine is simulated ranks are in one process, and nobody speaks it. */
 #ifndef TESS_RANKS_IMPL_H
 #define TESS_RANKS_IMPL_H
 #include "runtime.h"
-#include <mpi.h>
 
 /* ranks.c */
 
-/* What carries messages has this communicator to itself. */
-extern MPI_Comm tess_messages_comm;
-/* Starts MPI and finds the others. */
+/* Starts speaking with the others, and finds them. */
 tess_status tess_ranks_open(void) TESS_NODISCARD;
-/* Ends MPI; this is rank 0 of 1 again. */
+/* Ends that; this is rank 0 of 1 again. */
 void tess_ranks_close(void);
-/* Returns the main threads' communicator of the ranks of this machine. */
-MPI_Comm tess_ranks_here_comm(void);
 /* Gathers as tess_ranks_gather does, among the ranks of this machine. */
 void tess_ranks_gather_here(const void *mine, size_t bytes, void *all);
+
+/* together.c: what the main threads of all ranks call together. */
+
+/* Starts; says which rank this is of how many, of all and of this machine's. */
+tess_status tess_together_open(int *rank, int *ranks, int *local, int *locals) TESS_NODISCARD;
+void tess_together_close(void);
+typedef enum tess_reduction { TESS_SUM_REALS, TESS_SUM_COUNTS, TESS_MOST_COUNTS } tess_reduction;
+/* Reduces n doubles or int64_t of all ranks. */
+void tess_together_reduce(void *x, int n, tess_reduction how);
+/* Tells that rank's bytes to all. */
+void tess_together_tell(void *data, size_t bytes, int from);
+/* Gathers those of all ranks, or of this machine's. */
+void tess_together_gather(const void *mine, size_t bytes, void *of_all, bool here);
+/* Waits for all. */
+void tess_together_meet(void);
+/* Returns the seconds that make this rank's clock rank 0's. */
+double tess_together_clock(void);
+
+/* share.c */
+
+/* Divides the machine among its ranks, all of which call this. */
+void tess_share_take(void);
+
+#ifndef TESS_SIMULATED
+#include <mpi.h>
+
+/* What carries messages has this communicator to itself. */
+extern MPI_Comm tess_messages_comm;
+/* Returns the main threads' communicator of the ranks of this machine. */
+MPI_Comm tess_ranks_here_comm(void);
 
 /* window.c: memory that the ranks of a machine share */
 
@@ -45,9 +71,5 @@ void tess_bell_ring(int rank);
 unsigned tess_bell_rings(void);
 /* Rests for so many microseconds, less than a second, or until it is rung oftener than that. */
 void tess_bell_rest(unsigned rings, long us);
-
-/* share.c */
-
-/* Divides the machine among its ranks, all of which call this. */
-void tess_share_take(void);
+#endif
 #endif

@@ -3,7 +3,7 @@
 #include "share_impl.h"
 #include "simulated.h"
 
-static tess_simulated machine = {.cores = 1, .ram_bytes = 1 << 30};
+static tess_simulated machine = {.cores = 1, .ram_bytes = 1 << 30, .nodes = 1};
 static tess_share share;
 
 void tess_simulated_set(const tess_simulated *m)
@@ -17,12 +17,16 @@ const tess_simulated *tess_simulated_machine(void)
     return &machine;
 }
 
+/* The machine is this rank's part of its node already. */
 void tess_share_take(void)
 {
-    share = (tess_share){.ranks = 1, .cores = machine.cores, .ram_bytes = machine.ram_bytes, .numa = "-", .gpus = "-"};
-    snprintf(share.cpus, sizeof share.cpus, "0-%d", machine.cores - 1);
-    if (machine.gpus.count) {
-        snprintf(share.gpus, sizeof share.gpus, machine.gpus.count > 1 ? "0-%d" : "%d", machine.gpus.count - 1);
+    int ranks;
+    const int rank = tess_rank_here(&ranks), first = rank * machine.cores, gpus = machine.gpus.count;
+    share = (tess_share){
+        .rank = rank, .ranks = ranks, .cores = machine.cores, .ram_bytes = machine.ram_bytes, .numa = "-", .gpus = "-"};
+    snprintf(share.cpus, sizeof share.cpus, "%d-%d", first, first + machine.cores - 1);
+    if (gpus) {
+        snprintf(share.gpus, sizeof share.gpus, gpus > 1 ? "%d-%d" : "%d", rank * gpus, (rank + 1) * gpus - 1);
         share.gpu_bytes = machine.gpus.bytes;
     }
     snprintf(share.host, sizeof share.host, "%.60s", machine.name);

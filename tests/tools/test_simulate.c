@@ -10,6 +10,8 @@
 
 #define WIDE "\"steps\": 3, \"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 4, \"gradient_clipping\": 1"
 
+#define BATCH "train_micro_batch_size_per_gpu=2"
+
 /* The number behind a text; -1: it is not there. */
 static double behind(const char *text, const char *part)
 {
@@ -87,6 +89,77 @@ TEST(one_machine_gives_the_same_digits_and_twice_the_rates_half_the_time)
                     */
     CHECK(behind(ran.out, "\nstep      ") <= seconds * 1.001);
     free(first);
+}
+
+/* ---- ranks ---- */
+
+#define NETWORK ", \"network\": {\"gb_s\": 0.5, \"latency_us\": 20}"
+
+/* The same placements by mpirun and over simulated nodes: rank 0 has the tasks of each codelet and sends the bytes
+ * that it has and sends here. */
+TEST(ranks_have_the_tasks_and_messages_that_they_have_here)
+{
+    static const struct {
+        int ranks;
+        const char *nodes, *stage, *tensor, *pipeline;
+    } cases[] = {{2, "2", "0", "1", "1"}, {2, "2", "1", "1", "1"}, {2, "2", "3", "1", "1"},
+                 {4, "4", "1", "2", "1"}, {4, "4", "2", "1", "2"}, {4, "4", "3", "1", "1"}};
+    SIMULATE_SETUP();
+    write_text("net.json", MACHINE(1, DRIVE NETWORK));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char stage[64], tensor[32], pipeline[32], what[64];
+        snprintf(stage, sizeof stage, "zero_optimization.stage=%s", cases[i].stage);
+        snprintf(tensor, sizeof tensor, "parallel.tensor=%s", cases[i].tensor);
+        snprintf(pipeline, sizeof pipeline, "parallel.pipeline=%s", cases[i].pipeline);
+        snprintf(what, sizeof what, "%d ranks, stage %s, tensor %s, pipeline %s", cases[i].ranks, cases[i].stage,
+                 cases[i].tensor, cases[i].pipeline);
+        RUN("simulate", "run.json", "--machine", "net.json", "--nodes", cases[i].nodes, "--steps", "1", stage, tensor,
+            pipeline, BATCH);
+        EXPECT_DONE();
+        const double tasks = tasks_of(ran.out, "\n"), all = behind(ran.out, "\nmessages  "),
+                     far = behind(ran.out, "of all ranks, "), sent = behind(ran.out, "rank 0 sends ");
+        RUN_RANKS(cases[i].ranks, "bench", "run.json", "--steps", "1", stage, tensor, pipeline, BATCH);
+        EXPECT_DONE();
+        if ((int64_t)behind(ran.out, "this one sends ") != (int64_t)sent ||
+            (int)tasks_of(ran.out, "a step of") != (int)tasks)
+            CHECK_SAY("%s: rank 0 sends %.0f bytes and has %.0f tasks here, %.0f and %.0f there", what,
+                      behind(ran.out, "this one sends "), tasks_of(ran.out, "a step of"), sent, tasks);
+        CHECK(sent > 0 && all > sent && all == far);
+    }
+}
+
+TEST(ranks_share_a_node_and_a_network_takes_its_time)
+{
+    SIMULATE_SETUP();
+    write_text("net.json", MACHINE(2, DRIVE NETWORK));
+    RUN("simulate", "run.json", "--machine", "net.json", "--ranks-per-node", "2", BATCH);
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "2 cores, 4.0 GiB of RAM");
+    CHECK_HAS(ran.out, "of all ranks, 0 of them between nodes");
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "zero_optimization.stage=3", BATCH);
+    EXPECT_DONE();
+    char *first = strdup(ran.out);
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "zero_optimization.stage=3", BATCH);
+    EXPECT_DONE();
+    CHECK_STR(ran.out, first); /* the same digits */
+    /* A network on which the messages of a rank alone take ten times the step. */
+    const double seconds = behind(first, "\nstep      "), sent = behind(first, "rank 0 sends ");
+    char slow[600];
+    snprintf(
+        slow, sizeof slow,
+        "{\"name\": \"made up\", \"cores\": 2, \"memory_gib\": 4, \"copy_gb_s\": 1, \"matrix_gflops\": {\"fp32\": 10, "
+        "\"bf16\": 20}, \"nodes\": 2, \"network\": {\"gb_s\": %.9f, \"latency_us\": 1}}",
+        1e-9 * sent / (10 * seconds) < 1e-3 ? 1e-3 : 1e-9 * sent / (10 * seconds));
+    write_text("slow.json", slow);
+    RUN("simulate", "run.json", "--machine", "slow.json", "zero_optimization.stage=3", BATCH); /* its nodes are two */
+    EXPECT_DONE();
+    CHECK(behind(ran.out, "\nstep      ") > behind(ran.out, "on the cores alone, "));
+    CHECK_HAS(ran.out, "the step is bound by the network");
+    free(first);
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--trace", "1:1", BATCH);
+    EXPECT_DONE();
+    RUN("explain", "out");
+    EXPECT_DONE();
 }
 
 /* Where this machine's workers are is nothing to that one. */
@@ -383,6 +456,9 @@ TEST(what_is_no_machine_is_one_line)
         {"{\"name\": \"x\", \"cores\": 2, \"memory_gib\": 4}", "matrix_gflops: missing, expected an object"},
         {"{\"name\": \"x\", \"cors\": 2}", "unknown key cors (did you mean cores?)"},
         {MACHINE(2, ", \"drive_gb_s\": {\"read\": 1}"), "drive_gb_s.write: missing, expected a number"},
+        {MACHINE(2, ", \"nodes\": 0"), "nodes: 0, expected a number from 1"},
+        {MACHINE(2, ", \"nodes\": 2"), "2 nodes, and nothing between them"},
+        {MACHINE(2, ", \"network\": {\"gb_s\": 1, \"topology\": \"ring\"}"), "network.topology: \"ring\", expected"},
         {MACHINE(2, ", \"shares\": {\"add_forward f32\": -1}"), "shares.add_forward f32: -1, expected a number"},
         {MACHINE(2, ", \"gpus\": 8"), "gpus: 8, expected an object"},
         {MACHINE(2, ", \"gpus\": {\"count\": 17}"), "gpus.count: 17, expected a whole number from 1 to 16"},
@@ -406,6 +482,11 @@ TEST(what_is_no_machine_is_one_line)
     EXPECT_ERROR(2, "--machine FILE is missing");
     RUN("simulate", "run.json", "--machine", "none.json");
     EXPECT_ERROR(2, "none.json: cannot be read: No such file or directory");
+    RUN("simulate", "run.json", "--machine", "two.json", "--ranks-per-node", "3");
+    EXPECT_ERROR(2, "3 ranks on each node, and its 2 cores cannot be divided evenly");
+    write_text("net.json", MACHINE(2, NETWORK));
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "parallel.tensor=3");
+    EXPECT_ERROR(2, "tensor");
     write_text("bare.json", MACHINE(2, ""));
     RUN("simulate", "run.json", "--machine", "bare.json", "memory.cpu=14MiB", "memory.path=swap");
     EXPECT_ERROR(2, "has no drive");

@@ -1,0 +1,245 @@
+/* The carrier of messages between ranks that are simulated. The two ends of a span meet here when the tiles of both are
+ * there, as by MPI a large message waits for its receiver; then a thread, a courier, sends its bytes over SimGrid's
+ * links from one node's host of the network to the other's, or from one to itself between ranks of a node. Nothing is
+ * copied: tiles have no memory. Spans between the same ranks meet by tag, in the order of their tasks.
+ *
+ * Ranks have variables of their own, so what both ends need lies in the cluster: the ends that wait, and of each rank
+ * where it is told of an end that another rank's courier has seen. A simulated thread is never interrupted between two
+ * calls of SimGrid, so lists need no locks. */
+#include "messages_impl.h"
+#include "progress_impl.h"
+#include "simulated_impl.h"
+#include <simgrid/host.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 1 << 14 };
+
+/* One of the two ends of a span. */
+struct end {
+    int from, to, tag;
+    bool sends;
+    size_t bytes;
+    tess_exchange *of;
+    struct end *next;
+};
+
+/* A rank, as others see it. */
+struct tess_port {
+    void (*moves)(int more);      /* so many more spans of it are under way on the links */
+    void (*ended)(struct end *e); /* one of its ends has come or gone */
+};
+
+struct tess_network {
+    struct end *waits[BUCKETS]; /* for their other end, in the order in which they came */
+    struct tess_port *port;     /* of each rank */
+    sg_host_t *host;            /* of each node */
+};
+
+/* A span under way. */
+struct job {
+    struct end *from, *to;
+    struct job *next;
+};
+
+static struct {
+    struct job *first, **last;
+    starpu_sem_t jobs; /* how many there are, and one for each courier that is to go */
+    int queued, idle, couriers;
+    struct end *ended, **last_ended; /* this rank's, that others' couriers brought */
+    starpu_sem_t ends;
+    starpu_sem_t gone; /* threads */
+} post;
+
+static struct tess_network *network_new(const tess_cluster *c)
+{
+    const int nodes = c->ranks / c->ranks_here;
+    struct tess_network *n = tess_alloc(sizeof *n);
+    memset(n, 0, sizeof *n);
+    n->port = tess_alloc((size_t)c->ranks * sizeof *n->port);
+    n->host = tess_alloc((size_t)nodes * sizeof *n->host);
+    for (int i = 0; i < nodes; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "node%d", i);
+        n->host[i] = sg_host_by_name(name);
+        TESS_ASSERT(n->host[i]);
+    }
+    return n;
+}
+
+static int node_of(int rank)
+{
+    return rank / tess_cluster_here->ranks_here;
+}
+
+/* ---- ends ---- */
+
+/* This rank's. */
+static void end_here(struct end *e)
+{
+    tess_exchange *of = e->of;
+    free(e);
+    if (atomic_fetch_sub(&of->left, 1) == 1) tess_exchange_ended(of);
+}
+
+/* Called by another rank's courier, which may not call this one's StarPU. */
+static void end_told(struct end *e)
+{
+    e->next = NULL;
+    *post.last_ended = e;
+    post.last_ended = &e->next;
+    starpu_sem_post(&post.ends);
+}
+
+static void *hear(void *unused)
+{
+    for (;;) {
+        starpu_sem_wait(&post.ends);
+        struct end *e = post.ended;
+        if (!e) break; /* it was woken to go */
+        post.ended = e->next;
+        if (!post.ended) post.last_ended = &post.ended;
+        end_here(e);
+    }
+    starpu_sem_post(&post.gone);
+    return unused;
+}
+
+static void moves(int more)
+{
+    tess_progress_lock();
+    tess_lost_more(TESS_FOR_BYTES, more);
+    tess_progress_unlock();
+}
+
+/* ---- couriers ---- */
+
+static void carry(struct job *j)
+{
+    const tess_cluster *c = tess_cluster_here;
+    const struct tess_network *n = c->network;
+    const int from = j->from->from, to = j->from->to;
+    struct end *theirs = from == tess_cluster_rank ? j->to : j->from, *mine = theirs == j->to ? j->from : j->to;
+    struct tess_port *other = &n->port[from == tess_cluster_rank ? to : from];
+    TESS_ASSERT(j->from->bytes == j->to->bytes);
+    moves(1);
+    other->moves(1);
+    sg_host_sendto(n->host[node_of(from)], n->host[node_of(to)], (double)j->from->bytes);
+    other->moves(-1);
+    moves(-1);
+    other->ended(theirs);
+    end_here(mine);
+    free(j);
+}
+
+static void *run(void *unused)
+{
+    for (;;) {
+        post.idle++;
+        starpu_sem_wait(&post.jobs);
+        post.idle--;
+        struct job *j = post.first;
+        if (!j) break; /* it was woken to go */
+        post.first = j->next;
+        if (!post.first) post.last = &post.first;
+        post.queued--;
+        carry(j);
+    }
+    starpu_sem_post(&post.gone);
+    return unused;
+}
+
+/* There are as many couriers as spans were ever under way at a time. */
+static void send(struct end *from, struct end *to)
+{
+    struct job *j = tess_alloc(sizeof *j);
+    *j = (struct job){from, to, NULL};
+    *post.last = j;
+    post.last = &j->next;
+    if (++post.queued > post.idle) {
+        starpu_pthread_t thread;
+        post.couriers++;
+        starpu_pthread_create_on("courier", &thread, NULL, run, NULL, sg_host_self());
+    }
+    starpu_sem_post(&post.jobs);
+}
+
+/* Finds the other end, or leaves this one to be found. */
+static void give(struct end *e)
+{
+    const size_t h = ((size_t)e->tag * 0x9e3779b97f4a7c15u) ^ ((size_t)e->from * 0xc2b2ae3d27d4eb4fu) ^
+                     ((size_t)e->to * 0x165667b19e3779f9u);
+    struct end **at = &tess_cluster_here->network->waits[(h >> 32) % BUCKETS];
+    for (; *at; at = &(*at)->next) {
+        struct end *w = *at;
+        if (w->from != e->from || w->to != e->to || w->tag != e->tag || w->sends == e->sends) continue;
+        *at = w->next;
+        send(e->sends ? e : w, e->sends ? w : e);
+        return;
+    }
+    *at = e;
+}
+
+static void take(tess_exchange *exchange)
+{
+    const tess_message_arg *m = exchange->task->arg;
+    const int me = tess_cluster_rank;
+    exchange->left = m->spans + 1; /* it does not end while some are yet to be given */
+    for (unsigned i = 0; i < m->spans; i++) {
+        const tess_span *s = &m->span[i];
+        struct end *e = tess_alloc(sizeof *e);
+        *e = (struct end){.from = s->sends ? me : s->peer,
+                          .to = s->sends ? s->peer : me,
+                          .tag = s->tag,
+                          .sends = s->sends,
+                          .bytes = s->bytes,
+                          .of = exchange};
+        if (s->sends) tess_cluster_here->sent[me][node_of(me) != node_of(s->peer)] += s->bytes;
+        give(e);
+    }
+    if (atomic_fetch_sub(&exchange->left, 1) == 1) tess_exchange_ended(exchange);
+}
+
+/* ---- start and stop ---- */
+
+static bool start(unsigned *node)
+{
+    tess_cluster *c = tess_cluster_here;
+    *node = STARPU_MAIN_RAM;
+    if (!c->network) c->network = network_new(c);
+    c->network->port[tess_cluster_rank] = (struct tess_port){moves, end_told};
+    post.first = NULL, post.last = &post.first;
+    post.ended = NULL, post.last_ended = &post.ended;
+    post.queued = post.idle = post.couriers = 0;
+    starpu_sem_init(&post.jobs, 0, 0);
+    starpu_sem_init(&post.ends, 0, 0);
+    starpu_sem_init(&post.gone, 0, 0);
+    starpu_pthread_t thread;
+    starpu_pthread_create_on("messages", &thread, NULL, hear, NULL, sg_host_self());
+    return true;
+}
+
+static void stop(void)
+{
+    for (int i = 0; i < post.couriers; i++) starpu_sem_post(&post.jobs);
+    starpu_sem_post(&post.ends);
+    for (int i = 0; i <= post.couriers; i++) starpu_sem_wait(&post.gone);
+    starpu_sem_destroy(&post.jobs);
+    starpu_sem_destroy(&post.ends);
+    starpu_sem_destroy(&post.gone);
+}
+
+static const char *name(void)
+{
+    return "a simulated network";
+}
+
+static const char *no_gpu(void)
+{
+    return "no GPU is simulated";
+}
+
+/* Which of them is asked for makes no difference here. */
+const tess_carrier tess_by_starpu_mpi = {.name = name, .start = start, .take = take, .stop = stop};
+const tess_carrier tess_by_mpi = {.name = name, .start = start, .take = take, .stop = stop};
+const tess_carrier tess_by_nccl = {.name = name, .hindrance = no_gpu};
