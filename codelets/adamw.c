@@ -33,8 +33,12 @@ enum { POSITIVE = 1u << 1 }; /* the second moment */
 TESS_UPDATE_BODY(adamw, POSITIVE)
 
 TESS_CUDA_DECLARE(adamw_f32)
-tess_codelet tess_adamw[] = {
-    [TESS_F32] = {.name = "adamw", .dtype = TESS_F32, .cpu = adamw, .cuda = TESS_CUDA(adamw_f32), .either = true}};
+tess_codelet tess_adamw[] = {[TESS_F32] = {.name = "adamw",
+                                           .dtype = TESS_F32,
+                                           .cpu = adamw,
+                                           .parts = tess_update_parts_of,
+                                           .cuda = TESS_CUDA(adamw_f32),
+                                           .either = true}};
 
 static tess_status check(const tess_optimizer *o)
 {

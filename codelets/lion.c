@@ -28,8 +28,12 @@ TESS_INLINE void loop(const tess_update_view *u, const void *rates, int64_t n)
 TESS_UPDATE_BODY(lion, 0)
 
 TESS_CUDA_DECLARE(lion_f32)
-tess_codelet tess_lion[] = {
-    [TESS_F32] = {.name = "lion", .dtype = TESS_F32, .cpu = lion, .cuda = TESS_CUDA(lion_f32), .either = true}};
+tess_codelet tess_lion[] = {[TESS_F32] = {.name = "lion",
+                                          .dtype = TESS_F32,
+                                          .cpu = lion,
+                                          .parts = tess_update_parts_of,
+                                          .cuda = TESS_CUDA(lion_f32),
+                                          .either = true}};
 
 static tess_status check(const tess_optimizer *o)
 {

@@ -237,7 +237,10 @@ typedef struct tess_codelet {
     tess_body cpu, cuda;                /* cuda NULL: there is none */
     bool either;                        /* both have the same bits: StarPU chooses. Else the GPU, where there is one */
     tess_cost (*cost)(const void *arg); /* may be NULL: no flops, the bytes of the buffers */
-    struct tess_codelet_state *state;   /* the runtime's */
+    /* How many parts the body comes in, where most of its time goes: what a machine that is not here shares out. NULL:
+     * it is not cut. */
+    int64_t (*parts)(const struct tess_codelet *cl, const void *arg);
+    struct tess_codelet_state *state; /* the runtime's */
 } tess_codelet;
 
 /* What a task finds out that decides which tiles other tasks need: of so many options those that are chosen. Where

@@ -223,6 +223,30 @@ TEST(a_codelets_share_is_that_of_its_file)
     EXPECT_DONE();
 }
 
+/* One sequence of 1024 tokens gives an op one task: seven cores of eight would have nothing but its parts. */
+TEST(cores_without_a_task_take_parts_of_others)
+{
+    SIMULATE_SETUP();
+    char one[2000] = "";
+    static const char *const machines[] = {MACHINE(1, ""), MACHINE(8, "")};
+    double seconds[2];
+    for (int i = 0; i < 2; i++) {
+        write_text("parts.json", machines[i]); /* both have the same rates, of all cores at a time */
+        RUN("simulate", "run.json", "--machine", "parts.json", "train_batch_size=1", "train_micro_batch_size_per_gpu=1",
+            "data.seq_length=1024", "--trace", "2:2",
+            "model={\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 512, \"n_head\": 8, \"vocab_size\": 512, "
+            "\"n_positions\": 1024}");
+        EXPECT_DONE();
+        seconds[i] = behind(ran.out, "\nstep      ");
+        snprintf(one, sizeof one, "%.1999s", strstr(ran.out, "\ncores     "));
+    }
+    CHECK(behind(one, "idle ") < 45); /* three quarters without parts */
+    CHECK(seconds[1] < 2 * seconds[0] && seconds[1] > seconds[0]);
+    char *trace = read_file("out/trace.json", NULL);
+    CHECK_HAS(trace, "\"helps\":true");
+    free(trace);
+}
+
 /* 60 GB of tiles, of which none is touched. */
 TEST(a_model_may_be_larger_than_all_memory_here)
 {
