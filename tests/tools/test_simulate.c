@@ -1,6 +1,7 @@
 /* tessera simulate: a step on a machine that is a file, beside the same step here, and on machines that are nowhere. */
 #define CHECK_MAIN
 #include "tiny.h"
+#include <sys/stat.h>
 
 /* Rates that make the drive matter: a second of a core is a few MB of it. */
 #define MACHINE(cores, more)                                                                                           \
@@ -214,11 +215,24 @@ TEST(a_codelets_share_is_that_of_its_file)
     RUN("simulate", "run.json", "--machine", "slow.json");
     EXPECT_DONE();
     CHECK(behind(ran.out, "\nstep      ") > 1.5 * before); /* a hundredth of what it was */
+    const mode_t mask = umask(022);
+    RUN("info", "--machine", "here.json");
+    EXPECT_DONE();
+    char *here = read_file("here.json", NULL), text[4000];
+    snprintf(text, sizeof text, "{\"about\": \"the one below the desk\", %s", strchr(here, '{') + 1);
+    free(here);
+    write_text("here.json", text);
     RUN("bench", "run.json", "--steps", "1", "--machine", "here.json");
     EXPECT_DONE();
-    char *here = read_file("here.json", NULL);
+    umask(mask);
+    struct stat st;
+    CHECK(!stat("here.json", &st) && (st.st_mode & 0777) == 0644); /* others may read it */
+    here = read_file("here.json", NULL);
     CHECK_HAS(here, "\"linear_forward f32\"");
+    CHECK_HAS(here, "\"about\": \"the one below the desk\"");
     free(here);
+    RUN("info", "--machine", "nowhere/here.json");
+    EXPECT_ERROR(1, "nowhere/here.json: cannot be written: No such file or directory");
     RUN("simulate", "run.json", "--machine", "here.json", "--steps", "1");
     EXPECT_DONE();
 }
