@@ -194,10 +194,16 @@ static void cross_entropy_rows(const tess_work *w)
         }
     }
 }
+static int64_t cross_entropy_rows_parts(const tess_codelet *cl, const void *arg)
+{
+    (void)cl;
+    return tess_parts_of(least(MOST_ROWS, ((const tess_cross_entropy_arg *)arg)->rows), SOME_ROWS);
+}
 TESS_CUDA_DECLARE(cross_entropy_rows_f32)
 tess_codelet tess_cross_entropy_rows[] = {[TESS_F32] = {.name = "cross_entropy_rows",
                                                         .dtype = TESS_F32,
                                                         .cpu = cross_entropy_rows,
+                                                        .parts = cross_entropy_rows_parts,
                                                         .cuda = TESS_CUDA(cross_entropy_rows_f32)}};
 
 /* How a logit that was capped moves with what it was before: by its square, 1 - tanh^2. */

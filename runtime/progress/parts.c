@@ -39,7 +39,8 @@ static struct {
     tess_parts_helped helped;
     tess_parts_holds holds;
     bool counts, shy;
-    _Atomic uint64_t taken; /* by others than the owner */
+    _Atomic uint64_t taken;  /* by others than the owner */
+    _Atomic uint64_t unsaid; /* bodies in other parts than their codelets say; counted with shy owners */
     struct {
         void *ptr;
         size_t bytes;
@@ -52,6 +53,21 @@ static struct {
 void tess_parts_make_shy(bool shy)
 {
     board.shy = shy;
+}
+
+bool tess_parts_shy(void)
+{
+    return board.shy;
+}
+
+void tess_parts_said(int64_t parts)
+{
+    me.said = parts;
+}
+
+uint64_t tess_parts_unsaid(void)
+{
+    return board.unsaid;
 }
 
 uint64_t tess_parts_taken(void)
@@ -87,12 +103,14 @@ void tess_parts_own(int worker, const void *task, uint32_t order)
     me.mine->task = task;
     atomic_store_explicit(&me.mine->order, order, memory_order_relaxed);
     me.times = (tess_parts_times){0};
+    me.said = 0;
 }
 
 void tess_parts_disown(tess_parts_times *times)
 {
     *times = me.times;
     me.mine = NULL;
+    if (board.shy && me.said > 1) atomic_fetch_add(&board.unsaid, 1);
 }
 
 static void count(double seconds, double *sum, double *longest)
@@ -153,6 +171,7 @@ void tess_parts_run(int64_t n, tess_part_body part, void *of)
     atomic_store_explicit(&p->left, (uint64_t)n << 32, memory_order_release);
     atomic_fetch_add(&board.open, 1);
     tess_idle_help(2);
+    if (me.said == n) me.said = -1;
     if (board.shy) be_shy(p);
     me.inside = true;
     for (double before = tess_seconds(); take(p, &k); own++) {
@@ -242,7 +261,7 @@ void tess_parts_start(int workers, bool counts, tess_parts_helped helped, tess_p
     board.workers = workers;
     board.helped = helped;
     tess_idle_helper(tess_parts_help);
-    board.taken = 0;
+    board.taken = board.unsaid = 0;
 }
 
 void tess_parts_stop(void)

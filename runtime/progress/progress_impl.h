@@ -147,9 +147,13 @@ typedef struct tess_parts_me {
     bool inside; /* a part */
     bool helps;
     int worker;
+    int64_t said; /* for tests: so many parts the body is said to have; below 0: it had */
     tess_parts_times times;
 } tess_parts_me;
 tess_parts_me *tess_parts_self(void);
+/* For tests that make owners shy: how many parts its codelet says that the body has. */
+void tess_parts_said(int64_t parts);
+bool tess_parts_shy(void);
 /* Says that it has left it. */
 void tess_parts_disown(tess_parts_times *times);
 /* Takes parts of whoever has some, from a worker in no body; false: nobody has. */
