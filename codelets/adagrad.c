@@ -33,9 +33,9 @@ TESS_CUDA_DECLARE(adagrad_f32)
 tess_codelet tess_adagrad[] = {[TESS_F32] = {.name = "adagrad",
                                              .dtype = TESS_F32,
                                              .cpu = adagrad,
+                                             .parts = tess_update_parts_of,
                                              .cuda = TESS_CUDA(adagrad_f32),
-                                             .either = true,
-                                             .each = TESS_PART_ELEMENTS}};
+                                             .either = true}};
 
 static double begins(const tess_optimizer *o)
 {

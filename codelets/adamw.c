@@ -36,9 +36,9 @@ TESS_CUDA_DECLARE(adamw_f32)
 tess_codelet tess_adamw[] = {[TESS_F32] = {.name = "adamw",
                                            .dtype = TESS_F32,
                                            .cpu = adamw,
+                                           .parts = tess_update_parts_of,
                                            .cuda = TESS_CUDA(adamw_f32),
-                                           .either = true,
-                                           .each = TESS_PART_ELEMENTS}};
+                                           .either = true}};
 
 static tess_status check(const tess_optimizer *o)
 {

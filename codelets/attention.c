@@ -63,10 +63,15 @@ TESS_INLINE void forward_part(const tess_work *w, int64_t unit, tess_dtype t)
 TESS_PART_BODIES(forward_part)
 
 /* q, k, v or qkv[, bounds][, bias], y, lse, scratch */
+static int64_t attention_forward_parts(const tess_codelet *cl, const void *arg)
+{
+    const tess_attention_arg *a = arg;
+    (void)cl;
+    return a->rows / a->sequence * a->groups;
+}
 TESS_INLINE void attention_forward(const tess_work *w, tess_dtype t)
 {
-    const tess_attention_arg *a = w->arg;
-    tess_parts_run(a->rows / a->sequence * a->groups, TESS_PART_BODY(forward_part, t), (void *)w);
+    tess_parts_run(attention_forward_parts(NULL, w->arg), TESS_PART_BODY(forward_part, t), (void *)w);
 }
 
 /* The same of the backward pass; with a bias, whose gradient adds up over sequences, the units of all of them. */
@@ -97,11 +102,17 @@ TESS_INLINE void backward_part(const tess_work *w, int64_t first, tess_dtype t)
 TESS_PART_BODIES(backward_part)
 
 /* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias +=], scratch */
+static int64_t attention_backward_parts(const tess_codelet *cl, const void *arg)
+{
+    const tess_attention_arg *a = arg;
+    (void)cl;
+    return a->groups * (a->buckets ? 1 : a->rows / a->sequence);
+}
 TESS_INLINE void attention_backward(const tess_work *w, tess_dtype t)
 {
     const tess_attention_arg *a = w->arg;
     if (a->buckets && !a->acc_bias) memset(w->buf[w->nbuf - 2].ptr, 0, (size_t)(a->buckets * a->heads) * sizeof(float));
-    tess_parts_run(a->groups * (a->buckets ? 1 : a->rows / a->sequence), TESS_PART_BODY(backward_part, t), (void *)w);
+    tess_parts_run(attention_backward_parts(NULL, a), TESS_PART_BODY(backward_part, t), (void *)w);
 }
 
 /* ---- cost -------------------------------------------------------------------------------------------------------- */
@@ -116,7 +127,6 @@ static tess_cost attention_cost(const tess_attention_arg *a, tess_dtype t, doubl
         .flops = 2 * products * rows * seen * (double)(a->heads * a->dim),
         .bytes = rows * (passes * (double)(tess_dtype_size(t) * (size_t)(2 * (a->heads + a->groups) * a->dim)) +
                          4 * (double)a->heads),
-        .parts = (double)(a->rows / a->sequence * a->groups),
     };
 }
 static tess_cost attention_forward_cost(const void *arg, tess_dtype t)
@@ -125,11 +135,8 @@ static tess_cost attention_forward_cost(const void *arg, tess_dtype t)
 }
 static tess_cost attention_backward_cost(const void *arg, tess_dtype t)
 {
-    const tess_attention_arg *a = arg;
-    tess_cost c = attention_cost(a, t, 5, a->acc ? 3 : 2);
-    if (a->buckets) c.parts = (double)a->groups;
-    return c;
+    return attention_cost(arg, t, 5, ((const tess_attention_arg *)arg)->acc ? 3 : 2);
 }
 
-TESS_REAL_COST(attention_forward)
-TESS_REAL_COST(attention_backward)
+TESS_PART_COST(attention_forward)
+TESS_PART_COST(attention_backward)

@@ -116,20 +116,24 @@ TESS_INLINE void logits_part(const tess_work *w, int64_t k, tess_dtype t)
 TESS_PART_BODIES(logits_part)
 
 /* x, target, w, stats, scratch[, p][, b] */
+static int64_t cross_entropy_logits_parts(const tess_codelet *cl, const void *arg)
+{
+    const tess_cross_entropy_arg *a = arg;
+    (void)cl;
+    return strips_of(a->out) * tess_parts_of(a->rows, BLOCK_ROWS);
+}
 TESS_INLINE void cross_entropy_logits(const tess_work *w, tess_dtype t)
 {
-    const tess_cross_entropy_arg *a = w->arg;
-    tess_parts_run(strips_of(a->out) * tess_parts_of(a->rows, BLOCK_ROWS), TESS_PART_BODY(logits_part, t), (void *)w);
+    tess_parts_run(cross_entropy_logits_parts(NULL, w->arg), TESS_PART_BODY(logits_part, t), (void *)w);
 }
 static tess_cost cross_entropy_logits_cost(const void *arg, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = arg;
     const double size = (double)tess_dtype_size(t), rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
     return (tess_cost){.flops = 2 * rows * in * out,
-                       .bytes = size * (rows * in + out * in + (a->grad ? rows * out : 0)),
-                       .parts = (double)(strips_of(a->out) * tess_parts_of(a->rows, BLOCK_ROWS))};
+                       .bytes = size * (rows * in + out * in + (a->grad ? rows * out : 0))};
 }
-TESS_REAL_COST(cross_entropy_logits)
+TESS_PART_COST(cross_entropy_logits)
 
 static int64_t columns_of(const tess_cross_entropy_arg *a, int64_t tile)
 {
@@ -190,10 +194,16 @@ static void cross_entropy_rows(const tess_work *w)
         }
     }
 }
+static int64_t cross_entropy_rows_parts(const tess_codelet *cl, const void *arg)
+{
+    (void)cl;
+    return tess_parts_of(least(MOST_ROWS, ((const tess_cross_entropy_arg *)arg)->rows), SOME_ROWS);
+}
 TESS_CUDA_DECLARE(cross_entropy_rows_f32)
 tess_codelet tess_cross_entropy_rows[] = {[TESS_F32] = {.name = "cross_entropy_rows",
                                                         .dtype = TESS_F32,
                                                         .cpu = cross_entropy_rows,
+                                                        .parts = cross_entropy_rows_parts,
                                                         .cuda = TESS_CUDA(cross_entropy_rows_f32)}};
 
 /* How a logit that was capped moves with what it was before: by its square, 1 - tanh^2. */
@@ -241,30 +251,40 @@ TESS_INLINE void scale_part(const tess_work *w, int64_t k, tess_dtype t)
 }
 TESS_PART_BODIES(scale_part)
 
+TESS_INLINE tess_mm gradient_mm(const tess_cross_entropy_arg *a, tess_dtype t)
+{
+    return (tess_mm){.m = a->rows,
+                     .n = a->in,
+                     .k = a->out,
+                     .lda = apart(a),
+                     .ldb = a->in,
+                     .ldc = a->in,
+                     .in = t,
+                     .out = TESS_F32,
+                     .acc = a->acc};
+}
+static int64_t cross_entropy_gradient_parts(const tess_codelet *cl, const void *arg)
+{
+    const tess_cross_entropy_arg *a = arg;
+    const tess_mm d = gradient_mm(a, cl->dtype);
+    return a->ends ? tess_parts_of(a->rows, SOME_ROWS) : tess_mm_parts(&d);
+}
+
 /* p, stats, lse, target[, w, dx] */
 TESS_INLINE void cross_entropy_gradient(const tess_work *w, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = w->arg;
     tess_parts_run(tess_parts_of(a->rows, SOME_ROWS), TESS_PART_BODY(scale_part, t), (void *)w);
     if (a->ends) return;
-    const tess_mm d = {.m = a->rows,
-                       .n = a->in,
-                       .k = a->out,
-                       .lda = apart(a),
-                       .ldb = a->in,
-                       .ldc = a->in,
-                       .in = t,
-                       .out = TESS_F32,
-                       .acc = a->acc};
+    const tess_mm d = gradient_mm(a, t);
     tess_mm_run(&d, w->buf[0].ptr, w->buf[4].ptr, w->buf[5].ptr);
 }
 static tess_cost cross_entropy_gradient_cost(const void *arg, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = arg;
     const double size = (double)tess_dtype_size(t), rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
-    if (a->ends) return (tess_cost){.bytes = size * 2 * rows * out, .parts = (double)tess_parts_of(a->rows, SOME_ROWS)};
+    if (a->ends) return (tess_cost){.bytes = size * 2 * rows * out};
     return (tess_cost){.flops = 2 * rows * in * out,
-                       .bytes = size * (2 * rows * out + out * in) + 4 * (a->acc ? 2 : 1) * rows * in,
-                       .parts = tess_mm_parts(a->rows, false)};
+                       .bytes = size * (2 * rows * out + out * in) + 4 * (a->acc ? 2 : 1) * rows * in};
 }
-TESS_REAL_COST(cross_entropy_gradient)
+TESS_PART_COST(cross_entropy_gradient)

@@ -75,4 +75,4 @@ static inline int64_t cut_forward(const tess_work *w, int64_t k, tess_dtype t, t
 }
 
 TESS_REAL_CUT(layernorm_forward, cut_forward)
-TESS_REAL_CODELETS(layernorm_backward, false, TESS_PART_ELEMENTS)
+TESS_PART_CODELETS(layernorm_backward)

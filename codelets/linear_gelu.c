@@ -28,7 +28,12 @@ static tess_cost linear_gelu_forward_cost(const void *arg, tess_dtype t)
     c.passes = 2 * map;
     return c;
 }
-TESS_REAL_COST(linear_gelu_forward)
+static int64_t linear_gelu_forward_parts(const tess_codelet *cl, const void *arg)
+{
+    const tess_linear_gelu_arg *a = arg;
+    return tess_linear_forward[cl->dtype].parts(&tess_linear_forward[cl->dtype], &a->linear);
+}
+TESS_PART_COST(linear_gelu_forward)
 
 /* dy (rows,out), w (out,in), pre (rows,in), dpre (rows,in), which holds the gradient of gelu's output meanwhile */
 TESS_INLINE void gelu_linear_backward(const tess_work *w, tess_dtype t)
@@ -47,4 +52,9 @@ static tess_cost gelu_linear_backward_cost(const void *arg, tess_dtype t)
     c.passes = 3 * map;
     return c;
 }
-TESS_REAL_COST(gelu_linear_backward)
+static int64_t gelu_linear_backward_parts(const tess_codelet *cl, const void *arg)
+{
+    const tess_linear_gelu_arg *a = arg;
+    return tess_linear_backward_input[cl->dtype].parts(&tess_linear_backward_input[cl->dtype], &a->linear);
+}
+TESS_PART_COST(gelu_linear_backward)

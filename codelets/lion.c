@@ -31,9 +31,9 @@ TESS_CUDA_DECLARE(lion_f32)
 tess_codelet tess_lion[] = {[TESS_F32] = {.name = "lion",
                                           .dtype = TESS_F32,
                                           .cpu = lion,
+                                          .parts = tess_update_parts_of,
                                           .cuda = TESS_CUDA(lion_f32),
-                                          .either = true,
-                                          .each = TESS_PART_ELEMENTS}};
+                                          .either = true}};
 
 static tess_status check(const tess_optimizer *o)
 {

@@ -405,14 +405,14 @@ static void rows_part(void *of, int64_t k)
                   d->bias ? d->bias + j : NULL, tess_at_mut(p->c, i * d->ldc + j, d->out));
 }
 
-/* B is packed once, whoever needs it: first all take some of its columns, then rows. */
-static void run_panels(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
+/* How it is cut; *columns: so many columns of B are packed at a time. */
+static mm_panels cut_panels(const tess_mm *d, int64_t *columns)
 {
     const tess_dtype in = d->in;
     const int64_t depth = depth_of(d->k, in), row = depth * (int64_t)tess_dtype_size(in);
     const bool turn = d->ta || d->lda != depth || d->k != depth, few = d->m < 2 * MM_PART_ROWS;
     const bool pack = !d->packed && (!d->tb || d->ldb != depth || d->k != depth || !few);
-    mm_panels p = {.d = d, .dense = *d, .a = a, .b = b, .c = c, .turn = turn, .pack = pack, .depth = depth};
+    mm_panels p = {.d = d, .dense = *d, .turn = turn, .pack = pack, .depth = depth};
     p.dense.k = p.dense.lda = p.dense.ldb = depth, p.dense.ta = false, p.dense.packed = d->packed || pack;
 
     /* Of B `cols` are packed at a time; pieces of A, made dense again for each, meet them `strip` by strip. */
@@ -424,9 +424,20 @@ static void run_panels(mm_thread *t, const tess_mm *d, const void *a, const void
         p.rows = least(p.rows, fit(MM_C_BYTES, p.strip * 4, 1));
     }
     p.cols_of_a_part = fit(MM_PACK_BYTES, row, MM_PANEL);
+    *columns = cols;
+    return p;
+}
+
+/* B is packed once, whoever needs it: first all take some of its columns, then rows. */
+static void run_panels(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
+{
+    int64_t cols;
+    mm_panels p = cut_panels(d, &cols);
+    const int64_t row = p.depth * (int64_t)tess_dtype_size(d->in);
+    p.a = a, p.b = b, p.c = c;
     for (p.n0 = 0; p.n0 < d->n; p.n0 += cols) {
         p.n1 = least(p.n0 + cols, d->n);
-        if (pack) {
+        if (p.pack) {
             p.panels = buffer_get(t, MM_B, (size_t)(round_up(p.n1 - p.n0, MM_PANEL) * row));
             tess_parts_run((p.n1 - p.n0 + p.cols_of_a_part - 1) / p.cols_of_a_part, pack_part, &p);
         }
@@ -563,6 +574,14 @@ void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c)
         run_summed(t, &as_is, a, b, c, d->k, call_rows); /* the library would take scratch for all of C in fp32 */
     else
         (d->plain ? call : call_rows)(t, &as_is, a, b, c);
+}
+
+int64_t tess_mm_parts(const tess_mm *d)
+{
+    int64_t cols;
+    tess_mm part = *d;
+    part.k = least(d->k, depth_of_part(d));
+    return (d->m + cut_panels(&part, &cols).rows - 1) / cut_panels(&part, &cols).rows;
 }
 
 bool tess_mm_wide(tess_dtype t)

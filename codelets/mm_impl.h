@@ -21,11 +21,8 @@ typedef struct tess_mm {
     const float *bias; /* or NULL */
 } tess_mm;
 void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c);
-/* In about how many parts a product comes whose C has m rows; turned: A is stored (k,m). For costs. */
-static inline double tess_mm_parts(int64_t m, bool turned)
-{
-    return (double)(turned ? (m + 255) / 256 : (m + 127) / 128);
-}
+/* How many parts of rows it comes in, on a CPU with wide vectors. */
+int64_t tess_mm_parts(const tess_mm *d);
 /* Whether the library sees a CPU with vectors of 512 bits, for bf16 also with tiles: what wide_impl.h is written for.
  */
 bool tess_mm_wide(tess_dtype t);

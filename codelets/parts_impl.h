@@ -86,7 +86,11 @@ static inline int64_t tess_cut_elements(const tess_work *w, int64_t k, tess_dtyp
     TESS_CUT_BODY(op, cut, f32, TESS_F32)                                                                              \
     TESS_CUT_BODY(op, cut, bf16, TESS_BF16)                                                                            \
     TESS_CUT_BODY(op, cut, f16, TESS_F16)                                                                              \
-    TESS_REAL_CODELETS(op, false, TESS_PART_ELEMENTS)
+    static int64_t op##_parts(const tess_codelet *cl, const void *arg)                                                 \
+    {                                                                                                                  \
+        return cut(&(tess_work){.arg = arg}, 0, cl->dtype, NULL);                                                      \
+    }                                                                                                                  \
+    TESS_PART_CODELETS(op)
 
 /* A part's body in all dtypes, with a choice of vectors. */
 #define TESS_PART_BODIES(part)                                                                                         \
@@ -123,6 +127,10 @@ static inline int64_t tess_cut_norm(const tess_work *w, int64_t k, tess_dtype t,
 /* A norm's backward pass from the functions backward_rows and backward_columns, which come before this: parts of some
  * rows of dx, and parts of some columns of the gradients of gain and bias, whose sums are over all rows. */
 enum { TESS_NORM_COLUMNS = 128 };
+static inline int64_t tess_norm_parts(const tess_norm_arg *a)
+{
+    return tess_parts_of(a->rows, tess_part_rows(a->width)) + tess_parts_of(a->width, TESS_NORM_COLUMNS);
+}
 #define TESS_NORM_BODY(op, name, t)                                                                                    \
     TESS_CLONES static void op##_part_##name(void *of, int64_t k)                                                      \
     {                                                                                                                  \
@@ -139,8 +147,7 @@ enum { TESS_NORM_COLUMNS = 128 };
     static void op##_##name(const tess_work *w)                                                                        \
     {                                                                                                                  \
         const tess_norm_arg *a = w->arg;                                                                               \
-        tess_parts_run(tess_parts_of(a->rows, tess_part_rows(a->width)) + tess_parts_of(a->width, TESS_NORM_COLUMNS),  \
-                       op##_part_##name, (void *)w);                                                                   \
+        tess_parts_run(tess_norm_parts(a), op##_part_##name, (void *)w);                                               \
     }
 #define TESS_NORM_BACKWARD(op)                                                                                         \
     TESS_CUDA_DECLARE(op##_f32)                                                                                        \
@@ -148,6 +155,11 @@ enum { TESS_NORM_COLUMNS = 128 };
     TESS_CUDA_DECLARE(op##_f16)                                                                                        \
     TESS_NORM_BODY(op, f32, TESS_F32)                                                                                  \
     TESS_NORM_BODY(op, bf16, TESS_BF16)                                                                                \
-    TESS_NORM_BODY(op, f16, TESS_F16)
+    TESS_NORM_BODY(op, f16, TESS_F16)                                                                                  \
+    static int64_t op##_parts(const tess_codelet *cl, const void *arg)                                                 \
+    {                                                                                                                  \
+        (void)cl;                                                                                                      \
+        return tess_norm_parts(arg);                                                                                   \
+    }
 
 #endif

@@ -39,9 +39,9 @@ TESS_CUDA_DECLARE(sgd_f32)
 tess_codelet tess_sgd[] = {[TESS_F32] = {.name = "sgd",
                                          .dtype = TESS_F32,
                                          .cpu = sgd,
+                                         .parts = tess_update_parts_of,
                                          .cuda = TESS_CUDA(sgd_f32),
-                                         .either = true,
-                                         .each = TESS_PART_ELEMENTS}};
+                                         .either = true}};
 
 static int moments(const tess_optimizer *o)
 {

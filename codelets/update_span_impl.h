@@ -90,6 +90,12 @@ static inline int64_t tess_update_parts(const tess_update_arg *a)
     return tess_parts_of(spans, tess_update_spans_each(a));
 }
 
+static inline int64_t tess_update_parts_of(const tess_codelet *cl, const void *arg)
+{
+    (void)cl;
+    return tess_update_parts(arg);
+}
+
 TESS_INLINE void tess_update_part(const tess_update_view *u, int64_t k, tess_update_loop *loop, const void *rates,
                                   unsigned positive)
 {

@@ -53,29 +53,27 @@
 #define TESS_REAL_EITHER(op) TESS_REAL_OP(op, true)
 #define TESS_REAL_OP(op, same)                                                                                         \
     TESS_REAL_BODIES(op)                                                                                               \
-    TESS_REAL_CODELETS(op, same, 0)
-#define TESS_REAL_CODELETS(op, same, part)                                                                             \
+    TESS_REAL_CODELETS(op, same)
+#define TESS_REAL_CODELETS(op, same)                                                                                   \
     tess_codelet tess_##op[TESS_REAL_DTYPES] = {                                                                       \
-        [TESS_F32] = {.name = #op,                                                                                     \
-                      .dtype = TESS_F32,                                                                               \
-                      .cpu = op##_f32,                                                                                 \
-                      .cuda = TESS_CUDA(op##_f32),                                                                     \
-                      .either = same,                                                                                  \
-                      .each = part},                                                                                   \
-        [TESS_BF16] = {.name = #op,                                                                                    \
-                       .dtype = TESS_BF16,                                                                             \
-                       .cpu = op##_bf16,                                                                               \
-                       .cuda = TESS_CUDA(op##_bf16),                                                                   \
-                       .either = same,                                                                                 \
-                       .each = part},                                                                                  \
-        [TESS_F16] = {.name = #op,                                                                                     \
-                      .dtype = TESS_F16,                                                                               \
-                      .cpu = op##_f16,                                                                                 \
-                      .cuda = TESS_CUDA(op##_f16),                                                                     \
-                      .either = same,                                                                                  \
-                      .each = part},                                                                                   \
+        [TESS_F32] = {.name = #op, .dtype = TESS_F32, .cpu = op##_f32, .cuda = TESS_CUDA(op##_f32), .either = same},   \
+        [TESS_BF16] =                                                                                                  \
+            {.name = #op, .dtype = TESS_BF16, .cpu = op##_bf16, .cuda = TESS_CUDA(op##_bf16), .either = same},         \
+        [TESS_F16] = {.name = #op, .dtype = TESS_F16, .cpu = op##_f16, .cuda = TESS_CUDA(op##_f16), .either = same},   \
     };
-#define TESS_REAL_COST(op)                                                                                             \
+/* The same of a body in parts, of which op_parts(cl, arg) says how many. */
+#define TESS_PART_CODELETS(op)                                                                                         \
+    tess_codelet tess_##op[TESS_REAL_DTYPES] = {                                                                       \
+        [TESS_F32] =                                                                                                   \
+            {.name = #op, .dtype = TESS_F32, .cpu = op##_f32, .cuda = TESS_CUDA(op##_f32), .parts = op##_parts},       \
+        [TESS_BF16] =                                                                                                  \
+            {.name = #op, .dtype = TESS_BF16, .cpu = op##_bf16, .cuda = TESS_CUDA(op##_bf16), .parts = op##_parts},    \
+        [TESS_F16] =                                                                                                   \
+            {.name = #op, .dtype = TESS_F16, .cpu = op##_f16, .cuda = TESS_CUDA(op##_f16), .parts = op##_parts},       \
+    };
+#define TESS_REAL_COST(op) TESS_REAL_COSTS(op, NULL)
+#define TESS_PART_COST(op) TESS_REAL_COSTS(op, op##_parts)
+#define TESS_REAL_COSTS(op, of)                                                                                        \
     TESS_REAL_BODIES(op)                                                                                               \
     static tess_cost op##_cost_f32(const void *arg)                                                                    \
     {                                                                                                                  \
@@ -90,12 +88,24 @@
         return op##_cost(arg, TESS_F16);                                                                               \
     }                                                                                                                  \
     tess_codelet tess_##op[TESS_REAL_DTYPES] = {                                                                       \
-        [TESS_F32] =                                                                                                   \
-            {.name = #op, .dtype = TESS_F32, .cpu = op##_f32, .cuda = TESS_CUDA(op##_f32), .cost = op##_cost_f32},     \
-        [TESS_BF16] =                                                                                                  \
-            {.name = #op, .dtype = TESS_BF16, .cpu = op##_bf16, .cuda = TESS_CUDA(op##_bf16), .cost = op##_cost_bf16}, \
-        [TESS_F16] =                                                                                                   \
-            {.name = #op, .dtype = TESS_F16, .cpu = op##_f16, .cuda = TESS_CUDA(op##_f16), .cost = op##_cost_f16},     \
+        [TESS_F32] = {.name = #op,                                                                                     \
+                      .dtype = TESS_F32,                                                                               \
+                      .cpu = op##_f32,                                                                                 \
+                      .cuda = TESS_CUDA(op##_f32),                                                                     \
+                      .cost = op##_cost_f32,                                                                           \
+                      .parts = of},                                                                                    \
+        [TESS_BF16] = {.name = #op,                                                                                    \
+                       .dtype = TESS_BF16,                                                                             \
+                       .cpu = op##_bf16,                                                                               \
+                       .cuda = TESS_CUDA(op##_bf16),                                                                   \
+                       .cost = op##_cost_bf16,                                                                         \
+                       .parts = of},                                                                                   \
+        [TESS_F16] = {.name = #op,                                                                                     \
+                      .dtype = TESS_F16,                                                                               \
+                      .cpu = op##_f16,                                                                                 \
+                      .cuda = TESS_CUDA(op##_f16),                                                                     \
+                      .cost = op##_cost_f16,                                                                           \
+                      .parts = of},                                                                                    \
     };
 #define TESS_REAL_BODIES(op)                                                                                           \
     TESS_CUDA_DECLARE(op##_f32)                                                                                        \

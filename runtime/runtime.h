@@ -238,7 +238,6 @@ typedef struct tess_cost {
     double flops;  /* matrix flops only */
     double bytes;  /* read and written in the ideal case */
     double passes; /* beside matrix flops: read and written by what goes over the elements once more */
-    double parts;  /* of its body, about, that others may take: for plans; 0: none */
 } tess_cost;
 
 /* One a (op, dtype). */
@@ -247,9 +246,11 @@ typedef struct tess_codelet {
     tess_dtype dtype;
     tess_body cpu, cuda;                /* cuda NULL: there is none */
     bool either;                        /* both have the same bits: StarPU chooses. Else the GPU, where there is one */
-    tess_cost (*cost)(const void *arg); /* may be NULL: no flops, the bytes of the buffers; the body comes */
-    unsigned each;                      /* in parts of so many elements then; 0: as one */
-    struct tess_codelet_state *state;   /* the runtime's */
+    tess_cost (*cost)(const void *arg); /* may be NULL: no flops, the bytes of the buffers */
+    /* How many parts the body comes in, where most of its time goes: what a machine that is not here shares out. NULL:
+     * it is not cut. */
+    int64_t (*parts)(const struct tess_codelet *cl, const void *arg);
+    struct tess_codelet_state *state; /* the runtime's */
 } tess_codelet;
 
 /* What a task finds out that decides which tiles other tasks need: of so many options those that are chosen. Where

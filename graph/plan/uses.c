@@ -16,14 +16,12 @@ static tess_plan_where where(const tess_task *t)
     return t->cl->either ? TESS_RUNS_ON_EITHER : TESS_RUNS_ON_GPU;
 }
 
-/* Workers that could share its body: as its cost says, or by the elements of its largest tile. */
-static uint32_t parts(const tess_task *t, const tess_cost *cost)
+/* Workers that could share its body. */
+static uint32_t parts(const tess_task *t)
 {
     enum { MOST = 4096 };
-    const double each = (double)t->cl->each * (double)tess_dtype_size(t->cl->dtype);
-    double n = cost->parts;
-    for (unsigned i = 0; i < t->nuse && each > 0; i++) n = fmax(n, (double)tess_tile_bytes(t->use[i].tile) / each);
-    return n < MOST ? (uint32_t)ceil(n) : MOST;
+    const int64_t n = t->cl->parts ? t->cl->parts(t->cl, t->arg) : 1;
+    return n < MOST ? (uint32_t)n : MOST;
 }
 
 static void list_tasks(const tess_program *p, tess_uses *u)
@@ -34,7 +32,7 @@ static void list_tasks(const tess_program *p, tess_uses *u)
         const tess_task *t = &p->task[k];
         u->task[k] = (tess_plan_task){.first = at, .where = where(t), .backward = p->backward[k]};
         if (t->cl->cost) u->task[k].cost = t->cl->cost(t->arg);
-        u->task[k].parts = parts(t, &u->task[k].cost);
+        u->task[k].parts = parts(t);
     }
     u->task[p->tasks].first = at;
 }

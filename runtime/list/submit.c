@@ -115,6 +115,7 @@ static void run_cpu(void *buffers[], void *arg)
     tess_body_begins(worker);
     if (tess_traces()) tess_timeline_enters(t);
     tess_parts_own(worker, t, t->order);
+    if (tess_parts_shy() && t->cl->parts) tess_parts_said(t->cl->parts(t->cl, t->arg));
     const double start = tess_seconds();
     tess_body_run(t->cl, &w);
     const double end = tess_seconds();

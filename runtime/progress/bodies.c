@@ -10,6 +10,12 @@ static struct {
     atomic_bool busy;
 } thread_of[TESS_MAX_WORKERS];
 
+tess_parts_me *tess_parts_self(void)
+{
+    static _Thread_local tess_parts_me self;
+    return &self;
+}
+
 void tess_body_begins(int worker)
 {
     pthread_getcpuclockid(pthread_self(), &thread_of[worker].clock);

@@ -13,17 +13,14 @@
  * Where all are busy a part costs a look at a clock and a step of a counter that nobody else looks at. */
 #include "fault_hooks.h"
 #include "progress_impl.h"
-#include <linux/futex.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-enum { SPINS = 500, SHY_LOOKS = 1000, PAGE = 4096, HUGE = 2 << 20 };
+enum { SHY_LOOKS = 1000, PAGE = 4096, HUGE = 2 << 20 };
 
-struct place {
+struct tess_place {
     _Atomic uint64_t left;    /* parts << 32 | the next one */
     _Atomic uint32_t ended;   /* of those that others took, */
     _Atomic uint64_t longest; /* and nanoseconds of the longest of them */
@@ -36,13 +33,14 @@ struct place {
 };
 
 static struct {
-    struct place place[TESS_MAX_WORKERS];
+    struct tess_place place[TESS_MAX_WORKERS];
     atomic_int open; /* places on which there is something */
     int workers;
     tess_parts_helped helped;
     tess_parts_holds holds;
     bool counts, shy;
-    _Atomic uint64_t taken; /* by others than the owner */
+    _Atomic uint64_t taken;  /* by others than the owner */
+    _Atomic uint64_t unsaid; /* bodies in other parts than their codelets say; counted with shy owners */
     struct {
         void *ptr;
         size_t bytes;
@@ -50,17 +48,26 @@ static struct {
 } board;
 
 /* What this thread does: it owns a body, or it helps with one. */
-static _Thread_local struct {
-    struct place *mine;
-    bool inside; /* a part */
-    bool helps;
-    int worker;
-    tess_parts_times times;
-} me;
+#define me (*tess_parts_self())
 
 void tess_parts_make_shy(bool shy)
 {
     board.shy = shy;
+}
+
+bool tess_parts_shy(void)
+{
+    return board.shy;
+}
+
+void tess_parts_said(int64_t parts)
+{
+    me.said = parts;
+}
+
+uint64_t tess_parts_unsaid(void)
+{
+    return board.unsaid;
 }
 
 uint64_t tess_parts_taken(void)
@@ -70,7 +77,7 @@ uint64_t tess_parts_taken(void)
 
 /* ---- taking ---- */
 
-static bool take(struct place *p, int64_t *k)
+static bool take(struct tess_place *p, int64_t *k)
 {
     uint64_t left = atomic_load_explicit(&p->left, memory_order_relaxed);
     do
@@ -81,7 +88,7 @@ static bool take(struct place *p, int64_t *k)
     return true;
 }
 
-static uint32_t parts_left(struct place *p)
+static uint32_t parts_left(struct tess_place *p)
 {
     const uint64_t left = atomic_load_explicit(&p->left, memory_order_relaxed);
     return (uint32_t)left < left >> 32 ? (uint32_t)(left >> 32) - (uint32_t)left : 0;
@@ -96,12 +103,14 @@ void tess_parts_own(int worker, const void *task, uint32_t order)
     me.mine->task = task;
     atomic_store_explicit(&me.mine->order, order, memory_order_relaxed);
     me.times = (tess_parts_times){0};
+    me.said = 0;
 }
 
 void tess_parts_disown(tess_parts_times *times)
 {
     *times = me.times;
     me.mine = NULL;
+    if (board.shy && me.said > 1) atomic_fetch_add(&board.unsaid, 1);
 }
 
 static void count(double seconds, double *sum, double *longest)
@@ -111,23 +120,18 @@ static void count(double seconds, double *sum, double *longest)
 }
 
 /* For tests: the owner leaves the parts to others, for a while. */
-static void be_shy(struct place *p)
+static void be_shy(struct tess_place *p)
 {
     for (int i = 0; i < SHY_LOOKS && parts_left(p); i++) sched_yield();
 }
 
-static void wait_for(struct place *p, uint32_t others)
+static void wait_for(struct tess_place *p, uint32_t others)
 {
     const double begin = tess_seconds();
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&p->ended, memory_order_acquire) == others) break;
-#ifdef __x86_64__
-        __builtin_ia32_pause();
-#endif
+    if (!tess_count_is_soon(&p->ended, others)) {
+        atomic_store(&p->waited_for, 1);
+        for (uint32_t ended; (ended = atomic_load(&p->ended)) != others;) tess_count_sleep(&p->ended, ended);
     }
-    atomic_store(&p->waited_for, 1);
-    for (uint32_t ended; (ended = atomic_load(&p->ended)) != others;)
-        syscall(SYS_futex, &p->ended, FUTEX_WAIT_PRIVATE, ended, NULL, NULL, 0);
     atomic_store_explicit(&p->waited_for, 0, memory_order_relaxed);
     me.times.waited += tess_seconds() - begin;
 }
@@ -148,7 +152,7 @@ static void in_turn(int64_t n, tess_part_body part, void *of)
 
 void tess_parts_run(int64_t n, tess_part_body part, void *of)
 {
-    struct place *p = me.mine;
+    struct tess_place *p = me.mine;
     if (!p || me.inside || n < 2) {
         for (int64_t k = 0; k < n; k++) part(of, k);
         return;
@@ -167,6 +171,7 @@ void tess_parts_run(int64_t n, tess_part_body part, void *of)
     atomic_store_explicit(&p->left, (uint64_t)n << 32, memory_order_release);
     atomic_fetch_add(&board.open, 1);
     tess_idle_help(2);
+    if (me.said == n) me.said = -1;
     if (board.shy) be_shy(p);
     me.inside = true;
     for (double before = tess_seconds(); take(p, &k); own++) {
@@ -185,13 +190,13 @@ void tess_parts_run(int64_t n, tess_part_body part, void *of)
 /* ---- others ---- */
 
 /* That whose owner is earliest in the program, of those with something left. */
-static struct place *find(void)
+static struct tess_place *find(void)
 {
-    struct place *first = NULL;
+    struct tess_place *first = NULL;
     uint32_t order = 0;
     if (atomic_load(&board.open) == 0) return NULL;
     for (int w = 0; w < board.workers; w++) {
-        struct place *p = &board.place[w];
+        struct tess_place *p = &board.place[w];
         const uint32_t its = atomic_load_explicit(&p->order, memory_order_relaxed);
         if (!parts_left(p) || (first && its >= order)) continue;
         first = p;
@@ -200,13 +205,13 @@ static struct place *find(void)
     return first;
 }
 
-static void ended(struct place *p)
+static void ended(struct tess_place *p)
 {
     atomic_fetch_add(&p->ended, 1);
-    if (atomic_load(&p->waited_for)) syscall(SYS_futex, &p->ended, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+    if (atomic_load(&p->waited_for)) tess_count_wakes(&p->ended);
 }
 
-static void keep_longest(struct place *p, double seconds)
+static void keep_longest(struct tess_place *p, double seconds)
 {
     const uint64_t mine = (uint64_t)(1e9 * seconds);
     uint64_t longest = atomic_load_explicit(&p->longest, memory_order_relaxed);
@@ -217,7 +222,7 @@ static void keep_longest(struct place *p, double seconds)
 
 bool tess_parts_help(int worker)
 {
-    struct place *p = board.workers > 1 ? find() : NULL;
+    struct tess_place *p = board.workers > 1 ? find() : NULL;
     int64_t k, next;
     uint64_t parts = 0;
     if (!p || !take(p, &k)) return false;
@@ -256,7 +261,7 @@ void tess_parts_start(int workers, bool counts, tess_parts_helped helped, tess_p
     board.workers = workers;
     board.helped = helped;
     tess_idle_helper(tess_parts_help);
-    board.taken = 0;
+    board.taken = board.unsaid = 0;
 }
 
 void tess_parts_stop(void)

@@ -15,6 +15,7 @@
 #include "runtime.h"
 #include <pthread.h>
 #include <starpu_config.h>
+#include <stdatomic.h>
 
 /* ---- wait.c: what the main thread waits for, in words ---- */
 
@@ -33,6 +34,12 @@ unsigned tess_waits(void);
 void tess_sleep(pthread_mutex_t *lock);
 /* Ends it, from any thread, without the lock. */
 void tess_sleep_ends(void);
+/* Says whether a count that others move on comes to `to` while one spins. */
+bool tess_count_is_soon(const _Atomic uint32_t *count, uint32_t to);
+/* Sleeps while the count is this; it may end for no reason. */
+void tess_count_sleep(_Atomic uint32_t *count, uint32_t is);
+/* Ends it, from any thread, after the count was moved on. */
+void tess_count_wakes(_Atomic uint32_t *count);
 
 /* ---- progress.c: the lock, and who waits for what ---- */
 
@@ -140,6 +147,19 @@ void tess_parts_own(int worker, const void *task, uint32_t order);
 typedef struct tess_parts_times {
     double shared, longest, waited;
 } tess_parts_times;
+/* What a thread does of parts: one a thread, which bodies.c keeps. */
+typedef struct tess_parts_me {
+    struct tess_place *mine;
+    bool inside; /* a part */
+    bool helps;
+    int worker;
+    int64_t said; /* for tests: so many parts the body is said to have; below 0: it had */
+    tess_parts_times times;
+} tess_parts_me;
+tess_parts_me *tess_parts_self(void);
+/* For tests that make owners shy: how many parts its codelet says that the body has. */
+void tess_parts_said(int64_t parts);
+bool tess_parts_shy(void);
 /* Says that it has left it. */
 void tess_parts_disown(tess_parts_times *times);
 /* Takes parts of whoever has some, from a worker in no body; false: nobody has. */

@@ -4,6 +4,7 @@
 #include "simulated.h"
 #include <math.h>
 #include <starpu.h>
+#include <starpu_expert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,9 +33,55 @@ void tess_sleep_ends(void)
     starpu_pthread_mutex_unlock(&held);
 }
 
-/* ---- workers without work, of which StarPU itself says when they go on ---- */
+/* ---- a worker that waits for the parts of its body that others took ---- */
+
+static starpu_pthread_cond_t moved;
+
+bool tess_count_is_soon(const _Atomic uint32_t *count, uint32_t to)
+{
+    return atomic_load(count) == to;
+}
+
+void tess_count_sleep(_Atomic uint32_t *count, uint32_t is)
+{
+    starpu_pthread_mutex_lock(&held);
+    while (atomic_load(count) == is) starpu_pthread_cond_wait(&moved, &held);
+    starpu_pthread_mutex_unlock(&held);
+}
+
+void tess_count_wakes(_Atomic uint32_t *count)
+{
+    (void)count;
+    starpu_pthread_mutex_lock(&held);
+    starpu_pthread_cond_broadcast(&moved);
+    starpu_pthread_mutex_unlock(&held);
+}
+
+/* ---- workers without work: StarPU says when they go on, unless it is parts that they wake for ---- */
 
 static atomic_uint events;
+static bool (*help)(int worker);
+static int hook = -1;
+static bool asleep[TESS_MAX_WORKERS];
+static int sleepers;
+static tess_parts_me self[TESS_MAX_WORKERS + 1]; /* the last: no worker's */
+
+static void set_asleep(int worker, bool is)
+{
+    sleepers += is - asleep[worker];
+    asleep[worker] = is;
+}
+
+/* After a look that found no task, at the same moment; after one that helped StarPU looks again. */
+static unsigned rest(void *unused)
+{
+    const int worker = starpu_worker_get_id();
+    (void)unused;
+    set_asleep(worker, false);
+    if (help && help(worker)) return 0;
+    set_asleep(worker, true);
+    return 1;
+}
 
 void tess_idle_wake(void)
 {
@@ -46,30 +93,47 @@ unsigned tess_idle_events(void)
     return atomic_load(&events);
 }
 
-/* Bodies have no parts here. */
 void tess_idle_help(int most)
 {
-    (void)most;
+    const int workers = (int)starpu_worker_get_count();
+    for (int i = 0; i < workers && most > 0 && sleepers > 0; i++) {
+        if (!asleep[i]) continue;
+        set_asleep(i, false);
+        starpu_wake_worker_relax_light(i);
+        most--;
+    }
 }
 
 void tess_idle_helper(bool (*with)(int worker))
 {
-    (void)with;
+    help = with;
+}
+
+tess_parts_me *tess_parts_self(void)
+{
+    const int worker = starpu_worker_get_id();
+    return &self[worker < 0 ? TESS_MAX_WORKERS : worker];
 }
 
 void tess_idle_start(void)
 {
     starpu_pthread_mutex_init(&held, NULL);
     starpu_pthread_cond_init(&ended, NULL);
+    starpu_pthread_cond_init(&moved, NULL);
+    hook = starpu_idle_hook_register(rest, NULL);
 }
 
-void tess_idle_stop(void) {}
+void tess_idle_stop(void)
+{
+    if (hook >= 0) starpu_idle_hook_deregister(hook);
+    hook = -1;
+}
 
 /* ---- bodies ---- */
 
 void tess_body_begins(int worker)
 {
-    (void)worker;
+    set_asleep(worker, false);
 }
 
 void tess_body_ends(int worker)
@@ -117,7 +181,7 @@ static double seconds_of(const tess_task *t)
     const tess_simulated *m = tess_simulated_machine();
     const tess_cost cost = tess_task_cost(t);
     const double others = cost.flops > 0 ? m->matrix_share : m->copy_share;
-    return tess_simulated_bound(m, t->cl->dtype, cost) / share_of(m->share, m->shares, t->cl, others) + m->task_seconds;
+    return tess_simulated_bound(m, t->cl->dtype, cost) / share_of(m->share, m->shares, t->cl, others);
 }
 
 static double gpu_seconds_of(const tess_task *t)
@@ -135,7 +199,8 @@ static double expected_us(struct starpu_task *task, struct starpu_perfmodel_arch
 {
     (void)implementation;
     const bool gpu = arch->ndevices > 0 && arch->devices[0].type == STARPU_CUDA_WORKER;
-    return fmax(1e6 * (gpu ? gpu_seconds_of(task->cl_arg) : seconds_of(task->cl_arg)), 1e-3);
+    const double cpu = seconds_of(task->cl_arg) + tess_simulated_machine()->task_seconds;
+    return fmax(1e6 * (gpu ? gpu_seconds_of(task->cl_arg) : cpu), 1e-3);
 }
 
 void tess_body_model(struct starpu_perfmodel *m)
@@ -144,9 +209,25 @@ void tess_body_model(struct starpu_perfmodel *m)
     m->arch_cost_function = expected_us;
 }
 
+/* Parts are as long as each other. Each is a sleep, and of a body with more several make one; they are fewer where
+ * nobody sleeps who could come at once. */
+enum { PARTS = 32, PARTS_OF_THE_BUSY = 6 };
+
+static void sleep_part(void *of, int64_t k)
+{
+    (void)k;
+    starpu_sleep((float)*(const double *)of);
+}
+
 void tess_body_run(const tess_codelet *cl, const tess_work *w)
 {
-    (void)cl;
-    starpu_sleep((float)seconds_of(w->task));
+    const int64_t parts = cl->parts ? cl->parts(cl, w->task->arg) : 1, most = sleepers ? PARTS : PARTS_OF_THE_BUSY;
+    const int64_t n = parts < 1 ? 1 : parts < most ? parts : most;
+    double each = seconds_of(w->task) / (double)n;
+    if (n == 1)
+        each += tess_simulated_machine()->task_seconds;
+    else
+        starpu_sleep((float)tess_simulated_machine()->task_seconds);
+    tess_parts_run(n, sleep_part, &each);
     leave_results(w);
 }

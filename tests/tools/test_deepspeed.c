@@ -186,6 +186,8 @@ TEST(help_lists_what_a_command_uses)
     RUN("estimate", "--help");
     CHECK_HAS(ran.out, "--ranks");
     CHECK_HAS(ran.out, "\n  memory ");
+    RUN("estimate", "--help", "run");
+    CHECK_HAS(ran.out, "optimizer_states"); /* moments of fewer bytes: they count */
     RUN("bench", "--help");
     CHECK_HAS(ran.out, "\n  memory ");
     RUN("generate", "--help");

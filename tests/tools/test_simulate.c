@@ -1,6 +1,7 @@
 /* tessera simulate: a step on a machine that is a file, beside the same step here, and on machines that are nowhere. */
 #define CHECK_MAIN
 #include "tiny.h"
+#include <sys/stat.h>
 
 /* Rates that make the drive matter: a second of a core is a few MB of it. */
 #define MACHINE(cores, more)                                                                                           \
@@ -287,13 +288,50 @@ TEST(a_codelets_share_is_that_of_its_file)
     RUN("simulate", "run.json", "--machine", "slow.json");
     EXPECT_DONE();
     CHECK(behind(ran.out, "\nstep      ") > 1.5 * before); /* a hundredth of what it was */
+    const mode_t mask = umask(022);
+    RUN("info", "--machine", "here.json");
+    EXPECT_DONE();
+    char *here = read_file("here.json", NULL), text[4000];
+    snprintf(text, sizeof text, "{\"about\": \"the one below the desk\", %s", strchr(here, '{') + 1);
+    free(here);
+    write_text("here.json", text);
     RUN("bench", "run.json", "--steps", "1", "--machine", "here.json");
     EXPECT_DONE();
-    char *here = read_file("here.json", NULL);
+    umask(mask);
+    struct stat st;
+    CHECK(!stat("here.json", &st) && (st.st_mode & 0777) == 0644); /* others may read it */
+    here = read_file("here.json", NULL);
     CHECK_HAS(here, "\"linear_forward f32\"");
+    CHECK_HAS(here, "\"about\": \"the one below the desk\"");
     free(here);
+    RUN("info", "--machine", "nowhere/here.json");
+    EXPECT_ERROR(1, "nowhere/here.json: cannot be written: No such file or directory");
     RUN("simulate", "run.json", "--machine", "here.json", "--steps", "1");
     EXPECT_DONE();
+}
+
+/* One sequence of 1024 tokens gives an op one task: seven cores of eight would have nothing but its parts. */
+TEST(cores_without_a_task_take_parts_of_others)
+{
+    SIMULATE_SETUP();
+    char one[2000] = "";
+    static const char *const machines[] = {MACHINE(1, ""), MACHINE(8, "")};
+    double seconds[2];
+    for (int i = 0; i < 2; i++) {
+        write_text("parts.json", machines[i]); /* both have the same rates, of all cores at a time */
+        RUN("simulate", "run.json", "--machine", "parts.json", "train_batch_size=1", "train_micro_batch_size_per_gpu=1",
+            "data.seq_length=1024", "--trace", "2:2",
+            "model={\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 512, \"n_head\": 8, \"vocab_size\": 512, "
+            "\"n_positions\": 1024}");
+        EXPECT_DONE();
+        seconds[i] = behind(ran.out, "\nstep      ");
+        snprintf(one, sizeof one, "%.1999s", strstr(ran.out, "\ncores     "));
+    }
+    CHECK(behind(one, "idle ") < 45); /* three quarters without parts */
+    CHECK(seconds[1] < 2 * seconds[0] && seconds[1] > seconds[0]);
+    char *trace = read_file("out/trace.json", NULL);
+    CHECK_HAS(trace, "\"helps\":true");
+    free(trace);
 }
 
 /* 60 GB of tiles, of which none is touched. */
