@@ -11,16 +11,21 @@
 static void write_drive(FILE *f, const tess_drive *d)
 {
     const double both = d->mixed_read_rate + d->mixed_write_rate;
-    fprintf(
-        f,
-        "<host id=\"DISK0\" speed=\"1f\"/>\n"
-        "<link id=\"read\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
-        "<link id=\"write\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
-        "<link id=\"drive\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
+    fprintf(f,
+            "<host id=\"DISK0\" speed=\"1f\"/>\n"
+            "<link id=\"read\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
+            "<link id=\"write\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
+            "<link id=\"drive\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n",
+            d->read_rate, d->write_rate, both);
+}
+
+static void write_drive_routes(FILE *f)
+{
+    fputs(
         "<route src=\"DISK0\" dst=\"RAM\" symmetrical=\"NO\"><link_ctn id=\"read\"/><link_ctn id=\"drive\"/></route>\n"
         "<route src=\"RAM\" dst=\"DISK0\" symmetrical=\"NO\"><link_ctn id=\"write\"/><link_ctn "
         "id=\"drive\"/></route>\n",
-        d->read_rate, d->write_rate, both);
+        f);
 }
 
 /* A link between GPUs: `from` sends by one of its own and `to` takes by one of its own, as at a switch, where all are
@@ -35,18 +40,15 @@ static void write_link(FILE *f, const char *name, int a, int b, double rate, dou
     fprintf(f, "<link id=\"%s%d-%d\" bandwidth=\"%.0fBps\" latency=\"%.9fs\"/>\n", name, a, b, rate, latency);
 }
 
-static void write_peers(FILE *f, const tess_simulated_gpus *g, int from, int to)
+static void write_peer_route(FILE *f, const tess_simulated_gpus *g, int from, int to)
 {
-    const int up = from / g->host_gpus, down = to / g->host_gpus;
-    const bool peers = have_peer_link(g, from, to);
-    if (peers && g->pairs) write_link(f, "pair", from, to, g->peer_rate, g->peer_latency);
     fprintf(f, "<route src=\"CUDA%d\" dst=\"CUDA%d\" symmetrical=\"NO\">", from, to);
-    if (peers && g->pairs)
+    if (have_peer_link(g, from, to) && g->pairs)
         fprintf(f, "<link_ctn id=\"pair%d-%d\"/>", from, to);
-    else if (peers)
+    else if (have_peer_link(g, from, to))
         fprintf(f, "<link_ctn id=\"sends%d-0\"/><link_ctn id=\"takes%d-0\"/>", from, to);
     else
-        fprintf(f, "<link_ctn id=\"up%d-0\"/><link_ctn id=\"down%d-0\"/>", up, down);
+        fprintf(f, "<link_ctn id=\"up%d-0\"/><link_ctn id=\"down%d-0\"/>", from / g->host_gpus, to / g->host_gpus);
     fputs("</route>\n", f);
 }
 
@@ -54,8 +56,7 @@ static void write_peers(FILE *f, const tess_simulated_gpus *g, int from, int to)
 static void write_gpus(FILE *f, const tess_simulated *m)
 {
     const tess_simulated_gpus *g = &m->gpus;
-    if (!g->count) return;
-    fprintf(f, "<link id=\"memory\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n", m->copy_rate);
+    if (g->count) fprintf(f, "<link id=\"memory\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n", m->copy_rate);
     for (int i = 0; i < g->count; i++) {
         fprintf(f,
                 "<host id=\"CUDA%d\" speed=\"1f\"><prop id=\"memsize\" value=\"%llu\"/>"
@@ -69,16 +70,24 @@ static void write_gpus(FILE *f, const tess_simulated *m)
             write_link(f, "sends", i, 0, g->peer_rate, g->peer_latency);
             write_link(f, "takes", i, 0, g->peer_rate, 0);
         }
+        for (int to = 0; g->pairs && to < g->count; to++)
+            if (g->pair[i][to]) write_link(f, "pair", i, to, g->peer_rate, g->peer_latency);
+    }
+}
+
+static void write_gpu_routes(FILE *f, const tess_simulated_gpus *g)
+{
+    for (int i = 0; i < g->count; i++) {
+        const int link = i / g->host_gpus;
         fprintf(f,
                 "<route src=\"RAM\" dst=\"CUDA%d\" symmetrical=\"NO\"><link_ctn id=\"down%d-0\"/>"
                 "<link_ctn id=\"memory\"/></route>\n"
                 "<route src=\"CUDA%d\" dst=\"RAM\" symmetrical=\"NO\"><link_ctn id=\"up%d-0\"/>"
                 "<link_ctn id=\"memory\"/></route>\n",
-                i, i / g->host_gpus, i, i / g->host_gpus);
-    }
-    for (int from = 0; from < g->count; from++)
+                i, link, i, link);
         for (int to = 0; to < g->count; to++)
-            if (from != to) write_peers(f, g, from, to);
+            if (i != to) write_peer_route(f, g, i, to);
+    }
 }
 
 /* Bytes a second are what its links say they are: no share of them is a protocol's, and none waits for an answer. */
@@ -99,8 +108,11 @@ static void write_hosts(FILE *f, const tess_simulated *m)
           "<host id=\"RAM\" speed=\"1f\"/>\n",
           f);
     for (int i = 0; i < m->cores; i++) fprintf(f, "<host id=\"CPU%d\" speed=\"1f\"/>\n", i);
+    /* SimGrid reads all routes after all that they lead to. */
     write_gpus(f, m);
     if (m->has_drive) write_drive(f, &m->drive);
+    write_gpu_routes(f, &m->gpus);
+    if (m->has_drive) write_drive_routes(f);
     fputs("</AS>\n</platform>\n", f);
 }
 
