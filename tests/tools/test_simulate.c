@@ -252,6 +252,18 @@ TEST(policies_act_on_a_node_with_gpus)
     }
 }
 
+/* StarPU's own modular-gemm leaves tasks to nobody where there is a GPU: SimGrid says so and exits as if all were well.
+ */
+TEST(who_stands_still_is_told)
+{
+    SIMULATE_SETUP();
+    write_text("gpu.json", MACHINE(4, GPUS(1, "1", "")));
+    setenv("STARPU_SCHED", "modular-gemm", 1);
+    RUN("simulate", "run.json", "--machine", "gpu.json");
+    unsetenv("STARPU_SCHED");
+    EXPECT_ERROR(1, "simulation: stands still");
+}
+
 /* A process with several GPUs has no plan for them: StarPU moves what they share. */
 TEST(eight_gpus_of_a_process_are_starpus)
 {
