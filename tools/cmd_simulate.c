@@ -24,12 +24,12 @@ static const option OPTIONS[OPTIONS_COUNT] = {
 static void help(FILE *out)
 {
     cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
-    fputs("\nThe machine is nodes with cores, GPUs, RAM and a drive, and a network between them; docs/simulate.md says "
-          "what its\n"
-          "file has, and how far the figures can be trusted. Keys are set as for train. Nothing of the model is loaded "
-          "or\n"
-          "computed.\n",
-          out);
+    fputs(
+        "\nThe machine is nodes with cores, GPUs, RAM and a drive, and a network between them; docs/simulate.md says\n"
+        "what its file has, and how far the figures can be trusted. Keys are set as for train. Nothing of the model "
+        "is\n"
+        "loaded or computed.\n",
+        out);
 }
 
 static const char *const required[] = {"model", NULL};
@@ -59,15 +59,17 @@ static char *find_simulator(void)
 /* ---- what it says ---- */
 
 /* Hands on what we say there, but for the line of an error, which goes to `wrong`; of the others' lines, SimGrid's and
- * StarPU's, `last` is the last one. */
-static void hand_on(FILE *said, char wrong[1024], char last[1024])
+ * StarPU's, `last` is the last one. Did it come to its end? SimGrid leaves without an error where all wait for ever. */
+static bool hand_on(FILE *said, char wrong[1024], char last[1024])
 {
-    static const char error[] = "tessera: error: ";
+    static const char error[] = "tessera: error: ", end[] = "tessera: simulated in ";
     char line[1024];
+    bool ended = false;
     *wrong = *last = 0;
     rewind(said);
     while (fgets(line, sizeof line, said)) {
         line[strcspn(line, "\n")] = 0;
+        ended |= !strncmp(line, end, sizeof end - 1);
         if (!strncmp(line, error, sizeof error - 1))
             strcpy(wrong, line + sizeof error - 1);
         else if (!strncmp(line, "tessera: ", 9))
@@ -75,14 +77,18 @@ static void hand_on(FILE *said, char wrong[1024], char last[1024])
         else if (*line)
             strcpy(last, line);
     }
+    return ended;
 }
 
 static tess_status judge(int status, FILE *said)
 {
     char wrong[1024], last[1024];
     fflush(stdout);
-    hand_on(said, wrong, last);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return TESS_OK;
+    const bool ended = hand_on(said, wrong, last);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && ended) return TESS_OK;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return tess_error(TESS_FAILED, "simulation",
+                          "stands still: tasks are left that no worker takes (another STARPU_SCHED may)");
     char *what = strstr(wrong, ": ");
     if (!what) return tess_error(TESS_FAILED, "simulation", "broke off%s%s", *last ? ": " : "", last);
     *what = 0;

@@ -1,6 +1,7 @@
 #!/bin/bash
-# StarPU's policies on a node of 8 GPUs that is simulated: milliseconds of a step of GPT-2 1.5B under each, how busy the
-# GPUs are, and what goes over their links. One process has all 8, and StarPU moves what they share.
+# StarPU's policies on a node of 8 GPUs that is simulated, a DGX H100 with 16 of its cores: milliseconds of a step of GPT-2
+# 1.5B under each, how busy the GPUs are, and what goes over their links. One process has all 8, and StarPU moves what
+# they share.
 #
 #     tests/bench/policies.sh [BUILD [POLICY ...]]       some minutes; a policy that runs none of these tasks has its error
 set -eu -o pipefail
@@ -9,10 +10,12 @@ machine=$(realpath "$(dirname "$0")/../../machines/dgx-h100.json")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
+sed -e 's/"cores": [0-9]*/"cores": 16/' "$machine" >node.json
+machine=node.json
 cat >run.json <<'END'
 {"model": {"model_type": "gpt2", "n_embd": 1600, "n_head": 25, "n_layer": 48, "vocab_size": 50257,
            "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0},
- "data": {"seq_length": 1024}, "train_batch_size": 64, "train_micro_batch_size_per_gpu": 64,
+ "data": {"seq_length": 1024}, "train_batch_size": 32, "train_micro_batch_size_per_gpu": 32,
  "bf16": {"enabled": true}, "memory": {"gpu_plan": false}}
 END
 shift || true
