@@ -76,8 +76,8 @@ static tess_status check_names(const char *path, const char *of, const json_t *o
 static tess_status check_group(const char *path, const json_t *root, const char *group)
 {
     const json_t *g = json_object_get(root, group);
-    const char *names[FIELDS + 1] = {"topology"}; /* which is a text */
-    size_t n = !strcmp(group, "network");
+    const char *names[FIELDS + 3] = {"topology", "nodes_per_switch", "uplinks"}; /* which are no rates */
+    size_t n = strcmp(group, "network") ? 0 : 3;
     for (size_t k = 0; k < FIELDS; k++)
         if (fields[k].group && !strcmp(fields[k].group, group)) names[n++] = fields[k].name;
     if (!json_is_object(g)) return wrong(path, group, g, "an object");
@@ -107,22 +107,6 @@ static tess_status read_shares(const char *path, json_t *shares, tess_simulated 
     return TESS_OK;
 }
 
-static const char *const topologies[] = {"flat"};
-enum { TOPOLOGIES = sizeof topologies / sizeof *topologies };
-
-static tess_status read_topology(const char *path, const json_t *network, tess_simulated_net *net)
-{
-    const json_t *t = json_object_get(network, "topology");
-    snprintf(net->topology, sizeof net->topology, "%s", topologies[0]);
-    if (!t) return TESS_OK;
-    for (int i = 0; i < TOPOLOGIES && json_is_string(t); i++)
-        if (!strcmp(json_string_value(t), topologies[i])) {
-            snprintf(net->topology, sizeof net->topology, "%s", topologies[i]);
-            return TESS_OK;
-        }
-    return wrong(path, "network.topology", t, "\"flat\"");
-}
-
 static tess_status whole(const char *path, const json_t *root, const char *name, int most, int *out)
 {
     double x;
@@ -133,6 +117,27 @@ static tess_status whole(const char *path, const json_t *root, const char *name,
     if (x == floor(x) && x <= most) return TESS_OK;
     snprintf(expected, sizeof expected, "a whole number from 1 to %d", most);
     return wrong(path, name, value, expected);
+}
+
+static const char *const of_trees[] = {"nodes_per_switch", "uplinks"};
+
+/* What a network is made of. "flat": its switches are nowhere narrower than the links of the nodes. "fat tree": of so
+ * many nodes each has a switch, which so many links of the same rate connect with as many others that connect all. */
+static tess_status read_topology(const char *path, const json_t *network, tess_simulated_net *net)
+{
+    const json_t *t = json_object_get(network, "topology");
+    const bool flat = !t || (json_is_string(t) && !strcmp(json_string_value(t), "flat"));
+    const bool tree = json_is_string(t) && !strcmp(json_string_value(t), "fat tree");
+    if (!flat && !tree) return wrong(path, "network.topology", t, "\"flat\" or \"fat tree\"");
+    snprintf(net->topology, sizeof net->topology, "%s", flat ? "flat" : "fat tree");
+    if (tree) {
+        TESS_TRY(whole(path, network, "nodes_per_switch", TESS_SIMULATED_NODES, &net->below));
+        return whole(path, network, "uplinks", TESS_SIMULATED_NODES, &net->above);
+    }
+    for (int i = 0; i < 2; i++)
+        if (json_object_get(network, of_trees[i]))
+            return wrong(path, of_trees[i], json_object_get(network, of_trees[i]), "\"topology\": \"fat tree\"");
+    return TESS_OK;
 }
 
 static tess_status read_all(const char *path, const json_t *root, tess_simulated *m)
@@ -212,6 +217,8 @@ tess_status tess_machine_write(const char *path, const tess_simulated *m)
     json_object_set_new(shares, "copies", json_real(m->copy_share));
     for (int i = 0; i < m->shares; i++) json_object_set_new(shares, m->share[i].codelet, json_real(m->share[i].share));
     if (m->net.there) json_object_set_new(json_object_get(root, "network"), "topology", json_string(m->net.topology));
+    if (m->net.below) json_object_set_new(json_object_get(root, "network"), of_trees[0], json_integer(m->net.below));
+    if (m->net.above) json_object_set_new(json_object_get(root, "network"), of_trees[1], json_integer(m->net.above));
     if (m->nodes > 1) json_object_set_new(root, "nodes", json_integer(m->nodes));
     json_object_set_new(root, "shares", shares);
     json_t *before = json_load_file(path, 0, NULL), *about = json_object_get(before, "about");
