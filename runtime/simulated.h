@@ -42,7 +42,8 @@ typedef struct tess_simulated_gpus {
 typedef struct tess_simulated_net {
     bool there;
     double rate, latency; /* bytes a second each way, seconds */
-    char topology[16];    /* "flat": each node's link, and nothing else that could be narrow */
+    char topology[16];    /* "flat": each node's link, and nothing else that could be narrow; "fat tree", with */
+    int below, above;     /* nodes of a switch, and links from it to those that connect all; else 0 */
 } tess_simulated_net;
 
 /* Flops and bytes a second. */

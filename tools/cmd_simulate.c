@@ -90,6 +90,9 @@ static tess_status judge(int status, FILE *said)
         return tess_error(TESS_FAILED, "simulation",
                           "stands still: tasks are left that no worker takes (another STARPU_SCHED may)");
     char *what = strstr(wrong, ": ");
+    if (!what && !*last && WIFSIGNALED(status))
+        return tess_error(TESS_FAILED, "simulation",
+                          "was killed by signal %d (out of memory? the kernel's log says more)", WTERMSIG(status));
     if (!what) return tess_error(TESS_FAILED, "simulation", "broke off%s%s", *last ? ": " : "", last);
     *what = 0;
     return tess_error(WIFEXITED(status) ? (tess_status)WEXITSTATUS(status) : TESS_FAILED, wrong, "%s", what + 2);
@@ -99,7 +102,7 @@ static tess_status judge(int status, FILE *said)
 
 /* Whoever ends this program ends the simulator as well, and what lies in its home goes; then this ends by the signal.
  */
-static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 enum { ENDS = sizeof ends / sizeof *ends };
 static volatile sig_atomic_t ended_by;
 static volatile pid_t simulates;
@@ -191,6 +194,9 @@ static tess_status check_ranks(const tess_simulated *m, const char *file, int ra
     tess_simulated part = *m;
     if (m->nodes > 1 && !m->net.there)
         return tess_error(TESS_INVALID, file, "%d nodes, and nothing between them (\"network\" says what)", m->nodes);
+    if (m->net.below && m->nodes % m->net.below)
+        return tess_error(TESS_INVALID, file, "%d nodes, and %d of them share each switch (network.nodes_per_switch)",
+                          m->nodes, m->net.below);
     return tess_machine_part(&part, ranks_here);
 }
 

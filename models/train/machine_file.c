@@ -88,18 +88,23 @@ static tess_status check_names(const char *path, const char *of, const json_t *o
     return TESS_OK;
 }
 
-/* An object of the file's, whose names are those of the fields of this group, and one more. */
+/* What groups have beside rates. */
+static const char *const of_networks[] = {"topology", "nodes_per_switch", "uplinks", NULL};
+static const char *const *const of_trees = of_networks + 1;
+static const char *const of_host_links[] = {"gpus", NULL}, *const of_peer_links[] = {"pairs", NULL};
+
+/* An object of the file's, whose names are those of the fields of this group, and more. */
 static tess_status check_group(const char *path, const char *of, const json_t *root, const struct field *fields,
-                               size_t count, const char *group, const char *more)
+                               size_t count, const char *group, const char *const *more)
 {
     const json_t *g = json_object_get(root, group);
-    const char *names[FIELDS + 1];
+    const char *names[FIELDS + 4];
     char full[100];
     size_t n = 0;
     snprintf(full, sizeof full, "%s%s", of, group);
     for (size_t k = 0; k < count; k++)
         if (fields[k].group && !strcmp(fields[k].group, group)) names[n++] = fields[k].name;
-    if (more) names[n++] = more;
+    while (more && *more) names[n++] = *more++;
     if (!json_is_object(g)) return wrong(path, full, g, "an object");
     return check_names(path, full, g, names, n);
 }
@@ -193,8 +198,8 @@ static tess_status read_gpus(const char *path, const json_t *root, tess_simulate
     TESS_TRY(number(path, "gpus.memory_gib", json_object_get(root, "memory_gib"), 1.0 / 64, &gib));
     g->bytes = (uint64_t)(gib * GIB);
     TESS_TRY(check_group(path, of, root, gpu_fields, GPU_FIELDS, "matrix_gflops", NULL));
-    TESS_TRY(check_group(path, of, root, gpu_fields, GPU_FIELDS, "host_link", "gpus"));
-    if (peer) TESS_TRY(check_group(path, of, root, gpu_fields, GPU_FIELDS, "peer_link", "pairs"));
+    TESS_TRY(check_group(path, of, root, gpu_fields, GPU_FIELDS, "host_link", of_host_links));
+    if (peer) TESS_TRY(check_group(path, of, root, gpu_fields, GPU_FIELDS, "peer_link", of_peer_links));
     TESS_TRY(read_fields(path, of, root, gpu_fields, GPU_FIELDS, g));
     if (shared) TESS_TRY(whole_number(path, "gpus.host_link.gpus", shared, g->count, &g->host_gpus));
     if (pairs) TESS_TRY(read_pairs(path, pairs, g));
@@ -204,20 +209,25 @@ static tess_status read_gpus(const char *path, const json_t *root, tess_simulate
 
 /* ---- all of it ---- */
 
-static const char *const topologies[] = {"flat"};
-enum { TOPOLOGIES = sizeof topologies / sizeof *topologies };
-
+/* What a network is made of. "flat": its switches are nowhere narrower than the links of the nodes. "fat tree": of so
+ * many nodes each has a switch, which so many links of the same rate connect with as many others that connect all. */
 static tess_status read_topology(const char *path, const json_t *network, tess_simulated_net *net)
 {
     const json_t *t = json_object_get(network, "topology");
-    snprintf(net->topology, sizeof net->topology, "%s", topologies[0]);
-    if (!t) return TESS_OK;
-    for (int i = 0; i < TOPOLOGIES && json_is_string(t); i++)
-        if (!strcmp(json_string_value(t), topologies[i])) {
-            snprintf(net->topology, sizeof net->topology, "%s", topologies[i]);
-            return TESS_OK;
-        }
-    return wrong(path, "network.topology", t, "\"flat\"");
+    const bool flat = !t || (json_is_string(t) && !strcmp(json_string_value(t), "flat"));
+    const bool tree = json_is_string(t) && !strcmp(json_string_value(t), "fat tree");
+    if (!flat && !tree) return wrong(path, "network.topology", t, "\"flat\" or \"fat tree\"");
+    snprintf(net->topology, sizeof net->topology, "%s", flat ? "flat" : "fat tree");
+    if (tree) {
+        TESS_TRY(whole_number(path, "network.nodes_per_switch", json_object_get(network, of_trees[0]),
+                              TESS_SIMULATED_NODES, &net->below));
+        return whole_number(path, "network.uplinks", json_object_get(network, of_trees[1]), TESS_SIMULATED_NODES,
+                            &net->above);
+    }
+    for (int i = 0; i < 2; i++)
+        if (json_object_get(network, of_trees[i]))
+            return wrong(path, of_trees[i], json_object_get(network, of_trees[i]), "\"topology\": \"fat tree\"");
+    return TESS_OK;
 }
 
 static tess_status read_all(const char *path, const json_t *root, tess_simulated *m)
@@ -238,7 +248,7 @@ static tess_status read_all(const char *path, const json_t *root, tess_simulated
     TESS_TRY(check_group(path, "", root, fields, FIELDS, "matrix_gflops", NULL));
     if (m->has_drive) TESS_TRY(check_group(path, "", root, fields, FIELDS, "drive_gb_s", NULL));
     if (network) {
-        TESS_TRY(check_group(path, "", root, fields, FIELDS, "network", "topology"));
+        TESS_TRY(check_group(path, "", root, fields, FIELDS, "network", of_networks));
         TESS_TRY(read_topology(path, network, &m->net));
     }
     TESS_TRY(read_fields(path, "", root, fields, FIELDS, m));
@@ -331,6 +341,8 @@ tess_status tess_machine_write(const char *path, const tess_simulated *m)
     json_object_set_new(root, "shares", write_shares(m->matrix_share, m->copy_share, m->share, m->shares));
     if (m->gpus.count) json_object_set_new(root, "gpus", write_gpus(&m->gpus));
     if (m->net.there) json_object_set_new(json_object_get(root, "network"), "topology", json_string(m->net.topology));
+    if (m->net.below) json_object_set_new(json_object_get(root, "network"), of_trees[0], json_integer(m->net.below));
+    if (m->net.above) json_object_set_new(json_object_get(root, "network"), of_trees[1], json_integer(m->net.above));
     if (m->nodes > 1) json_object_set_new(root, "nodes", json_integer(m->nodes));
     json_t *before = json_load_file(path, 0, NULL), *about = json_object_get(before, "about");
     if (about) json_object_set(root, "about", about);

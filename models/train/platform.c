@@ -126,11 +126,17 @@ static void write_rank(FILE *f, const tess_simulated *m, int rank, int ranks_her
  * which its memory copies. */
 static void write_network(FILE *f, const tess_simulated *m)
 {
-    const double rate = m->net.there ? m->net.rate : m->copy_rate / 2;
+    const tess_simulated_net *n = &m->net;
+    const double rate = n->there ? n->rate : m->copy_rate / 2;
+    const int links = n->below ? 4 : 2; /* that a message takes from one node to another at most */
     fprintf(f,
             "<cluster id=\"network\" prefix=\"node\" suffix=\"\" radical=\"0-%d\" speed=\"1f\" bw=\"%.0fBps\" "
-            "lat=\"%.12fs\" sharing_policy=\"SPLITDUPLEX\" loopback_bw=\"%.0fBps\" loopback_lat=\"0s\"/>\n",
-            m->nodes - 1, rate, m->net.latency / 2, m->copy_rate / 2);
+            "lat=\"%.12fs\" sharing_policy=\"SPLITDUPLEX\" loopback_bw=\"%.0fBps\" loopback_lat=\"0s\"",
+            m->nodes - 1, rate, n->latency / links, m->copy_rate / 2);
+    if (n->below)
+        fprintf(f, " topology=\"FAT_TREE\" topo_parameters=\"2;%d,%d;1,%d;1,1\"", n->below, m->nodes / n->below,
+                n->above);
+    fputs("/>\n", f);
 }
 
 /* Bytes a second are what its links say they are: no share of them is a protocol's, and none waits for an answer. */

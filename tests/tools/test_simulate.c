@@ -11,7 +11,8 @@
 
 #define WIDE "\"steps\": 3, \"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 4, \"gradient_clipping\": 1"
 
-#define BATCH "train_micro_batch_size_per_gpu=2"
+#define NETWORK ", \"network\": {\"gb_s\": 0.5, \"latency_us\": 20}"
+#define BATCH   "train_micro_batch_size_per_gpu=2"
 
 /* The number behind a text; -1: it is not there. */
 static double behind(const char *text, const char *part)
@@ -94,8 +95,6 @@ TEST(one_machine_gives_the_same_digits_and_twice_the_rates_half_the_time)
 
 /* ---- ranks ---- */
 
-#define NETWORK ", \"network\": {\"gb_s\": 0.5, \"latency_us\": 20}"
-
 /* The same placements by mpirun and over simulated nodes: rank 0 has the tasks of each codelet and sends the bytes
  * that it has and sends here. */
 TEST(ranks_have_the_tasks_and_messages_that_they_have_here)
@@ -133,14 +132,16 @@ TEST(ranks_share_a_node_and_a_network_takes_its_time)
 {
     SIMULATE_SETUP();
     write_text("net.json", MACHINE(2, DRIVE NETWORK));
-    RUN("simulate", "run.json", "--machine", "net.json", "--ranks-per-node", "2", BATCH);
+    RUN("simulate", "run.json", "--machine", "net.json", "--ranks-per-node", "2", "--steps", "1", BATCH);
     EXPECT_DONE();
     CHECK_HAS(ran.out, "2 cores, 4.0 GiB of RAM");
     CHECK_HAS(ran.out, "of all ranks, 0 of them between nodes");
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "zero_optimization.stage=3", BATCH);
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "zero_optimization.stage=3", "--steps", "1",
+        BATCH);
     EXPECT_DONE();
     char *first = strdup(ran.out);
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "zero_optimization.stage=3", BATCH);
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "zero_optimization.stage=3", "--steps", "1",
+        BATCH);
     EXPECT_DONE();
     CHECK_STR(ran.out, first); /* the same digits */
     /* A network on which the messages of a rank alone take ten times the step. */
@@ -152,12 +153,33 @@ TEST(ranks_share_a_node_and_a_network_takes_its_time)
         "\"bf16\": 20}, \"nodes\": 2, \"network\": {\"gb_s\": %.9f, \"latency_us\": 1}}",
         1e-9 * sent / (10 * seconds) < 1e-3 ? 1e-3 : 1e-9 * sent / (10 * seconds));
     write_text("slow.json", slow);
-    RUN("simulate", "run.json", "--machine", "slow.json", "zero_optimization.stage=3", BATCH); /* its nodes are two */
+    RUN("simulate", "run.json", "--machine", "slow.json", "zero_optimization.stage=3", "--steps", "1",
+        BATCH); /* its nodes are two */
     EXPECT_DONE();
     CHECK(behind(ran.out, "\nstep      ") > behind(ran.out, "on the cores alone, "));
     CHECK_HAS(ran.out, "the step is bound by the network");
     free(first);
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--trace", "1:1", BATCH);
+    /* Four nodes below two switches, which meet in one link, or in two. */
+#define TREE(links) ", \"topology\": \"fat tree\", \"nodes_per_switch\": 2, \"uplinks\": " #links
+    static const char *const topology[] = {"", TREE(1), TREE(2)};
+    double tree[3];
+    for (int i = 0; i < 3; i++) {
+        char text[600];
+        snprintf(
+            text, sizeof text,
+            "{\"name\": \"made up\", \"cores\": 2, \"memory_gib\": 4, \"copy_gb_s\": 10, \"nodes\": 4,\n"
+            " \"matrix_gflops\": {\"fp32\": 100, \"bf16\": 20}, \"network\": {\"gb_s\": 0.01, \"latency_us\": 1%s}}\n",
+            topology[i]);
+        write_text("tree.json", text);
+        RUN("simulate", "run.json", "--machine", "tree.json", "zero_optimization.stage=3", "--steps", "1", BATCH);
+        EXPECT_DONE();
+        tree[i] = behind(ran.out, "\nstep      ");
+    }
+    CHECK(tree[1] > 1.2 * tree[2]);
+    CHECK(tree[2] >= 0.99 * tree[0]);
+    RUN("simulate", "run.json", "--machine", "tree.json", "--nodes", "3");
+    EXPECT_ERROR(2, "3 nodes, and 2 of them share each switch");
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--trace", "1:1", "--steps", "1", BATCH);
     EXPECT_DONE();
     RUN("explain", "out");
     EXPECT_DONE();
@@ -187,6 +209,18 @@ TEST(a_signal_leaves_nothing_behind)
     run_finish(run);
     unsetenv("TMPDIR");
     CHECK(ran.status != 0);
+    CHECK_EQ(names_in("tmp", "tessera-simulate-", NULL), 0);
+    /* Ranks that the kernel kills. */
+    write_text("net.json", MACHINE(2, NETWORK));
+    setenv("TMPDIR", "tmp", 1);
+    const pid_t ranks =
+        START("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--steps", "100000", BATCH);
+    pid_t simulator = 0;
+    WAIT_UNTIL(ranks, run_ranks_of(ranks, &simulator, 1) > 0 && names_in("tmp", "tessera-simulate-", NULL) > 0);
+    kill(simulator, SIGKILL);
+    run_finish(ranks);
+    unsetenv("TMPDIR");
+    EXPECT_ERROR(1, "simulation: was killed by signal 9");
     CHECK_EQ(names_in("tmp", "tessera-simulate-", NULL), 0);
 }
 
@@ -503,6 +537,10 @@ TEST(what_is_no_machine_is_one_line)
         {MACHINE(2, ", \"nodes\": 0"), "nodes: 0, expected a number from 1"},
         {MACHINE(2, ", \"nodes\": 2"), "2 nodes, and nothing between them"},
         {MACHINE(2, ", \"network\": {\"gb_s\": 1, \"topology\": \"ring\"}"), "network.topology: \"ring\", expected"},
+        {MACHINE(2, ", \"network\": {\"gb_s\": 1, \"latency_us\": 1, \"uplinks\": 1}"),
+         "expected \"topology\": \"fat tree\""},
+        {MACHINE(2, ", \"network\": {\"gb_s\": 1, \"latency_us\": 1, \"topology\": \"fat tree\"}"),
+         "nodes_per_switch: missing"},
         {MACHINE(2, ", \"shares\": {\"add_forward f32\": -1}"), "shares.add_forward f32: -1, expected a number"},
         {MACHINE(2, ", \"gpus\": 8"), "gpus: 8, expected an object"},
         {MACHINE(2, ", \"gpus\": {\"count\": 17}"), "gpus.count: 17, expected a whole number from 1 to 16"},
@@ -531,6 +569,9 @@ TEST(what_is_no_machine_is_one_line)
     write_text("net.json", MACHINE(2, NETWORK));
     RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "parallel.tensor=3");
     EXPECT_ERROR(2, "tensor");
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--ranks-per-node", "2", "memory.cpu=1MiB",
+        "memory.path=swap", BATCH);
+    EXPECT_ERROR(2, "too little for any step of this run"); /* one line of all four */
     write_text("bare.json", MACHINE(2, ""));
     RUN("simulate", "run.json", "--machine", "bare.json", "memory.cpu=14MiB", "memory.path=swap");
     EXPECT_ERROR(2, "has no drive");
