@@ -63,6 +63,9 @@ typedef struct tess_config {
     char *file;    /* where errors say a value is from: the configuration's path */
     char *command; /* what goes on with this run, for messages; NULL: not known */
     bool quiet;    /* resolving does not say what "auto" becomes */
+    struct {
+        int64_t rows, elements, loss_rows;
+    } cpu_tiles; /* what `tiles` is on a machine without a GPU */
 #define GROUP(name) struct {
 #define END(name)                                                                                                      \
     }                                                                                                                  \
@@ -80,6 +83,9 @@ tess_status tess_config_load(const char *path, const char *const *overrides, siz
 /* Fills in what follows from other keys (batch sizes, schedule, "auto") and refuses what contradicts itself. What each
  * "auto" that was written became is one line on stderr. */
 tess_status tess_config_resolve(tess_config *config, int64_t ranks) TESS_NODISCARD;
+/* Prints a line where a step is cut otherwise than on a machine without a GPU: of so many tokens in a micro-batch, its
+ * largest parameter having so many elements. */
+void tess_config_say_cut(const tess_config *c, int64_t tokens, int64_t elements);
 /* Refuses, with TESS_INVALID, a text, a number or a model that was not given, and names the key. */
 tess_status tess_config_require(const tess_config *config, const char *key) TESS_NODISCARD;
 /* Writes all that is in force, defaults included, as a JSON file that tess_config_load takes; whole or not at all. */

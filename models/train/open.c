@@ -140,6 +140,13 @@ void tess_run_say_odd(const tess_run *r)
     if (!tess_model_positions(r->model) && trained > 0 && length > trained)
         tess_note("data.seq_length: sequences of %lld tokens are longer than the model's max_position_embeddings, %lld",
                   length, trained);
+    int64_t most = 0;
+    for (int k = 0; k < tess_graph_params(r->g); k++) {
+        int64_t shape[3], elements = 1;
+        for (int i = tess_tensor_shape(tess_graph_param(r->g, k), shape) - 1; i >= 0; i--) elements *= shape[i];
+        if (elements > most) most = elements;
+    }
+    tess_config_say_cut(r->c, r->batch * r->length, most);
 }
 
 tess_status tess_run_need_weights(const tess_model *m)

@@ -366,14 +366,34 @@ static tess_status resolve_best(const tess_config *c)
     return TESS_OK;
 }
 
+/* Fills in a size that is left open; returns what it would be without a GPU. */
+static int64_t size(int64_t *given, int64_t cpu, int64_t here)
+{
+    if (*given != TESS_CONFIG_AUTO) return *given;
+    *given = here;
+    return cpu;
+}
+
 /* The cut says which bits come out, so it stands in OUTPUT/config.json, and is the same where that is run again. What
  * keeps a core busy for a second a GPU does before the next task is on its way. */
 static void resolve_tiles(tess_config *c)
 {
     const bool gpu = tess_gpus() > 0;
-    if (c->tiles.rows == TESS_CONFIG_AUTO) c->tiles.rows = gpu ? 8192 : 1024;
-    if (c->tiles.elements == TESS_CONFIG_AUTO) c->tiles.elements = gpu ? 48 << 20 : 5 << 19;
-    if (c->tiles.loss_rows == TESS_CONFIG_AUTO) c->tiles.loss_rows = gpu ? 2048 : 512;
+    c->cpu_tiles.rows = size(&c->tiles.rows, 1024, gpu ? 8192 : 1024);
+    c->cpu_tiles.elements = size(&c->tiles.elements, 5 << 19, gpu ? 48 << 20 : 5 << 19);
+    c->cpu_tiles.loss_rows = size(&c->tiles.loss_rows, 512, gpu ? 2048 : 512);
+}
+
+void tess_config_say_cut(const tess_config *c, int64_t tokens, int64_t elements)
+{
+    const bool rows = c->tiles.rows != c->cpu_tiles.rows && tokens > c->cpu_tiles.rows;
+    const bool params = c->tiles.elements != c->cpu_tiles.elements && elements > c->cpu_tiles.elements;
+    const bool loss = c->tiles.loss_rows != c->cpu_tiles.loss_rows && tokens > c->cpu_tiles.loss_rows;
+    if (!rows && !params && !loss) return;
+    tess_note("tiles: cut for the GPU, tiles.rows=%lld tiles.elements=%lld tiles.loss_rows=%lld; a machine without one "
+              "cuts by %lld, %lld and %lld, and its sums end in other bits (set them where runs are to be compared)",
+              (wide)c->tiles.rows, (wide)c->tiles.elements, (wide)c->tiles.loss_rows, (wide)c->cpu_tiles.rows,
+              (wide)c->cpu_tiles.elements, (wide)c->cpu_tiles.loss_rows);
 }
 
 tess_status tess_config_resolve(tess_config *c, int64_t ranks)

@@ -282,6 +282,36 @@ TEST(what_is_frozen_changes_no_other_gradient)
     tess_stop();
 }
 
+/* A step of one row tile is a chain of tasks: what several workers gain are parts of them, and a forecast knows that.
+ */
+TEST(bodies_are_shared_on_paper)
+{
+    enum { ROWS = 2048, WIDTH = 256 };
+    const tess_rates rates = {.flops = 1e12, .copy = 1e10};
+    tess_step *s;
+    OK(tess_start(&TESS_MACHINE_DEFAULT));
+    tess_graph *g = tess_graph_new(&(tess_graph_conf){.dtype = TESS_BF16, .tile_rows = ROWS});
+    tess_tensor *ids = tess_input(g, "ids", 1, ROWS), *targets = tess_input(g, "targets", 1, ROWS);
+    tess_tensor *table = tess_param(g, "table", 4 * WIDTH, WIDTH, TESS_NORMAL(0.1f));
+    tess_tensor *x = tess_embedding(ids, table, NULL);
+    for (int layer = 0; layer < 3; layer++) {
+        tess_tensor *y = tess_layernorm(x, PARAM("g", WIDTH, 1, TESS_ONE), PARAM("b", WIDTH, 1, TESS_ZERO), 1e-5f);
+        y = tess_linear(y, PARAM("qkv", 3 * WIDTH, WIDTH, TESS_NORMAL(0.1f)), NULL);
+        y = tess_attention_packed(y, (tess_attention_conf){.heads = 16, .causal = true});
+        y = tess_gelu(tess_linear(y, PARAM("up", 4 * WIDTH, WIDTH, TESS_NORMAL(0.1f)), NULL), TESS_GELU_TANH);
+        x = tess_add(x, tess_linear(y, PARAM("down", WIDTH, 4 * WIDTH, TESS_NORMAL(0.1f)), NULL));
+    }
+    OK(tess_step_new(tess_cross_entropy(x, table, NULL, targets), &training, &s));
+    for (int workers = 1; workers <= 16; workers *= 4) {
+        tess_forecast f;
+        tess_step_forecast(s, &rates, UINT64_MAX, workers, &f);
+        CHECK(f.seconds >= 0.999 * f.work && f.seconds < (workers > 4 ? 2.5 : 1.3) * f.work);
+    }
+    tess_step_free(s);
+    tess_graph_free(g);
+    tess_stop();
+}
+
 TEST(what_is_frozen_has_no_states_and_stays_as_it_is)
 {
     struct net n;

@@ -365,19 +365,31 @@ TEST(what_this_build_lacks)
 }
 
 /* What stderr gets while `json` loads. */
+static int kept_stderr, notes_end;
+static void notes_begin(void)
+{
+    int pipe_end[2];
+    if ((kept_stderr = dup(2)) < 0 || pipe(pipe_end)) abort();
+    dup2(pipe_end[1], 2);
+    close(pipe_end[1]);
+    notes_end = pipe_end[0];
+}
+
+static void notes_read(char *out, size_t size)
+{
+    dup2(kept_stderr, 2);
+    close(kept_stderr);
+    ssize_t n = read(notes_end, out, size - 1); /* the last writer is gone: it ends */
+    out[n > 0 ? n : 0] = 0;
+    close(notes_end);
+}
+
 static void notes_of(const char *json, char *out, size_t size)
 {
     tess_config c;
-    int keep = dup(2), pipe_end[2];
-    if (keep < 0 || pipe(pipe_end)) abort();
-    dup2(pipe_end[1], 2);
-    close(pipe_end[1]);
+    notes_begin();
     CHECK_EQ(load_for(json, NULL, 1, &c), TESS_OK);
-    dup2(keep, 2);
-    close(keep);
-    ssize_t n = read(pipe_end[0], out, size - 1); /* the last writer is gone: it ends */
-    out[n > 0 ? n : 0] = 0;
-    close(pipe_end[0]);
+    notes_read(out, size);
     tess_config_free(&c);
 }
 
@@ -454,6 +466,37 @@ TEST(what_auto_became_is_one_line)
     tess_config c;
     CHECK_EQ(load_for("{\"train_batch_size\": 2, \"seed\": \"auto\"}", "seed=4", 1, &c), TESS_OK);
     CHECK_EQ(c.seed, 4);
+    tess_config_free(&c);
+}
+
+/* Beside a GPU tiles that are left open are larger, and a run says so where that cuts it otherwise. */
+TEST(a_coarser_cut_is_one_line)
+{
+    static const struct {
+        int64_t tokens, elements;
+        bool says;
+    } runs[] = {{512, 5 << 19, false}, {513, 1, true}, {1, (5 << 19) + 1, true}, {4096, 38597376, true}};
+    char said[4096];
+    tess_config c;
+    CHECK_EQ(load_for("{\"train_batch_size\": 2, \"tiles\": {\"rows\": 2048}}", NULL, 1, &c), TESS_OK);
+    CHECK(c.cpu_tiles.rows == 2048 && c.tiles.rows == 2048); /* it is given */
+    CHECK(c.cpu_tiles.elements == 5 << 19 && c.cpu_tiles.loss_rows == 512);
+    for (int gpu = 0; gpu < 2; gpu++) {
+        c.tiles.elements = gpu ? 48 << 20 : 5 << 19; /* as it becomes there */
+        c.tiles.loss_rows = gpu ? 2048 : 512;
+        for (size_t k = 0; k < sizeof runs / sizeof *runs; k++) {
+            notes_begin();
+            tess_config_say_cut(&c, runs[k].tokens, runs[k].elements);
+            notes_read(said, sizeof said);
+            CHECK_STR(
+                said,
+                gpu && runs[k].says
+                    ? "tessera: tiles: cut for the GPU, tiles.rows=2048 tiles.elements=50331648 "
+                      "tiles.loss_rows=2048; a machine without one cuts by 2048, 2621440 and 512, and its sums end "
+                      "in other bits (set them where runs are to be compared)\n"
+                    : "");
+        }
+    }
     tess_config_free(&c);
 }
 
