@@ -344,12 +344,13 @@ typedef struct tess_profile_row {
     double alone;                     /* of busy: what as many workers as there are parts would still take */
     double flops, bytes;              /* bytes: passes beside flops, else what is read and written */
 } tess_profile_row;
+enum { TESS_PROFILE_ROWS = 64 };
 typedef struct tess_profile {
     double wall, busy, waiting, scheduling, idle; /* wall is one clock's, the others are summed over workers, with a GPU
                                                    * over its own alone */
     double submit;                                /* the main thread's seconds in tess_submit, throttling excluded */
     double flops;                                 /* matrix flops of all tasks */
-    tess_profile_row row[64];
+    tess_profile_row row[TESS_PROFILE_ROWS];
     int rows; /* longest first */
 } tess_profile;
 /* Begins to count anew. */
