@@ -8,11 +8,6 @@
 #define TESS_ATTENTION_IMPL_H
 #include "mm_impl.h"
 
-TESS_INLINE int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Keys have a length of their own where they come from another sequence. */
 TESS_INLINE int64_t keys_of(const tess_attention_arg *a)
 {

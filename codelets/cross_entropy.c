@@ -21,10 +21,6 @@ struct stats {
     float *target;    /* (rows): the logit there, in the tile that has it */
 };
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 static int64_t apart(const tess_cross_entropy_arg *a)
 {
     return a->ld ? a->ld : a->out;

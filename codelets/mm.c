@@ -22,7 +22,6 @@
 #include <dnnl.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 enum {
     MM_ROWS = 256,             /* rows of a piece: of A that is made dense, of C that is not dense */
@@ -150,10 +149,7 @@ typedef struct mm_thread {
     dnnl_stream_t stream;
     mm_entry *slot[MM_SLOTS];
     int entries;
-    struct {
-        void *ptr;
-        size_t bytes;
-    } buffer[MM_BUFFERS];
+    tess_room_kept buffer[MM_BUFFERS];
 } mm_thread;
 
 typedef enum mm_way { MM_WAY_PANELS, MM_WAY_PLAIN, MM_WAY_WIDEN } mm_way;
@@ -271,17 +267,9 @@ static mm_thread *thread_get(void)
 
 static void *buffer_get(mm_thread *t, mm_buffer which, size_t bytes)
 {
-    const size_t huge = 2u << 20;
-    if (t->buffer[which].bytes < bytes) {
-        size_t align = bytes < huge ? 4096 : huge;
-        bytes = (bytes + align - 1) / align * align;
-        free(t->buffer[which].ptr);
-        t->buffer[which].ptr = aligned_alloc(align, bytes);
-        t->buffer[which].bytes = bytes;
-        TESS_ASSERT(t->buffer[which].ptr);
-        if (align == huge) madvise(t->buffer[which].ptr, bytes, MADV_HUGEPAGE);
-    }
-    return t->buffer[which].ptr;
+    void *ptr = tess_room_grow(&t->buffer[which], bytes);
+    TESS_ASSERT(ptr || !bytes);
+    return ptr;
 }
 
 /* Adds what was summed in fp32 to C, or puts it there. */
@@ -352,10 +340,6 @@ static void run_piece(mm_thread *t, const tess_mm *d, int64_t m, int64_t n, cons
     put_out(c, d, part, m, n);
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 /* How many multiples of `unit` fit into `bytes` at `each` bytes; at least one. */
 static int64_t fit(int64_t bytes, int64_t each, int64_t unit)
 {

@@ -223,6 +223,12 @@ void tess_parts_run(int64_t n, tess_part_body part, void *of);
 /* From a part: returns `mine`, the body's own scratch, to the worker that runs the body, and to others as much of their
  * own, in which anything may be. */
 void *tess_part_room(void *mine, size_t bytes);
+/* Memory that one thread keeps and that only grows: what it held is lost when it does. NULL: there is no more. */
+typedef struct tess_room_kept {
+    void *ptr;
+    size_t bytes;
+} tess_room_kept;
+void *tess_room_grow(tess_room_kept *room, size_t bytes);
 
 typedef struct tess_cost {
     double flops;  /* matrix flops only */
