@@ -98,6 +98,7 @@ TESS_INLINE void logits_part(const tess_work *w, int64_t k, tess_dtype t)
                        .in = t,
                        .out = TESS_F32,
                        .tb = true,
+                       .part = true,
                        .bias = bias ? bias + c : NULL};
     tess_mm_run(&d, tess_at(w->buf[0].ptr, (a->row + r0) * a->in, t), tess_at(w->buf[2].ptr, c * a->in, t), block);
     for (int64_t r = r0; r < r0 + rows; r++) {

@@ -17,6 +17,7 @@ typedef struct tess_mm {
     tess_dtype in, out; /* of A and B; of C */
     bool ta, tb, acc;
     bool packed;       /* B is what tess_mm_pack made of it, of ldb columns; n may be less, k is 4096 at most */
+    bool part;         /* a part of a body calls: it is not cut, and what B needs is done for it alone */
     bool plain;        /* leave all to the library: the yardstick of bench_mm */
     const float *bias; /* or NULL */
 } tess_mm;
