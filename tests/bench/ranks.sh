@@ -7,12 +7,12 @@
 # The share of communication that is hidden behind compute is what `tessera bench` says: of the time in which messages were
 # under way, the part in which the worker had a task.
 #
-#     tests/bench/ranks.sh [BUILD DIR [STEPS [KEY=VALUE ...]]]        a quiet machine of two cores or more
+#     tests/bench/ranks.sh [BUILD DIR [STEPS [TURNS [KEY=VALUE ...]]]]        2, 3; a quiet machine of two cores or more
 #
 # CARRIERS="mpi starpu_mpi" names those to compare, one for the shortest run.
 set -eu
-build=$(realpath "${1:-build}") steps=${2:-5}
-shift $(($# < 2 ? $# : 2))
+build=$(realpath "${1:-build}") steps=${2:-2} turns=${3:-3}
+shift $(($# < 3 ? $# : 3))
 [ "$(id -u)" != 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export STARPU_NCPU=1
 read -ra carriers <<<"${CARRIERS:-mpi starpu_mpi}"
@@ -44,20 +44,26 @@ together() { # FILE CARRIER ...
     bench "$@" parallel.carrier="$carrier" >"$file"
 }
 
-echo "load $(cut -d' ' -f1 /proc/loadavg), $steps steps each"
-one=$(alone 4 4 "$@")
-for carrier in "${carriers[@]}"; do
-    together "$out/strong-$carrier" "$carrier" 4 2 "$@"
-    together "$out/weak-$carrier" "$carrier" 8 4 "$@"
+echo "load $(cut -d' ' -f1 /proc/loadavg), $turns turns of $steps steps each"
+for ((turn = 0; turn < turns; turn++)); do
+    one=$(alone 4 4 "$@")
+    for carrier in "${carriers[@]}"; do
+        together "$out/strong" "$carrier" 4 2 "$@"
+        together "$out/weak" "$carrier" 8 4 "$@"
+        awk -v c="$carrier" -v one="$one" -v strong="$(seconds "$out/strong")" -v weak="$(seconds "$out/weak")" '
+            /under way/ { sub(/.* step, /, ""); hidden = $1 }
+            /^peak memory of the process/ { sub(/;.*/, ""); peak = $6 " " $7 }
+            END { print c, one, strong, one / strong, weak, 100 * one / weak, hidden, peak }' "$out/weak" >>"$out/turns"
+    done
+    one=$(alone 4 4 "$@") # once more, so that a machine that slows down does so for both
+    awk -v one="$one" -v n="${#carriers[@]}" -v all="$(wc -l <"$out/turns")" '
+        NR > all - n { old = $2; $2 = (old + one) / 2; $4 = $2 / $3; $6 = 100 * $2 / $5 } { print }' "$out/turns" >"$out/next"
+    mv "$out/next" "$out/turns"
 done
-again=$(alone 4 4 "$@")
-a=$(awk -v one="$one" -v again="$again" 'BEGIN { printf "%.3f", (one + again) / 2 }')
-printf 'one rank, 4 sequences: %.3f s (%s and %s)\n' "$a" "$one" "$again"
-printf '%-12s %26s %26s %14s %14s\n' "two ranks" "strong: 2 each" "weak: 4 each" "weak, hidden" "peak a rank"
+# Of each figure the median of the turns, and the least and the most.
+printf '%-12s %22s %24s %24s %8s %8s\n' "two ranks" "one rank, 4" "strong: 2 each" "weak: 4 each" "hidden" "peak"
+column() { awk -v c="$1" -v k="$2" '$1 == c { print $k }' "$out/turns" | sort -g | awk -v f="$3" '{ v[NR] = $1 } END { printf f " (" f "-" f ")", v[int((NR + 1) / 2)], v[1], v[NR] }'; }
 for carrier in "${carriers[@]}"; do
-    awk -v c="$carrier" -v a="$a" -v strong="$(seconds "$out/strong-$carrier")" -v weak="$(seconds "$out/weak-$carrier")" '
-        /under way/ { sub(/.* step, /, ""); hidden = $1 }
-        /^peak memory of the process/ { sub(/;.*/, ""); peak = $6 " " $7 }
-        END { printf "%-12s %26s %26s %14s %14s\n", c, sprintf("%.3f s, %.2f x", strong, a / strong), sprintf("%.3f s, %.0f%%", weak, 100 * a / weak), hidden, peak }' \
-        "$out/weak-$carrier"
+    printf '%-12s %22s %24s %24s %8s %8s\n' "$carrier" "$(column "$carrier" 2 %.2f) s" "$(column "$carrier" 4 %.2f) x" \
+        "$(column "$carrier" 6 %.0f)%" "$(column "$carrier" 7 %.0f | cut -d' ' -f1)%" "$(awk -v c="$carrier" '$1 == c { p = $8 " " $9 } END { print p }' "$out/turns")"
 done

@@ -231,7 +231,9 @@ TEST(states_in_fewer_bits)
             }
             printf("%s %s: losses differ by %.2g, a moment by %.2g\n", tess_optimizer_kind_of(&of[k])->name,
                    tess_keeping_name((tess_keeping)as), off, sqrt(moment / size));
-            CHECK(off < 0.1);
+            /* Each moment is off by its own rounding; of Lion's steps, which are signs, some turn over too. */
+            const double most = (as == TESS_KEEP_BF16 ? 0.015 : 0.045) * (k == 2 ? 3 : 1);
+            CHECK(off < 0.1 && sqrt(moment / size) < most);
         }
     }
     tess_stop();
