@@ -43,10 +43,16 @@ size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t)
 
 /* ---- bodies ------------------------------------------------------------------------------------------------------ */
 
-/* A part is a unit: the heads of a sequence that share keys. */
-TESS_INLINE void forward_part(const tess_work *w, int64_t unit, tess_dtype t)
+/* The cuts of a unit: the heads of a sequence that share keys. */
+static int64_t cuts_of(const tess_attention_arg *a, tess_dtype t)
+{
+    return tess_attention_wide(a, t) ? tess_attention_wide_cuts(a) : 1;
+}
+/* A part is a cut of a unit. */
+TESS_INLINE void forward_part(const tess_work *w, int64_t index, tess_dtype t)
 {
     const tess_attention_arg *a = w->arg;
+    const int64_t cuts = cuts_of(a, t), unit = index / cuts, cut = index % cuts;
     const tess_view *rest = w->buf + (a->packed ? 1 : 3);
     part p[3];
     find_parts(p, w, 0, a, t);
@@ -55,6 +61,7 @@ TESS_INLINE void forward_part(const tess_work *w, int64_t unit, tess_dtype t)
     task.table = a->buckets ? rest++->ptr : NULL;
     task.y = rest[0].ptr, task.lse = rest[1].ptr, task.scratch = tess_part_room(rest[2].ptr, rest[2].bytes);
     TESS_ASSERT(tess_attention_scratch(a, t) <= rest[2].bytes);
+    task.first = tess_attention_wide_cut(a, cut), task.end = tess_attention_wide_cut(a, cut + 1);
     if (tess_attention_wide(a, t))
         tess_attention_wide_forward(&task, unit / a->groups, unit % a->groups, t);
     else
@@ -63,15 +70,17 @@ TESS_INLINE void forward_part(const tess_work *w, int64_t unit, tess_dtype t)
 TESS_PART_BODIES(forward_part)
 
 /* q, k, v or qkv[, bounds][, bias], y, lse, scratch */
+static int64_t forward_parts(const tess_attention_arg *a, tess_dtype t)
+{
+    return a->rows / a->sequence * a->groups * cuts_of(a, t);
+}
 static int64_t attention_forward_parts(const tess_codelet *cl, const void *arg)
 {
-    const tess_attention_arg *a = arg;
-    (void)cl;
-    return a->rows / a->sequence * a->groups;
+    return forward_parts(arg, cl->dtype);
 }
 TESS_INLINE void attention_forward(const tess_work *w, tess_dtype t)
 {
-    tess_parts_run(attention_forward_parts(NULL, w->arg), TESS_PART_BODY(forward_part, t), (void *)w);
+    tess_parts_run(forward_parts(w->arg, t), TESS_PART_BODY(forward_part, t), (void *)w);
 }
 
 /* The same of the backward pass; with a bias, whose gradient adds up over sequences, the units of all of them. */

@@ -8,11 +8,6 @@
 #define TESS_ATTENTION_IMPL_H
 #include "mm_impl.h"
 
-TESS_INLINE int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Keys have a length of their own where they come from another sequence. */
 TESS_INLINE int64_t keys_of(const tess_attention_arg *a)
 {
@@ -54,10 +49,12 @@ TESS_INLINE void *part_at(part p, int64_t row, int64_t head, tess_dtype t)
     return tess_at_mut(p.ptr, row * p.ld + head * p.apart, t);
 }
 
-/* A body's operands. Forward has y and lse written, and nothing from dy on. */
+/* A body's operands. Forward has y and lse written, of these queries of a sequence where it is cut, and nothing from dy
+ * on. */
 typedef struct attention_task {
     const tess_work *w;
     const tess_attention_arg *a;
+    int64_t first, end;
     part q, k, v;
     const int32_t *bounds; /* NULL: none */
     const void *table;     /* of biases; NULL: none */
@@ -178,7 +175,11 @@ TESS_INLINE void bend_back(const tess_attention_arg *a, const float *bias, float
 
 /* ---- with 512 bits ----------------------------------------------------------------------------------------------- */
 
-/* Whether this CPU has what attention_wide_forward.c asks for; the bytes of a unit's scratch there; and the unit. */
+/* Whether this CPU has what attention_wide_forward.c asks for; the bytes of a unit's scratch there; and the unit.
+ * Forward a unit is cut into parts by its queries, each of which brings the keys that it sees into form: query [k] is
+ * the first of part k, of as much work each. What a query's y is does not depend on the cut. */
+int64_t tess_attention_wide_cuts(const tess_attention_arg *a);
+int64_t tess_attention_wide_cut(const tess_attention_arg *a, int64_t k);
 bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t);
 size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a);
 size_t tess_attention_wide_backward_scratch(const tess_attention_arg *a, tess_dtype t);

@@ -17,7 +17,7 @@
 #if defined __x86_64__
 #include "attention_wide_impl.h"
 
-enum { FQ = 64, FK = 128 }; /* queries and keys of a block */
+enum { FQ = 64, FK = 128, FQ_PART = 512 }; /* queries and keys of a block; queries of a part, more or less */
 static const float RISE = 8;
 
 typedef struct forward_room {
@@ -155,15 +155,16 @@ TESS_WIDE_INLINE void forward_unit(const attention_task *task, int64_t sequence,
     forward_room f;
     sight seen;
     forward_take(&f, a, task->scratch);
-    gather_rows(half ? f.k : f.v, part_at(task->v, sequence * keys, group, t), task->v.ld, keys, a->dim, half, t);
-    if (half) turn_blocks(f.v, f.k, keys, a->dim, FK);
-    gather_rows(f.k, part_at(task->k, sequence * keys, group, t), task->k.ld, keys, a->dim, half, t);
+    const int64_t seen_keys = a->causal ? least(keys, task->end) : keys;
+    gather_rows(half ? f.k : f.v, part_at(task->v, sequence * keys, group, t), task->v.ld, seen_keys, a->dim, half, t);
+    if (half) turn_blocks(f.v, f.k, seen_keys, a->dim, FK);
+    gather_rows(f.k, part_at(task->k, sequence * keys, group, t), task->k.ld, seen_keys, a->dim, half, t);
     for (int64_t head = group * share; head < (group + 1) * share; head++) {
         place b = place_of(task, sequence, head);
         if (task->table) spread_bias(a, task->table, head, true, f.bias, t);
-        for (b.q0 = 0; b.q0 < length; b.q0 += FQ) {
+        for (b.q0 = task->first; b.q0 < task->end; b.q0 += FQ) {
             const int64_t row = sequence * length + b.q0;
-            b.nq = least(FQ, length - b.q0);
+            b.nq = least(FQ, task->end - b.q0);
             look(&seen, &b, a);
             gather_rows(f.rows, part_at(task->q, row, head, t), task->q.ld, b.nq, a->dim, half, t);
             turn_rows(f.q, f.rows, even(b.nq), a->dim, FQ, in);
@@ -185,6 +186,17 @@ bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t)
 {
     return a->scale > 0 && tess_mm_wide(t);
 }
+int64_t tess_attention_wide_cuts(const tess_attention_arg *a)
+{
+    return a->sequence / FQ_PART > 1 ? a->sequence / FQ_PART : 1;
+}
+/* Where it is causal, later queries see more: so many as come before a query are as its square. */
+int64_t tess_attention_wide_cut(const tess_attention_arg *a, int64_t k)
+{
+    const double share = (double)k / (double)tess_attention_wide_cuts(a);
+    const int64_t at = (int64_t)((double)a->sequence * (a->causal && !a->window ? sqrt(share) : share));
+    return share == 1 ? a->sequence : at / FQ * FQ;
+}
 size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a)
 {
     forward_room f;
@@ -193,6 +205,15 @@ size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a)
 
 #else
 
+int64_t tess_attention_wide_cuts(const tess_attention_arg *a)
+{
+    (void)a;
+    return 1;
+}
+int64_t tess_attention_wide_cut(const tess_attention_arg *a, int64_t k)
+{
+    return k ? a->sequence : 0;
+}
 bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t)
 {
     (void)a, (void)t;

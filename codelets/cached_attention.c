@@ -15,10 +15,6 @@ enum {
     STRIP = 64, /* elements that are summed at a time */
 };
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 /* Queries that meet the same keys: those of all heads of a group. */
 static int64_t queries_of(const tess_cached_arg *a)
 {

@@ -21,10 +21,6 @@ struct stats {
     float *target;    /* (rows): the logit there, in the tile that has it */
 };
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 static int64_t apart(const tess_cross_entropy_arg *a)
 {
     return a->ld ? a->ld : a->out;
@@ -102,6 +98,7 @@ TESS_INLINE void logits_part(const tess_work *w, int64_t k, tess_dtype t)
                        .in = t,
                        .out = TESS_F32,
                        .tb = true,
+                       .part = true,
                        .bias = bias ? bias + c : NULL};
     tess_mm_run(&d, tess_at(w->buf[0].ptr, (a->row + r0) * a->in, t), tess_at(w->buf[2].ptr, c * a->in, t), block);
     for (int64_t r = r0; r < r0 + rows; r++) {

@@ -3,16 +3,16 @@
  * oneDNN's best CPU kernels (brgemm) want A dense and row-major, C dense, and B in panels of 64 columns. A B that is
  * stored (n,k) they bring into panels well enough on their way; what else is in another form they rearrange slowly, or
  * hand to a kernel that is slower. So this file does that: B goes into panels; A is transposed or made dense in pieces
- * of 256 rows that are used while they are hot; C passes through a dense piece when it is a part of wider rows; a
- * product with a large k becomes a sum of products. Depths are filled up with zeros to whole blocks, so no kernel sees
- * a remainder. bench_mm shows what each of these is worth.
+ * of 256 rows that are used while they are hot; C passes through a dense piece when it, or a part, is a part of wider
+ * rows; a product with a large k becomes a sum of products. Depths are filled up with zeros to whole blocks, so no
+ * kernel sees a remainder. bench_mm shows what each of these is worth.
  *
  * Where the library has no such kernel for this CPU (no AVX-512), it gets the matrices as they are; where it cannot
  * multiply bf16 at all, it gets them widened to fp32, block by block; so it does with fp16 on every CPU.
  *
  * A product comes in parts (runtime/progress/parts.c): B is packed once, by columns, for all that then multiply some
- * rows of A each. The pieces that the library gets are the same whoever asks for them. For that a B stored (n,k) is
- * packed too, unless the rows are few.
+ * rows of A each, with all of B or with some columns. The pieces that the library gets are the same whoever asks for
+ * them. For that a B stored (n,k) is packed too, unless the rows are few.
  *
  * Each thread has its own table of primitives and its own buffers. The constants below bound them whatever the shapes
  * are: tess_mm_bytes. The library works with one thread, since workers are what is parallel here.
@@ -22,13 +22,13 @@
 #include <dnnl.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 enum {
-    MM_ROWS = 256,             /* rows of a piece: of A that is made dense, of C that is not dense */
-    MM_COLS = 256,             /* columns of such a piece of C, where B is packed */
-    MM_PART_ROWS = 128,        /* rows of a part, where A is dense as it lies */
-    MM_PACK_BYTES = 128 << 10, /* of B that a part packs */
+    MM_ROWS = 256,               /* rows of a piece: of A that is made dense, of C that is not dense */
+    MM_COLS = 256,               /* columns of such a piece of C, where B is packed */
+    MM_PART_ROWS = 128,          /* rows of a part, where A is dense as it lies */
+    MM_PACK_BYTES = 128 << 10,   /* of B that a part packs */
+    MM_PART_PRODUCTS = 72 << 20, /* of numbers in a part, in so many rows; in as many columns at least as a piece has */
 
     MM_A_BYTES = 1 << 20,       /* of A made dense */
     MM_B_BYTES = 6 << 20,       /* of B packed at a time */
@@ -42,6 +42,7 @@ enum {
     MM_DEEPEST_F32 = 16384,
     MM_DEEPEST_TURNED = 4096, /* and a piece of a transposed A has few rows */
     MM_DEEP = 2560,           /* beyond this k a product of bf16 with B stored (k,n) is summed from parts */
+    MM_DEEP_DENSE = 4096,     /* the same where A is dense as it lies, so that C is cut by columns, too */
     MM_DEPTH = 768,           /* of this k, whose rows stay in cache */
 
     MM_SLOTS = 256,              /* of the table of primitives, */
@@ -150,10 +151,7 @@ typedef struct mm_thread {
     dnnl_stream_t stream;
     mm_entry *slot[MM_SLOTS];
     int entries;
-    struct {
-        void *ptr;
-        size_t bytes;
-    } buffer[MM_BUFFERS];
+    tess_room_kept buffer[MM_BUFFERS];
 } mm_thread;
 
 typedef enum mm_way { MM_WAY_PANELS, MM_WAY_PLAIN, MM_WAY_WIDEN } mm_way;
@@ -271,17 +269,9 @@ static mm_thread *thread_get(void)
 
 static void *buffer_get(mm_thread *t, mm_buffer which, size_t bytes)
 {
-    const size_t huge = 2u << 20;
-    if (t->buffer[which].bytes < bytes) {
-        size_t align = bytes < huge ? 4096 : huge;
-        bytes = (bytes + align - 1) / align * align;
-        free(t->buffer[which].ptr);
-        t->buffer[which].ptr = aligned_alloc(align, bytes);
-        t->buffer[which].bytes = bytes;
-        TESS_ASSERT(t->buffer[which].ptr);
-        if (align == huge) madvise(t->buffer[which].ptr, bytes, MADV_HUGEPAGE);
-    }
-    return t->buffer[which].ptr;
+    void *ptr = tess_room_grow(&t->buffer[which], bytes);
+    TESS_ASSERT(ptr || !bytes);
+    return ptr;
 }
 
 /* Adds what was summed in fp32 to C, or puts it there. */
@@ -346,16 +336,16 @@ static void run_piece(mm_thread *t, const tess_mm *d, int64_t m, int64_t n, cons
         call(t, &piece, a, b, c);
         return;
     }
-    piece.ldc = n, piece.acc = false, piece.out = TESS_F32;
+    piece.ldc = n, piece.acc = false, piece.out = d->acc || d->out == TESS_F16 ? TESS_F32 : d->out;
     void *part = buffer_get(t, MM_C, (size_t)(m * n) * 4);
     call(t, &piece, a, b, part);
-    put_out(c, d, part, m, n);
+    const size_t row = (size_t)n * tess_dtype_size(d->out);
+    if (piece.out != d->out || d->acc)
+        put_out(c, d, part, m, n);
+    else
+        for (int64_t i = 0; i < m; i++) memcpy(tess_at_mut(c, i * d->ldc, d->out), (char *)part + (size_t)i * row, row);
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 /* How many multiples of `unit` fit into `bytes` at `each` bytes; at least one. */
 static int64_t fit(int64_t bytes, int64_t each, int64_t unit)
 {
@@ -371,8 +361,9 @@ typedef struct mm_panels {
     void *c;
     bool turn, pack;
     int64_t depth;
-    int64_t rows, strip;    /* of a piece */
-    int64_t n0, n1;         /* the columns that are packed now; */
+    int64_t rows, strip;    /* of a piece; */
+    int64_t wide;           /* a part has so many columns, in strips, of */
+    int64_t n0, n1;         /* those that are packed now; */
     int64_t cols_of_a_part; /* each part packs so many of them */
     uint32_t *panels;
 } mm_panels;
@@ -386,21 +377,24 @@ static void pack_part(void *of, int64_t k)
                                                     tess_at(p->b, d->tb ? first * d->ldb : first, d->in), d, n);
 }
 
-/* The strips of some rows. */
-static void rows_part(void *of, int64_t k)
+/* Some rows by some columns of C. Who takes parts one after the other has the same columns of B, which are in its cache
+ * then, as long as there are rows. */
+static void piece_part(void *of, int64_t k)
 {
     const mm_panels *p = of;
     const tess_mm *d = p->d;
     mm_thread *t = thread_get();
-    const int64_t i = k * p->rows, m = least(p->rows, d->m - i);
+    const int64_t blocks = (d->m + p->rows - 1) / p->rows;
+    const int64_t i = k % blocks * p->rows, m = least(p->rows, d->m - i);
+    const int64_t first = p->n0 + k / blocks * p->wide, end = least(first + p->wide, p->n1);
     const void *piece = tess_at(p->a, d->ta ? i : i * d->lda, d->in);
     if (p->turn) {
         uint32_t *hot = buffer_get(t, MM_A, (size_t)(p->rows * p->depth) * tess_dtype_size(d->in));
         (d->in == TESS_BF16 ? pack_a_bf16 : pack_a_f32)(hot, piece, d, m);
         piece = hot;
     }
-    for (int64_t j = p->n0; j < p->n1; j += p->strip) /* panels and rows of a B stored (n,k) are `depth` long */
-        run_piece(t, &p->dense, m, least(p->strip, p->n1 - j), piece,
+    for (int64_t j = first; j < end; j += p->strip) /* panels and rows of a B stored (n,k) are `depth` long */
+        run_piece(t, &p->dense, m, least(p->strip, end - j), piece,
                   p->pack ? tess_at(p->panels, (j - p->n0) * p->depth, d->in) : tess_at(p->b, j * p->depth, d->in),
                   d->bias ? d->bias + j : NULL, tess_at_mut(p->c, i * d->ldc + j, d->out));
 }
@@ -410,7 +404,7 @@ static mm_panels cut_panels(const tess_mm *d, int64_t *columns)
 {
     const tess_dtype in = d->in;
     const int64_t depth = depth_of(d->k, in), row = depth * (int64_t)tess_dtype_size(in);
-    const bool turn = d->ta || d->lda != depth || d->k != depth, few = d->m < 2 * MM_PART_ROWS;
+    const bool turn = d->ta || d->lda != depth || d->k != depth, few = d->part || d->m < 2 * MM_PART_ROWS;
     const bool pack = !d->packed && (!d->tb || d->ldb != depth || d->k != depth || !few);
     mm_panels p = {.d = d, .dense = *d, .turn = turn, .pack = pack, .depth = depth};
     p.dense.k = p.dense.lda = p.dense.ldb = depth, p.dense.ta = false, p.dense.packed = d->packed || pack;
@@ -419,16 +413,21 @@ static mm_panels cut_panels(const tess_mm *d, int64_t *columns)
     const int64_t cols = pack ? least(d->n, fit(MM_B_BYTES, row, MM_PANEL)) : d->n;
     p.rows = turn ? least(d->m, MM_ROWS) : p.dense.packed ? least(d->m, MM_PART_ROWS) : d->m, p.strip = cols;
     if (turn) p.rows = least(p.rows, fit(MM_A_BYTES, row, 1));
-    if (cols < d->n || d->ldc != d->n) {
-        p.strip = least(cols, p.dense.packed ? MM_COLS : fit(MM_C_BYTES, p.rows * 4, MM_PANEL));
+    const int64_t most = fit(MM_PART_PRODUCTS / MM_PART_ROWS, depth, MM_COLS), across = (cols + most - 1) / most;
+    const bool cut = pack && !turn && across > 1;
+    const int64_t side = cut ? round_up((cols + across - 1) / across, MM_PANEL) : MM_COLS;
+    if (cols < d->n || d->ldc != d->n || cut) {
+        p.strip = least(cols, p.dense.packed ? side : fit(MM_C_BYTES, p.rows * 4, MM_PANEL));
         p.rows = least(p.rows, fit(MM_C_BYTES, p.strip * 4, 1));
     }
+    p.wide = cut ? p.strip : cols;
     p.cols_of_a_part = fit(MM_PACK_BYTES, row, MM_PANEL);
     *columns = cols;
     return p;
 }
 
-/* B is packed once, whoever needs it: first all take some of its columns, then rows. */
+/* B is packed once, whoever needs it: first all take some of its columns, then pieces of C. Where A is turned, a part
+ * does that for all columns. */
 static void run_panels(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
 {
     int64_t cols;
@@ -441,7 +440,7 @@ static void run_panels(mm_thread *t, const tess_mm *d, const void *a, const void
             p.panels = buffer_get(t, MM_B, (size_t)(round_up(p.n1 - p.n0, MM_PANEL) * row));
             tess_parts_run((p.n1 - p.n0 + p.cols_of_a_part - 1) / p.cols_of_a_part, pack_part, &p);
         }
-        tess_parts_run((d->m + p.rows - 1) / p.rows, rows_part, &p);
+        tess_parts_run((d->m + p.rows - 1) / p.rows * ((p.n1 - p.n0 + p.wide - 1) / p.wide), piece_part, &p);
     }
 }
 
@@ -495,7 +494,8 @@ static int64_t depth_of_part(const tess_mm *d)
     const int64_t most = d->ta ? MM_DEEPEST_TURNED : d->in == TESS_BF16 ? MM_DEEPEST : MM_DEEPEST_F32;
     const int64_t parts = (d->k + most - 1) / most;
     if (d->packed) return d->k;
-    if (d->in == TESS_BF16 && d->k > MM_DEEP && !d->ta && !d->tb) return MM_DEPTH;
+    const int64_t deep = d->lda == d->k && d->k % MM_PANEL == 0 ? MM_DEEP_DENSE : MM_DEEP;
+    if (d->in == TESS_BF16 && d->k > deep && !d->ta && !d->tb) return MM_DEPTH;
     return round_up((d->k + parts - 1) / parts, MM_PANEL);
 }
 
@@ -581,7 +581,8 @@ int64_t tess_mm_parts(const tess_mm *d)
     int64_t cols;
     tess_mm part = *d;
     part.k = least(d->k, depth_of_part(d));
-    return (d->m + cut_panels(&part, &cols).rows - 1) / cut_panels(&part, &cols).rows;
+    const mm_panels p = cut_panels(&part, &cols);
+    return (d->m + p.rows - 1) / p.rows * ((least(cols, d->n) + p.wide - 1) / p.wide);
 }
 
 bool tess_mm_wide(tess_dtype t)

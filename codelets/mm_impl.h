@@ -17,11 +17,12 @@ typedef struct tess_mm {
     tess_dtype in, out; /* of A and B; of C */
     bool ta, tb, acc;
     bool packed;       /* B is what tess_mm_pack made of it, of ldb columns; n may be less, k is 4096 at most */
+    bool part;         /* a part of a body calls: it is not cut, and what B needs is done for it alone */
     bool plain;        /* leave all to the library: the yardstick of bench_mm */
     const float *bias; /* or NULL */
 } tess_mm;
 void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c);
-/* How many parts of rows it comes in, on a CPU with wide vectors. */
+/* How many parts it comes in, on a CPU with wide vectors. */
 int64_t tess_mm_parts(const tess_mm *d);
 /* Whether the library sees a CPU with vectors of 512 bits, for bf16 also with tiles: what wide_impl.h is written for.
  */

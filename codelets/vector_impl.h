@@ -124,6 +124,11 @@
         op(w, TESS_F16);                                                                                               \
     }
 
+TESS_INLINE int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* ---- elements ---------------------------------------------------------------------------------------------------- */
 
 TESS_INLINE void tess_widen(float *dst, const void *src, int64_t n, tess_dtype t)

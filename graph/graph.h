@@ -77,10 +77,15 @@ typedef struct tess_forecast {
 } tess_forecast;
 
 /* What a step's tasks allow, tiles being where they are wanted: the seconds of all of them, of the longest chain of
- * which each waits for the one before it, and of a list schedule on 1, 2, 4, ... 256 cores. */
+ * which each waits for the one before it, and of a list schedule on 1, 2, 4, ... 256 cores; and what of the chain is
+ * the tasks of each codelet, by its row in the profile. */
 enum { TESS_WIDTHS = 9 };
 typedef struct tess_parallelism {
     double work, path, seconds[TESS_WIDTHS];
+    struct {
+        uint64_t tasks;
+        double seconds;
+    } chain[TESS_PROFILE_ROWS];
 } tess_parallelism;
 
 /* Where a step's tiles live, and what that moves. */

@@ -231,8 +231,16 @@ void tess_step_parallelism(const tess_step *s, const tess_profile *measured, tes
                 sum[i] += weight(&p->task[k]), count[i]++;
         }
     tess_uses *u = tess_uses_list(p);
-    tess_plan_parallel(u, seconds, alone, out);
+    bool *chain = tess_alloc((p->tasks + 1) * sizeof *chain);
+    tess_plan_parallel(u, seconds, alone, out, chain);
+    for (size_t k = 0; k < p->tasks; k++) {
+        const tess_profile_row *r = chain[k] ? row_of(measured, p->task[k].cl) : NULL;
+        if (!r) continue;
+        out->chain[r - measured->row].tasks++;
+        out->chain[r - measured->row].seconds += alone[k];
+    }
     tess_uses_free(u);
+    free(chain);
     free(seconds);
     free(alone);
     free(sum);

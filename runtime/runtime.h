@@ -233,6 +233,12 @@ void tess_parts_run(int64_t n, tess_part_body part, void *of);
 /* From a part: returns `mine`, the body's own scratch, to the worker that runs the body, and to others as much of their
  * own, in which anything may be. */
 void *tess_part_room(void *mine, size_t bytes);
+/* Memory that one thread keeps and that only grows: what it held is lost when it does. NULL: there is no more. */
+typedef struct tess_room_kept {
+    void *ptr;
+    size_t bytes;
+} tess_room_kept;
+void *tess_room_grow(tess_room_kept *room, size_t bytes);
 
 typedef struct tess_cost {
     double flops;  /* matrix flops only */
@@ -357,12 +363,13 @@ typedef struct tess_profile_row {
     double alone;                     /* of busy: what as many workers as there are parts would still take */
     double flops, bytes;              /* bytes: passes beside flops, else what is read and written */
 } tess_profile_row;
+enum { TESS_PROFILE_ROWS = 64 };
 typedef struct tess_profile {
     double wall, busy, waiting, scheduling, idle; /* wall is one clock's, the others are summed over workers, with a GPU
                                                    * over its own alone */
     double submit;                                /* the main thread's seconds in tess_submit, throttling excluded */
     double flops;                                 /* matrix flops of all tasks */
-    tess_profile_row row[64];
+    tess_profile_row row[TESS_PROFILE_ROWS];
     int rows; /* longest first */
 } tess_profile;
 /* Begins to count anew. */

@@ -4,12 +4,15 @@
  * message takes no core.
  *
  *     tess_parallelism p;
- *     tess_plan_parallel(uses, seconds, alone, &p);    // p.work / p.path: so many cores could be busy on average
+ *     tess_plan_parallel(uses, seconds, alone, &p, chain);    // p.work / p.path: so many cores could be busy on
+ * average
  */
 #include "heap_impl.h"
 #include "plan.h"
 #include <stdlib.h>
 #include <string.h>
+
+enum { NOBODY = UINT32_MAX };
 
 /* ---- who waits for whom ---- */
 
@@ -148,18 +151,23 @@ static double schedule(const tess_uses *u, const struct waits *w, const double *
     return s.now;
 }
 
-void tess_plan_parallel(const tess_uses *u, const double *seconds, const double *alone, tess_parallelism *out)
+void tess_plan_parallel(const tess_uses *u, const double *seconds, const double *alone, tess_parallelism *out,
+                        bool *chain)
 {
     struct waits w = find_waits(u);
     double *begin = tess_alloc((u->tasks + 1) * sizeof *begin); /* the list is in an order in which it can run */
+    uint32_t *after = tess_alloc((u->tasks + 1) * sizeof *after), last = NOBODY; /* [task]: whom it waits for longest */
     *out = (tess_parallelism){0};
+    for (size_t k = 0; k < u->tasks; k++) after[k] = NOBODY;
     for (size_t k = 0; k < u->tasks; k++) {
         const double end = begin[k] + (alone ? alone : seconds)[k];
         out->work += seconds[k];
-        if (end > out->path) out->path = end;
+        if (end > out->path) out->path = end, last = (uint32_t)k;
         for (size_t i = w.first[k]; i < w.first[k + 1]; i++)
-            if (begin[w.behind[i]] < end) begin[w.behind[i]] = end;
+            if (begin[w.behind[i]] < end) begin[w.behind[i]] = end, after[w.behind[i]] = (uint32_t)k;
     }
+    for (size_t k = 0; chain && k < u->tasks; k++) chain[k] = false;
+    for (; chain && last != NOBODY; last = after[last]) chain[last] = true;
     for (int i = 0; i < TESS_WIDTHS; i++) out->seconds[i] = schedule(u, &w, seconds, alone, (size_t)1 << i);
-    free(begin), free(w.first), free(w.behind), free(w.left);
+    free(begin), free(after), free(w.first), free(w.behind), free(w.left);
 }

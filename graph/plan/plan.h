@@ -194,8 +194,9 @@ static inline double tess_forecast_measure(const tess_forecast *f)
 }
 
 /* parallel.c: what the list allows, its tasks taking these seconds, and those of `alone` where all their parts have
- * cores; NULL: they have no parts. */
-void tess_plan_parallel(const tess_uses *u, const double *seconds, const double *alone, tess_parallelism *out);
+ * cores; NULL: they have no parts. chain, unless NULL: for each task whether it is in the longest chain. */
+void tess_plan_parallel(const tess_uses *u, const double *seconds, const double *alone, tess_parallelism *out,
+                        bool *chain);
 
 /* ---- the two levels that there are ---- */
 

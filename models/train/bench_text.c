@@ -97,7 +97,21 @@ static void print_parallelism(FILE *out, const tess_bench_run *b, const tess_pro
             x.path > 0 ? x.work / x.path : 1, 1e3 * x.work, 1e3 * x.path);
     for (int i = 0; i < TESS_WIDTHS; i++)
         fprintf(out, "%s %.0f%% of %d", i ? "," : "", 100 * x.work / (x.seconds[i] * (1 << i)), 1 << i);
-    fprintf(out, " cores work\n");
+    fprintf(out, " cores work\nthe longest chain:");
+    bool some = false;
+    for (bool told[TESS_PROFILE_ROWS] = {false};;) {
+        int most = -1;
+        for (int i = 0; i < p->rows; i++)
+            if (x.chain[i].tasks && !told[i] && (most < 0 || x.chain[i].seconds > x.chain[most].seconds)) most = i;
+        if (most < 0) break;
+        const tess_profile_row *r = &p->row[most];
+        told[most] = true;
+        fprintf(out, "%s %.1f ms in %d %s %s", some ? "," : "", 1e3 * x.chain[most].seconds, (int)x.chain[most].tasks,
+                r->name, tess_dtype_name(r->dtype));
+        if (r->alone < r->busy) fprintf(out, " of %.1f parts", r->busy / r->alone);
+        some = true;
+    }
+    fprintf(out, "\n");
 }
 
 void tess_bench_print(FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)

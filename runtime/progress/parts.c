@@ -41,10 +41,7 @@ static struct {
     bool counts, shy;
     _Atomic uint64_t taken;  /* by others than the owner */
     _Atomic uint64_t unsaid; /* bodies in other parts than their codelets say; counted with shy owners */
-    struct {
-        void *ptr;
-        size_t bytes;
-    } room[TESS_MAX_WORKERS];
+    tess_room_kept room[TESS_MAX_WORKERS];
 } board;
 
 /* What this thread does: it owns a body, or it helps with one. */
@@ -286,16 +283,24 @@ void *tess_part_room(void *mine, size_t bytes)
 
 void *tess_parts_room(int worker, size_t bytes)
 {
-    void **room = &board.room[worker].ptr;
-    size_t *has = &board.room[worker].bytes;
-    if (*has >= bytes) return *room;
+    tess_room_kept *room = &board.room[worker];
+    const size_t had = room->bytes;
+    if (had >= bytes) return room->ptr;
+    void *ptr = tess_room_grow(room, bytes);
+    if (!ptr)
+        tess_die("memory: no room is left for a worker's scratch (fewer workers, STARPU_NCPU, or shorter sequences)");
+    if (board.holds) board.holds((int64_t)room->bytes - (int64_t)had);
+    return ptr;
+}
+
+void *tess_room_grow(tess_room_kept *room, size_t bytes)
+{
+    if (room->bytes >= bytes) return room->ptr;
     const size_t align = bytes < HUGE ? PAGE : HUGE; /* of less than a huge page there is none */
     bytes = (bytes + align - 1) / align * align;
-    free(*room);
-    if (board.holds) board.holds((int64_t)bytes - (int64_t)*has);
-    if (!(*room = aligned_alloc(align, bytes)))
-        tess_die("memory: no room is left for a worker's scratch (fewer workers, STARPU_NCPU, or shorter sequences)");
-    if (align == HUGE) madvise(*room, bytes, MADV_HUGEPAGE);
-    *has = bytes;
-    return *room;
+    free(room->ptr);
+    *room = (tess_room_kept){aligned_alloc(align, bytes), bytes};
+    if (!room->ptr) room->bytes = 0;
+    if (room->ptr && align == HUGE) madvise(room->ptr, bytes, MADV_HUGEPAGE);
+    return room->ptr;
 }

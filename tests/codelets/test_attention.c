@@ -378,6 +378,11 @@ TEST(blocks)
 {
     check_all(1, LONG(700, 530), 1, 1, LONG(16, 5), 0);
 }
+/* Forward these are two parts, of which the first sees only some of the keys where it is causal. */
+TEST(parts_of_queries)
+{
+    check_all(1, LONG(1100, 1030), 2, 1, LONG(8, 3), 0);
+}
 TEST(blocks_and_dropout)
 {
     check_all(1, LONG(600, 530), 1, 1, LONG(8, 3), 0.5f);

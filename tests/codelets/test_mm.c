@@ -170,6 +170,23 @@ TEST(many_panels)
     }
 }
 
+/* C is cut by rows and by columns, evenly or not, in its own rows or a part of wider ones; of a deep product too. */
+TEST(parts_by_columns)
+{
+    const int64_t shape[][3] = {{270, 1000, 768}, {140, 700, 2624}, {257, 600, 3072}, {130, 2304, 300}};
+    for (int i = 0; i < 32; i++) {
+        const int64_t *s = shape[i % 4];
+        tess_mm d = {.m = s[0], .n = s[1], .k = s[2], .in = i & 4 ? TESS_BF16 : TESS_F32};
+        float *bias = matrix(d.n, TESS_F32, false);
+        d.out = i & 8 ? d.in : TESS_F32;
+        d.tb = i & 8, d.acc = i & 16;
+        if (i & 16) d.bias = bias;
+        d.lda = d.k, d.ldb = d.tb ? d.k : d.n, d.ldc = d.n + (i & 4);
+        CHECK_NEAR(error_of(d, false), 0, d.out == TESS_BF16 ? 4e-3 : 4e-6);
+        free(bias);
+    }
+}
+
 /* Deep products are sums of several. */
 TEST(deep)
 {

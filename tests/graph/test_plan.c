@@ -190,6 +190,7 @@ TEST(what_a_list_allows)
     struct list l;
     tess_parallelism p;
     static const double seconds[] = {1, 2, 3, 4, 1, 2};
+    bool chain[6];
     begin(&l, 6, 5);
     for (uint32_t t = 0; t < 5; t++) add_tile(&l, t, 1, true);
     add_use(&l, 0, 0, TESS_W), add_use(&l, 0, 1, TESS_R), add_use(&l, 0, 2, TESS_R);      /* 0, then 1 and 2 */
@@ -197,8 +198,9 @@ TEST(what_a_list_allows)
     add_use(&l, 2, 2, TESS_W), add_use(&l, 2, 4, TESS_W), add_use(&l, 2, 5, TESS_R);      /* 2, 4, 5 */
     add_use(&l, 3, 1, TESS_R), add_use(&l, 3, 2, TESS_R), add_use(&l, 3, 4, TESS_W);      /* and 1 before 4 */
     add_use(&l, 4, 0, TESS_SCRATCH | TESS_RW), add_use(&l, 4, 1, TESS_SCRATCH | TESS_RW); /* of no matter */
-    tess_plan_parallel(&l.u, seconds, NULL, &p);
+    tess_plan_parallel(&l.u, seconds, NULL, &p, chain);
     CHECK(p.work == 13 && p.path == 1 + 2 + 4 + 2);
+    CHECK(chain[0] && chain[1] && !chain[2] && chain[3] && !chain[4] && chain[5]);
     CHECK(p.seconds[0] == 13);
     /* Two cores: 0 to 1; 1 to 3 beside 2 to 4; 3 to 7, 4 to 5; 5 to 9. */
     CHECK(p.seconds[1] == 9 && p.seconds[TESS_WIDTHS - 1] == 9);
@@ -207,7 +209,7 @@ TEST(what_a_list_allows)
     add_tile(&l, 0, 1, true);
     for (uint32_t k = 0; k < 10; k++) add_use(&l, 0, k, TESS_R);
     const double ones[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-    tess_plan_parallel(&l.u, ones, NULL, &p);
+    tess_plan_parallel(&l.u, ones, NULL, &p, NULL);
     CHECK(p.work == 10 && p.path == 1 && p.seconds[0] == 10 && p.seconds[1] == 5 && p.seconds[2] == 3);
     CHECK(p.seconds[3] == 2 && p.seconds[4] == 1);
     /* Three tasks one behind the other, of 8 each; the first and the last have 4 parts of 2. */
@@ -215,7 +217,7 @@ TEST(what_a_list_allows)
     begin(&l, 3, 1);
     add_tile(&l, 0, 1, true);
     for (uint32_t k = 0; k < 3; k++) add_use(&l, 0, k, TESS_RW);
-    tess_plan_parallel(&l.u, eights, alone, &p);
+    tess_plan_parallel(&l.u, eights, alone, &p, NULL);
     CHECK(p.work == 24 && p.path == 2 + 8 + 2);
     CHECK(p.seconds[0] == 24 && p.seconds[1] == 4 + 8 + 4 && p.seconds[2] == 12 && p.seconds[8] == 12);
     /* Two of 6 in 3 parts of 2, which nobody waits for, and one of 3 behind the first: on four cores both begin, two
@@ -226,7 +228,7 @@ TEST(what_a_list_allows)
     for (uint32_t t = 0; t < 2; t++) add_tile(&l, t, 1, true);
     add_use(&l, 0, 0, TESS_W), add_use(&l, 0, 2, TESS_R);
     add_use(&l, 1, 1, TESS_W);
-    tess_plan_parallel(&l.u, uneven, thirds, &p);
+    tess_plan_parallel(&l.u, uneven, thirds, &p, NULL);
     CHECK(p.work == 15 && p.path == 5);
     CHECK(p.seconds[0] == 15 && p.seconds[1] == 9 && p.seconds[2] == 5 && p.seconds[3] == 5);
 }
