@@ -72,11 +72,13 @@ static void set_asleep(int worker, bool is)
     asleep[worker] = is;
 }
 
-/* After a look that found no task, at the same moment; after one that helped StarPU looks again. */
+/* After a look that found no task, at the same moment; after one that helped StarPU looks again. A GPU's worker helps
+ * nobody. */
 static unsigned rest(void *unused)
 {
     const int worker = starpu_worker_get_id();
     (void)unused;
+    if (starpu_worker_get_type(worker) != STARPU_CPU_WORKER) return 1;
     set_asleep(worker, false);
     if (help && help(worker)) return 0;
     set_asleep(worker, true);

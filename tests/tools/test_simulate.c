@@ -494,10 +494,11 @@ TEST(eight_gpus_of_a_process_are_starpus)
                " \"matrix_gflops\": {\"fp32\": 2000, \"bf16\": 20000}, \"gpus\": {\"count\": 8, \"name\": \"H\",\n"
                "  \"memory_gib\": 80, \"copy_gb_s\": 3350, \"matrix_gflops\": {\"fp32\": 66900, \"bf16\": 989400},\n"
                "  \"host_link\": {\"gb_s\": 55, \"gpus\": 2}, \"peer_link\": {\"gb_s\": 450}}}\n");
+    RUN("simulate", "run.json", "--machine", "node.json", "--ranks-per-node", "1");
+    EXPECT_ERROR(2, "has 8 GPUs for a rank, and a process has a plan for one");
     RUN("simulate", "run.json", "--machine", "node.json");
-    EXPECT_ERROR(2, "has 8 GPUs, and a process has a plan for one (STARPU_NCUDA=1 takes the first; "
-                    "memory.gpu_plan=false leaves all to StarPU)");
-    RUN("simulate", "run.json", "--machine", "node.json",
+    EXPECT_ERROR(2, "8 ranks on each node, and its 12 cores cannot be divided evenly");
+    RUN("simulate", "run.json", "--machine", "node.json", "--ranks-per-node", "1",
         "model={\"model_type\": \"gpt2\", \"n_embd\": 1600, \"n_head\": 25, \"n_layer\": 48, \"vocab_size\": 50257}",
         "memory.gpu_plan=false", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=32",
         "train_micro_batch_size_per_gpu=32", "--steps", "1");
@@ -517,11 +518,19 @@ TEST(every_shipped_machine_is_one)
     for (size_t i = 0; i < sizeof shipped / sizeof *shipped; i++) {
         char machine[4200];
         snprintf(machine, sizeof machine, "%s/../machines/%s.json", TESS_TESTS, shipped[i]);
-        RUN("simulate", "run.json", "--machine", machine, "--steps", "1");
+        RUN("simulate", "run.json", "--machine", machine, "--ranks-per-node", "1", "--steps", "1");
         EXPECT_DONE();
         CHECK_HAS(ran.out, ", 1 GPU (");
     }
     unsetenv("STARPU_NCUDA");
+    /* A rank for each GPU, if nothing else is said. */
+    char machine[4200];
+    snprintf(machine, sizeof machine, "%s/../machines/dgx-h100.json", TESS_TESTS);
+    RUN("simulate", "run.json", "--machine", machine, "train_micro_batch_size_per_gpu=1", "--steps", "1");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, ", 8 GPUs (");
+    CHECK_HAS(ran.out, "ranks     8, 8 on each node: 8 for data x 1 tensor parallel x 1 stages of a pipeline");
+    CHECK(behind(ran.out, "\nmessages  ") > 0);
 }
 
 TEST(what_is_no_machine_is_one_line)
@@ -529,12 +538,12 @@ TEST(what_is_no_machine_is_one_line)
     static const struct {
         const char *text, *says;
     } wrong[] = {
-        {"{\"name\": \"x\", \"cores\": 0}", "cores: 0, expected a number from 1"},
+        {"{\"name\": \"x\", \"cores\": 0}", "cores: 0, expected a whole number from 1"},
         {"{\"name\": \"x\", \"cores\": 1.5}", "cores: 1.5, expected a whole number from 1 to 256"},
         {"{\"name\": \"x\", \"cores\": 2, \"memory_gib\": 4}", "matrix_gflops: missing, expected an object"},
         {"{\"name\": \"x\", \"cors\": 2}", "unknown key cors (did you mean cores?)"},
         {MACHINE(2, ", \"drive_gb_s\": {\"read\": 1}"), "drive_gb_s.write: missing, expected a number"},
-        {MACHINE(2, ", \"nodes\": 0"), "nodes: 0, expected a number from 1"},
+        {MACHINE(2, ", \"nodes\": 0"), "nodes: 0, expected a whole number from 1"},
         {MACHINE(2, ", \"nodes\": 2"), "2 nodes, and nothing between them"},
         {MACHINE(2, ", \"network\": {\"gb_s\": 1, \"topology\": \"ring\"}"), "network.topology: \"ring\", expected"},
         {MACHINE(2, ", \"network\": {\"gb_s\": 1, \"latency_us\": 1, \"uplinks\": 1}"),
@@ -566,7 +575,7 @@ TEST(what_is_no_machine_is_one_line)
     EXPECT_ERROR(2, "none.json: cannot be read: No such file or directory");
     RUN("simulate", "run.json", "--machine", "two.json", "--ranks-per-node", "3");
     EXPECT_ERROR(2, "3 ranks on each node, and its 2 cores cannot be divided evenly");
-    write_text("net.json", MACHINE(2, NETWORK));
+    write_text("net.json", MACHINE(2, DRIVE NETWORK));
     RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "parallel.tensor=3");
     EXPECT_ERROR(2, "tensor");
     RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--ranks-per-node", "2", "memory.cpu=1MiB",

@@ -127,8 +127,8 @@ int starpu_pthread_cond_broadcast(starpu_pthread_cond_t *cond)
 int starpu_pthread_cond_wait(starpu_pthread_cond_t *cond, starpu_pthread_mutex_t *mutex)
 {
     struct tess_condition *c = _tess_condition(cond);
+    c->waiting++; /* before the first call of SimGrid: who signals need not have the lock */
     sg_sem_t turn = _tess_turn(&c->turn);
-    c->waiting++;
     starpu_pthread_mutex_unlock(mutex);
     sg_sem_acquire(turn);
     starpu_pthread_mutex_lock(mutex);
@@ -139,11 +139,11 @@ int starpu_pthread_cond_timedwait(starpu_pthread_cond_t *cond, starpu_pthread_mu
                                   const struct timespec *until)
 {
     struct tess_condition *c = _tess_condition(cond);
-    sg_sem_t turn = _tess_turn(&c->turn);
     struct timespec now;
     _starpu_clock_gettime(&now);
     const double left = (double)(until->tv_sec - now.tv_sec) + 1e-9 * (double)(until->tv_nsec - now.tv_nsec);
     c->waiting++;
+    sg_sem_t turn = _tess_turn(&c->turn);
     starpu_pthread_mutex_unlock(mutex);
     const int late = left <= 0 || sg_sem_acquire_timeout(turn, left);
     if (late && c->waiting > 0)
