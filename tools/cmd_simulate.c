@@ -192,6 +192,11 @@ static tess_status simulate(const tess_simulated *m, int ranks_here, char **argu
 static tess_status check_ranks(const tess_simulated *m, const char *file, int ranks_here)
 {
     tess_simulated part = *m;
+    const char *policies = getenv("STARPU_SCHED_LIB");
+    if (policies && *policies && m->nodes * ranks_here > 1)
+        return tess_error(TESS_INVALID, "STARPU_SCHED_LIB",
+                          "%s and %d ranks, of which each has a StarPU of its own here (--nodes 1 --ranks-per-node 1)",
+                          policies, m->nodes * ranks_here);
     if (m->nodes > 1 && !m->net.there)
         return tess_error(TESS_INVALID, file, "%d nodes, and nothing between them (\"network\" says what)", m->nodes);
     if (m->net.below && m->nodes % m->net.below)

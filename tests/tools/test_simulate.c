@@ -473,6 +473,35 @@ TEST(policies_act_on_a_node_with_gpus)
     }
 }
 
+/* docs/own-policy.c, which takes what became ready last: the same tasks in another time. */
+TEST(a_policy_of_ones_own_acts)
+{
+    SIMULATE_SETUP();
+#ifdef TESS_SIMULATED_POLICY
+    const double tasks = behind(ran.out, "\ntasks     "), seconds = behind(ran.out, "\nstep      ");
+    setenv("STARPU_SCHED_LIB", TESS_SIMULATED_POLICY, 1);
+    RUN("simulate", "run.json", "--machine", "two.json");
+    EXPECT_DONE();
+    CHECK_EQ((int)behind(ran.out, "\ntasks     "), (int)tasks);
+    CHECK(behind(ran.out, "\nstep      ") != seconds);
+    setenv("STARPU_SCHED", "prio", 1); /* which it has not, and StarPU has */
+    RUN("simulate", "run.json", "--machine", "two.json");
+    EXPECT_DONE();
+    CHECK_NEAR(behind(ran.out, "\nstep      "), seconds, 0);
+    unsetenv("STARPU_SCHED");
+    write_text("gpu.json", MACHINE(8, GPUS(4, "1", "")));
+    RUN("simulate", "run.json", "--machine", "gpu.json", "--ranks-per-node", "1", "memory.gpu_plan=false");
+    EXPECT_DONE();
+    CHECK_EQ((int)behind(ran.out, "\ntasks     "), (int)tasks);
+    RUN("simulate", "run.json", "--machine", "gpu.json");
+    EXPECT_ERROR(2, "and 4 ranks, of which each has a StarPU of its own here");
+    setenv("STARPU_SCHED_LIB", TESS_OWN_POLICY, 1);
+    RUN("simulate", "run.json", "--machine", "two.json");
+    EXPECT_ERROR(2, "was built with the headers of a StarPU that simulates nothing");
+    unsetenv("STARPU_SCHED_LIB");
+#endif
+}
+
 /* StarPU's own modular-gemm leaves tasks to nobody where there is a GPU: SimGrid says so and exits as if all were well.
  */
 TEST(who_stands_still_is_told)
