@@ -70,6 +70,9 @@ double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess
 
 /* ---- in a program that simulates alone ---- */
 
+/* How the program that simulates ends where all threads that are left wait for ever. */
+enum { TESS_STANDS_STILL = 120 };
+
 /* What the ranks of a simulation share. They are threads of one process, each with variables of its own
  * (tools/simulator.c), so this lies outside of all of them. Whoever starts them says how many there are, in all and on
  * each node, the latency of a message between nodes, and has zeros in all else. */

@@ -1,6 +1,7 @@
 /* tessera simulate: a step on a machine that is a file, beside the same step here, and on machines that are nowhere. */
 #define CHECK_MAIN
 #include "tiny.h"
+#include <dirent.h>
 #include <sys/stat.h>
 
 /* Rates that make the drive matter: a second of a core is a few MB of it. */
@@ -220,7 +221,7 @@ TEST(a_signal_leaves_nothing_behind)
     kill(simulator, SIGKILL);
     run_finish(ranks);
     unsetenv("TMPDIR");
-    EXPECT_ERROR(1, "simulation: was killed by signal 9");
+    EXPECT_ERROR(1, "simulation: was killed (out of memory?");
     CHECK_EQ(names_in("tmp", "tessera-simulate-", NULL), 0);
 }
 
@@ -282,6 +283,8 @@ TEST(a_sweep_that_has_no_row_is_one_line)
     EXPECT_ERROR(2, "seed=1,,2 has a value that is empty");
     RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1,2", "--trace", "1:1");
     EXPECT_ERROR(2, "--trace: a sweep leaves no timeline");
+    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1", "seed=2");
+    EXPECT_ERROR(2, "--sweep: seed is there twice");
 }
 
 /* The sweep alone is told, as by kill; what it has started clears what it has made. */
@@ -402,10 +405,11 @@ TEST(a_traced_step_is_a_timeline_of_the_machine)
 
 /* ---- GPUs ---- */
 
-#define GPUS(count, gib, more)                                                                                         \
+#define GPUS(count, gib, more) GPUS_OF(count, gib, "", more)
+#define GPUS_OF(count, gib, link, more)                                                                                \
     ", \"gpus\": {\"count\": " #count ", \"name\": \"made up\", \"memory_gib\": " gib ", \"copy_gb_s\": 10, "          \
     "\"task_us\": 5,\n \"matrix_gflops\": {\"fp32\": 100, \"bf16\": 200}, "                                            \
-    "\"host_link\": {\"gb_s\": 1, \"latency_us\": 10}" more "}"
+    "\"host_link\": {\"gb_s\": 1, \"latency_us\": 10" link "}" more "}"
 
 /* The room of its worker, and little more than the largest task takes. */
 #define CAPPED "memory.gpu=104MiB"
@@ -527,7 +531,7 @@ TEST(eight_gpus_of_a_process_are_starpus)
     EXPECT_ERROR(2, "has 8 GPUs for a rank, and a process has a plan for one");
     RUN("simulate", "run.json", "--machine", "node.json");
     EXPECT_ERROR(2, "8 ranks on each node, and its 12 cores cannot be divided evenly");
-    setenv("STARPU_SCHED", "dm", 1); /* docs/simulate.md says what dmdas does there */
+    setenv("STARPU_SCHED", "dm", 1);
     RUN("simulate", "run.json", "--machine", "node.json", "--ranks-per-node", "1",
         "model={\"model_type\": \"gpt2\", \"n_embd\": 1600, \"n_head\": 25, \"n_layer\": 48, \"vocab_size\": 50257}",
         "memory.gpu_plan=false", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=32",
@@ -541,21 +545,103 @@ TEST(eight_gpus_of_a_process_are_starpus)
     CHECK(behind(ran.out, "\nGPU       ") < 8 * 0.9 * 80 * 1073741824); /* what StarPU may have of their memory */
 }
 
+TEST(a_sweep_says_what_ranks_and_gpus_hold)
+{
+    SIMULATE_SETUP();
+    write_text("ranks.json", MACHINE(2, DRIVE NETWORK));
+    RUN("simulate", "run.json", "--machine", "ranks.json", "--nodes", "2", BATCH, "--sweep", "seed=1,2");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "tokens/s  RAM        bound by");
+    write_text("gpu.json", MACHINE(2, GPUS(1, "1", "")));
+    RUN("simulate", "run.json", "--machine", "gpu.json", "--sweep", "seed=1,2");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "tokens/s  RAM        GPU        bound by");
+}
+
+/* What is said of a step does not depend on how many there were, nor on the first, which warms up. */
+TEST(as_much_is_exposed_in_one_step_as_in_four)
+{
+    SIMULATE_SETUP();
+    double exposed[2];
+    write_text("ranks.json", MACHINE(2, DRIVE NETWORK));
+    for (int i = 0; i < 2; i++) {
+        RUN("simulate", "run.json", "--machine", "ranks.json", "--nodes", "2", BATCH, "zero_optimization.stage=3",
+            "--steps", i ? "4" : "1");
+        EXPECT_DONE();
+        const char *at = strstr(ran.out, "without a task for ");
+        exposed[i] = at ? strtod(at + 19, NULL) : -1;
+    }
+    CHECK(exposed[0] > 0);
+    CHECK_NEAR(exposed[0], exposed[1], 0.11);
+}
+
+TEST(a_link_that_ranks_share_is_half_of_one)
+{
+    SIMULATE_SETUP();
+    double alone[2];
+    for (int i = 0; i < 2; i++) {
+        write_text("gpu.json", i ? MACHINE(4, GPUS_OF(2, "1", ", \"gpus\": 2", "")) : MACHINE(4, GPUS(2, "1", "")));
+        RUN("simulate", "run.json", "--machine", "gpu.json", CAPPED, BATCH);
+        EXPECT_DONE();
+        alone[i] = behind(strstr(ran.out, "\nbound "), "the GPUs alone, ");
+        CHECK(alone[i] > 0);
+        CHECK(behind(ran.out, "\nstep      ") > 0.999 * alone[i]);
+    }
+    CHECK_NEAR(alone[1], 2 * alone[0], 0.01 * alone[1]);
+}
+
+/* Written is twice as fast as read, alone and both at a time: all of it is then (bytes / rate) of each, added up. */
+TEST(a_drive_goes_by_its_rates_both_ways)
+{
+    SIMULATE_SETUP();
+    write_text("drive.json", MACHINE(2, ", \"drive_gb_s\": {\"read\": 0.02, \"write\": 0.04, \"mixed_read\": 0.01, "
+                                        "\"mixed_write\": 0.02}"));
+    RUN("simulate", "run.json", "--machine", "drive.json", "memory.cpu=14MiB", "memory.path=nowhere");
+    EXPECT_DONE();
+    const double reads = behind(ran.out, "\ndisk      reads "), writes = behind(ran.out, " and writes "),
+                 alone = behind(ran.out, "the cores alone, "), step = behind(ran.out, "\nstep      ");
+    CHECK_NEAR(alone, (reads / 0.02e9 + writes / 0.04e9) / 2, 1e-3 * alone);
+    CHECK(step > 0.999 * alone && step < 1.3 * alone);
+}
+
+TEST(many_cores_are_many_workers)
+{
+    SIMULATE_SETUP();
+    write_text("many.json", MACHINE(256, ""));
+    RUN("simulate", "run.json", "--machine", "many.json", "--steps", "1");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "made up: 256 cores");
+}
+
+TEST(a_full_disk_is_no_standstill)
+{
+    SIMULATE_SETUP();
+    run_stdout = "/dev/full";
+    RUN("simulate", "run.json", "--machine", "two.json");
+    run_stdout = NULL;
+    EXPECT_ERROR(1, "stdout: ");
+}
+
 TEST(every_shipped_machine_is_one)
 {
-    static const char *const shipped[] = {"box-24gb", "dgx-a100", "dgx-h100", "dgx2-v100", "gh200"};
+    char dir[4000], machine[4300];
+    int machines = 0;
     SIMULATE_SETUP();
-    setenv("STARPU_NCUDA", "1", 1);
-    for (size_t i = 0; i < sizeof shipped / sizeof *shipped; i++) {
-        char machine[4200];
-        snprintf(machine, sizeof machine, "%s/../machines/%s.json", TESS_TESTS, shipped[i]);
-        RUN("simulate", "run.json", "--machine", machine, "--ranks-per-node", "1", "--steps", "1");
+    snprintf(dir, sizeof dir, "%s/../machines", TESS_TESTS);
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d)); machines++) {
+        if (e->d_name[0] == '.') continue;
+        snprintf(machine, sizeof machine, "%s/%s", dir, e->d_name);
+        setenv("STARPU_NCUDA", "1", 1); /* this machine's, which is nothing to those */
+        RUN("simulate", "run.json", "--machine", machine, "--nodes", "1", "--ranks-per-node", "1", "--steps", "1",
+            "memory.gpu_plan=false");
+        unsetenv("STARPU_NCUDA");
         EXPECT_DONE();
-        CHECK_HAS(ran.out, ", 1 GPU (");
+        if (strncmp(e->d_name, "cpu", 3)) CHECK_HAS(ran.out, strncmp(e->d_name, "dgx", 3) ? ", 1 GPU (" : " GPUs (");
     }
-    unsetenv("STARPU_NCUDA");
+    if (d) closedir(d);
+    CHECK(machines >= 7);
     /* A rank for each GPU, if nothing else is said. */
-    char machine[4200];
     snprintf(machine, sizeof machine, "%s/../machines/dgx-h100.json", TESS_TESTS);
     RUN("simulate", "run.json", "--machine", machine, "train_micro_batch_size_per_gpu=1", "--steps", "1");
     EXPECT_DONE();
@@ -591,6 +677,7 @@ TEST(what_is_no_machine_is_one_line)
         {MACHINE(2, GPUS(2, "1", ", \"peer_link\": {\"gb_s\": 1, \"pairs\": [[0, 2]]}")),
          "gpus.peer_link.pairs: [0,2], expected two different GPUs"},
         {MACHINE(2, GPUS(1, "1", ", \"shares\": {\"products\": 0}")), "gpus.shares.products: 0, expected a number"},
+        {"{\"name\": \"a\\nb\"}", "expected a text of one line"},
         {"[1]", "expected an object"},
         {"{", "line 1"},
     };
