@@ -68,13 +68,26 @@ double tess_simulated_bound(const tess_simulated *m, tess_dtype t, tess_cost cos
 /* The same of a GPU, which is no faster than its memory either. */
 double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess_cost cost);
 
+/* Which ranks are simulated. Ranks that have the same to do are one: the first of every `tensor` in a row, of the first
+ * `model` ranks, is there, and each other one does what one of them does (docs/decisions/0029). */
+typedef struct tess_fold {
+    int model;  /* ranks whose repetition all are; all of them: ranks of data parallelism are not folded */
+    int tensor; /* ranks of tensor parallelism that are one; 1: they are not folded */
+} tess_fold;
+/* Returns the one that does what this one does. */
+static inline int tess_fold_of(tess_fold f, int rank)
+{
+    return rank % f.model / f.tensor * f.tensor;
+}
+
 /* ---- in a program that simulates alone ---- */
 
 /* What the ranks of a simulation share. They are threads of one process, each with variables of its own
  * (tools/simulator.c), so this lies outside of all of them. Whoever starts them says how many there are, in all and on
- * each node, the latency of a message between nodes, and has zeros in all else. */
+ * each node, which of them are there, the latency of a message between nodes, and has zeros in all else. */
 typedef struct tess_cluster {
     int ranks, ranks_here;
+    tess_fold fold;
     double latency;
     atomic_int said;               /* why they end */
     uint64_t (*sent)[2];           /* bytes, by rank: to ranks of the same node, and of others */

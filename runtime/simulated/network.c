@@ -36,7 +36,7 @@ struct tess_network {
     sg_host_t *host;            /* of each node */
 };
 
-/* A span under way. */
+/* A span under way, or those of an exchange with ranks that are not there; the end of these is NULL. */
 struct job {
     struct end *from, *to;
     struct job *next;
@@ -118,16 +118,16 @@ static void carry(struct job *j)
 {
     const tess_cluster *c = tess_cluster_here;
     const struct tess_network *n = c->network;
-    const int from = j->from->from, to = j->from->to;
-    struct end *theirs = from == tess_cluster_rank ? j->to : j->from, *mine = theirs == j->to ? j->from : j->to;
-    struct tess_port *other = &n->port[from == tess_cluster_rank ? to : from];
-    TESS_ASSERT(j->from->bytes == j->to->bytes);
+    const struct end *one = j->from ? j->from : j->to;
+    struct end *theirs = one->from == tess_cluster_rank ? j->to : j->from, *mine = theirs == j->to ? j->from : j->to;
+    struct tess_port *other = theirs ? &n->port[one->from == tess_cluster_rank ? one->to : one->from] : NULL;
+    TESS_ASSERT(!theirs || theirs->bytes == mine->bytes);
     moves(1);
-    other->moves(1);
-    sg_host_sendto(n->host[node_of(from)], n->host[node_of(to)], (double)j->from->bytes);
-    other->moves(-1);
+    if (other) other->moves(1);
+    sg_host_sendto(n->host[node_of(one->from)], n->host[node_of(one->to)], (double)one->bytes);
+    if (other) other->moves(-1);
     moves(-1);
-    other->ended(theirs);
+    if (other) other->ended(theirs);
     end_here(mine);
     free(j);
 }
@@ -180,22 +180,44 @@ static void give(struct end *e)
     *at = e;
 }
 
+static struct end *end_new(tess_exchange *of, const tess_span *s)
+{
+    struct end *e = tess_alloc(sizeof *e);
+    const int me = tess_cluster_rank;
+    *e = (struct end){.from = s->sends ? me : s->peer,
+                      .to = s->sends ? s->peer : me,
+                      .tag = s->tag,
+                      .sends = s->sends,
+                      .bytes = s->bytes,
+                      .of = of};
+    return e;
+}
+
+/* A rank that is not there comes to the same place of its list when this one does. So all that goes to such ranks of
+ * this node, or of others, is one transfer, and what comes from them is one. */
 static void take(tess_exchange *exchange)
 {
     const tess_message_arg *m = exchange->task->arg;
     const int me = tess_cluster_rank;
+    struct end *absent[2][2] = {0};
     exchange->left = m->spans + 1; /* it does not end while some are yet to be given */
     for (unsigned i = 0; i < m->spans; i++) {
         const tess_span *s = &m->span[i];
-        struct end *e = tess_alloc(sizeof *e);
-        *e = (struct end){.from = s->sends ? me : s->peer,
-                          .to = s->sends ? s->peer : me,
-                          .tag = s->tag,
-                          .sends = s->sends,
-                          .bytes = s->bytes,
-                          .of = exchange};
-        if (s->sends) tess_cluster_here->sent[me][node_of(me) != node_of(s->peer)] += s->bytes;
-        give(e);
+        const bool far = node_of(me) != node_of(s->peer);
+        struct end **with = &absent[s->sends][far];
+        if (s->sends) tess_cluster_here->sent[me][far] += s->bytes;
+        if (tess_rank_is_there(s->peer)) {
+            give(end_new(exchange, s));
+        } else if (!*with) {
+            *with = end_new(exchange, s);
+        } else {
+            (*with)->bytes += s->bytes;
+            atomic_fetch_sub(&exchange->left, 1);
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        struct end *e = absent[i / 2][i % 2];
+        if (e) send(e->sends ? e : NULL, e->sends ? NULL : e);
     }
     if (atomic_fetch_sub(&exchange->left, 1) == 1) tess_exchange_ended(exchange);
 }
