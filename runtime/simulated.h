@@ -68,16 +68,27 @@ double tess_simulated_bound(const tess_simulated *m, tess_dtype t, tess_cost cos
 /* The same of a GPU, which is no faster than its memory either. */
 double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess_cost cost);
 
-/* Which ranks are simulated. Ranks that have the same to do are one: the first of every `tensor` in a row, of the first
- * `model` ranks, is there, and each other one does what one of them does (docs/decisions/0029). */
+/* Which ranks are simulated. Of ranks that have the same to do one is there: the first of every `data` places of data
+ * parallelism, each of which is `model` ranks, and of every `tensor` in a row (docs/decisions/0029). */
 typedef struct tess_fold {
-    int model;  /* ranks whose repetition all are; all of them: ranks of data parallelism are not folded */
-    int tensor; /* ranks of tensor parallelism that are one; 1: they are not folded */
+    int model, data, tensor;
 } tess_fold;
 /* Returns the one that does what this one does. */
 static inline int tess_fold_of(tess_fold f, int rank)
 {
-    return rank % f.model / f.tensor * f.tensor;
+    const int place = rank / f.model;
+    return (place - place % f.data) * f.model + rank % f.model / f.tensor * f.tensor;
+}
+/* Returns how many ranks each that is there stands for, itself included. */
+static inline int tess_fold_ranks(tess_fold f)
+{
+    return f.data * f.tensor;
+}
+/* Beside the nodes of a flat network that has such ranks there is one more for each, where those would be that have no
+ * node: behind a link that is as busy as its own. */
+static inline bool tess_fold_mirrors(tess_fold f, const tess_simulated_net *n)
+{
+    return tess_fold_ranks(f) > 1 && !n->below;
 }
 
 /* ---- in a program that simulates alone ---- */

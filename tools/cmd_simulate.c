@@ -214,7 +214,7 @@ static tess_status read_fold(const option *o, const tess_config *c, int ranks, t
 {
     const int tensor = (int)c->parallel.tensor, model = tensor * (int)c->parallel.pipeline;
     bool data = false, tensors = false;
-    *fold = (tess_fold){ranks, 1};
+    *fold = (tess_fold){ranks, 1, 1};
     if (!o->value || !strcmp(o->value, "none")) return TESS_OK;
     for (const char *at = o->value;; at++) {
         const size_t n = strcspn(at, ",");
@@ -234,7 +234,8 @@ static tess_status read_fold(const option *o, const tess_config *c, int ranks, t
                           "how many)",
                           o->name);
     if (ranks % model) return TESS_OK;
-    if (data) fold->model = model;
+    fold->model = model;
+    if (data) fold->data = tess_grid_alike(ranks / model);
     if (tensors) fold->tensor = tensor;
     return TESS_OK;
 }
@@ -242,7 +243,7 @@ static tess_status read_fold(const option *o, const tess_config *c, int ranks, t
 static tess_status run(int argc, char **argv)
 {
     option options[OPTIONS_COUNT];
-    char *trace = NULL, number[5][16], latency[32], **arguments = NULL, quiet[] = "--log=root.thres:error";
+    char *trace = NULL, number[6][16], latency[32], **arguments = NULL, quiet[] = "--log=root.thres:error";
     int rest;
     double steps = 2, nodes = 0, ranks_here = 0;
     memcpy(options, OPTIONS, sizeof options);
@@ -276,11 +277,13 @@ static tess_status run(int argc, char **argv)
     snprintf(number[1], sizeof number[1], "%d", machine.nodes);
     snprintf(number[2], sizeof number[2], "%d", (int)ranks_here);
     snprintf(number[3], sizeof number[3], "%d", fold.model);
-    snprintf(number[4], sizeof number[4], "%d", fold.tensor);
+    snprintf(number[4], sizeof number[4], "%d", fold.data);
+    snprintf(number[5], sizeof number[5], "%d", fold.tensor);
     snprintf(latency, sizeof latency, "%.17g", machine.net.latency);
-    arguments = tess_alloc(((size_t)rest + 10) * sizeof *arguments);
-    char *const own[] = {quiet,    (char *)options[MACHINE].value, number[0], number[1], number[2], latency, number[3],
-                         number[4]};
+    arguments = tess_alloc(((size_t)rest + 11) * sizeof *arguments);
+    char *const own[] = {
+        quiet,    (char *)options[MACHINE].value, number[0], number[1], number[2], latency, number[3], number[4],
+        number[5]};
     enum { OWN = sizeof own / sizeof *own };
     memcpy(arguments + 1, own, sizeof own);
     for (int i = 0; i < rest; i++) arguments[1 + OWN + i] = argv[1 + i];

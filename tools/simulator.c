@@ -3,8 +3,8 @@
  * thread that calls its main. Copies lie in memory, in files without a name, since a library that is opened twice is
  * one: all is gone with the process.
  *
- *     tessera-simulator MACHINE STEPS NODES RANKS LATENCY MODEL TENSOR CONFIG [KEY=VALUE ...]
- *                                    RANKS are those of a node; of which ranks one is simulated is tess_fold's
+ *     tessera-simulator MACHINE STEPS NODES RANKS LATENCY MODEL DATA TENSOR CONFIG [KEY=VALUE ...]
+ *                              RANKS are those of a node; MODEL, DATA and TENSOR say which are there (tess_fold)
  *
  * Its arguments were looked at by tessera simulate. */
 #include "simulated.h"
@@ -109,11 +109,11 @@ int main(int argc, char **argv)
 {
     char platform[4300];
     simgrid_init(&argc, argv); /* which takes away what is SimGrid's */
-    if (argc < 9) fail("command line", "is started by tessera simulate");
+    if (argc < 10) fail("command line", "is started by tessera simulate");
     cluster.ranks_here = atoi(argv[4]);
     cluster.ranks = atoi(argv[3]) * cluster.ranks_here;
     cluster.latency = atof(argv[5]);
-    cluster.fold = (tess_fold){atoi(argv[6]), atoi(argv[7])};
+    cluster.fold = (tess_fold){.model = atoi(argv[6]), .data = atoi(argv[7]), .tensor = atoi(argv[8])};
     cluster.sent = calloc((size_t)cluster.ranks, sizeof *cluster.sent);
     if (!cluster.sent) fail("simulator", "no memory");
     arguments = argc;

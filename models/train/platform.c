@@ -162,7 +162,7 @@ static void write_rank(FILE *f, const tess_simulated *m, const struct there *t, 
 }
 
 /* A host a node, by which messages go: from one to another over the links of both, or from one to itself at the rate at
- * which its memory copies. What goes to a node where nobody is has its links as well. */
+ * which its memory copies. */
 static void write_network(FILE *f, const tess_simulated *m, const struct there *t)
 {
     const tess_simulated_net *n = &m->net;
@@ -171,7 +171,7 @@ static void write_network(FILE *f, const tess_simulated *m, const struct there *
     fprintf(f,
             "<cluster id=\"network\" prefix=\"node\" suffix=\"\" radical=\"0-%d\" speed=\"1f\" bw=\"%.0fBps\" "
             "lat=\"%.12fs\" sharing_policy=\"SPLITDUPLEX\" loopback_bw=\"%.0fBps\" loopback_lat=\"0s\"",
-            m->nodes - 1, rate, n->latency / links, m->copy_rate / 2);
+            m->nodes * (tess_fold_mirrors(t->fold, n) ? 2 : 1) - 1, rate, n->latency / links, m->copy_rate / 2);
     if (n->below)
         fprintf(f, " topology=\"FAT_TREE\" topo_parameters=\"2;%d,%d;1,%d;1,1\"", n->below, m->nodes / n->below,
                 n->above);

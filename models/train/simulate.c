@@ -62,7 +62,7 @@ static double longest_of(double x)
 /* How many ranks are there. */
 static int simulated(const struct told *t)
 {
-    return t->cluster->fold.model / t->cluster->fold.tensor;
+    return t->cluster->ranks / tess_fold_ranks(t->cluster->fold);
 }
 
 /* ---- what is printed ---- */

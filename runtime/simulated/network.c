@@ -21,7 +21,16 @@ struct end {
     bool sends;
     size_t bytes;
     tess_exchange *of;
+    struct crowd *crowd; /* that a rank sends with it; NULL: none */
     struct end *next;
+};
+
+/* What an exchange sends to ranks that are not there, in one transfer. As each of its spans has the same share of the
+ * rank's link, those to ranks that are there last as long. */
+struct crowd {
+    int ends; /* that know it */
+    bool ended;
+    struct job *wait; /* those whose bytes are there already */
 };
 
 /* A rank, as others see it. */
@@ -33,7 +42,7 @@ struct tess_port {
 struct tess_network {
     struct end *waits[BUCKETS]; /* for their other end, in the order in which they came */
     struct tess_port *port;     /* of each rank */
-    sg_host_t *host;            /* of each node */
+    sg_host_t *host;            /* of each node, and its mirror */
 };
 
 /* A span under way, or those of an exchange with ranks that are not there; the end of these is NULL. */
@@ -53,7 +62,8 @@ static struct {
 
 static struct tess_network *network_new(const tess_cluster *c)
 {
-    const int nodes = c->ranks / c->ranks_here;
+    const bool mirrors = tess_fold_mirrors(c->fold, &tess_simulated_machine()->net);
+    const int nodes = c->ranks / c->ranks_here * (mirrors ? 2 : 1);
     struct tess_network *n = tess_alloc(sizeof *n);
     memset(n, 0, sizeof *n);
     n->port = tess_alloc((size_t)c->ranks * sizeof *n->port);
@@ -114,22 +124,50 @@ static void moves(int more)
 
 /* ---- couriers ---- */
 
+/* The port of the rank at its other end; NULL: that one is not there. */
+static struct tess_port *other_of(const struct job *j)
+{
+    if (!j->from || !j->to) return NULL;
+    return &tess_cluster_here->network->port[j->from->from == tess_cluster_rank ? j->from->to : j->from->from];
+}
+
+/* Called by a courier of one of its two ranks. */
+static void finish(struct job *j)
+{
+    struct tess_port *other = other_of(j);
+    struct crowd *crowd = j->from ? j->from->crowd : NULL;
+    struct end *mine = !j->to || (j->from && j->from->from == tess_cluster_rank) ? j->from : j->to;
+    if (other) other->moves(-1);
+    moves(-1);
+    if (crowd && --crowd->ends == 0) free(crowd);
+    if (other) other->ended(mine == j->from ? j->to : j->from);
+    end_here(mine);
+    free(j);
+}
+
 static void carry(struct job *j)
 {
-    const tess_cluster *c = tess_cluster_here;
-    const struct tess_network *n = c->network;
+    const struct tess_network *n = tess_cluster_here->network;
     const struct end *one = j->from ? j->from : j->to;
-    struct end *theirs = one->from == tess_cluster_rank ? j->to : j->from, *mine = theirs == j->to ? j->from : j->to;
-    struct tess_port *other = theirs ? &n->port[one->from == tess_cluster_rank ? one->to : one->from] : NULL;
-    TESS_ASSERT(!theirs || theirs->bytes == mine->bytes);
+    struct tess_port *other = other_of(j);
+    struct crowd *crowd = j->from ? j->from->crowd : NULL;
+    TESS_ASSERT(!j->from || !j->to || j->from->bytes == j->to->bytes);
     moves(1);
     if (other) other->moves(1);
     sg_host_sendto(n->host[node_of(one->from)], n->host[node_of(one->to)], (double)one->bytes);
-    if (other) other->moves(-1);
-    moves(-1);
-    if (other) other->ended(theirs);
-    end_here(mine);
-    free(j);
+    if (crowd && j->to && !crowd->ended) {
+        j->next = crowd->wait;
+        crowd->wait = j;
+        return;
+    }
+    if (crowd && !j->to) {
+        crowd->ended = true;
+        for (struct job *k = crowd->wait, *next; k; k = next) {
+            next = k->next;
+            finish(k);
+        }
+    }
+    finish(j);
 }
 
 static void *run(void *unused)
@@ -180,16 +218,25 @@ static void give(struct end *e)
     *at = e;
 }
 
-static struct end *end_new(tess_exchange *of, const tess_span *s)
+static struct crowd *crowd_new(void)
+{
+    struct crowd *c = tess_alloc(sizeof *c);
+    *c = (struct crowd){0};
+    return c;
+}
+
+static struct end *end_new(tess_exchange *of, const tess_span *s, int peer, struct crowd *crowd)
 {
     struct end *e = tess_alloc(sizeof *e);
     const int me = tess_cluster_rank;
-    *e = (struct end){.from = s->sends ? me : s->peer,
-                      .to = s->sends ? s->peer : me,
+    *e = (struct end){.from = s->sends ? me : peer,
+                      .to = s->sends ? peer : me,
                       .tag = s->tag,
                       .sends = s->sends,
                       .bytes = s->bytes,
-                      .of = of};
+                      .of = of,
+                      .crowd = crowd};
+    if (crowd) crowd->ends++;
     return e;
 }
 
@@ -200,6 +247,12 @@ static void take(tess_exchange *exchange)
     const tess_message_arg *m = exchange->task->arg;
     const int me = tess_cluster_rank;
     struct end *absent[2][2] = {0};
+    struct crowd *crowd[2] = {0};
+    for (unsigned i = 0; i < m->spans; i++)
+        if (m->span[i].sends && !tess_rank_is_there(m->span[i].peer)) {
+            struct crowd **of = &crowd[node_of(me) != node_of(m->span[i].peer)];
+            if (!*of) *of = crowd_new();
+        }
     exchange->left = m->spans + 1; /* it does not end while some are yet to be given */
     for (unsigned i = 0; i < m->spans; i++) {
         const tess_span *s = &m->span[i];
@@ -207,9 +260,9 @@ static void take(tess_exchange *exchange)
         struct end **with = &absent[s->sends][far];
         if (s->sends) tess_cluster_here->sent[me][far] += s->bytes;
         if (tess_rank_is_there(s->peer)) {
-            give(end_new(exchange, s));
+            give(end_new(exchange, s, s->peer, s->sends ? crowd[far] : NULL));
         } else if (!*with) {
-            *with = end_new(exchange, s);
+            *with = end_new(exchange, s, tess_rank_at(s->peer), s->sends ? crowd[far] : NULL);
         } else {
             (*with)->bytes += s->bytes;
             atomic_fetch_sub(&exchange->left, 1);

@@ -12,6 +12,6 @@ extern int tess_cluster_rank;
 
 /* Says whether a rank is simulated. */
 bool tess_rank_is_there(int rank);
-/* Returns how many each that is there stands for, itself included. */
-int tess_rank_stands_for(void);
+/* Returns in whose place the end is of a message with one that is not: on a node behind the last one, or itself. */
+int tess_rank_at(int peer);
 #endif

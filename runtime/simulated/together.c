@@ -78,7 +78,7 @@ static void sum_reals(struct tess_meeting *m, size_t n)
     double **x = (double **)m->of;
     for (int r = 1; r < m->ranks; r++)
         for (size_t i = 0; i < n && x[r]; i++) x[0][i] += x[r][i];
-    for (size_t i = 0; i < n; i++) x[0][i] *= tess_rank_stands_for();
+    for (size_t i = 0; i < n; i++) x[0][i] *= tess_fold_ranks(tess_cluster_here->fold);
     give_all(m, n * sizeof **x);
 }
 
@@ -87,7 +87,7 @@ static void sum_counts(struct tess_meeting *m, size_t n)
     int64_t **x = (int64_t **)m->of;
     for (int r = 1; r < m->ranks; r++)
         for (size_t i = 0; i < n && x[r]; i++) x[0][i] += x[r][i];
-    for (size_t i = 0; i < n; i++) x[0][i] *= tess_rank_stands_for();
+    for (size_t i = 0; i < n; i++) x[0][i] *= tess_fold_ranks(tess_cluster_here->fold);
     give_all(m, n * sizeof **x);
 }
 
