@@ -42,8 +42,9 @@ typedef struct tess_simulated_gpus {
 typedef struct tess_simulated_net {
     bool there;
     double rate, latency; /* bytes a second each way, seconds */
-    char topology[16];    /* "flat": each node's link, and nothing else that could be narrow; "fat tree", with */
-    int below, above;     /* nodes of a switch, and links from it to those that connect all; else 0 */
+    int rails; /* links of a node, which make up that rate, and each of which so many of its GPUs have; 1: one */
+    char topology[16]; /* "flat": each node's link, and nothing else that could be narrow; "fat tree", with */
+    int below, above;  /* nodes of a switch, and links from it to those that connect all; else 0 */
 } tess_simulated_net;
 
 /* Flops and bytes a second. */
@@ -90,8 +91,25 @@ static inline bool tess_fold_mirrors(tess_fold f, const tess_simulated_net *n)
 {
     return tess_fold_ranks(f) > 1 && !n->below;
 }
+/* Says whether two GPUs of a node have a link between them; others have those to RAM alone. */
+bool tess_simulated_peers(const tess_simulated_gpus *g, int from, int to);
 
 /* ---- in a program that simulates alone ---- */
+
+/* What messages go over, by where their two ends are. */
+typedef enum tess_over {
+    TESS_OVER_RAM,     /* the RAM of a node */
+    TESS_OVER_HOST,    /* the links of two GPUs to RAM */
+    TESS_OVER_PEER,    /* the link between two GPUs */
+    TESS_OVER_NETWORK, /* that between nodes */
+    TESS_OVER_COUNT
+} tess_over;
+
+/* The bytes that a rank has sent. */
+typedef struct tess_sent {
+    uint64_t over[TESS_OVER_COUNT];
+    double rail[TESS_SIMULATED_GPUS]; /* of those over the network, by each link of its node */
+} tess_sent;
 
 /* What the ranks of a simulation share. They are threads of one process, each with variables of its own
  * (tools/simulator.c), so this lies outside of all of them. Whoever starts them says how many there are, in all and on
@@ -101,7 +119,7 @@ typedef struct tess_cluster {
     tess_fold fold;
     double latency;
     atomic_int said;               /* why they end */
-    uint64_t (*sent)[2];           /* bytes, by rank: to ranks of the same node, and of others */
+    tess_sent *sent;               /* of each rank */
     struct tess_meeting *meetings; /* together.c's */
     struct tess_network *network;  /* network.c's */
 } tess_cluster;

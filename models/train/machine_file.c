@@ -89,8 +89,8 @@ static tess_status check_names(const char *path, const char *of, const json_t *o
 }
 
 /* What groups have beside rates. */
-static const char *const of_networks[] = {"topology", "nodes_per_switch", "uplinks", NULL};
-static const char *const *const of_trees = of_networks + 1;
+static const char *const of_networks[] = {"topology", "rails", "nodes_per_switch", "uplinks", NULL};
+static const char *const *const of_trees = of_networks + 2;
 static const char *const of_host_links[] = {"gpus", NULL}, *const of_peer_links[] = {"pairs", NULL};
 
 /* An object of the file's, whose names are those of the fields of this group, and more. */
@@ -230,6 +230,18 @@ static tess_status read_topology(const char *path, const json_t *network, tess_s
     return TESS_OK;
 }
 
+/* So many links are a node's way into the network, each of as many of its GPUs. */
+static tess_status read_rails(const char *path, const json_t *rails, tess_simulated *m)
+{
+    static const char name[] = "network.rails";
+    char expected[64];
+    if (!rails) return TESS_OK;
+    if (!m->gpus.count) return wrong(path, name, rails, "gpus, which have them");
+    TESS_TRY(whole_number(path, name, rails, m->gpus.count, &m->net.rails));
+    snprintf(expected, sizeof expected, "as many as divide its %d GPUs evenly", m->gpus.count);
+    return m->gpus.count % m->net.rails ? wrong(path, name, rails, expected) : TESS_OK;
+}
+
 static tess_status read_all(const char *path, const json_t *root, tess_simulated *m)
 {
     double gib;
@@ -253,6 +265,7 @@ static tess_status read_all(const char *path, const json_t *root, tess_simulated
     }
     TESS_TRY(read_fields(path, "", root, fields, FIELDS, m));
     if (gpus) TESS_TRY(read_gpus(path, gpus, &m->gpus));
+    TESS_TRY(read_rails(path, json_object_get(network, "rails"), m));
     return read_shares(path, "", json_object_get(root, "shares"), &m->matrix_share, &m->copy_share, m->share,
                        &m->shares);
 }
@@ -260,7 +273,7 @@ static tess_status read_all(const char *path, const json_t *root, tess_simulated
 tess_status tess_machine_read(const char *path, tess_simulated *m)
 {
     json_error_t e;
-    *m = (tess_simulated){.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE, .nodes = 1};
+    *m = (tess_simulated){.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE, .nodes = 1, .net.rails = 1};
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
     if (!root && access(path, R_OK))
         return tess_error(tess_errno_status(errno), path,
@@ -341,6 +354,7 @@ tess_status tess_machine_write(const char *path, const tess_simulated *m)
     json_object_set_new(root, "shares", write_shares(m->matrix_share, m->copy_share, m->share, m->shares));
     if (m->gpus.count) json_object_set_new(root, "gpus", write_gpus(&m->gpus));
     if (m->net.there) json_object_set_new(json_object_get(root, "network"), "topology", json_string(m->net.topology));
+    if (m->net.rails > 1) json_object_set_new(json_object_get(root, "network"), "rails", json_integer(m->net.rails));
     if (m->net.below) json_object_set_new(json_object_get(root, "network"), of_trees[0], json_integer(m->net.below));
     if (m->net.above) json_object_set_new(json_object_get(root, "network"), of_trees[1], json_integer(m->net.above));
     if (m->nodes > 1) json_object_set_new(root, "nodes", json_integer(m->nodes));

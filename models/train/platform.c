@@ -8,6 +8,9 @@
 #include <string.h>
 
 #define RANK "StarPU-MPI%d-" /* how StarPU names the hosts of a rank */
+/* By which messages from GPU to GPU go: that of a GPU in its node, and of a node in a rail. */
+#define NODE_GPU  "node%dgpu%d"
+#define RAIL_NODE "rail%dnode"
 
 /* Which ranks are there. Those that are not leave their part of what a node's ranks share to nobody: links are as much
  * narrower as fewer share them. */
@@ -63,11 +66,6 @@ static void write_drive_ways(FILE *f, int rank, int node)
 
 /* A link between GPUs: `from` sends by one of its own and `to` takes by one of its own, as at a switch, where all are
  * linked; those that are in pairs have one each way. Others go by the links to RAM. */
-static bool have_peer_link(const tess_simulated_gpus *g, int from, int to)
-{
-    return g->peer_rate > 0 && (!g->pairs || g->pair[from][to]);
-}
-
 static void write_link(FILE *f, const char *name, int node, int a, int b, double rate, double latency)
 {
     fprintf(f, "<link id=\"%s%d-%d-%d\" bandwidth=\"%.0fBps\" latency=\"%.9fs\"/>\n", name, node, a, b, rate, latency);
@@ -99,7 +97,8 @@ static void write_gpu_links(FILE *f, const tess_simulated *m, const struct there
             write_link(f, "takes", node, i, 0, g->peer_rate, 0);
         }
         for (int to = 0; g->pairs && to < g->count; to++)
-            if (i != to && have_peer_link(g, i, to)) write_link(f, "pair", node, i, to, g->peer_rate, g->peer_latency);
+            if (i != to && tess_simulated_peers(g, i, to))
+                write_link(f, "pair", node, i, to, g->peer_rate, g->peer_latency);
     }
 }
 
@@ -107,7 +106,7 @@ static void write_gpu_links(FILE *f, const tess_simulated *m, const struct there
 static void write_way(FILE *f, const tess_simulated_gpus *g, int node, int from, int to)
 {
     const int up = from / g->host_gpus, down = to / g->host_gpus;
-    const bool peers = have_peer_link(g, from, to);
+    const bool peers = tess_simulated_peers(g, from, to);
     if (peers && g->pairs)
         fprintf(f, "<link_ctn id=\"pair%d-%d-%d\"/>", node, from, to);
     else if (peers)
@@ -163,19 +162,53 @@ static void write_rank(FILE *f, const tess_simulated *m, const struct there *t, 
 
 /* A host a node, by which messages go: from one to another over the links of both, or from one to itself at the rate at
  * which its memory copies. */
-static void write_network(FILE *f, const tess_simulated *m, const struct there *t)
+static void write_cluster(FILE *f, const tess_simulated *m, const struct there *t, const char *id, const char *prefix,
+                          double rate)
 {
     const tess_simulated_net *n = &m->net;
-    const double rate = (n->there ? n->rate : m->copy_rate / 2) * node_share(t);
     const int links = n->below ? 4 : 2; /* that a message takes from one node to another at most */
     fprintf(f,
-            "<cluster id=\"network\" prefix=\"node\" suffix=\"\" radical=\"0-%d\" speed=\"1f\" bw=\"%.0fBps\" "
+            "<cluster id=\"%s\" prefix=\"%s\" suffix=\"\" radical=\"0-%d\" speed=\"1f\" bw=\"%.0fBps\" "
             "lat=\"%.12fs\" sharing_policy=\"SPLITDUPLEX\" loopback_bw=\"%.0fBps\" loopback_lat=\"0s\"",
-            m->nodes * (tess_fold_mirrors(t->fold, n) ? 2 : 1) - 1, rate, n->latency / links, m->copy_rate / 2);
+            id, prefix, m->nodes * (tess_fold_mirrors(t->fold, n) ? 2 : 1) - 1, rate, n->latency / links,
+            m->copy_rate / 2);
     if (n->below)
         fprintf(f, " topology=\"FAT_TREE\" topo_parameters=\"2;%d,%d;1,%d;1,1\"", n->below, m->nodes / n->below,
                 n->above);
     fputs("/>\n", f);
+}
+
+/* The GPUs of a node, between ranks: over the same links as their ranks' own copies. */
+static void write_peers(FILE *f, const tess_simulated *m, int node)
+{
+    const int n = m->gpus.count;
+    fprintf(f, "<AS id=\"gpus%d\" routing=\"Full\">\n", node);
+    for (int i = 0; i < n; i++) fprintf(f, "<host id=\"" NODE_GPU "\" speed=\"1f\"/>\n", node, i);
+    for (int i = 0; i < n * n; i++) {
+        const int from = i / n, to = i % n;
+        if (from == to) continue;
+        fprintf(f, "<route src=\"" NODE_GPU "\" dst=\"" NODE_GPU "\" symmetrical=\"NO\">", node, from, node, to);
+        write_way(f, &m->gpus, node, from, to);
+        fputs("</route>\n", f);
+    }
+    fputs("</AS>\n", f);
+}
+
+/* Messages between ranks: from RAM to RAM by all that a node has, from GPU to GPU by a rail. They go one way or the
+ * other in a run, so that each way has links of its own takes nothing from the other. */
+static void write_network(FILE *f, const tess_simulated *m, const struct there *t)
+{
+    const int rails = m->net.rails, each = m->gpus.count / rails;
+    write_cluster(f, m, t, "network", "node", (m->net.there ? m->net.rate : m->copy_rate / 2) * node_share(t));
+    if (!m->gpus.count) return;
+    for (int i = 0; i < m->nodes && t->ranks_here > 1; i++)
+        if (count_there(t, i * t->ranks_here, t->ranks_here)) write_peers(f, m, i);
+    for (int i = 0; i < rails && m->nodes > 1; i++) {
+        char id[32], prefix[32];
+        snprintf(id, sizeof id, "rail%d", i);
+        snprintf(prefix, sizeof prefix, RAIL_NODE, i);
+        write_cluster(f, m, t, id, prefix, m->net.rate / rails * gpus_share(m, t, 0, i * each, each));
+    }
 }
 
 /* Bytes a second are what its links say they are: no share of them is a protocol's, and none waits for an answer. */
@@ -207,7 +240,7 @@ static void write_buses(FILE *f, const tess_simulated *m, int ranks_here, bool r
     const int count = g->count / ranks_here;
     for (int from = 0; from <= count + 1; from++)
         for (int to = 0; to <= count + 1; to++) {
-            const bool peers = from && to && have_peer_link(g, from - 1, to - 1);
+            const bool peers = from && to && tess_simulated_peers(g, from - 1, to - 1);
             const double rate = (peers ? g->peer_rate : g->host_rate) * 1e-6,
                          latency = (peers        ? g->peer_latency
                                     : from && to ? 2 * g->host_latency

@@ -13,8 +13,9 @@ struct told {
     uint64_t read, written, to_gpu, from_gpu; /* from and to the disk, and between RAM and GPUs, in all steps */
     double gpu_busy, core_busy;               /* the same */
     int workers;                              /* of cores */
-    int64_t mine, sent, far;                  /* bytes a step: by this rank, by all, to other nodes */
-    double network;                           /* seconds a step of the busiest node's link */
+    int64_t mine, sent;                       /* bytes a step: by this rank, by all */
+    int64_t own[TESS_OVER_COUNT], over[TESS_OVER_COUNT];  /* of this rank, and of all, by what they went over */
+    double network;                           /* seconds a step of the busiest link of a node into it */
     double moving, exposed; /* seconds of all steps without work while bytes moved, while messages were under way */
     double real;            /* when the simulation began */
     uint64_t tasks;         /* of all ranks, in all steps */
@@ -80,9 +81,12 @@ static void print_model(FILE *out, const tess_bench_run *b, const struct told *t
         fprintf(out, ", %d GPU%s (%s, %s)", gpus, gpus > 1 ? "s" : "", m->gpus.name,
                 tess_human_bytes((double)m->gpus.bytes));
     fputc('\n', out);
-    if (m->nodes > 1)
-        fprintf(out, "network   %s/s from each node and to it, %.3g us, %s\n", tess_human_bytes(m->net.rate),
+    if (m->nodes > 1) {
+        fprintf(out, "network   %s/s from each node and to it, %.3g us, %s", tess_human_bytes(m->net.rate),
                 1e6 * m->net.latency, m->net.topology);
+        if (m->net.rails > 1) fprintf(out, ", by %d rails", m->net.rails);
+        fputc('\n', out);
+    }
     if (tess_ranks() > 1) {
         const int64_t tensor = r->c->parallel.tensor, pipeline = r->c->parallel.pipeline;
         const int there = simulated(t), each = tess_ranks() / there;
@@ -154,34 +158,49 @@ static void print_busy(FILE *out, const tess_bench_run *b, struct told *t, doubl
     fputc('\n', out);
 }
 
-/* All steps are alike, so of their bytes as many go to other nodes as of all that were ever sent. */
+/* All steps are alike, so of their bytes as many go each way as of all that were ever sent. */
 static void count_messages(const tess_bench_run *b, struct told *t, double wall, int steps)
 {
     const tess_cluster *c = t->cluster;
-    const int first = tess_rank() / c->ranks_here * c->ranks_here;
-    double under_way, link = 0;
+    const tess_sent *own = &c->sent[tess_rank()];
+    const int first = tess_rank() / c->ranks_here * c->ranks_here, rails = t->part->net.rails;
+    double under_way, ever = 0, a_step[TESS_SIMULATED_GPUS] = {0}, most = 0;
     uint64_t sent, received;
     tess_message_traffic(&sent, &received);
     tess_message_seconds(&under_way, &t->exposed);
-    const uint64_t near = c->sent[tess_rank()][0], far = c->sent[tess_rank()][1];
-    const double share = near + far ? (double)far / (double)(near + far) : 0;
-    const double a_step = (double)(sent - b->sent) / steps, far_a_step = share * a_step;
-    double *all = tess_alloc((size_t)tess_ranks() * sizeof *all);
-    tess_ranks_gather(&far_a_step, sizeof far_a_step, all);
-    for (int i = 0; i < c->ranks_here; i++) link += all[first + i];
+    for (int i = 0; i < TESS_OVER_COUNT; i++) ever += (double)own->over[i];
+    const double share = ever > 0 ? (double)(sent - b->sent) / steps / ever : 0;
+    for (int i = 0; i < TESS_OVER_COUNT; i++) {
+        t->own[i] = llround(share * (double)own->over[i]);
+        t->over[i] = (int64_t)sum_of((uint64_t)t->own[i]);
+    }
+    double *all = tess_alloc((size_t)tess_ranks() * sizeof a_step);
+    for (int i = 0; i < rails; i++) a_step[i] = share * own->rail[i];
+    tess_ranks_gather(a_step, sizeof a_step, all);
+    for (int i = 0; i < rails; i++) {
+        double link = 0;
+        for (int r = 0; r < c->ranks_here; r++) link += all[(first + r) * TESS_SIMULATED_GPUS + i];
+        most = fmax(most, link);
+    }
     free(all);
-    t->mine = llround(a_step);
+    t->mine = llround((double)(sent - b->sent) / steps);
     t->sent = (int64_t)sum_of((uint64_t)t->mine);
-    t->far = (int64_t)sum_of((uint64_t)llround(far_a_step));
-    t->network = t->part->nodes > 1 ? longest_of(link / t->part->net.rate) : 0;
+    t->network = t->part->nodes > 1 ? longest_of(most * rails / t->part->net.rate) : 0;
     t->moving = mean_of(tess_message_moving() / wall);
     t->exposed = mean_of(t->exposed / wall);
 }
 
-static void print_messages(FILE *out, const struct told *t)
+static void print_messages(FILE *out, const struct told *t, int steps)
 {
+    const int64_t copies = (int64_t)(sum_of(t->to_gpu + t->from_gpu) / (uint64_t)steps);
     fprintf(out, "messages  %lld bytes a step of all ranks, %lld of them between nodes; rank 0 sends %lld\n",
-            (long long)t->sent, (long long)t->far, (long long)t->mine);
+            (long long)t->sent, (long long)t->over[TESS_OVER_NETWORK], (long long)t->mine);
+    fprintf(out, "carried   by %s; bytes a step of all ranks: ", tess_message_carrier());
+    if (tess_gpus())
+        fprintf(out, "%lld over links between GPUs, %lld over those between GPUs and RAM with copies of tiles, ",
+                (long long)t->over[TESS_OVER_PEER], (long long)(t->over[TESS_OVER_HOST] + copies));
+    fprintf(out, "%lld over the network, %lld from RAM to RAM\n", (long long)t->over[TESS_OVER_NETWORK],
+            (long long)t->over[TESS_OVER_RAM]);
     fprintf(out,
             "exposed   %s are without a task for %.1f%% of the step while bytes move between ranks, and %.1f%% while "
             "messages wait for their other rank\n",
@@ -206,10 +225,15 @@ static void print_bounds(FILE *out, const tess_bench_run *b, const struct told *
 {
     const tess_simulated_gpus *g = &t->part->gpus;
     const int gpus = tess_gpus(), links = gpus ? (gpus + g->host_gpus - 1) / g->host_gpus : 1;
+    const double of_all = steps;
     const struct bound bound[] = {
         {gpus * tess_ranks() > 1 ? "the GPUs" : "the GPU", gpus, gpus ? t->gpu_busy / gpus : 0},
         {"the link to RAM", gpus,
-         gpus ? (double)(t->to_gpu > t->from_gpu ? t->to_gpu : t->from_gpu) / g->host_rate / links : 0},
+         gpus ? ((double)(t->to_gpu > t->from_gpu ? t->to_gpu : t->from_gpu) + of_all * (double)t->own[TESS_OVER_HOST]) /
+                    g->host_rate / links
+              : 0},
+        {"the links between GPUs", t->over[TESS_OVER_PEER] > 0,
+         t->over[TESS_OVER_PEER] > 0 ? of_all * (double)t->own[TESS_OVER_PEER] / g->peer_rate : 0},
         {"the cores", true, t->core_busy / t->workers},
         {"the drive", b->run.disk, b->run.disk ? drive_alone(t) : 0},
         {"the network", t->part->nodes > 1, t->network * steps}};
@@ -270,7 +294,7 @@ static void tell(void *of, FILE *out, tess_bench_run *b, double median, const te
     print_busy(out, b, t, median, p);
     if (tess_ranks() > 1) {
         count_messages(b, t, p->wall, steps);
-        print_messages(out, t);
+        print_messages(out, t, steps);
     }
     print_bounds(out, b, t, median, steps);
     print_table(out, p, all, steps);

@@ -1,11 +1,17 @@
-/* The carrier of messages between ranks that are simulated. The two ends of a span meet here when the tiles of both are
- * there, as by MPI a large message waits for its receiver; then a thread, a courier, sends its bytes over SimGrid's
- * links from one node's host of the network to the other's, or from one to itself between ranks of a node. Nothing is
- * copied: tiles have no memory. Spans between the same ranks meet by tag, in the order of their tasks.
+/* The carriers of messages between ranks that are simulated. The two ends of a span meet here when the tiles of both
+ * are there, as by MPI a large message waits for its receiver; then a thread, a courier, sends its bytes over SimGrid's
+ * links. Nothing is copied: tiles have no memory. Spans between the same ranks meet by tag, in the order of their
+ * tasks.
+ *
+ * There are two kinds. By RAM, a message gives its spans as soon as it has its tiles, and their bytes go from one
+ * node's host of the network to the other's, or from one to itself between ranks of a node. By GPUs, as NCCL's,
+ * messages give theirs strictly in the order of the list, one message after the other, and bytes take the links of
+ * GPUs.
  *
  * Ranks have variables of their own, so what both ends need lies in the cluster: the ends that wait, and of each rank
  * where it is told of an end that another rank's courier has seen. A simulated thread is never interrupted between two
  * calls of SimGrid, so lists need no locks. */
+#include "gpu_impl.h"
 #include "messages_impl.h"
 #include "progress_impl.h"
 #include "simulated_impl.h"
@@ -25,12 +31,25 @@ struct end {
     struct end *next;
 };
 
-/* What an exchange sends to ranks that are not there, in one transfer. As each of its spans has the same share of the
- * rank's link, those to ranks that are there last as long. */
+/* What a message sends to ranks that are not there over links of a kind, in one transfer. As each of its spans has the
+ * same share of them, those to ranks that are there last as long. */
 struct crowd {
     int ends; /* that know it */
     bool ended;
     struct job *wait; /* those whose bytes are there already */
+};
+
+/* From which host to which a span goes. */
+struct route {
+    tess_over over;
+    int rail; /* of the network; -1: all of them */
+    sg_host_t from, to;
+};
+
+/* What carriers differ in. */
+struct kind {
+    bool in_order;
+    struct route (*route)(int from, int to); /* ranks */
 };
 
 /* A rank, as others see it. */
@@ -42,7 +61,6 @@ struct tess_port {
 struct tess_network {
     struct end *waits[BUCKETS]; /* for their other end, in the order in which they came */
     struct tess_port *port;     /* of each rank */
-    sg_host_t *host;            /* of each node, and its mirror */
 };
 
 /* A span under way, or those of an exchange with ranks that are not there; the end of these is NULL. */
@@ -52,6 +70,10 @@ struct job {
 };
 
 static struct {
+    const struct kind *kind;
+    tess_exchange *ready; /* of a kind that keeps to the order: with all tiles, not begun; by number */
+    uint64_t next;        /* the number that begins next */
+    bool busy;            /* one began and did not end */
     struct job *first, **last;
     starpu_sem_t jobs; /* how many there are, and one for each courier that is to go */
     int queued, idle, couriers;
@@ -62,18 +84,9 @@ static struct {
 
 static struct tess_network *network_new(const tess_cluster *c)
 {
-    const bool mirrors = tess_fold_mirrors(c->fold, &tess_simulated_machine()->net);
-    const int nodes = c->ranks / c->ranks_here * (mirrors ? 2 : 1);
     struct tess_network *n = tess_alloc(sizeof *n);
     memset(n, 0, sizeof *n);
     n->port = tess_alloc((size_t)c->ranks * sizeof *n->port);
-    n->host = tess_alloc((size_t)nodes * sizeof *n->host);
-    for (int i = 0; i < nodes; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "node%d", i);
-        n->host[i] = sg_host_by_name(name);
-        TESS_ASSERT(n->host[i]);
-    }
     return n;
 }
 
@@ -82,14 +95,82 @@ static int node_of(int rank)
     return rank / tess_cluster_here->ranks_here;
 }
 
+/* ---- routes ---- */
+
+/* As the platform's writer names it. */
+static sg_host_t host(const char *before, int a, const char *between, int b)
+{
+    char name[64];
+    snprintf(name, sizeof name, *between ? "%s%d%s%d" : "%s%d", before, a, between, b);
+    const sg_host_t h = sg_host_by_name(name);
+    TESS_ASSERT(h);
+    return h;
+}
+
+static struct route route_by_ram(int from, int to)
+{
+    const int a = node_of(from), b = node_of(to);
+    return (struct route){.over = a == b ? TESS_OVER_RAM : TESS_OVER_NETWORK,
+                          .rail = -1,
+                          .from = host("node", a, "", 0),
+                          .to = host("node", b, "", 0)};
+}
+
+/* The one whose memory messages are in, among those of its node. All ranks have theirs at the same place. */
+static int gpu_of(int rank)
+{
+    char bus[64];
+    int first = 0;
+    tess_gpu_first(&first, bus, sizeof bus);
+    return rank % tess_cluster_here->ranks_here * tess_simulated_machine()->gpus.count + first;
+}
+
+/* To another node they leave by the rail of the GPU that takes them, as NCCL does: to a rail that is not the sender's
+ * own it goes by a GPU that has it. */
+static struct route route_by_gpu(int from, int to)
+{
+    const tess_simulated *m = tess_simulated_machine();
+    const int a = node_of(from), b = node_of(to), i = gpu_of(from), k = gpu_of(to),
+              rail = k * m->net.rails / (m->gpus.count * tess_cluster_here->ranks_here);
+    if (a == b)
+        return (struct route){.over = tess_simulated_peers(&m->gpus, i, k) ? TESS_OVER_PEER : TESS_OVER_HOST,
+                              .from = host("node", a, "gpu", i),
+                              .to = host("node", b, "gpu", k)};
+    return (struct route){.over = TESS_OVER_NETWORK,
+                          .rail = rail,
+                          .from = host("rail", rail, "node", a),
+                          .to = host("rail", rail, "node", b)};
+}
+
+static void count(const struct route *r, uint64_t bytes)
+{
+    tess_sent *sent = &tess_cluster_here->sent[tess_cluster_rank];
+    const int rails = tess_simulated_machine()->net.rails;
+    sent->over[r->over] += bytes;
+    for (int i = 0; i < rails && r->over == TESS_OVER_NETWORK; i++)
+        if (r->rail < 0 || r->rail == i) sent->rail[i] += (double)bytes / (r->rail < 0 ? rails : 1);
+}
+
 /* ---- ends ---- */
+
+static void begin_next(void);
+
+/* All spans of a message have gone and come. */
+static void message_ended(tess_exchange *e)
+{
+    if (post.kind->in_order) {
+        post.busy = false;
+        begin_next();
+    }
+    tess_exchange_ended(e);
+}
 
 /* This rank's. */
 static void end_here(struct end *e)
 {
     tess_exchange *of = e->of;
     free(e);
-    if (atomic_fetch_sub(&of->left, 1) == 1) tess_exchange_ended(of);
+    if (atomic_fetch_sub(&of->left, 1) == 1) message_ended(of);
 }
 
 /* Called by another rank's courier, which may not call this one's StarPU. */
@@ -147,14 +228,14 @@ static void finish(struct job *j)
 
 static void carry(struct job *j)
 {
-    const struct tess_network *n = tess_cluster_here->network;
     const struct end *one = j->from ? j->from : j->to;
+    const struct route r = post.kind->route(one->from, one->to);
     struct tess_port *other = other_of(j);
     struct crowd *crowd = j->from ? j->from->crowd : NULL;
     TESS_ASSERT(!j->from || !j->to || j->from->bytes == j->to->bytes);
     moves(1);
     if (other) other->moves(1);
-    sg_host_sendto(n->host[node_of(one->from)], n->host[node_of(one->to)], (double)one->bytes);
+    sg_host_sendto(r.from, r.to, (double)one->bytes);
     if (crowd && j->to && !crowd->ended) {
         j->next = crowd->wait;
         crowd->wait = j;
@@ -218,12 +299,7 @@ static void give(struct end *e)
     *at = e;
 }
 
-static struct crowd *crowd_new(void)
-{
-    struct crowd *c = tess_alloc(sizeof *c);
-    *c = (struct crowd){0};
-    return c;
-}
+/* ---- messages ---- */
 
 static struct end *end_new(tess_exchange *of, const tess_span *s, int peer, struct crowd *crowd)
 {
@@ -240,47 +316,100 @@ static struct end *end_new(tess_exchange *of, const tess_span *s, int peer, stru
     return e;
 }
 
-/* A rank that is not there comes to the same place of its list when this one does. So all that goes to such ranks of
- * this node, or of others, is one transfer, and what comes from them is one. */
-static void take(tess_exchange *exchange)
+/* What of a message goes over links of a kind: the end that all spans with ranks have that are not there, by who sends,
+ * and what they are to those that are. */
+struct bunch {
+    struct end *absent[2];
+    struct crowd *crowd;
+};
+
+static struct route route_of(const tess_span *s)
 {
-    const tess_message_arg *m = exchange->task->arg;
     const int me = tess_cluster_rank;
-    struct end *absent[2][2] = {0};
-    struct crowd *crowd[2] = {0};
-    for (unsigned i = 0; i < m->spans; i++)
-        if (m->span[i].sends && !tess_rank_is_there(m->span[i].peer)) {
-            struct crowd **of = &crowd[node_of(me) != node_of(m->span[i].peer)];
-            if (!*of) *of = crowd_new();
-        }
-    exchange->left = m->spans + 1; /* it does not end while some are yet to be given */
+    return s->sends ? post.kind->route(me, s->peer) : post.kind->route(s->peer, me);
+}
+
+/* Those for which a span of this message to ranks that are there has to wait. */
+static void find_crowds(const tess_message_arg *m, struct bunch *of)
+{
     for (unsigned i = 0; i < m->spans; i++) {
         const tess_span *s = &m->span[i];
-        const bool far = node_of(me) != node_of(s->peer);
-        struct end **with = &absent[s->sends][far];
-        if (s->sends) tess_cluster_here->sent[me][far] += s->bytes;
-        if (tess_rank_is_there(s->peer)) {
-            give(end_new(exchange, s, s->peer, s->sends ? crowd[far] : NULL));
-        } else if (!*with) {
-            *with = end_new(exchange, s, tess_rank_at(s->peer), s->sends ? crowd[far] : NULL);
-        } else {
-            (*with)->bytes += s->bytes;
-            atomic_fetch_sub(&exchange->left, 1);
-        }
+        if (!s->sends || tess_rank_is_there(s->peer)) continue;
+        struct bunch *b = &of[route_of(s).over];
+        if (b->crowd) continue;
+        b->crowd = tess_alloc(sizeof *b->crowd);
+        *b->crowd = (struct crowd){0};
     }
-    for (int i = 0; i < 4; i++) {
-        struct end *e = absent[i / 2][i % 2];
+}
+
+/* A rank that is not there comes to the same place of its list when this one does, so its end is there. */
+static void give_absent(tess_exchange *exchange, const tess_span *s, struct bunch *b)
+{
+    struct end **e = &b->absent[s->sends];
+    if (*e) {
+        (*e)->bytes += s->bytes;
+        atomic_fetch_sub(&exchange->left, 1);
+        return;
+    }
+    *e = end_new(exchange, s, tess_rank_at(s->peer), s->sends ? b->crowd : NULL);
+}
+
+/* Gives all ends of it. */
+static void begin(tess_exchange *exchange)
+{
+    const tess_message_arg *m = exchange->task->arg;
+    struct bunch of[TESS_OVER_COUNT] = {0};
+    exchange->left = m->spans + 1; /* it does not end while some are yet to be given */
+    find_crowds(m, of);
+    for (unsigned i = 0; i < m->spans; i++) {
+        const tess_span *s = &m->span[i];
+        const struct route r = route_of(s);
+        struct bunch *b = &of[r.over];
+        if (s->sends) count(&r, s->bytes);
+        if (tess_rank_is_there(s->peer))
+            give(end_new(exchange, s, s->peer, s->sends ? b->crowd : NULL));
+        else
+            give_absent(exchange, s, b);
+    }
+    for (int i = 0; i < 2 * TESS_OVER_COUNT; i++) {
+        struct end *e = of[i / 2].absent[i % 2];
         if (e) send(e->sends ? e : NULL, e->sends ? NULL : e);
     }
-    if (atomic_fetch_sub(&exchange->left, 1) == 1) tess_exchange_ended(exchange);
+    if (atomic_fetch_sub(&exchange->left, 1) == 1) message_ended(exchange);
+}
+
+/* Where messages keep to the order of the list. */
+static void begin_next(void)
+{
+    while (!post.busy && post.ready && post.ready->number == post.next) {
+        tess_exchange *e = post.ready;
+        post.ready = e->next;
+        post.next++;
+        post.busy = true;
+        begin(e);
+    }
+}
+
+static void take(tess_exchange *e)
+{
+    if (!post.kind->in_order) {
+        begin(e);
+        return;
+    }
+    tess_exchange **at = &post.ready;
+    while (*at && (*at)->number < e->number) at = &(*at)->next;
+    e->next = *at;
+    *at = e;
+    begin_next();
 }
 
 /* ---- start and stop ---- */
 
-static bool start(unsigned *node)
+static bool start(const struct kind *kind)
 {
     tess_cluster *c = tess_cluster_here;
-    *node = STARPU_MAIN_RAM;
+    post.kind = kind;
+    post.ready = NULL, post.next = 0, post.busy = false;
     if (!c->network) c->network = network_new(c);
     c->network->port[tess_cluster_rank] = (struct tess_port){moves, end_told};
     post.first = NULL, post.last = &post.first;
@@ -304,17 +433,40 @@ static void stop(void)
     starpu_sem_destroy(&post.gone);
 }
 
-static const char *name(void)
+static bool start_by_ram(unsigned *node)
+{
+    static const struct kind ram = {.in_order = false, .route = route_by_ram};
+    *node = STARPU_MAIN_RAM;
+    return start(&ram);
+}
+
+static bool start_by_gpu(unsigned *node)
+{
+    static const struct kind gpu = {.in_order = true, .route = route_by_gpu};
+    *node = tess_gpu_first_node();
+    return start(&gpu);
+}
+
+static const char *by_ram(void)
 {
     return "a simulated network";
 }
 
-static const char *no_gpu(void)
+static const char *by_gpu(void)
 {
-    return "no GPU is simulated";
+    return "a simulated NCCL";
 }
 
-/* Which of them is asked for makes no difference here. */
-const tess_carrier tess_by_starpu_mpi = {.name = name, .start = start, .take = take, .stop = stop};
-const tess_carrier tess_by_mpi = {.name = name, .start = start, .take = take, .stop = stop};
-const tess_carrier tess_by_nccl = {.name = name, .hindrance = no_gpu};
+/* Ranks are alike, and none shares a GPU. */
+static const char *no_gpu(void)
+{
+    char bus[64];
+    int first;
+    return tess_gpu_first(&first, bus, sizeof bus) ? NULL : "there is no GPU";
+}
+
+/* Which of the first two is asked for makes no difference here. */
+const tess_carrier tess_by_starpu_mpi = {.name = by_ram, .start = start_by_ram, .take = take, .stop = stop};
+const tess_carrier tess_by_mpi = {.name = by_ram, .start = start_by_ram, .take = take, .stop = stop};
+const tess_carrier tess_by_nccl = {
+    .name = by_gpu, .hindrance = no_gpu, .start = start_by_gpu, .take = take, .stop = stop};
