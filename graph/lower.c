@@ -217,6 +217,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     free(put);
     free(wanted);
     free(L.losses);
+    free(L.owed);
     free(L.scratch);
     tess_program_fuse(L.p);
     if (g->cache) tess_program_bundle(L.p);

@@ -21,6 +21,13 @@ struct tess_gather {
     int64_t clock;
 };
 
+/* A gradient that is complete, of a micro-batch or of the step, and has not gone to its owners. */
+struct tess_owed {
+    tess_tensor *p;
+    int64_t micro;
+    bool early, last;
+};
+
 /* A parameter's tile whose gradient is a tree over micro-batches. */
 struct tess_tree {
     tess_tile **leaf;    /* [micro]: its gradient from one micro-batch, while it grows */
@@ -63,10 +70,12 @@ struct tess_lower {
     bool **touched;          /* [tensor][tile]: it holds something already */
     int *pending;            /* [tensor]: backward rules that still add to it */
     struct tess_tree **tree; /* [tensor][tile] */
-    int **growing;   /* [tensor][micro]: backward rules that still add to a leaf, or to what is given up early */
-    bool *early;     /* [tensor]: it goes to the owners of its slices micro-batch by micro-batch */
-    int64_t **begun; /* [tensor][tile]: the last micro-batch of whose gradient there is something; -1: none */
-    bool *updated;   /* [tensor]: its late update is emitted */
+    int **growing;          /* [tensor][micro]: backward rules that still add to a leaf, or to what is given up early */
+    bool *early;            /* [tensor]: it goes to the owners of its slices micro-batch by micro-batch */
+    int64_t **begun;        /* [tensor][tile]: the last micro-batch of whose gradient there is something; -1: none */
+    bool *updated;          /* [tensor]: its late update is emitted */
+    struct tess_owed *owed; /* in order; */
+    int nowed, owed_room;
 
     /* Messages. */
     struct tess_gather **gather; /* [tensor][tile] */
@@ -111,6 +120,8 @@ void tess_lower_forward(tess_lower *L, int first, int end, const bool *wanted);
 /* Emits their backward tasks, behind the recomputation of what they read. `put`, if any, says which must wait until the
  * end of the step: */
 void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted, const bool *put);
+/* Emits what complete gradients of a pipeline's section owe to others, once the passes' own messages are emitted. */
+void tess_lower_owed(tess_lower *L);
 /* Emits those of one that waited. */
 void tess_lower_node_backward(tess_lower *L, const tess_node *n);
 /* Returns which group of blocks is recomputed together; -1: none. */

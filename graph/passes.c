@@ -86,6 +86,38 @@ void tess_lower_release(tess_lower *L, const tess_tensor *t, int i)
     L->grad[t->id][tess_lower_at(L, i)] = NULL;
 }
 
+/* What follows a gradient that is complete: of this micro-batch, where that is given up early, or of the step. */
+static void complete(tess_lower *L, const struct tess_owed *o)
+{
+    if (o->early) tess_lower_give_up(L, o->p);
+    if (!o->last) return;
+    if (!L->early[o->p->id]) tess_lower_reduce(L, o->p);
+    if (!L->conf->keep_gradients) tess_lower_update(L, o->p);
+}
+
+void tess_lower_owed(tess_lower *L)
+{
+    const int64_t micro = L->micro;
+    for (int k = 0; k < L->nowed; k++) {
+        L->micro = L->owed[k].micro;
+        complete(L, &L->owed[k]);
+    }
+    L->micro = micro;
+    L->nowed = 0;
+}
+
+/* In a section of a pipeline other ranks wait for what the pass sends, so that comes first. */
+static void owe(tess_lower *L, const struct tess_owed *o)
+{
+    if (L->grid->pipeline == 1) {
+        complete(L, o);
+        return;
+    }
+    if (L->nowed == L->owed_room)
+        L->owed = tess_realloc(L->owed, (size_t)(L->owed_room = 2 * L->owed_room + 16) * sizeof *L->owed);
+    L->owed[L->nowed++] = *o;
+}
+
 void tess_lower_node_backward(tess_lower *L, const tess_node *n)
 {
     if (n->op->backward)
@@ -96,10 +128,9 @@ void tess_lower_node_backward(tess_lower *L, const tess_node *n)
         if (!p || p->kind != TESS_KIND_PARAM || !tess_wants_gradient(L, p)) continue;
         bool grown = --L->growing[p->id][L->micro] == 0;
         if (grown && L->conf->deterministic && !p->held->on.shared) tess_lower_grown(L, p);
-        if (grown && L->early[p->id]) tess_lower_give_up(L, p);
-        if (--L->pending[p->id] > 0 || p->held->on.shared) continue; /* a shared one's waits for the end of the step */
-        if (!L->early[p->id]) tess_lower_reduce(L, p);
-        if (!L->conf->keep_gradients) tess_lower_update(L, p);
+        const bool early = grown && L->early[p->id];
+        const bool last = --L->pending[p->id] == 0 && !p->held->on.shared; /* a shared one's waits for the step's end */
+        if (early || last) owe(L, &(struct tess_owed){p, L->micro, early, last});
     }
 }
 

@@ -333,6 +333,7 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted)
             told = true;
         }
         transfer_until(L, time, t, count, &at, all);
+        tess_lower_owed(L);
         L->recomputed = -1;
         if (k < n) run_pass(L, &pass[k], chunk, wanted);
     }
