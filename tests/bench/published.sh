@@ -10,6 +10,7 @@
 set -eu -o pipefail
 tessera=$(realpath "${1:-build}")/tools/tessera
 machines=$(realpath "$(dirname "$0")/../../machines")
+. "$(dirname "$0")/law.sh"
 shift || true
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -21,18 +22,18 @@ echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}}
 sed -e 's/"count": 16/"count": 1/' -e 's/, "gpus": 4}/}/' "$machines/dgx2-v100.json" >v100.json
 cp "$machines"/*.json .
 
-# MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE SEQUENCES MICRO [SETTING...]: seconds a step.
+# MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE MICRO [SETTING...] SEQUENCES: seconds a step.
 step() {
     local machine=$1 nodes=$2 here=$3 layers=$4 width=$5 heads=$6 tokens=$7 tensor=$8 pipeline=$9 fold=
     shift 9
-    local sequences=$1 micro=$2
-    shift 2
+    local micro=$1 sequences=${!#}
+    shift
     [ $((nodes * here)) = 1 ] || fold="--fold auto"
     # shellcheck disable=SC2086
     "$tessera" simulate run.json --machine "$machine.json" --nodes "$nodes" --ranks-per-node "$here" $fold --steps 1 \
         "model={\"model_type\": \"gpt2\", \"n_layer\": $layers, \"n_embd\": $width, \"n_head\": $heads, \"vocab_size\": 51200, \"n_positions\": $tokens, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" \
         data.seq_length="$tokens" train_batch_size="$sequences" train_micro_batch_size_per_gpu="$micro" \
-        parallel.tensor="$tensor" parallel.pipeline="$pipeline" "$@" >said.txt 2>error.txt ||
+        parallel.tensor="$tensor" parallel.pipeline="$pipeline" "${@:1:$#-1}" >said.txt 2>error.txt ||
         { tail -n 1 error.txt >&2; return 1; }
     awk '/^step / { print $2 }' said.txt
 }
@@ -40,26 +41,18 @@ step() {
 printf '%-22s %6s %10s %12s %12s %7s %9s\n' run GPUs "s a step" "simulated" "published" ratio "took s"
 # NAME PUBLISHED (TFLOP/s a GPU) MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE SEQUENCES MICRO ...
 row() {
-    local name=$1 published=$2 machine=$3 nodes=$4 here=$5 layers=$6 width=$7 heads=$8 tokens=$9 about= seconds a b
+    local name=$1 published=$2 machine=$3 nodes=$4 here=$5 layers=$6 width=$7 heads=$8 tokens=$9 began=$SECONDS seconds
     shift 9
-    local tensor=$1 pipeline=$2 sequences=$3 micro=$4
+    local tensor=$1 pipeline=$2 sequences=$3 micro=$4 gpus=$((nodes * here))
     shift 4
     [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $name "* ]] || return 0
-    local began=$SECONDS gpus=$((nodes * here)) of=("$machine" "$nodes" "$here" "$layers" "$width" "$heads" "$tokens" "$tensor" "$pipeline")
-    local data=$((gpus / tensor / pipeline)) all=$((sequences / (gpus / tensor / pipeline) / micro))
-    local one=$((2 * pipeline > 4 ? 2 * pipeline : 4))
-    local two=$((one + (pipeline > 8 ? pipeline : 8)))
-    if [ "$all" -gt "$((two + 8))" ]; then
-        about="~"
-        a=$(step "${of[@]}" $((data * micro * one)) "$micro" "$@") && b=$(step "${of[@]}" $((data * micro * two)) "$micro" "$@") || return 0
-        seconds=$(awk -v a="$a" -v b="$b" -v one=$one -v two=$two -v all=$all 'BEGIN { print a + (b - a) / (two - one) * (all - one) }')
-    else
-        seconds=$(step "${of[@]}" "$sequences" "$micro" "$@") || return 0
-    fi
-    awk -v name="$name" -v gpus=$gpus -v s="$seconds" -v p="$published" -v B="$sequences" -v L="$layers" -v h="$width" -v T="$tokens" \
-        -v about="$about" -v took=$((SECONDS - began)) 'BEGIN {
-        f = 96 * B * T * L * h * h * (1 + T / (6 * h) + 51200 / (16 * L * h)) / s / gpus * 1e-12
-        printf "%-22s %6d %9.3f%1s %5.0f TFLOP/s %5.0f TFLOP/s %7.2f %9d\n", name, gpus, s, about, f, p, f / p, took }'
+    seconds=$(law $((gpus / tensor / pipeline)) "$micro" "$pipeline" "$sequences" \
+        step "$machine" "$nodes" "$here" "$layers" "$width" "$heads" "$tokens" "$tensor" "$pipeline" "$micro" "$@") || return 0
+    awk -v name="$name" -v gpus=$gpus -v said="$seconds" -v p="$published" -v B="$sequences" -v L="$layers" -v h="$width" -v T="$tokens" \
+        -v took=$((SECONDS - began)) 'BEGIN {
+        split(said, s, " ")
+        f = 96 * B * T * L * h * h * (1 + T / (6 * h) + 51200 / (16 * L * h)) / s[1] / gpus * 1e-12
+        printf "%-22s %6d %9.3f%1s %5.0f TFLOP/s %5.0f TFLOP/s %7.2f %9d\n", name, gpus, s[1], s[2], f, p, f / p, took }'
 }
 only=("$@")
 # Narayanan et al. 2021, table 1: TFLOP/s a GPU of A100s, 8 a node, HDR InfiniBand. Micro-batches are not said there: 1, or 4 below
