@@ -32,6 +32,8 @@ TESS_NORETURN void tess_die(const char *text);
 bool tess_watch_speak(void);
 /* Says whether somebody did. */
 bool tess_watch_spoken(void);
+/* Says whether a rank runs; in a simulation one may do the work of others (docs/simulate.md). */
+bool tess_rank_is_there(int rank);
 /* Waits for all ranks. */
 void tess_ranks_barrier(void);
 /* Adds up counts. */

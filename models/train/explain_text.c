@@ -211,8 +211,11 @@ void tess_explain_print(const tess_traced *t, FILE *out)
         print_shares(who, &worker[k], false, out);
     }
     if (ranks < t->about.ranks)
-        fprintf(out, "only %d of %d ranks are in this trace (the run failed): no path across ranks\n", ranks,
-                t->about.ranks);
+        fprintf(
+            out,
+            "only %d of %d ranks are in this trace (the run failed, or they were simulated by others): no path across "
+            "ranks\n",
+            ranks, t->about.ranks);
     else
         print_path(t, path, out);
     const tess_shares *s = all[rank];

@@ -114,12 +114,13 @@ void tess_tracing_end(tess_tracing *t, int64_t step, double begin, double end)
 void tess_tracing_merge(tess_tracing *t)
 {
     if (!t->open) return;
-    const int others = tess_rank() ? 0 : tess_ranks() - 1;
+    int others = 0;
     char **path = tess_alloc((size_t)tess_ranks() * sizeof *path);
     t->open = false;
     if (tess_rank()) tess_trace_close(NULL, 0);
     tess_ranks_barrier();
-    for (int k = 0; k < others; k++) path[k] = path_of(t, k + 1);
+    for (int r = 1; r < tess_ranks() && !tess_rank(); r++)
+        if (tess_rank_is_there(r)) path[others++] = path_of(t, r);
     if (!tess_rank()) tess_trace_close((const char *const *)path, (size_t)others);
     for (int k = 0; k < others; k++) unlink(path[k]), free(path[k]);
     free(path);

@@ -165,3 +165,8 @@ double tess_together_clock(void)
     /* A machine has one clock: asking is off by a part of the way there and back, which short messages take, too. */
     return least == 0 && ahead > -1e-3 && ahead < 1e-3 ? 0 : ahead;
 }
+
+bool tess_rank_is_there(int rank)
+{
+    return rank < tess_ranks();
+}

@@ -186,6 +186,99 @@ TEST(ranks_share_a_node_and_a_network_takes_its_time)
     EXPECT_DONE();
 }
 
+/* ---- ranks that are simulated by others ---- */
+
+/* A node of four GPUs, of which two share a link to RAM. */
+#define FOLDED_NODE                                                                                                    \
+    MACHINE(8,                                                                                                         \
+            NETWORK ", \"gpus\": {\"count\": 4, \"name\": \"made up\", \"memory_gib\": 1, \"copy_gb_s\": 10, "         \
+                    "\"matrix_gflops\": {\"fp32\": 100, \"bf16\": 200}, \"host_link\": {\"gb_s\": 1, \"gpus\": 2}, "   \
+                    "\"peer_link\": {\"gb_s\": 4}}")
+
+/* One for all has their bytes, and their time but for what differs between them: which slices are whose. */
+TEST(ranks_that_have_the_same_to_do_are_simulated_by_one)
+{
+    static const struct {
+        const char *machine, *nodes, *batch, *stage, *tensor, *pipeline, *fold, *said;
+    } cases[] = {{"net.json", "4", "8", "1", "1", "1", "data", "; 1 of them simulated, each for 4 that"},
+                 {"net.json", "8", "8", "3", "1", "1", "auto", "; 1 of them simulated, each for 8 that"},
+                 {"net.json", "4", "8", "0", "2", "1", "tensor", "; 2 of them simulated, each for 2 that"},
+                 {"net.json", "8", "8", "2", "2", "2", "data,tensor", "; 2 of them simulated, each for 4 that"},
+                 {"net.json", "20", "20", "3", "1", "1", "auto", "; 5 of them simulated, each for 4 that"},
+                 {"node.json", "1", "8", "3", "1", "1", "auto", "; 1 of them simulated, each for 4 that"},
+                 {"node.json", "2", "8", "1", "2", "2", "auto", "; 2 of them simulated, each for 4 that"}};
+    SIMULATE_SETUP();
+    write_text("net.json", MACHINE(1, DRIVE NETWORK));
+    write_text("node.json", FOLDED_NODE);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char stage[64], tensor[32], pipeline[32], batch[40], what[200];
+        double seconds[2], tasks[2], bytes[2], far[2], peak[2];
+        snprintf(stage, sizeof stage, "zero_optimization.stage=%s", cases[i].stage);
+        snprintf(tensor, sizeof tensor, "parallel.tensor=%s", cases[i].tensor);
+        snprintf(pipeline, sizeof pipeline, "parallel.pipeline=%s", cases[i].pipeline);
+        snprintf(batch, sizeof batch, "train_batch_size=%s", cases[i].batch);
+        for (int folded = 0; folded < 2; folded++) {
+            RUN("simulate", "run.json", "--machine", cases[i].machine, "--nodes", cases[i].nodes, "--steps", "1", stage,
+                tensor, pipeline, batch, "train_micro_batch_size_per_gpu=1", "--fold", folded ? cases[i].fold : "none");
+            EXPECT_DONE();
+            seconds[folded] = behind(ran.out, "\nstep      ");
+            tasks[folded] = behind(ran.out, "\ntasks     ");
+            bytes[folded] = behind(ran.out, "\nmessages  ");
+            far[folded] = behind(ran.out, "of all ranks, ");
+            peak[folded] = behind(ran.out, "tiles of a rank hold ");
+            if (folded) CHECK_HAS(ran.out, cases[i].said);
+        }
+        snprintf(what, sizeof what, "%s, %s nodes, stage %s, tensor %s, pipeline %s", cases[i].machine, cases[i].nodes,
+                 cases[i].stage, cases[i].tensor, cases[i].pipeline);
+        if (fabs(seconds[1] / seconds[0] - 1) > 0.05 || fabs(tasks[1] / tasks[0] - 1) > 0.12 ||
+            fabs(bytes[1] / bytes[0] - 1) > 0.01 || fabs(far[1] - far[0]) > 0.01 * bytes[0] ||
+            fabs(peak[1] / peak[0] - 1) > 0.05)
+            CHECK_SAY("%s: %f s, %.0f tasks, %.0f bytes, %.0f far, peak %.0f; folded %f, %.0f, %.0f, %.0f, %.0f", what,
+                      seconds[0], tasks[0], bytes[0], far[0], peak[0], seconds[1], tasks[1], bytes[1], far[1], peak[1]);
+    }
+}
+
+TEST(a_folded_run_gives_the_same_digits_and_a_timeline_of_who_was_there)
+{
+    SIMULATE_SETUP();
+    write_text("net.json", MACHINE(1, DRIVE NETWORK));
+    char *first = NULL;
+    for (int i = 0; i < 2; i++) {
+        RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "8", "parallel.pipeline=2", "--fold", "auto",
+            "--steps", "1", "train_micro_batch_size_per_gpu=1", "--trace", "1:1");
+        EXPECT_DONE();
+        CHECK(!strstr(ran.err, "cannot be read"));
+        if (first) CHECK_STR(ran.out, first);
+        if (!first) first = strdup(ran.out);
+    }
+    free(first);
+    RUN("explain", "out");
+    EXPECT_DONE();
+    /* 512 ranks take little more than 8. */
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "512", "parallel.pipeline=2", "parallel.tensor=16",
+        "train_batch_size=16", "--fold", "auto", "--steps", "1", "train_micro_batch_size_per_gpu=1");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "ranks     512, 1 on each node: 16 for data x 16 tensor parallel x 2 stages of a pipeline; 2 of "
+                       "them simulated, each for 256 that have the same to do");
+}
+
+TEST(a_fold_that_cannot_be_is_one_line)
+{
+    SIMULATE_SETUP();
+    write_text("net.json", MACHINE(2, DRIVE NETWORK));
+    RUN("simulate", "run.json", "--machine", "net.json", "--fold", "auto");
+    EXPECT_ERROR(2, "--fold: there is one rank, and none that has the same to do");
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", BATCH, "--fold", "pipeline");
+    EXPECT_ERROR(2, "--fold: pipeline, expected data, tensor, both with a comma, auto or none");
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", BATCH, "--fold", "data,");
+    EXPECT_ERROR(2, "--fold: data,, expected");
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "3", "--ranks-per-node", "2", "train_batch_size=12",
+        "parallel.pipeline=3", BATCH, "--fold", "data");
+    EXPECT_ERROR(2, "of 2 ranks on each node 2 would be there on node 0 and 1 on node 1");
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "4", "parallel.tensor=3", BATCH, "--fold", "auto");
+    EXPECT_ERROR(2, "tensor 3");
+}
+
 /* Where this machine's workers are is nothing to that one. */
 TEST(what_is_said_of_this_machine_is_not_of_that)
 {
