@@ -59,7 +59,8 @@ static void write_gpu_links(FILE *f, const tess_simulated *m, int node)
             write_link(f, "takes", node, i, 0, g->peer_rate, 0);
         }
         for (int to = 0; g->pairs && to < g->count; to++)
-            if (i != to && tess_simulated_peers(g, i, to)) write_link(f, "pair", node, i, to, g->peer_rate, g->peer_latency);
+            if (i != to && tess_simulated_peers(g, i, to))
+                write_link(f, "pair", node, i, to, g->peer_rate, g->peer_latency);
     }
 }
 

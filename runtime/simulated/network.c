@@ -1,10 +1,12 @@
-/* The carriers of messages between ranks that are simulated. The two ends of a span meet here when the tiles of both are
- * there, as by MPI a large message waits for its receiver; then a thread, a courier, sends its bytes over SimGrid's
- * links. Nothing is copied: tiles have no memory. Spans between the same ranks meet by tag, in the order of their tasks.
+/* The carriers of messages between ranks that are simulated. The two ends of a span meet here when the tiles of both
+ * are there, as by MPI a large message waits for its receiver; then a thread, a courier, sends its bytes over SimGrid's
+ * links. Nothing is copied: tiles have no memory. Spans between the same ranks meet by tag, in the order of their
+ * tasks.
  *
  * There are two kinds. By RAM, a message gives its spans as soon as it has its tiles, and their bytes go from one
- * node's host of the network to the other's, or from one to itself between ranks of a node. By GPUs, as NCCL's, messages
- * give theirs strictly in the order of the list, one message after the other, and bytes take the links of GPUs.
+ * node's host of the network to the other's, or from one to itself between ranks of a node. By GPUs, as NCCL's,
+ * messages give theirs strictly in the order of the list, one message after the other, and bytes take the links of
+ * GPUs.
  *
  * Ranks have variables of their own, so what both ends need lies in the cluster: the ends that wait, and of each rank
  * where it is told of an end that another rank's courier has seen. A simulated thread is never interrupted between two
@@ -60,9 +62,9 @@ struct job {
 
 static struct {
     const struct kind *kind;
-    tess_exchange *ready;        /* of a kind that keeps to the order: with all tiles, not begun; by number */
-    uint64_t next;               /* the number that begins next */
-    bool busy;                   /* one began and did not end */
+    tess_exchange *ready; /* of a kind that keeps to the order: with all tiles, not begun; by number */
+    uint64_t next;        /* the number that begins next */
+    bool busy;            /* one began and did not end */
     struct job *first, **last;
     starpu_sem_t jobs; /* how many there are, and one for each courier that is to go */
     int queued, idle, couriers;
