@@ -74,6 +74,9 @@ bool tess_simulated_peers(const tess_simulated_gpus *g, int from, int to);
 
 /* ---- in a program that simulates alone ---- */
 
+/* How the program that simulates ends where all threads that are left wait for ever. */
+enum { TESS_STANDS_STILL = 120 };
+
 /* What messages go over, by where their two ends are. */
 typedef enum tess_over {
     TESS_OVER_RAM,     /* the RAM of a node */

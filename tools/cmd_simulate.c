@@ -59,17 +59,15 @@ static char *find_simulator(void)
 /* ---- what it says ---- */
 
 /* Hands on what we say there, but for the line of an error, which goes to `wrong`; of the others' lines, SimGrid's and
- * StarPU's, `last` is the last one. Did it come to its end? SimGrid leaves without an error where all wait for ever. */
-static bool hand_on(FILE *said, char wrong[1024], char last[1024])
+ * StarPU's, `last` is the last one. */
+static void hand_on(FILE *said, char wrong[1024], char last[1024])
 {
-    static const char error[] = "tessera: error: ", end[] = "tessera: simulated in ";
+    static const char error[] = "tessera: error: ";
     char line[1024];
-    bool ended = false;
     *wrong = *last = 0;
     rewind(said);
     while (fgets(line, sizeof line, said)) {
         line[strcspn(line, "\n")] = 0;
-        ended |= !strncmp(line, end, sizeof end - 1);
         if (!strncmp(line, error, sizeof error - 1))
             strcpy(wrong, line + sizeof error - 1);
         else if (!strncmp(line, "tessera: ", 9))
@@ -77,22 +75,23 @@ static bool hand_on(FILE *said, char wrong[1024], char last[1024])
         else if (*line)
             strcpy(last, line);
     }
-    return ended;
 }
 
 static tess_status judge(int status, FILE *said)
 {
     char wrong[1024], last[1024];
     fflush(stdout);
-    const bool ended = hand_on(said, wrong, last);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && ended) return TESS_OK;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    hand_on(said, wrong, last);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return TESS_OK;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == TESS_STANDS_STILL)
         return tess_error(TESS_FAILED, "simulation",
                           "stands still: tasks are left that no worker takes (another STARPU_SCHED may)");
     char *what = strstr(wrong, ": ");
     if (!what && !*last && WIFSIGNALED(status))
         return tess_error(TESS_FAILED, "simulation",
-                          "was killed by signal %d (out of memory? the kernel's log says more)", WTERMSIG(status));
+                          WTERMSIG(status) == SIGKILL ? "was killed (out of memory? the kernel's log says more)"
+                                                      : "was ended by signal %d",
+                          WTERMSIG(status));
     if (!what) return tess_error(TESS_FAILED, "simulation", "broke off%s%s", *last ? ": " : "", last);
     *what = 0;
     return tess_error(WIFEXITED(status) ? (tess_status)WEXITSTATUS(status) : TESS_FAILED, wrong, "%s", what + 2);
@@ -121,9 +120,11 @@ static void set_ends(void (*to)(int))
 static void enter(const char *home, FILE *said)
 {
     /* What is said of this machine; the policy is also said of that one. */
-    static const char *const theirs[] = {"XDG_CACHE_HOME",       "STARPU_PERF_MODEL_DIR", "STARPU_PERF_MODEL_PATH",
-                                         "STARPU_NCPU",          "STARPU_NCPUS",          "STARPU_RESERVE_NCPU",
-                                         "STARPU_WORKERS_CPUID", "STARPU_WORKERS_COREID"};
+    static const char *const theirs[] = {
+        "XDG_CACHE_HOME",       "STARPU_PERF_MODEL_DIR", "STARPU_PERF_MODEL_PATH",  "STARPU_NCPU",
+        "STARPU_NCPUS",         "STARPU_RESERVE_NCPU",   "STARPU_WORKERS_CPUID",    "STARPU_WORKERS_COREID",
+        "STARPU_NCUDA",         "STARPU_WORKERS_CUDAID", "STARPU_NWORKER_PER_CUDA", "STARPU_LIMIT_CPU_MEM",
+        "STARPU_LIMIT_CUDA_MEM"};
     for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) unsetenv(theirs[i]);
     setenv("STARPU_HOME", home, 1);
     setenv("STARPU_HOSTNAME", "simulated", 1);
@@ -148,6 +149,10 @@ static tess_status start(const char *simulator, char **arguments, const char *ho
     if (ended_by) kill(child, SIGKILL);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     simulates = 0;
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) { /* whoever read it has left */
+        ended_by = SIGPIPE;
+        return TESS_OK;
+    }
     return judge(status, said);
 }
 
@@ -192,6 +197,11 @@ static tess_status simulate(const tess_simulated *m, int ranks_here, char **argu
 static tess_status check_ranks(const tess_simulated *m, const char *file, int ranks_here)
 {
     tess_simulated part = *m;
+    const char *policies = getenv("STARPU_SCHED_LIB");
+    if (policies && *policies && m->nodes * ranks_here > 1)
+        return tess_error(TESS_INVALID, "STARPU_SCHED_LIB",
+                          "%s and %d ranks, of which each has a StarPU of its own here (--nodes 1 --ranks-per-node 1)",
+                          policies, m->nodes * ranks_here);
     if (m->nodes > 1 && !m->net.there)
         return tess_error(TESS_INVALID, file, "%d nodes, and nothing between them (\"network\" says what)", m->nodes);
     if (m->net.below && m->nodes % m->net.below)
@@ -207,6 +217,9 @@ static tess_status run(int argc, char **argv)
     int rest;
     double steps = 2, nodes = 0, ranks_here = 0;
     memcpy(options, OPTIONS, sizeof options);
+    if (tess_ranks() > 1)
+        return tess_error(TESS_INVALID, "command line", "%d ranks, and one process simulates (start it alone)",
+                          tess_ranks());
     if (cmd_sweeps(argc, argv)) return cmd_sweep(argc, argv);
     TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
     TESS_TRY(cmd_whole_number(&options[STEPS], 1, 1e6, &steps));
@@ -216,9 +229,6 @@ static tess_status run(int argc, char **argv)
         return tess_error(TESS_INVALID, "command line",
                           "--machine FILE is missing (tessera info --machine FILE writes "
                           "this one)");
-    if (tess_ranks() > 1)
-        return tess_error(TESS_INVALID, "command line", "%d ranks, and one process simulates (start it alone)",
-                          tess_ranks());
     TESS_TRY(cmd_trace(&options[TRACE], &trace));
     if (trace) argv[1 + rest++] = trace; /* one more KEY=VALUE, in a place that the option left free */
     tess_simulated machine;

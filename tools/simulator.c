@@ -24,13 +24,22 @@
 
 static tess_cluster cluster;
 static int (**entry)(tess_cluster *cluster, int rank, int argc, char **argv);
-static int arguments, worst;
+static int arguments, worst, left; /* ranks that have not come to their end */
 static char **argument;
 
 static void fail(const char *where, const char *what)
 {
     fprintf(stderr, "tessera: error: %s: %s\n", where, what);
     exit(TESS_FAILED);
+}
+
+/* Where all that is left waits for ever SimGrid says so and exits as if all were well. */
+static void look(int status, void *unused)
+{
+    (void)unused;
+    if (status || !left) return;
+    fflush(stdout);
+    _exit(TESS_STANDS_STILL);
 }
 
 /* ---- copies of the product ---- */
@@ -74,7 +83,8 @@ static void load(int ranks)
         opened[r] = copy(from, st.st_size);
         if (opened[r] < 0) fail("simulator", strerror(errno));
         snprintf(name, sizeof name, "/proc/self/fd/%d", opened[r]);
-        void *product = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+        /* A policy of the user's finds StarPU in it; of several ranks all would find the first one's. */
+        void *product = dlopen(name, RTLD_NOW | (ranks == 1 ? RTLD_GLOBAL : RTLD_LOCAL));
         if (product) *(void **)&entry[r] = dlsym(product, "tess_simulated_main");
         if (!entry[r]) fail(path, dlerror());
     }
@@ -90,6 +100,7 @@ static void run(int argc, char **argv)
     (void)argc;
     const int rank = atoi(argv[0]), status = entry[rank](&cluster, rank, arguments, argument);
     if (status > worst) worst = status;
+    left--;
 }
 
 static void start(int rank)
@@ -120,7 +131,9 @@ int main(int argc, char **argv)
     simgrid_load_platform(platform);
     load(cluster.ranks);
     for (int r = 0; r < cluster.ranks; r++) start(r);
+    left = cluster.ranks;
+    on_exit(look, NULL);
     simgrid_run();
-    fflush(stdout);
+    if ((fflush(stdout) || ferror(stdout)) && !worst) fail("stdout", strerror(errno));
     return worst;
 }

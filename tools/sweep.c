@@ -4,6 +4,7 @@
 #include "cmd.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,6 +65,11 @@ static tess_status add_axis(const char *text)
     const char *equal = strchr(text, '=');
     if (!equal || equal == text || !equal[1])
         return tess_error(TESS_INVALID, WHERE, "%.100s, expected KEY=VALUE,VALUE,...", text);
+    for (int k = 0; k < sweep.axes; k++)
+        if (strlen(sweep.axis[k].text) == (size_t)(equal - text) &&
+            !strncmp(sweep.axis[k].text, text, (size_t)(equal - text)))
+            return tess_error(TESS_INVALID, WHERE, "%s is there twice (its values lie between commas)",
+                              sweep.axis[k].text);
     if (sweep.axes == MOST_KEYS) return tess_error(TESS_INVALID, WHERE, "more than %d keys", MOST_KEYS);
     sweep.axes++;
     a->text = tess_format("%s", text);
@@ -112,8 +118,8 @@ static tess_status read_arguments(int argc, char **argv)
         runs *= sweep.axis[k].values;
         if (runs > MOST_RUNS) return tess_error(TESS_INVALID, WHERE, "more than %d combinations", MOST_RUNS);
     }
-    sweep.runs = runs;
     sweep.run = tess_alloc((size_t)runs * sizeof *sweep.run);
+    sweep.runs = runs; /* a signal looks at so many */
     return TESS_OK;
 }
 
@@ -138,11 +144,13 @@ static int tier_of(const char *line)
 
 static void read_line(struct outcome *o, const char *line)
 {
-    static const char holds[] = "tiles hold ", bound[] = "the step is bound by ";
+    static const char *const holds[] = {"tiles hold ", "tiles of a rank hold ", " bytes are held at most"};
+    static const char bound[] = "the step is bound by ";
     const char *at;
     if (sscanf(line, "step %lf s, %lf tokens/s", &o->seconds, &o->rate) == 2) o->fits = true;
     if ((at = strstr(line, bound))) sscanf(at + sizeof bound - 1, "%63[^,\n]", o->bound);
-    if ((at = strstr(line, holds)) && (at = strchr(at, '('))) {
+    for (int i = 0; i < 3; i++) {
+        if (!(at = strstr(line, holds[i])) || !(at = strchr(at, '('))) continue;
         const int tier = tier_of(line);
         if (tier < MOST_TIERS) sscanf(at, "(%31[^)\n]", o->held[tier]);
     }
@@ -209,12 +217,23 @@ static void become(int run, pid_t parent)
     _exit(1);
 }
 
+/* Below TMPDIR, without a name. */
+static FILE *scratch(void)
+{
+    const char *tmp = getenv("TMPDIR");
+    char *name = tess_format("%s/tessera-sweep-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    const int fd = mkostemp(name, O_CLOEXEC);
+    if (fd >= 0) unlink(name);
+    free(name);
+    return fd < 0 ? NULL : fdopen(fd, "w+");
+}
+
 static tess_status start(int run)
 {
     struct outcome *o = &sweep.run[run];
     const pid_t self = getpid();
-    o->out = tmpfile();
-    o->err = tmpfile();
+    o->out = scratch();
+    o->err = scratch();
     if (!o->out || !o->err)
         return tess_error(TESS_FAILED, WHERE, "no temporary file: %s (set TMPDIR)", strerror(errno));
     fflush(stdout);
@@ -243,12 +262,13 @@ static int running(void)
 
 static tess_status run_all(void)
 {
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t set;
+    const int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
     const bool live = isatty(STDERR_FILENO);
     tess_status status = TESS_OK;
     for (int i = 0; i < sweep.runs && status == TESS_OK && !ended_by; i++) {
         if (live) fprintf(stderr, "\r%d of %d \r", i + 1, sweep.runs);
-        while (running() >= (cores > 0 ? cores : 1)) wait_for_one();
+        while (running() >= cores) wait_for_one();
         if (!ended_by) status = start(i);
     }
     if (status != TESS_OK) end(0);
@@ -317,6 +337,7 @@ tess_status cmd_sweep(int argc, char **argv)
     if (status == TESS_OK) status = run_all();
     if (status == TESS_OK && !ended_by) status = judge();
     for (int k = 0; k < sweep.axes; k++) free(sweep.axis[k].text);
+    sweep.runs = 0;
     free(sweep.kept);
     free(sweep.run);
     fflush(stdout);

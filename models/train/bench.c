@@ -18,7 +18,9 @@ static void start_measuring(tess_bench_run *b)
     tess_message_traffic(&b->sent, &received);
     tess_flow_waited();
     tess_gpu_traffic(&read, &written);
+    tess_gpu_peer_traffic();
     tess_gpu_waited();
+    tess_message_moving();
     double under_way, exposed;
     tess_message_seconds(&under_way, &exposed);
     tess_profile_reset();

@@ -62,6 +62,19 @@ static tess_status wrong(const char *path, const char *name, const json_t *value
     return TESS_INVALID;
 }
 
+enum { NAME = 64 }; /* bytes of a machine's name, or a GPU's */
+
+/* It is printed in a line of its own, whole. */
+static tess_status read_name(const char *path, const char *name, const json_t *value, char out[NAME])
+{
+    const char *text = json_is_string(value) ? json_string_value(value) : NULL;
+    bool plain = text && strlen(text) < NAME;
+    for (const char *c = text; plain && *c; c++) plain = (unsigned char)*c >= ' ' && *c != 127;
+    if (!plain) return wrong(path, name, value, "a text of one line and at most 63 bytes");
+    strcpy(out, text);
+    return TESS_OK;
+}
+
 static tess_status number(const char *path, const char *name, const json_t *value, double least, double *out)
 {
     char expected[64];
@@ -193,8 +206,7 @@ static tess_status read_gpus(const char *path, const json_t *root, tess_simulate
     const json_t *name = json_object_get(root, "name"), *peer = json_object_get(root, "peer_link"),
                  *pairs = json_object_get(peer, "pairs"),
                  *shared = json_object_get(json_object_get(root, "host_link"), "gpus");
-    if (!json_is_string(name)) return wrong(path, "gpus.name", name, "a text");
-    snprintf(g->name, sizeof g->name, "%s", json_string_value(name));
+    TESS_TRY(read_name(path, "gpus.name", name, g->name));
     TESS_TRY(number(path, "gpus.memory_gib", json_object_get(root, "memory_gib"), 1.0 / 64, &gib));
     g->bytes = (uint64_t)(gib * GIB);
     TESS_TRY(check_group(path, of, root, gpu_fields, GPU_FIELDS, "matrix_gflops", NULL));
@@ -249,8 +261,7 @@ static tess_status read_all(const char *path, const json_t *root, tess_simulated
     TESS_TRY(check_names(path, "", root, known, KNOWN));
     const json_t *name = json_object_get(root, "name"), *gpus = json_object_get(root, "gpus"),
                  *nodes = json_object_get(root, "nodes"), *network = json_object_get(root, "network");
-    if (!json_is_string(name)) return wrong(path, "name", name, "a text");
-    snprintf(m->name, sizeof m->name, "%s", json_string_value(name));
+    TESS_TRY(read_name(path, "name", name, m->name));
     TESS_TRY(whole_number(path, "cores", json_object_get(root, "cores"), TESS_SIMULATED_CORES, &m->cores));
     if (nodes) TESS_TRY(whole_number(path, "nodes", nodes, TESS_SIMULATED_NODES, &m->nodes));
     TESS_TRY(number(path, "memory_gib", json_object_get(root, "memory_gib"), 1.0 / 64, &gib));

@@ -146,7 +146,7 @@ void tess_run_say_odd(const tess_run *r)
         for (int i = tess_tensor_shape(tess_graph_param(r->g, k), shape) - 1; i >= 0; i--) elements *= shape[i];
         if (elements > most) most = elements;
     }
-    tess_config_say_cut(r->c, r->batch * r->length, most);
+    tess_config_say_cut(r->c, r->micro_batch * r->length, most);
 }
 
 tess_status tess_run_need_weights(const tess_model *m)

@@ -14,27 +14,49 @@
 
 /* SimGrid wants hosts and links before the ways between them. */
 
-/* A drive reads and writes at rates of its own, and both at a time at the sum that was measured of both. All ranks of a
- * node have it. */
+/* A drive reads and writes at rates of its own, and both at a time at those that were measured of both: each takes a
+ * link of its own and one of the drive, the slower one more often. There as much is under way as (bytes read) / (rate
+ * of reading) + (bytes written) / (rate of writing), in whole numbers, says. All ranks of a node have it. */
+static void weigh(const tess_drive *d, int *reads, int *writes)
+{
+    enum { MOST = 8 };
+    double best = INFINITY;
+    *reads = *writes = 1;
+    for (int r = 1; r <= MOST; r++)
+        for (int w = 1; w <= MOST; w++) {
+            const double apart = fabs(log(r * d->read_rate / (w * d->write_rate)));
+            if (apart < best - 1e-9) best = apart, *reads = r, *writes = w;
+        }
+}
+
 static void write_drive(FILE *f, const tess_drive *d, int rank, int node, bool first)
 {
+    int reads, writes;
+    weigh(d, &reads, &writes);
     fprintf(f, "<host id=\"" RANK "DISK0\" speed=\"1f\"/>\n", rank);
     if (first)
         fprintf(f,
                 "<link id=\"read%d\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
                 "<link id=\"write%d\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
                 "<link id=\"drive%d\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n",
-                node, d->read_rate, node, d->write_rate, node, d->mixed_read_rate + d->mixed_write_rate);
+                node, d->read_rate, node, d->write_rate, node,
+                reads * d->mixed_read_rate + writes * d->mixed_write_rate);
 }
 
-static void write_drive_ways(FILE *f, int rank, int node)
+static void write_drive_way(FILE *f, int rank, int node, bool reads, int times)
 {
-    fprintf(f,
-            "<route src=\"" RANK "DISK0\" dst=\"" RANK "RAM\" symmetrical=\"NO\">"
-            "<link_ctn id=\"read%d\"/><link_ctn id=\"drive%d\"/></route>\n"
-            "<route src=\"" RANK "RAM\" dst=\"" RANK "DISK0\" symmetrical=\"NO\">"
-            "<link_ctn id=\"write%d\"/><link_ctn id=\"drive%d\"/></route>\n",
-            rank, rank, node, node, rank, rank, node, node);
+    fprintf(f, "<route src=\"" RANK "%s\" dst=\"" RANK "%s\" symmetrical=\"NO\"><link_ctn id=\"%s%d\"/>", rank,
+            reads ? "DISK0" : "RAM", rank, reads ? "RAM" : "DISK0", reads ? "read" : "write", node);
+    for (int i = 0; i < times; i++) fprintf(f, "<link_ctn id=\"drive%d\"/>", node);
+    fputs("</route>\n", f);
+}
+
+static void write_drive_ways(FILE *f, const tess_drive *d, int rank, int node)
+{
+    int reads, writes;
+    weigh(d, &reads, &writes);
+    write_drive_way(f, rank, node, true, reads);
+    write_drive_way(f, rank, node, false, writes);
 }
 
 /* A link between GPUs: `from` sends by one of its own and `to` takes by one of its own, as at a switch, where all are
@@ -117,7 +139,7 @@ static void write_rank(FILE *f, const tess_simulated *m, int rank, int ranks_her
     write_gpus(f, m, rank, node, first, gpus);
     if (m->has_drive) write_drive(f, &m->drive, rank, node, rank % ranks_here == 0);
     write_gpu_ways(f, &m->gpus, rank, node, first, gpus);
-    if (m->has_drive) write_drive_ways(f, rank, node);
+    if (m->has_drive) write_drive_ways(f, &m->drive, rank, node);
     fputs("</AS>\n", f);
 }
 
@@ -196,7 +218,7 @@ static void write_buses(FILE *f, const tess_simulated *m, int ranks_here, bool r
     const int count = g->count / ranks_here;
     for (int from = 0; from <= count + 1; from++)
         for (int to = 0; to <= count + 1; to++) {
-            const bool peers = from && to && tess_simulated_peers(g, from - 1, to - 1);
+            const bool peers = from && to && from <= count && to <= count && tess_simulated_peers(g, from - 1, to - 1);
             const double rate = (peers ? g->peer_rate : g->host_rate) * 1e-6,
                          latency = (peers        ? g->peer_latency
                                     : from && to ? 2 * g->host_latency

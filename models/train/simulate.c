@@ -205,22 +205,25 @@ struct bound {
 static double drive_alone(const struct told *t)
 {
     const tess_drive *d = &t->part->drive;
-    return t->cluster->ranks_here * fmax(fmax((double)t->read / d->read_rate, (double)t->written / d->write_rate),
-                                         (double)(t->read + t->written) / (d->mixed_read_rate + d->mixed_write_rate));
+    const double reads = (double)t->read / d->read_rate, writes = (double)t->written / d->write_rate,
+                 both = d->mixed_read_rate / d->read_rate + d->mixed_write_rate / d->write_rate;
+    return t->cluster->ranks_here * fmax(fmax(reads, writes), (reads + writes) / both);
 }
 
 static void print_bounds(FILE *out, const tess_bench_run *b, const struct told *t, double median, int steps)
 {
     const tess_simulated_gpus *g = &t->part->gpus;
-    const int gpus = tess_gpus(), links = gpus ? (gpus + g->host_gpus - 1) / g->host_gpus : 1;
+    const int gpus = tess_gpus(), here = t->cluster->ranks_here;
+    const int links = gpus ? (here * gpus + g->host_gpus - 1) / g->host_gpus : 1; /* of the node; ranks are alike */
     const double of_all = steps;
     const struct bound bound[] = {
         {gpus * tess_ranks() > 1 ? "the GPUs" : "the GPU", gpus, gpus ? t->gpu_busy / gpus : 0},
         {"the link to RAM", gpus,
-         gpus
-             ? ((double)(t->to_gpu > t->from_gpu ? t->to_gpu : t->from_gpu) + of_all * (double)t->own[TESS_OVER_HOST]) /
-                   g->host_rate / links
-             : 0},
+         gpus ? here *
+                    ((double)(t->to_gpu > t->from_gpu ? t->to_gpu : t->from_gpu) +
+                     of_all * (double)t->own[TESS_OVER_HOST]) /
+                    g->host_rate / links
+              : 0},
         {"the links between GPUs", t->over[TESS_OVER_PEER] > 0,
          t->over[TESS_OVER_PEER] > 0 ? of_all * (double)t->own[TESS_OVER_PEER] / g->peer_rate : 0},
         {"the cores", true, t->core_busy / t->workers},

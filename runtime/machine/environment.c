@@ -21,7 +21,7 @@ static struct {
 } changed[MOST];
 static int changes;
 
-static void set(const char *name, const char *value)
+void tess_environment_set(const char *name, const char *value)
 {
     const char *before = getenv(name);
     TESS_ASSERT(changes < MOST);
@@ -35,7 +35,7 @@ static void set(const char *name, const char *value)
 
 static void set_default(const char *name, const char *value)
 {
-    if (!getenv(name)) set(name, value);
+    if (!getenv(name)) tess_environment_set(name, value);
 }
 
 void tess_environment_leave(void)
@@ -190,65 +190,9 @@ static void unset_empty(void)
             e++;
             continue;
         }
-        set(name, NULL);
+        tess_environment_set(name, NULL);
         e = environ;
     }
-}
-
-/* ---- the policy ---- */
-
-/* Of StarPU's, those that run none of our tasks: one aborts for a codelet without a class of its own and one waits for
- * a GPU for each, the third for the word of a program that only tests it. */
-static const char *const useless[] = {"heteroprio", "modular-heteroprio-heft", "graph_test"};
-
-static bool is_useful(const char *name)
-{
-    return name && !among(name, useless, sizeof useless / sizeof *useless);
-}
-
-bool tess_policy(size_t i, const char **name, bool *runs)
-{
-    struct starpu_sched_policy **p = starpu_sched_get_predefined_policies();
-    const char *only = getenv("STARPU_SCHED");
-    for (; *p; p++) {
-        if (only && *only && strcmp(only, (*p)->policy_name)) continue;
-        if (i-- == 0) break;
-    }
-    if (!*p) return false;
-    *name = (*p)->policy_name;
-    *runs = is_useful(*name);
-    return true;
-}
-
-static tess_status check_policy(const char *where, const char *name)
-{
-    struct starpu_sched_policy **const all = starpu_sched_get_predefined_policies();
-    char list[1200] = "";
-    for (struct starpu_sched_policy **p = all; *p; p++) {
-        if (!is_useful((*p)->policy_name)) continue;
-        if (!strcmp(name, (*p)->policy_name)) return TESS_OK;
-        const size_t n = strlen(list);
-        snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", (*p)->policy_name);
-    }
-    return tess_error(TESS_INVALID, where, "\"%s\" is no scheduling policy that runs these tasks (there are %s)", name,
-                      list);
-}
-
-tess_status tess_policy_check(void)
-{
-    const char *name;
-    bool runs;
-    return tess_policy(0, &name, &runs) ? TESS_OK : check_policy("STARPU_SCHED", getenv("STARPU_SCHED"));
-}
-
-tess_status tess_environment_policy(const char *ours, const char **name)
-{
-    const char *theirs = getenv("STARPU_SCHED");
-    const bool chosen = theirs && *theirs, old = chosen && !strncmp(theirs, "heft", 4); /* now dmda; StarPU says so */
-    *name = old ? "dmda" : chosen ? theirs : ours;
-    TESS_TRY(check_policy(chosen ? "STARPU_SCHED" : "sched", *name));
-    if (theirs && (old || !chosen)) set("STARPU_SCHED", *name); /* set to nothing it would be lws */
-    return TESS_OK;
 }
 
 /* ---- messages ---- */
@@ -328,14 +272,14 @@ static tess_status set_limits(const tess_machine *m)
         const char *equals = strchr(*e, '=');
         if (equals && !strncmp(*e, "STARPU_LIMIT_CPU_", 17) && (size_t)(equals - *e) < sizeof theirs) {
             snprintf(theirs, sizeof theirs, "%.*s", (int)(equals - *e), *e);
-            set(theirs, NULL);
+            tess_environment_set(theirs, NULL);
             e = environ;
         } else
             e++;
     }
     if (!m->disk) return TESS_OK;
     snprintf(mib, sizeof mib, "%llu", (unsigned long long)(m->cpu_bytes >> 20) * 16 + 65536);
-    set("STARPU_LIMIT_CPU_MEM", mib);
+    tess_environment_set("STARPU_LIMIT_CPU_MEM", mib);
     /* It would reclaim ahead of need. */
     static const char *const ahead[] = {"STARPU_MINIMUM_AVAILABLE_MEM", "STARPU_TARGET_AVAILABLE_MEM",
                                         "STARPU_MINIMUM_CLEAN_BUFFERS", "STARPU_TARGET_CLEAN_BUFFERS"};
@@ -344,7 +288,7 @@ static tess_status set_limits(const tess_machine *m)
         if (value && strcmp(value, "0"))
             tess_note("%s=%s does not act beside a disk tier: the plan says what leaves RAM, and when", ahead[i],
                       value);
-        set(ahead[i], "0");
+        tess_environment_set(ahead[i], "0");
     }
     return TESS_OK;
 }
@@ -381,7 +325,7 @@ static tess_status check_home(void)
                           strerror(errno == EEXIST ? EACCES : errno));
     snprintf(own, sizeof own, "/tmp/tessera-%ld", (long)getuid());
     mkdir(own, 0777);
-    if (dir && !strcmp(name, "XDG_CACHE_HOME")) set(name, NULL);
+    if (dir && !strcmp(name, "XDG_CACHE_HOME")) tess_environment_set(name, NULL);
     set_default("STARPU_HOME", own);
     return TESS_OK;
 }

@@ -40,10 +40,7 @@ static tess_status start_starpu(const tess_machine *m)
     struct starpu_conf conf;
     TESS_TRY(tess_environment_check());
     starpu_conf_init(&conf);
-    TESS_TRY(tess_environment_policy(m->sched          ? m->sched
-                                     : tess_gpus() > 0 ? "dmdas"
-                                                       : "prio",
-                                     &conf.sched_policy_name));
+    TESS_TRY(tess_policy_choose(m->sched ? m->sched : tess_gpus() > 0 ? "dmdas" : "prio", &conf));
     TESS_TRY(tess_environment_enter(m));
     conf.ncpus = m->workers > 0 ? m->workers : tess_cores();
     say_idle(m);

@@ -11,10 +11,16 @@ tess_status tess_environment_check(void) TESS_NODISCARD;
 tess_status tess_environment_enter(const tess_machine *m) TESS_NODISCARD;
 /* Sets the environment as it was. */
 void tess_environment_leave(void);
-/* Finds the policy that the user's variable names, or else ours. */
-tess_status tess_environment_policy(const char *ours, const char **name) TESS_NODISCARD;
+/* Sets one of them until then. */
+void tess_environment_set(const char *name, const char *value);
 /* Finds what carries messages: what was asked for, else what the user's variable names. */
 tess_status tess_environment_carrier(tess_carriers asked, tess_carriers *by) TESS_NODISCARD;
+
+/* ---- policy.c ---- */
+
+struct starpu_conf;
+/* Finds the policy that the user's variables name, or else ours. */
+tess_status tess_policy_choose(const char *ours, struct starpu_conf *conf) TESS_NODISCARD;
 
 /* ---- variables.c ---- */
 

@@ -119,6 +119,8 @@ tess_parts_me *tess_parts_self(void)
 
 void tess_idle_start(void)
 {
+    memset(asleep, 0, sizeof asleep);
+    sleepers = 0;
     starpu_pthread_mutex_init(&held, NULL);
     starpu_pthread_cond_init(&ended, NULL);
     starpu_pthread_cond_init(&moved, NULL);

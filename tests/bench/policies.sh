@@ -20,13 +20,13 @@ cat >run.json <<'END'
 END
 shift || true
 if [ $# = 0 ]; then # those that a wrong name is answered with
-    names=$(STARPU_SCHED=none "$tessera" simulate run.json --machine "$machine" 2>&1 | sed -n 's/.*(there are \(.*\))/\1/p' | tr -d ,) || true
+    names=$(STARPU_SCHED=none "$tessera" simulate run.json --machine "$machine" --ranks-per-node 1 2>&1 | sed -n 's/.*(there are \(.*\))/\1/p' | tr -d ,) || true
     # shellcheck disable=SC2086
     set -- $names
 fi
 printf '%-34s %9s %6s %13s %13s\n' policy ms busy "from RAM, GiB" "between, GiB"
 for policy; do
-    if ! STARPU_SCHED=$policy timeout 300 "$tessera" simulate run.json --machine "$machine" --steps 1 >said.txt 2>error.txt; then
+    if ! STARPU_SCHED=$policy timeout 300 "$tessera" simulate run.json --machine "$machine" --ranks-per-node 1 --steps 1 >said.txt 2>error.txt; then
         printf '%-34s %s\n' "$policy" "$(tail -n 1 error.txt | cut -c1-90)"
         continue
     fi

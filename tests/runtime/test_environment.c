@@ -57,6 +57,8 @@ TEST(a_wrong_value_is_one_line)
     check_refused("STARPU_SCHED", "heteroprio", "dmda, ");
     check_refused("STARPU_SCHED", "graph_test", "lws, ");
     check_refused("STARPU_SCHED", "modular-heteroprio-heft", "modular-ws, ");
+    check_refused("STARPU_SCHED_LIB", "no/such.so", "no/such.so: cannot open");
+    check_refused("STARPU_SCHED_LIB", "libm.so.6", "libm.so.6 has no starpu_get_sched_lib_policy");
     check_refused("STARPU_NCPU", "0", "no CPU worker");
     check_refused("STARPU_NCPU", "two", "\"two\", expected a whole number from 0");
     check_refused("STARPU_NCPU", "-1", "\"-1\"");
@@ -130,6 +132,7 @@ TEST(a_limit_below_the_cap_is_refused_with_both)
     check_refused("STARPU_LIMIT_CPU_NUMA_MEM", "1", "1.0 MiB");
     check_refused("STARPU_LIMIT_CPU_NUMA_0_MEM", "2", "2.0 MiB");
     check_taken("STARPU_LIMIT_CPU_MEM", "64");
+    check_taken("STARPU_SCHED_LIB", TESS_OWN_POLICY);
 }
 
 /* ---- what is set is taken back ---- */

@@ -165,6 +165,11 @@ TEST(the_same_run_has_the_same_bytes_on_any_schedule)
         CHECK(same_file(weights, "other/model/model.safetensors"));
     }
     unsetenv("STARPU_SCHED");
+    setenv("STARPU_SCHED_LIB", TESS_OWN_POLICY, 1);
+    RUN("train", "run.json", "output=own");
+    EXPECT_DONE();
+    CHECK(same_file(weights, "own/model/model.safetensors"));
+    unsetenv("STARPU_SCHED_LIB");
     RUN("train", "run.json", "output=recomputed", "activation_checkpointing.enabled=true");
     CHECK(same_file(weights, "recomputed/model/model.safetensors"));
     RUN("train", "run.json", "output=seed", "seed=2");

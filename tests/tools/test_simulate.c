@@ -1,6 +1,7 @@
 /* tessera simulate: a step on a machine that is a file, beside the same step here, and on machines that are nowhere. */
 #define CHECK_MAIN
 #include "tiny.h"
+#include <dirent.h>
 #include <sys/stat.h>
 
 /* Rates that make the drive matter: a second of a core is a few MB of it. */
@@ -220,7 +221,7 @@ TEST(a_signal_leaves_nothing_behind)
     kill(simulator, SIGKILL);
     run_finish(ranks);
     unsetenv("TMPDIR");
-    EXPECT_ERROR(1, "simulation: was killed by signal 9");
+    EXPECT_ERROR(1, "simulation: was killed (out of memory?");
     CHECK_EQ(names_in("tmp", "tessera-simulate-", NULL), 0);
 }
 
@@ -282,6 +283,8 @@ TEST(a_sweep_that_has_no_row_is_one_line)
     EXPECT_ERROR(2, "seed=1,,2 has a value that is empty");
     RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1,2", "--trace", "1:1");
     EXPECT_ERROR(2, "--trace: a sweep leaves no timeline");
+    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1", "seed=2");
+    EXPECT_ERROR(2, "--sweep: seed is there twice");
 }
 
 /* The sweep alone is told, as by kill; what it has started clears what it has made. */
@@ -402,10 +405,11 @@ TEST(a_traced_step_is_a_timeline_of_the_machine)
 
 /* ---- GPUs ---- */
 
-#define GPUS(count, gib, more)                                                                                         \
+#define GPUS(count, gib, more) GPUS_OF(count, gib, "", more)
+#define GPUS_OF(count, gib, link, more)                                                                                \
     ", \"gpus\": {\"count\": " #count ", \"name\": \"made up\", \"memory_gib\": " gib ", \"copy_gb_s\": 10, "          \
     "\"task_us\": 5,\n \"matrix_gflops\": {\"fp32\": 100, \"bf16\": 200}, "                                            \
-    "\"host_link\": {\"gb_s\": 1, \"latency_us\": 10}" more "}"
+    "\"host_link\": {\"gb_s\": 1, \"latency_us\": 10" link "}" more "}"
 
 /* The room of its worker, and little more than the largest task takes. */
 #define CAPPED "memory.gpu=104MiB"
@@ -471,6 +475,35 @@ TEST(policies_act_on_a_node_with_gpus)
         EXPECT_DONE();
         CHECK_EQ((int)behind(ran.out, "\ntasks     "), (int)tasks);
     }
+}
+
+/* docs/own-policy.c, which takes what became ready last: the same tasks in another time. */
+TEST(a_policy_of_ones_own_acts)
+{
+    SIMULATE_SETUP();
+#ifdef TESS_SIMULATED_POLICY
+    const double tasks = behind(ran.out, "\ntasks     "), seconds = behind(ran.out, "\nstep      ");
+    setenv("STARPU_SCHED_LIB", TESS_SIMULATED_POLICY, 1);
+    RUN("simulate", "run.json", "--machine", "two.json");
+    EXPECT_DONE();
+    CHECK_EQ((int)behind(ran.out, "\ntasks     "), (int)tasks);
+    CHECK(behind(ran.out, "\nstep      ") != seconds);
+    setenv("STARPU_SCHED", "prio", 1); /* which it has not, and StarPU has */
+    RUN("simulate", "run.json", "--machine", "two.json");
+    EXPECT_DONE();
+    CHECK_NEAR(behind(ran.out, "\nstep      "), seconds, 0);
+    unsetenv("STARPU_SCHED");
+    write_text("gpu.json", MACHINE(8, GPUS(4, "1", "")));
+    RUN("simulate", "run.json", "--machine", "gpu.json", "--ranks-per-node", "1", "memory.gpu_plan=false");
+    EXPECT_DONE();
+    CHECK_EQ((int)behind(ran.out, "\ntasks     "), (int)tasks);
+    RUN("simulate", "run.json", "--machine", "gpu.json");
+    EXPECT_ERROR(2, "and 4 ranks, of which each has a StarPU of its own here");
+    setenv("STARPU_SCHED_LIB", TESS_OWN_POLICY, 1);
+    RUN("simulate", "run.json", "--machine", "two.json");
+    EXPECT_ERROR(2, "was built with the headers of a StarPU that simulates nothing");
+    unsetenv("STARPU_SCHED_LIB");
+#endif
 }
 
 /* StarPU's own modular-gemm leaves tasks to nobody where there is a GPU: SimGrid says so and exits as if all were well.
@@ -567,12 +600,12 @@ TEST(ranks_with_a_gpu_each_send_from_gpu_to_gpu)
         CHECK(behind(ran.out, "\nstep      ") > seconds);
     }
     /* Who has no GPU sends by RAM, and is told so where that was not what was asked for. */
-    setenv("STARPU_NCUDA", "0", 1);
-    RUN("simulate", "run.json", "--machine", "node.json", "--steps", "1");
+    write_text("net.json", MACHINE(2, NETWORK));
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--steps", "1");
     EXPECT_DONE();
-    CHECK_HAS(ran.out, "\ncarried   by a simulated network; ");
-    RUN("simulate", "run.json", "--machine", "node.json", "--steps", "1", "parallel.carrier=nccl");
-    unsetenv("STARPU_NCUDA");
+    CHECK_HAS(ran.out, "\ncarried   by a simulated network; bytes a step of all ranks: ");
+    CHECK(over_peers() > 0); /* it begins with the network there */
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--steps", "1", "parallel.carrier=nccl");
     EXPECT_ERROR(2, "\"nccl\" cannot carry messages: there is no GPU");
     /* In a ring of two pairs some messages have a link, and others not. */
     write_gpu_node("pairs.json", 4, HOST ", \"peer_link\": {\"gb_s\": 300, \"pairs\": [[0, 1], [2, 3]]}", "");
@@ -586,13 +619,13 @@ TEST(ranks_with_a_gpu_each_send_from_gpu_to_gpu)
 TEST(what_a_link_carries_takes_its_bytes_by_its_rate)
 {
     static const struct {
-        const char *links, *network, *nodes, *ranks;
+        int gpus;
+        const char *links, *network, *nodes;
         double rate, latencies; /* bytes a second; of a message, as the file has it */
     } cases[] = {
-        {HOST ", \"peer_link\": {\"gb_s\": 0.001, \"latency_us\": %.0f}", "", "1", "2", 1e6, 1},
-        {"\"host_link\": {\"gb_s\": 0.001, \"latency_us\": %.0f}", "", "1", "2", 1e6, 2},
-        {HOST, ", \"network\": {\"gb_s\": 0.001, \"latency_us\": %.0f}", "2", "1", 1e6, 1},
-        {HOST, ", \"network\": {\"gb_s\": 0.002, \"latency_us\": %.0f, \"rails\": 2}", "2", "1", 1e6, 1},
+        {2, HOST ", \"peer_link\": {\"gb_s\": 0.001, \"latency_us\": %.0f}", "", "1", 1e6, 1},
+        {2, "\"host_link\": {\"gb_s\": 0.001, \"latency_us\": %.0f}", "", "1", 1e6, 2},
+        {1, HOST, ", \"network\": {\"gb_s\": 0.001, \"latency_us\": %.0f}", "2", 1e6, 1},
     };
     SIMULATE_SETUP();
     double messages = 0;
@@ -603,11 +636,9 @@ TEST(what_a_link_carries_takes_its_bytes_by_its_rate)
             const double latency = 1e6 * k; /* as many seconds */
             snprintf(links, sizeof links, cases[i].links, latency);
             snprintf(network, sizeof network, cases[i].network, latency);
-            write_gpu_node("slow.json", 2, links, network);
-            setenv("STARPU_NCUDA", "1", 1);
+            write_gpu_node("slow.json", cases[i].gpus, links, network);
             RUN("simulate", "run.json", "--machine", "slow.json", "--steps", "1", "--nodes", cases[i].nodes,
-                "--ranks-per-node", cases[i].ranks, "parallel.pipeline=2", "gradient_clipping=0");
-            unsetenv("STARPU_NCUDA");
+                "parallel.pipeline=2", "gradient_clipping=0");
             EXPECT_DONE();
             seconds[k] = behind(ran.out, "\nstep      ");
         }
@@ -683,21 +714,103 @@ TEST(nodes_of_eight_gpus_go_to_their_end_by_the_same_digits)
     }
 }
 
+TEST(a_sweep_says_what_ranks_and_gpus_hold)
+{
+    SIMULATE_SETUP();
+    write_text("ranks.json", MACHINE(2, DRIVE NETWORK));
+    RUN("simulate", "run.json", "--machine", "ranks.json", "--nodes", "2", BATCH, "--sweep", "seed=1,2");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "tokens/s  RAM        bound by");
+    write_text("gpu.json", MACHINE(2, GPUS(1, "1", "")));
+    RUN("simulate", "run.json", "--machine", "gpu.json", "--sweep", "seed=1,2");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "tokens/s  RAM        GPU        bound by");
+}
+
+/* What is said of a step does not depend on how many there were, nor on the first, which warms up. */
+TEST(as_much_is_exposed_in_one_step_as_in_four)
+{
+    SIMULATE_SETUP();
+    double exposed[2];
+    write_text("ranks.json", MACHINE(2, DRIVE NETWORK));
+    for (int i = 0; i < 2; i++) {
+        RUN("simulate", "run.json", "--machine", "ranks.json", "--nodes", "2", BATCH, "zero_optimization.stage=3",
+            "--steps", i ? "4" : "1");
+        EXPECT_DONE();
+        const char *at = strstr(ran.out, "without a task for ");
+        exposed[i] = at ? strtod(at + 19, NULL) : -1;
+    }
+    CHECK(exposed[0] > 0);
+    CHECK_NEAR(exposed[0], exposed[1], 0.11);
+}
+
+TEST(a_link_that_ranks_share_is_half_of_one)
+{
+    SIMULATE_SETUP();
+    double alone[2];
+    for (int i = 0; i < 2; i++) {
+        write_text("gpu.json", i ? MACHINE(4, GPUS_OF(2, "1", ", \"gpus\": 2", "")) : MACHINE(4, GPUS(2, "1", "")));
+        RUN("simulate", "run.json", "--machine", "gpu.json", CAPPED, BATCH);
+        EXPECT_DONE();
+        alone[i] = behind(strstr(ran.out, "\nbound "), "the GPUs alone, ");
+        CHECK(alone[i] > 0);
+        CHECK(behind(ran.out, "\nstep      ") > 0.999 * alone[i]);
+    }
+    CHECK_NEAR(alone[1], 2 * alone[0], 0.01 * alone[1]);
+}
+
+/* Written is twice as fast as read, alone and both at a time: all of it is then (bytes / rate) of each, added up. */
+TEST(a_drive_goes_by_its_rates_both_ways)
+{
+    SIMULATE_SETUP();
+    write_text("drive.json", MACHINE(2, ", \"drive_gb_s\": {\"read\": 0.02, \"write\": 0.04, \"mixed_read\": 0.01, "
+                                        "\"mixed_write\": 0.02}"));
+    RUN("simulate", "run.json", "--machine", "drive.json", "memory.cpu=14MiB", "memory.path=nowhere");
+    EXPECT_DONE();
+    const double reads = behind(ran.out, "\ndisk      reads "), writes = behind(ran.out, " and writes "),
+                 alone = behind(ran.out, "the cores alone, "), step = behind(ran.out, "\nstep      ");
+    CHECK_NEAR(alone, (reads / 0.02e9 + writes / 0.04e9) / 2, 1e-3 * alone);
+    CHECK(step > 0.999 * alone && step < 1.3 * alone);
+}
+
+TEST(many_cores_are_many_workers)
+{
+    SIMULATE_SETUP();
+    write_text("many.json", MACHINE(256, ""));
+    RUN("simulate", "run.json", "--machine", "many.json", "--steps", "1");
+    EXPECT_DONE();
+    CHECK_HAS(ran.out, "made up: 256 cores");
+}
+
+TEST(a_full_disk_is_no_standstill)
+{
+    SIMULATE_SETUP();
+    run_stdout = "/dev/full";
+    RUN("simulate", "run.json", "--machine", "two.json");
+    run_stdout = NULL;
+    EXPECT_ERROR(1, "stdout: ");
+}
+
 TEST(every_shipped_machine_is_one)
 {
-    static const char *const shipped[] = {"box-24gb", "dgx-a100", "dgx-h100", "dgx2-v100", "gh200"};
+    char dir[4000], machine[4300];
+    int machines = 0;
     SIMULATE_SETUP();
-    setenv("STARPU_NCUDA", "1", 1);
-    for (size_t i = 0; i < sizeof shipped / sizeof *shipped; i++) {
-        char machine[4200];
-        snprintf(machine, sizeof machine, "%s/../machines/%s.json", TESS_TESTS, shipped[i]);
-        RUN("simulate", "run.json", "--machine", machine, "--ranks-per-node", "1", "--steps", "1");
+    snprintf(dir, sizeof dir, "%s/../machines", TESS_TESTS);
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d)); machines++) {
+        if (e->d_name[0] == '.') continue;
+        snprintf(machine, sizeof machine, "%s/%s", dir, e->d_name);
+        setenv("STARPU_NCUDA", "1", 1); /* this machine's, which is nothing to those */
+        RUN("simulate", "run.json", "--machine", machine, "--nodes", "1", "--ranks-per-node", "1", "--steps", "1",
+            "memory.gpu_plan=false");
+        unsetenv("STARPU_NCUDA");
         EXPECT_DONE();
-        CHECK_HAS(ran.out, ", 1 GPU (");
+        if (strncmp(e->d_name, "cpu", 3)) CHECK_HAS(ran.out, strncmp(e->d_name, "dgx", 3) ? ", 1 GPU (" : " GPUs (");
     }
-    unsetenv("STARPU_NCUDA");
+    if (d) closedir(d);
+    CHECK(machines >= 7);
     /* A rank for each GPU, if nothing else is said. */
-    char machine[4200];
     snprintf(machine, sizeof machine, "%s/../machines/dgx-h100.json", TESS_TESTS);
     RUN("simulate", "run.json", "--machine", machine, "train_micro_batch_size_per_gpu=1", "--steps", "1");
     EXPECT_DONE();
@@ -748,6 +861,7 @@ TEST(what_is_no_machine_is_one_line)
          "network.rails: 3, expected as many as divide its 4 GPUs evenly"},
         {MACHINE(2, GPUS(2, "1", "") ", \"network\": {\"gb_s\": 1, \"rials\": 2}"),
          "unknown key network.rials (did you mean rails?)"},
+        {"{\"name\": \"a\\nb\"}", "expected a text of one line"},
         {"[1]", "expected an object"},
         {"{", "line 1"},
     };

@@ -1,0 +1,85 @@
+#!/bin/bash
+# What tessera simulate says of runs that others have published, beside what they measured. Nothing here is fitted to
+# their figures: machines are those of machines/, and batches and placements those of the papers where they say them.
+# docs/scale.md explains what is apart.
+#
+#     tests/bench/published.sh [BUILD [ROW ...]]       ROWs such as megatron-145b; all of them take an hour
+#
+# Flops are reckoned as the papers do, with those of the forward pass that is computed again. A pipeline's step is a line
+# in its micro-batches once it is full: where there are many, two steps with fewer say which (marked ~).
+set -eu -o pipefail
+tessera=$(realpath "${1:-build}")/tools/tessera
+machines=$(realpath "$(dirname "$0")/../../machines")
+shift || true
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+export STARPU_SILENT=1
+echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}}' >run.json
+
+# One V100 of a DGX-2 with all of its RAM.
+sed -e 's/"count": 16/"count": 1/' -e 's/, "gpus": 4}/}/' "$machines/dgx2-v100.json" >v100.json
+cp "$machines"/*.json .
+
+# MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE SEQUENCES MICRO [SETTING...]: seconds a step.
+step() {
+    local machine=$1 nodes=$2 here=$3 layers=$4 width=$5 heads=$6 tokens=$7 tensor=$8 pipeline=$9 fold=
+    shift 9
+    local sequences=$1 micro=$2
+    shift 2
+    [ $((nodes * here)) = 1 ] || fold="--fold auto"
+    # shellcheck disable=SC2086
+    "$tessera" simulate run.json --machine "$machine.json" --nodes "$nodes" --ranks-per-node "$here" $fold --steps 1 \
+        "model={\"model_type\": \"gpt2\", \"n_layer\": $layers, \"n_embd\": $width, \"n_head\": $heads, \"vocab_size\": 51200, \"n_positions\": $tokens, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" \
+        data.seq_length="$tokens" train_batch_size="$sequences" train_micro_batch_size_per_gpu="$micro" \
+        parallel.tensor="$tensor" parallel.pipeline="$pipeline" "$@" >said.txt 2>error.txt ||
+        { tail -n 1 error.txt >&2; return 1; }
+    awk '/^step / { print $2 }' said.txt
+}
+
+printf '%-22s %6s %10s %12s %12s %7s %9s\n' run GPUs "s a step" "simulated" "published" ratio "took s"
+# NAME PUBLISHED (TFLOP/s a GPU) MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE SEQUENCES MICRO ...
+row() {
+    local name=$1 published=$2 machine=$3 nodes=$4 here=$5 layers=$6 width=$7 heads=$8 tokens=$9 about= seconds a b
+    shift 9
+    local tensor=$1 pipeline=$2 sequences=$3 micro=$4
+    shift 4
+    [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $name "* ]] || return 0
+    local began=$SECONDS gpus=$((nodes * here)) of=("$machine" "$nodes" "$here" "$layers" "$width" "$heads" "$tokens" "$tensor" "$pipeline")
+    local data=$((gpus / tensor / pipeline)) all=$((sequences / (gpus / tensor / pipeline) / micro))
+    local one=$((2 * pipeline > 4 ? 2 * pipeline : 4))
+    local two=$((one + (pipeline > 8 ? pipeline : 8)))
+    if [ "$all" -gt "$((two + 8))" ]; then
+        about="~"
+        a=$(step "${of[@]}" $((data * micro * one)) "$micro" "$@") && b=$(step "${of[@]}" $((data * micro * two)) "$micro" "$@") || return 0
+        seconds=$(awk -v a="$a" -v b="$b" -v one=$one -v two=$two -v all=$all 'BEGIN { print a + (b - a) / (two - one) * (all - one) }')
+    else
+        seconds=$(step "${of[@]}" "$sequences" "$micro" "$@") || return 0
+    fi
+    awk -v name="$name" -v gpus=$gpus -v s="$seconds" -v p="$published" -v B="$sequences" -v L="$layers" -v h="$width" -v T="$tokens" \
+        -v about="$about" -v took=$((SECONDS - began)) 'BEGIN {
+        f = 96 * B * T * L * h * h * (1 + T / (6 * h) + 51200 / (16 * L * h)) / s / gpus * 1e-12
+        printf "%-22s %6d %9.3f%1s %5.0f TFLOP/s %5.0f TFLOP/s %7.2f %9d\n", name, gpus, s, about, f, p, f / p, took }'
+}
+only=("$@")
+# Narayanan et al. 2021, table 1: TFLOP/s a GPU of A100s, 8 a node, HDR InfiniBand. Micro-batches are not said there: 1, or 4 below
+# 10 billion parameters.
+row megatron-1.7b 137 dgx-a100 4 8 24 2304 24 2048 1 1 512 4
+row megatron-3.6b 138 dgx-a100 8 8 30 3072 32 2048 2 1 512 4
+row megatron-7.5b 142 dgx-a100 16 8 36 4096 32 2048 4 1 512 4
+row megatron-18b 135 dgx-a100 32 8 40 6144 48 2048 8 1 1024 4
+row megatron-39b 138 dgx-a100 64 8 48 8192 64 2048 8 2 1536 4
+row megatron-76b 140 dgx-a100 128 8 60 10240 80 2048 8 4 1792 2
+row megatron-145b 148 dgx-a100 192 8 80 12288 96 2048 8 8 2304 2
+row megatron-310b 155 dgx-a100 240 8 96 16384 128 2048 8 16 2160 1
+row megatron-530b 163 dgx-a100 315 8 105 20480 128 2048 8 35 2520 1
+row megatron-1t 163 dgx-a100 384 8 128 25600 160 2048 8 64 3072 1
+# DeepSpeed's ZeRO-3 Offload on one V100 with 1.5 TB of RAM, by its figure: sequences of 1024, 32 of them at a time.
+row zero3-offload-10b 48 v100 1 1 50 4096 32 1024 1 1 32 32
+row zero3-offload-13b 47 v100 1 1 65 4096 32 1024 1 1 32 32
+row zero3-offload-20b 46 v100 1 1 25 8192 64 1024 1 1 32 32
+row zero3-offload-40b 43 v100 1 1 50 8192 64 1024 1 1 32 32
+# ZeRO-Infinity, 1T on DGX-2s, tensor parallelism of 4; 5 sequences a GPU. Stage 3, all states on the nodes' drives.
+infinity() { row "$@" zero_optimization.stage=3 zero_optimization.offload_optimizer.device=nvme zero_optimization.offload_param.device=nvme memory.path=nowhere; }
+infinity infinity-1t-64 44 dgx2-v100 4 16 128 25600 160 1024 4 1 320 20
+infinity infinity-1t-512 49 dgx2-v100 32 16 128 25600 160 1024 4 1 2560 20
