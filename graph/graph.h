@@ -34,6 +34,10 @@ extern "C" {
 
 /* ---- describing -------------------------------------------------------------------------------------------------- */
 
+/* Of so many places of the data dimension, returns how many in a row have the same to do but for which slices of tiles
+ * are theirs (docs/placement.md). */
+int tess_grid_alike(int data);
+
 /* ---- parameters ---------------------------------------------------------------------------------------------------
  */
 

@@ -30,6 +30,18 @@ tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s)
     return (tess_slice){first, end - first, (int)(turn % data)};
 }
 
+/* Tiles have their slices with that many ranks in a row, which the next tile's follow. */
+int tess_grid_alike(int data)
+{
+    int alike = data, turn = data > MOST ? MOST : data;
+    while (turn) {
+        const int rest = alike % turn;
+        alike = turn;
+        turn = rest;
+    }
+    return alike;
+}
+
 int tess_table_owner(const tess_tensor *table, int64_t tile)
 {
     int r = 0;

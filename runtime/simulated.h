@@ -69,6 +69,28 @@ double tess_simulated_bound(const tess_simulated *m, tess_dtype t, tess_cost cos
 /* The same of a GPU, which is no faster than its memory either. */
 double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess_cost cost);
 
+/* Which ranks are simulated. Of ranks that have the same to do one is there: the first of every `data` places of data
+ * parallelism, each of which is `model` ranks, and of every `tensor` in a row (docs/decisions/0029). */
+typedef struct tess_fold {
+    int model, data, tensor;
+} tess_fold;
+/* Returns the one that does what this one does. */
+static inline int tess_fold_of(tess_fold f, int rank)
+{
+    const int place = rank / f.model;
+    return (place - place % f.data) * f.model + rank % f.model / f.tensor * f.tensor;
+}
+/* Returns how many ranks each that is there stands for, itself included. */
+static inline int tess_fold_ranks(tess_fold f)
+{
+    return f.data * f.tensor;
+}
+/* Beside the nodes of a flat network that has such ranks there is one more for each, where those would be that have no
+ * node: behind a link that is as busy as its own. */
+static inline bool tess_fold_mirrors(tess_fold f, const tess_simulated_net *n)
+{
+    return tess_fold_ranks(f) > 1 && !n->below;
+}
 /* Says whether two GPUs of a node have a link between them; others have those to RAM alone. */
 bool tess_simulated_peers(const tess_simulated_gpus *g, int from, int to);
 
@@ -94,9 +116,10 @@ typedef struct tess_sent {
 
 /* What the ranks of a simulation share. They are threads of one process, each with variables of its own
  * (tools/simulator.c), so this lies outside of all of them. Whoever starts them says how many there are, in all and on
- * each node, the latency of a message between nodes, and has zeros in all else. */
+ * each node, which of them are there, the latency of a message between nodes, and has zeros in all else. */
 typedef struct tess_cluster {
     int ranks, ranks_here;
+    tess_fold fold;
     double latency;
     atomic_int said;               /* why they end */
     tess_sent *sent;               /* of each rank */

@@ -11,11 +11,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MACHINE, NODES, RANKS, STEPS, TRACE, SWEEP, OPTIONS_COUNT };
+enum { MACHINE, NODES, RANKS, FOLD, STEPS, TRACE, SWEEP, OPTIONS_COUNT };
 static const option OPTIONS[OPTIONS_COUNT] = {
     [MACHINE] = {"--machine", "FILE", "the machine (tessera info --machine FILE writes this one)", NULL},
     [NODES] = {"--nodes", "N", "how many such nodes there are; those of the machine's file if not given", NULL},
     [RANKS] = {"--ranks-per-node", "N", "how many ranks share each node; one for each of its GPUs if not given", NULL},
+    [FOLD] = {"--fold", "data,tensor",
+              "one rank is simulated for all that have the same to do: of data parallelism, of "
+              "tensor parallelism, or auto, both; none if not given",
+              NULL},
     [STEPS] = {"--steps", "N", "how many steps are simulated behind the first one; 2 if not given", NULL},
     [TRACE] = {"--trace", "A:B", "write what happens in steps A to B to OUTPUT/trace.json: trace.steps=[A,B]", NULL},
     [SWEEP] = {"--sweep", "KEY=V,V,... [KEY=...]",
@@ -162,7 +166,7 @@ static int take_away(const char *path, const struct stat *st, int type, struct F
     return remove(path);
 }
 
-static tess_status simulate(const tess_simulated *m, int ranks_here, char **arguments)
+static tess_status simulate(const tess_simulated *m, int ranks_here, tess_fold fold, char **arguments)
 {
     const char *tmp = getenv("TMPDIR");
     char *simulator = find_simulator(), *home = tess_format("%s/tessera-simulate-XXXXXX", tmp && *tmp ? tmp : "/tmp");
@@ -179,7 +183,7 @@ static tess_status simulate(const tess_simulated *m, int ranks_here, char **argu
         status = tess_error(TESS_FAILED, home, "cannot be made: %s (set TMPDIR)", strerror(errno));
     else if (!(said = fopen(path = tess_format("%s/said", home), "w+")))
         status = tess_error(TESS_FAILED, path, "cannot be made: %s (set TMPDIR)", strerror(errno));
-    if (status == TESS_OK) status = tess_platform_write(m, ranks_here, home);
+    if (status == TESS_OK) status = tess_platform_write(m, ranks_here, fold, home);
     if (status == TESS_OK) {
         arguments[0] = simulator;
         status = start(simulator, arguments, home, said);
@@ -210,10 +214,41 @@ static tess_status check_ranks(const tess_simulated *m, const char *file, int ra
     return tess_machine_part(&part, ranks_here);
 }
 
+/* Which ranks are simulated. Whether the grid divides them is said where it is made. */
+static tess_status read_fold(const option *o, const tess_config *c, int ranks, tess_fold *fold)
+{
+    const int tensor = (int)c->parallel.tensor, model = tensor * (int)c->parallel.pipeline;
+    bool data = false, tensors = false;
+    *fold = (tess_fold){ranks, 1, 1};
+    if (!o->value || !strcmp(o->value, "none")) return TESS_OK;
+    for (const char *at = o->value;; at++) {
+        const size_t n = strcspn(at, ",");
+        const bool is_auto = n == 4 && !strncmp(at, "auto", n), is_data = n == 4 && !strncmp(at, "data", n),
+                   is_tensor = n == 6 && !strncmp(at, "tensor", n);
+        if (!is_auto && !is_data && !is_tensor)
+            return tess_error(TESS_INVALID, "command line",
+                              "%s: %.60s, expected data, tensor, both with a comma, auto or none", o->name, o->value);
+        data |= is_data || is_auto;
+        tensors |= is_tensor || is_auto;
+        at += n;
+        if (!*at) break;
+    }
+    if (ranks == 1)
+        return tess_error(TESS_INVALID, "command line",
+                          "%s: there is one rank, and none that has the same to do (--nodes and --ranks-per-node say "
+                          "how many)",
+                          o->name);
+    if (ranks % model) return TESS_OK;
+    fold->model = model;
+    if (data) fold->data = tess_grid_alike(ranks / model);
+    if (tensors) fold->tensor = tensor;
+    return TESS_OK;
+}
+
 static tess_status run(int argc, char **argv)
 {
     option options[OPTIONS_COUNT];
-    char *trace = NULL, number[3][16], latency[32], **arguments = NULL, quiet[] = "--log=root.thres:error";
+    char *trace = NULL, number[6][16], latency[32], **arguments = NULL, quiet[] = "--log=root.thres:error";
     int rest;
     double steps = 2, nodes = 0, ranks_here = 0;
     memcpy(options, OPTIONS, sizeof options);
@@ -232,6 +267,7 @@ static tess_status run(int argc, char **argv)
     TESS_TRY(cmd_trace(&options[TRACE], &trace));
     if (trace) argv[1 + rest++] = trace; /* one more KEY=VALUE, in a place that the option left free */
     tess_simulated machine;
+    tess_fold fold;
     tess_config config = {0};
     tess_status status;
     TESS_TRY_DONE(tess_machine_read(options[MACHINE].value, &machine));
@@ -240,17 +276,24 @@ static tess_status run(int argc, char **argv)
     TESS_TRY_DONE(check_ranks(&machine, options[MACHINE].value, (int)ranks_here));
     tess_ranks_pretend(0, machine.nodes * (int)ranks_here); /* the configuration is theirs */
     TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
+    TESS_TRY_DONE(read_fold(&options[FOLD], &config, machine.nodes * (int)ranks_here, &fold));
+    TESS_TRY_DONE(tess_platform_check(&machine, (int)ranks_here, fold));
     snprintf(number[0], sizeof number[0], "%d", (int)steps);
     snprintf(number[1], sizeof number[1], "%d", machine.nodes);
     snprintf(number[2], sizeof number[2], "%d", (int)ranks_here);
+    snprintf(number[3], sizeof number[3], "%d", fold.model);
+    snprintf(number[4], sizeof number[4], "%d", fold.data);
+    snprintf(number[5], sizeof number[5], "%d", fold.tensor);
     snprintf(latency, sizeof latency, "%.17g", machine.net.latency);
-    arguments = tess_alloc(((size_t)rest + 8) * sizeof *arguments);
-    char *const own[] = {quiet, (char *)options[MACHINE].value, number[0], number[1], number[2], latency};
+    arguments = tess_alloc(((size_t)rest + 11) * sizeof *arguments);
+    char *const own[] = {
+        quiet,    (char *)options[MACHINE].value, number[0], number[1], number[2], latency, number[3], number[4],
+        number[5]};
     enum { OWN = sizeof own / sizeof *own };
     memcpy(arguments + 1, own, sizeof own);
     for (int i = 0; i < rest; i++) arguments[1 + OWN + i] = argv[1 + i];
     arguments[1 + OWN + rest] = NULL;
-    status = simulate(&machine, (int)ranks_here, arguments);
+    status = simulate(&machine, (int)ranks_here, fold, arguments);
 done:
     tess_config_free(&config);
     free(arguments);
@@ -260,7 +303,7 @@ done:
 
 const command cmd_simulate = {"simulate",
                               "simulate CONFIG.json [KEY=VALUE ...] --machine FILE [--nodes N] [--ranks-per-node N] "
-                              "[--steps N] [--trace A:B] [--sweep KEY=V,V,...]",
+                              "[--fold data,tensor] [--steps N] [--trace A:B] [--sweep KEY=V,V,...]",
                               "Makes training steps on a machine that is not here, and prints what they take there.",
                               help,
                               run,

@@ -18,7 +18,7 @@ static tess_status run(const tess_cluster *cluster, char **argv, int argc, FILE 
     tess_simulated_set(&machine);
     tess_yardstick_given(&machine);
     TESS_TRY(tess_ranks_join());
-    TESS_TRY_DONE(cmd_config(argc - 5, argv + 5, required, &config));
+    TESS_TRY_DONE(cmd_config(argc - 8, argv + 8, required, &config));
     status = tess_simulate(&config, &machine, cluster, atoi(argv[2]), out);
 done:
     tess_config_free(&config);

@@ -3,7 +3,8 @@
  * thread that calls its main. Copies lie in memory, in files without a name, since a library that is opened twice is
  * one: all is gone with the process.
  *
- *     tessera-simulator MACHINE STEPS NODES RANKS LATENCY CONFIG [KEY=VALUE ...]      RANKS are those of a node
+ *     tessera-simulator MACHINE STEPS NODES RANKS LATENCY MODEL DATA TENSOR CONFIG [KEY=VALUE ...]
+ *                              RANKS are those of a node; MODEL, DATA and TENSOR say which are there (tess_fold)
  *
  * Its arguments were looked at by tessera simulate. */
 #include "simulated.h"
@@ -80,6 +81,7 @@ static void load(int ranks)
     if (!entry || !opened) fail("simulator", "no memory");
     for (int r = 0; r < ranks; r++) {
         char name[40];
+        if (tess_fold_of(cluster.fold, r) != r) continue;
         opened[r] = copy(from, st.st_size);
         if (opened[r] < 0) fail("simulator", strerror(errno));
         snprintf(name, sizeof name, "/proc/self/fd/%d", opened[r]);
@@ -88,7 +90,8 @@ static void load(int ranks)
         if (product) *(void **)&entry[r] = dlsym(product, "tess_simulated_main");
         if (!entry[r]) fail(path, dlerror());
     }
-    for (int r = 0; r < ranks; r++) close(opened[r]);
+    for (int r = 0; r < ranks; r++)
+        if (entry[r]) close(opened[r]);
     free(opened);
     close(from);
 }
@@ -116,10 +119,11 @@ int main(int argc, char **argv)
 {
     char platform[4300];
     simgrid_init(&argc, argv); /* which takes away what is SimGrid's */
-    if (argc < 7) fail("command line", "is started by tessera simulate");
+    if (argc < 10) fail("command line", "is started by tessera simulate");
     cluster.ranks_here = atoi(argv[4]);
     cluster.ranks = atoi(argv[3]) * cluster.ranks_here;
     cluster.latency = atof(argv[5]);
+    cluster.fold = (tess_fold){.model = atoi(argv[6]), .data = atoi(argv[7]), .tensor = atoi(argv[8])};
     cluster.sent = calloc((size_t)cluster.ranks, sizeof *cluster.sent);
     if (!cluster.sent) fail("simulator", "no memory");
     arguments = argc;
@@ -130,8 +134,11 @@ int main(int argc, char **argv)
     snprintf(platform, sizeof platform, "%s/.starpu/sampling/bus/simulated.platform.v4.xml", getenv("STARPU_HOME"));
     simgrid_load_platform(platform);
     load(cluster.ranks);
-    for (int r = 0; r < cluster.ranks; r++) start(r);
-    left = cluster.ranks;
+    for (int r = 0; r < cluster.ranks; r++) {
+        if (!entry[r]) continue;
+        left++;
+        start(r);
+    }
     on_exit(look, NULL);
     simgrid_run();
     if ((fflush(stdout) || ferror(stdout)) && !worst) fail("stdout", strerror(errno));

@@ -12,6 +12,32 @@
 #define NODE_GPU  "node%dgpu%d"
 #define RAIL_NODE "rail%dnode"
 
+/* Which ranks are there. Those that are not leave their part of what a node's ranks share to nobody: links are as much
+ * narrower as fewer share them. */
+struct there {
+    int ranks_here; /* on a node, of all */
+    tess_fold fold;
+};
+
+static bool is_there(const struct there *t, int rank)
+{
+    return tess_fold_of(t->fold, rank) == rank;
+}
+
+/* Of so many ranks from one on. */
+static int count_there(const struct there *t, int first, int ranks)
+{
+    int n = 0;
+    for (int r = first; r < first + ranks; r++) n += is_there(t, r);
+    return n;
+}
+
+/* Nodes where anybody is are alike (tess_platform_check), and the first is one. */
+static double node_share(const struct there *t)
+{
+    return (double)count_there(t, 0, t->ranks_here) / t->ranks_here;
+}
+
 /* SimGrid wants hosts and links before the ways between them. */
 
 /* A drive reads and writes at rates of its own, and both at a time at those that were measured of both: each takes a
@@ -29,7 +55,7 @@ static void weigh(const tess_drive *d, int *reads, int *writes)
         }
 }
 
-static void write_drive(FILE *f, const tess_drive *d, int rank, int node, bool first)
+static void write_drive(FILE *f, const tess_drive *d, int rank, int node, bool first, double share)
 {
     int reads, writes;
     weigh(d, &reads, &writes);
@@ -39,8 +65,8 @@ static void write_drive(FILE *f, const tess_drive *d, int rank, int node, bool f
                 "<link id=\"read%d\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
                 "<link id=\"write%d\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n"
                 "<link id=\"drive%d\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n",
-                node, d->read_rate, node, d->write_rate, node,
-                reads * d->mixed_read_rate + writes * d->mixed_write_rate);
+                node, d->read_rate * share, node, d->write_rate * share, node,
+                (reads * d->mixed_read_rate + writes * d->mixed_write_rate) * share);
 }
 
 static void write_drive_way(FILE *f, int rank, int node, bool reads, int times)
@@ -66,15 +92,26 @@ static void write_link(FILE *f, const char *name, int node, int a, int b, double
     fprintf(f, "<link id=\"%s%d-%d-%d\" bandwidth=\"%.0fBps\" latency=\"%.9fs\"/>\n", name, node, a, b, rate, latency);
 }
 
+/* Of the GPUs of a node from one on; 1 where nobody is who could miss the others. */
+static double gpus_share(const tess_simulated *m, const struct there *t, int node, int first, int n)
+{
+    const int a_rank = m->gpus.count / t->ranks_here;
+    int there = 0, all = 0;
+    for (int i = first; i < first + n && i < m->gpus.count; i++, all++)
+        there += is_there(t, node * t->ranks_here + i / a_rank);
+    return there ? (double)there / all : 1;
+}
+
 /* The links of a node's GPUs, which are all of its ranks'. RAM itself gives and takes no more than copies do there. */
-static void write_gpu_links(FILE *f, const tess_simulated *m, int node)
+static void write_gpu_links(FILE *f, const tess_simulated *m, const struct there *t, int node)
 {
     const tess_simulated_gpus *g = &m->gpus;
-    fprintf(f, "<link id=\"memory%d\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n", node, m->copy_rate);
+    fprintf(f, "<link id=\"memory%d\" bandwidth=\"%.0fBps\" latency=\"0s\"/>\n", node, m->copy_rate * node_share(t));
     for (int i = 0; i < g->count; i++) {
         if (i % g->host_gpus == 0) {
-            write_link(f, "down", node, i / g->host_gpus, 0, g->host_rate, g->host_latency);
-            write_link(f, "up", node, i / g->host_gpus, 0, g->host_rate, g->host_latency);
+            const double rate = g->host_rate * gpus_share(m, t, node, i, g->host_gpus);
+            write_link(f, "down", node, i / g->host_gpus, 0, rate, g->host_latency);
+            write_link(f, "up", node, i / g->host_gpus, 0, rate, g->host_latency);
         }
         if (g->peer_rate > 0 && !g->pairs) {
             write_link(f, "sends", node, i, 0, g->peer_rate, g->peer_latency);
@@ -100,9 +137,8 @@ static void write_way(FILE *f, const tess_simulated_gpus *g, int node, int from,
 }
 
 /* A rank's GPUs. */
-static void write_gpus(FILE *f, const tess_simulated *m, int rank, int node, int first, int count)
+static void write_gpus(FILE *f, const tess_simulated *m, int rank, int count)
 {
-    if (count && first == 0) write_gpu_links(f, m, node);
     for (int i = 0; i < count; i++)
         fprintf(f,
                 "<host id=\"" RANK "CUDA%d\" speed=\"1f\"><prop id=\"memsize\" value=\"%llu\"/>"
@@ -130,14 +166,16 @@ static void write_gpu_ways(FILE *f, const tess_simulated_gpus *g, int rank, int 
 }
 
 /* What StarPU takes for a machine, of each rank; nothing leads from one to another. */
-static void write_rank(FILE *f, const tess_simulated *m, int rank, int ranks_here)
+static void write_rank(FILE *f, const tess_simulated *m, const struct there *t, int rank)
 {
-    const int node = rank / ranks_here, gpus = m->gpus.count / ranks_here, first = rank % ranks_here * gpus;
+    const int here = t->ranks_here, node = rank / here, gpus = m->gpus.count / here, first = rank % here * gpus;
+    const bool is_first = !count_there(t, node * here, rank % here); /* who has what all of a node share */
     fprintf(f, "<AS id=\"StarPU-MPI%d\" routing=\"Full\">\n", rank);
     fprintf(f, "<host id=\"" RANK "MAIN\" speed=\"1f\"/>\n<host id=\"" RANK "RAM\" speed=\"1f\"/>\n", rank, rank);
-    for (int i = 0; i < m->cores / ranks_here; i++) fprintf(f, "<host id=\"" RANK "CPU%d\" speed=\"1f\"/>\n", rank, i);
-    write_gpus(f, m, rank, node, first, gpus);
-    if (m->has_drive) write_drive(f, &m->drive, rank, node, rank % ranks_here == 0);
+    for (int i = 0; i < m->cores / here; i++) fprintf(f, "<host id=\"" RANK "CPU%d\" speed=\"1f\"/>\n", rank, i);
+    if (gpus && is_first) write_gpu_links(f, m, t, node);
+    write_gpus(f, m, rank, gpus);
+    if (m->has_drive) write_drive(f, &m->drive, rank, node, is_first, node_share(t));
     write_gpu_ways(f, &m->gpus, rank, node, first, gpus);
     if (m->has_drive) write_drive_ways(f, &m->drive, rank, node);
     fputs("</AS>\n", f);
@@ -145,14 +183,16 @@ static void write_rank(FILE *f, const tess_simulated *m, int rank, int ranks_her
 
 /* A host a node, by which messages go: from one to another over the links of both, or from one to itself at the rate at
  * which its memory copies. */
-static void write_cluster(FILE *f, const tess_simulated *m, const char *id, const char *prefix, double rate)
+static void write_cluster(FILE *f, const tess_simulated *m, const struct there *t, const char *id, const char *prefix,
+                          double rate)
 {
     const tess_simulated_net *n = &m->net;
     const int links = n->below ? 4 : 2; /* that a message takes from one node to another at most */
     fprintf(f,
             "<cluster id=\"%s\" prefix=\"%s\" suffix=\"\" radical=\"0-%d\" speed=\"1f\" bw=\"%.0fBps\" "
             "lat=\"%.12fs\" sharing_policy=\"SPLITDUPLEX\" loopback_bw=\"%.0fBps\" loopback_lat=\"0s\"",
-            id, prefix, m->nodes - 1, rate, n->latency / links, m->copy_rate / 2);
+            id, prefix, m->nodes * (tess_fold_mirrors(t->fold, n) ? 2 : 1) - 1, rate, n->latency / links,
+            m->copy_rate / 2);
     if (n->below)
         fprintf(f, " topology=\"FAT_TREE\" topo_parameters=\"2;%d,%d;1,%d;1,1\"", n->below, m->nodes / n->below,
                 n->above);
@@ -177,21 +217,23 @@ static void write_peers(FILE *f, const tess_simulated *m, int node)
 
 /* Messages between ranks: from RAM to RAM by all that a node has, from GPU to GPU by a rail. They go one way or the
  * other in a run, so that each way has links of its own takes nothing from the other. */
-static void write_network(FILE *f, const tess_simulated *m, int ranks_here)
+static void write_network(FILE *f, const tess_simulated *m, const struct there *t)
 {
-    write_cluster(f, m, "network", "node", m->net.there ? m->net.rate : m->copy_rate / 2);
+    const int rails = m->net.rails, each = m->gpus.count / rails;
+    write_cluster(f, m, t, "network", "node", (m->net.there ? m->net.rate : m->copy_rate / 2) * node_share(t));
     if (!m->gpus.count) return;
-    for (int i = 0; i < m->nodes && ranks_here > 1; i++) write_peers(f, m, i);
-    for (int i = 0; i < m->net.rails && m->nodes > 1; i++) {
+    for (int i = 0; i < m->nodes && t->ranks_here > 1; i++)
+        if (count_there(t, i * t->ranks_here, t->ranks_here)) write_peers(f, m, i);
+    for (int i = 0; i < rails && m->nodes > 1; i++) {
         char id[32], prefix[32];
         snprintf(id, sizeof id, "rail%d", i);
         snprintf(prefix, sizeof prefix, RAIL_NODE, i);
-        write_cluster(f, m, id, prefix, m->net.rate / m->net.rails);
+        write_cluster(f, m, t, id, prefix, m->net.rate / rails * gpus_share(m, t, 0, i * each, each));
     }
 }
 
 /* Bytes a second are what its links say they are: no share of them is a protocol's, and none waits for an answer. */
-static void write_hosts(FILE *f, const tess_simulated *m, int ranks_here)
+static void write_hosts(FILE *f, const tess_simulated *m, const struct there *t)
 {
     fputs("<?xml version='1.0'?>\n"
           "<!DOCTYPE platform SYSTEM 'https://simgrid.org/simgrid.dtd'>\n"
@@ -205,8 +247,9 @@ static void write_hosts(FILE *f, const tess_simulated *m, int ranks_here)
           "</config>\n"
           "<AS id=\"machine\" routing=\"Full\">\n",
           f);
-    for (int r = 0; r < m->nodes * ranks_here; r++) write_rank(f, m, r, ranks_here);
-    write_network(f, m, ranks_here);
+    for (int r = 0; r < m->nodes * t->ranks_here; r++)
+        if (is_there(t, r)) write_rank(f, m, t, r);
+    write_network(f, m, t);
     fputs("</AS>\n</platform>\n", f);
 }
 
@@ -229,21 +272,37 @@ static void write_buses(FILE *f, const tess_simulated *m, int ranks_here, bool r
         }
 }
 
-static void write_bandwidths(FILE *f, const tess_simulated *m, int ranks_here)
+static void write_bandwidths(FILE *f, const tess_simulated *m, const struct there *t)
 {
-    write_buses(f, m, ranks_here, true);
+    write_buses(f, m, t->ranks_here, true);
 }
 
-static void write_latencies(FILE *f, const tess_simulated *m, int ranks_here)
+static void write_latencies(FILE *f, const tess_simulated *m, const struct there *t)
 {
-    write_buses(f, m, ranks_here, false);
+    write_buses(f, m, t->ranks_here, false);
 }
 
-tess_status tess_platform_write(const tess_simulated *m, int ranks_here, const char *dir)
+tess_status tess_platform_check(const tess_simulated *m, int ranks_here, tess_fold fold)
 {
+    const struct there t = {ranks_here, fold};
+    const int first = count_there(&t, 0, ranks_here);
+    for (int node = 1; node < m->nodes; node++) {
+        const int there = count_there(&t, node * ranks_here, ranks_here);
+        if (there && there != first)
+            return tess_error(TESS_INVALID, "--fold",
+                              "of %d ranks on each node %d would be there on node 0 and %d on node %d, and what they "
+                              "share is divided evenly (another --ranks-per-node, or --fold none)",
+                              ranks_here, first, there, node);
+    }
+    return TESS_OK;
+}
+
+tess_status tess_platform_write(const tess_simulated *m, int ranks_here, tess_fold fold, const char *dir)
+{
+    const struct there t = {ranks_here, fold};
     static const struct {
         const char *name;
-        void (*write)(FILE *f, const tess_simulated *m, int ranks_here);
+        void (*write)(FILE *f, const tess_simulated *m, const struct there *t);
     } files[] = {{"platform.v4.xml", write_hosts}, {"bandwidth", write_bandwidths}, {"latency", write_latencies}};
     char *bus = tess_format("%s/.starpu/sampling/bus", dir);
     tess_status status = tess_dirs_make(bus, NULL)
@@ -252,7 +311,7 @@ tess_status tess_platform_write(const tess_simulated *m, int ranks_here, const c
     for (size_t i = 0; i < sizeof files / sizeof *files && status == TESS_OK; i++) {
         char *path = tess_format("%s/simulated.%s", bus, files[i].name);
         FILE *f = fopen(path, "w");
-        if (f) files[i].write(f, m, ranks_here);
+        if (f) files[i].write(f, m, &t);
         if (!f || fclose(f))
             status = tess_error(tess_errno_status(errno), path, "cannot be written: %s", strerror(errno));
         free(path);

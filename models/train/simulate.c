@@ -61,6 +61,12 @@ static double longest_of(double x)
     return x;
 }
 
+/* How many ranks are there. */
+static int simulated(const struct told *t)
+{
+    return t->cluster->ranks / tess_fold_ranks(t->cluster->fold);
+}
+
 /* ---- what is printed ---- */
 
 static void print_model(FILE *out, const tess_bench_run *b, const struct told *t)
@@ -84,10 +90,12 @@ static void print_model(FILE *out, const tess_bench_run *b, const struct told *t
     }
     if (tess_ranks() > 1) {
         const int64_t tensor = r->c->parallel.tensor, pipeline = r->c->parallel.pipeline;
-        fprintf(out,
-                "ranks     %d, %d on each node: %lld for data x %lld tensor parallel x %lld stages of a pipeline\n",
+        const int there = simulated(t), each = tess_ranks() / there;
+        fprintf(out, "ranks     %d, %d on each node: %lld for data x %lld tensor parallel x %lld stages of a pipeline",
                 tess_ranks(), here, (long long)(tess_ranks() / (tensor * pipeline)), (long long)tensor,
                 (long long)pipeline);
+        if (each > 1) fprintf(out, "; %d of them simulated, each for %d that have the same to do", there, each);
+        fputc('\n', out);
     }
     fprintf(out, "model     %lld parameters, %lld x %lld tokens a step, %s\n",
             (long long)tess_graph_param_elements(r->g), (long long)r->batch, (long long)r->length,
@@ -309,6 +317,6 @@ tess_status tess_simulate(const tess_config *c, const tess_simulated *part, cons
     TESS_TRY(tess_bench_told(c, steps, out, NULL, begin, tell, &t));
     if (!tess_rank())
         tess_note("simulated in %.1f s: %.0f tasks a second, with the plan", real_seconds() - t.real,
-                  (double)t.tasks * (steps + 1) / steps / (real_seconds() - t.real));
+                  (double)t.tasks * simulated(&t) / tess_ranks() * (steps + 1) / steps / (real_seconds() - t.real));
     return TESS_OK;
 }

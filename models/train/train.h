@@ -70,9 +70,12 @@ tess_status tess_machine_write_here(const char *path) TESS_NODISCARD;
 tess_status tess_bench_machine(const tess_config *c, int steps, const char *path, FILE *out) TESS_NODISCARD;
 /* Makes of a node the part that each of so many ranks on it has. */
 tess_status tess_machine_part(tess_simulated *m, int ranks) TESS_NODISCARD;
-/* Writes what SimGrid and StarPU read of the machine, with so many ranks on each node, below a directory, which StarPU
+/* Checks that nodes where ranks are simulated are alike, with so many ranks on each node. */
+tess_status tess_platform_check(const tess_simulated *m, int ranks_here, tess_fold fold) TESS_NODISCARD;
+/* Writes what SimGrid and StarPU read of the machine and the ranks that are simulated, below a directory, which StarPU
  * takes for its home. */
-tess_status tess_platform_write(const tess_simulated *m, int ranks_here, const char *dir) TESS_NODISCARD;
+tess_status tess_platform_write(const tess_simulated *m, int ranks_here, tess_fold fold,
+                                const char *dir) TESS_NODISCARD;
 /* In the program that simulates, called by all ranks: makes steps on the machine, of which each has its part, and
  * prints what they took there. */
 tess_status tess_simulate(const tess_config *c, const tess_simulated *part, const tess_cluster *cluster, int steps,

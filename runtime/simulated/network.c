@@ -27,7 +27,16 @@ struct end {
     bool sends;
     size_t bytes;
     tess_exchange *of;
+    struct crowd *crowd; /* that a rank sends with it; NULL: none */
     struct end *next;
+};
+
+/* What a message sends to ranks that are not there over links of a kind, in one transfer. As each of its spans has the
+ * same share of them, those to ranks that are there last as long. */
+struct crowd {
+    int ends; /* that know it */
+    bool ended;
+    struct job *wait; /* those whose bytes are there already */
 };
 
 /* From which host to which a span goes. */
@@ -54,7 +63,7 @@ struct tess_network {
     struct tess_port *port;     /* of each rank */
 };
 
-/* A span under way. */
+/* A span under way, or those of an exchange with ranks that are not there; the end of these is NULL. */
 struct job {
     struct end *from, *to;
     struct job *next;
@@ -196,23 +205,50 @@ static void moves(int more)
 
 /* ---- couriers ---- */
 
-static void carry(struct job *j)
+/* The port of the rank at its other end; NULL: that one is not there. */
+static struct tess_port *other_of(const struct job *j)
 {
-    const tess_cluster *c = tess_cluster_here;
-    const struct tess_network *n = c->network;
-    const int from = j->from->from, to = j->from->to;
-    struct end *theirs = from == tess_cluster_rank ? j->to : j->from, *mine = theirs == j->to ? j->from : j->to;
-    struct tess_port *other = &n->port[from == tess_cluster_rank ? to : from];
-    TESS_ASSERT(j->from->bytes == j->to->bytes);
-    moves(1);
-    other->moves(1);
-    const struct route r = post.kind->route(from, to);
-    sg_host_sendto(r.from, r.to, (double)j->from->bytes);
-    other->moves(-1);
+    if (!j->from || !j->to) return NULL;
+    return &tess_cluster_here->network->port[j->from->from == tess_cluster_rank ? j->from->to : j->from->from];
+}
+
+/* Called by a courier of one of its two ranks. */
+static void finish(struct job *j)
+{
+    struct tess_port *other = other_of(j);
+    struct crowd *crowd = j->from ? j->from->crowd : NULL;
+    struct end *mine = !j->to || (j->from && j->from->from == tess_cluster_rank) ? j->from : j->to;
+    if (other) other->moves(-1);
     moves(-1);
-    other->ended(theirs);
+    if (crowd && --crowd->ends == 0) free(crowd);
+    if (other) other->ended(mine == j->from ? j->to : j->from);
     end_here(mine);
     free(j);
+}
+
+static void carry(struct job *j)
+{
+    const struct end *one = j->from ? j->from : j->to;
+    const struct route r = post.kind->route(one->from, one->to);
+    struct tess_port *other = other_of(j);
+    struct crowd *crowd = j->from ? j->from->crowd : NULL;
+    TESS_ASSERT(!j->from || !j->to || j->from->bytes == j->to->bytes);
+    moves(1);
+    if (other) other->moves(1);
+    sg_host_sendto(r.from, r.to, (double)one->bytes);
+    if (crowd && j->to && !crowd->ended) {
+        j->next = crowd->wait;
+        crowd->wait = j;
+        return;
+    }
+    if (crowd && !j->to) {
+        crowd->ended = true;
+        for (struct job *k = crowd->wait, *next; k; k = next) {
+            next = k->next;
+            finish(k);
+        }
+    }
+    finish(j);
 }
 
 static void *run(void *unused)
@@ -265,26 +301,79 @@ static void give(struct end *e)
 
 /* ---- messages ---- */
 
+static struct end *end_new(tess_exchange *of, const tess_span *s, int peer, struct crowd *crowd)
+{
+    struct end *e = tess_alloc(sizeof *e);
+    const int me = tess_cluster_rank;
+    *e = (struct end){.from = s->sends ? me : peer,
+                      .to = s->sends ? peer : me,
+                      .tag = s->tag,
+                      .sends = s->sends,
+                      .bytes = s->bytes,
+                      .of = of,
+                      .crowd = crowd};
+    if (crowd) crowd->ends++;
+    return e;
+}
+
+/* What of a message goes over links of a kind: the end that all spans with ranks have that are not there, by who sends,
+ * and what they are to those that are. */
+struct bunch {
+    struct end *absent[2];
+    struct crowd *crowd;
+};
+
+static struct route route_of(const tess_span *s)
+{
+    const int me = tess_cluster_rank;
+    return s->sends ? post.kind->route(me, s->peer) : post.kind->route(s->peer, me);
+}
+
+/* Those for which a span of this message to ranks that are there has to wait. */
+static void find_crowds(const tess_message_arg *m, struct bunch *of)
+{
+    for (unsigned i = 0; i < m->spans; i++) {
+        const tess_span *s = &m->span[i];
+        if (!s->sends || tess_rank_is_there(s->peer)) continue;
+        struct bunch *b = &of[route_of(s).over];
+        if (b->crowd) continue;
+        b->crowd = tess_alloc(sizeof *b->crowd);
+        *b->crowd = (struct crowd){0};
+    }
+}
+
+/* A rank that is not there comes to the same place of its list when this one does, so its end is there. */
+static void give_absent(tess_exchange *exchange, const tess_span *s, struct bunch *b)
+{
+    struct end **e = &b->absent[s->sends];
+    if (*e) {
+        (*e)->bytes += s->bytes;
+        atomic_fetch_sub(&exchange->left, 1);
+        return;
+    }
+    *e = end_new(exchange, s, tess_rank_at(s->peer), s->sends ? b->crowd : NULL);
+}
+
 /* Gives all ends of it. */
 static void begin(tess_exchange *exchange)
 {
     const tess_message_arg *m = exchange->task->arg;
-    const int me = tess_cluster_rank;
+    struct bunch of[TESS_OVER_COUNT] = {0};
     exchange->left = m->spans + 1; /* it does not end while some are yet to be given */
+    find_crowds(m, of);
     for (unsigned i = 0; i < m->spans; i++) {
         const tess_span *s = &m->span[i];
-        struct end *e = tess_alloc(sizeof *e);
-        *e = (struct end){.from = s->sends ? me : s->peer,
-                          .to = s->sends ? s->peer : me,
-                          .tag = s->tag,
-                          .sends = s->sends,
-                          .bytes = s->bytes,
-                          .of = exchange};
-        if (s->sends) {
-            const struct route r = post.kind->route(me, s->peer);
-            count(&r, s->bytes);
-        }
-        give(e);
+        const struct route r = route_of(s);
+        struct bunch *b = &of[r.over];
+        if (s->sends) count(&r, s->bytes);
+        if (tess_rank_is_there(s->peer))
+            give(end_new(exchange, s, s->peer, s->sends ? b->crowd : NULL));
+        else
+            give_absent(exchange, s, b);
+    }
+    for (int i = 0; i < 2 * TESS_OVER_COUNT; i++) {
+        struct end *e = of[i / 2].absent[i % 2];
+        if (e) send(e->sends ? e : NULL, e->sends ? NULL : e);
     }
     if (atomic_fetch_sub(&exchange->left, 1) == 1) message_ended(exchange);
 }

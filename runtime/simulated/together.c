@@ -1,6 +1,7 @@
 /* How the main threads of ranks that are simulated speak with each other. They are threads of one process, so what one
- * has another can read: who calls last does the work for all. It takes the time that MPI's messages would, a latency of
- * the network for each doubling of the ranks. */
+ * has another can read: who calls last does the work for all, and for those that are not there, who bring what the rank
+ * brings that does their work. It takes the time that MPI's messages would, a latency of the network for each doubling
+ * of the ranks. */
 #include "base_impl.h"
 #include "ranks_impl.h"
 #include "simulated_impl.h"
@@ -12,9 +13,10 @@
 struct tess_meeting {
     starpu_pthread_mutex_t held; /* SimGrid's conditions want one */
     starpu_pthread_cond_t ended;
-    int members, came;
+    int first, ranks;  /* those from that one on; */
+    int members, came; /* so many of them are there */
     unsigned long turn;
-    void **of; /* what each brought */
+    void **of; /* what each brought; NULL: it is not there */
 };
 
 tess_cluster *tess_cluster_here;
@@ -26,8 +28,11 @@ static struct tess_meeting *meetings_new(const tess_cluster *c)
     struct tess_meeting *m = tess_alloc((size_t)(nodes + 1) * sizeof *m);
     memset(m, 0, (size_t)(nodes + 1) * sizeof *m);
     for (int i = 0; i <= nodes; i++) {
-        m[i].members = i ? c->ranks_here : c->ranks;
-        m[i].of = tess_alloc((size_t)m[i].members * sizeof *m[i].of);
+        m[i].first = i ? (i - 1) * c->ranks_here : 0;
+        m[i].ranks = i ? c->ranks_here : c->ranks;
+        m[i].of = tess_alloc((size_t)m[i].ranks * sizeof *m[i].of);
+        memset(m[i].of, 0, (size_t)m[i].ranks * sizeof *m[i].of);
+        for (int r = 0; r < m[i].ranks; r++) m[i].members += tess_rank_is_there(m[i].first + r);
     }
     return m;
 }
@@ -46,7 +51,7 @@ static void meet(bool here, void *mine, void (*work)(struct tess_meeting *m, siz
     const tess_cluster *c = tess_cluster_here;
     struct tess_meeting *m = &c->meetings[here ? 1 + tess_cluster_rank / c->ranks_here : 0];
     starpu_pthread_mutex_lock(&m->held);
-    m->of[here ? tess_cluster_rank % c->ranks_here : tess_cluster_rank] = mine;
+    m->of[tess_cluster_rank - m->first] = mine;
     const unsigned long turn = m->turn;
     if (++m->came == m->members) {
         if (work) work(m, detail);
@@ -56,35 +61,43 @@ static void meet(bool here, void *mine, void (*work)(struct tess_meeting *m, siz
     }
     while (m->turn == turn) starpu_pthread_cond_wait(&m->ended, &m->held);
     starpu_pthread_mutex_unlock(&m->held);
-    if (m->members > 1 && c->latency > 0) starpu_sleep((float)(c->latency * ceil(log2(m->members))));
+    if (m->ranks > 1 && c->latency > 0) starpu_sleep((float)(c->latency * ceil(log2(m->ranks))));
 }
 
 /* ---- what they do ---- */
 
-/* In the order of their numbers. */
+static void give_all(const struct tess_meeting *m, size_t bytes)
+{
+    for (int r = 1; r < m->ranks; r++)
+        if (m->of[r]) memcpy(m->of[r], m->of[0], bytes);
+}
+
+/* In the order of their numbers, of which 0 is always there. */
 static void sum_reals(struct tess_meeting *m, size_t n)
 {
     double **x = (double **)m->of;
-    for (int r = 1; r < m->members; r++)
-        for (size_t i = 0; i < n; i++) x[0][i] += x[r][i];
-    for (int r = 1; r < m->members; r++) memcpy(x[r], x[0], n * sizeof **x);
+    for (int r = 1; r < m->ranks; r++)
+        for (size_t i = 0; i < n && x[r]; i++) x[0][i] += x[r][i];
+    for (size_t i = 0; i < n; i++) x[0][i] *= tess_fold_ranks(tess_cluster_here->fold);
+    give_all(m, n * sizeof **x);
 }
 
 static void sum_counts(struct tess_meeting *m, size_t n)
 {
     int64_t **x = (int64_t **)m->of;
-    for (int r = 1; r < m->members; r++)
-        for (size_t i = 0; i < n; i++) x[0][i] += x[r][i];
-    for (int r = 1; r < m->members; r++) memcpy(x[r], x[0], n * sizeof **x);
+    for (int r = 1; r < m->ranks; r++)
+        for (size_t i = 0; i < n && x[r]; i++) x[0][i] += x[r][i];
+    for (size_t i = 0; i < n; i++) x[0][i] *= tess_fold_ranks(tess_cluster_here->fold);
+    give_all(m, n * sizeof **x);
 }
 
 static void most_counts(struct tess_meeting *m, size_t n)
 {
     int64_t **x = (int64_t **)m->of;
-    for (int r = 1; r < m->members; r++)
-        for (size_t i = 0; i < n; i++)
+    for (int r = 1; r < m->ranks; r++)
+        for (size_t i = 0; i < n && x[r]; i++)
             if (x[r][i] > x[0][i]) x[0][i] = x[r][i];
-    for (int r = 1; r < m->members; r++) memcpy(x[r], x[0], n * sizeof **x);
+    give_all(m, n * sizeof **x);
 }
 
 void tess_together_reduce(void *x, int n, tess_reduction how)
@@ -99,11 +112,12 @@ struct told {
 
 static void tell(struct tess_meeting *m, size_t bytes)
 {
+    struct told **told = (struct told **)m->of;
     const void *from = NULL;
-    for (int r = 0; r < m->members; r++)
-        if (((struct told *)m->of[r])->tells) from = ((struct told *)m->of[r])->data;
-    for (int r = 0; r < m->members; r++)
-        if (!((struct told *)m->of[r])->tells) memcpy(((struct told *)m->of[r])->data, from, bytes);
+    for (int r = 0; r < m->ranks; r++)
+        if (told[r] && told[r]->tells) from = told[r]->data;
+    for (int r = 0; r < m->ranks; r++)
+        if (told[r] && !told[r]->tells) memcpy(told[r]->data, from, bytes);
 }
 
 void tess_together_tell(void *data, size_t bytes, int from)
@@ -119,9 +133,13 @@ struct gathered {
 
 static void gather(struct tess_meeting *m, size_t bytes)
 {
-    for (int to = 0; to < m->members; to++)
-        for (int r = 0; r < m->members; r++)
-            memcpy(((struct gathered *)m->of[to])->all + (size_t)r * bytes, ((struct gathered *)m->of[r])->mine, bytes);
+    struct gathered **g = (struct gathered **)m->of;
+    for (int to = 0; to < m->ranks; to++)
+        for (int r = 0; r < m->ranks && g[to]; r++) {
+            const int from = tess_fold_of(tess_cluster_here->fold, m->first + r) - m->first;
+            memcpy(g[to]->all + (size_t)r * bytes, g[from >= 0 ? from : to]->mine,
+                   bytes); /* of a node, all are alike */
+        }
 }
 
 void tess_together_gather(const void *mine, size_t bytes, void *of_all, bool here)
