@@ -26,13 +26,15 @@ static void start_measuring(tess_bench_run *b)
     tess_profile_reset();
 }
 
-static tess_status measure(tess_bench_run *b, int steps, FILE *out, tess_bench_teller tell, void *of)
+static tess_status measure(tess_bench_run *b, int steps, FILE *out, void (*begin)(void *of), tess_bench_teller tell,
+                           void *of)
 {
     double *seconds = tess_alloc((size_t)steps * sizeof *seconds);
     tess_profile p;
     tess_status status = TESS_OK;
     for (int k = -1; k < steps && status == TESS_OK; k++) { /* the first one warms up */
         if (k == 0) start_measuring(b);
+        if (k == 0 && begin) begin(of);
         tess_tracing_begin(&b->tracing, k + 1);
         double start = tess_seconds();
         tess_step_result r;
@@ -62,7 +64,7 @@ static tess_status measure(tess_bench_run *b, int steps, FILE *out, tess_bench_t
 }
 
 tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, tess_bench_result *result,
-                            tess_bench_teller tell, void *of)
+                            void (*begin)(void *of), tess_bench_teller tell, void *of)
 {
     tess_bench_run b = {0};
     tess_status status;
@@ -79,7 +81,7 @@ tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, tess_ben
     TESS_TRY_DONE(tess_model_load(b.run.model, b.run.g, (uint64_t)c->seed));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_feed_random(&b.run, b.step)));
     TESS_TRY_DONE(tess_tracing_open(&b.tracing, &b.run, &b.plan, &b.measure, 0));
-    status = measure(&b, steps, out, tell, of);
+    status = measure(&b, steps, out, begin, tell, of);
     if (result) *result = b.result;
 done:
     tess_tracing_close(&b.tracing);
@@ -97,5 +99,5 @@ static void print(void *of, FILE *out, tess_bench_run *b, double median, const t
 
 tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_result *result)
 {
-    return tess_bench_told(c, steps, out, result, print, NULL);
+    return tess_bench_told(c, steps, out, result, NULL, print, NULL);
 }

@@ -92,6 +92,6 @@ tess_status tess_bench_machine(const tess_config *c, int steps, const char *path
     if (m.cores != tess_cores())
         return tess_error(TESS_INVALID, path, "cores: %d, this machine has %d (tessera info --machine FILE writes it)",
                           m.cores, tess_cores());
-    TESS_TRY(tess_bench_told(c, steps, out, NULL, add_shares, &m));
+    TESS_TRY(tess_bench_told(c, steps, out, NULL, NULL, add_shares, &m));
     return tess_machine_write(path, &m);
 }

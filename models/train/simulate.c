@@ -14,6 +14,7 @@ struct told {
     double gpu_busy, core_busy;               /* the same */
     int workers;                              /* of cores */
     int64_t mine, sent;                       /* bytes a step: by this rank, by all */
+    tess_sent before;                         /* what this rank sent before the steps that are measured */
     int64_t own[TESS_OVER_COUNT], over[TESS_OVER_COUNT]; /* of this rank, and of all, by what they went over */
     double network;                                      /* seconds a step of the busiest link of a node into it */
     double moving, exposed; /* seconds of all steps without work while bytes moved, while messages were under way */
@@ -158,24 +159,20 @@ static void print_busy(FILE *out, const tess_bench_run *b, struct told *t, doubl
     fputc('\n', out);
 }
 
-/* All steps are alike, so of their bytes as many go each way as of all that were ever sent. */
-static void count_messages(const tess_bench_run *b, struct told *t, double wall, int steps)
+static void count_messages(struct told *t, double wall, int steps)
 {
     const tess_cluster *c = t->cluster;
     const tess_sent *own = &c->sent[tess_rank()];
     const int first = tess_rank() / c->ranks_here * c->ranks_here, rails = t->part->net.rails;
-    double under_way, ever = 0, a_step[TESS_SIMULATED_GPUS] = {0}, most = 0;
-    uint64_t sent, received;
-    tess_message_traffic(&sent, &received);
+    double under_way, a_step[TESS_SIMULATED_GPUS] = {0}, most = 0;
     tess_message_seconds(&under_way, &t->exposed);
-    for (int i = 0; i < TESS_OVER_COUNT; i++) ever += (double)own->over[i];
-    const double share = ever > 0 ? (double)(sent - b->sent) / steps / ever : 0;
     for (int i = 0; i < TESS_OVER_COUNT; i++) {
-        t->own[i] = llround(share * (double)own->over[i]);
+        t->own[i] = llround((double)(own->over[i] - t->before.over[i]) / steps);
         t->over[i] = (int64_t)sum_of((uint64_t)t->own[i]);
+        t->mine += t->own[i];
     }
     double *all = tess_alloc((size_t)tess_ranks() * sizeof a_step);
-    for (int i = 0; i < rails; i++) a_step[i] = share * own->rail[i];
+    for (int i = 0; i < rails; i++) a_step[i] = (own->rail[i] - t->before.rail[i]) / steps;
     tess_ranks_gather(a_step, sizeof a_step, all);
     for (int i = 0; i < rails; i++) {
         double link = 0;
@@ -183,7 +180,6 @@ static void count_messages(const tess_bench_run *b, struct told *t, double wall,
         most = fmax(most, link);
     }
     free(all);
-    t->mine = llround((double)(sent - b->sent) / steps);
     t->sent = (int64_t)sum_of((uint64_t)t->mine);
     t->network = t->part->nodes > 1 ? longest_of(most * rails / t->part->net.rate) : 0;
     t->moving = mean_of(tess_message_moving() / wall);
@@ -278,6 +274,12 @@ static tess_status check_gpus(const tess_config *c, const tess_simulated *m)
         m->name, tess_gpus());
 }
 
+static void begin(void *of)
+{
+    struct told *t = of;
+    t->before = t->cluster->sent[tess_rank()];
+}
+
 /* All ranks come here together, and rank 0's `out` is read. */
 static void tell(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
 {
@@ -297,7 +299,7 @@ static void tell(void *of, FILE *out, tess_bench_run *b, double median, const te
     print_gpus(out, b, t, steps);
     print_busy(out, b, t, median, p);
     if (tess_ranks() > 1) {
-        count_messages(b, t, p->wall, steps);
+        count_messages(t, p->wall, steps);
         print_messages(out, t, steps);
     }
     print_bounds(out, b, t, median, steps);
@@ -312,7 +314,7 @@ tess_status tess_simulate(const tess_config *c, const tess_simulated *part, cons
         return tess_error(TESS_INVALID, "machine",
                           "%s has no drive, and tiles are to rest on one (drive_gb_s adds one)", part->name);
     TESS_TRY(check_gpus(c, part));
-    TESS_TRY(tess_bench_told(c, steps, out, NULL, tell, &t));
+    TESS_TRY(tess_bench_told(c, steps, out, NULL, begin, tell, &t));
     if (!tess_rank())
         tess_note("simulated in %.1f s: %.0f tasks a second, with the plan", real_seconds() - t.real,
                   (double)t.tasks * simulated(&t) / tess_ranks() * (steps + 1) / steps / (real_seconds() - t.real));

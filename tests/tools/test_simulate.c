@@ -624,18 +624,187 @@ TEST(eight_gpus_of_a_process_are_starpus)
     EXPECT_ERROR(2, "has 8 GPUs for a rank, and a process has a plan for one");
     RUN("simulate", "run.json", "--machine", "node.json");
     EXPECT_ERROR(2, "8 ranks on each node, and its 12 cores cannot be divided evenly");
-    setenv("STARPU_SCHED", "dm", 1);
-    RUN("simulate", "run.json", "--machine", "node.json", "--ranks-per-node", "1",
-        "model={\"model_type\": \"gpt2\", \"n_embd\": 1600, \"n_head\": 25, \"n_layer\": 48, \"vocab_size\": 50257}",
-        "memory.gpu_plan=false", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=32",
-        "train_micro_batch_size_per_gpu=32", "--steps", "1");
-    unsetenv("STARPU_SCHED");
+    static const char *const policies[] = {"dm", "dmdas"};
+    for (int i = 0; i < 2; i++) {
+        setenv("STARPU_SCHED", policies[i], 1);
+        RUN("simulate", "run.json", "--machine", "node.json", "--ranks-per-node", "1",
+            "model={\"model_type\": \"gpt2\", \"n_embd\": 1600, \"n_head\": 25, \"n_layer\": 48, \"vocab_size\": "
+            "50257}",
+            "memory.gpu_plan=false", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=32",
+            "train_micro_batch_size_per_gpu=32", "--steps", "1");
+        unsetenv("STARPU_SCHED");
+        EXPECT_DONE();
+        CHECK_HAS(ran.out, "1557611200 parameters");
+        CHECK_HAS(ran.out, "8 GPUs (H, 80.0 GiB)");
+        CHECK(behind(ran.out, " steps, ") > 0);                             /* bytes between GPUs */
+        CHECK(behind(ran.out, "\nGPU       ") > 14 * 1557611200. / 2);      /* the states are not in RAM alone */
+        CHECK(behind(ran.out, "\nGPU       ") < 8 * 0.9 * 80 * 1073741824); /* what StarPU may have of their memory */
+    }
+}
+
+/* ---- GPUs that send to each other ---- */
+
+/* A node of GPUs with these links, and with what follows in the file. */
+static void write_gpu_node(const char *path, int gpus, const char *links, const char *more)
+{
+    char text[1000];
+    snprintf(text, sizeof text,
+             "{\"name\": \"a node\", \"cores\": %d, \"memory_gib\": 512, \"copy_gb_s\": 300,\n"
+             " \"matrix_gflops\": {\"fp32\": 2000, \"bf16\": 20000}, \"gpus\": {\"count\": %d, \"name\": \"H\",\n"
+             "  \"memory_gib\": 80, \"copy_gb_s\": 3350, \"matrix_gflops\": {\"fp32\": 66900, \"bf16\": 989400},\n"
+             "  %s}%s}\n",
+             2 * gpus, gpus, links, more);
+    write_text(path, text);
+}
+#define HOST   "\"host_link\": {\"gb_s\": 25, \"latency_us\": 10}"
+#define NVLINK HOST ", \"peer_link\": {\"gb_s\": 300, \"latency_us\": 5}"
+
+static double over_peers(void)
+{
+    return behind(ran.out, "bytes a step of all ranks: ");
+}
+
+TEST(ranks_with_a_gpu_each_send_from_gpu_to_gpu)
+{
+    static const char *const placed[] = {"parallel.tensor=2", "parallel.pipeline=2", "zero_optimization.stage=1",
+                                         "zero_optimization.stage=3"};
+    SIMULATE_SETUP();
+    write_gpu_node("node.json", 2, NVLINK, "");
+    write_gpu_node("bare.json", 2, HOST, "");
+    for (size_t i = 0; i < sizeof placed / sizeof *placed; i++) {
+        RUN("simulate", "run.json", "--machine", "node.json", "--steps", "1", placed[i]);
+        EXPECT_DONE();
+        const double sent = behind(ran.out, "\nmessages  "), tasks = behind(ran.out, "\ntasks     "),
+                     seconds = behind(ran.out, "\nstep      ");
+        CHECK_HAS(ran.out, "\ncarried   by a simulated NCCL; ");
+        CHECK(sent > 0 && over_peers() == sent);
+        /* Without a link between them: the same messages by both links to RAM, which take longer. */
+        RUN("simulate", "run.json", "--machine", "bare.json", "--steps", "1", placed[i]);
+        EXPECT_DONE();
+        CHECK(behind(ran.out, "\nmessages  ") == sent && over_peers() == 0);
+        CHECK(behind(ran.out, "over links between GPUs, ") >= sent);
+        CHECK(behind(ran.out, "\nstep      ") > seconds);
+        /* By RAM: the same messages of the same tasks. */
+        RUN("simulate", "run.json", "--machine", "node.json", "--steps", "1", "parallel.carrier=mpi", placed[i]);
+        EXPECT_DONE();
+        CHECK_HAS(ran.out, "\ncarried   by a simulated network; ");
+        CHECK(behind(ran.out, "\nmessages  ") == sent && behind(ran.out, "\ntasks     ") == tasks);
+        CHECK(over_peers() == 0 && behind(ran.out, "over the network, ") == sent); /* from RAM to RAM */
+        CHECK(behind(ran.out, "\nstep      ") > seconds);
+    }
+    /* Who has no GPU sends by RAM, and is told so where that was not what was asked for. */
+    write_text("net.json", MACHINE(2, NETWORK));
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--steps", "1");
     EXPECT_DONE();
-    CHECK_HAS(ran.out, "1557611200 parameters");
-    CHECK_HAS(ran.out, "8 GPUs (H, 80.0 GiB)");
-    CHECK(behind(ran.out, " steps, ") > 0);                             /* bytes between GPUs */
-    CHECK(behind(ran.out, "\nGPU       ") > 14 * 1557611200. / 2);      /* the states are not in RAM alone */
-    CHECK(behind(ran.out, "\nGPU       ") < 8 * 0.9 * 80 * 1073741824); /* what StarPU may have of their memory */
+    CHECK_HAS(ran.out, "\ncarried   by a simulated network; bytes a step of all ranks: ");
+    CHECK(over_peers() > 0); /* it begins with the network there */
+    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--steps", "1", "parallel.carrier=nccl");
+    EXPECT_ERROR(2, "\"nccl\" cannot carry messages: there is no GPU");
+    /* In a ring of two pairs some messages have a link, and others not. */
+    write_gpu_node("pairs.json", 4, HOST ", \"peer_link\": {\"gb_s\": 300, \"pairs\": [[0, 1], [2, 3]]}", "");
+    RUN("simulate", "run.json", "--machine", "pairs.json", "--steps", "1", "parallel.pipeline=4");
+    EXPECT_DONE();
+    CHECK(over_peers() > 0 && over_peers() < behind(ran.out, "\nmessages  "));
+}
+
+/* Messages of a pipeline go one after the other and one way at a time: on links on which they take all of the step that
+ * is their bytes by the rate, and so many latencies. */
+TEST(what_a_link_carries_takes_its_bytes_by_its_rate)
+{
+    static const struct {
+        int gpus;
+        const char *links, *network, *nodes;
+        double rate, latencies; /* bytes a second; of a message, as the file has it */
+    } cases[] = {
+        {2, HOST ", \"peer_link\": {\"gb_s\": 0.001, \"latency_us\": %.0f}", "", "1", 1e6, 1},
+        {2, "\"host_link\": {\"gb_s\": 0.001, \"latency_us\": %.0f}", "", "1", 1e6, 2},
+        {1, HOST, ", \"network\": {\"gb_s\": 0.001, \"latency_us\": %.0f}", "2", 1e6, 1},
+    };
+    SIMULATE_SETUP();
+    double messages = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double seconds[3];
+        for (int k = 0; k < 3; k++) {
+            char links[200], network[200];
+            const double latency = 1e6 * k; /* as many seconds */
+            snprintf(links, sizeof links, cases[i].links, latency);
+            snprintf(network, sizeof network, cases[i].network, latency);
+            write_gpu_node("slow.json", cases[i].gpus, links, network);
+            RUN("simulate", "run.json", "--machine", "slow.json", "--steps", "1", "--nodes", cases[i].nodes,
+                "parallel.pipeline=2", "gradient_clipping=0");
+            EXPECT_DONE();
+            seconds[k] = behind(ran.out, "\nstep      ");
+        }
+        const double alone = behind(ran.out, "\nmessages  ") / cases[i].rate, more = seconds[2] - seconds[1];
+        CHECK_NEAR(seconds[0], alone, alone / 100);
+        CHECK_NEAR(seconds[1] - seconds[0], more, more / 100);
+        if (i == 0) messages = floor(more + 0.5);
+        CHECK(messages > 4);
+        /* A few copies have latencies on the links to RAM, and what main threads agree on has on the network. */
+        CHECK(more / messages > 0.99 * cases[i].latencies);
+        CHECK(more < 1.01 * (cases[i].latencies * messages + (i ? 4 : 0)));
+    }
+}
+
+/* Two nodes of two GPUs, of which one of each is at either end of what goes between them: half of the rails. */
+TEST(a_gpu_has_its_rail)
+{
+    static const char *const network[] = {
+        ", \"network\": {\"gb_s\": 0.002, \"latency_us\": 1}",
+        ", \"network\": {\"gb_s\": 0.002, \"latency_us\": 1, \"rails\": 2}",
+        ", \"network\": {\"gb_s\": 0.002, \"latency_us\": 1, \"rails\": 2, \"topology\": \"fat tree\", "
+        "\"nodes_per_switch\": 1, \"uplinks\": 1}"};
+    SIMULATE_SETUP();
+    for (int i = 0; i < 3; i++) {
+        write_gpu_node("rails.json", 2, NVLINK, network[i]);
+        RUN("simulate", "run.json", "--machine", "rails.json", "--nodes", "2", "--steps", "1", "parallel.pipeline=4");
+        EXPECT_DONE();
+        const double far = behind(ran.out, "of all ranks, ");
+        CHECK(far > 0 && over_peers() > 0);
+        CHECK_NEAR(behind(ran.out, "\nstep      "), far / (i ? 1e6 : 2e6), far / 1e8);
+        CHECK_HAS(ran.out, "the step is bound by the ");
+        /* All GPUs at a time have what the node has. */
+        RUN("simulate", "run.json", "--machine", "rails.json", "--nodes", "2", "--steps", "1",
+            "zero_optimization.stage=1", BATCH);
+        EXPECT_DONE();
+        CHECK_NEAR(behind(ran.out, "\nstep      "), behind(ran.out, "of all ranks, ") / 2 / 2e6,
+                   behind(ran.out, "of all ranks, ") / 2 / 2e7);
+        CHECK_HAS(ran.out, "the step is bound by the network");
+    }
+}
+
+TEST(nodes_of_eight_gpus_go_to_their_end_by_the_same_digits)
+{
+    static const char model[] = "model={\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 256, \"n_head\": 8, "
+                                "\"vocab_size\": 1024, \"n_positions\": 128}";
+    static const struct {
+        const char *nodes, *stage, *tensor, *pipeline, *batch;
+        int turns;
+    } cases[] = {{"1", "3", "1", "1", "16", 2},
+                 {"1", "0", "8", "1", "2", 2},
+                 {"2", "3", "1", "1", "32", 2},
+                 {"2", "1", "8", "2", "2", 1}};
+    SIMULATE_SETUP();
+    write_gpu_node("node.json", 8, NVLINK, ", \"network\": {\"gb_s\": 200, \"latency_us\": 5, \"rails\": 8}");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char stage[64], tensor[32], pipeline[32], batch[32], *first = NULL;
+        snprintf(stage, sizeof stage, "zero_optimization.stage=%s", cases[i].stage);
+        snprintf(tensor, sizeof tensor, "parallel.tensor=%s", cases[i].tensor);
+        snprintf(pipeline, sizeof pipeline, "parallel.pipeline=%s", cases[i].pipeline);
+        snprintf(batch, sizeof batch, "train_batch_size=%s", cases[i].batch);
+        for (int turn = 0; turn < cases[i].turns; turn++) {
+            RUN("simulate", "run.json", "--machine", "node.json", "--nodes", cases[i].nodes, "--steps", "1",
+                "bf16.enabled=true", "data.seq_length=128", "train_micro_batch_size_per_gpu=1", model, stage, tensor,
+                pipeline, batch);
+            EXPECT_DONE();
+            if (turn) CHECK_STR(ran.out, first);
+            if (!turn) first = strdup(ran.out);
+        }
+        free(first);
+        const double sent = behind(ran.out, "\nmessages  "), far = behind(ran.out, "of all ranks, ");
+        CHECK(sent > 0 && (far > 0) == (*cases[i].nodes == '2'));
+        CHECK(over_peers() + far == sent);
+    }
 }
 
 TEST(a_sweep_says_what_ranks_and_gpus_hold)
@@ -741,6 +910,14 @@ TEST(every_shipped_machine_is_one)
     CHECK_HAS(ran.out, ", 8 GPUs (");
     CHECK_HAS(ran.out, "ranks     8, 8 on each node: 8 for data x 1 tensor parallel x 1 stages of a pipeline");
     CHECK(behind(ran.out, "\nmessages  ") > 0);
+    static const char *const nodes[] = {"dgx-a100", "dgx-h100"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(machine, sizeof machine, "%s/../machines/%s.json", TESS_TESTS, nodes[i]);
+        RUN("simulate", "run.json", "--machine", machine, "--nodes", "2", "train_batch_size=16",
+            "train_micro_batch_size_per_gpu=1", "--steps", "1");
+        EXPECT_DONE();
+        CHECK_HAS(ran.out, " from each node and to it, 5 us, flat, by 8 rails\n");
+    }
 }
 
 TEST(what_is_no_machine_is_one_line)
@@ -770,6 +947,13 @@ TEST(what_is_no_machine_is_one_line)
         {MACHINE(2, GPUS(2, "1", ", \"peer_link\": {\"gb_s\": 1, \"pairs\": [[0, 2]]}")),
          "gpus.peer_link.pairs: [0,2], expected two different GPUs"},
         {MACHINE(2, GPUS(1, "1", ", \"shares\": {\"products\": 0}")), "gpus.shares.products: 0, expected a number"},
+        {MACHINE(2, ", \"network\": {\"gb_s\": 1, \"rails\": 2}"), "network.rails: 2, expected gpus, which have them"},
+        {MACHINE(2, GPUS(2, "1", "") ", \"network\": {\"gb_s\": 1, \"rails\": 3}"),
+         "network.rails: 3, expected a whole number from 1 to 2"},
+        {MACHINE(4, GPUS(4, "1", "") ", \"network\": {\"gb_s\": 1, \"rails\": 3}"),
+         "network.rails: 3, expected as many as divide its 4 GPUs evenly"},
+        {MACHINE(2, GPUS(2, "1", "") ", \"network\": {\"gb_s\": 1, \"rials\": 2}"),
+         "unknown key network.rials (did you mean rails?)"},
         {"{\"name\": \"a\\nb\"}", "expected a text of one line"},
         {"[1]", "expected an object"},
         {"{", "line 1"},
