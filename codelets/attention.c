@@ -7,7 +7,8 @@
  *     p = exp(s scale - lse)     dv = p^T dy     dp = dy v^T     delta = sum(dy y)     ds = p (dp - delta) scale
  *     dq = ds k                  dk = ds^T q
  *
- * dk and dv gather in fp32 over the queries and over the heads that share them, in that order.
+ * dk and dv gather in fp32 over the queries and over the heads that share them, in that order; dq over the keys of each
+ * part, and then over the parts.
  *
  * A query sees the keys of a range, which ends at its own where it is causal, begins a window before that, and lies
  * within its document; what of a block of queries no one sees is not touched, so a window costs what it is wide and
@@ -26,10 +27,11 @@
 #include "attention_general_impl.h"
 #include "parts_impl.h"
 
-/* ---- parts: how a unit is cut, by shapes alone --------------------------------------------------------------------
- */
+/* ---- parts: how a unit is cut ------------------------------------------------------------------------------------ */
 
-enum { PART = 512, SUMS_BYTES = 8 << 20, SUM_ROWS = 256 }; /* queries or keys of a part, more or less; see below */
+/* Queries or keys of a part, more or less; see below. All goes by what a head is and by how many heads the model has,
+ * not by what of them a task has. */
+enum { PART = 512, SUMS_BYTES = 8 << 20, SUM_ROWS = 256 };
 
 /* Forward by queries; what a query's y is does not depend on that. */
 static int64_t forward_cuts(const tess_attention_arg *a)
@@ -47,7 +49,7 @@ static int64_t cut_at(const tess_attention_arg *a, int64_t length, int64_t cuts,
 }
 
 /* Backward by keys, each part with dk and dv of its own and, of dq, with a sum that is added to the others' in their
- * order. So many sums take room, of all units of a task: no more than SUMS_BYTES. With a bias, whose gradient goes
+ * order. So many sums take room, of all heads of a sequence: no more than SUMS_BYTES. With a bias, whose gradient goes
  * through all units, none is cut. */
 static int64_t together_from(const tess_attention_arg *a, int64_t cuts)
 {
@@ -58,15 +60,15 @@ static int64_t sums_of(const tess_attention_arg *a, int64_t cuts)
 {
     return a->heads / a->groups * (a->sequence - together_from(a, cuts)) * a->dim;
 }
-static size_t sums_bytes(const tess_attention_arg *a, int64_t cuts)
+static size_t sums_bytes(const tess_attention_arg *a, int64_t cuts, int64_t groups)
 {
-    const int64_t units = a->rows / a->sequence * a->groups;
-    return cuts > 1 ? (size_t)(units * cuts * sums_of(a, cuts)) * sizeof(float) : 0;
+    return cuts > 1 ? (size_t)(groups * cuts * sums_of(a, cuts)) * sizeof(float) : 0;
 }
 static int64_t backward_cuts(const tess_attention_arg *a)
 {
+    const int64_t groups = (a->all_heads ? a->all_heads : a->heads) / (a->heads / a->groups);
     int64_t cuts = a->buckets ? 1 : keys_of(a) / PART;
-    while (cuts > 1 && sums_bytes(a, cuts) > SUMS_BYTES) cuts--;
+    while (cuts > 1 && sums_bytes(a, cuts, groups) > SUMS_BYTES) cuts--;
     return cuts > 1 ? cuts : 1;
 }
 
@@ -87,7 +89,7 @@ static size_t part_scratch(const tess_attention_arg *a, tess_dtype t)
 }
 size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t)
 {
-    return part_scratch(a, t) + sums_bytes(a, backward_cuts(a));
+    return part_scratch(a, t) + sums_bytes(a, backward_cuts(a), a->groups);
 }
 
 /* ---- bodies ------------------------------------------------------------------------------------------------------ */
@@ -129,18 +131,25 @@ static const tess_view *scratch_of(const tess_work *w)
 {
     return &w->buf[w->nbuf - 1];
 }
-/* The sums of all parts of a unit lie in the owner's scratch, behind its part's. */
-static float *sums_of_unit(const tess_work *w, int64_t unit, tess_dtype t)
+/* The sums of all parts of a group of heads lie in the owner's scratch, behind its part's. */
+static float *sums_of_group(const tess_work *w, int64_t group, tess_dtype t)
 {
     const tess_attention_arg *a = w->arg;
     const int64_t cuts = backward_cuts(a);
     float *all = (float *)(void *)((char *)scratch_of(w)->ptr + part_scratch(a, t));
-    return all + unit * cuts * sums_of(a, cuts);
+    return all + group * cuts * sums_of(a, cuts);
 }
 
+/* Parts of one sequence or, where heads are not cut, of all from this one on. */
+typedef struct backward_turn {
+    const tess_work *w;
+    int64_t sequence;
+} backward_turn;
+
 /* Backward; with a bias, whose gradient adds up over sequences, the units of all of them. */
-TESS_INLINE void backward_part(const tess_work *w, int64_t index, tess_dtype t)
+TESS_INLINE void backward_part(const backward_turn *turn, int64_t index, tess_dtype t)
 {
+    const tess_work *w = turn->w;
     const tess_attention_arg *a = w->arg;
     const unsigned three = a->packed ? 1 : 3, more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
     part p[3], d[3];
@@ -154,9 +163,9 @@ TESS_INLINE void backward_part(const tess_work *w, int64_t index, tess_dtype t)
     task.dbias = a->buckets ? rest++->ptr : NULL;
     task.scratch = tess_part_room(rest->ptr, part_scratch(a, t));
     TESS_ASSERT(tess_attention_scratch(a, t) <= rest->bytes);
-    const int64_t cuts = backward_cuts(a), first = index / cuts, cut = index % cuts;
+    const int64_t cuts = backward_cuts(a), first = turn->sequence * a->groups + index / cuts, cut = index % cuts;
     task.first = cut_at(a, keys_of(a), cuts, cut, true), task.end = cut_at(a, keys_of(a), cuts, cut + 1, true);
-    if (cuts > 1) task.sums = sums_of_unit(w, first, t) + cut * sums_of(a, cuts);
+    if (cuts > 1) task.sums = sums_of_group(w, first % a->groups, t) + cut * sums_of(a, cuts);
     task.together = together_from(a, cuts);
     const bool wide = tess_attention_wide(a, t);
     const int64_t end = task.dbias ? a->rows / a->sequence * a->groups : first + 1;
@@ -170,23 +179,24 @@ TESS_INLINE void backward_part(const tess_work *w, int64_t index, tess_dtype t)
 TESS_PART_BODIES(backward_part)
 
 /* dq of some queries of a unit: what its parts add to it. */
-TESS_INLINE void sums_part(const tess_work *w, int64_t index, tess_dtype t)
+TESS_INLINE void sums_part(const backward_turn *turn, int64_t index, tess_dtype t)
 {
+    const tess_work *w = turn->w;
     const tess_attention_arg *a = w->arg;
     const int64_t cuts = backward_cuts(a), share = a->heads / a->groups, together = together_from(a, cuts);
-    const int64_t queries = a->sequence - together, blocks = tess_parts_of(queries, SUM_ROWS), unit = index / blocks;
+    const int64_t queries = a->sequence - together, blocks = tess_parts_of(queries, SUM_ROWS), group = index / blocks;
     const int64_t first = index % blocks * SUM_ROWS, rows = least(SUM_ROWS, queries - first), n = rows * a->dim;
     const unsigned three = a->packed ? 1 : 3, more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
     part d[3];
     find_parts(d, w, 3 + three + more, a, t);
     for (int64_t i = 0; i < share; i++) {
-        float *sum = sums_of_unit(w, unit, t) + (i * queries + first) * a->dim;
+        float *sum = sums_of_group(w, group, t) + (i * queries + first) * a->dim;
         for (int64_t k = 1; k < cuts; k++) {
             const float *other = sum + k * sums_of(a, cuts);
 #pragma omp simd
             for (int64_t j = 0; j < n; j++) sum[j] += other[j];
         }
-        const int64_t row = unit / a->groups * a->sequence + together + first, head = unit % a->groups * share + i;
+        const int64_t row = turn->sequence * a->sequence + together + first, head = group * share + i;
         put_rows(part_at(d[0], row, head, t), d[0].ld, sum, a->dim, 1, rows, a->dim, a->acc, t);
     }
 }
@@ -196,16 +206,20 @@ TESS_PART_BODIES(sums_part)
 static int64_t attention_backward_parts(const tess_codelet *cl, const void *arg)
 {
     const tess_attention_arg *a = arg;
+    const int64_t cuts = backward_cuts(a);
     (void)cl;
-    return a->groups * (a->buckets ? 1 : a->rows / a->sequence * backward_cuts(a));
+    return a->groups * (cuts > 1 ? cuts : a->buckets ? 1 : a->rows / a->sequence);
 }
 TESS_INLINE void attention_backward(const tess_work *w, tess_dtype t)
 {
     const tess_attention_arg *a = w->arg;
     if (a->buckets && !a->acc_bias) memset(w->buf[w->nbuf - 2].ptr, 0, (size_t)(a->buckets * a->heads) * sizeof(float));
-    tess_parts_run(attention_backward_parts(NULL, a), TESS_PART_BODY(backward_part, t), (void *)w);
     const int64_t cuts = backward_cuts(a), blocks = tess_parts_of(a->sequence - together_from(a, cuts), SUM_ROWS);
-    if (cuts > 1) tess_parts_run(a->rows / a->sequence * a->groups * blocks, TESS_PART_BODY(sums_part, t), (void *)w);
+    backward_turn turn = {.w = w};
+    for (; turn.sequence < (cuts > 1 ? a->rows / a->sequence : 1); turn.sequence++) {
+        tess_parts_run(attention_backward_parts(NULL, a), TESS_PART_BODY(backward_part, t), &turn);
+        if (cuts > 1) tess_parts_run(a->groups * blocks, TESS_PART_BODY(sums_part, t), &turn);
+    }
 }
 
 /* ---- cost -------------------------------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 
 /* Of a block. KEYS is a multiple of QUERIES, so that a causal block's first key is seen by all its queries. */
 enum { QUERIES = 128, KEYS = 512, RANGED_KEYS = 128 };
+_Static_assert(CUT % QUERIES == 0 && CUT % RANGED_KEYS == 0, "a part begins with a block");
 
 static int64_t block_of(const tess_attention_arg *a)
 {

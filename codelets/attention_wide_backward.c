@@ -12,6 +12,7 @@
 
 /* Queries and keys of a block; of bf16 P and dS are made strip by strip, whose fp32 is little. */
 enum { BQ = 128, BK = 128, STRIP_KEYS = 32 };
+_Static_assert(CUT % BQ == 0 && CUT % BK == 0, "a part begins with a block");
 
 /* to (rows in units, even dim) = rows of `from`, of bf16. */
 TESS_WIDE static void pair_rows(uint32_t *to, const void *from, int64_t rows, int64_t dim)

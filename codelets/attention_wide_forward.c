@@ -18,6 +18,7 @@
 #include "attention_wide_impl.h"
 
 enum { FQ = 64, FK = 128 }; /* queries and keys of a block */
+_Static_assert(CUT % FQ == 0, "a part begins with a block");
 static const float RISE = 8;
 
 typedef struct forward_room {
