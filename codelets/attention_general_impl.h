@@ -8,6 +8,7 @@
 
 /* Of a block. KEYS is a multiple of QUERIES, so that a causal block's first key is seen by all its queries. */
 enum { QUERIES = 128, KEYS = 512, RANGED_KEYS = 128 };
+_Static_assert(CUT % QUERIES == 0 && CUT % RANGED_KEYS == 0, "a part begins with a block");
 
 static int64_t block_of(const tess_attention_arg *a)
 {
@@ -226,10 +227,10 @@ TESS_INLINE void general_forward(const attention_task *task, int64_t sequence, i
     const tess_attention_arg *a = task->a;
     forward_room f;
     forward_take(&f, a, t, task->scratch);
-    const int64_t length = a->sequence, share = a->heads / a->groups, width = a->heads * a->dim;
-    const int64_t keys = keys_of(a), each = block_of(a), row = sequence * length;
+    const int64_t share = a->heads / a->groups, width = a->heads * a->dim;
+    const int64_t keys = keys_of(a), each = block_of(a), row = sequence * a->sequence;
     const void *k = part_at(task->k, sequence * keys, group, t), *v = part_at(task->v, sequence * keys, group, t);
-    for (int64_t k0 = 0; k0 < keys; k0 += each) {
+    for (int64_t k0 = 0; k0 < (a->causal ? least(keys, task->end) : keys); k0 += each) {
         const int64_t n = least(each, keys - k0);
         const size_t at = (size_t)(k0 / each) * f.block;
         tess_mm_pack(&(tess_mm){.n = n, .k = a->dim, .ldb = task->k.ld, .tb = true, .in = t},
@@ -240,8 +241,8 @@ TESS_INLINE void general_forward(const attention_task *task, int64_t sequence, i
     for (int64_t head = group * share; head < (group + 1) * share; head++) {
         place b = place_of(task, sequence, head);
         if (task->table) spread_bias(a, task->table, head, false, f.bias, t);
-        for (b.q0 = 0; b.q0 < length; b.q0 += QUERIES) {
-            b.nq = least(QUERIES, length - b.q0);
+        for (b.q0 = task->first; b.q0 < task->end; b.q0 += QUERIES) {
+            b.nq = least(QUERIES, task->end - b.q0);
             forward_block(&f, &b, a, part_at(task->q, row + b.q0, head, t), task->q.ld, &task->v, v, t);
             for (int64_t i = 0; i < b.nq; i++) {
                 const int64_t r = row + b.q0 + i;
@@ -320,12 +321,11 @@ TESS_INLINE void harden_ranges(const backward_room *r, const place *b, const tes
     }
 }
 
-/* dq of one block of queries of one head, and what it adds to dk and dv. */
-TESS_INLINE void backward_block(const backward_room *r, place *b, const tess_attention_arg *a, tess_dtype t)
+/* What these keys add to dq of one block of queries of one head, and what it adds to dk and dv. */
+TESS_INLINE void backward_block(const backward_room *r, place *b, const tess_attention_arg *a, range seen, tess_dtype t)
 {
     const int64_t dim = a->dim, each = block_of(a);
-    const range seen = seen_by_block(b, a);
-    if (seen.end == 0) memset(r->dq, 0, (size_t)(b->nq * dim) * sizeof *r->dq);
+    if (seen.end <= seen.first) memset(r->dq, 0, (size_t)(b->nq * dim) * sizeof *r->dq);
     for (b->k0 = seen.first; b->k0 < seen.end; b->k0 += each) {
         b->nk = least(each, seen.end - b->k0);
         const void *k = tess_at(r->k, b->k0 * dim, t), *v = tess_at(r->v, b->k0 * dim, t);
@@ -403,14 +403,15 @@ TESS_INLINE void general_backward(const attention_task *task, int64_t sequence, 
     backward_room r;
     backward_take(&r, a, t, task->scratch);
     const int64_t length = a->sequence, share = a->heads / a->groups, width = a->heads * a->dim, dim = a->dim;
-    const int64_t keys = keys_of(a), row = sequence * length, key_row = sequence * keys;
-    const size_t row_bytes = (size_t)dim * tess_dtype_size(t), sum_bytes = (size_t)(keys * dim) * sizeof(float);
-    for (int64_t i = 0; i < keys; i++) {
-        memcpy(tess_at_mut(r.k, i * dim, t), part_at(task->k, key_row + i, group, t), row_bytes);
-        memcpy(tess_at_mut(r.v, i * dim, t), part_at(task->v, key_row + i, group, t), row_bytes);
+    const int64_t keys = keys_of(a), row = sequence * length, key_row = sequence * keys + task->first;
+    const int64_t mine = task->end - task->first, first = task->first * dim;
+    const size_t row_bytes = (size_t)dim * tess_dtype_size(t), sum_bytes = (size_t)(mine * dim) * sizeof(float);
+    for (int64_t i = 0; i < mine; i++) {
+        memcpy(tess_at_mut(r.k, first + i * dim, t), part_at(task->k, key_row + i, group, t), row_bytes);
+        memcpy(tess_at_mut(r.v, first + i * dim, t), part_at(task->v, key_row + i, group, t), row_bytes);
     }
-    memset(r.dk, 0, sum_bytes);
-    memset(r.dv, 0, sum_bytes);
+    memset(r.dk + first, 0, sum_bytes);
+    memset(r.dv + first, 0, sum_bytes);
     for (int64_t head = group * share; head < (group + 1) * share; head++) {
         place b = place_of(task, sequence, head);
         if (task->dbias) spread_bias(a, task->table, head, true, r.bias, t);
@@ -418,15 +419,22 @@ TESS_INLINE void general_backward(const attention_task *task, int64_t sequence, 
         for (b.q0 = 0; b.q0 < length; b.q0 += QUERIES) {
             b.nq = least(QUERIES, length - b.q0);
             const int64_t at = (row + b.q0) * width + head * dim;
+            float *sums = sums_at(task, head - group * share, b.q0);
+            range seen = seen_by_block(&b, a);
+            if (unseen(task, seen.first, seen.end, sums, b.nq)) continue;
+            seen = (range){later(seen.first, task->first), least(seen.end, task->end)};
             backward_prepare(&r, &b, a, part_at(task->q, row + b.q0, head, t), task->q.ld, tess_at(task->dy, at, t),
                              tess_at(task->y, at, t), task->lse + (row + b.q0) * a->heads + head, t);
-            backward_block(&r, &b, a, t);
-            put_rows(part_at(task->dq, row + b.q0, head, t), task->dq.ld, r.dq, dim, 1, b.nq, dim, a->acc, t);
+            backward_block(&r, &b, a, seen, t);
+            if (sums)
+                memcpy(sums, r.dq, (size_t)(b.nq * dim) * sizeof *sums);
+            else
+                put_rows(part_at(task->dq, row + b.q0, head, t), task->dq.ld, r.dq, dim, 1, b.nq, dim, a->acc, t);
         }
         if (task->dbias) gather_bias(a, r.dbias, head, task->dbias);
     }
-    put_rows(part_at(task->dk, key_row, group, t), task->dk.ld, r.dk, dim, 1, keys, dim, a->acc, t);
-    put_rows(part_at(task->dv, key_row, group, t), task->dv.ld, r.dv, dim, 1, keys, dim, a->acc, t);
+    put_rows(part_at(task->dk, key_row, group, t), task->dk.ld, r.dk + first, dim, 1, mine, dim, a->acc, t);
+    put_rows(part_at(task->dv, key_row, group, t), task->dv.ld, r.dv + first, dim, 1, mine, dim, a->acc, t);
 }
 
 #endif

@@ -49,8 +49,11 @@ TESS_INLINE void *part_at(part p, int64_t row, int64_t head, tess_dtype t)
     return tess_at_mut(p.ptr, row * p.ld + head * p.apart, t);
 }
 
-/* A body's operands. Forward has y and lse written, of these queries of a sequence where it is cut, and nothing from dy
- * on. */
+/* What a part of a body works on. Forward y and lse of these queries of a unit are written, and there is nothing from
+ * dy on; backward dk and dv of these keys, and what those keys add to dq. The edges are multiples of CUT, but for the
+ * last.
+ */
+enum { CUT = 128 };
 typedef struct attention_task {
     const tess_work *w;
     const tess_attention_arg *a;
@@ -63,8 +66,28 @@ typedef struct attention_task {
     const void *dy;
     part dq, dk, dv;
     float *dbias;
+    /* Queries from `together` on see keys of several parts; of those (heads of the unit, queries, dim) is what this
+     * part adds to dq. NULL: it has all keys. */
+    float *sums;
+    int64_t together;
     void *scratch;
 } attention_task;
+
+/* Where a part's share of dq of a block of queries goes; `head` is that of the unit. NULL: to dq. */
+TESS_INLINE float *sums_at(const attention_task *task, int64_t head, int64_t query)
+{
+    const tess_attention_arg *a = task->a;
+    if (!task->sums || query < task->together) return NULL;
+    return task->sums + (head * (a->sequence - task->together) + query - task->together) * a->dim;
+}
+/* Whether a part has nothing to do with a block of queries of which these keys are seen, some of which may be its own:
+ * others write dq, or what it adds is 0, as it then says. */
+TESS_INLINE bool unseen(const attention_task *task, int64_t first, int64_t end, float *sums, int64_t queries)
+{
+    if (!task->sums || (first < task->end && end > task->first)) return false;
+    if (sums) memset(sums, 0, (size_t)(queries * task->a->dim) * sizeof *sums);
+    return sums || task->first > 0;
+}
 
 /* What a block's elements need to know of its place. */
 typedef struct place {
@@ -103,6 +126,10 @@ typedef struct range {
     int64_t first, end;
 } range;
 
+TESS_INLINE int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
 /* Those that query q of the sequence sees; end is first where it sees none. */
 TESS_INLINE range seen_by(const place *b, const tess_attention_arg *a, int64_t q)
 {
@@ -176,10 +203,7 @@ TESS_INLINE void bend_back(const tess_attention_arg *a, const float *bias, float
 /* ---- with 512 bits ----------------------------------------------------------------------------------------------- */
 
 /* Whether this CPU has what attention_wide_forward.c asks for; the bytes of a unit's scratch there; and the unit.
- * Forward a unit is cut into parts by its queries, each of which brings the keys that it sees into form: query [k] is
- * the first of part k, of as much work each. What a query's y is does not depend on the cut. */
-int64_t tess_attention_wide_cuts(const tess_attention_arg *a);
-int64_t tess_attention_wide_cut(const tess_attention_arg *a, int64_t k);
+ * How a unit is cut into parts does not depend on that. */
 bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t);
 size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a);
 size_t tess_attention_wide_backward_scratch(const tess_attention_arg *a, tess_dtype t);

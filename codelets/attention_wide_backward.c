@@ -12,6 +12,7 @@
 
 /* Queries and keys of a block; of bf16 P and dS are made strip by strip, whose fp32 is little. */
 enum { BQ = 128, BK = 128, STRIP_KEYS = 32 };
+_Static_assert(CUT % BQ == 0 && CUT % BK == 0, "a part begins with a block");
 
 /* to (rows in units, even dim) = rows of `from`, of bf16. */
 TESS_WIDE static void pair_rows(uint32_t *to, const void *from, int64_t rows, int64_t dim)
@@ -225,16 +226,19 @@ TESS_WIDE_INLINE void backward_unit(const attention_task *task, int64_t sequence
 {
     const tess_attention_arg *a = task->a;
     const int64_t length = a->sequence, keys = keys_of(a), share = a->heads / a->groups, dim = even(a->dim);
-    const int64_t key_row = sequence * keys;
+    const int64_t key_row = sequence * keys + task->first;
     const float scale = bent(a) ? 1 : a->scale; /* else the slopes have it */
     backward_room r;
     sight seen;
     backward_take(&r, a, half, task->scratch);
-    gather_rows(r.k, part_at(task->k, key_row, group, t), task->k.ld, keys, a->dim, half, t);
-    gather_rows(r.v, part_at(task->v, key_row, group, t), task->v.ld, keys, a->dim, half, t);
-    if (half) turn_blocks(r.turned, r.k, keys, a->dim, BK);
-    memset(r.dk, 0, (size_t)(even(keys) * dim) * sizeof *r.dk);
-    memset(r.dv, 0, (size_t)(even(keys) * dim) * sizeof *r.dv);
+    const int64_t mine = task->end - task->first, at = task->first * dim;
+    const tess_dtype in = half ? TESS_BF16 : TESS_F32;
+    void *k = tess_at_mut(r.k, at, in), *v = tess_at_mut(r.v, at, in);
+    gather_rows(k, part_at(task->k, key_row, group, t), task->k.ld, mine, a->dim, half, t);
+    gather_rows(v, part_at(task->v, key_row, group, t), task->v.ld, mine, a->dim, half, t);
+    if (half) turn_blocks(tess_at_mut(r.turned, at, in), k, mine, a->dim, BK);
+    memset(r.dk + at, 0, (size_t)(even(mine) * dim) * sizeof *r.dk);
+    memset(r.dv + at, 0, (size_t)(even(mine) * dim) * sizeof *r.dv);
     for (int64_t head = group * share; head < (group + 1) * share; head++) {
         place b = place_of(task, sequence, head);
         if (task->dbias) spread_bias(a, task->table, head, true, r.bias, t);
@@ -242,19 +246,24 @@ TESS_WIDE_INLINE void backward_unit(const attention_task *task, int64_t sequence
         for (b.q0 = 0; b.q0 < length; b.q0 += BQ) {
             const int64_t row = sequence * length + b.q0;
             b.nq = least(BQ, length - b.q0);
+            float *sums = sums_at(task, head - group * share, b.q0);
             look(&seen, &b, a);
+            if (unseen(task, seen.begin, seen.finish, sums, b.nq)) continue;
             backward_prepare(&r, &b, task, row, head, half, t);
-            for (int64_t k0 = seen.begin / BK * BK; k0 < seen.finish; k0 += BK) {
+            for (int64_t k0 = later(seen.begin / BK * BK, task->first); k0 < least(seen.finish, task->end); k0 += BK) {
                 const window w = window_at(&seen, k0, BK);
                 if (w.from < w.to) backward_block(&r, &seen, &w, &b, a, half);
             }
             turn_back(r.q_rows, r.dq, even(b.nq), a->dim, BQ);
-            put(part_at(task->dq, row, head, t), task->dq.ld, r.q_rows, dim, scale, b.nq, a->dim, a->acc, t);
+            if (sums)
+                put(sums, a->dim, r.q_rows, dim, scale, b.nq, a->dim, false, TESS_F32);
+            else
+                put(part_at(task->dq, row, head, t), task->dq.ld, r.q_rows, dim, scale, b.nq, a->dim, a->acc, t);
         }
         if (task->dbias) gather_bias(a, r.dbias, head, task->dbias);
     }
-    put(part_at(task->dk, key_row, group, t), task->dk.ld, r.dk, dim, scale, keys, a->dim, a->acc, t);
-    put(part_at(task->dv, key_row, group, t), task->dv.ld, r.dv, dim, 1, keys, a->dim, a->acc, t);
+    put(part_at(task->dk, key_row, group, t), task->dk.ld, r.dk + at, dim, scale, mine, a->dim, a->acc, t);
+    put(part_at(task->dv, key_row, group, t), task->dv.ld, r.dv + at, dim, 1, mine, a->dim, a->acc, t);
 }
 
 WIDE_BODY(backward)

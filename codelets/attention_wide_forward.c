@@ -17,7 +17,8 @@
 #if defined __x86_64__
 #include "attention_wide_impl.h"
 
-enum { FQ = 64, FK = 128, FQ_PART = 512 }; /* queries and keys of a block; queries of a part, more or less */
+enum { FQ = 64, FK = 128 }; /* queries and keys of a block */
+_Static_assert(CUT % FQ == 0, "a part begins with a block");
 static const float RISE = 8;
 
 typedef struct forward_room {
@@ -186,17 +187,6 @@ bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t)
 {
     return a->scale > 0 && tess_mm_wide(t);
 }
-int64_t tess_attention_wide_cuts(const tess_attention_arg *a)
-{
-    return a->sequence / FQ_PART > 1 ? a->sequence / FQ_PART : 1;
-}
-/* Where it is causal, later queries see more: so many as come before a query are as its square. */
-int64_t tess_attention_wide_cut(const tess_attention_arg *a, int64_t k)
-{
-    const double share = (double)k / (double)tess_attention_wide_cuts(a);
-    const int64_t at = (int64_t)((double)a->sequence * (a->causal && !a->window ? sqrt(share) : share));
-    return share == 1 ? a->sequence : at / FQ * FQ;
-}
 size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a)
 {
     forward_room f;
@@ -205,15 +195,6 @@ size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a)
 
 #else
 
-int64_t tess_attention_wide_cuts(const tess_attention_arg *a)
-{
-    (void)a;
-    return 1;
-}
-int64_t tess_attention_wide_cut(const tess_attention_arg *a, int64_t k)
-{
-    return k ? a->sequence : 0;
-}
 bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t)
 {
     (void)a, (void)t;

@@ -12,12 +12,14 @@
  *
  * A product comes in parts (runtime/progress/parts.c): B is packed once, by columns, for all that then multiply some
  * rows of A each, with all of B or with some columns. The pieces that the library gets are the same whoever asks for
- * them. For that a B stored (n,k) is packed too, unless the rows are few.
+ * them. For that a B stored (n,k) is packed too, unless the rows are few. Rows of A that a thread made dense it has for
+ * all parts of them that it takes, one after the other.
  *
  * Each thread has its own table of primitives and its own buffers. The constants below bound them whatever the shapes
  * are: tess_mm_bytes. The library works with one thread, since workers are what is parallel here.
  */
 #include "mm_pack_impl.h"
+#include "parts_impl.h"
 #include <dlfcn.h>
 #include <dnnl.h>
 #include <pthread.h>
@@ -26,9 +28,11 @@
 enum {
     MM_ROWS = 256,               /* rows of a piece: of A that is made dense, of C that is not dense */
     MM_COLS = 256,               /* columns of such a piece of C, where B is packed */
-    MM_PART_ROWS = 128,          /* rows of a part, where A is dense as it lies */
     MM_PACK_BYTES = 128 << 10,   /* of B that a part packs */
-    MM_PART_PRODUCTS = 72 << 20, /* of numbers in a part, in so many rows; in as many columns at least as a piece has */
+    MM_PART_ROWS = 128,          /* of a part, where A is dense as it lies, */
+    MM_PART_COLS = 128,          /* as many columns at least */
+    MM_PART_PRODUCTS = 72 << 20, /* as make so many products of numbers; */
+    MM_MADE_PRODUCTS = 48 << 20, /* the same where A is made dense, in rows and columns of a piece at least */
 
     MM_A_BYTES = 1 << 20,       /* of A made dense */
     MM_B_BYTES = 6 << 20,       /* of B packed at a time */
@@ -151,6 +155,8 @@ typedef struct mm_thread {
     dnnl_stream_t stream;
     mm_entry *slot[MM_SLOTS];
     int entries;
+    uint64_t dense; /* of which product, */
+    int64_t row;    /* from which row on, buffer MM_A has A */
     tess_room_kept buffer[MM_BUFFERS];
 } mm_thread;
 
@@ -366,7 +372,9 @@ typedef struct mm_panels {
     int64_t n0, n1;         /* those that are packed now; */
     int64_t cols_of_a_part; /* each part packs so many of them */
     uint32_t *panels;
+    uint64_t number; /* where A is made dense; no other product has it */
 } mm_panels;
+static _Atomic uint64_t mm_number;
 
 static void pack_part(void *of, int64_t k)
 {
@@ -377,26 +385,40 @@ static void pack_part(void *of, int64_t k)
                                                     tess_at(p->b, d->tb ? first * d->ldb : first, d->in), d, n);
 }
 
-/* Some rows by some columns of C. Who takes parts one after the other has the same columns of B, which are in its cache
- * then, as long as there are rows. */
+/* Rows of A from i on, made dense unless this thread has just done that. */
+static const void *dense_rows(mm_thread *t, const mm_panels *p, int64_t i, int64_t m)
+{
+    const tess_mm *d = p->d;
+    uint32_t *hot = buffer_get(t, MM_A, (size_t)(p->rows * p->depth) * tess_dtype_size(d->in));
+    if (t->dense == p->number && t->row == i) return hot;
+    (d->in == TESS_BF16 ? pack_a_bf16 : pack_a_f32)(hot, tess_at(p->a, d->ta ? i : i * d->lda, d->in), d, m);
+    t->dense = p->number, t->row = i;
+    return hot;
+}
+
+/* Some rows by some columns of C. Who takes parts one after the other has the same rows of A where those are made
+ * dense, else the same columns of B, which are in its cache then. */
 static void piece_part(void *of, int64_t k)
 {
     const mm_panels *p = of;
     const tess_mm *d = p->d;
     mm_thread *t = thread_get();
-    const int64_t blocks = (d->m + p->rows - 1) / p->rows;
-    const int64_t i = k % blocks * p->rows, m = least(p->rows, d->m - i);
-    const int64_t first = p->n0 + k / blocks * p->wide, end = least(first + p->wide, p->n1);
-    const void *piece = tess_at(p->a, d->ta ? i : i * d->lda, d->in);
-    if (p->turn) {
-        uint32_t *hot = buffer_get(t, MM_A, (size_t)(p->rows * p->depth) * tess_dtype_size(d->in));
-        (d->in == TESS_BF16 ? pack_a_bf16 : pack_a_f32)(hot, piece, d, m);
-        piece = hot;
-    }
+    const int64_t down = tess_parts_of(d->m, p->rows), across = tess_parts_of(p->n1 - p->n0, p->wide);
+    const int64_t i = (p->turn ? k / across : k % down) * p->rows, m = least(p->rows, d->m - i);
+    const int64_t first = p->n0 + (p->turn ? k % across : k / down) * p->wide, end = least(first + p->wide, p->n1);
+    const void *piece = p->turn ? dense_rows(t, p, i, m) : tess_at(p->a, i * d->lda, d->in);
     for (int64_t j = first; j < end; j += p->strip) /* panels and rows of a B stored (n,k) are `depth` long */
         run_piece(t, &p->dense, m, least(p->strip, end - j), piece,
                   p->pack ? tess_at(p->panels, (j - p->n0) * p->depth, d->in) : tess_at(p->b, j * p->depth, d->in),
                   d->bias ? d->bias + j : NULL, tess_at_mut(p->c, i * d->ldc + j, d->out));
+}
+
+/* The most columns that a part of a product has. */
+static int64_t columns_of_part(bool turn, int64_t depth)
+{
+    if (turn) return fit(MM_MADE_PRODUCTS / MM_ROWS, depth, MM_COLS);
+    const int64_t most = fit(MM_PART_PRODUCTS / MM_PART_ROWS, depth, MM_PANEL);
+    return most > MM_PART_COLS ? most : MM_PART_COLS;
 }
 
 /* How it is cut; *columns: so many columns of B are packed at a time. */
@@ -409,13 +431,13 @@ static mm_panels cut_panels(const tess_mm *d, int64_t *columns)
     mm_panels p = {.d = d, .dense = *d, .turn = turn, .pack = pack, .depth = depth};
     p.dense.k = p.dense.lda = p.dense.ldb = depth, p.dense.ta = false, p.dense.packed = d->packed || pack;
 
-    /* Of B `cols` are packed at a time; pieces of A, made dense again for each, meet them `strip` by strip. */
+    /* Of B `cols` are packed at a time; pieces of A meet them `strip` by strip. */
     const int64_t cols = pack ? least(d->n, fit(MM_B_BYTES, row, MM_PANEL)) : d->n;
     p.rows = turn ? least(d->m, MM_ROWS) : p.dense.packed ? least(d->m, MM_PART_ROWS) : d->m, p.strip = cols;
     if (turn) p.rows = least(p.rows, fit(MM_A_BYTES, row, 1));
-    const int64_t most = fit(MM_PART_PRODUCTS / MM_PART_ROWS, depth, MM_COLS), across = (cols + most - 1) / most;
-    const bool cut = pack && !turn && across > 1;
-    const int64_t side = cut ? round_up((cols + across - 1) / across, MM_PANEL) : MM_COLS;
+    const int64_t across = tess_parts_of(cols, columns_of_part(turn, depth));
+    const bool cut = pack && across > 1;
+    const int64_t side = cut ? round_up(tess_parts_of(cols, across), MM_PANEL) : MM_COLS;
     if (cols < d->n || d->ldc != d->n || cut) {
         p.strip = least(cols, p.dense.packed ? side : fit(MM_C_BYTES, p.rows * 4, MM_PANEL));
         p.rows = least(p.rows, fit(MM_C_BYTES, p.strip * 4, 1));
@@ -426,21 +448,20 @@ static mm_panels cut_panels(const tess_mm *d, int64_t *columns)
     return p;
 }
 
-/* B is packed once, whoever needs it: first all take some of its columns, then pieces of C. Where A is turned, a part
- * does that for all columns. */
+/* B is packed once, whoever needs it: first all take some of its columns, then pieces of C. */
 static void run_panels(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
 {
     int64_t cols;
     mm_panels p = cut_panels(d, &cols);
     const int64_t row = p.depth * (int64_t)tess_dtype_size(d->in);
-    p.a = a, p.b = b, p.c = c;
+    p.a = a, p.b = b, p.c = c, p.number = p.turn ? ++mm_number : 0;
     for (p.n0 = 0; p.n0 < d->n; p.n0 += cols) {
         p.n1 = least(p.n0 + cols, d->n);
         if (p.pack) {
             p.panels = buffer_get(t, MM_B, (size_t)(round_up(p.n1 - p.n0, MM_PANEL) * row));
-            tess_parts_run((p.n1 - p.n0 + p.cols_of_a_part - 1) / p.cols_of_a_part, pack_part, &p);
+            tess_parts_run(tess_parts_of(p.n1 - p.n0, p.cols_of_a_part), pack_part, &p);
         }
-        tess_parts_run((d->m + p.rows - 1) / p.rows * ((p.n1 - p.n0 + p.wide - 1) / p.wide), piece_part, &p);
+        tess_parts_run(tess_parts_of(d->m, p.rows) * tess_parts_of(p.n1 - p.n0, p.wide), piece_part, &p);
     }
 }
 
@@ -483,7 +504,7 @@ static void run_blocks(mm_thread *t, const tess_mm *d, const void *a, const void
             }
             if (!in_place) {
                 mm_put put = {d, mine, sum, block.m, block.n};
-                tess_parts_run((block.m + MM_PART_ROWS - 1) / MM_PART_ROWS, put_part, &put);
+                tess_parts_run(tess_parts_of(block.m, MM_PART_ROWS), put_part, &put);
             }
         }
 }
@@ -492,11 +513,11 @@ static void run_blocks(mm_thread *t, const tess_mm *d, const void *a, const void
 static int64_t depth_of_part(const tess_mm *d)
 {
     const int64_t most = d->ta ? MM_DEEPEST_TURNED : d->in == TESS_BF16 ? MM_DEEPEST : MM_DEEPEST_F32;
-    const int64_t parts = (d->k + most - 1) / most;
+    const int64_t parts = tess_parts_of(d->k, most);
     if (d->packed) return d->k;
     const int64_t deep = d->lda == d->k && d->k % MM_PANEL == 0 ? MM_DEEP_DENSE : MM_DEEP;
     if (d->in == TESS_BF16 && d->k > deep && !d->ta && !d->tb) return MM_DEPTH;
-    return round_up((d->k + parts - 1) / parts, MM_PANEL);
+    return round_up(tess_parts_of(d->k, parts), MM_PANEL);
 }
 
 /* Parts of `depth`, in blocks whose sums fit. */
@@ -537,7 +558,7 @@ static void call_part(void *of, int64_t k)
 static void call_rows(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
 {
     (void)t;
-    tess_parts_run((d->m + MM_ROWS - 1) / MM_ROWS, call_part, &(mm_rows){d, a, b, c});
+    tess_parts_run(tess_parts_of(d->m, MM_ROWS), call_part, &(mm_rows){d, a, b, c});
 }
 
 /* One block in fp32. */
@@ -582,7 +603,7 @@ int64_t tess_mm_parts(const tess_mm *d)
     tess_mm part = *d;
     part.k = least(d->k, depth_of_part(d));
     const mm_panels p = cut_panels(&part, &cols);
-    return (d->m + p.rows - 1) / p.rows * ((least(cols, d->n) + p.wide - 1) / p.wide);
+    return tess_parts_of(d->m, p.rows) * tess_parts_of(least(cols, d->n), p.wide);
 }
 
 bool tess_mm_wide(tess_dtype t)

@@ -17,6 +17,7 @@ void tess_fault_hooks_set(const tess_fault_hooks *hooks);
 void tess_parts_make_shy(bool shy);
 /* Returns how many parts others took since tess_start. */
 uint64_t tess_parts_taken(void);
-/* Returns how many bodies with shy owners were never cut into as many parts as their codelets say. */
+/* Returns how many bodies with shy owners were never cut into as many parts as their codelets say, or were cut while
+ * those say nothing. */
 uint64_t tess_parts_unsaid(void);
 #endif

@@ -40,7 +40,8 @@ static struct {
     tess_parts_holds holds;
     bool counts, shy;
     _Atomic uint64_t taken;  /* by others than the owner */
-    _Atomic uint64_t unsaid; /* bodies in other parts than their codelets say; counted with shy owners */
+    _Atomic uint64_t unsaid; /* bodies in other parts than their codelets say, or cut while those say nothing; */
+                             /* counted with shy owners */
     tess_room_kept room[TESS_MAX_WORKERS];
 } board;
 
@@ -101,13 +102,14 @@ void tess_parts_own(int worker, const void *task, uint32_t order)
     atomic_store_explicit(&me.mine->order, order, memory_order_relaxed);
     me.times = (tess_parts_times){0};
     me.said = 0;
+    me.cut = false;
 }
 
 void tess_parts_disown(tess_parts_times *times)
 {
     *times = me.times;
     me.mine = NULL;
-    if (board.shy && me.said > 1) atomic_fetch_add(&board.unsaid, 1);
+    if (board.shy && (me.said > 1 || (!me.said && me.cut))) atomic_fetch_add(&board.unsaid, 1);
 }
 
 static void count(double seconds, double *sum, double *longest)
@@ -169,6 +171,7 @@ void tess_parts_run(int64_t n, tess_part_body part, void *of)
     atomic_fetch_add(&board.open, 1);
     tess_idle_help(2);
     if (me.said == n) me.said = -1;
+    me.cut = true;
     if (board.shy) be_shy(p);
     me.inside = true;
     for (double before = tess_seconds(); take(p, &k); own++) {
@@ -281,23 +284,34 @@ void *tess_part_room(void *mine, size_t bytes)
     return me.helps ? tess_parts_room(me.worker, bytes) : mine;
 }
 
+/* Of less than a huge page there is none. */
+static size_t align_of(size_t bytes)
+{
+    return bytes < HUGE ? PAGE : HUGE;
+}
+static size_t whole(size_t bytes)
+{
+    const size_t align = align_of(bytes);
+    return (bytes + align - 1) / align * align;
+}
+
 void *tess_parts_room(int worker, size_t bytes)
 {
     tess_room_kept *room = &board.room[worker];
-    const size_t had = room->bytes;
-    if (had >= bytes) return room->ptr;
+    if (room->bytes >= bytes) return room->ptr;
+    /* What is below the cap makes room before this takes it. */
+    if (board.holds) board.holds((int64_t)(whole(bytes) - room->bytes));
     void *ptr = tess_room_grow(room, bytes);
     if (!ptr)
         tess_die("memory: no room is left for a worker's scratch (fewer workers, STARPU_NCPU, or shorter sequences)");
-    if (board.holds) board.holds((int64_t)room->bytes - (int64_t)had);
     return ptr;
 }
 
 void *tess_room_grow(tess_room_kept *room, size_t bytes)
 {
     if (room->bytes >= bytes) return room->ptr;
-    const size_t align = bytes < HUGE ? PAGE : HUGE; /* of less than a huge page there is none */
-    bytes = (bytes + align - 1) / align * align;
+    const size_t align = align_of(bytes);
+    bytes = whole(bytes);
     free(room->ptr);
     *room = (tess_room_kept){aligned_alloc(align, bytes), bytes};
     if (!room->ptr) room->bytes = 0;

@@ -153,7 +153,8 @@ typedef struct tess_parts_me {
     bool inside; /* a part */
     bool helps;
     int worker;
-    int64_t said; /* for tests: so many parts the body is said to have; below 0: it had */
+    int64_t said; /* for tests: so many parts the body is said to have; 0: nothing is said; below 0: it had them */
+    bool cut;     /* it had several, however many */
     tess_parts_times times;
 } tess_parts_me;
 tess_parts_me *tess_parts_self(void);

@@ -7,7 +7,8 @@
 
 bool tess_mm_wide(tess_dtype t); /* codelets/mm_impl.h */
 
-enum { B = 2, T = 192, C = 384, V = 1100, STEPS = 2 };
+enum { ROWS = 1088, C = 384, V = 1100, STEPS = 2 };
+static int64_t B = 2, T = 192;
 
 static tess_graph *g;
 static tess_tensor *ids, *targets;
@@ -47,13 +48,13 @@ static void add(uint64_t *hash, const void *data, size_t bytes)
 /* Losses, norms and all that was trained, as one number; and how many parts others took. */
 static uint64_t train(tess_dtype t, tess_keeping keeping, int workers, uint64_t *taken)
 {
-    static int32_t id[B * T], target[B * T];
+    static int32_t id[ROWS], target[ROWS];
     tess_optimizer adamw = TESS_ADAMW;
     tess_step *s;
     uint64_t hash = 1469598103934665603u;
     adamw.clip = 1;
     adamw.keeping = keeping;
-    for (int i = 0; i < B * T; i++) id[i] = i * i / 7 % V, target[i] = (i + 1) * (i + 1) / 7 % V;
+    for (int i = 0; i < ROWS; i++) id[i] = i * i / 7 % V, target[i] = (i + 1) * (i + 1) / 7 % V;
     tess_tensor *loss = describe(t);
     CHECK(tess_step_new(loss, &(tess_step_conf){.train = true, .micro = 1, .optimizer = adamw}, &s) == TESS_OK);
     CHECK(tess_start(&(tess_machine){.workers = workers}) == TESS_OK);
@@ -114,4 +115,12 @@ TEST(bits_of_fp32_are_those_of_one_worker)
 TEST(bits_of_fp16_are_those_of_one_worker)
 {
     same(TESS_F16, TESS_KEEP_F32);
+}
+
+/* Of a sequence that is long enough heads come in parts as well. */
+TEST(bits_of_long_sequences_are_those_of_one_worker)
+{
+    B = 1, T = ROWS;
+    same(TESS_BF16, TESS_KEEP_F32);
+    same(TESS_F32, TESS_KEEP_F32);
 }

@@ -120,6 +120,24 @@ TEST(nobody_helps_outside_of_a_run)
     for (int i = 0; i < 7; i++) CHECK(ran[i] == 1);
 }
 
+/* What a simulation is told of a body is what it does. */
+TEST(bodies_are_cut_as_is_said)
+{
+    const int64_t said[] = {0, 7, 5, 1, 0}, parts[] = {1, 7, 7, 1, 7}, unsaid[] = {0, 0, 1, 1, 2};
+    tess_parts_start(2, false, NULL, NULL);
+    tess_parts_make_shy(true);
+    for (int i = 0; i < 5; i++) {
+        unsigned char ran[7] = {0};
+        tess_parts_times times;
+        tess_parts_own(0, ran, 0);
+        if (said[i]) tess_parts_said(said[i]);
+        tess_parts_run(parts[i], nested, ran);
+        tess_parts_disown(&times);
+        CHECK_EQ(tess_parts_unsaid(), unsaid[i]);
+    }
+    tess_parts_stop();
+}
+
 static int64_t held;
 static void holds(int64_t bytes)
 {
