@@ -14,8 +14,8 @@ struct told {
     double gpu_busy, core_busy;               /* the same */
     int workers;                              /* of cores */
     int64_t mine, sent;                       /* bytes a step: by this rank, by all */
-    int64_t own[TESS_OVER_COUNT], over[TESS_OVER_COUNT];  /* of this rank, and of all, by what they went over */
-    double network;                           /* seconds a step of the busiest link of a node into it */
+    int64_t own[TESS_OVER_COUNT], over[TESS_OVER_COUNT]; /* of this rank, and of all, by what they went over */
+    double network;                                      /* seconds a step of the busiest link of a node into it */
     double moving, exposed; /* seconds of all steps without work while bytes moved, while messages were under way */
     double real;            /* when the simulation began */
     uint64_t tasks;         /* of all ranks, in all steps */
@@ -229,9 +229,10 @@ static void print_bounds(FILE *out, const tess_bench_run *b, const struct told *
     const struct bound bound[] = {
         {gpus * tess_ranks() > 1 ? "the GPUs" : "the GPU", gpus, gpus ? t->gpu_busy / gpus : 0},
         {"the link to RAM", gpus,
-         gpus ? ((double)(t->to_gpu > t->from_gpu ? t->to_gpu : t->from_gpu) + of_all * (double)t->own[TESS_OVER_HOST]) /
-                    g->host_rate / links
-              : 0},
+         gpus
+             ? ((double)(t->to_gpu > t->from_gpu ? t->to_gpu : t->from_gpu) + of_all * (double)t->own[TESS_OVER_HOST]) /
+                   g->host_rate / links
+             : 0},
         {"the links between GPUs", t->over[TESS_OVER_PEER] > 0,
          t->over[TESS_OVER_PEER] > 0 ? of_all * (double)t->own[TESS_OVER_PEER] / g->peer_rate : 0},
         {"the cores", true, t->core_busy / t->workers},
