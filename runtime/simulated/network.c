@@ -342,6 +342,16 @@ static void find_crowds(const tess_message_arg *m, struct bunch *of)
     }
 }
 
+/* In whose place the end is with a rank that is not there. On this node it is itself. Elsewhere its node's links may be
+ * somebody's who is there, and hold what that one sends; so bytes take those of this node's mirror, which are as busy
+ * as this node's. A tree of switches has no room for mirrors. */
+static int place_of(int peer)
+{
+    const tess_cluster *c = tess_cluster_here;
+    const bool mirrors = tess_fold_mirrors(c->fold, &tess_simulated_machine()->net);
+    return node_of(peer) == node_of(tess_cluster_rank) || !mirrors ? peer : tess_cluster_rank + c->ranks;
+}
+
 /* A rank that is not there comes to the same place of its list when this one does, so its end is there. */
 static void give_absent(tess_exchange *exchange, const tess_span *s, struct bunch *b)
 {
@@ -351,7 +361,7 @@ static void give_absent(tess_exchange *exchange, const tess_span *s, struct bunc
         atomic_fetch_sub(&exchange->left, 1);
         return;
     }
-    *e = end_new(exchange, s, tess_rank_at(s->peer), s->sends ? b->crowd : NULL);
+    *e = end_new(exchange, s, place_of(s->peer), s->sends ? b->crowd : NULL);
 }
 
 /* Gives all ends of it. */

@@ -7,9 +7,4 @@
 /* What this rank shares with the others, and its number. */
 extern tess_cluster *tess_cluster_here;
 extern int tess_cluster_rank;
-
-/* ---- folded.c: ranks of which each does what others would, too ---- */
-
-/* Returns in whose place the end is of a message with one that is not: on a node behind the last one, or itself. */
-int tess_rank_at(int peer);
 #endif

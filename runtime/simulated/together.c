@@ -19,9 +19,6 @@ struct tess_meeting {
     void **of; /* what each brought; NULL: it is not there */
 };
 
-tess_cluster *tess_cluster_here;
-int tess_cluster_rank;
-
 static struct tess_meeting *meetings_new(const tess_cluster *c)
 {
     const int nodes = c->ranks / c->ranks_here;
