@@ -61,6 +61,9 @@ struct tess_port {
 struct tess_network {
     struct end *waits[BUCKETS]; /* for their other end, in the order in which they came */
     struct tess_port *port;     /* of each rank */
+    /* Hosts, when they have been looked for, which takes SimGrid a look into each rank's zone: of each node, of each
+     * GPU of one, and of a node in each rail, which have as many places. */
+    sg_host_t *node, *gpu, *rail;
 };
 
 /* A span under way, or those of an exchange with ranks that are not there; the end of these is NULL. */
@@ -74,6 +77,7 @@ static struct {
     tess_exchange *ready; /* of a kind that keeps to the order: with all tiles, not begun; by number */
     uint64_t next;        /* the number that begins next */
     bool busy;            /* one began and did not end */
+    int gpu;              /* which of the rank's has what it sends, of those by GPUs */
     struct job *first, **last;
     starpu_sem_t jobs; /* how many there are, and one for each courier that is to go */
     int queued, idle, couriers;
@@ -87,6 +91,12 @@ static struct tess_network *network_new(const tess_cluster *c)
     struct tess_network *n = tess_alloc(sizeof *n);
     memset(n, 0, sizeof *n);
     n->port = tess_alloc((size_t)c->ranks * sizeof *n->port);
+    const size_t nodes = 2 * (size_t)(c->ranks / c->ranks_here), /* each and its mirror (folded.c) */
+        places = nodes * TESS_SIMULATED_GPUS;
+    n->node = tess_alloc((nodes + 2 * places) * sizeof *n->node);
+    memset(n->node, 0, (nodes + 2 * places) * sizeof *n->node);
+    n->gpu = n->node + nodes;
+    n->rail = n->gpu + places;
     return n;
 }
 
@@ -97,32 +107,46 @@ static int node_of(int rank)
 
 /* ---- routes ---- */
 
-/* As the platform's writer names it. */
-static sg_host_t host(const char *before, int a, const char *between, int b)
+/* By the names of the platform's writer. */
+static sg_host_t found(sg_host_t *at, const char *name)
 {
-    char name[64];
-    snprintf(name, sizeof name, *between ? "%s%d%s%d" : "%s%d", before, a, between, b);
-    const sg_host_t h = sg_host_by_name(name);
-    TESS_ASSERT(h);
-    return h;
+    if (!*at) *at = sg_host_by_name(name);
+    TESS_ASSERT(*at);
+    return *at;
+}
+
+static sg_host_t host_of_node(int node)
+{
+    char name[32];
+    snprintf(name, sizeof name, "node%d", node);
+    return found(&tess_cluster_here->network->node[node], name);
+}
+
+static sg_host_t host_of_gpu(int node, int gpu)
+{
+    char name[32];
+    snprintf(name, sizeof name, "node%dgpu%d", node, gpu);
+    return found(&tess_cluster_here->network->gpu[node * TESS_SIMULATED_GPUS + gpu], name);
+}
+
+static sg_host_t host_in_rail(int rail, int node)
+{
+    char name[32];
+    snprintf(name, sizeof name, "rail%dnode%d", rail, node);
+    return found(&tess_cluster_here->network->rail[node * TESS_SIMULATED_GPUS + rail], name);
 }
 
 static struct route route_by_ram(int from, int to)
 {
     const int a = node_of(from), b = node_of(to);
-    return (struct route){.over = a == b ? TESS_OVER_RAM : TESS_OVER_NETWORK,
-                          .rail = -1,
-                          .from = host("node", a, "", 0),
-                          .to = host("node", b, "", 0)};
+    return (struct route){
+        .over = a == b ? TESS_OVER_RAM : TESS_OVER_NETWORK, .rail = -1, .from = host_of_node(a), .to = host_of_node(b)};
 }
 
 /* The one whose memory messages are in, among those of its node. All ranks have theirs at the same place. */
 static int gpu_of(int rank)
 {
-    char bus[64];
-    int first = 0;
-    tess_gpu_first(&first, bus, sizeof bus);
-    return rank % tess_cluster_here->ranks_here * tess_simulated_machine()->gpus.count + first;
+    return rank % tess_cluster_here->ranks_here * tess_simulated_machine()->gpus.count + post.gpu;
 }
 
 /* To another node they leave by the rail of the GPU that takes them, as NCCL does: to a rail that is not the sender's
@@ -134,12 +158,10 @@ static struct route route_by_gpu(int from, int to)
               rail = k * m->net.rails / (m->gpus.count * tess_cluster_here->ranks_here);
     if (a == b)
         return (struct route){.over = tess_simulated_peers(&m->gpus, i, k) ? TESS_OVER_PEER : TESS_OVER_HOST,
-                              .from = host("node", a, "gpu", i),
-                              .to = host("node", b, "gpu", k)};
-    return (struct route){.over = TESS_OVER_NETWORK,
-                          .rail = rail,
-                          .from = host("rail", rail, "node", a),
-                          .to = host("rail", rail, "node", b)};
+                              .from = host_of_gpu(a, i),
+                              .to = host_of_gpu(b, k)};
+    return (struct route){
+        .over = TESS_OVER_NETWORK, .rail = rail, .from = host_in_rail(rail, a), .to = host_in_rail(rail, b)};
 }
 
 static void count(const struct route *r, uint64_t bytes)
@@ -453,8 +475,9 @@ static bool start_by_ram(unsigned *node)
 static bool start_by_gpu(unsigned *node)
 {
     static const struct kind gpu = {.in_order = true, .route = route_by_gpu};
+    char bus[64];
     *node = tess_gpu_first_node();
-    return start(&gpu);
+    return tess_gpu_first(&post.gpu, bus, sizeof bus) && start(&gpu);
 }
 
 static const char *by_ram(void)
