@@ -174,11 +174,14 @@ static void count_messages(struct told *t, double wall, int steps)
     double *all = tess_alloc((size_t)tess_ranks() * sizeof a_step);
     for (int i = 0; i < rails; i++) a_step[i] = (own->rail[i] - t->before.rail[i]) / steps;
     tess_ranks_gather(a_step, sizeof a_step, all);
+    double total = 0;
     for (int i = 0; i < rails; i++) {
         double link = 0;
         for (int r = 0; r < c->ranks_here; r++) link += all[(first + r) * TESS_SIMULATED_GPUS + i];
         most = fmax(most, link);
+        total += link;
     }
+    if (tess_fold_ranks(c->fold) > 1) most = total / rails; /* who stands for others has their rails, too */
     free(all);
     t->sent = (int64_t)sum_of((uint64_t)t->mine);
     t->network = t->part->nodes > 1 ? longest_of(most * rails / t->part->net.rate) : 0;

@@ -12,7 +12,8 @@ shift || true
 for room in "${@:-runtime codelets graph models tools}"; do rooms+=" $room"; done
 # A file is named as its object is: those in folders by FOLDER_FILE.
 for room in $rooms; do
-    find "$build/$room" -name '*.c.o' | sort | while read -r object; do
+    # Of files that there are twice, here and over SimGrid, those of this machine.
+    find "$build/$room" -name '*.c.o' -not -path '*_simulated.a.p*' | sort | while read -r object; do
         name=$(basename "$object" .c.o)
         nm -g "$object" | awk -v file="$name" '{ print file, $(NF - 1), $NF }'
     done | awk -v room="$room" -v verbose="$verbose" '
