@@ -36,10 +36,13 @@ static tess_status agree(tess_status status, uint64_t *needed, double *measure)
     return (tess_status)worst[0];
 }
 
-/* Bytes that go to a GPU and back, of the rank that copies the most. */
-static uint64_t copies(const struct way *w)
+/* Bytes that go to a GPU and back, and to other ranks, of the rank that moves the most. A link between GPUs is faster
+ * than the one to RAM, a network slower: all count alike. */
+static uint64_t moves(const struct way *w)
 {
-    int64_t bytes = (int64_t)(w->layout.gpu.read + w->layout.gpu.written);
+    tess_plan plan;
+    tess_step_plan(w->step, &plan);
+    int64_t bytes = (int64_t)(w->layout.gpu.read + w->layout.gpu.written + plan.sent);
     tess_ranks_most(&bytes, 1);
     return (uint64_t)bytes;
 }
@@ -123,10 +126,11 @@ static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, cons
     return best->step ? TESS_OK : TESS_INVALID;
 }
 
-/* Without a cap on RAM: layer by layer weights and gradients come to a GPU and go once for all micro-batches, and
- * activations for each; takes what copies less. */
-static tess_status fewest_copies(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
-                                 struct way *best, tess_layout *least)
+/* Without a cap on RAM: layer by layer weights and gradients come to a GPU, or from other ranks, and go once for all
+ * micro-batches, and activations for each; takes what moves less. Where no GPU has a plan, activations of all
+ * micro-batches would be held by nothing. */
+static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
+                                struct way *best, tess_layout *least)
 {
     tess_status status = try_way(output, conf, rooms, false, false, best);
     *least = best->layout;
@@ -134,11 +138,11 @@ static tess_status fewest_copies(tess_tensor *output, const tess_step_conf *conf
         drop(best);
         return status;
     }
-    const uint64_t before = copies(best);
+    const uint64_t before = rooms->gpu.memory ? moves(best) : 0;
     if (before == 0 || conf->micro < 2 || output->g->conf.grid.pipeline > 1) return TESS_OK;
     struct way w;
     status = try_way(output, conf, rooms, true, false, &w);
-    if (w.step && copies(&w) < before && status == TESS_OK) {
+    if (w.step && moves(&w) < before && status == TESS_OK) {
         struct way other = *best;
         *best = w;
         w = other;
@@ -172,7 +176,7 @@ tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, c
                                    : "out");
     *out = (tess_layout){0};
     if (rooms->gpu.memory || rooms->ram.ram) TESS_TRY(tess_check_place(output->g));
-    const tess_status status = (rooms->ram.ram ? fastest : fewest_copies)(output, conf, rooms, &best, out);
+    const tess_status status = (rooms->ram.ram ? fastest : fewest_moves)(output, conf, rooms, &best, out);
     if (status != TESS_OK) return status;
     apply(&best, rooms);
     *out = best.layout;
