@@ -43,8 +43,9 @@ typedef struct tess_simulated_net {
     bool there;
     double rate, latency; /* bytes a second each way, seconds */
     int rails; /* links of a node, which make up that rate, and each of which so many of its GPUs have; 1: one */
-    char topology[16]; /* "flat": each node's link, and nothing else that could be narrow; "fat tree", with */
-    int below, above;  /* nodes of a switch, and links from it to those that connect all; else 0 */
+    char topology[16]; /* "flat": each node's link, and nothing else that could be narrow; "fat tree", "dragonfly": */
+    int below, above;  /* nodes of a switch; links from it to those that connect all, or between two groups; else 0 */
+    int group;         /* switches of a dragonfly's group; else 0 */
 } tess_simulated_net;
 
 /* Flops and bytes a second. */

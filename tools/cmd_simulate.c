@@ -208,6 +208,10 @@ static tess_status check_ranks(const tess_simulated *m, const char *file, int ra
                           policies, m->nodes * ranks_here);
     if (m->nodes > 1 && !m->net.there)
         return tess_error(TESS_INVALID, file, "%d nodes, and nothing between them (\"network\" says what)", m->nodes);
+    if (m->net.group && m->nodes % (m->net.below * m->net.group))
+        return tess_error(TESS_INVALID, file,
+                          "%d nodes, and %d of them are a group (network.nodes_per_switch x switches_per_group)",
+                          m->nodes, m->net.below * m->net.group);
     if (m->net.below && m->nodes % m->net.below)
         return tess_error(TESS_INVALID, file, "%d nodes, and %d of them share each switch (network.nodes_per_switch)",
                           m->nodes, m->net.below);

@@ -102,7 +102,8 @@ static tess_status check_names(const char *path, const char *of, const json_t *o
 }
 
 /* What groups have beside rates. */
-static const char *const of_networks[] = {"topology", "rails", "nodes_per_switch", "uplinks", NULL};
+static const char *const of_networks[] = {"topology",           "rails", "nodes_per_switch", "uplinks",
+                                          "switches_per_group", NULL};
 static const char *const *const of_trees = of_networks + 2;
 static const char *const of_host_links[] = {"gpus", NULL}, *const of_peer_links[] = {"pairs", NULL};
 
@@ -222,23 +223,28 @@ static tess_status read_gpus(const char *path, const json_t *root, tess_simulate
 /* ---- all of it ---- */
 
 /* What a network is made of. "flat": its switches are nowhere narrower than the links of the nodes. "fat tree": of so
- * many nodes each has a switch, which so many links of the same rate connect with as many others that connect all. */
+ * many nodes each has a switch, which so many links of the same rate connect with as many others that connect all.
+ * "dragonfly": so many such switches are a group, each linked with each, and so many links lead from group to group. */
 static tess_status read_topology(const char *path, const json_t *network, tess_simulated_net *net)
 {
+    static const char *const names[] = {"flat", "fat tree", "dragonfly"};
     const json_t *t = json_object_get(network, "topology");
-    const bool flat = !t || (json_is_string(t) && !strcmp(json_string_value(t), "flat"));
-    const bool tree = json_is_string(t) && !strcmp(json_string_value(t), "fat tree");
-    if (!flat && !tree) return wrong(path, "network.topology", t, "\"flat\" or \"fat tree\"");
-    snprintf(net->topology, sizeof net->topology, "%s", flat ? "flat" : "fat tree");
-    if (tree) {
-        TESS_TRY(whole_number(path, "network.nodes_per_switch", json_object_get(network, of_trees[0]),
-                              TESS_SIMULATED_NODES, &net->below));
-        return whole_number(path, "network.uplinks", json_object_get(network, of_trees[1]), TESS_SIMULATED_NODES,
-                            &net->above);
+    int *const to[] = {&net->below, &net->above, &net->group};
+    int which = t ? -1 : 0;
+    for (int i = 0; i < 3; i++)
+        if (json_is_string(t) && !strcmp(json_string_value(t), names[i])) which = i;
+    if (which < 0) return wrong(path, "network.topology", t, "\"flat\", \"fat tree\" or \"dragonfly\"");
+    snprintf(net->topology, sizeof net->topology, "%s", names[which]);
+    for (int i = 0; of_trees[i]; i++) { /* a tree has the first two, a dragonfly all */
+        const json_t *value = json_object_get(network, of_trees[i]);
+        char name[64];
+        snprintf(name, sizeof name, "network.%s", of_trees[i]);
+        if (which > (i == 2))
+            TESS_TRY(whole_number(path, name, value, TESS_SIMULATED_NODES, to[i]));
+        else if (value)
+            return wrong(path, of_trees[i], value,
+                         i == 2 ? "\"topology\": \"dragonfly\"" : "\"topology\": \"fat tree\" or \"dragonfly\"");
     }
-    for (int i = 0; i < 2; i++)
-        if (json_object_get(network, of_trees[i]))
-            return wrong(path, of_trees[i], json_object_get(network, of_trees[i]), "\"topology\": \"fat tree\"");
     return TESS_OK;
 }
 
@@ -368,6 +374,7 @@ tess_status tess_machine_write(const char *path, const tess_simulated *m)
     if (m->net.rails > 1) json_object_set_new(json_object_get(root, "network"), "rails", json_integer(m->net.rails));
     if (m->net.below) json_object_set_new(json_object_get(root, "network"), of_trees[0], json_integer(m->net.below));
     if (m->net.above) json_object_set_new(json_object_get(root, "network"), of_trees[1], json_integer(m->net.above));
+    if (m->net.group) json_object_set_new(json_object_get(root, "network"), of_trees[2], json_integer(m->net.group));
     if (m->nodes > 1) json_object_set_new(root, "nodes", json_integer(m->nodes));
     json_t *before = json_load_file(path, 0, NULL), *about = json_object_get(before, "about");
     if (about) json_object_set(root, "about", about);

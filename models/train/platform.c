@@ -187,13 +187,16 @@ static void write_cluster(FILE *f, const tess_simulated *m, const struct there *
                           double rate)
 {
     const tess_simulated_net *n = &m->net;
-    const int links = n->below ? 4 : 2; /* that a message takes from one node to another at most */
+    const int links = n->group ? 5 : n->below ? 4 : 2; /* that a message takes from one node to another at most */
     fprintf(f,
             "<cluster id=\"%s\" prefix=\"%s\" suffix=\"\" radical=\"0-%d\" speed=\"1f\" bw=\"%.0fBps\" "
             "lat=\"%.12fs\" sharing_policy=\"SPLITDUPLEX\" loopback_bw=\"%.0fBps\" loopback_lat=\"0s\"",
             id, prefix, m->nodes * (tess_fold_mirrors(t->fold, n) ? 2 : 1) - 1, rate, n->latency / links,
             m->copy_rate / 2);
-    if (n->below)
+    if (n->group)
+        fprintf(f, " topology=\"DRAGONFLY\" topo_parameters=\"%d,%d;1,1;%d,1;%d\"", m->nodes / n->below / n->group,
+                n->above, n->group, n->below);
+    else if (n->below)
         fprintf(f, " topology=\"FAT_TREE\" topo_parameters=\"2;%d,%d;1,%d;1,1\"", n->below, m->nodes / n->below,
                 n->above);
     fputs("/>\n", f);

@@ -151,12 +151,12 @@ static void print_busy(FILE *out, const tess_bench_run *b, struct told *t, doubl
     t->core_busy -= t->gpu_busy;
     const double busy = mean_of(p->busy / all), waits = mean_of((p->waiting + p->scheduling) / all),
                  idle = mean_of(fmax(0, p->idle) / all), cores = mean_of(t->core_busy / (p->wall * t->workers));
-    fprintf(out, "%s busy %.1f%%, waiting for tiles %.1f%%, idle %.1f%%", gpus ? "GPUs     " : "cores    ", 100 * busy,
-            100 * waits, 100 * idle);
-    if (gpus)
-        fprintf(out, "; %.2f TFLOP/s a GPU\ncores     busy %.1f%%",
-                b->measure.flops / median / gpus / tess_ranks() * 1e-12, 100 * cores);
-    fputc('\n', out);
+    if (gpus) /* tiles come while kernels run, so waits are no share of the rest */
+        fprintf(out, "GPUs      busy %.1f%%, idle %.1f%%; %.2f TFLOP/s a GPU\ncores     busy %.1f%%\n", 100 * busy,
+                100 * (1 - busy), b->measure.flops / median / gpus / tess_ranks() * 1e-12, 100 * cores);
+    else
+        fprintf(out, "cores     busy %.1f%%, waiting for tiles %.1f%%, idle %.1f%%\n", 100 * busy, 100 * waits,
+                100 * idle);
 }
 
 static void count_messages(struct told *t, double wall, int steps)

@@ -19,7 +19,7 @@ export STARPU_SILENT=1
 echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}}' >run.json
 
 # One V100 of a DGX-2 with all of its RAM.
-sed -e 's/"count": 16/"count": 1/' -e 's/, "gpus": 4}/}/' "$machines/dgx2-v100.json" >v100.json
+sed -e 's/"count": 16/"count": 1/' -e 's/"rails": 8/"rails": 1/' -e 's/, "gpus": 4}/}/' "$machines/dgx2-v100.json" >v100.json
 cp "$machines"/*.json .
 
 # MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE MICRO [SETTING...] SEQUENCES: seconds a step.

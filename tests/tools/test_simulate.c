@@ -162,9 +162,13 @@ TEST(ranks_share_a_node_and_a_network_takes_its_time)
     free(first);
     /* Four nodes below two switches, which meet in one link, or in two. */
 #define TREE(links) ", \"topology\": \"fat tree\", \"nodes_per_switch\": 2, \"uplinks\": " #links
-    static const char *const topology[] = {"", TREE(1), TREE(2)};
-    double tree[3];
-    for (int i = 0; i < 3; i++) {
+    /* A dragonfly of two groups of two switches, or of one of four: its groups meet in one link. */
+#define FLY(nodes, switches)                                                                                           \
+    ", \"topology\": \"dragonfly\", \"nodes_per_switch\": " #nodes ", \"switches_per_group\": " #switches              \
+    ", \"uplinks\": 1"
+    static const char *const topology[] = {"", TREE(1), TREE(2), FLY(1, 2), FLY(1, 4)};
+    double tree[5];
+    for (int i = 0; i < 5; i++) {
         char text[600];
         snprintf(
             text, sizeof text,
@@ -178,6 +182,11 @@ TEST(ranks_share_a_node_and_a_network_takes_its_time)
     }
     CHECK(tree[1] > 1.2 * tree[2]);
     CHECK(tree[2] >= 0.99 * tree[0]);
+    CHECK(tree[3] > 1.2 * tree[4]);
+    CHECK(tree[4] >= 0.99 * tree[0]);
+    RUN("simulate", "run.json", "--machine", "tree.json", "--nodes", "6");
+    EXPECT_ERROR(2, "6 nodes, and 4 of them are a group");
+    write_text("tree.json", MACHINE(2, ", \"nodes\": 4, \"network\": {\"gb_s\": 0.01, \"latency_us\": 1" TREE(2) "}"));
     RUN("simulate", "run.json", "--machine", "tree.json", "--nodes", "3");
     EXPECT_ERROR(2, "3 nodes, and 2 of them share each switch");
     RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--trace", "1:1", "--steps", "1", BATCH);
@@ -935,6 +944,10 @@ TEST(what_is_no_machine_is_one_line)
         {MACHINE(2, ", \"network\": {\"gb_s\": 1, \"topology\": \"ring\"}"), "network.topology: \"ring\", expected"},
         {MACHINE(2, ", \"network\": {\"gb_s\": 1, \"latency_us\": 1, \"uplinks\": 1}"),
          "expected \"topology\": \"fat tree\""},
+        {MACHINE(
+             2, ", \"network\": {\"gb_s\": 1, \"latency_us\": 1, \"topology\": \"dragonfly\", \"nodes_per_switch\": 1, "
+                "\"uplinks\": 1}"),
+         "network.switches_per_group: missing"},
         {MACHINE(2, ", \"network\": {\"gb_s\": 1, \"latency_us\": 1, \"topology\": \"fat tree\"}"),
          "nodes_per_switch: missing"},
         {MACHINE(2, ", \"shares\": {\"add_forward f32\": -1}"), "shares.add_forward f32: -1, expected a number"},
