@@ -160,8 +160,8 @@ typedef struct tess_layout {
     tess_tier lacks; /* where no layout fits, what is too little: the `needed` of its placement may do */
 } tess_layout;
 /* The step that trains, laid out in the way that is fastest on paper within these rooms, or, with no room said for RAM,
- * that moves the least to a GPU and back and between ranks; conf's own by_layer and late are not asked. Its tiles are placed. All ranks
- * call it, and get the same layout. TESS_INVALID with out->lacks where nothing fits. */
+ * that moves the least to a GPU and back and between ranks; conf's own by_layer and late are not asked. Its tiles are
+ * placed. All ranks call it, and get the same layout. TESS_INVALID with out->lacks where nothing fits. */
 tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
                               tess_step **step, tess_layout *out) TESS_NODISCARD;
 
