@@ -2,17 +2,18 @@
 
 # law DATA MICRO PIPELINE SEQUENCES STEP...: prints the seconds of a step of so many sequences, and "~" behind them where
 # they are those of a line: once a pipeline is full each micro-batch more takes as long as the one before it. STEP with a
-# number of sequences behind it prints the seconds of a step of those.
+# number of sequences behind it prints the seconds of a step of those, or why there are none.
 law() {
     local data=$1 micro=$2 pipeline=$3 all=$(($4 / ($1 * $2))) a b
     shift 4
     local one=$((pipeline > 4 ? pipeline : 4))
     local two=$((one + 8))
     if [ "$all" -gt $((two + 8)) ]; then
-        a=$("$@" $((data * micro * one))) && b=$("$@" $((data * micro * two))) || return 1
+        a=$("$@" $((data * micro * one))) || { echo "$a"; return 1; }
+        b=$("$@" $((data * micro * two))) || { echo "$b"; return 1; }
         awk -v a="$a" -v b="$b" -v one=$one -v two=$two -v all=$all 'BEGIN { print a + (b - a) / (two - one) * (all - one), "~" }'
     else
-        a=$("$@" $((data * micro * all))) || return 1
+        a=$("$@" $((data * micro * all))) || { echo "$a"; return 1; }
         echo "$a"
     fi
 }

@@ -338,7 +338,7 @@ static const char *last_words(void (*body)(void))
 static void stall_a_read(void)
 {
     tess_fault_hooks_set(&(tess_fault_hooks){.stall_read_at = 30});
-    run(TESS_F32, (struct layout){32 * MiB, 0, false, false}, 1, (tess_machine){.patience = 1});
+    run(TESS_F32, (struct layout){32 * MiB, 0, false, false}, 1, (tess_machine){.patience = 3});
 }
 
 TEST(a_drive_that_hangs_ends_the_run_in_one_line)
