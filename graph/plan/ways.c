@@ -36,8 +36,16 @@ static tess_status agree(tess_status status, uint64_t *needed, double *measure)
     return (tess_status)worst[0];
 }
 
-/* Bytes that go to a GPU and back, and to other ranks, of the rank that moves the most. A link between GPUs is faster
- * than the one to RAM, a network slower: all count alike. */
+/* Bytes that go to a GPU and back, of the rank that copies the most. */
+static uint64_t copies(const struct way *w)
+{
+    int64_t bytes = (int64_t)(w->layout.gpu.read + w->layout.gpu.written);
+    tess_ranks_most(&bytes, 1);
+    return (uint64_t)bytes;
+}
+
+/* Those, and what goes to other ranks. A link between GPUs is faster than the one to RAM, a network slower: all count
+ * alike. */
 static uint64_t moves(const struct way *w)
 {
     tess_plan plan;
@@ -127,8 +135,8 @@ static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, cons
 }
 
 /* Without a cap on RAM: layer by layer weights and gradients come to a GPU, or from other ranks, and go once for all
- * micro-batches, and activations for each; takes what moves less. Where no GPU has a plan, activations of all
- * micro-batches would be held by nothing. */
+ * micro-batches, and activations for each; takes what moves less. RAM has no plan then, so nothing more goes there for
+ * it: activations of all micro-batches are many. */
 static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
                                 struct way *best, tess_layout *least)
 {
@@ -138,14 +146,17 @@ static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf,
         drop(best);
         return status;
     }
-    const uint64_t before = rooms->gpu.memory ? moves(best) : 0;
-    if (before == 0 || conf->micro < 2 || output->g->conf.grid.pipeline > 1) return TESS_OK;
+    const uint64_t copied = rooms->gpu.memory ? copies(best) : 0, moved = rooms->gpu.memory ? moves(best) : 0;
+    if (moved == 0 || conf->micro < 2 || output->g->conf.grid.pipeline > 1) return TESS_OK;
     struct way w;
     status = try_way(output, conf, rooms, true, false, &w);
-    if (w.step && moves(&w) < before && status == TESS_OK) {
-        struct way other = *best;
-        *best = w;
-        w = other;
+    if (status == TESS_OK && w.step) {
+        const uint64_t now = copies(&w);
+        if (moves(&w) < moved && now <= copied) {
+            struct way other = *best;
+            *best = w;
+            w = other;
+        }
     }
     const bool broke = !w.step;
     drop(&w);
