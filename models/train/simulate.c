@@ -148,7 +148,7 @@ static void print_busy(FILE *out, const tess_bench_run *b, struct told *t, doubl
     t->workers = gpus ? tess_workers() : t->part->cores;
     t->gpu_busy = gpus ? p->busy : 0;
     for (int i = 0; i < p->rows; i++) t->core_busy += p->row[i].busy;
-    t->core_busy -= t->gpu_busy;
+    t->core_busy = fmax(0, t->core_busy - t->gpu_busy);
     const double busy = mean_of(p->busy / all), waits = mean_of((p->waiting + p->scheduling) / all),
                  idle = mean_of(fmax(0, p->idle) / all), cores = mean_of(t->core_busy / (p->wall * t->workers));
     if (gpus) /* tiles come while kernels run, so waits are no share of the rest */

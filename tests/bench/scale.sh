@@ -62,9 +62,9 @@ row 70b 8 8 1 4 1024 zero_optimization.stage=1
 row 70b 64 1 1 2 2048 zero_optimization.stage=3
 row 70b 64 8 1 4 2048 zero_optimization.stage=1
 row 70b 64 8 4 1 2048 zero_optimization.stage=1
-row 405b 8 8 1 2 256 zero_optimization.stage=3
+row 405b 8 8 1 4 256 zero_optimization.stage=3
 row 405b 8 8 8 1 256
-row 405b 64 8 1 2 2048 zero_optimization.stage=3
+row 405b 64 8 1 4 2048 zero_optimization.stage=3
 row 405b 64 8 8 1 2048 zero_optimization.stage=1
 row 405b 64 8 16 1 2048 zero_optimization.stage=1
 row 1t 64 8 1 1 2048 zero_optimization.stage=3

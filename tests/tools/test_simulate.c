@@ -782,6 +782,35 @@ TEST(a_gpu_has_its_rail)
     }
 }
 
+/* Where a GPU has room for the activations of all micro-batches, weights that are gathered come once for all. */
+TEST(weights_come_once_for_all_micro_batches)
+{
+    SIMULATE_SETUP();
+    double sent[2], held[2];
+    write_gpu_node("peers.json", 2, NVLINK, "");
+    for (int i = 0; i < 2; i++) {
+        RUN("simulate", "run.json", "--machine", "peers.json", "zero_optimization.stage=3", "train_batch_size=8",
+            i ? "train_micro_batch_size_per_gpu=1" : "train_micro_batch_size_per_gpu=4");
+        EXPECT_DONE();
+        sent[i] = behind(ran.out, "\nmessages  ");
+        held[i] = behind(ran.out, "\nRAM       tiles of a rank hold ");
+    }
+    CHECK(sent[0] > 0);
+    CHECK(sent[1] < 1.2 * sent[0]);
+    CHECK(held[1] < 2 * held[0] + (1 << 20)); /* and no more of them lie in RAM */
+}
+
+/* Two pipelines of four stages, whose gradients meet over a slow network: a stage waits for those of none but its own.
+ */
+TEST(a_stage_sends_what_others_wait_for_before_its_gradients)
+{
+    SIMULATE_SETUP();
+    write_gpu_node("two.json", 4, NVLINK, ", \"network\": {\"gb_s\": 0.004, \"latency_us\": 1, \"rails\": 4}");
+    RUN("simulate", "run.json", "--machine", "two.json", "--nodes", "2", "--steps", "1", "parallel.pipeline=4", BATCH);
+    EXPECT_DONE();
+    CHECK(behind(ran.out, "\nstep      ") < 1.2 * behind(ran.out, "the cores alone, ")); /* which is the network's */
+}
+
 TEST(nodes_of_eight_gpus_go_to_their_end_by_the_same_digits)
 {
     static const char model[] = "model={\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 256, \"n_head\": 8, "
