@@ -16,8 +16,7 @@ echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true},
 llama() { # LAYERS WIDTH INNER HEADS KV
     echo "model={\"model_type\": \"llama\", \"hidden_size\": $2, \"intermediate_size\": $3, \"num_attention_heads\": $4, \"num_key_value_heads\": $5, \"num_hidden_layers\": $1, \"vocab_size\": 128256, \"max_position_embeddings\": 8192, \"tie_word_embeddings\": false, \"rms_norm_eps\": 1e-5, \"rope_theta\": 500000, \"hidden_act\": \"silu\"}"
 }
-declare -A model=([70b]="$(llama 80 8192 28672 64 8)" [405b]="$(llama 126 16384 53248 128 8)"
-    [1t]='model={"model_type": "gpt2", "n_layer": 128, "n_embd": 25600, "n_head": 160, "vocab_size": 51200, "n_positions": 4096, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}')
+declare -A model=([70b]="$(llama 80 8192 28672 64 8)" [405b]="$(llama 126 16384 53248 128 8)")
 
 # MODEL NODES TENSOR PIPELINE MICRO [SETTING...] SEQUENCES: seconds a step; the rest of what is said stays in said.txt
 step() {
@@ -49,7 +48,7 @@ row() {
                 mfu * (all / s[1]) / rate, gpu, ram, took }' said.txt
 }
 only=("$@")
-# 262,144 tokens a step on 8, a million on 64, 8 million on 512.
+# 262,144 tokens a step on 8, a million or four on 64, 8 million on 512.
 row 70b 1 1 1 2 64 zero_optimization.stage=3
 row 70b 1 8 1 16 64
 row 70b 1 2 1 4 64 zero_optimization.stage=3
@@ -67,6 +66,3 @@ row 405b 8 8 8 1 256
 row 405b 64 8 1 4 2048 zero_optimization.stage=3
 row 405b 64 8 8 1 2048 zero_optimization.stage=1
 row 405b 64 8 16 1 2048 zero_optimization.stage=1
-row 1t 64 8 1 1 2048 zero_optimization.stage=3
-row 1t 64 8 16 1 2048 zero_optimization.stage=1
-row 1t 64 8 32 1 2048 zero_optimization.stage=1

@@ -1,6 +1,6 @@
 #!/bin/bash
 # What tessera simulate says of this machine, beside what it does: the step's time, its tasks, its bytes from and to the
-# disk. tests/bench/simulate.sh [BUILD]: on a quiet machine, some 4 minutes.
+# disk. tests/bench/simulate.sh [BUILD]: on a quiet machine, a minute or two.
 #
 # Codelets are calibrated on one model, and the runs below are of others. A machine is not the same for minutes: so it is
 # calibrated before each run and after it, and what is said is the mean of both.
