@@ -65,9 +65,10 @@ TEST(what_is_frozen_is_read_and_never_written)
     json_t *full = read_metrics("full/metrics.jsonl"), *some = read_metrics("out/metrics.jsonl");
     const double moved = of_tier(some, "disk", "read_bytes"), before = of_tier(full, "disk", "read_bytes");
     if (!(moved > 0 && moved < 0.6 * before)) CHECK_SAY("%.0f bytes are read, %.0f were", moved, before);
-    /* Masters, moments and weights of what is trained, and activations. */
+    /* Masters, moments and weights of what is trained, 14 bytes a parameter, and activations: how many depends on the
+     * rates that the plan goes by. All parameters, trained, are four times as many. */
     const double written = of_tier(some, "disk", "write_bytes");
-    if (!(written < 16. * (double)trained && written < 0.6 * of_tier(full, "disk", "write_bytes")))
+    if (!(written < 24. * (double)trained && written < 0.6 * of_tier(full, "disk", "write_bytes")))
         CHECK_SAY("%.0f bytes are written, for %lld trained parameters", written, trained);
     json_decref(full);
     json_decref(some);
