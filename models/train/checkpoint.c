@@ -165,6 +165,7 @@ static void remove_old(const tess_checkpoint_conf *c, int64_t best)
     for (size_t i = (size_t)c->keep; i < n; i++)
         if (!c->best || steps[i] != best) remove_step(c->dir, steps[i]);
     free(steps);
+    remove_unfinished(c->dir); /* a file of one may not have gone at once */
 }
 
 void tess_checkpoint_tidy(const tess_checkpoint_conf *c, int64_t best)

@@ -78,9 +78,12 @@ TEST(a_finished_run_has_nothing_to_do)
     RUN("train", "run.json", CK, EVERY, "overwrite=false", "--resume");
     EXPECT_DONE();
     CHECK_HAS(ran.out, "nothing to do: ck is at step 4 of 4");
+    mkdir("ck/.new-step-00000002", 0777); /* an old one, of which a file could not be removed */
+    write_text("ck/.new-step-00000002/states.safetensors", "half");
     RUN("train", "run.json", CK, EVERY, "steps=3", "--resume");
     EXPECT_DONE();
     CHECK_HAS(ran.out, "nothing to do: ck is at step 4 of 3");
+    CHECK(!exists("ck/.new-step-00000002"));
     CHECK_STR(ran.err, "");
     for (int i = 0; i < 4; i++)
         CHECK(!stat(files[i], &after) && after.st_ino == before[i].st_ino && after.st_mtime == before[i].st_mtime);
