@@ -45,7 +45,7 @@ static tess_status start_starpu(const tess_machine *m)
     conf.ncpus = m->workers > 0 ? m->workers : tess_cores();
     say_idle(m);
     tess_perfmodels_check();
-    tess_slab_install(m->cpu_bytes);
+    tess_slab_install(m->cpu_bytes, tess_gpus() > 0);
     TESS_TRY(tess_tier_open(m, tess_tiles_on_disk()));
     tess_ram_flow_start(m->cpu_tiles, tess_gpu_flow_leaves_ram);
     blame();

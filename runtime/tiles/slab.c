@@ -1,27 +1,40 @@
-/* The memory below StarPU's buffers in RAM. Large buffers are cut on 2 MiB borders and ask for huge pages: matrices
- * then miss the TLB less, and direct disk I/O runs two to three times faster than on 4 KiB pages. A buffer that StarPU
- * gives back is kept for the next one of about its size, so that its pages are faulted in once; under a cap only as far
- * as what is in use and what is kept stay below it. */
+/* The memory below StarPU's buffers in RAM. Large buffers lie in huge pages: matrices then miss the TLB less, and
+ * direct disk I/O runs two to three times faster than on 4 KiB pages. What StarPU gives back is kept for the next one,
+ * so that pages are faulted in once; under a cap only as far as what is in use and what is kept stay below it.
+ *
+ * Beside a GPU, which pins a buffer whole, a buffer stays whole and serves the next one of about its size. Elsewhere
+ * its pages serve any (arena.c): without that 4% of a step under a cap went into making pages and giving them back. */
 #include "gpu_impl.h"
 #include "tiles_impl.h"
 #include "trace_impl.h"
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
-enum { HUGE = 2 << 20, LARGE = 1 << 20, SLOTS = 1 << 16, GRAIN = 64 << 10, BLOCK = 4096 /* of direct disk I/O */ };
+enum {
+    HUGE = 2 << 20,
+    LARGE = 1 << 20,
+    MODEST = 256 << 20,
+    SLOTS = 1 << 16,
+    GRAIN = 64 << 10,
+    BLOCK = 4096 /* of direct disk I/O */
+};
 
 struct slot {
     void *ptr;
     size_t size;
     bool pinned; /* a GPU copies from and to it by itself */
 };
-static struct slot used[SLOTS], spare[SLOTS]; /* large buffers only; used is unordered */
+static struct slot used[SLOTS], spare[SLOTS]; /* large buffers beside a GPU only; used is unordered */
 static int nused, nspare;
 static uint64_t held, held_peak; /* bytes asked for by StarPU, all sizes, and workers' rooms */
-static uint64_t kept, leaving;   /* bytes of spare buffers, and of those on their way out */
+static uint64_t kept, leaving;   /* bytes of spare buffers, and of what is on its way out */
 static uint64_t cap;             /* on all of these; 0: none */
+static bool whole;               /* a buffer is mapped for itself */
 static int64_t refused;          /* times that a GPU's buffer could not be pinned */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
@@ -79,11 +92,30 @@ static struct slot take_spare(int i)
     return s;
 }
 
-/* Gives one spare buffer back where `more` bytes beside what is held and kept are above the cap; false: they are not,
- * or none is left. With the lock, which others may have had in between. */
+/* Gives pages that nobody has back, that many or more of them; false: there are none. With the lock, which others have
+ * meanwhile. */
+static bool cut_unlocked(uint64_t bytes)
+{
+    void *p;
+    const size_t size = tess_arena_cut(bytes, &p);
+    if (!size) return false;
+    leaving += size;
+    pthread_mutex_unlock(&lock);
+    madvise(p, size, MADV_DONTNEED);
+    pthread_mutex_lock(&lock);
+    tess_arena_gone(p);
+    leaving -= size;
+    pthread_cond_broadcast(&left);
+    return true;
+}
+
+/* Gives one spare buffer back, or pages, where `more` bytes beside what is held and kept are above the cap; false: they
+ * are not, or none is left. With the lock, which others may have had in between. */
 static bool give_back(uint64_t more)
 {
-    if (!cap || !nspare || held + kept + more <= cap) return false;
+    const uint64_t all = held + kept + tess_arena_kept() + more;
+    if (!cap || all <= cap) return false;
+    if (!nspare) return cut_unlocked(all - cap);
     const struct slot s = take_spare(0);
     unmap_unlocked(&s);
     return true;
@@ -94,14 +126,14 @@ static void make_room(uint64_t more)
 {
     for (;;)
         if (!give_back(more)) {
-            if (!cap || !leaving || held + kept + leaving + more <= cap) return;
+            if (!cap || !leaving || held + kept + tess_arena_kept() + leaving + more <= cap) return;
             pthread_cond_wait(&left, &lock);
         }
 }
 
 /* A buffer of that size, spare or new, pinned where there is a GPU. With the lock, which others have while pages are
  * made; `bytes` count as held meanwhile. */
-static struct slot get_large(size_t size, size_t bytes)
+static struct slot get_whole(size_t size, size_t bytes)
 {
     int i = find_spare(size);
     if (i < 0) {
@@ -120,6 +152,59 @@ static struct slot get_large(size_t size, size_t bytes)
     return s;
 }
 
+/* Address space for all that will be asked for, where it costs nothing. */
+static size_t wanted(void)
+{
+    struct rlimit space;
+    char strict = '0';
+    FILE *f = fopen("/proc/sys/vm/overcommit_memory", "r");
+    if (f && fread(&strict, 1, 1, f) != 1) strict = '0';
+    if (f) fclose(f);
+    const bool costs = strict == '2' || (!getrlimit(RLIMIT_AS, &space) && space.rlim_cur != RLIM_INFINITY);
+    const uint64_t all = cap ? cap + cap / 4 : (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return costs && all > MODEST ? MODEST : (size_t)all;
+}
+
+/* The same anywhere. The pages of its place that are there are not given back for it. */
+static void *get_anywhere(size_t bytes)
+{
+    void *p = tess_arena_take(bytes, wanted);
+    if (!p) return NULL;
+    held += bytes;
+    make_room(0);
+    tess_arena_settle(p);
+    make_room(0);
+    held -= bytes;
+    return p;
+}
+
+static void *get_large(size_t bytes)
+{
+    if (!whole) return get_anywhere(bytes);
+    if (nused == SLOTS) return NULL;
+    struct slot s = get_whole(rounded(bytes), bytes);
+    if (s.ptr && nused == SLOTS) { /* others had the lock */
+        unmap(&s);
+        s.ptr = NULL;
+    }
+    if (s.ptr) used[nused++] = s;
+    return s.ptr;
+}
+
+static void put_whole(void *p)
+{
+    int i = nused - 1;
+    while (i >= 0 && used[i].ptr != p) i--;
+    TESS_ASSERT(i >= 0);
+    const struct slot s = used[i];
+    used[i] = used[--nused];
+    if (nspare < SLOTS) {
+        spare[nspare++] = s;
+        kept += s.size;
+    } else
+        unmap_unlocked(&s);
+}
+
 static int get(unsigned node, void **out, size_t bytes, int flags)
 {
     (void)node, (void)flags;
@@ -128,14 +213,8 @@ static int get(unsigned node, void **out, size_t bytes, int flags)
     if (bytes < LARGE) {
         make_room(bytes);
         if (posix_memalign(&p, bytes < BLOCK ? 64 : BLOCK, bytes ? bytes : 64)) p = NULL;
-    } else if (nused < SLOTS) {
-        struct slot s = get_large(rounded(bytes), bytes);
-        if (s.ptr && nused == SLOTS) {
-            unmap(&s);
-            s.ptr = NULL;
-        }
-        if ((p = s.ptr)) used[nused++] = s;
-    }
+    } else
+        p = get_large(bytes);
     if (p && (held += bytes) > held_peak) held_peak = held;
     tess_trace_set(TESS_TRACE_CPU_BYTES, held);
     pthread_mutex_unlock(&lock);
@@ -152,18 +231,9 @@ static int put(unsigned node, void *p, size_t bytes, int flags)
     if (bytes < LARGE)
         free(p);
     else {
-        int i = nused - 1;
-        while (i >= 0 && used[i].ptr != p) i--;
-        TESS_ASSERT(i >= 0);
-        const struct slot s = used[i];
-        used[i] = used[--nused];
-        if (nspare < SLOTS) {
-            spare[nspare++] = s;
-            kept += s.size;
-            while (give_back(0)) {
-            }
-        } else
-            unmap_unlocked(&s);
+        if (!tess_arena_put(p)) put_whole(p);
+        while (give_back(0)) {
+        }
     }
     pthread_mutex_unlock(&lock);
     return 0;
@@ -179,9 +249,10 @@ void tess_slab_hold(int64_t bytes)
     pthread_mutex_unlock(&lock);
 }
 
-void tess_slab_install(uint64_t bytes)
+void tess_slab_install(uint64_t bytes, bool stays_whole)
 {
     cap = bytes;
+    whole = stays_whole;
     held_peak = held;
     starpu_malloc_set_hooks(get, put);
 }
@@ -201,6 +272,7 @@ void tess_slab_release(void)
         const struct slot s = take_spare(nspare - 1);
         unmap_unlocked(&s);
     }
+    tess_arena_release();
     pthread_mutex_unlock(&lock);
 }
 

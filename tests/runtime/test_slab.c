@@ -25,7 +25,7 @@ static struct {
         void *p;
         size_t bytes;
     } block[SLOTS];
-    uint64_t now, most;
+    uint64_t now, most, given;
     bool slow; /* pages take their time to go */
     int going;
     pthread_cond_t goes;
@@ -37,19 +37,31 @@ void starpu_malloc_set_hooks(starpu_malloc_hook m, starpu_free_hook f)
     put = f;
 }
 
-/* A block is what huge pages are asked for. */
+static bool whole;
+
+/* A block is what huge pages are asked for; of an arena pages go without it. */
 int madvise(void *p, size_t bytes, int advice)
 {
     pthread_mutex_lock(&map.lock);
+    if (advice == MADV_DONTNEED) {
+        map.given += bytes;
+        map.going += map.slow;
+        pthread_cond_broadcast(&map.goes);
+        pthread_mutex_unlock(&map.lock);
+        if (map.slow) usleep(5000);
+        syscall(SYS_madvise, p, bytes, advice);
+        pthread_mutex_lock(&map.lock);
+        map.going -= map.slow;
+    }
     for (int i = 0; i < SLOTS && advice == MADV_HUGEPAGE; i++) {
         if (map.block[i].p) continue;
         map.block[i].p = p;
         map.block[i].bytes = bytes;
-        if ((map.now += bytes) > map.most) map.most = map.now;
+        if ((map.now += bytes) > map.most && whole) map.most = map.now;
         break;
     }
     pthread_mutex_unlock(&map.lock);
-    return (int)syscall(SYS_madvise, p, bytes, advice);
+    return advice == MADV_DONTNEED ? 0 : (int)syscall(SYS_madvise, p, bytes, advice);
 }
 
 int munmap(void *p, size_t bytes)
@@ -75,10 +87,10 @@ int munmap(void *p, size_t bytes)
     return result;
 }
 
-static void begin(uint64_t cap)
+static void begin(uint64_t cap, bool stays_whole)
 {
     tess_slab_release();
-    tess_slab_install(cap);
+    tess_slab_install(cap, whole = stays_whole);
     map.most = map.now;
     map.slow = true;
 }
@@ -110,7 +122,7 @@ static void wait_until_one_goes(void)
 TEST(who_finds_no_spare_waits_for_what_leaves)
 {
     pthread_t other;
-    begin(32 * MiB);
+    begin(32 * MiB, true);
     put(0, new_block(24 * MiB), 24 * MiB, 0);
     CHECK(!pthread_create(&other, NULL, gets_12, NULL));
     wait_until_one_goes();
@@ -133,10 +145,10 @@ static void *puts_16(void *p)
 TEST(what_is_put_back_counts_at_once)
 {
     pthread_t other;
-    begin(32 * MiB);
+    begin(32 * MiB, true);
     void *a = new_block(10 * MiB), *b = new_block(16 * MiB);
     put(0, a, 10 * MiB, 0);
-    tess_slab_install(20 * MiB); /* what is kept and what comes back do not go together */
+    tess_slab_install(20 * MiB, true); /* what is kept and what comes back do not go together */
     map.most = 0;
     CHECK(!pthread_create(&other, NULL, puts_16, b));
     wait_until_one_goes();
@@ -164,6 +176,9 @@ static bool ask(uint64_t bytes)
     return fits;
 }
 
+static int64_t bytes_there(void); /* of what this process has written to */
+static int64_t there_before;
+
 static void *gets_and_puts(void *number)
 {
     static const uint64_t size[] = {5 * MiB, 7 * MiB, 11 * MiB, 17 * MiB, 29 * MiB, MiB / 2};
@@ -174,9 +189,20 @@ static void *gets_and_puts(void *number)
         int n = 0;
         for (int k = 0; k < 3; k++) {
             bytes[n] = size[(dice = dice * 1103515245 + 12345) / 65536 % 6];
-            if (ask(bytes[n])) p[n] = new_block(bytes[n]), n++;
+            if (!ask(bytes[n])) continue;
+            p[n] = new_block(bytes[n]);
+            memset(p[n], 1 + (int)(dice % 100), bytes[n]);
+            n++;
+        }
+        if (!whole) {
+            const uint64_t there = (uint64_t)(bytes_there() - there_before);
+            pthread_mutex_lock(&map.lock);
+            if (there > map.most) map.most = there;
+            pthread_mutex_unlock(&map.lock);
         }
         while (n--) {
+            const unsigned char *at = p[n];
+            CHECK_EQ(at[0], at[bytes[n] - 1]); /* nobody else's */
             put(0, p[n], bytes[n], 0);
             pthread_mutex_lock(&flow.lock);
             flow.asked -= bytes[n];
@@ -186,14 +212,100 @@ static void *gets_and_puts(void *number)
     return NULL;
 }
 
-TEST(the_cap_holds_at_any_moment)
+static int64_t bytes_there(void)
 {
+    long long kb = 0;
+    char line[200];
+    FILE *f = fopen("/proc/self/smaps_rollup", "r");
+    CHECK(f);
+    while (fgets(line, sizeof line, f) && sscanf(line, "Anonymous: %lld", &kb) != 1) {
+    }
+    fclose(f);
+    return kb << 10;
+}
+
+static void below_the_cap(bool stays_whole)
+{
+    static char used_up[1 << 20]; /* stacks and what the C library keeps */
     pthread_t thread[THREADS];
-    begin(flow_cap);
+    memset(used_up, 1, sizeof used_up);
+    begin(flow_cap, stays_whole);
+    map.given = 0;
+    there_before = bytes_there();
+    const uint64_t most = flow_cap + (whole ? 0 : 2 * MiB); /* beside it threads have some */
     for (int i = 0; i < THREADS; i++) CHECK(!pthread_create(&thread[i], NULL, gets_and_puts, (void *)(intptr_t)i));
     for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
-    if (map.most > flow_cap) CHECK_SAY("%.1f MiB were mapped, below a cap of 64", (double)map.most / MiB);
+    if (map.most > most) CHECK_SAY("%.1f MiB were there, below a cap of 64", (double)map.most / MiB);
     CHECK(map.most > flow_cap / 2);
+    tess_slab_release();
+    CHECK_EQ(map.now, 0);
+}
+
+TEST(the_cap_holds_at_any_moment)
+{
+    below_the_cap(true);
+    below_the_cap(false);
+}
+
+/* Sizes that add up: pages serve whatever comes, and none are given back. */
+TEST(pages_serve_buffers_of_other_sizes)
+{
+    begin(24 * MiB, false);
+    map.given = 0;
+    char *large = new_block(24 * MiB);
+    memset(large, 1, 24 * MiB);
+    const int64_t there = bytes_there();
+    put(0, large, 24 * MiB, 0);
+    char *p[8];
+    for (int i = 0; i < 8; i++) {
+        p[i] = new_block(3 * MiB);
+        memset(p[i], i, 3 * MiB);
+    }
+    for (int i = 0; i < 8; i++) CHECK_EQ(p[i][3 * MiB - 1], i);
+    CHECK(bytes_there() - there < MiB);
+    CHECK_EQ(map.given, 0);
+    /* A hole of 6 MiB where 9 are asked for: what is missing goes elsewhere, and no more than that. */
+    put(0, p[2], 3 * MiB, 0);
+    put(0, p[3], 3 * MiB, 0);
+    put(0, p[6], 3 * MiB, 0);
+    char *nine = new_block(9 * MiB);
+    memset(nine, 9, 9 * MiB);
+    CHECK(bytes_there() - there < MiB);
+    CHECK(map.given >= 3 * MiB && map.given <= 11 * MiB);
+    for (int i = 0; i < 8; i++)
+        if (i != 2 && i != 3 && i != 6) CHECK_EQ(p[i][0], i);
+    put(0, nine, 9 * MiB, 0);
+    for (int i = 0; i < 8; i++)
+        if (i != 2 && i != 3 && i != 6) put(0, p[i], 3 * MiB, 0);
+    tess_slab_release();
+    CHECK_EQ(map.now, 0);
+}
+
+/* A thousand buffers of random sizes, without a cap: each is its owner's alone, and all space comes back. */
+TEST(many_buffers)
+{
+    enum { MANY = 1000, LIVE = 60 };
+    begin(0, false);
+    char *p[LIVE] = {0};
+    size_t bytes[LIVE] = {0};
+    unsigned dice = 7;
+    for (int turn = 0; turn < MANY; turn++) {
+        dice = dice * 1103515245 + 12345;
+        const int i = (int)(dice / 65536 % LIVE);
+        if (p[i]) {
+            CHECK_EQ(p[i][0], (char)i);
+            CHECK_EQ(p[i][bytes[i] - 1], (char)i);
+            put(0, p[i], bytes[i], 0);
+            p[i] = NULL;
+        } else {
+            bytes[i] = MiB + dice / 256 % (4 * MiB);
+            p[i] = new_block(bytes[i]);
+            CHECK_EQ((uintptr_t)p[i] % 4096, 0);
+            p[i][0] = p[i][bytes[i] - 1] = (char)i;
+        }
+    }
+    for (int i = 0; i < LIVE; i++)
+        if (p[i]) put(0, p[i], bytes[i], 0);
     tess_slab_release();
     CHECK_EQ(map.now, 0);
 }
@@ -212,7 +324,7 @@ TEST(large_buffers_lie_on_all_nodes)
         hwloc_topology_destroy(t);
         unsetenv("HWLOC_SYNTHETIC");
         unsetenv("HWLOC_THISSYSTEM");
-        begin(32 * MiB);
+        begin(32 * MiB, true);
         void *mine = new_block(4 * MiB);
         const bool told = !syscall(SYS_get_mempolicy, &policy, NULL, 0, mine, MPOL_F_ADDR);
         put(0, mine, 4 * MiB, 0);
