@@ -8,8 +8,8 @@
  *     .....................|.....................|...................
  *       tasks in StarPU        tiles on their way
  *
- * A task is let in when the tiles that enter with it have room beside all that entered and did not leave. One that has
- * contents is fetched then, ahead of the task.
+ * A task is let in when the tiles that enter with it have, one after the other, got room beside all that entered and
+ * did not leave. One that has contents is fetched then, ahead of the task.
  *
  * A tile leaves after a use that is its last (TESS_LAST), which ends its contents, or, if its home is the disk, after
  * one with TESS_LEAVES_RAM: it is written back if that is due, and its copy in RAM goes. StarPU 1.3 has no call for
@@ -202,23 +202,23 @@ static void insist_on_room(uint64_t bytes, const tess_task *task, const char *wh
     }
 }
 
+/* Its tiles enter one by one, each as soon as there is room: while one is written another is read. */
 bool tess_ram_flow_let_in(const tess_task *task, bool turn)
 {
-    uint64_t bytes = 0;
     if (!tess_choice_known(task, turn)) return false;
     for (unsigned i = 0; i < task->nuse; i++) {
         const tess_tile *t = task->use[i].tile;
-        if (!tess_tile_flows(t) || tess_use_left_out(task, &task->use[i])) continue;
-        if (t->ram.state == TESS_RAM_DEPARTS) return false; /* only after a task that is not submitted yet */
-        if (!is_here(t)) bytes += t->bytes;
+        if (tess_tile_flows(t) && !tess_use_left_out(task, &task->use[i]) && t->ram.state == TESS_RAM_DEPARTS)
+            return false; /* only after a task that is not submitted yet */
     }
-    const char *who = task->cl->name, *what = task->use[0].tile->label;
-    if (turn && bytes) insist_on_room(bytes, task, who, what);
-    if (!turn && bytes && !make_room(bytes, false, who, what)) return false;
     for (unsigned i = 0; i < task->nuse; i++) {
         tess_tile *t = task->use[i].tile;
-        if (!tess_tile_flows(t) || tess_use_left_out(task, &task->use[i])) continue;
-        if (!is_here(t)) enter(t, task->use[i].mode, TESS_RAM_HERE);
+        if (!tess_tile_flows(t) || tess_use_left_out(task, &task->use[i]) || is_here(t)) continue;
+        if (turn)
+            insist_on_room(t->bytes, task, task->cl->name, task->use[0].tile->label);
+        else if (!make_room(t->bytes, false, task->cl->name, t->label))
+            return false;
+        enter(t, task->use[i].mode, TESS_RAM_HERE);
     }
     for (unsigned i = 0; i < task->nuse; i++) /* what was left out may be here for an earlier task */
         if (tess_tile_flows(task->use[i].tile) && is_here(task->use[i].tile) && tess_use_leaves(&task->use[i]))
