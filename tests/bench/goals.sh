@@ -1,0 +1,71 @@
+#!/bin/bash
+# The figures that are held against other programs and against ourselves, each row in turns: GPT-2 124M, 4096 tokens a
+# step where nothing else is said. docs/speed.md has the table.
+#
+#     tests/bench/goals.sh BUILD PYTHON [TURNS [ROW ...]]     (PYTHON has torch, transformers, deepspeed; 4 GB of disk here)
+#
+# ROWs: bf16 fp32 micro short short-fp32 deterministic deterministic-ranks deepspeed-quarter deepspeed-eighth
+set -eu -o pipefail
+tessera=$(realpath "$1")/tools/tessera python=$(realpath -s "$2") turns=${3:-3}
+here=$(realpath "$(dirname "$0")")
+shift $(($# < 3 ? $# : 3))
+only=" $* "
+swap=$(mktemp -d ./goals-XXXXXX)
+swap=$(realpath "$swap")
+trap 'rm -rf "$swap"' EXIT
+export STARPU_SILENT=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PATH=$(dirname "$python"):$PATH
+states=$((124439808 * 14 / 1048576))
+
+# Each prints tokens a second, and MiB of memory at its peak.
+ours() { "$tessera" bench --steps 2 "$@" 2>"$swap/error" | said || { tail -n 1 "$swap/error" >&2; return 1; }; }
+two() { mpirun -n 2 --bind-to core "$tessera" bench --steps 2 train_micro_batch_size_per_gpu=2 data.seq_length=512 "$@" 2>"$swap/error" | said; }
+said() {
+    awk '/^[0-9]+ tokens\/s/ { rate = $1 }
+         /^peak memory of the process/ { peak = $6 * ($7 ~ /^GiB/ ? 1024 : 1) }
+         END { if (!rate) exit 1; print rate, peak }'
+}
+torch() { "$python" "$here/torch_gpt2.py" --steps 2 "$@" 2>/dev/null | sed -n 's/.*: \([0-9]*\) tokens.*/\1 0/p'; }
+# The faster of PyTorch as it comes and compiled, which is asked in the first turn.
+best() {
+    local kind
+    if [ ! -e "$swap/best$1$2" ]; then
+        local eager compiled
+        eager=$(torch --dtype "$1" --length "$2") compiled=$(torch --dtype "$1" --length "$2" --compile)
+        printf '    PyTorch %s, 4 x %s: %s tokens/s, compiled %s\n' "$1" "$2" "${eager% 0}" "${compiled% 0}" >&2
+        [ "${compiled% 0}" -gt "${eager% 0}" ] && echo --compile >"$swap/best$1$2" || : >"$swap/best$1$2"
+    fi
+    kind=$(cat "$swap/best$1$2")
+    torch --dtype "$1" --length "$2" ${kind:+"$kind"}
+}
+deepspeed() {
+    "$python" "$here/deepspeed_gpt2.py" "$swap" --steps 2 2>/dev/null |
+        sed -n 's/.*: \([0-9]*\) tokens.*peak \([0-9]*\) MiB.*/\1 \2/p'
+    find "$swap" -mindepth 1 -maxdepth 1 -type d -exec rm -rf {} +
+}
+
+# NAME GOAL OURS... -- BESIDE...
+row() {
+    local name=$1 goal=$2 turn a=() b=()
+    shift 2
+    [[ "$only" == "  " || "$only" == *" $name "* ]] || return 0
+    while [ "$1" != -- ]; do a+=("$1"); shift; done
+    shift
+    b=("$@")
+    for turn in $(seq "$turns"); do
+        printf '%s %s\n' "$("${b[@]}")" "$("${a[@]}")"
+    done | awk '{ print $3 / $1, $0 }' | sort -n | awk -v name="$name" -v goal="$goal" '
+        { ratio[NR] = $1; ours = ours " " $4; beside = beside " " $2; other = $3; last = $5 }
+        END { printf "%-20s %5.2f (%.2f-%.2f) goal %s;%s beside%s tokens/s", name, ratio[int((NR + 1) / 2)], ratio[1], ratio[NR], goal, ours, beside
+              if (name ~ /^deepspeed/) printf "; %d MiB beside %d, a %.1fth", last, other, other / last
+              print "" }'
+}
+
+row bf16 2 ours bf16.enabled=true -- best bf16 1024
+row fp32 2 ours -- best fp32 1024
+row micro 0.97 ours bf16.enabled=true train_micro_batch_size_per_gpu=1 gradient_accumulation_steps=4 -- ours bf16.enabled=true
+row short 3 ours bf16.enabled=true data.seq_length=64 -- best bf16 64
+row short-fp32 2.5 ours data.seq_length=64 -- best fp32 64
+row deterministic 0.98 ours bf16.enabled=true deterministic=true -- ours bf16.enabled=true deterministic=false
+row deterministic-ranks 0.98 two bf16.enabled=true deterministic=true -- two bf16.enabled=true deterministic=false
+row deepspeed-quarter 2.3 ours bf16.enabled=true "memory.cpu=$((states / 4))MiB" "memory.path=$swap" -- deepspeed
+row deepspeed-eighth 2.3 ours bf16.enabled=true "memory.cpu=$((states / 8))MiB" "memory.path=$swap" -- deepspeed
