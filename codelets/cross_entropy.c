@@ -128,6 +128,7 @@ static tess_cost cross_entropy_logits_cost(const void *arg, tess_dtype t)
     const tess_cross_entropy_arg *a = arg;
     const double size = (double)tess_dtype_size(t), rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
     return (tess_cost){.flops = 2 * rows * in * out,
+                       .rows = rows,
                        .bytes = size * (rows * in + out * in + (a->grad ? rows * out : 0))};
 }
 TESS_PART_COST(cross_entropy_logits)
@@ -282,6 +283,7 @@ static tess_cost cross_entropy_gradient_cost(const void *arg, tess_dtype t)
     const double size = (double)tess_dtype_size(t), rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
     if (a->ends) return (tess_cost){.bytes = size * 2 * rows * out};
     return (tess_cost){.flops = 2 * rows * in * out,
+                       .rows = rows,
                        .bytes = size * (2 * rows * out + out * in) + 4 * (a->acc ? 2 : 1) * rows * in};
 }
 TESS_PART_COST(cross_entropy_gradient)

@@ -9,7 +9,8 @@ static tess_cost linear_cost(const tess_linear_arg *a, tess_dtype t, double para
 {
     const double size = (double)tess_dtype_size(t);
     const double rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
-    return (tess_cost){.flops = 2 * rows * in * out, .bytes = size * rows * (in + out) + params * in * out + result};
+    return (tess_cost){
+        .flops = 2 * rows * in * out, .bytes = size * rows * (in + out) + params * in * out + result, .rows = rows};
 }
 
 TESS_INLINE tess_mm forward_mm(const tess_linear_arg *a, tess_dtype t)

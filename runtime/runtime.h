@@ -244,6 +244,7 @@ typedef struct tess_cost {
     double flops;  /* matrix flops only */
     double bytes;  /* read and written in the ideal case */
     double passes; /* beside matrix flops: read and written by what goes over the elements once more */
+    double rows;   /* of a product: those that a weight which is packed once serves; 0 where none is */
 } tess_cost;
 
 /* One a (op, dtype). */
@@ -367,8 +368,9 @@ enum { TESS_PROFILE_ROWS = 64 };
 typedef struct tess_profile {
     double wall, busy, waiting, scheduling, idle; /* wall is one clock's, the others are summed over workers, with a GPU
                                                    * over its own alone */
-    double submit;                                /* the main thread's seconds in tess_submit, throttling excluded */
-    double flops;                                 /* matrix flops of all tasks */
+    double around; /* seconds from a CPU's body to the next of its worker, where there is one: a mean */
+    double submit; /* the main thread's seconds in tess_submit, throttling excluded */
+    double flops;  /* matrix flops of all tasks */
     tess_profile_row row[TESS_PROFILE_ROWS];
     int rows; /* longest first */
 } tess_profile;
@@ -376,6 +378,18 @@ typedef struct tess_profile {
 void tess_profile_reset(void);
 /* Reads what was counted since. */
 void tess_profile_read(tess_profile *p);
+
+/* Bodies of one codelet with the same work. */
+typedef struct tess_profile_shape {
+    const char *name; /* codelet */
+    tess_dtype dtype;
+    tess_cost cost; /* of each */
+    uint64_t tasks;
+    double busy; /* seconds, of all workers and all of these tasks */
+} tess_profile_shape;
+enum { TESS_PROFILE_SHAPES = 1024, TESS_PROFILE_SHAPES_OF_ONE = 32 }; /* in all, and of a codelet; more are not kept */
+/* Reads those of CPUs' bodies counted since, of a run that keeps StarPU's times; returns how many. */
+int tess_profile_shapes(tess_profile_shape out[TESS_PROFILE_SHAPES]);
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,13 @@ typedef struct tess_simulated_share {
     double share;
 } tess_simulated_share;
 
-enum { TESS_SIMULATED_SHARES = 128, TESS_SIMULATED_GPUS = 16 };
+/* The same of its tasks with so much work. */
+typedef struct tess_simulated_point {
+    int of; /* which codelet */
+    double flops, bytes, rows, share;
+} tess_simulated_point;
+
+enum { TESS_SIMULATED_SHARES = 128, TESS_SIMULATED_POINTS = 1024, TESS_SIMULATED_GPUS = 16 };
 
 /* GPUs, all alike; rates are those of one. */
 typedef struct tess_simulated_gpus {
@@ -60,6 +66,8 @@ typedef struct tess_simulated {
     double matrix_share, copy_share;  /* of those rates, for codelets with flops and without that are none of: */
     tess_simulated_share share[TESS_SIMULATED_SHARES];
     int shares;
+    tess_simulated_point point[TESS_SIMULATED_POINTS];
+    int points;
     tess_simulated_gpus gpus;
     int nodes;              /* of which all of the above is one */
     tess_simulated_net net; /* between them */
@@ -67,6 +75,9 @@ typedef struct tess_simulated {
 
 /* Returns the seconds of a body that reaches all of its rates, on one core while the others are busy too. */
 double tess_simulated_bound(const tess_simulated *m, tess_dtype t, tess_cost cost);
+/* Returns the share of its rates that a task of this codelet, with so much work, reaches on a core: that of tasks with
+ * the same work, else between those of the codelet's other tasks, else the codelet's, else that of its like. */
+double tess_simulated_share_of(const tess_simulated *m, const char *codelet, tess_cost cost);
 /* The same of a GPU, which is no faster than its memory either. */
 double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess_cost cost);
 

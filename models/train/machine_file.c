@@ -150,9 +150,57 @@ static tess_status whole_number(const char *path, const char *name, const json_t
     return TESS_OK;
 }
 
-/* Shares of codelets, and of those that have none of their own. */
+/* Reads "9.437 MB ", say, and goes on behind it; leaves all as it is where there is something else. */
+static bool read_amount(const char **text, const char *unit, double *out)
+{
+    char *end;
+    const double value = strtod(*text, &end);
+    const size_t n = strlen(unit);
+    if (end == *text || *end != ' ' || strncmp(end + 1, unit, n) || (end[1 + n] && end[1 + n] != ' ')) return false;
+    if (!(value > 0) || value > MOST) return false;
+    *out = value;
+    *text = end + 1 + n + (end[1 + n] == ' ');
+    return true;
+}
+
+/* How much work a share is of: "2.416 GFLOP 9.437 MB 512 rows"; what multiplies no matrices has bytes alone. */
+static bool read_work(const char *text, tess_simulated_point *p)
+{
+    const bool product = read_amount(&text, "GFLOP", &p->flops);
+    if (!read_amount(&text, "MB", &p->bytes)) return false;
+    if (product) read_amount(&text, "rows", &p->rows);
+    p->flops *= 1e9, p->bytes *= 1e6;
+    return !*text;
+}
+
+/* Shares of a codelet by the work of a task, and of tasks of which none is near: "all". */
+static tess_status read_points(const char *path, const char *codelet, json_t *by, double *all, int of,
+                               tess_simulated *m)
+{
+    const char *name;
+    json_t *value;
+    char full[300];
+    snprintf(full, sizeof full, "%.180s.all", codelet);
+    TESS_TRY(number(path, full, json_object_get(by, "all"), TESS_LEAST_SHARE, all));
+    json_object_foreach(by, name, value)
+    {
+        tess_simulated_point *p = &m->point[m->points];
+        if (!strcmp(name, "all")) continue;
+        snprintf(full, sizeof full, "%.180s.%.100s", codelet, name);
+        if (m->points == TESS_SIMULATED_POINTS) return wrong(path, full, value, "at most 1024 of them in a file");
+        *p = (tess_simulated_point){.of = of};
+        TESS_TRY(number(path, full, value, TESS_LEAST_SHARE, &p->share));
+        if (!read_work(name, p))
+            return wrong(path, full, value,
+                         "the work of a task, as in \"2.416 GFLOP 9.437 MB 512 rows\" or \"9.437 MB\"");
+        m->points++;
+    }
+    return TESS_OK;
+}
+
+/* Shares of codelets, and of those that have none of their own. `by`: where shares by work go, or NULL. */
 static tess_status read_shares(const char *path, const char *of, json_t *shares, double *products, double *copies,
-                               tess_simulated_share *share, int *n)
+                               tess_simulated_share *share, int *n, tess_simulated *by)
 {
     const char *name;
     json_t *value;
@@ -165,7 +213,11 @@ static tess_status read_shares(const char *path, const char *of, json_t *shares,
         snprintf(full, sizeof full, "%sshares.%.100s", of, name);
         if (*n == TESS_SIMULATED_SHARES || strlen(name) >= sizeof s->codelet)
             return wrong(path, full, value, "at most 128 names of codelets");
-        TESS_TRY(number(path, full, value, TESS_LEAST_SHARE, &s->share));
+        const bool like = !strcmp(name, "products") || !strcmp(name, "copies");
+        if (by && !like && json_is_object(value))
+            TESS_TRY(read_points(path, full, value, &s->share, *n, by));
+        else
+            TESS_TRY(number(path, full, value, TESS_LEAST_SHARE, &s->share));
         if (!strcmp(name, "products"))
             *products = s->share;
         else if (!strcmp(name, "copies"))
@@ -217,7 +269,7 @@ static tess_status read_gpus(const char *path, const json_t *root, tess_simulate
     if (shared) TESS_TRY(whole_number(path, "gpus.host_link.gpus", shared, g->count, &g->host_gpus));
     if (pairs) TESS_TRY(read_pairs(path, pairs, g));
     return read_shares(path, of, json_object_get(root, "shares"), &g->matrix_share, &g->copy_share, g->share,
-                       &g->shares);
+                       &g->shares, NULL);
 }
 
 /* ---- all of it ---- */
@@ -284,7 +336,7 @@ static tess_status read_all(const char *path, const json_t *root, tess_simulated
     if (gpus) TESS_TRY(read_gpus(path, gpus, &m->gpus));
     TESS_TRY(read_rails(path, json_object_get(network, "rails"), m));
     return read_shares(path, "", json_object_get(root, "shares"), &m->matrix_share, &m->copy_share, m->share,
-                       &m->shares);
+                       &m->shares, m);
 }
 
 tess_status tess_machine_read(const char *path, tess_simulated *m)
@@ -335,12 +387,33 @@ static void write_fields(json_t *root, const struct field *fields, size_t count,
     }
 }
 
-static json_t *write_shares(double products, double copies, const tess_simulated_share *share, int n)
+/* A codelet's shares by the work of a task; NULL where there are none. */
+static json_t *write_points(const tess_simulated *m, int of)
+{
+    json_t *by = NULL;
+    for (int i = 0; i < m->points; i++) {
+        const tess_simulated_point *p = &m->point[i];
+        char name[80], flops[32] = "", rows[32] = "";
+        if (p->of != of) continue;
+        if (!by) json_object_set_new(by = json_object(), "all", json_real(m->share[of].share));
+        if (p->flops > 0) snprintf(flops, sizeof flops, "%.6g GFLOP ", p->flops * 1e-9);
+        if (p->rows > 0) snprintf(rows, sizeof rows, " %.6g rows", p->rows);
+        snprintf(name, sizeof name, "%s%.6g MB%s", flops, p->bytes * 1e-6, rows);
+        json_object_set_new(by, name, json_real(p->share));
+    }
+    return by;
+}
+
+static json_t *write_shares(double products, double copies, const tess_simulated_share *share, int n,
+                            const tess_simulated *by)
 {
     json_t *shares = json_object();
     json_object_set_new(shares, "products", json_real(products));
     json_object_set_new(shares, "copies", json_real(copies));
-    for (int i = 0; i < n; i++) json_object_set_new(shares, share[i].codelet, json_real(share[i].share));
+    for (int i = 0; i < n; i++) {
+        json_t *points = by ? write_points(by, i) : NULL;
+        json_object_set_new(shares, share[i].codelet, points ? points : json_real(share[i].share));
+    }
     return shares;
 }
 
@@ -357,7 +430,7 @@ static json_t *write_gpus(const tess_simulated_gpus *g)
         for (int b = a + 1; b < g->count; b++)
             if (g->pair[a][b]) json_array_append_new(pairs, json_pack("[i, i]", a, b));
     if (pairs) json_object_set_new(json_object_get(root, "peer_link"), "pairs", pairs);
-    json_object_set_new(root, "shares", write_shares(g->matrix_share, g->copy_share, g->share, g->shares));
+    json_object_set_new(root, "shares", write_shares(g->matrix_share, g->copy_share, g->share, g->shares, NULL));
     return root;
 }
 
@@ -368,7 +441,7 @@ tess_status tess_machine_write(const char *path, const tess_simulated *m)
     json_object_set_new(root, "cores", json_integer(m->cores));
     json_object_set_new(root, "memory_gib", json_real((double)m->ram_bytes / GIB));
     write_fields(root, fields, FIELDS, m, m->has_drive ? NULL : "drive_gb_s", m->net.there ? NULL : "network");
-    json_object_set_new(root, "shares", write_shares(m->matrix_share, m->copy_share, m->share, m->shares));
+    json_object_set_new(root, "shares", write_shares(m->matrix_share, m->copy_share, m->share, m->shares, m));
     if (m->gpus.count) json_object_set_new(root, "gpus", write_gpus(&m->gpus));
     if (m->net.there) json_object_set_new(json_object_get(root, "network"), "topology", json_string(m->net.topology));
     if (m->net.rails > 1) json_object_set_new(json_object_get(root, "network"), "rails", json_integer(m->net.rails));

@@ -2,6 +2,7 @@
 #include "bench_impl.h"
 #include "machine_impl.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,12 +59,42 @@ static tess_simulated_share *find_share(tess_simulated *m, const char *codelet)
     return m->shares < TESS_SIMULATED_SHARES ? &m->share[m->shares++] : NULL;
 }
 
+static tess_simulated_point *find_point(tess_simulated *m, int of, tess_cost c)
+{
+    for (int i = 0; i < m->points; i++) {
+        const tess_simulated_point *p = &m->point[i];
+        if (p->of == of && p->rows == c.rows && fabs(p->flops - c.flops) <= 1e-5 * c.flops &&
+            fabs(p->bytes - c.bytes) <= 1e-5 * c.bytes)
+            return &m->point[i];
+    }
+    if (m->points == TESS_SIMULATED_POINTS) return NULL;
+    m->point[m->points] = (tess_simulated_point){.of = of, .flops = c.flops, .bytes = c.bytes, .rows = c.rows};
+    return &m->point[m->points++];
+}
+
+/* What tasks of each codelet reach by their work. */
+static void add_points(tess_simulated *m)
+{
+    tess_profile_shape *shape = tess_alloc(TESS_PROFILE_SHAPES * sizeof *shape);
+    const int n = tess_profile_shapes(shape);
+    for (int k = 0; k < n; k++) {
+        const tess_profile_shape *s = &shape[k];
+        const double bound = (double)s->tasks * tess_simulated_bound(m, s->dtype, s->cost);
+        char name[64];
+        snprintf(name, sizeof name, "%.50s %s", s->name, tess_dtype_name(s->dtype));
+        for (int i = 0; i < m->shares; i++) {
+            if (strcmp(m->share[i].codelet, name) || !(bound > 0) || !(s->busy > 0)) continue;
+            tess_simulated_point *p = find_point(m, i, s->cost);
+            if (p) p->share = fmax(fmax(bound / s->busy, TESS_LEAST_SHARE), p->share);
+        }
+    }
+    free(shape);
+}
+
 /* Of several turns the best: other programs only ever make a codelet slower. */
 static void add_shares(void *machine, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
 {
     tess_simulated *m = machine;
-    uint64_t tasks = 0;
-    double around = 0;
     tess_bench_print(out, b, median, p, steps);
     for (int i = 0; i < p->rows; i++) {
         const tess_profile_row *r = &p->row[i];
@@ -72,14 +103,12 @@ static void add_shares(void *machine, FILE *out, tess_bench_run *b, double media
             tess_simulated_bound(m, r->dtype, (tess_cost){.flops = r->flops, .bytes = r->bytes, .passes = r->bytes});
         snprintf(name, sizeof name, "%.50s %s", r->name, tess_dtype_name(r->dtype));
         tess_simulated_share *share = bound > 0 && r->busy > 0 ? find_share(m, name) : NULL;
-        tasks += r->tasks;
-        around += r->scheduling + r->waiting;
         if (!share) continue;
         snprintf(share->codelet, sizeof share->codelet, "%s", name);
         share->share = fmax(fmax(bound / r->busy, TESS_LEAST_SHARE), share->share);
     }
-    around /= (double)(tasks ? tasks : 1);
-    if (!(m->task_seconds > 0) || around < m->task_seconds) m->task_seconds = around;
+    add_points(m);
+    if (p->around > 0 && (!(m->task_seconds > 0) || p->around < m->task_seconds)) m->task_seconds = p->around;
 }
 
 tess_status tess_bench_machine(const tess_config *c, int steps, const char *path, FILE *out)

@@ -1,12 +1,49 @@
 /* What a machine's rates allow. */
 #include "simulated.h"
 #include <math.h>
+#include <string.h>
 
 double tess_simulated_bound(const tess_simulated *m, tess_dtype t, tess_cost cost)
 {
     const double rate = m->matrix_rate[t == TESS_BF16 ? TESS_BF16 : TESS_F32] / m->cores,
                  copy = m->copy_rate / m->cores;
     return cost.flops > 0 ? cost.flops / rate + cost.passes / copy : cost.bytes / copy;
+}
+
+/* How far a task is from one that was measured; 0: it has the same work, in the six digits of a file. Products of as
+ * many rows, and with as many flops a byte, are near, whatever their size: a weight is packed once for all rows. */
+static double apart(const tess_simulated_point *p, tess_cost c)
+{
+    const double SIZE = 0.1, SAME = 1e-8;
+    const double size = log(c.bytes / p->bytes), flops = p->flops > 0 ? log(c.flops / p->flops) : 0,
+                 rows = p->rows > 0 && c.rows > 0 ? log(c.rows / p->rows) : 0;
+    if (size * size + flops * flops + rows * rows < SAME) return 0;
+    return p->flops > 0 ? rows * rows + (flops - size) * (flops - size) + SIZE * size * size : size * size;
+}
+
+/* Between all points by the squares of how far they are. What comes out is one of the shares or lies between them. */
+static double between(const tess_simulated *m, int codelet, tess_cost cost)
+{
+    double sum = 0, weights = 0;
+    for (int i = 0; i < m->points; i++) {
+        const tess_simulated_point *p = &m->point[i];
+        if (p->of != codelet || (p->flops > 0) != (cost.flops > 0) || !(p->bytes > 0) || !(cost.bytes > 0)) continue;
+        const double d = apart(p, cost);
+        if (!(d > 0)) return p->share;
+        sum += log(p->share) / d;
+        weights += 1 / d;
+    }
+    return weights > 0 ? exp(sum / weights) : 0;
+}
+
+double tess_simulated_share_of(const tess_simulated *m, const char *codelet, tess_cost cost)
+{
+    for (int i = 0; i < m->shares; i++) {
+        if (strcmp(m->share[i].codelet, codelet)) continue;
+        const double share = between(m, i, cost);
+        return share > 0 ? share : m->share[i].share;
+    }
+    return cost.flops > 0 ? m->matrix_share : m->copy_share;
 }
 
 double tess_simulated_gpu_bound(const tess_simulated_gpus *g, tess_dtype t, tess_cost cost)

@@ -25,12 +25,27 @@ struct tess_tally {
     double busy, waiting, scheduling, flops, bytes;
     double alone;
 };
+/* Bodies with the same work, of all workers. */
+struct tess_shape {
+    tess_cost cost;
+    uint64_t tasks;
+    double busy;
+};
+/* From the end of a CPU's body to the begin of its worker's next, where that found its task at its first look: what
+ * StarPU and the runtime take around a body. Written by that worker alone. */
+struct tess_around {
+    double ended, seconds;
+    uint64_t times;
+};
+extern struct tess_around tess_around[TESS_MAX_WORKERS];
 struct tess_codelet_state {
     struct starpu_codelet cl;
     struct starpu_perfmodel model;
     char symbol[64];
     const tess_codelet *owner;
     struct tess_tally tally[TESS_MAX_WORKERS];
+    struct tess_shape shape[TESS_PROFILE_SHAPES_OF_ONE];
+    int shapes;
     struct tess_codelet_state *next;
 };
 /* All codelets that were submitted since the start. */

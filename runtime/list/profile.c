@@ -9,7 +9,11 @@ static double since;
 
 void tess_profile_reset(void)
 {
-    for (struct tess_codelet_state *s = tess_codelets; s; s = s->next) memset(s->tally, 0, sizeof s->tally);
+    for (struct tess_codelet_state *s = tess_codelets; s; s = s->next) {
+        memset(s->tally, 0, sizeof s->tally);
+        s->shapes = 0;
+    }
+    memset(tess_around, 0, sizeof tess_around);
     tess_submit_seconds = 0;
     since = tess_seconds();
 }
@@ -47,6 +51,25 @@ void tess_profile_read(tess_profile *p)
         p->flops += r.flops;
         if (r.tasks && p->rows < (int)(sizeof p->row / sizeof p->row[0])) p->row[p->rows++] = r;
     }
+    uint64_t times = 0;
+    for (int w = 0; w < TESS_MAX_WORKERS; w++) {
+        p->around += tess_around[w].seconds;
+        times += tess_around[w].times;
+    }
+    if (times) p->around /= (double)times;
     p->idle = p->wall * tess_lost_workers() - p->busy - p->waiting - p->scheduling;
     qsort(p->row, (size_t)p->rows, sizeof p->row[0], longest_first);
+}
+
+int tess_profile_shapes(tess_profile_shape out[TESS_PROFILE_SHAPES])
+{
+    int n = 0;
+    for (const struct tess_codelet_state *s = tess_codelets; s; s = s->next)
+        for (int i = 0; i < s->shapes && n < TESS_PROFILE_SHAPES; i++)
+            out[n++] = (tess_profile_shape){.name = s->owner->name,
+                                            .dtype = s->owner->dtype,
+                                            .cost = s->shape[i].cost,
+                                            .tasks = s->shape[i].tasks,
+                                            .busy = s->shape[i].busy};
+    return n;
 }

@@ -12,6 +12,7 @@
 #include "list_impl.h"
 #include "tiles_impl.h"
 #include "trace_impl.h"
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,11 +86,43 @@ static void fill_views(tess_view *view, void *buffers[], const tess_task *t, int
     fill_scratch(view, t, worker);
 }
 
+struct tess_around tess_around[TESS_MAX_WORKERS];
+
+static void count_around(int worker, double begin, double end)
+{
+    struct tess_around *a = &tess_around[worker];
+    if (!tess_idle_rested() && a->ended > 0) {
+        a->seconds += begin - a->ended;
+        a->times++;
+    }
+    a->ended = end;
+}
+
+/* A lock that is held for a look at few numbers; only while times are kept. */
+static void count_shape(const tess_task *t, double seconds, uint64_t tasks)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    struct tess_codelet_state *s = t->cl->state;
+    const tess_cost c = tess_task_cost(t);
+    int i = 0;
+    pthread_mutex_lock(&lock);
+    while (i < s->shapes && (s->shape[i].cost.flops != c.flops || s->shape[i].cost.bytes != c.bytes ||
+                             s->shape[i].cost.passes != c.passes || s->shape[i].cost.rows != c.rows))
+        i++;
+    if (i < TESS_PROFILE_SHAPES_OF_ONE) {
+        if (i == s->shapes) s->shape[s->shapes++] = (struct tess_shape){.cost = c};
+        s->shape[i].tasks += tasks;
+        s->shape[i].busy += seconds;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 /* What others did of a body is theirs. */
 static void helped(const void *task, int worker, double begin, double end)
 {
     const tess_task *t = task;
     t->cl->state->tally[worker].busy += end - begin;
+    if (profiles) count_shape(t, end - begin, 0);
     if (tess_traces()) tess_timeline_helped(t, worker, begin, end);
 }
 
@@ -126,6 +159,10 @@ static void run_cpu(void *buffers[], void *arg)
     tally->busy += end - start - parts.waited;
     tally->alone += end - start - parts.waited - parts.shared + parts.longest;
     count(tally, t);
+    if (profiles) {
+        count_shape(t, end - start - parts.waited, 1);
+        count_around(worker, start, end);
+    }
     if (counts) tess_lost_works(-1);
 }
 

@@ -30,6 +30,7 @@ static bool (*help)(int worker);
 static _Thread_local struct {
     unsigned seen;
     int looks, us;
+    bool rested;
 } mine;
 
 static void sleep_while(unsigned seen, int us)
@@ -44,6 +45,7 @@ static unsigned rest(void *unused)
 {
     (void)unused;
     const unsigned now = atomic_load(&events);
+    mine.rested = true;
     if (help && help(starpu_worker_get_id())) {
         mine.looks = 0;
         mine.us = LEAST_US;
@@ -76,6 +78,13 @@ void tess_idle_help(int most)
 unsigned tess_idle_events(void)
 {
     return atomic_load(&events) / EVENT;
+}
+
+bool tess_idle_rested(void)
+{
+    const bool rested = mine.rested;
+    mine.rested = false;
+    return rested;
 }
 
 void tess_idle_helper(bool (*with)(int worker))

@@ -123,6 +123,8 @@ void tess_idle_stop(void);
 void tess_idle_wake(void);
 /* Returns how often that was said, about. */
 unsigned tess_idle_events(void);
+/* Says whether this worker looked for a task and found none since it was last asked. */
+bool tess_idle_rested(void);
 /* Says what a worker without a task may do before it sleeps, in no body: true, it did something. NULL: nothing. */
 void tess_idle_helper(bool (*with)(int worker));
 /* Says, from any thread, that there are parts to help with, to so many of those who sleep. */

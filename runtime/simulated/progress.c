@@ -106,6 +106,12 @@ void tess_idle_help(int most)
     }
 }
 
+/* What is around a body is the machine's, and nobody measures it here. */
+bool tess_idle_rested(void)
+{
+    return true;
+}
+
 void tess_idle_helper(bool (*with)(int worker))
 {
     help = with;
@@ -170,11 +176,16 @@ void tess_simulated_choose(const tess_task *t)
     free(offset);
 }
 
-/* The share of the machine's rates that the codelet was seen to reach, or else what its like do. */
+static void name_of(const tess_codelet *cl, char name[64])
+{
+    snprintf(name, 64, "%.50s %s", cl->name, tess_dtype_name(cl->dtype));
+}
+
+/* The share of a GPU's rates that the codelet is said to reach, or else what its like do. */
 static double share_of(const tess_simulated_share *share, int shares, const tess_codelet *cl, double others)
 {
     char name[64];
-    snprintf(name, sizeof name, "%s %s", cl->name, tess_dtype_name(cl->dtype));
+    name_of(cl, name);
     for (int i = 0; i < shares; i++)
         if (!strcmp(share[i].codelet, name)) return share[i].share;
     return others;
@@ -184,8 +195,9 @@ static double seconds_of(const tess_task *t)
 {
     const tess_simulated *m = tess_simulated_machine();
     const tess_cost cost = tess_task_cost(t);
-    const double others = cost.flops > 0 ? m->matrix_share : m->copy_share;
-    return tess_simulated_bound(m, t->cl->dtype, cost) / share_of(m->share, m->shares, t->cl, others);
+    char name[64];
+    name_of(t->cl, name);
+    return tess_simulated_bound(m, t->cl->dtype, cost) / tess_simulated_share_of(m, name, cost);
 }
 
 static double gpu_seconds_of(const tess_task *t)

@@ -2,7 +2,9 @@
  * one process, its files, its sweeps, its ends. */
 #define CHECK_MAIN
 #include "simulate.h"
+#include "train.h"
 #include <dirent.h>
+#include <math.h>
 #include <sys/stat.h>
 
 TEST(a_step_has_the_tasks_and_bytes_that_it_has_here)
@@ -172,6 +174,60 @@ TEST(policies_of_starpu_act)
     }
 }
 
+/* Two cores of 5 GFLOP/s and 0.5 GB/s each. */
+TEST(a_share_by_work_lies_between_those_that_were_measured)
+{
+    tess_simulated m;
+    write_text("points.json", MACHINE(2, ", \"shares\": {\"products\": 0.3, \"copies\": 0.1, \"add f32\": 0.7,\n"
+                                         "\"linear f32\": {\"all\": 0.5, \"1 GFLOP 10 MB 256 rows\": 0.4, "
+                                         "\"4 GFLOP 40 MB 1024 rows\": 0.9},\n"
+                                         "\"norm f32\": {\"all\": 0.5, \"1 MB\": 0.2, \"8 MB\": 0.6}}"));
+    CHECK_EQ(tess_machine_read("points.json", &m), TESS_OK);
+    const tess_cost measured = {.flops = 4e9, .bytes = 40e6, .rows = 1024},
+                    between = {.flops = 2e9, .bytes = 20e6, .rows = 512},
+                    as_wide = {.flops = 4e9, .bytes = 40e6, .rows = 512},
+                    far = {.flops = 4e15, .bytes = 40e9, .rows = 1}, copied = {.bytes = 2e6};
+    CHECK_NEAR(tess_simulated_share_of(&m, "linear f32", measured), 0.9, 1e-12);
+    /* As far from the one as from the other: the root of 0.4 x 0.9. */
+    CHECK_NEAR(tess_simulated_share_of(&m, "linear f32", between), 0.6, 1e-12);
+    CHECK_NEAR(tess_simulated_bound(&m, TESS_F32, between) / tess_simulated_share_of(&m, "linear f32", between),
+               0.4 / 0.6, 1e-12);
+    /* Half the rows: 1 square of log 2 from the second, 1 + 0.1 x 4 from the first. */
+    CHECK_NEAR(tess_simulated_share_of(&m, "linear f32", as_wide), exp((log(0.4) / 1.4 + log(0.9)) / (1 + 1 / 1.4)),
+               1e-12);
+    CHECK(tess_simulated_share_of(&m, "linear f32", far) > 0.4);
+    CHECK(tess_simulated_share_of(&m, "linear f32", far) < 0.9);
+    /* One square from 1 MB and four from 8 MB: 0.2 to the 0.8 times 0.6 to the 0.2. */
+    CHECK_NEAR(tess_simulated_share_of(&m, "norm f32", copied), pow(0.2, 0.8) * pow(0.6, 0.2), 1e-12);
+    /* Without a point that is like it a codelet has one share; without any that of its like. */
+    CHECK_NEAR(tess_simulated_share_of(&m, "norm f32", between), 0.5, 1e-12);
+    CHECK_NEAR(tess_simulated_share_of(&m, "add f32", copied), 0.7, 1e-12);
+    CHECK_NEAR(tess_simulated_share_of(&m, "gelu f32", copied), 0.1, 1e-12);
+    CHECK_NEAR(tess_simulated_share_of(&m, "gelu f32", between), 0.3, 1e-12);
+    /* What is written is read again. */
+    tess_simulated again;
+    CHECK_EQ(tess_machine_write("again.json", &m), TESS_OK);
+    CHECK_EQ(tess_machine_read("again.json", &again), TESS_OK);
+    CHECK_EQ(again.points, 4);
+    CHECK_NEAR(tess_simulated_share_of(&again, "linear f32", as_wide),
+               tess_simulated_share_of(&m, "linear f32", as_wide), 1e-9);
+}
+
+TEST(one_share_by_work_is_as_good_as_one_share)
+{
+    SIMULATE_SETUP();
+    write_text("slow.json", MACHINE(2, ", \"shares\": {\"linear_forward f32\": 0.0085}"));
+    RUN("simulate", "run.json", "--machine", "slow.json");
+    EXPECT_DONE();
+    char *first = strdup(ran.out);
+    write_text("slow.json", MACHINE(2, ", \"shares\": {\"linear_forward f32\": {\"all\": 0.5, "
+                                       "\"1 GFLOP 10 MB 64 rows\": 0.0085}}"));
+    RUN("simulate", "run.json", "--machine", "slow.json");
+    EXPECT_DONE();
+    CHECK_NEAR(behind(ran.out, "\nstep      "), behind(first, "\nstep      "), 2e-6);
+    free(first);
+}
+
 TEST(a_codelets_share_is_that_of_its_file)
 {
     SIMULATE_SETUP();
@@ -193,7 +249,8 @@ TEST(a_codelets_share_is_that_of_its_file)
     struct stat st;
     CHECK(!stat("here.json", &st) && (st.st_mode & 0777) == 0644); /* others may read it */
     here = read_file("here.json", NULL);
-    CHECK_HAS(here, "\"linear_forward f32\"");
+    CHECK_HAS(here, "\"linear_forward f32\": {\n            \"all\": ");
+    CHECK_HAS(here, " rows\": ");
     CHECK_HAS(here, "\"about\": \"the one below the desk\"");
     free(here);
     RUN("info", "--machine", "nowhere/here.json");
@@ -348,6 +405,19 @@ TEST(what_is_no_machine_is_one_line)
         {MACHINE(2, ", \"network\": {\"gb_s\": 1, \"latency_us\": 1, \"topology\": \"fat tree\"}"),
          "nodes_per_switch: missing"},
         {MACHINE(2, ", \"shares\": {\"add_forward f32\": -1}"), "shares.add_forward f32: -1, expected a number"},
+        {MACHINE(2, ", \"shares\": {\"add_forward f32\": {\"all\": 0}}"),
+         "shares.add_forward f32.all: 0, expected a number"},
+        {MACHINE(2, ", \"shares\": {\"add_forward f32\": {\"2 MB\": 0.5}}"),
+         "shares.add_forward f32.all: missing, expected a number"},
+        {MACHINE(2, ", \"shares\": {\"add_forward f32\": {\"all\": 1, \"2 MB\": \"x\"}}"),
+         "shares.add_forward f32.2 MB: \"x\", expected a number"},
+        {MACHINE(2, ", \"shares\": {\"add_forward f32\": {\"all\": 1, \"2 KB\": 1}}"),
+         "shares.add_forward f32.2 KB: 1, expected the work of a task"},
+        {MACHINE(2, ", \"shares\": {\"add_forward f32\": {\"all\": 1, \"-1 GFLOP 2 MB\": 1}}"),
+         "-1 GFLOP 2 MB: 1, expected the work of a task"},
+        {MACHINE(2, ", \"shares\": {\"add_forward f32\": {\"all\": 1, \"1 GFLOP 2 MB 3 rows more\": 1}}"),
+         "expected the work of a task"},
+        {MACHINE(2, ", \"shares\": {\"products\": {\"all\": 1}}"), "shares.products: {\"all\":1}, expected a number"},
         {MACHINE(2, ", \"gpus\": 8"), "gpus: 8, expected an object"},
         {MACHINE(2, ", \"gpus\": {\"count\": 17}"), "gpus.count: 17, expected a whole number from 1 to 16"},
         {MACHINE(2, ", \"gpus\": {\"conut\": 1}"), "unknown key gpus.conut (did you mean count?)"},
