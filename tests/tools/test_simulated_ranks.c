@@ -482,6 +482,41 @@ TEST(weights_come_once_for_all_micro_batches)
     CHECK(held[1] < 2 * held[0] + (1 << 20)); /* and no more of them lie in RAM */
 }
 
+/* Stages with as much to do each, on a machine where nothing but that takes time: a stage waits as the paper has it.
+ * Without a pipeline ranks wait for next to nothing. */
+TEST(the_bubble_is_that_of_the_paper)
+{
+    static const struct {
+        const char *ranks, *pipeline, *interleave, *batch;
+        double paper;
+    } cases[] = {{"2", "2", "1", "4", 1 / 4.},  {"2", "2", "1", "16", 1 / 16.}, {"4", "4", "1", "8", 3 / 8.},
+                 {"4", "4", "2", "8", 3 / 16.}, {"4", "4", "4", "8", 3 / 32.},  {"4", "2", "1", "16", 1 / 8.},
+                 {"4", "1", "1", "16", 0}};
+    SIMULATE_SETUP();
+    write_text("ideal.json",
+               "{\"name\": \"ideal\", \"cores\": 1, \"memory_gib\": 64, \"copy_gb_s\": 100000, \"task_us\": 0,\n"
+               " \"matrix_gflops\": {\"fp32\": 10, \"bf16\": 20},\n"
+               " \"network\": {\"gb_s\": 100000, \"latency_us\": 0.001}}\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char pipeline[64], interleave[64], batch[64];
+        snprintf(pipeline, sizeof pipeline, "parallel.pipeline=%s", cases[i].pipeline);
+        snprintf(interleave, sizeof interleave, "parallel.interleave=%s", cases[i].interleave);
+        snprintf(batch, sizeof batch, "train_batch_size=%s", cases[i].batch);
+        RUN("simulate", "run.json", "--machine", "ideal.json", "--nodes", cases[i].ranks, "--steps", "1", pipeline,
+            interleave, batch, "train_micro_batch_size_per_gpu=1", "gradient_clipping=0", "data.seq_length=128",
+            "model={\"model_type\": \"gpt2\", \"n_layer\": 16, \"n_embd\": 256, \"n_head\": 4, \"vocab_size\": 64, "
+            "\"n_positions\": 128}");
+        EXPECT_DONE();
+        const double share = behind(ran.out, "while no message moves, for ") / 100,
+                     paper = behind(ran.out, "that tasks take; on paper ") / 100;
+        CHECK_NEAR(paper, cases[i].paper, 0.0006); /* it has one digit */
+        if (!(share >= 0 && fabs(share - paper) < 0.01))
+            CHECK_SAY("%s stages, %s chunks, %s sequences: %.3f, and %.3f on paper", cases[i].pipeline,
+                      cases[i].interleave, cases[i].batch, share, paper);
+        CHECK(share >= 0 && fabs(share - paper) < 0.01);
+    }
+}
+
 /* Two pipelines of four stages, whose gradients meet over a slow network: a stage waits for those of none but its own.
  */
 TEST(a_stage_sends_what_others_wait_for_before_its_gradients)
