@@ -437,6 +437,24 @@ TEST(what_a_link_carries_takes_its_bytes_by_its_rate)
     }
 }
 
+/* Ranks of tensor parallelism have what goes from stage to stage alike: over the network it goes once. */
+TEST(what_all_ranks_of_a_stage_have_goes_once_to_the_next)
+{
+    static const char network[] = ", \"network\": {\"gb_s\": 100, \"latency_us\": 1}";
+    SIMULATE_SETUP();
+    double far[2];
+    write_gpu_node("one.json", 1, HOST, network);
+    write_gpu_node("two.json", 2, NVLINK, network);
+    for (int i = 0; i < 2; i++) {
+        RUN("simulate", "run.json", "--machine", i ? "two.json" : "one.json", "--nodes", "2", "--steps", "1",
+            "parallel.pipeline=2", i ? "parallel.tensor=2" : "parallel.tensor=1");
+        EXPECT_DONE();
+        far[i] = behind(ran.out, "of all ranks, ");
+    }
+    CHECK(far[0] > 0);
+    CHECK_NEAR(far[1], far[0], far[0] / 50);
+}
+
 /* Two nodes of two GPUs, of which one of each is at either end of what goes between them: half of the rails. */
 TEST(a_gpu_has_its_rail)
 {
