@@ -171,6 +171,10 @@ void tess_lower_give_up(tess_lower *L, tess_tensor *p);
 void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind);
 /* A whole tile goes to a rank or comes from it. */
 void tess_lower_message(tess_lower *L, tess_use use, int peer, int tag, bool sends);
+/* The same of a tile that all ranks of the tensor dimension have alike, each with a peer in another section. Each sends
+ * a run of it, and the receivers give each other theirs: so it goes once over the network between their nodes, and not
+ * once for each rank. */
+void tess_lower_cross(tess_lower *L, tess_use use, int peer, int tag, bool sends);
 /* Ends a step for a parameter of several sections. */
 void tess_lower_tied(tess_lower *L, tess_tensor *p);
 /* Its weight goes to the other sections. */

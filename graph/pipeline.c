@@ -213,7 +213,8 @@ static void cross(tess_lower *L, const tess_tensor *t, int section, bool sends, 
             } else
                 use = tess_grad_write(L, t, i, &(bool){0});
         }
-        tess_lower_message(L, use, rank_of_section(L, section), (int)(TESS_TAGS_PIPELINE + tag), sends);
+        (t->apart ? tess_lower_message : tess_lower_cross)(L, use, rank_of_section(L, section),
+                                                           (int)(TESS_TAGS_PIPELINE + tag), sends);
         if (!acc) continue;
         tess_use to = tess_grad_write(L, t, i, &acc);
         tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = tess_rows(L, t, i) * tess_width(t), .acc = true);

@@ -468,6 +468,34 @@ void tess_lower_all_sum(tess_lower *L, tess_tile *t, int64_t n, tess_dtype type)
     free(use);
 }
 
+/* The t-th of the dimension's ranks sends the t-th run of it. */
+void tess_lower_cross(tess_lower *L, tess_use use, int peer, int tag, bool sends)
+{
+    enum { UNIT = 64 };
+    const size_t ranks = (size_t)L->grid->tensor, mine = (size_t)tess_grid_tensor(L->grid),
+                 bytes = tess_tile_bytes(use.tile), units = bytes / UNIT;
+    if (ranks == 1 || units < ranks) {
+        tess_lower_message(L, use, peer, tag, sends);
+        return;
+    }
+#define BEGINS(r) ((r) == ranks ? bytes : units * (r) / ranks * UNIT)
+    const size_t first = BEGINS(mine), own = BEGINS(mine + 1) - first;
+    struct message run = message(L, 1, 1);
+    add_span(&run, use, peer, tag, sends, first, own);
+    emit_message(L, &run);
+    if (sends) return;
+    const int others_tag = next_tag(L);
+    struct message all = message(L, 2 * L->grid->tensor, 1);
+    const tess_use whole = {use.tile, TESS_RW};
+    for (size_t r = 0; r < ranks; r++) {
+        if (r == mine) continue;
+        add_span(&all, whole, rank_of_tensor(L, (int)r), others_tag, true, first, own);
+        add_span(&all, whole, rank_of_tensor(L, (int)r), others_tag, false, BEGINS(r), BEGINS(r + 1) - BEGINS(r));
+    }
+#undef BEGINS
+    emit_message(L, &all);
+}
+
 void tess_lower_tensor_tell(tess_lower *L, tess_tile *t, int from)
 {
     int mine = tess_grid_tensor(L->grid), tag = next_tag(L);

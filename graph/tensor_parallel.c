@@ -240,7 +240,10 @@ static void cut_region(tess_graph *g, const struct region *r, int64_t units)
         if (r->behind[k]) cut_columns(g, n, units);
     }
     for (int k = 0; k < g->tensors; k++)
-        if (r->tensor[k]) g->tensor[k]->dim[2] = g->tensor[k]->dim[2] / units * (end - first);
+        if (r->tensor[k]) {
+            g->tensor[k]->dim[2] = g->tensor[k]->dim[2] / units * (end - first);
+            g->tensor[k]->apart = true;
+        }
     for (int k = 0; k < g->nodes; k++)
         if (r->node[k] && g->node[k]->op->units.keep) g->node[k]->op->units.keep(g->node[k], units, first, end);
 }
@@ -311,6 +314,8 @@ static void add_leave(tess_graph *g, int k)
 {
     tess_tensor *part = g->node[k]->out;
     tess_node *leave = insert(g, k + 1, &tess_op_leave, part, g->node[k]->block);
+    part->apart = true;
+    leave->out->apart = false;
     for (int i = k + 2; i < g->nodes; i++)
         for (int j = 0; j < g->node[i]->inputs; j++)
             if (g->node[i]->in[j] == part) g->node[i]->in[j] = leave->out;
@@ -324,6 +329,7 @@ static void add_enter(tess_graph *g, tess_node *const *node, int n, tess_tensor 
     for (int k = 0; k < n; k++) {
         if (node[k]->in[0] != x) continue;
         if (first < 0) enter = insert(g, first = node[k]->id, &tess_op_enter, x, node[k]->block);
+        enter->out->apart = true;
         node[k]->in[0] = enter->out;
     }
 }

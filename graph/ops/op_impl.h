@@ -30,6 +30,7 @@ struct tess_tensor {
     int64_t dim[3];          /* (B, T, C), (B, T), (rows, columns), (rows): what this rank has of them */
     tess_node *producer;     /* NULL for inputs and parameters */
     struct tess_range *ids;  /* of an input: the values that ops over it can take */
+    bool apart;              /* ranks of the tensor dimension have parts of it, or of its gradient */
     tess_cut *cut;           /* of a parameter, as is: */
     struct tess_param *held; /* what it is made of at run time (param_impl.h) */
 };

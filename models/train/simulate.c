@@ -18,6 +18,7 @@ struct told {
     int64_t own[TESS_OVER_COUNT], over[TESS_OVER_COUNT]; /* of this rank, and of all, by what they went over */
     double network;                                      /* seconds a step of the busiest link of a node into it */
     double moving, exposed; /* seconds of all steps without work while bytes moved, while messages were under way */
+    double busy, still;     /* shares of the step with a task; without one while no bytes moved */
     double real;            /* when the simulation began */
     uint64_t tasks;         /* of all ranks, in all steps */
 };
@@ -149,7 +150,8 @@ static void print_busy(FILE *out, const tess_bench_run *b, struct told *t, doubl
     t->gpu_busy = gpus ? p->busy : 0;
     for (int i = 0; i < p->rows; i++) t->core_busy += p->row[i].busy;
     t->core_busy = fmax(0, t->core_busy - t->gpu_busy);
-    const double busy = mean_of(p->busy / all), waits = mean_of((p->waiting + p->scheduling) / all),
+    t->busy = mean_of(p->busy / all);
+    const double busy = t->busy, waits = mean_of((p->waiting + p->scheduling) / all),
                  idle = mean_of(fmax(0, p->idle) / all), cores = mean_of(t->core_busy / (p->wall * t->workers));
     if (gpus) /* tiles come while kernels run, so waits are no share of the rest */
         fprintf(out, "GPUs      busy %.1f%%, idle %.1f%%; %.2f TFLOP/s a GPU\ncores     busy %.1f%%\n", 100 * busy,
@@ -187,6 +189,22 @@ static void count_messages(struct told *t, double wall, int steps)
     t->network = t->part->nodes > 1 ? longest_of(most * rails / t->part->net.rate) : 0;
     t->moving = mean_of(tess_message_moving() / wall);
     t->exposed = mean_of(t->exposed / wall);
+    t->still = mean_of(tess_still_seconds() / wall);
+}
+
+/* Beside the time that tasks take, as the paper has it, where all stages have the same to do and nothing else is waited
+ * for. */
+static void print_bubble(FILE *out, const tess_run *r, const struct told *t)
+{
+    const int64_t stages = r->c->parallel.pipeline, chunks = r->c->parallel.interleave,
+                  micros = r->micro / (tess_ranks() / (r->c->parallel.tensor * stages));
+    fprintf(out,
+            "bubble    %s are without a task, while no message moves, for %.1f%% of the time that tasks take; on paper "
+            "%.1f%%: "
+            "(%lld - 1) stages / (%lld chunks x %lld micro-batches)\n",
+            tess_gpus() ? "GPUs" : "cores", 100 * t->still / t->busy,
+            100 * (double)(stages - 1) / (double)(chunks * micros), (long long)stages, (long long)chunks,
+            (long long)micros);
 }
 
 static void print_messages(FILE *out, const struct told *t, int steps)
@@ -304,6 +322,7 @@ static void tell(void *of, FILE *out, tess_bench_run *b, double median, const te
     if (tess_ranks() > 1) {
         count_messages(t, p->wall, steps);
         print_messages(out, t, steps);
+        print_bubble(out, &b->run, t);
     }
     print_bounds(out, b, t, median, steps);
     print_table(out, p, all, steps);

@@ -11,7 +11,7 @@ static struct {
     bool counts;
     atomic_int working;
     int under_way[TESS_CAUSE_COUNT];
-    double looked, lost[TESS_CAUSE_COUNT], messages;
+    double looked, lost[TESS_CAUSE_COUNT], messages, still;
 } count = {.workers = 1};
 
 void tess_lost_start(int workers, bool counts)
@@ -21,7 +21,7 @@ void tess_lost_start(int workers, bool counts)
     count.counts = counts;
     count.working = 0;
     count.looked = tess_seconds();
-    count.messages = 0;
+    count.messages = count.still = 0;
     for (int c = 0; c < TESS_CAUSE_COUNT; c++) count.under_way[c] = 0, count.lost[c] = 0;
     tess_progress_unlock();
 }
@@ -41,6 +41,8 @@ static void look(void)
     for (int c = 0; c < TESS_CAUSE_COUNT; c++) /* two tiers share what both may have been waited for */
         if (count.under_way[c] > 0) count.lost[c] += both && c < TESS_FOR_MESSAGES ? lost / 2 : lost;
     if (count.under_way[TESS_FOR_MESSAGES] > 0) count.messages += passed;
+    if (count.under_way[TESS_FOR_BYTES] == 0)
+        count.still += lost; /* a tile may wait for a task that waits for a rank */
     count.looked = now;
 }
 
@@ -106,4 +108,9 @@ void tess_message_seconds(double *under_way, double *exposed)
 double tess_message_moving(void)
 {
     return take(&count.lost[TESS_FOR_BYTES]);
+}
+
+double tess_still_seconds(void)
+{
+    return take(&count.still);
 }

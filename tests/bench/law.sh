@@ -2,12 +2,14 @@
 
 # law DATA MICRO PIPELINE SEQUENCES STEP...: prints the seconds of a step of so many sequences, and "~" behind them where
 # they are those of a line: once a pipeline is full each micro-batch more takes as long as the one before it. STEP with a
-# number of sequences behind it prints the seconds of a step of those, or why there are none.
+# number of sequences behind it prints the seconds of a step of those, or why there are none. Chunks of a stage are
+# gone through with as many micro-batches at a time as there are stages, so with more than one it is whole groups.
 law() {
     local data=$1 micro=$2 pipeline=$3 all=$(($4 / ($1 * $2))) a b
     shift 4
-    local one=$((pipeline > 4 ? pipeline : 4))
-    local two=$((one + 8))
+    local one=$((pipeline > 4 ? pipeline : 4)) more=8
+    [[ "$*" != *parallel.interleave=* ]] || more=$one
+    local two=$((one + more))
     if [ "$all" -gt $((two + 8)) ]; then
         a=$("$@" $((data * micro * one))) || { echo "$a"; return 1; }
         b=$("$@" $((data * micro * two))) || { echo "$b"; return 1; }

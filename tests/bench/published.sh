@@ -55,24 +55,28 @@ row() {
         printf "%-22s %6d %9.3f%1s %5.0f TFLOP/s %5.0f TFLOP/s %7.2f %9d\n", name, gpus, s[1], s[2], f, p, f / p, took }'
 }
 only=("$@")
-# Narayanan et al. 2021, table 1: TFLOP/s a GPU of A100s, 8 a node, HDR InfiniBand. Micro-batches are not said there: 1, or 4 below
-# 10 billion parameters.
-row megatron-1.7b 137 dgx-a100 4 8 24 2304 24 2048 1 1 512 4
-row megatron-3.6b 138 dgx-a100 8 8 30 3072 32 2048 2 1 512 4
-row megatron-7.5b 142 dgx-a100 16 8 36 4096 32 2048 4 1 512 4
-row megatron-18b 135 dgx-a100 32 8 40 6144 48 2048 8 1 1024 4
+# Narayanan et al. 2021, table 1 (images/cases_april2021.png of github.com/NVIDIA/Megatron-LM): TFLOP/s a GPU of A100s, 8 a
+# node, HDR InfiniBand. Micro-batches and chunks of a stage are those of its examples/sc21/run_table_1.sh.
+row megatron-1.7b 137 dgx-a100 4 8 24 2304 24 2048 1 1 512 16
+row megatron-3.6b 138 dgx-a100 8 8 30 3072 32 2048 2 1 512 16
+row megatron-7.5b 142 dgx-a100 16 8 36 4096 32 2048 4 1 512 16
+row megatron-18b 135 dgx-a100 32 8 40 6144 48 2048 8 1 1024 8
 row megatron-39b 138 dgx-a100 64 8 48 8192 64 2048 8 2 1536 4
-row megatron-76b 140 dgx-a100 128 8 60 10240 80 2048 8 4 1792 2
-row megatron-145b 148 dgx-a100 192 8 80 12288 96 2048 8 8 2304 2
-row megatron-310b 155 dgx-a100 240 8 96 16384 128 2048 8 16 2160 1
-row megatron-530b 163 dgx-a100 315 8 105 20480 128 2048 8 35 2520 1
+row megatron-76b 140 dgx-a100 128 8 60 10240 80 2048 8 4 1792 2 parallel.interleave=3
+row megatron-145b 148 dgx-a100 192 8 80 12288 96 2048 8 8 2304 2 parallel.interleave=2
+row megatron-310b 155 dgx-a100 240 8 96 16384 128 2048 8 16 2160 1 parallel.interleave=2
+row megatron-530b 163 dgx-a100 315 8 105 20480 128 2048 8 35 2520 1 parallel.interleave=3
 row megatron-1t 163 dgx-a100 384 8 128 25600 160 2048 8 64 3072 1
-# DeepSpeed's ZeRO-3 Offload on one V100 with 1.5 TB of RAM, by its figure: sequences of 1024, 32 of them at a time.
+# DeepSpeed's ZeRO-3 Offload on one V100 with 1.5 TB of RAM, read off figure 3 of docs/_posts/2021-03-08-zero3-offload.md
+# (github.com/microsoft/DeepSpeed; 48.3, 47.1, 45.9, 43.4). Neither shapes nor batches are said: sequences of 1024, 32 of
+# them at a time, are assumed.
 row zero3-offload-10b 48 v100 1 1 50 4096 32 1024 1 1 32 32
 row zero3-offload-13b 47 v100 1 1 65 4096 32 1024 1 1 32 32
 row zero3-offload-20b 46 v100 1 1 25 8192 64 1024 1 1 32 32
 row zero3-offload-40b 43 v100 1 1 50 8192 64 1024 1 1 32 32
-# ZeRO-Infinity, 1T on DGX-2s, tensor parallelism of 4; 5 sequences a GPU. Stage 3, all states on the nodes' drives.
+# ZeRO-Infinity, 1T on DGX-2s, measured on the slides of SC21 (docs/assets/files/SC21-ZeRO-Infinity.pdf there, 15 and 16): 2.81
+# PFLOP/s with 64 GPUs, 25.03 with 512. Layers, width, tensor parallelism of 4 and 5 sequences a GPU are quoted from memory of the
+# paper, and not on the slides. Stage 3, all states on the nodes' drives.
 infinity() { row "$@" zero_optimization.stage=3 zero_optimization.offload_optimizer.device=nvme zero_optimization.offload_param.device=nvme memory.path=nowhere; }
 infinity infinity-1t-64 44 dgx2-v100 4 16 128 25600 160 1024 4 1 320 20
 infinity infinity-1t-512 49 dgx2-v100 32 16 128 25600 160 1024 4 1 2560 20

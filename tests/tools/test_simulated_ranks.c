@@ -437,6 +437,24 @@ TEST(what_a_link_carries_takes_its_bytes_by_its_rate)
     }
 }
 
+/* Ranks of tensor parallelism have what goes from stage to stage alike: over the network it goes once. */
+TEST(what_all_ranks_of_a_stage_have_goes_once_to_the_next)
+{
+    static const char network[] = ", \"network\": {\"gb_s\": 100, \"latency_us\": 1}";
+    SIMULATE_SETUP();
+    double far[2];
+    write_gpu_node("one.json", 1, HOST, network);
+    write_gpu_node("two.json", 2, NVLINK, network);
+    for (int i = 0; i < 2; i++) {
+        RUN("simulate", "run.json", "--machine", i ? "two.json" : "one.json", "--nodes", "2", "--steps", "1",
+            "parallel.pipeline=2", i ? "parallel.tensor=2" : "parallel.tensor=1");
+        EXPECT_DONE();
+        far[i] = behind(ran.out, "of all ranks, ");
+    }
+    CHECK(far[0] > 0);
+    CHECK_NEAR(far[1], far[0], far[0] / 50);
+}
+
 /* Two nodes of two GPUs, of which one of each is at either end of what goes between them: half of the rails. */
 TEST(a_gpu_has_its_rail)
 {
@@ -480,6 +498,41 @@ TEST(weights_come_once_for_all_micro_batches)
     CHECK(sent[0] > 0);
     CHECK(sent[1] < 1.2 * sent[0]);
     CHECK(held[1] < 2 * held[0] + (1 << 20)); /* and no more of them lie in RAM */
+}
+
+/* Stages with as much to do each, on a machine where nothing but that takes time: a stage waits as the paper has it.
+ * Without a pipeline ranks wait for next to nothing. */
+TEST(the_bubble_is_that_of_the_paper)
+{
+    static const struct {
+        const char *ranks, *pipeline, *interleave, *batch;
+        double paper;
+    } cases[] = {{"2", "2", "1", "4", 1 / 4.},  {"2", "2", "1", "16", 1 / 16.}, {"4", "4", "1", "8", 3 / 8.},
+                 {"4", "4", "2", "8", 3 / 16.}, {"4", "4", "4", "8", 3 / 32.},  {"4", "2", "1", "16", 1 / 8.},
+                 {"4", "1", "1", "16", 0}};
+    SIMULATE_SETUP();
+    write_text("ideal.json",
+               "{\"name\": \"ideal\", \"cores\": 1, \"memory_gib\": 64, \"copy_gb_s\": 100000, \"task_us\": 0,\n"
+               " \"matrix_gflops\": {\"fp32\": 10, \"bf16\": 20},\n"
+               " \"network\": {\"gb_s\": 100000, \"latency_us\": 0.001}}\n");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char pipeline[64], interleave[64], batch[64];
+        snprintf(pipeline, sizeof pipeline, "parallel.pipeline=%s", cases[i].pipeline);
+        snprintf(interleave, sizeof interleave, "parallel.interleave=%s", cases[i].interleave);
+        snprintf(batch, sizeof batch, "train_batch_size=%s", cases[i].batch);
+        RUN("simulate", "run.json", "--machine", "ideal.json", "--nodes", cases[i].ranks, "--steps", "1", pipeline,
+            interleave, batch, "train_micro_batch_size_per_gpu=1", "gradient_clipping=0", "data.seq_length=128",
+            "model={\"model_type\": \"gpt2\", \"n_layer\": 16, \"n_embd\": 256, \"n_head\": 4, \"vocab_size\": 64, "
+            "\"n_positions\": 128}");
+        EXPECT_DONE();
+        const double share = behind(ran.out, "while no message moves, for ") / 100,
+                     paper = behind(ran.out, "that tasks take; on paper ") / 100;
+        CHECK_NEAR(paper, cases[i].paper, 0.0006); /* it has one digit */
+        if (!(share >= 0 && fabs(share - paper) < 0.01))
+            CHECK_SAY("%s stages, %s chunks, %s sequences: %.3f, and %.3f on paper", cases[i].pipeline,
+                      cases[i].interleave, cases[i].batch, share, paper);
+        CHECK(share >= 0 && fabs(share - paper) < 0.01);
+    }
 }
 
 /* Two pipelines of four stages, whose gradients meet over a slow network: a stage waits for those of none but its own.
