@@ -116,8 +116,9 @@ TEST(tensor_and_pipeline_ranks_are_near)
         setup(k);
         RUN("train", "run.json", "output=one");
         json_t *one = metrics_of("one/metrics.jsonl");
-        for (int way = 0; way < 2; way++) {
-            RUN_RANKS(2, "train", "run.json", way ? "parallel.pipeline=2" : "parallel.tensor=2");
+        for (int way = 0; way < 3; way++) {
+            RUN_RANKS(way == 2 ? 4 : 2, "train", "run.json", way ? "parallel.pipeline=2" : "parallel.tensor=2",
+                      way == 2 ? "parallel.tensor=2" : "parallel.interleave=1");
             EXPECT_DONE();
             json_t *now = metrics_of("out/metrics.jsonl");
             for (size_t s = 0; s < STEPS; s++)
