@@ -26,6 +26,7 @@ struct end {
     int from, to, tag;
     bool sends;
     size_t bytes;
+    double from_when; /* it is there no earlier, where its rank is not */
     tess_exchange *of;
     struct crowd *crowd; /* that a rank sends with it; NULL: none */
     struct end *next;
@@ -72,8 +73,18 @@ struct job {
     struct job *next;
 };
 
+/* Which way all spans of a message go, of which each is with a rank that is not there. */
+enum way { BOTH_WAYS, THERE, BACK };
+
 static struct {
     const struct kind *kind;
+    struct {
+        uint64_t number;
+        enum way way;
+        double when;
+        const tess_tile *tile;
+    } before;     /* that ended, where messages keep to the order */
+    double makes; /* seconds from the end of what this rank gathered until it had made something of it to send */
     tess_exchange *ready; /* of a kind that keeps to the order: with all tiles, not begun; by number */
     uint64_t next;        /* the number that begins next */
     bool busy;            /* one began and did not end */
@@ -177,10 +188,28 @@ static void count(const struct route *r, uint64_t bytes)
 
 static void begin_next(void);
 
+static enum way way_of(const tess_exchange *e)
+{
+    const tess_message_arg *m = e->task->arg;
+    for (unsigned i = 0; i < m->spans; i++)
+        if (tess_rank_is_there(m->span[i].peer) || m->span[i].sends != m->span[0].sends) return BOTH_WAYS;
+    return m->span[0].sends ? THERE : BACK;
+}
+
+/* Says whether it goes `way` and the one before it, which ended last, went the other way. */
+static bool answers(const tess_exchange *e, enum way way)
+{
+    return way != BOTH_WAYS && post.before.way == (way == THERE ? BACK : THERE) && post.before.number + 1 == e->number;
+}
+
 /* All spans of a message have gone and come. */
 static void message_ended(tess_exchange *e)
 {
     if (post.kind->in_order) {
+        post.before.number = e->number;
+        post.before.way = way_of(e);
+        post.before.when = tess_seconds();
+        post.before.tile = e->task->use[0].tile;
         post.busy = false;
         begin_next();
     }
@@ -255,6 +284,8 @@ static void carry(struct job *j)
     struct tess_port *other = other_of(j);
     struct crowd *crowd = j->from ? j->from->crowd : NULL;
     TESS_ASSERT(!j->from || !j->to || j->from->bytes == j->to->bytes);
+    const double early = one->from_when - tess_seconds();
+    if (early > 0) starpu_sleep((float)early);
     moves(1);
     if (other) other->moves(1);
     sg_host_sendto(r.from, r.to, (double)one->bytes);
@@ -374,8 +405,18 @@ static int place_of(int peer)
     return node_of(peer) == node_of(tess_cluster_rank) || !mirrors ? peer : tess_cluster_rank + c->ranks;
 }
 
-/* A rank that is not there comes to the same place of its list when this one does, so its end is there. */
-static void give_absent(tess_exchange *exchange, const tess_span *s, struct bunch *b)
+/* A rank that is not there comes to the same place of its list when this one does, so its end is there. But what it
+ * sends back is the sum of what went to it just before (stage 0: of a vector that is its own): it takes as long for
+ * that as this rank takes at least when such a sum is its own. */
+static double absent_from(const tess_exchange *exchange)
+{
+    return post.kind->in_order && answers(exchange, way_of(exchange)) && post.before.way == THERE &&
+                   exchange->task->use[0].tile == post.before.tile
+               ? post.before.when + post.makes
+               : 0;
+}
+
+static void give_absent(tess_exchange *exchange, const tess_span *s, struct bunch *b, double from_when)
 {
     struct end **e = &b->absent[s->sends];
     if (*e) {
@@ -384,6 +425,7 @@ static void give_absent(tess_exchange *exchange, const tess_span *s, struct bunc
         return;
     }
     *e = end_new(exchange, s, place_of(s->peer), s->sends ? b->crowd : NULL);
+    (*e)->from_when = from_when;
 }
 
 /* Gives all ends of it. */
@@ -391,6 +433,7 @@ static void begin(tess_exchange *exchange)
 {
     const tess_message_arg *m = exchange->task->arg;
     struct bunch of[TESS_OVER_COUNT] = {0};
+    const double absent = absent_from(exchange);
     exchange->left = m->spans + 1; /* it does not end while some are yet to be given */
     find_crowds(m, of);
     for (unsigned i = 0; i < m->spans; i++) {
@@ -401,7 +444,7 @@ static void begin(tess_exchange *exchange)
         if (tess_rank_is_there(s->peer))
             give(end_new(exchange, s, s->peer, s->sends ? b->crowd : NULL));
         else
-            give_absent(exchange, s, b);
+            give_absent(exchange, s, b, absent);
     }
     for (int i = 0; i < 2 * TESS_OVER_COUNT; i++) {
         struct end *e = of[i / 2].absent[i % 2];
@@ -428,6 +471,10 @@ static void take(tess_exchange *e)
         begin(e);
         return;
     }
+    if (answers(e, way_of(e)) && post.before.way == BACK) {
+        const double took = tess_seconds() - post.before.when;
+        if (post.makes <= 0 || took < post.makes) post.makes = took;
+    }
     tess_exchange **at = &post.ready;
     while (*at && (*at)->number < e->number) at = &(*at)->next;
     e->next = *at;
@@ -442,6 +489,7 @@ static bool start(const struct kind *kind)
     tess_cluster *c = tess_cluster_here;
     post.kind = kind;
     post.ready = NULL, post.next = 0, post.busy = false;
+    post.before.way = BOTH_WAYS, post.makes = 0;
     if (!c->network) c->network = network_new(c);
     c->network->port[tess_cluster_rank] = (struct tess_port){moves, end_told};
     post.first = NULL, post.last = &post.first;
