@@ -86,15 +86,18 @@ void tess_disk_place_free(struct tess_disk_tile *place, size_t bytes);
 
 /* ---- arena.c: where large buffers lie, under slab.c's lock ---- */
 
-/* Takes a buffer, at a border of 64 KiB. Where address space is missing it asks for as much as is wanted in all. NULL: there is none. */
+/* Takes a buffer, at a border of 64 KiB. Where address space is missing it asks for as much as is wanted in all. NULL:
+ * there is none. */
 void *tess_arena_take(size_t bytes, size_t (*wanted)(void));
-/* Huge pages come whole: what comes with a buffer's is anybody's from now on, and is there. After room was made for it. */
+/* Huge pages come whole: what comes with a buffer's is anybody's from now on, and is there. After room was made for it.
+ */
 void tess_arena_settle(void *p);
 /* Takes it back; its pages are kept. False: it is none. */
 bool tess_arena_put(void *p);
 /* Returns the bytes of pages that are kept, or come with a buffer's. */
 uint64_t tess_arena_kept(void);
-/* Sets about as many of them apart, for the caller to give back to the kernel; returns how many, at *p; 0: none are kept. */
+/* Sets about as many of them apart, for the caller to give back to the kernel; returns how many, at *p; 0: none are
+ * kept. */
 size_t tess_arena_cut(uint64_t bytes, void **p);
 /* They are gone. */
 void tess_arena_gone(void *p);
