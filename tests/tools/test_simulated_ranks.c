@@ -123,6 +123,7 @@ TEST(ranks_that_have_the_same_to_do_are_simulated_by_one)
                  {"net.json", "8", "8", "2", "2", "2", "data,tensor", "; 2 of them simulated, each for 4 that"},
                  {"net.json", "20", "20", "3", "1", "1", "auto", "; 5 of them simulated, each for 4 that"},
                  {"node.json", "1", "8", "3", "1", "1", "auto", "; 1 of them simulated, each for 4 that"},
+                 {"node.json", "1", "8", "0", "1", "1", "auto", "; 1 of them simulated, each for 4 that"},
                  {"node.json", "2", "8", "1", "2", "2", "auto", "; 2 of them simulated, each for 4 that"}};
     SIMULATE_SETUP();
     write_text("net.json", MACHINE(1, DRIVE NETWORK));
