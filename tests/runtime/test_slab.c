@@ -181,6 +181,11 @@ static int64_t there_before;
 
 static void *gets_and_puts(void *number)
 {
+#ifdef __SANITIZE_ADDRESS__
+    enum { SIZES = 5 }; /* what the C library had is kept for a while then */
+#else
+    enum { SIZES = 6 };
+#endif
     static const uint64_t size[] = {5 * MiB, 7 * MiB, 11 * MiB, 17 * MiB, 29 * MiB, MiB / 2};
     unsigned dice = (unsigned)(uintptr_t)number + 1;
     for (int turn = 0; turn < TURNS; turn++) {
@@ -188,7 +193,7 @@ static void *gets_and_puts(void *number)
         uint64_t bytes[3];
         int n = 0;
         for (int k = 0; k < 3; k++) {
-            bytes[n] = size[(dice = dice * 1103515245 + 12345) / 65536 % 6];
+            bytes[n] = size[(dice = dice * 1103515245 + 12345) / 65536 % SIZES];
             if (!ask(bytes[n])) continue;
             p[n] = new_block(bytes[n]);
             memset(p[n], 1 + (int)(dice % 100), bytes[n]);
