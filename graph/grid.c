@@ -2,8 +2,10 @@
 #include "param_impl.h"
 
 enum {
-    MOST = 16, /* slices of a tile: more ranks take turns, tile by tile, and none has more messages */
-    PARTS = 38 /* a tag's room for those of one rank */
+    FEW = 16,        /* slices of any tile: more ranks take turns, tile by tile, and none has more messages */
+    MOST = 128,      /* of a large one, which all ranks then send and take a part of at the same time */
+    LARGE = 1 << 16, /* elements of such a slice at least */
+    PARTS = 38       /* a tag's room for those of one rank */
 };
 
 static int64_t tile_rows(const tess_tensor *p, int64_t tile)
@@ -13,10 +15,20 @@ static int64_t tile_rows(const tess_tensor *p, int64_t tile)
     return count;
 }
 
+/* A multiple of FEW, or one for each rank: so ranks that are FEW apart stay alike. */
+static int64_t slices_for(int64_t data, int64_t elements)
+{
+    if (data <= FEW) return data;
+    int64_t most = elements / LARGE < MOST ? elements / LARGE : MOST, slices = FEW;
+    if (data <= most) return data;
+    while (slices * 2 <= most && slices * 2 <= data) slices *= 2;
+    return slices;
+}
+
 int tess_grid_slices(const tess_tensor *p, int64_t tile)
 {
     int64_t rows = tile_rows(p, tile), units = p->rank == 2 ? rows : (rows + TESS_VECTOR_ROWS - 1) / TESS_VECTOR_ROWS;
-    int64_t slices = p->g->conf.grid.data < MOST ? p->g->conf.grid.data : MOST;
+    int64_t slices = slices_for(p->g->conf.grid.data, rows * (p->rank == 2 ? p->dim[1] : 1));
     return (int)(units < slices ? units : slices);
 }
 
@@ -33,7 +45,7 @@ tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s)
 /* Tiles have their slices with that many ranks in a row, which the next tile's follow. */
 int tess_grid_alike(int data)
 {
-    int alike = data, turn = data > MOST ? MOST : data;
+    int alike = data, turn = data > FEW ? FEW : data;
     while (turn) {
         const int rest = alike % turn;
         alike = turn;
@@ -61,7 +73,8 @@ int tess_grid_groups(int64_t first, int64_t count, int *level)
 
 int tess_grid_tag(const tess_tensor *p, int64_t tile, int s, int kind)
 {
+    const int slices = p->g->conf.grid.data > FEW ? MOST : FEW;
     TESS_ASSERT(kind < TESS_TAG_PART + PARTS &&
-                p->held->tile[tile].index < INT32_MAX / (MOST * (PARTS + TESS_TAG_PART)));
-    return (p->held->tile[tile].index * MOST + s) * (PARTS + TESS_TAG_PART) + kind;
+                p->held->tile[tile].index < TESS_TAGS_PIPELINE / (slices * (PARTS + TESS_TAG_PART)));
+    return (p->held->tile[tile].index * slices + s) * (PARTS + TESS_TAG_PART) + kind;
 }
