@@ -6,6 +6,7 @@
 #
 # ROWs: bf16 fp32 micro short short-fp32 deterministic deterministic-ranks deepspeed-quarter deepspeed-eighth
 set -eu -o pipefail
+[ $# -ge 2 ] || { echo "usage: tests/bench/goals.sh BUILD PYTHON [TURNS [ROW ...]]" >&2; exit 2; }
 tessera=$(realpath "$1")/tools/tessera python=$(realpath -s "$2") turns=${3:-3}
 here=$(realpath "$(dirname "$0")")
 shift $(($# < 3 ? $# : 3))
