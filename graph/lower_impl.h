@@ -6,6 +6,11 @@
 #include "param_impl.h"
 #include "program_impl.h"
 
+/* Lanes of messages: what ranks of a section tell each other, a tensor that goes from section to section (six), and its
+ * runs that come together there. */
+enum { TESS_LANE_STEP, TESS_LANE_SECTIONS, TESS_LANE_TOGETHER = TESS_LANE_SECTIONS + 6 };
+_Static_assert(TESS_LANE_TOGETHER < TESS_MESSAGE_LANES, "lanes");
+
 /* The gradient of an activation's row tile. */
 struct tess_grad {
     tess_tile *tile;
@@ -81,6 +86,7 @@ struct tess_lower {
     struct tess_gather **gather; /* [tensor][tile] */
     int64_t clock;               /* elements of gathered weights that were used so far */
     int sums;                    /* over the tensor dimension, so far */
+    unsigned lane;               /* of the messages that are emitted now */
 
     /* The step's scalars. */
     tess_tile *loss;                  /* sum and count of the whole step, */

@@ -195,6 +195,14 @@ static int rank_of_section(const tess_lower *L, int section)
     return L->grid->rank + (section - tess_grid_section(L->grid)) * L->grid->tensor;
 }
 
+/* What a section sends to the next has another lane than what it takes from the one before, and gradients have others
+ * than values: a stage that is late holds up nobody but those who wait for it. */
+static unsigned lane_of(const tess_lower *L, int from, bool gradient)
+{
+    const int p = L->grid->pipeline, third = p % 2 && from == p - 1 ? 2 : from % 2;
+    return (unsigned)(TESS_LANE_SECTIONS + 3 * gradient + third);
+}
+
 /* All row tiles of a tensor, or of its gradient, of this micro-batch: to or from a section. */
 static void cross(tess_lower *L, const tess_tensor *t, int section, bool sends, bool gradient)
 {
@@ -213,8 +221,10 @@ static void cross(tess_lower *L, const tess_tensor *t, int section, bool sends, 
             } else
                 use = tess_grad_write(L, t, i, &(bool){0});
         }
+        L->lane = lane_of(L, sends ? tess_grid_section(L->grid) : section, gradient);
         (t->apart ? tess_lower_message : tess_lower_cross)(L, use, rank_of_section(L, section),
                                                            (int)(TESS_TAGS_PIPELINE + tag), sends);
+        L->lane = TESS_LANE_STEP;
         if (!acc) continue;
         tess_use to = tess_grad_write(L, t, i, &acc);
         tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = tess_rows(L, t, i) * tess_width(t), .acc = true);
@@ -320,7 +330,11 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted)
     bool told = false;
     for (int k = 0; k < L->g->nodes; k++) wanted[k] &= chunk[k] % p == mine;
     tess_lower_count(L, wanted);
-    for (int c = mine; c < chunks(L->grid); c += p) sets[c] = in_flight(L, pass, n, c, t, count);
+    int behind = 0;
+    for (int c = mine; c < chunks(L->grid); c += p) {
+        sets[c] = in_flight(L, pass, n, c, t, count);
+        if (c / p + L->grid->interleave * sets[c] > behind) behind = c / p + L->grid->interleave * sets[c];
+    }
     for (int k = 0; k <= n; k++) {
         const double time = k < n ? pass[k].time : HUGE_VAL;
         const int c = k < n ? pass[k].chunk : 0;
@@ -333,7 +347,10 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted)
             tess_lower_losses(L);
             told = true;
         }
+        if (k < n && !pass[k].backward)
+            tess_program_slots(L->p, behind + c / p + L->grid->interleave * (int)(pass[k].micro % (sets[c] + 1)), true);
         transfer_until(L, time, t, count, &at, all);
+        if (k < n) tess_program_slots(L->p, c / p + L->grid->interleave * (int)(pass[k].micro % sets[c]), !pass[k].backward);
         tess_lower_owed(L);
         L->recomputed = -1;
         if (k < n) run_pass(L, &pass[k], chunk, wanted);

@@ -41,7 +41,7 @@ static void add_span(struct message *m, tess_use use, int peer, int tag, bool se
 
 static void emit_message(tess_lower *L, struct message *m)
 {
-    tess_message_arg *a = TESS_ARG(L, tess_message_arg, .spans = m->spans, .span = m->span);
+    tess_message_arg *a = TESS_ARG(L, tess_message_arg, .spans = m->spans, .lane = L->lane, .span = m->span);
     if (m->spans > 0) tess_emit(L, &tess_message, a, m->use, m->uses);
     free(m->use);
 }
@@ -485,6 +485,7 @@ void tess_lower_cross(tess_lower *L, tess_use use, int peer, int tag, bool sends
     emit_message(L, &run);
     if (sends) return;
     const int others_tag = next_tag(L);
+    L->lane = TESS_LANE_TOGETHER;
     struct message all = message(L, 2 * L->grid->tensor, 1);
     const tess_use whole = {use.tile, TESS_RW};
     for (size_t r = 0; r < ranks; r++) {

@@ -58,8 +58,10 @@ typedef struct tess_span {
     bool sends;
     size_t offset, bytes;
 } tess_span;
+/* Messages of a lane may be carried strictly one after the other, in the order of the list; lanes pass each other. */
+#define TESS_MESSAGE_LANES 8
 typedef struct tess_message_arg {
-    unsigned spans;
+    unsigned spans, lane;
     const tess_span *span;
 } tess_message_arg;
 /* A task of it has tiles to read (all parts are sent), to write (they come, and are all of it) or both. All its parts

@@ -22,7 +22,7 @@ static struct {
     const tess_carrier *carrier;
     unsigned node; /* where it takes tiles */
     bool missed;   /* another rank could not start: nothing carries */
-    uint64_t submitted;
+    uint64_t submitted[TESS_MESSAGE_LANES];
     _Atomic uint64_t sent, received;
 } post;
 
@@ -71,7 +71,7 @@ void tess_message_submit(const tess_task *t)
 {
     tess_exchange *e = tess_alloc(sizeof *e);
     e->task = t;
-    e->number = post.submitted++;
+    e->number = post.submitted[((const tess_message_arg *)t->arg)->lane]++;
     if (tess_traces()) {
         e->asked = tess_seconds();
         e->nth = tess_arrows_number(t->arg);
@@ -169,7 +169,8 @@ tess_status tess_messages_start(tess_carriers by, int workers)
     const tess_carriers first = choose(by, workers, NULL, 0);
     const char *hinders = by == TESS_CARRIER_AUTO ? NULL : hindrance(by);
     if (hinders) return refuse(by, hinders);
-    post.sent = post.received = post.submitted = 0;
+    post.sent = post.received = 0;
+    memset(post.submitted, 0, sizeof post.submitted);
     post.carrier = carriers[first].carrier;
     post.runs = post.carrier->start(&post.node);
     if (post.runs) return TESS_OK;

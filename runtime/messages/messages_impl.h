@@ -7,7 +7,7 @@
 /* A message whose tiles are where its carrier takes them, or on their way there. */
 typedef struct tess_exchange {
     const tess_task *task;
-    uint64_t number;     /* in the order of the list */
+    uint64_t number;     /* among those of its lane, in the order of the list */
     unsigned node;       /* where its tiles are */
     atomic_uint left;    /* tiles that are not there; then, the carrier's, what is under way */
     double asked, began; /* for the trace; 0: it is not traced */

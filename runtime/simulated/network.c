@@ -76,18 +76,23 @@ struct job {
 /* Which way all spans of a message go, of which each is with a rank that is not there. */
 enum way { BOTH_WAYS, THERE, BACK };
 
-static struct {
-    const struct kind *kind;
+/* Messages of a kind that keeps to the order, which they do lane by lane. */
+struct lane {
     struct {
         uint64_t number;
         enum way way;
         double when;
         const tess_tile *tile;
-    } before;     /* that ended, where messages keep to the order */
-    double makes; /* seconds from the end of what this rank gathered until it had made something of it to send */
-    tess_exchange *ready; /* of a kind that keeps to the order: with all tiles, not begun; by number */
+    } before;             /* that ended */
+    tess_exchange *ready; /* with all tiles, not begun; by number */
     uint64_t next;        /* the number that begins next */
     bool busy;            /* one began and did not end */
+};
+
+static struct {
+    const struct kind *kind;
+    struct lane lane[TESS_MESSAGE_LANES];
+    double makes; /* seconds from the end of what this rank gathered until it had made something of it to send */
     int gpu;              /* which of the rank's has what it sends, of those by GPUs */
     struct job *first, **last;
     starpu_sem_t jobs; /* how many there are, and one for each courier that is to go */
@@ -186,7 +191,12 @@ static void count(const struct route *r, uint64_t bytes)
 
 /* ---- ends ---- */
 
-static void begin_next(void);
+static void begin_next(struct lane *lane);
+
+static struct lane *lane_of(const tess_exchange *e)
+{
+    return &post.lane[((const tess_message_arg *)e->task->arg)->lane];
+}
 
 static enum way way_of(const tess_exchange *e)
 {
@@ -199,19 +209,22 @@ static enum way way_of(const tess_exchange *e)
 /* Says whether it goes `way` and the one before it, which ended last, went the other way. */
 static bool answers(const tess_exchange *e, enum way way)
 {
-    return way != BOTH_WAYS && post.before.way == (way == THERE ? BACK : THERE) && post.before.number + 1 == e->number;
+    const struct lane *lane = lane_of(e);
+    return way != BOTH_WAYS && lane->before.way == (way == THERE ? BACK : THERE) &&
+           lane->before.number + 1 == e->number;
 }
 
 /* All spans of a message have gone and come. */
 static void message_ended(tess_exchange *e)
 {
     if (post.kind->in_order) {
-        post.before.number = e->number;
-        post.before.way = way_of(e);
-        post.before.when = tess_seconds();
-        post.before.tile = e->task->use[0].tile;
-        post.busy = false;
-        begin_next();
+        struct lane *lane = lane_of(e);
+        lane->before.number = e->number;
+        lane->before.way = way_of(e);
+        lane->before.when = tess_seconds();
+        lane->before.tile = e->task->use[0].tile;
+        lane->busy = false;
+        begin_next(lane);
     }
     tess_exchange_ended(e);
 }
@@ -410,9 +423,10 @@ static int place_of(int peer)
  * that as this rank takes at least when such a sum is its own. */
 static double absent_from(const tess_exchange *exchange)
 {
-    return post.kind->in_order && answers(exchange, way_of(exchange)) && post.before.way == THERE &&
-                   exchange->task->use[0].tile == post.before.tile
-               ? post.before.when + post.makes
+    const struct lane *lane = lane_of(exchange);
+    return post.kind->in_order && answers(exchange, way_of(exchange)) && lane->before.way == THERE &&
+                   exchange->task->use[0].tile == lane->before.tile
+               ? lane->before.when + post.makes
                : 0;
 }
 
@@ -454,13 +468,13 @@ static void begin(tess_exchange *exchange)
 }
 
 /* Where messages keep to the order of the list. */
-static void begin_next(void)
+static void begin_next(struct lane *lane)
 {
-    while (!post.busy && post.ready && post.ready->number == post.next) {
-        tess_exchange *e = post.ready;
-        post.ready = e->next;
-        post.next++;
-        post.busy = true;
+    while (!lane->busy && lane->ready && lane->ready->number == lane->next) {
+        tess_exchange *e = lane->ready;
+        lane->ready = e->next;
+        lane->next++;
+        lane->busy = true;
         begin(e);
     }
 }
@@ -471,15 +485,16 @@ static void take(tess_exchange *e)
         begin(e);
         return;
     }
-    if (answers(e, way_of(e)) && post.before.way == BACK) {
-        const double took = tess_seconds() - post.before.when;
+    struct lane *lane = lane_of(e);
+    if (answers(e, way_of(e)) && lane->before.way == BACK) {
+        const double took = tess_seconds() - lane->before.when;
         if (post.makes <= 0 || took < post.makes) post.makes = took;
     }
-    tess_exchange **at = &post.ready;
+    tess_exchange **at = &lane->ready;
     while (*at && (*at)->number < e->number) at = &(*at)->next;
     e->next = *at;
     *at = e;
-    begin_next();
+    begin_next(lane);
 }
 
 /* ---- start and stop ---- */
@@ -488,8 +503,9 @@ static bool start(const struct kind *kind)
 {
     tess_cluster *c = tess_cluster_here;
     post.kind = kind;
-    post.ready = NULL, post.next = 0, post.busy = false;
-    post.before.way = BOTH_WAYS, post.makes = 0;
+    memset(post.lane, 0, sizeof post.lane);
+    for (int i = 0; i < TESS_MESSAGE_LANES; i++) post.lane[i].before.way = BOTH_WAYS;
+    post.makes = 0;
     if (!c->network) c->network = network_new(c);
     c->network->port[tess_cluster_rank] = (struct tess_port){moves, end_told};
     post.first = NULL, post.last = &post.first;
