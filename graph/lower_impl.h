@@ -87,6 +87,7 @@ struct tess_lower {
     int64_t clock;               /* elements of gathered weights that were used so far */
     int sums;                    /* over the tensor dimension, so far */
     unsigned lane;               /* of the messages that are emitted now */
+    int comes;                   /* the set of tiles that a pass's input from another section has */
 
     /* The step's scalars. */
     tess_tile *loss;                  /* sum and count of the whole step, */

@@ -203,6 +203,16 @@ static unsigned lane_of(const tess_lower *L, int from, bool gradient)
     return (unsigned)(TESS_LANE_SECTIONS + 3 * gradient + third);
 }
 
+/* The tile of what comes from another section. */
+static tess_use coming(tess_lower *L, const tess_tensor *t, int i)
+{
+    const int set = L->p->set;
+    tess_program_slots(L->p, L->comes, false);
+    const tess_use use = tess_out(L, t, i);
+    tess_program_slots(L->p, set, false);
+    return use;
+}
+
 /* All row tiles of a tensor, or of its gradient, of this micro-batch: to or from a section. */
 static void cross(tess_lower *L, const tess_tensor *t, int section, bool sends, bool gradient)
 {
@@ -212,7 +222,7 @@ static void cross(tess_lower *L, const tess_tensor *t, int section, bool sends, 
         TESS_ASSERT(tag < TESS_TAGS_TENSOR - TESS_TAGS_PIPELINE);
         bool acc = false;
         tess_use use = sends ? (gradient ? tess_grad_read(L, t, i) : tess_in(L, t, i)) : (tess_use){0};
-        if (!sends && !gradient) use = tess_out(L, t, i);
+        if (!sends && !gradient) use = coming(L, t, i);
         if (!sends && gradient) {
             if (L->grad[t->id][at]) { /* this section has readers of its own: what comes is added */
                 size_t bytes = tess_tile_bytes(L->grad[t->id][at]->tile);
@@ -317,6 +327,17 @@ static int in_flight(const tess_lower *L, const struct tess_pass *pass, int n, i
     return most;
 }
 
+/* Each of a chunk's micro-batches in flight has a set of tiles. What comes for their forward passes has one set more,
+ * so that it may come while a pass still needs all others. */
+static void begin_pass(tess_lower *L, const struct tess_pass *pass, int sets)
+{
+    const int chunk = pass->chunk / L->grid->pipeline, v = L->grid->interleave;
+    L->p->in_backward = pass->backward;
+    L->comes = 2 * (chunk + v * (int)(pass->micro % (sets + 1))) + 1;
+    tess_program_slots(L->p, L->comes, true);
+    tess_program_slots(L->p, 2 * (chunk + v * (int)(pass->micro % sets)), !pass->backward);
+}
+
 void tess_lower_pipeline(tess_lower *L, bool *wanted)
 {
     int n, cross_count, p = L->grid->pipeline, mine = tess_grid_section(L->grid);
@@ -330,27 +351,16 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted)
     bool told = false;
     for (int k = 0; k < L->g->nodes; k++) wanted[k] &= chunk[k] % p == mine;
     tess_lower_count(L, wanted);
-    int behind = 0;
-    for (int c = mine; c < chunks(L->grid); c += p) {
-        sets[c] = in_flight(L, pass, n, c, t, count);
-        if (c / p + L->grid->interleave * sets[c] > behind) behind = c / p + L->grid->interleave * sets[c];
-    }
+    for (int c = mine; c < chunks(L->grid); c += p) sets[c] = in_flight(L, pass, n, c, t, count);
     for (int k = 0; k <= n; k++) {
         const double time = k < n ? pass[k].time : HUGE_VAL;
-        const int c = k < n ? pass[k].chunk : 0;
-        if (k < n) {
-            tess_program_slots(L->p, c / p + L->grid->interleave * (int)(pass[k].micro % sets[c]), !pass[k].backward);
-            L->p->in_backward = pass[k].backward;
-        }
+        if (k < n) begin_pass(L, &pass[k], sets[pass[k].chunk]);
         if (!told && time >= known) {
             transfer_until(L, known, t, count, &at, all);
             tess_lower_losses(L);
             told = true;
         }
-        if (k < n && !pass[k].backward)
-            tess_program_slots(L->p, behind + c / p + L->grid->interleave * (int)(pass[k].micro % (sets[c] + 1)), true);
         transfer_until(L, time, t, count, &at, all);
-        if (k < n) tess_program_slots(L->p, c / p + L->grid->interleave * (int)(pass[k].micro % sets[c]), !pass[k].backward);
         tess_lower_owed(L);
         L->recomputed = -1;
         if (k < n) run_pass(L, &pass[k], chunk, wanted);

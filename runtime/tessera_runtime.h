@@ -67,6 +67,8 @@ typedef struct tess_machine {
     unsigned disk_depth;   /* such moves under way in each directory */
     double patience;       /* seconds after which a run in which nothing moves is ended; 0: a minute */
     tess_carriers carrier; /* of messages between ranks */
+    bool pipeline;         /* ranks are its stages: of messages between GPUs lanes pass each other, and a micro-batch's
+                              kernels queue behind fewer of others */
     bool profile;          /* collect what tess_profile returns */
 } tess_machine;
 #ifdef __cplusplus

@@ -175,6 +175,7 @@ tess_status tess_run_start(const tess_run *r, bool profile)
                                    .gpu_tiles = r->gpu.room,
                                    .gpu_states = r->gpu.states,
                                    .carrier = carrier(r->c),
+                                   .pipeline = r->c->parallel.pipeline > 1,
                                    .profile = profile,
                                    .disk = r->disk,
                                    .disk_bytes = r->disk_bytes,

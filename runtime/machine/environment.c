@@ -293,16 +293,18 @@ static tess_status set_limits(const tess_machine *m)
     return TESS_OK;
 }
 
-/* A worker for each GPU (of a list of them StarPU makes as many workers
- * as the machine has GPUs); kernels queue up to four deep, so that the GPU never waits for a launch; memory is kept
- * below the cap. */
-static void set_gpus(uint64_t cap)
+/* A worker for each GPU (of a list of them StarPU makes as many workers as the machine has GPUs); kernels queue up to
+ * four deep, so that the GPU never waits for a launch; memory is kept below the cap. What follows in a micro-batch is
+ * ready when what it reads has ended, so the queue holds kernels of as many micro-batches: in a pipeline, whose next
+ * stage waits for the first of them, two deep. */
+static void set_gpus(const tess_machine *m)
 {
+    const uint64_t cap = m->gpu_bytes;
     char mib[32], count[16];
     if (tess_gpus() == 0) return;
     snprintf(count, sizeof count, "%d", tess_gpus());
     set_default("STARPU_NCUDA", count);
-    set_default("STARPU_CUDA_PIPELINE", "4");
+    set_default("STARPU_CUDA_PIPELINE", m->pipeline ? "2" : "4");
     if (!cap) return;
     snprintf(mib, sizeof mib, "%llu", (unsigned long long)(cap >> 20));
     set_default("STARPU_LIMIT_CUDA_MEM", mib);
@@ -391,6 +393,6 @@ tess_status tess_environment_enter(const tess_machine *m)
     if (!getenv("STARPU_MPI_THREAD_CPUID") && !getenv("STARPU_MPI_THREAD_COREID"))
         set_default("STARPU_MPI_NOBIND", "1");
     TESS_TRY(set_limits(m));
-    set_gpus(m->gpu_bytes);
+    set_gpus(m);
     return TESS_OK;
 }

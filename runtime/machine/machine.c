@@ -120,7 +120,7 @@ tess_status tess_start(const tess_machine *m)
     tess_status status = start_alone(m, &carrier);
     /* What carries messages starts on all ranks or on none: of one that could not start, the others hear afterwards. */
     if (!tess_messages_meet(status == TESS_OK)) return status;
-    status = tess_messages_start(carrier, tess_workers() + tess_gpu_workers());
+    status = tess_messages_start(carrier, m->pipeline ? TESS_MESSAGE_LANES : 1, tess_workers() + tess_gpu_workers());
     if (status != TESS_OK) tess_stop();
     return status;
 }

@@ -5,7 +5,7 @@
  * A task's tiles are acquired in order with the tasks around it; then a tess_carrier takes it over, and gives it back
  * when the last span has gone or come, which releases the tiles. Which one it is, is chosen at the start, and not known
  * to anything behind it: starpu_mpi.c and mpi.c take tiles in RAM, and a task as soon as it has its tiles; nccl.c takes
- * tiles in the GPU's memory, and the tasks strictly in the order of the list, one after the other.
+ * tiles in the GPU's memory, and the tasks of a lane strictly in the order of the list, one after the other.
  *
  * No deadlock: each rank's list of tasks is in an order that all ranks agree on (graph/lower.c), with both ends of a
  * message at the same place of it, so the earliest task that did not end can run. Spans between the same ranks meet in
@@ -22,9 +22,10 @@ static struct {
     const tess_carrier *carrier;
     unsigned node; /* where it takes tiles */
     bool missed;   /* another rank could not start: nothing carries */
-    uint64_t submitted[TESS_MESSAGE_LANES];
+    unsigned lanes;
+    uint64_t submitted[TESS_MESSAGE_LANES]; /* of each lane */
     _Atomic uint64_t sent, received;
-} post;
+} post = {.lanes = 1};
 
 static tess_cost cost(const void *arg)
 {
@@ -71,7 +72,8 @@ void tess_message_submit(const tess_task *t)
 {
     tess_exchange *e = tess_alloc(sizeof *e);
     e->task = t;
-    e->number = post.submitted[((const tess_message_arg *)t->arg)->lane]++;
+    e->lane = ((const tess_message_arg *)t->arg)->lane % post.lanes;
+    e->number = post.submitted[e->lane]++;
     if (tess_traces()) {
         e->asked = tess_seconds();
         e->nth = tess_arrows_number(t->arg);
@@ -133,14 +135,17 @@ static tess_carriers choose(tess_carriers by, int workers, char *why, size_t roo
 }
 
 /* What follows asks all ranks about the one that they have chosen. */
-static tess_status check_same(tess_carriers by)
+static tess_status check_same(tess_carriers by, unsigned lanes)
 {
-    int64_t most[2] = {by, -(int64_t)by};
-    tess_ranks_most(most, 2);
-    if (most[0] == -most[1]) return TESS_OK;
-    return tess_error(TESS_INVALID, "carrier",
-                      "ranks ask for different ones (tess_machine.carrier and TESSERA_PARALLEL_CARRIER are the same "
-                      "on all)");
+    int64_t most[4] = {by, -(int64_t)by, lanes, -(int64_t)lanes};
+    tess_ranks_most(most, 4);
+    if (most[0] != -most[1])
+        return tess_error(TESS_INVALID, "carrier",
+                          "ranks ask for different ones (tess_machine.carrier and TESSERA_PARALLEL_CARRIER are the "
+                          "same on all)");
+    if (most[2] != -most[3])
+        return tess_error(TESS_INVALID, "pipeline", "ranks differ in tess_machine.pipeline, which is the same on all");
+    return TESS_OK;
 }
 
 static tess_status refuse(tess_carriers by, const char *why)
@@ -162,17 +167,18 @@ bool tess_messages_meet(bool ready)
     return !lacks;
 }
 
-tess_status tess_messages_start(tess_carriers by, int workers)
+tess_status tess_messages_start(tess_carriers by, unsigned lanes, int workers)
 {
     if (!among_others()) return TESS_OK;
-    TESS_TRY(check_same(by));
+    post.lanes = lanes;
+    TESS_TRY(check_same(by, post.lanes));
     const tess_carriers first = choose(by, workers, NULL, 0);
     const char *hinders = by == TESS_CARRIER_AUTO ? NULL : hindrance(by);
     if (hinders) return refuse(by, hinders);
     post.sent = post.received = 0;
     memset(post.submitted, 0, sizeof post.submitted);
     post.carrier = carriers[first].carrier;
-    post.runs = post.carrier->start(&post.node);
+    post.runs = post.carrier->start(post.lanes, &post.node);
     if (post.runs) return TESS_OK;
     if (by != TESS_CARRIER_AUTO) return refuse(by, "it did not start (NCCL_DEBUG=WARN says why)");
     const char *none;
@@ -180,7 +186,7 @@ tess_status tess_messages_start(tess_carriers by, int workers)
     if (tess_rank() == 0)
         tess_note("NCCL did not start (NCCL_DEBUG=WARN says why); messages between ranks go through RAM, by %s",
                   post.carrier->name());
-    post.runs = post.carrier->start(&post.node);
+    post.runs = post.carrier->start(post.lanes, &post.node);
     TESS_ASSERT(post.runs);
     return TESS_OK;
 }

@@ -7,6 +7,7 @@
 /* A message whose tiles are where its carrier takes them, or on their way there. */
 typedef struct tess_exchange {
     const tess_task *task;
+    unsigned lane;
     uint64_t number;     /* among those of its lane, in the order of the list */
     unsigned node;       /* where its tiles are */
     atomic_uint left;    /* tiles that are not there; then, the carrier's, what is under way */
@@ -27,9 +28,9 @@ typedef struct tess_carrier {
     const char *(*name)(void);
     /* Says why it cannot carry, NULL where it can, the same on all ranks, all of which call it. NULL: it always can. */
     const char *(*hindrance)(void);
-    /* Starts it, and says in the memory of which node it takes tiles; false, on all ranks: it cannot carry after all.
-     * All ranks call it. */
-    bool (*start)(unsigned *node);
+    /* Starts it with so many lanes, and says in the memory of which node it takes tiles; false, on all ranks: it cannot
+     * carry after all. All ranks call it. */
+    bool (*start)(unsigned lanes, unsigned *node);
     /* Takes over a message all of whose tiles are there, from any thread; it gives it back to tess_exchange_ended. */
     void (*take)(tess_exchange *e);
     /* Ends it, when nothing is under way. This rank alone may. */
@@ -63,9 +64,9 @@ void tess_arrows_forget(void);
 /* Meets the other ranks before the start, when all have stopped what carried before; false: not all are ready for it.
  */
 bool tess_messages_meet(bool ready);
-/* Starts what carries, beside so many workers; TESS_INVALID where that was asked for and cannot, or not by all ranks
- * alike. All ranks call it. */
-tess_status tess_messages_start(tess_carriers by, int workers) TESS_NODISCARD;
+/* Starts what carries, in so many lanes, beside so many workers; TESS_INVALID where that was asked for and cannot, or
+ * not by all ranks alike. All ranks call it. */
+tess_status tess_messages_start(tess_carriers by, unsigned lanes, int workers) TESS_NODISCARD;
 /* Ends it, when nothing is under way. */
 void tess_messages_stop(void);
 /* Submits a message; its end is counted as a task's. */
@@ -76,8 +77,8 @@ bool tess_messages_on_gpu(void);
 
 /* What such a carrier does on it. */
 typedef struct tess_wire {
-    bool in_order;                                      /* it begins messages in the order of the list, on all ranks */
-    unsigned most;                                      /* messages that began and did not end */
+    unsigned lanes;                                     /* it begins those of each in order; 0: it keeps to no order */
+    unsigned most;                                      /* messages of a lane that began and did not end */
     void (*enter)(void);                                /* prepares the thread; may be NULL */
     void (*begin)(tess_exchange *e, void *const *data); /* begins a message whose spans are at `data` */
     tess_exchange *(*ended)(void);                      /* gives one back that has ended; NULL: none has */

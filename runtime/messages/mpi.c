@@ -107,8 +107,9 @@ static tess_exchange *ended(void)
 
 static const tess_wire plain = {.most = UINT_MAX, .begin = begin, .ended = ended};
 
-static bool start(unsigned *node)
+static bool start(unsigned lanes, unsigned *node)
 {
+    (void)lanes; /* it keeps to no order */
     *node = STARPU_MAIN_RAM;
     return tess_serve_start(&plain);
 }

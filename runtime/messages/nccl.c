@@ -1,11 +1,15 @@
 /* NCCL: messages from GPU to GPU, by serve.c's thread. Calls of it are in this file alone, and the library is looked
  * for when it is wanted: a program that finds none runs, and MPI carries.
  *
- * All ranks have one communicator, and each one stream. A message is a group of sends and receives on it, and an event
- * behind them. So messages run one after the other, in the order they begin, which must be the same for all: NCCL has
- * no tags, and a group holds up those behind it until its peers have come to theirs.
+ * All ranks have a communicator a lane, and each a stream for it. A message is a group of sends and receives on it, and
+ * an event behind them. So messages of a lane run one after the other, in the order they begin, which must be the same
+ * for all: NCCL has no tags, and a group holds up those behind it until its peers have come to theirs.
  *
- * The communicator does not block: what takes its time is asked about, so no call waits for a rank that died. */
+ * Where there are several lanes, a lane begins a group when the one before has ended. Streams share the GPU's queues,
+ * and a group that stands in one behind another of its lane would hold up what other lanes put there, for which the
+ * other's peers may wait.
+ *
+ * Communicators do not block: what takes its time is asked about, so no call waits for a rank that died. */
 #include "gpu_impl.h"
 #include "messages_impl.h"
 #include <dlfcn.h>
@@ -25,7 +29,10 @@
 
 #ifdef LIBRARY
 
-enum { GROUPS = 64 };                   /* messages that began and did not end, at most */
+enum {
+    GROUPS = 64,   /* messages that began and did not end, at most */
+    FEW_BLOCKS = 4 /* of a GPU, that a lane of several may hold while its messages wait */
+};
 static const double INIT_SECONDS = 120; /* that ranks get to find each other */
 
 #define EACH(f)                                                                                                        \
@@ -38,14 +45,19 @@ static struct {
     EACH(FIELD)
 } nccl;
 
-static struct {
+struct lane {
     ncclComm_t comm;
     cudaStream_t stream;
     cudaEvent_t event[GROUPS];
-    int device;
     uint64_t begun, ended;         /* groups */
     tess_exchange *handed, **last; /* to NCCL, in order, and their end */
-} wire = {.last = &wire.handed};
+};
+
+static struct {
+    int device;
+    unsigned lanes;
+    struct lane lane[TESS_MESSAGE_LANES];
+} wire;
 
 static bool load(void)
 {
@@ -108,43 +120,45 @@ static const char *name(void)
 /* ---- start and stop ---- */
 
 /* What a call of the communicator came to in the end; ncclInProgress where that is not known in time. */
-static ncclResult_t outcome(ncclResult_t r, double seconds)
+static ncclResult_t outcome(ncclComm_t comm, ncclResult_t r, double seconds)
 {
     const double start = tess_seconds();
     while (r == ncclInProgress && tess_seconds() - start < seconds) {
-        ncclResult_t asked = nccl.ncclCommGetAsyncError(wire.comm, &r);
+        ncclResult_t asked = nccl.ncclCommGetAsyncError(comm, &r);
         if (asked != ncclSuccess) r = asked;
         if (r == ncclInProgress) usleep(10);
     }
     return r;
 }
 
-static bool open_stream(void)
+static bool open_stream(struct lane *l)
 {
     int least, most;
     bool good = cudaSetDevice(wire.device) == cudaSuccess &&
                 cudaDeviceGetStreamPriorityRange(&least, &most) == cudaSuccess &&
-                cudaStreamCreateWithPriority(&wire.stream, cudaStreamNonBlocking, most) == cudaSuccess;
+                cudaStreamCreateWithPriority(&l->stream, cudaStreamNonBlocking, most) == cudaSuccess;
     for (int i = 0; i < GROUPS && good; i++)
-        good = cudaEventCreateWithFlags(&wire.event[i], cudaEventDisableTiming) == cudaSuccess;
+        good = cudaEventCreateWithFlags(&l->event[i], cudaEventDisableTiming) == cudaSuccess;
     return good;
 }
 
-static void close_stream(void)
-{
-    for (int i = 0; i < GROUPS; i++)
-        if (wire.event[i]) cudaEventDestroy(wire.event[i]);
-    if (wire.stream) cudaStreamDestroy(wire.stream);
-    memset(wire.event, 0, sizeof wire.event);
-    wire.stream = NULL;
-}
-
-static ncclResult_t open_comm(const ncclUniqueId *id)
+static ncclResult_t open_comm(struct lane *l, const ncclUniqueId *id)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    wire.begun = wire.ended = 0;
-    return outcome(nccl.ncclCommInitRankConfig(&wire.comm, tess_ranks(), *id, tess_rank(), &config), INIT_SECONDS);
+#if NCCL_VERSION_CODE >= 21700
+    if (l != wire.lane) config.maxCTAs = FEW_BLOCKS;
+#endif
+    return outcome(l->comm, nccl.ncclCommInitRankConfig(&l->comm, tess_ranks(), *id, tess_rank(), &config),
+                   INIT_SECONDS);
+}
+
+static void close_lane(struct lane *l)
+{
+    for (int i = 0; i < GROUPS; i++)
+        if (l->event[i]) cudaEventDestroy(l->event[i]);
+    if (l->stream) cudaStreamDestroy(l->stream);
+    *l = (struct lane){0};
 }
 
 /* ---- messages ---- */
@@ -159,11 +173,11 @@ static _Noreturn void lost(const tess_message_arg *m, const char *what)
     tess_die(text);
 }
 
-static void check(const tess_message_arg *m, ncclResult_t r)
+static void check(const tess_message_arg *m, ncclComm_t comm, ncclResult_t r)
 {
-    r = outcome(r, HUGE_VAL);
+    r = outcome(comm, r, HUGE_VAL);
     if (r == ncclSuccess) return;
-    const char *more = nccl.ncclGetLastError(wire.comm);
+    const char *more = nccl.ncclGetLastError(comm);
     lost(m, more && more[0] ? more : nccl.ncclGetErrorString(r));
 }
 
@@ -179,78 +193,93 @@ static void enter(void)
 
 static void begin(tess_exchange *e, void *const *data)
 {
+    struct lane *l = &wire.lane[e->lane];
     const tess_message_arg *m = e->task->arg;
-    check(m, nccl.ncclGroupStart());
+    check(m, l->comm, nccl.ncclGroupStart());
     for (unsigned i = 0; i < m->spans; i++) {
         const tess_span *s = &m->span[i];
-        ncclResult_t r = s->sends ? nccl.ncclSend(data[i], s->bytes, ncclChar, s->peer, wire.comm, wire.stream)
-                                  : nccl.ncclRecv(data[i], s->bytes, ncclChar, s->peer, wire.comm, wire.stream);
-        if (r != ncclInProgress) check(m, r);
+        ncclResult_t r = s->sends ? nccl.ncclSend(data[i], s->bytes, ncclChar, s->peer, l->comm, l->stream)
+                                  : nccl.ncclRecv(data[i], s->bytes, ncclChar, s->peer, l->comm, l->stream);
+        if (r != ncclInProgress) check(m, l->comm, r);
     }
-    check(m, nccl.ncclGroupEnd());
-    check_cuda(m, cudaEventRecord(wire.event[wire.begun++ % GROUPS], wire.stream));
+    check(m, l->comm, nccl.ncclGroupEnd());
+    check_cuda(m, cudaEventRecord(l->event[l->begun++ % GROUPS], l->stream));
     e->next = NULL;
-    *wire.last = e;
-    wire.last = &e->next;
+    *l->last = e;
+    l->last = &e->next;
 }
 
-static bool has_ended(const tess_message_arg *m)
+static bool has_ended(struct lane *l)
 {
-    cudaError_t e = cudaEventQuery(wire.event[wire.ended % GROUPS]);
+    const tess_message_arg *m = l->handed->task->arg;
+    cudaError_t e = cudaEventQuery(l->event[l->ended % GROUPS]);
     if (e == cudaErrorNotReady) {
         ncclResult_t r;
-        check(m, nccl.ncclCommGetAsyncError(wire.comm, &r));
-        check(m, r);
+        check(m, l->comm, nccl.ncclCommGetAsyncError(l->comm, &r));
+        check(m, l->comm, r);
         return false;
     }
     check_cuda(m, e);
-    wire.ended++;
+    l->ended++;
     return true;
 }
 
 static tess_exchange *ended(void)
 {
-    tess_exchange *e = wire.handed;
-    if (!e || !has_ended(e->task->arg)) return NULL;
-    wire.handed = e->next;
-    if (!wire.handed) wire.last = &wire.handed;
-    return e;
+    for (struct lane *l = wire.lane; l < wire.lane + wire.lanes; l++) {
+        tess_exchange *e = l->handed;
+        if (!e || !has_ended(l)) continue;
+        l->handed = e->next;
+        if (!l->handed) l->last = &l->handed;
+        return e;
+    }
+    return NULL;
 }
 
 static void stop(void)
 {
     tess_serve_stop();
-    outcome(nccl.ncclCommFinalize(wire.comm), INIT_SECONDS);
-    nccl.ncclCommDestroy(wire.comm);
-    wire.comm = NULL;
-    close_stream();
+    for (struct lane *l = wire.lane; l < wire.lane + wire.lanes; l++) {
+        outcome(l->comm, nccl.ncclCommFinalize(l->comm), INIT_SECONDS);
+        nccl.ncclCommDestroy(l->comm);
+        close_lane(l);
+    }
 }
 
 /* ---- the carrier ---- */
 
-static const tess_wire groups = {.in_order = true, .most = GROUPS, .enter = enter, .begin = begin, .ended = ended};
-
-static bool start(unsigned *node)
+static bool start(unsigned lanes, unsigned *node)
 {
+    static tess_wire groups;
     struct {
-        ncclUniqueId id;
+        ncclUniqueId id[TESS_MESSAGE_LANES];
         int64_t bad;
     } first = {0};
-    if (tess_rank() == 0) first.bad = nccl.ncclGetUniqueId(&first.id) != ncclSuccess;
+    wire.lanes = lanes;
+    for (unsigned i = 0; i < lanes && tess_rank() == 0; i++)
+        first.bad |= nccl.ncclGetUniqueId(&first.id[i]) != ncclSuccess;
     tess_ranks_tell(&first, sizeof first);
     /* Whoever cannot begin keeps the others from waiting for it. */
-    int64_t bad = first.bad || !open_stream();
+    int64_t bad = first.bad;
+    for (unsigned i = 0; i < lanes; i++) {
+        wire.lane[i].last = &wire.lane[i].handed;
+        bad |= !open_stream(&wire.lane[i]);
+    }
     tess_ranks_most(&bad, 1);
-    ncclResult_t r = bad ? ncclSystemError : open_comm(&first.id);
-    bad = r != ncclSuccess;
-    tess_ranks_most(&bad, 1);
+    for (unsigned i = 0; i < lanes && !bad; i++) {
+        bad = open_comm(&wire.lane[i], &first.id[i]) != ncclSuccess;
+        tess_ranks_most(&bad, 1);
+    }
     if (!bad) {
         *node = tess_gpu_first_node();
+        groups =
+            (tess_wire){.lanes = lanes, .most = lanes > 1 ? 1 : GROUPS, .enter = enter, .begin = begin, .ended = ended};
         return tess_serve_start(&groups);
     }
-    if (wire.comm) nccl.ncclCommAbort(wire.comm);
-    wire.comm = NULL;
-    close_stream();
+    for (unsigned i = 0; i < lanes; i++) {
+        if (wire.lane[i].comm) nccl.ncclCommAbort(wire.lane[i].comm);
+        close_lane(&wire.lane[i]);
+    }
     return false;
 }
 

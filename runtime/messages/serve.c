@@ -1,9 +1,10 @@
 /* The thread of carriers that have none of their own: it begins what has its tiles, and looks what has ended. One that
- * carries in order begins messages in the order of the list, one after the other; another begins them as soon as they
- * have their tiles. */
+ * carries in lanes begins the messages of each in the order of the list, one after the other; another begins them as
+ * soon as they have their tiles, and all are in one lane. */
 #include "messages_impl.h"
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct {
     pthread_t thread;
@@ -11,42 +12,60 @@ static struct {
     pthread_cond_t more;
     bool stops;
     const tess_wire *wire;
-    tess_exchange *ready; /* with all tiles, not begun; by number */
+    tess_exchange *ready[TESS_MESSAGE_LANES]; /* with all tiles, not begun; by number */
     /* The thread's own: */
-    uint64_t next;      /* number that one in order takes next */
-    unsigned under_way; /* begun, and not ended */
+    uint64_t next[TESS_MESSAGE_LANES];      /* number that a lane in order takes next */
+    unsigned under_way[TESS_MESSAGE_LANES]; /* begun, and not ended */
+    unsigned all_under_way;
 } serve = {.lock = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER};
+
+static unsigned lane_of(const tess_exchange *e)
+{
+    return serve.wire->lanes ? e->lane : 0;
+}
 
 static void begin(tess_exchange *e)
 {
     const tess_message_arg *m = e->task->arg;
     void **data = tess_alloc((m->spans + 1) * sizeof *data);
     for (unsigned i = 0; i < m->spans; i++) data[i] = tess_exchange_data(e, &m->span[i]);
-    serve.next++;
-    serve.under_way++;
+    serve.next[lane_of(e)]++;
+    serve.under_way[lane_of(e)]++;
+    serve.all_under_way++;
     serve.wire->begin(e, data);
     free(data);
+}
+
+/* Moves what may begin of a lane to the end of a list, and returns its new end. */
+static tess_exchange **take_of(unsigned lane, tess_exchange **to)
+{
+    tess_exchange **first = &serve.ready[lane], **end = first, *rest;
+    uint64_t next = serve.next[lane];
+    unsigned room = serve.wire->most - serve.under_way[lane];
+    while (*end && room-- > 0 && (!serve.wire->lanes || (*end)->number == next++)) end = &(*end)->next;
+    if (end == first) return to;
+    rest = *end;
+    *end = NULL;
+    *to = *first;
+    *first = rest;
+    return end;
 }
 
 /* What may begin now. Called with the lock held. */
 static tess_exchange *take(void)
 {
-    tess_exchange *e = serve.ready, **end = &serve.ready;
-    uint64_t next = serve.next;
-    unsigned room = serve.wire->most - serve.under_way;
-    while (*end && room-- > 0 && (!serve.wire->in_order || (*end)->number == next++)) end = &(*end)->next;
-    if (end == &serve.ready) return NULL;
-    serve.ready = *end;
-    *end = NULL;
-    return e;
+    tess_exchange *all = NULL, **end = &all;
+    for (unsigned i = 0; i < (serve.wire->lanes ? serve.wire->lanes : 1); i++) end = take_of(i, end);
+    return all;
 }
 
 /* Are any of those under way at their end? */
 static bool progress(void)
 {
     bool any = false;
-    for (tess_exchange *e; serve.under_way && (e = serve.wire->ended()); any = true) {
-        serve.under_way--;
+    for (tess_exchange *e; serve.all_under_way && (e = serve.wire->ended()); any = true) {
+        serve.under_way[lane_of(e)]--;
+        serve.all_under_way--;
         tess_exchange_ended(e);
     }
     return any;
@@ -60,23 +79,23 @@ static void *run(void *unused)
         const unsigned news = tess_rest_news();
         pthread_mutex_lock(&serve.lock);
         tess_exchange *ready;
-        while (!(ready = take()) && !serve.under_way && !serve.stops) pthread_cond_wait(&serve.more, &serve.lock);
+        while (!(ready = take()) && !serve.all_under_way && !serve.stops) pthread_cond_wait(&serve.more, &serve.lock);
         bool stops = serve.stops;
         pthread_mutex_unlock(&serve.lock);
-        if (stops && !ready && !serve.under_way) return unused;
+        if (stops && !ready && !serve.all_under_way) return unused;
         if (ready) moved = tess_seconds();
         for (tess_exchange *e = ready, *next; e; e = next) {
             next = e->next;
             begin(e);
         }
         if (progress()) moved = tess_seconds();
-        if (serve.under_way) tess_rest(news, tess_seconds() - moved);
+        if (serve.all_under_way) tess_rest(news, tess_seconds() - moved);
     }
 }
 
 void tess_serve_take(tess_exchange *e)
 {
-    tess_exchange **at = &serve.ready;
+    tess_exchange **at = &serve.ready[lane_of(e)];
     pthread_mutex_lock(&serve.lock);
     while (*at && (*at)->number < e->number) at = &(*at)->next;
     e->next = *at;
@@ -89,7 +108,7 @@ void tess_serve_take(tess_exchange *e)
 bool tess_serve_start(const tess_wire *wire)
 {
     serve.stops = false;
-    serve.next = 0;
+    memset(serve.next, 0, sizeof serve.next);
     serve.wire = wire;
     return !pthread_create(&serve.thread, NULL, run, NULL);
 }

@@ -160,8 +160,9 @@ static void failed(MPI_Comm *comm, int *code, ...)
     tess_die(where);
 }
 
-static bool start(unsigned *node)
+static bool start(unsigned lanes, unsigned *node)
 {
+    (void)lanes; /* it keeps to no order */
     *node = STARPU_MAIN_RAM;
     atomic_store(&mpi.stops, false);
     mpi.first = NULL;

@@ -93,7 +93,7 @@ static struct {
     const struct kind *kind;
     struct lane lane[TESS_MESSAGE_LANES];
     double makes; /* seconds from the end of what this rank gathered until it had made something of it to send */
-    int gpu;              /* which of the rank's has what it sends, of those by GPUs */
+    int gpu;      /* which of the rank's has what it sends, of those by GPUs */
     struct job *first, **last;
     starpu_sem_t jobs; /* how many there are, and one for each courier that is to go */
     int queued, idle, couriers;
@@ -195,7 +195,7 @@ static void begin_next(struct lane *lane);
 
 static struct lane *lane_of(const tess_exchange *e)
 {
-    return &post.lane[((const tess_message_arg *)e->task->arg)->lane];
+    return &post.lane[e->lane];
 }
 
 static enum way way_of(const tess_exchange *e)
@@ -529,15 +529,17 @@ static void stop(void)
     starpu_sem_destroy(&post.gone);
 }
 
-static bool start_by_ram(unsigned *node)
+static bool start_by_ram(unsigned lanes, unsigned *node)
 {
+    (void)lanes; /* it keeps to no order */
     static const struct kind ram = {.in_order = false, .route = route_by_ram};
     *node = STARPU_MAIN_RAM;
     return start(&ram);
 }
 
-static bool start_by_gpu(unsigned *node)
+static bool start_by_gpu(unsigned lanes, unsigned *node)
 {
+    (void)lanes; /* each message knows its own */
     static const struct kind gpu = {.in_order = true, .route = route_by_gpu};
     char bus[64];
     *node = tess_gpu_first_node();

@@ -14,11 +14,12 @@ typedef struct {
 typedef enum { ncclSuccess = 0, ncclSystemError = 2, ncclInvalidUsage = 5, ncclInProgress = 7 } ncclResult_t;
 typedef enum { ncclChar = 0 } ncclDataType_t;
 typedef struct {
-    int blocking;
+    int blocking, maxCTAs;
 } ncclConfig_t;
+#define NCCL_VERSION_CODE 22000
 #define NCCL_CONFIG_INITIALIZER                                                                                        \
     {                                                                                                                  \
-        1                                                                                                              \
+        1, 0                                                                                                           \
     }
 
 /* Under names of its own, since StarPU's headers may bring CUDA's. */

@@ -364,6 +364,8 @@ static void other_carrier(void)
                             .carrier = (tess_carriers)(last ? (int)TESS_CARRIER_MPI : (int)TESS_CARRIER_ANY)};
     EXPECT(tess_start(&m) == TESS_INVALID);
     EXPECT(strstr(tess_error_text(), "carrier: ranks ask for different ones"));
+    EXPECT(tess_start(&(tess_machine){.workers = 1, .pipeline = last}) == TESS_INVALID);
+    EXPECT(strstr(tess_error_text(), "pipeline: ranks differ in tess_machine.pipeline"));
     start();
     EXPECT(strcmp(tess_message_carrier(), "nothing"));
     tess_stop();
