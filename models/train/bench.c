@@ -95,10 +95,14 @@ done:
 static void print(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
 {
     (void)of;
+    tess_reached_keep(b, p);
     tess_bench_print(out, b, median, p, steps);
 }
 
 tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_result *result)
 {
+    tess_yardstick y; /* of which its tasks reach a share */
+    if (tess_ranks() == 1 && tess_gpus() == 0 && !tess_yardstick_known(&y))
+        TESS_TRY(tess_yardstick_read(NULL, false, &y));
     return tess_bench_told(c, steps, out, result, NULL, print, NULL);
 }

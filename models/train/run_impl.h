@@ -99,6 +99,8 @@ tess_gpu_conf tess_run_gpu(const tess_run *r);
 tess_status tess_run_tiers(tess_run *r, const char *made) TESS_NODISCARD;
 /* Says what this machine does a second in the tasks of a step; the same on all ranks, which all ask. */
 tess_status tess_run_rates(const tess_run *r, tess_rates *rates) TESS_NODISCARD;
+/* reached.c: what tasks without a drive do a second, by the yardsticks. */
+tess_rates tess_reached_rates(const tess_yardstick *y, tess_dtype t);
 /* The same from what was measured before, for this rank alone; false where that is nothing. */
 bool tess_run_rates_known(const tess_run *r, tess_rates *rates);
 /* Refuses a plan for several GPUs of one process, with the ranks that would have one each. All ranks call it, before

@@ -132,10 +132,8 @@ tess_status tess_run_rates(const tess_run *r, tess_rates *rates)
     tess_drive *d = &y.drive;
     const double here = tess_share_read()->ranks; /* who share a drive */
     d->read_rate /= here, d->write_rate /= here, d->mixed_read_rate /= here, d->mixed_write_rate /= here;
-    *rates = (tess_rates){.flops = y.matrix_rate[tess_run_yardstick(r->c)] * TESS_MATRIX_SHARE,
-                          .copy = y.copy_rate * TESS_COPY_SHARE,
-                          .read = d->read_rate,
-                          .write = d->write_rate};
+    *rates = tess_reached_rates(&y, tess_run_yardstick(r->c));
+    rates->read = d->read_rate, rates->write = d->write_rate;
     if (r->disk) rates->both = d->mixed_read_rate / d->read_rate + d->mixed_write_rate / d->write_rate;
     return TESS_OK;
 }
@@ -146,8 +144,7 @@ bool tess_run_rates_known(const tess_run *r, tess_rates *rates)
     *rates = r->conf.rates;
     if (rates->flops > 0) return true;
     if (!tess_yardstick_known(&y)) return false;
-    *rates = (tess_rates){.flops = y.matrix_rate[tess_run_yardstick(r->c)] * TESS_MATRIX_SHARE,
-                          .copy = y.copy_rate * TESS_COPY_SHARE};
+    *rates = tess_reached_rates(&y, tess_run_yardstick(r->c));
     return true;
 }
 

@@ -42,6 +42,10 @@ typedef struct tess_yardstick {
     double copy_rate, copy_rate_core;                                       /* read and written */
     double share; /* that this program had of the cores while it measured: below TESS_QUIET they were busy otherwise */
     tess_drive drive; /* of `dirs` */
+    struct {
+        double matrix, copy;
+    } reached[TESS_YARDSTICKS]; /* shares of the rates, by the tasks of the last bench in that dtype; 0: there was none
+                                 */
 } tess_yardstick;
 /* Reads them from the cache of earlier measurements, what that lacks measured and added, in at most a few seconds; all
  * of it with `again`, and what a busy machine gave. Before tess_start: its workers are in the way. `dirs` is as in
@@ -54,6 +58,8 @@ bool tess_yardstick_known(tess_yardstick *y);
  * tess_start. Of ranks that take turns on the same cores the first has the rate and the others have 0, so that a sum
  * over all counts them once. 0 also where a GPU cannot be measured. */
 double tess_yardstick_best(tess_dtype t);
+/* Keeps what tasks reached of the rates of all cores. */
+void tess_yardstick_reached(tess_dtype t, double matrix, double copy);
 /* Keeps a better one, which a step of this process proved. */
 void tess_yardstick_raise(tess_dtype t, double rate);
 

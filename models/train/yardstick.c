@@ -162,6 +162,38 @@ static double join_best(json_t *cache, tess_dtype t, bool gpus, double measured,
     return best;
 }
 
+/* ---- what tasks reached ---- */
+
+static bool can_be(double matrix, double copy)
+{
+    return matrix > 0.01 && matrix <= 1 && copy > 0.01 && copy < 100; /* copies that stay in a cache are faster */
+}
+
+static void get_reached(const json_t *cache, tess_yardstick *y)
+{
+    for (int t = 0; t < TESS_YARDSTICKS; t++) {
+        const json_t *of = json_object_get(json_object_get(cache, "reached"), best_name[t]);
+        const double matrix = json_number_value(json_object_get(of, "matrix")),
+                     copy = json_number_value(json_object_get(of, "copy"));
+        if (can_be(matrix, copy)) y->reached[t].matrix = matrix, y->reached[t].copy = copy;
+    }
+}
+
+void tess_yardstick_reached(tess_dtype t, double matrix, double copy)
+{
+    if (given.cores || !can_be(matrix, copy)) return;
+    const int cores = tess_cores();
+    char *dir = tess_cache_dir(), *path = dir ? cache_path(dir, cores) : NULL;
+    json_t *key = machine_key(cores), *cache = load(path, key);
+    json_object_set_new(member(cache, "reached"), best_name[t],
+                        json_pack("{s:f, s:f}", "matrix", matrix, "copy", copy));
+    if (path) save(dir, path, cache);
+    json_decref(cache);
+    json_decref(key);
+    free(path);
+    free(dir);
+}
+
 /* Joins a rate to the cache, which is saved where it is better than all before; the best. */
 static double remember(tess_dtype t, bool gpus, double rate)
 {
@@ -268,6 +300,7 @@ tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
     json_t *key = machine_key(y->cores), *cache = load(path, key);
     bool changed = again || !get_rates(json_object_get(cache, "rates"), machine_fields, y) || !plausible(y);
     if (again) json_object_del(cache, "best");
+    if (changed) json_object_del(cache, "reached"); /* of the rates that were */
     if (changed) {
         *y = (tess_yardstick){.cores = y->cores};
         measure_machine(y);
@@ -277,6 +310,7 @@ tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
         const double measured = fmax(y->matrix_rate[t], y->matrix_rate_core[t]);
         y->matrix_rate[t] = join_best(cache, (tess_dtype)t, false, measured, &changed);
     }
+    get_reached(cache, y);
     tess_status status = dirs ? read_drive(dirs, again, member(cache, "drives"), &changed, y) : TESS_OK;
     if (changed && path) save(dir, path, cache);
     json_decref(cache);
@@ -294,6 +328,7 @@ bool tess_yardstick_known(tess_yardstick *y)
     char *dir = tess_cache_dir(), *path = dir ? cache_path(dir, y->cores) : NULL;
     json_t *key = machine_key(y->cores), *cache = load(path, key);
     const bool known = get_rates(json_object_get(cache, "rates"), machine_fields, y);
+    get_reached(cache, y);
     for (int t = 0; t < TESS_YARDSTICKS && known; t++)
         y->matrix_rate[t] =
             join_best(cache, (tess_dtype)t, false, fmax(y->matrix_rate[t], y->matrix_rate_core[t]), &changed);

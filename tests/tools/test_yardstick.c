@@ -176,6 +176,78 @@ TEST(a_broken_file_is_made_anew)
     free(good);
 }
 
+/* ---- what tasks reach ---- */
+
+/* Of fp32; a new reference to the member is taken. */
+static void set_reached(json_t *of)
+{
+    json_t *c = json_load_file(cache, 0, NULL), *reached = json_object();
+    json_object_set_new(reached, "f32", of);
+    json_object_set_new(c, "reached", reached);
+    CHECK(c && !json_dump_file(c, cache, 0));
+    json_decref(c);
+}
+static double reached(const char *what)
+{
+    json_t *c = json_load_file(cache, 0, NULL);
+    const double value =
+        json_number_value(json_object_get(json_object_get(json_object_get(c, "reached"), "f32"), what));
+    json_decref(c);
+    return value;
+}
+#define MODEL                                                                                                          \
+    "model={\"model_type\": \"gpt2\", \"n_layer\": 4, \"n_embd\": 512, \"n_head\": 8, \"vocab_size\": 1000, "          \
+    "\"n_positions\": 256}",                                                                                           \
+        "data.seq_length=256"
+
+static double forecast(void)
+{
+    RUN("estimate", "run.json", MODEL);
+    EXPECT_DONE();
+    const char *at = strstr(ran.out, "compute, all workers together");
+    CHECK(at);
+    return at ? strtod(at + strcspn(at, "0123456789"), NULL) : NAN;
+}
+
+TEST(forecasts_go_by_what_tasks_reached)
+{
+    setup_marked();
+    set("rates", "copy_rate", json_real(1e9)); /* so that a step is long */
+    const double before = forecast();
+    set_reached(json_pack("{s:f, s:f}", "matrix", 0.17, "copy", 0.08)); /* a fifth of what is assumed */
+    CHECK_NEAR(forecast() / before, 5, 0.1);
+    json_t *const nonsense[] = {json_pack("{s:f, s:f}", "matrix", 1.01, "copy", 0.08),
+                                json_pack("{s:f, s:f}", "matrix", 0.17, "copy", -1.0),
+                                json_pack("{s:f}", "matrix", 0.17), json_string("fast")};
+    for (size_t i = 0; i < sizeof nonsense / sizeof *nonsense; i++) {
+        set_reached(nonsense[i]);
+        CHECK_NEAR(forecast() / before, 1, 1e-6);
+    }
+    RUN("info", "--again");
+    EXPECT_DONE();
+    CHECK(reached("matrix") == 0); /* they were shares of other rates */
+}
+
+TEST(a_bench_that_is_long_enough_says_what_tasks_reach)
+{
+    setup_marked();
+    set("rates", "matrix_rate_f32", json_real(1e12)); /* of which no machine that runs this reaches all */
+    set_best(json_real(1e12));
+    RUN("bench", "run.json", "--steps", "1");
+    EXPECT_DONE();
+    CHECK(reached("matrix") == 0);
+    for (int steps = 8; steps <= 512 && reached("matrix") == 0; steps *= 4) {
+        char count[16];
+        snprintf(count, sizeof count, "%d", steps);
+        RUN("bench", "run.json", MODEL, "--steps", count);
+        EXPECT_DONE();
+    }
+    CHECK(reached("matrix") > 0.01 && reached("matrix") <= 1 && reached("copy") > 0);
+    RUN("bench", "run.json", MODEL, "--steps", "1"); /* too short to say anything */
+    EXPECT_DONE();
+    CHECK(reached("matrix") > 0);
+}
+
 /* ---- MFU ---- */
 
 TEST(the_best_of_what_can_be_true)
