@@ -348,8 +348,9 @@ static void write_gpu_node(const char *path, int gpus, const char *links, const 
              2 * gpus, gpus, links, more);
     write_text(path, text);
 }
-#define HOST   "\"host_link\": {\"gb_s\": 25, \"latency_us\": 10}"
-#define NVLINK HOST ", \"peer_link\": {\"gb_s\": 300, \"latency_us\": 5}"
+#define ONE_MICRO_BATCH "train_batch_size=4"
+#define HOST            "\"host_link\": {\"gb_s\": 25, \"latency_us\": 10}"
+#define NVLINK          HOST ", \"peer_link\": {\"gb_s\": 300, \"latency_us\": 5}"
 
 static double over_peers(void)
 {
@@ -399,8 +400,8 @@ TEST(ranks_with_a_gpu_each_send_from_gpu_to_gpu)
     CHECK(over_peers() > 0 && over_peers() < behind(ran.out, "\nmessages  "));
 }
 
-/* Messages of a pipeline go one after the other and one way at a time: on links on which they take all of the step that
- * is their bytes by the rate, and so many latencies. */
+/* Messages of one micro-batch go through a pipeline one after the other and one way at a time: on links on which they
+ * take all of the step that is their bytes by the rate, and so many latencies. */
 TEST(what_a_link_carries_takes_its_bytes_by_its_rate)
 {
     static const struct {
@@ -423,7 +424,7 @@ TEST(what_a_link_carries_takes_its_bytes_by_its_rate)
             snprintf(network, sizeof network, cases[i].network, latency);
             write_gpu_node("slow.json", cases[i].gpus, links, network);
             RUN("simulate", "run.json", "--machine", "slow.json", "--steps", "1", "--nodes", cases[i].nodes,
-                "parallel.pipeline=2", "gradient_clipping=0");
+                "parallel.pipeline=2", "gradient_clipping=0", ONE_MICRO_BATCH);
             EXPECT_DONE();
             seconds[k] = behind(ran.out, "\nstep      ");
         }
@@ -467,7 +468,8 @@ TEST(a_gpu_has_its_rail)
     SIMULATE_SETUP();
     for (int i = 0; i < 3; i++) {
         write_gpu_node("rails.json", 2, NVLINK, network[i]);
-        RUN("simulate", "run.json", "--machine", "rails.json", "--nodes", "2", "--steps", "1", "parallel.pipeline=4");
+        RUN("simulate", "run.json", "--machine", "rails.json", "--nodes", "2", "--steps", "1", "parallel.pipeline=4",
+            ONE_MICRO_BATCH);
         EXPECT_DONE();
         const double far = behind(ran.out, "of all ranks, ");
         CHECK(far > 0 && over_peers() > 0);
