@@ -149,8 +149,8 @@ static ncclResult_t open_comm(struct lane *l, const ncclUniqueId *id)
 #if NCCL_VERSION_CODE >= 21700
     if (l != wire.lane) config.maxCTAs = FEW_BLOCKS;
 #endif
-    return outcome(l->comm, nccl.ncclCommInitRankConfig(&l->comm, tess_ranks(), *id, tess_rank(), &config),
-                   INIT_SECONDS);
+    const ncclResult_t r = nccl.ncclCommInitRankConfig(&l->comm, tess_ranks(), *id, tess_rank(), &config);
+    return outcome(l->comm, r, INIT_SECONDS);
 }
 
 static void close_lane(struct lane *l)
