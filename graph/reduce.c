@@ -7,6 +7,10 @@
  * nodes the slices come together in a tile that is no parameter's but an activation's: it goes after its last use. One
  * that is used again soon is kept, as far as the grid's bounds allow.
  *
+ * Where machines have several ranks each, a slice crosses the network once to each of them: in a first message it goes
+ * from its owner to the ranks of its own machine, and to that rank of every other which has the owner's place there; in
+ * a second these pass it on. So each rank takes and passes on as much as the next.
+ *
  * Gradients. A rank's part of a gradient is a sum over its micro-batches. When it is complete every slice of it goes
  * to the slice's owner, who adds up the parts of all ranks in the order of their micro-batches. Below stage 1 everyone
  * holds all states: then the sums go back to all ranks. Above, the owner updates its slices, and where the weight
@@ -60,20 +64,43 @@ static int me(const tess_lower *L)
 
 /* ---- weights ---- */
 
+/* From whom place d gets a slice of o's: from o, or from the place of its own machine that o has in its. */
+static int giver(int o, int d, int near)
+{
+    const int relay = d - d % near + o % near;
+    return d == relay ? o : relay;
+}
+
+/* What this rank gives and gets of o's slice: of the owner, or, `on`, of those who have it from there. */
+static void add_shares(tess_lower *L, struct message *m, tess_use use, const tess_span *slice, int o, int near, bool on)
+{
+    const int mine = me(L), here = mine - mine % near, gives = (o == mine) != on && mine % near == o % near;
+    const int end = gives ? on ? here + near : L->grid->data : 0;
+    for (int d = on ? here : 0; d < end; d++)
+        if (d != mine && giver(o, d, near) == mine)
+            add_span(m, use, tess_grid_peer(L->grid, d), slice->tag, true, slice->offset, slice->bytes);
+    if (o != mine && (giver(o, mine, near) != o) == on)
+        add_span(m, use, tess_grid_peer(L->grid, giver(o, mine, near)), slice->tag, false, slice->offset, slice->bytes);
+}
+
 /* Slices of a tile that is all of p's j-th, `size` bytes an element: from their owners to everyone. */
 void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind)
 {
-    int slices = tess_grid_slices(p, j), n = L->grid->data;
-    struct message m = message(L, slices + n, 1); /* a rank owns one slice of a tile at most */
-    for (int s = 0; s < slices; s++) {
-        tess_slice slice = tess_grid_slice(p, j, s);
-        size_t at = (size_t)(slice.row * p->dim[1]) * size, bytes = (size_t)(slice.rows * p->dim[1]) * size;
-        int tag = tess_grid_tag(p, j, s, kind);
-        for (int d = 0; d < n && slice.owner == me(L); d++)
-            if (d != me(L)) add_span(&m, use, tess_grid_peer(L->grid, d), tag, true, at, bytes);
-        if (slice.owner != me(L)) add_span(&m, use, tess_grid_peer(L->grid, slice.owner), tag, false, at, bytes);
+    const int slices = tess_grid_slices(p, j), all = tess_grid_near(L->grid),
+              near = tess_tile_bytes(use.tile) < (size_t)L->grid->near_bytes ? 1 : all;
+    for (int on = 0; on < (near > 1 ? 2 : 1); on++) {
+        /* A rank owns one slice of a tile at most, and passes on one of `near`, those at the ends beside it. */
+        struct message m = message(L, slices + (on ? (slices / near + 2) * near : L->grid->data), 1);
+        for (int s = 0; s < slices; s++) {
+            const tess_slice slice = tess_grid_slice(p, j, s);
+            const tess_span of = {.tag = tess_grid_tag(p, j, s, kind),
+                                  .offset = (size_t)(slice.row * p->dim[1]) * size,
+                                  .bytes = (size_t)(slice.rows * p->dim[1]) * size};
+            add_shares(L, &m, use, &of, slice.owner, near, on);
+        }
+        if (m.spans) use.mode = TESS_RW; /* something has come */
+        emit_message(L, &m);
     }
-    emit_message(L, &m);
 }
 
 static void gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *t)
