@@ -112,18 +112,18 @@ struct post {
     int n, at;
     bool *met;
     unsigned left;
-    int64_t across, within; /* bytes that it sent to other machines, and to ranks of its own */
+    int64_t across, within, scalars; /* bytes that it sent to other machines, to ranks of its own, of exact sums */
     tess_lowered low;
     struct net net;
 };
 
-static void post_open(struct post *post, const tess_grid *grid, bool deterministic)
+static void post_open(struct post *post, const tess_grid *grid, int micros, bool deterministic)
 {
     *post = (struct post){0};
     graph_of(&post->net, grid);
     tess_step_conf *conf = tess_alloc(sizeof *conf);
     *conf = training;
-    conf->micro = 2 * grid->data;
+    conf->micro = micros * grid->data;
     conf->deterministic = deterministic;
     tess_graph *g = post->net.g;
     tess_graph_ready(g);
@@ -180,7 +180,9 @@ static bool advance(struct post *post, int rank, int machine)
         mine->met[i] = true;
         mine->left--;
         moved = true;
-        *(s->peer / machine == rank / machine ? &mine->within : &mine->across) += (int64_t)s->bytes;
+        *(s->tag > INT32_MAX - 16               ? &mine->scalars
+          : s->peer / machine == rank / machine ? &mine->within
+                                                : &mine->across) += (int64_t)s->bytes;
     }
     if (mine->left) return moved;
     memset(mine->met, 0, m->spans * sizeof *mine->met);
@@ -189,12 +191,12 @@ static bool advance(struct post *post, int rank, int machine)
 }
 
 /* Carries all ranks' messages strictly one after the other, as NCCL does; returns the bytes between machines. */
-static int64_t carry(tess_grid grid, int machine, bool deterministic, int64_t *within)
+static int64_t carry(tess_grid grid, int machine, int micros, bool deterministic, int64_t *within)
 {
     const int ranks = grid.data * grid.pipeline * grid.tensor;
     struct post *post = tess_alloc((size_t)ranks * sizeof *post);
     int64_t across = 0;
-    for (grid.rank = 0; grid.rank < ranks; grid.rank++) post_open(&post[grid.rank], &grid, deterministic);
+    for (grid.rank = 0; grid.rank < ranks; grid.rank++) post_open(&post[grid.rank], &grid, micros, deterministic);
     for (bool moves = true; moves;) {
         moves = false;
         for (int r = 0; r < ranks; r++) moves = advance(post, r, machine) || moves;
@@ -212,29 +214,37 @@ static int64_t carry(tess_grid grid, int machine, bool deterministic, int64_t *w
     return across;
 }
 
-/* What goes to all ranks of a machine goes there once, whatever the grid; all ranks' lists are parts of one order. */
+/* Weights of all stages go once to a machine, whatever the grid, and so do gradients where its parts are a sum of the
+ * tree; all ranks' lists are parts of one order. */
 TEST(machines_of_several_ranks_take_a_slice_once)
 {
     static const struct {
         int data, pipeline, tensor, machine;
-    } grids[] = {{8, 1, 1, 4}, {6, 1, 1, 3}, {24, 1, 1, 4}, {4, 1, 2, 4}, {4, 2, 1, 4}, {8, 1, 1, 3}, {4, 1, 1, 4}};
+        bool once; /* gradients as well */
+    } grids[] = {{8, 1, 1, 4, true}, {6, 1, 1, 3, false}, {6, 1, 1, 2, true},  {34, 1, 1, 2, true}, {24, 1, 1, 4, true},
+                 {4, 1, 2, 4, true}, {4, 2, 1, 4, true},  {8, 1, 1, 3, false}, {4, 1, 1, 4, false}};
     layers_here = LAYERS_CARRIED;
     for (size_t k = 0; k < sizeof grids / sizeof *grids; k++)
-        for (int stage = 0; stage < 4; stage++) {
-            tess_grid grid = {.data = grids[k].data,
-                              .pipeline = grids[k].pipeline,
-                              .tensor = grids[k].tensor,
-                              .interleave = 1,
-                              .stage = stage};
-            int64_t within, within_near;
-            const int64_t across = carry(grid, grids[k].machine, false, &within);
-            grid.near = grids[k].machine;
-            const int64_t once = carry(grid, grids[k].machine, false, &within_near);
-            CHECK_EQ(once + within_near, across + within);
-            if (tess_grid_near(&grid) > 1 ? once >= across : once != across)
-                CHECK_SAY("%d x %d x %d, %d ranks a machine, stage %d: %lld bytes between machines, once %lld",
-                          grid.data, grid.pipeline, grid.tensor, grid.near, stage, (long long)across, (long long)once);
-        }
+        for (int stage = 0; stage < 4; stage++)
+            for (int micros = 2; micros < 4; micros++) {
+                tess_grid grid = {.data = grids[k].data,
+                                  .pipeline = grids[k].pipeline,
+                                  .tensor = grids[k].tensor,
+                                  .interleave = 1,
+                                  .stage = stage};
+                const bool deterministic = stage % 2 == 0, once = grids[k].once && !(deterministic && micros == 3);
+                int64_t within, within_near;
+                const int64_t across = carry(grid, grids[k].machine, micros, deterministic, &within);
+                grid.near = grids[k].machine;
+                const int64_t near = carry(grid, grids[k].machine, micros, deterministic, &within_near);
+                if (once                        ? near * tess_grid_near(&grid) != across
+                    : tess_grid_near(&grid) > 1 ? near >= across
+                                                : near != across)
+                    CHECK_SAY("%d x %d x %d, %d ranks a machine, stage %d, %d micro-batches: %lld bytes between "
+                              "machines, once %lld",
+                              grid.data, grid.pipeline, grid.tensor, grid.near, stage, micros, (long long)across,
+                              (long long)near);
+            }
     layers_here = LAYERS;
 }
 
