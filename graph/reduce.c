@@ -351,12 +351,12 @@ static tess_tile *receive_part(tess_lower *L, struct message *m, const tess_tens
     return in;
 }
 
-/* Ranks of a machine that take the parts of so many of its places first; 1: each sends its own over the network. Their
- * sum must be one of the whole tree's. */
+/* Returns how many ranks' parts are added up in a machine before they leave it; 1: each rank sends its own. Their sum
+ * must be one of the whole tree's. */
 static int adds_near(const tess_lower *L, const tess_tensor *p, int64_t j)
 {
     const int near = tess_grid_near(L->grid);
-    const bool large = tess_tile_bytes(p->held->tile[j].gradient) >= (size_t)L->grid->near_bytes,
+    const bool large = tess_tile_bytes(p->held->tile[j].gradient) >= 2 * (size_t)L->grid->near_bytes,
                whole = !(near & (near - 1)) && !(in_tree(L, p) && (L->micros & (L->micros - 1)));
     return large && whole && near <= SENDERS ? near : 1;
 }

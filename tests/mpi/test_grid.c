@@ -213,6 +213,7 @@ static int64_t sent_so_far(void)
 /* Two machines of two ranks each, as far as the grid says. */
 TEST(what_goes_once_to_a_machine_gives_the_same_bits)
 {
+    CHECK_EQ(tess_ranks_near(), tess_ranks());
     if (tess_ranks() != 4) return;
     OK(tess_start(&(tess_machine){.workers = 1}));
     for (int which = 0; which < 3; which++)
