@@ -34,9 +34,9 @@ extern "C" {
 
 /* ---- describing -------------------------------------------------------------------------------------------------- */
 
-/* Of so many places of the data dimension, returns how many in a row have the same to do but for which slices of tiles
- * are theirs (docs/placement.md). */
-int tess_grid_alike(int data);
+/* Returns how many places of the data dimension in a row have the same to do but for which slices of tiles are theirs
+ * (docs/placement.md). */
+int tess_grid_alike(const tess_grid *g);
 
 /* ---- parameters ---------------------------------------------------------------------------------------------------
  */

@@ -42,16 +42,23 @@ tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s)
     return (tess_slice){first, end - first, (int)(turn % data)};
 }
 
-/* Tiles have their slices with that many ranks in a row, which the next tile's follow. */
-int tess_grid_alike(int data)
+int tess_grid_near(const tess_grid *g)
 {
-    int alike = data, turn = data > FEW ? FEW : data;
-    while (turn) {
-        const int rest = alike % turn;
-        alike = turn;
-        turn = rest;
-    }
-    return alike;
+    const int model = g->pipeline * g->tensor, near = g->near / model;
+    return near > 1 && g->near % model == 0 && near < g->data && g->data % near == 0 ? near : 1;
+}
+
+static int common(int a, int b)
+{
+    return b ? common(b, a % b) : a;
+}
+
+/* Tiles have their slices with FEW ranks in a row, or a multiple, which the next tile's follow. Of those a machine has
+ * all or none, or it has only such. */
+int tess_grid_alike(const tess_grid *g)
+{
+    const int alike = common(g->data, g->data > FEW ? FEW : g->data), near = tess_grid_near(g);
+    return alike % near && near % alike ? common(alike, near) : alike;
 }
 
 int tess_table_owner(const tess_tensor *table, int64_t tile)

@@ -132,6 +132,8 @@ static inline int tess_grid_peer(const tess_grid *g, int d)
 {
     return g->rank + (d - tess_grid_data(g)) * g->pipeline * g->tensor;
 }
+/* Places of the data dimension in a row that share a machine; 1: none do, or it is the only one. */
+int tess_grid_near(const tess_grid *g);
 /* This rank's of the step's micro-batches. */
 static inline void tess_grid_share(const tess_grid *g, int64_t micro, int64_t *first, int64_t *count)
 {

@@ -7,8 +7,13 @@
  * nodes the slices come together in a tile that is no parameter's but an activation's: it goes after its last use. One
  * that is used again soon is kept, as far as the grid's bounds allow.
  *
+ * Where machines have several ranks each, a slice crosses the network once to each of them: in a first message it goes
+ * from its owner to the ranks of its own machine, and to that rank of every other which has the owner's place there; in
+ * a second these pass it on. So each rank takes and passes on as much as the next.
+ *
  * Gradients. A rank's part of a gradient is a sum over its micro-batches. When it is complete every slice of it goes
- * to the slice's owner, who adds up the parts of all ranks in the order of their micro-batches. Below stage 1 everyone
+ * to the slice's owner, who adds up the parts of all ranks in the order of their micro-batches. Of a machine with
+ * several ranks only their sum goes there, where that is a sum of the tree. Below stage 1 everyone
  * holds all states: then the sums go back to all ranks. Above, the owner updates its slices, and where the weight
  * rests on every rank the new slices of it go to all.
  *
@@ -60,20 +65,43 @@ static int me(const tess_lower *L)
 
 /* ---- weights ---- */
 
+/* From whom place d gets a slice of o's: from o, or from the place of its own machine that o has in its. */
+static int giver(int o, int d, int near)
+{
+    const int relay = d - d % near + o % near;
+    return d == relay ? o : relay;
+}
+
+/* What this rank gives and gets of o's slice: of the owner, or, `on`, of those who have it from there. */
+static void add_shares(tess_lower *L, struct message *m, tess_use use, const tess_span *slice, int o, int near, bool on)
+{
+    const int mine = me(L), here = mine - mine % near, gives = (o == mine) != on && mine % near == o % near;
+    const int end = gives ? on ? here + near : L->grid->data : 0;
+    for (int d = on ? here : 0; d < end; d++)
+        if (d != mine && giver(o, d, near) == mine)
+            add_span(m, use, tess_grid_peer(L->grid, d), slice->tag, true, slice->offset, slice->bytes);
+    if (o != mine && (giver(o, mine, near) != o) == on)
+        add_span(m, use, tess_grid_peer(L->grid, giver(o, mine, near)), slice->tag, false, slice->offset, slice->bytes);
+}
+
 /* Slices of a tile that is all of p's j-th, `size` bytes an element: from their owners to everyone. */
 void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind)
 {
-    int slices = tess_grid_slices(p, j), n = L->grid->data;
-    struct message m = message(L, slices + n, 1); /* a rank owns one slice of a tile at most */
-    for (int s = 0; s < slices; s++) {
-        tess_slice slice = tess_grid_slice(p, j, s);
-        size_t at = (size_t)(slice.row * p->dim[1]) * size, bytes = (size_t)(slice.rows * p->dim[1]) * size;
-        int tag = tess_grid_tag(p, j, s, kind);
-        for (int d = 0; d < n && slice.owner == me(L); d++)
-            if (d != me(L)) add_span(&m, use, tess_grid_peer(L->grid, d), tag, true, at, bytes);
-        if (slice.owner != me(L)) add_span(&m, use, tess_grid_peer(L->grid, slice.owner), tag, false, at, bytes);
+    const int slices = tess_grid_slices(p, j), all = tess_grid_near(L->grid),
+              near = tess_tile_bytes(use.tile) < (size_t)L->grid->near_bytes ? 1 : all;
+    for (int on = 0; on < (near > 1 ? 2 : 1); on++) {
+        /* A rank owns one slice of a tile at most, and passes on one of `near`, those at the ends beside it. */
+        struct message m = message(L, slices + (on ? (slices / near + 2) * near : L->grid->data), 1);
+        for (int s = 0; s < slices; s++) {
+            const tess_slice slice = tess_grid_slice(p, j, s);
+            const tess_span of = {.tag = tess_grid_tag(p, j, s, kind),
+                                  .offset = (size_t)(slice.row * p->dim[1]) * size,
+                                  .bytes = (size_t)(slice.rows * p->dim[1]) * size};
+            add_shares(L, &m, use, &of, slice.owner, near, on);
+        }
+        if (m.spans) use.mode = TESS_RW; /* something has come */
+        emit_message(L, &m);
     }
-    emit_message(L, &m);
 }
 
 static void gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *t)
@@ -221,11 +249,16 @@ static int parts_of(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile **
     return t->nodes;
 }
 
-static int levels_of(const tess_lower *L, const tess_tensor *p, int d, int *level)
+/* Those of places [d, d + near), added up. */
+static int levels_of(const tess_lower *L, const tess_tensor *p, int d, int near, int *level)
 {
     level[0] = 0;
-    return in_tree(L, p) ? tess_grid_groups(L->micros * d, L->micros, level) : 1;
+    if (in_tree(L, p)) return tess_grid_groups(L->micros * d, L->micros * near, level);
+    while (1 << level[0] < near) level[0]++;
+    return 1;
 }
+
+enum { SENDERS = 16 }; /* of parts of a tile at a time */
 
 /* What adds up to a slice, in order: a piece of a tile, the sum of 2^level micro-batches or ranks. */
 struct term {
@@ -279,58 +312,128 @@ static int own_slice(const tess_lower *L, const tess_tensor *p, int64_t j)
     return s;
 }
 
+/* Says whether a slice goes to its owner from this rank: where parts of a machine are added up first, those of owners
+ * that have this rank's place in theirs. */
+static bool sends_part(const tess_lower *L, tess_slice slice, int near)
+{
+    return slice.owner != me(L) && slice.owner % near == me(L) % near;
+}
+
+static void send_part(tess_lower *L, struct message *m, const tess_tensor *p, int64_t j, int s, int k, tess_tile *tile,
+                      int to)
+{
+    const tess_slice slice = tess_grid_slice(p, j, s);
+    add_span(m, (tess_use){tile, TESS_R}, tess_grid_peer(L->grid, to), tess_grid_tag(p, j, s, TESS_TAG_PART + k), true,
+             (size_t)(slice.row * p->dim[1]) * sizeof(float), (size_t)(slice.rows * p->dim[1]) * sizeof(float));
+}
+
 static void send_parts(tess_lower *L, struct message *m, const tess_tensor *p, int64_t j, tess_tile *const *tile,
-                       int parts)
+                       int parts, int near)
 {
     for (int k = 0; k < parts; k++)
         for (int s = 0; s < tess_grid_slices(p, j); s++) {
-            tess_slice slice = tess_grid_slice(p, j, s);
-            if (slice.owner != me(L))
-                add_span(m, (tess_use){tile[k], TESS_R}, tess_grid_peer(L->grid, slice.owner),
-                         tess_grid_tag(p, j, s, TESS_TAG_PART + k), true,
-                         (size_t)(slice.row * p->dim[1]) * sizeof(float),
-                         (size_t)(slice.rows * p->dim[1]) * sizeof(float));
+            const tess_slice slice = tess_grid_slice(p, j, s);
+            if (sends_part(L, slice, near)) send_part(L, m, p, j, s, k, tile[k], slice.owner);
         }
+}
+
+/* A tile for what comes from another rank. */
+static tess_tile *incoming(tess_lower *L, const tess_tensor *p, size_t bytes)
+{
+    return L->early[p->id] ? tess_program_slot(L->p, bytes, TESS_ROLE_GRADIENT, p->name)
+                           : tess_program_tile(L->p, bytes, TESS_ROLE_GRADIENT, p->name);
 }
 
 static tess_tile *receive_part(tess_lower *L, struct message *m, const tess_tensor *p, size_t bytes, int d, int tag)
 {
-    tess_tile *in = L->early[p->id] ? tess_program_slot(L->p, bytes, TESS_ROLE_GRADIENT, p->name)
-                                    : tess_program_tile(L->p, bytes, TESS_ROLE_GRADIENT, p->name);
+    tess_tile *in = incoming(L, p, bytes);
     add_span(m, (tess_use){in, TESS_W}, tess_grid_peer(L->grid, d), tag, false, 0, bytes);
     return in;
 }
 
-/* All ranks' parts of a tile go to the owners of its slices: those of sixteen ranks at a time, in one message of every
- * rank that sends or receives them. The sum of this rank's slice comes into `out` from element `at` on; its mode is
- * TESS_RW if it holds something. */
+/* Returns how many ranks' parts are added up in a machine before they leave it; 1: each rank sends its own. Their sum
+ * must be one of the whole tree's. */
+static int adds_near(const tess_lower *L, const tess_tensor *p, int64_t j)
+{
+    const int near = tess_grid_near(L->grid);
+    const bool large = tess_tile_bytes(p->held->tile[j].gradient) >= 2 * (size_t)L->grid->near_bytes,
+               whole = !(near & (near - 1)) && !(in_tree(L, p) && (L->micros & (L->micros - 1)));
+    return large && whole && near <= SENDERS ? near : 1;
+}
+
+/* The ranks of a machine give each other their parts: of a slice to the one that has its owner's place there, who adds
+ * them up in its own tile. */
+static void add_near(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *tile, int near)
+{
+    const int mine = me(L), here = mine - mine % near, slices = tess_grid_slices(p, j), level = 0;
+    struct message m = message(L, slices + (slices / near + 2) * near, near);
+    struct term *term = tess_alloc((size_t)near * sizeof *term);
+    size_t bytes = 0;
+    for (int s = 0; s < slices; s++) {
+        const tess_slice slice = tess_grid_slice(p, j, s);
+        const int to = here + slice.owner % near;
+        if (to == mine)
+            bytes += (size_t)(slice.rows * p->dim[1]) * sizeof(float);
+        else
+            send_part(L, &m, p, j, s, 0, tile, to);
+    }
+    for (int i = 0; i < near; i++) {
+        size_t at = 0;
+        term[i] = (struct term){here + i == mine ? tile : bytes ? incoming(L, p, bytes) : NULL, 0, level};
+        for (int s = 0; s < slices && here + i != mine; s++) {
+            const tess_slice slice = tess_grid_slice(p, j, s);
+            const size_t part = (size_t)(slice.rows * p->dim[1]) * sizeof(float);
+            if (here + slice.owner % near != mine) continue;
+            add_span(&m, (tess_use){term[i].tile, TESS_W}, tess_grid_peer(L->grid, here + i),
+                     tess_grid_tag(p, j, s, TESS_TAG_PART), false, at, part);
+            at += part;
+        }
+    }
+    emit_message(L, &m);
+    int64_t at = 0;
+    for (int s = 0; s < slices; s++) {
+        const tess_slice slice = tess_grid_slice(p, j, s);
+        const int64_t n = slice.rows * p->dim[1], own = slice.row * p->dim[1];
+        if (here + slice.owner % near != mine || n == 0) continue;
+        for (int i = 0; i < near; i++) term[i].first = here + i == mine ? own : at;
+        add_up(L, term, (unsigned)near, (tess_use){tile, TESS_RW}, own, n);
+        at += n;
+    }
+    free(term);
+}
+
+/* All ranks' parts of a tile go to the owners of its slices, added up within a machine where that is one of the tree's
+ * sums: those of sixteen ranks, or machines, at a time, in one message of every rank that sends or receives them. The
+ * sum of this rank's slice comes into `out` from element `at` on; its mode is TESS_RW if it holds something. */
 static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *const *tile, int parts,
                            tess_use out, int64_t at)
 {
-    enum { SENDERS = 16 };
-    const int ranks = L->grid->data, s = own_slice(L, p, j), slices = tess_grid_slices(p, j);
+    const int near = adds_near(L, p, j), place = me(L) % near, senders = L->grid->data / near, mine = me(L) / near;
+    const int s = own_slice(L, p, j), slices = tess_grid_slices(p, j);
     const tess_slice slice = s < 0 ? (tess_slice){0} : tess_grid_slice(p, j, s);
     const int64_t n = slice.rows * p->dim[1];
     int most = 0, level[128];
-    for (int d = 0; d < ranks; d++) most += levels_of(L, p, d, level);
+    for (int d = 0; d < senders; d++) most += levels_of(L, p, d * near, near, level);
     struct term *term = tess_alloc((size_t)most * sizeof *term);
     unsigned terms = 0;
-    for (int first = 0; first < ranks; first += SENDERS) {
-        const int end = first + SENDERS < ranks ? first + SENDERS : ranks;
+    if (near > 1) add_near(L, p, j, tile[0], near);
+    for (int first = 0; first < senders; first += SENDERS) {
+        const int end = first + SENDERS < senders ? first + SENDERS : senders;
         int come = 0;
-        for (int d = first; d < end && s >= 0; d++) come += levels_of(L, p, d, level);
+        for (int d = first; d < end && s >= 0; d++) come += levels_of(L, p, d * near, near, level);
         struct message m = message(L, come + parts * slices, come + parts);
-        if (first <= me(L) && me(L) < end) send_parts(L, &m, p, j, tile, parts);
+        if (first <= mine && mine < end) send_parts(L, &m, p, j, tile, parts, near);
         for (int d = first; d < end && s >= 0; d++) {
-            const int count = levels_of(L, p, d, level);
+            const int count = levels_of(L, p, d * near, near, level);
             for (int k = 0; k < count; k++)
-                term[terms++] = d == me(L) ? (struct term){tile[k], slice.row * p->dim[1], level[k]}
-                                           : (struct term){receive_part(L, &m, p, (size_t)n * sizeof(float), d,
-                                                                        tess_grid_tag(p, j, s, TESS_TAG_PART + k)),
-                                                           0, level[k]};
+                term[terms++] = d == mine
+                                    ? (struct term){tile[k], slice.row * p->dim[1], level[k]}
+                                    : (struct term){receive_part(L, &m, p, (size_t)n * sizeof(float), d * near + place,
+                                                                 tess_grid_tag(p, j, s, TESS_TAG_PART + k)),
+                                                    0, level[k]};
         }
         emit_message(L, &m);
-        if (end < ranks) terms = fold(L, term, terms, n);
+        if (end < senders) terms = fold(L, term, terms, n);
     }
     if (terms > 1 || (terms == 1 && term[0].tile != out.tile)) add_up(L, term, terms, out, at, n);
     free(term);
@@ -363,7 +466,8 @@ static void give_up_tile(tess_lower *L, tess_tensor *p, int64_t j)
     const int64_t n = s < 0 ? 0 : tess_grid_slice(p, j, s).rows * p->dim[1];
     tess_tile *gradient = t->gradient, *to = s < 0 ? NULL : p->held->state[t->first_state].sum, *one = to;
     tess_program_slots(L->p, FIRST_SET + t->index, true);
-    if (to && L->micro > 0) one = tess_program_slot(L->p, (size_t)n * sizeof(float), TESS_ROLE_GRADIENT, p->name);
+    if (to && L->micros > 1) one = tess_program_slot(L->p, (size_t)n * sizeof(float), TESS_ROLE_GRADIENT, p->name);
+    if (L->micro == 0) one = to;
     exchange_parts(L, p, j, &gradient, 1, (tess_use){one, TESS_W}, 0);
     if (one != to)
         TESS_EMIT(L, &tess_add_into[TESS_F32], TESS_ARG(L, tess_map_arg, .n = n, .acc = true), {one, TESS_R},

@@ -28,6 +28,11 @@ typedef struct tess_grid {
     int stage;           /* ZeRO's: sharded over data are 1 the optimizer's states, 2 gradients too, 3 weights too */
     int64_t persist;     /* stage 3: parameters of no more elements are not sharded */
     int64_t live, reuse; /* stage 3: most elements gathered at a time; between two uses of one that is kept */
+    /* Ranks in a row that share a machine, the same everywhere (0: not known). What goes to all of its ranks in tiles
+     * of at least so many bytes goes there once, and so does the sum of what comes from them in tiles of twice as many.
+     */
+    int near;
+    int64_t near_bytes;
 } tess_grid;
 
 typedef struct tess_graph_conf {

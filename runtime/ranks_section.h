@@ -17,6 +17,8 @@ extern "C" {
 
 /* Returns its number among those of this machine, and how many these are. */
 int tess_rank_here(int *ranks_here);
+/* Returns how many ranks in a row share a machine, the same of all machines; 1: they are uneven, or it is not known. */
+int tess_ranks_near(void);
 /* Says whether mpirun or srun started it, through which what is printed goes. */
 bool tess_ranks_launched(void);
 /* Takes the place of one of many ranks, for measurements and estimates; what the others would send is zero. */

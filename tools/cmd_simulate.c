@@ -219,7 +219,7 @@ static tess_status check_ranks(const tess_simulated *m, const char *file, int ra
 }
 
 /* Which ranks are simulated. Whether the grid divides them is said where it is made. */
-static tess_status read_fold(const option *o, const tess_config *c, int ranks, tess_fold *fold)
+static tess_status read_fold(const option *o, const tess_config *c, int ranks, int ranks_here, tess_fold *fold)
 {
     const int tensor = (int)c->parallel.tensor, model = tensor * (int)c->parallel.pipeline;
     bool data = false, tensors = false;
@@ -244,7 +244,9 @@ static tess_status read_fold(const option *o, const tess_config *c, int ranks, t
                           o->name);
     if (ranks % model) return TESS_OK;
     fold->model = model;
-    if (data) fold->data = tess_grid_alike(ranks / model);
+    const tess_grid grid = {
+        .data = ranks / model, .pipeline = (int)c->parallel.pipeline, .tensor = tensor, .near = ranks_here};
+    if (data) fold->data = tess_grid_alike(&grid);
     if (tensors) fold->tensor = tensor;
     return TESS_OK;
 }
@@ -280,7 +282,7 @@ static tess_status run(int argc, char **argv)
     TESS_TRY_DONE(check_ranks(&machine, options[MACHINE].value, (int)ranks_here));
     tess_ranks_pretend(0, machine.nodes * (int)ranks_here); /* the configuration is theirs */
     TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
-    TESS_TRY_DONE(read_fold(&options[FOLD], &config, machine.nodes * (int)ranks_here, &fold));
+    TESS_TRY_DONE(read_fold(&options[FOLD], &config, machine.nodes * (int)ranks_here, (int)ranks_here, &fold));
     TESS_TRY_DONE(tess_platform_check(&machine, (int)ranks_here, fold));
     snprintf(number[0], sizeof number[0], "%d", (int)steps);
     snprintf(number[1], sizeof number[1], "%d", machine.nodes);

@@ -6,16 +6,22 @@
 #include <string.h>
 
 static struct {
-    int rank, size, local, locals;
+    int rank, size, local, locals, near;
     bool joined, pretends;
     bool failed; /* the ranks agreed that they did */
-} ranks = {.size = 1, .locals = 1};
+} ranks = {.size = 1, .locals = 1, .near = 1};
 
 int tess_rank_here(int *ranks_here)
 {
     *ranks_here = ranks.locals;
     return ranks.local;
 }
+
+int tess_ranks_near(void)
+{
+    return ranks.near;
+}
+
 bool tess_ranks_pretended(void)
 {
     return ranks.pretends;
@@ -35,11 +41,20 @@ bool tess_ranks_launched(void)
     return ranks.joined;
 }
 
+/* Where every rank's number says its place on its machine, and all machines have as many, these have them in a row. */
+static void find_near(void)
+{
+    int64_t most[3] = {ranks.rank % ranks.locals != ranks.local, ranks.locals, -ranks.locals};
+    tess_ranks_most(most, 3);
+    ranks.near = most[0] || most[1] != -most[2] ? 1 : ranks.locals;
+}
+
 tess_status tess_ranks_open(void)
 {
     TESS_TRY(tess_together_open(&ranks.rank, &ranks.size, &ranks.local, &ranks.locals));
     ranks.joined = true;
     tess_self_is(ranks.rank, ranks.size);
+    find_near();
     return TESS_OK;
 }
 
@@ -48,7 +63,7 @@ void tess_ranks_close(void)
     tess_together_close();
     ranks.joined = ranks.failed = false;
     ranks.rank = ranks.local = 0;
-    ranks.size = ranks.locals = 1;
+    ranks.size = ranks.locals = ranks.near = 1;
     tess_self_is(0, 1);
 }
 

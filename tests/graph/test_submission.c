@@ -5,7 +5,8 @@
 #include "graph/nets.h"
 #include "lower_impl.h"
 
-enum { MICRO = 1, LAYERS = 96 };
+enum { MICRO = 1, LAYERS = 96, LAYERS_CARRIED = 3 };
+static int layers_here = LAYERS;
 
 /* Of a rank's program. */
 struct load {
@@ -17,7 +18,7 @@ static const tess_step_conf training = {.train = true, .optimizer = {.beta1 = 0.
 static void graph_of(struct net *n, const tess_grid *grid)
 {
     tess_graph_conf conf = {.tile_rows = T, .tile_elements = 16 * C, .loss_rows = 20, .grid = *grid};
-    net_layers = LAYERS;
+    net_layers = layers_here;
     net_make(n, &conf, net_gpt);
 }
 
@@ -103,6 +104,148 @@ TEST(one_rank_sends_nothing_and_four_send_little)
         CHECK_EQ(heaviest(1, 1, stage, false, NULL).messages, 0);
         heaviest(4, 1, stage, false, &few);
     }
+}
+
+/* A rank's messages, in order, and which of the first one's parts have met their other end. */
+struct post {
+    const tess_message_arg **message;
+    int n, at;
+    bool *met;
+    unsigned left;
+    int64_t across, within, scalars; /* bytes that it sent to other machines, to ranks of its own, of exact sums */
+    tess_lowered low;
+    struct net net;
+};
+
+static void post_open(struct post *post, const tess_grid *grid, int micros, bool deterministic)
+{
+    *post = (struct post){0};
+    graph_of(&post->net, grid);
+    tess_step_conf *conf = tess_alloc(sizeof *conf);
+    *conf = training;
+    conf->micro = micros * grid->data;
+    conf->deterministic = deterministic;
+    tess_graph *g = post->net.g;
+    tess_graph_ready(g);
+    for (int k = 0; k < g->params; k++) OK(tess_param_moments(g->param[k], &conf->optimizer, true));
+    tess_lower_step(post->net.loss, conf, &post->low);
+    const tess_program *p = post->low.program;
+    post->message = tess_alloc(p->tasks * sizeof *post->message);
+    unsigned most = 1;
+    for (size_t k = 0; k < p->tasks; k++) {
+        if (p->task[k].cl != &tess_message) continue;
+        const tess_message_arg *m = p->task[k].arg;
+        post->message[post->n++] = m;
+        if (m->spans > most) most = m->spans;
+    }
+    post->met = tess_alloc(most * sizeof *post->met);
+    memset(post->met, 0, most * sizeof *post->met);
+    post->left = post->n ? post->message[0]->spans : 0;
+    free(conf);
+}
+
+static void post_close(struct post *post)
+{
+    tess_program_free(post->low.program);
+    tess_graph_free(post->net.g);
+    free(post->message);
+    free(post->met);
+}
+
+/* Finds the other end of a part that did not meet it in the peer's first message. */
+static bool meets(struct post *post, const tess_span *s, int rank)
+{
+    struct post *other = &post[s->peer];
+    const tess_message_arg *m = other->at < other->n ? other->message[other->at] : NULL;
+    for (unsigned i = 0; m && i < m->spans; i++) {
+        const tess_span *o = &m->span[i];
+        if (other->met[i] || o->peer != rank || o->sends == s->sends) continue; /* in order, as NCCL has no tags */
+        if (o->tag != s->tag || o->bytes != s->bytes) return false;
+        other->met[i] = true;
+        other->left--;
+        return true;
+    }
+    return false;
+}
+
+static bool advance(struct post *post, int rank, int machine)
+{
+    struct post *mine = &post[rank];
+    bool moved = false;
+    if (mine->at == mine->n) return false;
+    const tess_message_arg *m = mine->message[mine->at];
+    for (unsigned i = 0; i < m->spans; i++) {
+        const tess_span *s = &m->span[i];
+        if (mine->met[i] || !s->sends || !meets(post, s, rank)) continue;
+        mine->met[i] = true;
+        mine->left--;
+        moved = true;
+        *(s->tag > INT32_MAX - 16               ? &mine->scalars
+          : s->peer / machine == rank / machine ? &mine->within
+                                                : &mine->across) += (int64_t)s->bytes;
+    }
+    if (mine->left) return moved;
+    memset(mine->met, 0, m->spans * sizeof *mine->met);
+    mine->left = ++mine->at < mine->n ? mine->message[mine->at]->spans : 0;
+    return true;
+}
+
+/* Carries all ranks' messages strictly one after the other, as NCCL does; returns the bytes between machines. */
+static int64_t carry(tess_grid grid, int machine, int micros, bool deterministic, int64_t *within)
+{
+    const int ranks = grid.data * grid.pipeline * grid.tensor;
+    struct post *post = tess_alloc((size_t)ranks * sizeof *post);
+    int64_t across = 0;
+    for (grid.rank = 0; grid.rank < ranks; grid.rank++) post_open(&post[grid.rank], &grid, micros, deterministic);
+    for (bool moves = true; moves;) {
+        moves = false;
+        for (int r = 0; r < ranks; r++) moves = advance(post, r, machine) || moves;
+    }
+    *within = 0;
+    for (int r = 0; r < ranks; r++) {
+        if (post[r].at < post[r].n)
+            CHECK_SAY("%d x %d x %d, stage %d: rank %d waits for ever in message %d of %d", grid.data, grid.pipeline,
+                      grid.tensor, grid.stage, r, post[r].at, post[r].n);
+        across += post[r].across;
+        *within += post[r].within;
+        post_close(&post[r]);
+    }
+    free(post);
+    return across;
+}
+
+/* Weights of all stages go once to a machine, whatever the grid, and so do gradients where its parts are a sum of the
+ * tree; all ranks' lists are parts of one order. */
+TEST(machines_of_several_ranks_take_a_slice_once)
+{
+    static const struct {
+        int data, pipeline, tensor, machine;
+        bool once; /* gradients as well */
+    } grids[] = {{8, 1, 1, 4, true}, {6, 1, 1, 3, false}, {6, 1, 1, 2, true},  {34, 1, 1, 2, true}, {24, 1, 1, 4, true},
+                 {4, 1, 2, 4, true}, {4, 2, 1, 4, true},  {8, 1, 1, 3, false}, {4, 1, 1, 4, false}};
+    layers_here = LAYERS_CARRIED;
+    for (size_t k = 0; k < sizeof grids / sizeof *grids; k++)
+        for (int stage = 0; stage < 4; stage++)
+            for (int micros = 2; micros < 4; micros++) {
+                tess_grid grid = {.data = grids[k].data,
+                                  .pipeline = grids[k].pipeline,
+                                  .tensor = grids[k].tensor,
+                                  .interleave = 1,
+                                  .stage = stage};
+                const bool deterministic = stage % 2 == 0, once = grids[k].once && !(deterministic && micros == 3);
+                int64_t within, within_near;
+                const int64_t across = carry(grid, grids[k].machine, micros, deterministic, &within);
+                grid.near = grids[k].machine;
+                const int64_t near = carry(grid, grids[k].machine, micros, deterministic, &within_near);
+                if (once                        ? near * tess_grid_near(&grid) != across
+                    : tess_grid_near(&grid) > 1 ? near >= across
+                                                : near != across)
+                    CHECK_SAY("%d x %d x %d, %d ranks a machine, stage %d, %d micro-batches: %lld bytes between "
+                              "machines, once %lld",
+                              grid.data, grid.pipeline, grid.tensor, grid.near, stage, micros, (long long)across,
+                              (long long)near);
+            }
+    layers_here = LAYERS;
 }
 
 /* The step of one rank of a thousand runs, all that would come being zero. */

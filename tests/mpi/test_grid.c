@@ -200,6 +200,46 @@ TEST(data_parallel_without_deterministic_is_near)
     tess_stop();
 }
 
+/* The bytes that all ranks have sent so far. */
+static int64_t sent_so_far(void)
+{
+    uint64_t sent, received;
+    tess_message_traffic(&sent, &received);
+    int64_t all = (int64_t)sent;
+    tess_ranks_sum_counts(&all, 1);
+    return all;
+}
+
+/* Two machines of two ranks each, as far as the grid says. */
+TEST(what_goes_once_to_a_machine_gives_the_same_bits)
+{
+    CHECK_EQ(tess_ranks_near(), tess_ranks());
+    if (tess_ranks() != 4) return;
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    for (int which = 0; which < 3; which++)
+        for (int stage = 0; stage < 4; stage++) {
+            char what[100];
+            tess_step_conf conf = training;
+            conf.deterministic = (which + stage) % 2;
+            conf.by_layer = which == 1;
+            conf.late = which == 2;
+            conf.micro = (conf.deterministic ? 2 : 3) * tess_ranks();
+            snprintf(what, sizeof what, "two machines, stage %d, deterministic %d", stage, conf.deterministic);
+            tess_grid grid = {
+                .rank = tess_rank(), .data = tess_ranks(), .stage = stage, .reuse = 3000, .live = which ? 3000 : 0};
+            const int64_t before = sent_so_far();
+            struct outcome apart = train(which, (tess_dtype)(stage % 2), &grid, &conf);
+            const int64_t sent_apart = sent_so_far() - before;
+            grid.near = 2;
+            struct outcome near = train(which, (tess_dtype)(stage % 2), &grid, &conf);
+            compare(&near, &apart, which, what, true, 0);
+            CHECK_EQ(sent_so_far() - before - sent_apart, sent_apart);
+            forget(&near);
+            forget(&apart);
+        }
+    tess_stop();
+}
+
 /* A placement of all ranks; false where their number does not go into it. */
 static bool grid_of(tess_grid *g, int pipeline, int tensor)
 {
