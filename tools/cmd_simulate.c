@@ -170,7 +170,6 @@ static tess_status simulate(const tess_simulated *m, int ranks_here, tess_fold f
 {
     const char *tmp = getenv("TMPDIR");
     char *simulator = find_simulator(), *home = tess_format("%s/tessera-simulate-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    char *path = NULL;
     FILE *said = NULL;
     tess_status status = TESS_OK;
     bool made = false;
@@ -181,8 +180,8 @@ static tess_status simulate(const tess_simulated *m, int ranks_here, tess_fold f
                             "the StarPU that it is built with)");
     else if (!(made = mkdtemp(home)))
         status = tess_error(TESS_FAILED, home, "cannot be made: %s (set TMPDIR)", strerror(errno));
-    else if (!(said = fopen(path = tess_format("%s/said", home), "w+")))
-        status = tess_error(TESS_FAILED, path, "cannot be made: %s (set TMPDIR)", strerror(errno));
+    else if (!(said = cmd_scratch()))
+        status = tess_error(TESS_FAILED, "simulation", "no file in RAM for what it says: %s", strerror(errno));
     if (status == TESS_OK) status = tess_platform_write(m, ranks_here, fold, home);
     if (status == TESS_OK) {
         arguments[0] = simulator;
@@ -193,7 +192,6 @@ static tess_status simulate(const tess_simulated *m, int ranks_here, tess_fold f
     set_ends(SIG_DFL);
     if (ended_by) raise(ended_by);
     free(home);
-    free(path);
     free(simulator);
     return status;
 }

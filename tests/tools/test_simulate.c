@@ -347,6 +347,37 @@ TEST(a_full_disk_is_no_standstill)
     EXPECT_ERROR(1, "stdout: ");
 }
 
+/* That of temporary files, which others may fill at any time. */
+TEST(no_room_for_temporary_files_is_one_line)
+{
+    SIMULATE_SETUP();
+    mkdir("tmp", 0777);
+    setenv("TMPDIR", "tmp", 1);
+    run_file_limit = 1000; /* bytes of a file stand in for it */
+    RUN("simulate", "run.json", "--machine", "two.json");
+    EXPECT_ERROR(1, "TMPDIR: the machine cannot be written there, as StarPU reads it: File too large");
+    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1,2");
+    EXPECT_ERROR(1, "TMPDIR: the machine cannot be written there"); /* for both rows, and one line of them */
+    run_file_limit = 0;
+    CHECK_EQ(names_in("tmp", "tessera-", NULL), 0);
+    setenv("TMPDIR", "two.json", 1);
+    RUN("simulate", "run.json", "--machine", "two.json");
+    EXPECT_ERROR(1, "two.json/tessera-simulate-", "cannot be made: Not a directory (set TMPDIR)");
+    unsetenv("TMPDIR");
+}
+
+TEST(ranks_that_would_all_simulate_are_one_line)
+{
+    SIMULATE_SETUP();
+    static const char *const more[] = {NULL, "--sweep"};
+    for (int k = 0; k < 2; k++) {
+        run_finish(run_start_ranks(2, run_command(),
+                                   (const char *[]){"simulate", "run.json", "--machine", "two.json", more[k],
+                                                    more[k] ? "seed=1,2" : NULL, NULL}));
+        EXPECT_RANKS_ERROR(2, "command line: 2 ranks, and one process simulates (start it alone)");
+    }
+}
+
 TEST(every_shipped_machine_is_one)
 {
     char dir[4000], machine[4300];
