@@ -122,6 +122,31 @@ TEST(a_sweep_has_a_row_for_each_combination_and_names_the_best_that_fits)
     CHECK(in_row(ran.out, "\n4                 [0.9,0.99] ", 0) > 0);
 }
 
+/* Which is read once, and the files are read by each row again. */
+TEST(files_may_come_through_pipes)
+{
+    SIMULATE_SETUP();
+    char *first = strdup(ran.out);
+    static const char *const from[] = {"run.json --machine <(cat two.json)",
+                                       "<(cat run.json) --machine=<(cat two.json)"};
+    for (int sweeps = 0; sweeps < 2; sweeps++) {
+        for (int k = 0; k < 2; k++) {
+            char line[200];
+            snprintf(line, sizeof line, "exec \"$TESSERA\" simulate %s%s", from[k], sweeps ? " --sweep seed=1,2" : "");
+            run_finish(run_start_program("bash", (const char *[]){"-c", line, NULL}));
+            EXPECT_DONE();
+            if (!sweeps)
+                CHECK_STR(ran.out, first);
+            else
+                CHECK_HAS(ran.out, "best      seed=");
+        }
+    }
+    run_finish(run_start_program(
+        "bash", (const char *[]){"-c", "exec \"$TESSERA\" simulate run.json --machine <(echo '{')", NULL}));
+    EXPECT_ERROR(2, "line 2: string or '}' expected");
+    free(first);
+}
+
 TEST(a_sweep_that_has_no_row_is_one_line)
 {
     SIMULATE_SETUP();
