@@ -44,6 +44,8 @@ tess_status cmd_trace(const option *o, char **key) TESS_NODISCARD;
 /* sweep.c: whether the arguments of tessera simulate ask for many of them, and those. */
 bool cmd_sweeps(int argc, char **argv);
 tess_status cmd_sweep(int argc, char **argv) TESS_NODISCARD;
+/* A file in RAM, for what a program that is started says; NULL: there is none, and errno says why. */
+FILE *cmd_scratch(void);
 
 /* again.c: the line that starts this run again, so that it resumes; `resumes`: it does as it is. A new string. To be
  * asked before cmd_parse, which moves arguments. */

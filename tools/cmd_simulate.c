@@ -7,7 +7,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,7 +172,6 @@ static tess_status simulate(const tess_simulated *m, int ranks_here, tess_fold f
 {
     const char *tmp = getenv("TMPDIR");
     char *simulator = find_simulator(), *home = tess_format("%s/tessera-simulate-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    char *path = NULL;
     FILE *said = NULL;
     tess_status status = TESS_OK;
     bool made = false;
@@ -181,8 +182,8 @@ static tess_status simulate(const tess_simulated *m, int ranks_here, tess_fold f
                             "the StarPU that it is built with)");
     else if (!(made = mkdtemp(home)))
         status = tess_error(TESS_FAILED, home, "cannot be made: %s (set TMPDIR)", strerror(errno));
-    else if (!(said = fopen(path = tess_format("%s/said", home), "w+")))
-        status = tess_error(TESS_FAILED, path, "cannot be made: %s (set TMPDIR)", strerror(errno));
+    else if (!(said = cmd_scratch()))
+        status = tess_error(TESS_FAILED, "simulation", "no file in RAM for what it says: %s", strerror(errno));
     if (status == TESS_OK) status = tess_platform_write(m, ranks_here, fold, home);
     if (status == TESS_OK) {
         arguments[0] = simulator;
@@ -193,7 +194,6 @@ static tess_status simulate(const tess_simulated *m, int ranks_here, tess_fold f
     set_ends(SIG_DFL);
     if (ended_by) raise(ended_by);
     free(home);
-    free(path);
     free(simulator);
     return status;
 }
@@ -251,6 +251,39 @@ static tess_status read_fold(const option *o, const tess_config *c, int ranks, i
     return TESS_OK;
 }
 
+/* The machine and the configuration are read here and by the simulator, in a sweep once more by each row, and a pipe
+ * can be read once: what comes out of it is kept in RAM, under a name that holds here and below. */
+static tess_status hold_pipe(char **argument, const char *path, char name[64])
+{
+    char text[4096];
+    size_t n;
+    FILE *from = fopen(path, "r");
+    const int held = memfd_create("held", 0);
+    FILE *to = held < 0 ? NULL : fdopen(dup(held), "w");
+    while (from && to && (n = fread(text, 1, sizeof text, from)) > 0 && fwrite(text, 1, n, to) == n) continue;
+    const bool failed = !from || !to || ferror(from) || ferror(to) || fflush(to);
+    const tess_status status =
+        failed ? tess_error(tess_errno_status(errno), path, "cannot be read: %s", strerror(errno)) : TESS_OK;
+    if (from) fclose(from);
+    if (to) fclose(to);
+    snprintf(name, 64, "%.*s/proc/self/fd/%d", (int)(path - *argument), *argument, held);
+    *argument = name;
+    return status;
+}
+
+static tess_status hold_pipes(int argc, char **argv)
+{
+    static const char machine[] = "--machine=";
+    static char name[2][64];
+    int held = 0;
+    for (int i = 1; i < argc && held < 2; i++) {
+        struct stat st;
+        const char *path = strncmp(argv[i], machine, sizeof machine - 1) ? argv[i] : argv[i] + sizeof machine - 1;
+        if (!stat(path, &st) && S_ISFIFO(st.st_mode)) TESS_TRY(hold_pipe(&argv[i], path, name[held++]));
+    }
+    return TESS_OK;
+}
+
 static tess_status run(int argc, char **argv)
 {
     option options[OPTIONS_COUNT];
@@ -261,6 +294,7 @@ static tess_status run(int argc, char **argv)
     if (tess_ranks() > 1)
         return tess_error(TESS_INVALID, "command line", "%d ranks, and one process simulates (start it alone)",
                           tess_ranks());
+    TESS_TRY(hold_pipes(argc, argv));
     if (cmd_sweeps(argc, argv)) return cmd_sweep(argc, argv);
     TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
     TESS_TRY(cmd_whole_number(&options[STEPS], 1, 1e6, &steps));

@@ -308,17 +308,19 @@ tess_status tess_platform_write(const tess_simulated *m, int ranks_here, tess_fo
         void (*write)(FILE *f, const tess_simulated *m, const struct there *t);
     } files[] = {{"platform.v4.xml", write_hosts}, {"bandwidth", write_bandwidths}, {"latency", write_latencies}};
     char *bus = tess_format("%s/.starpu/sampling/bus", dir);
-    tess_status status = tess_dirs_make(bus, NULL)
-                             ? TESS_OK
-                             : tess_error(tess_errno_status(errno), bus, "cannot be made: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof files / sizeof *files && status == TESS_OK; i++) {
+    bool written = tess_dirs_make(bus, NULL);
+    for (size_t i = 0; i < sizeof files / sizeof *files && written; i++) {
         char *path = tess_format("%s/simulated.%s", bus, files[i].name);
         FILE *f = fopen(path, "w");
         if (f) files[i].write(f, m, &t);
-        if (!f || fclose(f))
-            status = tess_error(tess_errno_status(errno), path, "cannot be written: %s", strerror(errno));
+        written = f && !fflush(f) && !ferror(f);
+        const int number = errno;
+        if (f) fclose(f);
         free(path);
+        errno = number;
     }
     free(bus);
-    return status;
+    return written ? TESS_OK
+                   : tess_error(tess_errno_status(errno), "TMPDIR",
+                                "the machine cannot be written there, as StarPU reads it: %s", strerror(errno));
 }

@@ -128,16 +128,23 @@ static size_t warm_in(size_t first, const char *p, const char *end)
 
 /* ---- address space ---- */
 
-static bool add_region(size_t size)
+void *tess_arena_map(size_t size, int flags)
 {
-    if (regions == REGIONS) return false;
-    char *raw = mmap(NULL, size + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (raw == MAP_FAILED) return false;
+    char *raw = mmap(NULL, size + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    if (raw == MAP_FAILED) return NULL;
     char *p = (char *)(((uintptr_t)raw + HUGE - 1) & ~(uintptr_t)(HUGE - 1));
     if (p > raw) munmap(raw, (size_t)(p - raw));
     munmap(p + size, (size_t)(raw + HUGE - p));
     madvise(p, size, MADV_HUGEPAGE);
     tess_memory_spread(p, size);
+    return p;
+}
+
+static bool add_region(size_t size)
+{
+    if (regions == REGIONS) return false;
+    char *p = tess_arena_map(size, MAP_NORESERVE);
+    if (!p) return false;
     region[regions].at = p;
     region[regions++].size = size;
     insert(find(p), (struct piece){p, size, COLD});

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 enum {
-    HUGE = 2 << 20,
     LARGE = 1 << 20,
     MODEST = 256 << 20,
     SLOTS = 1 << 16,
@@ -42,18 +41,6 @@ static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
 static size_t rounded(size_t bytes)
 {
     return (bytes + GRAIN - 1) / GRAIN * GRAIN;
-}
-
-static void *map_huge(size_t size)
-{
-    char *raw = mmap(NULL, size + HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (raw == MAP_FAILED) return NULL;
-    char *p = (char *)(((uintptr_t)raw + HUGE - 1) & ~(uintptr_t)(HUGE - 1));
-    if (p > raw) munmap(raw, (size_t)(p - raw));
-    munmap(p + size, (size_t)(raw + HUGE - p));
-    madvise(p, size, MADV_HUGEPAGE);
-    tess_memory_spread(p, size);
-    return p;
 }
 
 /* The smallest spare buffer that fits without wasting more than an eighth; -1 for none. Called with the lock held. */
@@ -144,7 +131,7 @@ static struct slot get_whole(size_t size, size_t bytes)
     if (s.ptr && s.pinned) return s;
     held += bytes;
     pthread_mutex_unlock(&lock);
-    if (!s.ptr) s.ptr = map_huge(size);
+    if (!s.ptr) s.ptr = tess_arena_map(size, 0);
     if (s.ptr) s.pinned = tess_gpu_pin(s.ptr, s.size);
     pthread_mutex_lock(&lock);
     held -= bytes;

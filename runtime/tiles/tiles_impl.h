@@ -86,6 +86,9 @@ void tess_disk_place_free(struct tess_disk_tile *place, size_t bytes);
 
 /* ---- arena.c: where large buffers lie, under slab.c's lock ---- */
 
+/* Maps so many bytes, which begin at a border of a huge page and are huge pages as far as the kernel has them, with
+ * mmap's further flags. NULL: there is no address space. */
+void *tess_arena_map(size_t size, int flags);
 /* Takes a buffer, at a border of 64 KiB. Where address space is missing it asks for as much as is wanted in all. NULL:
  * there is none. */
 void *tess_arena_take(size_t bytes, size_t (*wanted)(void));

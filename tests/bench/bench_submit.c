@@ -2,13 +2,17 @@
  * rank and the others are cut off: what would come from them is zero. GPT-2's blocks of 124M parameters in bf16, one
  * micro-batch of 64 tokens a rank, or as many micro-batches as there are pipeline stages.
  *
- *     bench_submit [STAGE]        ZeRO's; 3
+ *     bench_submit [STAGE [WIDTH]]        ZeRO's; 3. Another width, a multiple of 12, has tiles as large as its
+ *                                         largest matrix: of 1536 on, those have 128 owners where there are as many
+ *                                         ranks
  */
 #include "graph/gpt.h"
+#include "step_impl.h"
 #include <malloc.h>
 #include <stdlib.h>
 
-enum { B = 1, T = 64, V = 8192, C = 768, LAYERS = 12, STEPS = 3 };
+enum { B = 1, T = 64, V = 8192, LAYERS = 12, STEPS = 3 };
+static int64_t C = 768, tile_elements; /* 0: what the graph takes by itself */
 
 static void must(tess_status status)
 {
@@ -19,7 +23,7 @@ static void must(tess_status status)
 
 static tess_step *step_of(const tess_grid *grid, int micros, tess_graph **g, tess_tensor **in)
 {
-    *g = tess_graph_new(&(tess_graph_conf){.dtype = TESS_BF16, .grid = *grid});
+    *g = tess_graph_new(&(tess_graph_conf){.dtype = TESS_BF16, .tile_elements = tile_elements, .grid = *grid});
     in[0] = tess_input(*g, "ids", B, T);
     in[1] = tess_input(*g, "targets", B, T);
     tess_tensor *table = tess_param(*g, "table", V, C, TESS_NORMAL(0.02f));
@@ -30,6 +34,17 @@ static tess_step *step_of(const tess_grid *grid, int micros, tess_graph **g, tes
     tess_step *s;
     must(tess_step_new(x, &conf, &s));
     return s;
+}
+
+/* What a step's messages are made of: each part goes to one rank or comes from one. */
+static uint64_t message_parts(const tess_step *s)
+{
+    uint64_t parts = 0;
+    for (size_t k = 0; k < s->low.program->tasks; k++) {
+        const tess_task *t = &s->low.program->task[k];
+        if (t->cl == &tess_message) parts += ((const tess_message_arg *)t->arg)->spans;
+    }
+    return parts;
 }
 
 static void measure(int ranks, int pipeline, int stage)
@@ -59,8 +74,9 @@ static void measure(int ranks, int pipeline, int stage)
         tess_profile_read(&p);
         if (k == 1 || (k > 1 && p.submit < submit)) submit = p.submit;
     }
-    printf("%5d %8d %8llu %8llu %9.1f %10.1f %9.2f %11.0f\n", ranks, pipeline, (unsigned long long)plan.tasks,
-           (unsigned long long)plan.tiles, 1e3 * lower, memory / (1 << 20), 1e3 * submit,
+    printf("%5d %8d %8llu %8llu %8llu %9.0f %9.1f %10.1f %9.2f %11.0f\n", ranks, pipeline,
+           (unsigned long long)plan.tasks, (unsigned long long)plan.tiles, (unsigned long long)message_parts(s),
+           (double)plan.sent / (1 << 20), 1e3 * lower, memory / (1 << 20), 1e3 * submit,
            (double)plan.peak[TESS_ROLE_GRADIENT] / (1 << 20));
     tess_step_free(s);
     tess_graph_free(g);
@@ -70,7 +86,9 @@ static void measure(int ranks, int pipeline, int stage)
 int main(int argc, char **argv)
 {
     int stage = argc > 1 ? atoi(argv[1]) : 3;
-    printf("ranks pipeline    tasks    tiles  lower ms  of it MiB submit ms  grads, MiB\n");
+    if (argc > 2) C = atoi(argv[2]), tile_elements = 4 * C * C;
+    printf("ranks pipeline    tasks    tiles    parts sent, MiB  lower ms  of it MiB submit ms  grads, MiB\n");
+    setvbuf(stdout, NULL, _IOLBF, 0);
     for (int pipeline = 1; pipeline <= 4; pipeline *= 4)
         for (int k = 0; k < 4; k++) {
             static const int sizes[] = {1, 4, 64, 1024};

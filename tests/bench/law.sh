@@ -1,4 +1,26 @@
-# What published.sh and scale.sh share: the time of a step whose micro-batches are too many to simulate. Sourced.
+# What published.sh and scale.sh share: where they work, one simulation, which rows are made, and the time of a step
+# whose micro-batches are too many to simulate. Sourced, with [BUILD [ROW ...]]; the working directory is then a
+# temporary one, with the machines in it.
+set -eu -o pipefail
+tessera=$(realpath "${1:-build}")/tools/tessera
+machines=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../../machines")
+only=("${@:2}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+cp "$machines"/*.json .
+export STARPU_SILENT=1
+
+# asked_for ROW: it is among the arguments, or there are none.
+asked_for() { [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $1 "* ]]; }
+
+# simulated MACHINE NODES TENSOR PIPELINE MICRO SEQUENCES ARGUMENT...: prints the seconds of a step; the rest of what is
+# said stays in said.txt, why there is none in error.txt.
+simulated() {
+    "$tessera" simulate run.json --machine "$1.json" --nodes "$2" --steps 1 parallel.tensor="$3" parallel.pipeline="$4" \
+        train_micro_batch_size_per_gpu="$5" train_batch_size="$6" "${@:7}" >said.txt 2>error.txt || return 1
+    awk '/^step / { print $2 }' said.txt
+}
 
 # law DATA MICRO PIPELINE SEQUENCES STEP...: prints the seconds of a step of so many sequences, and "~" behind them where
 # they are those of a line: once a pipeline is full each micro-batch more takes as long as the one before it. STEP with a

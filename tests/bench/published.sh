@@ -7,20 +7,11 @@
 #
 # Flops are reckoned as the papers do, with those of the forward pass that is computed again. A pipeline's step is a line
 # in its micro-batches once it is full: where there are many, two steps with fewer say which (marked ~).
-set -eu -o pipefail
-tessera=$(realpath "${1:-build}")/tools/tessera
-machines=$(realpath "$(dirname "$0")/../../machines")
 . "$(dirname "$0")/law.sh"
-shift || true
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-export STARPU_SILENT=1
 echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}}' >run.json
 
 # One V100 of a DGX-2 with all of its RAM.
-sed -e 's/"count": 16/"count": 1/' -e 's/"rails": 8/"rails": 1/' -e 's/, "gpus": 4}/}/' "$machines/dgx2-v100.json" >v100.json
-cp "$machines"/*.json .
+sed -e 's/"count": 16/"count": 1/' -e 's/"rails": 8/"rails": 1/' -e 's/, "gpus": 4}/}/' dgx2-v100.json >v100.json
 
 # MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE MICRO [SETTING...] SEQUENCES: seconds a step.
 step() {
@@ -30,12 +21,9 @@ step() {
     shift
     [ $((nodes * here)) = 1 ] || fold="--fold auto"
     # shellcheck disable=SC2086
-    "$tessera" simulate run.json --machine "$machine.json" --nodes "$nodes" --ranks-per-node "$here" $fold --steps 1 \
+    simulated "$machine" "$nodes" "$tensor" "$pipeline" "$micro" "$sequences" --ranks-per-node "$here" $fold \
         "model={\"model_type\": \"gpt2\", \"n_layer\": $layers, \"n_embd\": $width, \"n_head\": $heads, \"vocab_size\": 51200, \"n_positions\": $tokens, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" \
-        data.seq_length="$tokens" train_batch_size="$sequences" train_micro_batch_size_per_gpu="$micro" \
-        parallel.tensor="$tensor" parallel.pipeline="$pipeline" "${@:1:$#-1}" >said.txt 2>error.txt ||
-        { tail -n 1 error.txt >&2; return 1; }
-    awk '/^step / { print $2 }' said.txt
+        data.seq_length="$tokens" "${@:1:$#-1}" || { tail -n 1 error.txt >&2; return 1; }
 }
 
 printf '%-22s %6s %10s %12s %12s %7s %9s\n' run GPUs "s a step" "simulated" "published" ratio "took s"
@@ -45,7 +33,7 @@ row() {
     shift 9
     local tensor=$1 pipeline=$2 sequences=$3 micro=$4 gpus=$((nodes * here))
     shift 4
-    [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $name "* ]] || return 0
+    asked_for "$name" || return 0
     seconds=$(law $((gpus / tensor / pipeline)) "$micro" "$pipeline" "$sequences" \
         step "$machine" "$nodes" "$here" "$layers" "$width" "$heads" "$tokens" "$tensor" "$pipeline" "$micro" "$@") || return 0
     awk -v name="$name" -v gpus=$gpus -v said="$seconds" -v p="$published" -v B="$sequences" -v L="$layers" -v h="$width" -v T="$tokens" \
@@ -54,7 +42,6 @@ row() {
         f = 96 * B * T * L * h * h * (1 + T / (6 * h) + 51200 / (16 * L * h)) / s[1] / gpus * 1e-12
         printf "%-22s %6d %9.3f%1s %5.0f TFLOP/s %5.0f TFLOP/s %7.2f %9d\n", name, gpus, s[1], s[2], f, p, f / p, took }'
 }
-only=("$@")
 # Narayanan et al. 2021, table 1 (images/cases_april2021.png of github.com/NVIDIA/Megatron-LM): TFLOP/s a GPU of A100s, 8 a
 # node, HDR InfiniBand. Micro-batches and chunks of a stage are those of its examples/sc21/run_table_1.sh.
 row megatron-1.7b 137 dgx-a100 4 8 24 2304 24 2048 1 1 512 16

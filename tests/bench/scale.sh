@@ -2,16 +2,7 @@
 # Which placement trains what on how many H100s, by tessera simulate: the figures of docs/scale.md.
 #
 #     tests/bench/scale.sh [BUILD [ROW ...]]       ROWs such as 70b-8; all of them take an hour
-set -eu -o pipefail
-tessera=$(realpath "${1:-build}")/tools/tessera
-machines=$(realpath "$(dirname "$0")/../../machines")
 . "$(dirname "$0")/law.sh"
-shift || true
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work"
-cp "$machines"/*.json .
-export STARPU_SILENT=1
 echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}, "data": {"seq_length": 4096}}' >run.json
 llama() { # LAYERS WIDTH INNER HEADS KV
     echo "model={\"model_type\": \"llama\", \"hidden_size\": $2, \"intermediate_size\": $3, \"num_attention_heads\": $4, \"num_key_value_heads\": $5, \"num_hidden_layers\": $1, \"vocab_size\": 128256, \"max_position_embeddings\": 8192, \"tie_word_embeddings\": false, \"rms_norm_eps\": 1e-5, \"rope_theta\": 500000, \"hidden_act\": \"silu\"}"
@@ -21,10 +12,8 @@ declare -A model=([70b]="$(llama 80 8192 28672 64 8)" [405b]="$(llama 126 16384 
 # MODEL NODES TENSOR PIPELINE MICRO [SETTING...] SEQUENCES: seconds a step; the rest of what is said stays in said.txt
 step() {
     local of=$1 nodes=$2 tensor=$3 pipeline=$4 micro=$5 sequences=${!#}
-    "$tessera" simulate run.json "${model[$of]}" --machine dgx-h100.json --nodes "$nodes" --fold auto --steps 1 \
-        train_batch_size="$sequences" train_micro_batch_size_per_gpu="$micro" parallel.tensor="$tensor" \
-        parallel.pipeline="$pipeline" "${@:6:$#-6}" >said.txt 2>error.txt || { tail -n 1 error.txt; return 1; }
-    awk '/^step / { print $2 }' said.txt
+    simulated dgx-h100 "$nodes" "$tensor" "$pipeline" "$micro" "$sequences" --fold auto "${model[$of]}" "${@:6:$#-6}" ||
+        { tail -n 1 error.txt; return 1; }
 }
 printf '%-10s %5s  %-44s %6s %11s %10s %6s %9s %9s %7s\n' model GPUs placement micro "s a step" tokens/s MFU GPU RAM "took s"
 # MODEL NODES TENSOR PIPELINE MICRO SEQUENCES [SETTING...]
@@ -32,7 +21,7 @@ row() {
     local of=$1 nodes=$2 tensor=$3 pipeline=$4 micro=$5 sequences=$6 began=$SECONDS seconds
     shift 6
     local gpus=$((8 * nodes)) data=$((8 * nodes / tensor / pipeline)) name
-    [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $of-$gpus "* ]] || return 0
+    asked_for "$of-$gpus" || return 0
     name="data $data, tensor $tensor, pipeline $pipeline${*:+, ${*//zero_optimization./}}"
     seconds=$(law "$data" "$micro" "$pipeline" "$sequences" step "$of" "$nodes" "$tensor" "$pipeline" "$micro" "$@") ||
         { printf '%-10s %5d  %-44s %s\n' "$of" $gpus "$name" "$seconds"; return 0; }
@@ -47,7 +36,6 @@ row() {
             printf "%-10s %5d  %-44s %6d %10.2f%1s %10.0f %5.1f%% %9s %9s %7d\n", of, gpus, name, micro, s[1], s[2], all / s[1],
                 mfu * (all / s[1]) / rate, gpu, ram, took }' said.txt
 }
-only=("$@")
 # 262,144 tokens a step on 8, a million or four on 64, 8 million on 512.
 row 70b 1 1 1 2 64 zero_optimization.stage=3
 row 70b 1 8 1 16 64

@@ -5,11 +5,12 @@
 #include "graph.h"
 
 enum { B = 3, T = 37, C = 20, V = 101 }; /* odd on purpose: nothing divides */
+enum { NET_BATCHES = 18 };               /* of B samples, that there are */
 
 struct net {
     tess_graph *g;
     tess_tensor *ids, *targets, *loss;
-    int32_t id[12 * B * T], target[12 * B * T];
+    int32_t id[NET_BATCHES * B * T], target[NET_BATCHES * B * T];
 };
 
 #define OK(expr)                                                                                                       \
@@ -47,7 +48,7 @@ static void net_make(struct net *n, const tess_graph_conf *conf, net_body body)
     tess_block_end(n->g);
     n->loss = tess_cross_entropy(x, table, NULL, n->targets);
     uint32_t r = 12345;
-    for (int i = 0; i < 12 * B * T; i++) {
+    for (int i = 0; i < NET_BATCHES * B * T; i++) {
         n->id[i] = (int32_t)((r = r * 1664525u + 1013904223u) >> 8) % V;
         n->target[i] = i % 11 == 3 ? -100 : (int32_t)((r = r * 1664525u + 1013904223u) >> 8) % V;
     }
@@ -97,6 +98,18 @@ static inline tess_tensor *net_tangle(tess_graph *g, tess_tensor *x, int layer)
     tess_tensor *q = tess_linear(f, PARAM("q", C, C, TESS_NORMAL(0.2f)), PARAM("qb", C, 1, TESS_ZERO));
     tess_tensor *y = tess_attention(q, q, f, (tess_attention_conf){.heads = 4, .causal = true});
     return tess_rmsnorm(tess_add(y, q), PARAM("n", C, 1, TESS_ONE), 1e-6f);
+}
+
+/* A matrix in one tile, where tiles may be so large, of which more than 16 data ranks have slices; the others are
+ * small. */
+enum { NET_WIDE = 1024 };
+static int64_t net_wide_rows = 1152;
+static inline tess_tensor *net_wide(tess_graph *g, tess_tensor *x, int layer)
+{
+    tess_tensor *y = tess_linear(x, PARAM("up", NET_WIDE, C, TESS_NORMAL(0.3f)), NULL);
+    y = tess_linear(tess_gelu(y, TESS_GELU_TANH), PARAM("wide", net_wide_rows, NET_WIDE, TESS_NORMAL(0.03f)),
+                    PARAM("wide.b", net_wide_rows, 1, TESS_ZERO));
+    return tess_add(x, tess_linear(y, PARAM("down", C, net_wide_rows, TESS_NORMAL(0.03f)), NULL));
 }
 
 /* micro micro-batches through `step`. */

@@ -13,6 +13,17 @@ struct load {
     int64_t tasks, messages, parts; /* parts of messages */
 };
 
+/* One part of a message, as one of its ends has it. */
+struct end {
+    int from, to, tag;
+    unsigned lane;
+    size_t bytes, at; /* at: which of this rank's parts */
+};
+struct ends {
+    struct end *end;
+    size_t n, room;
+};
+
 static const tess_step_conf training = {.train = true, .optimizer = {.beta1 = 0.9f, .beta2 = 0.95f, .clip = 1}};
 
 static void graph_of(struct net *n, const tess_grid *grid)
@@ -246,6 +257,128 @@ TEST(machines_of_several_ranks_take_a_slice_once)
                               (long long)near);
             }
     layers_here = LAYERS;
+}
+
+/* ---- both ends of messages ---- */
+
+static void add_end(struct ends *e, struct end one)
+{
+    if (e->n == e->room) {
+        struct end *more = tess_alloc((e->room = 2 * e->room + 1024) * sizeof *more);
+        if (e->n) memcpy(more, e->end, e->n * sizeof *more);
+        free(e->end);
+        e->end = more;
+    }
+    e->end[e->n++] = one;
+}
+
+/* Those of two ranks in a lane keep their order. */
+static int by_pair(const void *a, const void *b)
+{
+    const struct end *x = a, *y = b;
+    if (x->from != y->from) return x->from < y->from ? -1 : 1;
+    if (x->to != y->to) return x->to < y->to ? -1 : 1;
+    if (x->lane != y->lane) return x->lane < y->lane ? -1 : 1;
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+static void wide_graph(struct net *n, const tess_grid *grid)
+{
+    net_layers = 2;
+    net_make(n, &(tess_graph_conf){.tile_rows = T, .tile_elements = 4 << 20, .loss_rows = 20, .grid = *grid}, net_wide);
+}
+
+static void add_ends(const tess_grid *grid, struct ends *sent, struct ends *received)
+{
+    struct net n;
+    tess_lowered low;
+    tess_step_conf conf = training;
+    wide_graph(&n, grid);
+    conf.micro = grid->data;
+    conf.deterministic = true;
+    tess_graph_ready(n.g);
+    for (int k = 0; k < n.g->params; k++) OK(tess_param_moments(n.g->param[k], &conf.optimizer, true));
+    tess_lower_step(n.loss, &conf, &low);
+    for (size_t k = 0; k < low.program->tasks; k++) {
+        const tess_task *t = &low.program->task[k];
+        const tess_message_arg *m = t->arg;
+        for (unsigned i = 0; t->cl == &tess_message && i < m->spans; i++) {
+            const tess_span *p = &m->span[i];
+            struct ends *e = p->sends ? sent : received;
+            add_end(e, (struct end){p->sends ? grid->rank : p->peer, p->sends ? p->peer : grid->rank, p->tag, m->lane,
+                                    p->bytes, e->n});
+        }
+    }
+    tess_program_free(low.program);
+    tess_graph_free(n.g);
+}
+
+/* Each row of a tile is in one slice, and no rank has two of them. Returns how many slices the largest tile has. */
+static int check_slices(const tess_grid *grid)
+{
+    struct net n;
+    int most = 0;
+    wide_graph(&n, grid);
+    tess_graph_ready(n.g);
+    for (int k = 0; k < n.g->params; k++) {
+        const tess_tensor *p = n.g->param[k];
+        for (int64_t tile = 0; tile < p->cut->tiles; tile++) {
+            int64_t first, rows, next = 0;
+            bool owns[64] = {false};
+            const int slices = tess_grid_slices(p, tile);
+            tess_param_rows(p, tile, &first, &rows);
+            for (int s = 0; s < slices; s++) {
+                const tess_slice slice = tess_grid_slice(p, tile, s);
+                CHECK_EQ(slice.row, next);
+                CHECK(slice.rows > 0 && slice.owner >= 0 && slice.owner < grid->data && !owns[slice.owner]);
+                owns[slice.owner] = true;
+                next += slice.rows;
+            }
+            CHECK_EQ(next, rows);
+            if (slices > most) most = slices;
+        }
+    }
+    tess_graph_free(n.g);
+    return most;
+}
+
+/* What one rank sends to another is what that one waits for, byte by byte and in the same order. */
+static void check_ends(int data, int stage)
+{
+    struct ends sent = {0}, received = {0};
+    size_t bad = 0;
+    for (int rank = 0; rank < data; rank++) {
+        const tess_grid grid = grid_of(rank, data, 1, 1, stage);
+        add_ends(&grid, &sent, &received);
+    }
+    CHECK(sent.n > 0);
+    CHECK_EQ(sent.n, received.n);
+    qsort(sent.end, sent.n, sizeof *sent.end, by_pair);
+    qsort(received.end, received.n, sizeof *received.end, by_pair);
+    for (size_t i = 0; i < sent.n && i < received.n; i++) {
+        const struct end *s = &sent.end[i], *r = &received.end[i];
+        const bool same =
+            s->from == r->from && s->to == r->to && s->lane == r->lane && s->tag == r->tag && s->bytes == r->bytes;
+        if (!same && !bad++)
+            CHECK_SAY("%d ranks, stage %d: %d sends %d %zu bytes, tag %d; %d waits for %zu from %d, tag %d", data,
+                      stage, s->from, s->to, s->bytes, s->tag, r->to, r->bytes, r->from, r->tag);
+    }
+    free(sent.end);
+    free(received.end);
+}
+
+/* Elements of a slice are 65536 at least, and its tile's slices 16, 32 or one for each rank. */
+TEST(both_ends_of_large_tiles_messages_agree)
+{
+    static const struct {
+        int rows, data, slices;
+    } cases[] = {{1152, 18, 18}, {1152, 40, 16}, {1536, 24, 24}, {2304, 40, 32}, {2560, 40, 40}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        net_wide_rows = cases[k].rows;
+        const tess_grid grid = grid_of(0, cases[k].data, 1, 1, 1);
+        CHECK_EQ(check_slices(&grid), cases[k].slices);
+        for (int stage = 1; stage < 4; stage++) check_ends(cases[k].data, stage);
+    }
 }
 
 /* The step of one rank of a thousand runs, all that would come being zero. */

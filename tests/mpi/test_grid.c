@@ -1,11 +1,13 @@
-/* Run by mpirun with up to four ranks: every placement of a model over them against the same model on one, which rank 0
- * computes and tells the others. */
+/* Run by mpirun with up to four ranks, one case with 18: every placement of a model over them against the same model on
+ * one, which rank 0 computes and tells the others. */
 #include "graph/nets.h"
 #include "mpi/ranks.h"
+#include "param_impl.h"
 #include <starpu.h>
 
-static const net_body bodies[] = {net_gpt, net_llama, net_tangle};
-static const char *const body_names[] = {"gpt", "llama", "tangle"};
+static const net_body bodies[] = {net_gpt, net_llama, net_tangle, net_wide};
+static const char *const body_names[] = {"gpt", "llama", "tangle", "wide"};
+enum { WIDE = 3 }; /* which has tiles as large as they are */
 
 /* An odd number of micro-batches a rank, so that no rank's leaves are a whole part of the tree. */
 #ifdef __SANITIZE_ADDRESS__ /* which is slow: the same tasks and messages, fewer times */
@@ -27,14 +29,20 @@ struct outcome {
     int params;
 };
 
-static const tess_graph_conf small = {.tile_rows = T, .tile_elements = 16 * C, .loss_rows = 20};
+static const tess_graph_conf small = {.tile_rows = T, .tile_elements = 16 * C, .loss_rows = 20},
+                             large = {.tile_rows = T, .tile_elements = 2 << 20, .loss_rows = 20};
+
+static const tess_graph_conf *sizes(int which)
+{
+    return which == WIDE ? &large : &small;
+}
 
 static struct outcome train(int which, tess_dtype dtype, const tess_grid *grid, const tess_step_conf *conf)
 {
     struct net n;
     tess_step *s;
     struct outcome o = {0};
-    tess_graph_conf g = small;
+    tess_graph_conf g = *sizes(which);
     int64_t first, count;
     g.dtype = dtype;
     g.grid = *grid;
@@ -81,7 +89,7 @@ static struct outcome train_alone(int which, tess_dtype dtype, const tess_step_c
     if (tess_rank() == 0) o = train(which, dtype, &(tess_grid){0}, conf);
     tess_ranks_tell(o.loss, sizeof o.loss);
     tess_ranks_tell(o.norm, sizeof o.norm);
-    net_make(&n, &small, bodies[which]);
+    net_make(&n, sizes(which), bodies[which]);
     o.params = tess_graph_params(n.g);
     for (int part = 0; part < TESS_PARTS; part++) {
         if (tess_rank()) o.part[part] = tess_alloc((size_t)o.params * sizeof(float *));
@@ -109,7 +117,7 @@ static void compare(const struct outcome *got, const struct outcome *want, int w
                     double room)
 {
     struct net n;
-    tess_graph_conf g = small;
+    tess_graph_conf g = *sizes(which);
     net_make(&n, &g, bodies[which]);
     for (int k = 0; k < steps; k++) {
         double off = fabs(got->loss[k] - want->loss[k]) / want->loss[k];
@@ -169,6 +177,48 @@ TEST(data_parallel_gives_the_same_bits_at_every_stage)
                 }
                 forget(&alone);
             }
+    tess_stop();
+}
+
+/* Large tiles have a slice for each of more than 16 ranks, small ones as many as for 16: the turns of both are kept. */
+static void check_slices(void)
+{
+    struct net n;
+    tess_graph_conf g = large;
+    int wide = 0;
+    g.grid = (tess_grid){.rank = tess_rank(), .data = tess_ranks(), .pipeline = 1, .tensor = 1, .stage = 1};
+    net_make(&n, &g, net_wide);
+    for (int k = 0; k < tess_graph_params(n.g); k++) {
+        const tess_tensor *p = tess_graph_param(n.g, k);
+        const int slices = tess_grid_slices(p, 0);
+        if (slices == tess_ranks())
+            wide++;
+        else
+            CHECK(slices <= 16);
+    }
+    CHECK_EQ(wide, net_layers);
+    tess_graph_free(n.g);
+}
+
+TEST(more_than_16_data_ranks_share_large_tiles_bit_for_bit)
+{
+    if (tess_ranks() <= 16) return;
+    tess_step_conf conf = training;
+    conf.micro = tess_ranks();
+    net_layers = 2;
+    check_slices();
+    OK(tess_start(&(tess_machine){.workers = 1}));
+    struct outcome alone = train_alone(WIDE, TESS_F32, &conf);
+    for (int stage = 1; stage <= 3; stage += 2) {
+        char what[100];
+        snprintf(what, sizeof what, "%d ranks stage %d", tess_ranks(), stage);
+        tess_grid grid = {.rank = tess_rank(), .data = tess_ranks(), .stage = stage};
+        struct outcome o = train(WIDE, TESS_F32, &grid, &conf);
+        compare(&o, &alone, WIDE, what, true, 0);
+        forget(&o);
+    }
+    forget(&alone);
+    net_layers = 3;
     tess_stop();
 }
 

@@ -122,6 +122,31 @@ TEST(a_sweep_has_a_row_for_each_combination_and_names_the_best_that_fits)
     CHECK(in_row(ran.out, "\n4                 [0.9,0.99] ", 0) > 0);
 }
 
+/* Which is read once, and the files are read by each row again. */
+TEST(files_may_come_through_pipes)
+{
+    SIMULATE_SETUP();
+    char *first = strdup(ran.out);
+    static const char *const from[] = {"run.json --machine <(cat two.json)",
+                                       "<(cat run.json) --machine=<(cat two.json)"};
+    for (int sweeps = 0; sweeps < 2; sweeps++) {
+        for (int k = 0; k < 2; k++) {
+            char line[200];
+            snprintf(line, sizeof line, "exec \"$TESSERA\" simulate %s%s", from[k], sweeps ? " --sweep seed=1,2" : "");
+            run_finish(run_start_program("bash", (const char *[]){"-c", line, NULL}));
+            EXPECT_DONE();
+            if (!sweeps)
+                CHECK_STR(ran.out, first);
+            else
+                CHECK_HAS(ran.out, "best      seed=");
+        }
+    }
+    run_finish(run_start_program(
+        "bash", (const char *[]){"-c", "exec \"$TESSERA\" simulate run.json --machine <(echo '{')", NULL}));
+    EXPECT_ERROR(2, "line 2: string or '}' expected");
+    free(first);
+}
+
 TEST(a_sweep_that_has_no_row_is_one_line)
 {
     SIMULATE_SETUP();
@@ -345,6 +370,37 @@ TEST(a_full_disk_is_no_standstill)
     RUN("simulate", "run.json", "--machine", "two.json");
     run_stdout = NULL;
     EXPECT_ERROR(1, "stdout: ");
+}
+
+/* That of temporary files, which others may fill at any time. */
+TEST(no_room_for_temporary_files_is_one_line)
+{
+    SIMULATE_SETUP();
+    mkdir("tmp", 0777);
+    setenv("TMPDIR", "tmp", 1);
+    run_file_limit = 1000; /* bytes of a file stand in for it */
+    RUN("simulate", "run.json", "--machine", "two.json");
+    EXPECT_ERROR(1, "TMPDIR: the machine cannot be written there, as StarPU reads it: File too large");
+    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1,2");
+    EXPECT_ERROR(1, "TMPDIR: the machine cannot be written there"); /* for both rows, and one line of them */
+    run_file_limit = 0;
+    CHECK_EQ(names_in("tmp", "tessera-", NULL), 0);
+    setenv("TMPDIR", "two.json", 1);
+    RUN("simulate", "run.json", "--machine", "two.json");
+    EXPECT_ERROR(1, "two.json/tessera-simulate-", "cannot be made: Not a directory (set TMPDIR)");
+    unsetenv("TMPDIR");
+}
+
+TEST(ranks_that_would_all_simulate_are_one_line)
+{
+    SIMULATE_SETUP();
+    static const char *const more[] = {NULL, "--sweep"};
+    for (int k = 0; k < 2; k++) {
+        run_finish(run_start_ranks(2, run_command(),
+                                   (const char *[]){"simulate", "run.json", "--machine", "two.json", more[k],
+                                                    more[k] ? "seed=1,2" : NULL, NULL}));
+        EXPECT_RANKS_ERROR(2, "command line: 2 ranks, and one process simulates (start it alone)");
+    }
 }
 
 TEST(every_shipped_machine_is_one)
