@@ -67,6 +67,7 @@ static uint64_t eval_lacks(tess_run *r, const tess_place_conf *conf)
     tess_step *step = NULL;
     if (!tess_run_evaluates(r)) return 0;
     beside.slack = beside.slack_states = 0;
+    beside.rates = (tess_rates){0};
     tess_status status = tess_run_step(r, false, &step);
     if (status == TESS_OK) beside.taken = taken_by_training(r, step);
     if (status == TESS_OK) status = tess_step_place(step, &beside, &placement);
@@ -169,6 +170,21 @@ static tess_status fit(tess_run *r, const tess_step *step, bool train)
     return TESS_OK;
 }
 
+/* Rates are measured, and what is chosen by them may have more on disk than what moves the fewest bytes, which is the
+ * same every time and what an error names. */
+static tess_status lay_out_by_bytes(tess_run *r, tess_step **step)
+{
+    tess_place_conf conf = r->conf;
+    uint64_t guess;
+    tess_step_free(*step);
+    conf.rates = (tess_rates){0};
+    TESS_TRY(lay_out(r, &conf, step, &guess));
+    eval_lacks(r, &conf);
+    if (r->conf.rates.flops > 0)
+        tess_step_forecast(*step, &r->conf.rates, r->place.room, r->conf.workers, &r->place.time);
+    return TESS_OK;
+}
+
 tess_status tess_run_train_step(tess_run *r, tess_step **step)
 {
     uint64_t guess;
@@ -180,7 +196,8 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
     r->conf.taken = r->beside;
     const tess_status status = lay_out(r, &r->conf, step, &guess);
     if (status != TESS_OK) return guess ? too_little_ram(r, &r->conf, guess) : status;
-    if (lacks_disk(r)) eval_lacks(r, &r->conf); /* what is named is enough for its tiles, too */
+    if (r->c->memory.disk > 0) eval_lacks(r, &r->conf); /* its tiles are to have room there, too */
+    if (lacks_disk(r)) TESS_TRY(lay_out_by_bytes(r, step));
     return tess_run_size_disk(r);
 }
 
@@ -198,6 +215,7 @@ tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
     conf.alone = alone;
     conf.taken = alone ? 0 : taken_by_training(r, *step);
     conf.slack = conf.slack_states = 0;
+    if (!alone) conf.rates = (tess_rates){0};
     TESS_TRY(tess_run_at_key(tess_step_place(*step, &conf, &placement)));
     if (alone)
         r->place = placement;

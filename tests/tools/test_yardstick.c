@@ -5,13 +5,19 @@
 
 static const char *const cache = "cache/tessera/machine.json";
 
-/* An empty directory with a configuration; the cache goes below it. */
-static void setup(void)
+/* The cache goes below this case's directory. */
+static void cache_here(void)
 {
     static char home[3200];
-    tiny_setup();
     snprintf(home, sizeof home, "%s/cache", run_dir);
     setenv("XDG_CACHE_HOME", home, 1);
+}
+
+/* An empty directory with a configuration and that. */
+static void setup(void)
+{
+    tiny_setup();
+    cache_here();
 }
 
 /* A number of the file; NaN: there is none. */
@@ -62,10 +68,10 @@ static bool marked(void)
 }
 
 /* It is measured once and written in each case, as it was. */
-static void setup_marked(void)
+static void write_marked(void)
 {
     static char *measured;
-    setup();
+    cache_here();
     if (measured) {
         mkdir("cache", 0777);
         mkdir("cache/tessera", 0777);
@@ -76,6 +82,11 @@ static void setup_marked(void)
         measured = read_file(cache, NULL);
     }
     mark();
+}
+static void setup_marked(void)
+{
+    tiny_setup();
+    write_marked();
 }
 
 TEST(what_info_measures_stays)
@@ -128,6 +139,43 @@ TEST(a_new_drive_joins)
     c = json_load_file(cache, 0, NULL);
     CHECK_EQ(json_object_size(json_object_get(c, "drives")), 2);
     json_decref(c);
+}
+
+/* The rates of the one drive: those at which it moves bytes both ways at once, and alone somewhat more. */
+static void set_drive(double rate)
+{
+    static const struct {
+        const char *name;
+        double times;
+    } way[] = {{"read_rate", 1.5}, {"write_rate", 3.3}, {"mixed_read_rate", 1}, {"mixed_write_rate", 1}};
+    json_t *c = json_load_file(cache, 0, NULL), *drives = json_object_get(c, "drives");
+    json_t *drive = json_object_iter_value(json_object_iter(drives));
+    for (size_t i = 0; i < sizeof way / sizeof *way; i++)
+        json_object_set_new(drive, way[i].name, json_real(way[i].times * rate));
+    CHECK(c && drive && !json_dump_file(c, cache, 0));
+    json_decref(c);
+}
+
+/* What is chosen goes by measured rates; what an error names as enough is enough whatever is measured later. */
+TEST(the_disk_that_is_named_does_at_any_rate_of_the_drive)
+{
+    static const double drive[] = {1e7, 1.6e9, 1e11};
+    wide_setup_with("\"train_batch_size\": 8, \"steps\": 1, \"memory\": {\"path\": \"swap\", \"cpu\": \"13MiB\"}, "
+                    "\"eval_every\": 1");
+    write_tiny_text("valid.txt", 600, 2);
+    write_marked();
+    long named = 0;
+    for (size_t i = 0; i < sizeof drive / sizeof *drive; i++) {
+        set_drive(drive[i]);
+        RUN("estimate", "run.json", "data.valid=valid.txt", "memory.disk=1MiB", "--fits");
+        EXPECT_ERROR(1, "memory.disk: 1.0 MiB, but the run needs", "(memory.disk=");
+        if (i == 0) named = named_in_error("(memory.disk=");
+        CHECK_EQ(named_in_error("(memory.disk="), named);
+        char disk[64];
+        snprintf(disk, sizeof disk, "memory.disk=%ldMiB", named);
+        RUN("train", "run.json", "data.valid=valid.txt", disk);
+        EXPECT_DONE();
+    }
 }
 
 TEST(another_machine_and_a_busy_one_are_measured_anew)
