@@ -7,11 +7,35 @@
 #
 # Flops are reckoned as the papers do, with those of the forward pass that is computed again. A pipeline's step is a line
 # in its micro-batches once it is full: where there are many, two steps with fewer say which (marked ~).
+#
+# SCORES=memory: with the attention of programs before 2022, which wrote its scores to the GPU's memory and read them again.
 . "$(dirname "$0")/law.sh"
 echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}}' >run.json
 
-# One V100 of a DGX-2 with all of its RAM.
+# One V100 of a DGX-2 with all of its RAM, and four of them.
 sed -e 's/"count": 16/"count": 1/' -e 's/"rails": 8/"rails": 1/' -e 's/, "gpus": 4}/}/' dgx2-v100.json >v100.json
+sed -e 's/"count": 16/"count": 4/' -e 's/"rails": 8/"rails": 2/' dgx2-v100.json >v100x4.json
+
+# MACHINE HEAD TOKENS: a copy of the machine in which attention takes longer by what its scores would take on their way to
+# the memory and back: tokens x tokens numbers of two bytes a head and sequence, 6 times forward and 9 times backward, at four
+# fifths of the memory's rate.
+scores_in_memory() {
+    awk -v d="$2" -v T="$3" '
+        function value(line, key) { return substr(line, index(line, key) + length(key)) + 0 }
+        function share(flops, times) { return flops / rate / (flops / rate / 0.8 + times * 2 * T * T / (0.8 * memory)) }
+        /"gpus": [{]/ { inside = 1 }
+        inside && /"copy_gb_s"/ { memory = value($0, "\"copy_gb_s\": ") * 1e9 }
+        { line[NR] = $0 }
+        inside && /"matrix_gflops"/ { rate = value($0, "\"bf16\": ") * 1e9; at = NR; inside = 0 }
+        END {
+            forward = 2 * T * (T + 1) * d # of the pairs that see each other
+            for (i = 1; i <= NR; i++) {
+                print line[i]
+                if (i == at) printf "        \"shares\": {\"attention_forward bf16\": %.4f, \"attention_backward bf16\": %.4f},\n",
+                    share(forward, 6), share(2.5 * forward, 9)
+            }
+        }' "$1.json" >"$1-scores.json"
+}
 
 # MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE MICRO [SETTING...] SEQUENCES: seconds a step.
 step() {
@@ -20,10 +44,20 @@ step() {
     local micro=$1 sequences=${!#}
     shift
     [ $((nodes * here)) = 1 ] || fold="--fold auto"
+    [ "${SCORES:-}" != memory ] || { scores_in_memory "$machine" $((width / heads)) "$tokens" && machine+=-scores; }
     # shellcheck disable=SC2086
     simulated "$machine" "$nodes" "$tensor" "$pipeline" "$micro" "$sequences" --ranks-per-node "$here" $fold \
         "model={\"model_type\": \"gpt2\", \"n_layer\": $layers, \"n_embd\": $width, \"n_head\": $heads, \"vocab_size\": 51200, \"n_positions\": $tokens, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" \
         data.seq_length="$tokens" "${@:1:$#-1}" || { tail -n 1 error.txt >&2; return 1; }
+}
+
+# The same of more layers than can be simulated, by the line through two steps with "$fewer" layers.
+step_by_layers() {
+    local few=${fewer% *} more=${fewer#* } a b
+    a=$(step "${@:1:3}" "$few" "${@:5}") || return 1
+    b=$(step "${@:1:3}" "$more" "${@:5}") || return 1
+    awk -v a="$a" -v b="$b" -v few="$few" -v more="$more" -v all="$4" \
+        'BEGIN { print a + (b - a) / (more - few) * (all - few), "~" }'
 }
 
 printf '%-22s %6s %10s %12s %12s %7s %9s\n' run GPUs "s a step" "simulated" "published" ratio "took s"
@@ -31,11 +65,11 @@ printf '%-22s %6s %10s %12s %12s %7s %9s\n' run GPUs "s a step" "simulated" "pub
 row() {
     local name=$1 published=$2 machine=$3 nodes=$4 here=$5 layers=$6 width=$7 heads=$8 tokens=$9 began=$SECONDS seconds
     shift 9
-    local tensor=$1 pipeline=$2 sequences=$3 micro=$4 gpus=$((nodes * here))
+    local tensor=$1 pipeline=$2 sequences=$3 micro=$4 gpus=$((nodes * here)) steps=step${fewer:+_by_layers}
     shift 4
     asked_for "$name" || return 0
     seconds=$(law $((gpus / tensor / pipeline)) "$micro" "$pipeline" "$sequences" \
-        step "$machine" "$nodes" "$here" "$layers" "$width" "$heads" "$tokens" "$tensor" "$pipeline" "$micro" "$@") || return 0
+        "$steps" "$machine" "$nodes" "$here" "$layers" "$width" "$heads" "$tokens" "$tensor" "$pipeline" "$micro" "$@") || return 0
     awk -v name="$name" -v gpus=$gpus -v said="$seconds" -v p="$published" -v B="$sequences" -v L="$layers" -v h="$width" -v T="$tokens" \
         -v took=$((SECONDS - began)) 'BEGIN {
         split(said, s, " ")
@@ -54,16 +88,22 @@ row megatron-145b 148 dgx-a100 192 8 80 12288 96 2048 8 8 2304 2 parallel.interl
 row megatron-310b 155 dgx-a100 240 8 96 16384 128 2048 8 16 2160 1 parallel.interleave=2
 row megatron-530b 163 dgx-a100 315 8 105 20480 128 2048 8 35 2520 1 parallel.interleave=3
 row megatron-1t 163 dgx-a100 384 8 128 25600 160 2048 8 64 3072 1
+# Megatron's on one V100 and on four of a DGX-2H, 8 sequences, 1.288 and 1.357 s a step (nv-adlr.github.io/MegatronLMV1);
+# layers, width and heads are those of Shoeybi et al. 2019, quoted from memory. As TFLOP/s they count the forward pass twice.
+row megatron-v100-1.2b 67.0 v100 1 1 40 1536 16 1024 1 1 8 8
+row megatron-v100-4.2b 53.9 v100x4 1 4 64 2304 24 1024 4 1 8 8
 # DeepSpeed's ZeRO-3 Offload on one V100 with 1.5 TB of RAM, read off figure 3 of docs/_posts/2021-03-08-zero3-offload.md
-# (github.com/microsoft/DeepSpeed; 48.3, 47.1, 45.9, 43.4). Neither shapes nor batches are said: sequences of 1024, 32 of
-# them at a time, are assumed.
-row zero3-offload-10b 48 v100 1 1 50 4096 32 1024 1 1 32 32
-row zero3-offload-13b 47 v100 1 1 65 4096 32 1024 1 1 32 32
-row zero3-offload-20b 46 v100 1 1 25 8192 64 1024 1 1 32 32
-row zero3-offload-40b 43 v100 1 1 50 8192 64 1024 1 1 32 32
+# (github.com/microsoft/DeepSpeed; 48.3, 47.1, 45.9, 43.4). Neither shapes nor batches are said: sequences of 1024 are assumed,
+# and as many of them as the last number of a row's name says.
+for batch in 2 4 8 32; do
+    row zero3-offload-10b-$batch 48 v100 1 1 50 4096 32 1024 1 1 $batch $batch
+    row zero3-offload-13b-$batch 47 v100 1 1 65 4096 32 1024 1 1 $batch $batch
+    row zero3-offload-20b-$batch 46 v100 1 1 25 8192 64 1024 1 1 $batch $batch
+    row zero3-offload-40b-$batch 43 v100 1 1 50 8192 64 1024 1 1 $batch $batch
+done
 # ZeRO-Infinity, 1T on DGX-2s, measured on the slides of SC21 (docs/assets/files/SC21-ZeRO-Infinity.pdf there, 15 and 16): 2.81
 # PFLOP/s with 64 GPUs, 25.03 with 512. Layers, width, tensor parallelism of 4 and 5 sequences a GPU are quoted from memory of the
 # paper, and not on the slides. Stage 3, all states on the nodes' drives.
 infinity() { row "$@" zero_optimization.stage=3 zero_optimization.offload_optimizer.device=nvme zero_optimization.offload_param.device=nvme memory.path=nowhere; }
 infinity infinity-1t-64 44 dgx2-v100 4 16 128 25600 160 1024 4 1 320 20
-infinity infinity-1t-512 49 dgx2-v100 32 16 128 25600 160 1024 4 1 2560 20
+fewer="4 8" infinity infinity-1t-512 49 dgx2-v100 32 16 128 25600 160 1024 4 1 2560 20
