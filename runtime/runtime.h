@@ -114,6 +114,15 @@ typedef struct tess_drive {
     double mixed_read_rate, mixed_write_rate; /* both at the same time */
     bool direct;                              /* past the page cache */
 } tess_drive;
+/* Returns the seconds that so many bytes take at least, one way or both at a time. */
+static inline double tess_drive_seconds(const tess_drive *d, double read, double written)
+{
+    const double reads = read / d->read_rate, writes = written / d->write_rate,
+                 longer = reads > writes ? reads : writes,
+                 both = d->mixed_read_rate / d->read_rate + d->mixed_write_rate / d->write_rate,
+                 at_once = (reads + writes) / both;
+    return longer > at_once ? longer : at_once;
+}
 /* Measures them with the disk tier's engine for two seconds; the directories may be yet to be made. */
 tess_status tess_drive_measure(const char *dirs, tess_drive *d) TESS_NODISCARD;
 /* Returns the bytes that are free on a directory's drive; 0 where that cannot be told. */
@@ -168,6 +177,8 @@ void tess_gpu_traffic(uint64_t *to, uint64_t *from);
 uint64_t tess_gpu_peer_traffic(void);
 /* Returns the bytes moved from and to the disk tier since tess_start, and those its files hold. */
 void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *used, uint64_t *peak);
+/* Returns the seconds since tess_start during which any of that was under way. */
+double tess_disk_busy_seconds(void);
 
 /* ---- list/submit.c: codelets and tasks --------------------------------------------------------------------------- */
 

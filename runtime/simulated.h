@@ -54,6 +54,11 @@ typedef struct tess_simulated_net {
     int group;         /* switches of a dragonfly's group; else 0 */
 } tess_simulated_net;
 
+/* Shares of the rates that plans go by; 0: as for any machine. */
+typedef struct tess_reached {
+    double matrix, copy;
+} tess_reached;
+
 /* Flops and bytes a second. */
 typedef struct tess_simulated {
     char name[64];
@@ -61,9 +66,11 @@ typedef struct tess_simulated {
     uint64_t ram_bytes;
     double matrix_rate[2], copy_rate; /* of all cores at a time; [TESS_F32], [TESS_BF16] */
     bool has_drive;                   /* which is: */
-    tess_drive drive;                 /* the slowest link of what lies on disk */
+    tess_drive drive;                 /* the slowest link of what lies on disk; */
+    double drive_share;               /* of its rates what it reaches while cores are busy */
     double task_seconds;              /* that a task takes of its core beside its body */
     double matrix_share, copy_share;  /* of those rates, for codelets with flops and without that are none of: */
+    tess_reached reached[2];          /* in plans, by dtype */
     tess_simulated_share share[TESS_SIMULATED_SHARES];
     int shares;
     tess_simulated_point point[TESS_SIMULATED_POINTS];

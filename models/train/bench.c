@@ -15,6 +15,7 @@ static void start_measuring(tess_bench_run *b)
     uint64_t read, written, used, peak, received;
     tess_disk_traffic(&b->read, &b->written, &used, &peak);
     b->moved = b->read + b->written;
+    b->drive_busy = tess_disk_busy_seconds();
     tess_message_traffic(&b->sent, &received);
     tess_flow_waited();
     tess_gpu_traffic(&read, &written);

@@ -12,6 +12,7 @@ typedef struct tess_bench_run {
     tess_measure measure;
     tess_tracing tracing;
     uint64_t read, written, moved; /* from and to the disk, before the steps that are measured; moved: both */
+    double drive_busy;             /* seconds, of the same */
     uint64_t sent;                 /* to other ranks, the same */
     tess_bench_result result;
 } tess_bench_run;

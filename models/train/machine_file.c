@@ -24,12 +24,17 @@ static const struct field fields[] = {
     {"drive_gb_s", "write", offsetof(tess_simulated, drive.write_rate), 1e9, 1e-3},
     {"drive_gb_s", "mixed_read", offsetof(tess_simulated, drive.mixed_read_rate), 1e9, 1e-3},
     {"drive_gb_s", "mixed_write", offsetof(tess_simulated, drive.mixed_write_rate), 1e9, 1e-3},
+    {"reached", "fp32_products", offsetof(tess_simulated, reached[TESS_F32].matrix), 1, 0},
+    {"reached", "fp32_copies", offsetof(tess_simulated, reached[TESS_F32].copy), 1, 0},
+    {"reached", "bf16_products", offsetof(tess_simulated, reached[TESS_BF16].matrix), 1, 0},
+    {"reached", "bf16_copies", offsetof(tess_simulated, reached[TESS_BF16].copy), 1, 0},
     {"network", "gb_s", offsetof(tess_simulated, net.rate), 1e9, 1e-3},
     {"network", "latency_us", offsetof(tess_simulated, net.latency), 1e-6, 0},
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
-static const char *const known[] = {"name",          "about",      "cores",  "memory_gib", "copy_gb_s", "task_us",
-                                    "matrix_gflops", "drive_gb_s", "shares", "gpus",       "nodes",     "network"};
+static const char *const known[] = {"name",    "about",         "cores",      "memory_gib", "copy_gb_s",
+                                    "task_us", "matrix_gflops", "drive_gb_s", "shares",     "gpus",
+                                    "nodes",   "network",       "reached"};
 enum { KNOWN = sizeof known / sizeof *known };
 static const struct field gpu_fields[] = {
     {NULL, "copy_gb_s", offsetof(tess_simulated_gpus, copy_rate), 1e9, 1e-3},
@@ -200,7 +205,7 @@ static tess_status read_points(const char *path, const char *codelet, json_t *by
 
 /* Shares of codelets, and of those that have none of their own. `by`: where shares by work go, or NULL. */
 static tess_status read_shares(const char *path, const char *of, json_t *shares, double *products, double *copies,
-                               tess_simulated_share *share, int *n, tess_simulated *by)
+                               double *drive, tess_simulated_share *share, int *n, tess_simulated *by)
 {
     const char *name;
     json_t *value;
@@ -213,7 +218,8 @@ static tess_status read_shares(const char *path, const char *of, json_t *shares,
         snprintf(full, sizeof full, "%sshares.%.100s", of, name);
         if (*n == TESS_SIMULATED_SHARES || strlen(name) >= sizeof s->codelet)
             return wrong(path, full, value, "at most 128 names of codelets");
-        const bool like = !strcmp(name, "products") || !strcmp(name, "copies");
+        const bool is_drive = drive && !strcmp(name, "drive"),
+                   like = is_drive || !strcmp(name, "products") || !strcmp(name, "copies");
         if (by && !like && json_is_object(value))
             TESS_TRY(read_points(path, full, value, &s->share, *n, by));
         else
@@ -222,6 +228,8 @@ static tess_status read_shares(const char *path, const char *of, json_t *shares,
             *products = s->share;
         else if (!strcmp(name, "copies"))
             *copies = s->share;
+        else if (is_drive)
+            *drive = s->share;
         else
             snprintf(s->codelet, sizeof s->codelet, "%s", name), ++*n;
     }
@@ -268,7 +276,7 @@ static tess_status read_gpus(const char *path, const json_t *root, tess_simulate
     TESS_TRY(read_fields(path, of, root, gpu_fields, GPU_FIELDS, g));
     if (shared) TESS_TRY(whole_number(path, "gpus.host_link.gpus", shared, g->count, &g->host_gpus));
     if (pairs) TESS_TRY(read_pairs(path, pairs, g));
-    return read_shares(path, of, json_object_get(root, "shares"), &g->matrix_share, &g->copy_share, g->share,
+    return read_shares(path, of, json_object_get(root, "shares"), &g->matrix_share, &g->copy_share, NULL, g->share,
                        &g->shares, NULL);
 }
 
@@ -328,6 +336,7 @@ static tess_status read_all(const char *path, const json_t *root, tess_simulated
     m->net.there = network;
     TESS_TRY(check_group(path, "", root, fields, FIELDS, "matrix_gflops", NULL));
     if (m->has_drive) TESS_TRY(check_group(path, "", root, fields, FIELDS, "drive_gb_s", NULL));
+    if (json_object_get(root, "reached")) TESS_TRY(check_group(path, "", root, fields, FIELDS, "reached", NULL));
     if (network) {
         TESS_TRY(check_group(path, "", root, fields, FIELDS, "network", of_networks));
         TESS_TRY(read_topology(path, network, &m->net));
@@ -335,14 +344,15 @@ static tess_status read_all(const char *path, const json_t *root, tess_simulated
     TESS_TRY(read_fields(path, "", root, fields, FIELDS, m));
     if (gpus) TESS_TRY(read_gpus(path, gpus, &m->gpus));
     TESS_TRY(read_rails(path, json_object_get(network, "rails"), m));
-    return read_shares(path, "", json_object_get(root, "shares"), &m->matrix_share, &m->copy_share, m->share,
-                       &m->shares, m);
+    return read_shares(path, "", json_object_get(root, "shares"), &m->matrix_share, &m->copy_share, &m->drive_share,
+                       m->share, &m->shares, m);
 }
 
 tess_status tess_machine_read(const char *path, tess_simulated *m)
 {
     json_error_t e;
-    *m = (tess_simulated){.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE, .nodes = 1, .net.rails = 1};
+    *m = (tess_simulated){
+        .matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE, .drive_share = 1, .nodes = 1, .net.rails = 1};
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
     if (!root && access(path, R_OK))
         return tess_error(tess_errno_status(errno), path,
@@ -381,6 +391,7 @@ static void write_fields(json_t *root, const struct field *fields, size_t count,
         const struct field *f = &fields[k];
         if (f->group && without && !strcmp(f->group, without)) continue;
         if (f->group && other && !strcmp(f->group, other)) continue;
+        if (f->least == 0 && *at(from, f) == 0) continue;
         if (f->group && !json_object_get(root, f->group)) json_object_set_new(root, f->group, json_object());
         json_object_set_new(f->group ? json_object_get(root, f->group) : root, f->name,
                             json_real(*at(from, f) / f->unit));
@@ -404,10 +415,11 @@ static json_t *write_points(const tess_simulated *m, int of)
     return by;
 }
 
-static json_t *write_shares(double products, double copies, const tess_simulated_share *share, int n,
+static json_t *write_shares(double products, double copies, double drive, const tess_simulated_share *share, int n,
                             const tess_simulated *by)
 {
     json_t *shares = json_object();
+    if (drive < 1) json_object_set_new(shares, "drive", json_real(drive));
     json_object_set_new(shares, "products", json_real(products));
     json_object_set_new(shares, "copies", json_real(copies));
     for (int i = 0; i < n; i++) {
@@ -430,7 +442,7 @@ static json_t *write_gpus(const tess_simulated_gpus *g)
         for (int b = a + 1; b < g->count; b++)
             if (g->pair[a][b]) json_array_append_new(pairs, json_pack("[i, i]", a, b));
     if (pairs) json_object_set_new(json_object_get(root, "peer_link"), "pairs", pairs);
-    json_object_set_new(root, "shares", write_shares(g->matrix_share, g->copy_share, g->share, g->shares, NULL));
+    json_object_set_new(root, "shares", write_shares(g->matrix_share, g->copy_share, 1, g->share, g->shares, NULL));
     return root;
 }
 
@@ -441,7 +453,8 @@ tess_status tess_machine_write(const char *path, const tess_simulated *m)
     json_object_set_new(root, "cores", json_integer(m->cores));
     json_object_set_new(root, "memory_gib", json_real((double)m->ram_bytes / GIB));
     write_fields(root, fields, FIELDS, m, m->has_drive ? NULL : "drive_gb_s", m->net.there ? NULL : "network");
-    json_object_set_new(root, "shares", write_shares(m->matrix_share, m->copy_share, m->share, m->shares, m));
+    json_object_set_new(root, "shares",
+                        write_shares(m->matrix_share, m->copy_share, m->drive_share, m->share, m->shares, m));
     if (m->gpus.count) json_object_set_new(root, "gpus", write_gpus(&m->gpus));
     if (m->net.there) json_object_set_new(json_object_get(root, "network"), "topology", json_string(m->net.topology));
     if (m->net.rails > 1) json_object_set_new(json_object_get(root, "network"), "rails", json_integer(m->net.rails));

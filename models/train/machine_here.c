@@ -32,7 +32,7 @@ static void add_gpus(const char *path, tess_simulated_gpus *g)
 
 tess_status tess_machine_write_here(const char *path)
 {
-    tess_simulated m = {.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE, .nodes = 1};
+    tess_simulated m = {.matrix_share = TESS_MATRIX_SHARE, .copy_share = TESS_COPY_SHARE, .drive_share = 1, .nodes = 1};
     tess_hardware h;
     tess_yardstick y;
     if (tess_ranks() > 1)
@@ -47,7 +47,7 @@ tess_status tess_machine_write_here(const char *path)
     m.ram_bytes = h.ram_bytes;
     m.copy_rate = y.copy_rate;
     if (drive) m.drive = y.drive, m.has_drive = true;
-    for (int t = 0; t < TESS_YARDSTICKS; t++) m.matrix_rate[t] = y.matrix_rate[t];
+    for (int t = 0; t < TESS_YARDSTICKS; t++) m.matrix_rate[t] = y.matrix_rate[t], m.reached[t] = y.reached[t];
     add_gpus(path, &m.gpus);
     return tess_machine_write(path, &m);
 }
@@ -91,6 +91,17 @@ static void add_points(tess_simulated *m)
     free(shape);
 }
 
+/* What of its rates the drive reached while anything was under way; 0: nothing was. Cores that are busy hold up whoever
+ * hands it the next tile. */
+static double drive_share(const tess_simulated *m, const tess_bench_run *b)
+{
+    uint64_t read, written, used, peak;
+    tess_disk_traffic(&read, &written, &used, &peak);
+    const double busy = tess_disk_busy_seconds() - b->drive_busy,
+                 alone = tess_drive_seconds(&m->drive, (double)(read - b->read), (double)(written - b->written));
+    return b->run.disk && m->has_drive && busy > 0 ? fmin(alone / busy, 1) : 0;
+}
+
 /* Of several turns the best: other programs only ever make a codelet slower. */
 static void add_shares(void *machine, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
 {
@@ -108,6 +119,8 @@ static void add_shares(void *machine, FILE *out, tess_bench_run *b, double media
         share->share = fmax(fmax(bound / r->busy, TESS_LEAST_SHARE), share->share);
     }
     add_points(m);
+    const double drive = drive_share(m, b);
+    if (drive > TESS_LEAST_SHARE && (drive > m->drive_share || m->drive_share == 1)) m->drive_share = drive;
     if (p->around > 0 && (!(m->task_seconds > 0) || p->around < m->task_seconds)) m->task_seconds = p->around;
 }
 

@@ -175,7 +175,7 @@ static void write_rank(FILE *f, const tess_simulated *m, const struct there *t, 
     for (int i = 0; i < m->cores / here; i++) fprintf(f, "<host id=\"" RANK "CPU%d\" speed=\"1f\"/>\n", rank, i);
     if (gpus && is_first) write_gpu_links(f, m, t, node);
     write_gpus(f, m, rank, gpus);
-    if (m->has_drive) write_drive(f, &m->drive, rank, node, is_first, node_share(t));
+    if (m->has_drive) write_drive(f, &m->drive, rank, node, is_first, node_share(t) * m->drive_share);
     write_gpu_ways(f, &m->gpus, rank, node, first, gpus);
     if (m->has_drive) write_drive_ways(f, &m->drive, rank, node);
     fputs("</AS>\n", f);

@@ -233,10 +233,8 @@ struct bound {
 
 static double drive_alone(const struct told *t)
 {
-    const tess_drive *d = &t->part->drive;
-    const double reads = (double)t->read / d->read_rate, writes = (double)t->written / d->write_rate,
-                 both = d->mixed_read_rate / d->read_rate + d->mixed_write_rate / d->write_rate;
-    return t->cluster->ranks_here * fmax(fmax(reads, writes), (reads + writes) / both);
+    const double seconds = tess_drive_seconds(&t->part->drive, (double)t->read, (double)t->written);
+    return t->cluster->ranks_here * seconds / t->part->drive_share;
 }
 
 static void print_bounds(FILE *out, const tess_bench_run *b, const struct told *t, double median, int steps)

@@ -41,11 +41,8 @@ typedef struct tess_yardstick {
     double matrix_rate[TESS_YARDSTICKS], matrix_rate_core[TESS_YARDSTICKS]; /* of all cores at a time, of one alone */
     double copy_rate, copy_rate_core;                                       /* read and written */
     double share; /* that this program had of the cores while it measured: below TESS_QUIET they were busy otherwise */
-    tess_drive drive; /* of `dirs` */
-    struct {
-        double matrix, copy;
-    } reached[TESS_YARDSTICKS]; /* shares of the rates, by the tasks of the last bench in that dtype; 0: there was none
-                                 */
+    tess_drive drive;                      /* of `dirs` */
+    tess_reached reached[TESS_YARDSTICKS]; /* by the tasks of the last bench in that dtype; 0: there was none */
 } tess_yardstick;
 /* Reads them from the cache of earlier measurements, what that lacks measured and added, in at most a few seconds; all
  * of it with `again`, and what a busy machine gave. Before tess_start: its workers are in the way. `dirs` is as in

@@ -49,6 +49,7 @@ void tess_yardstick_given(const tess_simulated *m)
     given = (tess_yardstick){.cores = m->cores, .copy_rate = m->copy_rate, .share = 1, .drive = m->drive};
     for (int t = 0; t < TESS_YARDSTICKS; t++) {
         given.matrix_rate[t] = m->matrix_rate[t];
+        given.reached[t] = m->reached[t];
         given_gpu[t] = m->gpus.matrix_rate[t];
     }
 }

@@ -107,6 +107,13 @@ void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *us
     *peak = use.peak;
 }
 
+double tess_disk_busy_seconds(void)
+{
+    tess_disk_use use = {0};
+    if (disk) tess_disk_use_read(disk, &use);
+    return use.busy_seconds;
+}
+
 bool tess_disk_there(void)
 {
     return tess_session() && disk;

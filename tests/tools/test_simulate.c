@@ -203,10 +203,12 @@ TEST(policies_of_starpu_act)
 TEST(a_share_by_work_lies_between_those_that_were_measured)
 {
     tess_simulated m;
-    write_text("points.json", MACHINE(2, ", \"shares\": {\"products\": 0.3, \"copies\": 0.1, \"add f32\": 0.7,\n"
-                                         "\"linear f32\": {\"all\": 0.5, \"1 GFLOP 10 MB 256 rows\": 0.4, "
-                                         "\"4 GFLOP 40 MB 1024 rows\": 0.9},\n"
-                                         "\"norm f32\": {\"all\": 0.5, \"1 MB\": 0.2, \"8 MB\": 0.6}}"));
+    write_text("points.json",
+               MACHINE(2, ", \"shares\": {\"products\": 0.3, \"copies\": 0.1, \"add f32\": 0.7,\n"
+                          "\"linear f32\": {\"all\": 0.5, \"1 GFLOP 10 MB 256 rows\": 0.4, "
+                          "\"4 GFLOP 40 MB 1024 rows\": 0.9},\n"
+                          "\"norm f32\": {\"all\": 0.5, \"1 MB\": 0.2, \"8 MB\": 0.6}, \"drive\": 0.6},\n"
+                          "\"reached\": {\"bf16_products\": 0.7, \"bf16_copies\": 0.5}"));
     CHECK_EQ(tess_machine_read("points.json", &m), TESS_OK);
     const tess_cost measured = {.flops = 4e9, .bytes = 40e6, .rows = 1024},
                     between = {.flops = 2e9, .bytes = 20e6, .rows = 512},
@@ -234,6 +236,10 @@ TEST(a_share_by_work_lies_between_those_that_were_measured)
     CHECK_EQ(tess_machine_write("again.json", &m), TESS_OK);
     CHECK_EQ(tess_machine_read("again.json", &again), TESS_OK);
     CHECK_EQ(again.points, 4);
+    CHECK_NEAR(again.reached[TESS_BF16].matrix, 0.7, 1e-12);
+    CHECK_NEAR(again.reached[TESS_BF16].copy, 0.5, 1e-12);
+    CHECK_EQ(again.reached[TESS_F32].matrix, 0);
+    CHECK_NEAR(again.drive_share, 0.6, 1e-12);
     CHECK_NEAR(tess_simulated_share_of(&again, "linear f32", as_wide),
                tess_simulated_share_of(&m, "linear f32", as_wide), 1e-9);
 }
@@ -277,6 +283,13 @@ TEST(a_codelets_share_is_that_of_its_file)
     CHECK_HAS(here, "\"linear_forward f32\": {\n            \"all\": ");
     CHECK_HAS(here, " rows\": ");
     CHECK_HAS(here, "\"about\": \"the one below the desk\"");
+    CHECK(!strstr(here, "\"drive\": "));
+    free(here);
+    mkdir("swap", 0777);
+    RUN("bench", "run.json", "--steps", "1", "--machine", "here.json", "memory.cpu=14MiB", "memory.path=swap");
+    EXPECT_DONE();
+    here = read_file("here.json", NULL);
+    CHECK_HAS(here, "\"drive\": 0.");
     free(here);
     RUN("info", "--machine", "nowhere/here.json");
     EXPECT_ERROR(1, "nowhere/here.json: cannot be written: No such file or directory");
@@ -352,6 +365,15 @@ TEST(a_drive_goes_by_its_rates_both_ways)
                  alone = behind(ran.out, "the cores alone, "), step = behind(ran.out, "\nstep      ");
     CHECK_NEAR(alone, (reads / 0.02e9 + writes / 0.04e9) / 2, 1e-3 * alone);
     CHECK(step > 0.999 * alone && step < 1.3 * alone);
+    /* What it reaches beside busy cores is no rate that the plan goes by: the same bytes, at half the rates. */
+    write_text("drive.json", MACHINE(2, ", \"drive_gb_s\": {\"read\": 0.02, \"write\": 0.04, \"mixed_read\": 0.01, "
+                                        "\"mixed_write\": 0.02}, \"shares\": {\"drive\": 0.5}"));
+    RUN("simulate", "run.json", "--machine", "drive.json", "memory.cpu=14MiB", "memory.path=nowhere");
+    EXPECT_DONE();
+    CHECK_EQ(behind(ran.out, "\ndisk      reads "), reads);
+    CHECK_EQ(behind(ran.out, " and writes "), writes);
+    CHECK_NEAR(behind(ran.out, "the cores alone, "), 2 * alone, 2e-3 * alone);
+    CHECK_NEAR(behind(ran.out, "\nstep      "), 2 * step, 0.1 * step);
 }
 
 TEST(many_cores_are_many_workers)
@@ -449,6 +471,9 @@ TEST(what_is_no_machine_is_one_line)
         {"{\"name\": \"x\", \"cores\": 2, \"memory_gib\": 4}", "matrix_gflops: missing, expected an object"},
         {"{\"name\": \"x\", \"cors\": 2}", "unknown key cors (did you mean cores?)"},
         {MACHINE(2, ", \"drive_gb_s\": {\"read\": 1}"), "drive_gb_s.write: missing, expected a number"},
+        {MACHINE(2, ", \"shares\": {\"drive\": 0}"), "shares.drive: 0, expected a number"},
+        {MACHINE(2, ", \"reached\": {\"fp32\": 1}"), "unknown key reached.fp32"},
+        {MACHINE(2, ", \"reached\": {\"fp32_copies\": -1}"), "reached.fp32_copies: -1, expected a number"},
         {MACHINE(2, ", \"nodes\": 0"), "nodes: 0, expected a whole number from 1"},
         {MACHINE(2, ", \"nodes\": 2"), "2 nodes, and nothing between them"},
         {MACHINE(2, ", \"network\": {\"gb_s\": 1, \"topology\": \"ring\"}"), "network.topology: \"ring\", expected"},
