@@ -1,5 +1,5 @@
-# What published.sh and scale.sh share: where they work, one simulation, which rows are made, and the time of a step
-# whose micro-batches are too many to simulate. Sourced, with [BUILD [ROW ...]]; the working directory is then a
+# What published.sh, sweeps.sh and scale.sh share: where they work, one simulation, which rows are made, and the time of
+# a step whose micro-batches are too many to simulate. Sourced, with [BUILD [ROW ...]]; the working directory is then a
 # temporary one, with the machines in it.
 set -eu -o pipefail
 tessera=$(realpath "${1:-build}")/tools/tessera
@@ -20,6 +20,27 @@ simulated() {
     "$tessera" simulate run.json --machine "$1.json" --nodes "$2" --steps 1 parallel.tensor="$3" parallel.pipeline="$4" \
         train_micro_batch_size_per_gpu="$5" train_batch_size="$6" "${@:7}" >said.txt 2>error.txt || return 1
     awk '/^step / { print $2 }' said.txt
+}
+
+# gpt MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE MICRO [SETTING...] SEQUENCES: seconds a step of a
+# GPT of such a shape.
+gpt() {
+    local machine=$1 nodes=$2 here=$3 layers=$4 width=$5 heads=$6 tokens=$7 tensor=$8 pipeline=$9 fold=
+    shift 9
+    local micro=$1 sequences=${!#}
+    shift
+    [ $((nodes * here)) = 1 ] || fold="--fold auto"
+    # shellcheck disable=SC2086
+    simulated "$machine" "$nodes" "$tensor" "$pipeline" "$micro" "$sequences" --ranks-per-node "$here" $fold \
+        "model={\"model_type\": \"gpt2\", \"n_layer\": $layers, \"n_embd\": $width, \"n_head\": $heads, \"vocab_size\": 51200, \"n_positions\": $tokens, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" \
+        data.seq_length="$tokens" "${@:1:$#-1}" || { tail -n 1 error.txt >&2; return 1; }
+}
+
+# tflops GPUS LAYERS WIDTH TOKENS SEQUENCES SECONDS: what the papers count of such a step, with the forward pass that is
+# computed again: TFLOP/s a GPU.
+tflops() {
+    awk -v gpus="$1" -v L="$2" -v h="$3" -v T="$4" -v B="$5" -v s="$6" 'BEGIN {
+        print 96 * B * T * L * h * h * (1 + T / (6 * h) + 51200 / (16 * L * h)) / s / gpus * 1e-12 }'
 }
 
 # law DATA MICRO PIPELINE SEQUENCES STEP...: prints the seconds of a step of so many sequences, and "~" behind them where

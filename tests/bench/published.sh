@@ -7,6 +7,9 @@
 #
 # Flops are reckoned as the papers do, with those of the forward pass that is computed again. A pipeline's step is a line
 # in its micro-batches once it is full: where there are many, two steps with fewer say which (marked ~).
+# "In turns" is what would be if nothing overlapped, as in Megatron's program of 2021 (all-reduces on the stream that computes,
+# messages between stages waited for, gradients after the backward pass): a rank's time on its GPU, on its links to others and
+# on the network one after the other, with the bubble on paper.
 #
 # SCORES=memory: with the attention of programs before 2022, which wrote its scores to the GPU's memory and read them again.
 . "$(dirname "$0")/law.sh"
@@ -37,18 +40,11 @@ scores_in_memory() {
         }' "$1.json" >"$1-scores.json"
 }
 
-# MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE MICRO [SETTING...] SEQUENCES: seconds a step.
+# gpt, and with SCORES=memory on such a machine.
 step() {
-    local machine=$1 nodes=$2 here=$3 layers=$4 width=$5 heads=$6 tokens=$7 tensor=$8 pipeline=$9 fold=
-    shift 9
-    local micro=$1 sequences=${!#}
-    shift
-    [ $((nodes * here)) = 1 ] || fold="--fold auto"
-    [ "${SCORES:-}" != memory ] || { scores_in_memory "$machine" $((width / heads)) "$tokens" && machine+=-scores; }
-    # shellcheck disable=SC2086
-    simulated "$machine" "$nodes" "$tensor" "$pipeline" "$micro" "$sequences" --ranks-per-node "$here" $fold \
-        "model={\"model_type\": \"gpt2\", \"n_layer\": $layers, \"n_embd\": $width, \"n_head\": $heads, \"vocab_size\": 51200, \"n_positions\": $tokens, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0}" \
-        data.seq_length="$tokens" "${@:1:$#-1}" || { tail -n 1 error.txt >&2; return 1; }
+    local machine=$1
+    [ "${SCORES:-}" != memory ] || { scores_in_memory "$1" $(($5 / $6)) "$7" && machine+=-scores; }
+    gpt "$machine" "${@:2}"
 }
 
 # The same of more layers than can be simulated, by the line through two steps with "$fewer" layers.
@@ -60,7 +56,21 @@ step_by_layers() {
         'BEGIN { print a + (b - a) / (more - few) * (all - few), "~" }'
 }
 
-printf '%-22s %6s %10s %12s %12s %7s %9s\n' run GPUs "s a step" "simulated" "published" ratio "took s"
+# How many times as long as the last step simulated it would take in turns.
+in_turns() {
+    awk '/^step / { step = $2 }
+        /^bubble / { match($0, /on paper [0-9.]+/); bubble = substr($0, RSTART + 9, RLENGTH - 9) / 100 }
+        /^bound / {
+            n = split($0, part, ",")
+            for (i = 1; i <= n; i++) if (part[i] ~ /on the (GPUs|links between GPUs|network) alone/) {
+                sub(/^bound/, "", part[i])
+                all += part[i]
+            }
+        }
+        END { if (all) print all * (1 + bubble) / step }' said.txt
+}
+
+printf '%-22s %6s %10s %12s %12s %7s %12s %7s %9s\n' run GPUs "s a step" "simulated" "published" ratio "in turns" ratio "took s"
 # NAME PUBLISHED (TFLOP/s a GPU) MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE SEQUENCES MICRO ...
 row() {
     local name=$1 published=$2 machine=$3 nodes=$4 here=$5 layers=$6 width=$7 heads=$8 tokens=$9 began=$SECONDS seconds
@@ -70,11 +80,11 @@ row() {
     asked_for "$name" || return 0
     seconds=$(law $((gpus / tensor / pipeline)) "$micro" "$pipeline" "$sequences" \
         "$steps" "$machine" "$nodes" "$here" "$layers" "$width" "$heads" "$tokens" "$tensor" "$pipeline" "$micro" "$@") || return 0
-    awk -v name="$name" -v gpus=$gpus -v said="$seconds" -v p="$published" -v B="$sequences" -v L="$layers" -v h="$width" -v T="$tokens" \
-        -v took=$((SECONDS - began)) 'BEGIN {
+    awk -v name="$name" -v gpus=$gpus -v said="$seconds" -v p="$published" -v took=$((SECONDS - began)) -v longer="$(in_turns)" \
+        -v f="$(tflops $gpus "$layers" "$width" "$tokens" "$sequences" "${seconds% ~}")" 'BEGIN {
         split(said, s, " ")
-        f = 96 * B * T * L * h * h * (1 + T / (6 * h) + 51200 / (16 * L * h)) / s[1] / gpus * 1e-12
-        printf "%-22s %6d %9.3f%1s %5.0f TFLOP/s %5.0f TFLOP/s %7.2f %9d\n", name, gpus, s[1], s[2], f, p, f / p, took }'
+        turns = longer ? sprintf("%4.0f TFLOP/s %7.2f", f / longer, f / p / longer) : ""
+        printf "%-22s %6d %9.3f%1s %4.0f TFLOP/s %4.0f TFLOP/s %7.2f %20s %9d\n", name, gpus, s[1], s[2], f, p, f / p, turns, took }'
 }
 # Narayanan et al. 2021, table 1 (images/cases_april2021.png of github.com/NVIDIA/Megatron-LM): TFLOP/s a GPU of A100s, 8 a
 # node, HDR InfiniBand. Micro-batches and chunks of a stage are those of its examples/sc21/run_table_1.sh.
@@ -106,4 +116,4 @@ done
 # paper, and not on the slides. Stage 3, all states on the nodes' drives.
 infinity() { row "$@" zero_optimization.stage=3 zero_optimization.offload_optimizer.device=nvme zero_optimization.offload_param.device=nvme memory.path=nowhere; }
 infinity infinity-1t-64 44 dgx2-v100 4 16 128 25600 160 1024 4 1 320 20
-fewer="4 8" infinity infinity-1t-512 49 dgx2-v100 32 16 128 25600 160 1024 4 1 2560 20
+fewer="16 32" infinity infinity-1t-512 49 dgx2-v100 32 16 128 25600 160 1024 4 1 2560 20

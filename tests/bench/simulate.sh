@@ -2,9 +2,9 @@
 # What tessera simulate says of this machine, beside what it does: the step's time, its tasks, its bytes from and to the
 # disk. tests/bench/simulate.sh [BUILD] [TURNS] [ROW ...]: on a quiet machine, half a minute a row in three turns.
 #
-# A turn of a row calibrates on short runs of other models and then makes the run. Other programs of a machine only ever make a
-# run slower, or a part of it: so of all turns the best counts, of each codelet's share as of the real run, whose turns
-# stand beside it.
+# A turn of a row calibrates on short runs of other models, makes the run, and simulates it by that calibration. Other
+# programs of a machine only ever make a run slower: so of all turns the shortest counts, of what is said as of the real
+# run, whose turns stand beside it.
 set -eu -o pipefail
 tessera=$(realpath "${1:-build}")/tools/tessera
 turns=${2:-3}
@@ -32,6 +32,7 @@ calibrate() {
         "$tessera" bench "$(gpt2 2 896 14 32768)" $(batch 2 1 256) --steps 2 --machine "$file" "$@"
         "$tessera" bench "$(gpt2 2 640 10 4096)" $(batch 1 1 1024) --steps 2 --machine "$file" "$@"
     fi >bench.txt
+    "$tessera" info --machine "$file" >info.txt # a plan goes by what runs reached, which the last one may have changed
 }
 "$tessera" info --machine plain.json >info.txt
 echo "{}" >run.json
@@ -42,9 +43,9 @@ compare() { # NAME TOKENS SHAPE, and what the calibration has as well: SETTING..
     shift 4
     number=$((number + 1))
     [[ $rows == "  " || $rows == *" $number "* ]] || return 0
-    rm -f turns.txt here.json
-    cp plain.json here.json
+    rm -f turns.txt said.txt
     for ((turn = 1; turn <= turns; turn++)); do
+        cp plain.json here.json
         calibrate here.json "$@"
         # shellcheck disable=SC2086
         "$tessera" bench "${models[$number]}" $shape $cap "$@" --steps 3 >real.txt
@@ -55,23 +56,26 @@ compare() { # NAME TOKENS SHAPE, and what the calibration has as well: SETTING..
             /^a step of/ { table = 0; if (match($0, /idle [0-9.]+/)) idle = substr($0, RSTART + 5, RLENGTH - 5) }
             table { tasks += $3 }
             END { print real, tasks, idle, disk + 0 }' real.txt >>turns.txt
+        # shellcheck disable=SC2086
+        "$tessera" simulate run.json --machine here.json --steps 3 "${models[$number]}" $shape $cap "$@" 2>/dev/null | awk '
+            /^step / { said = $2 }
+            /^tasks / { count = $2 }
+            /^cores / { if (match($0, /idle [0-9.]+/)) idle = substr($0, RSTART + 5, RLENGTH - 5) }
+            /^disk / { moved = ($3 + $6) / 3 }
+            END { print said, count, idle, moved + 0 }' >>said.txt
     done
-    # shellcheck disable=SC2086
-    "$tessera" simulate run.json --machine here.json --steps 3 "${models[$number]}" $shape $cap "$@" >said.txt 2>/dev/null
-    sort -g turns.txt | awk -v name="$name" '
+    awk -v name="$name" '
         FNR == 1 { file++ }
-        file == 1 && /^step / { said = $2 }
-        file == 1 && /^tasks / { count = $2 }
-        file == 1 && /^cores / { if (match($0, /idle [0-9.]+/)) free = substr($0, RSTART + 5, RLENGTH - 5) }
-        file == 1 && /^disk / { moved = ($3 + $6) / 3 }
-        file == 2 { each = each sprintf(" %.3f", $1) }
-        file == 2 && FNR == 1 { real = $1; tasks = $2; idle = $3; disk = $4 }
+        { each[file] = each[file] sprintf(" %.3f", $1) }
+        FNR == 1 { seconds[file] = $1; tasks[file] = $2; idle[file] = $3; disk[file] = $4 }
         END {
-            printf "%-44s %9.3f %9.3f %7.3f %6d %6d %6.1f%% %6.1f%%", name, real, said, said / real, tasks, count, idle, free
-            if (disk) printf "  disk %.0f %.0f", disk, moved
-            printf "  turns%s\n", each
-            print said / real >>"all.txt"
-        }' said.txt -
+            ratio = seconds[2] / seconds[1]
+            printf "%-44s %9.3f %9.3f %7.3f %6d %6d %6.1f%% %6.1f%%", name, seconds[1], seconds[2], ratio, tasks[1], tasks[2],
+                idle[1], idle[2]
+            if (disk[1]) printf "  disk %.0f %.0f", disk[1], disk[2]
+            printf "  turns%s, said%s\n", each[1], each[2]
+            print ratio >>"all.txt"
+        }' <(sort -g turns.txt) <(sort -g said.txt)
 }
 printf '%-44s %9s %9s %7s %13s %7s %7s\n' "" "real s" "said s" "ratio" "tasks" "idle" "said"
 models=("" "$(gpt2 4 768 12 8192)" "$(gpt2 6 512 8 8192)" "$(gpt2 3 1280 20 8192)" "$(gpt2 8 768 12 8192)" "$(gpt2 4 1024 16)"

@@ -1,0 +1,61 @@
+#!/bin/bash
+# Which placement is the fastest, by simulation, in the sweeps of Narayanan et al. 2021 on 64 and 96 A100s: figures 12 to 16,
+# whose shapes are those of examples/sc21 in the history of github.com/NVIDIA/Megatron-LM. TFLOP/s a GPU, as the papers
+# count; docs/scale.md has what the figures say.
+#
+#     tests/bench/sweeps.sh [BUILD [FIGURE ...]]       FIGUREs such as 13
+. "$(dirname "$0")/law.sh"
+echo '{"bf16": {"enabled": true}, "activation_checkpointing": {"enabled": true}}' >run.json
+
+# NODES LAYERS WIDTH HEADS TENSOR PIPELINE MICRO SEQUENCES [SETTING...]
+cell() {
+    local nodes=$1 layers=$2 width=$3 heads=$4 tensor=$5 pipeline=$6 micro=$7 sequences=$8 seconds
+    shift 8
+    seconds=$(law $((nodes * 8 / tensor / pipeline)) "$micro" "$pipeline" "$sequences" \
+        gpt dgx-a100 "$nodes" 8 "$layers" "$width" "$heads" 2048 "$tensor" "$pipeline" "$micro" "$@") || { printf ' %8s' -; return; }
+    printf ' %8.1f' "$(tflops $((nodes * 8)) "$layers" "$width" 2048 "$sequences" "${seconds% ~}")"
+}
+
+line() { printf '\n%-44s' "$1"; }
+
+if asked_for 12; then
+    line "12: GPT-3, tensor 8 x pipeline 12, batch"
+    printf ' %8d' 12 24 36 48 60
+    for chunks in 1 4; do
+        line "$chunks chunks a stage"
+        for batch in 12 24 36 48 60; do cell 12 96 12288 96 8 12 1 $batch parallel.interleave=$chunks; done
+    done
+fi
+if asked_for 13; then
+    line "13: 162B, pipeline x tensor"
+    printf ' %8s' 2x32 4x16 8x8 16x4 32x2
+    for batch in 32 128; do
+        line "batch $batch"
+        for stages in 2 4 8 16 32; do cell 8 32 20480 128 $((64 / stages)) $stages 1 $batch; done
+    done
+fi
+if asked_for 14; then
+    line "14: 5.9B, pipeline x data"
+    printf ' %8s' 2x32 4x16 8x8 16x4 32x2
+    for batch in 32 512; do
+        line "batch $batch"
+        for stages in 2 4 8 16 32; do cell 8 32 3840 32 1 $stages 1 $batch; done
+    done
+fi
+if asked_for 15; then
+    line "15: 5.9B, tensor x data"
+    printf ' %8s' 2x32 4x16 8x8 16x4 32x2
+    for batch in 32 128 512; do
+        line "batch $batch"
+        for tensor in 2 4 8 16 32; do cell 8 32 3840 32 $tensor 1 1 $batch; done
+    done
+fi
+if asked_for 16; then
+    line "16: 91B, tensor 8 x pipeline 8, micro-batch"
+    printf ' %8d' 1 2 4 8
+    for batch in 128 512; do
+        line "batch $batch"
+        for micro in 1 2 4 8; do cell 8 32 15360 128 8 8 $micro $batch; done
+    done
+fi
+echo
