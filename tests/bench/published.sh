@@ -8,8 +8,7 @@
 # Flops are reckoned as the papers do, with those of the forward pass that is computed again. A pipeline's step is a line
 # in its micro-batches once it is full: where there are many, two steps with fewer say which (marked ~).
 # "In turns" is what would be if nothing overlapped, as in Megatron's program of 2021 (all-reduces on the stream that computes,
-# messages between stages waited for, gradients after the backward pass): a rank's time on its GPU, on its links to others and
-# on the network one after the other, with the bubble on paper.
+# gradients after the backward pass): a rank's time on its GPU, on its links to others and on the network one after the other.
 #
 # SCORES=memory: with the attention of programs before 2022, which wrote its scores to the GPU's memory and read them again.
 . "$(dirname "$0")/law.sh"
@@ -56,10 +55,11 @@ step_by_layers() {
         'BEGIN { print a + (b - a) / (more - few) * (all - few), "~" }'
 }
 
-# How many times as long as the last step simulated it would take in turns.
+# How many times as long as the last step simulated it would take in turns; nothing of a pipeline, which has waits that are on
+# no paper, nor of what comes from a drive.
 in_turns() {
+    [ "$1" = 1 ] && ! grep -q '^disk ' said.txt || return 0
     awk '/^step / { step = $2 }
-        /^bubble / { match($0, /on paper [0-9.]+/); bubble = substr($0, RSTART + 9, RLENGTH - 9) / 100 }
         /^bound / {
             n = split($0, part, ",")
             for (i = 1; i <= n; i++) if (part[i] ~ /on the (GPUs|links between GPUs|network) alone/) {
@@ -67,7 +67,7 @@ in_turns() {
                 all += part[i]
             }
         }
-        END { if (all) print all * (1 + bubble) / step }' said.txt
+        END { if (all) print all / step }' said.txt
 }
 
 printf '%-22s %6s %10s %12s %12s %7s %12s %7s %9s\n' run GPUs "s a step" "simulated" "published" ratio "in turns" ratio "took s"
@@ -80,7 +80,7 @@ row() {
     asked_for "$name" || return 0
     seconds=$(law $((gpus / tensor / pipeline)) "$micro" "$pipeline" "$sequences" \
         "$steps" "$machine" "$nodes" "$here" "$layers" "$width" "$heads" "$tokens" "$tensor" "$pipeline" "$micro" "$@") || return 0
-    awk -v name="$name" -v gpus=$gpus -v said="$seconds" -v p="$published" -v took=$((SECONDS - began)) -v longer="$(in_turns)" \
+    awk -v name="$name" -v gpus=$gpus -v said="$seconds" -v p="$published" -v took=$((SECONDS - began)) -v longer="$(in_turns "$pipeline")" \
         -v f="$(tflops $gpus "$layers" "$width" "$tokens" "$sequences" "${seconds% ~}")" 'BEGIN {
         split(said, s, " ")
         turns = longer ? sprintf("%4.0f TFLOP/s %7.2f", f / longer, f / p / longer) : ""

@@ -4,7 +4,7 @@
 #
 # A turn of a row calibrates on short runs of other models, makes the run, and simulates it by that calibration. Other
 # programs of a machine only ever make a run slower: so of all turns the shortest counts, of what is said as of the real
-# run, whose turns stand beside it.
+# run; beside it the ratio of both medians, and all turns.
 set -eu -o pipefail
 tessera=$(realpath "${1:-build}")/tools/tessera
 turns=${2:-3}
@@ -66,18 +66,20 @@ compare() { # NAME TOKENS SHAPE, and what the calibration has as well: SETTING..
     done
     awk -v name="$name" '
         FNR == 1 { file++ }
-        { each[file] = each[file] sprintf(" %.3f", $1) }
+        { each[file] = each[file] sprintf(" %.3f", $1); turn[file, FNR] = $1; turns = FNR }
+        function median(file) { return (turn[file, int((turns + 1) / 2)] + turn[file, int((turns + 2) / 2)]) / 2 }
         FNR == 1 { seconds[file] = $1; tasks[file] = $2; idle[file] = $3; disk[file] = $4 }
         END {
             ratio = seconds[2] / seconds[1]
-            printf "%-44s %9.3f %9.3f %7.3f %6d %6d %6.1f%% %6.1f%%", name, seconds[1], seconds[2], ratio, tasks[1], tasks[2],
-                idle[1], idle[2]
+            middle = median(2) / median(1)
+            printf "%-44s %9.3f %9.3f %7.3f %7.3f %6d %6d %6.1f%% %6.1f%%", name, seconds[1], seconds[2], ratio, middle, tasks[1],
+                tasks[2], idle[1], idle[2]
             if (disk[1]) printf "  disk %.0f %.0f", disk[1], disk[2]
             printf "  turns%s, said%s\n", each[1], each[2]
-            print ratio >>"all.txt"
+            print ratio, middle >>"all.txt"
         }' <(sort -g turns.txt) <(sort -g said.txt)
 }
-printf '%-44s %9s %9s %7s %13s %7s %7s\n' "" "real s" "said s" "ratio" "tasks" "idle" "said"
+printf '%-44s %9s %9s %7s %7s %13s %7s %7s\n' "" "real s" "said s" "ratio" "medians" "tasks" "idle" "said"
 models=("" "$(gpt2 4 768 12 8192)" "$(gpt2 6 512 8 8192)" "$(gpt2 3 1280 20 8192)" "$(gpt2 8 768 12 8192)" "$(gpt2 4 1024 16)"
     "$(gpt2 4 1024 16 8192)" "$(gpt2 12 512 8 8192)")
 compare "GPT-2, 4 layers of 768, 2 x 512" 1024 "$(batch 2 2 512)" "" gradient_clipping=1
@@ -87,5 +89,7 @@ compare "GPT-2, 8 layers of 768, bf16" 1024 "$(batch 1 1 1024)" "" gradient_clip
 compare "GPT-2, 4 layers of 1024, 50257 tokens" 512 "$(batch 2 1 256)" "" gradient_clipping=1
 compare "4 layers of 1024 below 300 MiB, on disk" 1024 "$(batch 4 2 256)" memory.cpu=300MiB gradient_clipping=1 memory.path=disk
 compare "12 layers of 512 below 250 MiB, on disk" 1024 "$(batch 4 4 256)" memory.cpu=250MiB gradient_clipping=0 memory.path=disk
-awk '{ d = $1 < 1 ? 1 - $1 : $1 - 1; sum += d; if (d > most) most = d }
-     END { printf "apart: %.1f%% in the mean, %.1f%% at most\n", 100 * sum / NR, 100 * most }' all.txt
+awk 'function apart(ratio) { return ratio < 1 ? 1 - ratio : ratio - 1 }
+     { for (i = 1; i <= 2; i++) { d = apart($i); sum[i] += d; if (d > most[i]) most[i] = d } }
+     END { printf "apart: %.1f%% in the mean, %.1f%% at most; medians %.1f%% and %.1f%%\n", 100 * sum[1] / NR, 100 * most[1],
+               100 * sum[2] / NR, 100 * most[2] }' all.txt
