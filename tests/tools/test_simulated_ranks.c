@@ -156,6 +156,28 @@ TEST(ranks_that_have_the_same_to_do_are_simulated_by_one)
     }
 }
 
+/* Tiles that more than 16 ranks own: the parts of a gradient go from 16 senders at a time, and the others wait for
+ * those. So ranks of different sixteens do not the same at the same time, and one of each has to be there. */
+TEST(where_all_ranks_own_a_tile_one_of_each_sixteen_is_there)
+{
+    static const char model[] = "model={\"model_type\": \"gpt2\", \"n_layer\": 1, \"n_embd\": 1024, \"n_head\": 8, "
+                                "\"vocab_size\": 256, \"n_positions\": 32}";
+    double seconds[2], far[2];
+    SIMULATE_SETUP();
+    write_text("node.json", FOLDED_NODE);
+    for (int folded = 0; folded < 2; folded++) {
+        RUN("simulate", "run.json", "--machine", "node.json", "--nodes", "8", "--steps", "1", "train_batch_size=32",
+            "train_micro_batch_size_per_gpu=1", "zero_optimization.stage=3", "data.seq_length=32", model, "--fold",
+            folded ? "auto" : "none");
+        EXPECT_DONE();
+        seconds[folded] = behind(ran.out, "\nstep      ");
+        far[folded] = behind(ran.out, "of all ranks, ");
+    }
+    CHECK_HAS(ran.out, "32 for data x 1 tensor parallel x 1 stages of a pipeline; 2 of them simulated, each for 16");
+    if (fabs(seconds[1] / seconds[0] - 1) > 0.05 || fabs(far[1] / far[0] - 1) > 0.01)
+        CHECK_SAY("%f s, %.0f bytes between nodes; folded %f s, %.0f", seconds[0], far[0], seconds[1], far[1]);
+}
+
 TEST(a_folded_run_gives_the_same_digits_and_a_timeline_of_who_was_there)
 {
     SIMULATE_SETUP();
