@@ -373,7 +373,7 @@ static tess_status generate(struct generator *g, FILE *out)
         size_t n;
         const char *rest = tess_decoding_rest(voice.decoding, &n); /* the text may end within a character */
         fwrite(rest, 1, n, out);
-        fputc('\n', out);
+        fputc('\n', out), fflush(out); /* before the notes, where both go to one file */
     }
     if (g->cut)
         tess_note("%lld of %zu texts ended at the model's %lld positions", (long long)g->cut, g->prompts.count,
