@@ -131,15 +131,21 @@ static tess_status too_little_ram(tess_run *r, const tess_place_conf *conf, uint
                       tess_human_bytes((double)r->ram), would);
 }
 
+static tess_status check_disk(const tess_run *r, uint64_t needed)
+{
+    const int64_t most = r->c->memory.disk;
+    if (most <= 0 || needed <= (uint64_t)most) return TESS_OK;
+    return tess_error(TESS_INVALID, "memory.disk", "%s, but the run needs %s there (memory.disk=%lluMiB would do)",
+                      tess_human_bytes((double)most), tess_human_bytes((double)needed),
+                      (unsigned long long)(needed / MiB));
+}
+
 /* The disk tier's size; none where nothing rests there. */
 tess_status tess_run_size_disk(tess_run *r)
 {
     const tess_config *c = r->c;
     const uint64_t room = tess_run_disk_least(r);
-    if (lacks_disk(r))
-        return tess_error(TESS_INVALID, "memory.disk", "%s, but the run needs %s there (memory.disk=%lluMiB would do)",
-                          tess_human_bytes((double)c->memory.disk), tess_human_bytes((double)room),
-                          (unsigned long long)(room / MiB));
+    TESS_TRY(check_disk(r, room));
     r->disk_bytes = c->memory.disk > 0 ? (uint64_t)c->memory.disk : room;
     if (r->place.disk == 0) r->disk = NULL;
     return TESS_OK;
@@ -170,19 +176,28 @@ static tess_status fit(tess_run *r, const tess_step *step, bool train)
     return TESS_OK;
 }
 
-/* Rates are measured, and what is chosen by them may have more on disk than what moves the fewest bytes, which is the
- * same every time and what an error names. */
-static tess_status lay_out_by_bytes(tess_run *r, tess_step **step)
+/* What the step and the evaluations beside it have on disk, of the rank that has the most there. */
+static uint64_t disk_of_all(tess_run *r, const tess_place_conf *conf)
+{
+    eval_lacks(r, conf);
+    int64_t bytes = (int64_t)tess_run_disk_least(r);
+    tess_ranks_most(&bytes, 1);
+    return (uint64_t)bytes;
+}
+
+/* A step whose tiles on disk fit below memory.disk. Rates are measured, and what is chosen by them may have more there
+ * than what moves the fewest bytes, which is the same every time and what an error names. */
+static tess_status fit_disk(tess_run *r, tess_step **step)
 {
     tess_place_conf conf = r->conf;
     uint64_t guess;
+    if (disk_of_all(r, &conf) <= (uint64_t)r->c->memory.disk) return TESS_OK;
     tess_step_free(*step);
     conf.rates = (tess_rates){0};
     TESS_TRY(lay_out(r, &conf, step, &guess));
-    eval_lacks(r, &conf);
     if (r->conf.rates.flops > 0)
         tess_step_forecast(*step, &r->conf.rates, r->place.room, r->conf.workers, &r->place.time);
-    return TESS_OK;
+    return check_disk(r, disk_of_all(r, &conf));
 }
 
 tess_status tess_run_train_step(tess_run *r, tess_step **step)
@@ -196,8 +211,7 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
     r->conf.taken = r->beside;
     const tess_status status = lay_out(r, &r->conf, step, &guess);
     if (status != TESS_OK) return guess ? too_little_ram(r, &r->conf, guess) : status;
-    if (r->c->memory.disk > 0) eval_lacks(r, &r->conf); /* its tiles are to have room there, too */
-    if (lacks_disk(r)) TESS_TRY(lay_out_by_bytes(r, step));
+    if (r->c->memory.disk > 0) TESS_TRY(fit_disk(r, step));
     return tess_run_size_disk(r);
 }
 

@@ -107,3 +107,27 @@ TEST(each_rank_keeps_its_share_on_its_own_disk_file)
     }
     CHECK_STR(others_in("swap", ""), "");
 }
+
+/* The stages of a pipeline rest unevenly on disk: what is named is enough for all of them, and where one alone has too
+ * little all of them end. */
+TEST(the_disk_that_is_named_does_for_the_rank_that_needs_the_most)
+{
+    static const char *const cpu[] = {"memory.cpu=8MiB", "memory.cpu=10MiB"};
+    wide_setup_with("\"train_batch_size\": 8, \"train_micro_batch_size_per_gpu\": 4, \"steps\": 1, "
+                    "\"memory\": {\"path\": \"swap\"}, \"parallel\": {\"pipeline\": 2}, \"eval_every\": 1");
+    write_tiny_text("valid.txt", 600, 2);
+    for (int i = 0; i < 2; i++) {
+        char disk[64];
+        RUN_RANKS(RANKS, "train", "run.json", cpu[i], "data.valid=valid.txt", "memory.disk=1MiB");
+        EXPECT_RANKS_ERROR(2, "memory.disk: 1.0 MiB, but the run needs", "(memory.disk=");
+        const long named = named_in_error("(memory.disk=");
+        for (long less = 3; less >= 0; less--) {
+            snprintf(disk, sizeof disk, "memory.disk=%ldMiB", named - less);
+            RUN_RANKS(RANKS, "train", "run.json", cpu[i], "data.valid=valid.txt", disk);
+            if (less && ran.status)
+                EXPECT_RANKS_ERROR(2, "memory.disk: ", "(memory.disk=");
+            else
+                EXPECT_DONE();
+        }
+    }
+}
