@@ -26,30 +26,22 @@ if asked_for 12; then
         for batch in 12 24 36 48 60; do cell 12 96 12288 96 8 12 1 $batch parallel.interleave=$chunks; done
     done
 fi
-if asked_for 13; then
-    line "13: 162B, pipeline x tensor"
+# FIGURE TITLE BATCHES CELL: 64 GPUs shared out between two kinds of parallelism; CELL takes the first one's part and a batch.
+shared() {
+    asked_for "$1" || return 0
+    line "$1: $2"
     printf ' %8s' 2x32 4x16 8x8 16x4 32x2
-    for batch in 32 128; do
+    for batch in $3; do
         line "batch $batch"
-        for stages in 2 4 8 16 32; do cell 8 32 20480 128 $((64 / stages)) $stages 1 $batch; done
+        for part in 2 4 8 16 32; do "$4" $part "$batch"; done
     done
-fi
-if asked_for 14; then
-    line "14: 5.9B, pipeline x data"
-    printf ' %8s' 2x32 4x16 8x8 16x4 32x2
-    for batch in 32 512; do
-        line "batch $batch"
-        for stages in 2 4 8 16 32; do cell 8 32 3840 32 1 $stages 1 $batch; done
-    done
-fi
-if asked_for 15; then
-    line "15: 5.9B, tensor x data"
-    printf ' %8s' 2x32 4x16 8x8 16x4 32x2
-    for batch in 32 128 512; do
-        line "batch $batch"
-        for tensor in 2 4 8 16 32; do cell 8 32 3840 32 $tensor 1 1 $batch; done
-    done
-fi
+}
+stages_by_tensor() { cell 8 32 20480 128 $((64 / $1)) "$1" 1 "$2"; }
+stages_by_data() { cell 8 32 3840 32 1 "$1" 1 "$2"; }
+tensor_by_data() { cell 8 32 3840 32 "$1" 1 1 "$2"; }
+shared 13 "162B, pipeline x tensor" "32 128" stages_by_tensor
+shared 14 "5.9B, pipeline x data" "32 512" stages_by_data
+shared 15 "5.9B, tensor x data" "32 128 512" tensor_by_data
 if asked_for 16; then
     line "16: 91B, tensor 8 x pipeline 8, micro-batch"
     printf ' %8d' 1 2 4 8
