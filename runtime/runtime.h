@@ -1,5 +1,5 @@
 /* runtime: the bottom room. It starts StarPU and is the only one that speaks its API, and keeps what every room needs:
- * errors, logging, configuration, dtypes, arenas. A program that uses nothing above it:
+ * errors, logging, dtypes, arenas. A program that uses nothing above it:
  *
  *     static void twice(const tess_work *w)
  *     {
@@ -24,12 +24,12 @@
  * the name says otherwise. Everything here is called from the main thread, except the bodies of codelets and what
  * says that it may be called from them.
  *
- * Its sections: tessera_runtime.h (what programs that use the library see of it), base_section.h (errors, notes,
- * memory, dtypes), then here machines, tiles, tasks and where time went, config_section.h (the configuration) and
- * ranks_section.h (several processes, and messages between them). */
+ * Its sections: tessera_runtime.h (what programs that use the library see of it), runtime_base.h (errors, notes,
+ * memory, dtypes), then here machines, tiles, tasks and where time went, runtime_ranks.h (several processes) and
+ * runtime_messages.h (tiles that they send each other). */
 #ifndef TESS_RUNTIME_H
 #define TESS_RUNTIME_H
-#include "base_section.h"
+#include "runtime_base.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -350,6 +350,10 @@ double tess_gpu_waited(void);
 /* ---- trace/, list/timeline.c: what happened when, in the Trace Event Format ---------------------------------------
  */
 
+/* What submission waits for where it is room, as users see it: a trace has these words, and explain goes by them. */
+#define TESS_WAIT_ROOM  "room in RAM"
+#define TESS_WAIT_PLACE "a place on the GPU"
+
 typedef struct tess_trace_conf {
     const char *path;
     int rank;
@@ -406,7 +410,7 @@ int tess_profile_shapes(tess_profile_shape out[TESS_PROFILE_SHAPES]);
 }
 #endif
 
-#include "config_section.h"
-#include "ranks_section.h"
+#include "runtime_messages.h"
+#include "runtime_ranks.h"
 
 #endif

@@ -3,8 +3,8 @@
  * it, are this program's. */
 #define CHECK_MAIN
 #include "check.h"
-#include "share_impl.h"
-#include "tiles_impl.h"
+#include "share.h"
+#include "tiles.h"
 #include <linux/mempolicy.h>
 #include <pthread.h>
 #include <starpu.h>
