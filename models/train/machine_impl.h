@@ -11,7 +11,7 @@
 enum { TESS_SIMULATED_CORES = 256, TESS_SIMULATED_NODES = 4096 };
 #define TESS_LEAST_SHARE 1e-6
 /* What the tasks of a training step reach of the two yardsticks: those that multiply matrices also take exponentials
- * and round, the others also compute. Read off `tessera bench`, see docs/speed.md. */
+ * and round, the others also compute. Read off `tessera bench`, see docs/notes/speed-gpt2.md. */
 #define TESS_MATRIX_SHARE 0.85
 #define TESS_COPY_SHARE   0.4
 /* The same of a GPU, where none was measured; docs/simulate.md says where they are from. */
