@@ -29,7 +29,7 @@ for states in fp32 bf16 8bit; do
               printf "%-6s\t%-38s\t%-20.4f\t%10s\t%10.1f MiB\t%10.0f\n", states, curve, last, moments, moved / n / 1048576, rate[int((n + 1) / 2)] }' \
         "$work/$states/metrics.jsonl" | tee "$work/row"
     IFS=$'\t' read -r _ curve last moments moved rate < <(sed 's/ *\t */\t/g' "$work/row")
-    "$(dirname "$0")/record.sh" states "states.sh BUILD $steps" $states -- "${curve# }" "$last" "$moments" "$moved" "$rate"
+    "$(dirname "$0")/record.sh" states "states.sh BUILD $steps" $states "$steps" -- "${curve# }" "$last" "$moments" "$moved" "$rate"
 done
 [ "$large" ] || exit 0
 echo

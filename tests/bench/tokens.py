@@ -51,5 +51,5 @@ for name in sys.argv[3:] or ["gpt2", "llama3", "qwen2", "llama2", "mistral", "ge
         with open(ids) as f:
             same = sum(sum(map(int, line.split())) for line in f) == total
         print(f"{name:10}{megabytes / ours:10.1f}{megabytes / theirs:10.1f}{theirs / ours:8.1f}  {'' if same else 'OTHER IDS'}", flush=True)
-        subprocess.run([os.path.join(os.path.dirname(__file__), "record.sh"), "tokens", "tokens.py TESSERA TEXT", name, "--",
-                        *(f"{x:.1f}" for x in (megabytes, megabytes / ours, megabytes / theirs, theirs / ours))], check=True)
+        subprocess.run([os.path.join(os.path.dirname(__file__), "record.sh"), "tokens", "tokens.py TESSERA TEXT", name, f"{megabytes:.0f}", "--",
+                        *(f"{x:.1f}" for x in (megabytes / ours, megabytes / theirs, theirs / ours))], check=True)
