@@ -55,14 +55,14 @@ compare() { # NAME TOKENS SHAPE, and what the calibration has as well: SETTING..
             /^codelet/ { table = 1; next }
             /^a step of/ { table = 0; if (match($0, /idle [0-9.]+/)) idle = substr($0, RSTART + 5, RLENGTH - 5) }
             table { tasks += $3 }
-            END { print real, tasks, idle, disk + 0 }' real.txt >>turns.txt
+            END { printf "%s %d %s %.0f\n", real, tasks, idle, disk }' real.txt >>turns.txt
         # shellcheck disable=SC2086
         "$tessera" simulate run.json --machine here.json --steps 3 "${models[$number]}" $shape $cap "$@" 2>/dev/null | awk '
             /^step / { said = $2 }
             /^tasks / { count = $2 }
             /^cores / { if (match($0, /idle [0-9.]+/)) idle = substr($0, RSTART + 5, RLENGTH - 5) }
             /^disk / { moved = ($3 + $6) / 3 }
-            END { print said, count, idle, moved + 0 }' >>said.txt
+            END { printf "%s %d %s %.0f\n", said, count, idle, moved }' >>said.txt
     done
     awk -v name="$name" '
         FNR == 1 { file++ }
