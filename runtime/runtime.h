@@ -226,7 +226,7 @@ typedef void (*tess_body)(const tess_work *w);
 void tess_work_fail(const tess_work *w, const char *format, ...) TESS_PRINTF(2, 3);
 
 /* The same from a kernel, which cannot call: in memory that the host sees, one a worker, all of whose kernels run one
- * after the other. One thread writes it, by tess_kernel_failed in codelets/cuda_impl.h. */
+ * after the other. One thread writes it, by tess_kernel_failed in codelets/shared/cuda.h. */
 typedef struct tess_kernel_fault {
     uint32_t set, order; /* of the task that is earliest in the program, of those that failed */
     const char *name;    /* the host's */
@@ -323,7 +323,7 @@ tess_cost tess_task_cost(const tess_task *t);
 /* Submits one task. */
 tess_status tess_submit(const tess_task *task) TESS_NODISCARD;
 /* Submits a list of tasks in order, borrowed until tess_wait. Under a cap on RAM, tiles whose home is the disk come
- * ahead of their tasks and leave after them: see flow/ram.c. */
+ * ahead of their tasks and leave after them: see flow/ram_places.c. */
 tess_status tess_submit_all(const tess_task *task, size_t n) TESS_NODISCARD;
 /* Waits until all that was submitted has run. Returns the failure of the earliest failed task, once. */
 tess_status tess_wait(void) TESS_NODISCARD;

@@ -1,6 +1,6 @@
 /* enter, leave: the ends of a region whose columns the ranks of the tensor dimension share. A tensor passes through
- * unchanged one way; the other way the parts that ranks have of it add up. No model has them: graph/tensor_parallel.c
- * does. */
+ * unchanged one way; the other way the parts that ranks have of it add up. No model has them:
+ * graph/lower/tensor_parallel.c does. */
 #include "lower.h"
 
 static int64_t elements(const tess_lower *L, const tess_tensor *t, int i)

@@ -109,7 +109,7 @@ typedef struct tess_lowered {
     bool *uses;            /* [tensor]: the inputs and parameters that its tasks read */
 } tess_lowered;
 
-/* ---- tiles and tasks (emit.c; what rules of ops call is in ops/ops_impl.h) ---- */
+/* ---- tiles and tasks (emit.c; what rules of ops call is in ops/lowering.h) ---- */
 
 /* Returns the place of row tile i of this micro-batch in the tables. */
 static inline int64_t tess_lower_at(const tess_lower *L, int i)

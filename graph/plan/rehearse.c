@@ -1,6 +1,6 @@
-/* A step on paper: its tasks on the workers, its tiles entering and leaving RAM by the rules of runtime/flow/ram.c, and
- * the disk's two directions, each doing one tile after the other, slower while both do. It says what time a placement
- * should take and what that time is spent on, before anything runs.
+/* A step on paper: its tasks on the workers, its tiles entering and leaving RAM by the rules of
+ * runtime/flow/ram_places.c, and the disk's two directions, each doing one tile after the other, slower while both do.
+ * It says what time a placement should take and what that time is spent on, before anything runs.
  *
  * Everything happens in the order of time. What a use does to its tile does not depend on time, so it is found first,
  * for the list as it goes round: whether the tile enters RAM with it and is read for it, and whether it leaves after it

@@ -1,4 +1,4 @@
-/* A step of a program's own under a cap on RAM. The command chooses more: see models/train/choose.c. */
+/* A step of a program's own under a cap on RAM. The command chooses more: see models/train/run/choose.c. */
 #include "graph.h"
 
 tess_status tess_step_fit(tess_step *s, unsigned away, tess_machine *m)

@@ -1,6 +1,6 @@
 /* The GPU's flow: tiles on a GPU whose memory may not hold them all. As in RAM (ram.c) the list of tasks is the order
- * and says after which uses a tile leaves (TESS_LEAVES_GPU; graph/plan/gpu.c), and StarPU never looks for room: all
- * tiles that tasks of the GPU use have places in one piece of its memory, which are given out and taken back here.
+ * and says after which uses a tile leaves (TESS_LEAVES_GPU; graph/plan/plan_gpu.c), and StarPU never looks for room:
+ * all tiles that tasks of the GPU use have places in one piece of its memory, which are given out and taken back here.
  * StarPU is told where a tile lies as if the user had allocated it, so that it neither frees nor evicts it.
  *
  * A place is given when its task is looked at, ahead of its turn as far as places go, and taken back when a task after

@@ -33,14 +33,14 @@ struct tess_tile {
     bool filled;                  /* it has contents, wherever they are, as of the last task submitted: list/'s */
     _Atomic uint32_t came;        /* that it arrived, for the trace, till its first user takes it; 0: it did not */
     tess_tile *known, **knower;   /* of those that StarPU knows of; knower: NULL outside the list */
-    /* flow/ram.c's. Whether it was written since it entered goes with each state in which it is in RAM. */
+    /* flow/ram_places.c's. Whether it was written since it entered goes with each state in which it is in RAM. */
     struct {
         tess_ram_state state;
         bool dirty;
         tess_tile *next, **link; /* of those in RAM whose home is the disk; link: NULL outside the list */
     } ram;
-    /* flow/gpu.c's. Whether StarPU knows any place, this one or an earlier one, outlives the place; that the tile
-     * leaves after a task that is looked at is known before the tile has settled, or after. */
+    /* flow/gpu_places.c's. Whether StarPU knows any place, this one or an earlier one, outlives the place; that the
+     * tile leaves after a task that is looked at is known before the tile has settled, or after. */
     struct {
         tess_gpu_state state;
         bool known, departs;

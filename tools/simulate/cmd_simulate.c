@@ -49,13 +49,13 @@ const tess_config_use cmd_simulate_use = {
 /* Beside this program where it was built, or where it is installed. A new string; NULL: there is none. */
 static char *find_simulator(void)
 {
-    static const char *const from[] = {"", "../libexec/tessera/"};
+    static const char *const from[] = {"", "simulate/", "../libexec/tessera/"};
     char self[4096];
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0) return NULL;
     self[n] = 0;
     const char *slash = strrchr(self, '/');
-    for (int i = 0; i < 2 && slash; i++) {
+    for (size_t i = 0; i < sizeof from / sizeof *from && slash; i++) {
         char *path = tess_format("%.*s/%stessera-simulator", (int)(slash - self), self, from[i]);
         if (!access(path, X_OK)) return path;
         free(path);

@@ -130,8 +130,9 @@ typedef struct tess_sent {
 } tess_sent;
 
 /* What the ranks of a simulation share. They are threads of one process, each with variables of its own
- * (tools/simulator.c), so this lies outside of all of them. Whoever starts them says how many there are, in all and on
- * each node, which of them are there, the latency of a message between nodes, and has zeros in all else. */
+ * (tools/simulate/program/simulator.c), so this lies outside of all of them. Whoever starts them says how many there
+ * are, in all and on each node, which of them are there, the latency of a message between nodes, and has zeros in all
+ * else. */
 typedef struct tess_cluster {
     int ranks, ranks_here;
     tess_fold fold;

@@ -1,7 +1,7 @@
 /* The states of a graph's parameters in files: of each parameter the master, and the moments of the optimizer that
  * trains it (NAME.exp_avg and NAME.exp_avg_sq of AdamW), all of (rows, columns), in DIR/states.safetensors or its
  * shards. They are what of a checkpoint a network needs; the rest of one, and how it comes to be whole, is training's
- * (train/checkpoint_impl.h). */
+ * (train/checkpoint/checkpoint.h). */
 #ifndef TESS_STATES_IMPL_H
 #define TESS_STATES_IMPL_H
 #include "graph.h"

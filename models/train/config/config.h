@@ -48,7 +48,7 @@ typedef enum tess_offload {
 #define TESS_CONFIG_SIZE(name)   int64_t name; /* bytes */
 #define TESS_CONFIG_TEXT(name)   char *name;   /* NULL: not given */
 #define TESS_CONFIG_CHOICE(name) int name;
-/* A path, or the JSON text of a list of them, which models/files/data_paths.c takes apart; NULL: not given. */
+/* A path, or the JSON text of a list of them, which models/files/data/data_paths.c takes apart; NULL: not given. */
 #define TESS_CONFIG_PATHS(name) char *name;
 /* A text, or the JSON text of a list of them; NULL: not given. */
 #define TESS_CONFIG_TEXTS(name) char *name;

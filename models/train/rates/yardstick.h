@@ -10,7 +10,7 @@
 #include "reached.h"
 
 /* What the tasks of a training step reach of the two yardsticks: those that multiply matrices also take exponentials
- * and round, the others also compute. Read off `tessera bench`, see docs/speed.md. */
+ * and round, the others also compute. Read off `tessera bench`, see docs/notes/speed-gpt2.md. */
 #define TESS_MATRIX_SHARE 0.85
 #define TESS_COPY_SHARE   0.4
 

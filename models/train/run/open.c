@@ -13,7 +13,7 @@
 enum { LOSS_ON_ASSISTANT, LOSS_ON_ALL };
 
 /* What is less is sooner there by one message over the network than by that and another within the machine
- * (docs/scale.md). */
+ * (docs/notes/speed-simulated.md). */
 enum { NEAR_BYTES = 1 << 20 };
 
 static tess_status open_tokenizer(tess_run *r)

@@ -1,7 +1,7 @@
 /* tessera-simulator: what tessera simulate starts. It is SimGrid and a list of ranks: the product over SimGrid lies in
- * a library beside it (tools/simulated.c), of which every rank gets a copy, with variables of its own, and a simulated
- * thread that calls its main. Copies lie in memory, in files without a name, since a library that is opened twice is
- * one: all is gone with the process.
+ * a library beside it (tools/simulate/program/product.c), of which every rank gets a copy, with variables of its own,
+ * and a simulated thread that calls its main. Copies lie in memory, in files without a name, since a library that is
+ * opened twice is one: all is gone with the process.
  *
  *     tessera-simulator MACHINE STEPS NODES RANKS LATENCY MODEL DATA TENSOR CONFIG [KEY=VALUE ...]
  *                              RANKS are those of a node; MODEL, DATA and TENSOR say which are there (tess_fold)
