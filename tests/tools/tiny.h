@@ -116,8 +116,7 @@ static inline void tiny_setup_tokenizer(void)
 static inline void tiny_setup_trained(void)
 {
     tiny_setup();
-    RUN("train", "run.json", "steps=1");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=1");
 }
 
 /* ---- data files; token: (n) ---- */
