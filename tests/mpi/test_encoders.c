@@ -53,7 +53,6 @@ static void setup(const struct kind *k)
     unsigned dice = 7;
     char text[2000];
     fresh();
-    calm_machine();
     mkdir("swap", 0777);
     FILE *f = fopen("lines.jsonl", "w");
     for (int i = 0; i < LINES; i++) write_line(f, k, &dice);
@@ -65,6 +64,7 @@ static void setup(const struct kind *k)
         " \"deterministic\": true, \"eval_every\": %d, \"output\": \"out\", \"overwrite\": true}\n",
         k->model, STEPS, STEPS);
     write_text("run.json", text);
+    calm_machine();
 }
 
 static json_t *metrics_of(const char *path)

@@ -10,13 +10,13 @@ static void setup(const char *family)
 {
     char text[4000];
     fresh();
-    calm_machine();
     snprintf(text, sizeof text,
              "{\"model\": \"" MODEL "%s\",\n \"data\": {\"train\": \"" MODEL "tokens.bin\", \"seq_length\": 21},\n"
              " \"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 1, \"steps\": 3, \"deterministic\": true,\n"
              " \"gradient_clipping\": 1, \"output\": \"out\", \"overwrite\": true}\n",
              family);
     write_text("run.json", text);
+    calm_machine();
     DONE("train", "run.json", "output=one");
 }
 
