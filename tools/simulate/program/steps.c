@@ -1,5 +1,6 @@
 /* A step on a machine that is not here: the bench's steps, in the program that simulates, and what they took there. */
 #include "bench.h"
+#include "progress.h"
 #include "simulation.h"
 #include <math.h>
 #include <stdlib.h>
@@ -187,9 +188,10 @@ static void count_messages(struct told *t, double wall, int steps)
     free(all);
     t->sent = (int64_t)sum_of((uint64_t)t->mine);
     t->network = t->part->nodes > 1 ? longest_of(most * rails / t->part->net.rate) : 0;
-    t->moving = mean_of(tess_message_moving() / wall);
+    const double moving = tess_lost_take(TESS_FOR_BYTES), still = tess_lost_take(TESS_FOR_ANYTHING) - moving;
+    t->moving = mean_of(moving / wall);
     t->exposed = mean_of(t->exposed / wall);
-    t->still = mean_of(tess_still_seconds() / wall);
+    t->still = mean_of(still / wall);
 }
 
 /* Beside the time that tasks take, as the paper has it, where all stages have the same to do and nothing else is waited
@@ -297,6 +299,8 @@ static void begin(void *of)
 {
     struct told *t = of;
     t->before = t->cluster->sent[tess_rank()];
+    tess_lost_take(TESS_FOR_BYTES);
+    tess_lost_take(TESS_FOR_ANYTHING);
 }
 
 /* All ranks come here together, and rank 0's `out` is read. */
