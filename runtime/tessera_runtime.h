@@ -144,32 +144,23 @@ uint64_t tess_tiles_on_disk(void);
 /* Joins the processes that a launcher (mpirun, srun) started together; without one this is rank 0 of 1. Before all else
  * of the library, once. */
 tess_status tess_ranks_join(void) TESS_NODISCARD;
-/* Leaves them, in the end. */
+/* Leaves them, in the end, and waits for them to do so. Ranks that agree instead hear that this one left. */
 void tess_ranks_leave(void);
 /* Returns this process's number. */
 int tess_rank(void);
 /* Returns how many there are. */
 int tess_ranks(void);
 /* Returns TESS_OK if it is so everywhere; else the status of the first rank that has another, whose message names it
- * unless all ranks have the same. After that, and without a launcher, it returns what it is given. */
+ * unless all ranks have the same. A failure that they agreed on may pass through further agreements on its way up:
+ * these return it at once, whether the other ranks come by them or not. Once it is handled ranks agree as before. A
+ * failure is a new one when tess_error said so; a program says its own with it, too. Without a launcher this returns
+ * what it is given. */
 tess_status tess_ranks_agree(tess_status status) TESS_NODISCARD;
 /* Returns what carries messages between ranks, "MPI" or another with its version, or "nothing"; before tess_start,
  * what would, and why: then all ranks call it. */
 const char *tess_message_carrier(void);
 /* Adds up over all ranks, in no particular order. */
 void tess_ranks_sum(double *x, int n);
-
-/* ---- the configuration of the command, for its commands by call ----------------------------------------------------
- */
-
-typedef struct tess_config tess_config;
-/* Reads CONFIG.json (NULL: none), TESSERA_<KEY> and `count` settings KEY=VALUE, the last of which win, and fills in
- * what follows from them on so many ranks. An unknown key, a wrong type, a value out of range and a contradiction are
- * TESS_INVALID. */
-tess_status tess_config_open(const char *path, const char *const *settings, size_t count, int64_t ranks,
-                             tess_config **config) TESS_NODISCARD;
-/* Frees it; NULL is nothing. */
-void tess_config_close(tess_config *config);
 
 #ifdef __cplusplus
 }

@@ -2,7 +2,7 @@
  * one process, its files, its sweeps, its ends. */
 #define CHECK_MAIN
 #include "simulate.h"
-#include "train.h"
+#include "simulation.h"
 #include <dirent.h>
 #include <math.h>
 #include <sys/stat.h>
@@ -314,7 +314,7 @@ TEST(a_model_may_be_larger_than_all_memory_here)
         "\"num_hidden_layers\": 4, \"num_attention_heads\": 64, \"max_position_embeddings\": 2048}");
     CHECK_HAS(ran.out, "3762364416 parameters");
     CHECK(behind(ran.out, "tiles hold ") > 60e9);
-    DONE("simulate", "run.json", "--machine", fmt("%s/../machines/cpu-2x64.json", TESS_TESTS), "--steps", "1");
+    DONE("simulate", "run.json", "--machine", fmt("%s/../tools/simulate/machines/cpu-2x64.json", TESS_TESTS), "--steps", "1");
     CHECK_HAS(ran.out, ": 128 cores, 512 GiB of RAM, a drive");
 }
 
@@ -402,7 +402,7 @@ TEST(every_shipped_machine_is_one)
     char machine[4300];
     int machines = 0;
     SIMULATE_SETUP();
-    const char *dir = fmt("%s/../machines", TESS_TESTS);
+    const char *dir = fmt("%s/../tools/simulate/machines", TESS_TESTS);
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d)); machines++) {
         if (e->d_name[0] == '.') continue;
@@ -415,14 +415,14 @@ TEST(every_shipped_machine_is_one)
     if (d) closedir(d);
     CHECK(machines >= 7);
     /* A rank for each GPU, if nothing else is said. */
-    snprintf(machine, sizeof machine, "%s/../machines/dgx-h100.json", TESS_TESTS);
+    snprintf(machine, sizeof machine, "%s/../tools/simulate/machines/dgx-h100.json", TESS_TESTS);
     DONE("simulate", "run.json", "--machine", machine, "train_micro_batch_size_per_gpu=1", "--steps", "1");
     CHECK_HAS(ran.out, ", 8 GPUs (");
     CHECK_HAS(ran.out, "ranks     8, 8 on each node: 8 for data x 1 tensor parallel x 1 stages of a pipeline");
     CHECK(behind(ran.out, "\nmessages  ") > 0);
     static const char *const nodes[] = {"dgx-a100", "dgx-h100"};
     for (int i = 0; i < 2; i++) {
-        snprintf(machine, sizeof machine, "%s/../machines/%s.json", TESS_TESTS, nodes[i]);
+        snprintf(machine, sizeof machine, "%s/../tools/simulate/machines/%s.json", TESS_TESTS, nodes[i]);
         DONE("simulate", "run.json", "--machine", machine, "--nodes", "2", "train_batch_size=16",
              "train_micro_batch_size_per_gpu=1", "--steps", "1");
         CHECK_HAS(ran.out, " from each node and to it, 5 us, flat, by 8 rails\n");
