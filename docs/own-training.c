@@ -36,7 +36,7 @@ static tess_tensor *describe(tess_graph *g, tess_tensor *ids, tess_tensor *targe
 /* 1. The graph and its step. 2. Where tiles live, before anything is started. 3. The start. */
 static tess_status prepare(tess_tensor *loss, const char *disk, tess_step **s)
 {
-    tess_optimizer adamw = TESS_ADAMW;
+    tess_optimizer adamw = tess_adamw();
     adamw.clip = 1;
     tess_machine machine = {.cpu_bytes = 32 * MiB, .disk = disk}; /* the disk of the size that is needed */
     TESS_TRY(tess_step_new(

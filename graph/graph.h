@@ -10,7 +10,7 @@
  *     tess_tensor *loss = tess_cross_entropy(x, table, NULL, next);
  *
  *     tess_step *s;
- *     TESS_TRY(tess_step_new(loss, &(tess_step_conf){.train = true, .optimizer = TESS_ADAMW}, &s));
+ *     TESS_TRY(tess_step_new(loss, &(tess_step_conf){.train = true, .optimizer = tess_adamw()}, &s));
  *     TESS_TRY(tess_graph_init(g, 1));
  *     TESS_TRY(tess_step_feed(s, ids, tokens));
  *     TESS_TRY(tess_step_feed(s, next, targets));
@@ -148,22 +148,22 @@ tess_status tess_step_place_gpu(tess_step *s, const tess_gpu_conf *conf, tess_gp
 
 /* What a machine has for the tiles of a step: a GPU's memory, if .gpu.memory is said, and RAM above a disk, if .ram.ram
  * is. */
-typedef struct tess_rooms {
+typedef struct tess_limits {
     tess_gpu_conf gpu;
     tess_place_conf ram;
-} tess_rooms;
+} tess_limits;
 /* How a step is laid out, and where its tiles are. */
-typedef struct tess_layout {
+typedef struct tess_plan {
     bool by_layer, late; /* of tess_step_conf */
     tess_gpu_placement gpu;
     tess_placement ram;
     tess_tier lacks; /* where no layout fits, what is too little: the `needed` of its placement may do */
-} tess_layout;
+} tess_plan;
 /* The step that trains, laid out in the way that is fastest on paper within these rooms, or, with no room said for RAM,
  * that moves the least to a GPU and back and between ranks; conf's own by_layer and late are not asked. Its tiles are
  * placed. All ranks call it, and get the same layout. TESS_INVALID with out->lacks where nothing fits. */
-tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
-                              tess_step **step, tess_layout *out) TESS_NODISCARD;
+tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_limits *rooms,
+                              tess_step **step, tess_plan *out) TESS_NODISCARD;
 
 /* Returns the dtype of its matrices; that of no step is TESS_F32. */
 tess_dtype tess_step_dtype(const tess_step *s);
@@ -183,7 +183,7 @@ int tess_step_losses(const tess_step *s);
 tess_status tess_step_add_losses(const tess_step *s, void *sums) TESS_NODISCARD;
 
 /* What a step will hold and do, from its program alone. */
-typedef struct tess_plan {
+typedef struct tess_holds {
     uint64_t resident[TESS_ROLE_COUNT]; /* bytes held from step to step, by role */
     uint64_t peak[TESS_ROLE_COUNT];     /* most bytes live at one time in program order, by role */
     uint64_t peak_total;                /* most bytes live at one time, all roles, */
@@ -196,10 +196,10 @@ typedef struct tess_plan {
     double bytes;  /* read and written beside products of matrices */
     uint64_t sent; /* bytes, to other ranks */
     uint64_t tasks, tiles;
-} tess_plan;
-void tess_step_plan(const tess_step *s, tess_plan *plan);
+} tess_holds;
+void tess_step_holds(const tess_step *s, tess_holds *plan);
 /* Bytes of the plan's tiles that do not flow, each worker having its scratch. */
-uint64_t tess_plan_fixed(const tess_plan *plan, int workers);
+uint64_t tess_holds_fixed(const tess_holds *plan, int workers);
 
 #ifdef __cplusplus
 }

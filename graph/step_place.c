@@ -32,9 +32,9 @@ static tess_tile **held(const tess_graph *g, int64_t *n)
     return tile;
 }
 
-void tess_step_plan(const tess_step *s, tess_plan *plan)
+void tess_step_holds(const tess_step *s, tess_holds *plan)
 {
-    *plan = (tess_plan){0};
+    *plan = (tess_holds){0};
     int64_t n;
     tess_tile **tile = held(s->g, &n);
     uint64_t on_gpu[TESS_ROLE_COUNT] = {0};
@@ -48,7 +48,7 @@ void tess_step_plan(const tess_step *s, tess_plan *plan)
         by_home[home][r] += tess_tile_bytes(tile[i]);
     }
     free(tile);
-    tess_program_plan(s->low.program, plan);
+    tess_program_holds(s->low.program, plan);
     for (int r = 0; r < TESS_ROLE_COUNT; r++) {
         plan->peak_total += plan->resident[r];
         plan->ram[r] += plan->resident[r] - on_gpu[r];

@@ -19,7 +19,7 @@
  *         tess_step *s;
  *         tess_machine machine = {.cpu_bytes = 256 << 20, .disk = "."};
  *         TESS_TRY(tess_step_new(tess_cross_entropy(x, table, NULL, next),
- *                                &(tess_step_conf){.train = true, .optimizer = TESS_ADAMW}, &s));
+ *                                &(tess_step_conf){.train = true, .optimizer = tess_adamw()}, &s));
  *         TESS_TRY(tess_step_fit(s, 1 << TESS_ROLE_MOMENT, &machine));
  *         TESS_TRY(tess_start(&machine));
  *         TESS_TRY(tess_graph_init(g, 1));

@@ -11,11 +11,17 @@
  */
 #ifndef TESS_RUNTIME_CONFIG_H
 #define TESS_RUNTIME_CONFIG_H
-#include "tessera_runtime.h"
+#include "tessera_config.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* optimizer.type, in the order of tess_optimizer_type. */
+enum {
+#define OPTIMIZER(id, kind, name, params) TESS_CONFIG_##id,
+#include "optimizers.def"
+};
 
 /* What choices mean, in the order of config.def. */
 typedef enum tess_scheduler_type {

@@ -14,7 +14,7 @@ struct way {
     tess_step *step;
     tess_uses *uses;
     tess_marks *marks;
-    tess_layout layout; /* with what of it lacks room, where it does not fit */
+    tess_plan layout; /* with what of it lacks room, where it does not fit */
     double measure;     /* of its time, where the disk is a level */
 };
 
@@ -48,8 +48,8 @@ static uint64_t copies(const struct way *w)
  * alike. */
 static uint64_t moves(const struct way *w)
 {
-    tess_plan plan;
-    tess_step_plan(w->step, &plan);
+    tess_holds plan;
+    tess_step_holds(w->step, &plan);
     int64_t bytes = (int64_t)(w->layout.gpu.read + w->layout.gpu.written + plan.sent);
     tess_ranks_most(&bytes, 1);
     return (uint64_t)bytes;
@@ -57,7 +57,7 @@ static uint64_t moves(const struct way *w)
 
 static tess_status plan_gpu(struct way *w, const tess_gpu_conf *conf)
 {
-    tess_layout *l = &w->layout;
+    tess_plan *l = &w->layout;
     double none = 0;
     if (!conf->memory) return TESS_OK;
     const uint64_t fixed = tess_program_fixed(tess_step_program(w->step), 1);
@@ -72,7 +72,7 @@ static tess_status plan_gpu(struct way *w, const tess_gpu_conf *conf)
 
 static tess_status plan_ram(struct way *w, const tess_place_conf *conf)
 {
-    tess_layout *l = &w->layout;
+    tess_plan *l = &w->layout;
     if (!conf->ram) return TESS_OK;
     const uint64_t fixed = tess_program_fixed(tess_step_program(w->step), conf->workers);
     const tess_status status = tess_plan_ram(w->uses, conf, fixed, true, w->marks, &l->ram);
@@ -82,7 +82,7 @@ static tess_status plan_ram(struct way *w, const tess_place_conf *conf)
 }
 
 /* A way and its plan; TESS_INVALID with w->layout.lacks where it does not fit. */
-static tess_status try_way(tess_tensor *output, const tess_step_conf *of, const tess_rooms *rooms, bool by_layer,
+static tess_status try_way(tess_tensor *output, const tess_step_conf *of, const tess_limits *rooms, bool by_layer,
                            bool late, struct way *w)
 {
     tess_step_conf conf = *of;
@@ -97,7 +97,7 @@ static tess_status try_way(tess_tensor *output, const tess_step_conf *of, const 
 }
 
 /* The less that is lacking of the two, RAM before a GPU. */
-static void keep_lack(const tess_layout *l, tess_layout *least)
+static void keep_lack(const tess_plan *l, tess_plan *least)
 {
     const bool ram = l->lacks == TESS_TIER_CPU, had = least->lacks == TESS_TIER_CPU;
     const bool first = !least->gpu.needed && !least->ram.needed;
@@ -107,12 +107,12 @@ static void keep_lack(const tess_layout *l, tess_layout *least)
 
 /* The fastest way on paper of those that fit under a cap on RAM. Where none fits, `best` has no step, and *least says
  * what would do. */
-static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms, struct way *best,
-                           tess_layout *least)
+static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, const tess_limits *rooms, struct way *best,
+                           tess_plan *least)
 {
     const bool pipeline = output->g->conf.grid.pipeline > 1; /* its order is the sections' own */
     *best = (struct way){0};
-    *least = (tess_layout){0};
+    *least = (tess_plan){0};
     for (int k = 0; k < (pipeline ? 1 : 4); k++) {
         const bool by_layer = k & 1, late = k & 2;
         struct way w;
@@ -128,7 +128,7 @@ static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, cons
         drop(&w);
         if (!broke) continue;
         drop(best);
-        *least = (tess_layout){0};
+        *least = (tess_plan){0};
         return status;
     }
     return best->step ? TESS_OK : TESS_INVALID;
@@ -137,8 +137,8 @@ static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, cons
 /* Without a cap on RAM: layer by layer weights and gradients come to a GPU, or from other ranks, and go once for all
  * micro-batches, and activations for each; takes what moves less. RAM has no plan then, so nothing more goes there for
  * it: activations of all micro-batches are many. */
-static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
-                                struct way *best, tess_layout *least)
+static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf, const tess_limits *rooms,
+                                struct way *best, tess_plan *least)
 {
     tess_status status = try_way(output, conf, rooms, false, false, best);
     *least = best->layout;
@@ -164,7 +164,7 @@ static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf,
     return broke ? status : TESS_OK;
 }
 
-static void apply(const struct way *w, const tess_rooms *rooms)
+static void apply(const struct way *w, const tess_limits *rooms)
 {
     tess_program *p = tess_step_program(w->step);
     if (rooms->gpu.memory) tess_marks_apply(p, w->uses, w->marks, TESS_TIER_GPU);
@@ -173,8 +173,8 @@ static void apply(const struct way *w, const tess_rooms *rooms)
     tess_step_note_disk(w->step, true, w->layout.ram.disk);
 }
 
-tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
-                              tess_step **step, tess_layout *out)
+tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_limits *rooms,
+                              tess_step **step, tess_plan *out)
 {
     struct way best;
     if (step) *step = NULL;
@@ -185,7 +185,7 @@ tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, c
                           : !rooms ? "rooms"
                           : !step  ? "the place for it"
                                    : "out");
-    *out = (tess_layout){0};
+    *out = (tess_plan){0};
     if (rooms->gpu.memory || rooms->ram.ram) TESS_TRY(tess_check_place(output->g));
     const tess_status status = (rooms->ram.ram ? fastest : fewest_moves)(output, conf, rooms, &best, out);
     if (status != TESS_OK) return status;

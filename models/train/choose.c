@@ -14,14 +14,14 @@ bool tess_run_evaluates(const tess_run *r)
 static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
 {
     tess_step *step;
-    tess_plan plan;
+    tess_holds plan;
     *bytes = 0;
     if (!tess_run_evaluates(r)) return TESS_OK;
     TESS_TRY(tess_run_step(r, false, &step));
-    tess_step_plan(step, &plan);
+    tess_step_holds(step, &plan);
     /* Its tasks are forward tasks of the step that trains, whose workers have room for them. */
     if (tess_gpus() == 0) plan.resident[TESS_ROLE_SCRATCH] = 0;
-    *bytes = tess_plan_fixed(&plan, r->conf.workers);
+    *bytes = tess_holds_fixed(&plan, r->conf.workers);
     tess_step_free(step);
     return TESS_OK;
 }
@@ -31,8 +31,8 @@ static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
 static tess_status lay_out(tess_run *r, const tess_place_conf *conf, tess_step **step, uint64_t *guess)
 {
     const tess_step_conf of = tess_run_step_conf(r);
-    const tess_rooms rooms = {.gpu = tess_run_gpu(r), .ram = *conf};
-    tess_layout layout;
+    const tess_limits rooms = {.gpu = tess_run_gpu(r), .ram = *conf};
+    tess_plan layout;
     const tess_status status = tess_run_at_key(tess_step_lay_out(r->net.output, &of, &rooms, step, &layout));
     const bool lacks = status == TESS_INVALID;
     *guess = lacks && layout.lacks == TESS_TIER_CPU ? layout.ram.needed : 0;
@@ -50,10 +50,10 @@ static tess_status lay_out(tess_run *r, const tess_place_conf *conf, tess_step *
  */
 static uint64_t taken_by_training(const tess_run *r, const tess_step *eval)
 {
-    tess_plan plan;
+    tess_holds plan;
     const uint64_t fixed = r->place.fixed - r->beside;
     if (tess_gpus() > 0) return fixed;
-    tess_step_plan(eval, &plan);
+    tess_step_holds(eval, &plan);
     const uint64_t shared = (uint64_t)r->conf.workers * plan.resident[TESS_ROLE_SCRATCH];
     return fixed > shared ? fixed - shared : 0;
 }
@@ -152,7 +152,7 @@ tess_status tess_run_size_disk(tess_run *r)
 }
 
 /* With ranks, room for what the list of tasks holds at a time and what is gathered ahead of it; else no bound. */
-static uint64_t ahead(const tess_run *r, const tess_plan *plan)
+static uint64_t ahead(const tess_run *r, const tess_holds *plan)
 {
     if (tess_ranks() == 1) return 0;
     uint64_t flows = plan->peak_ram - plan->resident[TESS_ROLE_INPUT] - plan->resident[TESS_ROLE_SCALAR] -
@@ -165,13 +165,13 @@ static uint64_t ahead(const tess_run *r, const tess_plan *plan)
  * less than the plan says, so that a task in its turn never lacks any. Beside several GPUs StarPU keeps the cap. */
 static tess_status fit(tess_run *r, const tess_step *step, bool train)
 {
-    tess_plan plan;
+    tess_holds plan;
     uint64_t beside = 0;
-    tess_step_plan(step, &plan);
+    tess_step_holds(step, &plan);
     if (train) TESS_TRY(eval_bytes(r, &beside));
     r->beside = beside;
     TESS_TRY(tess_run_fits(r, train, &plan, beside));
-    r->place.room = r->ram && (r->gpu.room || !tess_gpus()) ? r->ram - tess_plan_fixed(&plan, r->conf.workers) - beside
+    r->place.room = r->ram && (r->gpu.room || !tess_gpus()) ? r->ram - tess_holds_fixed(&plan, r->conf.workers) - beside
                                                             : ahead(r, &plan);
     return TESS_OK;
 }

@@ -18,7 +18,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *ou
 {
     const uint64_t limit = tess_run_limit(r->c);
     tess_step *step = NULL, *eval = NULL;
-    tess_plan p;
+    tess_holds p;
     tess_status status = tess_run_train_step(r, &step);
     if (status == TESS_OK && tess_run_evaluates(r))
         status = tess_run_eval_step(r, false, &eval); /* it rests there, too */
@@ -31,7 +31,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *ou
     }
     if (status == TESS_OK && !(r->conf.rates.flops > 0)) status = tess_run_rates(r, &r->conf.rates);
     if (status == TESS_OK) {
-        tess_step_plan(step, &p);
+        tess_step_holds(step, &p);
         tess_bar_aside();
         if (fits)
             tess_estimate_tiers(out, r, &p, limit, least);
@@ -68,7 +68,7 @@ static tess_status find_largest(const tess_config *c, int *largest)
     for (int r = 0; r < ranks && ranks > 1; r++) {
         const int d = r / model, t = r % tensor;
         if ((d > 0 && d < ranks / model - 1) || (t > 0 && t < tensor - 1)) continue;
-        tess_plan plan;
+        tess_holds plan;
         TESS_TRY(tess_run_plan(c, r, true, &plan));
         if (plan.peak_total > most) most = plan.peak_total, *largest = r;
     }
@@ -92,13 +92,13 @@ static tess_status print_run(const tess_config *c, int rank, bool must_fit, FILE
 {
     tess_run run;
     tess_step *step = NULL;
-    tess_plan p;
+    tess_holds p;
     uint64_t least = 0;
     tess_status status = tess_run_open(c, rank, &run);
     if (status == TESS_OK) status = tess_run_tiers(&run, c->output);
     if (status == TESS_OK) status = tess_run_step(&run, true, &step);
     if (status == TESS_OK) {
-        tess_step_plan(step, &p);
+        tess_step_holds(step, &p);
         tess_bar_aside();
         const long long all = tess_graph_param_elements(run.g), trained = tess_graph_trained_elements(run.g);
         fprintf(out, "%lld parameters, ", all);

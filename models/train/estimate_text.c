@@ -56,12 +56,12 @@ static void outside(FILE *out, uint64_t buffers)
 
 /* ---- everything in RAM ---- */
 
-static uint64_t needs(const tess_run *r, const tess_plan *p)
+static uint64_t needs(const tess_run *r, const tess_holds *p)
 {
     return p->peak_ram + (uint64_t)(tess_cores() - 1) * p->resident[TESS_ROLE_SCRATCH] + r->beside;
 }
 
-void tess_estimate_needs(FILE *out, const tess_run *r, const tess_plan *p, uint64_t limit)
+void tess_estimate_needs(FILE *out, const tess_run *r, const tess_holds *p, uint64_t limit)
 {
     const bool capped = r->c->memory.cpu > 0;
     const uint64_t needed = needs(r, p),
@@ -100,7 +100,7 @@ static void print_gpu(FILE *out, const tess_run *r)
 }
 
 /* RAM over a disk: the plan shares out all of the cap. */
-static void print_ram(FILE *out, const tess_run *r, const tess_plan *p, uint64_t least)
+static void print_ram(FILE *out, const tess_run *r, const tess_holds *p, uint64_t least)
 {
     const tess_placement *place = &r->place;
     fprintf(out, "cpu (RAM)\n");
@@ -124,7 +124,7 @@ static bool has_experts(const tess_graph *g)
     return false;
 }
 
-static void print_disk(FILE *out, const tess_run *r, const tess_plan *p)
+static void print_disk(FILE *out, const tess_run *r, const tess_holds *p)
 {
     const tess_placement *place = &r->place;
     fprintf(out, "disk (%s)\n", r->disk);
@@ -142,7 +142,7 @@ static void print_disk(FILE *out, const tess_run *r, const tess_plan *p)
     if (r->late) fprintf(out, "  updates wait for the norm and come in the next step's forward pass\n");
 }
 
-void tess_estimate_tiers(FILE *out, const tess_run *r, const tess_plan *p, uint64_t limit, uint64_t least)
+void tess_estimate_tiers(FILE *out, const tess_run *r, const tess_holds *p, uint64_t limit, uint64_t least)
 {
     if (r->disk || r->gpu.room) {
         uint64_t most[TESS_ROLE_COUNT];
@@ -187,7 +187,7 @@ static void seconds(FILE *out, const char *what, double s)
     fprintf(out, "  %-44s %10.3f s\n", what, s);
 }
 
-void tess_estimate_time(FILE *out, const tess_run *r, const tess_plan *p, const tess_forecast *t)
+void tess_estimate_time(FILE *out, const tess_run *r, const tess_holds *p, const tess_forecast *t)
 {
     const double tokens = (double)(r->batch * r->length) / t->seconds, rest = t->seconds - t->work;
     const char *bound = t->work >= t->read && t->work >= t->write ? "compute"

@@ -31,7 +31,7 @@ static tess_status forecast(const char *file, const char *setting, const tess_ab
     tess_config c;
     tess_run r = {0};
     tess_step *step = NULL;
-    tess_plan plan;
+    tess_holds plan;
     tess_status status;
     TESS_TRY_DONE(tess_config_load(file, &setting, setting ? 1 : 0, &c));
     c.quiet = true; /* the run has said it */
@@ -49,7 +49,7 @@ static tess_status forecast(const char *file, const char *setting, const tess_ab
     r.conf.workers = a->workers;
     if (!setting) {
         TESS_TRY_DONE(tess_run_step(&r, true, &step));
-        tess_step_plan(step, &plan);
+        tess_step_holds(step, &plan);
         tess_step_free(step);
         step = NULL;
         if (plan.tasks > MOST_TASKS) {

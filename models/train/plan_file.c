@@ -65,7 +65,7 @@ static json_t *caps_of(const tess_run *r)
     return of;
 }
 
-static json_t *estimate_of(const tess_run *r, const tess_step *step, const tess_plan *p)
+static json_t *estimate_of(const tess_run *r, const tess_step *step, const tess_holds *p)
 {
     json_t *of = json_object();
     tess_rates rates;
@@ -93,7 +93,7 @@ static json_t *estimate_of(const tess_run *r, const tess_step *step, const tess_
     return of;
 }
 
-void tess_plan_file_write(const tess_run *r, const tess_step *step, const tess_plan *plan, double yardstick)
+void tess_plan_file_write(const tess_run *r, const tess_step *step, const tess_holds *plan, double yardstick)
 {
     char *path = tess_format("%s/plan.json", r->c->output), *fresh = tess_format("%s.new", path);
     json_t *root = json_pack("{s:i, s:o, s:o, s:o, s:o}", "ranks", tess_ranks(), "model", model_of(r), "machine",

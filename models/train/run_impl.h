@@ -127,10 +127,10 @@ tess_status tess_run_too_little_gpu(const tess_run *r, uint64_t needed);
 /* Returns the bytes that a run may have without a disk: RAM's, and what GPUs hold beside it where no plan says what. */
 uint64_t tess_run_limit(const tess_config *c);
 /* Says what the step of a rank, in training or in evaluation, will hold and do. */
-tess_status tess_run_plan(const tess_config *c, int rank, bool train, tess_plan *plan) TESS_NODISCARD;
+tess_status tess_run_plan(const tess_config *c, int rank, bool train, tess_holds *plan) TESS_NODISCARD;
 /* Says TESS_INVALID, with the setting that would do, when the plan, of training or of evaluation, and the bytes beside
  * it need more than the cap or what is free. */
-tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, uint64_t beside) TESS_NODISCARD;
+tess_status tess_run_fits(const tess_run *r, bool train, const tess_holds *plan, uint64_t beside) TESS_NODISCARD;
 
 /* ---- choose.c ---------------------------------------------------------------------------------------------------- */
 

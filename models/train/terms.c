@@ -18,6 +18,9 @@ tess_dtype tess_run_yardstick(const tess_config *c)
     return t == TESS_F16 ? tess_gpus() > 0 ? TESS_BF16 : TESS_F32 : t;
 }
 
+#define OPTIMIZER(id, kind, name, params) _Static_assert((int)TESS_CONFIG_##id == (int)TESS_OPTIMIZER_##id, #id);
+#include "optimizers.def"
+
 tess_optimizer tess_run_optimizer(const tess_config *c)
 {
     static const tess_keeping keeping[] = {

@@ -15,7 +15,7 @@ static char *path_of(const tess_tracing *t, int rank)
 }
 
 /* What explain needs to know of the run beside what happened: what the machine can do, what was planned, the caps. */
-static char *about(const tess_run *r, const tess_plan *plan, const tess_measure *m)
+static char *about(const tess_run *r, const tess_holds *plan, const tess_measure *m)
 {
     const tess_placement *p = &r->place;
     const tess_config *c = r->c;
@@ -66,7 +66,7 @@ static tess_status make_output(const tess_tracing *t)
     return TESS_OK;
 }
 
-tess_status tess_tracing_open(tess_tracing *t, const tess_run *r, const tess_plan *plan, const tess_measure *m,
+tess_status tess_tracing_open(tess_tracing *t, const tess_run *r, const tess_holds *plan, const tess_measure *m,
                               int64_t done)
 {
     const int64_t *steps = r->c->trace.steps;

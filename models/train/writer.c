@@ -102,9 +102,9 @@ static tess_status too_little(const tess_writer *w, uint64_t needed)
 }
 
 /* What a step holds at most. */
-static uint64_t peak_of(const struct program *p, tess_plan *plan)
+static uint64_t peak_of(const struct program *p, tess_holds *plan)
 {
-    tess_step_plan(p->step, plan);
+    tess_step_holds(p->step, plan);
     return plan->peak_ram + (uint64_t)(tess_cores() - 1) * plan->resident[TESS_ROLE_SCRATCH];
 }
 
@@ -112,10 +112,10 @@ static uint64_t peak_of(const struct program *p, tess_plan *plan)
 static tess_status fit(tess_writer *w, const struct program *reader)
 {
     const int workers = tess_cores();
-    tess_plan one, many;
+    tess_holds one, many;
     const uint64_t a = peak_of(&w->longest, &one), b = peak_of(reader, &many), needed = a > b ? a : b;
     if (needed > (w->run.ram ? w->run.ram : tess_ram_free())) return too_little(w, needed);
-    const uint64_t first = tess_plan_fixed(&one, workers), other = tess_plan_fixed(&many, workers);
+    const uint64_t first = tess_holds_fixed(&one, workers), other = tess_holds_fixed(&many, workers);
     if (w->run.ram && !tess_gpus()) w->run.place.room = w->run.ram - (first > other ? first : other);
     return TESS_OK;
 }
@@ -124,14 +124,14 @@ static tess_status fit(tess_writer *w, const struct program *reader)
 static tess_status place(tess_writer *w, struct program *reader)
 {
     tess_place_conf conf = w->run.conf;
-    tess_plan plan;
-    tess_step_plan(reader->step, &plan);
+    tess_holds plan;
+    tess_step_holds(reader->step, &plan);
     conf.alone = true;
-    conf.taken = plan.peak[TESS_ROLE_ACTIVATION] + tess_plan_fixed(&plan, conf.workers);
+    conf.taken = plan.peak[TESS_ROLE_ACTIVATION] + tess_holds_fixed(&plan, conf.workers);
     conf.rates = (tess_rates){0};
     TESS_TRY(tess_run_at_key(tess_step_place(w->longest.step, &conf, &w->run.place)));
-    tess_step_plan(w->longest.step, &plan);
-    w->beside = tess_plan_fixed(&plan, conf.workers);
+    tess_step_holds(w->longest.step, &plan);
+    w->beside = tess_holds_fixed(&plan, conf.workers);
     w->run.place.room = w->run.ram - w->run.place.buffers - w->run.place.margin - w->beside;
     w->placed = true;
     return TESS_OK;

@@ -7,7 +7,7 @@
 static const struct {
     const char *name, *params;
 } optimizers[] = {
-#define OPTIMIZER(id, kind, name, params) [TESS_OPTIMIZER_##id] = {name, params},
+#define OPTIMIZER(id, kind, name, params) {name, params},
 #include "optimizers.def"
 };
 

@@ -59,7 +59,7 @@ int main(int argc, char **argv)
     tess_tensor *table = tess_param(g, "table", V, C, TESS_NORMAL(0.02f));
     tess_tensor *x = tess_embedding(ids, table, tess_param(g, "positions", T, C, TESS_NORMAL(0.02f)));
     tess_tensor *loss = tess_cross_entropy(gpt_blocks(g, x, LAYERS, 4, C), table, NULL, next);
-    tess_step_conf conf = {.train = true, .micro = MICRO, .deterministic = !loose, .optimizer = TESS_ADAMW};
+    tess_step_conf conf = {.train = true, .micro = MICRO, .deterministic = !loose, .optimizer = tess_adamw()};
     conf.optimizer.clip = 1;
     tess_step *s;
     tess_placement placed;

@@ -63,7 +63,7 @@ static tess_status prepare(tess_tensor *loss, int argc, char **argv, tess_step *
                                  .micro = MICRO,
                                  .deterministic = true,
                                  .recompute_every = number(argc, argv, "every", 0),
-                                 .optimizer = TESS_ADAMW};
+                                 .optimizer = tess_adamw()};
     TESS_TRY(tess_step_new(loss, &conf, s));
     TESS_TRY(tess_step_fit(*s, m.disk ? 1u << TESS_ROLE_MOMENT | 1u << TESS_ROLE_ACTIVATION : 0, &m));
     return tess_start(&m);

@@ -104,7 +104,7 @@ static struct run run(uint64_t ram, bool watched, int every)
                      &(tess_step_conf){.train = true,
                                        .micro = 2,
                                        .recompute_every = every,
-                                       .optimizer = TESS_ADAMW,
+                                       .optimizer = tess_adamw(),
                                        .watch = &watch,
                                        .watches = watched},
                      &s));
@@ -184,7 +184,7 @@ TEST(mistakes)
     net_make(&n, &(tess_graph_conf){.tile_elements = 16 * C}, net_hidden);
     tess_tensor *table = tess_graph_find_param(n.g, "table");
     const tess_watch other = {"hiden", see, NULL}, blind = {"hidden", NULL, NULL}, nameless = {NULL, see, NULL};
-    tess_step_conf conf = {.train = true, .optimizer = TESS_ADAMW, .watch = &other, .watches = 1};
+    tess_step_conf conf = {.train = true, .optimizer = tess_adamw(), .watch = &other, .watches = 1};
     WRONG(tess_step_new(n.loss, &conf, &s),
           "step: watches hiden, which no op makes on the way to its output (tess_name names");
     tess_name(tess_silu(hidden), "aside");

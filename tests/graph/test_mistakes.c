@@ -317,7 +317,7 @@ TEST(configurations_of_steps)
     struct base b = base();
     tess_tensor *loss = tess_cross_entropy(b.x, b.table, NULL, b.next);
     tess_step *s;
-    WRONG(tess_step_new(loss, &(tess_step_conf){.train = true}, &s), "TESS_ADAMW");
+    WRONG(tess_step_new(loss, &(tess_step_conf){.train = true}, &s), "tess_adamw()");
     WRONG(tess_step_new(b.x, &training, &s), "is no loss");
     WRONG(tess_step_new(b.w, NULL, &s), "w: is no op's result");
     WRONG(tess_step_new(loss, &training, NULL), "no place");
@@ -626,8 +626,8 @@ TEST(laying_out)
 {
     struct net n;
     tess_step *s = (tess_step *)&n;
-    tess_layout l;
-    tess_rooms rooms = {.ram = {.ram = 64 << 20, .workers = 1}};
+    tess_plan l;
+    tess_limits rooms = {.ram = {.ram = 64 << 20, .workers = 1}};
     net_make(&n, &(tess_graph_conf){.tile_rows = T}, net_gpt);
     WRONG(tess_step_lay_out(NULL, &training, &rooms, &s, &l), "output is NULL");
     CHECK(s == NULL);
@@ -647,7 +647,7 @@ TEST(laying_out)
     WRONG(tess_step_lay_out(n.loss, &training, &rooms, &late, &l), "comes too late to be placed");
     CHECK(late == NULL);
     CHECK(net_run(&n, s, 0, 1e-2f) > 0);                                   /* and the step that is there runs */
-    OK(tess_step_lay_out(n.loss, &training, &(tess_rooms){0}, &late, &l)); /* with no room said nothing is placed */
+    OK(tess_step_lay_out(n.loss, &training, &(tess_limits){0}, &late, &l)); /* with no room said nothing is placed */
     CHECK(net_run(&n, late, 1, 1e-2f) > 0);
     tess_step_free(late);
     tess_step_free(s);

@@ -90,7 +90,7 @@ static tess_status open_run(struct run *r, tess_dtype dtype, struct layout l, do
                            .recompute_every = l.recompute,
                            .by_layer = l.by_layer,
                            .late = l.late,
-                           .optimizer = TESS_ADAMW};
+                           .optimizer = tess_adamw()};
     conf.optimizer.clip = clip;
     TESS_TRY(tess_model_open(NULL, model, &r->model));
     r->g = tess_graph_new(&(tess_graph_conf){.dtype = dtype, .tile_rows = 2 * T, .loss_rows = T});
@@ -161,9 +161,9 @@ static struct outcome run(tess_dtype dtype, struct layout l, double clip, tess_m
 static uint64_t all_of_it(tess_dtype dtype)
 {
     struct run r = {0};
-    tess_plan plan;
+    tess_holds plan;
     CHECK_EQ(open_run(&r, dtype, (struct layout){0}, 1), TESS_OK);
-    tess_step_plan(r.step, &plan);
+    tess_step_holds(r.step, &plan);
     tess_step_free(r.step);
     tess_graph_free(r.g);
     tess_model_close(r.model);

@@ -91,7 +91,7 @@ static tess_status net_open(struct net *n, int64_t in, int64_t out, int64_t tile
         n->head = tess_param(n->g, "head", V, out, TESS_ZERO);
         n->output = tess_cross_entropy(n->output, n->head, NULL, n->targets);
     }
-    return tess_step_new(n->output, &(tess_step_conf){.train = train, .optimizer = TESS_ADAMW}, &n->step);
+    return tess_step_new(n->output, &(tess_step_conf){.train = train, .optimizer = tess_adamw()}, &n->step);
 }
 
 static void net_close(struct net *n)
