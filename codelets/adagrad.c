@@ -31,11 +31,11 @@ TESS_UPDATE_BODY(adagrad, POSITIVE)
 
 TESS_CUDA_DECLARE(adagrad_f32)
 tess_codelet tess_update_adagrad[] = {[TESS_F32] = {.name = "adagrad",
-                                             .dtype = TESS_F32,
-                                             .cpu = adagrad,
-                                             .parts = tess_update_parts_of,
-                                             .cuda = TESS_CUDA(adagrad_f32),
-                                             .either = true}};
+                                                    .dtype = TESS_F32,
+                                                    .cpu = adagrad,
+                                                    .parts = tess_update_parts_of,
+                                                    .cuda = TESS_CUDA(adagrad_f32),
+                                                    .either = true}};
 
 static double begins(const tess_optimizer *o)
 {

@@ -34,11 +34,11 @@ TESS_UPDATE_BODY(adamw, POSITIVE)
 
 TESS_CUDA_DECLARE(adamw_f32)
 tess_codelet tess_update_adamw[] = {[TESS_F32] = {.name = "adamw",
-                                           .dtype = TESS_F32,
-                                           .cpu = adamw,
-                                           .parts = tess_update_parts_of,
-                                           .cuda = TESS_CUDA(adamw_f32),
-                                           .either = true}};
+                                                  .dtype = TESS_F32,
+                                                  .cpu = adamw,
+                                                  .parts = tess_update_parts_of,
+                                                  .cuda = TESS_CUDA(adamw_f32),
+                                                  .either = true}};
 
 static tess_status check(const tess_optimizer *o)
 {
@@ -51,5 +51,8 @@ static tess_status check(const tess_optimizer *o)
                       o->eps);
 }
 
-const tess_optimizer_kind tess_adamw_kind = {
-    .name = "AdamW", .update = tess_update_adamw, .moment = {"exp_avg", "exp_avg_sq"}, .positive = POSITIVE, .check = check};
+const tess_optimizer_kind tess_adamw_kind = {.name = "AdamW",
+                                             .update = tess_update_adamw,
+                                             .moment = {"exp_avg", "exp_avg_sq"},
+                                             .positive = POSITIVE,
+                                             .check = check};

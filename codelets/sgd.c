@@ -37,11 +37,11 @@ TESS_UPDATE_BODY(sgd, 0)
 
 TESS_CUDA_DECLARE(sgd_f32)
 tess_codelet tess_update_sgd[] = {[TESS_F32] = {.name = "sgd",
-                                         .dtype = TESS_F32,
-                                         .cpu = sgd,
-                                         .parts = tess_update_parts_of,
-                                         .cuda = TESS_CUDA(sgd_f32),
-                                         .either = true}};
+                                                .dtype = TESS_F32,
+                                                .cpu = sgd,
+                                                .parts = tess_update_parts_of,
+                                                .cuda = TESS_CUDA(sgd_f32),
+                                                .either = true}};
 
 static int moments(const tess_optimizer *o)
 {

@@ -11,9 +11,9 @@ enum {
 
 struct tess_graph {
     tess_graph_conf conf;
-    /* Ranks in a row that share a machine, the same everywhere (0, 1: none, or it is not known). What goes to all of its
-     * ranks in tiles of at least so many bytes goes there once, and so does the sum of what comes from them in tiles of
-     * twice as many. */
+    /* Ranks in a row that share a machine, the same everywhere (0, 1: none, or it is not known). What goes to all of
+     * its ranks in tiles of at least so many bytes goes there once, and so does the sum of what comes from them in
+     * tiles of twice as many. */
     int near;
     int64_t near_bytes;
     tess_arena *arena;

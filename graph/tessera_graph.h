@@ -58,8 +58,8 @@ tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t 
 tess_tensor *tess_param(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init);
 /* Adds a parameter that is a matrix even with 1 column. */
 tess_tensor *tess_matrix(tess_graph *g, const char *name, int64_t rows, int64_t columns, tess_init init);
-/* Excludes a parameter from training: it has no gradient and no moments, and a bf16 matrix has no master. The call comes
- * before the first step of the graph is made, and holds for graphs that share the parameter. */
+/* Excludes a parameter from training: it has no gradient and no moments, and a bf16 matrix has no master. The call
+ * comes before the first step of the graph is made, and holds for graphs that share the parameter. */
 tess_status tess_param_freeze(tess_tensor *p) TESS_NODISCARD;
 /* Returns whether a parameter is frozen. */
 bool tess_param_frozen(const tess_tensor *p);
@@ -155,16 +155,16 @@ typedef struct tess_attention_conf {
     int64_t reach;         /* the distance at which the last of these buckets begins */
     tess_cache *cache;     /* keys and values of earlier steps (tessera_cache.h); NULL: none */
 } tess_attention_conf;
-/* Returns softmax(q k^T scale) v of each head, (B, T, heads*dim). Without `causal`, k and v may have another length than
- * q. */
+/* Returns softmax(q k^T scale) v of each head, (B, T, heads*dim). Without `causal`, k and v may have another length
+ * than q. */
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf);
 /* Returns the same of q, k and v in one tensor, as one tess_linear makes them: all heads of q, then of k, then of v. */
 tess_tensor *tess_attention_packed(tess_tensor *qkv, tess_attention_conf conf);
 
 /* Returns of each sequence the row that index (B, 1) names, (B, 1, C). */
 tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index);
-/* Returns the loss: the mean over targets >= 0 of -log softmax(x w^T + bias)[target]; bias may be NULL. Logits exist for
- * loss_rows rows at a time, never for a whole batch. */
+/* Returns the loss: the mean over targets >= 0 of -log softmax(x w^T + bias)[target]; bias may be NULL. Logits exist
+ * for loss_rows rows at a time, never for a whole batch. */
 tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets);
 /* Returns the loss of logits that are replaced by cap tanh(logit / cap); cap 0: they stay. */
 tess_tensor *tess_cross_entropy_capped(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets,
@@ -189,8 +189,9 @@ typedef struct tess_step_conf {
     bool late;                /* updates come in the next step's forward pass; tess_step_fit chooses it */
     bool keep_gradients;      /* instead of an update, gradients stay for tess_step_gradient */
     bool check_finite;        /* forward pass: the first tensor that is not finite fails the step, by its name */
-    const struct tess_watch *watch; /* `watches` activations that the step shows (tessera_watch.h); the array lives as */
-    int watches;                    /* long as the step */
+    const struct tess_watch
+        *watch;  /* `watches` activations that the step shows (tessera_watch.h); the array lives as */
+    int watches; /* long as the step */
 } tess_step_conf;
 
 /* Makes the step that computes `output`, which is the loss or, without `train`, any tensor; all its tiles have their

@@ -39,10 +39,11 @@ typedef struct tess_gpu_placement {
     uint64_t home;          /* parameters and states that live on the GPU alone */
 } tess_gpu_placement;
 
-/* How a step is laid out on a machine. tess_step_fit fills it in, and the program keeps it as long as it likes. */
+/* How a step is laid out on a machine. tess_step_fit fills it in; it is a value, which nobody has to free. */
 typedef struct tess_plan {
     bool by_layer, late;    /* the order of the step, as in tess_step_conf */
     bool pipeline;          /* ranks are sections of a pipeline */
+    int workers;            /* CPU workers */
     uint64_t cpu_bytes;     /* the cap on RAM that the plan keeps to; 0: there is none */
     uint64_t disk_bytes;    /* the size of the disk's files; 0: nothing rests there */
     tess_gpu_placement gpu; /* zeros without a GPU, or with several in one process */

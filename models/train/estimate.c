@@ -26,25 +26,26 @@ static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *ou
     char *why = fits ? NULL : tess_strdup(tess_error_text());
     if (status == TESS_INVALID) {
         tess_step_free(step);
-        r->disk = NULL;
+        r->machine.disk = NULL;
         status = tess_run_step(r, true, &step);
     }
-    if (status == TESS_OK && !(r->conf.rates.flops > 0)) status = tess_run_rates(r, &r->conf.rates);
+    if (status == TESS_OK && !(r->limits.ram.rates.flops > 0)) status = tess_run_rates(r, &r->limits.ram.rates);
     if (status == TESS_OK) {
         tess_step_holds(step, &p);
         tess_bar_aside();
         if (fits)
-            tess_estimate_tiers(out, r, &p, limit, least);
+            tess_estimate_tiers(out, r, step, limit, least);
         else
-            tess_estimate_needs(out, r, &p, limit);
+            tess_estimate_needs(out, r, step, limit);
         if (!fits) fprintf(out, "does not fit: %s\n", why);
         if (tess_ranks() > 1) tess_estimate_messages(out, p.sent);
-        if (!r->disk) tess_step_forecast(step, &r->conf.rates, UINT64_MAX, tess_cores(), &r->place.time);
+        if (!r->machine.disk)
+            tess_step_forecast(step, &r->limits.ram.rates, UINT64_MAX, tess_cores(), &r->plan.ram.time);
         if (tess_gpus() > 0)
             fprintf(out, "time of a step: %.3g TFLOP of matrices on a GPU, whose rate is not measured here\n",
                     (p.flops + p.recompute_flops) * 1e-12);
         else
-            tess_estimate_time(out, r, &p, &r->place.time);
+            tess_estimate_time(out, r, &p, &r->plan.ram.time);
         status = flush(out);
         tess_bar_back();
     }
@@ -80,9 +81,9 @@ static tess_status find_least(const tess_run *r, uint64_t tasks, uint64_t *least
 {
     enum { MANY = 10000 }; /* tasks */
     tess_run other;
-    if (!r->disk || tasks >= MANY) return TESS_OK;
+    if (!r->machine.disk || tasks >= MANY) return TESS_OK;
     const tess_status status = tess_run_open(r->c, r->rank, &other);
-    other.conf = r->conf;
+    other.limits.ram = r->limits.ram;
     if (status == TESS_OK) *least = tess_run_least(&other);
     tess_run_close(&other);
     return status;

@@ -42,7 +42,7 @@ static tess_status least_over_disk(const tess_run *r, bool train, uint64_t besid
     tess_step *step = NULL;
     tess_gpu_placement gpu;
     tess_placement placement;
-    tess_place_conf conf = r->conf;
+    tess_place_conf conf = r->limits.ram;
     conf.alone = !train;
     conf.taken = beside;
     conf.rates = (tess_rates){0};

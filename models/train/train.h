@@ -5,6 +5,7 @@
 #include "codelets.h"
 #include "graph.h"
 #include "simulated.h"
+#include "tessera_networks.h"
 #include "tessera_train.h"
 
 #ifdef __cplusplus

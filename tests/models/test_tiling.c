@@ -109,10 +109,9 @@ static tess_status net_start(struct net *n, uint64_t cap)
     if (cap) {
         tess_place_conf conf = {.ram = cap, .workers = tess_cores(), .alone = true};
         TESS_TRY(tess_step_place(n->step, &conf, &place));
-        machine =
-            (tess_machine){.cpu_bytes = cap, .cpu_tiles = place.room, .disk = ".", .disk_bytes = place.disk + 64 * MiB};
+        machine = (tess_machine){.cpu_bytes = cap, .disk = ".", .disk_bytes = place.disk + 64 * MiB};
     }
-    TESS_TRY(tess_start(&machine));
+    TESS_TRY(tess_start_rooms(&machine, &(tess_rooms){.cpu_tiles = place.room}));
     TESS_TRY(fill(n->table, fill_table));
     TESS_TRY(fill(n->w, fill_w));
     if (n->head) TESS_TRY(fill(n->head, fill_head));
