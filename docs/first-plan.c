@@ -34,7 +34,7 @@ static tess_status run(tess_step *s, tess_tensor *ids, tess_tensor *targets, int
 
 static tess_status plan_and_train(tess_graph *g, double *trained, double *loaded)
 {
-    const tess_machine machine = {.cpu_bytes = 24 * MiB, .disk = "/var/tmp"};
+    const tess_machine machine = {.workers = 1, .cpu_bytes = 24 * MiB, .disk = "/var/tmp"};
     const tess_step_conf training = {.train = true, .optimizer = tess_adamw()}, forward = {.train = false};
     tess_tensor *ids = tess_input(g, "ids", B, T), *targets = tess_input(g, "targets", B, T);
     tess_tensor *loss = describe(g, ids, targets);

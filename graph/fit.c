@@ -1,6 +1,6 @@
 /* A step within what a machine has: the path that a program's step and the command's take. */
-#include "describe_impl.h"
 #include "ranks_section.h"
+#include "step_impl.h"
 
 enum { MiB = 1 << 20, AHEAD = 50000000 }; /* elements, as DeepSpeed prefetches */
 
@@ -94,7 +94,10 @@ static tess_status fit(tess_tensor *loss, const tess_step_conf *conf, const tess
     tess_limits_of(m, loss->g->conf.dtype, &l);
     l.gpu.memory = tess_gpu_tiles(m->gpu_bytes);
     TESS_TRY(tess_step_fit_within(loss, conf, m, &l, step, plan));
-    if (!m->disk) return tess_ranks_agree(check_ram(*step, m, l.ram.workers));
+    if (!m->disk) {
+        tess_step_leave_disk(*step);
+        return tess_ranks_agree(check_ram(*step, m, l.ram.workers));
+    }
     tess_status status = tess_ranks_agree(check_disk(m, plan));
     if (status == TESS_OK || !(l.ram.rates.flops > 0)) return status;
     tess_step_free(*step);

