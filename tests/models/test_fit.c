@@ -2,7 +2,7 @@
  * same words, and a run of the same bits that moves the same bytes. */
 #define CHECK_MAIN
 #include "check.h"
-#include "config_section.h"
+#include "config.h"
 #include "models.h"
 #include "train.h"
 #include <jansson.h>

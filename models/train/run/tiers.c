@@ -1,0 +1,188 @@
+/* The tiers of a run: the caps and homes that the configuration says, in its own keys and in DeepSpeed's, what the
+ * machine does a second, and the start of StarPU within them. */
+#include "codelets.h"
+#include "run.h"
+#include "yardstick.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MiB = 1 << 20 };
+
+uint64_t tess_run_cap(uint64_t bytes)
+{
+    return (bytes / MiB + 1) * MiB;
+}
+
+const char *tess_run_cap_unit(const char *setting)
+{
+    return strncmp(setting, "STARPU_", 7) ? "MiB" : "";
+}
+
+uint64_t tess_run_cpu_cap(const tess_config *c, const char **where)
+{
+    const uint64_t limit = tess_cpu_limit(where), ours = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : 0;
+    if (limit && (!ours || limit < ours)) return limit;
+    *where = "memory.cpu";
+    return ours;
+}
+
+/* The share of the optimizer's states that may live on the GPU. */
+static double states_on_gpu(const tess_config *c)
+{
+    const tess_offload device = c->zero_optimization.offload_optimizer.device;
+    if (device == TESS_OFFLOAD_CPU) return 1 - c->zero_optimization.offload_optimizer.ratio;
+    return device == TESS_OFFLOAD_DISK ? 0 : 1;
+}
+
+tess_gpu_conf tess_run_gpu(const tess_run *r)
+{
+    const uint64_t cap = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
+    return (tess_gpu_conf){.memory = r->c->memory.gpu_plan ? tess_gpu_tiles(cap) : 0,
+                           .all = true,
+                           .messages = r->limits.gpu.messages,
+                           .states = states_on_gpu(r->c)};
+}
+
+/* Where the disk tier is: ours or one of DeepSpeed's names for it, which do not contradict each other; NULL: there is
+ * none. */
+const char *tess_run_disk(const tess_config *c)
+{
+    const char *path = c->memory.path;
+    if (!path && c->zero_optimization.offload_optimizer.device == TESS_OFFLOAD_DISK)
+        path = c->zero_optimization.offload_optimizer.nvme_path;
+    if (!path && c->zero_optimization.offload_param.device == TESS_OFFLOAD_DISK)
+        path = c->zero_optimization.offload_param.nvme_path;
+    return path;
+}
+
+/* The roles that a device says must rest on disk, and those that it says must not. */
+static void pin(tess_place_conf *conf, tess_offload device, unsigned roles)
+{
+    if (device == TESS_OFFLOAD_DISK) conf->away |= roles;
+    if (device == TESS_OFFLOAD_NONE || device == TESS_OFFLOAD_CPU) conf->stay |= roles;
+}
+
+/* What DeepSpeed's keys say of where tiles live. offload_param acts in stage 3 alone, as there. */
+static void read_offload(const tess_config *c, tess_place_conf *conf)
+{
+    const unsigned states = TESS_AWAY_MASTERS | TESS_AWAY_MOMENTS, weights = TESS_AWAY_WEIGHTS;
+    const uint64_t size = tess_dtype_size(tess_run_dtype(c));
+    bool params = c->zero_optimization.stage == 3;
+    pin(conf, c->zero_optimization.offload_optimizer.device, states);
+    pin(conf, params ? c->zero_optimization.offload_param.device : TESS_OFFLOAD_AUTO, weights);
+    pin(conf, c->activation_checkpointing.offload, TESS_AWAY_ACTIVATIONS);
+    if (params) conf->weights_in_ram = (uint64_t)c->zero_optimization.offload_param.max_in_cpu * size;
+    int64_t buffers = c->zero_optimization.offload_param.buffer_count,
+            tiles = c->zero_optimization.offload_optimizer.buffer_count;
+    if (params && buffers != TESS_CONFIG_AUTO)
+        conf->slack = (uint64_t)(buffers * c->zero_optimization.offload_param.buffer_size) * size;
+    if (tiles != TESS_CONFIG_AUTO) conf->slack_states = (uint64_t)tiles;
+}
+
+static tess_status no_directory(const tess_config *c)
+{
+    const char *key = c->zero_optimization.offload_optimizer.device == TESS_OFFLOAD_DISK
+                          ? "zero_optimization.offload_optimizer.device"
+                      : c->zero_optimization.offload_param.device == TESS_OFFLOAD_DISK
+                          ? "zero_optimization.offload_param.device"
+                          : "activation_checkpointing.offload";
+    char where[512];
+    snprintf(where, sizeof where, "%s: %s", c->file ? c->file : "configuration", key);
+    return tess_error(TESS_INVALID, where,
+                      "puts tiles on disk, but no directory for them is named (set memory.path, or the nvme_path "
+                      "beside the device)");
+}
+
+/* The configuration has read the environment, which is weaker than what was asked for on the command line. */
+static tess_carriers carrier(const tess_config *c)
+{
+    static const tess_carriers of[] = {TESS_CARRIER_STARPU_MPI, TESS_CARRIER_MPI, TESS_CARRIER_NCCL};
+    return c->parallel.carrier == TESS_CONFIG_AUTO ? (tess_carriers)TESS_CARRIER_ANY : of[c->parallel.carrier];
+}
+
+tess_status tess_run_tiers(tess_run *r, const char *made)
+{
+    const tess_config *c = r->c;
+    const uint64_t size = tess_dtype_size(tess_run_dtype(c));
+    const int64_t block = c->aio.block_size, depth = c->aio.queue_depth;
+    r->machine = (tess_machine){.gpu_bytes = c->memory.gpu > 0 ? (uint64_t)c->memory.gpu : 0,
+                                .carrier = carrier(c),
+                                .disk = tess_run_disk(c),
+                                .disk_checksum = c->memory.checksum,
+                                .disk_block = block == TESS_CONFIG_AUTO ? 0 : (uint64_t)block,
+                                .disk_depth = depth == TESS_CONFIG_AUTO ? 0 : (unsigned)depth};
+    tess_limits_of(&r->machine, tess_run_dtype(c), &r->limits);
+    r->limits.ahead = (uint64_t)c->zero_optimization.stage3_prefetch_bucket_size * size;
+    r->plan = (tess_plan){.workers = r->limits.ram.workers, .pipeline = c->parallel.pipeline > 1};
+    read_offload(c, &r->limits.ram);
+    if (!r->machine.disk && r->limits.ram.away) return no_directory(c);
+    const char *name;
+    r->machine.cpu_bytes = tess_run_cpu_cap(c, &name);
+    if (c->memory.cpu > 0 && r->machine.cpu_bytes < (uint64_t)c->memory.cpu)
+        tess_note("%s, %s, is less than memory.cpu, and is the cap", name,
+                  tess_human_bytes((double)r->machine.cpu_bytes));
+    if (!r->machine.disk) return TESS_OK;
+    if (!r->machine.cpu_bytes) r->machine.cpu_bytes = r->limits.ram.ram; /* what is free, less a part */
+    r->limits.ram.ram = r->machine.cpu_bytes;
+    TESS_TRY(tess_disk_check(r->machine.disk, made));
+    return tess_run_rates(r, &r->limits.ram.rates);
+}
+
+/* What rank 0 measures, since plans must not differ; ranks that share a drive have a part of it each. */
+static tess_status measure(const char *disk, tess_dtype t, tess_rates *rates)
+{
+    tess_yardstick y;
+    TESS_TRY(tess_ranks_agree(tess_rank() ? TESS_OK : tess_yardstick_read(disk, false, &y)));
+    tess_ranks_tell(&y, sizeof y);
+    tess_drive *d = &y.drive;
+    const double here = tess_share_read()->ranks;
+    d->read_rate /= here, d->write_rate /= here, d->mixed_read_rate /= here, d->mixed_write_rate /= here;
+    *rates = tess_reached_rates(&y, t);
+    rates->read = d->read_rate, rates->write = d->write_rate;
+    if (disk) rates->both = d->mixed_read_rate / d->read_rate + d->mixed_write_rate / d->write_rate;
+    return TESS_OK;
+}
+
+tess_status tess_run_rates(const tess_run *r, tess_rates *rates)
+{
+    if (r->rates.flops > 0) return *rates = r->rates, TESS_OK;
+    return measure(r->machine.disk, tess_run_yardstick(r->c), rates);
+}
+
+tess_status tess_machine_measure(tess_machine *m, tess_dtype t)
+{
+    if (tess_session())
+        return tess_error(TESS_INVALID, "machine", "is measured before tess_start (its workers are busy)");
+    return measure(m->disk, tess_yardstick_for(t), &m->rates);
+}
+
+bool tess_run_rates_known(const tess_run *r, tess_rates *rates)
+{
+    tess_yardstick y;
+    *rates = r->limits.ram.rates;
+    if (rates->flops > 0) return true;
+    if (!tess_yardstick_known(&y)) return false;
+    *rates = tess_reached_rates(&y, tess_run_yardstick(r->c));
+    return true;
+}
+
+tess_status tess_run_check_gpus(const tess_config *c)
+{
+    const int here = tess_gpus();
+    double all = here;
+    tess_ranks_sum(&all, 1);
+    if (here < 2 || !c->memory.gpu_plan) return tess_ranks_agree(TESS_OK);
+    return tess_ranks_agree(
+        tess_error(TESS_INVALID, "GPU",
+                   "this process has %d, and a plan is for one (mpirun -n %d before the command gives each a rank; "
+                   "STARPU_NCUDA=1 takes the first; memory.gpu_plan=false leaves all to StarPU)",
+                   here, (int)all));
+}
+
+tess_status tess_run_start(const tess_run *r, bool profile)
+{
+    tess_machine m = r->machine;
+    m.profile = profile;
+    if (tess_gpu_trouble() && !tess_rank()) tess_note("GPU: none is used, since %s", tess_gpu_trouble());
+    return tess_run_at_key(tess_start_plan(&m, &r->plan));
+}
