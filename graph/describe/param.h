@@ -132,8 +132,9 @@ static inline int tess_grid_peer(const tess_grid *g, int d)
 {
     return g->rank + (d - tess_grid_data(g)) * g->pipeline * g->tensor;
 }
-/* Places of the data dimension in a row that share a machine; 1: none do, or it is the only one. */
-int tess_grid_near(const tess_grid *g);
+/* Returns how many places of the data dimension in a row share a machine on which so many ranks in a row are; 1: none
+ * do, or it is the only one. */
+int tess_grid_near(const tess_grid *g, int ranks_here);
 /* This rank's of the step's micro-batches. */
 static inline void tess_grid_share(const tess_grid *g, int64_t micro, int64_t *first, int64_t *count)
 {

@@ -55,8 +55,8 @@ tess_status tess_program_run(const tess_program *p, bool late);
 /* ---- what a plan reads and writes ---- */
 
 /* Adds to `plan` what the program holds and does (plan/holds.c). */
-void tess_program_plan(const tess_program *p, tess_plan *plan);
-/* Returns the bytes of the program's tiles that do not flow, as tess_plan_fixed does (plan/holds.c). */
+void tess_program_holds(const tess_program *p, tess_holds *plan);
+/* Returns the bytes of the program's tiles that do not flow, as tess_holds_fixed does (plan/holds.c). */
 uint64_t tess_program_fixed(const tess_program *p, int workers);
 
 typedef struct tess_uses tess_uses;

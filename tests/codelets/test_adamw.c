@@ -58,7 +58,7 @@ TEST(torch)
             *norm = square;
             if (!a.clip) RUN(tess_square_sum, (&(tess_square_arg){.n = N, .row = N}), pg, norm);
             set_env(c, s);
-            RUN(tess_adamw, &a, p, m, v, pg, loss, norm, copy);
+            RUN(tess_update_adamw, &a, p, m, v, pg, loss, norm, copy);
             for (int k = 0; k < N; k++) {
                 /* 1 - beta is as good as the beta of env. */
                 double room = fabs((1 - (double)env.beta2) / (1 - c->beta2) - 1);
@@ -100,7 +100,7 @@ TEST(odd_size)
             square += dx[i] * dx[i];
         }
         RUN(tess_square_sum, (&(tess_square_arg){.n = M, .row = 37}), g, norm);
-        RUN(tess_adamw, &a, p, m, v, g, loss, norm, copy);
+        RUN(tess_update_adamw, &a, p, m, v, g, loss, norm, copy);
         CHECK(distance(p, TESS_F32, want, M) < 1e-6);
         CHECK_NEAR(tess_exact_value(norm), square, 1e-12 * square);
         for (int i = 0; i < M; i++) CHECK_EQ(copy[i], a.copy == TESS_BF16 ? tess_to_bf16(p[i]) : 0xffff);
@@ -127,7 +127,7 @@ TEST(not_finite)
             *loss = NAN;
         failure[0] = 0;
         if (!a.clip) RUN(tess_square_sum, (&(tess_square_arg){.n = N, .row = 2}), g, norm);
-        RUN(tess_adamw, &a, p, m, v, g, loss, norm, copy);
+        RUN(tess_update_adamw, &a, p, m, v, g, loss, norm, copy);
         CHECK_STR(failure, kind < 2 ? "h.0.w: the gradient is not finite" : "");
         CHECK(!memcmp(p, before, N * 4) && !memcmp(m, zero, N * 4) && !memcmp(v, zero, N * 4));
         for (int i = 0; i < N; i++) CHECK_EQ(copy[i], 0xffff);

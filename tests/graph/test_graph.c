@@ -316,7 +316,7 @@ TEST(what_is_frozen_has_no_states_and_stays_as_it_is)
 {
     struct net n;
     tess_step *s;
-    tess_plan plan;
+    tess_holds plan;
     float *x;
     OK(tess_start(&TESS_MACHINE_DEFAULT));
     for (int dtype = 0; dtype < 2; dtype++) {
@@ -328,7 +328,7 @@ TEST(what_is_frozen_has_no_states_and_stays_as_it_is)
         OK(tess_step_new(n.loss, &training, &s));
         CHECK_EQ(tess_param_freeze(trained), TESS_INVALID);
         CHECK_HAS(tess_error_text(), "comes too late to be frozen");
-        tess_step_plan(s, &plan);
+        tess_step_holds(s, &plan);
         const uint64_t moved = (uint64_t)tess_graph_trained_elements(n.g);
         CHECK(moved > 0 && moved < (uint64_t)tess_graph_param_elements(n.g) / 2);
         CHECK_EQ(plan.resident[TESS_ROLE_MOMENT], 8 * moved);
@@ -412,14 +412,14 @@ TEST(a_plan_needs_no_machine)
 {
     struct net n;
     tess_step *s, *r;
-    tess_plan kept, again;
+    tess_holds kept, again;
     net_make(&n, &(tess_graph_conf){.dtype = TESS_BF16, .tile_rows = T}, net_gpt);
     tess_step_conf conf = training;
     OK(tess_step_new(n.loss, &conf, &s));
     conf.recompute_every = 1;
     OK(tess_step_new(n.loss, &conf, &r));
-    tess_step_plan(s, &kept);
-    tess_step_plan(r, &again);
+    tess_step_holds(s, &kept);
+    tess_step_holds(r, &again);
     CHECK(again.peak[TESS_ROLE_ACTIVATION] < kept.peak[TESS_ROLE_ACTIVATION]);
     CHECK(again.flops == kept.flops && kept.recompute_flops == 0 && again.recompute_flops > 0);
     CHECK_EQ(kept.resident[TESS_ROLE_MOMENT], 8 * tess_graph_param_elements(n.g));

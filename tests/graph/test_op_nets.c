@@ -88,7 +88,7 @@ TEST(gradients_match_finite_differences)
 static void train(tess_dtype dtype, int recompute_every, double loss[3])
 {
     const tess_step_conf conf = {
-        .train = true, .micro = 2, .recompute_every = recompute_every, .optimizer = TESS_ADAMW};
+        .train = true, .micro = 2, .recompute_every = recompute_every, .optimizer = tess_adamw()};
     struct net n;
     tess_step *s;
     net_make(&n, &(tess_graph_conf){.dtype = dtype, .tile_rows = T, .loss_rows = 20}, body);

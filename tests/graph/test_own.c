@@ -432,7 +432,7 @@ TEST(uses)
     tess_tensor *y = tess_apply(shaped("plain", NULL), &b.x, 1, NULL);
     tess_tensor *head = tess_param(b.g, "head", 9, 12, TESS_ONE);
     loss = tess_cross_entropy(y, head, NULL, b.ids);
-    const tess_step_conf training = {.train = true, .optimizer = TESS_ADAMW};
+    const tess_step_conf training = {.train = true, .optimizer = tess_adamw()};
     WRONG(tess_step_new(loss, &training, &s),
           "plain: is made of parameters that are trained by an op without a gradient");
     OK(tess_param_freeze(b.table));

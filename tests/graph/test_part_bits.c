@@ -49,7 +49,7 @@ static void add(uint64_t *hash, const void *data, size_t bytes)
 static uint64_t train(tess_dtype t, tess_keeping keeping, int workers, uint64_t *taken)
 {
     static int32_t id[ROWS], target[ROWS];
-    tess_optimizer adamw = TESS_ADAMW;
+    tess_optimizer adamw = tess_adamw();
     tess_step *s;
     uint64_t hash = 1469598103934665603u;
     adamw.clip = 1;

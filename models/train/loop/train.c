@@ -26,7 +26,7 @@ struct training {
     bool stopped, early; /* by a signal, by early_stop */
     double valid_loss;   /* of the last evaluation */
     tess_progress at;
-    tess_plan plan;
+    tess_holds plan;
     tess_measure measure;
     tess_tracing tracing;
 };
@@ -119,7 +119,7 @@ static tess_status plan_steps(struct training *t)
         tess_note("parallel.tensor: each of %lld ranks holds and computes all of %s", (long long)t->c.parallel.tensor,
                   unsplit);
     if (tess_run_evaluates(&t->run)) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
-    tess_step_plan(t->step, &t->plan);
+    tess_step_holds(t->step, &t->plan);
     return TESS_OK;
 }
 
