@@ -51,9 +51,9 @@ void tess_ranks_gather(const void *mine, size_t bytes, void *all);
 
 /* ---- messages/message.c: tiles between ranks --------------------------------------------------------------------- */
 
-/* A run of bytes of one of the task's tiles that goes to another rank or comes from it. Tags tell those between the
- * same two ranks apart; with the same tag they meet in order. Both ranks have them in the same order, whatever the
- * tags. */
+/* A run of bytes of one of the task's tiles that goes to another rank or comes from it. Those between the same two
+ * ranks meet in order, which is the same in both lists. A tag is a name that both ends have, for whoever reads a trace.
+ */
 typedef struct tess_span {
     unsigned use; /* of the task's */
     int peer, tag;
