@@ -207,7 +207,7 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
         TESS_TRY(lay_out(r, &(tess_place_conf){0}, step, &guess));
         return fit(r, *step, true);
     }
-    TESS_TRY(eval_bytes(r, &r->beside));
+    TESS_TRY(tess_ranks_agree(eval_bytes(r, &r->beside)));
     r->conf.taken = r->beside;
     const tess_status status = lay_out(r, &r->conf, step, &guess);
     if (status != TESS_OK) return guess ? too_little_ram(r, &r->conf, guess) : status;
