@@ -312,7 +312,8 @@ tess_status tess_step_feed_values(tess_step *s, const tess_tensor *input, const 
 typedef struct tess_step_input {
     int64_t step;
     uint64_t seed;
-    double lr;
+    double lr;           /* 0 with keep_weights alone, where something trains */
+    bool keep_weights;   /* a step at the rate 0: moments go on, weights stay */
     double beta1, beta2; /* where a schedule moves them; 0: the optimizer's */
     double loss_scale;   /* gradients are so many times what they are until the update; 0: 1 */
     int64_t skipped;     /* of the steps before this one, those that changed nothing */
