@@ -118,7 +118,7 @@ static inline double net_run(struct net *n, tess_step *s, int64_t step, float lr
     tess_step_result r = {0};
     OK(tess_step_feed(s, n->ids, n->id));
     OK(tess_step_feed(s, n->targets, n->target));
-    OK(tess_step_run(s, &(tess_step_input){.step = step, .seed = 7, .lr = lr}, &r));
+    OK(tess_step_run(s, &(tess_step_input){.step = step, .seed = 7, .lr = lr, .keep_weights = lr == 0}, &r));
     return r.loss;
 }
 

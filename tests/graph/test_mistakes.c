@@ -386,6 +386,8 @@ TEST(order_of_calls)
     OK(tess_graph_init(b.g, 1));
     WRONG(tess_step_run(s, NULL, &r), "tess_step_input");
     WRONG(tess_step_run(s, &(tess_step_input){.lr = NAN}, &r), "rate");
+    WRONG(tess_step_run(s, &(tess_step_input){0}, &r), "the learning rate is 0, which trains nothing");
+    WRONG(tess_step_run(s, &(tess_step_input){.lr = 1e-3, .keep_weights = true}, &r), "keep_weights with");
     WRONG(tess_step_feed(s, b.w, ids), "w: is a parameter");
     WRONG(tess_step_feed(s, b.x, ids), "is what an op makes");
     WRONG(tess_step_feed(s, late, ids), "late: is younger");
