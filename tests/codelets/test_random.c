@@ -1,7 +1,7 @@
 /* Random bits, and what is drawn from them: dropout, first values. */
 #define CHECK_MAIN
 #include "body.h"
-#include "vector_impl.h"
+#include "vector.h"
 
 enum { DRAWS = 1 << 16 };
 

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """What the pages say of the repository holds: tests/docs/pages.py [TESSERA]
 
 Links lead to files and headings that are there. Paths in backticks exist. No line is longer than 120 columns, tables aside.
@@ -51,5 +52,4 @@ if len(sys.argv) > 1:
         if f"`tessera {name} " not in commands and f"`tessera {name}`" not in commands:
             wrong.append(f"docs/commands.md: {name} is not in it")
 print(*wrong, sep="\n", end="\n" if wrong else "")
-print(f"{0 if wrong else 1} passed, {len(wrong)} failed, 0 skipped")
 sys.exit(1 if wrong else 0)
