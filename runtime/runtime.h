@@ -1,5 +1,5 @@
 /* runtime: the bottom room. It starts StarPU and is the only one that speaks its API, and keeps what every room needs:
- * errors, logging, configuration, dtypes, arenas. A program that uses nothing above it:
+ * errors, logging, dtypes, arenas. A program that uses nothing above it:
  *
  *     static void twice(const tess_work *w)
  *     {
@@ -24,12 +24,12 @@
  * the name says otherwise. Everything here is called from the main thread, except the bodies of codelets and what
  * says that it may be called from them.
  *
- * Its sections: tessera_runtime.h (what programs that use the library see of it), base_section.h (errors, notes,
- * memory, dtypes), then here machines, tiles, tasks and where time went, config_section.h (the configuration) and
- * ranks_section.h (several processes, and messages between them). */
+ * Its sections: tessera_runtime.h (what programs that use the library see of it), runtime_base.h (errors, notes,
+ * memory, dtypes), then here machines, tiles, tasks and where time went, runtime_ranks.h (several processes) and
+ * runtime_messages.h (tiles that they send each other). */
 #ifndef TESS_RUNTIME_H
 #define TESS_RUNTIME_H
-#include "base_section.h"
+#include "runtime_base.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -226,7 +226,7 @@ typedef void (*tess_body)(const tess_work *w);
 void tess_work_fail(const tess_work *w, const char *format, ...) TESS_PRINTF(2, 3);
 
 /* The same from a kernel, which cannot call: in memory that the host sees, one a worker, all of whose kernels run one
- * after the other. One thread writes it, by tess_kernel_failed in codelets/cuda_impl.h. */
+ * after the other. One thread writes it, by tess_kernel_failed in codelets/shared/cuda.h. */
 typedef struct tess_kernel_fault {
     uint32_t set, order; /* of the task that is earliest in the program, of those that failed */
     const char *name;    /* the host's */
@@ -323,7 +323,7 @@ tess_cost tess_task_cost(const tess_task *t);
 /* Submits one task. */
 tess_status tess_submit(const tess_task *task) TESS_NODISCARD;
 /* Submits a list of tasks in order, borrowed until tess_wait. Under a cap on RAM, tiles whose home is the disk come
- * ahead of their tasks and leave after them: see flow/ram.c. */
+ * ahead of their tasks and leave after them: see flow/ram_places.c. */
 tess_status tess_submit_all(const tess_task *task, size_t n) TESS_NODISCARD;
 /* Waits until all that was submitted has run. Returns the failure of the earliest failed task, once. */
 tess_status tess_wait(void) TESS_NODISCARD;
@@ -349,6 +349,10 @@ double tess_gpu_waited(void);
 
 /* ---- trace/, list/timeline.c: what happened when, in the Trace Event Format ---------------------------------------
  */
+
+/* What submission waits for where it is room, as users see it: a trace has these words, and explain goes by them. */
+#define TESS_WAIT_ROOM  "room in RAM"
+#define TESS_WAIT_PLACE "a place on the GPU"
 
 typedef struct tess_trace_conf {
     const char *path;
@@ -406,7 +410,7 @@ int tess_profile_shapes(tess_profile_shape out[TESS_PROFILE_SHAPES]);
 }
 #endif
 
-#include "config_section.h"
-#include "ranks_section.h"
+#include "runtime_messages.h"
+#include "runtime_ranks.h"
 
 #endif

@@ -159,18 +159,6 @@ const char *tess_message_carrier(void);
 /* Adds up over all ranks, in no particular order. */
 void tess_ranks_sum(double *x, int n);
 
-/* ---- the configuration of the command, for its commands by call ----------------------------------------------------
- */
-
-typedef struct tess_config tess_config;
-/* Reads CONFIG.json (NULL: none), TESSERA_<KEY> and `count` settings KEY=VALUE, the last of which win, and fills in
- * what follows from them on so many ranks. An unknown key, a wrong type, a value out of range and a contradiction are
- * TESS_INVALID. */
-tess_status tess_config_open(const char *path, const char *const *settings, size_t count, int64_t ranks,
-                             tess_config **config) TESS_NODISCARD;
-/* Frees it; NULL is nothing. */
-void tess_config_close(tess_config *config);
-
 #ifdef __cplusplus
 }
 #endif

@@ -1,5 +1,6 @@
 /* tessera bench: tokens/s, and where the time of a step goes. */
 #include "cmd.h"
+#include "simulation.h"
 #include <stdlib.h>
 #include <string.h>
 

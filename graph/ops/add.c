@@ -1,5 +1,5 @@
 /* add: y = a + b, elementwise. Its gradient is passed on to both without a copy. */
-#include "ops_impl.h"
+#include "lowering.h"
 
 static tess_status infer(tess_node *n)
 {

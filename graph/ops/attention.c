@@ -2,7 +2,7 @@
  * three side by side in one tensor. Without bounds K is T where it is causal. bounds (B,2T) says which keys each query
  * sees, bias (buckets,heads) what their distance adds. A tile of rows holds whole sequences, of the same number in each
  * tensor, so its attention needs no other tile. */
-#include "ops_impl.h"
+#include "lowering.h"
 #include <string.h>
 
 enum { Q, K, V, BOUNDS, BIAS, INPUTS }; /* packed: K and V are NULL */

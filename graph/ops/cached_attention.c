@@ -3,7 +3,7 @@
  * at a time and leaves what it knows to the next; where there is much to do, groups of heads are shared out over two
  * rows of tasks.
  */
-#include "ops_impl.h"
+#include "lowering.h"
 
 enum { Q, K, V, BOUNDS, BIAS, INPUTS }; /* packed: K and V are NULL; across: too */
 

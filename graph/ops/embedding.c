@@ -1,5 +1,5 @@
 /* embedding: y (B,T,C) = scale table (V,C)[ids (B,T)] (+ positions (>=T,C)[t]). */
-#include "ops_impl.h"
+#include "lowering.h"
 
 static tess_status infer(tess_node *n)
 {

@@ -1,5 +1,5 @@
 /* mul: y = a b, elementwise. */
-#include "ops_impl.h"
+#include "lowering.h"
 
 static tess_status infer(tess_node *n)
 {

@@ -1,5 +1,5 @@
 /* rope: rotary positions on x (B,T,heads*dim). */
-#include "ops_impl.h"
+#include "lowering.h"
 
 enum { MOST_PLACE = 1 << 24 }; /* what fp32 counts to */
 

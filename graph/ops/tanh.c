@@ -1,5 +1,5 @@
 /* tanh: cap tanh(x / cap), elementwise. */
-#include "ops_impl.h"
+#include "lowering.h"
 
 static tess_status infer(tess_node *n)
 {

@@ -1,6 +1,6 @@
 /* Marks: where each tile lives and after which uses it leaves, as a value, and once it is decided, in the program. */
-#include "../program_impl.h"
 #include "plan.h"
+#include "program.h"
 #include <stdlib.h>
 #include <string.h>
 

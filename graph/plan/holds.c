@@ -1,5 +1,5 @@
 /* The plan: what a program will hold at each moment, read off its order before it runs. */
-#include "../program_impl.h"
+#include "program.h"
 #include <stdlib.h>
 
 /* Bytes live at a time, as the list is walked. */

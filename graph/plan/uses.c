@@ -1,6 +1,6 @@
 /* From a program to the list that a plan is made of: tiles and tasks become numbers. */
-#include "../program_impl.h"
 #include "plan.h"
+#include "program.h"
 #include <stdlib.h>
 
 static bool flows(tess_role r)

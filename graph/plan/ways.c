@@ -4,9 +4,9 @@
  *
  * Nothing is decided for tiles until a way is: plans are values, and the best one's marks are applied at the end. All
  * ranks take the same way: by what the rank has to do that does worst in it. */
-#include "../describe_impl.h"
-#include "../program_impl.h"
+#include "describe.h"
 #include "plan.h"
+#include "program.h"
 #include <math.h>
 #include <stdlib.h>
 

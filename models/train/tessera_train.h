@@ -41,6 +41,18 @@ tess_status tess_graph_checkpoint(tess_graph *g, const char *dir, int64_t keep, 
  * where there is none. */
 tess_status tess_graph_resume(tess_graph *g, const char *dir, tess_position *at, bool *found) TESS_NODISCARD;
 
+/* ---- the configuration of the command, for its commands by call ----------------------------------------------------
+ */
+
+typedef struct tess_config tess_config;
+/* Reads CONFIG.json (NULL: none), TESSERA_<KEY> and `count` settings KEY=VALUE, the last of which win, and fills in
+ * what follows from them on so many ranks. An unknown key, a wrong type, a value out of range and a contradiction are
+ * TESS_INVALID. */
+tess_status tess_config_open(const char *path, const char *const *settings, size_t count, int64_t ranks,
+                             tess_config **config) TESS_NODISCARD;
+/* Frees it; NULL is nothing. */
+void tess_config_close(tess_config *config);
+
 /* ---- what the command does: each starts and stops by itself -------------------------------------------------------
  */
 

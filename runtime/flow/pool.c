@@ -1,6 +1,6 @@
 /* The piece is cut into blocks, free or somebody's, in the order of their addresses; of two free ones that meet one is
  * made. There are a few thousand at most, so all is done by walking over them. */
-#include "pool.h"
+#include "pool_impl.h"
 #include "runtime.h"
 #include <stdlib.h>
 #include <string.h>

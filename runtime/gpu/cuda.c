@@ -1,6 +1,6 @@
 /* What is asked of CUDA for a rank's GPUs, in a build that has it: memory of the host, a stream, bodies. A machine that
  * is not here has simulated/gpu.c in this file's place. */
-#include "gpu_impl.h"
+#include "gpu.h"
 #include <starpu.h>
 #ifdef TESS_EMULATED_GPU
 #include "../../tests/gpu/emulated_cuda.h"

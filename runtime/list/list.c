@@ -1,11 +1,11 @@
 /* The list of tasks: what is let in, what is submitted, and what becomes of tiles behind each task. The two flows say
  * which tiles come and go and know nothing of each other; here they are asked in turn, RAM's first, so that what is on
  * its way to a GPU through RAM has room there. */
-#include "flow_impl.h"
-#include "gpu_impl.h"
-#include "list_impl.h"
-#include "messages_impl.h"
-#include "tiles_impl.h"
+#include "list.h"
+#include "flow.h"
+#include "gpu.h"
+#include "messages.h"
+#include "tiles.h"
 #include <string.h>
 
 double tess_submit_seconds;

@@ -1,8 +1,8 @@
 /* The main thread's own looks at tiles, in order with the tasks submitted before, and the end of tiles. */
-#include "flow_impl.h"
-#include "list_impl.h"
-#include "progress_impl.h"
-#include "tiles_impl.h"
+#include "flow.h"
+#include "list.h"
+#include "progress.h"
+#include "tiles.h"
 #include <string.h>
 
 tess_status tess_tile_map(tess_tile *t, int mode, void **data)

@@ -1,7 +1,7 @@
 /* Where the time goes, by codelet: busy in bodies, waiting for data, scheduling around the task, and idle for the rest.
  */
-#include "gpu_impl.h"
-#include "list_impl.h"
+#include "gpu.h"
+#include "list.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,11 +7,11 @@
  * runs there; only codelets whose two bodies have the same bits are StarPU's to place.
  *
  * Failures stick (progress/fault.c): bodies that start after one do nothing, so the graph drains fast. */
-#include "flow_impl.h"
-#include "gpu_impl.h"
-#include "list_impl.h"
-#include "tiles_impl.h"
-#include "trace_impl.h"
+#include "flow.h"
+#include "gpu.h"
+#include "list.h"
+#include "tiles.h"
+#include "trace.h"
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>

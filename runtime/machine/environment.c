@@ -1,7 +1,6 @@
 /* StarPU's variables. They are the user's: they win over what is set here, and what is set here is taken back at the
  * end, so that a program has the environment that it was given. What StarPU would abort for, or hang, or do with a
  * warning that nobody sees, is refused in one line beforehand. */
-#include "carrier.h"
 #include "machine_impl.h"
 #include <errno.h>
 #include <starpu.h>
@@ -248,9 +247,9 @@ uint64_t tess_cpu_limit(const char **name)
     return least;
 }
 
-/* flow/ram.c keeps what StarPU holds below the cap. StarPU's own limits would only be in its way: what it does there
- * (it evicts what was just fetched, and may wait for ever) is what it is for. Beside a disk it would take half of RAM
- * for one where none is set: it gets one out of reach. Without a disk it gets none: below any limit it keeps freed
+/* flow/ram_places.c keeps what StarPU holds below the cap. StarPU's own limits would only be in its way: what it does
+ * there (it evicts what was just fetched, and may wait for ever) is what it is for. Beside a disk it would take half of
+ * RAM for one where none is set: it gets one out of reach. Without a disk it gets none: below any limit it keeps freed
  * buffers. */
 static tess_status set_limits(const tess_machine *m)
 {

@@ -1,12 +1,12 @@
 /* Starting and stopping StarPU, and all that a run has: each part is told what it is of the machine, and forgets it at
  * the end. */
-#include "flow_impl.h"
-#include "gpu_impl.h"
-#include "list_impl.h"
+#include "flow.h"
+#include "gpu.h"
+#include "list.h"
 #include "machine_impl.h"
-#include "messages_impl.h"
-#include "progress_impl.h"
-#include "tiles_impl.h"
+#include "messages.h"
+#include "progress.h"
+#include "tiles.h"
 #include <stdlib.h>
 
 const tess_machine tess_machine_default; /* all zeros; C has a literal for it */

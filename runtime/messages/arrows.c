@@ -1,7 +1,7 @@
 /* Arrows of a trace between ranks: each rank writes its own ends, and they meet by name. A tag alone is no name, since
  * a step sends by the same one several times; so spans are counted, by peer, tag and direction. All ranks trace the
  * same steps and submit the spans of a tag in the same order, so they count alike. */
-#include "messages_impl.h"
+#include "messages.h"
 #include <stdlib.h>
 
 struct count {

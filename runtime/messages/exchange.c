@@ -1,8 +1,8 @@
 /* A message whose tiles are there, as carriers see it: where its spans lie, and its end. */
-#include "messages_impl.h"
-#include "progress_impl.h"
-#include "tiles_impl.h"
-#include "trace_impl.h"
+#include "messages.h"
+#include "progress.h"
+#include "tiles.h"
+#include "trace.h"
 #include <stdlib.h>
 
 char *tess_exchange_data(const tess_exchange *e, const tess_span *s)

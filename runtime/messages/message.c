@@ -7,13 +7,13 @@
  * to anything behind it: starpu_mpi.c and mpi.c take tiles in RAM, and a task as soon as it has its tiles; nccl.c takes
  * tiles in the GPU's memory, and the tasks of a lane strictly in the order of the list, one after the other.
  *
- * No deadlock: each rank's list of tasks is in an order that all ranks agree on (graph/lower.c), with both ends of a
- * message at the same place of it, so the earliest task that did not end can run. Spans between the same ranks meet in
- * the order of their tasks; by MPI those of the same tag, which the tile they share keeps. */
-#include "messages_impl.h"
-#include "progress_impl.h"
-#include "tiles_impl.h"
-#include "trace_impl.h"
+ * No deadlock: each rank's list of tasks is in an order that all ranks agree on (graph/lower/lower.c), with both ends
+ * of a message at the same place of it, so the earliest task that did not end can run. Spans between the same ranks
+ * meet in the order of their tasks; by MPI those of the same tag, which the tile they share keeps. */
+#include "messages.h"
+#include "progress.h"
+#include "tiles.h"
+#include "trace.h"
 #include <stdlib.h>
 #include <string.h>
 

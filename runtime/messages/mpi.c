@@ -1,7 +1,7 @@
 /* MPI: messages from RAM to RAM. It holds a large span back at its sender until the receiver has a place for it
  * (rendezvous): what a rank receives is in tiles that its plan counts, and nowhere else. */
-#include "messages_impl.h"
-#include "ranks_impl.h"
+#include "messages.h"
+#include "ranks.h"
 #include <limits.h>
 #include <starpu.h>
 #include <stdlib.h>

@@ -10,8 +10,8 @@
  * other's peers may wait.
  *
  * Communicators do not block: what takes its time is asked about, so no call waits for a rank that died. */
-#include "gpu_impl.h"
-#include "messages_impl.h"
+#include "gpu.h"
+#include "messages.h"
 #include <dlfcn.h>
 #include <math.h>
 #include <starpu.h>

@@ -12,9 +12,9 @@
  *
  * Its thread asks MPI about every request without a pause, as long as a receive is pending, which is nearly always.
  * Between the rounds it rests here, as our own thread does: its MPI_Test comes by profile.c. */
-#include "messages_impl.h"
-#include "profile.h"
-#include "ranks_impl.h"
+#include "messages.h"
+#include "mpi_calls_impl.h"
+#include "ranks.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Which workers are in a CPU body, and what of the processor they have had: a task that computes is no standstill. */
-#include "progress_impl.h"
+#include "progress.h"
 #include <pthread.h>
 #include <starpu.h>
 #include <stdatomic.h>

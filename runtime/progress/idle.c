@@ -9,7 +9,7 @@
  * submitted, a tile released, a transfer ended, a task ended. A worker sleeps when the count did not move since before
  * its last look, and the kernel compares it once more (futex). What StarPU hands from one worker to another by itself
  * is not counted, so no sleep is long; it gets longer while nothing comes. */
-#include "progress_impl.h"
+#include "progress.h"
 #include <limits.h>
 #include <linux/futex.h>
 #include <starpu.h>

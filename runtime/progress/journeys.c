@@ -1,5 +1,5 @@
 /* Tiles on their way to RAM and out of it, in the order in which they set out. */
-#include "progress_impl.h"
+#include "progress.h"
 #include <stdlib.h>
 
 static struct {

@@ -12,7 +12,7 @@
  *
  * Where all are busy a part costs a look at a clock and a step of a counter that nobody else looks at. */
 #include "fault_hooks.h"
-#include "progress_impl.h"
+#include "progress.h"
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * What moves is counted by idle.c: tasks and transfers that end, what is submitted and released. A long task is no
  * standstill either while the process computes; a worker that waits in one is. Time is counted in looks, so a process
  * that was stopped (SIGSTOP, a suspended machine) loses none of its patience. */
-#include "progress_impl.h"
+#include "progress.h"
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>

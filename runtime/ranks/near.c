@@ -3,7 +3,7 @@
  * tile lies there once, so where a rank's cores are of several nodes its pages are dealt out over these, and every
  * node's memory carries its part of every product (docs/decisions/0025). */
 #include "devices.h"
-#include "share_impl.h"
+#include "share.h"
 #include <hwloc.h>
 #include <stdlib.h>
 #include <string.h>

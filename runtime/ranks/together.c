@@ -1,9 +1,9 @@
 /* How the main threads of all ranks speak with each other: MPI, started and ended, and the calls that all make
  * together.
  */
-#include "base_impl.h"
+#include "base.h"
 #include "devices.h"
-#include "ranks_impl.h"
+#include "ranks.h"
 #include <math.h>
 #include <sched.h>
 #include <signal.h>

@@ -1,10 +1,10 @@
 /* What the tiers below and above RAM have of the run that is started: the disk on which tiles have their places, and
  * what each tier holds. */
-#include "disk_impl.h"
-#include "gpu_impl.h"
-#include "progress_impl.h"
-#include "tiles_impl.h"
-#include "trace_impl.h"
+#include "disk.h"
+#include "gpu.h"
+#include "progress.h"
+#include "tiles.h"
+#include "trace.h"
 #include <starpu.h>
 #include <stdlib.h>
 

@@ -1,11 +1,13 @@
 #!/bin/bash
 # Tokens a second of a llama of 110M and of bert-base in bf16, on lines of 512 places of which half are padding, beside
-# PyTorch on the same lines, in turns. The share of the matrix rate is Tessera's MFU.
+# PyTorch on the same lines, in turns. The share of the matrix rate is Tessera's MFU. The median turn is added to
+# results/beside.tsv.
 #
 #     tests/bench/families.sh BUILD PYTHON [TURNS]        (PYTHON has torch and transformers)
 set -eu -o pipefail
 build=$(realpath "$1") python=$2 turns=${3:-3}
 here=$(realpath "$(dirname "$0")")
+declare -A titles=([llama]="llama 110M, bf16, half padding" [bert]="bert-base, bf16, half padding")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -56,7 +58,11 @@ for model in llama bert; do
     for turn in $(seq "$turns"); do
         read -r mine share < <(ours $model)
         read -r theirs _ < <("$python" "$here/torch_families.py" $model.json $model.jsonl $length $batch $steps 2>/dev/null)
+        awk "BEGIN { print $mine / $theirs, $mine, 100 * $share \"%\", $theirs }" >>$model.turns
         echo "$model turn $turn: $mine tokens/s (MFU $share), PyTorch $theirs," \
             "$(awk "BEGIN { printf \"%.2f\", $mine / $theirs }") times"
     done
+    read -r times mine share theirs < <(sort -n $model.turns | sed -n "$(((turns + 1) / 2))p")
+    "$here/record.sh" beside "families.sh BUILD PYTHON $turns" "${titles[$model]}" -- "$mine" "$share" PyTorch "$theirs" \
+        "$(printf %.2f "$times")" "$turns" "" ""
 done

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a step copies to the GPU and back under caps on its memory: by the plan of graph/plan/gpu.c, and by StarPU alone.
+# What a step copies to the GPU and back under caps on its memory: by the plan of graph/plan/plan_gpu.c, and by StarPU alone.
 # Each line is one run; copies by StarPU alone differ from run to run. Emulated, the GPU's memory is TESS_EMULATED_GPU MiB.
 #
 #     tests/bench/gpu_plan.sh [BUILD DIR [STEPS]]        a build on a machine with a GPU, or one with -Demulated_gpu=true

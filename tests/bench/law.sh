@@ -1,15 +1,16 @@
 # What published.sh, sweeps.sh and scale.sh share: where they work, one simulation, which rows are made, and the time of
 # a step whose micro-batches are too many to simulate. Sourced, with [BUILD [ROW ...]]; the working directory is then a
-# temporary one, with the machines in it.
+# temporary one, with the machines in it; "$here" is this folder.
 set -eu -o pipefail
 tessera=$(realpath "${1:-build}")/tools/tessera
-machines=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../../machines")
+here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
+machines=$(realpath "$here/../../machines")
 only=("${@:2}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 cp "$machines"/*.json .
-export STARPU_SILENT=1
+export STARPU_SILENT=1 MACHINE=simulated
 
 # asked_for ROW: it is among the arguments, or there are none.
 asked_for() { [ ${#only[@]} = 0 ] || [[ " ${only[*]} " == *" $1 "* ]]; }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Adapters beside full training under the same caps on RAM: GPT-2 124M in bf16, 4k tokens a step, in turns. Peak memory of the
-# process, tokens/s, and what a step moves from and to the disk.
+# process, tokens/s, and what a step moves from and to the disk. Each row is added to results/lora.tsv.
 #
 #     tests/bench/lora.sh [BUILD DIR [STEPS [CAP ...]]]        needs 2 GB of disk where it is called
 set -eu
@@ -16,6 +16,7 @@ row() {
     peak=$(sed -n 's/^peak memory of the process \([^;]*\);.*/\1/p' <<<"$out")
     moved=$(sed -n 's/^disk: [0-9]* bytes a step (\([^)]*\));.*/\1/p' <<<"$out")
     printf '%-10s %-8s %8s %12s %14s\n' "$1" "$2" "$rate" "$peak" "${moved:--}"
+    "$(dirname "$0")/record.sh" lora "lora.sh BUILD $steps" "$1" "$2" -- "$rate" "$peak" "$moved"
 }
 printf '%-10s %-8s %8s %12s %14s\n' RAM trains tokens/s peak 'disk a step'
 for cap in none "${@:-700MiB}"; do

@@ -1,7 +1,7 @@
 #!/bin/bash
 # What tessera simulate says of runs that others have published, beside what they measured. Nothing here is fitted to
 # their figures: machines are those of machines/, and batches and placements those of the papers where they say them.
-# docs/scale.md explains what is apart.
+# docs/scale.md explains what is apart, and has tables of results/published.tsv, to which each row is added.
 #
 #     tests/bench/published.sh [BUILD [ROW ...]]       ROWs such as megatron-145b; all of them take an hour
 #
@@ -73,18 +73,25 @@ in_turns() {
 printf '%-22s %6s %10s %12s %12s %7s %12s %7s %9s\n' run GPUs "s a step" "simulated" "published" ratio "in turns" ratio "took s"
 # NAME PUBLISHED (TFLOP/s a GPU) MACHINE NODES RANKS-PER-NODE LAYERS WIDTH HEADS TOKENS TENSOR PIPELINE SEQUENCES MICRO ...
 row() {
-    local name=$1 published=$2 machine=$3 nodes=$4 here=$5 layers=$6 width=$7 heads=$8 tokens=$9 began=$SECONDS seconds
+    local name=$1 published=$2 machine=$3 nodes=$4 ranks=$5 layers=$6 width=$7 heads=$8 tokens=$9 began=$SECONDS seconds chunks said
     shift 9
-    local tensor=$1 pipeline=$2 sequences=$3 micro=$4 gpus=$((nodes * here)) steps=step${fewer:+_by_layers}
+    local tensor=$1 pipeline=$2 sequences=$3 micro=$4 gpus=$((nodes * ranks)) steps=step${fewer:+_by_layers}
     shift 4
     asked_for "$name" || return 0
     seconds=$(law $((gpus / tensor / pipeline)) "$micro" "$pipeline" "$sequences" \
-        "$steps" "$machine" "$nodes" "$here" "$layers" "$width" "$heads" "$tokens" "$tensor" "$pipeline" "$micro" "$@") || return 0
+        "$steps" "$machine" "$nodes" "$ranks" "$layers" "$width" "$heads" "$tokens" "$tensor" "$pipeline" "$micro" "$@") || return 0
+    chunks=1
+    [[ "$*" != *parallel.interleave=* ]] || chunks=${*##*parallel.interleave=}
     awk -v name="$name" -v gpus=$gpus -v said="$seconds" -v p="$published" -v took=$((SECONDS - began)) -v longer="$(in_turns "$pipeline")" \
         -v f="$(tflops $gpus "$layers" "$width" "$tokens" "$sequences" "${seconds% ~}")" 'BEGIN {
         split(said, s, " ")
         turns = longer ? sprintf("%4.0f TFLOP/s %7.2f", f / longer, f / p / longer) : ""
-        printf "%-22s %6d %9.3f%1s %4.0f TFLOP/s %4.0f TFLOP/s %7.2f %20s %9d\n", name, gpus, s[1], s[2], f, p, f / p, turns, took }'
+        printf "%-22s %6d %9.3f%1s %4.0f TFLOP/s %4.0f TFLOP/s %7.2f %20s %9d\n", name, gpus, s[1], s[2], f, p, f / p, turns, took
+        printf "%.3f\t%.0f%s\t%.2f\t%s\t%s\n", s[1], f, s[2] ? " " s[2] : "", f / p, longer ? sprintf("%.0f", f / longer) : "",
+            longer ? sprintf("%.2f", f / p / longer) : "" >"row.txt" }'
+    mapfile -t said < <(tr '\t' '\n' <row.txt)
+    "$here/record.sh" published "${SCORES:+SCORES=$SCORES }published.sh BUILD $name" "$name" "${SCORES:+in }${SCORES:-on the chip}" -- \
+        "$gpus" "$tensor" "$pipeline" "$micro" "$chunks" "$published" "${said[@]}"
 }
 # Narayanan et al. 2021, table 1 (images/cases_april2021.png of github.com/NVIDIA/Megatron-LM): TFLOP/s a GPU of A100s, 8 a
 # node, HDR InfiniBand. Micro-batches and chunks of a stage are those of its examples/sc21/run_table_1.sh.

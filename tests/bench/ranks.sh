@@ -11,7 +11,7 @@
 #
 # CARRIERS="mpi starpu_mpi" names those to compare, one for the shortest run.
 set -eu
-build=$(realpath "${1:-build}") steps=${2:-2} turns=${3:-3}
+build=$(realpath "${1:-build}") steps=${2:-2} turns=${3:-3} record=$(realpath "$(dirname "$0")/record.sh")
 shift $(($# < 3 ? $# : 3))
 [ "$(id -u)" != 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export STARPU_NCPU=1
@@ -60,10 +60,12 @@ for ((turn = 0; turn < turns; turn++)); do
         NR > all - n { old = $2; $2 = (old + one) / 2; $4 = $2 / $3; $6 = 100 * $2 / $5 } { print }' "$out/turns" >"$out/next"
     mv "$out/next" "$out/turns"
 done
-# Of each figure the median of the turns, and the least and the most.
+# Of each figure the median of the turns, and the least and the most; a row of results/ranks.tsv is the same.
 printf '%-12s %22s %24s %24s %8s %8s\n' "two ranks" "one rank, 4" "strong: 2 each" "weak: 4 each" "hidden" "peak"
 column() { awk -v c="$1" -v k="$2" '$1 == c { print $k }' "$out/turns" | sort -g | awk -v f="$3" '{ v[NR] = $1 } END { printf f " (" f "-" f ")", v[int((NR + 1) / 2)], v[1], v[NR] }'; }
 for carrier in "${carriers[@]}"; do
-    printf '%-12s %22s %24s %24s %8s %8s\n' "$carrier" "$(column "$carrier" 2 %.2f) s" "$(column "$carrier" 4 %.2f) x" \
-        "$(column "$carrier" 6 %.0f)%" "$(column "$carrier" 7 %.0f | cut -d' ' -f1)%" "$(awk -v c="$carrier" '$1 == c { p = $8 " " $9 } END { print p }' "$out/turns")"
+    one=$(column "$carrier" 2 %.2f) strong=$(column "$carrier" 4 %.2f) weak=$(column "$carrier" 6 %.0f)
+    hidden=$(column "$carrier" 7 %.0f | cut -d' ' -f1)% peak=$(awk -v c="$carrier" '$1 == c { p = $8 " " $9 } END { print p }' "$out/turns")
+    printf '%-12s %22s %24s %24s %8s %8s\n' "$carrier" "$one s" "$strong x" "$weak%" "$hidden" "$peak"
+    "$record" ranks "ranks.sh BUILD $steps $turns${*:+ $*}" "$carrier" -- "$one" "$strong" "$weak" "$hidden" "$peak"
 done

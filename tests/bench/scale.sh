@@ -1,5 +1,6 @@
 #!/bin/bash
-# Which placement trains what on how many H100s, by tessera simulate: the figures of docs/scale.md.
+# Which placement trains what on how many H100s, by tessera simulate. Each row is added to results/scale.tsv, of which
+# docs/scale.md has a table.
 #
 #     tests/bench/scale.sh [BUILD [ROW ...]]       ROWs such as 70b-8; all of them take an hour
 . "$(dirname "$0")/law.sh"
@@ -18,7 +19,7 @@ step() {
 printf '%-10s %5s  %-44s %6s %11s %10s %6s %9s %9s %7s\n' model GPUs placement micro "s a step" tokens/s MFU GPU RAM "took s"
 # MODEL NODES TENSOR PIPELINE MICRO SEQUENCES [SETTING...]
 row() {
-    local of=$1 nodes=$2 tensor=$3 pipeline=$4 micro=$5 sequences=$6 began=$SECONDS seconds
+    local of=$1 nodes=$2 tensor=$3 pipeline=$4 micro=$5 sequences=$6 began=$SECONDS seconds said
     shift 6
     local gpus=$((8 * nodes)) data=$((8 * nodes / tensor / pipeline)) name
     asked_for "$of-$gpus" || return 0
@@ -34,7 +35,10 @@ row() {
             split(said, s, " ")
             all = batch * 4096
             printf "%-10s %5d  %-44s %6d %10.2f%1s %10.0f %5.1f%% %9s %9s %7d\n", of, gpus, name, micro, s[1], s[2], all / s[1],
-                mfu * (all / s[1]) / rate, gpu, ram, took }' said.txt
+                mfu * (all / s[1]) / rate, gpu, ram, took
+            printf "%.2f%s\t%.0f\t%.1f%%\t%s\t%s\n", s[1], s[2] ? " " s[2] : "", all / s[1], mfu * (all / s[1]) / rate, gpu, ram >"row.txt" }' said.txt
+    mapfile -t said < <(tr '\t' '\n' <row.txt)
+    "$here/record.sh" scale "scale.sh BUILD $of-$gpus" "$of" "$gpus" "$sequences" "$name" "$micro" -- "${said[@]}"
 }
 # 262,144 tokens a step on 8, a million or four on 64, 8 million on 512.
 row 70b 1 1 1 2 64 zero_optimization.stage=3

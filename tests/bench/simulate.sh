@@ -4,11 +4,11 @@
 #
 # A turn of a row calibrates on short runs of other models, makes the run, and simulates it by that calibration. Other
 # programs of a machine only ever make a run slower: so of all turns the shortest counts, of what is said as of the real
-# run; beside it the ratio of both medians, and all turns.
+# run; beside it the ratio of both medians, and all turns. Each row is added to results/simulate.tsv.
 set -eu -o pipefail
 tessera=$(realpath "${1:-build}")/tools/tessera
 turns=${2:-3}
-rows=" ${*:3} "
+rows=" ${*:3} " record=$(realpath "$(dirname "$0")/record.sh")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" && mkdir disk
@@ -55,14 +55,14 @@ compare() { # NAME TOKENS SHAPE, and what the calibration has as well: SETTING..
             /^codelet/ { table = 1; next }
             /^a step of/ { table = 0; if (match($0, /idle [0-9.]+/)) idle = substr($0, RSTART + 5, RLENGTH - 5) }
             table { tasks += $3 }
-            END { print real, tasks, idle, disk + 0 }' real.txt >>turns.txt
+            END { printf "%s %d %s %.0f\n", real, tasks, idle, disk }' real.txt >>turns.txt
         # shellcheck disable=SC2086
         "$tessera" simulate run.json --machine here.json --steps 3 "${models[$number]}" $shape $cap "$@" 2>/dev/null | awk '
             /^step / { said = $2 }
             /^tasks / { count = $2 }
             /^cores / { if (match($0, /idle [0-9.]+/)) idle = substr($0, RSTART + 5, RLENGTH - 5) }
             /^disk / { moved = ($3 + $6) / 3 }
-            END { print said, count, idle, moved + 0 }' >>said.txt
+            END { printf "%s %d %s %.0f\n", said, count, idle, moved }' >>said.txt
     done
     awk -v name="$name" '
         FNR == 1 { file++ }
@@ -77,7 +77,12 @@ compare() { # NAME TOKENS SHAPE, and what the calibration has as well: SETTING..
             if (disk[1]) printf "  disk %.0f %.0f", disk[1], disk[2]
             printf "  turns%s, said%s\n", each[1], each[2]
             print ratio, middle >>"all.txt"
+            printf "%.3f\n%.3f\n%.3f\n%.3f\n%d\n%d\n%.1f%%\n%.1f%%\n", seconds[1], seconds[2], ratio, middle, tasks[1], tasks[2],
+                idle[1], idle[2] >"row.txt"
+            print (disk[1] ? sprintf("%.0f\n%.0f", disk[1], disk[2]) : "\n") >"row.txt"
         }' <(sort -g turns.txt) <(sort -g said.txt)
+    mapfile -t row <row.txt
+    "$record" simulate "simulate.sh BUILD $turns" "$name" -- "${row[@]}"
 }
 printf '%-44s %9s %9s %7s %7s %13s %7s %7s\n' "" "real s" "said s" "ratio" "medians" "tasks" "idle" "said"
 models=("" "$(gpt2 4 768 12 8192)" "$(gpt2 6 512 8 8192)" "$(gpt2 3 1280 20 8192)" "$(gpt2 8 768 12 8192)" "$(gpt2 4 1024 16)"

@@ -1,12 +1,14 @@
 #!/bin/bash
 # What tessera simulate says with --fold, beside what it says of all ranks one by one: time of a step, tasks, bytes between
 # ranks, what tiles hold at most. tests/bench/simulate_fold.sh [BUILD]: some 2 minutes; the figures are the same wherever
-# it runs.
+# it runs. Each row is added to results/fold.tsv.
 #
 #     tests/bench/simulate_fold.sh BUILD law     two runs of a pipeline with fewer micro-batches, and by the line through
 #                                                them the step with all: a step is a + b * micro-batches
 set -eu -o pipefail
 tessera=$(realpath "${1:-build}")/tools/tessera
+record=$(realpath "$(dirname "$0")/record.sh")
+export MACHINE=simulated
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -45,7 +47,10 @@ compare() { # MACHINE NODES DATA TENSOR PIPELINE STAGE MICRO
     simulate 4 "$@" none 2>/dev/null | awk "$figures" >all.txt
     simulate 4 "$@" auto 2>/dev/null | awk "$figures" >folded.txt
     paste -d ' ' all.txt folded.txt | awk -v n=$(($3 * $4 * $5)) -v of="$1" -v grid="$3 x $4 x $5" -v stage="$6" '
-        {printf "| %d, %s | %s | %d | %d | %.6f | %.6f | %.3f | %.3f | %.4f | %.3f |\n", n, of, grid, stage, $10, $1, $6, $6 / $1, $7 / $2, $8 / $3, $9 / $4}'
+        {printf "| %d, %s | %s | %d | %d | %.6f | %.6f | %.3f | %.3f | %.4f | %.3f |\n", n, of, grid, stage, $10, $1, $6, $6 / $1, $7 / $2, $8 / $3, $9 / $4
+         printf "%d\t%.6f\t%.6f\t%.3f\t%.3f\t%.4f\t%.3f\n", $10, $1, $6, $6 / $1, $7 / $2, $8 / $3, $9 / $4 >"row.txt"}'
+    mapfile -t row < <(tr '\t' '\n' <row.txt)
+    "$record" fold "simulate_fold.sh BUILD" "$1" "$3 x $4 x $5" "$6" -- "${row[@]}"
 }
 for data in 4 8 16; do
     for stage in 0 1 2 3; do compare cores $data $data 1 1 $stage 1; done

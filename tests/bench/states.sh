@@ -1,7 +1,7 @@
 #!/bin/bash
 # The same training with moments in fp32, bf16 and 8 bits, side by side: a GPT-2 of 4.9M parameters on the text of docs/demo, its states on
 # disk. The loss on held-out text after each quarter, the bytes of moments, what a step moves from and to the disk, tokens/s.
-# With a third argument also `tessera bench` of GPT-2 124M in bf16 under a quarter of its states, in turns.
+# Each row is added to results/states.tsv. With a third argument also `tessera bench` of GPT-2 124M in bf16 under a quarter of its states, in turns.
 #
 #     tests/bench/states.sh [BUILD DIR [STEPS [124m]]]        from the root of the repository
 set -eu
@@ -26,8 +26,10 @@ for states in fp32 bf16 8bit; do
           disk = $0; sub(/.*"disk"/, "", disk); moved += of("read_bytes", disk) + of("write_bytes", disk)
           rate[n] = of("tokens_per_s", $0) }
         END { for (i = 1; i <= n; i++) for (j = i; j > 1 && rate[j - 1] > rate[j]; j--) { t = rate[j]; rate[j] = rate[j - 1]; rate[j - 1] = t }
-              printf "%-6s %-38s %-20.4f %10s %10.1f MiB %10.0f\n", states, curve, last, moments, moved / n / 1048576, rate[int((n + 1) / 2)] }' \
-        "$work/$states/metrics.jsonl"
+              printf "%-6s\t%-38s\t%-20.4f\t%10s\t%10.1f MiB\t%10.0f\n", states, curve, last, moments, moved / n / 1048576, rate[int((n + 1) / 2)] }' \
+        "$work/$states/metrics.jsonl" | tee "$work/row"
+    IFS=$'\t' read -r _ curve last moments moved rate < <(sed 's/ *\t */\t/g' "$work/row")
+    "$(dirname "$0")/record.sh" states "states.sh BUILD $steps" $states "$steps" -- "${curve# }" "$last" "$moments" "$moved" "$rate"
 done
 [ "$large" ] || exit 0
 echo

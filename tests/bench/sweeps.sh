@@ -1,7 +1,7 @@
 #!/bin/bash
 # Which placement is the fastest, by simulation, in the sweeps of Narayanan et al. 2021 on 64 and 96 A100s: figures 12 to 16,
 # whose shapes are those of examples/sc21 in the history of github.com/NVIDIA/Megatron-LM. TFLOP/s a GPU, as the papers
-# count; docs/scale.md has what the figures say.
+# count; each line is added to results/sweep-FIGURE.tsv, of which docs/scale.md has tables and what they say.
 #
 #     tests/bench/sweeps.sh [BUILD [FIGURE ...]]       FIGUREs such as 13
 . "$(dirname "$0")/law.sh"
@@ -12,11 +12,19 @@ cell() {
     local nodes=$1 layers=$2 width=$3 heads=$4 tensor=$5 pipeline=$6 micro=$7 sequences=$8 seconds
     shift 8
     seconds=$(law $((nodes * 8 / tensor / pipeline)) "$micro" "$pipeline" "$sequences" \
-        gpt dgx-a100 "$nodes" 8 "$layers" "$width" "$heads" 2048 "$tensor" "$pipeline" "$micro" "$@") || { printf ' %8s' -; return; }
-    printf ' %8.1f' "$(tflops $((nodes * 8)) "$layers" "$width" 2048 "$sequences" "${seconds% ~}")"
+        gpt dgx-a100 "$nodes" 8 "$layers" "$width" "$heads" 2048 "$tensor" "$pipeline" "$micro" "$@") || { printf ' %8s' -; cells+=(-); return; }
+    cells+=("$(printf %.1f "$(tflops $((nodes * 8)) "$layers" "$width" 2048 "$sequences" "${seconds% ~}")")")
+    printf ' %8s' "${cells[-1]}"
 }
 
 line() { printf '\n%-44s' "$1"; }
+
+# FIGURE KEY: the line that has just been printed.
+add_line() {
+    "$here/record.sh" "sweep-$1" "sweeps.sh BUILD $1" "$2" -- "${cells[@]}"
+    cells=()
+}
+cells=()
 
 if asked_for 12; then
     line "12: GPT-3, tensor 8 x pipeline 12, batch"
@@ -24,6 +32,7 @@ if asked_for 12; then
     for chunks in 1 4; do
         line "$chunks chunks a stage"
         for batch in 12 24 36 48 60; do cell 12 96 12288 96 8 12 1 $batch parallel.interleave=$chunks; done
+        add_line 12 $chunks
     done
 fi
 # FIGURE TITLE BATCHES CELL: 64 GPUs shared out between two kinds of parallelism; CELL takes the first one's part and a batch.
@@ -34,6 +43,7 @@ shared() {
     for batch in $3; do
         line "batch $batch"
         for part in 2 4 8 16 32; do "$4" $part "$batch"; done
+        add_line "$1" "$batch"
     done
 }
 stages_by_tensor() { cell 8 32 20480 128 $((64 / $1)) "$1" 1 "$2"; }
@@ -48,6 +58,7 @@ if asked_for 16; then
     for batch in 128 512; do
         line "batch $batch"
         for micro in 1 2 4 8; do cell 8 32 15360 128 8 8 $micro $batch; done
+        add_line 16 $batch
     done
 fi
 echo

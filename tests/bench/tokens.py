@@ -5,7 +5,7 @@
 Tokenizers of the families' components (tests/models/fixtures/tokenizers/pipelines.py) with vocabularies of some
 thousands are trained on the first 4 MB of the text; both then encode all of it, the library by encode_batch_fast without
 threads in batches of 4096 lines, and the ids are compared by their sum. Times are of the encoding: the command's has the start, the
-reading and the printing in it."""
+reading and the printing in it. Each row is added to results/tokens.tsv."""
 import json
 import os
 import subprocess
@@ -51,3 +51,5 @@ for name in sys.argv[3:] or ["gpt2", "llama3", "qwen2", "llama2", "mistral", "ge
         with open(ids) as f:
             same = sum(sum(map(int, line.split())) for line in f) == total
         print(f"{name:10}{megabytes / ours:10.1f}{megabytes / theirs:10.1f}{theirs / ours:8.1f}  {'' if same else 'OTHER IDS'}", flush=True)
+        subprocess.run([os.path.join(os.path.dirname(__file__), "record.sh"), "tokens", "tokens.py TESSERA TEXT", name, f"{megabytes:.0f}", "--",
+                        *(f"{x:.1f}" for x in (megabytes / ours, megabytes / theirs, theirs / ours))], check=True)

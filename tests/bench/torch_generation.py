@@ -4,7 +4,7 @@
 
 Models are written below DIR, once. PyTorch is transformers' generate, greedy, with its cache, on as many threads as there are
 cores; its time for one token is taken off, as the reading of the prompt is in Tessera's figures. Both run in turn, three times;
-the median is said. Needs torch and transformers.
+the median is said, and added to results/beside.tsv where both were asked for. Needs torch and transformers.
 """
 import argparse
 import json
@@ -83,6 +83,12 @@ def main():
                 if figures:
                     print(f"{directory.name} batch {batch} {who}: {statistics.median(f[0] for f in figures):.1f} tokens/s, prompts "
                           f"{statistics.median(f[1] for f in figures):.0f} tokens/s, load {os.getloadavg()[0]:.1f}", flush=True)
+            title = {"gpt2": "GPT-2 124M", "llama": "Llama 110M"}[directory.name]
+            for i, what in enumerate(["generation", "prompts"] if not args.only else []):
+                ours, theirs = (statistics.median(f[i] for f in got[who]) for who in ("tessera", "torch"))
+                subprocess.run([pathlib.Path(__file__).parent / "record.sh", "beside", "torch_generation.py TESSERA",
+                                f"{title}, {what}, batch {batch}", "--", f"{ours:.1f}", "", "PyTorch", f"{theirs:.1f}",
+                                f"{ours / theirs:.2f}", str(args.rounds), "", ""], check=True)
 
 
 main()

@@ -2,7 +2,7 @@
  * tests/ops/ describes. */
 #define CHECK_MAIN
 #include "body.h"
-#include "vector_impl.h"
+#include "vector.h"
 
 /* ---- functions --------------------------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 #define CHECK_MAIN
 #include "check.h"
 #include "codelets.h"
-#include "mm_impl.h"
+#include "mm.h"
 #include <pthread.h>
 #include <unistd.h>
 

@@ -1,7 +1,7 @@
 /* Random bits, and the normal numbers that are drawn from them. */
 #define CHECK_MAIN
 #include "body.h"
-#include "vector_impl.h"
+#include "vector.h"
 
 enum { DRAWS = 1 << 16 };
 

@@ -1,6 +1,6 @@
 /* Any bytes as a chat template: it is refused, or conversations are written with it, the same each time, and what the
  * assistant says of them is told or said to be untold. */
-#include "chat_impl.h"
+#include "chat.h"
 #include "fuzz.h"
 
 int fuzz_taken;

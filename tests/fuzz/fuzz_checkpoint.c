@@ -2,7 +2,7 @@
  *
  * The input: two bytes with the length of state.json, state.json, and the rest is states.safetensors. The model is a
  * matrix and a vector, each in one piece; no StarPU runs. */
-#include "checkpoint_impl.h"
+#include "checkpoint.h"
 #include "fuzz.h"
 #include <sys/stat.h>
 

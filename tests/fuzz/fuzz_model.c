@@ -1,6 +1,6 @@
 /* Any bytes as a model's config.json: it is refused, or its graph can be described. */
 #include "fuzz.h"
-#include "model_impl.h"
+#include "model.h"
 #include <jansson.h>
 
 int fuzz_taken;

@@ -1,6 +1,6 @@
 /* Any bytes as a safetensors file: it is refused, or every element that it offers can be read. */
 #include "fuzz.h"
-#include "safetensors_impl.h"
+#include "safetensors.h"
 
 int fuzz_taken;
 const int fuzz_cases = 20000;

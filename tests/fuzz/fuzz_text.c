@@ -1,7 +1,7 @@
 /* Any bytes as a text: what is no UTF-8 is refused, and everything else becomes the same tokens in one go or piece by
  * piece, from which a tokenizer of bytes gives it back as it was. The first byte chooses the tokenizer. */
 #include "fuzz.h"
-#include "tokenizer_impl.h"
+#include "tokenizer.h"
 
 int fuzz_taken;
 const int fuzz_cases = 8000;

@@ -3,6 +3,7 @@
 #include "codelets.h"
 #include "fuzz.h"
 #include "models.h"
+#include "yardstick.h"
 #include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>

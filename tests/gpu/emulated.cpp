@@ -2,9 +2,9 @@
  * apart otherwise. Products are mm.cu's, over an emulated library: emulated_mm.cpp. */
 #include "balance_impl.h"
 #include "emulated_names.h"
-#include "exact_impl.h"
-#include "reduce_impl.h"
-#include "tensor_impl.h"
+#include "exact.h"
+#include "reduce.h"
+#include "tensor_cores.h"
 #include "update_cuda_impl.h"
 
 #include "emulated_bodies.h" /* the build writes it, from graph/ops.def */

@@ -1,6 +1,7 @@
-/* emulated_lt: as much of cublasLt and of CUDA's runtime as codelets/mm.cu calls, in the place of cublasLt.h where its
- * source is compiled for the CPU. What runs then is mm.cu itself: its table of plans, its layouts, its epilogues and
- * what it does when it is refused. The library is emulated_lt.cpp, which is as strict as NVIDIA's header says. */
+/* emulated_lt: as much of cublasLt and of CUDA's runtime as codelets/products/mm.cu calls, in the place of cublasLt.h
+ * where its source is compiled for the CPU. What runs then is mm.cu itself: its table of plans, its layouts, its
+ * epilogues and what it does when it is refused. The library is emulated_lt.cpp, which is as strict as NVIDIA's header
+ * says. */
 #ifndef TESS_TESTS_EMULATED_LT_H
 #define TESS_TESTS_EMULATED_LT_H
 #include "emulate.h"

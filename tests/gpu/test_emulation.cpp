@@ -4,7 +4,7 @@
  * sums are those of plain loops. Then the same with each text a letter off, one letter after the other: that must be
  * refused, or show in the sums. So the strings that a GPU gets are those that ran. */
 #define TESS_EMULATED
-#include "tensor_impl.h"
+#include "tensor_cores.h"
 #define CHECK_MAIN
 #include "check.h"
 #include <sys/wait.h>

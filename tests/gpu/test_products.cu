@@ -2,7 +2,7 @@
  * each as plain as it may be and with all that its epilogue does, each twice for the same bits, and of ones, whose sums
  * must be k to the last bit. Built twice: on a GPU at the sizes of models, where the library takes the kernels that
  * count, and over the emulated library, which refuses what it may. Exit 77 without a GPU. */
-#include "cuda_impl.h"
+#include "cuda.h"
 #define main check_main
 #define CHECK_MAIN
 #include "check.h"

@@ -1,7 +1,7 @@
 /* Linears and gelus become one task where they may, and nowhere else. */
 #define CHECK_MAIN
 #include "graph/nets.h"
-#include "lower_impl.h"
+#include "lower.h"
 
 /* What a program has, in tasks. */
 struct counts {

@@ -5,7 +5,7 @@
 #include "fault_hooks.h"
 #include "graph.h"
 
-bool tess_mm_wide(tess_dtype t); /* codelets/mm_impl.h */
+bool tess_mm_wide(tess_dtype t); /* codelets/products/mm.h */
 
 enum { ROWS = 1088, C = 384, V = 1100, STEPS = 2 };
 static int64_t B = 2, T = 192;

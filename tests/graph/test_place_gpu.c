@@ -3,8 +3,8 @@
  * makes fewer than the bound. */
 #define CHECK_MAIN
 #include "check.h"
-#include "lower_impl.h"
-#include "plan/plan.h"
+#include "lower.h"
+#include "plan.h"
 
 enum { TILES = 7, TASKS = 14, USES = 3, MiB = 1 << 20 };
 

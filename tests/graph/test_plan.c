@@ -2,7 +2,7 @@
  * choice of gaps that there is; and chains of four levels. */
 #define CHECK_MAIN
 #include "check.h"
-#include "plan/plan.h"
+#include "plan.h"
 #include <stdlib.h>
 #include <string.h>
 

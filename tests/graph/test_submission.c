@@ -3,7 +3,7 @@
  * the others are cut off. */
 #define CHECK_MAIN
 #include "graph/nets.h"
-#include "lower_impl.h"
+#include "lower.h"
 
 enum { MICRO = 1, LAYERS = 96, LAYERS_CARRIED = 3 };
 static int layers_here = LAYERS;

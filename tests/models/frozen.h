@@ -1,8 +1,8 @@
 /* Models of which a part is frozen, against PyTorch (fixtures/make_frozen.py). Behind steps.h. */
 #ifndef TESS_TESTS_FROZEN_H
 #define TESS_TESTS_FROZEN_H
-#include "patterns_impl.h"
-#include "safetensors_impl.h"
+#include "patterns.h"
+#include "safetensors.h"
 
 /* Freezes what a fixture's patterns name, and says how many that are. */
 static int frozen_apply(struct run *r, const json_t *expected)

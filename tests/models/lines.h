@@ -2,7 +2,7 @@
 #ifndef TESS_TESTS_LINES_H
 #define TESS_TESTS_LINES_H
 #include "check.h"
-#include "data_impl.h"
+#include "data.h"
 #include <ftw.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -7,7 +7,7 @@
 #ifndef TESS_TESTS_STEPS_H
 #define TESS_TESTS_STEPS_H
 #include "check.h"
-#include "data_impl.h"
+#include "data.h"
 #include "models.h"
 #include <jansson.h>
 

@@ -1,7 +1,7 @@
 /* Conversations against transformers (fixtures/chat/make_chats.py): their text, ids, and which are the assistant's; and
  * what a template may not do. */
 #define CHECK_MAIN
-#include "chat_impl.h"
+#include "chat.h"
 #include "check.h"
 #include <jansson.h>
 #include <stdlib.h>

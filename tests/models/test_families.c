@@ -3,9 +3,9 @@
  * disk. */
 #define CHECK_MAIN
 #include "check.h"
-#include "data_impl.h"
+#include "data.h"
 #include "models.h"
-#include "safetensors_impl.h"
+#include "safetensors.h"
 #include <jansson.h>
 #include <unistd.h>
 

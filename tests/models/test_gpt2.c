@@ -2,10 +2,10 @@
  * the bits that must not depend on how a step is cut up, nor on a way through the disk. */
 #define CHECK_MAIN
 #include "check.h"
-#include "checkpoint_impl.h"
-#include "data_impl.h"
+#include "checkpoint.h"
+#include "data.h"
 #include "models.h"
-#include "safetensors_impl.h"
+#include "safetensors.h"
 #include <jansson.h>
 #include <unistd.h>
 

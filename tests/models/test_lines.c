@@ -1,8 +1,8 @@
 /* A .jsonl: what each kind of line becomes, and every way a line can be wrong. */
 #define CHECK_MAIN
-#include "chat_impl.h"
+#include "chat.h"
 #include "lines.h"
-#include "run_impl.h"
+#include "run.h"
 
 /* ---- examples ---- */
 

@@ -3,7 +3,7 @@
 #define CHECK_MAIN
 #include "check.h"
 #include "graph.h"
-#include "scale_impl.h"
+#include "loss_scale.h"
 
 enum { V = 11, C = 6, B = 2, T = 8, STEPS = 50 };
 

@@ -2,7 +2,7 @@
  * failed write leaves nothing. */
 #define CHECK_MAIN
 #include "check.h"
-#include "safetensors_impl.h"
+#include "safetensors.h"
 #include <dirent.h>
 #include <math.h>
 #include <signal.h>

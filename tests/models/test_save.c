@@ -1,11 +1,11 @@
 /* Saving and loading by several ranks, each its pieces: the same bytes whoever holds what, read back by any others;
  * what one rank fails in all do, and nothing stays. */
 #define CHECK_MAIN
-#include "checkpoint_impl.h"
+#include "checkpoint.h"
+#include "directories.h"
 #include "dirs.h"
-#include "dirs_impl.h"
-#include "pieces_impl.h"
-#include "report_impl.h"
+#include "pieces.h"
+#include "report.h"
 #include "stand_ins.h"
 #include <dirent.h>
 #include <sys/resource.h>

@@ -7,8 +7,9 @@
  * And the report of a run: its file and its lines. */
 #define CHECK_MAIN
 #include "check.h"
-#include "dirs_impl.h"
-#include "report_impl.h"
+#include "config.h"
+#include "directories.h"
+#include "report.h"
 #include "runtime.h"
 #include "schedule_impl.h"
 #include <errno.h>

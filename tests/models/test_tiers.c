@@ -5,7 +5,7 @@
 #include "dirs.h"
 #include "fault_hooks.h"
 #include "models.h"
-#include "patterns_impl.h"
+#include "patterns.h"
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>

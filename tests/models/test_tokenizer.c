@@ -2,7 +2,7 @@
  */
 #define CHECK_MAIN
 #include "check.h"
-#include "tokenizer_impl.h"
+#include "tokenizer.h"
 #include <jansson.h>
 #include <unistd.h>
 

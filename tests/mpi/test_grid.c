@@ -2,7 +2,7 @@
  * one, which rank 0 computes and tells the others. */
 #include "graph/nets.h"
 #include "mpi/ranks.h"
-#include "param_impl.h"
+#include "param.h"
 #include <starpu.h>
 
 static const net_body bodies[] = {net_gpt, net_llama, net_tangle, net_wide};

@@ -3,7 +3,7 @@
 #define CHECK_MAIN
 #include "check.h"
 #include "dirs.h"
-#include "disk_impl.h"
+#include "disk.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -4,7 +4,7 @@
 #define CHECK_MAIN
 #include "check.h"
 #include "fault_hooks.h"
-#include "progress_impl.h"
+#include "progress.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

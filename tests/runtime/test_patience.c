@@ -2,7 +2,7 @@
  * computes for long, goes on. */
 #define CHECK_MAIN
 #include "child.h"
-#include "progress_impl.h"
+#include "progress.h"
 #include "runtime.h"
 #include <time.h>
 

@@ -1,7 +1,7 @@
 /* The pool against a list of what was given out. */
 #define CHECK_MAIN
 #include "check.h"
-#include "pool.h"
+#include "pool_impl.h"
 #include "runtime.h"
 
 enum { SIZE = 1 << 20, ALIGN = 512, MOST = 200 };

@@ -3,8 +3,8 @@
  * it, are this program's. */
 #define CHECK_MAIN
 #include "check.h"
-#include "share_impl.h"
-#include "tiles_impl.h"
+#include "share.h"
+#include "tiles.h"
 #include <linux/mempolicy.h>
 #include <pthread.h>
 #include <starpu.h>
@@ -160,7 +160,7 @@ TEST(what_is_put_back_counts_at_once)
     CHECK_EQ(map.now, 0);
 }
 
-/* StarPU asks for no more than the cap: this is what flow/ram.c sees to. */
+/* StarPU asks for no more than the cap: this is what flow/ram_places.c sees to. */
 static struct {
     pthread_mutex_t lock;
     uint64_t asked;

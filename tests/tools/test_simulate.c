@@ -2,7 +2,7 @@
  * one process, its files, its sweeps, its ends. */
 #define CHECK_MAIN
 #include "simulate.h"
-#include "train.h"
+#include "simulation.h"
 #include <dirent.h>
 #include <math.h>
 #include <sys/stat.h>
@@ -335,7 +335,7 @@ TEST(a_model_may_be_larger_than_all_memory_here)
     CHECK_HAS(ran.out, "3762364416 parameters");
     CHECK(behind(ran.out, "tiles hold ") > 60e9);
     char machine[4200];
-    snprintf(machine, sizeof machine, "%s/../machines/cpu-2x64.json", TESS_TESTS);
+    snprintf(machine, sizeof machine, "%s/../tools/simulate/machines/cpu-2x64.json", TESS_TESTS);
     RUN("simulate", "run.json", "--machine", machine, "--steps", "1");
     EXPECT_DONE();
     CHECK_HAS(ran.out, ": 128 cores, 512 GiB of RAM, a drive");
@@ -445,7 +445,7 @@ TEST(every_shipped_machine_is_one)
     if (d) closedir(d);
     CHECK(machines >= 7);
     /* A rank for each GPU, if nothing else is said. */
-    snprintf(machine, sizeof machine, "%s/../machines/dgx-h100.json", TESS_TESTS);
+    snprintf(machine, sizeof machine, "%s/../tools/simulate/machines/dgx-h100.json", TESS_TESTS);
     RUN("simulate", "run.json", "--machine", machine, "train_micro_batch_size_per_gpu=1", "--steps", "1");
     EXPECT_DONE();
     CHECK_HAS(ran.out, ", 8 GPUs (");
@@ -453,7 +453,7 @@ TEST(every_shipped_machine_is_one)
     CHECK(behind(ran.out, "\nmessages  ") > 0);
     static const char *const nodes[] = {"dgx-a100", "dgx-h100"};
     for (int i = 0; i < 2; i++) {
-        snprintf(machine, sizeof machine, "%s/../machines/%s.json", TESS_TESTS, nodes[i]);
+        snprintf(machine, sizeof machine, "%s/../tools/simulate/machines/%s.json", TESS_TESTS, nodes[i]);
         RUN("simulate", "run.json", "--machine", machine, "--nodes", "2", "train_batch_size=16",
             "train_micro_batch_size_per_gpu=1", "--steps", "1");
         EXPECT_DONE();

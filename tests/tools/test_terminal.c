@@ -2,7 +2,7 @@
  * is a pair of pseudo-terminals, and what was written to it is put on a screen of so many columns. */
 #define CHECK_MAIN
 #include "runtime.h"
-#include "terminal_section.h"
+#include "runtime_base.h"
 #include "tiny.h"
 #include <pty.h>
 #include <sys/ioctl.h>

@@ -1,6 +1,6 @@
 /* The cache of what the machine can do: made once, used after that, and made anew whatever became of it. */
 #define CHECK_MAIN
-#include "mfu_impl.h"
+#include "mfu.h"
 #include "tiny.h"
 
 static const char *const cache = "cache/tessera/machine.json";

@@ -2,7 +2,8 @@
  *
  * Where a template marks what the assistant says with {% generation %}, that is it. Where it does not, beginnings of
  * the conversation are rendered: what a turn adds behind the text that asks for it is the assistant's. */
-#include "dirs_impl.h"
+#include "directories.h"
+#include "map.h"
 #include "template_impl.h"
 #include <stdlib.h>
 #include <string.h>

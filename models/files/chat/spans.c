@@ -1,5 +1,5 @@
 /* Stretches of a text. */
-#include "../chat_impl.h"
+#include "chat.h"
 #include <stdlib.h>
 
 void tess_spans_add(tess_spans *s, size_t begin, size_t end)

@@ -15,8 +15,9 @@
  */
 #ifndef TESS_TEMPLATE_IMPL_H
 #define TESS_TEMPLATE_IMPL_H
-#include "../chat_impl.h"
-#include "../tokenizer/parts_impl.h"
+#include "chat.h"
+#include "text.h"
+#include <jansson.h>
 
 /* ---- the tree ---------------------------------------------------------------------------------------------------- */
 

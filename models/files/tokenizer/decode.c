@@ -1,5 +1,5 @@
 /* Decoding: ids to a text, all at once or as they come. */
-#include "parts_impl.h"
+#include "tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

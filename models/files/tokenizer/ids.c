@@ -1,5 +1,5 @@
 /* Arrays of ids that grow. */
-#include "parts_impl.h"
+#include "tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,11 +1,6 @@
 /* What parts are read by: members of JSON objects, and the names of fields for errors. */
-#include "parts_impl.h"
+#include "tokenizer_parts_impl.h"
 #include <string.h>
-
-const char *tess_json_text(const json_t *object, const char *name)
-{
-    return json_string_value(json_object_get(object, name));
-}
 
 tess_status tess_json_flag(const tess_reading *r, const char *field, const json_t *object, const char *name,
                            bool otherwise, bool *flag)

@@ -1,0 +1,213 @@
+/* attention: what its kernels share: where operands lie, which keys a query sees, how logits are bent, and a task as
+ * its body hands it out. The unit of the work is one group of heads of one sequence: its heads share k and v, and what
+ * a unit writes no other does, but for dbias, to which the units of a group add in the order of the sequences.
+ *
+ * attention_general_impl.h makes a unit of products by mm.h, attention_wide_forward.c and attention_wide_backward.c by
+ * kernels of its own for CPUs that have 512 bits. */
+#ifndef TESS_ATTENTION_IMPL_H
+#define TESS_ATTENTION_IMPL_H
+#include "mm.h"
+
+/* Keys have a length of their own where they come from another sequence. */
+TESS_INLINE int64_t keys_of(const tess_attention_arg *a)
+{
+    return a->keys ? a->keys : a->sequence;
+}
+/* Queries see ranges other than from the first key on. */
+TESS_INLINE bool ranged(const tess_attention_arg *a)
+{
+    return a->window || a->bounded;
+}
+TESS_INLINE bool bent(const tess_attention_arg *a)
+{
+    return a->cap > 0 || a->buckets;
+}
+/* Scratch is handed out piece by piece; from NULL this only counts. */
+TESS_INLINE void *take(char **room, size_t bytes)
+{
+    void *p = *room;
+    *room = (char *)((uintptr_t)*room + (bytes + 63) / 64 * 64);
+    return p;
+}
+/* One of q, k, v or a gradient of theirs. */
+typedef struct part {
+    void *ptr;
+    int64_t ld, apart; /* from row to row, from head to head */
+} part;
+/* From buffer `i` on: one that holds all three, or three. */
+TESS_INLINE void find_parts(part p[3], const tess_work *w, unsigned i, const tess_attention_arg *a, tess_dtype t)
+{
+    const int64_t wide = a->heads * a->dim, narrow = a->groups * a->dim, all = wide + 2 * narrow;
+    for (int j = 0; j < 3; j++) {
+        const int64_t column = a->by_head ? j * a->dim : j ? wide + (j - 1) * narrow : 0;
+        p[j] = a->packed ? (part){tess_at_mut(w->buf[i].ptr, column, t), all, a->by_head ? 3 * a->dim : a->dim}
+                         : (part){w->buf[i + (unsigned)j].ptr, j ? narrow : wide, a->dim};
+    }
+}
+TESS_INLINE void *part_at(part p, int64_t row, int64_t head, tess_dtype t)
+{
+    return tess_at_mut(p.ptr, row * p.ld + head * p.apart, t);
+}
+
+/* What a part of a body works on. Forward y and lse of these queries of a unit are written, and there is nothing from
+ * dy on; backward dk and dv of these keys, and what those keys add to dq. The edges are multiples of CUT, but for the
+ * last.
+ */
+enum { CUT = 128 };
+typedef struct attention_task {
+    const tess_work *w;
+    const tess_attention_arg *a;
+    int64_t first, end;
+    part q, k, v;
+    const int32_t *bounds; /* NULL: none */
+    const void *table;     /* of biases; NULL: none */
+    void *y;
+    float *lse;
+    const void *dy;
+    part dq, dk, dv;
+    float *dbias;
+    /* Queries from `together` on see keys of several parts; of those (heads of the unit, queries, dim) is what this
+     * part adds to dq. NULL: it has all keys. */
+    float *sums;
+    int64_t together;
+    void *scratch;
+} attention_task;
+
+/* Where a part's share of dq of a block of queries goes; `head` is that of the unit. NULL: to dq. */
+TESS_INLINE float *sums_at(const attention_task *task, int64_t head, int64_t query)
+{
+    const tess_attention_arg *a = task->a;
+    if (!task->sums || query < task->together) return NULL;
+    return task->sums + (head * (a->sequence - task->together) + query - task->together) * a->dim;
+}
+/* Whether a part has nothing to do with a block of queries of which these keys are seen, some of which may be its own:
+ * others write dq, or what it adds is 0, as it then says. */
+TESS_INLINE bool unseen(const attention_task *task, int64_t first, int64_t end, float *sums, int64_t queries)
+{
+    if (!task->sums || (first < task->end && end > task->first)) return false;
+    if (sums) memset(sums, 0, (size_t)(queries * task->a->dim) * sizeof *sums);
+    return sums || task->first > 0;
+}
+
+/* What a block's elements need to know of its place. */
+typedef struct place {
+    int64_t q0, nq, k0, nk; /* queries [q0, q0+nq), keys [k0, k0+nk) */
+    bool drop;
+    tess_random_key random;
+    tess_dropout_rule rule;
+    uint64_t first;        /* place of the head's query 0, key 0 */
+    uint64_t step;         /* from query to query: as many as there are keys */
+    const int32_t *bounds; /* of the sequence: first keys, then ends; NULL: none */
+} place;
+
+TESS_INLINE place place_of(const attention_task *task, int64_t sequence, int64_t head)
+{
+    const tess_work *w = task->w;
+    const tess_attention_arg *a = task->a;
+    const uint64_t length = (uint64_t)a->sequence, keys = (uint64_t)keys_of(a);
+    place p = {.drop = a->dropout > 0 && w->env->train, .step = keys};
+    if (p.drop) {
+        p.random = tess_random_begin(w->env->seed, (uint64_t)w->env->step, a->op);
+        p.rule = tess_dropout_begin(a->dropout);
+    }
+    const int64_t heads = a->all_heads ? a->all_heads : a->heads;
+    p.first =
+        ((uint64_t)(a->row0 / a->sequence + sequence) * (uint64_t)heads + (uint64_t)(a->head0 + head)) * length * keys;
+    if (task->bounds) p.bounds = task->bounds + 2 * sequence * a->sequence;
+    return p;
+}
+TESS_INLINE float kept(const place *p, uint64_t at)
+{
+    return tess_random_at(p->random, at) >= p->rule.below ? p->rule.scale : 0;
+}
+
+/* Keys [first, end). */
+typedef struct range {
+    int64_t first, end;
+} range;
+
+TESS_INLINE int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+/* Those that query q of the sequence sees; end is first where it sees none. */
+TESS_INLINE range seen_by(const place *b, const tess_attention_arg *a, int64_t q)
+{
+    range r = {0, a->causal ? q + 1 : keys_of(a)};
+    if (b->bounds) {
+        const int64_t first = b->bounds[q], end = b->bounds[a->sequence + q];
+        r.first = first > 0 ? first : 0;
+        r.end = least(r.end, end);
+    }
+    if (a->window && q + 1 - a->window > r.first) r.first = q + 1 - a->window;
+    if (r.end < r.first) r.end = r.first;
+    return r;
+}
+
+/* bias (queries + keys): those of one head by distance, from the table (buckets, heads). With `turned` along queries,
+ * else along keys. */
+static inline void spread_bias(const tess_attention_arg *a, const void *table, int64_t head, bool turned, float *bias,
+                               tess_dtype t)
+{
+    const int64_t queries = a->sequence, keys = keys_of(a), n = queries + keys - 1;
+    for (int64_t i = 0; i < n; i++)
+        bias[turned ? n - 1 - i : i] =
+            tess_load(table, tess_attention_bucket(a, i - (queries - 1)) * a->heads + head, t);
+}
+
+/* dbias (buckets, heads) += what the distances of one head gathered. */
+static inline void gather_bias(const tess_attention_arg *a, const float *by_distance, int64_t head, float *dbias)
+{
+    const int64_t queries = a->sequence, keys = keys_of(a), n = queries + keys - 1;
+    for (int64_t i = 0; i < n;) { /* a run of distances that share a bucket */
+        const int64_t bucket = tess_attention_bucket(a, keys - 1 - i);
+        double sum = 0;
+        for (; i < n && tess_attention_bucket(a, keys - 1 - i) == bucket; i++) sum += (double)by_distance[i];
+        dbias[bucket * a->heads + head] += (float)sum;
+    }
+}
+
+/* to (rows, dim) of rows `ld` apart [+]= `by` times those of `from`, `apart` apart. */
+TESS_INLINE void put_rows(void *to, int64_t ld, const float *from, int64_t apart, float by, int64_t rows, int64_t dim,
+                          bool acc, tess_dtype t)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        void *row = tess_at_mut(to, i * ld, t);
+#pragma omp simd
+        for (int64_t j = 0; j < dim; j++) tess_accumulate(row, j, t, acc, from[i * apart + j] * by);
+    }
+}
+
+/* Logits of one key, with those n queries, bent; slope (n) is what comes of it times the scale, bias (n) that of their
+ * distances. */
+TESS_INLINE void bend_back(const tess_attention_arg *a, const float *bias, float *s, float *slope, int64_t n)
+{
+    const float scale = a->scale, cap = a->cap;
+    if (cap > 0) {
+        const float part = scale / cap;
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) {
+            const float c = tess_tanhf(s[i] * part);
+            s[i] = c * cap;
+            slope[i] = (1 - c * c) * scale;
+        }
+    } else {
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) {
+            s[i] = a->buckets ? s[i] * scale + bias[i] : s[i] * scale;
+            slope[i] = scale;
+        }
+    }
+}
+
+/* ---- with 512 bits ----------------------------------------------------------------------------------------------- */
+
+/* Whether this CPU has what attention_wide_forward.c asks for; the bytes of a unit's scratch there; and the unit.
+ * How a unit is cut into parts does not depend on that. */
+bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t);
+size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a);
+size_t tess_attention_wide_backward_scratch(const tess_attention_arg *a, tess_dtype t);
+void tess_attention_wide_forward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t);
+void tess_attention_wide_backward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t);
+
+#endif

@@ -1,0 +1,147 @@
+/* attention_seen: what the kernels of attention.cu know of a task: where its parts lie, which keys a query sees and
+ * which queries see a key, and how logits are bent. A part of attention.cu. */
+#ifndef TESS_ATTENTION_SEEN_IMPL_H
+#define TESS_ATTENTION_SEEN_IMPL_H
+#include "tensor_cores.h"
+
+/* One of q, k, v, y or a gradient of theirs. */
+struct part {
+    void *ptr;
+    int64_t ld, apart; /* from row to row, from head to head */
+};
+
+/* What kernels know of a task. Forward: y and lse are written. */
+struct flash {
+    part q, k, v, y, dy, dq, dk, dv; /* y, dy: rows of heads*dim */
+    float *lse, *delta;              /* (rows, heads) */
+    const int32_t *bounds;           /* NULL: none */
+    float *bias, *dbias;             /* (heads, length + keys), by distance; NULL: none */
+    int length, keys, heads, groups, dim;
+    int window;
+    float scale, cap;
+    bool causal, acc, drop;
+    tess_random_key random;
+    tess_dropout_rule rule;
+    uint64_t sequence;         /* of the batch, the tile's first */
+    uint64_t head0, all_heads; /* these heads' first, of so many */
+};
+
+/* The place of query 0 and key 0 of a head among the random numbers. */
+TESS_DEVICE uint64_t place_of(const flash &f, int64_t sequence, int head)
+{
+    const uint64_t pairs = (uint64_t)f.length * (uint64_t)f.keys;
+    return ((f.sequence + (uint64_t)sequence) * f.all_heads + f.head0 + (uint64_t)head) * pairs;
+}
+TESS_DEVICE float kept(const flash &f, uint64_t place, int query, int key)
+{
+    const uint64_t at = place + (uint64_t)query * (uint64_t)f.keys + (uint64_t)key;
+    return tess_random_at(f.random, at) >= f.rule.below ? f.rule.scale : 0;
+}
+
+/* Keys [first, end), or queries. */
+struct range {
+    int first, end;
+};
+/* Those that a query of the sequence sees; one past the end sees none. */
+TESS_DEVICE range seen_by(const flash &f, int64_t sequence, int query)
+{
+    range r = {0, f.causal ? query + 1 : f.keys};
+    if (query >= f.length) return range{0, 0};
+    if (f.bounds) {
+        const int32_t *b = f.bounds + 2 * sequence * f.length + query;
+        r.first = b[0] > 0 ? b[0] : 0;
+        r.end = b[f.length] < r.end ? b[f.length] : r.end;
+    }
+    if (f.window && query + 1 - f.window > r.first) r.first = query + 1 - f.window;
+    if (r.end < r.first) r.end = r.first;
+    return r;
+}
+/* What holds all of a warp's ranges; those that are empty do not count. */
+TESS_DEVICE range join(range r)
+{
+    int first = r.first < r.end ? r.first : INT32_MAX, end = r.first < r.end ? r.end : 0;
+    for (int i = WARP / 2; i > 0; i /= 2) {
+        const int other = __shfl_xor_sync(0xffffffffu, first, i), far = __shfl_xor_sync(0xffffffffu, end, i);
+        first = other < first ? other : first;
+        end = far > end ? far : end;
+    }
+    return end == 0 ? range{0, 0} : range{first, end};
+}
+/* Those that queries [q0, q0 + n) see; all lanes of a warp ask. */
+TESS_DEVICE range seen_by_block(const flash &f, int64_t sequence, int q0, int n, int lane)
+{
+    range all = {INT32_MAX, 0};
+    for (int i = lane; i < n; i += WARP) {
+        const range r = seen_by(f, sequence, q0 + i);
+        if (r.first == r.end) continue;
+        all.first = r.first < all.first ? r.first : all.first;
+        all.end = r.end > all.end ? r.end : all.end;
+    }
+    return join(all);
+}
+/* The first and the last query that see any of keys [k0, k0 + n); all lanes of a warp ask. */
+TESS_DEVICE range seeing_block(const flash &f, int64_t sequence, int k0, int n, int lane)
+{
+    range all = {f.causal ? k0 : 0, f.length};
+    if (f.window && k0 + n - 1 + f.window < all.end) all.end = k0 + n - 1 + f.window;
+    if (!f.bounds) return all;
+    range seeing = {INT32_MAX, 0};
+    for (int i = all.first + lane; i < all.end; i += WARP) {
+        const range r = seen_by(f, sequence, i);
+        if (r.first == r.end || r.first >= k0 + n || r.end <= k0) continue;
+        if (i < seeing.first) seeing.first = i;
+        seeing.end = i + 1;
+    }
+    return join(seeing);
+}
+
+/* A logit in powers of 2, and its slope by q k^T. bias: the head's. */
+TESS_DEVICE float bend(const flash &f, const float *bias, float s, int query, int key, float *slope)
+{
+    float x = s * f.scale;
+    *slope = f.scale;
+    if (f.cap > 0) {
+        const float c = tanhf(x / f.cap);
+        *slope = (1 - c * c) * f.scale;
+        x = c * f.cap;
+    } else if (bias && query < f.length && key < f.keys) {
+        x += bias[key - query + f.length - 1];
+    }
+    return x * TESS_LOG2_E;
+}
+TESS_DEVICE const float *bias_of(const flash &f, int head)
+{
+    return f.bias ? f.bias + (int64_t)head * (f.length + f.keys) : NULL;
+}
+
+template <tess_dtype T> TESS_DEVICE const void *row_of(const part &p, int64_t row, int head)
+{
+    return at((const void *)p.ptr, row * p.ld + head * p.apart, T);
+}
+template <tess_dtype T> TESS_DEVICE void *row_of_mut(const part &p, int64_t row, int head)
+{
+    return at(p.ptr, row * p.ld + head * p.apart, T);
+}
+TESS_DEVICE const bf16 *row_bf16(const part &p, int64_t row, int head)
+{
+    return (const bf16 *)p.ptr + row * p.ld + head * p.apart;
+}
+
+/* Blocks of one head come one after the other, the longest first where it is causal: so keys and values stay in the
+ * cache, and the short ones fill the end. */
+struct job {
+    int block, head; /* head: of q, or the group */
+    int64_t sequence;
+};
+TESS_DEVICE job job_of(int64_t index, int blocks, int heads, bool from_the_end)
+{
+    job j;
+    const int64_t rest = index / blocks;
+    j.block = (int)(index % blocks);
+    if (from_the_end) j.block = blocks - 1 - j.block;
+    j.head = (int)(rest % heads);
+    j.sequence = rest / heads;
+    return j;
+}
+
+#endif

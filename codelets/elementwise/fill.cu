@@ -1,0 +1,63 @@
+/* fill: first values of parameters, and the copies in 16 bits of those that have a master. The bits are the CPU's, so
+ * this file is compiled without contraction. */
+#include "cuda.h"
+
+template <tess_dtype T> struct constant {
+    void *x;
+    float value;
+    template <int K> TESS_DEVICE void at(int64_t i) const
+    {
+        float v[K];
+        for (int k = 0; k < K; k++) v[k] = value;
+        store<T, K>(x, i, v);
+    }
+};
+template <tess_dtype T> static void fill_body(const tess_work *w)
+{
+    const tess_count_arg *a = (const tess_count_arg *)w->arg;
+    void *x = (char *)w->buf[0].ptr + a->at * (int64_t)tess_dtype_size(T);
+    map(w, constant<T>{x, a->value}, a->n, aligned(x));
+}
+TESS_CUDA_REAL(fill)
+
+struct normal {
+    void *x;
+    float value;
+    int64_t first, width, stride;
+    bool uniform;
+    tess_random_key key;
+    template <int K> TESS_DEVICE void at(int64_t i) const
+    {
+        float v[K];
+        for (int k = 0; k < K; k++) {
+            const int64_t row = (i + k) / width, column = (i + k) % width;
+            const uint64_t place = (uint64_t)(first + row * stride + column);
+            v[k] = value * (uniform ? tess_uniform_at(key, place) : tess_normal_at(key, place));
+        }
+        store<TESS_F32, K>(x, i, v);
+    }
+};
+template <tess_dtype T> static void fill_normal_body(const tess_work *w)
+{
+    const tess_count_arg *a = (const tess_count_arg *)w->arg;
+    normal f = {};
+    f.x = (float *)w->buf[0].ptr + a->at;
+    f.value = a->value;
+    f.first = a->first;
+    f.width = a->width ? a->width : a->n;
+    f.stride = a->stride;
+    f.uniform = a->uniform;
+    f.key = tess_random_begin(w->env->seed, UINT64_MAX, a->op);
+    map(w, f, a->n, aligned(f.x));
+}
+TESS_CUDA_BODY(fill_normal, fill_normal_f32, TESS_F32)
+
+template <tess_dtype T> static void round_body(const tess_work *w)
+{
+    const tess_count_arg *a = (const tess_count_arg *)w->arg;
+    const void *x = w->buf[0].ptr;
+    void *y = (uint16_t *)w->buf[1].ptr + a->at;
+    map(w, into<TESS_F32, T>{x, y, false}, a->n, aligned(x, y));
+}
+TESS_CUDA_BODY(round, round_bf16, TESS_BF16)
+TESS_CUDA_BODY(round, round_f16, TESS_F16)

@@ -1,0 +1,24 @@
+/* silu: x sigmoid(x). */
+#include "cuda.h"
+
+struct silu {
+    static TESS_DEVICE float value(float x) { return __fdividef(x, 1 + __expf(-x)); }
+    static TESS_DEVICE float slope(float x)
+    {
+        const float e = __expf(-fabsf(x)), large = __fdividef(1, 1 + e); /* sigmoid(|x|) */
+        const float y = x < 0 ? e * large : large;
+        return y + x * (e * large * large);
+    }
+};
+
+template <tess_dtype T> static void silu_forward_body(const tess_work *w)
+{
+    map_value<T, silu>(w);
+}
+template <tess_dtype T> static void silu_backward_body(const tess_work *w)
+{
+    map_slope<T, silu>(w);
+}
+
+TESS_CUDA_REAL(silu_forward)
+TESS_CUDA_REAL(silu_backward)

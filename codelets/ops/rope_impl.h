@@ -1,0 +1,23 @@
+/* rope_impl: how fast a pair turns, for CPU and CUDA bodies alike. */
+#ifndef TESS_ROPE_IMPL_H
+#define TESS_ROPE_IMPL_H
+#include "codelets.h"
+#include "scalar.h"
+
+/* base^(-2 pair / rotary) in fp32 as the published models compute it. What scaling makes of it is computed in double
+ * and rounded once: the last bits of a double, in which pow and contraction may differ, hardly ever show. */
+TESS_INLINE float tess_rope_speed(const tess_rope_arg *a, int64_t pair)
+{
+    const tess_rope_scaling *s = &a->scaling;
+    const float plain = 1 / (float)pow((double)a->base, (double)((float)(2 * pair) / (float)a->rotary));
+    if (s->kind == TESS_ROPE_PLAIN) return plain;
+    const double speed = (double)plain, slow = speed / s->factor;
+    if (s->kind == TESS_ROPE_LINEAR) return (float)slow;
+    const double turns = s->length * speed * 0.15915494309189535; /* of 2 pi */
+    if (turns < s->low) return (float)slow;
+    if (turns > s->high) return plain;
+    const double smooth = (turns - s->low) / (s->high - s->low);
+    return (float)((1 - smooth) * slow + smooth * speed);
+}
+
+#endif

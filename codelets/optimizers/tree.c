@@ -1,0 +1,64 @@
+/* tree: sums of gradients in the shape of a fixed binary tree over micro-batches, whoever computed which. A part is the
+ * sum of 2^level neighbouring micro-batches, at a multiple of that. Parts come in the order of their micro-batches; two
+ * of the same level become one of the next; in the end what is left adds up from the last to the first. */
+#include "vector.h"
+
+enum { BLOCK = 2048, DEPTH = 48 };
+
+TESS_CLONES static void tree_sum(const tess_work *w)
+{
+    const tess_tree_arg *a = w->arg;
+    float *out = (float *)w->buf[0].ptr + a->out;
+    float sum[DEPTH][BLOCK];
+    int level[DEPTH];
+    for (int64_t first = 0; first < a->n; first += BLOCK) {
+        const int64_t n = a->n - first < BLOCK ? a->n - first : BLOCK;
+        int depth = 0;
+        for (unsigned p = 0; p < a->parts; p++) {
+            const float *x = (const float *)w->buf[a->part[p].buf].ptr + a->part[p].first + first;
+            memcpy(sum[depth], x, (size_t)n * sizeof *x);
+            level[depth++] = a->part[p].level;
+            while (depth > 1 && (level[depth - 1] == level[depth - 2] || p + 1 == a->parts)) {
+                float *to = sum[depth - 2];
+                const float *from = sum[depth - 1];
+#pragma omp simd
+                for (int64_t i = 0; i < n; i++) to[i] += from[i];
+                depth--;
+                level[depth - 1]++;
+            }
+        }
+        memcpy(out + first, sum[0], (size_t)n * sizeof *out);
+    }
+}
+
+TESS_CUDA_DECLARE(tree_sum_f32)
+tess_codelet tess_tree_sum[] = {
+    [TESS_F32] = {
+        .name = "tree_sum", .dtype = TESS_F32, .cpu = tree_sum, .cuda = TESS_CUDA(tree_sum_f32), .either = true}};
+
+TESS_INLINE void span_sum(const tess_work *w, tess_dtype t)
+{
+    const tess_span_arg *a = w->arg;
+    void *x = tess_at_mut(w->buf[0].ptr, a->first, t);
+    float sum[BLOCK];
+    for (int64_t first = 0; first < a->n; first += BLOCK) {
+        const int64_t n = a->n - first < BLOCK ? a->n - first : BLOCK;
+        for (unsigned r = 0; r < w->nbuf; r++) {
+            const void *part = r == a->mine ? x : w->buf[r < a->mine ? r + 1 : r].ptr;
+#pragma omp simd
+            for (int64_t i = 0; i < n; i++) sum[i] = (r ? sum[i] : 0) + tess_load(part, first + i, t);
+        }
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) tess_store(x, first + i, t, sum[i]);
+    }
+}
+TESS_REAL_EITHER(span_sum)
+
+static void copy(const tess_work *w)
+{
+    const tess_copy_arg *a = w->arg;
+    memcpy((char *)w->buf[1].ptr + a->to, (const char *)w->buf[0].ptr + a->from, a->bytes);
+}
+TESS_CUDA_DECLARE(copy_f32)
+tess_codelet tess_copy[] = {
+    [TESS_F32] = {.name = "copy", .dtype = TESS_F32, .cpu = copy, .cuda = TESS_CUDA(copy_f32), .either = true}};

@@ -1,0 +1,164 @@
+/* update_cuda_impl: the kernel of all optimizers' updates. Each is compiled without contraction: the CPU's bits. */
+#ifndef TESS_UPDATE_CUDA_IMPL_H
+#define TESS_UPDATE_CUDA_IMPL_H
+#include "cuda.h"
+#include "exact.h"
+#include "kept_impl.h"
+
+/* p, moments, grad (n) [, copy]: nothing happens where loss or norm is not finite. RATES has the numbers of an
+ * optimizer and its update(x, moments, g) of one element. */
+template <class RATES, int MOMENTS> struct update_step {
+    float *p, *moment[TESS_MOMENTS_MOST];
+    const float *grad;
+    void *copy; /* or NULL, of: */
+    tess_dtype copied;
+    const double *loss;
+    const double *norm;    /* with clip: the square of the global one; else NULL, and */
+    const tess_exact *sum; /* these gradients' own, which says whether they are finite */
+    double clip, unscale;  /* clip 0: off */
+    bool skips;
+    RATES rates;
+    failing failed;
+    template <int K> TESS_DEVICE void at(int64_t i) const
+    {
+        float x[K], m[MOMENTS + 1][K], g[K];
+        const bool sound = norm ? isfinite(*norm) : !sum->odd;
+        if (!isfinite(*loss)) return;
+        if (!sound && i == 0 && !skips) tess_kernel_failed(failed, -1, NAN);
+        if (!sound) return;
+        RATES k = rates;
+        k.of.scale = norm ? tess_update_scale(clip, unscale, *norm) : (float)unscale;
+        load<TESS_F32, K>(x, p, i);
+#pragma unroll
+        for (int j = 0; j < MOMENTS; j++) load<TESS_F32, K>(m[j], moment[j], i);
+        load<TESS_F32, K>(g, grad, i);
+#pragma unroll
+        for (int j = 0; j < K; j++) k.update(&x[j], &m[0][j], &m[MOMENTS > 1][j], g[j]);
+        store<TESS_F32, K>(p, i, x);
+#pragma unroll
+        for (int j = 0; j < MOMENTS; j++) store<TESS_F32, K>(moment[j], i, m[j]);
+        if (!copy) return;
+        if (copied == TESS_F16)
+            store<TESS_F16, K>(copy, i, x);
+        else
+            store<TESS_BF16, K>(copy, i, x);
+    }
+};
+
+/* The same where moments are kept in fewer bits: a warp a block of them. Bit m of POSITIVE: moment m is never below 0.
+ */
+constexpr int KEPT_THREADS = 256, KEPT_EACH = TESS_KEPT_BLOCK / WARP; /* elements of a thread, WARP apart */
+
+template <class RATES, int MOMENTS, unsigned POSITIVE> struct kept_step {
+    update_step<RATES, MOMENTS> of;
+    tess_kept kept;
+    tess_kept_cut cut;
+    int64_t spans, scales;
+    tess_random_key key;
+
+    TESS_DEVICE void read(float x[KEPT_EACH], int m, const tess_kept_span &s, int64_t span, int lane) const
+    {
+        const unsigned char *moment = (const unsigned char *)of.moment[m];
+#pragma unroll
+        for (int k = 0; k < KEPT_EACH; k++) {
+            const int64_t i = lane + k * WARP;
+            x[k] = 0;
+            if (i >= s.n) continue;
+            if (kept.as == TESS_KEEP_BF16)
+                x[k] = from_bf16(((const uint16_t *)moment)[s.at + i]);
+            else
+                x[k] = tess_int8_value(moment[s.at + i], ((const float *)(moment + scales))[span], POSITIVE >> m & 1);
+        }
+    }
+    TESS_DEVICE void write(float x[KEPT_EACH], int m, const tess_kept_span &s, int64_t span, int lane) const
+    {
+        unsigned char *moment = (unsigned char *)of.moment[m];
+        float most = 0, least = 0;
+#pragma unroll
+        for (int k = 0; k < KEPT_EACH; k++) {
+            x[k] = tess_int8_held(x[k]);
+            most = x[k] > most ? x[k] : most;
+            least = x[k] < least ? x[k] : least;
+        }
+        const float scale = tess_int8_scale(warp_max(most), POSITIVE >> m & 1 ? 0 : -warp_max(-least));
+#pragma unroll
+        for (int k = 0; k < KEPT_EACH; k++) {
+            const int64_t i = lane + k * WARP;
+            if (i < s.n) moment[s.at + i] = (unsigned char)tess_int8_of(x[k], scale, POSITIVE >> m & 1);
+        }
+        if (lane == 0) ((float *)(moment + scales))[span] = scale;
+    }
+    TESS_DEVICE void run(int64_t span, int lane) const
+    {
+        float m[MOMENTS][KEPT_EACH];
+        const bool sound = of.norm ? isfinite(*of.norm) : !of.sum->odd;
+        if (!isfinite(*of.loss)) return;
+        if (!sound && span == 0 && lane == 0 && !of.skips) tess_kernel_failed(of.failed, -1, NAN);
+        if (!sound) return;
+        RATES r = of.rates;
+        r.of.scale = of.norm ? tess_update_scale(of.clip, of.unscale, *of.norm) : (float)of.unscale;
+        const tess_kept_span s = tess_kept_span_of(&kept, cut, span);
+#pragma unroll
+        for (int j = 0; j < MOMENTS; j++) read(m[j], j, s, span, lane);
+        __syncwarp(); /* all have read the scale before one writes it */
+#pragma unroll
+        for (int k = 0; k < KEPT_EACH; k++) {
+            const int64_t i = lane + k * WARP;
+            if (i >= s.n) continue;
+            float x = of.p[s.at + i];
+            r.update(&x, &m[0][k], &m[MOMENTS > 1][k], of.grad[s.at + i]);
+            of.p[s.at + i] = x;
+            if (of.copy) ((uint16_t *)of.copy)[s.at + i] = of.copied == TESS_F16 ? to_f16(x) : to_bf16(x);
+#pragma unroll
+            for (int j = 0; j < MOMENTS; j++)
+                if (kept.as == TESS_KEEP_BF16)
+                    ((uint16_t *)of.moment[j])[s.at + i] =
+                        tess_bf16_by_dice(m[j][k], tess_kept_dice(key, s.place, (uint32_t)i, j));
+        }
+#pragma unroll
+        for (int j = 0; j < MOMENTS; j++)
+            if (kept.as == TESS_KEEP_INT8) write(m[j], j, s, span, lane);
+    }
+};
+template <class STEP> TESS_KERNEL(KEPT_THREADS) kept_kernel(STEP f)
+{
+    const int64_t span = (int64_t)blockIdx.x * (KEPT_THREADS / WARP) + threadIdx.x / WARP;
+    if (span < f.spans) f.run(span, (int)threadIdx.x % WARP);
+}
+
+template <class RATES, int MOMENTS, unsigned POSITIVE = 0>
+static void run_update(const tess_work *w, const tess_update_view *u, RATES rates)
+{
+    update_step<RATES, MOMENTS> s = {};
+    s.p = u->master;
+    for (int m = 0; m < MOMENTS; m++) s.moment[m] = u->moment[m];
+    s.grad = u->grad;
+    s.loss = u->loss;
+    if (u->a->clip)
+        s.norm = (const double *)u->norm;
+    else
+        s.sum = (const tess_exact *)u->norm;
+    s.copy = u->copy;
+    s.copied = u->a->copy;
+    s.clip = u->env->clip;
+    s.unscale = u->env->unscale;
+    s.skips = u->a->skips;
+    s.rates = rates;
+    s.failed = failing_of(w, u->a->name);
+    if constexpr (MOMENTS > 0) {
+        if (u->a->kept.as != TESS_KEEP_F32) {
+            kept_step<RATES, MOMENTS, POSITIVE> k = {};
+            k.of = s;
+            k.kept = u->a->kept;
+            k.cut = tess_kept_cut_of(&k.kept);
+            k.spans = u->a->n / k.kept.width * k.cut.blocks;
+            k.scales = tess_kept_scales(u->a->n);
+            k.key = tess_random_begin(u->env->seed, (uint64_t)u->env->step, k.kept.dice);
+            launch(w, kept_kernel<kept_step<RATES, MOMENTS, POSITIVE>>, blocks_of(k.spans, KEPT_THREADS / WARP),
+                   KEPT_THREADS, 0, k);
+            return;
+        }
+    }
+    map(w, s, u->a->n, aligned(s.p, s.moment[0], s.moment[1], s.grad, s.copy));
+}
+#endif

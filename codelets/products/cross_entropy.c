@@ -1,0 +1,289 @@
+/* cross_entropy: the head and its loss for a piece of rows, one tile of w at a time, so that logits exist only a block
+ * at a time.
+ *
+ * logits, strip by strip of a tile's columns: a block of logits in f32, small enough to stay in cache, its largest of
+ * each row m and the sum of exp(logit - m); with grad, exp(logit - m) goes to p in real. rows: the lse of each row,
+ * over all tiles. gradient: p becomes dlogits = exp(logit - lse) * loss_scale by one more factor a row and strip, the
+ * target's entry is made anew in f32, where the difference to 1 would drown in rounding; and dx += p w. Each logit is
+ * computed once and exponentiated once.
+ *
+ * Where logits are capped, all of this is of the capped ones, which p remembers: logit = m + log p. The slope of the
+ * cap is then one more factor of dlogits.
+ */
+#include "mm.h"
+#include "parts.h"
+
+enum { STRIP = 512, BLOCK_ROWS = 256 }; /* a block of logits */
+
+/* The statistics of one tile. */
+struct stats {
+    float *top, *sum; /* (strips, rows) each: m, and the sum of exp(logit - m) */
+    float *target;    /* (rows): the logit there, in the tile that has it */
+};
+
+static int64_t apart(const tess_cross_entropy_arg *a)
+{
+    return a->ld ? a->ld : a->out;
+}
+static int64_t strips_of(int64_t out)
+{
+    return tess_parts_of(out, STRIP);
+}
+
+size_t tess_cross_entropy_scratch(void)
+{
+    return BLOCK_ROWS * STRIP * sizeof(float);
+}
+size_t tess_cross_entropy_stats(int64_t rows, int64_t out)
+{
+    return (size_t)((2 * strips_of(out) + 1) * rows) * sizeof(float);
+}
+
+static struct stats stats_at(void *tile, int64_t rows, int64_t out)
+{
+    struct stats s = {.top = tile};
+    s.sum = s.top + strips_of(out) * rows;
+    s.target = s.sum + strips_of(out) * rows;
+    return s;
+}
+
+TESS_INLINE float largest(const float *logits, int64_t n)
+{
+    float top[TESS_LANES];
+    for (int l = 0; l < TESS_LANES; l++) top[l] = logits[0];
+    TESS_EACH(i, l, n, top[l] = logits[i] > top[l] ? logits[i] : top[l]);
+    return tess_max16(top);
+}
+
+/* One row of a block of logits (n) to exp(logit - top), which go to p too; returns their sum. Not a number when the
+ * largest is not finite: a NaN may hide behind it. */
+TESS_INLINE float exponentials(float *logits, int64_t n, float top, void *p, tess_dtype t)
+{
+    float sum[TESS_LANES] = {0};
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) logits[i] = tess_power_of_2((logits[i] - top) * TESS_LOG2_E);
+    TESS_EACH(i, l, n, sum[l] += logits[i]);
+    if (p) {
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) tess_store(p, i, t, logits[i]);
+    }
+    return fabsf(top) < INFINITY ? tess_sum16(sum) : NAN;
+}
+
+TESS_INLINE void cap_logits(float *logits, int64_t n, float cap)
+{
+    const float part = 1 / cap;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) logits[i] = cap * tess_tanhf(logits[i] * part);
+}
+
+/* Block k of logits: some rows of a strip. */
+TESS_INLINE void logits_part(const tess_work *w, int64_t k, tess_dtype t)
+{
+    const tess_cross_entropy_arg *a = w->arg;
+    const struct stats s = stats_at(w->buf[3].ptr, a->rows, a->out);
+    const int32_t *target = (const int32_t *)w->buf[1].ptr + a->row;
+    float *block = tess_part_room(w->buf[4].ptr, tess_cross_entropy_scratch());
+    void *p = a->grad ? w->buf[5].ptr : NULL;
+    const float *bias = a->bias ? w->buf[5 + a->grad].ptr : NULL;
+    const int64_t blocks = tess_parts_of(a->rows, BLOCK_ROWS);
+    const int64_t c = k / blocks * STRIP, r0 = k % blocks * BLOCK_ROWS;
+    const int64_t rows = least(BLOCK_ROWS, a->rows - r0), n = least(STRIP, a->out - c);
+    const tess_mm d = {.m = rows,
+                       .n = n,
+                       .k = a->in,
+                       .lda = a->in,
+                       .ldb = a->in,
+                       .ldc = n,
+                       .in = t,
+                       .out = TESS_F32,
+                       .tb = true,
+                       .part = true,
+                       .bias = bias ? bias + c : NULL};
+    tess_mm_run(&d, tess_at(w->buf[0].ptr, (a->row + r0) * a->in, t), tess_at(w->buf[2].ptr, c * a->in, t), block);
+    for (int64_t r = r0; r < r0 + rows; r++) {
+        float *logits = block + (r - r0) * n;
+        const int64_t hit = target[r] - a->first - c, strip = c / STRIP * a->rows + r;
+        if (a->cap > 0) cap_logits(logits, n, a->cap);
+        if (hit >= 0 && hit < n) s.target[r] = logits[hit];
+        s.top[strip] = largest(logits, n);
+        s.sum[strip] = exponentials(logits, n, s.top[strip], p ? tess_at_mut(p, r * apart(a) + c, t) : NULL, t);
+    }
+}
+TESS_PART_BODIES(logits_part)
+
+/* x, target, w, stats, scratch[, p][, b] */
+static int64_t cross_entropy_logits_parts(const tess_codelet *cl, const void *arg)
+{
+    const tess_cross_entropy_arg *a = arg;
+    (void)cl;
+    return strips_of(a->out) * tess_parts_of(a->rows, BLOCK_ROWS);
+}
+TESS_INLINE void cross_entropy_logits(const tess_work *w, tess_dtype t)
+{
+    tess_parts_run(cross_entropy_logits_parts(NULL, w->arg), TESS_PART_BODY(logits_part, t), (void *)w);
+}
+static tess_cost cross_entropy_logits_cost(const void *arg, tess_dtype t)
+{
+    const tess_cross_entropy_arg *a = arg;
+    const double size = (double)tess_dtype_size(t), rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
+    return (tess_cost){.flops = 2 * rows * in * out,
+                       .rows = rows,
+                       .bytes = size * (rows * in + out * in + (a->grad ? rows * out : 0))};
+}
+TESS_PART_COST(cross_entropy_logits)
+
+static int64_t columns_of(const tess_cross_entropy_arg *a, int64_t tile)
+{
+    return least(a->tile_out, a->vocab - tile * a->tile_out);
+}
+
+/* The logs of some rows' sums. */
+enum { SOME_ROWS = 32, MOST_ROWS = 2048 }; /* of a part; whose logs are held at a time */
+struct row_logs {
+    const tess_work *w;
+    int64_t first, end;
+    double all[MOST_ROWS];
+};
+static void rows_part(void *of, int64_t k)
+{
+    struct row_logs *l = of;
+    const tess_work *w = l->w;
+    const tess_cross_entropy_arg *a = w->arg;
+    const int64_t first = l->first + k * SOME_ROWS;
+    for (int64_t r = first; r < least(first + SOME_ROWS, l->end); r++) {
+        float top = -INFINITY;
+        double sum = 0;
+        for (int64_t j = 0; j < a->tiles; j++) {
+            const struct stats s = stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j));
+            for (int64_t i = 0; i < strips_of(columns_of(a, j)); i++)
+                if (!(s.top[i * a->rows + r] <= top)) top = s.top[i * a->rows + r];
+        }
+        for (int64_t j = 0; j < a->tiles; j++) {
+            const struct stats s = stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j));
+            for (int64_t i = 0; i < strips_of(columns_of(a, j)); i++)
+                sum += s.sum[i * a->rows + r] * exp((double)s.top[i * a->rows + r] - top);
+        }
+        l->all[r - l->first] = top + log(sum);
+    }
+}
+
+/* target, lse, loss, stats...; the loss adds up row by row, whoever found the logs. */
+static void cross_entropy_rows(const tess_work *w)
+{
+    const tess_cross_entropy_arg *a = w->arg;
+    const int32_t *target = (const int32_t *)w->buf[0].ptr + a->row;
+    float *lse = w->buf[1].ptr;
+    double *loss = w->buf[2].ptr;
+    struct row_logs l = {.w = w};
+    for (int k = 0; k < 2 * a->losses; k++) loss[k] = 0;
+    loss += 2 * a->loss;
+    for (; l.first < a->rows; l.first = l.end) {
+        l.end = least(l.first + MOST_ROWS, a->rows);
+        tess_parts_run(tess_parts_of(l.end - l.first, SOME_ROWS), rows_part, &l);
+        for (int64_t r = l.first; r < l.end; r++) {
+            const double all = l.all[r - l.first];
+            lse[r] = (float)all;
+            if (target[r] < 0) continue;
+            TESS_ASSERT(target[r] < a->vocab); /* checked where the data was read */
+            const int64_t j = target[r] / a->tile_out;
+            loss[0] += all - stats_at(w->buf[3 + j].ptr, a->rows, columns_of(a, j)).target[r];
+            loss[1] += 1;
+        }
+    }
+}
+static int64_t cross_entropy_rows_parts(const tess_codelet *cl, const void *arg)
+{
+    (void)cl;
+    return tess_parts_of(least(MOST_ROWS, ((const tess_cross_entropy_arg *)arg)->rows), SOME_ROWS);
+}
+TESS_CUDA_DECLARE(cross_entropy_rows_f32)
+tess_codelet tess_cross_entropy_rows[] = {[TESS_F32] = {.name = "cross_entropy_rows",
+                                                        .dtype = TESS_F32,
+                                                        .cpu = cross_entropy_rows,
+                                                        .parts = cross_entropy_rows_parts,
+                                                        .cuda = TESS_CUDA(cross_entropy_rows_f32)}};
+
+/* How a logit that was capped moves with what it was before: by its square, 1 - tanh^2. */
+TESS_INLINE float slope_of(float capped, float part)
+{
+    return 1 - (capped * part) * (capped * part);
+}
+
+/* Of a strip of dlogits, where p = exp(logit - top) says what the logits are. */
+TESS_INLINE void scale_capped(const tess_cross_entropy_arg *a, void *row, int64_t c, int64_t end, float top,
+                              float factor, tess_dtype t)
+{
+    const float part = 1 / a->cap;
+#pragma omp simd
+    for (int64_t i = c; i < end; i++) {
+        const float p = tess_load(row, i, t);
+        tess_store(row, i, t, p * factor * slope_of(top + tess_logf(p), part));
+    }
+}
+
+/* Some rows of p become dlogits. */
+TESS_INLINE void scale_part(const tess_work *w, int64_t k, tess_dtype t)
+{
+    const tess_cross_entropy_arg *a = w->arg;
+    const struct stats at = stats_at(w->buf[1].ptr, a->rows, a->out), *s = &at;
+    const float *lse = w->buf[2].ptr, loss_scale = w->env->loss_scale[a->loss];
+    const int32_t *target = (const int32_t *)w->buf[3].ptr + a->row;
+    for (int64_t r = k * SOME_ROWS; r < least((k + 1) * SOME_ROWS, a->rows); r++) {
+        void *row = tess_at_mut(w->buf[0].ptr, r * apart(a), t);
+        for (int64_t c = 0; c < a->out; c += STRIP) {
+            const int64_t end = least(c + STRIP, a->out);
+            const float factor = target[r] < 0 ? 0 : tess_expf(s->top[c / STRIP * a->rows + r] - lse[r]) * loss_scale;
+            if (a->cap > 0) {
+                scale_capped(a, row, c, end, s->top[c / STRIP * a->rows + r], factor, t);
+                continue;
+            }
+#pragma omp simd
+            for (int64_t i = c; i < end; i++) tess_store(row, i, t, tess_load(row, i, t) * factor);
+        }
+        const int64_t hit = target[r] - a->first;
+        if (target[r] < 0 || hit < 0 || hit >= a->out) continue;
+        const float slope = a->cap > 0 ? slope_of(s->target[r], 1 / a->cap) : 1;
+        tess_store(row, hit, t, (tess_expf(s->target[r] - lse[r]) - 1) * loss_scale * slope);
+    }
+}
+TESS_PART_BODIES(scale_part)
+
+TESS_INLINE tess_mm gradient_mm(const tess_cross_entropy_arg *a, tess_dtype t)
+{
+    return (tess_mm){.m = a->rows,
+                     .n = a->in,
+                     .k = a->out,
+                     .lda = apart(a),
+                     .ldb = a->in,
+                     .ldc = a->in,
+                     .in = t,
+                     .out = TESS_F32,
+                     .acc = a->acc};
+}
+static int64_t cross_entropy_gradient_parts(const tess_codelet *cl, const void *arg)
+{
+    const tess_cross_entropy_arg *a = arg;
+    const tess_mm d = gradient_mm(a, cl->dtype);
+    return a->ends ? tess_parts_of(a->rows, SOME_ROWS) : tess_mm_parts(&d);
+}
+
+/* p, stats, lse, target[, w, dx] */
+TESS_INLINE void cross_entropy_gradient(const tess_work *w, tess_dtype t)
+{
+    const tess_cross_entropy_arg *a = w->arg;
+    tess_parts_run(tess_parts_of(a->rows, SOME_ROWS), TESS_PART_BODY(scale_part, t), (void *)w);
+    if (a->ends) return;
+    const tess_mm d = gradient_mm(a, t);
+    tess_mm_run(&d, w->buf[0].ptr, w->buf[4].ptr, w->buf[5].ptr);
+}
+static tess_cost cross_entropy_gradient_cost(const void *arg, tess_dtype t)
+{
+    const tess_cross_entropy_arg *a = arg;
+    const double size = (double)tess_dtype_size(t), rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
+    if (a->ends) return (tess_cost){.bytes = size * 2 * rows * out};
+    return (tess_cost){.flops = 2 * rows * in * out,
+                       .rows = rows,
+                       .bytes = size * (2 * rows * out + out * in) + 4 * (a->acc ? 2 : 1) * rows * in};
+}
+TESS_PART_COST(cross_entropy_gradient)

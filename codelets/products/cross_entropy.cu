@@ -1,0 +1,268 @@
+/* cross_entropy: logits of as many rows at a time as w->room holds, in f32; what they leave behind is laid out as in
+ * cross_entropy.c. */
+#include "cuda.h"
+
+constexpr int STRIP = 512, THREADS = 256;
+constexpr size_t LOGITS = 32 << 20; /* bytes of a block of them: it stays in the device's cache */
+
+constexpr int64_t ALIGN = 64; /* rows of logits begin at multiples of so many: no fast kernel takes odd distances */
+
+static int64_t apart(const tess_cross_entropy_arg *a)
+{
+    return a->ld ? a->ld : a->out;
+}
+static int64_t strips_of(int64_t out)
+{
+    return blocks_of(out, STRIP);
+}
+
+/* The statistics of one tile: (strips, rows) of m and of the sum of exp(logit - m), then (rows) of the logits at the
+ * targets. */
+struct stats {
+    float *top, *sum, *target;
+};
+static stats stats_at(void *tile, int64_t rows, int64_t out)
+{
+    float *top = (float *)tile;
+    return stats{top, top + strips_of(out) * rows, top + 2 * strips_of(out) * rows};
+}
+
+/* ---- logits ------------------------------------------------------------------------------------------------------ */
+
+struct softening {
+    const float *logits; /* (rows here, out), ld apart */
+    const float *bias;   /* or NULL */
+    const int32_t *target;
+    stats to;
+    void *p; /* or NULL; of these rows */
+    int64_t row, rows, out, first, ld, p_ld;
+    int64_t strips, jobs; /* rows here x strips */
+    float cap;            /* 0: none */
+};
+
+/* A warp a strip of a row: 16 logits a lane, read once. */
+template <tess_dtype T> TESS_KERNEL(THREADS) soften_kernel(softening s)
+{
+    constexpr int EACH = STRIP / WARP;
+    const int64_t job = (int64_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
+    if (job >= s.jobs) return; /* the whole warp */
+    const int lane = (int)threadIdx.x % WARP;
+    const int64_t r = job / s.strips, strip = job % s.strips;
+    const int64_t c0 = strip * STRIP, n = s.out - c0 < STRIP ? s.out - c0 : STRIP;
+    const float *from = s.logits + r * s.ld + c0;
+    const int64_t hit = s.target[s.row + r] - s.first - c0;
+    float v[EACH], top = -INFINITY, sum = 0;
+    bool odd = false; /* something that is not a number: a maximum would pass over it */
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        const int64_t i = lane + k * WARP;
+        v[k] = i < n ? from[i] + (s.bias ? s.bias[c0 + i] : 0) : -INFINITY;
+        if (s.cap > 0 && i < n) v[k] = s.cap * tanhf(v[k] / s.cap);
+        top = fmaxf(top, v[k]);
+        odd |= v[k] != v[k];
+        if (i < n && i == hit) s.to.target[s.row + r] = v[k];
+    }
+    top = warp_max(top);
+#pragma unroll
+    for (int k = 0; k < EACH; k++) {
+        const int64_t i = lane + k * WARP;
+        v[k] = i < n ? tess_power_of_2((v[k] - top) * TESS_LOG2_E) : 0;
+        sum += v[k];
+        if (s.p && i < n) store<T, 1>(s.p, r * s.p_ld + c0 + i, &v[k]);
+    }
+    sum = warp_sum(odd ? NAN : sum);
+    if (lane > 0) return;
+    s.to.top[strip * s.rows + s.row + r] = top;
+    s.to.sum[strip * s.rows + s.row + r] = fabsf(top) < INFINITY ? sum : NAN;
+}
+
+/* x, target, w, stats, scratch[, p][, b] */
+template <tess_dtype T> static void cross_entropy_logits_body(const tess_work *w)
+{
+    const tess_cross_entropy_arg *a = (const tess_cross_entropy_arg *)w->arg;
+    const int64_t size = (int64_t)tess_dtype_size(T);
+    const char *x = (const char *)w->buf[0].ptr + a->row * a->in * size;
+    char *p = a->grad ? (char *)w->buf[5].ptr : NULL;
+    const int64_t ld = blocks_of(a->out, ALIGN) * ALIGN;
+    const size_t bytes = (size_t)ld * sizeof(float) < LOGITS ? LOGITS : (size_t)ld * sizeof(float);
+    float *logits = (float *)room_of(w, bytes);
+    int64_t most = (int64_t)(bytes / sizeof(float)) / ld;
+    if (!logits) return;
+    if (most > 128) most = most / 128 * 128;
+    for (int64_t r = 0; r < a->rows; r += most) {
+        const int64_t rows = a->rows - r < most ? a->rows - r : most;
+        tess_cuda_mm d = {};
+        d.m = rows, d.n = a->out, d.k = a->in;
+        d.lda = a->in, d.ldb = a->in, d.ldc = ld;
+        d.in = T;
+        d.out = TESS_F32;
+        d.tb = true;
+        tess_cuda_mm_run(w, &d, x + r * a->in * size, w->buf[2].ptr, logits);
+        softening s = {};
+        s.logits = logits;
+        s.bias = a->bias ? (const float *)w->buf[5 + a->grad].ptr : NULL;
+        s.target = (const int32_t *)w->buf[1].ptr + a->row;
+        s.to = stats_at(w->buf[3].ptr, a->rows, a->out);
+        s.p = p ? p + r * apart(a) * size : NULL;
+        s.row = r, s.rows = a->rows, s.out = a->out, s.first = a->first, s.ld = ld, s.p_ld = apart(a);
+        s.strips = strips_of(a->out);
+        s.jobs = rows * s.strips;
+        s.cap = a->cap;
+        launch(w, soften_kernel<T>, blocks_of(s.jobs, THREADS / WARP), THREADS, 0, s);
+    }
+}
+TESS_CUDA_REAL(cross_entropy_logits)
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+constexpr int TILES = 256; /* at a time */
+struct statistics {
+    const float *tile[TILES];
+    int tiles;
+    int64_t first; /* of them */
+};
+
+/* Running over groups of tiles: of each row the largest logit, the sum of exponentials relative to it, and the logit at
+ * the target. */
+struct running {
+    double *top, *sum, *target;
+};
+
+TESS_KERNEL(THREADS)
+merge_kernel(statistics s, running to, const int32_t *target, tess_cross_entropy_arg a)
+{
+    const int64_t r = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (r >= a.rows) return;
+    double top = s.first ? to.top[r] : -INFINITY, sum = s.first ? to.sum[r] : 0;
+    for (int j = 0; j < s.tiles; j++) {
+        const int64_t begin = (s.first + j) * a.tile_out, left = a.vocab - begin;
+        const int64_t columns = left < a.tile_out ? left : a.tile_out, strips = (columns + STRIP - 1) / STRIP;
+        const float *tops = s.tile[j], *sums = tops + strips * a.rows;
+        for (int64_t i = 0; i < strips; i++) {
+            const double m = tops[i * a.rows + r], all = sums[i * a.rows + r];
+            if (m > top) {
+                sum = sum * exp(top - m) + all;
+                top = m;
+            } else
+                sum += all * exp(m - top);
+        }
+        if (target[r] >= begin && target[r] < begin + columns) to.target[r] = sums[strips * a.rows + r];
+    }
+    to.top[r] = top;
+    to.sum[r] = sum;
+}
+
+/* lse of each row, and the loss of all: one block, a tree. */
+TESS_KERNEL(THREADS)
+loss_kernel(running of, const int32_t *target, float *lse, double *loss, int64_t rows, int which, int losses)
+{
+    TESS_SHARED(double, room, [2][THREADS]);
+    const int t = (int)threadIdx.x;
+    double sum = 0, count = 0;
+    for (int64_t r = t; r < rows; r += THREADS) {
+        const double all = of.top[r] + log(of.sum[r]);
+        lse[r] = (float)all;
+        if (target[r] < 0) continue;
+        sum += all - of.target[r];
+        count += 1;
+    }
+    room[0][t] = sum;
+    room[1][t] = count;
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (t >= half) continue;
+        room[0][t] += room[0][t + half];
+        room[1][t] += room[1][t + half];
+    }
+    if (t > 0) return;
+    for (int k = 0; k < 2 * losses; k++) loss[k] = k / 2 == which ? room[k % 2][0] : 0;
+}
+
+/* target, lse, loss, stats... */
+template <tess_dtype T> static void cross_entropy_rows_body(const tess_work *w)
+{
+    const tess_cross_entropy_arg *a = (const tess_cross_entropy_arg *)w->arg;
+    const int32_t *target = (const int32_t *)w->buf[0].ptr + a->row;
+    double *room = (double *)room_of(w, (size_t)(3 * a->rows) * sizeof(double));
+    if (!room) return;
+    const running to = {room, room + a->rows, room + 2 * a->rows};
+    for (int64_t first = 0; first < a->tiles; first += TILES) {
+        statistics s = {};
+        s.first = first;
+        for (; s.tiles < TILES && first + s.tiles < a->tiles; s.tiles++)
+            s.tile[s.tiles] = (const float *)w->buf[3 + first + s.tiles].ptr;
+        launch(w, merge_kernel, blocks_of(a->rows, THREADS), THREADS, 0, s, to, target, *a);
+    }
+    launch(w, loss_kernel, 1, THREADS, 0, to, target, (float *)w->buf[1].ptr, (double *)w->buf[2].ptr, a->rows, a->loss,
+           a->losses);
+}
+TESS_CUDA_BODY(cross_entropy_rows, cross_entropy_rows_f32, TESS_F32)
+
+/* ---- gradient ---------------------------------------------------------------------------------------------------- */
+
+struct scaling {
+    stats of;
+    const float *lse;
+    const int32_t *target;
+    void *p;
+    int64_t rows, out, first, ld;
+    float loss_scale, cap;
+};
+
+/* How a logit that was capped moves with what it was before. */
+TESS_DEVICE float cap_slope(float capped, float cap)
+{
+    const float part = capped / cap;
+    return 1 - part * part;
+}
+
+/* p becomes dlogits; a warp a strip of a row. */
+template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s, int64_t strips)
+{
+    const int64_t job = (int64_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
+    const int64_t r = job / strips, strip = job % strips, c0 = strip * STRIP;
+    if (r >= s.rows) return;
+    const int64_t end = c0 + STRIP < s.out ? c0 + STRIP : s.out, hit = s.target[r] < 0 ? -1 : s.target[r] - s.first;
+    const float top = s.of.top[strip * s.rows + r];
+    const float factor = s.target[r] < 0 ? 0 : expf(top - s.lse[r]) * s.loss_scale;
+    for (int64_t c = c0 + threadIdx.x % WARP * K; c < end; c += WARP * K) {
+        float v[K];
+        load<T, K>(v, s.p, r * s.ld + c);
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            const float slope =
+                s.cap > 0 ? cap_slope(c + k == hit ? s.of.target[r] : top + logf(fmaxf(v[k], 1.2e-38f)), s.cap) : 1;
+            v[k] *= factor * slope;
+            if (c + k == hit) v[k] = (expf(s.of.target[r] - s.lse[r]) - 1) * s.loss_scale * slope;
+        }
+        store<T, K>(s.p, r * s.ld + c, v);
+    }
+}
+
+/* p, stats, lse, target[, w, dx] */
+template <tess_dtype T> static void cross_entropy_gradient_body(const tess_work *w)
+{
+    const tess_cross_entropy_arg *a = (const tess_cross_entropy_arg *)w->arg;
+    void *p = w->buf[0].ptr;
+    const int64_t strips = strips_of(a->out), jobs = a->rows * strips;
+    scaling s = {};
+    s.of = stats_at(w->buf[1].ptr, a->rows, a->out);
+    s.lse = (const float *)w->buf[2].ptr;
+    s.target = (const int32_t *)w->buf[3].ptr + a->row;
+    s.p = p;
+    s.rows = a->rows, s.out = a->out, s.first = a->first, s.ld = apart(a);
+    s.loss_scale = w->env->loss_scale[a->loss];
+    s.cap = a->cap;
+    const bool wide = a->out % WIDE == 0 && s.ld % WIDE == 0 && aligned(p);
+    launch(w, wide ? scale_kernel<T, WIDE> : scale_kernel<T, 1>, blocks_of(jobs, THREADS / WARP), THREADS, 0, s,
+           strips);
+    if (a->ends) return;
+    tess_cuda_mm d = {};
+    d.m = a->rows, d.n = a->in, d.k = a->out;
+    d.lda = apart(a), d.ldb = a->in, d.ldc = a->in;
+    d.in = T;
+    d.out = TESS_F32;
+    d.acc = a->acc;
+    tess_cuda_mm_run(w, &d, p, w->buf[4].ptr, w->buf[5].ptr);
+}
+TESS_CUDA_REAL(cross_entropy_gradient)

@@ -1,0 +1,659 @@
+/* mm: how a product reaches the library's fast kernels.
+ *
+ * oneDNN's best CPU kernels (brgemm) want A dense and row-major, C dense, and B in panels of 64 columns. A B that is
+ * stored (n,k) they bring into panels well enough on their way; what else is in another form they rearrange slowly, or
+ * hand to a kernel that is slower. So this file does that: B goes into panels; A is transposed or made dense in pieces
+ * of 256 rows that are used while they are hot; C passes through a dense piece when it, or a part, is a part of wider
+ * rows; a product with a large k becomes a sum of products. Depths are filled up with zeros to whole blocks, so no
+ * kernel sees a remainder. bench_mm shows what each of these is worth.
+ *
+ * Where the library has no such kernel for this CPU (no AVX-512), it gets the matrices as they are; where it cannot
+ * multiply bf16 at all, it gets them widened to fp32, block by block; so it does with fp16 on every CPU.
+ *
+ * A product comes in parts (runtime/progress/parts.c): B is packed once, by columns, for all that then multiply some
+ * rows of A each, with all of B or with some columns. The pieces that the library gets are the same whoever asks for
+ * them. For that a B stored (n,k) is packed too, unless the rows are few. Rows of A that a thread made dense it has for
+ * all parts of them that it takes, one after the other.
+ *
+ * Each thread has its own table of primitives and its own buffers. The constants below bound them whatever the shapes
+ * are: tess_mm_bytes. The library works with one thread, since workers are what is parallel here.
+ */
+#include "mm_pack_impl.h"
+#include "parts.h"
+#include <dlfcn.h>
+#include <dnnl.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+enum {
+    MM_ROWS = 256,               /* rows of a piece: of A that is made dense, of C that is not dense */
+    MM_COLS = 256,               /* columns of such a piece of C, where B is packed */
+    MM_PACK_BYTES = 128 << 10,   /* of B that a part packs */
+    MM_PART_ROWS = 128,          /* of a part, where A is dense as it lies, */
+    MM_PART_COLS = 128,          /* as many columns at least */
+    MM_PART_PRODUCTS = 72 << 20, /* as make so many products of numbers; */
+    MM_MADE_PRODUCTS = 48 << 20, /* the same where A is made dense, in rows and columns of a piece at least */
+
+    MM_A_BYTES = 1 << 20,       /* of A made dense */
+    MM_B_BYTES = 6 << 20,       /* of B packed at a time */
+    MM_C_BYTES = 1 << 20,       /* of a dense piece of C */
+    MM_SUM_BYTES = 4 << 20,     /* of C in fp32, while it is summed from parts of k */
+    MM_WIDE_BYTES = 2 << 20,    /* of A, and of B, widened at a time */
+    MM_WIDE_SIDE = 512,         /* rows and columns of such a block of C */
+    MM_SCRATCH_BYTES = 2 << 20, /* what the library asks for, of all products that get to it */
+
+    MM_DEEPEST = 8192, /* k of one product: beyond, a kernel for bf16 is MiB of code that take 0.1 s to make, */
+    MM_DEEPEST_F32 = 16384,
+    MM_DEEPEST_TURNED = 4096, /* and a piece of a transposed A has few rows */
+    MM_DEEP = 2560,           /* beyond this k a product of bf16 with B stored (k,n) is summed from parts */
+    MM_DEEP_DENSE = 4096,     /* the same where A is dense as it lies, so that C is cut by columns, too */
+    MM_DEPTH = 768,           /* of this k, whose rows stay in cache */
+
+    MM_SLOTS = 256,              /* of the table of primitives, */
+    MM_LIMIT = 128,              /* which starts over with so many in it; the library keeps as many kernels */
+    MM_ENTRY_BYTES = 8 << 10,    /* what an entry takes of its own, */
+    MM_KERNEL_BYTES = 192 << 10, /* and the code behind it, which all threads share: 50 to 200 KiB were seen */
+};
+
+/* ---- the library's two generations ------------------------------------------------------------------------------- */
+
+#if DNNL_VERSION_MAJOR < 3
+typedef dnnl_memory_desc_t *mm_desc;
+typedef const dnnl_memory_desc_t *mm_const_desc;
+#else
+typedef dnnl_memory_desc_t mm_desc;
+typedef const_dnnl_memory_desc_t mm_const_desc;
+#endif
+
+static void mm_check(dnnl_status_t s)
+{
+    TESS_ASSERT(s == dnnl_success);
+}
+
+static mm_desc desc_strided(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, dnnl_data_type_t t)
+{
+    const dnnl_dims_t dims = {rows, cols}, strides = {row_stride, col_stride};
+    mm_desc d;
+#if DNNL_VERSION_MAJOR < 3
+    d = tess_alloc(sizeof *d);
+    mm_check(dnnl_memory_desc_init_by_strides(d, 2, dims, t, strides));
+#else
+    mm_check(dnnl_memory_desc_create_with_strides(&d, 2, dims, t, strides));
+#endif
+    return d;
+}
+
+/* B (k,n) in panels: see tess_mm_pack. */
+static mm_desc desc_panels(int64_t k, int64_t n, dnnl_data_type_t t)
+{
+    const dnnl_dims_t dims = {k, n};
+    const dnnl_format_tag_t tag = t == dnnl_bf16 ? dnnl_BA16a64b2a : dnnl_BA16a64b;
+    mm_desc d;
+#if DNNL_VERSION_MAJOR < 3
+    d = tess_alloc(sizeof *d);
+    mm_check(dnnl_memory_desc_init_by_tag(d, 2, dims, t, tag));
+#else
+    mm_check(dnnl_memory_desc_create_with_tag(&d, 2, dims, t, tag));
+#endif
+    return d;
+}
+
+static void desc_free(mm_desc d)
+{
+#if DNNL_VERSION_MAJOR < 3
+    free(d);
+#else
+    dnnl_memory_desc_destroy(d);
+#endif
+}
+
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, mm_desc a, mm_desc b, mm_desc bias,
+                                 mm_desc c, dnnl_primitive_attr_t attr)
+{
+#if DNNL_VERSION_MAJOR < 3
+    dnnl_matmul_desc_t d;
+    dnnl_status_t s = dnnl_matmul_desc_init(&d, a, b, bias, c);
+    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &d, attr, engine, NULL) : s;
+#else
+    return dnnl_matmul_primitive_desc_create(pd, engine, a, b, bias, c, attr);
+#endif
+}
+
+/* Scratch memory is ours; with `acc`, C is added to. */
+static dnnl_primitive_attr_t attr_new(bool acc)
+{
+    dnnl_primitive_attr_t attr;
+    mm_check(dnnl_primitive_attr_create(&attr));
+    mm_check(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
+    if (acc) {
+        dnnl_post_ops_t ops;
+        mm_check(dnnl_post_ops_create(&ops));
+#if DNNL_VERSION_MAJOR < 3
+        mm_check(dnnl_post_ops_append_sum(ops, 1));
+#else
+        mm_check(dnnl_post_ops_append_sum(ops, 1, 0, dnnl_data_type_undef));
+#endif
+        mm_check(dnnl_primitive_attr_set_post_ops(attr, ops));
+        dnnl_post_ops_destroy(ops);
+    }
+    return attr;
+}
+
+/* ---- what a thread keeps ----------------------------------------------------------------------------------------- */
+
+/* A primitive and the memory objects it runs on, which are pointed at the matrices of each call. */
+typedef struct mm_entry {
+    tess_mm key; /* bias: not NULL where there is one */
+    dnnl_primitive_t run;
+    dnnl_memory_t a, b, bias, c, scratch;
+    size_t scratch_bytes;
+} mm_entry;
+
+typedef enum mm_buffer { MM_A, MM_B, MM_C, MM_SUM, MM_WIDE_A, MM_WIDE_B, MM_SCRATCH, MM_BUFFERS } mm_buffer;
+
+typedef struct mm_thread {
+    dnnl_stream_t stream;
+    mm_entry *slot[MM_SLOTS];
+    int entries;
+    uint64_t dense; /* of which product, */
+    int64_t row;    /* from which row on, buffer MM_A has A */
+    tess_room_kept buffer[MM_BUFFERS];
+} mm_thread;
+
+typedef enum mm_way { MM_WAY_PANELS, MM_WAY_PLAIN, MM_WAY_WIDEN } mm_way;
+
+static pthread_once_t mm_once = PTHREAD_ONCE_INIT;
+static pthread_key_t mm_key;
+static dnnl_engine_t mm_engine;
+static mm_way mm_ways[TESS_REAL_DTYPES]; /* how this CPU multiplies each dtype */
+static void (*mm_set_threads)(int);      /* the OpenMP runtime's, where the library uses one */
+
+static void entry_free(mm_entry *e)
+{
+    dnnl_primitive_destroy(e->run);
+    dnnl_memory_t memory[] = {e->a, e->b, e->bias, e->c, e->scratch};
+    for (size_t i = 0; i < sizeof memory / sizeof *memory; i++)
+        if (memory[i]) dnnl_memory_destroy(memory[i]);
+    free(e);
+}
+
+static void table_clear(mm_thread *t)
+{
+    for (int i = 0; i < MM_SLOTS; i++)
+        if (t->slot[i]) entry_free(t->slot[i]);
+    memset(t->slot, 0, sizeof t->slot);
+    t->entries = 0;
+}
+
+static void thread_free(void *p)
+{
+    mm_thread *t = p;
+    table_clear(t);
+    for (int i = 0; i < MM_BUFFERS; i++) free(t->buffer[i].ptr);
+    dnnl_stream_destroy(t->stream);
+    free(t);
+}
+
+static dnnl_memory_t memory_new(mm_const_desc d)
+{
+    dnnl_memory_t m;
+    mm_check(dnnl_memory_create(&m, d, mm_engine, DNNL_MEMORY_NONE));
+    return m;
+}
+
+static dnnl_data_type_t dnnl_type(tess_dtype t)
+{
+    return t == TESS_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+/* NULL when the library has no kernel, or for panels only its reference one, hundreds of times slower. */
+static mm_entry *entry_new(const tess_mm *d)
+{
+    dnnl_data_type_t in = dnnl_type(d->in);
+    mm_desc a = desc_strided(d->m, d->k, d->ta ? 1 : d->lda, d->ta ? d->lda : 1, in);
+    mm_desc b =
+        d->packed ? desc_panels(d->k, d->n, in) : desc_strided(d->k, d->n, d->tb ? 1 : d->ldb, d->tb ? d->ldb : 1, in);
+    mm_desc c = desc_strided(d->m, d->n, d->ldc, 1, dnnl_type(d->out));
+    mm_desc bias = d->bias ? desc_strided(1, d->n, d->n, 1, dnnl_f32) : NULL;
+    dnnl_primitive_attr_t attr = attr_new(d->acc);
+    dnnl_primitive_desc_t pd;
+    mm_entry *e = NULL;
+    if (matmul_desc(&pd, mm_engine, a, b, bias, c, attr) == dnnl_success) {
+        const char *name = "";
+        dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name);
+        if (!d->packed || strncmp(name, "ref", 3)) {
+            e = tess_alloc(sizeof *e);
+            mm_const_desc scratch = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+            *e = (mm_entry){.key = *d,
+                            .a = memory_new(a),
+                            .b = memory_new(b),
+                            .c = memory_new(c),
+                            .bias = bias ? memory_new(bias) : NULL,
+                            .scratch = memory_new(scratch),
+                            .scratch_bytes = dnnl_memory_desc_get_size(scratch)};
+            mm_check(dnnl_primitive_create(&e->run, pd));
+        }
+        dnnl_primitive_desc_destroy(pd);
+    }
+    dnnl_primitive_attr_destroy(attr);
+    desc_free(a), desc_free(b), desc_free(c);
+    if (bias) desc_free(bias);
+    return e;
+}
+
+static void mm_start(void)
+{
+    mm_check(dnnl_engine_create(&mm_engine, dnnl_cpu, 0));
+    mm_check(dnnl_set_primitive_cache_capacity(MM_LIMIT));
+    TESS_ASSERT(pthread_key_create(&mm_key, thread_free) == 0);
+    *(void **)&mm_set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    mm_ways[TESS_F16] = MM_WAY_WIDEN;
+    for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++) {
+        tess_mm d = {.m = 64, .n = 64, .k = 64, .lda = 64, .ldb = 64, .ldc = 64, .in = t, .out = TESS_F32};
+        d.packed = true;
+        mm_entry *panels = entry_new(&d);
+        d.packed = false;
+        mm_entry *plain = entry_new(&d);
+        mm_ways[t] = panels ? MM_WAY_PANELS : plain ? MM_WAY_PLAIN : MM_WAY_WIDEN;
+        if (panels) entry_free(panels);
+        if (plain) entry_free(plain);
+    }
+    TESS_ASSERT(mm_ways[TESS_F32] != MM_WAY_WIDEN);
+}
+
+static mm_thread *thread_get(void)
+{
+    static _Thread_local mm_thread *t;
+    if (t) return t;
+    pthread_once(&mm_once, mm_start);
+    if (mm_set_threads) mm_set_threads(1);
+    t = tess_alloc(sizeof *t);
+    mm_check(dnnl_stream_create(&t->stream, mm_engine, dnnl_stream_default_flags));
+    pthread_setspecific(mm_key, t);
+    return t;
+}
+
+static void *buffer_get(mm_thread *t, mm_buffer which, size_t bytes)
+{
+    void *ptr = tess_room_grow(&t->buffer[which], bytes);
+    TESS_ASSERT(ptr || !bytes);
+    return ptr;
+}
+
+/* Adds what was summed in fp32 to C, or puts it there. */
+static void put_out(void *c, const tess_mm *d, const void *from, int64_t m, int64_t n)
+{
+    (d->out == TESS_BF16 ? put_bf16 : d->out == TESS_F16 ? put_f16 : put_f32)(c, d, from, m, n);
+}
+
+static mm_entry *entry_find(mm_thread *t, const tess_mm *d)
+{
+    static const float some;
+    tess_mm key;
+    memset(&key, 0, sizeof key); /* the padding too, it is compared */
+    key.m = d->m, key.n = d->n, key.k = d->k;
+    key.lda = d->lda, key.ldb = d->packed ? 0 : d->ldb, key.ldc = d->ldc;
+    key.in = d->in, key.out = d->out;
+    key.ta = d->ta, key.tb = !d->packed && d->tb, key.acc = d->acc, key.packed = d->packed;
+    key.bias = d->bias ? &some : NULL;
+    uint64_t word[sizeof key / 8], hash = 0;
+    memcpy(word, &key, sizeof word);
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++) hash = tess_random_mix(hash ^ word[i]);
+    size_t i = hash % MM_SLOTS;
+    for (; t->slot[i]; i = (i + 1) % MM_SLOTS)
+        if (!memcmp(&t->slot[i]->key, &key, sizeof key)) return t->slot[i];
+    if (t->entries == MM_LIMIT) {
+        table_clear(t);
+        i = hash % MM_SLOTS;
+    }
+    t->slot[i] = entry_new(&key);
+    TESS_ASSERT(t->slot[i]);
+    memcpy(&t->slot[i]->key, &key, sizeof key);
+    t->entries++;
+    return t->slot[i];
+}
+
+/* One call of the library. */
+static void call(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
+{
+    mm_entry *e = entry_find(t, d);
+    dnnl_memory_set_data_handle(e->a, (void *)a);
+    dnnl_memory_set_data_handle(e->b, (void *)b);
+    dnnl_memory_set_data_handle(e->c, c);
+    dnnl_memory_set_data_handle(e->scratch, buffer_get(t, MM_SCRATCH, e->scratch_bytes));
+    dnnl_exec_arg_t arg[] = {{DNNL_ARG_SRC, e->a},
+                             {DNNL_ARG_WEIGHTS, e->b},
+                             {DNNL_ARG_DST, e->c},
+                             {DNNL_ARG_SCRATCHPAD, e->scratch},
+                             {DNNL_ARG_BIAS, e->bias}};
+    if (e->bias) dnnl_memory_set_data_handle(e->bias, (void *)d->bias);
+    mm_check(dnnl_primitive_execute(e->run, t->stream, e->bias ? 5 : 4, arg));
+}
+
+/* ---- the product ------------------------------------------------------------------------------------------------- */
+
+/* A piece of the product: m rows of A, dense and `d->k` deep; B whole or n of its columns. */
+static void run_piece(mm_thread *t, const tess_mm *d, int64_t m, int64_t n, const void *a, const void *b,
+                      const float *bias, void *c)
+{
+    tess_mm piece = *d;
+    piece.m = m, piece.n = n, piece.bias = bias;
+    if (d->ldc == n) {
+        call(t, &piece, a, b, c);
+        return;
+    }
+    piece.ldc = n, piece.acc = false, piece.out = d->acc || d->out == TESS_F16 ? TESS_F32 : d->out;
+    void *part = buffer_get(t, MM_C, (size_t)(m * n) * 4);
+    call(t, &piece, a, b, part);
+    const size_t row = (size_t)n * tess_dtype_size(d->out);
+    if (piece.out != d->out || d->acc)
+        put_out(c, d, part, m, n);
+    else
+        for (int64_t i = 0; i < m; i++) memcpy(tess_at_mut(c, i * d->ldc, d->out), (char *)part + (size_t)i * row, row);
+}
+
+/* How many multiples of `unit` fit into `bytes` at `each` bytes; at least one. */
+static int64_t fit(int64_t bytes, int64_t each, int64_t unit)
+{
+    int64_t n = bytes / each / unit * unit;
+    return n > unit ? n : unit;
+}
+
+/* A product on its way through panels, as its parts see it. */
+typedef struct mm_panels {
+    const tess_mm *d;
+    tess_mm dense; /* what the library sees */
+    const void *a, *b;
+    void *c;
+    bool turn, pack;
+    int64_t depth;
+    int64_t rows, strip;    /* of a piece; */
+    int64_t wide;           /* a part has so many columns, in strips, of */
+    int64_t n0, n1;         /* those that are packed now; */
+    int64_t cols_of_a_part; /* each part packs so many of them */
+    uint32_t *panels;
+    uint64_t number; /* where A is made dense; no other product has it */
+} mm_panels;
+static _Atomic uint64_t mm_number;
+
+static void pack_part(void *of, int64_t k)
+{
+    const mm_panels *p = of;
+    const tess_mm *d = p->d;
+    const int64_t first = p->n0 + k * p->cols_of_a_part, n = least(p->cols_of_a_part, p->n1 - first);
+    (d->in == TESS_BF16 ? pack_b_bf16 : pack_b_f32)(p->panels + (first - p->n0) * units_of(d->k, d->in),
+                                                    tess_at(p->b, d->tb ? first * d->ldb : first, d->in), d, n);
+}
+
+/* Rows of A from i on, made dense unless this thread has just done that. */
+static const void *dense_rows(mm_thread *t, const mm_panels *p, int64_t i, int64_t m)
+{
+    const tess_mm *d = p->d;
+    uint32_t *hot = buffer_get(t, MM_A, (size_t)(p->rows * p->depth) * tess_dtype_size(d->in));
+    if (t->dense == p->number && t->row == i) return hot;
+    (d->in == TESS_BF16 ? pack_a_bf16 : pack_a_f32)(hot, tess_at(p->a, d->ta ? i : i * d->lda, d->in), d, m);
+    t->dense = p->number, t->row = i;
+    return hot;
+}
+
+/* Some rows by some columns of C. Who takes parts one after the other has the same rows of A where those are made
+ * dense, else the same columns of B, which are in its cache then. */
+static void piece_part(void *of, int64_t k)
+{
+    const mm_panels *p = of;
+    const tess_mm *d = p->d;
+    mm_thread *t = thread_get();
+    const int64_t down = tess_parts_of(d->m, p->rows), across = tess_parts_of(p->n1 - p->n0, p->wide);
+    const int64_t i = (p->turn ? k / across : k % down) * p->rows, m = least(p->rows, d->m - i);
+    const int64_t first = p->n0 + (p->turn ? k % across : k / down) * p->wide, end = least(first + p->wide, p->n1);
+    const void *piece = p->turn ? dense_rows(t, p, i, m) : tess_at(p->a, i * d->lda, d->in);
+    for (int64_t j = first; j < end; j += p->strip) /* panels and rows of a B stored (n,k) are `depth` long */
+        run_piece(t, &p->dense, m, least(p->strip, end - j), piece,
+                  p->pack ? tess_at(p->panels, (j - p->n0) * p->depth, d->in) : tess_at(p->b, j * p->depth, d->in),
+                  d->bias ? d->bias + j : NULL, tess_at_mut(p->c, i * d->ldc + j, d->out));
+}
+
+/* The most columns that a part of a product has. */
+static int64_t columns_of_part(bool turn, int64_t depth)
+{
+    if (turn) return fit(MM_MADE_PRODUCTS / MM_ROWS, depth, MM_COLS);
+    const int64_t most = fit(MM_PART_PRODUCTS / MM_PART_ROWS, depth, MM_PANEL);
+    return most > MM_PART_COLS ? most : MM_PART_COLS;
+}
+
+/* How it is cut; *columns: so many columns of B are packed at a time. */
+static mm_panels cut_panels(const tess_mm *d, int64_t *columns)
+{
+    const tess_dtype in = d->in;
+    const int64_t depth = depth_of(d->k, in), row = depth * (int64_t)tess_dtype_size(in);
+    const bool turn = d->ta || d->lda != depth || d->k != depth, few = d->part || d->m < 2 * MM_PART_ROWS;
+    const bool pack = !d->packed && (!d->tb || d->ldb != depth || d->k != depth || !few);
+    mm_panels p = {.d = d, .dense = *d, .turn = turn, .pack = pack, .depth = depth};
+    p.dense.k = p.dense.lda = p.dense.ldb = depth, p.dense.ta = false, p.dense.packed = d->packed || pack;
+
+    /* Of B `cols` are packed at a time; pieces of A meet them `strip` by strip. */
+    const int64_t cols = pack ? least(d->n, fit(MM_B_BYTES, row, MM_PANEL)) : d->n;
+    p.rows = turn ? least(d->m, MM_ROWS) : p.dense.packed ? least(d->m, MM_PART_ROWS) : d->m, p.strip = cols;
+    if (turn) p.rows = least(p.rows, fit(MM_A_BYTES, row, 1));
+    const int64_t across = tess_parts_of(cols, columns_of_part(turn, depth));
+    const bool cut = pack && across > 1;
+    const int64_t side = cut ? round_up(tess_parts_of(cols, across), MM_PANEL) : MM_COLS;
+    if (cols < d->n || d->ldc != d->n || cut) {
+        p.strip = least(cols, p.dense.packed ? side : fit(MM_C_BYTES, p.rows * 4, MM_PANEL));
+        p.rows = least(p.rows, fit(MM_C_BYTES, p.strip * 4, 1));
+    }
+    p.wide = cut ? p.strip : cols;
+    p.cols_of_a_part = fit(MM_PACK_BYTES, row, MM_PANEL);
+    *columns = cols;
+    return p;
+}
+
+/* B is packed once, whoever needs it: first all take some of its columns, then pieces of C. */
+static void run_panels(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
+{
+    int64_t cols;
+    mm_panels p = cut_panels(d, &cols);
+    const int64_t row = p.depth * (int64_t)tess_dtype_size(d->in);
+    p.a = a, p.b = b, p.c = c, p.number = p.turn ? ++mm_number : 0;
+    for (p.n0 = 0; p.n0 < d->n; p.n0 += cols) {
+        p.n1 = least(p.n0 + cols, d->n);
+        if (p.pack) {
+            p.panels = buffer_get(t, MM_B, (size_t)(round_up(p.n1 - p.n0, MM_PANEL) * row));
+            tess_parts_run(tess_parts_of(p.n1 - p.n0, p.cols_of_a_part), pack_part, &p);
+        }
+        tess_parts_run(tess_parts_of(d->m, p.rows) * tess_parts_of(p.n1 - p.n0, p.wide), piece_part, &p);
+    }
+}
+
+typedef void (*mm_run)(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c);
+
+/* Rows of a sum on their way to C. */
+typedef struct mm_put {
+    const tess_mm *d;
+    void *c;
+    const float *sum;
+    int64_t m, n;
+} mm_put;
+static void put_part(void *of, int64_t k)
+{
+    const mm_put *p = of;
+    const int64_t first = k * MM_PART_ROWS;
+    put_out(tess_at_mut(p->c, first * p->d->ldc, p->d->out), p->d, p->sum + first * p->n,
+            least(MM_PART_ROWS, p->m - first), p->n);
+}
+
+/* Cut into blocks of `cols` by `rows` of C and parts of `depth`, each for `run`, whose C is fp32: C itself or a sum of
+ * its own that is rounded at the end. */
+static void run_blocks(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c, int64_t rows,
+                       int64_t cols, int64_t depth, mm_run run)
+{
+    const bool in_place = d->out == TESS_F32;
+    for (int64_t n0 = 0; n0 < d->n; n0 += cols)
+        for (int64_t m0 = 0; m0 < d->m; m0 += rows) {
+            tess_mm block = *d;
+            block.m = least(rows, d->m - m0), block.n = least(cols, d->n - n0), block.out = TESS_F32;
+            block.bias = d->bias ? d->bias + n0 : NULL;
+            if (!in_place) block.ldc = block.n, block.acc = false;
+            void *mine = tess_at_mut(c, m0 * d->ldc + n0, d->out);
+            float *sum = in_place ? mine : buffer_get(t, MM_SUM, (size_t)(block.m * block.n) * 4);
+            for (int64_t k = 0; k < d->k; k += depth) {
+                block.k = least(depth, d->k - k);
+                run(t, &block, tess_at(a, d->ta ? k * d->lda + m0 : m0 * d->lda + k, d->in),
+                    tess_at(b, d->tb ? n0 * d->ldb + k : k * d->ldb + n0, d->in), sum);
+                block.acc = true, block.bias = NULL;
+            }
+            if (!in_place) {
+                mm_put put = {d, mine, sum, block.m, block.n};
+                tess_parts_run(tess_parts_of(block.m, MM_PART_ROWS), put_part, &put);
+            }
+        }
+}
+
+/* The k of its parts. What is packed is not cut: its panels are as deep as it is. */
+static int64_t depth_of_part(const tess_mm *d)
+{
+    const int64_t most = d->ta ? MM_DEEPEST_TURNED : d->in == TESS_BF16 ? MM_DEEPEST : MM_DEEPEST_F32;
+    const int64_t parts = tess_parts_of(d->k, most);
+    if (d->packed) return d->k;
+    const int64_t deep = d->lda == d->k && d->k % MM_PANEL == 0 ? MM_DEEP_DENSE : MM_DEEP;
+    if (d->in == TESS_BF16 && d->k > deep && !d->ta && !d->tb) return MM_DEPTH;
+    return round_up(tess_parts_of(d->k, parts), MM_PANEL);
+}
+
+/* Parts of `depth`, in blocks whose sums fit. */
+static void run_summed(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c, int64_t depth, mm_run run)
+{
+    int64_t rows = d->m, cols = d->n;
+    if (tess_is_half(d->out)) {
+        cols = least(cols, fit(MM_SUM_BYTES, rows * 4, MM_PANEL));
+        rows = least(rows, fit(MM_SUM_BYTES, cols * 4, 1));
+    }
+    run_blocks(t, d, a, b, c, rows, cols, depth, run);
+}
+
+static void run_deep(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
+{
+    const int64_t depth = depth_of_part(d);
+    if (depth < d->k)
+        run_summed(t, d, a, b, c, depth, run_panels);
+    else
+        run_panels(t, d, a, b, c);
+}
+
+/* Rows of a product that the library gets as it is. */
+typedef struct mm_rows {
+    const tess_mm *d;
+    const void *a, *b;
+    void *c;
+} mm_rows;
+static void call_part(void *of, int64_t k)
+{
+    const mm_rows *r = of;
+    const int64_t first = k * MM_ROWS;
+    tess_mm d = *r->d;
+    d.m = least(MM_ROWS, d.m - first);
+    call(thread_get(), &d, tess_at(r->a, d.ta ? first : first * d.lda, d.in), r->b,
+         tess_at_mut(r->c, first * d.ldc, d.out));
+}
+static void call_rows(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
+{
+    (void)t;
+    tess_parts_run(tess_parts_of(d->m, MM_ROWS), call_part, &(mm_rows){d, a, b, c});
+}
+
+/* One block in fp32. */
+static void widen_block(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
+{
+    const int64_t rows_a = d->ta ? d->k : d->m, cols_a = d->ta ? d->m : d->k;
+    const int64_t rows_b = d->tb ? d->n : d->k, cols_b = d->tb ? d->k : d->n;
+    float *wide_a = buffer_get(t, MM_WIDE_A, (size_t)(rows_a * cols_a) * 4);
+    float *wide_b = buffer_get(t, MM_WIDE_B, (size_t)(rows_b * cols_b) * 4);
+    (d->in == TESS_BF16 ? widen_rows_bf16 : widen_rows_f16)(wide_a, a, d->lda, rows_a, cols_a);
+    (d->in == TESS_BF16 ? widen_rows_bf16 : widen_rows_f16)(wide_b, b, d->ldb, rows_b, cols_b);
+    tess_mm wide = *d;
+    wide.in = TESS_F32, wide.lda = cols_a, wide.ldb = cols_b;
+    tess_mm_run(&wide, wide_a, wide_b, c);
+}
+
+static void run_widened(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
+{
+    run_blocks(t, d, a, b, c, MM_WIDE_SIDE, MM_WIDE_SIDE, MM_WIDE_BYTES / 4 / MM_WIDE_SIDE, widen_block);
+}
+
+void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c)
+{
+    mm_thread *t = thread_get();
+    TESS_ASSERT(d->m > 0 && d->n > 0 && d->k > 0);
+    const mm_way way = mm_ways[d->in];
+    tess_mm as_is = *d;
+    if (way != MM_WAY_PANELS && d->packed) as_is.packed = as_is.tb = false;
+    if (way == MM_WAY_WIDEN)
+        run_widened(t, &as_is, a, b, c);
+    else if (way == MM_WAY_PANELS && !d->plain)
+        run_deep(t, d, a, b, c);
+    else if (tess_is_half(d->out) && !d->plain)
+        run_summed(t, &as_is, a, b, c, d->k, call_rows); /* the library would take scratch for all of C in fp32 */
+    else
+        (d->plain ? call : call_rows)(t, &as_is, a, b, c);
+}
+
+int64_t tess_mm_parts(const tess_mm *d)
+{
+    int64_t cols;
+    tess_mm part = *d;
+    part.k = least(d->k, depth_of_part(d));
+    const mm_panels p = cut_panels(&part, &cols);
+    return tess_parts_of(d->m, p.rows) * tess_parts_of(least(cols, d->n), p.wide);
+}
+
+bool tess_mm_wide(tess_dtype t)
+{
+#ifdef __x86_64__
+    const int has = (int)dnnl_get_effective_cpu_isa();
+    const int asks = (int)(t == TESS_BF16 ? dnnl_cpu_isa_avx512_core_amx : dnnl_cpu_isa_avx512_core);
+    return (has & asks) == asks;
+#else
+    (void)t;
+    return false;
+#endif
+}
+
+size_t tess_mm_held(void)
+{
+    const mm_thread *t = thread_get();
+    size_t sum = 0;
+    for (int i = 0; i < MM_BUFFERS; i++) sum += t->buffer[i].bytes;
+    return sum;
+}
+
+size_t tess_mm_bytes(int workers, tess_dtype t)
+{
+    thread_get();
+    size_t each = MM_SCRATCH_BYTES + MM_LIMIT * MM_ENTRY_BYTES;
+    if (mm_ways[TESS_F32] == MM_WAY_PANELS) each += MM_A_BYTES + MM_B_BYTES + MM_C_BYTES;
+    if (mm_ways[TESS_BF16] != MM_WAY_WIDEN) each += MM_SUM_BYTES;
+    if (mm_ways[TESS_BF16] == MM_WAY_WIDEN || mm_ways[t] == MM_WAY_WIDEN)
+        each += 2 * MM_WIDE_BYTES + MM_WIDE_SIDE * MM_WIDE_SIDE * 4;
+    return (size_t)workers * each + MM_LIMIT * MM_KERNEL_BYTES;
+}
+
+/* Of either form the larger, so that it does not depend on the machine. */
+size_t tess_mm_packed_bytes(const tess_mm *d)
+{
+    return (size_t)(round_up(d->n, MM_PANEL) * depth_of(d->k, d->in)) * tess_dtype_size(d->in);
+}
+
+/* Without panels the packed form is B stored (k,n), dense. */
+void tess_mm_pack(const tess_mm *d, const void *b, void *packed)
+{
+    thread_get();
+    if (mm_ways[d->in] == MM_WAY_PANELS) {
+        (d->in == TESS_BF16 ? pack_b_bf16 : pack_b_f32)(packed, b, d, d->n);
+        return;
+    }
+    const size_t size = tess_dtype_size(d->in);
+    for (int64_t i = 0; i < d->k; i++)
+        for (int64_t j = 0; j < d->n; j++)
+            memcpy((char *)packed + (size_t)(i * d->n + j) * size,
+                   tess_at(b, d->tb ? j * d->ldb + i : i * d->ldb + j, d->in), size);
+}

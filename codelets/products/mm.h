@@ -1,0 +1,37 @@
+/* mm: products of matrices, on oneDNN, by the calling thread and those that take parts of its body.
+ *
+ *     tess_mm_run(&(tess_mm){.m = rows, .n = out, .k = in, .lda = in, .ldb = in, .ldc = out, .tb = true,
+ *                            .in = TESS_BF16, .out = TESS_BF16, .bias = b}, x, w, y);        y = x w^T + b
+ *
+ * The same product gives the same bits on every thread, with any number of workers.
+ */
+#ifndef TESS_MM_IMPL_H
+#define TESS_MM_IMPL_H
+#include "vector.h"
+
+/* C (m,n) = [C +] op(A) (m,k) op(B) (k,n) [+ bias (n)]. A matrix is row-major; ld is the distance of its rows in
+ * elements. ta: A is stored (k,m); tb: B is stored (n,k). Sums are fp32; C is rounded once. */
+typedef struct tess_mm {
+    int64_t m, n, k;
+    int64_t lda, ldb, ldc;
+    tess_dtype in, out; /* of A and B; of C */
+    bool ta, tb, acc;
+    bool packed;       /* B is what tess_mm_pack made of it, of ldb columns; n may be less, k is 4096 at most */
+    bool part;         /* a part of a body calls: it is not cut, and what B needs is done for it alone */
+    bool plain;        /* leave all to the library: the yardstick of bench_mm */
+    const float *bias; /* or NULL */
+} tess_mm;
+void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c);
+/* How many parts it comes in, on a CPU with wide vectors. */
+int64_t tess_mm_parts(const tess_mm *d);
+/* Whether the library sees a CPU with vectors of 512 bits, for bf16 also with tiles: what wide_impl.h is written for.
+ */
+bool tess_mm_wide(tess_dtype t);
+/* Bytes of the buffers that the calling thread holds now; for tests of tess_mm_bytes. */
+size_t tess_mm_held(void);
+
+/* B in the order in which the kernels read it, for several products with it. Reads n, k, ldb, in and tb. */
+size_t tess_mm_packed_bytes(const tess_mm *d);
+void tess_mm_pack(const tess_mm *d, const void *b, void *packed);
+
+#endif

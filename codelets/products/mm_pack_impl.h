@@ -1,0 +1,99 @@
+/* mm_pack: matrices on their way into the form that the library's kernels read fastest, and out of it. A part of mm.c.
+ */
+#ifndef TESS_MM_PACK_IMPL_H
+#define TESS_MM_PACK_IMPL_H
+#include "units.h"
+
+enum { MM_PANEL = 64 }; /* columns of a panel of B */
+
+/* B's panel p holds columns [64p, 64p+64) as (units, 64); A's rows are (m, units). Both are filled with zeros to whole
+ * blocks of 16 units. */
+
+/* B, columns [0, n), into panels. */
+TESS_INLINE void pack_b(uint32_t *dst, const void *b, const tess_mm *d, int64_t n, tess_dtype t)
+{
+    const int64_t units = units_of(d->k, t), cols = round_up(n, MM_PANEL);
+    mm_vector x[16];
+    if (d->tb)
+        for (int64_t p = 0; p < cols; p += 16)
+            for (int64_t u = 0; u < units; u += 16) {
+                load_along(x, b, d->ldb, p, u, n, d->k, t);
+                transpose(x);
+                store(dst + p / MM_PANEL * MM_PANEL * units + u * MM_PANEL + p % MM_PANEL, MM_PANEL, x, 16);
+            }
+    else
+        for (int64_t u = 0; u < units; u += 16)
+            for (int64_t p = 0; p < cols; p += 16) {
+                load_across(x, b, d->ldb, u, p, d->k, n, t);
+                store(dst + p / MM_PANEL * MM_PANEL * units + u * MM_PANEL + p % MM_PANEL, MM_PANEL, x, 16);
+            }
+}
+/* A, rows [0, m), dense and as deep as whole blocks. */
+TESS_INLINE void pack_a(uint32_t *dst, const void *a, const tess_mm *d, int64_t m, tess_dtype t)
+{
+    const int64_t units = units_of(d->k, t);
+    if (d->ta) {
+        mm_vector x[16];
+        for (int64_t u = 0; u < units; u += 16)
+            for (int64_t i = 0; i < m; i += 16) {
+                load_across(x, a, d->lda, u, i, d->k, m, t);
+                transpose(x);
+                store(dst + i * units + u, units, x, m - i);
+            }
+        return;
+    }
+    const size_t row = (size_t)d->k * (tess_is_half(t) ? 2 : 4);
+    for (int64_t i = 0; i < m; i++) {
+        memcpy(dst + i * units, tess_at(a, i * d->lda, t), row);
+        memset((char *)(dst + i * units) + row, 0, (size_t)units * 4 - row);
+    }
+}
+#define MM_BOTH(op)                                                                                                    \
+    TESS_CLONES static void op##_f32(uint32_t *dst, const void *x, const tess_mm *d, int64_t n)                        \
+    {                                                                                                                  \
+        op(dst, x, d, n, TESS_F32);                                                                                    \
+    }                                                                                                                  \
+    TESS_CLONES static void op##_bf16(uint32_t *dst, const void *x, const tess_mm *d, int64_t n)                       \
+    {                                                                                                                  \
+        op(dst, x, d, n, TESS_BF16);                                                                                   \
+    }
+MM_BOTH(pack_a)
+MM_BOTH(pack_b)
+
+/* C [+]= a dense piece. */
+TESS_INLINE void put(void *c, tess_dtype to, const tess_mm *d, const void *from, tess_dtype t, int64_t m, int64_t n)
+{
+    for (int64_t i = 0; i < m; i++) {
+        void *row = tess_at_mut(c, i * d->ldc, to);
+        const void *piece = tess_at(from, i * n, t);
+        if (d->acc) {
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) tess_store(row, j, to, tess_load(row, j, to) + tess_load(piece, j, t));
+        } else {
+#pragma omp simd
+            for (int64_t j = 0; j < n; j++) tess_store(row, j, to, tess_load(piece, j, t));
+        }
+    }
+}
+TESS_CLONES static void put_f32(void *c, const tess_mm *d, const void *from, int64_t m, int64_t n)
+{
+    put(c, TESS_F32, d, from, TESS_F32, m, n);
+}
+TESS_CLONES static void put_bf16(void *c, const tess_mm *d, const void *from, int64_t m, int64_t n)
+{
+    put(c, TESS_BF16, d, from, TESS_F32, m, n);
+}
+TESS_CLONES static void put_f16(void *c, const tess_mm *d, const void *from, int64_t m, int64_t n)
+{
+    put(c, TESS_F16, d, from, TESS_F32, m, n);
+}
+TESS_CLONES static void widen_rows_bf16(float *dst, const void *src, int64_t ld, int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < rows; i++) tess_widen(dst + i * cols, tess_at(src, i * ld, TESS_BF16), cols, TESS_BF16);
+}
+TESS_CLONES static void widen_rows_f16(float *dst, const void *src, int64_t ld, int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < rows; i++) tess_widen(dst + i * cols, tess_at(src, i * ld, TESS_F16), cols, TESS_F16);
+}
+
+#endif

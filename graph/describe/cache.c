@@ -1,0 +1,148 @@
+/* The cache of keys and values: tiles that outlast a step and are no parameters. See tessera_graph.h. */
+#include "cache.h"
+#include "describe.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { OWN, ACROSS, KINDS }; /* of attention: over its own sequence, over an encoder's */
+
+struct tess_cache {
+    tess_cache_conf conf;
+    tess_cache_layer *layer[KINDS];
+    int layers[KINDS];
+    int64_t blocks, across; /* that are seen */
+    const tess_graph *of;   /* which is described, and how far it is */
+    int taken[KINDS];
+};
+
+tess_cache *tess_cache_new(const tess_cache_conf *conf)
+{
+    tess_cache *c = tess_alloc(sizeof *c);
+    c->conf = *conf;
+    if (!c->conf.at_once) c->conf.at_once = 8 << 20;
+    TESS_ASSERT(c->conf.sequences > 0 && c->conf.block > 0 && c->conf.block % 16 == 0);
+    c->blocks = 1;
+    return c;
+}
+
+void tess_cache_free(tess_cache *c)
+{
+    if (!c) return;
+    for (int kind = 0; kind < KINDS; kind++) {
+        for (int i = 0; i < c->layers[kind]; i++) {
+            tess_cache_layer *l = &c->layer[kind][i];
+            for (int k = 0; k < 2; k++) {
+                for (int64_t j = 0; j < l->tiles; j++) tess_tile_free(l->tile[k][j]);
+                free(l->tile[k]);
+            }
+            free(l->filled);
+        }
+        free(c->layer[kind]);
+    }
+    free(c);
+}
+
+void tess_cache_view(tess_cache *c, int64_t blocks)
+{
+    c->blocks = blocks;
+    c->of = NULL;
+}
+
+const tess_cache_conf *tess_cache_conf_of(const tess_cache *c)
+{
+    return &c->conf;
+}
+
+int64_t tess_cache_blocks(const tess_cache *c, bool across)
+{
+    return across ? c->across : c->blocks;
+}
+
+/* Blocks that some query of the last one may see. */
+static int64_t ring_of(const tess_cache *c, int64_t window)
+{
+    return window ? (window - 1 + c->conf.block - 1) / c->conf.block + 1 : 0;
+}
+
+static void more_tiles(const tess_cache *c, tess_cache_layer *l, int layer, int64_t tiles)
+{
+    if (tiles <= l->tiles) return;
+    static const char *const names[] = {"keys", "values"};
+    const size_t bytes = (size_t)(c->conf.sequences * c->conf.block * l->width) * tess_dtype_size(c->conf.dtype);
+    for (int k = 0; k < 2; k++) {
+        l->tile[k] = tess_realloc(l->tile[k], (size_t)tiles * sizeof *l->tile[k]);
+        for (int64_t j = l->tiles; j < tiles; j++) {
+            char label[64];
+            snprintf(label, sizeof label, "%s %d.%lld", names[k], layer, (long long)j);
+            l->tile[k][j] = tess_tile_new(bytes, TESS_ROLE_CACHE, label);
+        }
+    }
+    l->filled = tess_realloc(l->filled, (size_t)tiles * sizeof *l->filled);
+    memset(l->filled + l->tiles, 0, (size_t)(tiles - l->tiles) * sizeof *l->filled);
+    l->tiles = tiles;
+}
+
+int tess_cache_take(tess_cache *c, tess_graph *g, bool across, int64_t width, int64_t window)
+{
+    if (c->of != g) {
+        c->of = g;
+        memset(c->taken, 0, sizeof c->taken);
+    }
+    g->cache = c;
+    const int i = c->taken[across]++;
+    if (i == c->layers[across]) {
+        c->layer[across] = tess_realloc(c->layer[across], (size_t)(i + 1) * sizeof **c->layer);
+        c->layer[across][c->layers[across]++] =
+            (tess_cache_layer){.width = width, .window = window, .ring = ring_of(c, window)};
+    }
+    tess_cache_layer *l = &c->layer[across][i];
+    TESS_ASSERT(l->width == width && l->window == window); /* the same network */
+    const int64_t blocks = across ? c->across : c->blocks;
+    more_tiles(c, l, i, l->ring && l->ring < blocks ? l->ring : blocks);
+    return i;
+}
+
+tess_tile *tess_cache_tile(tess_cache *c, int layer, bool across, int kind, int64_t block)
+{
+    const tess_cache_layer *l = &c->layer[across][layer];
+    return l->tile[kind][l->ring ? block % l->ring : block];
+}
+
+void tess_cache_across(tess_cache *c, int64_t places)
+{
+    const int64_t blocks = (places + c->conf.block - 1) / c->conf.block;
+    if (blocks > c->across) c->across = blocks;
+}
+
+int64_t tess_cache_tiles(const tess_cache *c, tess_tile **tile)
+{
+    int64_t n = 0;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int i = 0; i < c->layers[kind]; i++) {
+            const tess_cache_layer *l = &c->layer[kind][i];
+            for (int64_t j = 0; j < 2 * l->tiles; j++, n++)
+                if (tile) tile[n] = l->tile[j % 2][j / 2];
+        }
+    return n;
+}
+
+/* Places that nobody wrote are multiplied by zero, so they must be numbers. */
+tess_status tess_cache_ready(tess_cache *c, int64_t blocks)
+{
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int i = 0; i < c->layers[kind]; i++) {
+            tess_cache_layer *l = &c->layer[kind][i];
+            for (int64_t j = 0; j < l->tiles && (kind == ACROSS || j < blocks); j++) {
+                if (l->filled[j]) continue;
+                l->filled[j] = true;
+                for (int k = 0; k < 2; k++) {
+                    const tess_use use = {l->tile[k][j], TESS_W | TESS_LEAVES_RAM};
+                    const tess_count_arg a = {.n = (int64_t)(tess_tile_bytes(use.tile) / sizeof(float))};
+                    const tess_task task = {.cl = &tess_fill[TESS_F32], .arg = &a, .use = &use, .nuse = 1};
+                    TESS_TRY(tess_submit(&task));
+                    TESS_TRY(tess_wait()); /* the task is borrowed until then */
+                }
+            }
+        }
+    return TESS_OK;
+}

@@ -1,0 +1,250 @@
+/* What a program that uses the library may get wrong, found before it does harm: each is TESS_INVALID with a message
+ * that names the tensor or call and what was expected. What follows here may rely on it, and asserts. */
+#include "lower.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- describing ---- */
+
+/* The message of the failure that made the NULL which is handed from op to op: those that are given nothing else have
+ * no graph to ask. */
+static _Thread_local char first[512];
+
+void *tess_graph_fail(tess_graph *g)
+{
+    if (!g->failed) snprintf(g->error, sizeof g->error, "%s", tess_error_text());
+    g->failed = true;
+    snprintf(first, sizeof first, "%s", g->error);
+    return NULL;
+}
+
+/* Writes the k-th name of "x, w, bias?"; may it be NULL? */
+static bool optional(const char *takes, int k, char *name, size_t room)
+{
+    while (k-- > 0) takes = strstr(takes, ", ") + 2;
+    size_t n = strcspn(takes, ",?");
+    snprintf(name, room, "%.*s", (int)n, takes);
+    return takes[n] == '?';
+}
+
+/* Nothing was given that has a graph. */
+static tess_graph *lacks_all(const tess_op *op)
+{
+    char name[32];
+    optional(op->takes, 0, name, sizeof name);
+    if (first[0])
+        tess_error_restore(first);
+    else
+        tess_error(TESS_INVALID, op->name, "%s is NULL", name);
+    return NULL;
+}
+
+tess_graph *tess_check_inputs(const tess_op *op, tess_tensor *const *in, int inputs)
+{
+    TESS_ASSERT(inputs <= TESS_MOST_INPUTS);
+    const tess_tensor *any = NULL;
+    char name[32];
+    for (int i = 0; i < inputs && !any; i++) any = in[i];
+    if (!any) return lacks_all(op);
+    for (int i = 0; i < inputs; i++) /* the error of either is worth more than what follows from it */
+        if (in[i] && in[i]->g->failed) {
+            tess_error_restore(in[i]->g->error);
+            return tess_graph_fail(any->g);
+        }
+    for (int i = 0; i < inputs; i++) {
+        if (!optional(op->takes, i, name, sizeof name) && !in[i]) {
+            tess_error(TESS_INVALID, op->name, "%s is NULL", name);
+            return tess_graph_fail(any->g);
+        }
+        if (!in[i] || in[i]->g == any->g) continue;
+        tess_error(TESS_INVALID, op->name, "%s and %s are of two graphs (a step has one)", any->name, in[i]->name);
+        return tess_graph_fail(any->g);
+    }
+    return any->g;
+}
+
+void *tess_check_refuse(tess_tensor *const *in, int inputs)
+{
+    for (int i = 0; in && i < inputs && i < TESS_MOST_INPUTS; i++)
+        if (in[i]) return tess_graph_fail(in[i]->g);
+    snprintf(first, sizeof first, "%s", tess_error_text());
+    return NULL;
+}
+
+tess_status tess_check_null_output(void)
+{
+    if (!first[0]) return tess_error(TESS_INVALID, "step", "its output is NULL");
+    tess_error_restore(first);
+    first[0] = 0;
+    return TESS_INVALID;
+}
+
+void tess_check_forget(void)
+{
+    first[0] = 0;
+}
+
+/* ---- shapes and sizes ---- */
+
+static void describe(const tess_tensor *t, char *out, size_t room)
+{
+    int n = snprintf(out, room, "%s (", t->name);
+    for (int d = 0; d < t->rank && (size_t)n < room; d++)
+        n += snprintf(out + n, room - (size_t)n, d ? ",%lld" : "%lld", (long long)t->dim[d]);
+    if ((size_t)n < room) snprintf(out + n, room - (size_t)n, ")");
+}
+
+tess_status tess_shape_error(const tess_node *n, const char *format, ...)
+{
+    char what[256], shapes[400] = "", one[128];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(what, sizeof what, format, ap);
+    va_end(ap);
+    for (int i = 0; i < n->inputs; i++) {
+        if (!n->in[i]) continue;
+        describe(n->in[i], one, sizeof one);
+        size_t at = strlen(shapes);
+        snprintf(shapes + at, sizeof shapes - at, "%s%s", at ? ", " : "", one);
+    }
+    return tess_error(TESS_INVALID, n->op->name, "%s: %s", shapes, what);
+}
+
+bool tess_fits_tile(int64_t rows, int64_t columns)
+{
+    int64_t bytes;
+    return !__builtin_mul_overflow(rows, columns, &bytes) && !__builtin_mul_overflow(bytes, 4, &bytes) &&
+           (uint64_t)bytes <= TESS_TILE_MOST;
+}
+
+tess_status tess_check_sizes(const tess_node *n)
+{
+    const tess_tensor *t = n->out;
+    if (t->rank != 3) return TESS_OK;
+    int64_t rows = t->g->tile_sequences * t->dim[1], width = t->dim[2] > 2 ? t->dim[2] : 2;
+    if (tess_fits_tile(rows, width)) return TESS_OK;
+    return tess_shape_error(n, "a tile of the result would have %lld rows of %lld (a tile is at most %s)",
+                            (long long)rows, (long long)t->dim[2], tess_human_bytes((double)TESS_TILE_MOST));
+}
+
+/* ---- configurations ---- */
+
+static tess_status check_grid(const tess_grid *g)
+{
+    if (g->data < 0 || g->pipeline < 0 || g->tensor < 0 || g->interleave < 0 || g->stage < 0 || g->stage > 3)
+        return tess_error(TESS_INVALID, "grid",
+                          "%d x %d x %d ranks, %d chunks, stage %d (none is negative, and the stage is at most 3)",
+                          g->data, g->pipeline, g->tensor, g->interleave, g->stage);
+    if (g->near < 0 || g->near_bytes < 0)
+        return tess_error(TESS_INVALID, "grid", "%d ranks a machine, from %lld bytes on (neither is negative)", g->near,
+                          (long long)g->near_bytes);
+    int64_t size = 1;
+    const int part[] = {g->data, g->pipeline, g->tensor};
+    for (int k = 0; k < 3; k++) {
+        size *= part[k] ? part[k] : 1;
+        if (size > 1 << 20) return tess_error(TESS_INVALID, "grid", "more than %d ranks", 1 << 20);
+    }
+    if (g->rank < 0 || g->rank >= size)
+        return tess_error(TESS_INVALID, "grid", "rank %d of %lld", g->rank, (long long)size);
+    return TESS_OK;
+}
+
+tess_status tess_check_conf(const tess_graph_conf *c)
+{
+    const int64_t most = (int64_t)1 << 31;
+    if (c->dtype < TESS_F32 || (int)c->dtype >= TESS_REAL_DTYPES)
+        return tess_error(TESS_INVALID, "graph", "dtype %d (expected TESS_F32, TESS_BF16 or TESS_F16)", (int)c->dtype);
+    if (c->tile_rows < 0 || c->tile_elements < 0 || c->loss_rows < 0 || c->tile_rows > most ||
+        c->tile_elements > most || c->loss_rows > most)
+        return tess_error(
+            TESS_INVALID, "graph",
+            "tile_rows %lld, tile_elements %lld, loss_rows %lld (each is 0 to 2^31, and 0 is the default)",
+            (long long)c->tile_rows, (long long)c->tile_elements, (long long)c->loss_rows);
+    if (c->loss_align < 0 || c->loss_align > 4096)
+        return tess_error(TESS_INVALID, "graph", "loss_align %lld (expected 1 to 4096, or 0: 1)",
+                          (long long)c->loss_align);
+    if (c->share && c->share->failed) {
+        tess_error_restore(c->share->error);
+        return TESS_INVALID;
+    }
+    if (c->share && c->share->conf.dtype != c->dtype)
+        return tess_error(TESS_INVALID, "graph", "dtype %s, but that whose parameters it shares has %s",
+                          tess_dtype_name(c->dtype), tess_dtype_name(c->share->conf.dtype));
+    return check_grid(&c->grid);
+}
+
+/* Says whether the step makes a tensor of that name on its way to the output. */
+static bool has_result(const tess_tensor *output, const char *name)
+{
+    const tess_graph *g = output->g;
+    bool *wanted = tess_alloc((size_t)g->nodes + 1), has = false;
+    tess_lower_mark(output, wanted);
+    for (int k = 0; k < g->nodes && !has; k++)
+        has = wanted[k] && g->node[k]->out->kind != TESS_KIND_LOSS && !strcmp(g->node[k]->out->name, name);
+    free(wanted);
+    return has;
+}
+
+static tess_status check_watches(const tess_tensor *output, const tess_step_conf *c)
+{
+    if (c->watches < 0 || (c->watches > 0 && !c->watch))
+        return tess_error(TESS_INVALID, "step", "%d watches, at %p", c->watches, (const void *)c->watch);
+    for (int k = 0; k < c->watches; k++) {
+        if (!c->watch[k].name || !c->watch[k].see)
+            return tess_error(TESS_INVALID, "step", "a watch without a %s", c->watch[k].name ? "function" : "name");
+        if (!has_result(output, c->watch[k].name))
+            return tess_error(TESS_INVALID, "step",
+                              "watches %s, which no op makes on the way to its output (tess_name names what one does)",
+                              c->watch[k].name);
+    }
+    return TESS_OK;
+}
+
+tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
+{
+    const tess_graph *g = output->g;
+    int64_t micro = c->micro > 0 ? c->micro : g->conf.grid.data, places;
+    int64_t row_tiles = (g->batch + g->tile_sequences - 1) / (g->tile_sequences ? g->tile_sequences : 1);
+    if (output->kind == TESS_KIND_INPUT || output->kind == TESS_KIND_PARAM)
+        return tess_error(TESS_INVALID, output->name, "is no op's result: a step over it has nothing to compute");
+    if (c->micro < 0 || c->recompute_every < 0)
+        return tess_error(TESS_INVALID, "step", "micro %lld, recompute_every %d (neither is negative)",
+                          (long long)c->micro, c->recompute_every);
+    if (__builtin_mul_overflow(micro, row_tiles, &places) || __builtin_mul_overflow(places, g->tensors, &places) ||
+        places > TESS_MOST_PLACES)
+        return tess_error(TESS_INVALID, "step",
+                          "%lld micro-batches of %lld row tiles, with %d tensors each, are too many (raise tile_rows, "
+                          "or make fewer micro-batches)",
+                          (long long)micro, (long long)row_tiles, g->tensors);
+    TESS_TRY(check_watches(output, c));
+    return c->train && !c->keep_gradients ? tess_optimizer_check(&c->optimizer) : TESS_OK;
+}
+
+/* ---- values of inputs ---- */
+
+void tess_limit_ids(tess_tensor *input, int64_t least, int64_t most, const char *because)
+{
+    if (least > input->ids->least) input->ids->least = least;
+    if (most >= input->ids->most) return;
+    input->ids->most = most;
+    input->ids->because = because;
+}
+
+tess_status tess_check_ids(const tess_tensor *input, const int32_t *values, int64_t n)
+{
+    int64_t length = input->dim[1], i = 0;
+    const int32_t least = (int32_t)input->ids->least,
+                  most = input->ids->most < INT32_MAX ? (int32_t)input->ids->most : INT32_MAX;
+    while (i < n && values[i] >= least && values[i] <= most) i++;
+    if (i == n) return TESS_OK;
+    char range[64];
+    if (least == INT32_MIN)
+        snprintf(range, sizeof range, "at most %d", most);
+    else
+        snprintf(range, sizeof range, "%d to %d", least, most);
+    return tess_error(TESS_INVALID, input->name, "value %lld of sequence %lld is %d (expected %s%s%s)",
+                      (long long)(i % length), (long long)(i / length), values[i], range,
+                      input->ids->because ? ", for " : "", input->ids->because ? input->ids->because : "");
+}

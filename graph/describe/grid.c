@@ -1,0 +1,87 @@
+/* Who owns what: the functions from a tile to a rank that the placements of a model over ranks are. */
+#include "param.h"
+
+enum {
+    FEW = 16,        /* slices of any tile: more ranks take turns, tile by tile, and none has more messages */
+    MOST = 128,      /* of a large one, which all ranks then send and take a part of at the same time */
+    LARGE = 1 << 16, /* elements of such a slice at least */
+    PARTS = 38       /* a tag's room for those of one rank */
+};
+
+static int64_t tile_rows(const tess_tensor *p, int64_t tile)
+{
+    int64_t first, count;
+    tess_param_rows(p, tile, &first, &count);
+    return count;
+}
+
+/* A multiple of FEW, or one for each rank: so ranks that are FEW apart stay alike. */
+static int64_t slices_for(int64_t data, int64_t elements)
+{
+    if (data <= FEW) return data;
+    int64_t most = elements / LARGE < MOST ? elements / LARGE : MOST, slices = FEW;
+    if (data <= most) return data;
+    while (slices * 2 <= most && slices * 2 <= data) slices *= 2;
+    return slices;
+}
+
+int tess_grid_slices(const tess_tensor *p, int64_t tile)
+{
+    int64_t rows = tile_rows(p, tile), units = p->rank == 2 ? rows : (rows + TESS_VECTOR_ROWS - 1) / TESS_VECTOR_ROWS;
+    int64_t slices = slices_for(p->g->conf.grid.data, rows * (p->rank == 2 ? p->dim[1] : 1));
+    return (int)(units < slices ? units : slices);
+}
+
+tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s)
+{
+    int64_t rows = tile_rows(p, tile), unit = p->rank == 2 ? 1 : TESS_VECTOR_ROWS, units = (rows + unit - 1) / unit;
+    int slices = tess_grid_slices(p, tile), data = p->g->conf.grid.data;
+    int64_t first = units * s / slices * unit, end = units * (s + 1) / slices * unit;
+    if (end > rows) end = rows;
+    int64_t turn = (int64_t)p->held->tile[tile].index * (slices < data ? slices : 1) + s;
+    return (tess_slice){first, end - first, (int)(turn % data)};
+}
+
+int tess_grid_near(const tess_grid *g)
+{
+    const int model = g->pipeline * g->tensor, near = g->near / model;
+    return near > 1 && g->near % model == 0 && near < g->data && g->data % near == 0 ? near : 1;
+}
+
+static int common(int a, int b)
+{
+    return b ? common(b, a % b) : a;
+}
+
+/* Tiles have their slices with FEW ranks in a row, or a multiple, which the next tile's follow. Of those a machine has
+ * all or none, or it has only such. */
+int tess_grid_alike(const tess_grid *g)
+{
+    const int alike = common(g->data, g->data > FEW ? FEW : g->data), near = tess_grid_near(g);
+    return alike % near && near % alike ? common(alike, near) : alike;
+}
+
+int tess_table_owner(const tess_tensor *table, int64_t tile)
+{
+    int r = 0;
+    while (table->cut->all_tiles * (r + 1) / table->g->conf.grid.tensor <= tile) r++;
+    return r;
+}
+
+int tess_grid_groups(int64_t first, int64_t count, int *level)
+{
+    int n = 0;
+    for (int64_t end = first + count; first < end; first += (int64_t)1 << level[n++]) {
+        level[n] = 0;
+        while (first % ((int64_t)2 << level[n]) == 0 && first + ((int64_t)2 << level[n]) <= end) level[n]++;
+    }
+    return n;
+}
+
+int tess_grid_tag(const tess_tensor *p, int64_t tile, int s, int kind)
+{
+    const int slices = p->g->conf.grid.data > FEW ? MOST : FEW;
+    TESS_ASSERT(kind < TESS_TAG_PART + PARTS &&
+                p->held->tile[tile].index < TESS_TAGS_PIPELINE / (slices * (PARTS + TESS_TAG_PART)));
+    return (p->held->tile[tile].index * slices + s) * (PARTS + TESS_TAG_PART) + kind;
+}

@@ -1,0 +1,148 @@
+/* The optimizer's moments of a parameter: how many there are is known when a step is to train it. What asks for them
+ * before, a checkpoint of what was never trained or a program's own look, finds those of AdamW, which are replaced when
+ * a step says otherwise. */
+#include "param.h"
+#include <math.h>
+
+static const tess_optimizer *unsaid(void)
+{
+    static const tess_optimizer adamw = {.type = TESS_OPTIMIZER_ADAMW};
+    return &adamw;
+}
+
+uint32_t tess_param_stream(const tess_tensor *p)
+{
+    uint32_t h = 2166136261u;
+    for (const char *name = p->name; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
+    return h;
+}
+
+tess_kept tess_param_kept(const tess_tensor *p)
+{
+    const int64_t width = p->dim[1], whole = p->cut->whole[1];
+    const bool fewer = p->rank == 2 && whole >= TESS_KEEP_WIDTH;
+    return (tess_kept){
+        .as = fewer ? p->held->keeping : TESS_KEEP_F32, .width = width, .whole = whole, .column = p->held->on.col0};
+}
+
+static void make(tess_tensor *p, int moments)
+{
+    struct tess_param *h = p->held;
+    const tess_kept kept = tess_param_kept(p);
+    for (int64_t i = 0; i < h->states; i++) {
+        struct tess_state *s = &h->state[i];
+        for (int m = 0; m < TESS_MOMENTS_MOST; m++) {
+            tess_tile_free(s->moment[m]);
+            s->moment[m] = NULL;
+            s->begun[TESS_MOMENT1 + m] = false;
+            if (m < moments) s->moment[m] = tess_tile_new(tess_kept_bytes(&kept, s->rows), TESS_ROLE_MOMENT, p->name);
+        }
+    }
+    h->moments = moments;
+}
+
+/* Were they read or written by the program? */
+static bool begun(const struct tess_param *h)
+{
+    bool any = false;
+    for (int64_t i = 0; i < h->states; i++)
+        for (int m = 0; m < h->moments; m++) any |= h->state[i].begun[TESS_MOMENT1 + m];
+    return any;
+}
+
+tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool trains)
+{
+    if (tess_is_frozen(p)) return TESS_OK; /* it has none */
+    if (!o) o = unsaid();
+    struct tess_param *h = p->held;
+    const tess_optimizer_kind *kind = tess_optimizer_kind_of(o);
+    const int moments = tess_optimizer_moments(o);
+    const float begins = kind->begins ? (float)kind->begins(o) : 0;
+    if (h->optimizer && (h->trained || !trains)) {
+        if (!trains ||
+            (h->optimizer == kind && h->moments == moments && h->begins == begins && h->keeping == o->keeping))
+            return TESS_OK;
+        if (h->optimizer == kind && h->moments == moments && h->begins == begins)
+            return tess_error(TESS_INVALID, "moments",
+                              "are kept otherwise than by another step of the graph that trains %s (one graph, "
+                              "one optimizer)",
+                              p->name);
+        return tess_error(TESS_INVALID, "optimizer",
+                          "%s with %d moments, but another step of the graph trains %s by %s with %d (one graph, one "
+                          "optimizer)",
+                          kind->name, moments, p->name, h->optimizer->name, h->moments);
+    }
+    const bool same = h->moments == moments && h->begins == begins && h->keeping == o->keeping;
+    if (h->moments && !same && h->storage->g->maps > 0)
+        return tess_error(TESS_INVALID, p->name, "has other moments than %s, and parameters are mapped", kind->name);
+    if (h->optimizer == kind && h->moments == moments && h->keeping != o->keeping && begun(h))
+        return tess_error(
+            TESS_INVALID, p->name,
+            "has moments already, kept otherwise than this step keeps them (make the step before they are "
+            "loaded or written)");
+    h->keeping = o->keeping;
+    if (!h->optimizer || !same) make(p, moments);
+    h->optimizer = kind;
+    h->begins = begins;
+    h->trained = trains;
+    return TESS_OK;
+}
+
+tess_dtype tess_param_part_dtype(const tess_tensor *p, tess_part part)
+{
+    if (part == TESS_MASTER) return tess_param_dtype(p);
+    return tess_param_kept(p).as == TESS_KEEP_BF16 ? TESS_BF16 : TESS_F32;
+}
+
+tess_keeping tess_graph_keeping(const tess_graph *g)
+{
+    for (int k = 0; k < g->params; k++)
+        if (g->param[k]->held->trained) return g->param[k]->held->keeping;
+    return TESS_KEEP_F32;
+}
+
+tess_status tess_param_set_rates(tess_tensor *p, double lr_scale, double weight_decay)
+{
+    if (!p || p->kind != TESS_KIND_PARAM)
+        return tess_error(TESS_INVALID, p ? p->name : "tess_param_set_rates", "is no parameter");
+    if (!(lr_scale >= 0) || isinf(lr_scale) || !isfinite(weight_decay))
+        return tess_error(TESS_INVALID, p->name,
+                          "lr_scale %g, weight_decay %g (both are finite, lr_scale not negative)", lr_scale,
+                          weight_decay);
+    struct tess_param *h = p->held->storage->held;
+    h->own_rates = true;
+    h->lr_scale = lr_scale;
+    h->weight_decay = weight_decay;
+    return TESS_OK;
+}
+
+/* What counts is said of the parameter, then by no_decay_1d. */
+double tess_param_decay(const tess_tensor *p, const tess_optimizer *o)
+{
+    if (p->held->own_rates && p->held->weight_decay >= 0) return p->held->weight_decay;
+    return o->no_decay_1d && p->rank == 1 ? 0 : o->weight_decay;
+}
+
+int tess_param_parts(const tess_tensor *p)
+{
+    if (tess_is_frozen(p)) return TESS_MOMENT1;
+    return TESS_MOMENT1 + (p->held->optimizer ? p->held->moments : tess_optimizer_moments(unsaid()));
+}
+
+const char *tess_param_part_name(const tess_tensor *p, tess_part part)
+{
+    const tess_optimizer_kind *kind = p->held->optimizer ? p->held->optimizer : tess_optimizer_kind_of(unsaid());
+    return part == TESS_MASTER ? NULL : kind->moment[part - TESS_MOMENT1];
+}
+
+const char *tess_graph_optimizer(const tess_graph *g, int *moments)
+{
+    for (int k = 0; k < g->params; k++) {
+        const struct tess_param *h = g->param[k]->held;
+        if (!h->trained) continue;
+        *moments = h->moments;
+        return h->optimizer->name;
+    }
+    *moments = tess_optimizer_moments(unsaid());
+    return tess_optimizer_kind_of(unsaid())->name;
+}

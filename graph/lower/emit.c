@@ -1,0 +1,231 @@
+/* What the rules of ops make of the step that is being lowered: the tiles of values and of gradients, what lies between
+ * their tasks, and the tasks. */
+#include "lower.h"
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t sequences(const tess_lower *L, int i)
+{
+    int64_t s = L->g->tile_sequences, left = L->g->batch - i * s;
+    return left < s ? left : s;
+}
+
+int64_t tess_rows(const tess_lower *L, const tess_tensor *t, int i)
+{
+    return sequences(L, i) * t->dim[1];
+}
+
+int64_t tess_first_row(const tess_lower *L, const tess_tensor *t, int i)
+{
+    return ((L->micro0 + L->micro) * L->g->batch + i * L->g->tile_sequences) * t->dim[1];
+}
+
+void *tess_arg_copy(tess_lower *L, const void *arg, size_t bytes)
+{
+    return memcpy(tess_arena_get(L->p->arena, bytes), arg, bytes);
+}
+
+size_t tess_value_bytes(const tess_lower *L, const tess_tensor *t, int i)
+{
+    return (size_t)(tess_rows(L, t, i) * tess_width(t)) * tess_dtype_size(L->dtype);
+}
+
+tess_use tess_in(tess_lower *L, const tess_tensor *t, int i)
+{
+    tess_tile *tile =
+        t->kind == TESS_KIND_INPUT ? L->input[t->id][tess_lower_at(L, i)] : L->value[t->id][tess_lower_at(L, i)];
+    L->uses[t->id] = true;
+    TESS_ASSERT(tile);
+    return (tess_use){tile, TESS_R};
+}
+
+tess_use tess_out(tess_lower *L, const tess_tensor *t, int i)
+{
+    size_t bytes = tess_value_bytes(L, t, i);
+    tess_tile *tile;
+    if (t == L->output) {
+        tile = tess_program_tile(L->p, bytes, TESS_ROLE_INPUT, t->name);
+        L->result[tess_lower_at(L, i)] = tile;
+    } else
+        tile = tess_program_slot(L->p, bytes, TESS_ROLE_ACTIVATION, t->name);
+    return (tess_use){L->value[t->id][tess_lower_at(L, i)] = tile, TESS_W};
+}
+
+tess_use tess_aux_out(tess_lower *L, const tess_node *n, int i, size_t bytes)
+{
+    tess_tile *tile = tess_program_slot(L->p, bytes, TESS_ROLE_ACTIVATION, n->out->name);
+    return (tess_use){L->aux[n->id][tess_lower_at(L, i)] = tile, TESS_W};
+}
+
+tess_use tess_aux_in(tess_lower *L, const tess_node *n, int i)
+{
+    return (tess_use){L->aux[n->id][tess_lower_at(L, i)], TESS_R};
+}
+
+tess_dtype tess_real(const tess_lower *L)
+{
+    return L->dtype;
+}
+
+bool tess_trains(const tess_lower *L)
+{
+    return L->conf->train;
+}
+
+bool tess_generates(const tess_lower *L)
+{
+    return L->g->cache != NULL;
+}
+
+void *tess_lower_get(tess_lower *L, size_t bytes)
+{
+    return tess_arena_get(L->p->arena, bytes);
+}
+
+tess_tile *tess_tile_between(tess_lower *L, size_t bytes, const char *label)
+{
+    return tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, label);
+}
+
+tess_tile *tess_slot_between(tess_lower *L, size_t bytes, const char *label)
+{
+    return tess_program_slot(L->p, bytes, TESS_ROLE_ACTIVATION, label);
+}
+
+void *tess_node_room(tess_lower *L, const tess_node *n, size_t bytes)
+{
+    if (!L->room[n->id]) L->room[n->id] = tess_arena_get(L->p->arena, bytes);
+    return L->room[n->id];
+}
+
+tess_use tess_scratch_use(tess_lower *L, size_t bytes)
+{
+    int k = 0;
+    while (k < L->scratches && tess_tile_bytes(L->scratch[k]) != bytes) k++;
+    if (k == L->scratches) {
+        L->scratch = tess_realloc(L->scratch, (size_t)(k + 1) * sizeof *L->scratch);
+        L->scratch[L->scratches++] = tess_program_tile(L->p, bytes, TESS_ROLE_SCRATCH, "scratch");
+    }
+    return (tess_use){L->scratch[k], TESS_SCRATCH};
+}
+
+bool tess_wants_gradient(const tess_lower *L, const tess_tensor *t)
+{
+    return L->wants[t->id];
+}
+
+tess_use tess_grad_read(tess_lower *L, const tess_tensor *t, int i)
+{
+    TESS_ASSERT(L->grad[t->id][tess_lower_at(L, i)]);
+    return (tess_use){L->grad[t->id][tess_lower_at(L, i)]->tile, TESS_R};
+}
+
+static struct tess_grad *new_grad(tess_lower *L, const tess_tensor *t, int i)
+{
+    struct tess_grad *g = tess_arena_get(L->p->arena, sizeof *g);
+    g->tile = tess_program_slot(L->p, tess_value_bytes(L, t, i), TESS_ROLE_ACTIVATION, t->name);
+    g->holders = 1;
+    return L->grad[t->id][tess_lower_at(L, i)] = g;
+}
+
+void tess_lower_add(tess_lower *L, const tess_tensor *t, int i, tess_tile *from, tess_tile *to, bool acc)
+{
+    tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = tess_rows(L, t, i) * tess_width(t), .acc = acc);
+    TESS_EMIT(L, &tess_add_into[L->dtype], a, {from, TESS_R}, {to, acc ? TESS_RW : TESS_W});
+}
+
+tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
+{
+    struct tess_grad *g = L->grad[t->id][tess_lower_at(L, i)];
+    *acc = g != NULL;
+    if (!tess_wants_gradient(L, t)) /* beside one that somebody wants */
+        return (tess_use){tess_slot_between(L, tess_value_bytes(L, t, i), t->name), TESS_W};
+    if (!g) return (tess_use){new_grad(L, t, i)->tile, TESS_W};
+    if (g->holders > 1) {
+        g->holders--;
+        tess_tile *shared = g->tile;
+        g = new_grad(L, t, i);
+        tess_lower_add(L, t, i, shared, g->tile, false);
+    }
+    return (tess_use){g->tile, TESS_RW};
+}
+
+void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t, int i)
+{
+    struct tess_grad *g = L->grad[from->id][tess_lower_at(L, i)];
+    if (!tess_wants_gradient(L, t)) return;
+    if (!L->grad[t->id][tess_lower_at(L, i)]) {
+        g->holders++;
+        L->grad[t->id][tess_lower_at(L, i)] = g;
+        return;
+    }
+    bool acc;
+    tess_use to = tess_grad_write(L, t, i, &acc);
+    tess_lower_add(L, t, i, g->tile, to.tile, acc);
+}
+
+int tess_losses_of(const tess_tensor *loss)
+{
+    int n = 0;
+    for (; loss && loss->producer; n++) loss = loss->producer->inputs > 4 ? loss->producer->in[4] : NULL;
+    return n;
+}
+
+int tess_losses(const tess_lower *L)
+{
+    return tess_losses_of(L->output);
+}
+
+tess_use tess_loss_out(tess_lower *L)
+{
+    if (L->nlosses == L->losses_room) {
+        L->losses_room = L->losses_room ? 2 * L->losses_room : 64;
+        L->losses = tess_realloc(L->losses, (size_t)L->losses_room * sizeof *L->losses);
+    }
+    tess_tile *t = tess_program_tile(L->p, (size_t)tess_losses(L) * 2 * sizeof(double), TESS_ROLE_SCALAR, "loss");
+    if (tess_grid_tensor(L->grid) == 0) L->losses[L->nlosses++] = t; /* the others have the same */
+    return (tess_use){t, TESS_W};
+}
+
+int tess_row_tiles(const tess_lower *L)
+{
+    return L->row_tiles;
+}
+
+int64_t tess_micros(const tess_lower *L)
+{
+    return L->conf->micro;
+}
+
+static tess_choice **choice_of(tess_lower *L, const tess_node *n, int i)
+{
+    tess_choice **all = tess_node_room(L, n, (size_t)(L->micros * L->row_tiles) * sizeof *all);
+    return &all[tess_lower_at(L, i)];
+}
+
+tess_choice *tess_choice_begin(tess_lower *L, const tess_node *n, int i, int64_t options)
+{
+    tess_choice **choice = choice_of(L, n, i);
+    if (*choice) return NULL;
+    *choice = tess_arena_get(L->p->arena, sizeof **choice);
+    (*choice)->options = options;
+    (*choice)->chosen = tess_arena_get(L->p->arena, (size_t)options);
+    return *choice;
+}
+
+tess_choice *tess_choice_at(tess_lower *L, const tess_node *n, int i)
+{
+    return *choice_of(L, n, i);
+}
+
+void tess_emitted_chooses(tess_lower *L, tess_choice *choice, int option)
+{
+    tess_task *t = &L->p->task[L->p->tasks - 1];
+    t->choice = choice;
+    t->option = option;
+}
+
+void tess_emit(tess_lower *L, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse)
+{
+    tess_program_add(L->p, cl, arg, use, nuse, L->recomputing);
+}

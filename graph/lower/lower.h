@@ -1,0 +1,213 @@
+/* Lowering: what the passes that write a program share. emit.c has what rules of ops call; passes.c goes over the
+ * nodes, lower.c orders the passes; pipeline.c orders the passes of a section; reduce.c has the messages; optimizer.c
+ * the updates. */
+#ifndef TESS_LOWER_IMPL_H
+#define TESS_LOWER_IMPL_H
+#include "param.h"
+#include "program.h"
+
+/* Lanes of messages: what ranks of a section tell each other, a tensor that goes from section to section (six), and its
+ * runs that come together there. */
+enum { TESS_LANE_STEP, TESS_LANE_SECTIONS, TESS_LANE_TOGETHER = TESS_LANE_SECTIONS + 6 };
+_Static_assert(TESS_LANE_TOGETHER < TESS_MESSAGE_LANES, "lanes");
+
+/* The gradient of an activation's row tile. */
+struct tess_grad {
+    tess_tile *tile;
+    int holders; /* tensors whose gradient this is */
+};
+
+/* A weight that was gathered: two tiles take turns. */
+struct tess_gather {
+    tess_tile *tile[2];
+    int turn;
+    bool have;
+    uint64_t stretch; /* of its last use, and the elements of gathered weights that were used before: */
+    int64_t clock;
+};
+
+/* A gradient that is complete, of a micro-batch or of the step, and has not gone to its owners. */
+struct tess_owed {
+    tess_tensor *p;
+    int64_t micro;
+    bool early, last;
+};
+
+/* A parameter's tile whose gradient is a tree over micro-batches. */
+struct tess_tree {
+    tess_tile **leaf;    /* [micro]: its gradient from one micro-batch, while it grows */
+    tess_tile *node[64]; /* sums of complete ones, in order */
+    int64_t first[64];
+    int level[64], nodes;
+    tess_tile **spare;
+    int spares;
+};
+
+struct tess_lower {
+    tess_graph *g;
+    tess_program *p;
+    const tess_step_conf *conf;
+    const tess_grid *grid;
+    tess_dtype dtype;
+    const tess_tensor *output;
+    int row_tiles;
+    bool *uses;  /* [tensor]: tasks read this input or parameter */
+    bool *wants; /* [tensor]: the backward pass makes its gradient */
+
+    /* Where it is. */
+    int64_t micros, micro0; /* this rank's micro-batches, the first of them in the step */
+    int64_t micro;          /* which of them */
+    uint64_t stretch;       /* stretches of nodes so far */
+    bool recomputing;
+    int recomputed; /* the group of blocks that was last recomputed; -1: none */
+
+    /* Values. */
+    tess_tile ***input;       /* [tensor][micro * row_tiles + row tile] */
+    tess_tile ***value;       /* [tensor][the same]: the instance that forward wrote last */
+    tess_tile ***aux;         /* [node][the same] */
+    struct tess_grad ***grad; /* [tensor][the same] */
+    tess_tile **result;       /* [the same]: the output's */
+    tess_tile **scratch;      /* by size */
+    int scratches;
+    void **room; /* [node]: what its op keeps while it is lowered */
+
+    /* Gradients of parameters. */
+    bool **touched;          /* [tensor][tile]: it holds something already */
+    int *pending;            /* [tensor]: backward rules that still add to it */
+    struct tess_tree **tree; /* [tensor][tile] */
+    int **growing;          /* [tensor][micro]: backward rules that still add to a leaf, or to what is given up early */
+    bool *early;            /* [tensor]: it goes to the owners of its slices micro-batch by micro-batch */
+    int64_t **begun;        /* [tensor][tile]: the last micro-batch of whose gradient there is something; -1: none */
+    bool *updated;          /* [tensor]: its late update is emitted */
+    struct tess_owed *owed; /* in order; */
+    int nowed, owed_room;
+
+    /* Messages. */
+    struct tess_gather **gather; /* [tensor][tile] */
+    int64_t clock;               /* elements of gathered weights that were used so far */
+    int sums;                    /* over the tensor dimension, so far */
+    unsigned lane;               /* of the messages that are emitted now */
+    int comes;                   /* the set of tiles that a pass's input from another section has */
+
+    /* The step's scalars. */
+    tess_tile *loss;                  /* sum and count of the whole step, */
+    tess_tile *losses_exact;          /* and before they were rounded */
+    tess_tile *late_loss, *late_norm; /* where updates come late: those of the step before */
+    tess_tile **losses;               /* of each part of the loss, in order */
+    int nlosses, losses_room;
+};
+
+/* The program of a step; inputs, loss and norm are tiles that the step reads and writes. */
+typedef struct tess_lowered {
+    tess_program *program;
+    tess_tile ***input; /* [tensor][micro * row_tiles + row tile], in the program's arena */
+    tess_tile **output; /* [micro * row_tiles + row tile] */
+    tess_tile *loss, *norm;
+    tess_tile *losses_exact; /* what `loss` was rounded from */
+    int row_tiles;
+    tess_program *updates; /* where they come late: they alone; its tiles are the other program's */
+    bool *uses;            /* [tensor]: the inputs and parameters that its tasks read */
+} tess_lowered;
+
+/* ---- tiles and tasks (emit.c; what rules of ops call is in ops/lowering.h) ---- */
+
+/* Returns the place of row tile i of this micro-batch in the tables. */
+static inline int64_t tess_lower_at(const tess_lower *L, int i)
+{
+    return L->micro * L->row_tiles + i;
+}
+size_t tess_value_bytes(const tess_lower *L, const tess_tensor *t, int i);
+/* Emits the sum of a gradient's tile into another, or its copy. */
+void tess_lower_add(tess_lower *L, const tess_tensor *t, int i, tess_tile *from, tess_tile *to, bool acc);
+
+/* ---- passes over nodes (passes.c) ---- */
+
+/* Emits the forward tasks of nodes [first, end) for a micro-batch. */
+void tess_lower_forward(tess_lower *L, int first, int end, const bool *wanted);
+/* Emits their backward tasks, behind the recomputation of what they read. `put`, if any, says which must wait until the
+ * end of the step: */
+void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted, const bool *put);
+/* Emits what complete gradients of a pipeline's section owe to others, once the passes' own messages are emitted. */
+void tess_lower_owed(tess_lower *L);
+/* Emits those of one that waited. */
+void tess_lower_node_backward(tess_lower *L, const tess_node *n);
+/* Returns which group of blocks is recomputed together; -1: none. */
+int tess_lower_group(const tess_lower *L, const tess_node *n);
+/* Is done with the gradient of a row tile of t. */
+void tess_lower_release(tess_lower *L, const tess_tensor *t, int i);
+/* Counts how many backward rules of the step add to each parameter's gradient. */
+void tess_lower_count(tess_lower *L, const bool *wanted);
+/* Emits the sum of the step's losses, if its output is one. */
+void tess_lower_losses(tess_lower *L);
+
+/* ---- the step (lower.c) ---- */
+
+/* Marks the nodes, [node], that a tensor depends on. */
+void tess_lower_mark(const tess_tensor *t, bool *wanted);
+/* Says of which tensors, [tensor], a step that trains makes the gradient: of parameters that are not frozen, and of
+ * what is made of any of them. Below these nothing wants one. */
+void tess_lower_wants(const tess_graph *g, bool *wants);
+
+void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess_lowered *out);
+
+/* ---- the order of a pipeline (pipeline.c) ---- */
+
+/* A pass of a micro-batch through a chunk, and when it begins, a forward one taking 1 and a backward one 2. */
+struct tess_pass {
+    int chunk;
+    int64_t micro;
+    bool backward;
+    double time;
+};
+/* Returns the chunk of each node; free() it. */
+int *tess_pipeline_chunks(const tess_graph *g);
+/* Returns this section's *n passes in order. *ends says when those of all sections end, [chunk][micro][backward],
+ * *losses_known when all losses are known, *span how long all takes. free() the passes and the ends. */
+struct tess_pass *tess_pipeline_order(const tess_grid *g, int64_t micros, bool train, int *n, double **ends,
+                                      double *losses_known, double *span);
+/* Emits this section's passes, and leaves in `wanted` the nodes that are its own. */
+void tess_lower_pipeline(tess_lower *L, bool *wanted);
+
+/* ---- messages (reduce.c) ---- */
+
+/* A parameter's gradient is complete: its sum over all micro-batches and ranks goes where its states are. */
+void tess_lower_reduce(tess_lower *L, tess_tensor *p);
+/* The same of this micro-batch's alone, early. */
+void tess_lower_give_up(tess_lower *L, tess_tensor *p);
+/* The slices of a tile, `size` bytes an element, go from their owners to everyone. */
+void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind);
+/* A whole tile goes to a rank or comes from it. */
+void tess_lower_message(tess_lower *L, tess_use use, int peer, int tag, bool sends);
+/* The same of a tile that all ranks of the tensor dimension have alike, each with a peer in another section. Each sends
+ * a run of it, and the receivers give each other theirs: so it goes once over the network between their nodes, and not
+ * once for each rank. */
+void tess_lower_cross(tess_lower *L, tess_use use, int peer, int tag, bool sends);
+/* Ends a step for a parameter of several sections. */
+void tess_lower_tied(tess_lower *L, tess_tensor *p);
+/* Its weight goes to the other sections. */
+void tess_lower_tell(tess_lower *L, const tess_tensor *p, int64_t j);
+/* Exact sums over all ranks; `which` of a step's it is. */
+void tess_lower_total(tess_lower *L, tess_tile *sum, int64_t sums, int which);
+/* Returns a program that makes whole weights of their owners' slices. */
+tess_program *tess_lower_sharing(tess_graph *g);
+/* The leaves of this micro-batch are complete. */
+void tess_lower_grown(tess_lower *L, const tess_tensor *p);
+
+/* ---- the optimizer (optimizer.c) ---- */
+
+/* Says whether updates wait for the norm of all gradients. */
+static inline bool tess_step_waits(const tess_step_conf *c)
+{
+    return c->optimizer.clip > 0 || c->skips;
+}
+
+/* Emits what follows a parameter's complete gradient. */
+void tess_lower_update(tess_lower *L, tess_tensor *p);
+/* Emits its update of the step before. */
+void tess_lower_late(tess_lower *L, tess_tensor *p);
+/* Emits the step's loss and returns its tile. */
+tess_tile *tess_lower_loss(tess_lower *L);
+/* Emits the gradient's norm, and the updates that wait for it; returns the norm's tile. */
+tess_tile *tess_lower_norm(tess_lower *L);
+
+#endif

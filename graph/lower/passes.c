@@ -1,0 +1,202 @@
+/* The passes over nodes of one micro-batch, forward and backward; what is recomputed between them, and what is to be
+ * done when the last rule has added to a parameter's gradient. */
+#include "lower.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Shows all row tiles of a tensor, once they are made. */
+static void show(tess_lower *L, const tess_tensor *t, const tess_watch *watch)
+{
+    for (int i = 0; i < L->row_tiles; i++) {
+        tess_show_arg *a = TESS_ARG(L, tess_show_arg, .watch = watch);
+        a->lent.dtype = L->dtype;
+        a->lent.rows = tess_rows(L, t, i);
+        a->lent.columns = tess_width(t);
+        a->lent.first = tess_first_row(L, t, i);
+        TESS_EMIT(L, &tess_show, a, tess_in(L, t, i));
+    }
+}
+
+/* Over the ranks of the tensor dimension several tensors have the name of one: this one's is the whole sum of their
+ * parts, and made, not passed on. */
+static bool is_shown(const tess_lower *L, const tess_node *n)
+{
+    const tess_node *next = n->id + 1 < L->g->nodes ? L->g->node[n->id + 1] : NULL;
+    return !n->op->enters && !(next && next->op->leaves && next->in[0] == n->out);
+}
+
+static void forward(tess_lower *L, const tess_node *n)
+{
+    for (int i = 0; i < L->row_tiles; i++) n->op->forward(L, n, i);
+    for (int i = 0; i < L->row_tiles && L->conf->check_finite && n->out->kind != TESS_KIND_LOSS; i++) {
+        tess_count_arg *a =
+            TESS_ARG(L, tess_count_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out), .name = n->out->name);
+        TESS_EMIT(L, &tess_finite[L->dtype], a, {L->value[n->out->id][tess_lower_at(L, i)], TESS_R});
+    }
+    for (int w = 0; w < L->conf->watches && !L->recomputing && is_shown(L, n); w++)
+        if (!strcmp(L->conf->watch[w].name, n->out->name)) show(L, n->out, &L->conf->watch[w]);
+}
+
+int tess_lower_group(const tess_lower *L, const tess_node *n)
+{
+    int every = L->conf->recompute_every;
+    return every > 0 && n->block > 0 ? (n->block - 1) / every : -1;
+}
+
+/* What the backward of a node reads: nothing where nothing wants it, less where its parameters are frozen. */
+static unsigned reads_of(const tess_lower *L, const tess_node *n)
+{
+    bool params = false;
+    for (int i = 0; i < n->inputs; i++)
+        params |= n->in[i] && n->in[i]->kind == TESS_KIND_PARAM && tess_wants_gradient(L, n->in[i]);
+    if (!tess_wants_gradient(L, n->out)) return 0;
+    return params ? n->op->reads : n->op->reads & ~n->op->reads_for_params;
+}
+
+/* Emits the forward of a group's nodes [first, last] again, as far as their backward reads it. */
+static void recompute(tess_lower *L, int first, int last, const bool *wanted)
+{
+    bool *need = tess_alloc((size_t)L->g->tensors), *again = tess_alloc((size_t)L->g->nodes);
+    for (int k = first; k <= last; k++) {
+        const tess_node *n = L->g->node[k];
+        if (!wanted[k]) continue;
+        for (int i = 0; i < n->inputs; i++)
+            if (n->in[i] && (reads_of(L, n) & (1u << i))) need[n->in[i]->id] = true;
+        if (reads_of(L, n) & TESS_READS_OUT) need[n->out->id] = true;
+    }
+    for (int k = last; k >= first; k--) {
+        const tess_node *n = L->g->node[k];
+        if (!wanted[k] || !(need[n->out->id] || (reads_of(L, n) & TESS_READS_AUX))) continue;
+        again[k] = true;
+        for (int i = 0; i < n->inputs; i++)
+            if (n->in[i]) need[n->in[i]->id] = true;
+    }
+    L->recomputing = true;
+    for (int k = first; k <= last; k++)
+        if (again[k]) forward(L, L->g->node[k]);
+    L->recomputing = false;
+    free(need);
+    free(again);
+}
+
+void tess_lower_release(tess_lower *L, const tess_tensor *t, int i)
+{
+    if (!L->grad[t->id][tess_lower_at(L, i)]) return;
+    L->grad[t->id][tess_lower_at(L, i)]->holders--;
+    L->grad[t->id][tess_lower_at(L, i)] = NULL;
+}
+
+/* What follows a gradient that is complete: of this micro-batch, where that is given up early, or of the step. */
+static void complete(tess_lower *L, const struct tess_owed *o)
+{
+    if (o->early) tess_lower_give_up(L, o->p);
+    if (!o->last) return;
+    if (!L->early[o->p->id]) tess_lower_reduce(L, o->p);
+    if (!L->conf->keep_gradients) tess_lower_update(L, o->p);
+}
+
+void tess_lower_owed(tess_lower *L)
+{
+    const int64_t micro = L->micro;
+    for (int k = 0; k < L->nowed; k++) {
+        L->micro = L->owed[k].micro;
+        complete(L, &L->owed[k]);
+    }
+    L->micro = micro;
+    L->nowed = 0;
+}
+
+/* In a section of a pipeline other ranks wait for what the pass sends, so that comes first. */
+static void owe(tess_lower *L, const struct tess_owed *o)
+{
+    if (L->grid->pipeline == 1) {
+        complete(L, o);
+        return;
+    }
+    if (L->nowed == L->owed_room)
+        L->owed = tess_realloc(L->owed, (size_t)(L->owed_room = 2 * L->owed_room + 16) * sizeof *L->owed);
+    L->owed[L->nowed++] = *o;
+}
+
+void tess_lower_node_backward(tess_lower *L, const tess_node *n)
+{
+    if (n->op->backward)
+        for (int i = 0; i < L->row_tiles; i++) n->op->backward(L, n, i);
+    for (int i = 0; i < L->row_tiles; i++) tess_lower_release(L, n->out, i);
+    for (int k = 0; k < n->inputs; k++) {
+        tess_tensor *p = n->in[k];
+        if (!p || p->kind != TESS_KIND_PARAM || !tess_wants_gradient(L, p)) continue;
+        bool grown = --L->growing[p->id][L->micro] == 0;
+        if (grown && L->conf->deterministic && !p->held->on.shared) tess_lower_grown(L, p);
+        const bool early = grown && L->early[p->id];
+        const bool last = --L->pending[p->id] == 0 && !p->held->on.shared; /* a shared one's waits for the step's end */
+        if (early || last) owe(L, &(struct tess_owed){p, L->micro, early, last});
+    }
+}
+
+/* Puts a node's backward off to the end of the step; its gradient is copied, since its tile serves the next
+ * micro-batch. */
+static void put_off(tess_lower *L, const tess_node *n)
+{
+    for (int i = 0; i < L->row_tiles; i++) {
+        struct tess_grad *g = L->grad[n->out->id][tess_lower_at(L, i)],
+                         *kept = tess_arena_get(L->p->arena, sizeof *kept);
+        kept->tile =
+            tess_program_tile(L->p, tess_value_bytes(L, n->out, i), TESS_ROLE_ACTIVATION, tess_tensor_name(n->out));
+        kept->holders = 1;
+        tess_lower_add(L, n->out, i, g->tile, kept->tile, false);
+        tess_lower_release(L, n->out, i);
+        L->grad[n->out->id][tess_lower_at(L, i)] = kept;
+    }
+}
+
+void tess_lower_count(tess_lower *L, const bool *wanted)
+{
+    for (int k = 0; k < L->g->nodes; k++)
+        for (int i = 0; wanted[k] && i < L->g->node[k]->inputs; i++) {
+            const tess_tensor *t = L->g->node[k]->in[i];
+            if (!t) continue;
+            L->pending[t->id] += (int)L->micros;
+            for (int64_t m = 0; m < L->micros; m++) L->growing[t->id][m]++;
+        }
+    /* From stage 2 on no rank keeps a whole gradient from micro-batch to micro-batch, if one rule makes it. */
+    bool early = L->grid->stage >= 2 && L->micros > 1 && !L->conf->deterministic && !L->conf->by_layer;
+    for (int k = 0; k < L->g->params && early && !L->conf->keep_gradients; k++) {
+        const tess_tensor *p = L->g->param[k];
+        L->early[p->id] = p->held->on.sliced && !p->held->frozen && !p->held->on.shared && !p->held->on.absent &&
+                          L->growing[p->id][0] == 1;
+    }
+}
+
+void tess_lower_forward(tess_lower *L, int first, int end, const bool *wanted)
+{
+    L->stretch++;
+    for (int k = first; k < end; k++)
+        if (wanted[k]) forward(L, L->g->node[k]);
+}
+
+void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted, const bool *put)
+{
+    for (int k = end - 1; k >= first; k--) {
+        if (!wanted[k] || !tess_wants_gradient(L, L->g->node[k]->out)) continue;
+        int s = tess_lower_group(L, L->g->node[k]);
+        bool goes_on = k + 1 < end && (s < 0 ? L->g->node[k + 1]->block == L->g->node[k]->block
+                                             : tess_lower_group(L, L->g->node[k + 1]) == s);
+        if (!goes_on) L->stretch++;
+        if (s >= 0 && s != L->recomputed) {
+            int from = k;
+            while (from > 0 && tess_lower_group(L, L->g->node[from - 1]) == s) from--;
+            recompute(L, from, k, wanted);
+        }
+        L->recomputed = s;
+        if (put && put[k])
+            put_off(L, L->g->node[k]);
+        else
+            tess_lower_node_backward(L, L->g->node[k]);
+    }
+}
+
+void tess_lower_losses(tess_lower *L)
+{
+    if (L->output->kind == TESS_KIND_LOSS) L->loss = tess_lower_loss(L);
+}

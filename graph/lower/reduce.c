@@ -1,0 +1,641 @@
+/* What the ranks of a step send each other, as tasks of their programs. Every rank lowers its own program, and those
+ * that meet in a message emit it at the same place, so there is nothing to negotiate. What goes both ways at such a
+ * place is one task: messages may then run strictly one after the other, each as soon as the ranks in it have come to
+ * it.
+ *
+ * Weights (stage 3). Each rank of the data dimension owns slices of a weight. Before the first use in a stretch of
+ * nodes the slices come together in a tile that is no parameter's but an activation's: it goes after its last use. One
+ * that is used again soon is kept, as far as the grid's bounds allow.
+ *
+ * Where machines have several ranks each, a slice crosses the network once to each of them: in a first message it goes
+ * from its owner to the ranks of its own machine, and to that rank of every other which has the owner's place there; in
+ * a second these pass it on. So each rank takes and passes on as much as the next.
+ *
+ * Gradients. A rank's part of a gradient is a sum over its micro-batches. When it is complete every slice of it goes
+ * to the slice's owner, who adds up the parts of all ranks in the order of their micro-batches. Of a machine with
+ * several ranks only their sum goes there, where that is a sum of the tree. Below stage 1 everyone
+ * holds all states: then the sums go back to all ranks. Above, the owner updates its slices, and where the weight
+ * rests on every rank the new slices of it go to all.
+ *
+ * The shape of a sum. Over ranks it is always a tree over their parts. Within a rank it is a chain, micro-batch by
+ * micro-batch, added by the products themselves; or, deterministic, each micro-batch has a leaf of its own, and leaves
+ * add up in the same tree over the whole step that one rank alone would use. */
+#include "lower.h"
+#include <stdlib.h>
+
+/* A message while its parts are put together. */
+struct message {
+    tess_span *span;
+    tess_use *use;
+    unsigned spans, uses;
+};
+
+static struct message message(tess_lower *L, int spans, int uses)
+{
+    return (struct message){.span = tess_arena_get(L->p->arena, (size_t)spans * sizeof(tess_span)),
+                            .use = tess_alloc((size_t)uses * sizeof(tess_use))};
+}
+
+/* Parts of a tile follow each other. */
+static void add_span(struct message *m, tess_use use, int peer, int tag, bool sends, size_t offset, size_t bytes)
+{
+    if (bytes == 0) return;
+    if (m->uses == 0 || m->use[m->uses - 1].tile != use.tile) m->use[m->uses++] = use;
+    m->span[m->spans++] = (tess_span){m->uses - 1, peer, tag, sends, offset, bytes};
+}
+
+static void emit_message(tess_lower *L, struct message *m)
+{
+    tess_message_arg *a = TESS_ARG(L, tess_message_arg, .spans = m->spans, .lane = L->lane, .span = m->span);
+    if (m->spans > 0) tess_emit(L, &tess_message, a, m->use, m->uses);
+    free(m->use);
+}
+
+void tess_lower_message(tess_lower *L, tess_use use, int peer, int tag, bool sends)
+{
+    struct message m = message(L, 1, 1);
+    add_span(&m, use, peer, tag, sends, 0, tess_tile_bytes(use.tile));
+    emit_message(L, &m);
+}
+
+static int me(const tess_lower *L)
+{
+    return tess_grid_data(L->grid);
+}
+
+/* ---- weights ---- */
+
+/* From whom place d gets a slice of o's: from o, or from the place of its own machine that o has in its. */
+static int giver(int o, int d, int near)
+{
+    const int relay = d - d % near + o % near;
+    return d == relay ? o : relay;
+}
+
+/* What this rank gives and gets of o's slice: of the owner, or, `on`, of those who have it from there. */
+static void add_shares(tess_lower *L, struct message *m, tess_use use, const tess_span *slice, int o, int near, bool on)
+{
+    const int mine = me(L), here = mine - mine % near, gives = (o == mine) != on && mine % near == o % near;
+    const int end = gives ? on ? here + near : L->grid->data : 0;
+    for (int d = on ? here : 0; d < end; d++)
+        if (d != mine && giver(o, d, near) == mine)
+            add_span(m, use, tess_grid_peer(L->grid, d), slice->tag, true, slice->offset, slice->bytes);
+    if (o != mine && (giver(o, mine, near) != o) == on)
+        add_span(m, use, tess_grid_peer(L->grid, giver(o, mine, near)), slice->tag, false, slice->offset, slice->bytes);
+}
+
+/* Slices of a tile that is all of p's j-th, `size` bytes an element: from their owners to everyone. */
+void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind)
+{
+    const int slices = tess_grid_slices(p, j), all = tess_grid_near(L->grid),
+              near = tess_tile_bytes(use.tile) < (size_t)L->grid->near_bytes ? 1 : all;
+    for (int on = 0; on < (near > 1 ? 2 : 1); on++) {
+        /* A rank owns one slice of a tile at most, and passes on one of `near`, those at the ends beside it. */
+        struct message m = message(L, slices + (on ? (slices / near + 2) * near : L->grid->data), 1);
+        for (int s = 0; s < slices; s++) {
+            const tess_slice slice = tess_grid_slice(p, j, s);
+            const tess_span of = {.tag = tess_grid_tag(p, j, s, kind),
+                                  .offset = (size_t)(slice.row * p->dim[1]) * size,
+                                  .bytes = (size_t)(slice.rows * p->dim[1]) * size};
+            add_shares(L, &m, use, &of, slice.owner, near, on);
+        }
+        if (m.spans) use.mode = TESS_RW; /* something has come */
+        emit_message(L, &m);
+    }
+}
+
+static void gather(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *t)
+{
+    size_t size = tess_dtype_size(p->held->copy ? L->dtype : TESS_F32);
+    const struct tess_param_tile *tile = &p->held->tile[j];
+    for (int64_t k = 0; k < tile->states; k++) {
+        const struct tess_state *s = &p->held->state[tile->first_state + k];
+        tess_copy_arg *a =
+            TESS_ARG(L, tess_copy_arg, .to = (size_t)s->at * size, .bytes = (size_t)tess_state_elements(p, s) * size);
+        TESS_EMIT(L, &tess_copy[TESS_F32], a, {s->weight, TESS_R}, {t, k ? TESS_RW : TESS_W});
+    }
+    tess_lower_share(L, p, j, (tess_use){t, tile->states ? TESS_RW : TESS_W}, size, TESS_TAG_WEIGHT);
+}
+
+/* The tile of a gathered weight. */
+static tess_tile *gathered(tess_lower *L, const tess_tensor *p, int64_t j)
+{
+    struct tess_gather *g = &L->gather[p->id][j];
+    int64_t first, rows, most = L->grid->live < L->grid->reuse ? L->grid->live : L->grid->reuse;
+    if (g->have && g->stretch == L->stretch) return g->tile[g->turn];
+    tess_param_rows(p, j, &first, &rows);
+    if (!g->have || L->clock - g->clock > most) {
+        g->turn = !g->turn;
+        size_t bytes = (size_t)(rows * p->dim[1]) * tess_dtype_size(p->held->copy ? L->dtype : TESS_F32);
+        if (!g->tile[g->turn]) g->tile[g->turn] = tess_program_tile(L->p, bytes, TESS_ROLE_ACTIVATION, p->name);
+        gather(L, p, j, g->tile[g->turn]);
+        g->have = true;
+    }
+    L->clock += rows * p->dim[1];
+    g->clock = L->clock;
+    g->stretch = L->stretch;
+    return g->tile[g->turn];
+}
+
+tess_use tess_weight(tess_lower *L, const tess_tensor *p, int64_t tile)
+{
+    L->uses[p->id] = true;
+    return (tess_use){p->held->on.gathered ? gathered(L, p, tile) : p->held->tile[tile].weight, TESS_R};
+}
+
+tess_program *tess_lower_sharing(tess_graph *g)
+{
+    tess_lower L = {.g = g, .p = tess_program_new(), .grid = &g->conf.grid, .dtype = g->conf.dtype};
+    for (int k = 0; k < g->params; k++)
+        for (int64_t j = 0; j < g->param[k]->cut->tiles; j++) {
+            const tess_tensor *p = g->param[k];
+            size_t size = tess_dtype_size(p->held->copy ? L.dtype : TESS_F32);
+            if (p->held->on.absent) continue;
+            if (p->held->on.sliced && !p->held->on.gathered && tess_grid_section(L.grid) == p->held->on.home)
+                tess_lower_share(&L, p, j, (tess_use){p->held->tile[j].weight, TESS_RW}, size, TESS_TAG_WEIGHT);
+            if (p->held->on.shared) tess_lower_tell(&L, p, j);
+        }
+    tess_program_finish(L.p, false);
+    return L.p;
+}
+
+/* ---- leaves of the tree ---- */
+
+static struct tess_tree *tree_of(tess_lower *L, const tess_tensor *p, int64_t j)
+{
+    struct tess_tree *t = &L->tree[p->id][j];
+    if (!t->leaf) {
+        t->leaf = tess_arena_get(L->p->arena, (size_t)L->micros * sizeof *t->leaf);
+        t->spare = tess_arena_get(L->p->arena, (size_t)(L->micros + 1) * sizeof *t->spare);
+    }
+    return t;
+}
+
+/* The leaf that this micro-batch's gradient of a tile grows in. */
+static tess_tile *leaf_of(tess_lower *L, const tess_tensor *p, int64_t j, bool *acc)
+{
+    struct tess_tree *t = tree_of(L, p, j);
+    *acc = t->leaf[L->micro] != NULL;
+    if (*acc) return t->leaf[L->micro];
+    size_t bytes = tess_tile_bytes(p->held->tile[j].gradient);
+    return t->leaf[L->micro] =
+               t->spares ? t->spare[--t->spares] : tess_program_tile(L->p, bytes, TESS_ROLE_GRADIENT, p->name);
+}
+
+tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool *acc)
+{
+    bool *touched = &L->touched[p->id][tile];
+    *acc = *touched;
+    if (!tess_wants_gradient(L, p)) { /* beside one that somebody wants */
+        int64_t first, rows;
+        tess_param_rows(p, tile, &first, &rows);
+        return (tess_use){tess_slot_between(L, (size_t)(rows * p->dim[1]) * sizeof(float), p->name), TESS_W};
+    }
+    if (L->conf->deterministic && !p->held->on.shared) {
+        *touched = true;
+        tess_tile *leaf = leaf_of(L, p, tile, acc);
+        return (tess_use){leaf, *acc ? TESS_RW : TESS_W};
+    }
+    *touched = true;
+    if (L->early[p->id]) {
+        *acc = L->begun[p->id][tile] == L->micro;
+        L->begun[p->id][tile] = L->micro;
+    }
+    return (tess_use){p->held->tile[tile].gradient, *acc ? TESS_RW : TESS_W};
+}
+
+/* The leaf of this micro-batch joins the nodes before it. */
+static void join(tess_lower *L, struct tess_tree *t)
+{
+    t->node[t->nodes] = t->leaf[L->micro];
+    t->first[t->nodes] = L->micro0 + L->micro;
+    t->level[t->nodes++] = 0;
+    while (t->nodes > 1) {
+        int left = t->nodes - 2, right = t->nodes - 1;
+        if (t->level[left] != t->level[right] || t->first[left] % ((int64_t)2 << t->level[left])) break;
+        tess_map_arg *a =
+            TESS_ARG(L, tess_map_arg, .n = (int64_t)(tess_tile_bytes(t->node[left]) / sizeof(float)), .acc = true);
+        TESS_EMIT(L, &tess_add_into[TESS_F32], a, {t->node[right], TESS_R}, {t->node[left], TESS_RW});
+        t->spare[t->spares++] = t->node[right];
+        t->level[left]++;
+        t->nodes--;
+    }
+}
+
+void tess_lower_grown(tess_lower *L, const tess_tensor *p)
+{
+    for (int64_t j = 0; j < p->cut->tiles; j++) {
+        struct tess_tree *t = tree_of(L, p, j);
+        if (t->leaf[L->micro]) join(L, t);
+    }
+}
+
+/* ---- gradients ---- */
+
+static bool in_tree(const tess_lower *L, const tess_tensor *p)
+{
+    return L->conf->deterministic && !p->held->on.shared;
+}
+
+/* This rank's parts of a gradient and their tiles; those of place d of the data dimension have the same levels. */
+static int parts_of(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile **tile)
+{
+    if (!in_tree(L, p)) {
+        tile[0] = p->held->tile[j].gradient;
+        return 1;
+    }
+    struct tess_tree *t = tree_of(L, p, j);
+    for (int k = 0; k < t->nodes; k++) tile[k] = t->node[k];
+    return t->nodes;
+}
+
+/* Those of places [d, d + near), added up. */
+static int levels_of(const tess_lower *L, const tess_tensor *p, int d, int near, int *level)
+{
+    level[0] = 0;
+    if (in_tree(L, p)) return tess_grid_groups(L->micros * d, L->micros * near, level);
+    while (1 << level[0] < near) level[0]++;
+    return 1;
+}
+
+enum { SENDERS = 16 }; /* of parts of a tile at a time */
+
+/* What adds up to a slice, in order: a piece of a tile, the sum of 2^level micro-batches or ranks. */
+struct term {
+    tess_tile *tile;
+    int64_t first; /* element */
+    int level;
+};
+
+static void add_up(tess_lower *L, const struct term *term, unsigned terms, tess_use out, int64_t at, int64_t n)
+{
+    tess_tree_part *part = tess_arena_get(L->p->arena, terms * sizeof *part);
+    tess_use *use = tess_alloc((terms + 1) * sizeof *use);
+    unsigned uses = 1;
+    use[0] = out;
+    for (unsigned k = 0; k < terms; k++) {
+        bool there = term[k].tile == out.tile;
+        part[k] = (tess_tree_part){there ? 0 : uses, term[k].level, term[k].first};
+        if (!there) use[uses++] = (tess_use){term[k].tile, TESS_R};
+    }
+    tess_tree_arg *a = TESS_ARG(L, tess_tree_arg, .n = n, .out = at, .parts = terms, .part = part);
+    tess_emit(L, &tess_tree_sum[TESS_F32], a, use, uses);
+    free(use);
+}
+
+/* Those that are all of a larger group become one, in the place of the first. Returns how many are left: a logarithm of
+ * the micro-batches or ranks so far. */
+static unsigned fold(tess_lower *L, struct term *term, unsigned terms, int64_t n)
+{
+    unsigned first[64], groups = 0;
+    int level[64];
+    for (unsigned k = 0; k < terms; k++) {
+        first[groups] = k;
+        level[groups++] = term[k].level;
+        while (groups > 1 && level[groups - 1] == level[groups - 2]) level[--groups - 1]++;
+    }
+    for (unsigned g = 0; g < groups; g++) {
+        unsigned end = g + 1 < groups ? first[g + 1] : terms;
+        struct term *t = &term[first[g]];
+        if (end - first[g] > 1) add_up(L, t, end - first[g], (tess_use){t->tile, TESS_RW}, t->first, n);
+        term[g] = (struct term){t->tile, t->first, level[g]};
+    }
+    return groups;
+}
+
+/* The slice of a tile that this rank owns; -1: none. */
+static int own_slice(const tess_lower *L, const tess_tensor *p, int64_t j)
+{
+    int s = tess_grid_slices(p, j);
+    while (--s >= 0 && tess_grid_slice(p, j, s).owner != me(L)) {
+    }
+    return s;
+}
+
+/* Says whether a slice goes to its owner from this rank: where parts of a machine are added up first, those of owners
+ * that have this rank's place in theirs. */
+static bool sends_part(const tess_lower *L, tess_slice slice, int near)
+{
+    return slice.owner != me(L) && slice.owner % near == me(L) % near;
+}
+
+static void send_part(tess_lower *L, struct message *m, const tess_tensor *p, int64_t j, int s, int k, tess_tile *tile,
+                      int to)
+{
+    const tess_slice slice = tess_grid_slice(p, j, s);
+    add_span(m, (tess_use){tile, TESS_R}, tess_grid_peer(L->grid, to), tess_grid_tag(p, j, s, TESS_TAG_PART + k), true,
+             (size_t)(slice.row * p->dim[1]) * sizeof(float), (size_t)(slice.rows * p->dim[1]) * sizeof(float));
+}
+
+static void send_parts(tess_lower *L, struct message *m, const tess_tensor *p, int64_t j, tess_tile *const *tile,
+                       int parts, int near)
+{
+    for (int k = 0; k < parts; k++)
+        for (int s = 0; s < tess_grid_slices(p, j); s++) {
+            const tess_slice slice = tess_grid_slice(p, j, s);
+            if (sends_part(L, slice, near)) send_part(L, m, p, j, s, k, tile[k], slice.owner);
+        }
+}
+
+/* A tile for what comes from another rank. */
+static tess_tile *incoming(tess_lower *L, const tess_tensor *p, size_t bytes)
+{
+    return L->early[p->id] ? tess_program_slot(L->p, bytes, TESS_ROLE_GRADIENT, p->name)
+                           : tess_program_tile(L->p, bytes, TESS_ROLE_GRADIENT, p->name);
+}
+
+static tess_tile *receive_part(tess_lower *L, struct message *m, const tess_tensor *p, size_t bytes, int d, int tag)
+{
+    tess_tile *in = incoming(L, p, bytes);
+    add_span(m, (tess_use){in, TESS_W}, tess_grid_peer(L->grid, d), tag, false, 0, bytes);
+    return in;
+}
+
+/* Returns how many ranks' parts are added up in a machine before they leave it; 1: each rank sends its own. Their sum
+ * must be one of the whole tree's. */
+static int adds_near(const tess_lower *L, const tess_tensor *p, int64_t j)
+{
+    const int near = tess_grid_near(L->grid);
+    const bool large = tess_tile_bytes(p->held->tile[j].gradient) >= 2 * (size_t)L->grid->near_bytes,
+               whole = !(near & (near - 1)) && !(in_tree(L, p) && (L->micros & (L->micros - 1)));
+    return large && whole && near <= SENDERS ? near : 1;
+}
+
+/* The ranks of a machine give each other their parts: of a slice to the one that has its owner's place there, who adds
+ * them up in its own tile. */
+static void add_near(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *tile, int near)
+{
+    const int mine = me(L), here = mine - mine % near, slices = tess_grid_slices(p, j), level = 0;
+    struct message m = message(L, slices + (slices / near + 2) * near, near);
+    struct term *term = tess_alloc((size_t)near * sizeof *term);
+    size_t bytes = 0;
+    for (int s = 0; s < slices; s++) {
+        const tess_slice slice = tess_grid_slice(p, j, s);
+        const int to = here + slice.owner % near;
+        if (to == mine)
+            bytes += (size_t)(slice.rows * p->dim[1]) * sizeof(float);
+        else
+            send_part(L, &m, p, j, s, 0, tile, to);
+    }
+    for (int i = 0; i < near; i++) {
+        size_t at = 0;
+        term[i] = (struct term){here + i == mine ? tile : bytes ? incoming(L, p, bytes) : NULL, 0, level};
+        for (int s = 0; s < slices && here + i != mine; s++) {
+            const tess_slice slice = tess_grid_slice(p, j, s);
+            const size_t part = (size_t)(slice.rows * p->dim[1]) * sizeof(float);
+            if (here + slice.owner % near != mine) continue;
+            add_span(&m, (tess_use){term[i].tile, TESS_W}, tess_grid_peer(L->grid, here + i),
+                     tess_grid_tag(p, j, s, TESS_TAG_PART), false, at, part);
+            at += part;
+        }
+    }
+    emit_message(L, &m);
+    int64_t at = 0;
+    for (int s = 0; s < slices; s++) {
+        const tess_slice slice = tess_grid_slice(p, j, s);
+        const int64_t n = slice.rows * p->dim[1], own = slice.row * p->dim[1];
+        if (here + slice.owner % near != mine || n == 0) continue;
+        for (int i = 0; i < near; i++) term[i].first = here + i == mine ? own : at;
+        add_up(L, term, (unsigned)near, (tess_use){tile, TESS_RW}, own, n);
+        at += n;
+    }
+    free(term);
+}
+
+/* All ranks' parts of a tile go to the owners of its slices, added up within a machine where that is one of the tree's
+ * sums: those of sixteen ranks, or machines, at a time, in one message of every rank that sends or receives them. The
+ * sum of this rank's slice comes into `out` from element `at` on; its mode is TESS_RW if it holds something. */
+static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *const *tile, int parts,
+                           tess_use out, int64_t at)
+{
+    const int near = adds_near(L, p, j), place = me(L) % near, senders = L->grid->data / near, mine = me(L) / near;
+    const int s = own_slice(L, p, j), slices = tess_grid_slices(p, j);
+    const tess_slice slice = s < 0 ? (tess_slice){0} : tess_grid_slice(p, j, s);
+    const int64_t n = slice.rows * p->dim[1];
+    int most = 0, level[128];
+    for (int d = 0; d < senders; d++) most += levels_of(L, p, d * near, near, level);
+    struct term *term = tess_alloc((size_t)most * sizeof *term);
+    unsigned terms = 0;
+    if (near > 1) add_near(L, p, j, tile[0], near);
+    for (int first = 0; first < senders; first += SENDERS) {
+        const int end = first + SENDERS < senders ? first + SENDERS : senders;
+        int come = 0;
+        for (int d = first; d < end && s >= 0; d++) come += levels_of(L, p, d * near, near, level);
+        struct message m = message(L, come + parts * slices, come + parts);
+        if (first <= mine && mine < end) send_parts(L, &m, p, j, tile, parts, near);
+        for (int d = first; d < end && s >= 0; d++) {
+            const int count = levels_of(L, p, d * near, near, level);
+            for (int k = 0; k < count; k++)
+                term[terms++] = d == mine
+                                    ? (struct term){tile[k], slice.row * p->dim[1], level[k]}
+                                    : (struct term){receive_part(L, &m, p, (size_t)n * sizeof(float), d * near + place,
+                                                                 tess_grid_tag(p, j, s, TESS_TAG_PART + k)),
+                                                    0, level[k]};
+        }
+        emit_message(L, &m);
+        if (end < senders) terms = fold(L, term, terms, n);
+    }
+    if (terms > 1 || (terms == 1 && term[0].tile != out.tile)) add_up(L, term, terms, out, at, n);
+    free(term);
+}
+
+static void reduce_tile(tess_lower *L, tess_tensor *p, int64_t j)
+{
+    tess_tile *tile[64];
+    int parts = parts_of(L, p, j, tile), s = own_slice(L, p, j);
+    const struct tess_param_tile *t = &p->held->tile[j];
+    if (p->held->on.sliced) {
+        tess_use sum = {s < 0 ? NULL : p->held->state[t->first_state].sum, TESS_W};
+        exchange_parts(L, p, j, tile, parts, sum, 0);
+        return;
+    }
+    /* Of the tile where all slices come together: */
+    tess_use whole = {t->gradient, in_tree(L, p) ? TESS_W : TESS_RW};
+    exchange_parts(L, p, j, tile, parts, whole, s < 0 ? 0 : tess_grid_slice(p, j, s).row * p->dim[1]);
+    if (s >= 0) whole.mode = TESS_RW;
+    if (L->grid->data > 1) tess_lower_share(L, p, j, whole, sizeof(float), TESS_TAG_TOTAL);
+}
+
+/* The slices' owners add each micro-batch of all ranks to what they have. The tiles that its messages come in serve
+ * every micro-batch, so that those with the same tag meet in order. */
+static void give_up_tile(tess_lower *L, tess_tensor *p, int64_t j)
+{
+    enum { FIRST_SET = 4096 }; /* beyond those of micro-batches */
+    const struct tess_param_tile *t = &p->held->tile[j];
+    const int before = L->p->set, s = own_slice(L, p, j);
+    const int64_t n = s < 0 ? 0 : tess_grid_slice(p, j, s).rows * p->dim[1];
+    tess_tile *gradient = t->gradient, *to = s < 0 ? NULL : p->held->state[t->first_state].sum, *one = to;
+    tess_program_slots(L->p, FIRST_SET + t->index, true);
+    if (to && L->micros > 1) one = tess_program_slot(L->p, (size_t)n * sizeof(float), TESS_ROLE_GRADIENT, p->name);
+    if (L->micro == 0) one = to;
+    exchange_parts(L, p, j, &gradient, 1, (tess_use){one, TESS_W}, 0);
+    if (one != to)
+        TESS_EMIT(L, &tess_add_into[TESS_F32], TESS_ARG(L, tess_map_arg, .n = n, .acc = true), {one, TESS_R},
+                  {to, TESS_RW});
+    tess_program_slots(L->p, before, false);
+}
+
+void tess_lower_give_up(tess_lower *L, tess_tensor *p)
+{
+    for (int64_t j = 0; j < p->cut->tiles; j++)
+        if (L->begun[p->id][j] == L->micro) give_up_tile(L, p, j);
+}
+
+void tess_lower_reduce(tess_lower *L, tess_tensor *p)
+{
+    for (int64_t j = 0; j < p->cut->tiles; j++)
+        if (L->touched[p->id][j] && (L->grid->data > 1 || in_tree(L, p))) reduce_tile(L, p, j);
+}
+
+/* The other sections' gradients are added to those of the first, which updates, and sends the weight back. */
+void tess_lower_tied(tess_lower *L, tess_tensor *p)
+{
+    const tess_grid *g = L->grid;
+    int mine = tess_grid_section(g);
+    if (p->held->on.absent || p->held->frozen) return;
+    for (int64_t j = 0; j < p->cut->tiles; j++) {
+        tess_tile *t = p->held->tile[j].gradient;
+        tess_count_arg *n = TESS_ARG(L, tess_count_arg, .n = (int64_t)(tess_tile_bytes(t) / sizeof(float)));
+        int tag = tess_grid_tag(p, j, 0, TESS_TAG_PART);
+        if (!L->touched[p->id][j]) TESS_EMIT(L, &tess_fill[TESS_F32], n, {t, TESS_W});
+        L->touched[p->id][j] = true;
+        if (mine != p->held->on.home)
+            tess_lower_message(L, (tess_use){t, TESS_R}, g->rank + (p->held->on.home - mine) * g->tensor, tag, true);
+        for (int s = 0; s < g->pipeline && mine == p->held->on.home; s++) {
+            if (!p->held->on.user[s] || s == mine) continue;
+            tess_tile *in = tess_program_tile(L->p, tess_tile_bytes(t), TESS_ROLE_GRADIENT, p->name);
+            tess_lower_message(L, (tess_use){in, TESS_W}, g->rank + (s - mine) * g->tensor, tag, false);
+            TESS_EMIT(L, &tess_add_into[TESS_F32], TESS_ARG(L, tess_map_arg, .n = n->n, .acc = true), {in, TESS_R},
+                      {t, TESS_RW});
+        }
+    }
+    if (mine == p->held->on.home) tess_lower_reduce(L, p);
+}
+
+void tess_lower_tell(tess_lower *L, const tess_tensor *p, int64_t j)
+{
+    const tess_grid *g = L->grid;
+    int mine = tess_grid_section(g), tag = tess_grid_tag(p, j, 0, TESS_TAG_WEIGHT);
+    tess_tile *t = p->held->tile[j].weight;
+    for (int s = 0; s < g->pipeline && mine == p->held->on.home; s++)
+        if (p->held->on.user[s] && s != mine)
+            tess_lower_message(L, (tess_use){t, TESS_R}, g->rank + (s - mine) * g->tensor, tag, true);
+    if (mine != p->held->on.home)
+        tess_lower_message(L, (tess_use){t, TESS_W}, g->rank + (p->held->on.home - mine) * g->tensor, tag, false);
+}
+
+/* ---- over the tensor dimension ---- */
+
+static int rank_of_tensor(const tess_lower *L, int t)
+{
+    return L->grid->rank - tess_grid_tensor(L->grid) + t;
+}
+
+/* A tag that the ranks of the dimension, who lower alike, all arrive at. */
+static int next_tag(tess_lower *L)
+{
+    TESS_ASSERT(TESS_TAGS_TENSOR + L->sums < INT32_MAX - 8);
+    return (int)(TESS_TAGS_TENSOR + L->sums++);
+}
+
+/* Each rank adds up a run of the elements, in the order of ranks, and gives it to the others. */
+void tess_lower_all_sum(tess_lower *L, tess_tile *t, int64_t n, tess_dtype type)
+{
+    int ranks = L->grid->tensor, mine = tess_grid_tensor(L->grid), parts_tag = next_tag(L), sums_tag = next_tag(L);
+    size_t size = tess_dtype_size(type);
+    int64_t first = n * mine / ranks, end = n * (mine + 1) / ranks;
+    struct message parts = message(L, 2 * ranks, ranks), all = message(L, 2 * ranks, 1);
+    tess_use *use = tess_alloc((size_t)ranks * sizeof *use);
+    unsigned uses = 1;
+    for (int r = 0; r < ranks; r++) {
+        int64_t from = n * r / ranks, to = n * (r + 1) / ranks;
+        if (r == mine) continue;
+        add_span(&parts, (tess_use){t, TESS_R}, rank_of_tensor(L, r), parts_tag, true, (size_t)from * size,
+                 (size_t)(to - from) * size);
+        add_span(&all, (tess_use){t, TESS_RW}, rank_of_tensor(L, r), sums_tag, true, (size_t)first * size,
+                 (size_t)(end - first) * size);
+        add_span(&all, (tess_use){t, TESS_RW}, rank_of_tensor(L, r), sums_tag, false, (size_t)from * size,
+                 (size_t)(to - from) * size);
+    }
+    use[0] = (tess_use){t, TESS_RW};
+    for (int r = 0; r < ranks && end > first; r++) {
+        if (r == mine) continue;
+        tess_tile *in = tess_program_slot(L->p, (size_t)(end - first) * size, TESS_ROLE_ACTIVATION, "a rank's part");
+        add_span(&parts, (tess_use){in, TESS_W}, rank_of_tensor(L, r), parts_tag, false, 0,
+                 (size_t)(end - first) * size);
+        use[uses++] = (tess_use){in, TESS_R};
+    }
+    emit_message(L, &parts);
+    tess_span_arg *a = TESS_ARG(L, tess_span_arg, .n = end - first, .first = first, .mine = (unsigned)mine);
+    if (end > first) tess_emit(L, &tess_span_sum[type], a, use, uses);
+    emit_message(L, &all);
+    free(use);
+}
+
+/* The t-th of the dimension's ranks sends the t-th run of it. */
+void tess_lower_cross(tess_lower *L, tess_use use, int peer, int tag, bool sends)
+{
+    enum { UNIT = 64 };
+    const size_t ranks = (size_t)L->grid->tensor, mine = (size_t)tess_grid_tensor(L->grid),
+                 bytes = tess_tile_bytes(use.tile), units = bytes / UNIT;
+    if (ranks == 1 || units < ranks) {
+        tess_lower_message(L, use, peer, tag, sends);
+        return;
+    }
+#define BEGINS(r) ((r) == ranks ? bytes : units * (r) / ranks * UNIT)
+    const size_t first = BEGINS(mine), own = BEGINS(mine + 1) - first;
+    struct message run = message(L, 1, 1);
+    add_span(&run, use, peer, tag, sends, first, own);
+    emit_message(L, &run);
+    if (sends) return;
+    const int others_tag = next_tag(L);
+    L->lane = TESS_LANE_TOGETHER;
+    struct message all = message(L, 2 * L->grid->tensor, 1);
+    const tess_use whole = {use.tile, TESS_RW};
+    for (size_t r = 0; r < ranks; r++) {
+        if (r == mine) continue;
+        add_span(&all, whole, rank_of_tensor(L, (int)r), others_tag, true, first, own);
+        add_span(&all, whole, rank_of_tensor(L, (int)r), others_tag, false, BEGINS(r), BEGINS(r + 1) - BEGINS(r));
+    }
+#undef BEGINS
+    emit_message(L, &all);
+}
+
+void tess_lower_tensor_tell(tess_lower *L, tess_tile *t, int from)
+{
+    int mine = tess_grid_tensor(L->grid), tag = next_tag(L);
+    struct message m = message(L, L->grid->tensor, 1);
+    tess_use use = {t, from == mine ? TESS_R : TESS_W};
+    for (int r = 0; r < L->grid->tensor && from == mine; r++)
+        if (r != mine) add_span(&m, use, rank_of_tensor(L, r), tag, true, 0, tess_tile_bytes(t));
+    if (from != mine) add_span(&m, use, rank_of_tensor(L, from), tag, false, 0, tess_tile_bytes(t));
+    emit_message(L, &m);
+}
+
+/* ---- scalars ---- */
+
+/* A sum over all ranks, along a tree to rank 0 and back: exact, so that no shape of it shows. */
+void tess_lower_total(tess_lower *L, tess_tile *sum, int64_t sums, int which)
+{
+    int n = tess_grid_size(L->grid), rank = L->grid->rank, top = 1;
+    size_t bytes = tess_tile_bytes(sum);
+    while (top < n) top *= 2;
+    for (int step = 1; step < top; step *= 2) {
+        if (rank & step) {
+            tess_lower_message(L, (tess_use){sum, TESS_R}, rank - step, INT32_MAX - 2 * which, true);
+            break;
+        }
+        if (rank + step >= n) continue;
+        tess_tile *in = tess_program_tile(L->p, bytes, TESS_ROLE_SCALAR, "a rank's share of a sum");
+        tess_lower_message(L, (tess_use){in, TESS_W}, rank + step, INT32_MAX - 2 * which, false);
+        TESS_EMIT(L, &tess_exact_add[TESS_F32], TESS_ARG(L, tess_exact_arg, .n = sums, .acc = true), {sum, TESS_RW},
+                  {in, TESS_R});
+    }
+    int from = rank ? rank & -rank : top; /* the step at which this rank sent its share */
+    if (rank) tess_lower_message(L, (tess_use){sum, TESS_W}, rank - from, INT32_MAX - 2 * which - 1, false);
+    struct message on = message(L, 32, 1);
+    for (int step = from / 2; step > 0; step /= 2)
+        if (rank + step < n)
+            add_span(&on, (tess_use){sum, TESS_R}, rank + step, INT32_MAX - 2 * which - 1, true, 0, bytes);
+    emit_message(L, &on);
+}

@@ -1,0 +1,163 @@
+/* What an op is written with: what it is (op_impl.h), and what it calls to check its shapes and to emit its tasks. An
+ * op sees this header alone. docs/add-an-op.md walks through one. */
+#ifndef TESS_OPS_IMPL_H
+#define TESS_OPS_IMPL_H
+#include "cache.h"
+#include "node.h"
+
+/* ---- describing ---- */
+
+/* Adds a node of `op` over the inputs, with a copy of so many bytes of attributes. NULL where an input is NULL or infer
+ * fails. */
+tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs, const void *attributes, size_t bytes);
+/* Returns y, or what the program that describes the graph has put in its place (tess_graph_beside). */
+tess_tensor *tess_linear_beside(tess_tensor *x, tess_tensor *w, tess_tensor *y);
+/* For infer: "linear: x (4,37,64), w (100,32): <what>", with the shapes of all inputs. */
+tess_status tess_shape_error(const tess_node *n, const char *format, ...) TESS_PRINTF(2, 3);
+/* The infer of elementwise ops: all inputs are (B,T,C), and the output is. */
+tess_status tess_same_shape(tess_node *n);
+/* Sets the output's shape. */
+void tess_set_shape(tess_node *n, int rank, int64_t a, int64_t b, int64_t c);
+/* An input's values are to be `least` to `most`; `because` names what says so. */
+void tess_limit_ids(tess_tensor *input, int64_t least, int64_t most, const char *because);
+/* Cuts a vector at the same rows as a matrix, unless an op reads it already. */
+void tess_param_cut_like(tess_tensor *vector, const tess_tensor *matrix);
+/* A tile of so many rows and columns, in fp32, is not too large. */
+bool tess_fits_tile(int64_t rows, int64_t columns);
+/* A task may use so many tiles. */
+enum { TESS_MOST_USES = 1 << 16 };
+/* Returns how many rows of logits exist at a time. */
+int64_t tess_loss_rows(const tess_graph *g);
+/* Returns what rows of logits are a multiple of elements apart. */
+int64_t tess_loss_align(const tess_graph *g);
+static inline int64_t tess_width(const tess_tensor *t)
+{
+    return t->rank == 3 ? t->dim[2] : 1;
+}
+static inline bool tess_is_param(const tess_tensor *t, int64_t rows, int64_t columns)
+{
+    return t->kind == TESS_KIND_PARAM && t->dim[0] == rows && t->dim[1] == columns;
+}
+
+/* Attention as tess_attention and its kin have it, over a cache (cached_attention.c). */
+tess_tensor *tess_attention_in_cache(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf,
+                                     bool packed);
+
+/* ---- lowering to tasks ---- */
+
+/* Returns the dtype of activations. */
+tess_dtype tess_real(const tess_lower *L);
+/* The step has a backward pass. */
+bool tess_trains(const tess_lower *L);
+/* The step generates: its rows are few, or the sequences so, and what is parallel is the work on one tile of rows. */
+bool tess_generates(const tess_lower *L);
+/* Returns the rows of tensor t in row tile i. */
+int64_t tess_rows(const tess_lower *L, const tess_tensor *t, int i);
+/* Returns the row, over all micro-batches of the step, where row tile i of t begins. */
+int64_t tess_first_row(const tess_lower *L, const tess_tensor *t, int i);
+/* Returns a copy of a task's argument, which lives as long as the program. */
+void *tess_arg_copy(tess_lower *L, const void *arg, size_t bytes);
+#define TESS_ARG(L, type, ...) ((type *)tess_arg_copy(L, &(type){__VA_ARGS__}, sizeof(type)))
+/* Emits a task. */
+void tess_emit(tess_lower *L, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse);
+#define TESS_EMIT(L, cl, arg, ...)                                                                                     \
+    tess_emit(L, cl, arg, (tess_use[]){__VA_ARGS__}, sizeof((tess_use[]){__VA_ARGS__}) / sizeof(tess_use))
+
+/* Reads an activation or an input. */
+tess_use tess_in(tess_lower *L, const tess_tensor *t, int i);
+/* Writes an activation: a new instance of it. */
+tess_use tess_out(tess_lower *L, const tess_tensor *t, int i);
+/* Writes what only the node's own backward reads. */
+tess_use tess_aux_out(tess_lower *L, const tess_node *n, int i, size_t bytes);
+/* Reads it. */
+tess_use tess_aux_in(tess_lower *L, const tess_node *n, int i);
+/* Reads a parameter's tile. */
+tess_use tess_weight(tess_lower *L, const tess_tensor *p, int64_t tile);
+/* Uses a buffer that a worker has for the time of the task. */
+tess_use tess_scratch_use(tess_lower *L, size_t bytes);
+/* Returns how many losses are added in this one. */
+int tess_losses_of(const tess_tensor *loss);
+/* Returns how many are added in the step's. */
+int tess_losses(const tess_lower *L);
+/* Writes one part of the losses: sum and count of each, double. */
+tess_use tess_loss_out(tess_lower *L);
+/* Somebody wants the gradient of t: no input's, nor that of what is frozen or made of such things alone. The backward
+ * of a node whose output's nobody wants is not called. A rule that finds the gradients of several tensors in one task
+ * need not ask, for what nobody wants goes to a tile that nobody reads; else asking saves the task. */
+bool tess_wants_gradient(const tess_lower *L, const tess_tensor *t);
+/* Reads the gradient of the output. */
+tess_use tess_grad_read(tess_lower *L, const tess_tensor *t, int i);
+/* Writes the gradient of an input; with *acc the task adds to what is there. */
+tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc);
+/* Makes the gradient of `from` that of t too, unchanged. */
+void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t, int i);
+/* Writes a parameter's gradient; with *acc the task adds to what is there. */
+tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool *acc);
+/* Makes a gradient of n elements begin with zeros: for a task that adds to others, and has one flag for all. */
+static inline void tess_grad_zero(tess_lower *L, tess_dtype t, int64_t n, tess_use *grad)
+{
+    TESS_EMIT(L, &tess_fill[t], TESS_ARG(L, tess_count_arg, .n = n), {grad->tile, TESS_W});
+    grad->mode = TESS_RW;
+}
+
+/* The tasks of an elementwise op of one input: y of x, and dx of dy and x. `a` is the argument but for its elements. */
+static inline tess_map_arg *tess_map_of(tess_lower *L, const tess_node *n, int i, tess_map_arg a)
+{
+    a.n = tess_rows(L, n->out, i) * tess_width(n->out);
+    return (tess_map_arg *)tess_arg_copy(L, &a, sizeof a);
+}
+static inline void tess_map_forward(tess_lower *L, const tess_node *n, int i, tess_codelet *by_dtype, tess_map_arg a)
+{
+    TESS_EMIT(L, &by_dtype[tess_real(L)], tess_map_of(L, n, i, a), tess_in(L, n->in[0], i), tess_out(L, n->out, i));
+}
+static inline void tess_map_backward(tess_lower *L, const tess_node *n, int i, tess_codelet *by_dtype, tess_map_arg a)
+{
+    tess_map_arg *arg = tess_map_of(L, n, i, a);
+    tess_use dx = tess_grad_write(L, n->in[0], i, &arg->acc);
+    TESS_EMIT(L, &by_dtype[tess_real(L)], arg, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i), dx);
+}
+
+/* Returns what the op of a node keeps for itself while the step is lowered: so many bytes, zeros at first. */
+void *tess_node_room(tess_lower *L, const tess_node *n, size_t bytes);
+/* Returns memory that lives as long as the program, zeros. */
+void *tess_lower_get(tess_lower *L, size_t bytes);
+/* Returns a new tile for what tasks of a node leave each other. */
+tess_tile *tess_tile_between(tess_lower *L, size_t bytes, const char *label);
+/* The same; the next micro-batch gets the same tile for the same call. */
+tess_tile *tess_slot_between(tess_lower *L, size_t bytes, const char *label);
+
+/* Returns into how many row tiles a micro-batch is cut. */
+int tess_row_tiles(const tess_lower *L);
+/* Returns how many micro-batches the step has, on all ranks together. */
+int64_t tess_micros(const tess_lower *L);
+
+/* ---- what depends on the choice of a router ---- */
+
+extern const tess_op tess_op_route;
+static inline bool tess_is_routed(const tess_tensor *weights)
+{
+    return weights->producer && weights->producer->op == &tess_op_route;
+}
+static inline int64_t tess_routed_experts(const tess_tensor *weights)
+{
+    return weights->producer->in[0]->dim[2];
+}
+/* Returns the choice that row tile i of this node makes, of so many options, to be told of it; NULL where it was made
+ * before, and is only computed again. */
+tess_choice *tess_choice_begin(tess_lower *L, const tess_node *n, int i, int64_t options);
+/* Returns it for those whom it concerns. */
+tess_choice *tess_choice_at(tess_lower *L, const tess_node *n, int i);
+/* Says of the task emitted last that its uses with TESS_IF_CHOSEN are needed only if that option was chosen; or that it
+ * is what chooses. */
+void tess_emitted_chooses(tess_lower *L, tess_choice *choice, int option);
+
+/* ---- over the ranks of the tensor dimension ---- */
+
+/* Returns the place there that has a tile of a table, counted over all of them. */
+int tess_table_owner(const tess_tensor *table, int64_t tile);
+/* A tile of n elements of which each rank has a part becomes their sum. */
+void tess_lower_all_sum(tess_lower *L, tess_tile *t, int64_t n, tess_dtype type);
+/* The rank at place `from` gives its tile to all others. */
+void tess_lower_tensor_tell(tess_lower *L, tess_tile *t, int from);
+
+#endif

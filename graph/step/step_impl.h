@@ -1,0 +1,28 @@
+/* The inside of a step, for the files that make it, feed it, run it and place its tiles. */
+#ifndef TESS_STEP_IMPL_H
+#define TESS_STEP_IMPL_H
+#include "lower.h"
+
+struct tess_step {
+    tess_graph *g; /* NULL: it was freed */
+    const tess_tensor *output;
+    tess_step_conf conf;
+    tess_lowered low;
+    int tensors;                       /* of the graph, when the step was made */
+    int64_t targets[TESS_MOST_LOSSES]; /* that count, as fed last, of each loss */
+    int32_t **fed;                     /* [tensor]: the values fed last, for looking into a failure; NULL: none yet */
+    tess_env env;                      /* of the last run, by which its updates are made, if they come late */
+    tess_env before;                   /* of the run before it */
+    bool pending;                      /* they are yet to come */
+    bool ran;                          /* in this session */
+    tess_step *next, **link;           /* of the graph's steps */
+};
+
+/* Checks that the step is one, and that its graph is there. */
+tess_status tess_step_check(const tess_step *s) TESS_NODISCARD;
+/* Its late updates are made, or will never be. */
+void tess_step_forget_pending(tess_step *s);
+/* Returns the input that the loss, or this one of those that it adds, takes its targets from; NULL: there is none. */
+const tess_tensor *tess_step_targets(const tess_step *s, int loss);
+
+#endif

@@ -1,0 +1,202 @@
+/* A .jsonl as a file. It is read through once, line by line, all of it checked; what the index then says is enough to
+ * come to any example, or to any token of its texts, without holding anything. */
+#include "chat.h"
+#include "data_lines_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- reading it through ---- */
+
+struct pass {
+    const tess_line_rules *r;
+    tess_lines *l;
+    tess_index_writer *to;
+    tess_ids ids;
+    tess_example example;
+    uint64_t empty; /* the byte of the first example of which cutting leaves no target */
+};
+
+static tess_status add_document(struct pass *p, const tess_line *line)
+{
+    tess_lines *l = p->l;
+    uint8_t *out;
+    p->ids.count = 0;
+    TESS_TRY(tess_document_read(p->r, line, &p->ids));
+    const tess_ids *before, *behind;
+    tess_tokenizer_around(p->r->tokenizer, &before, &behind);
+    const int32_t end = p->r->end_of_text, last = behind->count ? behind->id[behind->count - 1] : -1;
+    if (end < 0 && last < 0)
+        return tess_line_error(line->file, line->byte,
+                               tess_format("which token lies between texts is not known (the tokenizer has no end of "
+                                           "text, the model's config.json no eos_token_id)"));
+    if (end >= 0 && end != last) tess_ids_push(&p->ids, end);
+    out = tess_alloc(p->ids.count * l->entry_bytes);
+    for (size_t i = 0; i < p->ids.count; i++)
+        for (size_t b = 0; b < l->entry_bytes; b++)
+            out[i * l->entry_bytes + b] = (uint8_t)((uint32_t)p->ids.id[i] >> 8 * b);
+    tess_index_put(p->to, out, p->ids.count * l->entry_bytes);
+    free(out);
+    l->entries += p->ids.count;
+    l->tokens = l->entries;
+    return TESS_OK;
+}
+
+static tess_status add_example(struct pass *p, const tess_line *line)
+{
+    tess_lines *l = p->l;
+    uint64_t targets, uncut;
+    TESS_TRY(tess_example_read(p->r, line, l->form, &p->example, &targets, &uncut));
+    if (targets == 0) {
+        if (l->left_out++ == 0) p->empty = line->byte;
+        return TESS_OK;
+    }
+    tess_index_put(p->to, &line->byte, sizeof line->byte);
+    l->entries++;
+    l->tokens += p->example.ids.count;
+    return TESS_OK;
+}
+
+static tess_status read_through(struct pass *p)
+{
+    enum { STRETCH = 16 << 20 };
+    tess_lines *l = p->l;
+    tess_line line;
+    uint64_t forgotten = 0;
+    for (uint64_t at = 0; tess_line_next(&l->file, at, &line); at = line.byte + line.length) {
+        TESS_TRY(l->form == TESS_LINES_TEXT ? add_document(p, &line) : add_example(p, &line));
+        tess_bar_step((double)line.length);
+        if (line.byte - forgotten < STRETCH) continue;
+        tess_map_forget(l->file.data + forgotten, line.byte - forgotten);
+        forgotten = line.byte;
+    }
+    if (l->entries) return TESS_OK;
+    return tess_line_error(&l->file, p->empty,
+                           tess_format("of each of the %llu lines data.truncate leaves %lld tokens without a target (a "
+                                       "longer data.seq_length leaves some)",
+                                       (unsigned long long)l->left_out, (long long)p->r->conf->seq_length));
+}
+
+/* ---- the index ---- */
+
+static size_t token_bytes(const tess_line_rules *r)
+{
+    int32_t most = tess_tokenizer_vocab(r->tokenizer) - 1;
+    if (r->end_of_text > most) most = r->end_of_text;
+    return most < 1 << 8 ? 1 : most < 1 << 16 ? 2 : 4;
+}
+
+/* All that the verdict on a line, or its tokens, follow from beside the line. */
+static uint64_t sum_of_rules(const tess_line_rules *r, tess_lines_form form)
+{
+    const tess_data_conf *c = r->conf;
+    const bool text = form == TESS_LINES_TEXT;
+    const int64_t around = 1; /* what a tokenizer puts around a text is there; another number for another way */
+    const int64_t all[] = {(int64_t)tess_tokenizer_sum(r->tokenizer), c->vocab, r->end_of_text, around};
+    const int64_t masks = (c->mlm_probability > 0) + 2 * (c->noise_density > 0);
+    const int64_t examples[] = {c->seq_length, c->task, c->truncate, c->end_completions,
+                                c->labels,     c->both, c->types,    masks};
+    const int64_t chat[] = {(int64_t)tess_chat_sum(c->chat), c->loss_on_all};
+    uint64_t sum = tess_sum_bytes(TESS_SUM, all, sizeof all);
+    if (form == TESS_LINES_CHAT) sum = tess_sum_bytes(sum, chat, sizeof chat);
+    return text ? sum : tess_sum_bytes(sum, examples, sizeof examples);
+}
+
+static void take_index(tess_lines *l, const tess_index_head *head)
+{
+    l->entry = l->index.data + sizeof *head;
+    l->entries = head->entries;
+    l->tokens = head->tokens;
+    l->left_out = head->left_out;
+}
+
+static bool find_index(const tess_line_rules *r, tess_index_head *head, tess_lines *l)
+{
+    if (!tess_index_open(l->file.path, r->conf->output, head, &l->index)) return false;
+    if (head->entry == l->entry_bytes && head->entries) return take_index(l, head), true;
+    tess_map_close(&l->index);
+    return false;
+}
+
+static tess_status make_index(const tess_line_rules *r, tess_index_head *head, tess_lines *l)
+{
+    enum { LARGE = 256 << 20 };
+    tess_index_writer to;
+    struct pass p = {.r = r, .l = l, .to = &to};
+    if (l->file.bytes > LARGE)
+        tess_note("%s: %.1f GB are read through once, for an index", l->file.path, (double)l->file.bytes * 1e-9);
+    tess_status status = tess_index_begin(l->file.path, r->conf->output, &to);
+    tess_bar_begin(l->form == TESS_LINES_TEXT ? "tokenizing" : "reading examples", (double)l->file.bytes);
+    if (status == TESS_OK) status = read_through(&p);
+    tess_bar_end();
+    if (status == TESS_OK) {
+        head->entry = l->entry_bytes;
+        head->entries = l->entries;
+        head->tokens = l->tokens;
+        head->left_out = l->left_out;
+        status = tess_index_finish(&to, head, &l->index);
+    }
+    if (status == TESS_OK) take_index(l, head);
+    tess_index_drop(&to);
+    tess_ids_free(&p.ids);
+    tess_example_free(&p.example);
+    return status;
+}
+
+tess_status tess_lines_open(const char *path, const tess_line_rules *r, tess_lines *l)
+{
+    tess_index_head head;
+    tess_line first;
+    *l = (tess_lines){0};
+    TESS_TRY(tess_map_open(path, &l->file));
+    if (!tess_line_next(&l->file, 0, &first))
+        return tess_line_error(&l->file, 0, tess_format("is empty, expected one JSON object a line"));
+    TESS_TRY(tess_line_form(&first, &l->form));
+    l->entry_bytes = l->form == TESS_LINES_TEXT ? token_bytes(r) : sizeof(uint64_t);
+    TESS_TRY(tess_index_of(&l->file, &head));
+    head.form = l->form;
+    head.rules = sum_of_rules(r, l->form);
+    if (find_index(r, &head, l)) return TESS_OK;
+    const int lock = tess_index_lock(path); /* another process may have made it while we waited */
+    tess_status status = find_index(r, &head, l) ? TESS_OK : make_index(r, &head, l);
+    tess_index_unlock(lock);
+    return status;
+}
+
+void tess_lines_close(tess_lines *l)
+{
+    tess_map_close(&l->file);
+    tess_map_close(&l->index);
+    *l = (tess_lines){0};
+}
+
+tess_lines_form tess_lines_look(const char *path)
+{
+    tess_map file;
+    tess_line first;
+    tess_lines_form form = TESS_LINES_UNKNOWN;
+    if (tess_map_open(path, &file) == TESS_OK) {
+        if (tess_line_next(&file, 0, &first) && tess_line_form(&first, &form) != TESS_OK) form = TESS_LINES_UNKNOWN;
+        tess_map_close(&file);
+    }
+    tess_error_clear();
+    return form;
+}
+
+/* ---- reading one ---- */
+
+tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64_t which, tess_example *e)
+{
+    uint64_t byte, targets, uncut;
+    tess_line line;
+    TESS_ASSERT(which < l->entries && l->form != TESS_LINES_TEXT);
+    const uint8_t *entry = l->entry + which * sizeof byte;
+    memcpy(&byte, entry, sizeof byte);
+    if (byte >= l->file.bytes || !tess_line_next(&l->file, byte, &line))
+        return tess_error(TESS_INVALID, l->index.path,
+                          "is damaged: example %llu begins at byte %llu of %zu (remove it)", (unsigned long long)which,
+                          (unsigned long long)byte, l->file.bytes);
+    tess_status status = tess_example_read(r, &line, l->form, e, &targets, &uncut);
+    tess_map_forget(l->file.data + line.byte, line.length);
+    tess_map_forget(entry, sizeof byte);
+    return status;
+}

@@ -1,0 +1,101 @@
+/* Below data.c: a .jsonl, one object a line. data_example.c takes a line apart, data_lines.c goes through a file and
+ * keeps what it found (data_index_impl.h), data_sample.c makes a sample of what was read. */
+#ifndef TESS_DATA_LINES_IMPL_H
+#define TESS_DATA_LINES_IMPL_H
+#include "data.h"
+#include "data_index_impl.h"
+
+enum { TESS_NO_TARGET = -100 };
+
+/* What the lines of a file are, all of one kind. */
+typedef enum tess_lines_form {
+    TESS_LINES_UNKNOWN,
+    TESS_LINES_TEXT, /* {"text"}: documents, joined */
+    TESS_LINES_PAIR, /* {"prompt", "completion"} */
+    TESS_LINES_CHAT, /* {"messages"} */
+    TESS_LINES_IDS   /* {"input_ids", ...} */
+} tess_lines_form;
+
+/* How lines are judged, all borrowed. */
+typedef struct tess_line_rules {
+    const tess_data_conf *conf;
+    const tess_tokenizer *tokenizer;
+    int32_t end_of_text; /* -1: nobody knows */
+} tess_line_rules;
+
+typedef struct tess_line {
+    const tess_map *file;
+    uint64_t byte; /* its place there */
+    size_t length; /* without its end */
+} tess_line;
+
+/* Records an error at a byte of a file and counts its line. `what` is freed. */
+tess_status tess_line_error(const tess_map *file, uint64_t byte, char *what);
+/* Finds the line at or behind `at` that is not blank; false: there is none. */
+bool tess_line_next(const tess_map *file, uint64_t at, tess_line *line);
+
+/* A line's own, cut to T. Zeroed at first. */
+typedef struct tess_example {
+    tess_ids ids, labels, types, decoder; /* types, decoder: empty where they are not given */
+    int32_t label;
+    bool labelled; /* it has a label */
+    bool bare;     /* its labels are still to be made, by masking */
+} tess_example;
+/* Makes a decoder's input of the labels: each comes one place later. */
+void tess_example_shift(const tess_data_conf *c, tess_example *e);
+/* Empties it, to be filled again. */
+void tess_example_clear(tess_example *e);
+/* Frees what it holds. */
+void tess_example_free(tess_example *e);
+/* Reads a line that is an example of this form. *targets: how many of them draw a loss; *uncut: before it was cut. */
+tess_status tess_example_read(const tess_line_rules *r, const tess_line *line, tess_lines_form form, tess_example *e,
+                              uint64_t *targets, uint64_t *uncut) TESS_NODISCARD;
+/* Appends the tokens of a line that is a document. */
+tess_status tess_document_read(const tess_line_rules *r, const tess_line *line, tess_ids *ids) TESS_NODISCARD;
+/* Says what a line is. */
+tess_status tess_line_form(const tess_line *line, tess_lines_form *form) TESS_NODISCARD;
+
+/* A file, open. */
+typedef struct tess_lines {
+    tess_map file, index;
+    tess_lines_form form;
+    const uint8_t *entry; /* in the index: where each example begins, or the tokens of the texts */
+    size_t entry_bytes;
+    uint64_t entries, tokens, left_out;
+} tess_lines;
+/* Opens a file, which is read through where there is no index of it; whatever this returns, it can be closed. */
+tess_status tess_lines_open(const char *path, const tess_line_rules *r, tess_lines *l) TESS_NODISCARD;
+/* Closes it. */
+void tess_lines_close(tess_lines *l);
+/* Reads an example. */
+tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64_t which,
+                           tess_example *e) TESS_NODISCARD;
+/* Says by its first line what a file is; not a word of what is wrong with it. */
+tess_lines_form tess_lines_look(const char *path);
+
+/* ---- data_mask.c ------------------------------------------------------------------------------------------------- */
+
+/* Masks tokens of an example, at least one, and makes its labels; `place` is the sample's in the run. */
+void tess_mask_tokens(const tess_line_rules *r, uint64_t place, tess_example *e);
+/* Takes spans out of an example, which has two tokens or more, and makes them the labels. */
+void tess_mask_spans(const tess_line_rules *r, uint64_t place, tess_example *e);
+/* Of n tokens: those that go, and in how many spans. */
+void tess_span_count(const tess_data_conf *c, int64_t n, int64_t *noise, int64_t *spans);
+/* Returns how many tokens of text become a sample of at most T on either side. */
+int64_t tess_span_length(const tess_data_conf *c);
+/* ---- data_order.c ------------------------------------------------------------------------------------------------ */
+
+/* Returns a number in which every bit of x acts on every bit. */
+uint64_t tess_data_mix(uint64_t x);
+/* Returns the place of x among 0 .. n-1 in an order of theirs that the key gives. */
+uint64_t tess_data_permute(uint64_t x, uint64_t n, uint64_t key);
+
+/* ---- data_sample.c ----------------------------------------------------------------------------------------------- */
+
+/* Makes a sample of T + 1 tokens that lie behind one another. */
+void tess_sample_of_stream(const tess_data_conf *c, int32_t end_of_text, const int32_t *tokens,
+                           const tess_sample *into);
+/* Makes one of an example. */
+void tess_sample_of_example(const tess_data_conf *c, const tess_example *e, const tess_sample *into);
+
+#endif

@@ -1,0 +1,368 @@
+/* Reading safetensors files. Layout: u64 length of the header, the header, the tensors' bytes.
+ *
+ * The header is a JSON object of {"dtype", "shape", "data_offsets": [begin, end]} by name, offsets counted from the
+ * header's end. Nothing in it is believed: sizes must follow from the shapes, and the tensors must fill the rest of
+ * the file without a gap or an overlap. Machines are little-endian here, as the files are.
+ */
+#include "safetensors.h"
+#include "map.h"
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are read as they lie in the file");
+
+enum { HEADER_MAX = 100 * 1000 * 1000 }; /* the reference implementation's */
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[TESS_ST_COUNT] = {
+    [TESS_ST_F32] = {"F32", 4},   [TESS_ST_F16] = {"F16", 2},         [TESS_ST_BF16] = {"BF16", 2},
+    [TESS_ST_F64] = {"F64", 8},   [TESS_ST_I64] = {"I64", 8},         [TESS_ST_I32] = {"I32", 4},
+    [TESS_ST_I16] = {"I16", 2},   [TESS_ST_I8] = {"I8", 1},           [TESS_ST_U64] = {"U64", 8},
+    [TESS_ST_U32] = {"U32", 4},   [TESS_ST_U16] = {"U16", 2},         [TESS_ST_U8] = {"U8", 1},
+    [TESS_ST_BOOL] = {"BOOL", 1}, [TESS_ST_F8_E4M3] = {"F8_E4M3", 1}, [TESS_ST_F8_E5M2] = {"F8_E5M2", 1},
+};
+
+struct tess_safetensors {
+    tess_arena *arena; /* names */
+    tess_map *map;     /* the files; none of a view */
+    size_t maps;
+    tess_safetensor *tensor; /* by name once open */
+    size_t count, room;
+};
+
+/* ---- one header ---- */
+
+static tess_status read_dtype(tess_safetensor *t, const json_t *entry)
+{
+    const char *name = json_string_value(json_object_get(entry, "dtype"));
+    if (!name) return tess_file_error(t->file, t->name, "has no dtype");
+    for (t->dtype = 0; t->dtype < TESS_ST_COUNT; t->dtype++)
+        if (strcmp(name, dtypes[t->dtype].name) == 0) return TESS_OK;
+    return tess_file_error(t->file, t->name, "dtype %s is not known", name);
+}
+
+static tess_status read_shape(tess_safetensor *t, const json_t *entry)
+{
+    const json_t *shape = json_object_get(entry, "shape");
+    if (!json_is_array(shape)) return tess_file_error(t->file, t->name, "has no shape");
+    if (json_array_size(shape) > TESS_SAFETENSORS_RANK)
+        return tess_file_error(t->file, t->name, "has %zu dimensions, at most %d are supported", json_array_size(shape),
+                               TESS_SAFETENSORS_RANK);
+    t->rank = (int)json_array_size(shape);
+    t->elements = 1;
+    for (int i = 0; i < t->rank; i++) {
+        const json_t *dim = json_array_get(shape, (size_t)i);
+        t->dims[i] = json_integer_value(dim);
+        if (!json_is_integer(dim) || t->dims[i] < 0)
+            return tess_file_error(t->file, t->name, "dimension %d is no number of elements", i);
+        if (__builtin_mul_overflow(t->elements, t->dims[i], &t->elements))
+            return tess_file_error(t->file, t->name, "the shape has more than 2^63 elements");
+    }
+    return TESS_OK;
+}
+
+/* data and data_bytes: what follows the header. */
+static tess_status read_offsets(tess_safetensor *t, const json_t *entry, const uint8_t *data, size_t data_bytes)
+{
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    const json_t *first = json_array_get(offsets, 0), *second = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(second))
+        return tess_file_error(t->file, t->name, "has no data_offsets [begin, end]");
+    json_int_t begin = json_integer_value(first), end = json_integer_value(second);
+    if (begin < 0 || end < begin || (uint64_t)end > data_bytes)
+        return tess_file_error(t->file, t->name,
+                               "data_offsets %lld to %lld are outside of the %zu bytes of tensors in the file",
+                               (long long)begin, (long long)end, data_bytes);
+    uint64_t want;
+    if (__builtin_mul_overflow((uint64_t)t->elements, dtypes[t->dtype].size, &want) || want != (uint64_t)(end - begin))
+        return tess_file_error(t->file, t->name,
+                               "data_offsets %lld to %lld are %lld bytes, %lld elements of %s are %llu",
+                               (long long)begin, (long long)end, (long long)(end - begin), (long long)t->elements,
+                               dtypes[t->dtype].name, (unsigned long long)want);
+    t->data = data + begin;
+    t->bytes = (size_t)want;
+    return TESS_OK;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const tess_safetensor *x = a, *y = b;
+    if (x->data != y->data) return x->data < y->data ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* empty ones first */
+}
+
+/* tensor: (n), all of one file, is put in the order of places. */
+static tess_status check_places(const char *file, tess_safetensor *tensor, size_t n, const uint8_t *data, size_t bytes)
+{
+    const uint8_t *at = data;
+    qsort(tensor, n, sizeof *tensor, compare_places);
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *begin = tensor[i].data;
+        if (begin != at)
+            return tess_file_error(file, tensor[i].name,
+                                   "begins at byte %zu of the tensors, but the one before it ends at %zu (%s)",
+                                   (size_t)(begin - data), (size_t)(at - data), begin < at ? "they overlap" : "a hole");
+        at = begin + tensor[i].bytes;
+    }
+    if (at != data + bytes)
+        return tess_error(TESS_INVALID, file, "%zu bytes follow the last tensor", (size_t)(data + bytes - at));
+    return TESS_OK;
+}
+
+static tess_safetensors *new_set(void)
+{
+    tess_safetensors *s = tess_alloc(sizeof *s);
+    s->arena = tess_arena_new();
+    s->room = 64;
+    s->tensor = tess_alloc(s->room * sizeof *s->tensor);
+    return s;
+}
+
+static tess_safetensor *add_tensor(tess_safetensors *s)
+{
+    if (s->count == s->room) {
+        s->room *= 2;
+        s->tensor = tess_realloc(s->tensor, s->room * sizeof *s->tensor);
+    }
+    tess_safetensor *t = &s->tensor[s->count++];
+    *t = (tess_safetensor){0};
+    return t;
+}
+
+static tess_status read_header(tess_safetensors *s, const char *file, json_t *header, const uint8_t *data, size_t bytes)
+{
+    size_t before = s->count;
+    const char *name;
+    json_t *entry;
+    if (!json_is_object(header)) return tess_error(TESS_INVALID, file, "the header is no JSON object");
+    json_object_foreach(header, name, entry)
+    {
+        if (strcmp(name, "__metadata__") == 0) continue;
+        tess_safetensor *t = add_tensor(s);
+        t->name = tess_arena_format(s->arena, "%s", name);
+        t->file = file;
+        TESS_TRY(read_dtype(t, entry));
+        TESS_TRY(read_shape(t, entry));
+        TESS_TRY(read_offsets(t, entry, data, bytes));
+    }
+    return check_places(file, s->tensor + before, s->count - before, data, bytes);
+}
+
+/* Adds the tensors of one file in memory. `file` lives as long as the set. */
+static tess_status read_file(tess_safetensors *s, const char *file, const uint8_t *bytes, size_t n)
+{
+    uint64_t length;
+    json_error_t error;
+    if (n < sizeof length)
+        return tess_error(TESS_INVALID, file, "has %zu bytes, a safetensors file begins with 8 of its header's length",
+                          n);
+    memcpy(&length, bytes, sizeof length);
+    if (length > HEADER_MAX)
+        return tess_error(TESS_INVALID, file, "header length %llu, expected at most %d (is this a safetensors file?)",
+                          (unsigned long long)length, HEADER_MAX);
+    if (length > n - sizeof length)
+        return tess_error(TESS_INVALID, file, "header length %llu, but %zu bytes follow (is the file truncated?)",
+                          (unsigned long long)length, n - sizeof length);
+    size_t begin = sizeof length + (size_t)length;
+    json_t *header = json_loadb((const char *)bytes + sizeof length, (size_t)length,
+                                JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    if (!header)
+        return tess_file_error(file, "header", "byte %zu: is no JSON: %s", sizeof length + (size_t)error.position,
+                               error.text);
+    tess_status status = read_header(s, file, header, bytes + begin, n - begin);
+    json_decref(header);
+    return status;
+}
+
+/* ---- sets of files ---- */
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(((const tess_safetensor *)a)->name, ((const tess_safetensor *)b)->name);
+}
+
+/* Puts the tensors in the order of names. */
+static tess_status sort_names(tess_safetensors *s)
+{
+    qsort(s->tensor, s->count, sizeof *s->tensor, compare_names);
+    for (size_t i = 1; i < s->count; i++)
+        if (strcmp(s->tensor[i - 1].name, s->tensor[i].name) == 0)
+            return tess_file_error(s->tensor[i].file, s->tensor[i].name, "is in %s too", s->tensor[i - 1].file);
+    return TESS_OK;
+}
+
+static tess_status map_file(tess_safetensors *s, const char *path)
+{
+    s->map = tess_realloc(s->map, (s->maps + 1) * sizeof *s->map);
+    TESS_TRY(tess_map_open(path, &s->map[s->maps]));
+    tess_map *map = &s->map[s->maps++];
+    size_t before = s->count;
+    TESS_TRY(read_file(s, map->path, map->data, map->bytes));
+    for (size_t i = before; i < s->count; i++) s->tensor[i].mapped = true;
+    return TESS_OK;
+}
+
+/* {"weight_map": {NAME: FILE, ...}}: every file once, and then every name where it is said to be. */
+static tess_status read_shards(tess_safetensors *s, const char *index, const json_t *weight_map)
+{
+    const char *slash = strrchr(index, '/'), *name;
+    json_t *value, *seen = json_object();
+    tess_status status = TESS_OK;
+    if (!json_is_object(weight_map) || !json_object_size(weight_map))
+        status = tess_file_error(index, "weight_map", "expected an object of tensors and their files");
+    json_object_foreach((json_t *)weight_map, name, value)
+    {
+        const char *file = json_string_value(value);
+        if (status != TESS_OK) break;
+        if (!file || !*file || strchr(file, '/'))
+            status = tess_file_error(index, name, "expected the name of a file beside the index");
+        else if (!json_object_get(seen, file)) {
+            json_object_set_new(seen, file, json_true());
+            char *path = tess_format("%.*s%s", slash ? (int)(slash - index + 1) : 0, index, file);
+            status = map_file(s, path);
+            free(path);
+        }
+    }
+    if (status == TESS_OK) status = sort_names(s);
+    json_object_foreach((json_t *)weight_map, name, value)
+    {
+        if (status != TESS_OK) break;
+        const tess_safetensor *t = tess_safetensors_find(s, name);
+        const char *base = t ? strrchr(t->file, '/') : NULL;
+        if (!t || strcmp(base ? base + 1 : t->file, json_string_value(value)))
+            status = tess_file_error(index, name, "is not in %s, where the index has it", json_string_value(value));
+    }
+    json_decref(seen);
+    return status;
+}
+
+static tess_status open_index(tess_safetensors *s, const char *path)
+{
+    tess_map map;
+    json_error_t error;
+    TESS_TRY(tess_map_open(path, &map));
+    json_t *root = json_loadb((const char *)map.data, map.bytes, JSON_REJECT_DUPLICATES, &error);
+    tess_map_close(&map);
+    if (!root) {
+        char *where = tess_format("%s:%d:%d", path, error.line, error.column);
+        tess_status status = tess_error(TESS_INVALID, where, "is no JSON: %s", error.text);
+        free(where);
+        return status;
+    }
+    tess_status status = read_shards(s, path, json_object_get(root, "weight_map"));
+    json_decref(root);
+    return status;
+}
+
+/* What `path` is: a directory with one of two files, an index, or one file. */
+static tess_status open_path(tess_safetensors *s, const char *path)
+{
+    struct stat st;
+    size_t n = strlen(path);
+    if (stat(path, &st) != 0)
+        return tess_error(tess_errno_status(errno), path, "cannot be opened: %s", strerror(errno));
+    if (!S_ISDIR(st.st_mode)) {
+        if (n > 5 && strcmp(path + n - 5, ".json") == 0) return open_index(s, path);
+        TESS_TRY(map_file(s, path));
+        return sort_names(s);
+    }
+    char *one = tess_format("%s/model.safetensors", path), *index = tess_format("%s.index.json", one);
+    tess_status status;
+    if (access(one, F_OK) == 0) {
+        status = map_file(s, one);
+        if (status == TESS_OK) status = sort_names(s);
+    } else if (access(index, F_OK) == 0)
+        status = open_index(s, index);
+    else
+        status = tess_error(TESS_INVALID, path, "holds neither model.safetensors nor model.safetensors.index.json");
+    free(one);
+    free(index);
+    return status;
+}
+
+static tess_status finish_open(tess_safetensors *s, tess_status status, tess_safetensors **set)
+{
+    if (status == TESS_OK)
+        *set = s;
+    else
+        tess_safetensors_close(s);
+    return status;
+}
+
+tess_status tess_safetensors_open(const char *path, tess_safetensors **set)
+{
+    tess_safetensors *s = new_set();
+    return finish_open(s, open_path(s, path), set);
+}
+
+tess_status tess_safetensors_view(const char *path, const void *data, size_t bytes, tess_safetensors **set)
+{
+    tess_safetensors *s = new_set();
+    tess_status status = read_file(s, tess_arena_format(s->arena, "%s", path), data, bytes);
+    return finish_open(s, status == TESS_OK ? sort_names(s) : status, set);
+}
+
+void tess_safetensors_close(tess_safetensors *s)
+{
+    if (!s) return;
+    for (size_t i = 0; i < s->maps; i++) tess_map_close(&s->map[i]);
+    free(s->map);
+    free(s->tensor);
+    tess_arena_free(s->arena);
+    free(s);
+}
+
+size_t tess_safetensors_count(const tess_safetensors *s)
+{
+    return s->count;
+}
+
+const tess_safetensor *tess_safetensors_at(const tess_safetensors *s, size_t i)
+{
+    TESS_ASSERT(i < s->count);
+    return &s->tensor[i];
+}
+
+const tess_safetensor *tess_safetensors_find(const tess_safetensors *s, const char *name)
+{
+    tess_safetensor key = {.name = name};
+    return s->count ? bsearch(&key, s->tensor, s->count, sizeof key, compare_names) : NULL;
+}
+
+/* ---- elements as floats ---- */
+
+tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_t n, float *out)
+{
+    TESS_ASSERT(first >= 0 && n >= 0 && first <= t->elements && n <= t->elements - first);
+    const uint8_t *p = (const uint8_t *)t->data + (size_t)first * dtypes[t->dtype].size;
+    uint16_t half;
+    double wide;
+    switch (t->dtype) {
+    case TESS_ST_F32:
+        memcpy(out, p, (size_t)n * sizeof *out);
+        return TESS_OK;
+    case TESS_ST_F16:
+        for (int64_t i = 0; i < n; i++) memcpy(&half, p + 2 * i, sizeof half), out[i] = tess_from_f16(half);
+        return TESS_OK;
+    case TESS_ST_BF16:
+        for (int64_t i = 0; i < n; i++) memcpy(&half, p + 2 * i, sizeof half), out[i] = tess_from_bf16(half);
+        return TESS_OK;
+    case TESS_ST_F64:
+        for (int64_t i = 0; i < n; i++) memcpy(&wide, p + 8 * i, sizeof wide), out[i] = (float)wide;
+        return TESS_OK;
+    default:
+        return tess_file_error(t->file, t->name, "is %s, expected floats (F32, BF16, F16 or F64)",
+                               dtypes[t->dtype].name);
+    }
+}
+
+void tess_safetensor_forget(const tess_safetensor *t)
+{
+    if (t->mapped) tess_map_forget(t->data, t->bytes);
+}

@@ -1,0 +1,286 @@
+/* The parts of a tokenizer, in the order in which a text goes through them:
+ *
+ *     added.c          added tokens ("<s>") are found in the text as it is, and cut it into regions
+ *     normalizer.c     a region is normalized; characters are those of base/text.h, precompiled.c has sentencepiece's
+ * own table added.c          added tokens that are normalized too cut what comes of it into parts pretokenizer.c   a
+ * part is cut into words; pattern.c has the regular expressions bpe.c, unigram.c, wordpiece.c   a word becomes ids;
+ * words.c remembers those of words met lately, and vocab.c knows the tokens by their bytes postprocessor.c  what stands
+ * before and behind a text decoder.c        the way back
+ *
+ * Below all of them are reading.c, by which they read their JSON, ids.c, and the characters of base/text.h; above them
+ * are encode.c, which sends a text through, tokenizer.c, which reads them all from tokenizer.json, and decode.c. What
+ * is no part that is known here is an error that names it.
+ */
+#ifndef TESS_TOKENIZER_PARTS_IMPL_H
+#define TESS_TOKENIZER_PARTS_IMPL_H
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "map.h"
+#include "text.h"
+#include "tokenizer.h"
+#include <jansson.h>
+#include <pcre2.h>
+#include <pthread.h>
+
+/* ---- reading.c --------------------------------------------------------------------------------------------------- */
+
+/* Where parts are read: their memory is the arena's, and errors name the file. */
+typedef struct tess_reading {
+    tess_arena *arena;
+    const char *path;
+} tess_reading;
+/* Reads true or false, `otherwise` where the field is missing; anything else is an error. */
+tess_status tess_json_flag(const tess_reading *r, const char *field, const json_t *object, const char *name,
+                           bool otherwise, bool *flag) TESS_NODISCARD;
+/* Makes "field.name" in the arena, and "field.name[index]". */
+const char *tess_field(const tess_reading *r, const char *field, const char *name);
+const char *tess_field_at(const tess_reading *r, const char *field, const char *name, size_t index);
+
+/* ---- pattern.c: what is searched for, in normalizers, pre-tokenizers and decoders -------------------------------- */
+
+typedef struct tess_pattern {
+    pcre2_code *code;
+    const char *text; /* of the pattern as it is written */
+    size_t length;    /* of a literal; 0: a regular expression */
+} tess_pattern;
+/* Reads {"Regex": "..."} or {"String": "..."}. */
+tess_status tess_pattern_read(const tess_reading *r, const char *field, const json_t *json,
+                              tess_pattern *p) TESS_NODISCARD;
+/* Makes one of a regular expression as Oniguruma has them. */
+tess_status tess_pattern_make(const tess_reading *r, const char *field, const char *regex,
+                              tess_pattern *p) TESS_NODISCARD;
+void tess_pattern_free(tess_pattern *p);
+/* Finds the first match at or behind `from`. `found` false: none. The error has no place yet. */
+tess_status tess_pattern_find(const tess_pattern *p, pcre2_match_data *match, const char *s, size_t n, size_t from,
+                              size_t *begin, size_t *end, bool *found) TESS_NODISCARD;
+/* Has a match of it a character behind which there is a blank, or may it have one? */
+bool tess_pattern_spans_blank(const tess_pattern *p);
+
+/* ---- precompiled.c: sentencepiece's table of replacements -------------------------------------------------------- */
+
+typedef struct tess_charsmap tess_charsmap;
+tess_status tess_charsmap_read(const tess_reading *r, const char *field, const char *base64,
+                               tess_charsmap **map) TESS_NODISCARD;
+/* Appends what the table makes of a text. */
+void tess_charsmap_apply(const tess_charsmap *map, const char *s, size_t n, tess_bytes *out);
+
+/* ---- normalizer.c ------------------------------------------------------------------------------------------------ */
+
+/* A text on its way: borrowed, until a part of the way makes another one of it. */
+typedef struct tess_normal {
+    const char *text;
+    size_t length;
+    tess_bytes own[2]; /* text lies in one of them, or in neither */
+    bool first, last;  /* it begins, or ends, what was to be normalized */
+    bool shifted;      /* what it began with is gone */
+} tess_normal;
+typedef struct tess_normalizer tess_normalizer;
+/* Reads the field; null is NULL. */
+tess_status tess_normalizer_read(const tess_reading *r, const char *field, const json_t *json,
+                                 tess_normalizer **normalizer) TESS_NODISCARD;
+void tess_normalizer_free(tess_normalizer *normalizer);
+tess_status tess_normalize(const tess_normalizer *normalizer, pcre2_match_data *match, tess_normal *io) TESS_NODISCARD;
+/* May what it is given be cut between two letters and a blank, ab| cd, and each piece be normalized by itself? */
+bool tess_normalizer_may_cut(const tess_normalizer *normalizer);
+
+/* ---- pretokenizer.c ---------------------------------------------------------------------------------------------- */
+
+enum { TESS_SPLITS = 16 };
+typedef struct tess_pretokenizer {
+    struct tess_split *split;
+    int splits;
+    bool byte_level; /* words are bytes */
+} tess_pretokenizer;
+tess_status tess_pretokenizer_read(const tess_reading *r, const char *field, const json_t *json,
+                                   tess_pretokenizer *p) TESS_NODISCARD;
+/* Has words end before U+2581, for a model in which no token has it behind another character. */
+void tess_pretokenizer_end_words(tess_pretokenizer *p);
+void tess_pretokenizer_free(tess_pretokenizer *p);
+bool tess_pretokenizer_may_cut(const tess_pretokenizer *p);
+
+/* The words of a part. `word` is called for each; an error of its goes up. */
+typedef struct tess_cutting {
+    const tess_pretokenizer *p;
+    pcre2_match_data *match;
+    tess_bytes own[TESS_SPLITS]; /* what each split makes of its piece, where it changes it */
+    tess_status (*word)(void *user, const char *s, size_t n);
+    void *user;
+    /* The part, and how far it is cut. */
+    const char *text;
+    size_t length, at;
+    bool first, held; /* it begins the text; the first split has changed it */
+} tess_cutting;
+/* Begins with a part, borrowed until it is through. */
+void tess_cutting_start(tess_cutting *c, const char *text, size_t length, bool first);
+/* Goes on for about so many bytes; it is through when at is length. */
+tess_status tess_cutting_next(tess_cutting *c, size_t bytes) TESS_NODISCARD;
+void tess_cutting_free(tess_cutting *c);
+
+/* ---- vocab.c: tokens by their bytes ------------------------------------------------------------------------------ */
+
+typedef struct tess_vocab tess_vocab;
+tess_vocab *tess_vocab_new(void);
+void tess_vocab_free(tess_vocab *v);
+/* Adds a token (borrowed), or gives it another id. */
+void tess_vocab_set(tess_vocab *v, const char *s, size_t n, int32_t id);
+/* Returns its id; -1: there is none. */
+int32_t tess_vocab_get(const tess_vocab *v, const char *s, size_t n);
+/* Returns a hash of bytes. */
+static inline uint64_t tess_hash(const char *s, size_t n)
+{
+    uint64_t h = n * UINT64_C(0x9e3779b97f4a7c15), x;
+    for (; n >= 8; n -= 8, s += 8) {
+        __builtin_memcpy(&x, s, 8);
+        h = (h ^ x) * UINT64_C(0xff51afd7ed558ccd);
+        h ^= h >> 32;
+    }
+    for (x = 0; n; n--) x = x << 8 | (unsigned char)*s++;
+    h = (h ^ x) * UINT64_C(0xc4ceb9fe1a85ec53);
+    return h ^ h >> 29;
+}
+
+/* ---- the models -------------------------------------------------------------------------------------------------- */
+
+/* A token's bytes; NULL: no token has this id. */
+typedef struct tess_token {
+    const char *bytes;
+    size_t length;
+} tess_token;
+/* All of them by id. */
+typedef struct tess_tokens {
+    tess_token *token;
+    int32_t count;
+    size_t room;
+} tess_tokens;
+enum { TESS_IDS = 1 << 22 };
+/* Gives an id its token; another's is an error that names the field. */
+tess_status tess_tokens_set(const tess_reading *r, tess_tokens *t, const char *field, int64_t id,
+                            tess_token token) TESS_NODISCARD;
+
+/* Room to work in, one a thread; zeroed at first. */
+typedef struct tess_scratch {
+    void *symbol, *heap;
+    size_t symbols, heaps;
+} tess_scratch;
+void tess_scratch_free(tess_scratch *scratch);
+
+typedef struct tess_bpe tess_bpe;
+/* Reads a model whose words are characters, or, where names is not vocab, bytes: names then has the tokens as they are
+ * written, vocab by their bytes. */
+tess_status tess_bpe_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
+                          tess_vocab *names, tess_bpe **b) TESS_NODISCARD;
+void tess_bpe_free(tess_bpe *b);
+/* Appends the ids of a word, in O(n log n). */
+void tess_bpe_encode(const tess_bpe *b, const char *word, size_t length, tess_scratch *scratch, tess_ids *ids);
+/* Is a word of characters that is cut before each U+2581 behind another character the same ids? */
+bool tess_bpe_may_cut(const tess_bpe *b);
+
+typedef struct tess_unigram tess_unigram;
+tess_status tess_unigram_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
+                              tess_unigram **u) TESS_NODISCARD;
+void tess_unigram_free(tess_unigram *u);
+/* Appends the ids of a word. TESS_INVALID: a character is in no token, and there is no unknown one. */
+tess_status tess_unigram_encode(const tess_unigram *u, const char *word, size_t length, tess_scratch *scratch,
+                                tess_ids *ids) TESS_NODISCARD;
+bool tess_unigram_may_cut(const tess_unigram *u);
+
+typedef struct tess_wordpiece tess_wordpiece;
+tess_status tess_wordpiece_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
+                                tess_wordpiece **w) TESS_NODISCARD;
+void tess_wordpiece_encode(const tess_wordpiece *w, const char *word, size_t length, tess_bytes *room, tess_ids *ids);
+
+/* Reads {"token": id}. */
+tess_status tess_vocab_read(const tess_reading *r, const json_t *json, tess_tokens *tokens,
+                            tess_vocab *vocab) TESS_NODISCARD;
+/* Has no token U+2581 behind another character, and is it a token? */
+bool tess_tokens_begin_words(const tess_tokens *tokens, const tess_vocab *vocab);
+/* The ids of <0x00> to <0xFF>; -1 where there is none. */
+void tess_vocab_byte_tokens(const tess_vocab *vocab, int32_t id[256]);
+
+/* ---- words.c: ids of words met lately ---------------------------------------------------------------------------- */
+
+typedef struct tess_words tess_words;
+tess_words *tess_words_new(void);
+void tess_words_free(tess_words *w);
+/* Appends the ids of a word that was kept; false: it was not, and `hash` is to keep it by. */
+bool tess_words_find(const tess_words *w, const char *word, size_t length, uint64_t *hash, tess_ids *ids);
+void tess_words_keep(tess_words *w, uint64_t hash, const char *word, size_t length, const int32_t *id, size_t count);
+
+/* ---- added.c ----------------------------------------------------------------------------------------------------- */
+
+typedef struct tess_added {
+    tess_token content, match; /* as it is written; as it is looked for */
+    int32_t id;
+    bool single_word, lstrip, rstrip, normalized, special;
+} tess_added;
+/* Those that are looked for in one go, by first byte, longer before shorter. */
+typedef struct tess_added_set {
+    const tess_added **token;
+    size_t count, first[257];
+} tess_added_set;
+tess_status tess_added_read(const tess_reading *r, const json_t *json, const tess_normalizer *normalizer,
+                            const tess_vocab *vocab, tess_tokens *tokens, tess_added **added,
+                            size_t *count) TESS_NODISCARD;
+/* Of those that are normalized, or not. */
+void tess_added_set_make(const tess_reading *r, const tess_added *added, size_t count, bool normalized,
+                         tess_added_set *set);
+/* Finds the next token at or behind *scan, which moves behind it: it takes the place from *begin to *end, and blanks
+ * with it, but none before `from`, where text goes on. NULL: there is none. */
+const tess_added *tess_added_find(const tess_added_set *set, const char *s, size_t n, size_t from, size_t *scan,
+                                  size_t *begin, size_t *end);
+bool tess_added_may_cut(const tess_added_set *set);
+
+/* ---- postprocessor.c --------------------------------------------------------------------------------------------- */
+
+/* What stands before and behind a text. */
+typedef struct tess_around {
+    tess_ids before, behind;
+} tess_around;
+tess_status tess_around_read(const tess_reading *r, const char *field, const json_t *json,
+                             tess_around *around) TESS_NODISCARD;
+
+/* ---- decoder.c --------------------------------------------------------------------------------------------------- */
+
+typedef struct tess_decoder tess_decoder;
+tess_status tess_decoder_read(const tess_reading *r, const char *field, const json_t *json,
+                              tess_decoder **decoder) TESS_NODISCARD;
+void tess_decoder_free(tess_decoder *d);
+/* Appends the text of tokens. */
+void tess_decoder_apply(const tess_decoder *d, const tess_token *token, size_t count, tess_bytes *out);
+/* Does it read tokens as the alphabet of bytes? */
+bool tess_decoder_byte_level(const tess_decoder *d);
+/* Does it make blanks of U+2581? */
+bool tess_decoder_blanks(const tess_decoder *d);
+/* Turns a token in the alphabet of bytes into them; false: it is not all of that alphabet, and *token is as it was. */
+bool tess_alphabet_bytes(tess_arena *arena, tess_token *token);
+
+/* ---- open.c, encode.c: the whole --------------------------------------------------------------------------------- */
+
+typedef struct tess_workspace tess_workspace;
+
+struct tess_tokenizer {
+    tess_arena *arena;
+    const char *path;
+    uint64_t sum; /* of the file */
+    tess_tokens tokens;
+    tess_token *shown;         /* by id: what a token adds to a text */
+    tess_vocab *vocab, *names; /* the same, but where words are bytes: names are tokens as they are written */
+    tess_normalizer *normalizer;
+    tess_pretokenizer pretokenizer;
+    tess_bpe *bpe; /* one of these three */
+    tess_unigram *unigram;
+    tess_wordpiece *wordpiece;
+    tess_decoder *decoder;
+    tess_around around;
+    tess_added *added;
+    size_t added_count;
+    tess_added_set raw, normal;
+    bool may_cut;            /* a long region may be cut before a blank between letters */
+    const char *unsupported; /* why it can encode nothing; NULL: it can. Else its added tokens alone are known */
+    int32_t vocab_size;      /* of one that is not */
+    pthread_mutex_t lock;    /* of the workspaces that wait */
+    tess_workspace *waiting;
+};
+/* Frees those that wait. */
+void tess_workspaces_free(tess_tokenizer *t);
+
+#endif

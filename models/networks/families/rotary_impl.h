@@ -1,0 +1,18 @@
+/* Positions that turn the heads of q and k, as config.json has them in both spellings. */
+#ifndef TESS_ROTARY_IMPL_H
+#define TESS_ROTARY_IMPL_H
+#include "model.h"
+
+/* Comes behind the tess_common in the struct of a family that is `rotary`; in the order of tess_rotary_fields. What
+ * share of a head turns is each family's own. */
+typedef struct tess_rotary {
+    int64_t trained_positions;
+    double base, factor, low, high;
+    int64_t kind, length; /* length 0: trained_positions */
+} tess_rotary;
+
+tess_status tess_rotary_check(const tess_rotary *r, const char *where) TESS_NODISCARD;
+/* Of heads of so many elements, of which so many turn. */
+tess_rope_conf tess_rotary_of(const tess_rotary *r, int64_t dim, int64_t turning);
+
+#endif

@@ -1,0 +1,185 @@
+/* Adapters in a graph: which linears have one, and what is trained; see lora_impl.h. */
+#include "lora.h"
+#include "patterns.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- targets ---- */
+
+/* A module is meant by its whole name, by the end of it behind a dot, or by a pattern. */
+static bool is_meant(const char *target, const char *module)
+{
+    if (tess_pattern_is(target)) return tess_pattern_matches(target, module);
+    if (!strcmp(target, module)) return true;
+    char end[256];
+    snprintf(end, sizeof end, ".%.250s", target);
+    return tess_ends(module, end);
+}
+
+/* What is put beside the linears of one graph, as they are described. */
+struct tess_lora_building {
+    const tess_model *m;
+    tess_graph *g;
+    json_t *targets;
+    bool *hit;       /* [targets] */
+    char known[400]; /* the last parts of the modules that were met */
+    bool inside;     /* an adapter is being described */
+};
+
+static void note_known(tess_lora_building *b, const char *module)
+{
+    const char *last = strrchr(module, '.') ? strrchr(module, '.') + 1 : module;
+    char word[130];
+    snprintf(word, sizeof word, " %.120s,", last);
+    const size_t n = strlen(b->known);
+    if (!strstr(b->known, word) && n + strlen(word) < sizeof b->known) strcpy(b->known + n, word);
+}
+
+/* Of an adapter from a file, the linears that it has tensors for. */
+static bool is_target(tess_lora_building *b, const char *module, const char *full)
+{
+    const tess_lora *l = b->m->lora;
+    bool any = false;
+    if (l->set) {
+        char name[512];
+        snprintf(name, sizeof name, "%.400s%s", module, TESS_LORA_A);
+        return tess_lora_find(b->m, name) != NULL;
+    }
+    if (!strcmp(l->targets, "all-linear")) return true;
+    for (size_t i = 0; i < json_array_size(b->targets); i++) {
+        if (!is_meant(json_string_value(json_array_get(b->targets, i)), full) &&
+            !is_meant(json_string_value(json_array_get(b->targets, i)), module))
+            continue;
+        any = b->hit[i] = true;
+    }
+    return any;
+}
+
+static tess_tensor *put_beside(void *of, tess_tensor *x, tess_tensor *w, tess_tensor *y)
+{
+    tess_lora_building *b = of;
+    const tess_lora *l = b->m->lora;
+    char name[512], full[512], module[512];
+    int64_t shape[3];
+    if (b->inside) return y;
+    snprintf(module, sizeof module, "%.400s", tess_tensor_name(w));
+    tess_lora_file_name(b->m, module, full);
+    if (tess_ends(module, ".weight")) module[strlen(module) - 7] = 0;
+    if (tess_ends(full, ".weight")) full[strlen(full) - 7] = 0;
+    if (tess_ends(module, ".gate")) return y; /* of a router, which is no linear to PEFT */
+    note_known(b, module);
+    if (!is_target(b, module, full)) return y;
+    tess_tensor_shape(w, shape);
+    b->inside = true;
+    snprintf(name, sizeof name, "%.400s%s", module, TESS_LORA_A);
+    tess_tensor *A = tess_matrix(b->g, name, l->r, shape[1], TESS_UNIFORM((float)(1 / sqrt((double)shape[1]))));
+    snprintf(name, sizeof name, "%.400s%s", module, TESS_LORA_B);
+    tess_tensor *B = tess_matrix(b->g, name, shape[0], l->r, TESS_ZERO);
+    tess_tensor *low = tess_scaled(tess_linear(tess_dropout(x, (float)l->dropout), A, NULL),
+                                   (float)tess_lora_scale(l)); // (B, T, r)
+    y = tess_add(y, tess_linear(low, B, NULL));
+    b->inside = false;
+    return y;
+}
+
+/* What PEFT takes where nothing is said, by the type of a model. */
+static const char *preset_targets(const tess_model *m)
+{
+    static const char *const preset[][2] = {{"bert", "[\"query\", \"value\"]"},
+                                            {"gemma2", "[\"q_proj\", \"v_proj\"]"},
+                                            {"gpt2", "[\"c_attn\"]"},
+                                            {"gpt_neox", "[\"query_key_value\"]"},
+                                            {"llama", "[\"q_proj\", \"v_proj\"]"},
+                                            {"mistral", "[\"q_proj\", \"v_proj\"]"},
+                                            {"mixtral", "[\"q_proj\", \"v_proj\"]"},
+                                            {"qwen2", "[\"q_proj\", \"v_proj\"]"},
+                                            {"qwen3", "[\"q_proj\", \"v_proj\"]"},
+                                            {"roberta", "[\"query\", \"value\"]"},
+                                            {"t5", "[\"q\", \"v\"]"}};
+    for (size_t i = 0; i < sizeof preset / sizeof *preset; i++)
+        if (!strcmp(preset[i][0], m->family->type)) return preset[i][1];
+    return NULL;
+}
+
+tess_status tess_model_add_lora(tess_model *m, const tess_lora_conf *c)
+{
+    if (!m || !c) return tess_error(TESS_INVALID, "lora", "the model or what is asked for is NULL");
+    if (m->lora) return tess_error(TESS_INVALID, "lora", "the model has adapters already");
+    if (c->r < 1 || c->r > 65536 || !(c->dropout >= 0 && c->dropout < 1) || !isfinite(c->alpha))
+        return tess_error(TESS_INVALID, "lora", "r %lld, alpha %g, dropout %g (expected 1 to 65536, any, 0 to below 1)",
+                          (long long)c->r, c->alpha, c->dropout);
+    const char *targets = c->targets ? c->targets : preset_targets(m);
+    if (!targets)
+        return tess_error(TESS_INVALID, "lora.targets",
+                          "missing, and for a %s there is no default (say the names of "
+                          "linears, or all-linear)",
+                          m->family->type);
+    /* A head of labels is as a rule new: adapters beside a head of noise learn nothing. */
+    const char *saved = c->modules_to_save                         ? c->modules_to_save
+                        : m->family->answers == TESS_ANSWERS_LABEL ? "[\"classifier\", \"score\"]"
+                                                                   : NULL;
+    m->lora = tess_alloc(sizeof *m->lora);
+    *m->lora = (tess_lora){.r = c->r,
+                           .alpha = c->alpha,
+                           .dropout = c->dropout,
+                           .rslora = c->rslora,
+                           .targets = tess_strdup(targets),
+                           .saved = saved ? tess_strdup(saved) : NULL};
+    return TESS_OK;
+}
+
+/* Each target has to mean something. */
+static tess_status check_hits(const tess_lora_building *b)
+{
+    for (size_t i = 0; i < json_array_size(b->targets) && !b->m->lora->set; i++) {
+        const char *target = json_string_value(json_array_get(b->targets, i));
+        if (b->hit[i] || !strcmp(target, "all-linear")) continue;
+        const size_t n = strlen(b->known);
+        return tess_error(TESS_INVALID, "lora.targets", "\"%.100s\" is no linear of this %s (known:%.*s)", target,
+                          b->m->family->type, n ? (int)n - 1 : 0, b->known);
+    }
+    return TESS_OK;
+}
+
+tess_lora_building *tess_lora_begin(const tess_model *m, tess_graph *g)
+{
+    if (!m->lora) return NULL;
+    tess_lora_building *b = tess_alloc(sizeof *b);
+    *b = (tess_lora_building){.m = m, .g = g, .targets = tess_lora_list(m->lora->targets)};
+    b->hit = tess_alloc(json_array_size(b->targets) + 1);
+    tess_graph_beside(g, put_beside, b);
+    return b;
+}
+
+tess_status tess_lora_end(tess_lora_building *b)
+{
+    if (!b) return TESS_OK;
+    const tess_status status = check_hits(b);
+    tess_graph_beside(b->g, NULL, NULL);
+    json_decref(b->targets);
+    free(b->hit);
+    free(b);
+    return status;
+}
+
+tess_status tess_lora_freeze(const tess_model *m, tess_graph *g, const tess_tensor *head)
+{
+    if (!m->lora) return TESS_OK;
+    tess_status status = TESS_OK;
+    for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++) {
+        tess_tensor *p = tess_graph_param(g, k);
+        if (!tess_lora_has(m, p))
+            status = tess_param_freeze(p);
+        else if (tess_param_members(p) > 1)
+            status = tess_error(TESS_INVALID, "lora.modules_to_save",
+                                "%s are the matrices of all experts (only a module of one matrix can be saved)",
+                                tess_tensor_name(p));
+        else if (p == head && m->family->answers != TESS_ANSWERS_LABEL && ((const tess_common *)m->numbers)->tied)
+            status = tess_error(TESS_INVALID, "lora.modules_to_save",
+                                "%s is embedding and head in one (only what is no other module can be saved)",
+                                tess_tensor_name(p));
+    }
+    return status;
+}

@@ -1,0 +1,318 @@
+/* Adapters in files, as PEFT has them: adapter_config.json and adapter_model.safetensors, whose tensors are called
+ * base_model.model.NAME, NAME being what it would be in the base's own file. */
+#include "directories.h"
+#include "lora.h"
+#include "patterns.h"
+#include "pieces.h"
+#include "states.h"
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+bool tess_lora_there(const char *dir)
+{
+    return tess_dirs_has(dir, "adapter_config.json") && !tess_dirs_has(dir, "model.safetensors") &&
+           !tess_dirs_has(dir, "model.safetensors.index.json");
+}
+
+void tess_lora_close(tess_lora *l)
+{
+    if (!l) return;
+    tess_safetensors_close(l->set);
+    free(l->targets);
+    free(l->saved);
+    free(l->dir);
+    free(l);
+}
+
+/* ---- adapter_config.json ---- */
+
+/* Keys without effect on what an adapter computes, or which the tensors' names say as well. */
+static const char *const ignored[] = {"auto_mapping",      "base_model_name_or_path",
+                                      "revision",          "inference_mode",
+                                      "target_modules",    "exclude_modules",
+                                      "fan_in_fan_out",    "layers_to_transform",
+                                      "layers_pattern",    "peft_version",
+                                      "task_type",         "megatron_config",
+                                      "megatron_core",     "ensure_weight_tying",
+                                      "corda_config",      "eva_config",
+                                      "lora_ga_config",    "loftq_config",
+                                      "runtime_config",    "qalora_group_size",
+                                      "modules_to_save",   "r",
+                                      "lora_alpha",        "lora_dropout",
+                                      "use_rslora",        "peft_type",
+                                      "init_lora_weights", "bias"};
+
+static bool is_nothing(const json_t *v)
+{
+    return json_is_null(v) || json_is_false(v) || (json_is_object(v) && !json_object_size(v)) ||
+           (json_is_array(v) && !json_array_size(v));
+}
+
+static tess_status refuse(const char *path, const char *key, const json_t *v, const char *expected)
+{
+    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    const tess_status status = tess_error(TESS_INVALID, path, "%.60s: %.80s (%s)", key, text ? text : "?", expected);
+    free(text);
+    return status;
+}
+
+/* What would be other arithmetic is refused by its name. */
+static tess_status check_keys(const char *path, json_t *root)
+{
+    const char *key;
+    json_t *v, *type = json_object_get(root, "peft_type"), *bias = json_object_get(root, "bias"),
+               *init = json_object_get(root, "init_lora_weights");
+    if (!json_is_string(type) || strcmp(json_string_value(type), "LORA"))
+        return refuse(path, "peft_type", type, "expected \"LORA\"");
+    if (bias && !json_is_null(bias) && (!json_is_string(bias) || strcmp(json_string_value(bias), "none")))
+        return refuse(path, "bias", bias, "expected \"none\"");
+    if (json_is_string(init) && strcmp(json_string_value(init), "gaussian") && strcmp(json_string_value(init), "eva"))
+        return refuse(path, "init_lora_weights", init, "it changes the base, expected true, false or \"gaussian\"");
+    json_object_foreach(root, key, v)
+    {
+        bool known = is_nothing(v);
+        for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) known |= !strcmp(key, ignored[i]);
+        if (!known) return refuse(path, key, v, "is not supported here, expected null");
+    }
+    return TESS_OK;
+}
+
+static bool is_names(const json_t *list)
+{
+    bool all = json_is_array(list);
+    for (size_t i = 0; i < json_array_size(list); i++) all &= json_is_string(json_array_get(list, i));
+    return all;
+}
+
+static tess_status read_config(const char *path, json_t *root, tess_lora *l, char **base)
+{
+    const json_t *r = json_object_get(root, "r"), *alpha = json_object_get(root, "lora_alpha"),
+                 *dropout = json_object_get(root, "lora_dropout"),
+                 *of = json_object_get(root, "base_model_name_or_path");
+    if (!json_is_object(root)) return tess_error(TESS_INVALID, path, "is no JSON object");
+    TESS_TRY(check_keys(path, root));
+    if (!json_is_integer(r) || json_integer_value(r) < 1 || json_integer_value(r) > 65536)
+        return refuse(path, "r", r, "expected a whole number from 1 to 65536");
+    if (alpha && !json_is_number(alpha)) return refuse(path, "lora_alpha", alpha, "expected a number");
+    if (dropout && !json_is_number(dropout)) return refuse(path, "lora_dropout", dropout, "expected a number");
+    if (dropout && !(json_number_value(dropout) >= 0 && json_number_value(dropout) < 1))
+        return refuse(path, "lora_dropout", dropout, "expected a number from 0 to below 1");
+    const json_t *targets = json_object_get(root, "target_modules"), *saved = json_object_get(root, "modules_to_save"),
+                 *rslora = json_object_get(root, "use_rslora");
+    if (rslora && !json_is_boolean(rslora) && !json_is_null(rslora))
+        return refuse(path, "use_rslora", rslora, "expected true or false");
+    if (targets && !json_is_null(targets) && !json_is_string(targets) && !is_names(targets))
+        return refuse(path, "target_modules", targets, "expected a list of names, or an expression");
+    if (saved && !json_is_null(saved) && !is_names(saved))
+        return refuse(path, "modules_to_save", saved, "expected a list of names");
+    l->r = json_integer_value(r);
+    l->alpha = alpha ? json_number_value(alpha) : 8;
+    l->dropout = json_number_value(dropout);
+    l->rslora = json_is_true(rslora);
+    l->targets = json_is_string(targets) ? tess_strdup(json_string_value(targets)) : json_dumps(targets, JSON_COMPACT);
+    if (!l->targets) l->targets = tess_strdup("[]");
+    if (json_is_array(saved) && json_array_size(saved)) l->saved = json_dumps(saved, JSON_COMPACT);
+    *base = json_is_string(of) ? tess_strdup(json_string_value(of)) : NULL;
+    return TESS_OK;
+}
+
+tess_status tess_lora_open(const char *dir, tess_lora **lora, char **base)
+{
+    json_error_t e;
+    char *path = tess_format("%s/adapter_config.json", dir),
+         *tensors = tess_format("%s/adapter_model.safetensors", dir);
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
+    tess_lora *l = tess_alloc(sizeof *l);
+    tess_status status;
+    *lora = NULL;
+    *base = NULL;
+    if (!root && access(path, R_OK))
+        status = tess_error(tess_errno_status(errno), path, "cannot be read: %s (expected an adapter's directory)",
+                            strerror(errno));
+    else if (!root)
+        status = tess_error(TESS_INVALID, path, "line %d, column %d: %s", e.line, e.column, e.text);
+    else
+        status = read_config(path, root, l, base);
+    l->dir = tess_strdup(dir);
+    l->states = tess_states_whole(dir);
+    if (status == TESS_OK)
+        status = l->states ? tess_states_open(dir, &l->set) : tess_safetensors_open(tensors, &l->set);
+    json_decref(root);
+    free(path);
+    free(tensors);
+    if (status == TESS_OK)
+        *lora = l;
+    else {
+        tess_lora_close(l);
+        free(*base);
+        *base = NULL;
+    }
+    return status;
+}
+
+tess_status tess_model_adapt(tess_model *m, const char *dir)
+{
+    char *base = NULL;
+    if (!m || !dir) return tess_error(TESS_INVALID, "adapter", "the model or the directory is NULL");
+    if (m->lora) return tess_error(TESS_INVALID, dir, "is an adapter for a model that has one already");
+    const tess_status status = tess_lora_open(dir, &m->lora, &base);
+    free(base);
+    return status;
+}
+
+const char *tess_lora_differ(const tess_lora *a, const tess_lora *b, char x[static 32], char y[static 32])
+{
+    const struct {
+        const char *name;
+        double a, b;
+    } field[] = {{"r", (double)a->r, (double)b->r}, {"alpha", a->alpha, b->alpha}, {"rslora", a->rslora, b->rslora}};
+    for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
+        if (field[i].a == field[i].b) continue;
+        snprintf(x, 32, "%g", field[i].a);
+        snprintf(y, 32, "%g", field[i].b);
+        return field[i].name;
+    }
+    return NULL;
+}
+
+/* ---- tensors ---- */
+
+/* What no parameter of this model takes is another model's. */
+tess_status tess_lora_check(const tess_model *m, const tess_graph *g)
+{
+    const tess_safetensors *set = m->lora->set;
+    for (size_t i = 0; i < tess_safetensors_count(set) && !m->lora->states; i++) {
+        const tess_safetensor *t = tess_safetensors_at(set, i);
+        bool taken = false;
+        for (int k = 0; k < tess_graph_params(g) && !taken; k++)
+            taken = tess_lora_has(m, tess_graph_param(g, k)) &&
+                    tess_lora_find(m, tess_tensor_name(tess_graph_param(g, k))) == t;
+        if (!taken)
+            return tess_error(TESS_INVALID, t->file,
+                              "tensor %s fits nothing in this %s (is the adapter for another base?)", t->name,
+                              m->family->type);
+    }
+    return TESS_OK;
+}
+
+static tess_status load_part(const tess_model *m, tess_tensor *p)
+{
+    const char *name = tess_tensor_name(p);
+    const tess_safetensor *t = tess_lora_find(m, name);
+    int64_t shape[3];
+    const int rank = tess_tensor_shape(p, shape);
+    const bool turned = !m->lora->states && tess_model_turned(m, name);
+    if (!t)
+        return tess_error(TESS_INVALID, m->lora->dir, "no tensor %s in it (is the adapter for another base?)", name);
+    TESS_TRY(tess_pieces_check(t, rank, shape, turned));
+    return tess_pieces_read(t, p, TESS_MASTER, turned);
+}
+
+/* Of what is drawn, modules that are trained as they are have been loaded with the base. */
+tess_status tess_lora_load(const tess_model *m, tess_graph *g, uint64_t seed)
+{
+    if (m->lora->set) TESS_TRY(tess_lora_check(m, g));
+    for (int k = 0; k < tess_graph_params(g); k++) {
+        tess_tensor *p = tess_graph_param(g, k);
+        if (!tess_lora_has(m, p)) continue;
+        if (m->lora->set)
+            TESS_TRY(load_part(m, p));
+        else if (tess_lora_is_part(tess_tensor_name(p)))
+            TESS_TRY(tess_param_init(p, seed));
+    }
+    return TESS_OK;
+}
+
+tess_safetensors_writer *tess_lora_writer(const tess_model *m, const tess_graph *g, const char *dir)
+{
+    static const tess_safetensors_dtype stored_as[] = {
+        [TESS_SAVE_FP32] = TESS_ST_F32, [TESS_SAVE_BF16] = TESS_ST_BF16, [TESS_SAVE_FP16] = TESS_ST_F16};
+    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "adapter_model", UINT64_MAX);
+    for (int k = 0; k < tess_graph_params(g); k++) {
+        const tess_tensor *p = tess_graph_param(g, k);
+        char full[512], key[600];
+        int64_t ours[3], shape[2];
+        if (!tess_lora_has(m, p)) continue;
+        const int rank = tess_tensor_shape(p, ours);
+        const bool turned = tess_model_turned(m, tess_tensor_name(p));
+        shape[0] = turned ? ours[1] : ours[0];
+        shape[1] = turned ? ours[0] : ours[1];
+        tess_lora_file_name(m, tess_tensor_name(p), full);
+        snprintf(key, sizeof key, "%s%s", TESS_LORA_PREFIX, full);
+        tess_safetensors_declare_floats(w, key, stored_as[m->stored], rank, shape);
+    }
+    return w;
+}
+
+/* A name alone is a list of one: PEFT takes a text for a regular expression. */
+static json_t *plain_targets(const tess_lora *l)
+{
+    json_t *list = l->targets[0] == '[' ? json_loads(l->targets, 0, NULL) : NULL; /* an expression may begin so, too */
+    if (list) return list;
+    return l->set || !strcmp(l->targets, "all-linear") ? json_string(l->targets) : json_pack("[s]", l->targets);
+}
+
+static bool has_patterns(const json_t *list)
+{
+    bool any = false;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        any |= tess_pattern_is(json_string_value(json_array_get(list, i)));
+    return any;
+}
+
+/* Patterns are one regular expression there, over whole names of modules; those from a file are PEFT's own. */
+static json_t *targets_of(const tess_lora *l)
+{
+    json_t *list = plain_targets(l);
+    if (l->set || !json_is_array(list) || !has_patterns(list)) return list;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *to = open_memstream(&text, &bytes);
+    fputs("(.*\\.)?(", to);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        char *expression = tess_pattern_expression(json_string_value(json_array_get(list, i)));
+        fprintf(to, i ? "|%s" : "%s", expression);
+        free(expression);
+    }
+    fputc(')', to);
+    fclose(to);
+    json_decref(list);
+    list = json_string(text);
+    free(text);
+    return list;
+}
+
+/* As PEFT writes it. Which linears have an adapter its tensors say; for PEFT the names of their modules' ends do. */
+tess_status tess_lora_save_config(const tess_model *m, const char *dir)
+{
+    static const char *const task[] = {[TESS_ANSWERS_NEXT] = "CAUSAL_LM",
+                                       [TESS_ANSWERS_IN_PLACE] = NULL,
+                                       [TESS_ANSWERS_BOTH] = NULL,
+                                       [TESS_ANSWERS_LABEL] = "SEQ_CLS",
+                                       [TESS_ANSWERS_DECODER] = "SEQ_2_SEQ_LM"};
+    const tess_lora *l = m->lora;
+    char *base = m->dir ? realpath(m->dir, NULL) : NULL;
+    json_t *is = base ? json_string(base) : NULL; /* NULL: it is not UTF-8 */
+    json_t *targets = targets_of(l);
+    json_t *root =
+        json_pack("{s:s, s:o, s:o, s:s, s:b, s:b, s:b, s:o, s:f, s:o, s:s, s:I, s:o, s:s?, s:b, s:b}", "peft_type",
+                  "LORA", "auto_mapping", json_null(), "base_model_name_or_path", is ? is : json_null(), "bias", "none",
+                  "fan_in_fan_out", m->family->transposed != NULL, "inference_mode", 1, "init_lora_weights", 1,
+                  "lora_alpha", l->alpha == floor(l->alpha) ? json_integer((json_int_t)l->alpha) : json_real(l->alpha),
+                  "lora_dropout", l->dropout, "modules_to_save", l->saved ? tess_lora_list(l->saved) : json_null(),
+                  "revision", "main", "r", (json_int_t)l->r, "target_modules", targets, "task_type",
+                  task[m->family->answers], "use_dora", 0, "use_rslora", l->rslora);
+    TESS_ASSERT(root);
+    char *path = tess_format("%s/adapter_config.json", dir),
+         *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(9));
+    json_decref(root);
+    free(base);
+    const tess_status status = tess_write_text(path, text);
+    free(text);
+    free(path);
+    return status;
+}

@@ -1,0 +1,410 @@
+/* Reading a Hugging Face config.json by a family's table of fields: every field is known or an error. */
+#include "model.h"
+#include <jansson.h>
+#include <string.h>
+
+enum { TABLES = 4, MOST = 256 };
+
+/* Its own fields, those of its kind, of rotary positions, and everybody's; a name that stands in several is what the
+ * first says. */
+static const tess_field *table(const tess_family *f, int k)
+{
+    static const tess_field none[] = {{NULL, 0, 0, 0, 0, NULL}};
+    const tess_field *const all[TABLES] = {f->field, f->shared, f->rotary, tess_common_fields};
+    return all[k] ? all[k] : none;
+}
+
+static const tess_field *find(const tess_family *f, const char *name)
+{
+    for (int k = 0; k < TABLES; k++)
+        for (const tess_field *d = table(f, k); d->name; d++)
+            if (!strcmp(d->name, name)) return d->kind == TESS_FIELD_ALIAS ? find(f, d->text) : d;
+    return NULL;
+}
+
+int64_t tess_model_trained_positions(const tess_model *m)
+{
+    const tess_field *d = find(m->family, "max_position_embeddings");
+    int64_t positions = 0;
+    if (d && (d->kind == TESS_FIELD_INT || d->kind == TESS_FIELD_OPTIONAL))
+        memcpy(&positions, m->numbers + d->offset, sizeof positions);
+    return positions;
+}
+
+bool tess_fields_same(const tess_family *f, const char *a, const char *b)
+{
+    return !strcmp(a, b) || (find(f, a) && find(f, a) == find(f, b));
+}
+
+static tess_status unknown(const tess_family *f, const char *where, const char *name)
+{
+    const char *names[MOST];
+    size_t n = 0;
+    for (int k = 0; k < TABLES; k++)
+        for (const tess_field *d = table(f, k); d->name && n < MOST; d++) names[n++] = d->name;
+    const char *near = tess_nearest(name, names, n);
+    if (near)
+        return tess_error(TESS_INVALID, where, "%s: unknown field of a %s (did you mean %s?)", name, f->type, near);
+    return tess_error(TESS_INVALID, where, "%s: unknown field of a %s, it might change the arithmetic", name, f->type);
+}
+
+static tess_status wrong(const char *where, const char *name, const json_t *value, const char *expected)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    tess_status s = tess_error(TESS_INVALID, where, "%s: %.200s (expected %s)", name, text ? text : "?", expected);
+    free(text);
+    return s;
+}
+
+static const struct {
+    const char *name;
+    tess_activation kind;
+} activations[] = {{"gelu_new", TESS_ACTIVATION_GELU_TANH},
+                   {"gelu_pytorch_tanh", TESS_ACTIVATION_GELU_TANH},
+                   {"gelu_fast", TESS_ACTIVATION_GELU_TANH},
+                   {"gelu", TESS_ACTIVATION_GELU},
+                   {"silu", TESS_ACTIVATION_SILU},
+                   {"swish", TESS_ACTIVATION_SILU},
+                   {"relu", TESS_ACTIVATION_RELU}};
+enum { ACTIVATIONS = sizeof activations / sizeof activations[0] };
+
+static tess_status read_activation(const char *where, const char *name, const json_t *value, int64_t *out)
+{
+    for (size_t i = 0; i < ACTIVATIONS; i++)
+        if (json_is_string(value) && !strcmp(json_string_value(value), activations[i].name)) {
+            *out = activations[i].kind;
+            return TESS_OK;
+        }
+    return wrong(where, name, value, "silu, swish, relu, gelu, gelu_new or gelu_pytorch_tanh");
+}
+
+/* The k-th of the words between blanks; its length, 0: there are no more. */
+static size_t word_of(const char *words, int64_t k, const char **word)
+{
+    for (*word = words; k > 0 && **word; k--) *word += strcspn(*word, " "), *word += **word == ' ';
+    return strcspn(*word, " ");
+}
+
+static tess_status read_choice(const char *where, const char *name, const json_t *value, const char *words,
+                               int64_t *out)
+{
+    const char *given = json_is_string(value) ? json_string_value(value) : "", *word;
+    size_t n;
+    for (*out = 0; (n = word_of(words, *out, &word)) > 0; ++*out)
+        if (strlen(given) == n && !strncmp(word, given, n)) return TESS_OK;
+    return wrong(where, name, value, words);
+}
+
+/* One word for each layer. */
+static tess_status read_layers(const char *where, const char *name, const json_t *value, const char *words,
+                               tess_layers *out)
+{
+    if (json_is_null(value)) return TESS_OK;
+    if (!json_is_array(value)) return wrong(where, name, value, "a list of a word a layer");
+    if (json_array_size(value) > TESS_MOST_LAYERS)
+        return tess_error(TESS_INVALID, where, "%s has %zu words (expected at most %d)", name, json_array_size(value),
+                          TESS_MOST_LAYERS);
+    *out = (tess_layers){.given = true};
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        int64_t word;
+        TESS_TRY(read_choice(where, name, json_array_get(value, i), words, &word));
+        if (word) tess_layer_set(out, (int64_t)i);
+    }
+    return TESS_OK;
+}
+
+/* The numbers of some layers. Those that there are not say nothing, as in transformers. */
+static tess_status read_numbers(const char *where, const char *name, const json_t *value, tess_layers *out)
+{
+    if (json_is_null(value)) return TESS_OK;
+    if (!json_is_array(value)) return wrong(where, name, value, "a list of numbers of layers, the first 0");
+    *out = (tess_layers){.given = true};
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *number = json_array_get(value, i);
+        if (!json_is_integer(number) || json_integer_value(number) < 0)
+            return wrong(where, name, value, "a list of numbers of layers, the first 0");
+        if (json_integer_value(number) < TESS_MOST_LAYERS) tess_layer_set(out, json_integer_value(number));
+    }
+    return TESS_OK;
+}
+
+static tess_status read_only(const char *where, const char *name, const json_t *value, const char *text)
+{
+    json_t *only = json_loads(text, JSON_DECODE_ANY, NULL);
+    bool same = json_equal(value, only) || (json_is_false(only) && json_is_null(value));
+    json_decref(only);
+    return same ? TESS_OK : wrong(where, name, value, text);
+}
+
+static tess_status read_field(const tess_field *d, const char *where, const char *name, const json_t *value,
+                              char *numbers)
+{
+    char least[64];
+    switch (d->kind) {
+    case TESS_FIELD_OPTIONAL: /* null where it follows from other fields */
+        if (json_is_null(value)) {
+            memcpy(numbers + d->offset, &(int64_t){0}, sizeof(int64_t));
+            return TESS_OK;
+        }
+        /* fall through */
+    case TESS_FIELD_INT:
+        snprintf(least, sizeof least, "a whole number of at least %g", d->least);
+        if (!json_is_integer(value) || (double)json_integer_value(value) < d->least ||
+            json_integer_value(value) > 1000000000)
+            return wrong(where, name, value, least);
+        memcpy(numbers + d->offset, &(int64_t){json_integer_value(value)}, sizeof(int64_t));
+        return TESS_OK;
+    case TESS_FIELD_OPTIONAL_REAL:
+        if (!json_is_null(value) && (!json_is_number(value) || !(json_number_value(value) > d->least))) {
+            snprintf(least, sizeof least, "a number above %g, or null", d->least);
+            return wrong(where, name, value, least);
+        }
+        memcpy(numbers + d->offset, &(double){json_number_value(value)}, sizeof(double)); /* 0 of null */
+        return TESS_OK;
+    case TESS_FIELD_TRAINING_OR_NULL:
+        if (json_is_null(value)) {
+            memcpy(numbers + d->offset, &(double){-1}, sizeof(double));
+            return TESS_OK;
+        }
+        /* fall through */
+    case TESS_FIELD_REAL:
+    case TESS_FIELD_TRAINING:
+        snprintf(least, sizeof least, "a number of at least %g", d->least);
+        if (!json_is_number(value) || json_number_value(value) < d->least) return wrong(where, name, value, least);
+        memcpy(numbers + d->offset, &(double){json_number_value(value)}, sizeof(double));
+        return TESS_OK;
+    case TESS_FIELD_BOOL:
+        if (!json_is_boolean(value)) return wrong(where, name, value, "true or false");
+        memcpy(numbers + d->offset, &(int64_t){json_is_true(value)}, sizeof(int64_t));
+        return TESS_OK;
+    case TESS_FIELD_ACTIVATION:
+    case TESS_FIELD_CHOICE: {
+        int64_t kind = 0;
+        TESS_TRY(d->kind == TESS_FIELD_CHOICE ? read_choice(where, name, value, d->text, &kind)
+                                              : read_activation(where, name, value, &kind));
+        memcpy(numbers + d->offset, &kind, sizeof kind);
+        return TESS_OK;
+    }
+    case TESS_FIELD_MEMBERS:
+        snprintf(least, sizeof least, "an object of at least %g members", d->least);
+        if (!json_is_object(value) || (double)json_object_size(value) < d->least)
+            return wrong(where, name, value, least);
+        memcpy(numbers + d->offset, &(int64_t){(int64_t)json_object_size(value)}, sizeof(int64_t));
+        return TESS_OK;
+    case TESS_FIELD_LAYERS:
+        return read_layers(where, name, value, d->text, (tess_layers *)(void *)(numbers + d->offset));
+    case TESS_FIELD_LAYER_NUMBERS:
+        return read_numbers(where, name, value, (tess_layers *)(void *)(numbers + d->offset));
+    case TESS_FIELD_ONLY:
+        return read_only(where, name, value, d->text);
+    case TESS_FIELD_OBJECT:
+    case TESS_FIELD_ALIAS:
+    case TESS_FIELD_IGNORED:
+        break;
+    }
+    return TESS_OK;
+}
+
+static bool is_real(const tess_field *d)
+{
+    return d->kind == TESS_FIELD_REAL || d->kind == TESS_FIELD_OPTIONAL_REAL || d->kind == TESS_FIELD_TRAINING ||
+           d->kind == TESS_FIELD_TRAINING_OR_NULL;
+}
+static bool is_number(const tess_field *d)
+{
+    return d->kind <= TESS_FIELD_CHOICE;
+}
+
+static bool is_layers(const tess_field *d)
+{
+    return d->kind == TESS_FIELD_LAYERS || d->kind == TESS_FIELD_LAYER_NUMBERS;
+}
+
+/* Whether the field is of another value in these structs. */
+static bool differs(const tess_field *d, const char *a, const char *b)
+{
+    const size_t words = d->offset + offsetof(tess_layers, second);
+    if (is_number(d)) return memcmp(a + d->offset, b + d->offset, sizeof(int64_t));
+    return is_layers(d) && memcmp(a + words, b + words, sizeof((tess_layers *)NULL)->second);
+}
+
+const tess_field *tess_fields_differ(const tess_family *f, const void *a, const void *b, const tess_field *after)
+{
+    _Static_assert(sizeof(double) == sizeof(int64_t), "every number of a struct has eight bytes");
+    bool behind = after == NULL;
+    for (int k = 0; k < TABLES; k++)
+        for (const tess_field *d = table(f, k); d->name; d++) {
+            if (behind && find(f, d->name) == d && differs(d, a, b)) return d;
+            behind |= d == after;
+        }
+    return NULL;
+}
+
+const char *tess_field_text(const tess_field *d, const void *numbers, char text[static 32])
+{
+    int64_t whole;
+    double real;
+    const char *word;
+    if (is_layers(d)) {
+        const tess_layers *l = (const void *)((const char *)numbers + d->offset);
+        int n = 0;
+        for (int k = 0; k < TESS_MOST_LAYERS; k++) n += tess_layer_second(l, k);
+        const bool words = d->kind == TESS_FIELD_LAYERS;
+        const int length = words ? (int)word_of(d->text, 1, &word) : (int)strlen(word = d->text);
+        snprintf(text, 32, "%d %.*s", n, length, word);
+        return text;
+    }
+    memcpy(&whole, (const char *)numbers + d->offset, sizeof whole);
+    memcpy(&real, (const char *)numbers + d->offset, sizeof real);
+    if (d->kind == TESS_FIELD_TRAINING_OR_NULL && real < 0)
+        snprintf(text, 32, "null");
+    else if (is_real(d))
+        snprintf(text, 32, "%g", real);
+    else if (d->kind == TESS_FIELD_BOOL)
+        snprintf(text, 32, "%s", whole ? "true" : "false");
+    else if (d->kind == TESS_FIELD_INT || d->kind == TESS_FIELD_OPTIONAL || d->kind == TESS_FIELD_MEMBERS)
+        snprintf(text, 32, "%lld", (long long)whole);
+    else if (d->kind == TESS_FIELD_CHOICE) {
+        const int n = (int)word_of(d->text, whole, &word);
+        snprintf(text, 32, "%.*s", n, word);
+    } else
+        for (size_t i = ACTIVATIONS; i-- > 0;)
+            if ((int64_t)activations[i].kind == whole) snprintf(text, 32, "%s", activations[i].name);
+    return text;
+}
+
+static void presets(const tess_family *f, char *numbers)
+{
+    for (int k = TABLES; k-- > 0;)
+        for (const tess_field *d = table(f, k); d->name; d++)
+            if (is_layers(d))
+                memset(numbers + d->offset, 0, sizeof(tess_layers));
+            else if (is_real(d))
+                memcpy(numbers + d->offset, &d->preset, sizeof d->preset);
+            else if (is_number(d))
+                memcpy(numbers + d->offset, &(int64_t){(int64_t)d->preset}, sizeof(int64_t));
+}
+
+/* ---- a whole object ---- */
+
+/* What was said so far: a field has several names, which must not contradict each other. */
+struct reader {
+    const tess_family *f;
+    const char *where;
+    char *numbers;
+    struct said {
+        const tess_field *d;
+        char name[160];
+        const json_t *value;
+    } said[MOST];
+    size_t n;
+};
+
+static bool same_value(const json_t *a, const json_t *b)
+{
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b) : json_equal(a, b);
+}
+
+static tess_status note(struct reader *r, const tess_field *d, const char *name, const json_t *value)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        const struct said *s = &r->said[i];
+        if (s->d != d || same_value(s->value, value)) continue;
+        char *other = json_dumps(s->value, JSON_ENCODE_ANY | JSON_COMPACT), expected[256];
+        snprintf(expected, sizeof expected, "%.100s as %s says, another name of the same", other ? other : "?",
+                 s->name);
+        free(other);
+        return wrong(r->where, name, value, expected);
+    }
+    if (r->n < MOST) {
+        r->said[r->n].d = d;
+        r->said[r->n].value = value;
+        snprintf(r->said[r->n++].name, sizeof r->said[0].name, "%s", name);
+    }
+    return TESS_OK;
+}
+
+/* `in`: the field whose members these are, as it is called; NULL: none. */
+static tess_status read_object(struct reader *r, const json_t *object, const tess_field *in, const char *called)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        char name[160], known[160];
+        snprintf(name, sizeof name, "%s%s%.64s", in ? called : "", in ? "." : "", key);
+        snprintf(known, sizeof known, "%s%s%.64s", in ? in->name : "", in ? "." : "", key);
+        if (!in && !strcmp(key, "model_type")) continue;
+        const tess_field *d = find(r->f, known);
+        if (!d) return unknown(r->f, r->where, name);
+        if (d->kind == TESS_FIELD_OBJECT) {
+            if (!json_is_object(value) && !json_is_null(value))
+                return wrong(r->where, name, value, "an object or null");
+            if (json_is_object(value)) TESS_TRY(read_object(r, value, d, name));
+            continue;
+        }
+        if (is_number(d)) TESS_TRY(note(r, d, name, value));
+        TESS_TRY(read_field(d, r->where, name, value, r->numbers));
+    }
+    return TESS_OK;
+}
+
+/* A list of a word a layer has as many as there are layers. */
+static tess_status count_layers(const tess_family *f, const char *where, const json_t *root, const void *numbers)
+{
+    const int64_t layers = ((const tess_common *)numbers)->layers;
+    for (int k = 0; k < TABLES; k++)
+        for (const tess_field *d = table(f, k); d->name; d++) {
+            const json_t *list = json_object_get(root, d->name);
+            if (d->kind == TESS_FIELD_LAYERS && list && !json_is_null(list) && (int64_t)json_array_size(list) != layers)
+                return tess_error(TESS_INVALID, where, "%s has %zu word%s, num_hidden_layers is %lld", d->name,
+                                  json_array_size(list), json_array_size(list) == 1 ? "" : "s", (long long)layers);
+        }
+    return TESS_OK;
+}
+
+/* The text has the name as a word of its own. */
+static bool mentions(const char *text, const char *name)
+{
+    static const char inner[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
+    const size_t n = strlen(name);
+    for (const char *at = text; (at = strstr(at, name)); at += n)
+        if ((at == text || !strchr(inner, at[-1])) && (!at[n] || !strchr(inner, at[n]))) return true;
+    return false;
+}
+
+/* A number that is wrong beside another may be a default, which the reader of the error never saw: behind the error
+ * stands which of the fields that it names are not there. */
+static void name_presets(const struct reader *r)
+{
+    char text[1024];
+    snprintf(text, sizeof text, "%s", tess_error_text());
+    for (int k = 0; k < TABLES; k++)
+        for (const tess_field *d = table(r->f, k); d->name; d++) {
+            char preset[32];
+            bool said = !is_number(d) || find(r->f, d->name) != d || (d->kind == TESS_FIELD_OPTIONAL && d->preset == 0);
+            for (size_t i = 0; i < r->n && !said; i++) said = r->said[i].d == d;
+            if (said || !mentions(text, d->name)) continue;
+            const size_t n = strlen(text);
+            snprintf(text + n, sizeof text - n, "; %s is missing, its default is %s", d->name,
+                     tess_field_text(d, r->numbers, preset));
+        }
+    tess_error_restore(text);
+}
+
+tess_status tess_fields_read(const tess_family *f, const char *where, const char *json, void *numbers)
+{
+    TESS_ASSERT(f->numbers <= TESS_MODEL_NUMBERS);
+    presets(f, numbers);
+    json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, NULL);
+    TESS_ASSERT(root); /* tess_model_open parsed it */
+    struct reader *r = tess_alloc(sizeof *r);
+    *r = (struct reader){.f = f, .where = where, .numbers = numbers};
+    tess_status status = read_object(r, root, NULL, NULL);
+    if (status == TESS_OK) status = count_layers(f, where, root, numbers);
+    if (status == TESS_OK && f->settle) f->settle(numbers);
+    if (status == TESS_OK && (status = f->check(numbers, where)) != TESS_OK) name_presets(r);
+    free(r);
+    json_decref(root);
+    return status;
+}

@@ -1,0 +1,307 @@
+/* A model: its family found by model_type, its fields read, its graph built. */
+#include "model.h"
+#include "lora.h"
+#include "states.h"
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const tess_family *const families[] = {
+#define TESS_MODEL(name) &tess_family_##name,
+#include "models.def"
+#undef TESS_MODEL
+};
+enum { FAMILIES = sizeof families / sizeof families[0] };
+
+/* Of the families of one type, which stand behind one another from `i` on, the one that config.json's architecture
+ * means. A body alone, or none, is the first's. */
+static tess_status find_head(const char *where, const json_t *root, int i, const tess_family **family)
+{
+    const json_t *first = json_array_get(json_object_get(root, "architectures"), 0);
+    const char *name = json_is_string(first) ? json_string_value(first) : "Model";
+    const size_t n = strlen(name);
+    char known[512] = "";
+    *family = families[i];
+    int k = i;
+    for (; k < FAMILIES && !strcmp(families[k]->type, families[i]->type); k++) {
+        const size_t at = strlen(known);
+        snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", families[k]->architecture);
+        if (strcmp(families[k]->architecture, name)) continue;
+        *family = families[k];
+        return TESS_OK;
+    }
+    if (k == i + 1 || (n >= 5 && !strcmp(name + n - 5, "Model"))) return TESS_OK;
+    return tess_error(TESS_INVALID, where, "architectures: %s is not known of a %s (known: %s)", name,
+                      families[i]->type, known);
+}
+
+static tess_status find_family(const char *where, const json_t *root, const tess_family **family)
+{
+    const json_t *type = json_object_get(root, "model_type");
+    if (!json_is_string(type))
+        return tess_error(TESS_INVALID, where, "model_type is missing (expected a name such as gpt2)");
+    const char *names[FAMILIES];
+    int types = 0;
+    for (int i = 0; i < FAMILIES; i++) {
+        if (!strcmp(families[i]->type, json_string_value(type))) return find_head(where, root, i, family);
+        if (i == 0 || strcmp(families[i]->type, names[types - 1])) names[types++] = families[i]->type;
+    }
+    const char *near = tess_nearest(json_string_value(type), names, (size_t)types);
+    char known[512] = "";
+    for (int i = 0; i < types; i++) {
+        const size_t at = strlen(known);
+        snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", names[i]);
+    }
+    return tess_error(TESS_INVALID, where, "model_type: %s is not known (%s%s%sknown: %s)", json_string_value(type),
+                      near ? "did you mean " : "", near ? near : "", near ? "? " : "", known);
+}
+
+static tess_status read_config(const char *where, const json_t *root, tess_model *m)
+{
+    if (!json_is_object(root)) return tess_error(TESS_INVALID, where, "is no JSON object");
+    TESS_TRY(find_family(where, root, &m->family));
+    free(m->json);
+    m->json = json_dumps(root, JSON_INDENT(2));
+    return tess_fields_read(m->family, where, m->json, m->numbers);
+}
+
+/* An object with some of its members changed, which a field may be among by another name. A new reference. */
+static json_t *changed(const json_t *root, const json_t *changes)
+{
+    json_t *all = json_deep_copy(root), *value;
+    const tess_family *family = NULL;
+    const char *name, *other;
+    void *next;
+    if (find_family("model", root, &family) != TESS_OK) tess_error_clear();
+    json_object_foreach((json_t *)changes, name, value)
+    {
+        json_t *old, *before = json_object_get(all, name);
+        if (json_is_object(before) && json_is_object(value)) {
+            json_object_update_recursive(before, value);
+            continue;
+        }
+        json_t *with = json_deep_copy(value);
+        json_object_foreach_safe(all, next, other, old)
+        {
+            if (!family || !strcmp(other, name) || !tess_fields_same(family, other, name)) continue;
+            if (json_is_object(old) && json_is_object(with)) json_object_update_missing(with, old);
+            json_object_del(all, other);
+        }
+        json_object_set_new(all, name, with);
+    }
+    return all;
+}
+
+/* The directory's config.json as `changes` (NULL: none) make it. What was right before them, they are to blame for. */
+static tess_status read_changed(const char *where, const json_t *root, const char *changes, tess_model *m)
+{
+    if (!changes || !json_is_object(root)) return read_config(where, root, m);
+    json_t *with = json_loads(changes, JSON_REJECT_DUPLICATES, NULL), *all = changed(root, with);
+    tess_status status = read_config(where, all, m);
+    if (status != TESS_OK && read_config(where, root, m) == TESS_OK) where = "model";
+    if (status != TESS_OK) status = read_config(where, all, m);
+    json_decref(with);
+    json_decref(all);
+    return status;
+}
+
+/* Of a directory without a model's config.json: what the user may have meant. */
+static tess_status no_config(const char *dir, const char *path, const char *what)
+{
+    char *state = tess_format("%s/state.json", dir), *inner = tess_format("%s/model/config.json", dir), *hint = NULL;
+    if (access(state, F_OK) == 0)
+        hint = tess_strdup("the checkpoint is of a version that kept no model in it: copy config.json and the "
+                           "tokenizer's files from OUTPUT/model into it");
+    else if (access(inner, F_OK) == 0)
+        hint = tess_format("did you mean %s/model?", dir);
+    tess_status status =
+        tess_error(TESS_INVALID, path, "%s (%s)", what, hint ? hint : "expected a Hugging Face directory");
+    free(state);
+    free(inner);
+    free(hint);
+    return status;
+}
+
+static tess_status open_base(const char *dir, const char *json, tess_model **model);
+
+/* A directory of adapters names the one of their base. */
+static tess_status open_adapted(const char *dir, const char *json, tess_model **model)
+{
+    tess_lora *lora;
+    char *base, *path = tess_format("%s/adapter_config.json", dir);
+    tess_status status = tess_lora_open(dir, &lora, &base);
+    if (status == TESS_OK && (!base || access(base, F_OK) || tess_lora_there(base)))
+        status = tess_error(TESS_INVALID, path,
+                            "base_model_name_or_path: %s is no directory of a model (--adapter DIR, "
+                            "or lora.from, puts it beside a model's own directory)",
+                            base ? base : "null");
+    if (status == TESS_OK) status = open_base(base, json, model);
+    if (status == TESS_OK)
+        (*model)->lora = lora;
+    else
+        tess_lora_close(lora);
+    free(path);
+    free(base);
+    return status;
+}
+
+tess_status tess_model_open(const char *dir, const char *json, tess_model **model)
+{
+    if (!model) return tess_error(TESS_INVALID, "model", "the place for it is NULL");
+    *model = NULL;
+    if (!dir && !json) return tess_error(TESS_INVALID, "model", "neither a directory nor a config.json is given");
+    return (dir && tess_lora_there(dir) ? open_adapted : open_base)(dir, json, model);
+}
+
+static tess_status open_base(const char *dir, const char *json, tess_model **model)
+{
+    json_error_t e;
+    char *path = dir ? tess_format("%s/config.json", dir) : tess_strdup("model");
+    json_t *root =
+        dir ? json_load_file(path, JSON_REJECT_DUPLICATES, &e) : json_loads(json, JSON_REJECT_DUPLICATES, &e);
+    tess_model *m = tess_alloc(sizeof *m);
+    tess_status status;
+    if (dir) m->dir = tess_strdup(dir);
+    if (dir && json_is_object(root) && !json_object_get(root, "model_type") && json_object_get(root, "model"))
+        status = no_config(dir, path, "is the configuration of a run, and no model's");
+    else if (root)
+        status = read_changed(path, root, dir ? json : NULL, m);
+    else if (dir && access(path, R_OK))
+        status = no_config(dir, path, strerror(errno));
+    else
+        status = tess_error(TESS_INVALID, path, "line %d, column %d: %s", e.line, e.column, e.text);
+    if (status == TESS_OK && dir) status = tess_states_of(dir, &m->states);
+    json_decref(root);
+    free(path);
+    if (status == TESS_OK)
+        *model = m;
+    else
+        tess_model_close(m);
+    return status;
+}
+
+tess_status tess_model_check(const tess_model *m)
+{
+    const bool adapters = m->lora && m->lora->states;
+    if ((!m->states || tess_states_whole(m->dir)) && (!adapters || tess_states_whole(m->lora->dir))) return TESS_OK;
+    return tess_error(TESS_INVALID, adapters ? m->lora->dir : m->dir,
+                      "was removed while it was read (by the run that it is of?)");
+}
+
+void tess_model_close(tess_model *m)
+{
+    if (!m) return;
+    tess_safetensors_close(m->states);
+    tess_lora_close(m->lora);
+    free(m->dir);
+    free(m->json);
+    free(m);
+}
+
+int64_t tess_model_vocab(const tess_model *m)
+{
+    return ((const tess_common *)m->numbers)->vocab;
+}
+static int64_t first_position(const tess_model *m)
+{
+    return m->family->first_position ? m->family->first_position(m->numbers) : 0;
+}
+int64_t tess_model_positions(const tess_model *m)
+{
+    const int64_t positions = ((const tess_common *)m->numbers)->positions, first = first_position(m);
+    return positions > first ? positions - first : positions;
+}
+int64_t tess_model_targets(const tess_model *m)
+{
+    return m->family->labels ? m->family->labels(m->numbers) : tess_model_vocab(m);
+}
+int64_t tess_model_segments(const tess_model *m)
+{
+    return m->family->segments ? m->family->segments(m->numbers) : 0;
+}
+tess_answers tess_model_answers(const tess_model *m)
+{
+    return m->family->answers;
+}
+const char *tess_model_dir(const tess_model *m)
+{
+    return m->dir;
+}
+
+/* The inputs that the body reads. */
+static void add_inputs(const tess_model *m, tess_graph *g, const tess_build *b, tess_network *net)
+{
+    *net = (tess_network){.ids = tess_input(g, "ids", b->batch, b->length), .first_position = first_position(m)};
+    if (b->bounds) net->bounds = tess_input(g, "bounds", b->batch, 2 * b->length);
+    if (b->positions || net->first_position) net->positions = tess_input(g, "positions", b->batch, b->length);
+    net->cache = b->cache;
+    if (b->cache && m->family->answers == TESS_ANSWERS_DECODER) { /* the ids are those of the side that is computed */
+        net->encodes = b->encodes;
+        net->decodes = !b->encodes;
+        if (net->decodes) net->visible = tess_input(g, "visible", b->batch, 2 * b->length);
+        if (net->decodes) net->index = tess_input(g, "index", b->batch, 1);
+        return;
+    }
+    if (m->family->segments) net->segments = tess_input(g, "segments", b->batch, b->length);
+    if (m->family->answers == TESS_ANSWERS_DECODER) {
+        net->decoder_ids = tess_input(g, "decoder_ids", b->batch, b->length);
+        if (b->bounds) net->visible = tess_input(g, "visible", b->batch, 2 * b->length);
+    }
+    const tess_answers answers = m->family->answers;
+    if (answers == TESS_ANSWERS_LABEL || answers == TESS_ANSWERS_BOTH || b->purpose == TESS_FOR_LOGITS)
+        net->index = tess_input(g, "index", b->batch, 1);
+}
+
+/* The second loss of a network that has two. */
+static void add_label(const tess_model *m, tess_graph *g, const tess_build *b, tess_tensor *rows, tess_network *net)
+{
+    tess_tensor *x = m->family->label_rows(m->numbers, g, net, rows);
+    const tess_head head = m->family->label_head(m->numbers, g);
+    net->label = tess_input(g, "label", b->batch, 1);
+    net->output = tess_cross_entropy_beside(net->output, x, head.weight, head.bias, net->label);
+}
+
+tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_build *b, tess_network *net)
+{
+    if (!m || !g || !b || !net)
+        return tess_error(TESS_INVALID, "model", "it, its graph or the place for its network is NULL");
+    const int64_t length = b->length;
+    int64_t most = tess_model_positions(m);
+    if (most && length > most)
+        return tess_error(TESS_INVALID, "sequence length", "%lld, but the model has %lld positions", (long long)length,
+                          (long long)most);
+    add_inputs(m, g, b, net);
+    struct tess_routed routed = {0};
+    if (b->purpose == TESS_FOR_LOSS) net->routed = &routed;
+    const bool label = m->family->answers == TESS_ANSWERS_LABEL;
+    tess_lora_building *adapters = tess_lora_begin(m, g);
+    tess_tensor *rows = m->family->body(m->numbers, g, net);
+    if (net->encodes) {
+        TESS_TRY(tess_lora_end(adapters));
+        net->output = rows;
+        return rows ? tess_lora_freeze(m, g, NULL) : TESS_INVALID;
+    }
+    tess_tensor *x = m->family->transform ? m->family->transform(m->numbers, g, rows) : rows;
+    TESS_TRY(tess_lora_end(adapters));
+    net->routed = NULL;
+    const tess_head head = m->family->head(m->numbers, g);
+    if (b->purpose == TESS_FOR_LOSS) {
+        tess_tensor **of = label ? &net->label : &net->targets;
+        *of = tess_input(g, label ? "label" : "targets", b->batch, label ? 1 : length);
+        net->output = tess_cross_entropy_capped(x, head.weight, head.bias, *of, head.cap);
+        if (m->family->answers == TESS_ANSWERS_BOTH) add_label(m, g, b, rows, net);
+        if (routed.statistics) net->output = tess_balanced(net->output, routed.statistics, *of, (float)routed.weight);
+    } else {
+        net->output = tess_linear(label ? x : tess_pick(x, net->index), head.weight, head.bias);
+        if (head.cap > 0) net->output = tess_tanh(net->output, head.cap);
+    }
+    return net->output ? tess_lora_freeze(m, g, head.weight) : TESS_INVALID;
+}
+
+tess_status tess_model_build(const tess_model *m, tess_graph *g, int64_t batch, int64_t length, tess_purpose purpose,
+                             tess_network *net)
+{
+    return tess_model_build_for(m, g, &(tess_build){.batch = batch, .length = length, .purpose = purpose}, net);
+}

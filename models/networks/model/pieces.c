@@ -1,0 +1,208 @@
+/* Parameters to and from the tensors of files, piece by piece. */
+#include "pieces.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    STRIP = 64,             /* rows or columns that are turned at a time */
+    STRIP_BYTES = 16 << 20, /* of turned ones on their way to a file */
+    STRETCH = 16 << 20      /* bytes of a mapped file that are walked over before they are forgotten */
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+tess_status tess_pieces_settle(tess_graph *g)
+{
+    float *data;
+    for (int k = 0; k < tess_graph_params(g); k++) {
+        tess_tensor *p = tess_graph_param(g, k);
+        if (tess_param_pieces(p) == 0) continue;
+        TESS_TRY(tess_param_map(p, 0, TESS_MASTER, TESS_R, &data));
+        tess_param_unmap(p, 0, TESS_MASTER);
+        return TESS_OK;
+    }
+    return TESS_OK;
+}
+
+/* ---- to files ---- */
+
+/* Pieces first .. end-1, one below the other: the rectangle that they are. */
+struct stack {
+    int64_t first, end;
+    tess_piece all;
+};
+
+/* The rows of one tensor in the files: all of a parameter's, or those of one matrix of a stack. */
+struct within {
+    size_t tensor;
+    int64_t rows;
+};
+
+/* As many as fit a strip, so that what is turned goes to the file in the longest runs; at least one. */
+static struct stack stack_from(const tess_tensor *p, int64_t first, int64_t rows)
+{
+    struct stack s = {first, first + 1, tess_param_piece(p, first)};
+    for (; s.end < tess_param_pieces(p); s.end++) {
+        tess_piece next = tess_param_piece(p, s.end);
+        bool below =
+            next.col == s.all.col && next.cols == s.all.cols && next.row == s.all.row + s.all.rows && next.row % rows;
+        int64_t bytes = (s.all.rows + next.rows) * next.cols * (int64_t)sizeof(float);
+        if (next.writes != s.all.writes || !below || bytes > STRIP_BYTES) break;
+        s.all.rows += next.rows;
+    }
+    return s;
+}
+
+/* Columns [c0, c0+n) of the stack, turned: out (n, all.rows). */
+static tess_status turn_columns(tess_tensor *p, tess_part part, const struct stack *s, int64_t c0, int64_t n,
+                                float *out)
+{
+    for (int64_t i = s->first; i < s->end; i++) {
+        tess_piece q = tess_param_piece(p, i);
+        const float *data;
+        float *place = out + (q.row - s->all.row);
+        TESS_TRY(tess_param_map(p, i, part, TESS_R, (float **)&data));
+        for (int64_t from = 0, to; from < n; from = to) {
+            to = least(n, from + STRIP);
+            for (int64_t r = 0; r < q.rows; r++)
+                for (int64_t c = from; c < to; c++) place[c * s->all.rows + r] = data[r * q.cols + c0 + c];
+        }
+        tess_param_unmap(p, i, part);
+    }
+    return TESS_OK;
+}
+
+static tess_status write_turned(tess_safetensors_writer *w, const struct within *in, tess_tensor *p, tess_part part,
+                                const struct stack *s)
+{
+    const tess_piece *all = &s->all;
+    const size_t tensor = in->tensor + (size_t)(all->row / in->rows);
+    int64_t fit = STRIP_BYTES / (all->rows * (int64_t)sizeof(float));
+    int64_t most = least(fit < STRIP ? STRIP : fit, all->cols);
+    float *strip = tess_alloc((size_t)(most * all->rows) * sizeof *strip);
+    tess_status status = TESS_OK;
+    for (int64_t c = 0; c < all->cols && status == TESS_OK; c += most) {
+        int64_t n = least(most, all->cols - c);
+        status = turn_columns(p, part, s, c, n, strip);
+        if (status == TESS_OK)
+            status = tess_safetensors_write(w, tensor, all->col + c, n, all->row % in->rows, all->rows, strip);
+    }
+    free(strip);
+    return status;
+}
+
+static tess_status write_straight(tess_safetensors_writer *w, const struct within *in, tess_tensor *p, tess_part part,
+                                  int64_t piece)
+{
+    tess_piece q = tess_param_piece(p, piece);
+    float *data;
+    TESS_TRY(tess_param_map(p, piece, part, TESS_R, &data));
+    const size_t tensor = in->tensor + (size_t)(q.row / in->rows);
+    tess_status status = tess_safetensors_write(w, tensor, q.row % in->rows, q.rows, q.col, q.cols, data);
+    tess_param_unmap(p, piece, part);
+    return status;
+}
+
+static tess_status write_within(tess_safetensors_writer *w, const struct within *in, tess_tensor *p, tess_part part,
+                                bool turned)
+{
+    for (int64_t i = 0; i < tess_param_pieces(p);) {
+        struct stack s = stack_from(p, i, in->rows);
+        i = turned ? s.end : i + 1;
+        if (!s.all.writes || s.all.rows * s.all.cols == 0) continue;
+        TESS_TRY(turned ? write_turned(w, in, p, part, &s) : write_straight(w, in, p, part, s.first));
+        tess_bar_step((double)s.all.rows * (double)s.all.cols);
+    }
+    return TESS_OK;
+}
+
+static int64_t rows_of(const tess_tensor *p)
+{
+    int64_t shape[3];
+    tess_tensor_shape(p, shape);
+    return shape[0];
+}
+
+tess_status tess_pieces_write(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part, bool turned)
+{
+    return write_within(w, &(struct within){tensor, rows_of(p)}, p, part, turned);
+}
+
+tess_status tess_pieces_write_members(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
+                                      bool turned)
+{
+    return write_within(w, &(struct within){tensor, rows_of(p) / tess_param_members(p)}, p, part, turned);
+}
+
+/* ---- from files ---- */
+
+/* Out of a file's (rows, width). */
+static tess_status read_straight(const tess_safetensor *t, tess_piece q, int64_t width, float *out)
+{
+    int64_t stretch = STRETCH / (width * (int64_t)sizeof *out) + 1;
+    for (int64_t r0 = 0; r0 < q.rows; r0 += stretch) {
+        int64_t n = least(stretch, q.rows - r0);
+        bool whole = q.cols == width; /* rows that lie one behind the other */
+        for (int64_t r = 0; r < (whole ? 1 : n); r++)
+            TESS_TRY(tess_safetensor_read(t, (q.row + r0 + r) * width + q.col, whole ? n * width : q.cols,
+                                          out + (r0 + r) * q.cols));
+        tess_safetensor_forget(t);
+    }
+    return TESS_OK;
+}
+
+/* Out of a file's (columns, height). */
+static tess_status read_turned(const tess_safetensor *t, tess_piece q, int64_t height, float *out)
+{
+    float *strip = tess_alloc((size_t)(STRIP * q.rows) * sizeof *strip);
+    tess_status status = TESS_OK;
+    for (int64_t c0 = 0; c0 < q.cols && status == TESS_OK; c0 += STRIP) {
+        int64_t n = least(STRIP, q.cols - c0);
+        for (int64_t c = 0; c < n && status == TESS_OK; c++)
+            status = tess_safetensor_read(t, (q.col + c0 + c) * height + q.row, q.rows, strip + c * q.rows);
+        for (int64_t r = 0; r < q.rows; r++)
+            for (int64_t c = 0; c < n; c++) out[r * q.cols + c0 + c] = strip[c * q.rows + r];
+        tess_safetensor_forget(t);
+    }
+    free(strip);
+    return status;
+}
+
+tess_status tess_pieces_check(const tess_safetensor *t, int rank, const int64_t shape[3], bool turned)
+{
+    int64_t want[2] = {turned ? shape[1] : shape[0], turned ? shape[0] : shape[1]};
+    if (t->rank == rank && t->dims[0] == want[0] && (rank == 1 || t->dims[1] == want[1])) return TESS_OK;
+    char met[TESS_SAFETENSORS_RANK * 21 + 1] = "", *at = met;
+    for (int d = 0; d < t->rank; d++) at += sprintf(at, d ? ",%lld" : "%lld", (long long)t->dims[d]);
+    if (rank == 1)
+        return tess_error(TESS_INVALID, t->file, "%s has shape (%s), the model needs (%lld)", t->name, met,
+                          (long long)want[0]);
+    return tess_error(TESS_INVALID, t->file, "%s has shape (%s), the model needs (%lld,%lld)", t->name, met,
+                      (long long)want[0], (long long)want[1]);
+}
+
+tess_status tess_pieces_read(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned)
+{
+    return tess_pieces_read_rows(t, p, part, turned, 0, rows_of(p));
+}
+
+tess_status tess_pieces_read_rows(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned, int64_t row,
+                                  int64_t rows)
+{
+    int64_t width = t->rank == 2 ? t->dims[1] : 1;
+    for (int64_t i = 0; i < tess_param_pieces(p); i++) {
+        tess_piece q = tess_param_piece(p, i);
+        float *data;
+        if (q.row < row || q.row >= row + rows) continue;
+        TESS_TRY(tess_param_map(p, i, part, TESS_W, &data));
+        q.row -= row;
+        tess_status status = turned ? read_turned(t, q, width, data) : read_straight(t, q, width, data);
+        tess_param_unmap(p, i, part);
+        TESS_TRY(status);
+        tess_bar_step((double)q.rows * (double)q.cols);
+    }
+    return TESS_OK;
+}

@@ -1,0 +1,138 @@
+/* States to and from files, see states_impl.h. */
+#include "states.h"
+#include "lora.h"
+#include "pieces.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+char *tess_states_name(const tess_tensor *p, tess_part part)
+{
+    const char *moment = tess_param_part_name(p, part);
+    return tess_format("%s%s%s", tess_tensor_name(p), moment ? "." : "", moment ? moment : "");
+}
+
+/* What is not meant has nothing. */
+static int parts_of(const tess_tensor *p, tess_states_of_what of)
+{
+    if (of == TESS_STATES_TRAINED && tess_param_frozen(p)) return 0;
+    if (of == TESS_STATES_BASE && tess_lora_is_part(tess_tensor_name(p))) return 0;
+    return tess_param_parts(p);
+}
+
+/* ---- writing ---- */
+
+static const tess_safetensors_dtype stored_as[] = {
+    [TESS_F32] = TESS_ST_F32, [TESS_BF16] = TESS_ST_BF16, [TESS_F16] = TESS_ST_F16};
+
+tess_status tess_states_write(const char *dir, tess_graph *g, tess_states_of_what of)
+{
+    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "states", TESS_SAFETENSORS_SHARD);
+    const int params = tess_graph_params(g);
+    for (int k = 0; k < params; k++)
+        for (int part = 0; part < parts_of(tess_graph_param(g, k), of); part++) {
+            const tess_tensor *p = tess_graph_param(g, k);
+            const tess_safetensors_dtype type = stored_as[tess_param_part_dtype(p, (tess_part)part)];
+            int64_t shape[3];
+            int rank = tess_tensor_shape(p, shape);
+            char *name = tess_states_name(p, (tess_part)part);
+            tess_safetensors_declare_floats(w, name, type, rank, shape);
+            free(name);
+        }
+    tess_status status = tess_safetensors_writer_begin(w);
+    if (status == TESS_OK) status = tess_pieces_settle(g);
+    size_t tensor = 0;
+    for (int k = 0; k < params; k++)
+        for (int part = 0; part < parts_of(tess_graph_param(g, k), of) && status == TESS_OK; part++)
+            status = tess_pieces_write(w, tensor++, tess_graph_param(g, k), (tess_part)part, false);
+    return tess_safetensors_writer_end(w, status);
+}
+
+/* ---- reading ---- */
+
+bool tess_states_whole(const char *path)
+{
+    char *file = tess_format("%s/state.json", path);
+    const bool whole = access(file, F_OK) == 0;
+    free(file);
+    return whole;
+}
+
+tess_status tess_states_open(const char *path, tess_safetensors **states)
+{
+    char *one = tess_format("%s/states.safetensors", path);
+    char *index = tess_format("%s/states.safetensors.index.json", path);
+    tess_status status = tess_safetensors_open(access(one, F_OK) ? index : one, states);
+    free(one);
+    free(index);
+    return status;
+}
+
+tess_status tess_states_of(const char *path, tess_safetensors **states)
+{
+    char *one = tess_format("%s/model.safetensors", path), *index = tess_format("%s.index.json", one);
+    const bool model = access(one, F_OK) == 0 || access(index, F_OK) == 0; /* somebody made it one */
+    free(one);
+    free(index);
+    *states = NULL;
+    return tess_states_whole(path) && !model ? tess_states_open(path, states) : TESS_OK;
+}
+
+/* What the model lacks would be lost: each tensor of the checkpoint has a place in it. */
+static tess_status check_names(const tess_safetensors *set, const char *path, const tess_graph *g)
+{
+    for (size_t i = 0; i < tess_safetensors_count(set); i++) {
+        const char *name = tess_safetensors_at(set, i)->name, *dot = strrchr(name, '.');
+        if (tess_graph_find_param(g, name)) continue;
+        char *of = dot ? tess_format("%.*s", (int)(dot - name), name) : NULL; /* a moment's, whatever it is called */
+        const bool moment = of && tess_graph_find_param(g, of);
+        free(of);
+        if (!moment)
+            return tess_error(TESS_INVALID, path, "%s is of no parameter here (the checkpoint is of another model)",
+                              name);
+    }
+    return TESS_OK; /* what is missing is named when it is read */
+}
+
+static bool has_no_moments(const tess_safetensors *set, const tess_tensor *p)
+{
+    bool none = true;
+    for (int part = TESS_MOMENT1; part < tess_param_parts(p); part++) {
+        char *name = tess_states_name(p, (tess_part)part);
+        none &= tess_safetensors_find(set, name) == NULL;
+        free(name);
+    }
+    return none;
+}
+
+/* Moments that lack are those of a parameter that was frozen: they begin anew. */
+static tess_status read_part(const tess_safetensors *set, const char *path, tess_tensor *p, tess_part part)
+{
+    int64_t shape[3];
+    int rank = tess_tensor_shape(p, shape);
+    char *name = tess_states_name(p, part);
+    const tess_safetensor *t = tess_safetensors_find(set, name);
+    tess_status status = TESS_OK;
+    if (!t && part != TESS_MASTER && has_no_moments(set, p)) {
+        free(name);
+        return TESS_OK;
+    }
+    if (!t || t->rank != rank || t->dims[0] != shape[0] || (rank == 2 && t->dims[1] != shape[1]))
+        status = tess_error(TESS_INVALID, path, "%s is %s (the checkpoint is of another model)", name,
+                            t ? "of another shape" : "missing");
+    free(name);
+    return status == TESS_OK ? tess_pieces_read(t, p, part, false) : status;
+}
+
+tess_status tess_states_read(const tess_safetensors *states, const char *path, tess_graph *g, int parts,
+                             tess_states_of_what of)
+{
+    tess_status status = check_names(states, path, g);
+    for (int k = 0; k < tess_graph_params(g); k++) {
+        tess_tensor *p = tess_graph_param(g, k);
+        const int there = parts_of(p, of);
+        for (int part = 0; part < parts && part < there && status == TESS_OK; part++)
+            status = read_part(states, path, p, (tess_part)part);
+    }
+    return status;
+}

@@ -1,0 +1,110 @@
+/* Where the time of a training step goes: steps of a model on random tokens, beside the matrix rate that oneDNN alone
+ * reaches in the same run. */
+#include "bench.h"
+#include "codelets.h"
+#include "yardstick.h"
+#include <stdlib.h>
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void start_measuring(tess_bench_run *b)
+{
+    uint64_t read, written, used, peak, received;
+    tess_disk_traffic(&b->read, &b->written, &used, &peak);
+    b->moved = b->read + b->written;
+    b->drive_busy = tess_disk_busy_seconds();
+    tess_message_traffic(&b->sent, &received);
+    tess_flow_waited();
+    tess_gpu_traffic(&read, &written);
+    tess_gpu_peer_traffic();
+    tess_gpu_waited();
+    tess_message_moving();
+    tess_still_seconds();
+    double under_way, exposed;
+    tess_message_seconds(&under_way, &exposed);
+    tess_profile_reset();
+}
+
+static tess_status measure(tess_bench_run *b, int steps, FILE *out, void (*begin)(void *of), tess_bench_teller tell,
+                           void *of)
+{
+    double *seconds = tess_alloc((size_t)steps * sizeof *seconds);
+    tess_profile p;
+    tess_status status = TESS_OK;
+    for (int k = -1; k < steps && status == TESS_OK; k++) { /* the first one warms up */
+        if (k == 0) start_measuring(b);
+        if (k == 0 && begin) begin(of);
+        tess_tracing_begin(&b->tracing, k + 1);
+        double start = tess_seconds();
+        tess_step_result r;
+        status =
+            tess_ranks_agree(tess_step_run(b->step, &(tess_step_input){.step = k + 1, .seed = 1, .lr = 1e-4f}, &r));
+        const double end = tess_seconds();
+        if (k >= 0) seconds[k] = end - start;
+        if (status == TESS_OK) tess_tracing_end(&b->tracing, k + 1, start, end);
+    }
+    if (status == TESS_OK) tess_tracing_merge(&b->tracing);
+    tess_profile_read(&p);
+    qsort(seconds, (size_t)steps, sizeof *seconds, ascending);
+    if (status == TESS_OK) {
+        uint64_t read, written, used, peak;
+        tess_disk_traffic(&read, &written, &used, &peak);
+        const double all = p.busy + p.waiting + p.scheduling + p.idle;
+        b->result = (tess_bench_result){.seconds = seconds[steps / 2],
+                                        .busy = p.busy / all,
+                                        .waiting = p.waiting / all,
+                                        .scheduling = p.scheduling / all,
+                                        .idle = p.idle / all,
+                                        .moved = (double)(read + written - b->moved) / steps};
+        tell(of, out, b, seconds[steps / 2], &p, steps);
+    }
+    free(seconds);
+    return status;
+}
+
+tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, tess_bench_result *result,
+                            void (*begin)(void *of), tess_bench_teller tell, void *of)
+{
+    tess_bench_run b = {0};
+    tess_status status;
+    TESS_TRY_DONE(tess_ranks_agree(TESS_OK)); /* a rank that got another configuration did not come here */
+    TESS_TRY_DONE(tess_run_check_gpus(c));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_open(c, tess_rank(), &b.run)));
+    TESS_TRY_DONE(tess_run_same(&b.run, "bench"));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&b.run, NULL)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_train_step(&b.run, &b.step)));
+    tess_step_plan(b.step, &b.plan);
+    tess_ranks_barrier(); /* so that ranks of a machine share it while they measure */
+    tess_measure_begin(&b.measure, tess_run_yardstick(c), b.plan.flops);
+    TESS_TRY_DONE(tess_run_start(&b.run, true));
+    TESS_TRY_DONE(tess_model_load(b.run.model, b.run.g, (uint64_t)c->seed));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_feed_random(&b.run, b.step)));
+    TESS_TRY_DONE(tess_tracing_open(&b.tracing, &b.run, &b.plan, &b.measure, 0));
+    status = measure(&b, steps, out, begin, tell, of);
+    if (result) *result = b.result;
+done:
+    tess_tracing_close(&b.tracing);
+    tess_step_free(b.step);
+    tess_run_close(&b.run);
+    tess_stop();
+    return status;
+}
+
+static void print(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
+{
+    (void)of;
+    tess_reached_keep(b, p);
+    tess_bench_print(out, b, median, p, steps);
+}
+
+tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_result *result)
+{
+    tess_yardstick y; /* of which its tasks reach a share */
+    if (tess_ranks() == 1 && tess_gpus() == 0 && !tess_yardstick_known(&y))
+        TESS_TRY(tess_yardstick_read(NULL, false, &y));
+    return tess_bench_told(c, steps, out, result, NULL, print, NULL);
+}

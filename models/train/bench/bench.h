@@ -1,0 +1,34 @@
+/* A bench: bench.c runs steps, bench_text.c says where their time went. */
+#ifndef TESS_BENCH_IMPL_H
+#define TESS_BENCH_IMPL_H
+#include "measure.h"
+#include "run.h"
+#include "tracing.h"
+
+typedef struct tess_bench_run {
+    tess_run run;
+    tess_step *step;
+    tess_plan plan;
+    tess_measure measure;
+    tess_tracing tracing;
+    uint64_t read, written, moved; /* from and to the disk, before the steps that are measured; moved: both */
+    double drive_busy;             /* seconds, of the same */
+    uint64_t sent;                 /* to other ranks, the same */
+    tess_bench_result result;
+} tess_bench_run;
+
+/* Says something of steps of this median, all of whose tasks are in the profile. */
+typedef void (*tess_bench_teller)(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p,
+                                  int steps);
+/* Makes steps on random tokens, and lets somebody tell of them, who is asked to begin before the first of those that
+ * are measured; `begin` may be NULL. */
+tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, tess_bench_result *result,
+                            void (*begin)(void *of), tess_bench_teller tell, void *of) TESS_NODISCARD;
+
+/* reached.c: keeps what the tasks of steps reached of the yardsticks, of a run on cores alone that was long enough. */
+void tess_reached_keep(const tess_bench_run *b, const tess_profile *p);
+
+/* bench_text.c: where the time of the steps went. */
+void tess_bench_print(FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps);
+
+#endif

@@ -1,0 +1,56 @@
+/* The scale of the loss in fp16, by DeepSpeed's rules (runtime/fp16/loss_scaler.py of 0.19.8). A loss_scale above 0 is
+ * the scale of all steps. Else it begins with 2^initial_scale_power. A step whose gradient is not finite is skipped; so
+ * many of them as hysteresis says halve the scale, down to min_loss_scale, and loss_scale_window steps without one, in
+ * a row, double it and fill hysteresis up again, which with consecutive_hysteresis each step without one does. */
+#include "loss_scale.h"
+#include <math.h>
+
+tess_loss_scale tess_loss_scale_begin(const tess_config *c)
+{
+    const bool fixed = c->fp16.loss_scale > 0;
+    return (tess_loss_scale){.value = fixed ? c->fp16.loss_scale : ldexp(1, (int)c->fp16.initial_scale_power),
+                             .overflow = -1,
+                             .hysteresis = c->fp16.hysteresis};
+}
+
+static tess_status overflowed(const tess_config *c, tess_loss_scale *s, int64_t step)
+{
+    char where[48];
+    const double least = fmax(c->fp16.min_loss_scale, 0x1p-100); /* whose inverse fp32 has */
+    if (c->fp16.loss_scale > 0) return TESS_OK;
+    s->overflow = s->steps;
+    if (c->fp16.hysteresis > 1 && s->hysteresis > 1) {
+        s->hysteresis--;
+        return TESS_OK;
+    }
+    if (s->value != least) { /* and one that began below it rises to it */
+        s->value = fmax(s->value / 2, least);
+        return TESS_OK;
+    }
+    snprintf(where, sizeof where, "step %lld", (long long)step + 1);
+    return tess_error(TESS_FAILED, where,
+                      "the gradient is not finite at the least loss scale, %g (fp16.min_loss_scale allows less; bf16 "
+                      "needs none)",
+                      s->value);
+}
+
+tess_status tess_loss_scale_next(const tess_config *c, tess_loss_scale *s, bool overflow, int64_t step)
+{
+    const double before = s->value;
+    if (overflow) {
+        TESS_TRY(overflowed(c, s, step));
+        s->skipped++;
+        if (!tess_rank())
+            tess_note("step %lld: skipped, the gradient is not finite at the loss scale %.10g (the next is %.10g)",
+                      (long long)step + 1, before, s->value);
+    } else if (!(c->fp16.loss_scale > 0)) {
+        if (c->fp16.consecutive_hysteresis) s->hysteresis = c->fp16.hysteresis;
+        const int64_t stable = s->steps - s->overflow - 1;
+        if (stable > 0 && stable % c->fp16.loss_scale_window == 0) {
+            s->hysteresis = c->fp16.hysteresis;
+            s->value *= 2;
+        }
+    }
+    s->steps++;
+    return TESS_OK;
+}

@@ -1,0 +1,19 @@
+/* The scale of the loss in fp16, from step to step (scale.c). */
+#ifndef TESS_SCALE_IMPL_H
+#define TESS_SCALE_IMPL_H
+#include "config.h"
+#include "runtime.h"
+
+typedef struct tess_loss_scale {
+    double value;
+    int64_t steps, overflow; /* seen by it so far; which of them was the last that was skipped, -1: none */
+    int64_t hysteresis;      /* skips until the scale is halved */
+    int64_t skipped;         /* steps of the run that changed nothing */
+} tess_loss_scale;
+
+/* Returns the first step's. */
+tess_loss_scale tess_loss_scale_begin(const tess_config *c);
+/* Goes on after a step, counted from 0, to the next one's. TESS_FAILED: there is no smaller one. */
+tess_status tess_loss_scale_next(const tess_config *c, tess_loss_scale *s, bool overflow, int64_t step) TESS_NODISCARD;
+
+#endif

@@ -1,0 +1,115 @@
+/* The configuration: one struct that config.def describes, filled from defaults, a file, the
+ * environment and the command line, in that order. Its members are the dotted keys:
+ *
+ *     tess_config c;
+ *     const char *set[] = {"optimizer.params.lr=1e-4"};
+ *     TESS_TRY_DONE(tess_config_load("run.json", set, 1, &c));
+ *     TESS_TRY_DONE(tess_config_resolve(&c, 1));
+ *     printf("%g\n", c.optimizer.params.lr);
+ *     done:
+ *     tess_config_free(&c);
+ */
+#ifndef TESS_CONFIG_H
+#define TESS_CONFIG_H
+#include "tessera_train.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What choices mean, in the order of config.def. */
+typedef enum tess_scheduler_type {
+    TESS_SCHEDULER_NONE,
+    TESS_SCHEDULER_WARMUP,
+    TESS_SCHEDULER_WARMUP_DECAY,
+    TESS_SCHEDULER_WARMUP_COSINE,
+    TESS_SCHEDULER_ONE_CYCLE,
+    TESS_SCHEDULER_RANGE_TEST
+} tess_scheduler_type;
+typedef enum tess_warmup_type { TESS_WARMUP_LOG, TESS_WARMUP_LINEAR } tess_warmup_type;
+typedef enum tess_optimizer_states { TESS_STATES_FP32, TESS_STATES_BF16, TESS_STATES_8BIT } tess_optimizer_states;
+/* nvme is disk */
+typedef enum tess_offload {
+    TESS_OFFLOAD_AUTO = -1,
+    TESS_OFFLOAD_NONE,
+    TESS_OFFLOAD_CPU,
+    TESS_OFFLOAD_DISK
+} tess_offload;
+
+/* A number nobody gave. Resolving replaces it but where the key's help says otherwise: the caps of memory, and steps.
+ */
+#define TESS_CONFIG_AUTO (-1)
+
+#define TESS_CONFIG_BOOL(name)   bool name;
+#define TESS_CONFIG_INT(name)    int64_t name;
+#define TESS_CONFIG_REAL(name)   double name;
+#define TESS_CONFIG_REALS(name)  double name[2];
+#define TESS_CONFIG_INTS(name)   int64_t name[2];
+#define TESS_CONFIG_SIZE(name)   int64_t name; /* bytes */
+#define TESS_CONFIG_TEXT(name)   char *name;   /* NULL: not given */
+#define TESS_CONFIG_CHOICE(name) int name;
+/* A path, or the JSON text of a list of them, which models/files/data/data_paths.c takes apart; NULL: not given. */
+#define TESS_CONFIG_PATHS(name) char *name;
+/* A text, or the JSON text of a list of them; NULL: not given. */
+#define TESS_CONFIG_TEXTS(name) char *name;
+/* The JSON text of a list of objects, which those understand whose key it is; NULL: not given. */
+#define TESS_CONFIG_OBJECTS(name) char *name;
+/* A directory, and the JSON text of an object, which only models/ understands; both: it changes the directory's. */
+#define TESS_CONFIG_MODEL(name) char *name, *name##_json;
+#define TESS_CONFIG_TREE(name)  bool name; /* something in it is enabled */
+
+typedef struct tess_config {
+    char *file;    /* where errors say a value is from: the configuration's path */
+    char *command; /* what goes on with this run, for messages; NULL: not known */
+    bool quiet;    /* resolving does not say what "auto" becomes */
+    struct {
+        int64_t rows, elements, loss_rows;
+    } cpu_tiles; /* what `tiles` is on a machine without a GPU */
+#define GROUP(name) struct {
+#define END(name)                                                                                                      \
+    }                                                                                                                  \
+    name;
+#define KEY(kind, group, name, ...) TESS_CONFIG_##kind(name)
+#include "config.def"
+    struct tess_config_notes *notes; /* how keys came to their values, for what is said of them */
+} tess_config;
+
+/* Fills the configuration from defaults, then the file (NULL: none), TESSERA_<KEY>, and `count` KEY=VALUEs. Whatever it
+ * returns, `config` can be freed. An unknown key, a wrong type and a value out of range are TESS_INVALID, each with its
+ * place. */
+tess_status tess_config_load(const char *path, const char *const *overrides, size_t count,
+                             tess_config *config) TESS_NODISCARD;
+/* Fills in what follows from other keys (batch sizes, schedule, "auto") and refuses what contradicts itself. What each
+ * "auto" that was written became is one line on stderr. */
+tess_status tess_config_resolve(tess_config *config, int64_t ranks) TESS_NODISCARD;
+/* Prints a line where a step is cut otherwise than on a machine without a GPU: of so many tokens in a micro-batch, its
+ * largest parameter having so many elements. */
+void tess_config_say_cut(const tess_config *c, int64_t tokens, int64_t elements);
+/* Refuses, with TESS_INVALID, a text, a number or a model that was not given, and names the key. */
+tess_status tess_config_require(const tess_config *config, const char *key) TESS_NODISCARD;
+/* Writes all that is in force, defaults included, as a JSON file that tess_config_load takes; whole or not at all. */
+tess_status tess_config_write(const tess_config *config, const char *path) TESS_NODISCARD;
+/* Gives the i-th key and its value in force as JSON text, which is the caller's to free and NULL for a key without
+ * effect; false behind the last one. */
+bool tess_config_entry(const tess_config *config, size_t i, const char **key, char **value);
+/* Frees what the configuration owns. */
+void tess_config_free(tess_config *config);
+
+/* What a command uses of the configuration: groups ("memory", "zero_optimization.offload_param") and keys, between
+ * blanks; "all" is all of it. `required`, a list that ends in NULL, are the keys it does not run without. */
+typedef struct tess_config_use {
+    const char *keys, *const *required;
+} tess_config_use;
+/* Prints one line a group of those keys; with a `topic` one line a key: of that group, of all groups ("all"), that key,
+ * or those in no group ("run"). TESS_INVALID: the command uses no such group. */
+tess_status tess_config_help(const tess_config_use *use, const char *topic, FILE *out) TESS_NODISCARD;
+
+/* Names the user's directory for what can be made anew, which need not exist: below XDG_CACHE_HOME, else HOME; NULL:
+ * neither is set. The caller frees it. */
+char *tess_cache_dir(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,108 @@
+/* Between config.c (where values come from, what follows from them), deepspeed.c (what its files have beside the
+ * table), optimizer.c (what each optimizer has of it), help.c and, below them, keys.c (the table, one value). */
+#ifndef TESS_CONFIG_IMPL_H
+#define TESS_CONFIG_IMPL_H
+#include "config.h"
+#include "runtime.h"
+#include <jansson.h>
+
+typedef enum tess_key_kind {
+    TESS_KEY_BOOL,
+    TESS_KEY_INT,
+    TESS_KEY_REAL,
+    TESS_KEY_REALS,
+    TESS_KEY_INTS,
+    TESS_KEY_SIZE,
+    TESS_KEY_TEXT,
+    TESS_KEY_PATHS,
+    TESS_KEY_TEXTS,
+    TESS_KEY_OBJECTS,
+    TESS_KEY_CHOICE,
+    TESS_KEY_MODEL,
+    TESS_KEY_TREE
+} tess_key_kind;
+typedef enum tess_key_state { TESS_KEY_ACTIVE, TESS_KEY_IGNORED, TESS_KEY_ABSENT } tess_key_state;
+
+/* A row of config.def. */
+typedef struct tess_key {
+    const char *path, *name; /* "optimizer.params.lr", "lr" */
+    tess_key_kind kind;
+    tess_key_state state;
+    size_t offset; /* in tess_config */
+    const char *preset, *choices, *help;
+    double min, max;
+} tess_key;
+
+/* How a key came to its value. */
+typedef enum tess_key_mark { TESS_KEY_PRESET, TESS_KEY_GIVEN, TESS_KEY_AUTO } tess_key_mark;
+
+extern const tess_key tess_keys[];
+extern const size_t tess_key_count;
+
+enum { TESS_KEYS_MOST = 512, TESS_KEY_PATH = 128 }; /* room for all keys, and for the longest path */
+
+/* Finds a key by its path; NULL where there is none. */
+const tess_key *tess_key_find(const char *path);
+/* Says whether keys have this path before a dot: "optimizer", "optimizer.params". */
+bool tess_key_is_group(const char *path);
+/* Guesses the key that an unknown path was meant to be; NULL when there is no telling. */
+const char *tess_key_suggest(const char *path);
+/* The name in the object of a model that stands for the directory it is made from. */
+#define TESS_MODEL_DIR "dir"
+/* Sets all keys to their defaults; the struct must not own anything yet. */
+void tess_key_presets(tess_config *c);
+/* Sets one from JSON. `source` is said in errors: a file, "command line", "environment". */
+tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value, const char *source) TESS_NODISCARD;
+/* Reads text: as JSON where the kind is not textual and it parses, else as a string. Returns a new reference. */
+json_t *tess_key_parse(const tess_key *k, const char *text);
+/* Says what a value of this key looks like: "a whole number from 1 to 8". */
+const char *tess_key_describe(const tess_key *k, char *out, size_t size);
+/* Returns the key's value as a new reference. */
+json_t *tess_key_get(const tess_config *c, const tess_key *k);
+/* Says whether the key has its default. */
+bool tess_key_is_preset(const tess_config *c, const tess_key *k);
+/* Says whether the key's default stands for no value. */
+bool tess_key_can_be_auto(const tess_key *k);
+/* Says how a key came to its value. */
+tess_key_mark tess_key_how(const tess_config *c, const char *path);
+/* Says whether a section asks for anything: an `enabled` in it is true, or there is none and it is not empty. */
+bool tess_tree_acts(const json_t *tree);
+/* Refuses a value of a key that this build lacks. */
+tess_status tess_key_absent(const tess_config *c, const tess_key *k, const char *source);
+
+/* ---- optimizer.c ---- */
+
+/* Says whether it is a key of optimizer.params that the optimizer in force does not have. */
+bool tess_key_of_another_optimizer(const tess_config *c, const tess_key *k);
+/* Refuses those that were given, and fills in the defaults that are the optimizer's own. */
+tess_status tess_config_resolve_optimizer(tess_config *c) TESS_NODISCARD;
+
+/* ---- deepspeed.c: what DeepSpeed's files have that is not said in the table ---- */
+
+struct tess_config_notes {
+    unsigned char mark[TESS_KEYS_MOST]; /* tess_key_mark */
+    char *renamed;                      /* "OLD as NEW, ..." of the old spellings that were met; NULL: none */
+    bool has_weights;                   /* the model, as far as resolving looked */
+};
+
+/* Gives today's name of a key or group: `path` itself, or what an old spelling or a wrong section stands for, in `out`.
+ */
+const char *tess_key_today(const char *path, char out[static TESS_KEY_PATH]);
+/* Notes that a file used an old spelling. */
+void tess_key_renamed(tess_config *c, const char *path, const char *today);
+/* Prints a line for old spellings, and one for keys without effect. */
+void tess_config_say_loaded(const tess_config *c);
+/* Prints one line of what each "auto" became, once. */
+void tess_config_say_auto(tess_config *c);
+/* Resolves "auto" where it depends on whether the model has weights, and DeepSpeed's older switches. */
+tess_status tess_config_resolve_deepspeed(tess_config *c) TESS_NODISCARD;
+
+/* Ends a function that resolves: `FILE: KEY: what`. */
+#define REFUSE(c, key, ...)                                                                                            \
+    do {                                                                                                               \
+        char where_[512];                                                                                              \
+        snprintf(where_, sizeof where_, "%.300s: %s", (c)->file, key);                                                 \
+        return tess_error(TESS_INVALID, where_, __VA_ARGS__);                                                          \
+    } while (0)
+
+#endif

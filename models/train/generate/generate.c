@@ -1,0 +1,412 @@
+/* What the command does with a writer: prompts become tokens, tokens text, the text of one prompt as it comes, of a
+ * file's in the order of its lines. */
+#include "checkpoint.h"
+#include "codelets.h"
+#include "model.h"
+#include "prompts_impl.h"
+#include "states.h"
+#include "talk_impl.h"
+#include "writer_impl.h"
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BATCH = 8, MOST_ENDS = 64 };
+
+struct generator {
+    const tess_generate_conf *conf;
+    tess_model *model;
+    tess_tokenizer *tokenizer;
+    tess_config *config; /* its own, where none is given */
+    int64_t vocab, most; /* most: tokens of a text; 0: any */
+    tess_sampling how;
+    int32_t end[MOST_ENDS];
+    int32_t padding, start; /* start: what a decoder's text begins with */
+    tess_prompts prompts;
+    tess_writer *writer;
+    tess_decoding *decoding;
+    double read_seconds, write_seconds;
+    size_t turns;             /* of a conversation */
+    int64_t read, wrote, cut; /* tokens; texts that the model's positions end */
+};
+
+/* ---- opening ---- */
+
+static int32_t token_of(const struct generator *g, const json_t *id)
+{
+    const json_int_t n = json_is_integer(id) ? json_integer_value(id) : -1;
+    return n >= 0 && n < g->vocab ? (int32_t)n : -1;
+}
+
+/* The tokens that end a text, one or a list of them; false: nothing is said. */
+static bool take_ends(struct generator *g, const json_t *of)
+{
+    const json_t *ids = json_object_get(of, "eos_token_id");
+    const size_t n = json_is_array(ids) ? json_array_size(ids) : 1;
+    for (size_t i = 0; i < n && g->how.end_count < MOST_ENDS; i++) {
+        const int32_t id = token_of(g, json_is_array(ids) ? json_array_get(ids, i) : ids);
+        if (id >= 0) g->end[g->how.end_count++] = id;
+    }
+    return g->how.end_count > 0;
+}
+
+/* What generation_config.json says, or else config.json, or else the tokenizer. */
+static void find_tokens(struct generator *g)
+{
+    char *path = tess_format("%s/generation_config.json", tess_model_dir(g->model));
+    json_t *file = json_load_file(path, 0, NULL), *config = json_loads(g->model->json, 0, NULL);
+    const int32_t end = tess_tokenizer_end_of_text(g->tokenizer);
+    if (!take_ends(g, file) && !take_ends(g, config) && end >= 0) g->end[g->how.end_count++] = end;
+    g->padding = token_of(g, json_object_get(config, "pad_token_id"));
+    g->start = token_of(g, json_object_get(file, "decoder_start_token_id"));
+    if (g->start < 0) g->start = token_of(g, json_object_get(config, "decoder_start_token_id"));
+    if (g->start < 0) g->start = g->padding < 0 ? 0 : g->padding;
+    if (g->padding < 0) g->padding = 0;
+    json_decref(file);
+    json_decref(config);
+    free(path);
+}
+
+static bool has_encoder(const struct generator *g)
+{
+    return tess_model_answers(g->model) == TESS_ANSWERS_DECODER;
+}
+
+static tess_status open_generator(const char *dir, void *what)
+{
+    struct generator *g = what;
+    TESS_TRY(tess_model_open(dir, NULL, &g->model));
+    if (g->conf->adapter) TESS_TRY(tess_model_adapt(g->model, g->conf->adapter));
+    if (tess_model_answers(g->model) != TESS_ANSWERS_NEXT && !has_encoder(g))
+        return tess_error(TESS_INVALID, dir, "is no model that goes on with a text (it reads one)");
+    TESS_TRY(tess_run_need_weights(g->model));
+    char *path = tess_format("%s/tokenizer.json", dir);
+    if (access(path, F_OK) && g->model->lora) { /* adapters have their base's */
+        free(path);
+        path = tess_format("%s/tokenizer.json", tess_model_dir(g->model));
+    }
+    tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open(path, &g->tokenizer);
+    free(path);
+    TESS_TRY(status);
+    TESS_TRY(tess_model_check(g->model));
+    g->vocab = tess_model_vocab(g->model);
+    g->most = has_encoder(g) ? 0 : tess_model_positions(g->model);
+    find_tokens(g);
+    tess_run_say_tokenizer(g->model, g->tokenizer);
+    return TESS_OK;
+}
+
+static void close_generator(void *what)
+{
+    struct generator *g = what;
+    tess_tokenizer_free(g->tokenizer);
+    tess_model_close(g->model);
+    g->tokenizer = NULL;
+    g->model = NULL;
+    g->how.end_count = 0;
+}
+
+/* ---- prompts ---- */
+
+/* A text needs one, or a model of bytes. */
+static tess_status check_tokenizer(const struct generator *g)
+{
+    if (g->tokenizer || g->vocab == tess_tokenizer_vocab(NULL)) return TESS_OK;
+    return tess_error(TESS_INVALID, tess_model_dir(g->model),
+                      "has a vocabulary of %lld, and no tokenizer.json (bytes have 256)", (long long)g->vocab);
+}
+
+static tess_status encode(struct generator *g, tess_prompt *p)
+{
+    char where[512];
+    snprintf(where, sizeof where, p->line ? "%s:%lld" : "%s", g->prompts.where, (long long)p->line);
+    if (p->text) {
+        TESS_TRY(check_tokenizer(g));
+        const tess_ids *before, *behind;
+        tess_tokenizer_around(g->tokenizer, &before, &behind);
+        tess_ids_add(&p->ids, before->id, before->count);
+        TESS_TRY(tess_tokenizer_encode(g->tokenizer, where, p->text, strlen(p->text), &p->ids));
+        tess_ids_add(&p->ids, behind->id, behind->count);
+    }
+    if (p->ids.count == 0) {
+        const int32_t start = tess_tokenizer_end_of_text(g->tokenizer);
+        tess_ids_push(&p->ids, start >= 0 ? start : '\n');
+    }
+    for (size_t i = 0; i < p->ids.count; i++)
+        if (p->ids.id[i] >= g->vocab)
+            return tess_error(TESS_INVALID, where,
+                              "token %d is beyond the vocabulary of %lld (is this the model's own tokenizer?)",
+                              (int)p->ids.id[i], (long long)g->vocab);
+    if (g->most && (int64_t)p->ids.count > g->most)
+        return tess_error(TESS_INVALID, where,
+                          "%zu tokens, but the model has %lld positions (expected a shorter prompt)", p->ids.count,
+                          (long long)g->most);
+    return TESS_OK;
+}
+
+static tess_status take_prompts(struct generator *g)
+{
+    const tess_generate_conf *c = g->conf;
+    if (c->prompts)
+        TESS_TRY(tess_prompts_read(&g->prompts, c->prompts, g->vocab));
+    else
+        tess_prompts_said(&g->prompts, c->prompt);
+    for (size_t i = 0; i < g->prompts.count; i++) TESS_TRY(encode(g, &g->prompts.prompt[i]));
+    return TESS_OK;
+}
+
+/* ---- writing ---- */
+
+/* Where the one text goes as it comes. */
+struct voice {
+    tess_decoding *decoding;
+    FILE *out;
+};
+
+static void say(struct voice *v, int32_t id)
+{
+    size_t n;
+    const char *text = tess_decoding_push(v->decoding, id, &n);
+    fwrite(text, 1, n, v->out);
+    fflush(v->out);
+}
+
+/* A text of a batch: what the decoder has read and written. */
+struct text {
+    tess_ids ids;
+    size_t given; /* of them */
+    bool done;
+};
+
+/* Reads the prompts, shorter ones with padding in front. */
+static tess_status read_prompts(struct generator *g, const tess_prompt *prompt, struct text *text, int64_t batch)
+{
+    int64_t longest = 0, *pad = tess_alloc((size_t)batch * sizeof *pad);
+    for (int64_t b = 0; b < batch; b++)
+        if ((int64_t)text[b].ids.count > longest) longest = (int64_t)text[b].ids.count;
+    int32_t *ids = tess_alloc((size_t)(batch * longest) * sizeof *ids);
+    for (int64_t b = 0; b < batch; b++) {
+        pad[b] = longest - (int64_t)text[b].ids.count;
+        for (int64_t i = 0; i < longest; i++)
+            ids[b * longest + i] = i < pad[b] ? g->padding : text[b].ids.id[i - pad[b]];
+    }
+    tess_writer_begin(g->writer, pad);
+    tess_status status = TESS_OK;
+    if (has_encoder(g)) {
+        const int32_t **of = tess_alloc((size_t)batch * sizeof *of);
+        size_t *length = tess_alloc((size_t)batch * sizeof *length);
+        for (int64_t b = 0; b < batch; b++) of[b] = prompt[b].ids.id, length[b] = prompt[b].ids.count;
+        status = tess_writer_encode(g->writer, of, length);
+        free(length);
+        free(of);
+    }
+    if (status == TESS_OK) status = tess_writer_read(g->writer, ids, longest);
+    free(ids);
+    free(pad);
+    return status;
+}
+
+/* Draws the next token of each text; false: all are done. */
+static bool draw(struct generator *g, struct text *text, int64_t batch, size_t first, int64_t place, int32_t *next,
+                 struct voice *voice)
+{
+    bool any = false;
+    for (int64_t b = 0; b < batch; b++) {
+        struct text *t = &text[b];
+        next[b] = g->padding;
+        if (t->done) continue;
+        next[b] = tess_draw(&g->how, tess_writer_logits(g->writer, b), g->vocab, t->ids.id, t->ids.count,
+                            first + (uint64_t)b, (uint64_t)place);
+        t->done = tess_sampling_ends(&g->how, next[b]);
+        if (t->done) continue;
+        tess_ids_push(&t->ids, next[b]);
+        g->wrote++;
+        if (voice) say(voice, next[b]);
+        if (g->most && (int64_t)t->ids.count >= g->most && place + 1 < g->conf->tokens) {
+            t->done = true;
+            g->cut++;
+        }
+        any |= !t->done;
+    }
+    return any;
+}
+
+/* Prompts [first, first + count) of the file; a batch that they do not fill has copies of the last one, which are done.
+ */
+static tess_status write_batch(struct generator *g, size_t first, size_t count, int64_t batch, struct voice *voice,
+                               FILE *out)
+{
+    struct text *text = tess_alloc((size_t)batch * sizeof *text);
+    tess_prompt *prompt = tess_alloc((size_t)batch * sizeof *prompt);
+    int32_t *next = tess_alloc((size_t)batch * sizeof *next);
+    for (int64_t b = 0; b < batch; b++) {
+        const size_t of = first + ((size_t)b < count ? (size_t)b : count - 1);
+        prompt[b] = g->prompts.prompt[of];
+        text[b].done = (size_t)b >= count;
+        const tess_ids begins = has_encoder(g) ? (tess_ids){.id = &g->start, .count = 1} : prompt[b].ids;
+        for (size_t i = 0; i < begins.count; i++) tess_ids_push(&text[b].ids, begins.id[i]);
+        text[b].given = begins.count;
+        g->read += text[b].done ? 0 : (int64_t)prompt[b].ids.count;
+    }
+    const double start = tess_seconds();
+    tess_status status = read_prompts(g, prompt, text, batch);
+    const double began = tess_seconds();
+    g->read_seconds += began - start;
+    for (int64_t i = 0; status == TESS_OK && i < g->conf->tokens; i++)
+        if (!draw(g, text, batch, first, i, next, voice) || i + 1 == g->conf->tokens)
+            break;
+        else
+            status = tess_writer_read(g->writer, next, 1);
+    g->write_seconds += tess_seconds() - began;
+    for (size_t b = 0; status == TESS_OK && !voice && b < count; b++)
+        tess_prompt_write(&g->prompts, &prompt[b], g->tokenizer, text[b].ids.id + text[b].given,
+                          text[b].ids.count - text[b].given, !has_encoder(g), out);
+    for (int64_t b = 0; b < batch; b++) tess_ids_free(&text[b].ids);
+    free(next);
+    free(prompt);
+    free(text);
+    return status;
+}
+
+/* Of the longest text in the end, and of the longest prompt. */
+static void lengths(const struct generator *g, int64_t *longest, int64_t *prompt)
+{
+    *prompt = 1;
+    for (size_t i = 0; i < g->prompts.count; i++)
+        if ((int64_t)g->prompts.prompt[i].ids.count > *prompt) *prompt = (int64_t)g->prompts.prompt[i].ids.count;
+    *longest = (has_encoder(g) ? 1 : *prompt) + g->conf->tokens - 1; /* the last one is not read */
+    if (g->most && *longest > g->most) *longest = g->most;
+}
+
+/* ---- conversations ---- */
+
+/* The tokens that a conversation may have: its cache is made for them. */
+static int64_t talk_room(const struct generator *g)
+{
+    enum { ROOM = 8192 };
+    const int64_t trained = tess_model_trained_positions(g->model), most = g->most ? g->most : trained;
+    return most > 0 && most < ROOM ? most : ROOM;
+}
+
+/* A turn, at most so many tokens of which are added; what the cache holds of the one before is written anew. */
+static tess_status answer(void *user, const tess_ids *ids, FILE *out, tess_ids *added)
+{
+    struct generator *g = user;
+    const long long room = talk_room(g);
+    struct text text = {.given = ids->count};
+    struct voice voice = {tess_decoding_new(g->tokenizer, ids->id, ids->count), out};
+    int64_t pad = 0;
+    int32_t next;
+    size_t n;
+    tess_status status = TESS_OK;
+    tess_ids_add(&text.ids, ids->id, ids->count);
+    for (size_t i = 0; i < ids->count && status == TESS_OK; i++)
+        if (ids->id[i] >= g->vocab)
+            status = tess_error(TESS_INVALID, "the conversation",
+                                "token %d is beyond the vocabulary of %lld (is this the model's own tokenizer?)",
+                                (int)ids->id[i], (long long)g->vocab);
+    if (status == TESS_OK && (!ids->count || (long long)ids->count + g->conf->tokens > room))
+        status = tess_error(TESS_INVALID, "the conversation", "%zu tokens, and up to %d to add, are more than %lld",
+                            ids->count, g->conf->tokens, room);
+    tess_writer_begin(g->writer, &pad);
+    if (status == TESS_OK) status = tess_writer_read(g->writer, ids->id, (int64_t)ids->count);
+    for (int64_t i = 0; status == TESS_OK && i < g->conf->tokens; i++)
+        if (!draw(g, &text, 1, g->turns, i, &next, &voice) || i + 1 == g->conf->tokens)
+            break;
+        else
+            status = tess_writer_read(g->writer, &next, 1);
+    const char *rest = tess_decoding_rest(voice.decoding, &n);
+    fwrite(rest, 1, n, out);
+    if (status == TESS_OK) fputc('\n', out), fflush(out);
+    tess_ids_add(added, text.ids.id + text.given, text.ids.count - text.given);
+    g->turns++;
+    tess_ids_free(&text.ids);
+    tess_decoding_free(voice.decoding);
+    return status;
+}
+
+static tess_status talk(struct generator *g, FILE *out)
+{
+    const char *dir = tess_model_dir(g->model);
+    const tess_writer_conf conf = {
+        .config = g->conf->config ? g->conf->config : g->config, .batch = 1, .longest = talk_room(g), .encoded = 1};
+    if (has_encoder(g))
+        return tess_error(TESS_INVALID, dir, "answers with a decoder of its own, and is not talked with");
+    int32_t end;
+    TESS_TRY(check_tokenizer(g));
+    TESS_TRY(tess_talk_end(dir, g->tokenizer, &end));
+    if (end >= 0 && end < g->vocab && !g->conf->ignore_end && g->how.end_count < MOST_ENDS &&
+        !tess_sampling_ends(&g->how, end))
+        g->end[g->how.end_count++] = end;
+    TESS_TRY(tess_writer_new(g->model, &conf, &g->writer));
+    TESS_TRY(tess_talk_run(dir, &(tess_talk){g->tokenizer, stdin, out, answer, g}));
+    return fflush(out) || ferror(out) ? tess_error(TESS_FAILED, "output", "cannot be written") : TESS_OK;
+}
+
+static tess_status generate(struct generator *g, FILE *out)
+{
+    const tess_generate_conf *c = g->conf;
+    if (c->chat) return talk(g, out);
+    struct voice voice = {.out = out};
+    TESS_TRY(take_prompts(g));
+    int64_t longest, prompt, batch = c->prompts ? (c->batch ? c->batch : BATCH) : 1;
+    lengths(g, &longest, &prompt);
+    if ((size_t)batch > g->prompts.count) batch = (int64_t)g->prompts.count;
+    const tess_writer_conf conf = {
+        .config = c->config ? c->config : g->config, .batch = batch, .longest = longest, .encoded = prompt};
+    const long long trained = tess_model_trained_positions(g->model);
+    if (!tess_model_positions(g->model) && trained > 0 && longest > trained)
+        tess_note("a text of %lld tokens is longer than the model's max_position_embeddings, %lld", (long long)longest,
+                  trained);
+    TESS_TRY(tess_writer_new(g->model, &conf, &g->writer));
+    if (!c->prompts && !has_encoder(g)) fputs(c->prompt, out);
+    const tess_ids shown = has_encoder(g) ? (tess_ids){0} : g->prompts.prompt[0].ids;
+    voice.decoding = g->decoding = c->prompts ? NULL : tess_decoding_new(g->tokenizer, shown.id, shown.count);
+    for (size_t at = 0; at < g->prompts.count; at += (size_t)batch) {
+        const size_t left = g->prompts.count - at;
+        TESS_TRY(
+            write_batch(g, at, left < (size_t)batch ? left : (size_t)batch, batch, c->prompts ? NULL : &voice, out));
+    }
+    if (!c->prompts) {
+        size_t n;
+        const char *rest = tess_decoding_rest(voice.decoding, &n); /* the text may end within a character */
+        fwrite(rest, 1, n, out);
+        fputc('\n', out), fflush(out); /* before the notes, where both go to one file */
+    }
+    if (g->cut)
+        tess_note("%lld of %zu texts ended at the model's %lld positions", (long long)g->cut, g->prompts.count,
+                  (long long)g->most);
+    tess_note("%lld tokens in %.2f s, %.1f tokens/s; before that %lld of prompts in %.2f s, %.1f tokens/s",
+              (long long)g->wrote, g->write_seconds, (double)g->wrote / fmax(g->write_seconds, 1e-9),
+              (long long)g->read, g->read_seconds, (double)g->read / fmax(g->read_seconds, 1e-9));
+    return fflush(out) || ferror(out) ? tess_error(TESS_FAILED, "output", "cannot be written") : TESS_OK;
+}
+
+tess_status tess_generate(const tess_generate_conf *c, FILE *out)
+{
+    if (!c || !c->dir || (!c->prompt && !c->prompts && !c->chat) || !out)
+        return tess_error(TESS_INVALID, "generate", "a directory, a prompt or an output is NULL");
+    struct generator g = {.conf = c,
+                          .how = {.repetition_penalty = c->repetition_penalty,
+                                  .temperature = c->temperature,
+                                  .top_k = c->top_k,
+                                  .top_p = c->top_p,
+                                  .seed = c->seed}};
+    char *path = NULL;
+    tess_status status = c->config ? TESS_OK : tess_config_open(NULL, NULL, 0, 1, &g.config);
+    if (status == TESS_OK) status = tess_checkpoint_open(c->dir, open_generator, close_generator, &g, &path);
+    if (status == TESS_OK && strcmp(path, c->dir)) tess_note("the newest checkpoint in %s: %s", c->dir, path);
+    free(path);
+    g.how.ends = g.end;
+    if (c->ignore_end) g.how.end_count = 0;
+    if (status == TESS_OK) status = generate(&g, out);
+    tess_writer_free(g.writer);
+    tess_decoding_free(g.decoding);
+    tess_prompts_free(&g.prompts);
+    close_generator(&g);
+    tess_config_close(g.config);
+    tess_stop();
+    return status;
+}

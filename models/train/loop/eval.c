@@ -1,0 +1,122 @@
+/* Evaluation from a configuration: the mean loss of a model, or of a checkpoint, on data.valid. */
+#include "checkpoint.h"
+#include "codelets.h"
+#include "model.h"
+#include "run.h"
+#include "states.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct evaluation {
+    const tess_config *given;
+    tess_config c; /* that with the checkpoint that was picked; its texts are borrowed */
+    char *path;    /* of it */
+    tess_run run;
+    tess_data *data;
+};
+
+static void close_inputs(void *what)
+{
+    struct evaluation *e = what;
+    tess_data_close(e->data);
+    tess_run_close(&e->run);
+    e->data = NULL;
+}
+
+static tess_status open_inputs(const char *path, void *what)
+{
+    struct evaluation *e = what;
+    e->c = *e->given;
+    e->c.model = (char *)path;
+    TESS_TRY(tess_run_open(&e->c, tess_rank(), &e->run));
+    TESS_TRY(tess_run_data(&e->run, "data.valid", e->c.data.valid, false, &e->data));
+    return tess_model_check(e->run.model);
+}
+
+static tess_status open_newest(struct evaluation *e)
+{
+    const char *given = e->given->model;
+    TESS_TRY(tess_ranks_agree(TESS_OK)); /* a rank that got another configuration did not come here */
+    TESS_TRY(tess_run_check_gpus(e->given));
+    TESS_TRY(tess_ranks_agree(tess_checkpoint_open(given, open_inputs, close_inputs, e, &e->path)));
+    if (e->path && strcmp(e->path, given) && !tess_rank()) tess_note("the newest checkpoint in %s: %s", given, e->path);
+    return TESS_OK;
+}
+
+tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss, double *of)
+{
+    uint64_t samples = tess_data_samples(data), batch = (uint64_t)(r->micro_batch * r->evaluated);
+    const int losses = tess_step_losses(step);
+    /* Of each loss, and of its targets; a step has a micro-batch a rank. */
+    char *sums = tess_alloc((size_t)(2 * losses) * tess_exact_bytes());
+    tess_status status = TESS_OK;
+    tess_bar_begin("evaluating", (double)samples);
+    for (uint64_t at = 0; at < samples; at += batch) {
+        int64_t n = (int64_t)(samples - at < batch ? samples - at : batch);
+        TESS_TRY_DONE(tess_ranks_agree(tess_run_feed(r, step, data, at, n)));
+        TESS_TRY_DONE(tess_step_run(step, &(tess_step_input){0}, NULL));
+        TESS_TRY_DONE(tess_ranks_agree(tess_step_add_losses(step, sums)));
+        tess_bar_step((double)n);
+    }
+    *loss = tess_exact_mean(sums, losses);
+    if (of) *of = tess_exact_value(sums + tess_exact_bytes());
+done:
+    tess_bar_end();
+    free(sums);
+    return status;
+}
+
+tess_status tess_eval_facts(const char *dir, int64_t *length, tess_dtype *dtype)
+{
+    char *picked = NULL;
+    tess_model *m = NULL;
+    tess_progress at = {0};
+    tess_status status;
+    *length = 1024;
+    *dtype = TESS_F32;
+    TESS_TRY_DONE(tess_checkpoint_pick(dir, &picked));
+    TESS_TRY_DONE(tess_model_open(picked, NULL, &m));
+    TESS_TRY_DONE(tess_run_need_weights(m));
+    const int64_t most = tess_model_positions(m);
+    if (most > 0 && most < *length) *length = most;
+    if (tess_states_whole(picked)) TESS_TRY_DONE(tess_checkpoint_progress(picked, &at));
+    if (at.told.known) {
+        *length = at.told.length;
+        *dtype = at.told.bf16 ? TESS_BF16 : at.told.fp16 ? TESS_F16 : TESS_F32;
+    }
+done:
+    tess_model_close(m);
+    free(picked);
+    return status;
+}
+
+tess_status tess_eval(const tess_config *c)
+{
+    if (!c) return tess_error(TESS_INVALID, "configuration", "is NULL");
+    struct evaluation e = {.given = c};
+    tess_step *step = NULL;
+    double loss, targets;
+    tess_status status;
+    TESS_TRY_DONE(open_newest(&e));
+    TESS_TRY_DONE(tess_run_same(&e.run, "eval"));
+    tess_run_say_odd(&e.run);
+    if (!tess_model_has_weights(e.run.model))
+        tess_note("model: %s has no weights: what is evaluated was drawn from seed %lld",
+                  tess_model_dir(e.run.model) ? tess_model_dir(e.run.model) : "an object", (long long)c->seed);
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&e.run, NULL)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_eval_step(&e.run, true, &step)));
+    TESS_TRY_DONE(tess_run_start(&e.run, false));
+    tess_bar_begin("loading the model", (double)tess_graph_param_elements(e.run.g));
+    status = tess_ranks_agree(tess_model_load(e.run.model, e.run.g, (uint64_t)c->seed));
+    tess_bar_end();
+    TESS_TRY_DONE(status);
+    TESS_TRY_DONE(tess_run_evaluate(&e.run, step, e.data, &loss, &targets));
+    printf("loss %.6f  perplexity %.4f  tokens %.0f\n", loss, exp(loss), targets);
+done:
+    tess_step_free(step);
+    close_inputs(&e);
+    free(e.path);
+    tess_stop();
+    return status;
+}

@@ -1,0 +1,25 @@
+/* How a run begins: what lies in its output and its directory of checkpoints, what of that it goes on from, and what
+ * it may not touch. */
+#ifndef TESS_RESUME_IMPL_H
+#define TESS_RESUME_IMPL_H
+#include "checkpoint.h"
+#include "run.h"
+
+typedef struct tess_beginning {
+    bool found; /* it goes on from `at`, else it begins anew */
+    bool done;  /* there is nothing left to do */
+    tess_progress at;
+} tess_beginning;
+
+/* Says TESS_INVALID where output or checkpoint.dir hold what is another run's, and the configuration neither resumes
+ * nor overwrites. Of rank 0 alone. */
+tess_status tess_resume_refuse(const tess_config *c) TESS_NODISCARD;
+/* Says what this run is told, for its checkpoints. */
+tess_run_facts tess_resume_facts(const tess_run *r, const tess_data *data);
+/* Finds where the run goes on, and says what is not as the checkpoint's run had it: a line each, or, where that cannot
+ * be, TESS_INVALID. Of all ranks. */
+tess_status tess_resume_find(const tess_run *r, const tess_run_facts *now, tess_beginning *b) TESS_NODISCARD;
+/* Removes the checkpoints of another run where the configuration says so. Of rank 0 alone. */
+void tess_resume_clear(const tess_config *c);
+
+#endif

@@ -1,0 +1,15 @@
+/* The learning rate of a step, by DeepSpeed's schedules. */
+#ifndef TESS_SCHEDULE_IMPL_H
+#define TESS_SCHEDULE_IMPL_H
+#include "config.h"
+#include "runtime.h"
+
+/* Returns, of a resolved configuration, what the optimizer uses in its step number `step`, counted from 0, in
+ * DeepSpeed's engine. */
+double tess_schedule_lr(const tess_config *c, int64_t step);
+/* Says the optimizer's betas in that step: its own, but in OneCycle with cycle_momentum, where beta1 moves against the
+ * rate.
+ */
+void tess_schedule_betas(const tess_config *c, int64_t step, double betas[2]);
+
+#endif

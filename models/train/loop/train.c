@@ -1,0 +1,372 @@
+/* Training from a configuration: the whole run, from the model's directory to the trained one. All ranks come this way,
+ * in phases that end with their agreement; rank 0 alone reports, and writes what they all have. */
+#include "directories.h"
+#include "measure.h"
+#include "model.h"
+#include "monitor.h"
+#include "plan_file.h"
+#include "report.h"
+#include "resume_impl.h"
+#include "schedule_impl.h"
+#include "tracing.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct training {
+    tess_config c; /* the one given, with what only the run can know; its texts are borrowed but for: */
+    char *model;   /* the directory, or the checkpoint that was picked in it */
+    tess_run run;
+    tess_data *data, *valid;
+    tess_step *step, *eval;
+    tess_report *report;
+    size_t made;         /* of the output directory's path, see tess_dirs_make */
+    bool adapts;         /* adapters alone are trained */
+    bool stopped, early; /* by a signal, by early_stop */
+    double valid_loss;   /* of the last evaluation */
+    tess_progress at;
+    tess_plan plan;
+    tess_measure measure;
+    tess_tracing tracing;
+};
+
+static bool due(int64_t every, int64_t done)
+{
+    return every > 0 && done % every == 0;
+}
+
+/* ---- beginning ---- */
+
+static tess_status require_length(const tess_config *c)
+{
+    return c->epochs == TESS_CONFIG_AUTO ? tess_config_require(c, "steps") : TESS_OK;
+}
+
+static tess_status open_inputs(struct training *t)
+{
+    const tess_config *c = &t->c;
+    TESS_TRY(require_length(c));
+    TESS_TRY(tess_config_require(c, "data.train"));
+    TESS_TRY(tess_run_open(c, tess_rank(), &t->run));
+    t->adapts = t->run.model->lora;
+    if (t->adapts && !tess_model_has_weights(t->run.model))
+        return tess_error(TESS_INVALID, "lora",
+                          "the model has no weights (adapters are trained beside those of a "
+                          "directory, and are of no use without it)");
+    if (tess_rank() == 0) {
+        TESS_TRY(tess_resume_refuse(c));
+        TESS_TRY(tess_monitor_check(c));
+    }
+    TESS_TRY(tess_run_data(&t->run, "data.train", c->data.train, c->data.shuffle, &t->data));
+    if (c->data.valid) TESS_TRY(tess_run_data(&t->run, "data.valid", c->data.valid, false, &t->valid));
+    if (c->eval_every > 0 && !t->valid) TESS_TRY(tess_config_require(c, "data.valid"));
+    return TESS_OK;
+}
+
+/* Steps from epochs, the last of which may take samples of the next one; and what follows from steps. */
+static void count_steps(struct training *t)
+{
+    tess_config *c = &t->c;
+    if (c->epochs != TESS_CONFIG_AUTO) {
+        const double exact = c->epochs * (double)tess_data_samples(t->data) / (double)t->run.batch;
+        const int64_t steps = exact > 1e12 ? (int64_t)1e12 : exact > 1 ? (int64_t)ceil(exact) : 1;
+        if (c->steps == TESS_CONFIG_AUTO || steps < c->steps) c->steps = steps;
+    }
+    if (c->scheduler.params.total_num_steps == TESS_CONFIG_AUTO) c->scheduler.params.total_num_steps = c->steps;
+}
+
+static void say_frozen(const struct training *t)
+{
+    const long long all = tess_graph_param_elements(t->run.g), trained = tess_graph_trained_elements(t->run.g);
+    if (trained < all)
+        printf("trained are %lld of %lld parameters, %.3g%%\n", trained, all, 100. * (double)trained / (double)all);
+}
+
+static void say_data(const struct training *t)
+{
+    const tess_data *d = t->data;
+    const size_t files = tess_data_files(d);
+    const double samples = (double)tess_data_samples(d);
+    const char *left_out = tess_data_left_out(d);
+    const unsigned long long lines = tess_data_lines_left_out(d);
+    printf("data: %.0f samples of %s%lld tokens (%llu tokens in %zu file%s%s); %lld step%s of %lld %s %.4g epochs%s%s",
+           samples, tess_data_by_lines(d) ? "up to " : "", (long long)t->run.length,
+           (unsigned long long)tess_data_tokens(d), files, files == 1 ? "" : "s",
+           tess_data_sources(d) > 1 ? ", by weight" : "", (long long)t->c.steps, t->c.steps == 1 ? "" : "s",
+           (long long)t->run.batch, t->c.steps == 1 ? "is" : "are", (double)t->c.steps * (double)t->run.batch / samples,
+           left_out ? "; left out, being no data: " : "", left_out ? left_out : "");
+    if (lines) printf("; left out, having no target once cut: %llu line%s", lines, lines == 1 ? "" : "s");
+    printf("\n");
+    fflush(stdout);
+}
+
+/* Before the tiers are looked at: one may lie in it. */
+static tess_status make_output(struct training *t)
+{
+    if (tess_rank() > 0 || tess_dirs_make(t->c.output, &t->made)) return TESS_OK;
+    return tess_error(tess_errno_status(errno), t->c.output, "cannot be created: %s (see output)", strerror(errno));
+}
+
+static tess_status plan_steps(struct training *t)
+{
+    tess_bar_begin("planning the step", 0);
+    const tess_status status = tess_run_train_step(&t->run, &t->step);
+    tess_bar_end();
+    TESS_TRY(status);
+    const char *unsplit = tess_graph_unsplit(t->run.g);
+    if (unsplit)
+        tess_note("parallel.tensor: each of %lld ranks holds and computes all of %s", (long long)t->c.parallel.tensor,
+                  unsplit);
+    if (tess_run_evaluates(&t->run)) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
+    tess_step_plan(t->step, &t->plan);
+    return TESS_OK;
+}
+
+static tess_status open_output(struct training *t)
+{
+    TESS_TRY(tess_report_open(&t->c, t->at.step, stdout, &t->report));
+    if (tess_rank()) return TESS_OK;
+    if (!t->at.step) tess_tracing_clear(t->c.output); /* as metrics.jsonl, it begins anew */
+    char *path = tess_format("%s/config.json", t->c.output);
+    tess_status status = tess_config_write(&t->c, path);
+    free(path);
+    if (status == TESS_OK) tess_plan_file_write(&t->run, t->step, &t->plan, t->measure.yardstick);
+    return status;
+}
+
+/* Values that the model holds where it is written: of adapters, they alone. */
+static double values_of(const struct training *t)
+{
+    return (double)(t->adapts ? tess_graph_trained_elements(t->run.g) : tess_graph_param_elements(t->run.g));
+}
+
+/* Values that a checkpoint holds. */
+static double states_of(const struct training *t)
+{
+    int moments;
+    tess_graph_optimizer(t->run.g, &moments);
+    return values_of(t) + moments * (double)tess_graph_trained_elements(t->run.g);
+}
+
+/* Adapters are kept without their base, which comes from its own directory. */
+static bool loads_model(const struct training *t, bool resumes)
+{
+    return !resumes || t->adapts;
+}
+
+static tess_status load(struct training *t, bool resumes)
+{
+    const tess_config *c = &t->c;
+    if (loads_model(t, resumes)) TESS_TRY(tess_model_load(t->run.model, t->run.g, t->at.seed));
+    return resumes ? tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.model, t->run.g) : TESS_OK;
+}
+
+/* Weights from a checkpoint or from the model. What another run left goes only when nothing can be refused any more. */
+static tess_status begin(struct training *t, bool resumes)
+{
+    const tess_config *c = &t->c;
+    if (c->checkpoint.dir) TESS_TRY(tess_checkpoint_prepare(c->checkpoint.dir));
+    tess_measure_begin(&t->measure, tess_run_yardstick(c), t->plan.flops);
+    TESS_TRY(tess_ranks_agree(tess_run_start(&t->run, false)));
+    if (tess_ranks() > 1 && !tess_rank()) printf("messages between ranks go by %s\n", tess_message_carrier());
+    tess_bar_begin(resumes ? "loading the checkpoint" : "loading the model",
+                   (loads_model(t, resumes) ? (double)tess_graph_param_elements(t->run.g) : 0) +
+                       (resumes ? states_of(t) : 0));
+    const tess_status status = load(t, resumes);
+    tess_bar_end();
+    TESS_TRY(status);
+    if (!resumes && !tess_rank()) tess_resume_clear(c);
+    TESS_TRY(tess_ranks_agree(open_output(t)));
+    return tess_tracing_open(&t->tracing, &t->run, &t->plan, &t->measure, t->at.step);
+}
+
+/* ---- steps ---- */
+
+/* What the loss on data.valid means for the best checkpoint and for stopping early; the same on all ranks. */
+static void judge(struct training *t)
+{
+    const tess_config *c = &t->c;
+    tess_progress *at = &t->at;
+    tess_ranks_tell(&t->valid_loss, sizeof t->valid_loss);
+    const double loss = t->valid_loss;
+    if (!at->best_step || loss < at->best_loss) at->best_step = at->step, at->best_loss = loss;
+    if (!c->early_stop.patience) return;
+    const bool better = !at->marked || loss < at->mark_loss - c->early_stop.min_delta;
+    at->worse = better ? 0 : at->worse + 1;
+    if (better) at->mark_loss = loss;
+    at->marked = true;
+}
+
+static tess_status one_step(struct training *t)
+{
+    const tess_config *c = &t->c;
+    const int64_t update = t->at.step - t->at.scale.skipped; /* skipped steps move no schedule */
+    tess_tracing_begin(&t->tracing, t->at.step + 1);
+    double start = tess_seconds(), lr = tess_schedule_lr(c, update), betas[2];
+    tess_step_result r;
+    tess_measure_start(&t->measure);
+    tess_schedule_betas(c, update, betas);
+    tess_step_input in = {.step = t->at.step,
+                          .seed = t->at.seed,
+                          .lr = lr,
+                          .beta1 = betas[0],
+                          .beta2 = betas[1],
+                          .loss_scale = c->fp16.enabled ? t->at.scale.value : 0,
+                          .skipped = t->at.scale.skipped};
+    /* A rank that lacks its samples would be missed in the middle of the step. */
+    TESS_TRY(tess_ranks_agree(tess_run_feed(&t->run, t->step, t->data, (uint64_t)t->at.samples, t->run.batch)));
+    TESS_TRY(tess_ranks_agree(tess_step_run(t->step, &in, &r)));
+    const double end = tess_seconds();
+    if (c->fp16.enabled) TESS_TRY(tess_loss_scale_next(c, &t->at.scale, r.skipped, t->at.step));
+    tess_step_report s = {.step = t->at.step,
+                          .samples = t->at.samples + t->run.batch,
+                          .loss = r.loss,
+                          .lr = lr,
+                          .grad_norm = r.grad_norm,
+                          .loss_scale = in.loss_scale,
+                          .skipped = t->at.scale.skipped};
+    tess_tracing_end(&t->tracing, t->at.step + 1, start, end);
+    tess_measure_step(&t->measure, end - start, t->run.batch * t->run.length, &s);
+    bool evaluate = due(c->eval_every, t->at.step + 1);
+    if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL));
+    s.valid_loss = evaluate ? &t->valid_loss : NULL;
+    TESS_TRY(tess_report_step(t->report, &s));
+    t->at.step++;
+    t->at.samples += t->run.batch;
+    return TESS_OK;
+}
+
+/* All ranks end after the same step. */
+static bool stops(void)
+{
+    int64_t asked = tess_stop_requested();
+    tess_ranks_most(&asked, 1);
+    return asked;
+}
+
+static tess_status save_checkpoint(struct training *t)
+{
+    const tess_config *c = &t->c;
+    const tess_checkpoint_conf conf = {
+        .dir = c->checkpoint.dir, .keep = c->checkpoint.keep, .best = c->checkpoint.keep_best};
+    tess_bar_begin("saving a checkpoint", states_of(t));
+    const tess_status status = tess_checkpoint_save(&conf, t->run.model, t->run.g, &t->at);
+    tess_bar_end();
+    return status;
+}
+
+static tess_status save_model(struct training *t)
+{
+    char *dir = tess_format("%s/model", t->c.output);
+    tess_bar_begin("saving the model", values_of(t));
+    tess_status status = tess_model_save(t->run.model, t->run.g, dir);
+    tess_bar_end();
+    free(dir);
+    return status;
+}
+
+static bool goes_on(const struct training *t)
+{
+    return t->at.step < t->c.steps && !t->stopped && !t->early;
+}
+
+static tess_status all_steps(struct training *t)
+{
+    const tess_config *c = &t->c;
+    int64_t saved = t->at.step;
+    t->early = c->early_stop.patience > 0 && t->at.worse >= c->early_stop.patience;
+    while (goes_on(t)) {
+        TESS_TRY(tess_ranks_agree(one_step(t)));
+        if (due(c->eval_every, t->at.step)) judge(t);
+        t->stopped = stops() && t->at.step < c->steps;
+        t->early = c->early_stop.patience > 0 && t->at.worse >= c->early_stop.patience;
+        const bool best = c->checkpoint.keep_best && t->at.best_step == t->at.step;
+        if (!c->checkpoint.dir || !(due(c->checkpoint.every, t->at.step) || best || t->stopped)) continue;
+        TESS_TRY(save_checkpoint(t));
+        saved = t->at.step;
+    }
+    tess_tracing_merge(&t->tracing);
+    if (c->checkpoint.dir && (c->checkpoint.every > 0 || c->checkpoint.keep_best) && saved != t->at.step)
+        TESS_TRY(save_checkpoint(t));
+    return save_model(t);
+}
+
+/* ---- the end ---- */
+
+/* What the run leaves, and, where it was to go on, how it does. */
+static void say_end(const struct training *t)
+{
+    const tess_config *c = &t->c;
+    const tess_progress *at = &t->at;
+    if (tess_rank()) return;
+    if (t->stopped) tess_note("stopped by a signal after step %lld of %lld", (long long)at->step, (long long)c->steps);
+    if (t->early && at->step < c->steps)
+        printf(
+            "stopped early after step %lld of %lld: %lld evaluations in a row were not better than %.4f by more than "
+            "%g\n",
+            (long long)at->step, (long long)c->steps, (long long)at->worse, at->mark_loss, c->early_stop.min_delta);
+    if (at->best_step && c->checkpoint.keep_best)
+        printf("the best loss on data.valid was %.4f after step %lld: %s/step-%08lld\n", at->best_loss,
+               (long long)at->best_step, c->checkpoint.dir, (long long)at->best_step);
+    printf("the %s of step %lld: %s/model\n", t->adapts ? "adapter" : "model", (long long)at->step, c->output);
+    fflush(stdout);
+    if (t->stopped && c->checkpoint.dir)
+        tess_note("%s/step-%08lld is its checkpoint; this goes on: %s", c->checkpoint.dir, (long long)at->step,
+                  c->command ? c->command : "the same with --resume");
+    else if (t->stopped)
+        tess_note("without checkpoint.dir it cannot go on; %s/model holds the weights alone", c->output);
+}
+
+static void end(struct training *t)
+{
+    tess_report_close(t->report);
+    t->report = NULL;
+    tess_tracing_close(&t->tracing);
+    tess_step_free(t->step);
+    tess_step_free(t->eval);
+    tess_data_close(t->data);
+    tess_data_close(t->valid);
+    tess_run_close(&t->run);
+    tess_stop();
+}
+
+tess_status tess_train(const tess_config *c)
+{
+    if (!c) return tess_error(TESS_INVALID, "configuration", "is NULL");
+    struct training t = {.c = *c};
+    tess_beginning b = {0};
+    tess_status status;
+    TESS_TRY_DONE(tess_ranks_agree(TESS_OK)); /* a rank that got another configuration did not come here */
+    TESS_TRY_DONE(tess_run_check_gpus(c));
+    TESS_TRY_DONE(tess_checkpoint_pick(c->model, &t.model));
+    t.c.model = t.model;
+    TESS_TRY_DONE(tess_ranks_agree(open_inputs(&t)));
+    TESS_TRY_DONE(tess_run_same(&t.run, "train"));
+    count_steps(&t);
+    const tess_run_facts facts = tess_resume_facts(&t.run, t.data);
+    TESS_TRY_DONE(tess_resume_find(&t.run, &facts, &b));
+    if (b.done) goto done;
+    t.at = b.at;
+    if (c->fp16.enabled && !(t.at.scale.value > 0)) { /* it begins here */
+        const int64_t skipped = t.at.scale.skipped;
+        t.at.scale = tess_loss_scale_begin(c);
+        t.at.scale.skipped = skipped;
+    }
+    if (c->fp16.enabled && c->fp16.loss_scale > 0) t.at.scale.value = c->fp16.loss_scale; /* whatever it was before */
+    tess_run_say_odd(&t.run);
+    TESS_TRY_DONE(tess_ranks_agree(make_output(&t)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run, NULL)));
+    TESS_TRY_DONE(tess_ranks_agree(plan_steps(&t)));
+    if (!tess_rank()) say_frozen(&t), say_data(&t);
+    tess_signals_install();
+    TESS_TRY_DONE(tess_ranks_agree(begin(&t, b.found)));
+    status = all_steps(&t);
+    tess_measure_keep(&t.measure);
+done:
+    end(&t);
+    if (status == TESS_OK && !b.done) say_end(&t);
+    if (status != TESS_OK) tess_dirs_remove(c->output, t.made);
+    free(t.model);
+    return status;
+}

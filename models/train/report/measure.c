@@ -1,0 +1,71 @@
+/* Measuring steps, see measure_impl.h. */
+#include "measure.h"
+#include "mfu.h"
+#include "yardstick.h"
+
+void tess_measure_begin(tess_measure *m, tess_dtype t, double flops)
+{
+    double sum[] = {tess_yardstick_best(t), tess_mfu_limit(t, tess_cores(), tess_gpus()), flops};
+    tess_ranks_sum(sum, 3);
+    *m = (tess_measure){.dtype = t, .yardstick = sum[0], .limit = sum[1], .flops = sum[2]};
+}
+
+double tess_measure_mfu(tess_measure *m, double seconds)
+{
+    const double before = m->yardstick, share = tess_mfu_share(&m->yardstick, m->limit, m->flops, seconds);
+    m->proved |= m->yardstick > before;
+    return share;
+}
+
+/* What was moved from and to the disk since the last time, and how long workers stood still for it. */
+static void count_disk(tess_measure *m, tess_tier_report *r)
+{
+    uint64_t read, written;
+    tess_disk_traffic(&read, &written, &r->resident_bytes, &r->peak_bytes);
+    r->read_bytes = read - m->disk_read;
+    r->write_bytes = written - m->disk_written;
+    r->wait_seconds = tess_flow_waited();
+    m->disk_read = read;
+    m->disk_written = written;
+}
+
+/* What all ranks sent each other. */
+static uint64_t count_sent(tess_measure *m)
+{
+    uint64_t sent, received;
+    tess_message_traffic(&sent, &received);
+    int64_t bytes = (int64_t)(sent - m->sent);
+    m->sent = sent;
+    tess_ranks_sum_counts(&bytes, 1);
+    return (uint64_t)bytes;
+}
+
+void tess_measure_start(tess_measure *m)
+{
+    tess_tier_report before;
+    uint64_t received;
+    count_disk(m, &before);
+    tess_gpu_traffic(&before.read_bytes, &before.write_bytes);
+    tess_gpu_waited();
+    tess_message_traffic(&m->sent, &received);
+}
+
+void tess_measure_step(tess_measure *m, double seconds, int64_t tokens, tess_step_report *s)
+{
+    s->tokens = tokens;
+    s->seconds = seconds;
+    s->tokens_per_s = (double)tokens / seconds;
+    s->model_tflops = m->flops / seconds * 1e-12;
+    s->mfu = tess_measure_mfu(m, seconds);
+    for (int k = 0; k < TESS_TIER_COUNT; k++)
+        tess_tier_use((tess_tier)k, &s->tier[k].resident_bytes, &s->tier[k].peak_bytes);
+    count_disk(m, &s->tier[TESS_TIER_DISK]);
+    tess_gpu_traffic(&s->tier[TESS_TIER_GPU].read_bytes, &s->tier[TESS_TIER_GPU].write_bytes);
+    s->tier[TESS_TIER_GPU].wait_seconds = tess_gpu_waited();
+    s->sent_bytes = count_sent(m);
+}
+
+void tess_measure_keep(const tess_measure *m)
+{
+    if (m->proved && tess_ranks() == 1) tess_yardstick_raise(m->dtype, m->yardstick); /* of ranks, nobody knows whose */
+}

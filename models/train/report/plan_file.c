@@ -1,0 +1,108 @@
+/* Writing plan.json, see plan_file_impl.h. */
+#include "plan_file.h"
+#include "model.h"
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A number that there may be nothing of. */
+static void set(json_t *to, const char *name, double x)
+{
+    if (x > 0)
+        json_object_set_new(to, name, x < 9e15 && x == (double)(int64_t)x ? json_integer((int64_t)x) : json_real(x));
+}
+
+/* Text of the system's, which may be anything. */
+static void say(json_t *to, const char *name, const char *text)
+{
+    json_t *value = text && *text ? json_string(text) : NULL;
+    if (value) json_object_set_new(to, name, value);
+}
+
+static json_t *model_of(const tess_run *r)
+{
+    json_t *of = json_object(), *fields = json_loads(r->model->json, 0, NULL);
+    say(of, "type", json_string_value(json_object_get(fields, "model_type")));
+    set(of, "parameters", (double)tess_graph_param_elements(r->g));
+    set(of, "trained", (double)tess_graph_trained_elements(r->g));
+    say(of, "dtype", tess_run_dtype_name(r->c));
+    json_decref(fields);
+    return of;
+}
+
+static json_t *machine_of(const tess_run *r, double yardstick)
+{
+    json_t *of = json_object();
+    tess_hardware h;
+    tess_hardware_read(&h);
+    say(of, "host", tess_share_read()->host);
+    say(of, "cpu", h.cpu_name);
+    say(of, "vectors", h.isa);
+    set(of, "cores", tess_cores());
+    set(of, "ram_bytes", (double)h.ram_bytes);
+    set(of, "gpus", tess_gpus());
+    if (tess_gpus()) say(of, "gpu", tess_gpu_support());
+    set(of, "matrix_rate", yardstick);
+    say(of, "disk", r->disk);
+    set(of, "disk_read_rate", r->conf.rates.read);
+    set(of, "disk_write_rate", r->conf.rates.write);
+    say(of, "starpu", tess_starpu_version());
+    return of;
+}
+
+/* What the run may hold on each tier; without a cap, what is free, less a margin. */
+static json_t *caps_of(const tess_run *r)
+{
+    json_t *of = json_object();
+    const char *where;
+    const bool capped = r->ram || tess_run_cpu_cap(r->c, &where);
+    const uint64_t gpu = r->gpu.memory ? r->gpu.memory : r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
+    set(of, "gpu", gpu ? (double)tess_gpu_bytes(gpu) : 0); /* of all of them, as metrics count */
+    set(of, "cpu", (double)(r->ram ? r->ram : capped ? tess_run_limit(r->c) : 0));
+    set(of, "disk", r->disk ? (double)r->disk_bytes : 0);
+    return of;
+}
+
+static json_t *estimate_of(const tess_run *r, const tess_step *step, const tess_plan *p)
+{
+    json_t *of = json_object();
+    tess_rates rates;
+    tess_forecast time = r->place.time;
+    if (tess_gpus())
+        time = (tess_forecast){0}; /* whose rate is not measured */
+    else if (!r->disk && tess_run_rates_known(r, &rates))
+        tess_step_forecast(step, &rates, UINT64_MAX, tess_cores(), &time);
+    set(of, "seconds", time.seconds);
+    set(of, "work_seconds", time.work);
+    if (!r->disk) set(of, "cpu_bytes", (double)p->peak_ram);
+    if (r->disk) {
+        set(of, "disk_bytes", (double)r->place.disk);
+        set(of, "read_seconds", time.read);
+        set(of, "write_seconds", time.write);
+        set(of, "disk_read_bytes", (double)r->place.read);
+        set(of, "disk_write_bytes", (double)r->place.written);
+        set(of, "disk_bound_bytes", (double)r->place.bound);
+    }
+    if (r->gpu.room) {
+        set(of, "gpu_read_bytes", (double)r->gpu.read);
+        set(of, "gpu_write_bytes", (double)r->gpu.written);
+        set(of, "gpu_bound_bytes", (double)r->gpu.bound);
+    }
+    return of;
+}
+
+void tess_plan_file_write(const tess_run *r, const tess_step *step, const tess_plan *plan, double yardstick)
+{
+    char *path = tess_format("%s/plan.json", r->c->output), *fresh = tess_format("%s.new", path);
+    json_t *root = json_pack("{s:i, s:o, s:o, s:o, s:o}", "ranks", tess_ranks(), "model", model_of(r), "machine",
+                             machine_of(r, yardstick), "caps", caps_of(r), "estimate", estimate_of(r, step, plan));
+    if (json_dump_file(root, fresh, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) || rename(fresh, path)) {
+        tess_note("%s: cannot be written: %s (nothing but the report depends on it)", path, strerror(errno));
+        unlink(fresh);
+    }
+    json_decref(root);
+    free(fresh);
+    free(path);
+}

@@ -1,0 +1,11 @@
+/* OUTPUT/plan.json: what is known of a run before its first step, and is in no other file that it leaves: the machine,
+ * the model's size, each tier's cap, and what the plan expects of a step. report.html shows it beside what was
+ * measured. */
+#ifndef TESS_PLAN_FILE_IMPL_H
+#define TESS_PLAN_FILE_IMPL_H
+#include "run.h"
+
+/* Writes it, of rank 0; what goes wrong is said in a line. `yardstick`: the matrix rate of all ranks. */
+void tess_plan_file_write(const tess_run *r, const tess_step *step, const tess_plan *plan, double yardstick);
+
+#endif

@@ -1,0 +1,117 @@
+/* Feeding a step with samples: each tensor that the network has is given its part of every sample. */
+#include "codelets.h"
+#include "run.h"
+#include <stdlib.h>
+
+/* Numbers of a sample for one tensor, and what stands there where there is no sample. */
+struct part {
+    tess_tensor *tensor; /* NULL: the network has none */
+    int64_t width;
+    int32_t none;
+    int32_t *values; /* (samples, width) */
+};
+enum { IDS, TARGETS, BOUNDS, POSITIONS, SEGMENTS, DECODER_IDS, LABEL, INDEX, VISIBLE, PARTS };
+
+static int32_t *row(const struct part *p, int64_t sample)
+{
+    return p->values ? p->values + sample * p->width : NULL;
+}
+
+static tess_status read_samples(const tess_data *data, const struct part *p, uint64_t first, int64_t n, int64_t room)
+{
+    for (int64_t i = 0; i < room; i++) {
+        const tess_sample into = {.ids = row(&p[IDS], i),
+                                  .targets = row(&p[TARGETS], i),
+                                  .bounds = row(&p[BOUNDS], i),
+                                  .positions = row(&p[POSITIONS], i),
+                                  .segments = row(&p[SEGMENTS], i),
+                                  .decoder_ids = row(&p[DECODER_IDS], i),
+                                  .label = row(&p[LABEL], i),
+                                  .place = first + (uint64_t)i};
+        if (i < n)
+            TESS_TRY(tess_data_get(data, tess_data_order(data, first + (uint64_t)i), &into));
+        else
+            for (int k = 0; k < PARTS; k++)
+                for (int64_t t = 0; p[k].values && t < p[k].width; t++) row(&p[k], i)[t] = p[k].none;
+    }
+    return TESS_OK;
+}
+
+/* What follows from the data for this network: places count from its first one, and every row of a decoder sees all of
+ * the encoder's that is no padding. */
+static void complete(const tess_network *net, const struct part *p, int64_t room, int64_t T)
+{
+    for (int64_t i = 0; p[POSITIONS].values && i < room * T; i++)
+        p[POSITIONS].values[i] += (int32_t)net->first_position;
+    for (int64_t i = 0; p[VISIBLE].values && i < room; i++)
+        for (int64_t t = 0; t < T; t++) {
+            row(&p[VISIBLE], i)[t] = 0;
+            row(&p[VISIBLE], i)[T + t] = row(&p[BOUNDS], i)[T];
+        }
+    for (int64_t i = 0; p[INDEX].values && i < room; i++) *row(&p[INDEX], i) = 0;
+}
+
+/* What stands in a sample that is drawn: every place is a token. */
+static void draw_samples(const tess_run *r, const struct part *p, int64_t room)
+{
+    const int64_t T = r->length, targets = tess_model_targets(r->model), segments = tess_model_segments(r->model);
+    const struct {
+        int part;
+        int64_t below;
+    } drawn[] = {{IDS, tess_model_vocab(r->model)},
+                 {TARGETS, tess_model_vocab(r->model)},
+                 {SEGMENTS, segments ? segments : 1},
+                 {DECODER_IDS, tess_model_vocab(r->model)},
+                 {LABEL, targets}};
+    for (size_t k = 0; k < sizeof drawn / sizeof *drawn; k++) {
+        const struct part *of = &p[drawn[k].part];
+        for (int64_t i = 0; of->values && i < room * of->width; i++)
+            of->values[i] = (int32_t)(tess_random(1, 0, (uint32_t)k, (uint64_t)i) % (uint64_t)drawn[k].below);
+    }
+    for (int64_t i = 0; i < room; i++)
+        for (int64_t t = 0; t < T; t++) {
+            if (p[POSITIONS].values) row(&p[POSITIONS], i)[t] = (int32_t)t;
+            if (p[BOUNDS].values) row(&p[BOUNDS], i)[t] = 0, row(&p[BOUNDS], i)[T + t] = (int32_t)T;
+        }
+}
+
+/* Samples of `data` from `first` on, of which there are n; NULL: drawn. */
+static tess_status feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
+{
+    const tess_network *net = &r->net;
+    const int64_t T = r->length;
+    struct part part[PARTS] = {[IDS] = {net->ids, T, 0, NULL},
+                               [TARGETS] = {net->targets, T, -100, NULL},
+                               [BOUNDS] = {net->bounds, 2 * T, 0, NULL},
+                               [POSITIONS] = {net->positions, T, 0, NULL},
+                               [SEGMENTS] = {net->segments, T, 0, NULL},
+                               [DECODER_IDS] = {net->decoder_ids, T, 0, NULL},
+                               [LABEL] = {net->label, 1, -100, NULL},
+                               [INDEX] = {net->index, 1, 0, NULL},
+                               [VISIBLE] = {net->visible, 2 * T, 0, NULL}};
+    int64_t micro, micros;
+    tess_step_share(step, &micro, &micros);
+    const int64_t begin = micro * r->micro_batch, room = micros * r->micro_batch;
+    for (int k = 0; k < PARTS; k++)
+        if (part[k].tensor) part[k].values = tess_alloc((size_t)(room * part[k].width) * sizeof(int32_t));
+    tess_status status = TESS_OK;
+    if (data)
+        status = read_samples(data, part, first + (uint64_t)begin, n - begin, room);
+    else
+        draw_samples(r, part, room);
+    if (status == TESS_OK) complete(net, part, room, T);
+    for (int k = 0; k < PARTS && status == TESS_OK; k++)
+        if (part[k].tensor) status = tess_step_feed(step, part[k].tensor, part[k].values);
+    for (int k = 0; k < PARTS; k++) free(part[k].values);
+    return status;
+}
+
+tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
+{
+    return feed(r, step, data, first, n);
+}
+
+tess_status tess_run_feed_random(const tess_run *r, tess_step *step)
+{
+    return feed(r, step, NULL, 0, 0);
+}

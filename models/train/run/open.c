@@ -1,0 +1,287 @@
+/* Opening a run: the model, its tokenizer, its graph and its data as a configuration names them. */
+#include "chat.h"
+#include "lora.h"
+#include "model.h"
+#include "patterns.h"
+#include "run.h"
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Of data.loss_on. */
+enum { LOSS_ON_ASSISTANT, LOSS_ON_ALL };
+
+/* What is less is sooner there by one message over the network than by that and another within the machine
+ * (docs/notes/speed-simulated.md). */
+enum { NEAR_BYTES = 1 << 20 };
+
+static tess_status open_tokenizer(tess_run *r)
+{
+    if (!tess_model_dir(r->model)) return TESS_OK;
+    char *path = tess_format("%s/tokenizer.json", tess_model_dir(r->model));
+    tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open_any(path, &r->tokenizer);
+    free(path);
+    return status == TESS_OK ? tess_chat_open(tess_model_dir(r->model), &r->chat) : status;
+}
+
+/* Adapters, as the configuration asks for them, or as the model's directory has them, which must not contradict it. */
+static tess_status add_adapters(const tess_run *r)
+{
+    const tess_config *c = r->c;
+    char where[512], theirs[32], ours[32];
+    snprintf(where, sizeof where, "%.300s: lora", c->file);
+    if (c->lora.from) TESS_TRY(tess_model_adapt(r->model, c->lora.from));
+    tess_lora *l = r->model->lora;
+    if (l) {
+        const tess_lora asked = {.r = c->lora.r < 0 ? l->r : c->lora.r,
+                                 .alpha = c->lora.alpha < 0 ? l->alpha : c->lora.alpha,
+                                 .rslora = c->lora.rslora || l->rslora};
+        const char *field = tess_lora_differ(l, &asked, theirs, ours);
+        if (field)
+            return tess_error(TESS_INVALID, where, "%s: %s, but the adapter in %s has %s (leave it out)", field, ours,
+                              l->dir, theirs);
+        if (c->lora.targets || c->lora.modules_to_save)
+            return tess_error(TESS_INVALID, where, "%s: the adapter in %s has its own (leave them out)",
+                              c->lora.targets ? "targets" : "modules_to_save", l->dir);
+        if (c->lora.dropout >= 0) l->dropout = c->lora.dropout;
+        return TESS_OK;
+    }
+    if (c->lora.r < 0) {
+        const char *key = c->lora.targets           ? "targets"
+                          : c->lora.alpha >= 0      ? "alpha"
+                          : c->lora.dropout >= 0    ? "dropout"
+                          : c->lora.modules_to_save ? "modules_to_save"
+                          : c->lora.rslora          ? "rslora"
+                                                    : NULL;
+        if (!key) return TESS_OK;
+        return tess_error(TESS_INVALID, where, "%s is given, and r is missing (the rank of the adapters)", key);
+    }
+    const tess_lora_conf conf = {.r = c->lora.r,
+                                 .alpha = c->lora.alpha < 0 ? 8 : c->lora.alpha,
+                                 .dropout = c->lora.dropout < 0 ? 0 : c->lora.dropout,
+                                 .rslora = c->lora.rslora,
+                                 .targets = c->lora.targets,
+                                 .modules_to_save = c->lora.modules_to_save};
+    return tess_model_add_lora(r->model, &conf);
+}
+
+/* What the configuration says is not trained. */
+static tess_status freeze(const tess_run *r)
+{
+    const int params = tess_graph_params(r->g);
+    char where[512];
+    snprintf(where, sizeof where, "%.300s: freeze", r->c->file);
+    bool *marked = tess_alloc((size_t)params * sizeof *marked);
+    tess_status status = tess_patterns_mark_all(r->model, r->g, where, r->c->freeze, marked);
+    for (int k = 0; k < params && status == TESS_OK; k++)
+        if (marked[k]) status = tess_param_freeze(tess_graph_param(r->g, k));
+    free(marked);
+    if (status == TESS_OK && !tess_graph_trained_elements(r->g))
+        return tess_error(TESS_INVALID, where, "all %d parameters of the model are frozen (leave some of them out)",
+                          params);
+    return status;
+}
+
+tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
+{
+    *r = (tess_run){.c = c,
+                    .rank = rank,
+                    .length = c->data.seq_length,
+                    .batch = c->train_batch_size,
+                    .micro = c->train_batch_size / c->train_micro_batch_size_per_gpu,
+                    .micro_batch = c->train_micro_batch_size_per_gpu};
+    r->evaluated = tess_ranks() / (c->parallel.tensor * c->parallel.pipeline);
+    const tess_optimizer optimizer = tess_run_optimizer(c);
+    TESS_TRY(tess_run_at_key(tess_optimizer_check(&optimizer)));
+    TESS_TRY(tess_config_require(c, "model"));
+    TESS_TRY(tess_model_open(c->model, c->model_json, &r->model));
+    r->model->stored = (tess_save_dtype)c->save_dtype;
+    TESS_TRY(add_adapters(r));
+    TESS_TRY(open_tokenizer(r));
+    tess_grid grid = {.rank = rank,
+                      .tensor = (int)c->parallel.tensor,
+                      .pipeline = (int)c->parallel.pipeline,
+                      .interleave = (int)c->parallel.interleave,
+                      .data = tess_ranks() / (int)(c->parallel.tensor * c->parallel.pipeline),
+                      .stage = (int)c->zero_optimization.stage,
+                      .persist = c->zero_optimization.stage3_param_persistence_threshold,
+                      .live = c->zero_optimization.stage3_max_live_parameters,
+                      .reuse = c->zero_optimization.stage3_max_reuse_distance,
+                      .near = tess_ranks_near(),
+                      .near_bytes = NEAR_BYTES};
+    tess_graph_conf conf = {.dtype = tess_run_dtype(c),
+                            .grid = grid,
+                            .tile_rows = c->tiles.rows,
+                            .tile_elements = c->tiles.elements,
+                            .loss_rows = c->tiles.loss_rows,
+                            /* products of rows that lie an odd number apart have no fast kernel there */
+                            .loss_align = tess_gpus() > 0 ? 64 : 0};
+    r->g = tess_graph_new(&conf);
+    const tess_run_inputs in = tess_run_wants(c);
+    const tess_build build = {.batch = r->micro_batch,
+                              .length = r->length,
+                              .purpose = TESS_FOR_LOSS,
+                              .bounds = in.bounds,
+                              .positions = in.positions};
+    TESS_TRY(tess_run_at_key(tess_model_build_for(r->model, r->g, &build, &r->net)));
+    TESS_TRY(freeze(r));
+    return tess_run_groups(r);
+}
+
+void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer)
+{
+    const long long tokens = tess_tokenizer_vocab(tokenizer), vocab = tess_model_vocab(m);
+    if (tokenizer && tokens > vocab)
+        tess_note(
+            "%s: its tokenizer has %lld tokens, more than the model's vocab_size, %lld: a text with one from %lld on "
+            "is refused",
+            tess_model_dir(m), tokens, vocab, vocab);
+}
+
+void tess_run_say_odd(const tess_run *r)
+{
+    const long long trained = tess_model_trained_positions(r->model), length = r->length;
+    tess_run_say_tokenizer(r->model, r->tokenizer);
+    if (!tess_model_positions(r->model) && trained > 0 && length > trained)
+        tess_note("data.seq_length: sequences of %lld tokens are longer than the model's max_position_embeddings, %lld",
+                  length, trained);
+    int64_t most = 0;
+    for (int k = 0; k < tess_graph_params(r->g); k++) {
+        int64_t shape[3], elements = 1;
+        for (int i = tess_tensor_shape(tess_graph_param(r->g, k), shape) - 1; i >= 0; i--) elements *= shape[i];
+        if (elements > most) most = elements;
+    }
+    tess_config_say_cut(r->c, r->micro_batch * r->length, most);
+}
+
+tess_status tess_run_need_weights(const tess_model *m)
+{
+    if (tess_model_has_weights(m)) return TESS_OK;
+    return tess_error(TESS_INVALID, tess_model_dir(m), "has no model.safetensors (train leaves one in OUTPUT/model)");
+}
+
+void tess_run_close(tess_run *r)
+{
+    tess_graph_free(r->g);
+    tess_tokenizer_free(r->tokenizer);
+    tess_chat_free(r->chat);
+    tess_model_close(r->model);
+    *r = (tess_run){0};
+}
+
+tess_run_inputs tess_run_wants(const tess_config *c)
+{
+    const bool examples = (c->data.train && tess_data_has_examples(c->data.train)) ||
+                          (c->data.valid && tess_data_has_examples(c->data.valid));
+    /* Where more than half of a text goes to a decoder, the encoder's part does not fill its sequence. */
+    const bool short_texts = c->data.noise_density > 0.5;
+    return (tess_run_inputs){.bounds = examples || c->data.pack || short_texts,
+                             .positions = c->data.pack && c->data.pack_positions};
+}
+
+/* A token that config.json names by its meaning; -1: it does not. */
+static int32_t named_token(const tess_run *r, const char *name)
+{
+    json_t *config = json_loads(r->model->json, 0, NULL), *id = json_object_get(config, name);
+    if (json_is_array(id)) id = json_array_get(id, 0);
+    const json_int_t n = json_is_integer(id) ? json_integer_value(id) : -1;
+    json_decref(config);
+    return n >= 0 && n < tess_model_vocab(r->model) ? (int32_t)n : -1;
+}
+
+/* The token that ends a text, as the tokenizer has it or, without it, config.json; -1: neither says one. */
+static int32_t end_of_text(const tess_run *r)
+{
+    const int32_t end = tess_tokenizer_end_of_text(r->tokenizer);
+    return end >= 0 ? end : named_token(r, "eos_token_id");
+}
+
+/* What targets are, and what stands where there are none. */
+static void set_task(const tess_run *r, tess_data_conf *conf)
+{
+    static const tess_data_task task[] = {[TESS_ANSWERS_NEXT] = TESS_DATA_CAUSAL,
+                                          [TESS_ANSWERS_IN_PLACE] = TESS_DATA_MASKED,
+                                          [TESS_ANSWERS_LABEL] = TESS_DATA_LABEL,
+                                          [TESS_ANSWERS_DECODER] = TESS_DATA_DECODER,
+                                          [TESS_ANSWERS_BOTH] = TESS_DATA_MASKED};
+    const int32_t padding = named_token(r, "pad_token_id"), start = named_token(r, "decoder_start_token_id");
+    conf->task = task[tess_model_answers(r->model)];
+    conf->labels = tess_model_targets(r->model);
+    conf->both = tess_model_answers(r->model) == TESS_ANSWERS_BOTH;
+    conf->types = tess_model_segments(r->model);
+    conf->padding = padding < 0 ? 0 : padding;
+    conf->decoder_start = start < 0 ? conf->padding : start;
+}
+
+/* What text alone is masked by. */
+static void set_masks(const tess_run *r, tess_data_conf *conf)
+{
+    static const char *const masks[] = {"[MASK]", "<mask>"};
+    const tess_config *c = r->c;
+    conf->mlm_probability = c->data.mlm_probability;
+    conf->whole_words = c->data.mlm_whole_words;
+    conf->noise_density = c->data.noise_density;
+    conf->noise_span = c->data.mean_noise_span;
+    int64_t mask = c->data.mask_token, sentinel = c->data.sentinel_token;
+    for (int i = 0; mask < 0 && i < 2; i++) mask = tess_tokenizer_added(r->tokenizer, masks[i]);
+    if (sentinel < 0) sentinel = tess_tokenizer_added(r->tokenizer, "<extra_id_0>");
+    conf->mask_token = (int32_t)mask;
+    conf->sentinel = (int32_t)(sentinel < 0 ? conf->vocab - 1 : sentinel);
+}
+
+/* Tokens that say something of a text, and are no part of it; returns how many. */
+static size_t find_special(const tess_run *r, int32_t *id)
+{
+    static const char *const name[] = {"[CLS]", "[SEP]", "[PAD]", "[UNK]", "<s>", "</s>", "<pad>", "<unk>"};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
+        id[n] = tess_tokenizer_added(r->tokenizer, name[i]);
+        n += id[n] >= 0;
+    }
+    return n;
+}
+
+tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle, tess_data **data)
+{
+    TESS_TRY(tess_config_require(r->c, key));
+    char where[512];
+    if (r->c->data.pack_positions && !r->c->data.pack) {
+        snprintf(where, sizeof where, "%.300s: data.pack_positions", r->c->file);
+        return tess_error(TESS_INVALID, where, "true, but documents are not packed (set data.pack=true too)");
+    }
+    if (r->c->data.pack && (!r->net.bounds || (r->c->data.pack_positions && !r->net.positions))) {
+        snprintf(where, sizeof where, "%.300s: data.pack%s", r->c->file, r->net.bounds ? "_positions" : "");
+        return tess_error(TESS_INVALID, where, "true, but this model %s (false does without)",
+                          r->net.bounds ? "has its own positions" : "cannot keep documents apart");
+    }
+    const char *why = tess_tokenizer_unsupported(r->tokenizer);
+    if (why && r->c->data.mlm_whole_words &&
+        (tess_model_answers(r->model) == TESS_ANSWERS_IN_PLACE || tess_model_answers(r->model) == TESS_ANSWERS_BOTH)) {
+        snprintf(where, sizeof where, "%.300s: data.mlm_whole_words", r->c->file);
+        return tess_error(TESS_INVALID, where, "true, and what a word is nobody knows here: %s", why);
+    }
+    snprintf(where, sizeof where, "%.300s: %s", r->c->file, key);
+    tess_data_conf conf = {.seq_length = r->length,
+                           .vocab = tess_model_vocab(r->model),
+                           .shuffle = shuffle,
+                           .seed = (uint64_t)r->c->seed,
+                           .key = where,
+                           .output = r->c->output,
+                           .pack = r->c->data.pack,
+                           .restart = r->c->data.pack_positions,
+                           .end_of_text = end_of_text(r),
+                           .truncate = r->c->data.truncate,
+                           .end_completions = r->c->data.end_completions,
+                           .chat = r->chat,
+                           .loss_on_all = r->c->data.loss_on == LOSS_ON_ALL};
+    int32_t special[9];
+    set_task(r, &conf);
+    set_masks(r, &conf);
+    conf.special = special;
+    conf.specials = find_special(r, special);
+    TESS_TRY(tess_data_open(path, r->tokenizer, &conf, data));
+    if (shuffle || strcmp(key, "data.valid") || tess_data_sources(*data) == 1) return TESS_OK;
+    return tess_error(TESS_INVALID, where,
+                      "has weights, but its loss is the mean over all of its samples (list paths alone)");
+}

@@ -1,0 +1,164 @@
+/* A run: what training, evaluation and estimates set up alike, from a configuration to a step that StarPU runs. In the
+ * order in which it is called, all on a tess_run:
+ *
+ *     open.c      the model, its graph, its data
+ *     tiers.c     the memory it has: caps, homes and rates; and StarPU, started within it
+ *     step.c      the step as the configuration asks for it
+ *     fits.c      whether all of it fits, and which setting would make it fit
+ *     choose.c    the step laid out, its tiles placed
+ *     feed.c      samples for a step
+ *
+ * Below all of these is terms.c: the configuration in the terms of the rooms below, and their errors by its keys.
+ * Planning needs no StarPU: an estimate does all but the start and the feeding. */
+#ifndef TESS_RUN_IMPL_H
+#define TESS_RUN_IMPL_H
+#include "data.h"
+#include "train.h"
+
+typedef struct tess_run {
+    const tess_config *c;
+    int rank;
+    tess_model *model;
+    tess_tokenizer *tokenizer; /* NULL: bytes */
+    struct tess_chat *chat;    /* NULL: the model has no directory */
+    tess_graph *g;
+    tess_network net;
+    tess_place_conf conf;
+    tess_rates rates; /* that are gone by; zeros: the machine's */
+    tess_placement place;
+    tess_gpu_placement gpu;
+    bool messages_on_gpu;
+    bool by_layer, late;      /* the layout of the step that was chosen */
+    const char *disk;         /* directories of the disk tier; NULL: all tiles are in RAM */
+    uint64_t ram, disk_bytes; /* ram: the cap; 0: none */
+    uint64_t eval_disk;       /* bytes on disk of the tiles of an evaluation beside a step that trains */
+    uint64_t beside;          /* bytes of RAM that an evaluation's inputs and scratch have beside a step that trains */
+    /* Micro-batches of a step on all ranks, sequences of one, of a step; tokens of a sequence: */
+    int64_t micro, micro_batch, batch, length;
+    int64_t evaluated; /* micro-batches of a step of eval */
+} tess_run;
+
+/* ---- terms.c ----------------------------------------------------------------------------------------------------- */
+
+/* Returns the dtype of matrices that a configuration asks for, */
+tess_dtype tess_run_dtype(const tess_config *c);
+/* that whose products are measured in its place: fp16 is as fast as bf16 on a GPU, and as fp32 on a CPU, */
+tess_dtype tess_run_yardstick(const tess_config *c);
+/* and as the configuration calls it: "fp16". */
+const char *tess_run_dtype_name(const tess_config *c);
+/* Returns the optimizer that a configuration asks for. */
+tess_optimizer tess_run_optimizer(const tess_config *c);
+/* Names in the error the key that says here what the rooms below call by a word of theirs. Returns the status. */
+tess_status tess_run_at_key(tess_status status);
+
+/* ---- open.c ------------------------------------------------------------------------------------------------------ */
+
+/* Opens the model and builds the graph of a rank of tess_ranks(), as a rule tess_rank(); needs no StarPU. */
+tess_status tess_run_open(const tess_config *c, int rank, tess_run *r) TESS_NODISCARD;
+/* Prints what a run that begins may go on with, but its user may not have meant: a line each. */
+void tess_run_say_odd(const tess_run *r);
+/* Prints a line where a model's tokenizer knows more tokens than the model does. */
+void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer);
+/* Says TESS_INVALID of a directory of a model that has no weights, where nothing can be done without. */
+tess_status tess_run_need_weights(const tess_model *m) TESS_NODISCARD;
+/* Closes a run; it takes a zeroed or half-open one too. */
+void tess_run_close(tess_run *r);
+/* Inputs that a network needs for the data of the configuration beside ids and targets: bounds where samples may be
+ * shorter than seq_length, or hold documents that do not see each other, and positions where they begin anew. */
+typedef struct tess_run_inputs {
+    bool bounds, positions;
+} tess_run_inputs;
+/* Says which; of each file that is looked at, the first line alone. Before the graph is built. */
+tess_run_inputs tess_run_wants(const tess_config *c);
+/* Opens a data file of the configuration, `key` naming it in errors. */
+tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle,
+                          tess_data **data) TESS_NODISCARD;
+
+/* ---- same.c ------------------------------------------------------------------------------------------------------ */
+
+/* Compares what the ranks were given: TESS_INVALID on all of them, with the first setting or file in which one differs
+ * from rank 0. */
+tess_status tess_run_same(const tess_run *r, const char *command) TESS_NODISCARD;
+
+/* ---- tiers.c ----------------------------------------------------------------------------------------------------- */
+
+/* Returns the cap on RAM, 0: there is none; and the setting that it is: memory.cpu, or a variable of StarPU's that is
+ * less. */
+uint64_t tess_run_cpu_cap(const tess_config *c, const char **where);
+/* Returns the directories of the disk tier that a configuration asks for; NULL: none. */
+const char *tess_run_disk(const tess_config *c);
+/* Returns a memory.cpu in whole MiB that is more. */
+uint64_t tess_run_cap(uint64_t bytes);
+/* Returns what stands behind a number of MiB as the value of that setting: nothing where it counts in them. */
+const char *tess_run_cap_unit(const char *setting);
+/* Says what of a GPU's memory tiles may have, for a step that nothing was placed for yet; none without a plan. */
+tess_gpu_conf tess_run_gpu(const tess_run *r);
+/* Reads the caps and what the keys say of homes, before a step is placed: r->disk is NULL where there is no disk tier,
+ * r->ram 0 where there is no cap. What fails here is wrong, where what fails later may just not fit. `made`, unless
+ * NULL: the directory that the run would make before. */
+tess_status tess_run_tiers(tess_run *r, const char *made) TESS_NODISCARD;
+/* Says what this machine does a second in the tasks of a step; the same on all ranks, which all ask. */
+tess_status tess_run_rates(const tess_run *r, tess_rates *rates) TESS_NODISCARD;
+/* The same from what was measured before, for this rank alone; false where that is nothing. */
+bool tess_run_rates_known(const tess_run *r, tess_rates *rates);
+/* Refuses a plan for several GPUs of one process, with the ranks that would have one each. All ranks call it, before
+ * there is much to wait for. */
+tess_status tess_run_check_gpus(const tess_config *c) TESS_NODISCARD;
+/* Starts StarPU within the caps. */
+tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
+
+/* ---- step.c ------------------------------------------------------------------------------------------------------ */
+
+/* Returns how the configuration trains: micro-batches one after the other. */
+tess_step_conf tess_run_step_conf(const tess_run *r);
+/* Gives parameters the rates that optimizer.groups has for them (groups.c). */
+tess_status tess_run_groups(const tess_run *r) TESS_NODISCARD;
+/* Makes the step that trains so, or the forward pass of an evaluation, before anything is placed. */
+tess_status tess_run_step(const tess_run *r, bool train, tess_step **step) TESS_NODISCARD;
+/* Says which of its tiles leave the GPU, and which need no RAM, where a plan is made for it. */
+tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out) TESS_NODISCARD;
+/* Returns the error of a GPU's memory that is too little, with the memory.gpu that would do. */
+tess_status tess_run_too_little_gpu(const tess_run *r, uint64_t needed);
+
+/* ---- fits.c ------------------------------------------------------------------------------------------------------ */
+
+/* Returns the bytes that a run may have without a disk: RAM's, and what GPUs hold beside it where no plan says what. */
+uint64_t tess_run_limit(const tess_config *c);
+/* Says what the step of a rank, in training or in evaluation, will hold and do. */
+tess_status tess_run_plan(const tess_config *c, int rank, bool train, tess_plan *plan) TESS_NODISCARD;
+/* Says TESS_INVALID, with the setting that would do, when the plan, of training or of evaluation, and the bytes beside
+ * it need more than the cap or what is free. */
+tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, uint64_t beside) TESS_NODISCARD;
+
+/* ---- choose.c ---------------------------------------------------------------------------------------------------- */
+
+/* Makes the step that trains, laid out and its tiles placed as the caps ask for; without a disk tier it only checks
+ * that all fits into RAM. Before tess_run_start. */
+tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
+/* Says whether the run that trains evaluates on its way: only then an evaluation has room beside the step. */
+bool tess_run_evaluates(const tess_run *r);
+/* Makes the forward pass over one micro-batch; `alone`, or beside a step that trains and was made before. */
+tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_NODISCARD;
+/* Returns the least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is
+ * tried, which takes the time of a plan, and `r` is then placed for that cap. */
+uint64_t tess_run_least(tess_run *r);
+/* Sizes the disk tier for what was placed there, r->disk becoming NULL where that is nothing; TESS_INVALID where
+ * memory.disk is less. */
+tess_status tess_run_size_disk(tess_run *r) TESS_NODISCARD;
+/* Returns the least memory.disk for what was placed there, in whole MiB. */
+uint64_t tess_run_disk_least(const tess_run *r);
+
+/* ---- feed.c, eval.c ---------------------------------------------------------------------------------------------- */
+
+/* Feeds samples [first, first + n) of the endless run over the data to a step: to this rank its own, and of what lies
+ * beyond the n-th targets that count for nothing. */
+tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first,
+                          int64_t n) TESS_NODISCARD;
+/* Feeds samples that are drawn, without padding. */
+tess_status tess_run_feed_random(const tess_run *r, tess_step *step) TESS_NODISCARD;
+/* Finds the mean loss over all targets of `data`, and how many they are, unless NULL; the rest of a batch is masked.
+ * `step` is of eval. */
+tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss,
+                              double *targets) TESS_NODISCARD;
+
+#endif

@@ -1,0 +1,51 @@
+/* Messages, a section of runtime.h: tiles that ranks send each other. */
+#ifndef TESS_RUNTIME_MESSAGES_H
+#define TESS_RUNTIME_MESSAGES_H
+#include "runtime.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* For tess_machine.carrier, of runs whose configuration has read the environment: as AUTO, whatever
+ * TESSERA_PARALLEL_CARRIER says. */
+enum { TESS_CARRIER_ANY = TESS_CARRIER_COUNT };
+
+/* A run of bytes of one of the task's tiles that goes to another rank or comes from it. Tags tell those between the
+ * same two ranks apart; with the same tag they meet in order. Both ranks have them in the same order, whatever the
+ * tags. */
+typedef struct tess_span {
+    unsigned use; /* of the task's */
+    int peer, tag;
+    bool sends;
+    size_t offset, bytes;
+} tess_span;
+/* Messages of a lane may be carried strictly one after the other, in the order of the list; lanes pass each other. */
+#define TESS_MESSAGE_LANES 8
+typedef struct tess_message_arg {
+    unsigned spans, lane;
+    const tess_span *span;
+} tess_message_arg;
+/* A task of it has tiles to read (all parts are sent), to write (they come, and are all of it) or both. All its parts
+ * are under way at the same time. Messages are carried one after the other in the order of the list where NCCL does it:
+ * the lists of all ranks must be parts of one order, and both ends of a part at the same place of it. */
+extern tess_codelet tess_message;
+/* Says whether it would be NCCL, between the GPUs' memories. All ranks call it. */
+bool tess_messages_can_gpu(tess_carriers by);
+/* Returns the bytes so far. */
+void tess_message_traffic(uint64_t *sent, uint64_t *received);
+/* Returns the seconds since it was last asked in which at least one message was under way, from the moment that its
+ * tile was ready here; and those of them in which workers had no task, a share of all workers. */
+void tess_message_seconds(double *under_way, double *exposed);
+/* Returns, of the latter, those in which bytes of a message moved, since it was last asked; a simulated network alone
+ * knows, and elsewhere it is 0. */
+double tess_message_moving(void);
+/* Returns, since it was last asked, the seconds in which workers had no task, a share of all workers, and no bytes of a
+ * message moved to this rank or from it, where the network knows of them. */
+double tess_still_seconds(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

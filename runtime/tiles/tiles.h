@@ -1,0 +1,120 @@
+/* Tiles as StarPU has them, and the memory below: what a tile is, where its bytes lie in RAM and on disk. */
+#ifndef TESS_TILES_IMPL_H
+#define TESS_TILES_IMPL_H
+#include "runtime.h"
+#include <starpu.h>
+#include <stdatomic.h>
+
+/* Where a tile is as for RAM, as of the last task submitted or let in. */
+typedef enum tess_ram_state {
+    TESS_RAM_AWAY,    /* on the disk, or nowhere */
+    TESS_RAM_HERE,    /* in RAM or on its way there */
+    TESS_RAM_DEPARTS, /* the same; it leaves after a task that is let in and not submitted */
+    TESS_RAM_VISITS   /* in RAM for the main thread alone */
+} tess_ram_state;
+
+/* The same as for the GPU, where places are given by plan: as of the last task submitted or looked at. */
+typedef enum tess_gpu_state {
+    TESS_GPU_AWAY,   /* it has no place there */
+    TESS_GPU_PLACED, /* it has one, in which others may still be; nothing comes when they are gone */
+    TESS_GPU_COMES,  /* the same; its contents come when they are gone */
+    TESS_GPU_SETTLED /* nobody else is in its place any more, and StarPU knows the place */
+} tess_gpu_state;
+
+struct tess_tile {
+    starpu_data_handle_t handle; /* NULL until its first use */
+    size_t bytes;
+    tess_role role;
+    tess_tier home;
+    char *label;
+    struct tess_disk_tile *place; /* on the disk, where that is the home */
+    int mapped;                   /* the mode in which the main thread has it, */
+    unsigned maps;                /* so many times; several times only to read */
+    bool filled;                  /* it has contents, wherever they are, as of the last task submitted: list/'s */
+    _Atomic uint32_t came;        /* that it arrived, for the trace, till its first user takes it; 0: it did not */
+    tess_tile *known, **knower;   /* of those that StarPU knows of; knower: NULL outside the list */
+    /* flow/ram_places.c's. Whether it was written since it entered goes with each state in which it is in RAM. */
+    struct {
+        tess_ram_state state;
+        bool dirty;
+        tess_tile *next, **link; /* of those in RAM whose home is the disk; link: NULL outside the list */
+    } ram;
+    /* flow/gpu_places.c's. Whether StarPU knows any place, this one or an earlier one, outlives the place; that the
+     * tile leaves after a task that is looked at is known before the tile has settled, or after. */
+    struct {
+        tess_gpu_state state;
+        bool known, departs;
+        unsigned writers; /* tasks that are looked at and not submitted */
+        uint64_t at;      /* its place, where it has one */
+        double asked;     /* when its bytes were, for the trace */
+    } gpu;
+};
+
+/* ---- tile.c ---- */
+
+/* Makes StarPU and the disk forget it, when nobody uses it any more. */
+void tess_tile_unregister(tess_tile *t);
+/* Returns a tile that StarPU knows of; NULL: there is none. */
+tess_tile *tess_tile_known(void);
+/* Makes a tile that StarPU does not know as it was when it was made. */
+void tess_tile_reset(tess_tile *t);
+/* Frees such a tile. */
+void tess_tile_delete(tess_tile *t);
+/* Gives it to the main thread on that node, in order with tasks, until that releases it. */
+int tess_tile_acquire(tess_tile *t, int node, int mode);
+
+/* ---- tier.c ---- */
+
+/* The memory node of the disk tier; -1 without one. */
+extern int tess_disk_node;
+/* Opens the machine's disk tier, if it has one, for tiles that need so many bytes. */
+tess_status tess_tier_open(const tess_machine *m, uint64_t needs) TESS_NODISCARD;
+/* Makes it a node of StarPU's, once that runs. */
+tess_status tess_tier_register(void) TESS_NODISCARD;
+/* Closes it. */
+void tess_tier_close(void);
+/* Returns the tier's first failure, which holds until it is closed; NULL without one. */
+const char *tess_disk_fault(void);
+/* Gives a tile its place there; what it is called is borrowed. */
+struct tess_disk_tile *tess_disk_place_new(size_t bytes, const char *label, const char *kind);
+/* Says, for the trace, that a tile is asked for there, or to be written. */
+void tess_disk_place_asked(struct tess_disk_tile *place, bool write);
+/* Returns the number of its last arrival from there; 0: it was not traced. */
+uint32_t tess_disk_place_arrival(const struct tess_disk_tile *place);
+/* Takes it back. */
+void tess_disk_place_free(struct tess_disk_tile *place, size_t bytes);
+
+/* ---- arena.c: where large buffers lie, under slab.c's lock ---- */
+
+/* Maps so many bytes, which begin at a border of a huge page and are huge pages as far as the kernel has them, with
+ * mmap's further flags. NULL: there is no address space. */
+void *tess_arena_map(size_t size, int flags);
+/* Takes a buffer, at a border of 64 KiB. Where address space is missing it asks for as much as is wanted in all. NULL:
+ * there is none. */
+void *tess_arena_take(size_t bytes, size_t (*wanted)(void));
+/* Huge pages come whole: what comes with a buffer's is anybody's from now on, and is there. After room was made for it.
+ */
+void tess_arena_settle(void *p);
+/* Takes it back; its pages are kept. False: it is none. */
+bool tess_arena_put(void *p);
+/* Returns the bytes of pages that are kept, or come with a buffer's. */
+uint64_t tess_arena_kept(void);
+/* Sets about as many of them apart, for the caller to give back to the kernel; returns how many, at *p; 0: none are
+ * kept. */
+size_t tess_arena_cut(uint64_t bytes, void **p);
+/* They are gone. */
+void tess_arena_gone(void *p);
+/* Gives all back, if there are no buffers. */
+void tess_arena_release(void);
+
+/* ---- slab.c: the memory below StarPU's buffers in RAM ---- */
+
+/* Has StarPU allocate here, with a cap; 0: none. Where GPUs pin buffers these stay whole. */
+void tess_slab_install(uint64_t cap, bool whole);
+/* Gives back what waits for the next buffer. */
+void tess_slab_release(void);
+/* Counts so many bytes more, or fewer, that somebody else holds below the cap. */
+void tess_slab_hold(int64_t bytes);
+/* Returns the bytes that StarPU has, and the most since the start. */
+void tess_slab_use(uint64_t *now, uint64_t *peak);
+#endif

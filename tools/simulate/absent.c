@@ -1,0 +1,30 @@
+/* What the command says of machines that are not here in a build without simulation. */
+#include "cmd.h"
+#include "simulation.h"
+
+static tess_status absent(const char *where)
+{
+    return tess_error(TESS_INVALID, where, "this build simulates nothing (meson setup -Dsimulate=enabled builds one)");
+}
+
+tess_status tess_machine_write_here(const char *path)
+{
+    return absent(path);
+}
+
+tess_status tess_bench_machine(const tess_config *c, int steps, const char *path, FILE *out)
+{
+    (void)c, (void)steps, (void)out;
+    return absent(path);
+}
+
+static tess_status run(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    return absent("simulate");
+}
+
+const tess_config_use cmd_simulate_use = {"", NULL};
+const command cmd_simulate = {
+    "simulate", "simulate", "Makes training steps on a machine that is not here: not in this build.",
+    NULL,       run,        CMD_ALL_RANKS};

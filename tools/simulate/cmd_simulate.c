@@ -1,0 +1,351 @@
+/* tessera simulate: a step on a machine that is not here. The step itself is made by tessera-simulator, the same
+ * product over SimGrid: here its arguments are looked at, SimGrid's files are written, and what it leaves behind is
+ * cleared. */
+#include "cmd.h"
+#include "simulation.h"
+#include <errno.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { MACHINE, NODES, RANKS, FOLD, STEPS, TRACE, SWEEP, OPTIONS_COUNT };
+static const option OPTIONS[OPTIONS_COUNT] = {
+    [MACHINE] = {"--machine", "FILE", "the machine (tessera info --machine FILE writes this one)", NULL},
+    [NODES] = {"--nodes", "N", "how many such nodes there are; those of the machine's file if not given", NULL},
+    [RANKS] = {"--ranks-per-node", "N", "how many ranks share each node; one for each of its GPUs if not given", NULL},
+    [FOLD] = {"--fold", "data,tensor",
+              "one rank is simulated for all that have the same to do: of data parallelism, of "
+              "tensor parallelism, or auto, both; none if not given",
+              NULL},
+    [STEPS] = {"--steps", "N", "how many steps are simulated behind the first one; 2 if not given", NULL},
+    [TRACE] = {"--trace", "A:B", "write what happens in steps A to B to OUTPUT/trace.json: trace.steps=[A,B]", NULL},
+    [SWEEP] = {"--sweep", "KEY=V,V,... [KEY=...]",
+               "simulate every combination of these values, and name the best that fits", NULL}};
+
+static void help(FILE *out)
+{
+    cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
+    fputs(
+        "\nThe machine is nodes with cores, GPUs, RAM and a drive, and a network between them; docs/simulate.md says\n"
+        "what its file has, and how far the figures can be trusted. Keys are set as for train. Nothing of the model "
+        "is\n"
+        "loaded or computed.\n",
+        out);
+}
+
+static const char *const required[] = {"model", NULL};
+const tess_config_use cmd_simulate_use = {
+    "model seed deterministic data.seq_length train_batch_size train_micro_batch_size_per_gpu "
+    "gradient_accumulation_steps optimizer optimizer_states gradient_clipping bf16 fp16 amp torch_autocast memory "
+    "zero_optimization aio activation_checkpointing parallel output trace",
+    required};
+
+/* Beside this program where it was built, or where it is installed. A new string; NULL: there is none. */
+static char *find_simulator(void)
+{
+    static const char *const from[] = {"", "simulate/", "../libexec/tessera/"};
+    char self[4096];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) return NULL;
+    self[n] = 0;
+    const char *slash = strrchr(self, '/');
+    for (size_t i = 0; i < sizeof from / sizeof *from && slash; i++) {
+        char *path = tess_format("%.*s/%stessera-simulator", (int)(slash - self), self, from[i]);
+        if (!access(path, X_OK)) return path;
+        free(path);
+    }
+    return NULL;
+}
+
+/* ---- what it says ---- */
+
+/* Hands on what we say there, but for the line of an error, which goes to `wrong`; of the others' lines, SimGrid's and
+ * StarPU's, `last` is the last one. */
+static void hand_on(FILE *said, char wrong[1024], char last[1024])
+{
+    static const char error[] = "tessera: error: ";
+    char line[1024];
+    *wrong = *last = 0;
+    rewind(said);
+    while (fgets(line, sizeof line, said)) {
+        line[strcspn(line, "\n")] = 0;
+        if (!strncmp(line, error, sizeof error - 1))
+            strcpy(wrong, line + sizeof error - 1);
+        else if (!strncmp(line, "tessera: ", 9))
+            fprintf(stderr, "%s\n", line);
+        else if (*line)
+            strcpy(last, line);
+    }
+}
+
+static tess_status judge(int status, FILE *said)
+{
+    char wrong[1024], last[1024];
+    fflush(stdout);
+    hand_on(said, wrong, last);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return TESS_OK;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == TESS_STANDS_STILL)
+        return tess_error(TESS_FAILED, "simulation",
+                          "stands still: tasks are left that no worker takes (another STARPU_SCHED may)");
+    char *what = strstr(wrong, ": ");
+    if (!what && !*last && WIFSIGNALED(status))
+        return tess_error(TESS_FAILED, "simulation",
+                          WTERMSIG(status) == SIGKILL ? "was killed (out of memory? the kernel's log says more)"
+                                                      : "was ended by signal %d",
+                          WTERMSIG(status));
+    if (!what) return tess_error(TESS_FAILED, "simulation", "broke off%s%s", *last ? ": " : "", last);
+    *what = 0;
+    return tess_error(WIFEXITED(status) ? (tess_status)WEXITSTATUS(status) : TESS_FAILED, wrong, "%s", what + 2);
+}
+
+/* ---- starting it ---- */
+
+/* Whoever ends this program ends the simulator as well, and what lies in its home goes; then this ends by the signal.
+ */
+static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+enum { ENDS = sizeof ends / sizeof *ends };
+static volatile sig_atomic_t ended_by;
+static volatile pid_t simulates;
+
+static void end(int number)
+{
+    ended_by = number;
+    if (simulates > 0) kill(simulates, SIGKILL);
+}
+
+static void set_ends(void (*to)(int))
+{
+    for (int i = 0; i < ENDS; i++) signal(ends[i], to);
+}
+
+static void enter(const char *home, FILE *said)
+{
+    /* What is said of this machine; the policy is also said of that one. */
+    static const char *const theirs[] = {
+        "XDG_CACHE_HOME",       "STARPU_PERF_MODEL_DIR", "STARPU_PERF_MODEL_PATH",  "STARPU_NCPU",
+        "STARPU_NCPUS",         "STARPU_RESERVE_NCPU",   "STARPU_WORKERS_CPUID",    "STARPU_WORKERS_COREID",
+        "STARPU_NCUDA",         "STARPU_WORKERS_CUDAID", "STARPU_NWORKER_PER_CUDA", "STARPU_LIMIT_CPU_MEM",
+        "STARPU_LIMIT_CUDA_MEM"};
+    for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) unsetenv(theirs[i]);
+    setenv("STARPU_HOME", home, 1);
+    setenv("STARPU_HOSTNAME", "simulated", 1);
+    dup2(fileno(said), STDERR_FILENO);
+    set_ends(SIG_DFL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+static tess_status start(const char *simulator, char **arguments, const char *home, FILE *said)
+{
+    int status;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child < 0) return tess_error(TESS_FAILED, simulator, "cannot be started: %s", strerror(errno));
+    if (child == 0) {
+        enter(home, said);
+        execv(simulator, arguments);
+        fprintf(stderr, "%s\n", strerror(errno));
+        _exit(127);
+    }
+    simulates = child;
+    if (ended_by) kill(child, SIGKILL);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+    simulates = 0;
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE) { /* whoever read it has left */
+        ended_by = SIGPIPE;
+        return TESS_OK;
+    }
+    return judge(status, said);
+}
+
+static int take_away(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static tess_status simulate(const tess_simulated *m, int ranks_here, tess_fold fold, char **arguments)
+{
+    const char *tmp = getenv("TMPDIR");
+    char *simulator = find_simulator(), *home = tess_format("%s/tessera-simulate-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    FILE *said = NULL;
+    tess_status status = TESS_OK;
+    bool made = false;
+    set_ends(end);
+    if (!simulator)
+        status = tess_error(TESS_INVALID, "simulate",
+                            "this build has no tessera-simulator (tools/starpu simgrid makes "
+                            "the StarPU that it is built with)");
+    else if (!(made = mkdtemp(home)))
+        status = tess_error(TESS_FAILED, home, "cannot be made: %s (set TMPDIR)", strerror(errno));
+    else if (!(said = cmd_scratch()))
+        status = tess_error(TESS_FAILED, "simulation", "no file in RAM for what it says: %s", strerror(errno));
+    if (status == TESS_OK) status = tess_platform_write(m, ranks_here, fold, home);
+    if (status == TESS_OK) {
+        arguments[0] = simulator;
+        status = start(simulator, arguments, home, said);
+    }
+    if (said) fclose(said);
+    if (made) nftw(home, take_away, 16, FTW_DEPTH | FTW_PHYS);
+    set_ends(SIG_DFL);
+    if (ended_by) raise(ended_by);
+    free(home);
+    free(simulator);
+    return status;
+}
+
+static tess_status check_ranks(const tess_simulated *m, const char *file, int ranks_here)
+{
+    tess_simulated part = *m;
+    const char *policies = getenv("STARPU_SCHED_LIB");
+    if (policies && *policies && m->nodes * ranks_here > 1)
+        return tess_error(TESS_INVALID, "STARPU_SCHED_LIB",
+                          "%s and %d ranks, of which each has a StarPU of its own here (--nodes 1 --ranks-per-node 1)",
+                          policies, m->nodes * ranks_here);
+    if (m->nodes > 1 && !m->net.there)
+        return tess_error(TESS_INVALID, file, "%d nodes, and nothing between them (\"network\" says what)", m->nodes);
+    if (m->net.group && m->nodes % (m->net.below * m->net.group))
+        return tess_error(TESS_INVALID, file,
+                          "%d nodes, and %d of them are a group (network.nodes_per_switch x switches_per_group)",
+                          m->nodes, m->net.below * m->net.group);
+    if (m->net.below && m->nodes % m->net.below)
+        return tess_error(TESS_INVALID, file, "%d nodes, and %d of them share each switch (network.nodes_per_switch)",
+                          m->nodes, m->net.below);
+    return tess_machine_part(&part, ranks_here);
+}
+
+/* Which ranks are simulated. Whether the grid divides them is said where it is made. */
+static tess_status read_fold(const option *o, const tess_config *c, int ranks, int ranks_here, tess_fold *fold)
+{
+    const int tensor = (int)c->parallel.tensor, model = tensor * (int)c->parallel.pipeline;
+    bool data = false, tensors = false;
+    *fold = (tess_fold){ranks, 1, 1};
+    if (!o->value || !strcmp(o->value, "none")) return TESS_OK;
+    for (const char *at = o->value;; at++) {
+        const size_t n = strcspn(at, ",");
+        const bool is_auto = n == 4 && !strncmp(at, "auto", n), is_data = n == 4 && !strncmp(at, "data", n),
+                   is_tensor = n == 6 && !strncmp(at, "tensor", n);
+        if (!is_auto && !is_data && !is_tensor)
+            return tess_error(TESS_INVALID, "command line",
+                              "%s: %.60s, expected data, tensor, both with a comma, auto or none", o->name, o->value);
+        data |= is_data || is_auto;
+        tensors |= is_tensor || is_auto;
+        at += n;
+        if (!*at) break;
+    }
+    if (ranks == 1)
+        return tess_error(TESS_INVALID, "command line",
+                          "%s: there is one rank, and none that has the same to do (--nodes and --ranks-per-node say "
+                          "how many)",
+                          o->name);
+    if (ranks % model) return TESS_OK;
+    fold->model = model;
+    const tess_grid grid = {
+        .data = ranks / model, .pipeline = (int)c->parallel.pipeline, .tensor = tensor, .near = ranks_here};
+    if (data) fold->data = tess_grid_alike(&grid);
+    if (tensors) fold->tensor = tensor;
+    return TESS_OK;
+}
+
+/* The machine and the configuration are read here and by the simulator, in a sweep once more by each row, and a pipe
+ * can be read once: what comes out of it is kept in RAM, under a name that holds here and below. */
+static tess_status hold_pipe(char **argument, const char *path, char name[64])
+{
+    char text[4096];
+    size_t n;
+    FILE *from = fopen(path, "r");
+    const int held = memfd_create("held", 0);
+    FILE *to = held < 0 ? NULL : fdopen(dup(held), "w");
+    while (from && to && (n = fread(text, 1, sizeof text, from)) > 0 && fwrite(text, 1, n, to) == n) continue;
+    const bool failed = !from || !to || ferror(from) || ferror(to) || fflush(to);
+    const tess_status status =
+        failed ? tess_error(tess_errno_status(errno), path, "cannot be read: %s", strerror(errno)) : TESS_OK;
+    if (from) fclose(from);
+    if (to) fclose(to);
+    snprintf(name, 64, "%.*s/proc/self/fd/%d", (int)(path - *argument), *argument, held);
+    *argument = name;
+    return status;
+}
+
+static tess_status hold_pipes(int argc, char **argv)
+{
+    static const char machine[] = "--machine=";
+    static char name[2][64];
+    int held = 0;
+    for (int i = 1; i < argc && held < 2; i++) {
+        struct stat st;
+        const char *path = strncmp(argv[i], machine, sizeof machine - 1) ? argv[i] : argv[i] + sizeof machine - 1;
+        if (!stat(path, &st) && S_ISFIFO(st.st_mode)) TESS_TRY(hold_pipe(&argv[i], path, name[held++]));
+    }
+    return TESS_OK;
+}
+
+static tess_status run(int argc, char **argv)
+{
+    option options[OPTIONS_COUNT];
+    char *trace = NULL, number[6][16], latency[32], **arguments = NULL, quiet[] = "--log=root.thres:error";
+    int rest;
+    double steps = 2, nodes = 0, ranks_here = 0;
+    memcpy(options, OPTIONS, sizeof options);
+    if (tess_ranks() > 1)
+        return tess_error(TESS_INVALID, "command line", "%d ranks, and one process simulates (start it alone)",
+                          tess_ranks());
+    TESS_TRY(hold_pipes(argc, argv));
+    if (cmd_sweeps(argc, argv)) return cmd_sweep(argc, argv);
+    TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
+    TESS_TRY(cmd_whole_number(&options[STEPS], 1, 1e6, &steps));
+    TESS_TRY(cmd_whole_number(&options[NODES], 1, 4096, &nodes));
+    TESS_TRY(cmd_whole_number(&options[RANKS], 1, 256, &ranks_here));
+    if (!options[MACHINE].value)
+        return tess_error(TESS_INVALID, "command line",
+                          "--machine FILE is missing (tessera info --machine FILE writes "
+                          "this one)");
+    TESS_TRY(cmd_trace(&options[TRACE], &trace));
+    if (trace) argv[1 + rest++] = trace; /* one more KEY=VALUE, in a place that the option left free */
+    tess_simulated machine;
+    tess_fold fold;
+    tess_config config = {0};
+    tess_status status;
+    TESS_TRY_DONE(tess_machine_read(options[MACHINE].value, &machine));
+    if (options[NODES].value) machine.nodes = (int)nodes;
+    if (!options[RANKS].value) ranks_here = machine.gpus.count > 1 ? machine.gpus.count : 1;
+    TESS_TRY_DONE(check_ranks(&machine, options[MACHINE].value, (int)ranks_here));
+    tess_ranks_pretend(0, machine.nodes * (int)ranks_here); /* the configuration is theirs */
+    TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
+    TESS_TRY_DONE(read_fold(&options[FOLD], &config, machine.nodes * (int)ranks_here, (int)ranks_here, &fold));
+    TESS_TRY_DONE(tess_platform_check(&machine, (int)ranks_here, fold));
+    snprintf(number[0], sizeof number[0], "%d", (int)steps);
+    snprintf(number[1], sizeof number[1], "%d", machine.nodes);
+    snprintf(number[2], sizeof number[2], "%d", (int)ranks_here);
+    snprintf(number[3], sizeof number[3], "%d", fold.model);
+    snprintf(number[4], sizeof number[4], "%d", fold.data);
+    snprintf(number[5], sizeof number[5], "%d", fold.tensor);
+    snprintf(latency, sizeof latency, "%.17g", machine.net.latency);
+    arguments = tess_alloc(((size_t)rest + 11) * sizeof *arguments);
+    char *const own[] = {
+        quiet,    (char *)options[MACHINE].value, number[0], number[1], number[2], latency, number[3], number[4],
+        number[5]};
+    enum { OWN = sizeof own / sizeof *own };
+    memcpy(arguments + 1, own, sizeof own);
+    for (int i = 0; i < rest; i++) arguments[1 + OWN + i] = argv[1 + i];
+    arguments[1 + OWN + rest] = NULL;
+    status = simulate(&machine, (int)ranks_here, fold, arguments);
+done:
+    tess_config_free(&config);
+    free(arguments);
+    free(trace);
+    return status;
+}
+
+const command cmd_simulate = {"simulate",
+                              "simulate CONFIG.json [KEY=VALUE ...] --machine FILE [--nodes N] [--ranks-per-node N] "
+                              "[--fold data,tensor] [--steps N] [--trace A:B] [--sweep KEY=V,V,...]",
+                              "Makes training steps on a machine that is not here, and prints what they take there.",
+                              help,
+                              run,
+                              CMD_ALL_RANKS};

@@ -1,0 +1,571 @@
+/* The carriers of messages between ranks that are simulated. The two ends of a span meet here when the tiles of both
+ * are there, as by MPI a large message waits for its receiver; then a thread, a courier, sends its bytes over SimGrid's
+ * links. Nothing is copied: tiles have no memory. Spans between the same ranks meet by tag, in the order of their
+ * tasks.
+ *
+ * There are two kinds. By RAM, a message gives its spans as soon as it has its tiles, and their bytes go from one
+ * node's host of the network to the other's, or from one to itself between ranks of a node. By GPUs, as NCCL's,
+ * messages give theirs strictly in the order of the list, one message after the other, and bytes take the links of
+ * GPUs.
+ *
+ * Ranks have variables of their own, so what both ends need lies in the cluster: the ends that wait, and of each rank
+ * where it is told of an end that another rank's courier has seen. A simulated thread is never interrupted between two
+ * calls of SimGrid, so lists need no locks. */
+#include "gpu.h"
+#include "messages.h"
+#include "progress.h"
+#include "simulated_impl.h"
+#include <simgrid/host.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKETS = 1 << 14 };
+
+/* One of the two ends of a span. */
+struct end {
+    int from, to, tag;
+    bool sends;
+    size_t bytes;
+    double from_when; /* it is there no earlier, where its rank is not */
+    tess_exchange *of;
+    struct crowd *crowd; /* that a rank sends with it; NULL: none */
+    struct end *next;
+};
+
+/* What a message sends to ranks that are not there over links of a kind, in one transfer. As each of its spans has the
+ * same share of them, those to ranks that are there last as long. */
+struct crowd {
+    int ends; /* that know it */
+    bool ended;
+    struct job *wait; /* those whose bytes are there already */
+};
+
+/* From which host to which a span goes. */
+struct route {
+    tess_over over;
+    int rail; /* of the network; -1: all of them */
+    sg_host_t from, to;
+};
+
+/* What carriers differ in. */
+struct kind {
+    bool in_order;
+    struct route (*route)(int from, int to); /* ranks */
+};
+
+/* A rank, as others see it. */
+struct tess_port {
+    void (*moves)(int more);      /* so many more spans of it are under way on the links */
+    void (*ended)(struct end *e); /* one of its ends has come or gone */
+};
+
+struct tess_network {
+    struct end *waits[BUCKETS]; /* for their other end, in the order in which they came */
+    struct tess_port *port;     /* of each rank */
+    /* Hosts, when they have been looked for, which takes SimGrid a look into each rank's zone: of each node, of each
+     * GPU of one, and of a node in each rail, which have as many places. */
+    sg_host_t *node, *gpu, *rail;
+};
+
+/* A span under way, or those of an exchange with ranks that are not there; the end of these is NULL. */
+struct job {
+    struct end *from, *to;
+    struct job *next;
+};
+
+/* Which way all spans of a message go, of which each is with a rank that is not there. */
+enum way { BOTH_WAYS, THERE, BACK };
+
+/* Messages of a kind that keeps to the order, which they do lane by lane. */
+struct lane {
+    struct {
+        uint64_t number;
+        enum way way;
+        double when;
+        const tess_tile *tile;
+    } before;             /* that ended */
+    tess_exchange *ready; /* with all tiles, not begun; by number */
+    uint64_t next;        /* the number that begins next */
+    bool busy;            /* one began and did not end */
+};
+
+static struct {
+    const struct kind *kind;
+    struct lane lane[TESS_MESSAGE_LANES];
+    double makes; /* seconds from the end of what this rank gathered until it had made something of it to send */
+    int gpu;      /* which of the rank's has what it sends, of those by GPUs */
+    struct job *first, **last;
+    starpu_sem_t jobs; /* how many there are, and one for each courier that is to go */
+    int queued, idle, couriers;
+    struct end *ended, **last_ended; /* this rank's, that others' couriers brought */
+    starpu_sem_t ends;
+    starpu_sem_t gone; /* threads */
+} post;
+
+static struct tess_network *network_new(const tess_cluster *c)
+{
+    struct tess_network *n = tess_alloc(sizeof *n);
+    memset(n, 0, sizeof *n);
+    n->port = tess_alloc((size_t)c->ranks * sizeof *n->port);
+    const size_t nodes = 2 * (size_t)(c->ranks / c->ranks_here), /* each and its mirror (folded.c) */
+        places = nodes * TESS_SIMULATED_GPUS;
+    n->node = tess_alloc((nodes + 2 * places) * sizeof *n->node);
+    memset(n->node, 0, (nodes + 2 * places) * sizeof *n->node);
+    n->gpu = n->node + nodes;
+    n->rail = n->gpu + places;
+    return n;
+}
+
+static int node_of(int rank)
+{
+    return rank / tess_cluster_here->ranks_here;
+}
+
+/* ---- routes ---- */
+
+/* By the names of the platform's writer. */
+static sg_host_t found(sg_host_t *at, const char *name)
+{
+    if (!*at) *at = sg_host_by_name(name);
+    TESS_ASSERT(*at);
+    return *at;
+}
+
+static sg_host_t host_of_node(int node)
+{
+    char name[32];
+    snprintf(name, sizeof name, "node%d", node);
+    return found(&tess_cluster_here->network->node[node], name);
+}
+
+static sg_host_t host_of_gpu(int node, int gpu)
+{
+    char name[32];
+    snprintf(name, sizeof name, "node%dgpu%d", node, gpu);
+    return found(&tess_cluster_here->network->gpu[node * TESS_SIMULATED_GPUS + gpu], name);
+}
+
+static sg_host_t host_in_rail(int rail, int node)
+{
+    char name[32];
+    snprintf(name, sizeof name, "rail%dnode%d", rail, node);
+    return found(&tess_cluster_here->network->rail[node * TESS_SIMULATED_GPUS + rail], name);
+}
+
+static struct route route_by_ram(int from, int to)
+{
+    const int a = node_of(from), b = node_of(to);
+    return (struct route){
+        .over = a == b ? TESS_OVER_RAM : TESS_OVER_NETWORK, .rail = -1, .from = host_of_node(a), .to = host_of_node(b)};
+}
+
+/* The one whose memory messages are in, among those of its node. All ranks have theirs at the same place. */
+static int gpu_of(int rank)
+{
+    return rank % tess_cluster_here->ranks_here * tess_simulated_machine()->gpus.count + post.gpu;
+}
+
+/* To another node they leave by the rail of the GPU that takes them, as NCCL does: to a rail that is not the sender's
+ * own it goes by a GPU that has it. */
+static struct route route_by_gpu(int from, int to)
+{
+    const tess_simulated *m = tess_simulated_machine();
+    const int a = node_of(from), b = node_of(to), i = gpu_of(from), k = gpu_of(to),
+              rail = k * m->net.rails / (m->gpus.count * tess_cluster_here->ranks_here);
+    if (a == b)
+        return (struct route){.over = tess_simulated_peers(&m->gpus, i, k) ? TESS_OVER_PEER : TESS_OVER_HOST,
+                              .from = host_of_gpu(a, i),
+                              .to = host_of_gpu(b, k)};
+    return (struct route){
+        .over = TESS_OVER_NETWORK, .rail = rail, .from = host_in_rail(rail, a), .to = host_in_rail(rail, b)};
+}
+
+static void count(const struct route *r, uint64_t bytes)
+{
+    tess_sent *sent = &tess_cluster_here->sent[tess_cluster_rank];
+    const int rails = tess_simulated_machine()->net.rails;
+    sent->over[r->over] += bytes;
+    for (int i = 0; i < rails && r->over == TESS_OVER_NETWORK; i++)
+        if (r->rail < 0 || r->rail == i) sent->rail[i] += (double)bytes / (r->rail < 0 ? rails : 1);
+}
+
+/* ---- ends ---- */
+
+static void begin_next(struct lane *lane);
+
+static struct lane *lane_of(const tess_exchange *e)
+{
+    return &post.lane[e->lane];
+}
+
+static enum way way_of(const tess_exchange *e)
+{
+    const tess_message_arg *m = e->task->arg;
+    for (unsigned i = 0; i < m->spans; i++)
+        if (tess_rank_is_there(m->span[i].peer) || m->span[i].sends != m->span[0].sends) return BOTH_WAYS;
+    return m->span[0].sends ? THERE : BACK;
+}
+
+/* Says whether it goes `way` and the one before it, which ended last, went the other way. */
+static bool answers(const tess_exchange *e, enum way way)
+{
+    const struct lane *lane = lane_of(e);
+    return way != BOTH_WAYS && lane->before.way == (way == THERE ? BACK : THERE) &&
+           lane->before.number + 1 == e->number;
+}
+
+/* All spans of a message have gone and come. */
+static void message_ended(tess_exchange *e)
+{
+    if (post.kind->in_order) {
+        struct lane *lane = lane_of(e);
+        lane->before.number = e->number;
+        lane->before.way = way_of(e);
+        lane->before.when = tess_seconds();
+        lane->before.tile = e->task->use[0].tile;
+        lane->busy = false;
+        begin_next(lane);
+    }
+    tess_exchange_ended(e);
+}
+
+/* This rank's. */
+static void end_here(struct end *e)
+{
+    tess_exchange *of = e->of;
+    free(e);
+    if (atomic_fetch_sub(&of->left, 1) == 1) message_ended(of);
+}
+
+/* Called by another rank's courier, which may not call this one's StarPU. */
+static void end_told(struct end *e)
+{
+    e->next = NULL;
+    *post.last_ended = e;
+    post.last_ended = &e->next;
+    starpu_sem_post(&post.ends);
+}
+
+static void *hear(void *unused)
+{
+    for (;;) {
+        starpu_sem_wait(&post.ends);
+        struct end *e = post.ended;
+        if (!e) break; /* it was woken to go */
+        post.ended = e->next;
+        if (!post.ended) post.last_ended = &post.ended;
+        end_here(e);
+    }
+    starpu_sem_post(&post.gone);
+    return unused;
+}
+
+static void moves(int more)
+{
+    tess_progress_lock();
+    tess_lost_more(TESS_FOR_BYTES, more);
+    tess_progress_unlock();
+}
+
+/* ---- couriers ---- */
+
+/* The port of the rank at its other end; NULL: that one is not there. */
+static struct tess_port *other_of(const struct job *j)
+{
+    if (!j->from || !j->to) return NULL;
+    return &tess_cluster_here->network->port[j->from->from == tess_cluster_rank ? j->from->to : j->from->from];
+}
+
+/* Called by a courier of one of its two ranks. */
+static void finish(struct job *j)
+{
+    struct tess_port *other = other_of(j);
+    struct crowd *crowd = j->from ? j->from->crowd : NULL;
+    struct end *mine = !j->to || (j->from && j->from->from == tess_cluster_rank) ? j->from : j->to;
+    if (other) other->moves(-1);
+    moves(-1);
+    if (crowd && --crowd->ends == 0) free(crowd);
+    if (other) other->ended(mine == j->from ? j->to : j->from);
+    end_here(mine);
+    free(j);
+}
+
+static void carry(struct job *j)
+{
+    const struct end *one = j->from ? j->from : j->to;
+    const struct route r = post.kind->route(one->from, one->to);
+    struct tess_port *other = other_of(j);
+    struct crowd *crowd = j->from ? j->from->crowd : NULL;
+    TESS_ASSERT(!j->from || !j->to || j->from->bytes == j->to->bytes);
+    const double early = one->from_when - tess_seconds();
+    if (early > 0) starpu_sleep((float)early);
+    moves(1);
+    if (other) other->moves(1);
+    sg_host_sendto(r.from, r.to, (double)one->bytes);
+    if (crowd && j->to && !crowd->ended) {
+        j->next = crowd->wait;
+        crowd->wait = j;
+        return;
+    }
+    if (crowd && !j->to) {
+        crowd->ended = true;
+        for (struct job *k = crowd->wait, *next; k; k = next) {
+            next = k->next;
+            finish(k);
+        }
+    }
+    finish(j);
+}
+
+static void *run(void *unused)
+{
+    for (;;) {
+        post.idle++;
+        starpu_sem_wait(&post.jobs);
+        post.idle--;
+        struct job *j = post.first;
+        if (!j) break; /* it was woken to go */
+        post.first = j->next;
+        if (!post.first) post.last = &post.first;
+        post.queued--;
+        carry(j);
+    }
+    starpu_sem_post(&post.gone);
+    return unused;
+}
+
+/* There are as many couriers as spans were ever under way at a time. */
+static void send(struct end *from, struct end *to)
+{
+    struct job *j = tess_alloc(sizeof *j);
+    *j = (struct job){from, to, NULL};
+    *post.last = j;
+    post.last = &j->next;
+    if (++post.queued > post.idle) {
+        starpu_pthread_t thread;
+        post.couriers++;
+        starpu_pthread_create_on("courier", &thread, NULL, run, NULL, sg_host_self());
+    }
+    starpu_sem_post(&post.jobs);
+}
+
+/* Finds the other end, or leaves this one to be found. */
+static void give(struct end *e)
+{
+    const size_t h = ((size_t)e->tag * 0x9e3779b97f4a7c15u) ^ ((size_t)e->from * 0xc2b2ae3d27d4eb4fu) ^
+                     ((size_t)e->to * 0x165667b19e3779f9u);
+    struct end **at = &tess_cluster_here->network->waits[(h >> 32) % BUCKETS];
+    for (; *at; at = &(*at)->next) {
+        struct end *w = *at;
+        if (w->from != e->from || w->to != e->to || w->tag != e->tag || w->sends == e->sends) continue;
+        *at = w->next;
+        send(e->sends ? e : w, e->sends ? w : e);
+        return;
+    }
+    *at = e;
+}
+
+/* ---- messages ---- */
+
+static struct end *end_new(tess_exchange *of, const tess_span *s, int peer, struct crowd *crowd)
+{
+    struct end *e = tess_alloc(sizeof *e);
+    const int me = tess_cluster_rank;
+    *e = (struct end){.from = s->sends ? me : peer,
+                      .to = s->sends ? peer : me,
+                      .tag = s->tag,
+                      .sends = s->sends,
+                      .bytes = s->bytes,
+                      .of = of,
+                      .crowd = crowd};
+    if (crowd) crowd->ends++;
+    return e;
+}
+
+/* What of a message goes over links of a kind: the end that all spans with ranks have that are not there, by who sends,
+ * and what they are to those that are. */
+struct bunch {
+    struct end *absent[2];
+    struct crowd *crowd;
+};
+
+static struct route route_of(const tess_span *s)
+{
+    const int me = tess_cluster_rank;
+    return s->sends ? post.kind->route(me, s->peer) : post.kind->route(s->peer, me);
+}
+
+/* Those for which a span of this message to ranks that are there has to wait. */
+static void find_crowds(const tess_message_arg *m, struct bunch *of)
+{
+    for (unsigned i = 0; i < m->spans; i++) {
+        const tess_span *s = &m->span[i];
+        if (!s->sends || tess_rank_is_there(s->peer)) continue;
+        struct bunch *b = &of[route_of(s).over];
+        if (b->crowd) continue;
+        b->crowd = tess_alloc(sizeof *b->crowd);
+        *b->crowd = (struct crowd){0};
+    }
+}
+
+/* In whose place the end is with a rank that is not there. On this node it is itself. Elsewhere its node's links may be
+ * somebody's who is there, and hold what that one sends; so bytes take those of this node's mirror, which are as busy
+ * as this node's. A tree of switches has no room for mirrors. */
+static int place_of(int peer)
+{
+    const tess_cluster *c = tess_cluster_here;
+    const bool mirrors = tess_fold_mirrors(c->fold, &tess_simulated_machine()->net);
+    return node_of(peer) == node_of(tess_cluster_rank) || !mirrors ? peer : tess_cluster_rank + c->ranks;
+}
+
+/* A rank that is not there comes to the same place of its list when this one does, so its end is there. But what it
+ * sends back is the sum of what went to it just before (stage 0: of a vector that is its own): it takes as long for
+ * that as this rank takes at least when such a sum is its own. */
+static double absent_from(const tess_exchange *exchange)
+{
+    const struct lane *lane = lane_of(exchange);
+    return post.kind->in_order && answers(exchange, way_of(exchange)) && lane->before.way == THERE &&
+                   exchange->task->use[0].tile == lane->before.tile
+               ? lane->before.when + post.makes
+               : 0;
+}
+
+static void give_absent(tess_exchange *exchange, const tess_span *s, struct bunch *b, double from_when)
+{
+    struct end **e = &b->absent[s->sends];
+    if (*e) {
+        (*e)->bytes += s->bytes;
+        atomic_fetch_sub(&exchange->left, 1);
+        return;
+    }
+    *e = end_new(exchange, s, place_of(s->peer), s->sends ? b->crowd : NULL);
+    (*e)->from_when = from_when;
+}
+
+/* Gives all ends of it. */
+static void begin(tess_exchange *exchange)
+{
+    const tess_message_arg *m = exchange->task->arg;
+    struct bunch of[TESS_OVER_COUNT] = {0};
+    const double absent = absent_from(exchange);
+    exchange->left = m->spans + 1; /* it does not end while some are yet to be given */
+    find_crowds(m, of);
+    for (unsigned i = 0; i < m->spans; i++) {
+        const tess_span *s = &m->span[i];
+        const struct route r = route_of(s);
+        struct bunch *b = &of[r.over];
+        if (s->sends) count(&r, s->bytes);
+        if (tess_rank_is_there(s->peer))
+            give(end_new(exchange, s, s->peer, s->sends ? b->crowd : NULL));
+        else
+            give_absent(exchange, s, b, absent);
+    }
+    for (int i = 0; i < 2 * TESS_OVER_COUNT; i++) {
+        struct end *e = of[i / 2].absent[i % 2];
+        if (e) send(e->sends ? e : NULL, e->sends ? NULL : e);
+    }
+    if (atomic_fetch_sub(&exchange->left, 1) == 1) message_ended(exchange);
+}
+
+/* Where messages keep to the order of the list. */
+static void begin_next(struct lane *lane)
+{
+    while (!lane->busy && lane->ready && lane->ready->number == lane->next) {
+        tess_exchange *e = lane->ready;
+        lane->ready = e->next;
+        lane->next++;
+        lane->busy = true;
+        begin(e);
+    }
+}
+
+static void take(tess_exchange *e)
+{
+    if (!post.kind->in_order) {
+        begin(e);
+        return;
+    }
+    struct lane *lane = lane_of(e);
+    if (answers(e, way_of(e)) && lane->before.way == BACK) {
+        const double took = tess_seconds() - lane->before.when;
+        if (post.makes <= 0 || took < post.makes) post.makes = took;
+    }
+    tess_exchange **at = &lane->ready;
+    while (*at && (*at)->number < e->number) at = &(*at)->next;
+    e->next = *at;
+    *at = e;
+    begin_next(lane);
+}
+
+/* ---- start and stop ---- */
+
+static bool start(const struct kind *kind)
+{
+    tess_cluster *c = tess_cluster_here;
+    post.kind = kind;
+    memset(post.lane, 0, sizeof post.lane);
+    for (int i = 0; i < TESS_MESSAGE_LANES; i++) post.lane[i].before.way = BOTH_WAYS;
+    post.makes = 0;
+    if (!c->network) c->network = network_new(c);
+    c->network->port[tess_cluster_rank] = (struct tess_port){moves, end_told};
+    post.first = NULL, post.last = &post.first;
+    post.ended = NULL, post.last_ended = &post.ended;
+    post.queued = post.idle = post.couriers = 0;
+    starpu_sem_init(&post.jobs, 0, 0);
+    starpu_sem_init(&post.ends, 0, 0);
+    starpu_sem_init(&post.gone, 0, 0);
+    starpu_pthread_t thread;
+    starpu_pthread_create_on("messages", &thread, NULL, hear, NULL, sg_host_self());
+    return true;
+}
+
+static void stop(void)
+{
+    for (int i = 0; i < post.couriers; i++) starpu_sem_post(&post.jobs);
+    starpu_sem_post(&post.ends);
+    for (int i = 0; i <= post.couriers; i++) starpu_sem_wait(&post.gone);
+    starpu_sem_destroy(&post.jobs);
+    starpu_sem_destroy(&post.ends);
+    starpu_sem_destroy(&post.gone);
+}
+
+static bool start_by_ram(unsigned lanes, unsigned *node)
+{
+    (void)lanes; /* it keeps to no order */
+    static const struct kind ram = {.in_order = false, .route = route_by_ram};
+    *node = STARPU_MAIN_RAM;
+    return start(&ram);
+}
+
+static bool start_by_gpu(unsigned lanes, unsigned *node)
+{
+    (void)lanes; /* each message knows its own */
+    static const struct kind gpu = {.in_order = true, .route = route_by_gpu};
+    char bus[64];
+    *node = tess_gpu_first_node();
+    return tess_gpu_first(&post.gpu, bus, sizeof bus) && start(&gpu);
+}
+
+static const char *by_ram(void)
+{
+    return "a simulated network";
+}
+
+static const char *by_gpu(void)
+{
+    return "a simulated NCCL";
+}
+
+/* Ranks are alike, and none shares a GPU. */
+static const char *no_gpu(void)
+{
+    char bus[64];
+    int first;
+    return tess_gpu_first(&first, bus, sizeof bus) ? NULL : "there is no GPU";
+}
+
+/* Which of the first two is asked for makes no difference here. */
+const tess_carrier tess_by_starpu_mpi = {.name = by_ram, .start = start_by_ram, .take = take, .stop = stop};
+const tess_carrier tess_by_mpi = {.name = by_ram, .start = start_by_ram, .take = take, .stop = stop};
+const tess_carrier tess_by_nccl = {
+    .name = by_gpu, .hindrance = no_gpu, .start = start_by_gpu, .take = take, .stop = stop};

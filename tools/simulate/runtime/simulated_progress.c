@@ -1,0 +1,249 @@
+/* Where threads of a machine that is simulated sleep: all of them are one of the kernel's, so who really slept would
+ * wait for ever. Nobody is interrupted between two calls of StarPU. */
+#include "progress.h"
+#include "simulated.h"
+#include <math.h>
+#include <starpu.h>
+#include <starpu_expert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the main thread ---- */
+
+static starpu_pthread_mutex_t held;
+static starpu_pthread_cond_t ended;
+static unsigned long wakes;
+
+void tess_sleep(pthread_mutex_t *lock)
+{
+    const unsigned long before = wakes;
+    pthread_mutex_unlock(lock);
+    starpu_pthread_mutex_lock(&held);
+    while (wakes == before) starpu_pthread_cond_wait(&ended, &held);
+    starpu_pthread_mutex_unlock(&held);
+    pthread_mutex_lock(lock);
+}
+
+void tess_sleep_ends(void)
+{
+    wakes++;
+    starpu_pthread_mutex_lock(&held);
+    starpu_pthread_cond_broadcast(&ended);
+    starpu_pthread_mutex_unlock(&held);
+}
+
+/* ---- a worker that waits for the parts of its body that others took ---- */
+
+static starpu_pthread_cond_t moved;
+
+bool tess_count_is_soon(const _Atomic uint32_t *count, uint32_t to)
+{
+    return atomic_load(count) == to;
+}
+
+void tess_count_sleep(_Atomic uint32_t *count, uint32_t is)
+{
+    starpu_pthread_mutex_lock(&held);
+    while (atomic_load(count) == is) starpu_pthread_cond_wait(&moved, &held);
+    starpu_pthread_mutex_unlock(&held);
+}
+
+void tess_count_wakes(_Atomic uint32_t *count)
+{
+    (void)count;
+    starpu_pthread_mutex_lock(&held);
+    starpu_pthread_cond_broadcast(&moved);
+    starpu_pthread_mutex_unlock(&held);
+}
+
+/* ---- workers without work: StarPU says when they go on, unless it is parts that they wake for ---- */
+
+static atomic_uint events;
+static bool (*help)(int worker);
+static int hook = -1;
+static bool asleep[TESS_MAX_WORKERS];
+static int sleepers;
+static tess_parts_me self[TESS_MAX_WORKERS + 1]; /* the last: no worker's */
+
+static void set_asleep(int worker, bool is)
+{
+    sleepers += is - asleep[worker];
+    asleep[worker] = is;
+}
+
+/* After a look that found no task, at the same moment; after one that helped StarPU looks again. A GPU's worker helps
+ * nobody. */
+static unsigned rest(void *unused)
+{
+    const int worker = starpu_worker_get_id();
+    (void)unused;
+    if (starpu_worker_get_type(worker) != STARPU_CPU_WORKER) return 1;
+    set_asleep(worker, false);
+    if (help && help(worker)) return 0;
+    set_asleep(worker, true);
+    return 1;
+}
+
+void tess_idle_wake(void)
+{
+    atomic_fetch_add(&events, 1);
+}
+
+unsigned tess_idle_events(void)
+{
+    return atomic_load(&events);
+}
+
+void tess_idle_help(int most)
+{
+    const int workers = (int)starpu_worker_get_count();
+    for (int i = 0; i < workers && most > 0 && sleepers > 0; i++) {
+        if (!asleep[i]) continue;
+        set_asleep(i, false);
+        starpu_wake_worker_relax_light(i);
+        most--;
+    }
+}
+
+/* What is around a body is the machine's, and nobody measures it here. */
+bool tess_idle_rested(void)
+{
+    return true;
+}
+
+void tess_idle_helper(bool (*with)(int worker))
+{
+    help = with;
+}
+
+tess_parts_me *tess_parts_self(void)
+{
+    const int worker = starpu_worker_get_id();
+    return &self[worker < 0 ? TESS_MAX_WORKERS : worker];
+}
+
+void tess_idle_start(void)
+{
+    memset(asleep, 0, sizeof asleep);
+    sleepers = 0;
+    starpu_pthread_mutex_init(&held, NULL);
+    starpu_pthread_cond_init(&ended, NULL);
+    starpu_pthread_cond_init(&moved, NULL);
+    hook = starpu_idle_hook_register(rest, NULL);
+}
+
+void tess_idle_stop(void)
+{
+    if (hook >= 0) starpu_idle_hook_deregister(hook);
+    hook = -1;
+}
+
+/* ---- bodies ---- */
+
+void tess_body_begins(int worker)
+{
+    set_asleep(worker, false);
+}
+
+void tess_body_ends(int worker)
+{
+    (void)worker;
+}
+
+double tess_bodies_seconds(void)
+{
+    return 0;
+}
+
+/* What the program itself reads is small, and 0; what a GPU leaves was never written. */
+static void leave_results(const tess_work *w)
+{
+    const tess_task *t = w->task;
+    for (unsigned i = 0; i < t->nuse; i++)
+        if ((t->use[i].mode & TESS_W) && tess_tile_role(t->use[i].tile) == TESS_ROLE_SCALAR && w->buf[i].ptr)
+            memset(w->buf[i].ptr, 0, w->buf[i].bytes);
+    tess_simulated_choose(t);
+}
+
+/* Of experts every one is chosen, as a plan reckons. */
+void tess_simulated_choose(const tess_task *t)
+{
+    if (t->option != TESS_MAKES_CHOICE || !t->choice) return;
+    int32_t *offset = tess_alloc(((size_t)t->choice->options + 1) * sizeof *offset);
+    for (int64_t k = 0; k <= t->choice->options; k++) offset[k] = (int32_t)k;
+    tess_choice_make(t->choice, offset);
+    free(offset);
+}
+
+static void name_of(const tess_codelet *cl, char name[64])
+{
+    snprintf(name, 64, "%.50s %s", cl->name, tess_dtype_name(cl->dtype));
+}
+
+/* The share of a GPU's rates that the codelet is said to reach, or else what its like do. */
+static double share_of(const tess_simulated_share *share, int shares, const tess_codelet *cl, double others)
+{
+    char name[64];
+    name_of(cl, name);
+    for (int i = 0; i < shares; i++)
+        if (!strcmp(share[i].codelet, name)) return share[i].share;
+    return others;
+}
+
+static double seconds_of(const tess_task *t)
+{
+    const tess_simulated *m = tess_simulated_machine();
+    const tess_cost cost = tess_task_cost(t);
+    char name[64];
+    name_of(t->cl, name);
+    return tess_simulated_bound(m, t->cl->dtype, cost) / tess_simulated_share_of(m, name, cost);
+}
+
+static double gpu_seconds_of(const tess_task *t)
+{
+    const tess_simulated_gpus *g = &tess_simulated_machine()->gpus;
+    const tess_cost cost = tess_task_cost(t);
+    const double others = cost.flops > 0 ? g->matrix_share : g->copy_share;
+    return tess_simulated_gpu_bound(g, t->cl->dtype, cost) / share_of(g->share, g->shares, t->cl, others) +
+           g->task_seconds;
+}
+
+/* What a GPU takes for a task is what is said here. Policies that ask hear it too: of nothing they would learn nothing.
+ */
+static double expected_us(struct starpu_task *task, struct starpu_perfmodel_arch *arch, unsigned implementation)
+{
+    (void)implementation;
+    const bool gpu = arch->ndevices > 0 && arch->devices[0].type == STARPU_CUDA_WORKER;
+    const double cpu = seconds_of(task->cl_arg) + tess_simulated_machine()->task_seconds;
+    return fmax(1e6 * (gpu ? gpu_seconds_of(task->cl_arg) : cpu), 1e-3);
+}
+
+void tess_body_model(struct starpu_perfmodel *m)
+{
+    m->type = STARPU_PER_ARCH;
+    m->arch_cost_function = expected_us;
+}
+
+/* Parts are as long as each other. Each is a sleep, and of a body with more several make one; they are fewer where
+ * nobody sleeps who could come at once. */
+enum { PARTS = 32, PARTS_OF_THE_BUSY = 6 };
+
+static void sleep_part(void *of, int64_t k)
+{
+    (void)k;
+    starpu_sleep((float)*(const double *)of);
+}
+
+void tess_body_run(const tess_codelet *cl, const tess_work *w)
+{
+    const int64_t parts = cl->parts ? cl->parts(cl, w->task->arg) : 1, most = sleepers ? PARTS : PARTS_OF_THE_BUSY;
+    const int64_t n = parts < 1 ? 1 : parts < most ? parts : most;
+    double each = seconds_of(w->task) / (double)n;
+    if (n == 1)
+        each += tess_simulated_machine()->task_seconds;
+    else
+        starpu_sleep((float)tess_simulated_machine()->task_seconds);
+    tess_parts_run(n, sleep_part, &each);
+    leave_results(w);
+}
