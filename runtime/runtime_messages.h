@@ -37,12 +37,6 @@ void tess_message_traffic(uint64_t *sent, uint64_t *received);
 /* Returns the seconds since it was last asked in which at least one message was under way, from the moment that its
  * tile was ready here; and those of them in which workers had no task, a share of all workers. */
 void tess_message_seconds(double *under_way, double *exposed);
-/* Returns, of the latter, those in which bytes of a message moved, since it was last asked; a simulated network alone
- * knows, and elsewhere it is 0. */
-double tess_message_moving(void);
-/* Returns, since it was last asked, the seconds in which workers had no task, a share of all workers, and no bytes of a
- * message moved to this rank or from it, where the network knows of them. */
-double tess_still_seconds(void);
 
 #ifdef __cplusplus
 }

@@ -144,14 +144,17 @@ uint64_t tess_tiles_on_disk(void);
 /* Joins the processes that a launcher (mpirun, srun) started together; without one this is rank 0 of 1. Before all else
  * of the library, once. */
 tess_status tess_ranks_join(void) TESS_NODISCARD;
-/* Leaves them, in the end. */
+/* Leaves them, in the end, and waits for them to do so. Ranks that agree instead hear that this one left. */
 void tess_ranks_leave(void);
 /* Returns this process's number. */
 int tess_rank(void);
 /* Returns how many there are. */
 int tess_ranks(void);
 /* Returns TESS_OK if it is so everywhere; else the status of the first rank that has another, whose message names it
- * unless all ranks have the same. After that, and without a launcher, it returns what it is given. */
+ * unless all ranks have the same. A failure that they agreed on may pass through further agreements on its way up:
+ * these return it at once, whether the other ranks come by them or not. Once it is handled ranks agree as before. A
+ * failure is a new one when tess_error said so; a program says its own with it, too. Without a launcher this returns
+ * what it is given. */
 tess_status tess_ranks_agree(tess_status status) TESS_NODISCARD;
 /* Returns what carries messages between ranks, "MPI" or another with its version, or "nothing"; before tess_start,
  * what would, and why: then all ranks call it. */

@@ -52,64 +52,6 @@ void tess_environment_leave(void)
 
 /* ---- what it may say ---- */
 
-/* StarPU aborts for a value that is not a whole number from 0. */
-static const char *const numbers[] = {"BACKOFF_MAX",
-                                      "BACKOFF_MIN",
-                                      "BUS_CALIBRATE",
-                                      "BUS_STATS",
-                                      "CALIBRATE",
-                                      "CALIBRATE_MINIMUM",
-                                      "CATCH_SIGNALS",
-                                      "COMM_STATS",
-                                      "CUDA_PIPELINE",
-                                      "DISABLE_KERNELS",
-                                      "DISK_SWAP_SIZE",
-                                      "ENABLE_STATS",
-                                      "HISTORY_MAX_ERROR",
-                                      "HISTORYMAXERROR",
-                                      "LIMIT_BANDWIDTH",
-                                      "LIMIT_CPU_MEM",
-                                      "LIMIT_CPU_NUMA_MEM",
-                                      "LIMIT_CUDA_MEM",
-                                      "LIMIT_MAX_SUBMITTED_TASKS",
-                                      "LIMIT_MIN_SUBMITTED_TASKS",
-                                      "MAIN_THREAD_BIND",
-                                      "MAX_MEMORY_USE",
-                                      "MAX_PRIO",
-                                      "MEMORY_STATS",
-                                      "MINIMUM_AVAILABLE_MEM",
-                                      "MINIMUM_CLEAN_BUFFERS",
-                                      "MIN_PRIO",
-                                      "MPI_NDETACHED_SEND",
-                                      "MPI_NOBIND",
-                                      "MPI_NREADY_PROCESS",
-                                      "MPI_PRIORITIES",
-                                      "MPI_THREAD_COREID",
-                                      "MPI_THREAD_CPUID",
-                                      "NCPU",
-                                      "NCPUS",
-                                      "NCUDA",
-                                      "NOPENCL",
-                                      "NTASKS_THRESHOLD",
-                                      "NTHREADS_PER_CORE",
-                                      "NWORKER_PER_CUDA",
-                                      "PREFETCH",
-                                      "PROFILING",
-                                      "RESERVE_NCPU",
-                                      "SILENT",
-                                      "SINGLE_COMBINED_WORKER",
-                                      "STATS",
-                                      "TARGET_AVAILABLE_MEM",
-                                      "TARGET_CLEAN_BUFFERS",
-                                      "USE_NUMA",
-                                      "WATCHDOG_DELAY",
-                                      "WATCHDOG_TIMEOUT",
-                                      "WORKERS_GETBIND",
-                                      "WORKERS_NOBIND",
-                                      "WORKER_STATS",
-                                      "WORKER_TREE"};
-static const char *const lists[] = {"WORKERS_CPUID", "WORKERS_COREID", "WORKERS_CUDAID", "WORKERS_OPENCLID"};
-
 static bool is_number(const char *s)
 {
     char *end;
@@ -139,25 +81,6 @@ static bool is_list(const char *s)
     return n > 0;
 }
 
-static bool among(const char *name, const char *const *all, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(name, all[i])) return true;
-    return false;
-}
-
-static bool limits_numa(const char *name)
-{
-    const char *const begin = "LIMIT_CPU_NUMA_";
-    const size_t n = strlen(begin);
-    return !strncmp(name, begin, n) && strcmp(name + n, "MEM");
-}
-
-static bool takes_number(const char *rest)
-{
-    return among(rest, numbers, sizeof numbers / sizeof *numbers) || limits_numa(rest);
-}
-
 static const char prefix[] = "STARPU_";
 
 static tess_status check_values(void)
@@ -168,9 +91,10 @@ static tess_status check_values(void)
         if (!equals || strncmp(*e, prefix, sizeof prefix - 1) || (size_t)(equals - *e) >= sizeof name) continue;
         snprintf(name, sizeof name, "%.*s", (int)(equals - *e), *e);
         const char *rest = name + sizeof prefix - 1, *value = equals + 1;
-        if (takes_number(rest) && *value && !is_number(value))
+        const char takes = tess_variable_takes(rest);
+        if (takes == '#' && *value && !is_number(value)) /* StarPU would abort */
             return tess_error(TESS_INVALID, name, "\"%s\", expected a whole number from 0", value);
-        if (among(rest, lists, sizeof lists / sizeof *lists) && !is_list(value))
+        if (takes == '@' && !is_list(value))
             return tess_error(TESS_INVALID, name, "\"%s\", expected numbers and ranges (such as 0 2-3)", value);
     }
     return TESS_OK;
@@ -185,7 +109,7 @@ static void unset_empty(void)
         const bool empty =
             equals && !equals[1] && !strncmp(*e, prefix, sizeof prefix - 1) && (size_t)(equals - *e) < sizeof name;
         if (empty) snprintf(name, sizeof name, "%.*s", (int)(equals - *e), *e);
-        if (!empty || !takes_number(name + sizeof prefix - 1)) {
+        if (!empty || tess_variable_takes(name + sizeof prefix - 1) != '#') {
             e++;
             continue;
         }

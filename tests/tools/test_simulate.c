@@ -430,7 +430,7 @@ TEST(every_shipped_machine_is_one)
     char dir[4000], machine[4300];
     int machines = 0;
     SIMULATE_SETUP();
-    snprintf(dir, sizeof dir, "%s/../machines", TESS_TESTS);
+    snprintf(dir, sizeof dir, "%s/../tools/simulate/machines", TESS_TESTS);
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d)); machines++) {
         if (e->d_name[0] == '.') continue;

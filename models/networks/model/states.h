@@ -13,7 +13,7 @@ char *tess_states_name(const tess_tensor *p, tess_part part);
 typedef enum tess_states_of_what { TESS_STATES_ALL, TESS_STATES_TRAINED, TESS_STATES_BASE } tess_states_of_what;
 /* Writes their states to a directory that is there. All ranks call it, and get the same status. */
 tess_status tess_states_write(const char *dir, tess_graph *g, tess_states_of_what of) TESS_NODISCARD;
-/* Says whether this path is that of a whole checkpoint. */
+/* Returns true where a directory is a whole checkpoint: it has a state.json, which is written last and goes first. */
 bool tess_states_whole(const char *path);
 /* Opens the states in a directory. */
 tess_status tess_states_open(const char *path, tess_safetensors **states) TESS_NODISCARD;

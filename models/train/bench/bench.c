@@ -22,8 +22,6 @@ static void start_measuring(tess_bench_run *b)
     tess_gpu_traffic(&read, &written);
     tess_gpu_peer_traffic();
     tess_gpu_waited();
-    tess_message_moving();
-    tess_still_seconds();
     double under_way, exposed;
     tess_message_seconds(&under_way, &exposed);
     tess_profile_reset();
