@@ -128,9 +128,20 @@ typedef struct tess_tpl_args {
     const char *const *name;
     size_t count;
 } tess_tpl_args;
+/* What a filter, a method or a function does to `self`; `how` tells those apart that one body does. */
+typedef tess_tpl_value tess_tpl_body(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a, int how);
+#define TPL_BODY(name)                                                                                                 \
+    static tess_tpl_value name(tess_tpl_run *r __attribute__((unused)), tess_tpl_value self __attribute__((unused)),   \
+                               const tess_tpl_args *a __attribute__((unused)), int how __attribute__((unused)))
+typedef struct tess_tpl_built_in {
+    const char *name; /* NULL ends a list of them */
+    tess_tpl_body *call;
+    int how;
+} tess_tpl_built_in;
+/* Returns the one of that name in a list; NULL: there is none. */
+const tess_tpl_built_in *tess_tpl_built_in_of(const tess_tpl_built_in *list, const char *name);
 typedef struct tess_tpl_function {
-    const char *name;
-    tess_tpl_value (*call)(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a);
+    const tess_tpl_built_in *built_in; /* of self; NULL: it is a macro */
     tess_tpl_value self;
     const tess_tpl_node *macro;
 } tess_tpl_function;
@@ -212,6 +223,8 @@ static inline tess_tpl_value tess_tpl_string(const char *s, size_t n)
 }
 /* Copies a string. */
 tess_tpl_value tess_tpl_copy(tess_tpl_run *r, const char *s, size_t n);
+/* Copies a text that was made, and frees it; of a run that failed nothing is copied. */
+tess_tpl_value tess_tpl_made(tess_tpl_run *r, tess_bytes *text);
 tess_tpl_value tess_tpl_of_json(tess_tpl_run *r, const json_t *json);
 tess_tpl_value tess_tpl_list_new(tess_tpl_run *r, tess_tpl_kind kind);
 void tess_tpl_push(tess_tpl_run *r, tess_tpl_list *l, tess_tpl_value v);
