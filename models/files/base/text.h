@@ -79,5 +79,8 @@ size_t tess_ascii_end(const char *s, size_t n, size_t at);
 
 /* Returns the string of an object's field, or NULL where it is none. */
 const char *tess_json_text(const json_t *object, const char *name);
+/* Reads a file as JSON in which no member stands twice, with jansson's `flags`: *root is a new reference, *sum, unless
+ * NULL, tells the file's content from others. */
+tess_status tess_json_open(const char *path, size_t flags, json_t **root, uint64_t *sum) TESS_NODISCARD;
 
 #endif

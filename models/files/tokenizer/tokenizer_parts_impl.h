@@ -1,16 +1,16 @@
 /* The parts of a tokenizer, in the order in which a text goes through them:
  *
- *     added.c          added tokens ("<s>") are found in the text as it is, and cut it into regions
- *     normalizer.c     a region is normalized; characters are those of base/text.h, precompiled.c has sentencepiece's
- * own table added.c          added tokens that are normalized too cut what comes of it into parts pretokenizer.c   a
- * part is cut into words; pattern.c has the regular expressions bpe.c, unigram.c, wordpiece.c   a word becomes ids;
- * words.c remembers those of words met lately, and vocab.c knows the tokens by their bytes postprocessor.c  what stands
- * before and behind a text decoder.c        the way back
+ *     added.c           added tokens ("<s>") are found in the text as it is, and cut it into regions
+ *     normalizer.c      a region is normalized; precompiled.c has sentencepiece's own table for that
+ *     added.c           added tokens that are normalized too cut what comes of it into parts
+ *     pretokenizer.c    a part is cut into words; pattern.c has the regular expressions
+ *     bpe.c, unigram.c, wordpiece.c    a word becomes ids; words.c remembers those of words met lately
+ *     postprocessor.c   what stands before and behind a text
+ *     decoder.c         the way back
  *
- * Below all of them are reading.c, by which they read their JSON, ids.c, and the characters of base/text.h; above them
- * are encode.c, which sends a text through, tokenizer.c, which reads them all from tokenizer.json, and decode.c. What
- * is no part that is known here is an error that names it.
- */
+ * Below all of them are reading.c, by which they read their JSON, vocab.c, which knows tokens by their bytes, and the
+ * characters of base/text.h; above them are encode.c, which sends a text through, tokenizer.c, which reads them all
+ * from tokenizer.json, and decode.c. What is no part that is known here is an error that names it. */
 #ifndef TESS_TOKENIZER_PARTS_IMPL_H
 #define TESS_TOKENIZER_PARTS_IMPL_H
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -20,6 +20,8 @@
 #include <jansson.h>
 #include <pcre2.h>
 #include <pthread.h>
+
+#define TESS_LINE "\xe2\x96\x81" /* U+2581, which stands for a blank in many vocabularies */
 
 /* ---- reading.c --------------------------------------------------------------------------------------------------- */
 
@@ -34,6 +36,50 @@ tess_status tess_json_flag(const tess_reading *r, const char *field, const json_
 /* Makes "field.name" in the arena, and "field.name[index]". */
 const char *tess_field(const tess_reading *r, const char *field, const char *name);
 const char *tess_field_at(const tess_reading *r, const char *field, const char *name, size_t index);
+
+/* Bytes of the arena, ended by a 0 beside; of a token NULL: none has this id. */
+typedef struct tess_token {
+    const char *bytes;
+    size_t length;
+} tess_token;
+/* Copies bytes to the arena. */
+tess_token tess_token_copy(const tess_reading *r, const char *s, size_t n);
+
+/* Members of a part's object, each with its place in the part's struct; an error names the one that is wrong. */
+typedef enum tess_member_kind {
+    TESS_MEMBER_FLAG,      /* a bool, true where it is missing */
+    TESS_MEMBER_CHARACTER, /* a tess_token of one character */
+    TESS_MEMBER_TEXT,      /* a tess_token */
+    TESS_MEMBER_COUNT,     /* an int64_t of at least 0 */
+    TESS_MEMBER_PATTERN,   /* a tess_pattern */
+} tess_member_kind;
+typedef struct tess_member {
+    int of; /* the kind of part that has it */
+    const char *name;
+    tess_member_kind kind;
+    size_t offset;
+} tess_member;
+
+/* What reads a part: an object with one of the types that are known, or a Sequence of such. */
+typedef struct tess_part_reader {
+    const char *what, *list; /* a part, and the member of a Sequence that lists them, for messages too */
+    const char *const *type; /* those that are known, `types` of them */
+    int types, deepest;
+    const tess_member *member; /* `members` of them, in the order of their kinds */
+    size_t members;
+    /* Reads a part of kind `type` beyond its members; its Sequence and the parts before it are in `all`. */
+    tess_status (*read)(const tess_reading *r, const char *field, const json_t *json, int type, void *all);
+    tess_status (*enter)(const tess_reading *r, const char *field, void *all); /* is called for each; NULL: nothing */
+} tess_part_reader;
+/* Reads the field; null, or none, is nothing. */
+tess_status tess_parts_read(const tess_reading *r, const tess_part_reader *reader, const char *field,
+                            const json_t *json, void *all) TESS_NODISCARD;
+/* Reads the members that a part of this kind has into its struct. */
+tess_status tess_members_read(const tess_reading *r, const tess_part_reader *reader, const char *field,
+                              const json_t *json, int type, void *part) TESS_NODISCARD;
+/* Counts one part more, of which there are at most `most`. */
+tess_status tess_parts_more(const tess_reading *r, const tess_part_reader *reader, const char *field, int most,
+                            int *count) TESS_NODISCARD;
 
 /* ---- pattern.c: what is searched for, in normalizers, pre-tokenizers and decoders -------------------------------- */
 
@@ -140,11 +186,6 @@ static inline uint64_t tess_hash(const char *s, size_t n)
 
 /* ---- the models -------------------------------------------------------------------------------------------------- */
 
-/* A token's bytes; NULL: no token has this id. */
-typedef struct tess_token {
-    const char *bytes;
-    size_t length;
-} tess_token;
 /* All of them by id. */
 typedef struct tess_tokens {
     tess_token *token;
@@ -253,7 +294,8 @@ bool tess_decoder_blanks(const tess_decoder *d);
 /* Turns a token in the alphabet of bytes into them; false: it is not all of that alphabet, and *token is as it was. */
 bool tess_alphabet_bytes(tess_arena *arena, tess_token *token);
 
-/* ---- open.c, encode.c: the whole --------------------------------------------------------------------------------- */
+/* ---- tokenizer.c, encode.c: the whole
+ * --------------------------------------------------------------------------------- */
 
 typedef struct tess_workspace tess_workspace;
 
