@@ -42,13 +42,6 @@ size_t tess_utf8_valid(const char *s, size_t n)
     }
 }
 
-size_t tess_utf8_unfinished(const char *s, size_t n)
-{
-    for (size_t back = 1; back <= 3 && back <= n; back++)
-        if (tess_utf8_step(s + n - back, back) == 0) return back;
-    return 0;
-}
-
 uint32_t tess_utf8_last(const char *s, size_t n, size_t *bytes)
 {
     size_t at = n - 1;

@@ -325,49 +325,38 @@ tess_tpl_value tess_tpl_filter(tess_tpl_run *r, const char *name, tess_tpl_value
 enum { LISTED = KIND(TPL_SEQUENCE) | KIND(TPL_FIXED) | KIND(TPL_STRING) | KIND(TPL_MAPPING) | KIND(TPL_UNDEFINED) };
 enum question { OF_KIND, TRUTH, PARITY, CASE, DIVISIBLE, EQUAL, UNEQUAL, WITHIN, LESS, MORE, AT_MOST, AT_LEAST };
 static const struct test {
-    const char *name;
+    const char *names; /* between blanks */
     enum question question;
     unsigned kinds;
-} tests[] = {{"defined", OF_KIND, ~KIND(TPL_UNDEFINED)},
-             {"undefined", OF_KIND, KIND(TPL_UNDEFINED)},
-             {"none", OF_KIND, KIND(TPL_NONE)},
-             {"string", OF_KIND, KIND(TPL_STRING)},
-             {"number", OF_KIND, KIND(TPL_INT) | KIND(TPL_FLOAT) | KIND(TPL_BOOL)},
-             {"integer", OF_KIND, KIND(TPL_INT)},
-             {"float", OF_KIND, KIND(TPL_FLOAT)},
-             {"boolean", OF_KIND, KIND(TPL_BOOL)},
-             {"mapping", OF_KIND, KIND(TPL_MAPPING)},
-             {"sequence", OF_KIND, LISTED},
-             {"iterable", OF_KIND, LISTED},
-             {"callable", OF_KIND, KIND(TPL_FUNCTION)},
-             {"true", TRUTH, 0},
-             {"false", TRUTH, 0},
-             {"odd", PARITY, 0},
-             {"even", PARITY, 0},
-             {"lower", CASE, 0},
-             {"upper", CASE, 0},
-             {"divisibleby", DIVISIBLE, 0},
-             {"eq", EQUAL, 0},
-             {"equalto", EQUAL, 0},
-             {"==", EQUAL, 0},
-             {"ne", UNEQUAL, 0},
-             {"!=", UNEQUAL, 0},
-             {"in", WITHIN, 0},
-             {"lt", LESS, 0},
-             {"lessthan", LESS, 0},
-             {"<", LESS, 0},
-             {"gt", MORE, 0},
-             {"greaterthan", MORE, 0},
-             {">", MORE, 0},
-             {"le", AT_MOST, 0},
-             {"<=", AT_MOST, 0},
-             {"ge", AT_LEAST, 0},
-             {">=", AT_LEAST, 0}};
+} tests[] = {{" defined ", OF_KIND, ~KIND(TPL_UNDEFINED)},
+             {" undefined ", OF_KIND, KIND(TPL_UNDEFINED)},
+             {" none ", OF_KIND, KIND(TPL_NONE)},
+             {" string ", OF_KIND, KIND(TPL_STRING)},
+             {" number ", OF_KIND, KIND(TPL_INT) | KIND(TPL_FLOAT) | KIND(TPL_BOOL)},
+             {" integer ", OF_KIND, KIND(TPL_INT)},
+             {" float ", OF_KIND, KIND(TPL_FLOAT)},
+             {" boolean ", OF_KIND, KIND(TPL_BOOL)},
+             {" mapping ", OF_KIND, KIND(TPL_MAPPING)},
+             {" sequence iterable ", OF_KIND, LISTED},
+             {" callable ", OF_KIND, KIND(TPL_FUNCTION)},
+             {" true false ", TRUTH, 0},
+             {" odd even ", PARITY, 0},
+             {" lower upper ", CASE, 0},
+             {" divisibleby ", DIVISIBLE, 0},
+             {" eq equalto == ", EQUAL, 0},
+             {" ne != ", UNEQUAL, 0},
+             {" in ", WITHIN, 0},
+             {" lt lessthan < ", LESS, 0},
+             {" gt greaterthan > ", MORE, 0},
+             {" le <= ", AT_MOST, 0},
+             {" ge >= ", AT_LEAST, 0}};
 
 static const struct test *test_of(const char *name)
 {
+    char word[24];
+    snprintf(word, sizeof word, " %.20s ", name);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        if (!strcmp(name, tests[i].name)) return &tests[i];
+        if (!strchr(name, ' ') && *name && strstr(tests[i].names, word)) return &tests[i];
     return NULL;
 }
 

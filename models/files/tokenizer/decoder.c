@@ -64,14 +64,8 @@ static const tess_member members[] = {{METASPACE, "replacement", TESS_MEMBER_CHA
                                       {REPLACE, "pattern", TESS_MEMBER_PATTERN, AT(pattern)}};
 
 static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all);
-static const tess_part_reader reader = {.what = "decoder",
-                                        .list = "decoders",
-                                        .type = NAME,
-                                        .types = KINDS,
-                                        .deepest = PARTS,
-                                        .member = members,
-                                        .members = sizeof members / sizeof *members,
-                                        .read = read_part};
+static const tess_part_reader reader = {
+    "decoder", "decoders", NAME, KINDS, PARTS, members, sizeof members / sizeof *members, read_part, NULL};
 
 static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all)
 {

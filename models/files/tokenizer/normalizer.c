@@ -36,14 +36,8 @@ static const tess_member members[] = {{STRIP, "strip_left", TESS_MEMBER_FLAG, AT
                                       {PRECOMPILED, "precompiled_charsmap", TESS_MEMBER_TEXT, AT(content)}};
 
 static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all);
-static const tess_part_reader reader = {.what = "normalizer",
-                                        .list = "normalizers",
-                                        .type = NAME,
-                                        .types = KINDS,
-                                        .deepest = PARTS,
-                                        .member = members,
-                                        .members = sizeof members / sizeof *members,
-                                        .read = read_part};
+static const tess_part_reader reader = {
+    "normalizer", "normalizers", NAME, KINDS, PARTS, members, sizeof members / sizeof *members, read_part, NULL};
 
 static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all)
 {

@@ -52,15 +52,15 @@ static tess_status enter(const tess_reading *r, const char *field, void *all)
 static const tess_member members[] = {{METASPACE, "replacement", TESS_MEMBER_CHARACTER, AT(mark)},
                                       {DELIMITER, "delimiter", TESS_MEMBER_CHARACTER, AT(mark)},
                                       {OLD_DELIMITER, "delimiter", TESS_MEMBER_CHARACTER, AT(mark)}};
-static const tess_part_reader reader = {.what = "pre-tokenizer",
-                                        .list = "pretokenizers",
-                                        .type = NAME,
-                                        .types = KINDS,
-                                        .deepest = TESS_SPLITS,
-                                        .member = members,
-                                        .members = sizeof members / sizeof *members,
-                                        .read = read_part,
-                                        .enter = enter};
+static const tess_part_reader reader = {"pre-tokenizer",
+                                        "pretokenizers",
+                                        NAME,
+                                        KINDS,
+                                        TESS_SPLITS,
+                                        members,
+                                        sizeof members / sizeof *members,
+                                        read_part,
+                                        enter};
 
 static tess_status add_split(const tess_reading *r, const char *field, tess_pretokenizer *p, struct tess_split **s)
 {

@@ -98,7 +98,7 @@ void tess_pattern_free(tess_pattern *p);
 /* Finds the first match at or behind `from`. `found` false: none. The error has no place yet. */
 tess_status tess_pattern_find(const tess_pattern *p, pcre2_match_data *match, const char *s, size_t n, size_t from,
                               size_t *begin, size_t *end, bool *found) TESS_NODISCARD;
-/* Has a match of it a character behind which there is a blank, or may it have one? */
+/* Returns whether a match may have a character behind which there is a blank. */
 bool tess_pattern_spans_blank(const tess_pattern *p);
 
 /* ---- precompiled.c: sentencepiece's table of replacements -------------------------------------------------------- */
@@ -125,7 +125,8 @@ tess_status tess_normalizer_read(const tess_reading *r, const char *field, const
                                  tess_normalizer **normalizer) TESS_NODISCARD;
 void tess_normalizer_free(tess_normalizer *normalizer);
 tess_status tess_normalize(const tess_normalizer *normalizer, pcre2_match_data *match, tess_normal *io) TESS_NODISCARD;
-/* May what it is given be cut between two letters and a blank, ab| cd, and each piece be normalized by itself? */
+/* Returns whether what it is given may be cut between two letters and a blank, ab| cd, and each piece be normalized by
+ * itself. */
 bool tess_normalizer_may_cut(const tess_normalizer *normalizer);
 
 /* ---- pretokenizer.c ---------------------------------------------------------------------------------------------- */
@@ -138,7 +139,7 @@ typedef struct tess_pretokenizer {
 } tess_pretokenizer;
 tess_status tess_pretokenizer_read(const tess_reading *r, const char *field, const json_t *json,
                                    tess_pretokenizer *p) TESS_NODISCARD;
-/* Has words end before U+2581, for a model in which no token has it behind another character. */
+/* Makes words end before U+2581, for a model in which no token has it behind another character. */
 void tess_pretokenizer_end_words(tess_pretokenizer *p);
 void tess_pretokenizer_free(tess_pretokenizer *p);
 bool tess_pretokenizer_may_cut(const tess_pretokenizer *p);
@@ -193,7 +194,7 @@ typedef struct tess_tokens {
     size_t room;
 } tess_tokens;
 enum { TESS_IDS = 1 << 22 };
-/* Gives an id its token; another's is an error that names the field. */
+/* Sets the token of an id; an id that has another is an error that names the field. */
 tess_status tess_tokens_set(const tess_reading *r, tess_tokens *t, const char *field, int64_t id,
                             tess_token token) TESS_NODISCARD;
 
@@ -212,7 +213,7 @@ tess_status tess_bpe_read(const tess_reading *r, const json_t *model, tess_token
 void tess_bpe_free(tess_bpe *b);
 /* Appends the ids of a word, in O(n log n). */
 void tess_bpe_encode(const tess_bpe *b, const char *word, size_t length, tess_scratch *scratch, tess_ids *ids);
-/* Is a word of characters that is cut before each U+2581 behind another character the same ids? */
+/* Returns whether a word of characters that is cut before each U+2581 behind another character is the same ids. */
 bool tess_bpe_may_cut(const tess_bpe *b);
 
 typedef struct tess_unigram tess_unigram;
@@ -232,9 +233,9 @@ void tess_wordpiece_encode(const tess_wordpiece *w, const char *word, size_t len
 /* Reads {"token": id}. */
 tess_status tess_vocab_read(const tess_reading *r, const json_t *json, tess_tokens *tokens,
                             tess_vocab *vocab) TESS_NODISCARD;
-/* Has no token U+2581 behind another character, and is it a token? */
+/* Returns whether U+2581 is a token, and no token has it behind another character. */
 bool tess_tokens_begin_words(const tess_tokens *tokens, const tess_vocab *vocab);
-/* The ids of <0x00> to <0xFF>; -1 where there is none. */
+/* Finds the ids of <0x00> to <0xFF>; -1 where there is none. */
 void tess_vocab_byte_tokens(const tess_vocab *vocab, int32_t id[256]);
 
 /* ---- words.c: ids of words met lately ---------------------------------------------------------------------------- */
@@ -242,7 +243,7 @@ void tess_vocab_byte_tokens(const tess_vocab *vocab, int32_t id[256]);
 typedef struct tess_words tess_words;
 tess_words *tess_words_new(void);
 void tess_words_free(tess_words *w);
-/* Appends the ids of a word that was kept; false: it was not, and `hash` is to keep it by. */
+/* Appends the ids of a word that was kept, and returns whether it was; if not, `hash` is to keep it by. */
 bool tess_words_find(const tess_words *w, const char *word, size_t length, uint64_t *hash, tess_ids *ids);
 void tess_words_keep(tess_words *w, uint64_t hash, const char *word, size_t length, const int32_t *id, size_t count);
 
@@ -261,7 +262,7 @@ typedef struct tess_added_set {
 tess_status tess_added_read(const tess_reading *r, const json_t *json, const tess_normalizer *normalizer,
                             const tess_vocab *vocab, tess_tokens *tokens, tess_added **added,
                             size_t *count) TESS_NODISCARD;
-/* Of those that are normalized, or not. */
+/* Makes the set of those that are normalized, or of those that are not. */
 void tess_added_set_make(const tess_reading *r, const tess_added *added, size_t count, bool normalized,
                          tess_added_set *set);
 /* Finds the next token at or behind *scan, which moves behind it: it takes the place from *begin to *end, and blanks
@@ -287,11 +288,12 @@ tess_status tess_decoder_read(const tess_reading *r, const char *field, const js
 void tess_decoder_free(tess_decoder *d);
 /* Appends the text of tokens. */
 void tess_decoder_apply(const tess_decoder *d, const tess_token *token, size_t count, tess_bytes *out);
-/* Does it read tokens as the alphabet of bytes? */
+/* Returns whether it reads tokens as the alphabet of bytes. */
 bool tess_decoder_byte_level(const tess_decoder *d);
-/* Does it make blanks of U+2581? */
+/* Returns whether it makes blanks of U+2581. */
 bool tess_decoder_blanks(const tess_decoder *d);
-/* Turns a token in the alphabet of bytes into them; false: it is not all of that alphabet, and *token is as it was. */
+/* Turns a token in the alphabet of bytes into them, and returns whether all of it is in that alphabet; if not, *token
+ * is as it was. */
 bool tess_alphabet_bytes(tess_arena *arena, tess_token *token);
 
 /* ---- tokenizer.c, encode.c: the whole

@@ -102,7 +102,7 @@ struct tess_family {
     /* Makes of the body's rows those that the head reads; NULL: they are the same. */
     tess_tensor *(*transform)(const void *numbers, tess_graph *g, tess_tensor *x);
     tess_head (*head)(const void *numbers, tess_graph *g);
-    /* With TESS_ANSWERS_BOTH: makes of the body's rows those that label_head reads, (B,1,C), over two labels. */
+    /* Makes, with TESS_ANSWERS_BOTH, of the body's rows those that label_head reads, (B,1,C), over two labels. */
     tess_tensor *(*label_rows)(const void *numbers, tess_graph *g, const tess_network *in, tess_tensor *x);
     tess_head (*label_head)(const void *numbers, tess_graph *g);
     const char *transposed; /* stored (in, out) */
