@@ -2,8 +2,8 @@
  * in phases that end with their agreement; rank 0 alone reports, and writes what they all have. */
 #include "directories.h"
 #include "measure.h"
-#include "model.h"
 #include "monitor.h"
+#include "networks.h"
 #include "plan_file.h"
 #include "report.h"
 #include "resume_impl.h"
@@ -49,7 +49,7 @@ static tess_status open_inputs(struct training *t)
     TESS_TRY(require_length(c));
     TESS_TRY(tess_config_require(c, "data.train"));
     TESS_TRY(tess_run_open(c, tess_rank(), &t->run));
-    t->adapts = t->run.model->lora;
+    t->adapts = tess_model_adapted(t->run.model);
     if (t->adapts && !tess_model_has_weights(t->run.model))
         return tess_error(TESS_INVALID, "lora",
                           "the model has no weights (adapters are trained beside those of a "
