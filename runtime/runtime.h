@@ -30,6 +30,8 @@
 #ifndef TESS_RUNTIME_H
 #define TESS_RUNTIME_H
 #include "runtime_base.h"
+#include "tessera_ranks.h"
+#include "tessera_watch.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -39,7 +41,18 @@ extern "C" {
 
 /* Returns the how-manieth start it is that holds; 0: none does. */
 unsigned tess_session(void);
-/* Says TESS_INVALID of numbers that no machine has; tess_start does so, too. */
+/* What a plan leaves to the tiles of a run; zeros: nothing was planned. */
+typedef struct tess_rooms {
+    uint64_t cpu_bytes; /* the cap on RAM where the plan chose it; 0: the machine's */
+    uint64_t cpu_tiles; /* RAM that the tiles which flow have at a time; 0: they do not */
+    uint64_t gpu_tiles; /* memory that tiles have by plan on the one GPU; 0: there is no plan for it */
+    bool gpu_states;    /* StarPU has memory beside them for optimizer states, which it moves there */
+    bool pipeline;      /* ranks are sections of a pipeline, the same on all ranks: of messages between GPUs lanes pass
+                           each other, and a micro-batch's kernels queue behind fewer of others */
+} tess_rooms;
+/* Starts a run as tess_start does, with the rooms of a plan. NULL stands for zeros, of either. */
+tess_status tess_start_rooms(const tess_machine *m, const tess_rooms *rooms) TESS_NODISCARD;
+/* Returns TESS_INVALID of numbers that no machine has; tess_start does so, too. */
 tess_status tess_machine_check(const tess_machine *m) TESS_NODISCARD;
 /* Says whether the run has a disk tier. */
 bool tess_disk_there(void);
@@ -62,6 +75,8 @@ uint64_t tess_gpu_bytes(uint64_t cap);
 /* Returns the bytes that the one GPU has for tiles with that cap; 0: no plan is made, since there is none or several.
  */
 uint64_t tess_gpu_tiles(uint64_t cap);
+/* Returns StarPU's own limit on a GPU's memory, which wins over a cap; 0: there is none. */
+uint64_t tess_gpu_limit(void);
 /* Returns the cap with which it has so much for tiles. */
 uint64_t tess_gpu_cap(uint64_t tiles);
 /* Returns the least of the limits on RAM that StarPU's variables set, and its name; 0: there is none. */
@@ -139,6 +154,26 @@ typedef enum tess_tier { TESS_TIER_GPU, TESS_TIER_CPU, TESS_TIER_DISK, TESS_TIER
 /* Returns "gpu", "cpu", "disk". */
 const char *tess_tier_name(tess_tier t);
 
+/* What tiles are for. */
+typedef enum tess_role {
+    TESS_ROLE_INPUT,      /* tokens, targets */
+    TESS_ROLE_WEIGHT,     /* what the matrices read: the parameter itself in fp32, its bf16 copy in bf16 */
+    TESS_ROLE_MASTER,     /* the fp32 parameter behind a bf16 copy */
+    TESS_ROLE_MOMENT,     /* optimizer state */
+    TESS_ROLE_GRADIENT,   /* of parameters, fp32 */
+    TESS_ROLE_ACTIVATION, /* of a forward or backward pass */
+    TESS_ROLE_CACHE,      /* keys and values that generation keeps */
+    TESS_ROLE_SCALAR,     /* losses and norms */
+    TESS_ROLE_SCRATCH,    /* a worker's room inside one task */
+    TESS_ROLE_COUNT
+} tess_role;
+/* Sets of roles are numbers with a bit for each; programs have names for those that may rest on disk. */
+#ifndef __cplusplus
+_Static_assert(TESS_AWAY_WEIGHTS == 1 << TESS_ROLE_WEIGHT && TESS_AWAY_MASTERS == 1 << TESS_ROLE_MASTER &&
+                   TESS_AWAY_MOMENTS == 1 << TESS_ROLE_MOMENT && TESS_AWAY_GRADIENTS == 1 << TESS_ROLE_GRADIENT &&
+                   TESS_AWAY_ACTIVATIONS == 1 << TESS_ROLE_ACTIVATION,
+               "tess_machine.away is a set of roles");
+#endif
 /* Returns "input", "weight", ... */
 const char *tess_role_name(tess_role r);
 
@@ -175,6 +210,8 @@ void tess_tier_use(tess_tier tier, uint64_t *now, uint64_t *peak);
 void tess_gpu_traffic(uint64_t *to, uint64_t *from);
 /* The same of what GPUs copied from each other. */
 uint64_t tess_gpu_peer_traffic(void);
+/* Returns the bytes on disk of all tiles whose home it is. */
+uint64_t tess_tiles_on_disk(void);
 /* Returns the bytes moved from and to the disk tier since tess_start, and those its files hold. */
 void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *used, uint64_t *peak);
 /* Returns the seconds since tess_start during which any of that was under way. */

@@ -55,8 +55,8 @@ tess_status tess_program_run(const tess_program *p, bool late);
 /* ---- what a plan reads and writes ---- */
 
 /* Adds to `plan` what the program holds and does (plan/holds.c). */
-void tess_program_plan(const tess_program *p, tess_plan *plan);
-/* Returns the bytes of the program's tiles that do not flow, as tess_plan_fixed does (plan/holds.c). */
+void tess_program_holds(const tess_program *p, tess_holds *plan);
+/* Returns the bytes of the program's tiles that do not flow, as tess_holds_fixed does (plan/holds.c). */
 uint64_t tess_program_fixed(const tess_program *p, int workers);
 
 typedef struct tess_uses tess_uses;
@@ -72,7 +72,7 @@ tess_marks *tess_marks_read(const tess_program *p, const tess_uses *u);
 
 tess_program *tess_step_program(const tess_step *s);
 /* Returns TESS_INVALID once the parameters hold anything. */
-tess_status tess_check_place(const tess_graph *of) TESS_NODISCARD;
+tess_status tess_check_place(tess_graph *of) TESS_NODISCARD;
 /* So many bytes of a step's tiles, or, with `all`, of all tiles, need the disk. */
 void tess_step_note_disk(tess_step *s, bool all, uint64_t bytes);
 

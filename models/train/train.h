@@ -5,6 +5,7 @@
 #include "codelets.h"
 #include "config.h"
 #include "graph.h"
+#include "tessera_networks.h"
 #include "tessera_train.h"
 
 #ifdef __cplusplus

@@ -77,6 +77,7 @@ typedef enum tess_cause {
     TESS_FOR_GPU,
     TESS_FOR_MESSAGES, /* from the moment that their tiles are there */
     TESS_FOR_BYTES,    /* of them those both of whose ends are there: a carrier that knows says so */
+    TESS_FOR_ANYTHING, /* whatever is under way, or nothing */
     TESS_CAUSE_COUNT
 } tess_cause;
 /* Begins to count, taking the lock: of so many workers, which should not wait. Without `counts` nobody says what works.
@@ -86,6 +87,8 @@ void tess_lost_start(int workers, bool counts);
 int tess_lost_workers(void);
 /* Says that so many more of a cause are under way: tiles that come, a submission that stands still, messages. */
 void tess_lost_more(tess_cause cause, int more);
+/* Returns, taking the lock, the seconds lost to a cause since it was last asked of that cause. */
+double tess_lost_take(tess_cause cause);
 /* Says, taking the lock, that a worker takes up (1) or ends (-1) a body. */
 void tess_lost_works(int more);
 /* Says, at no cost, whether every worker has a body. */

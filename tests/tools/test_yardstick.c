@@ -77,8 +77,7 @@ static void write_marked(void)
         mkdir("cache/tessera", 0777);
         write_text(cache, measured);
     } else {
-        RUN("info");
-        EXPECT_DONE();
+        DONE("info");
         measured = read_file(cache, NULL);
     }
     mark();
@@ -99,27 +98,22 @@ TEST(what_info_measures_stays)
                                        "copy_rate_one_core",
                                        "share"};
     setup();
-    RUN("info");
-    EXPECT_DONE();
+    DONE("info");
     CHECK_STR(ran.err, "");
     for (size_t i = 0; i < sizeof name / sizeof *name; i++)
         if (!(rate("rates", name[i]) > 0)) CHECK_SAY("%s has no %s", cache, name[i]);
     mark();
     char *text = read_file(cache, NULL);
-    RUN("info");
-    EXPECT_DONE();
+    DONE("info");
     CHECK_HAS(ran.out, "123 on all");
-    RUN("estimate", "run.json", "memory.path=.", "zero_optimization.offload_optimizer.device=nvme");
-    EXPECT_DONE();
+    DONE("estimate", "run.json", "memory.path=.", "zero_optimization.offload_optimizer.device=nvme");
     CHECK_HAS(ran.out, "GB/s");
     char *now = read_file(cache, NULL);
     CHECK_STR(now, text); /* the drive of both is the same */
     free(text), free(now);
-    RUN("info", "--again");
-    EXPECT_DONE();
+    DONE("info", "--again");
     CHECK(!marked() && rate("rates", "matrix_rate_f32") > 0);
-    RUN("info", "--agian");
-    EXPECT_ERROR(2, "--agian");
+    FAILS(2, ("info", "--agian"), "--agian");
 }
 
 /* A drive that is not in the cache is measured when it is asked for, and nothing else. */
@@ -133,8 +127,7 @@ TEST(a_new_drive_joins)
     json_object_del(drives, name);
     CHECK(!json_dump_file(c, cache, 0));
     json_decref(c);
-    RUN("info");
-    EXPECT_DONE();
+    DONE("info");
     CHECK(marked());
     c = json_load_file(cache, 0, NULL);
     CHECK_EQ(json_object_size(json_object_get(c, "drives")), 2);
@@ -167,14 +160,11 @@ TEST(the_disk_that_is_named_does_at_any_rate_of_the_drive)
     long named = 0;
     for (size_t i = 0; i < sizeof drive / sizeof *drive; i++) {
         set_drive(drive[i]);
-        RUN("estimate", "run.json", "data.valid=valid.txt", "memory.disk=1MiB", "--fits");
-        EXPECT_ERROR(1, "memory.disk: 1.0 MiB, but the run needs", "(memory.disk=");
+        FAILS(1, ("estimate", "run.json", "data.valid=valid.txt", "memory.disk=1MiB", "--fits"),
+              "memory.disk: 1.0 MiB, but the run needs", "(memory.disk=");
         if (i == 0) named = named_in_error("(memory.disk=");
         CHECK_EQ(named_in_error("(memory.disk="), named);
-        char disk[64];
-        snprintf(disk, sizeof disk, "memory.disk=%ldMiB", named);
-        RUN("train", "run.json", "data.valid=valid.txt", disk);
-        EXPECT_DONE();
+        DONE("train", "run.json", "data.valid=valid.txt", fmt("memory.disk=%ldMiB", named));
     }
 }
 
@@ -183,16 +173,14 @@ TEST(another_machine_and_a_busy_one_are_measured_anew)
     setup_marked();
     set("machine", "cpu", json_string("Z80"));
     set("drives", "another", json_object());
-    RUN("info");
-    EXPECT_DONE();
+    DONE("info");
     CHECK(!marked() && rate("rates", "matrix_rate_f32") > 0);
     json_t *c = json_load_file(cache, 0, NULL);
     CHECK_EQ(json_object_size(json_object_get(c, "drives")), 1); /* its drives are not ours */
     json_decref(c);
     mark();
     set("rates", "share", json_real(0.5));
-    RUN("info");
-    EXPECT_DONE();
+    DONE("info");
     CHECK(!marked());
 }
 
@@ -203,23 +191,20 @@ TEST(a_broken_file_is_made_anew)
     char *good = read_file(cache, NULL);
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         write_text(cache, broken[i]);
-        RUN("estimate", "run.json");
-        EXPECT_DONE();
+        DONE("estimate", "run.json");
         CHECK_STR(ran.err, "");
         CHECK(rate("rates", "matrix_rate_f32") > 0 && !marked());
     }
     write_text(cache, good);
     set("rates", "copy_rate", json_string("fast")); /* other rates that are none: tests/fuzz/fuzz_yardstick.c */
-    RUN("estimate", "run.json");
-    EXPECT_DONE();
+    DONE("estimate", "run.json");
     CHECK(rate("rates", "copy_rate") > 0 && !marked());
     write_text(cache, good);
     json_t *c = json_load_file(cache, 0, NULL), *drives = json_object_get(c, "drives");
     json_object_set_new(json_object_iter_value(json_object_iter(drives)), "read_rate", json_null());
     CHECK(!json_dump_file(c, cache, 0));
     json_decref(c);
-    RUN("info");
-    EXPECT_DONE();
+    DONE("info");
     CHECK(marked() && !strstr(ran.out, "read 0.00 GB/s"));
     free(good);
 }
@@ -250,8 +235,7 @@ static double reached(const char *what)
 
 static double forecast(void)
 {
-    RUN("estimate", "run.json", MODEL);
-    EXPECT_DONE();
+    DONE("estimate", "run.json", MODEL);
     const char *at = strstr(ran.out, "compute, all workers together");
     CHECK(at);
     return at ? strtod(at + strcspn(at, "0123456789"), NULL) : NAN;
@@ -271,8 +255,7 @@ TEST(forecasts_go_by_what_tasks_reached)
         set_reached(nonsense[i]);
         CHECK_NEAR(forecast() / before, 1, 1e-6);
     }
-    RUN("info", "--again");
-    EXPECT_DONE();
+    DONE("info", "--again");
     CHECK(reached("matrix") == 0); /* they were shares of other rates */
 }
 
@@ -281,18 +264,13 @@ TEST(a_bench_that_is_long_enough_says_what_tasks_reach)
     setup_marked();
     set("rates", "matrix_rate_f32", json_real(1e12)); /* of which no machine that runs this reaches all */
     set_best(json_real(1e12));
-    RUN("bench", "run.json", "--steps", "1");
-    EXPECT_DONE();
+    DONE("bench", "run.json", "--steps", "1");
     CHECK(reached("matrix") == 0);
     for (int steps = 8; steps <= 512 && reached("matrix") == 0; steps *= 4) {
-        char count[16];
-        snprintf(count, sizeof count, "%d", steps);
-        RUN("bench", "run.json", MODEL, "--steps", count);
-        EXPECT_DONE();
+        DONE("bench", "run.json", MODEL, "--steps", fmt("%d", steps));
     }
     CHECK(reached("matrix") > 0.01 && reached("matrix") <= 1 && reached("copy") > 0);
-    RUN("bench", "run.json", MODEL, "--steps", "1"); /* too short to say anything */
-    EXPECT_DONE();
+    DONE("bench", "run.json", MODEL, "--steps", "1"); /* too short to say anything */
     CHECK(reached("matrix") > 0);
 }
 
@@ -367,47 +345,38 @@ TEST(runs_print_shares_of_the_best_rate)
 {
     setup_marked();
     set_best(json_real(900e9));
-    RUN("train", "run.json");
-    EXPECT_DONE();
+    DONE("train", "run.json");
     CHECK_EQ(check_shares("out/metrics.jsonl"), 4);
     CHECK_EQ(best(), 900e9); /* nothing here is as fast */
     json_t *const broken[] = {json_real(1), json_real(-5e9), json_real(1e300), json_string("fast"), json_null()};
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         set_best(broken[i]);
-        char output[32], metrics[64];
-        snprintf(output, sizeof output, "output=again%zu", i);
-        snprintf(metrics, sizeof metrics, "again%zu/metrics.jsonl", i);
-        RUN("train", "run.json", "eval_every=2", output);
-        EXPECT_DONE();
+        const char *output = fmt("output=again%zu", i);
+        const char *metrics = fmt("again%zu/metrics.jsonl", i);
+        DONE("train", "run.json", "eval_every=2", output);
         CHECK_EQ(check_shares(metrics), 4);
         CHECK(best() > 1e8 && best() < 1e13);
     }
     set_best(json_real(1));
-    RUN("bench", "run.json", "--steps", "2");
-    EXPECT_DONE();
+    DONE("bench", "run.json", "--steps", "2");
     const char *of = strstr(ran.out, "GFLOP/s of the model: ");
     CHECK(of && atof(of + 22) > 0 && atof(of + 22) <= 100);
     unlink(cache);
-    RUN("train", "run.json", "bf16.enabled=true", "steps=2", "output=new");
-    EXPECT_DONE();
+    DONE("train", "run.json", "bf16.enabled=true", "steps=2", "output=new");
     CHECK_EQ(check_shares("new/metrics.jsonl"), 2);
     CHECK(exists(cache)); /* and an empty one is filled as far as a run measures, which costs the estimate nothing */
-    RUN("estimate", "run.json");
-    EXPECT_DONE();
+    DONE("estimate", "run.json");
     CHECK_HAS(ran.out, "tokens/s");
-    RUN("info", "--again"); /* renews it */
-    EXPECT_DONE();
+    DONE("info", "--again"); /* renews it */
     CHECK(best() > 1e8 && best() < 1e13);
 }
 
 static void check_run(void)
 {
-    RUN("estimate", "run.json");
-    EXPECT_DONE();
+    DONE("estimate", "run.json");
     CHECK_STR(ran.err, "");
     CHECK_HAS(ran.out, "tokens/s");
-    RUN("info", "--help");
-    EXPECT_DONE();
+    DONE("info", "--help");
 }
 
 TEST(where_it_lies)
@@ -418,9 +387,7 @@ TEST(where_it_lies)
     check_run();
     mkdir("file", 0777);
     write_text("file/tessera", "in the way");
-    char path[3200];
-    snprintf(path, sizeof path, "%s/file", run_dir);
-    setenv("XDG_CACHE_HOME", path, 1);
+    setenv("XDG_CACHE_HOME", fmt("%s/file", run_dir), 1);
     check_run();
     unsetenv("XDG_CACHE_HOME");
     unsetenv("HOME");

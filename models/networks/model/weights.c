@@ -186,7 +186,7 @@ static tess_status read_states(const tess_model *m, tess_graph *g)
     return tess_states_read(m->states, m->dir, g, 1, m->lora ? TESS_STATES_BASE : TESS_STATES_ALL);
 }
 
-tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
+static tess_status load(const tess_model *m, tess_graph *g, uint64_t seed)
 {
     if (!m) return tess_error(TESS_INVALID, "model", "is NULL");
     if (!tess_model_has_weights(m)) {
@@ -196,6 +196,11 @@ tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
         TESS_TRY(tess_ranks_agree(m->states ? read_states(m, g) : load_weights(m, g, seed)));
     if (m->lora) TESS_TRY(tess_ranks_agree(tess_lora_load(m, g, seed)));
     return tess_graph_round(g);
+}
+
+tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
+{
+    return tess_ranks_agree(load(m, g, seed));
 }
 
 /* ---- saving ---- */
@@ -258,11 +263,16 @@ static tess_status make_directory(const char *dir)
                                                : TESS_OK;
 }
 
-tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir)
+static tess_status save(const tess_model *m, tess_graph *g, const char *dir)
 {
     const bool leads = tess_rank() == 0;
     if (!m || !g || !dir) return tess_error(TESS_INVALID, "model", "it, its graph or its directory is NULL");
     TESS_TRY(tess_ranks_agree(leads ? make_directory(dir) : TESS_OK));
     TESS_TRY(save_weights(m, g, dir));
-    return tess_ranks_agree(leads ? tess_model_save_rest(m, dir) : TESS_OK);
+    return leads ? tess_model_save_rest(m, dir) : TESS_OK;
+}
+
+tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir)
+{
+    return tess_ranks_agree(save(m, g, dir));
 }

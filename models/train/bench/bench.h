@@ -8,7 +8,7 @@
 typedef struct tess_bench_run {
     tess_run run;
     tess_step *step;
-    tess_plan plan;
+    tess_holds plan;
     tess_measure measure;
     tess_tracing tracing;
     uint64_t read, written, moved; /* from and to the disk, before the steps that are measured; moved: both */

@@ -11,7 +11,8 @@
  */
 #ifndef TESS_CONFIG_H
 #define TESS_CONFIG_H
-#include "tessera_train.h"
+#include "tessera_config.h"
+#include "tessera_networks.h"
 
 #ifdef __cplusplus
 extern "C" {

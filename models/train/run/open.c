@@ -10,10 +10,6 @@
 /* Of data.loss_on. */
 enum { LOSS_ON_ASSISTANT, LOSS_ON_ALL };
 
-/* What is less is sooner there by one message over the network than by that and another within the machine
- * (docs/notes/speed-simulated.md). */
-enum { NEAR_BYTES = 1 << 20 };
-
 static tess_status open_tokenizer(tess_run *r)
 {
     if (!tess_model_dir(r->model)) return TESS_OK;
@@ -93,9 +89,7 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                       .stage = (int)c->zero_optimization.stage,
                       .persist = c->zero_optimization.stage3_param_persistence_threshold,
                       .live = c->zero_optimization.stage3_max_live_parameters,
-                      .reuse = c->zero_optimization.stage3_max_reuse_distance,
-                      .near = tess_ranks_near(),
-                      .near_bytes = NEAR_BYTES};
+                      .reuse = c->zero_optimization.stage3_max_reuse_distance};
     tess_graph_conf conf = {.dtype = tess_run_dtype(c),
                             .grid = grid,
                             .tile_rows = c->tiles.rows,
