@@ -207,23 +207,21 @@ void tess_scratch_free(tess_scratch *scratch);
 
 typedef struct tess_bpe tess_bpe;
 /* Reads a model whose words are characters, or, where names is not vocab, bytes: names then has the tokens as they are
- * written, vocab by their bytes. */
+ * written, vocab by their bytes. *may_cut becomes whether a word of characters that is cut before each U+2581 behind
+ * another character is the same ids. */
 tess_status tess_bpe_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
-                          tess_vocab *names, tess_bpe **b) TESS_NODISCARD;
+                          tess_vocab *names, tess_bpe **b, bool *may_cut) TESS_NODISCARD;
 void tess_bpe_free(tess_bpe *b);
 /* Appends the ids of a word, in O(n log n). */
 void tess_bpe_encode(const tess_bpe *b, const char *word, size_t length, tess_scratch *scratch, tess_ids *ids);
-/* Returns whether a word of characters that is cut before each U+2581 behind another character is the same ids. */
-bool tess_bpe_may_cut(const tess_bpe *b);
 
 typedef struct tess_unigram tess_unigram;
 tess_status tess_unigram_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
-                              tess_unigram **u) TESS_NODISCARD;
+                              tess_unigram **u, bool *may_cut) TESS_NODISCARD;
 void tess_unigram_free(tess_unigram *u);
 /* Appends the ids of a word. TESS_INVALID: a character is in no token, and there is no unknown one. */
 tess_status tess_unigram_encode(const tess_unigram *u, const char *word, size_t length, tess_scratch *scratch,
                                 tess_ids *ids) TESS_NODISCARD;
-bool tess_unigram_may_cut(const tess_unigram *u);
 
 typedef struct tess_wordpiece tess_wordpiece;
 tess_status tess_wordpiece_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
