@@ -88,7 +88,7 @@ void tess_serve_take(tess_exchange *e);
 /* Ends the thread, when nothing is under way. */
 void tess_serve_stop(void);
 
-/* ---- rest.c: how long to wait before the next look ---- */
+/* ---- pauses.c: how long to wait before the next look ---- */
 
 /* Rests when nothing has moved for so many seconds; no longer than until the next tess_rest_end. `news` is what
  * tess_rest_news returned before the last look. */

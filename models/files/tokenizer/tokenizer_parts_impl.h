@@ -6,7 +6,7 @@
  *     pretokenizer.c    a part is cut into words; pattern.c has the regular expressions
  *     bpe.c, unigram.c, wordpiece.c    a word becomes ids; words.c remembers those of words met lately
  *     postprocessor.c   what stands before and behind a text
- *     decoder.c         the way back
+ *     token_decoder.c   the way back
  *
  * Below all of them are reading.c, by which they read their JSON, vocab.c, which knows tokens by their bytes, and the
  * characters of base/text.h; above them are encode.c, which sends a text through, tokenizer.c, which reads them all
@@ -278,7 +278,7 @@ typedef struct tess_around {
 tess_status tess_around_read(const tess_reading *r, const char *field, const json_t *json,
                              tess_around *around) TESS_NODISCARD;
 
-/* ---- decoder.c --------------------------------------------------------------------------------------------------- */
+/* ---- token_decoder.c --------------------------------------------------------------------------------------------- */
 
 typedef struct tess_decoder tess_decoder;
 tess_status tess_decoder_read(const tess_reading *r, const char *field, const json_t *json,
