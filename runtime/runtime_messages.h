@@ -11,9 +11,9 @@ extern "C" {
  * TESSERA_PARALLEL_CARRIER says. */
 enum { TESS_CARRIER_ANY = TESS_CARRIER_COUNT };
 
-/* A run of bytes of one of the task's tiles that goes to another rank or comes from it. Tags tell those between the
- * same two ranks apart; with the same tag they meet in order. Both ranks have them in the same order, whatever the
- * tags. */
+/* A run of bytes of one of the task's tiles that goes to another rank or comes from it. Those between the same two
+ * ranks meet in order, which is the same in both lists. A tag is a name that both ends have, for whoever reads a trace.
+ */
 typedef struct tess_span {
     unsigned use; /* of the task's */
     int peer, tag;
@@ -30,7 +30,7 @@ typedef struct tess_message_arg {
  * are under way at the same time. Messages are carried one after the other in the order of the list where NCCL does it:
  * the lists of all ranks must be parts of one order, and both ends of a part at the same place of it. */
 extern tess_codelet tess_message;
-/* Says whether it would be NCCL, between the GPUs' memories. All ranks call it. */
+/* Returns whether the carrier would be NCCL, between the GPUs' memories. All ranks call it. */
 bool tess_messages_can_gpu(tess_carriers by);
 /* Returns the bytes so far. */
 void tess_message_traffic(uint64_t *sent, uint64_t *received);

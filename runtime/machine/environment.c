@@ -175,12 +175,12 @@ uint64_t tess_cpu_limit(const char **name)
  * there (it evicts what was just fetched, and may wait for ever) is what it is for. Beside a disk it would take half of
  * RAM for one where none is set: it gets one out of reach. Without a disk it gets none: below any limit it keeps freed
  * buffers. */
-static tess_status set_limits(const tess_machine *m)
+static tess_status set_limits(const tess_machine *m, const tess_rooms *rooms)
 {
     char mib[32];
     const char *name;
     const uint64_t limit = tess_cpu_limit(&name);
-    if (tess_gpus() > 0 && !m->disk && !m->gpu_tiles) { /* they hold the tiles together, and StarPU moves them */
+    if (tess_gpus() > 0 && !m->disk && !rooms->gpu_tiles) { /* they hold the tiles together, and StarPU moves them */
         const uint64_t ram = tess_ram_free(), bytes = m->cpu_bytes ? m->cpu_bytes : ram - ram / 16;
         snprintf(mib, sizeof mib, "%llu", (unsigned long long)(bytes >> 20));
         set_default("STARPU_LIMIT_CPU_MEM", mib);
@@ -220,14 +220,14 @@ static tess_status set_limits(const tess_machine *m)
  * four deep, so that the GPU never waits for a launch; memory is kept below the cap. What follows in a micro-batch is
  * ready when what it reads has ended, so the queue holds kernels of as many micro-batches: in a pipeline, whose next
  * stage waits for the first of them, two deep. */
-static void set_gpus(const tess_machine *m)
+static void set_gpus(const tess_machine *m, const tess_rooms *rooms)
 {
     const uint64_t cap = m->gpu_bytes;
     char mib[32], count[16];
     if (tess_gpus() == 0) return;
     snprintf(count, sizeof count, "%d", tess_gpus());
     set_default("STARPU_NCUDA", count);
-    set_default("STARPU_CUDA_PIPELINE", m->pipeline ? "2" : "4");
+    set_default("STARPU_CUDA_PIPELINE", rooms->pipeline ? "2" : "4");
     if (!cap) return;
     snprintf(mib, sizeof mib, "%llu", (unsigned long long)(cap >> 20));
     set_default("STARPU_LIMIT_CUDA_MEM", mib);
@@ -300,7 +300,7 @@ tess_status tess_environment_check(void)
     return TESS_OK;
 }
 
-tess_status tess_environment_enter(const tess_machine *m)
+tess_status tess_environment_enter(const tess_machine *m, const tess_rooms *rooms)
 {
     TESS_TRY(check_home());
     unset_empty();
@@ -315,7 +315,7 @@ tess_status tess_environment_enter(const tess_machine *m)
     /* StarPU-MPI's thread goes where the rank's share has room, not to a core of a worker's. */
     if (!getenv("STARPU_MPI_THREAD_CPUID") && !getenv("STARPU_MPI_THREAD_COREID"))
         set_default("STARPU_MPI_NOBIND", "1");
-    TESS_TRY(set_limits(m));
-    set_gpus(m);
+    TESS_TRY(set_limits(m, rooms));
+    set_gpus(m, rooms);
     return TESS_OK;
 }

@@ -8,7 +8,7 @@
 /* Refuses what StarPU would abort for, before any of its functions is called. */
 tess_status tess_environment_check(void) TESS_NODISCARD;
 /* Sets what StarPU is started with. */
-tess_status tess_environment_enter(const tess_machine *m) TESS_NODISCARD;
+tess_status tess_environment_enter(const tess_machine *m, const tess_rooms *rooms) TESS_NODISCARD;
 /* Sets the environment as it was. */
 void tess_environment_leave(void);
 /* Sets one of them until then. */

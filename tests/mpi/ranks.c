@@ -250,8 +250,8 @@ static void capped(void)
     uint64_t read, written, used, peak;
     snprintf(name, sizeof name, "disk-%d", me);
     mkdir(name, 0777);
-    MUST(tess_start(
-        &(tess_machine){.cpu_bytes = 64 << 20, .cpu_tiles = room, .disk = name, .disk_bytes = 4 * TILES * bytes}));
+    MUST(tess_start_rooms(&(tess_machine){.cpu_bytes = 64 << 20, .disk = name, .disk_bytes = 4 * TILES * bytes},
+                          &(tess_rooms){.cpu_tiles = room}));
     clear();
     for (int k = 0; k < TILES; k++) {
         out[k] = tess_tile_new(bytes, TESS_ROLE_MOMENT, "out");
@@ -409,8 +409,8 @@ static void other_carrier(void)
                             .carrier = (tess_carriers)(last ? (int)TESS_CARRIER_MPI : (int)TESS_CARRIER_ANY)};
     EXPECT(tess_start(&m) == TESS_INVALID);
     EXPECT(strstr(tess_error_text(), "carrier: ranks ask for different ones"));
-    EXPECT(tess_start(&(tess_machine){.workers = 1, .pipeline = last}) == TESS_INVALID);
-    EXPECT(strstr(tess_error_text(), "pipeline: ranks differ in tess_machine.pipeline"));
+    EXPECT(tess_start_rooms(&(tess_machine){.workers = 1}, &(tess_rooms){.pipeline = last}) == TESS_INVALID);
+    EXPECT(strstr(tess_error_text(), "pipeline: is planned for on some ranks"));
     start();
     EXPECT(strcmp(tess_message_carrier(), "nothing"));
     tess_stop();

@@ -30,7 +30,7 @@ static void begin(void)
     targets = tess_input(graph, "targets", B, T);
     tess_tensor *table = tess_param(graph, "table", V, C, TESS_NORMAL(0.05f));
     tess_tensor *loss = tess_cross_entropy(tess_embedding(ids, table, NULL), table, NULL, targets);
-    OK(tess_step_new(loss, &(tess_step_conf){.train = true, .micro = tess_ranks(), .optimizer = TESS_ADAMW}, &step));
+    OK(tess_step_new(loss, &(tess_step_conf){.train = true, .micro = tess_ranks(), .optimizer = tess_adamw()}, &step));
     OK(tess_start(&(tess_machine){.workers = 1}));
     snprintf(top, sizeof top, "/var/tmp/tessera-store-ranks-%d", (int)getppid()); /* mpirun's */
     mkdir(top, 0777);

@@ -79,7 +79,7 @@ static tess_graph *describe(void)
     tess_tensor *ids = tess_input(g, "ids", 1, 8), *table = tess_param(g, "table", 64, 48, TESS_NORMAL(0.1f));
     tess_tensor *x = tess_rmsnorm(tess_embedding(ids, table, NULL), tess_param(g, "norm", 48, 1, TESS_ONE), 1e-5f);
     must(tess_step_new(tess_cross_entropy(x, table, NULL, ids),
-                       &(tess_step_conf){.train = true, .optimizer = TESS_ADAMW}, &s));
+                       &(tess_step_conf){.train = true, .optimizer = tess_adamw()}, &s));
     return g;
 }
 

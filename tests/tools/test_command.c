@@ -139,6 +139,20 @@ TEST(a_setting_wins_by_its_place)
     }
 }
 
+/* A rate of 0 is allowed, and said; a warmup that begins there is none. */
+TEST(a_rate_of_zero_trains_nothing_and_is_said)
+{
+    static const char said[] = "optimizer.params.lr: 0, and so nothing is trained";
+    tiny_setup_with(", \"optimizer\": {\"params\": {\"lr\": 0}}");
+    RUN("train", "run.json", "steps=2");
+    EXPECT_DONE();
+    CHECK_HAS(ran.err, said);
+    RUN("train", "run.json", "steps=2", "overwrite=true", "scheduler.type=WarmupLR",
+        "scheduler.params.warmup_max_lr=0.001");
+    EXPECT_DONE();
+    CHECK(!strstr(ran.err, said));
+}
+
 /* ---- the same bits ---- */
 
 TEST(the_same_run_has_the_same_bytes_on_any_schedule)

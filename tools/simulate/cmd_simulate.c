@@ -259,9 +259,8 @@ static tess_status read_fold(const option *o, const tess_config *c, int ranks, i
                           o->name);
     if (ranks % model) return TESS_OK;
     fold->model = model;
-    const tess_grid grid = {
-        .data = ranks / model, .pipeline = (int)c->parallel.pipeline, .tensor = tensor, .near = ranks_here};
-    if (data) fold->data = tess_grid_alike(&grid);
+    const tess_grid grid = {.data = ranks / model, .pipeline = (int)c->parallel.pipeline, .tensor = tensor};
+    if (data) fold->data = tess_grid_alike(&grid, ranks_here);
     if (tensors) fold->tensor = tensor;
     return TESS_OK;
 }

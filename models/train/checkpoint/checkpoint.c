@@ -4,9 +4,7 @@
  * what it finds there it tells the others, who might see something else a moment later. */
 #include "checkpoint.h"
 #include "directories.h"
-#include "lora.h"
-#include "model.h"
-#include "states.h"
+#include "networks.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -243,12 +241,6 @@ static void link_best(const char *dir, int64_t step)
 
 /* ---- writing the whole ---- */
 
-/* What a checkpoint holds. */
-static tess_states_of_what held(const tess_model *m)
-{
-    return m && m->lora ? TESS_STATES_TRAINED : TESS_STATES_ALL;
-}
-
 tess_status tess_checkpoint_prepare(const char *dir)
 {
     char *inside = tess_format("%s/.", dir); /* a file in its place has none */
@@ -304,7 +296,7 @@ tess_status tess_checkpoint_save(const tess_checkpoint_conf *c, const tess_model
     const bool leads = tess_rank() == 0;
     tess_status status = TESS_OK;
     TESS_TRY_DONE(tess_ranks_agree(leads ? make_fresh(c->dir, fresh) : TESS_OK));
-    TESS_TRY_DONE(tess_states_write(fresh, g, held(m)));
+    TESS_TRY_DONE(tess_states_write(fresh, g, m));
     TESS_TRY_DONE(tess_ranks_agree(leads ? publish(fresh, path, c, m, g, p) : TESS_OK));
     if (leads && c->best && p->best_step == p->step) link_best(c->dir, p->step);
     if (leads) remove_old(c, p->best_step);
@@ -486,11 +478,7 @@ tess_status tess_checkpoint_open(const char *dir, tess_status (*open)(const char
 tess_status tess_checkpoint_load(const char *dir, int64_t step, const tess_model *m, tess_graph *g)
 {
     char *path = path_of(dir, step, "");
-    tess_safetensors *states = NULL;
-    tess_status status = tess_states_open(path, &states);
-    if (status == TESS_OK) status = tess_states_read(states, path, g, TESS_PARTS, held(m));
-    tess_safetensors_close(states);
+    const tess_status status = tess_ranks_agree(tess_states_load(path, g, m));
     free(path);
-    status = tess_ranks_agree(status);
     return status == TESS_OK ? tess_graph_round(g) : status;
 }

@@ -2,8 +2,7 @@
  * bit. What the models of models.def have beside, config.json and tokenizer, a program keeps itself. */
 #include "checkpoint.h"
 #include "directories.h"
-#include "pieces.h"
-#include "states.h"
+#include "networks.h"
 #include "train.h"
 #include <errno.h>
 #include <jansson.h>

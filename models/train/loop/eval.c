@@ -1,9 +1,8 @@
 /* Evaluation from a configuration: the mean loss of a model, or of a checkpoint, on data.valid. */
 #include "checkpoint.h"
 #include "codelets.h"
-#include "model.h"
+#include "networks.h"
 #include "run.h"
-#include "states.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

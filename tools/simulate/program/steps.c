@@ -112,9 +112,9 @@ static void print_tiers(FILE *out, const tess_bench_run *b, struct told *t, int 
     peak = most_of(peak);
     fprintf(out, "RAM       tiles%s hold %llu bytes at most (%s)", of, (unsigned long long)peak,
             tess_human_bytes((double)peak));
-    if (b->run.ram) fprintf(out, ", the cap is %s", tess_human_bytes((double)b->run.ram));
+    if (b->run.machine.cpu_bytes) fprintf(out, ", the cap is %s", tess_human_bytes((double)b->run.machine.cpu_bytes));
     fputc('\n', out);
-    if (!b->run.disk) return;
+    if (!b->run.machine.disk) return;
     tess_disk_traffic(&read, &written, &now, &peak);
     t->read = read - b->read;
     t->written = written - b->written;
@@ -135,7 +135,7 @@ static void print_gpus(FILE *out, const tess_bench_run *b, struct told *t, int s
     peak = most_of(peak);
     fprintf(out, "GPU       %llu bytes are held at most%s (%s)", (unsigned long long)peak, of,
             tess_human_bytes((double)peak));
-    if (b->run.gpu.room) fprintf(out, ", tiles have %s", tess_human_bytes((double)b->run.gpu.room));
+    if (b->run.plan.gpu.room) fprintf(out, ", tiles have %s", tess_human_bytes((double)b->run.plan.gpu.room));
     fprintf(out, "\nlinks     %llu bytes from RAM to GPUs and %llu back in %d steps",
             (unsigned long long)sum_of(t->to_gpu), (unsigned long long)sum_of(t->from_gpu), steps);
     if (tess_gpus() > 1) fprintf(out, ", %llu between GPUs", (unsigned long long)sum_of(between));
@@ -256,7 +256,7 @@ static void print_bounds(FILE *out, const tess_bench_run *b, const struct told *
         {"the links between GPUs", t->over[TESS_OVER_PEER] > 0,
          t->over[TESS_OVER_PEER] > 0 ? of_all * (double)t->own[TESS_OVER_PEER] / g->peer_rate : 0},
         {"the cores", true, t->core_busy / t->workers},
-        {"the drive", b->run.disk, b->run.disk ? drive_alone(t) : 0},
+        {"the drive", b->run.machine.disk, b->run.machine.disk ? drive_alone(t) : 0},
         {"the network", t->part->nodes > 1, t->network * steps}};
     const char *before = "bound     ", *name = NULL;
     double most = 0;
