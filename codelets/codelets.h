@@ -423,7 +423,7 @@ typedef struct tess_optimizer_kind {
 const tess_optimizer_kind *tess_optimizer_kind_of(const tess_optimizer *o);
 /* Returns how many moments it keeps of a parameter. */
 int tess_optimizer_moments(const tess_optimizer *o);
-/* Says whether this is the update of one. */
+/* Returns whether a codelet is the update of an optimizer. */
 bool tess_codelet_updates(const tess_codelet *cl);
 /* Refuses what no optimizer can be. */
 tess_status tess_optimizer_check(const tess_optimizer *o) TESS_NODISCARD;

@@ -30,7 +30,7 @@ typedef struct tess_message_arg {
  * are under way at the same time. Messages are carried one after the other in the order of the list where NCCL does it:
  * the lists of all ranks must be parts of one order, and both ends of a part at the same place of it. */
 extern tess_codelet tess_message;
-/* Says whether it would be NCCL, between the GPUs' memories. All ranks call it. */
+/* Returns whether the carrier would be NCCL, between the GPUs' memories. All ranks call it. */
 bool tess_messages_can_gpu(tess_carriers by);
 /* Returns the bytes so far. */
 void tess_message_traffic(uint64_t *sent, uint64_t *received);

@@ -90,7 +90,7 @@ static inline int64_t tess_state_elements(const tess_tensor *p, const struct tes
 /* Makes the moments of a parameter for an optimizer that trains it, or, before there is one, for whoever asks for them
  * (moments.c). */
 tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool trains) TESS_NODISCARD;
-/* Says how they are kept, but for the rows that a tile has; those of vectors are fp32. */
+/* Returns how moments are kept, but for the rows that a tile has; those of vectors are fp32. */
 tess_kept tess_param_kept(const tess_tensor *p);
 /* Fills one of them with what it begins with. */
 tess_status tess_param_begin_moment(tess_tensor *p, const struct tess_state *s, int moment);

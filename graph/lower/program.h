@@ -34,7 +34,7 @@ void tess_program_free(tess_program *p);
 tess_tile *tess_program_tile(tess_program *p, size_t bytes, tess_role role, const char *label);
 /* Returns the next tile of the set that serves every micro-batch. */
 tess_tile *tess_program_slot(tess_program *p, size_t bytes, tess_role role, const char *label);
-/* Says which set it takes from now on, and whether from its first tile. */
+/* Chooses the set that slots are taken from, which begins anew with `restart`. */
 void tess_program_slots(tess_program *p, int set, bool restart);
 /* Adds a task; `again`: it recomputes. */
 void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse,
@@ -63,7 +63,7 @@ typedef struct tess_uses tess_uses;
 typedef struct tess_marks tess_marks;
 /* Lists what the program does with its tiles, in numbers; tess_uses_free frees it (plan/uses.c). */
 tess_uses *tess_uses_list(const tess_program *p);
-/* Says after which uses a tile leaves a level, and where each has its home (plan/apply.c). */
+/* Marks the uses after which a tile leaves a level, and sets each tile's home (plan/apply.c). */
 void tess_marks_apply(tess_program *p, const tess_uses *u, const tess_marks *m, tess_tier level);
 /* Returns the marks that the program has; tess_marks_free frees them (plan/apply.c). */
 tess_marks *tess_marks_read(const tess_program *p, const tess_uses *u);

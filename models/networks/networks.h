@@ -62,7 +62,7 @@ char *tess_states_name(const tess_tensor *p, tess_part part);
 tess_status tess_states_write(const char *dir, tess_graph *g, const tess_model *m) TESS_NODISCARD;
 /* Reads what tess_states_write has written, each rank what it holds. Their statuses may differ. */
 tess_status tess_states_load(const char *dir, tess_graph *g, const tess_model *m) TESS_NODISCARD;
-/* Returns whether a path is that of a whole checkpoint. */
+/* Returns true where a directory is a whole checkpoint: it has a state.json, which is written last and goes first. */
 bool tess_states_whole(const char *path);
 
 /* ---- parameters to and from tensors of files, each rank the pieces that it holds, one at a time ------------------ */

@@ -31,7 +31,8 @@ typedef struct tess_exchange {
 typedef struct tess_carrier {
     /* Returns its name and version. */
     const char *(*name)(void);
-    /* Says why it cannot carry, NULL where it can, the same on all ranks, all of which call it. NULL: it always can. */
+    /* Returns why it cannot carry, NULL where it can, the same on all ranks, all of which call it. NULL: it always can.
+     */
     const char *(*hindrance)(void);
     /* Starts it with so many lanes, and says in the memory of which node it takes tiles; false, on all ranks: it cannot
      * carry after all. All ranks call it. */
@@ -68,7 +69,7 @@ tess_status tess_messages_start(tess_carriers by, unsigned lanes, int workers) T
 void tess_messages_stop(void);
 /* Submits a message; its end is counted as a task's. */
 void tess_message_submit(const tess_task *t);
-/* Says whether messages take tiles in a GPU's memory. */
+/* Returns whether messages take tiles in a GPU's memory. */
 bool tess_messages_on_gpu(void);
 /* ---- serve.c: a thread for carriers that have none ---- */
 
@@ -88,7 +89,7 @@ void tess_serve_take(tess_exchange *e);
 /* Ends the thread, when nothing is under way. */
 void tess_serve_stop(void);
 
-/* ---- rest.c: how long to wait before the next look ---- */
+/* ---- pauses.c: how long to wait before the next look ---- */
 
 /* Rests when nothing has moved for so many seconds; no longer than until the next tess_rest_end. `news` is what
  * tess_rest_news returned before the last look. */

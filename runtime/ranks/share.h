@@ -18,9 +18,9 @@ uint64_t tess_share_gpu_free(void);
 
 /* ---- near.c ---- */
 
-/* Says how near that rank's cores are to where a device hangs (NULL: unknown): the more the nearer. */
+/* Returns how near that rank's cores are to where a device hangs (NULL: unknown): the more the nearer. */
 int tess_share_nearness(hwloc_topology_t t, hwloc_const_bitmap_t share, hwloc_const_bitmap_t at);
-/* Gives each rank its GPUs, has[rank * gpus + gpu], as many as even numbers allow, by near[] in the same order (NULL:
+/* Assigns each rank its GPUs, has[rank * gpus + gpu], as many as even numbers allow, by near[] in the same order (NULL:
  * all are as near), else in order; with more ranks than GPUs each has one, which some share. */
 void tess_share_match(int gpus, int ranks, const int *near, bool *has);
 /* Returns the cores at which that GPU hangs, the topology's; NULL: nobody knows. family: what hwloc calls GPUs, where

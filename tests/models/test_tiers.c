@@ -16,7 +16,7 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
-enum { B = 4, T = SANITIZED ? 32 : 128, MICRO = 2, STEPS = 3 - SANITIZED, MiB = 1 << 20, LEAST = 16 << 20 };
+enum { B = 4, T = SANITIZED ? 32 : 64, MICRO = 2, STEPS = 2, MiB = 1 << 20, LEAST = 16 << 20 };
 static const char gpt2[] =
     "{\"model_type\": \"gpt2\", \"vocab_size\": 1009, \"n_layer\": 5, \"n_embd\": 200, \"n_head\": 5,"
     "\"n_positions\": 128, \"resid_pdrop\": 0.1, \"embd_pdrop\": 0, \"attn_pdrop\": 0.1}";

@@ -107,7 +107,7 @@ double op_value(const void *p, int64_t i, int type);
 void op_put(void *p, int64_t i, int type, double x);
 /* Relative distance in norm of an output and what is expected. */
 double op_distance(const struct op_buffer *b, const void *got);
-/* Says whether no element is off by more than the smallest number of fp16, where it has few bits. */
+/* Returns whether no element is off by more than the smallest number of fp16, where it has few bits. */
 bool op_tiny(const struct op_buffer *b, const void *got);
 
 int64_t op_length(int k); /* the k-th to be tried; 0: there is none */

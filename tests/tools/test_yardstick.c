@@ -1,21 +1,28 @@
 /* The cache of what the machine can do: made once, used after that, and made anew whatever became of it. */
 #define CHECK_MAIN
+#include "codelets.h"
 #include "mfu.h"
 #include "tiny.h"
+#include "yardstick.h"
 
 static const char *const cache = "cache/tessera/machine.json";
 
-/* The cache goes below this case's directory. */
+/* The cache goes below this case's directory; before that it is the one of all tests, which has this machine. */
 static void cache_here(void)
 {
-    static char home[3200];
-    snprintf(home, sizeof home, "%s/cache", run_dir);
+    setenv("XDG_CACHE_HOME", fmt("%s/cache", run_dir), 1);
+}
+static void cache_of_all(void)
+{
+    static char *home;
+    if (!home) home = strdup(getenv("XDG_CACHE_HOME") ? getenv("XDG_CACHE_HOME") : "");
     setenv("XDG_CACHE_HOME", home, 1);
 }
 
 /* An empty directory with a configuration and that. */
 static void setup(void)
 {
+    cache_of_all();
     tiny_setup();
     cache_here();
 }
@@ -67,23 +74,55 @@ static bool marked(void)
     return rate("rates", "matrix_rate_f32") == 123e9;
 }
 
-/* It is measured once and written in each case, as it was. */
+/* ---- what is measured in this process, which costs nothing; the command measures in earnest ---- */
+
+static int measured, drives_measured; /* how often */
+
+double __wrap_tess_matrix_rate(tess_dtype t, int cores, int64_t n);
+double __wrap_tess_copy_rate(int cores);
+tess_status __wrap_tess_drive_measure(const char *dirs, tess_drive *d);
+
+double __wrap_tess_matrix_rate(tess_dtype t, int cores, int64_t n)
+{
+    (void)t, (void)n;
+    measured++;
+    return 20e9 * cores;
+}
+
+double __wrap_tess_copy_rate(int cores)
+{
+    (void)cores;
+    return 10e9;
+}
+
+tess_status __wrap_tess_drive_measure(const char *dirs, tess_drive *d)
+{
+    (void)dirs;
+    drives_measured++;
+    *d = (tess_drive){.read_rate = 2e9, .write_rate = 2e9, .mixed_read_rate = 1e9, .mixed_write_rate = 1e9};
+    return TESS_OK;
+}
+
+/* As the command reads the rates; whether the cores were measured. */
+static bool reads(const char *dirs)
+{
+    tess_yardstick y;
+    measured = drives_measured = 0;
+    CHECK_EQ(tess_yardstick_read(dirs, false, &y), TESS_OK);
+    for (int t = 0; t < TESS_YARDSTICKS; t++) CHECK(y.matrix_rate[t] > 0 && y.matrix_rate_core[t] > 0);
+    CHECK(y.copy_rate > 0 && (!dirs || y.drive.read_rate > 0));
+    return measured > 0;
+}
+
 static void write_marked(void)
 {
-    static char *measured;
     cache_here();
-    if (measured) {
-        mkdir("cache", 0777);
-        mkdir("cache/tessera", 0777);
-        write_text(cache, measured);
-    } else {
-        DONE("info");
-        measured = read_file(cache, NULL);
-    }
+    reads(".");
     mark();
 }
 static void setup_marked(void)
 {
+    cache_of_all();
     tiny_setup();
     write_marked();
 }
@@ -127,7 +166,7 @@ TEST(a_new_drive_joins)
     json_object_del(drives, name);
     CHECK(!json_dump_file(c, cache, 0));
     json_decref(c);
-    DONE("info");
+    CHECK(!reads(".") && drives_measured == 1);
     CHECK(marked());
     c = json_load_file(cache, 0, NULL);
     CHECK_EQ(json_object_size(json_object_get(c, "drives")), 2);
@@ -153,6 +192,7 @@ static void set_drive(double rate)
 TEST(the_disk_that_is_named_does_at_any_rate_of_the_drive)
 {
     static const double drive[] = {1e7, 1.6e9, 1e11};
+    cache_of_all();
     wide_setup_with("\"train_batch_size\": 8, \"steps\": 1, \"memory\": {\"path\": \"swap\", \"cpu\": \"13MiB\"}, "
                     "\"eval_every\": 1");
     write_tiny_text("valid.txt", 600, 2);
@@ -173,14 +213,14 @@ TEST(another_machine_and_a_busy_one_are_measured_anew)
     setup_marked();
     set("machine", "cpu", json_string("Z80"));
     set("drives", "another", json_object());
-    DONE("info");
+    CHECK(reads("."));
     CHECK(!marked() && rate("rates", "matrix_rate_f32") > 0);
     json_t *c = json_load_file(cache, 0, NULL);
     CHECK_EQ(json_object_size(json_object_get(c, "drives")), 1); /* its drives are not ours */
     json_decref(c);
     mark();
     set("rates", "share", json_real(0.5));
-    DONE("info");
+    CHECK(reads(NULL));
     CHECK(!marked());
 }
 
@@ -191,21 +231,20 @@ TEST(a_broken_file_is_made_anew)
     char *good = read_file(cache, NULL);
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         write_text(cache, broken[i]);
-        DONE("estimate", "run.json");
-        CHECK_STR(ran.err, "");
+        CHECK(reads(NULL));
         CHECK(rate("rates", "matrix_rate_f32") > 0 && !marked());
     }
     write_text(cache, good);
     set("rates", "copy_rate", json_string("fast")); /* other rates that are none: tests/fuzz/fuzz_yardstick.c */
-    DONE("estimate", "run.json");
+    CHECK(reads(NULL));
     CHECK(rate("rates", "copy_rate") > 0 && !marked());
     write_text(cache, good);
     json_t *c = json_load_file(cache, 0, NULL), *drives = json_object_get(c, "drives");
     json_object_set_new(json_object_iter_value(json_object_iter(drives)), "read_rate", json_null());
     CHECK(!json_dump_file(c, cache, 0));
     json_decref(c);
-    DONE("info");
-    CHECK(marked() && !strstr(ran.out, "read 0.00 GB/s"));
+    CHECK(!reads(".") && drives_measured == 1);
+    CHECK(marked());
     free(good);
 }
 
@@ -255,7 +294,8 @@ TEST(forecasts_go_by_what_tasks_reached)
         set_reached(nonsense[i]);
         CHECK_NEAR(forecast() / before, 1, 1e-6);
     }
-    DONE("info", "--again");
+    tess_yardstick y;
+    CHECK_EQ(tess_yardstick_read(NULL, true, &y), TESS_OK);
     CHECK(reached("matrix") == 0); /* they were shares of other rates */
 }
 
@@ -365,18 +405,8 @@ TEST(runs_print_shares_of_the_best_rate)
     DONE("train", "run.json", "bf16.enabled=true", "steps=2", "output=new");
     CHECK_EQ(check_shares("new/metrics.jsonl"), 2);
     CHECK(exists(cache)); /* and an empty one is filled as far as a run measures, which costs the estimate nothing */
-    DONE("estimate", "run.json");
-    CHECK_HAS(ran.out, "tokens/s");
-    DONE("info", "--again"); /* renews it */
+    CHECK(reads(NULL));
     CHECK(best() > 1e8 && best() < 1e13);
-}
-
-static void check_run(void)
-{
-    DONE("estimate", "run.json");
-    CHECK_STR(ran.err, "");
-    CHECK_HAS(ran.out, "tokens/s");
-    DONE("info", "--help");
 }
 
 TEST(where_it_lies)
@@ -384,18 +414,22 @@ TEST(where_it_lies)
     char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
     setup();
     setenv("XDG_CACHE_HOME", "/dev/null/nowhere", 1); /* cannot be made */
-    check_run();
+    CHECK(reads(NULL) && reads(NULL));
     mkdir("file", 0777);
     write_text("file/tessera", "in the way");
     setenv("XDG_CACHE_HOME", fmt("%s/file", run_dir), 1);
-    check_run();
+    CHECK(reads(NULL) && reads(NULL));
+    DONE("estimate", "run.json");
+    CHECK_STR(ran.err, "");
+    CHECK_HAS(ran.out, "tokens/s");
     unsetenv("XDG_CACHE_HOME");
     unsetenv("HOME");
-    check_run();
+    CHECK(reads(NULL));
+    DONE("info", "--help");
     CHECK_HAS(ran.out, "neither XDG_CACHE_HOME nor HOME");
     setenv("HOME", run_dir, 1);
     setenv("XDG_CACHE_HOME", "relative", 1); /* does not count */
-    check_run();
+    CHECK(reads(NULL));
     CHECK(exists(".cache/tessera/machine.json") && !exists("relative"));
     if (home) setenv("HOME", home, 1);
     free(home);

@@ -114,7 +114,7 @@ typedef struct tess_simulation {
     tess_fold fold;
 } tess_simulation;
 
-/* Says whether two GPUs of a node have a link between them; others have those to RAM alone. */
+/* Returns whether two GPUs of a node have a link between them; others have those to RAM alone. */
 bool tess_simulated_peers(const tess_simulated_gpus *g, int from, int to);
 
 /* ---- in a program that simulates alone ---- */
@@ -148,9 +148,9 @@ typedef struct tess_cluster {
     struct tess_meeting *meetings; /* together.c's */
     struct tess_network *network;  /* network.c's */
 } tess_cluster;
-/* Says which of them this is; before anything else. */
+/* Sets which of them this is; it is called before anything else. */
 void tess_simulated_join(tess_cluster *cluster, int rank);
-/* Says which machine it is; copied. */
+/* Sets which machine it is, which is copied. */
 void tess_simulated_set(const tess_simulated *m);
 /* Returns it. */
 const tess_simulated *tess_simulated_machine(void);

@@ -22,9 +22,7 @@ static tess_tpl_node *fail(struct parser *p, const char *format, ...)
     va_start(list, format);
     vsnprintf(what, sizeof what, format, list);
     va_end(list);
-    char *where = tess_format("%s: line %d", p->where, p->t->line);
-    if (p->status == TESS_OK) p->status = tess_error(TESS_INVALID, where, "%s", what);
-    free(where);
+    tess_tpl_error(p->where, p->t->line, what, &p->status);
     return NULL;
 }
 

@@ -176,6 +176,9 @@ typedef struct tess_tpl_token {
 tess_status tess_tpl_lex(tess_arena *arena, const char *where, const char *text, size_t length,
                          tess_tpl_token **tokens) TESS_NODISCARD;
 
+/* Records an error at a line of a template, unless one stands in *status already. */
+void tess_tpl_error(const char *where, int line, const char *what, tess_status *status);
+
 /* ---- bounds.c ---------------------------------------------------------------------------------------------------- */
 
 typedef struct tess_tpl_scope {

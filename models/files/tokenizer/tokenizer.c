@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tess_status read_model(const tess_reading *r, tess_tokenizer *t, const json_t *model)
+static tess_status read_model(const tess_reading *r, tess_tokenizer *t, const json_t *model, bool *may_cut)
 {
     const json_t *type = json_object_get(model, "type");
     if (!json_is_object(model)) return tess_file_error(r->path, "model", "expected an object");
@@ -15,8 +15,8 @@ static tess_status read_model(const tess_reading *r, tess_tokenizer *t, const js
                            : "BPE";
     if (strcmp(name, "BPE") && t->pretokenizer.byte_level)
         return tess_file_error(r->path, "model.type", "%.60s is not supported behind ByteLevel, only BPE", name);
-    if (!strcmp(name, "BPE")) return tess_bpe_read(r, model, &t->tokens, t->vocab, t->names, &t->bpe);
-    if (!strcmp(name, "Unigram")) return tess_unigram_read(r, model, &t->tokens, t->vocab, &t->unigram);
+    if (!strcmp(name, "BPE")) return tess_bpe_read(r, model, &t->tokens, t->vocab, t->names, &t->bpe, may_cut);
+    if (!strcmp(name, "Unigram")) return tess_unigram_read(r, model, &t->tokens, t->vocab, &t->unigram, may_cut);
     if (!strcmp(name, "WordPiece")) return tess_wordpiece_read(r, model, &t->tokens, t->vocab, &t->wordpiece);
     return tess_file_error(r->path, "model.type", "%.60s is not supported, only BPE, Unigram and WordPiece", name);
 }
@@ -64,11 +64,12 @@ static void show_tokens(tess_tokenizer *t)
 static tess_status read_all(tess_tokenizer *t, const json_t *root)
 {
     const tess_reading r = {t->arena, t->path};
+    bool ends = false; /* words may end before U+2581 */
     TESS_TRY(tess_normalizer_read(&r, "normalizer", json_object_get(root, "normalizer"), &t->normalizer));
     TESS_TRY(tess_pretokenizer_read(&r, "pre_tokenizer", json_object_get(root, "pre_tokenizer"), &t->pretokenizer));
     TESS_TRY(read_decoder(&r, t, json_object_get(root, "decoder")));
     t->names = t->pretokenizer.byte_level ? tess_vocab_new() : t->vocab;
-    TESS_TRY(read_model(&r, t, json_object_get(root, "model")));
+    TESS_TRY(read_model(&r, t, json_object_get(root, "model"), &ends));
     TESS_TRY(tess_added_read(&r, json_object_get(root, "added_tokens"), t->normalizer, t->names, &t->tokens, &t->added,
                              &t->added_count));
     for (size_t i = 0; i < t->added_count && t->pretokenizer.byte_level; i++)
@@ -77,7 +78,6 @@ static tess_status read_all(tess_tokenizer *t, const json_t *root)
     tess_added_set_make(&r, t->added, t->added_count, true, &t->normal);
     TESS_TRY(tess_around_read(&r, "post_processor", json_object_get(root, "post_processor"), &t->around));
     show_tokens(t);
-    const bool ends = (t->bpe && tess_bpe_may_cut(t->bpe)) || (t->unigram && tess_unigram_may_cut(t->unigram));
     const bool words = t->pretokenizer.splits > 0; /* that end before a blank, if those below say so */
     if (ends) tess_pretokenizer_end_words(&t->pretokenizer);
     t->may_cut = (words || ends) && tess_normalizer_may_cut(t->normalizer) &&

@@ -6,7 +6,7 @@
  *     pretokenizer.c    a part is cut into words; pattern.c has the regular expressions
  *     bpe.c, unigram.c, wordpiece.c    a word becomes ids; words.c remembers those of words met lately
  *     postprocessor.c   what stands before and behind a text
- *     decoder.c         the way back
+ *     token_decoder.c   the way back
  *
  * Below all of them are reading.c, by which they read their JSON, vocab.c, which knows tokens by their bytes, and the
  * characters of base/text.h; above them are encode.c, which sends a text through, tokenizer.c, which reads them all
@@ -207,23 +207,21 @@ void tess_scratch_free(tess_scratch *scratch);
 
 typedef struct tess_bpe tess_bpe;
 /* Reads a model whose words are characters, or, where names is not vocab, bytes: names then has the tokens as they are
- * written, vocab by their bytes. */
+ * written, vocab by their bytes. *may_cut becomes whether a word of characters that is cut before each U+2581 behind
+ * another character is the same ids. */
 tess_status tess_bpe_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
-                          tess_vocab *names, tess_bpe **b) TESS_NODISCARD;
+                          tess_vocab *names, tess_bpe **b, bool *may_cut) TESS_NODISCARD;
 void tess_bpe_free(tess_bpe *b);
 /* Appends the ids of a word, in O(n log n). */
 void tess_bpe_encode(const tess_bpe *b, const char *word, size_t length, tess_scratch *scratch, tess_ids *ids);
-/* Returns whether a word of characters that is cut before each U+2581 behind another character is the same ids. */
-bool tess_bpe_may_cut(const tess_bpe *b);
 
 typedef struct tess_unigram tess_unigram;
 tess_status tess_unigram_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
-                              tess_unigram **u) TESS_NODISCARD;
+                              tess_unigram **u, bool *may_cut) TESS_NODISCARD;
 void tess_unigram_free(tess_unigram *u);
 /* Appends the ids of a word. TESS_INVALID: a character is in no token, and there is no unknown one. */
 tess_status tess_unigram_encode(const tess_unigram *u, const char *word, size_t length, tess_scratch *scratch,
                                 tess_ids *ids) TESS_NODISCARD;
-bool tess_unigram_may_cut(const tess_unigram *u);
 
 typedef struct tess_wordpiece tess_wordpiece;
 tess_status tess_wordpiece_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
@@ -280,7 +278,7 @@ typedef struct tess_around {
 tess_status tess_around_read(const tess_reading *r, const char *field, const json_t *json,
                              tess_around *around) TESS_NODISCARD;
 
-/* ---- decoder.c --------------------------------------------------------------------------------------------------- */
+/* ---- token_decoder.c --------------------------------------------------------------------------------------------- */
 
 typedef struct tess_decoder tess_decoder;
 tess_status tess_decoder_read(const tess_reading *r, const char *field, const json_t *json,

@@ -2,7 +2,7 @@
  * holds
  *
  *     state.json               step, seed and samples drawn, what the run was told, and what data.valid said so far
- *     states.safetensors       (or shards) masters and moments of all parameters (networks/model/states.h), whoever
+ *     states.safetensors       (or shards) masters and moments of all parameters (networks/networks.h), whoever
  *                              held what of them
  *     config.json, ...         of the model, as Hugging Face has it, and its tokenizer's files
  *

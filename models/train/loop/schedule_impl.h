@@ -9,8 +9,8 @@
 double tess_schedule_lr(const tess_config *c, int64_t step);
 /* Returns whether that is 0 in every step. */
 bool tess_schedule_rests(const tess_config *c);
-/* Says the optimizer's betas in that step: its own, but in OneCycle with cycle_momentum, where beta1 moves against the
- * rate.
+/* Stores the optimizer's betas in that step: its own, but in OneCycle with cycle_momentum, where beta1 moves against
+ * the rate.
  */
 void tess_schedule_betas(const tess_config *c, int64_t step, double betas[2]);
 
