@@ -423,7 +423,7 @@ typedef struct tess_optimizer_kind {
 const tess_optimizer_kind *tess_optimizer_kind_of(const tess_optimizer *o);
 /* Returns how many moments it keeps of a parameter. */
 int tess_optimizer_moments(const tess_optimizer *o);
-/* Says whether this is the update of one. */
+/* Returns whether a codelet is the update of an optimizer. */
 bool tess_codelet_updates(const tess_codelet *cl);
 /* Refuses what no optimizer can be. */
 tess_status tess_optimizer_check(const tess_optimizer *o) TESS_NODISCARD;
@@ -467,7 +467,7 @@ typedef struct tess_update_arg {
     tess_kept kept;      /* how moments are; zeros: in fp32 */
     const char *name;
 } tess_update_arg;
-extern tess_codelet tess_adamw[], tess_sgd[], tess_lion[], tess_adagrad[];
+extern tess_codelet tess_update_adamw[], tess_update_sgd[], tess_update_lion[], tess_update_adagrad[];
 
 /* ---- fill.c, finite.c, pick.c ------------------------------------------------------------------------------------ */
 

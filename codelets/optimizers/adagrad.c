@@ -30,12 +30,12 @@ enum { POSITIVE = 1u << 0 };
 TESS_UPDATE_BODY(adagrad, POSITIVE)
 
 TESS_CUDA_DECLARE(adagrad_f32)
-tess_codelet tess_adagrad[] = {[TESS_F32] = {.name = "adagrad",
-                                             .dtype = TESS_F32,
-                                             .cpu = adagrad,
-                                             .parts = tess_update_parts_of,
-                                             .cuda = TESS_CUDA(adagrad_f32),
-                                             .either = true}};
+tess_codelet tess_update_adagrad[] = {[TESS_F32] = {.name = "adagrad",
+                                                    .dtype = TESS_F32,
+                                                    .cpu = adagrad,
+                                                    .parts = tess_update_parts_of,
+                                                    .cuda = TESS_CUDA(adagrad_f32),
+                                                    .either = true}};
 
 static double begins(const tess_optimizer *o)
 {
@@ -56,7 +56,7 @@ static tess_status check(const tess_optimizer *o)
 }
 
 const tess_optimizer_kind tess_adagrad_kind = {.name = "Adagrad",
-                                               .update = tess_adagrad,
+                                               .update = tess_update_adagrad,
                                                .moment = {"sum"},
                                                .begins = begins,
                                                .positive = POSITIVE,

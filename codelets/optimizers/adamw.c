@@ -33,17 +33,17 @@ enum { POSITIVE = 1u << 1 }; /* the second moment */
 TESS_UPDATE_BODY(adamw, POSITIVE)
 
 TESS_CUDA_DECLARE(adamw_f32)
-tess_codelet tess_adamw[] = {[TESS_F32] = {.name = "adamw",
-                                           .dtype = TESS_F32,
-                                           .cpu = adamw,
-                                           .parts = tess_update_parts_of,
-                                           .cuda = TESS_CUDA(adamw_f32),
-                                           .either = true}};
+tess_codelet tess_update_adamw[] = {[TESS_F32] = {.name = "adamw",
+                                                  .dtype = TESS_F32,
+                                                  .cpu = adamw,
+                                                  .parts = tess_update_parts_of,
+                                                  .cuda = TESS_CUDA(adamw_f32),
+                                                  .either = true}};
 
 static tess_status check(const tess_optimizer *o)
 {
     if (o->beta1 == 0 && o->beta2 == 0 && o->eps == 0)
-        return tess_error(TESS_INVALID, "optimizer", "betas and eps are all 0 (TESS_ADAMW has the usual ones)");
+        return tess_error(TESS_INVALID, "optimizer", "betas and eps are all 0 (tess_adamw() has the usual ones)");
     if (o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 && isfinite(o->eps))
         return TESS_OK;
     return tess_error(TESS_INVALID, "optimizer",
@@ -51,5 +51,8 @@ static tess_status check(const tess_optimizer *o)
                       o->eps);
 }
 
-const tess_optimizer_kind tess_adamw_kind = {
-    .name = "AdamW", .update = tess_adamw, .moment = {"exp_avg", "exp_avg_sq"}, .positive = POSITIVE, .check = check};
+const tess_optimizer_kind tess_adamw_kind = {.name = "AdamW",
+                                             .update = tess_update_adamw,
+                                             .moment = {"exp_avg", "exp_avg_sq"},
+                                             .positive = POSITIVE,
+                                             .check = check};

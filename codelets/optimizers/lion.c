@@ -28,12 +28,12 @@ TESS_INLINE void loop(const tess_update_view *u, const void *rates, int64_t n)
 TESS_UPDATE_BODY(lion, 0)
 
 TESS_CUDA_DECLARE(lion_f32)
-tess_codelet tess_lion[] = {[TESS_F32] = {.name = "lion",
-                                          .dtype = TESS_F32,
-                                          .cpu = lion,
-                                          .parts = tess_update_parts_of,
-                                          .cuda = TESS_CUDA(lion_f32),
-                                          .either = true}};
+tess_codelet tess_update_lion[] = {[TESS_F32] = {.name = "lion",
+                                                 .dtype = TESS_F32,
+                                                 .cpu = lion,
+                                                 .parts = tess_update_parts_of,
+                                                 .cuda = TESS_CUDA(lion_f32),
+                                                 .either = true}};
 
 static tess_status check(const tess_optimizer *o)
 {
@@ -41,4 +41,5 @@ static tess_status check(const tess_optimizer *o)
     return tess_error(TESS_INVALID, "optimizer", "betas %g and %g (they are 0 to less than 1)", o->beta1, o->beta2);
 }
 
-const tess_optimizer_kind tess_lion_kind = {.name = "Lion", .update = tess_lion, .moment = {"exp_avg"}, .check = check};
+const tess_optimizer_kind tess_lion_kind = {
+    .name = "Lion", .update = tess_update_lion, .moment = {"exp_avg"}, .check = check};

@@ -36,12 +36,12 @@ TESS_INLINE void loop(const tess_update_view *u, const void *rates, int64_t n)
 TESS_UPDATE_BODY(sgd, 0)
 
 TESS_CUDA_DECLARE(sgd_f32)
-tess_codelet tess_sgd[] = {[TESS_F32] = {.name = "sgd",
-                                         .dtype = TESS_F32,
-                                         .cpu = sgd,
-                                         .parts = tess_update_parts_of,
-                                         .cuda = TESS_CUDA(sgd_f32),
-                                         .either = true}};
+tess_codelet tess_update_sgd[] = {[TESS_F32] = {.name = "sgd",
+                                                .dtype = TESS_F32,
+                                                .cpu = sgd,
+                                                .parts = tess_update_parts_of,
+                                                .cuda = TESS_CUDA(sgd_f32),
+                                                .either = true}};
 
 static int moments(const tess_optimizer *o)
 {
@@ -63,4 +63,4 @@ static tess_status check(const tess_optimizer *o)
 }
 
 const tess_optimizer_kind tess_sgd_kind = {
-    .name = "SGD", .update = tess_sgd, .moment = {"momentum_buffer"}, .moments = moments, .check = check};
+    .name = "SGD", .update = tess_update_sgd, .moment = {"momentum_buffer"}, .moments = moments, .check = check};
