@@ -132,35 +132,6 @@ TEST(half_precision_is_bf16)
           "fp16.enabled: true, and so is bf16.enabled", "switch one of the two off");
 }
 
-TEST(what_would_change_the_numbers_is_refused)
-{
-    static const struct {
-        const char *set, *where, *what;
-    } cases[] = {
-        {"optimizer.type=Lamb", "optimizer.type: \"Lamb\"", "one of Adam, AdamW, SGD, Lion, Adagrad"},
-        {"optimizer.type=OneBitAdam", "optimizer.type: \"OneBitAdam\"", "one of Adam, AdamW"},
-        {"scheduler.type=CosineAnnealingLR", "scheduler.type: \"CosineAnnealingLR\"", "WarmupCosineLR"},
-        {"gradient_allreduce_op=sum", "gradient_allreduce_op: \"sum\"", "one of mean"},
-        {"progressive_layer_drop={\"enabled\": true, \"theta\": 0.5}", "progressive_layer_drop: is switched on",
-         "every layer takes part"},
-        {"tensor_parallel.autotp_size=2", "tensor_parallel: is switched on", "set parallel.tensor"},
-        {"zero_optimization.zenflow={\"topk_ratio\": 0.1}", "zero_optimization.zenflow: is switched on",
-         "every parameter is updated"},
-        {"zero_optimization.zero_quantized_gradients=true", "zero_optimization.zero_quantized_gradients: true", ""},
-        {"optimizer.params.max_grad_norm=1", "optimizer.params.max_grad_norm: unknown key",
-         "did you mean gradient_clipping?"},
-    };
-    tiny_setup();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        FAILS(2, ("train", "run.json", cases[i].set), cases[i].where, cases[i].what);
-    }
-    FAILS(
-        2,
-        ("train", "run.json", "zero_optimization.cpu_offload=true", "zero_optimization.offload_optimizer.device=none"),
-        "zero_optimization.cpu_offload: true", "zero_optimization.offload_optimizer.device", "none");
-    CHECK(!exists("out"));
-}
-
 /* ---- --help ---- */
 
 TEST(help_lists_what_a_command_uses)
