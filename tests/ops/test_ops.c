@@ -37,7 +37,7 @@ static void check_plain(tess_codelet *cl, const void *arg, void *const *got)
     char name[96];
     void *data[OP_BUFFERS];
     if (!plain) plain = dlopen(PLAIN_CODELETS, RTLD_LAZY | RTLD_LOCAL);
-    snprintf(name, sizeof name, "tess_%s", cl->name);
+    snprintf(name, sizeof name, tess_codelet_updates(cl) ? "tess_update_%s" : "tess_%s", cl->name);
     tess_codelet *other = plain ? dlsym(plain, name) : NULL;
     if (!other || &other[cl->dtype] == cl) {
         CHECK_SAY("%s: %s", cl->name, plain ? "has no second body" : dlerror());
