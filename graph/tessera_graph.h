@@ -224,7 +224,8 @@ tess_status tess_step_feed_values(tess_step *s, const tess_tensor *input, const 
 typedef struct tess_step_input {
     int64_t step;        /* steps done before this one */
     uint64_t seed;       /* of dropout */
-    double lr;           /* the learning rate */
+    double lr;           /* the learning rate; where something trains it is 0 with keep_weights alone */
+    bool keep_weights;   /* the step is at the rate 0: the optimizer's states go on, the weights stay */
     double beta1, beta2; /* they replace the optimizer's, where a schedule moves them; 0: they do not */
     double loss_scale;   /* gradients are so many times larger until the update; 0: 1 */
     int64_t skipped;     /* how many of the steps before this one changed nothing */

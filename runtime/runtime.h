@@ -75,6 +75,8 @@ uint64_t tess_gpu_bytes(uint64_t cap);
 /* Returns the bytes that the one GPU has for tiles with that cap; 0: no plan is made, since there is none or several.
  */
 uint64_t tess_gpu_tiles(uint64_t cap);
+/* Returns StarPU's own limit on a GPU's memory, which wins over a cap; 0: there is none. */
+uint64_t tess_gpu_limit(void);
 /* Returns the cap with which it has so much for tiles. */
 uint64_t tess_gpu_cap(uint64_t tiles);
 /* Returns the least of the limits on RAM that StarPU's variables set, and its name; 0: there is none. */

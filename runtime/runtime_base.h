@@ -15,6 +15,11 @@ extern "C" {
 void tess_error_clear(void);
 /* Records one that was kept. */
 void tess_error_restore(const char *text);
+/* Returns the meeting of the ranks in which they agreed on the failure that the last error of this thread tells, as
+ * tess_error_agree set it; 0: they did not. An error whose text has that of the last in it, and more, is the same
+ * failure; any other is a new one. */
+int64_t tess_error_agreed(void);
+void tess_error_agree(int64_t meeting);
 /* Says where a value comes from, for who knows better, such as a key: an error at `from` is one at `where`. Returns the
  * status. */
 tess_status tess_error_at(tess_status status, const char *from, const char *where);

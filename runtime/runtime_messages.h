@@ -11,9 +11,9 @@ extern "C" {
  * TESSERA_PARALLEL_CARRIER says. */
 enum { TESS_CARRIER_ANY = TESS_CARRIER_COUNT };
 
-/* A run of bytes of one of the task's tiles that goes to another rank or comes from it. Tags tell those between the
- * same two ranks apart; with the same tag they meet in order. Both ranks have them in the same order, whatever the
- * tags. */
+/* A run of bytes of one of the task's tiles that goes to another rank or comes from it. Those between the same two
+ * ranks meet in order, which is the same in both lists. A tag is a name that both ends have, for whoever reads a trace.
+ */
 typedef struct tess_span {
     unsigned use; /* of the task's */
     int peer, tag;

@@ -11,8 +11,10 @@ extern "C" {
 
 /* Failures. What every rank surely comes by, a rank may fail in: it goes up with its status, and the others hear of it
  * when they next agree. So each phase of a run ends with tess_ranks_agree, main does too, and between a rank's failure
- * and the next agreement no other rank may need it (for a message, a sum). A failure in the middle of such needs takes
- * all ranks down, by tess_ranks_abort; so does the end of a rank that could say nothing, which ranks/watch.c sees.
+ * and the next agreement no other rank may need it (for a message, a sum). Phases may be nested: who fails before an
+ * inner one meets the others at its end, and then nobody waits at the outer one's (docs/decisions/0031-agreements.md).
+ * A failure in the middle of such needs takes all ranks down, by tess_ranks_abort; so does the end of a rank that could
+ * say nothing, which ranks/watch.c sees.
  */
 
 /* Returns its number among those of this machine, and how many these are. */

@@ -33,14 +33,18 @@ typedef struct tess_grid {
 /* Joins the processes that a launcher (mpirun, srun) started together; without a launcher this process is rank 0 of 1.
  * It is called once, before any other function of the library. */
 tess_status tess_ranks_join(void) TESS_NODISCARD;
-/* Leaves them. It is the last call. */
+/* Leaves them and waits until all have done so; it is the last call. Ranks that agree instead hear that this one left.
+ */
 void tess_ranks_leave(void);
 /* Returns the number of this process, from 0. */
 int tess_rank(void);
 /* Returns how many ranks there are. */
 int tess_ranks(void);
 /* Returns TESS_OK if every rank passes TESS_OK, else the status of the first rank that passes another; the error's
- * message names that rank unless all ranks have the same. Without a launcher it returns what it is given. */
+ * message names that rank unless all ranks have the same. A failure that the ranks agreed on may pass through further
+ * agreements on its way up: they return it at once, whether the other ranks come by them or not. Once it is handled the
+ * ranks agree as before. A failure is new when tess_error recorded it, and a program records its own with it, too.
+ * Without a launcher it returns what it is given. */
 tess_status tess_ranks_agree(tess_status status) TESS_NODISCARD;
 /* Replaces each of n numbers by its sum over all ranks, in no particular order of addition. */
 void tess_ranks_sum(double *x, int n);

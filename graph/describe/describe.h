@@ -102,6 +102,6 @@ void tess_steps_orphan(tess_graph *g);
 /* The steps forget what they did in an earlier session. */
 void tess_steps_forget(tess_graph *g);
 /* Makes the updates of g's parameters that are yet to come, unless they are those of `but`. */
-tess_status tess_settle(const tess_graph *g, const tess_step *but) TESS_NODISCARD;
+tess_status tess_settle(tess_graph *g, const tess_step *but) TESS_NODISCARD;
 
 #endif

@@ -99,9 +99,9 @@ uint32_t tess_param_stream(const tess_tensor *p);
 /* Returns the weight decay of a parameter. */
 double tess_param_decay(const tess_tensor *p, const tess_optimizer *o);
 /* The graph whose parameters g's are. */
-static inline tess_graph *tess_graph_owner(const tess_graph *g)
+static inline tess_graph *tess_graph_owner(tess_graph *g)
 {
-    return g->params ? g->param[0]->held->storage->g : (tess_graph *)g;
+    return g->params ? g->param[0]->held->storage->g : g;
 }
 /* Fills a tile of that dtype with a value (param.c). */
 tess_status tess_param_fill(tess_graph *g, tess_tile *t, tess_dtype type, float value);
@@ -155,7 +155,8 @@ tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s);
  * are. 2^level[i] are in the i-th; there is room for 2 * 64. */
 int tess_grid_groups(int64_t first, int64_t count, int *level);
 
-/* Tags of parameters are below, those of activations between sections and between the ranks of a tensor above. */
+/* Tags, the names of messages, of parameters are below, those of activations between sections and between the ranks of
+ * a tensor above. */
 #define TESS_TAGS_PIPELINE ((int64_t)1 << 30)
 #define TESS_TAGS_TENSOR   (TESS_TAGS_PIPELINE + ((int64_t)1 << 29))
 enum { TESS_TAG_WEIGHT, TESS_TAG_TOTAL, TESS_TAG_PART }; /* a part's: TESS_TAG_PART + its number */

@@ -72,7 +72,7 @@ tess_marks *tess_marks_read(const tess_program *p, const tess_uses *u);
 
 tess_program *tess_step_program(const tess_step *s);
 /* Returns TESS_INVALID once the parameters hold anything. */
-tess_status tess_check_place(const tess_graph *of) TESS_NODISCARD;
+tess_status tess_check_place(tess_graph *of) TESS_NODISCARD;
 /* So many bytes of a step's tiles, or, with `all`, of all tiles, need the disk. */
 void tess_step_note_disk(tess_step *s, bool all, uint64_t bytes);
 

@@ -3,7 +3,8 @@
  * a plan of its own, and the one whose step is fastest on paper is taken.
  *
  * Nothing is decided for tiles until a way is: plans are values, and the best one's marks are applied at the end. All
- * ranks take the same way: by what the rank has to do that does worst in it. */
+ * ranks take the same way: by what the rank has to do that does worst in it. They ask each other the same questions in
+ * the same order, whatever memory a rank has: one without a GPU or a cap asks with nothing of its own. */
 #include "describe.h"
 #include "plan.h"
 #include "program.h"
@@ -36,32 +37,26 @@ static tess_status agree(tess_status status, uint64_t *needed, double *measure)
     return (tess_status)worst[0];
 }
 
-/* Bytes that go to a GPU and back, of the rank that copies the most. */
-static uint64_t copies(const struct way *w)
-{
-    int64_t bytes = (int64_t)(w->plan.gpu.read + w->plan.gpu.written);
-    tess_ranks_most(&bytes, 1);
-    return (uint64_t)bytes;
-}
-
-/* Those, and what goes to other ranks. A link between GPUs is faster than the one to RAM, a network slower: all count
- * alike. */
-static uint64_t moves(const struct way *w)
+/* Of the rank that has the most: bytes that go to a GPU and back; and those with what goes to other ranks. A link
+ * between GPUs is faster than the one to RAM, a network slower: all count alike. Without a GPU both are 0. */
+static void count_moves(const struct way *w, const tess_limits *limits, int64_t *copied, int64_t *moved)
 {
     tess_holds plan;
     tess_step_holds(w->step, &plan);
-    int64_t bytes = (int64_t)(w->plan.gpu.read + w->plan.gpu.written + plan.sent);
-    tess_ranks_most(&bytes, 1);
-    return (uint64_t)bytes;
+    int64_t most[2] = {(int64_t)(w->plan.gpu.read + w->plan.gpu.written)};
+    if (limits->gpu.memory) most[1] = most[0] + (int64_t)plan.sent;
+    tess_ranks_most(most, 2);
+    *copied = most[0];
+    *moved = most[1];
 }
 
 static tess_status plan_gpu(struct way *w, const tess_gpu_conf *conf)
 {
     tess_plan *l = &w->plan;
     double none = 0;
-    if (!conf->memory) return TESS_OK;
-    const uint64_t fixed = tess_program_fixed(tess_step_program(w->step), 1);
-    tess_status status = tess_plan_gpu(w->uses, conf, fixed, w->marks, &l->gpu);
+    tess_status status = TESS_OK;
+    if (conf->memory)
+        status = tess_plan_gpu(w->uses, conf, tess_program_fixed(tess_step_program(w->step), 1), w->marks, &l->gpu);
     uint64_t needed = l->gpu.needed;
     status = agree(status, &needed, &none);
     if (status == TESS_OK) return TESS_OK;
@@ -72,10 +67,12 @@ static tess_status plan_gpu(struct way *w, const tess_gpu_conf *conf)
 static tess_status plan_ram(struct way *w, const tess_place_conf *conf)
 {
     tess_plan *l = &w->plan;
-    if (!conf->ram) return TESS_OK;
-    const uint64_t fixed = tess_program_fixed(tess_step_program(w->step), conf->workers);
-    tess_status status = tess_plan_ram(w->uses, conf, fixed, true, w->marks, &l->ram);
-    w->measure = conf->rates.flops > 0 ? tess_forecast_measure(&l->ram.time) : l->ram.time.seconds;
+    tess_status status = TESS_OK;
+    if (conf->ram) {
+        const uint64_t fixed = tess_program_fixed(tess_step_program(w->step), conf->workers);
+        status = tess_plan_ram(w->uses, conf, fixed, true, w->marks, &l->ram);
+        w->measure = conf->rates.flops > 0 ? tess_forecast_measure(&l->ram.time) : l->ram.time.seconds;
+    }
     status = agree(status, &l->ram.needed, &w->measure);
     if (status != TESS_OK) l->gpu = (tess_gpu_placement){0};
     return status;
@@ -89,7 +86,11 @@ static tess_status try_way(tess_tensor *output, const tess_step_conf *of, const 
     *w = (struct way){.plan = {.by_layer = by_layer, .late = late}};
     conf.by_layer = by_layer;
     conf.late = late;
-    TESS_TRY(tess_step_new(output, &conf, &w->step));
+    const tess_status made = tess_ranks_agree(tess_step_new(output, &conf, &w->step));
+    if (made != TESS_OK) {
+        drop(w);
+        return made;
+    }
     w->uses = tess_uses_list(tess_step_program(w->step));
     w->marks = tess_marks_new(w->uses);
     TESS_TRY(plan_gpu(w, &limits->gpu));
@@ -145,13 +146,15 @@ static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf,
         drop(best);
         return status;
     }
-    const uint64_t copied = limits->gpu.memory ? copies(best) : 0, moved = limits->gpu.memory ? moves(best) : 0;
+    int64_t copied, moved;
+    count_moves(best, limits, &copied, &moved);
     if (moved == 0 || conf->micro < 2 || output->g->conf.grid.pipeline > 1) return TESS_OK;
     struct way w;
     status = try_way(output, conf, limits, true, false, &w);
     if (status == TESS_OK && w.step) {
-        const uint64_t now = copies(&w);
-        if (moves(&w) < moved && now <= copied) {
+        int64_t copies, moves;
+        count_moves(&w, limits, &copies, &moves);
+        if (moves < moved && copies <= copied) {
             struct way other = *best;
             *best = w;
             w = other;
@@ -185,8 +188,10 @@ tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, c
                           : !step   ? "the place for it"
                                     : "out");
     *out = (tess_plan){0};
-    if (limits->gpu.memory || limits->ram.ram) TESS_TRY(tess_check_place(output->g));
-    const tess_status status = (limits->ram.ram ? fastest : fewest_moves)(output, conf, limits, &best, out);
+    int64_t capped = limits->ram.ram > 0;
+    tess_ranks_most(&capped, 1);
+    TESS_TRY(tess_ranks_agree(limits->gpu.memory || limits->ram.ram ? tess_check_place(output->g) : TESS_OK));
+    const tess_status status = (capped ? fastest : fewest_moves)(output, conf, limits, &best, out);
     if (status != TESS_OK) return status;
     apply(&best, limits);
     *out = best.plan;

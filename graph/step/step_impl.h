@@ -5,7 +5,7 @@
 
 struct tess_step {
     tess_graph *g; /* NULL: it was freed */
-    const tess_tensor *output;
+    tess_tensor *output;
     tess_step_conf conf;
     tess_lowered low;
     int tensors;                       /* of the graph, when the step was made */

@@ -144,7 +144,7 @@ static tess_status place(tess_step *s, const tess_place_conf *conf, tess_placeme
 }
 
 /* Where a tile lives is said before it holds anything. */
-tess_status tess_check_place(const tess_graph *of)
+tess_status tess_check_place(tess_graph *of)
 {
     const tess_graph *g = tess_graph_owner(of);
     bool holds = false;

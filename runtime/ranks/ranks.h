@@ -8,7 +8,9 @@
 
 /* Starts speaking with the others, and finds them. */
 tess_status tess_ranks_open(void) TESS_NODISCARD;
-/* Ends that; this is rank 0 of 1 again. */
+/* Waits until all ranks leave. Those that agree meanwhile hear that this one left. */
+void tess_ranks_part(void);
+/* Ends speaking with them; this is rank 0 of 1 again. */
 void tess_ranks_close(void);
 /* Gathers as tess_ranks_gather does, among the ranks of this machine. */
 void tess_ranks_gather_here(const void *mine, size_t bytes, void *all);

@@ -29,6 +29,8 @@ hwloc_const_bitmap_t tess_share_gpu_at(hwloc_topology_t t, int gpu, const char *
 /* Puts those of `gpus` that StarPU's variables leave, STARPU_WORKERS_CUDAID and STARPU_NCUDA (NULL: not set), into id,
  * which has room for all; returns how many. */
 int tess_share_gpu_ids(int gpus, const char *ids, const char *count, int *id);
+/* Does so with this machine's GPUs and the variables as they are. */
+int tess_share_gpus(int *id);
 /* Has tess_memory_spread deal pages out over the nodes of these cores, where they are several and nobody (numactl) said
  * where memory shall be. */
 void tess_share_spread(hwloc_topology_t t, hwloc_const_bitmap_t share);

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Do the pages hold together? Tables of docs/ are those of tests/bench/results, and what pages link to is there.
+# Do the pages hold together? Tables of docs/ are those of tests/bench/results, and what pages
+# say of files, folders and commands is so (pages.py).
 #
-#     tests/docs/test_pages.sh
+#     tests/docs/test_pages.sh [TESSERA]
 set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
 passed=0 failed=0
@@ -12,11 +13,8 @@ holds() { # WHAT STATUS
 tests/bench/table.sh check
 holds "tables are those of tests/bench/results" $?
 
-bad=0
-while IFS=: read -r page link; do
-    [ -e "$(dirname "$page")/$link" ] || { echo "$page: $link is not there"; bad=1; }
-done < <(grep -oHE '\]\([^)#: ]+[)#]' ./*.md docs/*.md docs/*/*.md | sed 's/\](\(.*\)[)#]$/\1/')
-holds "links lead to files" $bad
+tests/docs/pages.py "$@"
+holds "what the pages say of the repository holds" $?
 
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed = 0 ]

@@ -5,13 +5,6 @@
 #include <starpu.h>
 #include <unistd.h>
 
-#define WRONG(expr, part)                                                                                              \
-    do {                                                                                                               \
-        CHECK_EQ(expr, TESS_INVALID);                                                                                  \
-        CHECK_HAS(tess_error_text(), part);                                                                            \
-        tess_error_clear();                                                                                            \
-    } while (0)
-
 /* ---- the program's tasks: they take their time, so that who does not wait for them is found out ---- */
 
 static int calls, rows_seen;
@@ -127,8 +120,7 @@ static struct run run(uint64_t ram, bool watched, int every)
     CHECK_NEAR(lent_of(table, TESS_MASTER), numbers_of(table, TESS_MASTER), 1e-9);
     CHECK_NEAR(lent_of(table, TESS_MOMENT1), numbers_of(table, TESS_MOMENT1), 1e-9);
     starpu_data_unregister(seen);
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    net_free(&n, s);
     uint64_t now, written, used, peak;
     tess_tier_use(TESS_TIER_CPU, &now, &r.peak);
     tess_disk_traffic(&r.read, &written, &used, &peak);
@@ -169,8 +161,7 @@ TEST(values)
     starpu_data_unregister(handle);
     for (int i = 0; i < B * T * C; i++) sum += (double)out[i] * out[i];
     CHECK_NEAR(seen, sum, 1e-9 * sum);
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    net_free(&n, s);
     tess_stop();
 }
 
@@ -214,8 +205,7 @@ TEST(mistakes)
           "tess_param_unmap was not called for 1");
     tess_param_unmap(table, 0, TESS_MASTER);
     OK(tess_step_run(s, &(tess_step_input){.lr = 1}, &(tess_step_result){0}));
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    net_free(&n, s);
     n.g = tess_graph_new(&(tess_graph_conf){.grid = {.rank = 0, .data = 2, .stage = 3}});
     table = tess_param(n.g, "table", 64, 8, TESS_ONE);
     WRONG(tess_param_lend(table, 1, TESS_MASTER, &lent), "table: piece 1 of 1 that rank 0 holds (others are lent by");

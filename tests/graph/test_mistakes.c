@@ -4,13 +4,6 @@
 #include "graph/nets.h"
 #include <unistd.h>
 
-#define WRONG(expr, part)                                                                                              \
-    do {                                                                                                               \
-        CHECK_EQ(expr, TESS_INVALID);                                                                                  \
-        CHECK_HAS(tess_error_text(), part);                                                                            \
-        tess_error_clear();                                                                                            \
-    } while (0)
-
 static const tess_step_conf training = {.train = true, .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8}};
 static const tess_step_input first_step = {.lr = 1e-3};
 
@@ -193,7 +186,7 @@ TEST(two_graphs_do_not_mix)
 
 TEST(shapes_that_do_not_fit)
 {
-    for (int k = 0; k < 31; k++) {
+    for (int k = 0; k < 35; k++) {
         struct base b = base();
         tess_tensor *x = b.x, *y = NULL, *one = tess_param(b.g, "one", 12, 1, TESS_ONE);
         const char *part = "";
@@ -229,6 +222,10 @@ TEST(shapes_that_do_not_fit)
         if (k == 27) y = tess_layernorm(x, one, one, NAN), part = "eps is";
         if (k == 28) y = tess_param(b.g, "w", 12, 13, TESS_ZERO), part = "(12,13), but it is (12,12) already";
         if (k == 29) y = tess_param(b.g, "none", 0, 13, TESS_ZERO), part = "none: a parameter of shape (0,13) (dimen";
+        if (k == 31) y = tess_layernorm(x, tess_param(b.g, "g", 13, 1, TESS_ONE), one, 1e-5f), part = "(13)";
+        if (k == 32) y = tess_add(x, tess_linear(x, tess_param(b.g, "w7", 7, 12, TESS_ZERO), NULL)), part = "(2,5,7)";
+        if (k == 33) y = tess_cross_entropy(x, b.table, NULL, tess_input(b.g, "n", 2, 6)), part = "targets";
+        if (k == 34) y = tess_rope(x, (tess_rope_conf){.dim = 4, .rotary = 3}), part = "rope: ";
         if (k == 30) y = tess_param(b.g, "w", 12, -1, TESS_ZERO), part = "w: a parameter of shape (12,-1) (dimensions";
         CHECK(y == NULL);
         CHECK_HAS(tess_error_text(), part);
@@ -386,6 +383,8 @@ TEST(order_of_calls)
     OK(tess_graph_init(b.g, 1));
     WRONG(tess_step_run(s, NULL, &r), "tess_step_input");
     WRONG(tess_step_run(s, &(tess_step_input){.lr = NAN}, &r), "rate");
+    WRONG(tess_step_run(s, &(tess_step_input){0}, &r), "the learning rate is 0, which trains nothing");
+    WRONG(tess_step_run(s, &(tess_step_input){.lr = 1e-3, .keep_weights = true}, &r), "keep_weights with");
     WRONG(tess_step_feed(s, b.w, ids), "w: is a parameter");
     WRONG(tess_step_feed(s, b.x, ids), "is what an op makes");
     WRONG(tess_step_feed(s, late, ids), "late: is younger");
@@ -482,8 +481,7 @@ TEST(stopping_and_starting_again)
     struct net n;
     tess_step *s;
     double loss[2];
-    net_make(&n, &(tess_graph_conf){.dtype = TESS_BF16}, net_gpt);
-    OK(tess_step_new(n.loss, &training, &s));
+    s = net_step(&n, &(tess_graph_conf){.dtype = TESS_BF16}, net_gpt, &training);
     for (int session = 0; session < 2; session++) {
         OK(tess_start(NULL));
         if (session) {
@@ -511,16 +509,14 @@ TEST(drawing_again)
     tess_step_conf conf = training;
     conf.late = true;
     conf.optimizer.clip = 1;
-    net_make(&n, &(tess_graph_conf){0}, net_gpt);
-    OK(tess_step_new(n.loss, &conf, &s));
+    s = net_step(&n, &(tess_graph_conf){0}, net_gpt, &conf);
     OK(tess_start(NULL));
     for (int run = 0; run < 2; run++) {
         OK(tess_graph_init(n.g, 1));
         for (int64_t k = 0; k < 3; k++) loss[run] = net_run(&n, s, k, 1e-2f);
     }
     CHECK(loss[0] == loss[1]);
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    net_free(&n, s);
     tess_stop();
 }
 
@@ -529,8 +525,7 @@ TEST(masters_written_and_not_rounded)
     struct net n;
     tess_step *s;
     float *data;
-    net_make(&n, &(tess_graph_conf){.dtype = TESS_BF16}, net_gpt);
-    OK(tess_step_new(n.loss, &training, &s));
+    s = net_step(&n, &(tess_graph_conf){.dtype = TESS_BF16}, net_gpt, &training);
     OK(tess_start(NULL));
     OK(tess_graph_init(n.g, 1));
     tess_tensor *table = tess_graph_find_param(n.g, "table");
@@ -542,8 +537,7 @@ TEST(masters_written_and_not_rounded)
     WRONG(tess_step_run(s, &first_step, NULL), "table: was written by tess_param_map");
     OK(tess_graph_round(n.g));
     OK(tess_step_run(s, &first_step, NULL));
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    net_free(&n, s);
     tess_stop();
 }
 
@@ -582,8 +576,7 @@ TEST(disk_that_is_needed)
             WRONG(tess_step_place(s, &(tess_place_conf){.ram = ram, .workers = 1}, &p), "before anything is drawn");
             for (int64_t k = 0; k < 2; k++) CHECK(net_run(&n, s, k, 1e-2f) > 0);
         }
-        tess_step_free(s);
-        tess_graph_free(n.g);
+        net_free(&n, s);
         tess_stop();
         rmdir(dir);
     }
@@ -681,8 +674,7 @@ TEST(laying_out)
     OK(tess_step_lay_out(n.loss, &training, &(tess_limits){0}, &late, &l)); /* with no room said nothing is placed */
     CHECK(net_run(&n, late, 1, 1e-2f) > 0);
     tess_step_free(late);
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    net_free(&n, s);
     tess_stop();
 }
 

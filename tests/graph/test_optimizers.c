@@ -1,8 +1,7 @@
 /* Each optimizer, 50 steps beside torch's, or DeepSpeed's, of the same name: losses and what the parameters come to be;
  * what is held for it; and what a program may get wrong. */
 #define CHECK_MAIN
-#include "check.h"
-#include "graph.h"
+#include "graph/params.h"
 
 enum { V = 11, C = 6, B = 2, T = 8, STEPS = 50, ELEMENTS = V * C + C * C + C + V * C };
 
@@ -15,16 +14,6 @@ static const struct torch_case {
 #include "fixtures/optimizers.inc"
 };
 enum { CASES = sizeof torch / sizeof *torch };
-
-#define OK(expr)                                                                                                       \
-    do {                                                                                                               \
-        if ((expr) != TESS_OK) CHECK_SAY("%s: %s", #expr, tess_error_text());                                          \
-    } while (0)
-#define WRONG(expr, part)                                                                                              \
-    do {                                                                                                               \
-        CHECK_EQ(expr, TESS_INVALID);                                                                                  \
-        CHECK_HAS(tess_error_text(), part);                                                                            \
-    } while (0)
 
 struct net {
     tess_graph *g;
@@ -50,12 +39,6 @@ static struct net make(void)
     return make_of(C);
 }
 
-static int64_t elements(const tess_tensor *p)
-{
-    int64_t shape[3];
-    return tess_tensor_shape(p, shape) == 2 ? shape[0] * shape[1] : shape[0];
-}
-
 /* As the fixture's script draws them. */
 static void draw(const struct net *n)
 {
@@ -64,7 +47,7 @@ static void draw(const struct net *n)
         float *x;
         uint32_t r = k + 1;
         OK(tess_param_map(n->param[k], 0, TESS_MASTER, TESS_W, &x));
-        for (int64_t i = 0; i < elements(n->param[k]); i++) {
+        for (int64_t i = 0; i < elements_of(n->param[k]); i++) {
             r = r * 1664525u + 1013904223u;
             x[i] = (float)((double)((int)((r >> 8) % 2001) - 1000) / 1000);
         }
@@ -105,7 +88,7 @@ static void compare(const struct torch_case *c, bool late)
     for (int64_t k = 0, at = 0; k < 4; k++) {
         float *x;
         OK(tess_param_map(n.param[k], 0, TESS_MASTER, TESS_R, &x));
-        for (int64_t i = 0; i < elements(n.param[k]); i++, at++) off = fmax(off, fabs(x[i] - c->after[at]));
+        for (int64_t i = 0; i < elements_of(n.param[k]); i++, at++) off = fmax(off, fabs(x[i] - c->after[at]));
         tess_param_unmap(n.param[k], 0, TESS_MASTER);
     }
     if (!(off < 1e-5)) CHECK_SAY("case %td: parameters differ by %g", c - torch, off);

@@ -5,12 +5,6 @@
 #include "models.h"
 #include <unistd.h>
 
-#define WRONG(expr, part)                                                                                              \
-    do {                                                                                                               \
-        CHECK_EQ(expr, TESS_INVALID);                                                                                  \
-        CHECK_HAS(tess_error_text(), part);                                                                            \
-    } while (0)
-
 static char dir[64];
 
 static const char *in_dir(const char *name)

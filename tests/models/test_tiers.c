@@ -4,8 +4,8 @@
 #include "check.h"
 #include "dirs.h"
 #include "fault_hooks.h"
+#include "model.h"
 #include "models.h"
-#include "patterns.h"
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -179,13 +179,6 @@ TEST(decode_broken)
         free(text);
         tess_ids_free(&ids);
     }
-    CHECK_EQ(tess_utf8_unfinished("ab", 2), 0);
-    CHECK_EQ(tess_utf8_unfinished("a\xe2\x82\xac", 4), 0);
-    CHECK_EQ(tess_utf8_unfinished("a\xe2\x82", 3), 2);
-    CHECK_EQ(tess_utf8_unfinished("\xf0\x9f\x98", 3), 3);
-    CHECK_EQ(tess_utf8_unfinished("\xc3", 1), 1);
-    CHECK_EQ(tess_utf8_unfinished("\xa9", 1), 0);
-    CHECK_EQ(tess_utf8_unfinished("", 0), 0);
 }
 
 TEST(text_not_utf8)

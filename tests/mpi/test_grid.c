@@ -4,6 +4,7 @@
 #include "mpi/ranks.h"
 #include "param.h"
 #include <starpu.h>
+#include <unistd.h>
 
 static const net_body bodies[] = {net_gpt, net_llama, net_tangle, net_wide};
 static const char *const body_names[] = {"gpt", "llama", "tangle", "wide"};
@@ -147,6 +148,48 @@ static void compare(const struct outcome *got, const struct outcome *want, int w
                           tess_tensor_name(tess_graph_param(n.g, k)), (long long)bad, sqrt(off / square));
         }
     tess_graph_free(n.g);
+}
+
+/* Of a layout of these rooms: what it came to, which is the same on all ranks, who then meet in a question of ours. */
+static tess_status lay_out(const tess_limits *limits, bool odd_fails, tess_plan *l)
+{
+    const tess_grid grid = {.data = tess_ranks(), .pipeline = 1, .tensor = 1, .rank = tess_rank(), .stage = 3};
+    tess_graph_conf g = small;
+    struct net n;
+    tess_step *s;
+    g.grid = grid;
+    net_make(&n, &g, net_gpt);
+    tess_step_conf conf = training;
+    conf.micro = 2 * tess_ranks();
+    const tess_status status = tess_step_lay_out(odd_fails && tess_rank() % 2 ? n.ids : n.loss, &conf, limits, &s, l);
+    tess_step_free(s);
+    tess_graph_free(n.g);
+    int64_t most[5] = {status, -(int64_t)status, l->by_layer, -(int64_t)l->by_layer, tess_rank()};
+    tess_ranks_most(most, 5);
+    CHECK_EQ(most[0], -most[1]);
+    CHECK_EQ(most[2], -most[3]);
+    CHECK_EQ(most[4], tess_ranks() - 1);
+    return status;
+}
+
+TEST(ranks_with_other_memory_ask_each_other_the_same)
+{
+    const bool odd = tess_rank() % 2;
+    const tess_gpu_conf gpu = {.memory = 64 << 20, .all = true, .states = 1},
+                        small_gpu = {.memory = 1 << 10, .all = true};
+    const tess_place_conf ram = {.ram = 64 << 20, .workers = 1}, small_ram = {.ram = 1 << 10, .workers = 1};
+    tess_plan l;
+    if (tess_ranks() < 2) return;
+    alarm(120); /* ranks that ask other questions may wait for ever */
+    CHECK_EQ(lay_out(&(tess_limits){.gpu = odd ? gpu : (tess_gpu_conf){0}}, false, &l), TESS_OK);
+    CHECK_EQ(lay_out(&(tess_limits){.ram = odd ? ram : (tess_place_conf){0}}, false, &l), TESS_OK);
+    CHECK_EQ(lay_out(&(tess_limits){.gpu = odd ? gpu : (tess_gpu_conf){0}, .ram = ram}, false, &l), TESS_OK);
+    CHECK_EQ(lay_out(&(tess_limits){.gpu = odd ? small_gpu : gpu}, false, &l), TESS_INVALID);
+    CHECK(l.gpu.needed > 1 << 10 && !l.ram.needed);
+    CHECK_EQ(lay_out(&(tess_limits){.ram = odd ? small_ram : (tess_place_conf){0}}, false, &l), TESS_INVALID);
+    CHECK(l.ram.needed > 1 << 10 && !l.gpu.needed);
+    CHECK_EQ(lay_out(&(tess_limits){.ram = ram}, true, &l), TESS_INVALID);
+    alarm(0);
 }
 
 TEST(data_parallel_gives_the_same_bits_at_every_stage)

@@ -7,30 +7,18 @@
 TEST(arguments)
 {
     tiny_setup();
-    RUN(NULL);
-    EXPECT_ERROR(2, "command line: no command", "--help");
-    RUN("trian", "run.json");
-    EXPECT_ERROR(2, "command line: trian: unknown command", "did you mean train?");
-    RUN("train", "run.json", "--resme");
-    EXPECT_ERROR(2, "command line: --resme: unknown option", "did you mean --resume?");
-    RUN("train");
-    EXPECT_ERROR(2, "command line: no configuration", "CONFIG.json");
-    RUN("train", "run.json", "again.json");
-    EXPECT_ERROR(2, "command line: \"again.json\"", "KEY=VALUE");
-    RUN("info", "run.json");
-    EXPECT_ERROR(2, "command line: run.json");
-    RUN("generate", "--prompt", "a");
-    EXPECT_ERROR(2, "command line", "MODEL_DIR");
-    RUN("generate", "out/model");
-    EXPECT_ERROR(2, "command line: --prompt: missing");
-    RUN("generate", "out/model", "--prompt", "a", "-n", "many");
-    EXPECT_ERROR(2, "command line: -n: many", "a number from 1");
-    RUN("generate", "out/model", "--prompt", "a", "-n");
-    EXPECT_ERROR(2, "command line: -n: missing its N");
-    RUN("generate", "out/model", "--prompt", "a", "--top-p", "2");
-    EXPECT_ERROR(2, "--top-p: 2, expected a number from");
-    RUN("generate", "out/model", "--prompt", "a", "--prompts", "b");
-    EXPECT_ERROR(2, "--prompt and --prompts: both are given");
+    FAILS(2, (NULL), "command line: no command", "--help");
+    FAILS(2, ("trian", "run.json"), "command line: trian: unknown command", "did you mean train?");
+    FAILS(2, ("train", "run.json", "--resme"), "command line: --resme: unknown option", "did you mean --resume?");
+    FAILS(2, ("train"), "command line: no configuration", "CONFIG.json");
+    FAILS(2, ("train", "run.json", "again.json"), "command line: \"again.json\"", "KEY=VALUE");
+    FAILS(2, ("info", "run.json"), "command line: run.json");
+    FAILS(2, ("generate", "--prompt", "a"), "command line", "MODEL_DIR");
+    FAILS(2, ("generate", "out/model"), "command line: --prompt: missing");
+    FAILS(2, ("generate", "out/model", "--prompt", "a", "-n", "many"), "command line: -n: many", "a number from 1");
+    FAILS(2, ("generate", "out/model", "--prompt", "a", "-n"), "command line: -n: missing its N");
+    FAILS(2, ("generate", "out/model", "--prompt", "a", "--top-p", "2"), "--top-p: 2, expected a number from");
+    FAILS(2, ("generate", "out/model", "--prompt", "a", "--prompts", "b"), "--prompt and --prompts: both are given");
     CHECK(!exists("out"));
 }
 
@@ -61,31 +49,24 @@ TEST(keys_and_values)
     };
     tiny_setup();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        RUN("train", "run.json", cases[i].argument);
-        EXPECT_ERROR(2, cases[i].where, cases[i].what);
+        FAILS(2, ("train", "run.json", cases[i].argument), cases[i].where, cases[i].what);
     }
-    setenv("TESSERA_STEPSS", "1", 1);
-    RUN("train", "run.json");
-    unsetenv("TESSERA_STEPSS");
-    EXPECT_ERROR(2, "environment: TESSERA_STEPSS", "did you mean TESSERA_STEPS?");
-    setenv("TESSERA_STEPS", "0", 1);
-    RUN("train", "run.json");
-    unsetenv("TESSERA_STEPS");
-    EXPECT_ERROR(2, "environment: steps: 0", "a whole number from 1");
+    WITH("TESSERA_STEPSS", "1")
+    FAILS(2, ("train", "run.json"), "environment: TESSERA_STEPSS", "did you mean TESSERA_STEPS?");
+    WITH("TESSERA_STEPS", "0") FAILS(2, ("train", "run.json"), "environment: steps: 0", "a whole number from 1");
     CHECK(!exists("out"));
 }
 
 TEST(batch_numbers_that_contradict)
 {
     tiny_setup();
-    RUN("train", "run.json", "train_micro_batch_size_per_gpu=3", "gradient_accumulation_steps=2");
-    EXPECT_ERROR(2, "run.json: train_batch_size: 4", "train_micro_batch_size_per_gpu 3",
-                 "gradient_accumulation_steps 2", "1 data-parallel ranks is 6");
-    RUN("train", "run.json", "gradient_accumulation_steps=3");
-    EXPECT_ERROR(2, "run.json: train_batch_size: 4 is no multiple of gradient_accumulation_steps 3");
+    FAILS(2, ("train", "run.json", "train_micro_batch_size_per_gpu=3", "gradient_accumulation_steps=2"),
+          "run.json: train_batch_size: 4", "train_micro_batch_size_per_gpu 3", "gradient_accumulation_steps 2",
+          "1 data-parallel ranks is 6");
+    FAILS(2, ("train", "run.json", "gradient_accumulation_steps=3"),
+          "run.json: train_batch_size: 4 is no multiple of gradient_accumulation_steps 3");
     write_text("none.json", "{\"model\": " TINY_MODEL ", \"data\": {\"train\": \"text.txt\"}, \"steps\": 1}");
-    RUN("train", "none.json");
-    EXPECT_ERROR(2, "none.json: train_batch_size: missing", "two of the three");
+    FAILS(2, ("train", "none.json"), "none.json: train_batch_size: missing", "two of the three");
 }
 
 TEST(the_configuration_file)
@@ -106,29 +87,24 @@ TEST(the_configuration_file)
         {"{\"steps\": 4}", "bad.json: model: missing", "Hugging Face directory"},
     };
     fresh();
-    RUN("train", "bad.json");
-    EXPECT_ERROR(2, "bad.json: cannot be read: No such file", "a configuration file");
+    FAILS(2, ("train", "bad.json"), "bad.json: cannot be read: No such file", "a configuration file");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_text("bad.json", cases[i].text);
-        RUN("train", "bad.json");
-        EXPECT_ERROR(2, cases[i].where, cases[i].what);
+        FAILS(2, ("train", "bad.json"), cases[i].where, cases[i].what);
     }
-    RUN("train", ".");
-    EXPECT_ERROR(2, ".: cannot be read");
+    FAILS(2, ("train", "."), ".: cannot be read");
 }
 
 TEST(output_that_cannot_be_written)
 {
     tiny_setup();
     write_text("file", "mine");
-    RUN("train", "run.json", "output=file");
-    EXPECT_ERROR(2, "file: cannot be created: Not a directory", "see output");
-    RUN("train", "run.json", "output=file/below/it");
-    EXPECT_ERROR(2, "file/below/it: cannot be created: Not a directory");
-    RUN("train", "run.json", "checkpoint.dir=file/below", "checkpoint.every=1");
-    EXPECT_ERROR(2, "file/below: cannot be written: Not a directory", "checkpoint.dir");
-    RUN("train", "run.json", "checkpoint.dir=file", "checkpoint.every=1");
-    EXPECT_ERROR(2, "file: cannot be written: Not a directory", "checkpoint.dir");
+    FAILS(2, ("train", "run.json", "output=file"), "file: cannot be created: Not a directory", "see output");
+    FAILS(2, ("train", "run.json", "output=file/below/it"), "file/below/it: cannot be created: Not a directory");
+    FAILS(2, ("train", "run.json", "checkpoint.dir=file/below", "checkpoint.every=1"),
+          "file/below: cannot be written: Not a directory", "checkpoint.dir");
+    FAILS(2, ("train", "run.json", "checkpoint.dir=file", "checkpoint.every=1"),
+          "file: cannot be written: Not a directory", "checkpoint.dir");
     CHECK_EQ(file_size("file"), 4);
     CHECK(!exists("out/metrics.jsonl")); /* it ended before the first step */
 }
@@ -137,13 +113,11 @@ TEST(more_memory_than_there_may_be)
 {
     tiny_setup();
     static const char needs[] = "memory.cpu: the run needs ";
-    RUN("train", "run.json", "memory.cpu=64KiB");
-    EXPECT_ERROR(2, needs, "64.0 KiB", "MiB would do");
+    FAILS(2, ("train", "run.json", "memory.cpu=64KiB"), needs, "64.0 KiB", "MiB would do");
     RUN("train", "run.json", "train_batch_size=64", "memory.cpu=1MiB");
-    char cap[64]; /* a little less than that: it depends on the workers */
-    snprintf(cap, sizeof cap, "memory.cpu=%ldMiB", named_in_error(needs) - 1);
-    RUN("train", "run.json", "train_batch_size=64", cap);
-    EXPECT_ERROR(2, needs, " MiB in RAM", "(train_micro_batch_size_per_gpu=", "gradient_accumulation_steps=");
+    /* a little less than that: it depends on the workers */
+    FAILS(2, ("train", "run.json", "train_batch_size=64", fmt("memory.cpu=%ldMiB", named_in_error(needs) - 1)), needs,
+          " MiB in RAM", "(train_micro_batch_size_per_gpu=", "gradient_accumulation_steps=");
     CHECK(!exists("out"));
 }
 
@@ -172,8 +146,7 @@ TEST(fields_of_the_model)
     };
     tiny_setup();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        RUN("train", "run.json", cases[i].argument);
-        EXPECT_ERROR(2, cases[i].what, cases[i].hint);
+        FAILS(2, ("train", "run.json", cases[i].argument), cases[i].what, cases[i].hint);
     }
     CHECK(!exists("out"));
 }
@@ -214,8 +187,7 @@ TEST(fields_of_a_decoder)
                " \"data\": {\"train\": \"text.txt\", \"seq_length\": 16}, \"train_batch_size\": 4, \"steps\": 1,"
                " \"output\": \"out\"}\n");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        RUN("train", "run.json", cases[i].argument);
-        EXPECT_ERROR(2, cases[i].what, cases[i].hint);
+        FAILS(2, ("train", "run.json", cases[i].argument), cases[i].what, cases[i].hint);
     }
     CHECK(!exists("out"));
 }
@@ -254,8 +226,7 @@ TEST(fields_of_experts)
                  "\"out\"}\n",
                  cases[i].model);
         write_text("run.json", text);
-        RUN("train", "run.json", cases[i].argument);
-        EXPECT_ERROR(2, cases[i].what, cases[i].hint);
+        FAILS(2, ("train", "run.json", cases[i].argument), cases[i].what, cases[i].hint);
     }
     CHECK(!exists("out"));
 }
@@ -266,23 +237,20 @@ TEST(layers_and_weights_of_a_decoder)
     static const char model[] =
         "{\"model_type\": \"qwen2\", \"vocab_size\": 256, \"hidden_size\": 32, \"intermediate_size\": 40,"
         " \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2}";
-    char argument[400];
     tiny_setup();
-    snprintf(argument, sizeof argument, "model=%s", model);
-    RUN("train", "run.json", argument, "model.use_sliding_window=true", "model.sliding_window=0");
-    EXPECT_ERROR(2, "sliding_window: 0", "at least 1");
-    RUN("train", "run.json", argument, "model.layer_types=[\"full_attention\", \"sliding_attention\"]");
-    EXPECT_ERROR(2, "layer_types: layer 1 is sliding_attention", "use_sliding_window");
-    RUN("train", "run.json", argument, "model.layer_types=[\"full_attention\", \"chunked_attention\"]");
-    EXPECT_ERROR(2, "layer_types: \"chunked_attention\"", "full_attention sliding_attention");
-    RUN("train", "run.json", argument, "model.layer_types=[\"full_attention\"]");
-    EXPECT_ERROR(2, "layer_types has 1 word", "num_hidden_layers is 2");
-    RUN("train", "run.json", argument, "steps=1");
-    EXPECT_DONE();
-    RUN("train", "run.json", "model=out/model", "model.num_key_value_heads=1", "steps=1");
-    EXPECT_ERROR(2, "k_proj", "(16,32)");
-    RUN("train", "run.json", "model=out/model", "model.num_hidden_layers=3", "steps=1");
-    EXPECT_ERROR(2, "no tensor model.layers.2.");
+    const char *argument = fmt("model=%s", model);
+    FAILS(2, ("train", "run.json", argument, "model.use_sliding_window=true", "model.sliding_window=0"),
+          "sliding_window: 0", "at least 1");
+    FAILS(2, ("train", "run.json", argument, "model.layer_types=[\"full_attention\", \"sliding_attention\"]"),
+          "layer_types: layer 1 is sliding_attention", "use_sliding_window");
+    FAILS(2, ("train", "run.json", argument, "model.layer_types=[\"full_attention\", \"chunked_attention\"]"),
+          "layer_types: \"chunked_attention\"", "full_attention sliding_attention");
+    FAILS(2, ("train", "run.json", argument, "model.layer_types=[\"full_attention\"]"), "layer_types has 1 word",
+          "num_hidden_layers is 2");
+    DONE("train", "run.json", argument, "steps=1");
+    FAILS(2, ("train", "run.json", "model=out/model", "model.num_key_value_heads=1", "steps=1"), "k_proj", "(16,32)");
+    FAILS(2, ("train", "run.json", "model=out/model", "model.num_hidden_layers=3", "steps=1"),
+          "no tensor model.layers.2.");
 }
 
 /* Fields that families have besides. */
@@ -313,8 +281,7 @@ TEST(fields_of_other_decoders)
                  " \"output\": \"out\"}\n",
                  cases[i].family);
         write_text("run.json", text);
-        RUN("train", "run.json", cases[i].argument);
-        EXPECT_ERROR(2, cases[i].what, cases[i].hint);
+        FAILS(2, ("train", "run.json", cases[i].argument), cases[i].what, cases[i].hint);
     }
     CHECK(!exists("out"));
 }
@@ -322,28 +289,22 @@ TEST(fields_of_other_decoders)
 TEST(a_directory_that_is_no_model)
 {
     tiny_setup();
-    RUN("train", "run.json", "model=nowhere");
-    EXPECT_ERROR(2, "nowhere/config.json: No such file", "a Hugging Face directory");
+    FAILS(2, ("train", "run.json", "model=nowhere"), "nowhere/config.json: No such file", "a Hugging Face directory");
     mkdir("base", 0777);
-    RUN("train", "run.json", "model=base");
-    EXPECT_ERROR(2, "base/config.json: No such file", "a Hugging Face directory");
+    FAILS(2, ("train", "run.json", "model=base"), "base/config.json: No such file", "a Hugging Face directory");
     static const char *const bad[][2] = {
         {"{\"model_type\": ", "base/config.json: line 1, column"},
         {"[]", "base/config.json: is no JSON object"},
         {"{\"model_type\": \"llama5\"}", "base/config.json: model_type: llama5 is not known"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         write_text("base/config.json", bad[i][0]);
-        RUN("train", "run.json", "model=base");
-        EXPECT_ERROR(2, bad[i][1]);
+        FAILS(2, ("train", "run.json", "model=base"), bad[i][1]);
     }
     write_text("base/config.json", TINY_MODEL);
-    RUN("generate", "base", "--prompt", "a");
-    EXPECT_ERROR(2, "base: has no model.safetensors", "OUTPUT/model");
-    RUN("generate", "nowhere", "--prompt", "a");
-    EXPECT_ERROR(2, "nowhere/config.json: No such file");
+    FAILS(2, ("generate", "base", "--prompt", "a"), "base: has no model.safetensors", "OUTPUT/model");
+    FAILS(2, ("generate", "nowhere", "--prompt", "a"), "nowhere/config.json: No such file");
     write_text("base/tokenizer.json", "{}");
-    RUN("train", "run.json", "model=base");
-    EXPECT_ERROR(2, "base/tokenizer.json");
+    FAILS(2, ("train", "run.json", "model=base"), "base/tokenizer.json");
 }
 
 /* ---- weights ---- */
@@ -353,13 +314,10 @@ static const char *const file = "out/model/model.safetensors";
 /* Every command that reads weights refuses them. */
 static void expect_refused(const char *what, const char *more)
 {
-    RUN("train", "run.json", "model=out/model", "output=next");
-    EXPECT_ERROR(2, what, more);
+    FAILS(2, ("train", "run.json", "model=out/model", "output=next"), what, more);
     CHECK(!exists("next/model"));
-    RUN("eval", "run.json", "model=out/model");
-    EXPECT_ERROR(2, what, more);
-    RUN("generate", "out/model", "--prompt", "a", "-n", "1");
-    EXPECT_ERROR(2, what, more);
+    FAILS(2, ("eval", "run.json", "model=out/model"), what, more);
+    FAILS(2, ("generate", "out/model", "--prompt", "a", "-n", "1"), what, more);
     CHECK_STR(ran.out, "");
 }
 
@@ -489,11 +447,9 @@ TEST(data_that_is_not_there_or_too_short)
         {"data.train=other.bin", "other.bin: has 8 bytes", "1024"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        RUN("train", "run.json", cases[i][0]);
-        EXPECT_ERROR(2, cases[i][1], cases[i][2]);
+        FAILS(2, ("train", "run.json", cases[i][0]), cases[i][1], cases[i][2]);
     }
-    RUN("eval", "run.json", "data.valid=none.txt");
-    EXPECT_ERROR(2, "none.txt: cannot be opened: No such file");
+    FAILS(2, ("eval", "run.json", "data.valid=none.txt"), "none.txt: cannot be opened: No such file");
     CHECK(!exists("out"));
 }
 
@@ -510,14 +466,11 @@ TEST(lines_that_are_wrong)
     tiny_setup();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         write_text("l.jsonl", cases[i][0]);
-        RUN("train", "run.json", "data.train=l.jsonl");
-        EXPECT_ERROR(2, cases[i][1]);
-        RUN("eval", "run.json", "data.valid=l.jsonl");
-        EXPECT_ERROR(2, cases[i][1]);
+        FAILS(2, ("train", "run.json", "data.train=l.jsonl"), cases[i][1]);
+        FAILS(2, ("eval", "run.json", "data.valid=l.jsonl"), cases[i][1]);
     }
     CHECK(!exists("out") && !exists("l.jsonl.index"));
-    RUN("train", "run.json", "data.pack_positions=true");
-    EXPECT_ERROR(2, "run.json: data.pack_positions: ", "data.pack");
+    FAILS(2, ("train", "run.json", "data.pack_positions=true"), "run.json: data.pack_positions: ", "data.pack");
 }
 
 TEST(tokens_beyond_the_vocabulary)
@@ -527,16 +480,16 @@ TEST(tokens_beyond_the_vocabulary)
     tiny_text((char *)token, TINY_TOKENS, 1);
     token[50] = 250;
     write_llmc("tokens.bin", token, 65); /* 4 samples of 16, all of them in the first step */
-    RUN("train", "run.json", "data.train=tokens.bin", "model.vocab_size=200");
-    EXPECT_ERROR(2, "tokens.bin: byte 1124: token 250", "vocabulary of 200");
+    FAILS(2, ("train", "run.json", "data.train=tokens.bin", "model.vocab_size=200"), "tokens.bin: byte 1124: token 250",
+          "vocabulary of 200");
     write_megatron("corpus", token, 65);
-    RUN("train", "run.json", "data.train=corpus", "model.vocab_size=200");
-    EXPECT_ERROR(2, "corpus.bin: byte 100: token 250", "vocabulary of 200");
+    FAILS(2, ("train", "run.json", "data.train=corpus", "model.vocab_size=200"), "corpus.bin: byte 100: token 250",
+          "vocabulary of 200");
     write_file("bytes.txt", token, 65);
-    RUN("train", "run.json", "data.train=bytes.txt", "model.vocab_size=200");
-    EXPECT_ERROR(2, "bytes.txt: byte 50: token 250", "vocabulary of 200");
-    RUN("eval", "run.json", "data.valid=corpus", "model.vocab_size=200");
-    EXPECT_ERROR(2, "corpus.bin: byte 100: token 250", "vocabulary of 200");
+    FAILS(2, ("train", "run.json", "data.train=bytes.txt", "model.vocab_size=200"), "bytes.txt: byte 50: token 250",
+          "vocabulary of 200");
+    FAILS(2, ("eval", "run.json", "data.valid=corpus", "model.vocab_size=200"), "corpus.bin: byte 100: token 250",
+          "vocabulary of 200");
     CHECK(!exists("out/model"));
 }
 
@@ -560,22 +513,18 @@ TEST(a_megatron_index_that_is_wrong)
         fseek(f, cases[i].at, SEEK_SET);
         fputc(cases[i].value, f);
         fclose(f);
-        RUN("train", "run.json", "data.train=corpus");
-        EXPECT_ERROR(2, cases[i].where);
+        FAILS(2, ("train", "run.json", "data.train=corpus"), cases[i].where);
     }
     write_megatron("corpus", token, 300);
     cut_file("corpus.idx", 40);
-    RUN("train", "run.json", "data.train=corpus");
-    EXPECT_ERROR(2, "corpus.idx: byte 18");
+    FAILS(2, ("train", "run.json", "data.train=corpus"), "corpus.idx: byte 18");
     write_megatron("corpus", token, 300);
     cut_file("corpus.bin", 500);
-    RUN("train", "run.json", "data.train=corpus");
-    EXPECT_ERROR(2, "corpus.idx: byte 50: sequence 1 is bytes 200 to 600 of corpus.bin, which has 500");
+    FAILS(2, ("train", "run.json", "data.train=corpus"),
+          "corpus.idx: byte 50: sequence 1 is bytes 200 to 600 of corpus.bin, which has 500");
     unlink("corpus.bin");
-    RUN("train", "run.json", "data.train=corpus");
-    EXPECT_ERROR(2, "corpus.bin: cannot be opened: No such file");
+    FAILS(2, ("train", "run.json", "data.train=corpus"), "corpus.bin: cannot be opened: No such file");
     write_megatron("corpus", token, 600);
-    RUN("train", "run.json", "data.train=corpus.bin");
-    EXPECT_ERROR(2, "corpus.bin: byte 0: magic", "give corpus");
+    FAILS(2, ("train", "run.json", "data.train=corpus.bin"), "corpus.bin: byte 0: magic", "give corpus");
     CHECK(!exists("out"));
 }

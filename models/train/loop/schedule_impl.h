@@ -7,6 +7,8 @@
 /* Returns, of a resolved configuration, what the optimizer uses in its step number `step`, counted from 0, in
  * DeepSpeed's engine. */
 double tess_schedule_lr(const tess_config *c, int64_t step);
+/* Returns whether that is 0 in every step. */
+bool tess_schedule_rests(const tess_config *c);
 /* Says the optimizer's betas in that step: its own, but in OneCycle with cycle_momentum, where beta1 moves against the
  * rate.
  */

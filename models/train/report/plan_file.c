@@ -1,6 +1,6 @@
 /* Writing plan.json, see plan_file_impl.h. */
 #include "plan_file.h"
-#include "model.h"
+#include "networks.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void say(json_t *to, const char *name, const char *text)
 
 static json_t *model_of(const tess_run *r)
 {
-    json_t *of = json_object(), *fields = json_loads(r->model->json, 0, NULL);
+    json_t *of = json_object(), *fields = json_loads(tess_model_json(r->model), 0, NULL);
     say(of, "type", json_string_value(json_object_get(fields, "model_type")));
     set(of, "parameters", (double)tess_graph_param_elements(r->g));
     set(of, "trained", (double)tess_graph_trained_elements(r->g));

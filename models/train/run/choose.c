@@ -186,7 +186,7 @@ static tess_status fit_disk(tess_run *r, tess_step **step)
 tess_status tess_run_train_step(tess_run *r, tess_step **step)
 {
     uint64_t guess;
-    TESS_TRY(eval_bytes(r, &r->beside));
+    TESS_TRY(tess_ranks_agree(eval_bytes(r, &r->beside)));
     r->limits.ram.taken = r->beside;
     const tess_status status = lay_out(r, &r->limits.ram, step, &guess);
     if (status != TESS_OK) return guess ? too_little_ram(r, &r->limits.ram, guess) : status;

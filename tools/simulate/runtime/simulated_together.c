@@ -180,7 +180,7 @@ tess_status tess_ranks_join(void)
 void tess_ranks_leave(void)
 {
     if (!tess_ranks_launched()) return;
-    tess_ranks_barrier();
+    tess_ranks_part();
     tess_ranks_close();
 }
 

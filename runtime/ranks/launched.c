@@ -47,7 +47,7 @@ void tess_ranks_leave(void)
 {
     if (!tess_ranks_launched()) return;
     tess_watch_forgive();
-    tess_ranks_barrier(); /* from here on nobody minds who ends first */
+    tess_ranks_part(); /* from here on nobody minds who ends first */
     tess_bells_close();
     tess_watch_stop();
     tess_ranks_close();

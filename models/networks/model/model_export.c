@@ -1,11 +1,8 @@
-/* Adapters folded into the weights beside which they were trained: W + (alpha / r) B A, from file to file, a strip of a
- * tensor at a time, so that RAM holds no matrix but A and B. */
+/* From file to file, a strip of a tensor at a time, so that neither RAM nor a device need hold the model: the states of
+ * a checkpoint to a Hugging Face directory, and adapters folded into the weights beside which they were trained,
+ * W + (alpha / r) B A, where RAM holds no matrix but A and B. */
 #include "directories.h"
 #include "lora.h"
-#include "model.h"
-#include "pieces.h"
-#include "states.h"
-#include "train.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,53 +22,6 @@ static void turn(const float *from, int64_t rows, int64_t columns, float *to)
         for (int64_t j = 0; j < columns; j++) to[j * rows + i] = from[i * columns + j];
 }
 
-/* Reads one of an adapter's two matrices, whose shape is known to be right. */
-static tess_status read_part(const tess_model *m, const tess_tensor *p, float **data)
-{
-    const tess_safetensor *t = tess_lora_find(m, tess_tensor_name(p));
-    int64_t shape[3];
-    const int rank = tess_tensor_shape(p, shape);
-    *data = NULL;
-    if (!t)
-        return tess_error(TESS_INVALID, m->lora->dir, "no tensor %s in it (is the adapter for another base?)",
-                          tess_tensor_name(p));
-    TESS_TRY(tess_pieces_check(t, rank, shape, false));
-    *data = tess_alloc((size_t)t->elements * sizeof **data);
-    return tess_safetensor_read(t, 0, t->elements, *data);
-}
-
-/* The product for a matrix NAME.weight, if it has adapters: of a turned one A^T B^T. */
-static tess_status open_product(const tess_model *m, const tess_graph *g, const char *name, bool turned,
-                                struct product *p)
-{
-    char part[2][512];
-    const int n = (int)(strlen(name) > 7 ? strlen(name) - 7 : 0); /* without ".weight" */
-    *p = (struct product){.r = m->lora->r, .factor = (float)tess_lora_scale(m->lora)};
-    for (int k = 0; k < 2; k++) snprintf(part[k], sizeof part[k], "%.*s.lora_%c.weight", n, name, "AB"[k]);
-    const tess_tensor *a = tess_graph_find_param(g, part[0]), *b = tess_graph_find_param(g, part[1]);
-    int64_t of_a[3], of_b[3];
-    if (!a || !b) return TESS_OK;
-    float *A, *B;
-    tess_tensor_shape(a, of_a);
-    tess_tensor_shape(b, of_b);
-    tess_status status = read_part(m, a, &A);
-    B = NULL;
-    if (status == TESS_OK) status = read_part(m, b, &B);
-    p->rows = turned ? of_a[1] : of_b[0];
-    p->columns = turned ? of_b[0] : of_a[1];
-    p->left = B;
-    p->right = A;
-    if (status == TESS_OK && turned) {
-        p->left = tess_alloc((size_t)(p->r * p->rows) * sizeof *p->left);
-        p->right = tess_alloc((size_t)(p->r * p->columns) * sizeof *p->right);
-        turn(A, p->r, p->rows, p->left);
-        turn(B, p->columns, p->r, p->right);
-        free(A);
-        free(B);
-    }
-    return status;
-}
-
 /* Adds rows [from, from + n) of it to w (n, columns). */
 static void add_product(const struct product *p, int64_t from, int64_t n, float *w, float *sum)
 {
@@ -89,6 +39,114 @@ static void add_product(const struct product *p, int64_t from, int64_t n, float 
     }
 }
 
+/* Copies rows [first, first + rows) of a file's tensor, with a product (NULL: none) added, to a tensor of a writer,
+ * which lies turned there or not. */
+static tess_status copy_rows(tess_safetensors_writer *w, size_t tensor, const tess_safetensor *t, int64_t first,
+                             int64_t rows, bool turned, const struct product *p)
+{
+    const int64_t cols = t->rank == 2 ? t->dims[1] : 1;
+    int64_t most = STRIP_BYTES / (cols * (int64_t)sizeof(float)) + 1;
+    if (most > rows) most = rows;
+    float *strip = tess_alloc((size_t)((most + (turned ? most : 1)) * cols) * sizeof *strip),
+          *other = strip + most * cols;
+    tess_status status = TESS_OK;
+    for (int64_t from = 0; from < rows && status == TESS_OK; from += most) {
+        const int64_t n = most < rows - from ? most : rows - from;
+        status = tess_safetensor_read(t, (first + from) * cols, n * cols, strip);
+        if (status != TESS_OK) break;
+        if (p && p->left) add_product(p, from, n, strip, other);
+        if (turned) turn(strip, n, cols, other);
+        status = turned ? tess_safetensors_write(w, tensor, 0, cols, from, n, other)
+                        : tess_safetensors_write(w, tensor, from, n, 0, cols, strip);
+        tess_safetensor_forget(t);
+    }
+    free(strip);
+    return status;
+}
+
+/* ---- a checkpoint's model ---- */
+
+static tess_status export_param(tess_safetensors_writer *w, size_t tensor, const tess_model *m, const tess_tensor *p)
+{
+    const char *name = tess_tensor_name(p);
+    const tess_safetensor *t = tess_safetensors_find(m->lora ? m->lora->set : m->states, name);
+    int64_t shape[3] = {1, 1, 1};
+    const int rank = tess_tensor_shape(p, shape);
+    if (!t || t->rank != rank || t->dims[0] != shape[0] || (rank == 2 && t->dims[1] != shape[1]))
+        return tess_error(TESS_INVALID, m->dir, "%s is %s (its config.json is of another model)", name,
+                          t ? "of another shape" : "missing");
+    const int64_t each = shape[0] / tess_param_members(p); /* a tensor for each matrix of a stack */
+    for (int64_t before = 0; before < shape[0]; before += each, tensor++)
+        TESS_TRY(copy_rows(w, tensor, t, before, each, tess_model_turned(m, name), NULL));
+    return TESS_OK;
+}
+
+/* In the order and under the names in which a run writes them. */
+static tess_status export_params(const tess_model *m, tess_graph *g, const char *dir)
+{
+    tess_safetensors_writer *w = tess_model_writer(m, g, dir);
+    tess_status status = tess_safetensors_writer_begin(w);
+    size_t tensor = 0;
+    for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++) {
+        if (!tess_model_writes(m, tess_graph_param(g, k))) continue;
+        status = export_param(w, tensor, m, tess_graph_param(g, k));
+        tensor += (size_t)tess_param_members(tess_graph_param(g, k));
+    }
+    return tess_safetensors_writer_end(w, status);
+}
+
+tess_status tess_model_export_weights(const tess_model *m, const char *dir)
+{
+    tess_graph *g = tess_graph_new(&(tess_graph_conf){.dtype = TESS_F32});
+    tess_network net;
+    tess_status status = tess_model_build(m, g, 1, 1, TESS_FOR_LOSS, &net);
+    if (status == TESS_OK) status = export_params(m, g, dir);
+    tess_graph_free(g);
+    return status;
+}
+
+/* ---- adapters folded in ---- */
+
+/* Reads one of an adapter's two matrices. */
+static tess_status read_part(const tess_model *m, const tess_tensor *p, float **data)
+{
+    const tess_safetensor *t;
+    TESS_TRY(tess_lora_need(m, p, false, &t));
+    *data = tess_alloc((size_t)t->elements * sizeof **data);
+    return tess_safetensor_read(t, 0, t->elements, *data);
+}
+
+/* The product for a matrix NAME.weight, if it has adapters: of a turned one A^T B^T. */
+static tess_status open_product(const tess_model *m, const tess_graph *g, const char *name, bool turned,
+                                struct product *p)
+{
+    char part[2][512];
+    const int n = (int)(strlen(name) > 7 ? strlen(name) - 7 : 0); /* without ".weight" */
+    *p = (struct product){.r = m->lora->r, .factor = (float)tess_lora_scale(m->lora)};
+    for (int k = 0; k < 2; k++) snprintf(part[k], sizeof part[k], "%.*s.lora_%c.weight", n, name, "AB"[k]);
+    const tess_tensor *a = tess_graph_find_param(g, part[0]), *b = tess_graph_find_param(g, part[1]);
+    int64_t of_a[3], of_b[3];
+    if (!a || !b) return TESS_OK;
+    float *A = NULL, *B = NULL;
+    tess_tensor_shape(a, of_a);
+    tess_tensor_shape(b, of_b);
+    tess_status status = read_part(m, a, &A);
+    if (status == TESS_OK) status = read_part(m, b, &B);
+    p->rows = turned ? of_a[1] : of_b[0];
+    p->columns = turned ? of_b[0] : of_a[1];
+    p->left = B;
+    p->right = A;
+    if (status == TESS_OK && turned) {
+        p->left = tess_alloc((size_t)(p->r * p->rows) * sizeof *p->left);
+        p->right = tess_alloc((size_t)(p->r * p->columns) * sizeof *p->right);
+        turn(A, p->r, p->rows, p->left);
+        turn(B, p->columns, p->r, p->right);
+        free(A);
+        free(B);
+    }
+    return status;
+}
+
 /* The tensor of the base's files, one a matrix of a stack, or, of a module that the adapter has all of, of the
  * adapter's. */
 static const tess_safetensor *source(const tess_model *m, const tess_safetensors *set, const tess_tensor *p,
@@ -100,23 +158,10 @@ static const tess_safetensor *source(const tess_model *m, const tess_safetensors
     return t ? t : tess_model_tensor(m, set, name);
 }
 
-static tess_status copy_tensor(tess_safetensors_writer *w, size_t tensor, const tess_safetensor *t,
-                               const struct product *p)
+static tess_status copy_all(tess_safetensors_writer *w, size_t tensor, const tess_safetensor *t,
+                            const struct product *p)
 {
-    const int64_t columns = t->rank == 2 ? t->dims[1] : 1, rows = t->elements / columns;
-    int64_t most = STRIP_BYTES / (columns * (int64_t)sizeof(float)) + 1;
-    if (most > rows) most = rows;
-    float *strip = tess_alloc((size_t)((most + 1) * columns) * sizeof *strip);
-    tess_status status = TESS_OK;
-    for (int64_t from = 0; from < rows && status == TESS_OK; from += most) {
-        const int64_t n = most < rows - from ? most : rows - from;
-        status = tess_safetensor_read(t, from * columns, n * columns, strip);
-        if (status == TESS_OK && p->left) add_product(p, from, n, strip, strip + most * columns);
-        if (status == TESS_OK) status = tess_safetensors_write(w, tensor, from, n, 0, columns, strip);
-        tess_safetensor_forget(t);
-    }
-    free(strip);
-    return status;
+    return copy_rows(w, tensor, t, 0, t->elements / (t->rank == 2 ? t->dims[1] : 1), false, p);
 }
 
 static tess_status write_tensors(const tess_model *m, const tess_safetensors *set, const tess_graph *g,
@@ -130,7 +175,7 @@ static tess_status write_tensors(const tess_model *m, const tess_safetensors *se
         if (tess_lora_is_part(tess_tensor_name(p))) continue;
         status = open_product(m, g, tess_tensor_name(p), tess_model_turned(m, tess_tensor_name(p)), &product);
         for (int64_t i = 0; i < tess_param_members(p) && status == TESS_OK; i++)
-            status = copy_tensor(w, tensor++, source(m, set, p, i), &product);
+            status = copy_all(w, tensor++, source(m, set, p, i), &product);
         free(product.left);
         free(product.right);
     }
@@ -176,35 +221,30 @@ static tess_status merge(const tess_model *m, const tess_safetensors *set, const
     return write_tensors(m, set, g, w);
 }
 
-tess_status tess_merge(const char *model, const char *adapter, const char *dir, FILE *out)
+/* Opens what is merged, where there is no model yet. */
+static tess_status open_all(const char *model, const char *adapter, const char *dir, tess_model **m)
+{
+    const char *there = tess_model_file_in(dir);
+    if (there) return tess_error(TESS_INVALID, dir, "holds a model already, in %s (name another directory)", there);
+    TESS_TRY(tess_model_open(model, NULL, m));
+    if ((*m)->states) return tess_error(TESS_INVALID, model, "is a checkpoint (tessera export makes a model of it)");
+    if (!tess_model_has_weights(*m)) return tess_error(TESS_INVALID, model, "has no model.safetensors");
+    TESS_TRY(tess_model_adapt(*m, adapter));
+    if ((*m)->lora->states)
+        return tess_error(TESS_INVALID, adapter, "is a checkpoint (tessera export makes an adapter's directory of it)");
+    return TESS_OK;
+}
+
+tess_status tess_model_merge(const char *model, const char *adapter, const char *dir)
 {
     tess_model *m = NULL;
     tess_safetensors *set = NULL;
-    tess_graph *g = NULL;
+    tess_graph *g = tess_graph_new(&(tess_graph_conf){.dtype = TESS_F32});
     tess_network net;
     size_t made = 0;
     tess_status status;
-    if (!model || !adapter || !dir || !out)
-        return tess_error(TESS_INVALID, "merge", "a directory or the output is NULL");
-    const char *there = tess_model_file_in(dir);
-    if (there) return tess_error(TESS_INVALID, dir, "holds a model already, in %s (name another directory)", there);
-    TESS_TRY_DONE(tess_model_open(model, NULL, &m));
-    if (m->states) {
-        status = tess_error(TESS_INVALID, model, "is a checkpoint (tessera export makes a model of it)");
-        goto done;
-    }
-    if (!tess_model_has_weights(m)) {
-        status = tess_error(TESS_INVALID, model, "has no model.safetensors");
-        goto done;
-    }
-    TESS_TRY_DONE(tess_model_adapt(m, adapter));
-    if (m->lora->states) {
-        status =
-            tess_error(TESS_INVALID, adapter, "is a checkpoint (tessera export makes an adapter's directory of it)");
-        goto done;
-    }
+    TESS_TRY_DONE(open_all(model, adapter, dir, &m));
     TESS_TRY_DONE(tess_safetensors_open(model, &set));
-    g = tess_graph_new(&(tess_graph_conf){.dtype = TESS_F32});
     TESS_TRY_DONE(tess_model_build(m, g, 1, 1, TESS_FOR_LOSS, &net));
     if (!tess_dirs_make(dir, &made)) {
         status = tess_error(tess_errno_status(errno), dir, "cannot be created: %s (expected a directory to write to)",
@@ -215,7 +255,6 @@ tess_status tess_merge(const char *model, const char *adapter, const char *dir, 
     if (status == TESS_OK) status = tess_model_save_merged(m, dir);
     if (status != TESS_OK) tess_model_remove(dir); /* there was none */
     if (status != TESS_OK) tess_dirs_remove(dir, made);
-    if (status == TESS_OK) fprintf(out, "%s with the adapters of %s: %s\n", model, adapter, dir);
 done:
     tess_graph_free(g);
     tess_safetensors_close(set);

@@ -2,6 +2,7 @@
  * configuration. Rank 0 alone writes it. */
 #include "directories.h"
 #include "lora.h"
+#include "text.h"
 #include <dirent.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -11,11 +12,12 @@
 static const char *const dtype_name[] = {
     [TESS_SAVE_FP32] = "float32", [TESS_SAVE_BF16] = "bfloat16", [TESS_SAVE_FP16] = "float16"};
 
-tess_save_dtype tess_model_named_dtype(const tess_model *m)
+/* The dtype that config.json names: a checkpoint has that of its run's save_dtype there. */
+static tess_save_dtype named_dtype(const tess_model *m)
 {
     json_t *root = json_loads(m->json, 0, NULL);
-    const char *name = json_string_value(json_object_get(root, "dtype"));
-    if (!name) name = json_string_value(json_object_get(root, "torch_dtype"));
+    const char *name = tess_json_text(root, "dtype");
+    if (!name) name = tess_json_text(root, "torch_dtype");
     tess_save_dtype d = TESS_SAVE_FP32;
     if (name && !strcmp(name, dtype_name[TESS_SAVE_BF16])) d = TESS_SAVE_BF16;
     if (name && !strcmp(name, dtype_name[TESS_SAVE_FP16])) d = TESS_SAVE_FP16;
@@ -80,6 +82,14 @@ tess_status tess_model_save_rest(const tess_model *m, const char *dir)
     remove_other(dir, m->lora != NULL);
     /* The last: a model that has it, and weights as old or older, is whole. */
     return m->lora ? tess_lora_save_config(m, dir) : save_config(m, dir);
+}
+
+tess_status tess_model_export_rest(tess_model *m, const char *dir, bool *states)
+{
+    *states = m->lora ? m->lora->states : m->states != NULL;
+    if (!*states) return TESS_OK;
+    m->stored = m->lora ? TESS_SAVE_FP32 : named_dtype(m);
+    return tess_model_save_rest(m, dir);
 }
 
 tess_status tess_model_save_merged(const tess_model *m, const char *dir)

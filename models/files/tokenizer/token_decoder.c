@@ -8,14 +8,12 @@ static const char *const NAME[KINDS] = {"ByteLevel", "Metaspace", "WordPiece", "
                                         "Fuse",      "Strip",     "Replace"};
 struct part {
     enum kind kind;
-    char character[5]; /* Metaspace, Strip */
-    size_t bytes;
+    tess_token mark;     /* Metaspace, Strip: a character */
     bool drops;          /* Metaspace: those of the first token go */
     int64_t start, stop; /* Strip */
     tess_pattern pattern;
-    const char *content; /* Replace; WordPiece: the prefix */
-    size_t length;
-    bool cleans; /* WordPiece */
+    tess_token content; /* Replace; WordPiece: the prefix */
+    bool cleans;        /* WordPiece */
 };
 enum { PARTS = 16 };
 struct tess_decoder {
@@ -55,79 +53,35 @@ bool tess_alphabet_bytes(tess_arena *arena, tess_token *token)
 
 /* ---- reading ---- */
 
-static tess_status read_character(const tess_reading *r, const char *field, const json_t *json, const char *name,
-                                  struct part *p)
-{
-    const char *text = tess_json_text(json, name);
-    const int step = text && *text ? tess_utf8_step(text, strlen(text)) : 0;
-    if (step <= 0 || text[step]) return tess_file_error(r->path, field, "expected one character \"%s\"", name);
-    p->bytes = (size_t)step;
-    memcpy(p->character, text, p->bytes);
-    return TESS_OK;
-}
+#define AT(member) offsetof(struct part, member)
+static const tess_member members[] = {{METASPACE, "replacement", TESS_MEMBER_CHARACTER, AT(mark)},
+                                      {WORDPIECE, "cleanup", TESS_MEMBER_FLAG, AT(cleans)},
+                                      {WORDPIECE, "prefix", TESS_MEMBER_TEXT, AT(content)},
+                                      {STRIP, "start", TESS_MEMBER_COUNT, AT(start)},
+                                      {STRIP, "stop", TESS_MEMBER_COUNT, AT(stop)},
+                                      {STRIP, "content", TESS_MEMBER_CHARACTER, AT(mark)},
+                                      {REPLACE, "content", TESS_MEMBER_TEXT, AT(content)},
+                                      {REPLACE, "pattern", TESS_MEMBER_PATTERN, AT(pattern)}};
 
-static tess_status read_count(const tess_reading *r, const char *field, const json_t *json, const char *name,
-                              int64_t *count)
-{
-    const json_t *n = json_object_get(json, name);
-    if (!json_is_integer(n) || json_integer_value(n) < 0)
-        return tess_file_error(r->path, field, "expected a whole number \"%s\"", name);
-    *count = json_integer_value(n);
-    return TESS_OK;
-}
+static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all);
+static const tess_part_reader reader = {
+    "decoder", "decoders", NAME, KINDS, PARTS, members, sizeof members / sizeof *members, read_part, NULL};
 
-static tess_status read_content(const tess_reading *r, const char *field, const json_t *json, const char *name,
-                                struct part *p)
+static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all)
 {
-    const char *text = tess_json_text(json, name);
-    if (!text) return tess_file_error(r->path, field, "expected a string \"%s\"", name);
-    p->content = tess_arena_format(r->arena, "%s", text);
-    p->length = strlen(text);
-    return TESS_OK;
-}
-
-static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, tess_decoder *d, int depth)
-{
-    const char *type = tess_json_text(json, "type"), *scheme = tess_json_text(json, "prepend_scheme");
-    if (!type) return tess_file_error(r->path, field, "expected an object with a \"type\"");
-    if (!strcmp(type, "Sequence") && depth < PARTS) {
-        const json_t *list = json_object_get(json, "decoders");
-        if (!json_is_array(list)) return tess_file_error(r->path, field, "expected an array \"decoders\"");
-        for (size_t i = 0; i < json_array_size(list); i++)
-            TESS_TRY(read_part(r, tess_field_at(r, field, "decoders", i), json_array_get(list, i), d, depth + 1));
-        return TESS_OK;
-    }
-    int kind = 0;
-    while (kind < KINDS && strcmp(type, NAME[kind])) kind++;
-    if (kind == KINDS) return tess_file_error(r->path, field, "decoder %.60s is not supported", type);
-    if (d->parts == PARTS) return tess_file_error(r->path, field, "more than %d decoders are not supported", PARTS);
-    struct part *p = &d->part[d->parts++];
+    tess_decoder *d = all;
+    const char *scheme = tess_json_text(json, "prepend_scheme");
+    TESS_TRY(tess_parts_more(r, &reader, field, PARTS, &d->parts));
+    struct part *p = &d->part[d->parts - 1];
     p->kind = (enum kind)kind;
-    switch (p->kind) {
-    case METASPACE:
-        p->drops = !json_is_false(json_object_get(json, "add_prefix_space")) && !(scheme && !strcmp(scheme, "never"));
-        return read_character(r, field, json, "replacement", p);
-    case STRIP:
-        TESS_TRY(read_count(r, field, json, "start", &p->start));
-        TESS_TRY(read_count(r, field, json, "stop", &p->stop));
-        return read_character(r, field, json, "content", p);
-    case REPLACE:
-        TESS_TRY(read_content(r, field, json, "content", p));
-        return tess_pattern_read(r, field, json_object_get(json, "pattern"), &p->pattern);
-    case WORDPIECE:
-        TESS_TRY(tess_json_flag(r, field, json, "cleanup", true, &p->cleans));
-        return read_content(r, field, json, "prefix", p);
-    default:
-        return TESS_OK;
-    }
+    p->drops = !json_is_false(json_object_get(json, "add_prefix_space")) && !(scheme && !strcmp(scheme, "never"));
+    return tess_members_read(r, &reader, field, json, kind, p);
 }
 
 tess_status tess_decoder_read(const tess_reading *r, const char *field, const json_t *json, tess_decoder **d)
 {
-    *d = NULL;
-    if (!json || json_is_null(json)) return TESS_OK;
-    *d = tess_alloc(sizeof **d);
-    return read_part(r, field, json, *d, 0);
+    *d = json && !json_is_null(json) ? tess_alloc(sizeof **d) : NULL;
+    return tess_parts_read(r, &reader, field, json, *d);
 }
 
 void tess_decoder_free(tess_decoder *d)
@@ -143,11 +97,10 @@ bool tess_decoder_byte_level(const tess_decoder *d)
 
 bool tess_decoder_blanks(const tess_decoder *d)
 {
-    static const char LINE[] = "\xe2\x96\x81"; /* U+2581 */
     for (int i = 0; d && i < d->parts; i++) {
         const struct part *p = &d->part[i];
-        if (p->kind == METASPACE && !strcmp(p->character, LINE)) return true;
-        if (p->kind == REPLACE && p->pattern.length && !strcmp(p->pattern.text, LINE)) return true;
+        if (p->kind == METASPACE && !strcmp(p->mark.bytes, TESS_LINE)) return true;
+        if (p->kind == REPLACE && p->pattern.length && !strcmp(p->pattern.text, TESS_LINE)) return true;
     }
     return false;
 }
@@ -190,7 +143,7 @@ static void metaspace(const struct part *p, const struct list *in, struct list *
         const tess_token t = text_of(in, i);
         for (size_t at = 0, n; at < t.length; at += n) {
             tess_utf8_get(t.bytes + at, &n);
-            if (n != p->bytes || memcmp(t.bytes + at, p->character, n))
+            if (n != p->mark.length || memcmp(t.bytes + at, p->mark.bytes, n))
                 tess_bytes_add(&out->bytes, t.bytes + at, n);
             else if (i || !p->drops)
                 tess_bytes_add(&out->bytes, " ", 1);
@@ -221,8 +174,8 @@ static void wordpiece(const struct part *p, const struct list *in, struct list *
     for (size_t i = 0; i < in->count; i++) {
         tess_token t = text_of(in, i);
         const size_t begin = out->bytes.length;
-        if (i && t.length >= p->length && !memcmp(t.bytes, p->content, p->length))
-            t.bytes += p->length, t.length -= p->length;
+        if (i && t.length >= p->content.length && !memcmp(t.bytes, p->content.bytes, p->content.length))
+            t.bytes += p->content.length, t.length -= p->content.length;
         else if (i)
             tess_bytes_add(&out->bytes, " ", 1);
         tess_bytes_add(&out->bytes, t.bytes, t.length);
@@ -278,11 +231,12 @@ static void strip(const struct part *p, const struct list *in, struct list *out)
 {
     for (size_t i = 0; i < in->count; i++) {
         tess_token t = text_of(in, i);
-        for (int64_t k = 0; k < p->start && t.length >= p->bytes && !memcmp(t.bytes, p->character, p->bytes); k++)
-            t.bytes += p->bytes, t.length -= p->bytes;
-        for (int64_t k = 0; k < p->stop && t.length >= p->bytes; k++) {
-            if (memcmp(t.bytes + t.length - p->bytes, p->character, p->bytes)) break;
-            t.length -= p->bytes;
+        for (int64_t k = 0;
+             k < p->start && t.length >= p->mark.length && !memcmp(t.bytes, p->mark.bytes, p->mark.length); k++)
+            t.bytes += p->mark.length, t.length -= p->mark.length;
+        for (int64_t k = 0; k < p->stop && t.length >= p->mark.length; k++) {
+            if (memcmp(t.bytes + t.length - p->mark.length, p->mark.bytes, p->mark.length)) break;
+            t.length -= p->mark.length;
         }
         tess_bytes_add(&out->bytes, t.bytes, t.length);
         end_text(out);
@@ -298,7 +252,7 @@ static void replace(const struct part *p, pcre2_match_data *match, const struct 
         while (tess_pattern_find(&p->pattern, match, t.bytes, t.length, from, &begin, &end, &found) == TESS_OK &&
                found) {
             tess_bytes_add(&out->bytes, t.bytes + from, begin - from);
-            tess_bytes_add(&out->bytes, p->content, p->length);
+            tess_bytes_add(&out->bytes, p->content.bytes, p->content.length);
             from = end;
         }
         tess_bytes_add(&out->bytes, t.bytes + from, t.length - from);
@@ -308,29 +262,13 @@ static void replace(const struct part *p, pcre2_match_data *match, const struct 
 
 static void act(const struct part *p, pcre2_match_data *match, const struct list *in, struct list *out)
 {
-    switch (p->kind) {
-    case BYTE_LEVEL: /* the tokens are bytes already */
-    case FUSE:
-        fuse(in, out, p->kind == BYTE_LEVEL);
-        return;
-    case METASPACE:
-        metaspace(p, in, out);
-        return;
-    case WORDPIECE:
-        wordpiece(p, in, out);
-        return;
-    case BYTE_FALLBACK:
-        byte_fallback(in, out);
-        return;
-    case STRIP:
-        strip(p, in, out);
-        return;
-    case REPLACE:
-        replace(p, match, in, out);
-        return;
-    case KINDS:
-        break;
-    }
+    const enum kind k = p->kind;
+    if (k == BYTE_LEVEL || k == FUSE) fuse(in, out, k == BYTE_LEVEL); /* the tokens are bytes already */
+    if (k == METASPACE) metaspace(p, in, out);
+    if (k == WORDPIECE) wordpiece(p, in, out);
+    if (k == BYTE_FALLBACK) byte_fallback(in, out);
+    if (k == STRIP) strip(p, in, out);
+    if (k == REPLACE) replace(p, match, in, out);
 }
 
 void tess_decoder_apply(const tess_decoder *d, const tess_token *token, size_t count, tess_bytes *out)
