@@ -64,4 +64,14 @@ static inline bool rows_next(struct rows *r)
     return false;
 }
 
+/* What a row says is refused, with an error that holds this; for files that include a tessera header. */
+#define CHECK_ROW(r, status, error)                                                                                    \
+    do {                                                                                                               \
+        const tess_status status_ = (status);                                                                          \
+        if (status_ != TESS_INVALID || !strstr(tess_error_text(), error))                                              \
+            CHECK_SAY("%s:%d: status %d, \"%s\", expected one with \"%s\"", (r).path, (r).line, (int)status_,          \
+                      tess_error_text(), error);                                                                       \
+        tess_error_clear();                                                                                            \
+    } while (0)
+
 #endif
