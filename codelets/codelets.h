@@ -437,7 +437,7 @@ typedef struct tess_update_arg {
     tess_kept kept;      /* how moments are; zeros: in fp32 */
     const char *name;
 } tess_update_arg;
-extern tess_codelet tess_adamw[], tess_sgd[], tess_lion[], tess_adagrad[];
+extern tess_codelet tess_update_adamw[], tess_update_sgd[], tess_update_lion[], tess_update_adagrad[];
 
 /* ---- fill.c, finite.c, pick.c ---- */
 typedef struct tess_count_arg {

@@ -1,5 +1,5 @@
-/* tessera.h, of the work of an op from outside: what its functions see, which is one tile of rows, and nothing else.
- * They compute from it alone: the same operands give the same bits, whoever computes, and however often.
+/* tessera.h: what the functions of a program's own op (tessera_op.h) see: one tile of rows, and nothing else. They
+ * compute from it alone, so that the same operands give the same bits wherever and however often they are computed.
  *
  *     static void forward(const tess_call *c) // y = x, each row times its own gate
  *     {
@@ -10,8 +10,8 @@
  *                            tess_load(x->data, i, c->dtype) * tess_load(gate->data, r, c->dtype));
  *     }
  *
- * They run on a worker, several at a time: no state of their own, no call of the library but those of this header and
- * of tessera_elements.h. */
+ * Several workers run them at the same time. They keep no state, and call nothing of the library but the functions of
+ * this header and of tessera_elements.h. */
 #ifndef TESSERA_CALL_H
 #define TESSERA_CALL_H
 #include "tessera_runtime.h"
@@ -22,36 +22,36 @@ extern "C" {
 
 enum { TESS_CALL_INPUTS = 5 };
 
-/* A tensor's rows, or a parameter. */
+/* Rows of a tensor, or a parameter. */
 typedef struct tess_operand {
-    void *data; /* (rows, columns), row-major and dense; NULL: it is not there */
+    void *data; /* (rows, columns), row-major and dense; NULL: the op was given none, or backward does not read it */
     int64_t rows, columns;
     tess_dtype dtype;
-    bool add;          /* a gradient: add to what is there. Else write all of it, which may hold anything */
-    int64_t tiles;     /* a large parameter is cut into tiles of rows; `data` is the first of: */
-    void *const *tile; /* row i is row i % tile_rows of tile[i / tile_rows] */
-    int64_t tile_rows; /* with one tile these are all rows */
+    bool add;          /* of a gradient: the function adds to what is there. Else it writes all of it, unread */
+    int64_t tiles;     /* how many tiles of rows a large parameter is cut into; `data` is the first */
+    void *const *tile; /* row i of the parameter is row i % tile_rows of tile[i / tile_rows] */
+    int64_t tile_rows; /* rows of a tile; with one tile all rows */
 } tess_operand;
 
 typedef struct tess_call {
-    /* Of activations (B, T, C) the rows of `sequences` whole ones, T each, in their order; of indices (B, T) as many
-     * int32, T rows of one each; of a parameter all of it: a matrix is of the graph's dtype, a vector is fp32. Backward
-     * has those that the op's `reads` names. */
+    /* Of activations (B, T, C) the T rows of each of `sequences` sequences, in order; of indices (B, T) int32 rows of
+     * one column; of a parameter all of it, a matrix in the graph's dtype, a vector in fp32. Backward has those that
+     * the op's `reads` names. */
     tess_operand in[TESS_CALL_INPUTS];
-    tess_operand out; /* forward writes it; backward has it if it reads it */
-    tess_operand aux; /* fp32, a row for each of the output's: forward leaves it for backward */
-    /* Backward: the gradient of the output, and those it is to leave, of activations in their dtype, of parameters in
-     * fp32. Indices have none, nor has what was left out. */
+    tess_operand out; /* forward writes it; backward reads it if `reads` has it */
+    tess_operand aux; /* fp32, a row for each row of the output: forward writes it for backward */
+    /* In backward the gradient of the output, and the gradients that it makes: of activations in their dtype, of
+     * parameters in fp32. Indices and inputs that were left out have none. */
     tess_operand d_out, d_in[TESS_CALL_INPUTS];
-    const void *attributes; /* of this node */
+    const void *attributes; /* the node's copy */
     tess_dtype dtype;       /* of activations */
-    int64_t sequences;
-    int64_t first; /* the first one's number in the step's global batch */
-    bool train;    /* the step has a backward pass */
-    void *scratch; /* as many bytes as the op's shape function asked for, which hold anything */
-    void *stream;  /* a CUDA function's cudaStream_t: all that it does goes there, and it never waits; pointers are the
-                      device's then, but for `attributes` and `tile` */
-    const struct tess_work *work; /* the library's */
+    int64_t sequences;      /* how many this tile has */
+    int64_t first;          /* the first one's index in the step's global batch */
+    bool train;             /* the step has a backward pass */
+    void *scratch;          /* the bytes that the shape function asked for; they hold anything */
+    void *stream; /* the cudaStream_t of a CUDA function, which puts all its work there and does not wait; then all
+                     pointers but `attributes` and `tile` are the device's */
+    const struct tess_work *work; /* private to the library */
 } tess_call;
 typedef void (*tess_function)(const tess_call *c);
 
@@ -60,7 +60,7 @@ static inline void *tess_row(const tess_operand *o, int64_t i)
 {
     return (char *)o->tile[i / o->tile_rows] + i % o->tile_rows * o->columns * (tess_is_half(o->dtype) ? 2 : 4);
 }
-/* Ends the run behind this step with TESS_FAILED and what the format says. */
+/* Makes the step fail with TESS_FAILED and the formatted text, when its tasks have ended. */
 void tess_call_fail(const tess_call *c, const char *format, ...) TESS_PRINTF(2, 3);
 
 #ifdef __cplusplus

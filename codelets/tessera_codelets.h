@@ -1,53 +1,73 @@
-/* tessera.h, of the codelets: what ops are told that is theirs. Within the sources it is the first part of codelets.h.
- */
+/* tessera.h: optimizers, and the settings of single ops. Within the sources it is the first part of codelets.h. */
 #ifndef TESSERA_CODELETS_H
 #define TESSERA_CODELETS_H
 #include "tessera_runtime.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- optimizers -------------------------------------------------------------------------------------------------- */
+
+typedef enum tess_optimizer_type {
+    TESS_OPTIMIZER_ADAM,
+    TESS_OPTIMIZER_ADAMW,
+    TESS_OPTIMIZER_SGD,
+    TESS_OPTIMIZER_LION,
+    TESS_OPTIMIZER_ADAGRAD,
+    TESS_OPTIMIZERS
+} tess_optimizer_type;
+
+/* The format in which a matrix's moments are kept from step to step: fp32; bf16, rounded up or down at random so that
+ * the mean is kept; or 8 bits an element with a scale for each block of up to 256. Moments of vectors, and of matrices
+ * with rows shorter than TESS_KEEP_WIDTH, are always fp32. */
+typedef enum tess_keeping { TESS_KEEP_F32, TESS_KEEP_BF16, TESS_KEEP_INT8 } tess_keeping;
+enum { TESS_KEEP_WIDTH = 8 };
+
+/* How a step changes parameters. A program takes it from one of the functions below and changes what it likes:
+ *
+ *     tess_optimizer o = tess_adamw();
+ *     o.weight_decay = 0.1, o.clip = 1; */
+typedef struct tess_optimizer {
+    double beta1, beta2;        /* Adam, AdamW, Lion: decay of the moments */
+    double eps;                 /* Adam, AdamW, Adagrad: it is added to the denominator */
+    double weight_decay;        /* the share of a parameter that is taken from it, times the learning rate */
+    bool l2;                    /* Adam: weight_decay is added to the gradient, as SGD and Adagrad always do it */
+    bool no_decay_1d;           /* vectors do not decay */
+    double clip;                /* the largest global norm of the gradient, which is scaled down to it; 0: any */
+    tess_optimizer_type type;   /* all steps that train one graph have the same */
+    double momentum, dampening; /* SGD; without momentum it keeps no states */
+    bool nesterov;              /* SGD: Nesterov's momentum */
+    double lr_decay, initial;   /* Adagrad: decay of the learning rate; the first value of the sum of squares */
+    tess_keeping keeping;       /* the format of the moments */
+} tess_optimizer;
+
+/* Each returns an optimizer with the numbers that PyTorch (Lion: DeepSpeed) gives it by default, without weight decay
+ * and without clipping. */
+tess_optimizer tess_adamw(void);
+/* Returns SGD with that momentum; 0: none. */
+tess_optimizer tess_sgd(double momentum);
+tess_optimizer tess_lion(void);
+tess_optimizer tess_adagrad(void);
+
+/* ---- settings of ops --------------------------------------------------------------------------------------------- */
+
+/* Which formula tess_gelu computes: the approximation by tanh, or the exact one by erf. */
 typedef enum tess_gelu_kind { TESS_GELU_TANH, TESS_GELU_ERF } tess_gelu_kind;
 
-/* What becomes of the speeds at which pairs turn, where a model sees longer sequences than it was first trained on:
- * nothing, all divided by `factor`, or as Llama 3: those that turn fewer than `low` times in `length` positions are
- * divided, those that turn more than `high` times stay, and between there is a slope. */
+/* How tess_rope slows its rotations down for sequences longer than those a model was first trained on. PLAIN leaves
+ * them, LINEAR divides all speeds by `factor`. LLAMA3 divides those of pairs that turn fewer than `low` times in
+ * `length` places, leaves those that turn more than `high` times, and goes smoothly from one to the other between. */
 typedef enum tess_rope_kind { TESS_ROPE_PLAIN, TESS_ROPE_LINEAR, TESS_ROPE_LLAMA3 } tess_rope_kind;
 typedef struct tess_rope_scaling {
     tess_rope_kind kind;
     double factor, low, high, length;
 } tess_rope_scaling;
 
-enum { TESS_MOST_BUCKETS = 256 }; /* of a bias by distance */
+enum { TESS_MOST_BUCKETS = 256 }; /* the most buckets that tess_attention_conf.bias may have */
 
-/* What an optimizer's moments of matrices are kept in from step to step: bf16 is rounded by dice, up or down, so that
- * the mean is kept; int8 is a code an element and a scale for each block of up to 256. Those of vectors, and of rows
- * shorter than TESS_KEEP_WIDTH, are in fp32. */
-typedef enum tess_keeping { TESS_KEEP_F32, TESS_KEEP_BF16, TESS_KEEP_INT8 } tess_keeping;
-enum { TESS_KEEP_WIDTH = 8 };
-
-/* How a step changes parameters. Zeros beside the type are what the optimizer does without that: momentum 0 keeps no
- * momentum. The type of all zeros is Adam's, as which AdamW has l2 false. */
-typedef struct tess_optimizer {
-    double beta1, beta2, eps, weight_decay; /* Adam, Lion: betas; Adam, Adagrad: eps */
-    bool l2;                                /* Adam: decay is added to the gradient; it always is in SGD and Adagrad */
-    bool no_decay_1d;                       /* vectors do not decay */
-    double clip;                            /* by the global norm; 0: off */
-    tess_optimizer_type type;
-    double momentum, dampening; /* SGD */
-    bool nesterov;
-    double lr_decay, initial; /* Adagrad: what its sum of squares begins with */
-    tess_keeping keeping;     /* of moments */
-} tess_optimizer;
-/* With the numbers that torch, or DeepSpeed, gives them, without decay or clipping. */
-#define TESS_ADAMW                                                                                                     \
-    (TESS_LITERAL(tess_optimizer){0.9, 0.999, 1e-8, 0, false, false, 0, TESS_OPTIMIZER_ADAMW, 0, 0, false, 0, 0,       \
-                                  TESS_KEEP_F32})
-#define TESS_SGD(momentum)                                                                                             \
-    (TESS_LITERAL(tess_optimizer){0, 0, 0, 0, false, false, 0, TESS_OPTIMIZER_SGD, momentum, 0, false, 0, 0,           \
-                                  TESS_KEEP_F32})
-#define TESS_LION                                                                                                      \
-    (TESS_LITERAL(tess_optimizer){0.9, 0.999, 0, 0, false, false, 0, TESS_OPTIMIZER_LION, 0, 0, false, 0, 0,           \
-                                  TESS_KEEP_F32})
-#define TESS_ADAGRAD                                                                                                   \
-    (TESS_LITERAL(tess_optimizer){0, 0, 1e-10, 0, false, false, 0, TESS_OPTIMIZER_ADAGRAD, 0, 0, false, 0, 0,          \
-                                  TESS_KEEP_F32})
+#ifdef __cplusplus
+}
+#endif
 
 #endif

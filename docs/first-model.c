@@ -22,7 +22,7 @@ static tess_status train(double *loss)
     x = tess_rmsnorm(tess_add(x, h), tess_param(g, "norm", C, 1, TESS_ONE), 1e-5f);
     tess_step *s;
     TESS_TRY(tess_step_new(tess_cross_entropy(x, table, NULL, targets),
-                           &(tess_step_conf){.train = true, .optimizer = TESS_ADAMW}, &s));
+                           &(tess_step_conf){.train = true, .optimizer = tess_adamw()}, &s));
     TESS_TRY(tess_graph_init(g, 1));
     for (int step = 0; step < STEPS; step++) {
         for (int i = 0; i < B * T; i++) {

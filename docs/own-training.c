@@ -33,20 +33,21 @@ static tess_tensor *describe(tess_graph *g, tess_tensor *ids, tess_tensor *targe
     return tess_cross_entropy(x, table, NULL, targets);
 }
 
-/* 1. The graph and its step. 2. Where tiles live, before anything is started. 3. The start. */
+/* 1. The step, and where its tiles live, before anything is started. 2. The start. */
 static tess_status prepare(tess_tensor *loss, const char *disk, tess_step **s)
 {
-    tess_optimizer adamw = TESS_ADAMW;
+    tess_optimizer adamw = tess_adamw();
     adamw.clip = 1;
-    tess_machine machine = {.cpu_bytes = 32 * MiB, .disk = disk}; /* the disk of the size that is needed */
-    TESS_TRY(tess_step_new(
-        loss, &(tess_step_conf){.train = true, .micro = MICRO, .deterministic = true, .optimizer = adamw}, s));
-    TESS_TRY(tess_step_fit(*s, 1u << TESS_ROLE_MOMENT, &machine)); /* moments rest on disk even where RAM has room */
-    if (tess_rank() == 0) printf("%.1f MiB of rank 0's tiles rest on disk\n", (double)tess_tiles_on_disk() / MiB);
-    return tess_start(&machine);
+    /* Moments rest on disk even where RAM has room; the disk's file gets the size that is needed. */
+    tess_machine machine = {.cpu_bytes = 32 * MiB, .disk = disk, .away = TESS_AWAY_MOMENTS};
+    tess_step_conf conf = {.train = true, .micro = MICRO, .deterministic = true, .optimizer = adamw};
+    tess_plan plan;
+    TESS_TRY(tess_step_fit(loss, &conf, &machine, s, &plan));
+    if (tess_rank() == 0) printf("%.1f MiB of rank 0's tiles rest on disk\n", (double)plan.ram.disk / MiB);
+    return tess_start_plan(&machine, &plan);
 }
 
-/* 4. The newest checkpoint, or weights that are drawn. 5. Steps: each rank feeds its own micro-batches. */
+/* 3. The newest checkpoint, or weights that are drawn. 4. Steps: each rank feeds its own micro-batches. */
 static tess_status train(tess_graph *g, tess_step *s, tess_tensor *ids, tess_tensor *targets, const char *dir,
                          int steps)
 {

@@ -49,7 +49,7 @@ static tess_status run(tess_graph *g, double *sum)
     tess_tensor *ids = tess_input(g, "ids", B, T), *table = tess_param(g, "table", V, C, TESS_NORMAL(0.3f));
     tess_tensor *x = tess_name(tess_silu(tess_embedding(ids, table, NULL)), "hidden"); /* (B, T, C) */
     tess_watch watch = {.name = "hidden", .see = see};
-    tess_step_conf conf = {.train = true, .micro = MICRO, .optimizer = TESS_ADAMW, .watch = &watch, .watches = 1};
+    tess_step_conf conf = {.train = true, .micro = MICRO, .optimizer = tess_adamw(), .watch = &watch, .watches = 1};
     TESS_TRY(tess_step_new(tess_cross_entropy(x, table, NULL, ids), &conf, &s));
     tess_status status = tess_ranks_agree(tess_start(NULL)); /* and StarPU-MPI, where Tessera's messages go by it */
     if (status == TESS_OK) {

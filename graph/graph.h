@@ -1,5 +1,6 @@
 /* graph: networks as tensors and ops, described as if for one device with endless memory, and the step that trains
- * them. It knows no device: a step is lowered to a program of tile tasks, which the runtime runs.
+ * them. Ops know no device: a step is lowered to a program of tile tasks, the plan decides where each tile lives
+ * (plan/plan.h), and the runtime runs the tasks.
  *
  *     tess_graph *g = tess_graph_new(&(tess_graph_conf){.dtype = TESS_BF16});
  *     tess_tensor *ids = tess_input(g, "ids", 8, 128), *next = tess_input(g, "next", 8, 128);    // (B, T)
@@ -10,15 +11,15 @@
  *     tess_tensor *loss = tess_cross_entropy(x, table, NULL, next);
  *
  *     tess_step *s;
- *     TESS_TRY(tess_step_new(loss, &(tess_step_conf){.train = true, .optimizer = TESS_ADAMW}, &s));
+ *     TESS_TRY(tess_step_new(loss, &(tess_step_conf){.train = true, .optimizer = tess_adamw()}, &s));
  *     TESS_TRY(tess_graph_init(g, 1));
  *     TESS_TRY(tess_step_feed(s, ids, tokens));
  *     TESS_TRY(tess_step_feed(s, next, targets));
  *     tess_step_result r;
  *     TESS_TRY(tess_step_run(s, &(tess_step_input){.step = 0, .lr = 1e-3}, &r));                 // r.loss
  *
- * Describing, parameters and the running of a step are declared in tessera_graph.h, which programs have too; here is
- * what plans and reports need of it.
+ * What a program may call is declared in the tessera_*.h of this folder; here is what the plan of a run and its reports
+ * need beside that.
  *
  * Tiles. An activation (B, T, C) is cut into tiles of whole sequences; a parameter (rows, columns) into tiles of whole
  * rows. The cut depends on the shapes and tess_graph_conf alone, never on the machine: sums have one order.
@@ -26,180 +27,167 @@
 #ifndef TESS_GRAPH_H
 #define TESS_GRAPH_H
 #include "codelets.h"
-#include "tessera_graph.h"
+#include "tessera_cache.h"
+#include "tessera_moe.h"
+#include "tessera_values.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* ---- describing -------------------------------------------------------------------------------------------------- */
+/* ---- parameters, as files and reports have them ------------------------------------------------------------------ */
 
-/* Returns how many places of the data dimension in a row have the same to do but for which slices of tiles are theirs
- * (docs/placement.md). */
-int tess_grid_alike(const tess_grid *g);
-
-/* ---- parameters ---------------------------------------------------------------------------------------------------
- */
-
-/* Names the matrices that every rank of the tensor dimension has whole, and says why they could not be shared out, once
- * a step was made of the graph; NULL where there are none. */
+/* Returns the number of neighbours in the data dimension after which the ranks' work repeats, but for the numbers of
+ * the slices that are theirs (docs/placement.md). `ranks_here` ranks in a row share a machine. */
+int tess_grid_alike(const tess_grid *g, int ranks_here);
+/* Returns the names of the matrices that every rank of the tensor dimension has whole, and why they could not be shared
+ * out, or NULL where there are none. It is known once a step was made of the graph. */
 const char *tess_graph_unsplit(const tess_graph *g);
-/* Returns how many matrices a parameter is a stack of; 1: it is one itself. */
+/* Returns how many matrices a parameter is a stack of; 1: it is a single one. */
 int64_t tess_param_members(const tess_tensor *p);
-/* Returns the dtype that its values are kept in from step to step: fp32, but that of the graph's matrices for a frozen
- * matrix. */
+/* Returns the dtype in which a parameter is kept from step to step: fp32, or for a frozen matrix the graph's. */
 tess_dtype tess_param_dtype(const tess_tensor *p);
 /* Returns how many tiles a parameter is cut into. */
 int64_t tess_param_tiles(const tess_tensor *p);
-/* Says which rows of it one of them has. */
+/* Stores which rows of the parameter one of its tiles has. */
 void tess_param_rows(const tess_tensor *p, int64_t tile, int64_t *first, int64_t *count);
-
-/* Returns how many parts there are of a parameter: its master, and the moments of the optimizer that trains it; AdamW's
- * where no step does yet. */
+/* Returns how many parts a parameter has: its master, and the moments of the optimizer that trains it. Before there is
+ * a step, AdamW's are counted. */
 int tess_param_parts(const tess_tensor *p);
-/* Returns what files call one of them behind the parameter's name, "exp_avg"; NULL: the master, which has that name. */
+/* Returns what files put behind the parameter's name for a part, "exp_avg"; NULL for the master, which has the name
+ * alone. */
 const char *tess_param_part_name(const tess_tensor *p, tess_part part);
-/* Returns the dtype that files have of a part: that of its values, where these are a dtype's; of 8 bits fp32. */
+/* Returns the dtype that a part has in files: its own, or fp32 for what is kept in 8 bits. */
 tess_dtype tess_param_part_dtype(const tess_tensor *p, tess_part part);
-/* Returns how moments of matrices are kept by the step that trains them. */
+/* Returns the format in which the step that trains keeps the moments of matrices. */
 tess_keeping tess_graph_keeping(const tess_graph *g);
-/* Returns the name of the optimizer whose moments they are, and says how many it has of a parameter that it trains. */
+/* Returns the name of the optimizer that trains the graph, and stores how many moments it has of a parameter. */
 const char *tess_graph_optimizer(const tess_graph *g, int *moments);
 
-/* ---- the step ------------------------------------------------------------------------------------------------------
- */
+/* ---- what a step holds ------------------------------------------------------------------------------------------- */
 
-/* What the machine does a second, as far as the tasks of a step reach it. */
-typedef struct tess_rates {
-    double flops, copy; /* of matrices; bytes of the tasks without: all workers together */
-    double read, write; /* bytes from the disk, to it: either alone */
-    double both;        /* of these the shares that both have at the same time, added up: 2 at most; 0: unknown */
-} tess_rates;
-/* The time of a step on paper: seconds of it, and those that workers and the disk's directions are busy. */
-typedef struct tess_forecast {
-    double seconds, work, read, write;
-} tess_forecast;
+/* What a step will hold and do, as its program shows. Arrays have an entry for each role; bytes where nothing else is
+ * said. */
+typedef struct tess_holds {
+    uint64_t resident[TESS_ROLE_COUNT]; /* held from step to step */
+    uint64_t peak[TESS_ROLE_COUNT];     /* the most of a role that is live at one time, in the order of the program */
+    uint64_t peak_total;                /* the most that is live at one time, of all roles */
+    uint64_t peak_ram;                  /* the same without tiles that live on the GPU alone */
+    uint64_t ram[TESS_ROLE_COUNT];      /* what peak_ram is made of */
+    uint64_t stays[TESS_ROLE_COUNT];    /* parameters and states that stay in RAM */
+    uint64_t on_disk[TESS_ROLE_COUNT];  /* tiles that rest on disk */
+    double flops;                       /* of the model, forward and backward */
+    double recompute_flops;             /* of activations that are computed again */
+    double bytes;                       /* read and written by tasks that are no products of matrices */
+    uint64_t sent;                      /* to other ranks */
+    uint64_t tasks, tiles;              /* how many there are */
+} tess_holds;
+/* Stores what a step holds with its tiles where they are placed now. */
+void tess_step_holds(const tess_step *s, tess_holds *holds);
+/* Returns the bytes of tiles that no plan moves: inputs, scalars, and the scratch of so many workers. */
+uint64_t tess_holds_fixed(const tess_holds *holds, int workers);
 
-/* What a step's tasks allow, tiles being where they are wanted: the seconds of all of them, of the longest chain of
- * which each waits for the one before it, and of a list schedule on 1, 2, 4, ... 256 cores; and what of the chain is
- * the tasks of each codelet, by its row in the profile. */
+/* ---- the plan ---------------------------------------------------------------------------------------------------- */
+
+/* What a plan for RAM above the disk goes by. */
+typedef struct tess_place_conf {
+    uint64_t ram;            /* bytes for all tiles and for what workers have beside them; 0: there is no disk */
+    uint64_t taken;          /* bytes of it that another step has for its inputs, scalars and scratch */
+    int workers;             /* each has scratch of its own, */
+    uint64_t worker_bytes;   /* and buffers for its products of no more bytes than these */
+    unsigned away;           /* a set of roles, TESS_AWAY_...: their tiles rest on disk between uses even where RAM has
+                                room; of activations those that wait for the backward pass */
+    uint64_t weights_in_ram; /* where weights are away, bytes of them that may stay */
+    unsigned stay;           /* a set of roles whose tiles never leave RAM */
+    uint64_t slack;          /* tess_placement.slack; 0: the plan chooses it */
+    uint64_t slack_states;   /* the same as a number of tiles of optimizer state */
+    bool alone;              /* the step does not train, and no other step has placed the parameters */
+    tess_rates rates;        /* of the machine; zeros: unknown */
+} tess_place_conf;
+
+/* What a plan for the GPU goes by. */
+typedef struct tess_gpu_conf {
+    uint64_t memory; /* bytes for tiles; 0: there is no plan for it */
+    bool all;        /* the plan chooses homes for parameters and states; else an earlier plan chose them */
+    bool messages;   /* messages between ranks take tiles from the GPU's memory */
+    double states;   /* the share of the optimizer's states that may live there */
+} tess_gpu_conf;
+
+/* What the machine has for the tiles of one step. */
+typedef struct tess_limits {
+    tess_gpu_conf gpu;
+    tess_place_conf ram;
+    uint64_t ahead; /* without a cap, on several ranks: bytes that tiles may take ahead of the tasks that need them */
+} tess_limits;
+/* Stores what a machine has for a step with matrices of a dtype, but for the memory of a GPU. All ranks call it. */
+void tess_limits_of(const tess_machine *m, tess_dtype t, tess_limits *l);
+
+/* Lays out the step that trains, in the order that is fastest on paper within the limits, or, without a disk, in the
+ * one that moves the least; conf's own by_layer and late are not read. Its tiles are placed, and *out is the plan. All
+ * ranks call it, and the order is the same on all. TESS_INVALID where nothing fits: then of out->gpu and out->ram the
+ * one that lacks room has `needed`, which may do, and the other is zero. */
+tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_limits *limits,
+                              tess_step **step, tess_plan *out) TESS_NODISCARD;
+/* Does what tess_step_fit does, within limits that the caller may have changed. It does not check the cap on RAM where
+ * there is no disk, nor the cap on the disk. */
+tess_status tess_step_fit_within(tess_tensor *output, const tess_step_conf *conf, const tess_machine *m,
+                                 const tess_limits *limits, tess_step **step, tess_plan *plan) TESS_NODISCARD;
+/* Returns the bytes of RAM that tiles have at a time where none rest on disk: below a cap what the fixed ones leave of
+ * it; without one, on several ranks, what the program holds and what is gathered ahead; 0: there is no bound. */
+uint64_t tess_step_room(const tess_step *s, const tess_machine *m, const tess_limits *limits, bool gpu_planned);
+/* Returns the bytes that the files of a disk tier need for so many bytes of tiles, in whole MiB. */
+uint64_t tess_disk_room(uint64_t bytes);
+
+/* Places the tiles of a step in RAM and on disk: all tiles of a step that trains; of another, which comes later, its
+ * own beside those. It comes before anything is drawn or loaded. A RAM that is too small for the largest task is
+ * TESS_INVALID, and out->needed is what would do. */
+tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_placement *out) TESS_NODISCARD;
+/* Decides which tiles of a step leave the GPU between their uses there. It comes before tess_step_place, which counts
+ * no RAM for what lives on the GPU alone. A memory that is too small for the largest task is TESS_INVALID. */
+tess_status tess_step_place_gpu(tess_step *s, const tess_gpu_conf *conf, tess_gpu_placement *out) TESS_NODISCARD;
+/* Computes the time of a step as it is placed, with so much room in RAM for its tiles. */
+void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out);
+
+/* What the printed plan adds to a plan's numbers: names of caps, and what lies beside the step. */
+typedef struct tess_plan_words {
+    const char *cpu;                /* the name of the cap on RAM, */
+    bool capped;                    /* which somebody has set */
+    const char *disk;               /* the name of the cap on the disk; NULL: there is none */
+    const char *path;               /* the directories of the disk tier */
+    uint64_t limit;                 /* RAM without a disk: the cap, or what is free */
+    uint64_t least_cpu, least_disk; /* the least that the caps may be; 0: that is not known */
+    uint64_t beside;                /* RAM of evaluations beside the step */
+    uint64_t gpu_memory;            /* of GPUs without a plan */
+} tess_plan_words;
+/* Prints each level of memory of a step that fits. */
+void tess_plan_print_with(const tess_plan *plan, const tess_step *step, const tess_plan_words *words, FILE *out);
+/* Prints what RAM must hold where no tile can leave it. */
+void tess_plan_print_needs(const tess_step *step, int workers, const tess_plan_words *words, FILE *out);
+
+/* ---- the step as reports have it --------------------------------------------------------------------------------- */
+
+/* What a step's tasks allow while their tiles are where they are wanted. */
 enum { TESS_WIDTHS = 9 };
 typedef struct tess_parallelism {
-    double work, path, seconds[TESS_WIDTHS];
+    double work;                 /* the seconds of all tasks */
+    double path;                 /* the seconds of the longest chain of tasks that wait for each other */
+    double seconds[TESS_WIDTHS]; /* of a list schedule on 1, 2, 4, ... 256 cores */
     struct {
         uint64_t tasks;
         double seconds;
-    } chain[TESS_PROFILE_ROWS];
+    } chain[TESS_PROFILE_ROWS]; /* the part of each codelet in the longest chain, by its row of the profile */
 } tess_parallelism;
-
-/* Where a step's tiles live, and what that moves. */
-typedef struct tess_placement {
-    uint64_t needed;        /* the least conf.ram that may do */
-    uint64_t largest_task;  /* bytes of the tiles of the task with the most */
-    uint64_t room;          /* of RAM for tiles that flow: for tess_machine.cpu_tiles */
-    uint64_t slack;         /* of it, what is set aside for tiles that come early and leave late */
-    uint64_t read, written; /* from and to the disk in a step */
-    uint64_t bound;         /* no placement within this RAM moves less in all */
-    uint64_t disk;          /* bytes of the tiles whose home is the disk */
-    /* conf.ram is room and these: inputs, scalars and scratch of both steps; the workers' buffers; what tiles take
-     * beyond their bytes
-     */
-    uint64_t fixed, buffers, margin;
-    tess_forecast time; /* where rates are known */
-} tess_placement;
-typedef struct tess_place_conf {
-    uint64_t ram;            /* bytes, for all tiles and what workers have beside them; */
-    uint64_t taken;          /* of it, what another step has for its inputs, scalars and scratch */
-    int workers;             /* each has its scratch, and for its products buffers of: */
-    uint64_t worker_bytes;   /* at most */
-    unsigned away;           /* roles, 1 << TESS_ROLE_..., that rest on disk between uses even where RAM has room; of
-                                activations those that wait for the backward pass */
-    uint64_t weights_in_ram; /* of weights that are to be away, bytes that need not be */
-    unsigned stay;           /* roles that never leave RAM */
-    uint64_t slack;          /* of placement.slack; 0: what makes the step fastest on paper */
-    uint64_t slack_states;   /* the same in tiles of optimizer state */
-    bool alone;              /* of a step that does not train: no other one has placed the parameters */
-    tess_rates rates;        /* zeros: unknown */
-} tess_place_conf;
-/* Places the tiles of a step: of one that trains all of them, of another, later, its own beside them; before anything
- * is drawn or loaded. Too little for its largest task is TESS_INVALID with the number that would do. */
-tess_status tess_step_place(tess_step *s, const tess_place_conf *conf, tess_placement *out) TESS_NODISCARD;
-
-/* Which tiles leave a GPU between their uses there, and what of its memory they have at a time. */
-typedef struct tess_gpu_placement {
-    uint64_t needed;        /* memory that would do, if that which there is does not */
-    uint64_t memory;        /* what is shared out: to */
-    uint64_t room;          /* tiles that come and go by plan; the rest is StarPU's, for inputs, scratch, */
-    bool states;            /* and the optimizer's states, if there is enough of it for an update on the GPU */
-    uint64_t all;           /* the room in which nothing would have to leave */
-    uint64_t read, written; /* copied to the GPU and back in a step by plan, */
-    uint64_t bound;         /* of which no plan has less; */
-    uint64_t home;          /* parameters and states that are nowhere but on the GPU */
-} tess_gpu_placement;
-typedef struct tess_gpu_conf {
-    uint64_t memory; /* for tiles */
-    bool all; /* parameters and their states get homes too; else the step that trains, whose room that is, gave them */
-    bool messages; /* they take tiles there */
-    double states; /* the share of the optimizer's that may live there */
-} tess_gpu_conf;
-/* Before tess_step_place, which does not count in RAM what is on the GPU alone. Too little for the largest task is
- * TESS_INVALID. */
-tess_status tess_step_place_gpu(tess_step *s, const tess_gpu_conf *conf, tess_gpu_placement *out) TESS_NODISCARD;
-
-/* What a machine has for the tiles of a step: a GPU's memory, if .gpu.memory is said, and RAM above a disk, if .ram.ram
- * is. */
-typedef struct tess_rooms {
-    tess_gpu_conf gpu;
-    tess_place_conf ram;
-} tess_rooms;
-/* How a step is laid out, and where its tiles are. */
-typedef struct tess_layout {
-    bool by_layer, late; /* of tess_step_conf */
-    tess_gpu_placement gpu;
-    tess_placement ram;
-    tess_tier lacks; /* where no layout fits, what is too little: the `needed` of its placement may do */
-} tess_layout;
-/* The step that trains, laid out in the way that is fastest on paper within these rooms, or, with no room said for RAM,
- * that moves the least to a GPU and back and between ranks; conf's own by_layer and late are not asked. Its tiles are
- * placed. All ranks call it, and get the same layout. TESS_INVALID with out->lacks where nothing fits. */
-tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
-                              tess_step **step, tess_layout *out) TESS_NODISCARD;
-
-/* Returns the dtype of its matrices; that of no step is TESS_F32. */
-tess_dtype tess_step_dtype(const tess_step *s);
-/* The time of the step as placed, with that much room for its tiles in RAM. */
-void tess_step_forecast(const tess_step *s, const tess_rates *rates, uint64_t room, int workers, tess_forecast *out);
-/* What its tasks allow, taking the times that were measured: a codelet's, shared among its tasks by their cost. */
+/* Computes that from measured times: a codelet's is shared among its tasks in proportion to their cost. */
 void tess_step_parallelism(const tess_step *s, const tess_profile *measured, tess_parallelism *out);
-
-/* Returns how many values an input takes of this rank. */
+/* Returns the dtype of a step's matrices; that of NULL is TESS_F32. */
+tess_dtype tess_step_dtype(const tess_step *s);
+/* Returns how many values of an input this rank feeds. */
 int64_t tess_step_values(const tess_step *s, const tess_tensor *input);
-
-/* Returns how many losses are added in the step's. */
+/* Returns how many losses the step adds up. */
 int tess_step_losses(const tess_step *s);
-/* Adds to two exact sums a loss (codelets.h), one after the other, the losses of the targets that counted in the last
- * run, and how many they were, on all ranks: over several runs they are the same however each run's samples were shared
- * out. */
+/* Adds, for each loss, two exact sums (codelets.h) over all ranks: the losses of the targets that counted in the last
+ * run, and the number of these targets. Summed over several runs they do not depend on how samples were grouped. */
 tess_status tess_step_add_losses(const tess_step *s, void *sums) TESS_NODISCARD;
-
-/* What a step will hold and do, from its program alone. */
-typedef struct tess_plan {
-    uint64_t resident[TESS_ROLE_COUNT]; /* bytes held from step to step, by role */
-    uint64_t peak[TESS_ROLE_COUNT];     /* most bytes live at one time in program order, by role */
-    uint64_t peak_total;                /* most bytes live at one time, all roles, */
-    uint64_t peak_ram;                  /* and of those that are not on the GPU alone, as placed there; */
-    uint64_t ram[TESS_ROLE_COUNT];      /* what that is made of, by role */
-    /* By where they were placed: parameters and states that stay in RAM, and all tiles that rest on disk. */
-    uint64_t stays[TESS_ROLE_COUNT], on_disk[TESS_ROLE_COUNT];
-    double flops; /* of the model: forward and backward, without recomputation */
-    double recompute_flops;
-    double bytes;  /* read and written beside products of matrices */
-    uint64_t sent; /* bytes, to other ranks */
-    uint64_t tasks, tiles;
-} tess_plan;
-void tess_step_plan(const tess_step *s, tess_plan *plan);
-/* Bytes of the plan's tiles that do not flow, each worker having its scratch. */
-uint64_t tess_plan_fixed(const tess_plan *plan, int workers);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
-/* tessera.h, of ops from outside: a program's own, which the library plans, caps, shares out over ranks, computes again
- * and saves as its own. docs/own-op.c is a program that has one, and docs/add-an-op.md says what it may be.
+/* tessera.h: ops of the program's own. The library plans them, shares them out over ranks, computes them again and
+ * saves their parameters as it does with its own ops. docs/own-op.c is a program that has one; docs/add-an-op.md
+ * describes what an op may be.
  *
  *     static const tess_op *op;
  *     TESS_TRY(tess_op_register(&(tess_op_conf){.name = "square",
@@ -23,32 +24,34 @@ extern "C" {
 typedef struct tess_op tess_op;
 typedef struct tess_node tess_node;
 
-/* A shape: (B, T, C), (B, T) of indices, (rows, columns) or (rows) of a parameter; rank 0: it is left out. */
+/* A shape: (B, T, C) of activations, (B, T) of indices, (rows, columns) or (rows) of a parameter. Rank 0 stands for an
+ * input that is left out. */
 typedef struct tess_shape {
     int rank;
     int64_t dim[3];
 } tess_shape;
 
-/* What a shape function is told, and says. */
+/* What a shape function reads, `attributes` and `in`, and what it sets. */
 typedef struct tess_shapes {
     const void *attributes;
     tess_shape in[TESS_CALL_INPUTS];
-    tess_shape out;        /* (B, T, C), with the B of its inputs; at first that of the first activation */
-    int64_t aux;           /* floats for each row of the output that forward leaves for backward; at first 0 */
-    size_t scratch;        /* bytes that a task has for itself; at first 0 */
-    const tess_node *node; /* the library's */
+    tess_shape out;        /* (B, T, C) with the B of the inputs; preset to the shape of the first activation */
+    int64_t aux;           /* floats that forward leaves for backward, for each row of the output; preset to 0 */
+    size_t scratch;        /* bytes that each task has to itself; preset to 0 */
+    const tess_node *node; /* private to the library */
 } tess_shapes;
-/* Returns TESS_INVALID with one line that has the op, all shapes, and what the format says. */
+/* Records an error with the op, all shapes and the formatted text, and returns TESS_INVALID. */
 tess_status tess_shapes_wrong(const tess_shapes *s, const char *format, ...) TESS_PRINTF(2, 3);
 
-/* One direction's work. */
+/* The functions of one direction. */
 typedef struct tess_op_functions {
     tess_function cpu;
-    tess_function cuda;                  /* NULL: the CPU does it, and tiles come and go */
-    double (*flops)(const tess_call *c); /* in products of matrices, for plans, of operands without data; NULL: none */
+    tess_function cuda;                  /* NULL: a GPU's tiles are copied to RAM for the CPU, and back */
+    double (*flops)(const tess_call *c); /* the operations of its matrix products, for plans; operands have no data
+                                            then. NULL: it has none */
 } tess_op_functions;
 
-/* What backward reads of the forward pass, besides gradients. */
+/* What backward reads besides gradients; they are added with |. */
 enum {
     TESS_READS_IN0 = 1,
     TESS_READS_IN1 = 2,
@@ -56,27 +59,28 @@ enum {
     TESS_READS_IN3 = 8,
     TESS_READS_IN4 = 16,
     TESS_READS_OUT = 256,
-    TESS_READS_AUX = 512 /* what the node's own forward left it */
+    TESS_READS_AUX = 512 /* what forward left */
 };
 
 typedef struct tess_op_conf {
-    const char *name;  /* of small letters, digits and _, no more than 32; not one of ours */
-    const char *takes; /* the names of its inputs, at most 5, for messages: "x, gain, bias?"; ? may be NULL */
-    size_t attributes; /* bytes of a node's own settings, a struct of numbers; 0: it has none */
-    /* Checks shapes and attributes, and says the output's. NULL: all activations have one shape, and so has it. */
+    const char *name;  /* up to 32 small letters, digits and _; not the name of an op of the library */
+    const char *takes; /* the names of its inputs, at most 5, for messages: "x, gain, bias?"; one with ? may be NULL */
+    size_t attributes; /* bytes of a node's settings, a struct of numbers; 0: it has none */
+    /* Checks shapes and attributes, and sets the output's shape. NULL: all activations have the same shape, and so has
+     * the output. */
     tess_status (*shape)(tess_shapes *s);
-    tess_op_functions forward, backward; /* backward.cpu NULL: it has no gradient, and no step that needs one */
-    unsigned reads;                      /* what backward has, TESS_READS_IN0 | ... */
-    unsigned dtypes;                     /* of graphs that its functions know, 1 << TESS_F32 | ...; 0: all three */
-    bool by_columns; /* a column of the output is made of that column of the activations: ranks of the tensor dimension
-                        share them out. Not where it has a parameter */
+    tess_op_functions forward, backward; /* backward.cpu NULL: no gradient passes through the op */
+    unsigned reads;                      /* what backward reads, TESS_READS_IN0 | ... */
+    unsigned dtypes; /* dtypes of graphs that its functions know, 1 << TESS_F32 | ...; 0: all three */
+    bool by_columns; /* each column of the output depends on that column of the activations alone, so that ranks of the
+                        tensor dimension can share columns out; false where it has a parameter */
 } tess_op_conf;
 
-/* Registers an op, before or after tess_start, until the process ends; the description is copied. One that was
- * registered already is found again. A description that cannot be is TESS_INVALID. */
+/* Registers an op until the process ends, before or after tess_start, and stores it in *op. The description is copied;
+ * the same one again stores the same op. A description that contradicts itself is TESS_INVALID. */
 tess_status tess_op_register(const tess_op_conf *conf, const tess_op **op) TESS_NODISCARD;
-/* Adds it to the graph of its inputs, with a copy of `attributes`; as many inputs as `takes` names, NULL for what is
- * left out. Returns what it makes. */
+/* Adds an op to the graph of its inputs, and returns its output. There are as many inputs as `takes` names, NULL for
+ * those that are left out; `attributes` is copied. */
 tess_tensor *tess_apply(const tess_op *op, tess_tensor *const *in, int inputs, const void *attributes);
 
 #ifdef __cplusplus

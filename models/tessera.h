@@ -1,7 +1,7 @@
 /* Tessera trains networks larger than the GPU, and larger than RAM. A network is described as if it ran on one device
  * with endless memory; where its tiles live (RAM, disk, GPU, another rank) is a plan, and its bits do not depend on it.
- * A program that describes one and trains it, its optimizer's states on disk; or that is given a configuration of the
- * command, and trains what that says:
+ * This program describes a network and trains it with the optimizer's states on disk, or, if it is given a
+ * configuration of the command, trains as that says:
  *
  *     #include <tessera.h>
  *
@@ -15,13 +15,14 @@
  *         tess_tensor *w = tess_param(g, "w", C, C, TESS_NORMAL(0.1f)), *b = tess_param(g, "b", C, 1, TESS_ZERO);
  *         tess_tensor *x = tess_embedding(ids, table, NULL);                                  // (B, T, C)
  *         x = tess_add(x, tess_gelu(tess_linear(x, w, b), TESS_GELU_TANH));
+ *         tess_tensor *loss = tess_cross_entropy(x, table, NULL, next);
  *
+ *         tess_machine machine = {.cpu_bytes = 256 << 20, .disk = ".", .away = TESS_AWAY_MOMENTS};
+ *         tess_step_conf conf = {.train = true, .optimizer = tess_adamw()};
  *         tess_step *s;
- *         tess_machine machine = {.cpu_bytes = 256 << 20, .disk = "."};
- *         TESS_TRY(tess_step_new(tess_cross_entropy(x, table, NULL, next),
- *                                &(tess_step_conf){.train = true, .optimizer = TESS_ADAMW}, &s));
- *         TESS_TRY(tess_step_fit(s, 1 << TESS_ROLE_MOMENT, &machine));
- *         TESS_TRY(tess_start(&machine));
+ *         tess_plan plan;
+ *         TESS_TRY(tess_step_fit(loss, &conf, &machine, &s, &plan));
+ *         TESS_TRY(tess_start_plan(&machine, &plan));
  *         TESS_TRY(tess_graph_init(g, 1));
  *         for (int64_t step = 0; step < STEPS; step++) {
  *             int32_t token[B * T], target[B * T]; // it learns to count by three
@@ -57,23 +58,33 @@
  *
  *     // cc example.c $(pkg-config --cflags --libs tessera)
  *
- * Conventions. A function that can fail returns a tess_status; what it failed of is tess_error_text(). Pointers are
- * borrowed unless the comment says that the callee takes them. All is called from the main thread. What the
- * configuration may say is in `tessera train --help`. */
+ * Conventions. A function that can fail returns a tess_status; tess_error_text() is then one line that names what was
+ * wrong. Pointers stay the caller's, unless a comment says that the callee takes them. Structs of settings may be
+ * zeroed: a zero is the default. All calls come from the main thread.
+ *
+ * What is stable. The first group of headers below keeps its names and meanings from version to version: what compiles
+ * against it compiles against the next one, but for what CHANGELOG.md names, which a major version alone may change.
+ * Structs of settings may gain members at their end, so they are set by name, and a program is compiled anew for a new
+ * version (the library is static). The second group may still change with a minor version. Nothing else of the
+ * library's symbols is for programs. */
 #ifndef TESSERA_H
 #define TESSERA_H
-/* Errors, start and stop, ranks, the configuration. */
-#include "tessera_runtime.h"
 
-/* Tensors, ops, parameters, the step. */
-#include "tessera_graph.h"
+/* ---- stable, in the order in which a program needs it ---- */
 
-/* Ops of the program's own. */
-#include "tessera_op.h"
+#include "tessera_codelets.h" /* optimizers, settings of ops */
+#include "tessera_graph.h"    /* a network described, planned and trained */
+#include "tessera_networks.h" /* models by name and their weights */
+#include "tessera_ranks.h"    /* several ranks */
+#include "tessera_runtime.h"  /* errors, the machine, start and stop */
+#include "tessera_train.h"    /* saved, loaded, resumed; the command by call */
 
-/* Models by name, and their weights. */
-#include "tessera_networks.h"
+/* ---- may still change ---- */
 
-/* Graphs to files and back, checkpoints, the command by call. */
-#include "tessera_train.h"
+#include "tessera_cache.h"  /* generation */
+#include "tessera_moe.h"    /* experts */
+#include "tessera_op.h"     /* ops of the program's own */
+#include "tessera_plan.h"   /* the numbers of a plan */
+#include "tessera_values.h" /* parameters read and written by the program */
+#include "tessera_watch.h"  /* tiles shown and lent to the program's own tasks */
 #endif

@@ -30,6 +30,8 @@
 #ifndef TESS_RUNTIME_H
 #define TESS_RUNTIME_H
 #include "runtime_base.h"
+#include "tessera_ranks.h"
+#include "tessera_watch.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,11 +39,22 @@ extern "C" {
 
 /* ---- machine/machine.c: start and stop --------------------------------------------------------------------------- */
 
-/* Returns the how-manieth start it is that holds; 0: none does. */
+/* Returns the number of the start that holds, from 1; 0 before the first and after tess_stop. */
 unsigned tess_session(void);
-/* Says TESS_INVALID of numbers that no machine has; tess_start does so, too. */
+/* What a plan leaves to the tiles of a run; zeros: nothing was planned. */
+typedef struct tess_rooms {
+    uint64_t cpu_bytes; /* the cap on RAM where the plan chose it; 0: the machine's */
+    uint64_t cpu_tiles; /* RAM that the tiles which flow have at a time; 0: they do not */
+    uint64_t gpu_tiles; /* memory that tiles have by plan on the one GPU; 0: there is no plan for it */
+    bool gpu_states;    /* StarPU has memory beside them for optimizer states, which it moves there */
+    bool pipeline;      /* ranks are sections of a pipeline, the same on all ranks: of messages between GPUs lanes pass
+                           each other, and a micro-batch's kernels queue behind fewer of others */
+} tess_rooms;
+/* Starts a run as tess_start does, with the rooms of a plan. NULL stands for zeros, of either. */
+tess_status tess_start_rooms(const tess_machine *m, const tess_rooms *rooms) TESS_NODISCARD;
+/* Returns TESS_INVALID of numbers that no machine has; tess_start does so, too. */
 tess_status tess_machine_check(const tess_machine *m) TESS_NODISCARD;
-/* Says whether the run has a disk tier. */
+/* Returns whether the run has a disk tier. */
 bool tess_disk_there(void);
 /* Returns the number of CPU workers that run. */
 int tess_workers(void);
@@ -55,29 +68,31 @@ typedef struct tess_gpu_copies {
 } tess_gpu_copies;
 /* Measures them on the first of those GPUs; false: there is none, or no memory for it. */
 bool tess_gpu_copies_measure(tess_gpu_copies *out);
-/* Says what that GPU is called, and returns the bytes of its memory; 0: there is none. */
+/* Stores what that GPU is called, and returns the bytes of its memory; 0: there is none. */
 uint64_t tess_gpu_about(char *name, int room);
 /* Returns the bytes that those GPUs would hold together, under such a cap on each. */
 uint64_t tess_gpu_bytes(uint64_t cap);
 /* Returns the bytes that the one GPU has for tiles with that cap; 0: no plan is made, since there is none or several.
  */
 uint64_t tess_gpu_tiles(uint64_t cap);
+/* Returns StarPU's own limit on a GPU's memory, which wins over a cap; 0: there is none. */
+uint64_t tess_gpu_limit(void);
 /* Returns the cap with which it has so much for tiles. */
 uint64_t tess_gpu_cap(uint64_t tiles);
 /* Returns the least of the limits on RAM that StarPU's variables set, and its name; 0: there is none. */
 uint64_t tess_cpu_limit(const char **name);
-/* Says why CUDA finds no GPU, where that is not for lack of one; NULL: it finds some, or there is none. */
+/* Returns why CUDA finds no GPU, where that is not for lack of one; NULL: it finds some, or there is none. */
 const char *tess_gpu_trouble(void);
-/* Says what this build can do with GPUs, and which there are. */
+/* Returns what this build can do with GPUs, and which there are. */
 const char *tess_gpu_support(void);
-/* Gives the i-th of StarPU's scheduling policies, of STARPU_SCHED alone where that is set, and whether it runs tasks of
- * ours; false behind the last one. */
+/* Stores the i-th of StarPU's scheduling policies, of STARPU_SCHED alone where that is set, and whether it runs tasks
+ * of ours; false behind the last one. */
 bool tess_policy(size_t i, const char **name, bool *runs);
-/* Says TESS_INVALID where STARPU_SCHED names none of them. */
+/* Returns TESS_INVALID where STARPU_SCHED names none of them. */
 tess_status tess_policy_check(void) TESS_NODISCARD;
 /* Returns StarPU's version. */
 const char *tess_starpu_version(void);
-/* Says what StarPU was compiled for. */
+/* Returns what StarPU was compiled for. */
 const char *tess_starpu_limits(void);
 
 /* ---- ranks/hardware.c, share.c, near.c: this machine, and this process's part of it ------------------------------ */
@@ -103,7 +118,7 @@ typedef struct tess_share {
 const tess_share *tess_share_read(void);
 /* Deals fresh pages out over the NUMA nodes of this process's cores, where these are of several. */
 void tess_memory_spread(void *ptr, size_t bytes);
-/* Says over how many; 1: they are of one, or somebody (numactl) said where memory shall be. */
+/* Returns over how many nodes it deals them; 1 where the cores are of one, or numactl binds memory. */
 int tess_memory_nodes(void);
 
 /* ---- disk/drive.c: the drives under directories, given as in tess_machine ---------------------------------------- */
@@ -130,7 +145,7 @@ uint64_t tess_drive_free(const char *dir);
 /* Refuses, with TESS_INVALID, the first of the directories that cannot be a disk tier's. `made`, unless NULL, is a
  * directory that will be made by then, with those on the way to it. */
 tess_status tess_disk_check(const char *dirs, const char *made) TESS_NODISCARD;
-/* Tells these drives from others; the caller frees *name, whatever is returned. */
+/* Makes a name that these drives alone have; the caller frees *name, whatever is returned. */
 tess_status tess_drive_name(const char *dirs, char **name) TESS_NODISCARD;
 
 /* ---- tiles/tile.c: the unit that moves --------------------------------------------------------------------------- */
@@ -139,6 +154,26 @@ typedef enum tess_tier { TESS_TIER_GPU, TESS_TIER_CPU, TESS_TIER_DISK, TESS_TIER
 /* Returns "gpu", "cpu", "disk". */
 const char *tess_tier_name(tess_tier t);
 
+/* What tiles are for. */
+typedef enum tess_role {
+    TESS_ROLE_INPUT,      /* tokens, targets */
+    TESS_ROLE_WEIGHT,     /* what the matrices read: the parameter itself in fp32, its bf16 copy in bf16 */
+    TESS_ROLE_MASTER,     /* the fp32 parameter behind a bf16 copy */
+    TESS_ROLE_MOMENT,     /* optimizer state */
+    TESS_ROLE_GRADIENT,   /* of parameters, fp32 */
+    TESS_ROLE_ACTIVATION, /* of a forward or backward pass */
+    TESS_ROLE_CACHE,      /* keys and values that generation keeps */
+    TESS_ROLE_SCALAR,     /* losses and norms */
+    TESS_ROLE_SCRATCH,    /* a worker's room inside one task */
+    TESS_ROLE_COUNT
+} tess_role;
+/* Sets of roles are numbers with a bit for each; programs have names for those that may rest on disk. */
+#ifndef __cplusplus
+_Static_assert(TESS_AWAY_WEIGHTS == 1 << TESS_ROLE_WEIGHT && TESS_AWAY_MASTERS == 1 << TESS_ROLE_MASTER &&
+                   TESS_AWAY_MOMENTS == 1 << TESS_ROLE_MOMENT && TESS_AWAY_GRADIENTS == 1 << TESS_ROLE_GRADIENT &&
+                   TESS_AWAY_ACTIVATIONS == 1 << TESS_ROLE_ACTIVATION,
+               "tess_machine.away is a set of roles");
+#endif
 /* Returns "input", "weight", ... */
 const char *tess_role_name(tess_role r);
 
@@ -154,16 +189,16 @@ void tess_tile_free(tess_tile *t);
 size_t tess_tile_bytes(const tess_tile *t);
 /* Returns what it is for. */
 tess_role tess_tile_role(const tess_tile *t);
-/* Says, before its first use, where it rests between uses: TESS_TIER_CPU from the start. */
+/* Sets, before its first use, where it rests between uses: TESS_TIER_CPU from the start. */
 void tess_tile_set_home(tess_tile *t, tess_tier home);
 /* Returns where that is. */
 tess_tier tess_tile_home(const tess_tile *t);
-/* Gives the main thread the tile's bytes in RAM, in order with the tasks submitted before, until tess_tile_unmap. mode
- * is TESS_R, TESS_W (all of it will be written) or TESS_RW; who only reads may have it several times. */
+/* Maps the tile's bytes for the main thread in RAM, in order with the tasks submitted before, until tess_tile_unmap.
+ * mode is TESS_R, TESS_W (all of it will be written) or TESS_RW; who only reads may have it several times. */
 tess_status tess_tile_map(tess_tile *t, int mode, void **data) TESS_NODISCARD;
-/* Says whether the main thread has it. */
+/* Returns whether the main thread has it. */
 bool tess_tile_mapped(const tess_tile *t);
-/* Gives them back; nothing where it has not. */
+/* Unmaps it; nothing happens where it is not mapped. */
 void tess_tile_unmap(tess_tile *t);
 /* Copies bytes to it; a write that does not cover the tile needs one that was written before. */
 tess_status tess_tile_write(tess_tile *t, size_t offset, const void *src, size_t bytes) TESS_NODISCARD;
@@ -175,6 +210,8 @@ void tess_tier_use(tess_tier tier, uint64_t *now, uint64_t *peak);
 void tess_gpu_traffic(uint64_t *to, uint64_t *from);
 /* The same of what GPUs copied from each other. */
 uint64_t tess_gpu_peer_traffic(void);
+/* Returns the bytes on disk of all tiles whose home it is. */
+uint64_t tess_tiles_on_disk(void);
 /* Returns the bytes moved from and to the disk tier since tess_start, and those its files hold. */
 void tess_disk_traffic(uint64_t *read_bytes, uint64_t *write_bytes, uint64_t *used, uint64_t *peak);
 /* Returns the seconds since tess_start during which any of that was under way. */
@@ -221,7 +258,7 @@ typedef struct tess_work {
 } tess_work;
 typedef void (*tess_body)(const tess_work *w);
 
-/* Says, from a body, that the task failed. The first failure in the order of the program sticks and comes out of
+/* Records, from a body, that the task failed. The first failure in the order of the program sticks and comes out of
  * tess_wait. */
 void tess_work_fail(const tess_work *w, const char *format, ...) TESS_PRINTF(2, 3);
 
@@ -278,7 +315,7 @@ typedef struct tess_choice {
     unsigned char *chosen; /* (options) */
     int known;
 } tess_choice;
-/* Says, from the body of the task that chooses, what is chosen: option k if offset[k + 1] is more than offset[k]. */
+/* Records, from the body of the task that chooses, what is chosen: option k if offset[k + 1] is more than offset[k]. */
 void tess_choice_make(tess_choice *c, const int32_t *offset);
 
 typedef enum tess_mode {
@@ -318,7 +355,7 @@ struct _starpu_data_state *tess_tile_handle(tess_tile *t);
 
 /* ---- list/list.c ------------------------------------------------------------------------------------------------- */
 
-/* Says what a task costs: what its codelet says, else the bytes of its tiles. */
+/* Returns what a task costs: by its codelet, else the bytes of its tiles. */
 tess_cost tess_task_cost(const tess_task *t);
 /* Submits one task. */
 tess_status tess_submit(const tess_task *task) TESS_NODISCARD;
@@ -330,16 +367,16 @@ tess_status tess_wait(void) TESS_NODISCARD;
 
 /* ---- flow/: which tiles come and go, for plans and reports ------------------------------------------------------- */
 
-/* Says whether the tile counts below the cap on RAM, and may leave it. Inputs, scalars and scratch do not flow, nor
+/* Returns whether the tile counts below the cap on RAM, and may leave it. Inputs, scalars and scratch do not flow, nor
  * does what lives on the GPU alone. */
 bool tess_tile_flows(const tess_tile *t);
-/* Says whether a tile that flows leaves RAM after this use: for good, or for its home on the disk. */
+/* Returns whether a tile that flows leaves RAM after this use: for good, or for its home on the disk. */
 bool tess_use_leaves(const tess_use *u);
 /* Where a task runs if there is a GPU. MAYBE: StarPU chooses; it is an update of states that do not live there. */
 typedef enum tess_gpu_part { TESS_NEVER, TESS_MAYBE, TESS_ALWAYS } tess_gpu_part;
-/* Says whether a task runs on the GPU. */
+/* Returns whether a task runs on the GPU. */
 tess_gpu_part tess_task_on_gpu(const tess_task *t);
-/* Says whether a tile has a place on the GPU by plan, when it is used there. */
+/* Returns whether a tile has a place on the GPU by plan, when it is used there. */
 bool tess_tile_has_place(const tess_tile *t);
 /* Returns the seconds since it was last asked that workers had no task, a share of all of them, while tiles were under
  * way to RAM. */

@@ -15,8 +15,13 @@ extern "C" {
 void tess_error_clear(void);
 /* Records one that was kept. */
 void tess_error_restore(const char *text);
-/* Says where a value comes from, for who knows better, such as a key: an error at `from` is one at `where`. Returns the
- * status. */
+/* Returns the meeting of the ranks in which they agreed on the failure that the last error of this thread tells, as
+ * tess_error_agree set it; 0: they did not. An error whose text has that of the last in it, and more, is the same
+ * failure; any other is a new one. */
+int64_t tess_error_agreed(void);
+void tess_error_agree(int64_t meeting);
+/* Renames where an error is, for a caller who knows better, such as a key: an error at `from` is one at `where`.
+ * Returns the status. */
 tess_status tess_error_at(tess_status status, const char *from, const char *where);
 
 /* Judges an errno that a path gave: TESS_FAILED where the system lacks or broke something (a disk is full or fails),
@@ -61,7 +66,7 @@ const char *tess_human_time(double seconds, char out[32]);
 /* Begins "what  [####    ]  50%  left 0:12"; `total` 0: nobody knows how much it is, and the time so far is shown. The
  * text has to last until the end. */
 void tess_bar_begin(const char *what, double total);
-/* Says that so much more of the total is done. */
+/* Adds so much to what is done of the total. */
 void tess_bar_step(double more);
 /* Ends it. */
 void tess_bar_end(void);
@@ -94,7 +99,7 @@ void *tess_realloc(void *p, size_t bytes);
 char *tess_strdup(const char *s);
 /* Makes a new string, which the caller frees. */
 char *tess_format(const char *format, ...) TESS_PRINTF(1, 2);
-/* Says whether a string ends so. */
+/* Returns whether a string ends in another. */
 bool tess_ends(const char *s, const char *end);
 
 /* A region that grows and is freed at once. */

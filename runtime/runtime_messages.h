@@ -11,9 +11,9 @@ extern "C" {
  * TESSERA_PARALLEL_CARRIER says. */
 enum { TESS_CARRIER_ANY = TESS_CARRIER_COUNT };
 
-/* A run of bytes of one of the task's tiles that goes to another rank or comes from it. Tags tell those between the
- * same two ranks apart; with the same tag they meet in order. Both ranks have them in the same order, whatever the
- * tags. */
+/* A run of bytes of one of the task's tiles that goes to another rank or comes from it. Those between the same two
+ * ranks meet in order, which is the same in both lists. A tag is a name that both ends have, for whoever reads a trace.
+ */
 typedef struct tess_span {
     unsigned use; /* of the task's */
     int peer, tag;
@@ -30,19 +30,13 @@ typedef struct tess_message_arg {
  * are under way at the same time. Messages are carried one after the other in the order of the list where NCCL does it:
  * the lists of all ranks must be parts of one order, and both ends of a part at the same place of it. */
 extern tess_codelet tess_message;
-/* Says whether it would be NCCL, between the GPUs' memories. All ranks call it. */
+/* Returns whether the carrier would be NCCL, between the GPUs' memories. All ranks call it. */
 bool tess_messages_can_gpu(tess_carriers by);
 /* Returns the bytes so far. */
 void tess_message_traffic(uint64_t *sent, uint64_t *received);
 /* Returns the seconds since it was last asked in which at least one message was under way, from the moment that its
  * tile was ready here; and those of them in which workers had no task, a share of all workers. */
 void tess_message_seconds(double *under_way, double *exposed);
-/* Returns, of the latter, those in which bytes of a message moved, since it was last asked; a simulated network alone
- * knows, and elsewhere it is 0. */
-double tess_message_moving(void);
-/* Returns, since it was last asked, the seconds in which workers had no task, a share of all workers, and no bytes of a
- * message moved to this rank or from it, where the network knows of them. */
-double tess_still_seconds(void);
 
 #ifdef __cplusplus
 }

@@ -11,30 +11,32 @@ extern "C" {
 
 /* Failures. What every rank surely comes by, a rank may fail in: it goes up with its status, and the others hear of it
  * when they next agree. So each phase of a run ends with tess_ranks_agree, main does too, and between a rank's failure
- * and the next agreement no other rank may need it (for a message, a sum). A failure in the middle of such needs takes
- * all ranks down, by tess_ranks_abort; so does the end of a rank that could say nothing, which ranks/watch.c sees.
+ * and the next agreement no other rank may need it (for a message, a sum). Phases may be nested: who fails before an
+ * inner one meets the others at its end, and then nobody waits at the outer one's (docs/decisions/0031-agreements.md).
+ * A failure in the middle of such needs takes all ranks down, by tess_ranks_abort; so does the end of a rank that could
+ * say nothing, which ranks/watch.c sees.
  */
 
 /* Returns its number among those of this machine, and how many these are. */
 int tess_rank_here(int *ranks_here);
 /* Returns how many ranks in a row share a machine, the same of all machines; 1: they are uneven, or it is not known. */
 int tess_ranks_near(void);
-/* Says whether mpirun or srun started it, through which what is printed goes. */
+/* Returns whether mpirun or srun started it, through which what is printed goes. */
 bool tess_ranks_launched(void);
 /* Takes the place of one of many ranks, for measurements and estimates; what the others would send is zero. */
 void tess_ranks_pretend(int rank, int size);
-/* Says whether it does. */
+/* Returns whether it does. */
 bool tess_ranks_pretended(void);
 /* Ends all ranks at once, from any thread; it is said why already. */
 TESS_NORETURN void tess_ranks_abort(int status);
-/* Says in one line, "WHERE: WHAT", why this cannot go on, and ends all ranks; from any thread. */
+/* Prints in one line, "WHERE: WHAT", why this cannot go on, and ends all ranks; from any thread. */
 TESS_NORETURN void tess_die(const char *text);
 /* Asks to say why the ranks of a machine end, of which the first thing said is enough: true, once, for it. From any
  * thread, and from a signal's handler. */
 bool tess_watch_speak(void);
-/* Says whether somebody did. */
+/* Returns whether somebody did. */
 bool tess_watch_spoken(void);
-/* Says whether a rank runs; in a simulation one may do the work of others (docs/simulate.md). */
+/* Returns whether a rank runs; in a simulation one may do the work of others (docs/simulate.md). */
 bool tess_rank_is_there(int rank);
 /* Waits for all ranks. */
 void tess_ranks_barrier(void);
@@ -42,7 +44,7 @@ void tess_ranks_barrier(void);
 void tess_ranks_sum_counts(int64_t *x, int n);
 /* Finds the largest of all ranks'. */
 void tess_ranks_most(int64_t *x, int n);
-/* Tells rank 0's bytes to all. */
+/* Sends rank 0's bytes to all. */
 void tess_ranks_tell(void *data, size_t bytes);
 /* Returns the seconds that make tess_seconds() here rank 0's, within the time of a short message. */
 double tess_ranks_clock(void);

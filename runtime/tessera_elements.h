@@ -1,6 +1,6 @@
-/* tessera.h, of the elements of tiles: dtypes, and an element read and written whatever its dtype is. Where the dtype
- * is a constant, as in a function that is inlined, its tests disappear, and a loop becomes one of vectors. In CUDA they
- * are of the host and of the device. */
+/* tessera.h: dtypes, and functions that read and write an element of a tile whatever its dtype is. Where the dtype is a
+ * constant for the compiler, no test of it remains, and loops are vectorized. CUDA compiles them for host and device.
+ */
 #ifndef TESSERA_ELEMENTS_H
 #define TESSERA_ELEMENTS_H
 #include <stdbool.h>
@@ -15,7 +15,7 @@
 typedef enum tess_dtype { TESS_F32, TESS_BF16, TESS_F16, TESS_I32, TESS_DTYPE_COUNT } tess_dtype;
 
 typedef uint16_t tess_bf16;
-/* Widens; every value is kept. */
+/* Returns the same value in fp32. */
 TESS_INLINE float tess_from_bf16(tess_bf16 x)
 {
     union {
@@ -25,7 +25,7 @@ TESS_INLINE float tess_from_bf16(tess_bf16 x)
     v.u = (uint32_t)x << 16;
     return v.f;
 }
-/* Rounds to nearest even; a NaN stays one. */
+/* Returns the nearest bf16, on a tie the even one; a NaN stays one. */
 TESS_INLINE tess_bf16 tess_to_bf16(float x)
 {
     union {
@@ -39,7 +39,7 @@ TESS_INLINE tess_bf16 tess_to_bf16(float x)
 }
 
 typedef uint16_t tess_f16;
-/* Widens; every value is kept. Here and in its opposite all cases are computed, and one is chosen: no branch. */
+/* Returns the same value in fp32. This function and its opposite compute all cases and choose one, without a branch. */
 TESS_INLINE float tess_from_f16(tess_f16 x)
 {
     union {
@@ -55,7 +55,7 @@ TESS_INLINE float tess_from_f16(tess_f16 x)
     normal.u = (exponent ? normal.u : tiny.u) | sign;
     return normal.f;
 }
-/* Rounds to nearest even; beyond the largest there is infinity, and a NaN stays one. */
+/* Returns the nearest fp16, on a tie the even one, and infinity beyond the largest; a NaN stays one. */
 TESS_INLINE tess_f16 tess_to_f16(float x)
 {
     union {
@@ -67,33 +67,36 @@ TESS_INLINE tess_f16 tess_to_f16(float x)
     const uint32_t sign = (v.u >> 16) & 0x8000u, size = v.u & 0x7fffffffu;
     const uint32_t normal = (size - 0x38000000u + 0xfffu + ((size >> 13) & 1u)) >> 13;
     tiny.u = size;
-    tiny.f += half.f; /* whose last bit is the smallest number's */
+    tiny.f += half.f; /* the last bit of 0.5f has the value of the smallest fp16 */
     uint32_t y = size < 0x38800000u ? tiny.u - 0x3f000000u : normal;
     y = size >= 0x47800000u ? 0x7c00u : y;
     y = size > 0x7f800000u ? 0x7e00u : y;
     return (tess_f16)(y | sign);
 }
 
-/* Either of the two, by its dtype. */
+/* Returns in fp32 an element of bf16 or fp16. */
 TESS_INLINE float tess_from_half(tess_dtype t, uint16_t x)
 {
     return t == TESS_F16 ? tess_from_f16(x) : tess_from_bf16(x);
 }
+/* Returns an element of bf16 or fp16. */
 TESS_INLINE uint16_t tess_to_half(tess_dtype t, float x)
 {
     return t == TESS_F16 ? tess_to_f16(x) : tess_to_bf16(x);
 }
 
-/* 16 bits an element. */
+/* Returns whether elements of a dtype have 16 bits. */
 TESS_INLINE bool tess_is_half(tess_dtype t)
 {
     return t == TESS_BF16 || t == TESS_F16;
 }
+/* Returns element i of x in fp32. */
 TESS_INLINE float tess_load(const void *x, int64_t i, tess_dtype t)
 {
     if (t == TESS_BF16) return tess_from_bf16(((const tess_bf16 *)x)[i]);
     return t == TESS_F16 ? tess_from_f16(((const tess_f16 *)x)[i]) : ((const float *)x)[i];
 }
+/* Stores v as element i of y. */
 TESS_INLINE void tess_store(void *y, int64_t i, tess_dtype t, float v)
 {
     if (t == TESS_BF16)
@@ -103,16 +106,17 @@ TESS_INLINE void tess_store(void *y, int64_t i, tess_dtype t, float v)
     else
         ((float *)y)[i] = v;
 }
-/* "+=": to what is there with acc, else over it. What is there is not read then: it may be anything. */
+/* Adds v to element i of y, or, without `acc`, stores it there and does not read what was there. */
 TESS_INLINE void tess_accumulate(void *y, int64_t i, tess_dtype t, bool acc, float v)
 {
     tess_store(y, i, t, acc ? tess_load(y, i, t) + v : v);
 }
-/* Element i on, where x is a row of a matrix. */
+/* Returns the address of element i of x. */
 TESS_INLINE const void *tess_at(const void *x, int64_t i, tess_dtype t)
 {
     return (const char *)x + i * (tess_is_half(t) ? 2 : 4);
 }
+/* Returns it to write there. */
 TESS_INLINE void *tess_at_mut(void *x, int64_t i, tess_dtype t)
 {
     return (char *)x + i * (tess_is_half(t) ? 2 : 4);

@@ -1,12 +1,11 @@
-/* tessera.h, of the runtime: errors, start and stop, ranks, the configuration. Within the sources it is the first part
- * of runtime.h. */
+/* tessera.h: errors, the machine, start and stop. Within the sources it is the first part of runtime.h. */
 #ifndef TESSERA_RUNTIME_H
 #define TESSERA_RUNTIME_H
 #include "tessera_elements.h"
 #include <stddef.h>
 #include <stdio.h>
 
-/* The headers are C17 and C++11. */
+/* The headers compile as C17 and as C++11. */
 #ifdef __cplusplus
 extern "C" {
 #define TESS_LITERAL(type) type
@@ -16,60 +15,75 @@ extern "C" {
 
 /* ---- errors as values -------------------------------------------------------------------------------------------- */
 
-/* The numbers are the exit codes of the command. */
+/* The numbers are the exit statuses of the command. */
 typedef enum tess_status {
     TESS_OK = 0,
-    TESS_FAILED = 1,  /* the run failed: disk full, a rank died, a loss that is not finite */
-    TESS_INVALID = 2, /* what the user gave is wrong: configuration, model, data, arguments */
+    TESS_FAILED = 1,  /* the run failed: the disk is full, a rank died, a loss is not finite */
+    TESS_INVALID = 2, /* the caller gave something wrong: a configuration, a model, data, arguments */
 } tess_status;
 
 #define TESS_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define TESS_NODISCARD    __attribute__((warn_unused_result))
 
-/* Records "WHERE: WHAT (HINT)" for this thread and returns `status`. `where` is a file, a file and key, a file and
- * byte offset, an op; the format says the value met and what was expected, the hint in parentheses last. */
-tess_status tess_error(tess_status status, const char *where, const char *format, ...) TESS_PRINTF(3, 4);
-/* Returns the last error recorded on this thread, without a trailing newline; "" when there was none. */
+/* Returns the message of the last error on this thread, one line without a newline; "" when there was none. */
 const char *tess_error_text(void);
+/* Records "WHERE: WHAT (HINT)" as this thread's last error and returns `status`. `where` is a file, a file and a key, a
+ * file and a byte offset, or an op; the format states the value met and what was expected, and ends with the hint. */
+tess_status tess_error(tess_status status, const char *where, const char *format, ...) TESS_PRINTF(3, 4);
 
-/* Passes a failure up. */
+/* Returns from the calling function when `expr` is not TESS_OK, with that status. */
 #define TESS_TRY(expr)                                                                                                 \
     do {                                                                                                               \
         tess_status tess_try_ = (expr);                                                                                \
         if (tess_try_ != TESS_OK) return tess_try_;                                                                    \
     } while (0)
 
-/* ---- start and stop ---------------------------------------------------------------------------------------------- */
+/* ---- the machine --------------------------------------------------------------------------------------------------*/
 
-/* What carries messages between ranks. AUTO: NCCL where each rank has a GPU, else StarPU-MPI where this build has it
- * and each rank a core beside its workers, else MPI; TESSERA_PARALLEL_CARRIER says otherwise. The same on all ranks. */
+/* Kinds of tiles that a program may send to disk even where RAM has room; they are added with |. */
+enum {
+    TESS_AWAY_WEIGHTS = 1 << 1,    /* what matrix products read: the parameters, or their bf16 copies */
+    TESS_AWAY_MASTERS = 1 << 2,    /* the fp32 parameters behind bf16 copies */
+    TESS_AWAY_MOMENTS = 1 << 3,    /* the optimizer's states */
+    TESS_AWAY_GRADIENTS = 1 << 4,  /* the gradients of parameters */
+    TESS_AWAY_ACTIVATIONS = 1 << 5 /* activations that wait for the backward pass */
+};
+
+/* How much a machine does in a second. tess_machine_measure (tessera_train.h) finds it. */
+typedef struct tess_rates {
+    double flops; /* operations of matrix products, all workers together */
+    double copy;  /* bytes that all other tasks read and write, all workers together */
+    double read;  /* bytes read from the disk while nothing is written */
+    double write; /* bytes written to the disk while nothing is read */
+    double both;  /* the shares of these two rates that reads and writes have at the same time, added up; 0: unknown */
+} tess_rates;
+
+/* The library that carries messages between ranks; all ranks ask for the same. */
 typedef enum tess_carriers {
-    TESS_CARRIER_AUTO,
+    TESS_CARRIER_AUTO, /* NCCL where each rank has a GPU, else StarPU-MPI where this build has it and each rank has a
+                          core beside its workers, else MPI; TESSERA_PARALLEL_CARRIER overrides this */
     TESS_CARRIER_STARPU_MPI,
     TESS_CARRIER_MPI,
     TESS_CARRIER_NCCL,
     TESS_CARRIER_COUNT
 } tess_carriers;
 
+/* What a run may use of this machine. A zero, or NULL, leaves the choice to the library. */
 typedef struct tess_machine {
-    int workers;       /* CPU workers; 0: one for each core that this process may use */
-    const char *sched; /* StarPU's policy; NULL: prio, with a GPU dmdas. STARPU_SCHED wins */
-    /* RAM, in bytes; 0: no cap. cpu_bytes bounds the buffers that wait for the next tile, cpu_tiles the tiles that flow
-     * at a time; StarPU's own limit is out of reach. */
-    uint64_t cpu_bytes, cpu_tiles;
-    uint64_t gpu_bytes;    /* cap on what is held in each GPU's memory; 0: none. STARPU_LIMIT_CUDA_MEM wins */
-    uint64_t gpu_tiles;    /* of it, what tiles have by plan on the one GPU; 0: there is no plan */
-    bool gpu_states;       /* StarPU has room beside them for the optimizer's states, which it moves */
-    const char *disk;      /* directories of the disk tier, one a drive, separated by ':'; NULL: there is none */
-    uint64_t disk_bytes;   /* 0: what the tiles need that were placed there */
-    bool disk_checksum;    /* of every tile: kept when it is written, compared when it is read */
-    uint64_t disk_block;   /* bytes that move at once, a multiple of 4096; 0: the engine's choice, as is */
-    unsigned disk_depth;   /* such moves under way in each directory */
-    double patience;       /* seconds after which a run in which nothing moves is ended; 0: a minute */
-    tess_carriers carrier; /* of messages between ranks */
-    bool pipeline;         /* ranks are its stages: of messages between GPUs lanes pass each other, and a micro-batch's
-                              kernels queue behind fewer of others */
-    bool profile;          /* collect what tess_profile returns */
+    int workers;           /* CPU workers; 0: one for each core that this process may use */
+    uint64_t cpu_bytes;    /* the cap on RAM for tiles and for the workers' buffers; 0: no cap */
+    uint64_t gpu_bytes;    /* the cap on each GPU's memory; 0: no cap. STARPU_LIMIT_CUDA_MEM overrides it */
+    const char *disk;      /* directories that hold tiles on disk, one a drive, separated by ':'; NULL: no disk */
+    uint64_t disk_bytes;   /* the cap on them; 0: they may hold what the plan puts there */
+    unsigned away;         /* tiles that rest on disk even where RAM has room, TESS_AWAY_MOMENTS | ... */
+    tess_rates rates;      /* a plan goes by the time of a step where these are known; 0: by the bytes that it moves */
+    tess_carriers carrier; /* what carries messages between ranks */
+    const char *sched;     /* StarPU's scheduling policy; NULL: prio, with a GPU dmdas. STARPU_SCHED overrides it */
+    bool disk_checksum;    /* each tile's checksum is kept when it is written, and compared when it is read */
+    uint64_t disk_block;   /* bytes that one transfer moves, a multiple of 4096; 0: the engine chooses */
+    unsigned disk_depth;   /* transfers under way in each directory; 0: the engine chooses */
+    double patience;       /* seconds without any progress after which the run is ended; 0: a minute */
+    bool profile;          /* the library measures where time goes (for its own tools) */
 } tess_machine;
 #ifdef __cplusplus
 extern const tess_machine tess_machine_default;
@@ -78,86 +92,16 @@ extern const tess_machine tess_machine_default;
 #define TESS_MACHINE_DEFAULT ((tess_machine){0})
 #endif
 
-/* Starts a run; NULL: the default. All ranks call it; of one that failed tess_ranks_agree(tess_start(...)) tells. */
+/* Starts a run without a plan: every tile has its home in RAM, or on the GPU as far as StarPU moves it there. NULL is a
+ * machine of zeros. A run with a plan is started by tess_start_plan (tessera_graph.h). All ranks call it; a rank alone
+ * may fail, and tess_ranks_agree(tess_start(...)) lets the others know. */
 tess_status tess_start(const tess_machine *m) TESS_NODISCARD;
-/* Ends it. What tiles held is gone then. */
+/* Ends the run, and frees what its tiles held. */
 void tess_stop(void);
-/* Returns the cores of this process's share that tess_start would use. */
+/* Returns how many of this process's cores tess_start would use. */
 int tess_cores(void);
-/* Returns the RAM that is free now, or this rank's part of it. */
+/* Returns the bytes of RAM that are free now; of several ranks on a machine each has its part of them. */
 uint64_t tess_ram_free(void);
-
-/* Optimizers, see tess_optimizer. */
-typedef enum tess_optimizer_type {
-    TESS_OPTIMIZER_ADAM,
-    TESS_OPTIMIZER_ADAMW,
-    TESS_OPTIMIZER_SGD,
-    TESS_OPTIMIZER_LION,
-    TESS_OPTIMIZER_ADAGRAD,
-    TESS_OPTIMIZERS
-} tess_optimizer_type;
-
-/* What tiles are for. */
-typedef enum tess_role {
-    TESS_ROLE_INPUT,      /* tokens, targets */
-    TESS_ROLE_WEIGHT,     /* what the matrices read: the parameter itself in fp32, its bf16 copy in bf16 */
-    TESS_ROLE_MASTER,     /* the fp32 parameter behind a bf16 copy */
-    TESS_ROLE_MOMENT,     /* optimizer state */
-    TESS_ROLE_GRADIENT,   /* of parameters, fp32 */
-    TESS_ROLE_ACTIVATION, /* of a forward or backward pass */
-    TESS_ROLE_CACHE,      /* keys and values that generation keeps */
-    TESS_ROLE_SCALAR,     /* losses and norms */
-    TESS_ROLE_SCRATCH,    /* a worker's room inside one task */
-    TESS_ROLE_COUNT
-} tess_role;
-/* What is done to one. */
-typedef enum tess_access { TESS_R = 1, TESS_W = 2, TESS_RW = 3 } tess_access;
-/* What a program is lent of a tile: StarPU's handle of it, a vector of 32-bit words, for tasks that the program gives
- * StarPU itself (docs/starpu-mpi.c). They read it, STARPU_R, on CPU workers where a GPU's memory is planned; StarPU
- * puts them in order with Tessera's, by sequential consistency: behind what wrote the tile, ahead of what writes it
- * next. */
-typedef struct tess_lent {
-    struct _starpu_data_state *handle; /* a starpu_data_handle_t */
-    tess_dtype dtype;
-    int64_t at;            /* elements of the tile before those that are meant: */
-    int64_t rows, columns; /* dense, row-major */
-    int64_t first;         /* the first row: of the parameter; of an activation among the rows of the whole step */
-} tess_lent;
-/* An activation that a step shows as it is made, by its tensor's name (tess_name); of columns shared out, our own. */
-typedef struct tess_watch {
-    const char *name;
-    /* The main thread calls it in tess_step_run, for each micro-batch and row tile, in the order of the step: the tile
-     * stays where it is for all tasks that read it and are submitted before this returns. No call of the library comes
-     * from there. */
-    void (*see)(void *of, const tess_lent *tile);
-    void *of;
-} tess_watch;
-
-/* Returns the bytes on disk of all tiles whose home it is. */
-uint64_t tess_tiles_on_disk(void);
-
-/* ---- ranks -------------------------------------------------------------------------------------------------------
- *
- * Main threads of all ranks call these in the same order. A rank may fail alone in what every rank surely comes by: it
- * goes up with its status, and the others hear of it when they next agree. */
-
-/* Joins the processes that a launcher (mpirun, srun) started together; without one this is rank 0 of 1. Before all else
- * of the library, once. */
-tess_status tess_ranks_join(void) TESS_NODISCARD;
-/* Leaves them, in the end. */
-void tess_ranks_leave(void);
-/* Returns this process's number. */
-int tess_rank(void);
-/* Returns how many there are. */
-int tess_ranks(void);
-/* Returns TESS_OK if it is so everywhere; else the status of the first rank that has another, whose message names it
- * unless all ranks have the same. After that, and without a launcher, it returns what it is given. */
-tess_status tess_ranks_agree(tess_status status) TESS_NODISCARD;
-/* Returns what carries messages between ranks, "MPI" or another with its version, or "nothing"; before tess_start,
- * what would, and why: then all ranks call it. */
-const char *tess_message_carrier(void);
-/* Adds up over all ranks, in no particular order. */
-void tess_ranks_sum(double *x, int n);
 
 #ifdef __cplusplus
 }

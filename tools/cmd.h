@@ -38,7 +38,8 @@ tess_status cmd_whole_number(const option *o, double least, double most, double 
  * Whatever it returns, `config` can be freed. */
 tess_status cmd_config(int argc, char **argv, const char *const *required, tess_config *config) TESS_NODISCARD;
 
-/* Says what "--trace FIRST:LAST" sets: "trace.steps=[3,5]", a new string in *key; NULL where the option was not met. */
+/* Makes what "--trace FIRST:LAST" sets: "trace.steps=[3,5]", a new string in *key; NULL where the option was not met.
+ */
 tess_status cmd_trace(const option *o, char **key) TESS_NODISCARD;
 
 /* sweep.c: whether the arguments of tessera simulate ask for many of them, and those. */

@@ -22,5 +22,9 @@ static tess_status check(const tess_optimizer *o)
                       o->eps, o->lr_decay, o->initial);
 }
 
-const tess_optimizer_kind tess_adagrad_kind = {
-    .name = "Adagrad", .update = tess_adagrad, .moment = {"sum"}, .begins = begins, .positive = 1, .check = check};
+const tess_optimizer_kind tess_adagrad_kind = {.name = "Adagrad",
+                                               .update = tess_update_adagrad,
+                                               .moment = {"sum"},
+                                               .begins = begins,
+                                               .positive = 1,
+                                               .check = check};

@@ -9,7 +9,7 @@ TESS_UPDATE_CODELET(adamw, 2, POSITIVE)
 static tess_status check(const tess_optimizer *o)
 {
     if (o->beta1 == 0 && o->beta2 == 0 && o->eps == 0)
-        return tess_error(TESS_INVALID, "optimizer", "betas and eps are all 0 (TESS_ADAMW has the usual ones)");
+        return tess_error(TESS_INVALID, "optimizer", "betas and eps are all 0 (tess_adamw() has the usual ones)");
     if (o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1 && o->eps >= 0 && isfinite(o->eps))
         return TESS_OK;
     return tess_error(TESS_INVALID, "optimizer",
@@ -17,5 +17,8 @@ static tess_status check(const tess_optimizer *o)
                       o->eps);
 }
 
-const tess_optimizer_kind tess_adamw_kind = {
-    .name = "AdamW", .update = tess_adamw, .moment = {"exp_avg", "exp_avg_sq"}, .positive = POSITIVE, .check = check};
+const tess_optimizer_kind tess_adamw_kind = {.name = "AdamW",
+                                             .update = tess_update_adamw,
+                                             .moment = {"exp_avg", "exp_avg_sq"},
+                                             .positive = POSITIVE,
+                                             .check = check};

@@ -10,4 +10,5 @@ static tess_status check(const tess_optimizer *o)
     return tess_error(TESS_INVALID, "optimizer", "betas %g and %g (they are 0 to less than 1)", o->beta1, o->beta2);
 }
 
-const tess_optimizer_kind tess_lion_kind = {.name = "Lion", .update = tess_lion, .moment = {"exp_avg"}, .check = check};
+const tess_optimizer_kind tess_lion_kind = {
+    .name = "Lion", .update = tess_update_lion, .moment = {"exp_avg"}, .check = check};

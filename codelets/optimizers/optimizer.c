@@ -10,6 +10,26 @@ static const tess_optimizer_kind *const kinds[TESS_OPTIMIZERS] = {
 #include "optimizers.def"
 };
 
+tess_optimizer tess_adamw(void)
+{
+    return (tess_optimizer){.type = TESS_OPTIMIZER_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+}
+
+tess_optimizer tess_sgd(double momentum)
+{
+    return (tess_optimizer){.type = TESS_OPTIMIZER_SGD, .momentum = momentum};
+}
+
+tess_optimizer tess_lion(void)
+{
+    return (tess_optimizer){.type = TESS_OPTIMIZER_LION, .beta1 = 0.9, .beta2 = 0.999};
+}
+
+tess_optimizer tess_adagrad(void)
+{
+    return (tess_optimizer){.type = TESS_OPTIMIZER_ADAGRAD, .eps = 1e-10};
+}
+
 const tess_optimizer_kind *tess_optimizer_kind_of(const tess_optimizer *o)
 {
     return o->type >= 0 && o->type < TESS_OPTIMIZERS ? kinds[o->type] : NULL;

@@ -24,4 +24,4 @@ static tess_status check(const tess_optimizer *o)
 }
 
 const tess_optimizer_kind tess_sgd_kind = {
-    .name = "SGD", .update = tess_sgd, .moment = {"momentum_buffer"}, .moments = moments, .check = check};
+    .name = "SGD", .update = tess_update_sgd, .moment = {"momentum_buffer"}, .moments = moments, .check = check};

@@ -119,7 +119,7 @@ TESS_INLINE void tess_update_part(const tess_update_view *u, int64_t k, tess_upd
         for (int64_t i = first; i < end; i++) tess_update_span(u, cut, i, loop, rates, positive, TESS_KEEP_INT8);
 }
 
-/* An optimizer's codelet from tess_NAME_rates, what makes them, and tess_NAME_update of one element; how many moments
+/* tess_update_NAME, from tess_NAME_rates, what makes them, and tess_NAME_update of one element; how many moments
  * it has, of `u`, and which of them are never below 0. Master, moments and gradient are passed over once, and the copy
  * in 16 bits is rounded on the way.
  *
@@ -160,12 +160,14 @@ TESS_INLINE void tess_update_part(const tess_update_view *u, int64_t k, tess_upd
         const struct whole *all = of;                                                                                  \
         tess_update_part(&all->u, k, name##_loop, &all->k, positive);                                                  \
     }                                                                                                                  \
-    static void name(const tess_work *w)                                                                               \
+    TESS_CUDA_DECLARE(name##_f32)                                                                                      \
+    static void name##_f32(const tess_work *w)                                                                         \
     {                                                                                                                  \
         struct whole all = {.u = tess_update_view_of(w)};                                                              \
         all.k = tess_##name##_rates_of(&all.u);                                                                        \
         if (tess_update_begins(w, &all.u, &all.k.scale))                                                               \
             tess_parts_run(tess_update_parts(all.u.a), name##_part, &all);                                             \
     }                                                                                                                  \
-    TESS_F32_CODELET(name, .parts = tess_update_parts_of, .either = true)
+    tess_codelet tess_update_##name[] = {                                                                              \
+        TESS_CODELET(name, f32, TESS_F32, name, .parts = tess_update_parts_of, .either = true)};
 #endif

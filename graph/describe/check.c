@@ -137,9 +137,6 @@ static tess_status check_grid(const tess_grid *g)
         return tess_error(TESS_INVALID, "grid",
                           "%d x %d x %d ranks, %d chunks, stage %d (none is negative, and the stage is at most 3)",
                           g->data, g->pipeline, g->tensor, g->interleave, g->stage);
-    if (g->near < 0 || g->near_bytes < 0)
-        return tess_error(TESS_INVALID, "grid", "%d ranks a machine, from %lld bytes on (neither is negative)", g->near,
-                          (long long)g->near_bytes);
     int64_t size = 1;
     const int part[] = {g->data, g->pipeline, g->tensor};
     for (int k = 0; k < 3; k++) {

@@ -11,6 +11,11 @@ enum {
 
 struct tess_graph {
     tess_graph_conf conf;
+    /* Ranks in a row that share a machine, the same everywhere (0, 1: none, or it is not known). What goes to all of
+     * its ranks in tiles of at least so many bytes goes there once, and so does the sum of what comes from them in
+     * tiles of twice as many. */
+    int near;
+    int64_t near_bytes;
     tess_arena *arena;
     tess_tensor **tensor;
     tess_node **node;
@@ -45,6 +50,10 @@ struct tess_range {
 
 /* ---- building (graph.c) ---- */
 
+/* Sets, for ranks that are not there, how many of them in a row share a machine, and from how many bytes of a tile on
+ * that counts; a new graph has what the ranks found out. */
+void tess_graph_set_near(tess_graph *g, int near, int64_t bytes);
+
 /* Leaves this rank its part of every node (tensor_parallel.c). */
 void tess_tensor_split(tess_graph *g);
 /* Makes the tiles of parameters that have none yet (ready.c). */
@@ -59,7 +68,7 @@ extern const tess_op tess_op_enter, tess_op_leave;
 
 /* The graph remembers its first error, and what is built on top of it is NULL; returns NULL. */
 void *tess_graph_fail(tess_graph *g);
-/* Says why tess_step_new is given NULL. */
+/* Returns the error that made the output NULL which tess_step_new is given. */
 tess_status tess_check_null_output(void) TESS_NODISCARD;
 /* Forgets it. */
 void tess_check_forget(void);
@@ -93,6 +102,6 @@ void tess_steps_orphan(tess_graph *g);
 /* The steps forget what they did in an earlier session. */
 void tess_steps_forget(tess_graph *g);
 /* Makes the updates of g's parameters that are yet to come, unless they are those of `but`. */
-tess_status tess_settle(const tess_graph *g, const tess_step *but) TESS_NODISCARD;
+tess_status tess_settle(tess_graph *g, const tess_step *but) TESS_NODISCARD;
 
 #endif

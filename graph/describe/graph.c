@@ -4,6 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What is less is sooner there by one message over the network than by that and another within the machine
+ * (docs/scale.md). */
+enum { NEAR_BYTES = 1 << 20 };
+
 #define OR(value, otherwise) ((value) != 0 ? (value) : (otherwise))
 
 tess_graph *tess_graph_new(const tess_graph_conf *conf)
@@ -20,6 +24,8 @@ tess_graph *tess_graph_new(const tess_graph_conf *conf)
     g->conf.grid.pipeline = OR(conf->grid.pipeline, 1);
     g->conf.grid.tensor = OR(conf->grid.tensor, 1);
     g->conf.grid.interleave = OR(conf->grid.interleave, 1);
+    g->near = tess_ranks_near();
+    g->near_bytes = NEAR_BYTES;
     g->arena = tess_arena_new();
     if (conf->share) {
         g->sharer = conf->share->sharers;
@@ -27,6 +33,12 @@ tess_graph *tess_graph_new(const tess_graph_conf *conf)
     }
     if (tess_check_conf(conf) != TESS_OK) tess_graph_fail(g);
     return g;
+}
+
+void tess_graph_set_near(tess_graph *g, int near, int64_t bytes)
+{
+    g->near = near;
+    g->near_bytes = bytes;
 }
 
 static tess_tensor *new_tensor(tess_graph *g, tess_kind kind, const char *name)

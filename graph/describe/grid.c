@@ -42,10 +42,10 @@ tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s)
     return (tess_slice){first, end - first, (int)(turn % data)};
 }
 
-int tess_grid_near(const tess_grid *g)
+int tess_grid_near(const tess_grid *g, int ranks_here)
 {
-    const int model = g->pipeline * g->tensor, near = g->near / model;
-    return near > 1 && g->near % model == 0 && near < g->data && g->data % near == 0 ? near : 1;
+    const int model = g->pipeline * g->tensor, near = ranks_here / model;
+    return near > 1 && ranks_here % model == 0 && near < g->data && g->data % near == 0 ? near : 1;
 }
 
 static int common(int a, int b)
@@ -55,9 +55,9 @@ static int common(int a, int b)
 
 /* Tiles have their slices with FEW ranks in a row, or a multiple, which the next tile's follow. Of those a machine has
  * all or none, or it has only such. */
-int tess_grid_alike(const tess_grid *g)
+int tess_grid_alike(const tess_grid *g, int ranks_here)
 {
-    const int alike = common(g->data, g->data > FEW ? FEW : g->data), near = tess_grid_near(g);
+    const int alike = common(g->data, g->data > FEW ? FEW : g->data), near = tess_grid_near(g, ranks_here);
     return alike % near && near % alike ? common(alike, near) : alike;
 }
 

@@ -90,7 +90,7 @@ static inline int64_t tess_state_elements(const tess_tensor *p, const struct tes
 /* Makes the moments of a parameter for an optimizer that trains it, or, before there is one, for whoever asks for them
  * (moments.c). */
 tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool trains) TESS_NODISCARD;
-/* Says how they are kept, but for the rows that a tile has; those of vectors are fp32. */
+/* Returns how moments are kept, but for the rows that a tile has; those of vectors are fp32. */
 tess_kept tess_param_kept(const tess_tensor *p);
 /* Fills one of them with what it begins with. */
 tess_status tess_param_begin_moment(tess_tensor *p, const struct tess_state *s, int moment);
@@ -99,9 +99,9 @@ uint32_t tess_param_stream(const tess_tensor *p);
 /* Returns the weight decay of a parameter. */
 double tess_param_decay(const tess_tensor *p, const tess_optimizer *o);
 /* The graph whose parameters g's are. */
-static inline tess_graph *tess_graph_owner(const tess_graph *g)
+static inline tess_graph *tess_graph_owner(tess_graph *g)
 {
-    return g->params ? g->param[0]->held->storage->g : (tess_graph *)g;
+    return g->params ? g->param[0]->held->storage->g : g;
 }
 /* Fills a tile of that dtype with a value (param.c). */
 tess_status tess_param_fill(tess_graph *g, tess_tile *t, tess_dtype type, float value);
@@ -132,8 +132,9 @@ static inline int tess_grid_peer(const tess_grid *g, int d)
 {
     return g->rank + (d - tess_grid_data(g)) * g->pipeline * g->tensor;
 }
-/* Places of the data dimension in a row that share a machine; 1: none do, or it is the only one. */
-int tess_grid_near(const tess_grid *g);
+/* Returns how many places of the data dimension in a row share a machine on which so many ranks in a row are; 1: none
+ * do, or it is the only one. */
+int tess_grid_near(const tess_grid *g, int ranks_here);
 /* This rank's of the step's micro-batches. */
 static inline void tess_grid_share(const tess_grid *g, int64_t micro, int64_t *first, int64_t *count)
 {
@@ -154,7 +155,8 @@ tess_slice tess_grid_slice(const tess_tensor *p, int64_t tile, int s);
  * are. 2^level[i] are in the i-th; there is room for 2 * 64. */
 int tess_grid_groups(int64_t first, int64_t count, int *level);
 
-/* Tags of parameters are below, those of activations between sections and between the ranks of a tensor above. */
+/* Tags, the names of messages, of parameters are below, those of activations between sections and between the ranks of
+ * a tensor above. */
 #define TESS_TAGS_PIPELINE ((int64_t)1 << 30)
 #define TESS_TAGS_TENSOR   (TESS_TAGS_PIPELINE + ((int64_t)1 << 29))
 enum { TESS_TAG_WEIGHT, TESS_TAG_TOTAL, TESS_TAG_PART }; /* a part's: TESS_TAG_PART + its number */

@@ -144,7 +144,7 @@ void tess_lower_losses(tess_lower *L);
 
 /* Marks the nodes, [node], that a tensor depends on. */
 void tess_lower_mark(const tess_tensor *t, bool *wanted);
-/* Says of which tensors, [tensor], a step that trains makes the gradient: of parameters that are not frozen, and of
+/* Finds the tensors, [tensor], whose gradient a step that trains makes: of parameters that are not frozen, and of
  * what is made of any of them. Below these nothing wants one. */
 void tess_lower_wants(const tess_graph *g, bool *wants);
 
@@ -195,7 +195,7 @@ void tess_lower_grown(tess_lower *L, const tess_tensor *p);
 
 /* ---- the optimizer (optimizer.c) ---- */
 
-/* Says whether updates wait for the norm of all gradients. */
+/* Returns whether updates wait for the norm of all gradients. */
 static inline bool tess_step_waits(const tess_step_conf *c)
 {
     return c->optimizer.clip > 0 || c->skips;

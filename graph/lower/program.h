@@ -34,7 +34,7 @@ void tess_program_free(tess_program *p);
 tess_tile *tess_program_tile(tess_program *p, size_t bytes, tess_role role, const char *label);
 /* Returns the next tile of the set that serves every micro-batch. */
 tess_tile *tess_program_slot(tess_program *p, size_t bytes, tess_role role, const char *label);
-/* Says which set it takes from now on, and whether from its first tile. */
+/* Chooses the set that slots are taken from, which begins anew with `restart`. */
 void tess_program_slots(tess_program *p, int set, bool restart);
 /* Adds a task; `again`: it recomputes. */
 void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse,
@@ -55,15 +55,15 @@ tess_status tess_program_run(const tess_program *p, bool late);
 /* ---- what a plan reads and writes ---- */
 
 /* Adds to `plan` what the program holds and does (plan/holds.c). */
-void tess_program_plan(const tess_program *p, tess_plan *plan);
-/* Returns the bytes of the program's tiles that do not flow, as tess_plan_fixed does (plan/holds.c). */
+void tess_program_holds(const tess_program *p, tess_holds *plan);
+/* Returns the bytes of the program's tiles that do not flow, as tess_holds_fixed does (plan/holds.c). */
 uint64_t tess_program_fixed(const tess_program *p, int workers);
 
 typedef struct tess_uses tess_uses;
 typedef struct tess_marks tess_marks;
 /* Lists what the program does with its tiles, in numbers; tess_uses_free frees it (plan/uses.c). */
 tess_uses *tess_uses_list(const tess_program *p);
-/* Says after which uses a tile leaves a level, and where each has its home (plan/apply.c). */
+/* Marks the uses after which a tile leaves a level, and sets each tile's home (plan/apply.c). */
 void tess_marks_apply(tess_program *p, const tess_uses *u, const tess_marks *m, tess_tier level);
 /* Returns the marks that the program has; tess_marks_free frees them (plan/apply.c). */
 tess_marks *tess_marks_read(const tess_program *p, const tess_uses *u);
@@ -72,7 +72,7 @@ tess_marks *tess_marks_read(const tess_program *p, const tess_uses *u);
 
 tess_program *tess_step_program(const tess_step *s);
 /* Returns TESS_INVALID once the parameters hold anything. */
-tess_status tess_check_place(const tess_graph *of) TESS_NODISCARD;
+tess_status tess_check_place(tess_graph *of) TESS_NODISCARD;
 /* So many bytes of a step's tiles, or, with `all`, of all tiles, need the disk. */
 void tess_step_note_disk(tess_step *s, bool all, uint64_t bytes);
 

@@ -87,8 +87,8 @@ static void add_shares(tess_lower *L, struct message *m, tess_use use, const tes
 /* Slices of a tile that is all of p's j-th, `size` bytes an element: from their owners to everyone. */
 void tess_lower_share(tess_lower *L, const tess_tensor *p, int64_t j, tess_use use, size_t size, int kind)
 {
-    const int slices = tess_grid_slices(p, j), all = tess_grid_near(L->grid),
-              near = tess_tile_bytes(use.tile) < (size_t)L->grid->near_bytes ? 1 : all;
+    const int slices = tess_grid_slices(p, j), all = tess_grid_near(L->grid, L->g->near),
+              near = tess_tile_bytes(use.tile) < (size_t)L->g->near_bytes ? 1 : all;
     for (int on = 0; on < (near > 1 ? 2 : 1); on++) {
         /* A rank owns one slice of a tile at most, and passes on one of `near`, those at the ends beside it. */
         struct message m = message(L, slices + (on ? (slices / near + 2) * near : L->grid->data), 1);
@@ -355,8 +355,8 @@ static tess_tile *receive_part(tess_lower *L, struct message *m, const tess_tens
  * must be one of the whole tree's. */
 static int adds_near(const tess_lower *L, const tess_tensor *p, int64_t j)
 {
-    const int near = tess_grid_near(L->grid);
-    const bool large = tess_tile_bytes(p->held->tile[j].gradient) >= 2 * (size_t)L->grid->near_bytes,
+    const int near = tess_grid_near(L->grid, L->g->near);
+    const bool large = tess_tile_bytes(p->held->tile[j].gradient) >= 2 * (size_t)L->g->near_bytes,
                whole = !(near & (near - 1)) && !(in_tree(L, p) && (L->micros & (L->micros - 1)));
     return large && whole && near <= SENDERS ? near : 1;
 }

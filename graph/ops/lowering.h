@@ -147,7 +147,7 @@ static inline int64_t tess_routed_experts(const tess_tensor *weights)
 tess_choice *tess_choice_begin(tess_lower *L, const tess_node *n, int i, int64_t options);
 /* Returns it for those whom it concerns. */
 tess_choice *tess_choice_at(tess_lower *L, const tess_node *n, int i);
-/* Says of the task emitted last that its uses with TESS_IF_CHOSEN are needed only if that option was chosen; or that it
+/* Marks the task emitted last: its uses with TESS_IF_CHOSEN are needed only if that option was chosen; or that it
  * is what chooses. */
 void tess_emitted_chooses(tess_lower *L, tess_choice *choice, int option);
 

@@ -73,7 +73,7 @@ static uint64_t scratch_of(const tess_program *p)
     return tess_gpus() > 0 ? sum : most;
 }
 
-static void count_resident(const tess_program *p, tess_plan *plan)
+static void count_resident(const tess_program *p, tess_holds *plan)
 {
     for (size_t k = 0; k < p->tiles; k++) {
         const tess_role r = tess_tile_role(p->tile[k]);
@@ -83,7 +83,7 @@ static void count_resident(const tess_program *p, tess_plan *plan)
 }
 
 /* Walks the tasks in order: a tile lives from the task that writes it anew to its last use. */
-void tess_program_plan(const tess_program *p, tess_plan *plan)
+void tess_program_holds(const tess_program *p, tess_holds *plan)
 {
     struct live live = {0};
     struct live most_ram = {0};
@@ -117,7 +117,7 @@ void tess_program_plan(const tess_program *p, tess_plan *plan)
     count_resident(p, plan);
 }
 
-uint64_t tess_plan_fixed(const tess_plan *plan, int workers)
+uint64_t tess_holds_fixed(const tess_holds *plan, int workers)
 {
     return plan->resident[TESS_ROLE_INPUT] + plan->resident[TESS_ROLE_SCALAR] +
            (uint64_t)workers * plan->resident[TESS_ROLE_SCRATCH];
@@ -125,7 +125,7 @@ uint64_t tess_plan_fixed(const tess_plan *plan, int workers)
 
 uint64_t tess_program_fixed(const tess_program *p, int workers)
 {
-    tess_plan plan = {0};
+    tess_holds plan = {0};
     count_resident(p, &plan);
-    return tess_plan_fixed(&plan, workers);
+    return tess_holds_fixed(&plan, workers);
 }

@@ -3,7 +3,8 @@
  * a plan of its own, and the one whose step is fastest on paper is taken.
  *
  * Nothing is decided for tiles until a way is: plans are values, and the best one's marks are applied at the end. All
- * ranks take the same way: by what the rank has to do that does worst in it. */
+ * ranks take the same way: by what the rank has to do that does worst in it. They ask each other the same questions in
+ * the same order, whatever memory a rank has: one without a GPU or a cap asks with nothing of its own. */
 #include "describe.h"
 #include "plan.h"
 #include "program.h"
@@ -14,8 +15,8 @@ struct way {
     tess_step *step;
     tess_uses *uses;
     tess_marks *marks;
-    tess_layout layout; /* with what of it lacks room, where it does not fit */
-    double measure;     /* of its time, where the disk is a level */
+    tess_plan plan; /* with what it needs, where it does not fit */
+    double measure; /* of its time, where the disk is a level */
 };
 
 static void drop(struct way *w)
@@ -36,89 +37,88 @@ static tess_status agree(tess_status status, uint64_t *needed, double *measure)
     return (tess_status)worst[0];
 }
 
-/* Bytes that go to a GPU and back, of the rank that copies the most. */
-static uint64_t copies(const struct way *w)
+/* Of the rank that has the most: bytes that go to a GPU and back; and those with what goes to other ranks. A link
+ * between GPUs is faster than the one to RAM, a network slower: all count alike. Without a GPU both are 0. */
+static void count_moves(const struct way *w, const tess_limits *limits, int64_t *copied, int64_t *moved)
 {
-    int64_t bytes = (int64_t)(w->layout.gpu.read + w->layout.gpu.written);
-    tess_ranks_most(&bytes, 1);
-    return (uint64_t)bytes;
-}
-
-/* Those, and what goes to other ranks. A link between GPUs is faster than the one to RAM, a network slower: all count
- * alike. */
-static uint64_t moves(const struct way *w)
-{
-    tess_plan plan;
-    tess_step_plan(w->step, &plan);
-    int64_t bytes = (int64_t)(w->layout.gpu.read + w->layout.gpu.written + plan.sent);
-    tess_ranks_most(&bytes, 1);
-    return (uint64_t)bytes;
+    tess_holds plan;
+    tess_step_holds(w->step, &plan);
+    int64_t most[2] = {(int64_t)(w->plan.gpu.read + w->plan.gpu.written)};
+    if (limits->gpu.memory) most[1] = most[0] + (int64_t)plan.sent;
+    tess_ranks_most(most, 2);
+    *copied = most[0];
+    *moved = most[1];
 }
 
 static tess_status plan_gpu(struct way *w, const tess_gpu_conf *conf)
 {
-    tess_layout *l = &w->layout;
+    tess_plan *l = &w->plan;
     double none = 0;
-    if (!conf->memory) return TESS_OK;
-    const uint64_t fixed = tess_program_fixed(tess_step_program(w->step), 1);
-    tess_status status = tess_plan_gpu(w->uses, conf, fixed, w->marks, &l->gpu);
+    tess_status status = TESS_OK;
+    if (conf->memory)
+        status = tess_plan_gpu(w->uses, conf, tess_program_fixed(tess_step_program(w->step), 1), w->marks, &l->gpu);
     uint64_t needed = l->gpu.needed;
     status = agree(status, &needed, &none);
     if (status == TESS_OK) return TESS_OK;
     l->gpu.needed = needed;
-    l->lacks = TESS_TIER_GPU;
     return status;
 }
 
 static tess_status plan_ram(struct way *w, const tess_place_conf *conf)
 {
-    tess_layout *l = &w->layout;
-    if (!conf->ram) return TESS_OK;
-    const uint64_t fixed = tess_program_fixed(tess_step_program(w->step), conf->workers);
-    const tess_status status = tess_plan_ram(w->uses, conf, fixed, true, w->marks, &l->ram);
-    w->measure = conf->rates.flops > 0 ? tess_forecast_measure(&l->ram.time) : l->ram.time.seconds;
-    l->lacks = TESS_TIER_CPU;
-    return agree(status, &l->ram.needed, &w->measure);
+    tess_plan *l = &w->plan;
+    tess_status status = TESS_OK;
+    if (conf->ram) {
+        const uint64_t fixed = tess_program_fixed(tess_step_program(w->step), conf->workers);
+        status = tess_plan_ram(w->uses, conf, fixed, true, w->marks, &l->ram);
+        w->measure = conf->rates.flops > 0 ? tess_forecast_measure(&l->ram.time) : l->ram.time.seconds;
+    }
+    status = agree(status, &l->ram.needed, &w->measure);
+    if (status != TESS_OK) l->gpu = (tess_gpu_placement){0};
+    return status;
 }
 
-/* A way and its plan; TESS_INVALID with w->layout.lacks where it does not fit. */
-static tess_status try_way(tess_tensor *output, const tess_step_conf *of, const tess_rooms *rooms, bool by_layer,
+/* A way and its plan; TESS_INVALID where it does not fit. */
+static tess_status try_way(tess_tensor *output, const tess_step_conf *of, const tess_limits *limits, bool by_layer,
                            bool late, struct way *w)
 {
     tess_step_conf conf = *of;
-    *w = (struct way){.layout = {.by_layer = by_layer, .late = late}};
+    *w = (struct way){.plan = {.by_layer = by_layer, .late = late}};
     conf.by_layer = by_layer;
     conf.late = late;
-    TESS_TRY(tess_step_new(output, &conf, &w->step));
+    const tess_status made = tess_ranks_agree(tess_step_new(output, &conf, &w->step));
+    if (made != TESS_OK) {
+        drop(w);
+        return made;
+    }
     w->uses = tess_uses_list(tess_step_program(w->step));
     w->marks = tess_marks_new(w->uses);
-    TESS_TRY(plan_gpu(w, &rooms->gpu));
-    return plan_ram(w, &rooms->ram);
+    TESS_TRY(plan_gpu(w, &limits->gpu));
+    return plan_ram(w, &limits->ram);
 }
 
 /* The less that is lacking of the two, RAM before a GPU. */
-static void keep_lack(const tess_layout *l, tess_layout *least)
+static void keep_lack(const tess_plan *p, tess_plan *least)
 {
-    const bool ram = l->lacks == TESS_TIER_CPU, had = least->lacks == TESS_TIER_CPU;
-    const bool first = !least->gpu.needed && !least->ram.needed;
-    const uint64_t needed = ram ? l->ram.needed : l->gpu.needed;
-    if (first || (ram && !had) || (ram == had && needed < (ram ? least->ram.needed : least->gpu.needed))) *least = *l;
+    const bool ram = !p->gpu.needed, had = !least->gpu.needed, first = had && !least->ram.needed;
+    const uint64_t needed = ram ? p->ram.needed : p->gpu.needed;
+    if (first || (ram && !had) || (ram == had && needed < (ram ? least->ram.needed : least->gpu.needed))) *least = *p;
 }
 
 /* The fastest way on paper of those that fit under a cap on RAM. Where none fits, `best` has no step, and *least says
  * what would do. */
-static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms, struct way *best,
-                           tess_layout *least)
+static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, const tess_limits *limits, struct way *best,
+                           tess_plan *least)
 {
     const bool pipeline = output->g->conf.grid.pipeline > 1; /* its order is the sections' own */
     *best = (struct way){0};
-    *least = (tess_layout){0};
+    *least = (tess_plan){0};
     for (int k = 0; k < (pipeline ? 1 : 4); k++) {
         const bool by_layer = k & 1, late = k & 2;
         struct way w;
         if ((by_layer && conf->micro < 2) || (late && !(conf->optimizer.clip > 0 || conf->skips))) continue;
-        const tess_status status = try_way(output, conf, rooms, by_layer, late, &w);
-        if (status == TESS_INVALID && w.step) keep_lack(&w.layout, least);
+        const tess_status status = try_way(output, conf, limits, by_layer, late, &w);
+        if (status == TESS_INVALID && w.step) keep_lack(&w.plan, least);
         if (status == TESS_OK && (!best->step || w.measure < best->measure)) {
             drop(best);
             *best = w;
@@ -128,7 +128,7 @@ static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, cons
         drop(&w);
         if (!broke) continue;
         drop(best);
-        *least = (tess_layout){0};
+        *least = (tess_plan){0};
         return status;
     }
     return best->step ? TESS_OK : TESS_INVALID;
@@ -137,22 +137,24 @@ static tess_status fastest(tess_tensor *output, const tess_step_conf *conf, cons
 /* Without a cap on RAM: layer by layer weights and gradients come to a GPU, or from other ranks, and go once for all
  * micro-batches, and activations for each; takes what moves less. RAM has no plan then, so nothing more goes there for
  * it: activations of all micro-batches are many. */
-static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
-                                struct way *best, tess_layout *least)
+static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf, const tess_limits *limits,
+                                struct way *best, tess_plan *least)
 {
-    tess_status status = try_way(output, conf, rooms, false, false, best);
-    *least = best->layout;
+    tess_status status = try_way(output, conf, limits, false, false, best);
+    *least = best->plan;
     if (status != TESS_OK) {
         drop(best);
         return status;
     }
-    const uint64_t copied = rooms->gpu.memory ? copies(best) : 0, moved = rooms->gpu.memory ? moves(best) : 0;
+    int64_t copied, moved;
+    count_moves(best, limits, &copied, &moved);
     if (moved == 0 || conf->micro < 2 || output->g->conf.grid.pipeline > 1) return TESS_OK;
     struct way w;
-    status = try_way(output, conf, rooms, true, false, &w);
+    status = try_way(output, conf, limits, true, false, &w);
     if (status == TESS_OK && w.step) {
-        const uint64_t now = copies(&w);
-        if (moves(&w) < moved && now <= copied) {
+        int64_t copies, moves;
+        count_moves(&w, limits, &copies, &moves);
+        if (moves < moved && copies <= copied) {
             struct way other = *best;
             *best = w;
             w = other;
@@ -164,33 +166,35 @@ static tess_status fewest_moves(tess_tensor *output, const tess_step_conf *conf,
     return broke ? status : TESS_OK;
 }
 
-static void apply(const struct way *w, const tess_rooms *rooms)
+static void apply(const struct way *w, const tess_limits *limits)
 {
     tess_program *p = tess_step_program(w->step);
-    if (rooms->gpu.memory) tess_marks_apply(p, w->uses, w->marks, TESS_TIER_GPU);
-    if (!rooms->ram.ram) return;
+    if (limits->gpu.memory) tess_marks_apply(p, w->uses, w->marks, TESS_TIER_GPU);
+    if (!limits->ram.ram) return;
     tess_marks_apply(p, w->uses, w->marks, TESS_TIER_CPU);
-    tess_step_note_disk(w->step, true, w->layout.ram.disk);
+    tess_step_note_disk(w->step, true, w->plan.ram.disk);
 }
 
-tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_rooms *rooms,
-                              tess_step **step, tess_layout *out)
+tess_status tess_step_lay_out(tess_tensor *output, const tess_step_conf *conf, const tess_limits *limits,
+                              tess_step **step, tess_plan *out)
 {
     struct way best;
     if (step) *step = NULL;
     if (!output) return tess_check_null_output();
-    if (!conf || !rooms || !step || !out)
+    if (!conf || !limits || !step || !out)
         return tess_error(TESS_INVALID, "step", "is to be laid out, but %s is NULL",
-                          !conf    ? "conf"
-                          : !rooms ? "rooms"
-                          : !step  ? "the place for it"
-                                   : "out");
-    *out = (tess_layout){0};
-    if (rooms->gpu.memory || rooms->ram.ram) TESS_TRY(tess_check_place(output->g));
-    const tess_status status = (rooms->ram.ram ? fastest : fewest_moves)(output, conf, rooms, &best, out);
+                          !conf     ? "conf"
+                          : !limits ? "limits"
+                          : !step   ? "the place for it"
+                                    : "out");
+    *out = (tess_plan){0};
+    int64_t capped = limits->ram.ram > 0;
+    tess_ranks_most(&capped, 1);
+    TESS_TRY(tess_ranks_agree(limits->gpu.memory || limits->ram.ram ? tess_check_place(output->g) : TESS_OK));
+    const tess_status status = (capped ? fastest : fewest_moves)(output, conf, limits, &best, out);
     if (status != TESS_OK) return status;
-    apply(&best, rooms);
-    *out = best.layout;
+    apply(&best, limits);
+    *out = best.plan;
     *step = best.step;
     best.step = NULL;
     drop(&best);

@@ -92,7 +92,7 @@ void tess_step_forget_pending(tess_step *s)
     s->pending = false;
 }
 
-tess_status tess_settle(const tess_graph *g, const tess_step *but)
+tess_status tess_settle(tess_graph *g, const tess_step *but)
 {
     tess_step *s = tess_graph_owner(g)->pending;
     if (!s || s == but) return TESS_OK;

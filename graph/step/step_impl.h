@@ -5,7 +5,7 @@
 
 struct tess_step {
     tess_graph *g; /* NULL: it was freed */
-    const tess_tensor *output;
+    tess_tensor *output;
     tess_step_conf conf;
     tess_lowered low;
     int tensors;                       /* of the graph, when the step was made */
@@ -20,6 +20,8 @@ struct tess_step {
 
 /* Checks that the step is one, and that its graph is there. */
 tess_status tess_step_check(const tess_step *s) TESS_NODISCARD;
+/* Makes RAM the home of tiles that an earlier plan put on disk, before anything is drawn or loaded (step_place.c). */
+void tess_step_leave_disk(tess_step *s);
 /* Its late updates are made, or will never be. */
 void tess_step_forget_pending(tess_step *s);
 /* Returns the input that the loss, or this one of those that it adds, takes its targets from; NULL: there is none. */

@@ -32,9 +32,9 @@ static tess_tile **held(const tess_graph *g, int64_t *n)
     return tile;
 }
 
-void tess_step_plan(const tess_step *s, tess_plan *plan)
+void tess_step_holds(const tess_step *s, tess_holds *plan)
 {
-    *plan = (tess_plan){0};
+    *plan = (tess_holds){0};
     int64_t n;
     tess_tile **tile = held(s->g, &n);
     uint64_t on_gpu[TESS_ROLE_COUNT] = {0};
@@ -48,7 +48,7 @@ void tess_step_plan(const tess_step *s, tess_plan *plan)
         by_home[home][r] += tess_tile_bytes(tile[i]);
     }
     free(tile);
-    tess_program_plan(s->low.program, plan);
+    tess_program_holds(s->low.program, plan);
     for (int r = 0; r < TESS_ROLE_COUNT; r++) {
         plan->peak_total += plan->resident[r];
         plan->ram[r] += plan->resident[r] - on_gpu[r];
@@ -81,6 +81,16 @@ static uint64_t states_to_disk(const tess_graph *g)
     }
     free(tile);
     return bytes;
+}
+
+void tess_step_leave_disk(tess_step *s)
+{
+    const tess_program *p = s->low.program;
+    for (size_t k = 0; k < p->tasks; k++)
+        for (unsigned i = 0; i < p->task[k].nuse; i++)
+            if (tess_tile_home(p->use[k][i].tile) == TESS_TIER_DISK)
+                tess_tile_set_home(p->use[k][i].tile, TESS_TIER_CPU);
+    tess_step_note_disk(s, true, 0);
 }
 
 tess_dtype tess_step_dtype(const tess_step *s)
@@ -134,7 +144,7 @@ static tess_status place(tess_step *s, const tess_place_conf *conf, tess_placeme
 }
 
 /* Where a tile lives is said before it holds anything. */
-tess_status tess_check_place(const tess_graph *of)
+tess_status tess_check_place(tess_graph *of)
 {
     const tess_graph *g = tess_graph_owner(of);
     bool holds = false;

@@ -70,7 +70,7 @@ static tess_status look_into(const tess_step *s, const tess_step_input *in, doub
     char where[48];
     snprintf(where, sizeof where, "step %lld", (long long)in->step);
     tess_step *check;
-    TESS_TRY(tess_step_new((tess_tensor *)s->output, &conf, &check));
+    TESS_TRY(tess_step_new(s->output, &conf, &check));
     tess_status found = TESS_OK;
     for (int k = 0; k < s->g->tensors && found == TESS_OK; k++)
         if (s->fed[k]) found = tess_step_feed(check, s->g->tensor[k], s->fed[k]);
@@ -123,6 +123,12 @@ static tess_status check_ready(const tess_step *s, const tess_step_input *in)
         return tess_error(TESS_INVALID, "step",
                           "number %lld with the learning rate %g (the first is 0, the rate finite)",
                           (long long)in->step, in->lr);
+    if (s->conf.train && !s->conf.keep_gradients && in->keep_weights != (in->lr == 0))
+        return tess_error(TESS_INVALID, "step",
+                          in->keep_weights ? "keep_weights with the learning rate %g (which is 0 with it)"
+                                           : "the learning rate is %g, which trains nothing (tess_step_input.lr is "
+                                             "1e-3, say; where 0 is meant, keep_weights says so)",
+                          in->lr);
     return TESS_OK;
 }
 

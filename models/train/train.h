@@ -5,6 +5,7 @@
 #include "codelets.h"
 #include "config.h"
 #include "graph.h"
+#include "tessera_networks.h"
 #include "tessera_train.h"
 
 #ifdef __cplusplus
@@ -30,8 +31,8 @@ tess_status tess_explain(const char *output, FILE *out) TESS_NODISCARD;
  * report.html in the output, or, of several runs, in the working directory. */
 tess_status tess_report_runs(const char *const *output, int runs, const char *file, FILE *out) TESS_NODISCARD;
 
-/* Says what data.seq_length and the dtype of matrices are for who evaluates a directory with no configuration: those of
- * the run that a checkpoint is of, else all of a model's positions (at most 1024), in fp32. */
+/* Finds what data.seq_length and the dtype of matrices are for who evaluates a directory with no configuration: those
+ * of the run that a checkpoint is of, else all of a model's positions (at most 1024), in fp32. */
 tess_status tess_eval_facts(const char *dir, int64_t *length, tess_dtype *dtype) TESS_NODISCARD;
 
 #ifdef __cplusplus

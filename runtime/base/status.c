@@ -7,6 +7,21 @@
 #include <string.h>
 
 static _Thread_local char text[1024];
+static _Thread_local int64_t agreed; /* of the failure that `text` tells, see tess_error_agreed */
+
+/* A text that has the last one in it, and more, is of the same failure. */
+static bool says_more(const char *fresh)
+{
+    const char *at = text[0] ? strstr(fresh, text) : NULL;
+    return at && at > fresh && at[-1] == ' ';
+}
+
+static void record(const char *fresh)
+{
+    if (!says_more(fresh)) agreed = 0;
+    memmove(text, fresh, strnlen(fresh, sizeof text - 1) + 1);
+    text[sizeof text - 1] = 0;
+}
 
 tess_status tess_error(tess_status status, const char *where, const char *format, ...)
 {
@@ -17,7 +32,7 @@ tess_status tess_error(tess_status status, const char *where, const char *format
     va_start(ap, format);
     if (n >= 0 && (size_t)n < sizeof fresh) vsnprintf(fresh + n, sizeof fresh - (size_t)n, format, ap);
     va_end(ap);
-    memcpy(text, fresh, sizeof text);
+    record(fresh);
     return status;
 }
 
@@ -27,20 +42,32 @@ const char *tess_error_text(void)
 }
 void tess_error_restore(const char *kept)
 {
-    memmove(text, kept, strnlen(kept, sizeof text - 1) + 1);
-    text[sizeof text - 1] = 0;
+    record(kept);
+}
+
+int64_t tess_error_agreed(void)
+{
+    return agreed;
+}
+void tess_error_agree(int64_t meeting)
+{
+    agreed = meeting;
 }
 
 tess_status tess_error_at(tess_status status, const char *from, const char *where)
 {
     const size_t n = strlen(from);
     if (status == TESS_OK || strncmp(text, from, n) || strncmp(text + n, ": ", 2)) return status;
-    return tess_error(status, where, "%s", text + n + 2);
+    const int64_t same = agreed;
+    tess_error(status, where, "%s", text + n + 2);
+    agreed = same;
+    return status;
 }
 
 void tess_error_clear(void)
 {
     text[0] = 0;
+    agreed = 0;
 }
 
 tess_status tess_errno_status(int error)

@@ -6,13 +6,13 @@
 
 /* ---- choice.c: tiles that not every task needs ---- */
 
-/* Says whether tiles are left out from now on, where their home is the disk. */
+/* Sets whether tiles whose home is the disk are left out from now on. */
 void tess_choices_count(bool count);
-/* Says that the choice of a task that makes one is open again. */
+/* Opens the choice of a task that makes one again. */
 void tess_choice_reset(const tess_task *t);
-/* Says whether it is known which tiles the task needs; with `wait`, it is when this returns, or the run failed. */
+/* Returns whether it is known which tiles the task needs; with `wait`, it is when this returns, or the run failed. */
 bool tess_choice_known(const tess_task *t, bool wait);
-/* Says whether the task does without this tile. */
+/* Returns whether the task does without this tile. */
 bool tess_use_left_out(const tess_task *t, const tess_use *u);
 
 /* ---- ram.c ---- */
@@ -22,7 +22,7 @@ bool tess_use_left_out(const tess_task *t, const tess_use *u);
 void tess_ram_flow_start(uint64_t room, void (*leaves)(tess_tile *t));
 /* Ends it. */
 void tess_ram_flow_stop(void);
-/* Says whether bytes are counted. The functions below are called only where they are. */
+/* Returns whether bytes are counted. The functions below are called only where they are. */
 bool tess_ram_flows(void);
 /* Lets the next task in if it can; in its `turn`, it can. */
 bool tess_ram_flow_let_in(const tess_task *task, bool turn);
@@ -42,11 +42,11 @@ void tess_ram_flow_forget(tess_tile *t);
 tess_status tess_gpu_flow_start(uint64_t room, bool states) TESS_NODISCARD;
 /* Ends it. */
 void tess_gpu_flow_stop(void);
-/* Says whether places are given by plan. The functions below are called only where they are. */
+/* Returns whether places are given by plan. The functions below are called only where they are. */
 bool tess_gpu_flows(void);
 /* Makes what task[k] of n needs there ready, which is next, and looks ahead as far as places go. */
 tess_status tess_gpu_flow_ahead(const tess_task *task, size_t n, size_t k) TESS_NODISCARD;
-/* Says where StarPU may run the task; 0: anywhere. */
+/* Returns where StarPU may run the task; 0 is anywhere. */
 uint32_t tess_gpu_flow_where(const tess_task *t);
 /* Takes note that a task was submitted. */
 void tess_gpu_flow_submitted(const tess_task *task);

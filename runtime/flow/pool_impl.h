@@ -13,8 +13,8 @@ tess_pool *tess_pool_new(uint64_t bytes);
 void tess_pool_free(tess_pool *p);
 /* Returns its bytes. */
 uint64_t tess_pool_bytes(const tess_pool *p);
-/* Gives `owner` a place of so many bytes in the smallest free stretch that has it, at its end if it is to last, else at
- * its beginning; false: no free stretch has it. */
+/* Takes a place for `owner`, of so many bytes in the smallest free stretch that has it, at its end if it is to last,
+ * else at its beginning; false: no free stretch has it. */
 bool tess_pool_take(tess_pool *p, uint64_t bytes, bool lasts, void *owner, uint64_t *at);
 /* Takes a place back. */
 void tess_pool_give(tess_pool *p, uint64_t at);

@@ -9,7 +9,7 @@ enum { TESS_GPU_ROOM = 64 << 20 }; /* a worker's scratch: a product's workspace,
 
 /* Finds this rank's first device, and what tells it from all others of the machine; false: there is none. */
 bool tess_gpu_first(int *device, char *name, int room);
-/* Says whether that worker of StarPU's drives a GPU. */
+/* Returns whether that worker of StarPU's drives a GPU. */
 bool tess_on_gpu(int worker);
 
 /* ---- cuda.c: what CUDA is asked for ---- */
@@ -18,7 +18,7 @@ bool tess_on_gpu(int worker);
 tess_body tess_gpu_body(const tess_codelet *cl);
 /* Puts it on w->stream. */
 void tess_gpu_run(const tess_codelet *cl, const tess_work *w);
-/* Says what this build lacks to drive GPUs; NULL: nothing. */
+/* Returns what this build lacks to drive GPUs; NULL: nothing. */
 const char *tess_cuda_lacks(void);
 /* Has the calling thread work on one of these devices, unless it does. */
 void tess_cuda_on_own(const int *device, int n);
@@ -41,7 +41,7 @@ int tess_gpu_workers(void);
 unsigned tess_gpu_first_node(void);
 /* Fills in what a CUDA body gets, in its worker. */
 void tess_gpu_work(tess_work *w);
-/* Says whether one of that worker's kernels failed. */
+/* Returns whether one of that worker's kernels failed. */
 bool tess_gpu_failed(int worker);
 /* Makes what kernels said the run's failure, after all of them have run. */
 void tess_gpu_faults(void);

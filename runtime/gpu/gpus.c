@@ -14,7 +14,7 @@ bool tess_on_gpu(int worker)
 static int devices(int id[TESS_MAX_GPUS])
 {
     tess_share_read();
-    const int n = tess_share_gpu_ids(tess_gpu_devices(), getenv("STARPU_WORKERS_CUDAID"), getenv("STARPU_NCUDA"), id);
+    const int n = tess_share_gpus(id);
     return n < STARPU_MAXCUDADEVS ? n : STARPU_MAXCUDADEVS;
 }
 
@@ -72,12 +72,18 @@ static uint64_t grantable(void)
     return (uint64_t)(0.88 * (double)tess_share_gpu_free()) / grain * grain;
 }
 
+uint64_t tess_gpu_limit(void)
+{
+    const char *mib = getenv("STARPU_LIMIT_CUDA_MEM");
+    return mib ? (uint64_t)atoll(mib) << 20 : 0;
+}
+
 /* Beside tiles are the workers' scratch, and what StarPU and CUDA round up. */
 uint64_t tess_gpu_tiles(uint64_t cap)
 {
-    const char *limit = getenv("STARPU_LIMIT_CUDA_MEM"); /* in MiB; it wins */
+    const uint64_t limit = tess_gpu_limit();
     if (tess_gpus() != 1) return 0;
-    uint64_t bytes = tess_gpu_bytes(limit ? (uint64_t)atoll(limit) << 20 : cap);
+    uint64_t bytes = tess_gpu_bytes(limit ? limit : cap);
     if (bytes > grantable()) bytes = grantable();
     const uint64_t beside = TESS_GPU_ROOM + bytes / 64;
     return bytes > beside ? bytes - beside : 1;

@@ -8,13 +8,13 @@
 
 /* ---- timeline.c; called while a step is traced ---- */
 
-/* Says, from a worker, that it is about to enter the body of a task. */
+/* Records, from a worker, that it is about to enter the body of a task. */
 void tess_timeline_enters(const tess_task *t);
-/* Says, from a CPU's worker, when it entered the body and left it. */
+/* Records, from a CPU's worker, when it entered the body and left it. */
 void tess_timeline_ran(const tess_task *t, double begin, double end);
-/* Says, from a worker, from when to when it helped with the body of another's task. */
+/* Records, from a worker, from when to when it helped with the body of another's task. */
 void tess_timeline_helped(const tess_task *t, int worker, double begin, double end);
-/* Says, from the same worker, that the task has ended, and what StarPU kept of it, NULL where it did not. */
+/* Records, from the same worker, that the task has ended, and what StarPU kept of it, NULL where it did not. */
 void tess_timeline_task(const tess_task *t, const struct starpu_profiling_task_info *i, double flops);
 
 /* ---- submit.c ---- */
@@ -57,7 +57,7 @@ void tess_tasks_start(bool profile);
 void tess_tasks_stop(void);
 /* Returns the step whose tasks are submitted, from 0. */
 int64_t tess_env_step(void);
-/* Gives a task to StarPU, to run where it says; 0: anywhere. */
+/* Submits a task to StarPU, to run in those places; 0 is anywhere. */
 tess_status tess_task_submit(const tess_task *t, uint32_t where) TESS_NODISCARD;
 
 /* ---- list.c ---- */

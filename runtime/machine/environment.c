@@ -52,64 +52,6 @@ void tess_environment_leave(void)
 
 /* ---- what it may say ---- */
 
-/* StarPU aborts for a value that is not a whole number from 0. */
-static const char *const numbers[] = {"BACKOFF_MAX",
-                                      "BACKOFF_MIN",
-                                      "BUS_CALIBRATE",
-                                      "BUS_STATS",
-                                      "CALIBRATE",
-                                      "CALIBRATE_MINIMUM",
-                                      "CATCH_SIGNALS",
-                                      "COMM_STATS",
-                                      "CUDA_PIPELINE",
-                                      "DISABLE_KERNELS",
-                                      "DISK_SWAP_SIZE",
-                                      "ENABLE_STATS",
-                                      "HISTORY_MAX_ERROR",
-                                      "HISTORYMAXERROR",
-                                      "LIMIT_BANDWIDTH",
-                                      "LIMIT_CPU_MEM",
-                                      "LIMIT_CPU_NUMA_MEM",
-                                      "LIMIT_CUDA_MEM",
-                                      "LIMIT_MAX_SUBMITTED_TASKS",
-                                      "LIMIT_MIN_SUBMITTED_TASKS",
-                                      "MAIN_THREAD_BIND",
-                                      "MAX_MEMORY_USE",
-                                      "MAX_PRIO",
-                                      "MEMORY_STATS",
-                                      "MINIMUM_AVAILABLE_MEM",
-                                      "MINIMUM_CLEAN_BUFFERS",
-                                      "MIN_PRIO",
-                                      "MPI_NDETACHED_SEND",
-                                      "MPI_NOBIND",
-                                      "MPI_NREADY_PROCESS",
-                                      "MPI_PRIORITIES",
-                                      "MPI_THREAD_COREID",
-                                      "MPI_THREAD_CPUID",
-                                      "NCPU",
-                                      "NCPUS",
-                                      "NCUDA",
-                                      "NOPENCL",
-                                      "NTASKS_THRESHOLD",
-                                      "NTHREADS_PER_CORE",
-                                      "NWORKER_PER_CUDA",
-                                      "PREFETCH",
-                                      "PROFILING",
-                                      "RESERVE_NCPU",
-                                      "SILENT",
-                                      "SINGLE_COMBINED_WORKER",
-                                      "STATS",
-                                      "TARGET_AVAILABLE_MEM",
-                                      "TARGET_CLEAN_BUFFERS",
-                                      "USE_NUMA",
-                                      "WATCHDOG_DELAY",
-                                      "WATCHDOG_TIMEOUT",
-                                      "WORKERS_GETBIND",
-                                      "WORKERS_NOBIND",
-                                      "WORKER_STATS",
-                                      "WORKER_TREE"};
-static const char *const lists[] = {"WORKERS_CPUID", "WORKERS_COREID", "WORKERS_CUDAID", "WORKERS_OPENCLID"};
-
 static bool is_number(const char *s)
 {
     char *end;
@@ -139,25 +81,6 @@ static bool is_list(const char *s)
     return n > 0;
 }
 
-static bool among(const char *name, const char *const *all, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(name, all[i])) return true;
-    return false;
-}
-
-static bool limits_numa(const char *name)
-{
-    const char *const begin = "LIMIT_CPU_NUMA_";
-    const size_t n = strlen(begin);
-    return !strncmp(name, begin, n) && strcmp(name + n, "MEM");
-}
-
-static bool takes_number(const char *rest)
-{
-    return among(rest, numbers, sizeof numbers / sizeof *numbers) || limits_numa(rest);
-}
-
 static const char prefix[] = "STARPU_";
 
 static tess_status check_values(void)
@@ -168,9 +91,10 @@ static tess_status check_values(void)
         if (!equals || strncmp(*e, prefix, sizeof prefix - 1) || (size_t)(equals - *e) >= sizeof name) continue;
         snprintf(name, sizeof name, "%.*s", (int)(equals - *e), *e);
         const char *rest = name + sizeof prefix - 1, *value = equals + 1;
-        if (takes_number(rest) && *value && !is_number(value))
+        const char takes = tess_variable_takes(rest);
+        if (takes == '#' && *value && !is_number(value)) /* StarPU would abort */
             return tess_error(TESS_INVALID, name, "\"%s\", expected a whole number from 0", value);
-        if (among(rest, lists, sizeof lists / sizeof *lists) && !is_list(value))
+        if (takes == '@' && !is_list(value))
             return tess_error(TESS_INVALID, name, "\"%s\", expected numbers and ranges (such as 0 2-3)", value);
     }
     return TESS_OK;
@@ -185,7 +109,7 @@ static void unset_empty(void)
         const bool empty =
             equals && !equals[1] && !strncmp(*e, prefix, sizeof prefix - 1) && (size_t)(equals - *e) < sizeof name;
         if (empty) snprintf(name, sizeof name, "%.*s", (int)(equals - *e), *e);
-        if (!empty || !takes_number(name + sizeof prefix - 1)) {
+        if (!empty || tess_variable_takes(name + sizeof prefix - 1) != '#') {
             e++;
             continue;
         }
@@ -251,12 +175,12 @@ uint64_t tess_cpu_limit(const char **name)
  * there (it evicts what was just fetched, and may wait for ever) is what it is for. Beside a disk it would take half of
  * RAM for one where none is set: it gets one out of reach. Without a disk it gets none: below any limit it keeps freed
  * buffers. */
-static tess_status set_limits(const tess_machine *m)
+static tess_status set_limits(const tess_machine *m, const tess_rooms *rooms)
 {
     char mib[32];
     const char *name;
     const uint64_t limit = tess_cpu_limit(&name);
-    if (tess_gpus() > 0 && !m->disk && !m->gpu_tiles) { /* they hold the tiles together, and StarPU moves them */
+    if (tess_gpus() > 0 && !m->disk && !rooms->gpu_tiles) { /* they hold the tiles together, and StarPU moves them */
         const uint64_t ram = tess_ram_free(), bytes = m->cpu_bytes ? m->cpu_bytes : ram - ram / 16;
         snprintf(mib, sizeof mib, "%llu", (unsigned long long)(bytes >> 20));
         set_default("STARPU_LIMIT_CPU_MEM", mib);
@@ -296,14 +220,14 @@ static tess_status set_limits(const tess_machine *m)
  * four deep, so that the GPU never waits for a launch; memory is kept below the cap. What follows in a micro-batch is
  * ready when what it reads has ended, so the queue holds kernels of as many micro-batches: in a pipeline, whose next
  * stage waits for the first of them, two deep. */
-static void set_gpus(const tess_machine *m)
+static void set_gpus(const tess_machine *m, const tess_rooms *rooms)
 {
     const uint64_t cap = m->gpu_bytes;
     char mib[32], count[16];
     if (tess_gpus() == 0) return;
     snprintf(count, sizeof count, "%d", tess_gpus());
     set_default("STARPU_NCUDA", count);
-    set_default("STARPU_CUDA_PIPELINE", m->pipeline ? "2" : "4");
+    set_default("STARPU_CUDA_PIPELINE", rooms->pipeline ? "2" : "4");
     if (!cap) return;
     snprintf(mib, sizeof mib, "%llu", (unsigned long long)(cap >> 20));
     set_default("STARPU_LIMIT_CUDA_MEM", mib);
@@ -376,7 +300,7 @@ tess_status tess_environment_check(void)
     return TESS_OK;
 }
 
-tess_status tess_environment_enter(const tess_machine *m)
+tess_status tess_environment_enter(const tess_machine *m, const tess_rooms *rooms)
 {
     TESS_TRY(check_home());
     unset_empty();
@@ -391,7 +315,7 @@ tess_status tess_environment_enter(const tess_machine *m)
     /* StarPU-MPI's thread goes where the rank's share has room, not to a core of a worker's. */
     if (!getenv("STARPU_MPI_THREAD_CPUID") && !getenv("STARPU_MPI_THREAD_COREID"))
         set_default("STARPU_MPI_NOBIND", "1");
-    TESS_TRY(set_limits(m));
-    set_gpus(m);
+    TESS_TRY(set_limits(m, rooms));
+    set_gpus(m, rooms);
     return TESS_OK;
 }

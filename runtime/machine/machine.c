@@ -35,19 +35,19 @@ static void say_idle(const tess_machine *m)
 }
 
 /* StarPU itself, without what it may abort for. */
-static tess_status start_starpu(const tess_machine *m)
+static tess_status start_starpu(const tess_machine *m, const tess_rooms *rooms)
 {
     struct starpu_conf conf;
     TESS_TRY(tess_environment_check());
     starpu_conf_init(&conf);
     TESS_TRY(tess_policy_choose(m->sched ? m->sched : tess_gpus() > 0 ? "dmdas" : "prio", &conf));
-    TESS_TRY(tess_environment_enter(m));
+    TESS_TRY(tess_environment_enter(m, rooms));
     conf.ncpus = m->workers > 0 ? m->workers : tess_cores();
     say_idle(m);
     tess_perfmodels_check();
     tess_slab_install(m->cpu_bytes, tess_gpus() > 0);
     TESS_TRY(tess_tier_open(m, tess_tiles_on_disk()));
-    tess_ram_flow_start(m->cpu_tiles, tess_gpu_flow_leaves_ram);
+    tess_ram_flow_start(rooms->cpu_tiles, tess_gpu_flow_leaves_ram);
     blame();
     tess_patience_start(m->patience);
     tess_wait_begin("the main thread", "StarPU's start");
@@ -60,12 +60,12 @@ static tess_status start_starpu(const tess_machine *m)
     return TESS_OK;
 }
 
-static tess_status start_tiers(const tess_machine *m)
+static tess_status start_tiers(const tess_rooms *rooms)
 {
     if (starpu_cpu_worker_get_count() == 0)
         return tess_error(TESS_INVALID, "STARPU_NCPU", "leaves no CPU worker, at least 1 is needed");
     TESS_TRY(tess_gpu_start());
-    TESS_TRY(tess_gpu_flow_start(m->gpu_tiles, m->gpu_states));
+    TESS_TRY(tess_gpu_flow_start(rooms->gpu_tiles, rooms->gpu_states));
     TESS_TRY(tess_tier_register());
     /* The flow of RAM waits for choices; a GPU's stay there. */
     tess_choices_count(tess_disk_there() && tess_ram_flows() && tess_gpu_workers() == 0);
@@ -87,12 +87,12 @@ tess_status tess_machine_check(const tess_machine *m)
 }
 
 /* All that this rank does by itself. */
-static tess_status start_alone(const tess_machine *m, tess_carriers *carrier)
+static tess_status start_alone(const tess_machine *m, const tess_rooms *rooms, tess_carriers *carrier)
 {
     TESS_TRY(tess_machine_check(m));
     if (tess_session()) return tess_error(TESS_INVALID, "tess_start", "it runs already (tess_stop comes first)");
     TESS_TRY(tess_environment_carrier(m->carrier, carrier));
-    tess_status status = start_starpu(m);
+    tess_status status = start_starpu(m, rooms);
     if (status != TESS_OK) {
         tess_patience_stop();
         tess_ram_flow_stop();
@@ -101,7 +101,7 @@ static tess_status start_alone(const tess_machine *m, tess_carriers *carrier)
         return status;
     }
     tess_progress_begin();
-    status = start_tiers(m);
+    status = start_tiers(rooms);
     if (status != TESS_OK) {
         tess_stop();
         return status;
@@ -113,16 +113,25 @@ static tess_status start_alone(const tess_machine *m, tess_carriers *carrier)
     return TESS_OK;
 }
 
-tess_status tess_start(const tess_machine *m)
+tess_status tess_start_rooms(const tess_machine *machine, const tess_rooms *rooms)
 {
+    static const tess_rooms none;
+    tess_machine m = machine ? *machine : TESS_MACHINE_DEFAULT;
     tess_carriers carrier;
-    if (!m) m = &tess_machine_default;
-    tess_status status = start_alone(m, &carrier);
+    if (!rooms) rooms = &none;
+    if (rooms->cpu_bytes) m.cpu_bytes = rooms->cpu_bytes;
+    tess_status status = start_alone(&m, rooms, &carrier);
     /* What carries messages starts on all ranks or on none: of one that could not start, the others hear afterwards. */
     if (!tess_messages_meet(status == TESS_OK)) return status;
-    status = tess_messages_start(carrier, m->pipeline ? TESS_MESSAGE_LANES : 1, tess_workers() + tess_gpu_workers());
+    const unsigned lanes = rooms->pipeline ? TESS_MESSAGE_LANES : 1;
+    status = tess_messages_start(carrier, lanes, tess_workers() + tess_gpu_workers());
     if (status != TESS_OK) tess_stop();
     return status;
+}
+
+tess_status tess_start(const tess_machine *m)
+{
+    return tess_start_rooms(m, NULL);
 }
 
 void tess_stop(void)

@@ -8,7 +8,7 @@
 /* Refuses what StarPU would abort for, before any of its functions is called. */
 tess_status tess_environment_check(void) TESS_NODISCARD;
 /* Sets what StarPU is started with. */
-tess_status tess_environment_enter(const tess_machine *m) TESS_NODISCARD;
+tess_status tess_environment_enter(const tess_machine *m, const tess_rooms *rooms) TESS_NODISCARD;
 /* Sets the environment as it was. */
 void tess_environment_leave(void);
 /* Sets one of them until then. */
@@ -24,6 +24,8 @@ tess_status tess_policy_choose(const char *ours, struct starpu_conf *conf) TESS_
 
 /* ---- variables.c ---- */
 
+/* Returns '#' where a variable, named without STARPU_, takes a whole number, '@' where it takes a list, else 0. */
+char tess_variable_takes(const char *rest);
 /* Prints a line for each of the environment's names that is nearly that of a variable of StarPU's. */
 void tess_variables_check(char *const *environment);
 

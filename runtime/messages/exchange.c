@@ -33,7 +33,7 @@ static void trace(const tess_exchange *e)
     for (unsigned i = 0; i < m->spans && e->nth; i++) {
         t.number = (uint64_t)m->span[i].peer + 1;
         t.tag = m->span[i].tag;
-        t.nth = e->nth[i];
+        t.nth = (uint32_t)e->nth[i];
         t.received = m->span[i].sends ? 0 : m->span[i].bytes;
         tess_trace_add(&t);
     }

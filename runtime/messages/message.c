@@ -9,7 +9,7 @@
  *
  * No deadlock: each rank's list of tasks is in an order that all ranks agree on (graph/lower/lower.c), with both ends
  * of a message at the same place of it, so the earliest task that did not end can run. Spans between the same ranks
- * meet in the order of their tasks; by MPI those of the same tag, which the tile they share keeps. */
+ * meet in the order of their tasks: each has the number among those of its direction that its other end has too. */
 #include "messages.h"
 #include "progress.h"
 #include "tiles.h"
@@ -24,6 +24,7 @@ static struct {
     bool missed;   /* another rank could not start: nothing carries */
     unsigned lanes;
     uint64_t submitted[TESS_MESSAGE_LANES]; /* of each lane */
+    uint64_t *spans;                        /* so far to each rank and, behind them, from each */
     _Atomic uint64_t sent, received;
 } post = {.lanes = 1};
 
@@ -68,16 +69,22 @@ static void acquired(void *exchange)
     post.carrier->take(e);
 }
 
+static uint64_t *number(const tess_message_arg *m)
+{
+    uint64_t *nth = tess_alloc((m->spans + 1) * sizeof *nth);
+    for (unsigned i = 0; i < m->spans; i++)
+        nth[i] = post.spans[m->span[i].peer + (m->span[i].sends ? 0 : tess_ranks())]++;
+    return nth;
+}
+
 void tess_message_submit(const tess_task *t)
 {
     tess_exchange *e = tess_alloc(sizeof *e);
     e->task = t;
     e->lane = ((const tess_message_arg *)t->arg)->lane % post.lanes;
     e->number = post.submitted[e->lane]++;
-    if (tess_traces()) {
-        e->asked = tess_seconds();
-        e->nth = tess_arrows_number(t->arg);
-    }
+    if (tess_traces()) e->asked = tess_seconds();
+    if (post.runs) e->nth = number(t->arg);
     e->left = t->nuse;
     e->node = post.node;
     static const enum starpu_data_access_mode modes[] = {
@@ -144,7 +151,8 @@ static tess_status check_same(tess_carriers by, unsigned lanes)
                           "ranks ask for different ones (tess_machine.carrier and TESSERA_PARALLEL_CARRIER are the "
                           "same on all)");
     if (most[2] != -most[3])
-        return tess_error(TESS_INVALID, "pipeline", "ranks differ in tess_machine.pipeline, which is the same on all");
+        return tess_error(TESS_INVALID, "pipeline",
+                          "is planned for on some ranks and not on others (their grids are the same)");
     return TESS_OK;
 }
 
@@ -177,6 +185,8 @@ tess_status tess_messages_start(tess_carriers by, unsigned lanes, int workers)
     if (hinders) return refuse(by, hinders);
     post.sent = post.received = 0;
     memset(post.submitted, 0, sizeof post.submitted);
+    const size_t room = 2 * (size_t)tess_ranks() * sizeof *post.spans;
+    post.spans = memset(tess_realloc(post.spans, room), 0, room);
     post.carrier = carriers[first].carrier;
     post.runs = post.carrier->start(post.lanes, &post.node);
     if (post.runs) return TESS_OK;
@@ -196,7 +206,8 @@ void tess_messages_stop(void)
     post.missed = false;
     if (!post.runs) return;
     post.carrier->stop();
-    tess_arrows_forget();
+    free(post.spans);
+    post.spans = NULL;
     post.runs = false;
     post.node = STARPU_MAIN_RAM;
 }

@@ -12,7 +12,7 @@ typedef struct tess_exchange {
     unsigned node;       /* where its tiles are */
     atomic_uint left;    /* tiles that are not there; then, the carrier's, what is under way */
     double asked, began; /* for the trace; 0: it is not traced */
-    uint32_t *nth;       /* for the trace: of each span; NULL: it is not traced */
+    uint64_t *nth;       /* of each span: which it is of those to its peer, or from it, in the order of the list */
     void *own;           /* the carrier's */
     struct tess_exchange *next;
 } tess_exchange;
@@ -22,11 +22,17 @@ typedef struct tess_exchange {
 #define TESS_RUN_BYTES ((size_t)1 << 30)
 #endif
 
+/* Tags that mpi.c sends by: 0 to 32767, which every MPI takes. */
+#ifndef TESS_TAGS
+#define TESS_TAGS 32768
+#endif
+
 /* What carries messages, a file each. message.c knows no more of one than this. */
 typedef struct tess_carrier {
     /* Returns its name and version. */
     const char *(*name)(void);
-    /* Says why it cannot carry, NULL where it can, the same on all ranks, all of which call it. NULL: it always can. */
+    /* Returns why it cannot carry, NULL where it can, the same on all ranks, all of which call it. NULL: it always can.
+     */
     const char *(*hindrance)(void);
     /* Starts it with so many lanes, and says in the memory of which node it takes tiles; false, on all ranks: it cannot
      * carry after all. All ranks call it. */
@@ -51,14 +57,6 @@ char *tess_exchange_data(const tess_exchange *e, const tess_span *s);
 /* Takes a message back from its carrier, from any thread, when all its spans have gone or come. */
 void tess_exchange_ended(tess_exchange *e);
 
-/* ---- arrows.c: for the trace ---- */
-
-/* Numbers the spans of a message among those of their tag, peer and direction, in the order of the list, so that both
- * ranks give a span the same number; to be freed. The main thread's. */
-uint32_t *tess_arrows_number(const tess_message_arg *m);
-/* Forgets all of them. */
-void tess_arrows_forget(void);
-
 /* ---- message.c ---- */
 
 /* Meets the other ranks before the start, when all have stopped what carried before; false: not all are ready for it.
@@ -71,7 +69,7 @@ tess_status tess_messages_start(tess_carriers by, unsigned lanes, int workers) T
 void tess_messages_stop(void);
 /* Submits a message; its end is counted as a task's. */
 void tess_message_submit(const tess_task *t);
-/* Says whether messages take tiles in a GPU's memory. */
+/* Returns whether messages take tiles in a GPU's memory. */
 bool tess_messages_on_gpu(void);
 /* ---- serve.c: a thread for carriers that have none ---- */
 
@@ -80,6 +78,7 @@ typedef struct tess_wire {
     unsigned lanes;                                     /* it begins those of each in order; 0: it keeps to no order */
     unsigned most;                                      /* messages of a lane that began and did not end */
     void (*enter)(void);                                /* prepares the thread; may be NULL */
+    bool (*claim)(const tess_exchange *e);              /* asks for a message to begin now; false: later; may be NULL */
     void (*begin)(tess_exchange *e, void *const *data); /* begins a message whose spans are at `data` */
     tess_exchange *(*ended)(void);                      /* gives one back that has ended; NULL: none has */
 } tess_wire;
@@ -90,7 +89,7 @@ void tess_serve_take(tess_exchange *e);
 /* Ends the thread, when nothing is under way. */
 void tess_serve_stop(void);
 
-/* ---- rest.c: how long to wait before the next look ---- */
+/* ---- pauses.c: how long to wait before the next look ---- */
 
 /* Rests when nothing has moved for so many seconds; no longer than until the next tess_rest_end. `news` is what
  * tess_rest_news returned before the last look. */

@@ -1,10 +1,15 @@
 /* MPI: messages from RAM to RAM. It holds a large span back at its sender until the receiver has a place for it
- * (rendezvous): what a rank receives is in tiles that its plan counts, and nowhere else. */
+ * (rendezvous): what a rank receives is in tiles that its plan counts, and nowhere else.
+ *
+ * Tags are the numbers of spans, modulo TESS_TAGS. Messages begin as their tiles come, in another order at each end;
+ * spans of one tag begin in the same, since one begins when all of its direction with a smaller number / TESS_TAGS
+ * have begun. Those stand before it in the list, so no circle comes of it. */
 #include "messages.h"
 #include "ranks.h"
 #include <limits.h>
 #include <starpu.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct {
     MPI_Request *request; /* under way */
@@ -13,6 +18,7 @@ static struct {
     MPI_Status *status;   /* of those that have ended */
     int *ended;
     int n, room;
+    uint64_t *begun;             /* spans to each rank and, behind them, from each */
     tess_exchange *done, **last; /* ended, and not told yet */
 } wire = {.last = &wire.done};
 
@@ -40,6 +46,22 @@ static void end(tess_exchange *e)
     wire.last = &e->next;
 }
 
+static uint64_t *begun(const tess_span *s)
+{
+    return &wire.begun[s->peer + (s->sends ? 0 : tess_ranks())];
+}
+
+/* May all its spans begin, each behind those of this message before it? They count as begun then. */
+static bool claim(const tess_exchange *e)
+{
+    const tess_message_arg *m = e->task->arg;
+    bool may = true;
+    unsigned n = 0;
+    for (; n < m->spans && may; n++) may = (*begun(&m->span[n]))++ >= e->nth[n] / TESS_TAGS * TESS_TAGS;
+    while (!may && n > 0) --*begun(&m->span[--n]);
+    return may;
+}
+
 static void begin(tess_exchange *e, void *const *data)
 {
     const tess_message_arg *m = e->task->arg;
@@ -58,11 +80,12 @@ static void begin(tess_exchange *e, void *const *data)
     for (unsigned i = 0; i < m->spans; i++)
         for (size_t at = 0; at < m->span[i].bytes; at += TESS_RUN_BYTES) {
             const tess_span *p = &m->span[i];
+            const int tag = (int)(e->nth[i] % TESS_TAGS);
             int bytes = (int)(p->bytes - at < TESS_RUN_BYTES ? p->bytes - at : TESS_RUN_BYTES);
             char *run = (char *)data[i] + at;
             MPI_Request *r = &wire.request[wire.n];
-            int code = p->sends ? MPI_Isend(run, bytes, MPI_BYTE, p->peer, p->tag, tess_messages_comm, r)
-                                : MPI_Irecv(run, bytes, MPI_BYTE, p->peer, p->tag, tess_messages_comm, r);
+            int code = p->sends ? MPI_Isend(run, bytes, MPI_BYTE, p->peer, tag, tess_messages_comm, r)
+                                : MPI_Irecv(run, bytes, MPI_BYTE, p->peer, tag, tess_messages_comm, r);
             if (code != MPI_SUCCESS) lost(p->peer, code);
             wire.peer[wire.n] = p->sends ? -1 : p->peer;
             wire.of[wire.n++] = e;
@@ -105,12 +128,14 @@ static tess_exchange *ended(void)
     return e;
 }
 
-static const tess_wire plain = {.most = UINT_MAX, .begin = begin, .ended = ended};
+static const tess_wire plain = {.most = UINT_MAX, .claim = claim, .begin = begin, .ended = ended};
 
 static bool start(unsigned lanes, unsigned *node)
 {
     (void)lanes; /* it keeps to no order */
     *node = STARPU_MAIN_RAM;
+    const size_t room = 2 * (size_t)tess_ranks() * sizeof *wire.begun;
+    wire.begun = memset(tess_realloc(wire.begun, room), 0, room);
     return tess_serve_start(&plain);
 }
 
@@ -122,11 +147,13 @@ static void stop(void)
     free(wire.peer);
     free(wire.status);
     free(wire.ended);
+    free(wire.begun);
     wire.request = NULL;
     wire.of = NULL;
     wire.peer = NULL;
     wire.status = NULL;
     wire.ended = NULL;
+    wire.begun = NULL;
     wire.room = 0;
 }
 

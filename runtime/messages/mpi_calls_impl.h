@@ -9,9 +9,9 @@ typedef struct tess_mpi_profile {
     void (*tested)(const void *request, bool asks, bool ended);
     /* After each send to that rank of the communicator. */
     void (*sent)(MPI_Comm comm, int to);
-    /* Says whether this thread's MPI_Barrier is to be left out. */
+    /* Returns whether this thread's MPI_Barrier is to be left out. */
     bool (*leaves_out_barrier)(void);
 } tess_mpi_profile;
-/* Says who looks at them; NULL: nobody does. */
+/* Sets who looks at them; NULL is nobody. */
 void tess_mpi_profile_set(const tess_mpi_profile *p);
 #endif

@@ -39,16 +39,23 @@ static void begin(tess_exchange *e)
 /* Moves what may begin of a lane to the end of a list, and returns its new end. */
 static tess_exchange **take_of(unsigned lane, tess_exchange **to)
 {
-    tess_exchange **first = &serve.ready[lane], **end = first, *rest;
+    const tess_wire *w = serve.wire;
     uint64_t next = serve.next[lane];
-    unsigned room = serve.wire->most - serve.under_way[lane];
-    while (*end && room-- > 0 && (!serve.wire->lanes || (*end)->number == next++)) end = &(*end)->next;
-    if (end == first) return to;
-    rest = *end;
-    *end = NULL;
-    *to = *first;
-    *first = rest;
-    return end;
+    unsigned room = w->most - serve.under_way[lane];
+    for (tess_exchange **at = &serve.ready[lane], *e; (e = *at) && room > 0;) {
+        if (w->lanes && e->number != next) break;
+        if (w->claim && !w->claim(e)) {
+            at = &e->next;
+            continue;
+        }
+        *at = e->next;
+        e->next = NULL;
+        *to = e;
+        to = &e->next;
+        next++;
+        room--;
+    }
+    return to;
 }
 
 /* What may begin now. Called with the lock held. */

@@ -7,8 +7,9 @@
  * receiver has said that it has a place for them, which it does when its tile is acquired. What isend sends before that
  * would lie in memory that no plan counts.
  *
- * Tags tell which way a span goes: StarPU-MPI keeps what it will send and what it is announced in one table, by peer
- * and tag, and takes the one for the other where both ranks send by the same tag (tests/mpi/starpu_mpi_tags.c).
+ * Tags, of 64 bits here, are the numbers of spans and tell which way one goes: StarPU-MPI keeps what it will send and
+ * what it is announced in one table, by peer and tag, and takes the one for the other where both ranks send by the same
+ * tag (tests/mpi/starpu_mpi_tags.c).
  *
  * Its thread asks MPI about every request without a pause, as long as a receive is pending, which is nearly always.
  * Between the rounds it rests here, as our own thread does: its MPI_Test comes by profile.c. */
@@ -111,9 +112,9 @@ static void ended(void *window)
     ended_one(w->of);
 }
 
-static void hand(struct window *w, const tess_span *s, char *data, size_t bytes)
+static void hand(struct window *w, const tess_span *s, uint64_t nth, char *data, size_t bytes)
 {
-    const starpu_mpi_tag_t tag = 2 * (starpu_mpi_tag_t)s->tag + (s->sends == (s->peer > tess_rank()));
+    const starpu_mpi_tag_t tag = 2 * (starpu_mpi_tag_t)nth + (s->sends == (s->peer > tess_rank()));
     starpu_variable_data_register(&w->handle, STARPU_MAIN_RAM, (uintptr_t)data, bytes);
     starpu_data_set_sequential_consistency_flag(w->handle, 0);
     if (s->sends)
@@ -139,7 +140,7 @@ static void take(tess_exchange *e)
             const size_t left = m->span[i].bytes - at;
             w->of = e;
             w->from = m->span[i].sends ? -1 : m->span[i].peer;
-            hand(w, &m->span[i], tess_exchange_data(e, &m->span[i]) + at,
+            hand(w, &m->span[i], e->nth[i], tess_exchange_data(e, &m->span[i]) + at,
                  left < TESS_RUN_BYTES ? left : TESS_RUN_BYTES);
         }
     atomic_fetch_sub(&mpi.handing, 1);

@@ -11,7 +11,7 @@ static struct {
     bool counts;
     atomic_int working;
     int under_way[TESS_CAUSE_COUNT];
-    double looked, lost[TESS_CAUSE_COUNT], messages, still;
+    double looked, lost[TESS_CAUSE_COUNT], messages;
 } count = {.workers = 1};
 
 void tess_lost_start(int workers, bool counts)
@@ -21,8 +21,8 @@ void tess_lost_start(int workers, bool counts)
     count.counts = counts;
     count.working = 0;
     count.looked = tess_seconds();
-    count.messages = count.still = 0;
-    for (int c = 0; c < TESS_CAUSE_COUNT; c++) count.under_way[c] = 0, count.lost[c] = 0;
+    count.messages = 0;
+    for (int c = 0; c < TESS_CAUSE_COUNT; c++) count.under_way[c] = c == TESS_FOR_ANYTHING, count.lost[c] = 0;
     tess_progress_unlock();
 }
 
@@ -41,8 +41,6 @@ static void look(void)
     for (int c = 0; c < TESS_CAUSE_COUNT; c++) /* two tiers share what both may have been waited for */
         if (count.under_way[c] > 0) count.lost[c] += both && c < TESS_FOR_MESSAGES ? lost / 2 : lost;
     if (count.under_way[TESS_FOR_MESSAGES] > 0) count.messages += passed;
-    if (count.under_way[TESS_FOR_BYTES] == 0)
-        count.still += lost; /* a tile may wait for a task that waits for a rank */
     count.looked = now;
 }
 
@@ -74,25 +72,24 @@ void tess_lost_message(int more)
     tess_progress_unlock();
 }
 
-/* What was counted since the last time. */
-static double take(double *seconds)
+double tess_lost_take(tess_cause cause)
 {
     tess_progress_lock();
     look();
-    const double taken = *seconds;
-    *seconds = 0;
+    const double taken = count.lost[cause];
+    count.lost[cause] = 0;
     tess_progress_unlock();
     return taken;
 }
 
 double tess_flow_waited(void)
 {
-    return take(&count.lost[TESS_FOR_RAM]);
+    return tess_lost_take(TESS_FOR_RAM);
 }
 
 double tess_gpu_waited(void)
 {
-    return take(&count.lost[TESS_FOR_GPU]);
+    return tess_lost_take(TESS_FOR_GPU);
 }
 
 void tess_message_seconds(double *under_way, double *exposed)
@@ -103,14 +100,4 @@ void tess_message_seconds(double *under_way, double *exposed)
     *exposed = count.lost[TESS_FOR_MESSAGES];
     count.messages = count.lost[TESS_FOR_MESSAGES] = 0;
     tess_progress_unlock();
-}
-
-double tess_message_moving(void)
-{
-    return take(&count.lost[TESS_FOR_BYTES]);
-}
-
-double tess_still_seconds(void)
-{
-    return take(&count.still);
 }

@@ -19,9 +19,9 @@
 
 /* ---- wait.c: what the main thread waits for, in words ---- */
 
-/* Says that it begins to wait for what others do. */
+/* Begins a wait for what others do. */
 void tess_wait_begin(const char *who, const char *what);
-/* Says that it has ended to. */
+/* Ends it. */
 void tess_wait_end(void);
 /* Returns who waits for what; false: it does not wait. */
 bool tess_wait_for(const char **who, const char **what);
@@ -34,7 +34,7 @@ unsigned tess_waits(void);
 void tess_sleep(pthread_mutex_t *lock);
 /* Ends it, from any thread, without the lock. */
 void tess_sleep_ends(void);
-/* Says whether a count that others move on comes to `to` while one spins. */
+/* Returns whether a count that others move on comes to `to` while one spins. */
 bool tess_count_is_soon(const _Atomic uint32_t *count, uint32_t to);
 /* Sleeps while the count is this; it may end for no reason. */
 void tess_count_sleep(_Atomic uint32_t *count, uint32_t is);
@@ -49,9 +49,9 @@ void tess_progress_begin(void);
 void tess_progress_end(void);
 /* Takes the lock. */
 void tess_progress_lock(void);
-/* Gives the lock back where nothing changed that anybody waits for. */
+/* Releases the lock where nothing changed that anybody waits for. */
 void tess_progress_unlock(void);
-/* Gives the lock back, and wakes the main thread if what it waits for has become so. */
+/* Releases the lock, and wakes the main thread if what it waits for has become so. */
 void tess_progress_moved(void);
 /* Lets the main thread wait, with the lock held, until so(of); it sleeps through all that does not make it so. `why` is
  * the same for all waits of a kind: "room in RAM". */
@@ -77,6 +77,7 @@ typedef enum tess_cause {
     TESS_FOR_GPU,
     TESS_FOR_MESSAGES, /* from the moment that their tiles are there */
     TESS_FOR_BYTES,    /* of them those both of whose ends are there: a carrier that knows says so */
+    TESS_FOR_ANYTHING, /* whatever is under way, or nothing */
     TESS_CAUSE_COUNT
 } tess_cause;
 /* Begins to count, taking the lock: of so many workers, which should not wait. Without `counts` nobody says what works.
@@ -84,13 +85,15 @@ typedef enum tess_cause {
 void tess_lost_start(int workers, bool counts);
 /* Returns that number of workers. */
 int tess_lost_workers(void);
-/* Says that so many more of a cause are under way: tiles that come, a submission that stands still, messages. */
+/* Counts so many more of a cause as under way: tiles that come, a submission that stands still, messages. */
 void tess_lost_more(tess_cause cause, int more);
-/* Says, taking the lock, that a worker takes up (1) or ends (-1) a body. */
+/* Returns, taking the lock, the seconds lost to a cause since it was last asked of that cause. */
+double tess_lost_take(tess_cause cause);
+/* Records, taking the lock, that a worker takes up (1) or ends (-1) a body. */
 void tess_lost_works(int more);
-/* Says, at no cost, whether every worker has a body. */
+/* Returns, at no cost, whether every worker has a body. */
 bool tess_lost_busy(void);
-/* Says, taking the lock, that a message is under way (1) or has ended (-1). */
+/* Records, taking the lock, that a message is under way (1) or has ended (-1). */
 void tess_lost_message(int more);
 
 /* ---- journeys.c: tiles on their way; with the lock held ---- */
@@ -108,7 +111,7 @@ typedef struct tess_journey {
 tess_journey *tess_journey_begin(tess_way way, const tess_journey *of);
 /* Lets it arrive. */
 void tess_journey_end(tess_journey *j);
-/* Says whether any tile is on its way out. */
+/* Returns whether any tile is on its way out. */
 bool tess_journeys_out(void);
 /* Describes, taking the lock, the tile that has been under way for longest. */
 void tess_journey_oldest(char *text, size_t room);
@@ -119,15 +122,16 @@ void tess_journey_oldest(char *text, size_t room);
 void tess_idle_start(void);
 /* Keeps them awake from now on. */
 void tess_idle_stop(void);
-/* Says, from any thread, that there may be work for them: after it was given to StarPU. */
+/* Records, from any thread, that there may be work for them: after it was given to StarPU. */
 void tess_idle_wake(void);
 /* Returns how often that was said, about. */
 unsigned tess_idle_events(void);
-/* Says whether this worker looked for a task and found none since it was last asked. */
+/* Returns whether this worker looked for a task and found none since it was last asked. */
 bool tess_idle_rested(void);
-/* Says what a worker without a task may do before it sleeps, in no body: true, it did something. NULL: nothing. */
+/* Sets what a worker without a task does before it sleeps, outside of bodies; it returns whether it did something. NULL
+ * is nothing. */
 void tess_idle_helper(bool (*with)(int worker));
-/* Says, from any thread, that there are parts to help with, to so many of those who sleep. */
+/* Records, from any thread, that there are parts to help with, to so many of those who sleep. */
 void tess_idle_help(int most);
 
 enum { TESS_MAX_WORKERS = STARPU_NMAXWORKERS };
@@ -142,7 +146,7 @@ typedef void (*tess_parts_holds)(int64_t bytes);
 void tess_parts_start(int workers, bool counts, tess_parts_helped helped, tess_parts_holds holds);
 /* Ends it, when they are gone. */
 void tess_parts_stop(void);
-/* Says, from a worker, that it is about to enter a CPU body, of the task at this place in the program. */
+/* Records, from a worker, that it is about to enter a CPU body, of the task at this place in the program. */
 void tess_parts_own(int worker, const void *task, uint32_t order);
 /* Of a body: the owner's seconds in parts; those of the longest part each time that it came to parts; and the owner's
  * seconds of waiting for others. */
@@ -163,7 +167,7 @@ tess_parts_me *tess_parts_self(void);
 /* For tests that make owners shy: how many parts its codelet says that the body has. */
 void tess_parts_said(int64_t parts);
 bool tess_parts_shy(void);
-/* Says that it has left it. */
+/* Records that the worker has left it. */
 void tess_parts_disown(tess_parts_times *times);
 /* Takes parts of whoever has some, from a worker in no body; false: nobody has. */
 bool tess_parts_help(int worker);
@@ -174,15 +178,15 @@ void *tess_parts_room(int worker, size_t bytes);
 
 struct starpu_perfmodel;
 
-/* Says, from a worker's thread, that it enters a CPU body. */
+/* Records, from a worker's thread, that it enters a CPU body. */
 void tess_body_begins(int worker);
 /* Runs the body of a codelet there. */
 void tess_body_run(const tess_codelet *cl, const tess_work *w);
-/* Says that it has left it. */
+/* Records that the worker has left it. */
 void tess_body_ends(int worker);
 /* Returns the processor's seconds, ever, of the workers that are in a CPU body. */
 double tess_bodies_seconds(void);
-/* Says how StarPU is to learn what the bodies of a codelet take. */
+/* Sets how StarPU learns what the bodies of a codelet take. */
 void tess_body_model(struct starpu_perfmodel *m);
 
 /* ---- patience.c: the end of a run in which nothing moves ---- */
@@ -192,7 +196,7 @@ void tess_body_model(struct starpu_perfmodel *m);
 void tess_patience_start(double seconds);
 /* Stops looking. */
 void tess_patience_stop(void);
-/* Says who is at fault where nothing moves, and what a user may do then. */
+/* Describes who is at fault where nothing moves, and what a user may do then. */
 void tess_patience_blames(const char *where, const char *hint);
 
 /* ---- fault.c: the failure that sticks to what runs ---- */
@@ -200,7 +204,7 @@ void tess_patience_blames(const char *where, const char *hint);
 enum { TESS_FAULT_TEXT = 512 };
 /* Notes a failure as of the task of that order, from any thread; the earliest task's stands. */
 void tess_fault_set(uint32_t order, const char *text);
-/* Says whether one stands. */
+/* Returns whether one stands. */
 extern volatile bool tess_fault_stands;
 /* Takes it. */
 void tess_fault_take(char text[TESS_FAULT_TEXT]);

@@ -8,9 +8,9 @@ enum { TESS_MAX_GPUS = 64 };
 void tess_gpu_load_at_once(void);
 /* Counts the machine's CUDA devices, up to TESS_MAX_GPUS. */
 int tess_gpu_devices(void);
-/* Says where one of them is on the bus, "0000:07:00.0"; false: CUDA does not. */
+/* Stores where one of them is on the bus, "0000:07:00.0"; false: CUDA does not. */
 bool tess_gpu_device_bus(int device, char *bus, int room);
-/* Says what one of them is called, and returns the bytes of its memory; 0: CUDA does not. */
+/* Stores what one of them is called, and returns the bytes of its memory; 0: CUDA does not. */
 uint64_t tess_gpu_device_bytes(int device, char *name, int room);
 /* Measures what copies reach there; false: there is no memory for it. */
 bool tess_gpu_device_copies(int device, tess_gpu_copies *out);

@@ -92,6 +92,11 @@ int tess_share_gpu_ids(int gpus, const char *ids, const char *count, int *id)
     return n;
 }
 
+int tess_share_gpus(int *id)
+{
+    return tess_share_gpu_ids(tess_gpu_devices(), getenv("STARPU_WORKERS_CUDAID"), getenv("STARPU_NCUDA"), id);
+}
+
 /* ---- memory ---- */
 
 static hwloc_topology_t spread_over; /* NULL: all of this process's cores are of one node, or somebody said where */

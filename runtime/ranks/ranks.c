@@ -8,7 +8,7 @@
 static struct {
     int rank, size, local, locals, near;
     bool joined, pretends;
-    bool failed; /* the ranks agreed that they did */
+    int64_t meetings; /* so far: of what all ranks do together each is one, so all count alike */
 } ranks = {.size = 1, .locals = 1, .near = 1};
 
 int tess_rank_here(int *ranks_here)
@@ -61,7 +61,8 @@ tess_status tess_ranks_open(void)
 void tess_ranks_close(void)
 {
     tess_together_close();
-    ranks.joined = ranks.failed = false;
+    ranks.joined = false;
+    ranks.meetings = 0;
     ranks.rank = ranks.local = 0;
     ranks.size = ranks.locals = ranks.near = 1;
     tess_self_is(0, 1);
@@ -69,34 +70,40 @@ void tess_ranks_close(void)
 
 /* ---- the main threads, all together ---- */
 
+static bool meet(void)
+{
+    ranks.meetings += ranks.joined;
+    return ranks.joined;
+}
+
 void tess_ranks_barrier(void)
 {
-    if (ranks.joined) tess_together_meet();
+    if (meet()) tess_together_meet();
 }
 
 void tess_ranks_sum(double *x, int n)
 {
-    if (ranks.joined) tess_together_reduce(x, n, TESS_SUM_REALS);
+    if (meet()) tess_together_reduce(x, n, TESS_SUM_REALS);
 }
 
 void tess_ranks_sum_counts(int64_t *x, int n)
 {
-    if (ranks.joined) tess_together_reduce(x, n, TESS_SUM_COUNTS);
+    if (meet()) tess_together_reduce(x, n, TESS_SUM_COUNTS);
 }
 
 void tess_ranks_most(int64_t *x, int n)
 {
-    if (ranks.joined) tess_together_reduce(x, n, TESS_MOST_COUNTS);
+    if (meet()) tess_together_reduce(x, n, TESS_MOST_COUNTS);
 }
 
 void tess_ranks_tell(void *data, size_t bytes)
 {
-    if (ranks.joined) tess_together_tell(data, bytes, 0);
+    if (meet()) tess_together_tell(data, bytes, 0);
 }
 
 static void gather(const void *mine, size_t bytes, void *all, bool here)
 {
-    if (ranks.joined)
+    if (meet())
         tess_together_gather(mine, bytes, all, here);
     else
         memcpy(all, mine, bytes);
@@ -114,26 +121,56 @@ void tess_ranks_gather_here(const void *mine, size_t bytes, void *all)
 
 double tess_ranks_clock(void)
 {
-    return ranks.joined && ranks.size > 1 ? tess_together_clock() : 0;
+    return meet() && ranks.size > 1 ? tess_together_clock() : 0;
 }
 
-tess_status tess_ranks_agree(tess_status status)
+/* ---- agreement, see docs/decisions/0031-agreements.md ---- */
+
+/* Returns the first of the ranks that fail, the number of ranks where none does. *stays becomes true where any rank's
+ * is. */
+static int first_failed(bool fails, bool *stays)
 {
-    if (!ranks.joined || ranks.size == 1 || ranks.failed) return status;
-    int64_t first = status == TESS_OK ? -ranks.size : -ranks.rank; /* of those that failed, the first */
-    tess_ranks_most(&first, 1);
-    if (first == -ranks.size) return TESS_OK;
-    const int failed = (int)-first;
-    ranks.failed = true;
+    int64_t most[2] = {fails ? -ranks.rank : -ranks.size, *stays};
+    tess_ranks_most(most, 2);
+    *stays = most[1];
+    return (int)-most[0];
+}
+
+/* All hear what rank `first` says, whose failure is from now on everybody's. Returns its status. */
+static tess_status hear(int first, tess_status status, const char *text)
+{
     struct {
         tess_status status;
         char text[1000];
     } said = {.status = status};
-    if (failed == ranks.rank) snprintf(said.text, sizeof said.text, "%s", tess_error_text());
-    tess_together_tell(&said, sizeof said, failed);
-    int64_t differs = status != said.status || strncmp(said.text, tess_error_text(), sizeof said.text - 1);
+    if (first == ranks.rank) snprintf(said.text, sizeof said.text, "%s", text);
+    tess_together_tell(&said, sizeof said, first);
+    int64_t differs = status != said.status || strncmp(said.text, text, sizeof said.text - 1);
     tess_ranks_most(&differs, 1);
     char where[32];
-    snprintf(where, sizeof where, "rank %d", failed);
-    return !differs ? status : tess_error(said.status, where, "%s", said.text);
+    snprintf(where, sizeof where, "rank %d", first);
+    if (differs) tess_error(said.status, where, "%s", said.text);
+    tess_error_agree(ranks.meetings);
+    return said.status;
+}
+
+tess_status tess_ranks_agree(tess_status status)
+{
+    if (!ranks.joined || ranks.size == 1) return status;
+    if (status != TESS_OK && tess_error_agreed() == ranks.meetings) return status; /* it goes up, and all know */
+    bool stays = true;
+    const int first = first_failed(status != TESS_OK, &stays);
+    return first == ranks.size ? TESS_OK : hear(first, status, tess_error_text());
+}
+
+void tess_ranks_part(void)
+{
+    char text[1000];
+    snprintf(text, sizeof text, "left while others go on, its last error: %s",
+             tess_error_text()[0] ? tess_error_text() : "none");
+    for (bool stays = false; ranks.joined; stays = false) {
+        const int first = first_failed(true, &stays);
+        if (!stays) return;
+        (void)hear(first, TESS_FAILED, text);
+    }
 }

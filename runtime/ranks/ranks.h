@@ -8,7 +8,9 @@
 
 /* Starts speaking with the others, and finds them. */
 tess_status tess_ranks_open(void) TESS_NODISCARD;
-/* Ends that; this is rank 0 of 1 again. */
+/* Waits until all ranks leave. Those that agree meanwhile hear that this one left. */
+void tess_ranks_part(void);
+/* Ends speaking with them; this is rank 0 of 1 again. */
 void tess_ranks_close(void);
 /* Gathers as tess_ranks_gather does, among the ranks of this machine. */
 void tess_ranks_gather_here(const void *mine, size_t bytes, void *all);
@@ -21,7 +23,7 @@ void tess_together_close(void);
 typedef enum tess_reduction { TESS_SUM_REALS, TESS_SUM_COUNTS, TESS_MOST_COUNTS } tess_reduction;
 /* Reduces n doubles or int64_t of all ranks. */
 void tess_together_reduce(void *x, int n, tess_reduction how);
-/* Tells that rank's bytes to all. */
+/* Sends that rank's bytes to all. */
 void tess_together_tell(void *data, size_t bytes, int from);
 /* Gathers those of all ranks, or of this machine's. */
 void tess_together_gather(const void *mine, size_t bytes, void *of_all, bool here);
@@ -47,7 +49,7 @@ MPI_Comm tess_ranks_here_comm(void);
 
 /* Gets so many bytes, which all ranks of the communicator call; NULL, on all of them, where MPI has none to share. */
 void *tess_window_open(MPI_Comm here, size_t bytes, MPI_Win *window);
-/* Gives them back; all of them call it. */
+/* Frees them; all of the ranks call it. */
 void tess_window_close(MPI_Win *window);
 
 /* watch.c: whether the ranks of this machine live. */

@@ -147,7 +147,7 @@ static void take_gpus(const struct wish *wish, hwloc_topology_t t, const hwloc_b
 static void measure_gpus(void)
 {
     int id[TESS_MAX_GPUS];
-    const int n = tess_share_gpu_ids(tess_gpu_devices(), getenv("STARPU_WORKERS_CUDAID"), getenv("STARPU_NCUDA"), id);
+    const int n = tess_share_gpus(id);
     tess_gpu_device_open(id, n);
     if (tess_ranks_launched()) tess_ranks_barrier();
     int64_t least = n ? -(int64_t)(tess_gpu_device_free(id, n) / (uint64_t)on_one_gpu) : INT64_MIN;
@@ -193,7 +193,8 @@ static void take_cores(const struct wish *wish, hwloc_topology_t t, hwloc_bitmap
 /* Keeps this process to its part, or where its workers float to the parts of all. */
 static void stay_there(hwloc_topology_t t, const hwloc_bitmap_t *part)
 {
-    const bool floats = getenv("STARPU_WORKERS_NOBIND") && atoi(getenv("STARPU_WORKERS_NOBIND")) > 0;
+    const char *unbound = getenv("STARPU_WORKERS_NOBIND");
+    const bool floats = unbound && atoi(unbound) > 0;
     hwloc_bitmap_t there = hwloc_bitmap_dup(part[share.rank]);
     for (int i = 0; i < share.ranks && floats; i++) hwloc_bitmap_or(there, there, part[i]);
     if (tess_ranks_launched())

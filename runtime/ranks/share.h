@@ -18,9 +18,9 @@ uint64_t tess_share_gpu_free(void);
 
 /* ---- near.c ---- */
 
-/* Says how near that rank's cores are to where a device hangs (NULL: unknown): the more the nearer. */
+/* Returns how near that rank's cores are to where a device hangs (NULL: unknown): the more the nearer. */
 int tess_share_nearness(hwloc_topology_t t, hwloc_const_bitmap_t share, hwloc_const_bitmap_t at);
-/* Gives each rank its GPUs, has[rank * gpus + gpu], as many as even numbers allow, by near[] in the same order (NULL:
+/* Assigns each rank its GPUs, has[rank * gpus + gpu], as many as even numbers allow, by near[] in the same order (NULL:
  * all are as near), else in order; with more ranks than GPUs each has one, which some share. */
 void tess_share_match(int gpus, int ranks, const int *near, bool *has);
 /* Returns the cores at which that GPU hangs, the topology's; NULL: nobody knows. family: what hwloc calls GPUs, where
@@ -29,6 +29,8 @@ hwloc_const_bitmap_t tess_share_gpu_at(hwloc_topology_t t, int gpu, const char *
 /* Puts those of `gpus` that StarPU's variables leave, STARPU_WORKERS_CUDAID and STARPU_NCUDA (NULL: not set), into id,
  * which has room for all; returns how many. */
 int tess_share_gpu_ids(int gpus, const char *ids, const char *count, int *id);
+/* Does so with this machine's GPUs and the variables as they are. */
+int tess_share_gpus(int *id);
 /* Has tess_memory_spread deal pages out over the nodes of these cores, where they are several and nobody (numactl) said
  * where memory shall be. */
 void tess_share_spread(hwloc_topology_t t, hwloc_const_bitmap_t share);

@@ -60,7 +60,7 @@ tess_tile *tess_tile_known(void);
 void tess_tile_reset(tess_tile *t);
 /* Frees such a tile. */
 void tess_tile_delete(tess_tile *t);
-/* Gives it to the main thread on that node, in order with tasks, until that releases it. */
+/* Lends it to the main thread on that node, in order with tasks, until that releases it. */
 int tess_tile_acquire(tess_tile *t, int node, int mode);
 
 /* ---- tier.c ---- */
@@ -75,9 +75,9 @@ tess_status tess_tier_register(void) TESS_NODISCARD;
 void tess_tier_close(void);
 /* Returns the tier's first failure, which holds until it is closed; NULL without one. */
 const char *tess_disk_fault(void);
-/* Gives a tile its place there; what it is called is borrowed. */
+/* Sets a tile's place there; what it is called is borrowed. */
 struct tess_disk_tile *tess_disk_place_new(size_t bytes, const char *label, const char *kind);
-/* Says, for the trace, that a tile is asked for there, or to be written. */
+/* Records, for the trace, that a tile is asked for there, or to be written. */
 void tess_disk_place_asked(struct tess_disk_tile *place, bool write);
 /* Returns the number of its last arrival from there; 0: it was not traced. */
 uint32_t tess_disk_place_arrival(const struct tess_disk_tile *place);
@@ -104,14 +104,14 @@ uint64_t tess_arena_kept(void);
 size_t tess_arena_cut(uint64_t bytes, void **p);
 /* They are gone. */
 void tess_arena_gone(void *p);
-/* Gives all back, if there are no buffers. */
+/* Returns all memory, if there are no buffers. */
 void tess_arena_release(void);
 
 /* ---- slab.c: the memory below StarPU's buffers in RAM ---- */
 
 /* Has StarPU allocate here, with a cap; 0: none. Where GPUs pin buffers these stay whole. */
 void tess_slab_install(uint64_t cap, bool whole);
-/* Gives back what waits for the next buffer. */
+/* Returns what waits for the next buffer. */
 void tess_slab_release(void);
 /* Counts so many bytes more, or fewer, that somebody else holds below the cap. */
 void tess_slab_hold(int64_t bytes);

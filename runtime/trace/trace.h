@@ -68,7 +68,7 @@ typedef enum tess_trace_gauge {
 extern atomic_bool tess_trace_on;
 extern _Atomic uint64_t tess_trace_gauges[TESS_TRACE_GAUGES];
 
-/* Says whether a step is traced now. */
+/* Returns whether a step is traced now. */
 static inline bool tess_traces(void)
 {
     return __builtin_expect(atomic_load_explicit(&tess_trace_on, memory_order_relaxed), 0);
@@ -100,7 +100,7 @@ uint64_t tess_trace_lost(void);
 
 /* ---- write.c ---- */
 
-/* Says whether the file could not be written: no further step is traced. */
+/* Returns whether the file could not be written: no further step is traced. */
 bool tess_trace_failed(void);
 /* Writes all that was said so far, and a sample of the gauges; the main thread's. Names may go after it. */
 void tess_trace_settle(void);

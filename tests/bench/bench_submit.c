@@ -30,7 +30,7 @@ static tess_step *step_of(const tess_grid *grid, int micros, tess_graph **g, tes
     tess_tensor *x = tess_embedding(in[0], table, tess_param(*g, "positions", T, C, TESS_NORMAL(0.02f)));
     x = gpt_blocks(*g, x, LAYERS, 12, C);
     x = tess_cross_entropy(x, tess_param(*g, "head", V, C, TESS_NORMAL(0.02f)), NULL, in[1]);
-    tess_step_conf conf = {.train = true, .micro = (int64_t)micros * grid->data, .optimizer = TESS_ADAMW};
+    tess_step_conf conf = {.train = true, .micro = (int64_t)micros * grid->data, .optimizer = tess_adamw()};
     tess_step *s;
     must(tess_step_new(x, &conf, &s));
     return s;
@@ -60,8 +60,8 @@ static void measure(int ranks, int pipeline, int stage)
     double start = tess_seconds();
     tess_step *s = step_of(&grid, pipeline, &g, in);
     double lower = tess_seconds() - start, memory = (double)(mallinfo2().uordblks - before);
-    tess_plan plan;
-    tess_step_plan(s, &plan);
+    tess_holds plan;
+    tess_step_holds(s, &plan);
     must(tess_graph_init(g, 1));
     must(tess_step_feed(s, in[0], id));
     must(tess_step_feed(s, in[1], id));

@@ -4,7 +4,7 @@
 set -eu -o pipefail
 tessera=$(realpath "${1:-build}")/tools/tessera
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
-machines=$(realpath "$here/../../machines")
+machines=$(realpath "$here/../../tools/simulate/machines")
 only=("${@:2}")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -59,14 +59,14 @@ int main(int argc, char **argv)
     tess_tensor *table = tess_param(g, "table", V, C, TESS_NORMAL(0.02f));
     tess_tensor *x = tess_embedding(ids, table, tess_param(g, "positions", T, C, TESS_NORMAL(0.02f)));
     tess_tensor *loss = tess_cross_entropy(gpt_blocks(g, x, LAYERS, 4, C), table, NULL, next);
-    tess_step_conf conf = {.train = true, .micro = MICRO, .deterministic = !loose, .optimizer = TESS_ADAMW};
+    tess_step_conf conf = {.train = true, .micro = MICRO, .deterministic = !loose, .optimizer = tess_adamw()};
     conf.optimizer.clip = 1;
     tess_step *s;
     tess_placement placed;
     check(tess_step_new(loss, &conf, &s));
     check(tess_step_place(s, &(tess_place_conf){.ram = CAP, .workers = 1}, &placed));
-    check(tess_start(&(tess_machine){
-        .workers = 1, .cpu_bytes = CAP, .cpu_tiles = placed.room, .disk = dir, .disk_bytes = 64 << 20}));
+    check(tess_start_rooms(&(tess_machine){.workers = 1, .cpu_bytes = CAP, .disk = dir, .disk_bytes = 64 << 20},
+                           &(tess_rooms){.cpu_tiles = placed.room}));
     check(tess_graph_init(g, 1));
     uint64_t bits = UINT64_C(14695981039346656037);
     for (int step = 0; step < STEPS; step++) {

@@ -167,3 +167,88 @@ TEST(rope_far)
     CHECK(off < 2e-7);
     forget();
 }
+
+/* AdamW on a long tile of odd size, with and without copy and decay, beside its formula in double. */
+TEST(adamw)
+{
+    enum { M = 37 * 5 * 13 };
+    const tess_optimizer o = {.eps = 1e-8};
+    env.lr = 1e-3, env.beta1 = 0.9, env.beta2 = 0.999, env.bias1 = 1 - pow(0.9, 5), env.bias2 = 1 - pow(0.999, 5);
+    for (int kind = 0; kind < 4; kind++) {
+        double *x = new_values(M, 1), *dx = new_values(M, 1), *one = new_values(M, 0.1), *two = new_values(M, 0.1);
+        double *want = zeros(M), *loss = zeros(2), square = 0;
+        void *norm = poison(tess_exact_bytes());
+        for (int i = 0; i < M; i++) two[i] = fabs(two[i]);
+        float *p = real_of(x, M, TESS_F32), *g = real_of(dx, M, TESS_F32);
+        float *m = real_of(one, M, TESS_F32), *v = real_of(two, M, TESS_F32);
+        tess_bf16 *copy = poison(M * 2);
+        tess_update_arg a = {.n = M,
+                             .optimizer = &o,
+                             .moments = 2,
+                             .weight_decay = kind & 1 ? 0.1 : 0,
+                             .lr_scale = 1,
+                             .copy = kind & 2 ? TESS_BF16 : TESS_F32,
+                             .name = "w"};
+        for (int i = 0; i < M; i++) {
+            double mi = 0.9 * one[i] + 0.1 * dx[i], vi = 0.999 * two[i] + 0.001 * dx[i] * dx[i];
+            double decayed = x[i] * (1 - 1e-3 * a.weight_decay);
+            want[i] = decayed - 1e-3 / (1 - pow(0.9, 5)) * mi / (sqrt(vi / (1 - pow(0.999, 5))) + 1e-8);
+            square += dx[i] * dx[i];
+        }
+        RUN(tess_square_sum, (&(tess_square_arg){.n = M, .row = 37}), g, norm);
+        RUN(tess_update_adamw, &a, p, m, v, g, loss, norm, copy);
+        CHECK(distance(p, TESS_F32, want, M) < 1e-6);
+        CHECK_NEAR(tess_exact_value(norm), square, 1e-12 * square);
+        for (int i = 0; i < M; i++) CHECK_EQ(copy[i], a.copy == TESS_BF16 ? tess_to_bf16(p[i]) : 0xffff);
+        forget();
+    }
+}
+
+/* One task has the bits of two. */
+TEST(linear_gelu)
+{
+    static const int64_t shape[][3] = {{64, 96, 128}, {37, 13, 71}, {1, 7, 3}};
+    for (size_t k = 0; k < sizeof shape / sizeof *shape; k++) EACH_REAL(t) for (int way = 0; way < 4; way++)
+        {
+            const int64_t rows = shape[k][0], in = shape[k][1], out = shape[k][2];
+            tess_linear_gelu_arg a = {{rows, in, out, out, .bias = way & 1}, {.n = rows * out, .kind = way / 2}};
+            const size_t size = tess_dtype_size(t), all = (size_t)(rows * out) * size,
+                         part = (size_t)(rows * in) * size;
+            void *x = real_of(new_values(rows * in, 1), rows * in, t),
+                 *w = real_of(new_values(out * in, 1), out * in, t);
+            void *b = real_of(new_values(out, 1), out, TESS_F32),
+                 *dy = real_of(new_values(rows * out, 1), rows * out, t);
+            void *one[] = {poison(all), poison(all), poison(part)}, *two[] = {poison(all), poison(all), poison(part)};
+            void *fused[] = {x, w, one[0], one[1], b}, *product[] = {x, w, two[0], b}, *dx = poison(part);
+            run_body(&tess_linear_gelu_forward[t], &a, fused, way & 1 ? 5 : 4);
+            run_body(&tess_linear_forward[t], &a.linear, product, way & 1 ? 4 : 3);
+            RUN(&tess_gelu_forward[t], &a.gelu, two[0], two[1]);
+            a.gelu.n = rows * in;
+            RUN(&tess_gelu_linear_backward[t], &a, dy, w, x, one[2]);
+            RUN(&tess_linear_backward_input[t], &a.linear, dy, w, dx);
+            RUN(&tess_gelu_backward[t], &a.gelu, dx, x, two[2]);
+            for (int i = 0; i < 3; i++) CHECK(!memcmp(one[i], two[i], i < 2 ? all : part));
+            forget();
+        }
+}
+
+TEST(linear_cost)
+{
+    tess_linear_arg a = {.rows = 1024, .in = 768, .out = 3072, .ld = 3072};
+    CHECK_NEAR(tess_linear_forward[TESS_BF16].cost(&a).flops, 2.0 * 1024 * 768 * 3072, 0);
+    CHECK_NEAR(tess_linear_forward[TESS_BF16].cost(&a).bytes, 2.0 * (1024 * 768 + 1024 * 3072 + 768 * 3072), 0);
+    const tess_linear_gelu_arg up = {a, {.n = 1024 * 3072}}, down = {a, {.n = 1024 * 768}};
+    CHECK_NEAR(tess_linear_gelu_forward[TESS_BF16].cost(&up).flops, 2.0 * 1024 * 768 * 3072, 0);
+    CHECK_NEAR(tess_linear_gelu_forward[TESS_BF16].cost(&up).passes, 2.0 * 2 * 1024 * 3072, 0);
+    CHECK_NEAR(tess_gelu_linear_backward[TESS_BF16].cost(&down).flops, 2.0 * 1024 * 768 * 3072, 0);
+    CHECK_NEAR(tess_gelu_linear_backward[TESS_BF16].cost(&down).passes, 3.0 * 2 * 1024 * 768, 0);
+}
+
+/* Nothing grows with the square of the sequence. */
+TEST(attention_scratch_of_long_sequences)
+{
+    tess_attention_arg a = {.rows = 32768, .sequence = 32768, .heads = 12, .groups = 12, .dim = 64};
+    CHECK(tess_attention_scratch(&a, TESS_BF16) < 32u << 20);
+    a.rows = a.sequence = 1024;
+    CHECK(tess_attention_scratch(&a, TESS_BF16) < 9u << 20); /* with sums of dq of parts, of all heads */
+}

@@ -198,7 +198,7 @@ static void run_part(const tess_optimizer *o, tess_keeping as, int64_t row, int6
         kept[k] = bytes_of(tess_kept_bytes(&a.kept, rows));
         tess_kept_write(&a.kept, kept[k], rows, k, 0, rows, part[1 + k]);
     }
-    RUN(tess_adamw, &a, part[0], kept[0], kept[1], part[3], loss, norm);
+    RUN(tess_update_adamw, &a, part[0], kept[0], kept[1], part[3], loss, norm);
     for (int k = 0; k < 2; k++) tess_kept_read(&a.kept, kept[k], rows, k, 0, rows, part[1 + k]);
     for (int k = 0; k < 3; k++)
         for (int64_t r = 0; r < rows; r++)
@@ -207,7 +207,7 @@ static void run_part(const tess_optimizer *o, tess_keeping as, int64_t row, int6
 
 TEST(no_cut_changes_a_bit)
 {
-    const tess_optimizer o = TESS_ADAMW;
+    const tess_optimizer o = tess_adamw();
     enum { N = ROWS * WIDTH };
     env.lr = 1e-3, env.beta1 = 0.9, env.beta2 = 0.99, env.bias1 = env.bias2 = 0.5, env.clip = 1;
     for (tess_keeping as = TESS_KEEP_BF16; as <= TESS_KEEP_INT8; as++) {

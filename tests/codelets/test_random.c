@@ -1,4 +1,4 @@
-/* Random bits, and what is drawn from them: dropout, first values. */
+/* Random bits, and the normal numbers that are drawn from them. */
 #define CHECK_MAIN
 #include "body.h"
 #include "vector.h"
@@ -86,94 +86,6 @@ TEST(known_numbers)
     for (uint32_t i = 0; i < 32; i++) CHECK(tess_random_after(key, place, i) == tess_random(1, 2, 3, place + i));
 }
 
-/* ---- dropout ----------------------------------------------------------------------------------------------------- */
-
-enum { ROWS = 111, WIDTH = 65 };
-
-TEST(dropout)
-{
-    EACH_REAL(t)
-    {
-        const int64_t n = ROWS * WIDTH;
-        size_t bytes = (size_t)n * tess_dtype_size(t);
-        double *x = new_values(n, 1), *was = new_values(n, 1), *want = zeros(n), *sum = zeros(n);
-        void *px = real_of(x, n, t), *into = real_of(was, n, t), *y = poison(bytes);
-        tess_dropout_arg a = {.rows = ROWS, .width = WIDTH, .row0 = (int64_t)1 << 40, .op = 6, .p = 0.25f};
-        int64_t dropped = 0;
-        for (int64_t i = 0; i < n; i++) {
-            uint64_t place = (uint64_t)(a.row0 * WIDTH + i);
-            bool keep = tess_random(env.seed, (uint64_t)env.step, 6, place) >= (uint32_t)1 << 30;
-            want[i] = keep ? x[i] / 0.75 : 0;
-            sum[i] = was[i] + want[i];
-            dropped += !keep;
-        }
-        CHECK_NEAR((double)dropped / (double)n, 0.25, 5 * sqrt(0.25 * 0.75 / (double)n));
-        RUN(&tess_dropout_forward[t], &a, px, y);
-        CHECK(near(y, t, want, n));
-        RUN(&tess_dropout_backward[t], &a, px, memset(y, 0xff, bytes));
-        CHECK(near(y, t, want, n));
-        a.acc = true;
-        RUN(&tess_dropout_backward[t], &a, px, into);
-        CHECK(near(into, t, sum, n));
-        forget();
-    }
-}
-
-/* The mask is a matter of place: two tiles have the one's. */
-TEST(dropout_tiles)
-{
-    float *x = bytes_of(ROWS * WIDTH * 4), *whole = poison(ROWS * WIDTH * 4), *part = poison(ROWS * WIDTH * 4);
-    for (int i = 0; i < ROWS * WIDTH; i++) x[i] = 1;
-    tess_dropout_arg a = {.rows = ROWS, .width = WIDTH, .p = 0.5f};
-    RUN(tess_dropout_forward, &a, x, whole);
-    a = (tess_dropout_arg){.rows = 11, .width = WIDTH, .row0 = 100, .p = 0.5f};
-    RUN(tess_dropout_forward, &a, x, part);
-    CHECK(memcmp(part, whole + 100 * WIDTH, 11 * WIDTH * 4) == 0);
-    a.op = 1;
-    RUN(tess_dropout_forward, &a, x, part);
-    CHECK(memcmp(part, whole + 100 * WIDTH, 11 * WIDTH * 4) != 0);
-    forget();
-}
-
-TEST(dropout_ends)
-{
-    EACH_REAL(t)
-    {
-        double *x = new_values(WIDTH, 1), *none = zeros(WIDTH);
-        void *px = real_of(x, WIDTH, t), *y = poison(WIDTH * tess_dtype_size(t));
-        tess_dropout_arg a = {.rows = 1, .width = WIDTH, .p = 0};
-        RUN(&tess_dropout_forward[t], &a, px, y);
-        CHECK(distance(y, t, x, WIDTH) == 0);
-        a.p = 1;
-        RUN(&tess_dropout_forward[t], &a, px, y);
-        CHECK(distance(y, t, none, WIDTH) == 0);
-        a.p = 0.5f;
-        env.train = false;
-        RUN(&tess_dropout_forward[t], &a, px, y);
-        env.train = true;
-        CHECK(distance(y, t, x, WIDTH) == 0);
-        forget();
-    }
-}
-
-/* ---- first values ------------------------------------------------------------------------------------------------ */
-
-TEST(fill)
-{
-    EACH_REAL(t)
-    {
-        for (int64_t n = 1; n < 100; n += 33) {
-            double *want = zeros(n);
-            for (int64_t i = 0; i < n; i++) want[i] = 0.625;
-            void *x = poison((size_t)n * tess_dtype_size(t));
-            tess_count_arg a = {.n = n, .value = 0.625f};
-            RUN(&tess_fill[t], &a, x);
-            CHECK(distance(x, t, want, n) == 0);
-            forget();
-        }
-    }
-}
-
 TEST(fill_normal)
 {
     enum { N = 1 << 20 };
@@ -203,16 +115,5 @@ TEST(fill_normal)
     a = (tess_count_arg){.n = 101, .value = 0.5f, .op = 3, .first = 1234};
     RUN(tess_fill_normal, &a, part);
     CHECK(memcmp(part, x + 1234, 101 * 4) == 0);
-    forget();
-}
-
-TEST(round)
-{
-    double *x = new_values(1000, 1);
-    void *master = real_of(x, 1000, TESS_F32), *half = poison(1000 * 2);
-    void *want = real_of(x, 1000, TESS_BF16);
-    tess_count_arg a = {.n = 1000};
-    RUN(&tess_round[TESS_BF16], &a, master, half);
-    CHECK(memcmp(half, want, 1000 * 2) == 0);
     forget();
 }

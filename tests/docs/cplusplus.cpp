@@ -20,7 +20,7 @@ static tess_status train(double *loss)
     x = tess_layernorm(x, tess_param(g, "gain", C, 1, TESS_ONE), tess_param(g, "bias", C, 1, TESS_ZERO), 1e-5f);
     tess_step_conf step = {};
     step.train = true;
-    step.optimizer = TESS_ADAMW;
+    step.optimizer = tess_adamw();
     tess_step *s = nullptr;
     TESS_TRY(tess_step_new(tess_cross_entropy(x, table, nullptr, next), &step, &s));
     TESS_TRY(tess_graph_init(g, 1));

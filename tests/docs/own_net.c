@@ -58,15 +58,17 @@ static tess_tensor *describe(tess_graph *g, tess_tensor *ids, tess_tensor *targe
 static tess_status prepare(tess_tensor *loss, int argc, char **argv, tess_step **s)
 {
     tess_machine m = {.workers = 1, .disk = setting(argc, argv, "disk")};
+    tess_plan plan;
+    m.away = m.disk ? TESS_AWAY_MOMENTS | TESS_AWAY_ACTIVATIONS : 0;
     m.cpu_bytes = (uint64_t)number(argc, argv, "ram", m.disk ? 16 : 0) << 20;
     const tess_step_conf conf = {.train = true,
                                  .micro = MICRO,
                                  .deterministic = true,
                                  .recompute_every = number(argc, argv, "every", 0),
-                                 .optimizer = TESS_ADAMW};
-    TESS_TRY(tess_step_new(loss, &conf, s));
-    TESS_TRY(tess_step_fit(*s, m.disk ? 1u << TESS_ROLE_MOMENT | 1u << TESS_ROLE_ACTIVATION : 0, &m));
-    return tess_start(&m);
+                                 .optimizer = tess_adamw()};
+    TESS_TRY(tess_step_fit(loss, &conf, &m, s, &plan));
+    if (tess_rank() == 0) printf("%llu bytes on disk\n", (unsigned long long)plan.ram.disk);
+    return tess_start_plan(&m, &plan);
 }
 
 static tess_status train(tess_graph *g, tess_step *s, tess_tensor *ids, tess_tensor *targets, const char *dir,
@@ -108,7 +110,6 @@ int main(int argc, char **argv)
                                                       .grid = grid});
     tess_tensor *ids = tess_input(g, "ids", B, T), *targets = tess_input(g, "targets", B, T);
     if (status == TESS_OK) status = tess_ranks_agree(prepare(describe(g, ids, targets), argc, argv, &s));
-    if (status == TESS_OK && tess_rank() == 0) printf("%llu bytes on disk\n", (unsigned long long)tess_tiles_on_disk());
     if (status == TESS_OK) status = train(g, s, ids, targets, argv[1], argc > 2 ? atoi(argv[2]) : 4);
     tess_step_free(s);
     tess_graph_free(g);

@@ -1,6 +1,6 @@
 /* Any bytes as a model's config.json: it is refused, or its graph can be described. */
 #include "fuzz.h"
-#include "model.h"
+#include "networks.h"
 #include <jansson.h>
 
 int fuzz_taken;
@@ -10,7 +10,7 @@ const int fuzz_cases = 8000;
 static bool is_small(const tess_model *m)
 {
     static const char *const layers[] = {"n_layer", "num_hidden_layers"};
-    json_t *root = json_loads(m->json, 0, NULL);
+    json_t *root = json_loads(tess_model_json(m), 0, NULL);
     bool small = true;
     TESS_ASSERT(root);
     for (int i = 0; i < 2; i++) small = small && json_integer_value(json_object_get(root, layers[i])) <= 16;

@@ -16,9 +16,9 @@ void tess_emulated_run(tess_body body, const tess_work *w);
 int emulated_device(void);
 /* Ends the program: CUDA would have, or would have been silently wrong. */
 _Noreturn void emulated_broken(const char *what, ...) __attribute__((format(printf, 1, 2)));
-/* Says whether the bytes are all in one piece that the device gave out. */
+/* Returns whether the bytes are all in one piece that the device gave out. */
 bool emulated_is_on(int device, const void *p, size_t bytes);
-/* Says whether a copy may take its time with the bytes: a device's, or pinned ones. */
+/* Returns whether a copy may take its time with the bytes: a device's, or pinned ones. */
 bool emulated_is_pinned(const void *p, size_t bytes);
 /* Counts what the report tells. */
 struct emulated_counts {

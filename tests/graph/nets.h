@@ -1,8 +1,7 @@
 /* Small networks that between them use every op, for tests of the graph room. */
 #ifndef TESS_TESTS_NETS_H
 #define TESS_TESTS_NETS_H
-#include "check.h"
-#include "graph.h"
+#include "graph/params.h"
 
 enum { B = 3, T = 37, C = 20, V = 101 }; /* odd on purpose: nothing divides */
 enum { NET_BATCHES = 18 };               /* of B samples, that there are */
@@ -12,11 +11,6 @@ struct net {
     tess_tensor *ids, *targets, *loss;
     int32_t id[NET_BATCHES * B * T], target[NET_BATCHES * B * T];
 };
-
-#define OK(expr)                                                                                                       \
-    do {                                                                                                               \
-        if ((expr) != TESS_OK) CHECK_SAY("%s: %s", #expr, tess_error_text());                                          \
-    } while (0)
 
 typedef tess_tensor *(*net_body)(tess_graph *g, tess_tensor *x, int layer);
 
@@ -52,6 +46,21 @@ static void net_make(struct net *n, const tess_graph_conf *conf, net_body body)
         n->id[i] = (int32_t)((r = r * 1664525u + 1013904223u) >> 8) % V;
         n->target[i] = i % 11 == 3 ? -100 : (int32_t)((r = r * 1664525u + 1013904223u) >> 8) % V;
     }
+}
+
+/* A net with a step of its loss. */
+static inline tess_step *net_step(struct net *n, const tess_graph_conf *conf, net_body body, const tess_step_conf *of)
+{
+    tess_step *s = NULL;
+    net_make(n, conf, body);
+    OK(tess_step_new(n->loss, of, &s));
+    return s;
+}
+
+static inline void net_free(struct net *n, tess_step *s)
+{
+    tess_step_free(s);
+    tess_graph_free(n->g);
 }
 
 /* layernorm, packed attention, gelu mlp, dropout, residuals */
@@ -118,7 +127,7 @@ static inline double net_run(struct net *n, tess_step *s, int64_t step, float lr
     tess_step_result r = {0};
     OK(tess_step_feed(s, n->ids, n->id));
     OK(tess_step_feed(s, n->targets, n->target));
-    OK(tess_step_run(s, &(tess_step_input){.step = step, .seed = 7, .lr = lr}, &r));
+    OK(tess_step_run(s, &(tess_step_input){.step = step, .seed = 7, .lr = lr, .keep_weights = lr == 0}, &r));
     return r.loss;
 }
 

@@ -11,87 +11,30 @@ enum { SANITIZED = 0 };
 static const net_body bodies[] = {net_gpt, net_llama, net_tangle};
 static const char *const body_names[] = {"gpt", "llama", "tangle"};
 
-TEST(shape_errors_name_op_and_shapes)
-{
-    for (int k = 0; k < 7; k++) {
-        tess_graph *g = tess_graph_new(&(tess_graph_conf){0});
-        tess_tensor *ids = tess_input(g, "ids", 2, 5), *t = tess_param(g, "t", 9, 12, TESS_ZERO);
-        tess_tensor *x = tess_embedding(ids, t, NULL), *y = NULL;
-        const char *expected = "";
-        if (k == 0) y = tess_linear(x, tess_param(g, "w", 7, 13, TESS_ZERO), NULL), expected = "linear: ";
-        if (k == 1)
-            y = tess_layernorm(x, tess_param(g, "g", 13, 1, TESS_ONE), tess_param(g, "b", 12, 1, TESS_ZERO), 1e-5f),
-            expected = "(13)";
-        if (k == 2) y = tess_attention_packed(x, (tess_attention_conf){.heads = 5}), expected = "attention: ";
-        if (k == 3) y = tess_add(x, tess_linear(x, tess_param(g, "w", 7, 12, TESS_ZERO), NULL)), expected = "(2,5,7)";
-        if (k == 4) y = tess_cross_entropy(x, t, NULL, tess_input(g, "n", 2, 6)), expected = "targets";
-        if (k == 5) y = tess_rope(x, (tess_rope_conf){.dim = 4, .rotary = 3}), expected = "rope: ";
-        if (k == 6) y = tess_add(x, x), tess_param(g, "t", 9, 13, TESS_ZERO), expected = "t: ";
-        CHECK((y == NULL) == (k < 6));
-        y = tess_cross_entropy(y, t, NULL, ids);
-        CHECK(y == NULL);
-        CHECK_HAS(tess_error_text(), expected);
-        tess_step *s;
-        CHECK_EQ(tess_step_new(y, &(tess_step_conf){.train = true}, &s), TESS_INVALID);
-        CHECK_HAS(tess_error_text(), expected);
-        tess_graph_free(g);
-    }
-}
-
 /* ---- gradients ---- */
-
-/* Moves one element of a parameter. */
-static void move(tess_tensor *p, int64_t element, float by)
-{
-    int64_t shape[3], first, count;
-    int rank = tess_tensor_shape(p, shape);
-    int64_t columns = rank == 2 ? shape[1] : 1, row = element / columns;
-    for (int64_t j = 0; j < tess_param_tiles(p); j++) {
-        tess_param_rows(p, j, &first, &count);
-        if (row < first || row >= first + count) continue;
-        float *x;
-        OK(tess_param_map(p, j, TESS_MASTER, TESS_RW, &x));
-        x[element - first * columns] += by;
-        tess_param_unmap(p, j, TESS_MASTER);
-    }
-}
 
 static void check_gradients(int which, const tess_graph_conf *conf)
 {
     struct net n;
-    tess_step *s, *f;
-    net_make(&n, conf, bodies[which]);
-    OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .keep_gradients = true}, &s));
+    tess_step *f, *s = net_step(&n, conf, bodies[which], &(tess_step_conf){.train = true, .keep_gradients = true});
     OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .keep_gradients = true, .recompute_every = 2}, &f));
     OK(tess_graph_init(n.g, 3));
     for (int k = 0; k < tess_graph_params(n.g); k += SANITIZED ? 12 : 1) {
         tess_tensor *p = tess_graph_param(n.g, k);
-        int64_t shape[3];
-        int rank = tess_tensor_shape(p, shape);
-        int64_t elements = shape[0] * (rank == 2 ? shape[1] : 1);
+        const int64_t elements = elements_of(p);
         float *g = tess_alloc((size_t)elements * sizeof *g), most = 0;
         net_run(&n, s, 5, 0); /* both steps leave their gradients in the same tiles */
         OK(tess_step_gradient(s, p, g));
         int64_t at[2] = {elements / 3, 0};
         for (int64_t i = 0; i < elements; i++)
             if (fabsf(g[i]) > most) most = fabsf(g[i]), at[1] = i;
-        for (int m = 0; m < 2; m++) {
-            float h = which == 2 ? 2.5e-4f : 1e-3f;
-            move(p, at[m], h);
-            double up = net_run(&n, f, 5, 0);
-            move(p, at[m], -2 * h);
-            double down = net_run(&n, f, 5, 0);
-            move(p, at[m], h);
-            double slope = (up - down) / (2 * h);
-            if (!(fabs(slope - g[at[m]]) <= 2e-2 * fabs(g[at[m]]) + 4e-4))
-                CHECK_SAY("%s: %s[%lld]: gradient %g, finite difference %g", body_names[which], tess_tensor_name(p),
-                          (long long)at[m], (double)g[at[m]], slope);
-        }
+        for (int m = 0; m < 2; m++)
+            CHECK_SLOPE(body_names[which], p, at[m], (double)g[at[m]], which == 2 ? 2.5e-4f : 1e-3f, 4e-4,
+                        net_run(&n, f, 5, 0));
         free(g);
     }
-    tess_step_free(s);
     tess_step_free(f);
-    tess_graph_free(n.g);
+    net_free(&n, s);
 }
 
 TEST(gradients_match_finite_differences)
@@ -109,39 +52,18 @@ TEST(gradients_match_finite_differences)
 /* A fingerprint of losses and all masters and moments after `steps` steps. */
 static uint64_t fingerprint(int which, tess_dtype dtype, const tess_step_conf *conf, int64_t steps)
 {
+    const tess_graph_conf cut = {.dtype = dtype, .tile_rows = T, .tile_elements = 64 * C, .loss_rows = 20};
     struct net n;
-    tess_step *s;
-    uint64_t h = 1469598103934665603u;
-    net_make(&n, &(tess_graph_conf){.dtype = dtype, .tile_rows = T, .tile_elements = 64 * C, .loss_rows = 20},
-             bodies[which]);
-    OK(tess_step_new(n.loss, conf, &s));
+    tess_step *s = net_step(&n, &cut, bodies[which], conf);
+    uint64_t h = FINGERPRINT;
     OK(tess_graph_init(n.g, 3));
     for (int64_t k = 0; k < steps; k++) {
-        double loss = net_run(&n, s, k, 1e-2f);
+        const double loss = net_run(&n, s, k, 1e-2f);
         if (!(loss > 0 && loss < 20)) CHECK_SAY("%s: step %lld: loss %g", body_names[which], (long long)k, loss);
-        uint64_t bits;
-        memcpy(&bits, &loss, sizeof bits);
-        h = (h ^ bits) * 1099511628211u;
+        mark(&h, &loss, sizeof loss);
     }
-    for (int k = 0; k < tess_graph_params(n.g); k++) {
-        tess_tensor *p = tess_graph_param(n.g, k);
-        int64_t shape[3], first, count;
-        int rank = tess_tensor_shape(p, shape);
-        for (int64_t j = 0; j < tess_param_tiles(p); j++)
-            for (int part = 0; part < TESS_PARTS; part++) {
-                float *x;
-                tess_param_rows(p, j, &first, &count);
-                OK(tess_param_map(p, j, (tess_part)part, TESS_R, &x));
-                for (int64_t i = 0; i < count * (rank == 2 ? shape[1] : 1); i++) {
-                    uint32_t bits;
-                    memcpy(&bits, &x[i], sizeof bits);
-                    h = (h ^ bits) * 1099511628211u;
-                }
-                tess_param_unmap(p, j, (tess_part)part);
-            }
-    }
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    mark_params(&h, n.g, TESS_PARTS);
+    net_free(&n, s);
     return h;
 }
 
@@ -209,13 +131,10 @@ static float *gradients_of(int which, const tess_graph_conf *conf, const tess_st
     float *all = tess_alloc((size_t)tess_graph_param_elements(n.g) * sizeof *all), *at = all;
     for (int k = 0; k < tess_graph_params(n.g); k++) {
         tess_tensor *p = tess_graph_param(n.g, k);
-        int64_t shape[3];
-        const int rank = tess_tensor_shape(p, shape);
         if (!tess_param_frozen(p)) OK(tess_step_gradient(s, p, at));
-        at += shape[0] * (rank == 2 ? shape[1] : 1);
+        at += elements_of(p);
     }
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    net_free(&n, s);
     return all;
 }
 
@@ -246,9 +165,8 @@ static void check_frozen(int which, const tess_graph_conf *conf, const tess_step
         int64_t at = 0;
         CHECK(loss == same);
         for (int k = 0; k < params; k++) {
-            int64_t shape[3];
             const tess_tensor *p = tess_graph_param(n.g, k);
-            const int64_t all = tess_tensor_shape(p, shape) == 2 ? shape[0] * shape[1] : shape[0];
+            const int64_t all = elements_of(p);
             if (!frozen[k] && memcmp(whole + at, some + at, (size_t)all * sizeof *some))
                 CHECK_SAY("%s %s, kind %d: another gradient of %s", body_names[which], tess_dtype_name(conf->dtype),
                           kind, tess_tensor_name(p));
@@ -316,7 +234,7 @@ TEST(what_is_frozen_has_no_states_and_stays_as_it_is)
 {
     struct net n;
     tess_step *s;
-    tess_plan plan;
+    tess_holds plan;
     float *x;
     OK(tess_start(&TESS_MACHINE_DEFAULT));
     for (int dtype = 0; dtype < 2; dtype++) {
@@ -328,7 +246,7 @@ TEST(what_is_frozen_has_no_states_and_stays_as_it_is)
         OK(tess_step_new(n.loss, &training, &s));
         CHECK_EQ(tess_param_freeze(trained), TESS_INVALID);
         CHECK_HAS(tess_error_text(), "comes too late to be frozen");
-        tess_step_plan(s, &plan);
+        tess_step_holds(s, &plan);
         const uint64_t moved = (uint64_t)tess_graph_trained_elements(n.g);
         CHECK(moved > 0 && moved < (uint64_t)tess_graph_param_elements(n.g) / 2);
         CHECK_EQ(plan.resident[TESS_ROLE_MOMENT], 8 * moved);
@@ -359,8 +277,7 @@ TEST(what_is_frozen_has_no_states_and_stays_as_it_is)
         CHECK(x[5] == (dtype ? 1 : 1.001f) && x[4] == before[4]);
         tess_param_unmap(table, 0, TESS_MASTER);
         net_run(&n, s, 1, 1e-2f);
-        tess_step_free(s);
-        tess_graph_free(n.g);
+        net_free(&n, s);
     }
     net_make(&n, &(tess_graph_conf){0}, net_gpt);
     for (int k = 0; k < tess_graph_params(n.g); k++) OK(tess_param_freeze(tess_graph_param(n.g, k)));
@@ -389,10 +306,8 @@ TEST(not_finite_is_named)
     OK(tess_start(&TESS_MACHINE_DEFAULT));
     for (int k = 0; k < 2; k++) {
         struct net n;
-        tess_step *s;
         tess_step_result r;
-        net_make(&n, &(tess_graph_conf){.dtype = k ? TESS_BF16 : TESS_F32}, net_gpt);
-        OK(tess_step_new(n.loss, &training, &s));
+        tess_step *s = net_step(&n, &(tess_graph_conf){.dtype = k ? TESS_BF16 : TESS_F32}, net_gpt, &training);
         OK(tess_graph_init(n.g, 3));
         net_run(&n, s, 0, 1e-3f);
         move(tess_graph_find_param(n.g, "1.fc.b"), 3, k ? NAN : 3e38f);
@@ -402,8 +317,7 @@ TEST(not_finite_is_named)
         CHECK_EQ(tess_step_run(s, &(tess_step_input){.step = 1, .seed = 7, .lr = 1e-3f}, &r), TESS_FAILED);
         CHECK_HAS(tess_error_text(), "step 1");
         CHECK_HAS(tess_error_text(), "1.fc.b");
-        tess_step_free(s);
-        tess_graph_free(n.g);
+        net_free(&n, s);
     }
     tess_stop();
 }
@@ -412,14 +326,14 @@ TEST(a_plan_needs_no_machine)
 {
     struct net n;
     tess_step *s, *r;
-    tess_plan kept, again;
+    tess_holds kept, again;
     net_make(&n, &(tess_graph_conf){.dtype = TESS_BF16, .tile_rows = T}, net_gpt);
     tess_step_conf conf = training;
     OK(tess_step_new(n.loss, &conf, &s));
     conf.recompute_every = 1;
     OK(tess_step_new(n.loss, &conf, &r));
-    tess_step_plan(s, &kept);
-    tess_step_plan(r, &again);
+    tess_step_holds(s, &kept);
+    tess_step_holds(r, &again);
     CHECK(again.peak[TESS_ROLE_ACTIVATION] < kept.peak[TESS_ROLE_ACTIVATION]);
     CHECK(again.flops == kept.flops && kept.recompute_flops == 0 && again.recompute_flops > 0);
     CHECK_EQ(kept.resident[TESS_ROLE_MOMENT], 8 * tess_graph_param_elements(n.g));

@@ -5,13 +5,6 @@
 #include <starpu.h>
 #include <unistd.h>
 
-#define WRONG(expr, part)                                                                                              \
-    do {                                                                                                               \
-        CHECK_EQ(expr, TESS_INVALID);                                                                                  \
-        CHECK_HAS(tess_error_text(), part);                                                                            \
-        tess_error_clear();                                                                                            \
-    } while (0)
-
 /* ---- the program's tasks: they take their time, so that who does not wait for them is found out ---- */
 
 static int calls, rows_seen;
@@ -45,8 +38,7 @@ static void see(void *sum, const tess_lent *tile)
 /* ---- runs ---- */
 
 static char dir[] = "/var/tmp/tessera-lent-XXXXXX";
-static const unsigned all_away =
-    1u << TESS_ROLE_WEIGHT | 1u << TESS_ROLE_MOMENT | 1u << TESS_ROLE_GRADIENT | 1u << TESS_ROLE_ACTIVATION;
+static const unsigned all_away = TESS_AWAY_WEIGHTS | TESS_AWAY_MOMENTS | TESS_AWAY_GRADIENTS | TESS_AWAY_ACTIVATIONS;
 
 static double numbers_of(tess_tensor *p, tess_part part)
 {
@@ -98,18 +90,18 @@ static struct run run(uint64_t ram, bool watched, int every)
     struct run r = {0};
     starpu_data_handle_t seen;
     tess_watch watch = {"hidden", see, &seen};
-    tess_machine m = {.workers = 2, .cpu_bytes = ram, .disk = ram ? dir : NULL};
+    const tess_machine m = {.workers = 2, .cpu_bytes = ram, .disk = ram ? dir : NULL, .away = ram ? all_away : 0};
+    tess_plan plan;
     net_make(&n, &(tess_graph_conf){.tile_rows = T, .tile_elements = 16 * C}, net_hidden);
-    OK(tess_step_new(n.loss,
+    OK(tess_step_fit(n.loss,
                      &(tess_step_conf){.train = true,
                                        .micro = 2,
                                        .recompute_every = every,
-                                       .optimizer = TESS_ADAMW,
+                                       .optimizer = tess_adamw(),
                                        .watch = &watch,
                                        .watches = watched},
-                     &s));
-    OK(tess_step_fit(s, ram ? all_away : 0, &m));
-    OK(tess_start(&m));
+                     &m, &s, &plan));
+    OK(tess_start_plan(&m, &plan));
     starpu_variable_data_register(&seen, STARPU_MAIN_RAM, (uintptr_t)&r.seen, sizeof r.seen);
     OK(tess_graph_init(n.g, 5));
     OK(tess_step_feed(s, n.ids, n.id));
@@ -128,8 +120,7 @@ static struct run run(uint64_t ram, bool watched, int every)
     CHECK_NEAR(lent_of(table, TESS_MASTER), numbers_of(table, TESS_MASTER), 1e-9);
     CHECK_NEAR(lent_of(table, TESS_MOMENT1), numbers_of(table, TESS_MOMENT1), 1e-9);
     starpu_data_unregister(seen);
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    net_free(&n, s);
     uint64_t now, written, used, peak;
     tess_tier_use(TESS_TIER_CPU, &now, &r.peak);
     tess_disk_traffic(&r.read, &written, &used, &peak);
@@ -170,8 +161,7 @@ TEST(values)
     starpu_data_unregister(handle);
     for (int i = 0; i < B * T * C; i++) sum += (double)out[i] * out[i];
     CHECK_NEAR(seen, sum, 1e-9 * sum);
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    net_free(&n, s);
     tess_stop();
 }
 
@@ -184,7 +174,7 @@ TEST(mistakes)
     net_make(&n, &(tess_graph_conf){.tile_elements = 16 * C}, net_hidden);
     tess_tensor *table = tess_graph_find_param(n.g, "table");
     const tess_watch other = {"hiden", see, NULL}, blind = {"hidden", NULL, NULL}, nameless = {NULL, see, NULL};
-    tess_step_conf conf = {.train = true, .optimizer = TESS_ADAMW, .watch = &other, .watches = 1};
+    tess_step_conf conf = {.train = true, .optimizer = tess_adamw(), .watch = &other, .watches = 1};
     WRONG(tess_step_new(n.loss, &conf, &s),
           "step: watches hiden, which no op makes on the way to its output (tess_name names");
     tess_name(tess_silu(hidden), "aside");
@@ -215,8 +205,7 @@ TEST(mistakes)
           "tess_param_unmap was not called for 1");
     tess_param_unmap(table, 0, TESS_MASTER);
     OK(tess_step_run(s, &(tess_step_input){.lr = 1}, &(tess_step_result){0}));
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    net_free(&n, s);
     n.g = tess_graph_new(&(tess_graph_conf){.grid = {.rank = 0, .data = 2, .stage = 3}});
     table = tess_param(n.g, "table", 64, 8, TESS_ONE);
     WRONG(tess_param_lend(table, 1, TESS_MASTER, &lent), "table: piece 1 of 1 that rank 0 holds (others are lent by");

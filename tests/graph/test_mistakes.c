@@ -4,13 +4,6 @@
 #include "graph/nets.h"
 #include <unistd.h>
 
-#define WRONG(expr, part)                                                                                              \
-    do {                                                                                                               \
-        CHECK_EQ(expr, TESS_INVALID);                                                                                  \
-        CHECK_HAS(tess_error_text(), part);                                                                            \
-        tess_error_clear();                                                                                            \
-    } while (0)
-
 static const tess_step_conf training = {.train = true, .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8}};
 static const tess_step_input first_step = {.lr = 1e-3};
 
@@ -43,34 +36,66 @@ static tess_tensor *loss_of(const struct base *b)
     return tess_cross_entropy(tess_linear(b->x, b->w, NULL), b->table, NULL, b->next);
 }
 
+/* Fits the step into the machine, and frees it. */
+static tess_status fit(tess_tensor *loss, const tess_machine *m, tess_plan *plan)
+{
+    tess_step *s;
+    const tess_status status = tess_step_fit(loss, &training, m, &s, plan);
+    CHECK((status == TESS_OK) == (s != NULL));
+    tess_step_free(s);
+    return status;
+}
+
 TEST(fits_a_machine)
 {
     struct base b = base();
+    tess_tensor *loss = tess_cross_entropy(b.x, b.table, NULL, b.next);
     tess_step *s;
-    tess_machine m = {.workers = 1, .cpu_bytes = 1000};
-    OK(tess_step_new(tess_cross_entropy(b.x, b.table, NULL, b.next), &training, &s));
-    WRONG(tess_step_fit(s, 0, &m), "the least a step can work with is");
-    m.cpu_bytes = 512 << 20;
-    WRONG(tess_step_fit(s, 1u << TESS_ROLE_MOMENT, &m), "machine: has no disk");
-    OK(tess_step_fit(s, 0, &m));
-    CHECK(m.cpu_tiles > 0 && m.cpu_tiles < m.cpu_bytes);
+    tess_plan plan, again;
+    tess_machine m = {.workers = 1, .cpu_bytes = 1000, .disk = "."};
+    WRONG(fit(loss, &m, &plan), "the least a step can work with is");
+    m.disk = NULL;
+    WRONG(fit(loss, &m, &plan), "in RAM, of which the cap is 1000 B (name a directory for what does not fit)");
+    m = (tess_machine){.workers = 1, .cpu_bytes = 512 << 20, .away = TESS_AWAY_MOMENTS};
+    WRONG(fit(loss, &m, &plan), "machine: has no disk, where tiles are to rest");
+    m.away = 1;
+    WRONG(fit(loss, &m, &plan), "tiles of kind 0x1 are away");
+    m.away = 0;
+    OK(fit(loss, &m, &plan));
+    CHECK(plan.ram.room > 0 && plan.ram.room < m.cpu_bytes && plan.cpu_bytes == m.cpu_bytes && !plan.disk_bytes);
     CHECK_EQ(tess_tiles_on_disk(), 0);
     m.disk = ".";
-    OK(tess_step_fit(s, 1u << TESS_ROLE_MOMENT, &m));
+    m.away = TESS_AWAY_MOMENTS;
+    OK(fit(loss, &m, &plan));
     CHECK_EQ(tess_tiles_on_disk(), 2 * 4096); /* moments of table, in whole pages */
-    m.workers = -3;
-    WRONG(tess_step_fit(s, 0, &m), "machine: -3 workers (expected 1 or more, or 0");
+    CHECK(plan.ram.disk > 0 && plan.ram.disk <= 2 * 4096 && plan.disk_bytes == 64 << 20);
+    m.disk_bytes = 1 << 20;
+    WRONG(fit(loss, &m, &plan), "machine: 1.0 MiB of disk, but the step needs 64.0 MiB there");
+    m.rates = (tess_rates){.flops = 1e9, .copy = 1e9, .read = 1e9, .write = 1e9};
+    WRONG(fit(loss, &m, &plan), "machine: 1.0 MiB of disk, but the step needs 64.0 MiB there");
+    m.disk_bytes = 0;
+    OK(fit(loss, &m, &plan));
+    CHECK(plan.ram.time.seconds > 0);
+    m = (tess_machine){.workers = -3};
+    WRONG(fit(loss, &m, &plan), "machine: -3 workers (expected 1 or more, or 0");
     WRONG(tess_start(&m), "machine: -3 workers");
+    WRONG(tess_start_plan(&m, &plan), "machine: -3 workers");
     m = (tess_machine){.patience = -1};
     WRONG(tess_start(&m), "machine: a patience of -1 seconds");
     m = (tess_machine){.workers = 1};
-    OK(tess_step_fit(s, 0, &m));
-    OK(tess_start(&m));
-    WRONG(tess_step_fit(s, 0, &m), "comes too late to be placed"); /* it began with what the call before said */
+    OK(tess_step_fit(loss, &training, &m, &s, &plan));
+    CHECK_EQ(tess_tiles_on_disk(), 0); /* the last plan holds, not an earlier one */
+    OK(tess_start_plan(&m, &plan));
+    WRONG(fit(loss, &m, &again), "comes too late to be placed"); /* it began with what the call before said */
     OK(tess_graph_init(b.g, 1));
-    WRONG(tess_step_fit(s, 0, &m), "comes too late to be placed");
+    WRONG(fit(loss, &m, &again), "comes too late to be placed");
     tess_stop();
     tess_step_free(s);
+    WRONG(tess_step_fit(loss, NULL, &m, &s, &plan), "conf is NULL");
+    WRONG(tess_step_fit(loss, &training, &m, NULL, &plan), "the place for it is NULL");
+    WRONG(tess_step_fit(loss, &training, &m, &s, NULL), "the place for its plan is NULL");
+    WRONG(tess_step_fit(loss, &(tess_step_conf){0}, &m, &s, &plan), "does not train");
+    WRONG(fit(NULL, &m, &plan), "NULL");
     tess_graph_free(b.g);
 }
 
@@ -161,7 +186,7 @@ TEST(two_graphs_do_not_mix)
 
 TEST(shapes_that_do_not_fit)
 {
-    for (int k = 0; k < 31; k++) {
+    for (int k = 0; k < 35; k++) {
         struct base b = base();
         tess_tensor *x = b.x, *y = NULL, *one = tess_param(b.g, "one", 12, 1, TESS_ONE);
         const char *part = "";
@@ -197,6 +222,10 @@ TEST(shapes_that_do_not_fit)
         if (k == 27) y = tess_layernorm(x, one, one, NAN), part = "eps is";
         if (k == 28) y = tess_param(b.g, "w", 12, 13, TESS_ZERO), part = "(12,13), but it is (12,12) already";
         if (k == 29) y = tess_param(b.g, "none", 0, 13, TESS_ZERO), part = "none: a parameter of shape (0,13) (dimen";
+        if (k == 31) y = tess_layernorm(x, tess_param(b.g, "g", 13, 1, TESS_ONE), one, 1e-5f), part = "(13)";
+        if (k == 32) y = tess_add(x, tess_linear(x, tess_param(b.g, "w7", 7, 12, TESS_ZERO), NULL)), part = "(2,5,7)";
+        if (k == 33) y = tess_cross_entropy(x, b.table, NULL, tess_input(b.g, "n", 2, 6)), part = "targets";
+        if (k == 34) y = tess_rope(x, (tess_rope_conf){.dim = 4, .rotary = 3}), part = "rope: ";
         if (k == 30) y = tess_param(b.g, "w", 12, -1, TESS_ZERO), part = "w: a parameter of shape (12,-1) (dimensions";
         CHECK(y == NULL);
         CHECK_HAS(tess_error_text(), part);
@@ -317,7 +346,7 @@ TEST(configurations_of_steps)
     struct base b = base();
     tess_tensor *loss = tess_cross_entropy(b.x, b.table, NULL, b.next);
     tess_step *s;
-    WRONG(tess_step_new(loss, &(tess_step_conf){.train = true}, &s), "TESS_ADAMW");
+    WRONG(tess_step_new(loss, &(tess_step_conf){.train = true}, &s), "tess_adamw()");
     WRONG(tess_step_new(b.x, &training, &s), "is no loss");
     WRONG(tess_step_new(b.w, NULL, &s), "w: is no op's result");
     WRONG(tess_step_new(loss, &training, NULL), "no place");
@@ -354,6 +383,8 @@ TEST(order_of_calls)
     OK(tess_graph_init(b.g, 1));
     WRONG(tess_step_run(s, NULL, &r), "tess_step_input");
     WRONG(tess_step_run(s, &(tess_step_input){.lr = NAN}, &r), "rate");
+    WRONG(tess_step_run(s, &(tess_step_input){0}, &r), "the learning rate is 0, which trains nothing");
+    WRONG(tess_step_run(s, &(tess_step_input){.lr = 1e-3, .keep_weights = true}, &r), "keep_weights with");
     WRONG(tess_step_feed(s, b.w, ids), "w: is a parameter");
     WRONG(tess_step_feed(s, b.x, ids), "is what an op makes");
     WRONG(tess_step_feed(s, late, ids), "late: is younger");
@@ -450,8 +481,7 @@ TEST(stopping_and_starting_again)
     struct net n;
     tess_step *s;
     double loss[2];
-    net_make(&n, &(tess_graph_conf){.dtype = TESS_BF16}, net_gpt);
-    OK(tess_step_new(n.loss, &training, &s));
+    s = net_step(&n, &(tess_graph_conf){.dtype = TESS_BF16}, net_gpt, &training);
     for (int session = 0; session < 2; session++) {
         OK(tess_start(NULL));
         if (session) {
@@ -479,16 +509,14 @@ TEST(drawing_again)
     tess_step_conf conf = training;
     conf.late = true;
     conf.optimizer.clip = 1;
-    net_make(&n, &(tess_graph_conf){0}, net_gpt);
-    OK(tess_step_new(n.loss, &conf, &s));
+    s = net_step(&n, &(tess_graph_conf){0}, net_gpt, &conf);
     OK(tess_start(NULL));
     for (int run = 0; run < 2; run++) {
         OK(tess_graph_init(n.g, 1));
         for (int64_t k = 0; k < 3; k++) loss[run] = net_run(&n, s, k, 1e-2f);
     }
     CHECK(loss[0] == loss[1]);
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    net_free(&n, s);
     tess_stop();
 }
 
@@ -497,8 +525,7 @@ TEST(masters_written_and_not_rounded)
     struct net n;
     tess_step *s;
     float *data;
-    net_make(&n, &(tess_graph_conf){.dtype = TESS_BF16}, net_gpt);
-    OK(tess_step_new(n.loss, &training, &s));
+    s = net_step(&n, &(tess_graph_conf){.dtype = TESS_BF16}, net_gpt, &training);
     OK(tess_start(NULL));
     OK(tess_graph_init(n.g, 1));
     tess_tensor *table = tess_graph_find_param(n.g, "table");
@@ -510,8 +537,7 @@ TEST(masters_written_and_not_rounded)
     WRONG(tess_step_run(s, &first_step, NULL), "table: was written by tess_param_map");
     OK(tess_graph_round(n.g));
     OK(tess_step_run(s, &first_step, NULL));
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    net_free(&n, s);
     tess_stop();
 }
 
@@ -532,25 +558,25 @@ TEST(disk_that_is_needed)
               "the least a step can work with");
         CHECK(strstr(tess_error_text(), "memory.") == NULL);
         const uint64_t ram = p.needed + (64 << 10);
-        OK(tess_step_place(s, &(tess_place_conf){.ram = ram, .workers = 1, .away = 1u << TESS_ROLE_MOMENT}, &p));
+        OK(tess_step_place(s, &(tess_place_conf){.ram = ram, .workers = 1, .away = TESS_AWAY_MOMENTS}, &p));
         CHECK(p.disk > 0);
-        tess_machine m = {.workers = 1, .cpu_bytes = ram, .cpu_tiles = way < 3 ? p.room : 0, .disk = way ? dir : NULL};
+        tess_machine m = {.workers = 1, .cpu_bytes = ram, .disk = way ? dir : NULL};
+        const tess_rooms rooms = {.cpu_tiles = way < 3 ? p.room : 0};
         if (way == 1) {
             m.disk_block = 5;
-            WRONG(tess_start(&m), "blocks of 5 bytes");
+            WRONG(tess_start_rooms(&m, &rooms), "blocks of 5 bytes");
             m.disk_block = 0;
             m.disk_bytes = 4096;
-            WRONG(tess_start(&m), "are to rest there");
+            WRONG(tess_start_rooms(&m, &rooms), "are to rest there");
         } else
-            OK(tess_start(&m));
+            OK(tess_start_rooms(&m, &rooms));
         if (way == 0) WRONG(tess_graph_init(n.g, 1), "tess_machine.disk");
         if (way > 1) {
             OK(tess_graph_init(n.g, 1));
             WRONG(tess_step_place(s, &(tess_place_conf){.ram = ram, .workers = 1}, &p), "before anything is drawn");
             for (int64_t k = 0; k < 2; k++) CHECK(net_run(&n, s, k, 1e-2f) > 0);
         }
-        tess_step_free(s);
-        tess_graph_free(n.g);
+        net_free(&n, s);
         tess_stop();
         rmdir(dir);
     }
@@ -607,8 +633,6 @@ TEST(what_is_null)
     tess_step_share(NULL, &first, &count);
     CHECK(first == 0 && count == 0);
     tess_step_share(s, NULL, NULL);
-    WRONG(tess_step_fit(s, 0, NULL), "machine: is NULL");
-    WRONG(tess_step_fit(NULL, 0, &(tess_machine){0}), "NULL");
     tess_step_free(s);
     OK(tess_step_new(b.x, NULL, &s));
     WRONG(tess_step_output(s, NULL), "the room for its values is NULL");
@@ -626,32 +650,31 @@ TEST(laying_out)
 {
     struct net n;
     tess_step *s = (tess_step *)&n;
-    tess_layout l;
-    tess_rooms rooms = {.ram = {.ram = 64 << 20, .workers = 1}};
+    tess_plan l;
+    tess_limits limits = {.ram = {.ram = 64 << 20, .workers = 1}};
     net_make(&n, &(tess_graph_conf){.tile_rows = T}, net_gpt);
-    WRONG(tess_step_lay_out(NULL, &training, &rooms, &s, &l), "output is NULL");
+    WRONG(tess_step_lay_out(NULL, &training, &limits, &s, &l), "output is NULL");
     CHECK(s == NULL);
-    WRONG(tess_step_lay_out(n.loss, NULL, &rooms, &s, &l), "conf is NULL");
-    WRONG(tess_step_lay_out(n.loss, &training, NULL, &s, &l), "rooms is NULL");
-    WRONG(tess_step_lay_out(n.loss, &training, &rooms, NULL, &l), "the place for it is NULL");
-    WRONG(tess_step_lay_out(n.loss, &training, &rooms, &s, NULL), "out is NULL");
-    WRONG(tess_step_lay_out(n.ids, &training, &rooms, &s, &l), "is no op's result");
-    rooms.ram.ram = 1 << 10;
-    WRONG(tess_step_lay_out(n.loss, &training, &rooms, &s, &l), "the least a step can work with");
-    CHECK(s == NULL && l.lacks == TESS_TIER_CPU && l.ram.needed > rooms.ram.ram);
-    rooms.ram.ram = 64 << 20;
-    OK(tess_step_lay_out(n.loss, &training, &rooms, &s, &l));
+    WRONG(tess_step_lay_out(n.loss, NULL, &limits, &s, &l), "conf is NULL");
+    WRONG(tess_step_lay_out(n.loss, &training, NULL, &s, &l), "limits is NULL");
+    WRONG(tess_step_lay_out(n.loss, &training, &limits, NULL, &l), "the place for it is NULL");
+    WRONG(tess_step_lay_out(n.loss, &training, &limits, &s, NULL), "out is NULL");
+    WRONG(tess_step_lay_out(n.ids, &training, &limits, &s, &l), "is no op's result");
+    limits.ram.ram = 1 << 10;
+    WRONG(tess_step_lay_out(n.loss, &training, &limits, &s, &l), "the least a step can work with");
+    CHECK(s == NULL && !l.gpu.needed && l.ram.needed > limits.ram.ram);
+    limits.ram.ram = 64 << 20;
+    OK(tess_step_lay_out(n.loss, &training, &limits, &s, &l));
     OK(tess_start(&(tess_machine){.workers = 1}));
     OK(tess_graph_init(n.g, 1));
     tess_step *late = s;
-    WRONG(tess_step_lay_out(n.loss, &training, &rooms, &late, &l), "comes too late to be placed");
+    WRONG(tess_step_lay_out(n.loss, &training, &limits, &late, &l), "comes too late to be placed");
     CHECK(late == NULL);
-    CHECK(net_run(&n, s, 0, 1e-2f) > 0);                                   /* and the step that is there runs */
-    OK(tess_step_lay_out(n.loss, &training, &(tess_rooms){0}, &late, &l)); /* with no room said nothing is placed */
+    CHECK(net_run(&n, s, 0, 1e-2f) > 0);                                    /* and the step that is there runs */
+    OK(tess_step_lay_out(n.loss, &training, &(tess_limits){0}, &late, &l)); /* with no room said nothing is placed */
     CHECK(net_run(&n, late, 1, 1e-2f) > 0);
     tess_step_free(late);
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    net_free(&n, s);
     tess_stop();
 }
 

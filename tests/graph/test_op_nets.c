@@ -30,38 +30,16 @@ static tess_tensor *body(tess_graph *g, tess_tensor *x, int layer)
     return tess_add(x, tess_linear(y, PARAM("down", C, C, TESS_NORMAL(0.4f)), NULL));
 }
 
-static void change(tess_tensor *p, int64_t element, float by)
-{
-    int64_t k = 0;
-    float *x;
-    for (; k < tess_param_pieces(p); k++) {
-        const tess_piece of = tess_param_piece(p, k);
-        if (element < of.rows * of.cols) break;
-        element -= of.rows * of.cols;
-    }
-    OK(tess_param_map(p, k, TESS_MASTER, TESS_RW, &x));
-    x[element] += by;
-    tess_param_unmap(p, k, TESS_MASTER);
-}
-
 static void check_param(struct net *n, tess_step *s, tess_step *f, tess_tensor *p)
 {
-    int64_t shape[3], at = 0;
-    const int64_t elements = tess_tensor_shape(p, shape) == 2 ? shape[0] * shape[1] : shape[0];
+    const int64_t elements = elements_of(p);
+    int64_t at = 0;
     float *g = tess_alloc((size_t)elements * sizeof *g);
-    const float h = 1e-3f;
     net_run(n, s, 5, 0);
     OK(tess_step_gradient(s, p, g));
     for (int64_t i = 0; i < elements; i++)
         if (fabsf(g[i]) > fabsf(g[at])) at = i;
-    change(p, at, h);
-    const double up = net_run(n, f, 5, 0);
-    change(p, at, -2 * h);
-    const double down = net_run(n, f, 5, 0), slope = (up - down) / (2 * h);
-    change(p, at, h);
-    if (!(fabs(slope - g[at]) <= 2e-2 * fabs(g[at]) + 4e-4))
-        CHECK_SAY("%s: %s[%lld]: gradient %g, finite difference %g", nets[which].name, tess_tensor_name(p),
-                  (long long)at, (double)g[at], slope);
+    CHECK_SLOPE(nets[which].name, p, at, (double)g[at], 1e-3f, 4e-4, net_run(n, f, 5, 0));
     free(g);
 }
 
@@ -71,15 +49,13 @@ TEST(gradients_match_finite_differences)
     net_layers = 2;
     for (which = 0; which < NETS; which++) {
         struct net n;
-        tess_step *s, *f;
-        net_make(&n, &(tess_graph_conf){.tile_rows = 2 * T, .loss_rows = 17}, body);
-        OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .keep_gradients = true}, &s));
+        tess_step *f, *s = net_step(&n, &(tess_graph_conf){.tile_rows = 2 * T, .loss_rows = 17}, body,
+                                    &(tess_step_conf){.train = true, .keep_gradients = true});
         OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .keep_gradients = true, .recompute_every = 1}, &f));
         OK(tess_graph_init(n.g, 3));
         for (int k = 0; k < tess_graph_params(n.g); k++) check_param(&n, s, f, tess_graph_param(n.g, k));
-        tess_step_free(s);
         tess_step_free(f);
-        tess_graph_free(n.g);
+        net_free(&n, s);
     }
     tess_stop();
 }
@@ -88,15 +64,12 @@ TEST(gradients_match_finite_differences)
 static void train(tess_dtype dtype, int recompute_every, double loss[3])
 {
     const tess_step_conf conf = {
-        .train = true, .micro = 2, .recompute_every = recompute_every, .optimizer = TESS_ADAMW};
+        .train = true, .micro = 2, .recompute_every = recompute_every, .optimizer = tess_adamw()};
     struct net n;
-    tess_step *s;
-    net_make(&n, &(tess_graph_conf){.dtype = dtype, .tile_rows = T, .loss_rows = 20}, body);
-    OK(tess_step_new(n.loss, &conf, &s));
+    tess_step *s = net_step(&n, &(tess_graph_conf){.dtype = dtype, .tile_rows = T, .loss_rows = 20}, body, &conf);
     OK(tess_graph_init(n.g, 3));
     for (int64_t k = 0; k < 3; k++) loss[k] = net_run(&n, s, k, 1e-2f);
-    tess_step_free(s);
-    tess_graph_free(n.g);
+    net_free(&n, s);
 }
 
 TEST(same_bits_when_recomputing_and_under_another_scheduler)

@@ -1,8 +1,7 @@
 /* Each optimizer, 50 steps beside torch's, or DeepSpeed's, of the same name: losses and what the parameters come to be;
  * what is held for it; and what a program may get wrong. */
 #define CHECK_MAIN
-#include "check.h"
-#include "graph.h"
+#include "graph/params.h"
 
 enum { V = 11, C = 6, B = 2, T = 8, STEPS = 50, ELEMENTS = V * C + C * C + C + V * C };
 
@@ -15,16 +14,6 @@ static const struct torch_case {
 #include "fixtures/optimizers.inc"
 };
 enum { CASES = sizeof torch / sizeof *torch };
-
-#define OK(expr)                                                                                                       \
-    do {                                                                                                               \
-        if ((expr) != TESS_OK) CHECK_SAY("%s: %s", #expr, tess_error_text());                                          \
-    } while (0)
-#define WRONG(expr, part)                                                                                              \
-    do {                                                                                                               \
-        CHECK_EQ(expr, TESS_INVALID);                                                                                  \
-        CHECK_HAS(tess_error_text(), part);                                                                            \
-    } while (0)
 
 struct net {
     tess_graph *g;
@@ -50,12 +39,6 @@ static struct net make(void)
     return make_of(C);
 }
 
-static int64_t elements(const tess_tensor *p)
-{
-    int64_t shape[3];
-    return tess_tensor_shape(p, shape) == 2 ? shape[0] * shape[1] : shape[0];
-}
-
 /* As the fixture's script draws them. */
 static void draw(const struct net *n)
 {
@@ -64,7 +47,7 @@ static void draw(const struct net *n)
         float *x;
         uint32_t r = k + 1;
         OK(tess_param_map(n->param[k], 0, TESS_MASTER, TESS_W, &x));
-        for (int64_t i = 0; i < elements(n->param[k]); i++) {
+        for (int64_t i = 0; i < elements_of(n->param[k]); i++) {
             r = r * 1664525u + 1013904223u;
             x[i] = (float)((double)((int)((r >> 8) % 2001) - 1000) / 1000);
         }
@@ -105,7 +88,7 @@ static void compare(const struct torch_case *c, bool late)
     for (int64_t k = 0, at = 0; k < 4; k++) {
         float *x;
         OK(tess_param_map(n.param[k], 0, TESS_MASTER, TESS_R, &x));
-        for (int64_t i = 0; i < elements(n.param[k]); i++, at++) off = fmax(off, fabs(x[i] - c->after[at]));
+        for (int64_t i = 0; i < elements_of(n.param[k]); i++, at++) off = fmax(off, fabs(x[i] - c->after[at]));
         tess_param_unmap(n.param[k], 0, TESS_MASTER);
     }
     if (!(off < 1e-5)) CHECK_SAY("case %td: parameters differ by %g", c - torch, off);
@@ -127,17 +110,17 @@ TEST(held_is_what_it_has)
         tess_optimizer optimizer;
         int moments;
         const char *name;
-    } of[] = {{TESS_ADAMW, 2, "exp_avg"},
-              {TESS_SGD(0), 0, NULL},
-              {TESS_SGD(0.9), 1, "momentum_buffer"},
-              {TESS_LION, 1, "exp_avg"},
-              {TESS_ADAGRAD, 1, "sum"}};
+    } of[] = {{tess_adamw(), 2, "exp_avg"},
+              {tess_sgd(0), 0, NULL},
+              {tess_sgd(0.9), 1, "momentum_buffer"},
+              {tess_lion(), 1, "exp_avg"},
+              {tess_adagrad(), 1, "sum"}};
     for (int k = 0; k < 5; k++) {
         struct net n = make();
         tess_step *s;
-        tess_plan plan;
+        tess_holds plan;
         OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .optimizer = of[k].optimizer}, &s));
-        tess_step_plan(s, &plan);
+        tess_step_holds(s, &plan);
         CHECK_EQ(plan.resident[TESS_ROLE_MOMENT], 4 * of[k].moments * ELEMENTS);
         CHECK_EQ(tess_param_parts(n.param[0]), 1 + of[k].moments);
         if (of[k].name) CHECK_STR(tess_param_part_name(n.param[0], TESS_MOMENT1), of[k].name);
@@ -153,7 +136,7 @@ TEST(moments_begin_as_the_optimizer_says)
     struct net n = make();
     tess_step *s;
     float *x;
-    tess_step_conf conf = {.train = true, .optimizer = TESS_ADAGRAD};
+    tess_step_conf conf = {.train = true, .optimizer = tess_adagrad()};
     conf.optimizer.initial = 0.5;
     OK(tess_graph_init(n.g, 1));
     OK(tess_param_map(n.param[0], 0, TESS_MOMENT2, TESS_R, &x)); /* AdamW's, as long as nobody said */
@@ -186,12 +169,12 @@ static void train_fewer(tess_optimizer o, tess_keeping as, bool late, struct few
 {
     struct net n = make_of(WIDE);
     tess_step *s;
-    tess_plan plan;
+    tess_holds plan;
     o.keeping = as;
     o.clip = 1;
     o.weight_decay = 0.01;
     OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .late = late, .optimizer = o}, &s));
-    tess_step_plan(s, &plan);
+    tess_step_holds(s, &plan);
     const int64_t moments = tess_param_parts(n.param[0]) - 1, scales = 2 * V + WIDE; /* a row is a block */
     const int64_t kept = as == TESS_KEEP_INT8   ? MATRICES + 4 * scales
                          : as == TESS_KEEP_BF16 ? 2 * MATRICES
@@ -212,7 +195,7 @@ static void train_fewer(tess_optimizer o, tess_keeping as, bool late, struct few
 /* As far as each form's steps allow it is the run in fp32; and late updates have the same dice. */
 TEST(states_in_fewer_bits)
 {
-    const tess_optimizer of[] = {TESS_ADAMW, TESS_SGD(0.9), TESS_LION, TESS_ADAGRAD};
+    const tess_optimizer of[] = {tess_adamw(), tess_sgd(0.9), tess_lion(), tess_adagrad()};
     static struct fewer plain, kept, late;
     OK(tess_start(&TESS_MACHINE_DEFAULT));
     for (int k = 0; k < 4; k++) {
@@ -248,7 +231,7 @@ TEST(fewer_bits_seen_from_a_program)
         tess_step *s, *other;
         tess_lent lent;
         float *x, was[WIDE * WIDE];
-        tess_step_conf conf = {.train = true, .optimizer = TESS_ADAMW};
+        tess_step_conf conf = {.train = true, .optimizer = tess_adamw()};
         conf.optimizer.keeping = (tess_keeping)as;
         OK(tess_step_new(n.loss, &conf, &s));
         draw(&n);
@@ -292,33 +275,33 @@ TEST(mistakes)
 {
     struct net n = make();
     tess_step *s, *other;
-    tess_step_conf conf = {.train = true, .optimizer = TESS_SGD(-1)};
+    tess_step_conf conf = {.train = true, .optimizer = tess_sgd(-1)};
     WRONG(tess_step_new(n.loss, &conf, &s), "momentum -1");
-    conf.optimizer = TESS_SGD(0);
+    conf.optimizer = tess_sgd(0);
     conf.optimizer.nesterov = true;
     WRONG(tess_step_new(n.loss, &conf, &s), "nesterov with momentum 0");
-    conf.optimizer = TESS_LION;
+    conf.optimizer = tess_lion();
     conf.optimizer.beta1 = 1;
     WRONG(tess_step_new(n.loss, &conf, &s), "betas 1 and");
-    conf.optimizer = TESS_ADAGRAD;
+    conf.optimizer = tess_adagrad();
     conf.optimizer.eps = NAN;
     WRONG(tess_step_new(n.loss, &conf, &s), "eps nan");
     conf.optimizer.type = (tess_optimizer_type)77;
     WRONG(tess_step_new(n.loss, &conf, &s), "type 77");
-    conf.optimizer = TESS_SGD(0);
+    conf.optimizer = tess_sgd(0);
     conf.optimizer.keeping = TESS_KEEP_BF16;
     WRONG(tess_step_new(n.loss, &conf, &s), "SGD without momentum has no states to keep in fewer bits");
-    conf.optimizer = TESS_ADAGRAD;
+    conf.optimizer = tess_adagrad();
     conf.optimizer.keeping = TESS_KEEP_INT8;
     WRONG(tess_step_new(n.loss, &conf, &s), "Adagrad's sum of squares in 8 bits");
     conf.optimizer.keeping = (tess_keeping)9;
     WRONG(tess_step_new(n.loss, &conf, &s), "keeping 9");
-    conf.optimizer = TESS_SGD(0.9);
+    conf.optimizer = tess_sgd(0.9);
     OK(tess_step_new(n.loss, &conf, &s));
     conf.by_layer = true;
     OK(tess_step_new(n.loss, &conf, &other)); /* another way to do the same */
     tess_step_free(other);
-    conf.optimizer = TESS_LION;
+    conf.optimizer = tess_lion();
     WRONG(tess_step_new(n.loss, &conf, &other), "another step of the graph trains table by SGD with 1");
     WRONG(tess_param_set_rates(n.loss, 1, 0), "is no parameter");
     WRONG(tess_param_set_rates(n.param[0], -1, 0), "table: lr_scale -1");

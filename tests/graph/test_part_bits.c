@@ -1,9 +1,8 @@
 /* Bits do not depend on who runs a part: a network of ops that come in parts, large enough that they have several,
  * trained by one worker and by as many as StarPU has, whose owners leave their parts to others. */
 #define CHECK_MAIN
-#include "check.h"
 #include "fault_hooks.h"
-#include "graph.h"
+#include "graph/params.h"
 
 bool tess_mm_wide(tess_dtype t); /* codelets/products/mm.h */
 
@@ -40,18 +39,13 @@ static tess_tensor *describe(tess_dtype t)
     return tess_cross_entropy(x, table, NULL, targets);
 }
 
-static void add(uint64_t *hash, const void *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) *hash = (*hash ^ ((const unsigned char *)data)[i]) * 1099511628211u;
-}
-
 /* Losses, norms and all that was trained, as one number; and how many parts others took. */
 static uint64_t train(tess_dtype t, tess_keeping keeping, int workers, uint64_t *taken)
 {
     static int32_t id[ROWS], target[ROWS];
-    tess_optimizer adamw = TESS_ADAMW;
+    tess_optimizer adamw = tess_adamw();
     tess_step *s;
-    uint64_t hash = 1469598103934665603u;
+    uint64_t hash = FINGERPRINT;
     adamw.clip = 1;
     adamw.keeping = keeping;
     for (int i = 0; i < ROWS; i++) id[i] = i * i / 7 % V, target[i] = (i + 1) * (i + 1) / 7 % V;
@@ -66,21 +60,10 @@ static uint64_t train(tess_dtype t, tess_keeping keeping, int workers, uint64_t 
         CHECK(tess_step_feed_values(s, targets, target, B * T) == TESS_OK);
         CHECK(tess_step_run(s, &(tess_step_input){.step = k, .seed = 1, .lr = 1e-3}, &r) == TESS_OK);
         CHECK(r.loss > 1 && r.loss < 20);
-        add(&hash, &r.loss, sizeof r.loss);
-        add(&hash, &r.grad_norm, sizeof r.grad_norm);
+        mark(&hash, &r.loss, sizeof r.loss);
+        mark(&hash, &r.grad_norm, sizeof r.grad_norm);
     }
-    for (int k = 0; k < tess_graph_params(g); k++) {
-        tess_tensor *p = tess_graph_param(g, k);
-        int64_t shape[3], first, count;
-        tess_tensor_shape(p, shape);
-        for (int64_t j = 0; j < tess_param_tiles(p); j++) {
-            float *x;
-            tess_param_rows(p, j, &first, &count);
-            CHECK(tess_param_map(p, j, TESS_MASTER, TESS_R, &x) == TESS_OK);
-            add(&hash, x, (size_t)(count * shape[1]) * sizeof *x);
-            tess_param_unmap(p, j, TESS_MASTER);
-        }
-    }
+    mark_params(&hash, g, 1);
     *taken = tess_parts_taken();
     /* What tessera simulate is told, which is of a CPU that multiplies in this dtype. */
     if (t != TESS_F16 && tess_mm_wide(t)) CHECK_EQ(tess_parts_unsaid(), 0);

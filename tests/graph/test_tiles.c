@@ -1,14 +1,8 @@
 /* Matrices in several tiles: how they are cut, and that losses and gradients are those of one tile. */
 #define CHECK_MAIN
-#include "check.h"
-#include "graph.h"
+#include "graph/params.h"
 
 enum { B = 3, T = 19, C = 24, V = 101, WIDE = 1024 };
-
-#define OK(expr)                                                                                                       \
-    do {                                                                                                               \
-        if ((expr) != TESS_OK) CHECK_SAY("%s: %s", #expr, tess_error_text());                                          \
-    } while (0)
 
 /* ---- the cut ---- */
 
@@ -76,12 +70,6 @@ static double net_run(const struct net *n, tess_step *s)
     return r.loss;
 }
 
-static int64_t elements(const tess_tensor *p)
-{
-    int64_t shape[3];
-    return tess_tensor_shape(p, shape) == 2 ? shape[0] * shape[1] : shape[0];
-}
-
 /* The loss, and all gradients one after the other, which the caller frees. */
 static float *gradients(const tess_graph_conf *conf, double *loss)
 {
@@ -94,7 +82,7 @@ static float *gradients(const tess_graph_conf *conf, double *loss)
     float *all = tess_alloc((size_t)tess_graph_param_elements(n.g) * sizeof *all), *at = all;
     for (int k = 0; k < tess_graph_params(n.g); k++) {
         OK(tess_step_gradient(s, tess_graph_param(n.g, k), at));
-        at += elements(tess_graph_param(n.g, k));
+        at += elements_of(tess_graph_param(n.g, k));
     }
     tess_step_free(s);
     tess_graph_free(n.g);
@@ -109,7 +97,7 @@ static double apart(const float *a, const float *b, const char *name)
     net_make(&n, &(tess_graph_conf){0});
     for (int k = 0; k < tess_graph_params(n.g); k++) {
         const tess_tensor *p = tess_graph_param(n.g, k);
-        for (int64_t i = 0; i < elements(p); i++, a++, b++) {
+        for (int64_t i = 0; i < elements_of(p); i++, a++, b++) {
             if (name && strcmp(name, tess_tensor_name(p))) continue;
             off += ((double)*a - *b) * ((double)*a - *b);
             size += (double)*b * *b;
@@ -145,27 +133,6 @@ TEST(many_tiles_are_as_one)
     tess_stop();
 }
 
-/* The loss with one element of a parameter moved. */
-static double loss_moved(const struct net *n, tess_step *s, tess_tensor *p, int64_t element, float by)
-{
-    int64_t shape[3], first, count, columns = tess_tensor_shape(p, shape) == 2 ? shape[1] : 1;
-    int64_t tile = 0;
-    for (;; tile++) {
-        tess_param_rows(p, tile, &first, &count);
-        if (element < (first + count) * columns) break;
-    }
-    float *x, was;
-    OK(tess_param_map(p, tile, TESS_MASTER, TESS_RW, &x));
-    was = x[element - first * columns];
-    x[element - first * columns] += by;
-    tess_param_unmap(p, tile, TESS_MASTER);
-    double loss = net_run(n, s);
-    OK(tess_param_map(p, tile, TESS_MASTER, TESS_RW, &x));
-    x[element - first * columns] = was;
-    tess_param_unmap(p, tile, TESS_MASTER);
-    return loss;
-}
-
 TEST(gradients_match_finite_differences)
 {
     OK(tess_start(&TESS_MACHINE_DEFAULT));
@@ -179,16 +146,10 @@ TEST(gradients_match_finite_differences)
     CHECK_NEAR(net_run(&n, s), loss, 1e-6 * loss);
     for (int k = 0; k < tess_graph_params(n.g); k++) {
         tess_tensor *p = tess_graph_param(n.g, k);
-        int64_t size = elements(p), at[3] = {0, size / 2, size - 1}; /* in the first, a middle, the last tile */
+        int64_t size = elements_of(p), at[3] = {0, size / 2, size - 1}; /* in the first, a middle, the last tile */
         for (int64_t i = 0; i < size; i++)
             if (fabsf(g[i]) > fabsf(g[at[0]])) at[0] = i;
-        for (int m = 0; m < 3; m++) {
-            const float h = 1e-3f;
-            double slope = (loss_moved(&n, s, p, at[m], h) - loss_moved(&n, s, p, at[m], -h)) / (2 * h);
-            if (!(fabs(slope - g[at[m]]) <= 2e-2 * fabs(g[at[m]]) + 2e-4))
-                CHECK_SAY("%s[%lld]: gradient %g, finite difference %g", tess_tensor_name(p), (long long)at[m],
-                          (double)g[at[m]], slope);
-        }
+        for (int m = 0; m < 3; m++) CHECK_SLOPE("tiles", p, at[m], (double)g[at[m]], 1e-3f, 2e-4, net_run(&n, s));
         g += size;
     }
     free(all);

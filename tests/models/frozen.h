@@ -1,7 +1,7 @@
 /* Models of which a part is frozen, against PyTorch (fixtures/make_frozen.py). Behind steps.h. */
 #ifndef TESS_TESTS_FROZEN_H
 #define TESS_TESTS_FROZEN_H
-#include "patterns.h"
+#include "model.h"
 #include "safetensors.h"
 
 /* Freezes what a fixture's patterns name, and says how many that are. */

@@ -46,7 +46,7 @@ static void ranks_meet(void)
 
 tess_status __wrap_tess_ranks_agree(tess_status status)
 {
-    if (ranks_size == 1) return status;
+    if (ranks_size == 1 || (status != TESS_OK && tess_error_agreed())) return status;
     ranks_shared->status[ranks_rank] = status;
     snprintf(ranks_shared->text[ranks_rank], sizeof ranks_shared->text[0], "%s", tess_error_text());
     ranks_meet();
@@ -57,6 +57,7 @@ tess_status __wrap_tess_ranks_agree(tess_status status)
         status = ranks_shared->status[first];
         snprintf(where, sizeof where, "rank %d", first);
         if (first != ranks_rank) tess_error(status, where, "%s", ranks_shared->text[first]);
+        tess_error_agree(1);
     }
     ranks_meet();
     return status;

@@ -2,6 +2,7 @@
 #define CHECK_MAIN
 #include "chat.h"
 #include "lines.h"
+#include "rows.h"
 #include "run.h"
 
 /* ---- examples ---- */
@@ -378,76 +379,18 @@ TEST(inputs_that_a_network_needs)
 
 TEST(lines_that_are_wrong)
 {
-    enum { BOTH = -1 }; /* masks and labels */
-    static const struct {
-        const char *text, *error;
-        int task; /* tess_data_task, or */
-    } cases[] = {
-        {"", "a.jsonl: line 1, byte 0: is empty, expected one JSON object a line", 0},
-        {"\n \n", "line 1, byte 0: is empty", 0},
-        {"{\"text\": \"a\"}\n{\"text\": \"b\"\n", "a.jsonl: line 2, byte 26: is no JSON: ", 0},
-        {"[1]\n", "line 1, byte 0: is no JSON object", 0},
-        {"{\"text\": \"\xff\"}\n", "line 1, byte 10: is no JSON: unable to decode byte 0xff", 0},
-        {"{\"txet\": \"a\"}\n",
-         "line 1, byte 0: has none of \"text\", \"prompt\", \"messages\" and \"input_ids\", but \"txet\"", 0},
-        {"{\"input_id\": [1]}\n", "but \"input_id\"; did you mean input_ids", 0},
-        {"{\"text\": 5}\n", "line 1, byte 0: \"text\" is no string", 0},
-        {"{\"text\": \"abcdefgh\"}\n\n{\"prompt\": \"a\", \"completion\": \"b\"}\n",
-         "line 3, byte 22: has \"prompt\", but the lines before it have \"text\"", 0},
-        {"{\"text\": \"abcdefgh\"}\n{\"a\": 1}\n", "line 2, byte 21: has no \"text\", as the lines before it have", 0},
-        {"{\"text\": \"abc\"}\n", "a.jsonl: holds 3 tokens, one sample of seq_length 6 needs 7", 0},
-        {"{\"prompt\": \"a\"}\n", "line 1, byte 0: has no \"completion\"", 0},
-        {"{\"prompt\": \"a\", \"completion\": [1]}\n", "\"completion\" is no string", 0},
-        {"{\"prompt\": \"a\", \"completion\": \"\"}\n", "has no target: nothing in it draws a loss", 0},
-        {"{\"prompt\": \"\", \"completion\": \"\"}\n", "has no tokens", 0},
-        {"{\"prompt\": \"a\", \"completion\": \"b\"}\n", "are for models that go on with a text", TESS_DATA_MASKED},
-        {"{\"input_ids\": []}\n", "line 1, byte 0: has no tokens", 0},
-        {"{\"input_ids\": \"a\"}\n", "\"input_ids\" is no list of whole numbers", 0},
-        {"{\"input_ids\": [1, 2.5]}\n", "\"input_ids\"[1] is no whole number", 0},
-        {"{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 256]}\n",
-         "line 2, byte 22: \"input_ids\"[1]: 256 is beyond the vocabulary of 256, expected 0 to 255", 0},
-        {"{\"input_ids\": [1, -1]}\n", "\"input_ids\"[1]: -1 is beyond", 0},
-        {"{\"input_ids\": [1, 99999999999]}\n", "\"input_ids\"[1]: 99999999999 is beyond", 0},
-        {"{\"input_ids\": [1, 2], \"labels\": [1, 300]}\n",
-         "\"labels\"[1]: 300 is beyond the vocabulary of 256, expected -100, or 0 to 255", 0},
-        {"{\"input_ids\": [1, 2], \"labels\": [1, -1]}\n", "\"labels\"[1]: -1 is beyond", 0},
-        {"{\"input_ids\": [1, 2], \"labels\": [1]}\n", "\"labels\" has 1 entries, \"input_ids\" has 2", 0},
-        {"{\"input_ids\": [1, 2], \"labels\": [1, -100]}\n", "has no target", 0}, /* that of the first place is none */
-        {"{\"input_ids\": [1]}\n", "has no target", 0},
-        {"{\"input_ids\": [1, 2]}\n", "has no target", TESS_DATA_MASKED},
-        {"{\"input_ids\": [1, 2]}\n", "has no target", TESS_DATA_DECODER},
-        {"{\"input_ids\": [1, 2]}\n", "has no \"label\"", TESS_DATA_LABEL},
-        {"{\"input_ids\": [1, 2], \"label\": 3}\n", "is not one of the model's 3, expected 0 to 2", TESS_DATA_LABEL},
-        {"{\"input_ids\": [1, 2], \"label\": 1}\n", "this model has none for whole samples", 0},
-        {"{\"input_ids\": [1, 2], \"decoder_input_ids\": [1, 2]}\n", "has no decoder behind an encoder", 0},
-        {"{\"input_ids\": [1], \"labels\": [1, 2], \"decoder_input_ids\": [1]}\n",
-         "\"decoder_input_ids\" has 1 entries, \"labels\" has 2", TESS_DATA_DECODER},
-        {"{\"input_ids\": [1], \"labels\": [1, 2, 3, 4, 5, 6, 7]}\n",
-         "the labels: 7 tokens, more than data.seq_length 6", TESS_DATA_DECODER},
-        {"{\"input_ids\": [1, 2], \"token_type_ids\": [0]}\n", "\"token_type_ids\" has 1 entries", 0},
-        {"{\"input_ids\": [1, 2], \"token_type_ids\": [0, 2]}\n", "2 is beyond the token types of 2", 0},
-        {"{\"input_ids\": [1, 2], \"lables\": [1, 2]}\n", "\"lables\" is unknown (did you mean labels?)", 0},
-        {"{\"input_ids\": [1, 2], \"position_ids\": [1, 2]}\n", "\"position_ids\" is not supported", 0},
-        {"{\"input_ids\": [1, 2], \"attention_mask\": [0, 1]}\n", "\"attention_mask\"[1]: expected ones, then zeros",
-         0},
-        {"{\"input_ids\": [1, 2], \"attention_mask\": [1]}\n", "\"attention_mask\" has 1 entries", 0},
-        {"{\"input_ids\": [1, 2]}\n{\"input_ids\": [1,2,3,4,5,6,7]}\n",
-         "line 2, byte 22: the sample: 7 tokens, more than data.seq_length 6", 0},
-        {"{\"input_ids\": [1, 2], \"input_ids\": [1, 2]}\n", "is no JSON: duplicate object key", 0},
-        {"{\"input_ids\": [1, 2], \"labels\": [1, 2]}\n", "has no \"next_sentence_label\"", BOTH},
-        {"{\"input_ids\": [1, 2], \"labels\": [1, 2], \"next_sentence_label\": 3}\n",
-         "\"next_sentence_label\" is not one of the model's 3", BOTH},
-        {"{\"text\": \"abcdefgh\"}\n", "does not say of two texts whether they follow each other", BOTH},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    static const char *const task[] = {
+        [TESS_DATA_MASKED] = "masked", [TESS_DATA_DECODER] = "decoder", [TESS_DATA_LABEL] = "label"};
+    for (struct rows r = rows_of(TESS_TESTS "/models/lines.tsv"); rows_next(&r);) {
         tess_data *d = NULL;
         tess_data_conf c = causal;
-        c.both = cases[i].task == BOTH;
-        c.task = c.both ? TESS_DATA_MASKED : (tess_data_task)cases[i].task;
+        c.both = !strcmp(r.column[2], "both"); /* masks and labels */
+        if (c.both) c.task = TESS_DATA_MASKED;
+        for (size_t k = 0; k < sizeof task / sizeof *task; k++)
+            if (task[k] && !strcmp(r.column[2], task[k])) c.task = (tess_data_task)k;
         c.labels = 3, c.types = 2;
         tess_error_clear();
-        CHECK_EQ(tess_data_open(write_text("a.jsonl", cases[i].text), NULL, &c, &d), TESS_INVALID);
-        CHECK_HAS(tess_error_text(), cases[i].error);
+        CHECK_ROW(r, tess_data_open(write_text("a.jsonl", r.column[0]), NULL, &c, &d), r.column[1]);
         tess_data_close(d);
     }
 }

@@ -46,7 +46,7 @@ static struct net make(tess_dtype dtype, bool late)
     n.param[3] = tess_param(n.g, "head", V, C, TESS_ZERO);
     tess_tensor *x = tess_linear(tess_embedding(n.ids, n.param[0], NULL), n.param[1], n.param[2]);
     n.loss = tess_cross_entropy(x, n.param[3], NULL, n.targets);
-    tess_step_conf conf = {.train = true, .skips = true, .late = late, .optimizer = TESS_ADAMW};
+    tess_step_conf conf = {.train = true, .skips = true, .late = late, .optimizer = tess_adamw()};
     conf.optimizer.beta2 = 0.95, conf.optimizer.weight_decay = 0.1;
     OK(tess_step_new(n.loss, &conf, &n.s));
     OK(tess_graph_init(n.g, 1));
@@ -173,7 +173,7 @@ static struct net make_routed(tess_dtype dtype)
     tess_tensor *y = tess_combine(tess_expert_linear(tess_dispatch(x, weights), weights, n.param[3]), weights);
     n.loss = tess_cross_entropy(tess_add(x, y), n.param[2], NULL, n.targets);
     n.loss = tess_balanced(n.loss, tess_balance(logits, weights, NULL), n.targets, 1);
-    OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .skips = true, .optimizer = TESS_ADAMW}, &n.s));
+    OK(tess_step_new(n.loss, &(tess_step_conf){.train = true, .skips = true, .optimizer = tess_adamw()}, &n.s));
     OK(tess_graph_init(n.g, 7));
     return n;
 }

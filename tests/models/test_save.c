@@ -4,7 +4,7 @@
 #include "checkpoint.h"
 #include "directories.h"
 #include "dirs.h"
-#include "pieces.h"
+#include "networks.h"
 #include "report.h"
 #include "stand_ins.h"
 #include <dirent.h>

@@ -5,12 +5,6 @@
 #include "models.h"
 #include <unistd.h>
 
-#define WRONG(expr, part)                                                                                              \
-    do {                                                                                                               \
-        CHECK_EQ(expr, TESS_INVALID);                                                                                  \
-        CHECK_HAS(tess_error_text(), part);                                                                            \
-    } while (0)
-
 static char dir[64];
 
 static const char *in_dir(const char *name)
@@ -44,7 +38,7 @@ static void end(void)
 static tess_step *make(struct net *n, tess_dtype dtype, bool late)
 {
     tess_step *s;
-    tess_step_conf conf = {.train = true, .late = late, .optimizer = TESS_ADAMW};
+    tess_step_conf conf = {.train = true, .late = late, .optimizer = tess_adamw()};
     conf.optimizer.clip = 1;
     net_make(n, &(tess_graph_conf){.dtype = dtype, .tile_rows = T, .tile_elements = 64 * C}, net_gpt);
     OK(tess_step_new(n->loss, &conf, &s));
@@ -109,7 +103,7 @@ TEST(moments_that_a_step_keeps_otherwise)
     drop(&n, s);
     net_make(&n, &(tess_graph_conf){.tile_rows = T, .tile_elements = 64 * C}, net_gpt);
     OK(tess_graph_resume(n.g, in_dir("checkpoints"), &at, &found));
-    tess_step_conf conf = {.train = true, .optimizer = TESS_ADAMW};
+    tess_step_conf conf = {.train = true, .optimizer = tess_adamw()};
     conf.optimizer.keeping = TESS_KEEP_BF16;
     WRONG(tess_step_new(n.loss, &conf, &s), "has moments already, kept otherwise");
     conf.optimizer.keeping = TESS_KEEP_F32;

@@ -4,8 +4,8 @@
 #include "check.h"
 #include "dirs.h"
 #include "fault_hooks.h"
+#include "model.h"
 #include "models.h"
-#include "patterns.h"
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
-enum { B = 4, T = SANITIZED ? 32 : 128, MICRO = 2, STEPS = 3 - SANITIZED, MiB = 1 << 20, LEAST = 16 << 20 };
+enum { B = 4, T = SANITIZED ? 32 : 64, MICRO = 2, STEPS = 2, MiB = 1 << 20, LEAST = 16 << 20 };
 static const char gpt2[] =
     "{\"model_type\": \"gpt2\", \"vocab_size\": 1009, \"n_layer\": 5, \"n_embd\": 200, \"n_head\": 5,"
     "\"n_positions\": 128, \"resid_pdrop\": 0.1, \"embd_pdrop\": 0, \"attn_pdrop\": 0.1}";
@@ -90,7 +90,7 @@ static tess_status open_run(struct run *r, tess_dtype dtype, struct layout l, do
                            .recompute_every = l.recompute,
                            .by_layer = l.by_layer,
                            .late = l.late,
-                           .optimizer = TESS_ADAMW};
+                           .optimizer = tess_adamw()};
     conf.optimizer.clip = clip;
     TESS_TRY(tess_model_open(NULL, model, &r->model));
     r->g = tess_graph_new(&(tess_graph_conf){.dtype = dtype, .tile_rows = 2 * T, .loss_rows = T});
@@ -148,8 +148,8 @@ static struct outcome run(tess_dtype dtype, struct layout l, double clip, tess_m
         if (!machine.disk_bytes) machine.disk_bytes = out.place.disk + 64 * MiB;
         machine.disk_checksum = true;
     }
-    machine.cpu_tiles = ram ? out.place.room : 0;
-    if (out.status == TESS_OK) out.status = tess_start(&machine);
+    const tess_rooms rooms = {.cpu_tiles = ram ? out.place.room : 0};
+    if (out.status == TESS_OK) out.status = tess_start_rooms(&machine, &rooms);
     if (out.status == TESS_OK) out.status = train(&r, &out);
     tess_step_free(r.step);
     tess_graph_free(r.g);
@@ -161,9 +161,9 @@ static struct outcome run(tess_dtype dtype, struct layout l, double clip, tess_m
 static uint64_t all_of_it(tess_dtype dtype)
 {
     struct run r = {0};
-    tess_plan plan;
+    tess_holds plan;
     CHECK_EQ(open_run(&r, dtype, (struct layout){0}, 1), TESS_OK);
-    tess_step_plan(r.step, &plan);
+    tess_step_holds(r.step, &plan);
     tess_step_free(r.step);
     tess_graph_free(r.g);
     tess_model_close(r.model);
@@ -361,8 +361,9 @@ static void run_a_sleeper(void)
     tess_tile *t = tess_tile_new(4096, TESS_ROLE_ACTIVATION, "x");
     const tess_use use[] = {{t, TESS_W}};
     const tess_task task = {.cl = &sleeper, .use = use, .nuse = 1};
-    const tess_machine m = {.cpu_bytes = MiB, .cpu_tiles = MiB, .patience = 1};
-    if (!tess_start(&m) && !tess_submit(&task)) (void)!tess_wait();
+    const tess_machine m = {.cpu_bytes = MiB, .patience = 1};
+    const tess_rooms rooms = {.cpu_tiles = MiB};
+    if (!tess_start_rooms(&m, &rooms) && !tess_submit(&task)) (void)!tess_wait();
 }
 
 TEST(a_task_that_hangs_under_a_cap_is_no_drives_fault)

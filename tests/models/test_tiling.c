@@ -91,7 +91,7 @@ static tess_status net_open(struct net *n, int64_t in, int64_t out, int64_t tile
         n->head = tess_param(n->g, "head", V, out, TESS_ZERO);
         n->output = tess_cross_entropy(n->output, n->head, NULL, n->targets);
     }
-    return tess_step_new(n->output, &(tess_step_conf){.train = train, .optimizer = TESS_ADAMW}, &n->step);
+    return tess_step_new(n->output, &(tess_step_conf){.train = train, .optimizer = tess_adamw()}, &n->step);
 }
 
 static void net_close(struct net *n)
@@ -109,10 +109,9 @@ static tess_status net_start(struct net *n, uint64_t cap)
     if (cap) {
         tess_place_conf conf = {.ram = cap, .workers = tess_cores(), .alone = true};
         TESS_TRY(tess_step_place(n->step, &conf, &place));
-        machine =
-            (tess_machine){.cpu_bytes = cap, .cpu_tiles = place.room, .disk = ".", .disk_bytes = place.disk + 64 * MiB};
+        machine = (tess_machine){.cpu_bytes = cap, .disk = ".", .disk_bytes = place.disk + 64 * MiB};
     }
-    TESS_TRY(tess_start(&machine));
+    TESS_TRY(tess_start_rooms(&machine, &(tess_rooms){.cpu_tiles = place.room}));
     TESS_TRY(fill(n->table, fill_table));
     TESS_TRY(fill(n->w, fill_w));
     if (n->head) TESS_TRY(fill(n->head, fill_head));

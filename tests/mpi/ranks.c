@@ -250,8 +250,8 @@ static void capped(void)
     uint64_t read, written, used, peak;
     snprintf(name, sizeof name, "disk-%d", me);
     mkdir(name, 0777);
-    MUST(tess_start(
-        &(tess_machine){.cpu_bytes = 64 << 20, .cpu_tiles = room, .disk = name, .disk_bytes = 4 * TILES * bytes}));
+    MUST(tess_start_rooms(&(tess_machine){.cpu_bytes = 64 << 20, .disk = name, .disk_bytes = 4 * TILES * bytes},
+                          &(tess_rooms){.cpu_tiles = room}));
     clear();
     for (int k = 0; k < TILES; k++) {
         out[k] = tess_tile_new(bytes, TESS_ROLE_MOMENT, "out");
@@ -312,7 +312,8 @@ static void agree(int from, bool same)
     if (n == 1) snprintf(want, sizeof want, "file: is of 0");
     if (from < n && strcmp(tess_error_text(), want))
         wrong++, printf("rank %d: \"%s\", expected \"%s\"\n", me, tess_error_text(), want);
-    if (from < n && me % 2) EXPECT(tess_ranks_agree(TESS_FAILED) == TESS_FAILED); /* they did already */
+    if (from < n && me % 2) EXPECT(tess_ranks_agree(status) == TESS_INVALID); /* all know, so it asks nobody */
+    EXPECT(tess_ranks_agree(TESS_OK) == TESS_OK);                             /* and on they go */
 }
 static void agree_same(void)
 {
@@ -333,6 +334,51 @@ static void agree_some(void)
 static void agree_none(void)
 {
     agree(tess_ranks(), false);
+}
+
+/* A phase of phases: the rank `failing` fails on its way in, before so many of the inner ones' ends, and comes up. */
+static tess_status phase(int depth, int failing, int before)
+{
+    tess_status status = TESS_OK;
+    if (depth == before && tess_rank() == failing) return tess_error(TESS_INVALID, "file", "is short");
+    if (depth > 0) status = phase(depth - 1, failing, before);
+    status = tess_ranks_agree(status);
+    return status == TESS_OK || tess_rank() % 2 ? status : tess_error(status, "phase", "%s", tess_error_text());
+}
+/* However many ends of inner phases that rank did not come by, all meet again, failure after failure. */
+static void agree_nested(void)
+{
+    enum { DEPTH = 4 };
+    const int n = tess_ranks();
+    for (int failing = 0; failing < n; failing++)
+        for (int before = 0; before <= DEPTH; before++) {
+            tess_status status = tess_ranks_agree(phase(DEPTH, failing, before));
+            EXPECT(status == TESS_INVALID);
+            EXPECT(strstr(tess_error_text(), "file: is short"));
+            if (before % 2) EXPECT(tess_ranks_agree(phase(DEPTH, failing, -1)) == TESS_OK);
+        }
+    int64_t count = 1;
+    tess_ranks_sum_counts(&count, 1);
+    EXPECT(count == n);
+}
+/* A file that all lack comes, and one rank is the last to see it: each time they agree on what is so then. */
+static void agree_anew(void)
+{
+    const int n = tess_ranks();
+    for (int turn = 0; turn < n; turn++) {
+        tess_status status = tess_rank() >= turn ? tess_error(TESS_INVALID, "file", "is missing") : TESS_OK;
+        EXPECT(tess_ranks_agree(status) == TESS_INVALID);
+    }
+    EXPECT(tess_ranks_agree(TESS_OK) == TESS_OK);
+}
+/* The last rank leaves where the others agree, over and over: they hear of it, and none waits. */
+static void one_leaves(void)
+{
+    const int last = tess_ranks() - 1;
+    for (int turn = 0; turn < 3 && tess_rank() != last; turn++) {
+        EXPECT(tess_ranks_agree(TESS_OK) == TESS_FAILED);
+        EXPECT(strstr(tess_error_text(), "left while others go on, its last error: none"));
+    }
 }
 
 /* The last rank cannot start: the others hear of it, and none of their messages is zeros. */
@@ -363,8 +409,8 @@ static void other_carrier(void)
                             .carrier = (tess_carriers)(last ? (int)TESS_CARRIER_MPI : (int)TESS_CARRIER_ANY)};
     EXPECT(tess_start(&m) == TESS_INVALID);
     EXPECT(strstr(tess_error_text(), "carrier: ranks ask for different ones"));
-    EXPECT(tess_start(&(tess_machine){.workers = 1, .pipeline = last}) == TESS_INVALID);
-    EXPECT(strstr(tess_error_text(), "pipeline: ranks differ in tess_machine.pipeline"));
+    EXPECT(tess_start_rooms(&(tess_machine){.workers = 1}, &(tess_rooms){.pipeline = last}) == TESS_INVALID);
+    EXPECT(strstr(tess_error_text(), "pipeline: is planned for on some ranks"));
     start();
     EXPECT(strcmp(tess_message_carrier(), "nothing"));
     tess_stop();
@@ -466,28 +512,42 @@ static void pretends(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} cases[] = {{"sizes", sizes},           {"gigabyte", gigabyte},
-             {"parts", parts},           {"round_trips", round_trips},
-             {"capped", capped},         {"sums", sums},
-             {"agree_same", agree_same}, {"agree_first", agree_first},
-             {"agree_last", agree_last}, {"agree_some", agree_some},
-             {"agree_none", agree_none}, {"out_of_memory", out_of_memory},
-             {"a_bug", a_bug},           {"leaves_early", leaves_early},
-             {"pretends", pretends},     {"silent", silent},
-             {"refused", refused},       {"exits", exits},
-             {"one_cannot", one_cannot}, {"other_carrier", other_carrier}};
+} cases[] = {{"sizes", sizes},
+             {"gigabyte", gigabyte},
+             {"parts", parts},
+             {"round_trips", round_trips},
+             {"capped", capped},
+             {"sums", sums},
+             {"agree_same", agree_same},
+             {"agree_first", agree_first},
+             {"agree_last", agree_last},
+             {"agree_some", agree_some},
+             {"agree_none", agree_none},
+             {"agree_nested", agree_nested},
+             {"agree_anew", agree_anew},
+             {"one_leaves", one_leaves},
+             {"out_of_memory", out_of_memory},
+             {"a_bug", a_bug},
+             {"leaves_early", leaves_early},
+             {"pretends", pretends},
+             {"silent", silent},
+             {"refused", refused},
+             {"exits", exits},
+             {"one_cannot", one_cannot},
+             {"other_carrier", other_carrier}};
 
 int main(int argc, char **argv)
 {
     if (argc != 2) return 98;
-    bool apart = !strcmp(argv[1], "pretends"); /* joins by itself */
+    bool apart = !strcmp(argv[1], "pretends");    /* joins by itself */
+    bool leaves = !strcmp(argv[1], "one_leaves"); /* one does not wait for the others' counts */
     if (!apart) MUST(tess_ranks_join());
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (!strcmp(cases[i].name, argv[1])) {
             cases[i].run();
             fflush(stdout);
             int64_t all = wrong;
-            if (!apart) tess_ranks_sum_counts(&all, 1);
+            if (!apart && !leaves) tess_ranks_sum_counts(&all, 1);
             if (all == 0 && (apart || tess_rank() == 0)) printf("done\n");
             fflush(stdout);
             tess_ranks_leave();

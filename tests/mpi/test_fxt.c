@@ -29,8 +29,7 @@ static void stop_recording(void)
 /* A member of the record of a task; NULL: it has none. */
 static const char *member_of(const char *record, const char *end, const char *name, char value[128])
 {
-    char key[64];
-    snprintf(key, sizeof key, "\n%s: ", name);
+    const char *key = fmt("\n%s: ", name);
     const char *at = strstr(record, key);
     if (!at || at >= end) return NULL;
     snprintf(value, 128, "%.*s", (int)strcspn(at + strlen(key), "\n"), at + strlen(key));
@@ -159,14 +158,10 @@ TEST(starpu_mpi_counts_what_metrics_say)
 {
     tiny_setup_with(", \"parallel\": {\"carrier\": \"starpu_mpi\"}, "
                     "\"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}");
-    setenv("STARPU_COMM_STATS", "1", 1);
-    RUN_RANKS(2, "train", "run.json", "steps=3");
-    unsetenv("STARPU_COMM_STATS");
-    EXPECT_DONE();
+    WITH("STARPU_COMM_STATS", "1") DONE_RANKS(2, "train", "run.json", "steps=3");
     double counted = 0, sent = 0;
     for (int rank = 0; rank < 2; rank++) {
-        char head[64];
-        snprintf(head, sizeof head, "[starpu_comm_stats][%d:%d]", rank, 1 - rank);
+        const char *head = fmt("[starpu_comm_stats][%d:%d]", rank, 1 - rank);
         const char *line = strstr(ran.err, head);
         if (!line) CHECK_SAY("no line %s", head);
         counted += line ? atof(line + strlen(head)) : 0;

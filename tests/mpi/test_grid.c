@@ -4,6 +4,7 @@
 #include "mpi/ranks.h"
 #include "param.h"
 #include <starpu.h>
+#include <unistd.h>
 
 static const net_body bodies[] = {net_gpt, net_llama, net_tangle, net_wide};
 static const char *const body_names[] = {"gpt", "llama", "tangle", "wide"};
@@ -37,6 +38,8 @@ static const tess_graph_conf *sizes(int which)
     return which == WIDE ? &large : &small;
 }
 
+static int near_here = 1; /* ranks that share a machine, as the graph is told */
+
 static struct outcome train(int which, tess_dtype dtype, const tess_grid *grid, const tess_step_conf *conf)
 {
     struct net n;
@@ -47,6 +50,7 @@ static struct outcome train(int which, tess_dtype dtype, const tess_grid *grid, 
     g.dtype = dtype;
     g.grid = *grid;
     net_make(&n, &g, bodies[which]);
+    tess_graph_set_near(n.g, near_here, 0);
     OK(tess_step_new(n.loss, conf, &s));
     OK(tess_graph_init(n.g, 3));
     tess_step_share(s, &first, &count);
@@ -144,6 +148,48 @@ static void compare(const struct outcome *got, const struct outcome *want, int w
                           tess_tensor_name(tess_graph_param(n.g, k)), (long long)bad, sqrt(off / square));
         }
     tess_graph_free(n.g);
+}
+
+/* Of a layout of these rooms: what it came to, which is the same on all ranks, who then meet in a question of ours. */
+static tess_status lay_out(const tess_limits *limits, bool odd_fails, tess_plan *l)
+{
+    const tess_grid grid = {.data = tess_ranks(), .pipeline = 1, .tensor = 1, .rank = tess_rank(), .stage = 3};
+    tess_graph_conf g = small;
+    struct net n;
+    tess_step *s;
+    g.grid = grid;
+    net_make(&n, &g, net_gpt);
+    tess_step_conf conf = training;
+    conf.micro = 2 * tess_ranks();
+    const tess_status status = tess_step_lay_out(odd_fails && tess_rank() % 2 ? n.ids : n.loss, &conf, limits, &s, l);
+    tess_step_free(s);
+    tess_graph_free(n.g);
+    int64_t most[5] = {status, -(int64_t)status, l->by_layer, -(int64_t)l->by_layer, tess_rank()};
+    tess_ranks_most(most, 5);
+    CHECK_EQ(most[0], -most[1]);
+    CHECK_EQ(most[2], -most[3]);
+    CHECK_EQ(most[4], tess_ranks() - 1);
+    return status;
+}
+
+TEST(ranks_with_other_memory_ask_each_other_the_same)
+{
+    const bool odd = tess_rank() % 2;
+    const tess_gpu_conf gpu = {.memory = 64 << 20, .all = true, .states = 1},
+                        small_gpu = {.memory = 1 << 10, .all = true};
+    const tess_place_conf ram = {.ram = 64 << 20, .workers = 1}, small_ram = {.ram = 1 << 10, .workers = 1};
+    tess_plan l;
+    if (tess_ranks() < 2) return;
+    alarm(120); /* ranks that ask other questions may wait for ever */
+    CHECK_EQ(lay_out(&(tess_limits){.gpu = odd ? gpu : (tess_gpu_conf){0}}, false, &l), TESS_OK);
+    CHECK_EQ(lay_out(&(tess_limits){.ram = odd ? ram : (tess_place_conf){0}}, false, &l), TESS_OK);
+    CHECK_EQ(lay_out(&(tess_limits){.gpu = odd ? gpu : (tess_gpu_conf){0}, .ram = ram}, false, &l), TESS_OK);
+    CHECK_EQ(lay_out(&(tess_limits){.gpu = odd ? small_gpu : gpu}, false, &l), TESS_INVALID);
+    CHECK(l.gpu.needed > 1 << 10 && !l.ram.needed);
+    CHECK_EQ(lay_out(&(tess_limits){.ram = odd ? small_ram : (tess_place_conf){0}}, false, &l), TESS_INVALID);
+    CHECK(l.ram.needed > 1 << 10 && !l.gpu.needed);
+    CHECK_EQ(lay_out(&(tess_limits){.ram = ram}, true, &l), TESS_INVALID);
+    alarm(0);
 }
 
 TEST(data_parallel_gives_the_same_bits_at_every_stage)
@@ -280,8 +326,9 @@ TEST(what_goes_once_to_a_machine_gives_the_same_bits)
             const int64_t before = sent_so_far();
             struct outcome apart = train(which, (tess_dtype)(stage % 2), &grid, &conf);
             const int64_t sent_apart = sent_so_far() - before;
-            grid.near = 2;
+            near_here = 2;
             struct outcome near = train(which, (tess_dtype)(stage % 2), &grid, &conf);
+            near_here = 1;
             compare(&near, &apart, which, what, true, 0);
             CHECK_EQ(sent_so_far() - before - sent_apart, sent_apart);
             forget(&near);
@@ -317,7 +364,7 @@ static void near_alone(const tess_grid *grid, int micros, int which, tess_dtype 
 /* Three blocks over two stages or three, five over four chunks; a tied embedding at both ends. */
 TEST(pipelines_are_near_one_rank)
 {
-    OK(tess_start(&(tess_machine){.workers = 1, .pipeline = true}));
+    OK(tess_start_rooms(&(tess_machine){.workers = 1}, &(tess_rooms){.pipeline = true}));
     for (int pipeline = 2; pipeline <= 4; pipeline++)
         for (int which = 0; which < 3; which++)
             for (int stage = 0; stage < 4; stage++) {
@@ -459,7 +506,7 @@ TEST(what_is_not_split_is_said)
 
 TEST(tensor_times_pipeline_is_near_one_rank)
 {
-    OK(tess_start(&(tess_machine){.workers = 1, .pipeline = true}));
+    OK(tess_start_rooms(&(tess_machine){.workers = 1}, &(tess_rooms){.pipeline = true}));
     for (int which = 0; which < 2; which++) {
         tess_grid grid = {.interleave = 1};
         tess_step_conf conf = training;

@@ -51,14 +51,14 @@ static void setup(const struct optimizer *o)
 /* The states that a checkpoint has of a parameter, by their names. */
 static void check_states(const struct optimizer *o, const char *dir)
 {
-    char path[200], name[100];
+    char path[200];
     snprintf(path, sizeof path, "%s/states.safetensors", dir);
     struct weights w = weights_read(path);
     CHECK(json_object_get(w.header, "h.0.mlp.c_fc.weight") != NULL);
     for (int m = 0; m < 2; m++) {
         const bool bf16 = o->keeping && !strcmp(o->keeping, "bf16");
-        snprintf(name, sizeof name, "h.0.mlp.c_fc.weight.%s", m < o->moments ? o->state[m] : "exp_avg_sq");
-        const json_t *t = json_object_get(w.header, name);
+        const json_t *t =
+            json_object_get(w.header, fmt("h.0.mlp.c_fc.weight.%s", m < o->moments ? o->state[m] : "exp_avg_sq"));
         CHECK(!t == (m >= o->moments));
         if (t) CHECK_STR(json_string_value(json_object_get(t, "dtype")), bf16 ? "BF16" : "F32");
     }
@@ -79,22 +79,17 @@ TEST(shared_out_on_disk_and_resumed_have_the_same_bits)
 {
     for (int k = 0; k < OPTIMIZERS; k++) {
         const struct optimizer *o = &optimizers[k];
-        char stage[60];
         setup(o);
-        snprintf(stage, sizeof stage, "zero_optimization.stage=%d", o->stage);
-        RUN("train", "run.json", "output=one");
-        EXPECT_DONE();
-        RUN_RANKS(2, "train", "run.json", stage, "checkpoint.dir=ck", "checkpoint.every=2", "steps=2",
-                  "memory.path=swap", OFFLOAD "device=nvme");
-        EXPECT_DONE();
+        const char *stage = fmt("zero_optimization.stage=%d", o->stage);
+        DONE("train", "run.json", "output=one");
+        DONE_RANKS(2, "train", "run.json", stage, "checkpoint.dir=ck", "checkpoint.every=2", "steps=2",
+                   "memory.path=swap", OFFLOAD "device=nvme");
         check_states(o, "ck/step-00000002");
-        RUN("train", "run.json", "checkpoint.dir=ck", "--resume", "memory.path=swap");
-        EXPECT_DONE();
+        DONE("train", "run.json", "checkpoint.dir=ck", "--resume", "memory.path=swap");
         if (!same_file("out/model/model.safetensors", "one/model/model.safetensors"))
             CHECK_SAY("%s, %s: other bits", o->type, o->params);
         if (k) continue;
-        RUN("train", "one/config.json", "output=again"); /* what was in force, in as many keys as it has */
-        EXPECT_DONE();
+        DONE("train", "one/config.json", "output=again"); /* what was in force, in as many keys as it has */
         CHECK(same_file("again/model/model.safetensors", "one/model/model.safetensors"));
     }
 }
@@ -106,14 +101,11 @@ TEST(fp16_skips_alike)
     const char *const fp16[] = {"bf16.enabled=false", "fp16.enabled=true", "fp16.initial_scale_power=24",
                                 "fp16.loss_scale_window=3", "fp16.hysteresis=1"};
 #define FP16 fp16[0], fp16[1], fp16[2], fp16[3], fp16[4], "steps=12"
-    RUN("train", "run.json", FP16, "output=one");
-    EXPECT_DONE();
+    DONE("train", "run.json", FP16, "output=one");
     CHECK_HAS(ran.err, "step 1: skipped, the gradient is not finite at the loss scale 16777216 (the next is 8388608)");
-    RUN_RANKS(2, "train", "run.json", FP16, "zero_optimization.stage=3", "checkpoint.dir=ck", "checkpoint.every=2",
-              "steps=2", "memory.path=swap", OFFLOAD "device=nvme");
-    EXPECT_DONE();
-    RUN("train", "run.json", FP16, "checkpoint.dir=ck", "--resume", "memory.path=swap");
-    EXPECT_DONE();
+    DONE_RANKS(2, "train", "run.json", FP16, "zero_optimization.stage=3", "checkpoint.dir=ck", "checkpoint.every=2",
+               "steps=2", "memory.path=swap", OFFLOAD "device=nvme");
+    DONE("train", "run.json", FP16, "checkpoint.dir=ck", "--resume", "memory.path=swap");
     CHECK(same_file("out/model/model.safetensors", "one/model/model.safetensors"));
     json_t *one = read_metrics("one/metrics.jsonl"), *out = read_metrics("out/metrics.jsonl");
     CHECK_EQ(json_array_size(out), 12);
@@ -125,28 +117,27 @@ TEST(fp16_skips_alike)
     CHECK(number_of(out, 11, "skipped_steps") < 12 && number_of(out, 11, "loss") < number_of(out, 0, "loss"));
     json_decref(one);
     json_decref(out);
-    RUN("train", "run.json", FP16, "fp16.initial_scale_power=40", "fp16.min_loss_scale=1e12");
-    EXPECT_ERROR(1, "the gradient is not finite at the least loss scale, 1e+12");
+    FAILS(1, ("train", "run.json", FP16, "fp16.initial_scale_power=40", "fp16.min_loss_scale=1e12"),
+          "the gradient is not finite at the least loss scale, 1e+12");
 }
 
 TEST(another_optimizers_states_are_refused)
 {
     setup(&optimizers[1]);
-    RUN("train", "run.json", "checkpoint.dir=ck", "checkpoint.every=2", "steps=2");
-    EXPECT_DONE();
-    RUN("train", "run.json", "checkpoint.dir=ck", "--resume", "optimizer.type=SGD", "optimizer.params.momentum=0",
-        "optimizer.params.nesterov=false");
-    EXPECT_ERROR(2, "ck: holds the states of SGD, 1 of a parameter; the optimizer here is SGD, with 0");
+    DONE("train", "run.json", "checkpoint.dir=ck", "checkpoint.every=2", "steps=2");
+    FAILS(2,
+          ("train", "run.json", "checkpoint.dir=ck", "--resume", "optimizer.type=SGD", "optimizer.params.momentum=0",
+           "optimizer.params.nesterov=false"),
+          "ck: holds the states of SGD, 1 of a parameter; the optimizer here is SGD, with 0");
     char text[2000];
     snprintf(text, sizeof text,
              "{\"model\": %s, \"data\": {\"train\": \"text.txt\", \"seq_length\": %d}, \"train_batch_size\": 4, "
              "\"steps\": 4, \"output\": \"out\", \"optimizer\": {\"type\": \"Lion\"}}\n",
              TINY_MODEL, TINY_T);
     write_text("other.json", text);
-    RUN("train", "other.json", "checkpoint.dir=ck", "--resume");
-    EXPECT_ERROR(2, "ck: holds the states of SGD, 1 of a parameter; the optimizer here is Lion, with 1");
-    RUN("eval", "run.json", "model=ck"); /* its weights are anybody's */
-    EXPECT_DONE();
+    FAILS(2, ("train", "other.json", "checkpoint.dir=ck", "--resume"),
+          "ck: holds the states of SGD, 1 of a parameter; the optimizer here is Lion, with 1");
+    DONE("eval", "run.json", "model=ck"); /* its weights are anybody's */
 }
 
 /* What was kept in one form goes on in another, which is said; checkpoints of either give the same weights to others.
@@ -154,20 +145,16 @@ TEST(another_optimizers_states_are_refused)
 TEST(other_states_are_converted)
 {
     setup(&optimizers[5]); /* AdamW, 8bit */
-    RUN("train", "run.json", "checkpoint.dir=ck", "checkpoint.every=2", "steps=2");
-    EXPECT_DONE();
-    RUN("train", "run.json", "checkpoint.dir=ck", "--resume", "optimizer_states=fp32", "steps=3", "checkpoint.every=3");
-    EXPECT_DONE();
+    DONE("train", "run.json", "checkpoint.dir=ck", "checkpoint.every=2", "steps=2");
+    DONE("train", "run.json", "checkpoint.dir=ck", "--resume", "optimizer_states=fp32", "steps=3",
+         "checkpoint.every=3");
     CHECK_HAS(ran.err,
               "resuming with optimizer_states fp32, the checkpoint's run had 8bit: its moments go on as they are");
-    RUN("train", "run.json", "checkpoint.dir=ck", "--resume", "optimizer_states=bf16");
-    EXPECT_DONE();
+    DONE("train", "run.json", "checkpoint.dir=ck", "--resume", "optimizer_states=bf16");
     CHECK_HAS(ran.err, "resuming with optimizer_states bf16, the checkpoint's run had fp32: its moments are rounded");
-    RUN("train", "run.json", "optimizer_states=bf16", "output=half");
-    EXPECT_DONE();
+    DONE("train", "run.json", "optimizer_states=bf16", "output=half");
     CHECK(!same_file("out/model/model.safetensors", "half/model/model.safetensors"));
-    RUN("train", "run.json", "optimizer_states=4bit");
-    EXPECT_ERROR(2, "optimizer_states", "4bit", "fp32, bf16, 8bit, int8");
+    FAILS(2, ("train", "run.json", "optimizer_states=4bit"), "optimizer_states", "4bit", "fp32, bf16, 8bit, int8");
 }
 
 /* Two ranks of a tensor write what one goes on from, and the other way. Its sums are not those of one rank. */
@@ -175,13 +162,10 @@ TEST(fewer_bits_over_tensor_ranks)
 {
     for (int k = 5; k < 7; k++) {
         setup(&optimizers[k]);
-        RUN("train", "run.json", "output=one");
-        EXPECT_DONE();
-        RUN_RANKS(2, "train", "run.json", "parallel.tensor=2", "checkpoint.dir=ck", "checkpoint.every=2", "steps=2");
-        EXPECT_DONE();
+        DONE("train", "run.json", "output=one");
+        DONE_RANKS(2, "train", "run.json", "parallel.tensor=2", "checkpoint.dir=ck", "checkpoint.every=2", "steps=2");
         check_states(&optimizers[k], "ck/step-00000002");
-        RUN("train", "run.json", "checkpoint.dir=ck", "--resume");
-        EXPECT_DONE();
+        DONE("train", "run.json", "checkpoint.dir=ck", "--resume");
         json_t *one = read_metrics("one/metrics.jsonl"), *out = read_metrics("out/metrics.jsonl");
         CHECK_EQ(json_array_size(out), 4);
         for (size_t i = 0; i < 4; i++) CHECK_NEAR(number_of(out, i, "loss"), number_of(one, i, "loss"), 0.05);
@@ -215,12 +199,10 @@ TEST(fewer_states_move_less)
                     "\"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": {\"device\": \"nvme\", "
                     "\"nvme_path\": \"swap\"}}");
     for (int k = 0; k < 5; k++) {
-        RUN("estimate", "run.json", type[k]);
-        EXPECT_DONE();
+        DONE("estimate", "run.json", type[k]);
         estimated[k] = line_of("read in a step") + line_of("written in a step");
         CHECK(!strstr(ran.out, "moments") == (k == 2));
-        RUN("train", "run.json", type[k]);
-        EXPECT_DONE();
+        DONE("train", "run.json", type[k]);
         of[k] = moved();
         CHECK(fabs(of[k] - estimated[k]) < 0.15 * estimated[k]);
     }
@@ -263,8 +245,7 @@ TEST(what_an_optimizer_does_not_have)
     };
     tiny_setup();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        RUN("train", "run.json", cases[i].type, cases[i].set);
-        EXPECT_ERROR(2, cases[i].where, cases[i].what);
+        FAILS(2, ("train", "run.json", cases[i].type, cases[i].set), cases[i].where, cases[i].what);
     }
     CHECK(!exists("out"));
 }

@@ -10,15 +10,14 @@ static void setup(const char *family)
 {
     char text[4000];
     fresh();
-    calm_machine();
     snprintf(text, sizeof text,
              "{\"model\": \"" MODEL "%s\",\n \"data\": {\"train\": \"" MODEL "tokens.bin\", \"seq_length\": 21},\n"
              " \"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 1, \"steps\": 3, \"deterministic\": true,\n"
              " \"gradient_clipping\": 1, \"output\": \"out\", \"overwrite\": true}\n",
              family);
     write_text("run.json", text);
-    RUN("train", "run.json", "output=one");
-    EXPECT_DONE();
+    calm_machine();
+    DONE("train", "run.json", "output=one");
 }
 
 static void check_near(const char *what)
@@ -44,8 +43,7 @@ TEST(states_shared_out_have_the_same_bits)
     snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
     for (int k = 0; k < 4; k++) {
         setup(families[k]);
-        RUN_RANKS(2, "train", "run.json", "zero_optimization.stage=3");
-        EXPECT_DONE();
+        DONE_RANKS(2, "train", "run.json", "zero_optimization.stage=3");
         CHECK(same_file(out, one));
         check_near("stage 3");
     }
@@ -59,12 +57,10 @@ TEST(matrices_and_blocks_shared_out_are_near)
                                            "qwen3",  "mistral", "mixtral"};
     for (int k = 0; k < 7; k++) {
         setup(families[k]);
-        RUN_RANKS(2, "train", "run.json", "parallel.tensor=2");
-        EXPECT_DONE();
+        DONE_RANKS(2, "train", "run.json", "parallel.tensor=2");
         check_near(families[k]);
         if (k > 3) continue;
-        RUN_RANKS(2, "train", "run.json", "parallel.pipeline=2");
-        EXPECT_DONE();
+        DONE_RANKS(2, "train", "run.json", "parallel.pipeline=2");
         check_near("pipeline");
     }
 }
@@ -82,22 +78,17 @@ TEST(what_is_frozen_is_frozen_on_all_ranks)
     for (int k = 0; k < 3; k++) {
         const char *const freeze = families[k][1], *const dtype = k == 1 ? "bf16.enabled=false" : "bf16.enabled=true";
         setup(families[k][0]);
-        RUN("train", "run.json", "output=one", freeze, dtype);
-        EXPECT_DONE();
+        DONE("train", "run.json", "output=one", freeze, dtype);
         for (int stage = k ? 2 : 0; stage < 3; stage++) {
-            RUN_RANKS(2, "train", "run.json", stages[stage], freeze, dtype,
-                      "zero_optimization.stage3_param_persistence_threshold=100");
-            EXPECT_DONE();
+            DONE_RANKS(2, "train", "run.json", stages[stage], freeze, dtype,
+                       "zero_optimization.stage3_param_persistence_threshold=100");
             CHECK(same_file(out, one));
         }
-        RUN("train", "run.json", "output=one", freeze);
-        EXPECT_DONE();
-        RUN_RANKS(2, "train", "run.json", k == 1 ? "parallel.pipeline=2" : "parallel.tensor=2", freeze);
-        EXPECT_DONE();
+        DONE("train", "run.json", "output=one", freeze);
+        DONE_RANKS(2, "train", "run.json", k == 1 ? "parallel.pipeline=2" : "parallel.tensor=2", freeze);
         check_near("matrices or blocks");
         if (k) continue;
-        RUN_RANKS(2, "train", "run.json", "parallel.pipeline=2", freeze);
-        EXPECT_DONE();
+        DONE_RANKS(2, "train", "run.json", "parallel.pipeline=2", freeze);
         check_near("pipeline");
     }
 }
@@ -113,23 +104,17 @@ TEST(adapters_are_the_same_on_all_ranks)
         const char *const targets = families[k][1], *const stage =
                                                         k ? "zero_optimization.stage=1" : "zero_optimization.stage=3";
         setup(families[k][0]);
-        RUN("train", "run.json", "output=one", "lora.r=4", targets, "lora.dropout=0.1", "bf16.enabled=true");
-        EXPECT_DONE();
-        RUN_RANKS(2, "train", "run.json", "lora.r=4", targets, "lora.dropout=0.1", "bf16.enabled=true", stage,
-                  "zero_optimization.stage3_param_persistence_threshold=100");
-        EXPECT_DONE();
+        DONE("train", "run.json", "output=one", "lora.r=4", targets, "lora.dropout=0.1", "bf16.enabled=true");
+        DONE_RANKS(2, "train", "run.json", "lora.r=4", targets, "lora.dropout=0.1", "bf16.enabled=true", stage,
+                   "zero_optimization.stage3_param_persistence_threshold=100");
         CHECK(same_file(out, one));
-        RUN("train", "run.json", "output=one", "lora.r=4", targets);
-        EXPECT_DONE();
-        RUN_RANKS(2, "train", "run.json", "lora.r=4", targets, "parallel.tensor=2");
-        EXPECT_DONE();
+        DONE("train", "run.json", "output=one", "lora.r=4", targets);
+        DONE_RANKS(2, "train", "run.json", "lora.r=4", targets, "parallel.tensor=2");
         check_near("tensor");
         CHECK(!strstr(ran.err, "layers.0.self_attn.q_proj.weight first"));
-        RUN_RANKS(2, "train", "run.json", "lora.r=4", targets, "parallel.pipeline=2");
-        EXPECT_DONE();
+        DONE_RANKS(2, "train", "run.json", "lora.r=4", targets, "parallel.pipeline=2");
         check_near("pipeline");
         if (!k) continue;
-        RUN_RANKS(2, "train", "run.json", "lora.r=4", targets, "lora.dropout=0.1", "parallel.tensor=2", "steps=1");
-        EXPECT_DONE();
+        DONE_RANKS(2, "train", "run.json", "lora.r=4", targets, "lora.dropout=0.1", "parallel.tensor=2", "steps=1");
     }
 }

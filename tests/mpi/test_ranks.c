@@ -65,6 +65,12 @@ TEST(agreement)
         for (int ranks = 0; ranks <= 3; ranks++) check_case(ranks, names[k]);
     check_case(4, "agree_some");
 }
+TEST(agreement_after_a_failure)
+{
+    static const char *const names[] = {"agree_nested", "agree_anew", "one_leaves"};
+    for (int k = 0; k < 3; k++)
+        for (int ranks = 2; ranks <= 4; ranks++) check_case(ranks, names[k]);
+}
 TEST(a_start_that_fails_on_one_rank)
 {
     for (int ranks = 2; ranks <= 3; ranks++) check_case(ranks, "one_cannot");

@@ -33,11 +33,8 @@ static void run(int n, int stage, int steps, const char *more)
 /* The same by one rank without a break, in whole/ and whole-ck/. */
 static void run_whole(int steps)
 {
-    char set[40];
-    snprintf(set, sizeof set, "steps=%d", steps);
-    RUN("train", "run.json", set, "train_batch_size=12", "bf16.enabled=true", "output=whole", "checkpoint.dir=whole-ck",
-        "checkpoint.keep=100");
-    EXPECT_DONE();
+    DONE("train", "run.json", fmt("steps=%d", steps), "train_batch_size=12", "bf16.enabled=true", "output=whole",
+         "checkpoint.dir=whole-ck", "checkpoint.keep=100");
 }
 
 static int errors(void)
@@ -56,12 +53,10 @@ TEST(other_ranks_at_other_stages_go_on_with_the_same_bits)
     run_whole(6);
     for (size_t w = 0; w < sizeof way / sizeof *way; w++) {
         for (int part = 0; part < 3; part++) {
-            char ours[64], theirs[80];
             run(way[w][part].ranks, way[w][part].stage, 2 * (part + 1), "--resume");
             EXPECT_DONE();
-            snprintf(ours, sizeof ours, "ck/step-%08d/states.safetensors", 2 * (part + 1));
-            snprintf(theirs, sizeof theirs, "whole-%s", ours);
-            if (!same_file(ours, theirs))
+            const char *ours = fmt("ck/step-%08d/states.safetensors", 2 * (part + 1));
+            if (!same_file(ours, fmt("whole-%s", ours)))
                 CHECK_SAY("%s by %d ranks at stage %d is another", ours, way[w][part].ranks, way[w][part].stage);
         }
         CHECK(same_file(weights, whole));
@@ -89,8 +84,7 @@ static void go_on(struct layout l, int steps)
     snprintf(set[1], sizeof set[1], "parallel.tensor=%d", l.tensor);
     snprintf(set[2], sizeof set[2], "parallel.pipeline=%d", l.pipeline);
     snprintf(set[3], sizeof set[3], "steps=%d", steps);
-    RUN_RANKS(l.ranks, "train", "run.json", "train_batch_size=12", set[0], set[1], set[2], set[3], "--resume");
-    EXPECT_DONE();
+    DONE_RANKS(l.ranks, "train", "run.json", "train_batch_size=12", set[0], set[1], set[2], set[3], "--resume");
 }
 
 /* The same tensors in the same places, all of fp32; their distance, a share of the norm. */
@@ -114,10 +108,7 @@ static double distance(const char *ours, const char *theirs)
 
 static double eval_loss(const char *model)
 {
-    char set[64];
-    snprintf(set, sizeof set, "model=%s", model);
-    RUN("eval", "run.json", set);
-    EXPECT_DONE();
+    DONE("eval", "run.json", fmt("model=%s", model));
     return atof(ran.out + strlen("loss "));
 }
 
@@ -127,18 +118,15 @@ TEST(other_parallelisms_go_on_near_the_same_numbers)
                                            {{2, 1, 2, 1}, {2, 0, 1, 2}, {4, 3, 2, 1}},
                                            {{4, 0, 2, 2}, {1, 0, 1, 1}, {4, 2, 1, 2}}};
     setup();
-    RUN("train", "run.json", "steps=6", "train_batch_size=12", "output=whole", "checkpoint.dir=whole-ck",
-        "checkpoint.keep=3");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=6", "train_batch_size=12", "output=whole", "checkpoint.dir=whole-ck",
+         "checkpoint.keep=3");
     json_t *want = read_metrics("whole/metrics.jsonl");
     const double loss = eval_loss("whole/model");
     for (size_t w = 0; w < sizeof way / sizeof *way; w++) {
         for (int part = 0; part < 3; part++) {
-            char ours[64], theirs[80];
             go_on(way[w][part], 2 * (part + 1));
-            snprintf(ours, sizeof ours, "ck/step-%08d/states.safetensors", 2 * (part + 1));
-            snprintf(theirs, sizeof theirs, "whole-%s", ours);
-            CHECK_NEAR(distance(ours, theirs), 0, 1e-3);
+            const char *ours = fmt("ck/step-%08d/states.safetensors", 2 * (part + 1));
+            CHECK_NEAR(distance(ours, fmt("whole-%s", ours)), 0, 1e-3);
         }
         json_t *got = read_metrics("out/metrics.jsonl");
         CHECK_EQ(json_array_size(got), 6);
@@ -166,8 +154,7 @@ TEST(after_a_killed_rank_others_go_on)
     run_whole(STEPS);
     for (int n = 2; n <= 4; n++) {
         pid_t pid = start(n, n - 1, STEPS, "checkpoint.every=1"), rank[4];
-        char seen[64];
-        snprintf(seen, sizeof seen, "ck/step-%08d", 2 * n - 2);
+        const char *seen = fmt("ck/step-%08d", 2 * n - 2);
         WAIT_UNTIL(pid, exists(seen));
         int ranks = run_ranks_of(pid, rank, 4);
         CHECK_EQ(ranks, n);

@@ -34,7 +34,7 @@ static struct net make(const tess_graph_conf *conf, int layers, int64_t c)
     n.loss = tess_cross_entropy(gpt_blocks(n.g, x, layers, 4, c), tess_param(n.g, "head", V, c, TESS_NORMAL(0.02f)),
                                 NULL, n.targets);
     /* One micro-batch a rank; with clipping all gradients wait for their norm, so that all of them live at its end. */
-    tess_step_conf step = {.train = true, .micro = tess_ranks(), .optimizer = TESS_ADAMW};
+    tess_step_conf step = {.train = true, .micro = tess_ranks(), .optimizer = tess_adamw()};
     step.optimizer.clip = 1;
     OK(tess_step_new(n.loss, &step, &n.s));
     return n;
@@ -113,8 +113,8 @@ TEST(the_plan_of_each_rank_is_the_formula)
         tess_graph_conf conf = conf_of(TESS_BF16, stage);
         struct net n = make(&conf, 3, 768);
         struct size s = size_of(n.g);
-        tess_plan plan;
-        tess_step_plan(n.s, &plan);
+        tess_holds plan;
+        tess_step_holds(n.s, &plan);
         check_part("weights", stage, plan.resident[TESS_ROLE_WEIGHT], 2 * s.matrices + 4 * s.vectors,
                    2 * s.grain_matrices + 4 * s.grain_vectors, stage > 2);
         check_part("masters", stage, plan.resident[TESS_ROLE_MASTER], 4 * s.matrices, 4 * s.grain_matrices, stage > 0);
@@ -194,8 +194,8 @@ static int64_t traffic(tess_graph_conf *conf)
     run(&n, 1);
     tess_message_traffic(&after, &received);
     int64_t mine = (int64_t)(after - before), all = everywhere(mine);
-    tess_plan plan;
-    tess_step_plan(n.s, &plan);
+    tess_holds plan;
+    tess_step_holds(n.s, &plan);
     CHECK_EQ(plan.sent, mine);
     if (fabs((double)mine * tess_ranks() - (double)all) > 0.1 * (double)all)
         CHECK_SAY("stage %d: rank %d sends %lld of all ranks' %lld bytes", conf->grid.stage, tess_rank(),
@@ -299,7 +299,7 @@ TEST(a_rank_that_is_not_ready)
     tess_graph *g = tess_graph_new(&conf);
     tess_tensor *in = tess_input(g, "ids", B, T), *w = tess_param(g, "w", V, 64, TESS_ONE);
     OK(tess_step_new(tess_cross_entropy(tess_embedding(in, w, NULL), w, NULL, in),
-                     &(tess_step_conf){.train = true, .optimizer = TESS_ADAMW}, &n.s));
+                     &(tess_step_conf){.train = true, .optimizer = tess_adamw()}, &n.s));
     refused(&n, "ranks, but");
     tess_step_free(n.s);
     tess_graph_free(g);

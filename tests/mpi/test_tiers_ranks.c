@@ -29,13 +29,13 @@ struct swap_file {
 
 static struct swap_file swap_file_of(pid_t pid)
 {
-    char dir[64], path[400], target[400];
+    char target[400];
     struct swap_file found = {0};
     struct stat st;
-    snprintf(dir, sizeof dir, "/proc/%d/fd", (int)pid);
+    const char *dir = fmt("/proc/%d/fd", (int)pid);
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));) {
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        const char *path = fmt("%s/%s", dir, e->d_name);
         ssize_t n = readlink(path, target, sizeof target - 1);
         target[n > 0 ? n : 0] = 0;
         if (strstr(target, "/swap/") && !stat(path, &st))
@@ -77,13 +77,12 @@ TEST(each_rank_keeps_its_share_on_its_own_disk_file)
     static const struct {
         int stage, states; /* MiB */
     } way[] = {{0, 365}, {2, 208}, {3, 182}};
-    char ram[64], stage[64];
+    char ram[64];
     fresh();
     mkdir("swap", 0777);
     write_text("run.json", config);
     write_tiny_text("text.txt", 40000, 1);
-    RUN("train", "run.json", "output=whole");
-    EXPECT_DONE();
+    DONE("train", "run.json", "output=whole");
 #ifndef __SANITIZE_ADDRESS__
     CHECK(ran.peak > cap() + BESIDE); /* else the cap shows nothing */
 #endif
@@ -91,7 +90,7 @@ TEST(each_rank_keeps_its_share_on_its_own_disk_file)
     for (size_t w = FIRST; w < sizeof way / sizeof *way; w++) {
         struct swap_file file[RANKS] = {0};
         const double away = (double)(way[w].states - cap());
-        snprintf(stage, sizeof stage, "zero_optimization.stage=%d", way[w].stage);
+        const char *stage = fmt("zero_optimization.stage=%d", way[w].stage);
         pid_t pid = START_RANKS(RANKS, "train", "run.json", "memory.path=swap", ram, stage, "overwrite=true");
         WAIT_UNTIL(pid, find_swap_files(pid, away, file));
         run_finish(pid);
@@ -117,13 +116,12 @@ TEST(the_disk_that_is_named_does_for_the_rank_that_needs_the_most)
                     "\"memory\": {\"path\": \"swap\"}, \"parallel\": {\"pipeline\": 2}, \"eval_every\": 1");
     write_tiny_text("valid.txt", 600, 2);
     for (int i = 0; i < 2; i++) {
-        char disk[64];
-        RUN_RANKS(RANKS, "train", "run.json", cpu[i], "data.valid=valid.txt", "memory.disk=1MiB");
-        EXPECT_RANKS_ERROR(2, "memory.disk: 1.0 MiB, but the run needs", "(memory.disk=");
+        FAILS_RANKS(2, (RANKS, "train", "run.json", cpu[i], "data.valid=valid.txt", "memory.disk=1MiB"),
+                    "memory.disk: 1.0 MiB, but the run needs", "(memory.disk=");
         const long named = named_in_error("(memory.disk=");
         for (long less = 3; less >= 0; less--) {
-            snprintf(disk, sizeof disk, "memory.disk=%ldMiB", named - less);
-            RUN_RANKS(RANKS, "train", "run.json", cpu[i], "data.valid=valid.txt", disk);
+            RUN_RANKS(RANKS, "train", "run.json", cpu[i], "data.valid=valid.txt",
+                      fmt("memory.disk=%ldMiB", named - less));
             if (less && ran.status)
                 EXPECT_RANKS_ERROR(2, "memory.disk: ", "(memory.disk=");
             else

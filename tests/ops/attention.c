@@ -1,99 +1,9 @@
-/* attention: shapes for tensor cores and for the general kernels; what is expected in double is in
- * codelets/test_attention.c. */
+/* attention: shapes for tensor cores and for the general kernels; and, for CPUs alone, what comes in several blocks and
+ * parts, beside softmax and its gradient in double. */
 #include "ops/ops.h"
 
-static int64_t keys_of(const tess_attention_arg *a)
-{
-    return a->keys ? a->keys : a->sequence;
-}
-
-/* Two documents a sequence, and padding that sees nothing; of another sequence's keys all but two. */
-static void put_bounds(const tess_attention_arg *a, const char *name, bool short_keys)
-{
-    int32_t *to = op_raw(name, 2 * a->rows, TESS_I32);
-    const int64_t T = a->sequence, K = keys_of(a);
-    for (int64_t s = 0; s < a->rows / T; s++)
-        for (int64_t i = 0; i < T; i++) {
-            const int64_t real = T - T * s / 5, middle = real / 3;
-            const bool apart = K != T, early = apart || i < middle;
-            if (short_keys) {
-                to[2 * s * T + i] = 0;
-                to[(2 * s + 1) * T + i] = (int32_t)(K / 5);
-                continue;
-            }
-            to[2 * s * T + i] = (int32_t)(early || i >= real ? 0 : middle);
-            to[(2 * s + 1) * T + i] = (int32_t)(i >= real ? 0 : apart ? K - 2 : early ? middle : real);
-        }
-}
-
-/* Drawn, but for every so many'th element. */
-static const void *drawn(const char *name, int64_t n, tess_dtype t, int64_t each, float value)
-{
-    void *x = op_drawn(name, n, t, 0.7);
-    for (int64_t i = 0; each < n && i < n; i += each)
-        if (t == TESS_F32)
-            ((float *)x)[i] = value;
-        else
-            ((uint16_t *)x)[i] = t == TESS_F16 ? tess_to_f16(value) : tess_to_bf16(value);
-    return x;
-}
-
-/* The buffers of what a task reads: drawn, or, where `keep` holds it from before, the same again. */
-static void put_inputs(tess_dtype t, const tess_attention_arg *a, bool short_keys, bool low, void *keep[4])
-{
-    const int64_t wide = a->heads * a->dim, narrow = a->groups * a->dim, rows = a->rows;
-    const int64_t key_rows = rows / a->sequence * keys_of(a), table = a->buckets * a->heads;
-    const int64_t n[4] = {rows * (a->packed ? wide + 2 * narrow : wide), key_rows * narrow, key_rows * narrow, table};
-    for (int j = 0; j < 4; j++) {
-        if (a->packed && (j == 1 || j == 2)) continue;
-        if (j == 3 && a->bounded) put_bounds(a, "bounds", short_keys);
-        if (j == 3 && !a->buckets) continue;
-        const size_t bytes = (size_t)n[j] * tess_dtype_size(t);
-        const char *name = j == 3 ? "bias" : "q, k, v";
-        if (keep[j])
-            memcpy(op_raw(name, n[j], (int)t), keep[j], bytes);
-        else
-            keep[j] =
-                memcpy(tess_alloc(bytes), drawn(name, n[j], t, low && j < 2 ? a->dim : n[j], j ? -32 : 32), bytes);
-    }
-}
-
-/* A forward pass of the CPU's, whose y and lse the backward pass takes. */
-static void attention(tess_dtype t, tess_attention_arg a, bool short_keys, bool low)
-{
-    const int64_t wide = a.heads * a.dim, narrow = a.groups * a.dim, all = wide + 2 * narrow, rows = a.rows;
-    const int64_t part[] = {rows * wide, rows / a.sequence * keys_of(&a) * narrow}, lse_n = rows * a.heads;
-    const int64_t scratch = (int64_t)tess_attention_scratch(&a, t);
-    const size_t size = tess_dtype_size(t);
-    void *keep[4] = {0};
-    put_inputs(t, &a, short_keys, low, keep);
-    void *y0 = op_any("y", part[0], t, false), *lse0 = op_any("lse", lse_n, TESS_F32, false);
-    op_scratch(scratch);
-    /* What the CPU makes of it, kept for the backward pass. */
-    tess_view view[OP_BUFFERS];
-    for (int i = 0; i < op_buffers; i++)
-        view[i] = (tess_view){op_buffer[i].data, (size_t)op_buffer[i].n * op_size_of(op_buffer[i].type)};
-    tess_attention_forward[t].cpu(&(tess_work){.buf = view, .nbuf = (unsigned)op_buffers, .arg = &a, .env = &op_env});
-    void *y = memcpy(tess_alloc((size_t)part[0] * size), y0, (size_t)part[0] * size);
-    float *lse = memcpy(tess_alloc((size_t)lse_n * 4), lse0, (size_t)lse_n * 4);
-    op_run(&tess_attention_forward[t], &a);
-
-    op_drawn("dy", part[0], t, 1);
-    put_inputs(t, &a, short_keys, low, keep);
-    memcpy(op_raw("y", part[0], t), y, (size_t)part[0] * size);
-    memcpy(op_raw("lse", lse_n, TESS_F32), lse, (size_t)lse_n * 4);
-    static const char *const name[] = {"dq", "dk", "dv"};
-    for (int j = 0; j < (a.packed ? 1 : 3); j++)
-        op_any(a.packed ? "dqkv" : name[j], a.packed ? rows * all : part[j > 0], t, a.acc);
-    if (a.buckets) op_any("dbias", a.buckets * a.heads, TESS_F32, a.acc_bias);
-    op_scratch(scratch);
-    op_run(&tess_attention_backward[t], &a);
-    for (int j = 0; j < 4; j++) free(keep[j]);
-    free(y);
-    free(lse);
-}
-
-static const struct shape {
+enum { Q, K, V };
+struct shape {
     int64_t length, sequences, heads, groups, dim;
     bool causal, packed, acc;
     float dropout;
@@ -101,86 +11,415 @@ static const struct shape {
     float cap;
     bool bounded, by_head, short_keys; /* short: every query sees the first few keys alone */
     bool low;                          /* logits about -128: what is past the end, a logit of 0, would be 2^185 */
-} KINDS[] = {
-    /* tensor cores: one block of keys, several, lengths that fill none */
-    {64, 1, 1, 1, 64, .causal = true, .packed = true},
-    {150, 2, 2, 1, 64, .causal = true, .acc = true},
-    {129, 1, 2, 2, 64, .packed = true},
-    {70, 2, 2, 1, 64, .causal = true, .packed = true, .acc = true, .dropout = 0.2f},
-    {65, 1, 1, 1, 128, .causal = true, .packed = true},
-    {201, 1, 2, 1, 128, .causal = true, .acc = true},
-    {130, 1, 1, 1, 128, .packed = true},
-    {77, 1, 2, 2, 128, .dropout = 0.3f},
-    {1, 3, 1, 1, 64, .causal = true, .packed = true},
-    {70, 1, 2, 2, 64, .causal = true, .packed = true, .by_head = true},
-    /* the same where queries see ranges of keys, and logits are bent */
-    {135, 1, 1, 1, 64, .causal = true, .packed = true, .window = 40},
-    {130, 2, 1, 1, 128, .causal = true, .acc = true, .dropout = 0.2f, .window = 70, .bounded = true, .cap = 2},
-    {100, 2, 1, 1, 64, .bounded = true},
-    {40, 2, 2, 1, 64, .acc = true, .keys = 100, .bounded = true},
-    {130, 1, 1, 1, 64, .bounded = true, .short_keys = true},
-    {70, 2, 1, 1, 64, .dropout = 0.1f, .buckets = 32, .bounded = true},
-    {40, 1, 2, 2, 64, .causal = true, .acc = true, .buckets = 8},
-    {40, 1, 1, 1, 128, .causal = true, .packed = true, .cap = 1.5f},
-    /* the general kernels */
-    {61, 2, 4, 2, 40, .causal = true, .acc = true, .dropout = 0.2f, .window = 11, .bounded = true, .cap = 2},
-    {33, 2, 2, 2, 16, .keys = 20, .buckets = 12, .bounded = true},
-    {37, 2, 5, 5, 4, .causal = true, .packed = true, .acc = true},
-    {33, 1, 4, 2, 40, .causal = true, .dropout = 0.2f},
-    {19, 2, 3, 3, 20, .causal = true, .packed = true, .acc = true, .by_head = true},
-    {20, 2, 2, 1, 80, .packed = true},
-    /* keys past the end, on tensor cores */
-    {100, 1, 2, 1, 64, .low = true},
+    bool rising, falling;              /* logits in the hundreds: the running maximum must follow */
+    float scale;                       /* 0: 1 / sqrt(dim) */
+    int64_t reach;                     /* 0: 64 */
 };
 
-static void attention_tasks(void)
+/* ---- where things are ---- */
+
+static int64_t width(const tess_attention_arg *a, int which)
 {
-    for (size_t k = 0; k < sizeof KINDS / sizeof *KINDS; k++)
-        for (tess_dtype t = KINDS[k].dim % 64 ? TESS_F32 : TESS_BF16; t <= TESS_F16; t++) {
-            const struct shape *kind = &KINDS[k];
-            const uint64_t dice = op_dice;
-            attention(t,
-                      (tess_attention_arg){.rows = kind->length * kind->sequences,
-                                           .sequence = kind->length,
-                                           .heads = kind->heads,
-                                           .groups = kind->groups,
-                                           .dim = kind->dim,
-                                           .scale = 1 / sqrtf((float)kind->dim),
-                                           .dropout = kind->dropout,
-                                           .causal = kind->causal,
-                                           .window = kind->window,
-                                           .keys = kind->keys,
-                                           .buckets = kind->buckets,
-                                           .reach = 64,
-                                           .cap = kind->cap,
-                                           .bounded = kind->bounded,
-                                           .acc_bias = kind->acc,
-                                           .packed = kind->packed,
-                                           .by_head = kind->by_head,
-                                           .head0 = k % 2 ? 2 : 0,
-                                           .all_heads = k % 2 ? kind->heads + 3 : 0,
-                                           .row0 = kind->length * 3,
-                                           .op = 4,
-                                           .acc = kind->acc},
-                      kind->short_keys, kind->low);
-            if (kind->low) op_dice = dice; /* others draw what they drew */
+    return (which == Q ? a->heads : a->groups) * a->dim;
+}
+static int64_t keys_of(const tess_attention_arg *a)
+{
+    return a->keys ? a->keys : a->sequence;
+}
+static int64_t rows_of(const tess_attention_arg *a, int which)
+{
+    return which == Q ? a->rows : a->rows / a->sequence * keys_of(a);
+}
+/* Where head h of row r of q, k or v begins: in a tensor of its own, or among all three side by side. */
+static int64_t place(const tess_attention_arg *a, int which, int64_t r, int64_t h)
+{
+    const int64_t all = r * (width(a, Q) + 2 * width(a, K));
+    if (!a->packed) return r * width(a, which) + h * a->dim;
+    if (a->by_head) return all + (3 * h + which) * a->dim;
+    return all + (which == Q ? 0 : width(a, Q) + (which - 1) * width(a, K)) + h * a->dim;
+}
+
+/* ---- in double ---- */
+
+struct problem {
+    const tess_attention_arg *a;
+    const double *in[3], *table; /* packed: all three are one */
+    const int32_t *bounds;
+};
+
+/* T5's: half of the buckets are exact, the others go by the logarithm; with both sides half are for what lies behind.
+ */
+static int64_t bucket(const tess_attention_arg *a, int64_t distance)
+{
+    const int64_t n = a->causal ? a->buckets : a->buckets / 2, base = !a->causal && distance > 0 ? n : 0;
+    const int64_t far = distance < 0 ? -distance : a->causal ? 0 : distance, exact = n / 2;
+    if (far < exact) return base + far;
+    const float share = logf((float)far / (float)exact) / (float)log((double)a->reach / (double)exact);
+    const int64_t log_bucket = exact + (int64_t)(share * (float)(n - exact));
+    return base + (log_bucket < n - 1 ? log_bucket : n - 1);
+}
+
+/* Query i of sequence s sees key j. */
+static bool sees(const struct problem *p, int64_t s, int64_t i, int64_t j)
+{
+    const tess_attention_arg *a = p->a;
+    const int32_t *first = p->bounds + 2 * s * a->sequence;
+    if ((a->causal && j > i) || (a->window && j <= i - a->window)) return false;
+    return !a->bounded || (j >= first[i] && j < first[a->sequence + i]);
+}
+
+/* What dropout makes of head h's probability at a place. */
+static double keep(const tess_attention_arg *a, int64_t s, int64_t h, int64_t i, int64_t j)
+{
+    if (a->dropout == 0 || !op_env.train) return 1;
+    const int64_t heads = a->all_heads ? a->all_heads : a->heads;
+    const uint64_t head = (uint64_t)((a->row0 / a->sequence + s) * heads + a->head0 + h);
+    const uint64_t at = (head * (uint64_t)a->sequence + (uint64_t)i) * (uint64_t)keys_of(a) + (uint64_t)j;
+    const uint32_t r = tess_random(op_env.seed, (uint64_t)op_env.step, a->op, at);
+    return r >= (double)a->dropout * 4294967296.0 ? 1 / (1 - (double)a->dropout) : 0;
+}
+
+/* The probabilities (keys) of a query, and what a change of its logits is by what bends them; returns its lse. */
+static double softmax(const struct problem *x, int64_t s, int64_t h, int64_t i, double *p, double *slope)
+{
+    const tess_attention_arg *a = x->a;
+    const int64_t keys = keys_of(a), group = h / (a->heads / a->groups);
+    const double *q = x->in[Q] + place(a, Q, s * a->sequence + i, h);
+    double most = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < keys; j++) {
+        p[j] = -INFINITY;
+        if (!sees(x, s, i, j)) continue;
+        p[j] = (double)a->scale * op_dot(q, 1, x->in[K] + place(a, K, s * keys + j, group), 1, a->dim);
+        slope[j] = (double)a->scale;
+        if (a->buckets) p[j] += x->table[bucket(a, j - i) * a->heads + h];
+        if (a->cap > 0) {
+            const double bent = tanh(p[j] / (double)a->cap);
+            p[j] = (double)a->cap * bent;
+            slope[j] *= 1 - bent * bent;
+        }
+        most = fmax(most, p[j]);
+    }
+    for (int64_t j = 0; j < keys; j++) sum += p[j] = isinf(p[j]) ? 0 : exp(p[j] - most);
+    for (int64_t j = 0; j < keys && sum > 0; j++) p[j] /= sum;
+    return sum > 0 ? most + log(sum) : INFINITY;
+}
+
+static void add_row(double *to, const double *row, double times, int64_t n)
+{
+    for (int64_t c = 0; c < n; c++) to[c] += times * row[c];
+}
+
+static void expect_forward(const struct problem *x, double *y, double *lse)
+{
+    const tess_attention_arg *a = x->a;
+    const int64_t keys = keys_of(a);
+    double *p = op_zeros(keys), *slope = op_zeros(keys);
+    for (int64_t r = 0; r < a->rows; r++)
+        for (int64_t h = 0; h < a->heads; h++) {
+            const int64_t s = r / a->sequence, i = r % a->sequence, group = h / (a->heads / a->groups);
+            lse[r * a->heads + h] = softmax(x, s, h, i, p, slope);
+            for (int64_t j = 0; j < keys; j++)
+                if (p[j] > 0)
+                    add_row(y + (r * a->heads + h) * a->dim, x->in[V] + place(a, V, s * keys + j, group),
+                            p[j] * keep(a, s, h, i, j), a->dim);
         }
 }
 
-/* fp32 with the heads that tensor cores take in bf16. */
-static void attention_fp32_tasks(void)
+/* Adds to the gradients of q, k, v and, unless it is NULL, of the table. */
+static void expect_backward(const struct problem *x, const double *dy, double *const d[3], double *dtable)
 {
-    attention(TESS_F32,
-              (tess_attention_arg){
-                  .rows = 40, .sequence = 40, .heads = 2, .groups = 1, .dim = 64, .scale = 0.125f, .causal = true},
-              false, false);
+    const tess_attention_arg *a = x->a;
+    const int64_t keys = keys_of(a);
+    double *p = op_zeros(keys), *dp = op_zeros(keys), *slope = op_zeros(keys);
+    for (int64_t r = 0; r < a->rows; r++)
+        for (int64_t h = 0; h < a->heads; h++) {
+            const int64_t s = r / a->sequence, i = r % a->sequence, group = h / (a->heads / a->groups);
+            const double *of = dy + (r * a->heads + h) * a->dim;
+            double delta = 0;
+            softmax(x, s, h, i, p, slope);
+            for (int64_t j = 0; j < keys; j++) {
+                if (p[j] == 0) continue;
+                const int64_t v = place(a, V, s * keys + j, group);
+                const double kept = keep(a, s, h, i, j);
+                dp[j] = kept * op_dot(of, 1, x->in[V] + v, 1, a->dim);
+                delta += p[j] * dp[j];
+                add_row(d[V] + v, of, p[j] * kept, a->dim);
+            }
+            const int64_t q = place(a, Q, r, h);
+            for (int64_t j = 0; j < keys; j++) {
+                if (p[j] == 0) continue;
+                const int64_t k = place(a, K, s * keys + j, group);
+                const double ds = p[j] * (dp[j] - delta);
+                if (dtable) dtable[bucket(a, j - i) * a->heads + h] += ds;
+                add_row(d[Q] + q, x->in[K] + k, ds * slope[j], a->dim);
+                add_row(d[K] + k, x->in[Q] + q, ds * slope[j], a->dim);
+            }
+        }
+}
+
+/* ---- the tasks ---- */
+
+/* Two documents a sequence, and padding that sees nothing; of another sequence's keys all but two. */
+static const int32_t *put_bounds(const tess_attention_arg *a, bool short_keys)
+{
+    int32_t *to = op_raw("bounds", 2 * a->rows, TESS_I32);
+    const int64_t T = a->sequence, K = keys_of(a);
+    for (int64_t s = 0; s < a->rows / T; s++)
+        for (int64_t i = 0; i < T; i++) {
+            const int64_t real = T - T * s / 5, middle = real / 3;
+            const bool apart = K != T, early = apart || i < middle;
+            int32_t *first = to + 2 * s * T + i, *end = first + T;
+            *first = (int32_t)(short_keys || early || i >= real ? 0 : middle);
+            *end = (int32_t)(short_keys ? K / 5 : i >= real ? 0 : apart ? K - 2 : early ? middle : real);
+        }
+    return to;
+}
+
+/* What is first in a row of q or k where logits are not to be as they come. */
+static void bend(void *x, int64_t n, tess_dtype t, const tess_attention_arg *a, const struct shape *of, int which)
+{
+    const double ramp = of->falling ? -0.7 : 0.7;
+    for (int64_t i = 0; i < n && which != V && (of->low || of->rising || of->falling); i++) {
+        const bool first = i % a->dim == 0;
+        if (of->low && first) op_put(x, i, (int)t, which == Q ? 32 : -32);
+        if (!of->low && first) op_put(x, i, (int)t, which == Q ? 1 : ramp * (double)(i / a->dim));
+    }
+}
+
+/* The buffers of what a task reads: drawn, or, where `kept` has them from before, the same again. */
+static void put_inputs(tess_dtype t, const tess_attention_arg *a, const struct shape *of, void *kept[4],
+                       struct problem *p)
+{
+    static const char *const name[] = {"q", "k", "v"};
+    *p = (struct problem){.a = a};
+    for (int j = 0; j < 4; j++) {
+        if (j == 3 && a->bounded) p->bounds = put_bounds(a, of->short_keys);
+        if ((a->packed && (j == K || j == V)) || (j == 3 && !a->buckets)) continue;
+        const int64_t n = j == 3      ? a->buckets * a->heads
+                          : a->packed ? a->rows * (width(a, Q) + 2 * width(a, K))
+                                      : rows_of(a, j) * width(a, j);
+        const size_t bytes = (size_t)n * tess_dtype_size(t);
+        void *x = op_drawn(j == 3 ? "bias" : a->packed ? "qkv" : name[j], n, (int)t, 0.7);
+        if (!kept[j]) {
+            bend(x, n, t, a, of, j);
+            kept[j] = memcpy(tess_alloc(bytes), x, bytes);
+        }
+        memcpy(x, kept[j], bytes);
+        double *in = op_zeros(n);
+        for (int64_t i = 0; i < n; i++) in[i] = op_value(x, i, (int)t);
+        if (j == 3)
+            p->table = in;
+        else
+            for (int i = j; i < (a->packed ? 3 : j + 1); i++) p->in[i] = in;
+    }
+}
+
+/* Returns a copy of an output of what the CPU makes of the task. */
+static void *made_by_cpu(tess_codelet *cl, const void *arg, const struct op_buffer *of)
+{
+    tess_view view[OP_BUFFERS];
+    for (int i = 0; i < op_buffers; i++)
+        view[i] = (tess_view){op_buffer[i].data, (size_t)op_buffer[i].n * op_size_of(op_buffer[i].type)};
+    cl->cpu(&(tess_work){.buf = view, .nbuf = (unsigned)op_buffers, .arg = arg, .env = &op_env});
+    const size_t bytes = (size_t)of->n * op_size_of(of->type);
+    return memcpy(tess_alloc(bytes), of->data, bytes);
+}
+
+static void backward(tess_dtype t, const tess_attention_arg *a, const struct shape *of, void *kept[4], const void *y,
+                     const void *lse)
+{
+    static const char *const name[] = {"dq", "dk", "dv"};
+    struct problem p;
+    double *d[3], *dtable = NULL;
+    const int64_t wide = a->rows * width(a, Q), lse_n = a->rows * a->heads;
+    const double *dy = op_in("dy", wide, (int)t, 1);
+    put_inputs(t, a, of, kept, &p);
+    memcpy(op_raw("y", wide, (int)t), y, (size_t)wide * tess_dtype_size(t));
+    memcpy(op_raw("lse", lse_n, TESS_F32), lse, (size_t)lse_n * sizeof(float));
+    for (int j = 0; j < 3; j++) {
+        d[j] = j && a->packed ? d[0]
+               : a->packed    ? op_out("dqkv", a->rows * (width(a, Q) + 2 * width(a, K)), (int)t, a->acc)
+                              : op_out(name[j], rows_of(a, j) * width(a, j), (int)t, a->acc);
+        if (of->low && j == Q) op_within(2e-2); /* k is about -32, of which little is left */
+    }
+    if (a->buckets) {
+        dtable = op_out("dbias", a->buckets * a->heads, TESS_F32, a->acc_bias);
+        if (t != TESS_F32) op_within(1.5e-2);
+    }
+    if (op_expects) expect_backward(&p, dy, d, dtable);
+    op_scratch((int64_t)tess_attention_scratch(a, t));
+    op_run(&tess_attention_backward[t], a);
+}
+
+/* A forward pass, and a backward pass that takes the CPU's y and lse. */
+static void attention(tess_dtype t, tess_attention_arg a, const struct shape *of)
+{
+    struct problem p;
+    void *kept[4] = {0};
+    put_inputs(t, &a, of, kept, &p);
+    double *y = op_out("y", a.rows * width(&a, Q), (int)t, false);
+    const int at = op_buffers - 1;
+    if (of->rising || of->falling) op_within(1e-4); /* logits near 770 are known to 6e-5 */
+    double *lse = op_out("lse", a.rows * a.heads, TESS_F32, false);
+    if (op_expects) expect_forward(&p, y, lse);
+    op_scratch((int64_t)tess_attention_scratch(&a, t));
+    void *y_made = made_by_cpu(&tess_attention_forward[t], &a, &op_buffer[at]);
+    void *lse_made = made_by_cpu(&tess_attention_forward[t], &a, &op_buffer[at + 1]);
+    op_run(&tess_attention_forward[t], &a);
+    if (!of->rising && !of->falling) backward(t, &a, of, kept, y_made, lse_made);
+    for (int j = 0; j < 4; j++) free(kept[j]);
+    free(y_made);
+    free(lse_made);
+}
+
+static tess_attention_arg arg_of(const struct shape *s, bool part)
+{
+    return (tess_attention_arg){.rows = s->length * s->sequences,
+                                .sequence = s->length,
+                                .heads = s->heads,
+                                .groups = s->groups,
+                                .dim = s->dim,
+                                .scale = s->scale > 0 ? s->scale : 1 / sqrtf((float)s->dim),
+                                .dropout = s->dropout,
+                                .causal = s->causal,
+                                .window = s->window,
+                                .keys = s->keys,
+                                .buckets = s->buckets,
+                                .reach = s->reach ? s->reach : 64,
+                                .cap = s->cap,
+                                .bounded = s->bounded,
+                                .acc_bias = s->acc,
+                                .packed = s->packed,
+                                .by_head = s->by_head,
+                                .head0 = part ? 2 : 0,
+                                .all_heads = part ? s->heads + 3 : 0,
+                                .row0 = s->length * 3,
+                                .op = 4,
+                                .acc = s->acc};
+}
+
+static void on_gpus_too(void)
+{
+    static const struct shape kinds[] = {
+        /* tensor cores: one block of keys, several, lengths that fill none */
+        {64, 1, 1, 1, 64, .causal = true, .packed = true},
+        {150, 2, 2, 1, 64, .causal = true, .acc = true},
+        {129, 1, 2, 2, 64, .packed = true},
+        {70, 2, 2, 1, 64, .causal = true, .packed = true, .acc = true, .dropout = 0.2f},
+        {65, 1, 1, 1, 128, .causal = true, .packed = true},
+        {201, 1, 2, 1, 128, .causal = true, .acc = true},
+        {130, 1, 1, 1, 128, .packed = true},
+        {77, 1, 2, 2, 128, .dropout = 0.3f},
+        {1, 3, 1, 1, 64, .causal = true, .packed = true},
+        {70, 1, 2, 2, 64, .causal = true, .packed = true, .by_head = true},
+        /* the same where queries see ranges of keys, and logits are bent */
+        {135, 1, 1, 1, 64, .causal = true, .packed = true, .window = 40},
+        {130, 2, 1, 1, 128, .causal = true, .acc = true, .dropout = 0.2f, .window = 70, .bounded = true, .cap = 2},
+        {100, 2, 1, 1, 64, .bounded = true},
+        {40, 2, 2, 1, 64, .acc = true, .keys = 100, .bounded = true},
+        {130, 1, 1, 1, 64, .bounded = true, .short_keys = true},
+        {70, 2, 1, 1, 64, .dropout = 0.1f, .buckets = 32, .bounded = true},
+        {40, 1, 2, 2, 64, .causal = true, .acc = true, .buckets = 8},
+        {40, 1, 1, 1, 128, .causal = true, .packed = true, .cap = 1.5f},
+        /* the general kernels */
+        {61, 2, 4, 2, 40, .causal = true, .acc = true, .dropout = 0.2f, .window = 11, .bounded = true, .cap = 2},
+        {33, 2, 2, 2, 16, .keys = 20, .buckets = 12, .bounded = true},
+        {37, 2, 5, 5, 4, .causal = true, .packed = true, .acc = true},
+        {33, 1, 4, 2, 40, .causal = true, .dropout = 0.2f},
+        {19, 2, 3, 3, 20, .causal = true, .packed = true, .acc = true, .by_head = true},
+        {20, 2, 2, 1, 80, .packed = true},
+        /* keys past the end, on tensor cores */
+        {100, 1, 2, 1, 64, .low = true},
+    };
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (tess_dtype t = kinds[k].dim % 64 ? TESS_F32 : TESS_BF16; t <= TESS_F16; t++)
+            attention(t, arg_of(&kinds[k], k % 2), &kinds[k]);
+    /* fp32 with the heads that tensor cores take in bf16 */
+    const struct shape fp32 = {40, 1, 2, 1, 64, .causal = true};
+    attention(TESS_F32, arg_of(&fp32, false), &fp32);
+}
+
+static void in_both(struct shape s)
+{
+    for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++) attention(t, arg_of(&s, false), &s);
+}
+
+/* Causal and not, packed and not, += and =. There are several blocks of queries from 128 on, of keys from 512. */
+static void each_way(void)
+{
+    static const struct shape shapes[] = {
+        {37, 3, 5, 5, .dim = 7},  /* odd */
+        {37, 2, 5, 1, .dim = 64}, /* one k and v for all heads, for two */
+        {130, 1, 4, 2, .dim = 20},
+        {1, 2, 2, 1, .dim = 8},
+        {45, 2, 2, 1, 16, .dropout = 0.25f},
+        {530, 1, 1, 1, .dim = 5},
+        {1030, 1, 2, 1,
+         .dim = 3}, /* forward two parts, of which the first sees some of the keys; backward two, by keys */
+        {530, 1, 1, 1, 3, .dropout = 0.5f},
+    };
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
+        for (int i = 0; i < 8; i++) {
+            struct shape s = shapes[k];
+            s.causal = i & 1, s.packed = i & 2, s.acc = i & 4;
+            in_both(s);
+        }
+    for (int i = 0; i < 4; i++)
+        in_both((struct shape){37, 2, 3, 3, i & 2 ? 64 : 10, true, true, i & 1, .by_head = true, .scale = 0.3f});
+}
+
+/* Queries that see a part of the keys: a window, documents and padding, both; over one block of keys, several, and in
+ * three parts, some of which have nothing to do with some queries. */
+static void ranges(void)
+{
+    for (int i = 0; i < 24; i++) {
+        const bool parts = i >= 16, blocks = i & 8;
+        if (parts && i >= 20) break;
+        struct shape s = {parts    ? 1540
+                          : blocks ? 300
+                                   : 61,
+                          parts ? 1 : 3, 2, parts && !(i & 1) ? 2 : 1, .dim = parts ? 4 : 24};
+        s.causal = i & 3, s.packed = i & 2, s.acc = i & 4, s.dropout = i & 4 ? 0.2f : 0, s.scale = 0.4f;
+        s.window = !(i & 1) ? 0 : parts ? 311 : blocks ? 97 : 7, s.bounded = !(i & 1) || i & 2;
+        in_both(s);
+    }
+}
+
+/* Keys of another sequence, fewer and more than there are queries, in one part and in several, all of them or what is
+ * no padding; logits that are bent; and a bias by distance, of one side and both, near and far. */
+static void the_rest(void)
+{
+    for (int i = 0; i < 8; i++)
+        in_both((struct shape){i & 1 ? 160 : 20, 2, 4, 2, 16, .keys = i & 2 ? 33 : 570, .dropout = 0.1f,
+                               .bounded = i & 4, .acc = i & 2});
+    for (int i = 0; i < 4; i++)
+        in_both(
+            (struct shape){i & 1 ? 160 : 20, 2, 4, 2, 8, .keys = 1100, .scale = 0.25f, .bounded = i & 2, .acc = i & 1});
+    for (int i = 0; i < 8; i++)
+        in_both((struct shape){140, 2, 2, 1, 8, true, .scale = 2, .cap = 3, .dropout = i & 1 ? 0.2f : 0,
+                               .window = i & 2 ? 31 : 0, .bounded = i & 4});
+    for (int i = 0; i < 8; i++)
+        in_both((struct shape){150, 2, 3, 3, 8, .keys = i == 4 ? 60 : 0, .scale = 1, .buckets = 32,
+                               .reach = i & 1 ? 128 : 40, .dropout = i & 2 ? 0.2f : 0, .causal = i & 1,
+                               .bounded = i & 4, .acc = i & 2});
+    for (int i = 0; i < 2; i++) {
+        const struct shape s = {1100, 1, 1, 1, 4, .scale = 1, .rising = !i, .falling = i};
+        attention(TESS_F32, arg_of(&s, false), &s);
+    }
+    const struct shape drops = {40, 1, 2, 2, 8, .packed = true, .dropout = 0.5f};
+    op_env.train = false; /* which drops nothing */
+    attention(TESS_F32, arg_of(&drops, false), &drops);
+    op_env.train = true;
 }
 
 OP_TASKS(attention)
 {
     if (op_speed) return; /* bench_mm and gpu/bench_gpu.c measure it */
-    attention_tasks();
-    attention_fp32_tasks();
+    on_gpus_too();
+    if (!op_expects) return;
+    each_way();
+    ranges();
+    the_rest();
 }
 
 OP_NET(attention)

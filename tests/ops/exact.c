@@ -1,4 +1,4 @@
-/* exact: sums whose bits no order changes; codelets/test_adamw.c knows what they are. */
+/* exact: sums whose bits no order changes; codelets/test_sums.c knows what they are. */
 #include "ops/ops.h"
 
 static void square_sum_tasks(void)
@@ -15,6 +15,8 @@ static void square_sum_tasks(void)
             if (bad) x[first + n / 2] = INFINITY;
             op_any("sum", (int64_t)(tess_exact_bytes() / sizeof(double)), OP_BITS, false);
             if (bad) *(double *)op_drawn("loss", 2, OP_DOUBLE, 1) = bad == 1 ? 2 : NAN;
+            if (bad == 1)
+                op_fails("w: the gradient is not finite"); /* and with a loss that is not, the loss is blamed */
             op_run(&tess_square_sum[TESS_F32], &a);
         }
 }

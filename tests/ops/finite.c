@@ -8,14 +8,9 @@ static void finite_tasks(void)
     {
         tess_count_arg a = {.n = n, .name = "x"};
         void *x = op_drawn("x", n, t, 1);
-        for (int64_t at = n - 1; at >= n / 2; at -= 3) { /* the first one counts */
-            if (t == TESS_BF16)
-                ((tess_bf16 *)x)[at] = tess_to_bf16((float)bad[k]);
-            else if (t == TESS_F16)
-                ((tess_f16 *)x)[at] = tess_to_f16((float)bad[k]);
-            else
-                ((float *)x)[at] = (float)bad[k];
-        }
+        int64_t first = -1;
+        for (int64_t at = n - 1; at >= n / 2; at -= 3) op_put(x, first = at, (int)t, bad[k]);
+        if (k) op_fails("x: element %lld is %g", (long long)first, bad[k]);
         op_run(&tess_finite[t], &a);
     }
 }

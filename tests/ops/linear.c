@@ -1,81 +1,92 @@
-/* linear: tiles of a layer, with and without a bias; what is expected in double is in codelets/test_linear.c. */
+/* linear: layers and tiles of them, with and without a bias, += and =. */
 #include "ops/ops.h"
 
-static void linear_tasks(void)
+static void forward(tess_linear_arg a, tess_dtype t)
 {
-    static const int64_t shape[][3] = {{37, 20, 67}, {64, 48, 128}, {130, 33, 5}};
-    for (size_t k = 0; k < sizeof shape / sizeof *shape; k++)
-        OP_EACH(t) OP_EACH_ACC(acc) for (int tiled = 0; tiled < 2; tiled++)
+    const double *x = op_in("x", a.rows * a.in, t, 1), *w = op_in("w", a.out * a.in, t, 1);
+    double *y = op_out("y", a.rows * a.ld, t, true);
+    const double *b = a.bias ? op_in("b", a.out, TESS_F32, 1) : NULL;
+    for (int64_t r = 0; r < a.rows && op_expects; r++)
+        for (int64_t o = 0; o < a.out; o++)
+            y[r * a.ld + a.col + o] = op_dot(x + r * a.in, 1, w + o * a.in, 1, a.in) + (b ? b[o] : 0);
+    op_run(&tess_linear_forward[t], &a);
+}
+
+static void backward_input(tess_linear_arg a, tess_dtype t)
+{
+    const double *dy = op_in("dy", a.rows * a.ld, t, 1), *w = op_in("w", a.out * a.in, t, 1);
+    double *dx = op_out("dx", a.rows * a.in, a.sum ? TESS_F32 : t, a.acc);
+    for (int64_t i = 0; i < a.rows * a.in && op_expects; i++)
+        dx[i] += op_dot(dy + i / a.in * a.ld + a.col, 1, w + i % a.in, a.in, a.out);
+    op_run(&tess_linear_backward_input[t], &a);
+}
+
+/* x begins `row` rows before those of the task. */
+static void backward_weight(tess_linear_arg a, int64_t row, tess_dtype t)
+{
+    const double *dy = op_in("dy", a.rows * a.ld, t, 1), *x = op_in("x", (a.rows + row) * a.in, t, 1);
+    const double *ones = op_ones(a.rows);
+    double *dw = op_out("dw", a.out * a.in, TESS_F32, a.acc);
+    double *db = a.bias ? op_out("db", a.out, TESS_F32, a.acc_bias) : NULL;
+    a.row = row;
+    for (int64_t o = 0; o < a.out && op_expects; o++) {
+        for (int64_t i = 0; i < a.in; i++)
+            dw[o * a.in + i] += op_dot(dy + a.col + o, a.ld, x + row * a.in + i, a.in, a.rows);
+        if (db) db[o] += op_dot(dy + a.col + o, a.ld, ones, 1, a.rows);
+    }
+    op_run(&tess_linear_backward_weight[t], &a);
+}
+
+static void backward_bias(tess_linear_arg a, tess_dtype t)
+{
+    const double *dy = op_in("dy", a.rows * a.ld, t, 1), *ones = op_ones(a.rows);
+    double *db = op_out("db", a.out, TESS_F32, a.acc_bias);
+    for (int64_t o = 0; o < a.out && op_expects; o++) db[o] += op_dot(dy + a.col + o, a.ld, ones, 1, a.rows);
+    op_run(&tess_linear_backward_bias[t], &a);
+}
+
+/* Whole layers and tiles of wider ones: rows, in, out, columns of the layer, the first of them. */
+static void layers(void)
+{
+    static const int64_t shape[][5] = {{37, 20, 67, 67, 0},  {64, 48, 128, 128, 0},  {130, 33, 5, 29, 16},
+                                       {37, 20, 67, 91, 16}, {40, 64, 90, 250, 160}, {1, 7, 3, 3, 0}};
+    static const int ways[] = {0, 3, 5, 6}; /* each two of the three choices in all four ways */
+    for (size_t k = 0; k < sizeof shape / sizeof *shape; k++) OP_EACH(t) for (int way = 0; way < 4; way++)
         {
-            const int64_t rows = shape[k][0], n = shape[k][1], m = shape[k][2], ld = tiled ? m + 24 : m;
-            tess_linear_arg a = {.rows = rows,
-                                 .in = n,
-                                 .out = m,
-                                 .ld = ld,
-                                 .col = tiled ? 16 : 0,
-                                 .bias = !tiled || acc,
-                                 .acc = acc,
-                                 .acc_bias = tiled,
-                                 .sum = tiled && acc};
-            op_drawn("x", rows * n, t, 1), op_drawn("w", m * n, t, 1), op_any("y", rows * ld, t, true);
-            if (a.bias) op_drawn("b", m, TESS_F32, 1);
-            op_run(&tess_linear_forward[t], &a);
-            op_drawn("dy", rows * ld, t, 1), op_drawn("w", m * n, t, 1),
-                op_any("dx", rows * n, a.sum ? TESS_F32 : t, acc);
-            op_run(&tess_linear_backward_input[t], &a);
-            a.row = tiled ? 3 : 0;
-            op_drawn("dy", rows * ld, t, 1), op_drawn("x", (rows + 3) * n, t, 1), op_any("dw", m * n, TESS_F32, acc);
-            if (a.bias) op_any("db", m, TESS_F32, a.acc_bias);
-            op_run(&tess_linear_backward_weight[t], &a);
-            double sums[130] = {0}, *dy = op_in("dy", rows * ld, t, 1), *db = op_out("db", m, TESS_F32, a.acc_bias);
-            for (int64_t r = 0; r < rows; r++)
-                for (int64_t j = 0; j < m; j++) sums[j] += dy[r * ld + a.col + j];
-            for (int64_t j = 0; j < m; j++) db[j] += sums[j];
-            op_run(&tess_linear_backward_bias[t], &a);
+            const int i = ways[way];
+            const int64_t *s = shape[k];
+            const tess_linear_arg a = {
+                s[0], s[1], s[2], s[3], s[4], .bias = i & 1, .acc = i & 2, .acc_bias = i & 4, .sum = i & 4};
+            forward(a, t);
+            backward_input(a, t);
+            backward_weight(a, i & 2 ? 3 : 0, t);
+            backward_bias(a, t);
         }
 }
 
 /* Few rows, of odd lengths, into columns of a wider y. */
-static void few_tasks(void)
+static void few_rows(void)
 {
     static const int64_t shape[][3] = {{1, 33, 9}, {3, 64, 70}, {7, 31, 5}, {8, 100, 67}, {16, 40, 130}};
-    for (size_t k = 0; k < sizeof shape / sizeof *shape; k++) OP_EACH(t) for (int bias = 0; bias < 2; bias++)
-        {
-            const int64_t rows = shape[k][0], n = shape[k][1], m = shape[k][2], ld = m + 6;
-            const tess_linear_arg a = {.rows = rows, .in = n, .out = m, .ld = ld, .col = 4, .bias = bias, .few = true};
-            const double *x = op_in("x", rows * n, t, 1), *w = op_in("w", m * n, t, 1);
-            double *y = op_out("y", rows * ld, t, true), *b = bias ? op_in("b", m, TESS_F32, 1) : NULL;
-            for (int64_t i = 0; i < rows * m; i++) {
-                double sum = b ? b[i % m] : 0;
-                for (int64_t j = 0; j < n; j++) sum += x[i / m * n + j] * w[i % m * n + j];
-                y[i / m * ld + a.col + i % m] = sum;
-            }
-            op_run(&tess_linear_forward[t], &a);
-        }
+    for (size_t k = 0; k < sizeof shape / sizeof *shape; k++) OP_EACH(t)
+    for (int bias = 0; bias < 2; bias++)
+        forward((tess_linear_arg){shape[k][0], shape[k][1], shape[k][2], shape[k][2] + 6, 4, .bias = bias, .few = true},
+                t);
 }
 
 /* More rows than a GPU's block sums of a column. */
 static void many_rows(void)
 {
-    OP_EACH(t) OP_EACH_ACC(acc)
-    {
-        enum { ROWS = 1100, OUT = 24 };
-        const tess_linear_arg a = {.rows = ROWS, .in = 8, .out = OUT, .ld = OUT + acc, .bias = true, .acc_bias = acc};
-        double sums[OUT] = {0}, *dy = op_in("dy", ROWS * a.ld, t, 1), *db = op_out("db", OUT, TESS_F32, acc);
-        for (int64_t i = 0; i < ROWS * OUT; i++) sums[i % OUT] += dy[i / OUT * a.ld + i % OUT];
-        for (int64_t j = 0; j < OUT; j++) db[j] += sums[j];
-        op_run(&tess_linear_backward_bias[t], &a);
-    }
+    OP_EACH(t)
+    OP_EACH_ACC(acc) backward_bias((tess_linear_arg){1100, 8, 24, 24 + acc, .bias = true, .acc_bias = acc}, t);
 }
 
 OP_TASKS(linear)
 {
     if (op_speed) return; /* bench_mm and gpu/bench_gpu.c measure it */
-    linear_tasks();
-    few_tasks();
-    const uint64_t dice = op_dice; /* others draw what they drew */
+    layers();
+    few_rows();
     many_rows();
-    op_dice = dice;
 }
 
 OP_NET(linear)

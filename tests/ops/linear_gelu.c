@@ -1,29 +1,53 @@
-/* A linear and a gelu as one task; what is expected in double is in codelets/test_linear.c. */
+/* A linear and a gelu as one task. */
 #include "ops/ops.h"
 
-/* Widths that the library's epilogues take, and others. */
-static void linear_gelu_tasks(void)
+/* By tanh or by erf; its slope by a difference. */
+static double gelu(double x, int kind)
 {
-    static const int64_t shape[][3] = {{37, 20, 67}, {64, 48, 128}, {130, 33, 8}, {3, 8, 5}};
-    for (size_t k = 0; k < sizeof shape / sizeof *shape; k++)
-        OP_EACH(t) for (int kind = 0; kind < 2; kind++) for (int bias = 0; bias < 2; bias++)
-        {
-            const int64_t rows = shape[k][0], n = shape[k][1], m = shape[k][2];
-            tess_linear_gelu_arg a = {{.rows = rows, .in = n, .out = m, .ld = m, .bias = bias},
-                                      {.n = rows * m, .kind = kind}};
-            op_drawn("x", rows * n, t, 1), op_drawn("w", m * n, t, 0.3), op_any("pre", rows * m, t, false);
-            op_any("y", rows * m, t, false);
-            if (bias) op_drawn("b", m, TESS_F32, 1);
-            op_run(&tess_linear_gelu_forward[t], &a);
-            a.gelu.n = rows * n;
-            op_drawn("dy", rows * m, t, 1), op_drawn("w", m * n, t, 1), op_drawn("pre", rows * n, t, 2);
-            op_any("dpre", rows * n, t, false);
-            op_run(&tess_gelu_linear_backward[t], &a);
-        }
+    if (kind == TESS_GELU_ERF) return x / 2 * (1 + erf(x / sqrt(2)));
+    return x / 2 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+static double slope(double x, int kind)
+{
+    return (gelu(x + 1e-5, kind) - gelu(x - 1e-5, kind)) / 2e-5;
 }
 
+static void forward(tess_linear_gelu_arg a, tess_dtype t)
+{
+    const int64_t rows = a.linear.rows, in = a.linear.in, out = a.linear.out;
+    const double *x = op_in("x", rows * in, t, 1), *w = op_in("w", out * in, t, 0.3);
+    double *pre = op_out("pre", rows * out, t, false), *y = op_out("y", rows * out, t, false);
+    const double *b = a.linear.bias ? op_in("b", out, TESS_F32, 1) : NULL;
+    a.gelu.n = rows * out;
+    for (int64_t i = 0; i < rows * out && op_expects; i++) {
+        pre[i] = op_dot(x + i / out * in, 1, w + i % out * in, 1, in) + (b ? b[i % out] : 0);
+        y[i] = gelu(pre[i], a.gelu.kind);
+    }
+    op_run(&tess_linear_gelu_forward[t], &a);
+}
+
+static void backward(tess_linear_gelu_arg a, tess_dtype t)
+{
+    const int64_t rows = a.linear.rows, in = a.linear.in, out = a.linear.out;
+    const double *dy = op_in("dy", rows * out, t, 1), *w = op_in("w", out * in, t, 1);
+    const double *pre = op_in("pre", rows * in, t, 2);
+    double *dpre = op_out("dpre", rows * in, t, false);
+    a.gelu.n = rows * in;
+    for (int64_t i = 0; i < rows * in && op_expects; i++)
+        dpre[i] = op_dot(dy + i / in * out, 1, w + i % in, in, out) * slope(pre[i], a.gelu.kind);
+    op_run(&tess_gelu_linear_backward[t], &a);
+}
+
+/* Widths that the library's epilogues take, and others. */
 OP_TASKS(linear_gelu)
 {
+    static const int64_t shape[][3] = {{37, 20, 67}, {64, 48, 128}, {130, 33, 8}, {3, 8, 5}};
     if (op_speed) return; /* bench_mm and gpu/bench_gpu.c measure it */
-    linear_gelu_tasks();
+    for (size_t k = 0; k < sizeof shape / sizeof *shape; k++) OP_EACH(t) for (int way = 0; way < 4; way++)
+        {
+            const int64_t *s = shape[k];
+            const tess_linear_gelu_arg a = {{s[0], s[1], s[2], s[2], .bias = way & 1}, {.kind = way / 2}};
+            forward(a, t);
+            backward(a, t);
+        }
 }

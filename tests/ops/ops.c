@@ -6,7 +6,7 @@ struct op_buffer op_buffer[OP_BUFFERS];
 int op_buffers;
 tess_env op_env = {.seed = 11, .step = 3, .train = true, .unscale = 1};
 uint64_t op_dice = 1;
-char op_failure[256];
+char op_failure[256], op_blame[256];
 bool op_speed, op_expects = true;
 static void *kept[4 * OP_BUFFERS];
 static int kept_count;
@@ -30,11 +30,26 @@ void op_forget(void)
 {
     while (kept_count > 0) free(kept[--kept_count]);
     op_buffers = 0;
+    op_blame[0] = 0;
 }
 
 double *op_zeros(int64_t n)
 {
     return keep((size_t)n * sizeof(double));
+}
+
+double *op_ones(int64_t n)
+{
+    double *x = op_zeros(n);
+    for (int64_t i = 0; i < n; i++) x[i] = 1;
+    return x;
+}
+
+double op_dot(const double *x, int64_t x_apart, const double *y, int64_t y_apart, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i * x_apart] * y[i * y_apart];
+    return sum;
 }
 
 double op_roll(void)
@@ -56,7 +71,7 @@ double op_value(const void *p, int64_t i, int type)
     return type == TESS_F32 ? ((const float *)p)[i] : ((const double *)p)[i];
 }
 
-static void put(void *p, int64_t i, int type, double x)
+void op_put(void *p, int64_t i, int type, double x)
 {
     if (type == TESS_BF16)
         ((tess_bf16 *)p)[i] = tess_to_bf16((float)x);
@@ -70,7 +85,7 @@ static void put(void *p, int64_t i, int type, double x)
 
 void op_draw(void *to, int64_t n, int type, double size)
 {
-    for (int64_t i = 0; i < n; i++) put(to, i, type, size * (op_roll() + op_roll() + op_roll()));
+    for (int64_t i = 0; i < n; i++) op_put(to, i, type, size * (op_roll() + op_roll() + op_roll()));
 }
 
 static struct op_buffer *add(const char *name, int64_t n, int type, enum op_kind kind)
@@ -78,7 +93,7 @@ static struct op_buffer *add(const char *name, int64_t n, int type, enum op_kind
     TESS_ASSERT(op_buffers < OP_BUFFERS);
     struct op_buffer *b = &op_buffer[op_buffers++];
     const size_t bytes = (size_t)n * op_size_of(type);
-    *b = (struct op_buffer){memset(keep(bytes), 0xff, bytes), NULL, n, type, kind, false, name};
+    *b = (struct op_buffer){.data = memset(keep(bytes), 0xff, bytes), .n = n, .type = type, .kind = kind, .name = name};
     return b;
 }
 
@@ -107,7 +122,7 @@ void op_given(const char *name, int64_t n, int type, double *x)
 {
     struct op_buffer *b = add(name, n, type, OP_IN);
     for (int64_t i = 0; i < n; i++) {
-        put(b->data, i, type, x[i]);
+        op_put(b->data, i, type, x[i]);
         x[i] = op_value(b->data, i, type);
     }
 }
@@ -118,6 +133,24 @@ double *op_out(const char *name, int64_t n, int type, bool acc)
     b->acc = acc;
     if (acc) op_draw(b->data, n, type, 1);
     return b->want = acc ? stored(b) : op_zeros(n);
+}
+
+void op_within(double distance)
+{
+    op_buffer[op_buffers - 1].within = distance;
+}
+
+void op_stay(void)
+{
+    for (int i = 0; i < op_buffers; i++) op_buffer[i].stays = op_buffer[i].kind == OP_OUT;
+}
+
+void op_fails(const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(op_blame, sizeof op_blame, format, ap);
+    va_end(ap);
 }
 
 void *op_any(const char *name, int64_t n, int type, bool acc)
@@ -156,7 +189,8 @@ double op_distance(const struct op_buffer *b, const void *got)
 {
     double off = 0, size = 0;
     for (int64_t i = 0; i < b->n; i++) {
-        const double d = op_value(got, i, b->type) - b->want[i];
+        const double x = op_value(got, i, b->type), d = x - b->want[i];
+        if (isinf(b->want[i]) && x == b->want[i]) continue;
         off += d * d;
         size += b->want[i] * b->want[i];
     }

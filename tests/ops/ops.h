@@ -50,8 +50,10 @@ struct op_buffer {
     int64_t n;
     int type;
     enum op_kind kind;
-    bool acc; /* the task adds to it */
+    bool acc;   /* the task adds to it */
+    bool stays; /* an output of which no byte may be written */
     const char *name;
+    double within; /* the distance from `want` that is none; 0: what the type allows */
 };
 enum { OP_BUFFERS = 320 };
 extern struct op_buffer op_buffer[OP_BUFFERS];
@@ -59,6 +61,7 @@ extern int op_buffers;
 extern tess_env op_env;
 extern uint64_t op_dice;
 extern char op_failure[256]; /* what a body said through tess_work_fail */
+extern char op_blame[256];   /* what it is expected to say */
 extern bool op_speed;        /* one call of each kind, at the sizes of GPT-2 */
 extern bool op_expects;      /* somebody looks at what is expected, which may take long to find */
 
@@ -71,6 +74,12 @@ void op_given(const char *name, int64_t n, int type, double *x);
 /* Returns the elements that are expected of an output: with `acc` those that are there before, which the task adds to,
  * else zeros, and the output is poisoned. */
 double *op_out(const char *name, int64_t n, int type, bool acc);
+/* Lets the output that was added last be so far from what is expected, whatever its type allows. */
+void op_within(double distance);
+/* No output so far may be written. */
+void op_stay(void);
+/* The body is expected to fail with this text; of others no failure is. */
+void op_fails(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Adds an output of which nothing is expected, poisoned or, with `acc`, drawn; returns it. */
 void *op_any(const char *name, int64_t n, int type, bool acc);
 /* Adds an input and returns it, to be filled. */
@@ -80,6 +89,10 @@ int32_t *op_indices(const char *name, int64_t n, int64_t below);
 void op_scratch(int64_t bytes);
 /* Returns zeros that live until the end of the call. */
 double *op_zeros(int64_t n);
+/* Returns ones that do. */
+double *op_ones(int64_t n);
+/* Returns the sum of n products of elements that lie so far apart. */
+double op_dot(const double *x, int64_t x_apart, const double *y, int64_t y_apart, int64_t n);
 /* Draws what is about normal, of this size. */
 void op_draw(void *to, int64_t n, int type, double size);
 double op_roll(void); /* uniform in (-1, 1) */
@@ -90,9 +103,11 @@ void op_forget(void);
 
 size_t op_size_of(int type);
 double op_value(const void *p, int64_t i, int type);
+/* Stores one element. */
+void op_put(void *p, int64_t i, int type, double x);
 /* Relative distance in norm of an output and what is expected. */
 double op_distance(const struct op_buffer *b, const void *got);
-/* Says whether no element is off by more than the smallest number of fp16, where it has few bits. */
+/* Returns whether no element is off by more than the smallest number of fp16, where it has few bits. */
 bool op_tiny(const struct op_buffer *b, const void *got);
 
 int64_t op_length(int k); /* the k-th to be tried; 0: there is none */

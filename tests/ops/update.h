@@ -79,6 +79,8 @@ static void update_not_finite(const tess_optimizer *o)
         update_set_env(o, kind);
         update_buffers(a.moments, a.n, 0, a.clip, kind & 2 ? NAN : 1, kind & 4 ? NAN : 1);
         op_any("copy", a.n, TESS_BF16, false);
+        if (kind & 6) op_stay();
+        if ((kind & 6) == 4) op_fails("h.0.w: the gradient is not finite");
         op_run(&tess_optimizer_kind_of(o)->update[TESS_F32], &a);
     }
 }
@@ -134,6 +136,7 @@ static void update_kept(const tess_optimizer *o, tess_keeping as, int kind)
     if (a.clip) {
         double *norm = op_raw("norm", 1, OP_DOUBLE);
         *norm = kind == 5 ? NAN : 7;
+        if (kind == 5) op_fails("w: the gradient is not finite");
     } else {
         void *sum = op_raw("sum", (int64_t)(tess_exact_bytes() / sizeof(double)), OP_BITS);
         tess_view view[] = {{g + before_it, (size_t)n * sizeof *g}, {sum, tess_exact_bytes()}};

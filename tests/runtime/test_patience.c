@@ -55,7 +55,7 @@ static void submit(tess_codelet *cl, tess_tile *t)
 
 static void begin(uint64_t room, tess_codelet *cl)
 {
-    MUST(tess_start(&(tess_machine){.workers = 1, .cpu_tiles = room, .patience = patience}));
+    MUST(tess_start_rooms(&(tess_machine){.workers = 1, .patience = patience}, &(tess_rooms){.cpu_tiles = room}));
     submit(cl, tile = new_tile("held"));
 }
 

@@ -216,6 +216,7 @@ TEST(gpus_go_to_the_ranks_that_are_near)
 /* On this machine, of which hwloc is told that it had two nodes, or one: what the kernel was told of the pages. */
 static int policy_of(const char *machine)
 {
+    unsetenv("HWLOC_COMPONENTS"); /* beside which it does not count */
     setenv("HWLOC_SYNTHETIC", machine, 1);
     setenv("HWLOC_THISSYSTEM", "1", 1);
     hwloc_topology_t t;

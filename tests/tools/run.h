@@ -3,18 +3,15 @@
  *
  *     fresh();                                  // an empty directory, from now on the working one
  *     write_text("run.json", "{...}");
- *     RUN("train", "run.json", "steps=4");
- *     CHECK_EQ(ran.status, 0);
+ *     DONE("train", "run.json", "steps=4"); // exit status 0
  *     CHECK_HAS(ran.out, "step 4/4");
- *     RUN("train", "run.json", "steps=0");
- *     EXPECT_ERROR(2, "steps", "a whole number from 1"); // one line on stderr that holds these, exit status 2
+ *     FAILS(2, ("train", "run.json", "steps=0"), "steps", "a whole number"); // status 2, and one line that holds these
  */
 #ifndef TESS_TESTS_RUN_H
 #define TESS_TESTS_RUN_H
 #include "check.h"
-#include "dirs.h"
+#include "files.h"
 #include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -28,102 +25,6 @@
 #include <unistd.h>
 
 enum { RUN_SECONDS = 120 }; /* more than any run needs, also below a sanitizer on a busy machine */
-
-/* ---- directories and files ---- */
-
-static char run_home[3000], run_dir[3100];
-
-static inline int run_remove(const char *path, const struct stat *st, int kind, struct FTW *at)
-{
-    (void)st, (void)kind, (void)at;
-    return remove(path);
-}
-
-static inline void run_leave(void)
-{
-    if (run_dir[0] && chdir(run_home) == 0) nftw(run_dir, run_remove, 16, FTW_DEPTH | FTW_PHYS);
-    run_dir[0] = 0;
-}
-
-/* Goes to an empty directory below the one the test was started in; the last one is removed. */
-static inline void fresh(void)
-{
-    if (!run_home[0]) {
-        if (!getcwd(run_home, sizeof run_home)) exit(99);
-        atexit(run_leave);
-    }
-    run_leave();
-    snprintf(run_dir, sizeof run_dir, "%s/test-XXXXXX", run_home);
-    if (!mkdtemp(run_dir) || chdir(run_dir)) {
-        perror(run_dir);
-        exit(99);
-    }
-}
-
-static inline bool exists(const char *path)
-{
-    return access(path, F_OK) == 0;
-}
-
-static inline long file_size(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 ? (long)st.st_size : -1;
-}
-
-static inline void write_file(const char *path, const void *data, size_t bytes)
-{
-    FILE *f = fopen(path, "wb");
-    if (!f || fwrite(data, 1, bytes, f) != bytes || fclose(f)) {
-        perror(path);
-        exit(99);
-    }
-}
-
-static inline void write_text(const char *path, const char *text)
-{
-    write_file(path, text, strlen(text));
-}
-
-static inline void cut_file(const char *path, long bytes)
-{
-    if (truncate(path, bytes)) {
-        perror(path);
-        exit(99);
-    }
-}
-
-/* From a descriptor's beginning to its end, with a 0 behind; the caller frees it. */
-static inline char *read_descriptor(int fd, size_t *bytes)
-{
-    size_t n = 0, room = 1 << 16;
-    char *text = malloc(room);
-    for (ssize_t got; (got = pread(fd, text + n, room - n - 1, (off_t)n)) > 0; n += (size_t)got)
-        if (n + (size_t)got == room - 1) text = realloc(text, room *= 2);
-    text[n] = 0;
-    if (bytes) *bytes = n;
-    return text;
-}
-
-/* NULL: there is none. */
-static inline char *read_file(const char *path, size_t *bytes)
-{
-    FILE *f = fopen(path, "rb");
-    char *text = f ? read_descriptor(fileno(f), bytes) : NULL;
-    if (f) fclose(f);
-    return text;
-}
-
-/* Both are there, with the same bytes. */
-static inline bool same_file(const char *a, const char *b)
-{
-    size_t m = 0, n = 0;
-    char *x = read_file(a, &m), *y = read_file(b, &n);
-    bool same = x && y && m == n && !memcmp(x, y, n);
-    free(x);
-    free(y);
-    return same;
-}
 
 /* ---- runs ---- */
 
@@ -307,6 +208,21 @@ static inline long named_in_error(const char *before)
         if (wrong_) CHECK_SAY("%s", wrong_);                                                                           \
     } while (0)
 
+/* A run that ends well, and one that ends with this status and such a line. */
+#define DONE(...)                                                                                                      \
+    do {                                                                                                               \
+        RUN(__VA_ARGS__);                                                                                              \
+        EXPECT_DONE();                                                                                                 \
+    } while (0)
+#define FAILS(status, arguments, ...)                                                                                  \
+    do {                                                                                                               \
+        RUN arguments;                                                                                                 \
+        EXPECT_ERROR(status, __VA_ARGS__);                                                                             \
+    } while (0)
+
+/* The runs of the statement behind it have this in their environment. */
+#define WITH(name, value) for (bool with_ = !setenv(name, value, 1); with_; with_ = unsetenv(name))
+
 /* Ranks: among what the launcher says of it stands one line of ours, with all of the parts. */
 static inline const char *run_ranks_mismatch(int status, const char *const *part)
 {
@@ -330,6 +246,16 @@ static inline const char *run_ranks_mismatch(int status, const char *const *part
     do {                                                                                                               \
         const char *wrong_ = run_ranks_mismatch(status, (const char *const[]){__VA_ARGS__, NULL});                     \
         if (wrong_) CHECK_SAY("%s", wrong_);                                                                           \
+    } while (0)
+#define DONE_RANKS(...)                                                                                                \
+    do {                                                                                                               \
+        RUN_RANKS(__VA_ARGS__);                                                                                        \
+        EXPECT_DONE();                                                                                                 \
+    } while (0)
+#define FAILS_RANKS(status, arguments, ...)                                                                            \
+    do {                                                                                                               \
+        RUN_RANKS arguments;                                                                                           \
+        EXPECT_RANKS_ERROR(status, __VA_ARGS__);                                                                       \
     } while (0)
 
 #endif

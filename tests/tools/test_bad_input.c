@@ -1,134 +1,71 @@
 /* What is wrong with what a user gives: one line on stderr, `tessera: error: WHERE: WHAT (HINT)`, and exit status 2. */
 #define CHECK_MAIN
+#include "rows.h"
 #include "tiny.h"
 
-/* ---- the command line and the configuration ---- */
+/* ---- the command line, the configuration, the model's fields, data: a row a mistake ---- */
 
-TEST(arguments)
+/* Writes a text in which "@/" is the directory of fixtures. */
+static void write_placed(const char *path, const char *text)
 {
-    tiny_setup();
-    RUN(NULL);
-    EXPECT_ERROR(2, "command line: no command", "--help");
-    RUN("trian", "run.json");
-    EXPECT_ERROR(2, "command line: trian: unknown command", "did you mean train?");
-    RUN("train", "run.json", "--resme");
-    EXPECT_ERROR(2, "command line: --resme: unknown option", "did you mean --resume?");
-    RUN("train");
-    EXPECT_ERROR(2, "command line: no configuration", "CONFIG.json");
-    RUN("train", "run.json", "again.json");
-    EXPECT_ERROR(2, "command line: \"again.json\"", "KEY=VALUE");
-    RUN("info", "run.json");
-    EXPECT_ERROR(2, "command line: run.json");
-    RUN("generate", "--prompt", "a");
-    EXPECT_ERROR(2, "command line", "MODEL_DIR");
-    RUN("generate", "out/model");
-    EXPECT_ERROR(2, "command line: --prompt: missing");
-    RUN("generate", "out/model", "--prompt", "a", "-n", "many");
-    EXPECT_ERROR(2, "command line: -n: many", "a number from 1");
-    RUN("generate", "out/model", "--prompt", "a", "-n");
-    EXPECT_ERROR(2, "command line: -n: missing its N");
-    RUN("generate", "out/model", "--prompt", "a", "--top-p", "2");
-    EXPECT_ERROR(2, "--top-p: 2, expected a number from");
-    RUN("generate", "out/model", "--prompt", "a", "--prompts", "b");
-    EXPECT_ERROR(2, "--prompt and --prompts: both are given");
-    CHECK(!exists("out"));
+    FILE *f = fopen(path, "wb");
+    for (const char *at; f && (at = strstr(text, "@/")); text = at + 1)
+        fprintf(f, "%.*s%s", (int)(at - text), text, TESS_FIXTURES);
+    CHECK(f && fputs(text, f) >= 0 && !fclose(f));
 }
 
-TEST(keys_and_values)
+static void refuses(const struct rows *r, const char *command, const char *file)
 {
-    static const struct {
-        const char *argument, *where, *what;
-    } cases[] = {
-        {"optimizer.params.lrr=1", "command line: optimizer.params.lrr", "did you mean optimizer.params.lr?"},
-        {"batch_size=8", "command line: batch_size", "did you mean train_batch_size?"},
-        {"optimizer=1", "command line: optimizer: a group of keys", "optimizer.NAME=VALUE"},
-        {"steps=many", "command line: steps: \"many\"", "a whole number"},
-        {"steps=0", "command line: steps: 0", "a whole number from 1"},
-        {"steps=-3", "command line: steps: -3", "a whole number from 1"},
-        {"steps=1.5", "command line: steps: 1.5", "a whole number"},
-        {"optimizer.params.lr=-1", "command line: optimizer.params.lr: -1", "a number from 0"},
-        {"optimizer.params.betas=[0.9, 1]", "command line: optimizer.params.betas", "below 1"},
-        {"bf16.enabled=maybe", "command line: bf16.enabled: \"maybe\"", "true or false"},
-        {"memory.cpu=much", "command line: memory.cpu: \"much\"", "16GiB"},
-        {"optimizer.type=Adafactor", "command line: optimizer.type: \"Adafactor\"", "one of Adam, AdamW, SGD"},
-        {"fp16.fp16_master_weights_and_grads=true", "true needs what this build does not have", "expected false"},
-        {"zero_optimization.xyz=1", "command line: zero_optimization.xyz: unknown key, expected", "--help all"},
-        {"parallel.tensor=2", "parallel: tensor 2 x pipeline 1 ranks for a model, but 1 ranks run",
-         "start a multiple of 2"},
-        {"checkpoint.every=2", "run.json: checkpoint.dir: missing", "checkpoint.every needs it"},
-        {"checkpoint.resume=true", "run.json: checkpoint.dir: missing", "checkpoint.resume needs it"},
-        {"steps=auto", "run.json: steps: missing", "train needs them, or epochs"},
-    };
-    tiny_setup();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        RUN("train", "run.json", cases[i].argument);
-        EXPECT_ERROR(2, cases[i].where, cases[i].what);
-    }
-    setenv("TESSERA_STEPSS", "1", 1);
-    RUN("train", "run.json");
-    unsetenv("TESSERA_STEPSS");
-    EXPECT_ERROR(2, "environment: TESSERA_STEPSS", "did you mean TESSERA_STEPS?");
-    setenv("TESSERA_STEPS", "0", 1);
-    RUN("train", "run.json");
-    unsetenv("TESSERA_STEPS");
-    EXPECT_ERROR(2, "environment: steps: 0", "a whole number from 1");
-    CHECK(!exists("out"));
+    const char *arg[31] = {NULL}, *part[ROWS_COLUMNS + 1] = {NULL};
+    char *line = strdup(fmt("%s %s", command, *file ? "" : r->column[0])), *word = strtok(line, " ");
+    for (int n = 0; word && n < 30; word = strtok(NULL, " ")) arg[n++] = word;
+    for (int i = 1; i < r->columns; i++) part[i - 1] = r->column[i];
+    if (*file) write_text(file, r->column[0]);
+    run_finish(run_start(arg));
+    const char *wrong = run_error_mismatch(2, part);
+    if (wrong) CHECK_SAY("%s:%d: %s", r->path, r->line, wrong);
+    if (exists("out") || exists(fmt("%s.index", file)))
+        CHECK_SAY("%s:%d: %s left something", r->path, r->line, ran.what);
+    free(line);
 }
 
-TEST(batch_numbers_that_contradict)
+TEST(refusals)
+{
+    char command[200] = "", file[40] = "";
+    for (struct rows r = rows_of(TESS_TESTS "/tools/refusals.tsv"); rows_next(&r);)
+        if (!strncmp(r.column[0], "= ", 2)) {
+            tiny_setup();
+            snprintf(command, sizeof command, "%s", r.column[1]);
+            snprintf(file, sizeof file, "%s", r.column[2]);
+        } else if (!strncmp(r.column[0], "> ", 2)) {
+            write_placed(r.column[0] + 2, r.column[1]);
+        } else
+            refuses(&r, command, file);
+}
+
+TEST(variables)
 {
     tiny_setup();
-    RUN("train", "run.json", "train_micro_batch_size_per_gpu=3", "gradient_accumulation_steps=2");
-    EXPECT_ERROR(2, "run.json: train_batch_size: 4", "train_micro_batch_size_per_gpu 3",
-                 "gradient_accumulation_steps 2", "1 data-parallel ranks is 6");
-    RUN("train", "run.json", "gradient_accumulation_steps=3");
-    EXPECT_ERROR(2, "run.json: train_batch_size: 4 is no multiple of gradient_accumulation_steps 3");
+    WITH("TESSERA_STEPSS", "1")
+    FAILS(2, ("train", "run.json"), "environment: TESSERA_STEPSS", "did you mean TESSERA_STEPS?");
+    WITH("TESSERA_STEPS", "0") FAILS(2, ("train", "run.json"), "environment: steps: 0", "a whole number from 1");
     write_text("none.json", "{\"model\": " TINY_MODEL ", \"data\": {\"train\": \"text.txt\"}, \"steps\": 1}");
-    RUN("train", "none.json");
-    EXPECT_ERROR(2, "none.json: train_batch_size: missing", "two of the three");
-}
-
-TEST(the_configuration_file)
-{
-    static const struct {
-        const char *text, *where, *what;
-    } cases[] = {
-        {"{\"steps\": 4,\n \"seed\": }", "bad.json:2:10", "must be JSON"},
-        {"{\"steps\": 4, \"steps\": 5}", "bad.json:1:", "duplicate"},
-        {"", "bad.json:1:0", "must be JSON"},
-        {"[1]", "bad.json: a JSON list", "expected an object"},
-        {"{\"optimizr\": {\"type\": \"AdamW\"}}", "bad.json: optimizr: unknown key", "did you mean optimizer?"},
-        {"{\"optimizer\": {\"parms\": {}}}", "bad.json: optimizer.parms: unknown key", "optimizer.params"},
-        {"{\"optimizer.type\": \"AdamW\"}", "bad.json: optimizer.type: a dotted name", "objects inside one another"},
-        {"{\"steps\": \"four\"}", "bad.json: steps: \"four\"", "a whole number"},
-        {"{\"data\": 3}", "bad.json: data: a single value", "an object of keys"},
-        {"{\"model\": 3}", "bad.json: model: 3", "a directory or an object"},
-        {"{\"steps\": 4}", "bad.json: model: missing", "Hugging Face directory"},
-    };
-    fresh();
-    RUN("train", "bad.json");
-    EXPECT_ERROR(2, "bad.json: cannot be read: No such file", "a configuration file");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        write_text("bad.json", cases[i].text);
-        RUN("train", "bad.json");
-        EXPECT_ERROR(2, cases[i].where, cases[i].what);
-    }
-    RUN("train", ".");
-    EXPECT_ERROR(2, ".: cannot be read");
+    FAILS(2, ("train", "none.json"), "none.json: train_batch_size: missing", "two of the three");
+    FAILS(2, ("train", "nowhere.json"), "nowhere.json: cannot be read: No such file", "a configuration file");
+    FAILS(2, ("train", "."), ".: cannot be read");
+    CHECK(!exists("out"));
 }
 
 TEST(output_that_cannot_be_written)
 {
     tiny_setup();
     write_text("file", "mine");
-    RUN("train", "run.json", "output=file");
-    EXPECT_ERROR(2, "file: cannot be created: Not a directory", "see output");
-    RUN("train", "run.json", "output=file/below/it");
-    EXPECT_ERROR(2, "file/below/it: cannot be created: Not a directory");
-    RUN("train", "run.json", "checkpoint.dir=file/below", "checkpoint.every=1");
-    EXPECT_ERROR(2, "file/below: cannot be written: Not a directory", "checkpoint.dir");
-    RUN("train", "run.json", "checkpoint.dir=file", "checkpoint.every=1");
-    EXPECT_ERROR(2, "file: cannot be written: Not a directory", "checkpoint.dir");
+    FAILS(2, ("train", "run.json", "output=file"), "file: cannot be created: Not a directory", "see output");
+    FAILS(2, ("train", "run.json", "output=file/below/it"), "file/below/it: cannot be created: Not a directory");
+    FAILS(2, ("train", "run.json", "checkpoint.dir=file/below", "checkpoint.every=1"),
+          "file/below: cannot be written: Not a directory", "checkpoint.dir");
+    FAILS(2, ("train", "run.json", "checkpoint.dir=file", "checkpoint.every=1"),
+          "file: cannot be written: Not a directory", "checkpoint.dir");
     CHECK_EQ(file_size("file"), 4);
     CHECK(!exists("out/metrics.jsonl")); /* it ended before the first step */
 }
@@ -137,128 +74,15 @@ TEST(more_memory_than_there_may_be)
 {
     tiny_setup();
     static const char needs[] = "memory.cpu: the run needs ";
-    RUN("train", "run.json", "memory.cpu=64KiB");
-    EXPECT_ERROR(2, needs, "64.0 KiB", "MiB would do");
+    FAILS(2, ("train", "run.json", "memory.cpu=64KiB"), needs, "64.0 KiB", "MiB would do");
     RUN("train", "run.json", "train_batch_size=64", "memory.cpu=1MiB");
-    char cap[64]; /* a little less than that: it depends on the workers */
-    snprintf(cap, sizeof cap, "memory.cpu=%ldMiB", named_in_error(needs) - 1);
-    RUN("train", "run.json", "train_batch_size=64", cap);
-    EXPECT_ERROR(2, needs, " MiB in RAM", "(train_micro_batch_size_per_gpu=", "gradient_accumulation_steps=");
+    /* a little less than that: it depends on the workers */
+    FAILS(2, ("train", "run.json", "train_batch_size=64", fmt("memory.cpu=%ldMiB", named_in_error(needs) - 1)), needs,
+          " MiB in RAM", "(train_micro_batch_size_per_gpu=", "gradient_accumulation_steps=");
     CHECK(!exists("out"));
 }
 
 /* ---- the model ---- */
-
-TEST(fields_of_the_model)
-{
-    static const struct {
-        const char *argument, *what, *hint;
-    } cases[] = {
-        {"model.model_type=gpt3",
-         "model_type: gpt3 is not known (did you mean gpt2? known: ", "gpt2, gpt_neox, llama, "},
-        {"model.model_type=vgg", "model_type: vgg is not known (known: ", "mistral"},
-        {"model.model_type=3", "model_type is missing", "gpt2"},
-        {"model.activation_function=relu2", "activation_function: \"relu2\"", "gelu_new"},
-        {"model.add_cross_attention=true", "add_cross_attention: true", "expected false"},
-        {"model.n_embed=32", "n_embed: unknown field", "did you mean n_embd?"},
-        {"model.rope_theta=10000", "rope_theta: unknown field", "arithmetic"},
-        {"model.n_head=5", "n_embd 32 is no multiple of n_head 5", ""},
-        {"model={\"model_type\": \"gpt2\", \"hidden_size\": 32}", "n_embd 32 is no multiple of n_head 12",
-         "; n_head is missing, its default is 12"},
-        {"model.n_layer=0", "n_layer: 0", "a whole number of at least 1"},
-        {"model.n_layer=two", "n_layer: \"two\"", "a whole number"},
-        {"model.resid_pdrop=1", "resid_pdrop: 1", "below 1"},
-        {"data.seq_length=33", "data.seq_length: 33", "32 positions"},
-    };
-    tiny_setup();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        RUN("train", "run.json", cases[i].argument);
-        EXPECT_ERROR(2, cases[i].what, cases[i].hint);
-    }
-    CHECK(!exists("out"));
-}
-
-/* A family with rotary positions and heads that share k and v, in both spellings of its scaling. */
-#define LLAMA(width) "model={\"model_type\": \"llama\", \"hidden_size\": " #width ", \"num_hidden_layers\": 1}"
-TEST(fields_of_a_decoder)
-{
-    static const struct {
-        const char *argument, *what, *hint;
-    } cases[] = {
-        {"model.num_key_value_heads=3", "num_attention_heads 4 is no multiple of num_key_value_heads 3", ""},
-        {"model.num_attention_heads=5", "hidden_size 32 is no multiple of num_attention_heads 5", "head_dim"},
-        {"model.head_dim=7", "head_dim: 7", "an even number"},
-        {LLAMA(96), "hidden_size 96 over num_attention_heads 32 makes heads of 3 (expected an even number",
-         "; num_attention_heads is missing, its default is 32"},
-        {LLAMA(100), "hidden_size 100 is no multiple of num_attention_heads 32",
-         "; num_attention_heads is missing, its default is 32"},
-        {"model.sliding_window=-1", "sliding_window: -1", "at least 1"},
-        {"model.sliding_window=0", "sliding_window: 0", "at least 1"},
-        {"model.hidden_act=relu2", "hidden_act: \"relu2\"", "silu"},
-        {"model.rope_scaling=dynamic", "rope_scaling: \"dynamic\"", "an object or null"},
-        {"model.rope_scaling={\"type\": \"dynamic\"}", "rope_scaling.type: \"dynamic\"", "default linear llama3"},
-        {"model.rope_parameters={\"rope_type\": \"yarn\"}", "rope_parameters.rope_type: \"yarn\"", "llama3"},
-        {"model.rope_parameters={\"rope_type\": \"linear\"}", "rope_parameters.factor: 0", "linear expected"},
-        {"model.rope_parameters={\"rope_type\": \"llama3\", \"factor\": 8}", "low_freq_factor: 0", "llama3 expected"},
-        {"model.rope_parameters={\"rope_type\": \"default\", \"factr\": 8}", "rope_parameters.factr: unknown field",
-         "did you mean rope_parameters.factor?"},
-        {"model.rope_parameters={\"rope_theta\": 500}", "rope_parameters.rope_theta: 500", "10000 as rope_theta says"},
-        {"model.attention_bias=true", "attention_bias: unknown field of a mistral", "arithmetic"},
-        {"model.quantization_config={}", "quantization_config: unknown field", ""},
-    };
-    tiny_setup();
-    write_text("run.json",
-               "{\"model\": {\"model_type\": \"mistral\", \"vocab_size\": 256, \"hidden_size\": 32,"
-               " \"intermediate_size\": 40, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,"
-               " \"num_key_value_heads\": 2, \"rope_theta\": 10000, \"eos_token_id\": [1, 2], \"head_dim\": null},\n"
-               " \"data\": {\"train\": \"text.txt\", \"seq_length\": 16}, \"train_batch_size\": 4, \"steps\": 1,"
-               " \"output\": \"out\"}\n");
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        RUN("train", "run.json", cases[i].argument);
-        EXPECT_ERROR(2, cases[i].what, cases[i].hint);
-    }
-    CHECK(!exists("out"));
-}
-
-/* Experts that there are not, and whose weights files lack or have too many of. */
-TEST(fields_of_experts)
-{
-    static const struct {
-        const char *model, *argument, *what, *hint;
-    } cases[] = {
-        {"mixtral", "model.num_experts_per_tok=6",
-         "num_experts_per_tok: 6 (expected at most num_local_experts, which is 5)", ""},
-        {"mixtral", "model.num_experts_per_tok=0", "num_experts_per_tok: 0", "at least 1"},
-        {"mixtral", "model.num_local_experts=0", "num_local_experts: 0", "at least 1"},
-        {"mixtral", "model.num_experts=4", "experts.4.", "is no parameter of this mixtral"},
-        {"mixtral", "model.num_local_experts=7",
-         "block_sparse_moe.gate.weight has shape (5,32), the model needs (7,32)", ""},
-        {"mixtral", "model.intermediate_size=44", "has shape (40,32), the model needs (44,32)", ""},
-        {"mixtral", "model.router_jitter_noise=0.1", "router_jitter_noise: 0.1", "expected 0"},
-        {"mixtral", "model.router_aux_loss_coef=-1", "router_aux_loss_coef: -1", "at least 0"},
-        {"mixtral", "model.norm_topk_prob=true", "norm_topk_prob: unknown field of a mixtral", "arithmetic"},
-        {"qwen3-moe", "model.num_experts_per_tok=8",
-         "num_experts_per_tok: 8 (expected at most num_experts, which is 7)", ""},
-        {"qwen3-moe", "model.decoder_sparse_step=0", "decoder_sparse_step: 0", "at least 1"},
-        {"qwen3-moe", "model.mlp_only_layers=[-1]", "mlp_only_layers: [-1]", "numbers of layers, the first 0"},
-        {"qwen3-moe", "model.mlp_only_layers=1", "mlp_only_layers: 1", "numbers of layers, the first 0"},
-        {"qwen3-moe", "model.mlp_only_layers=[]", "tensor model.layers.1.mlp.", "is no parameter of this qwen3_moe"},
-        {"qwen3-moe", "model.moe_intermediate_size=\"many\"", "moe_intermediate_size: \"many\"", "a whole number"},
-    };
-    fresh();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[2000];
-        snprintf(text, sizeof text,
-                 "{\"model\": \"" TESS_FIXTURES "/families/%s\", \"data\": {\"train\": \"" TESS_FIXTURES
-                 "/families/tokens.bin\", \"seq_length\": 21},\n \"train_batch_size\": 1, \"steps\": 1, \"output\": "
-                 "\"out\"}\n",
-                 cases[i].model);
-        write_text("run.json", text);
-        RUN("train", "run.json", cases[i].argument);
-        EXPECT_ERROR(2, cases[i].what, cases[i].hint);
-    }
-    CHECK(!exists("out"));
-}
 
 /* Windows that some layers have, and weights of another shape. */
 TEST(layers_and_weights_of_a_decoder)
@@ -266,84 +90,41 @@ TEST(layers_and_weights_of_a_decoder)
     static const char model[] =
         "{\"model_type\": \"qwen2\", \"vocab_size\": 256, \"hidden_size\": 32, \"intermediate_size\": 40,"
         " \"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2}";
-    char argument[400];
     tiny_setup();
-    snprintf(argument, sizeof argument, "model=%s", model);
-    RUN("train", "run.json", argument, "model.use_sliding_window=true", "model.sliding_window=0");
-    EXPECT_ERROR(2, "sliding_window: 0", "at least 1");
-    RUN("train", "run.json", argument, "model.layer_types=[\"full_attention\", \"sliding_attention\"]");
-    EXPECT_ERROR(2, "layer_types: layer 1 is sliding_attention", "use_sliding_window");
-    RUN("train", "run.json", argument, "model.layer_types=[\"full_attention\", \"chunked_attention\"]");
-    EXPECT_ERROR(2, "layer_types: \"chunked_attention\"", "full_attention sliding_attention");
-    RUN("train", "run.json", argument, "model.layer_types=[\"full_attention\"]");
-    EXPECT_ERROR(2, "layer_types has 1 word", "num_hidden_layers is 2");
-    RUN("train", "run.json", argument, "steps=1");
-    EXPECT_DONE();
-    RUN("train", "run.json", "model=out/model", "model.num_key_value_heads=1", "steps=1");
-    EXPECT_ERROR(2, "k_proj", "(16,32)");
-    RUN("train", "run.json", "model=out/model", "model.num_hidden_layers=3", "steps=1");
-    EXPECT_ERROR(2, "no tensor model.layers.2.");
-}
-
-/* Fields that families have besides. */
-TEST(fields_of_other_decoders)
-{
-    static const struct {
-        const char *family, *argument, *what, *hint;
-    } cases[] = {
-        {"gemma2", "model.sliding_window=null", "layer_types: layer 0 is sliding_attention", "expected sliding_window"},
-        {"gemma2", "model.final_logit_softcapping=0", "final_logit_softcapping: 0", "above 0, or null"},
-        {"gemma2", "model.query_pre_attn_scalar=0", "query_pre_attn_scalar: 0", "above 0"},
-        {"gemma2", "model.use_bidirectional_attention=true", "use_bidirectional_attention: true", "expected false"},
-        {"gemma2", "model.rms_norm_epsilon=1", "rms_norm_epsilon: unknown field of a gemma2", "rms_norm_eps"},
-        {"gpt_neox", "model.rotary_pct=0.4", "rotary_pct: 0.4", "an even number"},
-        {"gpt_neox", "model.rotary_pct=1.5", "rotary_pct: 1.5", "a head's 8 elements"},
-        {"gpt_neox", "model.num_attention_heads=5", "hidden_size 32 is no multiple of num_attention_heads 5", ""},
-        {"gpt_neox", "model.num_key_value_heads=2", "num_key_value_heads: unknown field of a gpt_neox", ""},
-        {"gpt_neox", "model.hidden_dropout=1", "hidden_dropout: 1", "below 1"},
-        {"gpt_neox", "model.rope_scaling={\"type\": \"yarn\"}", "rope_scaling.type: \"yarn\"", "llama3"},
-    };
-    char text[800];
-    tiny_setup();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        snprintf(text, sizeof text,
-                 "{\"model\": {\"model_type\": \"%s\", \"vocab_size\": 256, \"hidden_size\": 32,"
-                 " \"intermediate_size\": 40, \"num_hidden_layers\": 2, \"num_attention_heads\": 4},\n"
-                 " \"data\": {\"train\": \"text.txt\", \"seq_length\": 16}, \"train_batch_size\": 4, \"steps\": 1,"
-                 " \"output\": \"out\"}\n",
-                 cases[i].family);
-        write_text("run.json", text);
-        RUN("train", "run.json", cases[i].argument);
-        EXPECT_ERROR(2, cases[i].what, cases[i].hint);
-    }
-    CHECK(!exists("out"));
+    const char *argument = fmt("model=%s", model);
+    FAILS(2, ("train", "run.json", argument, "model.use_sliding_window=true", "model.sliding_window=0"),
+          "sliding_window: 0", "at least 1");
+    FAILS(2, ("train", "run.json", argument, "model.layer_types=[\"full_attention\", \"sliding_attention\"]"),
+          "layer_types: layer 1 is sliding_attention", "use_sliding_window");
+    FAILS(2, ("train", "run.json", argument, "model.layer_types=[\"full_attention\", \"chunked_attention\"]"),
+          "layer_types: \"chunked_attention\"", "full_attention sliding_attention");
+    FAILS(2, ("train", "run.json", argument, "model.layer_types=[\"full_attention\"]"), "layer_types has 1 word",
+          "num_hidden_layers is 2");
+    DONE("train", "run.json", argument, "steps=1");
+    FAILS(2, ("train", "run.json", "model=out/model", "model.num_key_value_heads=1", "steps=1"), "k_proj", "(16,32)");
+    FAILS(2, ("train", "run.json", "model=out/model", "model.num_hidden_layers=3", "steps=1"),
+          "no tensor model.layers.2.");
 }
 
 TEST(a_directory_that_is_no_model)
 {
     tiny_setup();
-    RUN("train", "run.json", "model=nowhere");
-    EXPECT_ERROR(2, "nowhere/config.json: No such file", "a Hugging Face directory");
+    FAILS(2, ("train", "run.json", "model=nowhere"), "nowhere/config.json: No such file", "a Hugging Face directory");
     mkdir("base", 0777);
-    RUN("train", "run.json", "model=base");
-    EXPECT_ERROR(2, "base/config.json: No such file", "a Hugging Face directory");
+    FAILS(2, ("train", "run.json", "model=base"), "base/config.json: No such file", "a Hugging Face directory");
     static const char *const bad[][2] = {
         {"{\"model_type\": ", "base/config.json: line 1, column"},
         {"[]", "base/config.json: is no JSON object"},
         {"{\"model_type\": \"llama5\"}", "base/config.json: model_type: llama5 is not known"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         write_text("base/config.json", bad[i][0]);
-        RUN("train", "run.json", "model=base");
-        EXPECT_ERROR(2, bad[i][1]);
+        FAILS(2, ("train", "run.json", "model=base"), bad[i][1]);
     }
     write_text("base/config.json", TINY_MODEL);
-    RUN("generate", "base", "--prompt", "a");
-    EXPECT_ERROR(2, "base: has no model.safetensors", "OUTPUT/model");
-    RUN("generate", "nowhere", "--prompt", "a");
-    EXPECT_ERROR(2, "nowhere/config.json: No such file");
+    FAILS(2, ("generate", "base", "--prompt", "a"), "base: has no model.safetensors", "OUTPUT/model");
+    FAILS(2, ("generate", "nowhere", "--prompt", "a"), "nowhere/config.json: No such file");
     write_text("base/tokenizer.json", "{}");
-    RUN("train", "run.json", "model=base");
-    EXPECT_ERROR(2, "base/tokenizer.json");
+    FAILS(2, ("train", "run.json", "model=base"), "base/tokenizer.json");
 }
 
 /* ---- weights ---- */
@@ -353,13 +134,10 @@ static const char *const file = "out/model/model.safetensors";
 /* Every command that reads weights refuses them. */
 static void expect_refused(const char *what, const char *more)
 {
-    RUN("train", "run.json", "model=out/model", "output=next");
-    EXPECT_ERROR(2, what, more);
+    FAILS(2, ("train", "run.json", "model=out/model", "output=next"), what, more);
     CHECK(!exists("next/model"));
-    RUN("eval", "run.json", "model=out/model");
-    EXPECT_ERROR(2, what, more);
-    RUN("generate", "out/model", "--prompt", "a", "-n", "1");
-    EXPECT_ERROR(2, what, more);
+    FAILS(2, ("eval", "run.json", "model=out/model"), what, more);
+    FAILS(2, ("generate", "out/model", "--prompt", "a", "-n", "1"), what, more);
     CHECK_STR(ran.out, "");
 }
 
@@ -474,52 +252,6 @@ TEST(shards_that_are_not_there)
 
 /* ---- data ---- */
 
-TEST(data_that_is_not_there_or_too_short)
-{
-    tiny_setup();
-    write_file("short.txt", "sixteen letters!", TINY_T); /* and no target for the last */
-    write_text("empty.txt", "");
-    write_text("other.bin", "no magic");
-    static const char *const cases[][3] = {
-        {"data.train=none.txt", "none.txt: cannot be opened: No such file", ""},
-        {"data.train=none", "none: no data found", "none.idx"},
-        {"data.valid=none.bin", "none.bin: cannot be opened: No such file", ""},
-        {"data.train=short.txt", "short.txt: holds 16 tokens", "seq_length 16 needs 17"},
-        {"data.train=empty.txt", "empty.txt: holds 0 tokens", "needs 17"},
-        {"data.train=other.bin", "other.bin: has 8 bytes", "1024"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        RUN("train", "run.json", cases[i][0]);
-        EXPECT_ERROR(2, cases[i][1], cases[i][2]);
-    }
-    RUN("eval", "run.json", "data.valid=none.txt");
-    EXPECT_ERROR(2, "none.txt: cannot be opened: No such file");
-    CHECK(!exists("out"));
-}
-
-/* Each of them before anything is made; the rest of what a line can be is in test_lines. */
-TEST(lines_that_are_wrong)
-{
-    static const char *const cases[][2] = {
-        {"", "l.jsonl: line 1, byte 0: is empty"},
-        {"{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2]", "l.jsonl: line 2, byte 42: is no JSON"},
-        {"{\"input_ids\": [1, 2]}\n\n{\"input_ids\": [1, 256]}\n", "l.jsonl: line 3, byte 23: \"input_ids\"[1]: 256"},
-        {"{\"input_ids\": [1, 2], \"labels\": [1, 256]}\n", "l.jsonl: line 1, byte 0: \"labels\"[1]: 256 is beyond"},
-        {"{\"prompt\": \"a\", \"completion\": \"\"}\n", "l.jsonl: line 1, byte 0: has no target"},
-    };
-    tiny_setup();
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        write_text("l.jsonl", cases[i][0]);
-        RUN("train", "run.json", "data.train=l.jsonl");
-        EXPECT_ERROR(2, cases[i][1]);
-        RUN("eval", "run.json", "data.valid=l.jsonl");
-        EXPECT_ERROR(2, cases[i][1]);
-    }
-    CHECK(!exists("out") && !exists("l.jsonl.index"));
-    RUN("train", "run.json", "data.pack_positions=true");
-    EXPECT_ERROR(2, "run.json: data.pack_positions: ", "data.pack");
-}
-
 TEST(tokens_beyond_the_vocabulary)
 {
     uint8_t token[TINY_TOKENS];
@@ -527,16 +259,16 @@ TEST(tokens_beyond_the_vocabulary)
     tiny_text((char *)token, TINY_TOKENS, 1);
     token[50] = 250;
     write_llmc("tokens.bin", token, 65); /* 4 samples of 16, all of them in the first step */
-    RUN("train", "run.json", "data.train=tokens.bin", "model.vocab_size=200");
-    EXPECT_ERROR(2, "tokens.bin: byte 1124: token 250", "vocabulary of 200");
+    FAILS(2, ("train", "run.json", "data.train=tokens.bin", "model.vocab_size=200"), "tokens.bin: byte 1124: token 250",
+          "vocabulary of 200");
     write_megatron("corpus", token, 65);
-    RUN("train", "run.json", "data.train=corpus", "model.vocab_size=200");
-    EXPECT_ERROR(2, "corpus.bin: byte 100: token 250", "vocabulary of 200");
+    FAILS(2, ("train", "run.json", "data.train=corpus", "model.vocab_size=200"), "corpus.bin: byte 100: token 250",
+          "vocabulary of 200");
     write_file("bytes.txt", token, 65);
-    RUN("train", "run.json", "data.train=bytes.txt", "model.vocab_size=200");
-    EXPECT_ERROR(2, "bytes.txt: byte 50: token 250", "vocabulary of 200");
-    RUN("eval", "run.json", "data.valid=corpus", "model.vocab_size=200");
-    EXPECT_ERROR(2, "corpus.bin: byte 100: token 250", "vocabulary of 200");
+    FAILS(2, ("train", "run.json", "data.train=bytes.txt", "model.vocab_size=200"), "bytes.txt: byte 50: token 250",
+          "vocabulary of 200");
+    FAILS(2, ("eval", "run.json", "data.valid=corpus", "model.vocab_size=200"), "corpus.bin: byte 100: token 250",
+          "vocabulary of 200");
     CHECK(!exists("out/model"));
 }
 
@@ -560,22 +292,18 @@ TEST(a_megatron_index_that_is_wrong)
         fseek(f, cases[i].at, SEEK_SET);
         fputc(cases[i].value, f);
         fclose(f);
-        RUN("train", "run.json", "data.train=corpus");
-        EXPECT_ERROR(2, cases[i].where);
+        FAILS(2, ("train", "run.json", "data.train=corpus"), cases[i].where);
     }
     write_megatron("corpus", token, 300);
     cut_file("corpus.idx", 40);
-    RUN("train", "run.json", "data.train=corpus");
-    EXPECT_ERROR(2, "corpus.idx: byte 18");
+    FAILS(2, ("train", "run.json", "data.train=corpus"), "corpus.idx: byte 18");
     write_megatron("corpus", token, 300);
     cut_file("corpus.bin", 500);
-    RUN("train", "run.json", "data.train=corpus");
-    EXPECT_ERROR(2, "corpus.idx: byte 50: sequence 1 is bytes 200 to 600 of corpus.bin, which has 500");
+    FAILS(2, ("train", "run.json", "data.train=corpus"),
+          "corpus.idx: byte 50: sequence 1 is bytes 200 to 600 of corpus.bin, which has 500");
     unlink("corpus.bin");
-    RUN("train", "run.json", "data.train=corpus");
-    EXPECT_ERROR(2, "corpus.bin: cannot be opened: No such file");
+    FAILS(2, ("train", "run.json", "data.train=corpus"), "corpus.bin: cannot be opened: No such file");
     write_megatron("corpus", token, 600);
-    RUN("train", "run.json", "data.train=corpus.bin");
-    EXPECT_ERROR(2, "corpus.bin: byte 0: magic", "give corpus");
+    FAILS(2, ("train", "run.json", "data.train=corpus.bin"), "corpus.bin: byte 0: magic", "give corpus");
     CHECK(!exists("out"));
 }

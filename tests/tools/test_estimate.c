@@ -7,22 +7,19 @@ TEST(estimate_needs_no_weights_and_runs_nothing)
     tiny_setup();
     mkdir("base", 0777);
     write_text("base/config.json", TINY_MODEL);
-    RUN("estimate", "run.json", "model=base");
-    EXPECT_DONE();
+    DONE("estimate", "run.json", "model=base");
     CHECK_HAS(ran.out, "parameters, 64 tokens a step");
     CHECK_HAS(ran.out, "moments");
     CHECK_HAS(ran.out, "activations");
     CHECK_HAS(ran.out, "tokens/s");
     CHECK(!exists("out"));
-    RUN("estimate", "run.json", "train_batch_size=64", "memory.cpu=5MiB");
-    EXPECT_DONE();
+    DONE("estimate", "run.json", "train_batch_size=64", "memory.cpu=5MiB");
     CHECK_HAS(ran.out, "does not fit: memory.cpu: the run needs");
     char *said = strdup(ran.out), *times = strstr(said, "time of a step"); /* which other work on the machine moves */
-    RUN("estimate", "run.json", "train_batch_size=64", "memory.cpu=5MiB", "--fits");
-    EXPECT_ERROR(1, "memory.cpu: the run needs"); /* for scripts: what is printed is printed all the same */
+    FAILS(1, ("estimate", "run.json", "train_batch_size=64", "memory.cpu=5MiB", "--fits"),
+          "memory.cpu: the run needs"); /* for scripts: what is printed is printed all the same */
     CHECK(times && !strncmp(ran.out, said, (size_t)(times - said)));
-    RUN("estimate", "run.json", "train_batch_size=64", "--fits");
-    EXPECT_DONE();
+    DONE("estimate", "run.json", "train_batch_size=64", "--fits");
     free(said);
 }
 
@@ -43,8 +40,7 @@ TEST(estimate_of_a_model_of_70_billion)
     tiny_setup();
     mkdir("base", 0777);
     write_text("base/config.json", llama_70b);
-    RUN("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1");
-    EXPECT_DONE();
+    DONE("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1");
     CHECK_HAS(ran.out, "70553706496 parameters, 1024 tokens a step");
 }
 
@@ -77,14 +73,12 @@ TEST(estimates_of_mixtures_of_experts)
     tiny_setup();
     mkdir("base", 0777);
     write_text("base/config.json", mixtral_8x7b);
-    RUN("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1",
-        "memory.cpu=32GiB", "memory.path=.", "memory.disk=2TiB");
-    EXPECT_DONE();
+    DONE("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1",
+         "memory.cpu=32GiB", "memory.path=.", "memory.disk=2TiB");
     CHECK_HAS(ran.out, "46702792704 parameters, 1024 tokens a step");
     CHECK_HAS(ran.out, "those that none chose are not read");
     write_text("base/config.json", qwen3_235b);
-    RUN("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1");
-    EXPECT_DONE();
+    DONE("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1");
     CHECK_HAS(ran.out, "235093634560 parameters, 1024 tokens a step");
 }
 
@@ -130,8 +124,7 @@ TEST(the_sums_of_an_estimate)
     };
     tiny_setup();
     for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
-        RUN("estimate", "run.json", set[i][0], set[i][1], set[i][2], set[i][3], set[i][4]);
-        EXPECT_DONE();
+        DONE("estimate", "run.json", set[i][0], set[i][1], set[i][2], set[i][3], set[i][4]);
         check_sum("\ncpu (RAM)");
         CHECK_HAS(ran.out, "beside these the process has libraries, code and stacks: at most 300 MiB");
         const bool disk = strstr(ran.out, "\ndisk (");
@@ -151,19 +144,15 @@ TEST(a_run_takes_what_its_estimate_says)
     setenv("STARPU_NCPU", "1", 1);
     tiny_setup();
     for (size_t i = 0; i < 2; i++) {
-        char output[32], metrics[64];
-        snprintf(output, sizeof output, "output=run%zu", i);
-        snprintf(metrics, sizeof metrics, "run%zu/metrics.jsonl", i);
-        RUN("estimate", "run.json", "model.n_embd=128", dtype[i]);
-        EXPECT_DONE();
+        const char *output = fmt("output=run%zu", i);
+        const char *metrics = fmt("run%zu/metrics.jsonl", i);
+        DONE("estimate", "run.json", "model.n_embd=128", dtype[i]);
         CHECK(!strstr(ran.out, "evaluations")); /* there will be none, whatever data.valid says */
         const double without = line_of("\n  in all");
-        RUN("estimate", "run.json", "model.n_embd=128", "eval_every=2", dtype[i]);
-        EXPECT_DONE();
+        DONE("estimate", "run.json", "model.n_embd=128", "eval_every=2", dtype[i]);
         CHECK_NEAR(line_of("\n  in all") - without, line_of("tokens and scratch of evaluations"), 0.02 * without);
         const double all = line_of("\n  in all");
-        RUN("train", "run.json", "model.n_embd=128", "eval_every=2", dtype[i], output);
-        EXPECT_DONE();
+        DONE("train", "run.json", "model.n_embd=128", "eval_every=2", dtype[i], output);
         json_t *steps = read_metrics(metrics);
         const double peak =
             json_number_value(json_object_get(json_object_get(json_array_get(steps, 3), "cpu"), "peak_bytes"));
@@ -172,25 +161,21 @@ TEST(a_run_takes_what_its_estimate_says)
     }
     unsetenv("STARPU_NCPU");
 #define AWAY "memory.path=.", "zero_optimization.offload_optimizer.device=nvme", "eval_every=1"
-    RUN("estimate", "run.json", AWAY);
-    EXPECT_DONE();
+    DONE("estimate", "run.json", AWAY);
     const long least = lround(line_of("the least that memory.cpu may be") / 0x1p20);
     char cap[2][48];
     for (int i = 0; i < 2; i++) snprintf(cap[i], sizeof cap[i], "memory.cpu=%ldMiB", least - i);
-    RUN("train", "run.json", AWAY, cap[0], "output=least");
-    EXPECT_DONE();
+    DONE("train", "run.json", AWAY, cap[0], "output=least");
     json_t *steps = read_metrics("least/metrics.jsonl");
     CHECK(json_number_value(json_object_get(json_object_get(json_array_get(steps, 3), "cpu"), "peak_bytes")) <=
           (double)least * 0x1p20);
     json_decref(steps);
-    RUN("train", "run.json", AWAY, cap[1], "output=less");
-    EXPECT_ERROR(2, "memory.cpu", "MiB would do");
+    FAILS(2, ("train", "run.json", AWAY, cap[1], "output=less"), "memory.cpu", "MiB would do");
 #undef AWAY
-    RUN("train", "run.json", "memory.cpu=1MiB", "output=less"); /* with no disk: what is named works, too */
-    EXPECT_ERROR(2, "the run needs", "MiB would do");
+    FAILS(2, ("train", "run.json", "memory.cpu=1MiB", "output=less"), "the run needs",
+          "MiB would do"); /* with no disk: what is named works, too */
     snprintf(cap[0], sizeof cap[0], "memory.cpu=%ldMiB", atol(strstr(ran.err, "(memory.cpu=") + 12));
-    RUN("train", "run.json", cap[0], "output=named");
-    EXPECT_DONE();
+    DONE("train", "run.json", cap[0], "output=named");
 }
 
 /* What only does not fit is an estimate, what is wrong is an error, as it is of a run. */
@@ -200,20 +185,16 @@ TEST(estimate_refuses_what_a_run_would)
     static const char *const where[] = {"text.txt", "text.txt/below", "nowhere", "/proc", "disk tier", "nowhere"};
     tiny_setup();
     for (size_t i = 0; i < sizeof path / sizeof *path; i++) {
-        char set[64], name[64];
-        snprintf(set, sizeof set, "memory.path=%s", path[i]);
-        snprintf(name, sizeof name, "tessera: error: %s: ", where[i]);
-        RUN("estimate", "run.json", set);
-        EXPECT_ERROR(2, name);
+        const char *set = fmt("memory.path=%s", path[i]);
+        const char *name = fmt("tessera: error: %s: ", where[i]);
+        FAILS(2, ("estimate", "run.json", set), name);
         CHECK_STR(ran.out, "");
-        RUN("train", "run.json", set);
-        EXPECT_ERROR(2, name);
+        FAILS(2, ("train", "run.json", set), name);
         CHECK(!exists("out"));
     }
-    RUN("estimate", "run.json", "activation_checkpointing.offload=disk");
-    EXPECT_ERROR(2, "activation_checkpointing.offload", "memory.path");
-    RUN("estimate", "run.json", "memory.path=.", "memory.cpu=64KiB");
-    EXPECT_DONE();
+    FAILS(2, ("estimate", "run.json", "activation_checkpointing.offload=disk"), "activation_checkpointing.offload",
+          "memory.path");
+    DONE("estimate", "run.json", "memory.path=.", "memory.cpu=64KiB");
     CHECK_HAS(ran.out, "does not fit: memory.cpu: 64.0 KiB");
     CHECK_HAS(ran.out, "MiB would do)");
     CHECK_HAS(ran.out, "tokens/s");
@@ -227,22 +208,21 @@ TEST(the_least_of_both_caps_is_named)
     wide_setup_with("\"train_batch_size\": 8, \"steps\": 1, \"memory\": {\"path\": \"swap\"}");
     write_tiny_text("valid.txt", 600, 2);
     for (int i = 0; i < 2; i++) {
-        char cpu[64], disk[2][64];
-        RUN("estimate", "run.json", every[i], "data.valid=valid.txt", "memory.cpu=1MiB", "memory.disk=1MiB", "--fits");
-        EXPECT_ERROR(1, WIDE_LEAST, "MiB with memory.disk=", "MiB would do)");
-        snprintf(cpu, sizeof cpu, "memory.cpu=%ldMiB", named_in_error(WIDE_LEAST));
+        char disk[2][64];
+        FAILS(
+            1,
+            ("estimate", "run.json", every[i], "data.valid=valid.txt", "memory.cpu=1MiB", "memory.disk=1MiB", "--fits"),
+            WIDE_LEAST, "MiB with memory.disk=", "MiB would do)");
+        const char *cpu = fmt("memory.cpu=%ldMiB", named_in_error(WIDE_LEAST));
         const long least = named_in_error("with memory.disk=");
         for (int k = 0; k < 2; k++) snprintf(disk[k], sizeof disk[k], "memory.disk=%ldMiB", least - k);
-        RUN("estimate", "run.json", every[i], "data.valid=valid.txt", cpu, disk[0]);
-        EXPECT_DONE();
+        DONE("estimate", "run.json", every[i], "data.valid=valid.txt", cpu, disk[0]);
         CHECK(line_of("the least that memory.disk may be") <= (double)least * 0x1p20 * 1.01);
-        RUN("train", "run.json", every[i], "data.valid=valid.txt", cpu, disk[0]);
-        EXPECT_DONE();
-        RUN("estimate", "run.json", every[i], "data.valid=valid.txt", cpu, "memory.disk=1MiB", "--fits");
-        EXPECT_ERROR(1, "memory.disk: 1.0 MiB, but the run needs", "(memory.disk=");
+        DONE("train", "run.json", every[i], "data.valid=valid.txt", cpu, disk[0]);
+        FAILS(1, ("estimate", "run.json", every[i], "data.valid=valid.txt", cpu, "memory.disk=1MiB", "--fits"),
+              "memory.disk: 1.0 MiB, but the run needs", "(memory.disk=");
         snprintf(disk[0], sizeof disk[0], "memory.disk=%ldMiB", named_in_error("(memory.disk="));
-        RUN("train", "run.json", every[i], "data.valid=valid.txt", cpu, disk[0]);
-        EXPECT_DONE();
+        DONE("train", "run.json", every[i], "data.valid=valid.txt", cpu, disk[0]);
     }
 }
 
@@ -250,32 +230,24 @@ TEST(the_least_of_both_caps_is_named)
 TEST(estimate_of_ranks_that_do_not_run)
 {
     tiny_setup();
-    RUN("estimate", "run.json");
-    EXPECT_DONE();
+    DONE("estimate", "run.json");
     double moments = line_of("moments"), bytes = 4 * atof(ran.out);
     CHECK(!strstr(ran.out, "rank"));
-    RUN("estimate", "run.json", "zero_optimization.stage=1", "--ranks", "2");
-    EXPECT_DONE();
+    DONE("estimate", "run.json", "zero_optimization.stage=1", "--ranks", "2");
     CHECK_HAS(ran.out, " of 2, which holds the most");
     CHECK_NEAR(line_of("moments"), moments / 2, 0.02 * moments);
     CHECK_NEAR(line_of("sent to other ranks in a step"), bytes, 0.02 * bytes);
     CHECK_HAS(ran.out, "tokens/s");
     CHECK(!strstr(ran.out, "nan"));
     const char *const wide = "model.vocab_size=8000"; /* nearly all of it the table, which is with the first stage */
-    RUN("estimate", "run.json", wide);
-    EXPECT_DONE();
+    DONE("estimate", "run.json", wide);
     moments = line_of("moments");
-    RUN("estimate", "run.json", wide, "parallel.pipeline=2", "parallel.tensor=2", "--ranks=8");
-    EXPECT_DONE();
+    DONE("estimate", "run.json", wide, "parallel.pipeline=2", "parallel.tensor=2", "--ranks=8");
     CHECK_HAS(ran.out, " of 8, which holds the most");
     CHECK_NEAR(line_of("moments"), moments / 2, 0.1 * moments);
     CHECK(!exists("out"));
-    RUN("estimate", "run.json", "parallel.tensor=2");
-    EXPECT_ERROR(2, "parallel", "1 ranks run");
-    RUN("estimate", "run.json", "parallel.tensor=2", "--ranks", "3");
-    EXPECT_ERROR(2, "parallel", "3 ranks run");
-    RUN("estimate", "run.json", "--ranks", "0");
-    EXPECT_ERROR(2, "--ranks");
-    RUN("estimate", "run.json", "--ranks", "1.5");
-    EXPECT_ERROR(2, "--ranks", "a whole number");
+    FAILS(2, ("estimate", "run.json", "parallel.tensor=2"), "parallel", "1 ranks run");
+    FAILS(2, ("estimate", "run.json", "parallel.tensor=2", "--ranks", "3"), "parallel", "3 ranks run");
+    FAILS(2, ("estimate", "run.json", "--ranks", "0"), "--ranks");
+    FAILS(2, ("estimate", "run.json", "--ranks", "1.5"), "--ranks", "a whole number");
 }

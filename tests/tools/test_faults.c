@@ -24,14 +24,11 @@ static void checkpoint_setup(int every)
 static void check_four_and_four(const char *dtype)
 {
     checkpoint_setup(4);
-    RUN("train", "run.json", dtype, "steps=8", "output=whole", "checkpoint.dir=whole/ck");
-    EXPECT_DONE();
-    RUN("train", "run.json", dtype, "steps=4");
-    EXPECT_DONE();
+    DONE("train", "run.json", dtype, "steps=8", "output=whole", "checkpoint.dir=whole/ck");
+    DONE("train", "run.json", dtype, "steps=4");
     CHECK(!same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
     CHECK(same_file("ck/step-00000004/states.safetensors", "whole/ck/step-00000004/states.safetensors"));
-    RUN("train", "run.json", dtype, "steps=8", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", dtype, "steps=8", "--resume");
     CHECK_HAS(ran.err, "tessera: resuming from ck after step 4");
     CHECK(!strstr(ran.out, "step 4/8") && strstr(ran.out, "step 5/8"));
     CHECK(same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
@@ -58,25 +55,21 @@ TEST(four_and_four_steps_are_eight)
 TEST(old_checkpoints_go)
 {
     checkpoint_setup(1);
-    RUN("train", "run.json", "steps=5");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=5");
     CHECK_STR(others_in("ck", "step-00000004 step-00000005"), ""); /* keep is 2 */
     CHECK(exists("ck/step-00000004/state.json") && exists("ck/step-00000005/state.json"));
-    RUN("train", "run.json", "steps=7", "checkpoint.keep=1", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=7", "checkpoint.keep=1", "--resume");
     CHECK_STR(others_in("ck", "step-00000007"), "");
 }
 
 TEST(half_written_checkpoints_are_not_taken)
 {
     checkpoint_setup(2);
-    RUN("train", "run.json", "steps=2");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=2");
     mkdir("ck/.new-step-00000009", 0777);
     write_text("ck/.new-step-00000009/states.safetensors.tmp", "half");
     mkdir("ck/step-latest", 0777);
-    RUN("train", "run.json", "steps=3", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=3", "--resume");
     CHECK_HAS(ran.err, "resuming from ck after step 2");
     CHECK_STR(others_in("ck", "step-00000002 step-00000003 step-latest"), "");
 }
@@ -85,48 +78,42 @@ TEST(half_written_checkpoints_are_not_taken)
 TEST(old_checkpoints_go_also_when_nothing_is_left_to_do)
 {
     checkpoint_setup(1);
-    RUN("train", "run.json", "steps=4", "checkpoint.keep=3");
-    EXPECT_DONE();
-    RUN("train", "run.json", "steps=4", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=4", "checkpoint.keep=3");
+    DONE("train", "run.json", "steps=4", "--resume");
     CHECK_STR(others_in("ck", "step-00000003 step-00000004"), "");
     write_text("ck/step-00000004/state.json", "{\"step\": 3, \"samples\": 12, \"seed\": 1}");
-    RUN("train", "run.json", "steps=4", "--resume");
-    EXPECT_ERROR(2, "ck/step-00000004: state.json is of step 3", "damaged");
+    FAILS(2, ("train", "run.json", "steps=4", "--resume"), "ck/step-00000004: state.json is of step 3", "damaged");
     CHECK(exists("ck/step-00000003/state.json"));
 }
 
 TEST(checkpoints_that_do_not_fit)
 {
     checkpoint_setup(2);
-    RUN("train", "run.json", "steps=2", "--resume"); /* there is none yet: from the start */
-    EXPECT_DONE();
-    RUN("train", "run.json", "steps=4", "overwrite=false");
-    EXPECT_ERROR(2, "ck: holds a run's checkpoint of step 2", "--resume", "overwrite=true");
-    RUN("train", "run.json", "steps=4", "--resume", "model.n_embd=16");
-    EXPECT_ERROR(2, "ck/step-00000002: its model has n_embd 32, the configuration's 16", "of another model");
-    RUN("train", "run.json", "steps=4", "--resume", "model.n_head=2"); /* the same shapes, and another arithmetic */
-    EXPECT_ERROR(2, "ck/step-00000002: its model has n_head 4, the configuration's 2", "of another model");
+    DONE("train", "run.json", "steps=2", "--resume"); /* there is none yet: from the start */
+    FAILS(2, ("train", "run.json", "steps=4", "overwrite=false"), "ck: holds a run's checkpoint of step 2", "--resume",
+          "overwrite=true");
+    FAILS(2, ("train", "run.json", "steps=4", "--resume", "model.n_embd=16"),
+          "ck/step-00000002: its model has n_embd 32, the configuration's 16", "of another model");
+    FAILS(2, ("train", "run.json", "steps=4", "--resume", "model.n_head=2"),
+          "ck/step-00000002: its model has n_head 4, the configuration's 2",
+          "of another model");                             /* the same shapes, and another arithmetic */
     rename("ck/step-00000002/config.json", "config.json"); /* as older ones are */
-    RUN("train", "run.json", "steps=4", "--resume", "model.n_embd=16");
-    EXPECT_ERROR(2, "ck/step-00000002: wte.weight is of another shape", "of another model");
-    RUN("train", "run.json", "steps=4", "--resume", "model.n_layer=3");
-    EXPECT_ERROR(2, "ck/step-00000002: h.2.", "is missing", "of another model");
-    RUN("train", "run.json", "steps=4", "--resume", "model.n_layer=1");
-    EXPECT_ERROR(2, "ck/step-00000002: h.1.", "is of no parameter here", "of another model");
-    RUN("generate", "ck", "--prompt", "a");
-    EXPECT_ERROR(2, "ck/step-00000002/config.json: No such file", "of a version that kept no model in it");
+    FAILS(2, ("train", "run.json", "steps=4", "--resume", "model.n_embd=16"),
+          "ck/step-00000002: wte.weight is of another shape", "of another model");
+    FAILS(2, ("train", "run.json", "steps=4", "--resume", "model.n_layer=3"), "ck/step-00000002: h.2.", "is missing",
+          "of another model");
+    FAILS(2, ("train", "run.json", "steps=4", "--resume", "model.n_layer=1"), "ck/step-00000002: h.1.",
+          "is of no parameter here", "of another model");
+    FAILS(2, ("generate", "ck", "--prompt", "a"), "ck/step-00000002/config.json: No such file",
+          "of a version that kept no model in it");
     rename("config.json", "ck/step-00000002/config.json");
-    RUN("train", "run.json", "steps=4", "--resume", "seed=2");
-    EXPECT_ERROR(2, "ck: the run to go on from has seed 1", "2");
+    FAILS(2, ("train", "run.json", "steps=4", "--resume", "seed=2"), "ck: the run to go on from has seed 1", "2");
     CHECK_EQ(count_lines("out/metrics.jsonl"), 2); /* none of them cost the run anything */
     CHECK_STR(others_in("ck", "step-00000002"), "");
     cut_file("ck/step-00000002/states.safetensors", 100000);
-    RUN("train", "run.json", "steps=4", "--resume");
-    EXPECT_ERROR(2, "ck/step-00000002/states.safetensors", "bytes");
+    FAILS(2, ("train", "run.json", "steps=4", "--resume"), "ck/step-00000002/states.safetensors", "bytes");
     cut_file("ck/step-00000002/state.json", 5);
-    RUN("train", "run.json", "steps=4", "--resume");
-    EXPECT_ERROR(2, "ck/step-00000002/state.json", "damaged");
+    FAILS(2, ("train", "run.json", "steps=4", "--resume"), "ck/step-00000002/state.json", "damaged");
 }
 
 /* ---- signals ---- */
@@ -134,10 +121,7 @@ TEST(checkpoints_that_do_not_fit)
 /* `steps` steps without a break, into whole/. */
 static void run_whole(int steps)
 {
-    char set[40];
-    snprintf(set, sizeof set, "steps=%d", steps);
-    RUN("train", "run.json", set, "output=whole", "checkpoint.dir=whole/ck");
-    EXPECT_DONE();
+    DONE("train", "run.json", fmt("steps=%d", steps), "output=whole", "checkpoint.dir=whole/ck");
 }
 
 TEST(a_signal_ends_the_run_in_order)
@@ -151,16 +135,14 @@ TEST(a_signal_ends_the_run_in_order)
         run_finish(pid);
         EXPECT_DONE();
         int done = count_lines("out/metrics.jsonl");
-        char name[64], note[100], set[40];
-        snprintf(name, sizeof name, "step-%08d", done);
-        snprintf(note, sizeof note, "stopped by a signal after step %d of 1000000", done);
-        snprintf(set, sizeof set, "steps=%d", done + 3);
+        const char *name = fmt("step-%08d", done);
+        const char *note = fmt("stopped by a signal after step %d of 1000000", done);
+        const char *set = fmt("steps=%d", done + 3);
         CHECK(done >= 3);
         CHECK_HAS(ran.err, note);
         CHECK_STR(others_in("ck", name), "");
         CHECK(exists(TINY_WEIGHTS));
-        RUN("train", "run.json", set, "--resume");
-        EXPECT_DONE();
+        DONE("train", "run.json", set, "--resume");
         run_whole(done + 3);
         CHECK(same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
     }
@@ -205,15 +187,13 @@ TEST(a_killed_run_goes_on)
         run_finish(pid);
         CHECK_EQ(ran.status, 128 + SIGKILL);
         for (int step = 0; step <= STEPS; step++) { /* what has the name is whole */
-            char state[64], states[64];
-            snprintf(state, sizeof state, "ck/step-%08d/state.json", step);
-            snprintf(states, sizeof states, "ck/step-%08d/states.safetensors", step);
+            const char *state = fmt("ck/step-%08d/state.json", step);
+            const char *states = fmt("ck/step-%08d/states.safetensors", step);
             CHECK(exists(state) == exists(states));
             if (exists(state)) CHECK(file_size(state) > 0 && file_size(states) > 400000);
         }
     }
-    RUN("train", "run.json", "steps=20", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=20", "--resume");
     run_whole(STEPS);
     CHECK(same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
     CHECK(same_file("ck/step-00000020/states.safetensors", "whole/ck/step-00000020/states.safetensors"));
@@ -230,8 +210,8 @@ TEST(a_weight_that_is_no_number)
     memcpy(w.file + weights_place(&w, "transformer.h.1.mlp.c_fc.bias") + 40, &(float){NAN}, sizeof(float));
     write_file(TINY_WEIGHTS, w.file, w.bytes);
     weights_free(&w);
-    RUN("train", "run.json", "model=out/model", "output=next", "checkpoint.dir=ck", "checkpoint.every=1");
-    EXPECT_ERROR(1, "step 0: the loss is nan; the first tensor that is not finite: h.1.mlp.c_fc");
+    FAILS(1, ("train", "run.json", "model=out/model", "output=next", "checkpoint.dir=ck", "checkpoint.every=1"),
+          "step 0: the loss is nan; the first tensor that is not finite: h.1.mlp.c_fc");
     CHECK_EQ(count_lines("next/metrics.jsonl"), 0);
     CHECK(!exists("next/model"));
     CHECK_STR(others_in("ck", ""), "");
@@ -259,16 +239,14 @@ TEST(a_run_that_diverges)
 TEST(no_room_for_a_checkpoint)
 {
     checkpoint_setup(4);
-    RUN("train", "run.json", "steps=4");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=4");
     run_file_limit = 200000;
     RUN("train", "run.json", "steps=8", "--resume");
     run_file_limit = 0;
     EXPECT_ERROR(1, "ck/.new-step-00000008/states.safetensors", "cannot be written: File too large");
     CHECK_STR(others_in("ck", "step-00000004"), "");
     CHECK_EQ(count_lines("out/metrics.jsonl"), 8);
-    RUN("train", "run.json", "steps=8", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=8", "--resume");
     run_whole(8);
     CHECK(same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
     CHECK_EQ(count_lines("out/metrics.jsonl"), 8);
@@ -278,12 +256,10 @@ TEST(no_room_for_the_model)
 {
     tiny_setup();
     run_file_limit = 100000;
-    RUN("train", "run.json");
-    EXPECT_ERROR(1, "out/model/model.safetensors", "cannot be written: File too large");
+    FAILS(1, ("train", "run.json"), "out/model/model.safetensors", "cannot be written: File too large");
     CHECK_STR(others_in("out/model", ""), "");
     run_file_limit = 0;
-    RUN("train", "run.json", "output=first");
-    EXPECT_DONE();
+    DONE("train", "run.json", "output=first");
     rename("first", "out/first");
     mkdir("out/model", 0777);
     rename("out/first/model/model.safetensors", TINY_WEIGHTS);
@@ -299,8 +275,7 @@ TEST(no_room_for_metrics)
 {
     tiny_setup();
     run_file_limit = 1000;
-    RUN("train", "run.json");
-    EXPECT_ERROR(1, "out/config.json: cannot be written: File too large", "disk full");
+    FAILS(1, ("train", "run.json"), "out/config.json: cannot be written: File too large", "disk full");
     CHECK_STR(others_in("out", "metrics.jsonl"), "");
     run_file_limit = file_size("run.json") + 7000;
     RUN("train", "run.json", "steps=40");
@@ -310,8 +285,7 @@ TEST(no_room_for_metrics)
     CHECK(json_array_size(all) > 5);
     CHECK(!remove("out/metrics.jsonl") &&
           !symlink("/dev/full", "out/metrics.jsonl")); /* which could be read for ever */
-    RUN("train", "run.json");
-    EXPECT_ERROR(2, "out/metrics.jsonl: is not a regular file", "see output");
+    FAILS(2, ("train", "run.json"), "out/metrics.jsonl: is not a regular file", "see output");
     for (size_t s = 0; s < json_array_size(all); s++) CHECK_EQ(number_of(all, s, "step"), s + 1); /* all are whole */
     json_decref(all);
 }
@@ -320,10 +294,8 @@ TEST(nowhere_to_print)
 {
     tiny_setup();
     run_stdout = "/dev/full";
-    RUN("--help");
-    EXPECT_ERROR(1, "stdout: cannot be written: No space left");
-    RUN("estimate", "run.json");
-    EXPECT_ERROR(1, "stdout: cannot be written: No space left");
+    FAILS(1, ("--help"), "stdout: cannot be written: No space left");
+    FAILS(1, ("estimate", "run.json"), "stdout: cannot be written: No space left");
     run_stdout = NULL;
 }
 
@@ -339,13 +311,12 @@ TEST(a_full_disk)
 {
     checkpoint_setup(1);
     if (!mount_small("size=1100k")) SKIP("a small disk needs the right to mount one");
-    RUN("train", "run.json", "steps=6"); /* two of 0.4 MB have room, and no third beside them */
-    EXPECT_ERROR(1, "ck/.new-step-00000003/states.safetensors", "cannot be written: No space left on device");
+    FAILS(1, ("train", "run.json", "steps=6"), "ck/.new-step-00000003/states.safetensors",
+          "cannot be written: No space left on device"); /* two of 0.4 MB have room, and no third beside them */
     CHECK_STR(others_in("ck", "step-00000001 step-00000002"), "");
     CHECK(!exists("out/model"));
     CHECK(!mount("ck", "ck", NULL, MS_REMOUNT, "size=8m"));
-    RUN("train", "run.json", "steps=6", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=6", "--resume");
     run_whole(6);
     CHECK(same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
     CHECK(!umount2("ck", MNT_DETACH));
@@ -359,16 +330,14 @@ TEST(half_a_performance_model)
     checkpoint_setup(4);
     setenv("STARPU_SCHED", "dmda", 1);
     setenv("STARPU_PERF_MODEL_DIR", "models", 1);
-    RUN("train", "run.json", "steps=2");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=2");
     if (stat(model, &whole)) {
         unsetenv("STARPU_SCHED");
         unsetenv("STARPU_PERF_MODEL_DIR");
         SKIP("this StarPU keeps its models elsewhere");
     }
     CHECK(!truncate(model, whole.st_size / 2));
-    RUN("train", "run.json", "steps=3", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=3", "--resume");
     CHECK_HAS(ran.err, "tess_linear_forward_f32.vm, a performance model that was not written to its end");
     unsetenv("STARPU_SCHED");
     unsetenv("STARPU_PERF_MODEL_DIR");

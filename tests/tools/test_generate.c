@@ -5,11 +5,9 @@
 TEST(the_tokenizer_travels_with_the_model)
 {
     tiny_setup_tokenizer();
-    RUN("train", "run.json", "model=base", "steps=1");
-    EXPECT_DONE();
+    DONE("train", "run.json", "model=base", "steps=1");
     CHECK(same_file("base/tokenizer.json", "out/model/tokenizer.json"));
-    RUN("generate", "out/model", "--prompt", "the tile", "-n", "5", "--temperature", "0");
-    EXPECT_DONE();
+    DONE("generate", "out/model", "--prompt", "the tile", "-n", "5", "--temperature", "0");
     CHECK(!strncmp(ran.out, "the tile", 8));
 }
 
@@ -27,24 +25,21 @@ TEST(a_tokenizer_larger_than_the_model)
     write_text("base/config.json",
                "{\"model_type\": \"gpt2\", \"vocab_size\": 856, \"n_positions\": 32, \"n_embd\": 16, "
                "\"n_layer\": 1, \"n_head\": 2}");
-    RUN("train", "run.json", "model=base", "steps=1");
-    EXPECT_DONE();
+    DONE("train", "run.json", "model=base", "steps=1");
     CHECK_STR(ran.err, note);
-    RUN("eval", "run.json", "model=out/model");
-    EXPECT_DONE();
+    DONE("eval", "run.json", "model=out/model");
     CHECK_HAS(ran.err, "tessera: out/model: its tokenizer has 859 tokens");
-    RUN("generate", "out/model", "--prompt", "the tile", "-n", "2");
-    EXPECT_DONE();
+    DONE("generate", "out/model", "--prompt", "the tile", "-n", "2");
     CHECK_HAS(ran.err, "tessera: out/model: its tokenizer has 859 tokens");
-    RUN("generate", "out/model", "--prompt", "the tile<|endoftext|>", "-n", "2");
-    EXPECT_ERROR(2, "--prompt: token 856 is beyond the vocabulary of 856");
+    FAILS(2, ("generate", "out/model", "--prompt", "the tile<|endoftext|>", "-n", "2"),
+          "--prompt: token 856 is beyond the vocabulary of 856");
     FILE *f = fopen("text.txt", "a");
     fputs("<|endoftext|>", f);
     fclose(f);
-    RUN("train", "run.json", "model=base", "steps=1");
-    EXPECT_ERROR(2, "text.txt: byte 4000: token 856 is beyond the vocabulary of 856");
-    RUN("eval", "run.json", "model=out/model", "data.valid=text.txt");
-    EXPECT_ERROR(2, "text.txt: byte 4000: token 856 is beyond the vocabulary of 856");
+    FAILS(2, ("train", "run.json", "model=base", "steps=1"),
+          "text.txt: byte 4000: token 856 is beyond the vocabulary of 856");
+    FAILS(2, ("eval", "run.json", "model=out/model", "data.valid=text.txt"),
+          "text.txt: byte 4000: token 856 is beyond the vocabulary of 856");
 }
 
 /* What the command reads from stdin. */
@@ -61,33 +56,29 @@ TEST(generate_talks)
     write_text("out/model/chat_template.jinja", "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}"
                                                 "{% if add_generation_prompt %}a:{% endif %}");
     say_on_stdin("hi\n\nwho\n");
-    RUN("generate", "out/model", "--chat", "-n", "4", "--temperature", "0");
-    EXPECT_DONE();
+    DONE("generate", "out/model", "--chat", "-n", "4", "--temperature", "0");
     const char *end = strchr(ran.out, '\n');
     CHECK(end && end - ran.out == 4 && strlen(end + 1) == 5); /* two answers of four bytes */
-    char first[8] = "", prompt[64], want[80];
+    char first[8] = "";
     snprintf(first, sizeof first, "%.4s", ran.out);
-    snprintf(prompt, sizeof prompt, "u:hi\na:%s\nu:who\na:", first);
-    snprintf(want, sizeof want, "%s%s", prompt, end ? end + 1 : "");
-    RUN("generate", "out/model", "--prompt", prompt, "-n", "4", "--temperature", "0");
-    EXPECT_DONE();
+    const char *prompt = fmt("u:hi\na:%s\nu:who\na:", first);
+    const char *want = fmt("%s%s", prompt, end ? end + 1 : "");
+    DONE("generate", "out/model", "--prompt", prompt, "-n", "4", "--temperature", "0");
     CHECK_STR(ran.out, want);
     say_on_stdin("hi\n");
-    RUN("generate", "out/model", "--chat", "-n", "500");
-    EXPECT_ERROR(2, "the conversation: 7 tokens, and up to 500 to add, are more than");
+    FAILS(2, ("generate", "out/model", "--chat", "-n", "500"),
+          "the conversation: 7 tokens, and up to 500 to add, are more than");
     say_on_stdin("\377\n");
-    RUN("generate", "out/model", "--chat");
-    EXPECT_ERROR(2, "stdin: line 1 is not UTF-8");
+    FAILS(2, ("generate", "out/model", "--chat"), "stdin: line 1 is not UTF-8");
     say_on_stdin("hi\n");
     write_text("out/model/chat_template.jinja", "{{ messages | frob }}");
-    RUN("generate", "out/model", "--chat", "-n", "2");
-    EXPECT_ERROR(2, "chat_template.jinja: line 1: filter frob is not supported");
+    FAILS(2, ("generate", "out/model", "--chat", "-n", "2"),
+          "chat_template.jinja: line 1: filter frob is not supported");
     unlink("out/model/chat_template.jinja");
     say_on_stdin("hi\n");
-    RUN("generate", "out/model", "--chat", "-n", "2");
-    EXPECT_ERROR(2, "--chat: chat_template: out/model has none (in tokenizer_config.json, or chat_template.jinja)");
-    RUN("generate", "out/model", "--chat", "--prompt", "x");
-    EXPECT_ERROR(2, "command line: --chat and --prompt: both are given");
+    FAILS(2, ("generate", "out/model", "--chat", "-n", "2"),
+          "--chat: chat_template: out/model has none (in tokenizer_config.json, or chat_template.jinja)");
+    FAILS(2, ("generate", "out/model", "--chat", "--prompt", "x"), "command line: --chat and --prompt: both are given");
 }
 
 static int count_char(const char *text, char c)
@@ -105,46 +96,35 @@ TEST(tokenize_goes_both_ways)
     write_text("base/tokenizer.json", tokenizer ? tokenizer : "");
     free(tokenizer);
     write_text("lines", "Hello <s>w\303\266rld\n\n\360\237\230\200");
-    RUN("tokenize", "base", "lines", "--special");
-    EXPECT_DONE();
+    DONE("tokenize", "base", "lines", "--special");
     CHECK(!strncmp(ran.out, "1 ", 2));
     CHECK_HAS(ran.out, " 1 "); /* <s> within the line, behind the one that begins it */
     CHECK_HAS(ran.out, "\n1\n1 ");
     CHECK_EQ(count_char(ran.out, '\n'), 3);
-    RUN("tokenize", "base", "lines");
-    EXPECT_DONE();
+    DONE("tokenize", "base", "lines");
     write_text("ids", ran.out);
-    RUN("tokenize", "base", "ids", "--decode");
-    EXPECT_DONE();
+    DONE("tokenize", "base", "ids", "--decode");
     CHECK_STR(ran.out,
               "Hello <s> w\303\266rld\n\n\360\237\230\200\n"); /* what follows a special token is a text anew */
     write_text("base/config.json", "{\"vocab_size\": 300}");
-    RUN("tokenize", "base", "lines");
-    EXPECT_ERROR(2, "lines: line 1: token ", "is beyond the model's vocab_size, 300");
+    FAILS(2, ("tokenize", "base", "lines"), "lines: line 1: token ", "is beyond the model's vocab_size, 300");
     write_text("lines", "fine\nbad \377\n");
     unlink("base/config.json");
-    RUN("tokenize", "base", "lines");
-    EXPECT_ERROR(2, "lines: line 2: byte 4: is not UTF-8");
+    FAILS(2, ("tokenize", "base", "lines"), "lines: line 2: byte 4: is not UTF-8");
     write_text("ids", "12 x\n");
-    RUN("tokenize", "base", "ids", "--decode");
-    EXPECT_ERROR(2, "ids: line 1: \"x\" is no id");
+    FAILS(2, ("tokenize", "base", "ids", "--decode"), "ids: line 1: \"x\" is no id");
     write_text("ids", "99999999\n");
-    RUN("tokenize", "base", "ids", "--decode");
-    EXPECT_ERROR(2, "ids: line 1: id 99999999 is none of the tokenizer's");
-    RUN("tokenize", "out", "ids");
-    EXPECT_ERROR(2, "out: has no tokenizer.json");
-    RUN("tokenize");
-    EXPECT_ERROR(2, "command line: 0 names, expected MODEL_DIR [FILE]");
+    FAILS(2, ("tokenize", "base", "ids", "--decode"), "ids: line 1: id 99999999 is none of the tokenizer's");
+    FAILS(2, ("tokenize", "out", "ids"), "out: has no tokenizer.json");
+    FAILS(2, ("tokenize"), "command line: 0 names, expected MODEL_DIR [FILE]");
     write_text("base/tokenizer.json", "{\"model\": {}, \"normalizer\": {\"type\": \"Katakana\"}}");
-    RUN("tokenize", "base", "lines");
-    EXPECT_ERROR(2, "base/tokenizer.json: normalizer: normalizer Katakana is not supported");
+    FAILS(2, ("tokenize", "base", "lines"), "base/tokenizer.json: normalizer: normalizer Katakana is not supported");
 }
 
 static void generate_into(char text[200], const char *seed, const char *temperature, const char *top_k)
 {
-    RUN("generate", "out/model", "--prompt", "the tile", "-n", "24", "--seed", seed, "--temperature", temperature,
-        "--top-k", top_k);
-    EXPECT_DONE();
+    DONE("generate", "out/model", "--prompt", "the tile", "-n", "24", "--seed", seed, "--temperature", temperature,
+         "--top-k", top_k);
     CHECK(!strncmp(ran.out, "the tile", 8));
     CHECK(strlen(ran.out) > 9);
     CHECK(ran.out[0] && ran.out[strlen(ran.out) - 1] == '\n');
@@ -155,8 +135,7 @@ TEST(generate_goes_on_from_a_prompt)
 {
     char a[200], b[200], c[200], d[200];
     tiny_setup();
-    RUN("train", "run.json", "steps=60", "optimizer.params.lr=1e-2", "log_every=60");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=60", "optimizer.params.lr=1e-2", "log_every=60");
     generate_into(a, "1", "1", "0");
     generate_into(b, "1", "1", "0");
     CHECK_STR(a, b);
@@ -169,42 +148,33 @@ TEST(generate_goes_on_from_a_prompt)
     generate_into(d, "3", "1", "1");
     CHECK_STR(d, a); /* and is the one of the likeliest 1 */
     CHECK_HAS(ran.err, " tokens/s");
-    RUN("generate", "out/model", "--prompt=the tile moves and rests on a disk. the tile moves", "-n", "40");
-    EXPECT_ERROR(2, "--prompt: 50 tokens, but the model has 32 positions");
-    RUN("generate", "out/model", "--prompt=the tile moves", "-n", "40");
-    EXPECT_DONE(); /* until it is full */
+    FAILS(2, ("generate", "out/model", "--prompt=the tile moves and rests on a disk. the tile moves", "-n", "40"),
+          "--prompt: 50 tokens, but the model has 32 positions");
+    DONE("generate", "out/model", "--prompt=the tile moves", "-n", "40"); /* until it is full */
     CHECK_HAS(ran.err, "1 of 1 texts ended at the model's 32 positions");
     CHECK_EQ(strlen(ran.out), 32 + 1);
     CHECK(strspn(a + 8, "abcdefghijklmnopqrstuvwxyz .\n") == strlen(a + 8)); /* it knows the letters */
-    RUN("train", "run.json", "steps=1", "model.n_positions=256");
-    EXPECT_DONE();
-    RUN("generate", "out/model", "--prompt", "the tile", "-n", "180");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=1", "model.n_positions=256");
+    DONE("generate", "out/model", "--prompt", "the tile", "-n", "180");
     write_text("prompts.txt", "the tile\n\nthe tile moves and rests\r\na\n");
-    RUN("generate", "out/model", "--prompts", "prompts.txt", "-n", "9", "--temperature", "0", "--batch", "2");
-    EXPECT_DONE();
-    char all[600];
-    snprintf(all, sizeof all, "%s", ran.out);
+    DONE("generate", "out/model", "--prompts", "prompts.txt", "-n", "9", "--temperature", "0", "--batch", "2");
+    const char *all = fmt("%s", ran.out);
     int lines = 0;
     for (const char *at = all; (at = strchr(at, '\n')); at++) lines++;
     CHECK_EQ(lines, 3);
     CHECK(!strncmp(all, "the tile", 8));
     CHECK_HAS(all, "\nthe tile moves and rests");
-    RUN("generate", "out/model", "--prompt", "the tile moves and rests", "-n", "9", "--temperature", "0");
-    EXPECT_DONE();
+    DONE("generate", "out/model", "--prompt", "the tile moves and rests", "-n", "9", "--temperature", "0");
     CHECK(strstr(all, ran.out)); /* as it goes on alone */
     write_text("prompts.jsonl", "{\"prompt\": \"the tile\"}\n{\"input_ids\": [116, 104]}\n");
-    RUN("generate", "out/model", "--prompts", "prompts.jsonl", "-n", "3", "--top-p", "0.9", "--repetition-penalty",
-        "1.2");
-    EXPECT_DONE();
+    DONE("generate", "out/model", "--prompts", "prompts.jsonl", "-n", "3", "--top-p", "0.9", "--repetition-penalty",
+         "1.2");
     CHECK_HAS(ran.out, "{\"prompt\": \"the tile\", \"completion\": \"");
     CHECK_HAS(ran.out, "\n{\"input_ids\": [116, 104], \"output_ids\": [");
     write_text("prompts.txt", "\n\n");
-    RUN("generate", "out/model", "--prompts", "prompts.txt");
-    EXPECT_ERROR(2, "prompts.txt: has no prompt");
+    FAILS(2, ("generate", "out/model", "--prompts", "prompts.txt"), "prompts.txt: has no prompt");
     write_text("prompts.jsonl", "{\"prompt\": \"a\"}\n{\"text\": \"a\"}\n");
-    RUN("generate", "out/model", "--prompts", "prompts.jsonl");
-    EXPECT_ERROR(2, "prompts.jsonl:2: has no prompt");
+    FAILS(2, ("generate", "out/model", "--prompts", "prompts.jsonl"), "prompts.jsonl:2: has no prompt");
 }
 
 /* A token that ends a text does, unless it is not to; where config.json and generation_config.json differ, the latter.
@@ -213,19 +183,14 @@ TEST(generate_ends_with_the_text)
 {
     tiny_setup();
     RUN("train", "run.json", "steps=1");
-    RUN("generate", "out/model", "--prompt", "the tile", "-n", "12", "--temperature", "0");
-    EXPECT_DONE();
+    DONE("generate", "out/model", "--prompt", "the tile", "-n", "12", "--temperature", "0");
     CHECK_EQ(strlen(ran.out), 8 + 12 + 1);
-    char first[64], json[200];
-    snprintf(first, sizeof first, "%s", ran.out);
-    snprintf(json, sizeof json, "{\"eos_token_id\": [255, %d]}", first[8 + 3]);
-    write_text("out/model/generation_config.json", json);
-    RUN("generate", "out/model", "--prompt", "the tile", "-n", "12", "--temperature", "0");
-    EXPECT_DONE();
+    const char *first = fmt("%s", ran.out);
+    write_text("out/model/generation_config.json", fmt("{\"eos_token_id\": [255, %d]}", first[8 + 3]));
+    DONE("generate", "out/model", "--prompt", "the tile", "-n", "12", "--temperature", "0");
     const size_t n = strcspn(first + 8, (char[]){first[8 + 3], 0});
     CHECK_EQ(strlen(ran.out), 8 + n + 1);
-    RUN("generate", "out/model", "--prompt", "the tile", "-n", "12", "--temperature", "0", "--ignore-eos");
-    EXPECT_DONE();
+    DONE("generate", "out/model", "--prompt", "the tile", "-n", "12", "--temperature", "0", "--ignore-eos");
     CHECK_STR(ran.out, first);
 }
 
@@ -234,29 +199,23 @@ TEST(generate_below_a_limit)
 {
     char mib[32];
     wide_setup_with("\"steps\": 1, \"train_batch_size\": 1");
-    RUN("train", "run.json");
-    EXPECT_DONE();
-    RUN("generate", "out/model", "--prompt", "the tile", "-n", "80", "--temperature", "0");
-    EXPECT_DONE();
+    DONE("train", "run.json");
+    DONE("generate", "out/model", "--prompt", "the tile", "-n", "80", "--temperature", "0");
     char *text = strdup(ran.out);
     setenv("STARPU_LIMIT_CPU_MEM", "1", 1);
-    RUN("generate", "out/model", "--prompt", "the tile", "-n", "80");
-    EXPECT_ERROR(2, "STARPU_LIMIT_CPU_MEM: a text of 32 tokens needs", "the cap is 1.0 MiB", " would do)");
+    FAILS(2, ("generate", "out/model", "--prompt", "the tile", "-n", "80"),
+          "STARPU_LIMIT_CPU_MEM: a text of 32 tokens needs", "the cap is 1.0 MiB", " would do)");
     CHECK_STR(ran.out, "");
     snprintf(mib, sizeof mib, "%ld", named_in_error("the cap is 1.0 MiB (STARPU_LIMIT_CPU_MEM="));
     setenv("STARPU_LIMIT_CPU_MEM", mib, 1);
-    RUN("generate", "out/model", "--prompt", "the tile", "-n", "80", "--temperature", "0");
-    EXPECT_DONE();
+    DONE("generate", "out/model", "--prompt", "the tile", "-n", "80", "--temperature", "0");
     CHECK_STR(ran.out, text);
     free(text);
     setenv("STARPU_LIMIT_CPU_MEM", "1", 1); /* and of a run the variable is named that is to be changed */
-    RUN("train", "run.json");
-    EXPECT_ERROR(2, "STARPU_LIMIT_CPU_MEM: the run needs", "the cap is 1.0 MiB (STARPU_LIMIT_CPU_MEM=", "would do");
+    FAILS(2, ("train", "run.json"), "STARPU_LIMIT_CPU_MEM: the run needs",
+          "the cap is 1.0 MiB (STARPU_LIMIT_CPU_MEM=", "would do");
     snprintf(mib, sizeof mib, "%ld", named_in_error("the cap is 1.0 MiB (STARPU_LIMIT_CPU_MEM="));
-    setenv("STARPU_LIMIT_CPU_MEM", mib, 1);
-    RUN("train", "run.json");
-    EXPECT_DONE();
-    unsetenv("STARPU_LIMIT_CPU_MEM");
+    WITH("STARPU_LIMIT_CPU_MEM", mib) DONE("train", "run.json");
 }
 
 /* Each token fetches its own experts, also where they are on disk: a choice is made anew for each token. */
@@ -271,14 +230,11 @@ TEST(generate_with_experts_on_disk)
     mkdir("base", 0777);
     mkdir("swap", 0777);
     write_text("base/config.json", model);
-    RUN("train", "run.json", "model=base", "steps=1", "train_batch_size=1");
-    EXPECT_DONE();
-    RUN("generate", "out/model", "--prompt", "the tile", "-n", "30", "--temperature", "0");
-    EXPECT_DONE();
+    DONE("train", "run.json", "model=base", "steps=1", "train_batch_size=1");
+    DONE("generate", "out/model", "--prompt", "the tile", "-n", "30", "--temperature", "0");
     char *text = strdup(ran.out);
-    RUN("generate", "out/model", "--prompt", "the tile", "-n", "30", "--temperature", "0", "memory.cpu=16MiB",
-        "memory.path=swap");
-    EXPECT_DONE();
+    DONE("generate", "out/model", "--prompt", "the tile", "-n", "30", "--temperature", "0", "memory.cpu=16MiB",
+         "memory.path=swap");
     CHECK_STR(ran.out, text);
     free(text);
 }

@@ -10,8 +10,7 @@ static void setup(const char *lora)
 {
     char text[1500];
     wide_setup_with("\"train_batch_size\": 4, \"steps\": 2, \"bf16\": {\"enabled\": true}");
-    RUN("train", "run.json", "output=base");
-    EXPECT_DONE();
+    DONE("train", "run.json", "output=base");
     write_tiny_text("valid.txt", 600, 2);
     snprintf(
         text, sizeof text,
@@ -42,8 +41,7 @@ static double of_tier(const char *path, const char *tier, const char *name)
 TEST(adapters_are_trained_read_and_folded_in)
 {
     setup("{\"r\": 4, \"alpha\": 16, \"targets\": [\"c_attn\", \"mlp.c_fc\"]}");
-    RUN("train", "run.json", "eval_every=4");
-    EXPECT_DONE();
+    DONE("train", "run.json", "eval_every=4");
     /* 4 blocks of (128 + 384 + 128 + 512) columns, times the rank. */
     CHECK_HAS(ran.out, "trained are 18432 of ");
     CHECK_HAS(ran.out, "the adapter of step 4: out/model");
@@ -53,72 +51,55 @@ TEST(adapters_are_trained_read_and_folded_in)
     const double valid = number_of(all, 3, "valid_loss");
     CHECK(number_of(all, 3, "loss") < number_of(all, 0, "loss"));
     json_decref(all);
-    RUN("eval", "out/model", "data.valid=valid.txt", "data.seq_length=32", "bf16.enabled=true");
-    EXPECT_DONE();
+    DONE("eval", "out/model", "data.valid=valid.txt", "data.seq_length=32", "bf16.enabled=true");
     CHECK(fabs(last_loss() - valid) < 1e-5);
-    RUN("eval", "base/model", "data.valid=valid.txt", "data.seq_length=32", "bf16.enabled=true");
-    EXPECT_DONE();
+    DONE("eval", "base/model", "data.valid=valid.txt", "data.seq_length=32", "bf16.enabled=true");
     CHECK(fabs(last_loss() - valid) > 1e-3);
-    RUN("eval", "base/model", "data.valid=valid.txt", "data.seq_length=32", "bf16.enabled=true", "--adapter",
-        "out/model");
-    EXPECT_DONE();
+    DONE("eval", "base/model", "data.valid=valid.txt", "data.seq_length=32", "bf16.enabled=true", "--adapter",
+         "out/model");
     CHECK(fabs(last_loss() - valid) < 1e-5);
-    RUN("eval", "base/model", "data.valid=valid.txt", "data.seq_length=32", "--adapter", "out/model");
-    EXPECT_DONE();
+    DONE("eval", "base/model", "data.valid=valid.txt", "data.seq_length=32", "--adapter", "out/model");
     const double exact = last_loss();
-    RUN("merge", "base/model", "out/model", "merged");
-    EXPECT_DONE();
+    DONE("merge", "base/model", "out/model", "merged");
     CHECK_HAS(ran.out, "base/model with the adapters of out/model: merged");
-    RUN("eval", "merged", "data.valid=valid.txt", "data.seq_length=32");
-    EXPECT_DONE();
+    DONE("eval", "merged", "data.valid=valid.txt", "data.seq_length=32");
     if (!(fabs(last_loss() - exact) < 2e-6))
         CHECK_SAY("the merged model's loss is %.7f, it was %.7f", last_loss(), exact);
-    RUN("generate", "merged", "--prompt", "the tile", "-n", "12", "--temperature", "0");
-    EXPECT_DONE();
+    DONE("generate", "merged", "--prompt", "the tile", "-n", "12", "--temperature", "0");
     char *text = strdup(ran.out);
-    RUN("generate", "out/model", "--prompt", "the tile", "-n", "12", "--temperature", "0");
-    EXPECT_DONE();
+    DONE("generate", "out/model", "--prompt", "the tile", "-n", "12", "--temperature", "0");
     CHECK_STR(ran.out, text);
-    RUN("generate", "base/model", "--adapter", "out/model", "--prompt", "the tile", "-n", "12", "--temperature", "0");
-    EXPECT_DONE();
+    DONE("generate", "base/model", "--adapter", "out/model", "--prompt", "the tile", "-n", "12", "--temperature", "0");
     CHECK_STR(ran.out, text);
     free(text);
-    RUN("merge", "base/model", "out/model", "merged");
-    EXPECT_ERROR(2, "merged: holds a model already");
+    FAILS(2, ("merge", "base/model", "out/model", "merged"), "merged: holds a model already");
     /* And a run that begins with them. */
-    RUN("train", "run.json", "lora.from=out/model", "output=more", "steps=1", "lora.r=auto", "lora.alpha=auto",
-        "lora.targets=[]");
-    EXPECT_DONE();
+    DONE("train", "run.json", "lora.from=out/model", "output=more", "steps=1", "lora.r=auto", "lora.alpha=auto",
+         "lora.targets=[]");
     all = read_metrics("more/metrics.jsonl");
     CHECK(number_of(all, 0, "loss") < 5);
     json_decref(all);
-    RUN("train", "run.json", "model=out/model", "output=again", "steps=1", "lora.r=auto", "lora.alpha=auto",
-        "lora.targets=[]");
-    EXPECT_DONE();
+    DONE("train", "run.json", "model=out/model", "output=again", "steps=1", "lora.r=auto", "lora.alpha=auto",
+         "lora.targets=[]");
     CHECK(same_file("again/model/adapter_model.safetensors", "more/model/adapter_model.safetensors"));
     /* A whole model in the same place. */
-    RUN("train", "run.json", "lora.r=auto", "lora.alpha=auto", "lora.targets=[]", "steps=1");
-    EXPECT_DONE();
+    DONE("train", "run.json", "lora.r=auto", "lora.alpha=auto", "lora.targets=[]", "steps=1");
     CHECK(exists(TINY_WEIGHTS) && !exists(ADAPTER) && !exists("out/model/adapter_config.json"));
 }
 
 TEST(the_base_has_no_states)
 {
     setup("{\"r\": 4}");
-    RUN("train", "run.json", "lora.r=auto", "output=full");
-    EXPECT_DONE();
-    RUN("train", "run.json");
-    EXPECT_DONE();
+    DONE("train", "run.json", "lora.r=auto", "output=full");
+    DONE("train", "run.json");
     const double full = of_tier("full/metrics.jsonl", "cpu", "resident_bytes"),
                  some = of_tier("out/metrics.jsonl", "cpu", "resident_bytes");
     if (!(some < 0.4 * full)) CHECK_SAY("%.0f bytes are held, all trained %.0f", some, full);
     CHECK(of_tier("out/metrics.jsonl", "cpu", "peak_bytes") < 0.5 * of_tier("full/metrics.jsonl", "cpu", "peak_bytes"));
-    RUN("estimate", "run.json");
-    EXPECT_DONE();
+    DONE("estimate", "run.json");
     CHECK_HAS(ran.out, "of them trained");
-    RUN("train", "run.json", "output=capped", "memory.cpu=6MiB", "memory.path=swap", "zero_optimization.stage=3",
-        "zero_optimization.offload_param.device=nvme", "activation_checkpointing.enabled=true");
-    EXPECT_DONE();
+    DONE("train", "run.json", "output=capped", "memory.cpu=6MiB", "memory.path=swap", "zero_optimization.stage=3",
+         "zero_optimization.offload_param.device=nvme", "activation_checkpointing.enabled=true");
     CHECK(of_tier("capped/metrics.jsonl", "disk", "read_bytes") > 0);
     CHECK(same_file("capped/model/adapter_model.safetensors", ADAPTER));
 }
@@ -126,79 +107,68 @@ TEST(the_base_has_no_states)
 TEST(a_run_with_adapters_goes_on)
 {
     setup("{\"r\": 4, \"dropout\": 0.1, \"targets\": \"all-linear\"}");
-    RUN("train", "run.json", "output=whole");
-    EXPECT_DONE();
-    RUN("train", "run.json", RESUMING, "steps=2");
-    EXPECT_DONE();
+    DONE("train", "run.json", "output=whole");
+    DONE("train", "run.json", RESUMING, "steps=2");
     CHECK(file_size("ck/step-00000002/states.safetensors") < file_size("base/model/model.safetensors") / 4);
-    RUN("train", "run.json", RESUMING, "checkpoint.resume=true", "lora.alpha=5");
-    EXPECT_ERROR(2, "ck/step-00000002: its adapters have alpha 8, the configuration's 5");
-    RUN("train", "run.json", RESUMING, "checkpoint.resume=true", "lora.r=auto", "lora.dropout=auto", "lora.targets=[]");
-    EXPECT_ERROR(2, "ck/step-00000002: is of a run with adapters");
-    RUN("train", "run.json", RESUMING, "checkpoint.resume=true");
-    EXPECT_DONE();
+    FAILS(2, ("train", "run.json", RESUMING, "checkpoint.resume=true", "lora.alpha=5"),
+          "ck/step-00000002: its adapters have alpha 8, the configuration's 5");
+    FAILS(2,
+          ("train", "run.json", RESUMING, "checkpoint.resume=true", "lora.r=auto", "lora.dropout=auto",
+           "lora.targets=[]"),
+          "ck/step-00000002: is of a run with adapters");
+    DONE("train", "run.json", RESUMING, "checkpoint.resume=true");
     CHECK(same_file("whole/model/adapter_model.safetensors", ADAPTER));
-    RUN("export", "ck", "exported");
-    EXPECT_DONE();
+    DONE("export", "ck", "exported");
     CHECK(same_file("exported/adapter_model.safetensors", ADAPTER));
     CHECK(same_file("exported/adapter_config.json", "out/model/adapter_config.json"));
-    RUN("generate", "ck", "--prompt", "a", "-n", "2");
-    EXPECT_DONE();
-    RUN("merge", "base/model", "ck/step-00000004", "merged");
-    EXPECT_ERROR(2, "ck/step-00000004: is a checkpoint (tessera export makes an adapter's directory of it)");
+    DONE("generate", "ck", "--prompt", "a", "-n", "2");
+    FAILS(2, ("merge", "base/model", "ck/step-00000004", "merged"),
+          "ck/step-00000004: is a checkpoint (tessera export makes an adapter's directory of it)");
     CHECK(!exists("merged"));
-    RUN("train", "run.json", "steps=1", "lora.modules_to_save=ln_f", "output=norms");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=1", "lora.modules_to_save=ln_f", "output=norms");
     json_t *saved = json_load_file("norms/model/adapter_config.json", 0, NULL);
     CHECK_STR(json_string_value(json_array_get(json_object_get(saved, "modules_to_save"), 0)), "ln_f");
     json_decref(saved);
-    RUN("train", "run.json", RESUMING, "checkpoint.resume=true");
-    EXPECT_DONE();
+    DONE("train", "run.json", RESUMING, "checkpoint.resume=true");
     CHECK_HAS(ran.out, "nothing to do");
 }
 
 TEST(adapters_that_cannot_be)
 {
     setup("{\"r\": 2}");
-    RUN("train", "run.json", "steps=1");
-    EXPECT_DONE();
-    RUN("train", "run.json", "lora.targets=[\"c_attn\", \"q_proj\"]");
-    EXPECT_ERROR(2, "lora.targets: \"q_proj\" is no linear of this gpt2 (known: c_attn, c_proj, c_fc)");
-    RUN("train", "run.json", "lora.r=0");
-    EXPECT_ERROR(2, "lora.r: 0, expected a whole number from 1 to 65536");
-    RUN("train", "run.json", "lora.r=auto", "lora.alpha=3");
-    EXPECT_ERROR(2, "run.json: lora: alpha is given, and r is missing");
-    RUN("train", "run.json", "lora.modules_to_save=wte");
-    EXPECT_ERROR(2, "lora.modules_to_save: wte.weight is embedding and head in one");
-    RUN("train", "run.json", "lora.from=out/model", "lora.r=3");
-    EXPECT_ERROR(2, "run.json: lora: r: 3, but the adapter in out/model has 2");
-    RUN("train", "run.json", "lora.from=nowhere");
-    EXPECT_ERROR(2, "nowhere/adapter_config.json: cannot be read");
-    RUN("train", "run.json",
-        "model={\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 36}");
-    EXPECT_ERROR(2, "lora: the model has no weights");
+    DONE("train", "run.json", "steps=1");
+    FAILS(2, ("train", "run.json", "lora.targets=[\"c_attn\", \"q_proj\"]"),
+          "lora.targets: \"q_proj\" is no linear of this gpt2 (known: c_attn, c_proj, c_fc)");
+    FAILS(2, ("train", "run.json", "lora.r=0"), "lora.r: 0, expected a whole number from 1 to 65536");
+    FAILS(2, ("train", "run.json", "lora.r=auto", "lora.alpha=3"), "run.json: lora: alpha is given, and r is missing");
+    FAILS(2, ("train", "run.json", "lora.modules_to_save=wte"),
+          "lora.modules_to_save: wte.weight is embedding and head in one");
+    FAILS(2, ("train", "run.json", "lora.from=out/model", "lora.r=3"),
+          "run.json: lora: r: 3, but the adapter in out/model has 2");
+    FAILS(2, ("train", "run.json", "lora.from=nowhere"), "nowhere/adapter_config.json: cannot be read");
+    FAILS(2,
+          ("train", "run.json",
+           "model={\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 36}"),
+          "lora: the model has no weights");
     /* Beside another base: other widths, and other layers. */
-    RUN("train", "run.json", "lora.r=auto", "output=narrow", "steps=1",
-        "model={\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 32, \"n_layer\": 4, "
-        "\"n_head\": 4}");
-    EXPECT_DONE();
-    RUN("train", "run.json", "lora.r=auto", "output=low", "steps=1",
-        "model={\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 128, \"n_layer\": 2, "
-        "\"n_head\": 4}");
-    EXPECT_DONE();
+    DONE("train", "run.json", "lora.r=auto", "output=narrow", "steps=1",
+         "model={\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 32, \"n_layer\": 4, "
+         "\"n_head\": 4}");
+    DONE("train", "run.json", "lora.r=auto", "output=low", "steps=1",
+         "model={\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 128, \"n_layer\": 2, "
+         "\"n_head\": 4}");
     static const char *const bases[][2] = {
         {"narrow/model", "has shape (2,128), the model needs (2,32)"},
         {"low/model", "fits nothing in this gpt2 (is the adapter for another base?)"}};
     for (int k = 0; k < 2; k++) {
-        RUN("merge", bases[k][0], "out/model", "merged");
-        EXPECT_ERROR(2, "out/model/adapter_model.safetensors: ", bases[k][1]);
+        FAILS(2, ("merge", bases[k][0], "out/model", "merged"), "out/model/adapter_model.safetensors: ", bases[k][1]);
         CHECK(!exists("merged"));
-        RUN("generate", bases[k][0], "--adapter", "out/model", "--prompt", "a", "-n", "1");
-        EXPECT_ERROR(2, "out/model/adapter_model.safetensors: ", bases[k][1]);
+        FAILS(2, ("generate", bases[k][0], "--adapter", "out/model", "--prompt", "a", "-n", "1"),
+              "out/model/adapter_model.safetensors: ", bases[k][1]);
     }
     rename("base/model", "base/gone");
-    RUN("generate", "out/model", "--prompt", "a", "-n", "1");
-    EXPECT_ERROR(2, "out/model/adapter_config.json: base_model_name_or_path: ", "is no directory of a model");
+    FAILS(2, ("generate", "out/model", "--prompt", "a", "-n", "1"),
+          "out/model/adapter_config.json: base_model_name_or_path: ", "is no directory of a model");
     rename("base/gone", "base/model");
     json_t *config = json_load_file("out/model/adapter_config.json", 0, NULL);
     static const struct {
@@ -219,8 +189,7 @@ TEST(adapters_that_cannot_be)
         json_t *changed = json_deep_copy(config);
         json_object_set_new(changed, odd[i].key, json_loads(odd[i].value, JSON_DECODE_ANY, NULL));
         CHECK(!json_dump_file(changed, "out/model/adapter_config.json", 0));
-        RUN("generate", "out/model", "--prompt", "a", "-n", "1");
-        EXPECT_ERROR(2, "out/model/adapter_config.json: ", odd[i].said);
+        FAILS(2, ("generate", "out/model", "--prompt", "a", "-n", "1"), "out/model/adapter_config.json: ", odd[i].said);
         json_decref(changed);
     }
     json_decref(config);

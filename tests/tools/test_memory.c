@@ -36,12 +36,11 @@ static void check_cap(const char *what, long mib)
 TEST(the_cap_holds)
 {
     static const char weights[] = "whole/model/model.safetensors";
-    char ram[64];
     fresh();
     write_text("run.json", config);
     write_tiny_text("text.txt", 40000, 1);
     write_tiny_text("valid.txt", 1000, 2);
-    snprintf(ram, sizeof ram, "memory.cpu=%ldMiB", cap());
+    const char *ram = fmt("memory.cpu=%ldMiB", cap());
     long whole = PEAK("output=whole");
     CHECK(whole > 0);
 #ifndef __SANITIZE_ADDRESS__

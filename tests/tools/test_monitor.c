@@ -157,8 +157,7 @@ TEST(event_files_hold_each_step)
     CHECK_EQ(masked_crc((const unsigned char *)"123456789", 9), (0xe3069283u >> 15 | 0xe3069283u << 17) + 0xa282ead8u);
     tiny_setup_with(MONITORS);
     const time_t before = time(NULL);
-    RUN("train", "run.json");
-    EXPECT_DONE();
+    DONE("train", "run.json");
     CHECK_STR(ran.err, "");
     json_t *metrics = read_metrics("out/metrics.jsonl");
     CHECK_EQ(event_files("logs/tile", path, 4), 1);
@@ -177,16 +176,14 @@ TEST(event_files_hold_each_step)
         CHECK_EQ(isnan(value_of(&e[i], "Valid/Samples/loss")), i % 2);
     }
     json_decref(metrics);
-    RUN("train", "run.json", "--resume", "steps=6");
-    EXPECT_DONE();
+    DONE("train", "run.json", "--resume", "steps=6");
     const int files = event_files("logs/tile", path, 4);
     CHECK_EQ(files, 2);
     CHECK_EQ(read_events(path[files - 1], e, 16), 4);
     CHECK_EQ(e[1].session, 1); /* what older files have from here on is void */
     CHECK_EQ(e[1].step, 5 * TINY_BATCH);
     CHECK_EQ(e[3].step, 6 * TINY_BATCH);
-    RUN("train", "run.json", "steps=1", "fp16.enabled=true");
-    EXPECT_DONE();
+    DONE("train", "run.json", "steps=1", "fp16.enabled=true");
     const int more = event_files("logs/tile", path, 4);
     CHECK_EQ(more, 3);
     CHECK_EQ(read_events(path[more - 1], e, 16), 2);
@@ -198,13 +195,11 @@ TEST(event_files_hold_each_step)
 TEST(runs_that_go_on_append_their_rows)
 {
     tiny_setup_with(MONITORS);
-    RUN("train", "run.json");
-    EXPECT_DONE();
+    DONE("train", "run.json");
     run_finish(run_start_program("rm", (const char *const[]){"-r", "ck/step-00000004", NULL}));
     char *before = read_file("logs/rows/Train_Samples_train_loss.csv", NULL);
     cut_file("logs/rows/Valid_Samples_loss.csv", file_size("logs/rows/Valid_Samples_loss.csv") - 3); /* killed there */
-    RUN("train", "run.json", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", "--resume");
     char *text = read_file("logs/rows/Train_Samples_train_loss.csv", NULL);
     CHECK(text && before && !strncmp(text, before, strlen(before)));
     CHECK_HAS(text, "step,train_loss\r\n4,5.");
@@ -226,12 +221,11 @@ TEST(runs_that_go_on_append_their_rows)
 TEST(a_refused_directory_costs_no_other_run)
 {
     tiny_setup_with(MONITORS);
-    RUN("train", "run.json");
-    EXPECT_DONE();
+    DONE("train", "run.json");
     write_text("file", "x");
     char *before = read_file("out/metrics.jsonl", NULL), *after;
-    RUN("train", "run.json", "tensorboard.output_path=file");
-    EXPECT_ERROR(2, "tensorboard.output_path: file/tile cannot be written to: Not a directory");
+    FAILS(2, ("train", "run.json", "tensorboard.output_path=file"),
+          "tensorboard.output_path: file/tile cannot be written to: Not a directory");
     CHECK(exists("ck/step-00000004/state.json"));
     after = read_file("out/metrics.jsonl", NULL);
     CHECK_STR(after, before);
@@ -243,23 +237,20 @@ TEST(a_refused_directory_costs_no_other_run)
 TEST(where_they_go_is_as_in_deepspeed)
 {
     tiny_setup();
-    RUN("train", "run.json", "csv_monitor.enabled=true", "steps=1");
-    EXPECT_DONE();
+    DONE("train", "run.json", "csv_monitor.enabled=true", "steps=1");
     CHECK_EQ(count_lines("DeepSpeedJobName/Train_Samples_train_loss.csv"), 2);
     CHECK(!exists("DeepSpeedJobName/Train_Samples_loss_scale.csv"));
     write_text("file", "x");
-    RUN("train", "run.json", "tensorboard.enabled=true", "tensorboard.output_path=file");
-    EXPECT_ERROR(2, "tensorboard.output_path: file/DeepSpeedJobName cannot be written to: Not a directory");
-    RUN("train", "run.json", "csv_monitor.enabled=true", "csv_monitor.job_name=file");
-    EXPECT_ERROR(2, "csv_monitor.output_path: file cannot be written to");
+    FAILS(2, ("train", "run.json", "tensorboard.enabled=true", "tensorboard.output_path=file"),
+          "tensorboard.output_path: file/DeepSpeedJobName cannot be written to: Not a directory");
+    FAILS(2, ("train", "run.json", "csv_monitor.enabled=true", "csv_monitor.job_name=file"),
+          "csv_monitor.output_path: file cannot be written to");
     mkdir("rows", 0777);
     mkdir("rows/Train_Samples_lr.csv", 0777);
-    RUN("train", "run.json", "csv_monitor.enabled=true", "csv_monitor.job_name=rows");
-    EXPECT_DONE();
+    DONE("train", "run.json", "csv_monitor.enabled=true", "csv_monitor.job_name=rows");
     CHECK_STR(ran.err, "tessera: rows: cannot be written: Is a directory (the run goes on without it)\n");
 #ifndef __SANITIZE_ADDRESS__ /* which reports what MPI keeps */
-    RUN_RANKS(2, "train", "run.json", "tensorboard.enabled=true", "tensorboard.job_name=two", "steps=2");
-    EXPECT_DONE();
+    DONE_RANKS(2, "train", "run.json", "tensorboard.enabled=true", "tensorboard.job_name=two", "steps=2");
     char path[4][600];
     struct event e[16];
     CHECK_EQ(event_files("two", path, 4), 1);
@@ -270,18 +261,16 @@ TEST(where_they_go_is_as_in_deepspeed)
 
 TEST(tensorboard_reads_them)
 {
-    char script[700], line[96];
+    char line[96];
     run_finish(run_start_program("python3", (const char *const[]){"-c", "import tensorboard", NULL}));
     if (ran.status) SKIP("no tensorboard for python3");
     tiny_setup_with(MONITORS);
-    RUN("train", "run.json");
-    EXPECT_DONE();
+    DONE("train", "run.json");
     run_finish(run_start_program("rm", (const char *const[]){"-r", "ck/step-00000004", NULL}));
     run_nap();
-    RUN("train", "run.json", "--resume", "steps=6");
-    EXPECT_DONE();
-    snprintf(script, sizeof script, "%s/tools/read_events.py", TESS_TESTS);
-    run_finish(run_start_program("python3", (const char *const[]){script, "logs/tile", NULL}));
+    DONE("train", "run.json", "--resume", "steps=6");
+    run_finish(run_start_program("python3",
+                                 (const char *const[]){fmt("%s/tools/read_events.py", TESS_TESTS), "logs/tile", NULL}));
     EXPECT_DONE();
     json_t *metrics = read_metrics("out/metrics.jsonl");
     const char *at = ran.out;

@@ -48,20 +48,17 @@ TEST(the_output_directory_may_hold_it)
         ESTIMATE("output=runs/new", path[i]);
         CHECK_STR(ran.err, "");
         CHECK(!exists("runs"));
-        RUN("train", "run.json", "output=runs/new", path[i], "memory.cpu=1MiB", "steps=1");
-        EXPECT_ERROR(2, WIDE_LEAST);
+        FAILS(2, ("train", "run.json", "output=runs/new", path[i], "memory.cpu=1MiB", "steps=1"), WIDE_LEAST);
         CHECK(!exists("runs"));
-        RUN("train", "run.json", "output=runs/new", path[i], "memory.cpu=96MiB", "steps=1");
-        EXPECT_DONE();
+        DONE("train", "run.json", "output=runs/new", path[i], "memory.cpu=96MiB", "steps=1");
     }
-    RUN("train", "run.json", "output=swap", "memory.path=runs/newer", "steps=1");
-    EXPECT_ERROR(2, "runs/newer", "cannot hold the disk tier");
+    FAILS(2, ("train", "run.json", "output=swap", "memory.path=runs/newer", "steps=1"), "runs/newer",
+          "cannot hold the disk tier");
     CHECK(exists("swap") && exists("runs/new/model") && !exists("runs/newer"));
-    RUN("eval", "run.json", "output=newer", "memory.path=newer", "data.valid=text.txt");
-    EXPECT_ERROR(2, "newer", "cannot hold the disk tier");
+    FAILS(2, ("eval", "run.json", "output=newer", "memory.path=newer", "data.valid=text.txt"), "newer",
+          "cannot hold the disk tier");
     write_text("file", "mine");
-    RUN("estimate", "run.json", "memory.path=file");
-    EXPECT_ERROR(2, "file: is not a directory");
+    FAILS(2, ("estimate", "run.json", "memory.path=file"), "file: is not a directory");
 }
 
 TEST(the_optimizer)
@@ -160,14 +157,13 @@ TEST(what_stays_needs_room)
 {
     offload_setup();
     char cap[64];
-    RUN("train", "run.json", "memory.path=swap", "memory.cpu=1MiB");
-    EXPECT_ERROR(2, "memory.cpu: 1.0 MiB", "MiB would do");
+    FAILS(2, ("train", "run.json", "memory.path=swap", "memory.cpu=1MiB"), "memory.cpu: 1.0 MiB", "MiB would do");
     long least = named_in_error(WIDE_LEAST), more;
     snprintf(cap, sizeof cap, "memory.cpu=%ldMiB", least);
     CHECK_RUN("none", false, "seed=1");
     CHECK_RUN("least", true, "memory.path=swap", cap);
-    RUN("train", "run.json", "output=stay", "memory.path=swap", cap, OPTIMIZER "device=none");
-    EXPECT_ERROR(2, "memory.cpu", "MiB would do");
+    FAILS(2, ("train", "run.json", "output=stay", "memory.path=swap", cap, OPTIMIZER "device=none"), "memory.cpu",
+          "MiB would do");
     more = named_in_error(WIDE_LEAST);
     CHECK(more >= least + 8); /* masters and moments */
     snprintf(cap, sizeof cap, "memory.cpu=%ldMiB", more);
@@ -182,22 +178,21 @@ TEST(disk_without_a_directory)
     static const char *const set[] = {OPTIMIZER "device=nvme", PARAM "device=nvme", ACTIVATIONS "disk"};
     static const char *const key[] = {"offload_optimizer", "offload_param", "activation_checkpointing.offload"};
     for (int i = 0; i < 3; i++) {
-        RUN("train", "run.json", set[i]);
-        EXPECT_ERROR(2, "run.json: ", key[i], "memory.path");
+        FAILS(2, ("train", "run.json", set[i]), "run.json: ", key[i], "memory.path");
         CHECK(!exists("out"));
     }
     struct disk one = ESTIMATE(OPTIMIZER "device=nvme", PARAM "device=nvme", PARAM "nvme_path=swap");
     CHECK(one.rests > 0); /* one path is enough for both */
-    RUN("train", "run.json", OPTIMIZER "device=disk");
-    EXPECT_ERROR(2, "zero_optimization.offload_optimizer.device", "none, cpu, nvme");
+    FAILS(2, ("train", "run.json", OPTIMIZER "device=disk"), "zero_optimization.offload_optimizer.device",
+          "none, cpu, nvme");
 }
 
 TEST(paths_that_contradict)
 {
 #define BOTH OPTIMIZER "device=nvme", PARAM "device=nvme", OPTIMIZER "nvme_path=swap"
     offload_setup();
-    RUN("train", "run.json", BOTH, PARAM "nvme_path=other");
-    EXPECT_ERROR(2, "run.json: " OPTIMIZER "nvme_path: \"swap\"", PARAM "nvme_path is \"other\"", "memory.path");
+    FAILS(2, ("train", "run.json", BOTH, PARAM "nvme_path=other"), "run.json: " OPTIMIZER "nvme_path: \"swap\"",
+          PARAM "nvme_path is \"other\"", "memory.path");
     CHECK(!exists("out"));
     ESTIMATE(BOTH, PARAM "nvme_path=swap");
     CHECK_STR(ran.err, "");

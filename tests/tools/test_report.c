@@ -51,8 +51,7 @@ TEST(a_run_leaves_a_page_of_all_its_steps)
 {
     tiny_setup_with(", \"eval_every\": 2, \"checkpoint\": {\"dir\": \"ck\", \"every\": 4}, \"scheduler\": {\"type\": "
                     "\"WarmupLR\", \"params\": {\"warmup_num_steps\": 2}}");
-    RUN("train", "run.json");
-    EXPECT_DONE();
+    DONE("train", "run.json");
     json_t *runs = runs_of("out/report.html"), *metrics = read_metrics("out/metrics.jsonl");
     const json_t *run = run_of(runs, 0);
     CHECK_EQ(json_array_size(runs), 1);
@@ -71,8 +70,7 @@ TEST(a_run_leaves_a_page_of_all_its_steps)
     CHECK_NEAR(member(plan, "model", "parameters"), 34688, 0);
     json_decref(runs);
     json_decref(metrics);
-    RUN("train", "run.json", "--resume", "steps=6"); /* the whole story */
-    EXPECT_DONE();
+    DONE("train", "run.json", "--resume", "steps=6"); /* the whole story */
     runs = runs_of("out/report.html");
     CHECK_EQ(json_integer_value(json_object_get(run_of(runs, 0), "lines")), 6);
     CHECK(at_step(run_of(runs, 0), "loss", 1) > 0);
@@ -95,18 +93,15 @@ TEST(a_page_that_cannot_be_written_ends_no_run)
     tiny_setup();
     mkdir("out", 0777);
     mkdir("out/report.html", 0777);
-    RUN("train", "run.json");
-    EXPECT_DONE();
+    DONE("train", "run.json");
     CHECK_EQ(unfinished("out"), 0);
     CHECK_HAS(ran.err, "out/report.html: cannot be written");
     CHECK_EQ(count_of(ran.err, "report.html"), 1);
     CHECK_EQ(count_lines("out/metrics.jsonl"), 4);
-    RUN("report", "out");
-    EXPECT_ERROR(2, "out/report.html: cannot be written");
+    FAILS(2, ("report", "out"), "out/report.html: cannot be written");
     rmdir("out/report.html");
     mkdir("out/report.html.new", 0777); /* a name that is nobody's */
-    RUN("report", "out");
-    EXPECT_DONE();
+    DONE("report", "out");
 }
 
 TEST(a_run_that_goes_on_has_a_page)
@@ -117,8 +112,7 @@ TEST(a_run_that_goes_on_has_a_page)
     json_t *runs = runs_of("out/report.html");
     CHECK(json_is_true(json_object_get(run_of(runs, 0), "running")));
     json_decref(runs);
-    RUN("report", "out", "-o", "other.html");
-    EXPECT_DONE();
+    DONE("report", "out", "-o", "other.html");
     runs = runs_of("other.html");
     CHECK(json_is_true(json_object_get(run_of(runs, 0), "running")));
     json_decref(runs);
@@ -139,17 +133,14 @@ TEST(a_run_that_goes_on_has_a_page)
 TEST(names_and_settings_are_no_part_of_the_page)
 {
     tiny_setup();
-    RUN("train", "run.json", "output=" ODD, "seed=3");
-    EXPECT_DONE();
+    DONE("train", "run.json", "output=" ODD, "seed=3");
     write_text(ODD "/samples.txt", "x</script><img src=x onerror=alert(1)>\xe2\x80\xa8\xc3");
     CHECK(!rename(ODD, ODD "\xff"));
-    RUN("report", ODD "\xff", "-o", "odd.html");
-    EXPECT_DONE();
+    DONE("report", ODD "\xff", "-o", "odd.html");
     CHECK_STR(ran.out, "odd.html\n");
     char *odd = read_file("odd.html", NULL), *plain;
     RUN("train", "run.json");
-    RUN("report", "out", "-o", "plain.html");
-    EXPECT_DONE();
+    DONE("report", "out", "-o", "plain.html");
     plain = read_file("plain.html", NULL);
     static const char *const parts[] = {"<script", "</script", "<b>", "<img", "<!--"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts && odd && plain; i++)
@@ -185,16 +176,12 @@ enum { MANY = 100000, LOW = 33333, HIGH = 77777, GAP = 50000 };
 /* The metrics of a run that nobody made, with a peak, a dip and a gap; `more` follows the last line. */
 static void write_many(const char *dir, int steps, const char *more)
 {
-    char path[64];
     mkdir(dir, 0777);
-    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
-    FILE *f = fopen(path, "w");
+    FILE *f = fopen(fmt("%s/metrics.jsonl", dir), "w");
     for (int i = 1; i <= steps; i++) {
-        char loss[32];
-        snprintf(loss, sizeof loss, "%.9g",
-                 i == LOW    ? -5
-                 : i == HIGH ? 99
-                             : 2 + 3 * exp(-i / 9000.) + 1e-3 * (i * 7919 % 101));
+        const char *loss = fmt("%.9g", i == LOW    ? -5
+                                       : i == HIGH ? 99
+                                                   : 2 + 3 * exp(-i / 9000.) + 1e-3 * (i * 7919 % 101));
         fprintf(
             f,
             "{\"step\":%d,\"loss\":%s,\"lr\":%g,\"grad_norm\":%g,\"tokens\":2048,\"seconds\":%g,\"tokens_per_s\":%d,"
@@ -210,8 +197,7 @@ TEST(a_long_run_is_a_small_page_with_its_extremes)
 {
     fresh();
     write_many("long", MANY, "{\"step\":100001,\"loss\":1.2"); /* whose run was stopped there */
-    RUN("report", "long");
-    EXPECT_DONE();
+    DONE("report", "long");
     CHECK_STR(ran.out, "long/report.html\n");
     CHECK(file_size("long/report.html") < 1 << 20);
     json_t *runs = runs_of("long/report.html");
@@ -241,8 +227,7 @@ TEST(rates_of_spans_are_work_by_time)
         fprintf(f, "{\"step\":%d,\"loss\":1,\"tokens\":900,\"seconds\":%d,\"tokens_per_s\":%d,\"mfu\":%g}\n", i,
                 i % 2 ? 1 : 3, i % 2 ? 900 : 300, i % 2 ? .9 : .3);
     fclose(f);
-    RUN("report", "rates");
-    EXPECT_DONE();
+    DONE("report", "rates");
     json_t *runs = runs_of("rates/report.html");
     const json_t *run = run_of(runs, 0);
     CHECK_EQ(json_array_size(json_object_get(run, "from")), STEPS / 2);
@@ -255,19 +240,14 @@ TEST(rates_of_spans_are_work_by_time)
 TEST(reports_of_what_is_no_run_are_refused)
 {
     fresh();
-    RUN("report");
-    EXPECT_ERROR(2, "command line: no run", "OUTPUT");
-    RUN("report", "nowhere");
-    EXPECT_ERROR(2, "nowhere: No such file");
+    FAILS(2, ("report"), "command line: no run", "OUTPUT");
+    FAILS(2, ("report", "nowhere"), "nowhere: No such file");
     write_text("file", "x");
-    RUN("report", "file");
-    EXPECT_ERROR(2, "file: is no directory");
+    FAILS(2, ("report", "file"), "file: is no directory");
     mkdir("empty", 0777);
-    RUN("report", "empty");
-    EXPECT_ERROR(2, "empty/metrics.jsonl: No such file");
+    FAILS(2, ("report", "empty"), "empty/metrics.jsonl: No such file");
     write_text("empty/metrics.jsonl", "");
-    RUN("report", "empty");
-    EXPECT_ERROR(2, "empty/metrics.jsonl: holds no step");
+    FAILS(2, ("report", "empty"), "empty/metrics.jsonl: holds no step");
     static const char *const damaged[] = {"{\"step\":3,\"loss\":}\n",
                                           "\n",
                                           "{\"loss\":1}\n",
@@ -280,17 +260,13 @@ TEST(reports_of_what_is_no_run_are_refused)
                                           "{\"step\":3,\"loss\":1,}\n"};
     for (size_t i = 0; i < sizeof damaged / sizeof *damaged; i++) {
         write_many("damaged", 2, damaged[i]);
-        RUN("report", "damaged");
-        EXPECT_ERROR(2, "damaged/metrics.jsonl: line 3: ");
+        FAILS(2, ("report", "damaged"), "damaged/metrics.jsonl: line 3: ");
         CHECK(!exists("damaged/report.html"));
     }
     write_many("good", 3, "{\"step\":4,\"loss\":1,\"new\":[{\"a\":[\"\\\"\",true,null]},-1e-3]}\n");
-    RUN("report", "good", "-o", "no/where.html");
-    EXPECT_ERROR(2, "no/where.html: cannot be written");
-    RUN("report", "good", "--out");
-    EXPECT_ERROR(2, "--out: unknown option");
-    RUN("report", "good");
-    EXPECT_DONE();
+    FAILS(2, ("report", "good", "-o", "no/where.html"), "no/where.html: cannot be written");
+    FAILS(2, ("report", "good", "--out"), "--out: unknown option");
+    DONE("report", "good");
 }
 
 /* Members of what stands inside of other members are no fields of the step. */
@@ -301,8 +277,7 @@ TEST(fields_within_others_are_not_the_steps)
         "nested", 2,
         "{\"step\":3,\"loss\":1,\"new\":[{\"loss\":7,\"step\":9}],\"\":{\"lr\":8,\"a\":{\"loss\":7}},"
         "\"a_name_that_is_longer_than_any_of_those_that_are_known\":{\"mfu\":1},\"disk\":{\"\":{\"loss\":7}}}\n");
-    RUN("report", "nested");
-    EXPECT_DONE();
+    DONE("report", "nested");
     json_t *runs = runs_of("nested/report.html");
     CHECK(member(run_of(runs, 0), "last", "step") == 3 && member(run_of(runs, 0), "last", "loss") == 1);
     CHECK_EQ(json_object_size(json_object_get(run_of(runs, 0), "last")), 2);
@@ -314,8 +289,7 @@ TEST(runs_stand_side_by_side)
     fresh();
     write_many("a", 10, "");
     write_many("b", 2000, "");
-    RUN("report", "a", "b/");
-    EXPECT_DONE();
+    DONE("report", "a", "b/");
     CHECK_STR(ran.out, "report.html\n");
     json_t *runs = runs_of("report.html");
     CHECK_EQ(json_array_size(runs), 2);
@@ -340,8 +314,7 @@ TEST(a_browser_shows_what_is_odd)
                "\"gpu\":{\"wait_seconds\":9},\"disk\":{\"wait_seconds\":9}}\n"
                "{\"step\":3,\"loss\":null,\"tokens\":1000,\"seconds\":3,\"tokens_per_s\":333.3}\n");
     write_text("odd/report.html", "{\"running\":true,\"written\":1700000000,\n");
-    RUN("report", "odd");
-    EXPECT_DONE();
+    DONE("report", "odd");
     browser_open(
         "odd/report.html",
         "const all = s => [...document.querySelectorAll(s)];"
@@ -418,8 +391,7 @@ TEST(a_browser_shows_it)
 {
     if (!browser_found()) SKIP("no chromium");
     tiny_setup_with(", \"eval_every\": 2");
-    RUN("train", "run.json", "output=" ODD);
-    EXPECT_DONE();
+    DONE("train", "run.json", "output=" ODD);
     browser_open(ODD "/report.html", LOOK);
     CHECK_STR(ran.err, "");
     const double loss = last_loss(ODD "/metrics.jsonl");
@@ -427,15 +399,13 @@ TEST(a_browser_shows_it)
     check_look("narrow", ODD, loss, "4");
 
     write_many("long", MANY, "");
-    RUN("report", "long");
-    EXPECT_DONE();
+    DONE("report", "long");
     browser_open("long/report.html", LOOK);
     CHECK_STR(ran.err, "");
     check_look("wide", "long", last_loss("long/metrics.jsonl"), "100000");
 
     write_many("short", 1, "");
-    RUN("report", "short", "long", ODD);
-    EXPECT_DONE();
+    DONE("report", "short", "long", ODD);
     browser_open("report.html",
                  "const t = document.body.innerText; return {h1: document.querySelector('h1').textContent,"
                  "ends: document.querySelectorAll('#loss .end').length, text: t.includes('n_embd')};");

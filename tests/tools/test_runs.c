@@ -21,47 +21,41 @@ TEST(another_runs_output_is_refused)
 {
     size_t bytes = 0, more = 0;
     tiny_setup();
-    RUN("train", "run.json", "overwrite=false");
-    EXPECT_DONE();
+    DONE("train", "run.json", "overwrite=false");
     char *metrics = read_file("out/metrics.jsonl", &bytes), *model = read_file(TINY_WEIGHTS, &more);
-    RUN("train", "run.json", "overwrite=false", "seed=2");
-    EXPECT_ERROR(2, "out: holds another run's metrics, up to step 4", "overwrite=true", "another output");
+    FAILS(2, ("train", "run.json", "overwrite=false", "seed=2"), "out: holds another run's metrics, up to step 4",
+          "overwrite=true", "another output");
     CHECK(same_bytes(metrics, bytes, "out/metrics.jsonl"));
     CHECK(same_bytes(model, more, TINY_WEIGHTS));
     unlink("out/metrics.jsonl");
-    RUN("train", "run.json", "overwrite=false", "seed=2");
-    EXPECT_ERROR(2, "out: holds a model, in out/model", "overwrite=true");
-    RUN("estimate", "run.json", "overwrite=false"); /* writes nothing */
-    EXPECT_DONE();
+    FAILS(2, ("train", "run.json", "overwrite=false", "seed=2"), "out: holds a model, in out/model", "overwrite=true");
+    DONE("estimate", "run.json", "overwrite=false"); /* writes nothing */
 }
 
 /* The user's own files stay, also beside what a run writes. */
 TEST(overwriting_replaces_what_a_run_left_alone)
 {
     tiny_setup();
-    RUN("train", "run.json", CK, EVERY, "steps=6", "checkpoint.keep=3", "output=out");
-    EXPECT_DONE();
+    DONE("train", "run.json", CK, EVERY, "steps=6", "checkpoint.keep=3", "output=out");
     write_text("out/notes", "mine");
     write_text("out/model/notes", "mine");
     write_text("ck/notes", "mine");
     write_text("out/model/tokenizer.json", "of another model");
     mkdir("ck/step-00000009", 0777); /* no checkpoint, for all its name */
     write_text("ck/step-00000009/notes", "mine");
-    RUN("train", "run.json", "overwrite=true", "steps=2", "model.n_positions=33", CK, EVERY, "model.n_embd=x");
-    EXPECT_ERROR(2, "n_embd");
-    RUN("train", "run.json", "overwrite=true", "steps=2", "model.vocab_size=101", CK, EVERY);
-    EXPECT_ERROR(2, "text.txt: byte ", "beyond the vocabulary of 101");
+    FAILS(2, ("train", "run.json", "overwrite=true", "steps=2", "model.n_positions=33", CK, EVERY, "model.n_embd=x"),
+          "n_embd");
+    FAILS(2, ("train", "run.json", "overwrite=true", "steps=2", "model.vocab_size=101", CK, EVERY), "text.txt: byte ",
+          "beyond the vocabulary of 101");
     CHECK_EQ(count_lines("out/metrics.jsonl"), 6); /* what is refused replaces nothing */
     CHECK(exists("ck/step-00000006/state.json"));
-    RUN("train", "run.json", "overwrite=true", "steps=2", CK, EVERY, "seed=2", "output=out");
-    EXPECT_DONE();
+    DONE("train", "run.json", "overwrite=true", "steps=2", CK, EVERY, "seed=2", "output=out");
     CHECK_HAS(ran.err, "tessera: overwrite: removed 3 checkpoints of another run from ck");
     CHECK_EQ(count_lines("out/metrics.jsonl"), 2);
     CHECK_STR(others_in("ck", "notes step-00000002 step-00000009"), "");
     CHECK(exists("out/notes") && exists("out/model/notes") && exists("ck/notes") && exists("ck/step-00000009/notes"));
     CHECK(!exists("out/model/tokenizer.json")); /* it would be taken for this model's */
-    RUN("train", "run.json", "seed=2", "steps=2", "output=alone");
-    EXPECT_DONE();
+    DONE("train", "run.json", "seed=2", "steps=2", "output=alone");
     CHECK(same_file(TINY_WEIGHTS, "alone/model/model.safetensors"));
 }
 
@@ -71,17 +65,14 @@ TEST(a_finished_run_has_nothing_to_do)
                                         "ck/step-00000004/state.json"};
     struct stat before[4], after;
     tiny_setup();
-    RUN("train", "run.json", CK, EVERY, "overwrite=false");
-    EXPECT_DONE();
+    DONE("train", "run.json", CK, EVERY, "overwrite=false");
     CHECK_HAS(ran.out, "\nthe model of step 4: out/model\n");
     for (int i = 0; i < 4; i++) CHECK(!stat(files[i], &before[i]));
-    RUN("train", "run.json", CK, EVERY, "overwrite=false", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", CK, EVERY, "overwrite=false", "--resume");
     CHECK_HAS(ran.out, "nothing to do: ck is at step 4 of 4");
     mkdir("ck/.new-step-00000002", 0777); /* an old one, of which a file could not be removed */
     write_text("ck/.new-step-00000002/states.safetensors", "half");
-    RUN("train", "run.json", CK, EVERY, "steps=3", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", CK, EVERY, "steps=3", "--resume");
     CHECK_HAS(ran.out, "nothing to do: ck is at step 4 of 3");
     CHECK(!exists("ck/.new-step-00000002"));
     CHECK_STR(ran.err, "");
@@ -90,12 +81,10 @@ TEST(a_finished_run_has_nothing_to_do)
     static const char *const killed_before[] = {TINY_WEIGHTS, "out/model/config.json"};
     for (int i = 0; i < 2; i++) {
         rename(killed_before[i], "old");
-        RUN("train", "run.json", CK, EVERY, "--resume");
-        EXPECT_DONE();
+        DONE("train", "run.json", CK, EVERY, "--resume");
         CHECK(same_file(killed_before[i], "old"));
     }
-    RUN("train", "run.json", "checkpoint.dir=none", "--resume", "overwrite=false");
-    EXPECT_DONE();
+    DONE("train", "run.json", "checkpoint.dir=none", "--resume", "overwrite=false");
     CHECK_HAS(ran.out, "nothing to do: none holds no checkpoint, but out the metrics of step 4 of 4 and its model");
     CHECK(!exists("none"));
 }
@@ -103,13 +92,11 @@ TEST(a_finished_run_has_nothing_to_do)
 TEST(what_a_resumed_run_is_told_otherwise)
 {
     tiny_setup();
-    RUN("train", "run.json", CK, EVERY, "--resume", "overwrite=false");
-    EXPECT_DONE();
+    DONE("train", "run.json", CK, EVERY, "--resume", "overwrite=false");
     CHECK_HAS(ran.err, "tessera: ck holds no checkpoint to resume from: the run begins anew\n");
     write_tiny_text("other.txt", 5000, 7);
-    RUN("train", "run.json", CK, EVERY, "--resume", "steps=6", "data.train=other.txt", "data.seq_length=8",
-        "bf16.enabled=true", "model.resid_pdrop=0.5", "train_batch_size=2", "scheduler.type=WarmupCosineLR");
-    EXPECT_DONE();
+    DONE("train", "run.json", CK, EVERY, "--resume", "steps=6", "data.train=other.txt", "data.seq_length=8",
+         "bf16.enabled=true", "model.resid_pdrop=0.5", "train_batch_size=2", "scheduler.type=WarmupCosineLR");
     CHECK_HAS(ran.err, "tessera: resuming from ck after step 4\n");
     CHECK_HAS(ran.err,
               "tessera: resuming with other data: data.train has 5000 tokens, that of the checkpoint's run had "
@@ -125,10 +112,9 @@ TEST(what_a_resumed_run_is_told_otherwise)
     for (size_t s = 0; s < json_array_size(all); s++) CHECK_EQ(number_of(all, s, "step"), s + 1);
     json_decref(all);
     rename("other.txt", "moved.txt"); /* another path is no other data */
-    RUN("train", "run.json", CK, EVERY, "--resume", "steps=6", "data.train=moved.txt", "data.seq_length=8",
-        "bf16.enabled=true", "model.resid_pdrop=0.5", "train_batch_size=2", "scheduler.type=WarmupCosineLR",
-        "output=elsewhere");
-    EXPECT_DONE();
+    DONE("train", "run.json", CK, EVERY, "--resume", "steps=6", "data.train=moved.txt", "data.seq_length=8",
+         "bf16.enabled=true", "model.resid_pdrop=0.5", "train_batch_size=2", "scheduler.type=WarmupCosineLR",
+         "output=elsewhere");
     CHECK_STR(ran.err, "tessera: resuming from ck after step 6\n");
 }
 
@@ -136,7 +122,6 @@ TEST(what_a_resumed_run_is_told_otherwise)
 TEST(a_signal_names_what_goes_on)
 {
     static const char head[] = "tessera: ck/step-", behind[] = " is its checkpoint; this goes on: ";
-    char command[4000];
     tiny_setup();
     pid_t pid = START("train", "run.json", TINY_ENDLESS, "log_every=1000", CK, "model.activation_function=gelu_new",
                       "data.train=[\"text.txt\", \"valid.txt\"]");
@@ -152,9 +137,11 @@ TEST(a_signal_names_what_goes_on)
     if (!line) return;
     const int done = count_lines("out/metrics.jsonl");
     CHECK_EQ(atoi(last + sizeof head - 1), done);
-    snprintf(command, sizeof command, "%.*s steps=%d", (int)strcspn(line + sizeof behind - 1, "\n"),
-             line + sizeof behind - 1, done + 2);
-    run_finish(run_start_program("sh", (const char *const[]){"-c", command, NULL}));
+    run_finish(
+        run_start_program("sh", (const char *const[]){"-c",
+                                                      fmt("%.*s steps=%d", (int)strcspn(line + sizeof behind - 1, "\n"),
+                                                          line + sizeof behind - 1, done + 2),
+                                                      NULL}));
     EXPECT_DONE();
     CHECK_EQ(count_lines("out/metrics.jsonl"), done + 2);
     tiny_setup();
@@ -177,31 +164,28 @@ TEST(a_list_is_the_files_one_behind_the_other)
     write_file("parts/1.txt", text, 1500);
     write_file("parts/2.txt", text + 1500, bytes - 1500);
     free(text);
-    RUN("train", "run.json");
-    EXPECT_DONE();
+    DONE("train", "run.json");
     CHECK_HAS(ran.out, "data: 249 samples of 16 tokens (4000 tokens in 1 file); 4 steps of 4 are 0.06426 epochs\n");
     static const char *const ways[] = {"data.train=[\"parts/1.txt\", \"parts/2.txt\"]", "data.train=parts",
                                        "data.train=parts/?.txt"};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        RUN("train", "run.json", ways[i], "output=other");
-        EXPECT_DONE();
+        DONE("train", "run.json", ways[i], "output=other");
         CHECK_HAS(ran.out, "(4000 tokens in 2 files)");
         CHECK(same_file(TINY_WEIGHTS, "other/model/model.safetensors"));
     }
-    RUN("train", "other/config.json", "output=again"); /* the settings in force name them too */
-    EXPECT_DONE();
+    DONE("train", "other/config.json", "output=again"); /* the settings in force name them too */
     CHECK(same_file(TINY_WEIGHTS, "again/model/model.safetensors"));
-    RUN("train", "run.json",
-        "data.train=[{\"path\": \"parts/1.txt\", \"weight\": 1}, {\"path\": \"parts/2.txt\", \"weight\": 3}]");
-    EXPECT_DONE();
+    DONE("train", "run.json",
+         "data.train=[{\"path\": \"parts/1.txt\", \"weight\": 1}, {\"path\": \"parts/2.txt\", \"weight\": 3}]");
     CHECK_HAS(ran.out, "in 2 files, by weight)");
     CHECK(!same_file(TINY_WEIGHTS, "other/model/model.safetensors"));
-    RUN("eval", "run.json",
-        "data.valid=[{\"path\": \"parts/1.txt\", \"weight\": 1}, {\"path\": \"parts/2.txt\", \"weight\": 3}]");
-    EXPECT_ERROR(2, "run.json: data.valid: has weights", "list paths alone");
+    FAILS(2,
+          ("eval", "run.json",
+           "data.valid=[{\"path\": \"parts/1.txt\", \"weight\": 1}, {\"path\": \"parts/2.txt\", \"weight\": 3}]"),
+          "run.json: data.valid: has weights", "list paths alone");
     rename("parts/1.txt", "parts/1.text");
-    RUN("train", "run.json", "data.train=parts/1.text");
-    EXPECT_ERROR(2, "parts/1.text: is there, and is a text", "none of .bin, .txt and .jsonl");
+    FAILS(2, ("train", "run.json", "data.train=parts/1.text"), "parts/1.text: is there, and is a text",
+          "none of .bin, .txt and .jsonl");
 }
 
 /* Forty examples from the text, as prompts and as tokens with labels, and the text in documents. */
@@ -239,31 +223,23 @@ TEST(lines_are_samples)
 {
     tiny_setup();
     write_lines();
-    RUN("train", "run.json", "data.train=ids.jsonl", "steps=12");
-    EXPECT_DONE();
+    DONE("train", "run.json", "data.train=ids.jsonl", "steps=12");
     CHECK_HAS(ran.out, "data: 40 samples of up to 16 tokens (");
-    RUN("train", "run.json", "data.train=pairs.jsonl", "steps=12", "output=pairs");
-    EXPECT_DONE();
+    DONE("train", "run.json", "data.train=pairs.jsonl", "steps=12", "output=pairs");
     CHECK(same_file(TINY_WEIGHTS, "pairs/model/model.safetensors"));
-    RUN("train", "run.json", "data.train=pairs.jsonl", "steps=5", "output=pairs", CK, EVERY);
-    EXPECT_DONE();
-    RUN("train", "run.json", "data.train=ids.jsonl", "steps=12", "output=pairs", CK, EVERY, "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", "data.train=pairs.jsonl", "steps=5", "output=pairs", CK, EVERY);
+    DONE("train", "run.json", "data.train=ids.jsonl", "steps=12", "output=pairs", CK, EVERY, "--resume");
     CHECK_HAS(ran.err, "resuming with other data"); /* other bytes, which say the same */
     CHECK(same_file(TINY_WEIGHTS, "pairs/model/model.safetensors"));
-    RUN("train", "run.json", "data.train=ids.jsonl", "steps=14", "output=pairs", CK, EVERY, "--resume",
-        "data.seq_length=20");
-    EXPECT_DONE();
+    DONE("train", "run.json", "data.train=ids.jsonl", "steps=14", "output=pairs", CK, EVERY, "--resume",
+         "data.seq_length=20");
     CHECK_HAS(ran.err, "resuming with another data.seq_length: 20, it was 16\n"); /* a line stays one sample */
-    RUN("train", "run.json", "data.train=ids.jsonl", "data.seq_length=8");
-    EXPECT_ERROR(2, "ids.jsonl: line 2, byte ", "more than data.seq_length 8");
-    RUN("train", "run.json", "data.train=ids.jsonl", "data.seq_length=8", "data.truncate=true");
-    EXPECT_DONE();
+    FAILS(2, ("train", "run.json", "data.train=ids.jsonl", "data.seq_length=8"), "ids.jsonl: line 2, byte ",
+          "more than data.seq_length 8");
+    DONE("train", "run.json", "data.train=ids.jsonl", "data.seq_length=8", "data.truncate=true");
     CHECK_HAS(ran.out, "; left out, having no target once cut: ");
-    RUN("train", "run.json", "data.train=docs.jsonl", "output=pairs");
-    EXPECT_DONE();
-    RUN("train", "run.json", "data.train=joined.txt");
-    EXPECT_DONE();
+    DONE("train", "run.json", "data.train=docs.jsonl", "output=pairs");
+    DONE("train", "run.json", "data.train=joined.txt");
     CHECK(same_file(TINY_WEIGHTS, "pairs/model/model.safetensors"));
 }
 
@@ -274,12 +250,10 @@ TEST(lines_are_evaluated)
     unsigned long long targets[2];
     tiny_setup();
     write_lines();
-    RUN("train", "run.json");
-    EXPECT_DONE();
+    DONE("train", "run.json");
     for (int k = 0; k < 2; k++) {
-        RUN("eval", "run.json", "model=out/model", k ? "data.valid=whole.jsonl" : "data.valid=stream.txt",
-            k ? "data.seq_length=17" : "data.seq_length=16");
-        EXPECT_DONE();
+        DONE("eval", "run.json", "model=out/model", k ? "data.valid=whole.jsonl" : "data.valid=stream.txt",
+             k ? "data.seq_length=17" : "data.seq_length=16");
         CHECK_EQ(sscanf(ran.out, "loss %lf perplexity %*f tokens %llu", &loss[k], &targets[k]), 2);
     }
     CHECK_EQ(targets[0], 40 * TINY_T);
@@ -298,16 +272,12 @@ TEST(epochs_are_steps)
                  {"steps=30", "epochs=1", 10}};
     tiny_setup();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char line[80];
-        RUN("train", "run.json", "data.train=valid.txt", "train_batch_size=4", cases[i].steps, cases[i].epochs,
-            "scheduler.type=WarmupDecayLR", "scheduler.params.warmup_num_steps=1");
-        EXPECT_DONE();
+        DONE("train", "run.json", "data.train=valid.txt", "train_batch_size=4", cases[i].steps, cases[i].epochs,
+             "scheduler.type=WarmupDecayLR", "scheduler.params.warmup_num_steps=1");
         CHECK_EQ(count_lines("out/metrics.jsonl"), cases[i].expected);
-        snprintf(line, sizeof line, "; %d steps of 4 are ", cases[i].expected);
-        CHECK_HAS(ran.out, line);
+        CHECK_HAS(ran.out, fmt("; %d steps of 4 are ", cases[i].expected));
     }
-    RUN("train", "run.json", "steps=auto");
-    EXPECT_ERROR(2, "run.json: steps: missing", "train needs them, or epochs");
+    FAILS(2, ("train", "run.json", "steps=auto"), "run.json: steps: missing", "train needs them, or epochs");
 }
 
 /* ---- the best checkpoint, and stopping early ---- */
@@ -322,28 +292,23 @@ TEST(the_best_checkpoint_stays)
 {
     double best = INFINITY;
     int at = 0;
-    char name[64], line[600];
     tiny_setup();
-    RUN("train", "run.json", WORSE, "checkpoint.keep_best=true", "steps=14", "output=whole", "checkpoint.dir=whole-ck");
-    EXPECT_DONE();
+    DONE("train", "run.json", WORSE, "checkpoint.keep_best=true", "steps=14", "output=whole",
+         "checkpoint.dir=whole-ck");
     json_t *all = read_metrics("whole/metrics.jsonl");
     for (size_t s = 1; s < json_array_size(all); s += 2)
         if (number_of(all, s, "valid_loss") < best) best = number_of(all, s, "valid_loss"), at = (int)s + 1;
     json_decref(all);
     CHECK(at >= 4 && at < 12); /* it is not the last */
-    snprintf(name, sizeof name, "whole-ck/step-%08d", at);
-    snprintf(line, sizeof line, "the best loss on data.valid was %.4f after step %d: %s\n", best, at, name);
-    CHECK_HAS(ran.out, line);
+    const char *name = fmt("whole-ck/step-%08d", at);
+    CHECK_HAS(ran.out, fmt("the best loss on data.valid was %.4f after step %d: %s\n", best, at, name));
     CHECK(exists(name) && exists("whole-ck/best/state.json"));
     CHECK_EQ(names_in("whole-ck", "step-", NULL), 2);
-    RUN("eval", "run.json", "model=whole-ck/best");
-    EXPECT_DONE();
+    DONE("eval", "run.json", "model=whole-ck/best");
     CHECK_NEAR(atof(ran.out + strlen("loss ")), best, 1e-6);
     /* In two parts it is the same one. */
-    RUN("train", "run.json", WORSE, "checkpoint.keep_best=true", "steps=9");
-    EXPECT_DONE();
-    RUN("train", "run.json", WORSE, "checkpoint.keep_best=true", "steps=14", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", WORSE, "checkpoint.keep_best=true", "steps=9");
+    DONE("train", "run.json", WORSE, "checkpoint.keep_best=true", "steps=14", "--resume");
     CHECK(same_file("ck/best/states.safetensors", "whole-ck/best/states.safetensors"));
     CHECK(same_file("ck/step-00000014/state.json", "whole-ck/step-00000014/state.json"));
 }
@@ -351,8 +316,7 @@ TEST(the_best_checkpoint_stays)
 TEST(early_stop)
 {
     tiny_setup();
-    RUN("train", "run.json", WORSE, "early_stop.patience=2", "steps=40", "output=whole", "checkpoint.dir=whole-ck");
-    EXPECT_DONE();
+    DONE("train", "run.json", WORSE, "early_stop.patience=2", "steps=40", "output=whole", "checkpoint.dir=whole-ck");
     const int steps = count_lines("whole/metrics.jsonl");
     char line[80];
     CHECK(steps >= 8 && steps < 20);
@@ -361,18 +325,14 @@ TEST(early_stop)
     CHECK_HAS(ran.out, "the model of step ");
     /* Patience is counted over a break. */
     snprintf(line, sizeof line, "steps=%d", steps - 1);
-    RUN("train", "run.json", WORSE, "early_stop.patience=2", line);
-    EXPECT_DONE();
-    RUN("train", "run.json", WORSE, "early_stop.patience=2", "steps=40", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", WORSE, "early_stop.patience=2", line);
+    DONE("train", "run.json", WORSE, "early_stop.patience=2", "steps=40", "--resume");
     CHECK_EQ(count_lines("out/metrics.jsonl"), steps);
     CHECK(same_file(TINY_WEIGHTS, "whole/model/model.safetensors"));
-    RUN("train", "run.json", WORSE, "early_stop.patience=2", "steps=40", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", WORSE, "early_stop.patience=2", "steps=40", "--resume");
     CHECK_HAS(ran.out, "nothing to do: ck is at step ");
     CHECK_HAS(ran.out, "where early_stop ended the run");
-    RUN("train", "run.json", WORSE, "early_stop.patience=2", "early_stop.min_delta=100", "steps=40");
-    EXPECT_DONE();
+    DONE("train", "run.json", WORSE, "early_stop.patience=2", "early_stop.min_delta=100", "steps=40");
     CHECK_EQ(count_lines("out/metrics.jsonl"), 6); /* the first evaluation has nothing to be better than */
 }
 
@@ -381,15 +341,13 @@ TEST(early_stop)
 TEST(any_key_of_a_models_directory)
 {
     tiny_setup_trained();
-    RUN("train", "run.json", "model=out/model", "model.resid_pdrop=0", "model.hidden_size=32", "output=next");
-    EXPECT_DONE();
+    DONE("train", "run.json", "model=out/model", "model.resid_pdrop=0", "model.hidden_size=32", "output=next");
     json_t *c = json_load_file("next/model/config.json", 0, NULL);
     CHECK(json_is_integer(json_object_get(c, "resid_pdrop")) && !json_integer_value(json_object_get(c, "resid_pdrop")));
     CHECK_EQ(json_integer_value(json_object_get(c, "hidden_size")), 32);
     CHECK(!json_object_get(c, "n_embd")); /* one field, by one name */
     json_decref(c);
-    RUN("train", "next/config.json", "output=again");
-    EXPECT_DONE();
+    DONE("train", "next/config.json", "output=again");
     CHECK(same_file("next/model/model.safetensors", "again/model/model.safetensors"));
     static const char *const bad[][3] = {
         {"model.n_embed=32", "model: n_embed: unknown field", "did you mean n_embd?"},
@@ -399,12 +357,11 @@ TEST(any_key_of_a_models_directory)
         {"model.n_layer=3", "no tensor transformer.h.2.", ""},
         {"model.model_type=gpt7", "model: model_type: gpt7 is not known", ""}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        RUN("train", "run.json", "model=out/model", bad[i][0], "output=bad");
-        EXPECT_ERROR(2, bad[i][1], bad[i][2]);
+        FAILS(2, ("train", "run.json", "model=out/model", bad[i][0], "output=bad"), bad[i][1], bad[i][2]);
         CHECK(!exists("bad"));
     }
-    RUN("train", "run.json", "model=out", "output=bad");
-    EXPECT_ERROR(2, "out/config.json: is the configuration of a run", "did you mean out/model?");
+    FAILS(2, ("train", "run.json", "model=out", "output=bad"), "out/config.json: is the configuration of a run",
+          "did you mean out/model?");
 }
 
 /* ---- checkpoints as models ---- */
@@ -413,51 +370,36 @@ TEST(a_checkpoint_is_a_model)
 {
     static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
     tiny_setup_tokenizer();
-    RUN("train", "run.json", "model=base", CK, EVERY);
-    EXPECT_DONE();
-    RUN("export", "ck", "hf");
-    EXPECT_DONE();
+    DONE("train", "run.json", "model=base", CK, EVERY);
+    DONE("export", "ck", "hf");
     CHECK_STR(ran.out, "the model of ck/step-00000004: hf\n");
     for (size_t i = 0; i < 3; i++) {
-        char ours[64], theirs[64];
-        snprintf(ours, sizeof ours, "hf/%s", files[i]);
-        snprintf(theirs, sizeof theirs, "out/model/%s", files[i]);
+        const char *ours = fmt("hf/%s", files[i]);
+        const char *theirs = fmt("out/model/%s", files[i]);
         if (!same_file(ours, theirs)) CHECK_SAY("%s is not %s", ours, theirs);
     }
     CHECK_STR(others_in("hf", "config.json model.safetensors tokenizer.json"), "");
-    RUN("generate", "out/model", "--prompt", "the tile", "-n", "5", "--temperature", "0");
-    EXPECT_DONE();
+    DONE("generate", "out/model", "--prompt", "the tile", "-n", "5", "--temperature", "0");
     char *text = strdup(ran.out);
     static const char *const same[] = {"ck", "ck/step-00000004", "hf"};
     for (size_t i = 0; i < 3; i++) {
-        char set[64];
-        RUN("generate", same[i], "--prompt", "the tile", "-n", "5", "--temperature", "0");
-        EXPECT_DONE();
+        DONE("generate", same[i], "--prompt", "the tile", "-n", "5", "--temperature", "0");
         CHECK_STR(ran.out, text);
-        snprintf(set, sizeof set, "model=%s", same[i]);
-        RUN("eval", "run.json", set);
-        EXPECT_DONE();
+        DONE("eval", "run.json", fmt("model=%s", same[i]));
         char *loss = strdup(ran.out);
-        RUN("eval", same[i], "data.valid=valid.txt"); /* with no configuration */
-        EXPECT_DONE();
-        if (i < 2) CHECK_STR(ran.out, loss); /* of the run's length; a model's is all of its positions */
-        RUN("eval", same[i], "data.valid=valid.txt", "data.seq_length=16", "train_batch_size=4");
-        EXPECT_DONE();
+        DONE("eval", same[i], "data.valid=valid.txt"); /* with no configuration */
+        if (i < 2) CHECK_STR(ran.out, loss);           /* of the run's length; a model's is all of its positions */
+        DONE("eval", same[i], "data.valid=valid.txt", "data.seq_length=16", "train_batch_size=4");
         CHECK_STR(ran.out, loss);
         free(loss);
     }
     free(text);
-    RUN("eval", "ck");
-    EXPECT_ERROR(2, "command line: data.valid: missing");
-    RUN("eval", ".");
-    EXPECT_ERROR(2, "./config.json: No such file", "expected a Hugging Face directory");
-    RUN("export", "ck/step-00000002", "two/deep");
-    EXPECT_DONE();
+    FAILS(2, ("eval", "ck"), "command line: data.valid: missing");
+    FAILS(2, ("eval", "."), "./config.json: No such file", "expected a Hugging Face directory");
+    DONE("export", "ck/step-00000002", "two/deep");
     CHECK(!same_file("two/deep/model.safetensors", "hf/model.safetensors"));
-    RUN("train", "run.json", "model=two/deep", "steps=1", "output=a");
-    EXPECT_DONE();
-    RUN("train", "run.json", "model=ck/step-00000002", "steps=1", "output=b"); /* its weights, and states anew */
-    EXPECT_DONE();
+    DONE("train", "run.json", "model=two/deep", "steps=1", "output=a");
+    DONE("train", "run.json", "model=ck/step-00000002", "steps=1", "output=b"); /* its weights, and states anew */
     CHECK(same_file("a/model/model.safetensors", "b/model/model.safetensors"));
 }
 
@@ -488,8 +430,7 @@ TEST(the_dtype_of_what_is_saved)
                                                 "\"n_embd\": 16, \"n_layer\": 1, \"n_head\": 2}");
         const char *spelt = i == 1 ? "dtype" : "torch_dtype", *other = i == 1 ? "torch_dtype" : "dtype";
         size_t n;
-        RUN("train", "run.json", "model=base", CK, EVERY, "overwrite=true", saved[i].set);
-        EXPECT_DONE();
+        DONE("train", "run.json", "model=base", CK, EVERY, "overwrite=true", saved[i].set);
         CHECK(named("out/model/config.json", spelt, saved[i].name) && named("out/model/config.json", other, NULL));
         CHECK(same_file("base/generation_config.json", "out/model/generation_config.json"));
         free(read_file("out/model/model.safetensors", &bytes[i]));
@@ -499,8 +440,7 @@ TEST(the_dtype_of_what_is_saved)
             states = now;
         else
             free(now);
-        RUN("export", "ck", i == 0 ? "hf0" : i == 1 ? "hf1" : "hf2");
-        EXPECT_DONE();
+        DONE("export", "ck", i == 0 ? "hf0" : i == 1 ? "hf1" : "hf2");
         CHECK(same_file(i == 0   ? "hf0/model.safetensors"
                         : i == 1 ? "hf1/model.safetensors"
                                  : "hf2/model.safetensors",
@@ -509,43 +449,33 @@ TEST(the_dtype_of_what_is_saved)
                         : i == 1 ? "hf1/config.json"
                                  : "hf2/config.json",
                         "out/model/config.json"));
-        RUN("train", "run.json", "model=out/model", "steps=1", "optimizer.params.lr=0", "output=again",
-            "overwrite=true", saved[i].set);
-        EXPECT_DONE(); /* what was written is read, and written as it was */
+        DONE("train", "run.json", "model=out/model", "steps=1", "optimizer.params.lr=0", "output=again",
+             "overwrite=true", saved[i].set); /* what was written is read, and written as it was */
         CHECK(same_file("again/model/model.safetensors", "out/model/model.safetensors"));
-        RUN("generate", "out/model", "--prompt", "the", "-n", "2");
-        EXPECT_DONE();
+        DONE("generate", "out/model", "--prompt", "the", "-n", "2");
     }
     free(states);
     for (int i = 1; i < 3; i++) /* but for the header */
         if (bytes[i] * 2 > bytes[0] + 4096) CHECK_SAY("%s: %zu bytes, fp32 %zu", saved[i].set, bytes[i], bytes[0]);
-    RUN("train", "run.json", "save_dtype=int8");
-    EXPECT_ERROR(2, "save_dtype", "fp32");
+    FAILS(2, ("train", "run.json", "save_dtype=int8"), "save_dtype", "fp32");
 }
 
 TEST(exports_that_are_refused)
 {
     tiny_setup();
-    RUN("train", "run.json", CK, EVERY);
-    EXPECT_DONE();
-    RUN("export", "ck");
-    EXPECT_ERROR(2, "command line: 1 directories, expected two: CHECKPOINT DIR");
-    RUN("export", "ck", "out/model");
-    EXPECT_ERROR(2, "out/model: holds a model already, in config.json");
-    RUN("export", "nowhere", "hf");
-    EXPECT_ERROR(2, "nowhere/config.json: No such file");
-    RUN("export", "out/model", "hf");
-    EXPECT_ERROR(2, "out/model: is no checkpoint");
-    RUN("export", "ck", "run.json/hf");
-    EXPECT_ERROR(2, "run.json/hf: cannot be created: Not a directory");
+    DONE("train", "run.json", CK, EVERY);
+    FAILS(2, ("export", "ck"), "command line: 1 directories, expected two: CHECKPOINT DIR");
+    FAILS(2, ("export", "ck", "out/model"), "out/model: holds a model already, in config.json");
+    FAILS(2, ("export", "nowhere", "hf"), "nowhere/config.json: No such file");
+    FAILS(2, ("export", "out/model", "hf"), "out/model: is no checkpoint");
+    FAILS(2, ("export", "ck", "run.json/hf"), "run.json/hf: cannot be created: Not a directory");
     run_file_limit = 20000;
     RUN("export", "ck", "hf/deep");
     run_file_limit = 0;
     EXPECT_ERROR(1, "hf/deep/model.safetensors", "cannot be written: File too large");
     CHECK(!exists("hf"));
     cut_file("ck/step-00000004/states.safetensors", 1000);
-    RUN("export", "ck", "hf");
-    EXPECT_ERROR(2, "ck/step-00000004/states.safetensors", "bytes");
+    FAILS(2, ("export", "ck", "hf"), "ck/step-00000004/states.safetensors", "bytes");
     CHECK(!exists("hf"));
 }
 
@@ -559,12 +489,8 @@ TEST(checkpoints_of_a_run_that_goes_on)
     WAIT_UNTIL(run, names_in("ck", "step-", NULL) > 0);
     run_out = run_err = -1;
     for (int i = 0; i < 6; i++) {
-        char to[16];
-        snprintf(to, sizeof to, "hf%d", i);
-        RUN("export", "ck", to);
-        EXPECT_DONE();
-        RUN("generate", "ck", "--prompt", "the", "-n", "2");
-        EXPECT_DONE();
+        DONE("export", "ck", fmt("hf%d", i));
+        DONE("generate", "ck", "--prompt", "the", "-n", "2");
     }
     close(run_out);
     close(run_err);
@@ -584,8 +510,7 @@ static void check_documented(const char *doc, const json_t *object)
     json_t *value;
     json_object_foreach((json_t *)object, name, value)
     {
-        char word[64];
-        snprintf(word, sizeof word, "`%s`", name);
+        const char *word = fmt("`%s`", name);
         bool found = false;
         for (const char *line = doc; line && !found; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
             const char *at = strstr(line, word), *bar = *line == '|' ? strchr(line + 1, '|') : NULL;
@@ -599,8 +524,7 @@ static void check_documented(const char *doc, const json_t *object)
 TEST(every_field_of_the_metrics_is_documented)
 {
     tiny_setup();
-    RUN("train", "run.json", "eval_every=1", "steps=1");
-    EXPECT_DONE();
+    DONE("train", "run.json", "eval_every=1", "steps=1");
     char *doc = read_file(TESS_DOCS "/metrics.md", NULL);
     json_t *all = read_metrics("out/metrics.jsonl");
     CHECK_EQ(json_array_size(all), 1);

@@ -13,8 +13,7 @@ TEST(a_step_has_the_tasks_and_bytes_that_it_has_here)
     CHECK_HAS(ran.out, "machine   made up: 2 cores, 4.0 GiB of RAM, a drive");
     const double tasks = behind(ran.out, "\ntasks     ");
     CHECK(tasks > 100);
-    RUN("bench", "run.json", "--steps", "2");
-    EXPECT_DONE();
+    DONE("bench", "run.json", "--steps", "2");
     CHECK_EQ((int)tasks_of(ran.out, "a step of"), (int)tasks);
 }
 
@@ -22,8 +21,7 @@ TEST(a_cap_moves_what_it_moves_here)
 {
     SIMULATE_SETUP();
     const double cores = behind(ran.out, "\nstep      ");
-    RUN("simulate", "run.json", "--machine", "two.json", "memory.cpu=14MiB", "memory.path=nowhere");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "two.json", "memory.cpu=14MiB", "memory.path=nowhere");
     CHECK(!exists("nowhere")); /* the drive is not this machine's */
     const double capped = behind(ran.out, "\nstep      "), reads = behind(ran.out, "\ndisk      reads "),
                  writes = behind(ran.out, " and writes ");
@@ -39,19 +37,18 @@ TEST(one_machine_gives_the_same_digits_and_twice_the_rates_half_the_time)
 {
     SIMULATE_SETUP();
     char *first = strdup(ran.out);
-    RUN("simulate", "run.json", "--machine", "two.json");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "two.json");
     CHECK_STR(ran.out, first);
     const double seconds = behind(first, "\nstep      ");
     write_text("fast.json", "{\"name\": \"made up\", \"cores\": 2, \"memory_gib\": 4, \"copy_gb_s\": 2,\n"
                             " \"matrix_gflops\": {\"fp32\": 20, \"bf16\": 40}}\n");
-    RUN("simulate", "run.json", "--machine", "fast.json");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "fast.json");
     CHECK_NEAR(behind(ran.out, "\nstep      "), seconds / 2, seconds / 50);
     write_text("one.json", MACHINE(1, ""));
-    RUN("simulate", "run.json", "--machine", "one.json");
-    EXPECT_DONE(); /* a core has the rates of all here: as long as two of half its rates that are always busy, or less
-                    */
+    DONE(
+        "simulate", "run.json", "--machine",
+        "one.json"); /* a core has the rates of all here: as long as two of half its rates that are always busy, or less
+                      */
     CHECK(behind(ran.out, "\nstep      ") <= seconds * 1.001);
     free(first);
 }
@@ -61,10 +58,7 @@ TEST(what_is_said_of_this_machine_is_not_of_that)
 {
     SIMULATE_SETUP();
     char *first = strdup(ran.out);
-    setenv("STARPU_NCPU", "1", 1);
-    RUN("simulate", "run.json", "--machine", "two.json");
-    unsetenv("STARPU_NCPU");
-    EXPECT_DONE();
+    WITH("STARPU_NCPU", "1") DONE("simulate", "run.json", "--machine", "two.json");
     CHECK_STR(ran.out, first);
     free(first);
 }
@@ -98,15 +92,12 @@ TEST(a_signal_leaves_nothing_behind)
 TEST(a_sweep_has_a_row_for_each_combination_and_names_the_best_that_fits)
 {
     SIMULATE_SETUP();
-    RUN("simulate", "run.json", "--machine", "two.json", "memory.cpu=14MiB", "memory.path=swap");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "two.json", "memory.cpu=14MiB", "memory.path=swap");
     const double capped = behind(ran.out, "\nstep      ");
-    RUN("simulate", "run.json", "--machine", "two.json", "gradient_clipping=0", "memory.cpu=1GiB", "memory.path=swap");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "two.json", "gradient_clipping=0", "memory.cpu=1GiB", "memory.path=swap");
     const double cores = behind(ran.out, "\nstep      ");
-    RUN("simulate", "run.json", "--machine", "two.json", "memory.path=swap", "--sweep", "memory.cpu=2MiB,14MiB,1GiB",
-        "gradient_clipping=0,1", "--steps", "2", "trace.steps=[1,1]");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "two.json", "memory.path=swap", "--sweep", "memory.cpu=2MiB,14MiB,1GiB",
+         "gradient_clipping=0,1", "--steps", "2", "trace.steps=[1,1]");
     CHECK(!exists("out/trace.json"));
     CHECK_HAS(ran.out, "memory.cpu  gradient_clipping        step s     tokens/s  RAM        disk       bound by\n");
     CHECK_HAS(ran.out, "\n2MiB        0                  memory.cpu: 2.0 MiB, which is too little for any step");
@@ -115,9 +106,8 @@ TEST(a_sweep_has_a_row_for_each_combination_and_names_the_best_that_fits)
     CHECK(in_row(ran.out, "\n1GiB        0 ", 1) > in_row(ran.out, "\n1GiB        1 ", 1));
     CHECK_HAS(ran.out, "\nbest      memory.cpu=1GiB gradient_clipping=0: ");
     /* More tokens a second are better, not fewer seconds a step; a list is one value. */
-    RUN("simulate", "run.json", "--machine", "two.json", "--sweep=train_batch_size=4,8",
-        "optimizer.params.betas=[0.9,0.95],[0.9,0.99]");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "two.json", "--sweep=train_batch_size=4,8",
+         "optimizer.params.betas=[0.9,0.95],[0.9,0.99]");
     CHECK_HAS(ran.out, "\nbest      train_batch_size=8 optimizer.params.betas=[0.9,0.95]: ");
     CHECK(in_row(ran.out, "\n4                 [0.9,0.99] ", 0) > 0);
 }
@@ -131,9 +121,10 @@ TEST(files_may_come_through_pipes)
                                        "<(cat run.json) --machine=<(cat two.json)"};
     for (int sweeps = 0; sweeps < 2; sweeps++) {
         for (int k = 0; k < 2; k++) {
-            char line[200];
-            snprintf(line, sizeof line, "exec \"$TESSERA\" simulate %s%s", from[k], sweeps ? " --sweep seed=1,2" : "");
-            run_finish(run_start_program("bash", (const char *[]){"-c", line, NULL}));
+            run_finish(run_start_program(
+                "bash",
+                (const char *[]){
+                    "-c", fmt("exec \"$TESSERA\" simulate %s%s", from[k], sweeps ? " --sweep seed=1,2" : ""), NULL}));
             EXPECT_DONE();
             if (!sweeps)
                 CHECK_STR(ran.out, first);
@@ -150,23 +141,23 @@ TEST(files_may_come_through_pipes)
 TEST(a_sweep_that_has_no_row_is_one_line)
 {
     SIMULATE_SETUP();
-    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "memory.cpu=1MiB,2MiB", "memory.path=swap");
-    EXPECT_ERROR(2, "--sweep: none of 2 combinations fits");
+    FAILS(2, ("simulate", "run.json", "--machine", "two.json", "--sweep", "memory.cpu=1MiB,2MiB", "memory.path=swap"),
+          "--sweep: none of 2 combinations fits");
     CHECK_HAS(ran.out, "\n1MiB        swap         memory.cpu: 1.0 MiB, which is too little");
-    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "memry.cpu=1MiB,2MiB");
-    EXPECT_ERROR(2, "memry.cpu: unknown key");
-    RUN("simulate", "run.json", "--machine", "none.json", "--sweep", "memory.cpu=1MiB,2MiB");
-    EXPECT_ERROR(2, "none.json: cannot be read");
-    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "--steps", "1");
-    EXPECT_ERROR(2, "--sweep: missing its KEY=VALUE,VALUE,...");
-    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "steps");
-    EXPECT_ERROR(2, "--sweep: steps, expected KEY=VALUE,VALUE,...");
-    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1,,2");
-    EXPECT_ERROR(2, "seed=1,,2 has a value that is empty");
-    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1,2", "--trace", "1:1");
-    EXPECT_ERROR(2, "--trace: a sweep leaves no timeline");
-    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1", "seed=2");
-    EXPECT_ERROR(2, "--sweep: seed is there twice");
+    FAILS(2, ("simulate", "run.json", "--machine", "two.json", "--sweep", "memry.cpu=1MiB,2MiB"),
+          "memry.cpu: unknown key");
+    FAILS(2, ("simulate", "run.json", "--machine", "none.json", "--sweep", "memory.cpu=1MiB,2MiB"),
+          "none.json: cannot be read");
+    FAILS(2, ("simulate", "run.json", "--machine", "two.json", "--sweep", "--steps", "1"),
+          "--sweep: missing its KEY=VALUE,VALUE,...");
+    FAILS(2, ("simulate", "run.json", "--machine", "two.json", "--sweep", "steps"),
+          "--sweep: steps, expected KEY=VALUE,VALUE,...");
+    FAILS(2, ("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1,,2"),
+          "seed=1,,2 has a value that is empty");
+    FAILS(2, ("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1,2", "--trace", "1:1"),
+          "--trace: a sweep leaves no timeline");
+    FAILS(2, ("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1", "seed=2"),
+          "--sweep: seed is there twice");
 }
 
 /* The sweep alone is told, as by kill; what it has started clears what it has made. */
@@ -191,10 +182,7 @@ TEST(policies_of_starpu_act)
     const double tasks = behind(ran.out, "\ntasks     ");
     static const char *const policies[] = {"eager", "lws", "dmdas"};
     for (int i = 0; i < 3; i++) {
-        setenv("STARPU_SCHED", policies[i], 1);
-        RUN("simulate", "run.json", "--machine", "two.json");
-        unsetenv("STARPU_SCHED");
-        EXPECT_DONE();
+        WITH("STARPU_SCHED", policies[i]) DONE("simulate", "run.json", "--machine", "two.json");
         CHECK_EQ((int)behind(ran.out, "\ntasks     "), (int)tasks);
     }
 }
@@ -248,13 +236,11 @@ TEST(one_share_by_work_is_as_good_as_one_share)
 {
     SIMULATE_SETUP();
     write_text("slow.json", MACHINE(2, ", \"shares\": {\"linear_forward f32\": 0.0085}"));
-    RUN("simulate", "run.json", "--machine", "slow.json");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "slow.json");
     char *first = strdup(ran.out);
     write_text("slow.json", MACHINE(2, ", \"shares\": {\"linear_forward f32\": {\"all\": 0.5, "
                                        "\"1 GFLOP 10 MB 64 rows\": 0.0085}}"));
-    RUN("simulate", "run.json", "--machine", "slow.json");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "slow.json");
     CHECK_NEAR(behind(ran.out, "\nstep      "), behind(first, "\nstep      "), 2e-6);
     free(first);
 }
@@ -264,18 +250,15 @@ TEST(a_codelets_share_is_that_of_its_file)
     SIMULATE_SETUP();
     const double before = behind(ran.out, "\nstep      ");
     write_text("slow.json", MACHINE(2, ", \"shares\": {\"linear_forward f32\": 0.0085}"));
-    RUN("simulate", "run.json", "--machine", "slow.json");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "slow.json");
     CHECK(behind(ran.out, "\nstep      ") > 1.5 * before); /* a hundredth of what it was */
     const mode_t mask = umask(022);
-    RUN("info", "--machine", "here.json");
-    EXPECT_DONE();
-    char *here = read_file("here.json", NULL), text[4000];
-    snprintf(text, sizeof text, "{\"about\": \"the one below the desk\", %s", strchr(here, '{') + 1);
+    DONE("info", "--machine", "here.json");
+    char *here = read_file("here.json", NULL);
+    const char *text = fmt("{\"about\": \"the one below the desk\", %s", strchr(here, '{') + 1);
     free(here);
     write_text("here.json", text);
-    RUN("bench", "run.json", "--steps", "1", "--machine", "here.json");
-    EXPECT_DONE();
+    DONE("bench", "run.json", "--steps", "1", "--machine", "here.json");
     umask(mask);
     struct stat st;
     CHECK(!stat("here.json", &st) && (st.st_mode & 0777) == 0644); /* others may read it */
@@ -286,15 +269,13 @@ TEST(a_codelets_share_is_that_of_its_file)
     CHECK(!strstr(here, "\"drive\": "));
     free(here);
     mkdir("swap", 0777);
-    RUN("bench", "run.json", "--steps", "1", "--machine", "here.json", "memory.cpu=14MiB", "memory.path=swap");
-    EXPECT_DONE();
+    DONE("bench", "run.json", "--steps", "1", "--machine", "here.json", "memory.cpu=14MiB", "memory.path=swap");
     here = read_file("here.json", NULL);
     CHECK_HAS(here, "\"drive\": 0.");
     free(here);
-    RUN("info", "--machine", "nowhere/here.json");
-    EXPECT_ERROR(1, "nowhere/here.json: cannot be written: No such file or directory");
-    RUN("simulate", "run.json", "--machine", "here.json", "--steps", "1");
-    EXPECT_DONE();
+    FAILS(1, ("info", "--machine", "nowhere/here.json"),
+          "nowhere/here.json: cannot be written: No such file or directory");
+    DONE("simulate", "run.json", "--machine", "here.json", "--steps", "1");
 }
 
 /* One sequence of 1024 tokens gives an op one task: seven cores of eight would have nothing but its parts. */
@@ -306,11 +287,10 @@ TEST(cores_without_a_task_take_parts_of_others)
     double seconds[2];
     for (int i = 0; i < 2; i++) {
         write_text("parts.json", machines[i]); /* both have the same rates, of all cores at a time */
-        RUN("simulate", "run.json", "--machine", "parts.json", "train_batch_size=1", "train_micro_batch_size_per_gpu=1",
-            "data.seq_length=1024", "--trace", "2:2",
-            "model={\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 512, \"n_head\": 8, \"vocab_size\": 512, "
-            "\"n_positions\": 1024}");
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", "parts.json", "train_batch_size=1",
+             "train_micro_batch_size_per_gpu=1", "data.seq_length=1024", "--trace", "2:2",
+             "model={\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 512, \"n_head\": 8, \"vocab_size\": 512, "
+             "\"n_positions\": 1024}");
         seconds[i] = behind(ran.out, "\nstep      ");
         snprintf(one, sizeof one, "%.1999s", strstr(ran.out, "\ncores     "));
     }
@@ -327,30 +307,25 @@ TEST(a_model_may_be_larger_than_all_memory_here)
     SIMULATE_SETUP();
     write_text("large.json", "{\"name\": \"made up\", \"cores\": 8, \"memory_gib\": 512, \"copy_gb_s\": 400,\n"
                              " \"matrix_gflops\": {\"fp32\": 10000, \"bf16\": 10000}}\n");
-    RUN("simulate", "run.json", "--machine", "large.json", "--steps", "1", "data.seq_length=256",
+    DONE(
+        "simulate", "run.json", "--machine", "large.json", "--steps", "1", "data.seq_length=256",
         "tiles.elements=50331648",
         "model={\"model_type\": \"llama\", \"vocab_size\": 32000, \"hidden_size\": 8192, \"intermediate_size\": 22016, "
         "\"num_hidden_layers\": 4, \"num_attention_heads\": 64, \"max_position_embeddings\": 2048}");
-    EXPECT_DONE();
     CHECK_HAS(ran.out, "3762364416 parameters");
     CHECK(behind(ran.out, "tiles hold ") > 60e9);
-    char machine[4200];
-    snprintf(machine, sizeof machine, "%s/../tools/simulate/machines/cpu-2x64.json", TESS_TESTS);
-    RUN("simulate", "run.json", "--machine", machine, "--steps", "1");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", fmt("%s/../tools/simulate/machines/cpu-2x64.json", TESS_TESTS), "--steps", "1");
     CHECK_HAS(ran.out, ": 128 cores, 512 GiB of RAM, a drive");
 }
 
 TEST(a_traced_step_is_a_timeline_of_the_machine)
 {
     SIMULATE_SETUP();
-    RUN("simulate", "run.json", "--machine", "two.json", "--trace", "1:1");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "two.json", "--trace", "1:1");
     char *trace = read_file("out/trace.json", NULL);
     CHECK_HAS(trace, "linear_forward");
     free(trace);
-    RUN("explain", "out");
-    EXPECT_DONE();
+    DONE("explain", "out");
 }
 
 /* Written is twice as fast as read, alone and both at a time: all of it is then (bytes / rate) of each, added up. */
@@ -359,8 +334,7 @@ TEST(a_drive_goes_by_its_rates_both_ways)
     SIMULATE_SETUP();
     write_text("drive.json", MACHINE(2, ", \"drive_gb_s\": {\"read\": 0.02, \"write\": 0.04, \"mixed_read\": 0.01, "
                                         "\"mixed_write\": 0.02}"));
-    RUN("simulate", "run.json", "--machine", "drive.json", "memory.cpu=14MiB", "memory.path=nowhere");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "drive.json", "memory.cpu=14MiB", "memory.path=nowhere");
     const double reads = behind(ran.out, "\ndisk      reads "), writes = behind(ran.out, " and writes "),
                  alone = behind(ran.out, "the cores alone, "), step = behind(ran.out, "\nstep      ");
     CHECK_NEAR(alone, (reads / 0.02e9 + writes / 0.04e9) / 2, 1e-3 * alone);
@@ -368,8 +342,7 @@ TEST(a_drive_goes_by_its_rates_both_ways)
     /* What it reaches beside busy cores is no rate that the plan goes by: the same bytes, at half the rates. */
     write_text("drive.json", MACHINE(2, ", \"drive_gb_s\": {\"read\": 0.02, \"write\": 0.04, \"mixed_read\": 0.01, "
                                         "\"mixed_write\": 0.02}, \"shares\": {\"drive\": 0.5}"));
-    RUN("simulate", "run.json", "--machine", "drive.json", "memory.cpu=14MiB", "memory.path=nowhere");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "drive.json", "memory.cpu=14MiB", "memory.path=nowhere");
     CHECK_EQ(behind(ran.out, "\ndisk      reads "), reads);
     CHECK_EQ(behind(ran.out, " and writes "), writes);
     CHECK_NEAR(behind(ran.out, "the cores alone, "), 2 * alone, 2e-3 * alone);
@@ -380,8 +353,7 @@ TEST(many_cores_are_many_workers)
 {
     SIMULATE_SETUP();
     write_text("many.json", MACHINE(256, ""));
-    RUN("simulate", "run.json", "--machine", "many.json", "--steps", "1");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "many.json", "--steps", "1");
     CHECK_HAS(ran.out, "made up: 256 cores");
 }
 
@@ -401,15 +373,15 @@ TEST(no_room_for_temporary_files_is_one_line)
     mkdir("tmp", 0777);
     setenv("TMPDIR", "tmp", 1);
     run_file_limit = 1000; /* bytes of a file stand in for it */
-    RUN("simulate", "run.json", "--machine", "two.json");
-    EXPECT_ERROR(1, "TMPDIR: the machine cannot be written there, as StarPU reads it: File too large");
-    RUN("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1,2");
-    EXPECT_ERROR(1, "TMPDIR: the machine cannot be written there"); /* for both rows, and one line of them */
+    FAILS(1, ("simulate", "run.json", "--machine", "two.json"),
+          "TMPDIR: the machine cannot be written there, as StarPU reads it: File too large");
+    FAILS(1, ("simulate", "run.json", "--machine", "two.json", "--sweep", "seed=1,2"),
+          "TMPDIR: the machine cannot be written there"); /* for both rows, and one line of them */
     run_file_limit = 0;
     CHECK_EQ(names_in("tmp", "tessera-", NULL), 0);
     setenv("TMPDIR", "two.json", 1);
-    RUN("simulate", "run.json", "--machine", "two.json");
-    EXPECT_ERROR(1, "two.json/tessera-simulate-", "cannot be made: Not a directory (set TMPDIR)");
+    FAILS(1, ("simulate", "run.json", "--machine", "two.json"), "two.json/tessera-simulate-",
+          "cannot be made: Not a directory (set TMPDIR)");
     unsetenv("TMPDIR");
 }
 
@@ -427,36 +399,32 @@ TEST(ranks_that_would_all_simulate_are_one_line)
 
 TEST(every_shipped_machine_is_one)
 {
-    char dir[4000], machine[4300];
+    char machine[4300];
     int machines = 0;
     SIMULATE_SETUP();
-    snprintf(dir, sizeof dir, "%s/../machines", TESS_TESTS);
+    const char *dir = fmt("%s/../tools/simulate/machines", TESS_TESTS);
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d)); machines++) {
         if (e->d_name[0] == '.') continue;
         snprintf(machine, sizeof machine, "%s/%s", dir, e->d_name);
-        setenv("STARPU_NCUDA", "1", 1); /* this machine's, which is nothing to those */
-        RUN("simulate", "run.json", "--machine", machine, "--nodes", "1", "--ranks-per-node", "1", "--steps", "1",
-            "memory.gpu_plan=false");
-        unsetenv("STARPU_NCUDA");
-        EXPECT_DONE();
+        WITH("STARPU_NCUDA", "1")
+        DONE("simulate", "run.json", "--machine", machine, "--nodes", "1", "--ranks-per-node", "1", "--steps", "1",
+             "memory.gpu_plan=false"); /* this machine's, which is nothing to those */
         if (strncmp(e->d_name, "cpu", 3)) CHECK_HAS(ran.out, strncmp(e->d_name, "dgx", 3) ? ", 1 GPU (" : " GPUs (");
     }
     if (d) closedir(d);
     CHECK(machines >= 7);
     /* A rank for each GPU, if nothing else is said. */
     snprintf(machine, sizeof machine, "%s/../tools/simulate/machines/dgx-h100.json", TESS_TESTS);
-    RUN("simulate", "run.json", "--machine", machine, "train_micro_batch_size_per_gpu=1", "--steps", "1");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", machine, "train_micro_batch_size_per_gpu=1", "--steps", "1");
     CHECK_HAS(ran.out, ", 8 GPUs (");
     CHECK_HAS(ran.out, "ranks     8, 8 on each node: 8 for data x 1 tensor parallel x 1 stages of a pipeline");
     CHECK(behind(ran.out, "\nmessages  ") > 0);
     static const char *const nodes[] = {"dgx-a100", "dgx-h100"};
     for (int i = 0; i < 2; i++) {
         snprintf(machine, sizeof machine, "%s/../tools/simulate/machines/%s.json", TESS_TESTS, nodes[i]);
-        RUN("simulate", "run.json", "--machine", machine, "--nodes", "2", "train_batch_size=16",
-            "train_micro_batch_size_per_gpu=1", "--steps", "1");
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", machine, "--nodes", "2", "train_batch_size=16",
+             "train_micro_batch_size_per_gpu=1", "--steps", "1");
         CHECK_HAS(ran.out, " from each node and to it, 5 us, flat, by 8 rails\n");
     }
 }
@@ -522,24 +490,21 @@ TEST(what_is_no_machine_is_one_line)
     SIMULATE_SETUP();
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         write_text("wrong.json", wrong[i].text);
-        RUN("simulate", "run.json", "--machine", "wrong.json");
-        EXPECT_ERROR(2, wrong[i].says);
+        FAILS(2, ("simulate", "run.json", "--machine", "wrong.json"), wrong[i].says);
     }
-    RUN("simulate", "run.json");
-    EXPECT_ERROR(2, "--machine FILE is missing");
-    RUN("simulate", "run.json", "--machine", "none.json");
-    EXPECT_ERROR(2, "none.json: cannot be read: No such file or directory");
-    RUN("simulate", "run.json", "--machine", "two.json", "--ranks-per-node", "3");
-    EXPECT_ERROR(2, "3 ranks on each node, and its 2 cores cannot be divided evenly");
+    FAILS(2, ("simulate", "run.json"), "--machine FILE is missing");
+    FAILS(2, ("simulate", "run.json", "--machine", "none.json"),
+          "none.json: cannot be read: No such file or directory");
+    FAILS(2, ("simulate", "run.json", "--machine", "two.json", "--ranks-per-node", "3"),
+          "3 ranks on each node, and its 2 cores cannot be divided evenly");
     write_text("net.json", MACHINE(2, DRIVE NETWORK));
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "parallel.tensor=3");
-    EXPECT_ERROR(2, "tensor");
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--ranks-per-node", "2", "memory.cpu=1MiB",
-        "memory.path=swap", BATCH);
-    EXPECT_ERROR(2, "too little for any step of this run"); /* one line of all four */
+    FAILS(2, ("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "parallel.tensor=3"), "tensor");
+    FAILS(2,
+          ("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--ranks-per-node", "2", "memory.cpu=1MiB",
+           "memory.path=swap", BATCH),
+          "too little for any step of this run"); /* one line of all four */
     write_text("bare.json", MACHINE(2, ""));
-    RUN("simulate", "run.json", "--machine", "bare.json", "memory.cpu=14MiB", "memory.path=swap");
-    EXPECT_ERROR(2, "has no drive");
-    RUN("simulate", "run.json", "--machine", "two.json", "memory.cpu=2MiB", "memory.path=swap");
-    EXPECT_ERROR(2, WIDE_LEAST);
+    FAILS(2, ("simulate", "run.json", "--machine", "bare.json", "memory.cpu=14MiB", "memory.path=swap"),
+          "has no drive");
+    FAILS(2, ("simulate", "run.json", "--machine", "two.json", "memory.cpu=2MiB", "memory.path=swap"), WIDE_LEAST);
 }

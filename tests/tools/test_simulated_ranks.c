@@ -16,19 +16,16 @@ TEST(ranks_have_the_tasks_and_messages_that_they_have_here)
     SIMULATE_SETUP();
     write_text("net.json", MACHINE(1, DRIVE NETWORK));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char stage[64], tensor[32], pipeline[32], what[64];
-        snprintf(stage, sizeof stage, "zero_optimization.stage=%s", cases[i].stage);
-        snprintf(tensor, sizeof tensor, "parallel.tensor=%s", cases[i].tensor);
-        snprintf(pipeline, sizeof pipeline, "parallel.pipeline=%s", cases[i].pipeline);
-        snprintf(what, sizeof what, "%d ranks, stage %s, tensor %s, pipeline %s", cases[i].ranks, cases[i].stage,
-                 cases[i].tensor, cases[i].pipeline);
-        RUN("simulate", "run.json", "--machine", "net.json", "--nodes", cases[i].nodes, "--steps", "1", stage, tensor,
-            pipeline, BATCH);
-        EXPECT_DONE();
+        const char *stage = fmt("zero_optimization.stage=%s", cases[i].stage);
+        const char *tensor = fmt("parallel.tensor=%s", cases[i].tensor);
+        const char *pipeline = fmt("parallel.pipeline=%s", cases[i].pipeline);
+        const char *what = fmt("%d ranks, stage %s, tensor %s, pipeline %s", cases[i].ranks, cases[i].stage,
+                               cases[i].tensor, cases[i].pipeline);
+        DONE("simulate", "run.json", "--machine", "net.json", "--nodes", cases[i].nodes, "--steps", "1", stage, tensor,
+             pipeline, BATCH);
         const double tasks = tasks_of(ran.out, "\n"), all = behind(ran.out, "\nmessages  "),
                      far = behind(ran.out, "of all ranks, "), sent = behind(ran.out, "rank 0 sends ");
-        RUN_RANKS(cases[i].ranks, "bench", "run.json", "--steps", "1", stage, tensor, pipeline, BATCH);
-        EXPECT_DONE();
+        DONE_RANKS(cases[i].ranks, "bench", "run.json", "--steps", "1", stage, tensor, pipeline, BATCH);
         if ((int64_t)behind(ran.out, "this one sends ") != (int64_t)sent ||
             (int)tasks_of(ran.out, "a step of") != (int)tasks)
             CHECK_SAY("%s: rank 0 sends %.0f bytes and has %.0f tasks here, %.0f and %.0f there", what,
@@ -41,17 +38,14 @@ TEST(ranks_share_a_node_and_a_network_takes_its_time)
 {
     SIMULATE_SETUP();
     write_text("net.json", MACHINE(2, DRIVE NETWORK));
-    RUN("simulate", "run.json", "--machine", "net.json", "--ranks-per-node", "2", "--steps", "1", BATCH);
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "net.json", "--ranks-per-node", "2", "--steps", "1", BATCH);
     CHECK_HAS(ran.out, "2 cores, 4.0 GiB of RAM");
     CHECK_HAS(ran.out, "of all ranks, 0 of them between nodes");
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "zero_optimization.stage=3", "--steps", "1",
-        BATCH);
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "zero_optimization.stage=3", "--steps", "1",
+         BATCH);
     char *first = strdup(ran.out);
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "zero_optimization.stage=3", "--steps", "1",
-        BATCH);
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "zero_optimization.stage=3", "--steps", "1",
+         BATCH);
     CHECK_STR(ran.out, first); /* the same digits */
     /* A network on which the messages of a rank alone take ten times the step. */
     const double seconds = behind(first, "\nstep      "), sent = behind(first, "rank 0 sends ");
@@ -62,9 +56,8 @@ TEST(ranks_share_a_node_and_a_network_takes_its_time)
         "\"bf16\": 20}, \"nodes\": 2, \"network\": {\"gb_s\": %.9f, \"latency_us\": 1}}",
         1e-9 * sent / (10 * seconds) < 1e-3 ? 1e-3 : 1e-9 * sent / (10 * seconds));
     write_text("slow.json", slow);
-    RUN("simulate", "run.json", "--machine", "slow.json", "zero_optimization.stage=3", "--steps", "1",
-        BATCH); /* its nodes are two */
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "slow.json", "zero_optimization.stage=3", "--steps", "1",
+         BATCH); /* its nodes are two */
     CHECK(behind(ran.out, "\nstep      ") > behind(ran.out, "on the cores alone, "));
     CHECK_HAS(ran.out, "the step is bound by the network");
     free(first);
@@ -84,23 +77,19 @@ TEST(ranks_share_a_node_and_a_network_takes_its_time)
             " \"matrix_gflops\": {\"fp32\": 100, \"bf16\": 20}, \"network\": {\"gb_s\": 0.01, \"latency_us\": 1%s}}\n",
             topology[i]);
         write_text("tree.json", text);
-        RUN("simulate", "run.json", "--machine", "tree.json", "zero_optimization.stage=3", "--steps", "1", BATCH);
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", "tree.json", "zero_optimization.stage=3", "--steps", "1", BATCH);
         tree[i] = behind(ran.out, "\nstep      ");
     }
     CHECK(tree[1] > 1.2 * tree[2]);
     CHECK(tree[2] >= 0.99 * tree[0]);
     CHECK(tree[3] > 1.2 * tree[4]);
     CHECK(tree[4] >= 0.99 * tree[0]);
-    RUN("simulate", "run.json", "--machine", "tree.json", "--nodes", "6");
-    EXPECT_ERROR(2, "6 nodes, and 4 of them are a group");
+    FAILS(2, ("simulate", "run.json", "--machine", "tree.json", "--nodes", "6"), "6 nodes, and 4 of them are a group");
     write_text("tree.json", MACHINE(2, ", \"nodes\": 4, \"network\": {\"gb_s\": 0.01, \"latency_us\": 1" TREE(2) "}"));
-    RUN("simulate", "run.json", "--machine", "tree.json", "--nodes", "3");
-    EXPECT_ERROR(2, "3 nodes, and 2 of them share each switch");
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--trace", "1:1", "--steps", "1", BATCH);
-    EXPECT_DONE();
-    RUN("explain", "out");
-    EXPECT_DONE();
+    FAILS(2, ("simulate", "run.json", "--machine", "tree.json", "--nodes", "3"),
+          "3 nodes, and 2 of them share each switch");
+    DONE("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--trace", "1:1", "--steps", "1", BATCH);
+    DONE("explain", "out");
 }
 
 /* ---- ranks that are simulated by others ---- */
@@ -129,16 +118,15 @@ TEST(ranks_that_have_the_same_to_do_are_simulated_by_one)
     write_text("net.json", MACHINE(1, DRIVE NETWORK));
     write_text("node.json", FOLDED_NODE);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char stage[64], tensor[32], pipeline[32], batch[40], what[200];
         double seconds[2], tasks[2], bytes[2], far[2], peak[2];
-        snprintf(stage, sizeof stage, "zero_optimization.stage=%s", cases[i].stage);
-        snprintf(tensor, sizeof tensor, "parallel.tensor=%s", cases[i].tensor);
-        snprintf(pipeline, sizeof pipeline, "parallel.pipeline=%s", cases[i].pipeline);
-        snprintf(batch, sizeof batch, "train_batch_size=%s", cases[i].batch);
+        const char *stage = fmt("zero_optimization.stage=%s", cases[i].stage);
+        const char *tensor = fmt("parallel.tensor=%s", cases[i].tensor);
+        const char *pipeline = fmt("parallel.pipeline=%s", cases[i].pipeline);
+        const char *batch = fmt("train_batch_size=%s", cases[i].batch);
         for (int folded = 0; folded < 2; folded++) {
-            RUN("simulate", "run.json", "--machine", cases[i].machine, "--nodes", cases[i].nodes, "--steps", "1", stage,
-                tensor, pipeline, batch, "train_micro_batch_size_per_gpu=1", "--fold", folded ? cases[i].fold : "none");
-            EXPECT_DONE();
+            DONE("simulate", "run.json", "--machine", cases[i].machine, "--nodes", cases[i].nodes, "--steps", "1",
+                 stage, tensor, pipeline, batch, "train_micro_batch_size_per_gpu=1", "--fold",
+                 folded ? cases[i].fold : "none");
             seconds[folded] = behind(ran.out, "\nstep      ");
             tasks[folded] = behind(ran.out, "\ntasks     ");
             bytes[folded] = behind(ran.out, "\nmessages  ");
@@ -146,8 +134,8 @@ TEST(ranks_that_have_the_same_to_do_are_simulated_by_one)
             peak[folded] = behind(ran.out, "tiles of a rank hold ");
             if (folded) CHECK_HAS(ran.out, cases[i].said);
         }
-        snprintf(what, sizeof what, "%s, %s nodes, stage %s, tensor %s, pipeline %s", cases[i].machine, cases[i].nodes,
-                 cases[i].stage, cases[i].tensor, cases[i].pipeline);
+        const char *what = fmt("%s, %s nodes, stage %s, tensor %s, pipeline %s", cases[i].machine, cases[i].nodes,
+                               cases[i].stage, cases[i].tensor, cases[i].pipeline);
         if (fabs(seconds[1] / seconds[0] - 1) > 0.05 || fabs(tasks[1] / tasks[0] - 1) > 0.12 ||
             fabs(bytes[1] / bytes[0] - 1) > 0.01 || fabs(far[1] - far[0]) > 0.01 * bytes[0] ||
             fabs(peak[1] / peak[0] - 1) > 0.05)
@@ -166,10 +154,9 @@ TEST(where_all_ranks_own_a_tile_one_of_each_sixteen_is_there)
     SIMULATE_SETUP();
     write_text("node.json", FOLDED_NODE);
     for (int folded = 0; folded < 2; folded++) {
-        RUN("simulate", "run.json", "--machine", "node.json", "--nodes", "8", "--steps", "1", "train_batch_size=32",
-            "train_micro_batch_size_per_gpu=1", "zero_optimization.stage=3", "data.seq_length=32", model, "--fold",
-            folded ? "auto" : "none");
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", "node.json", "--nodes", "8", "--steps", "1", "train_batch_size=32",
+             "train_micro_batch_size_per_gpu=1", "zero_optimization.stage=3", "data.seq_length=32", model, "--fold",
+             folded ? "auto" : "none");
         seconds[folded] = behind(ran.out, "\nstep      ");
         far[folded] = behind(ran.out, "of all ranks, ");
     }
@@ -184,20 +171,17 @@ TEST(a_folded_run_gives_the_same_digits_and_a_timeline_of_who_was_there)
     write_text("net.json", MACHINE(1, DRIVE NETWORK));
     char *first = NULL;
     for (int i = 0; i < 2; i++) {
-        RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "8", "parallel.pipeline=2", "--fold", "auto",
-            "--steps", "1", "train_micro_batch_size_per_gpu=1", "--trace", "1:1");
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", "net.json", "--nodes", "8", "parallel.pipeline=2", "--fold", "auto",
+             "--steps", "1", "train_micro_batch_size_per_gpu=1", "--trace", "1:1");
         CHECK(!strstr(ran.err, "cannot be read"));
         if (first) CHECK_STR(ran.out, first);
         if (!first) first = strdup(ran.out);
     }
     free(first);
-    RUN("explain", "out");
-    EXPECT_DONE();
+    DONE("explain", "out");
     /* 512 ranks take little more than 8. */
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "512", "parallel.pipeline=2", "parallel.tensor=16",
-        "train_batch_size=16", "--fold", "auto", "--steps", "1", "train_micro_batch_size_per_gpu=1");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "net.json", "--nodes", "512", "parallel.pipeline=2", "parallel.tensor=16",
+         "train_batch_size=16", "--fold", "auto", "--steps", "1", "train_micro_batch_size_per_gpu=1");
     CHECK_HAS(ran.out, "ranks     512, 1 on each node: 16 for data x 16 tensor parallel x 2 stages of a pipeline; 2 of "
                        "them simulated, each for 256 that have the same to do");
 }
@@ -206,17 +190,20 @@ TEST(a_fold_that_cannot_be_is_one_line)
 {
     SIMULATE_SETUP();
     write_text("net.json", MACHINE(2, DRIVE NETWORK));
-    RUN("simulate", "run.json", "--machine", "net.json", "--fold", "auto");
-    EXPECT_ERROR(2, "--fold: there is one rank, and none that has the same to do");
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", BATCH, "--fold", "pipeline");
-    EXPECT_ERROR(2, "--fold: pipeline, expected data, tensor, both with a comma, auto or none");
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", BATCH, "--fold", "data,");
-    EXPECT_ERROR(2, "--fold: data,, expected");
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "3", "--ranks-per-node", "2", "train_batch_size=12",
-        "parallel.pipeline=3", BATCH, "--fold", "data");
-    EXPECT_ERROR(2, "of 2 ranks on each node 2 would be there on node 0 and 1 on node 1");
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "4", "parallel.tensor=3", BATCH, "--fold", "auto");
-    EXPECT_ERROR(2, "tensor 3");
+    FAILS(2, ("simulate", "run.json", "--machine", "net.json", "--fold", "auto"),
+          "--fold: there is one rank, and none that has the same to do");
+    FAILS(2, ("simulate", "run.json", "--machine", "net.json", "--nodes", "2", BATCH, "--fold", "pipeline"),
+          "--fold: pipeline, expected data, tensor, both with a comma, auto or none");
+    FAILS(2, ("simulate", "run.json", "--machine", "net.json", "--nodes", "2", BATCH, "--fold", "data,"),
+          "--fold: data,, expected");
+    FAILS(2,
+          ("simulate", "run.json", "--machine", "net.json", "--nodes", "3", "--ranks-per-node", "2",
+           "train_batch_size=12", "parallel.pipeline=3", BATCH, "--fold", "data"),
+          "of 2 ranks on each node 2 would be there on node 0 and 1 on node 1");
+    FAILS(
+        2,
+        ("simulate", "run.json", "--machine", "net.json", "--nodes", "4", "parallel.tensor=3", BATCH, "--fold", "auto"),
+        "tensor 3");
 }
 
 /* ---- GPUs ---- */
@@ -226,8 +213,7 @@ TEST(a_gpu_computes_what_it_holds)
     SIMULATE_SETUP();
     const double cores = behind(ran.out, "\nstep      ");
     write_text("gpu.json", MACHINE(2, GPUS(1, "1", "")));
-    RUN("simulate", "run.json", "--machine", "gpu.json");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "gpu.json");
     CHECK_HAS(ran.out, "machine   made up: 2 cores, 4.0 GiB of RAM, 1 GPU (made up, 1.0 GiB)");
     CHECK_HAS(ran.out, " TFLOP/s a GPU");
     char *first = strdup(ran.out);
@@ -236,12 +222,10 @@ TEST(a_gpu_computes_what_it_holds)
     CHECK(holds > 64 << 20 && holds < 1 << 30);
     /* It takes no less than its bodies take on the GPU alone. */
     CHECK(seconds >= behind(first, "\nbound     ") * 0.999);
-    RUN("simulate", "run.json", "--machine", "gpu.json");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "gpu.json");
     CHECK_STR(ran.out, first);
     write_text("slow.json", MACHINE(2, GPUS(1, "1", ", \"shares\": {\"linear_forward f32\": 0.004}")));
-    RUN("simulate", "run.json", "--machine", "slow.json");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "slow.json");
     CHECK(behind(ran.out, "\nstep      ") > 1.5 * seconds);
     free(first);
 }
@@ -250,18 +234,15 @@ TEST(a_cap_on_a_gpu_sends_tiles_to_ram_and_a_drive)
 {
     SIMULATE_SETUP();
     write_text("gpu.json", MACHINE(2, DRIVE GPUS(1, "1", "")));
-    RUN("simulate", "run.json", "--machine", "gpu.json");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "gpu.json");
     const double seconds = behind(ran.out, "\nstep      "), to = behind(ran.out, "\nlinks     ");
-    RUN("simulate", "run.json", "--machine", "gpu.json", CAPPED);
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "gpu.json", CAPPED);
     CHECK(behind(ran.out, "\nGPU       ") <= 104 << 20);
     CHECK(behind(ran.out, "\nlinks     ") > to + (1 << 20));
     CHECK(behind(ran.out, "\nstep      ") > seconds);
     /* What goes over the link takes as long as the link says. */
     CHECK(behind(ran.out, "\nstep      ") > behind(ran.out, "\nlinks     ") / 2 / 1e9 * 0.999);
-    RUN("simulate", "run.json", "--machine", "gpu.json", CAPPED, "memory.cpu=14MiB", "memory.path=nowhere");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "gpu.json", CAPPED, "memory.cpu=14MiB", "memory.path=nowhere");
     CHECK(!exists("nowhere"));
     CHECK(behind(ran.out, "\ndisk      reads ") > 0);
     CHECK_HAS(ran.out, "the step is bound by the drive");
@@ -272,14 +253,10 @@ TEST(policies_act_on_a_node_with_gpus)
     static const char *const policies[] = {"eager", "prio", "lws", "dmda"};
     SIMULATE_SETUP();
     write_text("gpu.json", MACHINE(4, GPUS(1, "1", "")));
-    RUN("simulate", "run.json", "--machine", "gpu.json");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "gpu.json");
     const double tasks = behind(ran.out, "\ntasks     ");
     for (size_t i = 0; i < sizeof policies / sizeof *policies; i++) {
-        setenv("STARPU_SCHED", policies[i], 1);
-        RUN("simulate", "run.json", "--machine", "gpu.json");
-        unsetenv("STARPU_SCHED");
-        EXPECT_DONE();
+        WITH("STARPU_SCHED", policies[i]) DONE("simulate", "run.json", "--machine", "gpu.json");
         CHECK_EQ((int)behind(ran.out, "\ntasks     "), (int)tasks);
     }
 }
@@ -291,24 +268,21 @@ TEST(a_policy_of_ones_own_acts)
 #ifdef TESS_SIMULATED_POLICY
     const double tasks = behind(ran.out, "\ntasks     "), seconds = behind(ran.out, "\nstep      ");
     setenv("STARPU_SCHED_LIB", TESS_SIMULATED_POLICY, 1);
-    RUN("simulate", "run.json", "--machine", "two.json");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "two.json");
     CHECK_EQ((int)behind(ran.out, "\ntasks     "), (int)tasks);
     CHECK(behind(ran.out, "\nstep      ") != seconds);
     setenv("STARPU_SCHED", "prio", 1); /* which it has not, and StarPU has */
-    RUN("simulate", "run.json", "--machine", "two.json");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "two.json");
     CHECK_NEAR(behind(ran.out, "\nstep      "), seconds, 0);
     unsetenv("STARPU_SCHED");
     write_text("gpu.json", MACHINE(8, GPUS(4, "1", "")));
-    RUN("simulate", "run.json", "--machine", "gpu.json", "--ranks-per-node", "1", "memory.gpu_plan=false");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "gpu.json", "--ranks-per-node", "1", "memory.gpu_plan=false");
     CHECK_EQ((int)behind(ran.out, "\ntasks     "), (int)tasks);
-    RUN("simulate", "run.json", "--machine", "gpu.json");
-    EXPECT_ERROR(2, "and 4 ranks, of which each has a StarPU of its own here");
+    FAILS(2, ("simulate", "run.json", "--machine", "gpu.json"),
+          "and 4 ranks, of which each has a StarPU of its own here");
     setenv("STARPU_SCHED_LIB", TESS_OWN_POLICY, 1);
-    RUN("simulate", "run.json", "--machine", "two.json");
-    EXPECT_ERROR(2, "was built with the headers of a StarPU that simulates nothing");
+    FAILS(2, ("simulate", "run.json", "--machine", "two.json"),
+          "was built with the headers of a StarPU that simulates nothing");
     unsetenv("STARPU_SCHED_LIB");
 #endif
 }
@@ -319,10 +293,8 @@ TEST(who_stands_still_is_told)
 {
     SIMULATE_SETUP();
     write_text("gpu.json", MACHINE(4, GPUS(1, "1", "")));
-    setenv("STARPU_SCHED", "modular-gemm", 1);
-    RUN("simulate", "run.json", "--machine", "gpu.json");
-    unsetenv("STARPU_SCHED");
-    EXPECT_ERROR(1, "simulation: stands still");
+    WITH("STARPU_SCHED", "modular-gemm")
+    FAILS(1, ("simulate", "run.json", "--machine", "gpu.json"), "simulation: stands still");
 }
 
 /* A process with several GPUs has no plan for them: StarPU moves what they share. */
@@ -334,20 +306,18 @@ TEST(eight_gpus_of_a_process_are_starpus)
                " \"matrix_gflops\": {\"fp32\": 2000, \"bf16\": 20000}, \"gpus\": {\"count\": 8, \"name\": \"H\",\n"
                "  \"memory_gib\": 80, \"copy_gb_s\": 3350, \"matrix_gflops\": {\"fp32\": 66900, \"bf16\": 989400},\n"
                "  \"host_link\": {\"gb_s\": 55, \"gpus\": 2}, \"peer_link\": {\"gb_s\": 450}}}\n");
-    RUN("simulate", "run.json", "--machine", "node.json", "--ranks-per-node", "1");
-    EXPECT_ERROR(2, "has 8 GPUs for a rank, and a process has a plan for one");
-    RUN("simulate", "run.json", "--machine", "node.json");
-    EXPECT_ERROR(2, "8 ranks on each node, and its 12 cores cannot be divided evenly");
+    FAILS(2, ("simulate", "run.json", "--machine", "node.json", "--ranks-per-node", "1"),
+          "has 8 GPUs for a rank, and a process has a plan for one");
+    FAILS(2, ("simulate", "run.json", "--machine", "node.json"),
+          "8 ranks on each node, and its 12 cores cannot be divided evenly");
     static const char *const policies[] = {"dm", "dmdas"};
     for (int i = 0; i < 2; i++) {
-        setenv("STARPU_SCHED", policies[i], 1);
-        RUN("simulate", "run.json", "--machine", "node.json", "--ranks-per-node", "1",
-            "model={\"model_type\": \"gpt2\", \"n_embd\": 1600, \"n_head\": 25, \"n_layer\": 48, \"vocab_size\": "
-            "50257}",
-            "memory.gpu_plan=false", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=32",
-            "train_micro_batch_size_per_gpu=32", "--steps", "1");
-        unsetenv("STARPU_SCHED");
-        EXPECT_DONE();
+        WITH("STARPU_SCHED", policies[i])
+        DONE("simulate", "run.json", "--machine", "node.json", "--ranks-per-node", "1",
+             "model={\"model_type\": \"gpt2\", \"n_embd\": 1600, \"n_head\": 25, \"n_layer\": 48, \"vocab_size\": "
+             "50257}",
+             "memory.gpu_plan=false", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=32",
+             "train_micro_batch_size_per_gpu=32", "--steps", "1");
         CHECK_HAS(ran.out, "1557611200 parameters");
         CHECK_HAS(ran.out, "8 GPUs (H, 80.0 GiB)");
         CHECK(behind(ran.out, " steps, ") > 0);                             /* bytes between GPUs */
@@ -387,21 +357,18 @@ TEST(ranks_with_a_gpu_each_send_from_gpu_to_gpu)
     write_gpu_node("node.json", 2, NVLINK, "");
     write_gpu_node("bare.json", 2, HOST, "");
     for (size_t i = 0; i < sizeof placed / sizeof *placed; i++) {
-        RUN("simulate", "run.json", "--machine", "node.json", "--steps", "1", placed[i]);
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", "node.json", "--steps", "1", placed[i]);
         const double sent = behind(ran.out, "\nmessages  "), tasks = behind(ran.out, "\ntasks     "),
                      seconds = behind(ran.out, "\nstep      ");
         CHECK_HAS(ran.out, "\ncarried   by a simulated NCCL; ");
         CHECK(sent > 0 && over_peers() == sent);
         /* Without a link between them: the same messages by both links to RAM, which take longer. */
-        RUN("simulate", "run.json", "--machine", "bare.json", "--steps", "1", placed[i]);
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", "bare.json", "--steps", "1", placed[i]);
         CHECK(behind(ran.out, "\nmessages  ") == sent && over_peers() == 0);
         CHECK(behind(ran.out, "over links between GPUs, ") >= sent);
         CHECK(behind(ran.out, "\nstep      ") > seconds);
         /* By RAM: the same messages of the same tasks. */
-        RUN("simulate", "run.json", "--machine", "node.json", "--steps", "1", "parallel.carrier=mpi", placed[i]);
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", "node.json", "--steps", "1", "parallel.carrier=mpi", placed[i]);
         CHECK_HAS(ran.out, "\ncarried   by a simulated network; ");
         CHECK(behind(ran.out, "\nmessages  ") == sent && behind(ran.out, "\ntasks     ") == tasks);
         CHECK(over_peers() == 0 && behind(ran.out, "over the network, ") == sent); /* from RAM to RAM */
@@ -409,16 +376,14 @@ TEST(ranks_with_a_gpu_each_send_from_gpu_to_gpu)
     }
     /* Who has no GPU sends by RAM, and is told so where that was not what was asked for. */
     write_text("net.json", MACHINE(2, NETWORK));
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--steps", "1");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--steps", "1");
     CHECK_HAS(ran.out, "\ncarried   by a simulated network; bytes a step of all ranks: ");
     CHECK(over_peers() > 0); /* it begins with the network there */
-    RUN("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--steps", "1", "parallel.carrier=nccl");
-    EXPECT_ERROR(2, "\"nccl\" cannot carry messages: there is no GPU");
+    FAILS(2, ("simulate", "run.json", "--machine", "net.json", "--nodes", "2", "--steps", "1", "parallel.carrier=nccl"),
+          "\"nccl\" cannot carry messages: there is no GPU");
     /* In a ring of two pairs some messages have a link, and others not. */
     write_gpu_node("pairs.json", 4, HOST ", \"peer_link\": {\"gb_s\": 300, \"pairs\": [[0, 1], [2, 3]]}", "");
-    RUN("simulate", "run.json", "--machine", "pairs.json", "--steps", "1", "parallel.pipeline=4");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "pairs.json", "--steps", "1", "parallel.pipeline=4");
     CHECK(over_peers() > 0 && over_peers() < behind(ran.out, "\nmessages  "));
 }
 
@@ -440,14 +405,11 @@ TEST(what_a_link_carries_takes_its_bytes_by_its_rate)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         double seconds[3];
         for (int k = 0; k < 3; k++) {
-            char links[200], network[200];
             const double latency = 1e6 * k; /* as many seconds */
-            snprintf(links, sizeof links, cases[i].links, latency);
-            snprintf(network, sizeof network, cases[i].network, latency);
-            write_gpu_node("slow.json", cases[i].gpus, links, network);
-            RUN("simulate", "run.json", "--machine", "slow.json", "--steps", "1", "--nodes", cases[i].nodes,
-                "parallel.pipeline=2", "gradient_clipping=0", ONE_MICRO_BATCH);
-            EXPECT_DONE();
+            const char *links = fmt(cases[i].links, latency);
+            write_gpu_node("slow.json", cases[i].gpus, links, fmt(cases[i].network, latency));
+            DONE("simulate", "run.json", "--machine", "slow.json", "--steps", "1", "--nodes", cases[i].nodes,
+                 "parallel.pipeline=2", "gradient_clipping=0", ONE_MICRO_BATCH);
             seconds[k] = behind(ran.out, "\nstep      ");
         }
         const double alone = behind(ran.out, "\nmessages  ") / cases[i].rate, more = seconds[2] - seconds[1];
@@ -470,9 +432,8 @@ TEST(what_all_ranks_of_a_stage_have_goes_once_to_the_next)
     write_gpu_node("one.json", 1, HOST, network);
     write_gpu_node("two.json", 2, NVLINK, network);
     for (int i = 0; i < 2; i++) {
-        RUN("simulate", "run.json", "--machine", i ? "two.json" : "one.json", "--nodes", "2", "--steps", "1",
-            "parallel.pipeline=2", i ? "parallel.tensor=2" : "parallel.tensor=1");
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", i ? "two.json" : "one.json", "--nodes", "2", "--steps", "1",
+             "parallel.pipeline=2", i ? "parallel.tensor=2" : "parallel.tensor=1");
         far[i] = behind(ran.out, "of all ranks, ");
     }
     CHECK(far[0] > 0);
@@ -490,17 +451,15 @@ TEST(a_gpu_has_its_rail)
     SIMULATE_SETUP();
     for (int i = 0; i < 3; i++) {
         write_gpu_node("rails.json", 2, NVLINK, network[i]);
-        RUN("simulate", "run.json", "--machine", "rails.json", "--nodes", "2", "--steps", "1", "parallel.pipeline=4",
-            ONE_MICRO_BATCH);
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", "rails.json", "--nodes", "2", "--steps", "1", "parallel.pipeline=4",
+             ONE_MICRO_BATCH);
         const double far = behind(ran.out, "of all ranks, ");
         CHECK(far > 0 && over_peers() > 0);
         CHECK_NEAR(behind(ran.out, "\nstep      "), far / (i ? 1e6 : 2e6), far / 1e8);
         CHECK_HAS(ran.out, "the step is bound by the ");
         /* All GPUs at a time have what the node has. */
-        RUN("simulate", "run.json", "--machine", "rails.json", "--nodes", "2", "--steps", "1",
-            "zero_optimization.stage=1", BATCH);
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", "rails.json", "--nodes", "2", "--steps", "1",
+             "zero_optimization.stage=1", BATCH);
         CHECK_NEAR(behind(ran.out, "\nstep      "), behind(ran.out, "of all ranks, ") / 2 / 2e6,
                    behind(ran.out, "of all ranks, ") / 2 / 2e7);
         CHECK_HAS(ran.out, "the step is bound by the network");
@@ -514,9 +473,8 @@ TEST(weights_come_once_for_all_micro_batches)
     double sent[2], held[2];
     write_gpu_node("peers.json", 2, NVLINK, "");
     for (int i = 0; i < 2; i++) {
-        RUN("simulate", "run.json", "--machine", "peers.json", "zero_optimization.stage=3", "train_batch_size=8",
-            i ? "train_micro_batch_size_per_gpu=1" : "train_micro_batch_size_per_gpu=4");
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", "peers.json", "zero_optimization.stage=3", "train_batch_size=8",
+             i ? "train_micro_batch_size_per_gpu=1" : "train_micro_batch_size_per_gpu=4");
         sent[i] = behind(ran.out, "\nmessages  ");
         held[i] = behind(ran.out, "\nRAM       tiles of a rank hold ");
     }
@@ -541,15 +499,13 @@ TEST(the_bubble_is_that_of_the_paper)
                " \"matrix_gflops\": {\"fp32\": 10, \"bf16\": 20},\n"
                " \"network\": {\"gb_s\": 100000, \"latency_us\": 0.001}}\n");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char pipeline[64], interleave[64], batch[64];
-        snprintf(pipeline, sizeof pipeline, "parallel.pipeline=%s", cases[i].pipeline);
-        snprintf(interleave, sizeof interleave, "parallel.interleave=%s", cases[i].interleave);
-        snprintf(batch, sizeof batch, "train_batch_size=%s", cases[i].batch);
-        RUN("simulate", "run.json", "--machine", "ideal.json", "--nodes", cases[i].ranks, "--steps", "1", pipeline,
-            interleave, batch, "train_micro_batch_size_per_gpu=1", "gradient_clipping=0", "data.seq_length=128",
-            "model={\"model_type\": \"gpt2\", \"n_layer\": 16, \"n_embd\": 256, \"n_head\": 4, \"vocab_size\": 64, "
-            "\"n_positions\": 128}");
-        EXPECT_DONE();
+        const char *pipeline = fmt("parallel.pipeline=%s", cases[i].pipeline);
+        const char *interleave = fmt("parallel.interleave=%s", cases[i].interleave);
+        const char *batch = fmt("train_batch_size=%s", cases[i].batch);
+        DONE("simulate", "run.json", "--machine", "ideal.json", "--nodes", cases[i].ranks, "--steps", "1", pipeline,
+             interleave, batch, "train_micro_batch_size_per_gpu=1", "gradient_clipping=0", "data.seq_length=128",
+             "model={\"model_type\": \"gpt2\", \"n_layer\": 16, \"n_embd\": 256, \"n_head\": 4, \"vocab_size\": 64, "
+             "\"n_positions\": 128}");
         const double share = behind(ran.out, "while no message moves, for ") / 100,
                      paper = behind(ran.out, "that tasks take; on paper ") / 100;
         CHECK_NEAR(paper, cases[i].paper, 0.0006); /* it has one digit */
@@ -567,14 +523,11 @@ TEST(chunks_shorten_a_pipeline_of_gpus)
     SIMULATE_SETUP();
     write_gpu_node("node.json", 4, NVLINK, "");
     for (int chunks = 1; chunks <= 4; chunks *= 2) {
-        char interleave[64];
-        snprintf(interleave, sizeof interleave, "parallel.interleave=%d", chunks);
-        RUN("simulate", "run.json", "--machine", "node.json", "--steps", "1", "parallel.pipeline=4", interleave,
-            "train_batch_size=8", "train_micro_batch_size_per_gpu=1", "gradient_clipping=0", "data.seq_length=2048",
-            "bf16.enabled=true",
-            "model={\"model_type\": \"gpt2\", \"n_layer\": 16, \"n_embd\": 8192, \"n_head\": 16, \"vocab_size\": 64, "
-            "\"n_positions\": 2048}");
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", "node.json", "--steps", "1", "parallel.pipeline=4",
+             fmt("parallel.interleave=%d", chunks), "train_batch_size=8", "train_micro_batch_size_per_gpu=1",
+             "gradient_clipping=0", "data.seq_length=2048", "bf16.enabled=true",
+             "model={\"model_type\": \"gpt2\", \"n_layer\": 16, \"n_embd\": 8192, \"n_head\": 16, \"vocab_size\": 64, "
+             "\"n_positions\": 2048}");
         const double seconds = behind(ran.out, "\nstep      "),
                      paper = behind(ran.out, "that tasks take; on paper ") / 100,
                      bound = behind(ran.out, "\nbound     ");
@@ -592,8 +545,7 @@ TEST(a_stage_sends_what_others_wait_for_before_its_gradients)
 {
     SIMULATE_SETUP();
     write_gpu_node("two.json", 4, NVLINK, ", \"network\": {\"gb_s\": 0.004, \"latency_us\": 1, \"rails\": 4}");
-    RUN("simulate", "run.json", "--machine", "two.json", "--nodes", "2", "--steps", "1", "parallel.pipeline=4", BATCH);
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "two.json", "--nodes", "2", "--steps", "1", "parallel.pipeline=4", BATCH);
     CHECK(behind(ran.out, "\nstep      ") < 1.2 * behind(ran.out, "the cores alone, ")); /* which is the network's */
 }
 
@@ -611,16 +563,15 @@ TEST(nodes_of_eight_gpus_go_to_their_end_by_the_same_digits)
     SIMULATE_SETUP();
     write_gpu_node("node.json", 8, NVLINK, ", \"network\": {\"gb_s\": 200, \"latency_us\": 5, \"rails\": 8}");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char stage[64], tensor[32], pipeline[32], batch[32], *first = NULL;
-        snprintf(stage, sizeof stage, "zero_optimization.stage=%s", cases[i].stage);
-        snprintf(tensor, sizeof tensor, "parallel.tensor=%s", cases[i].tensor);
-        snprintf(pipeline, sizeof pipeline, "parallel.pipeline=%s", cases[i].pipeline);
-        snprintf(batch, sizeof batch, "train_batch_size=%s", cases[i].batch);
+        char *first = NULL;
+        const char *stage = fmt("zero_optimization.stage=%s", cases[i].stage);
+        const char *tensor = fmt("parallel.tensor=%s", cases[i].tensor);
+        const char *pipeline = fmt("parallel.pipeline=%s", cases[i].pipeline);
+        const char *batch = fmt("train_batch_size=%s", cases[i].batch);
         for (int turn = 0; turn < cases[i].turns; turn++) {
-            RUN("simulate", "run.json", "--machine", "node.json", "--nodes", cases[i].nodes, "--steps", "1",
-                "bf16.enabled=true", "data.seq_length=128", "train_micro_batch_size_per_gpu=1", model, stage, tensor,
-                pipeline, batch);
-            EXPECT_DONE();
+            DONE("simulate", "run.json", "--machine", "node.json", "--nodes", cases[i].nodes, "--steps", "1",
+                 "bf16.enabled=true", "data.seq_length=128", "train_micro_batch_size_per_gpu=1", model, stage, tensor,
+                 pipeline, batch);
             if (turn) CHECK_STR(ran.out, first);
             if (!turn) first = strdup(ran.out);
         }
@@ -635,12 +586,10 @@ TEST(a_sweep_says_what_ranks_and_gpus_hold)
 {
     SIMULATE_SETUP();
     write_text("ranks.json", MACHINE(2, DRIVE NETWORK));
-    RUN("simulate", "run.json", "--machine", "ranks.json", "--nodes", "2", BATCH, "--sweep", "seed=1,2");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "ranks.json", "--nodes", "2", BATCH, "--sweep", "seed=1,2");
     CHECK_HAS(ran.out, "tokens/s  RAM        bound by");
     write_text("gpu.json", MACHINE(2, GPUS(1, "1", "")));
-    RUN("simulate", "run.json", "--machine", "gpu.json", "--sweep", "seed=1,2");
-    EXPECT_DONE();
+    DONE("simulate", "run.json", "--machine", "gpu.json", "--sweep", "seed=1,2");
     CHECK_HAS(ran.out, "tokens/s  RAM        GPU        bound by");
 }
 
@@ -651,9 +600,8 @@ TEST(as_much_is_exposed_in_one_step_as_in_four)
     double exposed[2];
     write_text("ranks.json", MACHINE(2, DRIVE NETWORK));
     for (int i = 0; i < 2; i++) {
-        RUN("simulate", "run.json", "--machine", "ranks.json", "--nodes", "2", BATCH, "zero_optimization.stage=3",
-            "--steps", i ? "4" : "1");
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", "ranks.json", "--nodes", "2", BATCH, "zero_optimization.stage=3",
+             "--steps", i ? "4" : "1");
         const char *at = strstr(ran.out, "without a task for ");
         exposed[i] = at ? strtod(at + 19, NULL) : -1;
     }
@@ -667,8 +615,7 @@ TEST(a_link_that_ranks_share_is_half_of_one)
     double alone[2];
     for (int i = 0; i < 2; i++) {
         write_text("gpu.json", i ? MACHINE(4, GPUS_OF(2, "1", ", \"gpus\": 2", "")) : MACHINE(4, GPUS(2, "1", "")));
-        RUN("simulate", "run.json", "--machine", "gpu.json", CAPPED, BATCH);
-        EXPECT_DONE();
+        DONE("simulate", "run.json", "--machine", "gpu.json", CAPPED, BATCH);
         alone[i] = behind(strstr(ran.out, "\nbound "), "the GPUs alone, ");
         CHECK(alone[i] > 0);
         CHECK(behind(ran.out, "\nstep      ") > 0.999 * alone[i]);

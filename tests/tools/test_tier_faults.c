@@ -19,8 +19,7 @@ static const char *cap(long more)
     static char set[64];
     static long least; /* this machine's, which depends on its workers */
     if (!least) {
-        RUN("train", "run.json");
-        EXPECT_ERROR(2, "memory.cpu: 1.0 MiB", "MiB would do");
+        FAILS(2, ("train", "run.json"), "memory.cpu: 1.0 MiB", "MiB would do");
         least = named_in_error(WIDE_LEAST);
         CHECK(least > 0);
     }
@@ -35,8 +34,8 @@ static void check_losses(int steps)
     enum { STEPS = 60 };
     static double whole[STEPS];
     if (!whole[0]) {
-        RUN("train", "run.json", "steps=60", "memory.path=", "memory.cpu=auto", "output=whole", "checkpoint.dir=whole");
-        EXPECT_DONE();
+        DONE("train", "run.json", "steps=60", "memory.path=", "memory.cpu=auto", "output=whole",
+             "checkpoint.dir=whole");
         json_t *all = read_metrics("whole/metrics.jsonl");
         for (size_t s = 0; s < STEPS; s++) whole[s] = number_of(all, s, "loss");
         json_decref(all);
@@ -66,31 +65,24 @@ static double written_by_last_step(void)
 TEST(a_cap_that_is_too_low_names_one_that_will_do)
 {
     flow_setup();
-    RUN("train", "run.json", "memory.cpu=2MiB");
-    EXPECT_ERROR(2, "memory.cpu");
+    FAILS(2, ("train", "run.json", "memory.cpu=2MiB"), "memory.cpu");
     CHECK(!exists("out") && !exists("ck"));
     const char *const stays = "zero_optimization.offload_optimizer.device=cpu";
-    RUN("train", "run.json", cap(0), stays); /* what may not leave RAM has no room */
-    EXPECT_ERROR(2, "memory.cpu");
-    char set[64];
-    snprintf(set, sizeof set, "memory.cpu=%ldMiB", named_in_error(WIDE_LEAST));
-    RUN("train", "run.json", set, stays);
-    EXPECT_DONE();
+    FAILS(2, ("train", "run.json", cap(0), stays), "memory.cpu"); /* what may not leave RAM has no room */
+    DONE("train", "run.json", fmt("memory.cpu=%ldMiB", named_in_error(WIDE_LEAST)), stays);
     check_losses(4);
 }
 
 TEST(a_disk_cap_that_is_too_low_names_one_that_will_do)
 {
     flow_setup();
-    RUN("train", "run.json", cap(0), "memory.disk=1MiB");
-    EXPECT_ERROR(2, "memory.disk: 1.0 MiB", "but the run needs", "MiB would do");
+    FAILS(2, ("train", "run.json", cap(0), "memory.disk=1MiB"), "memory.disk: 1.0 MiB", "but the run needs",
+          "MiB would do");
     CHECK(!exists("out") && !exists("ck"));
-    char set[64];
-    snprintf(set, sizeof set, "memory.disk=%ldMiB", named_in_error("MiB, but "));
+    const char *set = fmt("memory.disk=%ldMiB", named_in_error("MiB, but "));
     write_tiny_text("swap/.tessera-swap-1-abcdef", 5000, 1); /* of a run that crashed */
     write_text("swap/notes", "mine");
-    RUN("train", "run.json", cap(0), set);
-    EXPECT_DONE();
+    DONE("train", "run.json", cap(0), set);
     CHECK_HAS(ran.err, "swap: removed 1 swap file of runs that had crashed");
     CHECK_STR(others_in("swap", ""), "notes ");
     CHECK(written_by_last_step() > 1 << 20);
@@ -104,11 +96,9 @@ TEST(directories_that_will_not_do)
     flow_setup();
     const char *const path[] = {"nowhere", "text.txt", "text.txt/below", "/proc", "swap:nowhere"};
     for (size_t i = 0; i < sizeof path / sizeof *path; i++) {
-        char set[64], name[64];
-        snprintf(set, sizeof set, "memory.path=%s", path[i]);
-        snprintf(name, sizeof name, "tessera: error: %s: ", strncmp(path[i], "swap:", 5) ? path[i] : path[i] + 5);
-        RUN("train", "run.json", cap(0), set);
-        EXPECT_ERROR(2, name, " (");
+        const char *set = fmt("memory.path=%s", path[i]);
+        FAILS(2, ("train", "run.json", cap(0), set),
+              fmt("tessera: error: %s: ", strncmp(path[i], "swap:", 5) ? path[i] : path[i] + 5), " (");
         CHECK(!exists("out/model"));
         CHECK_STR(others_in("swap", ""), "");
     }
@@ -135,11 +125,8 @@ TEST(a_disk_that_fills_up_meanwhile)
     EXPECT_ERROR(1, "swap/", "disk tier", "File too large");
     CHECK_STR(others_in("swap", ""), "");
     CHECK(!exists("out/model"));
-    char set[40];
     int steps = count_lines("out/metrics.jsonl") + 1;
-    snprintf(set, sizeof set, "steps=%d", steps);
-    RUN("train", "run.json", cap(0), set, "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", cap(0), fmt("steps=%d", steps), "--resume");
     CHECK_HAS(ran.err, "resuming from ck after step ");
     check_losses(steps);
 }
@@ -159,13 +146,11 @@ TEST(a_directory_that_goes_away)
 TEST(two_runs_share_a_directory)
 {
     flow_setup();
-    char ram[64];
-    snprintf(ram, sizeof ram, "%s", cap(0));
+    const char *ram = fmt("%s", cap(0));
     pid_t first = START("train", "run.json", ram, "steps=10");
     int out = run_out, err = run_err;
     run_out = run_err = -1;
-    RUN("train", "run.json", ram, "steps=10", "output=other", "checkpoint.dir=other");
-    EXPECT_DONE();
+    DONE("train", "run.json", ram, "steps=10", "output=other", "checkpoint.dir=other");
     close(run_out), close(run_err);
     run_out = out, run_err = err;
     run_finish(first);
@@ -186,13 +171,11 @@ TEST(a_signal_amid_writes_ends_the_run_in_order)
     run_finish(pid);
     EXPECT_DONE();
     int done = count_lines("out/metrics.jsonl");
-    char step[64], set[40];
-    snprintf(step, sizeof step, "ck/step-%08d/state.json", done);
-    snprintf(set, sizeof set, "steps=%d", done + 2);
+    const char *step = fmt("ck/step-%08d/state.json", done);
+    const char *set = fmt("steps=%d", done + 2);
     CHECK(exists(step) && exists(TINY_WEIGHTS));
     CHECK_STR(others_in("swap", ""), "");
-    RUN("train", "run.json", cap(2), set, "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", cap(2), set, "--resume");
     check_losses(done + 2);
 }
 
@@ -222,8 +205,7 @@ TEST(a_killed_run_goes_on)
     run_finish(pid);
     CHECK_EQ(ran.status, 128 + SIGKILL);
     CHECK_STR(others_in("swap", ""), "");
-    RUN("train", "run.json", cap(1), "steps=12", "--resume");
-    EXPECT_DONE();
+    DONE("train", "run.json", cap(1), "steps=12", "--resume");
     CHECK_HAS(ran.err, "resuming from ck after step ");
     CHECK_STR(others_in("swap", ""), "");
     check_losses(12);

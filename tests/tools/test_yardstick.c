@@ -1,21 +1,28 @@
 /* The cache of what the machine can do: made once, used after that, and made anew whatever became of it. */
 #define CHECK_MAIN
+#include "codelets.h"
 #include "mfu.h"
 #include "tiny.h"
+#include "yardstick.h"
 
 static const char *const cache = "cache/tessera/machine.json";
 
-/* The cache goes below this case's directory. */
+/* The cache goes below this case's directory; before that it is the one of all tests, which has this machine. */
 static void cache_here(void)
 {
-    static char home[3200];
-    snprintf(home, sizeof home, "%s/cache", run_dir);
+    setenv("XDG_CACHE_HOME", fmt("%s/cache", run_dir), 1);
+}
+static void cache_of_all(void)
+{
+    static char *home;
+    if (!home) home = strdup(getenv("XDG_CACHE_HOME") ? getenv("XDG_CACHE_HOME") : "");
     setenv("XDG_CACHE_HOME", home, 1);
 }
 
 /* An empty directory with a configuration and that. */
 static void setup(void)
 {
+    cache_of_all();
     tiny_setup();
     cache_here();
 }
@@ -67,24 +74,55 @@ static bool marked(void)
     return rate("rates", "matrix_rate_f32") == 123e9;
 }
 
-/* It is measured once and written in each case, as it was. */
+/* ---- what is measured in this process, which costs nothing; the command measures in earnest ---- */
+
+static int measured, drives_measured; /* how often */
+
+double __wrap_tess_matrix_rate(tess_dtype t, int cores, int64_t n);
+double __wrap_tess_copy_rate(int cores);
+tess_status __wrap_tess_drive_measure(const char *dirs, tess_drive *d);
+
+double __wrap_tess_matrix_rate(tess_dtype t, int cores, int64_t n)
+{
+    (void)t, (void)n;
+    measured++;
+    return 20e9 * cores;
+}
+
+double __wrap_tess_copy_rate(int cores)
+{
+    (void)cores;
+    return 10e9;
+}
+
+tess_status __wrap_tess_drive_measure(const char *dirs, tess_drive *d)
+{
+    (void)dirs;
+    drives_measured++;
+    *d = (tess_drive){.read_rate = 2e9, .write_rate = 2e9, .mixed_read_rate = 1e9, .mixed_write_rate = 1e9};
+    return TESS_OK;
+}
+
+/* As the command reads the rates; whether the cores were measured. */
+static bool reads(const char *dirs)
+{
+    tess_yardstick y;
+    measured = drives_measured = 0;
+    CHECK_EQ(tess_yardstick_read(dirs, false, &y), TESS_OK);
+    for (int t = 0; t < TESS_YARDSTICKS; t++) CHECK(y.matrix_rate[t] > 0 && y.matrix_rate_core[t] > 0);
+    CHECK(y.copy_rate > 0 && (!dirs || y.drive.read_rate > 0));
+    return measured > 0;
+}
+
 static void write_marked(void)
 {
-    static char *measured;
     cache_here();
-    if (measured) {
-        mkdir("cache", 0777);
-        mkdir("cache/tessera", 0777);
-        write_text(cache, measured);
-    } else {
-        RUN("info");
-        EXPECT_DONE();
-        measured = read_file(cache, NULL);
-    }
+    reads(".");
     mark();
 }
 static void setup_marked(void)
 {
+    cache_of_all();
     tiny_setup();
     write_marked();
 }
@@ -99,27 +137,22 @@ TEST(what_info_measures_stays)
                                        "copy_rate_one_core",
                                        "share"};
     setup();
-    RUN("info");
-    EXPECT_DONE();
+    DONE("info");
     CHECK_STR(ran.err, "");
     for (size_t i = 0; i < sizeof name / sizeof *name; i++)
         if (!(rate("rates", name[i]) > 0)) CHECK_SAY("%s has no %s", cache, name[i]);
     mark();
     char *text = read_file(cache, NULL);
-    RUN("info");
-    EXPECT_DONE();
+    DONE("info");
     CHECK_HAS(ran.out, "123 on all");
-    RUN("estimate", "run.json", "memory.path=.", "zero_optimization.offload_optimizer.device=nvme");
-    EXPECT_DONE();
+    DONE("estimate", "run.json", "memory.path=.", "zero_optimization.offload_optimizer.device=nvme");
     CHECK_HAS(ran.out, "GB/s");
     char *now = read_file(cache, NULL);
     CHECK_STR(now, text); /* the drive of both is the same */
     free(text), free(now);
-    RUN("info", "--again");
-    EXPECT_DONE();
+    DONE("info", "--again");
     CHECK(!marked() && rate("rates", "matrix_rate_f32") > 0);
-    RUN("info", "--agian");
-    EXPECT_ERROR(2, "--agian");
+    FAILS(2, ("info", "--agian"), "--agian");
 }
 
 /* A drive that is not in the cache is measured when it is asked for, and nothing else. */
@@ -133,8 +166,7 @@ TEST(a_new_drive_joins)
     json_object_del(drives, name);
     CHECK(!json_dump_file(c, cache, 0));
     json_decref(c);
-    RUN("info");
-    EXPECT_DONE();
+    CHECK(!reads(".") && drives_measured == 1);
     CHECK(marked());
     c = json_load_file(cache, 0, NULL);
     CHECK_EQ(json_object_size(json_object_get(c, "drives")), 2);
@@ -160,6 +192,7 @@ static void set_drive(double rate)
 TEST(the_disk_that_is_named_does_at_any_rate_of_the_drive)
 {
     static const double drive[] = {1e7, 1.6e9, 1e11};
+    cache_of_all();
     wide_setup_with("\"train_batch_size\": 8, \"steps\": 1, \"memory\": {\"path\": \"swap\", \"cpu\": \"13MiB\"}, "
                     "\"eval_every\": 1");
     write_tiny_text("valid.txt", 600, 2);
@@ -167,14 +200,11 @@ TEST(the_disk_that_is_named_does_at_any_rate_of_the_drive)
     long named = 0;
     for (size_t i = 0; i < sizeof drive / sizeof *drive; i++) {
         set_drive(drive[i]);
-        RUN("estimate", "run.json", "data.valid=valid.txt", "memory.disk=1MiB", "--fits");
-        EXPECT_ERROR(1, "memory.disk: 1.0 MiB, but the run needs", "(memory.disk=");
+        FAILS(1, ("estimate", "run.json", "data.valid=valid.txt", "memory.disk=1MiB", "--fits"),
+              "memory.disk: 1.0 MiB, but the run needs", "(memory.disk=");
         if (i == 0) named = named_in_error("(memory.disk=");
         CHECK_EQ(named_in_error("(memory.disk="), named);
-        char disk[64];
-        snprintf(disk, sizeof disk, "memory.disk=%ldMiB", named);
-        RUN("train", "run.json", "data.valid=valid.txt", disk);
-        EXPECT_DONE();
+        DONE("train", "run.json", "data.valid=valid.txt", fmt("memory.disk=%ldMiB", named));
     }
 }
 
@@ -183,16 +213,14 @@ TEST(another_machine_and_a_busy_one_are_measured_anew)
     setup_marked();
     set("machine", "cpu", json_string("Z80"));
     set("drives", "another", json_object());
-    RUN("info");
-    EXPECT_DONE();
+    CHECK(reads("."));
     CHECK(!marked() && rate("rates", "matrix_rate_f32") > 0);
     json_t *c = json_load_file(cache, 0, NULL);
     CHECK_EQ(json_object_size(json_object_get(c, "drives")), 1); /* its drives are not ours */
     json_decref(c);
     mark();
     set("rates", "share", json_real(0.5));
-    RUN("info");
-    EXPECT_DONE();
+    CHECK(reads(NULL));
     CHECK(!marked());
 }
 
@@ -203,24 +231,20 @@ TEST(a_broken_file_is_made_anew)
     char *good = read_file(cache, NULL);
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         write_text(cache, broken[i]);
-        RUN("estimate", "run.json");
-        EXPECT_DONE();
-        CHECK_STR(ran.err, "");
+        CHECK(reads(NULL));
         CHECK(rate("rates", "matrix_rate_f32") > 0 && !marked());
     }
     write_text(cache, good);
     set("rates", "copy_rate", json_string("fast")); /* other rates that are none: tests/fuzz/fuzz_yardstick.c */
-    RUN("estimate", "run.json");
-    EXPECT_DONE();
+    CHECK(reads(NULL));
     CHECK(rate("rates", "copy_rate") > 0 && !marked());
     write_text(cache, good);
     json_t *c = json_load_file(cache, 0, NULL), *drives = json_object_get(c, "drives");
     json_object_set_new(json_object_iter_value(json_object_iter(drives)), "read_rate", json_null());
     CHECK(!json_dump_file(c, cache, 0));
     json_decref(c);
-    RUN("info");
-    EXPECT_DONE();
-    CHECK(marked() && !strstr(ran.out, "read 0.00 GB/s"));
+    CHECK(!reads(".") && drives_measured == 1);
+    CHECK(marked());
     free(good);
 }
 
@@ -250,8 +274,7 @@ static double reached(const char *what)
 
 static double forecast(void)
 {
-    RUN("estimate", "run.json", MODEL);
-    EXPECT_DONE();
+    DONE("estimate", "run.json", MODEL);
     const char *at = strstr(ran.out, "compute, all workers together");
     CHECK(at);
     return at ? strtod(at + strcspn(at, "0123456789"), NULL) : NAN;
@@ -271,8 +294,8 @@ TEST(forecasts_go_by_what_tasks_reached)
         set_reached(nonsense[i]);
         CHECK_NEAR(forecast() / before, 1, 1e-6);
     }
-    RUN("info", "--again");
-    EXPECT_DONE();
+    tess_yardstick y;
+    CHECK_EQ(tess_yardstick_read(NULL, true, &y), TESS_OK);
     CHECK(reached("matrix") == 0); /* they were shares of other rates */
 }
 
@@ -281,18 +304,13 @@ TEST(a_bench_that_is_long_enough_says_what_tasks_reach)
     setup_marked();
     set("rates", "matrix_rate_f32", json_real(1e12)); /* of which no machine that runs this reaches all */
     set_best(json_real(1e12));
-    RUN("bench", "run.json", "--steps", "1");
-    EXPECT_DONE();
+    DONE("bench", "run.json", "--steps", "1");
     CHECK(reached("matrix") == 0);
     for (int steps = 8; steps <= 512 && reached("matrix") == 0; steps *= 4) {
-        char count[16];
-        snprintf(count, sizeof count, "%d", steps);
-        RUN("bench", "run.json", MODEL, "--steps", count);
-        EXPECT_DONE();
+        DONE("bench", "run.json", MODEL, "--steps", fmt("%d", steps));
     }
     CHECK(reached("matrix") > 0.01 && reached("matrix") <= 1 && reached("copy") > 0);
-    RUN("bench", "run.json", MODEL, "--steps", "1"); /* too short to say anything */
-    EXPECT_DONE();
+    DONE("bench", "run.json", MODEL, "--steps", "1"); /* too short to say anything */
     CHECK(reached("matrix") > 0);
 }
 
@@ -367,47 +385,28 @@ TEST(runs_print_shares_of_the_best_rate)
 {
     setup_marked();
     set_best(json_real(900e9));
-    RUN("train", "run.json");
-    EXPECT_DONE();
+    DONE("train", "run.json");
     CHECK_EQ(check_shares("out/metrics.jsonl"), 4);
     CHECK_EQ(best(), 900e9); /* nothing here is as fast */
     json_t *const broken[] = {json_real(1), json_real(-5e9), json_real(1e300), json_string("fast"), json_null()};
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
         set_best(broken[i]);
-        char output[32], metrics[64];
-        snprintf(output, sizeof output, "output=again%zu", i);
-        snprintf(metrics, sizeof metrics, "again%zu/metrics.jsonl", i);
-        RUN("train", "run.json", "eval_every=2", output);
-        EXPECT_DONE();
+        const char *output = fmt("output=again%zu", i);
+        const char *metrics = fmt("again%zu/metrics.jsonl", i);
+        DONE("train", "run.json", "eval_every=2", output);
         CHECK_EQ(check_shares(metrics), 4);
         CHECK(best() > 1e8 && best() < 1e13);
     }
     set_best(json_real(1));
-    RUN("bench", "run.json", "--steps", "2");
-    EXPECT_DONE();
+    DONE("bench", "run.json", "--steps", "2");
     const char *of = strstr(ran.out, "GFLOP/s of the model: ");
     CHECK(of && atof(of + 22) > 0 && atof(of + 22) <= 100);
     unlink(cache);
-    RUN("train", "run.json", "bf16.enabled=true", "steps=2", "output=new");
-    EXPECT_DONE();
+    DONE("train", "run.json", "bf16.enabled=true", "steps=2", "output=new");
     CHECK_EQ(check_shares("new/metrics.jsonl"), 2);
     CHECK(exists(cache)); /* and an empty one is filled as far as a run measures, which costs the estimate nothing */
-    RUN("estimate", "run.json");
-    EXPECT_DONE();
-    CHECK_HAS(ran.out, "tokens/s");
-    RUN("info", "--again"); /* renews it */
-    EXPECT_DONE();
+    CHECK(reads(NULL));
     CHECK(best() > 1e8 && best() < 1e13);
-}
-
-static void check_run(void)
-{
-    RUN("estimate", "run.json");
-    EXPECT_DONE();
-    CHECK_STR(ran.err, "");
-    CHECK_HAS(ran.out, "tokens/s");
-    RUN("info", "--help");
-    EXPECT_DONE();
 }
 
 TEST(where_it_lies)
@@ -415,20 +414,22 @@ TEST(where_it_lies)
     char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL;
     setup();
     setenv("XDG_CACHE_HOME", "/dev/null/nowhere", 1); /* cannot be made */
-    check_run();
+    CHECK(reads(NULL) && reads(NULL));
     mkdir("file", 0777);
     write_text("file/tessera", "in the way");
-    char path[3200];
-    snprintf(path, sizeof path, "%s/file", run_dir);
-    setenv("XDG_CACHE_HOME", path, 1);
-    check_run();
+    setenv("XDG_CACHE_HOME", fmt("%s/file", run_dir), 1);
+    CHECK(reads(NULL) && reads(NULL));
+    DONE("estimate", "run.json");
+    CHECK_STR(ran.err, "");
+    CHECK_HAS(ran.out, "tokens/s");
     unsetenv("XDG_CACHE_HOME");
     unsetenv("HOME");
-    check_run();
+    CHECK(reads(NULL));
+    DONE("info", "--help");
     CHECK_HAS(ran.out, "neither XDG_CACHE_HOME nor HOME");
     setenv("HOME", run_dir, 1);
     setenv("XDG_CACHE_HOME", "relative", 1); /* does not count */
-    check_run();
+    CHECK(reads(NULL));
     CHECK(exists(".cache/tessera/machine.json") && !exists("relative"));
     if (home) setenv("HOME", home, 1);
     free(home);

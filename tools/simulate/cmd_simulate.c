@@ -169,10 +169,20 @@ static int take_away(const char *path, const struct stat *st, int type, struct F
     return remove(path);
 }
 
-static tess_status simulate(const tess_simulated *m, int ranks_here, tess_fold fold, char **arguments)
+static tess_status write_simulation(const tess_simulation *s, const char *path)
+{
+    FILE *f = fopen(path, "w");
+    const bool failed = !f || fwrite(s, sizeof *s, 1, f) != 1;
+    if ((f && fclose(f)) || failed)
+        return tess_error(TESS_FAILED, path, "cannot be written: %s (set TMPDIR)", strerror(errno));
+    return TESS_OK;
+}
+
+static tess_status simulate(const tess_simulation *s, char **arguments)
 {
     const char *tmp = getenv("TMPDIR");
-    char *simulator = find_simulator(), *home = tess_format("%s/tessera-simulate-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    char *simulator = find_simulator(), *home = tess_format("%s/tessera-simulate-XXXXXX", tmp && *tmp ? tmp : "/tmp"),
+         *file = NULL;
     FILE *said = NULL;
     tess_status status = TESS_OK;
     bool made = false;
@@ -185,15 +195,19 @@ static tess_status simulate(const tess_simulated *m, int ranks_here, tess_fold f
         status = tess_error(TESS_FAILED, home, "cannot be made: %s (set TMPDIR)", strerror(errno));
     else if (!(said = cmd_scratch()))
         status = tess_error(TESS_FAILED, "simulation", "no file in RAM for what it says: %s", strerror(errno));
-    if (status == TESS_OK) status = tess_platform_write(m, ranks_here, fold, home);
+    if (status == TESS_OK) status = tess_platform_write(&s->machine, s->ranks_here, s->fold, home);
+    file = tess_format("%s/simulation", home);
+    if (status == TESS_OK) status = write_simulation(s, file);
     if (status == TESS_OK) {
         arguments[0] = simulator;
+        arguments[2] = file;
         status = start(simulator, arguments, home, said);
     }
     if (said) fclose(said);
     if (made) nftw(home, take_away, 16, FTW_DEPTH | FTW_PHYS);
     set_ends(SIG_DFL);
     if (ended_by) raise(ended_by);
+    free(file);
     free(home);
     free(simulator);
     return status;
@@ -245,9 +259,8 @@ static tess_status read_fold(const option *o, const tess_config *c, int ranks, i
                           o->name);
     if (ranks % model) return TESS_OK;
     fold->model = model;
-    const tess_grid grid = {
-        .data = ranks / model, .pipeline = (int)c->parallel.pipeline, .tensor = tensor, .near = ranks_here};
-    if (data) fold->data = tess_grid_alike(&grid);
+    const tess_grid grid = {.data = ranks / model, .pipeline = (int)c->parallel.pipeline, .tensor = tensor};
+    if (data) fold->data = tess_grid_alike(&grid, ranks_here);
     if (tensors) fold->tensor = tensor;
     return TESS_OK;
 }
@@ -288,7 +301,7 @@ static tess_status hold_pipes(int argc, char **argv)
 static tess_status run(int argc, char **argv)
 {
     option options[OPTIONS_COUNT];
-    char *trace = NULL, number[6][16], latency[32], **arguments = NULL, quiet[] = "--log=root.thres:error";
+    char *trace = NULL, **arguments = NULL, quiet[] = "--log=root.thres:error";
     int rest;
     double steps = 2, nodes = 0, ranks_here = 0;
     memcpy(options, OPTIONS, sizeof options);
@@ -307,34 +320,25 @@ static tess_status run(int argc, char **argv)
                           "this one)");
     TESS_TRY(cmd_trace(&options[TRACE], &trace));
     if (trace) argv[1 + rest++] = trace; /* one more KEY=VALUE, in a place that the option left free */
-    tess_simulated machine;
-    tess_fold fold;
+    tess_simulation simulation = {.steps = (int)steps};
+    tess_simulated *machine = &simulation.machine;
     tess_config config = {0};
     tess_status status;
-    TESS_TRY_DONE(tess_machine_read(options[MACHINE].value, &machine));
-    if (options[NODES].value) machine.nodes = (int)nodes;
-    if (!options[RANKS].value) ranks_here = machine.gpus.count > 1 ? machine.gpus.count : 1;
-    TESS_TRY_DONE(check_ranks(&machine, options[MACHINE].value, (int)ranks_here));
-    tess_ranks_pretend(0, machine.nodes * (int)ranks_here); /* the configuration is theirs */
+    TESS_TRY_DONE(tess_machine_read(options[MACHINE].value, machine));
+    if (options[NODES].value) machine->nodes = (int)nodes;
+    if (!options[RANKS].value) ranks_here = machine->gpus.count > 1 ? machine->gpus.count : 1;
+    simulation.ranks_here = (int)ranks_here;
+    const int ranks = machine->nodes * simulation.ranks_here;
+    TESS_TRY_DONE(check_ranks(machine, options[MACHINE].value, simulation.ranks_here));
+    tess_ranks_pretend(0, ranks); /* the configuration is theirs */
     TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
-    TESS_TRY_DONE(read_fold(&options[FOLD], &config, machine.nodes * (int)ranks_here, (int)ranks_here, &fold));
-    TESS_TRY_DONE(tess_platform_check(&machine, (int)ranks_here, fold));
-    snprintf(number[0], sizeof number[0], "%d", (int)steps);
-    snprintf(number[1], sizeof number[1], "%d", machine.nodes);
-    snprintf(number[2], sizeof number[2], "%d", (int)ranks_here);
-    snprintf(number[3], sizeof number[3], "%d", fold.model);
-    snprintf(number[4], sizeof number[4], "%d", fold.data);
-    snprintf(number[5], sizeof number[5], "%d", fold.tensor);
-    snprintf(latency, sizeof latency, "%.17g", machine.net.latency);
-    arguments = tess_alloc(((size_t)rest + 11) * sizeof *arguments);
-    char *const own[] = {
-        quiet,    (char *)options[MACHINE].value, number[0], number[1], number[2], latency, number[3], number[4],
-        number[5]};
-    enum { OWN = sizeof own / sizeof *own };
-    memcpy(arguments + 1, own, sizeof own);
-    for (int i = 0; i < rest; i++) arguments[1 + OWN + i] = argv[1 + i];
-    arguments[1 + OWN + rest] = NULL;
-    status = simulate(&machine, (int)ranks_here, fold, arguments);
+    TESS_TRY_DONE(read_fold(&options[FOLD], &config, ranks, simulation.ranks_here, &simulation.fold));
+    TESS_TRY_DONE(tess_platform_check(machine, simulation.ranks_here, simulation.fold));
+    enum { OWN = 3 }; /* the program, what quiets SimGrid, and the file, before those that are handed on */
+    arguments = tess_alloc(((size_t)rest + OWN + 1) * sizeof *arguments);
+    arguments[1] = quiet;
+    memcpy(arguments + OWN, argv + 1, (size_t)rest * sizeof *arguments);
+    status = simulate(&simulation, arguments);
 done:
     tess_config_free(&config);
     free(arguments);

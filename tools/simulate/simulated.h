@@ -106,7 +106,15 @@ static inline bool tess_fold_mirrors(tess_fold f, const tess_simulated_net *n)
 {
     return tess_fold_ranks(f) > 1 && !n->below;
 }
-/* Says whether two GPUs of a node have a link between them; others have those to RAM alone. */
+/* A simulation: tessera simulate writes it to a file, which tessera-simulator reads. */
+typedef struct tess_simulation {
+    tess_simulated machine;
+    int ranks_here; /* of each node */
+    int steps;      /* behind the first one */
+    tess_fold fold;
+} tess_simulation;
+
+/* Returns whether two GPUs of a node have a link between them; others have those to RAM alone. */
 bool tess_simulated_peers(const tess_simulated_gpus *g, int from, int to);
 
 /* ---- in a program that simulates alone ---- */
@@ -130,21 +138,19 @@ typedef struct tess_sent {
 } tess_sent;
 
 /* What the ranks of a simulation share. They are threads of one process, each with variables of its own
- * (tools/simulate/program/simulator.c), so this lies outside of all of them. Whoever starts them says how many there
- * are, in all and on each node, which of them are there, the latency of a message between nodes, and has zeros in all
- * else. */
+ * (tools/simulate/program/simulator.c), so this lies outside of all of them. Whoever starts them sets what is simulated
+ * and how many ranks there are, and has zeros in all else. */
 typedef struct tess_cluster {
-    int ranks, ranks_here;
-    tess_fold fold;
-    double latency;
+    const tess_simulation *of;
+    int ranks;
     atomic_int said;               /* why they end */
     tess_sent *sent;               /* of each rank */
     struct tess_meeting *meetings; /* together.c's */
     struct tess_network *network;  /* network.c's */
 } tess_cluster;
-/* Says which of them this is; before anything else. */
+/* Sets which of them this is; it is called before anything else. */
 void tess_simulated_join(tess_cluster *cluster, int rank);
-/* Says which machine it is; copied. */
+/* Sets which machine it is, which is copied. */
 void tess_simulated_set(const tess_simulated *m);
 /* Returns it. */
 const tess_simulated *tess_simulated_machine(void);

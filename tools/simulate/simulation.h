@@ -41,7 +41,7 @@ tess_status tess_platform_write(const tess_simulated *m, int ranks_here, tess_fo
                                 const char *dir) TESS_NODISCARD;
 /* In the program that simulates, called by all ranks: makes steps on the machine, of which each has its part, and
  * prints what they took there. */
-tess_status tess_simulate(const tess_config *c, const tess_simulated *part, const tess_cluster *cluster, int steps,
+tess_status tess_simulate(const tess_config *c, const tess_simulated *part, const tess_cluster *cluster,
                           FILE *out) TESS_NODISCARD;
 
 #endif

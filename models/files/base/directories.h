@@ -1,18 +1,23 @@
-/* Directories that a run makes, and small files in them. */
+/* Directories that a run makes, and small files in them.
+ *
+ *     size_t made;
+ *     if (!tess_dirs_make("out/model", &made)) return tess_error(TESS_FAILED, "out/model", "%s", strerror(errno));
+ *     TESS_TRY(tess_write_text("out/model/state.json", text)); // it is there whole, or not at all
+ */
 #ifndef TESS_DIRS_IMPL_H
 #define TESS_DIRS_IMPL_H
 #include "runtime.h"
 
-/* Makes a directory and those on the way to it; says false, with errno, where it is not there in the end. *made, unless
- * that is NULL: the characters that name the first of the new ones; 0: there is none. */
+/* Makes a directory and those on the way to it, and returns whether it is there in the end; if not, errno is why. *made
+ * (unless NULL) becomes the number of characters that name the first new one; 0: none is new. */
 bool tess_dirs_make(const char *dir, size_t *made);
-/* Takes those back, as far as nothing is in them. */
+/* Removes the new ones again, as far as nothing is in them. */
 void tess_dirs_remove(const char *dir, size_t made);
-/* Says whether a directory has a file, or a directory, of that name. */
+/* Returns whether a directory has a file, or a directory, of that name. */
 bool tess_dirs_has(const char *dir, const char *name);
 /* Writes a small file, whole or not at all. */
 tess_status tess_write_text(const char *path, const char *text) TESS_NODISCARD;
-/* Copies a file, whole or not at all. What is at `to` goes where there is nothing at `from`. */
+/* Copies a file, whole or not at all. If there is none at `from`, the one at `to` is removed. */
 tess_status tess_copy_file(const char *from, const char *to) TESS_NODISCARD;
 
 #endif

@@ -58,3 +58,10 @@ uint64_t tess_sum_bytes(uint64_t sum, const void *data, size_t bytes)
     for (size_t i = 0; i < bytes; i++) sum = (sum ^ p[i]) * UINT64_C(0x100000001b3);
     return sum;
 }
+
+uint64_t tess_sum_ends(uint64_t sum, const tess_map *map)
+{
+    enum { ENDS = 64 << 10 };
+    const size_t end = map->bytes < ENDS ? map->bytes : ENDS;
+    return tess_sum_bytes(tess_sum_bytes(sum, map->data, end), map->data + map->bytes - end, end);
+}

@@ -1,4 +1,10 @@
-/* A file mapped for reading, as data files, weights and tokenizers are opened. */
+/* A file mapped for reading, as data files, weights and tokenizers are opened.
+ *
+ *     tess_map map;
+ *     TESS_TRY(tess_map_open("corpus.bin", &map));
+ *     ... map.data[0 .. map.bytes) ...
+ *     tess_map_close(&map);
+ */
 #ifndef TESS_MAP_IMPL_H
 #define TESS_MAP_IMPL_H
 #include "runtime.h"
@@ -13,12 +19,14 @@ typedef struct tess_map {
 tess_status tess_map_open(const char *path, tess_map *map) TESS_NODISCARD;
 /* Unmaps it; a zeroed map may be closed too. */
 void tess_map_close(tess_map *map);
-/* Says of bytes of a map that they were read and need not be at hand: they no longer count as this process's memory. */
+/* Lets go of bytes of a map that were read: they no longer count as this process's memory, and can be read again. */
 void tess_map_forget(const void *at, size_t bytes);
-/* The error, TESS_INVALID, of what a file says wrong: at a field of it, or a tensor. */
+/* Records that a file is wrong at a field of it, or a tensor, and returns TESS_INVALID. */
 tess_status TESS_PRINTF(3, 4) tess_file_error(const char *file, const char *field, const char *format, ...);
-/* Returns `sum` with these bytes mixed in: what tells contents apart begins with TESS_SUM. */
+/* Returns `sum` with these bytes mixed in. A sum that tells contents apart begins with TESS_SUM. */
 uint64_t tess_sum_bytes(uint64_t sum, const void *data, size_t bytes);
+/* Returns `sum` with the first and the last 64 KiB of a file mixed in. */
+uint64_t tess_sum_ends(uint64_t sum, const tess_map *map);
 #define TESS_SUM UINT64_C(0xcbf29ce484222325)
 
 #endif

@@ -1,5 +1,6 @@
 /* UTF-8, and what characters are, by utf8proc's tables: docs/decisions/0019-tokenizers.md says why those. */
 #include "text.h"
+#include "map.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -39,13 +40,6 @@ size_t tess_utf8_valid(const char *s, size_t n)
         if (step <= 0) return i;
         i += (size_t)step;
     }
-}
-
-size_t tess_utf8_unfinished(const char *s, size_t n)
-{
-    for (size_t back = 1; back <= 3 && back <= n; back++)
-        if (tess_utf8_step(s + n - back, back) == 0) return back;
-    return 0;
 }
 
 uint32_t tess_utf8_last(const char *s, size_t n, size_t *bytes)
@@ -213,4 +207,19 @@ size_t tess_grapheme(const char *s, size_t n)
 const char *tess_json_text(const json_t *object, const char *name)
 {
     return json_string_value(json_object_get(object, name));
+}
+
+tess_status tess_json_open(const char *path, size_t flags, json_t **root, uint64_t *sum)
+{
+    tess_map map;
+    json_error_t error;
+    TESS_TRY(tess_map_open(path, &map));
+    *root = json_loadb((const char *)map.data, map.bytes, JSON_REJECT_DUPLICATES | flags, &error);
+    if (sum) *sum = tess_sum_bytes(TESS_SUM, map.data, map.bytes);
+    tess_map_close(&map);
+    if (*root) return TESS_OK;
+    char *where = tess_format("%s:%d:%d", path, error.line, error.column);
+    tess_status status = tess_error(TESS_INVALID, where, "is no JSON: %s", error.text);
+    free(where);
+    return status;
 }

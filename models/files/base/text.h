@@ -17,13 +17,14 @@ typedef struct tess_bytes {
     char *data;
     size_t length, room;
 } tess_bytes;
-/* Has room for so many more. */
+/* Makes room for so many more. */
 static inline void tess_bytes_need(tess_bytes *b, size_t more)
 {
     if (b->length + more <= b->room) return;
     b->room = (b->length + more) * 3 / 2 + 64;
     b->data = tess_realloc(b->data, b->room);
 }
+/* Appends n bytes. */
 static inline void tess_bytes_add(tess_bytes *b, const char *s, size_t n)
 {
     tess_bytes_need(b, n + 1);
@@ -31,14 +32,14 @@ static inline void tess_bytes_add(tess_bytes *b, const char *s, size_t n)
     b->length += n;
 }
 
-/* ---- unicode.c: UTF-8, and what characters are ------------------------------------------------------------------- */
+/* ---- UTF-8, and what characters are ---------- ------------------------------------------------------------------- */
 
-/* Returns the bytes of the first character of n >= 1 bytes; 0: they are the beginning of one and no more; -k: k bytes
- * that begin no character. */
+/* Returns how many bytes the first character of n >= 1 bytes has; 0: they are the beginning of one and no more; -k: the
+ * first k begin no character. */
 int tess_utf8_step(const char *s, size_t n);
-/* Returns the bytes of s before the first that is not UTF-8. */
+/* Returns how many bytes of s are UTF-8 before the first that is not. */
 size_t tess_utf8_valid(const char *s, size_t n);
-/* Returns the first character of valid UTF-8 and says its bytes. */
+/* Returns the first character of valid UTF-8; *bytes becomes its length. */
 static inline uint32_t tess_utf8_get(const char *s, size_t *bytes)
 {
     const unsigned char *p = (const unsigned char *)s;
@@ -47,9 +48,9 @@ static inline uint32_t tess_utf8_get(const char *s, size_t *bytes)
     if (p[0] < 0xf0) return *bytes = 3, (p[0] & 0xfu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
     return *bytes = 4, (p[0] & 7u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
 }
-/* Returns the last character of n >= 1 bytes of valid UTF-8 and says its bytes. */
+/* Returns the last character of n >= 1 bytes of valid UTF-8; *bytes becomes its length. */
 uint32_t tess_utf8_last(const char *s, size_t n, size_t *bytes);
-/* Writes a character, at most 4 bytes; returns how many. */
+/* Writes a character and returns its length, which is at most 4 bytes. */
 size_t tess_utf8_put(uint32_t c, char *s);
 /* Appends a character. */
 static inline void tess_bytes_put(tess_bytes *b, uint32_t c)
@@ -60,6 +61,7 @@ static inline void tess_bytes_put(tess_bytes *b, uint32_t c)
 /* Appends bytes, those that are no UTF-8 replaced by U+FFFD. */
 void tess_bytes_add_lossy(tess_bytes *b, const char *s, size_t n);
 
+/* Each returns whether a character is of its kind. */
 bool tess_is_space(uint32_t c);       /* White_Space */
 bool tess_is_word(uint32_t c);        /* \w: letters, marks, decimal digits, connectors, joiners */
 bool tess_is_number(uint32_t c);      /* N */
@@ -68,16 +70,19 @@ bool tess_is_mark(uint32_t c);        /* M */
 bool tess_is_nonspacing(uint32_t c);  /* Mn */
 bool tess_is_other(uint32_t c);       /* control, format, private use */
 bool tess_is_chinese(uint32_t c);     /* as BERT has it */
-/* Appends a character in lower case: one, or two. */
+/* Appends a character in lower case, which is one character or two. */
 void tess_bytes_put_lower(tess_bytes *b, uint32_t c);
 /* Appends a text in a normal form. */
 void tess_bytes_add_normal(tess_bytes *b, const char *s, size_t n, bool compatible, bool compose);
-/* Returns the bytes of the first grapheme cluster. */
+/* Returns how many bytes the first grapheme cluster has. */
 size_t tess_grapheme(const char *s, size_t n);
-/* Returns the first byte from `at` on that is not ASCII; n: none. */
+/* Returns the place of the first byte from `at` on that is not ASCII; n: all are. */
 size_t tess_ascii_end(const char *s, size_t n, size_t at);
 
 /* Returns the string of an object's field, or NULL where it is none. */
 const char *tess_json_text(const json_t *object, const char *name);
+/* Reads a file as JSON in which no member stands twice, with jansson's `flags`: *root is a new reference, *sum, unless
+ * NULL, tells the file's content from others. */
+tess_status tess_json_open(const char *path, size_t flags, json_t **root, uint64_t *sum) TESS_NODISCARD;
 
 #endif

@@ -11,9 +11,7 @@ tess_tpl_value tess_tpl_fail(tess_tpl_run *r, const char *format, ...)
     va_start(list, format);
     vsnprintf(what, sizeof what, format, list);
     va_end(list);
-    char *where = tess_format("%s: line %d", r->where, r->line);
-    if (r->status == TESS_OK) r->status = tess_error(TESS_INVALID, where, "%s", what);
-    free(where);
+    tess_tpl_error(r->where, r->line, what, &r->status);
     return (tess_tpl_value){0};
 }
 

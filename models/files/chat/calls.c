@@ -30,25 +30,13 @@ static int64_t int_arg(const tess_tpl_args *a, size_t place, const char *name, i
 
 /* ---- methods of strings ---- */
 
-typedef tess_tpl_value method(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a);
+enum { LEFT = 1, RIGHT = 2 }; /* of strip, split and what is at an end */
 
-static tess_tpl_value strip_sides(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a, bool left, bool right)
+TPL_BODY(m_strip)
 {
     tess_tpl_value set;
     const bool given = string_arg(r, a, 0, "chars", &set);
-    return tess_tpl_strip(self.s, self.n, given ? set.s : NULL, given ? set.n : 0, left, right);
-}
-static tess_tpl_value m_strip(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
-{
-    return strip_sides(r, self, a, true, true);
-}
-static tess_tpl_value m_lstrip(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
-{
-    return strip_sides(r, self, a, true, false);
-}
-static tess_tpl_value m_rstrip(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
-{
-    return strip_sides(r, self, a, false, true);
+    return tess_tpl_strip(self.s, self.n, given ? set.s : NULL, given ? set.n : 0, how & LEFT, how & RIGHT);
 }
 
 /* str.split at blanks: runs of them part, and none stands at either end. */
@@ -76,8 +64,9 @@ static const char *find_last(const char *s, size_t n, const char *what, size_t k
     return NULL;
 }
 
-static tess_tpl_value split(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a, bool from_right)
+TPL_BODY(m_split)
 {
+    const bool from_right = how == RIGHT;
     tess_tpl_value by;
     int64_t most = int_arg(a, 1, "maxsplit", -1);
     if (!string_arg(r, a, 0, "sep", &by)) {
@@ -106,19 +95,10 @@ static tess_tpl_value split(tess_tpl_run *r, tess_tpl_value self, const tess_tpl
     }
     return v;
 }
-static tess_tpl_value m_split(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
-{
-    return split(r, self, a, false);
-}
-static tess_tpl_value m_rsplit(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
-{
-    return split(r, self, a, true);
-}
 
-static tess_tpl_value m_splitlines(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
+TPL_BODY(m_splitlines)
 {
     const tess_tpl_value v = tess_tpl_list_new(r, TPL_SEQUENCE);
-    (void)a;
     for (size_t at = 0, end; at < self.n; at = end) {
         for (end = at; end < self.n && self.s[end] != '\n' && self.s[end] != '\r';) end++;
         tess_tpl_push(r, v.list, tess_tpl_string(self.s + at, end - at));
@@ -128,7 +108,7 @@ static tess_tpl_value m_splitlines(tess_tpl_run *r, tess_tpl_value self, const t
 }
 
 /* Does it begin, or end, with the argument, or with one of them where that is a tuple? */
-static tess_tpl_value at_end(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a, bool end)
+TPL_BODY(m_at_end)
 {
     tess_tpl_value what = {0};
     tess_tpl_arg(a, 0, "", &what);
@@ -137,38 +117,18 @@ static tess_tpl_value at_end(tess_tpl_run *r, tess_tpl_value self, const tess_tp
     for (size_t i = 0; i < l->count; i++) {
         const tess_tpl_value *w = &l->item[i];
         if (w->kind != TPL_STRING) return tess_tpl_fail(r, "expected a string, found %s", tess_tpl_kind_name(*w));
-        if (w->n <= self.n && memcmp(end ? self.s + self.n - w->n : self.s, w->s, w->n) == 0)
+        if (w->n <= self.n && memcmp(how == RIGHT ? self.s + self.n - w->n : self.s, w->s, w->n) == 0)
             return tess_tpl_bool(true);
     }
     return tess_tpl_bool(false);
 }
-static tess_tpl_value m_startswith(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
+
+TPL_BODY(m_lower)
 {
-    return at_end(r, self, a, false);
-}
-static tess_tpl_value m_endswith(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
-{
-    return at_end(r, self, a, true);
+    return tess_tpl_lower(r, self, how);
 }
 
-static tess_tpl_value m_lower(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
-{
-    return (void)a, tess_tpl_lower(r, self, 0);
-}
-static tess_tpl_value m_upper(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
-{
-    return (void)a, tess_tpl_lower(r, self, 1);
-}
-static tess_tpl_value m_title(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
-{
-    return (void)a, tess_tpl_lower(r, self, 2);
-}
-static tess_tpl_value m_capitalize(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
-{
-    return (void)a, tess_tpl_lower(r, self, 3);
-}
-
-static tess_tpl_value m_replace(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
+TPL_BODY(m_replace)
 {
     tess_tpl_value from, to;
     if (!string_arg(r, a, 0, "old", &from) || !string_arg(r, a, 1, "new", &to))
@@ -176,14 +136,14 @@ static tess_tpl_value m_replace(tess_tpl_run *r, tess_tpl_value self, const tess
     return tess_tpl_replace(r, self, from, to, int_arg(a, 2, "count", -1));
 }
 
-static tess_tpl_value m_join(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
+TPL_BODY(m_join)
 {
     tess_tpl_value list = {0};
     tess_tpl_arg(a, 0, "", &list);
     return tess_tpl_join(r, list, self, NULL);
 }
 
-static tess_tpl_value m_find(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
+TPL_BODY(m_find)
 {
     tess_tpl_value what;
     if (!string_arg(r, a, 0, "", &what)) return tess_tpl_fail(r, "find takes a string");
@@ -191,7 +151,7 @@ static tess_tpl_value m_find(tess_tpl_run *r, tess_tpl_value self, const tess_tp
     return tess_tpl_int(at ? (int64_t)tess_tpl_characters(self.s, (size_t)(at - self.s)) : -1);
 }
 
-static tess_tpl_value m_count(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
+TPL_BODY(m_count)
 {
     tess_tpl_value what = {0};
     int64_t count = 0;
@@ -207,9 +167,8 @@ static tess_tpl_value m_count(tess_tpl_run *r, tess_tpl_value self, const tess_t
     return tess_tpl_int(count);
 }
 
-static tess_tpl_value m_isdigit(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
+TPL_BODY(m_isdigit)
 {
-    (void)r, (void)a;
     bool all = self.n > 0;
     for (size_t i = 0; i < self.n; i++) all &= self.s[i] >= '0' && self.s[i] <= '9';
     return tess_tpl_bool(all);
@@ -217,12 +176,13 @@ static tess_tpl_value m_isdigit(tess_tpl_run *r, tess_tpl_value self, const tess
 
 /* ---- methods of mappings and lists ---- */
 
-static tess_tpl_value parts_of(tess_tpl_run *r, tess_tpl_value self, int which)
+/* The keys, the values or both. */
+TPL_BODY(m_parts)
 {
     const tess_tpl_value v = tess_tpl_list_new(r, TPL_SEQUENCE);
     for (size_t i = 0; i < self.list->count && r->status == TESS_OK; i += 2) {
-        if (which < 2) {
-            tess_tpl_push(r, v.list, self.list->item[i + (size_t)which]);
+        if (how < 2) {
+            tess_tpl_push(r, v.list, self.list->item[i + (size_t)how]);
             continue;
         }
         const tess_tpl_value pair = tess_tpl_list_new(r, TPL_FIXED);
@@ -232,20 +192,8 @@ static tess_tpl_value parts_of(tess_tpl_run *r, tess_tpl_value self, int which)
     }
     return v;
 }
-static tess_tpl_value m_keys(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
-{
-    return (void)a, parts_of(r, self, 0);
-}
-static tess_tpl_value m_values(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
-{
-    return (void)a, parts_of(r, self, 1);
-}
-static tess_tpl_value m_items(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
-{
-    return (void)a, parts_of(r, self, 2);
-}
 
-static tess_tpl_value m_get(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
+TPL_BODY(m_get)
 {
     tess_tpl_value key, v = {.kind = TPL_NONE};
     if (!tess_tpl_arg(a, 0, "key", &key)) return tess_tpl_fail(r, "get takes a key");
@@ -255,7 +203,7 @@ static tess_tpl_value m_get(tess_tpl_run *r, tess_tpl_value self, const tess_tpl
     return v;
 }
 
-static tess_tpl_value m_index(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
+TPL_BODY(m_index)
 {
     tess_tpl_value what = {0};
     tess_tpl_arg(a, 0, "", &what);
@@ -264,23 +212,45 @@ static tess_tpl_value m_index(tess_tpl_run *r, tess_tpl_value self, const tess_t
     return tess_tpl_fail(r, "index: it is not in the list");
 }
 
-static const struct {
-    const char *name;
-    method *call;
-} of_strings[] = {{"strip", m_strip},           {"lstrip", m_lstrip},     {"rstrip", m_rstrip},
-                  {"split", m_split},           {"rsplit", m_rsplit},     {"splitlines", m_splitlines},
-                  {"startswith", m_startswith}, {"endswith", m_endswith}, {"lower", m_lower},
-                  {"upper", m_upper},           {"title", m_title},       {"capitalize", m_capitalize},
-                  {"replace", m_replace},       {"join", m_join},         {"find", m_find},
-                  {"count", m_count},           {"isdigit", m_isdigit},   {NULL, NULL}},
-  of_mappings[] = {{"get", m_get}, {"items", m_items}, {"keys", m_keys}, {"values", m_values}, {NULL, NULL}},
-  of_lists[] = {{"index", m_index}, {"count", m_count}, {NULL, NULL}};
+static const tess_tpl_built_in of_strings[] = {{"strip", m_strip, LEFT | RIGHT},
+                                               {"lstrip", m_strip, LEFT},
+                                               {"rstrip", m_strip, RIGHT},
+                                               {"split", m_split, LEFT},
+                                               {"rsplit", m_split, RIGHT},
+                                               {"splitlines", m_splitlines, 0},
+                                               {"startswith", m_at_end, LEFT},
+                                               {"endswith", m_at_end, RIGHT},
+                                               {"lower", m_lower, 0},
+                                               {"upper", m_lower, 1},
+                                               {"title", m_lower, 2},
+                                               {"capitalize", m_lower, 3},
+                                               {"replace", m_replace, 0},
+                                               {"join", m_join, 0},
+                                               {"find", m_find, 0},
+                                               {"count", m_count, 0},
+                                               {"isdigit", m_isdigit, 0},
+                                               {NULL, NULL, 0}};
+static const tess_tpl_built_in of_mappings[] = {
+    {"get", m_get, 0}, {"items", m_parts, 2}, {"keys", m_parts, 0}, {"values", m_parts, 1}, {NULL, NULL, 0}};
+static const tess_tpl_built_in of_lists[] = {{"index", m_index, 0}, {"count", m_count, 0}, {NULL, NULL, 0}};
+static const tess_tpl_built_in *const methods[] = {[TPL_STRING] = of_strings,
+                                                   [TPL_SEQUENCE] = of_lists,
+                                                   [TPL_FIXED] = of_lists,
+                                                   [TPL_MAPPING] = of_mappings,
+                                                   [TPL_FUNCTION] = NULL};
 
-static tess_tpl_value bound(tess_tpl_run *r, const char *name, method *call, tess_tpl_value self)
+const tess_tpl_built_in *tess_tpl_built_in_of(const tess_tpl_built_in *list, const char *name)
+{
+    for (; list && list->name; list++)
+        if (!strcmp(name, list->name)) return list;
+    return NULL;
+}
+
+static tess_tpl_value bound(tess_tpl_run *r, const tess_tpl_built_in *b, tess_tpl_value self)
 {
     tess_tpl_function *f = tess_tpl_get(r, sizeof *f);
     if (!f) return (tess_tpl_value){0};
-    *f = (tess_tpl_function){.name = name, .call = call, .self = self};
+    *f = (tess_tpl_function){.built_in = b, .self = self};
     return (tess_tpl_value){.kind = TPL_FUNCTION, .function = f};
 }
 
@@ -311,12 +281,8 @@ tess_tpl_value tess_tpl_member(tess_tpl_run *r, tess_tpl_value of, const char *n
     if (of.kind == TPL_UNDEFINED)
         return tess_tpl_fail(r, "\"%.*s\" is undefined, and has no \"%.*s\"", (int)of.n, of.s ? of.s : "", (int)n,
                              name);
-    for (size_t i = 0; of.kind == TPL_STRING && of_strings[i].name; i++)
-        if (!strcmp(name, of_strings[i].name)) return bound(r, name, of_strings[i].call, of);
-    for (size_t i = 0; of.kind == TPL_MAPPING && of_mappings[i].name; i++)
-        if (!strcmp(name, of_mappings[i].name)) return bound(r, name, of_mappings[i].call, of);
-    for (size_t i = 0; (of.kind == TPL_SEQUENCE || of.kind == TPL_FIXED) && of_lists[i].name; i++)
-        if (!strcmp(name, of_lists[i].name)) return bound(r, name, of_lists[i].call, of);
+    const tess_tpl_built_in *method = tess_tpl_built_in_of(methods[of.kind], name);
+    if (method) return bound(r, method, of);
     if (of.kind == TPL_LOOP) {
         if (loop_member(of.loop, name, &v)) return v;
         return tess_tpl_fail(r, "loop.%s is not supported", name);
@@ -324,14 +290,13 @@ tess_tpl_value tess_tpl_member(tess_tpl_run *r, tess_tpl_value of, const char *n
     if (tess_tpl_find(of, name, n, &v)) return v;
     if (of.kind == TPL_STRING || of.kind == TPL_SEQUENCE || of.kind == TPL_FIXED) {
         /* What Python's have and these do not would be taken for missing. */
-        static const char *const others[] = {
-            "append",  "extend",   "insert",     "pop",       "remove",    "reverse",     "sort",
-            "format",  "encode",   "isalpha",    "isspace",   "partition", "rpartition",  "removeprefix",
-            "zfill",   "swapcase", "expandtabs", "translate", "center",    "ljust",       "rjust",
-            "isalnum", "isupper",  "islower",    "rfind",     "casefold",  "removesuffix"};
-        for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-            if (!strcmp(name, others[i]))
-                return tess_tpl_fail(r, "%s has no method %s here", tess_tpl_kind_name(of), name);
+        static const char others[] = " append extend insert pop remove reverse sort format encode isalpha isspace "
+                                     "partition rpartition removeprefix zfill swapcase expandtabs translate center "
+                                     "ljust rjust isalnum isupper islower rfind casefold removesuffix ";
+        char word[32];
+        snprintf(word, sizeof word, " %.29s ", name);
+        if (strlen(name) < 29 && strstr(others, word))
+            return tess_tpl_fail(r, "%s has no method %s here", tess_tpl_kind_name(of), name);
     }
     return (tess_tpl_value){.s = name, .n = n};
 }
@@ -378,17 +343,14 @@ tess_tpl_value tess_tpl_join(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value b
         if (i) tess_bytes_add(&out, by.s, by.n);
         tess_tpl_write(r, path ? tess_tpl_path(r, l->item[i], *path) : l->item[i], &out);
     }
-    const tess_tpl_value text = r->status == TESS_OK ? tess_tpl_copy(r, out.data, out.length) : by;
-    free(out.data);
-    return text;
+    return tess_tpl_made(r, &out);
 }
 
 /* ---- functions ---- */
 
-static tess_tpl_value f_namespace(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
+TPL_BODY(f_namespace)
 {
     tess_tpl_value v = tess_tpl_list_new(r, TPL_NAMESPACE), given;
-    (void)self;
     if (tess_tpl_arg(a, 0, "", &given) && given.kind == TPL_MAPPING)
         for (size_t i = 0; i < given.list->count; i++) tess_tpl_push(r, v.list, given.list->item[i]);
     for (size_t i = 0; i < a->count; i++)
@@ -397,18 +359,17 @@ static tess_tpl_value f_namespace(tess_tpl_run *r, tess_tpl_value self, const te
     return v;
 }
 
-static tess_tpl_value f_dict(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
+TPL_BODY(f_dict)
 {
-    tess_tpl_value v = f_namespace(r, self, a);
+    tess_tpl_value v = f_namespace(r, self, a, how);
     v.kind = TPL_MAPPING;
     return v;
 }
 
-static tess_tpl_value f_range(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
+TPL_BODY(f_range)
 {
     enum { MOST = 100000 };
     const tess_tpl_value v = tess_tpl_list_new(r, TPL_SEQUENCE);
-    (void)self;
     if (!a->count || a->count > 3) return tess_tpl_fail(r, "range takes one to three numbers");
     for (size_t i = 0; i < a->count; i++)
         if (a->value[i].kind != TPL_INT) return tess_tpl_fail(r, "range of %s", tess_tpl_kind_name(a->value[i]));
@@ -423,22 +384,20 @@ static tess_tpl_value f_range(tess_tpl_run *r, tess_tpl_value self, const tess_t
     return v;
 }
 
-static tess_tpl_value f_raise(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
+TPL_BODY(f_raise)
 {
     tess_tpl_value what = {0};
-    (void)self;
     tess_tpl_arg(a, 0, "message", &what);
     what = tess_tpl_text(r, what);
     return tess_tpl_fail(r, "the template says: %.*s", (int)(what.n < 300 ? what.n : 300), what.s ? what.s : "");
 }
 
-static tess_tpl_value f_strftime(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a)
+TPL_BODY(f_strftime)
 {
     tess_tpl_value format;
     char text[256], own[128];
     struct tm tm;
     const time_t now = time(NULL);
-    (void)self;
     if (!string_arg(r, a, 0, "format", &format) || format.n >= sizeof own)
         return tess_tpl_fail(r, "strftime_now takes a short string");
     memcpy(own, format.s, format.n);
@@ -449,20 +408,13 @@ static tess_tpl_value f_strftime(tess_tpl_run *r, tess_tpl_value self, const tes
 
 bool tess_tpl_global(tess_tpl_run *r, const char *name, tess_tpl_value *v)
 {
-    static const struct {
-        const char *name;
-        method *call;
-    } functions[] = {{"namespace", f_namespace},
-                     {"range", f_range},
-                     {"dict", f_dict},
-                     {"raise_exception", f_raise},
-                     {"strftime_now", f_strftime}};
-    static const char *const others[] = {"lipsum", "cycler", "joiner"};
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-        if (!strcmp(name, functions[i].name)) return *v = bound(r, name, functions[i].call, (tess_tpl_value){0}), true;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (!strcmp(name, others[i])) return *v = tess_tpl_fail(r, "%s is not supported", name), true;
-    return false;
+    static const tess_tpl_built_in functions[] = {
+        {"namespace", f_namespace, 0},   {"range", f_range, 0},           {"dict", f_dict, 0},
+        {"raise_exception", f_raise, 0}, {"strftime_now", f_strftime, 0}, {NULL, NULL, 0}};
+    const tess_tpl_built_in *f = tess_tpl_built_in_of(functions, name);
+    if (f) return *v = bound(r, f, (tess_tpl_value){0}), true;
+    if (strcmp(name, "lipsum") && strcmp(name, "cycler") && strcmp(name, "joiner")) return false;
+    return *v = tess_tpl_fail(r, "%s is not supported", name), true;
 }
 
 tess_tpl_value tess_tpl_call(tess_tpl_run *r, tess_tpl_value f, const tess_tpl_args *a)
@@ -471,5 +423,5 @@ tess_tpl_value tess_tpl_call(tess_tpl_run *r, tess_tpl_value f, const tess_tpl_a
         return tess_tpl_fail(r, "\"%.*s\" is undefined, and is called", (int)f.n, f.s ? f.s : "");
     if (f.kind != TPL_FUNCTION) return tess_tpl_fail(r, "%s is called", tess_tpl_kind_name(f));
     if (f.function->macro) return r->macro(r, f.function->macro, a);
-    return f.function->call(r, f.function->self, a);
+    return f.function->built_in->call(r, f.function->self, a, f.function->built_in->how);
 }

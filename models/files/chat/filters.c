@@ -4,8 +4,6 @@
 #include <string.h>
 #include <utf8proc.h>
 
-typedef tess_tpl_value filter(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a);
-
 static bool listed(tess_tpl_value v)
 {
     return v.kind == TPL_SEQUENCE || v.kind == TPL_FIXED;
@@ -13,30 +11,17 @@ static bool listed(tess_tpl_value v)
 
 /* ---- text ---- */
 
-static tess_tpl_value cased(tess_tpl_run *r, tess_tpl_value v, int how)
+TPL_BODY(t_lower)
 {
-    return tess_tpl_lower(r, tess_tpl_text(r, v), how);
-}
-static tess_tpl_value t_lower(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
-{
-    return (void)a, cased(r, v, 0);
-}
-static tess_tpl_value t_upper(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
-{
-    return (void)a, cased(r, v, 1);
-}
-static tess_tpl_value t_capitalize(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
-{
-    return (void)a, cased(r, v, 3);
+    return tess_tpl_lower(r, tess_tpl_text(r, self), how);
 }
 
 /* Jinja's own: words begin behind blanks, dashes and brackets. */
-static tess_tpl_value t_title(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_title)
 {
-    const tess_tpl_value text = tess_tpl_text(r, v);
+    const tess_tpl_value text = tess_tpl_text(r, self);
     tess_bytes out = {0};
     bool begins = true;
-    (void)a;
     for (size_t at = 0, n; at < text.n; at += n) {
         const uint32_t c = tess_utf8_get(text.s + at, &n);
         if (begins)
@@ -45,38 +30,37 @@ static tess_tpl_value t_title(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_
             tess_bytes_put_lower(&out, c);
         begins = tess_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c));
     }
-    const tess_tpl_value done = tess_tpl_copy(r, out.data, out.length);
-    free(out.data);
-    return done;
+    return tess_tpl_made(r, &out);
 }
 
-static tess_tpl_value t_trim(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_trim)
 {
     tess_tpl_value set;
-    const tess_tpl_value text = tess_tpl_text(r, v);
+    const tess_tpl_value text = tess_tpl_text(r, self);
     const bool given = tess_tpl_arg(a, 0, "chars", &set) && set.kind == TPL_STRING;
     if (r->status != TESS_OK) return text;
     return tess_tpl_strip(text.s, text.n, given ? set.s : NULL, given ? set.n : 0, true, true);
 }
 
-static tess_tpl_value t_replace(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_replace)
 {
     tess_tpl_value from, to, most;
     if (!tess_tpl_arg(a, 0, "old", &from) || !tess_tpl_arg(a, 1, "new", &to))
         return tess_tpl_fail(r, "replace takes two strings");
-    v = tess_tpl_text(r, v), from = tess_tpl_text(r, from), to = tess_tpl_text(r, to);
-    if (r->status != TESS_OK) return v;
-    return tess_tpl_replace(r, v, from, to, tess_tpl_arg(a, 2, "count", &most) && most.kind == TPL_INT ? most.i : -1);
+    self = tess_tpl_text(r, self), from = tess_tpl_text(r, from), to = tess_tpl_text(r, to);
+    if (r->status != TESS_OK) return self;
+    return tess_tpl_replace(r, self, from, to,
+                            tess_tpl_arg(a, 2, "count", &most) && most.kind == TPL_INT ? most.i : -1);
 }
 
-static tess_tpl_value t_indent(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_indent)
 {
     tess_tpl_value width = tess_tpl_int(4), first = {0}, blank = {0};
     tess_bytes out = {0};
     tess_tpl_arg(a, 0, "width", &width);
     tess_tpl_arg(a, 1, "first", &first);
     tess_tpl_arg(a, 2, "blank", &blank);
-    v = tess_tpl_text(r, v);
+    self = tess_tpl_text(r, self);
     if (width.kind == TPL_INT && (width.i < 0 || width.i > 1000))
         return tess_tpl_fail(r, "indent by %lld", (long long)width.i);
     char spaces[1001];
@@ -84,29 +68,27 @@ static tess_tpl_value t_indent(tess_tpl_run *r, tess_tpl_value v, const tess_tpl
     const tess_tpl_value by =
         width.kind == TPL_STRING ? width : tess_tpl_string(spaces, width.kind == TPL_INT ? (size_t)width.i : 4);
     for (size_t at = 0, end; r->status == TESS_OK; at = end + 1) {
-        const char *line = at < v.n ? memchr(v.s + at, '\n', v.n - at) : NULL;
-        end = line ? (size_t)(line - v.s) : v.n;
+        const char *line = at < self.n ? memchr(self.s + at, '\n', self.n - at) : NULL;
+        end = line ? (size_t)(line - self.s) : self.n;
         if (at ? end > at || tess_tpl_true(blank) : tess_tpl_true(first)) tess_bytes_add(&out, by.s, by.n);
-        tess_bytes_add(&out, v.s + at, end > at ? end - at : 0);
+        tess_bytes_add(&out, self.s + at, end > at ? end - at : 0);
         if (!line) break;
         tess_bytes_add(&out, "\n", 1);
     }
-    const tess_tpl_value text = tess_tpl_copy(r, out.data, out.length);
-    free(out.data);
-    return text;
+    return tess_tpl_made(r, &out);
 }
 
-static tess_tpl_value t_string(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_string)
 {
-    return (void)a, tess_tpl_text(r, v);
+    return tess_tpl_text(r, self);
 }
 
-static tess_tpl_value t_same(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_same)
 {
-    return (void)r, (void)a, v;
+    return self;
 }
 
-static tess_tpl_value t_tojson(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_tojson)
 {
     tess_tpl_value ascii = {0}, indent = {0}, separators = {0}, sort = {0};
     tess_bytes out = {0};
@@ -117,115 +99,92 @@ static tess_tpl_value t_tojson(tess_tpl_run *r, tess_tpl_value v, const tess_tpl
     if (tess_tpl_true(separators)) return tess_tpl_fail(r, "separators of tojson are not supported");
     const int64_t by = indent.kind == TPL_INT ? indent.i : -1;
     if (by > 100) return tess_tpl_fail(r, "tojson with an indent of %lld", (long long)by);
-    tess_tpl_write_json(r, v, by, tess_tpl_true(ascii), tess_tpl_true(sort), 0, &out);
-    const tess_tpl_value text = r->status == TESS_OK ? tess_tpl_copy(r, out.data, out.length) : v;
-    free(out.data);
-    return text;
+    tess_tpl_write_json(r, self, by, tess_tpl_true(ascii), tess_tpl_true(sort), 0, &out);
+    return tess_tpl_made(r, &out);
 }
 
 /* ---- numbers ---- */
 
-static tess_tpl_value t_int(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_int)
 {
     tess_tpl_value otherwise = tess_tpl_int(0);
-    (void)r;
     tess_tpl_arg(a, 0, "default", &otherwise);
-    if (v.kind == TPL_BOOL) return tess_tpl_int(v.b);
-    if (v.kind == TPL_INT) return v;
-    if (v.kind == TPL_FLOAT && v.f > -9e18 && v.f < 9e18) return tess_tpl_int((int64_t)v.f);
-    if (v.kind != TPL_STRING || v.n >= 30) return otherwise;
+    if (self.kind == TPL_BOOL) return tess_tpl_int(self.b);
+    if (self.kind == TPL_INT) return self;
+    if (self.kind == TPL_FLOAT && self.f > -9e18 && self.f < 9e18) return tess_tpl_int((int64_t)self.f);
+    if (self.kind != TPL_STRING || self.n >= 30) return otherwise;
     char text[32], *end;
-    memcpy(text, v.s, v.n);
-    text[v.n] = 0;
+    memcpy(text, self.s, self.n);
+    text[self.n] = 0;
     const double x = strtod(text, &end);
     while (*end == ' ') end++;
     return end == text || *end || x < -9e15 || x > 9e15 ? otherwise : tess_tpl_int((int64_t)x);
 }
 
-static tess_tpl_value t_float(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_float)
 {
     tess_tpl_value otherwise = {.kind = TPL_FLOAT};
-    (void)r;
     tess_tpl_arg(a, 0, "default", &otherwise);
-    if (v.kind == TPL_FLOAT) return v;
-    if (v.kind == TPL_INT || v.kind == TPL_BOOL)
-        return (tess_tpl_value){.kind = TPL_FLOAT, .f = v.kind == TPL_INT ? (double)v.i : v.b};
-    if (v.kind != TPL_STRING || v.n >= 60 || !v.n) return otherwise;
+    if (self.kind == TPL_FLOAT) return self;
+    if (self.kind == TPL_INT || self.kind == TPL_BOOL)
+        return (tess_tpl_value){.kind = TPL_FLOAT, .f = self.kind == TPL_INT ? (double)self.i : self.b};
+    if (self.kind != TPL_STRING || self.n >= 60 || !self.n) return otherwise;
     char text[64], *end;
-    memcpy(text, v.s, v.n);
-    text[v.n] = 0;
+    memcpy(text, self.s, self.n);
+    text[self.n] = 0;
     const double x = strtod(text, &end);
     return *end ? otherwise : (tess_tpl_value){.kind = TPL_FLOAT, .f = x};
 }
 
-static tess_tpl_value t_abs(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_abs)
 {
-    (void)a;
-    if (v.kind == TPL_INT && v.i != INT64_MIN) return tess_tpl_int(v.i < 0 ? -v.i : v.i);
-    if (v.kind == TPL_FLOAT) return (tess_tpl_value){.kind = TPL_FLOAT, .f = v.f < 0 ? -v.f : v.f};
-    return tess_tpl_fail(r, "abs of %s", tess_tpl_kind_name(v));
+    if (self.kind == TPL_INT && self.i != INT64_MIN) return tess_tpl_int(self.i < 0 ? -self.i : self.i);
+    if (self.kind == TPL_FLOAT) return (tess_tpl_value){.kind = TPL_FLOAT, .f = self.f < 0 ? -self.f : self.f};
+    return tess_tpl_fail(r, "abs of %s", tess_tpl_kind_name(self));
 }
 
-static tess_tpl_value t_length(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_length)
 {
-    (void)a;
-    if (v.kind == TPL_UNDEFINED) return tess_tpl_int(0);
-    if (v.kind == TPL_STRING) return tess_tpl_int((int64_t)tess_tpl_characters(v.s, v.n));
-    if (listed(v)) return tess_tpl_int((int64_t)v.list->count);
-    if (v.kind == TPL_MAPPING) return tess_tpl_int((int64_t)v.list->count / 2);
-    return tess_tpl_fail(r, "length of %s", tess_tpl_kind_name(v));
+    if (self.kind == TPL_UNDEFINED) return tess_tpl_int(0);
+    if (self.kind == TPL_STRING) return tess_tpl_int((int64_t)tess_tpl_characters(self.s, self.n));
+    if (listed(self)) return tess_tpl_int((int64_t)self.list->count);
+    if (self.kind == TPL_MAPPING) return tess_tpl_int((int64_t)self.list->count / 2);
+    return tess_tpl_fail(r, "length of %s", tess_tpl_kind_name(self));
 }
 
 /* ---- lists ---- */
 
-static tess_tpl_value t_default(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_default)
 {
     tess_tpl_value otherwise = tess_tpl_string("", 0), empty = {0};
-    (void)r;
     tess_tpl_arg(a, 0, "default_value", &otherwise);
     tess_tpl_arg(a, 1, "boolean", &empty);
-    return v.kind == TPL_UNDEFINED || (tess_tpl_true(empty) && !tess_tpl_true(v)) ? otherwise : v;
+    return self.kind == TPL_UNDEFINED || (tess_tpl_true(empty) && !tess_tpl_true(self)) ? otherwise : self;
 }
 
-static tess_tpl_value t_first(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+/* The first, or the last. */
+TPL_BODY(t_end)
 {
-    (void)a;
-    const tess_tpl_list *l = tess_tpl_items(r, v);
-    return l->count ? l->item[0] : (tess_tpl_value){.s = "the first item", .n = 14};
+    const tess_tpl_list *l = tess_tpl_items(r, self);
+    if (l->count) return l->item[how ? l->count - 1 : 0];
+    return how ? (tess_tpl_value){.s = "the last item", .n = 13} : (tess_tpl_value){.s = "the first item", .n = 14};
 }
 
-static tess_tpl_value t_last(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
-{
-    (void)a;
-    const tess_tpl_list *l = tess_tpl_items(r, v);
-    return l->count ? l->item[l->count - 1] : (tess_tpl_value){.s = "the last item", .n = 13};
-}
-
-static tess_tpl_value t_list(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+/* A list of the items; `how`: from behind, and of a string a string. */
+TPL_BODY(t_list)
 {
     const tess_tpl_value out = tess_tpl_list_new(r, TPL_SEQUENCE);
-    const tess_tpl_list *l = tess_tpl_items(r, v);
-    (void)a;
-    for (size_t i = 0; i < l->count; i++) tess_tpl_push(r, out.list, l->item[i]);
-    return out;
+    const tess_tpl_list *l = tess_tpl_items(r, self);
+    for (size_t i = 0; i < l->count; i++) tess_tpl_push(r, out.list, l->item[how ? l->count - 1 - i : i]);
+    return how && self.kind == TPL_STRING ? tess_tpl_join(r, out, tess_tpl_string("", 0), NULL) : out;
 }
 
-static tess_tpl_value t_reverse(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
-{
-    const tess_tpl_value out = tess_tpl_list_new(r, TPL_SEQUENCE);
-    const tess_tpl_list *l = tess_tpl_items(r, v);
-    (void)a;
-    for (size_t i = l->count; i-- > 0;) tess_tpl_push(r, out.list, l->item[i]);
-    if (v.kind != TPL_STRING) return out;
-    return tess_tpl_join(r, out, tess_tpl_string("", 0), NULL);
-}
-
-static tess_tpl_value t_join(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_join)
 {
     tess_tpl_value by = tess_tpl_string("", 0), path;
     tess_tpl_arg(a, 0, "d", &by);
     const bool attribute = tess_tpl_arg(a, 1, "attribute", &path);
-    return tess_tpl_join(r, v, by, attribute ? &path : NULL);
+    return tess_tpl_join(r, self, by, attribute ? &path : NULL);
 }
 
 static tess_tpl_args behind(const tess_tpl_args *a, size_t n)
@@ -234,10 +193,10 @@ static tess_tpl_args behind(const tess_tpl_args *a, size_t n)
     return (tess_tpl_args){a->value + n, a->name ? a->name + n : NULL, a->count - n};
 }
 
-static tess_tpl_value t_map(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_map)
 {
     const tess_tpl_value out = tess_tpl_list_new(r, TPL_SEQUENCE);
-    const tess_tpl_list *l = tess_tpl_items(r, v);
+    const tess_tpl_list *l = tess_tpl_items(r, self);
     tess_tpl_value name, otherwise;
     const bool attribute = tess_tpl_arg(a, SIZE_MAX, "attribute", &name);
     const bool has_default = tess_tpl_arg(a, SIZE_MAX, "default", &otherwise);
@@ -254,10 +213,13 @@ static tess_tpl_value t_map(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_ar
     return out;
 }
 
-static tess_tpl_value choose(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a, bool attribute, bool want)
+enum { ATTRIBUTE = 1, REJECT = 2 };
+
+TPL_BODY(t_choose)
 {
+    const bool attribute = how & ATTRIBUTE, want = !(how & REJECT);
     const tess_tpl_value out = tess_tpl_list_new(r, TPL_SEQUENCE);
-    const tess_tpl_list *l = tess_tpl_items(r, v);
+    const tess_tpl_list *l = tess_tpl_items(r, self);
     tess_tpl_value path = {0}, test = {0};
     if (attribute && !tess_tpl_arg(a, 0, "", &path))
         return tess_tpl_fail(r, "selectattr takes the name of an attribute");
@@ -272,28 +234,12 @@ static tess_tpl_value choose(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_a
     }
     return out;
 }
-static tess_tpl_value t_select(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
-{
-    return choose(r, v, a, false, true);
-}
-static tess_tpl_value t_reject(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
-{
-    return choose(r, v, a, false, false);
-}
-static tess_tpl_value t_selectattr(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
-{
-    return choose(r, v, a, true, true);
-}
-static tess_tpl_value t_rejectattr(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
-{
-    return choose(r, v, a, true, false);
-}
 
-static tess_tpl_value t_items(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_items)
 {
-    if (v.kind == TPL_UNDEFINED) return tess_tpl_list_new(r, TPL_SEQUENCE);
-    if (v.kind != TPL_MAPPING) return tess_tpl_fail(r, "items of %s", tess_tpl_kind_name(v));
-    return tess_tpl_call(r, tess_tpl_member(r, v, "items", 5), a);
+    if (self.kind == TPL_UNDEFINED) return tess_tpl_list_new(r, TPL_SEQUENCE);
+    if (self.kind != TPL_MAPPING) return tess_tpl_fail(r, "items of %s", tess_tpl_kind_name(self));
+    return tess_tpl_call(r, tess_tpl_member(r, self, "items", 5), a);
 }
 
 /* The order of two keys, of which the cases of letters do not count unless they are to. */
@@ -304,7 +250,7 @@ static int compare_keys(tess_tpl_run *r, tess_tpl_value a, tess_tpl_value b, boo
     return c ? c : a.n < b.n ? -1 : a.n > b.n;
 }
 
-static tess_tpl_value t_dictsort(tess_tpl_run *r, tess_tpl_value v, const tess_tpl_args *a)
+TPL_BODY(t_dictsort)
 {
     tess_tpl_value cases = {0}, by = {0}, backwards = {0};
     tess_tpl_arg(a, 0, "case_sensitive", &cases);
@@ -312,8 +258,8 @@ static tess_tpl_value t_dictsort(tess_tpl_run *r, tess_tpl_value v, const tess_t
     tess_tpl_arg(a, 2, "reverse", &backwards);
     if (by.kind == TPL_STRING && strcmp(by.s, "key"))
         return tess_tpl_fail(r, "dictsort by %.20s is not supported", by.s);
-    if (v.kind != TPL_MAPPING) return tess_tpl_fail(r, "dictsort of %s", tess_tpl_kind_name(v));
-    const tess_tpl_value out = t_items(r, v, &(tess_tpl_args){0});
+    if (self.kind != TPL_MAPPING) return tess_tpl_fail(r, "dictsort of %s", tess_tpl_kind_name(self));
+    const tess_tpl_value out = t_items(r, self, &(tess_tpl_args){0}, 0);
     if (r->status != TESS_OK) return out;
     tess_tpl_value *item = out.list->item;
     for (size_t i = 0; i < out.list->count; i++)
@@ -329,118 +275,120 @@ static tess_tpl_value t_dictsort(tess_tpl_run *r, tess_tpl_value v, const tess_t
     return out;
 }
 
-static const struct {
-    const char *name;
-    filter *call;
-} filters[] = {{"abs", t_abs},
-               {"capitalize", t_capitalize},
-               {"count", t_length},
-               {"d", t_default},
-               {"default", t_default},
-               {"dictsort", t_dictsort},
-               {"first", t_first},
-               {"float", t_float},
-               {"indent", t_indent},
-               {"int", t_int},
-               {"items", t_items},
-               {"join", t_join},
-               {"last", t_last},
-               {"length", t_length},
-               {"list", t_list},
-               {"lower", t_lower},
-               {"map", t_map},
-               {"reject", t_reject},
-               {"rejectattr", t_rejectattr},
-               {"replace", t_replace},
-               {"reverse", t_reverse},
-               {"safe", t_same},
-               {"select", t_select},
-               {"selectattr", t_selectattr},
-               {"string", t_string},
-               {"title", t_title},
-               {"tojson", t_tojson},
-               {"trim", t_trim},
-               {"upper", t_upper}};
+static const tess_tpl_built_in filters[] = {{"abs", t_abs, 0},
+                                            {"capitalize", t_lower, 3},
+                                            {"count", t_length, 0},
+                                            {"d", t_default, 0},
+                                            {"default", t_default, 0},
+                                            {"dictsort", t_dictsort, 0},
+                                            {"first", t_end, 0},
+                                            {"float", t_float, 0},
+                                            {"indent", t_indent, 0},
+                                            {"int", t_int, 0},
+                                            {"items", t_items, 0},
+                                            {"join", t_join, 0},
+                                            {"last", t_end, 1},
+                                            {"length", t_length, 0},
+                                            {"list", t_list, 0},
+                                            {"lower", t_lower, 0},
+                                            {"map", t_map, 0},
+                                            {"reject", t_choose, REJECT},
+                                            {"rejectattr", t_choose, REJECT | ATTRIBUTE},
+                                            {"replace", t_replace, 0},
+                                            {"reverse", t_list, 1},
+                                            {"safe", t_same, 0},
+                                            {"select", t_choose, 0},
+                                            {"selectattr", t_choose, ATTRIBUTE},
+                                            {"string", t_string, 0},
+                                            {"title", t_title, 0},
+                                            {"tojson", t_tojson, 0},
+                                            {"trim", t_trim, 0},
+                                            {"upper", t_lower, 1},
+                                            {NULL, NULL, 0}};
 
 bool tess_tpl_has_filter(const char *name)
 {
-    for (size_t i = 0; i < sizeof filters / sizeof *filters; i++)
-        if (!strcmp(name, filters[i].name)) return true;
-    return false;
+    return tess_tpl_built_in_of(filters, name);
 }
 
 tess_tpl_value tess_tpl_filter(tess_tpl_run *r, const char *name, tess_tpl_value v, const tess_tpl_args *a)
 {
-    for (size_t i = 0; i < sizeof filters / sizeof *filters; i++)
-        if (!strcmp(name, filters[i].name)) return r->status == TESS_OK ? filters[i].call(r, v, a) : v;
-    return tess_tpl_fail(r, "filter %s is not supported", name);
+    const tess_tpl_built_in *f = tess_tpl_built_in_of(filters, name);
+    if (!f) return tess_tpl_fail(r, "filter %s is not supported", name);
+    return r->status == TESS_OK ? f->call(r, v, a, f->how) : v;
 }
 
 /* ---- tests ---- */
 
-static const char *const tests[] = {
-    "defined",     "undefined", "none", "string", "number", "integer", "float",    "boolean",     "mapping",
-    "sequence",    "iterable",  "true", "false",  "odd",    "even",    "callable", "divisibleby", "eq",
-    "equalto",     "==",        "ne",   "!=",     "in",     "lt",      "lessthan", "<",           "gt",
-    "greaterthan", ">",         "le",   "<=",     "ge",     ">=",      "lower",    "upper"};
+/* Of what kinds a value may be, as bits; or what else is asked of it. */
+#define KIND(k) (1u << (k))
+enum { LISTED = KIND(TPL_SEQUENCE) | KIND(TPL_FIXED) | KIND(TPL_STRING) | KIND(TPL_MAPPING) | KIND(TPL_UNDEFINED) };
+enum question { OF_KIND, TRUTH, PARITY, CASE, DIVISIBLE, EQUAL, UNEQUAL, WITHIN, LESS, MORE, AT_MOST, AT_LEAST };
+static const struct test {
+    const char *names; /* between blanks */
+    enum question question;
+    unsigned kinds;
+} tests[] = {{" defined ", OF_KIND, ~KIND(TPL_UNDEFINED)},
+             {" undefined ", OF_KIND, KIND(TPL_UNDEFINED)},
+             {" none ", OF_KIND, KIND(TPL_NONE)},
+             {" string ", OF_KIND, KIND(TPL_STRING)},
+             {" number ", OF_KIND, KIND(TPL_INT) | KIND(TPL_FLOAT) | KIND(TPL_BOOL)},
+             {" integer ", OF_KIND, KIND(TPL_INT)},
+             {" float ", OF_KIND, KIND(TPL_FLOAT)},
+             {" boolean ", OF_KIND, KIND(TPL_BOOL)},
+             {" mapping ", OF_KIND, KIND(TPL_MAPPING)},
+             {" sequence iterable ", OF_KIND, LISTED},
+             {" callable ", OF_KIND, KIND(TPL_FUNCTION)},
+             {" true false ", TRUTH, 0},
+             {" odd even ", PARITY, 0},
+             {" lower upper ", CASE, 0},
+             {" divisibleby ", DIVISIBLE, 0},
+             {" eq equalto == ", EQUAL, 0},
+             {" ne != ", UNEQUAL, 0},
+             {" in ", WITHIN, 0},
+             {" lt lessthan < ", LESS, 0},
+             {" gt greaterthan > ", MORE, 0},
+             {" le <= ", AT_MOST, 0},
+             {" ge >= ", AT_LEAST, 0}};
+
+static const struct test *test_of(const char *name)
+{
+    char word[24];
+    snprintf(word, sizeof word, " %.20s ", name);
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
+        if (!strchr(name, ' ') && *name && strstr(tests[i].names, word)) return &tests[i];
+    return NULL;
+}
 
 bool tess_tpl_has_test(const char *name)
 {
-    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++)
-        if (!strcmp(name, tests[i])) return true;
-    return false;
+    return test_of(name);
 }
 
-static bool named(const char *name, const char *const *of)
+static bool divides(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value by)
 {
-    for (; *of; of++)
-        if (!strcmp(name, *of)) return true;
-    return false;
-}
-#define ONE_OF(name, ...) named(name, (const char *const[]){__VA_ARGS__, NULL})
-
-static bool test_kind(const char *name, tess_tpl_value v)
-{
-    const tess_tpl_kind k = v.kind;
-    if (!strcmp(name, "defined")) return k != TPL_UNDEFINED;
-    if (!strcmp(name, "undefined")) return k == TPL_UNDEFINED;
-    if (!strcmp(name, "none")) return k == TPL_NONE;
-    if (!strcmp(name, "string")) return k == TPL_STRING;
-    if (!strcmp(name, "number")) return k == TPL_INT || k == TPL_FLOAT || k == TPL_BOOL;
-    if (!strcmp(name, "integer")) return k == TPL_INT;
-    if (!strcmp(name, "float")) return k == TPL_FLOAT;
-    if (!strcmp(name, "boolean")) return k == TPL_BOOL;
-    if (!strcmp(name, "mapping")) return k == TPL_MAPPING;
-    if (!strcmp(name, "sequence")) return listed(v) || k == TPL_STRING || k == TPL_MAPPING || k == TPL_UNDEFINED;
-    if (!strcmp(name, "iterable")) return listed(v) || k == TPL_STRING || k == TPL_MAPPING || k == TPL_UNDEFINED;
-    if (!strcmp(name, "callable")) return k == TPL_FUNCTION;
-    if (!strcmp(name, "true")) return k == TPL_BOOL && v.b;
-    return k == TPL_BOOL && !v.b; /* false */
+    if (v.kind != TPL_INT || by.kind != TPL_INT || !by.i)
+        return tess_tpl_fail(r, "divisibleby of what is no number"), false;
+    return by.i == -1 || v.i % by.i == 0;
 }
 
 bool tess_tpl_test(tess_tpl_run *r, const char *name, tess_tpl_value v, const tess_tpl_args *a)
 {
+    const struct test *t = test_of(name); /* there is one: the parser has looked */
     tess_tpl_value other;
-    if (ONE_OF(name, "defined", "undefined", "none", "string", "number", "integer", "float", "boolean", "mapping",
-               "sequence", "iterable", "callable", "true", "false"))
-        return test_kind(name, v);
-    if (ONE_OF(name, "lower", "upper"))
+    if (t->question == OF_KIND) return t->kinds >> v.kind & 1;
+    if (t->question == TRUTH) return v.kind == TPL_BOOL && v.b == (name[0] == 't');
+    if (t->question == CASE)
         return v.kind == TPL_STRING && v.n && tess_tpl_equal(r, v, tess_tpl_lower(r, v, name[0] == 'u'));
-    if (ONE_OF(name, "odd", "even")) {
+    if (t->question == PARITY) {
         if (v.kind != TPL_INT) return tess_tpl_fail(r, "%s of %s", name, tess_tpl_kind_name(v)), false;
         return (v.i % 2 != 0) == (name[0] == 'o');
     }
     if (!tess_tpl_arg(a, 0, "", &other)) return tess_tpl_fail(r, "test %s takes an argument", name), false;
-    if (!strcmp(name, "divisibleby")) {
-        if (v.kind != TPL_INT || other.kind != TPL_INT || !other.i)
-            return tess_tpl_fail(r, "divisibleby of what is no number"), false;
-        return other.i == -1 || v.i % other.i == 0;
-    }
-    if (ONE_OF(name, "eq", "equalto", "==")) return tess_tpl_equal(r, v, other);
-    if (ONE_OF(name, "ne", "!=")) return !tess_tpl_equal(r, v, other);
-    if (!strcmp(name, "in")) return tess_tpl_contains(r, other, v);
+    if (t->question == DIVISIBLE) return divides(r, v, other);
+    if (t->question == EQUAL || t->question == UNEQUAL) return tess_tpl_equal(r, v, other) == (t->question == EQUAL);
+    if (t->question == WITHIN) return tess_tpl_contains(r, other, v);
     const int order = tess_tpl_order(r, v, other);
-    if (ONE_OF(name, "lt", "lessthan", "<")) return order < 0;
-    if (ONE_OF(name, "gt", "greaterthan", ">")) return order > 0;
-    return ONE_OF(name, "le", "<=") ? order <= 0 : order >= 0;
+    if (t->question == LESS || t->question == AT_LEAST) return (order < 0) == (t->question == LESS);
+    return (order > 0) == (t->question == MORE);
 }

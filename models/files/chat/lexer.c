@@ -14,11 +14,16 @@ struct lexer {
     tess_status status;
 };
 
+void tess_tpl_error(const char *where, int line, const char *what, tess_status *status)
+{
+    char *place = tess_format("%s: line %d", where, line);
+    if (*status == TESS_OK) *status = tess_error(TESS_INVALID, place, "%s", what);
+    free(place);
+}
+
 static void fail(struct lexer *l, const char *what)
 {
-    char *where = tess_format("%s: line %d", l->where, l->line);
-    if (l->status == TESS_OK) l->status = tess_error(TESS_INVALID, where, "%s", what);
-    free(where);
+    tess_tpl_error(l->where, l->line, what, &l->status);
 }
 
 static void push(struct lexer *l, tess_tpl_token_kind kind, const char *s, size_t n)
@@ -44,6 +49,13 @@ static bool starts(const struct lexer *l, size_t at, const char *what)
 static void count_lines(struct lexer *l, size_t from, size_t to)
 {
     for (; from < to; from++) l->line += l->text[from] == '\n';
+}
+
+/* Passes over all blanks behind a tag, or over the one line end that may stand there. */
+static void skip_behind(struct lexer *l, bool all, bool one)
+{
+    while (all && l->at < l->length && blank(l->text[l->at])) l->at++;
+    if (!all && one && l->at < l->length && l->text[l->at] == '\n') l->at++;
 }
 
 /* The string at `at`, its quotes and escapes resolved. */
@@ -121,10 +133,7 @@ static void lex_tag(struct lexer *l, bool block)
             push(l, block ? TPL_T_CLOSE_BLOCK : TPL_T_CLOSE_PRINT, "", 0);
             l->at += strips || keeps ? 3 : 2;
             const size_t from = l->at;
-            if (strips)
-                while (l->at < l->length && blank(l->text[l->at])) l->at++;
-            else if (block && !keeps && l->at < l->length && l->text[l->at] == '\n')
-                l->at++;
+            skip_behind(l, strips, block && !keeps);
             count_lines(l, from, l->at);
             return;
         }
@@ -184,10 +193,8 @@ static void lex_text(struct lexer *l, bool *line_begins)
         }
         const size_t from = l->at;
         l->at = (size_t)(close - l->text) + 2;
-        if (close > l->text + from && close[-1] == '-')
-            while (l->at < l->length && blank(l->text[l->at])) l->at++;
-        else if (l->at < l->length && l->text[l->at] == '\n' && !(close > l->text + from && close[-1] == '+'))
-            l->at++;
+        const char last = close > l->text + from ? close[-1] : 0;
+        skip_behind(l, last == '-', last != '+');
         count_lines(l, from, l->at);
     } else {
         push(l, print ? TPL_T_OPEN_PRINT : TPL_T_OPEN_BLOCK, "", 0);

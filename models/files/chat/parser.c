@@ -22,9 +22,7 @@ static tess_tpl_node *fail(struct parser *p, const char *format, ...)
     va_start(list, format);
     vsnprintf(what, sizeof what, format, list);
     va_end(list);
-    char *where = tess_format("%s: line %d", p->where, p->t->line);
-    if (p->status == TESS_OK) p->status = tess_error(TESS_INVALID, where, "%s", what);
-    free(where);
+    tess_tpl_error(p->where, p->t->line, what, &p->status);
     return NULL;
 }
 
@@ -57,15 +55,17 @@ static bool take_word(struct parser *p, const char *s)
     return word(p, s) ? p->t++, true : false;
 }
 
+/* What stands there, for "%.*s". */
+#define FOUND(p) (int)((p)->t->n < 40 ? (p)->t->n : 40), (p)->t->s
+
 static void expect(struct parser *p, const char *s)
 {
-    if (!take_sign(p, s)) fail(p, "expected %s, found \"%.*s\"", s, (int)(p->t->n < 40 ? p->t->n : 40), p->t->s);
+    if (!take_sign(p, s)) fail(p, "expected %s, found \"%.*s\"", s, FOUND(p));
 }
 
 static const char *take_name(struct parser *p)
 {
-    if (p->t->kind != TPL_T_NAME)
-        return fail(p, "expected a name, found \"%.*s\"", (int)(p->t->n < 40 ? p->t->n : 40), p->t->s), "";
+    if (p->t->kind != TPL_T_NAME) return fail(p, "expected a name, found \"%.*s\"", FOUND(p)), "";
     const char *s = tess_arena_format(p->arena, "%.*s", (int)p->t->n, p->t->s);
     p->t++;
     return s;
@@ -296,41 +296,32 @@ static tess_tpl_node *unary(struct parser *p, bool filters)
     return n;
 }
 
-static tess_tpl_node *power(struct parser *p)
+/* Operators that are taken from left to right, those of one order together, the loosest first. */
+enum { OR, AND, SUM, JOIN, PRODUCT, POWER, LEVELS };
+static const struct {
+    const char *sign[5];
+    tess_tpl_op op[4];
+} levels[LEVELS] = {[OR] = {{"or"}, {TPL_OR}},
+                    [AND] = {{"and"}, {TPL_AND}},
+                    [SUM] = {{"+", "-"}, {TPL_ADD, TPL_SUBTRACT}},
+                    [JOIN] = {{"~"}, {TPL_JOIN}},
+                    [PRODUCT] = {{"*", "/", "//", "%"}, {TPL_MULTIPLY, TPL_DIVIDE, TPL_FLOOR, TPL_REMAINDER}},
+                    [POWER] = {{"**"}, {TPL_POWER}}};
+
+static tess_tpl_node *binary(struct parser *p, int level);
+static tess_tpl_node *negated(struct parser *p);
+
+static tess_tpl_node *operand(struct parser *p, int level)
 {
-    tess_tpl_node *n = unary(p, true);
-    while (p->status == TESS_OK && take_sign(p, "**")) n = two(p, TPL_POWER, n, unary(p, true));
-    return n;
+    return level == AND ? negated(p) : level == POWER ? unary(p, true) : binary(p, level + 1);
 }
 
-static tess_tpl_node *product(struct parser *p)
+static tess_tpl_node *binary(struct parser *p, int level)
 {
-    static const char *const s[] = {"*", "/", "//", "%"};
-    static const tess_tpl_op op[] = {TPL_MULTIPLY, TPL_DIVIDE, TPL_FLOOR, TPL_REMAINDER};
-    tess_tpl_node *n = power(p);
-    for (int i = 0; i < 4 && p->status == TESS_OK; i++)
-        if (take_sign(p, s[i])) n = two(p, op[i], n, power(p)), i = -1;
-    return n;
-}
-
-static tess_tpl_node *joined(struct parser *p)
-{
-    tess_tpl_node *n = product(p);
-    while (p->status == TESS_OK && take_sign(p, "~")) n = two(p, TPL_JOIN, n, product(p));
-    return n;
-}
-
-static tess_tpl_node *sum(struct parser *p)
-{
-    tess_tpl_node *n = joined(p);
-    while (p->status == TESS_OK) {
-        if (take_sign(p, "+"))
-            n = two(p, TPL_ADD, n, joined(p));
-        else if (take_sign(p, "-"))
-            n = two(p, TPL_SUBTRACT, n, joined(p));
-        else
-            break;
-    }
+    tess_tpl_node *n = operand(p, level);
+    for (int i = 0; levels[level].sign[i] && p->status == TESS_OK; i++)
+        if (take_sign(p, levels[level].sign[i]) || take_word(p, levels[level].sign[i]))
+            n = two(p, levels[level].op[i], n, operand(p, level)), i = -1;
     return n;
 }
 
@@ -347,14 +338,14 @@ static int comparison(struct parser *p)
 static tess_tpl_node *compared(struct parser *p)
 {
     enum { MOST = 16 };
-    tess_tpl_node *a = sum(p), *n = node(p, TPL_COMPARE);
+    tess_tpl_node *a = binary(p, SUM), *n = node(p, TPL_COMPARE);
     uint8_t *ops = tess_arena_get(p->arena, MOST);
     n->a = a;
     n->ops = ops;
     for (int op; p->status == TESS_OK && (op = comparison(p)) >= 0;) {
         if (n->count == MOST) return fail(p, "a chain of comparisons is too long");
         ops[n->count] = (uint8_t)op;
-        add(p, n, sum(p), NULL);
+        add(p, n, binary(p, SUM), NULL);
     }
     return n->count ? n : a;
 }
@@ -368,28 +359,14 @@ static tess_tpl_node *negated(struct parser *p)
     return n;
 }
 
-static tess_tpl_node *both(struct parser *p)
-{
-    tess_tpl_node *n = negated(p);
-    while (p->status == TESS_OK && take_word(p, "and")) n = two(p, TPL_AND, n, negated(p));
-    return n;
-}
-
-static tess_tpl_node *either(struct parser *p)
-{
-    tess_tpl_node *n = both(p);
-    while (p->status == TESS_OK && take_word(p, "or")) n = two(p, TPL_OR, n, both(p));
-    return n;
-}
-
 static tess_tpl_node *expression(struct parser *p)
 {
     if (++p->depth > DEEPEST) return fail(p, "is nested too deeply");
-    tess_tpl_node *n = either(p);
+    tess_tpl_node *n = binary(p, OR);
     while (p->status == TESS_OK && take_word(p, "if")) {
         tess_tpl_node *c = node(p, TPL_CHOOSE);
         c->b = n;
-        c->a = either(p);
+        c->a = binary(p, OR);
         c->c = take_word(p, "else") ? expression(p) : NULL;
         n = c;
     }
@@ -414,12 +391,22 @@ static tess_tpl_node *expressions(struct parser *p)
 
 static tess_tpl_node *body(struct parser *p, const char *const *ends, const char **end);
 
-static void close_block(struct parser *p)
+static void close_tag(struct parser *p, tess_tpl_token_kind kind)
 {
-    if (p->t->kind == TPL_T_CLOSE_BLOCK)
+    if (p->t->kind == kind)
         p->t++;
     else
-        fail(p, "expected %%}, found \"%.*s\"", (int)(p->t->n < 40 ? p->t->n : 40), p->t->s);
+        fail(p, "expected %s, found \"%.*s\"", kind == TPL_T_CLOSE_BLOCK ? "%}" : "}}", FOUND(p));
+}
+
+/* Closes a tag and takes what follows up to {% last %}. */
+static tess_tpl_node *body_to(struct parser *p, const char *last)
+{
+    const char *const ends[] = {last, NULL}, *end;
+    close_tag(p, TPL_T_CLOSE_BLOCK);
+    tess_tpl_node *n = body(p, ends, &end);
+    close_tag(p, TPL_T_CLOSE_BLOCK);
+    return n;
 }
 
 /* Names that are set: a, or a, b. */
@@ -440,52 +427,46 @@ static void targets(struct parser *p, tess_tpl_node *n)
 
 static tess_tpl_node *if_block(struct parser *p)
 {
-    static const char *const ends[] = {"elif", "else", "endif", NULL}, *const last[] = {"endif", NULL};
+    static const char *const ends[] = {"elif", "else", "endif", NULL};
     const char *end = NULL;
     tess_tpl_node *n = node(p, TPL_IF);
     if (++p->depth > DEEPEST) return fail(p, "is nested too deeply");
     n->a = expressions(p);
-    close_block(p);
+    close_tag(p, TPL_T_CLOSE_BLOCK);
     n->body = body(p, ends, &end);
-    if (end && !strcmp(end, "elif")) {
+    if (end && !strcmp(end, "elif"))
         n->orelse = if_block(p); /* which takes the end along */
-    } else {
-        close_block(p);
-        if (end && !strcmp(end, "else")) {
-            n->orelse = body(p, last, &end);
-            close_block(p);
-        }
-    }
+    else if (end && !strcmp(end, "else"))
+        n->orelse = body_to(p, "endif");
+    else
+        close_tag(p, TPL_T_CLOSE_BLOCK);
     p->depth--;
     return n;
 }
 
 static tess_tpl_node *for_block(struct parser *p)
 {
-    static const char *const ends[] = {"else", "endfor", NULL}, *const last[] = {"endfor", NULL};
+    static const char *const ends[] = {"else", "endfor", NULL};
     const char *end = NULL;
     tess_tpl_node *n = node(p, TPL_FOR);
     targets(p, n);
     if (!take_word(p, "in")) return fail(p, "expected \"in\" in a for");
-    n->a = either(p);
+    n->a = binary(p, OR);
     if (take_word(p, "if")) n->b = expression(p);
     if (word(p, "recursive")) return fail(p, "a recursive for is not supported");
-    close_block(p);
+    close_tag(p, TPL_T_CLOSE_BLOCK);
     p->loops++;
     n->body = body(p, ends, &end);
     p->loops--;
-    close_block(p);
-    if (end && !strcmp(end, "else")) {
-        n->orelse = body(p, last, &end);
-        close_block(p);
-    }
+    if (end && !strcmp(end, "else"))
+        n->orelse = body_to(p, "endfor");
+    else
+        close_tag(p, TPL_T_CLOSE_BLOCK);
     return n;
 }
 
 static tess_tpl_node *set_block(struct parser *p)
 {
-    static const char *const last[] = {"endset", NULL};
-    const char *end;
     tess_tpl_node *n = node(p, TPL_SET);
     if (p->t->kind == TPL_T_NAME && is(p->t + 1, TPL_T_SIGN, ".")) {
         n->a = node(p, TPL_NAME);
@@ -497,21 +478,17 @@ static tess_tpl_node *set_block(struct parser *p)
     }
     if (take_sign(p, "=")) {
         n->b = expressions(p);
-        close_block(p);
+        close_tag(p, TPL_T_CLOSE_BLOCK);
         return n;
     }
     if (sign(p, "|") || n->a || n->name_count != 1) return fail(p, "this kind of set is not supported");
-    close_block(p);
     n->op = TPL_SET_BLOCK;
-    n->body = body(p, last, &end);
-    close_block(p);
+    n->body = body_to(p, "endset");
     return n;
 }
 
 static tess_tpl_node *macro_block(struct parser *p)
 {
-    static const char *const last[] = {"endmacro", NULL};
-    const char *end;
     const int loops = p->loops;
     tess_tpl_node *n = node(p, TPL_MACRO);
     n->text = take_name(p);
@@ -522,27 +499,21 @@ static tess_tpl_node *macro_block(struct parser *p)
         if (!take_sign(p, ",")) break;
     }
     expect(p, ")");
-    close_block(p);
     p->loops = 0;
-    n->body = body(p, last, &end);
+    n->body = body_to(p, "endmacro");
     p->loops = loops;
-    close_block(p);
     return n;
 }
 
 static tess_tpl_node *block(struct parser *p)
 {
-    static const char *const last[] = {"endgeneration", NULL};
-    const char *end;
     if (take_word(p, "if")) return if_block(p);
     if (take_word(p, "for")) return for_block(p);
     if (take_word(p, "set")) return set_block(p);
     if (take_word(p, "macro")) return macro_block(p);
     if (take_word(p, "generation")) {
         tess_tpl_node *n = node(p, TPL_GENERATION);
-        close_block(p);
-        n->body = body(p, last, &end);
-        close_block(p);
+        n->body = body_to(p, "endgeneration");
         return n;
     }
     const bool breaks = word(p, "break");
@@ -550,10 +521,10 @@ static tess_tpl_node *block(struct parser *p)
         tess_tpl_node *n = node(p, breaks ? TPL_BREAK : TPL_CONTINUE);
         if (!p->loops) return fail(p, "%s is in no loop", breaks ? "break" : "continue");
         p->t++;
-        close_block(p);
+        close_tag(p, TPL_T_CLOSE_BLOCK);
         return n;
     }
-    return fail(p, "{%% %.*s %%} is not supported", (int)(p->t->n < 40 ? p->t->n : 40), p->t->s);
+    return fail(p, "{%% %.*s %%} is not supported", FOUND(p));
 }
 
 /* Statements up to one of the names in `ends`, which is taken and given back; NULL: up to the end. */
@@ -573,10 +544,7 @@ static tess_tpl_node *body(struct parser *p, const char *const *ends, const char
             p->t++;
             n = node(p, TPL_PRINT);
             n->a = expressions(p);
-            if (p->t->kind == TPL_T_CLOSE_PRINT)
-                p->t++;
-            else
-                fail(p, "expected }}, found \"%.*s\"", (int)(p->t->n < 40 ? p->t->n : 40), p->t->s);
+            close_tag(p, TPL_T_CLOSE_PRINT);
         } else {
             p->t++;
             for (size_t i = 0; ends && ends[i]; i++)

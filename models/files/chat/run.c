@@ -133,24 +133,11 @@ static tess_tpl_value calculate(tess_tpl_run *r, tess_tpl_op op, tess_tpl_value 
 
 static bool compare_two(tess_tpl_run *r, tess_tpl_compare op, tess_tpl_value a, tess_tpl_value b)
 {
-    switch (op) {
-    case TPL_EQ:
-        return tess_tpl_equal(r, a, b);
-    case TPL_NE:
-        return !tess_tpl_equal(r, a, b);
-    case TPL_LT:
-        return tess_tpl_order(r, a, b) < 0;
-    case TPL_LE:
-        return tess_tpl_order(r, a, b) <= 0;
-    case TPL_GT:
-        return tess_tpl_order(r, a, b) > 0;
-    case TPL_GE:
-        return tess_tpl_order(r, a, b) >= 0;
-    case TPL_IN:
-    case TPL_NOT_IN:
-        break;
-    }
-    return tess_tpl_contains(r, b, a) == (op == TPL_IN);
+    if (op == TPL_EQ || op == TPL_NE) return tess_tpl_equal(r, a, b) == (op == TPL_EQ);
+    if (op == TPL_IN || op == TPL_NOT_IN) return tess_tpl_contains(r, b, a) == (op == TPL_IN);
+    const int order = tess_tpl_order(r, a, b);
+    if (op == TPL_LT || op == TPL_GE) return (order < 0) == (op == TPL_LT);
+    return (order > 0) == (op == TPL_GT);
 }
 
 static tess_tpl_value compare(tess_tpl_run *r, const tess_tpl_node *n)
@@ -207,9 +194,7 @@ static tess_tpl_value slice(tess_tpl_run *r, const tess_tpl_node *n)
         const tess_tpl_value *c = &l->item[first + i * step];
         tess_bytes_add(&out, c->s, c->n);
     }
-    const tess_tpl_value v = tess_tpl_copy(r, out.data, out.length);
-    free(out.data);
-    return v;
+    return tess_tpl_made(r, &out);
 }
 
 /* The arguments of a call, in memory of the run. */
@@ -355,9 +340,7 @@ static tess_tpl_value capture(tess_tpl_run *r, const tess_tpl_node *n)
     r->out = &own;
     run(r, n);
     r->out = out;
-    const tess_tpl_value v = r->status == TESS_OK ? tess_tpl_copy(r, own.data, own.length) : (tess_tpl_value){0};
-    free(own.data);
-    return v;
+    return tess_tpl_made(r, &own);
 }
 
 static void run_set(tess_tpl_run *r, const tess_tpl_node *n)
@@ -391,7 +374,7 @@ static void run_macro(tess_tpl_run *r, const tess_tpl_node *n)
 {
     tess_tpl_function *f = tess_tpl_get(r, sizeof *f);
     if (!f) return;
-    *f = (tess_tpl_function){.name = n->text, .macro = n};
+    *f = (tess_tpl_function){.macro = n};
     assign(r, n->text, (tess_tpl_value){.kind = TPL_FUNCTION, .function = f});
 }
 

@@ -1,6 +1,5 @@
 /* Of Python's strings, what methods and filters share. */
 #include "template_impl.h"
-#include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
@@ -48,9 +47,7 @@ tess_tpl_value tess_tpl_lower(tess_tpl_run *r, tess_tpl_value v, int how)
             tess_bytes_put_lower(&out, c);
         begins = how == 2 && !(tess_is_word(c) && !tess_is_number(c) && c != '_');
     }
-    const tess_tpl_value text = tess_tpl_copy(r, out.data, out.length);
-    free(out.data);
-    return text;
+    return tess_tpl_made(r, &out);
 }
 
 tess_tpl_value tess_tpl_replace(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value from, tess_tpl_value to, int64_t most)
@@ -69,7 +66,5 @@ tess_tpl_value tess_tpl_replace(tess_tpl_run *r, tess_tpl_value v, tess_tpl_valu
         }
     }
     tess_bytes_add(&out, v.s, v.n);
-    const tess_tpl_value text = tess_tpl_copy(r, out.data, out.length);
-    free(out.data);
-    return text;
+    return tess_tpl_made(r, &out);
 }

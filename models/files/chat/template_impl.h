@@ -128,9 +128,20 @@ typedef struct tess_tpl_args {
     const char *const *name;
     size_t count;
 } tess_tpl_args;
+/* What a filter, a method or a function does to `self`; `how` tells those apart that one body does. */
+typedef tess_tpl_value tess_tpl_body(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a, int how);
+#define TPL_BODY(name)                                                                                                 \
+    static tess_tpl_value name(tess_tpl_run *r __attribute__((unused)), tess_tpl_value self __attribute__((unused)),   \
+                               const tess_tpl_args *a __attribute__((unused)), int how __attribute__((unused)))
+typedef struct tess_tpl_built_in {
+    const char *name; /* NULL ends a list of them */
+    tess_tpl_body *call;
+    int how;
+} tess_tpl_built_in;
+/* Returns the one of that name in a list; NULL: there is none. */
+const tess_tpl_built_in *tess_tpl_built_in_of(const tess_tpl_built_in *list, const char *name);
 typedef struct tess_tpl_function {
-    const char *name;
-    tess_tpl_value (*call)(tess_tpl_run *r, tess_tpl_value self, const tess_tpl_args *a);
+    const tess_tpl_built_in *built_in; /* of self; NULL: it is a macro */
     tess_tpl_value self;
     const tess_tpl_node *macro;
 } tess_tpl_function;
@@ -165,6 +176,9 @@ typedef struct tess_tpl_token {
 tess_status tess_tpl_lex(tess_arena *arena, const char *where, const char *text, size_t length,
                          tess_tpl_token **tokens) TESS_NODISCARD;
 
+/* Records an error at a line of a template, unless one stands in *status already. */
+void tess_tpl_error(const char *where, int line, const char *what, tess_status *status);
+
 /* ---- bounds.c ---------------------------------------------------------------------------------------------------- */
 
 typedef struct tess_tpl_scope {
@@ -189,9 +203,9 @@ enum { TPL_BYTES = 256 << 20, TPL_NESTED = 1000 }; /* the most that a run may ta
 /* and the expressions within each other: each takes of the stack */
 /* Fails, at the line that runs; the value is an undefined one. */
 tess_tpl_value tess_tpl_fail(tess_tpl_run *r, const char *format, ...) TESS_PRINTF(2, 3);
-/* Memory of the run; NULL, and a failure, where it takes too much. */
+/* Returns memory of the run; NULL, and the run has failed, where it takes too much. */
 void *tess_tpl_get(tess_tpl_run *r, size_t bytes);
-/* Counts a step, at this line; false: the run has failed, or does so now as it takes too many. */
+/* Counts a step, at this line, and returns whether the run goes on; it fails where it takes too many. */
 bool tess_tpl_go_on(tess_tpl_run *r, int line);
 /* Counts a step of a text that is being made, which may not become too long. */
 bool tess_tpl_grows(tess_tpl_run *r, const tess_bytes *text);
@@ -212,6 +226,8 @@ static inline tess_tpl_value tess_tpl_string(const char *s, size_t n)
 }
 /* Copies a string. */
 tess_tpl_value tess_tpl_copy(tess_tpl_run *r, const char *s, size_t n);
+/* Copies a text that was made, and frees it; of a run that failed nothing is copied. */
+tess_tpl_value tess_tpl_made(tess_tpl_run *r, tess_bytes *text);
 tess_tpl_value tess_tpl_of_json(tess_tpl_run *r, const json_t *json);
 tess_tpl_value tess_tpl_list_new(tess_tpl_run *r, tess_tpl_kind kind);
 void tess_tpl_push(tess_tpl_run *r, tess_tpl_list *l, tess_tpl_value v);
@@ -226,20 +242,20 @@ tess_tpl_value tess_tpl_text(tess_tpl_run *r, tess_tpl_value v);
 /* Appends json.dumps: indent below 0 is none. */
 void tess_tpl_write_json(tess_tpl_run *r, tess_tpl_value v, int64_t indent, bool ascii, bool sort, int level,
                          tess_bytes *out);
-/* The items that a loop goes over. */
+/* Returns the items that a loop goes over. */
 tess_tpl_list *tess_tpl_items(tess_tpl_run *r, tess_tpl_value v);
-/* A mapping's value; false: it has none. */
+/* Finds the value of a mapping's key, and returns whether it has one. */
 bool tess_tpl_find(tess_tpl_value mapping, const char *key, size_t n, tess_tpl_value *value);
 void tess_tpl_put(tess_tpl_run *r, tess_tpl_list *mapping, tess_tpl_value key, tess_tpl_value value);
-/* Characters of UTF-8. */
+/* Returns how many characters UTF-8 has. */
 size_t tess_tpl_characters(const char *s, size_t n);
 const char *tess_tpl_kind_name(tess_tpl_value v);
 
 /* ---- strings.c --------------------------------------------------------------------------------------------------- */
 
-/* Is the first character a blank, as Python has them? Says its bytes. */
+/* Returns whether the first character is a blank, as Python has them; *n becomes its length. */
 bool tess_tpl_blank(const char *s, size_t *n);
-/* str.strip, on either side; `set` NULL: blanks. */
+/* Makes str.strip of a string, on either side; `set` NULL: of blanks. */
 tess_tpl_value tess_tpl_strip(const char *s, size_t n, const char *set, size_t set_n, bool left, bool right);
 tess_tpl_value tess_tpl_replace(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value from, tess_tpl_value to,
                                 int64_t most);
@@ -249,14 +265,14 @@ tess_tpl_value tess_tpl_lower(tess_tpl_run *r, tess_tpl_value v, int how); /* 0 
 
 tess_tpl_value tess_tpl_member(tess_tpl_run *r, tess_tpl_value of, const char *name, size_t n);
 tess_tpl_value tess_tpl_item(tess_tpl_run *r, tess_tpl_value of, tess_tpl_value key);
-/* What a.b.0 is of a value, as map and selectattr take paths; an integer is an item. */
+/* Finds what a.b.0 is of a value, as map and selectattr take paths; an integer is an item. */
 tess_tpl_value tess_tpl_path(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value path);
-/* The items as one string, with `by` between them; `path`, unless NULL: that of each. */
+/* Makes one string of the items, or of what `path` (unless NULL) is of each, with `by` between them. */
 tess_tpl_value tess_tpl_join(tess_tpl_run *r, tess_tpl_value v, tess_tpl_value by, const tess_tpl_value *path);
 tess_tpl_value tess_tpl_call(tess_tpl_run *r, tess_tpl_value f, const tess_tpl_args *a);
-/* The i-th argument by place, or by name; false: it is not there. */
+/* Finds an argument by its place, or by its name, and returns whether it is there. */
 bool tess_tpl_arg(const tess_tpl_args *a, size_t place, const char *name, tess_tpl_value *v);
-/* A function of the templates' world; false: there is none of that name. */
+/* Finds a function that templates know by name, and returns whether there is one. */
 bool tess_tpl_global(tess_tpl_run *r, const char *name, tess_tpl_value *v);
 
 /* ---- filters.c --------------------------------------------------------------------------------------------------- */

@@ -12,6 +12,13 @@ tess_tpl_value tess_tpl_copy(tess_tpl_run *r, const char *s, size_t n)
     return tess_tpl_string(own, n);
 }
 
+tess_tpl_value tess_tpl_made(tess_tpl_run *r, tess_bytes *text)
+{
+    const tess_tpl_value v = tess_tpl_copy(r, text->data, text->length);
+    free(text->data);
+    return v;
+}
+
 tess_tpl_value tess_tpl_list_new(tess_tpl_run *r, tess_tpl_kind kind)
 {
     static tess_tpl_list none; /* what a run that failed goes on with */
@@ -97,25 +104,12 @@ const char *tess_tpl_kind_name(tess_tpl_value v)
 
 bool tess_tpl_true(tess_tpl_value v)
 {
-    switch (v.kind) {
-    case TPL_UNDEFINED:
-    case TPL_NONE:
-        return false;
-    case TPL_BOOL:
-        return v.b;
-    case TPL_INT:
-        return v.i != 0;
-    case TPL_FLOAT:
-        return v.f != 0;
-    case TPL_STRING:
-        return v.n > 0;
-    case TPL_SEQUENCE:
-    case TPL_FIXED:
-    case TPL_MAPPING:
-        return v.list->count > 0;
-    default:
-        return true;
-    }
+    if (v.kind == TPL_UNDEFINED || v.kind == TPL_NONE) return false;
+    if (v.kind == TPL_BOOL) return v.b;
+    if (v.kind == TPL_INT) return v.i != 0;
+    if (v.kind == TPL_FLOAT) return v.f != 0;
+    if (v.kind == TPL_STRING) return v.n > 0;
+    return v.kind > TPL_MAPPING || v.list->count > 0;
 }
 
 static bool number(tess_tpl_value v, double *x)
@@ -322,9 +316,7 @@ tess_tpl_value tess_tpl_text(tess_tpl_run *r, tess_tpl_value v)
     if (v.kind == TPL_STRING) return v;
     tess_bytes out = {0};
     tess_tpl_write(r, v, &out);
-    const tess_tpl_value text = tess_tpl_copy(r, out.data, out.length);
-    free(out.data);
-    return text;
+    return tess_tpl_made(r, &out);
 }
 
 static void write_json_string(const char *s, size_t n, bool ascii, tess_bytes *out)

@@ -38,25 +38,26 @@ typedef struct tess_data_conf {
     const char *key;    /* what errors of a list name; NULL: "data" */
     const char *output; /* where an index goes for which there is no place beside its file; NULL: nowhere */
     tess_data_task task;
-    /* Of streams: samples are documents that do not see each other, and, with restart, count their own positions. */
+    /* Samples of streams are documents that do not see each other, and, with restart, count their own positions. */
     bool pack, restart;
     int32_t end_of_text; /* what ends a document; below 0: the tokenizer says it, or nobody */
-    /* Of examples: cut what is longer than T; put the end of text behind completions. */
+    /* Examples that are longer than T are cut; completions get the end of text behind them. */
     bool truncate, end_completions;
-    /* Of conversations: what writes them, borrowed; NULL: they are refused. All of one draws a loss, or what the
-     * assistant says alone. */
+    /* Conversations are written by this template, borrowed; NULL: they are refused. All of one draws a loss, or what
+     * the assistant says alone. */
     const struct tess_chat *chat;
     bool loss_on_all;
     int32_t decoder_start, padding; /* what begins a decoder's input, and stands there for labels of -100 */
-    /* Targets out of text alone, where nobody gives labels. With the task of masks: how many tokens are masked, 0: none
-     * is; by words; the token that stands there; and those that are never masked, only read while it is opened. */
+    /* Targets are made out of text alone, where nobody gives labels, with the task of masks: so many tokens are masked
+     * (0: none is), word by word if that is asked for; mask_token stands there; the special ones, which are only read
+     * while the data is opened, are never masked. */
     double mlm_probability;
     bool whole_words;
     int32_t mask_token;
     const int32_t *special;
     size_t specials;
-    /* With a decoder: the share of tokens that go, 0: none does; in spans of this length, more or less; and the first
-     * of the tokens that stand for them, which count down. */
+    /* With a decoder this share of tokens goes (0: none does), in spans of about this length; tokens that count down
+     * from the sentinel stand for them. */
     double noise_density, noise_span;
     int32_t sentinel;
     int64_t labels; /* those of whole samples are 0 .. labels-1 */
@@ -78,25 +79,26 @@ tess_status tess_data_view(const tess_map *idx, const tess_map *bin, const tess_
                            tess_data **data) TESS_NODISCARD;
 /* Closes it; NULL is nothing. */
 void tess_data_close(tess_data *data);
-/* Says whether any of the files that `paths` stands for is of examples, whose samples may be shorter than T: by their
- * first lines alone. Of what cannot be opened it says nothing. */
+/* Returns whether any of the files that `paths` stands for is of examples, whose samples may be shorter than T. It
+ * looks at their first lines alone, and passes over what cannot be opened. */
 bool tess_data_has_examples(const char *paths);
 
 /* Returns how many files there are. */
 size_t tess_data_files(const tess_data *data);
 /* Returns how many sources there are; more than one: they have weights. */
 size_t tess_data_sources(const tess_data *data);
-/* Counts the tokens of all streams and examples. */
+/* Returns how many tokens all streams and examples have. */
 uint64_t tess_data_tokens(const tess_data *data);
-/* Counts the samples: of each stream whole ones, as a rule (tokens - 1) / T, at least 1, and examples. */
+/* Returns how many samples there are: whole ones of each stream, as a rule (tokens - 1) / T, at least 1, and examples.
+ */
 uint64_t tess_data_samples(const tess_data *data);
-/* Says whether samples are examples, so that their number follows from the files alone, not from T. */
+/* Returns whether samples are examples, so that their number follows from the files alone, not from T. */
 bool tess_data_by_lines(const tess_data *data);
-/* Tells this content from another, whatever its path. */
+/* Returns a sum that differs where contents do, whatever their paths. */
 uint64_t tess_data_sum(const tess_data *data);
-/* Names the files found that are no data; NULL: there are none. */
+/* Returns the names of files found that are no data; NULL: there are none. */
 const char *tess_data_left_out(const tess_data *data);
-/* Counts the examples that are no samples, since what data.truncate leaves of them has no targets. */
+/* Returns how many examples are no samples, since what data.truncate leaves of them has no targets. */
 uint64_t tess_data_lines_left_out(const tess_data *data);
 /* Returns the sample at a place of the endless run over all epochs: epoch position / samples, and in it each sample
  * once, in the stream's order or in one that depends on the seed and the epoch alone. With weights the places are dealt

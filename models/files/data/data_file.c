@@ -339,13 +339,8 @@ tess_status tess_token_file_read(const tess_token_file *f, uint64_t at, uint64_t
 
 uint64_t tess_token_file_sum(const tess_token_file *f, uint64_t sum)
 {
-    enum { ENDS = 64 << 10 };
     const tess_map *map = f->lines ? &f->lines->file : &f->map;
-    const size_t bytes = map->bytes, end = bytes < ENDS ? bytes : ENDS;
-    const uint64_t counts[] = {bytes, f->tokens, f->runs};
+    const uint64_t counts[] = {map->bytes, f->tokens, f->runs};
     sum = tess_sum_bytes(sum, counts, sizeof counts);
-    sum = tess_sum_bytes(sum, f->run, f->runs * sizeof *f->run);
-    if (!end) return sum;
-    sum = tess_sum_bytes(sum, map->data, end);
-    return tess_sum_bytes(sum, map->data + bytes - end, end);
+    return tess_sum_ends(tess_sum_bytes(sum, f->run, f->runs * sizeof *f->run), map);
 }

@@ -17,15 +17,13 @@ static const char magic[8] = "TESSIDX1"; /* another one for another layout */
 
 tess_status tess_index_of(const tess_map *file, tess_index_head *head)
 {
-    enum { ENDS = 64 << 10 };
     struct stat st;
     if (stat(file->path, &st) != 0)
         return tess_error(tess_errno_status(errno), file->path, "cannot be looked at: %s", strerror(errno));
-    const size_t end = file->bytes < ENDS ? file->bytes : ENDS;
     *head = (tess_index_head){
         .size = file->bytes, .seconds = (uint64_t)st.st_mtim.tv_sec, .nanoseconds = (uint64_t)st.st_mtim.tv_nsec};
     memcpy(head->magic, magic, sizeof magic);
-    head->ends = tess_sum_bytes(tess_sum_bytes(TESS_SUM, file->data, end), file->data + file->bytes - end, end);
+    head->ends = tess_sum_ends(TESS_SUM, file);
     return TESS_OK;
 }
 

@@ -41,7 +41,7 @@ typedef struct tess_example {
     bool labelled; /* it has a label */
     bool bare;     /* its labels are still to be made, by masking */
 } tess_example;
-/* Makes a decoder's input of the labels: each comes one place later. */
+/* Makes a decoder's input of the labels, each of which comes one place later. */
 void tess_example_shift(const tess_data_conf *c, tess_example *e);
 /* Empties it, to be filled again. */
 void tess_example_clear(tess_example *e);
@@ -52,7 +52,7 @@ tess_status tess_example_read(const tess_line_rules *r, const tess_line *line, t
                               uint64_t *targets, uint64_t *uncut) TESS_NODISCARD;
 /* Appends the tokens of a line that is a document. */
 tess_status tess_document_read(const tess_line_rules *r, const tess_line *line, tess_ids *ids) TESS_NODISCARD;
-/* Says what a line is. */
+/* Finds what a line is. */
 tess_status tess_line_form(const tess_line *line, tess_lines_form *form) TESS_NODISCARD;
 
 /* A file, open. */
@@ -70,7 +70,7 @@ void tess_lines_close(tess_lines *l);
 /* Reads an example. */
 tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64_t which,
                            tess_example *e) TESS_NODISCARD;
-/* Says by its first line what a file is; not a word of what is wrong with it. */
+/* Returns what a file is by its first line, and records no error. */
 tess_lines_form tess_lines_look(const char *path);
 
 /* ---- data_mask.c ------------------------------------------------------------------------------------------------- */
@@ -79,7 +79,7 @@ tess_lines_form tess_lines_look(const char *path);
 void tess_mask_tokens(const tess_line_rules *r, uint64_t place, tess_example *e);
 /* Takes spans out of an example, which has two tokens or more, and makes them the labels. */
 void tess_mask_spans(const tess_line_rules *r, uint64_t place, tess_example *e);
-/* Of n tokens: those that go, and in how many spans. */
+/* Finds how many of n tokens go, and in how many spans. */
 void tess_span_count(const tess_data_conf *c, int64_t n, int64_t *noise, int64_t *spans);
 /* Returns how many tokens of text become a sample of at most T on either side. */
 int64_t tess_span_length(const tess_data_conf *c);

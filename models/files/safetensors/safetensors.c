@@ -6,6 +6,7 @@
  */
 #include "safetensors.h"
 #include "map.h"
+#include "text.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -244,17 +245,8 @@ static tess_status read_shards(tess_safetensors *s, const char *index, const jso
 
 static tess_status open_index(tess_safetensors *s, const char *path)
 {
-    tess_map map;
-    json_error_t error;
-    TESS_TRY(tess_map_open(path, &map));
-    json_t *root = json_loadb((const char *)map.data, map.bytes, JSON_REJECT_DUPLICATES, &error);
-    tess_map_close(&map);
-    if (!root) {
-        char *where = tess_format("%s:%d:%d", path, error.line, error.column);
-        tess_status status = tess_error(TESS_INVALID, where, "is no JSON: %s", error.text);
-        free(where);
-        return status;
-    }
+    json_t *root;
+    TESS_TRY(tess_json_open(path, 0, &root, NULL));
     tess_status status = read_shards(s, path, json_object_get(root, "weight_map"));
     json_decref(root);
     return status;

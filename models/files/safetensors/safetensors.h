@@ -22,7 +22,7 @@
 
 enum { TESS_SAFETENSORS_RANK = 8 };
 
-/* Names and sizes as in the format; what tess_safetensor_read converts are the first four. */
+/* The format's types, by its names. tess_safetensor_read converts the first four. */
 typedef enum tess_safetensors_dtype {
     TESS_ST_F32,
     TESS_ST_F16,
@@ -42,7 +42,7 @@ typedef enum tess_safetensors_dtype {
     TESS_ST_COUNT
 } tess_safetensors_dtype;
 
-/* Lives as long as the set it is of. */
+/* A tensor of an open set, which owns it. */
 typedef struct tess_safetensor {
     const char *name, *file;
     tess_safetensors_dtype dtype;
@@ -65,17 +65,17 @@ tess_status tess_safetensors_view(const char *path, const void *data, size_t byt
                                   tess_safetensors **set) TESS_NODISCARD;
 /* Closes it; NULL is nothing. */
 void tess_safetensors_close(tess_safetensors *s);
-/* Counts the tensors. */
+/* Returns how many tensors there are. */
 size_t tess_safetensors_count(const tess_safetensors *s);
-/* Returns the i-th in the order of names. */
+/* Returns the i-th tensor in the order of names. */
 const tess_safetensor *tess_safetensors_at(const tess_safetensors *s, size_t i);
-/* Returns the one of that name; NULL: it is not there. */
+/* Returns the tensor of that name; NULL: there is none. */
 const tess_safetensor *tess_safetensors_find(const tess_safetensors *s, const char *name);
 
 /* Reads elements first .. first+n-1, which must be within, in row-major order as floats: out is (n). A dtype that is no
- * float is TESS_INVALID. May be called from bodies. */
+ * float is TESS_INVALID. Bodies may call it. */
 tess_status tess_safetensor_read(const tess_safetensor *t, int64_t first, int64_t n, float *out) TESS_NODISCARD;
-/* Lets go of what was read of a file: until then it stays mapped, and counts as this process's memory. */
+/* Lets go of what was read of a tensor: until then it counts as this process's memory. */
 void tess_safetensor_forget(const tess_safetensor *t);
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
@@ -95,15 +95,15 @@ size_t tess_safetensors_declare(tess_safetensors_writer *w, const char *name, te
  * Beyond the largest of F16 there is infinity. */
 size_t tess_safetensors_declare_floats(tess_safetensors_writer *w, const char *name, tess_safetensors_dtype stored,
                                        int rank, const int64_t *dims);
-/* Makes the files at their full size, now that all is declared. Of all ranks, as is the end, which follows whatever
- * this says; both return the same status on all. */
+/* Makes the files at their full size, now that all is declared. All ranks call it, and the end too, whatever this
+ * returns; both return the same status on all. */
 tess_status tess_safetensors_writer_begin(tess_safetensors_writer *w) TESS_NODISCARD;
-/* Writes a rectangle of a tensor, seen as a matrix of dims[0] rows: data is (rows, cols), dense. Of any rank, in any
- * order; but going from one file to another and back costs time. Every element is written by somebody. */
+/* Writes a rectangle of a tensor, seen as a matrix of dims[0] rows; data is (rows, cols), dense. Any rank may, in any
+ * order, but going from one file to another and back costs time. Somebody must write every element. */
 tess_status tess_safetensors_write(tess_safetensors_writer *w, size_t tensor, int64_t row, int64_t rows, int64_t col,
                                    int64_t cols, const void *data) TESS_NODISCARD;
-/* Ends it. With TESS_OK everywhere it makes the files durable and gives them their names. With anything else from any
- * rank, or when that fails, removes what was written. Frees the writer. */
+/* Ends and frees the writer. If every rank has TESS_OK, the files become durable and get their names; if one has not,
+ * or that fails, what was written is removed. */
 tess_status tess_safetensors_writer_end(tess_safetensors_writer *w, tess_status status) TESS_NODISCARD;
 
 #endif

@@ -30,7 +30,7 @@ static tess_status read_one(const tess_reading *r, const json_t *json, const tes
     const size_t n = json_string_length(content);
     if (!json_is_string(content) || !n || !json_is_integer(id))
         return tess_file_error(r->path, field, "expected an object with a content and an integer id");
-    a->content = (tess_token){memcpy(tess_arena_get(r->arena, n + 1), json_string_value(content), n), n};
+    a->content = tess_token_copy(r, json_string_value(content), n);
     TESS_TRY(tess_json_flag(r, field, json, "single_word", false, &a->single_word));
     TESS_TRY(tess_json_flag(r, field, json, "lstrip", false, &a->lstrip));
     TESS_TRY(tess_json_flag(r, field, json, "rstrip", false, &a->rstrip));

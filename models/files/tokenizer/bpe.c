@@ -19,7 +19,7 @@ struct merge {
 
 struct tess_bpe {
     const tess_vocab *vocab;
-    bool byte_level, whole_words, fuse_unknown, may_cut;
+    bool byte_level, whole_words, fuse_unknown;
     bool bytes;           /* characters that are no tokens are written in bytes */
     int32_t byte_id[256]; /* of a byte in its alphabet, or of <0x..>; -1: there is none */
     int32_t unknown;      /* -1: there is none, and what is unknown is left out */
@@ -32,11 +32,6 @@ void tess_bpe_free(tess_bpe *b)
     if (!b) return;
     free(b->merge);
     free(b);
-}
-
-bool tess_bpe_may_cut(const tess_bpe *b)
-{
-    return b->may_cut;
 }
 
 /* The pair's slot, or the empty one where it belongs. */
@@ -130,7 +125,7 @@ static tess_status check_settings(const tess_reading *r, const json_t *model)
 }
 
 tess_status tess_bpe_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
-                          tess_vocab *names, tess_bpe **out)
+                          tess_vocab *names, tess_bpe **out, bool *may_cut)
 {
     const json_t *merges = json_object_get(model, "merges");
     const char *unknown = tess_json_text(model, "unk_token");
@@ -157,7 +152,7 @@ tess_status tess_bpe_read(const tess_reading *r, const json_t *model, tess_token
         status = read_merge(r, b, names, json_array_get(merges, i), i);
     if (status == TESS_OK && !byte_level) {
         tess_vocab_byte_tokens(vocab, b->byte_id);
-        b->may_cut = !b->whole_words && b->unknown >= 0 && tess_tokens_begin_words(tokens, vocab);
+        *may_cut = !b->whole_words && b->unknown >= 0 && tess_tokens_begin_words(tokens, vocab);
     }
     return status;
 }

@@ -13,8 +13,7 @@ struct part {
     bool left, right;                    /* Strip */
     bool clean, chinese, accents, lower; /* BertNormalizer */
     tess_pattern pattern;                /* Replace */
-    const char *content;                 /* Replace, Prepend */
-    size_t length;
+    tess_token content;                  /* Replace, Prepend */
     tess_charsmap *map;
 };
 enum { PARTS = 32 };
@@ -25,83 +24,40 @@ struct tess_normalizer {
 
 /* ---- reading ---- */
 
-static tess_status read_strip(const tess_reading *r, const char *field, const json_t *json, struct part *p)
-{
-    TESS_TRY(tess_json_flag(r, field, json, "strip_left", true, &p->left));
-    return tess_json_flag(r, field, json, "strip_right", true, &p->right);
-}
+#define AT(member) offsetof(struct part, member)
+static const tess_member members[] = {{STRIP, "strip_left", TESS_MEMBER_FLAG, AT(left)},
+                                      {STRIP, "strip_right", TESS_MEMBER_FLAG, AT(right)},
+                                      {REPLACE, "content", TESS_MEMBER_TEXT, AT(content)},
+                                      {REPLACE, "pattern", TESS_MEMBER_PATTERN, AT(pattern)},
+                                      {PREPEND, "prepend", TESS_MEMBER_TEXT, AT(content)},
+                                      {BERT, "clean_text", TESS_MEMBER_FLAG, AT(clean)},
+                                      {BERT, "handle_chinese_chars", TESS_MEMBER_FLAG, AT(chinese)},
+                                      {BERT, "lowercase", TESS_MEMBER_FLAG, AT(lower)},
+                                      {PRECOMPILED, "precompiled_charsmap", TESS_MEMBER_TEXT, AT(content)}};
 
-static tess_status read_bert(const tess_reading *r, const char *field, const json_t *json, struct part *p)
-{
-    TESS_TRY(tess_json_flag(r, field, json, "clean_text", true, &p->clean));
-    TESS_TRY(tess_json_flag(r, field, json, "handle_chinese_chars", true, &p->chinese));
-    TESS_TRY(tess_json_flag(r, field, json, "lowercase", true, &p->lower));
-    if (json_is_null(json_object_get(json, "strip_accents"))) return p->accents = p->lower, TESS_OK;
-    return tess_json_flag(r, field, json, "strip_accents", p->lower, &p->accents);
-}
+static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all);
+static const tess_part_reader reader = {
+    "normalizer", "normalizers", NAME, KINDS, PARTS, members, sizeof members / sizeof *members, read_part, NULL};
 
-static tess_status read_content(const tess_reading *r, const char *field, const json_t *json, const char *name,
-                                struct part *p)
+static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all)
 {
-    const json_t *content = json_object_get(json, name);
-    if (!json_is_string(content)) return tess_file_error(r->path, field, "expected a string \"%s\"", name);
-    p->length = json_string_length(content);
-    p->content = memcpy(tess_arena_get(r->arena, p->length + 1), json_string_value(content), p->length);
-    return TESS_OK;
-}
-
-static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, tess_normalizer *n,
-                             int depth);
-
-static tess_status read_sequence(const tess_reading *r, const char *field, const json_t *json, tess_normalizer *n,
-                                 int depth)
-{
-    const json_t *list = json_object_get(json, "normalizers");
-    if (!json_is_array(list)) return tess_file_error(r->path, field, "expected an array \"normalizers\"");
-    for (size_t i = 0; i < json_array_size(list); i++)
-        TESS_TRY(read_part(r, tess_field_at(r, field, "normalizers", i), json_array_get(list, i), n, depth + 1));
-    return TESS_OK;
-}
-
-static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, tess_normalizer *n,
-                             int depth)
-{
-    const char *type = tess_json_text(json, "type");
-    if (!type) return tess_file_error(r->path, field, "expected an object with a \"type\"");
-    if (!strcmp(type, "Sequence") && depth < PARTS) return read_sequence(r, field, json, n, depth);
-    int kind = 0;
-    while (kind < KINDS && strcmp(type, NAME[kind])) kind++;
-    if (kind == KINDS) return tess_file_error(r->path, field, "normalizer %.60s is not supported", type);
-    if (n->parts == PARTS) return tess_file_error(r->path, field, "more than %d normalizers are not supported", PARTS);
-    struct part *p = &n->part[n->parts++];
+    tess_normalizer *n = all;
+    TESS_TRY(tess_parts_more(r, &reader, field, PARTS, &n->parts));
+    struct part *p = &n->part[n->parts - 1];
     p->kind = (enum kind)kind;
-    switch (p->kind) {
-    case STRIP:
-        return read_strip(r, field, json, p);
-    case BERT:
-        return read_bert(r, field, json, p);
-    case PREPEND:
-        TESS_TRY(read_content(r, field, json, "prepend", p));
-        return p->length ? TESS_OK : tess_file_error(r->path, field, "an empty \"prepend\" is not supported");
-    case REPLACE:
-        TESS_TRY(read_content(r, field, json, "content", p));
-        return tess_pattern_read(r, field, json_object_get(json, "pattern"), &p->pattern);
-    case PRECOMPILED: {
-        const char *map = tess_json_text(json, "precompiled_charsmap");
-        if (!map) return tess_file_error(r->path, field, "expected a string \"precompiled_charsmap\"");
-        return tess_charsmap_read(r, field, map, &p->map);
-    }
-    default:
-        return TESS_OK;
-    }
+    TESS_TRY(tess_members_read(r, &reader, field, json, kind, p));
+    p->accents = p->lower;
+    if (kind == PREPEND && !p->content.length)
+        return tess_file_error(r->path, field, "an empty \"prepend\" is not supported");
+    if (kind == PRECOMPILED) return tess_charsmap_read(r, field, p->content.bytes, &p->map);
+    if (kind != BERT || json_is_null(json_object_get(json, "strip_accents"))) return TESS_OK;
+    return tess_json_flag(r, field, json, "strip_accents", p->lower, &p->accents);
 }
 
 tess_status tess_normalizer_read(const tess_reading *r, const char *field, const json_t *json, tess_normalizer **n)
 {
-    *n = NULL;
-    if (!json || json_is_null(json)) return TESS_OK;
-    *n = tess_alloc(sizeof **n);
-    return read_part(r, field, json, *n, 0);
+    *n = json && !json_is_null(json) ? tess_alloc(sizeof **n) : NULL;
+    return tess_parts_read(r, &reader, field, json, *n);
 }
 
 void tess_normalizer_free(tess_normalizer *n)
@@ -191,9 +147,9 @@ static tess_status replace(const struct part *p, pcre2_match_data *match, tess_n
         if (!found) break;
         if (!out) out = other(io);
         if (begin == 0) tess_utf8_get(io->text, &bytes);
-        if (begin == 0 && (end > bytes || !p->length)) io->shifted = true;
+        if (begin == 0 && (end > bytes || !p->content.length)) io->shifted = true;
         tess_bytes_add(out, io->text + done, begin - done);
-        tess_bytes_add(out, p->content, p->length);
+        tess_bytes_add(out, p->content.bytes, p->content.length);
         done = end;
     }
     if (!out) return TESS_OK;
@@ -206,7 +162,7 @@ static void prepend(const struct part *p, tess_normal *io)
 {
     if (!io->length || !io->first) return;
     tess_bytes *out = other(io);
-    tess_bytes_add(out, p->content, p->length);
+    tess_bytes_add(out, p->content.bytes, p->content.length);
     tess_bytes_add(out, io->text, io->length);
     take(io, out);
 }
@@ -256,34 +212,16 @@ static void precompiled(const struct part *p, tess_normal *io)
 
 static tess_status act(const struct part *p, pcre2_match_data *match, tess_normal *io)
 {
-    switch (p->kind) {
-    case NFC:
-    case NFD:
-    case NFKC:
-    case NFKD:
-        return normal_form(io, p->kind >= NFKC, p->kind == NFC || p->kind == NFKC), TESS_OK;
-    case LOWERCASE:
-        return lower(io), TESS_OK;
-    case STRIP_ACCENTS:
-        if (!ascii(io)) filter(io, tess_is_mark, NULL);
-        return TESS_OK;
-    case NMT:
-        return filter(io, nmt_drops, nmt_blanks), TESS_OK;
-    case STRIP:
-        return strip(io, p->left, p->right), TESS_OK;
-    case REPLACE:
-        return replace(p, match, io);
-    case PREPEND:
-        return prepend(p, io), TESS_OK;
-    case BERT:
-        return bert(p, io), TESS_OK;
-    case PRECOMPILED:
-        return precompiled(p, io), TESS_OK;
-    case KINDS:
-        break;
-    }
-    TESS_ASSERT(!"a kind");
-    return TESS_OK;
+    const enum kind k = p->kind;
+    if (k <= NFKD) normal_form(io, k >= NFKC, k == NFC || k == NFKC);
+    if (k == LOWERCASE) lower(io);
+    if (k == STRIP_ACCENTS && !ascii(io)) filter(io, tess_is_mark, NULL);
+    if (k == NMT) filter(io, nmt_drops, nmt_blanks);
+    if (k == STRIP) strip(io, p->left, p->right);
+    if (k == PREPEND) prepend(p, io);
+    if (k == BERT) bert(p, io);
+    if (k == PRECOMPILED) precompiled(p, io);
+    return k == REPLACE ? replace(p, match, io) : TESS_OK;
 }
 
 tess_status tess_normalize(const tess_normalizer *n, pcre2_match_data *match, tess_normal *io)

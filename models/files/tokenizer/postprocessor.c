@@ -42,27 +42,15 @@ static tess_status read_pair(const tess_reading *r, const char *field, const jso
     return TESS_OK;
 }
 
-static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int depth,
-                             tess_around *around)
+enum kind { TEMPLATE, BERT, ROBERTA, BYTE_LEVEL, KINDS };
+static const char *const NAME[KINDS] = {"TemplateProcessing", "BertProcessing", "RobertaProcessing", "ByteLevel"};
+
+static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all)
 {
-    const char *type = tess_json_text(json, "type");
+    tess_around *around = all;
     tess_ids side[2] = {0};
-    tess_status status;
-    if (!type) return tess_file_error(r->path, field, "expected an object with a \"type\"");
-    if (!strcmp(type, "ByteLevel")) return TESS_OK; /* offsets alone */
-    if (!strcmp(type, "Sequence") && depth < 8) {
-        const json_t *list = json_object_get(json, "processors");
-        for (size_t i = 0; i < json_array_size(list); i++)
-            TESS_TRY(
-                read_part(r, tess_field_at(r, field, "processors", i), json_array_get(list, i), depth + 1, around));
-        return json_is_array(list) ? TESS_OK : tess_file_error(r->path, field, "expected an array \"processors\"");
-    }
-    if (!strcmp(type, "TemplateProcessing"))
-        status = read_template(r, field, json, side);
-    else if (!strcmp(type, "BertProcessing") || !strcmp(type, "RobertaProcessing"))
-        status = read_pair(r, field, json, side);
-    else
-        status = tess_file_error(r->path, field, "post-processor %.60s is not supported", type);
+    if (kind == BYTE_LEVEL) return TESS_OK; /* offsets alone */
+    const tess_status status = (kind == TEMPLATE ? read_template : read_pair)(r, field, json, side);
     if (status == TESS_OK) { /* around what those before it have put there */
         tess_ids_add(&side[0], around->before.id, around->before.count);
         tess_ids_add(&around->behind, side[1].id, side[1].count);
@@ -77,5 +65,7 @@ static tess_status read_part(const tess_reading *r, const char *field, const jso
 
 tess_status tess_around_read(const tess_reading *r, const char *field, const json_t *json, tess_around *around)
 {
-    return !json || json_is_null(json) ? TESS_OK : read_part(r, field, json, 0, around);
+    static const tess_part_reader reader = {
+        .what = "post-processor", .list = "processors", .type = NAME, .types = KINDS, .deepest = 8, .read = read_part};
+    return tess_parts_read(r, &reader, field, json, around);
 }

@@ -15,12 +15,12 @@ enum kind {
     PUNCTUATION,
     DIGITS,
     DELIMITER,
-    KINDS,
-    BEFORE
+    OLD_DELIMITER,
+    KINDS
 };
-static const char *const NAME[KINDS] = {"Split",       "ByteLevel",       "Metaspace",
-                                        "Whitespace",  "WhitespaceSplit", "BertPreTokenizer",
-                                        "Punctuation", "Digits",          "CharDelimiterSplit"};
+static const char *const NAME[KINDS] = {
+    "Split",       "ByteLevel", "Metaspace",          "Whitespace", "WhitespaceSplit", "BertPreTokenizer",
+    "Punctuation", "Digits",    "CharDelimiterSplit", "Delimiter"};
 enum behavior { REMOVED, ISOLATED, PREVIOUS, NEXT, CONTIGUOUS, BEHAVIORS, WHOLE /* is not cut */ };
 static const char *const BEHAVIOR[BEHAVIORS] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext",
                                                 "Contiguous"};
@@ -34,24 +34,40 @@ struct tess_split {
     bool (*run)(uint32_t c);    /* or, in runs, which do, */
     bool (*or_run)(uint32_t c); /* and which others, */
     bool ends;                  /* or U+2581 behind another character, */
-    char character[5];          /* or this one, */
-    size_t bytes;
-    char space[5]; /* that stands for a blank; "": a blank does */
-    size_t space_bytes;
-    enum scheme prefix; /* when one is put before a piece */
+    tess_token mark;            /* or this one, */
+    tess_token space;           /* that stands for a blank; empty: a blank does */
+    enum scheme prefix;         /* when one is put before a piece */
 };
 
 /* ---- reading ---- */
 
-static struct tess_split *add_split(const tess_reading *r, const char *field, tess_pretokenizer *p)
+static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all);
+static tess_status enter(const tess_reading *r, const char *field, void *all)
 {
-    if (p->splits == TESS_SPLITS) {
-        (void)!tess_file_error(r->path, field, "more than %d pre-tokenizers are not supported", TESS_SPLITS);
-        return NULL;
-    }
-    struct tess_split *s = &p->split[p->splits++];
-    *s = (struct tess_split){.behavior = ISOLATED, .prefix = NEVER};
-    return s;
+    if (!((tess_pretokenizer *)all)->byte_level) return TESS_OK;
+    return tess_file_error(r->path, field, "is not supported behind ByteLevel, which is to be the last");
+}
+
+#define AT(member) offsetof(struct tess_split, member)
+static const tess_member members[] = {{METASPACE, "replacement", TESS_MEMBER_CHARACTER, AT(mark)},
+                                      {DELIMITER, "delimiter", TESS_MEMBER_CHARACTER, AT(mark)},
+                                      {OLD_DELIMITER, "delimiter", TESS_MEMBER_CHARACTER, AT(mark)}};
+static const tess_part_reader reader = {"pre-tokenizer",
+                                        "pretokenizers",
+                                        NAME,
+                                        KINDS,
+                                        TESS_SPLITS,
+                                        members,
+                                        sizeof members / sizeof *members,
+                                        read_part,
+                                        enter};
+
+static tess_status add_split(const tess_reading *r, const char *field, tess_pretokenizer *p, struct tess_split **s)
+{
+    TESS_TRY(tess_parts_more(r, &reader, field, TESS_SPLITS, &p->splits));
+    *s = &p->split[p->splits - 1];
+    **s = (struct tess_split){.behavior = ISOLATED, .prefix = NEVER};
+    return TESS_OK;
 }
 
 static tess_status read_behavior(const tess_reading *r, const char *field, const json_t *json, struct tess_split *s)
@@ -65,17 +81,6 @@ static tess_status read_behavior(const tess_reading *r, const char *field, const
     return TESS_OK;
 }
 
-static tess_status read_character(const tess_reading *r, const char *field, const json_t *json, const char *name,
-                                  char c[static 5], size_t *bytes)
-{
-    const char *text = tess_json_text(json, name);
-    const int step = text && *text ? tess_utf8_step(text, strlen(text)) : 0;
-    if (step <= 0 || text[step]) return tess_file_error(r->path, field, "expected one character \"%s\"", name);
-    *bytes = (size_t)step;
-    memcpy(c, text, *bytes);
-    return TESS_OK;
-}
-
 static tess_status read_metaspace(const tess_reading *r, const char *field, const json_t *json, struct tess_split *s)
 {
     static const char *const scheme[] = {"always", "first", "never"};
@@ -83,9 +88,8 @@ static tess_status read_metaspace(const tess_reading *r, const char *field, cons
     bool split;
     int k = ALWAYS;
     TESS_TRY(tess_json_flag(r, field, json, "split", true, &split));
-    TESS_TRY(read_character(r, field, json, "replacement", s->character, &s->bytes));
-    memcpy(s->space, s->character, sizeof s->space);
-    s->space_bytes = s->bytes;
+    TESS_TRY(tess_members_read(r, &reader, field, json, METASPACE, s));
+    s->space = s->mark;
     if (json_is_string(name))
         while (k <= NEVER && strcmp(json_string_value(name), scheme[k])) k++;
     if (k > NEVER || (name && !json_is_string(name)))
@@ -110,8 +114,7 @@ static tess_status read_byte_level(const tess_reading *r, const char *field, con
     s->behavior = regex ? ISOLATED : WHOLE;
     if (prefix) {
         s->prefix = ALWAYS;
-        s->space[0] = ' ';
-        s->space_bytes = 1;
+        s->space = (tess_token){" ", 1};
     }
     if (regex) return tess_pattern_make(r, field, GPT2_WORDS, &s->pattern);
     if (!prefix) p->splits--; /* there is nothing to do */
@@ -127,35 +130,11 @@ static bool is_sign(uint32_t c)
     return !tess_is_word(c) && !tess_is_space(c);
 }
 
-static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, tess_pretokenizer *p,
-                             int depth);
-
-static tess_status read_sequence(const tess_reading *r, const char *field, const json_t *json, tess_pretokenizer *p,
-                                 int depth)
+static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all)
 {
-    const json_t *list = json_object_get(json, "pretokenizers");
-    if (!json_is_array(list)) return tess_file_error(r->path, field, "expected an array \"pretokenizers\"");
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *at = tess_field_at(r, field, "pretokenizers", i);
-        if (p->byte_level)
-            return tess_file_error(r->path, at, "is not supported behind ByteLevel, which is to be the last");
-        TESS_TRY(read_part(r, at, json_array_get(list, i), p, depth + 1));
-    }
-    return TESS_OK;
-}
-
-static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, tess_pretokenizer *p,
-                             int depth)
-{
-    const char *type = tess_json_text(json, "type");
-    if (!type) return tess_file_error(r->path, field, "expected an object with a \"type\"");
-    if (!strcmp(type, "Sequence") && depth < TESS_SPLITS) return read_sequence(r, field, json, p, depth);
-    int kind = 0;
-    while (kind < KINDS && strcmp(type, NAME[kind])) kind++;
-    if (!strcmp(type, "Delimiter")) kind = DELIMITER;
-    if (kind == KINDS) return tess_file_error(r->path, field, "pre-tokenizer %.60s is not supported", type);
-    struct tess_split *s = add_split(r, field, p);
-    if (!s) return TESS_INVALID;
+    tess_pretokenizer *p = all;
+    struct tess_split *s;
+    TESS_TRY(add_split(r, field, p, &s));
     bool single;
     switch (kind) {
     case SPLIT:
@@ -175,7 +154,7 @@ static tess_status read_part(const tess_reading *r, const char *field, const jso
     case BERT:
         s->behavior = REMOVED;
         s->is = tess_is_space;
-        if (!(s = add_split(r, field, p))) return TESS_INVALID;
+        TESS_TRY(add_split(r, field, p, &s));
         s->is = tess_is_punctuation;
         return TESS_OK;
     case WHITESPACE_SPLIT:
@@ -192,14 +171,14 @@ static tess_status read_part(const tess_reading *r, const char *field, const jso
         return TESS_OK;
     default:
         s->behavior = REMOVED;
-        return read_character(r, field, json, "delimiter", s->character, &s->bytes);
+        return tess_members_read(r, &reader, field, json, kind, s);
     }
 }
 
 tess_status tess_pretokenizer_read(const tess_reading *r, const char *field, const json_t *json, tess_pretokenizer *p)
 {
     *p = (tess_pretokenizer){.split = tess_arena_get(r->arena, (TESS_SPLITS + 1) * sizeof *p->split)};
-    return !json || json_is_null(json) ? TESS_OK : read_part(r, field, json, p, 0);
+    return tess_parts_read(r, &reader, field, json, p);
 }
 
 void tess_pretokenizer_end_words(tess_pretokenizer *p)
@@ -220,8 +199,8 @@ bool tess_pretokenizer_may_cut(const tess_pretokenizer *p)
         if (s->behavior == WHOLE) continue;
         if ((s->pattern.code || s->pattern.length) && tess_pattern_spans_blank(&s->pattern)) return false;
         /* A blank that goes to the piece before it, or stays with what is around. */
-        if ((s->pattern.code || s->pattern.length || s->bytes) && s->behavior != NEXT && s->behavior != ISOLATED &&
-            s->behavior != REMOVED)
+        if ((s->pattern.code || s->pattern.length || s->mark.length) && s->behavior != NEXT &&
+            s->behavior != ISOLATED && s->behavior != REMOVED)
             return false;
     }
     return true;
@@ -264,18 +243,17 @@ static tess_status find_run(const struct search *q, size_t from, size_t *begin, 
 
 static tess_status find_match(const struct search *q, size_t from, size_t *begin, size_t *end, bool *found)
 {
-    static const char LINE[] = "\xe2\x96\x81"; /* U+2581 */
     const struct tess_split *s = q->split;
     size_t bytes;
     if (s->pattern.code || s->pattern.length)
         return tess_pattern_find(&s->pattern, q->match, q->s, q->n, from, begin, end, found);
     if (s->run) return find_run(q, from, begin, end, found);
     *found = false;
-    if (s->bytes || s->ends) {
-        const char *what = s->ends ? LINE : s->character, *at = q->s + from;
-        bytes = s->ends ? 3 : s->bytes;
+    if (s->mark.length || s->ends) {
+        const char *what = s->ends ? TESS_LINE : s->mark.bytes, *at = q->s + from;
+        bytes = s->ends ? 3 : s->mark.length;
         while ((at = memmem(at, (size_t)(q->s + q->n - at), what, bytes))) {
-            if (!s->ends || (at - q->s >= 3 && memcmp(at - 3, LINE, 3)) || (at > q->s && at - q->s < 3)) break;
+            if (!s->ends || (at - q->s >= 3 && memcmp(at - 3, TESS_LINE, 3)) || (at > q->s && at - q->s < 3)) break;
             at += bytes;
         }
         if (!at) return TESS_OK;
@@ -343,20 +321,20 @@ static tess_status next_piece(struct search *q, struct segment *g)
 static void change(tess_cutting *c, int level, bool first, const char **s, size_t *n)
 {
     const struct tess_split *split = &c->p->split[level];
-    const size_t k = split->space_bytes;
+    const size_t k = split->space.length;
     if (!k) return;
-    const bool blank = split->space[0] == ' ';
-    const bool has = **s == ' ' || (*n >= k && memcmp(*s, split->space, k) == 0);
+    const bool blank = *split->space.bytes == ' ';
+    const bool has = **s == ' ' || (*n >= k && memcmp(*s, split->space.bytes, k) == 0);
     const bool prefix = !has && (split->prefix == ALWAYS || (split->prefix == FIRST && first));
     if (!prefix && (blank || !memchr(*s, ' ', *n))) return;
     tess_bytes *out = &c->own[level];
     out->length = 0;
-    if (prefix) tess_bytes_add(out, split->space, k);
+    if (prefix) tess_bytes_add(out, split->space.bytes, k);
     for (size_t at = 0, end; at < *n; at = end + 1) {
         const char *next = blank ? NULL : memchr(*s + at, ' ', *n - at);
         end = next ? (size_t)(next - *s) : *n;
         tess_bytes_add(out, *s + at, end - at);
-        if (next) tess_bytes_add(out, split->space, k);
+        if (next) tess_bytes_add(out, split->space.bytes, k);
     }
     *s = out->data;
     *n = out->length;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tess_status read_model(const tess_reading *r, tess_tokenizer *t, const json_t *model)
+static tess_status read_model(const tess_reading *r, tess_tokenizer *t, const json_t *model, bool *may_cut)
 {
     const json_t *type = json_object_get(model, "type");
     if (!json_is_object(model)) return tess_file_error(r->path, "model", "expected an object");
@@ -15,8 +15,8 @@ static tess_status read_model(const tess_reading *r, tess_tokenizer *t, const js
                            : "BPE";
     if (strcmp(name, "BPE") && t->pretokenizer.byte_level)
         return tess_file_error(r->path, "model.type", "%.60s is not supported behind ByteLevel, only BPE", name);
-    if (!strcmp(name, "BPE")) return tess_bpe_read(r, model, &t->tokens, t->vocab, t->names, &t->bpe);
-    if (!strcmp(name, "Unigram")) return tess_unigram_read(r, model, &t->tokens, t->vocab, &t->unigram);
+    if (!strcmp(name, "BPE")) return tess_bpe_read(r, model, &t->tokens, t->vocab, t->names, &t->bpe, may_cut);
+    if (!strcmp(name, "Unigram")) return tess_unigram_read(r, model, &t->tokens, t->vocab, &t->unigram, may_cut);
     if (!strcmp(name, "WordPiece")) return tess_wordpiece_read(r, model, &t->tokens, t->vocab, &t->wordpiece);
     return tess_file_error(r->path, "model.type", "%.60s is not supported, only BPE, Unigram and WordPiece", name);
 }
@@ -35,7 +35,6 @@ static tess_status read_decoder(const tess_reading *r, tess_tokenizer *t, const 
 /* What each token adds to a text, as near as that can be said of one alone. */
 static void show_tokens(tess_tokenizer *t)
 {
-    static const char LINE[] = "\xe2\x96\x81"; /* U+2581 */
     const bool blanks = tess_decoder_blanks(t->decoder);
     int32_t byte_id[256];
     tess_vocab_byte_tokens(t->vocab, byte_id);
@@ -43,11 +42,11 @@ static void show_tokens(tess_tokenizer *t)
     if (t->tokens.count) memcpy(t->shown, t->tokens.token, (size_t)t->tokens.count * sizeof *t->shown);
     for (int32_t i = 0; i < t->tokens.count && blanks; i++) {
         tess_token *s = &t->shown[i];
-        if (!s->bytes || !memmem(s->bytes, s->length, LINE, 3)) continue;
+        if (!s->bytes || !memmem(s->bytes, s->length, TESS_LINE, 3)) continue;
         char *out = tess_arena_get(t->arena, s->length + 1);
         size_t n = 0;
         for (size_t at = 0; at < s->length;) {
-            const bool line = s->length - at >= 3 && !memcmp(s->bytes + at, LINE, 3);
+            const bool line = s->length - at >= 3 && !memcmp(s->bytes + at, TESS_LINE, 3);
             out[n++] = line ? ' ' : s->bytes[at];
             at += line ? 3 : 1;
         }
@@ -65,11 +64,12 @@ static void show_tokens(tess_tokenizer *t)
 static tess_status read_all(tess_tokenizer *t, const json_t *root)
 {
     const tess_reading r = {t->arena, t->path};
+    bool ends = false; /* words may end before U+2581 */
     TESS_TRY(tess_normalizer_read(&r, "normalizer", json_object_get(root, "normalizer"), &t->normalizer));
     TESS_TRY(tess_pretokenizer_read(&r, "pre_tokenizer", json_object_get(root, "pre_tokenizer"), &t->pretokenizer));
     TESS_TRY(read_decoder(&r, t, json_object_get(root, "decoder")));
     t->names = t->pretokenizer.byte_level ? tess_vocab_new() : t->vocab;
-    TESS_TRY(read_model(&r, t, json_object_get(root, "model")));
+    TESS_TRY(read_model(&r, t, json_object_get(root, "model"), &ends));
     TESS_TRY(tess_added_read(&r, json_object_get(root, "added_tokens"), t->normalizer, t->names, &t->tokens, &t->added,
                              &t->added_count));
     for (size_t i = 0; i < t->added_count && t->pretokenizer.byte_level; i++)
@@ -78,7 +78,6 @@ static tess_status read_all(tess_tokenizer *t, const json_t *root)
     tess_added_set_make(&r, t->added, t->added_count, true, &t->normal);
     TESS_TRY(tess_around_read(&r, "post_processor", json_object_get(root, "post_processor"), &t->around));
     show_tokens(t);
-    const bool ends = (t->bpe && tess_bpe_may_cut(t->bpe)) || (t->unigram && tess_unigram_may_cut(t->unigram));
     const bool words = t->pretokenizer.splits > 0; /* that end before a blank, if those below say so */
     if (ends) tess_pretokenizer_end_words(&t->pretokenizer);
     t->may_cut = (words || ends) && tess_normalizer_may_cut(t->normalizer) &&
@@ -103,8 +102,8 @@ static void read_names(tess_tokenizer *t, const json_t *root)
         if (!json_is_string(name) || !json_is_integer(id)) continue;
         if (json_integer_value(id) < 0 || json_integer_value(id) >= INT32_MAX) continue;
         tess_added *a = &t->added[t->added_count++];
-        a->content.bytes = tess_arena_format(t->arena, "%s", json_string_value(name));
-        a->content.length = strlen(a->content.bytes);
+        a->content = tess_token_copy(&(tess_reading){t->arena, t->path}, json_string_value(name),
+                                     strlen(json_string_value(name)));
         a->id = (int32_t)json_integer_value(id);
         if (a->id >= t->vocab_size) t->vocab_size = a->id + 1;
     }
@@ -112,18 +111,9 @@ static void read_names(tess_tokenizer *t, const json_t *root)
 
 static tess_status open_tokenizer(const char *path, bool any, tess_tokenizer **tokenizer)
 {
-    tess_map map;
-    TESS_TRY(tess_map_open(path, &map));
-    json_error_t error;
-    json_t *root = json_loadb((const char *)map.data, map.bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
-    const uint64_t sum = tess_sum_bytes(TESS_SUM, map.data, map.bytes);
-    tess_map_close(&map);
-    if (!root) {
-        char *where = tess_format("%s:%d:%d", path, error.line, error.column);
-        tess_status status = tess_error(TESS_INVALID, where, "is no JSON: %s", error.text);
-        free(where);
-        return status;
-    }
+    json_t *root;
+    uint64_t sum;
+    TESS_TRY(tess_json_open(path, JSON_ALLOW_NUL, &root, &sum));
     tess_tokenizer *t = tess_alloc(sizeof *t);
     t->arena = tess_arena_new();
     t->path = tess_arena_format(t->arena, "%s", path);
@@ -202,4 +192,31 @@ int32_t tess_tokenizer_end_of_text(const tess_tokenizer *t)
     int32_t id = -1;
     for (size_t i = 0; id < 0 && i < sizeof name / sizeof *name; i++) id = tess_tokenizer_added(t, name[i]);
     return id;
+}
+
+/* ---- arrays of ids that grow ---- */
+
+void tess_ids_push(tess_ids *ids, int32_t id)
+{
+    if (ids->count == ids->room) {
+        ids->room = ids->room ? 2 * ids->room : 256;
+        ids->id = tess_realloc(ids->id, ids->room * sizeof *ids->id);
+    }
+    ids->id[ids->count++] = id;
+}
+
+void tess_ids_add(tess_ids *ids, const int32_t *id, size_t count)
+{
+    if (ids->count + count > ids->room) {
+        ids->room = 2 * (ids->count + count) + 256;
+        ids->id = tess_realloc(ids->id, ids->room * sizeof *ids->id);
+    }
+    if (count) memcpy(ids->id + ids->count, id, count * sizeof *id);
+    ids->count += count;
+}
+
+void tess_ids_free(tess_ids *ids)
+{
+    free(ids->id);
+    *ids = (tess_ids){0};
 }

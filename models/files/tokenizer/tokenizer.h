@@ -1,5 +1,4 @@
-/* Tokenizer: text to token ids and back, as a Hugging Face tokenizer.json says. Its parts are in tokenizer/, see
- * parts_impl.h there.
+/* Tokenizer: text to token ids and back, as a Hugging Face tokenizer.json has it.
  *
  *     tess_tokenizer *t;
  *     TESS_TRY(tess_tokenizer_open("model/tokenizer.json", &t));
@@ -35,30 +34,30 @@ typedef struct tess_tokenizer tess_tokenizer;
 /* Opens a tokenizer.json. What changes the result and is not supported (a normalizer, another model type, ...) is
  * TESS_INVALID. */
 tess_status tess_tokenizer_open(const char *path, tess_tokenizer **tokenizer) TESS_NODISCARD;
-/* The same for data that may be ids alone: one that is not supported is opened too, knows its added tokens, and fails
- * when a text is to be encoded. */
+/* Opens one for data that may be ids alone: if it is not supported it knows its added tokens, and fails when a text is
+ * to be encoded. */
 tess_status tess_tokenizer_open_any(const char *path, tess_tokenizer **tokenizer) TESS_NODISCARD;
-/* Says why it encodes nothing; NULL: it does. */
+/* Returns why it encodes nothing; NULL: it encodes. */
 const char *tess_tokenizer_unsupported(const tess_tokenizer *t);
 /* Frees it; NULL is nothing. */
 void tess_tokenizer_free(tess_tokenizer *t);
-/* Returns the largest id + 1. */
+/* Returns how many ids there are: the largest, and one. */
 int32_t tess_tokenizer_vocab(const tess_tokenizer *t);
-/* Tells this tokenizer from another; 0: bytes. */
+/* Returns a sum that differs where files of tokenizers do; 0: tokens are bytes. */
 uint64_t tess_tokenizer_sum(const tess_tokenizer *t);
 /* Returns the added token that is spelt so; -1: there is none. */
 int32_t tess_tokenizer_added(const tess_tokenizer *t, const char *name);
 /* Returns the token that ends a text; -1: there is none. */
 int32_t tess_tokenizer_end_of_text(const tess_tokenizer *t);
 
-/* Appends the ids of a text in UTF-8; anything else is TESS_INVALID with `where`, what the text is, and the offset. */
+/* Appends the ids of a text, which must be UTF-8. `where` is what errors call the text; they name the offset too. */
 tess_status tess_tokenizer_encode(const tess_tokenizer *t, const char *where, const char *text, size_t length,
                                   tess_ids *ids) TESS_NODISCARD;
 
-/* Says which ids the post-processor puts before and behind a text. */
+/* Finds the ids that the post-processor puts before and behind a text; the tokenizer owns them. */
 void tess_tokenizer_around(const tess_tokenizer *t, const tess_ids **before, const tess_ids **behind);
 
-/* A text that is encoded piece by piece, so that its ids need not all be held: it is through when `at` is its length.
+/* A text that is encoded piece by piece, so that its ids need not all be held. It is through when `at` is its length.
  */
 typedef struct tess_encoding {
     const char *text; /* borrowed */
@@ -73,24 +72,23 @@ tess_status tess_encoding_next(tess_encoding *e, tess_ids *ids) TESS_NODISCARD;
 /* Frees what it holds; a zeroed one may be ended too. */
 void tess_encoding_end(tess_encoding *e);
 
-/* Returns the bytes that one token adds to a text, not ended by a 0: perhaps none, perhaps a part of a character. */
+/* Returns the bytes that one token adds to a text: perhaps none, perhaps a part of a character. The tokenizer owns
+ * them, and no 0 ends them. */
 const char *tess_tokenizer_bytes(const tess_tokenizer *t, int32_t id, size_t *length);
-/* Makes a new string with the text of many, bytes that are not UTF-8 replaced by U+FFFD; says its length when that is
- * not NULL. */
+/* Makes a new string of the text of many tokens, with U+FFFD for bytes that are not UTF-8; *length (unless NULL)
+ * becomes its length. */
 char *tess_tokenizer_decode(const tess_tokenizer *t, const int32_t *ids, size_t count, size_t *length);
-/* Returns how many of n bytes, at their end, begin a character that is not complete yet: what to hold back when
- * printing. */
-size_t tess_utf8_unfinished(const char *s, size_t n);
 
-/* A text that is decoded as its ids come, behind some that are not shown (ids may be NULL where count is 0). */
+/* A text that is decoded as its ids come. */
 typedef struct tess_decoding tess_decoding;
+/* Begins one behind `count` ids that are not shown; ids may be NULL where there are none. */
 tess_decoding *tess_decoding_new(const tess_tokenizer *t, const int32_t *ids, size_t count);
 /* Frees it. */
 void tess_decoding_free(tess_decoding *d);
 /* Adds an id and returns what is new of the text, borrowed until the next call: nothing as long as it ends within a
  * character. */
 const char *tess_decoding_push(tess_decoding *d, int32_t id, size_t *length);
-/* Returns what was held back. */
+/* Returns what was held back, borrowed too. */
 const char *tess_decoding_rest(tess_decoding *d, size_t *length);
 
 #endif

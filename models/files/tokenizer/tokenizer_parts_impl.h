@@ -1,16 +1,16 @@
 /* The parts of a tokenizer, in the order in which a text goes through them:
  *
- *     added.c          added tokens ("<s>") are found in the text as it is, and cut it into regions
- *     normalizer.c     a region is normalized; characters are those of base/text.h, precompiled.c has sentencepiece's
- * own table added.c          added tokens that are normalized too cut what comes of it into parts pretokenizer.c   a
- * part is cut into words; pattern.c has the regular expressions bpe.c, unigram.c, wordpiece.c   a word becomes ids;
- * words.c remembers those of words met lately, and vocab.c knows the tokens by their bytes postprocessor.c  what stands
- * before and behind a text decoder.c        the way back
+ *     added.c           added tokens ("<s>") are found in the text as it is, and cut it into regions
+ *     normalizer.c      a region is normalized; precompiled.c has sentencepiece's own table for that
+ *     added.c           added tokens that are normalized too cut what comes of it into parts
+ *     pretokenizer.c    a part is cut into words; pattern.c has the regular expressions
+ *     bpe.c, unigram.c, wordpiece.c    a word becomes ids; words.c remembers those of words met lately
+ *     postprocessor.c   what stands before and behind a text
+ *     token_decoder.c   the way back
  *
- * Below all of them are reading.c, by which they read their JSON, ids.c, and the characters of base/text.h; above them
- * are encode.c, which sends a text through, tokenizer.c, which reads them all from tokenizer.json, and decode.c. What
- * is no part that is known here is an error that names it.
- */
+ * Below all of them are reading.c, by which they read their JSON, vocab.c, which knows tokens by their bytes, and the
+ * characters of base/text.h; above them are encode.c, which sends a text through, tokenizer.c, which reads them all
+ * from tokenizer.json, and decode.c. What is no part that is known here is an error that names it. */
 #ifndef TESS_TOKENIZER_PARTS_IMPL_H
 #define TESS_TOKENIZER_PARTS_IMPL_H
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -20,6 +20,8 @@
 #include <jansson.h>
 #include <pcre2.h>
 #include <pthread.h>
+
+#define TESS_LINE "\xe2\x96\x81" /* U+2581, which stands for a blank in many vocabularies */
 
 /* ---- reading.c --------------------------------------------------------------------------------------------------- */
 
@@ -34,6 +36,50 @@ tess_status tess_json_flag(const tess_reading *r, const char *field, const json_
 /* Makes "field.name" in the arena, and "field.name[index]". */
 const char *tess_field(const tess_reading *r, const char *field, const char *name);
 const char *tess_field_at(const tess_reading *r, const char *field, const char *name, size_t index);
+
+/* Bytes of the arena, ended by a 0 beside; of a token NULL: none has this id. */
+typedef struct tess_token {
+    const char *bytes;
+    size_t length;
+} tess_token;
+/* Copies bytes to the arena. */
+tess_token tess_token_copy(const tess_reading *r, const char *s, size_t n);
+
+/* Members of a part's object, each with its place in the part's struct; an error names the one that is wrong. */
+typedef enum tess_member_kind {
+    TESS_MEMBER_FLAG,      /* a bool, true where it is missing */
+    TESS_MEMBER_CHARACTER, /* a tess_token of one character */
+    TESS_MEMBER_TEXT,      /* a tess_token */
+    TESS_MEMBER_COUNT,     /* an int64_t of at least 0 */
+    TESS_MEMBER_PATTERN,   /* a tess_pattern */
+} tess_member_kind;
+typedef struct tess_member {
+    int of; /* the kind of part that has it */
+    const char *name;
+    tess_member_kind kind;
+    size_t offset;
+} tess_member;
+
+/* What reads a part: an object with one of the types that are known, or a Sequence of such. */
+typedef struct tess_part_reader {
+    const char *what, *list; /* a part, and the member of a Sequence that lists them, for messages too */
+    const char *const *type; /* those that are known, `types` of them */
+    int types, deepest;
+    const tess_member *member; /* `members` of them, in the order of their kinds */
+    size_t members;
+    /* Reads a part of kind `type` beyond its members; its Sequence and the parts before it are in `all`. */
+    tess_status (*read)(const tess_reading *r, const char *field, const json_t *json, int type, void *all);
+    tess_status (*enter)(const tess_reading *r, const char *field, void *all); /* is called for each; NULL: nothing */
+} tess_part_reader;
+/* Reads the field; null, or none, is nothing. */
+tess_status tess_parts_read(const tess_reading *r, const tess_part_reader *reader, const char *field,
+                            const json_t *json, void *all) TESS_NODISCARD;
+/* Reads the members that a part of this kind has into its struct. */
+tess_status tess_members_read(const tess_reading *r, const tess_part_reader *reader, const char *field,
+                              const json_t *json, int type, void *part) TESS_NODISCARD;
+/* Counts one part more, of which there are at most `most`. */
+tess_status tess_parts_more(const tess_reading *r, const tess_part_reader *reader, const char *field, int most,
+                            int *count) TESS_NODISCARD;
 
 /* ---- pattern.c: what is searched for, in normalizers, pre-tokenizers and decoders -------------------------------- */
 
@@ -52,7 +98,7 @@ void tess_pattern_free(tess_pattern *p);
 /* Finds the first match at or behind `from`. `found` false: none. The error has no place yet. */
 tess_status tess_pattern_find(const tess_pattern *p, pcre2_match_data *match, const char *s, size_t n, size_t from,
                               size_t *begin, size_t *end, bool *found) TESS_NODISCARD;
-/* Has a match of it a character behind which there is a blank, or may it have one? */
+/* Returns whether a match may have a character behind which there is a blank. */
 bool tess_pattern_spans_blank(const tess_pattern *p);
 
 /* ---- precompiled.c: sentencepiece's table of replacements -------------------------------------------------------- */
@@ -79,7 +125,8 @@ tess_status tess_normalizer_read(const tess_reading *r, const char *field, const
                                  tess_normalizer **normalizer) TESS_NODISCARD;
 void tess_normalizer_free(tess_normalizer *normalizer);
 tess_status tess_normalize(const tess_normalizer *normalizer, pcre2_match_data *match, tess_normal *io) TESS_NODISCARD;
-/* May what it is given be cut between two letters and a blank, ab| cd, and each piece be normalized by itself? */
+/* Returns whether what it is given may be cut between two letters and a blank, ab| cd, and each piece be normalized by
+ * itself. */
 bool tess_normalizer_may_cut(const tess_normalizer *normalizer);
 
 /* ---- pretokenizer.c ---------------------------------------------------------------------------------------------- */
@@ -92,7 +139,7 @@ typedef struct tess_pretokenizer {
 } tess_pretokenizer;
 tess_status tess_pretokenizer_read(const tess_reading *r, const char *field, const json_t *json,
                                    tess_pretokenizer *p) TESS_NODISCARD;
-/* Has words end before U+2581, for a model in which no token has it behind another character. */
+/* Makes words end before U+2581, for a model in which no token has it behind another character. */
 void tess_pretokenizer_end_words(tess_pretokenizer *p);
 void tess_pretokenizer_free(tess_pretokenizer *p);
 bool tess_pretokenizer_may_cut(const tess_pretokenizer *p);
@@ -140,11 +187,6 @@ static inline uint64_t tess_hash(const char *s, size_t n)
 
 /* ---- the models -------------------------------------------------------------------------------------------------- */
 
-/* A token's bytes; NULL: no token has this id. */
-typedef struct tess_token {
-    const char *bytes;
-    size_t length;
-} tess_token;
 /* All of them by id. */
 typedef struct tess_tokens {
     tess_token *token;
@@ -152,7 +194,7 @@ typedef struct tess_tokens {
     size_t room;
 } tess_tokens;
 enum { TESS_IDS = 1 << 22 };
-/* Gives an id its token; another's is an error that names the field. */
+/* Sets the token of an id; an id that has another is an error that names the field. */
 tess_status tess_tokens_set(const tess_reading *r, tess_tokens *t, const char *field, int64_t id,
                             tess_token token) TESS_NODISCARD;
 
@@ -165,23 +207,21 @@ void tess_scratch_free(tess_scratch *scratch);
 
 typedef struct tess_bpe tess_bpe;
 /* Reads a model whose words are characters, or, where names is not vocab, bytes: names then has the tokens as they are
- * written, vocab by their bytes. */
+ * written, vocab by their bytes. *may_cut becomes whether a word of characters that is cut before each U+2581 behind
+ * another character is the same ids. */
 tess_status tess_bpe_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
-                          tess_vocab *names, tess_bpe **b) TESS_NODISCARD;
+                          tess_vocab *names, tess_bpe **b, bool *may_cut) TESS_NODISCARD;
 void tess_bpe_free(tess_bpe *b);
 /* Appends the ids of a word, in O(n log n). */
 void tess_bpe_encode(const tess_bpe *b, const char *word, size_t length, tess_scratch *scratch, tess_ids *ids);
-/* Is a word of characters that is cut before each U+2581 behind another character the same ids? */
-bool tess_bpe_may_cut(const tess_bpe *b);
 
 typedef struct tess_unigram tess_unigram;
 tess_status tess_unigram_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
-                              tess_unigram **u) TESS_NODISCARD;
+                              tess_unigram **u, bool *may_cut) TESS_NODISCARD;
 void tess_unigram_free(tess_unigram *u);
 /* Appends the ids of a word. TESS_INVALID: a character is in no token, and there is no unknown one. */
 tess_status tess_unigram_encode(const tess_unigram *u, const char *word, size_t length, tess_scratch *scratch,
                                 tess_ids *ids) TESS_NODISCARD;
-bool tess_unigram_may_cut(const tess_unigram *u);
 
 typedef struct tess_wordpiece tess_wordpiece;
 tess_status tess_wordpiece_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
@@ -191,9 +231,9 @@ void tess_wordpiece_encode(const tess_wordpiece *w, const char *word, size_t len
 /* Reads {"token": id}. */
 tess_status tess_vocab_read(const tess_reading *r, const json_t *json, tess_tokens *tokens,
                             tess_vocab *vocab) TESS_NODISCARD;
-/* Has no token U+2581 behind another character, and is it a token? */
+/* Returns whether U+2581 is a token, and no token has it behind another character. */
 bool tess_tokens_begin_words(const tess_tokens *tokens, const tess_vocab *vocab);
-/* The ids of <0x00> to <0xFF>; -1 where there is none. */
+/* Finds the ids of <0x00> to <0xFF>; -1 where there is none. */
 void tess_vocab_byte_tokens(const tess_vocab *vocab, int32_t id[256]);
 
 /* ---- words.c: ids of words met lately ---------------------------------------------------------------------------- */
@@ -201,7 +241,7 @@ void tess_vocab_byte_tokens(const tess_vocab *vocab, int32_t id[256]);
 typedef struct tess_words tess_words;
 tess_words *tess_words_new(void);
 void tess_words_free(tess_words *w);
-/* Appends the ids of a word that was kept; false: it was not, and `hash` is to keep it by. */
+/* Appends the ids of a word that was kept, and returns whether it was; if not, `hash` is to keep it by. */
 bool tess_words_find(const tess_words *w, const char *word, size_t length, uint64_t *hash, tess_ids *ids);
 void tess_words_keep(tess_words *w, uint64_t hash, const char *word, size_t length, const int32_t *id, size_t count);
 
@@ -220,7 +260,7 @@ typedef struct tess_added_set {
 tess_status tess_added_read(const tess_reading *r, const json_t *json, const tess_normalizer *normalizer,
                             const tess_vocab *vocab, tess_tokens *tokens, tess_added **added,
                             size_t *count) TESS_NODISCARD;
-/* Of those that are normalized, or not. */
+/* Makes the set of those that are normalized, or of those that are not. */
 void tess_added_set_make(const tess_reading *r, const tess_added *added, size_t count, bool normalized,
                          tess_added_set *set);
 /* Finds the next token at or behind *scan, which moves behind it: it takes the place from *begin to *end, and blanks
@@ -238,7 +278,7 @@ typedef struct tess_around {
 tess_status tess_around_read(const tess_reading *r, const char *field, const json_t *json,
                              tess_around *around) TESS_NODISCARD;
 
-/* ---- decoder.c --------------------------------------------------------------------------------------------------- */
+/* ---- token_decoder.c --------------------------------------------------------------------------------------------- */
 
 typedef struct tess_decoder tess_decoder;
 tess_status tess_decoder_read(const tess_reading *r, const char *field, const json_t *json,
@@ -246,14 +286,16 @@ tess_status tess_decoder_read(const tess_reading *r, const char *field, const js
 void tess_decoder_free(tess_decoder *d);
 /* Appends the text of tokens. */
 void tess_decoder_apply(const tess_decoder *d, const tess_token *token, size_t count, tess_bytes *out);
-/* Does it read tokens as the alphabet of bytes? */
+/* Returns whether it reads tokens as the alphabet of bytes. */
 bool tess_decoder_byte_level(const tess_decoder *d);
-/* Does it make blanks of U+2581? */
+/* Returns whether it makes blanks of U+2581. */
 bool tess_decoder_blanks(const tess_decoder *d);
-/* Turns a token in the alphabet of bytes into them; false: it is not all of that alphabet, and *token is as it was. */
+/* Turns a token in the alphabet of bytes into them, and returns whether all of it is in that alphabet; if not, *token
+ * is as it was. */
 bool tess_alphabet_bytes(tess_arena *arena, tess_token *token);
 
-/* ---- open.c, encode.c: the whole --------------------------------------------------------------------------------- */
+/* ---- tokenizer.c, encode.c: the whole
+ * --------------------------------------------------------------------------------- */
 
 typedef struct tess_workspace tess_workspace;
 

@@ -16,7 +16,7 @@ struct tess_unigram {
     double *score; /* by id */
     double unknown_score;
     int32_t unknown; /* -1: none */
-    bool bytes, may_cut;
+    bool bytes;
     int32_t byte_id[256];
     const tess_vocab *vocab;
 };
@@ -65,7 +65,7 @@ static tess_status read_pieces(const tess_reading *r, const json_t *list, tess_t
             return tess_file_error(r->path, field, "expected [\"token\", score]");
         }
         const size_t n = json_string_length(text);
-        const tess_token token = {memcpy(tess_arena_get(r->arena, n + 1), json_string_value(text), n), n};
+        const tess_token token = tess_token_copy(r, json_string_value(text), n);
         TESS_TRY(tess_tokens_set(r, tokens, field, (int64_t)i, token));
         tess_vocab_set(vocab, token.bytes, n, (int32_t)i);
         add_token(u, token.bytes, n, (int32_t)i);
@@ -77,7 +77,7 @@ static tess_status read_pieces(const tess_reading *r, const json_t *list, tess_t
 }
 
 tess_status tess_unigram_read(const tess_reading *r, const json_t *model, tess_tokens *tokens, tess_vocab *vocab,
-                              tess_unigram **out)
+                              tess_unigram **out, bool *may_cut)
 {
     const json_t *unknown = json_object_get(model, "unk_id");
     tess_unigram *u = *out = tess_alloc(sizeof *u);
@@ -94,7 +94,7 @@ tess_status tess_unigram_read(const tess_reading *r, const json_t *model, tess_t
         u->unknown = (int32_t)json_integer_value(unknown);
     }
     tess_vocab_byte_tokens(vocab, u->byte_id);
-    u->may_cut = tess_tokens_begin_words(tokens, vocab) && u->unknown != tess_vocab_get(vocab, "\xe2\x96\x81", 3);
+    *may_cut = tess_tokens_begin_words(tokens, vocab) && u->unknown != tess_vocab_get(vocab, TESS_LINE, 3);
     return TESS_OK;
 }
 
@@ -103,11 +103,6 @@ void tess_unigram_free(tess_unigram *u)
     if (!u) return;
     free(u->edge);
     free(u);
-}
-
-bool tess_unigram_may_cut(const tess_unigram *u)
-{
-    return u->may_cut;
 }
 
 /* The best way to the byte where it stands. */

@@ -85,24 +85,23 @@ tess_status tess_vocab_read(const tess_reading *r, const json_t *json, tess_toke
     json_object_foreach((json_t *)json, key, value)
     {
         char field[128];
-        const size_t n = strlen(key);
-        const tess_token token = {memcpy(tess_arena_get(r->arena, n + 1), key, n), n};
+        const tess_token token = tess_token_copy(r, key, strlen(key));
         snprintf(field, sizeof field, "model.vocab.%s", key);
         if (!json_is_integer(value)) return tess_file_error(r->path, field, "expected an integer id");
         TESS_TRY(tess_tokens_set(r, tokens, field, json_integer_value(value), token));
-        tess_vocab_set(vocab, token.bytes, n, (int32_t)json_integer_value(value));
+        tess_vocab_set(vocab, token.bytes, token.length, (int32_t)json_integer_value(value));
     }
     return TESS_OK;
 }
 
 bool tess_tokens_begin_words(const tess_tokens *tokens, const tess_vocab *vocab)
 {
-    static const char LINE[] = "\xe2\x96\x81"; /* U+2581 */
-    if (tess_vocab_get(vocab, LINE, 3) < 0) return false;
+    if (tess_vocab_get(vocab, TESS_LINE, 3) < 0) return false;
     for (int32_t i = 0; i < tokens->count; i++) {
         const tess_token *t = &tokens->token[i];
         for (size_t at = 1; t->length >= 3 && at + 3 <= t->length; at++)
-            if (!memcmp(t->bytes + at, LINE, 3) && !(at >= 3 && !memcmp(t->bytes + at - 3, LINE, 3))) return false;
+            if (!memcmp(t->bytes + at, TESS_LINE, 3) && !(at >= 3 && !memcmp(t->bytes + at - 3, TESS_LINE, 3)))
+                return false;
     }
     return true;
 }

@@ -1,84 +1,35 @@
-/* What families have in common: the keys that config.json of each of them may have, and activation functions. */
+/* What families have in common: the keys that config.json of each of them may have, and how they describe networks. */
 #include "model.h"
+#include <stdarg.h>
+#include <string.h>
 
 #define AT(member) offsetof(tess_common, member)
-#define IGNORED(name)                                                                                                  \
-    {                                                                                                                  \
-        name, TESS_FIELD_IGNORED, 0, 0, 0, NULL                                                                        \
-    }
-#define ONLY(name, json)                                                                                               \
-    {                                                                                                                  \
-        name, TESS_FIELD_ONLY, 0, 0, 0, json                                                                           \
-    }
 const tess_field tess_common_fields[] = {{"initializer_range", TESS_FIELD_TRAINING, AT(init), 0.02, 0, NULL},
                                          {"tie_word_embeddings", TESS_FIELD_BOOL, AT(tied), 1, 0, NULL},
                                          /* What would make it another network. */
-                                         ONLY("add_cross_attention", "false"),
-                                         ONLY("is_encoder_decoder", "false"),
-                                         ONLY("is_decoder", "false"),
-                                         ONLY("cross_attention_hidden_size", "null"),
-                                         ONLY("tie_encoder_decoder", "false"),
-                                         ONLY("chunk_size_feed_forward", "0"),
-                                         ONLY("pruned_heads", "{}"),
-                                         /* Where it came from, and how a program that reads it holds it. */
-                                         IGNORED("architectures"),
-                                         IGNORED("torch_dtype"),
-                                         IGNORED("dtype"),
-                                         IGNORED("transformers_version"),
-                                         IGNORED("_name_or_path"),
-                                         IGNORED("_commit_hash"),
-                                         IGNORED("attn_implementation"),
-                                         IGNORED("_attn_implementation"),
-                                         IGNORED("_attn_implementation_autoset"),
-                                         IGNORED("gradient_checkpointing"),
-                                         IGNORED("torchscript"),
-                                         IGNORED("use_bfloat16"),
-                                         IGNORED("tf_legacy_loss"),
-                                         IGNORED("tokenizer_class"),
-                                         IGNORED("task_specific_params"),
-                                         /* What else a call gives back. */
-                                         IGNORED("use_cache"),
-                                         IGNORED("return_dict"),
-                                         IGNORED("output_attentions"),
-                                         IGNORED("output_hidden_states"),
-                                         IGNORED("output_scores"),
-                                         /* Tokens by their meaning, and names of classes: data is ids. */
-                                         IGNORED("bos_token_id"),
-                                         IGNORED("eos_token_id"),
-                                         IGNORED("pad_token_id"),
-                                         IGNORED("sep_token_id"),
-                                         IGNORED("decoder_start_token_id"),
-                                         IGNORED("id2label"),
-                                         IGNORED("label2id"),
-                                         IGNORED("problem_type"),
-                                         IGNORED("finetuning_task"),
-                                         /* Generation's, which older files carry. */
-                                         IGNORED("prefix"),
-                                         IGNORED("max_length"),
-                                         IGNORED("min_length"),
-                                         IGNORED("do_sample"),
-                                         IGNORED("early_stopping"),
-                                         IGNORED("num_beams"),
-                                         IGNORED("num_beam_groups"),
-                                         IGNORED("diversity_penalty"),
-                                         IGNORED("temperature"),
-                                         IGNORED("top_k"),
-                                         IGNORED("top_p"),
-                                         IGNORED("typical_p"),
-                                         IGNORED("repetition_penalty"),
-                                         IGNORED("length_penalty"),
-                                         IGNORED("no_repeat_ngram_size"),
-                                         IGNORED("encoder_no_repeat_ngram_size"),
-                                         IGNORED("bad_words_ids"),
-                                         IGNORED("num_return_sequences"),
-                                         IGNORED("return_dict_in_generate"),
-                                         IGNORED("forced_bos_token_id"),
-                                         IGNORED("forced_eos_token_id"),
-                                         IGNORED("remove_invalid_values"),
-                                         IGNORED("exponential_decay_length_penalty"),
-                                         IGNORED("suppress_tokens"),
-                                         IGNORED("begin_suppress_tokens"),
+                                         {"add_cross_attention", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+                                         {"is_encoder_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+                                         {"is_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+                                         {"cross_attention_hidden_size", TESS_FIELD_ONLY, 0, 0, 0, "null"},
+                                         {"tie_encoder_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+                                         {"chunk_size_feed_forward", TESS_FIELD_ONLY, 0, 0, 0, "0"},
+                                         {"pruned_heads", TESS_FIELD_ONLY, 0, 0, 0, "{}"},
                                          {NULL, 0, 0, 0, 0, NULL}};
+const char tess_common_ignored[] =
+    /* Where it came from, and how a program that reads it holds it. */
+    "architectures torch_dtype dtype transformers_version _name_or_path _commit_hash attn_implementation "
+    "_attn_implementation _attn_implementation_autoset gradient_checkpointing torchscript use_bfloat16 "
+    "tf_legacy_loss tokenizer_class task_specific_params "
+    /* What else a call gives back. */
+    "use_cache return_dict output_attentions output_hidden_states output_scores "
+    /* Tokens by their meaning, and names of classes: data is ids. */
+    "bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id id2label label2id problem_type "
+    "finetuning_task "
+    /* Generation's, which older files carry. */
+    "prefix max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature "
+    "top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size "
+    "bad_words_ids num_return_sequences return_dict_in_generate forced_bos_token_id forced_eos_token_id "
+    "remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens";
 
 tess_tensor *tess_embed(const tess_network *in, tess_tensor *words, tess_tensor *places)
 {
@@ -90,4 +41,53 @@ tess_tensor *tess_activate(tess_tensor *x, int64_t activation)
 {
     if (activation == TESS_ACTIVATION_SILU) return tess_silu(x);
     return activation == TESS_ACTIVATION_RELU ? tess_relu(x) : tess_gelu(x, (tess_gelu_kind)activation);
+}
+
+/* The parameter NAME.PART. */
+static tess_tensor *part_of(tess_graph *g, const char *name, const char *part, int64_t rows, int64_t columns,
+                            tess_init init)
+{
+    char full[200];
+    snprintf(full, sizeof full, "%s.%s", name, part);
+    return tess_param(g, full, rows, columns, init);
+}
+
+/* Makes `text` of a format and what follows it. */
+#define FORMAT(text, format)                                                                                           \
+    char text[160];                                                                                                    \
+    va_list list;                                                                                                      \
+    va_start(list, format);                                                                                            \
+    vsnprintf(text, sizeof text, format, list);                                                                        \
+    va_end(list)
+
+tess_tensor *tess_dense(tess_graph *g, tess_tensor *x, int64_t in, int64_t out, double deviation, tess_bias bias,
+                        const char *name, ...)
+{
+    FORMAT(full, name);
+    tess_tensor *b = bias == TESS_BIAS_BEFORE ? part_of(g, full, "bias", out, 1, TESS_ZERO) : NULL;
+    tess_tensor *w = part_of(g, full, "weight", out, in, TESS_NORMAL((float)deviation));
+    if (bias == TESS_BIAS_BEHIND) b = part_of(g, full, "bias", out, 1, TESS_ZERO);
+    return tess_name(tess_linear(x, w, b), "%s", full);
+}
+
+tess_tensor *tess_norm(tess_graph *g, tess_tensor *x, int64_t width, double eps, const char *name, ...)
+{
+    FORMAT(full, name);
+    tess_tensor *bias = part_of(g, full, "bias", width, 1, TESS_ZERO);
+    return tess_layernorm(x, part_of(g, full, "weight", width, 1, TESS_ONE), bias, (float)eps);
+}
+
+tess_status tess_rates_check(const char *where, const tess_rate *rate, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (rate[i].p >= 1)
+            return tess_error(TESS_INVALID, where, "%s: %g (expected 0 to below 1)", rate[i].name, rate[i].p);
+    return TESS_OK;
+}
+
+tess_status tess_heads_check(const char *where, const char *width, int64_t wide, const char *heads, int64_t many)
+{
+    if (wide % many == 0) return TESS_OK;
+    return tess_error(TESS_INVALID, where, "%s %lld is no multiple of %s %lld", width, (long long)wide, heads,
+                      (long long)many);
 }

@@ -1,6 +1,6 @@
-/* The network of decoder_impl.h, and what its families have in common in config.json and in files. */
+/* The network of decoder_impl.h, and what its families have in common in config.json. */
 #include "decoder_impl.h"
-#include <string.h>
+#include <math.h>
 
 #define AT(member) offsetof(tess_decoder, member)
 const tess_field tess_decoder_fields[] = {
@@ -41,16 +41,31 @@ static tess_status check_windows(const tess_decoder *c, const char *where)
     return TESS_OK;
 }
 
-tess_status tess_decoder_check(const void *numbers, const char *where)
+static tess_status check_experts(const tess_decoder *c, const tess_decoder_traits *t, const char *where)
+{
+    if (t->some_dense && c->common.layers > TESS_MOST_LAYERS)
+        return tess_error(TESS_INVALID, where, "num_hidden_layers: %lld (expected at most %d)",
+                          (long long)c->common.layers, TESS_MOST_LAYERS);
+    if (c->experts.jitter > 0)
+        return tess_error(TESS_INVALID, where, "router_jitter_noise: %g (expected 0: routers see their input as it is)",
+                          c->experts.jitter);
+    if (c->experts.chosen <= c->experts.count) return TESS_OK;
+    return tess_error(TESS_INVALID, where, "num_experts_per_tok: %lld (expected at most %s, which is %lld)",
+                      (long long)c->experts.chosen, t->count, (long long)c->experts.count);
+}
+
+tess_status tess_decoder_check(const tess_family *f, const void *numbers, const char *where)
 {
     const tess_decoder *c = numbers;
+    const tess_decoder_traits *t = f->traits;
+    TESS_TRY(check_experts(c, t, where));
+    if (t->scaled && !(c->query_scalar > 0))
+        return tess_error(TESS_INVALID, where, "query_pre_attn_scalar: %g (expected above 0)", c->query_scalar);
     if (!c->dim && c->width % c->heads)
         return tess_error(TESS_INVALID, where,
                           "hidden_size %lld is no multiple of num_attention_heads %lld (or say head_dim)",
                           (long long)c->width, (long long)c->heads);
-    if (c->heads % groups_of(c))
-        return tess_error(TESS_INVALID, where, "num_attention_heads %lld is no multiple of num_key_value_heads %lld",
-                          (long long)c->heads, (long long)c->groups);
+    TESS_TRY(tess_heads_check(where, "num_attention_heads", c->heads, "num_key_value_heads", groups_of(c)));
     if (!c->dim && dim_of(c) % 2)
         return tess_error(
             TESS_INVALID, where,
@@ -60,16 +75,25 @@ tess_status tess_decoder_check(const void *numbers, const char *where)
     if (dim_of(c) % 2)
         return tess_error(TESS_INVALID, where, "head_dim: %lld (expected an even number: positions turn pairs)",
                           (long long)dim_of(c));
-    if (c->attention_dropout >= 1)
-        return tess_error(TESS_INVALID, where, "attention_dropout: %g (expected 0 to below 1)", c->attention_dropout);
+    TESS_TRY(tess_rates_check(where, &(tess_rate){"attention_dropout", c->attention_dropout}, 1));
     TESS_TRY(check_windows(c, where));
     return tess_rotary_check(&c->rotary, where);
 }
 
-void tess_decoder_slide_from(tess_decoder *c, int64_t first)
+/* Without use_sliding_window the rest says nothing; layer_types says what max_window_layers does. */
+void tess_decoder_settle(const tess_family *f, void *numbers)
 {
-    for (int64_t k = first; k < c->common.layers && k < TESS_MOST_LAYERS && c->window && !c->sliding.given; k++)
-        tess_layer_set(&c->sliding, k);
+    tess_decoder *c = numbers;
+    const tess_decoder_traits *t = f->traits;
+    const int64_t layers = c->common.layers < TESS_MOST_LAYERS ? c->common.layers : TESS_MOST_LAYERS;
+    if (t->asks_window && !c->use_window) c->window = 0;
+    if (!c->sliding.given && (c->window || t->every_second))
+        for (int64_t k = c->full_layers; k < layers; k += t->every_second ? 2 : 1) tess_layer_set(&c->sliding, k);
+    for (int64_t k = 0; k < layers && c->experts.every; k++)
+        if ((k + 1) % c->experts.every) tess_layer_set(&c->experts.dense, k);
+    c->full_layers = 0;
+    c->experts.every = 1;
+    c->experts.normalised |= t->normalised;
 }
 
 /* ---- the network ---- */
@@ -82,47 +106,32 @@ struct block {
     int layer;
 };
 
-static tess_tensor *param(const struct block *b, const char *name, int64_t rows, int64_t columns, tess_init init)
-{
-    char full[128];
-    snprintf(full, sizeof full, "layers.%d.%s", b->layer, name);
-    return tess_param(b->g, full, rows, columns, init);
-}
-
 /* x (B,T,in) -> (B,T,out) */
 static tess_tensor *dense(const struct block *b, const char *name, tess_tensor *x, int64_t in, int64_t out, bool bias)
 {
-    char weight[64], vector[64];
-    snprintf(weight, sizeof weight, "%s.weight", name);
-    snprintf(vector, sizeof vector, "%s.bias", name);
-    tess_tensor *w = param(b, weight, out, in, TESS_NORMAL((float)b->c->common.init));
-    tess_tensor *y = tess_linear(x, w, bias ? param(b, vector, out, 1, TESS_ZERO) : NULL);
-    return tess_name(y, "layers.%d.%s", b->layer, name);
+    return tess_dense(b->g, x, in, out, b->c->common.init, bias ? TESS_BIAS_BEHIND : TESS_NO_BIAS, "layers.%d.%s",
+                      b->layer, name);
 }
 
-static tess_tensor *norm_by(const struct block *b, tess_tensor *x, tess_tensor *gain)
-{
-    const float eps = (float)b->c->eps;
-    return b->traits->gains_from_one ? tess_rmsnorm_shifted(x, gain, 1, eps) : tess_rmsnorm(x, gain, eps);
-}
-
-static tess_init first_gain(const struct block *b)
-{
-    return b->traits->gains_from_one ? TESS_ZERO : TESS_ONE;
-}
-
+/* The rmsnorm NAME of x, in the layer, or behind all of them. */
 static tess_tensor *norm(const struct block *b, const char *name, tess_tensor *x, int64_t width)
 {
-    return norm_by(b, x, param(b, name, width, 1, first_gain(b)));
+    char full[128];
+    const bool shifted = b->traits->gains_from_one;
+    snprintf(full, sizeof full, "layers.%d.%s", b->layer, name);
+    tess_tensor *gain =
+        tess_param(b->g, b->layer < b->c->common.layers ? full : name, width, 1, shifted ? TESS_ZERO : TESS_ONE);
+    return shifted ? tess_rmsnorm_shifted(x, gain, 1, (float)b->c->eps) : tess_rmsnorm(x, gain, (float)b->c->eps);
 }
 
 static tess_tensor *attend(const struct block *b, tess_tensor *x)
 {
     const tess_decoder *c = b->c;
+    const bool bias = b->traits->qkv_bias || c->attention_bias;
     const int64_t D = dim_of(c), wide = c->heads * D, narrow = groups_of(c) * D;
-    tess_tensor *q = dense(b, "self_attn.q_proj", x, c->width, wide, b->traits->qkv_bias);   // (B, T, heads*D)
-    tess_tensor *k = dense(b, "self_attn.k_proj", x, c->width, narrow, b->traits->qkv_bias); // (B, T, groups*D)
-    tess_tensor *v = dense(b, "self_attn.v_proj", x, c->width, narrow, b->traits->qkv_bias);
+    tess_tensor *q = dense(b, "self_attn.q_proj", x, c->width, wide, bias);   // (B, T, heads*D)
+    tess_tensor *k = dense(b, "self_attn.k_proj", x, c->width, narrow, bias); // (B, T, groups*D)
+    tess_tensor *v = dense(b, "self_attn.v_proj", x, c->width, narrow, bias);
     if (b->traits->head_norms) {
         q = norm(b, "self_attn.q_norm.weight", q, D);
         k = norm(b, "self_attn.k_norm.weight", k, D);
@@ -134,26 +143,57 @@ static tess_tensor *attend(const struct block *b, tess_tensor *x)
     const bool slides = c->window && tess_layer_second(&c->sliding, b->layer);
     const tess_attention_conf conf = {.heads = c->heads,
                                       .groups = groups_of(c),
-                                      .scale = b->traits->scale,
+                                      .scale = b->traits->scaled ? (float)(1 / sqrt(c->query_scalar)) : 0,
                                       .dropout = (float)c->attention_dropout,
                                       .causal = true,
                                       .window = slides ? c->window : 0,
-                                      .cap = b->traits->cap,
+                                      .cap = (float)c->attention_cap,
                                       .bounds = b->in->bounds,
                                       .cache = b->in->cache};
     tess_tensor *y = tess_attention(q, k, v, conf);
-    return dense(b, "self_attn.o_proj", y, wide, c->width, b->traits->out_bias); // (B, T, C)
+    return dense(b, "self_attn.o_proj", y, wide, c->width, c->attention_bias); // (B, T, C)
+}
+
+/* One matrix of each expert, (rows, columns), for those rows that go through it. */
+static tess_tensor *expert(const struct block *b, const char *name, tess_tensor *x, tess_tensor *weights, int64_t rows,
+                           int64_t columns)
+{
+    char full[128];
+    snprintf(full, sizeof full, "layers.%d.%s", b->layer, name);
+    tess_tensor *stack =
+        tess_param_stack(b->g, full, b->c->experts.count, rows, columns, TESS_NORMAL((float)b->c->common.init));
+    return tess_expert_linear(x, weights, stack);
+}
+
+/* Experts in the place of an mlp: each is a gated mlp, of which a row goes through a few. */
+static tess_tensor *experts(const struct block *b, tess_tensor *x)
+{
+    const tess_decoder *c = b->c;
+    const tess_decoder_traits *t = b->traits;
+    const int64_t width = c->width, inner = c->experts.inner;
+    char name[128];
+    snprintf(name, sizeof name, "layers.%d.%s.weight", b->layer, t->router);
+    tess_tensor *router = tess_param(b->g, name, c->experts.count, width, TESS_NORMAL((float)c->common.init));
+    tess_tensor *logits = tess_name(tess_linear(x, router, NULL), "%s", name);                          // (B, T, E)
+    tess_tensor *weights = tess_route(logits, c->experts.chosen, c->experts.normalised, b->in->bounds); // (B, T, k)
+    if (b->in->routed && c->experts.balanced) {
+        b->in->routed->statistics = tess_balance(logits, weights, b->in->routed->statistics);
+        b->in->routed->weight = c->experts.balance;
+    }
+    tess_tensor *places = tess_dispatch(x, weights); // (B, T*k, C)
+    tess_tensor *gate = expert(b, t->gate, places, weights, inner, width);
+    tess_tensor *up = expert(b, t->up, places, weights, inner, width);
+    tess_tensor *y = tess_mul(tess_activate(gate, c->activation), up);          // (B, T*k, inner)
+    return tess_combine(expert(b, t->down, y, weights, width, inner), weights); // (B, T, C)
 }
 
 static tess_tensor *mlp(const struct block *b, tess_tensor *x)
 {
     const tess_decoder *c = b->c;
-    const bool bias = b->traits->mlp_bias;
-    if (b->traits->experts && !(b->traits->dense && tess_layer_second(b->traits->dense, b->layer)))
-        return tess_experts_mlp(c, b->traits->experts, b->g, b->in, b->layer, x);
-    tess_tensor *gate = dense(b, "mlp.gate_proj", x, c->width, c->inner, bias); // (B, T, inner)
-    tess_tensor *up = dense(b, "mlp.up_proj", x, c->width, c->inner, bias);
-    return dense(b, "mlp.down_proj", tess_mul(tess_activate(gate, c->activation), up), c->inner, c->width, bias);
+    if (b->traits->count && !tess_layer_second(&c->experts.dense, b->layer)) return experts(b, x);
+    tess_tensor *gate = dense(b, "mlp.gate_proj", x, c->width, c->inner, c->mlp_bias); // (B, T, inner)
+    tess_tensor *up = dense(b, "mlp.up_proj", x, c->width, c->inner, c->mlp_bias);
+    return dense(b, "mlp.down_proj", tess_mul(tess_activate(gate, c->activation), up), c->inner, c->width, c->mlp_bias);
 }
 
 /* What attention or the mlp makes of x, whose norm is `before`; `behind` is its result's, where there is one. */
@@ -165,14 +205,15 @@ static tess_tensor *around(const struct block *b, tess_tensor *(*inner)(const st
     return tess_add(x, b->traits->norms_behind ? norm(b, behind, y, width) : y);
 }
 
-tess_tensor *tess_decoder_body(const tess_decoder *c, const tess_decoder_traits *traits, tess_graph *g,
-                               const tess_network *in)
+tess_tensor *tess_decoder_body(const tess_family *f, const void *numbers, tess_graph *g, const tess_network *in)
 {
+    const tess_decoder *c = numbers;
+    const tess_decoder_traits *traits = f->traits;
     struct block b = {c, traits, g, in, 0};
     tess_tensor *table =
         tess_param(g, "embed_tokens.weight", c->common.vocab, c->width, TESS_NORMAL((float)c->common.init));
-    tess_tensor *x = traits->embedding_scale > 0 ? tess_embedding_scaled(in->ids, table, traits->embedding_scale)
-                                                 : tess_embedding(in->ids, table, NULL); // (B, T, C)
+    tess_tensor *x = traits->scaled ? tess_embedding_scaled(in->ids, table, (float)sqrt((double)c->width))
+                                    : tess_embedding(in->ids, table, NULL); // (B, T, C)
     for (; b.layer < c->common.layers; b.layer++) {
         char name[32];
         snprintf(name, sizeof name, "layers.%d", b.layer);
@@ -183,28 +224,13 @@ tess_tensor *tess_decoder_body(const tess_decoder *c, const tess_decoder_traits 
                    "post_feedforward_layernorm.weight");
     }
     tess_block_end(g);
-    return norm_by(&b, x, tess_param(g, "norm.weight", c->width, 1, first_gain(&b)));
+    return norm(&b, "norm.weight", x, c->width);
 }
 
 tess_head tess_decoder_head(const void *numbers, tess_graph *g)
 {
     const tess_decoder *c = numbers;
     const char *name = c->common.tied ? "embed_tokens.weight" : "lm_head.weight";
-    return (tess_head){.weight = tess_param(g, name, c->common.vocab, c->width, TESS_NORMAL((float)c->common.init))};
-}
-
-/* ---- files ---- */
-
-/* The head stands beside the body, which is what the prefix names. */
-bool tess_decoder_bare(const char *name)
-{
-    return !strcmp(name, "lm_head.weight");
-}
-
-/* The speeds at which positions turn, which older files carry, and a copy of the tied head. */
-bool tess_decoder_extra(const char *name)
-{
-    static const char end[] = ".rotary_emb.inv_freq";
-    const size_t n = strlen(name), m = sizeof end - 1;
-    return (n >= m && !strcmp(name + n - m, end)) || !strcmp(name, "lm_head.weight");
+    return (tess_head){.weight = tess_param(g, name, c->common.vocab, c->width, TESS_NORMAL((float)c->common.init)),
+                       .cap = (float)c->logit_cap};
 }

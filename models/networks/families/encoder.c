@@ -1,6 +1,5 @@
 /* The network of encoder_impl.h, and what its families have in common in config.json. */
 #include "encoder_impl.h"
-#include <string.h>
 
 #define AT(member) offsetof(tess_encoder, member)
 const tess_field tess_encoder_fields[] = {
@@ -19,59 +18,26 @@ const tess_field tess_encoder_fields[] = {
     {"pad_token_id", TESS_FIELD_OPTIONAL, AT(pad), 0, 0, NULL},
     {"tie_word_embeddings", TESS_FIELD_ONLY, 0, 0, 0, "true"},
     {"position_embedding_type", TESS_FIELD_ONLY, 0, 0, 0, "\"absolute\""},
-    /* Of the program that the first models came from; nobody reads them. */
-    {"directionality", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"pooler_fc_size", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"pooler_num_attention_heads", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"pooler_num_fc_layers", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"pooler_size_per_head", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"pooler_type", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
     {NULL, 0, 0, 0, 0, NULL}};
+/* Of the program that the first models came from; nobody reads them. */
+const char tess_encoder_ignored[] =
+    "directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type";
 
-tess_status tess_encoder_check(const void *numbers, const char *where)
+tess_status tess_encoder_check(const tess_family *f, const void *numbers, const char *where)
 {
     const tess_encoder *c = numbers;
-    if (c->width % c->heads)
-        return tess_error(TESS_INVALID, where, "hidden_size %lld is no multiple of num_attention_heads %lld",
-                          (long long)c->width, (long long)c->heads);
-    const struct {
-        const char *name;
-        double p;
-    } rate[] = {{"hidden_dropout_prob", c->hidden_dropout},
-                {"attention_probs_dropout_prob", c->attention_dropout},
-                {"classifier_dropout", c->classifier_dropout}};
-    for (int i = 0; i < 3; i++)
-        if (rate[i].p >= 1)
-            return tess_error(TESS_INVALID, where, "%s: %g (expected 0 to below 1)", rate[i].name, rate[i].p);
-    return TESS_OK;
-}
-
-int64_t tess_encoder_types(const void *numbers)
-{
-    return ((const tess_encoder *)numbers)->types;
-}
-int64_t tess_encoder_label_count(const void *numbers)
-{
-    return ((const tess_encoder *)numbers)->labels;
+    const tess_rate rates[] = {{"hidden_dropout_prob", c->hidden_dropout},
+                               {"attention_probs_dropout_prob", c->attention_dropout},
+                               {"classifier_dropout", c->classifier_dropout}};
+    (void)f;
+    TESS_TRY(tess_heads_check(where, "hidden_size", c->width, "num_attention_heads", c->heads));
+    return tess_rates_check(where, rates, 3);
 }
 
 tess_tensor *tess_encoder_dense(const tess_encoder *c, tess_graph *g, const char *name, tess_tensor *x, int64_t in,
                                 int64_t out)
 {
-    char weight[128], bias[128];
-    snprintf(weight, sizeof weight, "%s.weight", name);
-    snprintf(bias, sizeof bias, "%s.bias", name);
-    tess_tensor *w = tess_param(g, weight, out, in, TESS_NORMAL((float)c->common.init));
-    return tess_name(tess_linear(x, w, tess_param(g, bias, out, 1, TESS_ZERO)), "%s", name);
-}
-
-tess_tensor *tess_encoder_norm(const tess_encoder *c, tess_graph *g, const char *name, tess_tensor *x)
-{
-    char gain[128], bias[128];
-    snprintf(gain, sizeof gain, "%s.weight", name);
-    snprintf(bias, sizeof bias, "%s.bias", name);
-    return tess_layernorm(x, tess_param(g, gain, c->width, 1, TESS_ONE), tess_param(g, bias, c->width, 1, TESS_ZERO),
-                          (float)c->eps);
+    return tess_dense(g, x, in, out, c->common.init, TESS_BIAS_BEHIND, "%s", name);
 }
 
 tess_tensor *tess_encoder_drop(const tess_encoder *c, tess_tensor *x)
@@ -88,7 +54,7 @@ static tess_tensor *embed(const tess_encoder *c, tess_graph *g, const tess_netwo
     tess_tensor *types = tess_param(g, "embeddings.token_type_embeddings.weight", c->types, c->width, init);
     tess_tensor *x = tess_embed(in, words, places); // (B, T, C)
     x = tess_add(x, tess_embedding(in->segments, types, NULL));
-    x = tess_encoder_norm(c, g, "embeddings.LayerNorm", x);
+    x = tess_norm(g, x, c->width, c->eps, "embeddings.LayerNorm");
     return tess_dropout(x, (float)c->hidden_dropout);
 }
 
@@ -96,36 +62,34 @@ static tess_tensor *embed(const tess_encoder *c, tess_graph *g, const tess_netwo
 static tess_tensor *join(const tess_encoder *c, tess_graph *g, const char *block, const char *name, tess_tensor *x,
                          tess_tensor *y, int64_t inner)
 {
-    char dense[96], norm[96];
-    snprintf(dense, sizeof dense, "%s.%s.dense", block, name);
-    snprintf(norm, sizeof norm, "%s.%s.LayerNorm", block, name);
-    y = tess_dropout(tess_encoder_dense(c, g, dense, y, inner, c->width), (float)c->hidden_dropout);
-    return tess_encoder_norm(c, g, norm, tess_add(y, x));
+    y = tess_dense(g, y, inner, c->width, c->common.init, TESS_BIAS_BEHIND, "%s.%s.dense", block, name);
+    y = tess_dropout(y, (float)c->hidden_dropout);
+    return tess_norm(g, tess_add(y, x), c->width, c->eps, "%s.%s.LayerNorm", block, name);
 }
 
 static tess_tensor *attend(const tess_encoder *c, tess_graph *g, const char *block, tess_tensor *x, tess_tensor *bounds)
 {
     static const char *const part[] = {"query", "key", "value"};
     tess_tensor *p[3];
-    for (int k = 0; k < 3; k++) {
-        char name[96];
-        snprintf(name, sizeof name, "%s.attention.self.%s", block, part[k]);
-        p[k] = tess_encoder_dense(c, g, name, x, c->width, c->width); // (B, T, C)
-    }
+    for (int k = 0; k < 3; k++) // (B, T, C)
+        p[k] = tess_dense(g, x, c->width, c->width, c->common.init, TESS_BIAS_BEHIND, "%s.attention.self.%s", block,
+                          part[k]);
     const tess_attention_conf conf = {.heads = c->heads, .dropout = (float)c->attention_dropout, .bounds = bounds};
     return tess_attention(p[0], p[1], p[2], conf);
 }
 
-tess_tensor *tess_encoder_body(const tess_encoder *c, tess_graph *g, const tess_network *in)
+tess_tensor *tess_encoder_body(const tess_family *f, const void *numbers, tess_graph *g, const tess_network *in)
 {
+    const tess_encoder *c = numbers;
+    (void)f;
     tess_tensor *x = embed(c, g, in);
     for (int64_t layer = 0; layer < c->common.layers; layer++) {
-        char block[64], name[96];
+        char block[64];
         snprintf(block, sizeof block, "encoder.layer.%lld", (long long)layer);
         tess_block(g, block);
         x = join(c, g, block, "attention.output", x, attend(c, g, block, x, in->bounds), c->width);
-        snprintf(name, sizeof name, "%s.intermediate.dense", block);
-        tess_tensor *y = tess_encoder_dense(c, g, name, x, c->width, c->inner); // (B, T, inner)
+        tess_tensor *y = tess_dense(g, x, c->width, c->inner, c->common.init, TESS_BIAS_BEHIND, "%s.intermediate.dense",
+                                    block); // (B, T, inner)
         x = join(c, g, block, "output", x, tess_activate(y, c->activation), c->inner);
     }
     tess_block_end(g);

@@ -2,7 +2,6 @@
  * embedding. Weights that the library stores as Conv1D, (in, out), are ours transposed. */
 #include "model.h"
 #include <math.h>
-#include <string.h>
 
 struct gpt2 {
     tess_common common;
@@ -30,61 +29,33 @@ static const tess_field fields[] = {
     {"layer_norm_epsilon", TESS_FIELD_REAL, AT(eps), 1e-5, 0, NULL},
     {"scale_attn_weights", TESS_FIELD_BOOL, AT(scale_attention), 1, 0, NULL},
     {"scale_attn_by_inverse_layer_idx", TESS_FIELD_BOOL, AT(scale_by_layer), 0, 0, NULL},
-    /* Only the order of operations in half precision, where ours is fp32 anyway. */
-    {"reorder_and_upcast_attn", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"n_ctx", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"summary_type", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"summary_use_proj", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"summary_activation", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"summary_proj_to_labels", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"summary_first_dropout", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"output_past", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
     {NULL, 0, 0, 0, 0, NULL}};
+/* The first is only the order of operations in half precision, where ours is fp32 anyway. */
+static const char ignored[] =
+    "reorder_and_upcast_attn n_ctx summary_type summary_use_proj summary_activation summary_proj_to_labels "
+    "summary_first_dropout output_past";
 
-static tess_status check(const void *numbers, const char *where)
+static tess_status check(const tess_family *f, const void *numbers, const char *where)
 {
     const struct gpt2 *c = numbers;
-    if (c->width % c->heads)
-        return tess_error(TESS_INVALID, where, "n_embd %lld is no multiple of n_head %lld", (long long)c->width,
-                          (long long)c->heads);
-    const struct {
-        const char *name;
-        double p;
-    } rate[] = {{"resid_pdrop", c->residual_dropout},
-                {"embd_pdrop", c->embedding_dropout},
-                {"attn_pdrop", c->attention_dropout}};
-    for (int i = 0; i < 3; i++)
-        if (rate[i].p >= 1)
-            return tess_error(TESS_INVALID, where, "%s: %g (expected 0 to below 1)", rate[i].name, rate[i].p);
-    return TESS_OK;
-}
-
-static tess_tensor *param(tess_graph *g, int layer, const char *name, int64_t rows, int64_t columns, tess_init init)
-{
-    char full[128];
-    snprintf(full, sizeof full, "h.%d.%s", layer, name);
-    return tess_param(g, full, rows, columns, init);
+    const tess_rate rates[] = {{"resid_pdrop", c->residual_dropout},
+                               {"embd_pdrop", c->embedding_dropout},
+                               {"attn_pdrop", c->attention_dropout}};
+    (void)f;
+    TESS_TRY(tess_heads_check(where, "n_embd", c->width, "n_head", c->heads));
+    return tess_rates_check(where, rates, 3);
 }
 
 static tess_tensor *norm(const struct gpt2 *c, tess_graph *g, int layer, const char *name, tess_tensor *x)
 {
-    char gain[32], bias[32];
-    snprintf(gain, sizeof gain, "%s.weight", name);
-    snprintf(bias, sizeof bias, "%s.bias", name);
-    return tess_layernorm(x, param(g, layer, gain, c->width, 1, TESS_ONE),
-                          param(g, layer, bias, c->width, 1, TESS_ZERO), (float)c->eps);
+    return tess_norm(g, x, c->width, c->eps, "h.%d.%s", layer, name);
 }
 
 /* x (B,T,in) -> (B,T,out) */
 static tess_tensor *dense(tess_graph *g, int layer, const char *name, tess_tensor *x, int64_t in, int64_t out,
                           double std)
 {
-    char weight[48], bias[48];
-    snprintf(weight, sizeof weight, "%s.weight", name);
-    snprintf(bias, sizeof bias, "%s.bias", name);
-    tess_tensor *y = tess_linear(x, param(g, layer, weight, out, in, TESS_NORMAL((float)std)),
-                                 param(g, layer, bias, out, 1, TESS_ZERO));
-    return tess_name(y, "h.%d.%s", layer, name);
+    return tess_dense(g, x, in, out, std, TESS_BIAS_BEFORE, "h.%d.%s", layer, name);
 }
 
 static tess_tensor *block(const struct gpt2 *c, tess_graph *g, int layer, tess_tensor *x, const tess_network *in)
@@ -111,9 +82,10 @@ static tess_tensor *block(const struct gpt2 *c, tess_graph *g, int layer, tess_t
     return tess_add(x, tess_dropout(y, (float)c->residual_dropout));
 }
 
-static tess_tensor *body(const void *numbers, tess_graph *g, const tess_network *in)
+static tess_tensor *body(const tess_family *f, const void *numbers, tess_graph *g, const tess_network *in)
 {
     const struct gpt2 *c = numbers;
+    (void)f;
     tess_tensor *wte = tess_param(g, "wte.weight", c->common.vocab, c->width, TESS_NORMAL((float)c->common.init));
     tess_tensor *wpe = tess_param(g, "wpe.weight", c->common.positions, c->width, TESS_NORMAL((float)c->common.init));
     tess_tensor *x = tess_dropout(tess_embed(in, wte, wpe), (float)c->embedding_dropout); // (B, T, C)
@@ -124,8 +96,7 @@ static tess_tensor *body(const void *numbers, tess_graph *g, const tess_network 
         x = block(c, g, layer, x, in);
     }
     tess_block_end(g);
-    return tess_layernorm(x, tess_param(g, "ln_f.weight", c->width, 1, TESS_ONE),
-                          tess_param(g, "ln_f.bias", c->width, 1, TESS_ZERO), (float)c->eps);
+    return tess_norm(g, x, c->width, c->eps, "ln_f");
 }
 
 static tess_head head(const void *numbers, tess_graph *g)
@@ -135,33 +106,19 @@ static tess_head head(const void *numbers, tess_graph *g)
     return (tess_head){.weight = tess_param(g, name, c->common.vocab, c->width, TESS_NORMAL((float)c->common.init))};
 }
 
-static bool transposed(const char *name)
-{
-    return tess_ends(name, ".c_attn.weight") || tess_ends(name, ".c_proj.weight") || tess_ends(name, ".c_fc.weight");
-}
-
-/* The head stands beside the body, which is what the prefix names. */
-static bool bare(const char *name)
-{
-    return !strcmp(name, "lm_head.weight");
-}
-
-/* The causal masks that older files carry, and a copy of the tied head. */
-static bool extra(const char *name)
-{
-    return tess_ends(name, ".attn.bias") || tess_ends(name, ".attn.masked_bias") || !strcmp(name, "lm_head.weight");
-}
-
+/* The head stands beside the body, which is what the prefix names. Older files carry causal masks, and a copy of the
+ * tied head. */
 const tess_family tess_family_gpt2 = {
     .type = "gpt2",
     .architecture = "GPT2LMHeadModel",
     .prefix = "transformer.",
     .field = fields,
+    .ignored = ignored,
     .numbers = sizeof(struct gpt2),
     .check = check,
     .body = body,
     .head = head,
-    .transposed = transposed,
-    .bare = bare,
-    .extra = extra,
+    .transposed = "*.c_attn.weight *.c_proj.weight *.c_fc.weight",
+    .bare = "lm_head.weight",
+    .extra = "*.attn.bias *.attn.masked_bias lm_head.weight",
 };

@@ -1,7 +1,6 @@
 /* GPT-NeoX, as Pythia is: layernorm, rotary positions on a share of each head, and blocks whose attention and mlp both
  * read what comes in, unless config.json has them one behind the other. */
 #include "rotary_impl.h"
-#include <string.h>
 
 struct gpt_neox {
     tess_common common;
@@ -30,12 +29,9 @@ static const tess_field fields[] = {
     {"use_parallel_residual", TESS_FIELD_BOOL, AT(parallel), 1, 0, NULL},
     {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 1, 0, NULL},
     {"tie_word_embeddings", TESS_FIELD_BOOL, AT(common.tied), 0, 0, NULL},
-    {"is_decoder", TESS_FIELD_IGNORED, 0, 0, 0, NULL}, /* it is one either way */
-    {"classifier_dropout", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    /* What the library has never read, in the oldest files. */
-    {"attention_probs_dropout_prob", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"hidden_dropout_prob", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
     {NULL, 0, 0, 0, 0, NULL}};
+/* It is a decoder either way, and has no classifier; the last two the library has never read, in the oldest files. */
+static const char ignored[] = "is_decoder classifier_dropout attention_probs_dropout_prob hidden_dropout_prob";
 
 static int64_t dim_of(const struct gpt_neox *c)
 {
@@ -47,47 +43,33 @@ static int64_t turning_of(const struct gpt_neox *c)
     return (int64_t)((double)dim_of(c) * c->turning);
 }
 
-static tess_status check(const void *numbers, const char *where)
+static tess_status check(const tess_family *f, const void *numbers, const char *where)
 {
     const struct gpt_neox *c = numbers;
-    if (c->width % c->heads)
-        return tess_error(TESS_INVALID, where, "hidden_size %lld is no multiple of num_attention_heads %lld",
-                          (long long)c->width, (long long)c->heads);
+    const tess_rate rates[] = {{"attention_dropout", c->attention_dropout}, {"hidden_dropout", c->hidden_dropout}};
+    (void)f;
+    TESS_TRY(tess_heads_check(where, "hidden_size", c->width, "num_attention_heads", c->heads));
     if (!(c->turning > 0 && c->turning <= 1) || turning_of(c) < 2 || turning_of(c) % 2)
         return tess_error(TESS_INVALID, where,
                           "rotary_pct: %g (expected a share of a head's %lld elements that is an even number of them)",
                           c->turning, (long long)dim_of(c));
-    if (c->attention_dropout >= 1)
-        return tess_error(TESS_INVALID, where, "attention_dropout: %g (expected 0 to below 1)", c->attention_dropout);
-    if (c->hidden_dropout >= 1)
-        return tess_error(TESS_INVALID, where, "hidden_dropout: %g (expected 0 to below 1)", c->hidden_dropout);
+    TESS_TRY(tess_rates_check(where, rates, 2));
     return tess_rotary_check(&c->rotary, where);
 }
 
 /* ---- the network ---- */
 
-/* A block's parameter, NAME.PART. */
-static tess_tensor *param(tess_graph *g, int layer, const char *name, const char *part, int64_t rows, int64_t columns,
-                          tess_init init)
-{
-    char full[128];
-    snprintf(full, sizeof full, "layers.%d.%s.%s", layer, name, part);
-    return tess_param(g, full, rows, columns, init);
-}
-
 static tess_tensor *norm(const struct gpt_neox *c, tess_graph *g, int layer, const char *name, tess_tensor *x)
 {
-    return tess_layernorm(x, param(g, layer, name, "weight", c->width, 1, TESS_ONE),
-                          param(g, layer, name, "bias", c->width, 1, TESS_ZERO), (float)c->eps);
+    return tess_norm(g, x, c->width, c->eps, "layers.%d.%s", layer, name);
 }
 
 /* x (B,T,in) -> (B,T,out) */
 static tess_tensor *dense(const struct gpt_neox *c, tess_graph *g, int layer, const char *name, tess_tensor *x,
                           int64_t in, int64_t out, bool bias)
 {
-    tess_tensor *w = param(g, layer, name, "weight", out, in, TESS_NORMAL((float)c->common.init));
-    tess_tensor *y = tess_linear(x, w, bias ? param(g, layer, name, "bias", out, 1, TESS_ZERO) : NULL);
-    return tess_name(y, "layers.%d.%s", layer, name);
+    return tess_dense(g, x, in, out, c->common.init, bias ? TESS_BIAS_BEHIND : TESS_NO_BIAS, "layers.%d.%s", layer,
+                      name);
 }
 
 /* Rows of query_key_value are a head's q, k and v, head after head. */
@@ -115,9 +97,10 @@ static tess_tensor *mlp(const struct gpt_neox *c, tess_graph *g, int layer, tess
     return tess_dropout(y, (float)c->hidden_dropout);
 }
 
-static tess_tensor *body(const void *numbers, tess_graph *g, const tess_network *in)
+static tess_tensor *body(const tess_family *f, const void *numbers, tess_graph *g, const tess_network *in)
 {
     const struct gpt_neox *c = numbers;
+    (void)f;
     tess_tensor *table =
         tess_param(g, "embed_in.weight", c->common.vocab, c->width, TESS_NORMAL((float)c->common.init));
     tess_tensor *x = tess_dropout(tess_embedding(in->ids, table, NULL), (float)c->hidden_dropout); // (B, T, C)
@@ -135,8 +118,7 @@ static tess_tensor *body(const void *numbers, tess_graph *g, const tess_network 
         }
     }
     tess_block_end(g);
-    return tess_layernorm(x, tess_param(g, "final_layer_norm.weight", c->width, 1, TESS_ONE),
-                          tess_param(g, "final_layer_norm.bias", c->width, 1, TESS_ZERO), (float)c->eps);
+    return tess_norm(g, x, c->width, c->eps, "final_layer_norm");
 }
 
 static tess_head head(const void *numbers, tess_graph *g)
@@ -146,31 +128,19 @@ static tess_head head(const void *numbers, tess_graph *g)
     return (tess_head){.weight = tess_param(g, name, c->common.vocab, c->width, TESS_NORMAL((float)c->common.init))};
 }
 
-/* ---- files ---- */
-
-/* The head stands beside the body, which is what the prefix names. */
-static bool bare(const char *name)
-{
-    return !strcmp(name, "embed_out.weight");
-}
-
-/* The causal masks and the speeds at which positions turn, which older files carry, and a copy of the tied head. */
-static bool extra(const char *name)
-{
-    return tess_ends(name, ".attention.bias") || tess_ends(name, ".attention.masked_bias") ||
-           tess_ends(name, ".rotary_emb.inv_freq") || bare(name);
-}
-
+/* The head stands beside the body, which is what the prefix names. Older files carry causal masks, the speeds at which
+ * positions turn, and a copy of the tied head. */
 const tess_family tess_family_gpt_neox = {
     .type = "gpt_neox",
     .architecture = "GPTNeoXForCausalLM",
     .prefix = "gpt_neox.",
     .field = fields,
+    .ignored = ignored,
     .rotary = tess_rotary_fields,
     .numbers = sizeof(struct gpt_neox),
     .check = check,
     .body = body,
     .head = head,
-    .bare = bare,
-    .extra = extra,
+    .bare = "embed_out.weight",
+    .extra = "*.attention.bias *.attention.masked_bias *.rotary_emb.inv_freq embed_out.weight",
 };

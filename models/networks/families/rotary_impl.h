@@ -11,8 +11,9 @@ typedef struct tess_rotary {
     int64_t kind, length; /* length 0: trained_positions */
 } tess_rotary;
 
+/* Checks that they do not contradict each other. */
 tess_status tess_rotary_check(const tess_rotary *r, const char *where) TESS_NODISCARD;
-/* Of heads of so many elements, of which so many turn. */
+/* Returns how heads of `dim` elements turn, of which `turning` do. */
 tess_rope_conf tess_rotary_of(const tess_rotary *r, int64_t dim, int64_t turning);
 
 #endif

@@ -4,7 +4,6 @@
  * the second a gated one and a head of its own. */
 #include "model.h"
 #include <math.h>
-#include <string.h>
 
 struct t5 {
     tess_common common;
@@ -33,19 +32,15 @@ static const tess_field fields[] = {
     {"feed_forward_proj", TESS_FIELD_CHOICE, AT(mlp), MLP_RELU, 0, "relu gated-gelu gated-silu"},
     {"scale_decoder_outputs", TESS_FIELD_BOOL, AT(scaled), 1, 0, NULL},
     {"is_encoder_decoder", TESS_FIELD_ONLY, 0, 0, 0, "true"},
-    /* What feed_forward_proj says already. */
-    {"dense_act_fn", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"is_gated_act", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    /* Of other heads, and a limit that nothing has. */
-    {"classifier_dropout", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"n_positions", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
-    {"output_past", TESS_FIELD_IGNORED, 0, 0, 0, NULL},
     {NULL, 0, 0, 0, 0, NULL}};
+/* The first two feed_forward_proj says already; of other heads, and a limit that nothing has. */
+static const char ignored[] = "dense_act_fn is_gated_act classifier_dropout n_positions output_past";
 
-static tess_status check(const void *numbers, const char *where)
+static tess_status check(const tess_family *f, const void *numbers, const char *where)
 {
     const struct t5 *c = numbers;
-    if (c->dropout >= 1) return tess_error(TESS_INVALID, where, "dropout_rate: %g (expected 0 to below 1)", c->dropout);
+    (void)f;
+    TESS_TRY(tess_rates_check(where, &(tess_rate){"dropout_rate", c->dropout}, 1));
     if (c->buckets > TESS_MOST_BUCKETS || c->reach <= c->buckets)
         return tess_error(TESS_INVALID, where,
                           "relative_attention_num_buckets: %lld, relative_attention_max_distance: %lld (expected at "
@@ -76,6 +71,13 @@ static tess_tensor *param(const struct side *s, const char *block, const char *n
     return tess_param(s->g, full, rows, columns, TESS_NORMAL((float)(s->c->factor * std)));
 }
 
+/* Multiplies x (B,T,in) by a matrix of a block: (B,T,out). */
+static tess_tensor *dense(const struct side *s, const char *block, const char *name, tess_tensor *x, int64_t in,
+                          int64_t out)
+{
+    return tess_linear(x, param(s, block, name, out, in, 1 / sqrt((double)in)), NULL);
+}
+
 static tess_tensor *norm(const struct side *s, const char *name, tess_tensor *x)
 {
     char full[160];
@@ -99,28 +101,27 @@ static tess_tensor *attend(const struct side *s, const char *block, const char *
     char at[128];
     snprintf(at, sizeof at, "%s.%s", block, name);
     tess_tensor *q = tess_linear(x, param(s, at, "q", wide, C, 1 / sqrt((double)(C * c->dim))), NULL);
-    tess_tensor *k = from ? tess_linear(from, param(s, at, "k", wide, C, 1 / sqrt((double)C)), NULL) : NULL;
-    tess_tensor *v = from ? tess_linear(from, param(s, at, "v", wide, C, 1 / sqrt((double)C)), NULL) : NULL;
+    tess_tensor *k = from ? dense(s, at, "k", from, C, wide) : NULL;
+    tess_tensor *v = from ? dense(s, at, "v", from, C, wide) : NULL;
     conf.heads = c->heads;
     conf.scale = 1;
     conf.dropout = (float)c->dropout;
     tess_tensor *y = tess_attention(q, k, v, conf); // (B, T, heads*D)
-    return tess_linear(y, param(s, at, "o", C, wide, 1 / sqrt((double)wide)), NULL);
+    return dense(s, at, "o", y, wide, C);
 }
 
 static tess_tensor *mlp(const struct side *s, const char *block, tess_tensor *x)
 {
     const struct t5 *c = s->c;
-    const double in = 1 / sqrt((double)c->width), out = 1 / sqrt((double)c->inner);
     tess_tensor *y;
     if (c->mlp == MLP_RELU) {
-        y = tess_relu(tess_linear(x, param(s, block, "wi", c->inner, c->width, in), NULL)); // (B, T, inner)
+        y = tess_relu(dense(s, block, "wi", x, c->width, c->inner)); // (B, T, inner)
     } else {
-        tess_tensor *gate = tess_linear(x, param(s, block, "wi_0", c->inner, c->width, in), NULL);
-        tess_tensor *up = tess_linear(x, param(s, block, "wi_1", c->inner, c->width, in), NULL);
+        tess_tensor *gate = dense(s, block, "wi_0", x, c->width, c->inner);
+        tess_tensor *up = dense(s, block, "wi_1", x, c->width, c->inner);
         y = tess_mul(c->mlp == MLP_GATED_GELU ? tess_gelu(gate, TESS_GELU_TANH) : tess_silu(gate), up);
     }
-    return tess_linear(dropped(s, y), param(s, block, "wo", c->width, c->inner, out), NULL);
+    return dense(s, block, "wo", dropped(s, y), c->inner, c->width);
 }
 
 static tess_tensor *block(const struct side *s, int64_t layer, tess_tensor *x)
@@ -172,16 +173,17 @@ static tess_tensor *keep(const struct side *decoder, tess_tensor *memory, tess_c
     for (int64_t layer = 0; layer < layers; layer++) {
         char at[128];
         snprintf(at, sizeof at, "decoder.block.%lld.layer.1.EncDecAttention", (long long)layer);
-        tess_tensor *k = tess_linear(memory, param(decoder, at, "k", wide, C, 1 / sqrt((double)C)), NULL);
-        tess_tensor *v = tess_linear(memory, param(decoder, at, "v", wide, C, 1 / sqrt((double)C)), NULL);
+        tess_tensor *k = dense(decoder, at, "k", memory, C, wide);
+        tess_tensor *v = dense(decoder, at, "v", memory, C, wide);
         last = tess_cached(cache, k, v, c->heads, last);
     }
     return last;
 }
 
-static tess_tensor *body(const void *numbers, tess_graph *g, const tess_network *in)
+static tess_tensor *body(const tess_family *f, const void *numbers, tess_graph *g, const tess_network *in)
 {
     const struct t5 *c = numbers;
+    (void)f;
     const int64_t layers = c->decoder_layers ? c->decoder_layers : c->common.layers;
     tess_tensor *table = tess_param(g, "shared.weight", c->common.vocab, c->width, TESS_NORMAL((float)c->factor));
     struct side encoder = {.c = c, .g = g, .name = "encoder", .bounds = in->bounds};
@@ -200,30 +202,19 @@ static tess_head head(const void *numbers, tess_graph *g)
     return (tess_head){.weight = tess_param(g, name, c->common.vocab, c->width, TESS_NORMAL((float)c->factor))};
 }
 
-static bool bare(const char *name)
-{
-    (void)name; /* there is no prefix */
-    return false;
-}
-
-/* Copies of the embedding, and a bias that the first layer of attention across once had. */
-static bool extra(const char *name)
-{
-    return !strcmp(name, "encoder.embed_tokens.weight") || !strcmp(name, "decoder.embed_tokens.weight") ||
-           !strcmp(name, "lm_head.weight") ||
-           !strcmp(name, "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight");
-}
-
+/* There is no prefix. Files have copies of the embedding, and a bias that the first layer of attention across once had.
+ */
 const tess_family tess_family_t5 = {
     .type = "t5",
     .architecture = "T5ForConditionalGeneration",
     .prefix = "",
     .field = fields,
+    .ignored = ignored,
     .numbers = sizeof(struct t5),
     .answers = TESS_ANSWERS_DECODER,
     .check = check,
     .body = body,
     .head = head,
-    .bare = bare,
-    .extra = extra,
+    .extra = "encoder.embed_tokens.weight decoder.embed_tokens.weight lm_head.weight "
+             "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
 };

@@ -1,10 +1,65 @@
-/* Adapters in a graph: which linears have one, and what is trained; see lora_impl.h. */
+/* Adapters in a graph (lora.h): what their parameters are called, which linears have one, and what is trained. */
 #include "lora.h"
-#include "patterns.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* ---- names, here and in files ---- */
+
+bool tess_lora_is_part(const char *name)
+{
+    return tess_ends(name, TESS_LORA_A) || tess_ends(name, TESS_LORA_B);
+}
+
+double tess_lora_scale(const tess_lora *l)
+{
+    return l->alpha / (l->rslora ? sqrt((double)l->r) : (double)l->r);
+}
+
+void tess_lora_file_name(const tess_model *m, const char *name, char full[static 512])
+{
+    char of[512];
+    snprintf(of, sizeof of, "%s", name);
+    if (tess_lora_is_part(name))
+        snprintf(of, sizeof of, "%.*s.weight", (int)(strlen(name) - strlen(TESS_LORA_A)), name);
+    snprintf(full, 512, "%s%.400s", tess_names_have(m->family->bare, of) ? "" : m->family->prefix, name);
+}
+
+json_t *tess_lora_list(const char *text)
+{
+    json_t *list = text && text[0] == '[' ? json_loads(text, 0, NULL) : NULL;
+    return list ? list : text ? json_pack("[s]", text) : json_array();
+}
+
+const tess_safetensor *tess_lora_find(const tess_model *m, const char *name)
+{
+    char full[512], key[600];
+    if (!m->lora->set) return NULL;
+    tess_lora_file_name(m, name, full);
+    snprintf(key, sizeof key, "%s%s", TESS_LORA_PREFIX, full);
+    return tess_safetensors_find(m->lora->set, m->lora->states ? name : key);
+}
+
+/* The module is around the parameter: "classifier" around classifier.dense.weight. */
+static bool is_within(const char *module, const char *name)
+{
+    const size_t n = strlen(module);
+    for (const char *at = name; n && (at = strstr(at, module)); at++)
+        if ((at == name || at[-1] == '.') && at[n] == '.') return true;
+    return false;
+}
+
+bool tess_lora_has(const tess_model *m, const tess_tensor *p)
+{
+    const char *name = tess_tensor_name(p);
+    json_t *saved = tess_lora_list(m->lora->saved);
+    bool has = tess_lora_is_part(name);
+    for (size_t i = 0; i < json_array_size(saved); i++)
+        has |= is_within(json_string_value(json_array_get(saved, i)), name);
+    json_decref(saved);
+    return has;
+}
 
 /* ---- targets ---- */
 
@@ -127,6 +182,23 @@ tess_status tess_model_add_lora(tess_model *m, const tess_lora_conf *c)
                            .rslora = c->rslora,
                            .targets = tess_strdup(targets),
                            .saved = saved ? tess_strdup(saved) : NULL};
+    return TESS_OK;
+}
+
+tess_status tess_model_ask_lora(tess_model *m, const char *where, const tess_lora_conf *c)
+{
+    tess_lora *l = m->lora;
+    char theirs[32], ours[32];
+    const tess_lora asked = {
+        .r = c->r < 0 ? l->r : c->r, .alpha = c->alpha < 0 ? l->alpha : c->alpha, .rslora = c->rslora || l->rslora};
+    const char *field = tess_lora_differ(l, &asked, theirs, ours);
+    if (field)
+        return tess_error(TESS_INVALID, where, "%s: %s, but the adapter in %s has %s (leave it out)", field, ours,
+                          l->dir, theirs);
+    if (c->targets || c->modules_to_save)
+        return tess_error(TESS_INVALID, where, "%s: the adapter in %s has its own (leave them out)",
+                          c->targets ? "targets" : "modules_to_save", l->dir);
+    if (c->dropout >= 0) l->dropout = c->dropout;
     return TESS_OK;
 }
 

@@ -1,8 +1,14 @@
 /* Adapters of low rank (LoRA): beside a linear y = W x, whose W stays as it is, stands y += (alpha / r) B A dropout(x),
  * with A (r, in) and B (out, r), which are trained. Families know nothing of them: they are put in where a linear is
- * described (tess_graph_beside). In files they are PEFT's: adapter_config.json and adapter_model.safetensors. */
-#ifndef TESS_LORA_IMPL_H
-#define TESS_LORA_IMPL_H
+ * described (tess_graph_beside). In files they are PEFT's: adapter_config.json and adapter_model.safetensors.
+ *
+ *     tess_lora_building *adapters = tess_lora_begin(m, g);
+ *     ... the body is described ...
+ *     TESS_TRY(tess_lora_end(adapters));
+ *     TESS_TRY(tess_lora_freeze(m, g, head));
+ */
+#ifndef TESS_LORA_H
+#define TESS_LORA_H
 #include "model.h"
 #include <jansson.h>
 
@@ -13,46 +19,48 @@
 typedef struct tess_lora {
     int64_t r;
     double alpha, dropout;
-    bool rslora;                  /* the scale is alpha / sqrt(r) */
-    char *targets;                /* "all-linear", a name or a pattern, or the JSON text of a list of them */
-    char *saved;                  /* the same of modules that are trained as they are; NULL: none */
-    char *dir;                    /* where the tensors are from; NULL: they are drawn */
-    struct tess_safetensors *set; /* of dir */
-    bool states;                  /* they are those of a checkpoint, under our names */
+    bool rslora;           /* the scale is alpha / sqrt(r) */
+    char *targets;         /* "all-linear", a name or a pattern, or the JSON text of a list of them */
+    char *saved;           /* the same of modules that are trained as they are; NULL: none */
+    char *dir;             /* where the tensors are from; NULL: they are drawn */
+    tess_safetensors *set; /* of dir */
+    bool states;           /* they are those of a checkpoint, under our names */
 } tess_lora;
 
 /* Opens a directory's adapter_config.json and tensors; *base is the path that it names its base by, a new string. */
 tess_status tess_lora_open(const char *dir, tess_lora **lora, char **base) TESS_NODISCARD;
+/* Closes them; NULL is nothing. */
 void tess_lora_close(tess_lora *l);
-/* Says whether a directory holds an adapter, and no model by itself. */
+/* Returns whether a directory holds an adapter, and no model by itself. */
 bool tess_lora_there(const char *dir);
 typedef struct tess_lora_building tess_lora_building;
-/* Puts the model's adapters beside the linears that are described from now on; NULL: it has none. */
+/* Puts the model's adapters beside the linears that are described from now on; returns NULL if it has none. */
 tess_lora_building *tess_lora_begin(const tess_model *m, tess_graph *g);
 /* Ends that. A target that no linear was is TESS_INVALID. */
 tess_status tess_lora_end(tess_lora_building *b) TESS_NODISCARD;
-/* All that is not trained then is frozen; `head`: the head's matrix. */
+/* Freezes all that is not trained; `head` is the head's matrix. */
 tess_status tess_lora_freeze(const tess_model *m, tess_graph *g, const tess_tensor *head) TESS_NODISCARD;
-/* Makes a list of what the configuration has as JSON text of one, or as one text. A new reference. */
+/* Makes a list of what the configuration has as JSON text of one, or as one text; it is a new reference. */
 json_t *tess_lora_list(const char *text);
-/* Says whether a parameter is the adapter's: its A's and B's, and the modules that are saved with them. It is trained,
- * where anything is. */
+/* Returns whether a parameter is the adapter's, which is trained where anything is: its A's and B's, and the modules
+ * that are saved with them. */
 bool tess_lora_has(const tess_model *m, const tess_tensor *p);
-/* Says whether a parameter is an adapter's A or B. */
+/* Returns whether a parameter is an adapter's A or B. */
 bool tess_lora_is_part(const char *name);
 /* Writes the name that a parameter has in model.safetensors, where an adapter's goes by its linear's. */
 void tess_lora_file_name(const tess_model *m, const char *name, char full[static 512]);
 /* Returns the adapter's tensor that a parameter is; NULL: there is none. */
-const struct tess_safetensor *tess_lora_find(const tess_model *m, const char *name);
-/* Says TESS_INVALID of a tensor of an adapter that fits nothing in the model. */
+const tess_safetensor *tess_lora_find(const tess_model *m, const char *name);
+/* Finds it, which must be there in that shape. */
+tess_status tess_lora_need(const tess_model *m, const tess_tensor *p, bool turned,
+                           const tess_safetensor **t) TESS_NODISCARD;
+/* Checks that each tensor of an adapter fits something in the model. */
 tess_status tess_lora_check(const tess_model *m, const tess_graph *g) TESS_NODISCARD;
 /* Draws or reads what is trained, which is over the base's weights. */
 tess_status tess_lora_load(const tess_model *m, tess_graph *g, uint64_t seed) TESS_NODISCARD;
-/* Begins adapter_model.safetensors in dir, to which all trained parameters are declared, in their order. */
-tess_safetensors_writer *tess_lora_writer(const tess_model *m, const tess_graph *g, const char *dir);
 /* Writes adapter_config.json. */
 tess_status tess_lora_save_config(const tess_model *m, const char *dir) TESS_NODISCARD;
-/* Returns the field in which two are not the same; NULL: there is none. Both values are written. */
+/* Returns the field in which two are not the same, with both values; NULL: there is none. */
 const char *tess_lora_differ(const tess_lora *a, const tess_lora *b, char x[static 32], char y[static 32]);
 /* Returns what B A is multiplied by. */
 double tess_lora_scale(const tess_lora *l);

@@ -2,9 +2,6 @@
  * base_model.model.NAME, NAME being what it would be in the base's own file. */
 #include "directories.h"
 #include "lora.h"
-#include "patterns.h"
-#include "pieces.h"
-#include "states.h"
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -31,20 +28,11 @@ void tess_lora_close(tess_lora *l)
 /* ---- adapter_config.json ---- */
 
 /* Keys without effect on what an adapter computes, or which the tensors' names say as well. */
-static const char *const ignored[] = {"auto_mapping",      "base_model_name_or_path",
-                                      "revision",          "inference_mode",
-                                      "target_modules",    "exclude_modules",
-                                      "fan_in_fan_out",    "layers_to_transform",
-                                      "layers_pattern",    "peft_version",
-                                      "task_type",         "megatron_config",
-                                      "megatron_core",     "ensure_weight_tying",
-                                      "corda_config",      "eva_config",
-                                      "lora_ga_config",    "loftq_config",
-                                      "runtime_config",    "qalora_group_size",
-                                      "modules_to_save",   "r",
-                                      "lora_alpha",        "lora_dropout",
-                                      "use_rslora",        "peft_type",
-                                      "init_lora_weights", "bias"};
+static const char ignored[] =
+    "auto_mapping base_model_name_or_path revision inference_mode target_modules exclude_modules fan_in_fan_out "
+    "layers_to_transform layers_pattern peft_version task_type megatron_config megatron_core ensure_weight_tying "
+    "corda_config eva_config lora_ga_config loftq_config runtime_config qalora_group_size modules_to_save r "
+    "lora_alpha lora_dropout use_rslora peft_type init_lora_weights bias";
 
 static bool is_nothing(const json_t *v)
 {
@@ -74,9 +62,8 @@ static tess_status check_keys(const char *path, json_t *root)
         return refuse(path, "init_lora_weights", init, "it changes the base, expected true, false or \"gaussian\"");
     json_object_foreach(root, key, v)
     {
-        bool known = is_nothing(v);
-        for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) known |= !strcmp(key, ignored[i]);
-        if (!known) return refuse(path, key, v, "is not supported here, expected null");
+        if (!is_nothing(v) && !tess_names_have(ignored, key))
+            return refuse(path, key, v, "is not supported here, expected null");
     }
     return TESS_OK;
 }
@@ -199,16 +186,21 @@ tess_status tess_lora_check(const tess_model *m, const tess_graph *g)
     return TESS_OK;
 }
 
-static tess_status load_part(const tess_model *m, tess_tensor *p)
+tess_status tess_lora_need(const tess_model *m, const tess_tensor *p, bool turned, const tess_safetensor **t)
 {
-    const char *name = tess_tensor_name(p);
-    const tess_safetensor *t = tess_lora_find(m, name);
     int64_t shape[3];
     const int rank = tess_tensor_shape(p, shape);
-    const bool turned = !m->lora->states && tess_model_turned(m, name);
-    if (!t)
-        return tess_error(TESS_INVALID, m->lora->dir, "no tensor %s in it (is the adapter for another base?)", name);
-    TESS_TRY(tess_pieces_check(t, rank, shape, turned));
+    *t = tess_lora_find(m, tess_tensor_name(p));
+    if (*t) return tess_pieces_check(*t, rank, shape, turned);
+    return tess_error(TESS_INVALID, m->lora->dir, "no tensor %s in it (is the adapter for another base?)",
+                      tess_tensor_name(p));
+}
+
+static tess_status load_part(const tess_model *m, tess_tensor *p)
+{
+    const bool turned = !m->lora->states && tess_model_turned(m, tess_tensor_name(p));
+    const tess_safetensor *t;
+    TESS_TRY(tess_lora_need(m, p, turned, &t));
     return tess_pieces_read(t, p, TESS_MASTER, turned);
 }
 
@@ -225,27 +217,6 @@ tess_status tess_lora_load(const tess_model *m, tess_graph *g, uint64_t seed)
             TESS_TRY(tess_param_init(p, seed));
     }
     return TESS_OK;
-}
-
-tess_safetensors_writer *tess_lora_writer(const tess_model *m, const tess_graph *g, const char *dir)
-{
-    static const tess_safetensors_dtype stored_as[] = {
-        [TESS_SAVE_FP32] = TESS_ST_F32, [TESS_SAVE_BF16] = TESS_ST_BF16, [TESS_SAVE_FP16] = TESS_ST_F16};
-    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "adapter_model", UINT64_MAX);
-    for (int k = 0; k < tess_graph_params(g); k++) {
-        const tess_tensor *p = tess_graph_param(g, k);
-        char full[512], key[600];
-        int64_t ours[3], shape[2];
-        if (!tess_lora_has(m, p)) continue;
-        const int rank = tess_tensor_shape(p, ours);
-        const bool turned = tess_model_turned(m, tess_tensor_name(p));
-        shape[0] = turned ? ours[1] : ours[0];
-        shape[1] = turned ? ours[0] : ours[1];
-        tess_lora_file_name(m, tess_tensor_name(p), full);
-        snprintf(key, sizeof key, "%s%s", TESS_LORA_PREFIX, full);
-        tess_safetensors_declare_floats(w, key, stored_as[m->stored], rank, shape);
-    }
-    return w;
 }
 
 /* A name alone is a list of one: PEFT takes a text for a regular expression. */

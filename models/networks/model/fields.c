@@ -1,5 +1,5 @@
 /* Reading a Hugging Face config.json by a family's table of fields: every field is known or an error. */
-#include "model.h"
+#include "lora.h"
 #include <jansson.h>
 #include <string.h>
 
@@ -13,12 +13,39 @@ static const tess_field *table(const tess_family *f, int k)
     const tess_field *const all[TABLES] = {f->field, f->shared, f->rotary, tess_common_fields};
     return all[k] ? all[k] : none;
 }
+/* The names that are ignored, behind a table of fields. */
+static const char *ignored(const tess_family *f, int k)
+{
+    return k == 0 ? f->ignored : k == TABLES - 1 ? tess_common_ignored : NULL;
+}
+
+/* The length of the word at *word, behind the blank that it begins with. */
+static size_t next_word(const char **word)
+{
+    *word += **word == ' ';
+    return strcspn(*word, " ");
+}
+
+bool tess_names_have(const char *list, const char *name)
+{
+    for (const char *word = list ? list : ""; *word;) {
+        char pattern[128];
+        const size_t n = next_word(&word);
+        snprintf(pattern, sizeof pattern, "%.*s", (int)n, word);
+        if (tess_pattern_matches(pattern, name)) return true;
+        word += n;
+    }
+    return false;
+}
 
 static const tess_field *find(const tess_family *f, const char *name)
 {
-    for (int k = 0; k < TABLES; k++)
+    static const tess_field nothing = {.kind = TESS_FIELD_IGNORED};
+    for (int k = 0; k < TABLES; k++) {
         for (const tess_field *d = table(f, k); d->name; d++)
             if (!strcmp(d->name, name)) return d->kind == TESS_FIELD_ALIAS ? find(f, d->text) : d;
+        if (tess_names_have(ignored(f, k), name)) return &nothing;
+    }
     return NULL;
 }
 
@@ -33,15 +60,25 @@ int64_t tess_model_trained_positions(const tess_model *m)
 
 bool tess_fields_same(const tess_family *f, const char *a, const char *b)
 {
-    return !strcmp(a, b) || (find(f, a) && find(f, a) == find(f, b));
+    const tess_field *d = find(f, a);
+    return !strcmp(a, b) || (d && d->kind != TESS_FIELD_IGNORED && d == find(f, b));
 }
 
 static tess_status unknown(const tess_family *f, const char *where, const char *name)
 {
     const char *names[MOST];
+    char words[MOST][48];
     size_t n = 0;
-    for (int k = 0; k < TABLES; k++)
+    for (int k = 0; k < TABLES; k++) {
         for (const tess_field *d = table(f, k); d->name && n < MOST; d++) names[n++] = d->name;
+        for (const char *word = ignored(f, k); word && *word && n < MOST;) {
+            const size_t length = next_word(&word);
+            snprintf(words[n], sizeof words[n], "%.*s", (int)length, word);
+            names[n] = words[n];
+            word += length;
+            n++;
+        }
+    }
     const char *near = tess_nearest(name, names, n);
     if (near)
         return tess_error(TESS_INVALID, where, "%s: unknown field of a %s (did you mean %s?)", name, f->type, near);
@@ -136,75 +173,6 @@ static tess_status read_only(const char *where, const char *name, const json_t *
     return same ? TESS_OK : wrong(where, name, value, text);
 }
 
-static tess_status read_field(const tess_field *d, const char *where, const char *name, const json_t *value,
-                              char *numbers)
-{
-    char least[64];
-    switch (d->kind) {
-    case TESS_FIELD_OPTIONAL: /* null where it follows from other fields */
-        if (json_is_null(value)) {
-            memcpy(numbers + d->offset, &(int64_t){0}, sizeof(int64_t));
-            return TESS_OK;
-        }
-        /* fall through */
-    case TESS_FIELD_INT:
-        snprintf(least, sizeof least, "a whole number of at least %g", d->least);
-        if (!json_is_integer(value) || (double)json_integer_value(value) < d->least ||
-            json_integer_value(value) > 1000000000)
-            return wrong(where, name, value, least);
-        memcpy(numbers + d->offset, &(int64_t){json_integer_value(value)}, sizeof(int64_t));
-        return TESS_OK;
-    case TESS_FIELD_OPTIONAL_REAL:
-        if (!json_is_null(value) && (!json_is_number(value) || !(json_number_value(value) > d->least))) {
-            snprintf(least, sizeof least, "a number above %g, or null", d->least);
-            return wrong(where, name, value, least);
-        }
-        memcpy(numbers + d->offset, &(double){json_number_value(value)}, sizeof(double)); /* 0 of null */
-        return TESS_OK;
-    case TESS_FIELD_TRAINING_OR_NULL:
-        if (json_is_null(value)) {
-            memcpy(numbers + d->offset, &(double){-1}, sizeof(double));
-            return TESS_OK;
-        }
-        /* fall through */
-    case TESS_FIELD_REAL:
-    case TESS_FIELD_TRAINING:
-        snprintf(least, sizeof least, "a number of at least %g", d->least);
-        if (!json_is_number(value) || json_number_value(value) < d->least) return wrong(where, name, value, least);
-        memcpy(numbers + d->offset, &(double){json_number_value(value)}, sizeof(double));
-        return TESS_OK;
-    case TESS_FIELD_BOOL:
-        if (!json_is_boolean(value)) return wrong(where, name, value, "true or false");
-        memcpy(numbers + d->offset, &(int64_t){json_is_true(value)}, sizeof(int64_t));
-        return TESS_OK;
-    case TESS_FIELD_ACTIVATION:
-    case TESS_FIELD_CHOICE: {
-        int64_t kind = 0;
-        TESS_TRY(d->kind == TESS_FIELD_CHOICE ? read_choice(where, name, value, d->text, &kind)
-                                              : read_activation(where, name, value, &kind));
-        memcpy(numbers + d->offset, &kind, sizeof kind);
-        return TESS_OK;
-    }
-    case TESS_FIELD_MEMBERS:
-        snprintf(least, sizeof least, "an object of at least %g members", d->least);
-        if (!json_is_object(value) || (double)json_object_size(value) < d->least)
-            return wrong(where, name, value, least);
-        memcpy(numbers + d->offset, &(int64_t){(int64_t)json_object_size(value)}, sizeof(int64_t));
-        return TESS_OK;
-    case TESS_FIELD_LAYERS:
-        return read_layers(where, name, value, d->text, (tess_layers *)(void *)(numbers + d->offset));
-    case TESS_FIELD_LAYER_NUMBERS:
-        return read_numbers(where, name, value, (tess_layers *)(void *)(numbers + d->offset));
-    case TESS_FIELD_ONLY:
-        return read_only(where, name, value, d->text);
-    case TESS_FIELD_OBJECT:
-    case TESS_FIELD_ALIAS:
-    case TESS_FIELD_IGNORED:
-        break;
-    }
-    return TESS_OK;
-}
-
 static bool is_real(const tess_field *d)
 {
     return d->kind == TESS_FIELD_REAL || d->kind == TESS_FIELD_OPTIONAL_REAL || d->kind == TESS_FIELD_TRAINING ||
@@ -214,10 +182,68 @@ static bool is_number(const tess_field *d)
 {
     return d->kind <= TESS_FIELD_CHOICE;
 }
-
 static bool is_layers(const tess_field *d)
 {
     return d->kind == TESS_FIELD_LAYERS || d->kind == TESS_FIELD_LAYER_NUMBERS;
+}
+
+static tess_status read_field(const tess_field *d, const char *where, const char *name, const json_t *value,
+                              char *numbers)
+{
+    const bool null = json_is_null(value);
+    char expected[64] = "true or false";
+    int64_t whole = json_integer_value(value); /* 0 of null, as is the real */
+    double real = json_number_value(value);
+    bool good = false;
+    switch (d->kind) {
+    case TESS_FIELD_OPTIONAL: /* null where it follows from other fields */
+    case TESS_FIELD_INT:
+        snprintf(expected, sizeof expected, "a whole number of at least %g", d->least);
+        good = json_is_integer(value) ? (double)whole >= d->least && whole <= 1000000000
+                                      : null && d->kind == TESS_FIELD_OPTIONAL;
+        break;
+    case TESS_FIELD_OPTIONAL_REAL:
+        snprintf(expected, sizeof expected, "a number above %g, or null", d->least);
+        good = null || (json_is_number(value) && real > d->least);
+        break;
+    case TESS_FIELD_TRAINING_OR_NULL:
+    case TESS_FIELD_REAL:
+    case TESS_FIELD_TRAINING:
+        snprintf(expected, sizeof expected, "a number of at least %g", d->least);
+        good = json_is_number(value) ? real >= d->least : null && d->kind == TESS_FIELD_TRAINING_OR_NULL;
+        if (null) real = -1;
+        break;
+    case TESS_FIELD_BOOL:
+        whole = json_is_true(value);
+        good = json_is_boolean(value);
+        break;
+    case TESS_FIELD_MEMBERS:
+        snprintf(expected, sizeof expected, "an object of at least %g members", d->least);
+        whole = (int64_t)json_object_size(value);
+        good = json_is_object(value) && (double)whole >= d->least;
+        break;
+    case TESS_FIELD_ACTIVATION:
+        TESS_TRY(read_activation(where, name, value, &whole));
+        good = true;
+        break;
+    case TESS_FIELD_CHOICE:
+        TESS_TRY(read_choice(where, name, value, d->text, &whole));
+        good = true;
+        break;
+    case TESS_FIELD_LAYERS:
+        return read_layers(where, name, value, d->text, (tess_layers *)(void *)(numbers + d->offset));
+    case TESS_FIELD_LAYER_NUMBERS:
+        return read_numbers(where, name, value, (tess_layers *)(void *)(numbers + d->offset));
+    case TESS_FIELD_ONLY:
+        return read_only(where, name, value, d->text);
+    case TESS_FIELD_OBJECT:
+    case TESS_FIELD_ALIAS:
+    case TESS_FIELD_IGNORED:
+        return TESS_OK;
+    }
+    if (!good) return wrong(where, name, value, expected);
+    memcpy(numbers + d->offset, is_real(d) ? (const void *)&real : &whole, sizeof whole);
+    return TESS_OK;
 }
 
 /* Whether the field is of another value in these structs. */
@@ -228,7 +254,8 @@ static bool differs(const tess_field *d, const char *a, const char *b)
     return is_layers(d) && memcmp(a + words, b + words, sizeof((tess_layers *)NULL)->second);
 }
 
-const tess_field *tess_fields_differ(const tess_family *f, const void *a, const void *b, const tess_field *after)
+/* The next field behind `after` (NULL: the first) in which two structs differ; NULL: there is none. */
+static const tess_field *next_other(const tess_family *f, const void *a, const void *b, const tess_field *after)
 {
     _Static_assert(sizeof(double) == sizeof(int64_t), "every number of a struct has eight bytes");
     bool behind = after == NULL;
@@ -395,6 +422,7 @@ static void name_presets(const struct reader *r)
 tess_status tess_fields_read(const tess_family *f, const char *where, const char *json, void *numbers)
 {
     TESS_ASSERT(f->numbers <= TESS_MODEL_NUMBERS);
+    memset(numbers, 0, f->numbers); /* what this family has no field for */
     presets(f, numbers);
     json_t *root = json_loads(json, JSON_REJECT_DUPLICATES, NULL);
     TESS_ASSERT(root); /* tess_model_open parsed it */
@@ -402,9 +430,41 @@ tess_status tess_fields_read(const tess_family *f, const char *where, const char
     *r = (struct reader){.f = f, .where = where, .numbers = numbers};
     tess_status status = read_object(r, root, NULL, NULL);
     if (status == TESS_OK) status = count_layers(f, where, root, numbers);
-    if (status == TESS_OK && f->settle) f->settle(numbers);
-    if (status == TESS_OK && (status = f->check(numbers, where)) != TESS_OK) name_presets(r);
+    if (status == TESS_OK && f->settle) f->settle(f, numbers);
+    if (status == TESS_OK && (status = f->check(f, numbers, where)) != TESS_OK) name_presets(r);
     free(r);
     json_decref(root);
     return status;
+}
+
+/* ---- two models ---- */
+
+static tess_status same_adapters(const char *path, const tess_lora *then, const tess_lora *now)
+{
+    char a[32], b[32];
+    if (!then != !now)
+        return tess_error(TESS_INVALID, path, "is of a run %s adapters, the configuration %s them",
+                          then ? "with" : "without", now ? "has" : "lacks");
+    const char *field = then ? tess_lora_differ(then, now, a, b) : NULL;
+    if (!field) return TESS_OK;
+    return tess_error(TESS_INVALID, path, "its adapters have %s %s, the configuration's %s", field, a, b);
+}
+
+tess_status tess_model_same(const char *path, const tess_model *then, const tess_model *now, bool say)
+{
+    char a[32] = "", b[32] = "";
+    if (then->family != now->family)
+        return tess_error(TESS_INVALID, then->dir,
+                          "holds a %s, the configuration a %s (the checkpoint is of another model)",
+                          then->family->architecture, now->family->architecture);
+    for (const tess_field *d = NULL; (d = next_other(now->family, then->numbers, now->numbers, d));) {
+        tess_field_text(d, then->numbers, a);
+        tess_field_text(d, now->numbers, b);
+        if (d->kind != TESS_FIELD_TRAINING && d->kind != TESS_FIELD_TRAINING_OR_NULL)
+            return tess_error(TESS_INVALID, then->dir,
+                              "its model has %s %s, the configuration's %s (the checkpoint is of another model)",
+                              d->name, a, b);
+        if (say) tess_note("resuming with another model.%s: %s, the checkpoint's run had %s", d->name, b, a);
+    }
+    return same_adapters(path, then->lora, now->lora);
 }

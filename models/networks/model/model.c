@@ -1,7 +1,6 @@
 /* A model: its family found by model_type, its fields read, its graph built. */
-#include "model.h"
+#include "directories.h"
 #include "lora.h"
-#include "states.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -15,6 +14,13 @@ static const tess_family *const families[] = {
 };
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
+/* Appends to a list for a message. */
+static void add_known(char known[static 512], const char *name)
+{
+    const size_t at = strlen(known);
+    snprintf(known + at, 512 - at, "%s%s", at ? ", " : "", name);
+}
+
 /* Of the families of one type, which stand behind one another from `i` on, the one that config.json's architecture
  * means. A body alone, or none, is the first's. */
 static tess_status find_head(const char *where, const json_t *root, int i, const tess_family **family)
@@ -26,8 +32,7 @@ static tess_status find_head(const char *where, const json_t *root, int i, const
     *family = families[i];
     int k = i;
     for (; k < FAMILIES && !strcmp(families[k]->type, families[i]->type); k++) {
-        const size_t at = strlen(known);
-        snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", families[k]->architecture);
+        add_known(known, families[k]->architecture);
         if (strcmp(families[k]->architecture, name)) continue;
         *family = families[k];
         return TESS_OK;
@@ -50,10 +55,7 @@ static tess_status find_family(const char *where, const json_t *root, const tess
     }
     const char *near = tess_nearest(json_string_value(type), names, (size_t)types);
     char known[512] = "";
-    for (int i = 0; i < types; i++) {
-        const size_t at = strlen(known);
-        snprintf(known + at, sizeof known - at, "%s%s", at ? ", " : "", names[i]);
-    }
+    for (int i = 0; i < types; i++) add_known(known, names[i]);
     return tess_error(TESS_INVALID, where, "model_type: %s is not known (%s%s%sknown: %s)", json_string_value(type),
                       near ? "did you mean " : "", near ? near : "", near ? "? " : "", known);
 }
@@ -200,13 +202,20 @@ void tess_model_close(tess_model *m)
     free(m);
 }
 
-int64_t tess_model_vocab(const tess_model *m)
+/* A number of the family's, by its offset; 0: it has none. */
+static int64_t number(const tess_model *m, size_t offset)
 {
-    return ((const tess_common *)m->numbers)->vocab;
+    int64_t n = 0;
+    if (offset) memcpy(&n, m->numbers + offset, sizeof n);
+    return n;
 }
 static int64_t first_position(const tess_model *m)
 {
-    return m->family->first_position ? m->family->first_position(m->numbers) : 0;
+    return m->family->behind ? number(m, m->family->behind) + 1 : 0;
+}
+int64_t tess_model_vocab(const tess_model *m)
+{
+    return ((const tess_common *)m->numbers)->vocab;
 }
 int64_t tess_model_positions(const tess_model *m)
 {
@@ -215,11 +224,12 @@ int64_t tess_model_positions(const tess_model *m)
 }
 int64_t tess_model_targets(const tess_model *m)
 {
-    return m->family->labels ? m->family->labels(m->numbers) : tess_model_vocab(m);
+    if (m->family->answers == TESS_ANSWERS_BOTH) return 2;
+    return m->family->labels ? number(m, m->family->labels) : tess_model_vocab(m);
 }
 int64_t tess_model_segments(const tess_model *m)
 {
-    return m->family->segments ? m->family->segments(m->numbers) : 0;
+    return number(m, m->family->segments);
 }
 tess_answers tess_model_answers(const tess_model *m)
 {
@@ -228,6 +238,26 @@ tess_answers tess_model_answers(const tess_model *m)
 const char *tess_model_dir(const tess_model *m)
 {
     return m->dir;
+}
+const char *tess_model_json(const tess_model *m)
+{
+    return m->json;
+}
+bool tess_model_adapted(const tess_model *m)
+{
+    return m->lora;
+}
+const char *tess_model_adapter_dir(const tess_model *m)
+{
+    return m->lora ? m->lora->dir : NULL;
+}
+void tess_model_store_as(tess_model *m, tess_save_dtype dtype)
+{
+    m->stored = dtype;
+}
+bool tess_model_there(const char *dir)
+{
+    return tess_lora_there(dir) || tess_dirs_has(dir, "config.json");
 }
 
 /* The inputs that the body reads. */
@@ -277,7 +307,7 @@ tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_
     if (b->purpose == TESS_FOR_LOSS) net->routed = &routed;
     const bool label = m->family->answers == TESS_ANSWERS_LABEL;
     tess_lora_building *adapters = tess_lora_begin(m, g);
-    tess_tensor *rows = m->family->body(m->numbers, g, net);
+    tess_tensor *rows = m->family->body(m->family, m->numbers, g, net);
     if (net->encodes) {
         TESS_TRY(tess_lora_end(adapters));
         net->output = rows;

@@ -1,12 +1,18 @@
-/* The inside of networks: what one family of models says of itself. */
-#ifndef TESS_MODEL_IMPL_H
-#define TESS_MODEL_IMPL_H
-#include "graph.h"
-#include "safetensors.h"
-#include "tessera_networks.h"
+/* The inside of networks: what a family says of itself, what a model is made of, and what the folders of this room call
+ * of each other.
+ *
+ *     static const tess_field fields[] = {{"n_embd", TESS_FIELD_INT, offsetof(struct mine, width), 768, 1, NULL},
+ *                                         {NULL, 0, 0, 0, 0, NULL}};
+ *     const tess_family tess_family_mine = {.type = "mine", .architecture = "MineLMHeadModel", .prefix = "model.",
+ *                                           .field = fields, .numbers = sizeof(struct mine), .check = check,
+ *                                           .body = body, .head = head, .bare = "lm_head.weight"};
+ *
+ * A new family is told in docs/add-a-model.md. */
+#ifndef TESS_MODEL_H
+#define TESS_MODEL_H
+#include "networks.h"
 
-/* How weights are written; config.def has these in this order. */
-typedef enum tess_save_dtype { TESS_SAVE_FP32, TESS_SAVE_BF16, TESS_SAVE_FP16 } tess_save_dtype;
+/* ---- config.json ------------------------------------------------------------------------------------------------- */
 
 /* What a field of config.json is to us. */
 typedef enum tess_field_kind {
@@ -25,13 +31,13 @@ typedef enum tess_field_kind {
     TESS_FIELD_LAYER_NUMBERS, /* a list of layers, from 0, into a tess_layers; or null. `text` says what they are */
     TESS_FIELD_ALIAS,         /* another name of the field in `text` */
     TESS_FIELD_ONLY,          /* changes the arithmetic, and `text` (JSON) is all that is supported */
-    TESS_FIELD_IGNORED        /* does not change the arithmetic of training */
+    TESS_FIELD_IGNORED        /* does not change the arithmetic of training: it stands in a list of names */
 } tess_field_kind;
 typedef struct tess_field {
     const char *name;
     tess_field_kind kind;
     size_t offset;
-    double preset, least; /* numbers: the default, and the least allowed */
+    double preset, least; /* of numbers: the default, and the least allowed */
     const char *text;
 } tess_field;
 
@@ -41,9 +47,11 @@ typedef struct tess_common {
     int64_t layers, tied;
     double init;
 } tess_common;
-/* common.c: the fields that every family has at Hugging Face. A family's own of the same name come before them. */
+/* common.c has the fields that every family has at Hugging Face, and the names that are ignored of every family. A
+ * family's own of the same name come before them. */
 extern const tess_field tess_common_fields[];
-/* rotary.c: those of families with rotary positions, see rotary_impl.h. */
+extern const char tess_common_ignored[];
+/* rotary.c has those of families with rotary positions (rotary_impl.h). */
 extern const tess_field tess_rotary_fields[];
 
 /* Which of two words each layer has. */
@@ -61,16 +69,52 @@ static inline void tess_layer_set(tess_layers *l, int64_t layer)
     l->second[layer / 64] |= (uint64_t)1 << (layer % 64);
 }
 
-/* Functions that lie between two matrices of a block. The first are tess_gelu's. */
-typedef enum tess_activation {
-    TESS_ACTIVATION_GELU_TANH = TESS_GELU_TANH,
-    TESS_ACTIVATION_GELU = TESS_GELU_ERF,
-    TESS_ACTIVATION_SILU,
-    TESS_ACTIVATION_RELU,
-} tess_activation;
-tess_tensor *tess_activate(tess_tensor *x, int64_t activation);
+/* ---- families ---------------------------------------------------------------------------------------------------- */
 
-enum { TESS_MODEL_NUMBERS = 768 };
+/* What makes logits of the body's rows. */
+typedef struct tess_head {
+    tess_tensor *weight, *bias; /* (V, C); (V), NULL: none */
+    float cap;                  /* logits become cap tanh(logit / cap); 0: they stay */
+} tess_head;
+
+/* One a family and kind of head. Where several have one type, the architecture that config.json names decides, and the
+ * first is meant where it names none. Its functions get the family itself and the struct that its fields fill. Lists of
+ * names are patterns between blanks (tess_pattern_matches), of names without the prefix; NULL has none. */
+typedef struct tess_family tess_family;
+struct tess_family {
+    const char *type;         /* model_type */
+    const char *architecture; /* as saved */
+    const char *prefix;       /* of the names of all weights, with its dot; files may lack it */
+    const tess_field *field;  /* its own, ended by a NULL name */
+    const char *ignored;      /* names of fields that change nothing, between blanks; NULL: it has none */
+    const tess_field *shared; /* those of its kind of family, behind its own; NULL: none */
+    const tess_field *rotary; /* tess_rotary_fields: a tess_rotary follows the tess_common; NULL: none does */
+    const void *traits;       /* what its kind of family has beside fields */
+    size_t numbers;           /* size of the struct that the fields fill; a tess_common comes first in it */
+    tess_answers answers;
+    size_t segments, labels, behind; /* offsets of int64_t: of how many kinds tokens are, how many labels there are, the
+                                      * number behind which positions count; 0: there is one kind, none, they count
+                                      * from 0 */
+    void (*settle)(const tess_family *f, void *numbers); /* sets what follows from other fields; NULL: nothing does */
+    tess_status (*check)(const tess_family *f, const void *numbers, const char *where);
+    /* Makes the rows of all tokens, or what the head reads: (B,T,C), or (B,1,C) for a label. */
+    tess_tensor *(*body)(const tess_family *f, const void *numbers, tess_graph *g, const tess_network *in);
+    /* Makes of the body's rows those that the head reads; NULL: they are the same. */
+    tess_tensor *(*transform)(const void *numbers, tess_graph *g, tess_tensor *x);
+    tess_head (*head)(const void *numbers, tess_graph *g);
+    /* Makes, with TESS_ANSWERS_BOTH, of the body's rows those that label_head reads, (B,1,C), over two labels. */
+    tess_tensor *(*label_rows)(const void *numbers, tess_graph *g, const tess_network *in, tess_tensor *x);
+    tess_head (*label_head)(const void *numbers, tess_graph *g);
+    const char *transposed; /* stored (in, out) */
+    const char *bare;       /* stored without the prefix */
+    const char *extra;      /* stored, no parameters, and may be left alone */
+    const char *fresh;      /* parameters that files may lack, and which are drawn then */
+};
+#define TESS_MODEL(name) extern const tess_family tess_family_##name;
+#include "models.def"
+#undef TESS_MODEL
+
+/* ---- what families describe networks with (common.c) ------------------------------------------------------------- */
 
 /* What routers of experts leave for the loss: statistics of all of them so far, NULL where there are none, and the
  * weight of that loss. */
@@ -79,98 +123,103 @@ struct tess_routed {
     double weight;
 };
 
-/* x for embedding tables: the row of each token, plus that of its place. */
+/* Functions that lie between two matrices of a block. The first are tess_gelu's. */
+typedef enum tess_activation {
+    TESS_ACTIVATION_GELU_TANH = TESS_GELU_TANH,
+    TESS_ACTIVATION_GELU = TESS_GELU_ERF,
+    TESS_ACTIVATION_SILU,
+    TESS_ACTIVATION_RELU,
+} tess_activation;
+tess_tensor *tess_activate(tess_tensor *x, int64_t activation);
+/* Adds to the row of each token, of the table `words`, that of its place. */
 tess_tensor *tess_embed(const tess_network *in, tess_tensor *words, tess_tensor *places);
+/* Whether a matrix has a bias, and which of them is the earlier parameter. */
+typedef enum tess_bias { TESS_NO_BIAS, TESS_BIAS_BEHIND, TESS_BIAS_BEFORE } tess_bias;
+/* Multiplies x (B,T,in) by the parameter NAME.weight, drawn with this deviation, and adds NAME.bias: (B,T,out), which
+ * is called NAME. */
+tess_tensor *tess_dense(tess_graph *g, tess_tensor *x, int64_t in, int64_t out, double deviation, tess_bias bias,
+                        const char *name, ...) TESS_PRINTF(7, 8);
+/* Makes the layernorm of x (B,T,width) by NAME.weight and NAME.bias, of which the latter is the earlier parameter. */
+tess_tensor *tess_norm(tess_graph *g, tess_tensor *x, int64_t width, double eps, const char *name, ...)
+    TESS_PRINTF(5, 6);
+/* Checks rates of dropout, each a field's name and its value. */
+typedef struct tess_rate {
+    const char *name;
+    double p;
+} tess_rate;
+tess_status tess_rates_check(const char *where, const tess_rate *rate, int count) TESS_NODISCARD;
+/* Checks that heads share out a width, as the two fields are called. */
+tess_status tess_heads_check(const char *where, const char *width, int64_t wide, const char *heads,
+                             int64_t many) TESS_NODISCARD;
 
-/* What makes logits of the body's rows. */
-typedef struct tess_head {
-    tess_tensor *weight, *bias; /* (V, C); (V), NULL: none */
-    float cap;                  /* logits become cap tanh(logit / cap); 0: they stay */
-} tess_head;
+/* ---- a model ----------------------------------------------------------------------------------------------------- */
 
-/* One a family and kind of head, in a file of its name. Where several have one type, the architecture that config.json
- * names decides, and the first is meant where it names none. */
-typedef struct tess_family {
-    const char *type;              /* model_type */
-    const char *architecture;      /* as saved */
-    const char *prefix;            /* of the names of all weights, with its dot; files may lack it */
-    const tess_field *field;       /* its own, ended by a NULL name */
-    const tess_field *shared;      /* those of its kind of family, behind its own; NULL: none */
-    const tess_field *rotary;      /* tess_rotary_fields: a tess_rotary follows the tess_common; NULL: none does */
-    size_t numbers;                /* size of the struct that the fields fill; a tess_common comes first in it */
-    void (*settle)(void *numbers); /* sets what follows from other fields where it is not given; NULL: nothing does */
-    tess_answers answers;
-    int64_t (*segments)(const void *numbers);       /* of how many kinds tokens are; NULL: of one */
-    int64_t (*labels)(const void *numbers);         /* how many; NULL: it has none */
-    int64_t (*first_position)(const void *numbers); /* of a sequence; NULL: 0 */
-    tess_status (*check)(const void *numbers, const char *where);
-    /* The rows of all tokens, or what the head reads: (B,T,C), or (B,1,C) for a label. */
-    tess_tensor *(*body)(const void *numbers, tess_graph *g, const tess_network *in);
-    /* Makes of the body's rows those that the head reads; NULL: they are the same. */
-    tess_tensor *(*transform)(const void *numbers, tess_graph *g, tess_tensor *x);
-    tess_head (*head)(const void *numbers, tess_graph *g);
-    /* With TESS_ANSWERS_BOTH: of the body's rows those that label_head reads, (B,1,C). */
-    tess_tensor *(*label_rows)(const void *numbers, tess_graph *g, const tess_network *in, tess_tensor *x);
-    tess_head (*label_head)(const void *numbers, tess_graph *g);
-    bool (*transposed)(const char *name); /* stored (in, out); names are without the prefix; NULL: none is */
-    bool (*bare)(const char *name);       /* stored without the prefix */
-    bool (*extra)(const char *name);      /* a stored tensor that is no parameter and may be left alone */
-    bool (*fresh)(const char *name);      /* a parameter that files may lack, and which is drawn then; NULL: none */
-} tess_family;
-#define TESS_MODEL(name) extern const tess_family tess_family_##name;
-#include "models.def"
-#undef TESS_MODEL
-
+enum { TESS_MODEL_NUMBERS = 768 };
 struct tess_model {
     const tess_family *family;
-    char *dir;                       /* NULL: from an object */
-    char *json;                      /* the whole config.json */
-    struct tess_safetensors *states; /* of a checkpoint, opened with it: another run may remove it; NULL: it is none */
-    struct tess_lora *lora;          /* adapters (lora_impl.h), and alone trained; NULL: none */
-    tess_save_dtype stored;          /* as its weights are written */
+    char *dir;                /* NULL: from an object */
+    char *json;               /* the whole config.json */
+    tess_safetensors *states; /* of a checkpoint, opened with it: another run may remove it; NULL: it is none */
+    struct tess_lora *lora;   /* adapters (lora.h), and alone trained; NULL: none */
+    tess_save_dtype stored;   /* as its weights are written */
     _Alignas(16) char numbers[TESS_MODEL_NUMBERS];
 };
 
-/* Returns the dtype that config.json names, in which the weights of a checkpoint's model are to be written: a
- * checkpoint has that of its run's save_dtype there. */
-tess_save_dtype tess_model_named_dtype(const tess_model *m);
-
-/* Says TESS_INVALID where what was read so far of a checkpoint may lack something: the run that it is of may have
- * removed it meanwhile. */
-tess_status tess_model_check(const tess_model *m) TESS_NODISCARD;
-/* Returns max_position_embeddings, which limits sequences only where tess_model_positions does; 0: there is none. */
-int64_t tess_model_trained_positions(const tess_model *m);
-/* Says whether two names are of one field. */
-bool tess_fields_same(const tess_family *f, const char *a, const char *b);
-/* Returns the next field behind `after` (NULL: the first) in which two structs differ; NULL: there is none. */
-const tess_field *tess_fields_differ(const tess_family *f, const void *a, const void *b, const tess_field *after);
-/* Writes a field's value as config.json has it. */
-const char *tess_field_text(const tess_field *d, const void *numbers, char text[static 32]);
-/* Says whether files store a parameter (in, out). */
-static inline bool tess_model_turned(const tess_model *m, const char *name)
-{
-    return m->family->transposed && m->family->transposed(name);
-}
-/* Writes what lies beside the weights in a model's directory: its config.json and tokenizer. Rank 0 alone calls it. */
-tess_status tess_model_save_rest(const tess_model *m, const char *dir) TESS_NODISCARD;
-/* Writes the same beside weights that are as its own directory has them, but for adapters folded in. */
-tess_status tess_model_save_merged(const tess_model *m, const char *dir) TESS_NODISCARD;
-/* A stack of matrices is a tensor each in files, whose name has a number where the stack's has a star: writes it. */
-void tess_model_member(const char *name, int64_t member, char out[static 512]);
-/* Returns the tensor of a model's files that a parameter is; NULL: they lack it. */
-const struct tess_safetensor *tess_model_tensor(const tess_model *m, const struct tess_safetensors *set,
-                                                const char *name);
-/* Removes what lies beside the weights. */
-void tess_model_remove_rest(const char *dir);
-/* Removes the weights, too, of what could not be written whole. */
-void tess_model_remove(const char *dir);
-/* Names a file in a directory that is of a model or a checkpoint; NULL: there is none. */
-const char *tess_model_file_in(const char *dir);
-/* Says whether a parameter is written: with adapters what is trained alone. */
-bool tess_model_writes(const tess_model *m, const tess_tensor *p);
-/* Begins a Hugging Face file in dir, to which all parameters that are written are declared, in their order. */
-tess_safetensors_writer *tess_model_writer(const tess_model *m, const tess_graph *g, const char *dir);
 /* Reads a family's fields of a JSON object into its struct, defaults included; `where` is for messages. */
 tess_status tess_fields_read(const tess_family *f, const char *where, const char *json, void *numbers) TESS_NODISCARD;
+/* Returns whether two names are of one field. */
+bool tess_fields_same(const tess_family *f, const char *a, const char *b);
+/* Writes a field's value as config.json has it. */
+const char *tess_field_text(const tess_field *d, const void *numbers, char text[static 32]);
+/* Returns whether a name is one of a list of a family's. */
+bool tess_names_have(const char *list, const char *name);
+/* Returns whether files store a parameter (in, out). */
+static inline bool tess_model_turned(const tess_model *m, const char *name)
+{
+    return tess_names_have(m->family->transposed, name);
+}
+
+/* Writes what lies beside a model's weights where these are as its own directory has them, but for adapters folded in.
+ */
+tess_status tess_model_save_merged(const tess_model *m, const char *dir) TESS_NODISCARD;
+/* Removes weights and all beside them of what could not be written whole. */
+void tess_model_remove(const char *dir);
+/* Writes the name of one matrix of a stack, each of which is a tensor in files: a number is for the star. */
+void tess_model_member(const char *name, int64_t member, char out[static 512]);
+/* Returns the tensor of a model's files that a parameter is; NULL: they lack it. */
+const tess_safetensor *tess_model_tensor(const tess_model *m, const tess_safetensors *set, const char *name);
+/* Returns whether a parameter is written: with adapters what is trained alone. */
+bool tess_model_writes(const tess_model *m, const tess_tensor *p);
+/* Begins the Hugging Face file in dir to which all parameters that are written are declared, in their order. */
+tess_safetensors_writer *tess_model_writer(const tess_model *m, const tess_graph *g, const char *dir);
+
+/* ---- patterns, states and pieces, beyond what networks.h has ----------------------------------------------------- */
+
+/* Returns whether all of a name is as the pattern says. */
+bool tess_pattern_matches(const char *pattern, const char *name);
+/* Returns whether a pattern means more than itself. */
+bool tess_pattern_is(const char *text);
+/* Returns the regular expression that means the same, a new string. */
+char *tess_pattern_expression(const char *pattern);
+/* Returns in how many letters the nearest name that the pattern describes differs from this one. */
+size_t tess_pattern_distance(const char *pattern, const char *name);
+
+/* Which parameters' states are meant: adapters are kept without the base beside which they are trained. */
+typedef enum tess_states_of_what { TESS_STATES_ALL, TESS_STATES_TRAINED, TESS_STATES_BASE } tess_states_of_what;
+/* Opens the states in a directory. */
+tess_status tess_states_open(const char *path, tess_safetensors **states) TESS_NODISCARD;
+/* Opens those of a model's directory; *states is NULL where that is no checkpoint, or was made a model with weights. */
+tess_status tess_states_of(const char *path, tess_safetensors **states) TESS_NODISCARD;
+/* Reads the first `parts` parts of each parameter, or as many as it has, as far as this rank holds them; `path` is for
+ * messages. */
+tess_status tess_states_read(const tess_safetensors *states, const char *path, tess_graph *g, int parts,
+                             tess_states_of_what of) TESS_NODISCARD;
+
+/* Writes the matrices of a stack, which are tensors of their own, from number `tensor` on. */
+tess_status tess_pieces_write_members(tess_safetensors_writer *w, size_t tensor, tess_tensor *p, tess_part part,
+                                      bool turned) TESS_NODISCARD;
+/* Reads rows [row, row + rows) of a parameter alone, which are the file's tensor. */
+tess_status tess_pieces_read_rows(const tess_safetensor *t, tess_tensor *p, tess_part part, bool turned, int64_t row,
+                                  int64_t rows) TESS_NODISCARD;
 
 #endif

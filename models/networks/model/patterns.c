@@ -1,5 +1,4 @@
-/* Patterns on the names of parameters, see patterns_impl.h. */
-#include "patterns.h"
+/* Patterns on the names of parameters, see networks.h. */
 #include "model.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -144,7 +143,7 @@ size_t tess_pattern_distance(const char *pattern, const char *name)
 /* A name as files have it, in `full`; returns how much of it is the family's prefix. */
 static size_t name_in_files(const tess_model *m, const tess_tensor *p, char full[static 512])
 {
-    const char *name = tess_tensor_name(p), *prefix = m->family->bare(name) ? "" : m->family->prefix;
+    const char *name = tess_tensor_name(p), *prefix = tess_names_have(m->family->bare, name) ? "" : m->family->prefix;
     snprintf(full, 512, "%s%s", prefix, name);
     return strlen(prefix);
 }

@@ -1,5 +1,5 @@
 /* Parameters to and from the tensors of files, piece by piece. */
-#include "pieces.h"
+#include "model.h"
 #include <stdio.h>
 #include <stdlib.h>
 

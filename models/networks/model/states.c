@@ -1,7 +1,7 @@
-/* States to and from files, see states_impl.h. */
-#include "states.h"
+/* The states of a graph's parameters to and from files: of each parameter the master, and the moments of the optimizer
+ * that trains it (NAME.exp_avg and NAME.exp_avg_sq of AdamW), all of (rows, columns). They are what of a checkpoint a
+ * network needs; the rest of one, and how it comes to be whole, is training's (train/checkpoint/checkpoint.h). */
 #include "lora.h"
-#include "pieces.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,8 +25,15 @@ static int parts_of(const tess_tensor *p, tess_states_of_what of)
 static const tess_safetensors_dtype stored_as[] = {
     [TESS_F32] = TESS_ST_F32, [TESS_BF16] = TESS_ST_BF16, [TESS_F16] = TESS_ST_F16};
 
-tess_status tess_states_write(const char *dir, tess_graph *g, tess_states_of_what of)
+/* What a checkpoint holds. */
+static tess_states_of_what held(const tess_model *m)
 {
+    return m && m->lora ? TESS_STATES_TRAINED : TESS_STATES_ALL;
+}
+
+tess_status tess_states_write(const char *dir, tess_graph *g, const tess_model *m)
+{
+    const tess_states_of_what of = held(m);
     tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "states", TESS_SAFETENSORS_SHARD);
     const int params = tess_graph_params(g);
     for (int k = 0; k < params; k++)
@@ -134,5 +141,14 @@ tess_status tess_states_read(const tess_safetensors *states, const char *path, t
         for (int part = 0; part < parts && part < there && status == TESS_OK; part++)
             status = read_part(states, path, p, (tess_part)part);
     }
+    return status;
+}
+
+tess_status tess_states_load(const char *dir, tess_graph *g, const tess_model *m)
+{
+    tess_safetensors *states = NULL;
+    tess_status status = tess_states_open(dir, &states);
+    if (status == TESS_OK) status = tess_states_read(states, dir, g, TESS_PARTS, held(m));
+    tess_safetensors_close(states);
     return status;
 }

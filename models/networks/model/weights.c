@@ -1,9 +1,6 @@
 /* The weights of a model to and from safetensors: all ranks read and write, each the pieces that it holds. */
 #include "directories.h"
 #include "lora.h"
-#include "model.h"
-#include "pieces.h"
-#include "states.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -76,7 +73,7 @@ static bool is_param(const tess_graph *g, const char *name)
 }
 static bool is_fresh(const tess_model *m, const tess_safetensors *set, const char *name)
 {
-    return m->family->fresh && m->family->fresh(name) && !tess_model_tensor(m, set, name);
+    return tess_names_have(m->family->fresh, name) && !tess_model_tensor(m, set, name);
 }
 
 static tess_status load_member(const tess_model *m, const tess_safetensors *set, tess_tensor *p, int64_t member)
@@ -145,7 +142,7 @@ static tess_status check_extra(const tess_model *m, const tess_safetensors *set,
         const tess_safetensor *t = tess_safetensors_at(set, i);
         const char *name = strncmp(t->name, m->family->prefix, prefix) ? t->name : t->name + prefix;
         if (is_param(g, name)) continue;
-        if (m->family->extra(name))
+        if (tess_names_have(m->family->extra, name))
             TESS_TRY(check_copy(m, set, g, t));
         else
             return tess_error(TESS_INVALID, t->file,
@@ -189,7 +186,7 @@ static tess_status read_states(const tess_model *m, tess_graph *g)
     return tess_states_read(m->states, m->dir, g, 1, m->lora ? TESS_STATES_BASE : TESS_STATES_ALL);
 }
 
-tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
+static tess_status load(const tess_model *m, tess_graph *g, uint64_t seed)
 {
     if (!m) return tess_error(TESS_INVALID, "model", "is NULL");
     if (!tess_model_has_weights(m)) {
@@ -201,12 +198,17 @@ tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
     return tess_graph_round(g);
 }
 
+tess_status tess_model_load(const tess_model *m, tess_graph *g, uint64_t seed)
+{
+    return tess_ranks_agree(load(m, g, seed));
+}
+
 /* ---- saving ---- */
 
 static const tess_safetensors_dtype stored_as[] = {
     [TESS_SAVE_FP32] = TESS_ST_F32, [TESS_SAVE_BF16] = TESS_ST_BF16, [TESS_SAVE_FP16] = TESS_ST_F16};
 
-/* As the tensors that it is in a Hugging Face file. */
+/* As the tensors that it is in a Hugging Face file, or in PEFT's. */
 static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_tensor *p)
 {
     const char *of = tess_tensor_name(p);
@@ -217,9 +219,10 @@ static void declare(tess_safetensors_writer *w, const tess_model *m, const tess_
     shape[0] = turned ? ours[1] : ours[0];
     shape[1] = turned ? ours[0] : ours[1];
     for (int64_t k = 0; k < tess_param_members(p); k++) {
-        char member[512];
+        char member[512], full[512];
         tess_model_member(of, k, member);
-        char *name = tess_format("%s%s", m->family->bare(of) ? "" : m->family->prefix, member);
+        tess_lora_file_name(m, member, full);
+        char *name = tess_format("%s%s", m->lora ? TESS_LORA_PREFIX : "", full);
         tess_safetensors_declare_floats(w, name, stored_as[m->stored], rank, shape);
         free(name);
     }
@@ -232,9 +235,10 @@ bool tess_model_writes(const tess_model *m, const tess_tensor *p)
 
 tess_safetensors_writer *tess_model_writer(const tess_model *m, const tess_graph *g, const char *dir)
 {
-    if (m->lora) return tess_lora_writer(m, g, dir);
-    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "model", TESS_SAFETENSORS_SHARD);
-    for (int k = 0; k < tess_graph_params(g); k++) declare(w, m, tess_graph_param(g, k));
+    tess_safetensors_writer *w = tess_safetensors_writer_new(dir, m->lora ? "adapter_model" : "model",
+                                                             m->lora ? UINT64_MAX : TESS_SAFETENSORS_SHARD);
+    for (int k = 0; k < tess_graph_params(g); k++)
+        if (tess_model_writes(m, tess_graph_param(g, k))) declare(w, m, tess_graph_param(g, k));
     return w;
 }
 
@@ -259,11 +263,16 @@ static tess_status make_directory(const char *dir)
                                                : TESS_OK;
 }
 
-tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir)
+static tess_status save(const tess_model *m, tess_graph *g, const char *dir)
 {
     const bool leads = tess_rank() == 0;
     if (!m || !g || !dir) return tess_error(TESS_INVALID, "model", "it, its graph or its directory is NULL");
     TESS_TRY(tess_ranks_agree(leads ? make_directory(dir) : TESS_OK));
     TESS_TRY(save_weights(m, g, dir));
-    return tess_ranks_agree(leads ? tess_model_save_rest(m, dir) : TESS_OK);
+    return leads ? tess_model_save_rest(m, dir) : TESS_OK;
+}
+
+tess_status tess_model_save(const tess_model *m, tess_graph *g, const char *dir)
+{
+    return tess_ranks_agree(save(m, g, dir));
 }

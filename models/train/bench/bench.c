@@ -22,8 +22,6 @@ static void start_measuring(tess_bench_run *b)
     tess_gpu_traffic(&read, &written);
     tess_gpu_peer_traffic();
     tess_gpu_waited();
-    tess_message_moving();
-    tess_still_seconds();
     double under_way, exposed;
     tess_message_seconds(&under_way, &exposed);
     tess_profile_reset();
@@ -77,7 +75,7 @@ tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, tess_ben
     TESS_TRY_DONE(tess_run_same(&b.run, "bench"));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&b.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_train_step(&b.run, &b.step)));
-    tess_step_plan(b.step, &b.plan);
+    tess_step_holds(b.step, &b.plan);
     tess_ranks_barrier(); /* so that ranks of a machine share it while they measure */
     tess_measure_begin(&b.measure, tess_run_yardstick(c), b.plan.flops);
     TESS_TRY_DONE(tess_run_start(&b.run, true));

@@ -8,7 +8,7 @@
 typedef struct tess_bench_run {
     tess_run run;
     tess_step *step;
-    tess_plan plan;
+    tess_holds plan;
     tess_measure measure;
     tess_tracing tracing;
     uint64_t read, written, moved; /* from and to the disk, before the steps that are measured; moved: both */
@@ -17,7 +17,7 @@ typedef struct tess_bench_run {
     tess_bench_result result;
 } tess_bench_run;
 
-/* Says something of steps of this median, all of whose tasks are in the profile. */
+/* Prints something of steps of this median, all of whose tasks are in the profile. */
 typedef void (*tess_bench_teller)(void *of, FILE *out, tess_bench_run *b, double median, const tess_profile *p,
                                   int steps);
 /* Makes steps on random tokens, and lets somebody tell of them, who is asked to begin before the first of those that

@@ -25,27 +25,28 @@ static void print_table(FILE *out, const tess_profile *p, int steps)
 /* What a step moved from and to the disk, beside what the plan said and no plan can beat. */
 static void print_disk(FILE *out, const tess_bench_run *b, int steps)
 {
-    if (!b->run.disk) return;
+    if (!b->run.machine.disk) return;
     uint64_t read, written, used, peak;
     tess_disk_traffic(&read, &written, &used, &peak);
     fprintf(out,
             "disk: %.0f bytes a step (%s); the plan says %s, and no plan has less than %s; %s there; workers waited "
             "%.2f s a step for it\n",
             (double)(read + written - b->moved) / steps, tess_human_bytes((double)(read + written - b->moved) / steps),
-            tess_human_bytes((double)(b->run.place.read + b->run.place.written)),
-            tess_human_bytes((double)b->run.place.bound), tess_human_bytes((double)peak), tess_flow_waited() / steps);
+            tess_human_bytes((double)(b->run.plan.ram.read + b->run.plan.ram.written)),
+            tess_human_bytes((double)b->run.plan.ram.bound), tess_human_bytes((double)peak),
+            tess_flow_waited() / steps);
     const tess_run *r = &b->run;
     fprintf(out,
             "plan: %s, updates %s, %s of slack; on paper %.3f s a step: compute %.3f, reading %.3f, writing %.3f\n",
-            r->by_layer ? "layer by layer" : "batch by batch", r->late ? "late" : "at once",
-            tess_human_bytes((double)r->place.slack), r->place.time.seconds, r->place.time.work, r->place.time.read,
-            r->place.time.write);
+            r->plan.by_layer ? "layer by layer" : "batch by batch", r->plan.late ? "late" : "at once",
+            tess_human_bytes((double)r->plan.ram.slack), r->plan.ram.time.seconds, r->plan.ram.time.work,
+            r->plan.ram.time.read, r->plan.ram.time.write);
 }
 
 /* The same of a GPU. */
 static void print_gpu(FILE *out, const tess_bench_run *b, int steps)
 {
-    const tess_gpu_placement *p = &b->run.gpu;
+    const tess_gpu_placement *p = &b->run.plan.gpu;
     uint64_t to, from;
     if (!tess_gpus()) return;
     tess_gpu_traffic(&to, &from);

@@ -18,7 +18,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *ou
 {
     const uint64_t limit = tess_run_limit(r->c);
     tess_step *step = NULL, *eval = NULL;
-    tess_plan p;
+    tess_holds p;
     tess_status status = tess_run_train_step(r, &step);
     if (status == TESS_OK && tess_run_evaluates(r))
         status = tess_run_eval_step(r, false, &eval); /* it rests there, too */
@@ -26,25 +26,26 @@ static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *ou
     char *why = fits ? NULL : tess_strdup(tess_error_text());
     if (status == TESS_INVALID) {
         tess_step_free(step);
-        r->disk = NULL;
+        r->machine.disk = NULL;
         status = tess_run_step(r, true, &step);
     }
-    if (status == TESS_OK && !(r->conf.rates.flops > 0)) status = tess_run_rates(r, &r->conf.rates);
+    if (status == TESS_OK && !(r->limits.ram.rates.flops > 0)) status = tess_run_rates(r, &r->limits.ram.rates);
     if (status == TESS_OK) {
-        tess_step_plan(step, &p);
+        tess_step_holds(step, &p);
         tess_bar_aside();
         if (fits)
-            tess_estimate_tiers(out, r, &p, limit, least);
+            tess_estimate_tiers(out, r, step, limit, least);
         else
-            tess_estimate_needs(out, r, &p, limit);
+            tess_estimate_needs(out, r, step, limit);
         if (!fits) fprintf(out, "does not fit: %s\n", why);
         if (tess_ranks() > 1) tess_estimate_messages(out, p.sent);
-        if (!r->disk) tess_step_forecast(step, &r->conf.rates, UINT64_MAX, tess_cores(), &r->place.time);
+        if (!r->machine.disk)
+            tess_step_forecast(step, &r->limits.ram.rates, UINT64_MAX, tess_cores(), &r->plan.ram.time);
         if (tess_gpus() > 0)
             fprintf(out, "time of a step: %.3g TFLOP of matrices on a GPU, whose rate is not measured here\n",
                     (p.flops + p.recompute_flops) * 1e-12);
         else
-            tess_estimate_time(out, r, &p, &r->place.time);
+            tess_estimate_time(out, r, &p, &r->plan.ram.time);
         status = flush(out);
         tess_bar_back();
     }
@@ -68,7 +69,7 @@ static tess_status find_largest(const tess_config *c, int *largest)
     for (int r = 0; r < ranks && ranks > 1; r++) {
         const int d = r / model, t = r % tensor;
         if ((d > 0 && d < ranks / model - 1) || (t > 0 && t < tensor - 1)) continue;
-        tess_plan plan;
+        tess_holds plan;
         TESS_TRY(tess_run_plan(c, r, true, &plan));
         if (plan.peak_total > most) most = plan.peak_total, *largest = r;
     }
@@ -80,9 +81,9 @@ static tess_status find_least(const tess_run *r, uint64_t tasks, uint64_t *least
 {
     enum { MANY = 10000 }; /* tasks */
     tess_run other;
-    if (!r->disk || tasks >= MANY) return TESS_OK;
+    if (!r->machine.disk || tasks >= MANY) return TESS_OK;
     const tess_status status = tess_run_open(r->c, r->rank, &other);
-    other.conf = r->conf;
+    other.limits.ram = r->limits.ram;
     if (status == TESS_OK) *least = tess_run_least(&other);
     tess_run_close(&other);
     return status;
@@ -92,13 +93,13 @@ static tess_status print_run(const tess_config *c, int rank, bool must_fit, FILE
 {
     tess_run run;
     tess_step *step = NULL;
-    tess_plan p;
+    tess_holds p;
     uint64_t least = 0;
     tess_status status = tess_run_open(c, rank, &run);
     if (status == TESS_OK) status = tess_run_tiers(&run, c->output);
     if (status == TESS_OK) status = tess_run_step(&run, true, &step);
     if (status == TESS_OK) {
-        tess_step_plan(step, &p);
+        tess_step_holds(step, &p);
         tess_bar_aside();
         const long long all = tess_graph_param_elements(run.g), trained = tess_graph_trained_elements(run.g);
         fprintf(out, "%lld parameters, ", all);

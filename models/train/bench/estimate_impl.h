@@ -4,12 +4,12 @@
 #include "run.h"
 
 /* Prints what RAM must hold where nothing can leave it, part by part, beside what there is. */
-void tess_estimate_needs(FILE *out, const tess_run *r, const tess_plan *p, uint64_t limit);
+void tess_estimate_needs(FILE *out, const tess_run *r, const tess_step *step, uint64_t limit);
 /* Prints each tier of a run that fits; `least`: that memory.cpu may be; 0: not known. */
-void tess_estimate_tiers(FILE *out, const tess_run *r, const tess_plan *p, uint64_t limit, uint64_t least);
+void tess_estimate_tiers(FILE *out, const tess_run *r, const tess_step *step, uint64_t limit, uint64_t least);
 /* Prints what goes to other ranks. */
 void tess_estimate_messages(FILE *out, uint64_t sent);
 /* Prints the time of a step. */
-void tess_estimate_time(FILE *out, const tess_run *r, const tess_plan *p, const tess_forecast *t);
+void tess_estimate_time(FILE *out, const tess_run *r, const tess_holds *p, const tess_forecast *t);
 
 #endif

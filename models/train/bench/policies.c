@@ -23,7 +23,7 @@ struct answer {
 static tess_status find_cap(const tess_config *c, struct answer *a)
 {
     tess_run r = {0};
-    tess_plan plan;
+    tess_holds plan;
     tess_status status;
     TESS_TRY_DONE(tess_run_open(c, 0, &r));
     TESS_TRY_DONE(tess_run_tiers(&r, NULL));

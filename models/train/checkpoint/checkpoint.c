@@ -4,9 +4,7 @@
  * what it finds there it tells the others, who might see something else a moment later. */
 #include "checkpoint.h"
 #include "directories.h"
-#include "lora.h"
-#include "model.h"
-#include "states.h"
+#include "networks.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +14,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* Before the name of one that is not whole yet, or no more; and of a whole one whose name another is about to get. */
+#define FRESH    ".new-"
+#define REPLACED ".old-"
 
 static char *path_of(const char *dir, int64_t step, const char *mark)
 {
@@ -27,9 +29,12 @@ static tess_status system_error(const char *path, const char *what)
     return tess_error(TESS_FAILED, path, "%s: %s", what, strerror(errno));
 }
 
-/* A directory of files; one that is not there is fine. */
+/* A directory of files; one that is not there is fine. What says that it is a whole checkpoint goes first. */
 static void remove_flat(const char *path)
 {
+    char *state = tess_format("%s/state.json", path);
+    unlink(state);
+    free(state);
     DIR *d = opendir(path);
     for (struct dirent *e; d && (e = readdir(d));) {
         if (e->d_name[0] == '.' && (!e->d_name[1] || (e->d_name[1] == '.' && !e->d_name[2]))) continue;
@@ -135,27 +140,58 @@ static size_t list(const char *dir, int64_t **steps)
     return n;
 }
 
-/* What a run left that ended while it wrote one, or removed one. */
-static void remove_unfinished(const char *dir)
+/* First its name goes, so that whoever reads it finds all of it or knows. */
+static void remove_named(const char *path, const char *fresh)
+{
+    remove_flat(fresh);
+    remove_flat(rename(path, fresh) ? path : fresh);
+}
+
+static void remove_step(const char *dir, int64_t step)
+{
+    char *path = path_of(dir, step, ""), *fresh = path_of(dir, step, FRESH);
+    remove_named(path, fresh);
+    free(path);
+    free(fresh);
+}
+
+/* Calls `what` for each step that dir has something of with this mark. */
+static void for_marked(const char *dir, const char *mark, void (*what)(const char *dir, int64_t step))
 {
     DIR *d = opendir(dir);
+    const size_t n = strlen(mark);
     for (struct dirent *e; d && (e = readdir(d));) {
-        if (strncmp(e->d_name, ".new-step-", 10)) continue;
-        char *left = tess_format("%s/%s", dir, e->d_name);
-        remove_flat(left);
-        free(left);
+        const int64_t step = strncmp(e->d_name, mark, n) ? -1 : step_of(e->d_name + n);
+        if (step >= 0) what(dir, step);
     }
     if (d) closedir(d);
 }
 
-/* First its name goes, so that whoever reads it finds all of it or knows. */
-static void remove_step(const char *dir, int64_t step)
+/* A run ended while it replaced one: either the new one has the name, or the old one gets it back. */
+static void settle_step(const char *dir, int64_t step)
 {
-    char *path = path_of(dir, step, ""), *fresh = path_of(dir, step, ".new-");
-    remove_flat(fresh);
-    remove_flat(rename(path, fresh) ? path : fresh);
+    char *path = path_of(dir, step, ""), *old = path_of(dir, step, REPLACED), *fresh = path_of(dir, step, FRESH);
+    if (access(path, F_OK) == 0)
+        remove_named(old, fresh);
+    else
+        rename(old, path);
     free(path);
+    free(old);
     free(fresh);
+}
+
+static void remove_fresh(const char *dir, int64_t step)
+{
+    char *fresh = path_of(dir, step, FRESH);
+    remove_flat(fresh);
+    free(fresh);
+}
+
+/* What a run left that ended while it wrote one, or removed one. */
+static void remove_unfinished(const char *dir)
+{
+    for_marked(dir, REPLACED, settle_step);
+    for_marked(dir, FRESH, remove_fresh);
 }
 
 static void remove_old(const tess_checkpoint_conf *c, int64_t best)
@@ -205,12 +241,6 @@ static void link_best(const char *dir, int64_t step)
 
 /* ---- writing the whole ---- */
 
-/* What a checkpoint holds. */
-static tess_states_of_what held(const tess_model *m)
-{
-    return m && m->lora ? TESS_STATES_TRAINED : TESS_STATES_ALL;
-}
-
 tess_status tess_checkpoint_prepare(const char *dir)
 {
     char *inside = tess_format("%s/.", dir); /* a file in its place has none */
@@ -227,33 +257,47 @@ tess_status tess_checkpoint_prepare(const char *dir)
     return status;
 }
 
-static tess_status make_fresh(const char *fresh)
+static tess_status make_fresh(const char *dir, const char *fresh)
 {
-    remove_flat(fresh);
+    remove_unfinished(dir);
     return mkdir(fresh, 0777) ? system_error(fresh, "cannot be made") : TESS_OK;
 }
 
+/* Gives a whole one its name. One of the same step gives it up, and stays until then: at any moment one is whole, if
+ * not by its name then by what settle_step makes of it. */
+static tess_status name(const char *fresh, const char *path, const char *old)
+{
+    if (rename(fresh, path) == 0) return TESS_OK;
+    if ((errno == ENOTEMPTY || errno == EEXIST) && rename(path, old) == 0 && rename(fresh, path) == 0) return TESS_OK;
+    const tess_status status = system_error(path, "cannot be named");
+    rename(old, path);
+    return status;
+}
+
 /* The states are there: with the rest the checkpoint gets its name. */
-static tess_status publish(const char *fresh, const char *path, const char *dir, const tess_model *m,
+static tess_status publish(const char *fresh, const char *path, const tess_checkpoint_conf *c, const tess_model *m,
                            const tess_graph *g, const tess_progress *p)
 {
     if (m) TESS_TRY(tess_model_save_rest(m, fresh));
     TESS_TRY(write_state(fresh, p, g));
     TESS_TRY(sync_directory(fresh));
-    remove_flat(path);
-    if (rename(fresh, path)) return system_error(path, "cannot be named");
-    return sync_directory(dir);
+    char *old = path_of(c->dir, p->step, REPLACED);
+    tess_status status = name(fresh, path, old);
+    if (status == TESS_OK) status = sync_directory(c->dir);
+    if (status == TESS_OK) remove_named(old, fresh);
+    free(old);
+    return status;
 }
 
 tess_status tess_checkpoint_save(const tess_checkpoint_conf *c, const tess_model *m, tess_graph *g,
                                  const tess_progress *p)
 {
-    char *fresh = path_of(c->dir, p->step, ".new-"), *path = path_of(c->dir, p->step, "");
+    char *fresh = path_of(c->dir, p->step, FRESH), *path = path_of(c->dir, p->step, "");
     const bool leads = tess_rank() == 0;
     tess_status status = TESS_OK;
-    TESS_TRY_DONE(tess_ranks_agree(leads ? make_fresh(fresh) : TESS_OK));
-    TESS_TRY_DONE(tess_states_write(fresh, g, held(m)));
-    TESS_TRY_DONE(tess_ranks_agree(leads ? publish(fresh, path, c->dir, m, g, p) : TESS_OK));
+    TESS_TRY_DONE(tess_ranks_agree(leads ? make_fresh(c->dir, fresh) : TESS_OK));
+    TESS_TRY_DONE(tess_states_write(fresh, g, m));
+    TESS_TRY_DONE(tess_ranks_agree(leads ? publish(fresh, path, c, m, g, p) : TESS_OK));
     if (leads && c->best && p->best_step == p->step) link_best(c->dir, p->step);
     if (leads) remove_old(c, p->best_step);
 done:
@@ -356,6 +400,7 @@ tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found)
     *found = false;
     if (stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
         return tess_error(TESS_INVALID, dir, "is no directory (checkpoints are kept in one)");
+    for_marked(dir, REPLACED, settle_step);
     size_t n = list(dir, &steps);
     tess_status status = TESS_OK;
     *found = n > 0;
@@ -433,11 +478,7 @@ tess_status tess_checkpoint_open(const char *dir, tess_status (*open)(const char
 tess_status tess_checkpoint_load(const char *dir, int64_t step, const tess_model *m, tess_graph *g)
 {
     char *path = path_of(dir, step, "");
-    tess_safetensors *states = NULL;
-    tess_status status = tess_states_open(path, &states);
-    if (status == TESS_OK) status = tess_states_read(states, path, g, TESS_PARTS, held(m));
-    tess_safetensors_close(states);
+    const tess_status status = tess_ranks_agree(tess_states_load(path, g, m));
     free(path);
-    status = tess_ranks_agree(status);
     return status == TESS_OK ? tess_graph_round(g) : status;
 }

@@ -2,14 +2,15 @@
  * holds
  *
  *     state.json               step, seed and samples drawn, what the run was told, and what data.valid said so far
- *     states.safetensors       (or shards) masters and moments of all parameters (networks/model/states.h), whoever
+ *     states.safetensors       (or shards) masters and moments of all parameters (networks/networks.h), whoever
  *                              held what of them
  *     config.json, ...         of the model, as Hugging Face has it, and its tokenizer's files
  *
  * It is written under another name, made durable, then renamed: what has the name is whole. One that goes loses its
- * name first. DIR/best is a link to the best one, where one is kept. The order of the data and the random numbers are
- * functions of seed and step, so these two are the position and the generator's state. It says nothing of tiles or
- * ranks: any number of ranks writes the same bytes and reads those of any other.
+ * name first, and then state.json. One that is replaced by another of its step keeps all until that has the name.
+ * DIR/best is a link to the best one, where one is kept. The order of the data and the random numbers are functions of
+ * seed and step, so these two are the position and the generator's state. It says nothing of tiles or ranks: any number
+ * of ranks writes the same bytes and reads those of any other.
  *
  * Where the comment says so, all ranks call a function together, and get the same status. */
 #ifndef TESS_CHECKPOINT_IMPL_H
@@ -63,7 +64,8 @@ tess_status tess_checkpoint_save(const tess_checkpoint_conf *c, const tess_model
 /* Removes all but those that c keeps, and the best: for a run that goes on from one that ended before it came to this.
  * Of rank 0. */
 void tess_checkpoint_tidy(const tess_checkpoint_conf *c, int64_t best);
-/* Finds the newest whole checkpoint in dir: its progress, false in *found when there is none. */
+/* Finds the newest whole checkpoint in dir: its progress, false in *found when there is none. One that a run was about
+ * to replace when it ended gets its name back. Of rank 0. */
 tess_status tess_checkpoint_find(const char *dir, tess_progress *p, bool *found) TESS_NODISCARD;
 /* Removes all checkpoints in dir, and nothing else; returns how many. */
 size_t tess_checkpoint_clear(const char *dir);

@@ -2,8 +2,7 @@
  * bit. What the models of models.def have beside, config.json and tokenizer, a program keeps itself. */
 #include "checkpoint.h"
 #include "directories.h"
-#include "pieces.h"
-#include "states.h"
+#include "networks.h"
 #include "train.h"
 #include <errno.h>
 #include <jansson.h>
@@ -50,7 +49,7 @@ static tess_status make(const char *dir)
 
 /* ---- weights ---- */
 
-tess_status tess_graph_save(tess_graph *g, const char *dir)
+static tess_status save(tess_graph *g, const char *dir)
 {
     TESS_TRY(check_names(g, false));
     TESS_TRY(make(dir));
@@ -65,6 +64,11 @@ tess_status tess_graph_save(tess_graph *g, const char *dir)
     for (int k = 0; k < tess_graph_params(g) && status == TESS_OK; k++)
         status = tess_pieces_write(w, (size_t)k, tess_graph_param(g, k), TESS_MASTER, false);
     return tess_safetensors_writer_end(w, status);
+}
+
+tess_status tess_graph_save(tess_graph *g, const char *dir)
+{
+    return tess_ranks_agree(save(g, dir));
 }
 
 static tess_status load_param(const tess_safetensors *set, const char *path, tess_tensor *p)
@@ -97,13 +101,14 @@ static tess_status load(const char *path, tess_graph *g)
 
 tess_status tess_graph_load(tess_graph *g, const char *path)
 {
-    TESS_TRY(tess_ranks_agree(load(path, g)));
-    return tess_graph_round(g);
+    tess_status status = tess_ranks_agree(load(path, g));
+    if (status == TESS_OK) status = tess_graph_round(g);
+    return tess_ranks_agree(status);
 }
 
 /* ---- checkpoints ---- */
 
-tess_status tess_graph_checkpoint(tess_graph *g, const char *dir, int64_t keep, const tess_position *at)
+static tess_status checkpoint(tess_graph *g, const char *dir, int64_t keep, const tess_position *at)
 {
     TESS_TRY(check_names(g, true));
     if (!at || at->step < 0 || keep < 1)
@@ -114,20 +119,41 @@ tess_status tess_graph_checkpoint(tess_graph *g, const char *dir, int64_t keep, 
     return tess_checkpoint_save(&(tess_checkpoint_conf){.dir = dir, .keep = keep}, NULL, g, &p);
 }
 
-tess_status tess_graph_resume(tess_graph *g, const char *dir, tess_position *at, bool *found)
+tess_status tess_graph_checkpoint(tess_graph *g, const char *dir, int64_t keep, const tess_position *at)
 {
-    tess_progress p = {0};
-    TESS_TRY(check_names(g, true));
-    if (!dir || !at || !found) return tess_error(TESS_INVALID, "checkpoint", "dir, at or found is NULL");
-    bool there;
-    *found = false;
-    TESS_TRY(tess_checkpoint_find(dir, &p, &there));
-    if (!there) return TESS_OK;
+    return tess_ranks_agree(checkpoint(g, dir, keep, at));
+}
+
+/* Rank 0 looks, and tells the others. */
+static tess_status look(const tess_graph *g, const char *dir, tess_progress *p, bool *found)
+{
     int moments;
     const char *optimizer = tess_graph_optimizer(g, &moments);
-    TESS_TRY(tess_checkpoint_same_optimizer(dir, &p, optimizer, moments));
-    TESS_TRY(tess_checkpoint_load(dir, p.step, NULL, g));
+    *found = false;
+    if (tess_rank()) return TESS_OK;
+    TESS_TRY(tess_checkpoint_find(dir, p, found));
+    return *found ? tess_checkpoint_same_optimizer(dir, p, optimizer, moments) : TESS_OK;
+}
+
+static tess_status resume(tess_graph *g, const char *dir, tess_position *at, bool *found)
+{
+    struct {
+        tess_progress at;
+        bool found;
+    } seen = {.found = false};
+    TESS_TRY(check_names(g, true));
+    if (!dir || !at || !found) return tess_error(TESS_INVALID, "checkpoint", "dir, at or found is NULL");
+    *found = false;
+    TESS_TRY(tess_ranks_agree(look(g, dir, &seen.at, &seen.found)));
+    tess_ranks_tell(&seen, sizeof seen);
+    if (!seen.found) return TESS_OK;
+    TESS_TRY(tess_checkpoint_load(dir, seen.at.step, NULL, g));
     *found = true;
-    *at = (tess_position){.step = p.step, .samples = p.samples, .seed = p.seed};
+    *at = (tess_position){.step = seen.at.step, .samples = seen.at.samples, .seed = seen.at.seed};
     return TESS_OK;
+}
+
+tess_status tess_graph_resume(tess_graph *g, const char *dir, tess_position *at, bool *found)
+{
+    return tess_ranks_agree(resume(g, dir, at, found));
 }

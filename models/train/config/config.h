@@ -11,7 +11,8 @@
  */
 #ifndef TESS_CONFIG_H
 #define TESS_CONFIG_H
-#include "tessera_train.h"
+#include "tessera_config.h"
+#include "tessera_networks.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -89,7 +90,7 @@ void tess_config_say_cut(const tess_config *c, int64_t tokens, int64_t elements)
 tess_status tess_config_require(const tess_config *config, const char *key) TESS_NODISCARD;
 /* Writes all that is in force, defaults included, as a JSON file that tess_config_load takes; whole or not at all. */
 tess_status tess_config_write(const tess_config *config, const char *path) TESS_NODISCARD;
-/* Gives the i-th key and its value in force as JSON text, which is the caller's to free and NULL for a key without
+/* Stores the i-th key and its value in force as JSON text, which is the caller's to free and NULL for a key without
  * effect; false behind the last one. */
 bool tess_config_entry(const tess_config *config, size_t i, const char **key, char **value);
 /* Frees what the configuration owns. */

@@ -43,7 +43,7 @@ enum { TESS_KEYS_MOST = 512, TESS_KEY_PATH = 128 }; /* room for all keys, and fo
 
 /* Finds a key by its path; NULL where there is none. */
 const tess_key *tess_key_find(const char *path);
-/* Says whether keys have this path before a dot: "optimizer", "optimizer.params". */
+/* Returns whether keys have this path before a dot: "optimizer", "optimizer.params". */
 bool tess_key_is_group(const char *path);
 /* Guesses the key that an unknown path was meant to be; NULL when there is no telling. */
 const char *tess_key_suggest(const char *path);
@@ -55,24 +55,24 @@ void tess_key_presets(tess_config *c);
 tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value, const char *source) TESS_NODISCARD;
 /* Reads text: as JSON where the kind is not textual and it parses, else as a string. Returns a new reference. */
 json_t *tess_key_parse(const tess_key *k, const char *text);
-/* Says what a value of this key looks like: "a whole number from 1 to 8". */
+/* Describes a value of this key: "a whole number from 1 to 8". */
 const char *tess_key_describe(const tess_key *k, char *out, size_t size);
 /* Returns the key's value as a new reference. */
 json_t *tess_key_get(const tess_config *c, const tess_key *k);
-/* Says whether the key has its default. */
+/* Returns whether the key has its default. */
 bool tess_key_is_preset(const tess_config *c, const tess_key *k);
-/* Says whether the key's default stands for no value. */
+/* Returns whether the key's default stands for no value. */
 bool tess_key_can_be_auto(const tess_key *k);
-/* Says how a key came to its value. */
+/* Records how a key came to its value. */
 tess_key_mark tess_key_how(const tess_config *c, const char *path);
-/* Says whether a section asks for anything: an `enabled` in it is true, or there is none and it is not empty. */
+/* Returns whether a section asks for anything: an `enabled` in it is true, or there is none and it is not empty. */
 bool tess_tree_acts(const json_t *tree);
 /* Refuses a value of a key that this build lacks. */
 tess_status tess_key_absent(const tess_config *c, const tess_key *k, const char *source);
 
 /* ---- optimizer.c ---- */
 
-/* Says whether it is a key of optimizer.params that the optimizer in force does not have. */
+/* Returns whether it is a key of optimizer.params that the optimizer in force does not have. */
 bool tess_key_of_another_optimizer(const tess_config *c, const tess_key *k);
 /* Refuses those that were given, and fills in the defaults that are the optimizer's own. */
 tess_status tess_config_resolve_optimizer(tess_config *c) TESS_NODISCARD;
@@ -85,7 +85,8 @@ struct tess_config_notes {
     bool has_weights;                   /* the model, as far as resolving looked */
 };
 
-/* Gives today's name of a key or group: `path` itself, or what an old spelling or a wrong section stands for, in `out`.
+/* Returns today's name of a key or group: `path` itself, or what an old spelling or a wrong section stands for, in
+ * `out`.
  */
 const char *tess_key_today(const char *path, char out[static TESS_KEY_PATH]);
 /* Notes that a file used an old spelling. */

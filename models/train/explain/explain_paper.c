@@ -30,7 +30,7 @@ static tess_status forecast(const char *file, const char *setting, const tess_ab
     tess_config c;
     tess_run r = {0};
     tess_step *step = NULL;
-    tess_plan plan;
+    tess_holds plan;
     tess_status status;
     TESS_TRY_DONE(tess_config_load(file, &setting, setting ? 1 : 0, &c));
     c.quiet = true; /* the run has said it */
@@ -40,15 +40,15 @@ static tess_status forecast(const char *file, const char *setting, const tess_ab
     r.rates = (tess_rates){
         .flops = a->flops_rate, .copy = a->copy_rate, .read = a->read_rate, .write = a->write_rate, .both = a->both};
     TESS_TRY_DONE(tess_run_tiers(&r, NULL));
-    if (r.disk && !(a->read_rate > 0 && a->write_rate > 0)) {
+    if (r.machine.disk && !(a->read_rate > 0 && a->write_rate > 0)) {
         status = tess_error(TESS_FAILED, "trace", "it has no rates of the drive");
         goto done;
     }
-    if (!r.disk) TESS_TRY_DONE(tess_run_rates(&r, &r.conf.rates));
-    r.conf.workers = a->workers;
+    if (!r.machine.disk) TESS_TRY_DONE(tess_run_rates(&r, &r.limits.ram.rates));
+    r.limits.ram.workers = a->workers;
     if (!setting) {
         TESS_TRY_DONE(tess_run_step(&r, true, &step));
-        tess_step_plan(step, &plan);
+        tess_step_holds(step, &plan);
         tess_step_free(step);
         step = NULL;
         if (plan.tasks > MOST_TASKS) {
@@ -56,10 +56,10 @@ static tess_status forecast(const char *file, const char *setting, const tess_ab
             goto done;
         }
     }
-    const bool had_disk = r.disk;
+    const bool had_disk = r.machine.disk;
     TESS_TRY_DONE(tess_run_train_step(&r, &step));
-    tess_forecast time = r.place.time;
-    if (!r.disk || !had_disk) tess_step_forecast(step, &r.conf.rates, UINT64_MAX, a->workers, &time);
+    tess_forecast time = r.plan.ram.time;
+    if (!r.machine.disk || !had_disk) tess_step_forecast(step, &r.limits.ram.rates, UINT64_MAX, a->workers, &time);
     *seconds = time.seconds;
 done:
     tess_step_free(step);

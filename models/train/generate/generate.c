@@ -2,9 +2,8 @@
  * file's in the order of its lines. */
 #include "checkpoint.h"
 #include "codelets.h"
-#include "model.h"
+#include "networks.h"
 #include "prompts_impl.h"
-#include "states.h"
 #include "talk_impl.h"
 #include "writer_impl.h"
 #include <jansson.h>
@@ -56,7 +55,7 @@ static bool take_ends(struct generator *g, const json_t *of)
 static void find_tokens(struct generator *g)
 {
     char *path = tess_format("%s/generation_config.json", tess_model_dir(g->model));
-    json_t *file = json_load_file(path, 0, NULL), *config = json_loads(g->model->json, 0, NULL);
+    json_t *file = json_load_file(path, 0, NULL), *config = json_loads(tess_model_json(g->model), 0, NULL);
     const int32_t end = tess_tokenizer_end_of_text(g->tokenizer);
     if (!take_ends(g, file) && !take_ends(g, config) && end >= 0) g->end[g->how.end_count++] = end;
     g->padding = token_of(g, json_object_get(config, "pad_token_id"));
@@ -83,7 +82,7 @@ static tess_status open_generator(const char *dir, void *what)
         return tess_error(TESS_INVALID, dir, "is no model that goes on with a text (it reads one)");
     TESS_TRY(tess_run_need_weights(g->model));
     char *path = tess_format("%s/tokenizer.json", dir);
-    if (access(path, F_OK) && g->model->lora) { /* adapters have their base's */
+    if (access(path, F_OK) && tess_model_adapted(g->model)) { /* adapters have their base's */
         free(path);
         path = tess_format("%s/tokenizer.json", tess_model_dir(g->model));
     }

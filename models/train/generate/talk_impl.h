@@ -13,7 +13,7 @@ typedef struct tess_talk {
 } tess_talk;
 /* Talks until `in` ends; `dir` has the chat template. */
 tess_status tess_talk_run(const char *dir, const tess_talk *talk) TESS_NODISCARD;
-/* Says the token that ends a turn, as the model's tokenizer_config.json has it; -1: it has none. TESS_INVALID where
+/* Stores the token that ends a turn, as the model's tokenizer_config.json has it; -1: it has none. TESS_INVALID where
  * there is no template that can be rendered. */
 tess_status tess_talk_end(const char *dir, const tess_tokenizer *t, int32_t *end) TESS_NODISCARD;
 

@@ -5,7 +5,7 @@
  * that is full are done with. Rows behind the last token are padding, whose keys the next tokens replace. Under a cap
  * the step that reads one token and sees all of the cache is placed first and says where everything lives; the others
  * find their way beside it. */
-#include "model.h"
+#include "networks.h"
 #include "writer_impl.h"
 #include <stdlib.h>
 #include <string.h>
@@ -80,7 +80,7 @@ static tess_status describe(tess_writer *w, int64_t blocks, int64_t rows, bool e
 static tess_status place_beside(tess_writer *w, struct program *p)
 {
     if (!w->placed) return TESS_OK;
-    tess_place_conf conf = w->run.conf;
+    tess_place_conf conf = w->run.limits.ram;
     tess_placement out;
     conf.taken = w->beside;
     return tess_run_at_key(tess_step_place(p->step, &conf, &out));
@@ -102,9 +102,9 @@ static tess_status too_little(const tess_writer *w, uint64_t needed)
 }
 
 /* What a step holds at most. */
-static uint64_t peak_of(const struct program *p, tess_plan *plan)
+static uint64_t peak_of(const struct program *p, tess_holds *plan)
 {
-    tess_step_plan(p->step, plan);
+    tess_step_holds(p->step, plan);
     return plan->peak_ram + (uint64_t)(tess_cores() - 1) * plan->resident[TESS_ROLE_SCRATCH];
 }
 
@@ -112,27 +112,28 @@ static uint64_t peak_of(const struct program *p, tess_plan *plan)
 static tess_status fit(tess_writer *w, const struct program *reader)
 {
     const int workers = tess_cores();
-    tess_plan one, many;
+    tess_holds one, many;
     const uint64_t a = peak_of(&w->longest, &one), b = peak_of(reader, &many), needed = a > b ? a : b;
-    if (needed > (w->run.ram ? w->run.ram : tess_ram_free())) return too_little(w, needed);
-    const uint64_t first = tess_plan_fixed(&one, workers), other = tess_plan_fixed(&many, workers);
-    if (w->run.ram && !tess_gpus()) w->run.place.room = w->run.ram - (first > other ? first : other);
+    if (needed > (w->run.machine.cpu_bytes ? w->run.machine.cpu_bytes : tess_ram_free())) return too_little(w, needed);
+    const uint64_t first = tess_holds_fixed(&one, workers), other = tess_holds_fixed(&many, workers);
+    if (w->run.machine.cpu_bytes && !tess_gpus())
+        w->run.plan.ram.room = w->run.machine.cpu_bytes - (first > other ? first : other);
     return TESS_OK;
 }
 
 /* Over a disk: the step of one token is placed in what the one that reads many leaves. */
 static tess_status place(tess_writer *w, struct program *reader)
 {
-    tess_place_conf conf = w->run.conf;
-    tess_plan plan;
-    tess_step_plan(reader->step, &plan);
+    tess_place_conf conf = w->run.limits.ram;
+    tess_holds plan;
+    tess_step_holds(reader->step, &plan);
     conf.alone = true;
-    conf.taken = plan.peak[TESS_ROLE_ACTIVATION] + tess_plan_fixed(&plan, conf.workers);
+    conf.taken = plan.peak[TESS_ROLE_ACTIVATION] + tess_holds_fixed(&plan, conf.workers);
     conf.rates = (tess_rates){0};
-    TESS_TRY(tess_run_at_key(tess_step_place(w->longest.step, &conf, &w->run.place)));
-    tess_step_plan(w->longest.step, &plan);
-    w->beside = tess_plan_fixed(&plan, conf.workers);
-    w->run.place.room = w->run.ram - w->run.place.buffers - w->run.place.margin - w->beside;
+    TESS_TRY(tess_run_at_key(tess_step_place(w->longest.step, &conf, &w->run.plan.ram)));
+    tess_step_holds(w->longest.step, &plan);
+    w->beside = tess_holds_fixed(&plan, conf.workers);
+    w->run.plan.ram.room = w->run.machine.cpu_bytes - w->run.plan.ram.buffers - w->run.plan.ram.margin - w->beside;
     w->placed = true;
     return TESS_OK;
 }
@@ -152,7 +153,7 @@ static int64_t rows_of(const tess_writer *w, int64_t asked)
 static tess_status settle_for(tess_writer *w, struct program *reader)
 {
     TESS_TRY(describe(w, w->longest.blocks, w->rows, false, reader));
-    if (!w->run.disk) return fit(w, reader);
+    if (!w->run.machine.disk) return fit(w, reader);
     TESS_TRY(place(w, reader));
     TESS_TRY(place_beside(w, reader));
     return has_encoder(w) ? place_beside(w, &w->encoder) : TESS_OK;
@@ -166,11 +167,11 @@ static tess_status settle(tess_writer *w)
         struct program reader = {0};
         status = settle_for(w, &reader);
         free_program(&reader);
-        if (status != TESS_INVALID || !w->run.ram || w->rows <= READS_LEAST) break;
+        if (status != TESS_INVALID || !w->run.machine.cpu_bytes || w->rows <= READS_LEAST) break;
         w->rows /= 2;
         status = TESS_OK;
     }
-    return status == TESS_OK && w->run.disk ? tess_run_size_disk(&w->run) : status;
+    return status == TESS_OK && w->run.machine.disk ? tess_run_size_disk(&w->run) : status;
 }
 
 static void make_buffers(tess_writer *w, int64_t encoded)

@@ -33,7 +33,7 @@ typedef struct tess_sampling {
  * `place` the tokens of a text. */
 int32_t tess_draw(const tess_sampling *s, const float *logits, int64_t vocab, const int32_t *text, size_t count,
                   uint64_t stream, uint64_t place);
-/* Says whether the token ends a text. */
+/* Returns whether the token ends a text. */
 bool tess_sampling_ends(const tess_sampling *s, int32_t id);
 
 /* ---- writer.c ---------------------------------------------------------------------------------------------------- */

@@ -1,9 +1,7 @@
 /* How a run begins. Rank 0 looks, decides and speaks; the others are told. */
-#include "lora.h"
-#include "model.h"
+#include "networks.h"
 #include "report.h"
 #include "resume_impl.h"
-#include "states.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -114,54 +112,17 @@ tess_run_facts tess_resume_facts(const tess_run *r, const tess_data *data)
                             .sum = tess_data_sum(data)};
 }
 
-/* The same parameters, and the same arithmetic on them: else its states mean nothing here. With `say` what may differ
- * is said. */
-static tess_status compare_models(const tess_model *then, const tess_model *now, bool say)
-{
-    char a[32] = "", b[32] = "";
-    if (then->family != now->family)
-        return tess_error(TESS_INVALID, then->dir,
-                          "holds a %s, the configuration a %s (the checkpoint is of another model)",
-                          then->family->architecture, now->family->architecture);
-    for (const tess_field *d = NULL; (d = tess_fields_differ(now->family, then->numbers, now->numbers, d));) {
-        tess_field_text(d, then->numbers, a);
-        tess_field_text(d, now->numbers, b);
-        if (d->kind != TESS_FIELD_TRAINING && d->kind != TESS_FIELD_TRAINING_OR_NULL)
-            return tess_error(TESS_INVALID, then->dir,
-                              "its model has %s %s, the configuration's %s (the checkpoint is of another model)",
-                              d->name, a, b);
-        if (say) tess_note("resuming with another model.%s: %s, the checkpoint's run had %s", d->name, b, a);
-    }
-    return TESS_OK;
-}
-
-static tess_status compare_adapters(const char *path, const tess_model *then, const tess_model *now)
-{
-    char a[32], b[32];
-    if (!then->lora != !now->lora)
-        return tess_error(TESS_INVALID, path, "is of a run %s adapters, the configuration %s them",
-                          then->lora ? "with" : "without", now->lora ? "has" : "lacks");
-    const char *field = then->lora ? tess_lora_differ(then->lora, now->lora, a, b) : NULL;
-    if (!field) return TESS_OK;
-    return tess_error(TESS_INVALID, path, "its adapters have %s %s, the configuration's %s", field, a, b);
-}
-
+/* The same parameters, and the same arithmetic on them: else its states mean nothing here. */
 static tess_status check_model(const tess_run *r, int64_t step, bool say)
 {
-    char *path = tess_checkpoint_path(r->c->checkpoint.dir, step), *config = tess_format("%s/config.json", path);
-    if (tess_lora_there(path)) {
-        free(config);
-        config = tess_format("%s/adapter_config.json", path);
-    }
+    char *path = tess_checkpoint_path(r->c->checkpoint.dir, step);
     tess_model *then = NULL;
     tess_status status = TESS_OK;
-    if (access(config, F_OK) == 0) { /* older ones have none; their shapes are compared when they are read */
+    if (tess_model_there(path)) { /* older ones have none; their shapes are compared when they are read */
         status = tess_model_open(path, NULL, &then);
-        if (status == TESS_OK) status = compare_models(then, r->model, say);
-        if (status == TESS_OK) status = compare_adapters(path, then, r->model);
+        if (status == TESS_OK) status = tess_model_same(path, then, r->model, say);
     }
     tess_model_close(then);
-    free(config);
     free(path);
     return status;
 }

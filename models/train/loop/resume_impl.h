@@ -11,10 +11,10 @@ typedef struct tess_beginning {
     tess_progress at;
 } tess_beginning;
 
-/* Says TESS_INVALID where output or checkpoint.dir hold what is another run's, and the configuration neither resumes
+/* Returns TESS_INVALID where output or checkpoint.dir hold what is another run's, and the configuration neither resumes
  * nor overwrites. Of rank 0 alone. */
 tess_status tess_resume_refuse(const tess_config *c) TESS_NODISCARD;
-/* Says what this run is told, for its checkpoints. */
+/* Stores what a checkpoint keeps of this run's settings. */
 tess_run_facts tess_resume_facts(const tess_run *r, const tess_data *data);
 /* Finds where the run goes on, and says what is not as the checkpoint's run had it: a line each, or, where that cannot
  * be, TESS_INVALID. Of all ranks. */

@@ -107,6 +107,23 @@ double tess_schedule_lr(conf *c, int64_t step)
     return c->optimizer.params.lr;
 }
 
+bool tess_schedule_rests(conf *c)
+{
+    switch ((tess_scheduler_type)c->scheduler.type) {
+    case TESS_SCHEDULER_NONE:
+    case TESS_SCHEDULER_WARMUP_COSINE:
+        return c->optimizer.params.lr == 0;
+    case TESS_SCHEDULER_WARMUP:
+    case TESS_SCHEDULER_WARMUP_DECAY:
+        return c->scheduler.params.warmup_min_lr == 0 && c->scheduler.params.warmup_max_lr == 0;
+    case TESS_SCHEDULER_ONE_CYCLE:
+        return c->scheduler.params.cycle_min_lr == 0 && c->scheduler.params.cycle_max_lr == 0;
+    case TESS_SCHEDULER_RANGE_TEST:
+        return c->scheduler.params.lr_range_test_min_lr == 0;
+    }
+    return false;
+}
+
 void tess_schedule_betas(conf *c, int64_t step, double betas[2])
 {
     double i = (double)step;

@@ -7,8 +7,10 @@
 /* Returns, of a resolved configuration, what the optimizer uses in its step number `step`, counted from 0, in
  * DeepSpeed's engine. */
 double tess_schedule_lr(const tess_config *c, int64_t step);
-/* Says the optimizer's betas in that step: its own, but in OneCycle with cycle_momentum, where beta1 moves against the
- * rate.
+/* Returns whether that is 0 in every step. */
+bool tess_schedule_rests(const tess_config *c);
+/* Stores the optimizer's betas in that step: its own, but in OneCycle with cycle_momentum, where beta1 moves against
+ * the rate.
  */
 void tess_schedule_betas(const tess_config *c, int64_t step, double betas[2]);
 

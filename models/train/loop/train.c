@@ -2,8 +2,8 @@
  * in phases that end with their agreement; rank 0 alone reports, and writes what they all have. */
 #include "directories.h"
 #include "measure.h"
-#include "model.h"
 #include "monitor.h"
+#include "networks.h"
 #include "plan_file.h"
 #include "report.h"
 #include "resume_impl.h"
@@ -26,7 +26,7 @@ struct training {
     bool stopped, early; /* by a signal, by early_stop */
     double valid_loss;   /* of the last evaluation */
     tess_progress at;
-    tess_plan plan;
+    tess_holds plan;
     tess_measure measure;
     tess_tracing tracing;
 };
@@ -49,7 +49,7 @@ static tess_status open_inputs(struct training *t)
     TESS_TRY(require_length(c));
     TESS_TRY(tess_config_require(c, "data.train"));
     TESS_TRY(tess_run_open(c, tess_rank(), &t->run));
-    t->adapts = t->run.model->lora;
+    t->adapts = tess_model_adapted(t->run.model);
     if (t->adapts && !tess_model_has_weights(t->run.model))
         return tess_error(TESS_INVALID, "lora",
                           "the model has no weights (adapters are trained beside those of a "
@@ -119,7 +119,7 @@ static tess_status plan_steps(struct training *t)
         tess_note("parallel.tensor: each of %lld ranks holds and computes all of %s", (long long)t->c.parallel.tensor,
                   unsplit);
     if (tess_run_evaluates(&t->run)) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
-    tess_step_plan(t->step, &t->plan);
+    tess_step_holds(t->step, &t->plan);
     return TESS_OK;
 }
 
@@ -210,6 +210,7 @@ static tess_status one_step(struct training *t)
     tess_step_input in = {.step = t->at.step,
                           .seed = t->at.seed,
                           .lr = lr,
+                          .keep_weights = lr == 0,
                           .beta1 = betas[0],
                           .beta2 = betas[1],
                           .loss_scale = c->fp16.enabled ? t->at.scale.value : 0,
@@ -355,6 +356,9 @@ tess_status tess_train(const tess_config *c)
     }
     if (c->fp16.enabled && c->fp16.loss_scale > 0) t.at.scale.value = c->fp16.loss_scale; /* whatever it was before */
     tess_run_say_odd(&t.run);
+    if (!tess_rank() && tess_schedule_rests(c))
+        tess_note("%s: optimizer.params.lr: 0, and so nothing is trained (1e-3 is usual for a model that is drawn)",
+                  c->file);
     TESS_TRY_DONE(tess_ranks_agree(make_output(&t)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(plan_steps(&t)));

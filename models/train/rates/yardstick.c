@@ -215,12 +215,23 @@ static double remember(tess_dtype t, bool gpus, double rate)
     return best;
 }
 
+/* No file may say more than cores can do. */
+static bool plausible(const tess_yardstick *y)
+{
+    for (int t = 0; t < TESS_YARDSTICKS; t++)
+        if (fmax(y->matrix_rate[t], y->matrix_rate_core[t]) > limit_of((tess_dtype)t, false)) return false;
+    return y->share >= TESS_QUIET;
+}
+
 double tess_yardstick_best(tess_dtype t)
 {
     if (given.cores) return tess_gpus() > 0 ? tess_gpus() * given_gpu[t] : given.matrix_rate[t];
     const bool gpus = tess_gpus() > 0;
     const tess_share *share = tess_share_read();
+    tess_yardstick y;
     if (!gpus && share->crowded && share->rank > 0) return 0;
+    if (!gpus && tess_yardstick_known(&y) && plausible(&y))
+        return remember(t, gpus, y.matrix_rate[t]);
     return remember(t, gpus, gpus ? tess_gpu_matrix_rate(t) : tess_matrix_rate(t, tess_cores(), SIZE));
 }
 
@@ -286,14 +297,6 @@ static tess_status read_drive(const char *dirs, bool again, json_t *drives, bool
     }
     free(name);
     return status;
-}
-
-/* No file may say more than cores can do. */
-static bool plausible(const tess_yardstick *y)
-{
-    for (int t = 0; t < TESS_YARDSTICKS; t++)
-        if (fmax(y->matrix_rate[t], y->matrix_rate_core[t]) > limit_of((tess_dtype)t, false)) return false;
-    return y->share >= TESS_QUIET;
 }
 
 tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)

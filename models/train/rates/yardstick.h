@@ -32,9 +32,10 @@ tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
 /* Reads what was measured of this machine before, drives aside; false where there is nothing. */
 bool tess_yardstick_known(tess_yardstick *y);
 /* Returns the matrix rate that MFU is a share of: of this process's GPUs, or of its cores, the best that was ever
- * measured on this machine; one more measurement, of 0.15 s, is made now. `again` above forgets the old ones. Before
- * tess_start. Of ranks that take turns on the same cores the first has the rate and the others have 0, so that a sum
- * over all counts them once. 0 also where a GPU cannot be measured. */
+ * measured on this machine. One more measurement, of 0.15 s, is made now where no rates are known of cores that were
+ * free, and on a GPU. `again` above forgets the old ones. Before tess_start. Of ranks that take turns on the same cores
+ * the first has the rate and the others have 0, so that a sum over all counts them once. 0 also where a GPU cannot be
+ * measured. */
 double tess_yardstick_best(tess_dtype t);
 /* Keeps what tasks reached of the rates of all cores. */
 void tess_yardstick_reached(tess_dtype t, double matrix, double copy);

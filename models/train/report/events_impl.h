@@ -20,7 +20,7 @@ typedef struct tess_events tess_events;
 
 /* Makes a new file in a directory that is there, named by the time, the host and the process, as TensorFlow does. */
 tess_status tess_events_open(const char *dir, tess_events **events) TESS_NODISCARD;
-/* Says that the run begins at a step: what earlier files of the directory have from there on is void. False, with
+/* Begins at a step: what earlier files of the directory have from there on is void. False, with
  * errno: it cannot be written. */
 bool tess_events_begin(tess_events *e, int64_t step);
 /* Adds values at a step; at most 16. */

@@ -207,12 +207,14 @@ static void write_page(tess_page *p, bool running)
 {
     const tess_page_run run = {.output = p->output, .series = p->series, .running = running};
     p->fresh = true;
-    char *before = tess_strdup(tess_error_text()); /* why the run ends stays said */
+    char *before = tess_strdup(tess_error_text()); /* why the run ends stays said, */
+    const int64_t agreed = tess_error_agreed();    /* and to whom */
     if (tess_page_write(p->path, &run, 1, true) != TESS_OK && !p->said && (running || !*before)) {
         tess_note("%s (nothing else depends on it)", tess_error_text());
         p->said = true;
     }
     tess_error_restore(before);
+    tess_error_agree(agreed);
     free(before);
 }
 

@@ -1,6 +1,6 @@
 /* Writing plan.json, see plan_file_impl.h. */
 #include "plan_file.h"
-#include "model.h"
+#include "networks.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void say(json_t *to, const char *name, const char *text)
 
 static json_t *model_of(const tess_run *r)
 {
-    json_t *of = json_object(), *fields = json_loads(r->model->json, 0, NULL);
+    json_t *of = json_object(), *fields = json_loads(tess_model_json(r->model), 0, NULL);
     say(of, "type", json_string_value(json_object_get(fields, "model_type")));
     set(of, "parameters", (double)tess_graph_param_elements(r->g));
     set(of, "trained", (double)tess_graph_trained_elements(r->g));
@@ -45,9 +45,9 @@ static json_t *machine_of(const tess_run *r, double yardstick)
     set(of, "gpus", tess_gpus());
     if (tess_gpus()) say(of, "gpu", tess_gpu_support());
     set(of, "matrix_rate", yardstick);
-    say(of, "disk", r->disk);
-    set(of, "disk_read_rate", r->conf.rates.read);
-    set(of, "disk_write_rate", r->conf.rates.write);
+    say(of, "disk", r->machine.disk);
+    set(of, "disk_read_rate", r->limits.ram.rates.read);
+    set(of, "disk_write_rate", r->limits.ram.rates.write);
     say(of, "starpu", tess_starpu_version());
     return of;
 }
@@ -57,43 +57,45 @@ static json_t *caps_of(const tess_run *r)
 {
     json_t *of = json_object();
     const char *where;
-    const bool capped = r->ram || tess_run_cpu_cap(r->c, &where);
-    const uint64_t gpu = r->gpu.memory ? r->gpu.memory : r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
+    const bool capped = r->machine.cpu_bytes || tess_run_cpu_cap(r->c, &where);
+    const uint64_t gpu = r->plan.gpu.memory     ? r->plan.gpu.memory
+                         : r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu
+                                                : 0;
     set(of, "gpu", gpu ? (double)tess_gpu_bytes(gpu) : 0); /* of all of them, as metrics count */
-    set(of, "cpu", (double)(r->ram ? r->ram : capped ? tess_run_limit(r->c) : 0));
-    set(of, "disk", r->disk ? (double)r->disk_bytes : 0);
+    set(of, "cpu", (double)(r->machine.cpu_bytes ? r->machine.cpu_bytes : capped ? tess_run_limit(r->c) : 0));
+    set(of, "disk", r->machine.disk ? (double)r->plan.disk_bytes : 0);
     return of;
 }
 
-static json_t *estimate_of(const tess_run *r, const tess_step *step, const tess_plan *p)
+static json_t *estimate_of(const tess_run *r, const tess_step *step, const tess_holds *p)
 {
     json_t *of = json_object();
     tess_rates rates;
-    tess_forecast time = r->place.time;
+    tess_forecast time = r->plan.ram.time;
     if (tess_gpus())
         time = (tess_forecast){0}; /* whose rate is not measured */
-    else if (!r->disk && tess_run_rates_known(r, &rates))
+    else if (!r->machine.disk && tess_run_rates_known(r, &rates))
         tess_step_forecast(step, &rates, UINT64_MAX, tess_cores(), &time);
     set(of, "seconds", time.seconds);
     set(of, "work_seconds", time.work);
-    if (!r->disk) set(of, "cpu_bytes", (double)p->peak_ram);
-    if (r->disk) {
-        set(of, "disk_bytes", (double)r->place.disk);
+    if (!r->machine.disk) set(of, "cpu_bytes", (double)p->peak_ram);
+    if (r->machine.disk) {
+        set(of, "disk_bytes", (double)r->plan.ram.disk);
         set(of, "read_seconds", time.read);
         set(of, "write_seconds", time.write);
-        set(of, "disk_read_bytes", (double)r->place.read);
-        set(of, "disk_write_bytes", (double)r->place.written);
-        set(of, "disk_bound_bytes", (double)r->place.bound);
+        set(of, "disk_read_bytes", (double)r->plan.ram.read);
+        set(of, "disk_write_bytes", (double)r->plan.ram.written);
+        set(of, "disk_bound_bytes", (double)r->plan.ram.bound);
     }
-    if (r->gpu.room) {
-        set(of, "gpu_read_bytes", (double)r->gpu.read);
-        set(of, "gpu_write_bytes", (double)r->gpu.written);
-        set(of, "gpu_bound_bytes", (double)r->gpu.bound);
+    if (r->plan.gpu.room) {
+        set(of, "gpu_read_bytes", (double)r->plan.gpu.read);
+        set(of, "gpu_write_bytes", (double)r->plan.gpu.written);
+        set(of, "gpu_bound_bytes", (double)r->plan.gpu.bound);
     }
     return of;
 }
 
-void tess_plan_file_write(const tess_run *r, const tess_step *step, const tess_plan *plan, double yardstick)
+void tess_plan_file_write(const tess_run *r, const tess_step *step, const tess_holds *plan, double yardstick)
 {
     char *path = tess_format("%s/plan.json", r->c->output), *fresh = tess_format("%s.new", path);
     json_t *root = json_pack("{s:i, s:o, s:o, s:o, s:o}", "ranks", tess_ranks(), "model", model_of(r), "machine",

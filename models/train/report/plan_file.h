@@ -6,6 +6,6 @@
 #include "run.h"
 
 /* Writes it, of rank 0; what goes wrong is said in a line. `yardstick`: the matrix rate of all ranks. */
-void tess_plan_file_write(const tess_run *r, const tess_step *step, const tess_plan *plan, double yardstick);
+void tess_plan_file_write(const tess_run *r, const tess_step *step, const tess_holds *plan, double yardstick);
 
 #endif

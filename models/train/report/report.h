@@ -44,7 +44,7 @@ void tess_report_line(const tess_step_report *s, int64_t steps, double seconds_l
 /* Lets SIGINT, SIGTERM, and SIGUSR1, the one that mpirun passes on, ask the run to end after its step; a second one
  * ends the process with status 130. */
 void tess_signals_install(void);
-/* Says whether one did. */
+/* Returns whether one did. */
 bool tess_stop_requested(void);
 
 #endif

@@ -15,25 +15,25 @@ static char *path_of(const tess_tracing *t, int rank)
 }
 
 /* What explain needs to know of the run beside what happened: what the machine can do, what was planned, the caps. */
-static char *about(const tess_run *r, const tess_plan *plan, const tess_measure *m)
+static char *about(const tess_run *r, const tess_holds *plan, const tess_measure *m)
 {
-    const tess_placement *p = &r->place;
+    const tess_placement *p = &r->plan.ram;
     const tess_config *c = r->c;
     json_t *o = json_pack("{s:i, s:i, s:s, s:i, s:i, s:s, s:I}", "rank", tess_rank(), "ranks", tess_ranks(), "host",
                           tess_share_read()->host, "cpu_workers", tess_workers(), "gpu_workers", tess_gpus(), "dtype",
                           tess_run_dtype_name(c), "tokens", (json_int_t)(r->batch * r->length));
     json_object_set_new(o, "flops", json_real(plan->flops + plan->recompute_flops));
     json_object_set_new(o, "matrix_rate", json_real(m->yardstick / tess_ranks()));
-    json_object_set_new(o, "disk", json_boolean(r->disk));
-    json_object_set_new(o, "cpu_cap", json_integer((json_int_t)r->ram));
-    json_object_set_new(o, "gpu_room", json_integer((json_int_t)r->gpu.room));
+    json_object_set_new(o, "disk", json_boolean(r->machine.disk));
+    json_object_set_new(o, "cpu_cap", json_integer((json_int_t)r->machine.cpu_bytes));
+    json_object_set_new(o, "gpu_room", json_integer((json_int_t)r->plan.gpu.room));
     tess_rates rates;
     if (tess_run_rates_known(r, &rates))
         json_object_update_new(o, json_pack("{s:f, s:f}", "flops_rate", rates.flops, "copy_rate", rates.copy));
     if (rates.read > 0 && rates.write > 0)
         json_object_update_new(
             o, json_pack("{s:f, s:f, s:f}", "read_rate", rates.read, "write_rate", rates.write, "both", rates.both));
-    if (r->disk)
+    if (r->machine.disk)
         json_object_update_new(o, json_pack("{s:f, s:f, s:f, s:f, s:I}", "paper_seconds", p->time.seconds, "paper_work",
                                             p->time.work, "paper_read", p->time.read, "paper_write", p->time.write,
                                             "bound_bytes", (json_int_t)p->bound));
@@ -66,7 +66,7 @@ static tess_status make_output(const tess_tracing *t)
     return TESS_OK;
 }
 
-tess_status tess_tracing_open(tess_tracing *t, const tess_run *r, const tess_plan *plan, const tess_measure *m,
+tess_status tess_tracing_open(tess_tracing *t, const tess_run *r, const tess_holds *plan, const tess_measure *m,
                               int64_t done)
 {
     const int64_t *steps = r->c->trace.steps;

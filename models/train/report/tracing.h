@@ -19,7 +19,7 @@ typedef struct tess_tracing {
 } tess_tracing;
 
 /* Opens it for a run that has done so many steps; without effect where none of its steps is traced. */
-tess_status tess_tracing_open(tess_tracing *t, const tess_run *r, const tess_plan *plan, const tess_measure *m,
+tess_status tess_tracing_open(tess_tracing *t, const tess_run *r, const tess_holds *plan, const tess_measure *m,
                               int64_t done) TESS_NODISCARD;
 /* Removes what an earlier run left in an output that begins anew; rank 0's. */
 void tess_tracing_clear(const char *output);

@@ -14,14 +14,14 @@ bool tess_run_evaluates(const tess_run *r)
 static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
 {
     tess_step *step;
-    tess_plan plan;
+    tess_holds plan;
     *bytes = 0;
     if (!tess_run_evaluates(r)) return TESS_OK;
     TESS_TRY(tess_run_step(r, false, &step));
-    tess_step_plan(step, &plan);
+    tess_step_holds(step, &plan);
     /* Its tasks are forward tasks of the step that trains, whose workers have room for them. */
     if (tess_gpus() == 0) plan.resident[TESS_ROLE_SCRATCH] = 0;
-    *bytes = tess_plan_fixed(&plan, r->conf.workers);
+    *bytes = tess_holds_fixed(&plan, r->limits.ram.workers);
     tess_step_free(step);
     return TESS_OK;
 }
@@ -31,30 +31,28 @@ static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
 static tess_status lay_out(tess_run *r, const tess_place_conf *conf, tess_step **step, uint64_t *guess)
 {
     const tess_step_conf of = tess_run_step_conf(r);
-    const tess_rooms rooms = {.gpu = tess_run_gpu(r), .ram = *conf};
-    tess_layout layout;
-    const tess_status status = tess_run_at_key(tess_step_lay_out(r->net.output, &of, &rooms, step, &layout));
+    tess_limits limits = r->limits;
+    tess_plan plan;
+    limits.gpu = tess_run_gpu(r);
+    limits.ram = *conf;
+    const tess_status status =
+        tess_run_at_key(tess_step_fit_within(r->net.output, &of, &r->machine, &limits, step, &plan));
     const bool lacks = status == TESS_INVALID;
-    *guess = lacks && layout.lacks == TESS_TIER_CPU ? layout.ram.needed : 0;
-    if (lacks && layout.lacks == TESS_TIER_GPU && layout.gpu.needed)
-        return tess_run_too_little_gpu(r, layout.gpu.needed);
-    if (status != TESS_OK) return status;
-    r->place = layout.ram;
-    r->gpu = layout.gpu;
-    r->by_layer = layout.by_layer;
-    r->late = layout.late;
-    return TESS_OK;
+    *guess = lacks ? plan.ram.needed : 0;
+    if (lacks && plan.gpu.needed) return tess_run_too_little_gpu(r, plan.gpu.needed);
+    if (status == TESS_OK) r->plan = plan;
+    return status;
 }
 
 /* What the step just placed keeps from an evaluation: all that is fixed, but for the workers' scratch, which is both's.
  */
 static uint64_t taken_by_training(const tess_run *r, const tess_step *eval)
 {
-    tess_plan plan;
-    const uint64_t fixed = r->place.fixed - r->beside;
+    tess_holds plan;
+    const uint64_t fixed = r->plan.ram.fixed - r->beside;
     if (tess_gpus() > 0) return fixed;
-    tess_step_plan(eval, &plan);
-    const uint64_t shared = (uint64_t)r->conf.workers * plan.resident[TESS_ROLE_SCRATCH];
+    tess_step_holds(eval, &plan);
+    const uint64_t shared = (uint64_t)r->limits.ram.workers * plan.resident[TESS_ROLE_SCRATCH];
     return fixed > shared ? fixed - shared : 0;
 }
 
@@ -98,15 +96,14 @@ static uint64_t find_least(tess_run *r, const tess_place_conf *conf, uint64_t gu
 uint64_t tess_run_least(tess_run *r)
 {
     if (eval_bytes(r, &r->beside) != TESS_OK) return 0;
-    r->conf.taken = r->beside;
-    const uint64_t least = find_least(r, &r->conf, 1);
+    r->limits.ram.taken = r->beside;
+    const uint64_t least = find_least(r, &r->limits.ram, 1);
     return least ? tess_run_cap(least) : 0;
 }
 
 uint64_t tess_run_disk_least(const tess_run *r)
 {
-    const uint64_t rests = r->place.disk + r->eval_disk;
-    return (rests + rests / 16) / MiB * MiB + 64 * MiB;
+    return tess_disk_room(r->plan.ram.disk + r->eval_disk);
 }
 
 /* memory.disk is said, and less than what was placed there needs. */
@@ -128,7 +125,7 @@ static tess_status too_little_ram(tess_run *r, const tess_place_conf *conf, uint
         snprintf(would, sizeof would, " (%s=%llu%s%s would do)", name, (unsigned long long)(tess_run_cap(least) / MiB),
                  tess_run_cap_unit(name), disk);
     return tess_error(TESS_INVALID, name, "%s, which is too little for any step of this run%s",
-                      tess_human_bytes((double)r->ram), would);
+                      tess_human_bytes((double)r->machine.cpu_bytes), would);
 }
 
 static tess_status check_disk(const tess_run *r, uint64_t needed)
@@ -146,33 +143,19 @@ tess_status tess_run_size_disk(tess_run *r)
     const tess_config *c = r->c;
     const uint64_t room = tess_run_disk_least(r);
     TESS_TRY(check_disk(r, room));
-    r->disk_bytes = c->memory.disk > 0 ? (uint64_t)c->memory.disk : room;
-    if (r->place.disk == 0) r->disk = NULL;
+    r->plan.disk_bytes = !r->plan.ram.disk ? 0 : c->memory.disk > 0 ? (uint64_t)c->memory.disk : room;
+    if (r->plan.ram.disk == 0) r->machine.disk = NULL;
     return TESS_OK;
-}
-
-/* With ranks, room for what the list of tasks holds at a time and what is gathered ahead of it; else no bound. */
-static uint64_t ahead(const tess_run *r, const tess_plan *plan)
-{
-    if (tess_ranks() == 1) return 0;
-    uint64_t flows = plan->peak_ram - plan->resident[TESS_ROLE_INPUT] - plan->resident[TESS_ROLE_SCALAR] -
-                     plan->resident[TESS_ROLE_SCRATCH];
-    return flows +
-           (uint64_t)r->c->zero_optimization.stage3_prefetch_bucket_size * tess_dtype_size(tess_run_dtype(r->c));
 }
 
 /* A step whose tiles all live in RAM, or on the GPU. Under a cap the rest of it is room for those that come and go: no
  * less than the plan says, so that a task in its turn never lacks any. Beside several GPUs StarPU keeps the cap. */
 static tess_status fit(tess_run *r, const tess_step *step, bool train)
 {
-    tess_plan plan;
-    uint64_t beside = 0;
-    tess_step_plan(step, &plan);
-    if (train) TESS_TRY(eval_bytes(r, &beside));
-    r->beside = beside;
-    TESS_TRY(tess_run_fits(r, train, &plan, beside));
-    r->place.room = r->ram && (r->gpu.room || !tess_gpus()) ? r->ram - tess_plan_fixed(&plan, r->conf.workers) - beside
-                                                            : ahead(r, &plan);
+    tess_holds plan;
+    tess_step_holds(step, &plan);
+    TESS_TRY(tess_run_fits(r, train, &plan, r->beside));
+    r->plan.ram.room = tess_step_room(step, &r->machine, &r->limits, r->plan.gpu.room > 0);
     return TESS_OK;
 }
 
@@ -189,28 +172,25 @@ static uint64_t disk_of_all(tess_run *r, const tess_place_conf *conf)
  * than what moves the fewest bytes, which is the same every time and what an error names. */
 static tess_status fit_disk(tess_run *r, tess_step **step)
 {
-    tess_place_conf conf = r->conf;
+    tess_place_conf conf = r->limits.ram;
     uint64_t guess;
     if (disk_of_all(r, &conf) <= (uint64_t)r->c->memory.disk) return TESS_OK;
     tess_step_free(*step);
     conf.rates = (tess_rates){0};
     TESS_TRY(lay_out(r, &conf, step, &guess));
-    if (r->conf.rates.flops > 0)
-        tess_step_forecast(*step, &r->conf.rates, r->place.room, r->conf.workers, &r->place.time);
+    if (r->limits.ram.rates.flops > 0)
+        tess_step_forecast(*step, &r->limits.ram.rates, r->plan.ram.room, r->limits.ram.workers, &r->plan.ram.time);
     return check_disk(r, disk_of_all(r, &conf));
 }
 
 tess_status tess_run_train_step(tess_run *r, tess_step **step)
 {
     uint64_t guess;
-    if (!r->disk) {
-        TESS_TRY(lay_out(r, &(tess_place_conf){0}, step, &guess));
-        return fit(r, *step, true);
-    }
-    TESS_TRY(eval_bytes(r, &r->beside));
-    r->conf.taken = r->beside;
-    const tess_status status = lay_out(r, &r->conf, step, &guess);
-    if (status != TESS_OK) return guess ? too_little_ram(r, &r->conf, guess) : status;
+    TESS_TRY(tess_ranks_agree(eval_bytes(r, &r->beside)));
+    r->limits.ram.taken = r->beside;
+    const tess_status status = lay_out(r, &r->limits.ram, step, &guess);
+    if (status != TESS_OK) return guess ? too_little_ram(r, &r->limits.ram, guess) : status;
+    if (!r->machine.disk) return fit(r, *step, true);
     if (r->c->memory.disk > 0) TESS_TRY(fit_disk(r, step));
     return tess_run_size_disk(r);
 }
@@ -218,21 +198,21 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step)
 {
     TESS_TRY(tess_run_step(r, false, step));
-    if (alone) TESS_TRY(tess_run_place_gpu(r, *step, &r->gpu));
+    if (alone) TESS_TRY(tess_run_place_gpu(r, *step, &r->plan.gpu));
     tess_gpu_placement gpu;
-    const tess_gpu_conf beside = {.memory = r->gpu.room}; /* what has no room even so makes some */
-    const tess_status fits = !alone && r->gpu.room ? tess_step_place_gpu(*step, &beside, &gpu) : TESS_OK;
+    const tess_gpu_conf beside = {.memory = r->plan.gpu.room}; /* what has no room even so makes some */
+    const tess_status fits = !alone && r->plan.gpu.room ? tess_step_place_gpu(*step, &beside, &gpu) : TESS_OK;
     if (fits != TESS_OK && fits != TESS_INVALID) return fits;
-    if (!r->disk) return alone && r->ram ? fit(r, *step, false) : TESS_OK;
+    if (!r->machine.disk) return alone && r->machine.cpu_bytes ? fit(r, *step, false) : TESS_OK;
     tess_placement placement;
-    tess_place_conf conf = r->conf;
+    tess_place_conf conf = r->limits.ram;
     conf.alone = alone;
     conf.taken = alone ? 0 : taken_by_training(r, *step);
     conf.slack = conf.slack_states = 0;
     if (!alone) conf.rates = (tess_rates){0};
     TESS_TRY(tess_run_at_key(tess_step_place(*step, &conf, &placement)));
     if (alone)
-        r->place = placement;
+        r->plan.ram = placement;
     else
         r->eval_disk = placement.disk;
     return tess_run_size_disk(r);

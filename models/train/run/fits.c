@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* The bytes that RAM must hold at most: all tiles live at one time, and each worker's scratch. */
-static uint64_t need(const tess_plan *p, int workers)
+static uint64_t need(const tess_holds *p, int workers)
 {
     return p->peak_ram + (uint64_t)(workers - 1) * p->resident[TESS_ROLE_SCRATCH];
 }
@@ -20,7 +20,7 @@ uint64_t tess_run_limit(const tess_config *c)
     return ram - ram / 16 + gpu;
 }
 
-tess_status tess_run_plan(const tess_config *c, int rank, bool train, tess_plan *plan)
+tess_status tess_run_plan(const tess_config *c, int rank, bool train, tess_holds *plan)
 {
     tess_run run;
     tess_step *step = NULL;
@@ -28,7 +28,7 @@ tess_status tess_run_plan(const tess_config *c, int rank, bool train, tess_plan 
     if (status == TESS_OK) status = tess_run_step(&run, train, &step);
     tess_gpu_placement gpu;
     if (status == TESS_OK) status = tess_run_place_gpu(&run, step, &gpu);
-    if (status == TESS_OK) tess_step_plan(step, plan);
+    if (status == TESS_OK) tess_step_holds(step, plan);
     tess_step_free(step);
     tess_run_close(&run);
     return status;
@@ -42,7 +42,7 @@ static tess_status least_over_disk(const tess_run *r, bool train, uint64_t besid
     tess_step *step = NULL;
     tess_gpu_placement gpu;
     tess_placement placement;
-    tess_place_conf conf = r->conf;
+    tess_place_conf conf = r->limits.ram;
     conf.alone = !train;
     conf.taken = beside;
     conf.rates = (tess_rates){0};
@@ -66,7 +66,7 @@ static tess_status find_batch(const tess_run *r, uint64_t beside, uint64_t limit
 {
     const tess_config *c = r->c;
     tess_config changed = *c; /* numbers alone are changed, so the strings stay shared */
-    tess_plan plan;
+    tess_holds plan;
     const int64_t data = tess_ranks() / (c->parallel.tensor * c->parallel.pipeline);
     text[0] = 0;
     for (int recompute = 0; recompute < 2; recompute++) {
@@ -120,7 +120,7 @@ static tess_status find_setting(const tess_run *r, bool train, uint64_t needed, 
     return TESS_OK;
 }
 
-tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, uint64_t beside)
+tess_status tess_run_fits(const tess_run *r, bool train, const tess_holds *plan, uint64_t beside)
 {
     const tess_config *c = r->c;
     char setting[200];

@@ -1,5 +1,5 @@
 /* optimizer.groups: rates of their own for parameters, by patterns on their names. */
-#include "patterns.h"
+#include "networks.h"
 #include "run.h"
 #include <jansson.h>
 #include <stdlib.h>

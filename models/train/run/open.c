@@ -1,8 +1,6 @@
 /* Opening a run: the model, its tokenizer, its graph and its data as a configuration names them. */
 #include "chat.h"
-#include "lora.h"
-#include "model.h"
-#include "patterns.h"
+#include "networks.h"
 #include "run.h"
 #include <jansson.h>
 #include <stdlib.h>
@@ -11,10 +9,6 @@
 
 /* Of data.loss_on. */
 enum { LOSS_ON_ASSISTANT, LOSS_ON_ALL };
-
-/* What is less is sooner there by one message over the network than by that and another within the machine
- * (docs/notes/speed-simulated.md). */
-enum { NEAR_BYTES = 1 << 20 };
 
 static tess_status open_tokenizer(tess_run *r)
 {
@@ -29,24 +23,16 @@ static tess_status open_tokenizer(tess_run *r)
 static tess_status add_adapters(const tess_run *r)
 {
     const tess_config *c = r->c;
-    char where[512], theirs[32], ours[32];
+    char where[512];
     snprintf(where, sizeof where, "%.300s: lora", c->file);
     if (c->lora.from) TESS_TRY(tess_model_adapt(r->model, c->lora.from));
-    tess_lora *l = r->model->lora;
-    if (l) {
-        const tess_lora asked = {.r = c->lora.r < 0 ? l->r : c->lora.r,
-                                 .alpha = c->lora.alpha < 0 ? l->alpha : c->lora.alpha,
-                                 .rslora = c->lora.rslora || l->rslora};
-        const char *field = tess_lora_differ(l, &asked, theirs, ours);
-        if (field)
-            return tess_error(TESS_INVALID, where, "%s: %s, but the adapter in %s has %s (leave it out)", field, ours,
-                              l->dir, theirs);
-        if (c->lora.targets || c->lora.modules_to_save)
-            return tess_error(TESS_INVALID, where, "%s: the adapter in %s has its own (leave them out)",
-                              c->lora.targets ? "targets" : "modules_to_save", l->dir);
-        if (c->lora.dropout >= 0) l->dropout = c->lora.dropout;
-        return TESS_OK;
-    }
+    tess_lora_conf conf = {.r = c->lora.r,
+                           .alpha = c->lora.alpha,
+                           .dropout = c->lora.dropout,
+                           .rslora = c->lora.rslora,
+                           .targets = c->lora.targets,
+                           .modules_to_save = c->lora.modules_to_save};
+    if (tess_model_adapted(r->model)) return tess_model_ask_lora(r->model, where, &conf);
     if (c->lora.r < 0) {
         const char *key = c->lora.targets           ? "targets"
                           : c->lora.alpha >= 0      ? "alpha"
@@ -57,12 +43,8 @@ static tess_status add_adapters(const tess_run *r)
         if (!key) return TESS_OK;
         return tess_error(TESS_INVALID, where, "%s is given, and r is missing (the rank of the adapters)", key);
     }
-    const tess_lora_conf conf = {.r = c->lora.r,
-                                 .alpha = c->lora.alpha < 0 ? 8 : c->lora.alpha,
-                                 .dropout = c->lora.dropout < 0 ? 0 : c->lora.dropout,
-                                 .rslora = c->lora.rslora,
-                                 .targets = c->lora.targets,
-                                 .modules_to_save = c->lora.modules_to_save};
+    if (conf.alpha < 0) conf.alpha = 8;
+    if (conf.dropout < 0) conf.dropout = 0;
     return tess_model_add_lora(r->model, &conf);
 }
 
@@ -96,7 +78,7 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
     TESS_TRY(tess_run_at_key(tess_optimizer_check(&optimizer)));
     TESS_TRY(tess_config_require(c, "model"));
     TESS_TRY(tess_model_open(c->model, c->model_json, &r->model));
-    r->model->stored = (tess_save_dtype)c->save_dtype;
+    tess_model_store_as(r->model, (tess_save_dtype)c->save_dtype);
     TESS_TRY(add_adapters(r));
     TESS_TRY(open_tokenizer(r));
     tess_grid grid = {.rank = rank,
@@ -107,9 +89,7 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                       .stage = (int)c->zero_optimization.stage,
                       .persist = c->zero_optimization.stage3_param_persistence_threshold,
                       .live = c->zero_optimization.stage3_max_live_parameters,
-                      .reuse = c->zero_optimization.stage3_max_reuse_distance,
-                      .near = tess_ranks_near(),
-                      .near_bytes = NEAR_BYTES};
+                      .reuse = c->zero_optimization.stage3_max_reuse_distance};
     tess_graph_conf conf = {.dtype = tess_run_dtype(c),
                             .grid = grid,
                             .tile_rows = c->tiles.rows,
@@ -183,7 +163,7 @@ tess_run_inputs tess_run_wants(const tess_config *c)
 /* A token that config.json names by its meaning; -1: it does not. */
 static int32_t named_token(const tess_run *r, const char *name)
 {
-    json_t *config = json_loads(r->model->json, 0, NULL), *id = json_object_get(config, name);
+    json_t *config = json_loads(tess_model_json(r->model), 0, NULL), *id = json_object_get(config, name);
     if (json_is_array(id)) id = json_array_get(id, 0);
     const json_int_t n = json_is_integer(id) ? json_integer_value(id) : -1;
     json_decref(config);

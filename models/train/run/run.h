@@ -23,16 +23,12 @@ typedef struct tess_run {
     struct tess_chat *chat;    /* NULL: the model has no directory */
     tess_graph *g;
     tess_network net;
-    tess_place_conf conf;
-    tess_rates rates; /* that are gone by; zeros: the machine's */
-    tess_placement place;
-    tess_gpu_placement gpu;
-    bool messages_on_gpu;
-    bool by_layer, late;      /* the layout of the step that was chosen */
-    const char *disk;         /* directories of the disk tier; NULL: all tiles are in RAM */
-    uint64_t ram, disk_bytes; /* ram: the cap; 0: none */
-    uint64_t eval_disk;       /* bytes on disk of the tiles of an evaluation beside a step that trains */
-    uint64_t beside;          /* bytes of RAM that an evaluation's inputs and scratch have beside a step that trains */
+    tess_rates rates;     /* that are gone by; zeros: the machine's */
+    tess_machine machine; /* the caps; .disk is NULL where all tiles are in RAM */
+    tess_limits limits;   /* what plans go by */
+    tess_plan plan;       /* of the step that was chosen */
+    uint64_t eval_disk;   /* bytes on disk of the tiles of an evaluation beside a step that trains */
+    uint64_t beside;      /* bytes of RAM that an evaluation's inputs and scratch have beside a step that trains */
     /* Micro-batches of a step on all ranks, sequences of one, of a step; tokens of a sequence: */
     int64_t micro, micro_batch, batch, length;
     int64_t evaluated; /* micro-batches of a step of eval */
@@ -40,11 +36,14 @@ typedef struct tess_run {
 
 /* ---- terms.c ----------------------------------------------------------------------------------------------------- */
 
-/* Returns the dtype of matrices that a configuration asks for, */
+/* Returns the dtype of matrices that a configuration asks for. */
 tess_dtype tess_run_dtype(const tess_config *c);
-/* that whose products are measured in its place: fp16 is as fast as bf16 on a GPU, and as fp32 on a CPU, */
+/* Returns the dtype whose products are measured in the place of another: fp16 is as fast as bf16 on a GPU, and as fp32
+ * on a CPU. */
+tess_dtype tess_yardstick_for(tess_dtype t);
+/* Returns that of the dtype that a configuration asks for. */
 tess_dtype tess_run_yardstick(const tess_config *c);
-/* and as the configuration calls it: "fp16". */
+/* Returns the dtype that a configuration asks for by its name there: "fp16". */
 const char *tess_run_dtype_name(const tess_config *c);
 /* Returns the optimizer that a configuration asks for. */
 tess_optimizer tess_run_optimizer(const tess_config *c);
@@ -59,7 +58,7 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r) TESS_NODI
 void tess_run_say_odd(const tess_run *r);
 /* Prints a line where a model's tokenizer knows more tokens than the model does. */
 void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer);
-/* Says TESS_INVALID of a directory of a model that has no weights, where nothing can be done without. */
+/* Returns TESS_INVALID for a directory of a model that has no weights, where nothing can be done without. */
 tess_status tess_run_need_weights(const tess_model *m) TESS_NODISCARD;
 /* Closes a run; it takes a zeroed or half-open one too. */
 void tess_run_close(tess_run *r);
@@ -68,7 +67,7 @@ void tess_run_close(tess_run *r);
 typedef struct tess_run_inputs {
     bool bounds, positions;
 } tess_run_inputs;
-/* Says which; of each file that is looked at, the first line alone. Before the graph is built. */
+/* Finds which; of each file that it looks at it reads the first line alone. Before the graph is built. */
 tess_run_inputs tess_run_wants(const tess_config *c);
 /* Opens a data file of the configuration, `key` naming it in errors. */
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle,
@@ -91,13 +90,13 @@ const char *tess_run_disk(const tess_config *c);
 uint64_t tess_run_cap(uint64_t bytes);
 /* Returns what stands behind a number of MiB as the value of that setting: nothing where it counts in them. */
 const char *tess_run_cap_unit(const char *setting);
-/* Says what of a GPU's memory tiles may have, for a step that nothing was placed for yet; none without a plan. */
+/* Returns what of a GPU's memory tiles may have, for a step that nothing was placed for yet; none without a plan. */
 tess_gpu_conf tess_run_gpu(const tess_run *r);
-/* Reads the caps and what the keys say of homes, before a step is placed: r->disk is NULL where there is no disk tier,
- * r->ram 0 where there is no cap. What fails here is wrong, where what fails later may just not fit. `made`, unless
- * NULL: the directory that the run would make before. */
+/* Reads the caps and what the keys say of homes, before a step is placed: r->machine.disk is NULL where there is no
+ * disk tier, its cpu_bytes 0 where there is no cap. What fails here is wrong, where what fails later may just not fit.
+ * `made`, unless NULL: the directory that the run would make before. */
 tess_status tess_run_tiers(tess_run *r, const char *made) TESS_NODISCARD;
-/* Says what this machine does a second in the tasks of a step; the same on all ranks, which all ask. */
+/* Finds what this machine does a second in the tasks of a step; the same on all ranks, which all ask. */
 tess_status tess_run_rates(const tess_run *r, tess_rates *rates) TESS_NODISCARD;
 /* The same from what was measured before, for this rank alone; false where that is nothing. */
 bool tess_run_rates_known(const tess_run *r, tess_rates *rates);
@@ -111,11 +110,11 @@ tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
 
 /* Returns how the configuration trains: micro-batches one after the other. */
 tess_step_conf tess_run_step_conf(const tess_run *r);
-/* Gives parameters the rates that optimizer.groups has for them (groups.c). */
+/* Sets parameters' rates, those that optimizer.groups has for them (groups.c). */
 tess_status tess_run_groups(const tess_run *r) TESS_NODISCARD;
 /* Makes the step that trains so, or the forward pass of an evaluation, before anything is placed. */
 tess_status tess_run_step(const tess_run *r, bool train, tess_step **step) TESS_NODISCARD;
-/* Says which of its tiles leave the GPU, and which need no RAM, where a plan is made for it. */
+/* Finds which of its tiles leave the GPU, and which need no RAM, where a plan is made for it. */
 tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out) TESS_NODISCARD;
 /* Returns the error of a GPU's memory that is too little, with the memory.gpu that would do. */
 tess_status tess_run_too_little_gpu(const tess_run *r, uint64_t needed);
@@ -124,26 +123,26 @@ tess_status tess_run_too_little_gpu(const tess_run *r, uint64_t needed);
 
 /* Returns the bytes that a run may have without a disk: RAM's, and what GPUs hold beside it where no plan says what. */
 uint64_t tess_run_limit(const tess_config *c);
-/* Says what the step of a rank, in training or in evaluation, will hold and do. */
-tess_status tess_run_plan(const tess_config *c, int rank, bool train, tess_plan *plan) TESS_NODISCARD;
-/* Says TESS_INVALID, with the setting that would do, when the plan, of training or of evaluation, and the bytes beside
- * it need more than the cap or what is free. */
-tess_status tess_run_fits(const tess_run *r, bool train, const tess_plan *plan, uint64_t beside) TESS_NODISCARD;
+/* Finds what the step of a rank, in training or in evaluation, will hold and do. */
+tess_status tess_run_plan(const tess_config *c, int rank, bool train, tess_holds *plan) TESS_NODISCARD;
+/* Returns TESS_INVALID, with the setting that would do, when the plan, of training or of evaluation, and the bytes
+ * beside it need more than the cap or what is free. */
+tess_status tess_run_fits(const tess_run *r, bool train, const tess_holds *plan, uint64_t beside) TESS_NODISCARD;
 
 /* ---- choose.c ---------------------------------------------------------------------------------------------------- */
 
 /* Makes the step that trains, laid out and its tiles placed as the caps ask for; without a disk tier it only checks
  * that all fits into RAM. Before tess_run_start. */
 tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
-/* Says whether the run that trains evaluates on its way: only then an evaluation has room beside the step. */
+/* Returns whether the run that trains evaluates on its way: only then an evaluation has room beside the step. */
 bool tess_run_evaluates(const tess_run *r);
 /* Makes the forward pass over one micro-batch; `alone`, or beside a step that trains and was made before. */
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_NODISCARD;
 /* Returns the least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is
  * tried, which takes the time of a plan, and `r` is then placed for that cap. */
 uint64_t tess_run_least(tess_run *r);
-/* Sizes the disk tier for what was placed there, r->disk becoming NULL where that is nothing; TESS_INVALID where
- * memory.disk is less. */
+/* Sizes the disk tier for what was placed there, r->machine.disk becoming NULL where that is nothing; TESS_INVALID
+ * where memory.disk is less. */
 tess_status tess_run_size_disk(tess_run *r) TESS_NODISCARD;
 /* Returns the least memory.disk for what was placed there, in whole MiB. */
 uint64_t tess_run_disk_least(const tess_run *r);

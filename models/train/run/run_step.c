@@ -1,7 +1,6 @@
 /* The step as the configuration asks for it, and its plan for a GPU, before RAM and disk come into it. */
 #include "codelets.h"
 #include "run.h"
-#include <stdlib.h>
 
 enum { MiB = 1 << 20 };
 
@@ -33,9 +32,8 @@ tess_status tess_run_too_little_gpu(const tess_run *r, uint64_t needed)
                           tess_human_bytes((double)tess_share_read()->gpu_bytes),
                           most > 1 ? tess_human_bytes((double)tess_gpu_cap(most)) : "too little for any task",
                           tess_human_bytes((double)need),
-                          getenv("STARPU_LIMIT_CUDA_MEM")
-                              ? "raise STARPU_LIMIT_CUDA_MEM"
-                              : "end other programs on it, or lower train_micro_batch_size_per_gpu");
+                          tess_gpu_limit() ? "raise STARPU_LIMIT_CUDA_MEM"
+                                           : "end other programs on it, or lower train_micro_batch_size_per_gpu");
     return tess_error(TESS_INVALID, "memory.gpu",
                       "%s, which is too little for any step of this run (memory.gpu=%lluMiB would do)",
                       tess_human_bytes((double)tess_gpu_bytes(cap)), (unsigned long long)(need / MiB + 1));

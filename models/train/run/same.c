@@ -1,8 +1,7 @@
 /* Ranks of a run must have been given the same: what they compute fits together only then, and nobody would notice
  * otherwise. Each lists its settings and what its files are, a line each; rank 0 tells its list to the others. */
 #include "data_paths.h"
-#include "lora.h"
-#include "model.h"
+#include "networks.h"
 #include "run.h"
 #include <dirent.h>
 #include <errno.h>
@@ -130,7 +129,7 @@ static void list_weights(struct list *l, const char *of, const char *dir)
 
 static void list_model(struct list *l, const tess_model *m)
 {
-    json_t *fields = json_loads(m->json, 0, NULL), *value;
+    json_t *fields = json_loads(tess_model_json(m), 0, NULL), *value;
     const char *name;
     json_object_foreach(fields, name, value)
     {
@@ -139,10 +138,11 @@ static void list_model(struct list *l, const tess_model *m)
         free(text);
     }
     json_decref(fields);
-    if (m->lora && m->lora->dir) list_weights(l, "adapter", m->lora->dir);
-    if (!m->dir) return;
-    list_weights(l, "model", m->dir);
-    char *path = tess_format("%s/tokenizer.json", m->dir);
+    const char *dir = tess_model_dir(m);
+    if (tess_model_adapter_dir(m)) list_weights(l, "adapter", tess_model_adapter_dir(m));
+    if (!dir) return;
+    list_weights(l, "model", dir);
+    char *path = tess_format("%s/tokenizer.json", dir);
     list_file(l, "model: tokenizer.json", path, "");
     free(path);
 }

@@ -12,10 +12,14 @@ const char *tess_run_dtype_name(const tess_config *c)
     return name[tess_run_dtype(c)];
 }
 
+tess_dtype tess_yardstick_for(tess_dtype t)
+{
+    return t == TESS_F16 ? tess_gpus() > 0 ? TESS_BF16 : TESS_F32 : t;
+}
+
 tess_dtype tess_run_yardstick(const tess_config *c)
 {
-    const tess_dtype t = tess_run_dtype(c);
-    return t == TESS_F16 ? tess_gpus() > 0 ? TESS_BF16 : TESS_F32 : t;
+    return tess_yardstick_for(tess_run_dtype(c));
 }
 
 tess_optimizer tess_run_optimizer(const tess_config *c)

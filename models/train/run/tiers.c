@@ -39,7 +39,7 @@ tess_gpu_conf tess_run_gpu(const tess_run *r)
     const uint64_t cap = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
     return (tess_gpu_conf){.memory = r->c->memory.gpu_plan ? tess_gpu_tiles(cap) : 0,
                            .all = true,
-                           .messages = r->messages_on_gpu,
+                           .messages = r->limits.gpu.messages,
                            .states = states_on_gpu(r->c)};
 }
 
@@ -65,12 +65,12 @@ static void pin(tess_place_conf *conf, tess_offload device, unsigned roles)
 /* What DeepSpeed's keys say of where tiles live. offload_param acts in stage 3 alone, as there. */
 static void read_offload(const tess_config *c, tess_place_conf *conf)
 {
-    const unsigned states = 1u << TESS_ROLE_MASTER | 1u << TESS_ROLE_MOMENT, weights = 1u << TESS_ROLE_WEIGHT;
+    const unsigned states = TESS_AWAY_MASTERS | TESS_AWAY_MOMENTS, weights = TESS_AWAY_WEIGHTS;
     const uint64_t size = tess_dtype_size(tess_run_dtype(c));
     bool params = c->zero_optimization.stage == 3;
     pin(conf, c->zero_optimization.offload_optimizer.device, states);
     pin(conf, params ? c->zero_optimization.offload_param.device : TESS_OFFLOAD_AUTO, weights);
-    pin(conf, c->activation_checkpointing.offload, 1u << TESS_ROLE_ACTIVATION);
+    pin(conf, c->activation_checkpointing.offload, TESS_AWAY_ACTIVATIONS);
     if (params) conf->weights_in_ram = (uint64_t)c->zero_optimization.offload_param.max_in_cpu * size;
     int64_t buffers = c->zero_optimization.offload_param.buffer_count,
             tiles = c->zero_optimization.offload_optimizer.buffer_count;
@@ -103,44 +103,63 @@ static tess_carriers carrier(const tess_config *c)
 tess_status tess_run_tiers(tess_run *r, const char *made)
 {
     const tess_config *c = r->c;
-    const uint64_t ram = tess_ram_free();
-    r->messages_on_gpu = tess_messages_can_gpu(carrier(c));
-    r->disk = tess_run_disk(c);
-    r->conf = (tess_place_conf){.workers = tess_cores(),
-                                .worker_bytes =
-                                    tess_mm_bytes(2, tess_run_dtype(r->c)) - tess_mm_bytes(1, tess_run_dtype(r->c))};
-    read_offload(c, &r->conf);
-    if (!r->disk && r->conf.away) return no_directory(c);
+    const uint64_t size = tess_dtype_size(tess_run_dtype(c));
+    const int64_t block = c->aio.block_size, depth = c->aio.queue_depth;
+    r->machine = (tess_machine){.gpu_bytes = c->memory.gpu > 0 ? (uint64_t)c->memory.gpu : 0,
+                                .carrier = carrier(c),
+                                .disk = tess_run_disk(c),
+                                .disk_checksum = c->memory.checksum,
+                                .disk_block = block == TESS_CONFIG_AUTO ? 0 : (uint64_t)block,
+                                .disk_depth = depth == TESS_CONFIG_AUTO ? 0 : (unsigned)depth};
+    tess_limits_of(&r->machine, tess_run_dtype(c), &r->limits);
+    r->limits.ahead = (uint64_t)c->zero_optimization.stage3_prefetch_bucket_size * size;
+    r->plan = (tess_plan){.workers = r->limits.ram.workers, .pipeline = c->parallel.pipeline > 1};
+    read_offload(c, &r->limits.ram);
+    if (!r->machine.disk && r->limits.ram.away) return no_directory(c);
     const char *name;
-    r->ram = tess_run_cpu_cap(c, &name);
-    if (c->memory.cpu > 0 && r->ram < (uint64_t)c->memory.cpu)
-        tess_note("%s, %s, is less than memory.cpu, and is the cap", name, tess_human_bytes((double)r->ram));
-    if (!r->disk) return TESS_OK;
-    if (!r->ram) r->ram = ram - ram / 8;
-    r->conf.ram = r->ram;
-    TESS_TRY(tess_disk_check(r->disk, made));
-    return tess_run_rates(r, &r->conf.rates);
+    r->machine.cpu_bytes = tess_run_cpu_cap(c, &name);
+    if (c->memory.cpu > 0 && r->machine.cpu_bytes < (uint64_t)c->memory.cpu)
+        tess_note("%s, %s, is less than memory.cpu, and is the cap", name,
+                  tess_human_bytes((double)r->machine.cpu_bytes));
+    if (!r->machine.disk) return TESS_OK;
+    if (!r->machine.cpu_bytes) r->machine.cpu_bytes = r->limits.ram.ram; /* what is free, less a part */
+    r->limits.ram.ram = r->machine.cpu_bytes;
+    TESS_TRY(tess_disk_check(r->machine.disk, made));
+    return tess_run_rates(r, &r->limits.ram.rates);
+}
+
+/* What rank 0 measures, since plans must not differ; ranks that share a drive have a part of it each. */
+static tess_status measure(const char *disk, tess_dtype t, tess_rates *rates)
+{
+    tess_yardstick y;
+    TESS_TRY(tess_ranks_agree(tess_rank() ? TESS_OK : tess_yardstick_read(disk, false, &y)));
+    tess_ranks_tell(&y, sizeof y);
+    tess_drive *d = &y.drive;
+    const double here = tess_share_read()->ranks;
+    d->read_rate /= here, d->write_rate /= here, d->mixed_read_rate /= here, d->mixed_write_rate /= here;
+    *rates = tess_reached_rates(&y, t);
+    rates->read = d->read_rate, rates->write = d->write_rate;
+    if (disk) rates->both = d->mixed_read_rate / d->read_rate + d->mixed_write_rate / d->write_rate;
+    return TESS_OK;
 }
 
 tess_status tess_run_rates(const tess_run *r, tess_rates *rates)
 {
-    tess_yardstick y;
     if (r->rates.flops > 0) return *rates = r->rates, TESS_OK;
-    TESS_TRY(tess_ranks_agree(tess_rank() ? TESS_OK : tess_yardstick_read(r->disk, false, &y)));
-    tess_ranks_tell(&y, sizeof y); /* plans must not differ */
-    tess_drive *d = &y.drive;
-    const double here = tess_share_read()->ranks; /* who share a drive */
-    d->read_rate /= here, d->write_rate /= here, d->mixed_read_rate /= here, d->mixed_write_rate /= here;
-    *rates = tess_reached_rates(&y, tess_run_yardstick(r->c));
-    rates->read = d->read_rate, rates->write = d->write_rate;
-    if (r->disk) rates->both = d->mixed_read_rate / d->read_rate + d->mixed_write_rate / d->write_rate;
-    return TESS_OK;
+    return measure(r->machine.disk, tess_run_yardstick(r->c), rates);
+}
+
+tess_status tess_machine_measure(tess_machine *m, tess_dtype t)
+{
+    if (tess_session())
+        return tess_error(TESS_INVALID, "machine", "is measured before tess_start (its workers are busy)");
+    return measure(m->disk, tess_yardstick_for(t), &m->rates);
 }
 
 bool tess_run_rates_known(const tess_run *r, tess_rates *rates)
 {
     tess_yardstick y;
-    *rates = r->conf.rates;
+    *rates = r->limits.ram.rates;
     if (rates->flops > 0) return true;
     if (!tess_yardstick_known(&y)) return false;
     *rates = tess_reached_rates(&y, tess_run_yardstick(r->c));
@@ -162,20 +181,8 @@ tess_status tess_run_check_gpus(const tess_config *c)
 
 tess_status tess_run_start(const tess_run *r, bool profile)
 {
-    int64_t block = r->c->aio.block_size, depth = r->c->aio.queue_depth;
+    tess_machine m = r->machine;
+    m.profile = profile;
     if (tess_gpu_trouble() && !tess_rank()) tess_note("GPU: none is used, since %s", tess_gpu_trouble());
-    return tess_run_at_key(
-        tess_start(&(tess_machine){.cpu_bytes = r->ram,
-                                   .cpu_tiles = r->place.room,
-                                   .gpu_bytes = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0,
-                                   .gpu_tiles = r->gpu.room,
-                                   .gpu_states = r->gpu.states,
-                                   .carrier = carrier(r->c),
-                                   .pipeline = r->c->parallel.pipeline > 1,
-                                   .profile = profile,
-                                   .disk = r->disk,
-                                   .disk_bytes = r->disk_bytes,
-                                   .disk_checksum = r->c->memory.checksum,
-                                   .disk_block = block == TESS_CONFIG_AUTO ? 0 : (uint64_t)block,
-                                   .disk_depth = depth == TESS_CONFIG_AUTO ? 0 : (unsigned)depth}));
+    return tess_run_at_key(tess_start_plan(&m, &r->plan));
 }

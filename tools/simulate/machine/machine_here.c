@@ -99,7 +99,7 @@ static double drive_share(const tess_simulated *m, const tess_bench_run *b)
     tess_disk_traffic(&read, &written, &used, &peak);
     const double busy = tess_disk_busy_seconds() - b->drive_busy,
                  alone = tess_drive_seconds(&m->drive, (double)(read - b->read), (double)(written - b->written));
-    return b->run.disk && m->has_drive && busy > 0 ? fmin(alone / busy, 1) : 0;
+    return b->run.machine.disk && m->has_drive && busy > 0 ? fmin(alone / busy, 1) : 0;
 }
 
 /* Of several turns the best: other programs only ever make a codelet slower. */

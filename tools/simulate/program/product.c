@@ -9,12 +9,10 @@ static const char *const required[] = {"model", NULL};
 
 static tess_status run(const tess_cluster *cluster, char **argv, int argc, FILE *out)
 {
-    tess_simulated machine;
+    tess_simulated machine = cluster->of->machine;
     tess_config config = {0};
     tess_status status;
-    TESS_TRY(tess_machine_read(argv[1], &machine));
-    machine.nodes = cluster->ranks / cluster->ranks_here;
-    TESS_TRY(tess_machine_part(&machine, cluster->ranks_here));
+    TESS_TRY(tess_machine_part(&machine, cluster->of->ranks_here));
     tess_simulated_set(&machine);
     const tess_yardstick rates = {.cores = machine.cores,
                                   .copy_rate = machine.copy_rate,
@@ -24,8 +22,8 @@ static tess_status run(const tess_cluster *cluster, char **argv, int argc, FILE 
                                   .reached = {machine.reached[TESS_F32], machine.reached[TESS_BF16]}};
     tess_yardstick_given(&rates, machine.gpus.matrix_rate);
     TESS_TRY(tess_ranks_join());
-    TESS_TRY_DONE(cmd_config(argc - 8, argv + 8, required, &config));
-    status = tess_simulate(&config, &machine, cluster, atoi(argv[2]), out);
+    TESS_TRY_DONE(cmd_config(argc, argv, required, &config));
+    status = tess_simulate(&config, &machine, cluster, out);
 done:
     tess_config_free(&config);
     return status;

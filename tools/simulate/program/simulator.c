@@ -3,8 +3,7 @@
  * and a simulated thread that calls its main. Copies lie in memory, in files without a name, since a library that is
  * opened twice is one: all is gone with the process.
  *
- *     tessera-simulator MACHINE STEPS NODES RANKS LATENCY MODEL DATA TENSOR CONFIG [KEY=VALUE ...]
- *                              RANKS are those of a node; MODEL, DATA and TENSOR say which are there (tess_fold)
+ *     tessera-simulator FILE CONFIG [KEY=VALUE ...]    FILE holds a tess_simulation
  *
  * Its arguments were looked at by tessera simulate. */
 #include "simulated.h"
@@ -23,7 +22,8 @@
 #include <unistd.h>
 #include <xbt/config.h>
 
-static tess_cluster cluster;
+static tess_simulation simulation;
+static tess_cluster cluster = {.of = &simulation};
 static int (**entry)(tess_cluster *cluster, int rank, int argc, char **argv);
 static int arguments, worst, left; /* ranks that have not come to their end */
 static char **argument;
@@ -81,7 +81,7 @@ static void load(int ranks)
     if (!entry || !opened) fail("simulator", "no memory");
     for (int r = 0; r < ranks; r++) {
         char name[40];
-        if (tess_fold_of(cluster.fold, r) != r) continue;
+        if (tess_fold_of(simulation.fold, r) != r) continue;
         opened[r] = copy(from, st.st_size);
         if (opened[r] < 0) fail("simulator", strerror(errno));
         snprintf(name, sizeof name, "/proc/self/fd/%d", opened[r]);
@@ -117,20 +117,21 @@ static void start(int rank)
 
 int main(int argc, char **argv)
 {
-    char platform[4300];
+    char platform[4300], nodes[12];
     simgrid_init(&argc, argv); /* which takes away what is SimGrid's */
-    if (argc < 10) fail("command line", "is started by tessera simulate");
-    cluster.ranks_here = atoi(argv[4]);
-    cluster.ranks = atoi(argv[3]) * cluster.ranks_here;
-    cluster.latency = atof(argv[5]);
-    cluster.fold = (tess_fold){.model = atoi(argv[6]), .data = atoi(argv[7]), .tensor = atoi(argv[8])};
+    if (argc < 3) fail("command line", "is started by tessera simulate");
+    FILE *f = fopen(argv[1], "r");
+    if (!f || fread(&simulation, sizeof simulation, 1, f) != 1) fail(argv[1], "holds no simulation");
+    fclose(f);
+    cluster.ranks = simulation.machine.nodes * simulation.ranks_here;
     cluster.sent = calloc((size_t)cluster.ranks, sizeof *cluster.sent);
     if (!cluster.sent) fail("simulator", "no memory");
-    arguments = argc;
-    argument = argv;
+    arguments = argc - 1;
+    argument = argv + 1;
     sg_cfg_set_int("contexts/stack-size", 8192); /* KiB, of which those are memory that are touched */
     sg_cfg_set_int("contexts/guard-size", 0);    /* else the kernel has two maps a thread */
-    setenv("SMPI_GLOBAL_SIZE", argv[3], 1);      /* StarPU asks whether there are ranks */
+    snprintf(nodes, sizeof nodes, "%d", simulation.machine.nodes);
+    setenv("SMPI_GLOBAL_SIZE", nodes, 1); /* StarPU asks whether there are ranks */
     snprintf(platform, sizeof platform, "%s/.starpu/sampling/bus/simulated.platform.v4.xml", getenv("STARPU_HOME"));
     simgrid_load_platform(platform);
     load(cluster.ranks);

@@ -1,5 +1,6 @@
 /* A step on a machine that is not here: the bench's steps, in the program that simulates, and what they took there. */
 #include "bench.h"
+#include "progress.h"
 #include "simulation.h"
 #include <math.h>
 #include <stdlib.h>
@@ -65,7 +66,7 @@ static double longest_of(double x)
 /* How many ranks are there. */
 static int simulated(const struct told *t)
 {
-    return t->cluster->ranks / tess_fold_ranks(t->cluster->fold);
+    return t->cluster->ranks / tess_fold_ranks(t->cluster->of->fold);
 }
 
 /* ---- what is printed ---- */
@@ -74,7 +75,7 @@ static void print_model(FILE *out, const tess_bench_run *b, const struct told *t
 {
     const tess_run *r = &b->run;
     const tess_simulated *m = t->part;
-    const int here = t->cluster->ranks_here, gpus = tess_gpus() * here;
+    const int here = t->cluster->of->ranks_here, gpus = tess_gpus() * here;
     fprintf(out, "machine   %s: ", m->name);
     if (m->nodes > 1) fprintf(out, "%d nodes of ", m->nodes);
     fprintf(out, "%d cores, %s of RAM%s", m->cores * here, tess_human_bytes((double)m->ram_bytes * here),
@@ -111,9 +112,9 @@ static void print_tiers(FILE *out, const tess_bench_run *b, struct told *t, int 
     peak = most_of(peak);
     fprintf(out, "RAM       tiles%s hold %llu bytes at most (%s)", of, (unsigned long long)peak,
             tess_human_bytes((double)peak));
-    if (b->run.ram) fprintf(out, ", the cap is %s", tess_human_bytes((double)b->run.ram));
+    if (b->run.machine.cpu_bytes) fprintf(out, ", the cap is %s", tess_human_bytes((double)b->run.machine.cpu_bytes));
     fputc('\n', out);
-    if (!b->run.disk) return;
+    if (!b->run.machine.disk) return;
     tess_disk_traffic(&read, &written, &now, &peak);
     t->read = read - b->read;
     t->written = written - b->written;
@@ -134,7 +135,7 @@ static void print_gpus(FILE *out, const tess_bench_run *b, struct told *t, int s
     peak = most_of(peak);
     fprintf(out, "GPU       %llu bytes are held at most%s (%s)", (unsigned long long)peak, of,
             tess_human_bytes((double)peak));
-    if (b->run.gpu.room) fprintf(out, ", tiles have %s", tess_human_bytes((double)b->run.gpu.room));
+    if (b->run.plan.gpu.room) fprintf(out, ", tiles have %s", tess_human_bytes((double)b->run.plan.gpu.room));
     fprintf(out, "\nlinks     %llu bytes from RAM to GPUs and %llu back in %d steps",
             (unsigned long long)sum_of(t->to_gpu), (unsigned long long)sum_of(t->from_gpu), steps);
     if (tess_gpus() > 1) fprintf(out, ", %llu between GPUs", (unsigned long long)sum_of(between));
@@ -165,7 +166,7 @@ static void count_messages(struct told *t, double wall, int steps)
 {
     const tess_cluster *c = t->cluster;
     const tess_sent *own = &c->sent[tess_rank()];
-    const int first = tess_rank() / c->ranks_here * c->ranks_here, rails = t->part->net.rails;
+    const int first = tess_rank() / c->of->ranks_here * c->of->ranks_here, rails = t->part->net.rails;
     double under_way, a_step[TESS_SIMULATED_GPUS] = {0}, most = 0;
     tess_message_seconds(&under_way, &t->exposed);
     for (int i = 0; i < TESS_OVER_COUNT; i++) {
@@ -179,17 +180,18 @@ static void count_messages(struct told *t, double wall, int steps)
     double total = 0;
     for (int i = 0; i < rails; i++) {
         double link = 0;
-        for (int r = 0; r < c->ranks_here; r++) link += all[(first + r) * TESS_SIMULATED_GPUS + i];
+        for (int r = 0; r < c->of->ranks_here; r++) link += all[(first + r) * TESS_SIMULATED_GPUS + i];
         most = fmax(most, link);
         total += link;
     }
-    if (tess_fold_ranks(c->fold) > 1) most = total / rails; /* who stands for others has their rails, too */
+    if (tess_fold_ranks(c->of->fold) > 1) most = total / rails; /* who stands for others has their rails, too */
     free(all);
     t->sent = (int64_t)sum_of((uint64_t)t->mine);
     t->network = t->part->nodes > 1 ? longest_of(most * rails / t->part->net.rate) : 0;
-    t->moving = mean_of(tess_message_moving() / wall);
+    const double moving = tess_lost_take(TESS_FOR_BYTES), still = tess_lost_take(TESS_FOR_ANYTHING) - moving;
+    t->moving = mean_of(moving / wall);
     t->exposed = mean_of(t->exposed / wall);
-    t->still = mean_of(tess_still_seconds() / wall);
+    t->still = mean_of(still / wall);
 }
 
 /* Beside the time that tasks take, as the paper has it, where all stages have the same to do and nothing else is waited
@@ -234,13 +236,13 @@ struct bound {
 static double drive_alone(const struct told *t)
 {
     const double seconds = tess_drive_seconds(&t->part->drive, (double)t->read, (double)t->written);
-    return t->cluster->ranks_here * seconds / t->part->drive_share;
+    return t->cluster->of->ranks_here * seconds / t->part->drive_share;
 }
 
 static void print_bounds(FILE *out, const tess_bench_run *b, const struct told *t, double median, int steps)
 {
     const tess_simulated_gpus *g = &t->part->gpus;
-    const int gpus = tess_gpus(), here = t->cluster->ranks_here;
+    const int gpus = tess_gpus(), here = t->cluster->of->ranks_here;
     const int links = gpus ? (here * gpus + g->host_gpus - 1) / g->host_gpus : 1; /* of the node; ranks are alike */
     const double of_all = steps;
     const struct bound bound[] = {
@@ -254,7 +256,7 @@ static void print_bounds(FILE *out, const tess_bench_run *b, const struct told *
         {"the links between GPUs", t->over[TESS_OVER_PEER] > 0,
          t->over[TESS_OVER_PEER] > 0 ? of_all * (double)t->own[TESS_OVER_PEER] / g->peer_rate : 0},
         {"the cores", true, t->core_busy / t->workers},
-        {"the drive", b->run.disk, b->run.disk ? drive_alone(t) : 0},
+        {"the drive", b->run.machine.disk, b->run.machine.disk ? drive_alone(t) : 0},
         {"the network", t->part->nodes > 1, t->network * steps}};
     const char *before = "bound     ", *name = NULL;
     double most = 0;
@@ -297,6 +299,8 @@ static void begin(void *of)
 {
     struct told *t = of;
     t->before = t->cluster->sent[tess_rank()];
+    tess_lost_take(TESS_FOR_BYTES);
+    tess_lost_take(TESS_FOR_ANYTHING);
 }
 
 /* All ranks come here together, and rank 0's `out` is read. */
@@ -326,9 +330,9 @@ static void tell(void *of, FILE *out, tess_bench_run *b, double median, const te
     print_table(out, p, all, steps);
 }
 
-tess_status tess_simulate(const tess_config *c, const tess_simulated *part, const tess_cluster *cluster, int steps,
-                          FILE *out)
+tess_status tess_simulate(const tess_config *c, const tess_simulated *part, const tess_cluster *cluster, FILE *out)
 {
+    const int steps = cluster->of->steps;
     struct told t = {.part = part, .cluster = cluster, .real = real_seconds()};
     if (tess_run_disk(c) && !part->has_drive)
         return tess_error(TESS_INVALID, "machine",

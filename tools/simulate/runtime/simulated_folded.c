@@ -8,5 +8,5 @@ int tess_cluster_rank;
 
 bool tess_rank_is_there(int rank)
 {
-    return tess_fold_of(tess_cluster_here->fold, rank) == rank;
+    return tess_fold_of(tess_cluster_here->of->fold, rank) == rank;
 }

@@ -107,7 +107,7 @@ static struct tess_network *network_new(const tess_cluster *c)
     struct tess_network *n = tess_alloc(sizeof *n);
     memset(n, 0, sizeof *n);
     n->port = tess_alloc((size_t)c->ranks * sizeof *n->port);
-    const size_t nodes = 2 * (size_t)(c->ranks / c->ranks_here), /* each and its mirror (folded.c) */
+    const size_t nodes = 2 * (size_t)(c->ranks / c->of->ranks_here), /* each and its mirror (folded.c) */
         places = nodes * TESS_SIMULATED_GPUS;
     n->node = tess_alloc((nodes + 2 * places) * sizeof *n->node);
     memset(n->node, 0, (nodes + 2 * places) * sizeof *n->node);
@@ -118,7 +118,7 @@ static struct tess_network *network_new(const tess_cluster *c)
 
 static int node_of(int rank)
 {
-    return rank / tess_cluster_here->ranks_here;
+    return rank / tess_cluster_here->of->ranks_here;
 }
 
 /* ---- routes ---- */
@@ -162,7 +162,7 @@ static struct route route_by_ram(int from, int to)
 /* The one whose memory messages are in, among those of its node. All ranks have theirs at the same place. */
 static int gpu_of(int rank)
 {
-    return rank % tess_cluster_here->ranks_here * tess_simulated_machine()->gpus.count + post.gpu;
+    return rank % tess_cluster_here->of->ranks_here * tess_simulated_machine()->gpus.count + post.gpu;
 }
 
 /* To another node they leave by the rail of the GPU that takes them, as NCCL does: to a rail that is not the sender's
@@ -171,7 +171,7 @@ static struct route route_by_gpu(int from, int to)
 {
     const tess_simulated *m = tess_simulated_machine();
     const int a = node_of(from), b = node_of(to), i = gpu_of(from), k = gpu_of(to),
-              rail = k * m->net.rails / (m->gpus.count * tess_cluster_here->ranks_here);
+              rail = k * m->net.rails / (m->gpus.count * tess_cluster_here->of->ranks_here);
     if (a == b)
         return (struct route){.over = tess_simulated_peers(&m->gpus, i, k) ? TESS_OVER_PEER : TESS_OVER_HOST,
                               .from = host_of_gpu(a, i),
@@ -414,7 +414,7 @@ static void find_crowds(const tess_message_arg *m, struct bunch *of)
 static int place_of(int peer)
 {
     const tess_cluster *c = tess_cluster_here;
-    const bool mirrors = tess_fold_mirrors(c->fold, &tess_simulated_machine()->net);
+    const bool mirrors = tess_fold_mirrors(c->of->fold, &tess_simulated_machine()->net);
     return node_of(peer) == node_of(tess_cluster_rank) || !mirrors ? peer : tess_cluster_rank + c->ranks;
 }
 

@@ -21,12 +21,12 @@ struct tess_meeting {
 
 static struct tess_meeting *meetings_new(const tess_cluster *c)
 {
-    const int nodes = c->ranks / c->ranks_here;
+    const int nodes = c->ranks / c->of->ranks_here;
     struct tess_meeting *m = tess_alloc((size_t)(nodes + 1) * sizeof *m);
     memset(m, 0, (size_t)(nodes + 1) * sizeof *m);
     for (int i = 0; i <= nodes; i++) {
-        m[i].first = i ? (i - 1) * c->ranks_here : 0;
-        m[i].ranks = i ? c->ranks_here : c->ranks;
+        m[i].first = i ? (i - 1) * c->of->ranks_here : 0;
+        m[i].ranks = i ? c->of->ranks_here : c->ranks;
         m[i].of = tess_alloc((size_t)m[i].ranks * sizeof *m[i].of);
         memset(m[i].of, 0, (size_t)m[i].ranks * sizeof *m[i].of);
         for (int r = 0; r < m[i].ranks; r++) m[i].members += tess_rank_is_there(m[i].first + r);
@@ -46,7 +46,7 @@ void tess_simulated_join(tess_cluster *cluster, int rank)
 static void meet(bool here, void *mine, void (*work)(struct tess_meeting *m, size_t detail), size_t detail)
 {
     const tess_cluster *c = tess_cluster_here;
-    struct tess_meeting *m = &c->meetings[here ? 1 + tess_cluster_rank / c->ranks_here : 0];
+    struct tess_meeting *m = &c->meetings[here ? 1 + tess_cluster_rank / c->of->ranks_here : 0];
     starpu_pthread_mutex_lock(&m->held);
     m->of[tess_cluster_rank - m->first] = mine;
     const unsigned long turn = m->turn;
@@ -58,7 +58,8 @@ static void meet(bool here, void *mine, void (*work)(struct tess_meeting *m, siz
     }
     while (m->turn == turn) starpu_pthread_cond_wait(&m->ended, &m->held);
     starpu_pthread_mutex_unlock(&m->held);
-    if (m->ranks > 1 && c->latency > 0) starpu_sleep((float)(c->latency * ceil(log2(m->ranks))));
+    if (m->ranks > 1 && c->of->machine.net.latency > 0)
+        starpu_sleep((float)(c->of->machine.net.latency * ceil(log2(m->ranks))));
 }
 
 /* ---- what they do ---- */
@@ -75,7 +76,7 @@ static void sum_reals(struct tess_meeting *m, size_t n)
     double **x = (double **)m->of;
     for (int r = 1; r < m->ranks; r++)
         for (size_t i = 0; i < n && x[r]; i++) x[0][i] += x[r][i];
-    for (size_t i = 0; i < n; i++) x[0][i] *= tess_fold_ranks(tess_cluster_here->fold);
+    for (size_t i = 0; i < n; i++) x[0][i] *= tess_fold_ranks(tess_cluster_here->of->fold);
     give_all(m, n * sizeof **x);
 }
 
@@ -84,7 +85,7 @@ static void sum_counts(struct tess_meeting *m, size_t n)
     int64_t **x = (int64_t **)m->of;
     for (int r = 1; r < m->ranks; r++)
         for (size_t i = 0; i < n && x[r]; i++) x[0][i] += x[r][i];
-    for (size_t i = 0; i < n; i++) x[0][i] *= tess_fold_ranks(tess_cluster_here->fold);
+    for (size_t i = 0; i < n; i++) x[0][i] *= tess_fold_ranks(tess_cluster_here->of->fold);
     give_all(m, n * sizeof **x);
 }
 
@@ -133,7 +134,7 @@ static void gather(struct tess_meeting *m, size_t bytes)
     struct gathered **g = (struct gathered **)m->of;
     for (int to = 0; to < m->ranks; to++)
         for (int r = 0; r < m->ranks && g[to]; r++) {
-            const int from = tess_fold_of(tess_cluster_here->fold, m->first + r) - m->first;
+            const int from = tess_fold_of(tess_cluster_here->of->fold, m->first + r) - m->first;
             memcpy(g[to]->all + (size_t)r * bytes, g[from >= 0 ? from : to]->mine,
                    bytes); /* of a node, all are alike */
         }
@@ -162,8 +163,8 @@ tess_status tess_together_open(int *rank, int *ranks, int *local, int *locals)
 {
     *rank = tess_cluster_rank;
     *ranks = tess_cluster_here->ranks;
-    *local = tess_cluster_rank % tess_cluster_here->ranks_here;
-    *locals = tess_cluster_here->ranks_here;
+    *local = tess_cluster_rank % tess_cluster_here->of->ranks_here;
+    *locals = tess_cluster_here->of->ranks_here;
     return TESS_OK;
 }
 
@@ -179,7 +180,7 @@ tess_status tess_ranks_join(void)
 void tess_ranks_leave(void)
 {
     if (!tess_ranks_launched()) return;
-    tess_ranks_barrier();
+    tess_ranks_part();
     tess_ranks_close();
 }
 

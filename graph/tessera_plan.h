@@ -1,0 +1,57 @@
+/* tessera.h: the numbers of a plan. A program that prints its plan, or only runs by it, need not read them. */
+#ifndef TESSERA_PLAN_H
+#define TESSERA_PLAN_H
+#include "tessera_runtime.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The time of a step on paper, in seconds: of all of it, and while workers and each direction of the disk are busy. */
+typedef struct tess_forecast {
+    double seconds, work, read, write;
+} tess_forecast;
+
+/* RAM above the disk. All members but `time` are bytes. */
+typedef struct tess_placement {
+    uint64_t needed;        /* the least RAM that may do */
+    uint64_t largest_task;  /* tiles of the task that uses the most */
+    uint64_t room;          /* RAM for all tiles but inputs, scalars and scratch */
+    uint64_t slack;         /* of the room, what is kept for tiles that come early and leave late */
+    uint64_t read, written; /* moved from the disk and to it in a step */
+    uint64_t bound;         /* no plan within this RAM moves less, both ways together */
+    uint64_t disk;          /* tiles that rest on disk */
+    uint64_t fixed;         /* RAM beside the room: inputs, scalars and scratch, */
+    uint64_t buffers;       /* the workers' buffers for products, */
+    uint64_t margin;        /* and what tiles take beyond their own bytes */
+    tess_forecast time;     /* zeros where the machine's rates are not known */
+} tess_placement;
+
+/* The GPU above RAM. All numbers are bytes. */
+typedef struct tess_gpu_placement {
+    uint64_t needed;        /* the least memory that may do */
+    uint64_t memory;        /* what tiles have of the GPU's memory; 0: there is no plan for a GPU */
+    uint64_t room;          /* of it, the part whose tiles come and go by the plan; StarPU has the rest for inputs, */
+    bool states;            /* scratch and, if this is true, optimizer states that it moves for updates on the GPU */
+    uint64_t all;           /* the room in which no tile would ever have to leave */
+    uint64_t read, written; /* copied to the GPU and back from it in a step */
+    uint64_t bound;         /* no plan copies less, both ways together */
+    uint64_t home;          /* parameters and states that live on the GPU alone */
+} tess_gpu_placement;
+
+/* How a step is laid out on a machine. tess_step_fit fills it in; it is a value, which nobody has to free. */
+typedef struct tess_plan {
+    bool by_layer, late;    /* the order of the step, as in tess_step_conf */
+    bool pipeline;          /* ranks are sections of a pipeline */
+    int workers;            /* CPU workers */
+    uint64_t cpu_bytes;     /* the cap on RAM that the plan keeps to; 0: there is none */
+    uint64_t disk_bytes;    /* the size of the disk's files; 0: nothing rests there */
+    tess_gpu_placement gpu; /* zeros without a GPU, or with several in one process */
+    tess_placement ram;     /* without a disk, `room` alone is set */
+} tess_plan;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,174 @@
+/* Families of decoders (decoder_impl.h): what each has in config.json beside the fields of all, with its own defaults,
+ * and its traits. */
+#include "decoder_impl.h"
+
+#define AT(member) offsetof(tess_decoder, member)
+#define END                                                                                                            \
+    {                                                                                                                  \
+        NULL, 0, 0, 0, 0, NULL                                                                                         \
+    }
+
+/* ---- Llama, all of its versions: biases where config.json asks for them ---- */
+
+static const tess_field llama[] = {{"vocab_size", TESS_FIELD_INT, AT(common.vocab), 32000, 1, NULL},
+                                   {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 0, 0, NULL},
+                                   {"mlp_bias", TESS_FIELD_BOOL, AT(mlp_bias), 0, 0, NULL},
+                                   END};
+/* It is only the order of sums, in a library that made them piece by piece. */
+static const char llama_ignored[] = "pretraining_tp";
+const tess_family tess_family_llama = {.type = "llama",
+                                       .architecture = "LlamaForCausalLM",
+                                       .field = llama,
+                                       .ignored = llama_ignored,
+                                       .traits = &(const tess_decoder_traits){0},
+                                       TESS_DECODER_FAMILY};
+
+/* ---- Mistral: a Llama whose queries may see no more than a window of keys ---- */
+
+static const tess_field mistral[] = {
+    {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 32000, 1, NULL},
+    {"intermediate_size", TESS_FIELD_INT, AT(inner), 14336, 1, NULL},
+    {"num_key_value_heads", TESS_FIELD_OPTIONAL, AT(groups), 8, 1, NULL},
+    {"max_position_embeddings", TESS_FIELD_INT, AT(rotary.trained_positions), 131072, 1, NULL},
+    {"sliding_window", TESS_FIELD_OPTIONAL, AT(window), 4096, 1, NULL},
+    END};
+const tess_family tess_family_mistral = {.type = "mistral",
+                                         .architecture = "MistralForCausalLM",
+                                         .field = mistral,
+                                         .traits = &(const tess_decoder_traits){0},
+                                         TESS_DECODER_FAMILY};
+
+/* ---- Mixtral: a Mistral whose mlps are experts ---- */
+
+static const tess_field mixtral[] = {
+    {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 32000, 1, NULL},
+    {"intermediate_size", TESS_FIELD_INT, AT(experts.inner), 14336, 1, NULL},
+    {"num_key_value_heads", TESS_FIELD_OPTIONAL, AT(groups), 8, 1, NULL},
+    {"max_position_embeddings", TESS_FIELD_INT, AT(rotary.trained_positions), 131072, 1, NULL},
+    {"rope_theta", TESS_FIELD_REAL, AT(rotary.base), 1e6, 1, NULL},
+    {"rms_norm_eps", TESS_FIELD_REAL, AT(eps), 1e-5, 0, NULL},
+    {"sliding_window", TESS_FIELD_OPTIONAL, AT(window), 0, 1, NULL},
+    {"num_local_experts", TESS_FIELD_INT, AT(experts.count), 8, 1, NULL},
+    {"num_experts", TESS_FIELD_ALIAS, 0, 0, 0, "num_local_experts"},
+    {"num_experts_per_tok", TESS_FIELD_INT, AT(experts.chosen), 2, 1, NULL},
+    {"output_router_logits", TESS_FIELD_BOOL, AT(experts.balanced), 0, 0, NULL},
+    {"router_aux_loss_coef", TESS_FIELD_TRAINING, AT(experts.balance), 0.001, 0, NULL},
+    {"router_jitter_noise", TESS_FIELD_TRAINING, AT(experts.jitter), 0, 0, NULL},
+    END};
+static const tess_decoder_traits mixtral_traits = {.count = "num_local_experts",
+                                                   .normalised = true,
+                                                   .router = "block_sparse_moe.gate",
+                                                   .gate = "block_sparse_moe.experts.*.w1.weight",
+                                                   .up = "block_sparse_moe.experts.*.w3.weight",
+                                                   .down = "block_sparse_moe.experts.*.w2.weight"};
+const tess_family tess_family_mixtral = {.type = "mixtral",
+                                         .architecture = "MixtralForCausalLM",
+                                         .field = mixtral,
+                                         .traits = &mixtral_traits,
+                                         TESS_DECODER_FAMILY};
+
+/* ---- Qwen2 and 2.5: a Llama with biases on q, k and v alone ---- */
+
+/* Those of Qwen3 too. */
+#define QWEN                                                                                                           \
+    {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 151936, 1, NULL},                                                 \
+        {"max_position_embeddings", TESS_FIELD_INT, AT(rotary.trained_positions), 32768, 1, NULL},                     \
+        {"use_sliding_window", TESS_FIELD_BOOL, AT(use_window), 0, 0, NULL},                                           \
+    {                                                                                                                  \
+        "sliding_window", TESS_FIELD_OPTIONAL, AT(window), 4096, 1, NULL                                               \
+    }
+/* Those of Qwen2 and of Qwen3 without experts. */
+#define QWEN_DENSE                                                                                                     \
+    QWEN, {"intermediate_size", TESS_FIELD_INT, AT(inner), 22016, 1, NULL},                                            \
+        {"num_key_value_heads", TESS_FIELD_OPTIONAL, AT(groups), 32, 1, NULL},                                         \
+        {"max_window_layers", TESS_FIELD_INT, AT(full_layers), 28, 0, NULL},                                           \
+    {                                                                                                                  \
+        "layer_types", TESS_FIELD_LAYERS, AT(sliding), 0, 0, TESS_DECODER_LAYER_TYPES                                  \
+    }
+static const tess_field qwen2[] = {QWEN_DENSE, END};
+const tess_family tess_family_qwen2 = {.type = "qwen2",
+                                       .architecture = "Qwen2ForCausalLM",
+                                       .field = qwen2,
+                                       .traits = &(const tess_decoder_traits){.qkv_bias = true, .asks_window = true},
+                                       TESS_DECODER_FAMILY};
+
+/* ---- Qwen3: every head of q and k has a norm of its own; biases of attention where config.json asks for them ---- */
+
+static const tess_field qwen3[] = {QWEN_DENSE,
+                                   {"head_dim", TESS_FIELD_OPTIONAL, AT(dim), 128, 1, NULL},
+                                   {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 0, 0, NULL},
+                                   END};
+const tess_family tess_family_qwen3 = {.type = "qwen3",
+                                       .architecture = "Qwen3ForCausalLM",
+                                       .field = qwen3,
+                                       .traits = &(const tess_decoder_traits){.head_norms = true, .asks_window = true},
+                                       TESS_DECODER_FAMILY};
+
+/* ---- Qwen3 with experts in the place of mlps, in all layers or in some ---- */
+
+static const tess_field qwen3_moe[] = {
+    QWEN,
+    {"hidden_size", TESS_FIELD_INT, AT(width), 2048, 1, NULL},
+    {"intermediate_size", TESS_FIELD_INT, AT(inner), 6144, 1, NULL},
+    {"num_hidden_layers", TESS_FIELD_INT, AT(common.layers), 24, 1, NULL},
+    {"num_key_value_heads", TESS_FIELD_OPTIONAL, AT(groups), 4, 1, NULL},
+    {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 0, 0, NULL},
+    {"num_experts", TESS_FIELD_INT, AT(experts.count), 128, 1, NULL},
+    {"num_local_experts", TESS_FIELD_ALIAS, 0, 0, 0, "num_experts"},
+    {"num_experts_per_tok", TESS_FIELD_INT, AT(experts.chosen), 8, 1, NULL},
+    {"moe_intermediate_size", TESS_FIELD_INT, AT(experts.inner), 768, 1, NULL},
+    {"norm_topk_prob", TESS_FIELD_BOOL, AT(experts.normalised), 0, 0, NULL},
+    {"decoder_sparse_step", TESS_FIELD_INT, AT(experts.every), 1, 1, NULL},
+    {"mlp_only_layers", TESS_FIELD_LAYER_NUMBERS, AT(experts.dense), 0, 0, "without experts"},
+    {"output_router_logits", TESS_FIELD_BOOL, AT(experts.balanced), 0, 0, NULL},
+    {"router_aux_loss_coef", TESS_FIELD_TRAINING, AT(experts.balance), 0.001, 0, NULL},
+    END};
+static const char qwen3_moe_ignored[] = "max_window_layers"; /* of this family all slide, or none */
+static const tess_decoder_traits qwen3_moe_traits = {.head_norms = true,
+                                                     .asks_window = true,
+                                                     .some_dense = true,
+                                                     .count = "num_experts",
+                                                     .router = "mlp.gate",
+                                                     .gate = "mlp.experts.*.gate_proj.weight",
+                                                     .up = "mlp.experts.*.up_proj.weight",
+                                                     .down = "mlp.experts.*.down_proj.weight"};
+const tess_family tess_family_qwen3_moe = {.type = "qwen3_moe",
+                                           .architecture = "Qwen3MoeForCausalLM",
+                                           .field = qwen3_moe,
+                                           .ignored = qwen3_moe_ignored,
+                                           .traits = &qwen3_moe_traits,
+                                           TESS_DECODER_FAMILY};
+
+/* ---- Gemma 2: a Llama with norms behind attention and mlp too, whose logits are capped; every second layer slides
+ * ---- */
+
+static const tess_field gemma2[] = {
+    {"vocab_size", TESS_FIELD_INT, AT(common.vocab), 256000, 1, NULL},
+    {"hidden_size", TESS_FIELD_INT, AT(width), 2304, 1, NULL},
+    {"intermediate_size", TESS_FIELD_INT, AT(inner), 9216, 1, NULL},
+    {"num_hidden_layers", TESS_FIELD_INT, AT(common.layers), 26, 1, NULL},
+    {"num_attention_heads", TESS_FIELD_INT, AT(heads), 8, 1, NULL},
+    {"num_key_value_heads", TESS_FIELD_INT, AT(groups), 4, 1, NULL},
+    {"head_dim", TESS_FIELD_INT, AT(dim), 256, 1, NULL},
+    {"hidden_activation", TESS_FIELD_ACTIVATION, AT(activation), TESS_ACTIVATION_GELU_TANH, 0, NULL},
+    {"max_position_embeddings", TESS_FIELD_INT, AT(rotary.trained_positions), 8192, 1, NULL},
+    {"tie_word_embeddings", TESS_FIELD_BOOL, AT(common.tied), 1, 0, NULL},
+    {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 0, 0, NULL},
+    {"query_pre_attn_scalar", TESS_FIELD_REAL, AT(query_scalar), 256, 0, NULL},
+    {"attn_logit_softcapping", TESS_FIELD_OPTIONAL_REAL, AT(attention_cap), 50, 0, NULL},
+    {"final_logit_softcapping", TESS_FIELD_OPTIONAL_REAL, AT(logit_cap), 30, 0, NULL},
+    {"sliding_window", TESS_FIELD_OPTIONAL, AT(window), 4096, 1, NULL},
+    {"sliding_window_size", TESS_FIELD_ALIAS, 0, 0, 0, "sliding_window"},
+    {"layer_types", TESS_FIELD_LAYERS, AT(sliding), 0, 0, TESS_DECODER_LAYER_TYPES},
+    {"use_bidirectional_attention", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+    END};
+/* Older files carry the former beside hidden_activation; the latter is generation's. */
+static const char gemma2_ignored[] = "hidden_act cache_implementation";
+static const tess_decoder_traits gemma2_traits = {
+    .norms_behind = true, .gains_from_one = true, .scaled = true, .every_second = true};
+const tess_family tess_family_gemma2 = {.type = "gemma2",
+                                        .architecture = "Gemma2ForCausalLM",
+                                        .field = gemma2,
+                                        .ignored = gemma2_ignored,
+                                        .traits = &gemma2_traits,
+                                        TESS_DECODER_FAMILY};
