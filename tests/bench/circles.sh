@@ -10,11 +10,11 @@ if [ "${1:-}" = -v ]; then verbose=1; shift; fi
 build=${1:-build}
 shift || true
 for room in "${@:-runtime codelets graph models tools}"; do rooms+=" $room"; done
-# A file is named as its object is: those in folders by FOLDER_FILE.
+# A file is named by its object and the folders of that, whichever of them has the meson.build.
 for room in $rooms; do
     # Of files that there are twice, here and over SimGrid, those of this machine.
-    find "$build/$room" -name '*.c.o' -not -path '*_simulated.a.p*' | sort | while read -r object; do
-        name=$(basename "$object" .c.o)
+    find "$build/$room" -name '*.c.o' -not -path '*simulated*.p/*' | sort | while read -r object; do
+        name=$(sed -e "s|^$build/||" -e 's|/[^/]*\.p/|/|' -e 's|\.c\.o$||' <<<"$object")
         nm -g "$object" | awk -v file="$name" '{ print file, $(NF - 1), $NF }'
     done | awk -v room="$room" -v verbose="$verbose" '
         !($1 in number) { number[$1] = ++files; file[files] = $1 }
