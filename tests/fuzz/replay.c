@@ -1,7 +1,8 @@
-/* A fuzz target without a fuzzer: goes through the kept corpus and fixed changes of it, some seconds' worth. With
- * arguments through those files alone, as libFuzzer does: to see a finding again. */
+/* A fuzz target without a fuzzer: goes through its kept corpus, which has its name, and fixed changes of it, some
+ * seconds' worth. With arguments through those files alone, as libFuzzer does: to see a finding again. */
 #include "fuzz.h"
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 
 struct input {
@@ -135,10 +136,11 @@ static void change(struct input *in, const struct input *other)
 int main(int argc, char **argv)
 {
     struct dirent **name;
-    const int kept = argc > 1 ? argc - 1 : scandir(FUZZ_CORPUS, &name, is_input, by_name);
+    char *corpus = tess_format("%s/%s", FUZZ_CORPUS, strchr(program_invocation_short_name, '_') + 1);
+    const int kept = argc > 1 ? argc - 1 : scandir(corpus, &name, is_input, by_name);
     struct input *input = tess_alloc((kept > 0 ? (size_t)kept : 1) * sizeof *input);
     for (int i = 0; i < kept; i++) {
-        char *path = argc > 1 ? tess_strdup(argv[i + 1]) : tess_format("%s/%s", FUZZ_CORPUS, name[i]->d_name);
+        char *path = argc > 1 ? tess_strdup(argv[i + 1]) : tess_format("%s/%s", corpus, name[i]->d_name);
         input[i] = read_input(path);
         const int before = fuzz_taken;
         run(&input[i]);
@@ -160,6 +162,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < kept; i++) free(input[i].data);
     if (argc == 1 && kept > 0) free(name);
     free(input);
+    free(corpus);
     const int taken = fuzz_taken - whole;
     printf("%d kept inputs, of which %d are taken; %d changes of them, of which %d are\n", kept, whole, fuzz_cases,
            taken);
