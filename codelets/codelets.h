@@ -7,11 +7,10 @@
  *
  * Conventions. A codelet is an array indexed by the dtype of its activations, [TESS_F32], [TESS_BF16] or [TESS_F16]
  * ("real" below). Matrices (linear weights, embedding tables) are real; norms' gains, all biases and every gradient of
- * a parameter are f32; loss sums are double. Matrices are row-major and dense unless `ld` says otherwise; a "row" is a
- * token.
- * "+=" buffers: with `acc` the body adds to what is there (the task's mode is TESS_RW), else it overwrites (TESS_W).
- * Arithmetic is fp32 inside, sums run in an order that depends on the shapes alone (16 lanes, whatever the machine's
- * vectors), products of matrices accumulate in fp32.
+ * a parameter are f32; loss sums are double. Matrices are row-major and dense unless `ld` says otherwise; a row is one
+ * token's. "+=" buffers: with `acc` the body adds to what is there (the task's mode is TESS_RW), else it overwrites
+ * (TESS_W). Arithmetic is fp32 inside, sums run in an order that depends on the shapes alone (16 lanes, whatever the
+ * machine's vectors), products of matrices accumulate in fp32.
  */
 #ifndef TESS_CODELETS_H
 #define TESS_CODELETS_H
@@ -25,9 +24,8 @@ extern "C" {
 
 enum { TESS_REAL_DTYPES = 3 }; /* TESS_F32, TESS_BF16, TESS_F16 */
 
-/* ---- linear.c: y = x w^T + b ------------------------------------------------------------------------------------ */
-
-/* One tile of w holds `out` rows (outputs); it produces columns [col, col + out) of y, whose rows are `ld` long. */
+/* ---- linear.c: y = x w^T + b ---- */
+/* One tile of w has `out` rows, which make columns [col, col + out) of y, whose rows are `ld` long. */
 typedef struct tess_linear_arg {
     int64_t rows, in, out;
     int64_t ld, col;
@@ -42,24 +40,21 @@ extern tess_codelet tess_linear_forward[];         /* x (rows,in), w (out,in), y
 extern tess_codelet tess_linear_backward_input[];  /* dy (rows,ld), w (out,in), dx += (rows,in) */
 extern tess_codelet tess_linear_backward_weight[]; /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)] */
 extern tess_codelet tess_linear_backward_bias[];   /* dy (rows,ld), db += (out): where w stays as it is */
-/* ---- rate.c, mm.c: what the machine can do, and what products need ------------------------------------------------
- */
 
-/* Measures the flops a second of so many cores at the same time, in plain products of oneDNN of size n. While StarPU
- * runs its workers are in the way: measure before. */
+/* ---- rate.c, mm.c: what the machine can do, and what products need ---- */
+/* Measures the flops a second of so many cores at the same time, in plain products of oneDNN of size n, before StarPU
+ * runs. */
 double tess_matrix_rate(tess_dtype t, int cores, int64_t n);
 /* Measures the bytes a second, read and written, that so many cores copy. */
 double tess_copy_rate(int cores);
 /* Measures the flops a second of all GPUs that a run would use; 0: there are none. */
 double tess_gpu_matrix_rate(tess_dtype t);
-/* Returns "oneDNN 2.6.3". */
+/* Returns the library of products and its version: "oneDNN 2.6.3". */
 const char *tess_matrix_library(void);
-/* Bounds what the products in a dtype of so many workers hold beside the tiles: buffers and tables of each, and the
- * library's kernels, which they share. */
+/* Bounds the bytes that the products of so many workers in a dtype hold beside the tiles. */
 size_t tess_mm_bytes(int workers, tess_dtype t);
 
-/* ---- embedding.c ------------------------------------------------------------------------------------------------ */
-
+/* ---- embedding.c ---- */
 /* y[r] = table[id[r]] (+ position[r % sequence]), for one tile of the table: rows [first, first+count). */
 typedef struct tess_embedding_arg {
     int64_t rows, width, sequence;
@@ -73,8 +68,7 @@ extern tess_codelet tess_embedding_forward[];  /* id i32 (rows), y (rows,width),
 extern tess_codelet tess_embedding_backward[]; /* id, dy (rows,width), dtable += (count,width) */
 extern tess_codelet tess_embedding_backward_position[]; /* dy (rows,width), dposition += (count,width) */
 
-/* ---- layernorm.c, rmsnorm.c -------------------------------------------------------------------------------------- */
-
+/* ---- layernorm.c, rmsnorm.c ---- */
 typedef struct tess_norm_arg {
     int64_t rows, width;
     float eps;
@@ -87,8 +81,7 @@ extern tess_codelet tess_layernorm_backward[]; /* dy, x, gain, stats, dx +=, dga
 extern tess_codelet tess_rmsnorm_forward[];    /* x, gain (width), y, stats f32 (rows): 1/rms */
 extern tess_codelet tess_rmsnorm_backward[];   /* dy, x, gain, stats, dx +=, dgain += */
 
-/* ---- gelu.c, silu.c, relu.c, scale.c, tanh.c, add.c, mul.c ------------------------------------------------------- */
-
+/* ---- gelu.c, silu.c, relu.c, scale.c, tanh.c, add.c, mul.c ---- */
 typedef struct tess_map_arg {
     int64_t n; /* elements */
     int64_t first;
@@ -97,8 +90,16 @@ typedef struct tess_map_arg {
     float by;  /* scale */
     bool acc;
 } tess_map_arg;
-extern tess_codelet tess_gelu_forward[];  /* x, y */
-extern tess_codelet tess_gelu_backward[]; /* dy, x, dx += */
+extern tess_codelet tess_gelu_forward[], tess_silu_forward[], tess_relu_forward[];    /* x, y */
+extern tess_codelet tess_gelu_backward[], tess_silu_backward[], tess_relu_backward[]; /* dy, x, dx += */
+extern tess_codelet tess_scale[];                                                     /* x, y = by x; dy, dx += by dy */
+extern tess_codelet tess_tanh_forward[];                                              /* x, y = cap tanh(x / cap) */
+extern tess_codelet tess_tanh_backward[];                                             /* dy, x, dx += */
+extern tess_codelet tess_add_forward[];                                               /* a, b, y = a + b */
+extern tess_codelet tess_add_into[];    /* x, y += x (acc: add, else copy): the gradient of add, residual and sharing */
+extern tess_codelet tess_add_sum[];     /* x f32, y += x, from element `first` of y on: a sum in f32, rounded once */
+extern tess_codelet tess_mul_forward[]; /* a, b, y = a b */
+extern tess_codelet tess_mul_backward[]; /* dy, b, da += dy b */
 /* linear_gelu.c: a linear of one tile of w with the gelu behind it, and gelu's slope with the dx of the linear behind
  * it; neither adds to anything. */
 typedef struct tess_linear_gelu_arg {
@@ -107,22 +108,9 @@ typedef struct tess_linear_gelu_arg {
 } tess_linear_gelu_arg;
 extern tess_codelet tess_linear_gelu_forward[];  /* x (rows,in), w (out,in), pre, y (rows,out)[, b (out)] */
 extern tess_codelet tess_gelu_linear_backward[]; /* dy (rows,out), w (out,in), pre, dpre (rows,in) */
-extern tess_codelet tess_silu_forward[];         /* x, y */
-extern tess_codelet tess_silu_backward[];        /* dy, x, dx += */
-extern tess_codelet tess_relu_forward[];         /* x, y */
-extern tess_codelet tess_relu_backward[];        /* dy, x, dx += */
-extern tess_codelet tess_scale[];                /* x, y = by x; dy, dx += by dy */
-extern tess_codelet tess_tanh_forward[];         /* x, y = cap tanh(x / cap) */
-extern tess_codelet tess_tanh_backward[];        /* dy, x, dx += */
-extern tess_codelet tess_add_forward[];          /* a, b, y = a + b */
-extern tess_codelet tess_add_into[];    /* x, y += x (acc: add, else copy): the gradient of add, residual and sharing */
-extern tess_codelet tess_add_sum[];     /* x f32, y += x, from element `first` of y on: a sum in f32, rounded once */
-extern tess_codelet tess_mul_forward[]; /* a, b, y = a b */
-extern tess_codelet tess_mul_backward[]; /* dy, b, da += dy b */
 
-/* ---- rope.c: rotary positions ----------------------------------------------------------------------------------- */
-
-/* Rotates pairs of each head; half: pairs (i, i + rotary/2) as in GPT-NeoX and Llama, else neighbours (2i, 2i+1). */
+/* ---- rope.c: rotary positions ---- */
+/* Turns pairs of each head; half: pairs (i, i + rotary/2) as in GPT-NeoX and Llama, else neighbours (2i, 2i+1). */
 typedef struct tess_rope_arg {
     int64_t rows, sequence, heads, dim;
     int64_t rotary; /* how many of dim rotate */
@@ -135,9 +123,7 @@ typedef struct tess_rope_arg {
 extern tess_codelet tess_rope_forward[];  /* x (rows, heads*dim), y[, places i32 (rows)] */
 extern tess_codelet tess_rope_backward[]; /* dy, dx +=[, places] */
 
-/* ---- dropout.c and random.c: counter-based, so that a mask depends on seed, step, op and place alone ---------------
- */
-
+/* ---- dropout.c: counter-based, so that a mask depends on seed, step, op and place alone ---- */
 typedef struct tess_dropout_arg {
     int64_t rows, width;
     int64_t row0; /* place of the tile's first row in the global batch */
@@ -148,11 +134,10 @@ typedef struct tess_dropout_arg {
 extern tess_codelet tess_dropout_forward[];  /* x, y */
 extern tess_codelet tess_dropout_backward[]; /* dy, dx += */
 
-/* 32 random bits of (seed, step, op, place); the CUDA bodies compute the same. */
+/* Returns 32 random bits of (seed, step, op, place); the CUDA bodies compute the same. */
 uint32_t tess_random(uint64_t seed, uint64_t step, uint32_t op, uint64_t place);
 
-/* ---- attention.c ------------------------------------------------------------------------------------------------- */
-
+/* ---- attention.c ---- */
 /* Softmax(q k^T scale) v, head by head, over the whole sequences that a tile of rows holds; never a T x T matrix.
  * packed: q, k, v lie in one tile, at columns 0, heads*dim, (heads+groups)*dim; by_head: one head behind the other,
  * each of them q, k, v, with as many groups as heads.
@@ -161,7 +146,7 @@ uint32_t tess_random(uint64_t seed, uint64_t step, uint32_t op, uint64_t place);
  * (2 sequence). Causality and the window take away from that. bias, real (buckets, heads): of the distance key - query,
  * exact up to a half of the buckets, then by its logarithm up to `reach`. */
 typedef struct tess_attention_arg {
-    int64_t rows, sequence;     /* of q; */
+    int64_t rows, sequence;     /* of q */
     int64_t keys;               /* a sequence's rows of k and v; 0: as many */
     int64_t heads, groups, dim; /* groups: heads of k and v; heads is a multiple */
     int64_t window;             /* keys that a query sees at most, its own the last of them; 0: all */
@@ -184,9 +169,7 @@ extern tess_codelet tess_attention_forward[];
 /* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias f32 +=], scratch */
 extern tess_codelet tess_attention_backward[];
 
-/* ---- cached_attention.c: keys and values that are kept
- * --------------------------------------------------------------- */
-
+/* ---- cached_attention.c: keys and values that are kept ---- */
 /* A tile of the cache has `block` places of each sequence: keys (sequences, groups, dim, block), values (sequences,
  * groups, block, dim), real. Place p of a sequence is in tile p / block. A row's range of places is told as in
  * attention, by bounds (2 queries) a sequence; with `own` its end is the row's own place and one, and it sees no more
@@ -204,19 +187,18 @@ typedef struct tess_cached_arg {
     bool begins, ends; /* what is left of the tiles before is nothing; after these there are no more */
 } tess_cached_arg;
 enum { TESS_CACHED_TILES = 96 }; /* of keys, that a task may have */
-/* Returns the bytes of a task's scratch, and of what it leaves for the one with the next tiles. */
+/* Return the bytes of a task's scratch, and of what it leaves for the one with the next tiles. */
 size_t tess_cached_scratch(const tess_cached_arg *a, tess_dtype t);
 size_t tess_cached_state(const tess_cached_arg *a);
 /* k, v or packed qkv[, bounds i32], keys +=, values +=: those rows whose place is in this one tile and which see
- * anything: padding writes nothing. Without `own` a
- * row's place is its number in its sequence, and there are no bounds. */
+ * anything: padding writes nothing. Without `own` a row's place is its number in its sequence, and there are no bounds.
+ */
 extern tess_codelet tess_cache_append[];
 /* q or packed qkv, bounds i32[, bias (buckets, heads)], keys..., values...[, state f32, unless it begins and ends][, y
  * (rows, some * heads / groups * dim), if it ends], scratch */
 extern tess_codelet tess_cached_attention[];
 
-/* ---- own.c: ops from outside ------------------------------------------------------------------------------------- */
-
+/* ---- own_codelet.c: ops from outside ---- */
 /* A call but for its pointers; those of its operands that have tiles are the buffers, in this order: in..., out, aux,
  * d_out, d_in...[, scratch]. */
 typedef struct tess_own_arg {
@@ -225,14 +207,12 @@ typedef struct tess_own_arg {
     bool scratch;
     tess_call call;
 } tess_own_arg;
-/* The bodies of all such codelets, and, of those that say their flops, their cost. */
+/* All such codelets have these bodies, and those that have a function for their flops this cost. */
 void tess_own_cpu(const tess_work *w);
 void tess_own_cuda(const tess_work *w);
 tess_cost tess_own_cost(const void *arg);
 
-/* ---- join.c, bundle.c: what steps of few rows are made of
- * ------------------------------------------------------------ */
-
+/* ---- join.c, bundle.c: what steps of few rows are made of ---- */
 /* y (rows, width) of stripes of its columns, each (rows, stripe), the last what is left. */
 typedef struct tess_join_arg {
     int64_t rows, width, stripe;
@@ -253,8 +233,7 @@ typedef struct tess_bundle_arg {
 enum { TESS_BUNDLE_BUFFERS = 64, TESS_BUNDLE_PARTS = 48 }; /* at most */
 extern tess_codelet tess_bundle[];
 
-/* ---- cross_entropy.c: the head and its loss ---------------------------------------------------------------------- */
-
+/* ---- cross_entropy.c: the head and its loss ---- */
 /* logits = x w^T [+ b], loss = -log softmax(logits)[target], for a piece of rows and one tile of w at a time: columns
  * [first, first + out) of vocab. A target below 0 counts for nothing. Logits exist a block at a time; what they leave
  * behind is p, real: exp(logit - m), m the largest of its row and strip, and statistics, f32, `stats` of them a tile: m
@@ -285,10 +264,8 @@ extern tess_codelet tess_cross_entropy_rows[];
 /* p (rows,out): from now on dlogits, scaled by env.loss_scale[loss]; stats, lse, target[, w, dx f32 (rows,in) +=] */
 extern tess_codelet tess_cross_entropy_gradient[];
 
-/* ---- route.c, dispatch.c, expert_linear.c, combine.c, balance.c: rows that choose experts --------------------------
- */
-
-/* An order, i32, says where the rows of a tile go: order_impl.h. Returns its bytes. */
+/* ---- route.c, dispatch.c, expert_linear.c, combine.c, balance.c: rows that choose experts ---- */
+/* Returns the bytes of an order, i32, in which the rows of a tile have their places: order_impl.h. */
 size_t tess_order_bytes(int64_t rows, int64_t experts, int64_t chosen);
 
 typedef struct tess_route_arg {
@@ -347,14 +324,12 @@ extern tess_codelet tess_balance_backward[]; /* dy, logits, order, dlogits += */
  * gradients. */
 extern tess_codelet tess_balance_loss[];
 
-/* ---- exact.c: sums whose bits no order changes ---------------------------------------------------------------------
- */
-
+/* ---- exact.c: sums whose bits no order changes ---- */
 /* Returns the bytes of one sum. */
 size_t tess_exact_bytes(void);
-/* Rounds it, once; NaN where a term was not finite. */
+/* Returns a sum, rounded once; NaN where a term was not finite. */
 double tess_exact_value(const void *sum);
-/* Of losses whose sums and counts lie one after the other: adds their means. */
+/* Returns the sum of the means of losses, whose sums and counts lie one after the other. */
 double tess_exact_mean(const void *sums, int losses);
 /* Adds another sum to one, on the main thread; a sum of nothing is zeros. */
 void tess_exact_merge(void *sum, const void *other);
@@ -376,9 +351,7 @@ typedef struct tess_square_arg {
 /* [TESS_F32]: x f32, sum[, loss double (2): the task fails where it is finite and x is not, naming arg.name] */
 extern tess_codelet tess_square_sum[];
 
-/* ---- tree.c: gradients over micro-batches and ranks -----------------------------------------------------------------
- */
-
+/* ---- tree.c: gradients over micro-batches and ranks ---- */
 typedef struct tess_tree_part {
     unsigned buf;
     int level;     /* the sum of 2^level micro-batches */
@@ -404,12 +377,10 @@ typedef struct tess_copy_arg {
 } tess_copy_arg;
 extern tess_codelet tess_copy[]; /* [TESS_F32], but of any bytes: x, y */
 
-/* ---- optimizer.c, and a file an optimizer: adamw.c, sgd.c, lion.c, adagrad.c ---------------------------------------
- */
-
+/* ---- optimizer.c, and a file an optimizer: adamw.c, sgd.c, lion.c, adagrad.c ---- */
 enum { TESS_MOMENTS_MOST = 2 }; /* there is room for; how many an optimizer has its description says */
 
-/* What an optimizer is to those who hold its moments and emit its updates. */
+/* An optimizer as those see it who hold its moments and emit its updates. */
 typedef struct tess_optimizer_kind {
     const char *name;                              /* as messages and checkpoints have it */
     tess_codelet *update;                          /* [TESS_F32] only; see tess_update_arg */
@@ -423,20 +394,19 @@ typedef struct tess_optimizer_kind {
 const tess_optimizer_kind *tess_optimizer_kind_of(const tess_optimizer *o);
 /* Returns how many moments it keeps of a parameter. */
 int tess_optimizer_moments(const tess_optimizer *o);
-/* Returns whether a codelet is the update of an optimizer. */
+/* Returns whether the codelet is the update of an optimizer. */
 bool tess_codelet_updates(const tess_codelet *cl);
-/* Refuses what no optimizer can be. */
+/* Returns TESS_INVALID for numbers that no optimizer can have. */
 tess_status tess_optimizer_check(const tess_optimizer *o) TESS_NODISCARD;
 
-/* How a tile of a matrix' moments is kept: whole rows of `width` elements, which are those from `column` on of rows of
- * `whole` in the parameter. In 8 bits codes come first, then the scales of blocks (kept_impl.h). */
+/* A tile of a matrix' moments as it is kept: whole rows of `width` elements, which are those from `column` on of rows
+ * of `whole` in the parameter. In 8 bits codes come first, then the scales of blocks (kept_impl.h). */
 enum { TESS_KEPT_BLOCK = 256, TESS_KEPT_PARTS = 3 };
 typedef struct tess_kept {
     tess_keeping as;
     int64_t width, whole, column;
     struct {
-        int64_t rows,
-            first; /* so many rows, which are those from `first` on of the parameter; then those of the next */
+        int64_t rows, first; /* so many rows, from `first` on in the parameter; then those of the next */
     } part[TESS_KEPT_PARTS];
     uint32_t dice; /* the parameter's stream of random numbers */
 } tess_kept;
@@ -469,8 +439,7 @@ typedef struct tess_update_arg {
 } tess_update_arg;
 extern tess_codelet tess_update_adamw[], tess_update_sgd[], tess_update_lion[], tess_update_adagrad[];
 
-/* ---- fill.c, finite.c, pick.c ------------------------------------------------------------------------------------ */
-
+/* ---- fill.c, finite.c, pick.c ---- */
 typedef struct tess_count_arg {
     int64_t n;             /* elements */
     float value;           /* fill */

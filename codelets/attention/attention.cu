@@ -203,12 +203,7 @@ template <tess_dtype T> TESS_KERNEL(256) delta_kernel(flash f, int64_t rows)
     if (row >= rows) return;
     const void *dy = row_of<T>(f.dy, row, head), *y = row_of<T>(f.y, row, head);
     float sum = 0;
-    for (int c = (int)threadIdx.x % WARP; c < f.dim; c += WARP) {
-        float a[1], b[1];
-        load<T, 1>(a, dy, c);
-        load<T, 1>(b, y, c);
-        sum += a[0] * b[0];
-    }
+    for (int c = (int)threadIdx.x % WARP; c < f.dim; c += WARP) sum += value_at<T>(dy, c) * value_at<T>(y, c);
     sum = warp_sum(sum);
     if (threadIdx.x % WARP == 0) f.delta[i] = sum;
 }
@@ -388,14 +383,9 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_q
 /* The three parts from buffer `i` on: one that holds all, or three. */
 template <tess_dtype T> static void find_parts(part p[3], const tess_work *w, unsigned i, const tess_attention_arg *a)
 {
-    const int64_t wide = a->heads * a->dim, narrow = a->groups * a->dim, all = wide + 2 * narrow;
     for (int j = 0; j < 3; j++) {
-        const int64_t column = a->by_head ? j * a->dim : j ? wide + (j - 1) * narrow : 0;
-        if (a->packed)
-            p[j] = part{(char *)w->buf[i].ptr + column * (int64_t)tess_dtype_size(T), all,
-                        a->by_head ? 3 * a->dim : a->dim};
-        else
-            p[j] = part{w->buf[i + (unsigned)j].ptr, j ? narrow : wide, a->dim};
+        const tess_heads h = tess_heads_of(a->heads, a->groups, a->dim, a->packed, a->by_head, j);
+        p[j] = part{at(w->buf[i + (a->packed ? 0 : (unsigned)j)].ptr, h.column, T), h.ld, h.apart};
     }
 }
 
@@ -403,16 +393,9 @@ static flash flash_of(const tess_work *w, const tess_attention_arg *a)
 {
     flash f = {};
     TESS_ASSERT(a->sequence < INT32_MAX / 2);
-    f.length = (int)a->sequence;
-    f.keys = (int)(a->keys ? a->keys : a->sequence);
-    f.window = (int)a->window;
-    f.cap = a->cap;
-    f.heads = (int)a->heads;
-    f.groups = (int)a->groups;
-    f.dim = (int)a->dim;
-    f.scale = a->scale;
-    f.causal = a->causal;
-    f.acc = a->acc;
+    f.length = (int)a->sequence, f.keys = (int)(a->keys ? a->keys : a->sequence), f.window = (int)a->window;
+    f.heads = (int)a->heads, f.groups = (int)a->groups, f.dim = (int)a->dim;
+    f.scale = a->scale, f.cap = a->cap, f.causal = a->causal, f.acc = a->acc;
     f.drop = a->dropout > 0 && w->env->train;
     f.sequence = (uint64_t)(a->row0 / a->sequence);
     f.head0 = (uint64_t)a->head0;
@@ -424,7 +407,7 @@ static flash flash_of(const tess_work *w, const tess_attention_arg *a)
     return f;
 }
 
-/* Whether the parts can be copied 16 bytes at a time; with these head sizes their rows then can. */
+/* Returns whether the parts can be copied 16 bytes at a time; with these head sizes their rows then can. */
 static bool fast(const part *p, int parts)
 {
     bool can = true;
@@ -440,11 +423,11 @@ static bool plain(const flash &f)
 /* The bias by distance, into scratch, behind delta, and room for its gradient behind that. */
 template <tess_dtype T> static void spread(const tess_work *w, flash *f, const void *table, void *scratch)
 {
-    const tess_attention_arg *a = (const tess_attention_arg *)w->arg;
+    const tess_attention_arg *a = arg_of(w);
     const int64_t n = (int64_t)f->heads * (f->length + f->keys);
     f->bias = (float *)scratch + a->rows * a->heads;
     f->dbias = f->bias + n;
-    launch(w, spread_kernel<T>, blocks_of(n, 256), 256, 0, *f, buckets_of(a), table);
+    launch(w, spread_kernel<T>, blocks_of(n, 256), 256, 0, *f, buckets_of(a->buckets, a->reach, a->causal), table);
 }
 
 template <int DIM, int WARPS, int TILES, int TURNS>
@@ -460,13 +443,13 @@ static void flash_forward(const tess_work *w, const flash &f, int64_t rows)
 /* Four warps alone leave a multiprocessor's schedulers one each, and nothing to do while it waits. */
 static bool two_fit(size_t shared)
 {
-    return 2 * (shared + SHARED_OF_A_BLOCK) <= shared_of_multiprocessor();
+    return 2 * (shared + SHARED_OF_A_BLOCK) <= (size_t)device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
 }
 
 /* q, k, v or qkv[, bounds][, bias], y, lse, scratch */
 template <tess_dtype T> static void attention_forward_body(const tess_work *w)
 {
-    const tess_attention_arg *a = (const tess_attention_arg *)w->arg;
+    const tess_attention_arg *a = arg_of(w);
     const tess_view *rest = w->buf + (a->packed ? 1 : 3);
     part p[3];
     flash f = flash_of(w, a);
@@ -504,7 +487,7 @@ template <int DIM, int WARPS> static void flash_backward(const tess_work *w, con
 /* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias +=], scratch */
 template <tess_dtype T> static void attention_backward_body(const tess_work *w)
 {
-    const tess_attention_arg *a = (const tess_attention_arg *)w->arg;
+    const tess_attention_arg *a = arg_of(w);
     const unsigned three = a->packed ? 1 : 3, more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
     part p[3], dp[3];
     flash f = flash_of(w, a);
@@ -523,7 +506,7 @@ template <tess_dtype T> static void attention_backward_body(const tess_work *w)
     launch(w, delta_kernel<T>, blocks_of(a->rows * a->heads, 256 / WARP), 256, 0, f, a->rows);
     const part all[] = {f.q, f.k, f.v, f.y, f.dy, f.dq, f.dk, f.dv};
     if (T == TESS_BF16 && a->dim == 128 && fast(all, 8)) {
-        if (backward_shape<128, 8>::SHARED <= shared_most())
+        if (backward_shape<128, 8>::SHARED <= (size_t)device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
             flash_backward<128, 8>(w, f, a->rows);
         else /* what is not for data centres has 99 KiB a block: sm_86, sm_89, sm_120 */
             flash_backward<128, 4>(w, f, a->rows);
@@ -539,7 +522,8 @@ template <tess_dtype T> static void attention_backward_body(const tess_work *w)
     if (!dtable) return;
     const int64_t distances = (int64_t)f.heads * (f.length + f.keys);
     launch(w, distances_kernel<T>, blocks_of(distances, GENERAL_WARPS), GENERAL_WARPS * WARP, 0, f, a->rows / f.length);
-    launch(w, gather_kernel, blocks_of(a->buckets * a->heads, 256), 256, 0, f, buckets_of(a), dtable, a->acc_bias);
+    launch(w, gather_kernel, blocks_of(a->buckets * a->heads, 256), 256, 0, f,
+           buckets_of(a->buckets, a->reach, a->causal), dtable, a->acc_bias);
 }
 
 TESS_CUDA_REAL(attention_forward)

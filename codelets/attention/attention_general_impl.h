@@ -188,30 +188,15 @@ TESS_INLINE void forward_block(const forward_room *f, place *b, const tess_atten
         const size_t at = (size_t)(b->k0 / each) * f->block;
         const bool first = b->k0 == seen.first;
         b->nk = least(each, seen.end - b->k0);
-        tess_mm_run(&(tess_mm){.m = b->nq,
-                               .n = b->nk,
-                               .k = a->dim,
-                               .lda = ld_q,
-                               .ldb = whole,
-                               .ldc = b->nk,
-                               .in = t,
-                               .out = TESS_F32,
-                               .packed = true},
-                    q, f->k + at, f->s);
+        tess_mm s = {.m = b->nq, .n = b->nk, .k = a->dim, .lda = ld_q, .ldb = whole, .ldc = b->nk};
+        s.in = t, s.out = TESS_F32, s.packed = true;
+        tess_mm_run(&s, q, f->k + at, f->s);
         if (b->drop)
             soften(f, b, a, true, first, t);
         else
             soften(f, b, a, false, first, t);
-        tess_mm o = {.m = b->nq,
-                     .n = a->dim,
-                     .k = b->nk,
-                     .lda = b->nk,
-                     .ldb = a->dim,
-                     .ldc = a->dim,
-                     .in = t,
-                     .out = TESS_F32,
-                     .acc = !first,
-                     .packed = true};
+        tess_mm o = {.m = b->nq, .n = a->dim, .k = b->nk, .lda = b->nk, .ldb = a->dim, .ldc = a->dim};
+        o.in = t, o.out = TESS_F32, o.acc = !first, o.packed = true;
         if (b->nk == whole) {
             tess_mm_run(&o, f->p, f->v + at, f->o);
         } else { /* packed, all keys of a block are summed over */
@@ -329,15 +314,8 @@ TESS_INLINE void backward_block(const backward_room *r, place *b, const tess_att
     for (b->k0 = seen.first; b->k0 < seen.end; b->k0 += each) {
         b->nk = least(each, seen.end - b->k0);
         const void *k = tess_at(r->k, b->k0 * dim, t), *v = tess_at(r->v, b->k0 * dim, t);
-        const tess_mm along = {.m = b->nk,
-                               .n = b->nq,
-                               .k = dim,
-                               .lda = dim,
-                               .ldb = b->nq,
-                               .ldc = b->nq,
-                               .in = t,
-                               .out = TESS_F32,
-                               .packed = true};
+        tess_mm along = {.m = b->nk, .n = b->nq, .k = dim, .lda = dim, .ldb = b->nq, .ldc = b->nq};
+        along.in = t, along.out = TESS_F32, along.packed = true;
         tess_mm_run(&along, k, r->q, r->s);
         tess_mm_run(&along, v, r->dy, r->dp);
         if (ranged(a) || bent(a))
@@ -346,29 +324,13 @@ TESS_INLINE void backward_block(const backward_room *r, place *b, const tess_att
             harden(r, b, a, true, t);
         else
             harden(r, b, a, false, t);
-        const tess_mm across = {.m = b->nk,
-                                .n = dim,
-                                .k = b->nq,
-                                .lda = b->nq,
-                                .ldb = dim,
-                                .ldc = dim,
-                                .in = t,
-                                .out = TESS_F32,
-                                .acc = true,
-                                .packed = true};
+        tess_mm across = {.m = b->nk, .n = dim, .k = b->nq, .lda = b->nq, .ldb = dim, .ldc = dim};
+        across.in = t, across.out = TESS_F32, across.acc = across.packed = true;
         tess_mm_run(&across, r->p, r->dy_across, r->dv + b->k0 * dim);
         tess_mm_run(&across, r->ds, r->q_across, r->dk + b->k0 * dim);
-        tess_mm_run(&(tess_mm){.m = b->nq,
-                               .n = dim,
-                               .k = b->nk,
-                               .lda = b->nq,
-                               .ldb = dim,
-                               .ldc = dim,
-                               .in = t,
-                               .out = TESS_F32,
-                               .ta = true,
-                               .acc = b->k0 > seen.first},
-                    r->ds, k, r->dq);
+        tess_mm turned = {.m = b->nq, .n = dim, .k = b->nk, .lda = b->nq, .ldb = dim, .ldc = dim};
+        turned.in = t, turned.out = TESS_F32, turned.ta = true, turned.acc = b->k0 > seen.first;
+        tess_mm_run(&turned, r->ds, k, r->dq);
     }
 }
 

@@ -6,6 +6,7 @@
  * kernels of its own for CPUs that have 512 bits. */
 #ifndef TESS_ATTENTION_IMPL_H
 #define TESS_ATTENTION_IMPL_H
+#include "heads_impl.h"
 #include "mm.h"
 
 /* Keys have a length of their own where they come from another sequence. */
@@ -22,13 +23,6 @@ TESS_INLINE bool bent(const tess_attention_arg *a)
 {
     return a->cap > 0 || a->buckets;
 }
-/* Scratch is handed out piece by piece; from NULL this only counts. */
-TESS_INLINE void *take(char **room, size_t bytes)
-{
-    void *p = *room;
-    *room = (char *)((uintptr_t)*room + (bytes + 63) / 64 * 64);
-    return p;
-}
 /* One of q, k, v or a gradient of theirs. */
 typedef struct part {
     void *ptr;
@@ -37,11 +31,9 @@ typedef struct part {
 /* From buffer `i` on: one that holds all three, or three. */
 TESS_INLINE void find_parts(part p[3], const tess_work *w, unsigned i, const tess_attention_arg *a, tess_dtype t)
 {
-    const int64_t wide = a->heads * a->dim, narrow = a->groups * a->dim, all = wide + 2 * narrow;
     for (int j = 0; j < 3; j++) {
-        const int64_t column = a->by_head ? j * a->dim : j ? wide + (j - 1) * narrow : 0;
-        p[j] = a->packed ? (part){tess_at_mut(w->buf[i].ptr, column, t), all, a->by_head ? 3 * a->dim : a->dim}
-                         : (part){w->buf[i + (unsigned)j].ptr, j ? narrow : wide, a->dim};
+        const tess_heads h = tess_heads_of(a->heads, a->groups, a->dim, a->packed, a->by_head, j);
+        p[j] = (part){tess_at_mut(w->buf[i + (a->packed ? 0 : (unsigned)j)].ptr, h.column, t), h.ld, h.apart};
     }
 }
 TESS_INLINE void *part_at(part p, int64_t row, int64_t head, tess_dtype t)
@@ -80,8 +72,8 @@ TESS_INLINE float *sums_at(const attention_task *task, int64_t head, int64_t que
     if (!task->sums || query < task->together) return NULL;
     return task->sums + (head * (a->sequence - task->together) + query - task->together) * a->dim;
 }
-/* Whether a part has nothing to do with a block of queries of which these keys are seen, some of which may be its own:
- * others write dq, or what it adds is 0, as it then says. */
+/* Returns whether a part has nothing to do with a block of queries of which these keys are seen, some of which may be
+ * its own: others write dq, or what it adds is 0, as it then says. */
 TESS_INLINE bool unseen(const attention_task *task, int64_t first, int64_t end, float *sums, int64_t queries)
 {
     if (!task->sums || (first < task->end && end > task->first)) return false;
@@ -202,12 +194,20 @@ TESS_INLINE void bend_back(const tess_attention_arg *a, const float *bias, float
 
 /* ---- with 512 bits ----------------------------------------------------------------------------------------------- */
 
-/* Whether this CPU has what attention_wide_forward.c asks for; the bytes of a unit's scratch there; and the unit.
- * How a unit is cut into parts does not depend on that. */
+/* Returns whether this CPU has what attention_wide_forward.c asks for. Then come the bytes of a unit's scratch there,
+ * and the unit. How a unit is cut into parts does not depend on that. Other CPUs than x86-64 have none of it. */
+#ifdef __x86_64__
 bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t);
 size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a);
 size_t tess_attention_wide_backward_scratch(const tess_attention_arg *a, tess_dtype t);
 void tess_attention_wide_forward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t);
 void tess_attention_wide_backward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t);
+#else
+#define tess_attention_wide(a, t)                  false
+#define tess_attention_wide_forward_scratch(a)     (size_t)0
+#define tess_attention_wide_backward_scratch(a, t) (size_t)0
+#define tess_attention_wide_forward(...)           (void)0
+#define tess_attention_wide_backward(...)          (void)0
+#endif
 
 #endif

@@ -2,6 +2,7 @@
  * which queries see a key, and how logits are bent. A part of attention.cu. */
 #ifndef TESS_ATTENTION_SEEN_IMPL_H
 #define TESS_ATTENTION_SEEN_IMPL_H
+#include "buckets_cuda_impl.h"
 #include "tensor_cores.h"
 
 /* One of q, k, v, y or a gradient of theirs. */

@@ -13,36 +13,21 @@ constexpr int GENERAL_WARPS = 4;
 template <tess_dtype T> TESS_DEVICE float dot(const float *a, const void *b, int dim, int lane)
 {
     float sum = 0;
-    for (int c = lane; c < dim; c += WARP) {
-        float v[1];
-        load<T, 1>(v, b, c);
-        sum += a[c] * v[0];
-    }
+    for (int c = lane; c < dim; c += WARP) sum += a[c] * value_at<T>(b, c);
     return warp_sum(sum);
 }
 /* sum += weight b */
 template <tess_dtype T> TESS_DEVICE void add_scaled(float *sum, float weight, const void *b, int dim, int lane)
 {
-    for (int c = lane; c < dim; c += WARP) {
-        float v[1];
-        load<T, 1>(v, b, c);
-        sum[c] += weight * v[0];
-    }
+    for (int c = lane; c < dim; c += WARP) sum[c] += weight * value_at<T>(b, c);
 }
 template <tess_dtype T> TESS_DEVICE void widen(float *to, const void *from, int dim, int lane)
 {
-    for (int c = lane; c < dim; c += WARP) {
-        float v[1];
-        load<T, 1>(v, from, c);
-        to[c] = v[0];
-    }
+    for (int c = lane; c < dim; c += WARP) to[c] = value_at<T>(from, c);
 }
 template <tess_dtype T> TESS_DEVICE void put_row(void *to, const float *from, float scale, bool acc, int dim, int lane)
 {
-    for (int c = lane; c < dim; c += WARP) {
-        float v[1] = {from[c] * scale};
-        accumulate<T, 1>(to, c, acc, v);
-    }
+    for (int c = lane; c < dim; c += WARP) add_at<T>(to, c, acc, from[c] * scale);
 }
 TESS_DEVICE void clear(float *to, int dim, int lane)
 {
@@ -159,23 +144,6 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) keys_kernel(flash f, in
 
 /* ==== a bias by distance ========================================================================================== */
 
-/* Which bucket a distance has: `exact` ones of one element, then those that begin at start[]; see attention.c. */
-constexpr int MOST_BUCKETS = TESS_MOST_BUCKETS;
-struct buckets {
-    int all, side, exact; /* side: of one direction */
-    bool both;
-    int start[MOST_BUCKETS];
-};
-TESS_DEVICE int bucket_of(const buckets &b, int distance)
-{
-    const int base = b.both && distance > 0 ? b.side : 0;
-    const int far = distance < 0 ? -distance : b.both ? distance : 0;
-    int i = b.exact;
-    if (far < b.exact) return base + far;
-    while (i + 1 < b.side && b.start[i + 1] <= far) i++;
-    return base + i;
-}
-
 /* f.bias (heads, length + keys) from the table (buckets, heads). */
 template <tess_dtype T> TESS_KERNEL(256) spread_kernel(flash f, buckets b, const void *table)
 {
@@ -183,9 +151,7 @@ template <tess_dtype T> TESS_KERNEL(256) spread_kernel(flash f, buckets b, const
     const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x;
     const int head = (int)(i / n), at = (int)(i % n);
     if (head >= f.heads) return;
-    float v[1];
-    load<T, 1>(v, table, (int64_t)bucket_of(b, at - (f.length - 1)) * f.heads + head);
-    f.bias[i] = v[0];
+    f.bias[i] = value_at<T>(table, (int64_t)bucket_of(b, at - (f.length - 1)) * f.heads + head);
 }
 
 /* f.dbias (heads, length + keys): a warp a distance, over sequences and queries in their order. */
@@ -208,13 +174,8 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) distances_kernel(flash 
             const void *dy = row_of<T>(f.dy, row, head), *v = row_of<T>(f.v, key_row, group);
             float s = 0, dp = 0, slope;
             for (int c = lane; c < f.dim; c += WARP) {
-                float a[4];
-                load<T, 1>(a, q, c);
-                load<T, 1>(a + 1, k, c);
-                load<T, 1>(a + 2, dy, c);
-                load<T, 1>(a + 3, v, c);
-                s += a[0] * a[1];
-                dp += a[2] * a[3];
+                s += value_at<T>(q, c) * value_at<T>(k, c);
+                dp += value_at<T>(dy, c) * value_at<T>(v, c);
             }
             s = bend(f, bias, warp_sum(s), query, key, &slope);
             const float p = exp2f(s - f.lse[row * f.heads + head] * TESS_LOG2_E);
@@ -235,21 +196,6 @@ TESS_KERNEL(256) gather_kernel(flash f, buckets b, float *dtable, bool acc)
     for (int at = 0; at < n; at++)
         if (bucket_of(b, at - (f.length - 1)) == bucket) sum += f.dbias[(int64_t)head * (f.length + f.keys) + at];
     dtable[i] = acc ? dtable[i] + (float)sum : (float)sum;
-}
-
-static buckets buckets_of(const tess_attention_arg *a)
-{
-    buckets b = {};
-    TESS_ASSERT(a->buckets <= MOST_BUCKETS);
-    b.all = (int)a->buckets;
-    b.both = !a->causal;
-    b.side = b.both ? b.all / 2 : b.all;
-    b.exact = b.side / 2;
-    for (int i = b.exact, far = b.exact; i < b.side; i++) {
-        while (tess_attention_bucket(a, -far) < i && far < a->reach) far++;
-        b.start[i] = far;
-    }
-    return b;
 }
 
 #endif

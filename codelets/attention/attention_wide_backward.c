@@ -210,12 +210,7 @@ TESS_WIDE_INLINE void backward_prepare(backward_room *r, const place *b, const a
     turn_rows(r->dy, r->dy_rows, n, a->dim, BQ, in);
     if (half) pair_rows(r->q_across, r->q_rows, n, a->dim);
     if (half) pair_rows(r->dy_across, r->dy_rows, n, a->dim);
-    if (t == TESS_F32)
-        dots(r->delta, dy, y, width, b->nq, a->dim, TESS_F32);
-    else if (t == TESS_BF16)
-        dots(r->delta, dy, y, width, b->nq, a->dim, TESS_BF16);
-    else
-        dots(r->delta, dy, y, width, b->nq, a->dim, TESS_F16);
+    TESS_BY_DTYPE(t, dots, r->delta, dy, y, width, b->nq, a->dim);
     for (int64_t i = 0; i < b->nq; i++) r->lse[i] = task->lse[(row + i) * a->heads + head] * TESS_LOG2_E;
     for (int64_t i = b->nq; i < n; i++) r->delta[i] = r->lse[i] = 0;
     memset(r->dq, 0, (size_t)(even(a->dim) * BQ) * sizeof *r->dq);
@@ -272,18 +267,6 @@ size_t tess_attention_wide_backward_scratch(const tess_attention_arg *a, tess_dt
 {
     backward_room r;
     return backward_take(&r, a, t == TESS_BF16, NULL);
-}
-
-#else
-
-size_t tess_attention_wide_backward_scratch(const tess_attention_arg *a, tess_dtype t)
-{
-    (void)a, (void)t;
-    return 0;
-}
-void tess_attention_wide_backward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
-{
-    (void)task, (void)sequence, (void)group, (void)t;
 }
 
 #endif

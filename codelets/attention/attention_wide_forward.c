@@ -193,21 +193,4 @@ size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a)
     return forward_take(&f, a, NULL);
 }
 
-#else
-
-bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t)
-{
-    (void)a, (void)t;
-    return false;
-}
-size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a)
-{
-    (void)a;
-    return 0;
-}
-void tess_attention_wide_forward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)
-{
-    (void)task, (void)sequence, (void)group, (void)t;
-}
-
 #endif

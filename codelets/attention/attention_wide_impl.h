@@ -151,12 +151,7 @@ TESS_WIDE static void turn_back(float *to, const float *from, int64_t queries, i
 TESS_WIDE static void put(void *to, int64_t ld, const float *from, int64_t apart, float by, int64_t rows, int64_t dim,
                           bool acc, tess_dtype t)
 {
-    if (t == TESS_F32)
-        put_rows(to, ld, from, apart, by, rows, dim, acc, TESS_F32);
-    else if (t == TESS_BF16)
-        put_rows(to, ld, from, apart, by, rows, dim, acc, TESS_BF16);
-    else
-        put_rows(to, ld, from, apart, by, rows, dim, acc, TESS_F16);
+    TESS_BY_DTYPE(t, put_rows, to, ld, from, apart, by, rows, dim, acc);
 }
 
 /* ---- bodies ------------------------------------------------------------------------------------------------------ */

@@ -7,6 +7,7 @@
  * A task passes over its tiles as attention.c does over blocks of keys: of each query the largest logit m so far (in
  * powers of 2), the sum l of 2^(s - m) and O = P v. What a task leaves behind goes on with the next tiles, so a layer's
  * cache may be larger than the memory at hand. The heads that share a group's keys are queries of the same block. */
+#include "heads_impl.h"
 #include "mm.h"
 #include "vector.h"
 
@@ -30,13 +31,6 @@ typedef struct room {
     float *state;    /* of one group, where the task has no tile for it */
     int32_t *bucket; /* of each distance */
 } room;
-
-static void *take(char **at, size_t bytes)
-{
-    void *p = *at;
-    *at = (char *)((uintptr_t)*at + (bytes + 63) / 64 * 64);
-    return p;
-}
 
 static size_t take_room(room *r, const tess_cached_arg *a, tess_dtype t, void *scratch)
 {
@@ -65,11 +59,8 @@ size_t tess_cached_state(const tess_cached_arg *a)
 TESS_INLINE const void *part_at(const tess_cached_arg *a, const void *x, int part, int64_t r, int64_t head,
                                 tess_dtype t)
 {
-    const int64_t wide = a->heads * a->dim, narrow = a->groups * a->dim;
-    if (!a->packed) return tess_at(x, r * (part ? narrow : wide) + head * a->dim, t);
-    const int64_t row = r * (wide + 2 * narrow);
-    if (a->by_head) return tess_at(x, row + (3 * head + part) * a->dim, t);
-    return tess_at(x, row + (part ? wide + (part - 1) * narrow : 0) + head * a->dim, t);
+    const tess_heads h = tess_heads_of(a->heads, a->groups, a->dim, a->packed, a->by_head, part);
+    return tess_at(x, h.column + r * h.ld + head * h.apart, t);
 }
 
 /* ---- appending --------------------------------------------------------------------------------------------------- */
@@ -134,6 +125,17 @@ TESS_INLINE range seen_by(const meeting *b, int64_t i)
     return r.end > r.first ? r : (range){0, 0};
 }
 
+/* sum (n) += by times a row; most have STRIP. */
+TESS_INLINE void add_strip(float *sum, float by, const void *row, int64_t n, tess_dtype t)
+{
+    if (n == STRIP) {
+#pragma omp simd
+        for (int64_t j = 0; j < STRIP; j++) sum[j] += by * tess_load(row, j, t);
+    } else {
+        for (int64_t j = 0; j < n; j++) sum[j] += by * tess_load(row, j, t);
+    }
+}
+
 /* s (block) of a few queries: sums of the rows of keys (dim, block). */
 TESS_INLINE void few_logits(const meeting *b, const void *keys, int64_t queries, range all, tess_dtype t)
 {
@@ -143,15 +145,7 @@ TESS_INLINE void few_logits(const meeting *b, const void *keys, int64_t queries,
         for (int64_t m = 0; m < queries; m++) {
             const float *q = (const float *)b->r->q + m * dim;
             float sum[STRIP] = {0};
-            for (int64_t d = 0; d < dim; d++) {
-                const void *row = tess_at(keys, d * block + p, t);
-                if (n == STRIP) {
-#pragma omp simd
-                    for (int64_t j = 0; j < STRIP; j++) sum[j] += q[d] * tess_load(row, j, t);
-                } else {
-                    for (int64_t j = 0; j < n; j++) sum[j] += q[d] * tess_load(row, j, t);
-                }
-            }
+            for (int64_t d = 0; d < dim; d++) add_strip(sum, q[d], tess_at(keys, d * block + p, t), n, t);
             memcpy(b->r->s + m * block + p, sum, (size_t)n * sizeof(float));
         }
     }
@@ -167,15 +161,7 @@ TESS_INLINE void few_values(const meeting *b, const void *values, int64_t querie
             const float *p = b->r->s + m * block;
             float *o = b->o + m * dim + d, sum[STRIP];
             memcpy(sum, o, (size_t)n * sizeof(float));
-            for (int64_t k = all.first; k < all.end; k++) {
-                const void *row = tess_at(values, k * dim + d, t);
-                if (n == STRIP) {
-#pragma omp simd
-                    for (int64_t j = 0; j < STRIP; j++) sum[j] += p[k] * tess_load(row, j, t);
-                } else {
-                    for (int64_t j = 0; j < n; j++) sum[j] += p[k] * tess_load(row, j, t);
-                }
-            }
+            for (int64_t k = all.first; k < all.end; k++) add_strip(sum, p[k], tess_at(values, k * dim + d, t), n, t);
             memcpy(o, sum, (size_t)n * sizeof(float));
         }
     }
@@ -260,15 +246,8 @@ TESS_INLINE void meet(const meeting *b, const void *keys, const void *values, te
         .m = queries, .n = block, .k = dim, .lda = dim, .ldb = block, .ldc = block, .in = t, .out = TESS_F32};
     tess_mm_run(&s, b->r->q, keys, b->r->s);
     soften(b, queries, false, all, t);
-    const tess_mm o = {.m = queries,
-                       .n = dim,
-                       .k = block,
-                       .lda = block,
-                       .ldb = dim,
-                       .ldc = dim,
-                       .in = t,
-                       .out = TESS_F32,
-                       .acc = true};
+    tess_mm o = {.m = queries, .n = dim, .k = block, .lda = block, .ldb = dim, .ldc = dim};
+    o.in = t, o.out = TESS_F32, o.acc = true;
     tess_mm_run(&o, b->r->p, values, b->o);
 }
 
@@ -323,15 +302,8 @@ TESS_INLINE void cached_attention(const tess_work *w, tess_dtype t)
         }
         for (int64_t g = 0; g < a->some; g++) {
             float *mine = state ? state + (sequence * a->some + g) * queries * (a->dim + 2) : r.state;
-            meeting b = {.a = a,
-                         .r = &r,
-                         .first = first,
-                         .end = ends,
-                         .group = a->group0 + g,
-                         .bias = bias,
-                         .m = mine,
-                         .l = mine + queries,
-                         .o = mine + 2 * queries};
+            meeting b = {.a = a, .r = &r, .first = first, .end = ends, .group = a->group0 + g, .bias = bias};
+            b.m = mine, b.l = mine + queries, b.o = mine + 2 * queries;
             if (a->begins) {
                 for (int64_t row = 0; row < queries; row++) b.m[row] = -INFINITY;
                 memset(b.l, 0, (size_t)(queries * (a->dim + 1)) * sizeof *b.l);

@@ -1,6 +1,6 @@
 /* cached_attention: a warp for each query, whose lanes are 32 keys at a time and then the elements of a head. Plain,
  * and meant for the few queries of a step that generates. */
-#include "cuda.h"
+#include "buckets_cuda_impl.h"
 
 constexpr int THREADS = 128, MOST_DIM = 512;
 
@@ -8,43 +8,11 @@ struct tiles {
     const void *keys[TESS_CACHED_TILES], *values[TESS_CACHED_TILES];
 };
 
-/* The least distance of each bucket; see attention.c. */
-struct buckets {
-    int all, side; /* side: of one direction */
-    bool both;
-    int start[TESS_MOST_BUCKETS];
-};
-static buckets buckets_of(const tess_cached_arg *a)
-{
-    buckets b = {};
-    if (!a->buckets) return b;
-    b.both = !a->causal;
-    b.all = (int)a->buckets, b.side = b.both ? b.all / 2 : b.all;
-    tess_attention_arg side = {};
-    side.buckets = b.side, side.reach = a->reach, side.causal = true;
-    int next = 0;
-    for (int64_t d = 0; next < b.side && d <= a->reach; d++)
-        while (next < b.side && tess_attention_bucket(&side, -d) >= next) b.start[next++] = (int)d;
-    while (next < b.side) b.start[next++] = INT32_MAX;
-    return b;
-}
-TESS_DEVICE int bucket_of(const buckets &b, int64_t distance)
-{
-    const int base = b.both && distance > 0 ? b.side : 0;
-    const int64_t far = distance < 0 ? -distance : b.both ? distance : 0;
-    int i = 0;
-    while (i + 1 < b.side && b.start[i + 1] <= far) i++;
-    return base + i;
-}
-
 /* Where a row's part of a head begins. */
 TESS_DEVICE int64_t part_at(const tess_cached_arg &a, int part, int64_t r, int64_t head)
 {
-    const int64_t wide = a.heads * a.dim, narrow = a.groups * a.dim;
-    if (!a.packed) return r * (part ? narrow : wide) + head * a.dim;
-    const int64_t row = r * (wide + 2 * narrow);
-    if (a.by_head) return row + (3 * head + part) * a.dim;
-    return row + (part ? wide + (part - 1) * narrow : 0) + head * a.dim;
+    const tess_heads h = tess_heads_of(a.heads, a.groups, a.dim, a.packed, a.by_head, part);
+    return h.column + r * h.ld + head * h.apart;
 }
 
 /* Block r: row r of the step. */
@@ -58,11 +26,8 @@ append_kernel(tess_cached_arg a, const void *k, const void *v, const int32_t *bo
     if (place < 0 || place >= a.block || (sees && sees[0] >= sees[a.queries])) return;
     for (int64_t e = threadIdx.x; e < a.groups * a.dim; e += THREADS) {
         const int64_t g = e / a.dim, d = e % a.dim, head = (s * a.groups + g) * a.dim * a.block;
-        float x[1];
-        load<T, 1>(x, k, part_at(a, 1, r, g) + d);
-        store<T, 1>(keys, head + d * a.block + place, x);
-        load<T, 1>(x, v, part_at(a, 2, r, g) + d);
-        store<T, 1>(values, head + place * a.dim + d, x);
+        put_at<T>(keys, head + d * a.block + place, value_at<T>(k, part_at(a, 1, r, g) + d));
+        put_at<T>(values, head + place * a.dim + d, value_at<T>(v, part_at(a, 2, r, g) + d));
     }
 }
 
@@ -97,18 +62,13 @@ attend_kernel(tess_cached_arg a, tiles of, buckets by, const void *q, const int3
             const bool sees = key < a.block && begin + key >= first && begin + key < end;
             float logit = -INFINITY;
             if (sees) {
-                float sum = 0, x[1], z[1];
-                for (int64_t d = 0; d < a.dim; d++) {
-                    load<T, 1>(x, q, from + d);
-                    load<T, 1>(z, of.keys[t], at + d * a.block + key);
-                    sum += x[0] * z[0];
-                }
+                float sum = 0;
+                for (int64_t d = 0; d < a.dim; d++)
+                    sum += value_at<T>(q, from + d) * value_at<T>(of.keys[t], at + d * a.block + key);
                 logit = sum * a.scale;
                 if (a.cap > 0) logit = a.cap * tess_tanhf(logit / a.cap);
-                if (bias) {
-                    load<T, 1>(x, bias, (int64_t)bucket_of(by, begin + key - place) * a.heads + head);
-                    logit += x[0];
-                }
+                if (bias)
+                    logit += value_at<T>(bias, (int64_t)bucket_of(by, (int)(begin + key - place)) * a.heads + head);
                 logit *= TESS_LOG2_E;
             }
             const float most = fmaxf(m, warp_max(logit)), shrink = tess_power_of_2(m - most);
@@ -121,11 +81,8 @@ attend_kernel(tess_cached_arg a, tiles of, buckets by, const void *q, const int3
             for (int j = 0; j < MOST_DIM / WARP; j++) o[j] *= shrink;
             for (int k = 0; k < WARP && k0 + k < a.block; k++) {
                 const float pk = share_p[k];
-                for (int64_t d = lane, j = 0; d < a.dim; d += WARP, j++) {
-                    float z[1];
-                    load<T, 1>(z, of.values[t], at + (k0 + k) * a.dim + d);
-                    o[j] += pk * z[0];
-                }
+                for (int64_t d = lane, j = 0; d < a.dim; d += WARP, j++)
+                    o[j] += pk * value_at<T>(of.values[t], at + (k0 + k) * a.dim + d);
             }
         }
     }
@@ -135,15 +92,12 @@ attend_kernel(tess_cached_arg a, tiles of, buckets by, const void *q, const int3
         return;
     }
     const int64_t to = (s * a.queries + i) * a.some * share * a.dim + (head - a.group0 * share) * a.dim;
-    for (int64_t d = lane, j = 0; d < a.dim; d += WARP, j++) {
-        const float v[1] = {l > 0 ? o[j] / l : 0};
-        store<T, 1>(y, to + d, v);
-    }
+    for (int64_t d = lane, j = 0; d < a.dim; d += WARP, j++) put_at<T>(y, to + d, l > 0 ? o[j] / l : 0);
 }
 
 template <tess_dtype T> static void cache_append_body(const tess_work *w)
 {
-    const tess_cached_arg *a = (const tess_cached_arg *)w->arg;
+    const tess_cached_arg *a = arg_of(w);
     const tess_view *rest = w->buf + (a->packed ? 1 : 2);
     const void *k = w->buf[0].ptr, *v = a->packed ? k : w->buf[1].ptr;
     const int32_t *bounds = a->own ? (const int32_t *)(rest++)->ptr : NULL;
@@ -151,7 +105,7 @@ template <tess_dtype T> static void cache_append_body(const tess_work *w)
 }
 template <tess_dtype T> static void cached_attention_body(const tess_work *w)
 {
-    const tess_cached_arg *a = (const tess_cached_arg *)w->arg;
+    const tess_cached_arg *a = arg_of(w);
     const tess_view *rest = w->buf + 1;
     const int32_t *bounds = (const int32_t *)(rest++)->ptr;
     const void *bias = a->buckets ? (rest++)->ptr : NULL;
@@ -165,7 +119,7 @@ template <tess_dtype T> static void cached_attention_body(const tess_work *w)
     float *state = a->begins && a->ends ? NULL : (float *)(rest++)->ptr;
     void *y = a->ends ? (rest++)->ptr : NULL;
     launch(w, attend_kernel<T>, a->sequences * a->some * (a->heads / a->groups) * a->queries, WARP, 0, *a, of,
-           buckets_of(a), (const void *)w->buf[0].ptr, bounds, bias, state, y);
+           buckets_of(a->buckets, a->reach, a->causal), buffer(w, 0), bounds, bias, state, y);
 }
 TESS_CUDA_REAL(cache_append)
 TESS_CUDA_REAL(cached_attention)

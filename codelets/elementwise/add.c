@@ -1,23 +1,8 @@
 /* add: sums of two tensors of one shape, and what gradients need of them. */
 #include "parts.h"
 
-TESS_INLINE void add_forward(const tess_work *w, tess_dtype t)
-{
-    const tess_map_arg *arg = w->arg;
-    const void *a = w->buf[0].ptr, *b = w->buf[1].ptr;
-    void *y = w->buf[2].ptr;
-#pragma omp simd
-    for (int64_t i = 0; i < arg->n; i++) tess_store(y, i, t, tess_load(a, i, t) + tess_load(b, i, t));
-}
-
-TESS_INLINE void add_into(const tess_work *w, tess_dtype t)
-{
-    const tess_map_arg *arg = w->arg;
-    const void *x = w->buf[0].ptr;
-    void *y = w->buf[1].ptr;
-#pragma omp simd
-    for (int64_t i = 0; i < arg->n; i++) tess_accumulate(y, i, t, arg->acc, tess_load(x, i, t));
-}
+TESS_MAP_TWO(add_forward, x, z, false, x + z)
+TESS_MAP(add_into, x, a.acc, x)
 
 TESS_INLINE void add_sum(const tess_work *w, tess_dtype t)
 {
@@ -44,6 +29,4 @@ static inline int64_t cut_sum(const tess_work *w, int64_t k, tess_dtype t, tess_
     return tess_parts_of(a->n, TESS_PART_ELEMENTS);
 }
 
-TESS_REAL_CUT(add_forward, tess_cut_elements)
-TESS_REAL_CUT(add_into, tess_cut_elements)
 TESS_REAL_CUT(add_sum, cut_sum)

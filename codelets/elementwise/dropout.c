@@ -51,3 +51,8 @@ static inline int64_t cut(const tess_work *w, int64_t k, tess_dtype t, tess_cut 
 
 TESS_REAL_CUT(dropout_forward, cut)
 TESS_REAL_CUT(dropout_backward, cut)
+
+uint32_t tess_random(uint64_t seed, uint64_t step, uint32_t op, uint64_t place)
+{
+    return tess_random_at(tess_random_begin(seed, step, op), place);
+}

@@ -20,32 +20,19 @@ template <tess_dtype T> struct drop {
 
 template <tess_dtype T> static void drop_body(const tess_work *w, bool acc)
 {
-    const tess_dropout_arg *a = (const tess_dropout_arg *)w->arg;
-    const void *x = w->buf[0].ptr;
-    void *y = w->buf[1].ptr;
+    const tess_dropout_arg *a = arg_of(w);
+    const void *x = buffer(w, 0);
+    void *y = buffer(w, 1);
     const int64_t n = a->rows * a->width;
     TESS_ASSERT(n <= UINT32_MAX);
     if (!w->env->train || a->p <= 0) {
-        map(w, into<T, T>{x, y, acc}, n, aligned(x, y));
+        map_into<T, T>(w, x, y, n, acc);
         return;
     }
-    drop<T> d = {};
-    d.x = x;
-    d.y = y;
-    d.place = (uint64_t)(a->row0 * a->width);
-    d.key = tess_random_begin(w->env->seed, (uint64_t)w->env->step, a->op);
-    d.rule = tess_dropout_begin(a->p);
-    d.acc = acc;
+    const tess_random_key key = tess_random_begin(w->env->seed, (uint64_t)w->env->step, a->op);
+    const drop<T> d = {x, y, (uint64_t)(a->row0 * a->width), key, tess_dropout_begin(a->p), acc};
     map(w, d, n, aligned(x, y));
 }
-template <tess_dtype T> static void dropout_forward_body(const tess_work *w)
-{
-    drop_body<T>(w, false);
-}
-template <tess_dtype T> static void dropout_backward_body(const tess_work *w)
-{
-    drop_body<T>(w, ((const tess_dropout_arg *)w->arg)->acc);
-}
 
-TESS_CUDA_REAL(dropout_forward)
-TESS_CUDA_REAL(dropout_backward)
+TESS_CUDA_REAL_OF(dropout_forward, drop_body<T>(w, false))
+TESS_CUDA_REAL_OF(dropout_backward, drop_body<T>(w, ((const tess_dropout_arg *)w->arg)->acc))

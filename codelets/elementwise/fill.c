@@ -30,29 +30,14 @@ TESS_CLONES static void fill_normal(const tess_work *w)
         for (int64_t i = 0; i < width; i++) x[i] = value * tess_normal_at(key, first + (uint64_t)i);
     }
 }
-TESS_CUDA_DECLARE(fill_normal_f32)
-tess_codelet tess_fill_normal[] = {[TESS_F32] = {.name = "fill_normal",
-                                                 .dtype = TESS_F32,
-                                                 .cpu = fill_normal,
-                                                 .cuda = TESS_CUDA(fill_normal_f32),
-                                                 .either = true}};
+TESS_F32_CODELET(fill_normal, .either = true)
 
-TESS_INLINE void round_copy(const tess_work *w, tess_dtype t)
+TESS_INLINE void all_round(const tess_work *w, tess_dtype t)
 {
     const tess_count_arg *a = w->arg;
     tess_narrow(tess_at_mut(w->buf[1].ptr, a->at, t), w->buf[0].ptr, a->n, t);
 }
-TESS_CLONES static void round_bf16(const tess_work *w)
-{
-    round_copy(w, TESS_BF16);
-}
-TESS_CLONES static void round_f16(const tess_work *w)
-{
-    round_copy(w, TESS_F16);
-}
-TESS_CUDA_DECLARE(round_bf16)
-TESS_CUDA_DECLARE(round_f16)
-tess_codelet tess_round[] = {
-    [TESS_BF16] =
-        {.name = "round", .dtype = TESS_BF16, .cpu = round_bf16, .cuda = TESS_CUDA(round_bf16), .either = true},
-    [TESS_F16] = {.name = "round", .dtype = TESS_F16, .cpu = round_f16, .cuda = TESS_CUDA(round_f16), .either = true}};
+TESS_BODY(all_round, bf16, TESS_BF16)
+TESS_BODY(all_round, f16, TESS_F16)
+tess_codelet tess_round[] = {TESS_CODELET(all_round, bf16, TESS_BF16, round, .either = true)
+                                 TESS_CODELET(all_round, f16, TESS_F16, round, .either = true)};

@@ -14,8 +14,8 @@ template <tess_dtype T> struct constant {
 };
 template <tess_dtype T> static void fill_body(const tess_work *w)
 {
-    const tess_count_arg *a = (const tess_count_arg *)w->arg;
-    void *x = (char *)w->buf[0].ptr + a->at * (int64_t)tess_dtype_size(T);
+    const tess_count_arg *a = arg_of(w);
+    void *x = at(w->buf[0].ptr, a->at, T);
     map(w, constant<T>{x, a->value}, a->n, aligned(x));
 }
 TESS_CUDA_REAL(fill)
@@ -39,25 +39,18 @@ struct normal {
 };
 template <tess_dtype T> static void fill_normal_body(const tess_work *w)
 {
-    const tess_count_arg *a = (const tess_count_arg *)w->arg;
-    normal f = {};
-    f.x = (float *)w->buf[0].ptr + a->at;
-    f.value = a->value;
-    f.first = a->first;
-    f.width = a->width ? a->width : a->n;
-    f.stride = a->stride;
-    f.uniform = a->uniform;
-    f.key = tess_random_begin(w->env->seed, UINT64_MAX, a->op);
+    const tess_count_arg *a = arg_of(w);
+    const tess_random_key key = tess_random_begin(w->env->seed, UINT64_MAX, a->op);
+    const int64_t width = a->width ? a->width : a->n;
+    const normal f = {(float *)w->buf[0].ptr + a->at, a->value, a->first, width, a->stride, a->uniform, key};
     map(w, f, a->n, aligned(f.x));
 }
 TESS_CUDA_BODY(fill_normal, fill_normal_f32, TESS_F32)
 
 template <tess_dtype T> static void round_body(const tess_work *w)
 {
-    const tess_count_arg *a = (const tess_count_arg *)w->arg;
-    const void *x = w->buf[0].ptr;
-    void *y = (uint16_t *)w->buf[1].ptr + a->at;
-    map(w, into<TESS_F32, T>{x, y, false}, a->n, aligned(x, y));
+    const tess_count_arg *a = arg_of(w);
+    map_into<TESS_F32, T>(w, buffer(w, 0), at(w->buf[1].ptr, a->at, T), a->n, false);
 }
-TESS_CUDA_BODY(round, round_bf16, TESS_BF16)
-TESS_CUDA_BODY(round, round_f16, TESS_F16)
+TESS_CUDA_BODY(round, all_round_bf16, TESS_BF16)
+TESS_CUDA_BODY(round, all_round_f16, TESS_F16)

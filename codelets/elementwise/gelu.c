@@ -11,7 +11,6 @@ TESS_INLINE float tanh_value(float x)
     float unused;
     return x * tess_sigmoidf(x * (linear_z + cubic_z * (x * x)), &unused);
 }
-
 TESS_INLINE float tanh_slope(float x)
 {
     float square = x * x, slope;
@@ -43,41 +42,28 @@ TESS_INLINE float erf_value(float x)
     float unused;
     return x * normal(x, &unused);
 }
-
 TESS_INLINE float erf_slope(float x)
 {
     float slope, y = normal(x, &slope);
     return y + x * slope;
 }
 
+TESS_MAP_BODY(tanh_forward, x, false, tanh_value(x))
+TESS_MAP_TWO_BODY(tanh_backward, dy, x, a.acc, dy *tanh_slope(x))
+TESS_MAP_BODY(erf_forward, x, false, erf_value(x))
+TESS_MAP_TWO_BODY(erf_backward, dy, x, a.acc, dy *erf_slope(x))
+
+TESS_INLINE bool by_tanh(const tess_work *w)
+{
+    return ((const tess_map_arg *)w->arg)->kind == TESS_GELU_TANH;
+}
 TESS_INLINE void gelu_forward(const tess_work *w, tess_dtype t)
 {
-    const tess_map_arg *a = w->arg;
-    const void *x = w->buf[0].ptr;
-    void *y = w->buf[1].ptr;
-    if (a->kind == TESS_GELU_TANH) {
-#pragma omp simd
-        for (int64_t i = 0; i < a->n; i++) tess_store(y, i, t, tanh_value(tess_load(x, i, t)));
-    } else {
-#pragma omp simd
-        for (int64_t i = 0; i < a->n; i++) tess_store(y, i, t, erf_value(tess_load(x, i, t)));
-    }
+    by_tanh(w) ? tanh_forward(w, t) : erf_forward(w, t);
 }
-
 TESS_INLINE void gelu_backward(const tess_work *w, tess_dtype t)
 {
-    const tess_map_arg *a = w->arg;
-    const void *dy = w->buf[0].ptr, *x = w->buf[1].ptr;
-    void *dx = w->buf[2].ptr;
-    if (a->kind == TESS_GELU_TANH) {
-#pragma omp simd
-        for (int64_t i = 0; i < a->n; i++)
-            tess_accumulate(dx, i, t, a->acc, tess_load(dy, i, t) * tanh_slope(tess_load(x, i, t)));
-    } else {
-#pragma omp simd
-        for (int64_t i = 0; i < a->n; i++)
-            tess_accumulate(dx, i, t, a->acc, tess_load(dy, i, t) * erf_slope(tess_load(x, i, t)));
-    }
+    by_tanh(w) ? tanh_backward(w, t) : erf_backward(w, t);
 }
 
 TESS_REAL_CUT(gelu_forward, tess_cut_elements)

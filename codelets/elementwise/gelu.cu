@@ -28,14 +28,8 @@ static bool tanh_wanted(const tess_work *w)
 {
     return ((const tess_map_arg *)w->arg)->kind == TESS_GELU_TANH;
 }
-template <tess_dtype T> static void gelu_forward_body(const tess_work *w)
-{
-    tanh_wanted(w) ? map_value<T, by_tanh>(w) : map_value<T, by_erf>(w);
-}
-template <tess_dtype T> static void gelu_backward_body(const tess_work *w)
-{
-    tanh_wanted(w) ? map_slope<T, by_tanh>(w) : map_slope<T, by_erf>(w);
-}
 
-TESS_CUDA_REAL(gelu_forward)
-TESS_CUDA_REAL(gelu_backward)
+TESS_CUDA_REAL_OF(gelu_forward,
+                  tanh_wanted(w) ? map_one<T>(w, false, value_of<by_tanh>{}) : map_one<T>(w, false, value_of<by_erf>{}))
+TESS_CUDA_REAL_OF(gelu_backward, tanh_wanted(w) ? map_two<T>(w, map_adds(w), slope_of<by_tanh>{})
+                                                : map_two<T>(w, map_adds(w), slope_of<by_erf>{}))

@@ -6,14 +6,4 @@ struct relu {
     static TESS_DEVICE float slope(float x) { return x <= 0 ? 0 : x == x ? 1 : x; }
 };
 
-template <tess_dtype T> static void relu_forward_body(const tess_work *w)
-{
-    map_value<T, relu>(w);
-}
-template <tess_dtype T> static void relu_backward_body(const tess_work *w)
-{
-    map_slope<T, relu>(w);
-}
-
-TESS_CUDA_REAL(relu_forward)
-TESS_CUDA_REAL(relu_backward)
+TESS_CUDA_MAP(relu, relu)

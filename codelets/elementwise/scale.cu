@@ -1,26 +1,9 @@
 /* scale: x times a constant. */
 #include "cuda.h"
 
-template <tess_dtype T> struct scaled {
-    const void *x;
-    void *y;
+struct times {
     float by;
-    bool acc;
-    template <int K> TESS_DEVICE void at(int64_t i) const
-    {
-        float v[K];
-        load<T, K>(v, x, i);
-        for (int k = 0; k < K; k++) v[k] = by * v[k];
-        accumulate<T, K>(y, i, acc, v);
-    }
+    TESS_DEVICE float operator()(float x) const { return by * x; }
 };
 
-template <tess_dtype T> static void scale_body(const tess_work *w)
-{
-    const tess_map_arg *a = (const tess_map_arg *)w->arg;
-    const void *x = w->buf[0].ptr;
-    void *y = w->buf[1].ptr;
-    map(w, scaled<T>{x, y, a->by, a->acc}, a->n, aligned(x, y));
-}
-
-TESS_CUDA_REAL(scale)
+TESS_CUDA_REAL_OF(scale, map_one<T>(w, map_adds(w), times{((const tess_map_arg *)w->arg)->by}))

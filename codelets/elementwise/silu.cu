@@ -11,14 +11,4 @@ struct silu {
     }
 };
 
-template <tess_dtype T> static void silu_forward_body(const tess_work *w)
-{
-    map_value<T, silu>(w);
-}
-template <tess_dtype T> static void silu_backward_body(const tess_work *w)
-{
-    map_slope<T, silu>(w);
-}
-
-TESS_CUDA_REAL(silu_forward)
-TESS_CUDA_REAL(silu_backward)
+TESS_CUDA_MAP(silu, silu)

@@ -32,7 +32,7 @@ TESS_INLINE void balance_forward(const tess_work *w, tess_dtype t)
 {
     const tess_balance_arg *a = w->arg;
     const void *logits = w->buf[0].ptr;
-    const tess_order o = tess_order_at(w->buf[1].ptr, a->experts, a->rows * a->chosen);
+    const tess_order o = TESS_ORDER_OF(w, 1, a);
     const int64_t E = a->experts, numbers = tess_balance_numbers(E);
     for (int64_t s = 0; s < a->rows / a->sequence; s++) {
         void *y = tess_at_mut(w->buf[2].ptr, s * 2 * numbers, t);
@@ -70,7 +70,7 @@ TESS_INLINE void balance_backward(const tess_work *w, tess_dtype t)
 {
     const tess_balance_arg *a = w->arg;
     const void *logits = w->buf[1].ptr;
-    const tess_order o = tess_order_at(w->buf[2].ptr, a->experts, a->rows * a->chosen);
+    const tess_order o = TESS_ORDER_OF(w, 2, a);
     const int64_t E = a->experts, numbers = tess_balance_numbers(E);
     void *dlogits = w->buf[3].ptr;
     for (int64_t r = 0; r < a->rows; r++) {

@@ -5,12 +5,6 @@
 
 constexpr int THREADS = 256, ROWS = THREADS / WARP;
 
-template <tess_dtype T> TESS_DEVICE float value_at(const void *x, int64_t i)
-{
-    float v[1];
-    load<T, 1>(v, x, i);
-    return v[0];
-}
 template <tess_dtype T> TESS_DEVICE double stored(const void *y, int64_t i, int64_t numbers)
 {
     return ((double)value_at<T>(y, i) + (double)value_at<T>(y, i + numbers)) / tess_balance_unit(T);
@@ -18,10 +12,8 @@ template <tess_dtype T> TESS_DEVICE double stored(const void *y, int64_t i, int6
 template <tess_dtype T> TESS_DEVICE void put(void *y, int64_t i, int64_t numbers, double v)
 {
     v *= tess_balance_unit(T);
-    float high[1] = {(float)v}, rest[1];
-    store<T, 1>(y, i, high);
-    rest[0] = (float)(v - (double)value_at<T>(y, i));
-    store<T, 1>(y, i + numbers, rest);
+    put_at<T>(y, i, (float)v);
+    put_at<T>(y, i + numbers, (float)(v - (double)value_at<T>(y, i)));
 }
 
 /* The largest logit of the warp's row, and the sum of exp(logit - most), to all lanes. */
@@ -73,13 +65,13 @@ balance_kernel(const void *logits, const float *shares, tess_order o, void *y, c
 }
 template <tess_dtype T> static void balance_forward_body(const tess_work *w)
 {
-    const tess_balance_arg *a = (const tess_balance_arg *)w->arg;
+    const tess_balance_arg *a = arg_of(w);
     const void *logits = w->buf[0].ptr, *before = a->before ? w->buf[3].ptr : NULL;
     float *shares = (float *)room_of(w, (size_t)(2 * a->rows) * sizeof *shares);
     if (!shares) return;
     launch(w, rows_kernel<T>, blocks_of(a->rows, ROWS), THREADS, 0, logits, shares, a->rows, a->experts);
-    launch(w, balance_kernel<T>, a->rows / a->sequence * a->experts, THREADS, 0, logits, (const float *)shares,
-           tess_order_at(w->buf[1].ptr, a->experts, a->rows * a->chosen), w->buf[2].ptr, before, *a);
+    launch(w, balance_kernel<T>, a->rows / a->sequence * a->experts, THREADS, 0, logits, shares, TESS_ORDER_OF(w, 1, a),
+           w->buf[2].ptr, before, *a);
 }
 
 template <tess_dtype T>
@@ -97,17 +89,15 @@ balance_backward_kernel(const void *dy, const void *logits, tess_order o, void *
         mean += tess_expf(value_at<T>(logits, r * E + e) - most) / whole * value_at<T>(dy, g + e);
     mean = warp_sum(mean);
     for (int64_t e = lane; e < E; e += WARP) {
-        float d[1] = {0};
-        if (counts) d[0] = tess_expf(value_at<T>(logits, r * E + e) - most) / whole * (value_at<T>(dy, g + e) - mean);
-        accumulate<T, 1>(dlogits, r * E + e, a.acc, d);
+        const float p = tess_expf(value_at<T>(logits, r * E + e) - most) / whole;
+        add_at<T>(dlogits, r * E + e, a.acc, counts ? p * (value_at<T>(dy, g + e) - mean) : 0);
     }
 }
 template <tess_dtype T> static void balance_backward_body(const tess_work *w)
 {
-    const tess_balance_arg *a = (const tess_balance_arg *)w->arg;
-    launch(w, balance_backward_kernel<T>, blocks_of(a->rows, ROWS), THREADS, 0, (const void *)w->buf[0].ptr,
-           (const void *)w->buf[1].ptr, tess_order_at(w->buf[2].ptr, a->experts, a->rows * a->chosen), w->buf[3].ptr,
-           *a);
+    const tess_balance_arg *a = arg_of(w);
+    launch(w, balance_backward_kernel<T>, blocks_of(a->rows, ROWS), THREADS, 0, buffer(w, 0), buffer(w, 1),
+           TESS_ORDER_OF(w, 2, a), w->buf[3].ptr, *a);
 }
 
 /* total (numbers) [+]= the sums of a tile's sequences. */
@@ -140,29 +130,25 @@ gradient_kernel(const double *total, void *d, int64_t n, tess_balance_arg a, dou
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, E = a.experts;
     const int64_t at = i % (2 * tess_balance_numbers(E));
-    float v[1] = {0};
     if (i >= n) return;
-    if (at >= E && at < 2 * E) v[0] = (float)(by_of(total, a) * total[at - E] / unscale);
-    store<T, 1>(d, i, v);
+    put_at<T>(d, i, at >= E && at < 2 * E ? (float)(by_of(total, a) * total[at - E] / unscale) : 0);
 }
 template <tess_dtype T> static void balance_loss_body(const tess_work *w)
 {
-    const tess_balance_arg *a = (const tess_balance_arg *)w->arg;
+    const tess_balance_arg *a = arg_of(w);
     const int64_t numbers = tess_balance_numbers(a->experts);
     double *total = (double *)room_of(w, (size_t)numbers * sizeof *total);
     if (!total) return;
     for (unsigned k = 0; k < a->tiles; k++) {
         const tess_view *v = &w->buf[1 + k];
-        launch(w, total_kernel<T>, blocks_of(numbers, THREADS), THREADS, 0, (const void *)v->ptr, total, numbers,
+        launch(w, total_kernel<T>, blocks_of(numbers, THREADS), THREADS, 0, v->ptr, total, numbers,
                (int64_t)(v->bytes / tess_dtype_size(T)) / (2 * numbers), k > 0);
     }
-    launch(w, loss_kernel, 1, WARP, 0, (const double *)total, (double *)w->buf[0].ptr, *a,
-           (double)w->env->loss_scale[0] * w->env->unscale);
+    launch(w, loss_kernel, 1, WARP, 0, total, buffer(w, 0), *a, (double)w->env->loss_scale[0] * w->env->unscale);
     for (unsigned k = 0; k < a->tiles; k++) {
         const tess_view *v = &w->buf[1 + a->tiles + k];
         const int64_t n = (int64_t)(v->bytes / tess_dtype_size(T));
-        launch(w, gradient_kernel<T>, blocks_of(n, THREADS), THREADS, 0, (const double *)total, v->ptr, n, *a,
-               w->env->unscale);
+        launch(w, gradient_kernel<T>, blocks_of(n, THREADS), THREADS, 0, total, v->ptr, n, *a, w->env->unscale);
     }
 }
 

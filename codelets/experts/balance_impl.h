@@ -1,4 +1,4 @@
-/* balance_impl: statistics of routers, for CPU and CUDA. They go from layer to layer, and from rank to rank, as
+/* balance: statistics of routers, for CPU and CUDA. They go from layer to layer, and from rank to rank, as
  * activations do, which in bf16 would round counts to eight bits: so behind each number stands what was lost of it. */
 #ifndef TESS_BALANCE_IMPL_H
 #define TESS_BALANCE_IMPL_H

@@ -7,7 +7,7 @@ TESS_INLINE void combine_forward(const tess_work *w, tess_dtype t)
 {
     const tess_dispatch_arg *a = w->arg;
     const void *x = w->buf[0].ptr, *weights = w->buf[1].ptr;
-    const tess_order o = tess_order_at(w->buf[2].ptr, a->experts, a->rows * a->chosen);
+    const tess_order o = TESS_ORDER_OF(w, 2, a);
     for (int64_t r = 0; r < a->rows; r++) {
         const int32_t *place = o.place + r * a->chosen;
         for (int64_t i = 0; i < a->width; i += TESS_LANES) {

@@ -22,7 +22,7 @@ TESS_INLINE void dispatch_backward(const tess_work *w, tess_dtype t)
 {
     const tess_dispatch_arg *a = w->arg;
     const void *dy = w->buf[0].ptr;
-    const tess_order o = tess_order_at(w->buf[1].ptr, a->experts, a->rows * a->chosen);
+    const tess_order o = TESS_ORDER_OF(w, 1, a);
     void *dx = w->buf[2].ptr;
     for (int64_t r = 0; r < a->rows; r++) {
         const int32_t *place = o.place + r * a->chosen;

@@ -19,12 +19,12 @@ dispatch_kernel(const void *x, tess_order o, void *y, int64_t chosen, int64_t ex
 }
 template <tess_dtype T> static void dispatch_forward_body(const tess_work *w)
 {
-    const tess_dispatch_arg *a = (const tess_dispatch_arg *)w->arg;
+    const tess_dispatch_arg *a = arg_of(w);
     const void *x = w->buf[0].ptr;
     void *y = w->buf[2].ptr;
     const bool wide = a->width % WIDE == 0 && aligned(x, y);
     launch(w, wide ? dispatch_kernel<T, WIDE> : dispatch_kernel<T, 1>, a->rows * a->chosen, THREADS, 0, x,
-           tess_order_at(w->buf[1].ptr, a->experts, a->rows * a->chosen), y, a->chosen, a->experts, a->width);
+           TESS_ORDER_OF(w, 1, a), y, a->chosen, a->experts, a->width);
 }
 
 template <tess_dtype T, int K>
@@ -44,12 +44,12 @@ dispatch_backward_kernel(const void *dy, tess_order o, void *dx, int64_t chosen,
 }
 template <tess_dtype T> static void dispatch_backward_body(const tess_work *w)
 {
-    const tess_dispatch_arg *a = (const tess_dispatch_arg *)w->arg;
+    const tess_dispatch_arg *a = arg_of(w);
     const void *dy = w->buf[0].ptr;
     void *dx = w->buf[2].ptr;
     const bool wide = a->width % WIDE == 0 && aligned(dy, dx);
     launch(w, wide ? dispatch_backward_kernel<T, WIDE> : dispatch_backward_kernel<T, 1>, a->rows, THREADS, 0, dy,
-           tess_order_at(w->buf[1].ptr, a->experts, a->rows * a->chosen), dx, a->chosen, a->width, a->acc);
+           TESS_ORDER_OF(w, 1, a), dx, a->chosen, a->width, a->acc);
 }
 
 TESS_CUDA_REAL(dispatch_forward)

@@ -4,9 +4,18 @@
 #include "order_impl.h"
 #include "vector.h"
 
-static tess_order order_of(const tess_work *w, const tess_expert_arg *a)
+/* The expert's places, from `first` on, are the rows of a linear. */
+typedef struct places {
+    tess_order order;
+    int64_t first;
+    tess_linear_arg linear;
+} places;
+static places places_of(const tess_work *w)
 {
-    return tess_order_at(w->buf[2].ptr, a->experts, a->choices);
+    const tess_expert_arg *a = w->arg;
+    places p = {.order = tess_order_at(w->buf[2].ptr, a->experts, a->choices), .linear = a->linear};
+    p.first = p.order.offset[a->expert], p.linear.rows = p.order.offset[a->expert + 1] - p.first;
+    return p;
 }
 
 /* Zeros in the columns of the places that no row has. */
@@ -66,15 +75,13 @@ static tess_cost expert_cost(const tess_expert_arg *a, tess_dtype t, double para
 TESS_INLINE void expert_linear_forward(const tess_work *w, tess_dtype t)
 {
     const tess_expert_arg *a = w->arg;
-    const tess_linear_arg *l = &a->linear;
-    const tess_order o = order_of(w, a);
-    const int64_t first = o.offset[a->expert], rows = o.offset[a->expert + 1] - first;
-    clear_rest(a, &o, w->buf[3].ptr, l->ld, l->col, l->out, t);
-    if (rows == 0) return;
-    const tess_mm d = {
-        .m = rows, .n = l->out, .k = l->in, .lda = l->in, .ldb = l->in, .ldc = l->ld, .in = t, .out = t, .tb = true};
-    multiply(&d, tess_at(w->buf[0].ptr, first * l->in, t), w->buf[1].ptr,
-             tess_at_mut(w->buf[3].ptr, first * l->ld + l->col, t), t, t, w->buf[4].ptr);
+    const places p = places_of(w);
+    const tess_linear_arg *l = &p.linear;
+    clear_rest(a, &p.order, w->buf[3].ptr, l->ld, l->col, l->out, t);
+    if (l->rows == 0) return;
+    const tess_mm d = tess_mm_forward(l, t);
+    multiply(&d, tess_at(w->buf[0].ptr, p.first * l->in, t), w->buf[1].ptr,
+             tess_at_mut(w->buf[3].ptr, p.first * l->ld + l->col, t), t, t, w->buf[4].ptr);
 }
 static tess_cost expert_linear_forward_cost(const void *arg, tess_dtype t)
 {
@@ -86,23 +93,14 @@ TESS_REAL_COST(expert_linear_forward)
 TESS_INLINE void expert_linear_backward_input(const tess_work *w, tess_dtype t)
 {
     const tess_expert_arg *a = w->arg;
-    const tess_linear_arg *l = &a->linear;
-    const tess_order o = order_of(w, a);
-    const int64_t first = o.offset[a->expert], rows = o.offset[a->expert + 1] - first;
+    const places p = places_of(w);
+    const tess_linear_arg *l = &p.linear;
     const tess_dtype to = l->sum ? TESS_F32 : t;
-    if (!l->acc) clear_rest(a, &o, w->buf[3].ptr, l->in, 0, l->in, to);
-    if (rows == 0) return;
-    const tess_mm d = {.m = rows,
-                       .n = l->in,
-                       .k = l->out,
-                       .lda = l->ld,
-                       .ldb = l->in,
-                       .ldc = l->in,
-                       .in = t,
-                       .out = to,
-                       .acc = l->acc};
-    multiply(&d, tess_at(w->buf[0].ptr, first * l->ld + l->col, t), w->buf[1].ptr,
-             tess_at_mut(w->buf[3].ptr, first * l->in, to), t, to, w->buf[4].ptr);
+    if (!l->acc) clear_rest(a, &p.order, w->buf[3].ptr, l->in, 0, l->in, to);
+    if (l->rows == 0) return;
+    const tess_mm d = tess_mm_input(l, t);
+    multiply(&d, tess_at(w->buf[0].ptr, p.first * l->ld + l->col, t), w->buf[1].ptr,
+             tess_at_mut(w->buf[3].ptr, p.first * l->in, to), t, to, w->buf[4].ptr);
 }
 static tess_cost expert_linear_backward_input_cost(const void *arg, tess_dtype t)
 {
@@ -113,25 +111,14 @@ TESS_REAL_COST(expert_linear_backward_input)
 /* dy (choices,ld), x (choices,in), order, dw += (out,in): zeros where nobody chose it. */
 TESS_INLINE void expert_linear_backward_weight(const tess_work *w, tess_dtype t)
 {
-    const tess_expert_arg *a = w->arg;
-    const tess_linear_arg *l = &a->linear;
-    const tess_order o = order_of(w, a);
-    const int64_t first = o.offset[a->expert], rows = o.offset[a->expert + 1] - first;
-    if (rows == 0) {
+    const places p = places_of(w);
+    const tess_linear_arg *l = &p.linear;
+    if (l->rows == 0) {
         if (!l->acc) memset(w->buf[3].ptr, 0, (size_t)(l->out * l->in) * sizeof(float));
         return;
     }
-    const tess_mm d = {.m = l->out,
-                       .n = l->in,
-                       .k = rows,
-                       .lda = l->ld,
-                       .ldb = l->in,
-                       .ldc = l->in,
-                       .in = t,
-                       .out = TESS_F32,
-                       .ta = true,
-                       .acc = l->acc};
-    tess_mm_run(&d, tess_at(w->buf[0].ptr, first * l->ld + l->col, t), tess_at(w->buf[1].ptr, first * l->in, t),
+    const tess_mm d = tess_mm_weight(l, t);
+    tess_mm_run(&d, tess_at(w->buf[0].ptr, p.first * l->ld + l->col, t), tess_at(w->buf[1].ptr, p.first * l->in, t),
                 w->buf[3].ptr);
 }
 static tess_cost expert_linear_backward_weight_cost(const void *arg, tess_dtype t)

@@ -110,10 +110,9 @@ template <int KIND, tess_dtype OUT> TESS_KERNEL(TENSOR_THREADS) tensor_kernel(pr
     } else {
         for (int n = 0; n < SIDE / 8; n++)
             for (int i = 0; i < 4; i++) {
-                float v[1] = {c[0][n][i]};
                 const int r = g + i / 2 * 8;
                 if (row + r < at.rows)
-                    accumulate<OUT, 1>(p.c, (to + r) * p.ldc + at.n0 + n * 8 + 2 * t + i % 2, p.acc, v);
+                    add_at<OUT>(p.c, (to + r) * p.ldc + at.n0 + n * 8 + 2 * t + i % 2, p.acc, c[0][n][i]);
             }
     }
 }
@@ -124,20 +123,14 @@ constexpr int GENERAL_THREADS = 256, STEP = 16, EACH = 4;
 
 template <int KIND, tess_dtype T> TESS_DEVICE float a_at(const product &p, const part &at, int64_t m, int64_t k)
 {
-    float v[1] = {0};
-    if (m < at.rows && k < at.depth)
-        load<T, 1>(v, p.a, KIND == WEIGHT ? (at.first + k) * p.lda + m : (at.first + m) * p.lda + k);
-    return v[0];
+    if (m >= at.rows || k >= at.depth) return 0;
+    return value_at<T>(p.a, KIND == WEIGHT ? (at.first + k) * p.lda + m : (at.first + m) * p.lda + k);
 }
 template <int KIND, tess_dtype T> TESS_DEVICE float b_at(const product &p, const part &at, int64_t k, int64_t n)
 {
-    float v[1] = {0};
-    if (n < p.n && k < at.depth)
-        load<T, 1>(v, p.b,
-                   KIND == FORWARD ? n * p.ldb + k
-                   : KIND == INPUT ? k * p.ldb + n
-                                   : (at.first + k) * p.ldb + n);
-    return v[0];
+    if (n >= p.n || k >= at.depth) return 0;
+    if (KIND == FORWARD) return value_at<T>(p.b, n * p.ldb + k);
+    return value_at<T>(p.b, (KIND == INPUT ? k : at.first + k) * p.ldb + n);
 }
 
 template <int KIND, tess_dtype T, tess_dtype OUT> TESS_KERNEL(GENERAL_THREADS) general_kernel(product p)
@@ -164,9 +157,8 @@ template <int KIND, tess_dtype T, tess_dtype OUT> TESS_KERNEL(GENERAL_THREADS) g
     for (int i = 0; i < EACH; i++)
         for (int j = 0; j < EACH; j++) {
             const int64_t m = at.m0 + r + i, n = at.n0 + q + j;
-            float v[1] = {c[i][j]};
             if (m < at.rows && n < p.n)
-                accumulate<OUT, 1>(p.c, ((KIND == WEIGHT ? 0 : at.first) + m) * p.ldc + n, p.acc, v);
+                add_at<OUT>(p.c, ((KIND == WEIGHT ? 0 : at.first) + m) * p.ldc + n, p.acc, c[i][j]);
         }
 }
 
@@ -191,52 +183,46 @@ TESS_KERNEL(GENERAL_THREADS)
 clear_kernel(const int32_t *taken, void *y, int64_t ld, int64_t col, int64_t width)
 {
     const int64_t p = blockIdx.x;
-    for (int64_t i = threadIdx.x; i < width && p >= *taken; i += GENERAL_THREADS) {
-        float zero[1] = {0};
-        store<T, 1>(y, p * ld + col + i, zero);
-    }
+    for (int64_t i = threadIdx.x; i < width && p >= *taken; i += GENERAL_THREADS) put_at<T>(y, p * ld + col + i, 0);
+}
+
+/* The product of a task; y and dy are columns from col on. */
+template <int KIND, tess_dtype T> static product product_of(const tess_work *w)
+{
+    const tess_expert_arg *a = arg_of(w);
+    const tess_linear_arg *l = &a->linear;
+    const int32_t *offset = tess_order_at(w->buf[2].ptr, a->experts, a->choices).offset + a->expert;
+    product p = {w->buf[0].ptr, w->buf[1].ptr, w->buf[3].ptr, offset, l->in, l->in,
+                 l->in,         l->out,        l->in,         l->out, l->acc};
+    if (KIND == FORWARD)
+        p.c = at(p.c, l->col, T), p.ldc = l->ld, p.n = l->out, p.k = l->in, p.acc = false;
+    else
+        p.a = at(p.a, l->col, T), p.lda = l->ld;
+    return p;
+}
+template <tess_dtype T>
+static void clear(const tess_work *w, const tess_expert_arg *a, int64_t ld, int64_t col, int64_t width)
+{
+    const int32_t *taken = tess_order_at(w->buf[2].ptr, a->experts, a->choices).offset + a->experts;
+    launch(w, clear_kernel<T>, a->choices, GENERAL_THREADS, 0, taken, w->buf[3].ptr, ld, col, width);
 }
 
 template <tess_dtype T> static void expert_linear_forward_body(const tess_work *w)
 {
-    const tess_expert_arg *a = (const tess_expert_arg *)w->arg;
-    const tess_linear_arg *l = &a->linear;
-    const tess_order o = tess_order_at(w->buf[2].ptr, a->experts, a->choices);
-    void *y = at(w->buf[3].ptr, l->col, T);
-    if (a->rest)
-        launch(w, clear_kernel<T>, a->choices, GENERAL_THREADS, 0, (const int32_t *)o.offset + a->experts,
-               w->buf[3].ptr, l->ld, l->col, l->out);
-    const product p = {w->buf[0].ptr, w->buf[1].ptr, y,    o.offset + a->expert, l->in, l->in, l->ld, 0,
-                       l->out,        l->in,         false};
-    run<FORWARD, T, T>(w, p, a->choices);
+    const tess_expert_arg *a = arg_of(w);
+    if (a->rest) clear<T>(w, a, a->linear.ld, a->linear.col, a->linear.out);
+    run<FORWARD, T, T>(w, product_of<FORWARD, T>(w), a->choices);
 }
-template <tess_dtype T> static void expert_linear_backward_input_body(const tess_work *w)
+template <tess_dtype T, tess_dtype OUT> static void backward_input(const tess_work *w)
 {
-    const tess_expert_arg *a = (const tess_expert_arg *)w->arg;
-    const tess_linear_arg *l = &a->linear;
-    const tess_order o = tess_order_at(w->buf[2].ptr, a->experts, a->choices);
-    const void *dy = at((const void *)w->buf[0].ptr, l->col, T);
-    if (a->rest && !l->acc)
-        launch(w, l->sum ? clear_kernel<TESS_F32> : clear_kernel<T>, a->choices, GENERAL_THREADS, 0,
-               (const int32_t *)o.offset + a->experts, w->buf[3].ptr, l->in, (int64_t)0, l->in);
-    const product p = {dy,    w->buf[1].ptr, w->buf[3].ptr, o.offset + a->expert, l->ld, l->in, l->in, 0,
-                       l->in, l->out,        l->acc};
-    if (l->sum)
-        run<INPUT, T, TESS_F32>(w, p, a->choices);
-    else
-        run<INPUT, T, T>(w, p, a->choices);
-}
-template <tess_dtype T> static void expert_linear_backward_weight_body(const tess_work *w)
-{
-    const tess_expert_arg *a = (const tess_expert_arg *)w->arg;
-    const tess_linear_arg *l = &a->linear;
-    const tess_order o = tess_order_at(w->buf[2].ptr, a->experts, a->choices);
-    const void *dy = at((const void *)w->buf[0].ptr, l->col, T);
-    const product p = {dy, w->buf[1].ptr, w->buf[3].ptr, o.offset + a->expert, l->ld, l->in, l->in, l->out, l->in,
-                       0,  l->acc};
-    run<WEIGHT, T, TESS_F32>(w, p, l->out);
+    const tess_expert_arg *a = arg_of(w);
+    if (a->rest && !a->linear.acc) clear<OUT>(w, a, a->linear.in, 0, a->linear.in);
+    run<INPUT, T, OUT>(w, product_of<INPUT, T>(w), a->choices);
 }
 
 TESS_CUDA_REAL(expert_linear_forward)
-TESS_CUDA_REAL(expert_linear_backward_input)
-TESS_CUDA_REAL(expert_linear_backward_weight)
+TESS_CUDA_REAL_OF(expert_linear_backward_input, ((const tess_expert_arg *)w->arg)->linear.sum
+                                                    ? backward_input<T, TESS_F32>(w)
+                                                    : backward_input<T, T>(w))
+TESS_CUDA_REAL_OF(expert_linear_backward_weight,
+                  run<WEIGHT, T, TESS_F32>(w, product_of<WEIGHT, T>(w), ((const tess_expert_arg *)w->arg)->linear.out))

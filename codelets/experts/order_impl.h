@@ -1,4 +1,4 @@
-/* order_impl: how an order lies in its tile, for CPU and CUDA. Rows choose experts; sorted by expert, and within one by
+/* order: how an order lies in its tile, for CPU and CUDA. Rows choose experts; sorted by expert, and within one by
  * row, their choices have places. */
 #ifndef TESS_ORDER_IMPL_H
 #define TESS_ORDER_IMPL_H
@@ -23,5 +23,7 @@ TESS_INLINE tess_order tess_order_at(void *tile, int64_t experts, int64_t choice
     o.choice = o.place + choices;
     return o;
 }
+/* Of a task whose buffer i it is, by the task's argument. */
+#define TESS_ORDER_OF(w, i, a) tess_order_at((w)->buf[i].ptr, (a)->experts, (a)->rows *(a)->chosen)
 
 #endif

@@ -11,25 +11,22 @@ pick_kernel(const void *from, void *to, const int32_t *index, int64_t sequence, 
     const int64_t p = blockIdx.x, row = p * sequence + index[p];
     const int64_t source = (BACK ? p : row) * width, target = (BACK ? row : p) * width;
     if (index[p] < 0 || index[p] >= sequence) return; /* checked where the data was read */
-    for (int64_t i = threadIdx.x; i < width; i += THREADS) {
-        float v[1];
-        load<T, 1>(v, from, source + i);
-        accumulate<T, 1>(to, target + i, acc, v);
-    }
+    for (int64_t i = threadIdx.x; i < width; i += THREADS)
+        add_at<T>(to, target + i, acc, value_at<T>(from, source + i));
 }
 
 template <tess_dtype T> static void pick_forward_body(const tess_work *w)
 {
-    const tess_pick_arg *a = (const tess_pick_arg *)w->arg;
-    launch(w, pick_kernel<T, false>, a->rows / a->sequence, THREADS, 0, (const void *)w->buf[0].ptr, w->buf[2].ptr,
-           (const int32_t *)w->buf[1].ptr, a->sequence, a->width, false);
+    const tess_pick_arg *a = arg_of(w);
+    launch(w, pick_kernel<T, false>, a->rows / a->sequence, THREADS, 0, buffer(w, 0), w->buf[2].ptr, buffer(w, 1),
+           a->sequence, a->width, false);
 }
 template <tess_dtype T> static void pick_backward_body(const tess_work *w)
 {
-    const tess_pick_arg *a = (const tess_pick_arg *)w->arg;
+    const tess_pick_arg *a = arg_of(w);
     if (!a->acc) set_bytes(w, w->buf[2].ptr, 0, (size_t)(a->rows * a->width) * tess_dtype_size(T));
-    launch(w, pick_kernel<T, true>, a->rows / a->sequence, THREADS, 0, (const void *)w->buf[0].ptr, w->buf[2].ptr,
-           (const int32_t *)w->buf[1].ptr, a->sequence, a->width, a->acc);
+    launch(w, pick_kernel<T, true>, a->rows / a->sequence, THREADS, 0, buffer(w, 0), w->buf[2].ptr, buffer(w, 1),
+           a->sequence, a->width, a->acc);
 }
 
 TESS_CUDA_REAL(pick_forward)

@@ -85,7 +85,7 @@ TESS_INLINE void route_forward(const tess_work *w, tess_dtype t)
     const tess_route_arg *a = w->arg;
     const void *logits = w->buf[0].ptr;
     void *weights = w->buf[1].ptr;
-    const tess_order o = tess_order_at(w->buf[2].ptr, a->experts, a->rows * a->chosen);
+    const tess_order o = TESS_ORDER_OF(w, 2, a);
     for (int64_t r = 0; r < a->rows; r++) {
         int32_t *chosen = o.expert + r * a->chosen;
         const int64_t row = r * a->experts;
@@ -115,7 +115,7 @@ TESS_INLINE void route_backward(const tess_work *w, tess_dtype t)
 {
     const tess_route_arg *a = w->arg;
     const void *dweights = w->buf[0].ptr, *logits = w->buf[1].ptr;
-    const tess_order o = tess_order_at(w->buf[2].ptr, a->experts, a->rows * a->chosen);
+    const tess_order o = TESS_ORDER_OF(w, 2, a);
     void *dlogits = w->buf[3].ptr;
     for (int64_t r = 0; r < a->rows; r++) {
         const int32_t *chosen = o.expert + r * a->chosen;

@@ -5,13 +5,6 @@
 
 constexpr int THREADS = 256, ROWS = THREADS / WARP;
 
-template <tess_dtype T> TESS_DEVICE float logit_of(const void *logits, int64_t i)
-{
-    float x[1];
-    load<T, 1>(x, logits, i);
-    return x[0];
-}
-
 /* The warp's next choice of row r: the largest logit behind (last, before), of equal ones the first. */
 template <tess_dtype T>
 TESS_DEVICE int next_choice(const void *logits, int64_t row, int64_t experts, float *last, int before, int lane)
@@ -19,7 +12,7 @@ TESS_DEVICE int next_choice(const void *logits, int64_t row, int64_t experts, fl
     float best = 0;
     int at = -1;
     for (int e = lane; e < experts; e += WARP) {
-        float x = logit_of<T>(logits, row + e);
+        float x = value_at<T>(logits, row + e);
         x = x == x ? x : -INFINITY;
         const bool left = x < *last || (x == *last && e > before);
         if (left && (at < 0 || x > best)) best = x, at = e;
@@ -41,9 +34,9 @@ TESS_DEVICE float whole_of(const tess_route_arg &a, const void *logits, int64_t 
 {
     float sum = 0;
     if (a.normalised)
-        for (int64_t s = lane; s < a.chosen; s += WARP) sum += tess_expf(logit_of<T>(logits, row + chosen[s]) - most);
+        for (int64_t s = lane; s < a.chosen; s += WARP) sum += tess_expf(value_at<T>(logits, row + chosen[s]) - most);
     else
-        for (int64_t e = lane; e < a.experts; e += WARP) sum += tess_expf(logit_of<T>(logits, row + e) - most);
+        for (int64_t e = lane; e < a.experts; e += WARP) sum += tess_expf(value_at<T>(logits, row + e) - most);
     return warp_sum(sum);
 }
 
@@ -58,9 +51,8 @@ choose_kernel(const void *logits, void *weights, tess_order o, const int32_t *bo
     const int64_t of = r / a.sequence * 2 * a.sequence + r % a.sequence;
     if (bounds && bounds[of + a.sequence] <= bounds[of]) { /* it sees nothing: padding */
         for (int64_t s = lane; s < a.chosen; s += WARP) {
-            float zero[1] = {0};
             chosen[s] = o.place[r * a.chosen + s] = -1;
-            store<T, 1>(weights, r * a.chosen + s, zero);
+            put_at<T>(weights, r * a.chosen + s, 0);
         }
         return;
     }
@@ -71,29 +63,10 @@ choose_kernel(const void *logits, void *weights, tess_order o, const int32_t *bo
         if (lane == 0) chosen[s] = before;
     }
     __syncwarp();
-    const float most = logit_of<T>(logits, row + chosen[0]);
+    const float most = value_at<T>(logits, row + chosen[0]);
     const float whole = whole_of<T>(a, logits, row, chosen, most, lane);
-    for (int64_t s = lane; s < a.chosen; s += WARP) {
-        float w[1] = {tess_expf(logit_of<T>(logits, row + chosen[s]) - most) / whole};
-        store<T, 1>(weights, r * a.chosen + s, w);
-    }
-}
-
-/* How many of the block's threads say so, and of those before this one. */
-TESS_DEVICE int count(bool hit, int *counts, int *before)
-{
-    const int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
-    const uint32_t hits = __ballot_sync(0xffffffffu, hit);
-    if (lane == 0) counts[warp] = __popc(hits);
-    __syncthreads();
-    int all = 0;
-    *before = __popc(hits & ((1u << lane) - 1));
-    for (int i = 0; i < THREADS / WARP; i++) {
-        *before += i < warp ? counts[i] : 0;
-        all += counts[i];
-    }
-    __syncthreads();
-    return all;
+    for (int64_t s = lane; s < a.chosen; s += WARP)
+        put_at<T>(weights, r * a.chosen + s, tess_expf(value_at<T>(logits, row + chosen[s]) - most) / whole);
 }
 
 /* offset[e + 1] = the choices of expert e, the block's. */
@@ -104,7 +77,8 @@ TESS_KERNEL(THREADS) count_kernel(tess_order o, int64_t choices)
     int all = 0, before;
     for (int64_t base = 0; base < choices; base += THREADS) {
         const int64_t i = base + threadIdx.x;
-        all += count(i < choices && o.expert[i] == e, counts, &before);
+        all += count<THREADS>(i < choices && o.expert[i] == e, counts, &before);
+        __syncthreads();
     }
     if (threadIdx.x == 0) o.offset[e + 1] = all;
 }
@@ -122,12 +96,13 @@ TESS_KERNEL(THREADS) place_kernel(tess_order o, int64_t choices)
     for (int64_t base = 0; base < choices; base += THREADS) {
         const int64_t i = base + threadIdx.x;
         const bool hit = i < choices && o.expert[i] == e;
-        const int all = count(hit, counts, &before);
+        const int all = count<THREADS>(hit, counts, &before);
         if (hit) {
             o.place[i] = at + before;
             o.choice[at + before] = (int32_t)i;
         }
         at += all;
+        __syncthreads();
     }
 }
 struct clear_rest {
@@ -142,11 +117,11 @@ struct clear_rest {
 
 template <tess_dtype T> static void route_forward_body(const tess_work *w)
 {
-    const tess_route_arg *a = (const tess_route_arg *)w->arg;
+    const tess_route_arg *a = arg_of(w);
     const int64_t choices = a->rows * a->chosen;
     const tess_order o = tess_order_at(w->buf[2].ptr, a->experts, choices);
-    launch(w, choose_kernel<T>, blocks_of(a->rows, ROWS), THREADS, 0, (const void *)w->buf[0].ptr, w->buf[1].ptr, o,
-           a->bounded ? (const int32_t *)w->buf[3].ptr : (const int32_t *)NULL, *a);
+    launch(w, choose_kernel<T>, blocks_of(a->rows, ROWS), THREADS, 0, buffer(w, 0), w->buf[1].ptr, o,
+           (const int32_t *)(a->bounded ? w->buf[3].ptr : NULL), *a);
     launch(w, count_kernel, a->experts, THREADS, 0, o, choices);
     launch(w, add_kernel, 1, WARP, 0, o, a->experts);
     launch(w, place_kernel, a->experts, THREADS, 0, o, choices);
@@ -163,34 +138,30 @@ route_backward_kernel(const void *dweights, const void *logits, tess_order o, vo
     if (r >= a.rows) return;
     const int32_t *chosen = o.expert + r * a.chosen;
     if (chosen[0] < 0) {
-        for (int64_t e = lane; e < a.experts && !a.acc; e += WARP) {
-            float zero[1] = {0};
-            store<T, 1>(dlogits, row + e, zero);
-        }
+        for (int64_t e = lane; e < a.experts && !a.acc; e += WARP) put_at<T>(dlogits, row + e, 0);
         return;
     }
-    const float most = logit_of<T>(logits, row + chosen[0]);
+    const float most = value_at<T>(logits, row + chosen[0]);
     const float whole = whole_of<T>(a, logits, row, chosen, most, lane);
     float mean = 0;
     for (int64_t s = lane; s < a.chosen; s += WARP)
         mean +=
-            tess_expf(logit_of<T>(logits, row + chosen[s]) - most) / whole * logit_of<T>(dweights, r * a.chosen + s);
+            tess_expf(value_at<T>(logits, row + chosen[s]) - most) / whole * value_at<T>(dweights, r * a.chosen + s);
     mean = warp_sum(mean);
     for (int64_t e = lane; e < a.experts; e += WARP) {
-        float d = -mean, v[1] = {0};
+        float d = -mean, v = 0;
         bool is_chosen = false;
         for (int64_t s = 0; s < a.chosen; s++)
-            if (chosen[s] == e) d += logit_of<T>(dweights, r * a.chosen + s), is_chosen = true;
-        if (is_chosen || !a.normalised) v[0] = tess_expf(logit_of<T>(logits, row + e) - most) / whole * d;
-        accumulate<T, 1>(dlogits, row + e, a.acc, v);
+            if (chosen[s] == e) d += value_at<T>(dweights, r * a.chosen + s), is_chosen = true;
+        if (is_chosen || !a.normalised) v = tess_expf(value_at<T>(logits, row + e) - most) / whole * d;
+        add_at<T>(dlogits, row + e, a.acc, v);
     }
 }
 template <tess_dtype T> static void route_backward_body(const tess_work *w)
 {
-    const tess_route_arg *a = (const tess_route_arg *)w->arg;
-    launch(w, route_backward_kernel<T>, blocks_of(a->rows, ROWS), THREADS, 0, (const void *)w->buf[0].ptr,
-           (const void *)w->buf[1].ptr, tess_order_at(w->buf[2].ptr, a->experts, a->rows * a->chosen), w->buf[3].ptr,
-           *a);
+    const tess_route_arg *a = arg_of(w);
+    launch(w, route_backward_kernel<T>, blocks_of(a->rows, ROWS), THREADS, 0, buffer(w, 0), buffer(w, 1),
+           TESS_ORDER_OF(w, 2, a), w->buf[3].ptr, *a);
 }
 
 TESS_CUDA_REAL(route_forward)

@@ -1,8 +1,9 @@
 /* bundle: several small tasks as one, which costs one task's coming and going: their bodies one after the other. */
 #include "vector.h"
 
-static void bundle(const tess_work *w)
+TESS_INLINE void bundle(const tess_work *w, tess_dtype t)
 {
+    (void)t;
     const tess_bundle_arg *a = w->arg;
     tess_view view[TESS_BUNDLE_BUFFERS];
     for (unsigned k = 0; k < a->parts; k++) {
@@ -14,8 +15,9 @@ static void bundle(const tess_work *w)
     }
 }
 
-static tess_cost bundle_cost(const void *arg)
+static tess_cost bundle_cost(const void *arg, tess_dtype t)
 {
+    (void)t;
     const tess_bundle_arg *a = arg;
     tess_cost sum = {0};
     for (unsigned k = 0; k < a->parts; k++) {
@@ -26,15 +28,4 @@ static tess_cost bundle_cost(const void *arg)
     }
     return sum;
 }
-
-TESS_CUDA_DECLARE(bundle_f32)
-TESS_CUDA_DECLARE(bundle_bf16)
-TESS_CUDA_DECLARE(bundle_f16)
-tess_codelet tess_bundle[TESS_REAL_DTYPES] = {
-    [TESS_F32] =
-        {.name = "bundle", .dtype = TESS_F32, .cpu = bundle, .cuda = TESS_CUDA(bundle_f32), .cost = bundle_cost},
-    [TESS_BF16] =
-        {.name = "bundle", .dtype = TESS_BF16, .cpu = bundle, .cuda = TESS_CUDA(bundle_bf16), .cost = bundle_cost},
-    [TESS_F16] =
-        {.name = "bundle", .dtype = TESS_F16, .cpu = bundle, .cuda = TESS_CUDA(bundle_f16), .cost = bundle_cost},
-};
+TESS_REAL_COST(bundle)

@@ -13,7 +13,7 @@ static tess_body body_of(const tess_codelet *cl)
 
 template <tess_dtype T> static void bundle_body(const tess_work *w)
 {
-    const tess_bundle_arg *a = (const tess_bundle_arg *)w->arg;
+    const tess_bundle_arg *a = arg_of(w);
     tess_view view[TESS_BUNDLE_BUFFERS];
     for (unsigned k = 0; k < a->parts; k++) {
         const tess_bundle_part *p = &a->part[k];

@@ -30,19 +30,19 @@ embedding_kernel(const int32_t *id, void *y, const void *table, const void *posi
 }
 template <tess_dtype T> static void embedding_forward_body(const tess_work *w)
 {
-    const tess_embedding_arg *a = (const tess_embedding_arg *)w->arg;
+    const tess_embedding_arg *a = arg_of(w);
     const int64_t tiles = a->position_tiles > 0 ? a->position_tiles : 1;
     for (int64_t j = 0; j < tiles && j * a->position_tile_rows < a->sequence; j++) {
         const void *table = w->buf[2].ptr, *position = a->position_tiles > 0 ? w->buf[3 + j].ptr : NULL;
         const bool wide = a->width % WIDE == 0 && aligned(w->buf[1].ptr, table, position);
-        launch(w, wide ? embedding_kernel<T, WIDE> : embedding_kernel<T, 1>, a->rows, THREADS, 0,
-               (const int32_t *)w->buf[0].ptr, w->buf[1].ptr, table, position, *a, j * a->position_tile_rows);
+        launch(w, wide ? embedding_kernel<T, WIDE> : embedding_kernel<T, 1>, a->rows, THREADS, 0, buffer(w, 0),
+               w->buf[1].ptr, table, position, *a, j * a->position_tile_rows);
     }
 }
 
 constexpr int HELD = 4; /* times K columns that a thread sums at once */
 
-/* Whether the token of row r comes in an earlier row too; all threads have the answer. */
+/* Returns whether the token of row r comes in an earlier row too; all threads have the answer. */
 TESS_DEVICE bool came_before(const int32_t *id, int64_t r)
 {
     bool found = false;
@@ -54,17 +54,10 @@ TESS_DEVICE bool came_before(const int32_t *id, int64_t r)
 TESS_DEVICE int list_rows(const int32_t *id, int64_t rows, int64_t base, int32_t token, int *list, int *counts)
 {
     const int64_t mine = base + threadIdx.x;
-    const int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
     const bool hit = mine < rows && id[mine] == token;
-    const uint32_t hits = __ballot_sync(0xffffffffu, hit);
-    if (lane == 0) counts[warp] = __popc(hits);
-    __syncthreads();
-    int before = 0, all = 0;
-    for (int i = 0; i < THREADS / WARP; i++) {
-        before += i < warp ? counts[i] : 0;
-        all += counts[i];
-    }
-    if (hit) list[before + __popc(hits & ((1u << lane) - 1))] = (int)threadIdx.x;
+    int before;
+    const int all = count<THREADS>(hit, counts, &before);
+    if (hit) list[before] = (int)threadIdx.x;
     __syncthreads();
     return all;
 }
@@ -106,13 +99,13 @@ embedding_backward_kernel(const int32_t *id, const void *dy, float *dtable, tess
 }
 template <tess_dtype T> static void embedding_backward_body(const tess_work *w)
 {
-    const tess_embedding_arg *a = (const tess_embedding_arg *)w->arg;
+    const tess_embedding_arg *a = arg_of(w);
     const void *dy = w->buf[1].ptr;
-    float *dtable = (float *)w->buf[2].ptr;
+    float *dtable = buffer(w, 2);
     if (!a->acc) set_bytes(w, dtable, 0, (size_t)(a->count * a->width) * sizeof(float));
     const bool wide = a->width % WIDE == 0 && aligned(dy, dtable);
     launch(w, wide ? embedding_backward_kernel<T, WIDE> : embedding_backward_kernel<T, 1>, a->rows, THREADS, 0,
-           (const int32_t *)w->buf[0].ptr, dy, dtable, *a);
+           buffer(w, 0), dy, dtable, *a);
 }
 
 /* Block p: position first + p, summed over the sequences in their order. */
@@ -133,9 +126,9 @@ position_kernel(const void *dy, float *dposition, tess_embedding_arg a)
 }
 template <tess_dtype T> static void embedding_backward_position_body(const tess_work *w)
 {
-    const tess_embedding_arg *a = (const tess_embedding_arg *)w->arg;
+    const tess_embedding_arg *a = arg_of(w);
     const void *dy = w->buf[0].ptr;
-    float *dposition = (float *)w->buf[1].ptr;
+    float *dposition = buffer(w, 1);
     const bool wide = a->width % WIDE == 0 && aligned(dy, dposition);
     launch(w, wide ? position_kernel<T, WIDE> : position_kernel<T, 1>, a->count, THREADS, 0, dy, dposition, *a);
 }

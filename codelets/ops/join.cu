@@ -9,19 +9,16 @@ TESS_KERNEL(THREADS)
 join_kernel(void *y, const void *stripe, int64_t width, int64_t first, int64_t n)
 {
     const int64_t r = blockIdx.x;
-    for (int64_t i = threadIdx.x; i < n; i += THREADS) {
-        float v[1];
-        load<T, 1>(v, stripe, r * n + i);
-        store<T, 1>(y, r * width + first + i, v);
-    }
+    for (int64_t i = threadIdx.x; i < n; i += THREADS)
+        put_at<T>(y, r * width + first + i, value_at<T>(stripe, r * n + i));
 }
 
 template <tess_dtype T> static void join_body(const tess_work *w)
 {
-    const tess_join_arg *a = (const tess_join_arg *)w->arg;
+    const tess_join_arg *a = arg_of(w);
     for (unsigned i = 1; i < w->nbuf; i++) {
         const int64_t first = (int64_t)(i - 1) * a->stripe, left = a->width - first;
-        launch(w, join_kernel<T>, a->rows, THREADS, 0, w->buf[0].ptr, (const void *)w->buf[i].ptr, a->width, first,
+        launch(w, join_kernel<T>, a->rows, THREADS, 0, w->buf[0].ptr, buffer(w, i), a->width, first,
                left < a->stripe ? left : a->stripe);
     }
 }

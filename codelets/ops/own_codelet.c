@@ -11,7 +11,7 @@ static void put(tess_operand *o, const tess_work *w, void **tile, unsigned *next
     *next += (unsigned)o->tiles;
 }
 
-static void run(const tess_work *w, tess_function of(const tess_own_arg *))
+static void run(const tess_work *w, tess_function function)
 {
     const tess_own_arg *a = w->arg;
     tess_call c = a->call;
@@ -27,26 +27,17 @@ static void run(const tess_work *w, tess_function of(const tess_own_arg *))
     TESS_ASSERT(next == w->nbuf);
     c.stream = w->stream;
     c.work = w;
-    of(a)(&c);
-}
-
-static tess_function cpu_of(const tess_own_arg *a)
-{
-    return a->cpu;
-}
-static tess_function cuda_of(const tess_own_arg *a)
-{
-    return a->cuda;
+    function(&c);
 }
 
 void tess_own_cpu(const tess_work *w)
 {
-    run(w, cpu_of);
+    run(w, ((const tess_own_arg *)w->arg)->cpu);
 }
 
 void tess_own_cuda(const tess_work *w)
 {
-    run(w, cuda_of);
+    run(w, ((const tess_own_arg *)w->arg)->cuda);
 }
 
 static double bytes_of(const tess_operand *o, int n)

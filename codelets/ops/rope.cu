@@ -21,52 +21,35 @@ rope_kernel(const void *x, void *y, const int32_t *places, tess_rope_arg a, bool
     const int64_t row = blockIdx.x, half = a.rotary / 2, rest = a.dim - a.rotary;
     const int64_t place = places ? places[row] : row % a.sequence;
     float *sine = (float *)shared, *cosine = sine + half;
-    for (int64_t i = threadIdx.x; i < half; i += THREADS) {
+    for (int64_t i = threadIdx.x; i < half; i += THREADS)
         turn_of((float)place, direction * tess_rope_speed(&a, i), &sine[i], &cosine[i]);
-    }
     __syncthreads();
     for (int64_t k = threadIdx.x; k < a.heads * half; k += THREADS) {
         if (a.packed && k / half % 3 == 2) continue;
         const int64_t i = k % half, head = (row * a.heads + k / half) * a.dim;
         const int64_t one = head + (a.half ? i : 2 * i), two = one + (a.half ? half : 1);
-        float u[1], v[1], s[1], t[1];
-        load<T, 1>(u, x, one);
-        load<T, 1>(v, x, two);
-        s[0] = u[0] * cosine[i] - v[0] * sine[i];
-        t[0] = v[0] * cosine[i] + u[0] * sine[i];
-        accumulate<T, 1>(y, one, acc, s);
-        accumulate<T, 1>(y, two, acc, t);
+        const float u = value_at<T>(x, one), v = value_at<T>(x, two);
+        add_at<T>(y, one, acc, u * cosine[i] - v * sine[i]);
+        add_at<T>(y, two, acc, v * cosine[i] + u * sine[i]);
     }
     for (int64_t h = 2; a.packed && h < a.heads; h += 3)
         for (int64_t k = threadIdx.x; k < a.rotary; k += THREADS) {
             const int64_t i = (row * a.heads + h) * a.dim + k;
-            float v[1];
-            load<T, 1>(v, x, i);
-            accumulate<T, 1>(y, i, acc, v);
+            add_at<T>(y, i, acc, value_at<T>(x, i));
         }
     for (int64_t k = threadIdx.x; k < a.heads * rest; k += THREADS) {
         const int64_t i = (row * a.heads + k / rest) * a.dim + a.rotary + k % rest;
-        float v[1];
-        load<T, 1>(v, x, i);
-        accumulate<T, 1>(y, i, acc, v);
+        add_at<T>(y, i, acc, value_at<T>(x, i));
     }
 }
 
 template <tess_dtype T> static void turn(const tess_work *w, bool acc, float direction)
 {
-    const tess_rope_arg *a = (const tess_rope_arg *)w->arg;
+    const tess_rope_arg *a = arg_of(w);
     TESS_ASSERT(a->rotary % 2 == 0 && a->rotary <= a->dim);
-    launch(w, rope_kernel<T>, a->rows, THREADS, (size_t)a->rotary * sizeof(float), (const void *)w->buf[0].ptr,
-           w->buf[1].ptr, a->placed ? (const int32_t *)w->buf[2].ptr : NULL, *a, acc, direction);
-}
-template <tess_dtype T> static void rope_forward_body(const tess_work *w)
-{
-    turn<T>(w, false, 1);
-}
-template <tess_dtype T> static void rope_backward_body(const tess_work *w)
-{
-    turn<T>(w, ((const tess_rope_arg *)w->arg)->acc, -1);
+    launch(w, rope_kernel<T>, a->rows, THREADS, (size_t)a->rotary * sizeof(float), buffer(w, 0), w->buf[1].ptr,
+           a->placed ? (const int32_t *)w->buf[2].ptr : NULL, *a, acc, direction);
 }
 
-TESS_CUDA_REAL(rope_forward)
-TESS_CUDA_REAL(rope_backward)
+TESS_CUDA_REAL_OF(rope_forward, turn<T>(w, false, 1))
+TESS_CUDA_REAL_OF(rope_backward, turn<T>(w, ((const tess_rope_arg *)w->arg)->acc, -1))

@@ -1,4 +1,4 @@
-/* rope_impl: how fast a pair turns, for CPU and CUDA bodies alike. */
+/* rope: how fast a pair turns, for CPU and CUDA bodies alike. */
 #ifndef TESS_ROPE_IMPL_H
 #define TESS_ROPE_IMPL_H
 #include "codelets.h"

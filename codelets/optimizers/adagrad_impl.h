@@ -1,4 +1,4 @@
-/* adagrad_impl: torch.optim.Adagrad's update of one element. */
+/* adagrad: torch.optim.Adagrad's update of one element. */
 #ifndef TESS_ADAGRAD_IMPL_H
 #define TESS_ADAGRAD_IMPL_H
 #include "update.h"
@@ -22,8 +22,9 @@ static inline tess_adagrad_rates tess_adagrad_rates_of(const tess_update_view *u
     return k;
 }
 
-TESS_INLINE void tess_adagrad_update(const tess_adagrad_rates *k, float *p, float *sum, float grad)
+TESS_INLINE void tess_adagrad_update(const tess_adagrad_rates *k, float *p, float *sum, float *unused, float grad)
 {
+    (void)unused;
     float x = *p, g = grad * k->scale + k->l2 * x;
     float squares = *sum + g * g;
     *p = x - k->step * (g / (sqrtf(squares) + k->eps));

@@ -1,4 +1,4 @@
-/* adamw_impl: torch.optim.AdamW's update of one element, and Adam's with l2. */
+/* adamw: torch.optim.AdamW's update of one element, and Adam's with l2. */
 #ifndef TESS_ADAMW_IMPL_H
 #define TESS_ADAMW_IMPL_H
 #include "update.h"

@@ -18,14 +18,4 @@ TESS_INLINE void all_finite(const tess_work *w, tess_dtype t)
     tess_work_fail(w, "%s: element %lld is %g", a->name, (long long)first, (double)tess_load(x, first, t));
 }
 TESS_REAL_BODIES(all_finite)
-tess_codelet tess_finite[TESS_REAL_DTYPES] = {
-    [TESS_F32] =
-        {.name = "finite", .dtype = TESS_F32, .cpu = all_finite_f32, .cuda = TESS_CUDA(all_finite_f32), .either = true},
-    [TESS_BF16] = {.name = "finite",
-                   .dtype = TESS_BF16,
-                   .cpu = all_finite_bf16,
-                   .cuda = TESS_CUDA(all_finite_bf16),
-                   .either = true},
-    [TESS_F16] =
-        {.name = "finite", .dtype = TESS_F16, .cpu = all_finite_f16, .cuda = TESS_CUDA(all_finite_f16), .either = true},
-};
+TESS_CODELETS(finite, all_finite, .either = true)

@@ -15,19 +15,16 @@ template <tess_dtype T> struct search {
 };
 template <tess_dtype T> TESS_KERNEL(1) found_kernel(const void *x, const unsigned long long *first, failing failed)
 {
-    float v[1];
-    if (*first == ~0ull) return;
-    load<T, 1>(v, x, (int64_t)*first);
-    tess_kernel_failed(failed, (int64_t)*first, v[0]);
+    if (*first != ~0ull) tess_kernel_failed(failed, (int64_t)*first, value_at<T>(x, (int64_t)*first));
 }
 template <tess_dtype T> static void all_finite_body(const tess_work *w)
 {
-    const tess_count_arg *a = (const tess_count_arg *)w->arg;
+    const tess_count_arg *a = arg_of(w);
     const void *x = w->buf[0].ptr;
     unsigned long long *first = (unsigned long long *)room_of(w, sizeof *first);
     if (!first) return;
     set_bytes(w, first, 0xff, sizeof *first);
     map(w, search<T>{x, first}, a->n, aligned(x));
-    launch(w, found_kernel<T>, 1, 1, 0, x, (const unsigned long long *)first, failing_of(w, a->name));
+    launch(w, found_kernel<T>, 1, 1, 0, x, first, failing_of(w, a->name));
 }
 TESS_CUDA_REAL(all_finite)

@@ -1,4 +1,4 @@
-/* kept_impl: moments in fewer bits, for CPU and CUDA bodies alike and with the same bits: single fp32 operations, none
+/* kept: moments in fewer bits, for CPU and CUDA bodies alike and with the same bits: single fp32 operations, none
  * contracted, no table and no branch.
  *
  * A row of the whole matrix is cut into blocks: the fewest that have at most 256 elements each, a power of two of them,
@@ -84,25 +84,15 @@ TESS_INLINE uint32_t tess_pick(bool c, uint32_t a, uint32_t b)
     const uint32_t mask = 0u - (uint32_t)c;
     return (a & mask) | (b & ~mask);
 }
-/* 10^(d-6), and one over it. */
-TESS_INLINE float tess_decade(int32_t d)
+/* 10^(d-6), or one over it. */
+TESS_INLINE float tess_decade(int32_t d, bool inverse)
 {
-    uint32_t p = tess_bits(1e-6f);
-    p = tess_pick(d > 0, tess_bits(1e-5f), p);
-    p = tess_pick(d > 1, tess_bits(1e-4f), p);
-    p = tess_pick(d > 2, tess_bits(1e-3f), p);
-    p = tess_pick(d > 3, tess_bits(1e-2f), p);
-    p = tess_pick(d > 4, tess_bits(1e-1f), p);
-    return tess_float_of(tess_pick(d > 5, tess_bits(1.0f), p));
-}
-TESS_INLINE float tess_decade_inverse(int32_t d)
-{
-    uint32_t p = tess_bits(1e6f);
-    p = tess_pick(d > 0, tess_bits(1e5f), p);
-    p = tess_pick(d > 1, tess_bits(1e4f), p);
-    p = tess_pick(d > 2, tess_bits(1e3f), p);
-    p = tess_pick(d > 3, tess_bits(1e2f), p);
-    p = tess_pick(d > 4, tess_bits(1e1f), p);
+    uint32_t p = tess_bits(inverse ? 1e6f : 1e-6f);
+    p = tess_pick(d > 0, tess_bits(inverse ? 1e5f : 1e-5f), p);
+    p = tess_pick(d > 1, tess_bits(inverse ? 1e4f : 1e-4f), p);
+    p = tess_pick(d > 2, tess_bits(inverse ? 1e3f : 1e-3f), p);
+    p = tess_pick(d > 3, tess_bits(inverse ? 1e2f : 1e-2f), p);
+    p = tess_pick(d > 4, tess_bits(inverse ? 1e1f : 1e-1f), p);
     return tess_float_of(tess_pick(d > 5, tess_bits(1.0f), p));
 }
 /* 2^e. */
@@ -119,13 +109,14 @@ TESS_INLINE float tess_int8_share(int32_t code, bool positive)
     const uint32_t bits = tess_bits((float)number);
     const int32_t lead = (int32_t)(bits >> 23) - 127;
     const float step = tess_float_of((bits & 0x7fffffu) | 0x3f800000u) - 1.0f; /* of the decade, 0 to less than 1 */
-    const float share = tess_decade(positive ? lead - 1 : lead) * (0.1f + 0.9f * (step + tess_two_to(-lead - 1)));
+    const float share =
+        tess_decade(positive ? lead - 1 : lead, false) * (0.1f + 0.9f * (step + tess_two_to(-lead - 1)));
     uint32_t of = tess_pick(size == 0, 0, tess_bits(share));
     of = tess_pick(size == (positive ? 255 : 128), tess_bits(1.0f), of);
     return tess_float_of(of | ((uint32_t)side & 0x80000000u));
 }
 
-/* Whether a float that is not negative is above a constant, which is not either: as integers. */
+/* 1 where a float that is not negative is above a constant, which is not either, else 0: as integers. */
 TESS_INLINE int32_t tess_is_above(float x, float limit)
 {
     return (int32_t)tess_bits(x) > (int32_t)tess_bits(limit);
@@ -146,7 +137,7 @@ TESS_INLINE int32_t tess_int8_code(float share, bool positive)
     d += tess_is_above(size, 1e-1f * (1 + 0.9f / (32 * n)));
     const float steps = tess_two_to(positive ? d + 1 : d);
     const int32_t most = (int32_t)steps - 1;
-    int32_t step = (int32_t)((size * tess_decade_inverse(d) - 0.1f) * (steps * (1 / 0.9f)));
+    int32_t step = (int32_t)((size * tess_decade(d, true) - 0.1f) * (steps * (1 / 0.9f)));
     step = step < 0 ? 0 : step;
     step = step < most ? step : most;
     const bool some = tess_is_above(size, 1e-6f * (0.05f + 0.225f / n)),

@@ -1,4 +1,4 @@
-/* lion_impl: Lion's update of one element, as DeepSpeed has it but that where momentum and gradient cancel out, or both
+/* lion: Lion's update of one element, as DeepSpeed has it but that where momentum and gradient cancel out, or both
  * are 0, the element stays: its CPU and its GPU body step to different sides there. */
 #ifndef TESS_LION_IMPL_H
 #define TESS_LION_IMPL_H
@@ -27,8 +27,9 @@ static inline tess_lion_rates tess_lion_rates_of(const tess_update_view *u)
     return k;
 }
 
-TESS_INLINE void tess_lion_update(const tess_lion_rates *k, float *p, float *m, float grad)
+TESS_INLINE void tess_lion_update(const tess_lion_rates *k, float *p, float *m, float *unused, float grad)
 {
+    (void)unused;
     float g = grad * k->scale, towards = k->beta1 * *m + k->rest1 * g;
     float step = towards > 0 ? k->step : towards < 0 ? -k->step : 0.0f;
     *p = *p * k->shrink - step;

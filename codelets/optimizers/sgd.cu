@@ -4,9 +4,9 @@
 
 template <bool MOMENTUM> struct sgd_numbers {
     tess_sgd_rates of;
-    TESS_DEVICE void update(float *x, float *m, float *, float g) const
+    TESS_DEVICE void update(float *x, float *m, float *v, float g) const
     {
-        tess_sgd_update(&of, x, MOMENTUM ? m : nullptr, g);
+        tess_sgd_update(&of, x, MOMENTUM ? m : nullptr, v, g);
     }
 };
 
@@ -14,8 +14,8 @@ template <tess_dtype T> static void sgd_body(const tess_work *w)
 {
     const tess_update_view u = tess_update_view_of(w);
     if (u.a->moments)
-        run_update<sgd_numbers<true>, 1>(w, &u, sgd_numbers<true>{tess_sgd_rates_of(&u)});
+        run_update<sgd_numbers<true>, 1>(w, &u, {tess_sgd_rates_of(&u)});
     else
-        run_update<sgd_numbers<false>, 0>(w, &u, sgd_numbers<false>{tess_sgd_rates_of(&u)});
+        run_update<sgd_numbers<false>, 0>(w, &u, {tess_sgd_rates_of(&u)});
 }
 TESS_CUDA_BODY(sgd, sgd_f32, TESS_F32)

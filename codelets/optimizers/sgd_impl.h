@@ -1,4 +1,4 @@
-/* sgd_impl: torch.optim.SGD's update of one element. */
+/* sgd: torch.optim.SGD's update of one element. */
 #ifndef TESS_SGD_IMPL_H
 #define TESS_SGD_IMPL_H
 #include "update.h"
@@ -28,8 +28,9 @@ static inline tess_sgd_rates tess_sgd_rates_of(const tess_update_view *u)
 }
 
 /* m is NULL without momentum. */
-TESS_INLINE void tess_sgd_update(const tess_sgd_rates *k, float *p, float *m, float grad)
+TESS_INLINE void tess_sgd_update(const tess_sgd_rates *k, float *p, float *m, float *unused, float grad)
 {
+    (void)unused;
     float x = *p, g = grad * k->scale + k->l2 * x;
     if (m) {
         float m1 = k->keep * *m + k->take * g;

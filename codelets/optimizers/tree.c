@@ -31,10 +31,7 @@ TESS_CLONES static void tree_sum(const tess_work *w)
     }
 }
 
-TESS_CUDA_DECLARE(tree_sum_f32)
-tess_codelet tess_tree_sum[] = {
-    [TESS_F32] = {
-        .name = "tree_sum", .dtype = TESS_F32, .cpu = tree_sum, .cuda = TESS_CUDA(tree_sum_f32), .either = true}};
+TESS_F32_CODELET(tree_sum, .either = true)
 
 TESS_INLINE void span_sum(const tess_work *w, tess_dtype t)
 {
@@ -59,6 +56,4 @@ static void copy(const tess_work *w)
     const tess_copy_arg *a = w->arg;
     memcpy((char *)w->buf[1].ptr + a->to, (const char *)w->buf[0].ptr + a->from, a->bytes);
 }
-TESS_CUDA_DECLARE(copy_f32)
-tess_codelet tess_copy[] = {
-    [TESS_F32] = {.name = "copy", .dtype = TESS_F32, .cpu = copy, .cuda = TESS_CUDA(copy_f32), .either = true}};
+TESS_F32_CODELET(copy, .either = true)

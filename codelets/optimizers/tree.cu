@@ -49,7 +49,7 @@ template <class F> static const leaf *bring(const tess_work *w, unsigned parts, 
 
 template <tess_dtype T> static void tree_sum_body(const tess_work *w)
 {
-    const tess_tree_arg *a = (const tess_tree_arg *)w->arg;
+    const tess_tree_arg *a = arg_of(w);
     const leaf *part = bring(w, a->parts, [&](unsigned p) {
         const tess_tree_part *of = &a->part[p];
         return leaf{(const float *)w->buf[of->buf].ptr + of->first, of->level};
@@ -63,18 +63,15 @@ TESS_CUDA_BODY(tree_sum, tree_sum_f32, TESS_F32)
 template <tess_dtype T> TESS_KERNEL(MAP_THREADS) span_kernel(void *x, const leaf *part, int parts, int64_t n)
 {
     const int64_t i = (int64_t)blockIdx.x * MAP_THREADS + threadIdx.x;
-    float sum = 0, v;
+    float sum = 0;
     if (i >= n) return;
-    for (int p = 0; p < parts; p++) {
-        load<T, 1>(&v, part[p].x, i);
-        sum += v;
-    }
-    store<T, 1>(x, i, &sum);
+    for (int p = 0; p < parts; p++) sum += value_at<T>(part[p].x, i);
+    put_at<T>(x, i, sum);
 }
 
 template <tess_dtype T> static void span_sum_body(const tess_work *w)
 {
-    const tess_span_arg *a = (const tess_span_arg *)w->arg;
+    const tess_span_arg *a = arg_of(w);
     void *x = at(w->buf[0].ptr, a->first, T);
     const leaf *part = bring(w, w->nbuf, [&](unsigned r) {
         return leaf{r == a->mine ? x : w->buf[r < a->mine ? r + 1 : r].ptr, 0};
@@ -85,7 +82,7 @@ TESS_CUDA_REAL(span_sum)
 
 template <tess_dtype T> static void copy_body(const tess_work *w)
 {
-    const tess_copy_arg *a = (const tess_copy_arg *)w->arg;
+    const tess_copy_arg *a = arg_of(w);
     copy_bytes(w, (char *)w->buf[1].ptr + a->to, (const char *)w->buf[0].ptr + a->from, a->bytes);
 }
 TESS_CUDA_BODY(copy, copy_f32, TESS_F32)

@@ -1,4 +1,4 @@
-/* update_cuda_impl: the kernel of all optimizers' updates. Each is compiled without contraction: the CPU's bits. */
+/* update_cuda: the kernel of all optimizers' updates. Each is compiled without contraction: the CPU's bits. */
 #ifndef TESS_UPDATE_CUDA_IMPL_H
 #define TESS_UPDATE_CUDA_IMPL_H
 #include "cuda.h"
@@ -19,15 +19,21 @@ template <class RATES, int MOMENTS> struct update_step {
     bool skips;
     RATES rates;
     failing failed;
+    /* False where nothing may change, which the first thread reports; else *k is complete. */
+    TESS_DEVICE bool begins(RATES *k, bool first) const
+    {
+        const bool sound = norm ? isfinite(*norm) : !sum->odd;
+        if (!isfinite(*loss)) return false;
+        if (!sound && first && !skips) tess_kernel_failed(failed, -1, NAN);
+        *k = rates;
+        if (sound) k->of.scale = norm ? tess_update_scale(clip, unscale, *norm) : (float)unscale;
+        return sound;
+    }
     template <int K> TESS_DEVICE void at(int64_t i) const
     {
         float x[K], m[MOMENTS + 1][K], g[K];
-        const bool sound = norm ? isfinite(*norm) : !sum->odd;
-        if (!isfinite(*loss)) return;
-        if (!sound && i == 0 && !skips) tess_kernel_failed(failed, -1, NAN);
-        if (!sound) return;
-        RATES k = rates;
-        k.of.scale = norm ? tess_update_scale(clip, unscale, *norm) : (float)unscale;
+        RATES k;
+        if (!begins(&k, i == 0)) return;
         load<TESS_F32, K>(x, p, i);
 #pragma unroll
         for (int j = 0; j < MOMENTS; j++) load<TESS_F32, K>(m[j], moment[j], i);
@@ -65,7 +71,7 @@ template <class RATES, int MOMENTS, unsigned POSITIVE> struct kept_step {
             x[k] = 0;
             if (i >= s.n) continue;
             if (kept.as == TESS_KEEP_BF16)
-                x[k] = from_bf16(((const uint16_t *)moment)[s.at + i]);
+                x[k] = tess_from_bf16(((const uint16_t *)moment)[s.at + i]);
             else
                 x[k] = tess_int8_value(moment[s.at + i], ((const float *)(moment + scales))[span], POSITIVE >> m & 1);
         }
@@ -91,12 +97,8 @@ template <class RATES, int MOMENTS, unsigned POSITIVE> struct kept_step {
     TESS_DEVICE void run(int64_t span, int lane) const
     {
         float m[MOMENTS][KEPT_EACH];
-        const bool sound = of.norm ? isfinite(*of.norm) : !of.sum->odd;
-        if (!isfinite(*of.loss)) return;
-        if (!sound && span == 0 && lane == 0 && !of.skips) tess_kernel_failed(of.failed, -1, NAN);
-        if (!sound) return;
-        RATES r = of.rates;
-        r.of.scale = of.norm ? tess_update_scale(of.clip, of.unscale, *of.norm) : (float)of.unscale;
+        RATES r;
+        if (!of.begins(&r, span == 0 && lane == 0)) return;
         const tess_kept_span s = tess_kept_span_of(&kept, cut, span);
 #pragma unroll
         for (int j = 0; j < MOMENTS; j++) read(m[j], j, s, span, lane);
@@ -161,4 +163,20 @@ static void run_update(const tess_work *w, const tess_update_view *u, RATES rate
     }
     map(w, s, u->a->n, aligned(s.p, s.moment[0], s.moment[1], s.grad, s.copy));
 }
+
+/* An optimizer's launcher, where it always has so many moments. */
+#define TESS_CUDA_UPDATE(name, moments, positive)                                                                      \
+    struct name##_numbers {                                                                                            \
+        tess_##name##_rates of;                                                                                        \
+        TESS_DEVICE void update(float *x, float *m, float *v, float g) const                                           \
+        {                                                                                                              \
+            tess_##name##_update(&of, x, m, v, g);                                                                     \
+        }                                                                                                              \
+    };                                                                                                                 \
+    template <tess_dtype T> static void name##_body(const tess_work *w)                                                \
+    {                                                                                                                  \
+        const tess_update_view u = tess_update_view_of(w);                                                             \
+        run_update<name##_numbers, moments, positive>(w, &u, {tess_##name##_rates_of(&u)});                            \
+    }                                                                                                                  \
+    TESS_CUDA_BODY(name, name##_f32, TESS_F32)
 #endif

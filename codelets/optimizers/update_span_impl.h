@@ -1,5 +1,5 @@
-/* update_span_impl: CPU bodies of updates whose moments are kept in fewer bits. Block by block the moments are brought
- * to fp32, the optimizer's own loop runs over them, and they go back. Blocks know nothing of each other. */
+/* update_span: CPU bodies of updates. Where moments are kept in fewer bits, they are brought to fp32 block by block,
+ * the optimizer's own loop runs over them, and they go back. Blocks know nothing of each other. */
 #ifndef TESS_UPDATE_SPAN_IMPL_H
 #define TESS_UPDATE_SPAN_IMPL_H
 #include "kept_impl.h"
@@ -78,7 +78,7 @@ TESS_INLINE void tess_update_span(const tess_update_view *u, tess_kept_cut cut, 
     }
 }
 
-/* Parts of an update (parts_impl.h): elements where moments are fp32, else whole spans. */
+/* Parts of an update (parts.h): elements where moments are fp32, else whole spans. */
 static inline int64_t tess_update_spans_each(const tess_update_arg *a)
 {
     return TESS_PART_ELEMENTS / tess_kept_cut_of(&a->kept).block;
@@ -119,8 +119,38 @@ TESS_INLINE void tess_update_part(const tess_update_view *u, int64_t k, tess_upd
         for (int64_t i = first; i < end; i++) tess_update_span(u, cut, i, loop, rates, positive, TESS_KEEP_INT8);
 }
 
-/* An optimizer's body from its `loop`, tess_NAME_rates and what makes them; which of its moments are never below 0. */
-#define TESS_UPDATE_BODY(name, positive)                                                                               \
+/* tess_update_NAME, from tess_NAME_rates, what makes them, and tess_NAME_update of one element; how many moments
+ * it has, of `u`, and which of them are never below 0. Master, moments and gradient are passed over once, and the copy
+ * in 16 bits is rounded on the way.
+ *
+ * A gradient that is not finite must leave everything as it was, so a norm is known before the first element changes:
+ * with clip the global one, without that of these elements. */
+#define TESS_UPDATE_CODELET(name, moments, positive)                                                                   \
+    TESS_INLINE void name##_elements(const tess_update_view *u, tess_##name##_rates k, int64_t n, int count,           \
+                                     tess_dtype copy)                                                                  \
+    {                                                                                                                  \
+        float *p = u->master, *m = u->moment[0], *v = u->moment[1];                                                    \
+        const float *grad = u->grad;                                                                                   \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                            \
+        {                                                                                                              \
+            tess_##name##_update(&k, &p[i], count > 0 ? &m[i] : NULL, count > 1 ? &v[i] : NULL, grad[i]);              \
+            if (copy != TESS_F32) tess_store(u->copy, i, copy, p[i]);                                                  \
+        }                                                                                                              \
+    }                                                                                                                  \
+    TESS_INLINE void name##_copied(const tess_update_view *u, tess_##name##_rates k, int64_t n, tess_dtype copy)       \
+    {                                                                                                                  \
+        if ((moments) > 1)                                                                                             \
+            name##_elements(u, k, n, 2, copy);                                                                         \
+        else if ((moments) > 0)                                                                                        \
+            name##_elements(u, k, n, 1, copy);                                                                         \
+        else                                                                                                           \
+            name##_elements(u, k, n, 0, copy);                                                                         \
+    }                                                                                                                  \
+    TESS_INLINE void name##_loop(const tess_update_view *u, const void *rates, int64_t n)                              \
+    {                                                                                                                  \
+        const tess_##name##_rates *k = rates;                                                                          \
+        TESS_BY_DTYPE(u->a->copy, name##_copied, u, *k, n);                                                            \
+    }                                                                                                                  \
     struct whole {                                                                                                     \
         tess_update_view u;                                                                                            \
         tess_##name##_rates k;                                                                                         \
@@ -128,13 +158,16 @@ TESS_INLINE void tess_update_part(const tess_update_view *u, int64_t k, tess_upd
     TESS_CLONES static void name##_part(void *of, int64_t k)                                                           \
     {                                                                                                                  \
         const struct whole *all = of;                                                                                  \
-        tess_update_part(&all->u, k, loop, &all->k, positive);                                                         \
+        tess_update_part(&all->u, k, name##_loop, &all->k, positive);                                                  \
     }                                                                                                                  \
-    static void name(const tess_work *w)                                                                               \
+    TESS_CUDA_DECLARE(name##_f32)                                                                                      \
+    static void name##_f32(const tess_work *w)                                                                         \
     {                                                                                                                  \
         struct whole all = {.u = tess_update_view_of(w)};                                                              \
         all.k = tess_##name##_rates_of(&all.u);                                                                        \
         if (tess_update_begins(w, &all.u, &all.k.scale))                                                               \
             tess_parts_run(tess_update_parts(all.u.a), name##_part, &all);                                             \
-    }
+    }                                                                                                                  \
+    tess_codelet tess_update_##name[] = {                                                                              \
+        TESS_CODELET(name, f32, TESS_F32, name, .parts = tess_update_parts_of, .either = true)};
 #endif

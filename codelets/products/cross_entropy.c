@@ -89,17 +89,8 @@ TESS_INLINE void logits_part(const tess_work *w, int64_t k, tess_dtype t)
     const int64_t blocks = tess_parts_of(a->rows, BLOCK_ROWS);
     const int64_t c = k / blocks * STRIP, r0 = k % blocks * BLOCK_ROWS;
     const int64_t rows = least(BLOCK_ROWS, a->rows - r0), n = least(STRIP, a->out - c);
-    const tess_mm d = {.m = rows,
-                       .n = n,
-                       .k = a->in,
-                       .lda = a->in,
-                       .ldb = a->in,
-                       .ldc = n,
-                       .in = t,
-                       .out = TESS_F32,
-                       .tb = true,
-                       .part = true,
-                       .bias = bias ? bias + c : NULL};
+    tess_mm d = {.m = rows, .n = n, .k = a->in, .lda = a->in, .ldb = a->in, .ldc = n};
+    d.in = t, d.out = TESS_F32, d.tb = d.part = true, d.bias = bias ? bias + c : NULL;
     tess_mm_run(&d, tess_at(w->buf[0].ptr, (a->row + r0) * a->in, t), tess_at(w->buf[2].ptr, c * a->in, t), block);
     for (int64_t r = r0; r < r0 + rows; r++) {
         float *logits = block + (r - r0) * n;
@@ -127,9 +118,8 @@ static tess_cost cross_entropy_logits_cost(const void *arg, tess_dtype t)
 {
     const tess_cross_entropy_arg *a = arg;
     const double size = (double)tess_dtype_size(t), rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
-    return (tess_cost){.flops = 2 * rows * in * out,
-                       .rows = rows,
-                       .bytes = size * (rows * in + out * in + (a->grad ? rows * out : 0))};
+    const double bytes = size * (rows * in + out * in + (a->grad ? rows * out : 0));
+    return (tess_cost){.flops = 2 * rows * in * out, .rows = rows, .bytes = bytes};
 }
 TESS_PART_COST(cross_entropy_logits)
 
@@ -197,12 +187,7 @@ static int64_t cross_entropy_rows_parts(const tess_codelet *cl, const void *arg)
     (void)cl;
     return tess_parts_of(least(MOST_ROWS, ((const tess_cross_entropy_arg *)arg)->rows), SOME_ROWS);
 }
-TESS_CUDA_DECLARE(cross_entropy_rows_f32)
-tess_codelet tess_cross_entropy_rows[] = {[TESS_F32] = {.name = "cross_entropy_rows",
-                                                        .dtype = TESS_F32,
-                                                        .cpu = cross_entropy_rows,
-                                                        .parts = cross_entropy_rows_parts,
-                                                        .cuda = TESS_CUDA(cross_entropy_rows_f32)}};
+TESS_F32_CODELET(cross_entropy_rows, .parts = cross_entropy_rows_parts)
 
 /* How a logit that was capped moves with what it was before: by its square, 1 - tanh^2. */
 TESS_INLINE float slope_of(float capped, float part)
@@ -251,21 +236,14 @@ TESS_PART_BODIES(scale_part)
 
 TESS_INLINE tess_mm gradient_mm(const tess_cross_entropy_arg *a, tess_dtype t)
 {
-    return (tess_mm){.m = a->rows,
-                     .n = a->in,
-                     .k = a->out,
-                     .lda = apart(a),
-                     .ldb = a->in,
-                     .ldc = a->in,
-                     .in = t,
-                     .out = TESS_F32,
-                     .acc = a->acc};
+    tess_mm d = {.m = a->rows, .n = a->in, .k = a->out, .lda = apart(a), .ldb = a->in, .ldc = a->in};
+    d.in = t, d.out = TESS_F32, d.acc = a->acc;
+    return d;
 }
 static int64_t cross_entropy_gradient_parts(const tess_codelet *cl, const void *arg)
 {
     const tess_cross_entropy_arg *a = arg;
-    const tess_mm d = gradient_mm(a, cl->dtype);
-    return a->ends ? tess_parts_of(a->rows, SOME_ROWS) : tess_mm_parts(&d);
+    return a->ends ? tess_parts_of(a->rows, SOME_ROWS) : tess_mm_parts(gradient_mm(a, cl->dtype));
 }
 
 /* p, stats, lse, target[, w, dx] */
@@ -282,8 +260,7 @@ static tess_cost cross_entropy_gradient_cost(const void *arg, tess_dtype t)
     const tess_cross_entropy_arg *a = arg;
     const double size = (double)tess_dtype_size(t), rows = (double)a->rows, in = (double)a->in, out = (double)a->out;
     if (a->ends) return (tess_cost){.bytes = size * 2 * rows * out};
-    return (tess_cost){.flops = 2 * rows * in * out,
-                       .rows = rows,
-                       .bytes = size * (2 * rows * out + out * in) + 4 * (a->acc ? 2 : 1) * rows * in};
+    const double bytes = size * (2 * rows * out + out * in) + 4 * (a->acc ? 2 : 1) * rows * in;
+    return (tess_cost){.flops = 2 * rows * in * out, .rows = rows, .bytes = bytes};
 }
 TESS_PART_COST(cross_entropy_gradient)

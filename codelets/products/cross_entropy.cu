@@ -34,10 +34,10 @@ struct softening {
     const float *bias;   /* or NULL */
     const int32_t *target;
     stats to;
-    void *p; /* or NULL; of these rows */
-    int64_t row, rows, out, first, ld, p_ld;
-    int64_t strips, jobs; /* rows here x strips */
-    float cap;            /* 0: none */
+    void *p = NULL; /* or NULL; of these rows */
+    int64_t row = 0, rows = 0, out = 0, first = 0, ld = 0, p_ld = 0;
+    int64_t strips = 0, jobs = 0; /* rows here x strips */
+    float cap = 0;                /* 0: none */
 };
 
 /* A warp a strip of a row: 16 logits a lane, read once. */
@@ -68,7 +68,7 @@ template <tess_dtype T> TESS_KERNEL(THREADS) soften_kernel(softening s)
         const int64_t i = lane + k * WARP;
         v[k] = i < n ? tess_power_of_2((v[k] - top) * TESS_LOG2_E) : 0;
         sum += v[k];
-        if (s.p && i < n) store<T, 1>(s.p, r * s.p_ld + c0 + i, &v[k]);
+        if (s.p && i < n) put_at<T>(s.p, r * s.p_ld + c0 + i, v[k]);
     }
     sum = warp_sum(odd ? NAN : sum);
     if (lane > 0) return;
@@ -79,7 +79,7 @@ template <tess_dtype T> TESS_KERNEL(THREADS) soften_kernel(softening s)
 /* x, target, w, stats, scratch[, p][, b] */
 template <tess_dtype T> static void cross_entropy_logits_body(const tess_work *w)
 {
-    const tess_cross_entropy_arg *a = (const tess_cross_entropy_arg *)w->arg;
+    const tess_cross_entropy_arg *a = arg_of(w);
     const int64_t size = (int64_t)tess_dtype_size(T);
     const char *x = (const char *)w->buf[0].ptr + a->row * a->in * size;
     char *p = a->grad ? (char *)w->buf[5].ptr : NULL;
@@ -91,23 +91,14 @@ template <tess_dtype T> static void cross_entropy_logits_body(const tess_work *w
     if (most > 128) most = most / 128 * 128;
     for (int64_t r = 0; r < a->rows; r += most) {
         const int64_t rows = a->rows - r < most ? a->rows - r : most;
-        tess_cuda_mm d = {};
-        d.m = rows, d.n = a->out, d.k = a->in;
-        d.lda = a->in, d.ldb = a->in, d.ldc = ld;
-        d.in = T;
-        d.out = TESS_F32;
+        tess_cuda_mm d = {rows, a->out, a->in, a->in, a->in, ld, T, TESS_F32};
         d.tb = true;
         tess_cuda_mm_run(w, &d, x + r * a->in * size, w->buf[2].ptr, logits);
-        softening s = {};
-        s.logits = logits;
-        s.bias = a->bias ? (const float *)w->buf[5 + a->grad].ptr : NULL;
-        s.target = (const int32_t *)w->buf[1].ptr + a->row;
-        s.to = stats_at(w->buf[3].ptr, a->rows, a->out);
+        softening s = {logits, NULL, (const int32_t *)w->buf[1].ptr + a->row, stats_at(buffer(w, 3), a->rows, a->out)};
+        if (a->bias) s.bias = buffer(w, 5 + a->grad);
         s.p = p ? p + r * apart(a) * size : NULL;
         s.row = r, s.rows = a->rows, s.out = a->out, s.first = a->first, s.ld = ld, s.p_ld = apart(a);
-        s.strips = strips_of(a->out);
-        s.jobs = rows * s.strips;
-        s.cap = a->cap;
+        s.strips = strips_of(a->out), s.jobs = rows * s.strips, s.cap = a->cap;
         launch(w, soften_kernel<T>, blocks_of(s.jobs, THREADS / WARP), THREADS, 0, s);
     }
 }
@@ -181,7 +172,7 @@ loss_kernel(running of, const int32_t *target, float *lse, double *loss, int64_t
 /* target, lse, loss, stats... */
 template <tess_dtype T> static void cross_entropy_rows_body(const tess_work *w)
 {
-    const tess_cross_entropy_arg *a = (const tess_cross_entropy_arg *)w->arg;
+    const tess_cross_entropy_arg *a = arg_of(w);
     const int32_t *target = (const int32_t *)w->buf[0].ptr + a->row;
     double *room = (double *)room_of(w, (size_t)(3 * a->rows) * sizeof(double));
     if (!room) return;
@@ -242,26 +233,25 @@ template <tess_dtype T, int K> TESS_KERNEL(THREADS) scale_kernel(scaling s, int6
 /* p, stats, lse, target[, w, dx] */
 template <tess_dtype T> static void cross_entropy_gradient_body(const tess_work *w)
 {
-    const tess_cross_entropy_arg *a = (const tess_cross_entropy_arg *)w->arg;
+    const tess_cross_entropy_arg *a = arg_of(w);
     void *p = w->buf[0].ptr;
     const int64_t strips = strips_of(a->out), jobs = a->rows * strips;
-    scaling s = {};
-    s.of = stats_at(w->buf[1].ptr, a->rows, a->out);
-    s.lse = (const float *)w->buf[2].ptr;
-    s.target = (const int32_t *)w->buf[3].ptr + a->row;
-    s.p = p;
-    s.rows = a->rows, s.out = a->out, s.first = a->first, s.ld = apart(a);
-    s.loss_scale = w->env->loss_scale[a->loss];
-    s.cap = a->cap;
+    const int32_t *target = (const int32_t *)w->buf[3].ptr + a->row;
+    const scaling s = {stats_at(buffer(w, 1), a->rows, a->out),
+                       buffer(w, 2),
+                       target,
+                       p,
+                       a->rows,
+                       a->out,
+                       a->first,
+                       apart(a),
+                       w->env->loss_scale[a->loss],
+                       a->cap};
     const bool wide = a->out % WIDE == 0 && s.ld % WIDE == 0 && aligned(p);
     launch(w, wide ? scale_kernel<T, WIDE> : scale_kernel<T, 1>, blocks_of(jobs, THREADS / WARP), THREADS, 0, s,
            strips);
     if (a->ends) return;
-    tess_cuda_mm d = {};
-    d.m = a->rows, d.n = a->in, d.k = a->out;
-    d.lda = apart(a), d.ldb = a->in, d.ldc = a->in;
-    d.in = T;
-    d.out = TESS_F32;
+    tess_cuda_mm d = {a->rows, a->in, a->out, apart(a), a->in, a->in, T, TESS_F32};
     d.acc = a->acc;
     tess_cuda_mm_run(w, &d, p, w->buf[4].ptr, w->buf[5].ptr);
 }

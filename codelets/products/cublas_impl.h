@@ -1,4 +1,4 @@
-/* cublas_impl: cublasLt for mm.cu. The library is looked for when the first product is wanted: loaded, it takes
+/* cublas: cublasLt for mm.cu. The library is looked for when the first product is wanted: loaded, it takes
  * 150 MiB of RAM before anything is multiplied, and a process without a GPU multiplies nothing with it. */
 #ifndef TESS_CUBLAS_IMPL_H
 #define TESS_CUBLAS_IMPL_H

@@ -1,4 +1,4 @@
-/* few_impl: y = x w^T + b for a few rows of x, where w is read once and nothing is brought into another form: what such
+/* few: y = x w^T + b for a few rows of x, where w is read once and nothing is brought into another form: what such
  * a product costs is reading w. Each element of y is a sum in 16 lanes over k in its order, whatever else is computed
  * beside it, so a row has the same bits alone and among others.
  *

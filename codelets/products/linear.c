@@ -13,15 +13,9 @@ static tess_cost linear_cost(const tess_linear_arg *a, tess_dtype t, double para
         .flops = 2 * rows * in * out, .bytes = size * rows * (in + out) + params * in * out + result, .rows = rows};
 }
 
-TESS_INLINE tess_mm forward_mm(const tess_linear_arg *a, tess_dtype t)
-{
-    return (tess_mm){
-        .m = a->rows, .n = a->out, .k = a->in, .lda = a->in, .ldb = a->in, .ldc = a->ld, .in = t, .out = t, .tb = true};
-}
 static int64_t linear_forward_parts(const tess_codelet *cl, const void *arg)
 {
-    const tess_mm d = forward_mm(arg, cl->dtype);
-    return ((const tess_linear_arg *)arg)->few ? 1 : tess_mm_parts(&d);
+    return ((const tess_linear_arg *)arg)->few ? 1 : tess_mm_parts(tess_mm_forward(arg, cl->dtype));
 }
 
 /* x (rows,in), w (out,in), y (rows,ld)[, b (out)] */
@@ -33,7 +27,7 @@ TESS_INLINE void linear_forward(const tess_work *w, tess_dtype t)
         (t == TESS_BF16 ? few_rows_bf16 : few_rows_f32)(a, w->buf[0].ptr, w->buf[1].ptr, bias, w->buf[2].ptr);
         return;
     }
-    tess_mm d = forward_mm(a, t);
+    tess_mm d = tess_mm_forward(a, t);
     d.bias = a->bias ? w->buf[3].ptr : NULL;
     tess_mm_run(&d, w->buf[0].ptr, w->buf[1].ptr, tess_at_mut(w->buf[2].ptr, a->col, t));
 }
@@ -43,29 +37,16 @@ static tess_cost linear_forward_cost(const void *arg, tess_dtype t)
 }
 TESS_PART_COST(linear_forward)
 
-TESS_INLINE tess_mm input_mm(const tess_linear_arg *a, tess_dtype t)
-{
-    return (tess_mm){.m = a->rows,
-                     .n = a->in,
-                     .k = a->out,
-                     .lda = a->ld,
-                     .ldb = a->in,
-                     .ldc = a->in,
-                     .in = t,
-                     .out = a->sum ? TESS_F32 : t,
-                     .acc = a->acc};
-}
 static int64_t linear_backward_input_parts(const tess_codelet *cl, const void *arg)
 {
-    const tess_mm d = input_mm(arg, cl->dtype);
-    return tess_mm_parts(&d);
+    return tess_mm_parts(tess_mm_input(arg, cl->dtype));
 }
 
 /* dy (rows,ld), w (out,in), dx += (rows,in): dx = dy w */
 TESS_INLINE void linear_backward_input(const tess_work *w, tess_dtype t)
 {
     const tess_linear_arg *a = w->arg;
-    const tess_mm d = input_mm(a, t);
+    const tess_mm d = tess_mm_input(a, t);
     tess_mm_run(&d, tess_at(w->buf[0].ptr, a->col, t), w->buf[1].ptr, w->buf[2].ptr);
 }
 static tess_cost linear_backward_input_cost(const void *arg, tess_dtype t)
@@ -102,23 +83,9 @@ TESS_INLINE void sum_columns(float *db, const void *dy, const tess_linear_arg *a
     columns s = {a, db, dy};
     tess_parts_run(tess_parts_of(a->out, STRIP), TESS_PART_BODY(sum_strip, t), &s);
 }
-TESS_INLINE tess_mm weight_mm(const tess_linear_arg *a, tess_dtype t)
-{
-    return (tess_mm){.m = a->out,
-                     .n = a->in,
-                     .k = a->rows,
-                     .lda = a->ld,
-                     .ldb = a->in,
-                     .ldc = a->in,
-                     .in = t,
-                     .out = TESS_F32,
-                     .ta = true,
-                     .acc = a->acc};
-}
 static int64_t linear_backward_weight_parts(const tess_codelet *cl, const void *arg)
 {
-    const tess_mm d = weight_mm(arg, cl->dtype);
-    return tess_mm_parts(&d);
+    return tess_mm_parts(tess_mm_weight(arg, cl->dtype));
 }
 
 /* dy (rows,ld), x (rows,in), dw += (out,in)[, db += (out)]: dw = dy^T x */
@@ -126,7 +93,7 @@ TESS_INLINE void linear_backward_weight(const tess_work *w, tess_dtype t)
 {
     const tess_linear_arg *a = w->arg;
     const void *dy = tess_at(w->buf[0].ptr, a->col, t);
-    const tess_mm d = weight_mm(a, t);
+    const tess_mm d = tess_mm_weight(a, t);
     tess_mm_run(&d, dy, tess_at(w->buf[1].ptr, a->row * a->in, t), w->buf[2].ptr);
     if (a->bias) sum_columns(w->buf[3].ptr, dy, a, t);
 }

@@ -11,6 +11,20 @@ static void run(const tess_work *w, const tess_codelet *cl, const void *arg, con
     cl->cpu(&part);
 }
 
+/* Cost and parts are those of the linear; the map adds its bytes, and `passes` over them. */
+static tess_cost cost_of(const tess_codelet *linear, const tess_linear_gelu_arg *a, double passes, tess_dtype t)
+{
+    const double map = (double)a->gelu.n * (double)tess_dtype_size(t);
+    tess_cost c = linear->cost(&a->linear);
+    c.bytes += map;
+    c.passes = passes * map;
+    return c;
+}
+static int64_t parts_of(const tess_codelet *linear, const tess_linear_gelu_arg *a)
+{
+    return linear->parts(linear, &a->linear);
+}
+
 /* x (rows,in), w (out,in), pre (rows,out), y (rows,out)[, b (out)] */
 TESS_INLINE void linear_gelu_forward(const tess_work *w, tess_dtype t)
 {
@@ -21,17 +35,11 @@ TESS_INLINE void linear_gelu_forward(const tess_work *w, tess_dtype t)
 }
 static tess_cost linear_gelu_forward_cost(const void *arg, tess_dtype t)
 {
-    const tess_linear_gelu_arg *a = arg;
-    const double map = (double)a->gelu.n * (double)tess_dtype_size(t);
-    tess_cost c = tess_linear_forward[t].cost(&a->linear);
-    c.bytes += map;
-    c.passes = 2 * map;
-    return c;
+    return cost_of(&tess_linear_forward[t], arg, 2, t);
 }
 static int64_t linear_gelu_forward_parts(const tess_codelet *cl, const void *arg)
 {
-    const tess_linear_gelu_arg *a = arg;
-    return tess_linear_forward[cl->dtype].parts(&tess_linear_forward[cl->dtype], &a->linear);
+    return parts_of(&tess_linear_forward[cl->dtype], arg);
 }
 TESS_PART_COST(linear_gelu_forward)
 
@@ -45,16 +53,10 @@ TESS_INLINE void gelu_linear_backward(const tess_work *w, tess_dtype t)
 }
 static tess_cost gelu_linear_backward_cost(const void *arg, tess_dtype t)
 {
-    const tess_linear_gelu_arg *a = arg;
-    const double map = (double)a->gelu.n * (double)tess_dtype_size(t);
-    tess_cost c = tess_linear_backward_input[t].cost(&a->linear);
-    c.bytes += map;
-    c.passes = 3 * map;
-    return c;
+    return cost_of(&tess_linear_backward_input[t], arg, 3, t);
 }
 static int64_t gelu_linear_backward_parts(const tess_codelet *cl, const void *arg)
 {
-    const tess_linear_gelu_arg *a = arg;
-    return tess_linear_backward_input[cl->dtype].parts(&tess_linear_backward_input[cl->dtype], &a->linear);
+    return parts_of(&tess_linear_backward_input[cl->dtype], arg);
 }
 TESS_PART_COST(gelu_linear_backward)

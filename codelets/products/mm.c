@@ -70,32 +70,25 @@ static void mm_check(dnnl_status_t s)
     TESS_ASSERT(s == dnnl_success);
 }
 
-static mm_desc desc_strided(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, dnnl_data_type_t t)
+/* A matrix by its strides, or, with none, in panels: see tess_mm_pack. */
+static mm_desc desc_new(int64_t rows, int64_t cols, const dnnl_dim_t *strides, dnnl_data_type_t t)
 {
-    const dnnl_dims_t dims = {rows, cols}, strides = {row_stride, col_stride};
+    const dnnl_dims_t dims = {rows, cols};
+    const dnnl_format_tag_t panels = t == dnnl_bf16 ? dnnl_BA16a64b2a : dnnl_BA16a64b;
     mm_desc d;
 #if DNNL_VERSION_MAJOR < 3
     d = tess_alloc(sizeof *d);
-    mm_check(dnnl_memory_desc_init_by_strides(d, 2, dims, t, strides));
+    mm_check(strides ? dnnl_memory_desc_init_by_strides(d, 2, dims, t, strides)
+                     : dnnl_memory_desc_init_by_tag(d, 2, dims, t, panels));
 #else
-    mm_check(dnnl_memory_desc_create_with_strides(&d, 2, dims, t, strides));
+    mm_check(strides ? dnnl_memory_desc_create_with_strides(&d, 2, dims, t, strides)
+                     : dnnl_memory_desc_create_with_tag(&d, 2, dims, t, panels));
 #endif
     return d;
 }
-
-/* B (k,n) in panels: see tess_mm_pack. */
-static mm_desc desc_panels(int64_t k, int64_t n, dnnl_data_type_t t)
+static mm_desc desc_strided(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, dnnl_data_type_t t)
 {
-    const dnnl_dims_t dims = {k, n};
-    const dnnl_format_tag_t tag = t == dnnl_bf16 ? dnnl_BA16a64b2a : dnnl_BA16a64b;
-    mm_desc d;
-#if DNNL_VERSION_MAJOR < 3
-    d = tess_alloc(sizeof *d);
-    mm_check(dnnl_memory_desc_init_by_tag(d, 2, dims, t, tag));
-#else
-    mm_check(dnnl_memory_desc_create_with_tag(&d, 2, dims, t, tag));
-#endif
-    return d;
+    return desc_new(rows, cols, (dnnl_dims_t){row_stride, col_stride}, t);
 }
 
 static void desc_free(mm_desc d)
@@ -211,8 +204,8 @@ static mm_entry *entry_new(const tess_mm *d)
 {
     dnnl_data_type_t in = dnnl_type(d->in);
     mm_desc a = desc_strided(d->m, d->k, d->ta ? 1 : d->lda, d->ta ? d->lda : 1, in);
-    mm_desc b =
-        d->packed ? desc_panels(d->k, d->n, in) : desc_strided(d->k, d->n, d->tb ? 1 : d->ldb, d->tb ? d->ldb : 1, in);
+    mm_desc b = d->packed ? desc_new(d->k, d->n, NULL, in)
+                          : desc_strided(d->k, d->n, d->tb ? 1 : d->ldb, d->tb ? d->ldb : 1, in);
     mm_desc c = desc_strided(d->m, d->n, d->ldc, 1, dnnl_type(d->out));
     mm_desc bias = d->bias ? desc_strided(1, d->n, d->n, 1, dnnl_f32) : NULL;
     dnnl_primitive_attr_t attr = attr_new(d->acc);
@@ -597,13 +590,12 @@ void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c)
         (d->plain ? call : call_rows)(t, &as_is, a, b, c);
 }
 
-int64_t tess_mm_parts(const tess_mm *d)
+int64_t tess_mm_parts(tess_mm d)
 {
     int64_t cols;
-    tess_mm part = *d;
-    part.k = least(d->k, depth_of_part(d));
-    const mm_panels p = cut_panels(&part, &cols);
-    return tess_parts_of(d->m, p.rows) * tess_parts_of(least(cols, d->n), p.wide);
+    d.k = least(d.k, depth_of_part(&d));
+    const mm_panels p = cut_panels(&d, &cols);
+    return tess_parts_of(d.m, p.rows) * tess_parts_of(least(cols, d.n), p.wide);
 }
 
 bool tess_mm_wide(tess_dtype t)

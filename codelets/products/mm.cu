@@ -64,6 +64,12 @@ static uint64_t hash(const key *of)
     return h ^ h >> 29;
 }
 
+/* Sets an attribute of a product; returns the library's error, 0 for none. */
+template <class X> static int set_attribute(plan *p, cublasLtMatmulDescAttributes_t which, const X &value)
+{
+    return lt.MatmulDescSetAttribute(p->product, which, &value, sizeof value);
+}
+
 static bool has_aux(int epilogue)
 {
     return epilogue >= GELU;
@@ -80,15 +86,12 @@ static bool set_epilogue(plan *p)
         *any_aux = (const void *)(uintptr_t)p->of.align_aux;
     const bool vector = p->of.epilogue == BIAS || p->of.epilogue == COLUMN_SUM || p->of.epilogue == GELU_BIAS;
     if (p->of.epilogue == PLAIN) return true;
-    if (lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue)) return false;
-    if (vector && (lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type) ||
-                   lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &any, sizeof any)))
+    if (set_attribute(p, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue)) return false;
+    if (vector && (set_attribute(p, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type) ||
+                   set_attribute(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, any)))
         return false;
-    return !has_aux(p->of.epilogue) ||
-           (!lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->of.ldc,
-                                       sizeof p->of.ldc) &&
-            !lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &any_aux,
-                                       sizeof any_aux));
+    return !has_aux(p->of.epilogue) || (!set_attribute(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p->of.ldc) &&
+                                        !set_attribute(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, any_aux));
 }
 
 /* How parts of k may be summed: in the room, in their order. Where k is no multiple of the blocks of 128 or less that
@@ -131,8 +134,8 @@ static void make_plan(plan *p)
     const cublasOperation_t n = CUBLAS_OP_N, t = CUBLAS_OP_T, first = d->tb ? t : n, second = d->ta ? t : n;
     if (!handles[d->device] && lt.Create(&handles[d->device])) return;
     if (lt.MatmulDescCreate(&p->product, CUBLAS_COMPUTE_32F, CUDA_R_32F)) return;
-    if (lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first)) return;
-    if (lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second)) return;
+    if (set_attribute(p, CUBLASLT_MATMUL_DESC_TRANSA, first) || set_attribute(p, CUBLASLT_MATMUL_DESC_TRANSB, second))
+        return;
     if (!set_epilogue(p)) return;
     const uint64_t b_rows = (uint64_t)(d->tb ? d->k : d->n), b_columns = (uint64_t)(d->tb ? d->n : d->k);
     const uint64_t a_rows = (uint64_t)(d->ta ? d->m : d->k), a_columns = (uint64_t)(d->ta ? d->k : d->m);
@@ -201,10 +204,8 @@ static bool run(const tess_work *w, const tess_cuda_mm *d, const void *a, const 
     plan *p = find_plan(&of);
     bool possible = p->possible;
     int error = 0;
-    if (possible && e.bias)
-        error = lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &e.bias, sizeof e.bias);
-    if (possible && e.aux && !error)
-        error = lt.MatmulDescSetAttribute(p->product, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &e.aux, sizeof e.aux);
+    if (possible && e.bias) error = set_attribute(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, e.bias);
+    if (possible && e.aux && !error) error = set_attribute(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, e.aux);
     if (possible && !error) error = launch_plan(w, p, a, b, c);
     if (possible && !p->possible && e.epilogue != PLAIN) { /* there is another way */
         possible = false;
@@ -226,10 +227,7 @@ template <tess_dtype T> struct biased {
     int64_t n, ldc;
     template <int K> TESS_DEVICE void at(int64_t i) const
     {
-        for (int64_t e = i; e < i + K; e++) {
-            float v[1] = {bias[e % n]};
-            accumulate<T, 1>(c, e / n * ldc + e % n, true, v);
-        }
+        for (int64_t e = i; e < i + K; e++) add_at<T>(c, e / n * ldc + e % n, true, bias[e % n]);
     }
 };
 
@@ -248,9 +246,9 @@ static bool run_with_bias(const tess_work *w, const tess_cuda_mm *d, const void 
     const bool possible = find_plan(&of)->possible;
     pthread_mutex_unlock(&lock);
     if (possible && d->out == TESS_F16)
-        map(w, into<TESS_F32, TESS_F16>{d->bias, bias, false}, d->n, aligned(d->bias, bias));
+        map_into<TESS_F32, TESS_F16>(w, d->bias, bias, d->n, false);
     else if (possible)
-        map(w, into<TESS_F32, TESS_BF16>{d->bias, bias, false}, d->n, aligned(d->bias, bias));
+        map_into<TESS_F32, TESS_BF16>(w, d->bias, bias, d->n, false);
     return possible && run(w, d, a, b, c, e);
 }
 
@@ -311,9 +309,7 @@ bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, 
  * sglang's 34350: slower on sm_120). */
 static bool gelu_pays()
 {
-    int device = 0, major = 0;
-    return !cudaGetDevice(&device) && !cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) &&
-           major == 9;
+    return device_attribute(cudaDevAttrComputeCapabilityMajor) == 9;
 }
 
 /* Rows of what gelu reads are multiples of 8 apart; its type is C's unless one is set. */
@@ -383,9 +379,7 @@ extern "C" void TESS_CUDA_NAME(matrix_rate)(const tess_work *w)
     for (int i = 0; i < 3; i++) there = there && !cudaMalloc(&matrix[i], bytes);
     if (there) {
         tess_work work = *w;
-        tess_cuda_mm d = {};
-        d.m = d.n = d.k = d.lda = d.ldb = d.ldc = of->n;
-        d.in = d.out = of->dtype;
+        tess_cuda_mm d = {of->n, of->n, of->n, of->n, of->n, of->n, of->dtype, of->dtype};
         d.tb = true;
         work.room = room;
         work.room_bytes = TESS_CUDA_MM_ROOM;

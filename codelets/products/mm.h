@@ -22,15 +22,36 @@ typedef struct tess_mm {
     const float *bias; /* or NULL */
 } tess_mm;
 void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c);
-/* How many parts it comes in, on a CPU with wide vectors. */
-int64_t tess_mm_parts(const tess_mm *d);
-/* Whether the library sees a CPU with vectors of 512 bits, for bf16 also with tiles: what wide_impl.h is written for.
+/* Returns how many parts it comes in, on a CPU with wide vectors. */
+int64_t tess_mm_parts(tess_mm d);
+/* Returns whether the library sees a CPU with vectors of 512 bits, for bf16 also with tiles: what wide_impl.h is
+ * written for.
  */
 bool tess_mm_wide(tess_dtype t);
-/* Bytes of the buffers that the calling thread holds now; for tests of tess_mm_bytes. */
+/* Returns the bytes of the buffers that the calling thread holds now; for tests of tess_mm_bytes. */
 size_t tess_mm_held(void);
 
-/* B in the order in which the kernels read it, for several products with it. Reads n, k, ldb, in and tb. */
+/* The products of a linear on one tile of its w: y = x w^T, dx = dy w and dw = dy^T x. */
+TESS_INLINE tess_mm tess_mm_forward(const tess_linear_arg *a, tess_dtype t)
+{
+    tess_mm d = {.m = a->rows, .n = a->out, .k = a->in, .lda = a->in, .ldb = a->in, .ldc = a->ld};
+    d.in = d.out = t, d.tb = true;
+    return d;
+}
+TESS_INLINE tess_mm tess_mm_input(const tess_linear_arg *a, tess_dtype t)
+{
+    tess_mm d = {.m = a->rows, .n = a->in, .k = a->out, .lda = a->ld, .ldb = a->in, .ldc = a->in};
+    d.in = t, d.out = a->sum ? TESS_F32 : t, d.acc = a->acc;
+    return d;
+}
+TESS_INLINE tess_mm tess_mm_weight(const tess_linear_arg *a, tess_dtype t)
+{
+    tess_mm d = {.m = a->out, .n = a->in, .k = a->rows, .lda = a->ld, .ldb = a->in, .ldc = a->in};
+    d.in = t, d.out = TESS_F32, d.ta = true, d.acc = a->acc;
+    return d;
+}
+
+/* Brings B into the order in which the kernels read it, for several products with it. Reads n, k, ldb, in and tb. */
 size_t tess_mm_packed_bytes(const tess_mm *d);
 void tess_mm_pack(const tess_mm *d, const void *b, void *packed);
 

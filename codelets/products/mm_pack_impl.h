@@ -48,14 +48,11 @@ TESS_INLINE void pack_a(uint32_t *dst, const void *a, const tess_mm *d, int64_t 
         memset((char *)(dst + i * units) + row, 0, (size_t)units * 4 - row);
     }
 }
-#define MM_BOTH(op)                                                                                                    \
-    TESS_CLONES static void op##_f32(uint32_t *dst, const void *x, const tess_mm *d, int64_t n)                        \
+#define MM_BOTH(op) MM_PACK(op, f32, TESS_F32) MM_PACK(op, bf16, TESS_BF16)
+#define MM_PACK(op, name, t)                                                                                           \
+    TESS_CLONES static void op##_##name(uint32_t *dst, const void *x, const tess_mm *d, int64_t n)                     \
     {                                                                                                                  \
-        op(dst, x, d, n, TESS_F32);                                                                                    \
-    }                                                                                                                  \
-    TESS_CLONES static void op##_bf16(uint32_t *dst, const void *x, const tess_mm *d, int64_t n)                       \
-    {                                                                                                                  \
-        op(dst, x, d, n, TESS_BF16);                                                                                   \
+        op(dst, x, d, n, t);                                                                                           \
     }
 MM_BOTH(pack_a)
 MM_BOTH(pack_b)
@@ -75,18 +72,12 @@ TESS_INLINE void put(void *c, tess_dtype to, const tess_mm *d, const void *from,
         }
     }
 }
-TESS_CLONES static void put_f32(void *c, const tess_mm *d, const void *from, int64_t m, int64_t n)
-{
-    put(c, TESS_F32, d, from, TESS_F32, m, n);
-}
-TESS_CLONES static void put_bf16(void *c, const tess_mm *d, const void *from, int64_t m, int64_t n)
-{
-    put(c, TESS_BF16, d, from, TESS_F32, m, n);
-}
-TESS_CLONES static void put_f16(void *c, const tess_mm *d, const void *from, int64_t m, int64_t n)
-{
-    put(c, TESS_F16, d, from, TESS_F32, m, n);
-}
+#define MM_PUT(op, name, to, ...)                                                                                      \
+    TESS_CLONES static void op##_##name(void *c, const tess_mm *d, const void *from, int64_t m, int64_t n)             \
+    {                                                                                                                  \
+        op(c, to, d, from, TESS_F32, m, n);                                                                            \
+    }
+TESS_EACH_REAL(MM_PUT, put, )
 TESS_CLONES static void widen_rows_bf16(float *dst, const void *src, int64_t ld, int64_t rows, int64_t cols)
 {
     for (int64_t i = 0; i < rows; i++) tess_widen(dst + i * cols, tess_at(src, i * ld, TESS_BF16), cols, TESS_BF16);

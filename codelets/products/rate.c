@@ -17,6 +17,7 @@ struct core {
     tess_dtype dtype;
     int64_t n;    /* of matrices */
     size_t bytes; /* of a copy */
+    void *x[3];   /* matrices, or what is copied to and fro */
     double rate;
 };
 
@@ -37,53 +38,45 @@ static void *new_matrix(int64_t n, tess_dtype t)
     return p;
 }
 
+/* Returns how often a second the core does it; all cores begin together. */
+static double times_a_second(const struct core *c, void once(const struct core *c, int run))
+{
+    int runs = 0;
+    double took = 0;
+    pthread_barrier_wait(c->start);
+    for (const double start = tess_seconds(); runs < 3 || took < SECONDS; took = tess_seconds() - start)
+        once(c, runs++);
+    return runs / took;
+}
+
+static void multiply_once(const struct core *c, int run)
+{
+    tess_mm d = {.m = c->n, .n = c->n, .k = c->n, .lda = c->n, .ldb = c->n, .ldc = c->n};
+    (void)run;
+    d.in = c->dtype, d.out = TESS_F32, d.plain = true;
+    tess_mm_run(&d, c->x[0], c->x[1], c->x[2]);
+}
 static void *multiply(void *arg)
 {
     struct core *c = arg;
-    const tess_mm d = {.m = c->n,
-                       .n = c->n,
-                       .k = c->n,
-                       .lda = c->n,
-                       .ldb = c->n,
-                       .ldc = c->n,
-                       .in = c->dtype,
-                       .out = TESS_F32,
-                       .plain = true};
-    void *a = new_matrix(c->n, c->dtype), *b = new_matrix(c->n, c->dtype), *y = new_matrix(c->n, TESS_F32);
-    tess_mm_run(&d, a, b, y); /* makes the kernel */
-    pthread_barrier_wait(c->start);
-    int runs = 0;
-    const double start = tess_seconds();
-    double took = 0;
-    for (; runs < 3 || took < SECONDS; runs++) {
-        tess_mm_run(&d, a, b, y);
-        took = tess_seconds() - start;
-    }
-    c->rate = 2.0 * (double)(c->n * c->n * c->n) * runs / took;
-    free(a);
-    free(b);
-    free(y);
+    for (int i = 0; i < 3; i++) c->x[i] = new_matrix(c->n, i < 2 ? c->dtype : TESS_F32);
+    multiply_once(c, 0); /* makes the kernel */
+    c->rate = 2.0 * (double)(c->n * c->n * c->n) * times_a_second(c, multiply_once);
+    for (int i = 0; i < 3; i++) free(c->x[i]);
     return NULL;
 }
 
+static void copy_once(const struct core *c, int run)
+{
+    memcpy(c->x[!(run & 1)], c->x[run & 1], c->bytes);
+    __asm__ volatile("" ::: "memory"); /* every copy is made */
+}
 static void *copy(void *arg)
 {
     struct core *c = arg;
-    char *a = new_pages(c->bytes), *b = new_pages(c->bytes);
-    memset(a, 1, c->bytes);
-    memset(b, 2, c->bytes);
-    pthread_barrier_wait(c->start);
-    int runs = 0;
-    const double start = tess_seconds();
-    double took = 0;
-    for (; runs < 3 || took < SECONDS; runs++) {
-        memcpy(runs & 1 ? a : b, runs & 1 ? b : a, c->bytes);
-        __asm__ volatile("" ::: "memory"); /* every copy is made */
-        took = tess_seconds() - start;
-    }
-    c->rate = 2.0 * (double)c->bytes * runs / took;
-    free(a);
-    free(b);
+    for (int i = 0; i < 2; i++) c->x[i] = memset(new_pages(c->bytes), 1 + i, c->bytes);
+    c->rate = 2.0 * (double)c->bytes * times_a_second(c, copy_once);
+    for (int i = 0; i < 2; i++) free(c->x[i]);
     return NULL;
 }
 

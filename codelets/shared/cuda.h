@@ -1,21 +1,12 @@
-/* cuda_impl: what the CUDA bodies of this room are written with. NAME.cu beside NAME.c holds kernels and launchers; a
+/* cuda: what the CUDA bodies of this room are written with. NAME.cu beside NAME.c holds kernels and launchers; a
  * launcher is a tess_body, tess_cuda_<op>_f32, _bf16 or _f16, that puts kernels on w->stream and returns:
  *
- *     template <tess_dtype T> struct twice {
- *         const void *x;
- *         void *y;
- *         template <int K> TESS_DEVICE void at(int64_t i) const
- *         {
- *             float v[K];
- *             load<T, K>(v, x, i);
- *             for (int k = 0; k < K; k++) v[k] *= 2;
- *             store<T, K>(y, i, v);
- *         }
+ *     struct twice {
+ *         TESS_DEVICE float operator()(float x) const { return 2 * x; }
  *     };
  *     template <tess_dtype T> static void twice_body(const tess_work *w)
  *     {
- *         const tess_map_arg *a = (const tess_map_arg *)w->arg;
- *         map(w, twice<T>{w->buf[0].ptr, w->buf[1].ptr}, a->n, aligned(w->buf[0].ptr, w->buf[1].ptr));
+ *         map_one<T>(w, false, twice{});
  *     }
  *     TESS_CUDA_REAL(twice)
  *
@@ -46,16 +37,36 @@ extern "C" {
 #ifndef TESS_CUDA_NAME
 #define TESS_CUDA_NAME(body) tess_cuda_##body
 #endif
-/* The launchers of an op from a template op_body<T>(w). */
+/* The launchers of an op from a template op_body<T>(w), or from the statements of such a body. */
 #define TESS_CUDA_BODY(op, name, type)                                                                                 \
     extern "C" void TESS_CUDA_NAME(name)(const tess_work *w)                                                           \
     {                                                                                                                  \
         op##_body<type>(w);                                                                                            \
     }
+#define TESS_CUDA_REAL_OF(op, ...)                                                                                     \
+    template <tess_dtype T> static void op##_body(const tess_work *w)                                                  \
+    {                                                                                                                  \
+        __VA_ARGS__;                                                                                                   \
+    }                                                                                                                  \
+    TESS_CUDA_REAL(op)
 #define TESS_CUDA_REAL(op)                                                                                             \
     TESS_CUDA_BODY(op, op##_f32, TESS_F32)                                                                             \
     TESS_CUDA_BODY(op, op##_bf16, TESS_BF16)                                                                           \
     TESS_CUDA_BODY(op, op##_f16, TESS_F16)
+
+/* A task's argument, or a buffer of its own, as a pointer to whatever it is wanted as. */
+struct untyped {
+    void *ptr;
+    template <class A> operator A *() const { return (A *)ptr; }
+};
+static inline untyped arg_of(const tess_work *w)
+{
+    return untyped{(void *)w->arg};
+}
+static inline untyped buffer(const tess_work *w, int64_t i)
+{
+    return untyped{w->buf[i].ptr};
+}
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */
 
@@ -80,8 +91,13 @@ void tess_cuda_check(const tess_work *w, int error, const char *what);
 #define PTX_BOTH(kind, x)              "+" kind(x)
 #define PTX_IN(kind, x)                kind(x)
 
-template <class... P, class... A>
-static void launch(const tess_work *w, void (*kernel)(P...), int64_t blocks, int threads, size_t shared, A... arg)
+template <class A> struct as_it_is {
+    typedef A type;
+};
+/* Arguments become what the kernel's parameters are. */
+template <class... P>
+static void launch(const tess_work *w, void (*kernel)(P...), int64_t blocks, int threads, size_t shared,
+                   typename as_it_is<P>::type... arg)
 {
     if (blocks == 0) return;
     TESS_ASSERT(blocks <= INT32_MAX);
@@ -102,23 +118,15 @@ static inline void copy_bytes(const tess_work *w, void *to, const void *from, si
 }
 #endif
 
-/* Bytes of shared memory that a block may have on the current device. */
-static inline size_t shared_most()
+/* Returns an attribute of the current device: the bytes of shared memory that a block may have, or that all blocks of a
+ * multiprocessor share, of which the system takes 1 KiB for each (CUDA C++ Programming Guide, "Compute Capabilities").
+ */
+static inline int device_attribute(cudaDeviceAttr which)
 {
-    int device = 0, bytes = 48 << 10;
+    int device = 0, value = 0;
     cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    return (size_t)bytes;
-}
-
-/* Bytes of it that all blocks of a multiprocessor share, and what the system takes of them for each (CUDA C++
- * Programming Guide, "Compute Capabilities": 1 KiB from 8.0 on). */
-static inline size_t shared_of_multiprocessor()
-{
-    int device = 0, bytes = 0;
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
-    return (size_t)bytes;
+    cudaDeviceGetAttribute(&value, which, device);
+    return value;
 }
 constexpr size_t SHARED_OF_A_BLOCK = 1 << 10;
 
@@ -131,41 +139,31 @@ static inline int64_t blocks_of(int64_t n, int64_t each)
 
 constexpr int WIDE = 8; /* elements that a thread moves at a time: 16 bytes of bf16 */
 
-TESS_DEVICE float from_bf16(uint16_t x)
-{
-    return tess_float_of((uint32_t)x << 16);
-}
+#ifdef TESS_EMULATED
+#define to_bf16  tess_to_bf16
+#define from_f16 tess_from_f16
+#define to_f16   tess_to_f16
+#else
 TESS_DEVICE uint16_t to_bf16(float x)
 {
-#ifdef TESS_EMULATED
-    return tess_to_bf16(x);
-#else
     return __bfloat16_as_ushort(__float2bfloat16_rn(x));
-#endif
 }
 TESS_DEVICE float from_f16(uint16_t x)
 {
-#ifdef TESS_EMULATED
-    return tess_from_f16(x);
-#else
     return __half2float(__ushort_as_half(x));
-#endif
 }
 TESS_DEVICE uint16_t to_f16(float x)
 {
-#ifdef TESS_EMULATED
-    return tess_to_f16(x);
-#else
     return __half_as_ushort(__float2half_rn(x));
-#endif
 }
+#endif
 TESS_DEVICE constexpr bool is_half(tess_dtype t)
 {
     return t == TESS_BF16 || t == TESS_F16;
 }
 template <tess_dtype T> TESS_DEVICE float from_half(uint16_t x)
 {
-    return T == TESS_F16 ? from_f16(x) : from_bf16(x);
+    return T == TESS_F16 ? from_f16(x) : tess_from_bf16(x);
 }
 template <tess_dtype T> TESS_DEVICE uint16_t to_half(float x)
 {
@@ -245,6 +243,24 @@ template <tess_dtype T, int K> TESS_DEVICE void accumulate(void *y, int64_t i, b
     store<T, K>(y, i, v);
 }
 
+/* One element. */
+template <tess_dtype T> TESS_DEVICE float value_at(const void *x, int64_t i)
+{
+    float v[1];
+    load<T, 1>(v, x, i);
+    return v[0];
+}
+template <tess_dtype T> TESS_DEVICE void put_at(void *y, int64_t i, float value)
+{
+    const float v[1] = {value};
+    store<T, 1>(y, i, v);
+}
+template <tess_dtype T> TESS_DEVICE void add_at(void *y, int64_t i, bool acc, float value)
+{
+    float v[1] = {value};
+    accumulate<T, 1>(y, i, acc, v);
+}
+
 template <class... P> static bool aligned(P... p)
 {
     return ((((uintptr_t)p) | ...) & 15) == 0;
@@ -269,58 +285,61 @@ template <class F> static void map(const tess_work *w, F f, int64_t n, bool wide
     launch(w, map_kernel<F>, blocks_of(n, (int64_t)MAP_THREADS * WIDE), MAP_THREADS, 0, f, n, wide);
 }
 
-/* y += x, where x is stored as FROM. */
-template <tess_dtype FROM, tess_dtype T> struct into {
-    const void *x;
+/* y [+]= f(x), or f(x, z), where x is stored as FROM. */
+template <tess_dtype FROM, tess_dtype T, class F, bool TWO> struct mapped {
+    const void *x, *z;
     void *y;
     bool acc;
+    F f;
     template <int K> TESS_DEVICE void at(int64_t i) const
     {
-        float v[K];
+        float v[K], u[K];
         load<FROM, K>(v, x, i);
+        if constexpr (TWO) load<FROM, K>(u, z, i);
+        for (int k = 0; k < K; k++)
+            if constexpr (TWO)
+                v[k] = f(v[k], u[k]);
+            else
+                v[k] = f(v[k]);
         accumulate<T, K>(y, i, acc, v);
     }
 };
-
-/* y = KIND::value(x), and dx += dy KIND::slope(x). */
-template <tess_dtype T, class KIND> struct value_of {
-    const void *x;
-    void *y;
-    template <int K> TESS_DEVICE void at(int64_t i) const
-    {
-        float v[K];
-        load<T, K>(v, x, i);
-        for (int k = 0; k < K; k++) v[k] = KIND::value(v[k]);
-        store<T, K>(y, i, v);
-    }
-};
-template <tess_dtype T, class KIND> struct slope_of {
-    const void *dy, *x;
-    void *dx;
-    bool acc;
-    template <int K> TESS_DEVICE void at(int64_t i) const
-    {
-        float v[K], d[K];
-        load<T, K>(v, x, i);
-        load<T, K>(d, dy, i);
-        for (int k = 0; k < K; k++) d[k] *= KIND::slope(v[k]);
-        accumulate<T, K>(dx, i, acc, d);
-    }
-};
-/* The bodies of such an op: of x and y; of dy, x and dx. */
-template <tess_dtype T, class KIND> static void map_value(const tess_work *w)
+/* The bodies of such ops, of x and y, or of x, z and y. */
+template <tess_dtype T, class F> static void map_one(const tess_work *w, bool acc, F f)
 {
-    const void *x = w->buf[0].ptr;
-    void *y = w->buf[1].ptr;
-    map(w, value_of<T, KIND>{x, y}, ((const tess_map_arg *)w->arg)->n, aligned(x, y));
+    const void *x = buffer(w, 0);
+    void *y = buffer(w, 1);
+    map(w, mapped<T, T, F, false>{x, NULL, y, acc, f}, ((const tess_map_arg *)w->arg)->n, aligned(x, y));
 }
-template <tess_dtype T, class KIND> static void map_slope(const tess_work *w)
+template <tess_dtype T, class F> static void map_two(const tess_work *w, bool acc, F f)
 {
-    const tess_map_arg *a = (const tess_map_arg *)w->arg;
-    const void *dy = w->buf[0].ptr, *x = w->buf[1].ptr;
-    void *dx = w->buf[2].ptr;
-    map(w, slope_of<T, KIND>{dy, x, dx, a->acc}, a->n, aligned(dy, x, dx));
+    const void *x = buffer(w, 0), *z = buffer(w, 1);
+    void *y = buffer(w, 2);
+    map(w, mapped<T, T, F, true>{x, z, y, acc, f}, ((const tess_map_arg *)w->arg)->n, aligned(x, z, y));
 }
+static inline bool map_adds(const tess_work *w)
+{
+    return ((const tess_map_arg *)w->arg)->acc;
+}
+/* y (n) [+]= x, stored as FROM. */
+struct same {
+    TESS_DEVICE float operator()(float x) const { return x; }
+};
+template <tess_dtype FROM, tess_dtype T>
+static void map_into(const tess_work *w, const void *x, void *y, int64_t n, bool acc)
+{
+    map(w, mapped<FROM, T, same, false>{x, NULL, y, acc, {}}, n, aligned(x, y));
+}
+/* An op of one input, of KIND::value(x), and of KIND::slope(x), by which dy is multiplied. */
+template <class KIND> struct value_of {
+    TESS_DEVICE float operator()(float x) const { return KIND::value(x); }
+};
+template <class KIND> struct slope_of {
+    TESS_DEVICE float operator()(float dy, float x) const { return dy * KIND::slope(x); }
+};
+#define TESS_CUDA_MAP(op, kind)                                                                                        \
+    TESS_CUDA_REAL_OF(op##_forward, map_one<T>(w, false, value_of<kind>{}))                                            \
+    TESS_CUDA_REAL_OF(op##_backward, map_two<T>(w, map_adds(w), slope_of<kind>{}))
 
 /* ---- sums over threads, in a fixed tree ------------------------------------------------------------------------- */
 
@@ -348,6 +367,22 @@ template <int THREADS> TESS_DEVICE float block_sum(float v, float *room)
     v = warp_sum(v);
     __syncthreads();
     return v;
+}
+
+/* Returns how many of the block's threads say so, and of those before this one; counts are free after a barrier. */
+template <int THREADS> TESS_DEVICE int count(bool hit, int *counts, int *before)
+{
+    const int warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+    const uint32_t hits = __ballot_sync(0xffffffffu, hit);
+    if (lane == 0) counts[warp] = __popc(hits);
+    __syncthreads();
+    int all = 0;
+    *before = __popc(hits & ((1u << lane) - 1));
+    for (int i = 0; i < THREADS / WARP; i++) {
+        *before += i < warp ? counts[i] : 0;
+        all += counts[i];
+    }
+    return all;
 }
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
@@ -381,11 +416,11 @@ TESS_DEVICE void tess_kernel_failed(failing f, int64_t element, double value)
 struct tess_cuda_mm {
     int64_t m, n, k, lda, ldb, ldc;
     tess_dtype in, out;
-    bool ta, tb, acc;
-    const float *bias; /* or NULL */
-    float *column_sum; /* or NULL: of A, stored (k,m), the sum of each of its columns; where the library can */
+    bool ta = false, tb = false, acc = false;
+    const float *bias = NULL; /* or NULL */
+    float *column_sum = NULL; /* or NULL: of A, stored (k,m), the sum of each of its columns; where the library can */
 };
-/* Whether column_sum was written. */
+/* Runs one; returns whether column_sum was written. */
 bool tess_cuda_mm_run(const tess_work *w, const tess_cuda_mm *d, const void *a, const void *b, void *c);
 /* With gelu by tanh: pre = op(A) op(B) [+ bias], C = gelu(pre), taken before pre is rounded; and C = op(A) op(B) times
  * gelu's slope at pre. pre is stored as C is. False where the library cannot, and then nothing is done. */

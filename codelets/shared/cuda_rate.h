@@ -1,4 +1,4 @@
-/* cuda_rate_impl: what mm.cu's matrix_rate, which is no task's body, finds as its argument: products of size n, and
+/* cuda_rate: what mm.cu's matrix_rate, which is no task's body, finds as its argument: products of size n, and
  * where their flops a second go, and the device. */
 #ifndef TESS_CUDA_RATE_IMPL_H
 #define TESS_CUDA_RATE_IMPL_H

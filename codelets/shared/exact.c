@@ -79,17 +79,6 @@ TESS_CLONES static void square_sum(const tess_work *w)
         tess_work_fail(w, "%s: the gradient is not finite", a->name);
 }
 
-TESS_CUDA_DECLARE(exact_add_f32)
-tess_codelet tess_exact_add[] = {
-    [TESS_F32] = {
-        .name = "exact_add", .dtype = TESS_F32, .cpu = exact_add, .cuda = TESS_CUDA(exact_add_f32), .either = true}};
-TESS_CUDA_DECLARE(exact_round_f32)
-tess_codelet tess_exact_round[] = {[TESS_F32] = {.name = "exact_round",
-                                                 .dtype = TESS_F32,
-                                                 .cpu = exact_round,
-                                                 .cuda = TESS_CUDA(exact_round_f32),
-                                                 .either = true}};
-TESS_CUDA_DECLARE(square_sum_f32)
-tess_codelet tess_square_sum[] = {
-    [TESS_F32] = {
-        .name = "square_sum", .dtype = TESS_F32, .cpu = square_sum, .cuda = TESS_CUDA(square_sum_f32), .either = true}};
+TESS_F32_CODELET(exact_add, .either = true)
+TESS_F32_CODELET(exact_round, .either = true)
+TESS_F32_CODELET(square_sum, .either = true)

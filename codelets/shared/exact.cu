@@ -1,4 +1,4 @@
-/* exact: the sum of squares as exact.c has it: every row in update_impl.h's order, the rows' sums added without
+/* exact: the sum of squares as exact.c has it: every row in update.h's order, the rows' sums added without
  * rounding. Limbs are integers, so atomics have no order that shows. And what adds and rounds finished sums. */
 #include "cuda.h"
 #include "exact.h"
@@ -67,7 +67,7 @@ TESS_KERNEL(1) squares_done_kernel(tess_exact *sum, const double *loss, failing 
 
 template <tess_dtype T> static void square_sum_body(const tess_work *w)
 {
-    const tess_square_arg *a = (const tess_square_arg *)w->arg;
+    const tess_square_arg *a = arg_of(w);
     const float *x = (const float *)w->buf[0].ptr + a->first;
     tess_exact *sum = (tess_exact *)w->buf[1].ptr;
     const double *loss = w->nbuf > 2 ? (const double *)w->buf[2].ptr : NULL;
@@ -106,14 +106,14 @@ TESS_KERNEL(WORDS) exact_add_kernel(tess_exact *sum, terms of, int count, bool d
 /* Carried between launches, which changes no sum: what is carried has one form. */
 template <tess_dtype T> static void exact_add_body(const tess_work *w)
 {
-    const tess_exact_arg *a = (const tess_exact_arg *)w->arg;
+    const tess_exact_arg *a = arg_of(w);
     bool acc = a->acc;
     for (unsigned first = 1; first == 1 || first < w->nbuf; first += TERMS) {
         terms of = {};
         int count = 0;
         for (; count < TERMS && first + (unsigned)count < w->nbuf; count++)
             of.x[count] = w->buf[first + (unsigned)count].ptr;
-        launch(w, exact_add_kernel, a->n, WORDS, 0, (tess_exact *)w->buf[0].ptr, of, count, a->doubles, acc);
+        launch(w, exact_add_kernel, a->n, WORDS, 0, buffer(w, 0), of, count, a->doubles, acc);
         acc = true;
     }
 }
@@ -133,12 +133,10 @@ TESS_KERNEL(32) exact_round_kernel(double *x, const tess_exact *sum, int64_t n)
 
 template <tess_dtype T> static void exact_round_body(const tess_work *w)
 {
-    const tess_exact_arg *a = (const tess_exact_arg *)w->arg;
-    if (a->means) {
-        launch(w, exact_means_kernel, 1, 1, 0, (double *)w->buf[0].ptr, (const tess_exact *)w->buf[1].ptr, a->n);
-        return;
-    }
-    launch(w, exact_round_kernel, blocks_of(a->n, 32), 32, 0, (double *)w->buf[0].ptr,
-           (const tess_exact *)w->buf[1].ptr, a->n);
+    const tess_exact_arg *a = arg_of(w);
+    if (a->means)
+        launch(w, exact_means_kernel, 1, 1, 0, buffer(w, 0), buffer(w, 1), a->n);
+    else
+        launch(w, exact_round_kernel, blocks_of(a->n, 32), 32, 0, buffer(w, 0), buffer(w, 1), a->n);
 }
 TESS_CUDA_BODY(exact_round, exact_round_f32, TESS_F32)

@@ -1,4 +1,4 @@
-/* exact_impl: a sum of exact.c's, for CPU and CUDA bodies alike. */
+/* exact: a sum of exact.c's, for CPU and CUDA bodies alike. */
 #ifndef TESS_EXACT_IMPL_H
 #define TESS_EXACT_IMPL_H
 #include "scalar.h"

@@ -1,4 +1,4 @@
-/* parts_impl: ops whose parts are the same op on fewer of its elements or rows. A cut says how many parts a task has,
+/* parts: ops whose parts are the same op on fewer of its elements or rows. A cut says how many parts a task has,
  * and what the task is of one of them; the op's body is then run on that:
  *
  *     TESS_REAL_CUT(add_forward, tess_cut_elements)    // instead of TESS_REAL(add_forward)
@@ -59,8 +59,52 @@ static inline int64_t tess_cut_elements(const tess_work *w, int64_t k, tess_dtyp
     return tess_parts_of(a->n, TESS_PART_ELEMENTS);
 }
 
+/* An elementwise op and its parts: y [+]= what the expression makes of an element of one buffer, or of two, by names of
+ * its own for them. It may ask `a`, a copy of the task's tess_map_arg. The body alone is TESS_MAP_BODY's:
+ *
+ *     TESS_MAP(scale, x, a.acc, a.by * x)
+ *     TESS_MAP_TWO(silu_backward, dy, x, a.acc, dy * slope(x)) */
+#define TESS_MAP(op, x, acc, ...)                                                                                      \
+    TESS_MAP_BODY(op, x, acc, __VA_ARGS__)                                                                             \
+    TESS_REAL_CUT(op, tess_cut_elements)
+#define TESS_MAP_TWO(op, x, z, acc, ...)                                                                               \
+    TESS_MAP_TWO_BODY(op, x, z, acc, __VA_ARGS__)                                                                      \
+    TESS_REAL_CUT(op, tess_cut_elements)
+#define TESS_MAP_BODY(op, x, acc, ...)                                                                                 \
+    TESS_INLINE void op(const tess_work *w, tess_dtype t)                                                              \
+    {                                                                                                                  \
+        const tess_map_arg a = *(const tess_map_arg *)w->arg;                                                          \
+        const void *from = w->buf[0].ptr;                                                                              \
+        void *to = w->buf[1].ptr;                                                                                      \
+        _Pragma("omp simd") for (int64_t i = 0; i < a.n; i++)                                                          \
+        {                                                                                                              \
+            const float x = tess_load(from, i, t);                                                                     \
+            tess_accumulate(to, i, t, acc, (__VA_ARGS__));                                                             \
+        }                                                                                                              \
+    }
+#define TESS_MAP_TWO_BODY(op, x, z, acc, ...)                                                                          \
+    TESS_INLINE void op(const tess_work *w, tess_dtype t)                                                              \
+    {                                                                                                                  \
+        const tess_map_arg a = *(const tess_map_arg *)w->arg;                                                          \
+        const void *from = w->buf[0].ptr, *with = w->buf[1].ptr;                                                       \
+        void *to = w->buf[2].ptr;                                                                                      \
+        _Pragma("omp simd") for (int64_t i = 0; i < a.n; i++)                                                          \
+        {                                                                                                              \
+            const float x = tess_load(from, i, t), z = tess_load(with, i, t);                                          \
+            tess_accumulate(to, i, t, acc, (__VA_ARGS__));                                                             \
+        }                                                                                                              \
+    }
+
 /* The bodies of an op as a codelet has them: whole where there is one part. */
-#define TESS_CUT_BODY(op, cut, name, t)                                                                                \
+#define TESS_REAL_CUT(op, cut)                                                                                         \
+    TESS_EACH_REAL(TESS_CUT_BODY, op, cut)                                                                             \
+    static int64_t op##_parts(const tess_codelet *cl, const void *arg)                                                 \
+    {                                                                                                                  \
+        return cut(&(tess_work){.arg = arg}, 0, cl->dtype, NULL);                                                      \
+    }                                                                                                                  \
+    TESS_CODELETS(op, op, .parts = op##_parts)
+#define TESS_CUT_BODY(op, name, t, cut)                                                                                \
+    TESS_CUDA_DECLARE(op##_##name)                                                                                     \
     TESS_CLONES static void op##_whole_##name(const tess_work *w)                                                      \
     {                                                                                                                  \
         op(w, t);                                                                                                      \
@@ -79,87 +123,14 @@ static inline int64_t tess_cut_elements(const tess_work *w, int64_t k, tess_dtyp
         else                                                                                                           \
             tess_parts_run(parts, op##_part_##name, (void *)w);                                                        \
     }
-#define TESS_REAL_CUT(op, cut)                                                                                         \
-    TESS_CUDA_DECLARE(op##_f32)                                                                                        \
-    TESS_CUDA_DECLARE(op##_bf16)                                                                                       \
-    TESS_CUDA_DECLARE(op##_f16)                                                                                        \
-    TESS_CUT_BODY(op, cut, f32, TESS_F32)                                                                              \
-    TESS_CUT_BODY(op, cut, bf16, TESS_BF16)                                                                            \
-    TESS_CUT_BODY(op, cut, f16, TESS_F16)                                                                              \
-    static int64_t op##_parts(const tess_codelet *cl, const void *arg)                                                 \
-    {                                                                                                                  \
-        return cut(&(tess_work){.arg = arg}, 0, cl->dtype, NULL);                                                      \
-    }                                                                                                                  \
-    TESS_PART_CODELETS(op)
 
 /* A part's body in all dtypes, with a choice of vectors. */
-#define TESS_PART_BODIES(part)                                                                                         \
-    TESS_CLONES static void part##_f32(void *of, int64_t k)                                                            \
+#define TESS_PART_BODIES(part) TESS_EACH_REAL(TESS_PART, part, )
+#define TESS_PART(part, name, t, ...)                                                                                  \
+    TESS_CLONES static void part##_##name(void *of, int64_t k)                                                         \
     {                                                                                                                  \
-        part(of, k, TESS_F32);                                                                                         \
-    }                                                                                                                  \
-    TESS_CLONES static void part##_bf16(void *of, int64_t k)                                                           \
-    {                                                                                                                  \
-        part(of, k, TESS_BF16);                                                                                        \
-    }                                                                                                                  \
-    TESS_CLONES static void part##_f16(void *of, int64_t k)                                                            \
-    {                                                                                                                  \
-        part(of, k, TESS_F16);                                                                                         \
+        part(of, k, t);                                                                                                \
     }
 #define TESS_PART_BODY(part, t) ((t) == TESS_BF16 ? part##_bf16 : (t) == TESS_F16 ? part##_f16 : part##_f32)
-
-/* A norm's forward pass: x, ..., from `y` on y and `each` figures of a row. */
-static inline int64_t tess_cut_norm(const tess_work *w, int64_t k, tess_dtype t, unsigned y, int64_t each, tess_cut *c)
-{
-    const tess_norm_arg *a = w->arg;
-    const int64_t rows = tess_part_rows(a->width), first = k * rows;
-    if (c) {
-        tess_cut_begin(c, w);
-        c->arg.norm = *a;
-        c->arg.norm.rows = a->rows - first < rows ? a->rows - first : rows;
-        tess_cut_skip(c, 0, first * a->width, t);
-        tess_cut_skip(c, y, first * a->width, t);
-        tess_cut_skip(c, y + 1, first * each, TESS_F32);
-    }
-    return tess_parts_of(a->rows, rows);
-}
-
-/* A norm's backward pass from the functions backward_rows and backward_columns, which come before this: parts of some
- * rows of dx, and parts of some columns of the gradients of gain and bias, whose sums are over all rows. */
-enum { TESS_NORM_COLUMNS = 128 };
-static inline int64_t tess_norm_parts(const tess_norm_arg *a)
-{
-    return tess_parts_of(a->rows, tess_part_rows(a->width)) + tess_parts_of(a->width, TESS_NORM_COLUMNS);
-}
-#define TESS_NORM_BODY(op, name, t)                                                                                    \
-    TESS_CLONES static void op##_part_##name(void *of, int64_t k)                                                      \
-    {                                                                                                                  \
-        const tess_work *w = of;                                                                                       \
-        const tess_norm_arg *a = w->arg;                                                                               \
-        const int64_t rows = tess_part_rows(a->width), blocks = tess_parts_of(a->rows, rows);                          \
-        const int64_t first = k < blocks ? k * rows : (k - blocks) * TESS_NORM_COLUMNS;                                \
-        const int64_t left = (k < blocks ? a->rows : a->width) - first;                                                \
-        if (k < blocks)                                                                                                \
-            backward_rows(w, first, first + (left < rows ? left : rows), t);                                           \
-        else                                                                                                           \
-            backward_columns(w, first, left < TESS_NORM_COLUMNS ? left : TESS_NORM_COLUMNS, t);                        \
-    }                                                                                                                  \
-    static void op##_##name(const tess_work *w)                                                                        \
-    {                                                                                                                  \
-        const tess_norm_arg *a = w->arg;                                                                               \
-        tess_parts_run(tess_norm_parts(a), op##_part_##name, (void *)w);                                               \
-    }
-#define TESS_NORM_BACKWARD(op)                                                                                         \
-    TESS_CUDA_DECLARE(op##_f32)                                                                                        \
-    TESS_CUDA_DECLARE(op##_bf16)                                                                                       \
-    TESS_CUDA_DECLARE(op##_f16)                                                                                        \
-    TESS_NORM_BODY(op, f32, TESS_F32)                                                                                  \
-    TESS_NORM_BODY(op, bf16, TESS_BF16)                                                                                \
-    TESS_NORM_BODY(op, f16, TESS_F16)                                                                                  \
-    static int64_t op##_parts(const tess_codelet *cl, const void *arg)                                                 \
-    {                                                                                                                  \
-        (void)cl;                                                                                                      \
-        return tess_norm_parts(arg);                                                                                   \
-    }
 
 #endif

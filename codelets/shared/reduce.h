@@ -1,4 +1,4 @@
-/* reduce_impl: sums down the columns of a matrix, for gradients of gains and biases. A block has a few columns and a
+/* reduce: sums down the columns of a matrix, for gradients of gains and biases. A block has a few columns and a
  * stretch of rows; what it sums goes to the worker's scratch, and a second kernel adds the stretches up in their order.
  * No atomics, and an order that the shapes alone say. 32 bytes of a row of bf16 are what DRAM moves at least, so that
  * is how narrow a block may be; a GPU wants a thousand blocks to have all of its memory in flight, which a matrix of

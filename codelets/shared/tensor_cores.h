@@ -1,4 +1,4 @@
-/* tensor_impl: tensor cores and what feeds them, for attention.cu. A warp holds pieces of matrices spread over its 32
+/* tensor_cores: tensor cores and what feeds them, for attention.cu. A warp holds pieces of matrices spread over its 32
  * lanes; with g = lane / 4 and t = lane % 4, in pairs of neighbours along a row:
  *
  *     A (16,16) bf16   4 registers   a[0] (g, 2t)   a[1] (g+8, 2t)   a[2] (g, 2t+8)   a[3] (g+8, 2t+8)

@@ -1,4 +1,4 @@
-/* update_impl: what the updates of all optimizers share, for CPU and CUDA bodies alike, and the sum of squares of a
+/* update: what the updates of all optimizers share, for CPU and CUDA bodies alike, and the sum of squares of a
  * row. StarPU chooses where an update runs, so both must have the same bits: single fp32 operations in the order
  * written, none contracted, with division and root correctly rounded; and sums in an order that both can follow.
  *

@@ -1,5 +1,5 @@
-/* vector_impl: what the bodies of this room are written with. An op is written once, over elements of `t`, and
- * instantiated for both dtypes and for three widths of vectors:
+/* vector: what the bodies of this room are written with. An op is written once, over elements of `t`, and instantiated
+ * for each dtype and for three widths of vectors:
  *
  *     TESS_INLINE void twice(const tess_work *w, tess_dtype t)
  *     {
@@ -46,83 +46,53 @@
 #define TESS_CUDA(body) NULL
 #endif
 
+/* f(op, f32, TESS_F32, ...), and the same with bf16 and f16. */
+#define TESS_EACH_REAL(f, op, ...)                                                                                     \
+    f(op, f32, TESS_F32, __VA_ARGS__) f(op, bf16, TESS_BF16, __VA_ARGS__) f(op, f16, TESS_F16, __VA_ARGS__)
+
 /* The codelets of an op, from its body op(w, t). TESS_REAL leaves the cost to the runtime: no flops, the bytes of the
  * buffers, which is what most ops of this room move; TESS_REAL_COST takes it from op_cost(arg, t). Those of
- * TESS_REAL_EITHER have the same bits on CPU and GPU. */
-#define TESS_REAL(op)        TESS_REAL_OP(op, false)
-#define TESS_REAL_EITHER(op) TESS_REAL_OP(op, true)
-#define TESS_REAL_OP(op, same)                                                                                         \
-    TESS_REAL_BODIES(op)                                                                                               \
-    TESS_REAL_CODELETS(op, same)
-#define TESS_REAL_CODELETS(op, same)                                                                                   \
-    tess_codelet tess_##op[TESS_REAL_DTYPES] = {                                                                       \
-        [TESS_F32] = {.name = #op, .dtype = TESS_F32, .cpu = op##_f32, .cuda = TESS_CUDA(op##_f32), .either = same},   \
-        [TESS_BF16] =                                                                                                  \
-            {.name = #op, .dtype = TESS_BF16, .cpu = op##_bf16, .cuda = TESS_CUDA(op##_bf16), .either = same},         \
-        [TESS_F16] = {.name = #op, .dtype = TESS_F16, .cpu = op##_f16, .cuda = TESS_CUDA(op##_f16), .either = same},   \
-    };
-/* The same of a body in parts, of which op_parts(cl, arg) says how many. */
-#define TESS_PART_CODELETS(op)                                                                                         \
-    tess_codelet tess_##op[TESS_REAL_DTYPES] = {                                                                       \
-        [TESS_F32] =                                                                                                   \
-            {.name = #op, .dtype = TESS_F32, .cpu = op##_f32, .cuda = TESS_CUDA(op##_f32), .parts = op##_parts},       \
-        [TESS_BF16] =                                                                                                  \
-            {.name = #op, .dtype = TESS_BF16, .cpu = op##_bf16, .cuda = TESS_CUDA(op##_bf16), .parts = op##_parts},    \
-        [TESS_F16] =                                                                                                   \
-            {.name = #op, .dtype = TESS_F16, .cpu = op##_f16, .cuda = TESS_CUDA(op##_f16), .parts = op##_parts},       \
-    };
-#define TESS_REAL_COST(op) TESS_REAL_COSTS(op, NULL)
-#define TESS_PART_COST(op) TESS_REAL_COSTS(op, op##_parts)
-#define TESS_REAL_COSTS(op, of)                                                                                        \
-    TESS_REAL_BODIES(op)                                                                                               \
-    static tess_cost op##_cost_f32(const void *arg)                                                                    \
-    {                                                                                                                  \
-        return op##_cost(arg, TESS_F32);                                                                               \
-    }                                                                                                                  \
-    static tess_cost op##_cost_bf16(const void *arg)                                                                   \
-    {                                                                                                                  \
-        return op##_cost(arg, TESS_BF16);                                                                              \
-    }                                                                                                                  \
-    static tess_cost op##_cost_f16(const void *arg)                                                                    \
-    {                                                                                                                  \
-        return op##_cost(arg, TESS_F16);                                                                               \
-    }                                                                                                                  \
-    tess_codelet tess_##op[TESS_REAL_DTYPES] = {                                                                       \
-        [TESS_F32] = {.name = #op,                                                                                     \
-                      .dtype = TESS_F32,                                                                               \
-                      .cpu = op##_f32,                                                                                 \
-                      .cuda = TESS_CUDA(op##_f32),                                                                     \
-                      .cost = op##_cost_f32,                                                                           \
-                      .parts = of},                                                                                    \
-        [TESS_BF16] = {.name = #op,                                                                                    \
-                       .dtype = TESS_BF16,                                                                             \
-                       .cpu = op##_bf16,                                                                               \
-                       .cuda = TESS_CUDA(op##_bf16),                                                                   \
-                       .cost = op##_cost_bf16,                                                                         \
-                       .parts = of},                                                                                   \
-        [TESS_F16] = {.name = #op,                                                                                     \
-                      .dtype = TESS_F16,                                                                               \
-                      .cpu = op##_f16,                                                                                 \
-                      .cuda = TESS_CUDA(op##_f16),                                                                     \
-                      .cost = op##_cost_f16,                                                                           \
-                      .parts = of},                                                                                    \
-    };
-#define TESS_REAL_BODIES(op)                                                                                           \
+ * TESS_REAL_EITHER have the same bits on CPU and GPU. A body of TESS_PART_COST comes in parts, of which
+ * op_parts(cl, arg) says how many. */
+#define TESS_REAL(op)        TESS_REAL_BODIES(op) TESS_CODELETS(op, op, )
+#define TESS_REAL_EITHER(op) TESS_REAL_BODIES(op) TESS_CODELETS(op, op, .either = true)
+#define TESS_REAL_COST(op)   TESS_REAL_COSTS(op, .parts = NULL)
+#define TESS_PART_COST(op)   TESS_REAL_COSTS(op, .parts = op##_parts)
+/* The one codelet, of fp32, of a body op(w); what else it has follows. */
+#define TESS_F32_CODELET(op, ...)                                                                                      \
     TESS_CUDA_DECLARE(op##_f32)                                                                                        \
-    TESS_CUDA_DECLARE(op##_bf16)                                                                                       \
-    TESS_CUDA_DECLARE(op##_f16)                                                                                        \
-    TESS_CLONES static void op##_f32(const tess_work *w)                                                               \
+    tess_codelet tess_##op[] = {                                                                                       \
+        [TESS_F32] = {.name = #op, .dtype = TESS_F32, .cpu = op, .cuda = TESS_CUDA(op##_f32), __VA_ARGS__}};
+
+/* What these are made of. The codelets are tess_OP, their bodies BODY_f32, BODY_bf16 and BODY_f16. */
+#define TESS_CODELET(body, name_of, t, op, ...)                                                                        \
+    [t] = {.name = #op, .dtype = t, .cpu = body##_##name_of, .cuda = TESS_CUDA(body##_##name_of), __VA_ARGS__},
+#define TESS_CODELETS(op, body, ...)                                                                                   \
+    tess_codelet tess_##op[TESS_REAL_DTYPES] = {TESS_EACH_REAL(TESS_CODELET, body, op, __VA_ARGS__)};
+#define TESS_REAL_COSTS(op, ...)                                                                                       \
+    TESS_REAL_BODIES(op)                                                                                               \
+    TESS_EACH_REAL(TESS_COST, op, )                                                                                    \
+    tess_codelet tess_##op[TESS_REAL_DTYPES] = {TESS_EACH_REAL(TESS_COST_CODELET, op, __VA_ARGS__)};
+#define TESS_COST_CODELET(op, name_of, t, ...)                                                                         \
+    TESS_CODELET(op, name_of, t, op, .cost = op##_cost_##name_of, __VA_ARGS__)
+#define TESS_COST(op, name_of, t, ...)                                                                                 \
+    static tess_cost op##_cost_##name_of(const void *arg)                                                              \
     {                                                                                                                  \
-        op(w, TESS_F32);                                                                                               \
-    }                                                                                                                  \
-    TESS_CLONES static void op##_bf16(const tess_work *w)                                                              \
-    {                                                                                                                  \
-        op(w, TESS_BF16);                                                                                              \
-    }                                                                                                                  \
-    TESS_CLONES static void op##_f16(const tess_work *w)                                                               \
-    {                                                                                                                  \
-        op(w, TESS_F16);                                                                                               \
+        return op##_cost(arg, t);                                                                                      \
     }
+#define TESS_REAL_BODIES(op) TESS_EACH_REAL(TESS_BODY, op, )
+#define TESS_BODY(op, name_of, t, ...)                                                                                 \
+    TESS_CUDA_DECLARE(op##_##name_of)                                                                                  \
+    TESS_CLONES static void op##_##name_of(const tess_work *w)                                                         \
+    {                                                                                                                  \
+        op(w, t);                                                                                                      \
+    }
+
+/* f(..., t), where t is a constant. */
+#define TESS_BY_DTYPE(t, f, ...)                                                                                       \
+    ((t) == TESS_BF16  ? f(__VA_ARGS__, TESS_BF16)                                                                     \
+     : (t) == TESS_F16 ? f(__VA_ARGS__, TESS_F16)                                                                      \
+                       : f(__VA_ARGS__, TESS_F32))
 
 TESS_INLINE int64_t least(int64_t a, int64_t b)
 {
@@ -176,7 +146,7 @@ TESS_INLINE float tess_sum16(const float lane[TESS_LANES])
     for (int l = 0; l < 4; l++) b[l] = a[l] + a[l + 4];
     return (b[0] + b[2]) + (b[1] + b[3]);
 }
-/* The sum of squares in update_impl.h's order. */
+/* The sum of squares in update.h's order. */
 TESS_INLINE double tess_squares(const float *x, int64_t n)
 {
     double sum[TESS_SQUARE_LANES] = {0};

@@ -1,8 +1,11 @@
 /* All CUDA bodies as tess_emulated_<body>, for the CPU; each file in a namespace of its own, since they are compiled
  * apart otherwise. Products are mm.cu's, over an emulated library: emulated_mm.cpp. */
-#include "balance_impl.h"
 #include "emulated_names.h"
+
+#include "balance_impl.h"
+#include "buckets_cuda_impl.h"
 #include "exact.h"
+#include "norm_cuda_impl.h"
 #include "reduce.h"
 #include "tensor_cores.h"
 #include "update_cuda_impl.h"
