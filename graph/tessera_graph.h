@@ -200,7 +200,7 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
 /* Makes the step that trains, within what the machine has: it chooses the order of the tasks and where each tile lives,
  * GPU, RAM or disk, and stores that plan. Results have the same bits whatever it is. All ranks call it, before
  * tess_start_plan and before anything is drawn or loaded. A machine that has too little is TESS_INVALID, and the error
- * names what would do. */
+ * names how much may do. */
 tess_status tess_step_fit(tess_tensor *loss, const tess_step_conf *conf, const tess_machine *machine, tess_step **step,
                           tess_plan *plan) TESS_NODISCARD;
 /* Prints a plan as `tessera estimate` does: what each level of memory holds, and what a step moves. */

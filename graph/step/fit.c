@@ -86,6 +86,22 @@ static tess_status check(const tess_machine *m)
     return TESS_OK;
 }
 
+/* What would do, where the plan's own error is the lacking rank's alone, or names no cap. */
+static tess_status too_little(tess_status status, const tess_limits *l, const tess_plan *p)
+{
+    if (status != TESS_INVALID) return status;
+    if (p->gpu.needed)
+        return tess_error(status, "machine",
+                          "%s of a GPU's memory for tiles, but the step needs %s (gpu_bytes of "
+                          "%lluMiB would do)",
+                          tess_human_bytes((double)l->gpu.memory), tess_human_bytes((double)p->gpu.needed),
+                          (unsigned long long)(tess_gpu_cap(p->gpu.needed) / MiB + 1));
+    if (p->ram.needed && tess_ranks() > 1)
+        return tess_error(status, "RAM", "%s, but the least a step can work with is %s on the rank that needs the most",
+                          tess_human_bytes((double)l->ram.ram), tess_human_bytes((double)p->ram.needed));
+    return status;
+}
+
 /* Rates are measured, and what is chosen by them may have more on disk than what moves the fewest bytes. */
 static tess_status fit(tess_tensor *loss, const tess_step_conf *conf, const tess_machine *m, tess_step **step,
                        tess_plan *plan)
@@ -93,7 +109,7 @@ static tess_status fit(tess_tensor *loss, const tess_step_conf *conf, const tess
     tess_limits l;
     tess_limits_of(m, loss->g->conf.dtype, &l);
     l.gpu.memory = tess_gpu_tiles(m->gpu_bytes);
-    TESS_TRY(tess_step_fit_within(loss, conf, m, &l, step, plan));
+    TESS_TRY(too_little(tess_step_fit_within(loss, conf, m, &l, step, plan), &l, plan));
     if (!m->disk) {
         tess_step_leave_disk(*step);
         return tess_ranks_agree(check_ram(*step, m, l.ram.workers));
@@ -120,6 +136,7 @@ tess_status tess_step_fit(tess_tensor *loss, const tess_step_conf *conf, const t
     if (!conf->train)
         return tess_error(TESS_INVALID, "step", "is to be fitted, but does not train (tess_step_new makes it)");
     if (!machine) machine = &preset;
+    *plan = (tess_plan){0};
     TESS_TRY(tess_ranks_agree(check(machine)));
     const tess_status status = fit(loss, conf, machine, step, plan);
     if (status == TESS_OK) return TESS_OK;

@@ -22,7 +22,7 @@ extern "C" void tess_work_fail(const tess_work *, const char *format, ...)
 }
 
 /* A buffer: so many bytes for each row, or for all of them. */
-struct buffer {
+struct tile {
     int64_t row, all;
     tess_dtype type; /* TESS_F32, TESS_BF16: drawn; else zeros */
     bool out;
@@ -30,23 +30,23 @@ struct buffer {
 };
 constexpr tess_dtype RAW = (tess_dtype)99;
 
-static buffer rows_of(int64_t elements, tess_dtype t, bool out = false)
+static tile rows_of(int64_t elements, tess_dtype t, bool out = false)
 {
     return {elements * (int64_t)tess_dtype_size(t), 0, t, out, NULL, NULL};
 }
-static buffer one(int64_t elements, tess_dtype t)
+static tile one(int64_t elements, tess_dtype t)
 {
     return {0, elements * (int64_t)tess_dtype_size(t), t, false, NULL, NULL};
 }
-static buffer raw(int64_t bytes)
+static tile raw(int64_t bytes)
 {
     return {0, bytes, RAW, false, NULL, NULL};
 }
-static int64_t bytes_of(const buffer &b, int64_t rows)
+static int64_t bytes_of(const tile &b, int64_t rows)
 {
     return b.row * rows + b.all;
 }
-static void draw(buffer *b, int64_t rows)
+static void draw(tile *b, int64_t rows)
 {
     static uint32_t seed;
     const tess_random_key key = {++seed, 3};
@@ -69,14 +69,14 @@ static char *space(size_t bytes)
 
 /* `near_arg` is of `rows` rows, `far_arg` of `all` of them, the last of which are the same. */
 static void compare(const char *what, tess_body body, const void *near_arg, const void *far_arg, int64_t rows,
-                    int64_t all, std::vector<buffer> b)
+                    int64_t all, std::vector<tile> b)
 {
     static char *room = space(64 << 20);
     std::vector<tess_view> near, far;
     tess_task task = {};
     tess_work w = {};
     w.env = &env, w.room = room, w.room_bytes = 64 << 20, w.task = &task;
-    for (buffer &x : b) {
+    for (tile &x : b) {
         x.near = space((size_t)bytes_of(x, rows));
         x.far = space((size_t)bytes_of(x, all));
         draw(&x, rows);
@@ -94,9 +94,9 @@ static void compare(const char *what, tess_body body, const void *near_arg, cons
     emulate::ends_only = false;
     CHECK_STR(failure, "");
     for (size_t i = 0; i < b.size(); i++) {
-        const buffer &x = b[i];
+        const tile &x = b[i];
         if (x.out && memcmp(x.near, x.far + x.row * (all - rows), (size_t)bytes_of(x, rows)))
-            CHECK_SAY("%s: buffer %zu is another far away", what, i);
+            CHECK_SAY("%s: tile %zu is another far away", what, i);
         munmap(x.near, (size_t)bytes_of(x, rows));
         munmap(x.far, (size_t)bytes_of(x, all));
     }
@@ -191,9 +191,9 @@ TEST(embedding)
     far.first = 0, far.count = all;
     for (int back = 0; back < 2; back++) {
         const tess_body body = back ? embedding_backward_bf16 : embedding_forward_bf16;
-        buffer table = rows_of(WIDTH, back ? TESS_F32 : TESS_BF16, back), y = one(TOKENS * WIDTH, TESS_BF16);
+        tile table = rows_of(WIDTH, back ? TESS_F32 : TESS_BF16, back), y = one(TOKENS * WIDTH, TESS_BF16);
         y.out = !back;
-        /* the tokens are a buffer that both have, which compare() would draw */
+        /* the tokens are a tile that both have, which compare() would draw */
         static tess_body inner;
         static int32_t *tokens;
         inner = body, tokens = id;

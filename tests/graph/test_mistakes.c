@@ -678,6 +678,45 @@ TEST(laying_out)
     tess_stop();
 }
 
+/* A GPU's memory is a limit like others: parameters and states have homes there, RAM and the disk what is left. */
+TEST(fits_a_gpu_above_ram_and_disk)
+{
+    struct net n;
+    tess_step *s;
+    tess_plan plan;
+    tess_limits limits;
+    char *words = NULL;
+    size_t size;
+    const tess_machine m = {.workers = 1, .cpu_bytes = 64 << 20, .disk = "."};
+    net_make(&n, &(tess_graph_conf){.tile_rows = T}, net_gpt);
+    tess_limits_of(&m, TESS_F32, &limits);
+    limits.gpu.memory = 512 << 20;
+    OK(tess_step_fit_within(n.loss, &training, &m, &limits, &s, &plan));
+    tess_holds h;
+    tess_step_holds(s, &h);
+#ifdef TESS_EMULATED_GPU
+    const bool bodies = true;
+#else
+    const bool bodies = tess_linear_forward[TESS_F32].cuda;
+#endif
+    if (!bodies) {
+        net_free(&n, s);
+        SKIP("no CUDA bodies, so no task for a GPU");
+    }
+    CHECK(plan.gpu.room > 0 && plan.gpu.home >= h.resident[TESS_ROLE_WEIGHT] + h.resident[TESS_ROLE_MOMENT]);
+    CHECK(h.stays[TESS_ROLE_WEIGHT] == 0 && h.on_disk[TESS_ROLE_WEIGHT] == 0);
+    FILE *f = open_memstream(&words, &size);
+    tess_plan_print(&plan, s, f);
+    fclose(f);
+    CHECK_HAS(words, "of it what lives there alone");
+    free(words);
+    tess_step_free(s);
+    limits.gpu.memory = 1 << 20;
+    CHECK_EQ(tess_step_fit_within(n.loss, &training, &m, &limits, &s, &plan), TESS_INVALID);
+    CHECK(!s && plan.gpu.needed > limits.gpu.memory && !plan.ram.needed);
+    net_free(&n, NULL);
+}
+
 /* The environment of a step names that of the step before, which ends there. */
 static const tess_env *seen[2];
 static void look(const tess_work *w)

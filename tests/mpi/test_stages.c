@@ -163,7 +163,7 @@ static int64_t held(int stage, int layers, struct size *size)
     return bytes;
 }
 
-/* Of 43 million parameters: those of seven layers less those of one. */
+/* Of 28 million parameters: those of five layers less those of one. */
 TEST(the_kernel_sees_what_the_formula_says)
 {
     enum { CONSTANT = 6 << 20 }; /* of handles and tasks, and pages in use in part */
@@ -171,7 +171,7 @@ TEST(the_kernel_sees_what_the_formula_says)
     for (int stage = 0; stage < 4; stage++) {
         held(stage, 1, &small); /* what is made once, by libraries */
         int64_t bytes = -held(stage, 1, &small);
-        bytes += held(stage, 7, &large);
+        bytes += held(stage, 5, &large);
         double p = (double)(large.matrices + large.vectors - small.matrices - small.vectors), n = tess_ranks();
         double want = (stage < 3 ? 2 * p : 2 * p / n) + (stage < 1 ? 12 * p : 12 * p / n);
         if (!(fabs((double)bytes - want) <= 0.05 * want + CONSTANT))

@@ -314,7 +314,8 @@ TEST(a_model_may_be_larger_than_all_memory_here)
         "\"num_hidden_layers\": 4, \"num_attention_heads\": 64, \"max_position_embeddings\": 2048}");
     CHECK_HAS(ran.out, "3762364416 parameters");
     CHECK(behind(ran.out, "tiles hold ") > 60e9);
-    DONE("simulate", "run.json", "--machine", fmt("%s/../tools/simulate/machines/cpu-2x64.json", TESS_TESTS), "--steps", "1");
+    DONE("simulate", "run.json", "--machine", fmt("%s/../tools/simulate/machines/cpu-2x64.json", TESS_TESTS), "--steps",
+         "1");
     CHECK_HAS(ran.out, ": 128 cores, 512 GiB of RAM, a drive");
 }
 

@@ -230,8 +230,7 @@ double tess_yardstick_best(tess_dtype t)
     const tess_share *share = tess_share_read();
     tess_yardstick y;
     if (!gpus && share->crowded && share->rank > 0) return 0;
-    if (!gpus && tess_yardstick_known(&y) && plausible(&y))
-        return remember(t, gpus, y.matrix_rate[t]);
+    if (!gpus && tess_yardstick_known(&y) && plausible(&y)) return remember(t, gpus, y.matrix_rate[t]);
     return remember(t, gpus, gpus ? tess_gpu_matrix_rate(t) : tess_matrix_rate(t, tess_cores(), SIZE));
 }
 
