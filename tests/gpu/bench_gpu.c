@@ -8,7 +8,7 @@
 
 extern void tess_cuda_linear_forward_bf16(const tess_work *w), tess_cuda_attention_forward_bf16(const tess_work *w),
     tess_cuda_attention_backward_bf16(const tess_work *w), tess_cuda_fill_normal_f32(const tess_work *w),
-    tess_cuda_round_bf16(const tess_work *w), tess_cuda_gelu_forward_bf16(const tess_work *w),
+    tess_cuda_all_round_bf16(const tess_work *w), tess_cuda_gelu_forward_bf16(const tess_work *w),
     tess_cuda_linear_gelu_forward_bf16(const tess_work *w), tess_cuda_linear_backward_weight_bf16(const tess_work *w),
     tess_cuda_linear_backward_input_bf16(const tess_work *w), tess_cuda_linear_backward_bias_bf16(const tess_work *w);
 
@@ -39,7 +39,7 @@ static void *drawn(int64_t n, float size)
     work.buf = view;
     work.nbuf = 2;
     tess_cuda_fill_normal_f32(&work);
-    tess_cuda_round_bf16(&work);
+    tess_cuda_all_round_bf16(&work);
     check(cudaDeviceSynchronize(), "drawing");
     check(cudaFree(x), "cudaFree");
     return y;
