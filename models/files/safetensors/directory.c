@@ -1,6 +1,6 @@
 /* Which of a directory's files has a model's weights, and what is there where none has. */
-#include "safetensors_impl.h"
 #include "directories.h"
+#include "safetensors_impl.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,14 +62,13 @@ char *tess_safetensors_lack(const char *dir)
         free(file[i]);
     }
     if (files >= 0) free(file);
-    char *text = best == OTHERS
-                     ? tess_strdup("has no model.safetensors or pytorch_model.bin")
-                 : others[best].index
-                     ? tess_format("has %s, a shard, and no %s beside it (fetch what is missing)", met,
-                                   others[best].index)
-                     : tess_format("has no model.safetensors or pytorch_model.bin, but %s, which is not read (loaded in "
-                                   "transformers, save_pretrained makes one of it)",
-                                   met);
+    char *text =
+        best == OTHERS ? tess_strdup("has no model.safetensors or pytorch_model.bin")
+        : others[best].index
+            ? tess_format("has %s, a shard, and no %s beside it (fetch what is missing)", met, others[best].index)
+            : tess_format("has no model.safetensors or pytorch_model.bin, but %s, which is not read (loaded in "
+                          "transformers, save_pretrained makes one of it)",
+                          met);
     free(met);
     return text;
 }

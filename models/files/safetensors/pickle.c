@@ -44,9 +44,9 @@ struct machine {
 const char *tess_pickle_kind_name(tess_pickle_kind kind)
 {
     static const char *const name[TESS_PICKLE_KINDS] = {
-        [TESS_PICKLE_NONE] = "None",       [TESS_PICKLE_BOOL] = "a bool",      [TESS_PICKLE_INT] = "an int",
-        [TESS_PICKLE_FLOAT] = "a float",   [TESS_PICKLE_TEXT] = "a text",      [TESS_PICKLE_TUPLE] = "a tuple",
-        [TESS_PICKLE_LIST] = "a list",     [TESS_PICKLE_DICT] = "a dict",      [TESS_PICKLE_GLOBAL] = "a global",
+        [TESS_PICKLE_NONE] = "None",         [TESS_PICKLE_BOOL] = "a bool",    [TESS_PICKLE_INT] = "an int",
+        [TESS_PICKLE_FLOAT] = "a float",     [TESS_PICKLE_TEXT] = "a text",    [TESS_PICKLE_TUPLE] = "a tuple",
+        [TESS_PICKLE_LIST] = "a list",       [TESS_PICKLE_DICT] = "a dict",    [TESS_PICKLE_GLOBAL] = "a global",
         [TESS_PICKLE_STORAGE] = "a storage", [TESS_PICKLE_TENSOR] = "a tensor"};
     return name[kind];
 }
@@ -239,8 +239,9 @@ static tess_status set_items(struct machine *m, const tess_pickled **items, size
 /* Of lists it matters to nobody here what is in them. */
 static tess_status append_items(struct machine *m)
 {
-    return m->depth && above(m) >= 1 && top(m, 0)->kind == TESS_PICKLE_LIST ? TESS_OK
-                                                                            : wrong(m, "values are appended to no list");
+    return m->depth && above(m) >= 1 && top(m, 0)->kind == TESS_PICKLE_LIST
+               ? TESS_OK
+               : wrong(m, "values are appended to no list");
 }
 
 /* ("storage", torch.FloatStorage, "0", "cpu", 1024): where the last is the number of its elements. */
@@ -364,12 +365,30 @@ static tess_status refuse(const struct machine *m, int op)
     static const struct {
         int op;
         const char *name;
-    } known[] = {{'i', "INST"},           {'o', "OBJ"},          {0x81, "NEWOBJ"},   {0x92, "NEWOBJ_EX"},
-                 {0x82, "EXT1"},          {0x83, "EXT2"},        {0x84, "EXT4"},     {0x93, "STACK_GLOBAL"},
-                 {0x95, "FRAME"},         {0x94, "MEMOIZE"},     {'P', "PERSID"},    {'0', "POP"},
-                 {'1', "POP_MARK"},       {'2', "DUP"},          {'S', "STRING"},    {'U', "SHORT_BINSTRING"},
-                 {'T', "BINSTRING"},      {'I', "INT"},          {'L', "LONG"},      {'V', "UNICODE"},
-                 {0x8c, "SHORT_BINUNICODE"}, {0x8b, "LONG4"},    {'B', "BINBYTES"},  {'C', "SHORT_BINBYTES"}};
+    } known[] = {{'i', "INST"},
+                 {'o', "OBJ"},
+                 {0x81, "NEWOBJ"},
+                 {0x92, "NEWOBJ_EX"},
+                 {0x82, "EXT1"},
+                 {0x83, "EXT2"},
+                 {0x84, "EXT4"},
+                 {0x93, "STACK_GLOBAL"},
+                 {0x95, "FRAME"},
+                 {0x94, "MEMOIZE"},
+                 {'P', "PERSID"},
+                 {'0', "POP"},
+                 {'1', "POP_MARK"},
+                 {'2', "DUP"},
+                 {'S', "STRING"},
+                 {'U', "SHORT_BINSTRING"},
+                 {'T', "BINSTRING"},
+                 {'I', "INT"},
+                 {'L', "LONG"},
+                 {'V', "UNICODE"},
+                 {0x8c, "SHORT_BINUNICODE"},
+                 {0x8b, "LONG4"},
+                 {'B', "BINBYTES"},
+                 {'C', "SHORT_BINBYTES"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].op == op)
             return wrong(m, "the opcode %s is not supported: tensors do without it (nothing of a pickle is run here)",
@@ -380,36 +399,61 @@ static tess_status refuse(const struct machine *m, int op)
 static tess_status act(struct machine *m, int op)
 {
     switch (op) {
-    case '(': return push_mark(m);
-    case ')': return make_tuple(m, 0);
+    case '(':
+        return push_mark(m);
+    case ')':
+        return make_tuple(m, 0);
     case 0x85:
     case 0x86:
-    case 0x87: return make_tuple(m, (size_t)(op - 0x84));
-    case 't': return make_marked_tuple(m);
-    case '}': return push(m, TESS_PICKLE_DICT), TESS_OK;
-    case ']': return push(m, TESS_PICKLE_LIST), TESS_OK;
-    case 'N': return push(m, TESS_PICKLE_NONE), TESS_OK;
+    case 0x87:
+        return make_tuple(m, (size_t)(op - 0x84));
+    case 't':
+        return make_marked_tuple(m);
+    case '}':
+        return push(m, TESS_PICKLE_DICT), TESS_OK;
+    case ']':
+        return push(m, TESS_PICKLE_LIST), TESS_OK;
+    case 'N':
+        return push(m, TESS_PICKLE_NONE), TESS_OK;
     case 0x88:
-    case 0x89: return push(m, TESS_PICKLE_BOOL)->number = op == 0x88, TESS_OK;
-    case 'K': return push_int(m, 1, false);
-    case 'M': return push_int(m, 2, false);
-    case 'J': return push_int(m, 4, true);
-    case 0x8a: return push_long(m);
-    case 'G': return push(m, TESS_PICKLE_FLOAT), skip(m, 8);
-    case 'X': return push_text(m);
-    case 'c': return push_global(m);
-    case 'q': return put_memo(m, 1);
-    case 'r': return put_memo(m, 4);
-    case 'h': return get_memo(m, 1);
-    case 'j': return get_memo(m, 4);
-    case 'Q': return push_storage(m);
-    case 'R': return reduce(m);
+    case 0x89:
+        return push(m, TESS_PICKLE_BOOL)->number = op == 0x88, TESS_OK;
+    case 'K':
+        return push_int(m, 1, false);
+    case 'M':
+        return push_int(m, 2, false);
+    case 'J':
+        return push_int(m, 4, true);
+    case 0x8a:
+        return push_long(m);
+    case 'G':
+        return push(m, TESS_PICKLE_FLOAT), skip(m, 8);
+    case 'X':
+        return push_text(m);
+    case 'c':
+        return push_global(m);
+    case 'q':
+        return put_memo(m, 1);
+    case 'r':
+        return put_memo(m, 4);
+    case 'h':
+        return get_memo(m, 1);
+    case 'j':
+        return get_memo(m, 4);
+    case 'Q':
+        return push_storage(m);
+    case 'R':
+        return reduce(m);
     case 's':
-    case 'u': return add_items(m, true, op == 'u');
+    case 'u':
+        return add_items(m, true, op == 'u');
     case 'a':
-    case 'e': return add_items(m, false, op == 'e');
-    case 'b': return build(m);
-    default: return refuse(m, op);
+    case 'e':
+        return add_items(m, false, op == 'e');
+    case 'b':
+        return build(m);
+    default:
+        return refuse(m, op);
     }
 }
 

@@ -65,8 +65,8 @@ typedef enum tess_pickle_kind {
 typedef struct tess_pickled tess_pickled;
 struct tess_pickled {
     tess_pickle_kind kind;
-    int64_t number;           /* of a bool or an int; the elements of a storage; where in it a tensor begins */
-    const char *text;         /* of a text; the key of a storage */
+    int64_t number;            /* of a bool or an int; the elements of a storage; where in it a tensor begins */
+    const char *text;          /* of a text; the key of a storage */
     const tess_pickled **item; /* of a tuple; of a dict a key and its value in turn; of a tensor its storage, its sizes
                                   and its strides, which are tuples of ints */
     size_t count, room;

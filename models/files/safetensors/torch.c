@@ -145,9 +145,10 @@ tess_status tess_torch_read(tess_safetensors *s, const char *file, const uint8_t
     if (n >= 4 && !memcmp(bytes, "PK\3\4", 4)) return read_archive(&a, bytes, n);
     const char *base = strrchr(file, '/') ? strrchr(file, '/') + 1 : file;
     if (n >= sizeof older && !memcmp(bytes, older, sizeof older))
-        return tess_error(TESS_INVALID, file,
-                          "is of torch.save before version 1.6, which is not read (python3 -c \"import torch; f = '%s'; "
-                          "torch.save(torch.load(f, 'cpu'), f)\" makes it one that is)",
-                          base);
+        return tess_error(
+            TESS_INVALID, file,
+            "is of torch.save before version 1.6, which is not read (python3 -c \"import torch; f = '%s'; "
+            "torch.save(torch.load(f, 'cpu'), f)\" makes it one that is)",
+            base);
     return tess_error(TESS_INVALID, file, "is no zip, which torch.save writes (is it truncated?)");
 }

@@ -33,7 +33,8 @@ static tess_status find_directory(const char *file, const uint8_t *bytes, size_t
         return tess_error(TESS_INVALID, file, "has no end of a zip's directory (is it truncated?)");
     *d = (struct directory){get(bytes + end + 10, 2), get(bytes + end + 12, 4), get(bytes + end + 16, 4)};
     if (d->entries == UINT16_MAX || d->bytes == UINT32_MAX || d->offset == UINT32_MAX) {
-        const uint64_t at = end >= LOCATOR && is(bytes + end - LOCATOR, "PK\6\7") ? get(bytes + end - LOCATOR + 8, 8) : n;
+        const uint64_t at =
+            end >= LOCATOR && is(bytes + end - LOCATOR, "PK\6\7") ? get(bytes + end - LOCATOR + 8, 8) : n;
         if (at > n || n - at < END64 || !is(bytes + at, "PK\6\6"))
             return tess_error(TESS_INVALID, file, "the end of its zip64 directory is not where it should be");
         *d = (struct directory){get(bytes + at + 32, 8), get(bytes + at + 40, 8), get(bytes + at + 48, 8)};

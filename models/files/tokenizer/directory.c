@@ -46,13 +46,16 @@ const char *tess_tokenizer_in(const char *dir)
 
 char *tess_tokenizer_lack(const char *dir)
 {
-    static const char *const others[] = {"vocab.json", "merges.txt", "vocab.txt", "sentencepiece.bpe.model",
+    static const char *const others[] = {"vocab.json",  "merges.txt",    "vocab.txt", "sentencepiece.bpe.model",
                                          "tekken.json", "qwen.tiktoken", "vocab.bpe", "encoder.json"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (tess_dirs_has(dir, others[i]))
             return tess_format("has no tokenizer.json, but %s%s (transformers' AutoTokenizer.from_pretrained, "
                                "save_pretrained makes one)",
-                               others[i], i == 0 ? " without merges.txt" : i == 1 ? " without vocab.json" : "");
+                               others[i],
+                               i == 0   ? " without merges.txt"
+                               : i == 1 ? " without vocab.json"
+                                        : "");
     return tess_strdup("has no tokenizer.json, tokenizer.model or vocab.json");
 }
 
@@ -63,9 +66,9 @@ struct beside {
     const char *dir;
     json_t *config, *map, *added_tokens, *model; /* files as objects; NULL: it has none */
     const struct kind *kind;
-    json_t *ids;       /* by text, of the vocabulary and of what is added to it */
-    json_t *added;     /* the array that tokenizer.json has */
-    int64_t next;      /* the first id that is nobody's */
+    json_t *ids;   /* by text, of the vocabulary and of what is added to it */
+    json_t *added; /* the array that tokenizer.json has */
+    int64_t next;  /* the first id that is nobody's */
     const char *spelt[SPECIALS];
 };
 
@@ -146,8 +149,8 @@ static tess_status add(struct beside *b, const char *text, json_int_t id, json_t
     if (!wrong) json_object_update(entry, flags);
     json_decref(flags);
     if (wrong)
-        return tess_error(TESS_INVALID, b->dir, "the added token \"%s\" has id %lld in one file, and another is its", text,
-                          (long long)id);
+        return tess_error(TESS_INVALID, b->dir, "the added token \"%s\" has id %lld in one file, and another is its",
+                          text, (long long)id);
     json_object_set_new(b->ids, text, json_integer(id));
     if (id >= b->next) b->next = id + 1;
     return TESS_OK;
@@ -256,7 +259,8 @@ static json_t *make_template(const struct beside *b)
             json_array_append_new(single, json_pack("{s{ss si}}", "Sequence", "id", "A", "type_id", 0));
         else if (text) {
             json_array_append_new(single, json_pack("{s{ss si}}", "SpecialToken", "id", text, "type_id", 0));
-            json_object_set_new(special, text, json_pack("{ss s[O]}", "id", text, "ids", json_object_get(b->ids, text)));
+            json_object_set_new(special, text,
+                                json_pack("{ss s[O]}", "id", text, "ids", json_object_get(b->ids, text)));
         }
     }
     return json_pack("{ss so so}", "type", "TemplateProcessing", "single", single, "special_tokens", special);

@@ -54,7 +54,7 @@ tess_status tess_pairs_read(const char *vocab_path, const char *merges_path, con
     json_t *split = json_pack("{ss s{ss} ss sb}", "type", "Split", "pattern", "Regex", QWEN2_WORDS, "behavior",
                               "Isolated", "invert", 0);
     json_object_set_new(*root, "normalizer", json_pack("{ss}", "type", "NFC"));
-    json_object_set_new(*root, "pre_tokenizer", json_pack("{ss s[oo]}", "type", "Sequence", "pretokenizers", split,
-                                                          byte_level(prefix, false)));
+    json_object_set_new(*root, "pre_tokenizer",
+                        json_pack("{ss s[oo]}", "type", "Sequence", "pretokenizers", split, byte_level(prefix, false)));
     return TESS_OK;
 }

@@ -57,13 +57,19 @@ static bool read_field(tess_token *in, struct field *f)
     if (!read_varint(in, &key)) return false;
     f->number = key >> 3;
     switch (key & 7) {
-    case 0: return read_varint(in, &f->value);
-    case 1: n = 8; break;
+    case 0:
+        return read_varint(in, &f->value);
+    case 1:
+        n = 8;
+        break;
     case 2:
         if (!read_varint(in, &n)) return false;
         break;
-    case 5: n = 4; break;
-    default: return false;
+    case 5:
+        n = 4;
+        break;
+    default:
+        return false;
     }
     if (n > in->length) return false;
     f->text = (tess_token){in->bytes, n};
@@ -223,8 +229,8 @@ static json_t *make_merges(const struct model *m)
     if (count) qsort(pair, count, sizeof *pair, compare_pairs);
     json_t *merges = json_array();
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(merges, json_pack("[oo]", text_of(m->piece[pair[i].left].text),
-                                                text_of(m->piece[pair[i].right].text)));
+        json_array_append_new(
+            merges, json_pack("[oo]", text_of(m->piece[pair[i].left].text), text_of(m->piece[pair[i].right].text)));
     free(pair);
     return merges;
 }
@@ -279,20 +285,19 @@ static json_t *replace(const char *kind, const char *pattern, const char *conten
     return json_pack("{ss s{ss} ss}", "type", "Replace", "pattern", kind, pattern, "content", content);
 }
 
-/* What sentencepiece does to a text before it is cut. `once`: the blank comes before the first word of a text alone, and
- * not before each that follows a special token. */
+/* What sentencepiece does to a text before it is cut. `once`: the blank comes before the first word of a text alone,
+ * and not before each that follows a special token. */
 static json_t *make_normalizer(const struct model *m, bool once)
 {
     json_t *list = json_array();
     if (m->table.length)
-        json_array_append_new(list, json_pack("{ss so}", "type", "Precompiled", "precompiled_charsmap",
-                                              base64(m->table)));
+        json_array_append_new(list, json_pack("{ss so sb}", "type", "Precompiled", "precompiled_charsmap",
+                                              base64(m->table), "clusters", 0));
     if (m->collapses) {
         json_array_append_new(list, replace("Regex", "(?<!.|\\n) +|[ \u2581]+(?!.|\\n)", ""));
         json_array_append_new(list, replace("Regex", " {2,}", " "));
     }
-    if (m->prefix && !once)
-        json_array_append_new(list, json_pack("{ss ss}", "type", "Prepend", "prepend", TESS_LINE));
+    if (m->prefix && !once) json_array_append_new(list, json_pack("{ss ss}", "type", "Prepend", "prepend", TESS_LINE));
     if (!m->prefix || !once) json_array_append_new(list, replace("String", " ", TESS_LINE));
     return json_pack("{ss so}", "type", "Sequence", "normalizers", list);
 }
@@ -303,7 +308,7 @@ static json_t *make_decoder(const struct model *m)
     json_array_append_new(list, replace("String", TESS_LINE, " "));
     json_array_append_new(list, json_pack("{ss}", "type", "ByteFallback"));
     json_array_append_new(list, json_pack("{ss}", "type", "Fuse"));
-    if (m->prefix)
+    if (m->prefix || m->collapses)
         json_array_append_new(list, json_pack("{ss ss si si}", "type", "Strip", "content", " ", "start", 1, "stop", 0));
     return json_pack("{ss so}", "type", "Sequence", "decoders", list);
 }
@@ -339,8 +344,9 @@ tess_status tess_sentencepiece_read(const tess_reading *r, const char *bytes, si
     m.vocab = tess_vocab_new();
     tess_status status = TESS_OK;
     if (!read_message(&m, (tess_token){bytes, n}))
-        status = tess_error(TESS_INVALID, r->path,
-                            "is no model of sentencepiece (one of tiktoken's is not read: the model's tokenizer.json is)");
+        status =
+            tess_error(TESS_INVALID, r->path,
+                       "is no model of sentencepiece (one of tiktoken's is not read: the model's tokenizer.json is)");
     if (status == TESS_OK) status = check_pieces(&m);
     if (status == TESS_OK) status = check_model(&m);
     if (json_is_boolean(json_object_get(config, "add_prefix_space")))

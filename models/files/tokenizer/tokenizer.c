@@ -92,8 +92,8 @@ static void read_names(tess_tokenizer *t, const json_t *root)
     const json_t *added = json_object_get(root, "added_tokens"), *entry;
     const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
     size_t i;
-    t->unsupported = tess_arena_format(t->arena, "the model's tokenizer is none that is known here: %s",
-                                       tess_error_text());
+    t->unsupported =
+        tess_arena_format(t->arena, "the model's tokenizer is none that is known here: %s", tess_error_text());
     tess_error_clear();
     t->added = tess_arena_get(t->arena, (json_array_size(added) + 1) * sizeof *t->added);
     t->added_count = 0;

@@ -106,8 +106,10 @@ bool tess_pattern_spans_blank(const tess_pattern *p);
 typedef struct tess_charsmap tess_charsmap;
 tess_status tess_charsmap_read(const tess_reading *r, const char *field, const char *base64,
                                tess_charsmap **map) TESS_NODISCARD;
-/* Appends what the table makes of a text. */
+/* Appends what the table makes of a text, cluster by cluster as transformers looks them up, or the longest that it has
+ * each time, as sentencepiece does. */
 void tess_charsmap_apply(const tess_charsmap *map, const char *s, size_t n, tess_bytes *out);
+void tess_charsmap_apply_longest(const tess_charsmap *map, const char *s, size_t n, tess_bytes *out);
 
 /* ---- normalizer.c ------------------------------------------------------------------------------------------------ */
 

@@ -82,7 +82,8 @@ static tess_status open_generator(const char *dir, void *what)
         return tess_error(TESS_INVALID, dir, "is no model that goes on with a text (it reads one)");
     TESS_TRY(tess_run_need_weights(g->model));
     const char *from = tess_tokenizer_in(dir) || !tess_model_adapted(g->model) ? dir : tess_model_dir(g->model);
-    if (tess_tokenizer_in(from)) TESS_TRY(tess_tokenizer_open(from, &g->tokenizer)); /* adapters may have their base's */
+    if (tess_tokenizer_in(from))
+        TESS_TRY(tess_tokenizer_open(from, &g->tokenizer)); /* adapters may have their base's */
     TESS_TRY(tess_model_check(g->model));
     g->vocab = tess_model_vocab(g->model);
     g->most = has_encoder(g) ? 0 : tess_model_positions(g->model);

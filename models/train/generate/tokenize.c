@@ -41,8 +41,8 @@ static tess_status open_tokenizer(struct lines *l)
     if (tess_tokenizer_in(l->c->dir)) return tess_tokenizer_open(l->c->dir, &l->t);
     if (l->vocab == tess_tokenizer_vocab(NULL)) return TESS_OK;
     char *lack = tess_tokenizer_lack(l->c->dir);
-    const tess_status status = tess_error(TESS_INVALID, l->c->dir, "%s%s", lack,
-                                          l->vocab ? " (and tokens that are bytes would be 256)" : "");
+    const tess_status status =
+        tess_error(TESS_INVALID, l->c->dir, "%s%s", lack, l->vocab ? " (and tokens that are bytes would be 256)" : "");
     free(lack);
     return status;
 }

@@ -142,9 +142,9 @@ static void list_model(struct list *l, const tess_model *m)
     if (tess_model_adapter_dir(m)) list_weights(l, "adapter", tess_model_adapter_dir(m));
     if (!dir) return;
     list_weights(l, "model", dir);
-    static const char *const tokenizer[] = {"tokenizer.json",        "tokenizer.model",         "spiece.model",
-                                            "vocab.json",            "merges.txt",              "added_tokens.json",
-                                            "tokenizer_config.json", "special_tokens_map.json"};
+    static const char *const tokenizer[] = {
+        "tokenizer.json", "tokenizer.model",   "spiece.model",          "vocab.json",
+        "merges.txt",     "added_tokens.json", "tokenizer_config.json", "special_tokens_map.json"};
     for (size_t i = 0; i < sizeof tokenizer / sizeof *tokenizer; i++) {
         char *label = tess_format("model: %s", tokenizer[i]), *path = tess_format("%s/%s", dir, tokenizer[i]);
         list_file(l, label, path, "");
