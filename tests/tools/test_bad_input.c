@@ -124,7 +124,7 @@ TEST(a_directory_that_is_no_model)
     FAILS(2, ("generate", "base", "--prompt", "a"), "base: has no model.safetensors", "OUTPUT/model");
     FAILS(2, ("generate", "nowhere", "--prompt", "a"), "nowhere/config.json: No such file");
     write_text("base/tokenizer.json", "{}");
-    FAILS(2, ("train", "run.json", "model=base"), "base/tokenizer.json");
+    FAILS(2, ("train", "run.json", "model=base", "weights=drawn"), "base/tokenizer.json");
 }
 
 /* ---- weights ---- */

@@ -370,7 +370,7 @@ TEST(a_checkpoint_is_a_model)
 {
     static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json"};
     tiny_setup_tokenizer();
-    DONE("train", "run.json", "model=base", CK, EVERY);
+    DONE("train", "run.json", "model=base", "weights=drawn", CK, EVERY);
     DONE("export", "ck", "hf");
     CHECK_STR(ran.out, "the model of ck/step-00000004: hf\n");
     for (size_t i = 0; i < 3; i++) {
@@ -430,7 +430,7 @@ TEST(the_dtype_of_what_is_saved)
                                                 "\"n_embd\": 16, \"n_layer\": 1, \"n_head\": 2}");
         const char *spelt = i == 1 ? "dtype" : "torch_dtype", *other = i == 1 ? "torch_dtype" : "dtype";
         size_t n;
-        DONE("train", "run.json", "model=base", CK, EVERY, "overwrite=true", saved[i].set);
+        DONE("train", "run.json", "model=base", "weights=drawn", CK, EVERY, "overwrite=true", saved[i].set);
         CHECK(named("out/model/config.json", spelt, saved[i].name) && named("out/model/config.json", other, NULL));
         CHECK(same_file("base/generation_config.json", "out/model/generation_config.json"));
         free(read_file("out/model/model.safetensors", &bytes[i]));
