@@ -10,7 +10,8 @@
  *
  * Below all of them are reading.c, by which they read their JSON, vocab.c, which knows tokens by their bytes, and the
  * characters of base/text.h; above them are encode.c, which sends a text through, tokenizer.c, which reads them all
- * from tokenizer.json, directory.c, which makes the same of older files, and decode.c. What is no part that is known here is an error that names it. */
+ * from tokenizer.json, directory.c, which makes the same of older files, and decode.c. What is no part that is known
+ * here is an error that names it. */
 #ifndef TESS_TOKENIZER_PARTS_IMPL_H
 #define TESS_TOKENIZER_PARTS_IMPL_H
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -296,7 +297,7 @@ bool tess_decoder_blanks(const tess_decoder *d);
  * is as it was. */
 bool tess_alphabet_bytes(tess_arena *arena, tess_token *token);
 
-/* ---- directory.c, sentencepiece.c, pairs.c: tokenizers that are in other files than tokenizer.json ----------------- */
+/* ---- directory.c, sentencepiece.c, pairs.c: other files than tokenizer.json -------------------------------------- */
 
 /* Reads a tokenizer's main file, r->path, and what lies beside it in `dir`, into the object that its tokenizer.json
  * would have: *root is a new reference. */
