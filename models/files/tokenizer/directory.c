@@ -323,9 +323,7 @@ static tess_status read_beside(struct beside *b, bool pairs, json_t **root)
     TESS_TRY(read_object(b->dir, "config.json", &b->model));
     TESS_TRY(find_kind(b, pairs));
     TESS_TRY(read_vocabulary(b, pairs, root));
-    const tess_status status = add_all(b, *root);
-    if (status != TESS_OK) json_decref(*root);
-    return status;
+    return add_all(b, *root);
 }
 
 tess_status tess_tokenizer_files_read(const tess_reading *r, const char *dir, json_t **root)

@@ -74,7 +74,8 @@ static const char *find(const tess_charsmap *m, const char *s, size_t n, bool lo
         const uint32_t unit = m->unit[at];
         if ((unit & (1u << 31 | 0xff)) != (unsigned char)s[i]) break;
         at ^= children(unit);
-        if (!(unit >> 8 & 1)) continue;
+        const bool within = longest && i + 1 < n && (s[i + 1] & 0xc0) == 0x80; /* a character, which stays whole */
+        if (!(unit >> 8 & 1) || within) continue;
         const size_t value = at < m->units ? m->unit[at] & ~(1u << 31) : m->bytes;
         if (value >= m->bytes) break;
         to = m->pool + value;

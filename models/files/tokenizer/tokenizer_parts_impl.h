@@ -300,7 +300,7 @@ bool tess_alphabet_bytes(tess_arena *arena, tess_token *token);
 /* ---- directory.c, sentencepiece.c, pairs.c: other files than tokenizer.json -------------------------------------- */
 
 /* Reads a tokenizer's main file, r->path, and what lies beside it in `dir`, into the object that its tokenizer.json
- * would have: *root is a new reference. */
+ * would have: *root, which is NULL at first, becomes a new reference, also where what lies beside it is wrong. */
 tess_status tess_tokenizer_files_read(const tess_reading *r, const char *dir, json_t **root) TESS_NODISCARD;
 /* Reads a tokenizer.model, of `n` bytes; `config` is tokenizer_config.json's object, or NULL. */
 tess_status tess_sentencepiece_read(const tess_reading *r, const char *bytes, size_t n, const json_t *config,
