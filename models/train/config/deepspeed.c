@@ -5,7 +5,6 @@
 #include "safetensors.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- names ---- */
 
