@@ -5,7 +5,7 @@
 TEST(the_tokenizer_travels_with_the_model)
 {
     tiny_setup_tokenizer();
-    DONE("train", "run.json", "model=base", "steps=1");
+    DONE("train", "run.json", "model=base", "weights=drawn", "steps=1");
     CHECK(same_file("base/tokenizer.json", "out/model/tokenizer.json"));
     DONE("generate", "out/model", "--prompt", "the tile", "-n", "5", "--temperature", "0");
     CHECK(!strncmp(ran.out, "the tile", 8));
@@ -25,7 +25,7 @@ TEST(a_tokenizer_larger_than_the_model)
     write_text("base/config.json",
                "{\"model_type\": \"gpt2\", \"vocab_size\": 856, \"n_positions\": 32, \"n_embd\": 16, "
                "\"n_layer\": 1, \"n_head\": 2}");
-    DONE("train", "run.json", "model=base", "steps=1");
+    DONE("train", "run.json", "model=base", "weights=drawn", "steps=1");
     CHECK_STR(ran.err, note);
     DONE("eval", "run.json", "model=out/model");
     CHECK_HAS(ran.err, "tessera: out/model: its tokenizer has 859 tokens");
@@ -36,7 +36,7 @@ TEST(a_tokenizer_larger_than_the_model)
     FILE *f = fopen("text.txt", "a");
     fputs("<|endoftext|>", f);
     fclose(f);
-    FAILS(2, ("train", "run.json", "model=base", "steps=1"),
+    FAILS(2, ("train", "run.json", "model=base", "weights=drawn", "steps=1"),
           "text.txt: byte 4000: token 856 is beyond the vocabulary of 856");
     FAILS(2, ("eval", "run.json", "model=out/model", "data.valid=text.txt"),
           "text.txt: byte 4000: token 856 is beyond the vocabulary of 856");
@@ -230,7 +230,7 @@ TEST(generate_with_experts_on_disk)
     mkdir("base", 0777);
     mkdir("swap", 0777);
     write_text("base/config.json", model);
-    DONE("train", "run.json", "model=base", "steps=1", "train_batch_size=1");
+    DONE("train", "run.json", "model=base", "weights=drawn", "steps=1", "train_batch_size=1");
     DONE("generate", "out/model", "--prompt", "the tile", "-n", "30", "--temperature", "0");
     char *text = strdup(ran.out);
     DONE("generate", "out/model", "--prompt", "the tile", "-n", "30", "--temperature", "0", "memory.cpu=16MiB",

@@ -162,6 +162,7 @@ struct tess_model {
     tess_safetensors *states; /* of a checkpoint, opened with it: another run may remove it; NULL: it is none */
     struct tess_lora *lora;   /* adapters (lora.h), and alone trained; NULL: none */
     tess_save_dtype stored;   /* as its weights are written */
+    bool drawn;               /* its weights are drawn, and those of the directory left alone */
     _Alignas(16) char numbers[TESS_MODEL_NUMBERS];
 };
 

@@ -95,6 +95,10 @@ static tess_status print_run(const tess_config *c, int rank, bool must_fit, FILE
     tess_holds p;
     uint64_t least = 0;
     tess_status status = tess_run_open(c, rank, &run);
+    if (status == TESS_OK && tess_run_check_weights(&run) != TESS_OK) {
+        tess_note("train refuses this: %s", tess_error_text());
+        tess_error_clear();
+    }
     if (status == TESS_OK) status = tess_run_tiers(&run, c->output);
     if (status == TESS_OK) status = tess_run_step(&run, true, &step);
     if (status == TESS_OK) {

@@ -2,9 +2,9 @@
  * sections that are taken whole, "auto" as transformers' Trainer fills it in, and the few lines that tell the user what
  * became of all that: one for each sort, however many keys there are. */
 #include "config_impl.h"
+#include "safetensors.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- names ---- */
 
@@ -153,24 +153,11 @@ void tess_config_say_auto(tess_config *c)
 
 /* ---- what follows ---- */
 
-/* The files by which models/ knows the weights of a directory. */
-static bool has_weights(const char *dir)
-{
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
-    bool there = false;
-    for (size_t i = 0; dir && i < sizeof names / sizeof *names && !there; i++) {
-        char *path = tess_format("%s/%s", dir, names[i]);
-        there = access(path, F_OK) == 0;
-        free(path);
-    }
-    return there;
-}
-
 /* Who writes "auto" has transformers' Trainer in mind, which goes on from weights with 5e-5 and without warmup. A model
  * that is drawn keeps the defaults. */
 static void resolve_rate(tess_config *c)
 {
-    c->notes->has_weights = has_weights(c->model);
+    c->notes->has_weights = c->model && !c->weights && tess_safetensors_in(c->model);
     if (!c->notes->has_weights) return;
     if (tess_key_how(c, "optimizer.params.lr") == TESS_KEY_AUTO) c->optimizer.params.lr = 5e-5;
     if (tess_key_how(c, "scheduler.params.warmup_num_steps") == TESS_KEY_AUTO) c->scheduler.params.warmup_num_steps = 0;

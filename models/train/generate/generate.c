@@ -81,14 +81,9 @@ static tess_status open_generator(const char *dir, void *what)
     if (tess_model_answers(g->model) != TESS_ANSWERS_NEXT && !has_encoder(g))
         return tess_error(TESS_INVALID, dir, "is no model that goes on with a text (it reads one)");
     TESS_TRY(tess_run_need_weights(g->model));
-    char *path = tess_format("%s/tokenizer.json", dir);
-    if (access(path, F_OK) && tess_model_adapted(g->model)) { /* adapters have their base's */
-        free(path);
-        path = tess_format("%s/tokenizer.json", tess_model_dir(g->model));
-    }
-    tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open(path, &g->tokenizer);
-    free(path);
-    TESS_TRY(status);
+    const char *from = tess_tokenizer_in(dir) || !tess_model_adapted(g->model) ? dir : tess_model_dir(g->model);
+    if (tess_tokenizer_in(from))
+        TESS_TRY(tess_tokenizer_open(from, &g->tokenizer)); /* adapters may have their base's */
     TESS_TRY(tess_model_check(g->model));
     g->vocab = tess_model_vocab(g->model);
     g->most = has_encoder(g) ? 0 : tess_model_positions(g->model);
@@ -113,8 +108,12 @@ static void close_generator(void *what)
 static tess_status check_tokenizer(const struct generator *g)
 {
     if (g->tokenizer || g->vocab == tess_tokenizer_vocab(NULL)) return TESS_OK;
-    return tess_error(TESS_INVALID, tess_model_dir(g->model),
-                      "has a vocabulary of %lld, and no tokenizer.json (bytes have 256)", (long long)g->vocab);
+    char *lack = tess_tokenizer_lack(tess_model_dir(g->model));
+    const tess_status status =
+        tess_error(TESS_INVALID, tess_model_dir(g->model), "%s, and its vocabulary is one of %lld (bytes have 256)",
+                   lack, (long long)g->vocab);
+    free(lack);
+    return status;
 }
 
 static tess_status encode(struct generator *g, tess_prompt *p)

@@ -49,6 +49,7 @@ static tess_status open_inputs(struct training *t)
     TESS_TRY(require_length(c));
     TESS_TRY(tess_config_require(c, "data.train"));
     TESS_TRY(tess_run_open(c, tess_rank(), &t->run));
+    TESS_TRY(tess_run_check_weights(&t->run));
     t->adapts = tess_model_adapted(t->run.model);
     if (t->adapts && !tess_model_has_weights(t->run.model))
         return tess_error(TESS_INVALID, "lora",
@@ -81,6 +82,11 @@ static void say_frozen(const struct training *t)
     const long long all = tess_graph_param_elements(t->run.g), trained = tess_graph_trained_elements(t->run.g);
     if (trained < all)
         printf("trained are %lld of %lld parameters, %.3g%%\n", trained, all, 100. * (double)trained / (double)all);
+}
+
+static void say_drawn(const struct training *t)
+{
+    if (!tess_model_has_weights(t->run.model)) printf("the weights are drawn from seed %lld\n", (long long)t->at.seed);
 }
 
 static void say_data(const struct training *t)
@@ -362,6 +368,7 @@ tess_status tess_train(const tess_config *c)
     TESS_TRY_DONE(tess_ranks_agree(make_output(&t)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(plan_steps(&t)));
+    if (!tess_rank() && !b.found) say_drawn(&t);
     if (!tess_rank()) say_frozen(&t), say_data(&t);
     tess_signals_install();
     TESS_TRY_DONE(tess_ranks_agree(begin(&t, b.found)));

@@ -7,16 +7,24 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of data.loss_on. */
+/* Of data.loss_on, and of weights. */
 enum { LOSS_ON_ASSISTANT, LOSS_ON_ALL };
+enum { WEIGHTS_READ, WEIGHTS_DRAWN };
 
 static tess_status open_tokenizer(tess_run *r)
 {
-    if (!tess_model_dir(r->model)) return TESS_OK;
-    char *path = tess_format("%s/tokenizer.json", tess_model_dir(r->model));
-    tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open_any(path, &r->tokenizer);
-    free(path);
-    return status == TESS_OK ? tess_chat_open(tess_model_dir(r->model), &r->chat) : status;
+    const char *dir = tess_model_dir(r->model);
+    const long long vocab = tess_model_vocab(r->model);
+    if (dir && tess_tokenizer_in(dir))
+        TESS_TRY(tess_tokenizer_open_any(dir, &r->tokenizer));
+    else if (vocab != tess_tokenizer_vocab(NULL)) { /* bytes would be other tokens than the model's */
+        char *lack = dir ? tess_tokenizer_lack(dir) : tess_strdup("has no tokenizer, being an object");
+        char *why = tess_format("%s, and its vocabulary is one of %lld (bytes have 256)", lack, vocab);
+        r->tokenizer = tess_tokenizer_none(dir ? dir : "the model", why);
+        free(lack);
+        free(why);
+    }
+    return dir ? tess_chat_open(dir, &r->chat) : TESS_OK;
 }
 
 /* Adapters, as the configuration asks for them, or as the model's directory has them, which must not contradict it. */
@@ -72,6 +80,7 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
     TESS_TRY(tess_config_require(c, "model"));
     TESS_TRY(tess_model_open(c->model, c->model_json, &r->model));
     tess_model_store_as(r->model, (tess_save_dtype)c->save_dtype);
+    if (c->weights == WEIGHTS_DRAWN) tess_model_draw(r->model);
     TESS_TRY(add_adapters(r));
     TESS_TRY(open_tokenizer(r));
     tess_graph_conf conf = {.dtype = r->dtype,
@@ -121,8 +130,13 @@ void tess_run_say_odd(const tess_run *r)
 
 tess_status tess_run_need_weights(const tess_model *m)
 {
-    if (tess_model_has_weights(m)) return TESS_OK;
-    return tess_error(TESS_INVALID, tess_model_dir(m), "has no model.safetensors (train leaves one in OUTPUT/model)");
+    return tess_model_need_weights(m, "train leaves one in OUTPUT/model");
+}
+
+tess_status tess_run_check_weights(const tess_run *r)
+{
+    if (!tess_model_dir(r->model) || r->c->weights == WEIGHTS_DRAWN) return TESS_OK;
+    return tess_model_need_weights(r->model, "weights=drawn begins with drawn ones");
 }
 
 void tess_run_close(tess_run *r)
