@@ -2,6 +2,7 @@
 #define CHECK_MAIN
 #include "check.h"
 #include "config.h"
+#include "rows.h"
 #include "runtime.h"
 #include <errno.h>
 #include <sys/stat.h>
@@ -332,7 +333,7 @@ TEST(wrong_types_and_ranges)
     REFUSED_SET(
         "scheduler.type=Cosine",
         "command line: scheduler.type: \"Cosine\", expected one of none, WarmupLR, WarmupDecayLR, WarmupCosineLR, "
-        "OneCycle, LRRangeTest (how the learning rate moves; none: it does not)");
+        "OneCycle, LRRangeTest (did you mean WarmupCosineLR?)");
     REFUSED_SET("optimizer.params.lr=nan",
                 "command line: optimizer.params.lr: \"nan\", expected a number from 0 to 1000 " LR);
 }
@@ -406,12 +407,82 @@ TEST(keys_without_effect_draw_one_line)
     notes_of(
         "{\"train_batch_size\": 2, \"dump_state\": true, \"flops_profiler\": {\"enabled\": true, \"top_modules\": 2}}",
         said, sizeof said);
-    CHECK_STR(said, "tessera: run.json: accepted without effect: dump_state, flops_profiler.enabled, "
-                    "flops_profiler.top_modules (tessera train --help KEY says why)\n");
+    CHECK_STR(said, "tessera: run.json: flops_profiler.enabled: accepted without effect (instead: model_tflops and mfu "
+                    "of each step in OUTPUT/metrics.jsonl, and tessera bench)\n"
+                    "tessera: run.json: dump_state: accepted without effect (OUTPUT/config.json always holds what is "
+                    "in force)\n");
     notes_of("{\"train_batch_size\": 2, \"flops_profiler\": {\"enabled\": false, \"top_modules\": 2},"
              "\"tensorboard\": {\"enabled\": true, \"output_path\": \"x\", \"job_name\": \"y\"}}",
              said, sizeof said);
     CHECK_STR(said, "");
+}
+
+/* ---- what others publish ---- */
+
+/* All that is said of a file and of settings behind it, errors as the command prints them. */
+static tess_status say(const char *json, const char *const *set, size_t count, char *out, size_t size, tess_config *c)
+{
+    FILE *f = fopen("f.json", "wb");
+    if (!f || fwrite(json, 1, strlen(json), f) != strlen(json) || fclose(f)) abort();
+    tess_error_clear();
+    notes_begin();
+    tess_status status = tess_config_load("f.json", set, count, c);
+    if (status == TESS_OK) status = tess_config_resolve(c, 2);
+    notes_read(out, size);
+    if (status != TESS_OK) snprintf(out + strlen(out), size - strlen(out), "tessera: error: %s\n", tess_error_text());
+    unlink("f.json");
+    return status;
+}
+
+TEST(published_files_of_deepspeed)
+{
+    char said[8192];
+    for (struct rows r = rows_of(TESS_TESTS "/models/deepspeed.tsv"); rows_next(&r);) {
+        tess_config c;
+        const char *set = r.column[2];
+        const tess_status status = say(r.column[1], &set, *set != 0, said, sizeof said, &c);
+        tess_config_free(&c);
+        if ((status == TESS_OK) != !strcmp(r.column[3], "ok"))
+            CHECK_SAY("%s:%d: %s: status %d: %s", r.path, r.line, r.column[0], status, said);
+        for (int k = 4; k < r.columns; k++)
+            if (!strstr(said, r.column[k]))
+                CHECK_SAY("%s:%d: %s: \"%s\" is not in \"%s\"", r.path, r.line, r.column[0], r.column[k], said);
+    }
+}
+
+TEST(settings_of_other_tools)
+{
+    char said[8192];
+    for (struct rows r = rows_of(TESS_TESTS "/models/settings.tsv"); rows_next(&r);) {
+        tess_config c;
+        const char *set = r.column[0];
+        const tess_status status = say(BATCH, &set, 1, said, sizeof said, &c);
+        if ((status == TESS_OK) != !*r.column[1] || !strstr(said, r.column[1]))
+            CHECK_SAY("%s:%d: %s: \"%s\"", r.path, r.line, r.column[0], said);
+        if (!*r.column[1]) {
+            CHECK_STR(said, "");
+            CHECK(!c.checkpoint.dir && !c.data.valid && !c.model && !c.lora.targets);
+            CHECK_STR(c.output, "runs/f");
+        }
+        tess_config_free(&c);
+    }
+}
+
+/* A later source may set what an earlier one has wrong, and all that is left is said at once. */
+TEST(what_is_wrong_is_said_at_the_end)
+{
+    static const char json[] = "{\"train_batch_size\": 8, \"steps\": \"many\", \"seed\": -1, \"sede\": 1}";
+    const char *set[] = {"steps=3", "seed=2", "sede=null", "log_every=often"};
+    char said[4096];
+    tess_config c;
+    CHECK_EQ(say(json, set, 3, said, sizeof said, &c), TESS_OK);
+    CHECK_EQ(c.steps, 3);
+    tess_config_free(&c);
+    CHECK_EQ(say(json, set + 1, 3, said, sizeof said, &c), TESS_INVALID);
+    CHECK_HAS(said, "tessera: f.json: steps: \"many\", expected");
+    CHECK_HAS(said, "tessera: command line: log_every: \"often\", expected");
+    CHECK_HAS(said, "tessera: error: f.json: 2 keys are refused, a line each above: steps, log_every\n");
+    tess_config_free(&c);
 }
 
 /* Each combination of numbers, "auto" and nothing. */
