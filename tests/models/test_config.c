@@ -306,7 +306,7 @@ TEST(unknown_keys_name_the_nearest)
     tess_config_free(&c);
 }
 
-#define LR "(learning rate; Adagrad: 1e-2; written as \"auto\" it is 5e-5 for a model that has weights)"
+#define LR "(learning rate; Adagrad: 1e-2; left out, or \"auto\", it is 5e-5 for a model that has weights)"
 
 TEST(wrong_types_and_ranges)
 {

@@ -103,8 +103,11 @@ TEST(an_auto_rate_keeps_weights)
     CHECK(rate(0) == 5e-5 && rate(1) == 5e-5);
     DONE("train", "run.json", "model=base/model", "optimizer.params.lr=auto", "output=out");
     CHECK(rate(0) == 5e-5);
-    DONE("train", "run.json", "model=base/model", "output=out"); /* not given is DeepSpeed's default */
-    CHECK(rate(0) == 1e-3);
+    DONE("train", "run.json", "model=base/model", "output=out"); /* nor where it is left out */
+    CHECK_HAS(ran.err, "optimizer.params.lr: 5e-05, since the model has weights");
+    CHECK(rate(0) == 5e-5);
+    DONE("train", "run.json", "output=out");
+    CHECK(rate(0) == 1e-3 && !strstr(ran.err, "optimizer.params.lr"));
     DONE("train", "run.json", "optimizer.params.lr=auto", "output=out");
     CHECK_HAS(ran.err, "auto: optimizer.params.lr 0.001\n");
     CHECK(rate(0) == 1e-3);

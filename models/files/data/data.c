@@ -270,6 +270,18 @@ const char *tess_data_left_out(const tess_data *d)
     return d->left_out;
 }
 
+uint64_t tess_data_longest(const tess_data *d)
+{
+    uint64_t most = 0;
+    for (size_t k = 0; k < d->sources; k++)
+        for (size_t i = 0; i < d->source[k].files; i++) {
+            const tess_lines *lines = d->source[k].file[i].lines;
+            if (!d->source[k].examples) return 0;
+            if (lines && lines->longest > most) most = lines->longest;
+        }
+    return most;
+}
+
 uint64_t tess_data_lines_left_out(const tess_data *d)
 {
     uint64_t lines = 0;

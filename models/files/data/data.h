@@ -94,6 +94,8 @@ uint64_t tess_data_tokens(const tess_data *data);
 uint64_t tess_data_samples(const tess_data *data);
 /* Returns whether samples are examples, so that their number follows from the files alone, not from T. */
 bool tess_data_by_lines(const tess_data *data);
+/* Returns the places that the longest example fills; 0 where samples are not examples, which fill all of theirs. */
+uint64_t tess_data_longest(const tess_data *data);
 /* Returns a sum that differs where contents do, whatever their paths. */
 uint64_t tess_data_sum(const tess_data *data);
 /* Returns the names of files found that are no data; NULL: there are none. */

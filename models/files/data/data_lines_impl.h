@@ -61,7 +61,7 @@ typedef struct tess_lines {
     tess_lines_form form;
     const uint8_t *entry; /* in the index: where each example begins, or the tokens of the texts */
     size_t entry_bytes;
-    uint64_t entries, tokens, left_out;
+    uint64_t entries, tokens, left_out, longest;
 } tess_lines;
 /* Opens a file, which is read through where there is no index of it; whatever this returns, it can be closed. */
 tess_status tess_lines_open(const char *path, const tess_line_rules *r, tess_lines *l) TESS_NODISCARD;

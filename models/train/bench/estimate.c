@@ -48,6 +48,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *ou
             tess_estimate_time(out, r, &p, &r->plan.ram.time);
         status = flush(out);
         tess_bar_back();
+        tess_run_say_dtype(r, &p);
     }
     if (status == TESS_OK && !fits && must) {
         tess_error_restore(why);

@@ -83,6 +83,8 @@ tess_status tess_config_load(const char *path, const char *const *overrides, siz
 /* Fills in what follows from other keys (batch sizes, schedule, "auto") and refuses what contradicts itself. What each
  * "auto" that was written became is one line on stderr. */
 tess_status tess_config_resolve(tess_config *config, int64_t ranks) TESS_NODISCARD;
+/* Prints a line where the learning rate was left out and is not the default, since the model has weights. */
+void tess_config_say_rate(const tess_config *c);
 /* Prints a line where a step is cut otherwise than on a machine without a GPU: of so many tokens in a micro-batch, its
  * largest parameter having so many elements. */
 void tess_config_say_cut(const tess_config *c, int64_t tokens, int64_t elements);

@@ -2,9 +2,9 @@
  * sections that are taken whole, "auto" as transformers' Trainer fills it in, and the few lines that tell the user what
  * became of all that: one for each sort, however many keys there are. */
 #include "config_impl.h"
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- names ---- */
 
@@ -170,27 +170,38 @@ void tess_config_say_auto(tess_config *c)
 
 /* ---- what follows ---- */
 
-/* The files by which models/ knows the weights of a directory. */
+/* The files by which models/ knows the weights of a directory: a model's, a checkpoint's, those of checkpoints in it.
+ */
 static bool has_weights(const char *dir)
 {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json", "state.json",
+                                        "step-*/state.json"};
     bool there = false;
     for (size_t i = 0; dir && i < sizeof names / sizeof *names && !there; i++) {
         char *path = tess_format("%s/%s", dir, names[i]);
-        there = access(path, F_OK) == 0;
+        glob_t found = {0};
+        there = glob(path, GLOB_NOSORT, NULL, &found) == 0;
+        globfree(&found);
         free(path);
     }
     return there;
 }
 
-/* Who writes "auto" has transformers' Trainer in mind, which goes on from weights with 5e-5 and without warmup. A model
- * that is drawn keeps the defaults. */
+/* Who goes on from weights and writes "auto", or no rate at all, has transformers' Trainer in mind, which takes 5e-5,
+ * and no warmup for "auto". A model that is drawn keeps the defaults. */
 static void resolve_rate(tess_config *c)
 {
     c->notes->has_weights = has_weights(c->model);
     if (!c->notes->has_weights) return;
-    if (tess_key_how(c, "optimizer.params.lr") == TESS_KEY_AUTO) c->optimizer.params.lr = 5e-5;
+    if (tess_key_how(c, "optimizer.params.lr") != TESS_KEY_GIVEN) c->optimizer.params.lr = 5e-5;
     if (tess_key_how(c, "scheduler.params.warmup_num_steps") == TESS_KEY_AUTO) c->scheduler.params.warmup_num_steps = 0;
+}
+
+void tess_config_say_rate(const tess_config *c)
+{
+    if (c->notes->has_weights && tess_key_how(c, "optimizer.params.lr") == TESS_KEY_PRESET)
+        tess_note("%s: optimizer.params.lr: %g, since the model has weights (1e-3 is the default of one that is drawn)",
+                  c->file, c->optimizer.params.lr);
 }
 
 /* What chooses half precision by itself in torch is bf16 here. */

@@ -363,6 +363,9 @@ tess_status tess_train(const tess_config *c)
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(plan_steps(&t)));
     if (!tess_rank()) say_frozen(&t), say_data(&t);
+    tess_config_say_rate(&t.c);
+    tess_run_say_dtype(&t.run, &t.plan);
+    tess_run_say_padding(&t.run, t.data, t.valid);
     tess_signals_install();
     TESS_TRY_DONE(tess_ranks_agree(begin(&t, b.found)));
     status = all_steps(&t);

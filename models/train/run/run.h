@@ -73,6 +73,14 @@ tess_run_inputs tess_run_wants(const tess_config *c);
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle,
                           tess_data **data) TESS_NODISCARD;
 
+/* ---- advice.c ---------------------------------------------------------------------------------------------------- */
+
+/* Prints a line where this CPU multiplies another dtype faster than the run's, as far as that was measured before. */
+void tess_run_say_dtype(const tess_run *r, const tess_holds *p);
+/* Prints a line where much of what training computes is padding, with the length that needs less. `valid` may be NULL.
+ */
+void tess_run_say_padding(const tess_run *r, const tess_data *train, const tess_data *valid);
+
 /* ---- same.c ------------------------------------------------------------------------------------------------------ */
 
 /* Compares what the ranks were given: TESS_INVALID on all of them, with the first setting or file in which one differs

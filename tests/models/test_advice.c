@@ -1,0 +1,152 @@
+/* What a run says unasked: the lines, and when there is none. */
+#define CHECK_MAIN
+#include "check.h"
+#include "config.h"
+#include "lines.h"
+#include "run.h"
+#include "yardstick.h"
+
+static const char MODEL[] =
+    "model={\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 64, \"n_embd\": 32, "
+    "\"n_layer\": 2, \"n_head\": 4}";
+
+/* ---- what stderr gets ---- */
+
+static int kept_stderr, notes_end;
+static void notes_begin(void)
+{
+    int pipe_end[2];
+    if ((kept_stderr = dup(2)) < 0 || pipe(pipe_end)) abort();
+    dup2(pipe_end[1], 2);
+    close(pipe_end[1]);
+    notes_end = pipe_end[0];
+}
+
+static const char *notes_read(void)
+{
+    static char said[4096];
+    dup2(kept_stderr, 2);
+    close(kept_stderr);
+    const ssize_t n = read(notes_end, said, sizeof said - 1); /* the last writer is gone: it ends */
+    said[n > 0 ? n : 0] = 0;
+    close(notes_end);
+    return said;
+}
+
+/* A configuration of the small model, with settings up to a NULL. */
+static tess_config *config_of(const char *const *more)
+{
+    const char *set[12] = {MODEL, "train_batch_size=4", "data.seq_length=32", "log_every=1"};
+    size_t n = 4;
+    tess_config *c = NULL;
+    for (; *more; more++) set[n++] = *more;
+    if (tess_config_open(NULL, set, n, 1, &c) != TESS_OK) CHECK_SAY("%s", tess_error_text());
+    return c;
+}
+#define CONFIG(...) config_of((const char *const[]){__VA_ARGS__, NULL})
+
+/* ---- the slower dtype ---- */
+
+TEST(the_slower_dtype_is_said_with_what_the_other_takes)
+{
+    static const struct {
+        double f32, bf16;
+        const char *set, *says;
+    } cases[] = {
+        {74e9, 21e9, "bf16.enabled=true",
+         "bf16.enabled: bf16 is multiplied at 21 GFLOP/s here, fp32 at 74: bf16.enabled=false is faster, and takes "},
+        {74e9, 21e9, "bf16.enabled=false", NULL},
+        {74e9, 700e9, "bf16.enabled=false",
+         "bf16.enabled: fp32 is multiplied at 74 GFLOP/s here, bf16 at 700: bf16.enabled=true is faster, and takes "},
+        {74e9, 700e9, "bf16.enabled=true", NULL},
+        {74e9, 70e9, "bf16.enabled=true", NULL},
+        {74e12, 21e12, "bf16.enabled=true", NULL}, /* it is over in a moment either way */
+        {74e9, 21e9, "fp16.enabled=true", NULL},
+    };
+    const double none[TESS_YARDSTICKS] = {0};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const tess_yardstick y = {
+            .cores = 1, .share = 1, .matrix_rate = {[TESS_F32] = cases[k].f32, [TESS_BF16] = cases[k].bf16}};
+        tess_config *c = CONFIG(cases[k].set, "steps=100000");
+        tess_run r = {0};
+        tess_holds p;
+        tess_yardstick_given(&y, none);
+        CHECK_EQ(tess_run_plan(c, 0, true, &p), TESS_OK);
+        CHECK_EQ(tess_run_open(c, 0, &r), TESS_OK);
+        notes_begin();
+        tess_run_say_dtype(&r, &p);
+        const char *said = notes_read();
+        if (tess_gpus() > 0 || !cases[k].says)
+            CHECK_STR(said, "");
+        else
+            CHECK_HAS(said, cases[k].says);
+        tess_run_close(&r);
+        tess_config_close(c);
+    }
+}
+
+/* ---- padding ---- */
+
+TEST(padding_is_said_with_the_length_that_has_none)
+{
+    static const char shorts[] = "{\"prompt\": \"abc\", \"completion\": \"defg\"}\n{\"prompt\": \"a\", \"completion\": "
+                                 "\"bc\"}\n",
+                      full[] = "{\"prompt\": \"0123456789abcdef\", \"completion\": \"0123456789abcde\"}\n",
+                      text[] = "{\"text\": \"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\"}\n";
+    static const struct {
+        const char *train, *valid, *says;
+    } cases[] = {
+        {shorts, NULL,
+         "tessera: data.seq_length: the longest sample has 7 tokens, and 84% of 32 are padding: data.seq_length=7 "
+         "computes the same without it\n"},
+        {shorts, shorts, "data.seq_length=7 computes the same"},
+        {shorts, full, "the longest sample has 31 tokens, and 84% of 32 are padding: data.seq_length=31 "},
+        {shorts, text, "84% of what is computed is padding, since samples are shorter than 32 tokens"},
+        {full, NULL, NULL},
+        {text, NULL, NULL},
+    };
+    tess_data_conf conf = causal;
+    conf.seq_length = 32, conf.end_of_text = 0;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (int again = 0; again < 2; again++) { /* with the index that the first made */
+            const tess_run r = {.length = 32};
+            tess_data *train = NULL, *valid = NULL;
+            if (!again) write_text("t.jsonl", cases[k].train);
+            CHECK_EQ(tess_data_open(in_dir("t.jsonl"), NULL, &conf, &train), TESS_OK);
+            if (!again && cases[k].valid) write_text("v.jsonl", cases[k].valid);
+            if (cases[k].valid) CHECK_EQ(tess_data_open(in_dir("v.jsonl"), NULL, &conf, &valid), TESS_OK);
+            notes_begin();
+            if (train) tess_run_say_padding(&r, train, valid);
+            const char *said = notes_read();
+            if (cases[k].says)
+                CHECK_HAS(said, cases[k].says);
+            else
+                CHECK_STR(said, "");
+            tess_data_close(train);
+            tess_data_close(valid);
+        }
+}
+
+/* ---- the rate of a model that has weights ---- */
+
+TEST(a_rate_that_is_left_out_keeps_weights)
+{
+    static const struct {
+        const char *model, *lr, *says;
+        double rate;
+    } cases[] = {{"model=" TESS_FIXTURES "/gpt2-tiny", "seed=1",
+                  "optimizer.params.lr: 5e-05, since the model has weights", 5e-5},
+                 {"model=" TESS_FIXTURES "/gpt2-tiny", "optimizer.params.lr=1e-3", "", 1e-3},
+                 {"model=" TESS_FIXTURES "/gpt2-tiny", "optimizer.type=Lion", "optimizer.params.lr: 5e-05", 5e-5},
+                 {"seed=2", "seed=1", "", 1e-3},
+                 {"seed=2", "optimizer.type=Adagrad", "", 1e-2}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        tess_config *c = CONFIG(cases[k].model, cases[k].lr, "scheduler.type=WarmupLR");
+        notes_begin();
+        tess_config_say_rate(c);
+        const char *said = notes_read();
+        CHECK(*cases[k].says ? strstr(said, cases[k].says) != NULL : !*said);
+        CHECK(c->optimizer.params.lr == cases[k].rate && c->scheduler.params.warmup_max_lr == cases[k].rate);
+        tess_config_close(c);
+    }
+}
