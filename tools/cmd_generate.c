@@ -2,6 +2,7 @@
 #include "cmd.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const tess_config_use cmd_generate_use = {"bf16 fp16 memory aio", (const char *const[]){NULL}};
 
@@ -77,6 +78,9 @@ static tess_status run(int argc, char **argv)
     TESS_TRY(cmd_whole_number(&options[BATCH], 1, 4096, &batch));
     int settings = 0;
     while (settings < rest - 1 && strchr(argv[rest - settings], '=')) settings++;
+    if (rest - settings == 2 && !options[PROMPT].value && access(argv[2], F_OK))
+        return tess_error(TESS_INVALID, "command line", "%.100s: no directory (did you mean --prompt \"%.100s\"?)",
+                          argv[2], argv[2]);
     if (rest - settings != 1)
         return tess_error(TESS_INVALID, "command line",
                           "%d directories, expected one MODEL_DIR (OUTPUT/model of a run, or a checkpoint)",

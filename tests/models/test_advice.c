@@ -2,6 +2,7 @@
 #define CHECK_MAIN
 #include "check.h"
 #include "config.h"
+#include "directories.h"
 #include "lines.h"
 #include "run.h"
 #include "yardstick.h"
@@ -149,4 +150,56 @@ TEST(a_rate_that_is_left_out_keeps_weights)
         CHECK(c->optimizer.params.lr == cases[k].rate && c->scheduler.params.warmup_max_lr == cases[k].rate);
         tess_config_close(c);
     }
+}
+
+/* ---- a path that is not there ---- */
+
+/* Fails with a text, as a reader of a file does. */
+static const char *lost(const char *file, const char *path)
+{
+    tess_config c = {.file = (char *)file};
+    CHECK_EQ(tess_run_lost(&c, path, tess_error(TESS_INVALID, path, "is not there")), TESS_INVALID);
+    return tess_error_text();
+}
+
+TEST(where_a_relative_path_was_looked_for_is_said)
+{
+    char here[1024], whole[4096];
+    CHECK(getcwd(here, sizeof here) != NULL);
+    snprintf(whole, sizeof whole, "none: is not there; looked in %s", here);
+    CHECK_STR(lost("command line", "none"), whole);
+    in_dir("x");
+    mkdir(in_dir("sub"), 0700);
+    write_text("sub/run.json", "{}");
+    snprintf(whole, sizeof whole, "none: is not there; looked in %s, %s/sub/run.json lies in %s/%s/sub", here, dir,
+             here, dir);
+    CHECK_STR(lost(in_dir("sub/run.json"), "none"), whole);
+    CHECK_STR(lost("command line", "/none"), "/none: is not there");
+    CHECK_STR(lost("command line", "[\"none\"]"), "[\"none\"]: is not there");
+    CHECK_STR(lost("command line", dir), strcat(strcpy(whole, dir), ": is not there")); /* it is wrong otherwise */
+    write_text("pair.idx", "");
+    CHECK(!strstr(lost("command line", in_dir("pair")), "looked in")); /* Megatron's prefix */
+}
+
+TEST(names_of_the_hub)
+{
+    static const struct {
+        const char *name;
+        bool hub;
+    } cases[] = {{"gpt2", true},
+                 {"meta-llama/Llama-3.2-1B", true},
+                 {"a/b/c", false},
+                 {"./gpt2", false},
+                 {"/gpt2", false},
+                 {"../gpt2", false},
+                 {"", false},
+                 {"a/", false},
+                 {"what is this", false},
+                 {".", false}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        if (tess_dirs_hub(cases[k].name) != cases[k].hub) CHECK_SAY("%s", cases[k].name);
+    mkdir(in_dir("owner"), 0700);
+    CHECK(chdir(dir) == 0);
+    CHECK(!tess_dirs_hub("owner") && !tess_dirs_hub("owner/model")); /* what is there is no hub's */
+    CHECK(chdir("..") == 0);
 }

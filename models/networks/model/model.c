@@ -121,6 +121,9 @@ static tess_status no_config(const char *dir, const char *path, const char *what
                            "tokenizer's files from OUTPUT/model into it");
     else if (access(inner, F_OK) == 0)
         hint = tess_format("did you mean %s/model?", dir);
+    else if (tess_dirs_hub(dir))
+        hint = tess_format(
+            "expected a Hugging Face directory; models are not downloaded: hf download %s --local-dir %s", dir, dir);
     tess_status status =
         tess_error(TESS_INVALID, path, "%s (%s)", what, hint ? hint : "expected a Hugging Face directory");
     free(state);

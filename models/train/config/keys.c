@@ -79,6 +79,22 @@ static const char *const aliases[][2] = {
     {"save_steps", "checkpoint.every"},
     {"logging_steps", "log_every"},
     {"eval_steps", "eval_every"},
+    {"num_train_epochs", "epochs"},
+    {"num_epochs", "epochs"},
+    {"lr_scheduler_type", "scheduler.type"},
+    {"model_name_or_path", "model"},
+    {"pretrained_model_name_or_path", "model"},
+    {"base_model", "model"},
+    {"dataset", "data.train"},
+    {"train_file", "data.train"},
+    {"validation_file", "data.valid"},
+    {"sequence_len", "data.seq_length"},
+    {"cutoff_len", "data.seq_length"},
+    {"lora_r", "lora.r"},
+    {"lora_alpha", "lora.alpha"},
+    {"lora_dropout", "lora.dropout"},
+    {"lora_target_modules", "lora.targets"},
+    {"gradient_checkpointing", "activation_checkpointing.enabled"},
 };
 
 /* The nearest among what stands beside `path` in its group; groups count. */
@@ -150,6 +166,15 @@ const char *tess_key_suggest(const char *path)
     const char *same = same_name(path, leaf);
     if (!same) same = nearest_sibling(path, leaf);
     return same ? same : in_nearest_group(path);
+}
+
+const char *tess_config_meant(const char *option)
+{
+    static _Thread_local char name[TESS_KEY_PATH];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(option + strspn(option, "-"), "="), option + strspn(option, "-"));
+    for (char *p = name; *p; p++)
+        if (*p == '-') *p = '_';
+    return tess_key_find(name) ? name : tess_key_suggest(name);
 }
 
 /* ---- one value ---- */

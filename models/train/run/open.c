@@ -77,7 +77,7 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
     const tess_optimizer optimizer = tess_run_optimizer(c);
     TESS_TRY(tess_run_at_key(tess_optimizer_check(&optimizer)));
     TESS_TRY(tess_config_require(c, "model"));
-    TESS_TRY(tess_model_open(c->model, c->model_json, &r->model));
+    TESS_TRY(tess_run_lost(c, c->model, tess_model_open(c->model, c->model_json, &r->model)));
     tess_model_store_as(r->model, (tess_save_dtype)c->save_dtype);
     TESS_TRY(add_adapters(r));
     TESS_TRY(open_tokenizer(r));
@@ -260,7 +260,7 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
     set_masks(r, &conf);
     conf.special = special;
     conf.specials = find_special(r, special);
-    TESS_TRY(tess_data_open(path, r->tokenizer, &conf, data));
+    TESS_TRY(tess_run_lost(r->c, path, tess_data_open(path, r->tokenizer, &conf, data)));
     if (shuffle || strcmp(key, "data.valid") || tess_data_sources(*data) == 1) return TESS_OK;
     return tess_error(TESS_INVALID, where,
                       "has weights, but its loss is the mean over all of its samples (list paths alone)");

@@ -81,6 +81,10 @@ void tess_run_say_dtype(const tess_run *r, const tess_holds *p);
  */
 void tess_run_say_padding(const tess_run *r, const tess_data *train, const tess_data *valid);
 
+/* Adds to the error of a relative path, where nothing is there, the directory in which it was looked for, and where the
+ * configuration lies if that is another. Returns the status. */
+tess_status tess_run_lost(const tess_config *c, const char *path, tess_status status);
+
 /* ---- same.c ------------------------------------------------------------------------------------------------------ */
 
 /* Compares what the ranks were given: TESS_INVALID on all of them, with the first setting or file in which one differs
