@@ -203,3 +203,71 @@ TEST(names_of_the_hub)
     CHECK(!tess_dirs_hub("owner") && !tess_dirs_hub("owner/model")); /* what is there is no hub's */
     CHECK(chdir("..") == 0);
 }
+
+/* ---- room on the drives ---- */
+
+/* What a drive has, as far as these tests say it. */
+static uint64_t drive_has;
+uint64_t __wrap_tess_drive_free(const char *path);
+uint64_t __wrap_tess_drive_free(const char *path)
+{
+    CHECK(access(path, F_OK) == 0);
+    return drive_has;
+}
+
+/* In fp32 the model is 4 bytes an element, and a checkpoint three times that. */
+TEST(a_drive_that_is_too_small_is_said_before_the_first_step)
+{
+    static const struct {
+        const char *set[3];
+        bool resumes;
+        uint64_t least; /* bytes an element */
+        const char *says;
+    } cases[] = {
+        {{"output=none/o"}, false, 4, "none/o: the model will take "},
+        {{"output=none/o", "save_dtype=bf16"}, false, 2, "none/o: the model will take "},
+        {{"output=o", "checkpoint.dir=none/ck"}, false, 16, "none/ck: the model and 1 checkpoint will take "},
+        {{"output=o", "checkpoint.dir=ck", "checkpoint.every=1"}, false, 40, "the model and 3 checkpoints "},
+        {{"output=o", "checkpoint.dir=ck", "checkpoint.every=1"}, true, 16, "the model and 1 checkpoint "},
+        {{"output=o", "checkpoint.dir=ck", "optimizer_states=bf16"}, false, 12, "1 checkpoint will take"},
+    };
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        tess_config *c = CONFIG("steps=10", cases[k].set[0], cases[k].set[1] ? cases[k].set[1] : "seed=1",
+                                cases[k].set[2] ? cases[k].set[2] : "seed=1");
+        tess_run r = {0};
+        char text[512] = "";
+        CHECK_EQ(tess_run_open(c, 0, &r), TESS_OK);
+        drive_has = cases[k].least * (uint64_t)tess_graph_param_elements(r.g);
+        if (tess_run_lacks_room(&r, cases[k].resumes, text)) CHECK_SAY("case %zu: %s", k, text);
+        drive_has--;
+        if (!tess_run_lacks_room(&r, cases[k].resumes, text)) CHECK_SAY("case %zu: nothing is said", k);
+        CHECK_HAS(text, cases[k].says);
+        tess_run_close(&r);
+        tess_config_close(c);
+    }
+}
+
+TEST(a_tier_that_the_drive_lacks_room_for_names_what_would_do)
+{
+    tess_run r = {0};
+    tess_step *step = NULL;
+    tess_config *c = CONFIG("data.seq_length=64", "tiles.rows=64", "memory.cpu=1MiB", "memory.path=.", "steps=1");
+    free(c->model_json);
+    c->model_json = tess_strdup("{\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 64, "
+                                "\"n_embd\": 256, \"n_layer\": 4, \"n_head\": 4}");
+    c->memory.cpu = INT64_C(32) << 20;
+    drive_has = UINT64_MAX;
+    CHECK_EQ(tess_run_open(c, 0, &r), TESS_OK);
+    r.rates = (tess_rates){1e9, 1e9, 1e9, 1e9, 1}; /* nothing is measured */
+    CHECK_EQ(tess_run_tiers(&r, NULL), TESS_OK);
+    CHECK_EQ(tess_run_train_step(&r, &step), TESS_OK);
+    CHECK(r.plan.disk_bytes > 0);
+    CHECK_EQ(tess_run_tier_room(&r), TESS_OK);
+    drive_has = 1 << 20;
+    CHECK_EQ(tess_run_tier_room(&r), TESS_INVALID);
+    CHECK_HAS(tess_error_text(), ".: the disk tier needs ");
+    CHECK_HAS(tess_error_text(), "1.0 MiB are free (memory.cpu=");
+    tess_step_free(step);
+    tess_run_close(&r);
+    tess_config_close(c);
+}

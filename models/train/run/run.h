@@ -155,6 +155,9 @@ tess_status tess_run_fits(const tess_run *r, bool train, const tess_holds *plan,
 /* Makes the step that trains, laid out and its tiles placed as the caps ask for; without a disk tier it only checks
  * that all fits into RAM. Before tess_run_start. */
 tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
+/* Returns the cap on RAM with which no more than so many bytes rest on disk; 0: there is none that RAM has room for.
+ * Asks no other rank. */
+uint64_t tess_run_cpu_for(const tess_run *r, uint64_t disk);
 /* Makes the forward pass over one micro-batch; `alone`, or beside a step that trains and was made before. */
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_NODISCARD;
 /* Returns the least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is
@@ -165,6 +168,16 @@ uint64_t tess_run_least(tess_run *r);
 tess_status tess_run_size_disk(tess_run *r) TESS_NODISCARD;
 /* Returns the least memory.disk for what was placed there, in whole MiB. */
 uint64_t tess_run_disk_least(const tess_run *r);
+
+/* ---- room.c ------------------------------------------------------------------------------------------------------ */
+
+/* Refuses, with TESS_INVALID, a disk tier that the drives of a step that was chosen have no room for, with the setting
+ * that would do. */
+tess_status tess_run_tier_room(tess_run *r) TESS_NODISCARD;
+/* Returns whether the drives have too little room for the model and the checkpoints, and says so in `text`. */
+bool tess_run_lacks_room(const tess_run *r, bool resumes, char text[static 512]);
+/* Does the first, and prints a line for the second. */
+tess_status tess_run_room(tess_run *r, bool resumes) TESS_NODISCARD;
 
 /* ---- feed.c, eval.c ---------------------------------------------------------------------------------------------- */
 
