@@ -100,7 +100,7 @@ static uint64_t sum_of_rules(const tess_line_rules *r, tess_lines_form form)
                                 c->labels,     c->both, c->types,    masks};
     const int64_t chat[] = {(int64_t)tess_chat_sum(c->chat), c->loss_on_all};
     uint64_t sum = tess_sum_bytes(TESS_SUM, all, sizeof all);
-    if (form == TESS_LINES_CHAT) sum = tess_sum_bytes(sum, chat, sizeof chat);
+    if (form == TESS_LINES_CHAT || form == TESS_LINES_TASK) sum = tess_sum_bytes(sum, chat, sizeof chat);
     return text ? sum : tess_sum_bytes(sum, examples, sizeof examples);
 }
 
