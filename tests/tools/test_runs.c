@@ -89,6 +89,19 @@ TEST(a_finished_run_has_nothing_to_do)
     CHECK(!exists("none"));
 }
 
+/* Wherever there is a checkpoint.dir, and then a larger steps goes on with the bits of a run that did not end. */
+TEST(the_end_of_a_run_is_a_checkpoint)
+{
+    tiny_setup();
+    DONE("train", "run.json", CK, "steps=3", "output=part");
+    CHECK(exists("ck/step-00000003/state.json") && !exists("ck/step-00000002"));
+    DONE("train", "run.json", CK, "steps=5", "--resume", "output=part");
+    CHECK_HAS(ran.err, "tessera: resuming from ck after step 3\n");
+    CHECK(exists("ck/step-00000005/state.json"));
+    DONE("train", "run.json", "steps=5", "output=whole");
+    CHECK(same_file("part/model/model.safetensors", "whole/model/model.safetensors"));
+}
+
 TEST(what_a_resumed_run_is_told_otherwise)
 {
     tiny_setup();

@@ -288,7 +288,7 @@ static tess_status all_steps(struct training *t)
         saved = t->at.step;
     }
     tess_tracing_merge(&t->tracing);
-    if (c->checkpoint.dir && (c->checkpoint.every > 0 || c->checkpoint.keep_best) && saved != t->at.step)
+    if (c->checkpoint.dir && saved != t->at.step) /* so that a larger steps goes on from here */
         TESS_TRY(save_checkpoint(t));
     return save_model(t);
 }
