@@ -366,6 +366,16 @@ TEST(what_this_build_lacks)
     tess_config_free(&c);
 }
 
+/* A choice that is left open is as wide as one that is made: what lies behind it stays. */
+TEST(a_choice_that_is_left_open_leaves_its_neighbour)
+{
+    tess_config c;
+    CHECK_EQ(load_for("{\"train_batch_size\": 2, \"parallel\": {\"carrier\": \"auto\"}}", NULL, 1, &c), TESS_OK);
+    CHECK_EQ(c.parallel.carrier, TESS_CONFIG_AUTO);
+    CHECK(!memcmp(&c.parallel.nccl, &(bool){true}, sizeof(bool)));
+    tess_config_free(&c);
+}
+
 /* What stderr gets while `json` loads. */
 static int kept_stderr, notes_end;
 static void notes_begin(void)

@@ -500,6 +500,8 @@ static void set_preset(tess_config *c, const tess_key *k)
     } else if (tess_key_can_be_auto(k)) {
         if (k->kind == TESS_KEY_REAL)
             *(double *)at = TESS_CONFIG_AUTO;
+        else if (k->kind == TESS_KEY_CHOICE)
+            *(int *)at = TESS_CONFIG_AUTO;
         else
             *(int64_t *)at = TESS_CONFIG_AUTO;
     } else {

@@ -365,6 +365,7 @@ tess_status tess_train(const tess_config *c)
     TESS_TRY_DONE(tess_ranks_agree(tess_run_room(&t.run, b.found)));
     if (!tess_rank()) say_frozen(&t), say_data(&t);
     tess_config_say_rate(&t.c);
+    tess_run_say_saved(&t.run);
     tess_run_say_dtype(&t.run, &t.plan);
     tess_run_say_padding(&t.run, t.data, t.valid);
     tess_signals_install();

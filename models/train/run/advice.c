@@ -52,6 +52,16 @@ void tess_run_say_dtype(const tess_run *r, const tess_holds *p)
               half ? "bf16" : "fp32", now * 1e-9, half ? "fp32" : "bf16", then * 1e-9, half ? "false" : "true", memory);
 }
 
+/* ---- what is saved ---- */
+
+void tess_run_say_saved(const tess_run *r)
+{
+    const tess_save_dtype d = tess_run_save_dtype(r);
+    if (r->c->save_dtype == TESS_CONFIG_AUTO && d != TESS_SAVE_FP32)
+        tess_note("save_dtype: %s, as the model that was loaded (fp32 keeps every bit)",
+                  d == TESS_SAVE_BF16 ? "bf16" : "fp16");
+}
+
 /* ---- padding ---- */
 
 void tess_run_say_padding(const tess_run *r, const tess_data *train, const tess_data *valid)

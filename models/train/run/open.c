@@ -71,8 +71,8 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
     TESS_TRY(tess_run_at_key(tess_optimizer_check(&r->conf.optimizer)));
     TESS_TRY(tess_config_require(c, "model"));
     TESS_TRY(tess_run_lost(c, c->model, tess_model_open(c->model, c->model_json, &r->model)));
-    tess_model_store_as(r->model, (tess_save_dtype)c->save_dtype);
     TESS_TRY(add_adapters(r));
+    tess_model_store_as(r->model, tess_run_save_dtype(r));
     TESS_TRY(open_tokenizer(r));
     tess_graph_conf conf = {.dtype = r->dtype,
                             .grid = r->grid,
@@ -101,6 +101,11 @@ void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer
             "%s: its tokenizer has %lld tokens, more than the model's vocab_size, %lld: a text with one from %lld on "
             "is refused",
             tess_model_dir(m), tokens, vocab, vocab);
+}
+
+tess_save_dtype tess_run_save_dtype(const tess_run *r)
+{
+    return r->c->save_dtype == TESS_CONFIG_AUTO ? tess_model_stored_as(r->model) : (tess_save_dtype)r->c->save_dtype;
 }
 
 void tess_run_say_odd(const tess_run *r)

@@ -68,7 +68,7 @@ tess_status tess_run_tier_room(tess_run *r)
 
 static uint64_t model_bytes(const tess_run *r, int64_t values)
 {
-    return (uint64_t)values * (r->c->save_dtype == 0 ? 4 : 2);
+    return (uint64_t)values * (tess_run_save_dtype(r) == TESS_SAVE_FP32 ? 4 : 2);
 }
 
 /* Of one: masters, and the moments as they are kept. */

@@ -13,6 +13,7 @@
 #ifndef TESS_RUN_IMPL_H
 #define TESS_RUN_IMPL_H
 #include "data.h"
+#include "networks.h"
 #include "train.h"
 
 /* The memory that keys grant, 0 where none is named. */
@@ -68,6 +69,8 @@ tess_status tess_run_at_key(tess_status status);
 
 /* Opens the model and builds the graph of a rank of tess_ranks(), as a rule tess_rank(); needs no StarPU. */
 tess_status tess_run_open(const tess_config *c, int rank, tess_run *r) TESS_NODISCARD;
+/* Returns the dtype in which the model will be written. */
+tess_save_dtype tess_run_save_dtype(const tess_run *r);
 /* Prints what a run that begins may go on with, but its user may not have meant: a line each. */
 void tess_run_say_odd(const tess_run *r);
 /* Prints a line where a model's tokenizer knows more tokens than the model does. */
@@ -91,6 +94,8 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
 
 /* Prints a line where this CPU multiplies another dtype faster than the run's, as far as that was measured before. */
 void tess_run_say_dtype(const tess_run *r, const tess_holds *p);
+/* Prints a line where the model will be written in fewer bits than it is trained in, since it was loaded so. */
+void tess_run_say_saved(const tess_run *r);
 /* Prints a line where much of what training computes is padding, with the length that needs less. `valid` may be NULL.
  */
 void tess_run_say_padding(const tess_run *r, const tess_data *train, const tess_data *valid);
