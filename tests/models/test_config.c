@@ -478,6 +478,33 @@ TEST(settings_of_other_tools)
     }
 }
 
+TEST(what_is_evaluated_on_may_be_a_share)
+{
+    static const struct {
+        const char *json, *set, *text;
+        double held;
+    } cases[] = {{BATCH, "data.valid=0.05", "0.05", 0.05},
+                 {"{\"train_batch_size\": 8, \"data\": {\"valid\": 0.1}}", "seed=1", "0.1", 0.1},
+                 {"{\"train_batch_size\": 8, \"data\": {\"valid\": 0.1}}", "data.valid=v.txt", "\"v.txt\"", 0},
+                 {"{\"train_batch_size\": 8, \"data\": {\"valid\": 0.1}}", "data.valid=./0.1", "\"./0.1\"", 0},
+                 {"{\"train_batch_size\": 8, \"data\": {\"valid\": 0.1}}", "data.valid=null", "null", 0}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        tess_config c;
+        const char *key = "";
+        char *value = NULL;
+        CHECK_EQ(load_for(cases[k].json, cases[k].set, 1, &c), TESS_OK);
+        CHECK(tess_config_held_out(&c) == cases[k].held);
+        for (size_t i = 0; strcmp(key, "data.valid"); i++) {
+            free(value);
+            CHECK(tess_config_entry(&c, i, &key, &value));
+        }
+        CHECK_NEAR(strtod(value, NULL), cases[k].held, 1e-12);
+        CHECK(cases[k].held > 0 || !strcmp(value, cases[k].text));
+        free(value);
+        tess_config_free(&c);
+    }
+}
+
 /* A later source may set what an earlier one has wrong, and all that is left is said at once. */
 TEST(what_is_wrong_is_said_at_the_end)
 {

@@ -260,6 +260,51 @@ TEST(lines_of_other_tools)
     tess_data_close(d);
 }
 
+/* A share is held out, evenly spread; together with the rest it is all of the samples, each once. */
+TEST(a_share_is_held_out)
+{
+    enum { MOST = 300 };
+    static const struct {
+        int lines;
+        double held;
+    } cases[] = {{10, 0.2}, {7, 0.5}, {3, 0.34}, {300, 0.05}, {300, 0.99}, {299, 1.0 / 3}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (int stream = 0; stream < 2; stream++) {
+            const int all = cases[k].lines, n = (int)(all * cases[k].held);
+            int seen[MOST] = {0}, last = -1, farthest = 0;
+            char text[MOST * 32] = "", *p = text;
+            for (int i = 0; i < all && !stream; i++) p += sprintf(p, "{\"input_ids\": [%d, %d]}\n", i + 1, i + 1);
+            for (int i = 0; i <= all * T && stream; i++) *p++ = (char)(1 + i / T % 255);
+            tess_data_conf c = causal;
+            c.held = cases[k].held, c.vocab = 512;
+            write_text(stream ? "h.txt" : "h.jsonl", text);
+            for (int holds = 0; holds < 2; holds++) {
+                tess_data *d = NULL;
+                c.holds = holds;
+                CHECK_EQ(tess_data_open(in_dir(stream ? "h.txt" : "h.jsonl"), NULL, &c, &d), TESS_OK);
+                if (!d) return;
+                CHECK_EQ(tess_data_samples(d), holds ? n : all - n);
+                for (uint64_t s = 0; s < tess_data_samples(d); s++) {
+                    const int id = get(d, s).ids[0] - 1;
+                    if (id < 0 || id >= all) CHECK_SAY("token %d", id + 1);
+                    if (stream && all > 255) continue; /* bytes are too few to tell them */
+                    seen[id]++;
+                    if (holds && id - last > farthest) farthest = id - last;
+                    if (holds) last = id;
+                }
+                tess_data_close(d);
+            }
+            for (int i = 0; i < all && !(stream && all > 255); i++)
+                if (seen[i] != 1) CHECK_SAY("of %d, %g: %d is there %d times", all, c.held, i, seen[i]);
+            CHECK(farthest <= all / n + 1);
+        }
+    tess_data *d = NULL;
+    tess_data_conf c = causal;
+    c.held = 0.2;
+    CHECK_EQ(tess_data_open(write_text("h.jsonl", "{\"input_ids\": [1, 2]}\n"), NULL, &c, &d), TESS_INVALID);
+    CHECK_HAS(tess_error_text(), "has 1 samples, of which data.valid 0.2 holds 0 out (expected one, and one left)");
+}
+
 TEST(truncated)
 {
     static const char text[] = "{\"prompt\": \"0123456789\", \"completion\": \"ab\"}\n"

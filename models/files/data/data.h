@@ -60,6 +60,10 @@ typedef struct tess_data_conf {
      * from the sentinel stand for them. */
     double noise_density, noise_span;
     int32_t sentinel;
+    /* This share of the samples, evenly spread over them, is held out (0: none is); what is opened is these, or the rest.
+     */
+    double held;
+    bool holds;
     int64_t labels; /* those of whole samples are 0 .. labels-1 */
     bool both;      /* with the task of masks: each sample has a label too, which is whether one text follows another */
     int64_t types;  /* token_type_ids are 0 .. types-1; 0: any */

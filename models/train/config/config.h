@@ -95,6 +95,8 @@ tess_status tess_config_write(const tess_config *config, const char *path) TESS_
 /* Stores the i-th key and its value in force as JSON text, which is the caller's to free and NULL for a key without
  * effect; false behind the last one. */
 bool tess_config_entry(const tess_config *config, size_t i, const char **key, char **value);
+/* Returns the share of data.train that data.valid holds out; 0 where it is paths, or nothing. */
+double tess_config_held_out(const tess_config *c);
 /* Returns the key that an option of another program means, "--steps", "--learning-rate"; NULL: there is no telling. */
 const char *tess_config_meant(const char *option);
 /* Frees what the configuration owns. */

@@ -247,7 +247,8 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
              k->kind == TESS_KEY_INTS)
         snprintf(out, size, k->max < 1 ? "%s from %g to below 1" : "%s from %g to %g", what[k->kind], k->min, k->max);
     else
-        snprintf(out, size, "%s", what[k->kind]);
+        snprintf(out, size, "%s%s", what[k->kind],
+                 k->kind == TESS_KEY_PATHS && k->max < 1 ? ", or a share of data.train between 0 and 1" : "");
     return out;
 }
 
@@ -394,11 +395,33 @@ static bool set_texts(char **field, const json_t *v, bool objects)
     return true;
 }
 
-/* What a text of paths stands for: a list where it is one in JSON. */
+/* A share of other paths, as JSON writes it. */
+static bool set_share(char **field, const json_t *v, const tess_key *k)
+{
+    double share;
+    if (!to_number(k, v, &share) || !(share > 0)) return false;
+    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    set_text(field, text);
+    free(text);
+    return true;
+}
+
+/* What a text of paths stands for: a list, or a share, where it is one in JSON. */
 static json_t *parse_paths(const char *text)
 {
-    json_t *list = text[0] == '[' ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
-    return list ? list : json_string(text);
+    json_t *list =
+        strchr("[.0123456789", text[0]) ? json_loads(text, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL) : NULL;
+    if (json_is_array(list) || json_is_real(list)) return list;
+    json_decref(list);
+    return json_string(text);
+}
+
+double tess_config_held_out(const tess_config *c)
+{
+    json_t *share = c->data.valid ? parse_paths(c->data.valid) : NULL;
+    const double held = json_real_value(share); /* 0 of what is none */
+    json_decref(share);
+    return held;
 }
 
 /* An empty list is none. */
@@ -473,8 +496,10 @@ static bool set_field(tess_config *c, const tess_key *k, const json_t *v, bool *
     case TESS_KEY_TEXT:
         return json_is_string(v) ? (set_text(at, json_string_value(v)), true) : false;
     case TESS_KEY_PATHS:
+        if (json_is_real(v) && k->max < 1) return set_share(at, v, k);
+        return set_texts(at, v, true);
     case TESS_KEY_TEXTS:
-        return set_texts(at, v, k->kind == TESS_KEY_PATHS);
+        return set_texts(at, v, false);
     case TESS_KEY_OBJECTS:
         return set_objects(at, v);
     case TESS_KEY_CHOICE:

@@ -142,7 +142,7 @@ void tess_run_close(tess_run *r)
 tess_run_inputs tess_run_wants(const tess_config *c)
 {
     const bool examples = (c->data.train && tess_data_has_examples(c->data.train)) ||
-                          (c->data.valid && tess_data_has_examples(c->data.valid));
+                          (c->data.valid && !(tess_config_held_out(c) > 0) && tess_data_has_examples(c->data.valid));
     /* Where more than half of a text goes to a decoder, the encoder's part does not fill its sequence. */
     const bool short_texts = c->data.noise_density > 0.5;
     return (tess_run_inputs){.bounds = examples || c->data.pack || short_texts,
@@ -213,7 +213,11 @@ static size_t find_special(const tess_run *r, int32_t *id)
 
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle, tess_data **data)
 {
+    const double held = tess_config_held_out(r->c);
+    const bool holds = held > 0 && !strcmp(key, "data.valid");
     TESS_TRY(tess_config_require(r->c, key));
+    if (holds) TESS_TRY(tess_config_require(r->c, "data.train"));
+    if (holds) path = r->c->data.train;
     char where[512];
     if (r->c->data.pack_positions && !r->c->data.pack) {
         snprintf(where, sizeof where, "%.300s: data.pack_positions", r->c->file);
@@ -243,7 +247,9 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
                            .truncate = r->c->data.truncate,
                            .end_completions = r->c->data.end_completions,
                            .chat = r->chat,
-                           .loss_on_all = r->c->data.loss_on == LOSS_ON_ALL};
+                           .loss_on_all = r->c->data.loss_on == LOSS_ON_ALL,
+                           .held = held,
+                           .holds = holds};
     int32_t special[9];
     set_task(r, &conf);
     set_masks(r, &conf);
