@@ -736,7 +736,15 @@ TEST(what_is_written_loads_to_the_same)
                          "scheduler.type=WarmupLR",
                          "data.train=/x \"y\"",
                          "optimizer.params.betas=[0.1,0.7]"};
+    static const char odd[] = "{\"train_batch_size\": 8, \"data\": {\"valid\": \"1.5\", \"train\": \"0.5\"}}";
     tess_config a, b;
+    CHECK_EQ(load_bytes(odd, strlen(odd), NULL, 0, &a), TESS_OK); /* names of files, if odd ones */
+    CHECK_EQ(tess_config_write(&a, "out.json"), TESS_OK);
+    CHECK_EQ(tess_config_load("out.json", NULL, 0, &b), TESS_OK);
+    CHECK_STR(b.data.valid, "1.5");
+    CHECK_STR(b.data.train, "0.5");
+    tess_config_free(&a);
+    tess_config_free(&b);
     CHECK_EQ(load_bytes(BATCH, strlen(BATCH), set, 7, &a), TESS_OK);
     CHECK_EQ(tess_config_resolve(&a, 1), TESS_OK);
     CHECK_EQ(tess_config_write(&a, "out.json"), TESS_OK);

@@ -399,28 +399,42 @@ static bool set_texts(char **field, const json_t *v, bool objects)
 static bool set_share(char **field, const json_t *v, const tess_key *k)
 {
     double share;
-    if (!to_number(k, v, &share) || !(share > 0)) return false;
-    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    if (k->max >= 1 || !to_number(k, v, &share) || !(share > 0)) return false;
+    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
     set_text(field, text);
     free(text);
     return true;
 }
 
-/* What a text of paths stands for: a list, or a share, where it is one in JSON. */
+/* What a text of paths stands for: a list where it is one in JSON. */
 static json_t *parse_paths(const char *text)
 {
-    json_t *list =
-        strchr("[.0123456789", text[0]) ? json_loads(text, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL) : NULL;
-    if (json_is_array(list) || json_is_real(list)) return list;
-    json_decref(list);
-    return json_string(text);
+    json_t *list = text[0] == '[' ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    return list ? list : json_string(text);
+}
+
+/* Reads a text as a share, where the key takes one; false where it is no number with a point or an exponent. */
+static bool read_share(const tess_key *k, const char *text, double *share)
+{
+    if (k->kind != TESS_KEY_PATHS || k->max >= 1 || !text || !strchr(".0123456789", text[0])) return false;
+    json_t *v = json_loads(text, JSON_DECODE_ANY, NULL);
+    const bool real = json_is_real(v);
+    *share = json_real_value(v);
+    json_decref(v);
+    return real;
+}
+
+static json_t *get_paths(const tess_key *k, const char *text)
+{
+    double share;
+    return read_share(k, text, &share) && share > 0 && share <= k->max ? json_real(share) : parse_paths(text);
 }
 
 double tess_config_held_out(const tess_config *c)
 {
-    json_t *share = c->data.valid ? parse_paths(c->data.valid) : NULL;
-    const double held = json_real_value(share); /* 0 of what is none */
-    json_decref(share);
+    json_t *v = c->data.valid ? get_paths(tess_key_find("data.valid"), c->data.valid) : NULL;
+    const double held = json_real_value(v); /* 0 of what is none */
+    json_decref(v);
     return held;
 }
 
@@ -496,7 +510,7 @@ static bool set_field(tess_config *c, const tess_key *k, const json_t *v, bool *
     case TESS_KEY_TEXT:
         return json_is_string(v) ? (set_text(at, json_string_value(v)), true) : false;
     case TESS_KEY_PATHS:
-        if (json_is_real(v) && k->max < 1) return set_share(at, v, k);
+        if (json_is_real(v)) return set_share(at, v, k);
         return set_texts(at, v, true);
     case TESS_KEY_TEXTS:
         return set_texts(at, v, false);
@@ -649,6 +663,8 @@ json_t *tess_key_parse(const tess_key *k, const char *text)
     if (!strcmp(text, "null")) return json_null();
     if (k->kind == TESS_KEY_BOOL && !strcmp(text, "1")) return json_true();
     if (k->kind == TESS_KEY_BOOL && !strcmp(text, "0")) return json_false();
+    double share;
+    if (read_share(k, text, &share)) return json_real(share);
     if ((k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_TEXTS) && (value = parse_paths(text))) return value;
     bool textual = k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_TEXTS ||
                    k->kind == TESS_KEY_CHOICE || k->kind == TESS_KEY_SIZE ||
@@ -700,7 +716,7 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
         return json_string(choice_names(k, *(const int *)at, name, sizeof name));
     case TESS_KEY_PATHS:
     case TESS_KEY_TEXTS:
-        return *text ? parse_paths(*text) : json_null();
+        return *text ? get_paths(k, *text) : json_null();
     case TESS_KEY_OBJECTS:
         return *text ? json_loads(*text, 0, NULL) : json_null();
     case TESS_KEY_MODEL:
