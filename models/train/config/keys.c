@@ -248,7 +248,7 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
         snprintf(out, size, k->max < 1 ? "%s from %g to below 1" : "%s from %g to %g", what[k->kind], k->min, k->max);
     else
         snprintf(out, size, "%s%s", what[k->kind],
-                 k->kind == TESS_KEY_PATHS && k->max < 1 ? ", or a share of data.train between 0 and 1" : "");
+                 k->kind == TESS_KEY_PATHS && k->max < 1 ? ", or a share between 0 and 1" : "");
     return out;
 }
 
