@@ -2,10 +2,6 @@
 #include "codelets.h"
 #include "run.h"
 #include "yardstick.h"
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* ---- the slower dtype ---- */
 
@@ -80,41 +76,4 @@ void tess_run_say_padding(const tess_run *r, const tess_data *train, const tess_
     else
         tess_note("data.seq_length: %.0f%% of what is computed is padding, since samples are shorter than %lld tokens",
                   100 * share, (long long)r->length);
-}
-
-/* ---- a path that is not there ---- */
-
-/* The directory of a file, without links; NULL: it cannot be told. */
-static char *directory_of(const char *file)
-{
-    char *path = realpath(file, NULL), *slash = path ? strrchr(path, '/') : NULL;
-    if (slash) slash[slash == path] = 0;
-    return path;
-}
-
-static bool is_there(const char *path)
-{
-    static const char *const with[] = {"", ".idx", ".bin"};
-    bool there = false;
-    for (size_t i = 0; i < sizeof with / sizeof *with && !there; i++) {
-        char *file = tess_format("%s%s", path, with[i]);
-        there = access(file, F_OK) == 0;
-        free(file);
-    }
-    return there;
-}
-
-tess_status tess_run_lost(const tess_config *c, const char *path, tess_status status)
-{
-    char here[PATH_MAX];
-    if (status == TESS_OK || !path || strchr("/[", *path) || is_there(path) || !getcwd(here, sizeof here))
-        return status;
-    char *lies = c->file ? directory_of(c->file) : NULL;
-    const bool other = lies && strcmp(lies, here);
-    char *text = tess_format("%s; looked in %s%s%s%s%s", tess_error_text(), here, other ? ", " : "",
-                             other ? c->file : "", other ? " lies in " : "", other ? lies : "");
-    tess_error_restore(text);
-    free(text);
-    free(lies);
-    return status;
 }

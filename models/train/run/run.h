@@ -65,6 +65,10 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r);
 /* Names in the error the key that says here what the rooms below call by a word of theirs. Returns the status. */
 tess_status tess_run_at_key(tess_status status);
 
+/* Adds to the error of a relative path, where nothing is there, the directory in which it was looked for, and where the
+ * configuration lies if that is another. Returns the status. */
+tess_status tess_run_lost(const tess_config *c, const char *path, tess_status status);
+
 /* ---- open.c ------------------------------------------------------------------------------------------------------ */
 
 /* Opens the model and builds the graph of a rank of tess_ranks(), as a rule tess_rank(); needs no StarPU. */
@@ -99,10 +103,6 @@ void tess_run_say_saved(const tess_run *r);
 /* Prints a line where much of what training computes is padding, with the length that needs less. `valid` may be NULL.
  */
 void tess_run_say_padding(const tess_run *r, const tess_data *train, const tess_data *valid);
-
-/* Adds to the error of a relative path, where nothing is there, the directory in which it was looked for, and where the
- * configuration lies if that is another. Returns the status. */
-tess_status tess_run_lost(const tess_config *c, const char *path, tess_status status);
 
 /* ---- same.c ------------------------------------------------------------------------------------------------------ */
 
