@@ -65,6 +65,23 @@ TEST(generate_talks)
     const char *want = fmt("%s%s", prompt, end ? end + 1 : "");
     DONE("generate", "out/model", "--prompt", prompt, "-n", "4", "--temperature", "0");
     CHECK_STR(ran.out, want);
+    /* What the system says comes first; a file has whole conversations, and gets the answers. */
+    say_on_stdin("hi\n");
+    DONE("generate", "out/model", "--chat", "--system", "be kind", "-n", "4", "--temperature", "0");
+    char *answer = strdup(ran.out);
+    answer[strcspn(answer, "\n")] = 0;
+    want = fmt("s:be kind\nu:hi\na:%s\n", answer);
+    DONE("generate", "out/model", "--prompt", "s:be kind\nu:hi\na:", "-n", "4", "--temperature", "0");
+    CHECK_STR(ran.out, want);
+    write_text("talks.jsonl", "{\"messages\": [{\"role\": \"system\", \"content\": \"be kind\"}, {\"role\": \"user\", "
+                              "\"content\": \"hi\"}], \"id\": 7}\n");
+    want = fmt("{\"messages\": [{\"role\": \"system\", \"content\": \"be kind\"}, {\"role\": \"user\", \"content\": "
+               "\"hi\"}, {\"role\": \"assistant\", \"content\": \"%s\"}], \"id\": 7}\n",
+               answer);
+    DONE("generate", "out/model", "--prompts", "talks.jsonl", "-n", "4", "--temperature", "0");
+    CHECK_STR(ran.out, want);
+    free(answer);
+    FAILS(2, ("generate", "out/model", "--prompt", "x", "--system", "y"), "--system: without --chat");
     say_on_stdin("hi\n");
     FAILS(2, ("generate", "out/model", "--chat", "-n", "500"),
           "the conversation: 7 tokens, and up to 500 to add, are more than");
@@ -78,6 +95,8 @@ TEST(generate_talks)
     say_on_stdin("hi\n");
     FAILS(2, ("generate", "out/model", "--chat", "-n", "2"),
           "--chat: chat_template: out/model has none (in tokenizer_config.json, or chat_template.jinja)");
+    FAILS(2, ("generate", "out/model", "--prompts", "talks.jsonl"),
+          "talks.jsonl:1: chat_template: out/model has none (in tokenizer_config.json, or chat_template.jinja)");
     FAILS(2, ("generate", "out/model", "--chat", "--prompt", "x"), "command line: --chat and --prompt: both are given");
 }
 

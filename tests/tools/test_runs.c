@@ -89,6 +89,19 @@ TEST(a_finished_run_has_nothing_to_do)
     CHECK(!exists("none"));
 }
 
+/* Wherever there is a checkpoint.dir, and then a larger steps goes on with the bits of a run that did not end. */
+TEST(the_end_of_a_run_is_a_checkpoint)
+{
+    tiny_setup();
+    DONE("train", "run.json", CK, "steps=3", "output=part");
+    CHECK(exists("ck/step-00000003/state.json") && !exists("ck/step-00000002"));
+    DONE("train", "run.json", CK, "steps=5", "--resume", "output=part");
+    CHECK_HAS(ran.err, "tessera: resuming from ck after step 3\n");
+    CHECK(exists("ck/step-00000005/state.json"));
+    DONE("train", "run.json", "steps=5", "output=whole");
+    CHECK(same_file("part/model/model.safetensors", "whole/model/model.safetensors"));
+}
+
 TEST(what_a_resumed_run_is_told_otherwise)
 {
     tiny_setup();
@@ -455,6 +468,13 @@ TEST(the_dtype_of_what_is_saved)
         DONE("generate", "out/model", "--prompt", "the", "-n", "2");
     }
     free(states);
+    /* Left out, it is that of the model that is loaded, and fp32 of one that is drawn. */
+    DONE("train", "run.json", "model=out/model", "steps=1", "optimizer.params.lr=0", "output=same");
+    CHECK(same_file("same/model/model.safetensors", "out/model/model.safetensors"));
+    CHECK(named("same/model/config.json", "torch_dtype", "float16"));
+    CHECK_HAS(ran.err, "tessera: save_dtype: fp16, as the model that was loaded (fp32 keeps every bit)\n");
+    DONE("train", "run.json", "steps=1", "output=drawn");
+    CHECK(named("drawn/model/config.json", "torch_dtype", "float32") && !strstr(ran.err, "save_dtype"));
     for (int i = 1; i < 3; i++) /* but for the header */
         if (bytes[i] * 2 > bytes[0] + 4096) CHECK_SAY("%s: %zu bytes, fp32 %zu", saved[i].set, bytes[i], bytes[0]);
     FAILS(2, ("train", "run.json", "save_dtype=int8"), "save_dtype", "fp32");

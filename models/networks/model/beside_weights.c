@@ -25,6 +25,11 @@ static tess_save_dtype named_dtype(const tess_model *m)
     return d;
 }
 
+tess_save_dtype tess_model_stored_as(const tess_model *m)
+{
+    return m->lora || !tess_model_has_weights(m) ? TESS_SAVE_FP32 : named_dtype(m);
+}
+
 /* What the tokenizer consists of travels with the model; from_dir NULL: it has none. */
 static tess_status copy_file(const char *from_dir, const char *name, const char *dir)
 {

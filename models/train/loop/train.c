@@ -294,7 +294,7 @@ static tess_status all_steps(struct training *t)
         saved = t->at.step;
     }
     tess_tracing_merge(&t->tracing);
-    if (c->checkpoint.dir && (c->checkpoint.every > 0 || c->checkpoint.keep_best) && saved != t->at.step)
+    if (c->checkpoint.dir && saved != t->at.step) /* so that a larger steps goes on from here */
         TESS_TRY(save_checkpoint(t));
     return save_model(t);
 }
@@ -368,8 +368,13 @@ tess_status tess_train(const tess_config *c)
     TESS_TRY_DONE(tess_ranks_agree(make_output(&t)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(plan_steps(&t)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_room(&t.run, b.found)));
     if (!tess_rank() && !b.found) say_drawn(&t);
     if (!tess_rank()) say_frozen(&t), say_data(&t);
+    tess_config_say_rate(&t.c);
+    tess_run_say_saved(&t.run);
+    tess_run_say_dtype(&t.run, &t.plan);
+    tess_run_say_padding(&t.run, t.data, t.valid);
     tess_signals_install();
     TESS_TRY_DONE(tess_ranks_agree(begin(&t, b.found)));
     status = all_steps(&t);

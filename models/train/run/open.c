@@ -78,10 +78,10 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
     tess_run_terms(c, rank, r);
     TESS_TRY(tess_run_at_key(tess_optimizer_check(&r->conf.optimizer)));
     TESS_TRY(tess_config_require(c, "model"));
-    TESS_TRY(tess_model_open(c->model, c->model_json, &r->model));
-    tess_model_store_as(r->model, (tess_save_dtype)c->save_dtype);
+    TESS_TRY(tess_run_lost(c, c->model, tess_model_open(c->model, c->model_json, &r->model)));
     if (c->weights == WEIGHTS_DRAWN) tess_model_draw(r->model);
     TESS_TRY(add_adapters(r));
+    tess_model_store_as(r->model, tess_run_save_dtype(r));
     TESS_TRY(open_tokenizer(r));
     tess_graph_conf conf = {.dtype = r->dtype,
                             .grid = r->grid,
@@ -110,6 +110,11 @@ void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer
             "%s: its tokenizer has %lld tokens, more than the model's vocab_size, %lld: a text with one from %lld on "
             "is refused",
             tess_model_dir(m), tokens, vocab, vocab);
+}
+
+tess_save_dtype tess_run_save_dtype(const tess_run *r)
+{
+    return r->c->save_dtype == TESS_CONFIG_AUTO ? tess_model_stored_as(r->model) : (tess_save_dtype)r->c->save_dtype;
 }
 
 void tess_run_say_odd(const tess_run *r)
@@ -151,7 +156,7 @@ void tess_run_close(tess_run *r)
 tess_run_inputs tess_run_wants(const tess_config *c)
 {
     const bool examples = (c->data.train && tess_data_has_examples(c->data.train)) ||
-                          (c->data.valid && tess_data_has_examples(c->data.valid));
+                          (c->data.valid && !(tess_config_held_out(c) > 0) && tess_data_has_examples(c->data.valid));
     /* Where more than half of a text goes to a decoder, the encoder's part does not fill its sequence. */
     const bool short_texts = c->data.noise_density > 0.5;
     return (tess_run_inputs){.bounds = examples || c->data.pack || short_texts,
@@ -222,7 +227,11 @@ static size_t find_special(const tess_run *r, int32_t *id)
 
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle, tess_data **data)
 {
+    const double held = tess_config_held_out(r->c);
+    const bool holds = held > 0 && !strcmp(key, "data.valid");
     TESS_TRY(tess_config_require(r->c, key));
+    if (holds) TESS_TRY(tess_config_require(r->c, "data.train"));
+    if (holds) path = r->c->data.train;
     char where[512];
     if (r->c->data.pack_positions && !r->c->data.pack) {
         snprintf(where, sizeof where, "%.300s: data.pack_positions", r->c->file);
@@ -252,13 +261,15 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
                            .truncate = r->c->data.truncate,
                            .end_completions = r->c->data.end_completions,
                            .chat = r->chat,
-                           .loss_on_all = r->c->data.loss_on == LOSS_ON_ALL};
+                           .loss_on_all = r->c->data.loss_on == LOSS_ON_ALL,
+                           .held = held,
+                           .holds = holds};
     int32_t special[9];
     set_task(r, &conf);
     set_masks(r, &conf);
     conf.special = special;
     conf.specials = find_special(r, special);
-    TESS_TRY(tess_data_open(path, r->tokenizer, &conf, data));
+    TESS_TRY(tess_run_lost(r->c, path, tess_data_open(path, r->tokenizer, &conf, data)));
     if (shuffle || strcmp(key, "data.valid") || tess_data_sources(*data) == 1) return TESS_OK;
     return tess_error(TESS_INVALID, where,
                       "has weights, but its loss is the mean over all of its samples (list paths alone)");

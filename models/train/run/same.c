@@ -192,7 +192,7 @@ tess_status tess_run_same(const tess_run *r, const char *command)
     list_settings(&l, r->c);
     list_model(&l, r->model);
     list_data(&l, "data.train", r->c->data.train);
-    list_data(&l, "data.valid", r->c->data.valid);
+    if (!(tess_config_held_out(r->c) > 0)) list_data(&l, "data.valid", r->c->data.valid);
     fclose(l.to);
     uint64_t bytes = l.bytes + 1;
     tess_ranks_tell(&bytes, sizeof bytes);
