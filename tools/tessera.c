@@ -77,9 +77,12 @@ static tess_status run_command(const command *c, int argc, char **argv)
 
 static tess_status run(int argc, char **argv)
 {
+    tess_cpu_kind kind;
+    const char *cap;
     if (argc < 2) return tess_error(TESS_INVALID, WHERE, "no command (see tessera --help)");
     if (asks_for_help(argv[1]) || !strcmp(argv[1], "help")) return help(stdout), TESS_OK;
     if (!strcmp(argv[1], "--version")) return printf("tessera %s\n", TESS_VERSION), TESS_OK;
+    TESS_TRY(tess_cpu_cap(&kind, &cap));
     for (int i = 0; i < COMMANDS; i++)
         if (!strcmp(argv[1], commands[i]->name)) return run_command(commands[i], argc - 1, argv + 1);
     return unknown_command(argv[1]);
