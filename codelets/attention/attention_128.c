@@ -5,3 +5,4 @@
 
 const attention_way tess_attention_128 = {forward_scratch, backward_scratch, WIDE_BODIES(forward),
                                           WIDE_BODIES(backward)};
+WIDE_END

@@ -6,4 +6,5 @@
 
 const attention_way tess_attention_256 = {forward_scratch, backward_scratch, WIDE_BODIES(forward),
                                           WIDE_BODIES(backward)};
+WIDE_END
 #endif

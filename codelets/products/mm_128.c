@@ -3,3 +3,4 @@
 #include "mm_kernel_impl.h"
 
 const mm_kernel tess_mm_128 = {pack_a, pack_b, multiply};
+WIDE_END

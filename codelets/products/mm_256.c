@@ -4,4 +4,5 @@
 #include "mm_kernel_impl.h"
 
 const mm_kernel tess_mm_256 = {pack_a, pack_b, multiply};
+WIDE_END
 #endif

@@ -10,20 +10,23 @@
 #include <immintrin.h>
 #endif
 
-/* All that follows in the file. */
+/* For these all is compiled that follows in the file, which ends with WIDE_END. */
 #if WIDE == 16
 #define WIDE_TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"
 #elif WIDE == 8
 #define WIDE_TARGET "avx2,fma,f16c"
 #endif
-#if defined WIDE_TARGET && defined __clang__
-#define WIDE_PRAGMA(x) _Pragma(#x)
-#define WIDE_FOR(x)    WIDE_PRAGMA(clang attribute push(__attribute__((target(x))), apply_to = function))
-WIDE_FOR(WIDE_TARGET)
-#elif WIDE == 16
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")
-#elif WIDE == 8
-#pragma GCC target("avx2,fma,f16c")
+#define WIDE_PRAGMA(...) _Pragma(#__VA_ARGS__)
+#define WIDE_SAY(...)    WIDE_PRAGMA(__VA_ARGS__)
+#ifndef WIDE_TARGET
+#define WIDE_END
+#elif defined __clang__
+WIDE_SAY(clang attribute push(__attribute__((target(WIDE_TARGET))), apply_to = function))
+#define WIDE_END _Pragma("clang attribute pop")
+#else
+#pragma GCC push_options
+WIDE_SAY(GCC target(WIDE_TARGET))
+#define WIDE_END _Pragma("GCC pop_options")
 #endif
 
 #define WIDE_INLINE static inline __attribute__((always_inline))
