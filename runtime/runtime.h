@@ -90,6 +90,8 @@ const char *tess_gpu_support(void);
 bool tess_policy(size_t i, const char **name, bool *runs);
 /* Returns TESS_INVALID where STARPU_SCHED names none of them. */
 tess_status tess_policy_check(void) TESS_NODISCARD;
+/* Returns the name and version of the MPI that is linked; it may be asked before MPI is started. */
+const char *tess_mpi_version(void);
 /* Returns StarPU's version. */
 const char *tess_starpu_version(void);
 /* Returns what StarPU was compiled for. */

@@ -24,7 +24,10 @@ static void print_rates(const tess_yardstick *y)
     printf("copy     %.3g GB/s read and written on one core, %.3g on all\n", y->copy_rate_core * 1e-9,
            y->copy_rate * 1e-9);
     if (y->share < TESS_QUIET)
-        printf("         (other programs had %.0f%% of the cores meanwhile)\n", 100 * (1 - y->share));
+        printf("         (other programs had %.0f%% of the cores meanwhile: these rates are not kept)\n",
+               100 * (1 - y->share));
+    else if (!tess_yardstick_plausible(y))
+        printf("         (all cores did more than that many times what one did: these rates are not kept)\n");
 }
 
 static void print_disk(const tess_drive *d)

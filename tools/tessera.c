@@ -1,5 +1,6 @@
 /* tessera: joins the ranks, picks the subcommand, and turns a status into an exit code and one line on stderr. */
 #include "cmd.h"
+#include "commit.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -28,6 +29,13 @@ static void help(FILE *out)
     fputs("  tessera --help, tessera CMD --help [KEY or GROUP of keys], tessera --version\n\n"
           "Exit status: 0 done, 1 the run failed, 2 what was given is wrong.\n",
           out);
+}
+
+/* What a report of a fault needs; nothing is measured or started for it. */
+static void version(void)
+{
+    printf("tessera %s (commit %s)\nStarPU %s, %s, %s, %s\n", TESS_VERSION, TESS_COMMIT, tess_starpu_version(),
+           tess_mpi_version(), tess_matrix_library(), TESS_CUDA_MADE_WITH);
 }
 
 static bool asks_for_help(const char *text)
@@ -81,7 +89,7 @@ static tess_status run(int argc, char **argv)
     const char *cap;
     if (argc < 2) return tess_error(TESS_INVALID, WHERE, "no command (see tessera --help)");
     if (asks_for_help(argv[1]) || !strcmp(argv[1], "help")) return help(stdout), TESS_OK;
-    if (!strcmp(argv[1], "--version")) return printf("tessera %s\n", TESS_VERSION), TESS_OK;
+    if (!strcmp(argv[1], "--version")) return version(), TESS_OK;
     TESS_TRY(tess_cpu_cap(&kind, &cap));
     for (int i = 0; i < COMMANDS; i++)
         if (!strcmp(argv[1], commands[i]->name)) return run_command(commands[i], argc - 1, argv + 1);

@@ -13,11 +13,6 @@ TESS_INLINE int64_t keys_of(const tess_attention_arg *a)
 {
     return a->keys ? a->keys : a->sequence;
 }
-/* Queries see ranges other than from the first key on. */
-TESS_INLINE bool ranged(const tess_attention_arg *a)
-{
-    return a->window || a->bounded;
-}
 /* Logits are made one by one. So they are where the scale is not positive, since a maximum follows the products, which
  * are the largest logits only if it is. */
 TESS_INLINE bool bent(const tess_attention_arg *a)
@@ -137,15 +132,12 @@ TESS_INLINE range seen_by(const place *b, const tess_attention_arg *a, int64_t q
     return r;
 }
 
-/* bias (queries + keys): those of one head by distance, from the table (buckets, heads). With `turned` along queries,
- * else along keys. */
-static inline void spread_bias(const tess_attention_arg *a, const void *table, int64_t head, bool turned, float *bias,
-                               tess_dtype t)
+/* bias (queries + keys): those of one head by distance, from the table (buckets, heads), along queries. */
+static inline void spread_bias(const tess_attention_arg *a, const void *table, int64_t head, float *bias, tess_dtype t)
 {
     const int64_t queries = a->sequence, keys = keys_of(a), n = queries + keys - 1;
     for (int64_t i = 0; i < n; i++)
-        bias[turned ? n - 1 - i : i] =
-            tess_load(table, tess_attention_bucket(a, i - (queries - 1)) * a->heads + head, t);
+        bias[n - 1 - i] = tess_load(table, tess_attention_bucket(a, i - (queries - 1)) * a->heads + head, t);
 }
 
 /* dbias (buckets, heads) += what the distances of one head gathered. */

@@ -225,7 +225,7 @@ WIDE_INLINE void backward_unit(const attention_task *task, int64_t sequence, int
     memset(r.dv + at, 0, (size_t)(even(mine) * dim) * sizeof *r.dv);
     for (int64_t head = group * share; head < (group + 1) * share; head++) {
         place b = place_of(task, sequence, head);
-        if (task->dbias) spread_bias(a, task->table, head, true, r.bias, t);
+        if (task->dbias) spread_bias(a, task->table, head, r.bias, t);
         if (task->dbias) memset(r.dbias, 0, (size_t)(length + keys) * sizeof(float));
         for (b.q0 = 0; b.q0 < length; b.q0 += BQ) {
             const int64_t row = sequence * length + b.q0;

@@ -160,7 +160,7 @@ WIDE_INLINE void forward_unit(const attention_task *task, int64_t sequence, int6
     gather_rows(f.k, part_at(task->k, sequence * keys, group, t), task->k.ld, seen_keys, a->dim, half, t);
     for (int64_t head = group * share; head < (group + 1) * share; head++) {
         place b = place_of(task, sequence, head);
-        if (task->table) spread_bias(a, task->table, head, true, f.bias, t);
+        if (task->table) spread_bias(a, task->table, head, f.bias, t);
         for (b.q0 = task->first; b.q0 < task->end; b.q0 += FQ) {
             const int64_t row = sequence * length + b.q0;
             b.nq = least(FQ, task->end - b.q0);

@@ -20,6 +20,10 @@ struct tess_step {
 
 /* Checks that the step is one, and that its graph is there. */
 tess_status tess_step_check(const tess_step *s) TESS_NODISCARD;
+/* Lists the tiles of parameters and states that this rank holds, and those of a cache; the caller frees the list. */
+tess_tile **tess_step_held(const tess_graph *g, int64_t *n);
+/* Returns the bytes of parameters and states that live on a tier, placed by the step that trains them. */
+uint64_t tess_step_held_bytes(const tess_graph *g, tess_tier tier);
 /* Makes RAM the home of tiles that an earlier plan put on disk, before anything is drawn or loaded (step_place.c). */
 void tess_step_leave_disk(tess_step *s);
 /* Its late updates are made, or will never be. */

@@ -1,6 +1,6 @@
-/* The list of tasks: submit.c makes one of StarPU's of one task; list.c, above it and the flows, says what is submitted
- * and what is let in; look.c lets the main thread look at tiles between them; profile.c says where the time went, and
- * timeline.c, to the trace, when. */
+/* The list of tasks: submit.c makes one of StarPU's of one task, which run.c runs; list.c, above it and the flows, says
+ * what is submitted and what is let in; look.c lets the main thread look at tiles between them; profile.c says where
+ * the time went, and timeline.c, to the trace, when. */
 #ifndef TESS_LIST_IMPL_H
 #define TESS_LIST_IMPL_H
 #include "progress.h"
@@ -17,6 +17,30 @@ void tess_timeline_helped(const tess_task *t, int worker, double begin, double e
 /* Records, from the same worker, that the task has ended, and what StarPU kept of it, NULL where it did not. */
 void tess_timeline_task(const tess_task *t, const struct starpu_profiling_task_info *i, double flops);
 
+/* ---- profile.c; called by workers ---- */
+
+/* Begins to keep times; those of StarPU around bodies too, or not. */
+void tess_profile_start(bool profile);
+/* Counts a body that ran on a CPU, parts of which others may have taken. */
+void tess_profile_ran(const tess_task *t, int worker, double begin, double end, const tess_parts_times *parts);
+/* Counts what a worker did of the body of another's task. */
+void tess_profile_helped(const tess_task *t, int worker, double begin, double end);
+/* Counts a task whose kernels were put on a GPU's stream. */
+void tess_profile_launched(const tess_task *t, int worker);
+/* Counts what StarPU kept of a task that has ended; NULL where it did not. */
+void tess_profile_task(const tess_task *t, const struct starpu_profiling_task_info *i);
+
+/* ---- run.c: what StarPU calls, on workers ---- */
+
+void tess_task_run_cpu(void *buffers[], void *task);
+void tess_task_run_cuda(void *buffers[], void *task);
+/* After the task: its times are kept, and the flow is told. */
+void tess_task_done(void *starpu_task);
+/* After a part of another's task was done. */
+void tess_task_helped(const void *task, int worker, double begin, double end);
+/* Returns whether StarPU knows nothing of this use. */
+bool tess_task_left_out(const tess_task *t, const tess_use *u);
+
 /* ---- submit.c ---- */
 
 /* One worker's figures for one codelet, written by that worker alone. */
@@ -31,13 +55,6 @@ struct tess_shape {
     uint64_t tasks;
     double busy;
 };
-/* From the end of a CPU's body to the begin of its worker's next, where that found its task at its first look: what
- * StarPU and the runtime take around a body. Written by that worker alone. */
-struct tess_around {
-    double ended, seconds;
-    uint64_t times;
-};
-extern struct tess_around tess_around[TESS_MAX_WORKERS];
 struct tess_codelet_state {
     struct starpu_codelet cl;
     struct starpu_perfmodel model;
@@ -55,6 +72,8 @@ extern struct tess_codelet_state *tess_codelets;
 void tess_tasks_start(bool profile);
 /* Ends it: StarPU's side of codelets is forgotten. */
 void tess_tasks_stop(void);
+/* Returns what bodies are given beside their buffers. */
+const tess_env *tess_env_now(void);
 /* Returns the step whose tasks are submitted, from 0. */
 int64_t tess_env_step(void);
 /* Submits a task to StarPU, to run in those places; 0 is anywhere. */

@@ -2,10 +2,102 @@
  */
 #include "gpu.h"
 #include "list.h"
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 static double since;
+static bool profiles;
+
+void tess_profile_start(bool profile)
+{
+    profiles = profile;
+}
+
+/* ---- counting, on the workers ---- */
+
+/* From the end of a CPU's body to the begin of its worker's next, where that found its task at its first look: what
+ * StarPU and the runtime take around a body. Written by that worker alone. */
+static struct around {
+    double ended, seconds;
+    uint64_t times;
+} around[TESS_MAX_WORKERS];
+
+static void count_around(int worker, double begin, double end)
+{
+    struct around *a = &around[worker];
+    if (!tess_idle_rested() && a->ended > 0) {
+        a->seconds += begin - a->ended;
+        a->times++;
+    }
+    a->ended = end;
+}
+
+/* A lock that is held for a look at few numbers; only while times are kept. */
+static void count_shape(const tess_task *t, double seconds, uint64_t tasks)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    struct tess_codelet_state *s = t->cl->state;
+    const tess_cost c = tess_task_cost(t);
+    int i = 0;
+    pthread_mutex_lock(&lock);
+    while (i < s->shapes && (s->shape[i].cost.flops != c.flops || s->shape[i].cost.bytes != c.bytes ||
+                             s->shape[i].cost.passes != c.passes || s->shape[i].cost.rows != c.rows))
+        i++;
+    if (i < TESS_PROFILE_SHAPES_OF_ONE) {
+        if (i == s->shapes) s->shape[s->shapes++] = (struct tess_shape){.cost = c};
+        s->shape[i].tasks += tasks;
+        s->shape[i].busy += seconds;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void count_task(struct tess_tally *tally, const tess_task *t)
+{
+    const tess_cost cost = tess_task_cost(t);
+    tally->tasks++;
+    tally->flops += cost.flops;
+    tally->bytes += cost.flops > 0 ? cost.passes : cost.bytes;
+}
+
+void tess_profile_helped(const tess_task *t, int worker, double begin, double end)
+{
+    t->cl->state->tally[worker].busy += end - begin;
+    if (profiles) count_shape(t, end - begin, 0);
+}
+
+void tess_profile_ran(const tess_task *t, int worker, double begin, double end, const tess_parts_times *parts)
+{
+    struct tess_tally *tally = &t->cl->state->tally[worker];
+    tally->busy += end - begin - parts->waited;
+    tally->alone += end - begin - parts->waited - parts->shared + parts->longest;
+    count_task(tally, t);
+    if (!profiles) return;
+    count_shape(t, end - begin - parts->waited, 1);
+    count_around(worker, begin, end);
+}
+
+void tess_profile_launched(const tess_task *t, int worker)
+{
+    count_task(&t->cl->state->tally[worker], t);
+}
+
+static double between(struct timespec a, struct timespec b)
+{
+    return (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
+}
+
+void tess_profile_task(const tess_task *t, const struct starpu_profiling_task_info *i)
+{
+    if (!profiles || !i || i->workerid < 0) return;
+    struct tess_tally *tally = &t->cl->state->tally[i->workerid];
+    if (tess_on_gpu(i->workerid)) tally->busy += between(i->start_time, i->end_time);
+    tally->waiting += between(i->acquire_data_start_time, i->acquire_data_end_time);
+    tally->scheduling += between(i->push_start_time, i->push_end_time) + between(i->pop_start_time, i->pop_end_time) +
+                         between(i->release_data_start_time, i->release_data_end_time);
+}
+
+/* ---- reading ---- */
 
 void tess_profile_reset(void)
 {
@@ -13,7 +105,7 @@ void tess_profile_reset(void)
         memset(s->tally, 0, sizeof s->tally);
         s->shapes = 0;
     }
-    memset(tess_around, 0, sizeof tess_around);
+    memset(around, 0, sizeof around);
     tess_submit_seconds = 0;
     since = tess_seconds();
 }
@@ -53,8 +145,8 @@ void tess_profile_read(tess_profile *p)
     }
     uint64_t times = 0;
     for (int w = 0; w < TESS_MAX_WORKERS; w++) {
-        p->around += tess_around[w].seconds;
-        times += tess_around[w].times;
+        p->around += around[w].seconds;
+        times += around[w].times;
     }
     if (times) p->around /= (double)times;
     p->idle = p->wall * tess_lost_workers() - p->busy - p->waiting - p->scheduling;

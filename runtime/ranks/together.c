@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static struct {
@@ -47,6 +48,15 @@ static void end_all(int status)
 }
 
 /* ---- together and apart ---- */
+
+const char *tess_mpi_version(void)
+{
+    static char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int n;
+    if (MPI_Get_library_version(text, &n) != MPI_SUCCESS) return "MPI";
+    text[strcspn(text, ",\n")] = 0; /* what follows is who packed it */
+    return text;
+}
 
 tess_status tess_together_open(int *rank, int *ranks, int *local, int *locals)
 {

@@ -223,7 +223,7 @@ void op_map(tess_codelet *forward, tess_codelet *backward, int kind, double (*f)
         for (int64_t i = 0; i < n && op_expects; i++) dx[i] += dy[i] * slope(f, x[i]);
         op_run(&backward[t], &a);
     }
-    OP_EACH(t) for (int k = 0; k < 2 && !op_speed; k++) /* there it is 0 or x, its slope 0 or 1 */
+    OP_EACH(t) for (int k = 0; k < 2 && !op_speed; k++) /* far from 0 */
     {
         const tess_map_arg a = {.n = 6, .kind = kind};
         double x[6], dy[6];
@@ -232,7 +232,7 @@ void op_map(tess_codelet *forward, tess_codelet *backward, int kind, double (*f)
         if (k) op_given("dy", 6, t, dy);
         op_given("x", 6, t, x);
         double *y = op_out(k ? "dx" : "y", 6, t, false);
-        for (int i = 0; i < 6; i++) y[i] = x[i] > 0 ? (k ? 1 : x[i]) : 0;
+        for (int i = 0; i < 6 && op_expects; i++) y[i] = k ? slope(f, x[i]) : f(x[i]);
         op_run(&(k ? backward : forward)[t], &a);
     }
     OP_EACH(t) for (int k = 0; k < 2 && !op_speed; k++)

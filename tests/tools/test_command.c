@@ -352,6 +352,8 @@ TEST(help_and_version)
     fresh();
     DONE("--version");
     CHECK(!strncmp(ran.out, "tessera ", 8));
+    static const char *const made_of[] = {"(commit ", "\nStarPU 1.", "MPI", "oneDNN ", "CUDA"};
+    for (size_t i = 0; i < sizeof made_of / sizeof *made_of; i++) CHECK_HAS(ran.out, made_of[i]);
     DONE("--help");
     for (size_t i = 0; i < 5; i++) CHECK_HAS(ran.out, commands[i]);
     for (size_t i = 0; i < 5; i++) {

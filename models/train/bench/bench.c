@@ -77,7 +77,7 @@ tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, tess_ben
     TESS_TRY_DONE(tess_ranks_agree(tess_run_train_step(&b.run, &b.step)));
     tess_step_holds(b.step, &b.plan);
     tess_ranks_barrier(); /* so that ranks of a machine share it while they measure */
-    tess_measure_begin(&b.measure, tess_run_yardstick(c), b.plan.flops);
+    tess_measure_begin(&b.measure, tess_yardstick_for(b.run.dtype), b.plan.flops);
     TESS_TRY_DONE(tess_run_start(&b.run, true));
     TESS_TRY_DONE(tess_model_load(b.run.model, b.run.g, (uint64_t)c->seed));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_feed_random(&b.run, b.step)));

@@ -117,7 +117,6 @@ static void print_parallelism(FILE *out, const tess_bench_run *b, const tess_pro
 
 void tess_bench_print(FILE *out, tess_bench_run *b, double median, const tess_profile *p, int steps)
 {
-    const tess_config *c = b->run.c;
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     const double params = (double)tess_graph_param_elements(b->run.g), peak = (double)usage.ru_maxrss * 1024;
@@ -127,7 +126,7 @@ void tess_bench_print(FILE *out, tess_bench_run *b, double median, const tess_pr
     fprintf(out, "%.0f parameters, ", params);
     if (trained < params) fprintf(out, "%.0f of them trained, ", trained);
     fprintf(out, "%lld x %lld tokens a step, %s\n", (long long)b->run.batch, (long long)b->run.length,
-            tess_run_dtype_name(c));
+            tess_run_dtype_name(b->run.dtype));
     print_rates(out, b, median);
     fprintf(out, "peak memory of the process %s; planned: weights and states %s, gradients %s, activations %s\n",
             tess_human_bytes(peak), tess_human_bytes(states),

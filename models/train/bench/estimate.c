@@ -16,12 +16,11 @@ static tess_status flush(FILE *out)
  * what does not fit is TESS_FAILED. */
 static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *out)
 {
-    const uint64_t limit = tess_run_limit(r->c);
+    const uint64_t limit = tess_run_limit(r);
     tess_step *step = NULL, *eval = NULL;
     tess_holds p;
     tess_status status = tess_run_train_step(r, &step);
-    if (status == TESS_OK && tess_run_evaluates(r))
-        status = tess_run_eval_step(r, false, &eval); /* it rests there, too */
+    if (status == TESS_OK && r->evaluates) status = tess_run_eval_step(r, false, &eval); /* it rests there, too */
     const bool fits = status == TESS_OK;
     char *why = fits ? NULL : tess_strdup(tess_error_text());
     if (status == TESS_INVALID) {

@@ -6,16 +6,15 @@
 
 static tess_plan_words words_of(const tess_run *r, uint64_t limit, uint64_t least)
 {
-    const uint64_t cap = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
-    return (tess_plan_words){.cpu = "memory.cpu",
-                             .capped = r->c->memory.cpu > 0,
-                             .disk = r->c->memory.disk > 0 ? "memory.disk" : NULL,
+    return (tess_plan_words){.cpu = r->caps.cpu_key,
+                             .capped = r->caps.cpu > 0,
+                             .disk = r->caps.disk ? "memory.disk" : NULL,
                              .path = r->machine.disk,
                              .limit = limit,
                              .least_cpu = least,
                              .least_disk = tess_run_disk_least(r),
                              .beside = r->beside,
-                             .gpu_memory = r->plan.gpu.room ? 0 : tess_gpu_bytes(cap)};
+                             .gpu_memory = r->plan.gpu.room ? 0 : tess_gpu_bytes(r->caps.gpu)};
 }
 
 void tess_estimate_needs(FILE *out, const tess_run *r, const tess_step *step, uint64_t limit)

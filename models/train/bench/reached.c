@@ -9,7 +9,7 @@ static const double ENOUGH = 5;
 
 void tess_reached_keep(const tess_bench_run *b, const tess_profile *p)
 {
-    const tess_dtype t = tess_run_yardstick(b->run.c);
+    const tess_dtype t = tess_yardstick_for(b->run.dtype);
     double flops = 0, passes = 0, bytes = 0, products = 0, copies = 0;
     tess_yardstick y;
     if (tess_ranks() > 1 || tess_gpus() > 0 || b->run.machine.disk || !tess_yardstick_known(&y)) return;

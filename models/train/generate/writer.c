@@ -57,7 +57,7 @@ static void free_program(struct program *p)
 static tess_graph *graph_of(const tess_writer *w, int64_t rows)
 {
     const tess_graph_conf conf = {
-        .dtype = tess_run_dtype(w->run.c), .share = w->base, .tile_rows = rows * w->batch, .stripes = STRIPES};
+        .dtype = w->run.dtype, .share = w->base, .tile_rows = rows * w->batch, .stripes = STRIPES};
     return tess_graph_new(&conf);
 }
 
@@ -90,9 +90,9 @@ static tess_status place_beside(tess_writer *w, struct program *p)
 
 static tess_status too_little(const tess_writer *w, uint64_t needed)
 {
-    const char *name;
+    const char *name = w->run.caps.cpu_key;
     char would[128] = "";
-    const uint64_t cap = tess_run_cpu_cap(w->run.c, &name), limit = cap ? cap : tess_ram_free();
+    const uint64_t cap = w->run.caps.cpu, limit = cap ? cap : tess_ram_free();
     if (cap)
         snprintf(would, sizeof would, " (%s=%llu%s would do)", name, (unsigned long long)(tess_run_cap(needed) >> 20),
                  tess_run_cap_unit(name));
@@ -191,13 +191,14 @@ tess_status tess_writer_new(tess_model *m, const tess_writer_conf *conf, tess_wr
 {
     tess_writer *w = *writer = tess_alloc(sizeof *w);
     *w = (tess_writer){.model = m,
-                       .run = {.c = conf->config, .model = m},
                        .batch = conf->batch ? conf->batch : 1,
                        .block = conf->block ? conf->block : BLOCK,
                        .room = conf->longest,
                        .vocab = tess_model_vocab(m),
                        .positions = tess_model_positions(m)};
-    const tess_dtype dtype = tess_run_dtype(conf->config);
+    tess_run_terms(conf->config, 0, &w->run);
+    w->run.model = m;
+    const tess_dtype dtype = w->run.dtype;
     w->rows = rows_of(w, conf->rows);
     TESS_TRY(tess_run_check_gpus(conf->config));
     TESS_TRY(tess_run_tiers(&w->run, NULL));

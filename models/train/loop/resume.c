@@ -190,7 +190,7 @@ static tess_status go_on(const tess_run *r, const tess_run_facts *now, tess_begi
         return tess_error(TESS_INVALID, c->checkpoint.dir,
                           "the run to go on from has seed %llu, the configuration %lld", (unsigned long long)at->seed,
                           (long long)c->seed);
-    const tess_optimizer o = tess_run_optimizer(c);
+    const tess_optimizer o = r->conf.optimizer;
     TESS_TRY(tess_checkpoint_same_optimizer(c->checkpoint.dir, at, tess_optimizer_kind_of(&o)->name,
                                             tess_optimizer_moments(&o)));
     TESS_TRY(check_model(r, at->step, false));

@@ -118,7 +118,7 @@ static tess_status plan_steps(struct training *t)
     if (unsplit)
         tess_note("parallel.tensor: each of %lld ranks holds and computes all of %s", (long long)t->c.parallel.tensor,
                   unsplit);
-    if (tess_run_evaluates(&t->run)) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
+    if (t->run.evaluates) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
     tess_step_holds(t->step, &t->plan);
     return TESS_OK;
 }
@@ -167,7 +167,7 @@ static tess_status begin(struct training *t, bool resumes)
 {
     const tess_config *c = &t->c;
     if (c->checkpoint.dir) TESS_TRY(tess_checkpoint_prepare(c->checkpoint.dir));
-    tess_measure_begin(&t->measure, tess_run_yardstick(c), t->plan.flops);
+    tess_measure_begin(&t->measure, tess_yardstick_for(t->run.dtype), t->plan.flops);
     TESS_TRY(tess_ranks_agree(tess_run_start(&t->run, false)));
     if (tess_ranks() > 1 && !tess_rank()) printf("messages between ranks go by %s\n", tess_message_carrier());
     tess_bar_begin(resumes ? "loading the checkpoint" : "loading the model",

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+static const double NOISE = 1.1;   /* of two rates that are the same */
 enum { VERSION = 1, SIZE = 1024 }; /* of the file: counts up when something is measured in another way; of matrices */
 
 /* Where each rate stands, in the file and in memory. */
@@ -215,11 +216,13 @@ static double remember(tess_dtype t, bool gpus, double rate)
     return best;
 }
 
-/* No file may say more than cores can do. */
-static bool plausible(const tess_yardstick *y)
+/* No file may say more than cores can do, all together or each. */
+bool tess_yardstick_plausible(const tess_yardstick *y)
 {
-    for (int t = 0; t < TESS_YARDSTICKS; t++)
-        if (fmax(y->matrix_rate[t], y->matrix_rate_core[t]) > limit_of((tess_dtype)t, false)) return false;
+    for (int t = 0; t < TESS_YARDSTICKS; t++) {
+        const double all = y->matrix_rate[t], core = y->matrix_rate_core[t];
+        if (fmax(all, core) > limit_of((tess_dtype)t, false) || all > NOISE * core * y->cores) return false;
+    }
     return y->share >= TESS_QUIET;
 }
 
@@ -230,7 +233,7 @@ double tess_yardstick_best(tess_dtype t)
     const tess_share *share = tess_share_read();
     tess_yardstick y;
     if (!gpus && share->crowded && share->rank > 0) return 0;
-    if (!gpus && tess_yardstick_known(&y) && plausible(&y)) return remember(t, gpus, y.matrix_rate[t]);
+    if (!gpus && tess_yardstick_known(&y)) return remember(t, gpus, y.matrix_rate[t]);
     return remember(t, gpus, gpus ? tess_gpu_matrix_rate(t) : tess_matrix_rate(t, tess_cores(), SIZE));
 }
 
@@ -249,6 +252,12 @@ static double used(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* What is over at once was not disturbed. */
+static double share_of(double had, double wanted)
+{
+    return wanted > 0.3 ? had / wanted : 1;
+}
+
 /* Of a few turns the best: other programs only ever make a turn slower. */
 static void measure_machine(tess_yardstick *y)
 {
@@ -256,7 +265,7 @@ static void measure_machine(tess_yardstick *y)
     double *rate[2][TESS_YARDSTICKS + 1] = {
         {&y->matrix_rate_core[TESS_F32], &y->matrix_rate_core[TESS_BF16], &y->copy_rate_core},
         {&y->matrix_rate[TESS_F32], &y->matrix_rate[TESS_BF16], &y->copy_rate}};
-    double had = 0, wanted = 0;
+    double had[2] = {0}, wanted[2] = {0};
     tess_bar_begin("measuring this machine", TURNS * 2 * (TESS_YARDSTICKS + 1));
     for (int turn = 0; turn < TURNS; turn++)
         for (int all = 0; all < 2; all++)
@@ -265,12 +274,12 @@ static void measure_machine(tess_yardstick *y)
                 const double start = tess_seconds(), before = used();
                 double r =
                     what < TESS_YARDSTICKS ? tess_matrix_rate((tess_dtype)what, cores, SIZE) : tess_copy_rate(cores);
-                wanted += cores * (tess_seconds() - start), had += used() - before;
+                wanted[all] += cores * (tess_seconds() - start), had[all] += used() - before;
                 if (r > *rate[all][what]) *rate[all][what] = r;
                 tess_bar_step(1);
             }
     tess_bar_end();
-    y->share = had / wanted;
+    y->share = fmin(share_of(had[0], wanted[0]), share_of(had[1], wanted[1]));
 }
 
 static tess_status measure_drive(const char *dirs, tess_drive *drive)
@@ -304,12 +313,15 @@ tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
     *y = (tess_yardstick){.cores = tess_cores()};
     char *dir = tess_cache_dir(), *path = dir ? cache_path(dir, y->cores) : NULL;
     json_t *key = machine_key(y->cores), *cache = load(path, key);
-    bool changed = again || !get_rates(json_object_get(cache, "rates"), machine_fields, y) || !plausible(y);
-    if (again) json_object_del(cache, "best");
-    if (changed) json_object_del(cache, "reached"); /* of the rates that were */
-    if (changed) {
+    bool changed = false;
+    if (again || !get_rates(json_object_get(cache, "rates"), machine_fields, y) || !tess_yardstick_plausible(y)) {
         *y = (tess_yardstick){.cores = y->cores};
         measure_machine(y);
+        changed = tess_yardstick_plausible(y);
+    }
+    if (changed) {
+        if (again) json_object_del(cache, "best");
+        json_object_del(cache, "reached"); /* of the rates that were */
         set_rates(member(cache, "rates"), machine_fields, y);
     }
     for (int t = 0; t < TESS_YARDSTICKS; t++) { /* all cores do no less than one */
@@ -333,7 +345,7 @@ bool tess_yardstick_known(tess_yardstick *y)
     *y = (tess_yardstick){.cores = tess_cores()};
     char *dir = tess_cache_dir(), *path = dir ? cache_path(dir, y->cores) : NULL;
     json_t *key = machine_key(y->cores), *cache = load(path, key);
-    const bool known = get_rates(json_object_get(cache, "rates"), machine_fields, y);
+    const bool known = get_rates(json_object_get(cache, "rates"), machine_fields, y) && tess_yardstick_plausible(y);
     get_reached(cache, y);
     for (int t = 0; t < TESS_YARDSTICKS && known; t++)
         y->matrix_rate[t] =

@@ -21,14 +21,16 @@ typedef struct tess_yardstick {
     int cores;                                                              /* tess_cores() */
     double matrix_rate[TESS_YARDSTICKS], matrix_rate_core[TESS_YARDSTICKS]; /* of all cores at a time, of one alone */
     double copy_rate, copy_rate_core;                                       /* read and written */
-    double share; /* that this program had of the cores while it measured: below TESS_QUIET they were busy otherwise */
+    double share; /* that this program had of the cores while it measured one or all: below TESS_QUIET they were busy */
     tess_drive drive;                      /* of `dirs` */
     tess_reached reached[TESS_YARDSTICKS]; /* by the tasks of the last bench in that dtype; 0: there was none */
 } tess_yardstick;
 /* Reads them from the cache of earlier measurements, what that lacks measured and added, in at most a few seconds; all
- * of it with `again`, and what a busy machine gave. Before tess_start: its workers are in the way. `dirs` is as in
+ * of it with `again`. What is not plausible is not kept. Before tess_start: its workers are in the way. `dirs` is as in
  * tess_machine, NULL asks for no drive. The status is the drive's alone; the rest is there whatever it is. */
 tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y) TESS_NODISCARD;
+/* Returns whether a machine can do that much, and was free while it was measured. */
+bool tess_yardstick_plausible(const tess_yardstick *y);
 /* Reads what was measured of this machine before, drives aside; false where there is nothing. */
 bool tess_yardstick_known(tess_yardstick *y);
 /* Returns the matrix rate that MFU is a share of: of this process's GPUs, or of its cores, the best that was ever

@@ -27,7 +27,7 @@ static json_t *model_of(const tess_run *r)
     say(of, "type", json_string_value(json_object_get(fields, "model_type")));
     set(of, "parameters", (double)tess_graph_param_elements(r->g));
     set(of, "trained", (double)tess_graph_trained_elements(r->g));
-    say(of, "dtype", tess_run_dtype_name(r->c));
+    say(of, "dtype", tess_run_dtype_name(r->dtype));
     json_decref(fields);
     return of;
 }
@@ -56,13 +56,9 @@ static json_t *machine_of(const tess_run *r, double yardstick)
 static json_t *caps_of(const tess_run *r)
 {
     json_t *of = json_object();
-    const char *where;
-    const bool capped = r->machine.cpu_bytes || tess_run_cpu_cap(r->c, &where);
-    const uint64_t gpu = r->plan.gpu.memory     ? r->plan.gpu.memory
-                         : r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu
-                                                : 0;
+    const uint64_t gpu = r->plan.gpu.memory ? r->plan.gpu.memory : r->caps.gpu;
     set(of, "gpu", gpu ? (double)tess_gpu_bytes(gpu) : 0); /* of all of them, as metrics count */
-    set(of, "cpu", (double)(r->machine.cpu_bytes ? r->machine.cpu_bytes : capped ? tess_run_limit(r->c) : 0));
+    set(of, "cpu", (double)(r->machine.cpu_bytes ? r->machine.cpu_bytes : r->caps.cpu ? tess_run_limit(r) : 0));
     set(of, "disk", r->machine.disk ? (double)r->plan.disk_bytes : 0);
     return of;
 }

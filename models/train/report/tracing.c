@@ -18,10 +18,9 @@ static char *path_of(const tess_tracing *t, int rank)
 static char *about(const tess_run *r, const tess_holds *plan, const tess_measure *m)
 {
     const tess_placement *p = &r->plan.ram;
-    const tess_config *c = r->c;
     json_t *o = json_pack("{s:i, s:i, s:s, s:i, s:i, s:s, s:I}", "rank", tess_rank(), "ranks", tess_ranks(), "host",
                           tess_share_read()->host, "cpu_workers", tess_workers(), "gpu_workers", tess_gpus(), "dtype",
-                          tess_run_dtype_name(c), "tokens", (json_int_t)(r->batch * r->length));
+                          tess_run_dtype_name(r->dtype), "tokens", (json_int_t)(r->batch * r->length));
     json_object_set_new(o, "flops", json_real(plan->flops + plan->recompute_flops));
     json_object_set_new(o, "matrix_rate", json_real(m->yardstick / tess_ranks()));
     json_object_set_new(o, "disk", json_boolean(r->machine.disk));

@@ -5,18 +5,13 @@
 
 enum { MiB = 1 << 20 };
 
-bool tess_run_evaluates(const tess_run *r)
-{
-    return r->c->data.valid && r->c->eval_every > 0;
-}
-
 /* What of the evaluation's tiles stays in RAM beside a step that trains. */
 static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
 {
     tess_step *step;
     tess_holds plan;
     *bytes = 0;
-    if (!tess_run_evaluates(r)) return TESS_OK;
+    if (!r->evaluates) return TESS_OK;
     TESS_TRY(tess_run_step(r, false, &step));
     tess_step_holds(step, &plan);
     /* Its tasks are forward tasks of the step that trains, whose workers have room for them. */
@@ -30,13 +25,12 @@ static tess_status eval_bytes(const tess_run *r, uint64_t *bytes)
  * do, else 0. */
 static tess_status lay_out(tess_run *r, const tess_place_conf *conf, tess_step **step, uint64_t *guess)
 {
-    const tess_step_conf of = tess_run_step_conf(r);
     tess_limits limits = r->limits;
     tess_plan plan;
     limits.gpu = tess_run_gpu(r);
     limits.ram = *conf;
     const tess_status status =
-        tess_run_at_key(tess_step_fit_within(r->net.output, &of, &r->machine, &limits, step, &plan));
+        tess_run_at_key(tess_step_fit_within(r->net.output, &r->conf, &r->machine, &limits, step, &plan));
     const bool lacks = status == TESS_INVALID;
     *guess = lacks ? plan.ram.needed : 0;
     if (lacks && plan.gpu.needed) return tess_run_too_little_gpu(r, plan.gpu.needed);
@@ -63,7 +57,7 @@ static uint64_t eval_lacks(tess_run *r, const tess_place_conf *conf)
     tess_place_conf beside = *conf;
     tess_placement placement = {0};
     tess_step *step = NULL;
-    if (!tess_run_evaluates(r)) return 0;
+    if (!r->evaluates) return 0;
     beside.slack = beside.slack_states = 0;
     beside.rates = (tess_rates){0};
     tess_status status = tess_run_step(r, false, &step);
@@ -109,7 +103,7 @@ uint64_t tess_run_disk_least(const tess_run *r)
 /* memory.disk is said, and less than what was placed there needs. */
 static bool lacks_disk(const tess_run *r)
 {
-    return r->c->memory.disk > 0 && (uint64_t)r->c->memory.disk < tess_run_disk_least(r);
+    return r->caps.disk && r->caps.disk < tess_run_disk_least(r);
 }
 
 /* Names the caps that would do. */
@@ -117,8 +111,7 @@ static tess_status too_little_ram(tess_run *r, const tess_place_conf *conf, uint
 {
     const uint64_t least = find_least(r, conf, guess);
     char would[128] = "", disk[64] = "";
-    const char *name;
-    tess_run_cpu_cap(r->c, &name);
+    const char *name = r->caps.cpu_key;
     if (least && lacks_disk(r)) /* below that cap it would be the next to be refused */
         snprintf(disk, sizeof disk, " with memory.disk=%lluMiB", (unsigned long long)(tess_run_disk_least(r) / MiB));
     if (least)
@@ -130,8 +123,8 @@ static tess_status too_little_ram(tess_run *r, const tess_place_conf *conf, uint
 
 static tess_status check_disk(const tess_run *r, uint64_t needed)
 {
-    const int64_t most = r->c->memory.disk;
-    if (most <= 0 || needed <= (uint64_t)most) return TESS_OK;
+    const uint64_t most = r->caps.disk;
+    if (!most || needed <= most) return TESS_OK;
     return tess_error(TESS_INVALID, "memory.disk", "%s, but the run needs %s there (memory.disk=%lluMiB would do)",
                       tess_human_bytes((double)most), tess_human_bytes((double)needed),
                       (unsigned long long)(needed / MiB));
@@ -140,10 +133,9 @@ static tess_status check_disk(const tess_run *r, uint64_t needed)
 /* The disk tier's size; none where nothing rests there. */
 tess_status tess_run_size_disk(tess_run *r)
 {
-    const tess_config *c = r->c;
     const uint64_t room = tess_run_disk_least(r);
     TESS_TRY(check_disk(r, room));
-    r->plan.disk_bytes = !r->plan.ram.disk ? 0 : c->memory.disk > 0 ? (uint64_t)c->memory.disk : room;
+    r->plan.disk_bytes = !r->plan.ram.disk ? 0 : r->caps.disk ? r->caps.disk : room;
     if (r->plan.ram.disk == 0) r->machine.disk = NULL;
     return TESS_OK;
 }
@@ -174,7 +166,7 @@ static tess_status fit_disk(tess_run *r, tess_step **step)
 {
     tess_place_conf conf = r->limits.ram;
     uint64_t guess;
-    if (disk_of_all(r, &conf) <= (uint64_t)r->c->memory.disk) return TESS_OK;
+    if (disk_of_all(r, &conf) <= r->caps.disk) return TESS_OK;
     tess_step_free(*step);
     conf.rates = (tess_rates){0};
     TESS_TRY(lay_out(r, &conf, step, &guess));
@@ -191,7 +183,7 @@ tess_status tess_run_train_step(tess_run *r, tess_step **step)
     const tess_status status = lay_out(r, &r->limits.ram, step, &guess);
     if (status != TESS_OK) return guess ? too_little_ram(r, &r->limits.ram, guess) : status;
     if (!r->machine.disk) return fit(r, *step, true);
-    if (r->c->memory.disk > 0) TESS_TRY(fit_disk(r, step));
+    if (r->caps.disk) TESS_TRY(fit_disk(r, step));
     return tess_run_size_disk(r);
 }
 

@@ -9,13 +9,10 @@ static uint64_t need(const tess_holds *p, int workers)
     return p->peak_ram + (uint64_t)(workers - 1) * p->resident[TESS_ROLE_SCRATCH];
 }
 
-uint64_t tess_run_limit(const tess_config *c)
+uint64_t tess_run_limit(const tess_run *r)
 {
-    const uint64_t gpu =
-        tess_gpus() > 1 || !c->memory.gpu_plan ? tess_gpu_bytes(c->memory.gpu > 0 ? (uint64_t)c->memory.gpu : 0) : 0;
-    const char *where;
-    const uint64_t cap = tess_run_cpu_cap(c, &where);
-    if (cap) return cap + gpu;
+    const uint64_t gpu = tess_gpus() > 1 || !r->caps.gpu_plan ? tess_gpu_bytes(r->caps.gpu) : 0;
+    if (r->caps.cpu) return r->caps.cpu + gpu;
     const uint64_t ram = tess_ram_free();
     return ram - ram / 16 + gpu;
 }
@@ -103,8 +100,8 @@ static tess_status find_setting(const tess_run *r, bool train, uint64_t needed, 
     TESS_TRY(least_over_disk(r, train, beside, &least));
     least = least ? tess_run_cap(least) : whole;
     const unsigned long long mib = whole / MiB, over_disk = least / MiB;
-    const char *cap; /* which setting it is */
-    const bool capped = tess_run_cpu_cap(r->c, &cap) > 0;
+    const char *cap = r->caps.cpu_key;
+    const bool capped = r->caps.cpu > 0;
     const char *unit = tess_run_cap_unit(cap);
     if (least >= whole)
         snprintf(text, size, "%s=%llu%s would do", cap, mib, unit);
@@ -122,14 +119,12 @@ static tess_status find_setting(const tess_run *r, bool train, uint64_t needed, 
 
 tess_status tess_run_fits(const tess_run *r, bool train, const tess_holds *plan, uint64_t beside)
 {
-    const tess_config *c = r->c;
     char setting[200];
-    uint64_t needed = need(plan, tess_cores()) + beside, limit = tess_run_limit(c);
+    uint64_t needed = need(plan, tess_cores()) + beside, limit = tess_run_limit(r);
     if (needed <= limit) return TESS_OK;
     TESS_TRY(find_setting(r, train, needed, beside, limit, setting, sizeof setting));
-    const char *where;
-    const bool capped = tess_run_cpu_cap(c, &where) > 0;
-    return tess_error(TESS_INVALID, capped ? where : "memory", "the run needs %s in RAM, %s is %s (%s)",
+    const bool capped = r->caps.cpu > 0;
+    return tess_error(TESS_INVALID, capped ? r->caps.cpu_key : "memory", "the run needs %s in RAM, %s is %s (%s)",
                       tess_human_bytes((double)needed), capped ? "the cap" : "free", tess_human_bytes((double)limit),
                       setting);
 }

@@ -67,31 +67,15 @@ static tess_status freeze(const tess_run *r)
 
 tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
 {
-    *r = (tess_run){.c = c,
-                    .rank = rank,
-                    .length = c->data.seq_length,
-                    .batch = c->train_batch_size,
-                    .micro = c->train_batch_size / c->train_micro_batch_size_per_gpu,
-                    .micro_batch = c->train_micro_batch_size_per_gpu};
-    r->evaluated = tess_ranks() / (c->parallel.tensor * c->parallel.pipeline);
-    const tess_optimizer optimizer = tess_run_optimizer(c);
-    TESS_TRY(tess_run_at_key(tess_optimizer_check(&optimizer)));
+    tess_run_terms(c, rank, r);
+    TESS_TRY(tess_run_at_key(tess_optimizer_check(&r->conf.optimizer)));
     TESS_TRY(tess_config_require(c, "model"));
     TESS_TRY(tess_model_open(c->model, c->model_json, &r->model));
     tess_model_store_as(r->model, (tess_save_dtype)c->save_dtype);
     TESS_TRY(add_adapters(r));
     TESS_TRY(open_tokenizer(r));
-    tess_grid grid = {.rank = rank,
-                      .tensor = (int)c->parallel.tensor,
-                      .pipeline = (int)c->parallel.pipeline,
-                      .interleave = (int)c->parallel.interleave,
-                      .data = tess_ranks() / (int)(c->parallel.tensor * c->parallel.pipeline),
-                      .stage = (int)c->zero_optimization.stage,
-                      .persist = c->zero_optimization.stage3_param_persistence_threshold,
-                      .live = c->zero_optimization.stage3_max_live_parameters,
-                      .reuse = c->zero_optimization.stage3_max_reuse_distance};
-    tess_graph_conf conf = {.dtype = tess_run_dtype(c),
-                            .grid = grid,
+    tess_graph_conf conf = {.dtype = r->dtype,
+                            .grid = r->grid,
                             .tile_rows = c->tiles.rows,
                             .tile_elements = c->tiles.elements,
                             .loss_rows = c->tiles.loss_rows,

@@ -15,9 +15,22 @@
 #include "data.h"
 #include "train.h"
 
+/* The memory that keys grant, 0 where none is named. */
+typedef struct tess_run_caps {
+    uint64_t cpu, gpu, disk; /* cpu: memory.cpu, or a variable of StarPU's that is less, */
+    const char *cpu_key;     /* and which of them it is */
+    bool gpu_plan;           /* else what a GPU holds is left to StarPU */
+    double states_on_gpu;    /* the share of the optimizer's states that may live there */
+} tess_run_caps;
+
 typedef struct tess_run {
-    const tess_config *c;
+    const tess_config *c; /* for what opens a run anew with other numbers, and what writes down what was asked for */
     int rank;
+    tess_grid grid;
+    tess_dtype dtype;    /* of matrices */
+    tess_step_conf conf; /* of the step that trains */
+    tess_run_caps caps;
+    bool evaluates; /* on its way, beside the step that trains: only then an evaluation has room */
     tess_model *model;
     tess_tokenizer *tokenizer; /* NULL: bytes */
     struct tess_chat *chat;    /* NULL: the model has no directory */
@@ -41,12 +54,13 @@ tess_dtype tess_run_dtype(const tess_config *c);
 /* Returns the dtype whose products are measured in the place of another: fp16 is as fast as bf16 on a GPU, and as fp32
  * on a CPU. */
 tess_dtype tess_yardstick_for(tess_dtype t);
-/* Returns that of the dtype that a configuration asks for. */
-tess_dtype tess_run_yardstick(const tess_config *c);
-/* Returns the dtype that a configuration asks for by its name there: "fp16". */
-const char *tess_run_dtype_name(const tess_config *c);
+/* Returns a dtype of matrices by its name in a configuration: "fp16". */
+const char *tess_run_dtype_name(tess_dtype t);
 /* Returns the optimizer that a configuration asks for. */
 tess_optimizer tess_run_optimizer(const tess_config *c);
+/* Stores in a run what follows from its configuration alone: the grid of a rank, the dtype, the step that trains, the
+ * caps, and how much of the data a step takes. */
+void tess_run_terms(const tess_config *c, int rank, tess_run *r);
 /* Names in the error the key that says here what the rooms below call by a word of theirs. Returns the status. */
 tess_status tess_run_at_key(tess_status status);
 
@@ -81,9 +95,6 @@ tess_status tess_run_same(const tess_run *r, const char *command) TESS_NODISCARD
 
 /* ---- tiers.c ----------------------------------------------------------------------------------------------------- */
 
-/* Returns the cap on RAM, 0: there is none; and the setting that it is: memory.cpu, or a variable of StarPU's that is
- * less. */
-uint64_t tess_run_cpu_cap(const tess_config *c, const char **where);
 /* Returns the directories of the disk tier that a configuration asks for; NULL: none. */
 const char *tess_run_disk(const tess_config *c);
 /* Returns a memory.cpu in whole MiB that is more. */
@@ -108,8 +119,6 @@ tess_status tess_run_start(const tess_run *r, bool profile) TESS_NODISCARD;
 
 /* ---- step.c ------------------------------------------------------------------------------------------------------ */
 
-/* Returns how the configuration trains: micro-batches one after the other. */
-tess_step_conf tess_run_step_conf(const tess_run *r);
 /* Sets parameters' rates, those that optimizer.groups has for them (groups.c). */
 tess_status tess_run_groups(const tess_run *r) TESS_NODISCARD;
 /* Makes the step that trains so, or the forward pass of an evaluation, before anything is placed. */
@@ -122,7 +131,7 @@ tess_status tess_run_too_little_gpu(const tess_run *r, uint64_t needed);
 /* ---- fits.c ------------------------------------------------------------------------------------------------------ */
 
 /* Returns the bytes that a run may have without a disk: RAM's, and what GPUs hold beside it where no plan says what. */
-uint64_t tess_run_limit(const tess_config *c);
+uint64_t tess_run_limit(const tess_run *r);
 /* Finds what the step of a rank, in training or in evaluation, will hold and do. */
 tess_status tess_run_plan(const tess_config *c, int rank, bool train, tess_holds *plan) TESS_NODISCARD;
 /* Returns TESS_INVALID, with the setting that would do, when the plan, of training or of evaluation, and the bytes
@@ -134,8 +143,6 @@ tess_status tess_run_fits(const tess_run *r, bool train, const tess_holds *plan,
 /* Makes the step that trains, laid out and its tiles placed as the caps ask for; without a disk tier it only checks
  * that all fits into RAM. Before tess_run_start. */
 tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
-/* Returns whether the run that trains evaluates on its way: only then an evaluation has room beside the step. */
-bool tess_run_evaluates(const tess_run *r);
 /* Makes the forward pass over one micro-batch; `alone`, or beside a step that trains and was made before. */
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_NODISCARD;
 /* Returns the least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is

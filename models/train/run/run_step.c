@@ -4,27 +4,14 @@
 
 enum { MiB = 1 << 20 };
 
-tess_step_conf tess_run_step_conf(const tess_run *r)
-{
-    const tess_config *c = r->c;
-    return (tess_step_conf){.train = true,
-                            .micro = r->micro,
-                            .deterministic = c->deterministic,
-                            .recompute_every =
-                                c->activation_checkpointing.enabled ? (int)c->activation_checkpointing.every : 0,
-                            .skips = c->fp16.enabled,
-                            .optimizer = tess_run_optimizer(c)};
-}
-
 tess_status tess_run_step(const tess_run *r, bool train, tess_step **step)
 {
-    const tess_step_conf conf = train ? tess_run_step_conf(r) : (tess_step_conf){.micro = r->evaluated};
+    const tess_step_conf conf = train ? r->conf : (tess_step_conf){.micro = r->evaluated};
     return tess_run_at_key(tess_step_new(r->net.output, &conf, step));
 }
 
 tess_status tess_run_too_little_gpu(const tess_run *r, uint64_t needed)
 {
-    const uint64_t cap = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
     const uint64_t need = tess_gpu_cap(needed), most = tess_gpu_tiles(0);
     if (needed > most) /* no cap would do */
         return tess_error(TESS_INVALID, "GPU",
@@ -36,7 +23,7 @@ tess_status tess_run_too_little_gpu(const tess_run *r, uint64_t needed)
                                            : "end other programs on it, or lower train_micro_batch_size_per_gpu");
     return tess_error(TESS_INVALID, "memory.gpu",
                       "%s, which is too little for any step of this run (memory.gpu=%lluMiB would do)",
-                      tess_human_bytes((double)tess_gpu_bytes(cap)), (unsigned long long)(need / MiB + 1));
+                      tess_human_bytes((double)tess_gpu_bytes(r->caps.gpu)), (unsigned long long)(need / MiB + 1));
 }
 
 tess_status tess_run_place_gpu(const tess_run *r, tess_step *step, tess_gpu_placement *out)

@@ -6,20 +6,15 @@ tess_dtype tess_run_dtype(const tess_config *c)
     return c->bf16.enabled ? TESS_BF16 : c->fp16.enabled ? TESS_F16 : TESS_F32;
 }
 
-const char *tess_run_dtype_name(const tess_config *c)
+const char *tess_run_dtype_name(tess_dtype t)
 {
     static const char *const name[] = {[TESS_F32] = "fp32", [TESS_BF16] = "bf16", [TESS_F16] = "fp16"};
-    return name[tess_run_dtype(c)];
+    return name[t];
 }
 
 tess_dtype tess_yardstick_for(tess_dtype t)
 {
     return t == TESS_F16 ? tess_gpus() > 0 ? TESS_BF16 : TESS_F32 : t;
-}
-
-tess_dtype tess_run_yardstick(const tess_config *c)
-{
-    return tess_yardstick_for(tess_run_dtype(c));
 }
 
 tess_optimizer tess_run_optimizer(const tess_config *c)
@@ -40,6 +35,61 @@ tess_optimizer tess_run_optimizer(const tess_config *c)
                             .lr_decay = c->optimizer.params.lr_decay,
                             .initial = c->optimizer.params.initial_accumulator_value,
                             .keeping = keeping[c->optimizer_states]};
+}
+
+static uint64_t at_least_none(int64_t bytes)
+{
+    return bytes > 0 ? (uint64_t)bytes : 0;
+}
+
+static tess_run_caps caps_of(const tess_config *c)
+{
+    tess_run_caps caps = {.cpu = at_least_none(c->memory.cpu),
+                          .gpu = at_least_none(c->memory.gpu),
+                          .disk = at_least_none(c->memory.disk),
+                          .cpu_key = "memory.cpu",
+                          .gpu_plan = c->memory.gpu_plan};
+    const tess_offload states = c->zero_optimization.offload_optimizer.device;
+    caps.states_on_gpu = states == TESS_OFFLOAD_CPU    ? 1 - c->zero_optimization.offload_optimizer.ratio
+                         : states == TESS_OFFLOAD_DISK ? 0
+                                                       : 1;
+    const char *variable;
+    const uint64_t limit = tess_cpu_limit(&variable);
+    if (limit && (!caps.cpu || limit < caps.cpu)) caps.cpu = limit, caps.cpu_key = variable;
+    return caps;
+}
+
+void tess_run_terms(const tess_config *c, int rank, tess_run *r)
+{
+    const int tensor = (int)c->parallel.tensor, pipeline = (int)c->parallel.pipeline;
+    *r = (tess_run){
+        .c = c,
+        .rank = rank,
+        .grid = {.rank = rank,
+                 .tensor = tensor,
+                 .pipeline = pipeline,
+                 .interleave = (int)c->parallel.interleave,
+                 .data = tess_ranks() / (tensor * pipeline),
+                 .stage = (int)c->zero_optimization.stage,
+                 .persist = c->zero_optimization.stage3_param_persistence_threshold,
+                 .live = c->zero_optimization.stage3_max_live_parameters,
+                 .reuse = c->zero_optimization.stage3_max_reuse_distance},
+        .dtype = tess_run_dtype(c),
+        .caps = caps_of(c),
+        .evaluates = c->data.valid && c->eval_every > 0,
+        .length = c->data.seq_length,
+        .batch = c->train_batch_size,
+        .micro = c->train_batch_size / c->train_micro_batch_size_per_gpu,
+        .micro_batch = c->train_micro_batch_size_per_gpu,
+        .evaluated = tess_ranks() / (tensor * pipeline),
+    };
+    r->conf = (tess_step_conf){.train = true,
+                               .micro = r->micro,
+                               .deterministic = c->deterministic,
+                               .recompute_every =
+                                   c->activation_checkpointing.enabled ? (int)c->activation_checkpointing.every : 0,
+                               .skips = c->fp16.enabled,
+                               .optimizer = tess_run_optimizer(c)};
 }
 
 tess_status tess_run_at_key(tess_status status)

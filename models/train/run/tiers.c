@@ -18,29 +18,12 @@ const char *tess_run_cap_unit(const char *setting)
     return strncmp(setting, "STARPU_", 7) ? "MiB" : "";
 }
 
-uint64_t tess_run_cpu_cap(const tess_config *c, const char **where)
-{
-    const uint64_t limit = tess_cpu_limit(where), ours = c->memory.cpu > 0 ? (uint64_t)c->memory.cpu : 0;
-    if (limit && (!ours || limit < ours)) return limit;
-    *where = "memory.cpu";
-    return ours;
-}
-
-/* The share of the optimizer's states that may live on the GPU. */
-static double states_on_gpu(const tess_config *c)
-{
-    const tess_offload device = c->zero_optimization.offload_optimizer.device;
-    if (device == TESS_OFFLOAD_CPU) return 1 - c->zero_optimization.offload_optimizer.ratio;
-    return device == TESS_OFFLOAD_DISK ? 0 : 1;
-}
-
 tess_gpu_conf tess_run_gpu(const tess_run *r)
 {
-    const uint64_t cap = r->c->memory.gpu > 0 ? (uint64_t)r->c->memory.gpu : 0;
-    return (tess_gpu_conf){.memory = r->c->memory.gpu_plan ? tess_gpu_tiles(cap) : 0,
+    return (tess_gpu_conf){.memory = r->caps.gpu_plan ? tess_gpu_tiles(r->caps.gpu) : 0,
                            .all = true,
                            .messages = r->limits.gpu.messages,
-                           .states = states_on_gpu(r->c)};
+                           .states = r->caps.states_on_gpu};
 }
 
 /* Where the disk tier is: ours or one of DeepSpeed's names for it, which do not contradict each other; NULL: there is
@@ -103,24 +86,23 @@ static tess_carriers carrier(const tess_config *c)
 tess_status tess_run_tiers(tess_run *r, const char *made)
 {
     const tess_config *c = r->c;
-    const uint64_t size = tess_dtype_size(tess_run_dtype(c));
+    const uint64_t size = tess_dtype_size(r->dtype);
     const int64_t block = c->aio.block_size, depth = c->aio.queue_depth;
-    r->machine = (tess_machine){.gpu_bytes = c->memory.gpu > 0 ? (uint64_t)c->memory.gpu : 0,
+    r->machine = (tess_machine){.cpu_bytes = r->caps.cpu,
+                                .gpu_bytes = r->caps.gpu,
                                 .carrier = carrier(c),
                                 .disk = tess_run_disk(c),
                                 .disk_checksum = c->memory.checksum,
                                 .disk_block = block == TESS_CONFIG_AUTO ? 0 : (uint64_t)block,
                                 .disk_depth = depth == TESS_CONFIG_AUTO ? 0 : (unsigned)depth};
-    tess_limits_of(&r->machine, tess_run_dtype(c), &r->limits);
+    tess_limits_of(&r->machine, r->dtype, &r->limits);
     r->limits.ahead = (uint64_t)c->zero_optimization.stage3_prefetch_bucket_size * size;
-    r->plan = (tess_plan){.workers = r->limits.ram.workers, .pipeline = c->parallel.pipeline > 1};
+    r->plan = (tess_plan){.workers = r->limits.ram.workers, .pipeline = r->grid.pipeline > 1};
     read_offload(c, &r->limits.ram);
     if (!r->machine.disk && r->limits.ram.away) return no_directory(c);
-    const char *name;
-    r->machine.cpu_bytes = tess_run_cpu_cap(c, &name);
-    if (c->memory.cpu > 0 && r->machine.cpu_bytes < (uint64_t)c->memory.cpu)
-        tess_note("%s, %s, is less than memory.cpu, and is the cap", name,
-                  tess_human_bytes((double)r->machine.cpu_bytes));
+    if (c->memory.cpu > 0 && r->caps.cpu < (uint64_t)c->memory.cpu)
+        tess_note("%s, %s, is less than memory.cpu, and is the cap", r->caps.cpu_key,
+                  tess_human_bytes((double)r->caps.cpu));
     if (!r->machine.disk) return TESS_OK;
     if (!r->machine.cpu_bytes) r->machine.cpu_bytes = r->limits.ram.ram; /* what is free, less a part */
     r->limits.ram.ram = r->machine.cpu_bytes;
@@ -146,7 +128,7 @@ static tess_status measure(const char *disk, tess_dtype t, tess_rates *rates)
 tess_status tess_run_rates(const tess_run *r, tess_rates *rates)
 {
     if (r->rates.flops > 0) return *rates = r->rates, TESS_OK;
-    return measure(r->machine.disk, tess_run_yardstick(r->c), rates);
+    return measure(r->machine.disk, tess_yardstick_for(r->dtype), rates);
 }
 
 tess_status tess_machine_measure(tess_machine *m, tess_dtype t)
@@ -162,7 +144,7 @@ bool tess_run_rates_known(const tess_run *r, tess_rates *rates)
     *rates = r->limits.ram.rates;
     if (rates->flops > 0) return true;
     if (!tess_yardstick_known(&y)) return false;
-    *rates = tess_reached_rates(&y, tess_run_yardstick(r->c));
+    *rates = tess_reached_rates(&y, tess_yardstick_for(r->dtype));
     return true;
 }
 

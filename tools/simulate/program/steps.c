@@ -91,7 +91,7 @@ static void print_model(FILE *out, const tess_bench_run *b, const struct told *t
         fputc('\n', out);
     }
     if (tess_ranks() > 1) {
-        const int64_t tensor = r->c->parallel.tensor, pipeline = r->c->parallel.pipeline;
+        const int64_t tensor = r->grid.tensor, pipeline = r->grid.pipeline;
         const int there = simulated(t), each = tess_ranks() / there;
         fprintf(out, "ranks     %d, %d on each node: %lld for data x %lld tensor parallel x %lld stages of a pipeline",
                 tess_ranks(), here, (long long)(tess_ranks() / (tensor * pipeline)), (long long)tensor,
@@ -101,7 +101,7 @@ static void print_model(FILE *out, const tess_bench_run *b, const struct told *t
     }
     fprintf(out, "model     %lld parameters, %lld x %lld tokens a step, %s\n",
             (long long)tess_graph_param_elements(r->g), (long long)r->batch, (long long)r->length,
-            tess_run_dtype_name(r->c));
+            tess_run_dtype_name(r->dtype));
 }
 
 static void print_tiers(FILE *out, const tess_bench_run *b, struct told *t, int steps)
@@ -198,8 +198,7 @@ static void count_messages(struct told *t, double wall, int steps)
  * for. */
 static void print_bubble(FILE *out, const tess_run *r, const struct told *t)
 {
-    const int64_t stages = r->c->parallel.pipeline, chunks = r->c->parallel.interleave,
-                  micros = r->micro / (tess_ranks() / (r->c->parallel.tensor * stages));
+    const int64_t stages = r->grid.pipeline, chunks = r->grid.interleave, micros = r->micro / r->grid.data;
     fprintf(out,
             "bubble    %s are without a task, while no message moves, for %.1f%% of the time that tasks take; on paper "
             "%.1f%%: "

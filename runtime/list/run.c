@@ -1,0 +1,104 @@
+/* The worker's side of a task: what StarPU calls unpacks the buffers, runs the codelet's body, and says what it took.
+ * Failures stick (progress/fault.c): bodies that start after one do nothing, so the graph drains fast. */
+#include "flow.h"
+#include "gpu.h"
+#include "list.h"
+#include "tiles.h"
+#include "trace.h"
+
+/* Scratch is a worker's own, so that who helps with another's body has some; a GPU's is StarPU's. */
+static bool own_scratch(const tess_use *u)
+{
+    return (u->mode & TESS_SCRATCH) && tess_gpu_workers() == 0;
+}
+
+bool tess_task_left_out(const tess_task *t, const tess_use *u)
+{
+    return own_scratch(u) || tess_use_left_out(t, u);
+}
+
+static void fill_scratch(tess_view *view, const tess_task *t, int worker)
+{
+    size_t all = 0, at = 0;
+    for (unsigned i = 0; i < t->nuse; i++)
+        if (own_scratch(&t->use[i])) all += (t->use[i].tile->bytes + 63) / 64 * 64;
+    if (all == 0) return;
+    char *room = tess_parts_room(worker, all);
+    for (unsigned i = 0; i < t->nuse; i++) {
+        if (!own_scratch(&t->use[i])) continue;
+        view[i] = (tess_view){room + at, t->use[i].tile->bytes};
+        at += (t->use[i].tile->bytes + 63) / 64 * 64;
+    }
+}
+
+/* StarPU knows nothing of the tiles that a task does without. */
+static void fill_views(tess_view *view, void *buffers[], const tess_task *t, int worker)
+{
+    for (unsigned i = 0, k = 0; i < t->nuse; i++)
+        view[i] = tess_task_left_out(t, &t->use[i])
+                      ? (tess_view){NULL, 0}
+                      : (tess_view){(void *)STARPU_VECTOR_GET_PTR(buffers[k++]), t->use[i].tile->bytes};
+    fill_scratch(view, t, worker);
+}
+
+/* What others did of a body is theirs. */
+void tess_task_helped(const void *task, int worker, double begin, double end)
+{
+    const tess_task *t = task;
+    tess_profile_helped(t, worker, begin, end);
+    if (tess_traces()) tess_timeline_helped(t, worker, begin, end);
+}
+
+void tess_task_run_cpu(void *buffers[], void *arg)
+{
+    const tess_task *t = arg;
+    if (tess_fault_stands) return;
+    tess_view view[t->nuse ? t->nuse : 1];
+    int worker = starpu_worker_get_id();
+    fill_views(view, buffers, t, worker);
+    tess_parts_times parts;
+    tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = tess_env_now(), .worker = worker, .task = t};
+    const bool counts = tess_gpu_workers() == 0;
+    if (counts) tess_lost_works(1);
+    tess_body_begins(worker);
+    if (tess_traces()) tess_timeline_enters(t);
+    tess_parts_own(worker, t, t->order);
+    if (tess_parts_shy() && t->cl->parts) tess_parts_said(t->cl->parts(t->cl, t->arg));
+    const double start = tess_seconds();
+    tess_body_run(t->cl, &w);
+    const double end = tess_seconds();
+    tess_parts_disown(&parts);
+    tess_body_ends(worker);
+    if (tess_traces()) tess_timeline_ran(t, start, end);
+    tess_profile_ran(t, worker, start, end, &parts);
+    if (counts) tess_lost_works(-1);
+}
+
+/* Puts the task's kernels on the worker's stream. They run later: what they take is known in `done`. */
+void tess_task_run_cuda(void *buffers[], void *arg)
+{
+    const tess_task *t = arg;
+    int worker = starpu_worker_get_id();
+    uint64_t now, peak;
+    tess_lost_works(1);
+    tess_view view[t->nuse ? t->nuse : 1];
+    tess_work w = {.buf = view, .nbuf = t->nuse, .arg = t->arg, .env = tess_env_now(), .worker = worker, .task = t};
+    tess_gpu_work(&w);
+    if (tess_fault_stands || tess_gpu_failed(worker)) return;
+    fill_views(view, buffers, t, worker);
+    tess_gpu_use(&now, &peak);
+    tess_trace_set(TESS_TRACE_GPU_BYTES, now);
+    tess_gpu_run(t->cl, &w);
+    tess_profile_launched(t, worker);
+}
+
+/* After a task: what StarPU spent around the body, when profiling; for the trace; and, last, that it ended. */
+void tess_task_done(void *arg)
+{
+    struct starpu_task *task = arg;
+    if (tess_gpu_workers() > 0 && tess_on_gpu(starpu_worker_get_id())) tess_lost_works(-1);
+    tess_profile_task(task->cl_arg, task->profiling_info);
+    if (tess_traces()) tess_timeline_task(task->cl_arg, task->profiling_info, task->flops);
+    tess_idle_wake();
+    tess_task_ended();
+}
