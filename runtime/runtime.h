@@ -108,6 +108,21 @@ typedef struct tess_hardware {
 /* Reads what hwloc and the kernel say of the machine; needs no tess_start. */
 void tess_hardware_read(tess_hardware *h);
 
+/* Each kind of CPU has all that those before it have. */
+typedef enum tess_cpu_kind {
+    TESS_CPU_ANY,
+    TESS_CPU_SSE41,
+    TESS_CPU_AVX,
+    TESS_CPU_AVX2,
+    TESS_CPU_AVX512,
+    TESS_CPU_AVX512_VNNI,
+    TESS_CPU_AVX512_BF16,
+    TESS_CPU_AVX512_AMX
+} tess_cpu_kind;
+/* Stores the kind whose kernels run, this machine's or what TESSERA_MAX_CPU_ISA caps it to, and the cap's name (NULL:
+ * there is none). TESS_INVALID where the cap is no kind, or is above the machine's. */
+tess_status tess_cpu_cap(tess_cpu_kind *kind, const char **cap) TESS_NODISCARD;
+
 typedef struct tess_share {
     int rank, ranks; /* of this machine */
     int cores;

@@ -94,6 +94,8 @@ static tess_status run_command(const command *c, int argc, char **argv)
 
 static tess_status run(int argc, char **argv)
 {
+    tess_cpu_kind kind;
+    const char *cap;
     if (argc < 2) return tess_error(TESS_INVALID, WHERE, "no command (see tessera --help)");
     const bool word = !strcmp(argv[1], "help");
     for (int i = 0; i < COMMANDS && word && argc > 2; i++)
@@ -101,6 +103,7 @@ static tess_status run(int argc, char **argv)
     if (word && argc > 2) return unknown_command(argv[2]);
     if (word || asks_for_help(argv[1])) return help(stdout), TESS_OK;
     if (!strcmp(argv[1], "--version")) return version(), TESS_OK;
+    TESS_TRY(tess_cpu_cap(&kind, &cap));
     for (int i = 0; i < COMMANDS; i++)
         if (!strcmp(argv[1], commands[i]->name)) return run_command(commands[i], argc - 1, argv + 1);
     return unknown_command(argv[1]);

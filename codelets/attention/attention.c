@@ -17,15 +17,29 @@
  * Before the softmax a logit may be bent: cap tanh(s scale / cap), or s scale + bias(key - query), where the bias of a
  * head is a bucket of a table. Both live in natural units, after which only log2(e) is left of the scale.
  *
- * This file has the bodies, which go over the units of a task, and their costs. A unit is made by
- * attention_wide_forward.c and attention_wide_backward.c where the CPU has what those ask for, else as
- * attention_general_impl.h says.
+ * This file has the bodies, which go over the units of a task, and their costs. A unit is made with the vectors that
+ * the CPU has, by attention_512.c, attention_256.c or attention_128.c.
  *
  * With dropout, p is replaced by 0 or p/(1-dropout) in the products, by random bits of the place ((sequence of the
  * batch * heads + head) * queries + query) * keys + key.
  */
-#include "attention_general_impl.h"
+#include "attention_impl.h"
+#include "mm.h"
 #include "parts.h"
+
+static const attention_way *way_here(void)
+{
+#ifdef __x86_64__
+    const int lanes = tess_mm_lanes();
+    return lanes == 16 ? &tess_attention_512 : lanes == 8 ? &tess_attention_256 : &tess_attention_128;
+#else
+    return &tess_attention_128;
+#endif
+}
+static int products_here(tess_dtype t)
+{
+    return t != TESS_BF16 || tess_mm_as(t) != t ? IN_FLOATS : tess_mm_tiles() ? ON_TILES : IN_PAIRS;
+}
 
 /* ---- parts: how a unit is cut ------------------------------------------------------------------------------------ */
 
@@ -75,13 +89,18 @@ static int64_t backward_cuts(const tess_attention_arg *a)
 /* Of a part. */
 static size_t part_scratch(const tess_attention_arg *a, tess_dtype t)
 {
-    forward_room f;
-    backward_room b;
     /* Of all ways the most, so that it does not depend on what this CPU has. */
-    const size_t way[] = {forward_take(&f, a, t, NULL), backward_take(&b, a, t, NULL),
-                          tess_attention_wide_forward_scratch(a), tess_attention_wide_backward_scratch(a, t)};
+    static const attention_way *const ways[] = {&tess_attention_128,
+#ifdef __x86_64__
+                                                &tess_attention_256, &tess_attention_512
+#endif
+    };
     size_t most = 0;
-    for (int i = 0; i < 4; i++) most = way[i] > most ? way[i] : most;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        const size_t need[] = {ways[i]->forward_scratch(a), ways[i]->backward_scratch(a, false),
+                               t == TESS_BF16 ? ways[i]->backward_scratch(a, true) : 0};
+        for (int j = 0; j < 3; j++) most = need[j] > most ? need[j] : most;
+    }
     /* On a GPU delta of all rows at once, a bias by distance and its gradient. */
     const int64_t distances = a->buckets ? a->heads * (a->sequence + keys_of(a)) : 0;
     const size_t gpu = (size_t)(a->rows * a->heads + 2 * distances) * sizeof(float);
@@ -107,10 +126,7 @@ TESS_INLINE void forward_part(const tess_work *w, int64_t index, tess_dtype t)
     task.y = rest[0].ptr, task.lse = rest[1].ptr, task.scratch = tess_part_room(rest[2].ptr, part_scratch(a, t));
     TESS_ASSERT(tess_attention_scratch(a, t) <= rest[2].bytes);
     task.first = cut_at(a, a->sequence, cuts, cut, false), task.end = cut_at(a, a->sequence, cuts, cut + 1, false);
-    if (tess_attention_wide(a, t))
-        tess_attention_wide_forward(&task, unit / a->groups, unit % a->groups, t);
-    else
-        general_forward(&task, unit / a->groups, unit % a->groups, t);
+    way_here()->forward[products_here(t)](&task, unit / a->groups, unit % a->groups, t);
 }
 TESS_PART_BODIES(forward_part)
 
@@ -167,14 +183,9 @@ TESS_INLINE void backward_part(const backward_turn *turn, int64_t index, tess_dt
     task.first = cut_at(a, keys_of(a), cuts, cut, true), task.end = cut_at(a, keys_of(a), cuts, cut + 1, true);
     if (cuts > 1) task.sums = sums_of_group(w, first % a->groups, t) + cut * sums_of(a, cuts);
     task.together = together_from(a, cuts);
-    const bool wide = tess_attention_wide(a, t);
+    const attention_unit whole = way_here()->backward[products_here(t)];
     const int64_t end = task.dbias ? a->rows / a->sequence * a->groups : first + 1;
-    for (int64_t unit = first; unit < end; unit += a->groups) {
-        if (wide)
-            tess_attention_wide_backward(&task, unit / a->groups, unit % a->groups, t);
-        else
-            general_backward(&task, unit / a->groups, unit % a->groups, t);
-    }
+    for (int64_t unit = first; unit < end; unit += a->groups) whole(&task, unit / a->groups, unit % a->groups, t);
 }
 TESS_PART_BODIES(backward_part)
 

@@ -2,8 +2,7 @@
  * its body hands it out. The unit of the work is one group of heads of one sequence: its heads share k and v, and what
  * a unit writes no other does, but for dbias, to which the units of a group add in the order of the sequences.
  *
- * attention_general_impl.h makes a unit of products by mm.h, attention_wide_forward.c and attention_wide_backward.c by
- * kernels of its own for CPUs that have 512 bits. */
+ * attention_wide_forward_impl.h and attention_wide_backward_impl.h make a unit, by vectors of 512, 256 or 128 bits. */
 #ifndef TESS_ATTENTION_IMPL_H
 #define TESS_ATTENTION_IMPL_H
 #include "heads_impl.h"
@@ -14,14 +13,11 @@ TESS_INLINE int64_t keys_of(const tess_attention_arg *a)
 {
     return a->keys ? a->keys : a->sequence;
 }
-/* Queries see ranges other than from the first key on. */
-TESS_INLINE bool ranged(const tess_attention_arg *a)
-{
-    return a->window || a->bounded;
-}
+/* Logits are made one by one. So they are where the scale is not positive, since a maximum follows the products, which
+ * are the largest logits only if it is. */
 TESS_INLINE bool bent(const tess_attention_arg *a)
 {
-    return a->cap > 0 || a->buckets;
+    return a->cap > 0 || a->buckets || !(a->scale > 0);
 }
 /* One of q, k, v or a gradient of theirs. */
 typedef struct part {
@@ -136,15 +132,12 @@ TESS_INLINE range seen_by(const place *b, const tess_attention_arg *a, int64_t q
     return r;
 }
 
-/* bias (queries + keys): those of one head by distance, from the table (buckets, heads). With `turned` along queries,
- * else along keys. */
-static inline void spread_bias(const tess_attention_arg *a, const void *table, int64_t head, bool turned, float *bias,
-                               tess_dtype t)
+/* bias (queries + keys): those of one head by distance, from the table (buckets, heads), along queries. */
+static inline void spread_bias(const tess_attention_arg *a, const void *table, int64_t head, float *bias, tess_dtype t)
 {
     const int64_t queries = a->sequence, keys = keys_of(a), n = queries + keys - 1;
     for (int64_t i = 0; i < n; i++)
-        bias[turned ? n - 1 - i : i] =
-            tess_load(table, tess_attention_bucket(a, i - (queries - 1)) * a->heads + head, t);
+        bias[n - 1 - i] = tess_load(table, tess_attention_bucket(a, i - (queries - 1)) * a->heads + head, t);
 }
 
 /* dbias (buckets, heads) += what the distances of one head gathered. */
@@ -192,22 +185,21 @@ TESS_INLINE void bend_back(const tess_attention_arg *a, const float *bias, float
     }
 }
 
-/* ---- with 512 bits ----------------------------------------------------------------------------------------------- */
+/* ---- by width ---------------------------------------------------------------------------------------------------- */
 
-/* Returns whether this CPU has what attention_wide_forward.c asks for. Then come the bytes of a unit's scratch there,
- * and the unit. How a unit is cut into parts does not depend on that. Other CPUs than x86-64 have none of it. */
+/* Attention with vectors of so many bits: the bytes of a unit's scratch, in fp32 or with halves; and the unit, whose
+ * products are in fp32 or, with 512 bits alone, of bf16. How a unit is cut into parts does not
+ * depend on any of that. Other CPUs than x86-64 have 128. */
+enum { IN_FLOATS, ON_TILES, IN_PAIRS, PRODUCTS };
+typedef void (*attention_unit)(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t);
+typedef struct attention_way {
+    size_t (*forward_scratch)(const tess_attention_arg *a);
+    size_t (*backward_scratch)(const tess_attention_arg *a, bool half);
+    attention_unit forward[PRODUCTS], backward[PRODUCTS];
+} attention_way;
+extern const attention_way tess_attention_128;
 #ifdef __x86_64__
-bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t);
-size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a);
-size_t tess_attention_wide_backward_scratch(const tess_attention_arg *a, tess_dtype t);
-void tess_attention_wide_forward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t);
-void tess_attention_wide_backward(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t);
-#else
-#define tess_attention_wide(a, t)                  false
-#define tess_attention_wide_forward_scratch(a)     (size_t)0
-#define tess_attention_wide_backward_scratch(a, t) (size_t)0
-#define tess_attention_wide_forward(...)           (void)0
-#define tess_attention_wide_backward(...)          (void)0
+extern const attention_way tess_attention_256, tess_attention_512;
 #endif
 
 #endif

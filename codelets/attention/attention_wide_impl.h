@@ -1,12 +1,12 @@
-/* attention_wide: what attention's forward and backward pass with 512 bits share: which keys a block of queries sees,
- * and how operands come into the form that products read. A part of attention_wide_forward.c and
- * attention_wide_backward.c. */
+/* attention_wide: what attention's forward and backward pass with vectors of WIDE fp32 share: which keys a block of
+ * queries sees, and how operands come into the form that products read. */
 #ifndef TESS_ATTENTION_WIDE_IMPL_H
 #define TESS_ATTENTION_WIDE_IMPL_H
 #include "attention_impl.h"
-#include "wide_impl.h"
+#include "units.h"
+#include "wide.h"
 
-enum { MOST_QUERIES = 128 }; /* of a block */
+enum { MOST_QUERIES = 128, WIDE_EVEN = 32 }; /* of a block; what its sides are multiples of */
 
 static int64_t even(int64_t n)
 {
@@ -75,7 +75,7 @@ static window window_at(const sight *s, int64_t k0, int64_t most)
 }
 
 /* keep (nk, each), of columns [from, to): what dropout leaves of each. */
-TESS_WIDE static void draw(float *keep, const place *b, const window *w, int64_t each)
+static void draw(float *keep, const place *b, const window *w, int64_t each)
 {
     for (int64_t j = 0; j < w->nk; j++) {
         const uint64_t at = b->first + (uint64_t)b->q0 * b->step + (uint64_t)(w->k0 + j);
@@ -83,13 +83,23 @@ TESS_WIDE static void draw(float *keep, const place *b, const window *w, int64_t
     }
 }
 
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+/* Products of a block in fp32, of which only the sides change. */
+#define WIDE_PRODUCT(name, row, column, ldb, ldc, acc)                                                                 \
+    __attribute__((noinline)) static void name(int64_t m, int64_t n, int64_t k, int64_t dim, const void *a,            \
+                                               const void *b, float *c)                                                \
+    {                                                                                                                  \
+        (void)dim;                                                                                                     \
+        wide_product(false, m, n, k, a, row, column, b, ldb, c, ldc, acc);                                             \
+    }
+
 /* ---- operands ---------------------------------------------------------------------------------------------------- */
 
 enum { AHEAD = 12 }; /* rows that are asked for early: they lie far apart, which the CPU does not foresee */
 
 /* to (even rows, even dim) = from, of rows `ld` apart, as fp32 or, of bf16, as it is; zeros beyond. */
-TESS_WIDE static void gather_rows(void *to, const void *from, int64_t ld, int64_t rows, int64_t dim, bool half,
-                                  tess_dtype t)
+static void gather_rows(void *to, const void *from, int64_t ld, int64_t rows, int64_t dim, bool half, tess_dtype t)
 {
     const int64_t wide = even(dim);
     const size_t size = half ? 2 : 4;
@@ -97,17 +107,43 @@ TESS_WIDE static void gather_rows(void *to, const void *from, int64_t ld, int64_
         char *row = (char *)to + (size_t)(i * wide) * size;
         for (int64_t at = 0; i + AHEAD < rows && at < dim * (int64_t)tess_dtype_size(t); at += 64)
             __builtin_prefetch((const char *)tess_at(from, (i + AHEAD) * ld, t) + at);
-        if (t == TESS_F16)
-            tess_widen((float *)(void *)row, tess_at(from, i * ld, t), dim, TESS_F16);
-        else
+        if (half || t == TESS_F32)
             memcpy(row, tess_at(from, i * ld, t), (size_t)dim * size);
+        else if (t == TESS_BF16)
+            tess_widen((float *)(void *)row, tess_at(from, i * ld, t), dim, TESS_BF16);
+        else
+            tess_widen((float *)(void *)row, tess_at(from, i * ld, t), dim, TESS_F16);
         memset(row + (size_t)dim * size, 0, (size_t)(wide - dim) * size);
     }
     memset((char *)to + (size_t)(rows * wide) * size, 0, (size_t)((even(rows) - rows) * wide) * size);
 }
 
+/* to (dim in units, each) = rows of `from` (even rows, even dim), transposed. */
+static void turn_rows(uint32_t *to, const void *from, int64_t rows, int64_t dim, int64_t each, tess_dtype t)
+{
+    const int64_t units = units_of(even(dim), t);
+    wide y[4];
+    for (int64_t r = 0; r < rows; r += WIDE)
+        for (int64_t u = 0; u < units; u += 4) {
+            wide_turn(y, (const float *)from + r * units + u, units);
+            for (int i = 0; i < 4; i++) wide_store((float *)to + (u + i) * each + r, y[i]);
+        }
+}
+/* to (queries, dim) = from (dim, each), both even. */
+static void turn_back(float *to, const float *from, int64_t queries, int64_t dim, int64_t each)
+{
+    const int64_t columns = even(dim);
+    wide y[4];
+    for (int64_t c = 0; c < columns; c += WIDE)
+        for (int64_t i = 0; i < queries; i += 4) {
+            wide_turn(y, from + c * each + i, each);
+            for (int r = 0; r < 4; r++) wide_store(to + (i + r) * columns + c, y[r]);
+        }
+}
+
+#if WIDE == 16
 /* Blocks of `each` keys of a (keys, dim) of bf16, transposed: (even dim, each), one behind the other. */
-TESS_WIDE static void turn_blocks(void *to, const void *from, int64_t keys, int64_t dim, int64_t each)
+static void turn_blocks(void *to, const void *from, int64_t keys, int64_t dim, int64_t each)
 {
     const int64_t wide = even(dim);
     mm_vector x[16];
@@ -115,66 +151,65 @@ TESS_WIDE static void turn_blocks(void *to, const void *from, int64_t keys, int6
         uint32_t *block = (uint32_t *)to + k0 * wide / 2;
         for (int64_t u = 0; u * 2 < least(each, even(keys) - k0); u += 16)
             for (int64_t c = 0; c < wide; c += 16) {
-                load_across(x, tess_at(from, k0 * wide, TESS_BF16), wide, u, c, even(keys) - k0, wide, TESS_BF16);
+                load_across(x, tess_at(from, k0 * wide, TESS_BF16), wide, u, c, even(keys) - k0, wide, TESS_BF16,
+                            TESS_BF16);
                 transpose(x);
                 store(block + c * (each / 2) + u, each / 2, x, 16);
             }
     }
 }
-
-/* to (dim in units, each) = rows of `from` (even rows, even dim), transposed. */
-TESS_WIDE static void turn_rows(uint32_t *to, const void *from, int64_t rows, int64_t dim, int64_t each, tess_dtype t)
-{
-    const int64_t units = units_of(even(dim), t);
-    mm_vector x[16];
-    for (int64_t r = 0; r < rows; r += 16)
-        for (int64_t u = 0; u < units; u += 16) {
-            for (int i = 0; i < 16; i++) memcpy(&x[i], (const uint32_t *)from + (r + i) * units + u, sizeof x[i]);
-            transpose(x);
-            store(to + u * each + r, each, x, 16);
-        }
-}
-/* to (queries, dim) = from (dim, each), both even. */
-TESS_WIDE static void turn_back(float *to, const float *from, int64_t queries, int64_t dim, int64_t each)
+/* to (rows in units, even dim) = rows of `from`, of bf16. */
+static void pair_rows(uint32_t *to, const void *from, int64_t rows, int64_t dim)
 {
     const int64_t wide = even(dim);
     mm_vector x[16];
-    for (int64_t i = 0; i < queries; i += 16)
+    for (int64_t u = 0; u * 2 < rows; u += 16)
         for (int64_t c = 0; c < wide; c += 16) {
-            for (int r = 0; r < 16; r++) memcpy(&x[r], from + (c + r) * each + i, sizeof x[r]);
-            transpose(x);
-            store((uint32_t *)to + i * wide + c, wide, x, 16);
+            load_across(x, from, wide, u, c, even(rows), wide, TESS_BF16, TESS_BF16);
+            store(to + u * wide + c, wide, x, 16);
         }
 }
+#else
+#define turn_blocks(...) (void)0
+#define pair_rows(...)   (void)0
+#endif
 
 /* put_rows by its dtype. */
-TESS_WIDE static void put(void *to, int64_t ld, const float *from, int64_t apart, float by, int64_t rows, int64_t dim,
-                          bool acc, tess_dtype t)
+static void put(void *to, int64_t ld, const float *from, int64_t apart, float by, int64_t rows, int64_t dim, bool acc,
+                tess_dtype t)
 {
     TESS_BY_DTYPE(t, put_rows, to, ld, from, apart, by, rows, dim, acc);
 }
 
 /* ---- bodies ------------------------------------------------------------------------------------------------------ */
 
-/* Of forward_unit or backward_unit, with halves as tiles of 16 bits and all else in fp32. */
-#define WIDE_BODY(pass)                                                                                                \
-    TESS_WIDE static void pass##_floats(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)     \
+/* Of forward_unit or backward_unit: halves in 16 bits where the CPU has instructions for that, and all else in fp32. */
+#if WIDE == 16
+#define WIDE_HALVES(pass)                                                                                              \
+    static void pass##_on_tiles(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)             \
     {                                                                                                                  \
-        pass##_unit(task, sequence, group, false, t);                                                                  \
-    }                                                                                                                  \
-    TESS_WIDE static void pass##_halves(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)     \
-    {                                                                                                                  \
-        pass##_unit(task, sequence, group, true, t);                                                                   \
-    }                                                                                                                  \
-    void tess_attention_wide_##pass(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)         \
-    {                                                                                                                  \
-        if (t != TESS_BF16) {                                                                                          \
-            pass##_floats(task, sequence, group, t);                                                                   \
-            return;                                                                                                    \
-        }                                                                                                              \
         wide_tiles_begin();                                                                                            \
-        pass##_halves(task, sequence, group, t);                                                                       \
+        pass##_unit(task, sequence, group, ON_TILES, t);                                                               \
         wide_tiles_end();                                                                                              \
+    }                                                                                                                  \
+    static void pass##_in_pairs(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)             \
+    {                                                                                                                  \
+        pass##_unit(task, sequence, group, IN_PAIRS, t);                                                               \
+    }
+#else
+#define WIDE_HALVES(pass)                                                                                              \
+    static void (*const pass##_on_tiles)(const attention_task *, int64_t, int64_t, tess_dtype) = NULL;                 \
+    static void (*const pass##_in_pairs)(const attention_task *, int64_t, int64_t, tess_dtype) = NULL;
+#endif
+#define WIDE_BODY(pass)                                                                                                \
+    WIDE_HALVES(pass)                                                                                                  \
+    static void pass##_in_floats(const attention_task *task, int64_t sequence, int64_t group, tess_dtype t)            \
+    {                                                                                                                  \
+        pass##_unit(task, sequence, group, IN_FLOATS, t);                                                              \
+    }
+#define WIDE_BODIES(pass)                                                                                              \
+    {                                                                                                                  \
+        pass##_in_floats, pass##_on_tiles, pass##_in_pairs                                                             \
     }
 
 #endif

@@ -7,8 +7,9 @@
  * rows; a product with a large k becomes a sum of products. Depths are filled up with zeros to whole blocks, so no
  * kernel sees a remainder. bench_mm shows what each of these is worth.
  *
- * Where the library has no such kernel for this CPU (no AVX-512), it gets the matrices as they are; where it cannot
- * multiply bf16 at all, it gets them widened to fp32, block by block; so it does with fp16 on every CPU.
+ * What it cannot multiply, bf16 on some CPUs and fp16 on all, it gets as fp32, widened on this way. Where it has no
+ * such kernel for this CPU (no AVX-512) the kernel is our own, in fp32 (mm_kernel_impl.h), and everything else is the
+ * same.
  *
  * A product comes in parts (runtime/progress/parts.c): B is packed once, by columns, for all that then multiply some
  * rows of A each, with all of B or with some columns. The pieces that the library gets are the same whoever asks for
@@ -19,6 +20,7 @@
  * are: tess_mm_bytes. The library works with one thread, since workers are what is parallel here.
  */
 #include "mm_pack_impl.h"
+#include "mm_widths_impl.h"
 #include "parts.h"
 #include <dlfcn.h>
 #include <dnnl.h>
@@ -38,8 +40,6 @@ enum {
     MM_B_BYTES = 6 << 20,       /* of B packed at a time */
     MM_C_BYTES = 1 << 20,       /* of a dense piece of C */
     MM_SUM_BYTES = 4 << 20,     /* of C in fp32, while it is summed from parts of k */
-    MM_WIDE_BYTES = 2 << 20,    /* of A, and of B, widened at a time */
-    MM_WIDE_SIDE = 512,         /* rows and columns of such a block of C */
     MM_SCRATCH_BYTES = 2 << 20, /* what the library asks for, of all products that get to it */
 
     MM_DEEPEST = 8192, /* k of one product: beyond, a kernel for bf16 is MiB of code that take 0.1 s to make, */
@@ -142,7 +142,7 @@ typedef struct mm_entry {
     size_t scratch_bytes;
 } mm_entry;
 
-typedef enum mm_buffer { MM_A, MM_B, MM_C, MM_SUM, MM_WIDE_A, MM_WIDE_B, MM_SCRATCH, MM_BUFFERS } mm_buffer;
+typedef enum mm_buffer { MM_A, MM_B, MM_C, MM_SUM, MM_SCRATCH, MM_BUFFERS } mm_buffer;
 
 typedef struct mm_thread {
     dnnl_stream_t stream;
@@ -153,13 +153,12 @@ typedef struct mm_thread {
     tess_room_kept buffer[MM_BUFFERS];
 } mm_thread;
 
-typedef enum mm_way { MM_WAY_PANELS, MM_WAY_PLAIN, MM_WAY_WIDEN } mm_way;
-
 static pthread_once_t mm_once = PTHREAD_ONCE_INIT;
 static pthread_key_t mm_key;
 static dnnl_engine_t mm_engine;
-static mm_way mm_ways[TESS_REAL_DTYPES]; /* how this CPU multiplies each dtype */
-static void (*mm_set_threads)(int);      /* the OpenMP runtime's, where the library uses one */
+static tess_dtype mm_as[TESS_REAL_DTYPES]; /* in which dtype each is multiplied */
+static const mm_kernel *mm_own;            /* ours, where the library has no panels; else NULL */
+static void (*mm_set_threads)(int);        /* the OpenMP runtime's, where the library uses one */
 
 static void entry_free(mm_entry *e)
 {
@@ -234,24 +233,52 @@ static mm_entry *entry_new(const tess_mm *d)
     return e;
 }
 
+/* The library's kind is capped as ours are. */
+static void cap_library(void)
+{
+    static const dnnl_cpu_isa_t isa[] = {[TESS_CPU_SSE41] = dnnl_cpu_isa_sse41,
+                                         [TESS_CPU_AVX] = dnnl_cpu_isa_avx,
+                                         [TESS_CPU_AVX2] = dnnl_cpu_isa_avx2,
+                                         [TESS_CPU_AVX512] = dnnl_cpu_isa_avx512_core,
+                                         [TESS_CPU_AVX512_VNNI] = dnnl_cpu_isa_avx512_core_vnni,
+                                         [TESS_CPU_AVX512_BF16] = dnnl_cpu_isa_avx512_core_bf16,
+                                         [TESS_CPU_AVX512_AMX] = dnnl_cpu_isa_avx512_core_amx};
+    tess_cpu_kind kind;
+    const char *cap;
+    if (tess_cpu_cap(&kind, &cap) != TESS_OK) tess_die(tess_error_text()); /* tess_start was not asked first */
+    if (!cap || dnnl_set_max_cpu_isa(isa[kind]) == dnnl_success) return;
+    /* It cannot be said twice, as a second copy of this code in the process does. */
+    TESS_ASSERT(((int)dnnl_get_effective_cpu_isa() & ~(int)isa[kind]) == 0);
+}
+/* What the library sees, by its masks. */
+static bool sees(dnnl_cpu_isa_t isa)
+{
+    return ((int)dnnl_get_effective_cpu_isa() & (int)isa) == (int)isa;
+}
+static const mm_kernel *own_kernel(void)
+{
+#ifdef __x86_64__
+    if (sees(dnnl_cpu_isa_avx2)) return &tess_mm_256;
+#endif
+    return &tess_mm_128;
+}
+
 static void mm_start(void)
 {
+    cap_library();
     mm_check(dnnl_engine_create(&mm_engine, dnnl_cpu, 0));
     mm_check(dnnl_set_primitive_cache_capacity(MM_LIMIT));
     TESS_ASSERT(pthread_key_create(&mm_key, thread_free) == 0);
     *(void **)&mm_set_threads = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
-    mm_ways[TESS_F16] = MM_WAY_WIDEN;
     for (tess_dtype t = TESS_F32; t <= TESS_BF16; t++) {
         tess_mm d = {.m = 64, .n = 64, .k = 64, .lda = 64, .ldb = 64, .ldc = 64, .in = t, .out = TESS_F32};
         d.packed = true;
         mm_entry *panels = entry_new(&d);
-        d.packed = false;
-        mm_entry *plain = entry_new(&d);
-        mm_ways[t] = panels ? MM_WAY_PANELS : plain ? MM_WAY_PLAIN : MM_WAY_WIDEN;
+        mm_as[t] = panels ? t : TESS_F32;
         if (panels) entry_free(panels);
-        if (plain) entry_free(plain);
+        if (!panels && t == TESS_F32) mm_own = own_kernel();
     }
-    TESS_ASSERT(mm_ways[TESS_F32] != MM_WAY_WIDEN);
+    mm_as[TESS_F16] = TESS_F32;
 }
 
 static mm_thread *thread_get(void)
@@ -331,11 +358,21 @@ static void run_piece(mm_thread *t, const tess_mm *d, int64_t m, int64_t n, cons
 {
     tess_mm piece = *d;
     piece.m = m, piece.n = n, piece.bias = bias;
-    if (d->ldc == n) {
+    if (mm_own && d->out == TESS_F32) {
+        mm_own->multiply(m, n, d->k, a, b, bias, c, d->ldc, d->acc);
+        return;
+    }
+    if (mm_own) {
+        float *part = buffer_get(t, MM_C, (size_t)(m * n) * 4);
+        mm_own->multiply(m, n, d->k, a, b, bias, part, n, false);
+        put_out(c, d, part, m, n);
+        return;
+    }
+    if (d->ldc == n && (d->in == TESS_BF16 || d->out == TESS_F32)) {
         call(t, &piece, a, b, c);
         return;
     }
-    piece.ldc = n, piece.acc = false, piece.out = d->acc || d->out == TESS_F16 ? TESS_F32 : d->out;
+    piece.ldc = n, piece.acc = false, piece.out = d->acc || d->in == TESS_F32 ? TESS_F32 : d->out;
     void *part = buffer_get(t, MM_C, (size_t)(m * n) * 4);
     call(t, &piece, a, b, part);
     const size_t row = (size_t)n * tess_dtype_size(d->out);
@@ -358,7 +395,7 @@ typedef struct mm_panels {
     tess_mm dense; /* what the library sees */
     const void *a, *b;
     void *c;
-    bool turn, pack;
+    bool turn, make, pack; /* A is transposed or filled up; is made dense, if only as fp32; B is packed */
     int64_t depth;
     int64_t rows, strip;    /* of a piece; */
     int64_t wide;           /* a part has so many columns, in strips, of */
@@ -374,17 +411,26 @@ static void pack_part(void *of, int64_t k)
     const mm_panels *p = of;
     const tess_mm *d = p->d;
     const int64_t first = p->n0 + k * p->cols_of_a_part, n = least(p->cols_of_a_part, p->n1 - first);
-    (d->in == TESS_BF16 ? pack_b_bf16 : pack_b_f32)(p->panels + (first - p->n0) * units_of(d->k, d->in),
-                                                    tess_at(p->b, d->tb ? first * d->ldb : first, d->in), d, n);
+    const void *from = tess_at(p->b, d->tb ? first * d->ldb : first, d->in);
+    void *to = tess_at_mut(p->panels, (first - p->n0) * p->depth, p->dense.in);
+    if (mm_own)
+        mm_own->pack_b(to, from, d, n);
+    else
+        pack_b_of(d->in, p->dense.in)(to, from, d, n);
 }
 
 /* Rows of A from i on, made dense unless this thread has just done that. */
 static const void *dense_rows(mm_thread *t, const mm_panels *p, int64_t i, int64_t m)
 {
     const tess_mm *d = p->d;
-    uint32_t *hot = buffer_get(t, MM_A, (size_t)(p->rows * p->depth) * tess_dtype_size(d->in));
+    const int64_t rows = mm_own ? round_up(p->rows, TESS_KERNEL_ROWS) : p->rows, more = mm_own ? 64 : 0;
+    void *hot = buffer_get(t, MM_A, (size_t)(rows * p->depth + more) * tess_dtype_size(p->dense.in));
+    const void *from = tess_at(p->a, d->ta ? i : i * d->lda, d->in);
     if (t->dense == p->number && t->row == i) return hot;
-    (d->in == TESS_BF16 ? pack_a_bf16 : pack_a_f32)(hot, tess_at(p->a, d->ta ? i : i * d->lda, d->in), d, m);
+    if (mm_own)
+        mm_own->pack_a(hot, from, d, m);
+    else
+        pack_a_of(d->in, p->dense.in)(hot, from, d, m);
     t->dense = p->number, t->row = i;
     return hot;
 }
@@ -397,12 +443,12 @@ static void piece_part(void *of, int64_t k)
     const tess_mm *d = p->d;
     mm_thread *t = thread_get();
     const int64_t down = tess_parts_of(d->m, p->rows), across = tess_parts_of(p->n1 - p->n0, p->wide);
-    const int64_t i = (p->turn ? k / across : k % down) * p->rows, m = least(p->rows, d->m - i);
-    const int64_t first = p->n0 + (p->turn ? k % across : k / down) * p->wide, end = least(first + p->wide, p->n1);
-    const void *piece = p->turn ? dense_rows(t, p, i, m) : tess_at(p->a, i * d->lda, d->in);
+    const int64_t i = (p->make ? k / across : k % down) * p->rows, m = least(p->rows, d->m - i);
+    const int64_t first = p->n0 + (p->make ? k % across : k / down) * p->wide, end = least(first + p->wide, p->n1);
+    const void *piece = p->make ? dense_rows(t, p, i, m) : tess_at(p->a, i * d->lda, d->in);
     for (int64_t j = first; j < end; j += p->strip) /* panels and rows of a B stored (n,k) are `depth` long */
         run_piece(t, &p->dense, m, least(p->strip, end - j), piece,
-                  p->pack ? tess_at(p->panels, (j - p->n0) * p->depth, d->in) : tess_at(p->b, j * p->depth, d->in),
+                  tess_at(p->pack ? p->panels : p->b, (p->pack ? j - p->n0 : j) * p->depth, p->dense.in),
                   d->bias ? d->bias + j : NULL, tess_at_mut(p->c, i * d->ldc + j, d->out));
 }
 
@@ -417,22 +463,24 @@ static int64_t columns_of_part(bool turn, int64_t depth)
 /* How it is cut; *columns: so many columns of B are packed at a time. */
 static mm_panels cut_panels(const tess_mm *d, int64_t *columns)
 {
-    const tess_dtype in = d->in;
-    const int64_t depth = depth_of(d->k, in), row = depth * (int64_t)tess_dtype_size(in);
-    const bool turn = d->ta || d->lda != depth || d->k != depth, few = d->part || d->m < 2 * MM_PART_ROWS;
-    const bool pack = !d->packed && (!d->tb || d->ldb != depth || d->k != depth || !few);
-    mm_panels p = {.d = d, .dense = *d, .turn = turn, .pack = pack, .depth = depth};
-    p.dense.k = p.dense.lda = p.dense.ldb = depth, p.dense.ta = false, p.dense.packed = d->packed || pack;
+    const tess_dtype as = mm_as[d->in];
+    const int64_t filled = depth_of(d->k, as), depth = mm_own ? d->k : filled;
+    const int64_t row = filled * (int64_t)tess_dtype_size(as);
+    const bool turn = d->ta || d->lda != filled || d->k != filled, few = d->part || d->m < 2 * MM_PART_ROWS;
+    const bool made = mm_own || as != d->in;
+    const bool pack = made || !d->tb || d->ldb != depth || d->k != depth || !few;
+    mm_panels p = {.d = d, .dense = *d, .turn = turn, .make = turn || made, .pack = pack, .depth = depth};
+    p.dense.in = as, p.dense.k = p.dense.lda = p.dense.ldb = depth, p.dense.ta = false, p.dense.packed = pack;
 
     /* Of B `cols` are packed at a time; pieces of A meet them `strip` by strip. */
     const int64_t cols = pack ? least(d->n, fit(MM_B_BYTES, row, MM_PANEL)) : d->n;
-    p.rows = turn ? least(d->m, MM_ROWS) : p.dense.packed ? least(d->m, MM_PART_ROWS) : d->m, p.strip = cols;
-    if (turn) p.rows = least(p.rows, fit(MM_A_BYTES, row, 1));
+    p.rows = turn ? least(d->m, MM_ROWS) : pack ? least(d->m, MM_PART_ROWS) : d->m, p.strip = cols;
+    if (p.make) p.rows = least(p.rows, fit(MM_A_BYTES, row, 1));
     const int64_t across = tess_parts_of(cols, columns_of_part(turn, depth));
     const bool cut = pack && across > 1;
     const int64_t side = cut ? round_up(tess_parts_of(cols, across), MM_PANEL) : MM_COLS;
-    if (cols < d->n || d->ldc != d->n || cut) {
-        p.strip = least(cols, p.dense.packed ? side : fit(MM_C_BYTES, p.rows * 4, MM_PANEL));
+    if (cols < d->n || d->ldc != d->n || cut || (made && tess_is_half(d->out))) {
+        p.strip = least(cols, pack ? side : fit(MM_C_BYTES, p.rows * 4, MM_PANEL));
         p.rows = least(p.rows, fit(MM_C_BYTES, p.strip * 4, 1));
     }
     p.wide = cut ? p.strip : cols;
@@ -446,8 +494,8 @@ static void run_panels(mm_thread *t, const tess_mm *d, const void *a, const void
 {
     int64_t cols;
     mm_panels p = cut_panels(d, &cols);
-    const int64_t row = p.depth * (int64_t)tess_dtype_size(d->in);
-    p.a = a, p.b = b, p.c = c, p.number = p.turn ? ++mm_number : 0;
+    const int64_t row = p.depth * (int64_t)tess_dtype_size(p.dense.in);
+    p.a = a, p.b = b, p.c = c, p.number = p.make ? ++mm_number : 0;
     for (p.n0 = 0; p.n0 < d->n; p.n0 += cols) {
         p.n1 = least(p.n0 + cols, d->n);
         if (p.pack) {
@@ -505,11 +553,11 @@ static void run_blocks(mm_thread *t, const tess_mm *d, const void *a, const void
 /* The k of its parts. What is packed is not cut: its panels are as deep as it is. */
 static int64_t depth_of_part(const tess_mm *d)
 {
-    const int64_t most = d->ta ? MM_DEEPEST_TURNED : d->in == TESS_BF16 ? MM_DEEPEST : MM_DEEPEST_F32;
+    const bool bf16 = mm_as[d->in] == TESS_BF16;
+    const int64_t most = d->ta ? MM_DEEPEST_TURNED : bf16 ? MM_DEEPEST : MM_DEEPEST_F32;
     const int64_t parts = tess_parts_of(d->k, most);
-    if (d->packed) return d->k;
     const int64_t deep = d->lda == d->k && d->k % MM_PANEL == 0 ? MM_DEEP_DENSE : MM_DEEP;
-    if (d->in == TESS_BF16 && d->k > deep && !d->ta && !d->tb) return MM_DEPTH;
+    if (bf16 && d->k > deep && !d->ta && !d->tb) return MM_DEPTH;
     return round_up(tess_parts_of(d->k, parts), MM_PANEL);
 }
 
@@ -533,61 +581,14 @@ static void run_deep(mm_thread *t, const tess_mm *d, const void *a, const void *
         run_panels(t, d, a, b, c);
 }
 
-/* Rows of a product that the library gets as it is. */
-typedef struct mm_rows {
-    const tess_mm *d;
-    const void *a, *b;
-    void *c;
-} mm_rows;
-static void call_part(void *of, int64_t k)
-{
-    const mm_rows *r = of;
-    const int64_t first = k * MM_ROWS;
-    tess_mm d = *r->d;
-    d.m = least(MM_ROWS, d.m - first);
-    call(thread_get(), &d, tess_at(r->a, d.ta ? first : first * d.lda, d.in), r->b,
-         tess_at_mut(r->c, first * d.ldc, d.out));
-}
-static void call_rows(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
-{
-    (void)t;
-    tess_parts_run(tess_parts_of(d->m, MM_ROWS), call_part, &(mm_rows){d, a, b, c});
-}
-
-/* One block in fp32. */
-static void widen_block(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
-{
-    const int64_t rows_a = d->ta ? d->k : d->m, cols_a = d->ta ? d->m : d->k;
-    const int64_t rows_b = d->tb ? d->n : d->k, cols_b = d->tb ? d->k : d->n;
-    float *wide_a = buffer_get(t, MM_WIDE_A, (size_t)(rows_a * cols_a) * 4);
-    float *wide_b = buffer_get(t, MM_WIDE_B, (size_t)(rows_b * cols_b) * 4);
-    (d->in == TESS_BF16 ? widen_rows_bf16 : widen_rows_f16)(wide_a, a, d->lda, rows_a, cols_a);
-    (d->in == TESS_BF16 ? widen_rows_bf16 : widen_rows_f16)(wide_b, b, d->ldb, rows_b, cols_b);
-    tess_mm wide = *d;
-    wide.in = TESS_F32, wide.lda = cols_a, wide.ldb = cols_b;
-    tess_mm_run(&wide, wide_a, wide_b, c);
-}
-
-static void run_widened(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
-{
-    run_blocks(t, d, a, b, c, MM_WIDE_SIDE, MM_WIDE_SIDE, MM_WIDE_BYTES / 4 / MM_WIDE_SIDE, widen_block);
-}
-
 void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c)
 {
     mm_thread *t = thread_get();
     TESS_ASSERT(d->m > 0 && d->n > 0 && d->k > 0);
-    const mm_way way = mm_ways[d->in];
-    tess_mm as_is = *d;
-    if (way != MM_WAY_PANELS && d->packed) as_is.packed = as_is.tb = false;
-    if (way == MM_WAY_WIDEN)
-        run_widened(t, &as_is, a, b, c);
-    else if (way == MM_WAY_PANELS && !d->plain)
-        run_deep(t, d, a, b, c);
-    else if (tess_is_half(d->out) && !d->plain)
-        run_summed(t, &as_is, a, b, c, d->k, call_rows); /* the library would take scratch for all of C in fp32 */
+    if (d->plain && mm_as[d->in] == d->in)
+        call(t, d, a, b, c);
     else
-        (d->plain ? call : call_rows)(t, &as_is, a, b, c);
+        run_deep(t, d, a, b, c);
 }
 
 int64_t tess_mm_parts(tess_mm d)
@@ -598,16 +599,20 @@ int64_t tess_mm_parts(tess_mm d)
     return tess_parts_of(d.m, p.rows) * tess_parts_of(least(cols, d.n), p.wide);
 }
 
-bool tess_mm_wide(tess_dtype t)
+tess_dtype tess_mm_as(tess_dtype t)
 {
-#ifdef __x86_64__
-    const int has = (int)dnnl_get_effective_cpu_isa();
-    const int asks = (int)(t == TESS_BF16 ? dnnl_cpu_isa_avx512_core_amx : dnnl_cpu_isa_avx512_core);
-    return (has & asks) == asks;
-#else
-    (void)t;
-    return false;
-#endif
+    thread_get();
+    return mm_as[t];
+}
+int tess_mm_lanes(void)
+{
+    thread_get();
+    return sees(dnnl_cpu_isa_avx512_core) ? 16 : sees(dnnl_cpu_isa_avx2) ? 8 : 4;
+}
+bool tess_mm_tiles(void)
+{
+    thread_get();
+    return sees(dnnl_cpu_isa_avx512_core_amx);
 }
 
 size_t tess_mm_held(void)
@@ -620,32 +625,8 @@ size_t tess_mm_held(void)
 
 size_t tess_mm_bytes(int workers, tess_dtype t)
 {
-    thread_get();
-    size_t each = MM_SCRATCH_BYTES + MM_LIMIT * MM_ENTRY_BYTES;
-    if (mm_ways[TESS_F32] == MM_WAY_PANELS) each += MM_A_BYTES + MM_B_BYTES + MM_C_BYTES;
-    if (mm_ways[TESS_BF16] != MM_WAY_WIDEN) each += MM_SUM_BYTES;
-    if (mm_ways[TESS_BF16] == MM_WAY_WIDEN || mm_ways[t] == MM_WAY_WIDEN)
-        each += 2 * MM_WIDE_BYTES + MM_WIDE_SIDE * MM_WIDE_SIDE * 4;
+    (void)t;
+    const size_t each =
+        MM_SCRATCH_BYTES + MM_LIMIT * MM_ENTRY_BYTES + MM_A_BYTES + MM_B_BYTES + MM_C_BYTES + MM_SUM_BYTES;
     return (size_t)workers * each + MM_LIMIT * MM_KERNEL_BYTES;
-}
-
-/* Of either form the larger, so that it does not depend on the machine. */
-size_t tess_mm_packed_bytes(const tess_mm *d)
-{
-    return (size_t)(round_up(d->n, MM_PANEL) * depth_of(d->k, d->in)) * tess_dtype_size(d->in);
-}
-
-/* Without panels the packed form is B stored (k,n), dense. */
-void tess_mm_pack(const tess_mm *d, const void *b, void *packed)
-{
-    thread_get();
-    if (mm_ways[d->in] == MM_WAY_PANELS) {
-        (d->in == TESS_BF16 ? pack_b_bf16 : pack_b_f32)(packed, b, d, d->n);
-        return;
-    }
-    const size_t size = tess_dtype_size(d->in);
-    for (int64_t i = 0; i < d->k; i++)
-        for (int64_t j = 0; j < d->n; j++)
-            memcpy((char *)packed + (size_t)(i * d->n + j) * size,
-                   tess_at(b, d->tb ? j * d->ldb + i : i * d->ldb + j, d->in), size);
 }

@@ -16,18 +16,21 @@ typedef struct tess_mm {
     int64_t lda, ldb, ldc;
     tess_dtype in, out; /* of A and B; of C */
     bool ta, tb, acc;
-    bool packed;       /* B is what tess_mm_pack made of it, of ldb columns; n may be less, k is 4096 at most */
+    bool packed;       /* mm.c's own: B is in panels */
     bool part;         /* a part of a body calls: it is not cut, and what B needs is done for it alone */
     bool plain;        /* leave all to the library: the yardstick of bench_mm */
     const float *bias; /* or NULL */
 } tess_mm;
 void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c);
-/* Returns how many parts it comes in, on a CPU with wide vectors. */
+/* Returns how many parts it comes in. */
 int64_t tess_mm_parts(tess_mm d);
-/* Returns whether the library sees a CPU with vectors of 512 bits, for bf16 also with tiles: what wide_impl.h is
- * written for.
+/* Returns the dtype in which this CPU multiplies: that of the operands or, where it has no instructions for it, fp32.
  */
-bool tess_mm_wide(tess_dtype t);
+tess_dtype tess_mm_as(tess_dtype t);
+/* Returns how many fp32 the vectors of this CPU hold, 16, 8 or 4, and whether it has tiles for bf16: what wide.h is
+ * written over. */
+int tess_mm_lanes(void);
+bool tess_mm_tiles(void);
 /* Returns the bytes of the buffers that the calling thread holds now; for tests of tess_mm_bytes. */
 size_t tess_mm_held(void);
 
@@ -50,9 +53,5 @@ TESS_INLINE tess_mm tess_mm_weight(const tess_linear_arg *a, tess_dtype t)
     d.in = t, d.out = TESS_F32, d.ta = true, d.acc = a->acc;
     return d;
 }
-
-/* Brings B into the order in which the kernels read it, for several products with it. Reads n, k, ldb, in and tb. */
-size_t tess_mm_packed_bytes(const tess_mm *d);
-void tess_mm_pack(const tess_mm *d, const void *b, void *packed);
 
 #endif

@@ -10,52 +10,66 @@ enum { MM_PANEL = 64 }; /* columns of a panel of B */
  * blocks of 16 units. */
 
 /* B, columns [0, n), into panels. */
-TESS_INLINE void pack_b(uint32_t *dst, const void *b, const tess_mm *d, int64_t n, tess_dtype t)
+TESS_INLINE void pack_b(uint32_t *dst, const void *b, const tess_mm *d, int64_t n, tess_dtype t, tess_dtype as)
 {
-    const int64_t units = units_of(d->k, t), cols = round_up(n, MM_PANEL);
+    const int64_t units = units_of(d->k, as), cols = round_up(n, MM_PANEL);
     mm_vector x[16];
     if (d->tb)
         for (int64_t p = 0; p < cols; p += 16)
             for (int64_t u = 0; u < units; u += 16) {
-                load_along(x, b, d->ldb, p, u, n, d->k, t);
+                load_along(x, b, d->ldb, p, u, n, d->k, t, as);
                 transpose(x);
                 store(dst + p / MM_PANEL * MM_PANEL * units + u * MM_PANEL + p % MM_PANEL, MM_PANEL, x, 16);
             }
     else
         for (int64_t u = 0; u < units; u += 16)
             for (int64_t p = 0; p < cols; p += 16) {
-                load_across(x, b, d->ldb, u, p, d->k, n, t);
+                load_across(x, b, d->ldb, u, p, d->k, n, t, as);
                 store(dst + p / MM_PANEL * MM_PANEL * units + u * MM_PANEL + p % MM_PANEL, MM_PANEL, x, 16);
             }
 }
 /* A, rows [0, m), dense and as deep as whole blocks. */
-TESS_INLINE void pack_a(uint32_t *dst, const void *a, const tess_mm *d, int64_t m, tess_dtype t)
+TESS_INLINE void pack_a(uint32_t *dst, const void *a, const tess_mm *d, int64_t m, tess_dtype t, tess_dtype as)
 {
-    const int64_t units = units_of(d->k, t);
+    const int64_t units = units_of(d->k, as);
     if (d->ta) {
         mm_vector x[16];
         for (int64_t u = 0; u < units; u += 16)
             for (int64_t i = 0; i < m; i += 16) {
-                load_across(x, a, d->lda, u, i, d->k, m, t);
+                load_across(x, a, d->lda, u, i, d->k, m, t, as);
                 transpose(x);
                 store(dst + i * units + u, units, x, m - i);
             }
         return;
     }
-    const size_t row = (size_t)d->k * (tess_is_half(t) ? 2 : 4);
+    const size_t row = (size_t)d->k * (tess_is_half(as) ? 2 : 4);
     for (int64_t i = 0; i < m; i++) {
-        memcpy(dst + i * units, tess_at(a, i * d->lda, t), row);
+        if (as == t)
+            memcpy(dst + i * units, tess_at(a, i * d->lda, t), row);
+        else
+            tess_widen((float *)(void *)(dst + i * units), tess_at(a, i * d->lda, t), d->k, t);
         memset((char *)(dst + i * units) + row, 0, (size_t)units * 4 - row);
     }
 }
-#define MM_BOTH(op) MM_PACK(op, f32, TESS_F32) MM_PACK(op, bf16, TESS_BF16)
-#define MM_PACK(op, name, t)                                                                                           \
+/* From a dtype, as another: the same, or in fp32. */
+typedef void (*mm_pack)(uint32_t *dst, const void *x, const tess_mm *d, int64_t n);
+#define MM_PACK(op, name, t, as)                                                                                       \
     TESS_CLONES static void op##_##name(uint32_t *dst, const void *x, const tess_mm *d, int64_t n)                     \
     {                                                                                                                  \
-        op(dst, x, d, n, t);                                                                                           \
+        op(dst, x, d, n, t, as);                                                                                       \
     }
-MM_BOTH(pack_a)
-MM_BOTH(pack_b)
+#define MM_PACKS(op)                                                                                                   \
+    MM_PACK(op, f32, TESS_F32, TESS_F32)                                                                               \
+    MM_PACK(op, bf16, TESS_BF16, TESS_BF16)                                                                            \
+    MM_PACK(op, wide_bf16, TESS_BF16, TESS_F32)                                                                        \
+    MM_PACK(op, wide_f16, TESS_F16, TESS_F32)                                                                          \
+    static mm_pack op##_of(tess_dtype t, tess_dtype as)                                                                \
+    {                                                                                                                  \
+        if (t == TESS_F16) return op##_wide_f16;                                                                       \
+        return t == TESS_F32 ? op##_f32 : as == TESS_F32 ? op##_wide_bf16 : op##_bf16;                                 \
+    }
+MM_PACKS(pack_a)
+MM_PACKS(pack_b)
 
 /* C [+]= a dense piece. */
 TESS_INLINE void put(void *c, tess_dtype to, const tess_mm *d, const void *from, tess_dtype t, int64_t m, int64_t n)
@@ -78,13 +92,5 @@ TESS_INLINE void put(void *c, tess_dtype to, const tess_mm *d, const void *from,
         op(c, to, d, from, TESS_F32, m, n);                                                                            \
     }
 TESS_EACH_REAL(MM_PUT, put, )
-TESS_CLONES static void widen_rows_bf16(float *dst, const void *src, int64_t ld, int64_t rows, int64_t cols)
-{
-    for (int64_t i = 0; i < rows; i++) tess_widen(dst + i * cols, tess_at(src, i * ld, TESS_BF16), cols, TESS_BF16);
-}
-TESS_CLONES static void widen_rows_f16(float *dst, const void *src, int64_t ld, int64_t rows, int64_t cols)
-{
-    for (int64_t i = 0; i < rows; i++) tess_widen(dst + i * cols, tess_at(src, i * ld, TESS_F16), cols, TESS_F16);
-}
 
 #endif

@@ -89,7 +89,10 @@ tess_status tess_machine_check(const tess_machine *m)
 /* All that this rank does by itself. */
 static tess_status start_alone(const tess_machine *m, const tess_rooms *rooms, tess_carriers *carrier)
 {
+    tess_cpu_kind kind;
+    const char *cap;
     TESS_TRY(tess_machine_check(m));
+    TESS_TRY(tess_cpu_cap(&kind, &cap));
     if (tess_session()) return tess_error(TESS_INVALID, "tess_start", "it runs already (tess_stop comes first)");
     TESS_TRY(tess_environment_carrier(m->carrier, carrier));
     tess_status status = start_starpu(m, rooms);

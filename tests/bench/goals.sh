@@ -4,6 +4,8 @@
 #
 #     tests/bench/goals.sh BUILD PYTHON [TURNS [ROW ...]]     (PYTHON has torch, transformers, deepspeed; 4 GB of disk here)
 #
+# TESSERA_MAX_CPU_ISA caps all of them to a kind of CPU (docs/platforms.md).
+#
 # ROWs: bf16 fp32 micro short short-fp32 deterministic deterministic-ranks deepspeed-quarter deepspeed-eighth
 set -eu -o pipefail
 [ $# -ge 2 ] || { echo "usage: tests/bench/goals.sh BUILD PYTHON [TURNS [ROW ...]]" >&2; exit 2; }
@@ -14,6 +16,12 @@ only=" $* "
 swap=$(mktemp -d ./goals-XXXXXX)
 swap=$(realpath "$swap")
 trap 'rm -rf "$swap"' EXIT
+case ${TESSERA_MAX_CPU_ISA:-} in
+'') ;;
+AVX512*) export ATEN_CPU_CAPABILITY=avx512 MKL_ENABLE_INSTRUCTIONS=AVX512 ONEDNN_MAX_CPU_ISA=$TESSERA_MAX_CPU_ISA ;;
+AVX2) export ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 ;;
+*) export ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=$TESSERA_MAX_CPU_ISA ;;
+esac
 export STARPU_SILENT=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PATH=$(dirname "$python"):$PATH
 states=$((124439808 * 14 / 1048576))
 

@@ -20,6 +20,7 @@ machine() {
     for word in 'amx_bf16 AMX' 'avx512_bf16 AVX-512 bf16' 'avx512f AVX-512' 'avx2 AVX2'; do
         grep -qw "${word%% *}" /proc/cpuinfo && { kind+=", ${word#* }"; break; }
     done
+    kind+=${TESSERA_MAX_CPU_ISA:+ capped to $TESSERA_MAX_CPU_ISA}
     echo "$(nproc) cores $kind$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | sort | uniq -c | sed 's/^ */, /')"
 }
 

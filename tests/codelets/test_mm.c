@@ -53,22 +53,14 @@ static double dot(const double *x, const double *y, int64_t n)
 
 /* The relative error in norm of one product, of a large one that of every seventh element; and whether everything
  * beside C stayed as it was. */
-static double error_of(tess_mm d, bool pack)
+static double error_of(tess_mm d)
 {
-    const int64_t stored_ldb = d.ldb, rows_a = d.ta ? d.k : d.m, rows_b = d.tb ? d.n : d.k;
+    const int64_t rows_a = d.ta ? d.k : d.m, rows_b = d.tb ? d.n : d.k;
     void *a = matrix(rows_a * d.lda, d.in, false), *b = matrix(rows_b * d.ldb, d.in, false);
     void *c = matrix(d.m * d.ldc, d.out, !d.acc), *before = tess_alloc((size_t)(d.m * d.ldc) * 4);
     memcpy(before, c, (size_t)(d.m * d.ldc) * tess_dtype_size(d.out));
-    if (pack) {
-        void *packed = tess_alloc(tess_mm_packed_bytes(&d));
-        tess_mm_pack(&d, b, packed);
-        d.packed = true, d.ldb = d.n;
-        if (d.n > 64) d.n -= 5; /* of what was packed, the first columns */
-        tess_mm_run(&d, a, packed, c);
-        free(packed);
-    } else
-        tess_mm_run(&d, a, b, c);
-    double *x = in_double(a, d.in, d.m, d.k, d.lda, d.ta), *y = in_double(b, d.in, d.n, d.k, stored_ldb, !d.tb);
+    tess_mm_run(&d, a, b, c);
+    double *x = in_double(a, d.in, d.m, d.k, d.lda, d.ta), *y = in_double(b, d.in, d.n, d.k, d.ldb, !d.tb);
     const int64_t each = d.m * d.n * d.k > 1 << 27 ? 7 : 1;
     double error = 0, norm = 0;
     bool beside = true;
@@ -96,13 +88,10 @@ static void check_forms(int64_t m, int64_t n, int64_t k, int64_t wider)
         d.ta = i & 4, d.tb = i & 8, d.acc = i & 16;
         if (i & 32) d.bias = bias;
         d.lda = (d.ta ? m : k) + wider, d.ldb = (d.tb ? k : n) + wider, d.ldc = n + wider;
-        for (int pack = 0; pack < 2; pack++) {
-            double error = error_of(d, pack);
-            double most = d.out == TESS_BF16 ? 4e-3 : d.out == TESS_F16 ? 5e-4 : 4e-6;
-            if (!(error <= most))
-                CHECK_SAY("m %lld n %lld k %lld +%lld form %d pack %d: error %.3g", (long long)m, (long long)n,
-                          (long long)k, (long long)wider, i, pack, error);
-        }
+        double error = error_of(d), most = d.out == TESS_BF16 ? 4e-3 : d.out == TESS_F16 ? 5e-4 : 4e-6;
+        if (!(error <= most))
+            CHECK_SAY("m %lld n %lld k %lld +%lld form %d: error %.3g", (long long)m, (long long)n, (long long)k,
+                      (long long)wider, i, error);
     }
     free(bias);
 }
@@ -168,7 +157,7 @@ TEST(many_panels)
         tess_mm d = {.m = 270, .n = 700, .k = 900, .in = TESS_BF16, .out = i & 1 ? TESS_BF16 : TESS_F32};
         d.ta = d.acc = i & 2, d.tb = i & 4;
         d.lda = d.ta ? d.m : d.k, d.ldb = d.tb ? d.k : d.n, d.ldc = d.n;
-        CHECK_NEAR(error_of(d, false), 0, d.out == TESS_BF16 ? 4e-3 : 2e-6);
+        CHECK_NEAR(error_of(d), 0, d.out == TESS_BF16 ? 4e-3 : 2e-6);
     }
 }
 
@@ -184,7 +173,7 @@ TEST(parts_by_columns)
         d.tb = i & 8, d.acc = i & 16;
         if (i & 16) d.bias = bias;
         d.lda = d.k, d.ldb = d.tb ? d.k : d.n, d.ldc = d.n + (i & 4);
-        CHECK_NEAR(error_of(d, false), 0, d.out == TESS_BF16 ? 4e-3 : 4e-6);
+        CHECK_NEAR(error_of(d), 0, d.out == TESS_BF16 ? 4e-3 : 4e-6);
         free(bias);
     }
 }
@@ -198,7 +187,7 @@ TEST(deep)
         d.acc = i & 2, d.tb = i & 4;
         if (i & 8) d.bias = bias;
         d.lda = d.k, d.ldb = d.tb ? d.k : d.n, d.ldc = d.n + (i & 8);
-        CHECK_NEAR(error_of(d, false), 0, d.out == TESS_BF16 ? 4e-3 : 4e-6);
+        CHECK_NEAR(error_of(d), 0, d.out == TESS_BF16 ? 4e-3 : 4e-6);
         free(bias);
     }
 }
@@ -213,7 +202,7 @@ TEST(deepest)
         d.ta = i & 4, d.tb = i & 8, d.acc = i & 16;
         if (i & 2) d.bias = bias;
         d.lda = d.ta ? d.m : d.k, d.ldb = d.tb ? d.k : d.n, d.ldc = d.n + (i & 16);
-        CHECK_NEAR(error_of(d, false), 0, d.out == TESS_BF16 ? 4e-3 : 8e-6);
+        CHECK_NEAR(error_of(d), 0, d.out == TESS_BF16 ? 4e-3 : 8e-6);
         free(bias);
     }
 }

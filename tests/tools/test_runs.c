@@ -425,6 +425,24 @@ static bool named(const char *path, const char *member, const char *value)
     return good;
 }
 
+/* Files of the same length and elements, those of `size` bytes; a step that moves nothing makes +0 of -0. */
+static bool same_elements(const char *a, const char *b, size_t size)
+{
+    size_t m = 0, n = 0;
+    char *x = read_file(a, &m), *y = read_file(b, &n);
+    bool same = x && y && m == n;
+    for (size_t at = 0; same && at + size <= n; at += size) {
+        static const char zero[2][4] = {{0}, {0, 0, 0, (char)0x80}};
+        if (!memcmp(x + at, y + at, size)) continue;
+        for (int i = 0; i < 2; i++) {
+            const char *e = i ? y + at : x + at;
+            same = same && (!memcmp(e, zero[0] + 4 - size, size) || !memcmp(e, zero[1] + 4 - size, size));
+        }
+    }
+    free(x), free(y);
+    return same;
+}
+
 /* save_dtype says in what the model is written, by the run and by an export, and nothing else of the run. */
 TEST(the_dtype_of_what_is_saved)
 {
@@ -464,7 +482,7 @@ TEST(the_dtype_of_what_is_saved)
                         "out/model/config.json"));
         DONE("train", "run.json", "model=out/model", "steps=1", "optimizer.params.lr=0", "output=again",
              "overwrite=true", saved[i].set); /* what was written is read, and written as it was */
-        CHECK(same_file("again/model/model.safetensors", "out/model/model.safetensors"));
+        CHECK(same_elements("again/model/model.safetensors", "out/model/model.safetensors", i ? 2 : 4));
         DONE("generate", "out/model", "--prompt", "the", "-n", "2");
     }
     free(states);

@@ -208,13 +208,14 @@ static void env_name(const char *path, char *out, size_t size)
     for (size_t i = 0; i < n && i < size - 1; i++) out[i] = out[i] == '.' ? '_' : (char)toupper((unsigned char)out[i]);
 }
 
-/* A TESSERA_ variable that is no key's: model.NAME, or a mistake. */
+/* A TESSERA_ variable that is no key's: model.NAME, what the kernels read, or a mistake. */
 static tess_status set_odd_variable(tess_config *c, const char *name, const char *text)
 {
     static const char model[] = "TESSERA_MODEL_";
     char names[TESS_KEYS_MOST][TESS_KEY_PATH], inner[TESS_KEY_PATH];
     const char *known[TESS_KEYS_MOST];
     size_t count = 0;
+    if (!strcmp(name, "TESSERA_MAX_CPU_ISA")) return TESS_OK;
     for (; count < tess_key_count; count++) {
         env_name(tess_keys[count].path, names[count], sizeof names[count]);
         if (!strcmp(names[count], name)) return TESS_OK;

@@ -1,30 +1,17 @@
-/* attention_wide_backward: the gradients of a unit of attention; see attention_wide_forward.c.
+/* attention_wide_backward: the gradients of a unit of attention; see attention_wide_forward_impl.h.
  *
  *     S = K Q^T     dP = V dY^T     P = exp(S scale - lse)     dS = P (dP - delta)
  *     dV += P dY (keys, dim)        dK += dS Q (keys, dim)     dQ^T += K^T dS (dim, queries)
  *
  * where dS of bf16 is written twice at once, by rows and in units, and the scale is left to dq and dk. What is
  * transposed of k and v is so once a unit, of q and dy once a block. */
-#include "attention_impl.h"
-
-#if defined __x86_64__
+#ifndef TESS_ATTENTION_WIDE_BACKWARD_IMPL_H
+#define TESS_ATTENTION_WIDE_BACKWARD_IMPL_H
 #include "attention_wide_impl.h"
 
 /* Queries and keys of a block; of bf16 P and dS are made strip by strip, whose fp32 is little. */
 enum { BQ = 128, BK = 128, STRIP_KEYS = 32 };
 _Static_assert(CUT % BQ == 0 && CUT % BK == 0, "a part begins with a block");
-
-/* to (rows in units, even dim) = rows of `from`, of bf16. */
-TESS_WIDE static void pair_rows(uint32_t *to, const void *from, int64_t rows, int64_t dim)
-{
-    const int64_t wide = even(dim);
-    mm_vector x[16];
-    for (int64_t u = 0; u * 2 < rows; u += 16)
-        for (int64_t c = 0; c < wide; c += 16) {
-            load_across(x, from, wide, u, c, even(rows), wide, TESS_BF16);
-            store(to + u * wide + c, wide, x, 16);
-        }
-}
 
 typedef struct backward_room {
     void *k, *v;                    /* (keys, dim) */
@@ -42,7 +29,7 @@ typedef struct backward_room {
     float *bias, *dbias;
 } backward_room;
 
-static size_t backward_take(backward_room *r, const tess_attention_arg *a, const bool half, void *scratch)
+static size_t backward_take(backward_room *r, const tess_attention_arg *a, bool half, void *scratch)
 {
     char *room = scratch;
     const int64_t keys = keys_of(a), dim = even(a->dim), all = round_up(keys, BK) * dim, some = BQ * dim;
@@ -72,62 +59,61 @@ static size_t backward_take(backward_room *r, const tess_attention_arg *a, const
 }
 
 /* A strip of keys, from row j0 of the block on: S and dP to P and dS. */
-TESS_WIDE_INLINE void harden(const backward_room *r, const sight *seen, const window *w, int64_t j0, float scale,
-                             const bool masked, const bool drop, const bool bends, const bool half)
+WIDE_INLINE void harden(const backward_room *r, const sight *seen, const window *w, int64_t j0, float scale,
+                        const bool masked, const bool drop, const bool bends, const int half)
 {
-    const __m512 by = _mm512_set1_ps(scale);
+    const wide by = wide_all(scale);
     for (int64_t c = w->from; c < w->to; c += WIDE) {
-        const __m512i first = _mm512_loadu_si512(seen->first + c), end = _mm512_loadu_si512(seen->end + c);
-        const __m512 lse = _mm512_loadu_ps(r->lse + c), delta = _mm512_loadu_ps(r->delta + c);
+        const wide_int first = wide_load_int(seen->first + c), end = wide_load_int(seen->end + c);
+        const wide lse = wide_load(r->lse + c), delta = wide_load(r->delta + c);
         for (int64_t j = 0; j < w->nk; j += 2) {
-            __m512 p[2], ds[2];
+            wide p[2], ds[2];
             for (int i = 0; i < 2; i++) {
                 const int64_t at = (j + i) * BQ + c;
-                const __m512i key = _mm512_set1_epi32((int)(w->k0 + j + i));
-                const __mmask16 sees =
-                    masked ? _mm512_cmple_epi32_mask(first, key) & _mm512_cmpgt_epi32_mask(end, key) : (__mmask16)~0;
-                __m512 dp = _mm512_loadu_ps(r->dp + at);
-                p[i] = wide_power_of_2(sees, _mm512_fmsub_ps(_mm512_loadu_ps(r->s + at), by, lse));
-                if (drop) dp = _mm512_mul_ps(dp, _mm512_loadu_ps(r->keep + at));
-                ds[i] = _mm512_mul_ps(p[i], _mm512_sub_ps(dp, delta));
-                if (drop) p[i] = _mm512_mul_ps(p[i], _mm512_loadu_ps(r->keep + at));
+                const wide_mask sees = masked ? wide_sees(first, end, (int32_t)(w->k0 + j + i)) : WIDE_EACH;
+                wide dp = wide_load(r->dp + at);
+                p[i] = wide_power_of_2(sees, wide_fms(wide_load(r->s + at), by, lse));
+                if (drop) dp = dp * wide_load(r->keep + at);
+                ds[i] = p[i] * (dp - delta);
+                if (drop) p[i] = p[i] * wide_load(r->keep + at);
                 if (bends) {
-                    const __m512 slope = _mm512_loadu_ps(r->slope + at);
-                    _mm512_storeu_ps(r->slope + at, ds[i]);
-                    ds[i] = _mm512_mul_ps(ds[i], slope);
+                    const wide slope = wide_load(r->slope + at);
+                    wide_store(r->slope + at, ds[i]);
+                    ds[i] = ds[i] * slope;
                 }
             }
             if (half) {
-                const __m512i both = wide_halves(p[0], p[1]), d_both = wide_halves(ds[0], ds[1]);
-                tess_bf16 *to = r->p + (j0 + j) * BQ + c, *d_to = r->ds + (j0 + j) * BQ + c;
-                _mm256_storeu_si256((__m256i *)to, _mm512_castsi512_si256(both));
-                _mm256_storeu_si256((__m256i *)(to + BQ), _mm512_extracti64x4_epi64(both, 1));
-                _mm256_storeu_si256((__m256i *)d_to, _mm512_castsi512_si256(d_both));
-                _mm256_storeu_si256((__m256i *)(d_to + BQ), _mm512_extracti64x4_epi64(d_both, 1));
-                _mm512_storeu_si512(r->ds_units + (j0 + j) / 2 * BQ + c, wide_units(d_both));
+                wide_store_halves(r->p + (j0 + j) * BQ + c, BQ, p[0], p[1]);
+                wide_store_halves(r->ds + (j0 + j) * BQ + c, BQ, ds[0], ds[1]);
+                wide_store_units((float *)r->ds_units + (j0 + j) / 2 * BQ + c, ds[0], ds[1]);
             } else {
                 for (int i = 0; i < 2; i++) {
-                    _mm512_storeu_ps(r->s + (j + i) * BQ + c, p[i]);
-                    _mm512_storeu_ps(r->dp + (j + i) * BQ + c, ds[i]);
+                    wide_store(r->s + (j + i) * BQ + c, p[i]);
+                    wide_store(r->dp + (j + i) * BQ + c, ds[i]);
                 }
             }
         }
     }
 }
 
+WIDE_PRODUCT(backward_scores, dim, 1, BQ, BQ, false) /* S = K Q^T, dP = V dY^T */
+WIDE_PRODUCT(backward_keys, BQ, 1, dim, dim, true)   /* dV += P dY, dK += dS Q */
+WIDE_PRODUCT(backward_queries, 1, dim, BQ, BQ, true) /* dQ^T += K^T dS */
+
 /* P and dS of a strip, which begins at row j0 of its block. */
-TESS_WIDE_INLINE void backward_strip(const backward_room *r, const sight *seen, const window *w, int64_t j0,
-                                     const place *b, const tess_attention_arg *a, const bool half)
+WIDE_INLINE void backward_strip(const backward_room *r, const sight *seen, const window *w, int64_t j0, const place *b,
+                                const tess_attention_arg *a, const int half)
 {
     const int64_t dim = even(a->dim), n = w->to - w->from, at = w->k0 * dim, c = w->from, keys = keys_of(a);
     const int64_t known = least(n, a->sequence - b->q0 - c); /* queries past the end have no bias */
     if (half) {
-        wide_tiles(w->nk, n, dim, (const tess_bf16 *)r->k + at, dim, r->q + c, BQ, r->s + c, BQ, false);
-        wide_tiles(w->nk, n, dim, (const tess_bf16 *)r->v + at, dim, r->dy + c, BQ, r->dp + c, BQ, false);
+        wide_half_product(half == IN_PAIRS, w->nk, n, dim, (const tess_bf16 *)r->k + at, dim, r->q + c, BQ, r->s + c,
+                          BQ, false);
+        wide_half_product(half == IN_PAIRS, w->nk, n, dim, (const tess_bf16 *)r->v + at, dim, r->dy + c, BQ, r->dp + c,
+                          BQ, false);
     } else {
-        wide_product(w->nk, n, dim, (const float *)r->k + at, dim, 1, (const float *)r->q + c, BQ, r->s + c, BQ, false);
-        wide_product(w->nk, n, dim, (const float *)r->v + at, dim, 1, (const float *)r->dy + c, BQ, r->dp + c, BQ,
-                     false);
+        backward_scores(w->nk, n, dim, dim, (const float *)r->k + at, r->q + c, r->s + c);
+        backward_scores(w->nk, n, dim, dim, (const float *)r->v + at, r->dy + c, r->dp + c);
     }
     if (b->drop) draw(r->keep, b, w, BQ);
     if (!bent(a)) {
@@ -158,15 +144,15 @@ TESS_WIDE_INLINE void backward_strip(const backward_room *r, const sight *seen, 
 }
 
 /* One block of keys: what it adds to dq, dk and dv. */
-TESS_WIDE_INLINE void backward_block(const backward_room *r, const sight *seen, const window *w, const place *b,
-                                     const tess_attention_arg *a, const bool half)
+WIDE_INLINE void backward_block(const backward_room *r, const sight *seen, const window *w, const place *b,
+                                const tess_attention_arg *a, const int half)
 {
     const int64_t dim = even(a->dim), n = w->to - w->from, at = w->k0 * dim, c = w->from;
     if (!half) {
         backward_strip(r, seen, w, 0, b, a, half);
-        wide_product(w->nk, dim, n, r->s + c, BQ, 1, (const float *)r->dy_rows + c * dim, dim, r->dv + at, dim, true);
-        wide_product(w->nk, dim, n, r->dp + c, BQ, 1, (const float *)r->q_rows + c * dim, dim, r->dk + at, dim, true);
-        wide_product(dim, n, w->nk, (const float *)r->k + at, 1, dim, r->dp + c, BQ, r->dq + c, BQ, true);
+        backward_keys(w->nk, dim, n, dim, r->s + c, (const float *)r->dy_rows + c * dim, r->dv + at);
+        backward_keys(w->nk, dim, n, dim, r->dp + c, (const float *)r->q_rows + c * dim, r->dk + at);
+        backward_queries(dim, n, w->nk, dim, (const float *)r->k + at, r->dp + c, r->dq + c);
         return;
     }
     for (int64_t j = 0; j < w->nk; j += STRIP_KEYS) {
@@ -179,14 +165,17 @@ TESS_WIDE_INLINE void backward_block(const backward_room *r, const sight *seen, 
         }
         backward_strip(r, seen, &strip, j, b, a, half);
     }
-    wide_tiles(w->nk, dim, n, r->p + c, BQ, r->dy_across + c / 2 * dim, dim, r->dv + at, dim, true);
-    wide_tiles(w->nk, dim, n, r->ds + c, BQ, r->q_across + c / 2 * dim, dim, r->dk + at, dim, true);
-    wide_tiles(dim, n, w->nk, (const tess_bf16 *)r->turned + at, BK, r->ds_units + c, BQ, r->dq + c, BQ, true);
+    wide_half_product(half == IN_PAIRS, w->nk, dim, n, r->p + c, BQ, r->dy_across + c / 2 * dim, dim, r->dv + at, dim,
+                      true);
+    wide_half_product(half == IN_PAIRS, w->nk, dim, n, r->ds + c, BQ, r->q_across + c / 2 * dim, dim, r->dk + at, dim,
+                      true);
+    wide_half_product(half == IN_PAIRS, dim, n, w->nk, (const tess_bf16 *)r->turned + at, BK, r->ds_units + c, BQ,
+                      r->dq + c, BQ, true);
 }
 
 /* sum (rows): of dy y, along dim. */
-TESS_WIDE_INLINE void dots(float *sum, const void *dy, const void *y, int64_t ld, int64_t rows, int64_t dim,
-                           const tess_dtype t)
+WIDE_INLINE void dots(float *sum, const void *dy, const void *y, int64_t ld, int64_t rows, int64_t dim,
+                      const tess_dtype t)
 {
     for (int64_t i = 0; i < rows; i++) {
         const void *dy_i = tess_at(dy, i * ld, t), *y_i = tess_at(y, i * ld, t);
@@ -197,8 +186,8 @@ TESS_WIDE_INLINE void dots(float *sum, const void *dy, const void *y, int64_t ld
 }
 
 /* The operands of a block of queries, its lse and delta; row is its first. */
-TESS_WIDE_INLINE void backward_prepare(backward_room *r, const place *b, const attention_task *task, int64_t row,
-                                       int64_t head, const bool half, tess_dtype t)
+WIDE_INLINE void backward_prepare(backward_room *r, const place *b, const attention_task *task, int64_t row,
+                                  int64_t head, const int half, tess_dtype t)
 {
     const tess_attention_arg *a = task->a;
     const tess_dtype in = half ? TESS_BF16 : TESS_F32;
@@ -216,8 +205,8 @@ TESS_WIDE_INLINE void backward_prepare(backward_room *r, const place *b, const a
     memset(r->dq, 0, (size_t)(even(a->dim) * BQ) * sizeof *r->dq);
 }
 
-TESS_WIDE_INLINE void backward_unit(const attention_task *task, int64_t sequence, int64_t group, const bool half,
-                                    tess_dtype t)
+WIDE_INLINE void backward_unit(const attention_task *task, int64_t sequence, int64_t group, const int half,
+                               tess_dtype t)
 {
     const tess_attention_arg *a = task->a;
     const int64_t length = a->sequence, keys = keys_of(a), share = a->heads / a->groups, dim = even(a->dim);
@@ -236,7 +225,7 @@ TESS_WIDE_INLINE void backward_unit(const attention_task *task, int64_t sequence
     memset(r.dv + at, 0, (size_t)(even(mine) * dim) * sizeof *r.dv);
     for (int64_t head = group * share; head < (group + 1) * share; head++) {
         place b = place_of(task, sequence, head);
-        if (task->dbias) spread_bias(a, task->table, head, true, r.bias, t);
+        if (task->dbias) spread_bias(a, task->table, head, r.bias, t);
         if (task->dbias) memset(r.dbias, 0, (size_t)(length + keys) * sizeof(float));
         for (b.q0 = 0; b.q0 < length; b.q0 += BQ) {
             const int64_t row = sequence * length + b.q0;
@@ -263,10 +252,10 @@ TESS_WIDE_INLINE void backward_unit(const attention_task *task, int64_t sequence
 
 WIDE_BODY(backward)
 
-size_t tess_attention_wide_backward_scratch(const tess_attention_arg *a, tess_dtype t)
+static size_t backward_scratch(const tess_attention_arg *a, bool half)
 {
     backward_room r;
-    return backward_take(&r, a, t == TESS_BF16, NULL);
+    return backward_take(&r, a, half, NULL);
 }
 
 #endif

@@ -1,5 +1,6 @@
-/* attention_wide_forward: a unit of attention with vectors of 512 bits: fp32 and fp16 by fused multiplications, both as
- * fp32, bf16 on tiles, all block by block in the first caches.
+/* attention_wide_forward: a unit of attention with vectors of WIDE fp32, by fused multiplications; bf16 on tiles where
+ * the CPU has them, else as fp32, as fp16 is. All goes block by block in the first caches. A part of attention_512.c,
+ * attention_256.c and attention_128.c.
  *
  * Blocks are transposed, a row a key, a column a query, forward and backward: what a softmax keeps of a query is then a
  * lane, and no vector is ever summed across.
@@ -12,9 +13,8 @@
  * Each query has the range of keys that it sees; blocks that all its queries see whole are not masked, and of the
  * others only the columns are touched of which one sees anything. Rows, columns and keys are filled to even blocks that
  * no query sees. */
-#include "attention_impl.h"
-
-#if defined __x86_64__
+#ifndef TESS_ATTENTION_WIDE_FORWARD_IMPL_H
+#define TESS_ATTENTION_WIDE_FORWARD_IMPL_H
 #include "attention_wide_impl.h"
 
 enum { FQ = 64, FK = 128 }; /* queries and keys of a block */
@@ -49,64 +49,62 @@ static size_t forward_take(forward_room *f, const tess_attention_arg *a, void *s
     return (size_t)(room - (char *)scratch);
 }
 
-/* 16 queries, from column c on: S to P; m, l and O follow. */
-TESS_WIDE_INLINE void soften(forward_room *f, const sight *seen, const window *w, int64_t c, int64_t dim, float scale,
-                             const bool masked, const bool drop, const bool half)
+/* WIDE queries, from column c on: S to P; m, l and O follow. */
+WIDE_INLINE void soften(forward_room *f, const sight *seen, const window *w, int64_t c, int64_t dim, float scale,
+                        const bool masked, const bool drop, const int half)
 {
-    const __m512 by = _mm512_set1_ps(scale), none = _mm512_set1_ps(-INFINITY);
-    const __m512i first = _mm512_loadu_si512(seen->first + c), end = _mm512_loadu_si512(seen->end + c);
+    const wide by = wide_all(scale), none = wide_all(-INFINITY);
+    const wide_int first = wide_load_int(seen->first + c), end = wide_load_int(seen->end + c);
     float *s = f->s + c;
-    __m512 most[4] = {none, none, none, none}, sum[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    wide most[4] = {none, none, none, none}, sum[2] = {{0}, {0}};
     for (int64_t j = 0; j < w->nk; j += 4)
         for (int i = 0; i < 4; i++) {
-            const __m512i key = _mm512_set1_epi32((int)(w->k0 + j + i));
-            const __mmask16 sees =
-                masked ? _mm512_cmple_epi32_mask(first, key) & _mm512_cmpgt_epi32_mask(end, key) : (__mmask16)~0;
-            const __m512 x = _mm512_loadu_ps(s + (j + i) * FQ);
-            most[i] = masked ? _mm512_mask_max_ps(most[i], sees, most[i], x) : _mm512_max_ps(most[i], x);
+            const wide_mask sees = masked ? wide_sees(first, end, (int32_t)(w->k0 + j + i)) : WIDE_EACH;
+            const wide x = wide_load(s + (j + i) * FQ);
+            most[i] = masked ? wide_max_where(sees, most[i], x) : wide_max(most[i], x);
         }
-    const __m512 old = _mm512_loadu_ps(f->m + c);
-    const __m512 top =
-        _mm512_mul_ps(by, _mm512_max_ps(_mm512_max_ps(most[0], most[1]), _mm512_max_ps(most[2], most[3])));
-    __m512 m = old, l = _mm512_loadu_ps(f->l + c);
-    const __mmask16 rises = _mm512_cmp_ps_mask(top, _mm512_add_ps(old, _mm512_set1_ps(RISE)), _CMP_GT_OQ);
-    if (rises) {
-        m = _mm512_mask_mov_ps(old, rises, top);
+    const wide old = wide_load(f->m + c);
+    const wide top = by * wide_max(wide_max(most[0], most[1]), wide_max(most[2], most[3]));
+    wide m = old, l = wide_load(f->l + c);
+    const wide_mask rises = wide_above(top, old + wide_all(RISE));
+    if (wide_any(rises)) {
+        m = wide_pick(rises, top, old);
         /* Those that saw nothing so far have nothing that could shrink. */
-        const __mmask16 had = _mm512_cmp_ps_mask(old, none, _CMP_GT_OQ);
-        const __m512 shrink = _mm512_mask_mov_ps(_mm512_set1_ps(1), rises, wide_power_of_2(had, _mm512_sub_ps(old, m)));
-        l = _mm512_mul_ps(l, shrink);
-        _mm512_storeu_ps(f->m + c, m);
-        for (int64_t i = 0; i < dim; i++)
-            _mm512_storeu_ps(f->o + i * FQ + c, _mm512_mul_ps(_mm512_loadu_ps(f->o + i * FQ + c), shrink));
+        const wide_mask had = wide_above(old, none);
+        const wide shrink = wide_pick(rises, wide_power_of_2(had, old - m), wide_all(1));
+        l = l * shrink;
+        wide_store(f->m + c, m);
+        for (int64_t i = 0; i < dim; i++) wide_store(f->o + i * FQ + c, wide_load(f->o + i * FQ + c) * shrink);
     }
     for (int64_t j = 0; j < w->nk; j += 2) {
-        __m512 p[2];
+        wide p[2];
         for (int i = 0; i < 2; i++) {
-            const __m512i key = _mm512_set1_epi32((int)(w->k0 + j + i));
-            const __mmask16 sees =
-                masked ? _mm512_cmple_epi32_mask(first, key) & _mm512_cmpgt_epi32_mask(end, key) : (__mmask16)~0;
-            p[i] = wide_power_of_2(sees, _mm512_fmsub_ps(_mm512_loadu_ps(s + (j + i) * FQ), by, m));
-            sum[i] = _mm512_add_ps(sum[i], p[i]);
-            if (drop) p[i] = _mm512_mul_ps(p[i], _mm512_loadu_ps(f->keep + (j + i) * FQ + c));
+            const wide_mask sees = masked ? wide_sees(first, end, (int32_t)(w->k0 + j + i)) : WIDE_EACH;
+            p[i] = wide_power_of_2(sees, wide_fms(wide_load(s + (j + i) * FQ), by, m));
+            sum[i] = sum[i] + p[i];
+            if (drop) p[i] = p[i] * wide_load(f->keep + (j + i) * FQ + c);
         }
         if (half)
-            _mm512_storeu_si512(s + j / 2 * FQ, wide_units(wide_halves(p[0], p[1])));
+            wide_store_units(s + j / 2 * FQ, p[0], p[1]);
         else
-            for (int i = 0; i < 2; i++) _mm512_storeu_ps(s + (j + i) * FQ, p[i]);
+            for (int i = 0; i < 2; i++) wide_store(s + (j + i) * FQ, p[i]);
     }
-    _mm512_storeu_ps(f->l + c, _mm512_add_ps(l, _mm512_add_ps(sum[0], sum[1])));
+    wide_store(f->l + c, l + (sum[0] + sum[1]));
 }
 
+WIDE_PRODUCT(forward_scores, dim, 1, FQ, FQ, false) /* S = K Q^T */
+WIDE_PRODUCT(forward_sums, 1, dim, FQ, FQ, true)    /* O^T += V^T P */
+
 /* One block of keys. */
-TESS_WIDE_INLINE void forward_block(forward_room *f, const sight *seen, const window *w, const place *b,
-                                    const tess_attention_arg *a, const bool half)
+WIDE_INLINE void forward_block(forward_room *f, const sight *seen, const window *w, const place *b,
+                               const tess_attention_arg *a, const int half)
 {
     const int64_t dim = even(a->dim), n = w->to - w->from, at = w->k0 * dim, c = w->from;
     if (half)
-        wide_tiles(w->nk, n, dim, (const tess_bf16 *)f->k + at, dim, f->q + c, FQ, f->s + c, FQ, false);
+        wide_half_product(half == IN_PAIRS, w->nk, n, dim, (const tess_bf16 *)f->k + at, dim, f->q + c, FQ, f->s + c,
+                          FQ, false);
     else
-        wide_product(w->nk, n, dim, (const float *)f->k + at, dim, 1, (const float *)f->q + c, FQ, f->s + c, FQ, false);
+        forward_scores(w->nk, n, dim, dim, (const float *)f->k + at, f->q + c, f->s + c);
     if (bent(a))
         for (int64_t j = 0; j < w->nk; j++) {
             const int64_t apart = b->q0 + c - (w->k0 + j) + keys_of(a) - 1;
@@ -125,14 +123,15 @@ TESS_WIDE_INLINE void forward_block(forward_room *f, const sight *seen, const wi
             soften(f, seen, w, i, dim, scale, false, false, half);
     }
     if (half)
-        wide_tiles(dim, n, w->nk, (const tess_bf16 *)f->v + at, FK, (uint32_t *)f->s + c, FQ, f->o + c, FQ, true);
+        wide_half_product(half == IN_PAIRS, dim, n, w->nk, (const tess_bf16 *)f->v + at, FK, (uint32_t *)f->s + c, FQ,
+                          f->o + c, FQ, true);
     else
-        wide_product(dim, n, w->nk, (const float *)f->v + at, 1, dim, f->s + c, FQ, f->o + c, FQ, true);
+        forward_sums(dim, n, w->nk, dim, (const float *)f->v + at, f->s + c, f->o + c);
 }
 
 /* y and lse of a block of queries; row is its first. */
-TESS_WIDE_INLINE void forward_finish(forward_room *f, const place *b, const attention_task *task, int64_t row,
-                                     int64_t head, tess_dtype t)
+WIDE_INLINE void forward_finish(forward_room *f, const place *b, const attention_task *task, int64_t row, int64_t head,
+                                tess_dtype t)
 {
     const tess_attention_arg *a = task->a;
     const int64_t dim = even(a->dim), width = a->heads * a->dim;
@@ -147,8 +146,7 @@ TESS_WIDE_INLINE void forward_finish(forward_room *f, const place *b, const atte
         task->lse[(row + i) * a->heads + head] = f->l[i] == 0 ? INFINITY : f->m[i] * TESS_LN_2 + logf(f->l[i]);
 }
 
-TESS_WIDE_INLINE void forward_unit(const attention_task *task, int64_t sequence, int64_t group, const bool half,
-                                   tess_dtype t)
+WIDE_INLINE void forward_unit(const attention_task *task, int64_t sequence, int64_t group, const int half, tess_dtype t)
 {
     const tess_attention_arg *a = task->a;
     const int64_t length = a->sequence, keys = keys_of(a), share = a->heads / a->groups, dim = even(a->dim);
@@ -162,7 +160,7 @@ TESS_WIDE_INLINE void forward_unit(const attention_task *task, int64_t sequence,
     gather_rows(f.k, part_at(task->k, sequence * keys, group, t), task->k.ld, seen_keys, a->dim, half, t);
     for (int64_t head = group * share; head < (group + 1) * share; head++) {
         place b = place_of(task, sequence, head);
-        if (task->table) spread_bias(a, task->table, head, true, f.bias, t);
+        if (task->table) spread_bias(a, task->table, head, f.bias, t);
         for (b.q0 = task->first; b.q0 < task->end; b.q0 += FQ) {
             const int64_t row = sequence * length + b.q0;
             b.nq = least(FQ, task->end - b.q0);
@@ -182,12 +180,7 @@ TESS_WIDE_INLINE void forward_unit(const attention_task *task, int64_t sequence,
 
 WIDE_BODY(forward)
 
-/* m follows the largest products, which are the largest logits if the scale is positive. */
-bool tess_attention_wide(const tess_attention_arg *a, tess_dtype t)
-{
-    return a->scale > 0 && tess_mm_wide(t);
-}
-size_t tess_attention_wide_forward_scratch(const tess_attention_arg *a)
+static size_t forward_scratch(const tess_attention_arg *a)
 {
     forward_room f;
     return forward_take(&f, a, NULL);
