@@ -60,7 +60,8 @@ typedef struct tess_data_conf {
      * from the sentinel stand for them. */
     double noise_density, noise_span;
     int32_t sentinel;
-    /* This share of the samples, evenly spread over them, is held out (0: none is); what is opened is these, or the rest.
+    /* This share of the samples, evenly spread over them, is held out (0: none is); what is opened is these, or the
+     * rest.
      */
     double held;
     bool holds;

@@ -81,7 +81,8 @@ void tess_run_say_odd(const tess_run *r);
 void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer);
 /* Returns TESS_INVALID for a directory of a model that has no weights, where nothing can be done without. */
 tess_status tess_run_need_weights(const tess_model *m) TESS_NODISCARD;
-/* Returns TESS_INVALID where the configuration's model is a directory that has no weights, and weights is not "drawn". */
+/* Returns TESS_INVALID where the configuration's model is a directory that has no weights, and weights is not "drawn".
+ */
 tess_status tess_run_check_weights(const tess_run *r) TESS_NODISCARD;
 /* Closes a run; it takes a zeroed or half-open one too. */
 void tess_run_close(tess_run *r);
