@@ -12,12 +12,35 @@ static option *find_option(option *options, size_t count, const char *text, size
     return NULL;
 }
 
-static tess_status unknown_option(const option *options, size_t count, const char *text)
+/* What other programs call options of ours. */
+static const char *const other_names[][2] = {{"--max-new-tokens", "-n"},
+                                             {"--max_new_tokens", "-n"},
+                                             {"--max-tokens", "-n"},
+                                             {"--max_tokens", "-n"},
+                                             {"--temp", "--temperature"}};
+
+/* The commands that a configuration's keys stand behind. */
+static bool takes_keys(const char *command)
 {
+    static const char *const names[] = {"train", "eval", "estimate", "bench", "simulate"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(names[i], command)) return true;
+    return false;
+}
+
+static tess_status unknown_option(const char *command, const option *options, size_t count, const char *text)
+{
+    for (size_t i = 0; i < sizeof other_names / sizeof *other_names; i++)
+        if (!strncmp(text, other_names[i][0], strcspn(text, "=")) && !other_names[i][0][strcspn(text, "=")] &&
+            find_option((option *)options, count, other_names[i][1], strlen(other_names[i][1])))
+            return tess_error(TESS_INVALID, WHERE, "%.100s: unknown option (did you mean %s?)", text,
+                              other_names[i][1]);
     const char *names[16] = {"--help"};
     TESS_ASSERT(count < 16);
     for (size_t i = 0; i < count; i++) names[i + 1] = options[i].name;
     const char *meant = tess_nearest(text, names, count + 1);
+    const char *key = !meant && takes_keys(command) ? tess_config_meant(text) : NULL;
+    if (key) return tess_error(TESS_INVALID, WHERE, "%.100s: unknown option (did you mean %s=VALUE?)", text, key);
     return tess_error(TESS_INVALID, WHERE, "%.100s: unknown option (%s%s%s)", text,
                       meant ? "did you mean " : "see --help", meant ? meant : "", meant ? "?" : "");
 }
@@ -33,7 +56,7 @@ tess_status cmd_parse(option *options, size_t count, int argc, char **argv, int 
         }
         const char *equal = text[1] == '-' ? strchr(text, '=') : NULL;
         option *o = find_option(options, count, text, equal ? (size_t)(equal - text) : strlen(text));
-        if (!o) return unknown_option(options, count, text);
+        if (!o) return unknown_option(argv[0], options, count, text);
         if (!o->meta && equal) return tess_error(TESS_INVALID, WHERE, "%.100s: %s takes no value", text, o->name);
         if (!o->meta)
             o->value = "";

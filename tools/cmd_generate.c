@@ -2,6 +2,7 @@
 #include "cmd.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const tess_config_use cmd_generate_use = {"bf16 fp16 memory aio", (const char *const[]){NULL}};
 
@@ -17,12 +18,14 @@ enum {
     BATCH,
     IGNORE_END,
     CHAT,
+    SYSTEM,
     ADAPTER,
     OPTIONS_COUNT
 };
 static const option OPTIONS[OPTIONS_COUNT] = {
     [PROMPT] = {"--prompt", "TEXT", "what to go on from", NULL},
-    [PROMPTS] = {"--prompts", "FILE", "a prompt a line, or a .jsonl of {\"prompt\"} or {\"input_ids\"}", NULL},
+    [PROMPTS] = {"--prompts", "FILE", "a prompt a line, or a .jsonl of {\"prompt\"}, {\"messages\"} or {\"input_ids\"}",
+                 NULL},
     [TOKENS] = {"-n", "N", "tokens to add; 64", NULL},
     [TEMPERATURE] = {"--temperature", "X", "spread of the draw; 1, and 0 is always the likeliest", NULL},
     [TOP_K] = {"--top-k", "K", "draw from the K likeliest; 0, and 0 is all", NULL},
@@ -32,6 +35,7 @@ static const option OPTIONS[OPTIONS_COUNT] = {
     [BATCH] = {"--batch", "B", "prompts of a file at a time; 8", NULL},
     [IGNORE_END] = {"--ignore-eos", NULL, "go on behind a token that ends a text", NULL},
     [CHAT] = {"--chat", NULL, "talk: turns come line by line from stdin, by the model's chat template", NULL},
+    [SYSTEM] = {"--system", "TEXT", "with --chat: what the system says before the first turn", NULL},
     [ADAPTER] = {"--adapter", "DIR", "adapters beside the model, as PEFT or a run with lora writes them", NULL},
 };
 
@@ -44,7 +48,8 @@ static void help(FILE *out)
           "or\n"
           "tokenizer says. Of a file of lines each is printed with what was added, line ends as \\n; of a .jsonl an "
           "object\n"
-          "{\"prompt\", \"completion\"}, or {\"input_ids\", \"output_ids\"}. How many tokens a second there were is "
+          "{\"prompt\", \"completion\"}, {\"messages\"} with the answer, or {\"input_ids\", \"output_ids\"}. How many "
+          "tokens a second there were is "
           "said on\n"
           "stderr.\n",
           out);
@@ -77,12 +82,18 @@ static tess_status run(int argc, char **argv)
     TESS_TRY(cmd_whole_number(&options[BATCH], 1, 4096, &batch));
     int settings = 0;
     while (settings < rest - 1 && strchr(argv[rest - settings], '=')) settings++;
+    if (rest - settings == 2 && !options[PROMPT].value && access(argv[2], F_OK))
+        return tess_error(TESS_INVALID, "command line", "%.100s: no directory (did you mean --prompt \"%.100s\"?)",
+                          argv[2], argv[2]);
     if (rest - settings != 1)
         return tess_error(TESS_INVALID, "command line",
                           "%d directories, expected one MODEL_DIR (OUTPUT/model of a run, or a checkpoint)",
                           rest - settings);
     if (options[CHAT].value && (options[PROMPT].value || options[PROMPTS].value))
         return tess_error(TESS_INVALID, "command line", "--chat and --prompt: both are given, expected one");
+    if (options[SYSTEM].value && !options[CHAT].value)
+        return tess_error(TESS_INVALID, "command line",
+                          "--system: without --chat (of a file it is a message of its own)");
     if (!options[CHAT].value && !options[PROMPT].value && !options[PROMPTS].value)
         return tess_error(TESS_INVALID, "command line", "--prompt: missing (%s)", options[PROMPT].help);
     if (options[PROMPT].value && options[PROMPTS].value)
@@ -93,6 +104,7 @@ static tess_status run(int argc, char **argv)
         status = tess_generate(&(tess_generate_conf){.dir = argv[1],
                                                      .prompt = options[PROMPT].value,
                                                      .chat = options[CHAT].value,
+                                                     .system = options[SYSTEM].value,
                                                      .adapter = options[ADAPTER].value,
                                                      .tokens = (int)tokens,
                                                      .temperature = temperature,
@@ -109,11 +121,11 @@ static tess_status run(int argc, char **argv)
     return status;
 }
 
-const command cmd_generate = {
-    "generate",
-    "generate MODEL_DIR --prompt TEXT | --chat -n N [--temperature X] [--top-k K] [--top-p P] [--seed S] "
-    "[--adapter DIR] [KEY=VALUE ...]",
-    "Goes on from a prompt with a trained model, or with a checkpoint.",
-    help,
-    run,
-    CMD_ONE_RANK};
+const command cmd_generate = {"generate",
+                              "generate MODEL_DIR --prompt TEXT | --chat [--system TEXT] -n N [--temperature X] "
+                              "[--top-k K] [--top-p P] [--seed S] "
+                              "[--adapter DIR] [KEY=VALUE ...]",
+                              "Goes on from a prompt with a trained model, or with a checkpoint.",
+                              help,
+                              run,
+                              CMD_ONE_RANK};

@@ -43,8 +43,17 @@ static bool asks_for_help(const char *text)
     return !strcmp(text, "--help") || !strcmp(text, "-h");
 }
 
+/* What other programs call our commands. */
+static const char *const other_names[][2] = {{"chat", "generate MODEL_DIR --chat"}, {"finetune", "train CONFIG.json"},
+                                             {"fit", "train CONFIG.json"},          {"evaluate", "eval CONFIG.json"},
+                                             {"sample", "generate MODEL_DIR"},      {"infer", "generate MODEL_DIR"}};
+
 static tess_status unknown_command(const char *name)
 {
+    for (size_t i = 0; i < sizeof other_names / sizeof *other_names; i++)
+        if (!strcmp(name, other_names[i][0]))
+            return tess_error(TESS_INVALID, WHERE, "%s: unknown command (did you mean tessera %s?)", name,
+                              other_names[i][1]);
     const char *names[COMMANDS];
     for (int i = 0; i < COMMANDS; i++) names[i] = commands[i]->name;
     const char *meant = tess_nearest(name, names, COMMANDS);
@@ -88,7 +97,11 @@ static tess_status run(int argc, char **argv)
     tess_cpu_kind kind;
     const char *cap;
     if (argc < 2) return tess_error(TESS_INVALID, WHERE, "no command (see tessera --help)");
-    if (asks_for_help(argv[1]) || !strcmp(argv[1], "help")) return help(stdout), TESS_OK;
+    const bool word = !strcmp(argv[1], "help");
+    for (int i = 0; i < COMMANDS && word && argc > 2; i++)
+        if (!strcmp(argv[2], commands[i]->name)) return help_command(commands[i], argc > 3 ? argv[3] : NULL);
+    if (word && argc > 2) return unknown_command(argv[2]);
+    if (word || asks_for_help(argv[1])) return help(stdout), TESS_OK;
     if (!strcmp(argv[1], "--version")) return version(), TESS_OK;
     TESS_TRY(tess_cpu_cap(&kind, &cap));
     for (int i = 0; i < COMMANDS; i++)

@@ -22,6 +22,9 @@
 typedef enum tess_save_dtype { TESS_SAVE_FP32, TESS_SAVE_BF16, TESS_SAVE_FP16 } tess_save_dtype;
 /* Sets the dtype in which the weights are written from now on; a new model's are written in fp32. */
 void tess_model_store_as(tess_model *m, tess_save_dtype dtype);
+/* Returns the dtype that a model's weights have, as its config.json says; fp32 where there are none, and of adapters.
+ */
+tess_save_dtype tess_model_stored_as(const tess_model *m);
 /* Returns the text of the whole config.json, the caller's changes included. It is the model's. */
 const char *tess_model_json(const tess_model *m);
 /* Returns max_position_embeddings, which limits sequences only where tess_model_positions does; 0: there is none. */

@@ -35,8 +35,12 @@ int64_t tess_model_vocab(const tess_model *m);
 int64_t tess_model_positions(const tess_model *m);
 /* Returns its directory; NULL where it was opened from an object alone. */
 const char *tess_model_dir(const tess_model *m);
-/* Returns whether the directory holds weights. */
+/* Returns whether the directory holds weights that tess_model_load reads. */
 bool tess_model_has_weights(const tess_model *m);
+/* Returns TESS_INVALID where it has none: what the directory has instead, and `hint`. */
+tess_status tess_model_need_weights(const tess_model *m, const char *hint) TESS_NODISCARD;
+/* Makes tess_model_load draw all weights, whatever the directory holds. */
+void tess_model_draw(tess_model *m);
 /* Returns how many different targets there are: labels where the model has any, else tokens. */
 int64_t tess_model_targets(const tess_model *m);
 /* Returns how many kinds of segments the model tells tokens apart by; 0: it has none. */

@@ -74,6 +74,7 @@ typedef struct tess_generate_conf {
     bool ignore_end;           /* generation continues behind a token that ends a text */
     const tess_config *config; /* its memory, bf16 and aio apply; NULL: the defaults do */
     bool chat;                 /* in place of `prompt`: the user's turns of a conversation come from stdin */
+    const char *system;        /* with `chat`: what the system says before them; NULL: nothing */
 } tess_generate_conf;
 /* Continues a prompt, or each prompt of a file, and prints what it generates. */
 tess_status tess_generate(const tess_generate_conf *c, FILE *out) TESS_NODISCARD;

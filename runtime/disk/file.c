@@ -142,7 +142,7 @@ static tess_status open_file(struct tess_disk_file *f, const char *dir, uint64_t
     fstatvfs(f->fd, &v);
     if (error == ENOSPC && (uint64_t)v.f_bavail * v.f_frsize < bytes) /* said before anything runs, as of a cap */
         return tess_error(TESS_INVALID, dir,
-                          "the disk tier needs %s there, %s are free (lower memory.disk, or name another directory)",
+                          "the disk tier needs %s there, %s are free (let RAM hold more, or name another directory)",
                           tess_human_bytes((double)bytes), tess_human_bytes((double)v.f_bavail * (double)v.f_frsize));
     return tess_error(tess_errno_status(error), dir, "no swap file of %s can be made there: %s",
                       tess_human_bytes((double)bytes), strerror(error));

@@ -2,6 +2,8 @@
  * misspelt would have no effect, and nobody would see it. They are those of its versions 1.3 and 1.4, with GPUs and
  * without, so that what another build than this one knows is not called a mistake. */
 #include "machine_impl.h"
+#include <starpu_config.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Without STARPU_. Those with a # take a whole number, those with an @ a list of numbers. */
@@ -86,12 +88,33 @@ static const char *meant(const char *rest)
     return near && strcmp(near, rest) && !of_family(rest) && tess_distance(near, rest) <= MISTYPED ? near : NULL;
 }
 
+/* StarPU that was built without FxT takes the wish for a trace and says nothing. */
+static bool asks_for_trace(const char *entry)
+{
+    static const char *const names[] = {"STARPU_FXT_TRACE=", "STARPU_GENERATE_TRACE="};
+    bool asks = false;
+#ifndef STARPU_USE_FXT
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        asks |= !strncmp(entry, names[i], strlen(names[i])) && strtol(entry + strlen(names[i]), NULL, 10) > 0;
+#else
+    (void)names, (void)entry;
+#endif
+    return asks;
+}
+
 void tess_variables_check(char *const *environment)
 {
     static const char prefix[] = "STARPU_";
+    bool said = false;
     for (; environment && *environment; environment++) {
         char name[80];
         const size_t n = strcspn(*environment, "=");
+        if (!said && asks_for_trace(*environment)) {
+            tess_note(
+                "%.*s: this StarPU records no trace (tools/starpu builds one that does; train --trace needs none)",
+                (int)n, *environment);
+            said = true;
+        }
         if (n >= sizeof name || strncmp(*environment, prefix, sizeof prefix - 1)) continue;
         snprintf(name, sizeof name, "%.*s", (int)n, *environment);
         const char *near = meant(name + sizeof prefix - 1);

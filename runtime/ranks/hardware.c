@@ -5,66 +5,12 @@
 #include <string.h>
 #include <sys/sysinfo.h>
 
-/* The kinds of CPU that kernels know, each with all of those before it, by oneDNN's names. */
-static const char *const kinds[] = {[TESS_CPU_ANY] = "any",
-                                    [TESS_CPU_SSE41] = "SSE41",
-                                    [TESS_CPU_AVX] = "AVX",
-                                    [TESS_CPU_AVX2] = "AVX2",
-                                    [TESS_CPU_AVX512] = "AVX512_CORE",
-                                    [TESS_CPU_AVX512_VNNI] = "AVX512_CORE_VNNI",
-                                    [TESS_CPU_AVX512_BF16] = "AVX512_CORE_BF16",
-                                    [TESS_CPU_AVX512_AMX] = "AVX512_CORE_AMX"};
-enum { KINDS = sizeof kinds / sizeof *kinds };
-
-static tess_cpu_kind kind_of_machine(void)
-{
-#ifdef __x86_64__
-    const bool has[KINDS] = {
-        true,
-        __builtin_cpu_supports("sse4.1"),
-        __builtin_cpu_supports("avx"),
-        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"),
-        __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-            __builtin_cpu_supports("avx512vl"),
-        __builtin_cpu_supports("avx512vnni"),
-        __builtin_cpu_supports("avx512bf16"),
-        __builtin_cpu_supports("amx-bf16"),
-    };
-    int kind = TESS_CPU_ANY;
-    while (kind + 1 < KINDS && has[kind + 1]) kind++;
-    return (tess_cpu_kind)kind;
-#else
-    return TESS_CPU_ANY;
-#endif
-}
-
-tess_status tess_cpu_cap(tess_cpu_kind *kind, const char **cap)
-{
-    static const char name[] = "TESSERA_MAX_CPU_ISA";
-    const char *text = getenv(name);
-    char known[256] = "";
-    *kind = kind_of_machine();
-    *cap = NULL;
-    if (!text || !*text) return TESS_OK;
-    for (int k = TESS_CPU_SSE41; k < KINDS; k++) {
-        if (strcmp(text, kinds[k])) {
-            snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", *known ? ", " : "", kinds[k]);
-            continue;
-        }
-        if (k > (int)*kind) return tess_error(TESS_INVALID, name, "%s, but this CPU has %s", text, kinds[*kind]);
-        *kind = (tess_cpu_kind)k;
-        *cap = kinds[k];
-        return TESS_OK;
-    }
-    return tess_error(TESS_INVALID, name, "\"%.100s\", expected one of %s", text, known);
-}
-
 static void read_isa(tess_hardware *h)
 {
 #if defined __x86_64__
     tess_cpu_kind kind;
     const char *cap;
-    if (tess_cpu_cap(&kind, &cap) != TESS_OK) kind = kind_of_machine();
+    (void)!tess_cpu_cap(&kind, &cap); // a cap that is wrong is an error elsewhere
     const char *vector = kind >= TESS_CPU_AVX512 ? "avx512" : kind >= TESS_CPU_AVX2 ? "avx2" : "sse2";
     const char *bf16 = kind >= TESS_CPU_AVX512_BF16 ? ", avx512_bf16" : "";
     snprintf(h->isa, sizeof h->isa, "%s%s", vector, bf16);

@@ -151,8 +151,8 @@ TEST(installed_and_moved)
     RUNS(PC "pkg-config --cflags --libs tessera && pkg-config --variable=libdir tessera");
     CHECK_HAS(out, "/moved/");
     RUNS("find $PWD/moved | sed 's|.*/||' | sort | tr '\\n' ' '");
-    static const char *const there[] = {" tessera ", " tessera-elastic ", " libtessera.so ", " libtessera.a ",
-                                        " tessera.1 ", " _tessera ", " slurm.sbatch ", " dgx-h100.json "};
+    static const char *const there[] = {" tessera ",   " tessera-elastic ", " libtessera.so ", " libtessera.a ",
+                                        " tessera.1 ", " _tessera ",        " slurm.sbatch ",  " dgx-h100.json "};
     for (size_t i = 0; i < sizeof there / sizeof *there; i++) CHECK_HAS(out, there[i]);
     const char *cuda = strstr(out, "/cuda");
     CHECK(!strstr(out, "/stage/") && (!cuda || !strstr(cuda + 1, "/cuda")));

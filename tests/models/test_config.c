@@ -2,6 +2,7 @@
 #define CHECK_MAIN
 #include "check.h"
 #include "config.h"
+#include "rows.h"
 #include "runtime.h"
 #include <errno.h>
 #include <sys/stat.h>
@@ -305,7 +306,7 @@ TEST(unknown_keys_name_the_nearest)
     tess_config_free(&c);
 }
 
-#define LR "(learning rate; Adagrad: 1e-2; written as \"auto\" it is 5e-5 for a model that has weights)"
+#define LR "(learning rate; Adagrad: 1e-2; left out, or \"auto\", it is 5e-5 for a model that has weights)"
 
 TEST(wrong_types_and_ranges)
 {
@@ -332,7 +333,7 @@ TEST(wrong_types_and_ranges)
     REFUSED_SET(
         "scheduler.type=Cosine",
         "command line: scheduler.type: \"Cosine\", expected one of none, WarmupLR, WarmupDecayLR, WarmupCosineLR, "
-        "OneCycle, LRRangeTest (how the learning rate moves; none: it does not)");
+        "OneCycle, LRRangeTest (did you mean WarmupCosineLR?)");
     REFUSED_SET("optimizer.params.lr=nan",
                 "command line: optimizer.params.lr: \"nan\", expected a number from 0 to 1000 " LR);
 }
@@ -362,6 +363,16 @@ TEST(what_this_build_lacks)
                       "\"memory\": {\"disk\": 0}, \"zero_optimization\": {\"stage\": 1}}",
                       NULL, 1, &c),
              TESS_OK);
+    tess_config_free(&c);
+}
+
+/* A choice that is left open is as wide as one that is made: what lies behind it stays. */
+TEST(a_choice_that_is_left_open_leaves_its_neighbour)
+{
+    tess_config c;
+    CHECK_EQ(load_for("{\"train_batch_size\": 2, \"parallel\": {\"carrier\": \"auto\"}}", NULL, 1, &c), TESS_OK);
+    CHECK_EQ(c.parallel.carrier, TESS_CONFIG_AUTO);
+    CHECK(!memcmp(&c.parallel.nccl, &(bool){true}, sizeof(bool)));
     tess_config_free(&c);
 }
 
@@ -406,12 +417,109 @@ TEST(keys_without_effect_draw_one_line)
     notes_of(
         "{\"train_batch_size\": 2, \"dump_state\": true, \"flops_profiler\": {\"enabled\": true, \"top_modules\": 2}}",
         said, sizeof said);
-    CHECK_STR(said, "tessera: run.json: accepted without effect: dump_state, flops_profiler.enabled, "
-                    "flops_profiler.top_modules (tessera train --help KEY says why)\n");
+    CHECK_STR(said, "tessera: run.json: flops_profiler.enabled: accepted without effect (instead: model_tflops and mfu "
+                    "of each step in OUTPUT/metrics.jsonl, and tessera bench)\n"
+                    "tessera: run.json: dump_state: accepted without effect (OUTPUT/config.json always holds what is "
+                    "in force)\n");
     notes_of("{\"train_batch_size\": 2, \"flops_profiler\": {\"enabled\": false, \"top_modules\": 2},"
              "\"tensorboard\": {\"enabled\": true, \"output_path\": \"x\", \"job_name\": \"y\"}}",
              said, sizeof said);
     CHECK_STR(said, "");
+}
+
+/* ---- what others publish ---- */
+
+/* All that is said of a file and of settings behind it, errors as the command prints them. */
+static tess_status say(const char *json, const char *const *set, size_t count, char *out, size_t size, tess_config *c)
+{
+    FILE *f = fopen("f.json", "wb");
+    if (!f || fwrite(json, 1, strlen(json), f) != strlen(json) || fclose(f)) abort();
+    tess_error_clear();
+    notes_begin();
+    tess_status status = tess_config_load("f.json", set, count, c);
+    if (status == TESS_OK) status = tess_config_resolve(c, 2);
+    notes_read(out, size);
+    if (status != TESS_OK) snprintf(out + strlen(out), size - strlen(out), "tessera: error: %s\n", tess_error_text());
+    unlink("f.json");
+    return status;
+}
+
+TEST(published_files_of_deepspeed)
+{
+    char said[8192];
+    for (struct rows r = rows_of(TESS_TESTS "/models/deepspeed.tsv"); rows_next(&r);) {
+        tess_config c;
+        const char *set = r.column[2];
+        const tess_status status = say(r.column[1], &set, *set != 0, said, sizeof said, &c);
+        tess_config_free(&c);
+        if ((status == TESS_OK) != !strcmp(r.column[3], "ok"))
+            CHECK_SAY("%s:%d: %s: status %d: %s", r.path, r.line, r.column[0], status, said);
+        for (int k = 4; k < r.columns; k++)
+            if (!strstr(said, r.column[k]))
+                CHECK_SAY("%s:%d: %s: \"%s\" is not in \"%s\"", r.path, r.line, r.column[0], r.column[k], said);
+    }
+}
+
+TEST(settings_of_other_tools)
+{
+    char said[8192];
+    for (struct rows r = rows_of(TESS_TESTS "/models/settings.tsv"); rows_next(&r);) {
+        tess_config c;
+        const char *set = r.column[0];
+        const tess_status status = say(BATCH, &set, 1, said, sizeof said, &c);
+        if ((status == TESS_OK) != !*r.column[1] || !strstr(said, r.column[1]))
+            CHECK_SAY("%s:%d: %s: \"%s\"", r.path, r.line, r.column[0], said);
+        if (!*r.column[1]) {
+            CHECK_STR(said, "");
+            CHECK(!c.checkpoint.dir && !c.data.valid && !c.model && !c.lora.targets);
+            CHECK_STR(c.output, "runs/f");
+        }
+        tess_config_free(&c);
+    }
+}
+
+TEST(what_is_evaluated_on_may_be_a_share)
+{
+    static const struct {
+        const char *json, *set, *text;
+        double held;
+    } cases[] = {{BATCH, "data.valid=0.05", "0.05", 0.05},
+                 {"{\"train_batch_size\": 8, \"data\": {\"valid\": 0.1}}", "seed=1", "0.1", 0.1},
+                 {"{\"train_batch_size\": 8, \"data\": {\"valid\": 0.1}}", "data.valid=v.txt", "\"v.txt\"", 0},
+                 {"{\"train_batch_size\": 8, \"data\": {\"valid\": 0.1}}", "data.valid=./0.1", "\"./0.1\"", 0},
+                 {"{\"train_batch_size\": 8, \"data\": {\"valid\": 0.1}}", "data.valid=null", "null", 0}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        tess_config c;
+        const char *key = "";
+        char *value = NULL;
+        CHECK_EQ(load_for(cases[k].json, cases[k].set, 1, &c), TESS_OK);
+        CHECK(tess_config_held_out(&c) == cases[k].held);
+        for (size_t i = 0; strcmp(key, "data.valid"); i++) {
+            free(value);
+            CHECK(tess_config_entry(&c, i, &key, &value));
+        }
+        CHECK_NEAR(strtod(value, NULL), cases[k].held, 1e-12);
+        CHECK(cases[k].held > 0 || !strcmp(value, cases[k].text));
+        free(value);
+        tess_config_free(&c);
+    }
+}
+
+/* A later source may set what an earlier one has wrong, and all that is left is said at once. */
+TEST(what_is_wrong_is_said_at_the_end)
+{
+    static const char json[] = "{\"train_batch_size\": 8, \"steps\": \"many\", \"seed\": -1, \"sede\": 1}";
+    const char *set[] = {"steps=3", "seed=2", "sede=null", "log_every=often"};
+    char said[4096];
+    tess_config c;
+    CHECK_EQ(say(json, set, 3, said, sizeof said, &c), TESS_OK);
+    CHECK_EQ(c.steps, 3);
+    tess_config_free(&c);
+    CHECK_EQ(say(json, set + 1, 3, said, sizeof said, &c), TESS_INVALID);
+    CHECK_HAS(said, "tessera: f.json: steps: \"many\", expected");
+    CHECK_HAS(said, "tessera: command line: log_every: \"often\", expected");
+    CHECK_HAS(said, "tessera: error: f.json: 2 keys are refused, a line each above: steps, log_every\n");
+    tess_config_free(&c);
 }
 
 /* Each combination of numbers, "auto" and nothing. */
@@ -628,7 +736,15 @@ TEST(what_is_written_loads_to_the_same)
                          "scheduler.type=WarmupLR",
                          "data.train=/x \"y\"",
                          "optimizer.params.betas=[0.1,0.7]"};
+    static const char odd[] = "{\"train_batch_size\": 8, \"data\": {\"valid\": \"1.5\", \"train\": \"0.5\"}}";
     tess_config a, b;
+    CHECK_EQ(load_bytes(odd, strlen(odd), NULL, 0, &a), TESS_OK); /* names of files, if odd ones */
+    CHECK_EQ(tess_config_write(&a, "out.json"), TESS_OK);
+    CHECK_EQ(tess_config_load("out.json", NULL, 0, &b), TESS_OK);
+    CHECK_STR(b.data.valid, "1.5");
+    CHECK_STR(b.data.train, "0.5");
+    tess_config_free(&a);
+    tess_config_free(&b);
     CHECK_EQ(load_bytes(BATCH, strlen(BATCH), set, 7, &a), TESS_OK);
     CHECK_EQ(tess_config_resolve(&a, 1), TESS_OK);
     CHECK_EQ(tess_config_write(&a, "out.json"), TESS_OK);

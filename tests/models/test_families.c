@@ -5,6 +5,7 @@
 #include "check.h"
 #include "data.h"
 #include "models.h"
+#include "rows.h"
 #include "safetensors.h"
 #include <jansson.h>
 #include <unistd.h>
@@ -89,6 +90,39 @@ TEST(six_steps_of_adapters_match_peft)
 {
     for (int k = 0; k < 4; k++) adapted_check(adapted[k], TESS_F32, 1e-4);
     for (int k = 0; k < 4; k++) adapted_check(adapted[k], TESS_BF16, 1e-2);
+}
+
+/* ---- config.json as others publish it ---- */
+
+TEST(published_configurations_open)
+{
+    for (struct rows r = rows_of(TESS_TESTS "/models/configs.tsv"); rows_next(&r);) {
+        tess_model *m = NULL;
+        tess_error_clear();
+        const tess_status status = tess_model_open(NULL, r.column[1], &m);
+        if ((status == TESS_OK) != !*r.column[2] || !strstr(tess_error_text(), r.column[2]))
+            CHECK_SAY("%s:%d: %s: \"%s\", expected \"%s\"", r.path, r.line, r.column[0], tess_error_text(),
+                      r.column[2]);
+        tess_model_close(m);
+    }
+}
+
+/* Behind a directory's name null leaves a field out, but where it is a value of the field. */
+TEST(null_leaves_a_field_out)
+{
+    static const struct {
+        const char *changes, *has, *lacks;
+    } cases[] = {{"{\"rms_norm_eps\": null}", "vocab_size", "rms_norm_eps"},
+                 {"{\"sliding_window\": null}", "\"sliding_window\": null", "rotary_twist"},
+                 {"{\"rotary_twist\": null}", "vocab_size", "rotary_twist"}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        tess_model *m = NULL;
+        CHECK_EQ(tess_model_open(fixture("mistral", ""), cases[k].changes, &m), TESS_OK);
+        if (!m) continue;
+        CHECK_HAS(tess_model_json(m), cases[k].has);
+        CHECK(!strstr(tess_model_json(m), cases[k].lacks));
+        tess_model_close(m);
+    }
 }
 
 TEST(patterns_are_those_of_a_shell_with_numbers)

@@ -189,6 +189,122 @@ TEST(conversations)
     refused(lines, &c, "\"messages\" are for models that go on with a text");
 }
 
+/* What a line draws a loss for, as letters; '-' is none. */
+static void check_words(const char *line, const tess_data_conf *c, const char *ids, const char *learned)
+{
+    enum { LONG = 400 };
+    int32_t id[LONG], target[LONG];
+    char text[LONG + 1] = "", targets[LONG + 1] = "";
+    tess_data_conf of = *c;
+    of.seq_length = LONG;
+    tess_data *d = open_text(line, NULL, &of);
+    if (!d) return;
+    CHECK_EQ(tess_data_get(d, 0, &(tess_sample){.ids = id, .targets = target}), TESS_OK);
+    for (int i = 0; i < LONG; i++) text[i] = (char)id[i], targets[i] = target[i] == NONE ? '-' : (char)target[i];
+    if (strncmp(text, ids, strlen(ids)) || text[strlen(ids)]) CHECK_SAY("%s is \"%s\"", line, text);
+    char *end = strrchr(targets, learned[strlen(learned) - 1]);
+    if (end) end[1] = 0;
+    const char *first = targets + strspn(targets, "-");
+    CHECK_STR(first, learned);
+    tess_data_close(d);
+}
+
+/* ShareGPT's lines and Alpaca's are conversations, and where a model has no template what it goes on from. */
+TEST(lines_of_other_tools)
+{
+    static const char template[] = "{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}{% endfor %}"
+                                   "{% if add_generation_prompt %}<a>{% endif %}",
+                      turns[] = "{\"id\": \"7\", \"conversations\": [{\"from\": \"human\", \"value\": \"b\"}, "
+                                "{\"from\": \"gpt\", \"value\": \"cd\"}]}\n",
+                      said[] = "{\"system\": \"S\", \"conversations\": [{\"role\": \"user\", \"content\": \"b\"}, "
+                               "{\"role\": \"assistant\", \"content\": \"cd\"}]}\n",
+                      task[] = "{\"instruction\": \"Add.\", \"input\": \"1 1\", \"output\": \"2\"}\n",
+                      bare[] = "{\"instruction\": \"Add.\", \"input\": \"\", \"output\": \"2\"}\n",
+                      before[] = "{\"instruction\": \"b\", \"output\": \"2\", \"history\": [[\"x\", \"y\"]]}\n";
+    tess_data_conf c = causal;
+    struct tess_chat *chat = NULL;
+    CHECK_EQ(tess_chat_of("mine", template, &chat), TESS_OK);
+    c.chat = chat;
+    check_words(turns, &c, "<u>b<a>cd", "cd");
+    check_words(said, &c, "<s>S<u>b<a>cd", "cd");
+    check_words(task, &c, "<u>Add.\n1 1<a>2", "2");
+    check_words(bare, &c, "<u>Add.<a>2", "2");
+    check_words(before, &c, "<u>x<a>y<u>b<a>2", "y-------2");
+    refused("{\"conversations\": [{\"from\": \"narrator\", \"value\": \"b\"}]}\n", &c,
+            "\"conversations\"[0]: \"narrator\" is nobody that is known (expected human, gpt, system)");
+    refused("{\"conversations\": [{\"from\": \"gpt\"}]}\n", &c, "[0] is no object with \"from\" and \"value\"");
+    refused("{\"conversations\": 3}\n", &c, "\"conversations\" is no list of turns");
+    refused("{\"instruction\": \"b\"}\n", &c, "has no \"output\"");
+    refused("{\"instruction\": \"b\", \"output\": 3}\n", &c, "\"output\" is no string");
+    refused("{\"instruction\": \"b\\u0000\", \"output\": \"c\"}\n", &c, "has a character of the number 0");
+    refused("{\"instruction\": \"b\", \"output\": \"c\", \"history\": [3]}\n", &c, "\"history\"[0] is no pair");
+    tess_chat_free(chat);
+    c.chat = NULL;
+    refused(turns, &c, "need the chat_template of a model's directory");
+    refused(before, &c, "\"history\" needs the chat_template of a model's directory");
+    check_words(bare, &c,
+                "Below is an instruction that describes a task. Write a response that appropriately completes the "
+                "request.\n\n### Instruction:\nAdd.\n\n### Response:\n2",
+                "2");
+    check_words(task, &c,
+                "Below is an instruction that describes a task, paired with an input that provides further context. "
+                "Write a response that appropriately completes the request.\n\n### Instruction:\nAdd.\n\n### "
+                "Input:\n1 1\n\n### Response:\n2",
+                "2");
+    c.task = TESS_DATA_DECODER;
+    tess_data *d = open_text("{\"instruction\": \"b\", \"input\": \"c\", \"output\": \"de\"}\n", NULL, &c);
+    if (!d) return;
+    const struct whole w = get(d, 0);
+    check_list("ids", w.ids, T, "98 10 99 0 0 0");
+    check_list("targets", w.targets, T, "100 101 -100 -100 -100 -100");
+    tess_data_close(d);
+}
+
+/* A share is held out, evenly spread; together with the rest it is all of the samples, each once. */
+TEST(a_share_is_held_out)
+{
+    enum { MOST = 300 };
+    static const struct {
+        int lines;
+        double held;
+    } cases[] = {{10, 0.2}, {7, 0.5}, {3, 0.34}, {300, 0.05}, {300, 0.99}, {299, 1.0 / 3}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (int stream = 0; stream < 2; stream++) {
+            const int all = cases[k].lines, n = (int)(all * cases[k].held);
+            int seen[MOST] = {0}, last = -1, farthest = 0;
+            char text[MOST * 32] = "", *p = text;
+            for (int i = 0; i < all && !stream; i++) p += sprintf(p, "{\"input_ids\": [%d, %d]}\n", i + 1, i + 1);
+            for (int i = 0; i <= all * T && stream; i++) *p++ = (char)(1 + i / T % 255);
+            tess_data_conf c = causal;
+            c.held = cases[k].held, c.vocab = 512;
+            write_text(stream ? "h.txt" : "h.jsonl", text);
+            for (int holds = 0; holds < 2; holds++) {
+                tess_data *d = NULL;
+                c.holds = holds;
+                CHECK_EQ(tess_data_open(in_dir(stream ? "h.txt" : "h.jsonl"), NULL, &c, &d), TESS_OK);
+                if (!d) return;
+                CHECK_EQ(tess_data_samples(d), holds ? n : all - n);
+                for (uint64_t s = 0; s < tess_data_samples(d); s++) {
+                    const int id = get(d, s).ids[0] - 1;
+                    if (id < 0 || id >= all) CHECK_SAY("token %d", id + 1);
+                    if (stream && all > 255) continue; /* bytes are too few to tell them */
+                    seen[id]++;
+                    if (holds && id - last > farthest) farthest = id - last;
+                    if (holds) last = id;
+                }
+                tess_data_close(d);
+            }
+            for (int i = 0; i < all && !(stream && all > 255); i++)
+                if (seen[i] != 1) CHECK_SAY("of %d, %g: %d is there %d times", all, c.held, i, seen[i]);
+            CHECK(farthest <= all / n + 1);
+        }
+    tess_data *d = NULL;
+    tess_data_conf c = causal;
+    c.held = 0.2;
+    CHECK_EQ(tess_data_open(write_text("h.jsonl", "{\"input_ids\": [1, 2]}\n"), NULL, &c, &d), TESS_INVALID);
+    CHECK_HAS(tess_error_text(), "has 1 samples, of which data.valid 0.2 holds 0 out (expected one, and one left)");
+}
+
 TEST(truncated)
 {
     static const char text[] = "{\"prompt\": \"0123456789\", \"completion\": \"ab\"}\n"

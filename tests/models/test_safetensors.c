@@ -452,7 +452,7 @@ TEST(nothing_there)
     char *dir = new_dir();
     tess_safetensors *s = NULL;
     CHECK_EQ(tess_safetensors_open(dir, &s), TESS_INVALID);
-    CHECK_HAS(tess_error_text(), "holds neither model.safetensors nor model.safetensors.index.json");
+    CHECK_HAS(tess_error_text(), "has no model.safetensors or pytorch_model.bin");
     CHECK_EQ(tess_safetensors_open(in(dir, "no"), &s), TESS_INVALID);
     CHECK_HAS(tess_error_text(), "/no: cannot be opened: No such file or directory");
     end_dir(dir);

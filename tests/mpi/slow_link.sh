@@ -46,7 +46,7 @@ model='model={"model_type": "gpt2", "vocab_size": 1024, "n_layer": 4, "n_embd": 
 all=("$model" data.seq_length=256 train_batch_size=4 train_micro_batch_size_per_gpu=1 zero_optimization.stage=3)
 mpirun=(mpirun -n 2 -host 10.9.0.1:1,10.9.0.2:1 "$build/tools/tessera")
 echo '{}' >empty.json
-for ((k = 0; k < 4000; k++)); do echo -n "$((k * k % 97)) "; done >text.txt
+for ((k = 0; k < 16; k++)); do echo "{\"input_ids\": [$(seq -s, $k $((k + 255)))]}"; done >ids.jsonl
 
 # over NAME MILLISECONDS PERCENT MBIT: each carrier behind such a link.
 over() {
@@ -56,7 +56,7 @@ over() {
     for carrier in "${carriers[@]}"; do
         { unshare --net --uts "$self" --joined "$build/tests/link" "$@" "${mpirun[@]}" bench "${all[@]}" parallel.carrier="$carrier" --steps 3 >bench.txt 2>err.txt &&
             mv link.txt bench-link.txt && unshare --net --uts "$self" --joined "$build/tests/link" "$@" "${mpirun[@]}" train empty.json "${all[@]}" \
-            parallel.carrier="$carrier" data.train=text.txt steps=2 deterministic=true overwrite=true output=out >train.txt 2>err.txt; } || { cat err.txt; exit 1; }
+            parallel.carrier="$carrier" data.train=ids.jsonl steps=2 deterministic=true overwrite=true output=out >train.txt 2>err.txt; } || { cat err.txt; exit 1; }
         sha1sum <out/model/model.safetensors >>models
         echo "  $carrier: $(grep -o 'a step of [0-9.]* ms' bench.txt), $(grep -o 'under way.*' bench.txt); $(cat bench-link.txt); model $(tail -1 models | cut -c1-8)"
     done

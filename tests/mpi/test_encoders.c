@@ -166,7 +166,7 @@ TEST(what_is_wrong_is_one_line)
           "BertForQuestionAnswering is not known",
           "BertForMaskedLM, BertForPreTraining, BertForSequenceClassification");
     write_text("plain.txt", "0123456789 9876543210 0123456789 9876543210 0123456789");
-    FAILS(2, ("train", "run.json", "data.train=plain.txt"), "data");
+    FAILS(2, ("train", "run.json", "data.train=plain.txt"), "plain.txt: is a text, and the model has no tokenizer");
     write_text("lines.jsonl", "{\"input_ids\": [5, 6, 7], \"labels\": [5, 64, -100]}\n");
     FAILS(2, ("train", "run.json"), "lines.jsonl", "line 1", "64");
     setup(&kinds[1]);

@@ -18,7 +18,7 @@ enum { FIRST = 0 };
 static const char config[] =
     "{\"model\": {\"model_type\": \"gpt2\", \"vocab_size\": 4099, \"n_layer\": 8, \"n_embd\": 512, \"n_head\": 8,"
     "\"n_positions\": 64, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0},"
-    "\"data\": {\"train\": \"text.txt\", \"seq_length\": 64}, \"bf16\": {\"enabled\": true}, \"deterministic\": true,"
+    "\"data\": {\"train\": \"text.bin\", \"seq_length\": 64}, \"bf16\": {\"enabled\": true}, \"deterministic\": true,"
     "\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 1, \"steps\": 2, \"output\": \"out\"}";
 
 /* The file below swap/ that a process has open, named or not. */
@@ -81,7 +81,7 @@ TEST(each_rank_keeps_its_share_on_its_own_disk_file)
     fresh();
     mkdir("swap", 0777);
     write_text("run.json", config);
-    write_tiny_text("text.txt", 40000, 1);
+    write_tiny_tokens("text.bin", 40000, 1);
     DONE("train", "run.json", "output=whole");
 #ifndef __SANITIZE_ADDRESS__
     CHECK(ran.peak > cap() + BESIDE); /* else the cap shows nothing */

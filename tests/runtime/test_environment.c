@@ -46,6 +46,26 @@ static void check_taken(const char *variable, const char *set)
         CHECK_SAY("%s=%s: exit status %d, %s", name, value, child_end.status, child_end.err);
 }
 
+/* Of a StarPU that was built without FxT. */
+TEST(a_trace_that_is_not_recorded_is_one_line)
+{
+    static const char *const sets[][2] = {
+        {"STARPU_FXT_TRACE", "1"}, {"STARPU_GENERATE_TRACE", "1"}, {"STARPU_FXT_TRACE", "0"}};
+    for (size_t k = 0; k < 3; k++) {
+        name = sets[k][0];
+        value = sets[k][1];
+        child_run(start_alone);
+#ifdef STARPU_USE_FXT
+        const bool says = false;
+#else
+        const bool says = k < 2;
+#endif
+        if (says != (strstr(child_end.err, ": this StarPU records no trace (tools/starpu builds") != NULL))
+            CHECK_SAY("%s=%s: %s", name, value, child_end.err);
+        CHECK_EQ(child_end.status, 0);
+    }
+}
+
 TEST(a_wrong_value_is_one_line)
 {
     check_refused("TESSERA_PARALLEL_CARRIER", "pigeon", "\"pigeon\", expected auto, starpu_mpi, mpi or nccl");

@@ -124,7 +124,7 @@ TEST(a_directory_that_is_no_model)
     FAILS(2, ("generate", "base", "--prompt", "a"), "base: has no model.safetensors", "OUTPUT/model");
     FAILS(2, ("generate", "nowhere", "--prompt", "a"), "nowhere/config.json: No such file");
     write_text("base/tokenizer.json", "{}");
-    FAILS(2, ("train", "run.json", "model=base"), "base/tokenizer.json");
+    FAILS(2, ("train", "run.json", "model=base", "weights=drawn"), "base/tokenizer.json");
 }
 
 /* ---- weights ---- */
@@ -259,14 +259,12 @@ TEST(tokens_beyond_the_vocabulary)
     tiny_text((char *)token, TINY_TOKENS, 1);
     token[50] = 250;
     write_llmc("tokens.bin", token, 65); /* 4 samples of 16, all of them in the first step */
-    FAILS(2, ("train", "run.json", "data.train=tokens.bin", "model.vocab_size=200"), "tokens.bin: byte 1124: token 250",
-          "vocabulary of 200");
+    write_llmc("valid.bin", token + 100, 65);
+    FAILS(2, ("train", "run.json", "data.train=tokens.bin", "model.vocab_size=200", "data.valid=valid.bin"),
+          "tokens.bin: byte 1124: token 250", "vocabulary of 200");
     write_megatron("corpus", token, 65);
-    FAILS(2, ("train", "run.json", "data.train=corpus", "model.vocab_size=200"), "corpus.bin: byte 100: token 250",
-          "vocabulary of 200");
-    write_file("bytes.txt", token, 65);
-    FAILS(2, ("train", "run.json", "data.train=bytes.txt", "model.vocab_size=200"), "bytes.txt: byte 50: token 250",
-          "vocabulary of 200");
+    FAILS(2, ("train", "run.json", "data.train=corpus", "model.vocab_size=200", "data.valid=valid.bin"),
+          "corpus.bin: byte 100: token 250", "vocabulary of 200");
     FAILS(2, ("eval", "run.json", "data.valid=corpus", "model.vocab_size=200"), "corpus.bin: byte 100: token 250",
           "vocabulary of 200");
     CHECK(!exists("out/model"));

@@ -91,8 +91,9 @@ TEST(a_terminal_gets_one_live_line)
     CHECK_HAS(text, "\r\033[Kstep 4/4  loss 5.");
     CHECK_HAS(text, "tokens/s  left 0:0");
     CHECK_HAS(text, "MFU ");
-    char *live = strchr(text, '\n'), *end = live ? strchr(live + 1, '\n') : NULL;
-    CHECK(!strncmp(text, "data: ", 6));
+    char *data = strstr(text, "data: "), *live = data ? strchr(data, '\n') : NULL;
+    char *end = live ? strchr(live + 1, '\n') : NULL;
+    CHECK(!strncmp(text, "the weights are drawn from seed 1\r\ndata: ", 41));
     CHECK(live && end && end > strstr(text, "step 4/4"));                  /* one line for all steps, */
     CHECK_STR(end ? end + 1 : NULL, "the model of step 4: out/model\r\n"); /* and what it leaves */
 }
@@ -285,16 +286,17 @@ TEST(eval_prints_what_training_saw)
     json_decref(all);
 }
 
-/* A configuration's model may be drawn, which is said; a directory in its place is one that has been trained. */
+/* A configuration's model may be drawn, which is said; a directory has weights, unless they are to be drawn. */
 TEST(eval_of_a_model_without_weights)
 {
     tiny_setup();
     mkdir("base", 0777);
     write_text("base/config.json", TINY_MODEL);
-    DONE("eval", "run.json", "model=base", "seed=3");
-    CHECK_STR(ran.err, "tessera: model: base has no weights: what is evaluated was drawn from seed 3\n");
+    FAILS(2, ("eval", "run.json", "model=base", "seed=3"), "base: has no model.safetensors", "weights=drawn");
+    DONE("eval", "run.json", "model=base", "seed=3", "weights=drawn");
+    CHECK_STR(ran.err, "tessera: what is evaluated are weights drawn from seed 3\n");
     DONE("eval", "run.json");
-    CHECK_STR(ran.err, "tessera: model: an object has no weights: what is evaluated was drawn from seed 1\n");
+    CHECK_STR(ran.err, "tessera: what is evaluated are weights drawn from seed 1\n");
     FAILS(2, ("eval", "base", "data.valid=valid.txt"), "base: has no model.safetensors", "OUTPUT/model");
     RUN("train", "run.json", "steps=1");
     DONE("eval", "out/model", "data.valid=valid.txt");

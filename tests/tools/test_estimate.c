@@ -7,7 +7,7 @@ TEST(estimate_needs_no_weights_and_runs_nothing)
     tiny_setup();
     mkdir("base", 0777);
     write_text("base/config.json", TINY_MODEL);
-    DONE("estimate", "run.json", "model=base");
+    DONE("estimate", "run.json", "model=base", "weights=drawn");
     CHECK_HAS(ran.out, "parameters, 64 tokens a step");
     CHECK_HAS(ran.out, "moments");
     CHECK_HAS(ran.out, "activations");
@@ -40,7 +40,8 @@ TEST(estimate_of_a_model_of_70_billion)
     tiny_setup();
     mkdir("base", 0777);
     write_text("base/config.json", llama_70b);
-    DONE("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1");
+    DONE("estimate", "run.json", "model=base", "weights=drawn", "bf16.enabled=true", "data.seq_length=1024",
+         "train_batch_size=1");
     CHECK_HAS(ran.out, "70553706496 parameters, 1024 tokens a step");
 }
 
@@ -73,12 +74,13 @@ TEST(estimates_of_mixtures_of_experts)
     tiny_setup();
     mkdir("base", 0777);
     write_text("base/config.json", mixtral_8x7b);
-    DONE("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1",
-         "memory.cpu=32GiB", "memory.path=.", "memory.disk=2TiB");
+    DONE("estimate", "run.json", "model=base", "weights=drawn", "bf16.enabled=true", "data.seq_length=1024",
+         "train_batch_size=1", "memory.cpu=32GiB", "memory.path=.", "memory.disk=2TiB");
     CHECK_HAS(ran.out, "46702792704 parameters, 1024 tokens a step");
     CHECK_HAS(ran.out, "those that none chose are not read");
     write_text("base/config.json", qwen3_235b);
-    DONE("estimate", "run.json", "model=base", "bf16.enabled=true", "data.seq_length=1024", "train_batch_size=1");
+    DONE("estimate", "run.json", "model=base", "weights=drawn", "bf16.enabled=true", "data.seq_length=1024",
+         "train_batch_size=1");
     CHECK_HAS(ran.out, "235093634560 parameters, 1024 tokens a step");
 }
 

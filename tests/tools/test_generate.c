@@ -5,7 +5,7 @@
 TEST(the_tokenizer_travels_with_the_model)
 {
     tiny_setup_tokenizer();
-    DONE("train", "run.json", "model=base", "steps=1");
+    DONE("train", "run.json", "model=base", "weights=drawn", "steps=1");
     CHECK(same_file("base/tokenizer.json", "out/model/tokenizer.json"));
     DONE("generate", "out/model", "--prompt", "the tile", "-n", "5", "--temperature", "0");
     CHECK(!strncmp(ran.out, "the tile", 8));
@@ -25,7 +25,7 @@ TEST(a_tokenizer_larger_than_the_model)
     write_text("base/config.json",
                "{\"model_type\": \"gpt2\", \"vocab_size\": 856, \"n_positions\": 32, \"n_embd\": 16, "
                "\"n_layer\": 1, \"n_head\": 2}");
-    DONE("train", "run.json", "model=base", "steps=1");
+    DONE("train", "run.json", "model=base", "weights=drawn", "steps=1");
     CHECK_STR(ran.err, note);
     DONE("eval", "run.json", "model=out/model");
     CHECK_HAS(ran.err, "tessera: out/model: its tokenizer has 859 tokens");
@@ -36,7 +36,7 @@ TEST(a_tokenizer_larger_than_the_model)
     FILE *f = fopen("text.txt", "a");
     fputs("<|endoftext|>", f);
     fclose(f);
-    FAILS(2, ("train", "run.json", "model=base", "steps=1"),
+    FAILS(2, ("train", "run.json", "model=base", "weights=drawn", "steps=1"),
           "text.txt: byte 4000: token 856 is beyond the vocabulary of 856");
     FAILS(2, ("eval", "run.json", "model=out/model", "data.valid=text.txt"),
           "text.txt: byte 4000: token 856 is beyond the vocabulary of 856");
@@ -65,6 +65,23 @@ TEST(generate_talks)
     const char *want = fmt("%s%s", prompt, end ? end + 1 : "");
     DONE("generate", "out/model", "--prompt", prompt, "-n", "4", "--temperature", "0");
     CHECK_STR(ran.out, want);
+    /* What the system says comes first; a file has whole conversations, and gets the answers. */
+    say_on_stdin("hi\n");
+    DONE("generate", "out/model", "--chat", "--system", "be kind", "-n", "4", "--temperature", "0");
+    char *answer = strdup(ran.out);
+    answer[strcspn(answer, "\n")] = 0;
+    want = fmt("s:be kind\nu:hi\na:%s\n", answer);
+    DONE("generate", "out/model", "--prompt", "s:be kind\nu:hi\na:", "-n", "4", "--temperature", "0");
+    CHECK_STR(ran.out, want);
+    write_text("talks.jsonl", "{\"messages\": [{\"role\": \"system\", \"content\": \"be kind\"}, {\"role\": \"user\", "
+                              "\"content\": \"hi\"}], \"id\": 7}\n");
+    want = fmt("{\"messages\": [{\"role\": \"system\", \"content\": \"be kind\"}, {\"role\": \"user\", \"content\": "
+               "\"hi\"}, {\"role\": \"assistant\", \"content\": \"%s\"}], \"id\": 7}\n",
+               answer);
+    DONE("generate", "out/model", "--prompts", "talks.jsonl", "-n", "4", "--temperature", "0");
+    CHECK_STR(ran.out, want);
+    free(answer);
+    FAILS(2, ("generate", "out/model", "--prompt", "x", "--system", "y"), "--system: without --chat");
     say_on_stdin("hi\n");
     FAILS(2, ("generate", "out/model", "--chat", "-n", "500"),
           "the conversation: 7 tokens, and up to 500 to add, are more than");
@@ -78,6 +95,8 @@ TEST(generate_talks)
     say_on_stdin("hi\n");
     FAILS(2, ("generate", "out/model", "--chat", "-n", "2"),
           "--chat: chat_template: out/model has none (in tokenizer_config.json, or chat_template.jinja)");
+    FAILS(2, ("generate", "out/model", "--prompts", "talks.jsonl"),
+          "talks.jsonl:1: chat_template: out/model has none (in tokenizer_config.json, or chat_template.jinja)");
     FAILS(2, ("generate", "out/model", "--chat", "--prompt", "x"), "command line: --chat and --prompt: both are given");
 }
 
@@ -230,7 +249,7 @@ TEST(generate_with_experts_on_disk)
     mkdir("base", 0777);
     mkdir("swap", 0777);
     write_text("base/config.json", model);
-    DONE("train", "run.json", "model=base", "steps=1", "train_batch_size=1");
+    DONE("train", "run.json", "model=base", "weights=drawn", "steps=1", "train_batch_size=1");
     DONE("generate", "out/model", "--prompt", "the tile", "-n", "30", "--temperature", "0");
     char *text = strdup(ran.out);
     DONE("generate", "out/model", "--prompt", "the tile", "-n", "30", "--temperature", "0", "memory.cpu=16MiB",

@@ -7,7 +7,7 @@ enum { BESIDE = 300 }; /* MiB for libraries, code and stacks */
 static const char config[] =
     "{\"model\": {\"model_type\": \"gpt2\", \"vocab_size\": 4099, \"n_layer\": 8, \"n_embd\": 512, \"n_head\": 8,"
     "\"n_positions\": 128, \"resid_pdrop\": 0, \"embd_pdrop\": 0, \"attn_pdrop\": 0},"
-    "\"data\": {\"train\": \"text.txt\", \"valid\": \"valid.txt\", \"seq_length\": 128}, \"bf16\": {\"enabled\": true},"
+    "\"data\": {\"train\": \"text.bin\", \"valid\": \"valid.bin\", \"seq_length\": 128}, \"bf16\": {\"enabled\": true},"
     "\"eval_every\": 1, \"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 2, \"steps\": 2}";
 
 /* Peak RSS in MiB of `tessera train run.json SETTING...`. */
@@ -38,8 +38,8 @@ TEST(the_cap_holds)
     static const char weights[] = "whole/model/model.safetensors";
     fresh();
     write_text("run.json", config);
-    write_tiny_text("text.txt", 40000, 1);
-    write_tiny_text("valid.txt", 1000, 2);
+    write_tiny_tokens("text.bin", 40000, 1);
+    write_tiny_tokens("valid.bin", 1000, 2);
     const char *ram = fmt("memory.cpu=%ldMiB", cap());
     long whole = PEAK("output=whole");
     CHECK(whole > 0);

@@ -135,6 +135,15 @@ static inline void write_llmc(const char *path, const uint8_t *token, int n)
     fclose(f);
 }
 
+/* The text as tokens, for a model whose tokens are more than bytes. */
+static inline void write_tiny_tokens(const char *path, int n, unsigned state)
+{
+    uint8_t *token = malloc((size_t)n);
+    tiny_text((char *)token, (size_t)n, state);
+    write_llmc(path, token, n);
+    free(token);
+}
+
 /* PREFIX.bin and PREFIX.idx, of uint16, in two sequences and documents. */
 static inline void write_megatron(const char *prefix, const uint8_t *token, int n)
 {

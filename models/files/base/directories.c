@@ -51,6 +51,20 @@ void tess_dirs_remove(const char *dir, size_t made)
     free(path);
 }
 
+bool tess_dirs_hub(const char *name)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+    const size_t n = strspn(name, letters);
+    struct stat st;
+    if (n == 0 || *name == '.' || !stat(name, &st)) return false;
+    if (!name[n]) return true;
+    if (name[n] != '/' || !name[n + 1] || name[n + 1 + strspn(name + n + 1, letters)]) return false;
+    char *owner = tess_format("%.*s", (int)n, name);
+    const bool there = !stat(owner, &st); /* then a directory in it was meant */
+    free(owner);
+    return !there;
+}
+
 bool tess_dirs_has(const char *dir, const char *name)
 {
     char *path = tess_format("%s/%s", dir, name);

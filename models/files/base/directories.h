@@ -15,6 +15,9 @@ bool tess_dirs_make(const char *dir, size_t *made);
 void tess_dirs_remove(const char *dir, size_t made);
 /* Returns whether a directory has a file, or a directory, of that name. */
 bool tess_dirs_has(const char *dir, const char *name);
+/* Returns whether a path of which nothing is there may be a name on Hugging Face's hub: gpt2, meta-llama/Llama-3.2-1B.
+ */
+bool tess_dirs_hub(const char *name);
 /* Writes a small file, whole or not at all. */
 tess_status tess_write_text(const char *path, const char *text) TESS_NODISCARD;
 /* Copies a file, whole or not at all. If there is none at `from`, the one at `to` is removed. */

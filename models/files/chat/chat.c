@@ -16,7 +16,8 @@ struct tess_chat {
     const char *unsupported;   /* why it cannot be rendered */
     json_t *tokens;            /* {"bos_token": "<s>", ...} */
     uint64_t sum;
-    bool marks; /* it has {% generation %} */
+    bool marks;  /* it has {% generation %} */
+    bool absent; /* a directory has none */
 };
 
 void tess_spans_add(tess_spans *s, size_t begin, size_t end)
@@ -113,6 +114,7 @@ static tess_status read_template(tess_chat *c, const json_t *config)
     } else if (!config && tess_dirs_has(c->dir, "tokenizer_config.json")) {
         status = tess_error(TESS_INVALID, "chat_template", "%s/tokenizer_config.json is no JSON", c->dir);
     } else {
+        c->absent = true;
         status = tess_error(TESS_INVALID, "chat_template",
                             "%s has none (in tokenizer_config.json, or chat_template.jinja)", c->dir);
     }
@@ -152,6 +154,11 @@ tess_status tess_chat_open(const char *dir, tess_chat **chat)
 const char *tess_chat_unsupported(const tess_chat *c)
 {
     return c->unsupported;
+}
+
+bool tess_chat_absent(const tess_chat *c)
+{
+    return !c || c->absent;
 }
 
 tess_status tess_chat_of(const char *name, const char *text, tess_chat **chat)

@@ -30,6 +30,8 @@ typedef struct tess_chat tess_chat;
 tess_status tess_chat_open(const char *dir, tess_chat **chat) TESS_NODISCARD;
 /* Returns why it renders nothing; NULL: it does. */
 const char *tess_chat_unsupported(const tess_chat *chat);
+/* Returns whether there is no template at all; so is NULL. */
+bool tess_chat_absent(const tess_chat *chat);
 /* Makes one of a template in memory, which errors call `name`. */
 tess_status tess_chat_of(const char *name, const char *text, tess_chat **chat) TESS_NODISCARD;
 /* Frees it; NULL is nothing. */

@@ -15,7 +15,8 @@ struct stream {
     size_t files;
     bool examples; /* samples are lines */
     uint64_t tokens, samples;
-    uint64_t share; /* of the turns that the sources before leave, in 2^-32: all of them for the last */
+    uint64_t all, apart; /* samples that there are, and that are held out; else all are 0 apart */
+    uint64_t share;      /* of the turns that the sources before leave, in 2^-32: all of them for the last */
 };
 
 struct tess_data {
@@ -94,6 +95,47 @@ static tess_status check_task(const tess_data *d, const char *name)
     return what ? tess_error(TESS_INVALID, name, "%s", what) : TESS_OK;
 }
 
+/* The samples that are seen here: those that are held out, or the rest. */
+static tess_status hold_out(tess_data *d, struct stream *s, const char *name)
+{
+    const tess_data_conf *c = &d->conf;
+    s->all = s->samples;
+    if (c->held > 0) {
+        s->apart = (uint64_t)((double)s->all * c->held);
+        if (!s->apart || s->apart >= s->all)
+            return tess_error(TESS_INVALID, s->files == 1 ? s->file[0].path : name,
+                              "has %llu samples, of which data.valid %g holds %llu out (expected one, and one left)",
+                              (unsigned long long)s->all, c->held, (unsigned long long)s->apart);
+        s->samples = c->holds ? s->apart : s->all - s->apart;
+        d->sum = tess_sum_bytes(d->sum, &c->held, sizeof c->held);
+    }
+    d->samples += s->samples;
+    d->tokens += s->apart ? (uint64_t)((double)s->tokens * (double)s->samples / (double)s->all) : s->tokens;
+    return TESS_OK;
+}
+
+/* The place among all of the one of so many that is held out: the middle of its part of them. */
+static uint64_t held_at(const struct stream *s, uint64_t which)
+{
+    return (uint64_t)((unsigned __int128)(2 * which + 1) * s->all / (2 * s->apart));
+}
+
+/* The place among all of a sample that is seen here. */
+static uint64_t place_of(const struct stream *s, bool holds, uint64_t sample)
+{
+    uint64_t low = 0, high = s->apart; /* how many of those held out lie before it */
+    if (!s->apart) return sample;
+    if (holds) return held_at(s, sample);
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (held_at(s, middle) - middle <= sample)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return sample + low;
+}
+
 /* All files of a source are there: its tokens and samples. */
 static tess_status finish_stream(tess_data *d, struct stream *s, const char *name)
 {
@@ -107,9 +149,7 @@ static tess_status finish_stream(tess_data *d, struct stream *s, const char *nam
         d->sum = tess_token_file_sum(&s->file[i], d->sum);
     }
     if (!s->examples && s->file[s->files - 1].lines) s->tokens--; /* the end of the last text lies between no two */
-    d->tokens += s->tokens;
-    d->samples += s->samples;
-    if (s->examples) return TESS_OK;
+    if (s->examples) return hold_out(d, s, name);
     TESS_TRY(check_task(d, s->files == 1 ? s->file[0].path : name));
     sample_tokens(&d->conf, &from, &take);
     if (s->tokens < take)
@@ -117,8 +157,7 @@ static tess_status finish_stream(tess_data *d, struct stream *s, const char *nam
                           "holds %llu tokens, one sample of seq_length %llu needs %llu", (unsigned long long)s->tokens,
                           (unsigned long long)d->conf.seq_length, (unsigned long long)take);
     s->samples = (s->tokens - (take - from)) / from;
-    d->samples += s->samples;
-    return TESS_OK;
+    return hold_out(d, s, name);
 }
 
 static tess_status open_source(tess_data *d, struct stream *s, const tess_data_source *from)
@@ -270,6 +309,18 @@ const char *tess_data_left_out(const tess_data *d)
     return d->left_out;
 }
 
+uint64_t tess_data_longest(const tess_data *d)
+{
+    uint64_t most = 0;
+    for (size_t k = 0; k < d->sources; k++)
+        for (size_t i = 0; i < d->source[k].files; i++) {
+            const tess_lines *lines = d->source[k].file[i].lines;
+            if (!d->source[k].examples) return 0;
+            if (lines && lines->longest > most) most = lines->longest;
+        }
+    return most;
+}
+
 uint64_t tess_data_lines_left_out(const tess_data *d)
 {
     uint64_t lines = 0;
@@ -356,7 +407,8 @@ tess_status tess_data_get(const tess_data *d, uint64_t sample, const tess_sample
     const struct stream *s = d->source;
     TESS_ASSERT(sample < d->samples);
     for (; sample >= s->samples; s++) sample -= s->samples;
-    return s->examples ? get_example(d, s, sample, into) : get_tokens(d, s, sample, into);
+    const uint64_t place = place_of(s, d->conf.holds, sample);
+    return s->examples ? get_example(d, s, place, into) : get_tokens(d, s, place, into);
 }
 
 /* ---- the order ---- */

@@ -60,6 +60,11 @@ typedef struct tess_data_conf {
      * from the sentinel stand for them. */
     double noise_density, noise_span;
     int32_t sentinel;
+    /* This share of the samples, evenly spread over them, is held out (0: none is); what is opened is these, or the
+     * rest.
+     */
+    double held;
+    bool holds;
     int64_t labels; /* those of whole samples are 0 .. labels-1 */
     bool both;      /* with the task of masks: each sample has a label too, which is whether one text follows another */
     int64_t types;  /* token_type_ids are 0 .. types-1; 0: any */
@@ -94,6 +99,8 @@ uint64_t tess_data_tokens(const tess_data *data);
 uint64_t tess_data_samples(const tess_data *data);
 /* Returns whether samples are examples, so that their number follows from the files alone, not from T. */
 bool tess_data_by_lines(const tess_data *data);
+/* Returns the places that the longest example fills; 0 where samples are not examples, which fill all of theirs. */
+uint64_t tess_data_longest(const tess_data *data);
 /* Returns a sum that differs where contents do, whatever their paths. */
 uint64_t tess_data_sum(const tess_data *data);
 /* Returns the names of files found that are no data; NULL: there are none. */

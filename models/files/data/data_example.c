@@ -62,7 +62,8 @@ bool tess_line_next(const tess_map *file, uint64_t at, tess_line *line)
 static const char *const names_of[] = {[TESS_LINES_TEXT] = "\"text\"",
                                        [TESS_LINES_PAIR] = "\"prompt\"",
                                        [TESS_LINES_CHAT] = "\"messages\"",
-                                       [TESS_LINES_IDS] = "\"input_ids\""};
+                                       [TESS_LINES_IDS] = "\"input_ids\"",
+                                       [TESS_LINES_TASK] = "\"instruction\""};
 
 static tess_status parse(const tess_line *line, json_t **root)
 {
@@ -84,12 +85,15 @@ static tess_lines_form form_of(const json_t *root)
     if (json_object_get(root, "input_ids")) return TESS_LINES_IDS;
     if (json_object_get(root, "messages")) return TESS_LINES_CHAT;
     if (json_object_get(root, "prompt")) return TESS_LINES_PAIR;
-    return json_object_get(root, "text") ? TESS_LINES_TEXT : TESS_LINES_UNKNOWN;
+    if (json_object_get(root, "text")) return TESS_LINES_TEXT;
+    if (json_object_get(root, "conversations")) return TESS_LINES_CHAT;
+    return json_object_get(root, "instruction") ? TESS_LINES_TASK : TESS_LINES_UNKNOWN;
 }
 
 tess_status tess_line_form(const tess_line *line, tess_lines_form *form)
 {
-    static const char *const known[] = {"input_ids", "messages", "prompt", "text"};
+    static const char *const known[] = {"input_ids", "messages", "prompt", "text", "conversations", "instruction"};
+    enum { KNOWN = sizeof known / sizeof *known };
     json_t *root, *value;
     const char *name, *met = NULL, *near = NULL;
     TESS_TRY(parse(line, &root));
@@ -97,11 +101,13 @@ tess_status tess_line_form(const tess_line *line, tess_lines_form *form)
     json_object_foreach(root, name, value)
     {
         if (!met) met = name;
-        if (!near && (near = tess_nearest(name, known, 4))) met = name;
+        if (!near && (near = tess_nearest(name, known, KNOWN))) met = name;
     }
     tess_status status = TESS_OK;
     if (*form == TESS_LINES_UNKNOWN)
-        status = BAD(line, "has none of \"text\", \"prompt\", \"messages\" and \"input_ids\"%s%.60s%s%s%s",
+        status = BAD(line,
+                     "has none of \"text\", \"prompt\", \"messages\", \"input_ids\", \"conversations\" and "
+                     "\"instruction\"%s%.60s%s%s%s",
                      met ? ", but \"" : "", met ? met : "", met ? "\"" : "", near ? "; did you mean " : "",
                      near ? near : "");
     json_decref(root);
@@ -235,12 +241,13 @@ static tess_status read_pair(const tess_line_rules *r, const tess_line *line, co
 }
 
 /* A conversation by the model's own template: what the assistant says draws a loss, or all of it does. */
-static tess_status read_chat(const tess_line_rules *r, const tess_line *line, const json_t *root, tess_example *e)
+static tess_status read_chat(const tess_line_rules *r, const tess_line *line, json_t *root, tess_example *e)
 {
     const tess_data_conf *c = r->conf;
     if (c->task != TESS_DATA_CAUSAL)
         return BAD(line, "\"messages\" are for models that go on with a text; this one does not");
     if (!c->chat) return BAD(line, "\"messages\" need the chat_template of a model's directory, and there is none");
+    if (!json_object_get(root, "messages")) TESS_TRY(tess_form_turns(line, root));
     if (tess_chat_encode(c->chat, r->tokenizer, "the conversation", root, c->loss_on_all, &e->ids, &e->labels) !=
         TESS_OK)
         return BAD(line, "%s", tess_error_text());
@@ -251,6 +258,16 @@ static tess_status read_chat(const tess_line_rules *r, const tess_line *line, co
                        "tokenizer?)",
                        e->ids.id[i], (long long)c->vocab);
     return TESS_OK;
+}
+
+/* By the model's template, where it has one. */
+static tess_status read_task(const tess_line_rules *r, const tess_line *line, json_t *root, tess_example *e)
+{
+    const bool talks = r->conf->task == TESS_DATA_CAUSAL && !tess_chat_absent(r->conf->chat);
+    if (talks) TESS_TRY(tess_form_task_talk(line, root));
+    if (talks) return read_chat(r, line, root, e);
+    TESS_TRY(tess_form_task_pair(line, root, r->conf->task == TESS_DATA_DECODER));
+    return read_pair(r, line, root, e);
 }
 
 static tess_status read_label(const tess_line_rules *r, const tess_line *line, const json_t *root, tess_example *e)
@@ -338,12 +355,13 @@ static tess_status cut(const tess_data_conf *c, const tess_line *line, const cha
     return TESS_OK;
 }
 
-static tess_status fill(const tess_line_rules *r, const tess_line *line, const json_t *root, tess_lines_form form,
+static tess_status fill(const tess_line_rules *r, const tess_line *line, json_t *root, tess_lines_form form,
                         tess_example *e, uint64_t *targets, uint64_t *uncut)
 {
     const tess_data_conf *c = r->conf;
     TESS_TRY(form == TESS_LINES_PAIR   ? read_pair(r, line, root, e)
              : form == TESS_LINES_CHAT ? read_chat(r, line, root, e)
+             : form == TESS_LINES_TASK ? read_task(r, line, root, e)
                                        : read_ids(r, line, root, e));
     if (!e->ids.count) return BAD(line, "has no tokens");
     *uncut = count_targets(c, e, SIZE_MAX);

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char magic[8] = "TESSIDX1"; /* another one for another layout */
+static const char magic[8] = "TESSIDX2"; /* another one for another layout */
 
 /* ---- what tells a file ---- */
 

@@ -14,8 +14,8 @@ typedef struct tess_index_head {
     uint64_t size, seconds, nanoseconds, ends; /* of the file; ends: a sum of its first and last 64 KiB */
     uint64_t form, rules;                      /* what its lines are, and a sum of how they are judged */
     uint64_t entry, entries;                   /* bytes of one, their number */
-    uint64_t tokens, left_out;
-    uint64_t sum; /* of the members above */
+    uint64_t tokens, left_out, longest;        /* longest: the places that the longest example fills */
+    uint64_t sum;                              /* of the members above */
 } tess_index_head;
 
 /* Fills in what tells the file. */

@@ -53,6 +53,9 @@ static tess_status add_example(struct pass *p, const tess_line *line)
     tess_index_put(p->to, &line->byte, sizeof line->byte);
     l->entries++;
     l->tokens += p->example.ids.count;
+    const tess_example *e = &p->example;
+    const uint64_t places = e->ids.count > e->decoder.count ? e->ids.count : e->decoder.count;
+    if (places > l->longest) l->longest = places;
     return TESS_OK;
 }
 
@@ -97,7 +100,7 @@ static uint64_t sum_of_rules(const tess_line_rules *r, tess_lines_form form)
                                 c->labels,     c->both, c->types,    masks};
     const int64_t chat[] = {(int64_t)tess_chat_sum(c->chat), c->loss_on_all};
     uint64_t sum = tess_sum_bytes(TESS_SUM, all, sizeof all);
-    if (form == TESS_LINES_CHAT) sum = tess_sum_bytes(sum, chat, sizeof chat);
+    if (form == TESS_LINES_CHAT || form == TESS_LINES_TASK) sum = tess_sum_bytes(sum, chat, sizeof chat);
     return text ? sum : tess_sum_bytes(sum, examples, sizeof examples);
 }
 
@@ -107,6 +110,7 @@ static void take_index(tess_lines *l, const tess_index_head *head)
     l->entries = head->entries;
     l->tokens = head->tokens;
     l->left_out = head->left_out;
+    l->longest = head->longest;
 }
 
 static bool find_index(const tess_line_rules *r, tess_index_head *head, tess_lines *l)
@@ -133,6 +137,7 @@ static tess_status make_index(const tess_line_rules *r, tess_index_head *head, t
         head->entries = l->entries;
         head->tokens = l->tokens;
         head->left_out = l->left_out;
+        head->longest = l->longest;
         status = tess_index_finish(&to, head, &l->index);
     }
     if (status == TESS_OK) take_index(l, head);

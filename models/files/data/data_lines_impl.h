@@ -4,6 +4,7 @@
 #define TESS_DATA_LINES_IMPL_H
 #include "data.h"
 #include "data_index_impl.h"
+#include <jansson.h>
 
 enum { TESS_NO_TARGET = -100 };
 
@@ -12,8 +13,9 @@ typedef enum tess_lines_form {
     TESS_LINES_UNKNOWN,
     TESS_LINES_TEXT, /* {"text"}: documents, joined */
     TESS_LINES_PAIR, /* {"prompt", "completion"} */
-    TESS_LINES_CHAT, /* {"messages"} */
-    TESS_LINES_IDS   /* {"input_ids", ...} */
+    TESS_LINES_CHAT, /* {"messages"}, or {"conversations"} */
+    TESS_LINES_IDS,  /* {"input_ids", ...} */
+    TESS_LINES_TASK  /* {"instruction", "input", "output"} */
 } tess_lines_form;
 
 /* How lines are judged, all borrowed. */
@@ -47,6 +49,15 @@ void tess_example_shift(const tess_data_conf *c, tess_example *e);
 void tess_example_clear(tess_example *e);
 /* Frees what it holds. */
 void tess_example_free(tess_example *e);
+/* ---- data_forms.c: what other tools' lines are in ours ---- */
+
+/* Adds "messages" to a line that has "conversations". */
+tess_status tess_form_turns(const tess_line *line, json_t *root) TESS_NODISCARD;
+/* Adds "messages" to a line that has an "instruction". */
+tess_status tess_form_task_talk(const tess_line *line, json_t *root) TESS_NODISCARD;
+/* Adds "prompt" and "completion" to it: what an encoder reads is bare, what a text goes on from says what is what. */
+tess_status tess_form_task_pair(const tess_line *line, json_t *root, bool bare) TESS_NODISCARD;
+
 /* Reads a line that is an example of this form. *targets: how many of them draw a loss; *uncut: before it was cut. */
 tess_status tess_example_read(const tess_line_rules *r, const tess_line *line, tess_lines_form form, tess_example *e,
                               uint64_t *targets, uint64_t *uncut) TESS_NODISCARD;
@@ -61,7 +72,7 @@ typedef struct tess_lines {
     tess_lines_form form;
     const uint8_t *entry; /* in the index: where each example begins, or the tokens of the texts */
     size_t entry_bytes;
-    uint64_t entries, tokens, left_out;
+    uint64_t entries, tokens, left_out, longest;
 } tess_lines;
 /* Opens a file, which is read through where there is no index of it; whatever this returns, it can be closed. */
 tess_status tess_lines_open(const char *path, const tess_line_rules *r, tess_lines *l) TESS_NODISCARD;

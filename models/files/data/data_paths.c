@@ -4,6 +4,7 @@
  * stands for its files, a pattern for what matches it, both in the order of their bytes, so that all machines agree on
  * it; what is no data among them is left out and counted. A list stands for its elements in their order. */
 #include "data_file_impl.h"
+#include "directories.h"
 #include <dirent.h>
 #include <glob.h>
 #include <jansson.h>
@@ -151,6 +152,9 @@ static tess_status no_data(const char *path)
         what = "a Megatron index", hint = "give the name that it shares with its .bin, without .idx or .bin";
     else if (magic == 20240520 || magic == 20240801)
         what = "tokens in llm.c's format", hint = "give the file a name that ends in .bin";
+    else if (map.bytes > 4 && !memcmp(map.data, "PAR1", 4))
+        what = "a table in Parquet",
+        hint = "datasets.Dataset.from_parquet(FILE).to_json(\"x.jsonl\") makes lines of it";
     else if (map.bytes > 0 && !memchr(map.data, 0, look))
         what = "a text, as far as its first bytes tell",
         hint = "if it is to be read as one, give it a name in .txt, or in .jsonl where each line is an object";
@@ -168,6 +172,11 @@ static tess_status add_path(tess_data_paths *p, tess_data_source *s, const char 
     if (!is_there(path, "") && strpbrk(path, "*?[")) return add_pattern(p, s, path);
     if (kind_of(path, &kind)) return add_file(s, path, strlen(path), kind), TESS_OK;
     if (is_there(path, "")) return no_data(path);
+    if (strchr(path, '/') && tess_dirs_hub(path))
+        return tess_error(TESS_INVALID, path,
+                          "no data found, and none is downloaded (python3 -c 'from datasets import load_dataset as l; "
+                          "l(\"%s\", split=\"train\").to_json(\"%s.jsonl\")' makes a file)",
+                          path, strrchr(path, '/') + 1);
     return tess_error(
         TESS_INVALID, path,
         "no data found (looked for %s.idx beside %s.bin, for a *.bin, *.txt or *.jsonl, a directory or a pattern)",

@@ -1,11 +1,10 @@
-/* Reading safetensors files. Layout: u64 length of the header, the header, the tensors' bytes.
+/* Sets of tensors, and reading safetensors files. Layout: u64 length of the header, the header, the tensors' bytes.
  *
  * The header is a JSON object of {"dtype", "shape", "data_offsets": [begin, end]} by name, offsets counted from the
  * header's end. Nothing in it is believed: sizes must follow from the shapes, and the tensors must fill the rest of
  * the file without a gap or an overlap. Machines are little-endian here, as the files are.
  */
-#include "safetensors.h"
-#include "map.h"
+#include "safetensors_impl.h"
 #include "text.h"
 #include <errno.h>
 #include <jansson.h>
@@ -15,8 +14,6 @@
 #include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are read as they lie in the file");
-
-enum { HEADER_MAX = 100 * 1000 * 1000 }; /* the reference implementation's */
 
 static const struct {
     const char *name;
@@ -29,13 +26,15 @@ static const struct {
     [TESS_ST_BOOL] = {"BOOL", 1}, [TESS_ST_F8_E4M3] = {"F8_E4M3", 1}, [TESS_ST_F8_E5M2] = {"F8_E5M2", 1},
 };
 
-struct tess_safetensors {
-    tess_arena *arena; /* names */
-    tess_map *map;     /* the files; none of a view */
-    size_t maps;
-    tess_safetensor *tensor; /* by name once open */
-    size_t count, room;
-};
+const char *tess_st_name(tess_safetensors_dtype dtype)
+{
+    return dtypes[dtype].name;
+}
+
+size_t tess_st_size(tess_safetensors_dtype dtype)
+{
+    return dtypes[dtype].size;
+}
 
 /* ---- one header ---- */
 
@@ -125,7 +124,7 @@ static tess_safetensors *new_set(void)
     return s;
 }
 
-static tess_safetensor *add_tensor(tess_safetensors *s)
+tess_safetensor *tess_safetensors_add(tess_safetensors *s)
 {
     if (s->count == s->room) {
         s->room *= 2;
@@ -145,7 +144,7 @@ static tess_status read_header(tess_safetensors *s, const char *file, json_t *he
     json_object_foreach(header, name, entry)
     {
         if (strcmp(name, "__metadata__") == 0) continue;
-        tess_safetensor *t = add_tensor(s);
+        tess_safetensor *t = tess_safetensors_add(s);
         t->name = tess_arena_format(s->arena, "%s", name);
         t->file = file;
         TESS_TRY(read_dtype(t, entry));
@@ -155,18 +154,28 @@ static tess_status read_header(tess_safetensors *s, const char *file, json_t *he
     return check_places(file, s->tensor + before, s->count - before, data, bytes);
 }
 
+static bool ends(const char *name, const char *end)
+{
+    const size_t n = strlen(name), m = strlen(end);
+    return n >= m && !strcmp(name + n - m, end);
+}
+
 /* Adds the tensors of one file in memory. `file` lives as long as the set. */
 static tess_status read_file(tess_safetensors *s, const char *file, const uint8_t *bytes, size_t n)
 {
     uint64_t length;
     json_error_t error;
+    static const char pointer[] = "version https://git-lfs";
+    if (n >= strlen(pointer) && !memcmp(bytes, pointer, strlen(pointer)))
+        return tess_error(TESS_INVALID, file, "is git-lfs's pointer to the file, and not the file (git lfs pull)");
+    if (ends(file, ".bin")) return tess_torch_read(s, file, bytes, n);
     if (n < sizeof length)
         return tess_error(TESS_INVALID, file, "has %zu bytes, a safetensors file begins with 8 of its header's length",
                           n);
     memcpy(&length, bytes, sizeof length);
-    if (length > HEADER_MAX)
+    if (length > TESS_HEADER_MAX)
         return tess_error(TESS_INVALID, file, "header length %llu, expected at most %d (is this a safetensors file?)",
-                          (unsigned long long)length, HEADER_MAX);
+                          (unsigned long long)length, TESS_HEADER_MAX);
     if (length > n - sizeof length)
         return tess_error(TESS_INVALID, file, "header length %llu, but %zu bytes follow (is the file truncated?)",
                           (unsigned long long)length, n - sizeof length);
@@ -252,29 +261,24 @@ static tess_status open_index(tess_safetensors *s, const char *path)
     return status;
 }
 
-/* What `path` is: a directory with one of two files, an index, or one file. */
+static tess_status open_file(tess_safetensors *s, const char *path)
+{
+    if (ends(path, ".json")) return open_index(s, path);
+    TESS_TRY(map_file(s, path));
+    return sort_names(s);
+}
+
+/* What `path` is: a directory with weights, an index, or one file. */
 static tess_status open_path(tess_safetensors *s, const char *path)
 {
     struct stat st;
-    size_t n = strlen(path);
     if (stat(path, &st) != 0)
         return tess_error(tess_errno_status(errno), path, "cannot be opened: %s", strerror(errno));
-    if (!S_ISDIR(st.st_mode)) {
-        if (n > 5 && strcmp(path + n - 5, ".json") == 0) return open_index(s, path);
-        TESS_TRY(map_file(s, path));
-        return sort_names(s);
-    }
-    char *one = tess_format("%s/model.safetensors", path), *index = tess_format("%s.index.json", one);
-    tess_status status;
-    if (access(one, F_OK) == 0) {
-        status = map_file(s, one);
-        if (status == TESS_OK) status = sort_names(s);
-    } else if (access(index, F_OK) == 0)
-        status = open_index(s, index);
-    else
-        status = tess_error(TESS_INVALID, path, "holds neither model.safetensors nor model.safetensors.index.json");
-    free(one);
-    free(index);
+    if (!S_ISDIR(st.st_mode)) return open_file(s, path);
+    const char *name = tess_safetensors_in(path);
+    char *text = name ? tess_format("%s/%s", path, name) : tess_safetensors_lack(path);
+    const tess_status status = name ? open_file(s, text) : tess_error(TESS_INVALID, path, "%s", text);
+    free(text);
     return status;
 }
 

@@ -1,7 +1,8 @@
-/* Safetensors: reading and writing named tensors in Hugging Face's file format, in one file or in shards.
+/* Safetensors: reading and writing named tensors in Hugging Face's file format, in one file or in shards; what
+ * torch.save made of a model is read as well.
  *
  *     tess_safetensors *s;
- *     TESS_TRY(tess_safetensors_open("model", &s)); // a directory, a .safetensors or an .index.json
+ *     TESS_TRY(tess_safetensors_open("model", &s)); // a directory, a .safetensors, a .bin or an .index.json
  *     const tess_safetensor *t = tess_safetensors_find(s, "wte.weight");
  *     if (t) TESS_TRY(tess_safetensor_read(t, 0, t->elements, weights));
  *     tess_safetensors_close(s);
@@ -56,9 +57,14 @@ typedef struct tess_safetensor {
 
 typedef struct tess_safetensors tess_safetensors;
 
-/* Opens one file or a set of them; a directory is opened by its model.safetensors or else its
- * model.safetensors.index.json. The headers are checked in full, so that every tensor handed out lies within its file:
- * anything else is TESS_INVALID. */
+/* Returns the name of the file by which a directory's weights are opened: model.safetensors, its index of shards, or
+ * torch.save's, pytorch_model.bin, or its index; NULL: it has none. */
+const char *tess_safetensors_in(const char *dir);
+/* Makes a new text for a message about a directory that has none: what it has instead. */
+char *tess_safetensors_lack(const char *dir);
+/* Opens one file or a set of them; a directory is opened by the file above, and one whose name ends in .bin is
+ * torch.save's. The headers are checked in full, so that every tensor handed out lies within its file: anything else
+ * is TESS_INVALID. */
 tess_status tess_safetensors_open(const char *path, tess_safetensors **set) TESS_NODISCARD;
 /* Opens one file already in memory, which stays the caller's and must outlive the set. */
 tess_status tess_safetensors_view(const char *path, const void *data, size_t bytes,

@@ -217,9 +217,7 @@ tess_status tess_encoding_start(const tess_tokenizer *t, const char *where, cons
 {
     *e = (tess_encoding){.text = text, .length = length};
     if (!t) return TESS_OK;
-    if (t->unsupported)
-        return tess_error(TESS_INVALID, where, "is a text, and the model's tokenizer is none that is known here: %s",
-                          t->unsupported);
+    if (t->unsupported) return tess_error(TESS_INVALID, where, "is a text, and %s", t->unsupported);
     const size_t valid = tess_utf8_valid(text, length);
     if (valid < length) return bad_text(where, valid, "is not UTF-8, which a tokenizer needs");
     struct tess_encoding_state *s = e->state = tess_alloc(sizeof *s);

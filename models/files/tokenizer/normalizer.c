@@ -15,6 +15,7 @@ struct part {
     tess_pattern pattern;                /* Replace */
     tess_token content;                  /* Replace, Prepend */
     tess_charsmap *map;
+    bool clusters; /* are what it is looked up for; else the longest that it has, which sentencepiece.c asks for */
 };
 enum { PARTS = 32 };
 struct tess_normalizer {
@@ -33,7 +34,8 @@ static const tess_member members[] = {{STRIP, "strip_left", TESS_MEMBER_FLAG, AT
                                       {BERT, "clean_text", TESS_MEMBER_FLAG, AT(clean)},
                                       {BERT, "handle_chinese_chars", TESS_MEMBER_FLAG, AT(chinese)},
                                       {BERT, "lowercase", TESS_MEMBER_FLAG, AT(lower)},
-                                      {PRECOMPILED, "precompiled_charsmap", TESS_MEMBER_TEXT, AT(content)}};
+                                      {PRECOMPILED, "precompiled_charsmap", TESS_MEMBER_TEXT, AT(content)},
+                                      {PRECOMPILED, "clusters", TESS_MEMBER_FLAG, AT(clusters)}};
 
 static tess_status read_part(const tess_reading *r, const char *field, const json_t *json, int kind, void *all);
 static const tess_part_reader reader = {
@@ -206,7 +208,7 @@ static bool nmt_blanks(uint32_t c)
 static void precompiled(const struct part *p, tess_normal *io)
 {
     tess_bytes *out = other(io);
-    tess_charsmap_apply(p->map, io->text, io->length, out);
+    (p->clusters ? tess_charsmap_apply : tess_charsmap_apply_longest)(p->map, io->text, io->length, out);
     take(io, out);
 }
 

@@ -62,40 +62,55 @@ static size_t children(uint32_t unit)
     return (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
 }
 
-/* The replacement of the shortest beginning of n bytes that has one; NULL: none has. */
-static const char *find(const tess_charsmap *m, const char *s, size_t n, size_t *length)
+/* The replacement of the shortest beginning of n bytes that has one, or of the longest; NULL: none has. *taken becomes
+ * the bytes of that beginning, *length those of its replacement. */
+static const char *find(const tess_charsmap *m, const char *s, size_t n, bool longest, size_t *taken, size_t *length)
 {
     size_t at = children(m->unit[0]);
+    const char *to = NULL;
     for (size_t i = 0; i < n && s[i]; i++) {
         at ^= (unsigned char)s[i];
-        if (at >= m->units) return NULL;
+        if (at >= m->units) break;
         const uint32_t unit = m->unit[at];
-        if ((unit & (1u << 31 | 0xff)) != (unsigned char)s[i]) return NULL;
+        if ((unit & (1u << 31 | 0xff)) != (unsigned char)s[i]) break;
         at ^= children(unit);
-        if (!(unit >> 8 & 1)) continue;
+        const bool within = longest && i + 1 < n && (s[i + 1] & 0xc0) == 0x80; /* a character, which stays whole */
+        if (!(unit >> 8 & 1) || within) continue;
         const size_t value = at < m->units ? m->unit[at] & ~(1u << 31) : m->bytes;
-        if (value >= m->bytes) return NULL;
-        *length = strnlen(m->pool + value, m->bytes - value);
-        return m->pool + value;
+        if (value >= m->bytes) break;
+        to = m->pool + value;
+        *taken = i + 1;
+        *length = strnlen(to, m->bytes - value);
+        if (!longest) break;
     }
-    return NULL;
+    return to;
+}
+
+void tess_charsmap_apply_longest(const tess_charsmap *m, const char *s, size_t n, tess_bytes *out)
+{
+    size_t length;
+    for (size_t at = 0, bytes; at < n; at += bytes) {
+        const char *to = find(m, s + at, n - at, true, &bytes, &length);
+        if (!to) tess_utf8_get(s + at, &bytes);
+        tess_bytes_add(out, to ? to : s + at, to ? length : bytes);
+    }
 }
 
 void tess_charsmap_apply(const tess_charsmap *m, const char *s, size_t n, tess_bytes *out)
 {
     enum { SHORT = 6 }; /* a cluster of fewer bytes is looked up whole */
-    size_t length;
+    size_t length, taken;
     const char *to;
     for (size_t at = 0, end, bytes; at < n; at = end) {
         const size_t cluster = tess_grapheme(s + at, n - at);
         end = at + cluster;
-        if (cluster < SHORT && (to = find(m, s + at, cluster, &length))) {
+        if (cluster < SHORT && (to = find(m, s + at, cluster, false, &taken, &length))) {
             tess_bytes_add(out, to, length);
             continue;
         }
         for (; at < end; at += bytes) {
             tess_utf8_get(s + at, &bytes);
-            if ((to = find(m, s + at, bytes, &length)))
+            if ((to = find(m, s + at, bytes, false, &taken, &length)))
                 tess_bytes_add(out, to, length);
             else
                 tess_bytes_add(out, s + at, bytes);

@@ -2,6 +2,7 @@
 #include "tokenizer_parts_impl.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static tess_status read_model(const tess_reading *r, tess_tokenizer *t, const json_t *model, bool *may_cut)
 {
@@ -91,7 +92,8 @@ static void read_names(tess_tokenizer *t, const json_t *root)
     const json_t *added = json_object_get(root, "added_tokens"), *entry;
     const json_t *vocab = json_object_get(json_object_get(root, "model"), "vocab");
     size_t i;
-    t->unsupported = tess_arena_format(t->arena, "%s", tess_error_text());
+    t->unsupported =
+        tess_arena_format(t->arena, "the model's tokenizer is none that is known here: %s", tess_error_text());
     tess_error_clear();
     t->added = tess_arena_get(t->arena, (json_array_size(added) + 1) * sizeof *t->added);
     t->added_count = 0;
@@ -109,19 +111,41 @@ static void read_names(tess_tokenizer *t, const json_t *root)
     }
 }
 
-static tess_status open_tokenizer(const char *path, bool any, tess_tokenizer **tokenizer)
+static tess_tokenizer *new_tokenizer(const char *path)
 {
-    json_t *root;
-    uint64_t sum;
-    TESS_TRY(tess_json_open(path, JSON_ALLOW_NUL, &root, &sum));
     tess_tokenizer *t = tess_alloc(sizeof *t);
     t->arena = tess_arena_new();
     t->path = tess_arena_format(t->arena, "%s", path);
-    t->sum = sum;
     t->vocab = tess_vocab_new();
     pthread_mutex_init(&t->lock, NULL);
-    tess_status status = read_all(t, root);
-    if (status == TESS_INVALID && any && json_is_object(root)) {
+    return t;
+}
+
+/* Other files than tokenizer.json, as the object that it would have. */
+static tess_status make_root(tess_tokenizer *t, const char *dir, json_t **root)
+{
+    TESS_TRY(tess_tokenizer_files_read(&(tess_reading){t->arena, t->path}, dir, root));
+    char *text = json_dumps(*root, JSON_COMPACT);
+    t->sum = tess_sum_bytes(TESS_SUM, text, strlen(text));
+    free(text);
+    return TESS_OK;
+}
+
+/* `path`: the file, or the directory where it is. */
+static tess_status open_tokenizer(const char *path, bool any, tess_tokenizer **tokenizer)
+{
+    static const char json[] = "tokenizer.json";
+    struct stat st;
+    const bool within = !stat(path, &st) && S_ISDIR(st.st_mode);
+    const char *name = within ? tess_tokenizer_in(path) : NULL;
+    char *file = name ? tess_format("%s/%s", path, name) : tess_strdup(path);
+    tess_tokenizer *t = new_tokenizer(file);
+    free(file);
+    json_t *root = NULL;
+    tess_status status = name && strcmp(name, json) ? make_root(t, path, &root)
+                                                    : tess_json_open(t->path, JSON_ALLOW_NUL, &root, &t->sum);
+    if (status == TESS_OK) status = read_all(t, root);
+    if (status == TESS_INVALID && any && (json_is_object(root) || (name && strcmp(name, json)))) {
         read_names(t, root);
         status = TESS_OK;
     }
@@ -131,6 +155,13 @@ static tess_status open_tokenizer(const char *path, bool any, tess_tokenizer **t
     else
         tess_tokenizer_free(t);
     return status;
+}
+
+tess_tokenizer *tess_tokenizer_none(const char *dir, const char *why)
+{
+    tess_tokenizer *t = new_tokenizer(dir);
+    t->unsupported = tess_arena_format(t->arena, "%s %s", dir, why);
+    return t;
 }
 
 tess_status tess_tokenizer_open(const char *path, tess_tokenizer **tokenizer)

@@ -1,4 +1,4 @@
-/* Tokenizer: text to token ids and back, as a Hugging Face tokenizer.json has it.
+/* Tokenizer: text to token ids and back, as a Hugging Face tokenizer.json has it, or the files that were before it.
  *
  *     tess_tokenizer *t;
  *     TESS_TRY(tess_tokenizer_open("model/tokenizer.json", &t));
@@ -31,12 +31,19 @@ void tess_ids_free(tess_ids *ids);
 
 typedef struct tess_tokenizer tess_tokenizer;
 
-/* Opens a tokenizer.json. What changes the result and is not supported (a normalizer, another model type, ...) is
- * TESS_INVALID. */
+/* Returns the name of the file by which a directory's tokenizer is opened: tokenizer.json, or sentencepiece's
+ * tokenizer.model or spiece.model, or vocab.json, beside which merges.txt is; NULL: it has none. */
+const char *tess_tokenizer_in(const char *dir);
+/* Makes a new text for a message about a directory that has none: what it has instead. */
+char *tess_tokenizer_lack(const char *dir);
+/* Opens a tokenizer.json, or what a directory has by the names above. What changes the result and is not supported (a
+ * normalizer, another model type, ...) is TESS_INVALID. */
 tess_status tess_tokenizer_open(const char *path, tess_tokenizer **tokenizer) TESS_NODISCARD;
 /* Opens one for data that may be ids alone: if it is not supported it knows its added tokens, and fails when a text is
  * to be encoded. */
 tess_status tess_tokenizer_open_any(const char *path, tess_tokenizer **tokenizer) TESS_NODISCARD;
+/* Makes one that encodes nothing, because of what `why` says of the directory. */
+tess_tokenizer *tess_tokenizer_none(const char *dir, const char *why);
 /* Returns why it encodes nothing; NULL: it encodes. */
 const char *tess_tokenizer_unsupported(const tess_tokenizer *t);
 /* Frees it; NULL is nothing. */

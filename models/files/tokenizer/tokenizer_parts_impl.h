@@ -10,7 +10,8 @@
  *
  * Below all of them are reading.c, by which they read their JSON, vocab.c, which knows tokens by their bytes, and the
  * characters of base/text.h; above them are encode.c, which sends a text through, tokenizer.c, which reads them all
- * from tokenizer.json, and decode.c. What is no part that is known here is an error that names it. */
+ * from tokenizer.json, directory.c, which makes the same of older files, and decode.c. What is no part that is known
+ * here is an error that names it. */
 #ifndef TESS_TOKENIZER_PARTS_IMPL_H
 #define TESS_TOKENIZER_PARTS_IMPL_H
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -106,8 +107,10 @@ bool tess_pattern_spans_blank(const tess_pattern *p);
 typedef struct tess_charsmap tess_charsmap;
 tess_status tess_charsmap_read(const tess_reading *r, const char *field, const char *base64,
                                tess_charsmap **map) TESS_NODISCARD;
-/* Appends what the table makes of a text. */
+/* Appends what the table makes of a text, cluster by cluster as transformers looks them up, or the longest that it has
+ * each time, as sentencepiece does. */
 void tess_charsmap_apply(const tess_charsmap *map, const char *s, size_t n, tess_bytes *out);
+void tess_charsmap_apply_longest(const tess_charsmap *map, const char *s, size_t n, tess_bytes *out);
 
 /* ---- normalizer.c ------------------------------------------------------------------------------------------------ */
 
@@ -294,8 +297,19 @@ bool tess_decoder_blanks(const tess_decoder *d);
  * is as it was. */
 bool tess_alphabet_bytes(tess_arena *arena, tess_token *token);
 
-/* ---- tokenizer.c, encode.c: the whole
- * --------------------------------------------------------------------------------- */
+/* ---- directory.c, sentencepiece.c, pairs.c: other files than tokenizer.json -------------------------------------- */
+
+/* Reads a tokenizer's main file, r->path, and what lies beside it in `dir`, into the object that its tokenizer.json
+ * would have: *root, which is NULL at first, becomes a new reference, also where what lies beside it is wrong. */
+tess_status tess_tokenizer_files_read(const tess_reading *r, const char *dir, json_t **root) TESS_NODISCARD;
+/* Reads a tokenizer.model, of `n` bytes; `config` is tokenizer_config.json's object, or NULL. */
+tess_status tess_sentencepiece_read(const tess_reading *r, const char *bytes, size_t n, const json_t *config,
+                                    json_t **root) TESS_NODISCARD;
+/* Reads a vocab.json and a merges.txt; words are GPT-2's, or Qwen2's. */
+tess_status tess_pairs_read(const char *vocab_path, const char *merges_path, const json_t *config, bool qwen2,
+                            json_t **root) TESS_NODISCARD;
+
+/* ---- tokenizer.c, encode.c: the whole ---------------------------------------------------------------------------- */
 
 typedef struct tess_workspace tess_workspace;
 

@@ -14,16 +14,25 @@ const tess_field tess_common_fields[] = {{"initializer_range", TESS_FIELD_TRAINI
                                          {"tie_encoder_decoder", TESS_FIELD_ONLY, 0, 0, 0, "false"},
                                          {"chunk_size_feed_forward", TESS_FIELD_ONLY, 0, 0, 0, "0"},
                                          {"pruned_heads", TESS_FIELD_ONLY, 0, 0, 0, "{}"},
+                                         {"quantization_config", TESS_FIELD_ONLY, 0, 0, 0, "null"},
+                                         {"rope_interleaved", TESS_FIELD_ONLY, 0, 0, 0, "false"},
+                                         {"use_mrope", TESS_FIELD_ONLY, 0, 0, 0, "false"},
                                          {NULL, 0, 0, 0, 0, NULL}};
 const char tess_common_ignored[] =
     /* Where it came from, and how a program that reads it holds it. */
-    "architectures torch_dtype dtype transformers_version _name_or_path _commit_hash attn_implementation "
-    "_attn_implementation _attn_implementation_autoset gradient_checkpointing torchscript use_bfloat16 "
-    "tf_legacy_loss tokenizer_class task_specific_params "
+    "_* unsloth_* architectures torch_dtype dtype transformers_version attn_implementation use_flash_attn "
+    "use_flash_attention use_flash_attention_2 gradient_checkpointing torchscript use_bfloat16 tf_legacy_loss "
+    "tokenizer_class task_specific_params auto_map transformers.js_config is_llama_config "
+    "keys_to_ignore_at_inference neftune_noise_alpha "
+    /* The tokenizer's, or of how it was trained: the library reads none of them. */
+    "max_sequence_length model_max_length tokenizer_model_max_length tokenizer_padding_side "
+    /* It is only the order of sums, in a library that made them piece by piece. */
+    "pretraining_tp "
     /* What else a call gives back. */
     "use_cache return_dict output_attentions output_hidden_states output_scores "
     /* Tokens by their meaning, and names of classes: data is ids. */
-    "bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id id2label label2id problem_type "
+    "bos_token_id eos_token_id pad_token_id sep_token_id unk_token_id decoder_start_token_id id2label label2id "
+    "problem_type "
     "finetuning_task "
     /* Generation's, which older files carry. */
     "prefix max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty temperature "

@@ -14,12 +14,9 @@ static const tess_field llama[] = {{"vocab_size", TESS_FIELD_INT, AT(common.voca
                                    {"attention_bias", TESS_FIELD_BOOL, AT(attention_bias), 0, 0, NULL},
                                    {"mlp_bias", TESS_FIELD_BOOL, AT(mlp_bias), 0, 0, NULL},
                                    END};
-/* It is only the order of sums, in a library that made them piece by piece. */
-static const char llama_ignored[] = "pretraining_tp";
 const tess_family tess_family_llama = {.type = "llama",
                                        .architecture = "LlamaForCausalLM",
                                        .field = llama,
-                                       .ignored = llama_ignored,
                                        .traits = &(const tess_decoder_traits){0},
                                        TESS_DECODER_FAMILY};
 

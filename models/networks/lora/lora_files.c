@@ -11,8 +11,7 @@
 
 bool tess_lora_there(const char *dir)
 {
-    return tess_dirs_has(dir, "adapter_config.json") && !tess_dirs_has(dir, "model.safetensors") &&
-           !tess_dirs_has(dir, "model.safetensors.index.json");
+    return tess_dirs_has(dir, "adapter_config.json") && !tess_safetensors_in(dir);
 }
 
 void tess_lora_close(tess_lora *l)

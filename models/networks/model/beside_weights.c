@@ -25,6 +25,11 @@ static tess_save_dtype named_dtype(const tess_model *m)
     return d;
 }
 
+tess_save_dtype tess_model_stored_as(const tess_model *m)
+{
+    return m->lora || !tess_model_has_weights(m) ? TESS_SAVE_FP32 : named_dtype(m);
+}
+
 /* What the tokenizer consists of travels with the model; from_dir NULL: it has none. */
 static tess_status copy_file(const char *from_dir, const char *name, const char *dir)
 {
@@ -37,9 +42,9 @@ static tess_status copy_file(const char *from_dir, const char *name, const char 
 
 /* Beside a model's weights. */
 static const char *const rest[] = {
-    "config.json",        "tokenizer.json",          "tokenizer_config.json",  "vocab.json",
-    "merges.txt",         "special_tokens_map.json", "generation_config.json", "chat_template.jinja",
-    "adapter_config.json"};
+    "config.json",  "tokenizer.json",          "tokenizer_config.json",  "vocab.json",
+    "merges.txt",   "special_tokens_map.json", "generation_config.json", "chat_template.jinja",
+    "spiece.model", "added_tokens.json",       "tokenizer.model",        "adapter_config.json"};
 enum { REST = sizeof rest / sizeof rest[0] };
 
 /* Where there is a model there is no adapter, and the other way round: which of them would it be? */
@@ -100,10 +105,10 @@ tess_status tess_model_save_merged(const tess_model *m, const char *dir)
 
 const char *tess_model_file_in(const char *dir)
 {
-    static const char *const weights[] = {"model.safetensors", "model.safetensors.index.json", "state.json",
-                                          "adapter_model.safetensors"};
+    static const char *const weights[] = {"state.json", "adapter_model.safetensors"};
     for (size_t i = 0; i < REST; i++)
         if (tess_dirs_has(dir, rest[i])) return rest[i];
+    if (tess_safetensors_in(dir)) return tess_safetensors_in(dir);
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
         if (tess_dirs_has(dir, weights[i])) return weights[i];
     return NULL;

@@ -64,7 +64,8 @@ bool tess_fields_same(const tess_family *f, const char *a, const char *b)
     return !strcmp(a, b) || (d && d->kind != TESS_FIELD_IGNORED && d == find(f, b));
 }
 
-static tess_status unknown(const tess_family *f, const char *where, const char *name)
+/* Copies the field that an unknown name was meant to be; false when there is no telling. */
+static bool meant(const tess_family *f, const char *name, char near[static 48])
 {
     const char *names[MOST];
     char words[MOST][48];
@@ -75,14 +76,33 @@ static tess_status unknown(const tess_family *f, const char *where, const char *
             const size_t length = next_word(&word);
             snprintf(words[n], sizeof words[n], "%.*s", (int)length, word);
             names[n] = words[n];
+            n += !tess_pattern_is(words[n]);
             word += length;
-            n++;
         }
     }
-    const char *near = tess_nearest(name, names, n);
-    if (near)
+    const char *found = tess_nearest(name, names, n);
+    if (found) snprintf(near, 48, "%s", found);
+    return found;
+}
+
+/* A name that no table has. What is null or false asks for nothing, unless it is a field of ours spelled wrong. */
+static tess_status unknown(const tess_family *f, const char *where, const char *name, const json_t *value)
+{
+    char near[48];
+    if (meant(f, name, near))
         return tess_error(TESS_INVALID, where, "%s: unknown field of a %s (did you mean %s?)", name, f->type, near);
-    return tess_error(TESS_INVALID, where, "%s: unknown field of a %s, it might change the arithmetic", name, f->type);
+    if (json_is_null(value) || json_is_false(value)) return TESS_OK;
+    return tess_error(TESS_INVALID, where,
+                      "%s: unknown field of a %s, it might change the arithmetic (model.%s=null leaves it out)", name,
+                      f->type, name);
+}
+
+bool tess_field_takes_null(const tess_family *f, const char *name)
+{
+    const tess_field *d = find(f, name);
+    return d && (d->kind == TESS_FIELD_OPTIONAL || d->kind == TESS_FIELD_OPTIONAL_REAL ||
+                 d->kind == TESS_FIELD_TRAINING_OR_NULL || d->kind == TESS_FIELD_OBJECT ||
+                 d->kind == TESS_FIELD_LAYERS || d->kind == TESS_FIELD_LAYER_NUMBERS);
 }
 
 static tess_status wrong(const char *where, const char *name, const json_t *value, const char *expected)
@@ -363,7 +383,10 @@ static tess_status read_object(struct reader *r, const json_t *object, const tes
         snprintf(known, sizeof known, "%s%s%.64s", in ? in->name : "", in ? "." : "", key);
         if (!in && !strcmp(key, "model_type")) continue;
         const tess_field *d = find(r->f, known);
-        if (!d) return unknown(r->f, r->where, name);
+        if (!d) {
+            TESS_TRY(unknown(r->f, r->where, name, value));
+            continue;
+        }
         if (d->kind == TESS_FIELD_OBJECT) {
             if (!json_is_object(value) && !json_is_null(value))
                 return wrong(r->where, name, value, "an object or null");

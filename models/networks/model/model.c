@@ -69,7 +69,8 @@ static tess_status read_config(const char *where, const json_t *root, tess_model
     return tess_fields_read(m->family, where, m->json, m->numbers);
 }
 
-/* An object with some of its members changed, which a field may be among by another name. A new reference. */
+/* An object with some of its members changed, which a field may be among by another name; null drops a member of which
+ * it is no value. A new reference. */
 static json_t *changed(const json_t *root, const json_t *changes)
 {
     json_t *all = json_deep_copy(root), *value;
@@ -91,7 +92,9 @@ static json_t *changed(const json_t *root, const json_t *changes)
             if (json_is_object(old) && json_is_object(with)) json_object_update_missing(with, old);
             json_object_del(all, other);
         }
-        json_object_set_new(all, name, with);
+        const bool drops = family && json_is_null(value) && !tess_field_takes_null(family, name);
+        if (drops) json_object_del(all, name), json_decref(with);
+        if (!drops) json_object_set_new(all, name, with);
     }
     return all;
 }
@@ -118,6 +121,9 @@ static tess_status no_config(const char *dir, const char *path, const char *what
                            "tokenizer's files from OUTPUT/model into it");
     else if (access(inner, F_OK) == 0)
         hint = tess_format("did you mean %s/model?", dir);
+    else if (tess_dirs_hub(dir))
+        hint = tess_format(
+            "expected a Hugging Face directory; models are not downloaded: hf download %s --local-dir %s", dir, dir);
     tess_status status =
         tess_error(TESS_INVALID, path, "%s (%s)", what, hint ? hint : "expected a Hugging Face directory");
     free(state);

@@ -162,6 +162,7 @@ struct tess_model {
     tess_safetensors *states; /* of a checkpoint, opened with it: another run may remove it; NULL: it is none */
     struct tess_lora *lora;   /* adapters (lora.h), and alone trained; NULL: none */
     tess_save_dtype stored;   /* as its weights are written */
+    bool drawn;               /* its weights are drawn, and those of the directory left alone */
     _Alignas(16) char numbers[TESS_MODEL_NUMBERS];
 };
 
@@ -169,6 +170,8 @@ struct tess_model {
 tess_status tess_fields_read(const tess_family *f, const char *where, const char *json, void *numbers) TESS_NODISCARD;
 /* Returns whether two names are of one field. */
 bool tess_fields_same(const tess_family *f, const char *a, const char *b);
+/* Returns whether null is a value of the field that this name has. */
+bool tess_field_takes_null(const tess_family *f, const char *name);
 /* Writes a field's value as config.json has it. */
 const char *tess_field_text(const tess_field *d, const void *numbers, char text[static 32]);
 /* Returns whether a name is one of a list of a family's. */

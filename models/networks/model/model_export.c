@@ -228,7 +228,7 @@ static tess_status open_all(const char *model, const char *adapter, const char *
     if (there) return tess_error(TESS_INVALID, dir, "holds a model already, in %s (name another directory)", there);
     TESS_TRY(tess_model_open(model, NULL, m));
     if ((*m)->states) return tess_error(TESS_INVALID, model, "is a checkpoint (tessera export makes a model of it)");
-    if (!tess_model_has_weights(*m)) return tess_error(TESS_INVALID, model, "has no model.safetensors");
+    TESS_TRY(tess_model_need_weights(*m, "fetch the whole model"));
     TESS_TRY(tess_model_adapt(*m, adapter));
     if ((*m)->lora->states)
         return tess_error(TESS_INVALID, adapter, "is a checkpoint (tessera export makes an adapter's directory of it)");

@@ -77,10 +77,7 @@ tess_status tess_states_open(const char *path, tess_safetensors **states)
 
 tess_status tess_states_of(const char *path, tess_safetensors **states)
 {
-    char *one = tess_format("%s/model.safetensors", path), *index = tess_format("%s.index.json", one);
-    const bool model = access(one, F_OK) == 0 || access(index, F_OK) == 0; /* somebody made it one */
-    free(one);
-    free(index);
+    const bool model = tess_safetensors_in(path); /* somebody made it one */
     *states = NULL;
     return tess_states_whole(path) && !model ? tess_states_open(path, states) : TESS_OK;
 }

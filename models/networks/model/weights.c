@@ -10,9 +10,22 @@
 
 bool tess_model_has_weights(const tess_model *m)
 {
-    if (m->states) return true;
-    return m->dir &&
-           (tess_dirs_has(m->dir, "model.safetensors") || tess_dirs_has(m->dir, "model.safetensors.index.json"));
+    return !m->drawn && (m->states || (m->dir && tess_safetensors_in(m->dir)));
+}
+
+tess_status tess_model_need_weights(const tess_model *m, const char *hint)
+{
+    if (tess_model_has_weights(m)) return TESS_OK;
+    if (!m->dir) return tess_error(TESS_INVALID, "model", "has no weights: it is an object (%s)", hint);
+    char *lack = tess_safetensors_lack(m->dir);
+    const tess_status status = tess_error(TESS_INVALID, m->dir, "%s (%s)", lack, hint);
+    free(lack);
+    return status;
+}
+
+void tess_model_draw(tess_model *m)
+{
+    m->drawn = true;
 }
 
 /* ---- loading ---- */

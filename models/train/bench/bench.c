@@ -76,6 +76,7 @@ tess_status tess_bench_told(const tess_config *c, int steps, FILE *out, tess_ben
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&b.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_train_step(&b.run, &b.step)));
     tess_step_holds(b.step, &b.plan);
+    tess_run_say_dtype(&b.run, &b.plan);
     tess_ranks_barrier(); /* so that ranks of a machine share it while they measure */
     tess_measure_begin(&b.measure, tess_yardstick_for(b.run.dtype), b.plan.flops);
     TESS_TRY_DONE(tess_run_start(&b.run, true));

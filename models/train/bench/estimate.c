@@ -22,6 +22,7 @@ static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *ou
     tess_status status = tess_run_train_step(r, &step);
     if (status == TESS_OK && r->evaluates) status = tess_run_eval_step(r, false, &eval); /* it rests there, too */
     const bool fits = status == TESS_OK;
+    char room[512];
     char *why = fits ? NULL : tess_strdup(tess_error_text());
     if (status == TESS_INVALID) {
         tess_step_free(step);
@@ -36,7 +37,11 @@ static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *ou
             tess_estimate_tiers(out, r, step, limit, least);
         else
             tess_estimate_needs(out, r, step, limit);
-        if (!fits) fprintf(out, "does not fit: %s\n", why);
+        if (fits && tess_run_tier_room(r) != TESS_OK)
+            why = tess_strdup(tess_error_text());
+        else if (fits && tess_run_lacks_room(r, false, room))
+            why = tess_strdup(room);
+        if (why) fprintf(out, "does not fit: %s\n", why);
         if (tess_ranks() > 1) tess_estimate_messages(out, p.sent);
         if (!r->machine.disk)
             tess_step_forecast(step, &r->limits.ram.rates, UINT64_MAX, tess_cores(), &r->plan.ram.time);
@@ -47,8 +52,9 @@ static tess_status print_placed(tess_run *r, uint64_t least, bool must, FILE *ou
             tess_estimate_time(out, r, &p, &r->plan.ram.time);
         status = flush(out);
         tess_bar_back();
+        tess_run_say_dtype(r, &p);
     }
-    if (status == TESS_OK && !fits && must) {
+    if (status == TESS_OK && why && must) {
         tess_error_restore(why);
         status = TESS_FAILED;
     }
@@ -95,6 +101,10 @@ static tess_status print_run(const tess_config *c, int rank, bool must_fit, FILE
     tess_holds p;
     uint64_t least = 0;
     tess_status status = tess_run_open(c, rank, &run);
+    if (status == TESS_OK && tess_run_check_weights(&run) != TESS_OK) {
+        tess_note("train refuses this: %s", tess_error_text());
+        tess_error_clear();
+    }
     if (status == TESS_OK) status = tess_run_tiers(&run, c->output);
     if (status == TESS_OK) status = tess_run_step(&run, true, &step);
     if (status == TESS_OK) {

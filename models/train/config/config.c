@@ -116,34 +116,64 @@ static tess_status read_file(const char *path, char **text, size_t *size)
     return status;
 }
 
-/* An object's members, whose paths begin with `prefix` ("" or "optimizer."). */
-static tess_status set_object(tess_config *c, json_t *object, const char *prefix, const char *source)
+/* What JSON has in the place of comments. */
+static bool is_comment(const char *name)
+{
+    return name[0] == '_' || !strncmp(name, "//", 2) || !strcmp(name, "comment");
+}
+
+/* What a group that was given one value may have meant: the key that switches it. */
+static bool is_switch(const char *path, const char *value)
+{
+    char enabled[TESS_KEY_PATH + 16];
+    snprintf(enabled, sizeof enabled, "%s.enabled", path);
+    return tess_key_find(enabled) && (!strcmp(value, "true") || !strcmp(value, "false"));
+}
+
+static void set_object(tess_config *c, json_t *object, const char *prefix, const char *source);
+
+/* One member of an object, `met` in the file and `path` today; *key is its key, where there is one. */
+static tess_status set_member(tess_config *c, json_t *value, const char *met, char path[static TESS_KEY_PATH],
+                              const char *source, const tess_key **key)
+{
+    char where[512];
+    snprintf(where, sizeof where, "%s: %.200s", source, met);
+    if ((*key = tess_key_find(path))) return tess_key_set(c, *key, value, source);
+    if (strlen(path) > TESS_KEY_PATH - 2 || !tess_key_is_group(path)) return unknown(source, path);
+    if (json_is_object(value)) {
+        strcat(path, ".");
+        set_object(c, value, path, source);
+    } else if (json_is_boolean(value) && !strcmp(path, "zero_optimization")) {
+        c->zero_optimization.stage = json_is_true(value); /* what DeepSpeed took before there were stages */
+    } else if (!json_is_null(value)) {
+        const char *word = json_is_true(value) ? "true" : "false";
+        return json_is_boolean(value) && is_switch(path, word)
+                   ? tess_error(TESS_INVALID, where, "%s, expected {\"enabled\": %s}", word, word)
+                   : tess_error(TESS_INVALID, where, "a single value, expected an object of keys");
+    }
+    return TESS_OK;
+}
+
+/* An object's members, whose paths begin with `prefix` ("" or "optimizer."). What is wrong is kept, all of it. */
+static void set_object(tess_config *c, json_t *object, const char *prefix, const char *source)
 {
     const char *name;
     json_t *value;
     json_object_foreach(object, name, value)
     {
         char met[TESS_KEY_PATH], path[TESS_KEY_PATH], where[512];
+        const tess_key *k = NULL;
+        tess_status status;
+        if (is_comment(name)) continue;
         bool whole = (size_t)snprintf(met, sizeof met, "%s%s", prefix, name) < sizeof met - 1;
-        snprintf(where, sizeof where, "%s: %.200s", source, met);
         if (strcmp(tess_key_today(met, path), met)) tess_key_renamed(c, met, path);
+        snprintf(where, sizeof where, "%s: %.200s", source, met);
         if (strchr(name, '.'))
-            return tess_error(TESS_INVALID, where, "a dotted name in a file, expected objects inside one another");
-        const tess_key *k = whole ? tess_key_find(path) : NULL;
-        if (k) {
-            TESS_TRY(tess_key_set(c, k, value, source));
-        } else if (!whole || !tess_key_is_group(path)) {
-            return unknown(source, path);
-        } else if (json_is_object(value)) {
-            strcat(path, ".");
-            TESS_TRY(set_object(c, value, path, source));
-        } else if (json_is_boolean(value) && !strcmp(path, "zero_optimization")) {
-            c->zero_optimization.stage = json_is_true(value); /* what DeepSpeed took before there were stages */
-        } else if (!json_is_null(value)) {
-            return tess_error(TESS_INVALID, where, "a single value, expected an object of keys");
-        }
+            status = tess_error(TESS_INVALID, where, "a dotted name in a file, expected objects inside one another");
+        else
+            status = whole ? set_member(c, value, met, path, source, &k) : unknown(source, path);
+        if (status != TESS_OK) tess_key_refuse(c, k, met);
     }
-    return TESS_OK;
 }
 
 static tess_status load_file(tess_config *c, const char *path)
@@ -154,14 +184,15 @@ static tess_status load_file(tess_config *c, const char *path)
     json_t *root = NULL;
     tess_status status;
     TESS_TRY_DONE(read_file(path, &text, &size));
-    root = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+    const size_t mark = size >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? 3 : 0; /* of the order of bytes */
+    root = json_loadb(text + mark, size - mark, JSON_REJECT_DUPLICATES, &error);
     if (!root) {
         snprintf(where, sizeof where, "%.480s:%d:%d", path, error.line, error.column);
         status = tess_error(TESS_INVALID, where, "%s (the file must be JSON)", error.text);
     } else if (!json_is_object(root)) {
         status = tess_error(TESS_INVALID, path, "a JSON list, expected an object");
     } else {
-        status = set_object(c, root, "", path);
+        set_object(c, root, "", path);
     }
 done:
     json_decref(root);
@@ -201,23 +232,22 @@ static tess_status set_odd_variable(tess_config *c, const char *name, const char
                       meant ? meant : "", meant ? "?)" : ", expected TESSERA_<KEY>");
 }
 
-static tess_status load_environment(tess_config *c)
+static void load_environment(tess_config *c)
 {
     for (size_t i = 0; i < tess_key_count; i++) {
         char name[TESS_KEY_PATH];
         env_name(tess_keys[i].path, name, sizeof name);
         const char *text = getenv(name);
-        if (text) TESS_TRY(set_from_text(c, &tess_keys[i], text, "environment"));
+        if (text && set_from_text(c, &tess_keys[i], text, "environment") != TESS_OK)
+            tess_key_refuse(c, &tess_keys[i], tess_keys[i].path);
     }
     for (char **entry = environ; entry && *entry; entry++) {
         const char *equal = strchr(*entry, '=');
         if (!equal || strncmp(*entry, "TESSERA_", 8)) continue;
         char *name = tess_format("%.*s", (int)(equal - *entry), *entry);
-        tess_status status = set_odd_variable(c, name, equal + 1);
+        if (set_odd_variable(c, name, equal + 1) != TESS_OK) tess_key_refuse(c, NULL, name);
         free(name);
-        TESS_TRY(status);
     }
-    return TESS_OK;
 }
 
 char *tess_cache_dir(void)
@@ -227,20 +257,25 @@ char *tess_cache_dir(void)
     return home && *home == '/' ? tess_format("%s/.cache/tessera", home) : NULL;
 }
 
-static tess_status load_override(tess_config *c, const char *text)
+/* KEY=VALUE of the command line; *key is its key and *name what it is called, as far as they are known. */
+static tess_status load_override(tess_config *c, const char *text, const tess_key **key,
+                                 char name[static TESS_KEY_PATH])
 {
     static const char source[] = "command line";
     const char *equal = strchr(text, '=');
-    char met[TESS_KEY_PATH], path[TESS_KEY_PATH] = "", where[512];
+    char path[TESS_KEY_PATH] = "", where[512];
     if (!equal || equal == text) return tess_error(TESS_INVALID, source, "\"%.200s\", expected KEY=VALUE", text);
-    bool whole = (size_t)snprintf(met, sizeof met, "%.*s", (int)(equal - text), text) < sizeof met;
-    if (whole && !strncmp(met, "model.", 6)) return set_in_model(c, met + 6, equal + 1, source);
-    const tess_key *k = whole ? tess_key_find(tess_key_today(met, path)) : NULL;
+    bool whole = (size_t)snprintf(name, TESS_KEY_PATH, "%.*s", (int)(equal - text), text) < TESS_KEY_PATH;
+    if (whole && !strncmp(name, "model.", 6)) return set_in_model(c, name + 6, equal + 1, source);
+    if (!strcmp(equal + 1, "null") && tess_key_forgive(c, name)) return TESS_OK; /* the file's, which is no key */
+    const tess_key *k = *key = whole ? tess_key_find(tess_key_today(name, path)) : NULL;
     if (k) return set_from_text(c, k, equal + 1, source);
     if (whole && (k = tree_around(path))) return set_in_tree(c, k, path + strlen(k->path) + 1, equal + 1, source);
-    if (!whole || !tess_key_is_group(path)) return unknown(source, met);
+    if (!whole || !tess_key_is_group(path)) return unknown(source, name);
     snprintf(where, sizeof where, "%s: %s", source, path);
-    return tess_error(TESS_INVALID, where, "a group of keys, expected one of its keys, as in %s.NAME=VALUE", path);
+    const bool on = is_switch(path, equal + 1);
+    return tess_error(TESS_INVALID, where, "a group of keys, expected one of its keys, as in %s.%s=%s", path,
+                      on ? "enabled" : "NAME", on ? equal + 1 : "VALUE");
 }
 
 /* "runs/small" for "configs/small.json". */
@@ -257,8 +292,13 @@ tess_status tess_config_load(const char *path, const char *const *overrides, siz
     *config = (tess_config){.file = tess_strdup(path ? path : "command line")};
     tess_key_presets(config);
     if (path) TESS_TRY(load_file(config, path));
-    TESS_TRY(load_environment(config));
-    for (size_t i = 0; i < count; i++) TESS_TRY(load_override(config, overrides[i]));
+    load_environment(config);
+    for (size_t i = 0; i < count; i++) {
+        const tess_key *k = NULL;
+        char name[TESS_KEY_PATH] = "";
+        if (load_override(config, overrides[i], &k, name) != TESS_OK) tess_key_refuse(config, k, name);
+    }
+    TESS_TRY(tess_config_refused(config));
     if (!config->output) config->output = default_output(path);
     tess_config_say_loaded(config);
     return TESS_OK;
@@ -400,6 +440,7 @@ void tess_config_say_cut(const tess_config *c, int64_t tokens, int64_t elements)
 tess_status tess_config_resolve(tess_config *c, int64_t ranks)
 {
     TESS_ASSERT(ranks >= 1);
+    TESS_TRY(tess_config_resolve_tensor(c));
     int64_t model = c->parallel.tensor * c->parallel.pipeline;
     if (ranks % model)
         REFUSE(c, "parallel",

@@ -83,6 +83,8 @@ tess_status tess_config_load(const char *path, const char *const *overrides, siz
 /* Fills in what follows from other keys (batch sizes, schedule, "auto") and refuses what contradicts itself. What each
  * "auto" that was written became is one line on stderr. */
 tess_status tess_config_resolve(tess_config *config, int64_t ranks) TESS_NODISCARD;
+/* Prints a line where the learning rate was left out and is not the default, since the model has weights. */
+void tess_config_say_rate(const tess_config *c);
 /* Prints a line where a step is cut otherwise than on a machine without a GPU: of so many tokens in a micro-batch, its
  * largest parameter having so many elements. */
 void tess_config_say_cut(const tess_config *c, int64_t tokens, int64_t elements);
@@ -93,6 +95,10 @@ tess_status tess_config_write(const tess_config *config, const char *path) TESS_
 /* Stores the i-th key and its value in force as JSON text, which is the caller's to free and NULL for a key without
  * effect; false behind the last one. */
 bool tess_config_entry(const tess_config *config, size_t i, const char **key, char **value);
+/* Returns the share of data.train that data.valid holds out; 0 where it is paths, or nothing. */
+double tess_config_held_out(const tess_config *c);
+/* Returns the key that an option of another program means, "--steps", "--learning-rate"; NULL: there is no telling. */
+const char *tess_config_meant(const char *option);
 /* Frees what the configuration owns. */
 void tess_config_free(tess_config *config);
 

@@ -53,7 +53,8 @@ const char *tess_key_suggest(const char *path);
 void tess_key_presets(tess_config *c);
 /* Sets one from JSON. `source` is said in errors: a file, "command line", "environment". */
 tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value, const char *source) TESS_NODISCARD;
-/* Reads text: as JSON where the kind is not textual and it parses, else as a string. Returns a new reference. */
+/* Reads text: null as in JSON; as JSON where the kind is not textual and it parses, else as a string. Returns a new
+ * reference. */
 json_t *tess_key_parse(const tess_key *k, const char *text);
 /* Describes a value of this key: "a whole number from 1 to 8". */
 const char *tess_key_describe(const tess_key *k, char *out, size_t size);
@@ -67,6 +68,13 @@ bool tess_key_can_be_auto(const tess_key *k);
 tess_key_mark tess_key_how(const tess_config *c, const char *path);
 /* Returns whether a section asks for anything: an `enabled` in it is true, or there is none and it is not empty. */
 bool tess_tree_acts(const json_t *tree);
+/* Keeps this thread's error as what is wrong with a key until all sources are read, since a later one may set it. `k`
+ * is NULL where there is no such key; `name` is what it was called. */
+void tess_key_refuse(tess_config *c, const tess_key *k, const char *name);
+/* Forgets what was wrong with a key that there is not; false when nothing was. */
+bool tess_key_forgive(tess_config *c, const char *name);
+/* Fails with all that is still refused: one key is the error, several are a line each before it. */
+tess_status tess_config_refused(const tess_config *c) TESS_NODISCARD;
 /* Refuses a value of a key that this build lacks. */
 tess_status tess_key_absent(const tess_config *c, const tess_key *k, const char *source);
 
@@ -79,10 +87,18 @@ tess_status tess_config_resolve_optimizer(tess_config *c) TESS_NODISCARD;
 
 /* ---- deepspeed.c: what DeepSpeed's files have that is not said in the table ---- */
 
+typedef struct tess_refusal {
+    const tess_key *key;
+    char *name, *text;
+} tess_refusal;
+
 struct tess_config_notes {
     unsigned char mark[TESS_KEYS_MOST]; /* tess_key_mark */
     char *renamed;                      /* "OLD as NEW, ..." of the old spellings that were met; NULL: none */
     bool has_weights;                   /* the model, as far as resolving looked */
+    tess_refusal *refused;              /* while sources are read */
+    size_t refusals;
+    bool more; /* than are kept */
 };
 
 /* Returns today's name of a key or group: `path` itself, or what an old spelling or a wrong section stands for, in
@@ -95,6 +111,8 @@ void tess_key_renamed(tess_config *c, const char *path, const char *today);
 void tess_config_say_loaded(const tess_config *c);
 /* Prints one line of what each "auto" became, once. */
 void tess_config_say_auto(tess_config *c);
+/* Resolves DeepSpeed's name of parallel.tensor. */
+tess_status tess_config_resolve_tensor(tess_config *c) TESS_NODISCARD;
 /* Resolves "auto" where it depends on whether the model has weights, and DeepSpeed's older switches. */
 tess_status tess_config_resolve_deepspeed(tess_config *c) TESS_NODISCARD;
 

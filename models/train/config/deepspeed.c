@@ -2,9 +2,10 @@
  * sections that are taken whole, "auto" as transformers' Trainer fills it in, and the few lines that tell the user what
  * became of all that: one for each sort, however many keys there are. */
 #include "config_impl.h"
+#include "safetensors.h"
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- names ---- */
 
@@ -66,13 +67,25 @@ void tess_key_renamed(tess_config *c, const char *path, const char *today)
 
 /* ---- what is said ---- */
 
-/* Of a section that is switched off, DeepSpeed uses nothing either. */
-static bool section_is_off(const tess_config *c, const tess_key *k)
+/* The key that switches a key's section; NULL: there is none. */
+static const tess_key *section_switch(const tess_key *k)
 {
     char path[TESS_KEY_PATH];
     const int group = (int)(strlen(k->path) - strlen(k->name));
     snprintf(path, sizeof path, "%.*senabled", group, k->path);
-    const tess_key *enabled = group ? tess_key_find(path) : NULL;
+    return group ? tess_key_find(path) : NULL;
+}
+
+/* Whoever switches it on waits for something, and its help says what there is instead. */
+static bool is_missed(const tess_key *k)
+{
+    return k->state == TESS_KEY_IGNORED && strstr(k->help, "instead: ");
+}
+
+/* Of a section that is switched off, DeepSpeed uses nothing either. */
+static bool section_is_off(const tess_config *c, const tess_key *k)
+{
+    const tess_key *enabled = section_switch(k);
     if (!enabled) return false;
     json_t *value = tess_key_get(c, enabled);
     bool off = json_is_false(value);
@@ -95,12 +108,17 @@ void tess_config_say_loaded(const tess_config *c)
     size_t count = 0;
     char *list = NULL;
     if (c->notes->renamed) tess_note("%s: read %s", c->file, c->notes->renamed);
-    for (size_t i = 0; i < tess_key_count; i++)
-        if (is_without_effect(c, &tess_keys[i])) {
-            list = append(list, tess_keys[i].path);
-            last = &tess_keys[i];
+    for (size_t i = 0; i < tess_key_count; i++) {
+        const tess_key *k = &tess_keys[i], *section = section_switch(k);
+        if (!is_without_effect(c, k)) continue;
+        if (is_missed(k)) {
+            tess_note("%s: %s: accepted without effect (%s)", c->file, k->path, k->help);
+        } else if (!section || !is_missed(section)) { /* the section's line is enough */
+            list = append(list, k->path);
+            last = k;
             count++;
         }
+    }
     if (count == 1)
         tess_note("%s: %s: accepted without effect (%s)", c->file, list, last->help);
     else if (count)
@@ -153,27 +171,36 @@ void tess_config_say_auto(tess_config *c)
 
 /* ---- what follows ---- */
 
-/* The files by which models/ knows the weights of a directory. */
+/* Those of a model's directory, of a checkpoint, or of checkpoints in it. */
 static bool has_weights(const char *dir)
 {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
-    bool there = false;
-    for (size_t i = 0; dir && i < sizeof names / sizeof *names && !there; i++) {
+    static const char *const names[] = {"state.json", "step-*/state.json"};
+    bool there = tess_safetensors_in(dir);
+    for (size_t i = 0; i < sizeof names / sizeof *names && !there; i++) {
         char *path = tess_format("%s/%s", dir, names[i]);
-        there = access(path, F_OK) == 0;
+        glob_t found = {0};
+        there = glob(path, GLOB_NOSORT, NULL, &found) == 0;
+        globfree(&found);
         free(path);
     }
     return there;
 }
 
-/* Who writes "auto" has transformers' Trainer in mind, which goes on from weights with 5e-5 and without warmup. A model
- * that is drawn keeps the defaults. */
+/* Who goes on from weights and writes "auto", or no rate at all, has transformers' Trainer in mind, which takes 5e-5,
+ * and no warmup for "auto". A model that is drawn keeps the defaults. */
 static void resolve_rate(tess_config *c)
 {
-    c->notes->has_weights = has_weights(c->model);
+    c->notes->has_weights = c->model && !c->weights && has_weights(c->model);
     if (!c->notes->has_weights) return;
-    if (tess_key_how(c, "optimizer.params.lr") == TESS_KEY_AUTO) c->optimizer.params.lr = 5e-5;
+    if (tess_key_how(c, "optimizer.params.lr") != TESS_KEY_GIVEN) c->optimizer.params.lr = 5e-5;
     if (tess_key_how(c, "scheduler.params.warmup_num_steps") == TESS_KEY_AUTO) c->scheduler.params.warmup_num_steps = 0;
+}
+
+void tess_config_say_rate(const tess_config *c)
+{
+    if (c->notes->has_weights && tess_key_how(c, "optimizer.params.lr") == TESS_KEY_PRESET)
+        tess_note("%s: optimizer.params.lr: %g, since the model has weights (1e-3 is the default of one that is drawn)",
+                  c->file, c->optimizer.params.lr);
 }
 
 /* What chooses half precision by itself in torch is bf16 here. */
@@ -192,6 +219,21 @@ static tess_status resolve_half(tess_config *c)
     if (name) c->bf16.enabled = true;
     c->amp.enabled = c->torch_autocast.enabled = false; /* what is in force is bf16 */
     return TESS_OK;
+}
+
+tess_status tess_config_resolve_tensor(tess_config *c)
+{
+    static const char key[] = "tensor_parallel.autotp_size";
+    const int64_t old = c->tensor_parallel.autotp_size;
+    if (old <= 1) return TESS_OK;
+    if (tess_key_how(c, "parallel.tensor") == TESS_KEY_PRESET) {
+        tess_note("%s: read %s as parallel.tensor", c->file, key);
+        c->parallel.tensor = old;
+        c->notes->mark[tess_key_find("parallel.tensor") - tess_keys] = TESS_KEY_GIVEN;
+    }
+    if (c->parallel.tensor == old) return TESS_OK;
+    REFUSE(c, key, "%lld, but parallel.tensor is %lld (leave out one of the two)", (long long)old,
+           (long long)c->parallel.tensor);
 }
 
 static tess_status resolve_old_offload(tess_config *c, bool old, const char *name, int *device, const char *key)

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+enum { REFUSALS_MOST = 64 }; /* that are told apart: nobody reads more of them */
+
 #define BELOW_ONE          (1 - DBL_EPSILON / 2)
 #define ANY                .min = -INFINITY, .max = INFINITY
 #define RANGE(least, most) .min = (least), .max = (most)
@@ -77,6 +79,22 @@ static const char *const aliases[][2] = {
     {"save_steps", "checkpoint.every"},
     {"logging_steps", "log_every"},
     {"eval_steps", "eval_every"},
+    {"num_train_epochs", "epochs"},
+    {"num_epochs", "epochs"},
+    {"lr_scheduler_type", "scheduler.type"},
+    {"model_name_or_path", "model"},
+    {"pretrained_model_name_or_path", "model"},
+    {"base_model", "model"},
+    {"dataset", "data.train"},
+    {"train_file", "data.train"},
+    {"validation_file", "data.valid"},
+    {"sequence_len", "data.seq_length"},
+    {"cutoff_len", "data.seq_length"},
+    {"lora_r", "lora.r"},
+    {"lora_alpha", "lora.alpha"},
+    {"lora_dropout", "lora.dropout"},
+    {"lora_target_modules", "lora.targets"},
+    {"gradient_checkpointing", "activation_checkpointing.enabled"},
 };
 
 /* The nearest among what stands beside `path` in its group; groups count. */
@@ -122,6 +140,22 @@ static const char *same_name(const char *path, const char *leaf)
     return found[0] && telling ? found : NULL;
 }
 
+/* The key that a path means whose group is spelled wrong: optimiser.params.lr. */
+static const char *in_nearest_group(const char *path)
+{
+    static _Thread_local char found[TESS_KEY_PATH];
+    char group[TESS_KEY_PATH];
+    for (const char *dot = path; (dot = strchr(dot, '.')); dot++) {
+        snprintf(group, sizeof group, "%.*s", (int)(dot - path), path);
+        if (tess_key_is_group(group)) continue;
+        const char *last = strrchr(group, '.');
+        const char *near = nearest_sibling(group, last ? last + 1 : group);
+        const size_t n = near ? (size_t)snprintf(found, sizeof found, "%s%s", near, dot) : 0;
+        return n && n < sizeof found && tess_key_find(found) ? found : NULL;
+    }
+    return NULL;
+}
+
 /* A wrong guess is worse than none: only what is spelled much the same in the same section, or the same in another. */
 const char *tess_key_suggest(const char *path)
 {
@@ -130,7 +164,17 @@ const char *tess_key_suggest(const char *path)
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (!strcasecmp(leaf, aliases[i][0])) return aliases[i][1];
     const char *same = same_name(path, leaf);
-    return same ? same : nearest_sibling(path, leaf);
+    if (!same) same = nearest_sibling(path, leaf);
+    return same ? same : in_nearest_group(path);
+}
+
+const char *tess_config_meant(const char *option)
+{
+    static _Thread_local char name[TESS_KEY_PATH];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(option + strspn(option, "-"), "="), option + strspn(option, "-"));
+    for (char *p = name; *p; p++)
+        if (*p == '-') *p = '_';
+    return tess_key_find(name) ? name : tess_key_suggest(name);
 }
 
 /* ---- one value ---- */
@@ -203,7 +247,8 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
              k->kind == TESS_KEY_INTS)
         snprintf(out, size, k->max < 1 ? "%s from %g to below 1" : "%s from %g to %g", what[k->kind], k->min, k->max);
     else
-        snprintf(out, size, "%s", what[k->kind]);
+        snprintf(out, size, "%s%s", what[k->kind],
+                 k->kind == TESS_KEY_PATHS && k->max < 1 ? ", or a share between 0 and 1" : "");
     return out;
 }
 
@@ -214,6 +259,58 @@ static const char *show(const json_t *value, char *out, size_t size)
     snprintf(out, size, strlen(text ? text : "") > 60 ? "%.57s..." : "%s", text ? text : "?");
     free(text);
     return out;
+}
+
+/* What other trainers call some choices. */
+static const char *const other_values[][2] = {
+    {"cosine", "WarmupCosineLR"},
+    {"cosine_with_min_lr", "WarmupCosineLR"},
+    {"linear", "WarmupDecayLR"},
+    {"constant", "none"},
+    {"constant_with_warmup", "WarmupLR"},
+    {"adamw_torch", "AdamW"},
+    {"adamw_torch_fused", "AdamW"},
+    {"FusedAdam", "AdamW"},
+    {"DeepSpeedCPUAdam", "AdamW"},
+    {"float32", "fp32"},
+    {"bfloat16", "bf16"},
+    {"float16", "fp16"},
+    {"disk", "nvme"},
+    {"nvme", "disk"},
+};
+
+/* Of the choices the one that a text was meant to be; NULL when there is no telling. */
+static const char *meant_choice(const tess_key *k, const char *text, char names[static 256])
+{
+    const char *name[32];
+    size_t count = 0;
+    bool absent;
+    for (size_t i = 0; i < sizeof other_values / sizeof *other_values; i++)
+        if (!strcasecmp(other_values[i][0], text) && choice_index(k, other_values[i][1], &absent) >= 0 && !absent)
+            return other_values[i][1];
+    choice_names(k, -1, names, 256);
+    for (char *at = names, *end; at && count < 32; at = end) {
+        if ((end = strstr(at, ", "))) *end = 0, end += 2;
+        name[count++] = at;
+    }
+    return tess_nearest(text, name, count);
+}
+
+/* Writes what a value of the wrong kind was meant to be, as a question; false when there is no telling. */
+static bool ask(const tess_key *k, const json_t *value, char *out, size_t size)
+{
+    const char *text = json_string_value(value), *end = text ? text + strcspn(text, "kKmMgGtTpP%") : NULL;
+    char names[256];
+    if (!text) return false;
+    if (k->kind == TESS_KEY_SIZE && end > text && !strcmp(end, "%"))
+        return snprintf(out, size, "shares are not taken; tessera info says how much there is"), true;
+    if (k->kind == TESS_KEY_SIZE && end > text && *end && !end[1] &&
+        strspn(text, "0123456789.") == (size_t)(end - text))
+        return snprintf(out, size, "did you mean %.*s%ciB?", (int)(end - text), text, *end == 'k' ? 'K' : *end & ~0x20),
+               true;
+    const char *meant = k->kind == TESS_KEY_CHOICE ? meant_choice(k, text, names) : NULL;
+    if (meant) snprintf(out, size, "did you mean %s?", meant);
+    return meant;
 }
 
 static bool to_whole(const json_t *v, int64_t *out)
@@ -298,11 +395,47 @@ static bool set_texts(char **field, const json_t *v, bool objects)
     return true;
 }
 
+/* A share of other paths, as JSON writes it. */
+static bool set_share(char **field, const json_t *v, const tess_key *k)
+{
+    double share;
+    if (k->max >= 1 || !to_number(k, v, &share) || !(share > 0)) return false;
+    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    set_text(field, text);
+    free(text);
+    return true;
+}
+
 /* What a text of paths stands for: a list where it is one in JSON. */
 static json_t *parse_paths(const char *text)
 {
     json_t *list = text[0] == '[' ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
     return list ? list : json_string(text);
+}
+
+/* Reads a text as a share, where the key takes one; false where it is no number with a point or an exponent. */
+static bool read_share(const tess_key *k, const char *text, double *share)
+{
+    if (k->kind != TESS_KEY_PATHS || k->max >= 1 || !text || !strchr(".0123456789", text[0])) return false;
+    json_t *v = json_loads(text, JSON_DECODE_ANY, NULL);
+    const bool real = json_is_real(v);
+    *share = json_real_value(v);
+    json_decref(v);
+    return real;
+}
+
+static json_t *get_paths(const tess_key *k, const char *text)
+{
+    double share;
+    return read_share(k, text, &share) && share > 0 && share <= k->max ? json_real(share) : parse_paths(text);
+}
+
+double tess_config_held_out(const tess_config *c)
+{
+    json_t *v = c->data.valid ? get_paths(tess_key_find("data.valid"), c->data.valid) : NULL;
+    const double held = json_real_value(v); /* 0 of what is none */
+    json_decref(v);
+    return held;
 }
 
 /* An empty list is none. */
@@ -377,8 +510,10 @@ static bool set_field(tess_config *c, const tess_key *k, const json_t *v, bool *
     case TESS_KEY_TEXT:
         return json_is_string(v) ? (set_text(at, json_string_value(v)), true) : false;
     case TESS_KEY_PATHS:
+        if (json_is_real(v)) return set_share(at, v, k);
+        return set_texts(at, v, true);
     case TESS_KEY_TEXTS:
-        return set_texts(at, v, k->kind == TESS_KEY_PATHS);
+        return set_texts(at, v, false);
     case TESS_KEY_OBJECTS:
         return set_objects(at, v);
     case TESS_KEY_CHOICE:
@@ -404,6 +539,8 @@ static void set_preset(tess_config *c, const tess_key *k)
     } else if (tess_key_can_be_auto(k)) {
         if (k->kind == TESS_KEY_REAL)
             *(double *)at = TESS_CONFIG_AUTO;
+        else if (k->kind == TESS_KEY_CHOICE)
+            *(int *)at = TESS_CONFIG_AUTO;
         else
             *(int64_t *)at = TESS_CONFIG_AUTO;
     } else {
@@ -436,9 +573,65 @@ tess_status tess_key_absent(const tess_config *c, const tess_key *k, const char 
     return TESS_INVALID;
 }
 
+/* ---- what is refused ---- */
+
+void tess_key_refuse(tess_config *c, const tess_key *k, const char *name)
+{
+    struct tess_config_notes *n = c->notes;
+    if (n->refusals == REFUSALS_MOST) {
+        n->more = true;
+        return;
+    }
+    n->refused = tess_realloc(n->refused, (n->refusals + 1) * sizeof *n->refused);
+    n->refused[n->refusals++] = (tess_refusal){k, tess_strdup(name), tess_strdup(tess_error_text())};
+}
+
+static bool forgive(struct tess_config_notes *n, const tess_key *k, const char *name)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n->refusals; i++) {
+        tess_refusal *r = &n->refused[i];
+        if (k ? r->key != k : r->key || strcmp(r->name, name)) {
+            n->refused[kept++] = *r;
+        } else {
+            free(r->name);
+            free(r->text);
+        }
+    }
+    const bool any = kept < n->refusals;
+    n->refusals = kept;
+    return any;
+}
+
+bool tess_key_forgive(tess_config *c, const char *name)
+{
+    return forgive(c->notes, NULL, name);
+}
+
+tess_status tess_config_refused(const tess_config *c)
+{
+    const struct tess_config_notes *n = c->notes;
+    if (!n->refusals && !n->more) return tess_error_clear(), TESS_OK;
+    if (n->refusals == 1 && !n->more) return tess_error_restore(n->refused->text), TESS_INVALID;
+    char *list = tess_strdup("");
+    for (size_t i = 0; i < n->refusals; i++) {
+        char *longer = tess_format("%s%s%s", list, i ? ", " : "", n->refused[i].name);
+        tess_note("%s", n->refused[i].text);
+        free(list);
+        list = longer;
+    }
+    tess_error(TESS_INVALID, c->file, "%zu keys are refused%s, a line each above: %s", n->refusals,
+               n->more ? ", and more" : "", list);
+    free(list);
+    return TESS_INVALID;
+}
+
+/* A value that is in force takes back what was wrong with an earlier one. */
 static void mark(tess_config *c, const tess_key *k, tess_key_mark how)
 {
-    if (c->notes) c->notes->mark[k - tess_keys] = (unsigned char)how;
+    if (!c->notes) return;
+    c->notes->mark[k - tess_keys] = (unsigned char)how;
+    forgive(c->notes, k, NULL);
 }
 
 tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value, const char *source)
@@ -451,9 +644,11 @@ tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value,
         return TESS_OK;
     }
     if (!set_field(c, k, value, &absent)) {
+        char meant[160];
         snprintf(where, sizeof where, "%s: %s", source, k->path);
         return tess_error(TESS_INVALID, where, "%s, expected %s (%s)", show(value, met, sizeof met),
-                          tess_key_describe(k, expected, sizeof expected), k->help);
+                          tess_key_describe(k, expected, sizeof expected),
+                          ask(k, value, meant, sizeof meant) ? meant : k->help);
     }
     bool none = tess_key_can_be_auto(k) && json_is_integer(value) && !json_integer_value(value);
     if (absent || (k->state == TESS_KEY_ABSENT && !none && !tess_key_is_preset(c, k)))
@@ -465,8 +660,11 @@ tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value,
 json_t *tess_key_parse(const tess_key *k, const char *text)
 {
     json_t *value = NULL;
+    if (!strcmp(text, "null")) return json_null();
     if (k->kind == TESS_KEY_BOOL && !strcmp(text, "1")) return json_true();
     if (k->kind == TESS_KEY_BOOL && !strcmp(text, "0")) return json_false();
+    double share;
+    if (read_share(k, text, &share)) return json_real(share);
     if ((k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_TEXTS) && (value = parse_paths(text))) return value;
     bool textual = k->kind == TESS_KEY_TEXT || k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_TEXTS ||
                    k->kind == TESS_KEY_CHOICE || k->kind == TESS_KEY_SIZE ||
@@ -518,7 +716,7 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
         return json_string(choice_names(k, *(const int *)at, name, sizeof name));
     case TESS_KEY_PATHS:
     case TESS_KEY_TEXTS:
-        return *text ? parse_paths(*text) : json_null();
+        return *text ? get_paths(k, *text) : json_null();
     case TESS_KEY_OBJECTS:
         return *text ? json_loads(*text, 0, NULL) : json_null();
     case TESS_KEY_MODEL:
@@ -550,8 +748,10 @@ void tess_config_free(tess_config *config)
         if (kind == TESS_KEY_MODEL) free(text[1]);
     }
     free(config->file);
-    if (config->notes) free(config->notes->renamed);
-    free(config->notes);
+    struct tess_config_notes *notes = config->notes;
+    for (size_t i = 0; notes && i < notes->refusals; i++) free(notes->refused[i].name), free(notes->refused[i].text);
+    if (notes) free(notes->refused), free(notes->renamed);
+    free(notes);
     free(config->command);
     *config = (tess_config){0};
 }

@@ -1,5 +1,6 @@
 /* What the command does with a writer: prompts become tokens, tokens text, the text of one prompt as it comes, of a
  * file's in the order of its lines. */
+#include "chat.h"
 #include "checkpoint.h"
 #include "codelets.h"
 #include "networks.h"
@@ -17,6 +18,7 @@ enum { BATCH = 8, MOST_ENDS = 64 };
 struct generator {
     const tess_generate_conf *conf;
     tess_model *model;
+    tess_chat *chat; /* of conversations among the prompts; NULL: there are none */
     tess_tokenizer *tokenizer;
     tess_config *config; /* its own, where none is given */
     int64_t vocab, most; /* most: tokens of a text; 0: any */
@@ -81,14 +83,9 @@ static tess_status open_generator(const char *dir, void *what)
     if (tess_model_answers(g->model) != TESS_ANSWERS_NEXT && !has_encoder(g))
         return tess_error(TESS_INVALID, dir, "is no model that goes on with a text (it reads one)");
     TESS_TRY(tess_run_need_weights(g->model));
-    char *path = tess_format("%s/tokenizer.json", dir);
-    if (access(path, F_OK) && tess_model_adapted(g->model)) { /* adapters have their base's */
-        free(path);
-        path = tess_format("%s/tokenizer.json", tess_model_dir(g->model));
-    }
-    tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open(path, &g->tokenizer);
-    free(path);
-    TESS_TRY(status);
+    const char *from = tess_tokenizer_in(dir) || !tess_model_adapted(g->model) ? dir : tess_model_dir(g->model);
+    if (tess_tokenizer_in(from))
+        TESS_TRY(tess_tokenizer_open(from, &g->tokenizer)); /* adapters may have their base's */
     TESS_TRY(tess_model_check(g->model));
     g->vocab = tess_model_vocab(g->model);
     g->most = has_encoder(g) ? 0 : tess_model_positions(g->model);
@@ -101,8 +98,10 @@ static void close_generator(void *what)
 {
     struct generator *g = what;
     tess_tokenizer_free(g->tokenizer);
+    tess_chat_free(g->chat);
     tess_model_close(g->model);
     g->tokenizer = NULL;
+    g->chat = NULL;
     g->model = NULL;
     g->how.end_count = 0;
 }
@@ -113,14 +112,50 @@ static void close_generator(void *what)
 static tess_status check_tokenizer(const struct generator *g)
 {
     if (g->tokenizer || g->vocab == tess_tokenizer_vocab(NULL)) return TESS_OK;
-    return tess_error(TESS_INVALID, tess_model_dir(g->model),
-                      "has a vocabulary of %lld, and no tokenizer.json (bytes have 256)", (long long)g->vocab);
+    char *lack = tess_tokenizer_lack(tess_model_dir(g->model));
+    const tess_status status =
+        tess_error(TESS_INVALID, tess_model_dir(g->model), "%s, and its vocabulary is one of %lld (bytes have 256)",
+                   lack, (long long)g->vocab);
+    free(lack);
+    return status;
+}
+
+/* The token that ends a turn ends a text too. */
+static tess_status end_turns(struct generator *g)
+{
+    int32_t end;
+    TESS_TRY(tess_talk_end(tess_model_dir(g->model), g->tokenizer, &end));
+    if (end >= 0 && end < g->vocab && !g->conf->ignore_end && g->how.end_count < MOST_ENDS &&
+        !tess_sampling_ends(&g->how, end))
+        g->end[g->how.end_count++] = end;
+    return TESS_OK;
+}
+
+/* A conversation, as the model's template writes it up to where the assistant begins. */
+static tess_status encode_talk(struct generator *g, const char *where, tess_prompt *p)
+{
+    char *text;
+    size_t length;
+    if (has_encoder(g))
+        return tess_error(TESS_INVALID, where, "\"messages\" are for models that go on with a text; this one does not");
+    TESS_TRY(check_tokenizer(g));
+    if (!g->chat) {
+        TESS_TRY(tess_chat_open(tess_model_dir(g->model), &g->chat));
+        if (tess_chat_unsupported(g->chat))
+            return tess_error(TESS_INVALID, where, "%s", tess_chat_unsupported(g->chat));
+        TESS_TRY(end_turns(g));
+    }
+    TESS_TRY(tess_chat_render(g->chat, where, p->talk, true, &text, &length));
+    const tess_status status = tess_tokenizer_encode(g->tokenizer, where, text, length, &p->ids);
+    free(text);
+    return status;
 }
 
 static tess_status encode(struct generator *g, tess_prompt *p)
 {
     char where[512];
     snprintf(where, sizeof where, p->line ? "%s:%lld" : "%s", g->prompts.where, (long long)p->line);
+    if (p->talk) TESS_TRY(encode_talk(g, where, p));
     if (p->text) {
         TESS_TRY(check_tokenizer(g));
         const tess_ids *before, *behind;
@@ -333,14 +368,10 @@ static tess_status talk(struct generator *g, FILE *out)
         .config = g->conf->config ? g->conf->config : g->config, .batch = 1, .longest = talk_room(g), .encoded = 1};
     if (has_encoder(g))
         return tess_error(TESS_INVALID, dir, "answers with a decoder of its own, and is not talked with");
-    int32_t end;
     TESS_TRY(check_tokenizer(g));
-    TESS_TRY(tess_talk_end(dir, g->tokenizer, &end));
-    if (end >= 0 && end < g->vocab && !g->conf->ignore_end && g->how.end_count < MOST_ENDS &&
-        !tess_sampling_ends(&g->how, end))
-        g->end[g->how.end_count++] = end;
+    TESS_TRY(end_turns(g));
     TESS_TRY(tess_writer_new(g->model, &conf, &g->writer));
-    TESS_TRY(tess_talk_run(dir, &(tess_talk){g->tokenizer, stdin, out, answer, g}));
+    TESS_TRY(tess_talk_run(dir, &(tess_talk){g->conf->system, g->tokenizer, stdin, out, answer, g}));
     return fflush(out) || ferror(out) ? tess_error(TESS_FAILED, "output", "cannot be written") : TESS_OK;
 }
 

@@ -60,10 +60,13 @@ static tess_status read_example(tess_prompts *p, int64_t line, const char *text,
         status = tess_prompt_error(p, to, "column %d: %s", e.column, e.text);
     else if (json_is_string(said) && strlen(json_string_value(said)) == json_string_length(said))
         to->text = tess_strdup(json_string_value(said));
+    else if (json_array_size(json_object_get(root, "messages")) > 0)
+        to->talk = json_incref(root);
     else if (json_is_array(ids) && json_array_size(ids) > 0)
         status = read_ids(p, to, ids, vocab);
     else
-        status = tess_prompt_error(p, to, "has no prompt (expected {\"prompt\": TEXT} or {\"input_ids\": [...]})");
+        status = tess_prompt_error(
+            p, to, "has no prompt (expected {\"prompt\": TEXT}, {\"messages\": [...]} or {\"input_ids\": [...]})");
     json_decref(root);
     return status;
 }
@@ -102,6 +105,7 @@ void tess_prompts_free(tess_prompts *p)
 {
     for (size_t i = 0; i < p->count; i++) {
         free(p->prompt[i].text);
+        json_decref(p->prompt[i].talk);
         tess_ids_free(&p->prompt[i].ids);
     }
     free(p->prompt);
@@ -134,13 +138,19 @@ static json_t *ids_of(const int32_t *ids, size_t count)
 void tess_prompt_write(const tess_prompts *p, const tess_prompt *of, const tess_tokenizer *t, const int32_t *added,
                        size_t count, bool with_prompt, FILE *out)
 {
-    char *text = of->text ? tess_tokenizer_decode(t, added, count, NULL) : NULL;
+    size_t length = 0;
+    char *text = of->text || of->talk ? tess_tokenizer_decode(t, added, count, &length) : NULL;
     if (p->form == TESS_PROMPTS_LINES) {
         if (with_prompt) write_line(of->text, out);
         write_line(text, out);
     } else {
-        json_t *line = json_object();
-        if (of->text) {
+        json_t *line = of->talk ? json_deep_copy(of->talk) : json_object();
+        if (of->talk) {
+            json_t *answer = json_stringn(text, length);
+            json_array_append_new(
+                json_object_get(line, "messages"),
+                json_pack("{s:s, s:o}", "role", "assistant", "content", answer ? answer : json_string("(not UTF-8)")));
+        } else if (of->text) {
             json_object_set_new(line, "prompt", json_string(of->text));
             json_object_set_new(line, "completion", json_string(text));
         } else {

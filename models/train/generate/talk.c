@@ -39,6 +39,7 @@ static tess_status take_turn(const tess_talk *k, const tess_chat *chat, json_t *
 static tess_status all_turns(const tess_talk *k, const tess_chat *chat)
 {
     json_t *talk = json_pack("{s[]}", "messages");
+    if (k->system) add_message(talk, "system", k->system, strlen(k->system));
     char *line = NULL;
     size_t room = 0;
     ssize_t n;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 typedef struct tess_talk {
+    const char *system; /* what comes before all turns; NULL: nothing */
     const tess_tokenizer *tokenizer;
     FILE *in, *out;
     /* Writes the answer to `ids`, a line, and appends its tokens to `added`. */

@@ -37,15 +37,13 @@ static int64_t vocabulary(const char *dir)
 
 static tess_status open_tokenizer(struct lines *l)
 {
-    char *path = tess_format("%s/tokenizer.json", l->c->dir);
-    tess_status status = TESS_OK;
     l->vocab = vocabulary(l->c->dir);
-    if (access(path, F_OK) == 0)
-        status = tess_tokenizer_open(path, &l->t);
-    else if (l->vocab != tess_tokenizer_vocab(NULL))
-        status = tess_error(TESS_INVALID, l->c->dir, "has no tokenizer.json%s",
-                            l->vocab ? " (and tokens that are bytes would be 256)" : "");
-    free(path);
+    if (tess_tokenizer_in(l->c->dir)) return tess_tokenizer_open(l->c->dir, &l->t);
+    if (l->vocab == tess_tokenizer_vocab(NULL)) return TESS_OK;
+    char *lack = tess_tokenizer_lack(l->c->dir);
+    const tess_status status =
+        tess_error(TESS_INVALID, l->c->dir, "%s%s", lack, l->vocab ? " (and tokens that are bytes would be 256)" : "");
+    free(lack);
     return status;
 }
 

@@ -29,6 +29,7 @@ static tess_status open_inputs(const char *path, void *what)
     e->c = *e->given;
     e->c.model = (char *)path;
     TESS_TRY(tess_run_open(&e->c, tess_rank(), &e->run));
+    TESS_TRY(tess_run_check_weights(&e->run));
     TESS_TRY(tess_run_data(&e->run, "data.valid", e->c.data.valid, false, &e->data));
     return tess_model_check(e->run.model);
 }
@@ -101,8 +102,7 @@ tess_status tess_eval(const tess_config *c)
     TESS_TRY_DONE(tess_run_same(&e.run, "eval"));
     tess_run_say_odd(&e.run);
     if (!tess_model_has_weights(e.run.model))
-        tess_note("model: %s has no weights: what is evaluated was drawn from seed %lld",
-                  tess_model_dir(e.run.model) ? tess_model_dir(e.run.model) : "an object", (long long)c->seed);
+        tess_note("what is evaluated are weights drawn from seed %lld", (long long)c->seed);
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&e.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_eval_step(&e.run, true, &step)));
     TESS_TRY_DONE(tess_run_start(&e.run, false));

@@ -49,6 +49,7 @@ static tess_status open_inputs(struct training *t)
     TESS_TRY(require_length(c));
     TESS_TRY(tess_config_require(c, "data.train"));
     TESS_TRY(tess_run_open(c, tess_rank(), &t->run));
+    TESS_TRY(tess_run_check_weights(&t->run));
     t->adapts = tess_model_adapted(t->run.model);
     if (t->adapts && !tess_model_has_weights(t->run.model))
         return tess_error(TESS_INVALID, "lora",
@@ -81,6 +82,11 @@ static void say_frozen(const struct training *t)
     const long long all = tess_graph_param_elements(t->run.g), trained = tess_graph_trained_elements(t->run.g);
     if (trained < all)
         printf("trained are %lld of %lld parameters, %.3g%%\n", trained, all, 100. * (double)trained / (double)all);
+}
+
+static void say_drawn(const struct training *t)
+{
+    if (!tess_model_has_weights(t->run.model)) printf("the weights are drawn from seed %lld\n", (long long)t->at.seed);
 }
 
 static void say_data(const struct training *t)
@@ -288,7 +294,7 @@ static tess_status all_steps(struct training *t)
         saved = t->at.step;
     }
     tess_tracing_merge(&t->tracing);
-    if (c->checkpoint.dir && (c->checkpoint.every > 0 || c->checkpoint.keep_best) && saved != t->at.step)
+    if (c->checkpoint.dir && saved != t->at.step) /* so that a larger steps goes on from here */
         TESS_TRY(save_checkpoint(t));
     return save_model(t);
 }
@@ -362,7 +368,13 @@ tess_status tess_train(const tess_config *c)
     TESS_TRY_DONE(tess_ranks_agree(make_output(&t)));
     TESS_TRY_DONE(tess_ranks_agree(tess_run_tiers(&t.run, NULL)));
     TESS_TRY_DONE(tess_ranks_agree(plan_steps(&t)));
+    TESS_TRY_DONE(tess_ranks_agree(tess_run_room(&t.run, b.found)));
+    if (!tess_rank() && !b.found) say_drawn(&t);
     if (!tess_rank()) say_frozen(&t), say_data(&t);
+    tess_config_say_rate(&t.c);
+    tess_run_say_saved(&t.run);
+    tess_run_say_dtype(&t.run, &t.plan);
+    tess_run_say_padding(&t.run, t.data, t.valid);
     tess_signals_install();
     TESS_TRY_DONE(tess_ranks_agree(begin(&t, b.found)));
     status = all_steps(&t);

@@ -175,6 +175,28 @@ static tess_status fit_disk(tess_run *r, tess_step **step)
     return check_disk(r, disk_of_all(r, &conf));
 }
 
+uint64_t tess_run_cpu_for(const tess_run *r, uint64_t disk)
+{
+    enum { TRIES = 6 };
+    tess_run other;
+    tess_place_conf conf = r->limits.ram;
+    uint64_t guess, needed = tess_run_disk_least(r);
+    conf.rates = (tess_rates){0};
+    tess_status status = tess_run_open(r->c, r->rank, &other);
+    other.machine = r->machine, other.limits = r->limits, other.beside = r->beside;
+    for (int k = 0; k < TRIES && status == TESS_OK && needed > disk; k++) {
+        tess_step *step = NULL;
+        conf.ram += needed - disk;
+        if (conf.ram > tess_ram_free()) break;
+        status = lay_out(&other, &conf, &step, &guess);
+        needed = other.plan.ram.disk ? tess_run_disk_least(&other) : 0;
+        tess_step_free(step);
+    }
+    tess_run_close(&other);
+    if (status != TESS_OK) tess_error_clear();
+    return status == TESS_OK && needed <= disk ? conf.ram : 0;
+}
+
 tess_status tess_run_train_step(tess_run *r, tess_step **step)
 {
     uint64_t guess;

@@ -7,16 +7,24 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of data.loss_on. */
+/* Of data.loss_on, and of weights. */
 enum { LOSS_ON_ASSISTANT, LOSS_ON_ALL };
+enum { WEIGHTS_READ, WEIGHTS_DRAWN };
 
 static tess_status open_tokenizer(tess_run *r)
 {
-    if (!tess_model_dir(r->model)) return TESS_OK;
-    char *path = tess_format("%s/tokenizer.json", tess_model_dir(r->model));
-    tess_status status = access(path, F_OK) ? TESS_OK : tess_tokenizer_open_any(path, &r->tokenizer);
-    free(path);
-    return status == TESS_OK ? tess_chat_open(tess_model_dir(r->model), &r->chat) : status;
+    const char *dir = tess_model_dir(r->model);
+    const long long vocab = tess_model_vocab(r->model);
+    if (dir && tess_tokenizer_in(dir))
+        TESS_TRY(tess_tokenizer_open_any(dir, &r->tokenizer));
+    else if (vocab != tess_tokenizer_vocab(NULL)) { /* bytes would be other tokens than the model's */
+        char *lack = dir ? tess_tokenizer_lack(dir) : tess_strdup("has no tokenizer, being an object");
+        char *why = tess_format("%s, and its vocabulary is one of %lld (bytes have 256)", lack, vocab);
+        r->tokenizer = tess_tokenizer_none(dir ? dir : "the model", why);
+        free(lack);
+        free(why);
+    }
+    return dir ? tess_chat_open(dir, &r->chat) : TESS_OK;
 }
 
 /* Adapters, as the configuration asks for them, or as the model's directory has them, which must not contradict it. */
@@ -70,9 +78,10 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
     tess_run_terms(c, rank, r);
     TESS_TRY(tess_run_at_key(tess_optimizer_check(&r->conf.optimizer)));
     TESS_TRY(tess_config_require(c, "model"));
-    TESS_TRY(tess_model_open(c->model, c->model_json, &r->model));
-    tess_model_store_as(r->model, (tess_save_dtype)c->save_dtype);
+    TESS_TRY(tess_run_lost(c, c->model, tess_model_open(c->model, c->model_json, &r->model)));
+    if (c->weights == WEIGHTS_DRAWN) tess_model_draw(r->model);
     TESS_TRY(add_adapters(r));
+    tess_model_store_as(r->model, tess_run_save_dtype(r));
     TESS_TRY(open_tokenizer(r));
     tess_graph_conf conf = {.dtype = r->dtype,
                             .grid = r->grid,
@@ -103,6 +112,11 @@ void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer
             tess_model_dir(m), tokens, vocab, vocab);
 }
 
+tess_save_dtype tess_run_save_dtype(const tess_run *r)
+{
+    return r->c->save_dtype == TESS_CONFIG_AUTO ? tess_model_stored_as(r->model) : (tess_save_dtype)r->c->save_dtype;
+}
+
 void tess_run_say_odd(const tess_run *r)
 {
     const long long trained = tess_model_trained_positions(r->model), length = r->length;
@@ -121,8 +135,13 @@ void tess_run_say_odd(const tess_run *r)
 
 tess_status tess_run_need_weights(const tess_model *m)
 {
-    if (tess_model_has_weights(m)) return TESS_OK;
-    return tess_error(TESS_INVALID, tess_model_dir(m), "has no model.safetensors (train leaves one in OUTPUT/model)");
+    return tess_model_need_weights(m, "train leaves one in OUTPUT/model");
+}
+
+tess_status tess_run_check_weights(const tess_run *r)
+{
+    if (!tess_model_dir(r->model) || r->c->weights == WEIGHTS_DRAWN) return TESS_OK;
+    return tess_model_need_weights(r->model, "weights=drawn begins with drawn ones");
 }
 
 void tess_run_close(tess_run *r)
@@ -137,7 +156,7 @@ void tess_run_close(tess_run *r)
 tess_run_inputs tess_run_wants(const tess_config *c)
 {
     const bool examples = (c->data.train && tess_data_has_examples(c->data.train)) ||
-                          (c->data.valid && tess_data_has_examples(c->data.valid));
+                          (c->data.valid && !(tess_config_held_out(c) > 0) && tess_data_has_examples(c->data.valid));
     /* Where more than half of a text goes to a decoder, the encoder's part does not fill its sequence. */
     const bool short_texts = c->data.noise_density > 0.5;
     return (tess_run_inputs){.bounds = examples || c->data.pack || short_texts,
@@ -208,7 +227,11 @@ static size_t find_special(const tess_run *r, int32_t *id)
 
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle, tess_data **data)
 {
+    const double held = tess_config_held_out(r->c);
+    const bool holds = held > 0 && !strcmp(key, "data.valid");
     TESS_TRY(tess_config_require(r->c, key));
+    if (holds) TESS_TRY(tess_config_require(r->c, "data.train"));
+    if (holds) path = r->c->data.train;
     char where[512];
     if (r->c->data.pack_positions && !r->c->data.pack) {
         snprintf(where, sizeof where, "%.300s: data.pack_positions", r->c->file);
@@ -238,13 +261,15 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
                            .truncate = r->c->data.truncate,
                            .end_completions = r->c->data.end_completions,
                            .chat = r->chat,
-                           .loss_on_all = r->c->data.loss_on == LOSS_ON_ALL};
+                           .loss_on_all = r->c->data.loss_on == LOSS_ON_ALL,
+                           .held = held,
+                           .holds = holds};
     int32_t special[9];
     set_task(r, &conf);
     set_masks(r, &conf);
     conf.special = special;
     conf.specials = find_special(r, special);
-    TESS_TRY(tess_data_open(path, r->tokenizer, &conf, data));
+    TESS_TRY(tess_run_lost(r->c, path, tess_data_open(path, r->tokenizer, &conf, data)));
     if (shuffle || strcmp(key, "data.valid") || tess_data_sources(*data) == 1) return TESS_OK;
     return tess_error(TESS_INVALID, where,
                       "has weights, but its loss is the mean over all of its samples (list paths alone)");

@@ -13,6 +13,7 @@
 #ifndef TESS_RUN_IMPL_H
 #define TESS_RUN_IMPL_H
 #include "data.h"
+#include "networks.h"
 #include "train.h"
 
 /* The memory that keys grant, 0 where none is named. */
@@ -64,16 +65,25 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r);
 /* Names in the error the key that says here what the rooms below call by a word of theirs. Returns the status. */
 tess_status tess_run_at_key(tess_status status);
 
+/* Adds to the error of a relative path, where nothing is there, the directory in which it was looked for, and where the
+ * configuration lies if that is another. Returns the status. */
+tess_status tess_run_lost(const tess_config *c, const char *path, tess_status status);
+
 /* ---- open.c ------------------------------------------------------------------------------------------------------ */
 
 /* Opens the model and builds the graph of a rank of tess_ranks(), as a rule tess_rank(); needs no StarPU. */
 tess_status tess_run_open(const tess_config *c, int rank, tess_run *r) TESS_NODISCARD;
+/* Returns the dtype in which the model will be written. */
+tess_save_dtype tess_run_save_dtype(const tess_run *r);
 /* Prints what a run that begins may go on with, but its user may not have meant: a line each. */
 void tess_run_say_odd(const tess_run *r);
 /* Prints a line where a model's tokenizer knows more tokens than the model does. */
 void tess_run_say_tokenizer(const tess_model *m, const tess_tokenizer *tokenizer);
 /* Returns TESS_INVALID for a directory of a model that has no weights, where nothing can be done without. */
 tess_status tess_run_need_weights(const tess_model *m) TESS_NODISCARD;
+/* Returns TESS_INVALID where the configuration's model is a directory that has no weights, and weights is not "drawn".
+ */
+tess_status tess_run_check_weights(const tess_run *r) TESS_NODISCARD;
 /* Closes a run; it takes a zeroed or half-open one too. */
 void tess_run_close(tess_run *r);
 /* Inputs that a network needs for the data of the configuration beside ids and targets: bounds where samples may be
@@ -86,6 +96,16 @@ tess_run_inputs tess_run_wants(const tess_config *c);
 /* Opens a data file of the configuration, `key` naming it in errors. */
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle,
                           tess_data **data) TESS_NODISCARD;
+
+/* ---- advice.c ---------------------------------------------------------------------------------------------------- */
+
+/* Prints a line where this CPU multiplies another dtype faster than the run's, as far as that was measured before. */
+void tess_run_say_dtype(const tess_run *r, const tess_holds *p);
+/* Prints a line where the model will be written in fewer bits than it is trained in, since it was loaded so. */
+void tess_run_say_saved(const tess_run *r);
+/* Prints a line where much of what training computes is padding, with the length that needs less. `valid` may be NULL.
+ */
+void tess_run_say_padding(const tess_run *r, const tess_data *train, const tess_data *valid);
 
 /* ---- same.c ------------------------------------------------------------------------------------------------------ */
 
@@ -143,6 +163,9 @@ tess_status tess_run_fits(const tess_run *r, bool train, const tess_holds *plan,
 /* Makes the step that trains, laid out and its tiles placed as the caps ask for; without a disk tier it only checks
  * that all fits into RAM. Before tess_run_start. */
 tess_status tess_run_train_step(tess_run *r, tess_step **step) TESS_NODISCARD;
+/* Returns the cap on RAM with which no more than so many bytes rest on disk; 0: there is none that RAM has room for.
+ * Asks no other rank. */
+uint64_t tess_run_cpu_for(const tess_run *r, uint64_t disk);
 /* Makes the forward pass over one micro-batch; `alone`, or beside a step that trains and was made before. */
 tess_status tess_run_eval_step(tess_run *r, bool alone, tess_step **step) TESS_NODISCARD;
 /* Returns the least memory.cpu, in whole MiB, with which the run can be placed over a disk; 0: none is found. It is
@@ -153,6 +176,16 @@ uint64_t tess_run_least(tess_run *r);
 tess_status tess_run_size_disk(tess_run *r) TESS_NODISCARD;
 /* Returns the least memory.disk for what was placed there, in whole MiB. */
 uint64_t tess_run_disk_least(const tess_run *r);
+
+/* ---- room.c ------------------------------------------------------------------------------------------------------ */
+
+/* Refuses, with TESS_INVALID, a disk tier that the drives of a step that was chosen have no room for, with the setting
+ * that would do. */
+tess_status tess_run_tier_room(tess_run *r) TESS_NODISCARD;
+/* Returns whether the drives have too little room for the model and the checkpoints, and says so in `text`. */
+bool tess_run_lacks_room(const tess_run *r, bool resumes, char text[static 512]);
+/* Does the first, and prints a line for the second. */
+tess_status tess_run_room(tess_run *r, bool resumes) TESS_NODISCARD;
 
 /* ---- feed.c, eval.c ---------------------------------------------------------------------------------------------- */
 

@@ -110,7 +110,7 @@ static void list_data(struct list *l, const char *name, const char *text)
 static int is_weights(const struct dirent *e)
 {
     const char *dot = strstr(e->d_name, ".safetensors"); /* a model's, or the states of a checkpoint */
-    return dot && (!dot[12] || !strcmp(dot, ".safetensors.index.json"));
+    return (dot && (!dot[12] || !strcmp(dot, ".safetensors.index.json"))) || !strncmp(e->d_name, "pytorch_model", 13);
 }
 
 static void list_weights(struct list *l, const char *of, const char *dir)
@@ -142,9 +142,15 @@ static void list_model(struct list *l, const tess_model *m)
     if (tess_model_adapter_dir(m)) list_weights(l, "adapter", tess_model_adapter_dir(m));
     if (!dir) return;
     list_weights(l, "model", dir);
-    char *path = tess_format("%s/tokenizer.json", dir);
-    list_file(l, "model: tokenizer.json", path, "");
-    free(path);
+    static const char *const tokenizer[] = {
+        "tokenizer.json", "tokenizer.model",   "spiece.model",          "vocab.json",
+        "merges.txt",     "added_tokens.json", "tokenizer_config.json", "special_tokens_map.json"};
+    for (size_t i = 0; i < sizeof tokenizer / sizeof *tokenizer; i++) {
+        char *label = tess_format("model: %s", tokenizer[i]), *path = tess_format("%s/%s", dir, tokenizer[i]);
+        list_file(l, label, path, "");
+        free(label);
+        free(path);
+    }
 }
 
 /* The first line in which two lists differ, cut into name and value; a list that ended has none. */
@@ -186,7 +192,7 @@ tess_status tess_run_same(const tess_run *r, const char *command)
     list_settings(&l, r->c);
     list_model(&l, r->model);
     list_data(&l, "data.train", r->c->data.train);
-    list_data(&l, "data.valid", r->c->data.valid);
+    if (!(tess_config_held_out(r->c) > 0)) list_data(&l, "data.valid", r->c->data.valid);
     fclose(l.to);
     uint64_t bytes = l.bytes + 1;
     tess_ranks_tell(&bytes, sizeof bytes);

@@ -1,5 +1,9 @@
 /* The configuration in the terms of the rooms below, and what they say in terms of the configuration. */
 #include "run.h"
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 tess_dtype tess_run_dtype(const tess_config *c)
 {
@@ -102,5 +106,42 @@ tess_status tess_run_at_key(tess_status status)
                                          {"moments", "optimizer_states"},
                                          {"sequence length", "data.seq_length"}};
     for (size_t k = 0; k < sizeof key / sizeof key[0]; k++) tess_error_at(status, key[k][0], key[k][1]);
+    return status;
+}
+
+/* ---- a path that is not there ---- */
+
+/* The directory of a file, without links; NULL: it cannot be told. */
+static char *directory_of(const char *file)
+{
+    char *path = realpath(file, NULL), *slash = path ? strrchr(path, '/') : NULL;
+    if (slash) slash[slash == path] = 0;
+    return path;
+}
+
+static bool is_there(const char *path)
+{
+    static const char *const with[] = {"", ".idx", ".bin"};
+    bool there = false;
+    for (size_t i = 0; i < sizeof with / sizeof *with && !there; i++) {
+        char *file = tess_format("%s%s", path, with[i]);
+        there = access(file, F_OK) == 0;
+        free(file);
+    }
+    return there;
+}
+
+tess_status tess_run_lost(const tess_config *c, const char *path, tess_status status)
+{
+    char here[PATH_MAX];
+    if (status == TESS_OK || !path || strchr("/[", *path) || is_there(path) || !getcwd(here, sizeof here))
+        return status;
+    char *lies = c->file ? directory_of(c->file) : NULL;
+    const bool other = lies && strcmp(lies, here);
+    char *text = tess_format("%s; looked in %s%s%s%s%s", tess_error_text(), here, other ? ", " : "",
+                             other ? c->file : "", other ? " lies in " : "", other ? lies : "");
+    tess_error_restore(text);
+    free(text);
+    free(lies);
     return status;
 }

@@ -1,6 +1,7 @@
 /* The tiers of a run: the caps and homes that the configuration says, in its own keys and in DeepSpeed's, what the
  * machine does a second, and the start of StarPU within them. */
 #include "codelets.h"
+#include "directories.h"
 #include "run.h"
 #include "yardstick.h"
 #include <stdlib.h>
@@ -76,6 +77,18 @@ static tess_status no_directory(const tess_config *c)
                       "beside the device)");
 }
 
+/* Makes the directories of DeepSpeed's nvme_path that are missing, as it does; memory.path names those that there are.
+ */
+static void make_directories(const char *paths)
+{
+    for (const char *p = paths; *p; p += *p == ':') {
+        char *dir = tess_format("%.*s", (int)strcspn(p, ":"), p);
+        if (*dir) (void)tess_dirs_make(dir, NULL); /* what is not there is refused behind this */
+        p += strlen(dir);
+        free(dir);
+    }
+}
+
 /* The configuration has read the environment, which is weaker than what was asked for on the command line. */
 static tess_carriers carrier(const tess_config *c)
 {
@@ -106,7 +119,9 @@ tess_status tess_run_tiers(tess_run *r, const char *made)
     if (!r->machine.disk) return TESS_OK;
     if (!r->machine.cpu_bytes) r->machine.cpu_bytes = r->limits.ram.ram; /* what is free, less a part */
     r->limits.ram.ram = r->machine.cpu_bytes;
-    TESS_TRY(tess_disk_check(r->machine.disk, made));
+    const bool names = c->memory.path;
+    if (!names && !made) make_directories(r->machine.disk);
+    TESS_TRY(tess_disk_check(r->machine.disk, names || !made ? made : r->machine.disk));
     return tess_run_rates(r, &r->limits.ram.rates);
 }
 
