@@ -6,6 +6,7 @@
 #     tests/docs/test_pages.sh [TESSERA]
 set -u -o pipefail
 export LC_ALL=C.UTF-8
+[ $# = 0 ] || set -- "$(realpath "$1")"
 cd "$(dirname "$0")/../.." || exit 1
 passed=0 failed=0
 pages=$(ls ./*.md && find docs -name '*.md' | sort)
@@ -49,6 +50,7 @@ check_index() {
 }
 
 check_commands() { # TESSERA
+    "$1" --version >/dev/null || echo "$1 does not start"
     "$1" --help | sed -nE 's/^  tessera ([a-z]+).*/\1/p' | while read -r name; do
         grep -qE "\`tessera $name[ \`]" docs/commands.md || echo "docs/commands.md: $name is not in it"
     done
