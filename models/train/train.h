@@ -14,6 +14,10 @@ extern "C" {
 
 /* As tess_estimate, but TESS_FAILED, when all is said, for a run that does not fit. */
 tess_status tess_estimate_fits(const tess_config *c, FILE *out) TESS_NODISCARD;
+/* Writes the step of a run, of rank 0, as an instance for those who study schedules, with a line of what it is: to a
+ * file that ends in .json, or in .dot its tasks alone. Nothing runs. Of a run that does not fit the tiles have no
+ * plan, which a line says. */
+tess_status tess_graph_export(const tess_config *c, const char *file, FILE *out) TESS_NODISCARD;
 typedef struct tess_bench_result {
     double seconds;                         /* of a step, the median */
     double busy, waiting, scheduling, idle; /* shares of the workers' time */
