@@ -193,6 +193,9 @@ static tess_status place(tess_run *r, const tess_config *c, tess_step **step, bo
         tess_error_clear();
         tess_step_free(*step);
         *step = NULL;
+        tess_run_close(r); /* homes that were tried are no plan */
+        TESS_TRY(tess_run_open(c, 0, r));
+        TESS_TRY(tess_run_tiers(r, c->output));
         r->machine.disk = NULL;
         status = tess_run_step(r, true, step);
     }
