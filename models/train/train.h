@@ -31,6 +31,8 @@ tess_status tess_bench_policies(const tess_config *c, int steps, FILE *out) TESS
 
 /* Prints where the time of a traced step went, from the directory of its run, and what would help. */
 tess_status tess_explain(const char *output, FILE *out) TESS_NODISCARD;
+/* Writes the tasks of such a trace to a file of comma-separated values, one a line, and prints how many they are. */
+tess_status tess_explain_csv(const char *output, const char *file, FILE *out) TESS_NODISCARD;
 /* Writes a page that shows runs, side by side, from what they left in their outputs, and prints its path. `file` NULL:
  * report.html in the output, or, of several runs, in the working directory. */
 tess_status tess_report_runs(const char *const *output, int runs, const char *file, FILE *out) TESS_NODISCARD;

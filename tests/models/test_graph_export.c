@@ -1,5 +1,5 @@
 /* What leaves for other programs: the step as an instance, whose dependencies follow from what tasks do with tiles, in
- * RAM, under a cap with a disk below, and of one rank of two. */
+ * RAM, under a cap with a disk below, and of one rank of two; and the tasks of a trace as comma-separated values. */
 #define CHECK_MAIN
 #include "check.h"
 #include "config.h"
@@ -168,5 +168,44 @@ TEST(an_instance_without_a_plan_is_said_to_have_none)
     said = NULL;
     CHECK(export_to("nowhere/step.dot", (const char *const[]){NULL}, &said) != TESS_OK);
     CHECK_HAS(tess_error_text(), "nowhere/step.dot: cannot be written");
+    free(said);
+}
+
+/* ---- the tasks of a trace ---- */
+
+#define BAR(track, at, us, category, name, args)                                                                       \
+    ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":" #track ",\"ts\":" #at ",\"dur\":" #us ",\"cat\":\"" category                 \
+    "\",\"name\":\"" name "\",\"args\":{" args "}}"
+
+TEST(tasks_of_a_trace_have_a_line_each)
+{
+    static const char expected[] = "step,rank,worker,order,codelet,helps,submitted,ready,begin,end,waited,flops\n"
+                                   "3,0,0,7,gelu_forward,0,0.000001000,0.000002000,0.000010000,0.000030000,"
+                                   "0.000008000,0\n"
+                                   "3,0,1,7,gelu_forward,1,,,0.000020000,0.000030500,,0\n"
+                                   "4,0,1,8,\"my,op\",0,0.000001000,0.000101000,0.000110000,0.000130000,0.000009000,"
+                                   "1000\n";
+    char *said, got[1000] = "";
+    size_t size;
+    fresh();
+    mkdir("out", 0777);
+    write_text("out/trace.json",
+               "[\n{\"ph\":\"i\",\"pid\":0,\"tid\":1,\"ts\":0,\"cat\":\"about\",\"args\":{\"ranks\":1,"
+               "\"cpu_workers\":2}}" BAR(1, 0, 100, "step", "step 3", "\"step\":3")
+                   BAR(1, 100, 100, "step", "step 4", "\"step\":4")
+                       BAR(10, 10, 20, "task", "gelu_forward", "\"order\":7,\"submitted\":1,\"ready\":2")
+                           BAR(11, 20, 10.5, "task", "gelu_forward", "\"order\":7,\"helps\":true")
+                               BAR(11, 105, 5, "data", "waits for data", "\"order\":8")
+                                   BAR(11, 110, 20, "task", "my,op",
+                                       "\"order\":8,\"submitted\":1,\"ready\":101,\"flops\":1000") "\n]\n");
+    FILE *out = open_memstream(&said, &size);
+    CHECK_EQ(tess_explain_csv("out", "tasks.csv", out), TESS_OK);
+    fclose(out);
+    CHECK_STR(said, "tasks.csv: 3 tasks\n");
+    FILE *f = fopen("tasks.csv", "r");
+    if (f) got[fread(got, 1, sizeof got - 1, f)] = 0, fclose(f);
+    CHECK_STR(got, expected);
+    CHECK_EQ(tess_explain_csv("nowhere", "none.csv", stdout), TESS_INVALID);
+    CHECK(access("none.csv", F_OK) != 0);
     free(said);
 }

@@ -215,6 +215,20 @@ static void check_explained(const char *who, const struct look *l, int rank)
     CHECK(s[1] >= 0 && s[2] >= 0);
 }
 
+/* A line for each bar of a task. */
+static void check_csv(const struct look *l)
+{
+    char line[400];
+    int bars = 0, lines = -1; /* the first is a header */
+    for (size_t i = 0; i < json_array_size(l->events); i++) bars += is(json_array_get(l->events, i), "X", "task");
+    DONE("explain", "out", "--csv", "tasks.csv");
+    CHECK_HAS(ran.out, fmt("tasks.csv: %d tasks", bars));
+    FILE *f = fopen("tasks.csv", "r");
+    while (f && fgets(line, sizeof line, f)) lines++;
+    if (f) fclose(f);
+    CHECK_EQ(lines, bars);
+}
+
 TEST(a_run_in_ram_is_traced_and_explained)
 {
     tiny_setup();
@@ -228,6 +242,7 @@ TEST(a_run_in_ram_is_traced_and_explained)
     CHECK_HAS(ran.out, "critical path:");
     CHECK_HAS(ran.out, "bounds: matrices alone");
     CHECK_HAS(ran.out, "more memory would not help");
+    check_csv(&l);
     json_decref(l.events);
     /* Without it there is none, and the same losses. */
     json_t *traced = read_metrics("out/metrics.jsonl");
