@@ -26,8 +26,9 @@ typedef struct tess_bench_result {
 /* Makes steps on random tokens, and prints a table of where the time goes; unless NULL, *result is the same. */
 tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_result *result) TESS_NODISCARD;
 /* Makes the same steps under each of StarPU's policies, with everything in RAM and under a cap, each in a process of
- * its own, and prints a line for each. Of one rank, before anything of StarPU or a library of matrices has run. */
-tess_status tess_bench_policies(const tess_config *c, int steps, FILE *out) TESS_NODISCARD;
+ * its own, so many times in turns, and prints a line for each. Of one rank, before anything of StarPU or a library of
+ * matrices has run. */
+tess_status tess_bench_policies(const tess_config *c, int steps, int repeats, FILE *out) TESS_NODISCARD;
 
 /* Prints where the time of a traced step went, from the directory of its run, and what would help. */
 tess_status tess_explain(const char *output, FILE *out) TESS_NODISCARD;
