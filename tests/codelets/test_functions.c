@@ -248,7 +248,7 @@ TEST(linear_cost)
 TEST(attention_scratch_of_long_sequences)
 {
     tess_attention_arg a = {.rows = 32768, .sequence = 32768, .heads = 12, .groups = 12, .dim = 64};
-    CHECK(tess_attention_scratch(&a, TESS_BF16) < 32u << 20);
+    CHECK(tess_attention_scratch(&a, TESS_BF16) < 33u << 20); /* k, v and their gradients of one head, in fp32 */
     a.rows = a.sequence = 1024;
     CHECK(tess_attention_scratch(&a, TESS_BF16) < 9u << 20); /* with sums of dq of parts, of all heads */
 }

@@ -41,6 +41,8 @@ static const struct field drive_fields[] = {
     {NULL, 0},
 };
 
+/* What this process measured and did not keep: all that it plans goes by the same rates. */
+static tess_yardstick unkept;
 /* Those of a machine that is not here. */
 static tess_yardstick given;
 static double given_gpu[TESS_YARDSTICKS]; /* of one of its GPUs */
@@ -316,8 +318,10 @@ tess_status tess_yardstick_read(const char *dirs, bool again, tess_yardstick *y)
     bool changed = false;
     if (again || !get_rates(json_object_get(cache, "rates"), machine_fields, y) || !tess_yardstick_plausible(y)) {
         *y = (tess_yardstick){.cores = y->cores};
-        measure_machine(y);
+        if (again || unkept.cores != y->cores) measure_machine(y), unkept = *y;
+        *y = unkept;
         changed = tess_yardstick_plausible(y);
+        if (changed) unkept.cores = 0;
     }
     if (changed) {
         if (again) json_object_del(cache, "best");
