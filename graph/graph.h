@@ -179,6 +179,41 @@ typedef struct tess_parallelism {
 } tess_parallelism;
 /* Computes that from measured times: a codelet's is shared among its tasks in proportion to their cost. */
 void tess_step_parallelism(const tess_step *s, const tess_profile *measured, tess_parallelism *out);
+/* Computes it from the same times that a forecast goes by; messages take none. */
+void tess_step_parallelism_by(const tess_step *s, const tess_rates *rates, int workers, tess_parallelism *out);
+
+/* What a step is to whoever schedules it: tiles, numbered as they come first in the list, and tasks in the order of the
+ * list. All is borrowed for the time of the call that has it. */
+typedef struct tess_listed_tile {
+    const char *name;
+    tess_role role;
+    tess_tier home; /* where the plan has it rest */
+    uint64_t bytes; /* of scratch: for each worker */
+    bool lasts;     /* it has contents before the step and behind it */
+} tess_listed_tile;
+typedef struct tess_listed_use {
+    uint32_t tile;
+    int mode; /* of tess_mode; by the plan TESS_LEAVES_RAM is there for tiles whose home is the disk alone */
+} tess_listed_use;
+typedef struct tess_listed_task {
+    const tess_codelet *codelet;
+    const char *where; /* it can run: "cpu", "gpu", "either", or it is a "message" */
+    bool backward;
+    double flops, bytes;        /* flops: of matrices; bytes: that it reads and writes beside products */
+    double seconds;             /* on one of the workers, by the rates; 0: not known */
+    uint32_t parts;             /* parts of equal size that other workers may take; 1: none */
+    const tess_listed_use *use; /* one for each tile */
+    const uint32_t *before;     /* the tasks that it waits for, in their order, each once */
+    size_t uses, befores;
+} tess_listed_task;
+/* Whom tess_step_list calls: for each tile, then for each task. */
+typedef struct tess_lister {
+    void *of;
+    void (*tile)(void *of, uint32_t k, const tess_listed_tile *t);
+    void (*task)(void *of, uint32_t k, const tess_listed_task *t);
+} tess_lister;
+/* Lists a step as it is placed. `rates` NULL: no times are known. */
+void tess_step_list(const tess_step *s, const tess_rates *rates, int workers, const tess_lister *to);
 /* Returns the dtype of a step's matrices; that of NULL is TESS_F32. */
 tess_dtype tess_step_dtype(const tess_step *s);
 /* Returns how many values of an input this rank feeds. */

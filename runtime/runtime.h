@@ -202,6 +202,8 @@ typedef struct tess_tile tess_tile;
 tess_tile *tess_tile_new(size_t bytes, tess_role role, const char *label);
 /* Frees it, after waiting for what still uses it. */
 void tess_tile_free(tess_tile *t);
+/* Returns its label. */
+const char *tess_tile_label(const tess_tile *t);
 /* Returns its bytes. */
 size_t tess_tile_bytes(const tess_tile *t);
 /* Returns what it is for. */

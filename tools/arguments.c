@@ -22,7 +22,7 @@ static const char *const other_names[][2] = {{"--max-new-tokens", "-n"},
 /* The commands that a configuration's keys stand behind. */
 static bool takes_keys(const char *command)
 {
-    static const char *const names[] = {"train", "eval", "estimate", "bench", "simulate"};
+    static const char *const names[] = {"train", "eval", "estimate", "graph", "bench", "simulate"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], command)) return true;
     return false;

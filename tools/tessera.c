@@ -7,17 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const command *const commands[] = {&cmd_train,    &cmd_eval,     &cmd_generate, &cmd_export,
-                                          &cmd_merge,    &cmd_estimate, &cmd_info,     &cmd_bench,
-                                          &cmd_tokenize, &cmd_explain,  &cmd_report,   &cmd_simulate};
+static const command *const commands[] = {&cmd_train,    &cmd_eval,   &cmd_generate, &cmd_export, &cmd_merge,
+                                          &cmd_estimate, &cmd_graph,  &cmd_info,     &cmd_bench,  &cmd_tokenize,
+                                          &cmd_explain,  &cmd_report, &cmd_simulate};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 /* What --help lists of the configuration's keys. */
 static const struct {
     const command *of;
     const tess_config_use *use;
-} uses[] = {{&cmd_train, &cmd_train_use},       {&cmd_eval, &cmd_eval_use},   {&cmd_generate, &cmd_generate_use},
-            {&cmd_estimate, &cmd_estimate_use}, {&cmd_bench, &cmd_bench_use}, {&cmd_simulate, &cmd_simulate_use}};
+} uses[] = {{&cmd_train, &cmd_train_use},       {&cmd_eval, &cmd_eval_use},      {&cmd_generate, &cmd_generate_use},
+            {&cmd_estimate, &cmd_estimate_use}, {&cmd_graph, &cmd_estimate_use}, {&cmd_bench, &cmd_bench_use},
+            {&cmd_simulate, &cmd_simulate_use}};
 
 static const char WHERE[] = "command line";
 

@@ -17,15 +17,12 @@ enum { NOBODY = UINT32_MAX };
 
 /* ---- who waits for whom ---- */
 
-struct waits {
+struct pairs {
     uint32_t (*pair)[2]; /* (before, behind) */
     size_t pairs, room;
-    size_t *first;    /* [task + 1]: where its own begin in `behind` */
-    uint32_t *behind; /* the tasks that wait for it */
-    uint32_t *left;   /* [task]: how many it waits for */
 };
 
-static void add_pair(struct waits *w, uint32_t before, uint32_t behind)
+static void add_pair(struct pairs *w, uint32_t before, uint32_t behind)
 {
     if (w->pairs == w->room) {
         w->room = w->room ? 2 * w->room : 4096;
@@ -36,7 +33,7 @@ static void add_pair(struct waits *w, uint32_t before, uint32_t behind)
 }
 
 /* The uses of one tile, in the order of tasks: who reads waits for who wrote last, who writes for all who read that. */
-static void add_tile(struct waits *w, const tess_plan_use *use, size_t n)
+static void add_tile(struct pairs *w, const tess_plan_use *use, size_t n)
 {
     size_t read = 0; /* the first use since the last write */
     bool written = false;
@@ -53,27 +50,34 @@ static void add_tile(struct waits *w, const tess_plan_use *use, size_t n)
     }
 }
 
-static struct waits find_waits(const tess_uses *u)
+tess_waits tess_waits_find(const tess_uses *u)
 {
-    struct waits w = {0};
-    for (size_t i = 0, n; i < u->uses; i += n) add_tile(&w, u->use + i, n = tess_uses_of_tile(u, i));
+    struct pairs p = {0};
+    tess_waits w;
+    for (size_t i = 0, n; i < u->uses; i += n) add_tile(&p, u->use + i, n = tess_uses_of_tile(u, i));
     w.first = tess_alloc((u->tasks + 2) * sizeof *w.first);
-    w.behind = tess_alloc((w.pairs + 1) * sizeof *w.behind);
+    w.behind = tess_alloc((p.pairs + 1) * sizeof *w.behind);
     w.left = tess_alloc((u->tasks + 1) * sizeof *w.left);
-    for (size_t i = 0; i < w.pairs; i++) {
-        w.first[w.pair[i][0] + 2]++;
-        w.left[w.pair[i][1]]++;
+    for (size_t i = 0; i < p.pairs; i++) {
+        w.first[p.pair[i][0] + 2]++;
+        w.left[p.pair[i][1]]++;
     }
     for (size_t k = 0; k < u->tasks; k++) w.first[k + 2] += w.first[k + 1];
-    for (size_t i = 0; i < w.pairs; i++) w.behind[w.first[w.pair[i][0] + 1]++] = w.pair[i][1];
-    free(w.pair);
+    for (size_t i = 0; i < p.pairs; i++) w.behind[w.first[p.pair[i][0] + 1]++] = p.pair[i][1];
+    free(p.pair);
     return w;
+}
+
+void tess_waits_free(tess_waits *w)
+{
+    free(w->first), free(w->behind), free(w->left);
+    *w = (tess_waits){0};
 }
 
 /* ---- the schedule ---- */
 
 struct schedule {
-    const struct waits *w;
+    const tess_waits *w;
     const double *seconds, *alone;
     tess_heap ready, open, runs; /* open: tasks that run and have parts that nobody took; runs: 2 task + owner */
     uint32_t *left;              /* [task]: how many it waits for; */
@@ -133,7 +137,7 @@ static void end_part(struct schedule *s)
         if (!--s->left[s->w->behind[i]]) tess_heap_push(&s->ready, s->w->behind[i], s->w->behind[i]);
 }
 
-static double schedule(const tess_uses *u, const struct waits *w, const double *seconds, const double *alone,
+static double schedule(const tess_uses *u, const tess_waits *w, const double *seconds, const double *alone,
                        size_t cores)
 {
     struct schedule s = {.w = w, .seconds = seconds, .alone = alone, .cores = cores};
@@ -155,7 +159,7 @@ static double schedule(const tess_uses *u, const struct waits *w, const double *
 void tess_plan_parallel(const tess_uses *u, const double *seconds, const double *alone, tess_parallelism *out,
                         bool *chain)
 {
-    struct waits w = find_waits(u);
+    tess_waits w = tess_waits_find(u);
     double *begin = tess_alloc((u->tasks + 1) * sizeof *begin); /* the list is in an order in which it can run */
     uint32_t *after = tess_alloc((u->tasks + 1) * sizeof *after), last = NOBODY; /* [task]: whom it waits for longest */
     *out = (tess_parallelism){0};
@@ -170,7 +174,8 @@ void tess_plan_parallel(const tess_uses *u, const double *seconds, const double 
     for (size_t k = 0; chain && k < u->tasks; k++) chain[k] = false;
     for (; chain && last != NOBODY; last = after[last]) chain[last] = true;
     for (int i = 0; i < TESS_WIDTHS; i++) out->seconds[i] = schedule(u, &w, seconds, alone, (size_t)1 << i);
-    free(begin), free(after), free(w.first), free(w.behind), free(w.left);
+    tess_waits_free(&w);
+    free(begin), free(after);
 }
 
 /* ---- a step's, by times that were measured ---- */

@@ -200,12 +200,27 @@ int64_t tess_room_least(const tess_room *r);
 void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rates *rates, uint64_t room, int workers,
                         tess_forecast *out);
 
+/* The same: returns the seconds of a task of the list on one of so many workers, without help. */
+double tess_plan_seconds(const tess_uses *u, size_t task, const tess_rates *rates, int workers);
+
 /* Returns the number by which plans are compared where rates are known: seconds, and a share of the drive's, since
  * others may use it and it wears. The least is the best. */
 static inline double tess_forecast_measure(const tess_forecast *f)
 {
     return f->seconds + 0.3 * (f->read + f->write);
 }
+
+/* parallel.c: who waits for whom in a list, in which a tile's uses keep their order: who reads waits for who wrote
+ * last, who writes for all who read that. Two tasks are there once for each tile that they have in common. */
+typedef struct tess_waits {
+    size_t *first;    /* [task]: where its own begin in `behind`, and, of the task behind it, where they end */
+    uint32_t *behind; /* the tasks that wait for it */
+    uint32_t *left;   /* [task]: how many it waits for */
+} tess_waits;
+/* Finds that. */
+tess_waits tess_waits_find(const tess_uses *u);
+/* Frees the arrays. */
+void tess_waits_free(tess_waits *w);
 
 /* parallel.c: computes what the list allows if its tasks take seconds[task], or alone[task] where all parts of the body
  * have cores (NULL: bodies have no parts). It stores for each task whether it is in the longest chain, unless `chain`

@@ -103,14 +103,14 @@ static void find_moves(struct simulation *s, const tess_marks *m, size_t at, siz
     if (!(s->does[at] & ENTERS)) s->held += bytes; /* it is there around the end */
 }
 
-static double duration(const struct simulation *s, size_t k, int workers)
+double tess_plan_seconds(const tess_uses *u, size_t k, const tess_rates *rates, int workers)
 {
     enum { OVERHEAD_US = 10 };
-    tess_cost c = s->u->task[k].cost;
+    tess_cost c = u->task[k].cost;
     if (c.flops == 0 && c.bytes == 0)
-        for (size_t at = s->u->task[k].first; at < s->u->task[k + 1].first; at++)
-            c.bytes += (double)s->u->tile[s->u->use[s->u->named[at]].tile].bytes;
-    double seconds = c.flops > 0 ? c.flops / s->rates->flops + c.passes / s->rates->copy : c.bytes / s->rates->copy;
+        for (size_t at = u->task[k].first; at < u->task[k + 1].first; at++)
+            c.bytes += (double)u->tile[u->use[u->named[at]].tile].bytes;
+    double seconds = c.flops > 0 ? c.flops / rates->flops + c.passes / rates->copy : c.bytes / rates->copy;
     return seconds * workers + OVERHEAD_US * 1e-6;
 }
 
@@ -447,7 +447,7 @@ void tess_plan_simulate(const tess_uses *u, const tess_marks *m, const tess_rate
         if (s.does[i] & WRITES) out->write += bytes / rates->write;
     }
     for (size_t k = 0; k < u->tasks; k++) {
-        s.seconds[k] = duration(&s, k, workers);
+        s.seconds[k] = tess_plan_seconds(u, k, rates, workers);
         out->work += s.seconds[k] / workers;
     }
     s.poll = poll_time(&s, workers);

@@ -14,6 +14,10 @@ extern "C" {
 
 /* As tess_estimate, but TESS_FAILED, when all is said, for a run that does not fit. */
 tess_status tess_estimate_fits(const tess_config *c, FILE *out) TESS_NODISCARD;
+/* Writes the step of a run, of rank 0, as an instance for those who study schedules, with a line of what it is: to a
+ * file that ends in .json, or in .dot its tasks alone. Nothing runs. Of a run that does not fit the tiles have no
+ * plan, which a line says. */
+tess_status tess_graph_export(const tess_config *c, const char *file, FILE *out) TESS_NODISCARD;
 typedef struct tess_bench_result {
     double seconds;                         /* of a step, the median */
     double busy, waiting, scheduling, idle; /* shares of the workers' time */
@@ -22,11 +26,14 @@ typedef struct tess_bench_result {
 /* Makes steps on random tokens, and prints a table of where the time goes; unless NULL, *result is the same. */
 tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_result *result) TESS_NODISCARD;
 /* Makes the same steps under each of StarPU's policies, with everything in RAM and under a cap, each in a process of
- * its own, and prints a line for each. Of one rank, before anything of StarPU or a library of matrices has run. */
-tess_status tess_bench_policies(const tess_config *c, int steps, FILE *out) TESS_NODISCARD;
+ * its own, so many times in turns, and prints a line for each. Of one rank, before anything of StarPU or a library of
+ * matrices has run. */
+tess_status tess_bench_policies(const tess_config *c, int steps, int repeats, FILE *out) TESS_NODISCARD;
 
 /* Prints where the time of a traced step went, from the directory of its run, and what would help. */
 tess_status tess_explain(const char *output, FILE *out) TESS_NODISCARD;
+/* Writes the tasks of such a trace to a file of comma-separated values, one a line, and prints how many they are. */
+tess_status tess_explain_csv(const char *output, const char *file, FILE *out) TESS_NODISCARD;
 /* Writes a page that shows runs, side by side, from what they left in their outputs, and prints its path. `file` NULL:
  * report.html in the output, or, of several runs, in the working directory. */
 tess_status tess_report_runs(const char *const *output, int runs, const char *file, FILE *out) TESS_NODISCARD;

@@ -67,6 +67,10 @@ void tess_tile_reset(tess_tile *t)
     *t = (tess_tile){.bytes = t->bytes, .role = t->role, .home = t->home, .label = t->label};
 }
 
+const char *tess_tile_label(const tess_tile *t)
+{
+    return t->label;
+}
 size_t tess_tile_bytes(const tess_tile *t)
 {
     return t->bytes;

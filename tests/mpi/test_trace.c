@@ -215,6 +215,20 @@ static void check_explained(const char *who, const struct look *l, int rank)
     CHECK(s[1] >= 0 && s[2] >= 0);
 }
 
+/* A line for each bar of a task. */
+static void check_csv(const struct look *l)
+{
+    char line[400];
+    int bars = 0, lines = -1; /* the first is a header */
+    for (size_t i = 0; i < json_array_size(l->events); i++) bars += is(json_array_get(l->events, i), "X", "task");
+    DONE("explain", "out", "--csv", "tasks.csv");
+    CHECK_HAS(ran.out, fmt("tasks.csv: %d tasks", bars));
+    FILE *f = fopen("tasks.csv", "r");
+    while (f && fgets(line, sizeof line, f)) lines++;
+    if (f) fclose(f);
+    CHECK_EQ(lines, bars);
+}
+
 TEST(a_run_in_ram_is_traced_and_explained)
 {
     tiny_setup();
@@ -228,6 +242,7 @@ TEST(a_run_in_ram_is_traced_and_explained)
     CHECK_HAS(ran.out, "critical path:");
     CHECK_HAS(ran.out, "bounds: matrices alone");
     CHECK_HAS(ran.out, "more memory would not help");
+    check_csv(&l);
     json_decref(l.events);
     /* Without it there is none, and the same losses. */
     json_t *traced = read_metrics("out/metrics.jsonl");
@@ -346,13 +361,16 @@ TEST(policies_stand_side_by_side)
 {
     wide_setup_with("\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 2, \"steps\": 1");
     WITH("STARPU_SCHED", "lws")
-    DONE("bench", "run.json", "--schedulers", "--steps=1"); /* all of them take half a minute */
+    DONE("bench", "run.json", "--schedulers", "--steps=1", "--repeats=2"); /* all of them take half a minute a turn */
     static const char *const tiles[] = {"in RAM", "capped"};
     for (size_t i = 0; i < 2; i++) {
-        double ms = 0, busy = 0, data = 0, idle = 0, moved = -1;
+        double ms = 0, best = 0, spread = 0, busy = 0, data = 0, idle = 0, moved = -1;
         const char *name = fmt("\n%-31s %-8s", "lws", tiles[i]);
         const char *line = strstr(ran.out, name);
-        CHECK(line && sscanf(line + strlen(name), "%lf %lf%% %lf%% %lf%% %lf", &ms, &busy, &data, &idle, &moved) == 5);
+        CHECK(line && sscanf(line + strlen(name), "%lf %lf %lf%% %lf%% %lf%% %lf%% %lf", &ms, &best, &spread, &busy,
+                             &data, &idle, &moved) == 7);
+        CHECK(best > 0 && best <= ms && spread >= 0);
+        CHECK_NEAR(spread, 100 * (ms - best) / ms, 1); /* of two the median is the slower */
         CHECK(ms > 0 && busy > 0 && (i ? moved > 0 : moved == 0));
         CHECK_NEAR(busy + data + idle, 100, 1);
     }
@@ -360,7 +378,7 @@ TEST(policies_stand_side_by_side)
     DIR *d = opendir(".");
     for (struct dirent *e; (e = readdir(d));) CHECK(strncmp(e->d_name, "schedulers-", 11));
     closedir(d);
-    WITH("STARPU_SCHED", "heteroprio") RUN("bench", "run.json", "--schedulers", "--steps=1");
+    WITH("STARPU_SCHED", "heteroprio") RUN("bench", "run.json", "--schedulers", "--steps=1", "--repeats=1");
     CHECK_HAS(ran.out, "heteroprio                      runs none of these tasks");
     WITH("STARPU_SCHED", "nonsense")
     FAILS(2, ("bench", "run.json", "--schedulers", "--steps=1"), "STARPU_SCHED: \"nonsense\" is no scheduling policy");

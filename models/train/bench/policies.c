@@ -79,37 +79,86 @@ static bool ask(const struct work *w, struct answer *a)
     return false;
 }
 
-static void print_row(FILE *out, const char *policy, const char *where, bool done, const struct answer *a)
+/* A policy in one place for tiles: what its processes said, or, once one failed, that one alone. */
+struct series {
+    const char *policy, *where;
+    const tess_config *c; /* NULL: it runs none of these tasks */
+    bool failed;
+    struct answer *said;
+};
+
+static void print_head(FILE *out)
 {
-    const tess_bench_result *r = &a->result;
-    fprintf(out, "%-31s %-8s ", policy, where);
-    if (done)
-        fprintf(out, "%9.1f %6.1f%% %6.1f%% %6.1f%% %12s\n", 1e3 * r->seconds, 100 * r->busy, 100 * r->waiting,
-                100 * (1 - r->busy - r->waiting),
-                tess_human_bytes(r->moved)); /* policies count scheduling each in its way */
+    fprintf(out, "%-31s %-8s %9s %9s %7s %7s %7s %7s %12s\n", "policy", "tiles", "ms a step", "best", "spread", "busy",
+            "data", "idle", "disk a step");
+}
+
+/* Policies count scheduling each in its way: it is idle. */
+static void print_row(FILE *out, const struct series *s, int repeats)
+{
+    const tess_bench_result *best = &s->said[0].result, *r = &s->said[repeats / 2].result;
+    fprintf(out, "%-31s ", s->policy);
+    if (!s->c)
+        fprintf(out, "runs none of these tasks\n");
+    else if (s->failed)
+        fprintf(out, "%-8s %s\n", s->where, s->said->text);
     else
-        fprintf(out, "%s\n", a->text);
+        fprintf(out, "%-8s %9.1f %9.1f %6.1f%% %6.1f%% %6.1f%% %6.1f%% %12s\n", s->where, 1e3 * r->seconds,
+                1e3 * best->seconds, 100 * (s->said[repeats - 1].result.seconds - best->seconds) / r->seconds,
+                100 * r->busy, 100 * r->waiting, 100 * (1 - r->busy - r->waiting), tess_human_bytes(r->moved));
     fflush(out);
 }
 
-static void print_policies(const tess_config *plain, const tess_config *capped, int steps, FILE *out)
+static void measure(struct series *s, int steps, int turn)
 {
     struct answer a;
-    const char *policy;
-    bool runs;
-    fprintf(out, "%-31s %-8s %9s %7s %7s %7s %12s\n", "policy", "tiles", "ms a step", "busy", "data", "idle",
-            "disk a step");
-    for (size_t i = 0; tess_policy(i, &policy, &runs); i++) {
-        if (!runs) {
-            fprintf(out, "%-31s runs none of these tasks\n", policy);
-            continue;
-        }
-        print_row(out, policy, "in RAM", ask(&(struct work){plain, policy, steps}, &a), &a);
-        if (capped) print_row(out, policy, "capped", ask(&(struct work){capped, policy, steps}, &a), &a);
-    }
+    if (!s->c || s->failed) return;
+    s->failed = !ask(&(struct work){s->c, s->policy, steps}, &a);
+    s->said[s->failed ? 0 : turn] = a;
 }
 
-tess_status tess_bench_policies(const tess_config *c, int steps, FILE *out)
+static int by_seconds(const void *a, const void *b)
+{
+    const double x = ((const struct answer *)a)->result.seconds, y = ((const struct answer *)b)->result.seconds;
+    return (x > y) - (x < y);
+}
+
+/* All policies, in RAM and, with `capped`, under the cap; returns how many there are. */
+static size_t list_series(const tess_config *plain, const tess_config *capped, int repeats, struct series **list)
+{
+    size_t n = 0;
+    const char *policy;
+    bool runs;
+    *list = NULL;
+    for (size_t i = 0; tess_policy(i, &policy, &runs); i++) {
+        *list = tess_realloc(*list, (n + 2) * sizeof **list);
+        (*list)[n++] = (struct series){.policy = policy, .where = "in RAM", .c = runs ? plain : NULL};
+        if (runs && capped) (*list)[n++] = (struct series){.policy = policy, .where = "capped", .c = capped};
+    }
+    for (size_t i = 0; i < n; i++) (*list)[i].said = tess_alloc((size_t)repeats * sizeof *(*list)[i].said);
+    return n;
+}
+
+/* In turns: what else the machine does in between slows all of them. Each has its line when its last turn has ended. */
+static void run_policies(const tess_config *plain, const tess_config *capped, int steps, int repeats, FILE *out)
+{
+    struct series *list;
+    const size_t n = list_series(plain, capped, repeats, &list);
+    for (int turn = 0; turn < repeats; turn++) {
+        if (repeats > 1) tess_note("turn %d of %d", turn + 1, repeats);
+        if (turn + 1 == repeats) print_head(out);
+        for (size_t i = 0; i < n; i++) {
+            measure(&list[i], steps, turn);
+            if (turn + 1 < repeats) continue;
+            qsort(list[i].said, list[i].failed ? 0 : (size_t)repeats, sizeof *list[i].said, by_seconds);
+            print_row(out, &list[i], repeats);
+        }
+    }
+    for (size_t i = 0; i < n; i++) free(list[i].said);
+    free(list);
+}
+
+tess_status tess_bench_policies(const tess_config *c, int steps, int repeats, FILE *out)
 {
     if (tess_ranks() > 1)
         return tess_error(TESS_INVALID, "--schedulers", "%d ranks, expected one (leave out mpirun)", tess_ranks());
@@ -136,7 +185,7 @@ tess_status tess_bench_policies(const tess_config *c, int steps, FILE *out)
     if (caps)
         fprintf(out, "capped: memory.cpu=%lldMiB, the rest on disk in %s\n", (long long)(capped.memory.cpu / MiB),
                 capped.memory.path);
-    print_policies(&plain, caps ? &capped : NULL, steps, out);
+    run_policies(&plain, caps ? &capped : NULL, steps, repeats, out);
     if (made) rmdir(dir);
     free(dir);
     return TESS_OK;

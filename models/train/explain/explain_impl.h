@@ -18,11 +18,12 @@ typedef enum tess_event_kind {
     TESS_EVENT_KINDS
 } tess_event_kind;
 
-enum { TESS_EVENT_ARRIVALS = 4, TESS_TRACE_NAMES = 512 };
+enum { TESS_EVENT_ARRIVALS = 4, TESS_TRACE_NAMES = 512, TESS_FIRST_WORKER = 10 /* the track of a rank's first */ };
 
 typedef struct tess_event {
     tess_event_kind kind;
     int rank, name;                   /* name: of tess_traced.name */
+    bool helps;                       /* the worker had parts of another's task */
     uint32_t track;                   /* of a task: its worker's */
     uint64_t number;                  /* of a step; a task's place in the list */
     double begin, end;                /* of it */

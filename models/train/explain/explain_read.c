@@ -9,8 +9,6 @@
 static const char *const categories[TESS_EVENT_KINDS] = {"step",  "wait",   "task",    "data",   "read",
                                                          "write", "to_gpu", "off_gpu", "message"};
 
-enum { FIRST_WORKER = 10 }; /* the track of the first CPU's worker */
-
 /* One end of an arrow from a transfer to a task. */
 struct end {
     char id[32];
@@ -112,6 +110,7 @@ static tess_status read_slice(struct reading *r, const json_t *o, tess_event *s)
     s->number = (uint64_t)fmax(0, fmin(1e15, number_or(args, s->kind == TESS_EVENT_STEP ? "step" : "order", 0)));
     s->bytes = number_or(args, s->kind == TESS_EVENT_MESSAGE ? "sent" : "bytes", 0);
     s->received = number_or(args, "received", 0);
+    s->helps = json_is_true(json_object_get(args, "helps"));
     s->flops = number_or(args, "flops", 0);
     s->peer = (int)fmax(-1, fmin(1e6, number_or(args, "peer", -1)));
     s->tag = (int)fmax(-1, fmin(2e9, number_or(args, "tag", -1)));
@@ -282,7 +281,7 @@ tess_status tess_traced_read(const char *path, tess_traced *t)
         if (t->event[i].rank >= t->about.ranks)
             status = broken(&r, "there is an event of a rank that the run did not have");
     if (status == TESS_OK) {
-        t->about.first = t->about.gpu && r.gpu_track ? r.gpu_track : FIRST_WORKER;
+        t->about.first = t->about.gpu && r.gpu_track ? r.gpu_track : TESS_FIRST_WORKER;
         arrange(t);
         connect(&r);
     }

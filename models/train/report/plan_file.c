@@ -70,7 +70,7 @@ static json_t *estimate_of(const tess_run *r, const tess_step *step, const tess_
     tess_forecast time = r->plan.ram.time;
     if (tess_gpus())
         time = (tess_forecast){0}; /* whose rate is not measured */
-    else if (!r->machine.disk && tess_run_rates_known(r, &rates))
+    else if (!r->machine.disk && !(time.seconds > 0) && tess_run_rates_known(r, &rates))
         tess_step_forecast(step, &rates, UINT64_MAX, tess_cores(), &time);
     set(of, "seconds", time.seconds);
     set(of, "work_seconds", time.work);
@@ -91,11 +91,16 @@ static json_t *estimate_of(const tess_run *r, const tess_step *step, const tess_
     return of;
 }
 
+json_t *tess_plan_facts(const tess_run *r, const tess_step *step, const tess_holds *plan, double yardstick)
+{
+    return json_pack("{s:i, s:o, s:o, s:o, s:o}", "ranks", tess_ranks(), "model", model_of(r), "machine",
+                     machine_of(r, yardstick), "caps", caps_of(r), "estimate", estimate_of(r, step, plan));
+}
+
 void tess_plan_file_write(const tess_run *r, const tess_step *step, const tess_holds *plan, double yardstick)
 {
     char *path = tess_format("%s/plan.json", r->c->output), *fresh = tess_format("%s.new", path);
-    json_t *root = json_pack("{s:i, s:o, s:o, s:o, s:o}", "ranks", tess_ranks(), "model", model_of(r), "machine",
-                             machine_of(r, yardstick), "caps", caps_of(r), "estimate", estimate_of(r, step, plan));
+    json_t *root = tess_plan_facts(r, step, plan, yardstick);
     if (json_dump_file(root, fresh, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) || rename(fresh, path)) {
         tess_note("%s: cannot be written: %s (nothing but the report depends on it)", path, strerror(errno));
         unlink(fresh);

@@ -5,6 +5,8 @@
 #define TESS_PLAN_FILE_IMPL_H
 #include "run.h"
 
+/* Returns what stands in it, a json_t of the caller's. */
+struct json_t *tess_plan_facts(const tess_run *r, const tess_step *step, const tess_holds *plan, double yardstick);
 /* Writes it, of rank 0; what goes wrong is said in a line. `yardstick`: the matrix rate of all ranks. */
 void tess_plan_file_write(const tess_run *r, const tess_step *step, const tess_holds *plan, double yardstick);
 

@@ -1,0 +1,47 @@
+/* tessera graph: the step of a run as an instance for those who study schedules. */
+#include "cmd.h"
+
+enum { EXPORT, RANKS, OPTIONS_COUNT };
+static const option OPTIONS[OPTIONS_COUNT] = {
+    [EXPORT] = {"--export", "FILE", "writes it there: all of it to FILE.json, tasks and who waits for whom to FILE.dot",
+                NULL},
+    [RANKS] = {"--ranks", "N", "the step of rank 0 of N, each on a machine like this one", NULL},
+};
+
+static void help(FILE *out)
+{
+    cmd_option_help(OPTIONS, OPTIONS_COUNT, out);
+    fputs(
+        "\nThe instance is what a scheduler gets: the machine and its caps, tiles, tasks in the order of the plan "
+        "with\n"
+        "what they read and write, whom they wait for and how long they should take, the plan's forecast and a lower\n"
+        "bound. Nothing runs. A task's id is its \"order\" in a trace (docs/trace.md).\n",
+        out);
+}
+
+static tess_status run(int argc, char **argv)
+{
+    static const char *const required[] = {"model", NULL};
+    option options[] = {OPTIONS[EXPORT], OPTIONS[RANKS]};
+    double ranks = 1;
+    int rest;
+    TESS_TRY(cmd_parse(options, OPTIONS_COUNT, argc, argv, &rest));
+    TESS_TRY(cmd_whole_number(&options[RANKS], 1, 1e6, &ranks));
+    if (!options[EXPORT].value)
+        return tess_error(TESS_INVALID, "command line", "no --export FILE (FILE.json or FILE.dot)");
+    if (options[RANKS].value) tess_ranks_pretend(0, (int)ranks);
+    tess_config config;
+    tess_status status;
+    TESS_TRY_DONE(cmd_config(1 + rest, argv, required, &config));
+    status = tess_graph_export(&config, options[EXPORT].value, stdout);
+done:
+    tess_config_free(&config);
+    return status;
+}
+
+const command cmd_graph = {"graph",
+                           "graph CONFIG.json [KEY=VALUE ...] --export FILE [--ranks N]",
+                           "Writes the tasks of a step, their tiles and who waits for whom, in JSON or for Graphviz.",
+                           help,
+                           run,
+                           CMD_ONE_OF_RANKS};
