@@ -154,7 +154,7 @@ TEST(installed_and_moved)
     CHECK(!strstr(out, "/stage/") && (!cuda || !strstr(cuda + 1, "/cuda")));
     RUNS("find $PWD/moved | sed 's|.*/||' | sort | tr '\\n' ' '");
     static const char *const there[] = {" tessera ",   " tessera-elastic ", " libtessera.so ", " libtessera.a ",
-                                        " tessera.1 ", "_tessera ",        " slurm.sbatch ",  " dgx-h100.json "};
+                                        " tessera.1 ", "_tessera ",         " slurm.sbatch ",  " dgx-h100.json "};
     for (size_t i = 0; i < sizeof there / sizeof *there; i++) CHECK_HAS(out, there[i]);
     RUNS(PC "cc %s/docs/first-model.c -o first $(pkg-config --cflags --libs tessera) && ./first", source);
     CHECK_HAS(out, "1 passed, 0 failed");
