@@ -33,6 +33,7 @@ WIDE_SAY(GCC target(WIDE_TARGET))
 
 typedef float wide __attribute__((vector_size(WIDE * 4)));
 typedef int32_t wide_int __attribute__((vector_size(WIDE * 4)));
+typedef uint32_t wide_bits __attribute__((vector_size(WIDE * 4)));
 typedef float wide_there __attribute__((vector_size(WIDE * 4), aligned(4), may_alias)); /* in memory, anywhere */
 typedef int32_t wide_int_there __attribute__((vector_size(WIDE * 4), aligned(4), may_alias));
 
@@ -222,7 +223,7 @@ WIDE_INLINE wide wide_power_of_2(wide_mask seen, wide z)
     p = wide_fma(p, f, wide_all(0.240222424f));
     p = wide_fma(p, f, wide_all(0.693147004f));
     p = wide_fma(p, f, wide_all(1.0f));
-    return wide_where(seen, (wide)((wide_int)p + ((wide_int)t << 23)));
+    return wide_where(seen, (wide)((wide_bits)p + ((wide_bits)t << 23)));
 }
 
 #if WIDE == 16
