@@ -57,9 +57,14 @@ void tess_bar_line(const char *what, double share, double seconds, int width, ch
 
 /* ---- drawing, with the lock held ---- */
 
-static void say_row(void)
+/* Says what stands there, or is about to; false: the last words of the process are being said, and nothing may. */
+static bool say_row(void)
 {
-    atomic_store(&tess_row, bar.drawn ? TESS_ROW_BAR : bar.live ? TESS_ROW_LINE : TESS_ROW_EMPTY);
+    int before = atomic_load(&tess_row);
+    const int now = bar.drawn ? TESS_ROW_BAR : bar.live ? TESS_ROW_LINE : TESS_ROW_EMPTY;
+    while (before != TESS_ROW_LAST && !atomic_compare_exchange_weak(&tess_row, &before, now))
+        ;
+    return before != TESS_ROW_LAST;
 }
 
 /* What stands there stays: it gets its end. */
@@ -78,10 +83,10 @@ static void draw(void)
     const double share = bar.total > 0 ? (double)atomic_load(&done) / bar.total : 0;
     tess_bar_line(bar.what, share, tess_seconds() - bar.begun, width - 1, line, sizeof line);
     end_live();
+    bar.drawn = true;
+    if (!say_row()) return; /* first: who reads the terminal may act before this thread goes on */
     fprintf(stderr, "\r\033[K%s", line);
     fflush(stderr);
-    bar.drawn = true;
-    say_row();
 }
 
 static void clear(void)

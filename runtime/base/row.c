@@ -9,7 +9,7 @@ atomic_int tess_row;
 
 void tess_bar_drop(void)
 {
-    const int row = atomic_load(&tess_row);
+    const int row = atomic_exchange(&tess_row, TESS_ROW_LAST);
     const char *end = row == TESS_ROW_BAR ? "\r\033[K" : row == TESS_ROW_LINE ? "\n" : "";
     const ssize_t ignored = write(STDERR_FILENO, end, strlen(end));
     (void)ignored;
