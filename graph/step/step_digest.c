@@ -72,8 +72,10 @@ static void put_task(const struct tess_step_digests *d, const tess_program *p, s
         const uint64_t *of = &d->kept.of[2 * at];
         if (!of[0] && !of[1]) continue;
         fprintf(d->to, "U\t%" PRIu32 "\t%s\t%zu\t%016" PRIx64 "\t%016" PRIx64 "\t%s\t", d->tile[at],
-                !of[1] ? "R" : of[0] ? "RW" : "W", tess_tile_bytes(tile), of[0], of[1],
-                tess_role_name(tess_tile_role(tile)));
+                !of[1]  ? "R"
+                : of[0] ? "RW"
+                        : "W",
+                tess_tile_bytes(tile), of[0], of[1], tess_role_name(tess_tile_role(tile)));
         put_name(d->to, tess_tile_label(tile));
         fputc('\n', d->to);
     }

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static const option REPLAY = {"--replay", "FROM:TO", "makes these steps of one RUN once more; bisect starts its ranks so", NULL};
+static const option REPLAY = {"--replay", "FROM:TO",
+                              "makes these steps of one RUN once more; bisect starts its ranks so", NULL};
 
 /* What is started again: this very program. */
 static char *self(void)
@@ -30,7 +31,8 @@ static tess_status run(int argc, char **argv)
 static void help(FILE *out)
 {
     cmd_option_help(&REPLAY, 1, out);
-    fputs("\nRUN_A and RUN_B are outputs of runs of one configuration, however many workers, ranks, caps and drives each\n"
+    fputs("\nRUN_A and RUN_B are outputs of runs of one configuration, however many workers, ranks, caps and drives "
+          "each\n"
           "had: all of that changes no bit. Where their metrics or checkpoints differ the steps from the last common\n"
           "checkpoint on are made once more, with digests of all tiles, in RUN/bisect. Runs that were trained with\n"
           "digests.steps=[A,B] are compared as they are. It prints the first step, op, tile and rank that differ. The\n"

@@ -56,8 +56,7 @@ done:
 static tess_status launch(const tess_side *s, const char *steps, const char *program)
 {
     char *ranks = tess_format("%d", s->ranks);
-    const char *const argv[] = {"mpirun", "-n",     ranks, program, "bisect",
-                                "--replay", steps, s->dir, NULL};
+    const char *const argv[] = {"mpirun", "-n", ranks, program, "bisect", "--replay", steps, s->dir, NULL};
     pid_t child;
     int ended = 0;
     fflush(stdout);
@@ -77,17 +76,23 @@ static tess_status replay(const tess_side *s, const tess_stretch *at, const char
     char *steps = tess_format("%lld:%lld", (long long)at->from, (long long)at->to);
     tess_status status;
     if (!tess_rank())
-        printf("steps %lld to %lld of %s once more, on %d rank%s\n", (long long)at->from + 1, (long long)at->to, s->dir,
-               s->ranks, s->ranks > 1 ? "s" : "");
-    if (s->ranks == tess_ranks())
-        status = tess_bisect_replay(s->dir, steps);
-    else if (tess_ranks_launched())
-        status = tess_error(TESS_INVALID, s->dir, "its run had %d ranks, and this are %d (leave out the launcher)",
-                            s->ranks, tess_ranks());
-    else
-        status = launch(s, steps, program);
+        printf("%s from step %lld to %lld once more, on %d rank%s\n", s->dir, (long long)at->from + 1,
+               (long long)at->to, s->ranks, s->ranks > 1 ? "s" : "");
+    status = s->ranks == tess_ranks() ? tess_bisect_replay(s->dir, steps) : launch(s, steps, program);
     free(steps);
     return status;
+}
+
+/* Ranks of a launcher's cannot be others. */
+static tess_status check_ranks(const tess_side side[2])
+{
+    for (int k = 0; k < 2 && tess_ranks_launched(); k++)
+        if (side[k].ranks != tess_ranks())
+            return tess_error(TESS_INVALID, side[k].dir,
+                              "had %d rank%s, and bisect has %d now (without a launcher it starts as many as each run "
+                              "had)",
+                              side[k].ranks, side[k].ranks > 1 ? "s" : "", tess_ranks());
+    return TESS_OK;
 }
 
 /* ---- what is said ---- */
@@ -117,8 +122,8 @@ static void say_difference(const tess_side side[2], const tess_difference *d, FI
 static tess_status part(const tess_side side[2], const tess_difference *d)
 {
     return tess_error(TESS_FAILED, side[1].dir, "parts from %s in step %lld, in %s%s%s, rank %d", side[0].dir,
-                      (long long)d->step, d->codelet, strcmp(d->op, "-") ? " of " : "",
-                      strcmp(d->op, "-") ? d->op : "", d->rank);
+                      (long long)d->step, d->codelet, strcmp(d->op, "-") ? " of " : "", strcmp(d->op, "-") ? d->op : "",
+                      d->rank);
 }
 
 /* Both replays are alike, so what parted the runs does not come again. *bad becomes the run whose own metrics the
@@ -148,10 +153,11 @@ static tess_status say_not_again(const tess_side side[2], const tess_stretch *at
     fprintf(out, "made once more, both have the same bits in steps %lld to %lld\n", (long long)at->from + 1,
             (long long)at->to);
     if (bad >= 0)
-        return tess_error(TESS_FAILED, side[bad].dir,
-                          "what happened in step %lld does not happen again, and %s has the right numbers (bad RAM, a "
-                          "drive? digests.steps=[%lld,%lld] finds it while it trains)",
-                          (long long)at->to, side[!bad].dir, (long long)at->from + 1, (long long)at->to);
+        return tess_error(
+            TESS_FAILED, side[bad].dir,
+            "what happened up to step %lld does not happen again, and %s has the right numbers (bad RAM, a "
+            "drive? digests.steps=[%lld,%lld] finds it while it trains)",
+            (long long)at->to, side[!bad].dir, (long long)at->from + 1, (long long)at->to);
     return tess_error(TESS_FAILED, side[1].dir,
                       "parts from %s in step %lld, and neither has its numbers again here (were they made on another "
                       "machine, or by another version?)",
@@ -177,14 +183,15 @@ static tess_status look(const char *const run[2], tess_side side[2], tess_stretc
     for (int k = 0; k < 2; k++) TESS_TRY(tess_side_open(run[k], &side[k]));
     TESS_TRY(tess_sides_settings(&side[0], &side[1]));
     tess_sides_part(&side[0], &side[1], at);
-    return tess_digests_differ(run, tess_sides_same_grid(&side[0], &side[1]), d);
+    TESS_TRY(tess_digests_differ(run, tess_sides_same_grid(&side[0], &side[1]), d));
+    return at->to && d->kind == TESS_DIFFERS_NOT ? check_ranks(side) : TESS_OK;
 }
 
 static tess_status compare_again(const char *const run[2], const tess_side side[2], tess_difference *d)
 {
     char *again[2] = {again_in(run[0]), again_in(run[1])};
-    const tess_status status = tess_digests_differ((const char *const *)again,
-                                                   tess_sides_same_grid(&side[0], &side[1]), d);
+    const tess_status status =
+        tess_digests_differ((const char *const *)again, tess_sides_same_grid(&side[0], &side[1]), d);
     for (int k = 0; k < 2; k++) free(again[k]);
     return status;
 }

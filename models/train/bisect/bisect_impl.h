@@ -21,7 +21,7 @@ typedef struct tess_side {
     const char *dir;
     json_t *config;
     int ranks;
-    int64_t steps;                    /* that it made, as its metrics say */
+    int64_t steps;                     /* that it made, as its metrics say */
     double (*value)[TESS_SIDE_VALUES]; /* (steps + 1): of step k at [k]; NaN: it is not known */
 } tess_side;
 
@@ -48,7 +48,7 @@ void tess_sides_part(const tess_side *a, const tess_side *b, tess_stretch *out);
 
 /* TESS_INVALID where they are no runs of one configuration, with what differs. */
 tess_status tess_sides_settings(const tess_side *a, const tess_side *b) TESS_NODISCARD;
-/* Returns whether the runs have the same ranks in the same grid, and so the same tasks for updates and sums too. */
+/* Returns whether the runs have as many ranks, with the same shares, and so the same tasks for updates and sums too. */
 bool tess_sides_same_grid(const tess_side *a, const tess_side *b);
 
 /* ---- digests_read.c ---- */

@@ -8,7 +8,7 @@
 /* A run while it is read. */
 struct reading {
     tess_digest_files files;
-    tess_digest_step *step; /* (ranks) */
+    tess_digest_step *step;    /* (ranks) */
     unsigned long long **last; /* (ranks, tiles): what a tile held when it was used last, */
     uint64_t **user;           /* and the task that used it so, from 1; 0: not in this step */
     size_t *tiles;             /* (ranks) */
@@ -150,7 +150,8 @@ static bool same_tile(const tess_digest_use *a, const tess_digest_use *b)
 }
 
 /* The last task before this one that left something in a tile. */
-static void name_writer(char *text, size_t size, const tess_digest_step *s, const tess_digest_task *before, uint32_t tile)
+static void name_writer(char *text, size_t size, const tess_digest_step *s, const tess_digest_task *before,
+                        uint32_t tile)
 {
     snprintf(text, size, "before this step");
     for (const tess_digest_task *t = before; t-- > s->task;)
@@ -180,17 +181,23 @@ static bool compare_tasks(const tess_digest_step *in, const tess_digest_task *a,
 }
 
 /* The first task of this rank of B that is not as in A. */
-static bool compare_rank(const struct reading *a, const struct reading *b, int rank, bool same_grid, tess_difference *d)
+static void compare_rank(const struct reading *a, const struct reading *b, int rank, bool same_grid, tess_difference *d)
 {
     const tess_digest_step *s = &b->step[rank];
     for (size_t k = 0; k < s->tasks; k++) {
         if (!same_grid && !is_everywhere(&s->task[k])) continue;
         for (int r = same_grid ? rank : 0; r < (same_grid ? rank + 1 : a->files.ranks); r++) {
             const tess_digest_task *t = tess_digest_find(&a->step[r], &s->task[k]);
-            if (t && compare_tasks(s, t, &s->task[k], rank, d)) return true;
+            if (t && compare_tasks(s, t, &s->task[k], rank, d)) return;
         }
     }
-    return false;
+}
+
+/* How near to its origin a difference is: who made something other, who was sent it, who found it. */
+static int nearness(const tess_difference *d)
+{
+    if (d->kind == TESS_DIFFERS_LEFT) return strcmp(d->codelet, "message") ? 3 : 2;
+    return d->kind == TESS_DIFFERS_REST ? 4 : d->kind == TESS_DIFFERS_FOUND;
 }
 
 static void compare_step(struct reading side[2], bool same_grid, tess_difference *out)
@@ -201,14 +208,10 @@ static void compare_step(struct reading side[2], bool same_grid, tess_difference
     for (int k = 0; k < 2; k++) side[k].seen = side[k].step->step;
     for (int r = 0; r < side[1].files.ranks; r++) {
         tess_difference one = {.side = 1, .ranks = side[1].files.ranks};
-        const bool found = compare_rank(&side[0], &side[1], r, same_grid, &one);
-        out->tiles += one.tiles;
-        /* Who made something other comes before those who got it. */
-        const bool first = out->kind == TESS_DIFFERS_NOT ||
-                           (out->kind == TESS_DIFFERS_FOUND && one.kind == TESS_DIFFERS_LEFT);
-        if (!found || !first) continue;
-        one.tiles = out->tiles;
-        *out = one;
+        compare_rank(&side[0], &side[1], r, same_grid, &one);
+        one.tiles += out->tiles;
+        if (nearness(&one) > nearness(out)) *out = one;
+        out->tiles = one.tiles;
     }
 }
 

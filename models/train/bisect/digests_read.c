@@ -31,7 +31,8 @@ static bool next_line(tess_digest_files *d, int rank)
 
 static tess_status wrong(const tess_digest_files *d, int rank)
 {
-    return tess_error(TESS_INVALID, d->path[rank], "is no file of digests, or breaks off: \"%.60s\"", d->line ? d->line : "");
+    return tess_error(TESS_INVALID, d->path[rank], "is no file of digests, or breaks off: \"%.60s\"",
+                      d->line ? d->line : "");
 }
 
 tess_status tess_digest_files_open(const char *output, tess_digest_files *d)
@@ -103,8 +104,9 @@ static bool add_use(struct growing *g, const char *line)
     tess_digest_use u = {0};
     char role[32];
     int at = 0;
-    if (!g->s->tasks || sscanf(line, "U\t%u\t%*[RW]\t%llu\t%llx\t%llx\t%31[^\t]\t%n", &u.tile, &u.bytes, &u.found,
-                               &u.left, role, &at) < 5 ||
+    if (!g->s->tasks ||
+        sscanf(line, "U\t%u\t%*[RW]\t%llu\t%llx\t%llx\t%31[^\t]\t%n", &u.tile, &u.bytes, &u.found, &u.left, role, &at) <
+            5 ||
         !at)
         return false;
     if (g->uses == g->use_room) {

@@ -24,8 +24,6 @@ static const char *const free_keys[] = {"output",
                                         "activation_checkpointing",
                                         "zero_optimization",
                                         "gradient_accumulation_steps",
-                                        "parallel.pipeline",
-                                        "parallel.interleave",
                                         "parallel.carrier",
                                         "parallel.nccl"};
 
@@ -91,14 +89,10 @@ const char *tess_side_text(const tess_side *s, const char *key)
     return json_string_value(of_key(s, key));
 }
 
-/* Keys that change which rank has what, and with it the tasks of updates and sums. */
-static const char *const grid_keys[] = {"zero_optimization.stage", "parallel.pipeline", "parallel.interleave"};
-
 bool tess_sides_same_grid(const tess_side *a, const tess_side *b)
 {
-    for (size_t i = 0; i < sizeof grid_keys / sizeof *grid_keys; i++)
-        if (!json_equal(of_key(a, grid_keys[i]), of_key(b, grid_keys[i]))) return false;
-    return a->ranks == b->ranks;
+    static const char stage[] = "zero_optimization.stage";
+    return a->ranks == b->ranks && json_equal(of_key(a, stage), of_key(b, stage));
 }
 
 tess_status tess_sides_settings(const tess_side *a, const tess_side *b)
@@ -109,13 +103,14 @@ tess_status tess_sides_settings(const tess_side *a, const tess_side *b)
     compare(&d, "", a->config, b->config);
     snprintf(where, sizeof where, "%.300s/config.json: %.150s", b->dir, d.first);
     if (*d.first)
-        return tess_error(TESS_INVALID, where, "%s, but %s in %s%s%s (runs that are compared differ in nothing but "
-                                               "where their tiles are)",
+        return tess_error(TESS_INVALID, where,
+                          "%s, but %s in %s%s%s (runs that are compared differ in nothing but "
+                          "where their tiles are)",
                           d.value[1], d.value[0], a->dir, *d.more ? "; so do " : "", d.more);
     if (tess_sides_same_grid(a, b) || json_is_true(of_key(a, "deterministic"))) return TESS_OK;
     snprintf(where, sizeof where, "%.300s/config.json: deterministic", b->dir);
     return tess_error(TESS_INVALID, where,
-                      "false, and its %d rank%s no grid like the %d of %s: gradients are summed in another order "
-                      "(deterministic=true has the same bits on any ranks)",
-                      b->ranks, b->ranks > 1 ? "s are" : " is", a->ranks, a->dir);
+                      "false, and it has %d rank%s and another zero_optimization.stage or number of ranks than %s, "
+                      "which adds up gradients in another order (deterministic=true has one order for all)",
+                      b->ranks, b->ranks > 1 ? "s" : "", a->dir);
 }

@@ -30,11 +30,11 @@ static tess_status make_directory(const char *output)
 static tess_status open_file(tess_digests_file *d)
 {
     if (tess_gpus() > 0)
-        return tess_error(TESS_INVALID, "digests.steps", "what tasks of a GPU do leaves no digests (STARPU_NCUDA=0 has "
-                                                         "the CPUs do it)");
+        return tess_error(TESS_INVALID, "digests.steps",
+                          "what tasks of a GPU do leaves no digests (STARPU_NCUDA=0 has "
+                          "the CPUs do it)");
     d->f = fopen(d->path, "w");
-    return d->f ? TESS_OK
-                : tess_error(tess_errno_status(errno), d->path, "cannot be written: %s", strerror(errno));
+    return d->f ? TESS_OK : tess_error(tess_errno_status(errno), d->path, "cannot be written: %s", strerror(errno));
 }
 
 tess_status tess_digests_file_open(tess_digests_file *d, const tess_config *c)
