@@ -162,6 +162,7 @@ int main(int argc, char **argv)
     if (status != TESS_OK && !tess_rank() && tess_watch_speak()) print_error();
     /* From here on a launcher that saw one rank end with an error may end the others. */
     if (tess_ranks_launched()) signal(SIGINT, SIG_IGN), signal(SIGTERM, SIG_IGN);
-    tess_ranks_leave();
+    fflush(stdout);
+    tess_ranks_leave_with(status);
     return status;
 }
