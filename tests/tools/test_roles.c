@@ -15,12 +15,12 @@
 TEST(a_fine_tuner)
 {
     fresh();
-    write_text("sft.jsonl", "{\"instruction\": \"Add.\", \"input\": \"2 + 3\", \"output\": \"5\"}\n"
-                            "{\"instruction\": \"Add.\", \"input\": \"4 + 3\", \"output\": \"7\"}\n"
-                            "{\"instruction\": \"Name a tile.\", \"input\": \"\", \"output\": \"A tessera.\"}\n"
-                            "{\"instruction\": \"Add.\", \"input\": \"1 + 1\", \"output\": \"2\"}\n");
-    write_text("sft.json", "{\"model\": \"gpt2\", \"data\": {\"train\": \"sft.jsonl\", \"seq_length\": 16,\n"
-                           " \"truncate\": true}, \"train_batch_size\": 2, \"output\": \"runs/sft\",\n"
+    write_text("sft.jsonl", "{\"prompt\": \"2 + 3 =\", \"completion\": \" 5\"}\n"
+                            "{\"prompt\": \"4 + 3 =\", \"completion\": \" 7\"}\n"
+                            "{\"prompt\": \"tile\", \"completion\": \" tessera\"}\n"
+                            "{\"prompt\": \"1 + 1 =\", \"completion\": \" 2\"}\n");
+    write_text("sft.json", "{\"model\": \"gpt2\", \"data\": {\"train\": \"sft.jsonl\", \"seq_length\": 16},\n"
+                           " \"train_batch_size\": 2, \"output\": \"runs/sft\",\n"
                            " \"checkpoint\": {\"dir\": \"runs/sft/checkpoints\"}}\n");
     FAILS(2, ("train", "sft.json", "epochs=2"), "models are not downloaded: hf download gpt2");
     SHELL("cp -r %s/torch/whole base", TESS_FIXTURES);
@@ -35,8 +35,8 @@ TEST(a_fine_tuner)
     DONE("merge", "base", "runs/sft/model", "merged");
     DONE("eval", "sft.json", "model=merged", "data.valid=sft.jsonl");
     CHECK_HAS(ran.out, "perplexity");
-    DONE("generate", "merged", "--prompt", "Add.", "-n", "8");
-    CHECK_HAS(ran.out, "Add.");
+    DONE("generate", "merged", "--prompt", "2 + 2 =", "-n", "8");
+    CHECK_HAS(ran.out, "2 + 2 =");
     DONE("report", "runs/sft");
     CHECK(exists("runs/sft/report.html"));
 }
@@ -44,8 +44,8 @@ TEST(a_fine_tuner)
 /* The library in a prefix of one's own, and a program that knows no tree: the same bytes on one rank and on two. */
 TEST(an_engineer)
 {
-    const char *build = getenv("TESSERA_BUILD"), *source = getenv("TESSERA_SOURCE");
-    if (!build || !source) SKIP("a sanitized library needs more than the .pc says");
+    const char *build = getenv("BUILT"), *source = getenv("SOURCE");
+    if (!build || !source) SKIP("nothing to install");
     fresh();
     SHELL("DESTDIR=$PWD/stage meson install -C %s --no-rebuild --quiet && mv stage home", build);
     SHELL("dirname $(find $PWD/home -name tessera.pc)");
