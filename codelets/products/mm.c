@@ -34,6 +34,7 @@ enum {
     MM_PART_ROWS = 128,          /* of a part, where A is dense as it lies, */
     MM_PART_COLS = 128,          /* as many columns at least */
     MM_PART_PRODUCTS = 72 << 20, /* as make so many products of numbers; */
+    MM_OWN_PRODUCTS = 24 << 20,  /* the same of our kernel, which keeps the rows that its thread packed; */
     MM_MADE_PRODUCTS = 48 << 20, /* the same where A is made dense, in rows and columns of a piece at least */
 
     MM_A_BYTES = 1 << 20,       /* of A made dense */
@@ -48,6 +49,7 @@ enum {
     MM_DEEP = 2560,           /* beyond this k a product of bf16 with B stored (k,n) is summed from parts */
     MM_DEEP_DENSE = 4096,     /* the same where A is dense as it lies, so that C is cut by columns, too */
     MM_DEPTH = 768,           /* of this k, whose rows stay in cache */
+    MM_DEEP_OWN = 1536,       /* beyond this k our kernel sums from parts: the bits are those of one product */
 
     MM_SLOTS = 256,              /* of the table of primitives, */
     MM_LIMIT = 128,              /* which starts over with so many in it; the library keeps as many kernels */
@@ -455,7 +457,8 @@ static void piece_part(void *of, int64_t k)
 /* The most columns that a part of a product has. */
 static int64_t columns_of_part(bool turn, int64_t depth)
 {
-    if (turn) return fit(MM_MADE_PRODUCTS / MM_ROWS, depth, MM_COLS);
+    if (turn && !mm_own) return fit(MM_MADE_PRODUCTS / MM_ROWS, depth, MM_COLS);
+    if (mm_own) return fit(MM_OWN_PRODUCTS / (turn ? MM_ROWS : MM_PART_ROWS), depth, MM_PANEL);
     const int64_t most = fit(MM_PART_PRODUCTS / MM_PART_ROWS, depth, MM_PANEL);
     return most > MM_PART_COLS ? most : MM_PART_COLS;
 }
@@ -554,6 +557,7 @@ static void run_blocks(mm_thread *t, const tess_mm *d, const void *a, const void
 static int64_t depth_of_part(const tess_mm *d)
 {
     const bool bf16 = mm_as[d->in] == TESS_BF16;
+    if (mm_own) return round_up(tess_parts_of(d->k, tess_parts_of(d->k, MM_DEEP_OWN)), MM_PANEL);
     const int64_t most = d->ta ? MM_DEEPEST_TURNED : bf16 ? MM_DEEPEST : MM_DEEPEST_F32;
     const int64_t parts = tess_parts_of(d->k, most);
     const int64_t deep = d->lda == d->k && d->k % MM_PANEL == 0 ? MM_DEEP_DENSE : MM_DEEP;
@@ -603,6 +607,11 @@ tess_dtype tess_mm_as(tess_dtype t)
 {
     thread_get();
     return mm_as[t];
+}
+
+bool tess_matrix_widened(tess_dtype t)
+{
+    return tess_mm_as(t) != t;
 }
 int tess_mm_lanes(void)
 {

@@ -128,6 +128,16 @@ static void some_tile(int64_t rows, int64_t columns, int64_t k, const float *a, 
     for (int64_t i = 0; to == part && i < rows; i++) memcpy(c + i * ldc, part + i * apart, (size_t)columns * sizeof *c);
 }
 
+/* Fetches a tile's share of what the next column of tiles reads of B, which comes from memory as far away as the third
+ * cache. */
+WIDE_INLINE void ahead(const float *b, int64_t many, int64_t row, int64_t rows)
+{
+    enum { LINE = 16 };
+    const int64_t tiles = (rows + KERNEL_ROWS - 1) / KERNEL_ROWS, each = (many / LINE + tiles - 1) / tiles;
+    const int64_t first = row / KERNEL_ROWS * each * LINE;
+    for (int64_t i = first; i < least(first + each * LINE, many); i += LINE) __builtin_prefetch(b + i, 0, 2);
+}
+
 static void multiply(int64_t m, int64_t n, int64_t k, const float *a, const float *b, const float *bias, float *c,
                      int64_t ldc, bool acc)
 {
@@ -141,6 +151,7 @@ static void multiply(int64_t m, int64_t n, int64_t k, const float *a, const floa
                 const int64_t rows = least(KERNEL_ROWS, m - i), columns = least(KERNEL_COLUMNS, n - j);
                 const float *left = a + i * k + u * KERNEL_ROWS, *right = b + j * k + u * KERNEL_COLUMNS;
                 float *to = c + i * ldc + j;
+                if (j + KERNEL_COLUMNS < n) ahead(right + k * KERNEL_COLUMNS, deep * KERNEL_COLUMNS, i, m);
                 if (rows == KERNEL_ROWS && columns == KERNEL_COLUMNS)
                     whole_tile(deep, left, right, to, ldc, more);
                 else
