@@ -59,10 +59,12 @@ TEST(an_engineer)
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
     SHELL("mpirun --oversubscribe -n 2 ./own two 3 disk && diff -r one two");
-    SHELL(
-        "tessera=$(find $PWD/home -path '*bin/tessera') && $tessera --version && mpirun --oversubscribe -n 2 $tessera "
-        "train %s/docs/demo/run.json steps=nine",
-        source);
+    SHELL("find $PWD/home -path '*bin/tessera' -exec {} --version ';'");
+    CHECK_HAS(ran.out, "(commit ");
+    SHELL("status=0; mpirun --oversubscribe -n 2 $(find $PWD/home -path '*bin/tessera') train %s/docs/demo/run.json "
+          "steps=nine || status=$?; [ $status = 2 ]",
+          source);
+    CHECK_HAS(ran.err, "tessera: error: command line: steps: \"nine\", expected a whole number");
 }
 
 /* An own policy, what it does to a step, and the step as data. */
