@@ -158,8 +158,9 @@ typedef struct mm_thread {
 static pthread_once_t mm_once = PTHREAD_ONCE_INIT;
 static pthread_key_t mm_key;
 static dnnl_engine_t mm_engine;
+static bool mm_has[TESS_REAL_DTYPES];      /* the library has panels of it */
 static tess_dtype mm_as[TESS_REAL_DTYPES]; /* in which dtype each is multiplied */
-static const mm_kernel *mm_own;            /* ours, where the library has no panels; else NULL */
+static const mm_kernel *mm_own;            /* ours, where the library has no panels or is not asked; else NULL */
 static void (*mm_set_threads)(int);        /* the OpenMP runtime's, where the library uses one */
 
 static void entry_free(mm_entry *e)
@@ -260,9 +261,16 @@ static bool sees(dnnl_cpu_isa_t isa)
 static const mm_kernel *own_kernel(void)
 {
 #ifdef __x86_64__
+    if (sees(dnnl_cpu_isa_avx512_core)) return &tess_mm_512;
     if (sees(dnnl_cpu_isa_avx2)) return &tess_mm_256;
 #endif
     return &tess_mm_128;
+}
+
+static void mm_choose(bool machines)
+{
+    mm_own = machines || !mm_has[TESS_F32] ? own_kernel() : NULL;
+    for (int t = TESS_F32; t < TESS_REAL_DTYPES; t++) mm_as[t] = mm_has[t] && !machines ? (tess_dtype)t : TESS_F32;
 }
 
 static void mm_start(void)
@@ -276,11 +284,10 @@ static void mm_start(void)
         tess_mm d = {.m = 64, .n = 64, .k = 64, .lda = 64, .ldb = 64, .ldc = 64, .in = t, .out = TESS_F32};
         d.packed = true;
         mm_entry *panels = entry_new(&d);
-        mm_as[t] = panels ? t : TESS_F32;
+        mm_has[t] = panels != NULL;
         if (panels) entry_free(panels);
-        if (!panels && t == TESS_F32) mm_own = own_kernel();
     }
-    mm_as[TESS_F16] = TESS_F32;
+    mm_choose(false);
 }
 
 static mm_thread *thread_get(void)
@@ -425,7 +432,7 @@ static void pack_part(void *of, int64_t k)
 static const void *dense_rows(mm_thread *t, const mm_panels *p, int64_t i, int64_t m)
 {
     const tess_mm *d = p->d;
-    const int64_t rows = mm_own ? round_up(p->rows, TESS_KERNEL_ROWS) : p->rows, more = mm_own ? 64 : 0;
+    const int64_t rows = mm_own ? round_up(p->rows, mm_own->rows) : p->rows, more = mm_own ? 64 : 0;
     void *hot = buffer_get(t, MM_A, (size_t)(rows * p->depth + more) * tess_dtype_size(p->dense.in));
     const void *from = tess_at(p->a, d->ta ? i : i * d->lda, d->in);
     if (t->dense == p->number && t->row == i) return hot;
@@ -486,6 +493,7 @@ static mm_panels cut_panels(const tess_mm *d, int64_t *columns)
         p.strip = least(cols, pack ? side : fit(MM_C_BYTES, p.rows * 4, MM_PANEL));
         p.rows = least(p.rows, fit(MM_C_BYTES, p.strip * 4, 1));
     }
+    if (mm_own && p.rows > mm_own->rows) p.rows -= p.rows % mm_own->rows;
     p.wide = cut ? p.strip : cols;
     p.cols_of_a_part = fit(MM_PACK_BYTES, row, MM_PANEL);
     *columns = cols;
@@ -612,6 +620,12 @@ tess_dtype tess_mm_as(tess_dtype t)
 bool tess_matrix_widened(tess_dtype t)
 {
     return tess_mm_as(t) != t;
+}
+bool tess_matrix_across(bool machines)
+{
+    thread_get();
+    mm_choose(machines);
+    return !ON_X86 || sees(dnnl_cpu_isa_avx2);
 }
 int tess_mm_lanes(void)
 {

@@ -11,7 +11,7 @@
 #include "wide.h"
 
 enum {
-    KERNEL_ROWS = TESS_KERNEL_ROWS,
+    KERNEL_ROWS = WIDE == 16 ? 14 : 6,
     KERNEL_COLUMNS = 2 * WIDE,
     DEPTH = 256,
     STAGE = 64, /* of k, widened or filled up at a time */
@@ -105,14 +105,31 @@ static void whole_tile(int64_t k, const float *a, const float *b, float *c, int6
     tile(KERNEL_ROWS, k, a, b, c, ldc, acc);
 }
 /* One at the edge, of so many rows. */
+#define SOME_ROWS(n)                                                                                                   \
+    case n:                                                                                                            \
+        tile(n, k, a, b, c, ldc, acc);                                                                                 \
+        break
 static void some_rows(int64_t rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool acc)
 {
-    if (rows == 1) tile(1, k, a, b, c, ldc, acc);
-    if (rows == 2) tile(2, k, a, b, c, ldc, acc);
-    if (rows == 3) tile(3, k, a, b, c, ldc, acc);
-    if (rows == 4) tile(4, k, a, b, c, ldc, acc);
-    if (rows == 5) tile(5, k, a, b, c, ldc, acc);
+    switch (rows) {
+        SOME_ROWS(1);
+        SOME_ROWS(2);
+        SOME_ROWS(3);
+        SOME_ROWS(4);
+        SOME_ROWS(5);
+#if WIDE == 16
+        SOME_ROWS(6);
+        SOME_ROWS(7);
+        SOME_ROWS(8);
+        SOME_ROWS(9);
+        SOME_ROWS(10);
+        SOME_ROWS(11);
+        SOME_ROWS(12);
+        SOME_ROWS(13);
+#endif
+    }
 }
+#undef SOME_ROWS
 static void some_tile(int64_t rows, int64_t columns, int64_t k, const float *a, const float *b, float *c, int64_t ldc,
                       bool acc)
 {
