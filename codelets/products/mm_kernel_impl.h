@@ -84,6 +84,14 @@ static void pack_b(float *to, const void *b, const tess_mm *d, int64_t n)
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
+/* Element i of a step's column of A. Arm multiplies by a lane: two vectors have all six, where six of one would leave
+ * too few registers. */
+#if WIDE == 4 && defined __aarch64__
+#define KERNEL_LEFT(i) wide_all(i < 4 ? wide_load(a)[i] : wide_load(a + 2)[i - 2])
+#else
+#define KERNEL_LEFT(i) wide_all(a[i])
+#endif
+
 /* ROWS by KERNEL_COLUMNS of C; its panel of A has KERNEL_ROWS. */
 WIDE_INLINE void tile(const int ROWS, int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool acc)
 {
@@ -95,7 +103,7 @@ WIDE_INLINE void tile(const int ROWS, int64_t k, const float *a, const float *b,
         wide right[KERNEL_VECTORS];
         for (int j = 0; j < KERNEL_VECTORS; j++) right[j] = wide_load(b + j * WIDE);
         for (int i = 0; i < ROWS; i++) {
-            const wide left = wide_all(a[i]);
+            const wide left = KERNEL_LEFT(i);
             for (int j = 0; j < KERNEL_VECTORS; j++) sum[i][j] = wide_fma(left, right[j], sum[i][j]);
         }
     }
