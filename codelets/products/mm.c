@@ -57,6 +57,12 @@ enum {
     MM_KERNEL_BYTES = 192 << 10, /* and the code behind it, which all threads share: 50 to 200 KiB were seen */
 };
 
+#ifdef __x86_64__
+enum { ON_X86 = true };
+#else
+enum { ON_X86 = false };
+#endif
+
 /* ---- the library's two generations ------------------------------------------------------------------------------- */
 
 #if DNNL_VERSION_MAJOR < 3
@@ -249,14 +255,14 @@ static void cap_library(void)
     tess_cpu_kind kind;
     const char *cap;
     if (tess_cpu_cap(&kind, &cap) != TESS_OK) tess_die(tess_error_text()); /* tess_start was not asked first */
-    if (!cap || dnnl_set_max_cpu_isa(isa[kind]) == dnnl_success) return;
+    if (!cap || !ON_X86 || dnnl_set_max_cpu_isa(isa[kind]) == dnnl_success) return;
     /* It cannot be said twice, as a second copy of this code in the process does. */
     TESS_ASSERT(((int)dnnl_get_effective_cpu_isa() & ~(int)isa[kind]) == 0);
 }
-/* What the library sees, by its masks. */
+/* What the library sees, by its masks; elsewhere the same bits are other kinds. */
 static bool sees(dnnl_cpu_isa_t isa)
 {
-    return ((int)dnnl_get_effective_cpu_isa() & (int)isa) == (int)isa;
+    return ON_X86 && ((int)dnnl_get_effective_cpu_isa() & (int)isa) == (int)isa;
 }
 static const mm_kernel *own_kernel(void)
 {
@@ -597,7 +603,8 @@ void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c)
 {
     mm_thread *t = thread_get();
     TESS_ASSERT(d->m > 0 && d->n > 0 && d->k > 0);
-    if (d->plain && mm_as[d->in] == d->in)
+    /* Elsewhere the library's plain product is C for any CPU, which is nobody's yardstick. */
+    if (d->plain && mm_as[d->in] == d->in && (ON_X86 || !mm_own))
         call(t, d, a, b, c);
     else
         run_deep(t, d, a, b, c);
