@@ -1,6 +1,7 @@
 /* A model of a family with grouped attention over ranks: the same bits where ranks share the states out, near them
  * where they share out matrices or blocks. */
 #define CHECK_MAIN
+#include "runtime.h"
 #include "tools/tiny.h"
 
 #define MODEL TESS_FIXTURES "/families/"
