@@ -364,6 +364,19 @@ typedef struct tess_task {
 } tess_task;
 enum { TESS_MAKES_CHOICE = -1 };
 
+/* ---- tiles/digest.c: the bits that tasks find and leave ----------------------------------------------------------- */
+
+/* Digests of the tiles of a program's tasks, two for each of their uses: of what the task found there, and of what it
+ * left; 0: it did not, or ran elsewhere than in RAM. */
+typedef struct tess_digests {
+    const tess_task *task;
+    size_t tasks;
+    const size_t *first; /* (tasks): how many uses those before it have */
+    uint64_t *of;        /* (uses, 2) */
+} tess_digests;
+/* Keeps digests of these tasks from now on, while none of them runs; NULL: of none. */
+void tess_digests_keep(const tess_digests *d);
+
 /* A task in whose place the main thread shows its one tile, which it reads, to whom `watch` names. */
 extern tess_codelet tess_show;
 typedef struct tess_show_arg {
