@@ -117,7 +117,8 @@ typedef enum tess_cpu_kind {
     TESS_CPU_AVX512,
     TESS_CPU_AVX512_VNNI,
     TESS_CPU_AVX512_BF16,
-    TESS_CPU_AVX512_AMX
+    TESS_CPU_AVX512_AMX,
+    TESS_CPU_ASIMD = TESS_CPU_SSE41 /* on Arm, where there is no other */
 } tess_cpu_kind;
 /* Stores the kind whose kernels run, this machine's or what TESSERA_MAX_CPU_ISA caps it to, and the cap's name (NULL:
  * there is none). TESS_INVALID where the cap is no kind, or is above the machine's. */

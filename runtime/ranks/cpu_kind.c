@@ -4,6 +4,9 @@
 #include <string.h>
 
 /* The kinds of CPU that kernels know, each with all of those before it, by oneDNN's names. */
+#ifdef __aarch64__
+static const char *const kinds[] = {[TESS_CPU_ANY] = "any", [TESS_CPU_ASIMD] = "ASIMD"};
+#else
 static const char *const kinds[] = {[TESS_CPU_ANY] = "any",
                                     [TESS_CPU_SSE41] = "SSE41",
                                     [TESS_CPU_AVX] = "AVX",
@@ -12,6 +15,7 @@ static const char *const kinds[] = {[TESS_CPU_ANY] = "any",
                                     [TESS_CPU_AVX512_VNNI] = "AVX512_CORE_VNNI",
                                     [TESS_CPU_AVX512_BF16] = "AVX512_CORE_BF16",
                                     [TESS_CPU_AVX512_AMX] = "AVX512_CORE_AMX"};
+#endif
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 #if defined __x86_64__ && defined __clang__
@@ -47,6 +51,8 @@ static tess_cpu_kind kind_of_machine(void)
     int kind = TESS_CPU_ANY;
     while (kind + 1 < KINDS && has[kind + 1]) kind++;
     return (tess_cpu_kind)kind;
+#elif defined __aarch64__
+    return TESS_CPU_ASIMD; /* all of them have it */
 #else
     return TESS_CPU_ANY;
 #endif
