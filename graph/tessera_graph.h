@@ -235,6 +235,8 @@ typedef struct tess_step_result {
     double grad_norm; /* the norm of the averaged gradient, before clipping */
     int64_t targets;  /* how many targets of the first loss counted */
     bool skipped;     /* the gradient was not finite, nor is grad_norm, and nothing changed */
+    double used;      /* the share of this rank's rows that can change the loss; most of the others, padding behind the
+                         ends of sequences, are not computed */
 } tess_step_result;
 /* Runs the step to its end. A loss or a gradient that is not finite is TESS_FAILED; after such a loss no parameter has
  * changed. */

@@ -79,6 +79,7 @@ const tess_op tess_op_embedding = {
     .backward = backward,
     .table = 1,
     .table_parts = true,
+    .by_rows = true,
 };
 
 tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *positions)

@@ -95,6 +95,8 @@ struct tess_op {
     int table_bias;             /* the input that has an element for each of these rows; 0: none */
     bool table_parts;           /* with some of the rows the op makes a part of its result, and the parts add up */
     int stack;                  /* the input that is a stack of matrices, all of which every rank has; 0: none */
+    bool by_rows;               /* a row of the output depends on the same row of the inputs alone, or on those that */
+    int bounds;                 /* this input, which has to be there, lets it see; 0: there is none */
     int targets;                /* of a loss: the input whose values that are not negative count */
     const tess_fusion *fusions; /* with what comes before it; zeros end them */
     /* Between what all ranks of the tensor dimension have and the parts of each: its input's name is its output's. */
