@@ -46,7 +46,7 @@ static void end_sequences(int32_t *target, int32_t *bound)
 {
     const int64_t ends[] = {T, T / 3, 1, 0, T - 1, 65 < T ? 65 : T};
     for (int64_t s = 0; s < B; s++)
-        for (int64_t t = 0, end = ends[(s + (B == 1)) % 6]; t < T; t++) {
+        for (int64_t t = 0, end = ends[(s + (B < 3)) % 6]; t < T; t++) {
             bound[2 * s * T + t] = 0, bound[(2 * s + 1) * T + t] = t < end ? (int32_t)end : 0;
             if (t >= end || (s == 4 && t < end - 5)) target[s * T + t] = -100;
         }
