@@ -29,6 +29,7 @@ struct tess_tensor {
     int rank;
     int64_t dim[3];          /* (B, T, C), (B, T), (rows, columns), (rows): what this rank has of them */
     tess_node *producer;     /* NULL for inputs and parameters */
+    float noise;             /* of an input: of the embeddings of its ids (tess_noisy) */
     struct tess_range *ids;  /* of an input: the values that ops over it can take */
     bool apart;              /* ranks of the tensor dimension have parts of it, or of its gradient */
     tess_cut *cut;           /* of a parameter, as is: */
