@@ -67,6 +67,9 @@ typedef struct tess_embedding_arg {
     int64_t first, count; /* the rows of this tile, of the table or (backward_position) positions */
     int64_t position_tiles, position_tile_rows; /* 0: no positions */
     float scale;                                /* of the table's rows; 0: 1 */
+    float noise;  /* while training each element of the table's rows has up to so much added, uniformly; 0: nothing, */
+    int64_t row0; /* by its place in the global batch, as in dropout */
+    uint32_t op;
     bool acc;
 } tess_embedding_arg;
 extern tess_codelet tess_embedding_forward[];  /* id i32 (rows), y (rows,width), table tile, position tiles... */

@@ -361,6 +361,9 @@ typedef struct tess_task {
     uint32_t order; /* place in the program: earlier runs first where both are ready */
     int option;     /* of the choice, which those with TESS_IF_CHOSEN depend on; TESS_MAKES_CHOICE: the body makes it */
     tess_choice *choice;
+    const int32_t *used; /* of each sequence that the task's rows are of, how many rows can change anything: those
+                            behind them may be left at zeros; NULL: all can */
+    int64_t sequence;    /* rows of each */
 } tess_task;
 enum { TESS_MAKES_CHOICE = -1 };
 

@@ -450,6 +450,13 @@ static const void *dense_rows(mm_thread *t, const mm_panels *p, int64_t i, int64
     return hot;
 }
 
+/* Zeros in rows of C that change nothing, in columns [from, to). */
+static void clear_rows(const tess_mm *d, void *c, int64_t first, int64_t end, int64_t from, int64_t to)
+{
+    for (int64_t i = first; i < end && !d->acc; i++)
+        memset(tess_at_mut(c, i * d->ldc + from, d->out), 0, (size_t)(to - from) * tess_dtype_size(d->out));
+}
+
 /* Some rows by some columns of C. Who takes parts one after the other has the same rows of A where those are made
  * dense, else the same columns of B, which are in its cache then. */
 static void piece_part(void *of, int64_t k)
@@ -458,8 +465,17 @@ static void piece_part(void *of, int64_t k)
     const tess_mm *d = p->d;
     mm_thread *t = thread_get();
     const int64_t down = tess_parts_of(d->m, p->rows), across = tess_parts_of(p->n1 - p->n0, p->wide);
-    const int64_t i = (p->make ? k / across : k % down) * p->rows, m = least(p->rows, d->m - i);
+    const int64_t from = (p->make ? k / across : k % down) * p->rows, to = least(from + p->rows, d->m);
     const int64_t first = p->n0 + (p->make ? k % across : k / down) * p->wide, end = least(first + p->wide, p->n1);
+    int64_t i = d->row + from, m = d->row + to;
+    if (!d->ta)
+        tess_idle_trim(d->idle, &i, &m);
+    else if (!d->k)
+        m = i;
+    i -= d->row, m -= d->row + i;
+    clear_rows(d, p->c, from, i, first, end);
+    clear_rows(d, p->c, i + m, to, first, end);
+    if (!m) return;
     const void *piece = p->make ? dense_rows(t, p, i, m) : tess_at(p->a, i * d->lda, d->in);
     for (int64_t j = first; j < end; j += p->strip) /* panels and rows of a B stored (n,k) are `depth` long */
         run_piece(t, &p->dense, m, least(p->strip, end - j), piece,
@@ -506,11 +522,28 @@ static mm_panels cut_panels(const tess_mm *d, int64_t *columns)
     return p;
 }
 
+/* Terms of a sum that are zeros can be left out where it is one chain: with kernels of our own, and in those of the
+ * library up to this depth, beyond which it adds up parts whose borders would move. Its kernels for tiles were not
+ * tried. */
+enum { MM_CHAIN = 512 };
+static bool leaves_out(const tess_mm *d)
+{
+    return d->ta && d->idle && d->k == d->idle->rows && (mm_own || (d->k <= MM_CHAIN && !tess_mm_tiles()));
+}
+
 /* B is packed once, whoever needs it: first all take some of its columns, then pieces of C. */
 static void run_panels(mm_thread *t, const tess_mm *d, const void *a, const void *b, void *c)
 {
     int64_t cols;
     mm_panels p = cut_panels(d, &cols);
+    tess_mm less = *d;
+    if (leaves_out(d)) { /* the cut stays */
+        less.k = d->idle->kept;
+        p.depth = mm_own ? less.k : depth_of(less.k, p.dense.in);
+        p.dense.k = p.dense.lda = p.dense.ldb = p.depth;
+    } else if (d->ta)
+        less.idle = NULL;
+    p.d = d = &less;
     const int64_t row = p.depth * (int64_t)tess_dtype_size(p.dense.in);
     p.a = a, p.b = b, p.c = c, p.number = p.make ? ++mm_number : 0;
     for (p.n0 = 0; p.n0 < d->n; p.n0 += cols) {
@@ -549,6 +582,7 @@ static void run_blocks(mm_thread *t, const tess_mm *d, const void *a, const void
     for (int64_t n0 = 0; n0 < d->n; n0 += cols)
         for (int64_t m0 = 0; m0 < d->m; m0 += rows) {
             tess_mm block = *d;
+            block.row = d->row + m0;
             block.m = least(rows, d->m - m0), block.n = least(cols, d->n - n0), block.out = TESS_F32;
             block.bias = d->bias ? d->bias + n0 : NULL;
             if (!in_place) block.ldc = block.n, block.acc = false;

@@ -52,12 +52,12 @@ WIDE_INLINE void pack_along(float *to, const void *x, int64_t ld, int64_t rows, 
 }
 /* Columns [0, columns) of a matrix stored (k, columns) into panels of `each` columns. */
 WIDE_INLINE void pack_across(float *to, const void *x, int64_t ld, int64_t columns, int64_t k, const int64_t each,
-                             const tess_dtype t)
+                             const tess_idle *idle, const tess_dtype t)
 {
     for (int64_t u0 = 0; u0 < k; u0 += FEW)
         for (int64_t c = 0; c < columns; c += each)
             for (int64_t u = u0; u < least(u0 + FEW, k); u++) {
-                const void *from = tess_at(x, u * ld + c, t);
+                const void *from = tess_at(x, tess_idle_row(idle, u) * ld + c, t);
                 float *row = to + c * k + u * each;
                 if (c + each <= columns) {
                     tess_widen(row, from, each, t);
@@ -70,7 +70,7 @@ WIDE_INLINE void pack_across(float *to, const void *x, int64_t ld, int64_t colum
 static void pack_a(float *to, const void *a, const tess_mm *d, int64_t m)
 {
     if (d->ta)
-        TESS_BY_DTYPE(d->in, pack_across, to, a, d->lda, m, d->k, KERNEL_ROWS);
+        TESS_BY_DTYPE(d->in, pack_across, to, a, d->lda, m, d->k, KERNEL_ROWS, d->idle);
     else
         TESS_BY_DTYPE(d->in, pack_along, to, a, d->lda, m, d->k, KERNEL_ROWS);
 }
@@ -79,7 +79,7 @@ static void pack_b(float *to, const void *b, const tess_mm *d, int64_t n)
     if (d->tb)
         TESS_BY_DTYPE(d->in, pack_along, to, b, d->ldb, n, d->k, KERNEL_COLUMNS);
     else
-        TESS_BY_DTYPE(d->in, pack_across, to, b, d->ldb, n, d->k, KERNEL_COLUMNS);
+        TESS_BY_DTYPE(d->in, pack_across, to, b, d->ldb, n, d->k, KERNEL_COLUMNS, d->ta ? d->idle : NULL);
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */

@@ -200,6 +200,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     make_inputs(&L);
     bool *wanted = tess_alloc((size_t)g->nodes + 1);
     tess_lower_mark(output, wanted);
+    tess_lower_idle(&L, wanted);
     if (grid->pipeline == 1) tess_lower_count(&L, wanted);
     if (conf->check_finite) check_weights(&L);
     if (conf->late && conf->train && tess_step_waits(conf) && !conf->keep_gradients) {
@@ -222,5 +223,6 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     tess_program_fuse(L.p);
     if (g->cache) tess_program_bundle(L.p);
     tess_program_finish(L.p, conf->keep_gradients);
-    *out = (tess_lowered){L.p, L.input, L.result, L.loss, norm, L.losses_exact, L.row_tiles, late_program(&L), L.uses};
+    *out = (tess_lowered){L.p,         L.input,          L.result, L.loss,   norm,  L.losses_exact,
+                          L.row_tiles, late_program(&L), L.uses,   L.bounds, L.used};
 }

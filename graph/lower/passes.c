@@ -35,7 +35,11 @@ static void enter(tess_lower *L, const tess_node *n)
 static void forward(tess_lower *L, const tess_node *n)
 {
     enter(L, n);
-    for (int i = 0; i < L->row_tiles; i++) n->op->forward(L, n, i);
+    for (int i = 0; i < L->row_tiles; i++) {
+        tess_lower_rows(L, n, i);
+        n->op->forward(L, n, i);
+    }
+    tess_lower_rows(L, NULL, 0);
     for (int i = 0; i < L->row_tiles && L->conf->check_finite && n->out->kind != TESS_KIND_LOSS; i++) {
         tess_count_arg *a =
             TESS_ARG(L, tess_count_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out), .name = n->out->name);
@@ -130,8 +134,11 @@ static void owe(tess_lower *L, const struct tess_owed *o)
 void tess_lower_node_backward(tess_lower *L, const tess_node *n)
 {
     enter(L, n);
-    if (n->op->backward)
-        for (int i = 0; i < L->row_tiles; i++) n->op->backward(L, n, i);
+    for (int i = 0; n->op->backward && i < L->row_tiles; i++) {
+        tess_lower_rows(L, n, i);
+        n->op->backward(L, n, i);
+    }
+    tess_lower_rows(L, NULL, 0);
     enter(L, NULL);
     for (int i = 0; i < L->row_tiles; i++) tess_lower_release(L, n->out, i);
     for (int k = 0; k < n->inputs; k++) {

@@ -241,7 +241,7 @@ static tess_status one_step(struct training *t)
                           .loss_scale = in.loss_scale,
                           .skipped = t->at.scale.skipped};
     tess_tracing_end(&t->tracing, t->at.step + 1, start, end);
-    tess_measure_step(&t->measure, end - start, t->run.batch * t->run.length, &s);
+    tess_measure_step(&t->measure, end - start, t->run.batch * t->run.length, r.used, &s);
     bool evaluate = due(c->eval_every, t->at.step + 1);
     if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL));
     s.valid_loss = evaluate ? &t->valid_loss : NULL;

@@ -108,7 +108,8 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                               .length = r->length,
                               .purpose = TESS_FOR_LOSS,
                               .bounds = in.bounds,
-                              .positions = in.positions};
+                              .positions = in.positions,
+                              .noise = (float)c->neftune_noise_alpha};
     TESS_TRY(tess_run_at_key(tess_model_build_for(r->model, r->g, &build, &r->net)));
     TESS_TRY(freeze(r));
     return tess_run_groups(r);
