@@ -86,7 +86,7 @@ TEST(a_researcher)
     DONE("graph", "run.json", "--export", "step.json");
     json_t *step = json_load_file("step.json", 0, NULL);
     /* An idle worker's part of a task has a line of its own. */
-    CHECK(count_lines("tasks.csv") > json_array_size(json_object_get(step, "tasks")));
+    CHECK(count_lines("tasks.csv") > (int)json_array_size(json_object_get(step, "tasks")));
     json_decref(step);
 }
 
