@@ -132,6 +132,9 @@ TEST(mistakes)
     FAILS(2, ("bisect", "a", "nowhere"), "nowhere: is no output of a run (no config.json");
     FAILS(2, ("bisect", "a"), "1 directories, expected tessera bisect RUN_A RUN_B");
     FAILS(2, ("train", "run.json", "digests.steps=[3,2]"), "digests.steps: [3, 2], expected the first step");
+    DONE("train", "run.json", "output=e", "steps=1", "deterministic=across machines");
+    DONE_RANKS(2, "train", "run.json", "output=f", "steps=1", "deterministic=across machines");
+    DONE("bisect", "e", "f");
     DONE("train", "run.json", "output=c", "steps=1", "deterministic=false");
     DONE_RANKS(2, "train", "run.json", "output=d", "steps=1", "deterministic=false");
     FAILS(2, ("bisect", "c", "d"), "d/config.json: deterministic: false, and it has 2 ranks");
