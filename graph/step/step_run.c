@@ -178,10 +178,12 @@ tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_res
     TESS_TRY(tess_settle(s->g, s));
     if (trains) TESS_TRY(prepare_moments(s->g));
     set_env(s, in, targets, s->conf.train);
+    tess_step_digests_begin(s);
     out->used = find_used(s);
     TESS_TRY(tess_program_run(s->low.program, s->pending));
     tess_step_forget_pending(s);
     tess_status status = tess_wait();
+    tess_step_digests_end(s, in->step);
     if (tess_grid_size(grid) > 1) status = tess_ranks_agree(status);
     if (status != TESS_OK) return in_step(in, status); /* what follows a failed task was not computed */
     if (s->low.loss) {
