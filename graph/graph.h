@@ -200,6 +200,7 @@ typedef struct tess_listed_task {
     const char *where; /* it can run: "cpu", "gpu", "either", or it is a "message" */
     bool backward;
     double flops, bytes;        /* flops: of matrices; bytes: that it reads and writes beside products */
+    double held;                /* bytes of its tiles, but for scratch */
     double seconds;             /* on one of the workers, by the rates; 0: not known */
     uint32_t parts;             /* parts of equal size that other workers may take; 1: none */
     const tess_listed_use *use; /* one for each tile */

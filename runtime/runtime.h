@@ -393,6 +393,18 @@ struct _starpu_data_state *tess_tile_handle(tess_tile *t);
 
 /* Returns what a task costs: by its codelet, else the bytes of its tiles. */
 tess_cost tess_task_cost(const tess_task *t);
+/* What StarPU wrote of a codelet's bodies on this machine's cores, in runs under policies that predict. */
+typedef struct tess_known_time {
+    double bytes, flops, seconds, times; /* of all tiles but scratch; of the cost; the mean of so many bodies */
+} tess_known_time;
+typedef struct tess_known_times {
+    tess_known_time *time; /* for the caller to free */
+    size_t times;
+} tess_known_times;
+/* Reads that, which is empty where there is nothing. StarPU need not run. */
+void tess_known_times_read(const tess_codelet *cl, tess_known_times *k);
+/* Returns the mean seconds of bodies with tiles of so many bytes and so many flops; 0: none is known. */
+double tess_known_times_of(const tess_known_times *k, double bytes, double flops);
 /* Submits one task. */
 tess_status tess_submit(const tess_task *task) TESS_NODISCARD;
 /* Submits a list of tasks in order, borrowed until tess_wait. Under a cap on RAM, tiles whose home is the disk come

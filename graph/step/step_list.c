@@ -76,6 +76,14 @@ static size_t list_uses(const tess_uses *u, const tess_marks *m, size_t k, tess_
     return n;
 }
 
+static double held_by(const tess_task *t)
+{
+    double bytes = 0;
+    for (unsigned i = 0; i < t->nuse; i++)
+        if (!(t->use[i].mode & TESS_SCRATCH)) bytes += (double)tess_tile_bytes(t->use[i].tile);
+    return bytes;
+}
+
 static void list_tiles(const tess_program *p, const tess_uses *u, const tess_lister *to)
 {
     uint32_t next = 0;
@@ -113,6 +121,7 @@ void tess_step_list(const tess_step *s, const tess_rates *rates, int workers, co
                                     .backward = p->origin[k].backward,
                                     .flops = c.flops,
                                     .bytes = c.flops > 0 ? c.passes : c.bytes,
+                                    .held = held_by(&p->task[k]),
                                     .seconds = seconds_of(u, k, rates, workers),
                                     .parts = u->task[k].parts > 1 ? u->task[k].parts : 1,
                                     .use = use,

@@ -41,6 +41,8 @@ tess_status tess_model_ask_lora(tess_model *m, const char *where, const tess_lor
 tess_status tess_model_check(const tess_model *m) TESS_NODISCARD;
 /* Returns whether a directory has the configuration of a model or of adapters. */
 bool tess_model_there(const char *dir);
+/* Returns whether a directory has weights: those of a model, of a checkpoint, or of checkpoints in it. */
+bool tess_weights_there(const char *dir);
 /* Checks that the states at `path`, which are of the model `then`, mean the same to the model `now`: it has the same
  * parameters and the same arithmetic. With `say` what may differ is noted. */
 tess_status tess_model_same(const char *path, const tess_model *then, const tess_model *now, bool say) TESS_NODISCARD;

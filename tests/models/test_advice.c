@@ -5,35 +5,13 @@
 #include "config.h"
 #include "directories.h"
 #include "lines.h"
+#include "notes.h"
 #include "run.h"
 #include "yardstick.h"
 
 static const char MODEL[] =
     "model={\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 64, \"n_embd\": 32, "
     "\"n_layer\": 2, \"n_head\": 4}";
-
-/* ---- what stderr gets ---- */
-
-static int kept_stderr, notes_end;
-static void notes_begin(void)
-{
-    int pipe_end[2];
-    if ((kept_stderr = dup(2)) < 0 || pipe(pipe_end)) abort();
-    dup2(pipe_end[1], 2);
-    close(pipe_end[1]);
-    notes_end = pipe_end[0];
-}
-
-static const char *notes_read(void)
-{
-    static char said[4096];
-    dup2(kept_stderr, 2);
-    close(kept_stderr);
-    const ssize_t n = read(notes_end, said, sizeof said - 1); /* the last writer is gone: it ends */
-    said[n > 0 ? n : 0] = 0;
-    close(notes_end);
-    return said;
-}
 
 /* A configuration of the small model, with settings up to a NULL. */
 static tess_config *config_of(const char *const *more)
@@ -87,6 +65,49 @@ TEST(the_slower_dtype_is_said_with_what_the_other_takes)
             CHECK_HAS(said, cases[k].says);
         tess_run_close(&r);
         tess_config_close(c);
+    }
+}
+
+/* ---- a run that nobody saves ---- */
+
+TEST(a_long_run_that_saves_nothing_says_so)
+{
+    static const struct {
+        const char *set;
+        double seconds;
+        const char *says;
+    } cases[] = {{"seed=1", 299, ""},
+                 {"seed=1", 301, "tessera: checkpoint.dir: nothing is saved before the end, in some 6 minutes"},
+                 {"checkpoint.dir=ck", 301, ""}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        tess_config *c = CONFIG(cases[k].set);
+        notes_begin();
+        tess_run_say_unsaved(c, cases[k].seconds);
+        const char *said = notes_read();
+        CHECK(*cases[k].says ? strstr(said, cases[k].says) == said : !*said);
+        tess_config_close(c);
+    }
+}
+
+/* ---- ends of lines ---- */
+
+TEST(a_carriage_return_in_a_text_is_said_once)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {{"a line\r\nand another\r\n",
+                  "byte 6: a carriage return, which is trained on as it stands (tr -d '\\r' takes them out)\n"},
+                 {"a line\nand another\n", NULL}};
+    tess_data_conf conf = causal;
+    conf.seq_length = 4;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        tess_data *data = NULL;
+        write_text("t.txt", cases[k].text);
+        notes_begin();
+        CHECK_EQ(tess_data_open(in_dir("t.txt"), NULL, &conf, &data), TESS_OK);
+        const char *said = notes_read(), *at = cases[k].says ? strstr(said, cases[k].says) : NULL;
+        if (cases[k].says ? !at || strstr(at + 40, "carriage") : *said) CHECK_SAY("said: %s", said);
+        tess_data_close(data);
     }
 }
 

@@ -8,6 +8,8 @@
 #include "train.h"
 #include "yardstick.h"
 #include <jansson.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 
 #define MODEL                                                                                                          \
     "model={\"model_type\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 32, \"n_embd\": 64, \"n_layer\": 2, "      \
@@ -149,6 +151,31 @@ TEST(an_instance_has_the_dependencies_of_its_uses)
         free(said), free(again);
     }
     tess_ranks_pretend(0, 1);
+}
+
+/* What StarPU has measured stands beside what the rates say: of the tasks that it knows, of cores alone. */
+TEST(an_instance_has_the_times_that_were_measured)
+{
+    static const char line[] = "1001c60d %d 1.572864e+06 %g 0 0 0 %d\n"; /* qkv of 64 rows */
+    enum { HELD = 4 * (64 * 64 + 192 * 64 + 64 * 192 + 192) };
+    char *said = NULL;
+    fresh();
+    CHECK(!mkdir("models", 0700) && !mkdir("models/codelets", 0700) && !mkdir("models/codelets/45", 0700));
+    FILE *f = fopen("models/codelets/45/tess_linear_forward_f32.here", "w");
+    fprintf(f, "45\n# Model for cuda0_impl0 (Comb0)\n");
+    fprintf(f, line, HELD, 9.0, 1);
+    fprintf(f, "# Model for cpu0_impl0 (Comb1)\n");
+    fprintf(f, line, HELD, 40.0, 1);
+    fprintf(f, line, HELD, 80.0, 3);
+    fprintf(f, line, HELD + 4, 1.0, 1);
+    fprintf(f, "\n");
+    fclose(f);
+    setenv("STARPU_PERF_MODEL_DIR", "models", 1), setenv("STARPU_HOSTNAME", "here", 1);
+    CHECK_EQ(export_to("step.json", (const char *[]){"train_micro_batch_size_per_gpu=2", NULL}, &said), TESS_OK);
+    unsetenv("STARPU_PERF_MODEL_DIR"), unsetenv("STARPU_HOSTNAME");
+    CHECK_EQ(lines_with("step.json", "\"measured\":7e-05"), 4); /* of 2 layers and 2 micro-batches */
+    CHECK_EQ(lines_with("step.json", "\"measured\":null"), lines_with("step.json", "\"codelet\"") - 4);
+    free(said);
 }
 
 TEST(an_instance_without_a_plan_is_said_to_have_none)

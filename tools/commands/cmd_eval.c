@@ -6,7 +6,7 @@
 
 static const char *const required[] = {"model", "data.valid", NULL};
 const tess_config_use cmd_eval_use = {
-    "model seed data.valid data.seq_length data.truncate data.end_completions data.loss_on data.pack "
+    "model seed data.train data.valid data.seq_length data.truncate data.end_completions data.loss_on data.pack "
     "data.pack_positions "
     "data.mlm_probability data.mlm_whole_words data.mask_token data.noise_density data.mean_noise_span "
     "data.sentinel_token train_batch_size train_micro_batch_size_per_gpu gradient_accumulation_steps "

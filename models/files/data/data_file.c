@@ -251,9 +251,20 @@ tess_status tess_token_file_view(const tess_map *idx, const tess_map *bin, tess_
     return idx ? read_megatron(f, idx, bin) : read_llmc(f, bin);
 }
 
+/* Ends of lines as Windows has them would be learned with the text. */
+static void say_returns(const tess_map *text)
+{
+    const size_t look = text->bytes < 1 << 20 ? text->bytes : 1 << 20;
+    const uint8_t *first = look ? memchr(text->data, '\r', look) : NULL;
+    if (first && !tess_rank())
+        tess_note("%s: byte %zu: a carriage return, which is trained on as it stands (tr -d '\\r' takes them out)",
+                  text->path, (size_t)(first - text->data));
+}
+
 static tess_status open_text(tess_token_file *f, const tess_tokenizer *tokenizer, int64_t vocab)
 {
     add_run(f, 0);
+    say_returns(&f->map);
     if (tokenizer) {
         TESS_TRY(read_tokens(f, &f->map, tokenizer, vocab));
         f->base = f->held;

@@ -2,6 +2,7 @@
  * that trains it (NAME.exp_avg and NAME.exp_avg_sq of AdamW), all of (rows, columns). They are what of a checkpoint a
  * network needs; the rest of one, and how it comes to be whole, is training's (train/checkpoint/checkpoint.h). */
 #include "lora.h"
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -63,6 +64,16 @@ bool tess_states_whole(const char *path)
     const bool whole = access(file, F_OK) == 0;
     free(file);
     return whole;
+}
+
+bool tess_weights_there(const char *dir)
+{
+    char *steps = tess_format("%s/step-*/state.json", dir);
+    glob_t found = {0};
+    const bool there = tess_safetensors_in(dir) || tess_states_whole(dir) || !glob(steps, GLOB_NOSORT, NULL, &found);
+    globfree(&found);
+    free(steps);
+    return there;
 }
 
 tess_status tess_states_open(const char *path, tess_safetensors **states)

@@ -13,7 +13,25 @@ struct writing {
     FILE *f;
     bool tasks; /* the first of them is there */
     uint64_t of_tiles, of_tasks, waits;
+    struct measured {
+        const tess_codelet *of;
+        tess_known_times known;
+    } * measured; /* of the codelets so far */
+    size_t codelets;
 };
+
+/* The seconds of such a task in earlier runs; 0: nobody knows. */
+static double measured(struct writing *w, const tess_listed_task *t)
+{
+    size_t k = 0;
+    while (k < w->codelets && w->measured[k].of != t->codelet) k++;
+    if (k == w->codelets) {
+        w->measured = tess_realloc(w->measured, ++w->codelets * sizeof *w->measured);
+        w->measured[k].of = t->codelet;
+        tess_known_times_read(t->codelet, &w->measured[k].known);
+    }
+    return tess_known_times_of(&w->measured[k].known, t->held, t->flops);
+}
 
 /* ---- JSON ---- */
 
@@ -71,6 +89,11 @@ static void json_task(void *of, uint32_t k, const tess_listed_task *t)
     put_number(f, "bytes", t->bytes);
     put_number(f, "parts", t->parts);
     put_number(f, "seconds", t->seconds);
+    const double seen = measured(w, t);
+    if (seen > 0)
+        put_number(f, "measured", seen);
+    else
+        fputs(",\"measured\":null", f);
     fputs(",\"uses\":[", f);
     for (size_t i = 0; i < t->uses; i++) {
         if (i) fputc(',', f);
@@ -172,6 +195,8 @@ static tess_status write_step(tess_run *r, const tess_step *step, bool placed, c
     tess_status status = TESS_OK;
     *w = (struct writing){.f = fopen(fresh, "w")};
     if (w->f) put_step(w, r, step, !strcmp(strrchr(file, '.'), ".dot"), placed);
+    for (size_t k = 0; k < w->codelets; k++) free(w->measured[k].known.time);
+    free(w->measured);
     const bool written = w->f && fflush(w->f) == 0 && !ferror(w->f);
     if ((w->f && fclose(w->f) != 0) || !written || rename(fresh, file) != 0) {
         status = tess_error(tess_errno_status(errno), file, "cannot be written: %s", strerror(errno));

@@ -2,8 +2,7 @@
  * sections that are taken whole, "auto" as transformers' Trainer fills it in, and the few lines that tell the user what
  * became of all that: one for each sort, however many keys there are. */
 #include "config_impl.h"
-#include "safetensors.h"
-#include <glob.h>
+#include "networks.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,26 +170,11 @@ void tess_config_say_auto(tess_config *c)
 
 /* ---- what follows ---- */
 
-/* Those of a model's directory, of a checkpoint, or of checkpoints in it. */
-static bool has_weights(const char *dir)
-{
-    static const char *const names[] = {"state.json", "step-*/state.json"};
-    bool there = tess_safetensors_in(dir);
-    for (size_t i = 0; i < sizeof names / sizeof *names && !there; i++) {
-        char *path = tess_format("%s/%s", dir, names[i]);
-        glob_t found = {0};
-        there = glob(path, GLOB_NOSORT, NULL, &found) == 0;
-        globfree(&found);
-        free(path);
-    }
-    return there;
-}
-
 /* Who goes on from weights and writes "auto", or no rate at all, has transformers' Trainer in mind, which takes 5e-5,
  * and no warmup for "auto". A model that is drawn keeps the defaults. */
 static void resolve_rate(tess_config *c)
 {
-    c->notes->has_weights = c->model && !c->weights && has_weights(c->model);
+    c->notes->has_weights = c->model && !c->weights && tess_weights_there(c->model);
     if (!c->notes->has_weights) return;
     if (tess_key_how(c, "optimizer.params.lr") != TESS_KEY_GIVEN) c->optimizer.params.lr = 5e-5;
     if (tess_key_how(c, "scheduler.params.warmup_num_steps") == TESS_KEY_AUTO) c->scheduler.params.warmup_num_steps = 0;

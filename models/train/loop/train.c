@@ -25,6 +25,7 @@ struct training {
     size_t made;         /* of the output directory's path, see tess_dirs_make */
     bool adapts;         /* adapters alone are trained */
     bool stopped, early; /* by a signal, by early_stop */
+    int64_t begun;       /* the step that the loop began with */
     double valid_loss;   /* of the last evaluation */
     tess_progress at;
     tess_holds plan;
@@ -246,6 +247,8 @@ static tess_status one_step(struct training *t)
     if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL));
     s.valid_loss = evaluate ? &t->valid_loss : NULL;
     TESS_TRY(tess_report_step(t->report, &s));
+    if (t->at.step == t->begun + 1) /* the first takes longer */
+        tess_run_say_unsaved(c, s.seconds * (double)(c->steps - t->at.step));
     t->at.step++;
     t->at.samples += t->run.batch;
     return TESS_OK;
@@ -289,6 +292,7 @@ static tess_status all_steps(struct training *t)
 {
     const tess_config *c = &t->c;
     int64_t saved = t->at.step;
+    t->begun = t->at.step;
     t->early = c->early_stop.patience > 0 && t->at.worse >= c->early_stop.patience;
     while (goes_on(t)) {
         TESS_TRY(tess_ranks_agree(one_step(t)));

@@ -2,6 +2,7 @@
 #include "codelets.h"
 #include "run.h"
 #include "yardstick.h"
+#include <math.h>
 
 /* ---- the slower dtype ---- */
 
@@ -61,6 +62,15 @@ void tess_run_say_saved(const tess_run *r)
     if (r->c->save_dtype == TESS_CONFIG_AUTO && d != TESS_SAVE_FP32)
         tess_note("save_dtype: %s, as the model that was loaded (fp32 keeps every bit)",
                   d == TESS_SAVE_BF16 ? "bf16" : "fp16");
+}
+
+void tess_run_say_unsaved(const tess_config *c, double seconds)
+{
+    enum { LONG = 300 };
+    if (tess_rank() || c->checkpoint.dir || seconds < LONG) return;
+    tess_note("checkpoint.dir: nothing is saved before the end, in some %.0f minutes (checkpoint.dir=DIR "
+              "checkpoint.every=N saves it on the way)",
+              ceil(seconds / 60));
 }
 
 /* ---- padding ---- */

@@ -103,6 +103,8 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
 void tess_run_say_dtype(const tess_run *r, const tess_holds *p);
 /* Prints a line where the model will be written in fewer bits than it is trained in, since it was loaded so. */
 void tess_run_say_saved(const tess_run *r);
+/* Prints a line where nothing is saved before the end of a run, which is so many seconds away: a few minutes. */
+void tess_run_say_unsaved(const tess_config *c, double seconds);
 /* Prints a line where much of what training computes is padding, with the length that needs less. `valid` may be NULL.
  */
 void tess_run_say_padding(const tess_run *r, const tess_data *train, const tess_data *valid);
