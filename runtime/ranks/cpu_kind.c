@@ -18,6 +18,22 @@ static const char *const kinds[] = {[TESS_CPU_ANY] = "any",
 #endif
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
+#if defined __x86_64__ && defined __clang__
+#include <cpuid.h>
+
+/* clang does not compile __builtin_cpu_supports("amx-bf16"). */
+static bool has_tiles(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bit_AMXBF16) && (d & bit_AMXTILE);
+}
+#elif defined __x86_64__
+static bool has_tiles(void)
+{
+    return __builtin_cpu_supports("amx-bf16");
+}
+#endif
+
 static tess_cpu_kind kind_of_machine(void)
 {
 #ifdef __x86_64__
@@ -30,7 +46,7 @@ static tess_cpu_kind kind_of_machine(void)
             __builtin_cpu_supports("avx512vl"),
         __builtin_cpu_supports("avx512vnni"),
         __builtin_cpu_supports("avx512bf16"),
-        __builtin_cpu_supports("amx-bf16"),
+        has_tiles(),
     };
     int kind = TESS_CPU_ANY;
     while (kind + 1 < KINDS && has[kind + 1]) kind++;
