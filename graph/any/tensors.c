@@ -132,6 +132,8 @@ tess_tensor *tess_nd_param(tess_graph *g, const char *name, tess_dims d, tess_in
 
 /* ---- constants ---- */
 
+enum { USUAL_ELEMENTS = 1 << 18 }; /* of a row tile */
+
 struct data_attributes {
     tess_nd nd;
     const void *data;
@@ -193,17 +195,17 @@ tess_tensor *tess_nd_loss(tess_tensor *x)
 
 /* ---- the cut ---- */
 
-void tess_nd_cut(tess_graph *g, int64_t elements)
+void tess_nd_cut(tess_graph *g, int64_t samples)
 {
-    int64_t most = 1, s;
-    for (int k = 0; g && k < g->tensors; k++) {
+    int64_t most = 1, s = samples;
+    if (!g || !g->batch) return;
+    for (int k = 0; k < g->tensors; k++) {
         const tess_tensor *t = g->tensor[k];
         if (!t->nd || t->nd->at < 0) continue;
         const tess_dims d = tess_nd_dims(t);
         const int64_t n = tess_dims_size(&d) / g->batch;
         if (n > most) most = n;
     }
-    if (!g || !g->batch) return;
-    s = (elements + most - 1) / most;
+    if (!s) s = (USUAL_ELEMENTS + most - 1) / most;
     g->tile_sequences = s < 1 ? 1 : s > g->batch ? g->batch : s;
 }

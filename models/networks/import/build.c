@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STEPS = 20, USUAL_ELEMENTS = 1 << 18 };
+enum { MOST_STEPS = 20 };
 
 typedef struct form {
     tess_tensor *t; /* that it is; NULL: none is made yet */
@@ -582,7 +582,7 @@ static tess_status build_nodes(building *b)
     return settle(b, n->loss, NULL);
 }
 
-tess_status tess_import_build(const tess_import *n, tess_graph *g, int64_t elements, tess_imported *out)
+tess_status tess_import_build(const tess_import *n, tess_graph *g, int64_t samples, tess_imported *out)
 {
     building b = {.n = n, .g = g, .form = tess_alloc((size_t)n->values * sizeof *b.form)};
     tess_status status = TESS_OK;
@@ -590,7 +590,7 @@ tess_status tess_import_build(const tess_import *n, tess_graph *g, int64_t eleme
     for (int k = 0; k < n->values && status == TESS_OK; k++) status = begin(&b, k, out);
     if (status == TESS_OK) status = build_nodes(&b);
     if (status == TESS_OK && !(out->output = tess_nd_loss(b.form[n->loss].t))) status = failed(&b, NULL);
-    if (status == TESS_OK) tess_nd_cut(g, elements ? elements : USUAL_ELEMENTS);
+    if (status == TESS_OK) tess_nd_cut(g, samples);
     for (int k = 0; k < n->values; k++) free(b.form[k].draft);
     free(b.form);
     if (status != TESS_OK) free(out->input), out->input = NULL;

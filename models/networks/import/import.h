@@ -9,7 +9,7 @@
 #ifndef TESS_IMPORT_H
 #define TESS_IMPORT_H
 #include "nd.h"
-#include "safetensors.h"
+#include "networks.h"
 
 typedef struct tess_import tess_import;
 
@@ -35,8 +35,8 @@ typedef struct tess_imported {
     tess_tensor *output;
     tess_tensor **input; /* one for each input; free() it */
 } tess_imported;
-/* Describes the network in a graph, with row tiles of about so many elements; 0: as many as are usual. */
-tess_status tess_import_build(const tess_import *n, tess_graph *g, int64_t elements, tess_imported *out) TESS_NODISCARD;
+/* Describes the network in a graph of fp32, with row tiles of so many samples; 0: as many as are usual. */
+tess_status tess_import_build(const tess_import *n, tess_graph *g, int64_t samples, tess_imported *out) TESS_NODISCARD;
 /* Reads the parameters of a graph that it was described in, each rank what it holds. */
 tess_status tess_import_load(const tess_import *n, tess_graph *g) TESS_NODISCARD;
 /* Writes graph.json and weights.safetensors with the parameters as they are. All ranks call it. */
@@ -51,5 +51,14 @@ bool tess_import_checks(const tess_import *n, tess_import_check *check);
 bool tess_import_gradient(const tess_import *n, const char *param, double *norm);
 /* Reads an input of that batch, as a step is fed. */
 tess_status tess_import_batch_of(const tess_import *n, int input, int32_t *values) TESS_NODISCARD;
+
+/* ---- as a model (model.c) ---- */
+
+/* Returns what tells networks apart, a JSON object in a new string. */
+char *tess_import_summary(const tess_import *n);
+tess_status tess_import_network(const tess_model *m, tess_graph *g, const tess_build *b,
+                                tess_network *net) TESS_NODISCARD;
+/* Writes what beside its parameters makes a directory the network's. */
+tess_status tess_import_save_rest(const tess_import *n, const char *dir) TESS_NODISCARD;
 
 #endif
