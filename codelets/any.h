@@ -1,6 +1,6 @@
-/* any: the work of generic ops, on tiles of any rank. An element is 4 bytes: a float, an int32, or a bool that is 0 or 1.
- * A body sees an index space of up to 8 dimensions, and for each operand where its elements are in it: strides, 0 along
- * dimensions that it is repeated in, negative where it is turned around. */
+/* any: the work of generic ops, on tiles of any rank. An element is 4 bytes: a float, an int32, or a bool that is 0
+ * or 1. A body sees an index space of up to 8 dimensions, and for each operand where its elements are in it: strides, 0
+ * along dimensions that it is repeated in, negative where it is turned around. */
 #ifndef TESS_ANY_H
 #define TESS_ANY_H
 #include "codelets.h"
@@ -42,7 +42,8 @@ typedef struct tess_strides {
     int64_t at, by[TESS_RANK_MOST];
 } tess_strides;
 
-/* out [+]= formula(operands). An operand without a buffer is where its element would be: the index along a dimension. */
+/* out [+]= formula(operands). An operand without a buffer is where its element would be: the index along a dimension.
+ */
 typedef struct tess_any_map_arg {
     int rank, operands;
     int64_t dim[TESS_RANK_MOST];
@@ -101,9 +102,9 @@ typedef struct tess_any_gather_arg {
     int64_t dim[TESS_RANK_MOST * 2];
     int64_t x[TESS_RANK_MOST * 2], index[TESS_RANK_MOST * 2], y[TESS_RANK_MOST * 2]; /* strides */
     int64_t x_at, y_at;
-    int64_t index_by;                                           /* from element to element of an index vector */
-    int64_t step[TESS_RANK_MOST], most[TESS_RANK_MOST];         /* of x's dimension: its stride, the last place */
-    bool clip;                                                  /* else what lies outside has no place */
+    int64_t index_by;                                   /* from element to element of an index vector */
+    int64_t step[TESS_RANK_MOST], most[TESS_RANK_MOST]; /* of x's dimension: its stride, the last place */
+    bool clip;                                          /* else what lies outside has no place */
     union {
         float real;
         int32_t whole;

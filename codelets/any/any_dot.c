@@ -31,9 +31,8 @@ static int64_t joint(const int64_t *dim, const int64_t *by, int rank)
 
 static operand operand_of(const tess_any_dot_arg *a, const int64_t (*by)[TESS_RANK_MOST], int up, int across)
 {
-    operand o = {.dim = {a->dim[up], a->dim[across]},
-                 .by = {by[up], by[across]},
-                 .rank = {a->rank[up], a->rank[across]}};
+    operand o = {
+        .dim = {a->dim[up], a->dim[across]}, .by = {by[up], by[across]}, .rank = {a->rank[up], a->rank[across]}};
     int64_t stride[2];
     for (int k = 0; k < 2; k++) {
         o.size[k] = walk_size(o.dim[k], o.rank[k]);

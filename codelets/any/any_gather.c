@@ -46,11 +46,16 @@ static void fill_run(const tess_any_gather_arg *a, int32_t *y, int64_t by, int64
     break
 #define SCATTER(to, from)                                                                                              \
     switch (a->fn) {                                                                                                   \
-    case TESS_SCATTER_SET: EACH(to, from, s);                                                                          \
-    case TESS_SCATTER_ADD: EACH(to, from, *d + s);                                                                     \
-    case TESS_SCATTER_MUL: EACH(to, from, *d *s);                                                                      \
-    case TESS_SCATTER_MIN: EACH(to, from, *d < s ? *d : s);                                                            \
-    case TESS_SCATTER_MAX: EACH(to, from, *d > s ? *d : s);                                                            \
+    case TESS_SCATTER_SET:                                                                                             \
+        EACH(to, from, s);                                                                                             \
+    case TESS_SCATTER_ADD:                                                                                             \
+        EACH(to, from, *d + s);                                                                                        \
+    case TESS_SCATTER_MUL:                                                                                             \
+        EACH(to, from, *d *s);                                                                                         \
+    case TESS_SCATTER_MIN:                                                                                             \
+        EACH(to, from, *d < s ? *d : s);                                                                               \
+    case TESS_SCATTER_MAX:                                                                                             \
+        EACH(to, from, *d > s ? *d : s);                                                                               \
     }
 TESS_CLONES static void scatter_run(const tess_any_gather_arg *a, void *x, int64_t by, const void *y, int64_t y_by,
                                     int64_t n)

@@ -18,7 +18,9 @@ typedef union block {
         _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y->field[i] = (__VA_ARGS__);                               \
     } while (0)
 #define CASE(name, field, ...)                                                                                         \
-    case TESS_FN_##name: EACH(field, __VA_ARGS__); break
+    case TESS_FN_##name:                                                                                               \
+        EACH(field, __VA_ARGS__);                                                                                      \
+        break
 #define A a->real[i]
 #define B b->real[i]
 #define J a->whole[i]
@@ -32,7 +34,7 @@ TESS_INLINE void real_step(const tess_fn_step *s, block *y, const block *a, cons
         CASE(neg, real, -A);
         CASE(abs, real, fabsf(A));
         CASE(sign, real, A > 0 ? 1.0f : A < 0 ? -1.0f : A);
-        CASE(square, real, A *A);
+        CASE(square, real, A * A);
         CASE(floor, real, floorf(A));
         CASE(ceil, real, ceilf(A));
         CASE(round, real, rintf(A));
@@ -52,7 +54,7 @@ TESS_INLINE void real_step(const tess_fn_step *s, block *y, const block *a, cons
         CASE(erfc, real, (float)erfc((double)A));
         CASE(add, real, A + B);
         CASE(sub, real, A - B);
-        CASE(mul, real, A *B);
+        CASE(mul, real, A * B);
         CASE(div, real, A / B);
         CASE(rem, real, fmodf(A, B));
         CASE(max, real, A >= B || A != A ? A : B);
@@ -60,7 +62,8 @@ TESS_INLINE void real_step(const tess_fn_step *s, block *y, const block *a, cons
         CASE(pow, real, (float)pow((double)A, (double)B));
         CASE(atan2, real, (float)atan2((double)A, (double)B));
         CASE(clamp, real, B < A ? A : B > c->real[i] ? c->real[i] : B);
-    default: TESS_ASSERT(0);
+    default:
+        TESS_ASSERT(0);
     }
 }
 
@@ -84,7 +87,7 @@ TESS_INLINE void whole_step(const tess_fn_step *s, block *y, const block *a, con
         CASE(abs, whole, J < 0 ? (int32_t)(0u - (uint32_t)J) : J);
         CASE(sign, whole, (J > 0) - (J < 0));
         CASE(square, whole, (int32_t)((uint32_t)J * (uint32_t)J));
-        CASE(not, whole, ~J &mask);
+        CASE(not, whole, ~J & mask);
         CASE(add, whole, (int32_t)((uint32_t)J + (uint32_t)K));
         CASE(sub, whole, (int32_t)((uint32_t)J - (uint32_t)K));
         CASE(mul, whole, (int32_t)((uint32_t)J * (uint32_t)K));
@@ -92,11 +95,12 @@ TESS_INLINE void whole_step(const tess_fn_step *s, block *y, const block *a, con
         CASE(rem, whole, remainder_of(J, K));
         CASE(max, whole, J > K ? J : K);
         CASE(min, whole, J < K ? J : K);
-        CASE(and, whole, J &K);
+        CASE(and, whole, J & K);
         CASE(or, whole, J | K);
         CASE(xor, whole, J ^ K);
         CASE(clamp, whole, K < J ? J : K > c->whole[i] ? c->whole[i] : K);
-    default: TESS_ASSERT(0);
+    default:
+        TESS_ASSERT(0);
     }
 }
 
@@ -119,9 +123,15 @@ TESS_INLINE bool other_step(const tess_fn_step *s, tess_element of, block *y, co
         TEST(ge, >=);
         TEST(eq, ==);
         TEST(ne, !=);
-    case TESS_FN_value: EACH(whole, s->is.whole); return true;
-    case TESS_FN_is_finite: EACH(whole, (a->whole[i] & 0x7f800000) != 0x7f800000); return true;
-    case TESS_FN_select: EACH(whole, J ? b->whole[i] : c->whole[i]); return true;
+    case TESS_FN_value:
+        EACH(whole, s->is.whole);
+        return true;
+    case TESS_FN_is_finite:
+        EACH(whole, (a->whole[i] & 0x7f800000) != 0x7f800000);
+        return true;
+    case TESS_FN_select:
+        EACH(whole, J ? b->whole[i] : c->whole[i]);
+        return true;
     case TESS_FN_cast:
         if (s->element == TESS_REAL && of != TESS_REAL)
             EACH(real, (float)J);
@@ -130,22 +140,20 @@ TESS_INLINE bool other_step(const tess_fn_step *s, tess_element of, block *y, co
         else if (s->element == TESS_BOOL)
             EACH(whole, J != 0);
         else if (s->element == TESS_INT && of == TESS_REAL) /* held in what an int can be, as XLA has it */
-            EACH(whole, A != A            ? 0
-                        : A >= 2147483648 ? INT32_MAX
-                        : A < -2147483648 ? INT32_MIN
-                                          : (int32_t)A);
+            EACH(whole, A != A ? 0 : A >= 2147483648 ? INT32_MAX : A < -2147483648 ? INT32_MIN : (int32_t)A);
         else
             EACH(whole, J);
         return true;
-    default: return false;
+    default:
+        return false;
     }
 }
 
-TESS_CLONES static void run_block(const tess_formula *f, block *room, int64_t n)
+/* Runs steps from k on, up to the next that loads, which it returns. */
+TESS_CLONES static int run_steps(const tess_formula *f, int k, block *room, int64_t n)
 {
-    for (int k = 0; k < f->steps; k++) {
+    for (; k < f->steps && f->step[k].fn != TESS_FN_load; k++) {
         const tess_fn_step *s = &f->step[k];
-        if (s->fn == TESS_FN_load) continue;
         const block *in[3];
         for (int i = 0; i < 3; i++) in[i] = room + (s->of[i] >= 0 ? f->step[s->of[i]].at : 0);
         const tess_element of = s->of[0] >= 0 ? (tess_element)f->step[s->of[0]].element : TESS_REAL;
@@ -156,6 +164,7 @@ TESS_CLONES static void run_block(const tess_formula *f, block *room, int64_t n)
         else
             whole_step(s, y, in[0], in[1], in[2], n);
     }
+    return k;
 }
 
 /* ---- blocks of operands ---- */
@@ -199,6 +208,14 @@ static void put(const tess_any_map_arg *a, const block *from, int64_t first, int
     }
 }
 
+static void load(const tess_work *w, int operand, int64_t first, int64_t n, block *to)
+{
+    const tess_any_map_arg *a = w->arg;
+    int buffer = 0;
+    for (int i = 0; i < operand; i++) buffer += !a->index[i];
+    fill(a, &a->in[operand], a->index[operand] ? NULL : w->buf[buffer].ptr, first, n, to->whole);
+}
+
 static void part(void *of, int64_t p)
 {
     const tess_work *w = of;
@@ -209,15 +226,10 @@ static void part(void *of, int64_t p)
     TESS_ASSERT(f->registers <= TESS_MAP_REGISTERS);
     for (int64_t first = p * PART; first < end; first += BLOCK) {
         const int64_t n = least(BLOCK, end - first);
-        for (int k = 0; k < f->steps; k++) {
-            if (f->step[k].fn != TESS_FN_load) continue;
-            const int of_operand = f->step[k].of[0];
-            int buffer = 0;
-            for (int i = 0; i < of_operand; i++) buffer += !a->index[i];
-            fill(a, &a->in[of_operand], a->index[of_operand] ? NULL : w->buf[buffer].ptr, first, n,
-                 room[f->step[k].at].whole);
+        for (int k = 0; k < f->steps;) { /* registers are taken in turn: each is loaded where its step is */
+            if (f->step[k].fn == TESS_FN_load) load(w, f->step[k].of[0], first, n, &room[f->step[k].at]);
+            k = run_steps(f, f->step[k].fn == TESS_FN_load ? k + 1 : k, room, n);
         }
-        run_block(f, room, n);
         put(a, &room[f->step[f->steps - 1].at], first, n, w->buf[w->nbuf - 1].ptr);
     }
 }

@@ -9,21 +9,31 @@ enum { STRIP = 256 };
 TESS_INLINE float join_real(tess_reduction fn, float a, float b)
 {
     switch (fn) {
-    case TESS_REDUCE_SUM: return a + b;
-    case TESS_REDUCE_MAX: return a >= b || a != a ? a : b;
-    case TESS_REDUCE_MIN: return a <= b || a != a ? a : b;
-    default: return a * b;
+    case TESS_REDUCE_SUM:
+        return a + b;
+    case TESS_REDUCE_MAX:
+        return a >= b || a != a ? a : b;
+    case TESS_REDUCE_MIN:
+        return a <= b || a != a ? a : b;
+    default:
+        return a * b;
     }
 }
 TESS_INLINE int32_t join_whole(tess_reduction fn, int32_t a, int32_t b)
 {
     switch (fn) {
-    case TESS_REDUCE_SUM: return (int32_t)((uint32_t)a + (uint32_t)b);
-    case TESS_REDUCE_PROD: return (int32_t)((uint32_t)a * (uint32_t)b);
-    case TESS_REDUCE_MAX: return a > b ? a : b;
-    case TESS_REDUCE_MIN: return a < b ? a : b;
-    case TESS_REDUCE_AND: return a & b;
-    default: return a | b;
+    case TESS_REDUCE_SUM:
+        return (int32_t)((uint32_t)a + (uint32_t)b);
+    case TESS_REDUCE_PROD:
+        return (int32_t)((uint32_t)a * (uint32_t)b);
+    case TESS_REDUCE_MAX:
+        return a > b ? a : b;
+    case TESS_REDUCE_MIN:
+        return a < b ? a : b;
+    case TESS_REDUCE_AND:
+        return a & b;
+    default:
+        return a | b;
     }
 }
 
@@ -73,11 +83,13 @@ TESS_INLINE void join_row(const tess_any_reduce_arg *a, tess_reduction fn, void 
     } else
         for (int64_t i = 0; i < n; i++) real[i] = join_real(fn, real[i], xr[i * by]);
 }
-TESS_CLONES static void sum_row(const tess_any_reduce_arg *a, void *dst, const void *x, int64_t by, int64_t n, bool first)
+TESS_CLONES static void sum_row(const tess_any_reduce_arg *a, void *dst, const void *x, int64_t by, int64_t n,
+                                bool first)
 {
     join_row(a, TESS_REDUCE_SUM, dst, x, by, n, first);
 }
-TESS_CLONES static void max_row(const tess_any_reduce_arg *a, void *dst, const void *x, int64_t by, int64_t n, bool first)
+TESS_CLONES static void max_row(const tess_any_reduce_arg *a, void *dst, const void *x, int64_t by, int64_t n,
+                                bool first)
 {
     join_row(a, TESS_REDUCE_MAX, dst, x, by, n, first);
 }
@@ -151,9 +163,7 @@ static void part(void *of, int64_t p)
 
 static task task_of(const tess_any_reduce_arg *a)
 {
-    task t = {.a = a,
-              .kept = walk_size(a->dim, a->kept),
-              .reduced = walk_size(a->dim + a->kept, a->rank - a->kept)};
+    task t = {.a = a, .kept = walk_size(a->dim, a->kept), .reduced = walk_size(a->dim + a->kept, a->rank - a->kept)};
     t.each = t.reduced < (32 << 10) ? (32 << 10) / t.reduced : 1;
     return t;
 }

@@ -28,7 +28,7 @@ uint64_t tess_step_held_bytes(const tess_graph *g, tess_tier tier);
 void tess_step_leave_disk(tess_step *s);
 /* Its late updates are made, or will never be. */
 void tess_step_forget_pending(tess_step *s);
-/* Returns the input that the loss, or this one of those that it adds, takes its targets from; NULL: there is none. */
+/* Returns the input that the loss, or this one of those that it adds, takes its targets from; NULL: none. */
 const tess_tensor *tess_step_targets(const tess_step *s, int loss);
 
 #endif
