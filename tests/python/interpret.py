@@ -1,5 +1,5 @@
-"""graph.json executed: what the format means, for tests. Each op follows docs/graph-file.md alone, and keys that are not
-in it are refused as a reader must. In numpy it is the oracle of values; in jax.numpy it has gradients as well."""
+"""graph.json executed: what the format means, for tests. Each op follows docs/graph-file.md alone, and keys that are
+not in it are refused as a reader must. In numpy it is the oracle of values; in jax.numpy it has gradients as well."""
 import json
 import math
 import os

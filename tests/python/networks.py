@@ -141,6 +141,15 @@ def graph_attention():
     return loss_fn, params, {"x": draw(n, 9), "edges": edges, "y": whole(5, n)}, []
 
 
+def graphs():
+    """The same for a batch of graphs."""
+    loss_fn, params, one, _ = graph_attention()
+
+    def mean(params, batch):
+        return jax.vmap(loss_fn, (None, 0))(params, batch).mean()
+    return mean, params, {name: np.stack([v, v[::-1] if name == "edges" else v]) for name, v in one.items()}
+
+
 def vit():
     class Net(nn.Module):
         @nn.compact
@@ -215,10 +224,10 @@ def lstm():
 def mamba():
     d, n, t = 6, 4, 16
     params = {"in": draw(d, 2 * d, scale=0.3), "conv": draw(4, 1, d, scale=0.3), "dt": draw(d, d, scale=0.2),
-              "b": draw(d, n, scale=0.3), "c": draw(d, n, scale=0.3), "a": np.log(np.arange(1, n + 1, dtype=np.float32)),
-              "out": draw(d, d, scale=0.3)}
+              "b": draw(d, n, scale=0.3), "c": draw(d, n, scale=0.3),
+              "out": draw(d, d, scale=0.3), "a": np.log(np.arange(1, n + 1, dtype=np.float32))}
 
-    def loss_fn(params, batch, parallel=True):
+    def loss_fn(params, batch):
         x, gate = jnp.split(batch["x"] @ params["in"], 2, -1)
         x = jax.lax.conv_general_dilated(x, params["conv"], (1,), [(3, 0)], dimension_numbers=("NWC", "WIO", "NWC"),
                                          feature_group_count=d)
@@ -305,5 +314,5 @@ def odds():
     return loss_fn, {"w": draw(5, 6, scale=0.5)}, {"x": draw(5, 6), "i": np.array([2, 0, 7, 1, 4], np.int32)}, []
 
 
-ALL = [mlp, plain, mixer, gpt, gpt_scan, graph_attention, vit, resnet, batch_norm, unet, lstm, mamba, experts, pinn,
-       own_derivatives, odds]
+ALL = [mlp, plain, mixer, gpt, gpt_scan, graph_attention, graphs, vit, resnet, batch_norm, unet, lstm, mamba, experts,
+       pinn, own_derivatives, odds]

@@ -326,7 +326,7 @@ static tess_status read_all(tess_import *n)
         return tess_import_wrong(n, NULL, "tessera_graph: version %lld (this reads version %d)",
                                  (long long)json_integer_value(version), VERSION);
     TESS_TRY(known_keys(n, NULL, "the file", n->root,
-                        "tessera_graph producer inputs params state consts nodes outputs updates check "));
+                        "tessera_graph producer inputs params state consts nodes outputs updates check tree "));
     if (json_object_size(json_object_get(n->root, "state")) || json_object_size(json_object_get(n->root, "updates")))
         return tess_import_wrong(n, NULL, "state: a network with a state is not supported yet");
     TESS_TRY(read_section(n, "inputs", "input:", VALUE_INPUT, "shape dtype batch "));

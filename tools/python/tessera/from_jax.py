@@ -17,7 +17,8 @@ REPEAT = 256  # steps of a loop that are written one after another
 ALIASES = ("copy", "copy_p", "optimization_barrier", "sharding_constraint", "name", "device_put", "pvary", "reshard")
 CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "remat": "jaxpr",
          "remat2": "jaxpr", "checkpoint": "jaxpr", "custom_vmap_call": "call"}
-OWN_DERIVATIVE = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr"}
+OWN_DERIVATIVE = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
+                  "custom_vjp_call_jaxpr": "fun_jaxpr"}
 # Functions of JAX whose derivative is that of what they do.
 PLAIN = ("softmax", "logaddexp", "_softmax")
 LATER = {"while": "a loop whose length depends on data", "cond": "a branch that depends on data",
@@ -118,17 +119,19 @@ class Walk:
         if name == "cond" and _known(contents[0]):
             return self.run(params["branches"][int(contents[0])], contents[1:], outer=at)
         if name in RULES and not any(_known(c) and c.dtype.kind not in "fiub" for c in contents):
-            made = RULES[name](self.graph, [_lift(self.graph, c) for c in contents], params, *_shape(equation.outvars[0]))
+            operands = [_lift(self.graph, c) for c in contents]
+            made = RULES[name](self.graph, operands, params, *_shape(equation.outvars[0]))
             return made if isinstance(made, list) else [made]
         if name in REWRITES:
             function = REWRITES[name](params, equation)
             if function is not None:
                 return self.trace(function, contents, equation.invars, at)
-        return self.refuse(equation, LATER.get(name, "random numbers of a key that is an input"
-                                               if name.startswith(("random_", "threefry")) else name))
+        why = LATER["rng_bit_generator"] if name.startswith(("random_", "threefry")) else f"the primitive {name}"
+        return self.refuse(equation, contents, LATER.get(name, why))
 
-    def refuse(self, equation, why):
-        return [self.graph.refuse(why, *_shape(v)) for v in equation.outvars]
+    def refuse(self, equation, contents, why):
+        of = [content for content in contents if not _known(content)]
+        return [self.graph.refuse(why, *_shape(v), of) for v in equation.outvars]
 
     def trace(self, function, contents, like, at):
         """Returns the contents of what a function of JAX makes of contents."""
@@ -167,7 +170,8 @@ class Walk:
         try:
             traced = jax.make_jaxpr(both)(spec, [spec[k] for k in real])
         except Exception as error:  # of the user's rule, or of JAX: what is not linear cannot be transposed
-            return self.refuse(equation, f"the derivative of {name or 'a function'} of its own ({error})".split("\n")[0])
+            why = f"the derivative of {name or 'a function'} of its own ({error})"
+            return self.refuse(equation, contents, why.split("\n")[0])
         still, changes = [], []
         for content, s in zip(contents, spec):
             x = _lift(self.graph, content)
@@ -188,7 +192,7 @@ class Walk:
         params, graph = equation.params, self.graph
         length, consts, carry = params["length"], params["num_consts"], params["num_carry"]
         if length > REPEAT:
-            return self.refuse(equation, f"a loop of {length} steps, expected at most {REPEAT}")
+            return self.refuse(equation, contents, f"a loop of {length} steps, expected at most {REPEAT}")
         fixed, carried, along = contents[:consts], contents[consts:consts + carry], contents[consts + carry:]
         kept = [[None] * length for _ in equation.outvars[carry:]]
         for t in reversed(range(length)) if params["reverse"] else range(length):
@@ -278,10 +282,12 @@ def export(loss_fn, params, batch, to, batched):
     graph = Graph(f"jax {jax.__version__}")
     counts = _batch_dimensions(inputs, batched)
     leaves = [graph.leaf("param", name, leaf.shape, leaf.dtype) for name, leaf in weights]
-    leaves += [graph.leaf("input", name, leaf.shape, leaf.dtype, 0 if name in counts else None) for name, leaf in inputs]
+    leaves += [graph.leaf("input", name, leaf.shape, leaf.dtype, 0 if name in counts else None)
+               for name, leaf in inputs]
     made = [_lift(graph, content) for content in Walk(graph).run(traced, leaves)]
     graph.outputs = dict(zip(["loss", *sorted(outputs)], made))
     graph.tree = structure(params, "param")
+    graph.read()  # what is refused is said before anything runs
     with jax.default_matmul_precision("float32"):
         (loss, _), gradients = jax.jit(jax.value_and_grad(whole, has_aux=True))(params, batch)
     norms = {name: float(np.linalg.norm(np.asarray(g, np.float64).ravel())) for name, g in names(gradients, "param")}

@@ -8,6 +8,7 @@
 
 What nodes make is simplified on the way: views of views are one view, what is known is a constant once, and a constant
 that repeats itself is a broadcast of its part."""
+import hashlib
 import json
 import os
 
@@ -24,6 +25,11 @@ NEUTRAL = {("add", 0, 0), ("add", 1, 0), ("sub", 1, 0), ("mul", 0, 1), ("mul", 1
            ("max", 0, -np.inf), ("max", 1, -np.inf), ("min", 0, np.inf), ("min", 1, np.inf)}
 
 
+def whole(numbers):
+    """Returns a list that JSON takes, whatever kind of whole numbers they are."""
+    return [int(n) for n in numbers]
+
+
 class Refused(Exception):
     """What Tessera does not do, by name, with the lines of the user's program that ask for it."""
 
@@ -33,7 +39,7 @@ class Value:
 
     def __init__(self, kind, name, shape, dtype, op=None, of=(), attrs=None, at="", data=None):
         self.kind, self.name, self.op, self.of, self.attrs, self.at, self.data = kind, name, op, of, attrs, at, data
-        self.shape, self.dtype = tuple(int(d) for d in shape), str(dtype)
+        self.shape, self.dtype = tuple(whole(shape)), str(dtype)
         self.fixed = kind in ("const", "input") or kind == "node" and all(v.fixed for v in of)
 
     def __str__(self):
@@ -70,7 +76,7 @@ class Graph:
         if part.shape != array.shape:
             kept = [k for k, d in enumerate(part.shape) if d > 1]
             return self.broadcast(self.const(part.reshape([part.shape[k] for k in kept])), array.shape, kept)
-        key = (str(array.dtype), array.shape, array.tobytes())
+        key = (str(array.dtype), array.shape, hashlib.sha256(np.ascontiguousarray(array)).digest())
         if key not in self.consts:
             self.consts[key] = Value("const", str(len(self.consts)), array.shape, array.dtype, data=array)
         return self.consts[key]
@@ -87,9 +93,9 @@ class Graph:
             self.nodes.append(value)
         return self.same[key]
 
-    def refuse(self, why, shape, dtype):
-        """Returns a value that must not be read: write() names all such that are."""
-        value = Value("node", None, shape, dtype, "refused", (), {"why": why}, self.at)
+    def refuse(self, why, shape, dtype, of=()):
+        """Returns a value that must not be read: read() names all such that are, and what they are made of."""
+        value = Value("node", None, shape, dtype, "refused", tuple(of), {"why": why}, self.at)
         self.nodes.append(value)
         return value
 
@@ -121,27 +127,27 @@ class Graph:
         return self.map("cast", [x], x.shape, dtype)
 
     def reduce(self, fn, x, dims):
-        dims = sorted(int(d) for d in dims)
+        dims = sorted(whole(dims))
         if not dims:
             return x
         shape = [d for k, d in enumerate(x.shape) if k not in dims]
         return self.node("reduce", [x], shape, "int32" if fn.startswith("arg") else x.dtype, fn=fn, dims=dims)
 
     def dot(self, a, b, contract, batch=((), ())):
-        contract, batch = ([[int(d) for d in side] for side in sides] for sides in (contract, batch))
+        contract, batch = ([whole(side) for side in sides] for sides in (contract, batch))
         free = [[d for k, d in enumerate(v.shape) if k not in (*c, *n)]
                 for v, c, n in zip((a, b), contract, batch)]
         shape = [a.shape[d] for d in batch[0]] + free[0] + free[1]
         return self.node("dot", [a, b], shape, a.dtype, contract=contract, batch=batch)
 
     def reshape(self, x, shape):
-        shape = tuple(int(d) for d in shape)
+        shape = tuple(whole(shape))
         if x.op == "reshape":
             x = x.of[0]
         return x if shape == x.shape else self.node("reshape", [x], shape, x.dtype)
 
     def broadcast(self, x, shape, dims):
-        shape, dims = tuple(int(d) for d in shape), [int(d) for d in dims]
+        shape, dims = tuple(whole(shape)), whole(dims)
         if x.op == "reshape" and [d for d in x.shape if d != 1] == [d for d in x.of[0].shape if d != 1]:
             there = iter(d for d, n in zip(dims, x.shape) if n != 1)  # where dimensions that count come to lie
             x = x.of[0] if 1 not in x.of[0].shape else self.reshape(x.of[0], [d for d in x.of[0].shape if d != 1])
@@ -155,7 +161,7 @@ class Graph:
         return self.node("broadcast", [x], shape, x.dtype, dims=dims)
 
     def transpose(self, x, perm):
-        perm = [int(p) for p in perm]
+        perm = whole(perm)
         if x.op == "transpose":
             x, perm = x.of[0], [x.attrs["perm"][p] for p in perm]
         if perm == sorted(perm):
@@ -163,8 +169,7 @@ class Graph:
         return self.node("transpose", [x], [x.shape[p] for p in perm], x.dtype, perm=perm)
 
     def slice(self, x, lo, hi, step=None):
-        lo, hi = [int(d) for d in lo], [int(d) for d in hi]
-        step = [int(d) for d in step or [1] * len(lo)]
+        lo, hi, step = whole(lo), whole(hi), whole(step or [1] * len(lo))
         shape = tuple(-(-(h - l) // s) for l, h, s in zip(lo, hi, step))
         return x if shape == x.shape else self.node("slice", [x], shape, x.dtype, lo=lo, hi=hi, step=step)
 
@@ -182,26 +187,26 @@ class Graph:
         return self.node("concat", parts, shape, parts[0].dtype, dim=int(dim))
 
     def pad(self, x, value, pads):
-        pads = [[int(n) for n in along] for along in pads]
+        pads = [whole(along) for along in pads]
         if not any(n for along in pads for n in along):
             return x
         shape = [d + before + after + max(d - 1, 0) * between for d, (before, after, between) in zip(x.shape, pads)]
         return self.node("pad", [x, value], shape, x.dtype, pads=pads)
 
     def rev(self, x, dims):
-        return self.node("rev", [x], x.shape, x.dtype, dims=[int(d) for d in dims]) if dims else x
+        return self.node("rev", [x], x.shape, x.dtype, dims=whole(dims)) if dims else x
 
     def iota(self, shape, dtype, dim):
         return self.node("iota", [], shape, dtype, dim=int(dim))
 
     def gather(self, x, indices, shape, offset, collapsed, start, batch, sizes, mode, **fill):
-        indices, where = self._batched(x, indices, list(collapsed), list(start), [list(b) for b in batch])
-        return self.node("gather", [x, indices], shape, x.dtype, offset=list(offset), **where, sizes=list(sizes),
+        indices, where = self._batched(x, indices, whole(collapsed), whole(start), [whole(side) for side in batch])
+        return self.node("gather", [x, indices], shape, x.dtype, offset=whole(offset), **where, sizes=whole(sizes),
                          mode=mode, **fill)
 
     def scatter(self, fn, x, indices, updates, offset, collapsed, start, batch, mode):
-        indices, where = self._batched(x, indices, list(collapsed), list(start), [list(b) for b in batch])
-        return self.node("scatter", [x, indices, updates], x.shape, x.dtype, fn=fn, offset=list(offset), **where,
+        indices, where = self._batched(x, indices, whole(collapsed), whole(start), [whole(side) for side in batch])
+        return self.node("scatter", [x, indices, updates], x.shape, x.dtype, fn=fn, offset=whole(offset), **where,
                          mode=mode)
 
     def _batched(self, x, indices, collapsed, start, batch):
@@ -218,8 +223,7 @@ class Graph:
             parts.remove(part)
             start.remove(dim)
             collapsed.remove(dim)
-            pairs = sorted([*zip(*batch), (dim, along[0])])
-            batch = [list(side) for side in zip(*pairs)]
+            batch = [list(side) for side in zip(*sorted([*zip(*batch), (dim, along[0])]))]
         indices = self.concat(parts, last)
         return indices, {"collapsed": collapsed, "start": start, "batch": batch}
 
@@ -250,18 +254,18 @@ class Graph:
 
     # -- the directory
 
-    def _live(self):
+    def read(self):
+        """Returns the values that the outputs are made of, and raises Refused where some must not be read."""
         live, todo = set(), list(self.outputs.values())
         while todo:
             v = todo.pop()
             if id(v) not in live:
                 live.add(id(v))
                 todo.extend(v.of)
-        return live
-
-    def _check(self, nodes):
-        refusals = []
-        for v in nodes:
+        leaves = [v for kind in self.leaves.values() for v in kind.values()]
+        values = [v for v in [*leaves, *self.consts.values(), *self.nodes] if id(v) in live]
+        refusals = {}
+        for v in values:
             why = None
             if v.op == "refused":
                 why = v.attrs["why"]
@@ -269,18 +273,17 @@ class Graph:
                 why = f"a value of {v.dtype}, expected one of {', '.join(DTYPES)}"
             elif 0 in v.shape or len(v.shape) > RANK_MOST:
                 why = f"a value of shape {list(v.shape)}, expected up to {RANK_MOST} dimensions, none of them 0"
-            if why and (why, v.at) not in refusals:
-                refusals.append((why, v.at))
+            if why:
+                where = v.at or (str(v) if v.kind in self.leaves else "unknown line")
+                refusals[f"{where}: {why}"] = None
         if refusals:
-            raise Refused("\n".join(f"{at or 'unknown line'}: {why}" for why, at in refusals))
+            raise Refused("\n".join(refusals))
+        return values
 
     def write(self, to, weights, check=None, batch=None):
         """Writes the directory `to`: the graph, its weights, and figures with the batch that they are of."""
-        live = self._live()
-        nodes = [v for v in self.nodes if id(v) in live]
-        leaves = [v for kind in self.leaves.values() for v in kind.values()]
-        consts = [v for v in self.consts.values() if id(v) in live]
-        self._check([v for v in [*leaves, *consts] if id(v) in live] + nodes)
+        values = self.read()
+        nodes, consts = ([v for v in values if v.kind == kind] for kind in ("node", "const"))
         for k, v in enumerate(nodes):
             v.name = str(k)
         for k, v in enumerate(consts):
@@ -288,21 +291,23 @@ class Graph:
 
         def said(v, **more):
             return {"shape": list(v.shape), "dtype": v.dtype, **more}
-        inline = [v for v in consts if v.data.size <= INLINE and np.isfinite(v.data).all()]
+        large = [v for v in consts if v.data.size > INLINE or not np.isfinite(v.data).all()]
+
+        def number(v):
+            numbers = v.data.astype("int32" if v.dtype == "bool" else v.dtype).ravel().tolist()
+            return {} if v in large else {"value": numbers}
         graph = {
             "tessera_graph": 1, "producer": self.producer,
             "inputs": {name: said(v, **({"batch": self.batch[name]} if name in self.batch else {}))
                        for name, v in self.leaves["input"].items()},
             "params": {name: said(v) for name, v in self.leaves["param"].items()},
-            "consts": {v.name: said(v, **({"value": [n if v.dtype != "bool" else int(n) for n in v.data.ravel().tolist()]}
-                                          if v in inline else {})) for v in consts},
+            "consts": {v.name: said(v, **number(v)) for v in consts},
             "nodes": [{"name": v.name, "op": v.op, "in": [str(i) for i in v.of], **said(v), **v.attrs,
                        **({"at": v.at} if v.at else {})} for v in nodes],
             "outputs": {name: str(v) for name, v in self.outputs.items()},
             **({"tree": self.tree} if self.tree is not None else {}), **({"check": check} if check else {})}
         os.makedirs(to, exist_ok=True)
-        large = {str(v): v.data for v in consts if v not in inline}
-        files.save(os.path.join(to, "weights.safetensors"), {**weights, **large})
+        files.save(os.path.join(to, "weights.safetensors"), {**weights, **{str(v): v.data for v in large}})
         if batch is not None:
             files.save(os.path.join(to, "check.safetensors"), batch)
         files.write_whole(os.path.join(to, "graph.json"), lambda file: file.write(text(graph).encode()))

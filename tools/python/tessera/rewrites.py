@@ -1,5 +1,5 @@
-"""Primitives of JAX that the format lacks, said in ones that it has: REWRITES[name](params, equation) returns a function
-of JAX that is traced in its place, or None where there is none."""
+"""Primitives of JAX that the format lacks, said in ones that it has: REWRITES[name](params, equation) returns a
+function of JAX that is traced in its place, or None where there is none."""
 import itertools
 
 import jax
@@ -49,8 +49,8 @@ def _conv(p, equation):
         elif inputs == 1 and outputs == groups:
             y = sum(part * flat[k, 0] for k, part in enumerate(_patches(x, size, stride, dilation)))
         else:
-            parts = jnp.stack([part.reshape(*part.shape[:-1], groups, inputs)
-                               for part in _patches(x, size, stride, dilation)], -2)  # (N, windows, groups, K, C / groups)
+            parts = jnp.stack([part.reshape(*part.shape[:-1], groups, inputs)  # (N, windows, groups, K, C / groups)
+                               for part in _patches(x, size, stride, dilation)], -2)
             y = jnp.einsum("...gkc,kcgo->...go", parts, flat.reshape(-1, inputs, groups, outputs // groups))
             y = y.reshape(*y.shape[:-2], outputs)
         return y.transpose(np.argsort([d.out_spec[0], *d.out_spec[2:], d.out_spec[1]]))

@@ -1,13 +1,13 @@
 """What each primitive of JAX is in the format: rule(graph, operands, params, shape, dtype) returns what it makes."""
 import numpy as np
 
-SAME = ("add sub mul div neg abs sign floor ceil exp log log1p expm1 sqrt rsqrt cbrt sin cos tan tanh logistic erf erfc "
-        "square is_finite not rem pow max min atan2 and or xor lt le gt ge eq ne clamp").split()
+SAME = ("add sub mul div neg abs sign floor ceil exp log log1p expm1 sqrt rsqrt cbrt sin cos tan tanh logistic erf "
+        "erfc square is_finite not rem pow max min atan2 and or xor lt le gt ge eq ne clamp").split()
 OTHER_NAMES = {"add_any": "add", "stop_gradient": "stop"}
 REDUCTIONS = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "reduce_prod": "prod",
               "reduce_and": "and", "reduce_or": "or", "argmax": "argmax", "argmin": "argmin"}
 SCATTERS = {"scatter": "set", "scatter-add": "add", "scatter-sub": "add", "scatter-mul": "mul", "scatter-min": "min",
-            "scatter-max": "max", "scatter_add": "add", "scatter_mul": "mul", "scatter_min": "min", "scatter_max": "max"}
+            "scatter-max": "max"}
 RULES = {}
 
 
@@ -165,7 +165,7 @@ def _gather(g, x, p, shape, dtype):
             value = np.nan if dtype == "float32" else True if dtype == "bool" else np.iinfo(dtype).min
         fill = {"fill": "nan" if np.isnan(value) else int(value) if dtype != "float32" else float(value)}
     return g.gather(x[0], x[1], shape, d.offset_dims, d.collapsed_slice_dims, d.start_index_map,
-                    (d.operand_batching_dims, d.start_indices_batching_dims), map(int, p["slice_sizes"]),
+                    (d.operand_batching_dims, d.start_indices_batching_dims), p["slice_sizes"],
                     "fill" if fill else "clip", **fill)
 
 
