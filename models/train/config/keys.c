@@ -234,8 +234,7 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
                                        [TESS_KEY_INTS] = "a list of two whole numbers",
                                        [TESS_KEY_SIZE] = "a size such as \"16GiB\" or a number of bytes",
                                        [TESS_KEY_TEXT] = "a string",
-                                       [TESS_KEY_PATHS] =
-                                           "a path, a list of them, or a path for each input of an exported network",
+                                       [TESS_KEY_PATHS] = "a path, a list or an object of them",
                                        [TESS_KEY_TEXTS] = "a string, or a list of them",
                                        [TESS_KEY_OBJECTS] = "a list of objects",
                                        [TESS_KEY_CHOICE] = "one of",
