@@ -90,8 +90,19 @@ TEST(same_bits_through_a_disk)
     DONE("train", "run.json", "gradient_clipping=1", "output=capped", "memory.cpu=350KiB", "memory.path=tier");
     CHECK_HAS(ran.out, "disk ");
     CHECK(same_file("out/model/weights.safetensors", "capped/model/weights.safetensors"));
-    DONE("train", "run.json", "gradient_clipping=1", "output=tree", "deterministic=true");
     DONE("check", GPT);
+}
+
+/* Two micro-batches on one rank, and one each on two. */
+TEST(same_bits_on_two_ranks)
+{
+    setup(GPT, "{\"ids\": \"ids.npy\", \"next\": \"next.npy\"}");
+    DONE("train", "run.json", "deterministic=true", "steps=4");
+    for (int stage = 1; stage <= 3; stage += 2) {
+        DONE_RANKS(2, "train", "run.json", "deterministic=true", "steps=4", fmt("zero_optimization.stage=%d", stage),
+                   fmt("output=stage%d", stage));
+        CHECK(same_file("out/model/weights.safetensors", fmt("stage%d/model/weights.safetensors", stage)));
+    }
 }
 
 TEST(mistakes)
