@@ -51,6 +51,11 @@ double tess_copy_rate(int cores);
 double tess_gpu_matrix_rate(tess_dtype t);
 /* Returns the library of products and its version: "oneDNN 2.6.3". */
 const char *tess_matrix_library(void);
+/* Returns whether products on this CPU widen a dtype to fp32 first, having no instructions for it. */
+bool tess_matrix_widened(tess_dtype t);
+/* Multiplies in fp32 by our own kernel from here on, whatever this CPU has beside; false: as is fastest here. Before
+ * workers run. Returns whether this CPU has the bits of others then: they all multiply and add at once. */
+bool tess_matrix_across(bool machines);
 /* Bounds the bytes that the products of so many workers in a dtype hold beside the tiles. */
 size_t tess_mm_bytes(int workers, tess_dtype t);
 
@@ -62,6 +67,9 @@ typedef struct tess_embedding_arg {
     int64_t first, count; /* the rows of this tile, of the table or (backward_position) positions */
     int64_t position_tiles, position_tile_rows; /* 0: no positions */
     float scale;                                /* of the table's rows; 0: 1 */
+    float noise;  /* while training each element of the table's rows has up to so much added, uniformly; 0: nothing, */
+    int64_t row0; /* by its place in the global batch, as in dropout */
+    uint32_t op;
     bool acc;
 } tess_embedding_arg;
 extern tess_codelet tess_embedding_forward[];  /* id i32 (rows), y (rows,width), table tile, position tiles... */

@@ -214,6 +214,9 @@ typedef struct tess_lister {
 } tess_lister;
 /* Lists a step as it is placed. `rates` NULL: no times are known. */
 void tess_step_list(const tess_step *s, const tess_rates *rates, int workers, const tess_lister *to);
+/* Has each run of the step write down from now on, as its tasks end, what bits they found in their tiles and left there
+ * (step/step_digest.c); NULL: no longer. What tasks of a GPU do is not written. */
+void tess_step_digest(tess_step *s, FILE *to);
 /* Returns the dtype of a step's matrices; that of NULL is TESS_F32. */
 tess_dtype tess_step_dtype(const tess_step *s);
 /* Returns how many values of an input this rank feeds. */

@@ -97,6 +97,9 @@ int64_t tess_graph_trained_elements(const tess_graph *g);
 tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *positions);
 /* Returns the rows of table (V, C) that ids name, times a scale that is rounded as activations are. */
 tess_tensor *tess_embedding_scaled(tess_tensor *ids, tess_tensor *table, float scale);
+/* Has noise added to the rows that embeddings of these ids take from now on: to each element up to alpha / sqrt(T C),
+ * uniformly, while a step trains; by its seed, number and place alone, as dropout. Returns ids. */
+tess_tensor *tess_noisy(tess_tensor *ids, float alpha);
 /* Returns x w^T + bias, (B, T, out): w is (out, C), bias is (out) or NULL. */
 tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias);
 /* Makes every later tess_linear of the graph call `make` with its x, its w and its result, and return what `make`
@@ -235,6 +238,8 @@ typedef struct tess_step_result {
     double grad_norm; /* the norm of the averaged gradient, before clipping */
     int64_t targets;  /* how many targets of the first loss counted */
     bool skipped;     /* the gradient was not finite, nor is grad_norm, and nothing changed */
+    double used;      /* the share of this rank's rows that can change the loss; most of the others, padding behind the
+                         ends of sequences, are not computed */
 } tess_step_result;
 /* Runs the step to its end. A loss or a gradient that is not finite is TESS_FAILED; after such a loss no parameter has
  * changed. */

@@ -117,7 +117,8 @@ typedef enum tess_cpu_kind {
     TESS_CPU_AVX512,
     TESS_CPU_AVX512_VNNI,
     TESS_CPU_AVX512_BF16,
-    TESS_CPU_AVX512_AMX
+    TESS_CPU_AVX512_AMX,
+    TESS_CPU_ASIMD = TESS_CPU_SSE41 /* on Arm, where there is no other */
 } tess_cpu_kind;
 /* Stores the kind whose kernels run, this machine's or what TESSERA_MAX_CPU_ISA caps it to, and the cap's name (NULL:
  * there is none). TESS_INVALID where the cap is no kind, or is above the machine's. */
@@ -360,8 +361,24 @@ typedef struct tess_task {
     uint32_t order; /* place in the program: earlier runs first where both are ready */
     int option;     /* of the choice, which those with TESS_IF_CHOSEN depend on; TESS_MAKES_CHOICE: the body makes it */
     tess_choice *choice;
+    const int32_t *used; /* of each sequence that the task's rows are of, how many rows can change anything: those
+                            behind them may be left at zeros; NULL: all can */
+    int64_t sequence;    /* rows of each */
 } tess_task;
 enum { TESS_MAKES_CHOICE = -1 };
+
+/* ---- tiles/digest.c: the bits that tasks find and leave ----------------------------------------------------------- */
+
+/* Digests of the tiles of a program's tasks, two for each of their uses: of what the task found there, and of what it
+ * left; 0: it did not, or ran elsewhere than in RAM. */
+typedef struct tess_digests {
+    const tess_task *task;
+    size_t tasks;
+    const size_t *first; /* (tasks): how many uses those before it have */
+    uint64_t *of;        /* (uses, 2) */
+} tess_digests;
+/* Keeps digests of these tasks from now on, while none of them runs; NULL: of none. */
+void tess_digests_keep(const tess_digests *d);
 
 /* A task in whose place the main thread shows its one tile, which it reads, to whom `watch` names. */
 extern tess_codelet tess_show;

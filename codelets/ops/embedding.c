@@ -1,5 +1,5 @@
-/* embedding: y[r] = scale table[id[r]] (+ position[r % sequence]). The ids were checked against the vocabulary when
- * they were read from the data; here they are only asserted. */
+/* embedding: y[r] = scale (table[id[r]] [+ noise]) (+ position[r % sequence]). The ids were checked against the
+ * vocabulary when they were read from the data; here they are only asserted. */
 #include "vector.h"
 
 /* The position's row of the token in row r. */
@@ -16,6 +16,18 @@ TESS_INLINE float scale_of(const tess_embedding_arg *a)
     return a->scale > 0 ? a->scale : 1;
 }
 
+/* A token's row with what is drawn for row r added. */
+TESS_INLINE void noisy_row(const tess_work *w, void *y, const void *token, int64_t r, tess_random_key key, tess_dtype t)
+{
+    const tess_embedding_arg *a = w->arg;
+    const uint64_t at = (uint64_t)((a->row0 + r) * a->width);
+    const void *position = a->position_tiles ? position_of(w, r, t) : NULL;
+    for (int64_t i = 0; i < a->width; i++) {
+        const float x = tess_load(token, i, t) + a->noise * tess_uniform_at(key, at + (uint64_t)i);
+        tess_store(y, i, t, x * scale_of(a) + (position ? tess_load(position, i, t) : 0));
+    }
+}
+
 /* The rows whose token this tile of the table holds. */
 TESS_INLINE void embedding_forward(const tess_work *w, tess_dtype t)
 {
@@ -23,12 +35,18 @@ TESS_INLINE void embedding_forward(const tess_work *w, tess_dtype t)
     const int32_t *id = w->buf[0].ptr;
     const int64_t n = a->width;
     const float scale = scale_of(a);
+    const bool noisy = a->noise > 0 && w->env->train;
+    const tess_random_key key = tess_random_begin(w->env->seed, (uint64_t)w->env->step, a->op);
     for (int64_t r = 0; r < a->rows; r++) {
         const int64_t row = id[r] - a->first;
         TESS_ASSERT(id[r] >= 0 && id[r] < a->rows_of_table);
         if (row < 0 || row >= a->count) continue;
         const void *token = tess_at(w->buf[2].ptr, row * n, t);
         void *y = tess_at_mut(w->buf[1].ptr, r * n, t);
+        if (noisy) {
+            noisy_row(w, y, token, r, key, t);
+            continue;
+        }
         if (a->position_tiles == 0) {
             if (scale == 1)
                 memcpy(y, token, (size_t)n * tess_dtype_size(t));

@@ -12,7 +12,8 @@ TESS_DEVICE float scale_of(const tess_embedding_arg &a)
 /* Rows whose token is in [first, first+count), and whose position, if there are any, is in [p0, p0+np). */
 template <tess_dtype T, int K>
 TESS_KERNEL(THREADS)
-embedding_kernel(const int32_t *id, void *y, const void *table, const void *position, tess_embedding_arg a, int64_t p0)
+embedding_kernel(const int32_t *id, void *y, const void *table, const void *position, tess_embedding_arg a, int64_t p0,
+                 tess_random_key key)
 {
     const int64_t r = blockIdx.x, row = id[r] - a.first, place = r % a.sequence - p0;
     if (row < 0 || row >= a.count) return;
@@ -20,6 +21,8 @@ embedding_kernel(const int32_t *id, void *y, const void *table, const void *posi
     for (int64_t i = threadIdx.x * K; i < a.width; i += THREADS * K) {
         float v[K], p[K];
         load<T, K>(v, table, row * a.width + i);
+        const uint64_t at = (uint64_t)((a.row0 + r) * a.width + i);
+        for (int k = 0; k < K && a.noise > 0; k++) v[k] += a.noise * tess_uniform_at(key, at + k);
         for (int k = 0; k < K; k++) v[k] *= scale_of(a);
         if (position) {
             load<T, K>(p, position, place * a.width + i);
@@ -31,12 +34,15 @@ embedding_kernel(const int32_t *id, void *y, const void *table, const void *posi
 template <tess_dtype T> static void embedding_forward_body(const tess_work *w)
 {
     const tess_embedding_arg *a = arg_of(w);
+    tess_embedding_arg now = *a;
+    if (!w->env->train) now.noise = 0;
+    const tess_random_key key = tess_random_begin(w->env->seed, (uint64_t)w->env->step, a->op);
     const int64_t tiles = a->position_tiles > 0 ? a->position_tiles : 1;
     for (int64_t j = 0; j < tiles && j * a->position_tile_rows < a->sequence; j++) {
         const void *table = w->buf[2].ptr, *position = a->position_tiles > 0 ? w->buf[3 + j].ptr : NULL;
         const bool wide = a->width % WIDE == 0 && aligned(w->buf[1].ptr, table, position);
         launch(w, wide ? embedding_kernel<T, WIDE> : embedding_kernel<T, 1>, a->rows, THREADS, 0, buffer(w, 0),
-               w->buf[1].ptr, table, position, *a, j * a->position_tile_rows);
+               w->buf[1].ptr, table, position, now, j * a->position_tile_rows, key);
     }
 }
 

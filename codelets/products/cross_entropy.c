@@ -77,6 +77,25 @@ TESS_INLINE void cap_logits(float *logits, int64_t n, float cap)
     for (int64_t i = 0; i < n; i++) logits[i] = cap * tess_tanhf(logits[i] * part);
 }
 
+/* Of rows [*first, *end) leaves out those at both ends that draw no loss, by blocks. */
+static void trim_untargeted(const int32_t *target, int64_t *first, int64_t *end)
+{
+    const int64_t begin = *first, last = *end;
+    int64_t top = begin, bottom = last;
+    while (top < last && target[top] < 0) top++;
+    while (bottom > top && target[bottom - 1] < 0) bottom--;
+    *first = top < last ? begin + (top - begin) / TESS_IDLE_ROWS * TESS_IDLE_ROWS : last;
+    *end = top < last ? least(last, begin + tess_parts_of(bottom - begin, TESS_IDLE_ROWS) * TESS_IDLE_ROWS) : last;
+}
+
+/* Statistics and p of a row whose logits nobody asks for. */
+TESS_INLINE void skip_row(const struct stats *s, int64_t strip, int64_t n, void *p, tess_dtype t)
+{
+    s->top[strip] = 0;
+    s->sum[strip] = 1;
+    if (p) memset(p, 0, (size_t)n * tess_dtype_size(t));
+}
+
 /* Block k of logits: some rows of a strip. */
 TESS_INLINE void logits_part(const tess_work *w, int64_t k, tess_dtype t)
 {
@@ -89,11 +108,17 @@ TESS_INLINE void logits_part(const tess_work *w, int64_t k, tess_dtype t)
     const int64_t blocks = tess_parts_of(a->rows, BLOCK_ROWS);
     const int64_t c = k / blocks * STRIP, r0 = k % blocks * BLOCK_ROWS;
     const int64_t rows = least(BLOCK_ROWS, a->rows - r0), n = least(STRIP, a->out - c);
-    tess_mm d = {.m = rows, .n = n, .k = a->in, .lda = a->in, .ldb = a->in, .ldc = n};
+    int64_t first = r0, end = r0 + rows;
+    trim_untargeted(target, &first, &end);
+    for (int64_t r = r0; r < r0 + rows; r++)
+        if (r < first || r >= end)
+            skip_row(&s, c / STRIP * a->rows + r, n, p ? tess_at_mut(p, r * apart(a) + c, t) : NULL, t);
+    if (first == end) return;
+    tess_mm d = {.m = end - first, .n = n, .k = a->in, .lda = a->in, .ldb = a->in, .ldc = n};
     d.in = t, d.out = TESS_F32, d.tb = d.part = true, d.bias = bias ? bias + c : NULL;
-    tess_mm_run(&d, tess_at(w->buf[0].ptr, (a->row + r0) * a->in, t), tess_at(w->buf[2].ptr, c * a->in, t), block);
-    for (int64_t r = r0; r < r0 + rows; r++) {
-        float *logits = block + (r - r0) * n;
+    tess_mm_run(&d, tess_at(w->buf[0].ptr, (a->row + first) * a->in, t), tess_at(w->buf[2].ptr, c * a->in, t), block);
+    for (int64_t r = first; r < end; r++) {
+        float *logits = block + (r - first) * n;
         const int64_t hit = target[r] - a->first - c, strip = c / STRIP * a->rows + r;
         if (a->cap > 0) cap_logits(logits, n, a->cap);
         if (hit >= 0 && hit < n) s.target[r] = logits[hit];
@@ -216,9 +241,10 @@ TESS_INLINE void scale_part(const tess_work *w, int64_t k, tess_dtype t)
     const int32_t *target = (const int32_t *)w->buf[3].ptr + a->row;
     for (int64_t r = k * SOME_ROWS; r < least((k + 1) * SOME_ROWS, a->rows); r++) {
         void *row = tess_at_mut(w->buf[0].ptr, r * apart(a), t);
-        for (int64_t c = 0; c < a->out; c += STRIP) {
+        if (target[r] < 0) memset(row, 0, (size_t)a->out * tess_dtype_size(t));
+        for (int64_t c = 0; c < a->out && target[r] >= 0; c += STRIP) {
             const int64_t end = least(c + STRIP, a->out);
-            const float factor = target[r] < 0 ? 0 : tess_expf(s->top[c / STRIP * a->rows + r] - lse[r]) * loss_scale;
+            const float factor = tess_expf(s->top[c / STRIP * a->rows + r] - lse[r]) * loss_scale;
             if (a->cap > 0) {
                 scale_capped(a, row, c, end, s->top[c / STRIP * a->rows + r], factor, t);
                 continue;
@@ -252,7 +278,9 @@ TESS_INLINE void cross_entropy_gradient(const tess_work *w, tess_dtype t)
     const tess_cross_entropy_arg *a = w->arg;
     tess_parts_run(tess_parts_of(a->rows, SOME_ROWS), TESS_PART_BODY(scale_part, t), (void *)w);
     if (a->ends) return;
-    const tess_mm d = gradient_mm(a, t);
+    tess_mm d = gradient_mm(a, t);
+    tess_idle idle;
+    d.idle = tess_idle_find(w->task, a->row, a->rows, &idle);
     tess_mm_run(&d, w->buf[0].ptr, w->buf[4].ptr, w->buf[5].ptr);
 }
 static tess_cost cross_entropy_gradient_cost(const void *arg, tess_dtype t)

@@ -34,6 +34,7 @@ enum {
     MM_PART_ROWS = 128,          /* of a part, where A is dense as it lies, */
     MM_PART_COLS = 128,          /* as many columns at least */
     MM_PART_PRODUCTS = 72 << 20, /* as make so many products of numbers; */
+    MM_OWN_PRODUCTS = 24 << 20,  /* the same of our kernel, which keeps the rows that its thread packed; */
     MM_MADE_PRODUCTS = 48 << 20, /* the same where A is made dense, in rows and columns of a piece at least */
 
     MM_A_BYTES = 1 << 20,       /* of A made dense */
@@ -48,12 +49,19 @@ enum {
     MM_DEEP = 2560,           /* beyond this k a product of bf16 with B stored (k,n) is summed from parts */
     MM_DEEP_DENSE = 4096,     /* the same where A is dense as it lies, so that C is cut by columns, too */
     MM_DEPTH = 768,           /* of this k, whose rows stay in cache */
+    MM_DEEP_OWN = 1536,       /* beyond this k our kernel sums from parts: the bits are those of one product */
 
     MM_SLOTS = 256,              /* of the table of primitives, */
     MM_LIMIT = 128,              /* which starts over with so many in it; the library keeps as many kernels */
     MM_ENTRY_BYTES = 8 << 10,    /* what an entry takes of its own, */
     MM_KERNEL_BYTES = 192 << 10, /* and the code behind it, which all threads share: 50 to 200 KiB were seen */
 };
+
+#ifdef __x86_64__
+enum { ON_X86 = true };
+#else
+enum { ON_X86 = false };
+#endif
 
 /* ---- the library's two generations ------------------------------------------------------------------------------- */
 
@@ -156,8 +164,9 @@ typedef struct mm_thread {
 static pthread_once_t mm_once = PTHREAD_ONCE_INIT;
 static pthread_key_t mm_key;
 static dnnl_engine_t mm_engine;
+static bool mm_has[TESS_REAL_DTYPES];      /* the library has panels of it */
 static tess_dtype mm_as[TESS_REAL_DTYPES]; /* in which dtype each is multiplied */
-static const mm_kernel *mm_own;            /* ours, where the library has no panels; else NULL */
+static const mm_kernel *mm_own;            /* ours, where the library has no panels or is not asked; else NULL */
 static void (*mm_set_threads)(int);        /* the OpenMP runtime's, where the library uses one */
 
 static void entry_free(mm_entry *e)
@@ -246,21 +255,28 @@ static void cap_library(void)
     tess_cpu_kind kind;
     const char *cap;
     if (tess_cpu_cap(&kind, &cap) != TESS_OK) tess_die(tess_error_text()); /* tess_start was not asked first */
-    if (!cap || dnnl_set_max_cpu_isa(isa[kind]) == dnnl_success) return;
+    if (!cap || !ON_X86 || dnnl_set_max_cpu_isa(isa[kind]) == dnnl_success) return;
     /* It cannot be said twice, as a second copy of this code in the process does. */
     TESS_ASSERT(((int)dnnl_get_effective_cpu_isa() & ~(int)isa[kind]) == 0);
 }
-/* What the library sees, by its masks. */
+/* What the library sees, by its masks; elsewhere the same bits are other kinds. */
 static bool sees(dnnl_cpu_isa_t isa)
 {
-    return ((int)dnnl_get_effective_cpu_isa() & (int)isa) == (int)isa;
+    return ON_X86 && ((int)dnnl_get_effective_cpu_isa() & (int)isa) == (int)isa;
 }
 static const mm_kernel *own_kernel(void)
 {
 #ifdef __x86_64__
+    if (sees(dnnl_cpu_isa_avx512_core)) return &tess_mm_512;
     if (sees(dnnl_cpu_isa_avx2)) return &tess_mm_256;
 #endif
     return &tess_mm_128;
+}
+
+static void mm_choose(bool machines)
+{
+    mm_own = machines || !mm_has[TESS_F32] ? own_kernel() : NULL;
+    for (int t = TESS_F32; t < TESS_REAL_DTYPES; t++) mm_as[t] = mm_has[t] && !machines ? (tess_dtype)t : TESS_F32;
 }
 
 static void mm_start(void)
@@ -274,11 +290,10 @@ static void mm_start(void)
         tess_mm d = {.m = 64, .n = 64, .k = 64, .lda = 64, .ldb = 64, .ldc = 64, .in = t, .out = TESS_F32};
         d.packed = true;
         mm_entry *panels = entry_new(&d);
-        mm_as[t] = panels ? t : TESS_F32;
+        mm_has[t] = panels != NULL;
         if (panels) entry_free(panels);
-        if (!panels && t == TESS_F32) mm_own = own_kernel();
     }
-    mm_as[TESS_F16] = TESS_F32;
+    mm_choose(false);
 }
 
 static mm_thread *thread_get(void)
@@ -423,7 +438,7 @@ static void pack_part(void *of, int64_t k)
 static const void *dense_rows(mm_thread *t, const mm_panels *p, int64_t i, int64_t m)
 {
     const tess_mm *d = p->d;
-    const int64_t rows = mm_own ? round_up(p->rows, TESS_KERNEL_ROWS) : p->rows, more = mm_own ? 64 : 0;
+    const int64_t rows = mm_own ? round_up(p->rows, mm_own->rows) : p->rows, more = mm_own ? 64 : 0;
     void *hot = buffer_get(t, MM_A, (size_t)(rows * p->depth + more) * tess_dtype_size(p->dense.in));
     const void *from = tess_at(p->a, d->ta ? i : i * d->lda, d->in);
     if (t->dense == p->number && t->row == i) return hot;
@@ -435,6 +450,13 @@ static const void *dense_rows(mm_thread *t, const mm_panels *p, int64_t i, int64
     return hot;
 }
 
+/* Zeros in rows of C that change nothing, in columns [from, to). */
+static void clear_rows(const tess_mm *d, void *c, int64_t first, int64_t end, int64_t from, int64_t to)
+{
+    for (int64_t i = first; i < end && !d->acc; i++)
+        memset(tess_at_mut(c, i * d->ldc + from, d->out), 0, (size_t)(to - from) * tess_dtype_size(d->out));
+}
+
 /* Some rows by some columns of C. Who takes parts one after the other has the same rows of A where those are made
  * dense, else the same columns of B, which are in its cache then. */
 static void piece_part(void *of, int64_t k)
@@ -443,8 +465,17 @@ static void piece_part(void *of, int64_t k)
     const tess_mm *d = p->d;
     mm_thread *t = thread_get();
     const int64_t down = tess_parts_of(d->m, p->rows), across = tess_parts_of(p->n1 - p->n0, p->wide);
-    const int64_t i = (p->make ? k / across : k % down) * p->rows, m = least(p->rows, d->m - i);
+    const int64_t from = (p->make ? k / across : k % down) * p->rows, to = least(from + p->rows, d->m);
     const int64_t first = p->n0 + (p->make ? k % across : k / down) * p->wide, end = least(first + p->wide, p->n1);
+    int64_t i = d->row + from, m = d->row + to;
+    if (!d->ta)
+        tess_idle_trim(d->idle, &i, &m);
+    else if (!d->k)
+        m = i;
+    i -= d->row, m -= d->row + i;
+    clear_rows(d, p->c, from, i, first, end);
+    clear_rows(d, p->c, i + m, to, first, end);
+    if (!m) return;
     const void *piece = p->make ? dense_rows(t, p, i, m) : tess_at(p->a, i * d->lda, d->in);
     for (int64_t j = first; j < end; j += p->strip) /* panels and rows of a B stored (n,k) are `depth` long */
         run_piece(t, &p->dense, m, least(p->strip, end - j), piece,
@@ -455,7 +486,8 @@ static void piece_part(void *of, int64_t k)
 /* The most columns that a part of a product has. */
 static int64_t columns_of_part(bool turn, int64_t depth)
 {
-    if (turn) return fit(MM_MADE_PRODUCTS / MM_ROWS, depth, MM_COLS);
+    if (turn && !mm_own) return fit(MM_MADE_PRODUCTS / MM_ROWS, depth, MM_COLS);
+    if (mm_own) return fit(MM_OWN_PRODUCTS / (turn ? MM_ROWS : MM_PART_ROWS), depth, MM_PANEL);
     const int64_t most = fit(MM_PART_PRODUCTS / MM_PART_ROWS, depth, MM_PANEL);
     return most > MM_PART_COLS ? most : MM_PART_COLS;
 }
@@ -483,10 +515,20 @@ static mm_panels cut_panels(const tess_mm *d, int64_t *columns)
         p.strip = least(cols, pack ? side : fit(MM_C_BYTES, p.rows * 4, MM_PANEL));
         p.rows = least(p.rows, fit(MM_C_BYTES, p.strip * 4, 1));
     }
+    if (mm_own && p.rows > mm_own->rows) p.rows -= p.rows % mm_own->rows;
     p.wide = cut ? p.strip : cols;
     p.cols_of_a_part = fit(MM_PACK_BYTES, row, MM_PANEL);
     *columns = cols;
     return p;
+}
+
+/* Terms of a sum that are zeros can be left out where it is one chain: with kernels of our own, and in those of the
+ * library up to this depth, beyond which it adds up parts whose borders would move. Its kernels for tiles were not
+ * tried. */
+enum { MM_CHAIN = 512 };
+static bool leaves_out(const tess_mm *d)
+{
+    return d->ta && d->idle && d->k == d->idle->rows && (mm_own || (d->k <= MM_CHAIN && !tess_mm_tiles()));
 }
 
 /* B is packed once, whoever needs it: first all take some of its columns, then pieces of C. */
@@ -494,6 +536,14 @@ static void run_panels(mm_thread *t, const tess_mm *d, const void *a, const void
 {
     int64_t cols;
     mm_panels p = cut_panels(d, &cols);
+    tess_mm less = *d;
+    if (leaves_out(d)) { /* the cut stays */
+        less.k = d->idle->kept;
+        p.depth = mm_own ? less.k : depth_of(less.k, p.dense.in);
+        p.dense.k = p.dense.lda = p.dense.ldb = p.depth;
+    } else if (d->ta)
+        less.idle = NULL;
+    p.d = d = &less;
     const int64_t row = p.depth * (int64_t)tess_dtype_size(p.dense.in);
     p.a = a, p.b = b, p.c = c, p.number = p.make ? ++mm_number : 0;
     for (p.n0 = 0; p.n0 < d->n; p.n0 += cols) {
@@ -532,6 +582,7 @@ static void run_blocks(mm_thread *t, const tess_mm *d, const void *a, const void
     for (int64_t n0 = 0; n0 < d->n; n0 += cols)
         for (int64_t m0 = 0; m0 < d->m; m0 += rows) {
             tess_mm block = *d;
+            block.row = d->row + m0;
             block.m = least(rows, d->m - m0), block.n = least(cols, d->n - n0), block.out = TESS_F32;
             block.bias = d->bias ? d->bias + n0 : NULL;
             if (!in_place) block.ldc = block.n, block.acc = false;
@@ -554,6 +605,7 @@ static void run_blocks(mm_thread *t, const tess_mm *d, const void *a, const void
 static int64_t depth_of_part(const tess_mm *d)
 {
     const bool bf16 = mm_as[d->in] == TESS_BF16;
+    if (mm_own) return round_up(tess_parts_of(d->k, tess_parts_of(d->k, MM_DEEP_OWN)), MM_PANEL);
     const int64_t most = d->ta ? MM_DEEPEST_TURNED : bf16 ? MM_DEEPEST : MM_DEEPEST_F32;
     const int64_t parts = tess_parts_of(d->k, most);
     const int64_t deep = d->lda == d->k && d->k % MM_PANEL == 0 ? MM_DEEP_DENSE : MM_DEEP;
@@ -585,7 +637,8 @@ void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c)
 {
     mm_thread *t = thread_get();
     TESS_ASSERT(d->m > 0 && d->n > 0 && d->k > 0);
-    if (d->plain && mm_as[d->in] == d->in)
+    /* Elsewhere the library's plain product is C for any CPU, which is nobody's yardstick. */
+    if (d->plain && mm_as[d->in] == d->in && (ON_X86 || !mm_own))
         call(t, d, a, b, c);
     else
         run_deep(t, d, a, b, c);
@@ -603,6 +656,17 @@ tess_dtype tess_mm_as(tess_dtype t)
 {
     thread_get();
     return mm_as[t];
+}
+
+bool tess_matrix_widened(tess_dtype t)
+{
+    return tess_mm_as(t) != t;
+}
+bool tess_matrix_across(bool machines)
+{
+    thread_get();
+    mm_choose(machines);
+    return !ON_X86 || sees(dnnl_cpu_isa_avx2);
 }
 int tess_mm_lanes(void)
 {

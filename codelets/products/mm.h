@@ -7,7 +7,7 @@
  */
 #ifndef TESS_MM_IMPL_H
 #define TESS_MM_IMPL_H
-#include "vector.h"
+#include "idle.h"
 
 /* C (m,n) = [C +] op(A) (m,k) op(B) (k,n) [+ bias (n)]. A matrix is row-major; ld is the distance of its rows in
  * elements. ta: A is stored (k,m); tb: B is stored (n,k). Sums are fp32; C is rounded once. */
@@ -16,10 +16,13 @@ typedef struct tess_mm {
     int64_t lda, ldb, ldc;
     tess_dtype in, out; /* of A and B; of C */
     bool ta, tb, acc;
-    bool packed;       /* mm.c's own: B is in panels */
-    bool part;         /* a part of a body calls: it is not cut, and what B needs is done for it alone */
-    bool plain;        /* leave all to the library: the yardstick of bench_mm */
-    const float *bias; /* or NULL */
+    bool packed;           /* mm.c's own: B is in panels */
+    bool part;             /* a part of a body calls: it is not cut, and what B needs is done for it alone */
+    bool plain;            /* leave all to the library: the yardstick of bench_mm */
+    const float *bias;     /* or NULL */
+    const tess_idle *idle; /* NULL, or rows that change nothing: of C, which are left at zeros or, with acc, as they
+                              are; of a transposed A and of B, which are zeros in A */
+    int64_t row;           /* mm.c's own: of C among these rows */
 } tess_mm;
 void tess_mm_run(const tess_mm *d, const void *a, const void *b, void *c);
 /* Returns how many parts it comes in. */

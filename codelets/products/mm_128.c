@@ -2,5 +2,5 @@
 #define WIDE 4
 #include "mm_kernel_impl.h"
 
-const mm_kernel tess_mm_128 = {pack_a, pack_b, multiply};
+const mm_kernel tess_mm_128 = {KERNEL_ROWS, pack_a, pack_b, multiply};
 WIDE_END

@@ -3,6 +3,6 @@
 #define WIDE 8
 #include "mm_kernel_impl.h"
 
-const mm_kernel tess_mm_256 = {pack_a, pack_b, multiply};
+const mm_kernel tess_mm_256 = {KERNEL_ROWS, pack_a, pack_b, multiply};
 WIDE_END
 #endif

@@ -11,8 +11,9 @@
 #include "wide.h"
 
 enum {
-    KERNEL_ROWS = TESS_KERNEL_ROWS,
-    KERNEL_COLUMNS = 2 * WIDE,
+    KERNEL_ROWS = WIDE == 16 ? 14 : 6,
+    KERNEL_VECTORS = WIDE == 16 ? 2 : WIDE_VECTORS,
+    KERNEL_COLUMNS = KERNEL_VECTORS * WIDE,
     DEPTH = 256,
     STAGE = 64, /* of k, widened or filled up at a time */
     FEW = 16,   /* of k, whose rows stay in the first cache while they are dealt out to panels */
@@ -51,12 +52,12 @@ WIDE_INLINE void pack_along(float *to, const void *x, int64_t ld, int64_t rows, 
 }
 /* Columns [0, columns) of a matrix stored (k, columns) into panels of `each` columns. */
 WIDE_INLINE void pack_across(float *to, const void *x, int64_t ld, int64_t columns, int64_t k, const int64_t each,
-                             const tess_dtype t)
+                             const tess_idle *idle, const tess_dtype t)
 {
     for (int64_t u0 = 0; u0 < k; u0 += FEW)
         for (int64_t c = 0; c < columns; c += each)
             for (int64_t u = u0; u < least(u0 + FEW, k); u++) {
-                const void *from = tess_at(x, u * ld + c, t);
+                const void *from = tess_at(x, tess_idle_row(idle, u) * ld + c, t);
                 float *row = to + c * k + u * each;
                 if (c + each <= columns) {
                     tess_widen(row, from, each, t);
@@ -69,7 +70,7 @@ WIDE_INLINE void pack_across(float *to, const void *x, int64_t ld, int64_t colum
 static void pack_a(float *to, const void *a, const tess_mm *d, int64_t m)
 {
     if (d->ta)
-        TESS_BY_DTYPE(d->in, pack_across, to, a, d->lda, m, d->k, KERNEL_ROWS);
+        TESS_BY_DTYPE(d->in, pack_across, to, a, d->lda, m, d->k, KERNEL_ROWS, d->idle);
     else
         TESS_BY_DTYPE(d->in, pack_along, to, a, d->lda, m, d->k, KERNEL_ROWS);
 }
@@ -78,41 +79,67 @@ static void pack_b(float *to, const void *b, const tess_mm *d, int64_t n)
     if (d->tb)
         TESS_BY_DTYPE(d->in, pack_along, to, b, d->ldb, n, d->k, KERNEL_COLUMNS);
     else
-        TESS_BY_DTYPE(d->in, pack_across, to, b, d->ldb, n, d->k, KERNEL_COLUMNS);
+        TESS_BY_DTYPE(d->in, pack_across, to, b, d->ldb, n, d->k, KERNEL_COLUMNS, d->ta ? d->idle : NULL);
 }
 
 /* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
+/* Element i of a step's column of A. Arm multiplies by a lane: two vectors have all six, where six of one would leave
+ * too few registers. */
+#if WIDE == 4 && defined __aarch64__
+#define KERNEL_LEFT(i) wide_all(i < 4 ? wide_load(a)[i] : wide_load(a + 2)[i - 2])
+#else
+#define KERNEL_LEFT(i) wide_all(a[i])
+#endif
+
 /* ROWS by KERNEL_COLUMNS of C; its panel of A has KERNEL_ROWS. */
 WIDE_INLINE void tile(const int ROWS, int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool acc)
 {
-    wide sum[KERNEL_ROWS][2];
+    wide sum[KERNEL_ROWS][KERNEL_VECTORS];
     for (int i = 0; i < ROWS; i++)
-        for (int j = 0; j < 2; j++) sum[i][j] = acc ? wide_load(c + i * ldc + j * WIDE) : (wide){0};
+        for (int j = 0; j < KERNEL_VECTORS; j++) sum[i][j] = acc ? wide_load(c + i * ldc + j * WIDE) : (wide){0};
 #pragma GCC unroll 4
     for (int64_t u = 0; u < k; u++, a += KERNEL_ROWS, b += KERNEL_COLUMNS) {
-        const wide right[2] = {wide_load(b), wide_load(b + WIDE)};
+        wide right[KERNEL_VECTORS];
+        for (int j = 0; j < KERNEL_VECTORS; j++) right[j] = wide_load(b + j * WIDE);
         for (int i = 0; i < ROWS; i++) {
-            const wide left = wide_all(a[i]);
-            for (int j = 0; j < 2; j++) sum[i][j] = wide_fma(left, right[j], sum[i][j]);
+            const wide left = KERNEL_LEFT(i);
+            for (int j = 0; j < KERNEL_VECTORS; j++) sum[i][j] = wide_fma(left, right[j], sum[i][j]);
         }
     }
     for (int i = 0; i < ROWS; i++)
-        for (int j = 0; j < 2; j++) wide_store(c + i * ldc + j * WIDE, sum[i][j]);
+        for (int j = 0; j < KERNEL_VECTORS; j++) wide_store(c + i * ldc + j * WIDE, sum[i][j]);
 }
 static void whole_tile(int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool acc)
 {
     tile(KERNEL_ROWS, k, a, b, c, ldc, acc);
 }
 /* One at the edge, of so many rows. */
+#define SOME_ROWS(n)                                                                                                   \
+    case n:                                                                                                            \
+        tile(n, k, a, b, c, ldc, acc);                                                                                 \
+        break
 static void some_rows(int64_t rows, int64_t k, const float *a, const float *b, float *c, int64_t ldc, bool acc)
 {
-    if (rows == 1) tile(1, k, a, b, c, ldc, acc);
-    if (rows == 2) tile(2, k, a, b, c, ldc, acc);
-    if (rows == 3) tile(3, k, a, b, c, ldc, acc);
-    if (rows == 4) tile(4, k, a, b, c, ldc, acc);
-    if (rows == 5) tile(5, k, a, b, c, ldc, acc);
+    switch (rows) {
+        SOME_ROWS(1);
+        SOME_ROWS(2);
+        SOME_ROWS(3);
+        SOME_ROWS(4);
+        SOME_ROWS(5);
+#if WIDE == 16
+        SOME_ROWS(6);
+        SOME_ROWS(7);
+        SOME_ROWS(8);
+        SOME_ROWS(9);
+        SOME_ROWS(10);
+        SOME_ROWS(11);
+        SOME_ROWS(12);
+        SOME_ROWS(13);
+#endif
+    }
 }
+#undef SOME_ROWS
 static void some_tile(int64_t rows, int64_t columns, int64_t k, const float *a, const float *b, float *c, int64_t ldc,
                       bool acc)
 {
@@ -128,6 +155,16 @@ static void some_tile(int64_t rows, int64_t columns, int64_t k, const float *a, 
     for (int64_t i = 0; to == part && i < rows; i++) memcpy(c + i * ldc, part + i * apart, (size_t)columns * sizeof *c);
 }
 
+/* Fetches a tile's share of what the next column of tiles reads of B, which comes from memory as far away as the third
+ * cache. */
+WIDE_INLINE void ahead(const float *b, int64_t many, int64_t row, int64_t rows)
+{
+    enum { LINE = 16 };
+    const int64_t tiles = (rows + KERNEL_ROWS - 1) / KERNEL_ROWS, each = (many / LINE + tiles - 1) / tiles;
+    const int64_t first = row / KERNEL_ROWS * each * LINE;
+    for (int64_t i = first; i < least(first + each * LINE, many); i += LINE) __builtin_prefetch(b + i, 0, 2);
+}
+
 static void multiply(int64_t m, int64_t n, int64_t k, const float *a, const float *b, const float *bias, float *c,
                      int64_t ldc, bool acc)
 {
@@ -141,6 +178,7 @@ static void multiply(int64_t m, int64_t n, int64_t k, const float *a, const floa
                 const int64_t rows = least(KERNEL_ROWS, m - i), columns = least(KERNEL_COLUMNS, n - j);
                 const float *left = a + i * k + u * KERNEL_ROWS, *right = b + j * k + u * KERNEL_COLUMNS;
                 float *to = c + i * ldc + j;
+                if (j + KERNEL_COLUMNS < n) ahead(right + k * KERNEL_COLUMNS, deep * KERNEL_COLUMNS, i, m);
                 if (rows == KERNEL_ROWS && columns == KERNEL_COLUMNS)
                     whole_tile(deep, left, right, to, ldc, more);
                 else

@@ -9,6 +9,13 @@ enum { MM_PANEL = 64 }; /* columns of a panel of B */
 /* B's panel p holds columns [64p, 64p+64) as (units, 64); A's rows are (m, units). Both are filled with zeros to whole
  * blocks of 16 units. */
 
+/* How far the rows of A and B from unit u on lie behind where they would without those that are left out. */
+TESS_INLINE int64_t moved(const tess_mm *d, int64_t u, tess_dtype as)
+{
+    const int64_t row = u * (tess_is_half(as) ? 2 : 1);
+    return d->ta ? tess_idle_row(d->idle, row) - row : 0;
+}
+
 /* B, columns [0, n), into panels. */
 TESS_INLINE void pack_b(uint32_t *dst, const void *b, const tess_mm *d, int64_t n, tess_dtype t, tess_dtype as)
 {
@@ -24,7 +31,7 @@ TESS_INLINE void pack_b(uint32_t *dst, const void *b, const tess_mm *d, int64_t 
     else
         for (int64_t u = 0; u < units; u += 16)
             for (int64_t p = 0; p < cols; p += 16) {
-                load_across(x, b, d->ldb, u, p, d->k, n, t, as);
+                load_across(x, tess_at(b, moved(d, u, as) * d->ldb, t), d->ldb, u, p, d->k, n, t, as);
                 store(dst + p / MM_PANEL * MM_PANEL * units + u * MM_PANEL + p % MM_PANEL, MM_PANEL, x, 16);
             }
 }
@@ -36,7 +43,7 @@ TESS_INLINE void pack_a(uint32_t *dst, const void *a, const tess_mm *d, int64_t 
         mm_vector x[16];
         for (int64_t u = 0; u < units; u += 16)
             for (int64_t i = 0; i < m; i += 16) {
-                load_across(x, a, d->lda, u, i, d->k, m, t, as);
+                load_across(x, tess_at(a, moved(d, u, as) * d->lda, t), d->lda, u, i, d->k, m, t, as);
                 transpose(x);
                 store(dst + i * units + u, units, x, m - i);
             }

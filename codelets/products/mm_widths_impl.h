@@ -1,13 +1,13 @@
-/* mm_widths: products of our own, in fp32, as mm.c uses them where the library has no panels. */
+/* mm_widths: products of our own, in fp32, as mm.c uses them where the library has no panels, or all
+ * machines are to have the same bits. */
 #ifndef TESS_MM_WIDTHS_IMPL_H
 #define TESS_MM_WIDTHS_IMPL_H
 #include "mm.h"
 
-enum { TESS_KERNEL_ROWS = 6 }; /* of a panel of A, with any vectors */
-
 /* With vectors of so many bits. pack_a takes m rows of A and pack_b n columns of B, of d->in, d->k deep; a panel at the
  * end is filled up, and behind A's there is room for one more vector. multiply has C (m,n) = [C +] A B [+ bias]. */
 typedef struct mm_kernel {
+    int64_t rows; /* of a panel of A */
     void (*pack_a)(float *to, const void *a, const tess_mm *d, int64_t m);
     void (*pack_b)(float *to, const void *b, const tess_mm *d, int64_t n);
     void (*multiply)(int64_t m, int64_t n, int64_t k, const float *a, const float *b, const float *bias, float *c,
@@ -15,7 +15,7 @@ typedef struct mm_kernel {
 } mm_kernel;
 extern const mm_kernel tess_mm_128;
 #ifdef __x86_64__
-extern const mm_kernel tess_mm_256;
+extern const mm_kernel tess_mm_256, tess_mm_512;
 #endif
 
 #endif

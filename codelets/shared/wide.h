@@ -1,13 +1,15 @@
 /* wide: vectors of WIDE fp32, 16, 8 or 4, which a file says before it includes this: what it has then is compiled for
- * CPUs with AVX-512, with AVX2, or for all. Its functions are products of blocks, for callers whose blocks stay in the
+ * CPUs with AVX-512, with AVX2, or for all others. Its functions are products of blocks, for callers whose blocks stay in the
  * first caches, where a call of the library costs more than the product; exponentials; and with 16 and for bf16
  * products on tiles (AMX). Which width a CPU has tess_mm_lanes says. A sum is one chain of fused multiplications along
- * k whatever the width, so that 16 and 8 have the same bits. */
+ * k whatever the width, so that all have the same bits, but for SSE, which rounds a product before it is added. */
 #ifndef TESS_WIDE_H
 #define TESS_WIDE_H
 #include "vector.h"
 #ifdef __x86_64__
 #include <immintrin.h>
+#elif defined __aarch64__
+#include <arm_neon.h>
 #endif
 
 /* For these all is compiled that follows in the file, which ends with WIDE_END. */
@@ -89,20 +91,30 @@ WIDE_INLINE wide_mask wide_sees(wide_int first, wide_int end, int32_t key)
 #define wide_max(a, b)    ((wide)_mm256_max_ps((__m256)(a), (__m256)(b)))
 #define wide_any(mask)    (_mm256_movemask_ps((__m256)(mask)) != 0)
 #else
+#define wide_max(a, b) wide_pick(wide_above(a, b), a, b)
+#ifdef __aarch64__
+#define wide_fma(a, b, c) ((wide)vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b)))
+#define wide_fms(a, b, c) wide_fma(a, b, -(c))
+#define wide_any(mask)    (vmaxvq_u32((uint32x4_t)(mask)) != 0)
+#else
 #define wide_fma(a, b, c) ((a) * (b) + (c))
 #define wide_fms(a, b, c) ((a) * (b) - (c))
-#define wide_max(a, b)    wide_pick(wide_above(a, b), a, b)
 WIDE_INLINE bool wide_any(wide_mask m)
 {
     return m[0] | m[1] | m[2] | m[3];
 }
 #endif
 #endif
+#endif
 
 /* ---- products of blocks ------------------------------------------------------------------------------------------ */
 
-/* Of a tile of C that registers hold: rows, and at most so many vectors. */
-enum { WIDE_ROWS = 6, WIDE_VECTORS = WIDE == 16 ? 4 : 2 };
+/* Of a tile of C that registers hold, of which AVX-512 and Arm have 32: rows, and at most so many vectors. */
+#if WIDE == 16 || defined __aarch64__
+enum { WIDE_ROWS = 6, WIDE_VECTORS = 4 };
+#else
+enum { WIDE_ROWS = 6, WIDE_VECTORS = 2 };
+#endif
 
 /* sum + left right, of fp32 or of units, each two bf16 that lie together along k. */
 WIDE_INLINE wide wide_step(const bool pairs, wide left, wide right, wide sum)

@@ -17,6 +17,8 @@ struct attributes {
     struct operand operand[TESS_ND_OPERANDS + 1];
 };
 
+enum { MOST_CONSTANT = 1 << 28 };
+
 static const tess_op op;
 
 tess_reading tess_reading_same(int rank)
@@ -140,6 +142,8 @@ tess_tensor *tess_nd_map(tess_graph *g, const tess_draft *draft, int result, con
         if (!fits(&o[k], &space)) return tess_nd_wrong("map", in, inputs, "one of them is read beyond its bounds");
     }
     struct attributes a = {.formula = tess_draft_finish(g->arena, draft, result), .operands = operands};
+    if (!inputs && tess_dims_size(&space) > MOST_CONSTANT)
+        return tess_nd_wrong("map", in, 0, "a constant of %lld elements", (long long)tess_dims_size(&space));
     if (!inputs) return constant(g, a.formula, o, operands, e, &space);
     if (!find_rows(o, operands, &space, &at, &times)) return NULL;
     a.nd = tess_nd_of(e, &space, at, times);

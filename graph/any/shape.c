@@ -251,7 +251,10 @@ tess_tensor *tess_nd_pad(tess_tensor *x, double value, const int64_t (*pads)[3])
     for (int k = 0; k < d.rank; k++) {
         memcpy(a.pads[k], pads[k], sizeof a.pads[k]);
         if (pads[k][2] < 0) return tess_nd_wrong("pad", &x, 1, "a number of elements between others is negative");
-        d.dim[k] += pads[k][0] + pads[k][1] + (d.dim[k] - 1) * pads[k][2];
+        int64_t between;
+        if (__builtin_mul_overflow(d.dim[k] - 1, pads[k][2], &between) || between > (int64_t)1 << 40)
+            return tess_nd_wrong("pad", &x, 1, "there is too much between elements");
+        d.dim[k] += pads[k][0] + pads[k][1] + between;
     }
     tess_draft *draft = tess_arena_get(x->g->arena, sizeof *draft);
     const int v = x->nd->element == TESS_REAL ? tess_draft_real(draft, value)

@@ -91,7 +91,7 @@ static void join(struct open *b, const tess_task *t, size_t k)
 struct list {
     tess_task *task;
     tess_use **use;
-    bool *backward;
+    tess_origin *origin;
     size_t n;
 };
 
@@ -99,7 +99,7 @@ static void put(struct list *to, const tess_program *p, size_t k)
 {
     to->task[to->n] = p->task[k];
     to->use[to->n] = p->use[k];
-    to->backward[to->n++] = p->backward[k];
+    to->origin[to->n++] = p->origin[k];
 }
 
 static void put_bundle(struct list *to, tess_program *p, const struct open *b)
@@ -137,7 +137,7 @@ void tess_program_bundle(tess_program *p)
     struct open b = {.tasks = 0};
     struct list to = {.task = tess_alloc((p->tasks + 1) * sizeof *to.task),
                       .use = tess_alloc((p->tasks + 1) * sizeof *to.use),
-                      .backward = tess_alloc((p->tasks + 1) * sizeof *to.backward)};
+                      .origin = tess_alloc((p->tasks + 1) * sizeof *to.origin)};
     for (size_t k = 0; k < p->tasks; k++) {
         const tess_task *t = &p->task[k];
         if (is_small(t)) {
@@ -152,7 +152,7 @@ void tess_program_bundle(tess_program *p)
     for (size_t k = 0; k < to.n; k++) to.task[k].order = (uint32_t)k;
     free(p->task);
     free(p->use);
-    free(p->backward);
-    p->task = to.task, p->use = to.use, p->backward = to.backward;
+    free(p->origin);
+    p->task = to.task, p->use = to.use, p->origin = to.origin;
     p->tasks = to.n, p->room = to.n + 1;
 }

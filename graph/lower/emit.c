@@ -234,4 +234,7 @@ void tess_emitted_chooses(tess_lower *L, tess_choice *choice, int option)
 void tess_emit(tess_lower *L, tess_codelet *cl, const void *arg, const tess_use *use, unsigned nuse)
 {
     tess_program_add(L->p, cl, arg, use, nuse, L->recomputing);
+    if (!L->rows) return;
+    L->p->task[L->p->tasks - 1].used = L->rows;
+    L->p->task[L->p->tasks - 1].sequence = L->bounds->dim[1] / 2;
 }

@@ -32,6 +32,6 @@ static void sum_backward(tess_lower *L, const tess_node *n, int i)
 }
 
 const tess_op tess_op_enter = {
-    .name = "enter", .takes = "x", .enters = true, .forward = pass_forward, .backward = sum_backward};
+    .name = "enter", .takes = "x", .by_rows = true, .enters = true, .forward = pass_forward, .backward = sum_backward};
 const tess_op tess_op_leave = {
-    .name = "leave", .takes = "x", .leaves = true, .forward = sum_forward, .backward = pass_backward};
+    .name = "leave", .takes = "x", .by_rows = true, .leaves = true, .forward = sum_forward, .backward = pass_backward};

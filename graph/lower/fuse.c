@@ -83,7 +83,7 @@ static void remove_joined(tess_program *p, const bool *joined)
         p->task[n] = p->task[k];
         p->task[n].order = (uint32_t)n;
         p->use[n] = p->use[k];
-        p->backward[n++] = p->backward[k];
+        p->origin[n++] = p->origin[k];
     }
     p->tasks = n;
 }

@@ -79,11 +79,11 @@ static void batch_by_batch(tess_lower *L, const bool *wanted, const bool *put)
         }
         if (L->micro + 1 == L->micros) tess_lower_losses(L);
         L->recomputed = -1;
-        L->p->in_backward = true;
+        L->p->now.backward = true;
         if (L->conf->train) tess_lower_backward(L, 0, nodes, wanted, put);
-        L->p->in_backward = false;
+        L->p->now.backward = false;
     }
-    L->p->in_backward = true;
+    L->p->now.backward = true;
     for (int k = nodes - 1; k >= 0 && L->conf->train && put; k--)
         for (L->micro = 0; put[k] && L->micro < L->micros; L->micro++) tess_lower_node_backward(L, L->g->node[k]);
 }
@@ -102,7 +102,7 @@ static void layer_by_layer(tess_lower *L, const bool *wanted)
         for (L->micro = 0; L->micro < L->micros; L->micro++)
             (L->micro ? tess_lower_forward : first_forward)(L, s ? end[s - 1] : 0, end[s], wanted);
     tess_lower_losses(L);
-    L->p->in_backward = true;
+    L->p->now.backward = true;
     for (int s = n - 1; s >= 0 && L->conf->train; s--)
         for (L->micro = 0; L->micro < L->micros; L->micro++) {
             L->recomputed = -1;
@@ -203,6 +203,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     make_inputs(&L);
     bool *wanted = tess_alloc((size_t)g->nodes + 1);
     tess_lower_mark(output, wanted);
+    tess_lower_idle(&L, wanted);
     if (grid->pipeline == 1) tess_lower_count(&L, wanted);
     if (conf->check_finite) check_weights(&L);
     if (conf->late && conf->train && tess_step_waits(conf) && !conf->keep_gradients) {
@@ -225,5 +226,6 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     tess_program_fuse(L.p);
     if (g->cache) tess_program_bundle(L.p);
     tess_program_finish(L.p, conf->keep_gradients);
-    *out = (tess_lowered){L.p, L.input, L.result, L.loss, norm, L.losses_exact, L.row_tiles, late_program(&L), L.uses};
+    *out = (tess_lowered){L.p,         L.input,          L.result, L.loss,   norm,  L.losses_exact,
+                          L.row_tiles, late_program(&L), L.uses,   L.bounds, L.used};
 }

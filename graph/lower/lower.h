@@ -59,7 +59,10 @@ struct tess_lower {
     int64_t micro;          /* which of them */
     uint64_t stretch;       /* stretches of nodes so far */
     bool recomputing;
-    int recomputed; /* the group of blocks that was last recomputed; -1: none */
+    int32_t *used;       /* [micro * batch + sequence]: rows that can change the loss; NULL: nobody knows (idle.c) */
+    const int32_t *rows; /* of `used`, those of the tasks that are emitted now; NULL: theirs are not rows of it */
+    const tess_tensor *bounds; /* the input that says so */
+    int recomputed;            /* the group of blocks that was last recomputed; -1: none */
 
     /* Values. */
     tess_tile ***input;       /* [tensor][micro * row_tiles + row tile] */
@@ -105,8 +108,10 @@ typedef struct tess_lowered {
     tess_tile *loss, *norm;
     tess_tile *losses_exact; /* what `loss` was rounded from */
     int row_tiles;
-    tess_program *updates; /* where they come late: they alone; its tiles are the other program's */
-    bool *uses;            /* [tensor]: the inputs and parameters that its tasks read */
+    tess_program *updates;     /* where they come late: they alone; its tiles are the other program's */
+    bool *uses;                /* [tensor]: the inputs and parameters that its tasks read */
+    const tess_tensor *bounds; /* NULL, or the input that says which rows can change the loss; */
+    int32_t *used;             /* [micro * batch + sequence]: how many can, for tess_lower_idle_fill to set */
 } tess_lowered;
 
 /* ---- tiles and tasks (emit.c; what rules of ops call is in ops/lowering.h) ---- */
@@ -129,6 +134,15 @@ static inline int tess_lower_tiles(const tess_lower *L, const tess_tensor *t)
 size_t tess_value_bytes(const tess_lower *L, const tess_tensor *t, int i);
 /* Emits the sum of a gradient's tile into another, or its copy. */
 void tess_lower_add(tess_lower *L, const tess_tensor *t, int i, tess_tile *from, tess_tile *to, bool acc);
+
+/* ---- rows that change nothing (idle.c) ---- */
+
+/* Makes room for how many rows of each sequence can change the loss, where the graph tells. */
+void tess_lower_idle(tess_lower *L, const bool *wanted);
+/* The tasks emitted from now on are those of this node's row tile i; NULL: of no node's. */
+void tess_lower_rows(tess_lower *L, const tess_node *n, int i);
+/* Sets how many rows can change the loss, by what the step's inputs were fed, [tensor]; returns which share of all. */
+double tess_lower_idle_fill(const tess_graph *g, const tess_lowered *low, int64_t micros, int32_t *const *fed);
 
 /* ---- passes over nodes (passes.c) ---- */
 

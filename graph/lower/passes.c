@@ -25,9 +25,21 @@ static bool is_shown(const tess_lower *L, const tess_node *n)
     return !n->op->enters && !(next && next->op->leaves && next->in[0] == n->out);
 }
 
+/* What is emitted from now on is of an op; NULL: of none. */
+static void enter(tess_lower *L, const tess_node *n)
+{
+    L->p->now.of = n ? n->out->name : NULL;
+    L->p->now.micro = L->micro0 + L->micro;
+}
+
 static void forward(tess_lower *L, const tess_node *n)
 {
-    for (int i = 0; i < L->row_tiles; i++) n->op->forward(L, n, i);
+    enter(L, n);
+    for (int i = 0; i < L->row_tiles; i++) {
+        tess_lower_rows(L, n, i);
+        n->op->forward(L, n, i);
+    }
+    tess_lower_rows(L, NULL, 0);
     const bool real = n->out->kind != TESS_KIND_LOSS && (!n->out->nd || n->out->nd->element == TESS_REAL);
     for (int i = 0; i < tess_lower_tiles(L, n->out) && L->conf->check_finite && real; i++) {
         tess_count_arg *a =
@@ -36,6 +48,7 @@ static void forward(tess_lower *L, const tess_node *n)
     }
     for (int w = 0; w < L->conf->watches && !L->recomputing && is_shown(L, n); w++)
         if (!strcmp(L->conf->watch[w].name, n->out->name)) show(L, n->out, &L->conf->watch[w]);
+    enter(L, NULL);
 }
 
 int tess_lower_group(const tess_lower *L, const tess_node *n)
@@ -121,8 +134,13 @@ static void owe(tess_lower *L, const struct tess_owed *o)
 
 void tess_lower_node_backward(tess_lower *L, const tess_node *n)
 {
-    if (n->op->backward)
-        for (int i = 0; i < L->row_tiles; i++) n->op->backward(L, n, i);
+    enter(L, n);
+    for (int i = 0; n->op->backward && i < L->row_tiles; i++) {
+        tess_lower_rows(L, n, i);
+        n->op->backward(L, n, i);
+    }
+    tess_lower_rows(L, NULL, 0);
+    enter(L, NULL);
     for (int i = 0; i < tess_lower_tiles(L, n->out); i++) tess_lower_release(L, n->out, i);
     for (int k = 0; k < n->inputs; k++) {
         tess_tensor *p = n->in[k];

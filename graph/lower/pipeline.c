@@ -332,7 +332,7 @@ static int in_flight(const tess_lower *L, const struct tess_pass *pass, int n, i
 static void begin_pass(tess_lower *L, const struct tess_pass *pass, int sets)
 {
     const int chunk = pass->chunk / L->grid->pipeline, v = L->grid->interleave;
-    L->p->in_backward = pass->backward;
+    L->p->now.backward = pass->backward;
     L->comes = 2 * (chunk + v * (int)(pass->micro % (sets + 1))) + 1;
     tess_program_slots(L->p, L->comes, true);
     tess_program_slots(L->p, 2 * (chunk + v * (int)(pass->micro % sets)), !pass->backward);
@@ -365,7 +365,7 @@ void tess_lower_pipeline(tess_lower *L, bool *wanted)
         L->recomputed = -1;
         if (k < n) run_pass(L, &pass[k], chunk, wanted);
     }
-    L->p->in_backward = true;
+    L->p->now.backward = true;
     for (int k = 0; k < L->g->params && L->conf->train; k++)
         if (L->g->param[k]->held->on.shared) {
             tess_lower_tied(L, L->g->param[k]);

@@ -21,7 +21,7 @@ void tess_program_free(tess_program *p)
     free(p->slots);
     free(p->task);
     free(p->use);
-    free(p->backward);
+    free(p->origin);
     tess_arena_free(p->arena);
     free(p);
 }
@@ -71,7 +71,7 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
         p->room = p->room ? 2 * p->room : 1024;
         p->task = tess_realloc(p->task, p->room * sizeof *p->task);
         p->use = tess_realloc(p->use, p->room * sizeof *p->use);
-        p->backward = tess_realloc(p->backward, p->room * sizeof *p->backward);
+        p->origin = tess_realloc(p->origin, p->room * sizeof *p->origin);
     }
     tess_use *kept = tess_arena_get(p->arena, nuse * sizeof *kept);
     memcpy(kept, use, nuse * sizeof *kept);
@@ -83,7 +83,7 @@ void tess_program_add(tess_program *p, tess_codelet *cl, const void *arg, const 
     if (c.flops == 0) p->bytes += c.bytes;
     p->task[p->tasks] = (tess_task){.cl = cl, .arg = arg, .use = kept, .nuse = nuse, .order = (uint32_t)p->tasks};
     p->use[p->tasks] = kept;
-    p->backward[p->tasks++] = p->in_backward;
+    p->origin[p->tasks++] = p->now;
 }
 
 /* Numbers of tiles by their addresses; its size is a power of two, and half of it stays free. */

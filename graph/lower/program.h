@@ -3,13 +3,20 @@
 #define TESS_PROGRAM_IMPL_H
 #include "graph.h"
 
+/* Where a task comes from. */
+typedef struct tess_origin {
+    const char *of; /* the tensor whose op has it; NULL: it is the step's, an update or a sum */
+    int64_t micro;  /* the micro-batch of the whole step, where it is an op's */
+    bool backward;  /* it belongs to a backward pass */
+} tess_origin;
+
 typedef struct tess_program {
     tess_arena *arena;
     tess_task *task;
-    tess_use **use; /* of each task, to be marked */
-    bool *backward; /* of each task: it belongs to a backward pass */
+    tess_use **use;      /* of each task, to be marked */
+    tess_origin *origin; /* of each task, */
+    tess_origin now;     /* and of those that are added now */
     size_t tasks, room;
-    bool in_backward;
     tess_tile **tile; /* owned: those of activations and scalars */
     size_t tiles, tile_room;
     size_t too_large;   /* bytes of a tile that cannot be, */

@@ -26,6 +26,7 @@ const tess_op tess_op_add = {
     .forward = forward,
     .backward = backward,
     .columns = TESS_COLUMNS_SAME,
+    .by_rows = true,
 };
 
 tess_tensor *tess_add(tess_tensor *a, tess_tensor *b)

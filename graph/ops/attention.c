@@ -163,6 +163,8 @@ const tess_op tess_op_attention = {
     .backward = backward,
     .columns = TESS_COLUMNS_SAME,
     .units = {units, beside, keep},
+    .by_rows = true,
+    .bounds = BOUNDS,
 };
 
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf)

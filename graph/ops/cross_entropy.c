@@ -205,6 +205,7 @@ const tess_op tess_op_cross_entropy = {
     .table = 1,
     .table_bias = 3,
     .targets = 2,
+    .by_rows = true,
 };
 
 tess_tensor *tess_cross_entropy(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *targets)

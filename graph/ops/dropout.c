@@ -33,6 +33,7 @@ const tess_op tess_op_dropout = {
     .infer = infer,
     .forward = forward,
     .backward = backward,
+    .by_rows = true,
 };
 
 tess_tensor *tess_dropout(tess_tensor *x, float p)

@@ -1,5 +1,6 @@
 /* embedding: y (B,T,C) = scale table (V,C)[ids (B,T)] (+ positions (>=T,C)[t]). */
 #include "lowering.h"
+#include <math.h>
 
 static tess_status infer(tess_node *n)
 {
@@ -13,6 +14,8 @@ static tess_status infer(tess_node *n)
                                 (long long)pos->cut->tiles);
     if (!(*(const float *)n->attributes > 0))
         return tess_shape_error(n, "the scale is %g (expected above 0)", (double)*(const float *)n->attributes);
+    if (!(ids->noise >= 0 && isfinite(ids->noise)))
+        return tess_shape_error(n, "the noise is %g (expected 0 or more)", (double)ids->noise);
     tess_limit_ids(n->in[0], 0, table->cut->whole[0] - 1, table->name);
     tess_set_shape(n, 3, ids->dim[0], ids->dim[1], table->dim[1]);
     return TESS_OK;
@@ -31,7 +34,9 @@ static tess_embedding_arg *arg(tess_lower *L, const tess_node *n, int i, const t
     tess_embedding_arg *a = TESS_ARG(
         L, tess_embedding_arg, .rows = tess_rows(L, n->out, i), .width = table->dim[1], .sequence = n->out->dim[1],
         .rows_of_table = table->cut->whole[0], .position_tiles = pos ? pos->cut->tiles : 0,
-        .position_tile_rows = pos ? pos->cut->tile_rows : 0, .scale = scale_as(scale, tess_real(L)));
+        .position_tile_rows = pos ? pos->cut->tile_rows : 0, .scale = scale_as(scale, tess_real(L)),
+        .noise = n->in[0]->noise / sqrtf((float)(n->out->dim[1] * table->dim[1])), .row0 = tess_first_row(L, n->out, i),
+        .op = n->random);
     tess_param_rows(p, j, &a->first, &a->count);
     a->first += p->cut->first_tile * p->cut->tile_rows;
     return a;
@@ -79,11 +84,18 @@ const tess_op tess_op_embedding = {
     .backward = backward,
     .table = 1,
     .table_parts = true,
+    .by_rows = true,
 };
 
 tess_tensor *tess_embedding(tess_tensor *ids, tess_tensor *table, tess_tensor *positions)
 {
     return tess_node_add(&tess_op_embedding, (tess_tensor *[]){ids, table, positions}, 3, &(float){1}, sizeof(float));
+}
+
+tess_tensor *tess_noisy(tess_tensor *ids, float alpha)
+{
+    if (ids) ids->noise = alpha;
+    return ids;
 }
 
 tess_tensor *tess_embedding_scaled(tess_tensor *ids, tess_tensor *table, float scale)

@@ -43,6 +43,7 @@ const tess_op tess_op_gelu = {
     .backward = backward,
     .columns = TESS_COLUMNS_SAME,
     .fusions = fusions,
+    .by_rows = true,
 };
 
 tess_tensor *tess_gelu(tess_tensor *x, tess_gelu_kind kind)

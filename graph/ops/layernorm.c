@@ -53,6 +53,7 @@ const tess_op tess_op_layernorm = {
     .infer = infer,
     .forward = forward,
     .backward = backward,
+    .by_rows = true,
 };
 
 tess_tensor *tess_layernorm(tess_tensor *x, tess_tensor *gain, tess_tensor *bias, float eps)

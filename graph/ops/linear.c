@@ -113,6 +113,7 @@ const tess_op tess_op_linear = {
     .forward = forward,
     .backward = backward,
     .columns = TESS_COLUMNS_MATRIX,
+    .by_rows = true,
 };
 
 tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias)

@@ -36,6 +36,7 @@ const tess_op tess_op_mul = {
     .forward = forward,
     .backward = backward,
     .columns = TESS_COLUMNS_SAME,
+    .by_rows = true,
 };
 
 tess_tensor *tess_mul(tess_tensor *a, tess_tensor *b)

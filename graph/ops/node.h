@@ -40,6 +40,7 @@ struct tess_tensor {
     int rank;
     int64_t dim[3];          /* (B, T, C), (B, T), (rows, columns), (rows): what this rank has of them */
     tess_node *producer;     /* NULL for inputs and parameters */
+    float noise;             /* of an input: of the embeddings of its ids (tess_noisy) */
     struct tess_range *ids;  /* of an input: the values that ops over it can take */
     bool apart;              /* ranks of the tensor dimension have parts of it, or of its gradient */
     tess_cut *cut;           /* of a parameter, as is: */
@@ -107,6 +108,8 @@ struct tess_op {
     int table_bias;             /* the input that has an element for each of these rows; 0: none */
     bool table_parts;           /* with some of the rows the op makes a part of its result, and the parts add up */
     int stack;                  /* the input that is a stack of matrices, all of which every rank has; 0: none */
+    bool by_rows;               /* a row of the output depends on the same row of the inputs alone, or on those that */
+    int bounds;                 /* this input, which has to be there, lets it see; 0: there is none */
     int targets;                /* of a loss: the input whose values that are not negative count; 0: micro-batches do */
     const tess_fusion *fusions; /* with what comes before it; zeros end them */
     /* Between what all ranks of the tensor dimension have and the parts of each: its input's name is its output's. */

@@ -36,6 +36,7 @@ const tess_op tess_op_pick = {
     .infer = infer,
     .forward = forward,
     .backward = backward,
+    .by_rows = true,
 };
 
 tess_tensor *tess_pick(tess_tensor *x, tess_tensor *index)

@@ -19,6 +19,7 @@ const tess_op tess_op_relu = {
     .forward = forward,
     .backward = backward,
     .columns = TESS_COLUMNS_SAME,
+    .by_rows = true,
 };
 
 tess_tensor *tess_relu(tess_tensor *x)

@@ -53,6 +53,7 @@ const tess_op tess_op_rmsnorm = {
     .infer = infer,
     .forward = forward,
     .backward = backward,
+    .by_rows = true,
 };
 
 tess_tensor *tess_rmsnorm(tess_tensor *x, tess_tensor *gain, float eps)

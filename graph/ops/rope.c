@@ -68,6 +68,7 @@ const tess_op tess_op_rope = {
     .backward = backward,
     .columns = TESS_COLUMNS_SAME,
     .units = {.count = units},
+    .by_rows = true,
 };
 
 tess_tensor *tess_rope(tess_tensor *x, tess_rope_conf conf)

@@ -26,6 +26,7 @@ const tess_op tess_op_tanh = {
     .forward = forward,
     .backward = backward,
     .columns = TESS_COLUMNS_SAME,
+    .by_rows = true,
 };
 
 tess_tensor *tess_tanh(tess_tensor *x, float cap)

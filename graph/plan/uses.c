@@ -29,7 +29,7 @@ static void list_tasks(const tess_program *p, tess_uses *u)
     size_t at = 0;
     for (size_t k = 0; k < p->tasks; at += p->task[k++].nuse) {
         const tess_task *t = &p->task[k];
-        u->task[k] = (tess_plan_task){.first = at, .where = where(t), .backward = p->backward[k]};
+        u->task[k] = (tess_plan_task){.first = at, .where = where(t), .backward = p->origin[k].backward};
         if (t->cl->cost) u->task[k].cost = t->cl->cost(t->arg);
         u->task[k].parts = parts(t);
     }

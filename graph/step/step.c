@@ -157,5 +157,6 @@ void tess_step_free(tess_step *s)
     free(s->fed);
     tess_program_free(s->low.updates);
     tess_program_free(s->low.program);
+    tess_step_digest(s, NULL); /* nothing runs any more */
     free(s);
 }

@@ -15,6 +15,7 @@ struct tess_step {
     tess_env before;                   /* of the run before it */
     bool pending;                      /* they are yet to come */
     bool ran;                          /* in this session */
+    struct tess_step_digests *digests; /* NULL: its runs keep none */
     tess_step *next, **link;           /* of the graph's steps */
 };
 
@@ -26,6 +27,10 @@ tess_tile **tess_step_held(const tess_graph *g, int64_t *n);
 uint64_t tess_step_held_bytes(const tess_graph *g, tess_tier tier);
 /* Makes RAM the home of tiles that an earlier plan put on disk, before anything is drawn or loaded (step_place.c). */
 void tess_step_leave_disk(tess_step *s);
+/* Keeps digests of what the step's tasks do from now on, where somebody wants them. */
+void tess_step_digests_begin(const tess_step *s);
+/* Writes them, when all tasks have ended; `step` counts from 0. */
+void tess_step_digests_end(const tess_step *s, int64_t step);
 /* Its late updates are made, or will never be. */
 void tess_step_forget_pending(tess_step *s);
 /* Returns the input that the loss, or this one of those that it adds, takes its targets from; NULL: none. */

@@ -110,7 +110,7 @@ void tess_step_list(const tess_step *s, const tess_rates *rates, int workers, co
         uint32_t *before = b.before + b.first[k];
         const tess_listed_task t = {.codelet = p->task[k].cl,
                                     .where = where_name[u->task[k].where],
-                                    .backward = p->backward[k],
+                                    .backward = p->origin[k].backward,
                                     .flops = c.flops,
                                     .bytes = c.flops > 0 ? c.passes : c.bytes,
                                     .seconds = seconds_of(u, k, rates, workers),

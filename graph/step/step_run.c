@@ -62,6 +62,14 @@ static void set_env(tess_step *s, const tess_step_input *in, const int64_t *targ
     tess_env_set(&s->env);
 }
 
+/* Tells the tasks which rows are padding, and returns the share of those that are not. */
+static double find_used(tess_step *s)
+{
+    int64_t first, micros;
+    tess_step_share(s, &first, &micros);
+    return tess_lower_idle_fill(s->g, &s->low, micros, s->fed);
+}
+
 /* The forward pass of the same step again, every value checked: its failure names the first that is not finite. The
  * weights are those the step began with, since the optimizer does nothing when the loss is not finite. */
 static tess_status look_into(const tess_step *s, const tess_step_input *in, double loss)
@@ -75,6 +83,7 @@ static tess_status look_into(const tess_step *s, const tess_step_input *in, doub
     for (int k = 0; k < s->g->tensors && found == TESS_OK; k++)
         if (s->fed[k]) found = tess_step_feed(check, s->g->tensor[k], s->fed[k]);
     set_env(check, in, check->targets, s->conf.train);
+    find_used(check);
     if (found == TESS_OK) found = tess_program_run(check->low.program, false);
     if (found == TESS_OK) found = tess_wait();
     found = tess_ranks_agree(found);
@@ -169,9 +178,12 @@ tess_status tess_step_run(tess_step *s, const tess_step_input *in, tess_step_res
     TESS_TRY(tess_settle(s->g, s));
     if (trains) TESS_TRY(prepare_moments(s->g));
     set_env(s, in, targets, s->conf.train);
+    tess_step_digests_begin(s);
+    out->used = find_used(s);
     TESS_TRY(tess_program_run(s->low.program, s->pending));
     tess_step_forget_pending(s);
     tess_status status = tess_wait();
+    tess_step_digests_end(s, in->step);
     if (tess_grid_size(grid) > 1) status = tess_ranks_agree(status);
     if (status != TESS_OK) return in_step(in, status); /* what follows a failed task was not computed */
     if (s->low.loss) {

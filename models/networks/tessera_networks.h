@@ -101,6 +101,7 @@ typedef struct tess_build {
     bool bounds;       /* sequences have padding, or hold several documents that do not see each other */
     bool positions;    /* the places of tokens are fed */
     tess_cache *cache; /* for TESS_FOR_LOGITS, with bounds and positions: rows see what earlier steps left there */
+    float noise;       /* alpha of the noise that embeddings of tokens have while training (tess_noisy); 0: none */
     bool encodes;      /* only the encoder is built, which fills the cache for a decoder; its output has no meaning */
 } tess_build;
 /* Adds a model's network to a graph, and stores its inputs and output. */

@@ -30,6 +30,21 @@ tess_status tess_bench(const tess_config *c, int steps, FILE *out, tess_bench_re
  * matrices has run. */
 tess_status tess_bench_policies(const tess_config *c, int steps, int repeats, FILE *out) TESS_NODISCARD;
 
+/* A part of a run that is made once more: it leaves metrics and digests in its output, and neither a model nor
+ * checkpoints. */
+typedef struct tess_replay {
+    const char *checkpoints; /* the directory that has the one of step `from`; not read where that is 0 */
+    int64_t from, to;        /* the steps behind `from`, up to `to` */
+} tess_replay;
+/* Trains as tess_train does, NULL, or a part of that again. A replay's configuration has no checkpoint.dir. */
+tess_status tess_train_again(const tess_config *c, const tess_replay *replay) TESS_NODISCARD;
+/* Finds where two runs part, from the directories that they left, and prints it; steps that have no digests in both are
+ * made once more, by this process, or by `program`, the command, as so many ranks as a run had. TESS_FAILED: they part.
+ */
+tess_status tess_bisect(const char *const run[2], const char *program, FILE *out) TESS_NODISCARD;
+/* Makes steps of a run in this directory once more, as tess_bisect has it: "FROM:TO". */
+tess_status tess_bisect_replay(const char *run, const char *steps) TESS_NODISCARD;
+
 /* Prints where the time of a traced step went, from the directory of its run, and what would help. */
 tess_status tess_explain(const char *output, FILE *out) TESS_NODISCARD;
 /* Writes the tasks of such a trace to a file of comma-separated values, one a line, and prints how many they are. */

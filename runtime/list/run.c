@@ -62,12 +62,15 @@ void tess_task_run_cpu(void *buffers[], void *arg)
     if (counts) tess_lost_works(1);
     tess_body_begins(worker);
     if (tess_traces()) tess_timeline_enters(t);
+    const bool digests = tess_digests_kept(t);
+    for (unsigned i = 0; i < t->nuse && digests; i++) tess_digest_found(t, i, view[i].ptr);
     tess_parts_own(worker, t, t->order);
     if (tess_parts_shy() && t->cl->parts) tess_parts_said(t->cl->parts(t->cl, t->arg));
     const double start = tess_seconds();
     tess_body_run(t->cl, &w);
     const double end = tess_seconds();
     tess_parts_disown(&parts);
+    for (unsigned i = 0; i < t->nuse && digests; i++) tess_digest_left(t, i, view[i].ptr);
     tess_body_ends(worker);
     if (tess_traces()) tess_timeline_ran(t, start, end);
     tess_profile_ran(t, worker, start, end, &parts);

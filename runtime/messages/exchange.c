@@ -10,6 +10,17 @@ char *tess_exchange_data(const tess_exchange *e, const tess_span *s)
     return (char *)starpu_data_handle_to_pointer(e->task->use[s->use].tile->handle, e->node) + s->offset;
 }
 
+static void *data_of(const tess_exchange *e, unsigned use)
+{
+    return e->node == STARPU_MAIN_RAM ? starpu_data_handle_to_pointer(e->task->use[use].tile->handle, e->node) : NULL;
+}
+
+void tess_exchange_begins(const tess_exchange *e)
+{
+    for (unsigned i = 0; i < e->task->nuse && tess_digests_kept(e->task); i++)
+        tess_digest_found(e->task, i, data_of(e, i));
+}
+
 static void trace(const tess_exchange *e)
 {
     const tess_message_arg *m = e->task->arg;
@@ -43,6 +54,8 @@ void tess_exchange_ended(tess_exchange *e)
 {
     if (tess_traces() && e->began > 0) trace(e);
     tess_lost_message(-1);
+    for (unsigned i = 0; i < e->task->nuse && tess_digests_kept(e->task); i++)
+        tess_digest_left(e->task, i, data_of(e, i));
     for (unsigned i = 0; i < e->task->nuse; i++)
         starpu_data_release_on_node(e->task->use[i].tile->handle, (int)e->node);
     tess_idle_wake();

@@ -54,6 +54,8 @@ extern const tess_carrier tess_by_nccl;
 
 /* Returns where a span of a message lies whose tiles are there. */
 char *tess_exchange_data(const tess_exchange *e, const tess_span *s);
+/* Keeps digests of its tiles, where somebody wants them, before anything goes or comes. */
+void tess_exchange_begins(const tess_exchange *e);
 /* Takes a message back from its carrier, from any thread, when all its spans have gone or come. */
 void tess_exchange_ended(tess_exchange *e);
 

@@ -24,6 +24,8 @@ bool tess_count_is_soon(const _Atomic uint32_t *count, uint32_t to)
         if (atomic_load_explicit(count, memory_order_acquire) == to) return true;
 #ifdef __x86_64__
         __builtin_ia32_pause();
+#elif defined __aarch64__
+        __asm__ volatile("isb");
 #endif
     }
     return false;

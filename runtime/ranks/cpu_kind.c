@@ -4,6 +4,9 @@
 #include <string.h>
 
 /* The kinds of CPU that kernels know, each with all of those before it, by oneDNN's names. */
+#ifdef __aarch64__
+static const char *const kinds[] = {[TESS_CPU_ANY] = "any", [TESS_CPU_ASIMD] = "ASIMD"};
+#else
 static const char *const kinds[] = {[TESS_CPU_ANY] = "any",
                                     [TESS_CPU_SSE41] = "SSE41",
                                     [TESS_CPU_AVX] = "AVX",
@@ -12,7 +15,24 @@ static const char *const kinds[] = {[TESS_CPU_ANY] = "any",
                                     [TESS_CPU_AVX512_VNNI] = "AVX512_CORE_VNNI",
                                     [TESS_CPU_AVX512_BF16] = "AVX512_CORE_BF16",
                                     [TESS_CPU_AVX512_AMX] = "AVX512_CORE_AMX"};
+#endif
 enum { KINDS = sizeof kinds / sizeof *kinds };
+
+#if defined __x86_64__ && defined __clang__
+#include <cpuid.h>
+
+/* clang does not compile __builtin_cpu_supports("amx-bf16"). */
+static bool has_tiles(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & bit_AMXBF16) && (d & bit_AMXTILE);
+}
+#elif defined __x86_64__
+static bool has_tiles(void)
+{
+    return __builtin_cpu_supports("amx-bf16");
+}
+#endif
 
 static tess_cpu_kind kind_of_machine(void)
 {
@@ -26,11 +46,13 @@ static tess_cpu_kind kind_of_machine(void)
             __builtin_cpu_supports("avx512vl"),
         __builtin_cpu_supports("avx512vnni"),
         __builtin_cpu_supports("avx512bf16"),
-        __builtin_cpu_supports("amx-bf16"),
+        has_tiles(),
     };
     int kind = TESS_CPU_ANY;
     while (kind + 1 < KINDS && has[kind + 1]) kind++;
     return (tess_cpu_kind)kind;
+#elif defined __aarch64__
+    return TESS_CPU_ASIMD; /* all of them have it */
 #else
     return TESS_CPU_ANY;
 #endif

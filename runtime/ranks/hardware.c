@@ -14,6 +14,8 @@ static void read_isa(tess_hardware *h)
     const char *vector = kind >= TESS_CPU_AVX512 ? "avx512" : kind >= TESS_CPU_AVX2 ? "avx2" : "sse2";
     const char *bf16 = kind >= TESS_CPU_AVX512_BF16 ? ", avx512_bf16" : "";
     snprintf(h->isa, sizeof h->isa, "%s%s", vector, bf16);
+#elif defined __aarch64__
+    snprintf(h->isa, sizeof h->isa, "asimd");
 #else
     snprintf(h->isa, sizeof h->isa, "generic");
 #endif
@@ -35,7 +37,13 @@ void tess_hardware_read(tess_hardware *h)
             if (o->attr->osdev.type == HWLOC_OBJ_OSDEV_COPROC || o->attr->osdev.type == HWLOC_OBJ_OSDEV_GPU) h->gpus++;
         o = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
         const char *name = o ? hwloc_obj_get_info_by_name(o, "CPUModel") : NULL;
-        snprintf(h->cpu_name, sizeof h->cpu_name, "%s", name ? name : "unknown");
+        /* An Arm has numbers for a name. */
+        const char *maker = o ? hwloc_obj_get_info_by_name(o, "CPUImplementer") : NULL;
+        const char *part = o ? hwloc_obj_get_info_by_name(o, "CPUPart") : NULL;
+        if (name || !maker || !part)
+            snprintf(h->cpu_name, sizeof h->cpu_name, "%s", name ? name : "unknown");
+        else
+            snprintf(h->cpu_name, sizeof h->cpu_name, "Arm, implementer %s, part %s", maker, part);
     }
     hwloc_topology_destroy(topology);
     struct sysinfo s;

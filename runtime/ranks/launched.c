@@ -43,12 +43,18 @@ tess_status tess_ranks_join(void)
     return TESS_OK;
 }
 
-void tess_ranks_leave(void)
+void tess_ranks_leave_with(int status)
 {
     if (!tess_ranks_launched()) return;
     tess_watch_forgive();
     tess_ranks_part(); /* from here on nobody minds who ends first */
+    if (status) tess_together_end(status);
     tess_bells_close();
     tess_watch_stop();
     tess_ranks_close();
+}
+
+void tess_ranks_leave(void)
+{
+    tess_ranks_leave_with(0);
 }

@@ -20,6 +20,9 @@ void tess_ranks_gather_here(const void *mine, size_t bytes, void *all);
 /* Starts; says which rank this is of how many, of all and of this machine's. */
 tess_status tess_together_open(int *rank, int *ranks, int *local, int *locals) TESS_NODISCARD;
 void tess_together_close(void);
+/* Has a launcher that would print a page about ranks that failed end all of them with that status instead, when all
+ * have come here; it returns where that cannot be. */
+void tess_together_end(int status);
 typedef enum tess_reduction { TESS_SUM_REALS, TESS_SUM_COUNTS, TESS_MOST_COUNTS } tess_reduction;
 /* Reduces n doubles or int64_t of all ranks. */
 void tess_together_reduce(void *x, int n, tess_reduction how);

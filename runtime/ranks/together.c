@@ -4,6 +4,7 @@
 #include "base.h"
 #include "devices.h"
 #include "ranks.h"
+#include <dlfcn.h>
 #include <math.h>
 #include <sched.h>
 #include <signal.h>
@@ -28,6 +29,21 @@ static bool mpirun_looks(void)
     return getenv("OMPI_COMM_WORLD_SIZE");
 }
 
+/* Whatever rank ends with another status than 0, mpirun prints two pages about it, behind all that the ranks have said.
+ * Asked for the end of all by PMIx it ends them with that status and says nothing. The library is there once MPI has
+ * started, where this was not built with one of its own. */
+static void ask_mpirun(int status)
+{
+#if defined OMPI_MAJOR_VERSION && OMPI_MAJOR_VERSION == 4
+    void *library = mpirun_looks() ? dlopen("libpmix.so.2", RTLD_NOW | RTLD_NOLOAD) : NULL;
+    int (*ask)(int, const char *, void *, size_t) = NULL;
+    if (library) *(void **)&ask = dlsym(library, "PMIx_Abort");
+    if (ask) ask(status, "", NULL, 0);
+#else
+    (void)status;
+#endif
+}
+
 static int end_status;
 
 static void end_now(int number)
@@ -44,7 +60,23 @@ static void end_all(int status)
     signal(SIGALRM, end_now);
     alarm(3);
     fflush(stdout);
+    ask_mpirun(status);
     if (!mpirun_looks()) MPI_Abort(MPI_COMM_WORLD, status);
+}
+
+enum { END_SECONDS = 3, SAID_US = 100000 }; /* what was said goes another way, and is to be there first */
+
+void tess_together_end(int status)
+{
+#if defined OMPI_MAJOR_VERSION && OMPI_MAJOR_VERSION == 4
+    if (!mpirun_looks()) return;
+    signal(SIGTERM, SIG_DFL);
+    usleep(SAID_US);
+    if (all.rank == 0) ask_mpirun(status);
+    sleep(END_SECONDS);
+#else
+    (void)status;
+#endif
 }
 
 /* ---- together and apart ---- */

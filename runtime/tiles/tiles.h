@@ -63,6 +63,16 @@ void tess_tile_delete(tess_tile *t);
 /* Lends it to the main thread on that node, in order with tasks, until that releases it. */
 int tess_tile_acquire(tess_tile *t, int node, int mode);
 
+/* ---- digest.c; called by who runs a task, with a tile's bytes in RAM, which may be NULL ---- */
+
+/* Returns whether digests of this task are kept. */
+bool tess_digests_kept(const tess_task *t);
+/* Keeps the digest of a tile that the task is about to read; one that it will only write becomes zeros, so that what
+ * it leaves out has the same bits in all runs. */
+void tess_digest_found(const tess_task *t, unsigned use, void *data);
+/* Keeps the digest of a tile that it has written. */
+void tess_digest_left(const tess_task *t, unsigned use, const void *data);
+
 /* ---- tier.c ---- */
 
 /* The memory node of the disk tier; -1 without one. */

@@ -6,7 +6,7 @@
 #
 # TESSERA_MAX_CPU_ISA caps all of them to a kind of CPU (docs/platforms.md).
 #
-# ROWs: bf16 fp32 micro short short-fp32 deterministic deterministic-ranks deepspeed-quarter deepspeed-eighth
+# ROWs: bf16 fp32 micro short short-fp32 bf16-fp32 deterministic across-machines deterministic-ranks deepspeed-quarter deepspeed-eighth
 set -eu -o pipefail
 [ $# -ge 2 ] || { echo "usage: tests/bench/goals.sh BUILD PYTHON [TURNS [ROW ...]]" >&2; exit 2; }
 tessera=$(realpath "$1")/tools/tessera python=$(realpath -s "$2") turns=${3:-3}
@@ -89,7 +89,9 @@ row fp32 "GPT-2 124M, fp32, 4 x 1024" PyTorch 2 ours -- best fp32 1024
 row micro "four micro-batches of 1 in place of one of 4" itself 0.97 ours bf16.enabled=true train_micro_batch_size_per_gpu=1 gradient_accumulation_steps=4 -- ours bf16.enabled=true
 row short "GPT-2 124M, bf16, 4 x 64" PyTorch 3 ours bf16.enabled=true data.seq_length=64 -- best bf16 64
 row short-fp32 "GPT-2 124M, fp32, 4 x 64" PyTorch 2.5 ours data.seq_length=64 -- best fp32 64
+row bf16-fp32 "bf16 beside fp32" itself 0.95 ours bf16.enabled=true -- ours
 row deterministic deterministic itself 0.98 ours bf16.enabled=true deterministic=true -- ours bf16.enabled=true deterministic=false
+row across-machines "deterministic across machines" itself 0.95 ours "deterministic=across machines" -- ours
 row deterministic-ranks "deterministic, two ranks" itself 0.98 two bf16.enabled=true deterministic=true -- two bf16.enabled=true deterministic=false
 row deepspeed-quarter "GPT-2 124M, bf16, RAM for 1/4 of the states" "DeepSpeed ZeRO-3 on the drive" 2.3 ours bf16.enabled=true "memory.cpu=$((states / 4))MiB" "memory.path=$swap" -- deepspeed
 row deepspeed-eighth "GPT-2 124M, bf16, RAM for 1/8 of the states" "DeepSpeed ZeRO-3 on the drive" 2.3 ours bf16.enabled=true "memory.cpu=$((states / 8))MiB" "memory.path=$swap" -- deepspeed

@@ -52,7 +52,10 @@ TEST(avalanche)
                 x ^= tess_random(d[0], d[1], (uint32_t)d[2], d[3]);
                 for (int b = 0; b < 32; b++) turned[b] += x >> b & 1;
             }
-            for (int b = 0; b < 32; b++) worst = fmax(worst, fabs(turned[b] / (double)TRIES - 0.5));
+            for (int b = 0; b < 32; b++) { /* gcc 12 for Arm breaks down over fmax here */
+                const double off = fabs(turned[b] / (double)TRIES - 0.5);
+                if (off > worst) worst = off;
+            }
         }
     CHECK(worst < 0.08);
 }

@@ -5,6 +5,7 @@
 #include "check.h"
 #include "import.h"
 #include "models.h"
+#include <sys/stat.h>
 #include <unistd.h>
 
 #ifndef TESS_FIXTURES
@@ -50,13 +51,18 @@ static void close_net(struct net *n)
     tess_stop();
 }
 
+/* Its batch, as often as the step has micro-batches. */
 static tess_status feed(const struct net *n)
 {
+    int64_t micros;
+    tess_step_share(n->step, NULL, &micros);
     tess_status status = TESS_OK;
     for (int k = 0; k < tess_import_inputs(n->from) && status == TESS_OK; k++) {
         const tess_import_input in = tess_import_input_of(n->from, k);
-        int32_t *values = tess_alloc((size_t)tess_dims_size(&in.dims) * sizeof *values);
-        status = tess_import_batch_of(n->from, k, values);
+        const int64_t size = tess_dims_size(&in.dims);
+        int32_t *values = tess_alloc((size_t)(micros * size) * sizeof *values);
+        for (int64_t m = 0; m < micros && status == TESS_OK; m++)
+            status = tess_import_batch_of(n->from, k, values + m * size);
         if (status == TESS_OK) status = tess_step_feed(n->step, n->in.input[k], values);
         free(values);
     }
@@ -97,14 +103,14 @@ static void compare(struct net *n, const char *name)
     tess_safetensors_close(set);
 }
 
-static void gradients(const char *name, int64_t samples, int64_t tile_elements)
+static void gradients(const char *name, int64_t samples, int64_t tile_elements, int micros)
 {
     struct net n = {0};
     tess_import_check want;
     tess_step_result r;
     OK(tess_start(&(tess_machine){.workers = 2}));
     OK(open_net(&n, name, samples, tile_elements));
-    OK(tess_step_new(n.in.output, &(tess_step_conf){.train = true, .keep_gradients = true}, &n.step));
+    OK(tess_step_new(n.in.output, &(tess_step_conf){.train = true, .keep_gradients = true, .micro = micros}, &n.step));
     OK(tess_import_load(n.from, n.g));
     OK(tess_graph_round(n.g));
     OK(feed(&n));
@@ -116,11 +122,11 @@ static void gradients(const char *name, int64_t samples, int64_t tile_elements)
     close_net(&n);
 }
 
-/* In one row tile, and in several; with parameters in one tile, and in several. */
+/* In one row tile, and in several; with parameters in one tile, and in several; of the batch once, and twice. */
 static void all_cuts(const char *name)
 {
-    gradients(name, 1000, 1 << 20);
-    gradients(name, 4, 32);
+    gradients(name, 1000, 1 << 20, 1);
+    gradients(name, 4, 32, 2);
 }
 
 TEST(maps)
@@ -192,4 +198,64 @@ TEST(adamw)
 {
     steps("mlp");
     steps("gpt");
+}
+
+/* ---- mistakes ---- */
+
+/* One node of a network that is right but for it. */
+static void refuses(const char *node, const char *says)
+{
+    tess_import *n;
+    tess_imported built;
+    FILE *f = fopen("wrong/graph.json", "w");
+    fprintf(f,
+            "{\"tessera_graph\": 1, \"inputs\": {\"x\": {\"shape\": [4, 3], \"dtype\": \"float32\", \"batch\": 0}}, "
+            "\"params\": {\"w\": {\"shape\": [3, 2], \"dtype\": \"float32\"}}, \"nodes\": [{\"name\": \"a\", \"at\": "
+            "\"my.py:7\", %s}, {\"name\": \"b\", \"op\": \"reduce\", \"in\": [\"a\"], \"shape\": [], \"dtype\": "
+            "\"float32\", \"fn\": \"sum\", \"dims\": [0, 1]}], \"outputs\": {\"loss\": \"b\"}}",
+            node);
+    fclose(f);
+    tess_error_clear();
+    tess_status status = tess_import_open("wrong", &n);
+    tess_graph *g = tess_graph_new(NULL);
+    if (status == TESS_OK) {
+        status = tess_import_build(n, g, 0, &built);
+        if (status == TESS_OK) free(built.input);
+        tess_import_close(n);
+    }
+    tess_graph_free(g);
+    CHECK_EQ(status, *says ? TESS_INVALID : TESS_OK);
+    if (*says) CHECK_HAS(tess_error_text(), says);
+    if (*says) CHECK_HAS(tess_error_text(), "my.py:7");
+}
+
+#define DOT  "\"op\": \"dot\", \"in\": [\"input:x\", \"param:w\"], \"dtype\": \"float32\", "
+#define X    "\"in\": [\"input:x\"], \"shape\": [4, 3], \"dtype\": \"float32\", "
+#define DIMS "\"contract\": [[1], [0]], \"batch\": [[], []]"
+TEST(mistakes)
+{
+    static const char *const wrong[][2] = {
+        {DOT DIMS ", \"shape\": [4, 2]", ""},
+        {DOT DIMS ", \"shape\": [4, 3]", "another shape or dtype than the file says"},
+        {DOT "\"contract\": [[0], [0]], \"batch\": [[], []], \"shape\": [4, 2]",
+         "x (4,3), w (3,2): dimensions that go"},
+        {DOT "\"contract\": [[1, 0], [0]], \"batch\": [[], []], \"shape\": [4, 2]", "the two lists of contract differ"},
+        {DOT DIMS ", \"shape\": [4, 2], \"stride\": 1", "has the key stride, which is not known"},
+        {DOT DIMS ", \"shape\": [4, 0]", "a dimension of 0"},
+        {"\"op\": \"conv\", " X "\"stride\": [1]", "there is no op conv in this version"},
+        {"\"op\": \"map\", " X "\"fn\": \"sinc\"", "there is no function sinc"},
+        {"\"op\": \"map\", " X "\"fn\": \"add\"", "has 1 operands (its function takes 2)"},
+        {"\"op\": \"map\", " X "\"fn\": \"not\"", "it takes int32 and bool alone"},
+        {"\"op\": \"map\", " X "\"fn\": \"is_finite\"", "another dtype than its function makes"},
+        {"\"op\": \"transpose\", " X "\"perm\": [1, 0]", "perm and the shapes do not fit"},
+        {"\"op\": \"slice\", " X "\"lo\": [0, 0], \"hi\": [4, 4], \"step\": [1, 1]",
+         "dimension 1: 0 to 4 in steps of 1"},
+        {"\"op\": \"rev\", " X "\"dims\": [2]", "there is no dimension 2"},
+        {"\"op\": \"map\", \"in\": [\"c\"], \"shape\": [4, 3], \"dtype\": \"float32\", \"fn\": \"exp\"",
+         "reads c, which"},
+        {"\"op\": \"map\", \"in\": [\"input:x\"], \"shape\": [4, 3], \"dtype\": \"int8\", \"fn\": \"cast\"",
+         "the dtype int8"},
+    };
+    mkdir("wrong", 0777);
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) refuses(wrong[k][0], wrong[k][1]);
 }

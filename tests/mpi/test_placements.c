@@ -1,6 +1,7 @@
 /* A model of a family with grouped attention over ranks: the same bits where ranks share the states out, near them
  * where they share out matrices or blocks. */
 #define CHECK_MAIN
+#include "runtime.h"
 #include "tools/tiny.h"
 
 #define MODEL TESS_FIXTURES "/families/"
@@ -47,6 +48,39 @@ TEST(states_shared_out_have_the_same_bits)
         CHECK(same_file(out, one));
         check_near("stage 3");
     }
+}
+
+/* Kinds of CPU are capped, so that one machine has several; a layer is deep enough for a cut of k. */
+TEST(kinds_of_cpu_have_the_same_bits_where_they_are_asked_to)
+{
+#if defined __x86_64__
+    static const char *const kinds[] = {"AVX512_CORE_BF16", "AVX512_CORE", "AVX2"}, *const bf16[] = {"false", "true"};
+    fresh();
+    write_text("run.json",
+               "{\"model\": {\"model_type\": \"llama\", \"vocab_size\": 300, \"hidden_size\": 192,\n"
+               " \"intermediate_size\": 3136, \"num_hidden_layers\": 1, \"num_attention_heads\": 3},\n"
+               " \"data\": {\"train\": \"" MODEL "tokens.bin\", \"seq_length\": 21}, \"train_batch_size\": 4,\n"
+               " \"steps\": 2, \"deterministic\": \"across machines\", \"overwrite\": true}\n");
+    calm_machine();
+    for (int half = 0; half < 2; half++) {
+        char set[64], out[64], one[64];
+        snprintf(set, sizeof set, "bf16.enabled=%s", bf16[half]);
+        DONE("train", "run.json", "output=one", set);
+        snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
+        for (size_t k = 0; k < 3; k++) {
+            tess_cpu_kind kind;
+            const char *cap;
+            WITH("TESSERA_MAX_CPU_ISA", kinds[k])
+            {
+                if (tess_cpu_cap(&kind, &cap) != TESS_OK) continue; /* this machine has less */
+                DONE("train", "run.json", "output=out", set);
+                CHECK(same_file(out, one));
+            }
+        }
+        WITH("TESSERA_MAX_CPU_ISA", "SSE41")
+        FAILS(TESS_INVALID, ("train", "run.json", "output=out", set), "deterministic: across machines, but this CPU");
+    }
+#endif
 }
 
 TEST(matrices_and_blocks_shared_out_are_near)

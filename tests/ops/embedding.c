@@ -4,7 +4,7 @@
 enum { ROWS = 76, SEQUENCE = 38, VOCAB = 50, TILE = 20, POSITION_TILE = 20 };
 
 /* Rows [first, first + TILE) of the table, and as many tiles of positions as the sequence needs, or none. */
-static void forward(int64_t first, int64_t n, bool positions, float scale, tess_dtype t)
+static void forward(int64_t first, int64_t n, bool positions, float scale, float noise, tess_dtype t)
 {
     const tess_embedding_arg a = {.rows = ROWS,
                                   .width = n,
@@ -14,14 +14,19 @@ static void forward(int64_t first, int64_t n, bool positions, float scale, tess_
                                   .count = VOCAB - first < TILE ? VOCAB - first : TILE,
                                   .position_tiles = positions ? 2 : 0,
                                   .position_tile_rows = positions ? POSITION_TILE : 0,
-                                  .scale = scale};
+                                  .scale = scale,
+                                  .noise = noise,
+                                  .row0 = 1000,
+                                  .op = 7};
     const int32_t *id = op_indices("id", ROWS, VOCAB);
     double *y = op_out("y", ROWS * n, t, true), *table = op_in("table", a.count * n, t, 1), *place[2];
     for (int j = 0; j < (positions ? 2 : 0); j++) place[j] = op_in("position", POSITION_TILE * n, t, 1);
     for (int64_t i = 0; i < ROWS * n; i++) {
         const int64_t row = id[i / n] - first, at = i / n % SEQUENCE;
         if (row < 0 || row >= a.count) continue;
-        y[i] = table[row * n + i % n] * (double)scale;
+        const uint32_t bits = tess_random(op_env.seed, (uint64_t)op_env.step, a.op, (uint64_t)(a.row0 * n + i));
+        const double drawn = (double)((int32_t)bits >> 8) * 0x1p-23; /* in [-1, 1) */
+        y[i] = (table[row * n + i % n] + (double)noise * drawn) * (double)scale;
         if (positions) y[i] += place[at / POSITION_TILE][at % POSITION_TILE * n + i % n];
     }
     op_run(&tess_embedding_forward[t], &a);
@@ -89,7 +94,7 @@ OP_TASKS(embedding)
         for (int k = 0; k < 3 && !op_speed; k++)
             for (int acc = 0; acc < 2; acc++) {
                 for (int64_t first = 0; first < VOCAB; first += TILE)
-                    forward(first, width[k], acc, k % 2 ? 5.5f : 1, t);
+                    forward(first, width[k], acc, k % 2 ? 5.5f : 1, k == 2 ? 0 : 0.5f, t);
                 /* Few tokens, many times each; and more rows than a block looks at in one go. */
                 backward(SEQUENCE * 21, 16, TILE, k % 2 ? VOCAB : 18, width[k], k % 2 ? 5.5f : 1, t, acc);
                 backward_position(SEQUENCE * 21, 16, TILE, width[k], t, acc);

@@ -68,13 +68,19 @@ TEST(a_trace_that_is_not_recorded_is_one_line)
 
 TEST(a_wrong_value_is_one_line)
 {
-    check_refused("TESSERA_PARALLEL_CARRIER", "pigeon", "\"pigeon\", expected auto, starpu_mpi, mpi or nccl");
-    check_refused("TESSERA_MAX_CPU_ISA", "AVX3", "\"AVX3\", expected one of SSE41, AVX, AVX2, AVX512_CORE");
     tess_cpu_kind kind;
     const char *cap;
     CHECK(tess_cpu_cap(&kind, &cap) == TESS_OK && !cap);
+    check_refused("TESSERA_PARALLEL_CARRIER", "pigeon", "\"pigeon\", expected auto, starpu_mpi, mpi or nccl");
+#ifdef __aarch64__
+    CHECK_EQ(kind, TESS_CPU_ASIMD);
+    check_refused("TESSERA_MAX_CPU_ISA", "AVX2", "\"AVX2\", expected one of ASIMD");
+    check_taken("TESSERA_MAX_CPU_ISA", "ASIMD");
+#else
+    check_refused("TESSERA_MAX_CPU_ISA", "AVX3", "\"AVX3\", expected one of SSE41, AVX, AVX2, AVX512_CORE");
     if (kind < TESS_CPU_AVX512_AMX) check_refused("TESSERA_MAX_CPU_ISA", "AVX512_CORE_AMX", "but this CPU has ");
     if (kind > TESS_CPU_AVX2) check_taken("TESSERA_MAX_CPU_ISA", "AVX2");
+#endif
     check_refused("STARPU_MPI_NDETACHED_SEND", "0", "0, with which StarPU-MPI sends nothing");
     check_refused("STARPU_MPI_FAKE_SIZE", "4", "4, with which StarPU-MPI sends nothing");
     check_refused("STARPU_COMM_STATS", "yes", "\"yes\", expected a whole number from 0");

@@ -9,7 +9,7 @@
 
 static const command *const commands[] = {&cmd_train,    &cmd_eval,     &cmd_check,  &cmd_generate, &cmd_export,
                                           &cmd_merge,    &cmd_estimate, &cmd_graph,  &cmd_info,     &cmd_bench,
-                                          &cmd_tokenize, &cmd_explain,  &cmd_report, &cmd_simulate};
+                                          &cmd_tokenize, &cmd_explain,  &cmd_report, &cmd_bisect,   &cmd_simulate};
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
 /* What --help lists of the configuration's keys. */
@@ -162,6 +162,7 @@ int main(int argc, char **argv)
     if (status != TESS_OK && !tess_rank() && tess_watch_speak()) print_error();
     /* From here on a launcher that saw one rank end with an error may end the others. */
     if (tess_ranks_launched()) signal(SIGINT, SIG_IGN), signal(SIGTERM, SIG_IGN);
-    tess_ranks_leave();
+    fflush(stdout);
+    tess_ranks_leave_with(status);
     return status;
 }

@@ -36,7 +36,7 @@ static tess_status known_keys(const tess_import *n, const node *of, const char *
     {
         const size_t length = strlen(key);
         const char *at = keys;
-        while ((at = strstr(at, key)) && (at[length] != ' ' || (at > keys && at[-1] != ' '))) at++;
+        while (length && (at = strstr(at, key)) && (at[length] != ' ' || (at > keys && at[-1] != ' '))) at++;
         if (!at || !length) return tess_import_wrong(n, of, "%s has the key %.60s, which is not known", where, key);
     }
     return TESS_OK;

@@ -290,6 +290,7 @@ bool tess_model_there(const char *dir)
 static void add_inputs(const tess_model *m, tess_graph *g, const tess_build *b, tess_network *net)
 {
     *net = (tess_network){.ids = tess_input(g, "ids", b->batch, b->length), .first_position = first_position(m)};
+    tess_noisy(net->ids, b->noise);
     if (b->bounds) net->bounds = tess_input(g, "bounds", b->batch, 2 * b->length);
     if (b->positions || net->first_position) net->positions = tess_input(g, "positions", b->batch, b->length);
     net->cache = b->cache;
@@ -302,7 +303,7 @@ static void add_inputs(const tess_model *m, tess_graph *g, const tess_build *b, 
     }
     if (m->family->segments) net->segments = tess_input(g, "segments", b->batch, b->length);
     if (m->family->answers == TESS_ANSWERS_DECODER) {
-        net->decoder_ids = tess_input(g, "decoder_ids", b->batch, b->length);
+        net->decoder_ids = tess_noisy(tess_input(g, "decoder_ids", b->batch, b->length), b->noise);
         if (b->bounds) net->visible = tess_input(g, "visible", b->batch, 2 * b->length);
     }
     const tess_answers answers = m->family->answers;

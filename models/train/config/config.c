@@ -437,6 +437,15 @@ void tess_config_say_cut(const tess_config *c, int64_t tokens, int64_t elements)
               (wide)c->cpu_tiles.elements, (wide)c->cpu_tiles.loss_rows);
 }
 
+/* A pair of steps, both 0 where there are none. */
+static tess_status check_steps(const tess_config *c, const char *key, const int64_t step[2])
+{
+    if ((step[0] || step[1]) && (step[0] < 1 || step[0] > step[1]))
+        REFUSE(c, key, "[%lld, %lld], expected the first step, from 1, and the last (as in [3, 5])", (wide)step[0],
+               (wide)step[1]);
+    return TESS_OK;
+}
+
 tess_status tess_config_resolve(tess_config *c, int64_t ranks)
 {
     TESS_ASSERT(ranks >= 1);
@@ -466,9 +475,8 @@ tess_status tess_config_resolve(tess_config *c, int64_t ranks)
     if ((c->checkpoint.resume || c->checkpoint.every) && !c->checkpoint.dir)
         REFUSE(c, "checkpoint.dir", "missing, expected a directory (checkpoint.%s needs it)",
                c->checkpoint.resume ? "resume" : "every");
-    if ((c->trace.steps[0] || c->trace.steps[1]) && (c->trace.steps[0] < 1 || c->trace.steps[0] > c->trace.steps[1]))
-        REFUSE(c, "trace.steps", "[%lld, %lld], expected the first step, from 1, and the last (as in [3, 5])",
-               (wide)c->trace.steps[0], (wide)c->trace.steps[1]);
+    TESS_TRY(check_steps(c, "trace.steps", c->trace.steps));
+    TESS_TRY(check_steps(c, "digests.steps", c->digests.steps));
     if (c->eval_every && !c->data.valid) REFUSE(c, "data.valid", "missing, expected a path (eval_every needs it)");
     TESS_TRY(resolve_best(c));
     resolve_tiles(c);

@@ -29,6 +29,11 @@ typedef enum tess_scheduler_type {
 } tess_scheduler_type;
 typedef enum tess_warmup_type { TESS_WARMUP_LOG, TESS_WARMUP_LINEAR } tess_warmup_type;
 typedef enum tess_optimizer_states { TESS_STATES_FP32, TESS_STATES_BF16, TESS_STATES_8BIT } tess_optimizer_states;
+typedef enum tess_deterministic {
+    TESS_DETERMINISTIC_NO,
+    TESS_DETERMINISTIC_RANKS,
+    TESS_DETERMINISTIC_MACHINES
+} tess_deterministic;
 /* nvme is disk */
 typedef enum tess_offload {
     TESS_OFFLOAD_AUTO = -1,

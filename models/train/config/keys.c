@@ -234,8 +234,7 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
                                        [TESS_KEY_INTS] = "a list of two whole numbers",
                                        [TESS_KEY_SIZE] = "a size such as \"16GiB\" or a number of bytes",
                                        [TESS_KEY_TEXT] = "a string",
-                                       [TESS_KEY_PATHS] =
-                                           "a path, a list of them, or a path for each input of an exported network",
+                                       [TESS_KEY_PATHS] = "a path, a list or an object of them",
                                        [TESS_KEY_TEXTS] = "a string, or a list of them",
                                        [TESS_KEY_OBJECTS] = "a list of objects",
                                        [TESS_KEY_CHOICE] = "one of",
@@ -524,9 +523,11 @@ static bool set_field(tess_config *c, const tess_key *k, const json_t *v, bool *
         return set_texts(at, v, false);
     case TESS_KEY_OBJECTS:
         return set_objects(at, v);
-    case TESS_KEY_CHOICE:
-        if (!json_is_string(v) || (index = choice_index(k, json_string_value(v), absent)) < 0) return false;
+    case TESS_KEY_CHOICE: {
+        const char *word = json_is_true(v) ? "true" : json_is_false(v) ? "false" : json_string_value(v);
+        if (!word || (index = choice_index(k, word, absent)) < 0) return false;
         return *(int *)at = index, true;
+    }
     case TESS_KEY_MODEL:
         return set_model((char **)at, (char **)at + 1, v);
     case TESS_KEY_TREE:
@@ -665,12 +666,19 @@ tess_status tess_key_set(tess_config *c, const tess_key *k, const json_t *value,
     return TESS_OK;
 }
 
+/* A choice that has true and false is one, with more to it. */
+static bool is_switch(const tess_key *k)
+{
+    bool absent;
+    return k->kind == TESS_KEY_BOOL || (k->kind == TESS_KEY_CHOICE && choice_index(k, "true", &absent) >= 0);
+}
+
 json_t *tess_key_parse(const tess_key *k, const char *text)
 {
     json_t *value = NULL;
     if (!strcmp(text, "null")) return json_null();
-    if (k->kind == TESS_KEY_BOOL && !strcmp(text, "1")) return json_true();
-    if (k->kind == TESS_KEY_BOOL && !strcmp(text, "0")) return json_false();
+    if (is_switch(k) && !strcmp(text, "1")) return json_true();
+    if (is_switch(k) && !strcmp(text, "0")) return json_false();
     double share;
     if (read_share(k, text, &share)) return json_real(share);
     if ((k->kind == TESS_KEY_PATHS || k->kind == TESS_KEY_TEXTS) && (value = parse_paths(text))) return value;
@@ -721,7 +729,8 @@ json_t *tess_key_get(const tess_config *c, const tess_key *k)
         return *text ? json_string(*text) : json_null();
     case TESS_KEY_CHOICE:
         if (automatic && *(const int *)at == TESS_CONFIG_AUTO) return json_string("auto");
-        return json_string(choice_names(k, *(const int *)at, name, sizeof name));
+        choice_names(k, *(const int *)at, name, sizeof name);
+        return !strcmp(name, "true") ? json_true() : !strcmp(name, "false") ? json_false() : json_string(name);
     case TESS_KEY_PATHS:
     case TESS_KEY_TEXTS:
         return *text ? get_paths(k, *text) : json_null();

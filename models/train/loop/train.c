@@ -1,5 +1,6 @@
 /* Training from a configuration: the whole run, from the model's directory to the trained one. All ranks come this way,
  * in phases that end with their agreement; rank 0 alone reports, and writes what they all have. */
+#include "digests.h"
 #include "directories.h"
 #include "measure.h"
 #include "monitor.h"
@@ -29,6 +30,8 @@ struct training {
     tess_holds plan;
     tess_measure measure;
     tess_tracing tracing;
+    tess_digests_file digests;
+    const tess_replay *replay; /* NULL: it is a run of its own */
 };
 
 static bool due(int64_t every, int64_t done)
@@ -172,7 +175,9 @@ static tess_status load(struct training *t, bool resumes)
 {
     const tess_config *c = &t->c;
     if (loads_model(t, resumes)) TESS_TRY(tess_model_load(t->run.model, t->run.g, t->at.seed));
-    return resumes ? tess_checkpoint_load(c->checkpoint.dir, t->at.step, t->run.model, t->run.g) : TESS_OK;
+    if (!resumes) return TESS_OK;
+    return tess_checkpoint_load(t->replay ? t->replay->checkpoints : c->checkpoint.dir, t->at.step, t->run.model,
+                                t->run.g);
 }
 
 /* Weights from a checkpoint or from the model. What another run left goes only when nothing can be refused any more. */
@@ -191,6 +196,7 @@ static tess_status begin(struct training *t, bool resumes)
     TESS_TRY(status);
     if (!resumes && !tess_rank()) tess_resume_clear(c);
     TESS_TRY(tess_ranks_agree(open_output(t)));
+    TESS_TRY(tess_digests_file_open(&t->digests, c));
     return tess_tracing_open(&t->tracing, &t->run, &t->plan, &t->measure, t->at.step);
 }
 
@@ -230,6 +236,7 @@ static tess_status one_step(struct training *t)
                           .skipped = t->at.scale.skipped};
     /* A rank that lacks its samples would be missed in the middle of the step. */
     TESS_TRY(tess_ranks_agree(tess_run_feed(&t->run, t->step, t->data, (uint64_t)t->at.samples, t->run.batch)));
+    tess_digests_file_step(&t->digests, t->step, t->at.step + 1);
     TESS_TRY(tess_ranks_agree(tess_step_run(t->step, &in, &r)));
     const double end = tess_seconds();
     if (c->fp16.enabled) TESS_TRY(tess_loss_scale_next(c, &t->at.scale, r.skipped, t->at.step));
@@ -241,7 +248,7 @@ static tess_status one_step(struct training *t)
                           .loss_scale = in.loss_scale,
                           .skipped = t->at.scale.skipped};
     tess_tracing_end(&t->tracing, t->at.step + 1, start, end);
-    tess_measure_step(&t->measure, end - start, t->run.batch * t->run.length, &s);
+    tess_measure_step(&t->measure, end - start, t->run.batch * t->run.length, r.used, &s);
     bool evaluate = due(c->eval_every, t->at.step + 1);
     if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL));
     s.valid_loss = evaluate ? &t->valid_loss : NULL;
@@ -282,7 +289,7 @@ static tess_status save_model(struct training *t)
 
 static bool goes_on(const struct training *t)
 {
-    return t->at.step < t->c.steps && !t->stopped && !t->early;
+    return t->at.step < (t->replay ? t->replay->to : t->c.steps) && !t->stopped && !t->early;
 }
 
 static tess_status all_steps(struct training *t)
@@ -301,6 +308,8 @@ static tess_status all_steps(struct training *t)
         saved = t->at.step;
     }
     tess_tracing_merge(&t->tracing);
+    TESS_TRY(tess_ranks_agree(tess_digests_file_close(&t->digests)));
+    if (t->replay) return TESS_OK;
     if (c->checkpoint.dir && saved != t->at.step) /* so that a larger steps goes on from here */
         TESS_TRY(save_checkpoint(t));
     return save_model(t);
@@ -336,6 +345,7 @@ static void end(struct training *t)
 {
     tess_report_close(t->report);
     t->report = NULL;
+    tess_digests_file_drop(&t->digests);
     tess_tracing_close(&t->tracing);
     tess_step_free(t->step);
     tess_step_free(t->eval);
@@ -345,10 +355,27 @@ static void end(struct training *t)
     tess_stop();
 }
 
+/* Where a replay begins, which all ranks find in the same file. */
+static tess_status replay_from(const struct training *t, tess_beginning *b)
+{
+    const tess_replay *r = t->replay;
+    *b = (tess_beginning){.found = r->from > 0, .at = {.seed = (uint64_t)t->c.seed}};
+    if (!b->found) return TESS_OK;
+    char *path = tess_checkpoint_path(r->checkpoints, r->from);
+    const tess_status status = tess_checkpoint_progress(path, &b->at);
+    free(path);
+    return tess_ranks_agree(status);
+}
+
 tess_status tess_train(const tess_config *c)
 {
+    return tess_train_again(c, NULL);
+}
+
+tess_status tess_train_again(const tess_config *c, const tess_replay *replay)
+{
     if (!c) return tess_error(TESS_INVALID, "configuration", "is NULL");
-    struct training t = {.c = *c};
+    struct training t = {.c = *c, .replay = replay};
     tess_beginning b = {0};
     tess_status status;
     TESS_TRY_DONE(tess_ranks_agree(TESS_OK)); /* a rank that got another configuration did not come here */
@@ -359,7 +386,7 @@ tess_status tess_train(const tess_config *c)
     TESS_TRY_DONE(tess_run_same(&t.run, "train"));
     count_steps(&t);
     const tess_run_facts facts = tess_resume_facts(&t.run, t.data);
-    TESS_TRY_DONE(tess_resume_find(&t.run, &facts, &b));
+    TESS_TRY_DONE(replay ? replay_from(&t, &b) : tess_resume_find(&t.run, &facts, &b));
     if (b.done) goto done;
     t.at = b.at;
     if (c->fp16.enabled && !(t.at.scale.value > 0)) { /* it begins here */
@@ -388,7 +415,7 @@ tess_status tess_train(const tess_config *c)
     tess_measure_keep(&t.measure);
 done:
     end(&t);
-    if (status == TESS_OK && !b.done) say_end(&t);
+    if (status == TESS_OK && !b.done && !replay) say_end(&t);
     if (status != TESS_OK) tess_dirs_remove(c->output, t.made);
     free(t.model);
     return status;

@@ -50,13 +50,13 @@ void tess_measure_start(tess_measure *m)
     tess_message_traffic(&m->sent, &received);
 }
 
-void tess_measure_step(tess_measure *m, double seconds, int64_t tokens, tess_step_report *s)
+void tess_measure_step(tess_measure *m, double seconds, int64_t tokens, double used, tess_step_report *s)
 {
     s->tokens = tokens;
     s->seconds = seconds;
     s->tokens_per_s = (double)tokens / seconds;
-    s->model_tflops = m->flops / seconds * 1e-12;
-    s->mfu = tess_measure_mfu(m, seconds);
+    s->model_tflops = m->flops * used / seconds * 1e-12;
+    s->mfu = tess_measure_mfu(m, seconds / used);
     for (int k = 0; k < TESS_TIER_COUNT; k++)
         tess_tier_use((tess_tier)k, &s->tier[k].resident_bytes, &s->tier[k].peak_bytes);
     count_disk(m, &s->tier[TESS_TIER_DISK]);

@@ -16,8 +16,9 @@ void tess_measure_begin(tess_measure *m, tess_dtype t, double flops);
 double tess_measure_mfu(tess_measure *m, double seconds);
 /* Counts from here on: what was moved or waited for before is not the next step's. */
 void tess_measure_start(tess_measure *m);
-/* Fills in what follows from the seconds of the step since then, and what it moved and held. All ranks call it. */
-void tess_measure_step(tess_measure *m, double seconds, int64_t tokens, tess_step_report *s);
+/* Fills in what follows from the seconds of the step since then, and what it moved and held; padding, all but `used`
+ * of the step, is no work of the model's. All ranks call it. */
+void tess_measure_step(tess_measure *m, double seconds, int64_t tokens, double used, tess_step_report *s);
 /* Keeps the yardstick for later runs, if a step has raised it. */
 void tess_measure_keep(const tess_measure *m);
 

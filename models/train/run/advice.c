@@ -11,11 +11,11 @@ enum {
     NEWS = 10     /* seconds: who would save less wants no line about it */
 };
 
-/* The seconds that a run has less where matrices are multiplied at another rate. */
-static double saved(const tess_config *c, const tess_holds *p, double now, double then)
+/* The seconds that a run spends in its matrices at a rate. */
+static double seconds(const tess_config *c, const tess_holds *p, double rate)
 {
     const double steps = c->steps == TESS_CONFIG_AUTO ? OPEN : (double)c->steps;
-    return steps * (p->flops + p->recompute_flops) * (1 / now - 1 / then);
+    return steps * (p->flops + p->recompute_flops) / rate;
 }
 
 /* What the same run holds in the other dtype, beside what it holds: ", and takes 12 MiB more". */
@@ -41,7 +41,12 @@ void tess_run_say_dtype(const tess_run *r, const tess_holds *p)
     const double now = y.matrix_rate[half ? TESS_BF16 : TESS_F32], then = y.matrix_rate[half ? TESS_F32 : TESS_BF16];
     tess_config other = *c; /* a flag alone is changed, so the strings stay shared */
     char memory[64];
-    if (!(now > 0) || !(then > 0) || saved(c, p, now, then) < NEWS) return;
+    if (!(now > 0) || !(then > 0)) return;
+    if (seconds(c, p, now) - seconds(c, p, then) < NEWS) {
+        if (half && tess_matrix_widened(TESS_BF16) && seconds(c, p, now) > NEWS)
+            tess_note("bf16.enabled: this CPU has no instructions for bf16, so it saves memory here, not time");
+        return;
+    }
     other.bf16.enabled = !half;
     say_memory(&other, p, memory, sizeof memory);
     tess_note("bf16.enabled: %s is multiplied at %.0f GFLOP/s here, %s at %.0f: bf16.enabled=%s is faster%s",
@@ -74,6 +79,6 @@ void tess_run_say_padding(const tess_run *r, const tess_data *train, const tess_
                   "data.seq_length=%llu computes the same without it",
                   (unsigned long long)longest, 100 * share, (long long)r->length, (unsigned long long)longest);
     else
-        tess_note("data.seq_length: %.0f%% of what is computed is padding, since samples are shorter than %lld tokens",
+        tess_note("data.seq_length: %.0f%% of what is held is padding, since samples are shorter than %lld tokens",
                   100 * share, (long long)r->length);
 }

@@ -85,6 +85,7 @@ static tess_status settle_import(tess_run *r)
                    {c->parallel.tensor > 1, "parallel.tensor", "it is not shared out by columns"},
                    {c->parallel.pipeline > 1, "parallel.pipeline", "it has no blocks"},
                    {c->weights == WEIGHTS_DRAWN, "weights", "how its parameters are drawn the framework knows alone"},
+                   {c->neftune_noise_alpha > 0, "neftune_noise_alpha", "which of its inputs are tokens nobody says"},
                    {c->lora.r > 0 || c->lora.from, "lora", "it has no linears by name"},
                    {tess_run_save_dtype(r) != TESS_SAVE_FP32, "save_dtype", "it is written in fp32"}};
     char where[512];
@@ -104,9 +105,21 @@ static tess_status settle_import(tess_run *r)
     return TESS_OK;
 }
 
+static tess_status multiply_as(const tess_config *c)
+{
+    const bool machines = c->deterministic == TESS_DETERMINISTIC_MACHINES;
+    if (machines && tess_gpus() > 0)
+        return tess_error(TESS_INVALID, "deterministic", "across machines is of CPUs alone: STARPU_NCUDA=0");
+    if (!tess_matrix_across(machines) && machines)
+        return tess_error(TESS_INVALID, "deterministic",
+                          "across machines, but this CPU has no fused multiplications (AVX2 or Arm)");
+    return TESS_OK;
+}
+
 tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
 {
     tess_run_terms(c, rank, r);
+    TESS_TRY(multiply_as(c));
     TESS_TRY(tess_run_at_key(tess_optimizer_check(&r->conf.optimizer)));
     TESS_TRY(tess_config_require(c, "model"));
     TESS_TRY(tess_run_lost(c, c->model, tess_model_open(c->model, c->model_json, &r->model)));
@@ -128,7 +141,8 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
                               .length = r->length,
                               .purpose = TESS_FOR_LOSS,
                               .bounds = in.bounds,
-                              .positions = in.positions};
+                              .positions = in.positions,
+                              .noise = (float)c->neftune_noise_alpha};
     TESS_TRY(tess_run_at_key(tess_model_build_for(r->model, r->g, &build, &r->net)));
     TESS_TRY(freeze(r));
     return tess_run_groups(r);

@@ -89,7 +89,7 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
     };
     r->conf = (tess_step_conf){.train = true,
                                .micro = r->micro,
-                               .deterministic = c->deterministic,
+                               .deterministic = c->deterministic != TESS_DETERMINISTIC_NO,
                                .recompute_every =
                                    c->activation_checkpointing.enabled ? (int)c->activation_checkpointing.every : 0,
                                .skips = c->fp16.enabled,
