@@ -53,6 +53,7 @@ def run(graph, values, batch, ops=None):
             op, shape, dtype = node["op"], tuple(node["shape"]), node["dtype"]
             assert dtype in ("float32", "int32", "bool"), node
             assert set(node) - {"name", "op", "in", "shape", "dtype", "at"} <= KEYS[op], node
+            assert len(node["in"]) <= 64 and node.get("dims", []) == sorted(node.get("dims", [])), node
             assert 0 not in shape and len(shape) <= 8 and node["name"] not in values, node
             x = [values[name] for name in node["in"]]
             if op == "map":

@@ -306,6 +306,7 @@ def odds():
         y = y + jnp.take(w, i, axis=0, mode="fill", fill_value=2.5).sum(0) + jnp.take(w, i[:2], axis=1).mean()
         y = y.at[i[:3], :2].multiply(2.0).at[i[0]].max(0.3)
         y = jnp.where(jnp.isfinite(y) & ~(x > 1) | (i[0] == 2), y, jnp.minimum(y, 0.1))
+        y = y + jnp.concatenate([jnp.sin(w[0, 0] * k)[None] for k in range(70)])[:30].reshape(5, 6)
         y = jax.lax.fori_loop(0, 3, lambda k, y: y + jnp.sin(y) * k, y)
         key = jax.random.PRNGKey(3)
         y = y * jax.random.bernoulli(key, 0.8, y.shape) + jax.random.normal(key, y.shape) * w

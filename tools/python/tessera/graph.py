@@ -18,6 +18,7 @@ from . import files
 
 INLINE = 64  # constants of at most so many numbers stand in the JSON
 RANK_MOST = 8
+PARTS = 64  # of a concat
 DTYPES = ("float32", "int32", "bool")  # of what nodes read and make
 TESTS = ("lt", "le", "gt", "ge", "eq", "ne", "is_finite")
 # A map with this constant as operand is its other operand: function, operand, constant.
@@ -182,6 +183,8 @@ class Graph:
         parts = [v for v in parts if v.shape[dim]]
         if len(parts) == 1:
             return parts[0]
+        if len(parts) > PARTS:
+            return self.concat([self.concat(parts[k:k + PARTS], dim) for k in range(0, len(parts), PARTS)], dim)
         shape = list(parts[0].shape)
         shape[dim] = sum(v.shape[dim] for v in parts)
         return self.node("concat", parts, shape, parts[0].dtype, dim=int(dim))
