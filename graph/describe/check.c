@@ -122,7 +122,7 @@ bool tess_fits_tile(int64_t rows, int64_t columns)
 tess_status tess_check_sizes(const tess_node *n)
 {
     const tess_tensor *t = n->out;
-    if (t->rank != 3) return TESS_OK;
+    if (t->rank != 3 || t->nd) return TESS_OK;
     int64_t rows = t->g->tile_sequences * t->dim[1], width = t->dim[2] > 2 ? t->dim[2] : 2;
     if (tess_fits_tile(rows, width)) return TESS_OK;
     return tess_shape_error(n, "a tile of the result would have %lld rows of %lld (a tile is at most %s)",

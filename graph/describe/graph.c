@@ -399,7 +399,13 @@ void tess_set_shape(tess_node *n, int rank, int64_t a, int64_t b, int64_t c)
 tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs, const void *attributes, size_t bytes)
 {
     tess_graph *g = tess_check_inputs(op, in, inputs);
-    if (!g || !open_for(g, op->name)) return NULL;
+    return g ? tess_node_add_to(g, op, in, inputs, attributes, bytes) : NULL;
+}
+
+tess_tensor *tess_node_add_to(tess_graph *g, const tess_op *op, tess_tensor *const *in, int inputs,
+                              const void *attributes, size_t bytes)
+{
+    if (!open_for(g, op->name)) return NULL;
     tess_node *n = tess_arena_get(g->arena, sizeof *n);
     if (bytes) n->attributes = memcpy(tess_arena_get(g->arena, bytes), attributes, bytes);
     n->op = op;
@@ -407,7 +413,7 @@ tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs
     n->block = g->block;
     n->inputs = inputs;
     n->random = g->randoms++;
-    memcpy(n->in, in, (size_t)inputs * sizeof *in);
+    if (inputs) memcpy(n->in, in, (size_t)inputs * sizeof *in);
     char name[256];
     if (n->block)
         snprintf(name, sizeof name, "%s.%s", g->block_name[n->block - 1], op->name);

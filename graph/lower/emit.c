@@ -12,6 +12,7 @@ static int64_t sequences(const tess_lower *L, int i)
 
 int64_t tess_rows(const tess_lower *L, const tess_tensor *t, int i)
 {
+    if (tess_is_whole(t)) return 1;
     return sequences(L, i) * t->dim[1];
 }
 
@@ -32,8 +33,8 @@ size_t tess_value_bytes(const tess_lower *L, const tess_tensor *t, int i)
 
 tess_use tess_in(tess_lower *L, const tess_tensor *t, int i)
 {
-    tess_tile *tile =
-        t->kind == TESS_KIND_INPUT ? L->input[t->id][tess_lower_at(L, i)] : L->value[t->id][tess_lower_at(L, i)];
+    tess_tile *tile = t->kind == TESS_KIND_INPUT ? L->input[t->id][tess_lower_place(L, t, i)]
+                                                 : L->value[t->id][tess_lower_place(L, t, i)];
     L->uses[t->id] = true;
     TESS_ASSERT(tile);
     return (tess_use){tile, TESS_R};
@@ -45,10 +46,10 @@ tess_use tess_out(tess_lower *L, const tess_tensor *t, int i)
     tess_tile *tile;
     if (t == L->output) {
         tile = tess_program_tile(L->p, bytes, TESS_ROLE_INPUT, t->name);
-        L->result[tess_lower_at(L, i)] = tile;
+        L->result[tess_lower_place(L, t, i)] = tile;
     } else
         tile = tess_program_slot(L->p, bytes, TESS_ROLE_ACTIVATION, t->name);
-    return (tess_use){L->value[t->id][tess_lower_at(L, i)] = tile, TESS_W};
+    return (tess_use){L->value[t->id][tess_lower_place(L, t, i)] = tile, TESS_W};
 }
 
 tess_use tess_aux_out(tess_lower *L, const tess_node *n, int i, size_t bytes)
@@ -114,10 +115,15 @@ bool tess_wants_gradient(const tess_lower *L, const tess_tensor *t)
     return L->wants[t->id];
 }
 
+bool tess_has_gradient(const tess_lower *L, const tess_tensor *t, int i)
+{
+    return L->grad[t->id][tess_lower_place(L, t, i)] != NULL;
+}
+
 tess_use tess_grad_read(tess_lower *L, const tess_tensor *t, int i)
 {
-    TESS_ASSERT(L->grad[t->id][tess_lower_at(L, i)]);
-    return (tess_use){L->grad[t->id][tess_lower_at(L, i)]->tile, TESS_R};
+    TESS_ASSERT(L->grad[t->id][tess_lower_place(L, t, i)]);
+    return (tess_use){L->grad[t->id][tess_lower_place(L, t, i)]->tile, TESS_R};
 }
 
 static struct tess_grad *new_grad(tess_lower *L, const tess_tensor *t, int i)
@@ -125,7 +131,7 @@ static struct tess_grad *new_grad(tess_lower *L, const tess_tensor *t, int i)
     struct tess_grad *g = tess_arena_get(L->p->arena, sizeof *g);
     g->tile = tess_program_slot(L->p, tess_value_bytes(L, t, i), TESS_ROLE_ACTIVATION, t->name);
     g->holders = 1;
-    return L->grad[t->id][tess_lower_at(L, i)] = g;
+    return L->grad[t->id][tess_lower_place(L, t, i)] = g;
 }
 
 void tess_lower_add(tess_lower *L, const tess_tensor *t, int i, tess_tile *from, tess_tile *to, bool acc)
@@ -136,7 +142,7 @@ void tess_lower_add(tess_lower *L, const tess_tensor *t, int i, tess_tile *from,
 
 tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
 {
-    struct tess_grad *g = L->grad[t->id][tess_lower_at(L, i)];
+    struct tess_grad *g = L->grad[t->id][tess_lower_place(L, t, i)];
     *acc = g != NULL;
     if (!tess_wants_gradient(L, t)) /* beside one that somebody wants */
         return (tess_use){tess_slot_between(L, tess_value_bytes(L, t, i), t->name), TESS_W};
@@ -152,11 +158,11 @@ tess_use tess_grad_write(tess_lower *L, const tess_tensor *t, int i, bool *acc)
 
 void tess_grad_pass(tess_lower *L, const tess_tensor *from, const tess_tensor *t, int i)
 {
-    struct tess_grad *g = L->grad[from->id][tess_lower_at(L, i)];
+    struct tess_grad *g = L->grad[from->id][tess_lower_place(L, from, i)];
     if (!tess_wants_gradient(L, t)) return;
-    if (!L->grad[t->id][tess_lower_at(L, i)]) {
+    if (!L->grad[t->id][tess_lower_place(L, t, i)]) {
         g->holders++;
-        L->grad[t->id][tess_lower_at(L, i)] = g;
+        L->grad[t->id][tess_lower_place(L, t, i)] = g;
         return;
     }
     bool acc;

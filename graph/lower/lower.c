@@ -22,7 +22,8 @@
 #include <string.h>
 
 /* The nodes whose backward is put off: those that use a parameter after (in the backward pass) another did. Only one
- * without a gradient to pass on can wait; where another kind would have to, the two orders differ, which is false. */
+ * that has no gradient to pass on, and reads no activation, can wait; where another kind would have to, the two orders
+ * differ, which is false. */
 static bool find_put_off(const tess_lower *L, const bool *wanted, bool *put)
 {
     bool agree = true;
@@ -32,6 +33,8 @@ static bool find_put_off(const tess_lower *L, const bool *wanted, bool *put)
         bool passes = false;
         for (int i = 0; wanted[k] && i < n->inputs; i++) {
             const tess_tensor *t = n->in[i];
+            if (t && t->kind == TESS_KIND_ACTIVATION && n->op->reads >> i & 1)
+                passes = true; /* its tile is the next's */
             if (!t || !tess_wants_gradient(L, t)) continue;
             passes |= t->kind == TESS_KIND_ACTIVATION;
             if (t->kind == TESS_KIND_PARAM && last[t->id]) put[k] = true;

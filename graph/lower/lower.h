@@ -121,6 +121,16 @@ static inline int64_t tess_lower_at(const tess_lower *L, int i)
 {
     return L->micro * L->row_tiles + i;
 }
+/* The same of a tensor, whose row tiles are all one where it is whole. */
+static inline int64_t tess_lower_place(const tess_lower *L, const tess_tensor *t, int i)
+{
+    return tess_lower_at(L, tess_is_whole(t) ? 0 : i);
+}
+/* Returns how many tiles a micro-batch has of a tensor. */
+static inline int tess_lower_tiles(const tess_lower *L, const tess_tensor *t)
+{
+    return tess_is_whole(t) ? 1 : L->row_tiles;
+}
 size_t tess_value_bytes(const tess_lower *L, const tess_tensor *t, int i);
 /* Emits the sum of a gradient's tile into another, or its copy. */
 void tess_lower_add(tess_lower *L, const tess_tensor *t, int i, tess_tile *from, tess_tile *to, bool acc);

@@ -7,7 +7,7 @@
 /* Shows all row tiles of a tensor, once they are made. */
 static void show(tess_lower *L, const tess_tensor *t, const tess_watch *watch)
 {
-    for (int i = 0; i < L->row_tiles; i++) {
+    for (int i = 0; i < tess_lower_tiles(L, t); i++) {
         tess_show_arg *a = TESS_ARG(L, tess_show_arg, .watch = watch);
         a->lent.dtype = L->dtype;
         a->lent.rows = tess_rows(L, t, i);
@@ -40,7 +40,8 @@ static void forward(tess_lower *L, const tess_node *n)
         n->op->forward(L, n, i);
     }
     tess_lower_rows(L, NULL, 0);
-    for (int i = 0; i < L->row_tiles && L->conf->check_finite && n->out->kind != TESS_KIND_LOSS; i++) {
+    const bool real = n->out->kind != TESS_KIND_LOSS && (!n->out->nd || n->out->nd->element == TESS_REAL);
+    for (int i = 0; i < tess_lower_tiles(L, n->out) && L->conf->check_finite && real; i++) {
         tess_count_arg *a =
             TESS_ARG(L, tess_count_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out), .name = n->out->name);
         TESS_EMIT(L, &tess_finite[L->dtype], a, {L->value[n->out->id][tess_lower_at(L, i)], TESS_R});
@@ -140,7 +141,7 @@ void tess_lower_node_backward(tess_lower *L, const tess_node *n)
     }
     tess_lower_rows(L, NULL, 0);
     enter(L, NULL);
-    for (int i = 0; i < L->row_tiles; i++) tess_lower_release(L, n->out, i);
+    for (int i = 0; i < tess_lower_tiles(L, n->out); i++) tess_lower_release(L, n->out, i);
     for (int k = 0; k < n->inputs; k++) {
         tess_tensor *p = n->in[k];
         if (!p || p->kind != TESS_KIND_PARAM || !tess_wants_gradient(L, p)) continue;
@@ -156,7 +157,8 @@ void tess_lower_node_backward(tess_lower *L, const tess_node *n)
  * micro-batch. */
 static void put_off(tess_lower *L, const tess_node *n)
 {
-    for (int i = 0; i < L->row_tiles; i++) {
+    for (int i = 0; i < tess_lower_tiles(L, n->out); i++) {
+        if (!tess_has_gradient(L, n->out, i)) continue;
         struct tess_grad *g = L->grad[n->out->id][tess_lower_at(L, i)],
                          *kept = tess_arena_get(L->p->arena, sizeof *kept);
         kept->tile =

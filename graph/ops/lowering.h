@@ -10,6 +10,9 @@
 /* Adds a node of `op` over the inputs, with a copy of so many bytes of attributes. NULL where an input is NULL or infer
  * fails. */
 tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs, const void *attributes, size_t bytes);
+/* Adds a node that may have no inputs. */
+tess_tensor *tess_node_add_to(tess_graph *g, const tess_op *op, tess_tensor *const *in, int inputs,
+                              const void *attributes, size_t bytes);
 /* Returns y, or what the program that describes the graph has put in its place (tess_graph_beside). */
 tess_tensor *tess_linear_beside(tess_tensor *x, tess_tensor *w, tess_tensor *y);
 /* For infer: "linear: x (4,37,64), w (100,32): <what>", with the shapes of all inputs. */
@@ -30,6 +33,11 @@ enum { TESS_MOST_USES = 1 << 16 };
 int64_t tess_loss_rows(const tess_graph *g);
 /* Returns what rows of logits are a multiple of elements apart. */
 int64_t tess_loss_align(const tess_graph *g);
+/* The tensor has one tile a micro-batch, not one for each row tile. */
+static inline bool tess_is_whole(const tess_tensor *t)
+{
+    return t->nd && t->nd->at < 0;
+}
 static inline int64_t tess_width(const tess_tensor *t)
 {
     return t->rank == 3 ? t->dim[2] : 1;
@@ -85,6 +93,8 @@ tess_use tess_loss_out(tess_lower *L);
  * of a node whose output's nobody wants is not called. A rule that finds the gradients of several tensors in one task
  * need not ask, for what nobody wants goes to a tile that nobody reads; else asking saves the task. */
 bool tess_wants_gradient(const tess_lower *L, const tess_tensor *t);
+/* Somebody has written the gradient of a row tile. */
+bool tess_has_gradient(const tess_lower *L, const tess_tensor *t, int i);
 /* Reads the gradient of the output. */
 tess_use tess_grad_read(tess_lower *L, const tess_tensor *t, int i);
 /* Writes the gradient of an input; with *acc the task adds to what is there. */

@@ -1,6 +1,7 @@
 /* What an op is: the tensors of its node, and what it says of itself to the passes. */
 #ifndef TESS_OP_IMPL_H
 #define TESS_OP_IMPL_H
+#include "any.h"
 #include "graph.h"
 #include "tessera_op.h"
 
@@ -21,6 +22,16 @@ typedef struct tess_cut {
     int64_t first_tile, all_tiles; /* of a table that they share out by tiles */
 } tess_cut;
 
+/* What a tensor of any rank is beside: (B, 1, C) to the engine, its tiles are dense in these dimensions. */
+typedef struct tess_nd {
+    tess_element element;
+    int rank;
+    int64_t dim[TESS_RANK_MOST];
+    int at;        /* the dimension in which samples lie outermost; -1: it is whole, one tile a micro-batch */
+    int64_t times; /* that dimension has so many elements a sample */
+    bool fixed;    /* no gradient passes through it */
+} tess_nd;
+
 struct tess_tensor {
     tess_graph *g;
     const char *name;
@@ -34,6 +45,7 @@ struct tess_tensor {
     bool apart;              /* ranks of the tensor dimension have parts of it, or of its gradient */
     tess_cut *cut;           /* of a parameter, as is: */
     struct tess_param *held; /* what it is made of at run time (param_impl.h) */
+    const tess_nd *nd;       /* NULL: it is (B, T, C) */
 };
 
 struct tess_node {
@@ -98,7 +110,7 @@ struct tess_op {
     int stack;                  /* the input that is a stack of matrices, all of which every rank has; 0: none */
     bool by_rows;               /* a row of the output depends on the same row of the inputs alone, or on those that */
     int bounds;                 /* this input, which has to be there, lets it see; 0: there is none */
-    int targets;                /* of a loss: the input whose values that are not negative count */
+    int targets;                /* of a loss: the input whose values that are not negative count; 0: micro-batches do */
     const tess_fusion *fusions; /* with what comes before it; zeros end them */
     /* Between what all ranks of the tensor dimension have and the parts of each: its input's name is its output's. */
     bool enters, leaves;

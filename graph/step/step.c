@@ -70,6 +70,8 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
     s->link = &g->steps;
     if (g->steps) g->steps->link = &s->next;
     g->steps = s;
+    if (output->kind == TESS_KIND_LOSS && !output->producer->op->targets) /* a number that each micro-batch has */
+        tess_step_share(s, NULL, &s->targets[0]);
     tess_lower_step(output, &s->conf, &s->low);
     const tess_program *p = s->low.program;
     if (p->too_large) {

@@ -7,7 +7,8 @@ const tess_tensor *tess_step_targets(const tess_step *s, int loss)
 {
     const tess_tensor *t = s->output->kind == TESS_KIND_LOSS ? s->output : NULL;
     for (int k = tess_losses_of(t); t && k > loss + 1; k--) t = t->producer->in[4];
-    return t && loss < tess_losses_of(t) ? t->producer->in[t->producer->op->targets] : NULL;
+    if (!t || loss >= tess_losses_of(t) || !t->producer->op->targets) return NULL;
+    return t->producer->in[t->producer->op->targets];
 }
 
 void tess_step_share(const tess_step *s, int64_t *first, int64_t *count)

@@ -12,6 +12,7 @@
  */
 #ifndef TESS_NETWORKS_H
 #define TESS_NETWORKS_H
+#include "arrays.h"
 #include "graph.h"
 #include "safetensors.h"
 #include "tessera_networks.h"
@@ -101,5 +102,17 @@ tess_status tess_model_export_weights(const tess_model *m, const char *dir) TESS
 /* Writes the model of one directory with the adapters of another folded into its weights, from file to file, to a third
  * one, which holds no model yet. */
 tess_status tess_model_merge(const char *model, const char *adapter, const char *dir) TESS_NODISCARD;
+
+/* ---- exported networks (docs/graph-file.md) ---------------------------------------------------------------------- */
+
+/* Returns how many samples a micro-batch of it has; 0: the model is none, and has any number. */
+int64_t tess_model_batch(const tess_model *m);
+/* Stores what it is fed with unless NULL, tess_network.input[k] by the k-th array, and returns how many these are. */
+int tess_model_arrays(const tess_model *m, tess_array_want *want);
+/* Stores what the framework found for the batch that came with it: the loss (NULL), the norm of all gradients ("") or
+ * of one parameter's; false: that is not there. */
+bool tess_model_checks(const tess_model *m, const char *param, double *value);
+/* Reads the k-th array of that batch. */
+tess_status tess_model_check_batch(const tess_model *m, int input, int32_t *values) TESS_NODISCARD;
 
 #endif

@@ -78,6 +78,9 @@ typedef struct tess_generate_conf {
 } tess_generate_conf;
 /* Continues a prompt, or each prompt of a file, and prints what it generates. */
 tess_status tess_generate(const tess_generate_conf *c, FILE *out) TESS_NODISCARD;
+/* Prints how far the loss and the gradients of an exported network are from those of its framework; TESS_FAILED where
+ * that is more than 1e-4. */
+tess_status tess_check(const char *dir, FILE *out) TESS_NODISCARD;
 /* Writes to `dir` a model with an adapter folded into its weights, each in its own dtype. */
 tess_status tess_merge(const char *model, const char *adapter, const char *dir, FILE *out) TESS_NODISCARD;
 

@@ -24,7 +24,8 @@ struct tess_data {
     struct stream *source;
     size_t sources;
     uint64_t tokens, samples, sum;
-    char *left_out; /* see tess_data_left_out */
+    tess_arrays *arrays; /* NULL: there are tokens */
+    char *left_out;      /* see tess_data_left_out */
     tess_line_rules rules;
     int32_t *special; /* owned: conf's */
 };
@@ -268,9 +269,25 @@ tess_status tess_data_view(const tess_map *idx, const tess_map *bin, const tess_
     return finish_open(d, status, data);
 }
 
+tess_status tess_data_open_arrays(const char *text, const tess_array_want *want, int count, const tess_data_conf *conf,
+                                  tess_data **data)
+{
+    tess_data *d = new_data(conf, 1);
+    struct stream *s = &d->source[0];
+    tess_status status = tess_arrays_open(conf->key ? conf->key : "data", text, want, count, &d->arrays);
+    if (status == TESS_OK) {
+        d->sum = tess_arrays_sum(d->arrays, d->sum);
+        s->samples = s->tokens = tess_arrays_samples(d->arrays);
+        s->share = UINT64_C(1) << 32;
+        status = hold_out(d, s, conf->key);
+    }
+    return finish_open(d, status, data);
+}
+
 void tess_data_close(tess_data *d)
 {
     if (!d) return;
+    tess_arrays_close(d->arrays);
     for (size_t k = 0; k < d->sources; k++) {
         for (size_t i = 0; i < d->source[k].files; i++) tess_token_file_close(&d->source[k].file[i]);
         free(d->source[k].file);
@@ -332,7 +349,7 @@ uint64_t tess_data_lines_left_out(const tess_data *d)
 
 size_t tess_data_files(const tess_data *d)
 {
-    size_t files = 0;
+    size_t files = d->arrays ? (size_t)tess_arrays_count(d->arrays) : 0;
     for (size_t k = 0; k < d->sources; k++) files += d->source[k].files;
     return files;
 }
@@ -409,6 +426,12 @@ tess_status tess_data_get(const tess_data *d, uint64_t sample, const tess_sample
     for (; sample >= s->samples; s++) sample -= s->samples;
     const uint64_t place = place_of(s, d->conf.holds, sample);
     return s->examples ? get_example(d, s, place, into) : get_tokens(d, s, place, into);
+}
+
+tess_status tess_data_get_array(const tess_data *d, int k, uint64_t sample, void *out)
+{
+    TESS_ASSERT(d->arrays && sample < d->samples);
+    return tess_arrays_get(d->arrays, k, place_of(d->source, d->conf.holds, sample), out);
 }
 
 /* ---- the order ---- */

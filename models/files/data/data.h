@@ -17,6 +17,7 @@
  */
 #ifndef TESS_DATA_IMPL_H
 #define TESS_DATA_IMPL_H
+#include "arrays.h"
 #include "map.h"
 #include "tokenizer.h"
 
@@ -78,6 +79,11 @@ typedef struct tess_data_conf {
  * TESS_INVALID. */
 tess_status tess_data_open(const char *paths, const tess_tokenizer *tokenizer, const tess_data_conf *conf,
                            tess_data **data) TESS_NODISCARD;
+/* Opens arrays in the place of tokens: a sample is one row of each. Of `conf` the order and what is held out count. */
+tess_status tess_data_open_arrays(const char *text, const tess_array_want *want, int count, const tess_data_conf *conf,
+                                  tess_data **data) TESS_NODISCARD;
+/* Reads a sample of the k-th array. */
+tess_status tess_data_get_array(const tess_data *data, int k, uint64_t sample, void *out) TESS_NODISCARD;
 /* Opens two files already in memory, which stay the caller's and must outlive the data; idx NULL: llm.c's
  * format. */
 tess_status tess_data_view(const tess_map *idx, const tess_map *bin, const tess_data_conf *conf,

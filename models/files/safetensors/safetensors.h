@@ -101,6 +101,8 @@ size_t tess_safetensors_declare(tess_safetensors_writer *w, const char *name, te
  * Beyond the largest of F16 there is infinity. */
 size_t tess_safetensors_declare_floats(tess_safetensors_writer *w, const char *name, tess_safetensors_dtype stored,
                                        int rank, const int64_t *dims);
+/* Declares a tensor like one that was read, to be written as it lies there. */
+size_t tess_safetensors_declare_like(tess_safetensors_writer *w, const tess_safetensor *t);
 /* Makes the files at their full size, now that all is declared. All ranks call it, and the end too, whatever this
  * returns; both return the same status on all. */
 tess_status tess_safetensors_writer_begin(tess_safetensors_writer *w) TESS_NODISCARD;

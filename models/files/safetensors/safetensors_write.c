@@ -5,7 +5,7 @@
  * its place, whatever the others do, and makes that durable. When all have, rank 0 gives the files their names. So the
  * bytes do not depend on how many ranks there are, or on who holds what.
  */
-#include "safetensors.h"
+#include "safetensors_impl.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -71,6 +71,11 @@ size_t tess_safetensors_declare(tess_safetensors_writer *w, const char *name, te
     static const char *const written[TESS_DTYPE_COUNT] = {
         [TESS_F32] = "F32", [TESS_BF16] = "BF16", [TESS_F16] = "F16", [TESS_I32] = "I32"};
     return declare(w, name, written[dtype], tess_dtype_size(dtype), rank, dims);
+}
+
+size_t tess_safetensors_declare_like(tess_safetensors_writer *w, const tess_safetensor *t)
+{
+    return declare(w, t->name, tess_st_name(t->dtype), tess_st_size(t->dtype), t->rank, t->dims);
 }
 
 size_t tess_safetensors_declare_floats(tess_safetensors_writer *w, const char *name, tess_safetensors_dtype stored,

@@ -83,6 +83,7 @@ static tess_status save_config(const tess_model *m, const char *dir)
 
 tess_status tess_model_save_rest(const tess_model *m, const char *dir)
 {
+    if (m->import) return tess_import_save_rest(m->import, dir);
     for (size_t i = 1; i < REST - 1; i++) TESS_TRY(copy_file(m->dir, rest[i], dir));
     remove_other(dir, m->lora != NULL);
     /* The last: a model that has it, and weights as old or older, is whole. */

@@ -480,6 +480,8 @@ tess_status tess_model_same(const char *path, const tess_model *then, const tess
         return tess_error(TESS_INVALID, then->dir,
                           "holds a %s, the configuration a %s (the checkpoint is of another model)",
                           then->family->architecture, now->family->architecture);
+    if (then->import && strcmp(then->json, now->json) != 0)
+        return tess_error(TESS_INVALID, then->dir, "its graph.json is of another network than the configuration's");
     for (const tess_field *d = NULL; (d = next_other(now->family, then->numbers, now->numbers, d));) {
         tess_field_text(d, then->numbers, a);
         tess_field_text(d, now->numbers, b);

@@ -133,6 +133,7 @@ static tess_status no_config(const char *dir, const char *path, const char *what
 }
 
 static tess_status open_base(const char *dir, const char *json, tess_model **model);
+static tess_status open_import(const char *dir, const char *json, tess_model **model);
 
 /* A directory of adapters names the one of their base. */
 static tess_status open_adapted(const char *dir, const char *json, tess_model **model)
@@ -160,7 +161,25 @@ tess_status tess_model_open(const char *dir, const char *json, tess_model **mode
     if (!model) return tess_error(TESS_INVALID, "model", "the place for it is NULL");
     *model = NULL;
     if (!dir && !json) return tess_error(TESS_INVALID, "model", "neither a directory nor a config.json is given");
+    if (tess_import_there(dir)) return open_import(dir, json, model);
     return (dir && tess_lora_there(dir) ? open_adapted : open_base)(dir, json, model);
+}
+
+/* An exported network: it is what its graph.json says. */
+static tess_status open_import(const char *dir, const char *json, tess_model **model)
+{
+    if (json) return tess_error(TESS_INVALID, dir, "is an exported network, whose fields cannot be changed");
+    tess_model *m = tess_alloc(sizeof *m);
+    m->dir = tess_strdup(dir);
+    m->family = &tess_family_import;
+    tess_status status = tess_import_open(dir, &m->import);
+    if (status == TESS_OK) m->json = tess_import_summary(m->import);
+    if (status == TESS_OK) status = tess_states_of(dir, &m->states);
+    if (status == TESS_OK)
+        *model = m;
+    else
+        tess_model_close(m);
+    return status;
 }
 
 static tess_status open_base(const char *dir, const char *json, tess_model **model)
@@ -203,6 +222,7 @@ void tess_model_close(tess_model *m)
     if (!m) return;
     tess_safetensors_close(m->states);
     tess_lora_close(m->lora);
+    tess_import_close(m->import);
     free(m->dir);
     free(m->json);
     free(m);
@@ -263,7 +283,7 @@ void tess_model_store_as(tess_model *m, tess_save_dtype dtype)
 }
 bool tess_model_there(const char *dir)
 {
-    return tess_lora_there(dir) || tess_dirs_has(dir, "config.json");
+    return tess_lora_there(dir) || tess_dirs_has(dir, "config.json") || tess_import_there(dir);
 }
 
 /* The inputs that the body reads. */
@@ -304,6 +324,7 @@ tess_status tess_model_build_for(const tess_model *m, tess_graph *g, const tess_
 {
     if (!m || !g || !b || !net)
         return tess_error(TESS_INVALID, "model", "it, its graph or the place for its network is NULL");
+    if (m->import) return tess_import_network(m, g, b, net);
     const int64_t length = b->length;
     int64_t most = tess_model_positions(m);
     if (most && length > most)

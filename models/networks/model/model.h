@@ -10,6 +10,7 @@
  * A new family is told in docs/add-a-model.md. */
 #ifndef TESS_MODEL_H
 #define TESS_MODEL_H
+#include "import.h"
 #include "networks.h"
 
 /* ---- config.json ------------------------------------------------------------------------------------------------- */
@@ -110,6 +111,7 @@ struct tess_family {
     const char *extra;      /* stored, no parameters, and may be left alone */
     const char *fresh;      /* parameters that files may lack, and which are drawn then */
 };
+extern const tess_family tess_family_import; /* what an imported network says in the place of one (import/model.c) */
 #define TESS_MODEL(name) extern const tess_family tess_family_##name;
 #include "models.def"
 #undef TESS_MODEL
@@ -160,6 +162,7 @@ struct tess_model {
     char *dir;                /* NULL: from an object */
     char *json;               /* the whole config.json */
     tess_safetensors *states; /* of a checkpoint, opened with it: another run may remove it; NULL: it is none */
+    tess_import *import;      /* of a graph.json, in the place of a family; NULL: there is none */
     struct tess_lora *lora;   /* adapters (lora.h), and alone trained; NULL: none */
     tess_save_dtype stored;   /* as its weights are written */
     bool drawn;               /* its weights are drawn, and those of the directory left alone */

@@ -10,6 +10,7 @@
 
 bool tess_model_has_weights(const tess_model *m)
 {
+    if (m->import) return !m->drawn && (m->states || tess_dirs_has(m->dir, "weights.safetensors"));
     return !m->drawn && (m->states || (m->dir && tess_safetensors_in(m->dir)));
 }
 
@@ -206,7 +207,9 @@ static tess_status load(const tess_model *m, tess_graph *g, uint64_t seed)
         TESS_TRY(tess_graph_init(g, seed));
         if (!m->lora || !m->lora->set) return TESS_OK;
     } else
-        TESS_TRY(tess_ranks_agree(m->states ? read_states(m, g) : load_weights(m, g, seed)));
+        TESS_TRY(tess_ranks_agree(m->states   ? read_states(m, g)
+                                  : m->import ? tess_import_load(m->import, g)
+                                              : load_weights(m, g, seed)));
     if (m->lora) TESS_TRY(tess_ranks_agree(tess_lora_load(m, g, seed)));
     return tess_graph_round(g);
 }
@@ -279,6 +282,7 @@ static tess_status make_directory(const char *dir)
 static tess_status save(const tess_model *m, tess_graph *g, const char *dir)
 {
     const bool leads = tess_rank() == 0;
+    if (m && g && dir && m->import) return tess_import_save(m->import, g, dir);
     if (!m || !g || !dir) return tess_error(TESS_INVALID, "model", "it, its graph or its directory is NULL");
     TESS_TRY(tess_ranks_agree(leads ? make_directory(dir) : TESS_OK));
     TESS_TRY(save_weights(m, g, dir));

@@ -234,7 +234,7 @@ const char *tess_key_describe(const tess_key *k, char *out, size_t size)
                                        [TESS_KEY_INTS] = "a list of two whole numbers",
                                        [TESS_KEY_SIZE] = "a size such as \"16GiB\" or a number of bytes",
                                        [TESS_KEY_TEXT] = "a string",
-                                       [TESS_KEY_PATHS] = "a path, or a list of them",
+                                       [TESS_KEY_PATHS] = "a path, a list or an object of them",
                                        [TESS_KEY_TEXTS] = "a string, or a list of them",
                                        [TESS_KEY_OBJECTS] = "a list of objects",
                                        [TESS_KEY_CHOICE] = "one of",
@@ -387,6 +387,13 @@ static json_t *get_model(const char *directory, const char *object)
 static bool set_texts(char **field, const json_t *v, bool objects)
 {
     if (json_is_string(v)) return set_text(field, json_string_value(v)), true;
+    if (objects && json_is_object(v)) { /* a path for each input */
+        const char *name;
+        json_t *path;
+        json_object_foreach((json_t *)v, name, path) if (!json_is_string(path)) return false;
+        set_text(field, NULL);
+        return *field = json_dumps(v, JSON_COMPACT), true;
+    }
     if (!json_is_array(v)) return false;
     for (size_t i = 0; i < json_array_size(v); i++)
         if (!json_is_string(json_array_get(v, i)) && !(objects && json_is_object(json_array_get(v, i)))) return false;
@@ -409,7 +416,7 @@ static bool set_share(char **field, const json_t *v, const tess_key *k)
 /* What a text of paths stands for: a list where it is one in JSON. */
 static json_t *parse_paths(const char *text)
 {
-    json_t *list = text[0] == '[' ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
+    json_t *list = text[0] == '[' || text[0] == '{' ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : NULL;
     return list ? list : json_string(text);
 }
 

@@ -48,6 +48,10 @@ tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_dat
 {
     uint64_t samples = tess_data_samples(data), batch = (uint64_t)(r->micro_batch * r->evaluated);
     const int losses = tess_step_losses(step);
+    if (tess_model_batch(r->model)) samples -= samples % batch; /* its loss is one of whole micro-batches */
+    if (!samples)
+        return tess_error(TESS_INVALID, "data.valid", "has fewer samples than one batch of %llu",
+                          (unsigned long long)batch);
     /* Of each loss, and of its targets; a step has a micro-batch a rank. */
     char *sums = tess_alloc((size_t)(2 * losses) * tess_exact_bytes());
     tess_status status = TESS_OK;
@@ -111,7 +115,10 @@ tess_status tess_eval(const tess_config *c)
     tess_bar_end();
     TESS_TRY_DONE(status);
     TESS_TRY_DONE(tess_run_evaluate(&e.run, step, e.data, &loss, &targets));
-    printf("loss %.6f  perplexity %.4f  tokens %.0f\n", loss, exp(loss), targets);
+    if (tess_model_batch(e.run.model))
+        printf("loss %.6f  batches %.0f\n", loss, targets);
+    else
+        printf("loss %.6f  perplexity %.4f  tokens %.0f\n", loss, exp(loss), targets);
 done:
     tess_step_free(step);
     close_inputs(&e);

@@ -100,6 +100,13 @@ static void say_data(const struct training *t)
     const double samples = (double)tess_data_samples(d);
     const char *left_out = tess_data_left_out(d);
     const unsigned long long lines = tess_data_lines_left_out(d);
+    if (tess_model_batch(t->run.model)) {
+        printf("data: %.0f samples in %zu file%s; %lld step%s of %lld %s %.4g epochs\n", samples, files,
+               files == 1 ? "" : "s", (long long)t->c.steps, t->c.steps == 1 ? "" : "s", (long long)t->run.batch,
+               t->c.steps == 1 ? "is" : "are", (double)t->c.steps * (double)t->run.batch / samples);
+        fflush(stdout);
+        return;
+    }
     printf("data: %.0f samples of %s%lld tokens (%llu tokens in %zu file%s%s); %lld step%s of %lld %s %.4g epochs%s%s",
            samples, tess_data_by_lines(d) ? "up to " : "", (long long)t->run.length,
            (unsigned long long)tess_data_tokens(d), files, files == 1 ? "" : "s",

@@ -75,9 +75,37 @@ static void draw_samples(const tess_run *r, const struct part *p, int64_t room)
         }
 }
 
+/* The same of arrays, NULL: of the batch that came with the network. What lies beyond the n-th is the first again. */
+static tess_status feed_arrays(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
+{
+    int64_t micro, micros;
+    tess_step_share(step, &micro, &micros);
+    const int64_t begin = micro * r->micro_batch, room = micros * r->micro_batch;
+    const int count = tess_model_arrays(r->model, NULL);
+    tess_array_want *want = tess_alloc((size_t)count * sizeof *want);
+    tess_status status = TESS_OK;
+    tess_model_arrays(r->model, want);
+    for (int k = 0; k < count && status == TESS_OK; k++) {
+        int64_t size = 1;
+        for (int d = 0; d < want[k].rank; d++) size *= want[k].dim[d];
+        int32_t *values = tess_alloc((size_t)(room * size) * sizeof *values);
+        for (int64_t i = 0; i < room && data && status == TESS_OK; i++) {
+            const uint64_t at = first + (uint64_t)(begin + i < n ? begin + i : 0);
+            status = tess_data_get_array(data, k, tess_data_order(data, at), values + i * size);
+        }
+        for (int64_t m = 0; m < micros && !data && status == TESS_OK; m++)
+            status = tess_model_check_batch(r->model, k, values + m * r->micro_batch * size);
+        if (status == TESS_OK) status = tess_step_feed(step, r->net.input[k], values);
+        free(values);
+    }
+    free(want);
+    return status;
+}
+
 /* Samples of `data` from `first` on, of which there are n; NULL: drawn. */
 static tess_status feed(const tess_run *r, tess_step *step, const tess_data *data, uint64_t first, int64_t n)
 {
+    if (tess_model_batch(r->model)) return feed_arrays(r, step, data, first, n);
     const tess_network *net = &r->net;
     const int64_t T = r->length;
     struct part part[PARTS] = {[IDS] = {net->ids, T, 0, NULL},

@@ -73,6 +73,38 @@ static tess_status freeze(const tess_run *r)
     return status;
 }
 
+/* An exported network has its own micro-batch, and a sample counts as one token. What is not done for it is refused. */
+static tess_status settle_import(tess_run *r)
+{
+    const tess_config *c = r->c;
+    const int64_t batch = tess_model_batch(r->model), ranks = tess_ranks();
+    const struct {
+        bool wrong;
+        const char *key, *what;
+    } refused[] = {{r->dtype != TESS_F32, "bf16.enabled, fp16.enabled", "it is computed in fp32"},
+                   {c->parallel.tensor > 1, "parallel.tensor", "it is not shared out by columns"},
+                   {c->parallel.pipeline > 1, "parallel.pipeline", "it has no blocks"},
+                   {c->weights == WEIGHTS_DRAWN, "weights", "how its parameters are drawn the framework knows alone"},
+                   {c->neftune_noise_alpha > 0, "neftune_noise_alpha", "which of its inputs are tokens nobody says"},
+                   {c->lora.r > 0 || c->lora.from, "lora", "it has no linears by name"},
+                   {tess_run_save_dtype(r) != TESS_SAVE_FP32, "save_dtype", "it is written in fp32"}};
+    char where[512];
+    for (size_t k = 0; k < sizeof refused / sizeof *refused; k++) {
+        if (!refused[k].wrong) continue;
+        snprintf(where, sizeof where, "%.300s: %s", c->file, refused[k].key);
+        return tess_error(TESS_INVALID, where, "the model is an exported network, and %s so far", refused[k].what);
+    }
+    snprintf(where, sizeof where, "%.300s: train_batch_size", c->file);
+    if (r->batch % (batch * ranks))
+        return tess_error(TESS_INVALID, where,
+                          "%lld, but the network was exported for %lld samples at a time (a multiple of %lld does)",
+                          (long long)r->batch, (long long)batch, (long long)(batch * ranks));
+    r->micro_batch = batch;
+    r->micro = r->conf.micro = r->batch / batch;
+    r->length = 1;
+    return TESS_OK;
+}
+
 static tess_status multiply_as(const tess_config *c)
 {
     const bool machines = c->deterministic == TESS_DETERMINISTIC_MACHINES;
@@ -92,9 +124,10 @@ tess_status tess_run_open(const tess_config *c, int rank, tess_run *r)
     TESS_TRY(tess_config_require(c, "model"));
     TESS_TRY(tess_run_lost(c, c->model, tess_model_open(c->model, c->model_json, &r->model)));
     if (c->weights == WEIGHTS_DRAWN) tess_model_draw(r->model);
+    if (tess_model_batch(r->model)) TESS_TRY(settle_import(r));
     TESS_TRY(add_adapters(r));
     tess_model_store_as(r->model, tess_run_save_dtype(r));
-    TESS_TRY(open_tokenizer(r));
+    if (!tess_model_batch(r->model)) TESS_TRY(open_tokenizer(r));
     tess_graph_conf conf = {.dtype = r->dtype,
                             .grid = r->grid,
                             .tile_rows = c->tiles.rows,
@@ -159,6 +192,7 @@ tess_status tess_run_check_weights(const tess_run *r)
 
 void tess_run_close(tess_run *r)
 {
+    free(r->net.input);
     tess_graph_free(r->g);
     tess_tokenizer_free(r->tokenizer);
     tess_chat_free(r->chat);
@@ -238,8 +272,33 @@ static size_t find_special(const tess_run *r, int32_t *id)
     return n;
 }
 
+/* The files of an exported network. */
+static tess_status open_arrays(const tess_run *r, const char *key, const char *path, bool shuffle, tess_data **data)
+{
+    const double held = tess_config_held_out(r->c);
+    const bool holds = held > 0 && !strcmp(key, "data.valid");
+    char where[512];
+    TESS_TRY(tess_config_require(r->c, key));
+    if (holds) TESS_TRY(tess_config_require(r->c, "data.train"));
+    snprintf(where, sizeof where, "%.300s: %s", r->c->file, key);
+    const int count = tess_model_arrays(r->model, NULL);
+    tess_array_want *want = tess_alloc((size_t)count * sizeof *want);
+    tess_model_arrays(r->model, want);
+    const tess_data_conf conf = {.seq_length = 1,
+                                 .vocab = 1,
+                                 .shuffle = shuffle,
+                                 .seed = (uint64_t)r->c->seed,
+                                 .key = where,
+                                 .held = held,
+                                 .holds = holds};
+    const tess_status status = tess_data_open_arrays(holds ? r->c->data.train : path, want, count, &conf, data);
+    free(want);
+    return status;
+}
+
 tess_status tess_run_data(const tess_run *r, const char *key, const char *path, bool shuffle, tess_data **data)
 {
+    if (tess_model_batch(r->model)) return open_arrays(r, key, path, shuffle, data);
     const double held = tess_config_held_out(r->c);
     const bool holds = held > 0 && !strcmp(key, "data.valid");
     TESS_TRY(tess_config_require(r->c, key));

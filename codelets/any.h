@@ -1,0 +1,136 @@
+/* any: the work of generic ops, on tiles of any rank. An element is 4 bytes: a float, an int32, or a bool that is 0
+ * or 1. A body sees an index space of up to 8 dimensions, and for each operand where its elements are in it: strides, 0
+ * along dimensions that it is repeated in, negative where it is turned around. */
+#ifndef TESS_ANY_H
+#define TESS_ANY_H
+#include "codelets.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { TESS_RANK_MOST = 8, TESS_MAP_OPERANDS = 7, TESS_MAP_REGISTERS = 32 };
+
+/* The functions of one element (any.def). */
+typedef enum tess_fn {
+#define TESS_FN(name, operands, kind) TESS_FN_##name,
+#include "any.def"
+    TESS_FNS
+} tess_fn;
+
+typedef enum tess_element { TESS_REAL, TESS_INT, TESS_BOOL } tess_element;
+
+/* A step of a program: value k is what step k makes of values before it. */
+typedef struct tess_fn_step {
+    uint8_t fn;      /* of tess_fn */
+    uint8_t element; /* of what it makes */
+    int16_t of[3];   /* values; of `load` the number of an operand */
+    int16_t at;      /* the register that a body keeps it in */
+    union {
+        float real;
+        int32_t whole;
+    } is; /* of `value` */
+} tess_fn_step;
+/* A program of scalar functions; its last step makes the result. */
+typedef struct tess_formula {
+    int steps, registers;
+    const tess_fn_step *step;
+} tess_formula;
+
+/* Where element (0, ..., 0) is, and how far it is from there along each dimension. */
+typedef struct tess_strides {
+    int64_t at, by[TESS_RANK_MOST];
+} tess_strides;
+
+/* out [+]= formula(operands). An operand without a buffer is where its element would be: the index along a dimension.
+ */
+typedef struct tess_any_map_arg {
+    int rank, operands;
+    int64_t dim[TESS_RANK_MOST];
+    tess_strides in[TESS_MAP_OPERANDS], out;
+    bool index[TESS_MAP_OPERANDS]; /* it has no buffer */
+    tess_element element;          /* of the result */
+    const tess_formula *formula;
+    bool acc;
+} tess_any_map_arg;
+extern tess_codelet tess_any_map[]; /* a buffer for each operand that has one, out */
+
+typedef enum tess_reduction {
+    TESS_REDUCE_SUM,
+    TESS_REDUCE_MAX,
+    TESS_REDUCE_MIN,
+    TESS_REDUCE_PROD,
+    TESS_REDUCE_AND,
+    TESS_REDUCE_OR,
+    TESS_REDUCE_ARGMAX,
+    TESS_REDUCE_ARGMIN,
+} tess_reduction;
+/* out (its `kept` first dimensions, dense) [+]= the reduction of x over the others. */
+typedef struct tess_any_reduce_arg {
+    int rank, kept;
+    int64_t dim[TESS_RANK_MOST];
+    tess_strides in;
+    tess_reduction fn;
+    tess_element element; /* of x */
+    bool acc;             /* what is there is reduced with it */
+} tess_any_reduce_arg;
+extern tess_codelet tess_any_reduce[]; /* x, out */
+
+/* c [+]= a b, over dimensions of four kinds: batch, free of a, free of b, contracted. */
+typedef struct tess_any_dot_arg {
+    int rank[4];
+    int64_t dim[4][TESS_RANK_MOST];
+    int64_t a[4][TESS_RANK_MOST], b[4][TESS_RANK_MOST], c[4][TESS_RANK_MOST]; /* strides; 0 where one has it not */
+    int64_t at[3];                                                            /* where a, b and c begin */
+    bool acc;
+} tess_any_dot_arg;
+extern tess_codelet tess_any_dot[]; /* a, b, c[, scratch] */
+/* Returns the bytes of scratch that it needs, for operands that are no matrices where they lie. */
+size_t tess_any_dot_scratch(const tess_any_dot_arg *a);
+
+/* Slices of x whose place indices say. Over the places `dim`[0, places) an index vector is read, whose k-th element
+ * moves along x's dimension `along`[k]; over the slice, `dim`[places, rank), x is walked by strides. */
+typedef enum tess_scattering {
+    TESS_SCATTER_SET,
+    TESS_SCATTER_ADD,
+    TESS_SCATTER_MUL,
+    TESS_SCATTER_MIN,
+    TESS_SCATTER_MAX
+} tess_scattering;
+typedef struct tess_any_gather_arg {
+    int rank, places, along;
+    int64_t dim[TESS_RANK_MOST * 2];
+    int64_t x[TESS_RANK_MOST * 2], index[TESS_RANK_MOST * 2], y[TESS_RANK_MOST * 2]; /* strides */
+    int64_t x_at, y_at;
+    int64_t index_by;                                   /* from element to element of an index vector */
+    int64_t step[TESS_RANK_MOST], most[TESS_RANK_MOST]; /* of x's dimension: its stride, the last place */
+    bool clip;                                          /* else what lies outside has no place */
+    union {
+        float real;
+        int32_t whole;
+    } fill; /* what is gathered from there */
+    tess_element element;
+    tess_scattering fn;
+    bool acc; /* gather: y += */
+} tess_any_gather_arg;
+extern tess_codelet tess_any_gather[];  /* x, indices, y */
+extern tess_codelet tess_any_scatter[]; /* x (changed), indices, y */
+
+/* Data of a graph's own. */
+typedef struct tess_any_data_arg {
+    const void *data;
+    size_t bytes;
+} tess_any_data_arg;
+extern tess_codelet tess_any_data[]; /* out */
+
+/* loss: x f32 (1), out double (2) = x and 1[, dx f32 (1) = the scale of the loss] */
+typedef struct tess_any_loss_arg {
+    bool gradient;
+} tess_any_loss_arg;
+extern tess_codelet tess_any_loss[];
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

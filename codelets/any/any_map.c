@@ -1,0 +1,248 @@
+/* any_map: a program of scalar functions over operands with strides. The index space is walked in runs of its last
+ * dimension, which fill blocks of 256 elements; a step of the program is a loop over a block, so that what is read and
+ * branched on for each step is paid for 256 elements. */
+#include "any.h"
+#include "walk_impl.h"
+
+enum { BLOCK = 256, PART = 32 << 10 };
+
+typedef union block {
+    float real[BLOCK];
+    int32_t whole[BLOCK];
+} block;
+
+/* ---- a program on a block ---- */
+
+#define EACH(field, ...)                                                                                               \
+    do {                                                                                                               \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++) y->field[i] = (__VA_ARGS__);                               \
+    } while (0)
+#define CASE(name, field, ...)                                                                                         \
+    case TESS_FN_##name:                                                                                               \
+        EACH(field, __VA_ARGS__);                                                                                      \
+        break
+#define A a->real[i]
+#define B b->real[i]
+#define J a->whole[i]
+#define K b->whole[i]
+
+TESS_INLINE void real_step(const tess_fn_step *s, block *y, const block *a, const block *b, const block *c, int64_t n)
+{
+    switch (s->fn) {
+        CASE(copy, real, A);
+        CASE(stop, real, A);
+        CASE(neg, real, -A);
+        CASE(abs, real, fabsf(A));
+        CASE(sign, real, A > 0 ? 1.0f : A < 0 ? -1.0f : A);
+        CASE(square, real, A * A);
+        CASE(floor, real, floorf(A));
+        CASE(ceil, real, ceilf(A));
+        CASE(round, real, rintf(A));
+        CASE(exp, real, tess_expf(A));
+        CASE(log, real, (float)log((double)A));
+        CASE(log1p, real, (float)log1p((double)A));
+        CASE(expm1, real, (float)expm1((double)A));
+        CASE(sqrt, real, sqrtf(A));
+        CASE(rsqrt, real, 1.0f / sqrtf(A));
+        CASE(cbrt, real, (float)cbrt((double)A));
+        CASE(sin, real, (float)sin((double)A));
+        CASE(cos, real, (float)cos((double)A));
+        CASE(tan, real, (float)tan((double)A));
+        CASE(tanh, real, tess_tanhf(A));
+        CASE(logistic, real, 1.0f / (1.0f + tess_expf(-A)));
+        CASE(erf, real, (float)erf((double)A));
+        CASE(erfc, real, (float)erfc((double)A));
+        CASE(add, real, A + B);
+        CASE(sub, real, A - B);
+        CASE(mul, real, A * B);
+        CASE(div, real, A / B);
+        CASE(rem, real, fmodf(A, B));
+        CASE(max, real, A >= B || A != A ? A : B);
+        CASE(min, real, A <= B || A != A ? A : B);
+        CASE(pow, real, (float)pow((double)A, (double)B));
+        CASE(atan2, real, (float)atan2((double)A, (double)B));
+        CASE(clamp, real, B < A ? A : B > c->real[i] ? c->real[i] : B);
+    default:
+        TESS_ASSERT(0);
+    }
+}
+
+/* As XLA has it. */
+TESS_INLINE int32_t quotient(int32_t a, int32_t b)
+{
+    return b == 0 ? -1 : b == -1 ? (int32_t)(0u - (uint32_t)a) : a / b;
+}
+TESS_INLINE int32_t remainder_of(int32_t a, int32_t b)
+{
+    return b == 0 ? a : b == -1 ? 0 : a % b;
+}
+
+TESS_INLINE void whole_step(const tess_fn_step *s, block *y, const block *a, const block *b, const block *c, int64_t n)
+{
+    const int32_t mask = s->element == TESS_BOOL ? 1 : -1;
+    switch (s->fn) {
+        CASE(copy, whole, J);
+        CASE(stop, whole, J);
+        CASE(neg, whole, (int32_t)(0u - (uint32_t)J));
+        CASE(abs, whole, J < 0 ? (int32_t)(0u - (uint32_t)J) : J);
+        CASE(sign, whole, (J > 0) - (J < 0));
+        CASE(square, whole, (int32_t)((uint32_t)J * (uint32_t)J));
+        CASE(not, whole, ~J & mask);
+        CASE(add, whole, (int32_t)((uint32_t)J + (uint32_t)K));
+        CASE(sub, whole, (int32_t)((uint32_t)J - (uint32_t)K));
+        CASE(mul, whole, (int32_t)((uint32_t)J * (uint32_t)K));
+        CASE(div, whole, quotient(J, K));
+        CASE(rem, whole, remainder_of(J, K));
+        CASE(max, whole, J > K ? J : K);
+        CASE(min, whole, J < K ? J : K);
+        CASE(and, whole, J & K);
+        CASE(or, whole, J | K);
+        CASE(xor, whole, J ^ K);
+        CASE(clamp, whole, K < J ? J : K > c->whole[i] ? c->whole[i] : K);
+    default:
+        TESS_ASSERT(0);
+    }
+}
+
+#define TEST(name, sign)                                                                                               \
+    case TESS_FN_##name:                                                                                               \
+        if (of == TESS_REAL)                                                                                           \
+            EACH(whole, A sign B);                                                                                     \
+        else                                                                                                           \
+            EACH(whole, J sign K);                                                                                     \
+        return true
+
+/* Steps that do not make the element that they take. */
+TESS_INLINE bool other_step(const tess_fn_step *s, tess_element of, block *y, const block *a, const block *b,
+                            const block *c, int64_t n)
+{
+    switch (s->fn) {
+        TEST(lt, <);
+        TEST(le, <=);
+        TEST(gt, >);
+        TEST(ge, >=);
+        TEST(eq, ==);
+        TEST(ne, !=);
+    case TESS_FN_value:
+        EACH(whole, s->is.whole);
+        return true;
+    case TESS_FN_is_finite:
+        EACH(whole, (a->whole[i] & 0x7f800000) != 0x7f800000);
+        return true;
+    case TESS_FN_select:
+        EACH(whole, J ? b->whole[i] : c->whole[i]);
+        return true;
+    case TESS_FN_cast:
+        if (s->element == TESS_REAL && of != TESS_REAL)
+            EACH(real, (float)J);
+        else if (s->element == TESS_BOOL && of == TESS_REAL)
+            EACH(whole, A != 0);
+        else if (s->element == TESS_BOOL)
+            EACH(whole, J != 0);
+        else if (s->element == TESS_INT && of == TESS_REAL) /* held in what an int can be, as XLA has it */
+            EACH(whole, A != A ? 0 : A >= 2147483648 ? INT32_MAX : A < -2147483648 ? INT32_MIN : (int32_t)A);
+        else
+            EACH(whole, J);
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Runs steps from k on, up to the next that loads, which it returns. */
+TESS_CLONES static int run_steps(const tess_formula *f, int k, block *room, int64_t n)
+{
+    for (; k < f->steps && f->step[k].fn != TESS_FN_load; k++) {
+        const tess_fn_step *s = &f->step[k];
+        const block *in[3];
+        for (int i = 0; i < 3; i++) in[i] = room + (s->of[i] >= 0 ? f->step[s->of[i]].at : 0);
+        const tess_element of = s->of[0] >= 0 ? (tess_element)f->step[s->of[0]].element : TESS_REAL;
+        block *y = room + s->at;
+        if (other_step(s, of, y, in[0], in[1], in[2], n)) continue;
+        if (s->element == TESS_REAL)
+            real_step(s, y, in[0], in[1], in[2], n);
+        else
+            whole_step(s, y, in[0], in[1], in[2], n);
+    }
+    return k;
+}
+
+/* ---- blocks of operands ---- */
+
+/* Elements [first, first + n) of the index space, into a block or, of the output, out of it. */
+static void fill(const tess_any_map_arg *a, const tess_strides *s, const int32_t *x, int64_t first, int64_t n,
+                 int32_t *to)
+{
+    walk w = walk_begin(a->dim, a->rank, first);
+    for (int64_t k = 0; k < n;) {
+        const int64_t run = walk_run(&w, n - k), by = w.rank ? s->by[w.rank - 1] : 0, at = s->at + walk_at(&w, s->by);
+        if (!x)
+            for (int64_t i = 0; i < run; i++) to[k + i] = (int32_t)(at + i * by);
+        else if (by == 1)
+            memcpy(to + k, x + at, (size_t)run * sizeof *to);
+        else
+            for (int64_t i = 0; i < run; i++) to[k + i] = x[at + i * by];
+        walk_on(&w, run);
+        k += run;
+    }
+}
+
+static void put_run(const tess_any_map_arg *a, const block *from, int64_t k, int32_t *to, int64_t by, int64_t run)
+{
+    if (!a->acc)
+        for (int64_t i = 0; i < run; i++) to[i * by] = from->whole[k + i];
+    else if (a->element == TESS_REAL)
+        for (int64_t i = 0; i < run; i++) ((float *)to)[i * by] += from->real[k + i];
+    else
+        for (int64_t i = 0; i < run; i++) to[i * by] += from->whole[k + i];
+}
+
+static void put(const tess_any_map_arg *a, const block *from, int64_t first, int64_t n, int32_t *out)
+{
+    walk w = walk_begin(a->dim, a->rank, first);
+    for (int64_t k = 0; k < n;) {
+        const int64_t run = walk_run(&w, n - k);
+        put_run(a, from, k, out + a->out.at + walk_at(&w, a->out.by), w.rank ? a->out.by[w.rank - 1] : 1, run);
+        walk_on(&w, run);
+        k += run;
+    }
+}
+
+static void load(const tess_work *w, int operand, int64_t first, int64_t n, block *to)
+{
+    const tess_any_map_arg *a = w->arg;
+    int buffer = 0;
+    for (int i = 0; i < operand; i++) buffer += !a->index[i];
+    fill(a, &a->in[operand], a->index[operand] ? NULL : w->buf[buffer].ptr, first, n, to->whole);
+}
+
+static void part(void *of, int64_t p)
+{
+    const tess_work *w = of;
+    const tess_any_map_arg *a = w->arg;
+    const int64_t all = walk_size(a->dim, a->rank), end = least(all, (p + 1) * PART);
+    const tess_formula *f = a->formula;
+    block room[TESS_MAP_REGISTERS];
+    TESS_ASSERT(f->registers <= TESS_MAP_REGISTERS);
+    for (int64_t first = p * PART; first < end; first += BLOCK) {
+        const int64_t n = least(BLOCK, end - first);
+        for (int k = 0; k < f->steps;) { /* registers are taken in turn: each is loaded where its step is */
+            if (f->step[k].fn == TESS_FN_load) load(w, f->step[k].of[0], first, n, &room[f->step[k].at]);
+            k = run_steps(f, f->step[k].fn == TESS_FN_load ? k + 1 : k, room, n);
+        }
+        put(a, &room[f->step[f->steps - 1].at], first, n, w->buf[w->nbuf - 1].ptr);
+    }
+}
+
+static int64_t any_map_parts(const tess_codelet *cl, const void *arg)
+{
+    const tess_any_map_arg *a = arg;
+    (void)cl;
+    return (walk_size(a->dim, a->rank) + PART - 1) / PART;
+}
+
+static void any_map(const tess_work *w)
+{
+    tess_parts_run(any_map_parts(NULL, w->arg), part, (void *)w);
+}
+tess_codelet tess_any_map[] = {{.name = "any_map", .dtype = TESS_F32, .cpu = any_map, .parts = any_map_parts}};

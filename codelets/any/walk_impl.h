@@ -1,0 +1,54 @@
+/* walk: goes through an index space in row-major order, a run along its last dimension at a time. */
+#ifndef TESS_WALK_IMPL_H
+#define TESS_WALK_IMPL_H
+#include "vector.h"
+
+enum { TESS_WALK_RANK = 16 };
+
+typedef struct walk {
+    int rank;
+    const int64_t *dim;
+    int64_t at[TESS_WALK_RANK];
+} walk;
+
+TESS_INLINE int64_t walk_size(const int64_t *dim, int rank)
+{
+    int64_t n = 1;
+    for (int d = 0; d < rank; d++) n *= dim[d];
+    return n;
+}
+/* Begins with the element of that number. */
+TESS_INLINE walk walk_begin(const int64_t *dim, int rank, int64_t first)
+{
+    walk w = {.rank = rank, .dim = dim};
+    for (int d = rank - 1; d >= 0; d--) {
+        w.at[d] = first % dim[d];
+        first /= dim[d];
+    }
+    return w;
+}
+/* Returns how many elements of at most `n` follow in the last dimension. */
+TESS_INLINE int64_t walk_run(const walk *w, int64_t n)
+{
+    return w->rank ? least(n, w->dim[w->rank - 1] - w->at[w->rank - 1]) : least(n, 1);
+}
+/* Returns how far the element is from the first one, by strides. */
+TESS_INLINE int64_t walk_at(const walk *w, const int64_t *by)
+{
+    int64_t at = 0;
+    for (int d = 0; d < w->rank; d++) at += w->at[d] * by[d];
+    return at;
+}
+/* Goes on by no more than the run. */
+TESS_INLINE void walk_on(walk *w, int64_t n)
+{
+    int d = w->rank - 1;
+    if (d < 0) return;
+    w->at[d] += n;
+    for (; d > 0 && w->at[d] == w->dim[d]; d--) {
+        w->at[d] = 0;
+        w->at[d - 1]++;
+    }
+}
+
+#endif

@@ -1,0 +1,77 @@
+/* What the files of generic ops share: how they are described, and where tiles of their tensors are. */
+#ifndef TESS_ANY_IMPL_H
+#define TESS_ANY_IMPL_H
+#include "lower.h"
+#include "nd.h"
+
+/* ---- formulas (formula.c) ---- */
+
+/* Returns a draft's value, ready for a body. */
+const tess_formula *tess_draft_finish(tess_arena *arena, const tess_draft *d, int result);
+/* It is what it loads. */
+bool tess_formula_is_load(const tess_formula *f, int operand);
+
+/* ---- describing (tensors.c) ---- */
+
+/* Adds a node whose attributes begin with the tess_nd of its output. */
+tess_tensor *tess_nd_node(tess_graph *g, const tess_op *op, tess_tensor *const *in, int inputs, const void *attributes,
+                          size_t bytes);
+tess_status tess_nd_infer(tess_node *n) TESS_NODISCARD;
+/* All of them are tensors of any rank of one graph. */
+bool tess_nd_are(const char *op, tess_tensor *const *in, int inputs);
+/* Records "op: shapes: what is wrong", and returns NULL. */
+tess_tensor *tess_nd_wrong(const char *op, tess_tensor *const *in, int inputs, const char *format, ...)
+    TESS_PRINTF(4, 5);
+/* Returns the tensor as a whole. */
+tess_tensor *tess_nd_join(tess_tensor *t);
+/* Returns what a tensor with that shape and these rows is. */
+tess_nd tess_nd_of(tess_element e, const tess_dims *d, int at, int64_t times);
+static inline bool tess_has_rows(const tess_tensor *t)
+{
+    return t->nd->at >= 0;
+}
+
+/* ---- tiles (tiles.c) ---- */
+
+/* The dense tile of a tensor: its dimensions, and strides. */
+typedef struct tess_nd_tile {
+    int rank;
+    int64_t dim[TESS_RANK_MOST], by[TESS_RANK_MOST], size;
+} tess_nd_tile;
+tess_nd_tile tess_nd_tile_of(const tess_lower *L, const tess_tensor *t, int i);
+/* Returns the first sample of a row tile. */
+static inline int64_t tess_first_sample(const tess_lower *L, int i)
+{
+    return i * L->g->tile_sequences;
+}
+/* Returns how many times a node is lowered: once for each row tile, or, of whole tensors alone, once. */
+int tess_nd_turns(const tess_lower *L, const tess_node *n);
+/* Reads a node's input. */
+tess_use tess_nd_read(tess_lower *L, const tess_node *n, int k, int i);
+/* Writes the node's output, or, of a whole one that row tiles add to, goes on. */
+tess_use tess_nd_out(tess_lower *L, const tess_node *n, int i, bool *acc);
+/* Nothing is to be done for a turn of the backward pass: it would be one too many, or nobody has written a gradient. */
+bool tess_nd_idle(tess_lower *L, const tess_node *n, int i);
+/* Where a task writes the gradient of an input. It comes before the task, and tess_nd_grad_end behind it. */
+typedef struct tess_nd_grad {
+    tess_use use;
+    bool acc;
+    const tess_tensor *t;
+} tess_nd_grad;
+/* `part`: the task writes some of it. */
+tess_nd_grad tess_nd_grad_begin(tess_lower *L, const tess_tensor *t, int i, bool part);
+void tess_nd_grad_end(tess_lower *L, const tess_nd_grad *g);
+/* Returns a tile between tasks, of so many elements. */
+tess_tile *tess_nd_between(tess_lower *L, int64_t elements, const tess_tensor *t);
+
+/* Emits a map; `use` has the buffers of its operands and, the last, of its output. */
+void tess_nd_emit_map(tess_lower *L, const tess_any_map_arg *a, const tess_use *use);
+/* Emits out [+]= in, both by strides. */
+void tess_nd_emit_copy(tess_lower *L, int rank, const int64_t *dim, tess_use in, tess_strides from, tess_use out,
+                       tess_strides to, bool acc);
+/* Emits out [+]= sum of a tile over the dimensions that are not among the `kept` of `order`, dense in that order. */
+void tess_nd_emit_reduce(tess_lower *L, tess_reduction fn, tess_element e, const tess_nd_tile *of, const int *order,
+                         int kept, tess_use in, tess_use out, bool acc);
+tess_strides tess_strides_of(const tess_nd_tile *t);
+
+#endif

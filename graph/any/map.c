@@ -1,0 +1,365 @@
+/* any_map: an expression over tensors, each read in its own way by one index space. Backward makes, for each operand
+ * whose gradient is wanted, the program of its derivative, and puts what that makes where the operand was read:
+ * directly where each element was read once, else summed over the dimensions in which it was repeated. */
+#include "any_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct operand {
+    int input; /* of the node; -1: an index */
+    tess_reading by;
+    const tess_formula *slope; /* of operands and dy, the last; NULL: it has none */
+};
+struct attributes {
+    tess_nd nd;
+    const tess_formula *formula;
+    int operands;
+    struct operand operand[TESS_ND_OPERANDS + 1];
+};
+
+enum { MOST_CONSTANT = 1 << 28 };
+
+static const tess_op op;
+
+tess_reading tess_reading_same(int rank)
+{
+    tess_reading r;
+    for (int d = 0; d < TESS_RANK_MOST; d++) r.along[d] = (int8_t)(d < rank ? d : -1), r.first[d] = 0, r.step[d] = 1;
+    return r;
+}
+
+/* ---- describing ---- */
+
+/* Returns the dimension of the space that goes along dimension k of an operand; -1: none. */
+static int goes_along(const tess_reading *r, int rank, int k)
+{
+    for (int d = 0; d < rank; d++)
+        if (r->along[d] == k) return d;
+    return -1;
+}
+
+/* Each dimension of an operand is read within its bounds, by one of the space at most. */
+static bool fits(const tess_nd_operand *o, const tess_dims *space)
+{
+    bool seen[TESS_RANK_MOST] = {false};
+    const int rank = o->t ? o->t->nd->rank : 1;
+    for (int d = 0; d < space->rank; d++) {
+        const int k = o->by.along[d];
+        if (k < 0) continue;
+        if (k >= rank || seen[k]) return false;
+        seen[k] = true;
+    }
+    for (int k = 0; k < rank && o->t; k++) {
+        const int d = goes_along(&o->by, space->rank, k);
+        const int64_t last = o->by.first[k] + (d < 0 ? 0 : (space->dim[d] - 1) * o->by.step[k]);
+        if (o->by.first[k] < 0 || o->by.first[k] >= o->t->nd->dim[k] || last < 0 || last >= o->t->nd->dim[k])
+            return false;
+    }
+    return true;
+}
+
+/* The rows of an operand are rows of the space: sets where, or returns false. */
+static bool rows_of(const tess_nd_operand *o, const tess_dims *space, int *at)
+{
+    const int k = o->t->nd->at;
+    *at = goes_along(&o->by, space->rank, k);
+    return *at >= 0 && o->by.first[k] == 0 && o->by.step[k] == 1 && space->dim[*at] == o->t->nd->dim[k];
+}
+
+/* Finds the rows of the result, and joins operands that have others. */
+static bool find_rows(tess_nd_operand *o, int n, const tess_dims *space, int *at, int64_t *times)
+{
+    *at = -1, *times = 0;
+    for (int k = 0; k < n; k++) {
+        int where;
+        if (!o[k].t || !tess_has_rows(o[k].t)) continue;
+        if (rows_of(&o[k], space, &where) && (*at < 0 || (*at == where && *times == o[k].t->nd->times))) {
+            *at = where, *times = o[k].t->nd->times;
+            continue;
+        }
+        o[k].t = tess_nd_join(o[k].t);
+        if (!o[k].t) return false;
+    }
+    return true;
+}
+
+/* A space of indices alone is a constant. */
+static tess_tensor *constant(tess_graph *g, const tess_formula *f, const tess_nd_operand *o, int n, tess_element e,
+                             const tess_dims *space)
+{
+    const size_t size = (size_t)tess_dims_size(space);
+    int32_t *data = tess_alloc(size * sizeof *data);
+    tess_any_map_arg a = {.rank = space->rank, .operands = n, .element = e, .formula = f};
+    int64_t by = 1;
+    memcpy(a.dim, space->dim, sizeof a.dim);
+    for (int d = space->rank - 1; d >= 0; by *= space->dim[d--]) a.out.by[d] = by;
+    for (int k = 0; k < n; k++) {
+        a.index[k] = true;
+        a.in[k].at = o[k].by.first[0];
+        for (int d = 0; d < space->rank; d++) a.in[k].by[d] = o[k].by.along[d] == 0 ? o[k].by.step[0] : 0;
+    }
+    const tess_view view = {data, size * sizeof *data};
+    tess_any_map[0].cpu(&(tess_work){.buf = &view, .nbuf = 1, .arg = &a});
+    tess_tensor *t = tess_nd_data(g, "constant", e, *space, data);
+    free(data);
+    return t;
+}
+
+static bool derive(tess_graph *g, struct attributes *a, const tess_draft *draft, int result)
+{
+    tess_draft *d = tess_alloc(sizeof *d);
+    bool fine = true;
+    a->nd.fixed = true;
+    for (int k = 0; k < a->operands && fine && a->nd.element == TESS_REAL; k++) {
+        if (a->operand[k].input < 0) continue;
+        *d = *draft;
+        const int dy = tess_draft_load(d, a->operands, TESS_REAL), slope = tess_draft_derive(d, result, k, dy);
+        if (slope < 0) continue;
+        a->operand[k].slope = tess_draft_finish(g->arena, d, slope);
+        a->nd.fixed = false;
+        fine = !d->full && a->operand[k].slope->registers <= TESS_MAP_REGISTERS;
+    }
+    free(d);
+    return fine && !draft->full && a->formula->registers <= TESS_MAP_REGISTERS;
+}
+
+tess_tensor *tess_nd_map(tess_graph *g, const tess_draft *draft, int result, const tess_nd_operand *operand,
+                         int operands, tess_dims space)
+{
+    tess_tensor *in[TESS_ND_OPERANDS] = {NULL};
+    tess_nd_operand o[TESS_ND_OPERANDS];
+    int inputs = 0, at;
+    int64_t times;
+    if (!g || g->failed) return NULL;
+    if (operands > TESS_ND_OPERANDS || space.rank > TESS_RANK_MOST)
+        return tess_nd_wrong("map", in, 0, "%d operands, %d dimensions", operands, space.rank);
+    for (int k = 0; k < operands; k++)
+        if (operand[k].t) in[inputs++] = operand[k].t;
+    if (inputs && !tess_nd_are("map", in, inputs)) return NULL;
+    const tess_element e = (tess_element)draft->step[result].element;
+    for (int k = 0; k < operands; k++) {
+        o[k] = operand[k];
+        if (!fits(&o[k], &space)) return tess_nd_wrong("map", in, inputs, "one of them is read beyond its bounds");
+    }
+    struct attributes a = {.formula = tess_draft_finish(g->arena, draft, result), .operands = operands};
+    if (!inputs && tess_dims_size(&space) > MOST_CONSTANT)
+        return tess_nd_wrong("map", in, 0, "a constant of %lld elements", (long long)tess_dims_size(&space));
+    if (!inputs) return constant(g, a.formula, o, operands, e, &space);
+    if (!find_rows(o, operands, &space, &at, &times)) return NULL;
+    a.nd = tess_nd_of(e, &space, at, times);
+    inputs = 0;
+    for (int k = 0; k < operands; k++) {
+        a.operand[k] = (struct operand){o[k].t ? inputs : -1, o[k].by, NULL};
+        if (o[k].t) in[inputs++] = o[k].t;
+    }
+    if (!derive(g, &a, draft, result)) return tess_nd_wrong("map", in, inputs, "the expression is too long");
+    return tess_nd_node(g, &op, in, inputs, &a, sizeof a);
+}
+
+/* ---- lowering ---- */
+
+/* Where the space of turn i reads operand k, dense in a tile with these strides. */
+static tess_strides strides_of(const tess_lower *L, const tess_node *n, int k, int i)
+{
+    const struct attributes *a = n->attributes;
+    const struct operand *o = &a->operand[k];
+    const tess_tensor *t = o->input < 0 ? NULL : n->in[o->input];
+    const tess_nd_tile tile = t ? tess_nd_tile_of(L, t, i) : (tess_nd_tile){.rank = 1, .dim = {1}, .by = {1}};
+    tess_strides s = {0};
+    for (int j = 0; j < tile.rank; j++) s.at += o->by.first[j] * tile.by[j];
+    for (int d = 0; d < a->nd.rank; d++) {
+        const int j = o->by.along[d];
+        if (j < 0) continue;
+        s.by[d] = o->by.step[j] * tile.by[j];
+        if (d == a->nd.at && !(t && tess_has_rows(t))) s.at += tess_first_sample(L, i) * a->nd.times * s.by[d];
+    }
+    return s;
+}
+
+static tess_any_map_arg arg_of(const tess_lower *L, const tess_node *n, int i, const tess_nd_tile *space, tess_use *use,
+                               unsigned *uses)
+{
+    const struct attributes *a = n->attributes;
+    tess_any_map_arg m = {.rank = a->nd.rank, .operands = a->operands, .element = a->nd.element, .formula = a->formula};
+    memcpy(m.dim, space->dim, sizeof m.dim);
+    for (int k = 0; k < a->operands; k++) {
+        m.in[k] = strides_of(L, n, k, i);
+        m.index[k] = a->operand[k].input < 0;
+        if (!m.index[k]) use[(*uses)++] = tess_nd_read((tess_lower *)L, n, a->operand[k].input, i);
+    }
+    return m;
+}
+
+static void forward(tess_lower *L, const tess_node *n, int i)
+{
+    tess_use use[TESS_MAP_OPERANDS + 1];
+    unsigned uses = 0;
+    bool acc;
+    if (i >= tess_nd_turns(L, n)) return;
+    const tess_nd_tile space = tess_nd_tile_of(L, n->out, i);
+    tess_any_map_arg m = arg_of(L, n, i, &space, use, &uses);
+    m.out = tess_strides_of(&space);
+    use[uses] = tess_nd_out(L, n, i, &acc);
+    tess_nd_emit_map(L, &m, use);
+}
+
+/* How turn i of the space covers an operand's tile. */
+struct covering {
+    bool once; /* no element is read twice */
+    bool all;  /* none is left out */
+    bool same; /* it is read as it lies */
+};
+static struct covering covering_of(const tess_lower *L, const tess_node *n, int k, const tess_nd_tile *space, int i)
+{
+    const struct attributes *a = n->attributes;
+    const struct operand *o = &a->operand[k];
+    const tess_nd_tile tile = tess_nd_tile_of(L, n->in[o->input], i);
+    const tess_strides s = strides_of(L, n, k, i);
+    struct covering c = {true, true, s.at == 0 && tile.size == space->size};
+    for (int d = 0; d < space->rank; d++) {
+        c.once &= o->by.along[d] >= 0 || space->dim[d] == 1;
+        c.same &= space->dim[d] == 1 || s.by[d] == space->by[d];
+    }
+    for (int j = 0; j < tile.rank; j++) {
+        const int d = goes_along(&o->by, space->rank, j);
+        c.all &= (d < 0 ? 1 : space->dim[d]) == tile.dim[j];
+    }
+    return c;
+}
+
+/* Makes dy times the slope, in the order of the space: dy itself where that is all. */
+static tess_use make_slope(tess_lower *L, const tess_node *n, int k, int i, const tess_nd_tile *space, tess_strides to,
+                           const tess_nd_grad *into)
+{
+    const struct attributes *a = n->attributes;
+    tess_use use[TESS_MAP_OPERANDS + 2];
+    unsigned uses = 0;
+    const tess_use dy = tess_grad_read(L, n->out, i);
+    if (!into && tess_formula_is_load(a->operand[k].slope, a->operands)) return dy;
+    tess_any_map_arg m = arg_of(L, n, i, space, use, &uses);
+    /* Only what the slope reads is used. */
+    m.formula = a->operand[k].slope;
+    m.element = TESS_REAL;
+    m.in[m.operands] = tess_strides_of(space);
+    m.index[m.operands++] = false;
+    use[uses++] = dy;
+    bool read[TESS_MAP_OPERANDS] = {false};
+    for (int s = 0; s < m.formula->steps; s++)
+        if (m.formula->step[s].fn == TESS_FN_load) read[m.formula->step[s].of[0]] = true;
+    unsigned from = 0, kept = 0;
+    for (int j = 0; j < m.operands; j++) {
+        if (m.index[j]) continue;
+        if (read[j])
+            use[kept++] = use[from];
+        else
+            m.index[j] = true, memset(&m.in[j], 0, sizeof m.in[j]);
+        from++;
+    }
+    const tess_use out = into ? into->use : (tess_use){tess_nd_between(L, space->size, n->out), TESS_W};
+    m.out = to;
+    m.acc = into && into->acc;
+    use[kept] = out;
+    tess_nd_emit_map(L, &m, use);
+    return (tess_use){out.tile, TESS_R};
+}
+
+/* Each element was read by several places: their sum, in the order of the operand's dimensions. */
+static void sum_slope(tess_lower *L, const tess_node *n, int k, int i, const tess_nd_tile *space, bool all)
+{
+    const struct attributes *a = n->attributes;
+    const struct operand *o = &a->operand[k];
+    const tess_tensor *t = n->in[o->input];
+    int order[TESS_RANK_MOST], kept = 0;
+    for (int j = 0; j < t->nd->rank; j++)
+        if (goes_along(&o->by, space->rank, j) >= 0) order[kept++] = goes_along(&o->by, space->rank, j);
+    const tess_use full = make_slope(L, n, k, i, space, tess_strides_of(space), NULL);
+    if (all) {
+        const tess_nd_grad g = tess_nd_grad_begin(L, t, i, false);
+        tess_nd_emit_reduce(L, TESS_REDUCE_SUM, TESS_REAL, space, order, kept, full, g.use, g.acc);
+        tess_nd_grad_end(L, &g);
+        return;
+    }
+    int64_t dim[TESS_RANK_MOST], size = 1;
+    tess_strides from = {0}, to = strides_of(L, n, k, i), by = to;
+    for (int j = kept - 1; j >= 0; j--) {
+        dim[j] = space->dim[order[j]];
+        from.by[j] = size;
+        to.by[j] = by.by[order[j]];
+        size *= dim[j];
+    }
+    tess_use sum = {tess_nd_between(L, size, t), TESS_W};
+    tess_nd_emit_reduce(L, TESS_REDUCE_SUM, TESS_REAL, space, order, kept, full, sum, false);
+    sum.mode = TESS_R;
+    const tess_nd_grad g = tess_nd_grad_begin(L, t, i, true);
+    tess_nd_emit_copy(L, kept, dim, sum, from, g.use, to, g.acc);
+    tess_nd_grad_end(L, &g);
+}
+
+static void backward(tess_lower *L, const tess_node *n, int i)
+{
+    const struct attributes *a = n->attributes;
+    if (tess_nd_idle(L, n, i)) return;
+    const tess_nd_tile space = tess_nd_tile_of(L, n->out, i);
+    for (int k = 0; k < a->operands; k++) {
+        const struct operand *o = &a->operand[k];
+        if (o->input < 0 || !o->slope || !tess_wants_gradient(L, n->in[o->input])) continue;
+        const tess_tensor *t = n->in[o->input];
+        const struct covering c = covering_of(L, n, k, &space, i);
+        if (c.once && c.all && c.same && tess_formula_is_load(o->slope, a->operands) &&
+            t->kind == TESS_KIND_ACTIVATION && tess_has_rows(t) == tess_has_rows(n->out)) {
+            tess_grad_pass(L, n->out, t, i);
+        } else if (c.once) {
+            const tess_nd_grad g = tess_nd_grad_begin(L, t, i, !c.all);
+            make_slope(L, n, k, i, &space, strides_of(L, n, k, i), &g);
+            tess_nd_grad_end(L, &g);
+        } else
+            sum_slope(L, n, k, i, &space, c.all);
+    }
+}
+
+static const tess_op op = {
+    .name = "any_map",
+    .takes = "a?, b?, c?, d?, e?",
+    .reads = TESS_READS_IN0 | TESS_READS_IN1 | TESS_READS_IN2 | TESS_READS_IN3 | TESS_READS_IN4,
+    .infer = tess_nd_infer,
+    .forward = forward,
+    .backward = backward,
+};
+
+/* ---- joining ---- */
+
+static void join_forward(tess_lower *L, const tess_node *n, int i)
+{
+    bool acc;
+    const tess_nd_tile tile = tess_nd_tile_of(L, n->in[0], i), whole = tess_nd_tile_of(L, n->out, i);
+    tess_strides to = tess_strides_of(&whole);
+    const tess_nd *rows = n->in[0]->nd;
+    to.at = tess_first_sample(L, i) * rows->times * whole.by[rows->at];
+    const tess_use in = tess_in(L, n->in[0], i), out = tess_nd_out(L, n, i, &acc);
+    tess_nd_emit_copy(L, tile.rank, tile.dim, in, tess_strides_of(&tile), out, to, false);
+}
+
+static void join_backward(tess_lower *L, const tess_node *n, int i)
+{
+    if (tess_nd_idle(L, n, i) || !tess_wants_gradient(L, n->in[0])) return;
+    const tess_nd_tile tile = tess_nd_tile_of(L, n->in[0], i), whole = tess_nd_tile_of(L, n->out, i);
+    tess_strides from = tess_strides_of(&whole);
+    const tess_nd *rows = n->in[0]->nd;
+    from.at = tess_first_sample(L, i) * rows->times * whole.by[rows->at];
+    const tess_use dy = tess_grad_read(L, n->out, i);
+    const tess_nd_grad g = tess_nd_grad_begin(L, n->in[0], i, false);
+    tess_nd_emit_copy(L, tile.rank, tile.dim, dy, from, g.use, tess_strides_of(&tile), g.acc);
+}
+
+static const tess_op join_op = {
+    .name = "any_join", .takes = "x", .infer = tess_nd_infer, .forward = join_forward, .backward = join_backward};
+
+tess_tensor *tess_nd_join(tess_tensor *t)
+{
+    if (!t || !tess_has_rows(t)) return t;
+    for (int k = 0; k < t->g->nodes; k++) /* it may be there */
+        if (t->g->node[k]->op == &join_op && t->g->node[k]->in[0] == t) return t->g->node[k]->out;
+    tess_nd nd = *t->nd;
+    nd.at = -1, nd.times = 0;
+    return tess_nd_node(t->g, &join_op, &t, 1, &nd, sizeof nd);
+}

@@ -1,0 +1,217 @@
+/* Tiles of tensors of any rank: reading them, writing them and their gradients, and the tasks that all generic ops are
+ * made of. */
+#include "any_impl.h"
+#include <string.h>
+
+tess_nd_tile tess_nd_tile_of(const tess_lower *L, const tess_tensor *t, int i)
+{
+    tess_nd_tile o = {.rank = t->nd->rank, .size = 1};
+    const int64_t left = L->g->batch - tess_first_sample(L, i),
+                  s = L->g->tile_sequences < left ? L->g->tile_sequences : left;
+    memcpy(o.dim, t->nd->dim, sizeof o.dim);
+    if (t->nd->at >= 0) o.dim[t->nd->at] = s * t->nd->times;
+    for (int d = o.rank - 1; d >= 0; d--) {
+        o.by[d] = o.size;
+        o.size *= o.dim[d];
+    }
+    return o;
+}
+
+tess_strides tess_strides_of(const tess_nd_tile *t)
+{
+    tess_strides s = {0};
+    memcpy(s.by, t->by, sizeof s.by);
+    return s;
+}
+
+int tess_nd_turns(const tess_lower *L, const tess_node *n)
+{
+    bool rows = tess_has_rows(n->out);
+    for (int k = 0; k < n->inputs; k++) rows |= tess_has_rows(n->in[k]);
+    return rows ? L->row_tiles : 1;
+}
+
+tess_tile *tess_nd_between(tess_lower *L, int64_t elements, const tess_tensor *t)
+{
+    return tess_slot_between(L, (size_t)elements * sizeof(float), t->name);
+}
+
+/* ---- tasks ---- */
+
+static bool goes_on(const tess_strides *s, int d, int64_t next)
+{
+    return s->by[d] == s->by[d + 1] * next;
+}
+
+/* Leaves out dimensions of 1, and makes one of two that lie one behind the other for all. */
+static void collapse(tess_any_map_arg *a)
+{
+    tess_strides *s[TESS_MAP_OPERANDS + 1] = {&a->out};
+    int n = 1, rank = 0;
+    for (int k = 0; k < a->operands; k++) s[n++] = &a->in[k];
+    for (int d = 0; d < a->rank; d++) {
+        if (a->dim[d] == 1) continue;
+        a->dim[rank] = a->dim[d];
+        for (int k = 0; k < n; k++) s[k]->by[rank] = s[k]->by[d];
+        rank++;
+    }
+    a->rank = rank;
+    for (int d = a->rank - 2; d >= 0; d--) {
+        bool one = true;
+        for (int k = 0; k < n; k++) one &= goes_on(s[k], d, a->dim[d + 1]);
+        if (!one) continue;
+        a->dim[d] *= a->dim[d + 1];
+        for (int k = 0; k < n; k++) s[k]->by[d] = s[k]->by[d + 1];
+        for (int e = d + 1; e + 1 < a->rank; e++) {
+            a->dim[e] = a->dim[e + 1];
+            for (int k = 0; k < n; k++) s[k]->by[e] = s[k]->by[e + 1];
+        }
+        a->rank--;
+    }
+}
+
+void tess_nd_emit_map(tess_lower *L, const tess_any_map_arg *a, const tess_use *use)
+{
+    tess_any_map_arg *kept = tess_arg_copy(L, a, sizeof *a);
+    unsigned n = 1;
+    for (int k = 0; k < a->operands; k++) n += !a->index[k];
+    collapse(kept);
+    tess_emit(L, tess_any_map, kept, use, n);
+}
+
+void tess_nd_emit_copy(tess_lower *L, int rank, const int64_t *dim, tess_use in, tess_strides from, tess_use out,
+                       tess_strides to, bool acc)
+{
+    static const tess_fn_step load = {.fn = TESS_FN_load, .of = {0, -1, -1}};
+    static const tess_formula same = {1, 1, &load};
+    tess_any_map_arg a = {.rank = rank, .operands = 1, .in = {from}, .out = to, .formula = &same, .acc = acc};
+    memcpy(a.dim, dim, (size_t)rank * sizeof *dim);
+    tess_nd_emit_map(L, &a, (tess_use[]){in, out});
+}
+
+void tess_nd_emit_reduce(tess_lower *L, tess_reduction fn, tess_element e, const tess_nd_tile *of, const int *order,
+                         int kept, tess_use in, tess_use out, bool acc)
+{
+    tess_any_reduce_arg a = {.fn = fn, .element = e, .acc = acc};
+    bool is_kept[TESS_RANK_MOST] = {false};
+    for (int k = 0; k < kept; k++) is_kept[order[k]] = true;
+    for (int k = 0; k < of->rank; k++) {
+        int d = k < kept ? order[k] : -1;
+        if (k >= kept) { /* the others in their order */
+            int skip = k - kept;
+            for (d = 0; is_kept[d] || skip-- > 0;) d++;
+        }
+        if (of->dim[d] == 1 && fn < TESS_REDUCE_ARGMAX) continue;
+        const int last = a.rank - 1;
+        if (last >= (k < kept ? 0 : a.kept) && a.in.by[last] == of->by[d] * of->dim[d]) {
+            a.dim[last] *= of->dim[d];
+            a.in.by[last] = of->by[d];
+            continue;
+        }
+        a.dim[a.rank] = of->dim[d];
+        a.in.by[a.rank++] = of->by[d];
+        if (k < kept) a.kept = a.rank;
+    }
+    TESS_EMIT(L, tess_any_reduce, tess_arg_copy(L, &a, sizeof a), in, out);
+}
+
+/* ---- values ---- */
+
+/* A parameter of several tiles that a node reads as one, for the time of a stretch. */
+struct joined {
+    tess_tile *tile[TESS_MOST_INPUTS];
+    uint64_t stretch[TESS_MOST_INPUTS];
+};
+
+static tess_strides from(int64_t at)
+{
+    return (tess_strides){.at = at, .by = {1}};
+}
+
+static tess_use join(tess_lower *L, const tess_node *n, int k)
+{
+    struct joined *j = tess_node_room(L, n, sizeof *j);
+    const tess_tensor *p = n->in[k];
+    if (j->tile[k] && j->stretch[k] == L->stretch) return (tess_use){j->tile[k], TESS_R};
+    j->stretch[k] = L->stretch;
+    j->tile[k] = tess_nd_between(L, p->dim[0] * p->dim[1], p);
+    for (int64_t t = 0; t < p->cut->tiles; t++) {
+        int64_t first, rows;
+        tess_param_rows(p, t, &first, &rows);
+        tess_nd_emit_copy(L, 1, (int64_t[]){rows * p->dim[1]}, tess_weight(L, p, t), from(0),
+                          (tess_use){j->tile[k], t ? TESS_RW : TESS_W}, from(first * p->dim[1]), false);
+    }
+    return (tess_use){j->tile[k], TESS_R};
+}
+
+tess_use tess_nd_read(tess_lower *L, const tess_node *n, int k, int i)
+{
+    const tess_tensor *t = n->in[k];
+    if (t->kind != TESS_KIND_PARAM) return tess_in(L, t, i);
+    return t->cut->tiles == 1 ? tess_weight(L, t, 0) : join(L, n, k);
+}
+
+tess_use tess_nd_out(tess_lower *L, const tess_node *n, int i, bool *acc)
+{
+    *acc = i > 0 && !tess_has_rows(n->out);
+    tess_use out = *acc ? tess_in(L, n->out, i) : tess_out(L, n->out, i);
+    if (*acc) out.mode = TESS_RW;
+    return out;
+}
+
+/* ---- gradients ---- */
+
+/* Parameters whose gradient nobody has found have one of zeros. */
+static void leave_zeros(tess_lower *L, const tess_node *n)
+{
+    for (int k = 0; k < n->inputs; k++) {
+        const tess_tensor *p = n->in[k];
+        for (int64_t j = 0; p->kind == TESS_KIND_PARAM && tess_wants_gradient(L, p) && j < p->cut->tiles; j++) {
+            bool acc;
+            tess_use use = tess_param_grad(L, p, j, &acc);
+            int64_t first, rows;
+            tess_param_rows(p, j, &first, &rows);
+            if (!acc) tess_grad_zero(L, TESS_F32, rows * p->dim[1], &use);
+        }
+    }
+}
+
+bool tess_nd_idle(tess_lower *L, const tess_node *n, int i)
+{
+    if (i >= tess_nd_turns(L, n)) return true;
+    if (tess_has_gradient(L, n->out, i)) return false;
+    if (i == 0) leave_zeros(L, n);
+    return true;
+}
+
+tess_nd_grad tess_nd_grad_begin(tess_lower *L, const tess_tensor *t, int i, bool part)
+{
+    tess_nd_grad g = {.t = t};
+    const bool param = t->kind == TESS_KIND_PARAM;
+    const int64_t size = param ? t->dim[0] * t->dim[1] : tess_nd_tile_of(L, t, i).size;
+    if (!param)
+        g.use = tess_grad_write(L, t, i, &g.acc);
+    else if (t->cut->tiles == 1)
+        g.use = tess_param_grad(L, t, 0, &g.acc);
+    else
+        g.use = (tess_use){tess_nd_between(L, size, t), TESS_W};
+    if (part && !g.acc) {
+        tess_grad_zero(L, TESS_F32, size, &g.use);
+        g.acc = true;
+    }
+    return g;
+}
+
+void tess_nd_grad_end(tess_lower *L, const tess_nd_grad *g)
+{
+    const tess_tensor *p = g->t;
+    if (p->kind != TESS_KIND_PARAM || p->cut->tiles == 1) return;
+    for (int64_t j = 0; j < p->cut->tiles; j++) {
+        int64_t first, rows;
+        bool acc;
+        tess_param_rows(p, j, &first, &rows);
+        const tess_use to = tess_param_grad(L, p, j, &acc);
+        tess_nd_emit_copy(L, 1, (int64_t[]){rows * p->dim[1]}, (tess_use){g->use.tile, TESS_R}, from(first * p->dim[1]),
+                          to, from(0), acc);
+    }
+}

@@ -1,0 +1,119 @@
+/* nd: tensors of any rank, and generic ops over them. They are tensors of a graph as others are, with fp32, int32 or
+ * bool elements; whatever has a sample's rows is cut into row tiles. Reading a graph.json calls these.
+ *
+ *     tess_tensor *x = tess_nd_input(g, "x", TESS_REAL, (tess_dims){2, {32, 784}});
+ *     tess_tensor *w = tess_nd_param(g, "w", (tess_dims){2, {784, 10}}, TESS_NORMAL(0.02f));
+ *     tess_tensor *y = tess_nd_dot(x, w, &(tess_dot_dims){.contracts = 1, .contract = {{1}, {0}}}); // (32, 10)
+ *     tess_tensor *loss = tess_nd_loss(tess_nd_reduce(y, TESS_REDUCE_SUM, 0x3));
+ *
+ * As with other ops, wrong shapes return NULL and the step says why. The dtype of the graph is fp32. */
+#ifndef TESS_ND_H
+#define TESS_ND_H
+#include "any.h"
+#include "tessera_graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tess_dims {
+    int rank;
+    int64_t dim[TESS_RANK_MOST];
+} tess_dims;
+/* Returns the number of elements. */
+int64_t tess_dims_size(const tess_dims *d);
+/* Returns a tensor's shape and element. */
+tess_dims tess_nd_dims(const tess_tensor *t);
+tess_element tess_nd_element(const tess_tensor *t);
+/* Cuts row tiles of so many samples, or, 0, of as many as give the largest tensor tiles of a usual size; it comes behind
+ * the last op. */
+void tess_nd_cut(tess_graph *g, int64_t samples);
+
+/* ---- formulas: programs of scalar functions ---------------------------------------------------------------------- */
+
+enum { TESS_FORMULA_STEPS = 512 };
+/* One that is put together. Values are numbers of steps; -1 stands for none. */
+typedef struct tess_draft {
+    int steps;
+    bool full; /* there were too many */
+    tess_fn_step step[TESS_FORMULA_STEPS];
+} tess_draft;
+/* Adds a step over values a, b and c, or returns the one that makes the same. */
+int tess_draft_load(tess_draft *d, int operand, tess_element e);
+int tess_draft_real(tess_draft *d, double value);
+int tess_draft_whole(tess_draft *d, int32_t value, tess_element e);
+int tess_draft_cast(tess_draft *d, int a, tess_element to);
+int tess_draft_add(tess_draft *d, tess_fn fn, int a, int b, int c);
+/* Adds the derivative of value `of` by operand k, times `dy`; -1: it is 0 everywhere. */
+int tess_draft_derive(tess_draft *d, int of, int k, int dy);
+/* Returns the function of that name, or TESS_FNS; and how many values it takes. */
+tess_fn tess_fn_find(const char *name);
+int tess_fn_operands(tess_fn fn);
+const char *tess_fn_name(tess_fn fn);
+/* Returns an error in the elements of its operands, or NULL; of those that are not there the element does not matter.
+ */
+const char *tess_fn_wrong(tess_fn fn, tess_element a, tess_element b, tess_element c);
+
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
+
+/* Adds an input whose first dimension are samples, the same number in all inputs. It is fed by tess_step_feed, whatever
+ * its element: a value is 4 bytes. */
+tess_tensor *tess_nd_input(tess_graph *g, const char *name, tess_element e, tess_dims d);
+/* Adds a parameter: a matrix of its first dimension and all others. */
+tess_tensor *tess_nd_param(tess_graph *g, const char *name, tess_dims d, tess_init init);
+/* Adds a constant, a copy of the data. */
+tess_tensor *tess_nd_data(tess_graph *g, const char *name, tess_element e, tess_dims d, const void *data);
+
+/* ---- ops --------------------------------------------------------------------------------------------------------- */
+
+/* How an index space reads a tensor: dimension d of the space goes along the tensor's `along`[d], or none, -1. Along
+ * the tensor's dimension k it begins at `first`[k], in steps of `step`[k]. */
+typedef struct tess_reading {
+    int8_t along[TESS_RANK_MOST];
+    int64_t first[TESS_RANK_MOST], step[TESS_RANK_MOST];
+} tess_reading;
+/* Returns how a space reads a tensor of its own shape. */
+tess_reading tess_reading_same(int rank);
+/* What a formula loads. Without a tensor it is an index: along the one dimension whose `along` is 0, by `first`[0] and
+ * `step`[0]. */
+typedef struct tess_nd_operand {
+    tess_tensor *t;
+    tess_reading by;
+} tess_nd_operand;
+enum { TESS_ND_OPERANDS = 5 };
+/* Returns what value `result` of a draft is at each place of a space. */
+tess_tensor *tess_nd_map(tess_graph *g, const tess_draft *draft, int result, const tess_nd_operand *operand,
+                         int operands, tess_dims space);
+/* Returns the reduction of x over a set of dimensions, bits. */
+tess_tensor *tess_nd_reduce(tess_tensor *x, tess_reduction fn, unsigned dims);
+typedef struct tess_dot_dims {
+    int contracts, batches;
+    int contract[2][TESS_RANK_MOST], batch[2][TESS_RANK_MOST]; /* of a, of b */
+} tess_dot_dims;
+/* Returns the product of a and b: batch, a's other dimensions, b's. */
+tess_tensor *tess_nd_dot(tess_tensor *a, tess_tensor *b, const tess_dot_dims *d);
+/* Returns x in another shape. */
+tess_tensor *tess_nd_reshape(tess_tensor *x, tess_dims d);
+/* Returns up to TESS_ND_OPERANDS tensors one behind the other. */
+tess_tensor *tess_nd_concat(tess_tensor *const *x, int n, int dim);
+/* Returns x with so much of a value before, behind and between its elements. */
+tess_tensor *tess_nd_pad(tess_tensor *x, double value, const int64_t (*pads)[3]);
+/* How slices of x lie, as XLA's gather has it; of a scatter `sizes` are found. */
+typedef struct tess_gather_dims {
+    int offsets, collapses, starts, batches;
+    int offset[TESS_RANK_MOST], collapsed[TESS_RANK_MOST], start[TESS_RANK_MOST], batch[2][TESS_RANK_MOST];
+    int64_t sizes[TESS_RANK_MOST];
+    bool clip;
+    double fill;
+} tess_gather_dims;
+tess_tensor *tess_nd_gather(tess_tensor *x, tess_tensor *indices, const tess_gather_dims *d);
+tess_tensor *tess_nd_scatter(tess_tensor *x, tess_tensor *indices, tess_tensor *updates, const tess_gather_dims *d,
+                             tess_scattering fn);
+/* Returns the loss of a step: the mean over micro-batches of a float of rank 0. */
+tess_tensor *tess_nd_loss(tess_tensor *x);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

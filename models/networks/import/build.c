@@ -1,0 +1,598 @@
+/* From nodes of a graph.json to ops of a graph. A value is first a form: an expression over readings of tensors, and
+ * maps, broadcasts, transposes and the like only change it. What some other op reads, or what several nodes read of
+ * what was computed, becomes a tensor. So one op is made of a whole expression, and none of what only moves elements.
+ */
+#include "import_impl.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STEPS = 20 };
+
+typedef struct form {
+    tess_tensor *t; /* that it is; NULL: none is made yet */
+    tess_draft *draft;
+    int result, operands;
+    tess_nd_operand operand[TESS_ND_OPERANDS];
+    int cost; /* steps that compute */
+} form;
+
+typedef struct building {
+    const tess_import *n;
+    tess_graph *g;
+    form *form; /* [value] */
+} building;
+
+/* ---- forms ---- */
+
+static void clear(form *f)
+{
+    free(f->draft);
+    *f = (form){.draft = tess_alloc(sizeof *f->draft)};
+}
+
+static void be_tensor(form *f, tess_tensor *t, const value *v)
+{
+    clear(f);
+    f->t = t;
+    f->operand[0] = (tess_nd_operand){t, tess_reading_same(v->dims.rank)};
+    f->operands = 1;
+    f->result = tess_draft_load(f->draft, 0, v->element);
+}
+
+/* It moves elements of one tensor, or is a constant. */
+static bool is_reading(const form *f)
+{
+    return f->cost == 0 && f->operands == 1 && f->draft->step[f->result].fn == TESS_FN_load;
+}
+static bool is_constant(const form *f)
+{
+    return f->operands == 0;
+}
+
+/* Adds what another form computes, and stores its result; false: there is no room. */
+static bool include(form *f, const form *from, int *result)
+{
+    int operand[TESS_ND_OPERANDS], as[TESS_FORMULA_STEPS];
+    for (int k = 0; k < from->operands; k++) {
+        int j = 0;
+        while (j < f->operands && memcmp(&f->operand[j], &from->operand[k], sizeof f->operand[j])) j++;
+        if (j == TESS_ND_OPERANDS) return false;
+        if (j == f->operands) f->operand[f->operands++] = from->operand[k];
+        operand[k] = j;
+    }
+    for (int k = 0; k <= from->result; k++) {
+        const tess_fn_step *s = &from->draft->step[k];
+        const int a = s->of[0] < 0 || s->fn == TESS_FN_load ? -1 : as[s->of[0]], b = s->of[1] < 0 ? -1 : as[s->of[1]],
+                  c = s->of[2] < 0 ? -1 : as[s->of[2]];
+        const tess_element e = (tess_element)s->element;
+        as[k] = s->fn == TESS_FN_load    ? tess_draft_load(f->draft, operand[s->of[0]], e)
+                : s->fn == TESS_FN_value ? e == TESS_REAL ? tess_draft_real(f->draft, (double)s->is.real)
+                                                          : tess_draft_whole(f->draft, s->is.whole, e)
+                : s->fn == TESS_FN_cast ? tess_draft_cast(f->draft, a, e)
+                                         : tess_draft_add(f->draft, (tess_fn)s->fn, a, b, c);
+    }
+    f->cost += from->cost;
+    *result = as[from->result];
+    return !f->draft->full;
+}
+
+/* The form reads as a space does that goes along its own dimensions so. */
+static void compose(form *f, const tess_reading *by, int old_rank, int rank)
+{
+    for (int k = 0; k < f->operands; k++) {
+        tess_reading *r = &f->operand[k].by, old = *r;
+        for (int d = 0; d < old_rank; d++) {
+            if (old.along[d] < 0) continue;
+            const int j = old.along[d];
+            r->first[j] = old.first[j] + by->first[d] * old.step[j];
+            r->step[j] = old.step[j] * by->step[d];
+        }
+        for (int d = 0; d < TESS_RANK_MOST; d++) r->along[d] = -1;
+        for (int d = 0; d < rank; d++)
+            if (by->along[d] >= 0) r->along[d] = old.along[by->along[d]];
+    }
+}
+
+static tess_status failed(const building *b, const node *of)
+{
+    char text[400];
+    snprintf(text, sizeof text, "%s", tess_error_text());
+    return tess_import_wrong(b->n, of, "%s", text);
+}
+
+/* Makes the value a tensor. */
+static tess_status settle(building *b, int k, const node *of)
+{
+    form *f = &b->form[k];
+    const value *v = &b->n->value[k];
+    if (f->t) return TESS_OK;
+    tess_tensor *t = tess_nd_map(b->g, f->draft, f->result, f->operand, f->operands, v->dims);
+    if (!t) return failed(b, of);
+    be_tensor(f, tess_name(t, "%s", v->name), v);
+    return TESS_OK;
+}
+
+/* ---- map ---- */
+
+static tess_status takes(const building *b, const node *of, int operands)
+{
+    if (of->inputs == operands) return TESS_OK;
+    return tess_import_wrong(b->n, of, "has %d operands (its function takes %d)", of->inputs, operands);
+}
+
+/* Where an operand is repeated: of no dimension, or of some that are 1. */
+static bool spread(const value *v, const value *out, tess_reading *by)
+{
+    *by = tess_reading_same(v->dims.rank);
+    for (int d = 0; d < v->dims.rank; d++)
+        if (v->dims.dim[d] != out->dims.dim[d]) by->along[d] = -1;
+    return tess_dims_size(&v->dims) != tess_dims_size(&out->dims);
+}
+
+/* What a map's operand is, as part of this form. Where it is computed for several, or would be computed again for each
+ * element that a scalar is repeated for, it is a tensor. */
+static tess_status operand_of(building *b, const node *of, int i, bool alone, form *f, int *result)
+{
+    const int k = of->in[i];
+    const value *v = &b->n->value[k], *out = &b->n->value[of->out];
+    const form *from = &b->form[k];
+    tess_reading by;
+    const bool spreads = spread(v, out, &by), again = v->uses > 1 || spreads;
+    if (!is_constant(from) && from->cost > 0 && (alone || again || from->cost + f->cost > MOST_STEPS))
+        TESS_TRY(settle(b, k, of));
+    form read = b->form[k];
+    if (spreads) compose(&read, &by, v->dims.rank, out->dims.rank);
+    if (include(f, &read, result)) return TESS_OK;
+    return alone ? tess_import_wrong(b->n, of, "the expression is too long") : TESS_FAILED;
+}
+
+static int power(tess_draft *d, int x, int64_t y)
+{
+    const int64_t n = y < 0 ? -y : y;
+    int square = x, result = -1;
+    for (int64_t rest = n; rest; rest /= 2) {
+        if (rest % 2) result = result < 0 ? square : tess_draft_add(d, TESS_FN_mul, result, square, -1);
+        if (rest > 1) square = tess_draft_add(d, TESS_FN_square, square, -1, -1);
+    }
+    const int one = d->step[x].element == TESS_REAL ? tess_draft_real(d, 1) : tess_draft_whole(d, 1, TESS_INT);
+    if (result < 0) return one;
+    return y < 0 ? tess_draft_add(d, TESS_FN_div, one, result, -1) : result;
+}
+
+static tess_status apply(building *b, const node *of, form *f, const int *in)
+{
+    const char *name = json_string_value(json_object_get(of->json, "fn"));
+    const value *out = &b->n->value[of->out];
+    const json_t *y = json_object_get(of->json, "y");
+    tess_element e[3] = {TESS_REAL, TESS_REAL, TESS_REAL};
+    for (int k = 0; k < of->inputs; k++) e[k] = b->n->value[of->in[k]].element;
+    if (name && !strcmp(name, "ipow")) {
+        TESS_TRY(takes(b, of, 1));
+        if (!json_is_integer(y) || llabs(json_integer_value(y)) > 1024)
+            return tess_import_wrong(b->n, of, "y is no whole number of at most 1024");
+        f->result = power(f->draft, in[0], json_integer_value(y));
+    } else {
+        const tess_fn fn = name ? tess_fn_find(name) : TESS_FNS;
+        if (fn == TESS_FNS) return tess_import_wrong(b->n, of, "there is no function %.40s", name ? name : "null");
+        TESS_TRY(takes(b, of, tess_fn_operands(fn)));
+        const char *why = fn == TESS_FN_cast ? NULL : tess_fn_wrong(fn, e[0], e[1], e[2]);
+        if (why) return tess_import_wrong(b->n, of, "%s", why);
+        f->result = fn == TESS_FN_cast ? tess_draft_cast(f->draft, in[0], out->element)
+                                       : tess_draft_add(f->draft, fn, in[0], in[1], in[2]);
+    }
+    f->cost++;
+    if (f->draft->step[f->result].element != out->element)
+        return tess_import_wrong(b->n, of, "its result is of another dtype than its function makes");
+    return TESS_OK;
+}
+
+static tess_status map(building *b, const node *of)
+{
+    const value *out = &b->n->value[of->out];
+    form *f = &b->form[of->out];
+    for (int k = 0; k < of->inputs; k++) {
+        const tess_dims *d = &b->n->value[of->in[k]].dims;
+        bool fits = !d->rank || d->rank == out->dims.rank;
+        for (int j = 0; j < d->rank && fits; j++) fits = d->dim[j] == out->dims.dim[j] || d->dim[j] == 1;
+        if (!fits) return tess_import_wrong(b->n, of, "operand %d has another shape than the result", k + 1);
+    }
+    for (int turn = 0; turn < 2; turn++) { /* where all together is too much, each operand is a tensor */
+        int in[3] = {-1, -1, -1};
+        tess_status status = TESS_OK;
+        clear(f);
+        for (int k = 0; k < of->inputs && status == TESS_OK; k++) status = operand_of(b, of, k, turn > 0, f, &in[k]);
+        if (status == TESS_OK) return apply(b, of, f, in);
+        if (status != TESS_FAILED || turn) return status;
+    }
+    return TESS_OK;
+}
+
+/* ---- what moves elements ---- */
+
+static tess_status read_as(building *b, const node *of, const tess_reading *by)
+{
+    const int k = of->in[0];
+    const value *v = &b->n->value[k], *out = &b->n->value[of->out];
+    form *f = &b->form[of->out];
+    int result;
+    if (v->element != out->element) return tess_import_wrong(b->n, of, "its result is of another dtype");
+    if (!is_reading(&b->form[k]) && !is_constant(&b->form[k])) TESS_TRY(settle(b, k, of));
+    clear(f);
+    include(f, &b->form[k], &result);
+    f->result = result;
+    compose(f, by, v->dims.rank, out->dims.rank);
+    return TESS_OK;
+}
+
+static tess_reading nothing(void)
+{
+    tess_reading r = tess_reading_same(0);
+    return r;
+}
+
+static tess_status broadcast(building *b, const node *of)
+{
+    const value *v = &b->n->value[of->in[0]], *out = &b->n->value[of->out];
+    tess_reading by = nothing();
+    int dims[TESS_RANK_MOST];
+    TESS_TRY(tess_import_ints(b->n, of, "dims", v->dims.rank, dims, NULL));
+    for (int d = 0; d < v->dims.rank; d++) {
+        const int64_t to = dims[d] < out->dims.rank ? out->dims.dim[dims[d]] : 0;
+        if ((v->dims.dim[d] != 1 && v->dims.dim[d] != to) || !to || (d && dims[d] <= dims[d - 1]))
+            return tess_import_wrong(b->n, of, "dimension %d does not fit the result's", d);
+        if (v->dims.dim[d] == to) by.along[dims[d]] = (int8_t)d;
+    }
+    return read_as(b, of, &by);
+}
+
+static tess_status transpose(building *b, const node *of)
+{
+    const value *v = &b->n->value[of->in[0]], *out = &b->n->value[of->out];
+    tess_reading by = nothing();
+    int perm[TESS_RANK_MOST];
+    unsigned seen = 0;
+    TESS_TRY(tess_import_ints(b->n, of, "perm", v->dims.rank, perm, NULL));
+    for (int d = 0; d < v->dims.rank; d++) {
+        if (perm[d] >= v->dims.rank || seen >> perm[d] & 1 || out->dims.rank != v->dims.rank ||
+            out->dims.dim[d] != v->dims.dim[perm[d]])
+            return tess_import_wrong(b->n, of, "perm and the shapes do not fit");
+        seen |= 1u << perm[d];
+        by.along[d] = (int8_t)perm[d];
+    }
+    return read_as(b, of, &by);
+}
+
+static tess_status slice(building *b, const node *of)
+{
+    const value *v = &b->n->value[of->in[0]], *out = &b->n->value[of->out];
+    tess_reading by = tess_reading_same(v->dims.rank);
+    int64_t list[3][TESS_RANK_MOST];
+    static const char *const key[] = {"lo", "hi", "step"};
+    for (int k = 0; k < 3; k++)
+        TESS_TRY(tess_import_list(b->n, of, json_object_get(of->json, key[k]), key[k], v->dims.rank, TESS_RANK_MOST,
+                                  list[k], NULL));
+    for (int d = 0; d < v->dims.rank; d++) {
+        const int64_t lo = list[0][d], hi = list[1][d], step = list[2][d];
+        if (lo < 0 || hi > v->dims.dim[d] || lo >= hi || step < 1 || out->dims.rank != v->dims.rank ||
+            out->dims.dim[d] != (hi - lo + step - 1) / step)
+            return tess_import_wrong(b->n, of, "dimension %d: %lld to %lld in steps of %lld does not fit", d,
+                                     (long long)lo, (long long)hi, (long long)step);
+        by.first[d] = lo, by.step[d] = step;
+    }
+    return read_as(b, of, &by);
+}
+
+static tess_status rev(building *b, const node *of)
+{
+    const value *v = &b->n->value[of->in[0]], *out = &b->n->value[of->out];
+    tess_reading by = tess_reading_same(v->dims.rank);
+    int dims[TESS_RANK_MOST], count;
+    TESS_TRY(tess_import_ints(b->n, of, "dims", -1, dims, &count));
+    if (memcmp(&v->dims, &out->dims, sizeof v->dims))
+        return tess_import_wrong(b->n, of, "its result has another shape");
+    for (int k = 0; k < count; k++) {
+        if (dims[k] >= v->dims.rank) return tess_import_wrong(b->n, of, "there is no dimension %d", dims[k]);
+        by.first[dims[k]] = v->dims.dim[dims[k]] - 1, by.step[dims[k]] = -1;
+    }
+    return read_as(b, of, &by);
+}
+
+static tess_status iota(building *b, const node *of)
+{
+    const value *out = &b->n->value[of->out];
+    const json_t *dim = json_object_get(of->json, "dim");
+    form *f = &b->form[of->out];
+    if (!json_is_integer(dim) || json_integer_value(dim) < 0 || json_integer_value(dim) >= out->dims.rank)
+        return tess_import_wrong(b->n, of, "dim is no dimension of the result");
+    clear(f);
+    f->operands = 1;
+    f->operand[0] = (tess_nd_operand){NULL, nothing()};
+    f->operand[0].by.along[json_integer_value(dim)] = 0;
+    f->result = tess_draft_cast(f->draft, tess_draft_load(f->draft, 0, TESS_INT), out->element);
+    return TESS_OK;
+}
+
+/* Only dimensions of 1 come and go: sets how the result reads its operand. */
+static bool is_unit_change(const tess_dims *from, const tess_dims *to, tess_reading *by)
+{
+    int d = 0;
+    *by = nothing();
+    for (int k = 0; k < to->rank; k++) {
+        if (to->dim[k] == 1) continue;
+        while (d < from->rank && from->dim[d] == 1) d++;
+        if (d == from->rank || from->dim[d] != to->dim[k]) return false;
+        by->along[k] = (int8_t)d++;
+    }
+    while (d < from->rank && from->dim[d] == 1) d++;
+    return d == from->rank;
+}
+
+/* ---- other ops ---- */
+
+/* A new tensor is the node's, and as the file says. */
+static tess_status take(building *b, const node *of, tess_tensor *t)
+{
+    const value *out = &b->n->value[of->out];
+    if (!t) return failed(b, of);
+    const tess_dims d = tess_nd_dims(t);
+    if (d.rank != out->dims.rank || memcmp(d.dim, out->dims.dim, (size_t)d.rank * sizeof *d.dim) ||
+        tess_nd_element(t) != out->element)
+        return tess_import_wrong(b->n, of, "its result has another shape or dtype than the file says");
+    be_tensor(&b->form[of->out], tess_name(t, "%s", out->name), out);
+    return TESS_OK;
+}
+
+static tess_status settle_all(building *b, const node *of)
+{
+    for (int k = 0; k < of->inputs; k++) TESS_TRY(settle(b, of->in[k], of));
+    return TESS_OK;
+}
+
+static tess_status reshape(building *b, const node *of)
+{
+    const value *v = &b->n->value[of->in[0]], *out = &b->n->value[of->out];
+    const form *f = &b->form[of->in[0]];
+    tess_reading by;
+    if (tess_dims_size(&v->dims) != tess_dims_size(&out->dims))
+        return tess_import_wrong(b->n, of, "its result has another number of elements");
+    if (is_constant(f) || (is_reading(f) && is_unit_change(&v->dims, &out->dims, &by))) {
+        if (is_constant(f)) by = nothing();
+        return read_as(b, of, &by);
+    }
+    TESS_TRY(settle_all(b, of));
+    return take(b, of, tess_nd_reshape(b->form[of->in[0]].t, out->dims));
+}
+
+static tess_status reduce(building *b, const node *of)
+{
+    static const char *const names[] = {"sum", "max", "min", "prod", "and", "or", "argmax", "argmin"};
+    const char *fn = json_string_value(json_object_get(of->json, "fn"));
+    int dims[TESS_RANK_MOST], count, k = 0;
+    unsigned set = 0;
+    TESS_TRY(tess_import_ints(b->n, of, "dims", -1, dims, &count));
+    for (int j = 0; j < count; j++) set |= 1u << dims[j];
+    while (k < 8 && fn && strcmp(fn, names[k])) k++;
+    if (!fn || k == 8) return tess_import_wrong(b->n, of, "there is no reduction %.40s", fn ? fn : "null");
+    TESS_TRY(settle_all(b, of));
+    return take(b, of, tess_nd_reduce(b->form[of->in[0]].t, (tess_reduction)k, set));
+}
+
+/* Two lists of dimensions in one attribute. */
+static tess_status pairs(const building *b, const node *of, const char *key, int out[2][TESS_RANK_MOST], int *count)
+{
+    const json_t *both = json_object_get(of->json, key);
+    int size[2];
+    if (json_array_size(both) != 2) return tess_import_wrong(b->n, of, "%s is no list of two lists", key);
+    for (int k = 0; k < 2; k++) {
+        int64_t list[TESS_RANK_MOST];
+        TESS_TRY(tess_import_list(b->n, of, json_array_get(both, (size_t)k), key, -1, TESS_RANK_MOST, list, &size[k]));
+        for (int j = 0; j < size[k]; j++) {
+            if (list[j] < 0 || list[j] >= TESS_RANK_MOST)
+                return tess_import_wrong(b->n, of, "%s names dimension %lld", key, (long long)list[j]);
+            out[k][j] = (int)list[j];
+        }
+    }
+    *count = size[0];
+    return size[0] == size[1] ? TESS_OK : tess_import_wrong(b->n, of, "the two lists of %s differ in length", key);
+}
+
+static bool is_in(const int *list, int n, int d)
+{
+    for (int k = 0; k < n; k++)
+        if (list[k] == d) return true;
+    return false;
+}
+
+/* A product reads a transposed tensor where it lies, if the order of the dimensions that stay is the same there. */
+static bool turn_back(const form *f, const value *v, tess_dot_dims *d, int side)
+{
+    int last = -1;
+    if (f->t || !is_reading(f) || !f->operand[0].t) return false;
+    const tess_reading *r = &f->operand[0].by;
+    const tess_dims under = tess_nd_dims(f->operand[0].t);
+    if (under.rank != v->dims.rank) return false;
+    for (int k = 0; k < v->dims.rank; k++) {
+        const int j = r->along[k];
+        if (j < 0 || r->first[j] || r->step[j] != 1 || under.dim[j] != v->dims.dim[k]) return false;
+        if (is_in(d->contract[side], d->contracts, k) || is_in(d->batch[side], d->batches, k)) continue;
+        if (j < last) return false;
+        last = j;
+    }
+    for (int k = 0; k < d->contracts; k++)
+        if (d->contract[side][k] >= v->dims.rank) return false;
+    for (int k = 0; k < d->batches; k++)
+        if (d->batch[side][k] >= v->dims.rank) return false;
+    for (int k = 0; k < d->contracts; k++) d->contract[side][k] = r->along[d->contract[side][k]];
+    for (int k = 0; k < d->batches; k++) d->batch[side][k] = r->along[d->batch[side][k]];
+    return true;
+}
+
+static tess_status dot(building *b, const node *of)
+{
+    tess_dot_dims d = {0};
+    tess_tensor *t[2];
+    TESS_TRY(pairs(b, of, "contract", d.contract, &d.contracts));
+    TESS_TRY(pairs(b, of, "batch", d.batch, &d.batches));
+    for (int k = 0; k < 2; k++) {
+        const int v = of->in[k];
+        const bool back = turn_back(&b->form[v], &b->n->value[v], &d, k);
+        if (!back) TESS_TRY(settle(b, v, of));
+        t[k] = back ? b->form[v].operand[0].t : b->form[v].t;
+    }
+    return take(b, of, tess_nd_dot(t[0], t[1], &d));
+}
+
+/* Of many, some at a time. */
+static tess_status concat(building *b, const node *of)
+{
+    const json_t *dim = json_object_get(of->json, "dim");
+    tess_tensor *t[NODE_INPUTS];
+    int n = of->inputs;
+    if (!json_is_integer(dim) || json_integer_value(dim) < 0 || json_integer_value(dim) >= TESS_RANK_MOST)
+        return tess_import_wrong(b->n, of, "dim is no dimension");
+    TESS_TRY(settle_all(b, of));
+    for (int k = 0; k < n; k++) t[k] = b->form[of->in[k]].t;
+    while (n > 1) {
+        int made = 0;
+        for (int k = 0; k < n; k += TESS_ND_OPERANDS) {
+            const int some = n - k < TESS_ND_OPERANDS ? n - k : TESS_ND_OPERANDS;
+            t[made] = some == 1 ? t[k] : tess_nd_concat(t + k, some, (int)json_integer_value(dim));
+            if (!t[made++]) return failed(b, of);
+        }
+        n = made;
+    }
+    return take(b, of, of->inputs > 1 ? t[0] : tess_nd_concat(t, 1, (int)json_integer_value(dim)));
+}
+
+static tess_status pad(building *b, const node *of)
+{
+    const value *v = &b->n->value[of->in[0]];
+    const form *with = &b->form[of->in[1]];
+    const json_t *list = json_object_get(of->json, "pads");
+    int64_t pads[TESS_RANK_MOST][3];
+    const tess_fn_step *s = &with->draft->step[with->result];
+    if (!is_constant(with) || s->fn != TESS_FN_value || s->element != v->element)
+        return tess_import_wrong(b->n, of, "what it is padded with is no constant of its dtype");
+    if (!json_is_array(list) || (int)json_array_size(list) != v->dims.rank)
+        return tess_import_wrong(b->n, of, "pads is no list of one entry for each dimension");
+    for (int d = 0; d < v->dims.rank; d++)
+        TESS_TRY(tess_import_list(b->n, of, json_array_get(list, (size_t)d), "pads", 3, 3, pads[d], NULL));
+    TESS_TRY(settle(b, of->in[0], of));
+    const double number = s->element == TESS_REAL ? (double)s->is.real : s->is.whole;
+    return take(b, of, tess_nd_pad(b->form[of->in[0]].t, number, (const int64_t(*)[3])pads));
+}
+
+static tess_status gather_dims(const building *b, const node *of, tess_gather_dims *d)
+{
+    const char *mode = json_string_value(json_object_get(of->json, "mode"));
+    const json_t *fill = json_object_get(of->json, "fill");
+    TESS_TRY(tess_import_ints(b->n, of, "offset", -1, d->offset, &d->offsets));
+    TESS_TRY(tess_import_ints(b->n, of, "collapsed", -1, d->collapsed, &d->collapses));
+    TESS_TRY(tess_import_ints(b->n, of, "start", -1, d->start, &d->starts));
+    TESS_TRY(pairs(b, of, "batch", d->batch, &d->batches));
+    if (!mode || (strcmp(mode, "clip") != 0 && strcmp(mode, "fill") != 0))
+        return tess_import_wrong(b->n, of, "mode is %.20s (expected clip or fill)", mode ? mode : "null");
+    d->clip = mode[0] == 'c';
+    d->fill = json_number_value(fill);
+    if (json_is_string(fill) && !strcmp(json_string_value(fill), "nan"))
+        d->fill = (double)__builtin_nanf("");
+    else if (fill && !json_is_number(fill))
+        return tess_import_wrong(b->n, of, "fill is no number, nor nan");
+    return TESS_OK;
+}
+
+static tess_status gather(building *b, const node *of)
+{
+    tess_gather_dims d = {0};
+    TESS_TRY(gather_dims(b, of, &d));
+    TESS_TRY(tess_import_list(b->n, of, json_object_get(of->json, "sizes"), "sizes", b->n->value[of->in[0]].dims.rank,
+                              TESS_RANK_MOST, d.sizes, NULL));
+    TESS_TRY(settle_all(b, of));
+    return take(b, of, tess_nd_gather(b->form[of->in[0]].t, b->form[of->in[1]].t, &d));
+}
+
+static tess_status scatter(building *b, const node *of)
+{
+    static const char *const names[] = {"set", "add", "mul", "min", "max"};
+    const char *fn = json_string_value(json_object_get(of->json, "fn"));
+    tess_gather_dims d = {0};
+    int k = 0;
+    TESS_TRY(gather_dims(b, of, &d));
+    while (k < 5 && fn && strcmp(fn, names[k])) k++;
+    if (!fn || k == 5) return tess_import_wrong(b->n, of, "there is no scattering %.40s", fn ? fn : "null");
+    TESS_TRY(settle_all(b, of));
+    return take(
+        b, of,
+        tess_nd_scatter(b->form[of->in[0]].t, b->form[of->in[1]].t, b->form[of->in[2]].t, &d, (tess_scattering)k));
+}
+
+static const struct {
+    const char *op;
+    tess_status (*build)(building *b, const node *of);
+} builders[] = {{"map", map},         {"reduce", reduce},       {"dot", dot},
+                {"reshape", reshape}, {"broadcast", broadcast}, {"transpose", transpose},
+                {"slice", slice},     {"concat", concat},       {"pad", pad},
+                {"rev", rev},         {"iota", iota},           {"gather", gather},
+                {"scatter", scatter}};
+
+/* ---- the whole ---- */
+
+/* All elements of a constant are one number. */
+static bool is_uniform(const value *v)
+{
+    for (int64_t i = tess_dims_size(&v->dims) - 1; i > 0; i--)
+        if (v->data[i] != v->data[0]) return false;
+    return true;
+}
+
+static tess_status begin(building *b, int k, tess_imported *out)
+{
+    const value *v = &b->n->value[k];
+    form *f = &b->form[k];
+    tess_tensor *t = NULL;
+    clear(f);
+    if (v->kind == VALUE_NODE) return TESS_OK;
+    if (v->kind == VALUE_CONST && is_uniform(v)) {
+        float real;
+        memcpy(&real, v->data, sizeof real);
+        f->result = v->element == TESS_REAL ? tess_draft_real(f->draft, (double)real)
+                                            : tess_draft_whole(f->draft, v->data[0], v->element);
+        return TESS_OK;
+    }
+    if (v->kind == VALUE_INPUT)
+        t = out->input[k] = tess_nd_input(b->g, v->name, v->element, v->dims);
+    else if (v->kind == VALUE_PARAM)
+        t = tess_nd_param(b->g, v->name, v->dims, TESS_NORMAL(0.02f));
+    else
+        t = tess_nd_data(b->g, v->name, v->element, v->dims, v->data);
+    if (!t) return failed(b, NULL);
+    be_tensor(f, t, v);
+    return TESS_OK;
+}
+
+static tess_status build_nodes(building *b)
+{
+    const tess_import *n = b->n;
+    for (int k = 0; k < n->nodes; k++) {
+        size_t i = 0;
+        if (!n->value[n->node[k].out].uses) continue;
+        while (strcmp(builders[i].op, n->node[k].op) != 0) i++;
+        TESS_TRY(builders[i].build(b, &n->node[k]));
+    }
+    return settle(b, n->loss, NULL);
+}
+
+tess_status tess_import_build(const tess_import *n, tess_graph *g, int64_t samples, tess_imported *out)
+{
+    building b = {.n = n, .g = g, .form = tess_alloc((size_t)n->values * sizeof *b.form)};
+    tess_status status = TESS_OK;
+    *out = (tess_imported){.input = tess_alloc((size_t)n->inputs * sizeof *out->input)};
+    for (int k = 0; k < n->values && status == TESS_OK; k++) status = begin(&b, k, out);
+    if (status == TESS_OK) status = build_nodes(&b);
+    if (status == TESS_OK && !(out->output = tess_nd_loss(b.form[n->loss].t))) status = failed(&b, NULL);
+    if (status == TESS_OK) tess_nd_cut(g, samples);
+    for (int k = 0; k < n->values; k++) free(b.form[k].draft);
+    free(b.form);
+    if (status != TESS_OK) free(out->input), out->input = NULL;
+    return status;
+}

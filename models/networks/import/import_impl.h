@@ -1,0 +1,42 @@
+/* A graph.json that was read: values by number, and nodes in order. */
+#ifndef TESS_IMPORT_IMPL_H
+#define TESS_IMPORT_IMPL_H
+#include "import.h"
+#include <jansson.h>
+
+typedef enum value_kind { VALUE_INPUT, VALUE_PARAM, VALUE_CONST, VALUE_NODE } value_kind;
+typedef struct value {
+    const char *name; /* without its kind */
+    value_kind kind;
+    tess_element element;
+    tess_dims dims;
+    int uses;      /* nodes that read it, and outputs */
+    int32_t *data; /* of a constant: its elements */
+} value;
+
+enum { NODE_INPUTS = 64 };
+typedef struct node {
+    const char *op, *at;
+    json_t *json; /* borrowed: its attributes */
+    int inputs, *in, out;
+} node;
+
+struct tess_import {
+    char *dir, *file; /* file: of graph.json, for messages */
+    json_t *root;
+    json_t *number; /* of a value, by its name in the file */
+    tess_safetensors *weights;
+    value *value;
+    int values, nodes, loss, inputs;
+    node *node;
+};
+
+/* Records "FILE: node NAME (OP, AT): what is wrong"; returns TESS_INVALID. */
+tess_status tess_import_wrong(const tess_import *n, const node *of, const char *format, ...) TESS_PRINTF(3, 4);
+/* Reads a list of whole numbers of at most `most`, or of exactly `exact` where that is not negative. */
+tess_status tess_import_list(const tess_import *n, const node *of, const json_t *list, const char *key, int exact,
+                             int most, int64_t *out, int *count) TESS_NODISCARD;
+tess_status tess_import_ints(const tess_import *n, const node *of, const char *key, int exact, int *out,
+                             int *count) TESS_NODISCARD;
+
+#endif

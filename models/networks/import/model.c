@@ -1,0 +1,91 @@
+/* An imported network as a model: what stands in the place of a family, and what runs ask of it. */
+#include "model.h"
+#include "directories.h"
+#include "import_impl.h"
+#include "map.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const tess_field no_fields[] = {{NULL, 0, 0, 0, 0, NULL}};
+const tess_family tess_family_import = {.type = "exported network",
+                                        .architecture = "network of a graph.json",
+                                        .prefix = "",
+                                        .field = no_fields,
+                                        .answers = TESS_ANSWERS_LABEL};
+
+/* Runs of several ranks, and those that go on, compare these. */
+char *tess_import_summary(const tess_import *n)
+{
+    json_t *network = json_deep_copy(n->root);
+    json_object_del(network, "check");
+    json_object_del(network, "producer");
+    char *text = json_dumps(network, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
+    char *summary = tess_format("{\"nodes\":%d,\"parameters\":%zu,\"sum\":\"%016llx\"}", n->nodes,
+                                json_object_size(json_object_get(n->root, "params")),
+                                (unsigned long long)tess_sum_bytes(TESS_SUM, text, strlen(text)));
+    free(text);
+    json_decref(network);
+    return summary;
+}
+
+tess_status tess_import_network(const tess_model *m, tess_graph *g, const tess_build *b, tess_network *net)
+{
+    tess_imported built;
+    *net = (tess_network){0};
+    if (b->purpose != TESS_FOR_LOSS || b->cache)
+        return tess_error(TESS_INVALID, m->dir, "is an exported network, which makes a loss and no logits");
+    if (b->batch != tess_import_batch(m->import))
+        return tess_error(TESS_INVALID, m->dir, "micro-batches of %lld samples, but it was exported for %lld",
+                          (long long)b->batch, (long long)tess_import_batch(m->import));
+    TESS_TRY(tess_import_build(m->import, g, 0, &built));
+    net->output = built.output;
+    net->input = built.input;
+    return TESS_OK;
+}
+
+int64_t tess_model_batch(const tess_model *m)
+{
+    return m->import ? tess_import_batch(m->import) : 0;
+}
+
+int tess_model_arrays(const tess_model *m, tess_array_want *want)
+{
+    static const tess_array_kind kind[] = {
+        [TESS_REAL] = TESS_ARRAY_REAL, [TESS_INT] = TESS_ARRAY_INT, [TESS_BOOL] = TESS_ARRAY_BOOL};
+    const int count = m->import ? tess_import_inputs(m->import) : 0;
+    for (int k = 0; k < count && want; k++) {
+        const tess_import_input in = tess_import_input_of(m->import, k);
+        want[k] = (tess_array_want){.name = in.name, .kind = kind[in.element], .rank = in.dims.rank - 1};
+        memcpy(want[k].dim, in.dims.dim + 1, (size_t)want[k].rank * sizeof *want[k].dim);
+    }
+    return count;
+}
+
+bool tess_model_checks(const tess_model *m, const char *param, double *value)
+{
+    tess_import_check c;
+    if (!m->import) return false;
+    if (param && *param) return tess_import_gradient(m->import, param, value);
+    if (!tess_import_checks(m->import, &c)) return false;
+    *value = param ? c.grad_norm : c.loss;
+    return true;
+}
+
+tess_status tess_model_check_batch(const tess_model *m, int input, int32_t *values)
+{
+    return tess_import_batch_of(m->import, input, values);
+}
+
+/* What makes a checkpoint a model: graph.json, and the constants that are not in it. */
+tess_status tess_import_save_rest(const tess_import *n, const char *dir)
+{
+    char *to = tess_format("%s/graph.json", dir), *weights = tess_format("%s/weights.safetensors", n->dir),
+         *consts = tess_format("%s/weights.safetensors", dir);
+    bool large = false;
+    for (size_t i = 0; n->weights && i < tess_safetensors_count(n->weights); i++)
+        large |= !strncmp(tess_safetensors_at(n->weights, i)->name, "const:", 6);
+    tess_status status = tess_copy_file(n->file, to);
+    if (status == TESS_OK && large) status = tess_copy_file(weights, consts);
+    free(to), free(weights), free(consts);
+    return status;
+}

@@ -1,0 +1,261 @@
+/* Imported networks against JAX (fixtures/make_imported.py): the loss and the gradients of every parameter, ten steps
+ * of AdamW, and the bits that must not depend on workers, nor on a cap. Each parameter of "maps", "shapes", "dots" and
+ * "indices" is read by one kind of op, so that its gradient names what is wrong. */
+#define CHECK_MAIN
+#include "check.h"
+#include "import.h"
+#include "models.h"
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef TESS_FIXTURES
+#define TESS_FIXTURES "tests/models/fixtures"
+#endif
+enum { STEPS = 10 };
+#define OK(...)                                                                                                        \
+    do {                                                                                                               \
+        if ((__VA_ARGS__) != TESS_OK) {                                                                                \
+            CHECK_SAY("%s: %s", #__VA_ARGS__, tess_error_text());                                                      \
+            return;                                                                                                    \
+        }                                                                                                              \
+    } while (0)
+
+static const char *fixture(const char *name)
+{
+    static char path[4096];
+    snprintf(path, sizeof path, TESS_FIXTURES "/imported/%s", name);
+    return path;
+}
+
+struct net {
+    tess_import *from;
+    tess_graph *g;
+    tess_imported in;
+    tess_step *step;
+};
+
+static tess_status open_net(struct net *n, const char *name, int64_t samples, int64_t tile_elements)
+{
+    TESS_TRY(tess_import_open(fixture(name), &n->from));
+    n->g = tess_graph_new(&(tess_graph_conf){.tile_elements = tile_elements});
+    return tess_import_build(n->from, n->g, samples, &n->in);
+}
+
+static void close_net(struct net *n)
+{
+    tess_step_free(n->step);
+    tess_graph_free(n->g);
+    free(n->in.input);
+    tess_import_close(n->from);
+    *n = (struct net){0};
+    tess_stop();
+}
+
+/* Its batch, as often as the step has micro-batches. */
+static tess_status feed(const struct net *n)
+{
+    int64_t micros;
+    tess_step_share(n->step, NULL, &micros);
+    tess_status status = TESS_OK;
+    for (int k = 0; k < tess_import_inputs(n->from) && status == TESS_OK; k++) {
+        const tess_import_input in = tess_import_input_of(n->from, k);
+        const int64_t size = tess_dims_size(&in.dims);
+        int32_t *values = tess_alloc((size_t)(micros * size) * sizeof *values);
+        for (int64_t m = 0; m < micros && status == TESS_OK; m++)
+            status = tess_import_batch_of(n->from, k, values + m * size);
+        if (status == TESS_OK) status = tess_step_feed(n->step, n->in.input[k], values);
+        free(values);
+    }
+    return status;
+}
+
+static double largest(const float *x, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) most = fabs((double)x[i]) > most ? fabs((double)x[i]) : most;
+    return most;
+}
+
+/* Against the gradients of a file: within 1e-5 of each one's largest, or of a hundredth of the largest of all. */
+static void compare(struct net *n, const char *name)
+{
+    tess_safetensors *set;
+    char path[4200];
+    double top = 0;
+    snprintf(path, sizeof path, "%s/gradients.safetensors", fixture(name));
+    OK(tess_safetensors_open(path, &set));
+    for (int pass = 0; pass < 2; pass++)
+        for (int k = 0; k < tess_graph_params(n->g); k++) {
+            tess_tensor *p = tess_graph_param(n->g, k);
+            const tess_safetensor *t = tess_safetensors_find(set, tess_tensor_name(p));
+            float *want = tess_alloc((size_t)t->elements * sizeof *want),
+                  *got = tess_alloc((size_t)t->elements * sizeof *got);
+            OK(tess_safetensor_read(t, 0, t->elements, want));
+            OK(tess_step_gradient(n->step, p, got));
+            const double scale = largest(want, t->elements);
+            if (scale > top) top = scale;
+            for (int64_t i = 0; i < t->elements; i++) got[i] -= want[i];
+            const double off = largest(got, t->elements), least = scale > top / 100 ? scale : top / 100;
+            if (pass && !(off <= 1e-5 * least))
+                CHECK_SAY("%s: the gradient of %s is off by %.3g of %.3g", name, tess_tensor_name(p), off, scale);
+            free(want), free(got);
+        }
+    tess_safetensors_close(set);
+}
+
+static void gradients(const char *name, int64_t samples, int64_t tile_elements, int micros)
+{
+    struct net n = {0};
+    tess_import_check want;
+    tess_step_result r;
+    OK(tess_start(&(tess_machine){.workers = 2}));
+    OK(open_net(&n, name, samples, tile_elements));
+    OK(tess_step_new(n.in.output, &(tess_step_conf){.train = true, .keep_gradients = true, .micro = micros}, &n.step));
+    OK(tess_import_load(n.from, n.g));
+    OK(tess_graph_round(n.g));
+    OK(feed(&n));
+    OK(tess_step_run(n.step, &(tess_step_input){.lr = 1}, &r));
+    CHECK(tess_import_checks(n.from, &want));
+    if (!(fabs(r.loss - want.loss) <= 1e-5 * fabs(want.loss)))
+        CHECK_SAY("%s: the loss is %.8g, JAX's %.8g", name, r.loss, want.loss);
+    compare(&n, name);
+    close_net(&n);
+}
+
+/* In one row tile, and in several; with parameters in one tile, and in several; of the batch once, and twice. */
+static void all_cuts(const char *name)
+{
+    gradients(name, 1000, 1 << 20, 1);
+    gradients(name, 4, 32, 2);
+}
+
+TEST(maps)
+{
+    all_cuts("maps");
+}
+TEST(shapes)
+{
+    all_cuts("shapes");
+}
+TEST(dots)
+{
+    all_cuts("dots");
+}
+TEST(indices)
+{
+    all_cuts("indices");
+}
+TEST(mlp)
+{
+    all_cuts("mlp");
+}
+TEST(gpt)
+{
+    all_cuts("gpt");
+}
+
+/* ---- steps ---- */
+
+static void train(struct net *n, const char *name, int workers, double *loss)
+{
+    tess_optimizer o = tess_adamw();
+    o.weight_decay = 0.1;
+    OK(tess_start(&(tess_machine){.workers = workers}));
+    OK(open_net(n, name, 3, 64));
+    OK(tess_step_new(n->in.output, &(tess_step_conf){.train = true, .optimizer = o}, &n->step));
+    OK(tess_import_load(n->from, n->g));
+    OK(tess_graph_round(n->g));
+    OK(feed(n));
+    for (int k = 0; k < STEPS; k++) {
+        tess_step_result r;
+        OK(tess_step_run(n->step, &(tess_step_input){.step = k, .lr = 1e-2}, &r));
+        loss[k] = r.loss;
+    }
+}
+
+static void steps(const char *name)
+{
+    struct net n = {0};
+    double one[STEPS], two[STEPS], want;
+    char path[4200];
+    snprintf(path, sizeof path, "%s/losses.txt", fixture(name));
+    FILE *f = fopen(path, "r");
+    CHECK(f != NULL);
+    train(&n, name, 2, two);
+    close_net(&n);
+    train(&n, name, 1, one);
+    close_net(&n);
+    for (int k = 0; k < STEPS && f; k++) {
+        CHECK(fscanf(f, "%lf", &want) == 1);
+        if (!(fabs(two[k] - want) <= 1e-5 * fabs(want)))
+            CHECK_SAY("%s: step %d has the loss %.8g, optax's %.8g", name, k, two[k], want);
+        if (one[k] != two[k]) CHECK_SAY("%s: step %d: other bits with one worker", name, k);
+    }
+    if (f) fclose(f);
+}
+
+TEST(adamw)
+{
+    steps("mlp");
+    steps("gpt");
+}
+
+/* ---- mistakes ---- */
+
+/* One node of a network that is right but for it. */
+static void refuses(const char *node, const char *says)
+{
+    tess_import *n;
+    tess_imported built;
+    FILE *f = fopen("wrong/graph.json", "w");
+    fprintf(f,
+            "{\"tessera_graph\": 1, \"inputs\": {\"x\": {\"shape\": [4, 3], \"dtype\": \"float32\", \"batch\": 0}}, "
+            "\"params\": {\"w\": {\"shape\": [3, 2], \"dtype\": \"float32\"}}, \"nodes\": [{\"name\": \"a\", \"at\": "
+            "\"my.py:7\", %s}, {\"name\": \"b\", \"op\": \"reduce\", \"in\": [\"a\"], \"shape\": [], \"dtype\": "
+            "\"float32\", \"fn\": \"sum\", \"dims\": [0, 1]}], \"outputs\": {\"loss\": \"b\"}}",
+            node);
+    fclose(f);
+    tess_error_clear();
+    tess_status status = tess_import_open("wrong", &n);
+    tess_graph *g = tess_graph_new(NULL);
+    if (status == TESS_OK) {
+        status = tess_import_build(n, g, 0, &built);
+        if (status == TESS_OK) free(built.input);
+        tess_import_close(n);
+    }
+    tess_graph_free(g);
+    CHECK_EQ(status, *says ? TESS_INVALID : TESS_OK);
+    if (*says) CHECK_HAS(tess_error_text(), says);
+    if (*says) CHECK_HAS(tess_error_text(), "my.py:7");
+}
+
+#define DOT  "\"op\": \"dot\", \"in\": [\"input:x\", \"param:w\"], \"dtype\": \"float32\", "
+#define X    "\"in\": [\"input:x\"], \"shape\": [4, 3], \"dtype\": \"float32\", "
+#define DIMS "\"contract\": [[1], [0]], \"batch\": [[], []]"
+TEST(mistakes)
+{
+    static const char *const wrong[][2] = {
+        {DOT DIMS ", \"shape\": [4, 2]", ""},
+        {DOT DIMS ", \"shape\": [4, 3]", "another shape or dtype than the file says"},
+        {DOT "\"contract\": [[0], [0]], \"batch\": [[], []], \"shape\": [4, 2]",
+         "x (4,3), w (3,2): dimensions that go"},
+        {DOT "\"contract\": [[1, 0], [0]], \"batch\": [[], []], \"shape\": [4, 2]", "the two lists of contract differ"},
+        {DOT DIMS ", \"shape\": [4, 2], \"stride\": 1", "has the key stride, which is not known"},
+        {DOT DIMS ", \"shape\": [4, 0]", "a dimension of 0"},
+        {"\"op\": \"conv\", " X "\"stride\": [1]", "there is no op conv in this version"},
+        {"\"op\": \"map\", " X "\"fn\": \"sinc\"", "there is no function sinc"},
+        {"\"op\": \"map\", " X "\"fn\": \"add\"", "has 1 operands (its function takes 2)"},
+        {"\"op\": \"map\", " X "\"fn\": \"not\"", "it takes int32 and bool alone"},
+        {"\"op\": \"map\", " X "\"fn\": \"is_finite\"", "another dtype than its function makes"},
+        {"\"op\": \"transpose\", " X "\"perm\": [1, 0]", "perm and the shapes do not fit"},
+        {"\"op\": \"slice\", " X "\"lo\": [0, 0], \"hi\": [4, 4], \"step\": [1, 1]",
+         "dimension 1: 0 to 4 in steps of 1"},
+        {"\"op\": \"rev\", " X "\"dims\": [2]", "there is no dimension 2"},
+        {"\"op\": \"map\", \"in\": [\"c\"], \"shape\": [4, 3], \"dtype\": \"float32\", \"fn\": \"exp\"",
+         "reads c, which"},
+        {"\"op\": \"map\", \"in\": [\"input:x\"], \"shape\": [4, 3], \"dtype\": \"int8\", \"fn\": \"cast\"",
+         "the dtype int8"},
+    };
+    mkdir("wrong", 0777);
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) refuses(wrong[k][0], wrong[k][1]);
+}

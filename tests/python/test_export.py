@@ -1,0 +1,200 @@
+"""What tessera.export writes means what the network of JAX does: numpy has its loss from graph.json, jax.numpy its
+gradients, and `tessera check`, where the environment variable TESSERA names the command, both. Arguments: cases."""
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+
+sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "..", "..", "tools", "python")]
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import interpret
+import networks
+import tessera
+from tessera import from_jax
+
+DIR = tempfile.TemporaryDirectory()
+LOSS, GRADIENT = 1e-6, 1e-4  # relative; a gradient's to its tensor's largest or a thousandth of the network's
+# What the command does not do yet: inputs without samples, a gradient through a scatter that does not add, one that is
+# 0 but for noise.
+UNCHECKED = ("graph_attention", "odds", "graphs", "experts", "batch_norm")
+
+
+def exported(loss_fn, params, batch, batched=None, name="net"):
+    to = os.path.join(DIR.name, name)
+    tessera.export(loss_fn, params, batch, to=to, batched=batched)
+    return to
+
+
+def near(what, met, wanted, most):
+    if not met <= most * wanted:
+        raise AssertionError(f"{what}: off by {met:.3g} of {wanted:.3g}")
+
+
+def network(make):
+    loss_fn, params, batch, *batched = make()
+    to = exported(loss_fn, params, batch, *batched, name=make.__name__)
+    graph, values, stored = interpret.load(to)
+    check = graph["check"]
+    near("loss", abs(interpret.run(graph, values, stored)["loss"] - check["loss"]), abs(check["loss"]), LOSS)
+
+    def loss(params):
+        made = loss_fn(params, batch)
+        return made[0] if isinstance(made, tuple) else made
+    whole, gradient = jax.jit(jax.value_and_grad(loss))(params)
+    near("stored loss", abs(check["loss"] - whole), abs(whole), LOSS)
+    wanted = dict(from_jax.names(gradient, "param"))
+    names, ops = {f"param:{name}": name for name in graph["params"]}, interpret.in_jax()
+    got = jax.jit(jax.grad(lambda p: interpret.run(graph, {**values, **p}, stored, ops)["loss"]))(
+        {at: values[at] for at in names})
+    assert set(names.values()) == set(wanted) == set(check["gradients"])
+    largest = max(np.abs(g).max() for g in wanted.values())
+    for at, name in names.items():
+        near(f"gradient of {name}", np.abs(got[at] - wanted[name]).max(),
+             max(np.abs(wanted[name]).max(), largest / 1000), GRADIENT)
+        near(f"its norm, of {name}", abs(np.linalg.norm(wanted[name]) - check["gradients"][name]), largest, GRADIENT)
+    if "TESSERA" in os.environ and make.__name__ not in UNCHECKED:
+        subprocess.run([os.environ["TESSERA"], "check", to], check=True, stdout=subprocess.DEVNULL)
+
+
+# -- refusals: what is done to x (3, 4), whole numbers i (3) and a parameter w (4, 4); words of the error
+
+def _while(w, x, i):
+    return jax.lax.while_loop(lambda y: y.sum() < 9, lambda y: y + 1, x @ w)
+
+
+def _cond(w, x, i):
+    return jax.lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x @ w)
+
+
+@jax.custom_vjp
+def clipped(x):
+    return x
+
+
+clipped.defvjp(lambda x: (x, None), lambda _, g: (jnp.clip(g, -1, 1),))
+REFUSED = [
+    ("a loop whose length depends on data", _while),
+    ("a branch that depends on data", _cond),
+    ("sort", lambda w, x, i: jnp.sort(x @ w)),
+    ("fft", lambda w, x, i: jnp.abs(jnp.fft.rfft(x @ w))),
+    ("cholesky", lambda w, x, i: jnp.linalg.cholesky(w @ w.T + 9 * jnp.eye(4))),
+    ("bfloat16", lambda w, x, i: (x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16)).astype(jnp.float32)),
+    ("random numbers of a key", lambda w, x, i: jax.random.normal(jax.random.PRNGKey(i[0]), (4,)) * (x @ w)),
+    ("the derivative of clipped of its own", lambda w, x, i: clipped(x @ w)),
+    ("a loop of 300 steps", lambda w, x, i: jax.lax.scan(lambda y, _: (jnp.sin(y), None), x @ w, None, 300)[0]),
+    ("shift_left", lambda w, x, i: (x @ w) * (i << 1)[:, None]),
+]
+
+
+def refusals():
+    params, batch = {"w": networks.draw(4, 4)}, {"x": networks.draw(3, 4), "i": np.arange(3, dtype=np.int32)}
+    for words, does in REFUSED:
+        line = does.__code__.co_firstlineno
+        try:
+            exported(lambda p, b: does(p["w"], b["x"], b["i"]).sum(), params, batch, name="refused")
+        except tessera.Refused as error:
+            said = str(error)
+            assert words in said, said
+            assert any(f"test_export.py:{k} " in said for k in (line, line + 1)), f"line {line}: {said}"
+        else:
+            raise AssertionError(f"{words}: not refused")
+    assert not os.path.exists(os.path.join(DIR.name, "refused"))
+    y = exported(lambda p, b: (jnp.sort(b["x"]), (b["x"] @ p["w"]).sum())[1], params, batch)  # nobody reads the sorted
+    assert "sort" not in open(os.path.join(y, "graph.json")).read()
+
+
+def wrong_arguments():
+    params, batch = {"w": networks.draw(4, 4)}, {"x": networks.draw(3, 4), "z": networks.draw(5)}
+
+    def loss_fn(params, batch):
+        return (batch["x"] @ params["w"]).sum() + batch["z"].sum()
+    for words, arguments in [
+            ("differ (x has 3, z has 5)", (loss_fn, params, batch)),
+            ("'y' is none of", (loss_fn, params, batch, ["y"])),
+            ("params: n is int32", (loss_fn, {**params, "n": np.int32(3)}, batch, ["x"])),
+            ("the loss is float32 of shape [3, 4]", (lambda p, b: b["x"] @ p["w"], params, batch, ["x"])),
+            ("the loss is nan", (lambda p, b: jnp.log(-jnp.abs(p["w"]).sum()), params, batch, ["x"])),
+            ("two leaves of the params", (lambda p, b: p["a.b"] + p["a"]["b"],
+                                          {"a.b": np.float32(1), "a": {"b": np.float32(2)}}, batch, ["x"]))]:
+        try:
+            exported(*arguments)
+        except ValueError as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"{words}: not refused")
+
+
+# -- the file
+
+def shape_of_the_file():
+    def loss_fn(params, batch):
+        scores = jnp.where(jnp.tril(jnp.ones((6, 6), bool)), batch["x"] @ params["w"], -jnp.inf)
+        logits = jax.nn.log_softmax(scores * 0.5)
+        table = jnp.where(jnp.arange(6) < 3, -jnp.inf, jnp.arange(6.0))
+        n, t = jnp.arange(4)[:, None], jnp.arange(6)[None]
+        return -logits[n, t, batch["y"]].mean(), {"most": logits.max(), "low": jnp.exp(table).sum() + params["w"][0, 0]}
+    batch = {"x": networks.draw(4, 6, 6), "y": np.tile(np.arange(6, dtype=np.int32) // 2, (4, 1))}
+    to = exported(loss_fn, {"w": networks.draw(6, 6)}, batch)
+    graph, values, stored = interpret.load(to)
+    assert graph["inputs"] == {"x": {"shape": [4, 6, 6], "dtype": "float32", "batch": 0},
+                               "y": {"shape": [4, 6], "dtype": "int32", "batch": 0}}, graph["inputs"]
+    assert list(graph["outputs"]) == ["loss", "low", "most"] and graph["producer"] == f"jax {jax.__version__}"
+    assert list(values["param:w"].shape) == [6, 6] and np.array_equal(stored["y"], batch["y"])
+    gather, = [n for n in graph["nodes"] if n["op"] == "gather"]  # an index that counts samples is their dimension
+    assert gather["batch"] == [[0, 1], [0, 1]] and gather["start"] == [2], gather
+    assert all("test_export.py:" in n["at"] and n["at"].endswith("(loss_fn)") for n in graph["nodes"])
+    numbers = {f"const:{name}" for name, said in graph["consts"].items() if said["shape"] == []}
+    assert not [n for n in graph["nodes"] if n["op"] == "broadcast" and n["in"][0] in numbers]  # maps read them so
+    infinite = [name for name, said in graph["consts"].items() if "value" not in said]
+    assert infinite and not all(np.isfinite(values[f"const:{name}"]).all() for name in infinite)
+    assert sum(said["shape"] == [6, 6] for said in graph["consts"].values()) == 1  # the mask, of one sample
+
+
+def trees():
+    Pair = collections.namedtuple("Pair", "left right")
+    params = {"a": [np.float32(1), (np.ones(2, np.float32), None)], "none": {},
+              "p": Pair(np.zeros(3, np.float32), {"z": np.ones((1, 1), np.float32)})}
+
+    def loss_fn(params, batch):
+        return sum(leaf.sum() for leaf in jax.tree_util.tree_leaves(params)) * batch.mean()
+    to = exported(loss_fn, params, np.ones(4, np.float32))
+    loaded = tessera.load(to)
+    expected = {**params, "p": params["p"]._asdict()}
+    assert jax.tree_util.tree_structure(loaded) == jax.tree_util.tree_structure(expected), loaded
+    jax.tree_util.tree_map(np.testing.assert_array_equal, loaded, expected)
+    same = tessera.load(to, like=params)
+    assert jax.tree_util.tree_structure(same) == jax.tree_util.tree_structure(params)
+    assert set(json.load(open(os.path.join(to, "graph.json")))["params"]) == {"a.0", "a.1.0", "p.left", "p.right.z"}
+    try:
+        tessera.load(to, like={**params, "a": [np.ones(2, np.float32), params["a"][1]]})
+    except ValueError as error:
+        assert "a.0: met [], expected shape [2]" in str(error), error
+    else:
+        raise AssertionError("another shape was taken")
+
+
+CASES = {make.__name__: (lambda make=make: network(make)) for make in networks.ALL}
+CASES.update({case.__name__: case for case in (refusals, wrong_arguments, shape_of_the_file, trees)})
+
+
+def main():
+    failed, chosen = 0, sys.argv[1:] or list(CASES)
+    for name in chosen:
+        try:
+            CASES[name]()
+            print(f"ok {name}", flush=True)
+        except Exception:
+            failed += 1
+            print(f"FAILED {name}\n{traceback.format_exc(limit=-5)}", flush=True)
+    print(f"{len(chosen) - failed} passed, {failed} failed, 0 skipped")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()

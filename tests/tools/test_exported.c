@@ -1,0 +1,134 @@
+/* Runs of exported networks, fed with .npy: they learn, go on where they ended with the same bits, and have the same
+ * bits through a disk; what is wrong with a file is one line. */
+#define CHECK_MAIN
+#include "run.h"
+
+#ifndef TESS_FIXTURES
+#define TESS_FIXTURES "tests/models/fixtures"
+#endif
+#define MLP TESS_FIXTURES "/imported/mlp"
+#define GPT TESS_FIXTURES "/imported/gpt"
+enum { SAMPLES = 48 };
+
+/* A .npy of that type, whose header is padded as numpy pads it. */
+static void write_npy(const char *path, const char *type, const char *shape, const void *data, size_t bytes)
+{
+    char header[128] = "\x93NUMPY\x01";
+    char *text = malloc(sizeof header + bytes);
+    memset(header + 8, ' ', sizeof header - 8);
+    const int n = sprintf(header + 10, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", type, shape);
+    header[10 + n] = ' ';
+    header[127] = '\n';
+    header[7] = 0, header[8] = 118, header[9] = 0;
+    memcpy(text, header, sizeof header);
+    memcpy(text + sizeof header, data, bytes);
+    write_file(path, text, sizeof header + bytes);
+    free(text);
+}
+
+/* Of the mlp floats, y in double; of the gpt tokens, in 64 and in 16 bits. */
+static void write_data(void)
+{
+    static float x[SAMPLES][5];
+    static double y[SAMPLES][3];
+    static int64_t ids[SAMPLES][8];
+    static uint16_t next[SAMPLES][8];
+    for (int i = 0; i < SAMPLES; i++) {
+        for (int k = 0; k < 5; k++) x[i][k] = (float)((i * 37 + k * 11) % 17) / 8 - 1;
+        for (int k = 0; k < 3; k++) y[i][k] = (double)x[i][k] * (double)x[i][k + 1];
+        for (int t = 0; t < 8; t++) ids[i][t] = (i * 3 + t) % 20, next[i][t] = (uint16_t)((i * 3 + t + 1) % 20);
+    }
+    write_npy("x.npy", "<f4", "48, 5", x, sizeof x);
+    write_npy("y.npy", "<f8", "48, 3", y, sizeof y);
+    write_npy("ids.npy", "<i8", "48, 8", ids, sizeof ids);
+    write_npy("next.npy", "<u2", "48, 8", next, sizeof next);
+    write_npy("few.npy", "<f4", "47, 5", x, 47 * sizeof *x);
+    write_npy("wide.npy", "<f4", "30, 8", x, sizeof x);
+    write_npy("short.npy", "<f4", "48, 5", x, sizeof x - 4);
+    write_npy("text.npy", "<U4", "48, 5", x, sizeof x);
+    write_text("none.npy", "no array");
+}
+
+static void setup(const char *model, const char *train)
+{
+    fresh();
+    write_data();
+    write_text("run.json", fmt("{\"model\": \"%s\", \"data\": {\"train\": %s}, \"train_batch_size\": 16, \"steps\": 8, "
+                               "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.01}}, \"output\": \"out\"}",
+                               model, train));
+}
+
+static double loss_at(const char *what)
+{
+    const char *at = strstr(ran.out, what);
+    at = at ? strstr(at, "loss ") : NULL;
+    return at ? atof(at + 5) : NAN;
+}
+
+TEST(learns_and_goes_on)
+{
+    setup(MLP, "{\"x\": \"x.npy\", \"y\": \"y.npy\"}");
+    DONE("train", "run.json", "steps=60", "data.valid=0.35");
+    CHECK_HAS(ran.out, "32 samples in 2 files");
+    DONE("train", "run.json", "output=one", "checkpoint.dir=one/ck");
+    const double first = loss_at("step 1/8"), last = loss_at("step 8/8");
+    if (!(last < 0.5 * first)) CHECK_SAY("the loss went from %g to %g", first, last);
+    DONE("train", "run.json", "output=two", "checkpoint.dir=two/ck", "steps=5");
+    DONE("train", "run.json", "output=two", "checkpoint.dir=two/ck", "--resume");
+    CHECK(same_file("one/model/weights.safetensors", "two/model/weights.safetensors"));
+    DONE("eval", "run.json", "model=two/model", "data.valid={\"x\": \"x.npy\", \"y\": \"y.npy\"}");
+    CHECK_HAS(ran.out, "batches 3");
+    DONE("check", MLP);
+    FAILS(2, ("check", "two/model"), "check.safetensors");
+}
+
+TEST(same_bits_through_a_disk)
+{
+    setup(GPT, "{\"ids\": \"ids.npy\", \"next\": \"next.npy\"}");
+    mkdir("tier", 0777);
+    DONE("train", "run.json", "gradient_clipping=1");
+    DONE("train", "run.json", "gradient_clipping=1", "output=capped", "memory.cpu=350KiB", "memory.path=tier");
+    CHECK_HAS(ran.out, "disk ");
+    CHECK(same_file("out/model/weights.safetensors", "capped/model/weights.safetensors"));
+    DONE("check", GPT);
+}
+
+/* Two micro-batches on one rank, and one each on two. */
+TEST(same_bits_on_two_ranks)
+{
+    setup(GPT, "{\"ids\": \"ids.npy\", \"next\": \"next.npy\"}");
+    DONE("train", "run.json", "deterministic=true", "steps=4");
+    for (int stage = 1; stage <= 3; stage += 2) {
+        DONE_RANKS(2, "train", "run.json", "deterministic=true", "steps=4", fmt("zero_optimization.stage=%d", stage),
+                   fmt("output=stage%d", stage));
+        CHECK(same_file("out/model/weights.safetensors", fmt("stage%d/model/weights.safetensors", stage)));
+    }
+}
+
+TEST(mistakes)
+{
+    static const struct {
+        const char *setting, *says;
+    } wrong[] = {
+        {"data.train=x.npy", "expected {\"x\": \"FILE.npy\", ...}"},
+        {"data.train={\"x\": \"x.npy\"}", "has no y (the network's inputs are x, y)"},
+        {"data.train={\"x\": \"x.npy\", \"y\": \"y.npy\", \"z\": \"y.npy\"}", "z, expected a path for each input"},
+        {"data.train={\"x\": \"few.npy\", \"y\": \"y.npy\"}", "y.npy: has 48 samples, few.npy has 47"},
+        {"data.train={\"x\": \"wide.npy\", \"y\": \"y.npy\"}", "has shape (30,8), the network's x needs (samples,5)"},
+        {"data.train={\"x\": \"short.npy\", \"y\": \"y.npy\"}", "short.npy: has 956 bytes of elements"},
+        {"data.train={\"x\": \"text.npy\", \"y\": \"y.npy\"}", "text.npy: has elements of another type"},
+        {"data.train={\"x\": \"none.npy\", \"y\": \"y.npy\"}", "none.npy: is no .npy file"},
+        {"data.train={\"x\": \"gone.npy\", \"y\": \"y.npy\"}", "gone.npy"},
+        {"train_batch_size=24", "the network was exported for 16 samples at a time"},
+        {"bf16.enabled=true", "it is computed in fp32 so far"},
+        {"lora.r=4", "lora"},
+        {"weights=drawn", "weights"},
+    };
+    setup(MLP, "{\"x\": \"x.npy\", \"y\": \"y.npy\"}");
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++)
+        FAILS(2, ("train", "run.json", wrong[k].setting), wrong[k].says);
+    setup(GPT, "{\"ids\": \"y.npy\", \"next\": \"next.npy\"}");
+    FAILS(2, ("train", "run.json"), "y.npy: has shape (48,3), the network's ids needs (samples,8)");
+    FAILS(2, ("train", "run.json", "data.train={\"ids\": \"x.npy\", \"next\": \"next.npy\"}"), "x.npy");
+    FAILS(2, ("check", "."), "config.json");
+}

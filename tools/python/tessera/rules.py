@@ -1,0 +1,183 @@
+"""What each primitive of JAX is in the format: rule(graph, operands, params, shape, dtype) returns what it makes."""
+import numpy as np
+
+SAME = ("add sub mul div neg abs sign floor ceil exp log log1p expm1 sqrt rsqrt cbrt sin cos tan tanh logistic erf "
+        "erfc square is_finite not rem pow max min atan2 and or xor lt le gt ge eq ne clamp").split()
+OTHER_NAMES = {"add_any": "add", "stop_gradient": "stop"}
+REDUCTIONS = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "reduce_prod": "prod",
+              "reduce_and": "and", "reduce_or": "or", "argmax": "argmax", "argmin": "argmin"}
+SCATTERS = {"scatter": "set", "scatter-add": "add", "scatter-sub": "add", "scatter-mul": "mul", "scatter-min": "min",
+            "scatter-max": "max"}
+RULES = {}
+
+
+def rule(*names):
+    def add(function):
+        for name in names:
+            RULES[name] = function
+        return function
+    return add
+
+
+def _map(name, fn):
+    def make(g, x, p, shape, dtype):
+        if fn == "pow":
+            x = [g.cast(v, dtype) for v in x]
+        return g.map(fn, x, shape)
+    RULES[name] = make
+
+
+def _reduce(name, fn):
+    def make(g, x, p, shape, dtype):
+        if fn in ("and", "or") and x[0].dtype != "bool":
+            return g.refuse(f"{name} of {x[0].dtype}", shape, dtype)
+        return g.reduce(fn, x[0], p["axes"])
+    RULES[name] = make
+
+
+for _name in SAME:
+    _map(_name, _name)
+for _name, _fn in OTHER_NAMES.items():
+    _map(_name, _fn)
+for _name, _fn in REDUCTIONS.items():
+    _reduce(_name, _fn)
+
+
+@rule("integer_pow")
+def _integer_pow(g, x, p, shape, dtype):
+    return g.map("ipow", x, shape, y=int(p["y"]))
+
+
+@rule("round")
+def _round(g, x, p, shape, dtype):
+    if int(p["rounding_method"]) == 1:  # halves to even
+        return g.map("round", x, shape)
+    half = g.map("add", [g.map("abs", x, shape), g.const(np.float32(0.5))], shape)
+    return g.map("mul", [g.map("sign", x, shape), g.map("floor", [half], shape)], shape)
+
+
+@rule("convert_element_type")
+def _convert(g, x, p, shape, dtype):
+    return g.cast(x[0], dtype)
+
+
+@rule("reduce_precision")
+def _precision(g, x, p, shape, dtype):
+    kept = p["exponent_bits"] == 8 and p["mantissa_bits"] >= 23
+    return x[0] if kept else g.refuse("reduce_precision to less than float32", shape, dtype)
+
+
+@rule("select_n")
+def _select(g, x, p, shape, dtype):
+    if x[0].dtype == "bool":
+        return g.map("select", [x[0], x[2], x[1]], shape)
+    made = x[-1]
+    for k in range(len(x) - 2, 0, -1):
+        made = g.map("select", [g.map("lt", [x[0], g.const(np.int32(k))], x[0].shape), x[k], made], shape)
+    return made
+
+
+@rule("broadcast_in_dim")
+def _broadcast(g, x, p, shape, dtype):
+    return g.broadcast(x[0], shape, p["broadcast_dimensions"])
+
+
+@rule("reshape", "squeeze", "expand_dims")
+def _reshape(g, x, p, shape, dtype):
+    if p.get("dimensions") is not None and len(p["dimensions"]) == len(x[0].shape) and "new_sizes" in p:
+        return g.reshape(g.transpose(x[0], p["dimensions"]), shape)
+    return g.reshape(x[0], shape)
+
+
+@rule("transpose")
+def _transpose(g, x, p, shape, dtype):
+    return g.transpose(x[0], p["permutation"])
+
+
+@rule("slice")
+def _slice(g, x, p, shape, dtype):
+    return g.slice(x[0], p["start_indices"], p["limit_indices"], p["strides"])
+
+
+@rule("split")
+def _split(g, x, p, shape, dtype):
+    ends = np.cumsum([0, *p["sizes"]])
+    return [g.part(x[0], p["axis"], lo, hi) for lo, hi in zip(ends, ends[1:])]
+
+
+@rule("concatenate")
+def _concat(g, x, p, shape, dtype):
+    return g.concat(x, p["dimension"])
+
+
+@rule("stack")
+def _stack(g, x, p, shape, dtype):
+    one = [*x[0].shape[:p["axis"]], 1, *x[0].shape[p["axis"]:]]
+    return g.concat([g.reshape(v, one) for v in x], p["axis"])
+
+
+@rule("unstack")
+def _unstack(g, x, p, shape, dtype):
+    return [g.reshape(g.part(x[0], p["axis"], k, k + 1), shape) for k in range(x[0].shape[p["axis"]])]
+
+
+@rule("tile")
+def _tile(g, x, p, shape, dtype):
+    reps = p["reps"]
+    inner = (1,) * (len(reps) - len(x[0].shape)) + x[0].shape
+    wide = [d for pair in zip(reps, inner) for d in pair]
+    dims = [2 * k + 1 for k in range(len(reps))][len(reps) - len(x[0].shape):]
+    return g.reshape(g.broadcast(x[0], wide, dims), shape)
+
+
+@rule("pad")
+def _pad(g, x, p, shape, dtype):
+    return g.pad(x[0], x[1], p["padding_config"])
+
+
+@rule("rev")
+def _rev(g, x, p, shape, dtype):
+    return g.rev(x[0], p["dimensions"])
+
+
+@rule("iota")
+def _iota(g, x, p, shape, dtype):
+    return g.iota(shape, dtype, p["dimension"])
+
+
+@rule("dot_general")
+def _dot(g, x, p, shape, dtype):
+    contract, batch = p["dimension_numbers"]
+    return g.dot(g.cast(x[0], dtype), g.cast(x[1], dtype), contract, batch)
+
+
+def _mode(p):
+    return str(p["mode"]).rsplit(".", 1)[-1].upper()
+
+
+@rule("gather")
+def _gather(g, x, p, shape, dtype):
+    d = p["dimension_numbers"]
+    fill = {}
+    if _mode(p) == "FILL_OR_DROP":
+        value = p["fill_value"]
+        if value is None:
+            value = np.nan if dtype == "float32" else True if dtype == "bool" else np.iinfo(dtype).min
+        fill = {"fill": "nan" if np.isnan(value) else int(value) if dtype != "float32" else float(value)}
+    return g.gather(x[0], x[1], shape, d.offset_dims, d.collapsed_slice_dims, d.start_index_map,
+                    (d.operand_batching_dims, d.start_indices_batching_dims), p["slice_sizes"],
+                    "fill" if fill else "clip", **fill)
+
+
+def _scatter(name, fn):
+    def make(g, x, p, shape, dtype):
+        d = p["dimension_numbers"]
+        updates = g.map("neg", [x[2]], x[2].shape) if name == "scatter-sub" else x[2]
+        return g.scatter(fn, x[0], x[1], updates, d.update_window_dims, d.inserted_window_dims,
+                         d.scatter_dims_to_operand_dims, (d.operand_batching_dims, d.scatter_indices_batching_dims),
+                         "clip" if _mode(p) == "CLIP" else "fill")
+    RULES[name] = make
+
+
+for _name, _fn in SCATTERS.items():
+    _scatter(_name, _fn)
