@@ -25,8 +25,8 @@ int64_t tess_dims_size(const tess_dims *d);
 /* Returns a tensor's shape and element. */
 tess_dims tess_nd_dims(const tess_tensor *t);
 tess_element tess_nd_element(const tess_tensor *t);
-/* Cuts row tiles of so many samples, or, 0, of as many as give the largest tensor tiles of a usual size; it comes behind
- * the last op. */
+/* Cuts row tiles of so many samples, or, 0, of as many as give the largest tensor tiles of a usual size; it comes
+ * behind the last op. */
 void tess_nd_cut(tess_graph *g, int64_t samples);
 
 /* ---- formulas: programs of scalar functions ---------------------------------------------------------------------- */

@@ -367,7 +367,7 @@ typedef struct tess_task {
 } tess_task;
 enum { TESS_MAKES_CHOICE = -1 };
 
-/* ---- tiles/digest.c: the bits that tasks find and leave ----------------------------------------------------------- */
+/* ---- tiles/digest.c: the bits that tasks find and leave ---------------------------------------------------------- */
 
 /* Digests of the tiles of a program's tasks, two for each of their uses: of what the task found there, and of what it
  * left; 0: it did not, or ran elsewhere than in RAM. */

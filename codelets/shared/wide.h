@@ -1,6 +1,6 @@
 /* wide: vectors of WIDE fp32, 16, 8 or 4, which a file says before it includes this: what it has then is compiled for
- * CPUs with AVX-512, with AVX2, or for all others. Its functions are products of blocks, for callers whose blocks stay in the
- * first caches, where a call of the library costs more than the product; exponentials; and with 16 and for bf16
+ * CPUs with AVX-512, with AVX2, or for all others. Its functions are products of blocks, for callers whose blocks stay
+ * in the first caches, where a call of the library costs more than the product; exponentials; and with 16 and for bf16
  * products on tiles (AMX). Which width a CPU has tess_mm_lanes says. A sum is one chain of fused multiplications along
  * k whatever the width, so that all have the same bits, but for SSE, which rounds a product before it is added. */
 #ifndef TESS_WIDE_H
