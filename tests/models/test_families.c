@@ -84,12 +84,12 @@ TEST(six_steps_of_what_is_not_frozen_match_pytorch)
     for (int k = 0; k < 4; k++) frozen_check(frozen[k], TESS_BF16, 1e-2);
 }
 
-static const char *const adapted[] = {"llama3", "llama-all", "bert-label", "t5"};
+static const char *const adapted[] = {"llama3", "llama-all", "llama-dora", "bert-label", "t5"};
 
 TEST(six_steps_of_adapters_match_peft)
 {
-    for (int k = 0; k < 4; k++) adapted_check(adapted[k], TESS_F32, 1e-4);
-    for (int k = 0; k < 4; k++) adapted_check(adapted[k], TESS_BF16, 1e-2);
+    for (int k = 0; k < 5; k++) adapted_check(adapted[k], TESS_F32, 1e-4);
+    for (int k = 0; k < 5; k++) adapted_check(adapted[k], TESS_BF16, 1e-2);
 }
 
 /* ---- config.json as others publish it ---- */

@@ -38,6 +38,7 @@ static tess_status add_adapters(const tess_run *r)
                            .alpha = c->lora.alpha,
                            .dropout = c->lora.dropout,
                            .rslora = c->lora.rslora,
+                           .dora = c->lora.dora,
                            .targets = c->lora.targets,
                            .modules_to_save = c->lora.modules_to_save};
     if (tess_model_adapted(r->model)) return tess_model_ask_lora(r->model, where, &conf);
@@ -47,6 +48,7 @@ static tess_status add_adapters(const tess_run *r)
                           : c->lora.dropout >= 0    ? "dropout"
                           : c->lora.modules_to_save ? "modules_to_save"
                           : c->lora.rslora          ? "rslora"
+                          : c->lora.dora            ? "dora"
                                                     : NULL;
         if (!key) return TESS_OK;
         return tess_error(TESS_INVALID, where, "%s is given, and r is missing (the rank of the adapters)", key);
