@@ -17,7 +17,8 @@ enum { B = 3, T = 21, VOCAB = 101, STEPS = 6, MOST = B }; /* of the fixtures */
 static const char *const families[] = {"llama3",       "llama-linear", "qwen2",      "qwen3",     "mistral",
                                        "qwen2-window", "qwen3-window", "gemma2",     "gpt-neox",  "gpt-neox-serial",
                                        "bert",         "bert-both",    "bert-label", "roberta",   "roberta-label",
-                                       "t5",           "t5-gated",     "mixtral",    "qwen3-moe", "qwen3-moe-step"};
+                                       "t5",           "t5-gated",     "mixtral",    "qwen3-moe", "qwen3-moe-step",
+                                       "qwen2-yarn",   "llama-dynamic"};
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
 /* A path below the fixtures' directory. */
