@@ -4,7 +4,9 @@
     tessera.export(loss_fn, params, batch, to="my-net")   # JAX: loss_fn(params, batch) -> the loss
     tessera.export(module, batch=batch, to="my-net")      # PyTorch: module(**batch) -> the loss
     ...                                                   # tessera train run.json, with "model": "my-net"
-    params = tessera.load("my-net")                       # the weights as the same tree"""
+    params = tessera.load("my-net")                       # the weights as the same tree
+
+With the library installed, tessera.Trainer makes the steps from Python, and tessera.engine is its C interface."""
 import json
 import os
 import sys
@@ -12,7 +14,7 @@ import sys
 from . import files
 from .graph import Refused
 
-__all__ = ["export", "load", "Refused"]
+__all__ = ["export", "load", "Refused", "Trainer"]
 
 
 def _torch(x):
@@ -59,3 +61,10 @@ def load(directory, like=None):
     with open(os.path.join(directory, "graph.json"), encoding="utf-8") as file:
         tree = json.load(file).get("tree")
     return weights if tree is None else files.fill(tree, weights)
+
+
+def __getattr__(name):
+    if name != "Trainer":
+        raise AttributeError(f"module tessera has no {name}")
+    from .trainer import Trainer  # which loads the library
+    return Trainer
