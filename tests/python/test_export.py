@@ -169,8 +169,12 @@ def trees():
         raise AssertionError("another shape was taken")
 
 
+def graph_example():
+    cases.learns(cases.example("graphs", 512, "steps=60", "eval_every=60"), 0.2)
+
+
 CASES = {make.__name__: (lambda make=make: network(make)) for make in networks.ALL}
-CASES.update({case.__name__: case for case in (refusals, wrong_arguments, shape_of_the_file, trees)})
+CASES.update({case.__name__: case for case in (refusals, wrong_arguments, shape_of_the_file, trees, graph_example)})
 
 if __name__ == "__main__":
     cases.main(CASES)

@@ -207,8 +207,21 @@ def states():
     assert "state" not in graph and "updates" not in graph  # averages that do not move are constants
 
 
+def surrogate():
+    """With RAM for less than weights, moments and gradients, which are 16 bytes a parameter."""
+    metrics = cases.example("surrogate", 64, "steps=8", "train_batch_size=8", "eval_every=0")
+    cases.learns(metrics, 0.8)
+    states = 16 * 4.36e6
+    assert all(m["cpu"]["peak_bytes"] < states < m["disk"]["peak_bytes"] for m in metrics)
+
+
+def images():
+    cases.learns(cases.example("images", 256, "steps=30", "scheduler.params.warmup_num_steps=5", "eval_every=30"), 0.95)
+
+
 CASES = {make.__name__: (lambda make=make: network(make)) for make in networks.ALL}
-CASES.update({case.__name__: case for case in (refusals, wrong_arguments, shape_of_the_file, states)})
+CASES.update({case.__name__: case for case in (
+    refusals, wrong_arguments, shape_of_the_file, states, surrogate, images)})
 
 if __name__ == "__main__":
     cases.main(CASES)

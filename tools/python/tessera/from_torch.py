@@ -20,6 +20,7 @@ from .torch_rules import RANDOM, RULES
 FOLD = 1 << 22  # what is known is computed here, up to so many elements
 PASSED = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
           "sym_constrain_range_for_size")
+EMPTY = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty")
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")  # random by their dropout alone, which has a name of its own
 CALLS = ("wrap_with_set_grad_enabled", "tag_activation_checkpoint", "wrap")  # each calls a part of the program
 INSIDE = tuple(os.path.join(path, "") for path in (os.path.dirname(torch.__file__), os.path.dirname(__file__)))
@@ -121,6 +122,8 @@ class Walk:
         shown = node.meta.get("val")
         if torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) and name not in RULES:
             return self.refuse(f"random numbers ({name}){RANDOM}", shown, values)
+        if name in EMPTY:  # whatever it holds is written over
+            return torch.zeros(shown.shape, dtype=shown.dtype)
         size = sum(t.numel() for t in _pytree.tree_leaves(shown) if isinstance(t, torch.Tensor))
         if not values and not any(isinstance(v, torch.nn.Module) for v in leaves) and size <= FOLD:
             with torch.no_grad():

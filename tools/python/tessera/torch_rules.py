@@ -176,7 +176,7 @@ def _same(g, out, *x, **more):
     return shaped(g, source, out)
 
 
-@rule("full_like", "empty_like")
+@rule("full_like")
 def _full(g, out, x, fill=0, **more):
     return shaped(g, fill, out)
 
@@ -307,6 +307,25 @@ def _repeat(g, out, x, times):
 def _pad(g, out, x, pads, fill=0.0):
     along = [(pads[k], pads[k + 1], 0) for k in range(0, len(pads), 2)][::-1]
     return g.pad(x, value(g, fill, x.dtype), [(0, 0, 0)] * (len(x.shape) - len(along)) + along)
+
+
+@rule("pad")
+def _pad_by(g, out, x, pads, mode="constant", fill=None):
+    """By the mode: what is beyond an edge is a number, the edge, what lies inside mirrored, or the other end."""
+    if mode == "constant":
+        return _pad(g, out, x, pads, fill or 0.0)
+    for k, (before, after) in enumerate(zip(pads[::2], pads[1::2])):
+        dim = len(x.shape) - 1 - k
+        n = x.shape[dim]
+        if mode == "replicate":
+            parts = [g.broadcast(g.part(x, dim, at, at + 1), [*x.shape[:dim], count, *x.shape[dim + 1:]],
+                                 range(len(x.shape))) if count else None for at, count in ((0, before), (n - 1, after))]
+        else:
+            low, high = (n - before, 0) if mode == "circular" else (1, n - 1 - after)
+            parts = [g.part(x, dim, low, low + before), g.part(x, dim, high, high + after)]
+            parts = [g.rev(v, [dim]) for v in parts] if mode == "reflect" else parts
+        x = g.concat([v for v in (parts[0], x, parts[1]) if v is not None], dim)
+    return x
 
 
 @rule("diagonal")
