@@ -89,6 +89,18 @@ extern tess_codelet tess_layernorm_backward[]; /* dy, x, gain, stats, dx +=, dga
 extern tess_codelet tess_rmsnorm_forward[];    /* x, gain (width), y, stats f32 (rows): 1/rms */
 extern tess_codelet tess_rmsnorm_backward[];   /* dy, x, gain, stats, dx +=, dgain += */
 
+/* ---- rescale.c ---- */
+/* Columns [col, col + out) of rows that are `ld` long; the matrix's tile has `out` rows of `in` elements. */
+typedef struct tess_rescale_arg {
+    int64_t rows, ld, col, out;
+    int64_t in, r;
+    float by; /* what b a counts in the lengths */
+    bool bias, acc, acc_m;
+} tess_rescale_arg;
+extern tess_codelet tess_rescale_lengths[];  /* w (out,in), a (r,in), b (all of out,r), length f32 (out) */
+extern tess_codelet tess_rescale_forward[];  /* z (rows,ld), m (out), length, y (rows,ld)[, bias (out)] */
+extern tess_codelet tess_rescale_backward[]; /* dy, z, m, length, dz += (rows,ld), dm += (out)[, bias] */
+
 /* ---- gelu.c, silu.c, relu.c, scale.c, tanh.c, add.c, mul.c ---- */
 typedef struct tess_map_arg {
     int64_t n; /* elements */

@@ -102,9 +102,13 @@ tess_tensor *tess_embedding_scaled(tess_tensor *ids, tess_tensor *table, float s
 tess_tensor *tess_noisy(tess_tensor *ids, float alpha);
 /* Returns x w^T + bias, (B, T, out): w is (out, C), bias is (out) or NULL. */
 tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias);
-/* Makes every later tess_linear of the graph call `make` with its x, its w and its result, and return what `make`
- * returns. NULL ends that. */
-typedef tess_tensor *(*tess_beside)(void *of, tess_tensor *x, tess_tensor *w, tess_tensor *y);
+/* Returns z = x w^T + by (x a^T) b^T + bias with m (out) as the length of each row of w + by b a: (z - bias) m / |...|
+ * + bias. The lengths count as constants in the backward pass (DoRA). */
+tess_tensor *tess_rescaled(tess_tensor *z, tess_tensor *w, tess_tensor *a, tess_tensor *b, float by, tess_tensor *m,
+                           tess_tensor *bias);
+/* Makes every later tess_linear of the graph call `make` with its x, w and bias and its result, and return what
+ * `make` returns. NULL ends that. */
+typedef tess_tensor *(*tess_beside)(void *of, tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *y);
 void tess_graph_beside(tess_graph *g, tess_beside make, void *of);
 /* Returns each row less its mean, divided by its standard deviation, times gain (C), plus bias (C). */
 tess_tensor *tess_layernorm(tess_tensor *x, tess_tensor *gain, tess_tensor *bias, float eps);

@@ -6,8 +6,8 @@
 
 enum { CHUNK = 64 }; /* pairs whose angles are held at a time */
 
-/* Sines and cosines of the angles of pairs at one position; |angle| below 2^31 quarters of a turn. */
-TESS_INLINE void turn_of(float position, const float *speed, int64_t pairs, float *sine, float *cosine)
+/* Sines and cosines, `size` times, of the angles of pairs at one position; |angle| below 2^31 quarters of a turn. */
+TESS_INLINE void turn_of(float position, const float *speed, float size, int64_t pairs, float *sine, float *cosine)
 {
     const double big = 6755399441055744.0; /* 1.5 * 2^52: leaves the rounded integer in the low bits */
 #pragma omp simd
@@ -19,6 +19,7 @@ TESS_INLINE void turn_of(float position, const float *speed, int64_t pairs, floa
         } quarters = {.d = angle * 0.63661977236758134 + big};
         float rest = (float)(angle - (quarters.d - big) * 1.5707963267948966);
         tess_sincosf((uint32_t)quarters.u, rest, &sine[i], &cosine[i]);
+        sine[i] *= size, cosine[i] *= size;
     }
 }
 
@@ -60,7 +61,7 @@ TESS_INLINE void turn(const tess_work *w, tess_dtype t, bool acc, float directio
         float speed[CHUNK], sine[CHUNK], cosine[CHUNK];
         for (int64_t i = 0; i < pairs; i++) speed[i] = direction * tess_rope_speed(a, first + i);
         for (int64_t r = 0; r < a->rows; r++) {
-            turn_of((float)(place ? place[r] : r % a->sequence), speed, pairs, sine, cosine);
+            turn_of((float)(place ? place[r] : r % a->sequence), speed, tess_rope_size(a), pairs, sine, cosine);
             for (int64_t h = 0; h < a->heads; h++) {
                 const int64_t head = (r * a->heads + h) * a->dim;
                 if (stays(a, h)) continue;

@@ -5,11 +5,12 @@
 constexpr int THREADS = 128;
 
 /* As turn_of in rope.c. */
-TESS_DEVICE void turn_of(float position, float speed, float *sine, float *cosine)
+TESS_DEVICE void turn_of(float position, float speed, float size, float *sine, float *cosine)
 {
     const double angle = position * speed;
     const double quarters = rint(angle * 0.63661977236758134);
     tess_sincosf((uint32_t)(int64_t)quarters, (float)(angle - quarters * 1.5707963267948966), sine, cosine);
+    *sine *= size, *cosine *= size;
 }
 
 /* x, y (rows, heads*dim); shared: a sine and a cosine a pair. */
@@ -22,7 +23,7 @@ rope_kernel(const void *x, void *y, const int32_t *places, tess_rope_arg a, bool
     const int64_t place = places ? places[row] : row % a.sequence;
     float *sine = (float *)shared, *cosine = sine + half;
     for (int64_t i = threadIdx.x; i < half; i += THREADS)
-        turn_of((float)place, direction * tess_rope_speed(&a, i), &sine[i], &cosine[i]);
+        turn_of((float)place, direction * tess_rope_speed(&a, i), tess_rope_size(&a), &sine[i], &cosine[i]);
     __syncthreads();
     for (int64_t k = threadIdx.x; k < a.heads * half; k += THREADS) {
         if (a.packed && k / half % 3 == 2) continue;

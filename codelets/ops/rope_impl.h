@@ -13,11 +13,20 @@ TESS_INLINE float tess_rope_speed(const tess_rope_arg *a, int64_t pair)
     if (s->kind == TESS_ROPE_PLAIN) return plain;
     const double speed = (double)plain, slow = speed / s->factor;
     if (s->kind == TESS_ROPE_LINEAR) return (float)slow;
+    if (s->kind == TESS_ROPE_YARN) {
+        const double along = ((double)pair - s->low) / (s->high - s->low), ramp = along < 0 ? 0 : along > 1 ? 1 : along;
+        return (float)(slow * ramp + speed * (1 - ramp));
+    }
     const double turns = s->length * speed * 0.15915494309189535; /* of 2 pi */
     if (turns < s->low) return (float)slow;
     if (turns > s->high) return plain;
     const double smooth = (turns - s->low) / (s->high - s->low);
     return (float)((1 - smooth) * slow + smooth * speed);
+}
+/* How large a pair becomes. */
+TESS_INLINE float tess_rope_size(const tess_rope_arg *a)
+{
+    return a->scaling.size > 0 ? a->scaling.size : 1;
 }
 
 #endif

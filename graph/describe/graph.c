@@ -371,10 +371,10 @@ void tess_graph_beside(tess_graph *g, tess_beside make, void *of)
     g->beside_of = of;
 }
 
-tess_tensor *tess_linear_beside(tess_tensor *x, tess_tensor *w, tess_tensor *y)
+tess_tensor *tess_linear_beside(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *y)
 {
     const tess_graph *g = y ? y->g : NULL;
-    return g && g->beside ? g->beside(g->beside_of, x, w, y) : y;
+    return g && g->beside ? g->beside(g->beside_of, x, w, bias, y) : y;
 }
 
 tess_status tess_same_shape(tess_node *n)

@@ -93,6 +93,11 @@ tess_tile *tess_slot_between(tess_lower *L, size_t bytes, const char *label)
     return tess_program_slot(L->p, bytes, TESS_ROLE_ACTIVATION, label);
 }
 
+uint64_t tess_stretch(const tess_lower *L)
+{
+    return L->stretch;
+}
+
 void *tess_node_room(tess_lower *L, const tess_node *n, size_t bytes)
 {
     if (!L->room[n->id]) L->room[n->id] = tess_arena_get(L->p->arena, bytes);

@@ -119,5 +119,5 @@ const tess_op tess_op_linear = {
 tess_tensor *tess_linear(tess_tensor *x, tess_tensor *w, tess_tensor *bias)
 {
     if (bias) tess_param_cut_like(bias, w);
-    return tess_linear_beside(x, w, tess_node_add(&tess_op_linear, (tess_tensor *[]){x, w, bias}, 3, NULL, 0));
+    return tess_linear_beside(x, w, bias, tess_node_add(&tess_op_linear, (tess_tensor *[]){x, w, bias}, 3, NULL, 0));
 }

@@ -14,7 +14,7 @@ tess_tensor *tess_node_add(const tess_op *op, tess_tensor *const *in, int inputs
 tess_tensor *tess_node_add_to(tess_graph *g, const tess_op *op, tess_tensor *const *in, int inputs,
                               const void *attributes, size_t bytes);
 /* Returns y, or what the program that describes the graph has put in its place (tess_graph_beside). */
-tess_tensor *tess_linear_beside(tess_tensor *x, tess_tensor *w, tess_tensor *y);
+tess_tensor *tess_linear_beside(tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *y);
 /* For infer: "linear: x (4,37,64), w (100,32): <what>", with the shapes of all inputs. */
 tess_status tess_shape_error(const tess_node *n, const char *format, ...) TESS_PRINTF(2, 3);
 /* The infer of elementwise ops: all inputs are (B,T,C), and the output is. */
@@ -127,6 +127,9 @@ static inline void tess_map_backward(tess_lower *L, const tess_node *n, int i, t
     TESS_EMIT(L, &by_dtype[tess_real(L)], arg, tess_grad_read(L, n->out, i), tess_in(L, n->in[0], i), dx);
 }
 
+/* Returns a number that changes where another stretch of nodes begins: what a node leaves between its tasks lives so
+ * long. */
+uint64_t tess_stretch(const tess_lower *L);
 /* Returns what the op of a node keeps for itself while the step is lowered: so many bytes, zeros at first. */
 void *tess_node_room(tess_lower *L, const tess_node *n, size_t bytes);
 /* Returns memory that lives as long as the program, zeros. */

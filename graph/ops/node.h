@@ -5,7 +5,7 @@
 #include "graph.h"
 #include "tessera_op.h"
 
-enum { TESS_MOST_INPUTS = TESS_CALL_INPUTS, TESS_MOST_BESIDE = 4 };
+enum { TESS_MOST_INPUTS = 6, TESS_MOST_BESIDE = 4 };
 
 typedef struct tess_lower tess_lower;
 

@@ -1,5 +1,6 @@
 /* rope: rotary positions on x (B,T,heads*dim). */
 #include "lowering.h"
+#include <math.h>
 
 enum { MOST_PLACE = 1 << 24 }; /* what fp32 counts to */
 
@@ -14,13 +15,18 @@ static tess_status infer(tess_node *n)
     if (c->packed && n->in[0]->dim[2] / c->dim % 3)
         return tess_shape_error(n, "heads must be q, k and v by turns, but there are %lld",
                                 (long long)(n->in[0]->dim[2] / c->dim));
-    if (!(c->base > 0)) return tess_shape_error(n, "the base is %g (expected above 0)", (double)c->base);
+    if (!(c->base > 0) || isinf(c->base))
+        return tess_shape_error(n, "the base is %g (expected above 0)", (double)c->base);
     const tess_rope_scaling *s = &c->scaling;
     if (s->kind != TESS_ROPE_PLAIN && !(s->factor > 0))
         return tess_shape_error(n, "the scaling's factor is %g (expected above 0)", s->factor);
     if (s->kind == TESS_ROPE_LLAMA3 && !(s->low > 0 && s->high > s->low && s->length > 0))
         return tess_shape_error(n, "the scaling is from %g to %g turns in %g positions (expected above 0, and more)",
                                 s->low, s->high, s->length);
+    if (s->kind == TESS_ROPE_YARN && !(s->high > s->low))
+        return tess_shape_error(n, "the scaling is from pair %g to %g (expected more)", s->low, s->high);
+    if (!(s->size >= 0) || isinf(s->size))
+        return tess_shape_error(n, "the size is %g (expected at least 0)", (double)s->size);
     const tess_tensor *x = n->in[0], *places = n->in[1];
     if (places && (places->kind != TESS_KIND_INPUT || places->dim[0] != x->dim[0] || places->dim[1] != x->dim[1]))
         return tess_shape_error(n, "the places must be an input (B,T)");

@@ -62,6 +62,7 @@ typedef struct tess_lora_conf {
     int64_t r;                   /* the rank of the matrices A and B */
     double alpha, dropout;       /* each linear y becomes y + (alpha / r) B A dropout(x) */
     bool rslora;                 /* the factor is alpha / sqrt(r) */
+    bool dora;                   /* the lengths of the rows of W + (alpha / r) B A are trained by themselves */
     const char *targets;         /* "all-linear", a name, a pattern, or the JSON text of a list; NULL: PEFT's choice */
     const char *modules_to_save; /* the same of modules that are trained as they are; NULL: heads of labels alone */
 } tess_lora_conf;

@@ -1,6 +1,6 @@
-"""Tokens a second of generation beside PyTorch's: GPT-2 124M and a Llama of 110M, drawn weights, bf16, at batch 1 and 8.
+"""Tokens a second of generation beside PyTorch's: GPT-2 124M and a Llama of 110M, drawn weights, at batch 1 and 8.
 
-    python3 tests/bench/torch_generation.py TESSERA [--dir DIR] [--prompt 128] [--added 128] [--batch 1,8] [--only torch|tessera]
+    python3 tests/bench/torch_generation.py TESSERA [--dir DIR] [--prompt 128] [--added 128] [--batch 1,8] [--fp32] [--only torch|tessera]
 
 Models are written below DIR, once. PyTorch is transformers' generate, greedy, with its cache, on as many threads as there are
 cores; its time for one token is taken off, as the reading of the prompt is in Tessera's figures. Both run in turn, three times;
@@ -32,8 +32,8 @@ def models(base):
         yield base / name
 
 
-def by_torch(directory, ids, added):
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16).eval()
+def by_torch(directory, ids, added, fp32):
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32 if fp32 else torch.bfloat16).eval()
     x, conf = torch.tensor(ids), dict(do_sample=False, pad_token_id=0, use_cache=True)
     mask = torch.ones_like(x)
     seconds = []
@@ -46,11 +46,11 @@ def by_torch(directory, ids, added):
     return len(ids) * (added - 1) / (seconds[1] - seconds[0]), len(ids) * len(ids[0]) / seconds[0]
 
 
-def by_tessera(tessera, directory, ids, added, base):
+def by_tessera(tessera, directory, ids, added, base, fp32):
     prompts = base / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"input_ids": p}) + "\n" for p in ids))
     ran = subprocess.run([tessera, "generate", directory, "--prompts", prompts, "-n", str(added), "--temperature", "0", "--batch",
-                          str(len(ids)), "--ignore-eos", "bf16.enabled=true"], capture_output=True, text=True)
+                          str(len(ids)), "--ignore-eos", f"bf16.enabled={str(not fp32).lower()}"], capture_output=True, text=True)
     found = re.search(r"([\d.]+) tokens/s; .* ([\d.]+) tokens/s", ran.stderr)
     if not found:
         raise SystemExit(ran.stderr)
@@ -65,6 +65,7 @@ def main():
     a.add_argument("--added", type=int, default=128)
     a.add_argument("--batch", default="1,8")
     a.add_argument("--rounds", type=int, default=3)
+    a.add_argument("--fp32", action="store_true", help="in place of bf16")
     a.add_argument("--only", choices=["torch", "tessera"])
     args = a.parse_args()
     base = pathlib.Path(args.dir)
@@ -76,9 +77,9 @@ def main():
             got = {"torch": [], "tessera": []}
             for _ in range(args.rounds):
                 if args.only != "torch":
-                    got["tessera"].append(by_tessera(args.tessera, directory, ids, args.added, base))
+                    got["tessera"].append(by_tessera(args.tessera, directory, ids, args.added, base, args.fp32))
                 if args.only != "tessera":
-                    got["torch"].append(by_torch(directory, ids, args.added))
+                    got["torch"].append(by_torch(directory, ids, args.added, args.fp32))
             for who, figures in got.items():
                 if figures:
                     print(f"{directory.name} batch {batch} {who}: {statistics.median(f[0] for f in figures):.1f} tokens/s, prompts "
@@ -86,8 +87,8 @@ def main():
             title = {"gpt2": "GPT-2 124M", "llama": "Llama 110M"}[directory.name]
             for i, what in enumerate(["generation", "prompts"] if not args.only else []):
                 ours, theirs = (statistics.median(f[i] for f in got[who]) for who in ("tessera", "torch"))
-                subprocess.run([pathlib.Path(__file__).parent / "record.sh", "beside", "torch_generation.py TESSERA",
-                                f"{title}, {what}, batch {batch}", "--", f"{ours:.1f}", "", "PyTorch", f"{theirs:.1f}",
+                subprocess.run([pathlib.Path(__file__).parent / "record.sh", "beside", f"torch_generation.py TESSERA{' --fp32' * args.fp32}",
+                                f"{title}, {'fp32, ' * args.fp32}{what}, batch {batch}", "--", f"{ours:.1f}", "", "PyTorch", f"{theirs:.1f}",
                                 f"{ours / theirs:.2f}", str(args.rounds), "", ""], check=True)
 
 

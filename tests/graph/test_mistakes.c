@@ -186,7 +186,7 @@ TEST(two_graphs_do_not_mix)
 
 TEST(shapes_that_do_not_fit)
 {
-    for (int k = 0; k < 35; k++) {
+    for (int k = 0; k < 36; k++) {
         struct base b = base();
         tess_tensor *x = b.x, *y = NULL, *one = tess_param(b.g, "one", 12, 1, TESS_ONE);
         const char *part = "";
@@ -217,6 +217,9 @@ TEST(shapes_that_do_not_fit)
         if (k == 24)
             y = tess_rope(x, (tess_rope_conf){.dim = 4, .scaling = {TESS_ROPE_LLAMA3, .factor = 8, .low = 4}}),
             part = "turns";
+        if (k == 35)
+            y = tess_rope(x, (tess_rope_conf){.dim = 4, .scaling = {TESS_ROPE_YARN, .factor = 8, .low = 4, .high = 2}}),
+            part = "from pair 4 to 2 (expected more)";
         if (k == 25) y = tess_rmsnorm(x, one, -1), part = "eps is -1, expected a number from 0";
         if (k == 26) y = tess_layernorm(x, one, one, -1e-5f), part = "eps is -1e-05";
         if (k == 27) y = tess_layernorm(x, one, one, NAN), part = "eps is";

@@ -17,7 +17,8 @@ enum { B = 3, T = 21, VOCAB = 101, STEPS = 6, MOST = B }; /* of the fixtures */
 static const char *const families[] = {"llama3",       "llama-linear", "qwen2",      "qwen3",     "mistral",
                                        "qwen2-window", "qwen3-window", "gemma2",     "gpt-neox",  "gpt-neox-serial",
                                        "bert",         "bert-both",    "bert-label", "roberta",   "roberta-label",
-                                       "t5",           "t5-gated",     "mixtral",    "qwen3-moe", "qwen3-moe-step"};
+                                       "t5",           "t5-gated",     "mixtral",    "qwen3-moe", "qwen3-moe-step",
+                                       "qwen2-yarn",   "llama-dynamic"};
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
 /* A path below the fixtures' directory. */
@@ -84,12 +85,12 @@ TEST(six_steps_of_what_is_not_frozen_match_pytorch)
     for (int k = 0; k < 4; k++) frozen_check(frozen[k], TESS_BF16, 1e-2);
 }
 
-static const char *const adapted[] = {"llama3", "llama-all", "bert-label", "t5"};
+static const char *const adapted[] = {"llama3", "llama-all", "llama-dora", "bert-label", "t5"};
 
 TEST(six_steps_of_adapters_match_peft)
 {
-    for (int k = 0; k < 4; k++) adapted_check(adapted[k], TESS_F32, 1e-4);
-    for (int k = 0; k < 4; k++) adapted_check(adapted[k], TESS_BF16, 1e-2);
+    for (int k = 0; k < 5; k++) adapted_check(adapted[k], TESS_F32, 1e-4);
+    for (int k = 0; k < 5; k++) adapted_check(adapted[k], TESS_BF16, 1e-2);
 }
 
 /* ---- config.json as others publish it ---- */

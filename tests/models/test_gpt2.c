@@ -74,6 +74,8 @@ TEST(six_steps_of_adapters_match_peft)
 {
     adapted_check("gpt2", TESS_F32, 1e-4);
     adapted_check("gpt2", TESS_BF16, 1e-2);
+    adapted_check("gpt2-dora", TESS_F32, 1e-4);
+    adapted_check("gpt2-dora", TESS_BF16, 1e-2);
 }
 
 TEST(six_steps_of_biases_alone_match_pytorch)

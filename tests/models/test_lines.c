@@ -410,6 +410,74 @@ TEST(packed)
     }
 }
 
+/* ---- examples that share samples ---- */
+
+TEST(examples_share_samples)
+{
+    static const char text[] = "{\"input_ids\": [1, 2, 3], \"token_type_ids\": [0, 1, 1]}\n"
+                               "{\"input_ids\": [4, 5, 6, 7], \"labels\": [-100, -100, 6, 7]}\n"
+                               "{\"input_ids\": [8, 9]}\n"
+                               "{\"input_ids\": [10, 11, 12]}\n";
+    tess_data_conf c = causal;
+    c.share = true, c.types = 2;
+    tess_data *d = open_text(text, NULL, &c);
+    if (!d) return;
+    CHECK_EQ(tess_data_samples(d), 3); /* first fit: 3 and 2, 4, 3 */
+    CHECK_EQ(tess_data_shared(d), 4);
+    CHECK(!tess_data_by_lines(d) && !tess_data_longest(d));
+    struct whole w = get(d, 0);
+    check_list("ids", w.ids, T, "1 2 3 8 9 0");
+    check_list("targets", w.targets, T, "2 3 -100 9 -100 -100");
+    check_list("bounds", w.bounds, 2 * T, "0 0 0 3 3 0 3 3 3 5 5 0");
+    check_list("positions", w.positions, T, "0 1 2 0 1 5");
+    check_list("segments", w.segments, T, "0 1 1 0 0 0");
+    tess_data_close(d);
+}
+
+/* Every example is there once, whole, whatever the order, the share held out and the number of files. */
+TEST(no_example_is_lost)
+{
+    enum { LINES = 2000, LONG = 64 };
+    char *line[2] = {tess_alloc(LINES * 400), tess_alloc(LINES * 400)}, list[300];
+    uint64_t dice = 5;
+    for (int i = 0, n; i < LINES; i++) {
+        char *to = line[i >= 700] + strlen(line[i >= 700]);
+        dice = dice * 6364136223846793005u + 1442695040888963407u;
+        n = 2 + (int)((dice >> 40) % 30) * (int)((dice >> 50) % 3);
+        to += sprintf(to, "{\"input_ids\": [%d, %d", 1 + i % 1000, 1 + i / 1000);
+        for (int k = 2; k < n; k++) to += sprintf(to, ", 7");
+        sprintf(to, "]}\n");
+    }
+    write_text("s1.jsonl", line[0]), write_text("s2.jsonl", line[1]);
+    snprintf(list, sizeof list, "[\"%s/s1.jsonl\", \"%s/s2.jsonl\"]", dir, dir);
+    for (int shuffle = 0; shuffle < 2; shuffle++) {
+        int seen[LINES] = {0};
+        for (int holds = 0; holds < 2; holds++) {
+            tess_data_conf c = {.seq_length = LONG, .vocab = 1200, .end_of_text = -1, .share = true, .held = 0.2};
+            tess_data *d = NULL;
+            c.shuffle = shuffle, c.seed = 9, c.holds = holds;
+            CHECK_EQ(tess_data_open(list, NULL, &c, &d), TESS_OK);
+            if (!d) return;
+            CHECK_EQ(tess_data_shared(d), holds ? LINES / 5 : LINES - LINES / 5);
+            int64_t tokens = 0;
+            for (uint64_t s = 0; s < tess_data_samples(d); s++) {
+                int32_t ids[LONG], bounds[2 * LONG];
+                CHECK_EQ(tess_data_get(d, s, &(tess_sample){.ids = ids, .bounds = bounds}), TESS_OK);
+                for (int t = 0; t < LONG && bounds[LONG + t]; t++) {
+                    if (bounds[t] == t) seen[ids[t] - 1 + 1000 * (ids[t + 1] - 1)]++;
+                    tokens++;
+                }
+            }
+            const double full = (double)tokens / (double)(tess_data_samples(d) * LONG);
+            if (!(full > 0.9)) CHECK_SAY("samples are full to %g", full);
+            tess_data_close(d);
+        }
+        for (int i = 0; i < LINES; i++)
+            if (seen[i] != 1) CHECK_SAY("example %d is there %d times", i, seen[i]);
+    }
+    free(line[0]), free(line[1]);
+}
+
 /* ---- several files ---- */
 
 TEST(weights_over_examples_and_tokens)
@@ -464,7 +532,8 @@ TEST(inputs_that_a_network_needs)
                  {{"data.train=@/docs.jsonl", "data.valid=@/bad.jsonl"}, false, false},
                  {{"data.train=@/nowhere.jsonl", "data.valid=@/nowhere"}, false, false},
                  {{"data.train=@/n.txt", "data.pack=true"}, true, false},
-                 {{"data.train=@/n.txt", "data.pack=true", "data.pack_positions=true"}, true, true}};
+                 {{"data.train=@/n.txt", "data.pack=true", "data.pack_positions=true"}, true, true},
+                 {{"data.train=@/ids.jsonl", "data.pack_examples=true"}, true, true}};
     write_text("n.txt", "abc");
     write_text("ids.jsonl", "\n{\"input_ids\": [1, 2]}\n{");
     write_text("pairs.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");

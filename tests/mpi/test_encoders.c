@@ -141,6 +141,67 @@ TEST(other_commands)
     }
 }
 
+/* Losses and gradients of examples that share a sample are those of the examples one by one; and they have the same
+ * bits wherever tiles lie, on two ranks, and where a run goes on. */
+TEST(examples_share_samples)
+{
+    static const char still[] = ", \"attention_probs_dropout_prob\": 0, \"hidden_dropout_prob\": 0}";
+    static const char gpt2[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 64, \"n_positions\": 128, \"n_embd\": 64, "
+                               "\"n_layer\": 2, \"n_head\": 4, \"resid_pdrop\": 0, \"attn_pdrop\": 0, "
+                               "\"embd_pdrop\": 0}";
+    static const char llama[] = "{\"model_type\": \"llama\", \"vocab_size\": 64, \"hidden_size\": 64, "
+                                "\"intermediate_size\": 96, \"num_hidden_layers\": 2, \"num_attention_heads\": 4, "
+                                "\"num_key_value_heads\": 2}";
+    static const char lines[] = "{\"input_ids\": [5, 6, 4, 8], \"labels\": [-100, 6, 7, 8]}\n"
+                                "{\"input_ids\": [9, 4, 11], \"labels\": [9, 10, 11]}\n"
+                                "{\"input_ids\": [12, 13, 4, 15, 16, 17], \"labels\": [-100, 13, 14, 15, 16, 17]}\n"
+                                "{\"input_ids\": [18, 4], \"labels\": [18, 19]}\n";
+    char bert[600];
+    snprintf(bert, sizeof bert, "%.*s%s", (int)strlen(kinds[0].model) - 1, kinds[0].model, still);
+    const char *const models[] = {gpt2, llama, bert};
+    for (int m = 0; m < 3; m++) {
+        const struct kind k = {models[m], "masked", false};
+        setup(&k);
+        write_text("few.jsonl", lines);
+        DONE("train", "run.json", "data.train=few.jsonl", "data.valid=few.jsonl", "train_batch_size=4");
+        json_t *alone = metrics_of("out/metrics.jsonl");
+        DONE("train", "run.json", "data.train=few.jsonl", "data.valid=few.jsonl", "train_batch_size=1",
+             "train_micro_batch_size_per_gpu=1", "data.pack_examples=true");
+        CHECK_HAS(ran.out, "data: 1 samples of 32 tokens (15 tokens in 1 file)");
+        CHECK_HAS(ran.out, "; 4 examples share them, 53% is padding");
+        json_t *shared = metrics_of("out/metrics.jsonl");
+        for (size_t s = 0; s < STEPS; s++) {
+            const double loss = number_of(alone, s, "loss"), norm = number_of(alone, s, "grad_norm");
+            CHECK_NEAR(number_of(shared, s, "loss"), loss, 1e-5 * loss);
+            CHECK_NEAR(number_of(shared, s, "grad_norm"), norm, 2e-5 * norm);
+        }
+        CHECK_NEAR(number_of(shared, 2, "valid_loss"), number_of(alone, 2, "valid_loss"), 1e-5);
+        CHECK_NEAR(number_of(shared, 0, "padding"), 1 - 15 / 32., 0.2);
+        json_decref(alone), json_decref(shared);
+        if (m) continue;
+        DONE("train", "run.json", "data.pack_examples=true", "output=one");
+        RUN("train", "run.json", "data.pack_examples=true", "memory.cpu=64MiB", "memory.path=swap",
+            "memory.disk=256MiB", "zero_optimization.offload_optimizer.device=nvme");
+        expect_same(&k, "capped");
+        RUN_RANKS(2, "train", "run.json", "data.pack_examples=true", "zero_optimization.stage=3");
+        expect_same(&k, "two ranks at stage 3");
+        DONE("train", "run.json", "data.pack_examples=true", "checkpoint.dir=ck", "checkpoint.every=2", "output=half");
+        DONE("train", "run.json", "data.pack_examples=true", "checkpoint.dir=ck", "checkpoint.every=2", "output=half",
+             "overwrite=false", "checkpoint.resume=true", "steps=4", "eval_every=0");
+        DONE("train", "run.json", "data.pack_examples=true", "steps=4", "eval_every=0");
+        CHECK(same_file("half/model/model.safetensors", TINY_WEIGHTS));
+        DONE("train", "run.json", "checkpoint.dir=ck", "output=half", "overwrite=false", "checkpoint.resume=true",
+             "steps=5", "eval_every=0");
+        CHECK_HAS(ran.err, "resuming with other data");
+    }
+    setup(&kinds[1]);
+    FAILS(2, ("train", "run.json", "data.pack_examples=true"),
+          "data.pack_examples: true, but this model has one label for a sample (false does without)");
+    setup(&kinds[2]);
+    FAILS(2, ("train", "run.json", "data.pack_examples=true"),
+          "data.pack_examples: true, but this model has a decoder, whose examples are two sequences each");
+}
+
 /* Ids need no tokenizer: one that is not known here says which token masks, and is an error for a text alone. */
 TEST(a_tokenizer_that_is_not_known)
 {

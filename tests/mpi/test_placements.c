@@ -148,7 +148,15 @@ TEST(adapters_are_the_same_on_all_ranks)
         CHECK(!strstr(ran.err, "layers.0.self_attn.q_proj.weight first"));
         DONE_RANKS(2, "train", "run.json", "lora.r=4", targets, "parallel.pipeline=2");
         check_near("pipeline");
-        if (!k) continue;
-        DONE_RANKS(2, "train", "run.json", "lora.r=4", targets, "lora.dropout=0.1", "parallel.tensor=2", "steps=1");
+        if (k)
+            DONE_RANKS(2, "train", "run.json", "lora.r=4", targets, "lora.dropout=0.1", "parallel.tensor=2", "steps=1");
+        if (k) continue;
+        DONE("train", "run.json", "output=one", "lora.r=4", targets, "lora.dropout=0.1", "lora.dora=true");
+        DONE_RANKS(2, "train", "run.json", "lora.r=4", targets, "lora.dropout=0.1", "lora.dora=true", stage,
+                   "zero_optimization.stage3_param_persistence_threshold=100");
+        CHECK(same_file(out, one));
+        DONE("train", "run.json", "output=one", "lora.r=4", targets, "lora.dora=true");
+        DONE_RANKS(2, "train", "run.json", "lora.r=4", targets, "lora.dora=true", "parallel.tensor=2");
+        check_near("lengths, tensor");
     }
 }

@@ -7,6 +7,10 @@ static double speed_of(const tess_rope_arg *a, int64_t i)
     const tess_rope_scaling *s = &a->scaling;
     const double plain = pow((double)a->base, -2.0 * (double)i / (double)a->rotary), wave = 2 * M_PI / plain;
     if (s->kind == TESS_ROPE_PLAIN) return plain;
+    if (s->kind == TESS_ROPE_YARN) {
+        const double part = fmin(1, fmax(0, ((double)i - s->low) / (s->high - s->low)));
+        return plain / s->factor * part + plain * (1 - part);
+    }
     if (s->kind == TESS_ROPE_LINEAR || wave > s->length / s->low) return plain / s->factor;
     if (wave < s->length / s->high) return plain;
     const double smooth = (s->length / wave - s->low) / (s->high - s->low);
@@ -24,10 +28,11 @@ static void turn(const tess_rope_arg *a, const int32_t *place, const double *x, 
             for (int64_t i = stays ? 0 : a->rotary; i < a->dim; i++) to[i] += from[i];
             if (stays) continue;
             for (int64_t i = 0; i < pairs; i++) {
+                const double size = a->scaling.size > 0 ? (double)a->scaling.size : 1;
                 const double angle = direction * (double)(place ? place[r] : r % a->sequence) * speed_of(a, i);
                 const int64_t p = a->half ? i : 2 * i, q = a->half ? i + pairs : 2 * i + 1;
-                to[p] += from[p] * cos(angle) - from[q] * sin(angle);
-                to[q] += from[q] * cos(angle) + from[p] * sin(angle);
+                to[p] += size * (from[p] * cos(angle) - from[q] * sin(angle));
+                to[q] += size * (from[q] * cos(angle) + from[p] * sin(angle));
             }
         }
 }
@@ -57,6 +62,13 @@ OP_TASKS(rope)
          .rotary = 64,
          .base = 10000, /* all three stretches */
          .scaling = {TESS_ROPE_LLAMA3, .factor = 8, .low = 1, .high = 4, .length = 32}},
+        {.rows = 40,
+         .sequence = 40,
+         .heads = 2,
+         .dim = 64,
+         .rotary = 64,
+         .base = 10000,
+         .scaling = {TESS_ROPE_YARN, .factor = 4, .low = 5, .high = 20, .size = 1.125f}},
         {.rows = 1024, .sequence = 1024, .heads = 12, .dim = 64, .rotary = 64, .base = 10000}};
     enum { SHAPES = sizeof shape / sizeof *shape };
     for (int k = op_speed ? SHAPES - 1 : 0; k < SHAPES - !op_speed; k++)

@@ -87,6 +87,30 @@ TEST(adapters_are_trained_read_and_folded_in)
     CHECK(exists(TINY_WEIGHTS) && !exists(ADAPTER) && !exists("out/model/adapter_config.json"));
 }
 
+/* Before the first step rows are as long as they were, so that the model is its base; what is trained goes on. */
+TEST(lengths_are_trained_beside_adapters)
+{
+    setup("{\"r\": 4, \"targets\": [\"c_attn\", \"mlp.c_fc\"], \"dora\": true}");
+    DONE("eval", "base/model", "data.valid=valid.txt", "data.seq_length=32");
+    const double base = last_loss();
+    DONE("train", "run.json", "steps=1", "optimizer.params.lr=0", "output=zero");
+    DONE("eval", "zero/model", "data.valid=valid.txt", "data.seq_length=32");
+    if (!(fabs(last_loss() - base) < 1e-4)) CHECK_SAY("the loss is %g, the base's %g", last_loss(), base); /* of bf16 */
+    DONE("train", "run.json", RESUMING);
+    CHECK_HAS(ran.out, "trained are 22016 of "); /* the 18432 of A and B, and 4 blocks of 384 + 512 rows */
+    DONE("eval", "out/model", "data.valid=valid.txt", "data.seq_length=32");
+    const double exact = last_loss();
+    DONE("merge", "base/model", "out/model", "merged");
+    DONE("eval", "merged", "data.valid=valid.txt", "data.seq_length=32");
+    if (!(fabs(last_loss() - exact) < 2e-6))
+        CHECK_SAY("the merged model's loss is %.7f, it was %.7f", last_loss(), exact);
+    DONE("train", "run.json", RESUMING, "checkpoint.resume=true", "checkpoint.keep=1", "output=on", "steps=6");
+    DONE("train", "run.json", "steps=6");
+    CHECK(same_file("on/model/adapter_model.safetensors", ADAPTER));
+    FAILS(2, ("train", "run.json", "lora.from=out/model", "lora.r=auto", "lora.targets=[]", "lora.rslora=true"),
+          "rslora: 1, but the adapter in out/model has 0 (leave it out)");
+}
+
 TEST(the_base_has_no_states)
 {
     setup("{\"r\": 4}");
@@ -173,7 +197,7 @@ TEST(adapters_that_cannot_be)
     json_t *config = json_load_file("out/model/adapter_config.json", 0, NULL);
     static const struct {
         const char *key, *value, *said;
-    } odd[] = {{"use_dora", "true", "use_dora: true (is not supported here"},
+    } odd[] = {{"use_dora", "2", "use_dora: 2 (expected true or false)"},
                {"bias", "\"all\"", "bias: \"all\" (expected \"none\")"},
                {"rank_pattern", "{\"a\": 3}", "rank_pattern: {\"a\":3}"},
                {"peft_type", "\"IA3\"", "peft_type: \"IA3\" (expected \"LORA\")"},

@@ -16,6 +16,7 @@ struct stream {
     bool examples; /* samples are lines */
     uint64_t tokens, samples;
     uint64_t all, apart; /* samples that there are, and that are held out; else all are 0 apart */
+    tess_packs packs;    /* which examples share a sample; of all samples that are seen here */
     uint64_t share;      /* of the turns that the sources before leave, in 2^-32: all of them for the last */
 };
 
@@ -23,7 +24,7 @@ struct tess_data {
     tess_data_conf conf;
     struct stream *source;
     size_t sources;
-    uint64_t tokens, samples, sum;
+    uint64_t tokens, samples, shared, sum;
     tess_arrays *arrays; /* NULL: there are tokens */
     char *left_out;      /* see tess_data_left_out */
     tess_line_rules rules;
@@ -96,23 +97,15 @@ static tess_status check_task(const tess_data *d, const char *name)
     return what ? tess_error(TESS_INVALID, name, "%s", what) : TESS_OK;
 }
 
-/* The samples that are seen here: those that are held out, or the rest. */
-static tess_status hold_out(tess_data *d, struct stream *s, const char *name)
+/* The last file that begins at or before `at`. */
+static size_t file_at(const struct stream *s, uint64_t at)
 {
-    const tess_data_conf *c = &d->conf;
-    s->all = s->samples;
-    if (c->held > 0) {
-        s->apart = (uint64_t)((double)s->all * c->held);
-        if (!s->apart || s->apart >= s->all)
-            return tess_error(TESS_INVALID, s->files == 1 ? s->file[0].path : name,
-                              "has %llu samples, of which data.valid %g holds %llu out (expected one, and one left)",
-                              (unsigned long long)s->all, c->held, (unsigned long long)s->apart);
-        s->samples = c->holds ? s->apart : s->all - s->apart;
-        d->sum = tess_sum_bytes(d->sum, &c->held, sizeof c->held);
+    size_t low = 0, high = s->files;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        *(s->first[middle] <= at ? &low : &high) = middle;
     }
-    d->samples += s->samples;
-    d->tokens += s->apart ? (uint64_t)((double)s->tokens * (double)s->samples / (double)s->all) : s->tokens;
-    return TESS_OK;
+    return low;
 }
 
 /* The place among all of the one of so many that is held out: the middle of its part of them. */
@@ -135,6 +128,51 @@ static uint64_t place_of(const struct stream *s, bool holds, uint64_t sample)
             high = middle;
     }
     return sample + low;
+}
+
+/* What packing asks of an example that is seen here. */
+struct seen {
+    const struct stream *s;
+    bool holds;
+};
+static int64_t places_of(const void *of, uint64_t example)
+{
+    const struct seen *seen = of;
+    const uint64_t place = place_of(seen->s, seen->holds, example);
+    const size_t i = file_at(seen->s, place);
+    return tess_lines_places(seen->s->file[i].lines, place - seen->s->first[i]);
+}
+
+/* The examples that are seen here share samples from now on. */
+static void share_samples(tess_data *d, struct stream *s)
+{
+    const uint64_t key = tess_data_mix(d->conf.seed);
+    tess_packs_make(s->samples, d->conf.seq_length, d->conf.shuffle ? &key : NULL, places_of,
+                    &(struct seen){s, d->conf.holds}, &s->packs);
+    d->shared += s->samples;
+    s->samples = s->packs.count;
+    d->sum = tess_sum_bytes(d->sum, &s->samples, sizeof s->samples);
+}
+
+/* The samples that are seen here: those that are held out, or the rest. */
+static tess_status hold_out(tess_data *d, struct stream *s, const char *name)
+{
+    const tess_data_conf *c = &d->conf;
+    s->all = s->samples;
+    if (c->held > 0) {
+        s->apart = (uint64_t)((double)s->all * c->held);
+        if (!s->apart || s->apart >= s->all)
+            return tess_error(TESS_INVALID, s->files == 1 ? s->file[0].path : name,
+                              "has %llu samples, of which data.valid %g holds %llu out (expected one, and one left)",
+                              (unsigned long long)s->all, c->held, (unsigned long long)s->apart);
+        s->samples = c->holds ? s->apart : s->all - s->apart;
+        d->sum = tess_sum_bytes(d->sum, &c->held, sizeof c->held);
+    }
+    const uint64_t seen = s->samples;
+    if (s->examples && c->share) share_samples(d, s);
+    d->samples += s->samples;
+    d->tokens += s->apart ? (uint64_t)((double)s->tokens * (double)seen / (double)s->all) : s->tokens;
+    return TESS_OK;
 }
 
 /* All files of a source are there: its tokens and samples. */
@@ -290,6 +328,7 @@ void tess_data_close(tess_data *d)
     tess_arrays_close(d->arrays);
     for (size_t k = 0; k < d->sources; k++) {
         for (size_t i = 0; i < d->source[k].files; i++) tess_token_file_close(&d->source[k].file[i]);
+        tess_packs_free(&d->source[k].packs);
         free(d->source[k].file);
         free(d->source[k].first);
     }
@@ -310,8 +349,12 @@ uint64_t tess_data_samples(const tess_data *d)
 bool tess_data_by_lines(const tess_data *d)
 {
     for (size_t k = 0; k < d->sources; k++)
-        if (d->source[k].examples) return true;
+        if (d->source[k].examples && !d->source[k].packs.count) return true;
     return false;
+}
+uint64_t tess_data_shared(const tess_data *d)
+{
+    return d->shared;
 }
 uint64_t tess_data_sum(const tess_data *d)
 {
@@ -332,7 +375,7 @@ uint64_t tess_data_longest(const tess_data *d)
     for (size_t k = 0; k < d->sources; k++)
         for (size_t i = 0; i < d->source[k].files; i++) {
             const tess_lines *lines = d->source[k].file[i].lines;
-            if (!d->source[k].examples) return 0;
+            if (!d->source[k].examples || d->source[k].packs.count) return 0;
             if (lines && lines->longest > most) most = lines->longest;
         }
     return most;
@@ -355,17 +398,6 @@ size_t tess_data_files(const tess_data *d)
 }
 
 /* ---- reading ---- */
-
-/* The last file that begins at or before `at`. */
-static size_t file_at(const struct stream *s, uint64_t at)
-{
-    size_t low = 0, high = s->files;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        *(s->first[middle] <= at ? &low : &high) = middle;
-    }
-    return low;
-}
 
 /* out: (n), the tokens from place `at` of the stream. */
 static tess_status read_stream(const struct stream *s, uint64_t at, uint64_t n, int64_t vocab, int32_t *out)
@@ -408,13 +440,31 @@ static tess_status get_tokens(const tess_data *d, const struct stream *s, uint64
     return status;
 }
 
-static tess_status get_example(const tess_data *d, const struct stream *s, uint64_t sample, const tess_sample *into)
+static tess_status put_example(const tess_data *d, const struct stream *s, uint64_t place, uint64_t dice, int64_t *at,
+                               tess_example *e, const tess_sample *into)
 {
-    const size_t i = file_at(s, sample);
+    const size_t i = file_at(s, place);
+    TESS_TRY(tess_lines_get(s->file[i].lines, &d->rules, place - s->first[i], e));
+    if (e->bare) mask(d, dice, e);
+    *at = tess_sample_put(&d->conf, e, *at, into);
+    return TESS_OK;
+}
+
+/* The examples of a sample, which are one where they do not share it. */
+static tess_status get_examples(const tess_data *d, const struct stream *s, uint64_t sample, const tess_sample *into)
+{
+    const bool shared = s->packs.count;
+    const uint64_t first = shared && sample ? s->packs.end[sample - 1] : 0,
+                   n = shared ? s->packs.end[sample] - first : 1;
     tess_example e = {0};
-    tess_status status = tess_lines_get(s->file[i].lines, &d->rules, sample - s->first[i], &e);
-    if (status == TESS_OK && e.bare) mask(d, into->place, &e);
-    if (status == TESS_OK) tess_sample_of_example(&d->conf, &e, into);
+    tess_status status = TESS_OK;
+    int64_t at = 0;
+    for (uint64_t k = 0; k < n && status == TESS_OK; k++) {
+        const uint64_t which = shared ? s->packs.example[first + k] : sample;
+        const uint64_t dice = k ? tess_data_mix(into->place + k) : into->place;
+        status = put_example(d, s, place_of(s, d->conf.holds, which), dice, &at, &e, into);
+    }
+    if (status == TESS_OK) tess_sample_pad(&d->conf, at, into);
     tess_example_free(&e);
     return status;
 }
@@ -424,8 +474,7 @@ tess_status tess_data_get(const tess_data *d, uint64_t sample, const tess_sample
     const struct stream *s = d->source;
     TESS_ASSERT(sample < d->samples);
     for (; sample >= s->samples; s++) sample -= s->samples;
-    const uint64_t place = place_of(s, d->conf.holds, sample);
-    return s->examples ? get_example(d, s, place, into) : get_tokens(d, s, place, into);
+    return s->examples ? get_examples(d, s, sample, into) : get_tokens(d, s, place_of(s, d->conf.holds, sample), into);
 }
 
 tess_status tess_data_get_array(const tess_data *d, int k, uint64_t sample, void *out)

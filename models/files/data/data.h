@@ -10,10 +10,10 @@
  *
  * Of tokens, sample i is [i*T, i*T+T] of the stream, both ends included: T inputs and, one further, T targets. The
  * stream is the tokens of all files in the order that they are given, as if they were one file. Of examples, which are
- * lines of a .jsonl, a sample is one line, padded on the right. With weights each source is a stream of its own,
- * shuffled and repeated by itself, and its weight is its share of the samples. Files are mapped, never read whole.
- * Every token is checked against the vocabulary when it is read, those of a .jsonl all of them before the first is
- * used.
+ * lines of a .jsonl, a sample is one line, padded on the right, or with `share` several. With weights each source is a
+ * stream of its own, shuffled and repeated by itself, and its weight is its share of the samples. Files are mapped,
+ * never read whole. Every token is checked against the vocabulary when it is read, those of a .jsonl all of them before
+ * the first is used.
  */
 #ifndef TESS_DATA_IMPL_H
 #define TESS_DATA_IMPL_H
@@ -41,6 +41,7 @@ typedef struct tess_data_conf {
     tess_data_task task;
     /* Samples of streams are documents that do not see each other, and, with restart, count their own positions. */
     bool pack, restart;
+    bool share;          /* several examples share a sample, as many as it has room for, and do not see each other */
     int32_t end_of_text; /* what ends a document; below 0: the tokenizer says it, or nobody */
     /* Examples that are longer than T are cut; completions get the end of text behind them. */
     bool truncate, end_completions;
@@ -111,6 +112,8 @@ uint64_t tess_data_longest(const tess_data *data);
 uint64_t tess_data_sum(const tess_data *data);
 /* Returns the names of files found that are no data; NULL: there are none. */
 const char *tess_data_left_out(const tess_data *data);
+/* Returns how many examples there are where they share samples, else 0. */
+uint64_t tess_data_shared(const tess_data *data);
 /* Returns how many examples are no samples, since what data.truncate leaves of them has no targets. */
 uint64_t tess_data_lines_left_out(const tess_data *data);
 /* Returns the sample at a place of the endless run over all epochs: epoch position / samples, and in it each sample

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* An example in the index: its byte in the file, and how many places it fills. */
+enum { ENTRY = sizeof(uint64_t) + sizeof(uint32_t) };
+
 /* ---- reading it through ---- */
 
 struct pass {
@@ -50,11 +53,12 @@ static tess_status add_example(struct pass *p, const tess_line *line)
         if (l->left_out++ == 0) p->empty = line->byte;
         return TESS_OK;
     }
-    tess_index_put(p->to, &line->byte, sizeof line->byte);
     l->entries++;
     l->tokens += p->example.ids.count;
     const tess_example *e = &p->example;
-    const uint64_t places = e->ids.count > e->decoder.count ? e->ids.count : e->decoder.count;
+    const uint32_t places = (uint32_t)(e->ids.count > e->decoder.count ? e->ids.count : e->decoder.count);
+    tess_index_put(p->to, &line->byte, sizeof line->byte);
+    tess_index_put(p->to, &places, sizeof places);
     if (places > l->longest) l->longest = places;
     return TESS_OK;
 }
@@ -156,7 +160,7 @@ tess_status tess_lines_open(const char *path, const tess_line_rules *r, tess_lin
     if (!tess_line_next(&l->file, 0, &first))
         return tess_line_error(&l->file, 0, tess_format("is empty, expected one JSON object a line"));
     TESS_TRY(tess_line_form(&first, &l->form));
-    l->entry_bytes = l->form == TESS_LINES_TEXT ? token_bytes(r) : sizeof(uint64_t);
+    l->entry_bytes = l->form == TESS_LINES_TEXT ? token_bytes(r) : ENTRY;
     TESS_TRY(tess_index_of(&l->file, &head));
     head.form = l->form;
     head.rules = sum_of_rules(r, l->form);
@@ -194,7 +198,7 @@ tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64
     uint64_t byte, targets, uncut;
     tess_line line;
     TESS_ASSERT(which < l->entries && l->form != TESS_LINES_TEXT);
-    const uint8_t *entry = l->entry + which * sizeof byte;
+    const uint8_t *entry = l->entry + which * ENTRY;
     memcpy(&byte, entry, sizeof byte);
     if (byte >= l->file.bytes || !tess_line_next(&l->file, byte, &line))
         return tess_error(TESS_INVALID, l->index.path,
@@ -202,6 +206,13 @@ tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64
                           (unsigned long long)byte, l->file.bytes);
     tess_status status = tess_example_read(r, &line, l->form, e, &targets, &uncut);
     tess_map_forget(l->file.data + line.byte, line.length);
-    tess_map_forget(entry, sizeof byte);
+    tess_map_forget(entry, ENTRY);
     return status;
+}
+
+int64_t tess_lines_places(const tess_lines *l, uint64_t which)
+{
+    uint32_t places;
+    memcpy(&places, l->entry + which * ENTRY + sizeof(uint64_t), sizeof places);
+    return places;
 }

@@ -1,5 +1,6 @@
 /* Below data.c: a .jsonl, one object a line. data_example.c takes a line apart, data_lines.c goes through a file and
- * keeps what it found (data_index_impl.h), data_sample.c makes a sample of what was read. */
+ * keeps what it found (data_index_impl.h), data_sample.c makes a sample of what was read, and data_pack.c says
+ * which examples share one. */
 #ifndef TESS_DATA_LINES_IMPL_H
 #define TESS_DATA_LINES_IMPL_H
 #include "data.h"
@@ -70,7 +71,7 @@ tess_status tess_line_form(const tess_line *line, tess_lines_form *form) TESS_NO
 typedef struct tess_lines {
     tess_map file, index;
     tess_lines_form form;
-    const uint8_t *entry; /* in the index: where each example begins, or the tokens of the texts */
+    const uint8_t *entry; /* in the index: where each example begins and its places, or the tokens of the texts */
     size_t entry_bytes;
     uint64_t entries, tokens, left_out, longest;
 } tess_lines;
@@ -81,6 +82,8 @@ void tess_lines_close(tess_lines *l);
 /* Reads an example. */
 tess_status tess_lines_get(const tess_lines *l, const tess_line_rules *r, uint64_t which,
                            tess_example *e) TESS_NODISCARD;
+/* Returns how many places an example fills. */
+int64_t tess_lines_places(const tess_lines *l, uint64_t which);
 /* Returns what a file is by its first line, and records no error. */
 tess_lines_form tess_lines_look(const char *path);
 
@@ -108,5 +111,24 @@ void tess_sample_of_stream(const tess_data_conf *c, int32_t end_of_text, const i
                            const tess_sample *into);
 /* Makes one of an example. */
 void tess_sample_of_example(const tess_data_conf *c, const tess_example *e, const tess_sample *into);
+/* Puts an example into a sample, from place `at` on, and returns the place behind it. */
+int64_t tess_sample_put(const tess_data_conf *c, const tess_example *e, int64_t at, const tess_sample *into);
+/* Makes padding of the places from `at` on. */
+void tess_sample_pad(const tess_data_conf *c, int64_t at, const tess_sample *into);
+
+/* ---- data_pack.c ------------------------------------------------------------------------------------------------- */
+
+/* Which examples share a sample: of sample i, example[end[i - 1]] to example[end[i] - 1]. */
+typedef struct tess_packs {
+    uint32_t *example;
+    uint64_t *end, count;
+} tess_packs;
+/* Returns how many places an example fills. */
+typedef int64_t (*tess_places)(const void *of, uint64_t example);
+/* Packs examples into samples of T places, none of them longer; key: of the order in which they are taken, NULL: their
+ * own. */
+void tess_packs_make(uint64_t examples, int64_t T, const uint64_t *key, tess_places places, const void *of,
+                     tess_packs *out);
+void tess_packs_free(tess_packs *p);
 
 #endif

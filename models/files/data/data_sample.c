@@ -37,27 +37,42 @@ void tess_sample_of_stream(const tess_data_conf *c, int32_t end_of_text, const i
     fill(into->label, 0, 1, TESS_NO_TARGET);
 }
 
-/* The first entries of `out`, and `rest` behind them. */
-static void put(const tess_ids *from, int64_t T, int32_t rest, int32_t *out)
+/* Entries [at, at + n) of `out`, and `rest` where there are no more. */
+static void put(const tess_ids *from, int64_t at, int64_t n, int32_t rest, int32_t *out)
 {
-    const int64_t n = (int64_t)from->count < T ? (int64_t)from->count : T;
-    for (int64_t t = 0; out && t < n; t++) out[t] = from->id[t];
-    fill(out, n, T, rest);
+    const int64_t m = (int64_t)from->count < n ? (int64_t)from->count : n;
+    for (int64_t t = 0; out && t < m; t++) out[at + t] = from->id[t];
+    fill(out, at + m, at + n, rest);
+}
+
+int64_t tess_sample_put(const tess_data_conf *c, const tess_example *e, int64_t at, const tess_sample *into)
+{
+    const int64_t room = c->seq_length - at, n = (int64_t)e->ids.count < room ? (int64_t)e->ids.count : room;
+    const tess_ids *labels = &e->labels;
+    put(&e->ids, at, n, 0, into->ids);
+    if (c->task == TESS_DATA_CAUSAL && labels->count) /* a place's target is the next one's label */
+        put(&(tess_ids){.id = labels->id + 1, .count = labels->count - 1}, at, n, TESS_NO_TARGET, into->targets);
+    else
+        put(labels, at, c->task == TESS_DATA_DECODER ? room : n, TESS_NO_TARGET, into->targets);
+    put_bounds(into->bounds, c->seq_length, at, at + n, at, at + n);
+    for (int64_t t = 0; into->positions && t < n; t++) into->positions[at + t] = (int32_t)t;
+    put(&e->types, at, n, 0, into->segments);
+    if (!at) put(&e->decoder, at, room, c->padding, into->decoder_ids);
+    if (!at) fill(into->label, 0, 1, e->label);
+    return at + n;
+}
+
+void tess_sample_pad(const tess_data_conf *c, int64_t at, const tess_sample *into)
+{
+    const int64_t T = c->seq_length;
+    fill(into->ids, at, T, c->padding);
+    if (c->task != TESS_DATA_DECODER) fill(into->targets, at, T, TESS_NO_TARGET);
+    put_bounds(into->bounds, T, at, T, 0, 0);
+    for (int64_t t = at; into->positions && t < T; t++) into->positions[t] = (int32_t)t;
+    fill(into->segments, at, T, 0);
 }
 
 void tess_sample_of_example(const tess_data_conf *c, const tess_example *e, const tess_sample *into)
 {
-    const int64_t T = c->seq_length, n = (int64_t)e->ids.count < T ? (int64_t)e->ids.count : T;
-    const tess_ids *labels = &e->labels;
-    put(&e->ids, T, c->padding, into->ids);
-    if (c->task == TESS_DATA_CAUSAL && labels->count) /* a place's target is the next one's label */
-        put(&(tess_ids){.id = labels->id + 1, .count = labels->count - 1}, T, TESS_NO_TARGET, into->targets);
-    else
-        put(labels, T, TESS_NO_TARGET, into->targets);
-    put_bounds(into->bounds, T, 0, n, 0, n);
-    put_bounds(into->bounds, T, n, T, 0, 0);
-    for (int64_t t = 0; into->positions && t < T; t++) into->positions[t] = (int32_t)t;
-    put(&e->types, T, 0, into->segments);
-    put(&e->decoder, T, c->padding, into->decoder_ids);
-    fill(into->label, 0, 1, e->label);
+    tess_sample_pad(c, tess_sample_put(c, e, 0, into), into);
 }

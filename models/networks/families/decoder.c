@@ -136,8 +136,7 @@ static tess_tensor *attend(const struct block *b, tess_tensor *x)
         q = norm(b, "self_attn.q_norm.weight", q, D);
         k = norm(b, "self_attn.k_norm.weight", k, D);
     }
-    tess_rope_conf turns = tess_rotary_of(&c->rotary, D, D);
-    turns.places = b->in->positions;
+    const tess_rope_conf turns = tess_rotary_of(&c->rotary, D, D, b->in);
     q = tess_rope(q, turns);
     k = tess_rope(k, turns);
     const bool slides = c->window && tess_layer_second(&c->sliding, b->layer);

@@ -81,9 +81,8 @@ static tess_tensor *attend(const struct gpt_neox *c, tess_graph *g, const tess_n
                                       .by_head = true,
                                       .bounds = in->bounds,
                                       .cache = in->cache};
-    tess_rope_conf rope = tess_rotary_of(&c->rotary, dim_of(c), turning_of(c));
+    tess_rope_conf rope = tess_rotary_of(&c->rotary, dim_of(c), turning_of(c), in);
     rope.packed = true;
-    rope.places = in->positions;
     tess_tensor *y = dense(c, g, layer, "attention.query_key_value", x, c->width, 3 * c->width, c->attention_bias);
     y = tess_attention_packed(tess_rope(y, rope), conf); // (B, T, C)
     y = dense(c, g, layer, "attention.dense", y, c->width, c->width, c->attention_bias);

@@ -1,5 +1,6 @@
 /* Rotary positions of a network, see rotary_impl.h. */
 #include "rotary_impl.h"
+#include <math.h>
 
 struct begin {
     tess_common common;
@@ -7,7 +8,9 @@ struct begin {
 };
 
 #define AT(member) offsetof(struct begin, rotary.member)
-static const char kinds[] = "default linear llama3";
+/* As in tess_rope_kind, and one more. */
+static const char kinds[] = "default linear llama3 yarn dynamic";
+enum { DYNAMIC = TESS_ROPE_YARN + 1 };
 const tess_field tess_rotary_fields[] = {
     {"max_position_embeddings", TESS_FIELD_INT, AT(trained_positions), 2048, 1, NULL},
     /* Two spellings, of which the later one has the base inside. */
@@ -21,6 +24,12 @@ const tess_field tess_rotary_fields[] = {
     {"rope_parameters.low_freq_factor", TESS_FIELD_REAL, AT(low), 0, 0, NULL},
     {"rope_parameters.high_freq_factor", TESS_FIELD_REAL, AT(high), 0, 0, NULL},
     {"rope_parameters.original_max_position_embeddings", TESS_FIELD_OPTIONAL, AT(length), 0, 1, NULL},
+    {"rope_parameters.beta_fast", TESS_FIELD_OPTIONAL_REAL, AT(fast), 0, 0, NULL},
+    {"rope_parameters.beta_slow", TESS_FIELD_OPTIONAL_REAL, AT(slow), 0, 0, NULL},
+    {"rope_parameters.attention_factor", TESS_FIELD_OPTIONAL_REAL, AT(size), 0, 0, NULL},
+    {"rope_parameters.mscale", TESS_FIELD_OPTIONAL_REAL, AT(scale), 0, 0, NULL},
+    {"rope_parameters.mscale_all_dim", TESS_FIELD_OPTIONAL_REAL, AT(scale_all), 0, 0, NULL},
+    {"rope_parameters.truncate", TESS_FIELD_BOOL, AT(whole_pairs), 1, 0, NULL},
     {NULL, 0, 0, 0, 0, NULL}};
 
 tess_status tess_rotary_check(const tess_rotary *r, const char *where)
@@ -28,7 +37,7 @@ tess_status tess_rotary_check(const tess_rotary *r, const char *where)
     const tess_field choice = {"rope_type", TESS_FIELD_CHOICE, offsetof(tess_rotary, kind), 0, 0, kinds};
     char kind[32];
     tess_field_text(&choice, r, kind);
-    if (r->kind != TESS_ROPE_PLAIN && !(r->factor > 0))
+    if (r->kind != TESS_ROPE_PLAIN && !(r->factor > 0) && !(r->kind == TESS_ROPE_YARN && r->length))
         return tess_error(TESS_INVALID, where, "rope_parameters.factor: %g (rope_type %s expected one above 0)",
                           r->factor, kind);
     if (r->kind == TESS_ROPE_LLAMA3 && !(r->low > 0 && r->high > r->low))
@@ -39,11 +48,54 @@ tess_status tess_rotary_check(const tess_rotary *r, const char *where)
     return TESS_OK;
 }
 
-tess_rope_conf tess_rotary_of(const tess_rotary *r, int64_t dim, int64_t turning)
+/* Attention is to stay as sharp where there are more places. */
+static double sharpened(double factor, double scale)
 {
-    const int64_t length = r->length ? r->length : r->trained_positions;
-    return (tess_rope_conf){.dim = dim,
-                            .rotary = turning,
-                            .base = (float)r->base,
-                            .scaling = {(tess_rope_kind)r->kind, r->factor, r->low, r->high, (double)length}};
+    return factor <= 1 ? 1 : 0.1 * scale * log(factor) + 1;
+}
+
+/* The pair that turns so often in the places that a model was first trained on. */
+static double pair_of(const tess_rotary *r, double turns, double length, double turning)
+{
+    return turning * log(length / (turns * 2 * M_PI)) / (2 * log(r->base));
+}
+
+static tess_rope_scaling yarn(const tess_rotary *r, double length, double turning)
+{
+    const double factor = r->factor > 0 ? r->factor : (double)r->trained_positions / length;
+    double low = pair_of(r, r->fast > 0 ? r->fast : 32, length, turning),
+           high = pair_of(r, r->slow > 0 ? r->slow : 1, length, turning), size = r->size;
+    if (r->whole_pairs) low = floor(low), high = ceil(high);
+    low = fmax(low, 0), high = fmin(high, turning - 1);
+    if (!(size > 0)) {
+        size = sharpened(factor, 1);
+        if (r->scale > 0 && r->scale_all > 0) size = sharpened(factor, r->scale) / sharpened(factor, r->scale_all);
+    }
+    return (tess_rope_scaling){TESS_ROPE_YARN, .factor = factor, .low = low, .high = high > low ? high : low + 0.001,
+                               .size = (float)size};
+}
+
+/* Sequences that are longer than those it was trained on make the base larger. */
+static double base_of(const tess_rotary *r, double turning, const tess_network *in)
+{
+    int64_t shape[3] = {0};
+    tess_tensor_shape(in->ids, shape);
+    if (r->kind != DYNAMIC || in->cache || shape[1] <= r->trained_positions) return r->base;
+    const double longer = (double)shape[1] / (double)r->trained_positions;
+    return r->base * pow(r->factor * longer - (r->factor - 1), turning / (turning - 2));
+}
+
+tess_rope_conf tess_rotary_of(const tess_rotary *r, int64_t dim, int64_t turning, const tess_network *in)
+{
+    const double length = (double)(r->length ? r->length : r->trained_positions);
+    tess_rope_conf c = {.dim = dim,
+                        .rotary = turning,
+                        .base = (float)base_of(r, (double)turning, in),
+                        .places = in->positions,
+                        .scaling = {TESS_ROPE_PLAIN}};
+    if (r->kind == TESS_ROPE_YARN)
+        c.scaling = yarn(r, length, (double)turning);
+    else if (r->kind != DYNAMIC)
+        c.scaling = (tess_rope_scaling){(tess_rope_kind)r->kind, r->factor, r->low, r->high, length, 0};
+    return c;
 }

@@ -9,11 +9,14 @@ typedef struct tess_rotary {
     int64_t trained_positions;
     double base, factor, low, high;
     int64_t kind, length; /* length 0: trained_positions */
+    double fast, slow; /* yarn: turns in `length` places above which, and below which, pairs are all the one or other */
+    double size, scale, scale_all; /* yarn: 0: they follow from the factor */
+    int64_t whole_pairs;
 } tess_rotary;
 
 /* Checks that they do not contradict each other. */
 tess_status tess_rotary_check(const tess_rotary *r, const char *where) TESS_NODISCARD;
-/* Returns how heads of `dim` elements turn, of which `turning` do. */
-tess_rope_conf tess_rotary_of(const tess_rotary *r, int64_t dim, int64_t turning);
+/* Returns how heads of `dim` elements turn, of which `turning` do, in the sequences of a network. */
+tess_rope_conf tess_rotary_of(const tess_rotary *r, int64_t dim, int64_t turning, const tess_network *in);
 
 #endif

@@ -7,9 +7,18 @@
 
 /* ---- names, here and in files ---- */
 
+/* What the name of a part ends with; NULL: it is none. */
+static const char *part_end(const char *name)
+{
+    static const char *const end[] = {TESS_LORA_A, TESS_LORA_B, TESS_LORA_M};
+    for (size_t k = 0; k < sizeof end / sizeof *end; k++)
+        if (tess_ends(name, end[k])) return end[k];
+    return NULL;
+}
+
 bool tess_lora_is_part(const char *name)
 {
-    return tess_ends(name, TESS_LORA_A) || tess_ends(name, TESS_LORA_B);
+    return part_end(name) != NULL;
 }
 
 double tess_lora_scale(const tess_lora *l)
@@ -21,8 +30,8 @@ void tess_lora_file_name(const tess_model *m, const char *name, char full[static
 {
     char of[512];
     snprintf(of, sizeof of, "%s", name);
-    if (tess_lora_is_part(name))
-        snprintf(of, sizeof of, "%.*s.weight", (int)(strlen(name) - strlen(TESS_LORA_A)), name);
+    const char *end = part_end(name);
+    if (end) snprintf(of, sizeof of, "%.*s.weight", (int)(strlen(name) - strlen(end)), name);
     snprintf(full, 512, "%s%.400s", tess_names_have(m->family->bare, of) ? "" : m->family->prefix, name);
 }
 
@@ -112,12 +121,34 @@ static bool is_target(tess_lora_building *b, const char *module, const char *ful
     return any;
 }
 
-static tess_tensor *put_beside(void *of, tess_tensor *x, tess_tensor *w, tess_tensor *y)
+/* y with what is beside it, and, with DoRA, rows of other lengths: dropped elements of x are dropped for W too, whose
+ * product with all of them stays as it is. */
+static tess_tensor *adapted(tess_lora_building *b, const char *module, tess_tensor *x, tess_tensor *w,
+                            tess_tensor *bias, tess_tensor *y)
+{
+    const tess_lora *l = b->m->lora;
+    const float by = (float)tess_lora_scale(l);
+    char name[512];
+    int64_t shape[3];
+    tess_tensor_shape(w, shape);
+    snprintf(name, sizeof name, "%.400s%s", module, TESS_LORA_A);
+    tess_tensor *A = tess_matrix(b->g, name, l->r, shape[1], TESS_UNIFORM((float)(1 / sqrt((double)shape[1]))));
+    snprintf(name, sizeof name, "%.400s%s", module, TESS_LORA_B);
+    tess_tensor *B = tess_matrix(b->g, name, shape[0], l->r, TESS_ZERO);
+    tess_tensor *seen = tess_dropout(x, (float)l->dropout);
+    tess_tensor *beside = tess_linear(tess_scaled(tess_linear(seen, A, NULL), by), B, NULL);
+    if (!l->dora) return tess_add(y, beside);
+    snprintf(name, sizeof name, "%.400s%s", module, TESS_LORA_M);
+    tess_tensor *m = tess_param(b->g, name, shape[0], 1, TESS_ONE);
+    if (seen == x) return tess_rescaled(tess_add(y, beside), w, A, B, by, m, bias);
+    tess_tensor *base = tess_linear(seen, w, NULL);
+    return tess_add(tess_add(y, tess_scaled(base, -1)), tess_rescaled(tess_add(base, beside), w, A, B, by, m, NULL));
+}
+
+static tess_tensor *put_beside(void *of, tess_tensor *x, tess_tensor *w, tess_tensor *bias, tess_tensor *y)
 {
     tess_lora_building *b = of;
-    const tess_lora *l = b->m->lora;
-    char name[512], full[512], module[512];
-    int64_t shape[3];
+    char full[512], module[512];
     if (b->inside) return y;
     snprintf(module, sizeof module, "%.400s", tess_tensor_name(w));
     tess_lora_file_name(b->m, module, full);
@@ -126,15 +157,8 @@ static tess_tensor *put_beside(void *of, tess_tensor *x, tess_tensor *w, tess_te
     if (tess_ends(module, ".gate")) return y; /* of a router, which is no linear to PEFT */
     note_known(b, module);
     if (!is_target(b, module, full)) return y;
-    tess_tensor_shape(w, shape);
     b->inside = true;
-    snprintf(name, sizeof name, "%.400s%s", module, TESS_LORA_A);
-    tess_tensor *A = tess_matrix(b->g, name, l->r, shape[1], TESS_UNIFORM((float)(1 / sqrt((double)shape[1]))));
-    snprintf(name, sizeof name, "%.400s%s", module, TESS_LORA_B);
-    tess_tensor *B = tess_matrix(b->g, name, shape[0], l->r, TESS_ZERO);
-    tess_tensor *low = tess_scaled(tess_linear(tess_dropout(x, (float)l->dropout), A, NULL),
-                                   (float)tess_lora_scale(l)); // (B, T, r)
-    y = tess_add(y, tess_linear(low, B, NULL));
+    y = adapted(b, module, x, w, bias, y);
     b->inside = false;
     return y;
 }
@@ -180,6 +204,7 @@ tess_status tess_model_add_lora(tess_model *m, const tess_lora_conf *c)
                            .alpha = c->alpha,
                            .dropout = c->dropout,
                            .rslora = c->rslora,
+                           .dora = c->dora,
                            .targets = tess_strdup(targets),
                            .saved = saved ? tess_strdup(saved) : NULL};
     return TESS_OK;
@@ -189,8 +214,10 @@ tess_status tess_model_ask_lora(tess_model *m, const char *where, const tess_lor
 {
     tess_lora *l = m->lora;
     char theirs[32], ours[32];
-    const tess_lora asked = {
-        .r = c->r < 0 ? l->r : c->r, .alpha = c->alpha < 0 ? l->alpha : c->alpha, .rslora = c->rslora || l->rslora};
+    const tess_lora asked = {.r = c->r < 0 ? l->r : c->r,
+                             .alpha = c->alpha < 0 ? l->alpha : c->alpha,
+                             .rslora = c->rslora || l->rslora,
+                             .dora = c->dora || l->dora};
     const char *field = tess_lora_differ(l, &asked, theirs, ours);
     if (field)
         return tess_error(TESS_INVALID, where, "%s: %s, but the adapter in %s has %s (leave it out)", field, ours,

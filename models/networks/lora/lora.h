@@ -1,6 +1,8 @@
 /* Adapters of low rank (LoRA): beside a linear y = W x, whose W stays as it is, stands y += (alpha / r) B A dropout(x),
- * with A (r, in) and B (out, r), which are trained. Families know nothing of them: they are put in where a linear is
- * described (tess_graph_beside). In files they are PEFT's: adapter_config.json and adapter_model.safetensors.
+ * with A (r, in) and B (out, r), which are trained. With DoRA each row of W + (alpha / r) B A is made as long as an
+ * element of m (out) says, which is trained too and begins as what the rows of W are. Families know nothing of them:
+ * they are put in where a linear is described (tess_graph_beside). In files they are PEFT's: adapter_config.json and
+ * adapter_model.safetensors.
  *
  *     tess_lora_building *adapters = tess_lora_begin(m, g);
  *     ... the body is described ...
@@ -15,11 +17,13 @@
 #define TESS_LORA_PREFIX "base_model.model." /* PEFT's, of each tensor */
 #define TESS_LORA_A      ".lora_A.weight"    /* what its parameters' names end with */
 #define TESS_LORA_B      ".lora_B.weight"
+#define TESS_LORA_M      ".lora_magnitude_vector"
 
 typedef struct tess_lora {
     int64_t r;
     double alpha, dropout;
     bool rslora;           /* the scale is alpha / sqrt(r) */
+    bool dora;             /* rows have the lengths m */
     char *targets;         /* "all-linear", a name or a pattern, or the JSON text of a list of them */
     char *saved;           /* the same of modules that are trained as they are; NULL: none */
     char *dir;             /* where the tensors are from; NULL: they are drawn */
@@ -42,10 +46,10 @@ tess_status tess_lora_end(tess_lora_building *b) TESS_NODISCARD;
 tess_status tess_lora_freeze(const tess_model *m, tess_graph *g, const tess_tensor *head) TESS_NODISCARD;
 /* Makes a list of what the configuration has as JSON text of one, or as one text; it is a new reference. */
 json_t *tess_lora_list(const char *text);
-/* Returns whether a parameter is the adapter's, which is trained where anything is: its A's and B's, and the modules
- * that are saved with them. */
+/* Returns whether a parameter is the adapter's, which is trained where anything is: its A's, B's and m's, and the
+ * modules that are saved with them. */
 bool tess_lora_has(const tess_model *m, const tess_tensor *p);
-/* Returns whether a parameter is an adapter's A or B. */
+/* Returns whether a parameter is an adapter's A, B or m. */
 bool tess_lora_is_part(const char *name);
 /* Writes the name that a parameter has in model.safetensors, where an adapter's goes by its linear's. */
 void tess_lora_file_name(const tess_model *m, const char *name, char full[static 512]);

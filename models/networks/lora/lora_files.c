@@ -31,7 +31,7 @@ static const char ignored[] =
     "auto_mapping base_model_name_or_path revision inference_mode target_modules exclude_modules fan_in_fan_out "
     "layers_to_transform layers_pattern peft_version task_type megatron_config megatron_core ensure_weight_tying "
     "corda_config eva_config lora_ga_config loftq_config runtime_config qalora_group_size modules_to_save r "
-    "lora_alpha lora_dropout use_rslora peft_type init_lora_weights bias";
+    "lora_alpha lora_dropout use_rslora use_dora peft_type init_lora_weights bias";
 
 static bool is_nothing(const json_t *v)
 {
@@ -88,9 +88,11 @@ static tess_status read_config(const char *path, json_t *root, tess_lora *l, cha
     if (dropout && !(json_number_value(dropout) >= 0 && json_number_value(dropout) < 1))
         return refuse(path, "lora_dropout", dropout, "expected a number from 0 to below 1");
     const json_t *targets = json_object_get(root, "target_modules"), *saved = json_object_get(root, "modules_to_save"),
-                 *rslora = json_object_get(root, "use_rslora");
+                 *rslora = json_object_get(root, "use_rslora"), *dora = json_object_get(root, "use_dora");
     if (rslora && !json_is_boolean(rslora) && !json_is_null(rslora))
         return refuse(path, "use_rslora", rslora, "expected true or false");
+    if (dora && !json_is_boolean(dora) && !json_is_null(dora))
+        return refuse(path, "use_dora", dora, "expected true or false");
     if (targets && !json_is_null(targets) && !json_is_string(targets) && !is_names(targets))
         return refuse(path, "target_modules", targets, "expected a list of names, or an expression");
     if (saved && !json_is_null(saved) && !is_names(saved))
@@ -99,6 +101,7 @@ static tess_status read_config(const char *path, json_t *root, tess_lora *l, cha
     l->alpha = alpha ? json_number_value(alpha) : 8;
     l->dropout = json_number_value(dropout);
     l->rslora = json_is_true(rslora);
+    l->dora = json_is_true(dora);
     l->targets = json_is_string(targets) ? tess_strdup(json_string_value(targets)) : json_dumps(targets, JSON_COMPACT);
     if (!l->targets) l->targets = tess_strdup("[]");
     if (json_is_array(saved) && json_array_size(saved)) l->saved = json_dumps(saved, JSON_COMPACT);
@@ -155,7 +158,10 @@ const char *tess_lora_differ(const tess_lora *a, const tess_lora *b, char x[stat
     const struct {
         const char *name;
         double a, b;
-    } field[] = {{"r", (double)a->r, (double)b->r}, {"alpha", a->alpha, b->alpha}, {"rslora", a->rslora, b->rslora}};
+    } field[] = {{"r", (double)a->r, (double)b->r},
+                 {"alpha", a->alpha, b->alpha},
+                 {"rslora", a->rslora, b->rslora},
+                 {"dora", a->dora, b->dora}};
     for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
         if (field[i].a == field[i].b) continue;
         snprintf(x, 32, "%g", field[i].a);
@@ -203,6 +209,43 @@ static tess_status load_part(const tess_model *m, tess_tensor *p)
     return tess_pieces_read(t, p, TESS_MASTER, turned);
 }
 
+/* m begins as what the rows of W are, which each rank finds of those that it holds. */
+static tess_status load_lengths(tess_graph *g, tess_tensor *p)
+{
+    char name[512];
+    int64_t shape[3];
+    float *data;
+    snprintf(name, sizeof name, "%.*s.weight", (int)(strlen(tess_tensor_name(p)) - strlen(TESS_LORA_M)),
+             tess_tensor_name(p));
+    tess_tensor *w = tess_graph_find_param(g, name);
+    tess_tensor_shape(w, shape);
+    int64_t *bits = tess_alloc((size_t)shape[0] * sizeof *bits); /* of a float, from the one rank that has the row */
+    tess_status status = TESS_OK;
+    for (int64_t i = 0; i < tess_param_pieces(w) && status == TESS_OK; i++) {
+        const tess_piece q = tess_param_piece(w, i);
+        TESS_ASSERT(q.cols == shape[1] || q.rows == 0); /* no rank has a part of a row: the op keeps them whole */
+        if (!q.writes) continue;
+        status = tess_param_map(w, i, TESS_MASTER, TESS_R, &data);
+        for (int64_t r = 0; r < q.rows && status == TESS_OK; r++) {
+            double square = 0;
+            for (int64_t c = 0; c < q.cols; c++) square += (double)data[r * q.cols + c] * data[r * q.cols + c];
+            const float length = (float)sqrt(square);
+            memcpy(&bits[q.row + r], &length, sizeof length);
+        }
+        if (status == TESS_OK) tess_param_unmap(w, i, TESS_MASTER);
+    }
+    status = tess_ranks_agree(status);
+    if (status == TESS_OK) tess_ranks_sum_counts(bits, (int)shape[0]);
+    for (int64_t i = 0; i < tess_param_pieces(p) && status == TESS_OK; i++) {
+        const tess_piece q = tess_param_piece(p, i);
+        status = tess_param_map(p, i, TESS_MASTER, TESS_W, &data);
+        for (int64_t r = 0; r < q.rows && status == TESS_OK; r++) memcpy(&data[r], &bits[q.row + r], sizeof *data);
+        if (status == TESS_OK) tess_param_unmap(p, i, TESS_MASTER);
+    }
+    free(bits);
+    return status;
+}
+
 /* Of what is drawn, modules that are trained as they are have been loaded with the base. */
 tess_status tess_lora_load(const tess_model *m, tess_graph *g, uint64_t seed)
 {
@@ -212,6 +255,8 @@ tess_status tess_lora_load(const tess_model *m, tess_graph *g, uint64_t seed)
         if (!tess_lora_has(m, p)) continue;
         if (m->lora->set)
             TESS_TRY(load_part(m, p));
+        else if (tess_ends(tess_tensor_name(p), TESS_LORA_M))
+            TESS_TRY(load_lengths(g, p));
         else if (tess_lora_is_part(tess_tensor_name(p)))
             TESS_TRY(tess_param_init(p, seed));
     }
@@ -275,7 +320,7 @@ tess_status tess_lora_save_config(const tess_model *m, const char *dir)
                   "lora_alpha", l->alpha == floor(l->alpha) ? json_integer((json_int_t)l->alpha) : json_real(l->alpha),
                   "lora_dropout", l->dropout, "modules_to_save", l->saved ? tess_lora_list(l->saved) : json_null(),
                   "revision", "main", "r", (json_int_t)l->r, "target_modules", targets, "task_type",
-                  task[m->family->answers], "use_dora", 0, "use_rslora", l->rslora);
+                  task[m->family->answers], "use_dora", l->dora, "use_rslora", l->rslora);
     TESS_ASSERT(root);
     char *path = tess_format("%s/adapter_config.json", dir),
          *text = json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(9));

@@ -1,19 +1,24 @@
 /* From file to file, a strip of a tensor at a time, so that neither RAM nor a device need hold the model: the states of
  * a checkpoint to a Hugging Face directory, and adapters folded into the weights beside which they were trained,
- * W + (alpha / r) B A, where RAM holds no matrix but A and B. */
+ * W + (alpha / r) B A, where RAM holds no matrix but A and B; with DoRA its rows get their lengths, and the matrix is
+ * read twice. */
 #include "directories.h"
 #include "lora.h"
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { STRIP_BYTES = 16 << 20 };
 
-/* What is added to a matrix as its file has it: factor times left (rows, r) times right (r, columns). */
+/* What is added to a matrix as its file has it: factor times left (rows, r) times right (r, columns). Each row, or of a
+ * turned one each column, is then multiplied. */
 struct product {
     float *left, *right; /* NULL: nothing is */
     int64_t r, rows, columns;
     float factor;
+    float *by; /* NULL: by nothing */
+    bool by_columns;
 };
 
 static void turn(const float *from, int64_t rows, int64_t columns, float *to)
@@ -39,6 +44,34 @@ static void add_product(const struct product *p, int64_t from, int64_t n, float 
     }
 }
 
+/* Multiplies rows [from, from + n) of it. */
+static void multiply(const struct product *p, int64_t from, int64_t n, float *w)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < p->columns; j++) w[i * p->columns + j] *= p->by[p->by_columns ? j : from + i];
+}
+
+/* Turns the lengths in by, which rows or columns are to have, into what they are to be multiplied by. */
+static tess_status find_lengths(const tess_safetensor *t, struct product *p)
+{
+    const int64_t count = p->by_columns ? p->columns : p->rows, most = STRIP_BYTES / (p->columns * 4) + 1;
+    double *square = tess_alloc((size_t)count * sizeof *square);
+    float *strip = tess_alloc((size_t)((most + 1) * p->columns) * sizeof *strip), *other = strip + most * p->columns;
+    tess_status status = TESS_OK;
+    for (int64_t from = 0; from < p->rows && status == TESS_OK; from += most) {
+        const int64_t n = most < p->rows - from ? most : p->rows - from;
+        status = tess_safetensor_read(t, from * p->columns, n * p->columns, strip);
+        if (status == TESS_OK) add_product(p, from, n, strip, other);
+        for (int64_t i = 0; i < n * p->columns && status == TESS_OK; i++)
+            square[p->by_columns ? i % p->columns : from + i / p->columns] += (double)strip[i] * strip[i];
+        tess_safetensor_forget(t);
+    }
+    for (int64_t i = 0; i < count; i++) p->by[i] /= (float)sqrt(square[i]);
+    free(square);
+    free(strip);
+    return status;
+}
+
 /* Copies rows [first, first + rows) of a file's tensor, with a product (NULL: none) added, to a tensor of a writer,
  * which lies turned there or not. */
 static tess_status copy_rows(tess_safetensors_writer *w, size_t tensor, const tess_safetensor *t, int64_t first,
@@ -55,6 +88,7 @@ static tess_status copy_rows(tess_safetensors_writer *w, size_t tensor, const te
         status = tess_safetensor_read(t, (first + from) * cols, n * cols, strip);
         if (status != TESS_OK) break;
         if (p && p->left) add_product(p, from, n, strip, other);
+        if (p && p->by) multiply(p, from, n, strip);
         if (turned) turn(strip, n, cols, other);
         status = turned ? tess_safetensors_write(w, tensor, 0, cols, from, n, other)
                         : tess_safetensors_write(w, tensor, from, n, 0, cols, strip);
@@ -109,7 +143,7 @@ tess_status tess_model_export_weights(const tess_model *m, const char *dir)
 
 /* ---- adapters folded in ---- */
 
-/* Reads one of an adapter's two matrices. */
+/* Reads a part of an adapter. */
 static tess_status read_part(const tess_model *m, const tess_tensor *p, float **data)
 {
     const tess_safetensor *t;
@@ -122,11 +156,13 @@ static tess_status read_part(const tess_model *m, const tess_tensor *p, float **
 static tess_status open_product(const tess_model *m, const tess_graph *g, const char *name, bool turned,
                                 struct product *p)
 {
-    char part[2][512];
+    char part[3][512];
     const int n = (int)(strlen(name) > 7 ? strlen(name) - 7 : 0); /* without ".weight" */
     *p = (struct product){.r = m->lora->r, .factor = (float)tess_lora_scale(m->lora)};
     for (int k = 0; k < 2; k++) snprintf(part[k], sizeof part[k], "%.*s.lora_%c.weight", n, name, "AB"[k]);
-    const tess_tensor *a = tess_graph_find_param(g, part[0]), *b = tess_graph_find_param(g, part[1]);
+    snprintf(part[2], sizeof part[2], "%.*s%s", n, name, TESS_LORA_M);
+    const tess_tensor *a = tess_graph_find_param(g, part[0]), *b = tess_graph_find_param(g, part[1]),
+                      *lengths = tess_graph_find_param(g, part[2]);
     int64_t of_a[3], of_b[3];
     if (!a || !b) return TESS_OK;
     float *A = NULL, *B = NULL;
@@ -134,6 +170,8 @@ static tess_status open_product(const tess_model *m, const tess_graph *g, const 
     tess_tensor_shape(b, of_b);
     tess_status status = read_part(m, a, &A);
     if (status == TESS_OK) status = read_part(m, b, &B);
+    if (status == TESS_OK && lengths) status = read_part(m, lengths, &p->by);
+    p->by_columns = turned;
     p->rows = turned ? of_a[1] : of_b[0];
     p->columns = turned ? of_b[0] : of_a[1];
     p->left = B;
@@ -176,10 +214,13 @@ static tess_status write_tensors(const tess_model *m, const tess_safetensors *se
         struct product product = {0};
         if (tess_lora_is_part(tess_tensor_name(p))) continue;
         status = open_product(m, g, tess_tensor_name(p), tess_model_turned(m, tess_tensor_name(p)), &product);
-        for (int64_t i = 0; i < tess_param_members(p) && status == TESS_OK; i++)
-            status = copy_all(w, tensor++, source(m, set, p, i), &product);
+        for (int64_t i = 0; i < tess_param_members(p) && status == TESS_OK; i++) {
+            status = product.by ? find_lengths(source(m, set, p, i), &product) : TESS_OK;
+            if (status == TESS_OK) status = copy_all(w, tensor++, source(m, set, p, i), &product);
+        }
         free(product.left);
         free(product.right);
+        free(product.by);
     }
     return tess_safetensors_writer_end(w, status);
 }

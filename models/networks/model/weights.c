@@ -205,7 +205,7 @@ static tess_status load(const tess_model *m, tess_graph *g, uint64_t seed)
     if (!m) return tess_error(TESS_INVALID, "model", "is NULL");
     if (!tess_model_has_weights(m)) {
         TESS_TRY(tess_graph_init(g, seed));
-        if (!m->lora || !m->lora->set) return TESS_OK;
+        if (!m->lora) return TESS_OK;
     } else
         TESS_TRY(tess_ranks_agree(m->states   ? read_states(m, g)
                                   : m->import ? tess_import_load(m->import, g)

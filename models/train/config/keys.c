@@ -94,6 +94,8 @@ static const char *const aliases[][2] = {
     {"lora_alpha", "lora.alpha"},
     {"lora_dropout", "lora.dropout"},
     {"lora_target_modules", "lora.targets"},
+    {"use_dora", "lora.dora"},
+    {"use_rslora", "lora.rslora"},
     {"gradient_checkpointing", "activation_checkpointing.enabled"},
 };
 

@@ -113,6 +113,9 @@ static void say_data(const struct training *t)
            tess_data_sources(d) > 1 ? ", by weight" : "", (long long)t->c.steps, t->c.steps == 1 ? "" : "s",
            (long long)t->run.batch, t->c.steps == 1 ? "is" : "are", (double)t->c.steps * (double)t->run.batch / samples,
            left_out ? "; left out, being no data: " : "", left_out ? left_out : "");
+    if (tess_data_shared(d))
+        printf("; %llu examples share them, %.2g%% is padding", (unsigned long long)tess_data_shared(d),
+               100 * (1 - (double)tess_data_tokens(d) / (samples * (double)t->run.length)));
     if (lines) printf("; left out, having no target once cut: %llu line%s", lines, lines == 1 ? "" : "s");
     printf("\n");
     fflush(stdout);

@@ -53,6 +53,7 @@ void tess_measure_start(tess_measure *m)
 void tess_measure_step(tess_measure *m, double seconds, int64_t tokens, double used, tess_step_report *s)
 {
     s->tokens = tokens;
+    s->padding = 1 - used;
     s->seconds = seconds;
     s->tokens_per_s = (double)tokens / seconds;
     s->model_tflops = m->flops * used / seconds * 1e-12;

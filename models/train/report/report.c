@@ -138,6 +138,7 @@ static void put_step(FILE *f, const tess_step_report *s)
         fprintf(f, ",\"skipped_steps\":%lld", (long long)s->skipped);
     }
     fprintf(f, ",\"tokens\":%lld", (long long)s->tokens);
+    put_number(f, "padding", s->padding);
     put_number(f, "seconds", s->seconds);
     put_number(f, "tokens_per_s", s->tokens_per_s);
     put_number(f, "model_tflops", s->model_tflops);

@@ -15,6 +15,7 @@ typedef struct tess_step_report {
     int64_t step, tokens; /* step counts from 0 here, and from 1 in all that is said and written */
     int64_t samples;      /* of the run, with this step's */
     double loss, lr, grad_norm, seconds, tokens_per_s, model_tflops;
+    double padding;           /* the share of the rows that cannot change the loss, of rank 0 */
     double mfu;               /* 0 to 1, of the best matrix rate known of this machine; NaN: none is */
     double loss_scale;        /* of this step, in fp16; 0: it was not */
     int64_t skipped;          /* steps so far that changed nothing, in fp16 */

@@ -38,6 +38,7 @@ static tess_status add_adapters(const tess_run *r)
                            .alpha = c->lora.alpha,
                            .dropout = c->lora.dropout,
                            .rslora = c->lora.rslora,
+                           .dora = c->lora.dora,
                            .targets = c->lora.targets,
                            .modules_to_save = c->lora.modules_to_save};
     if (tess_model_adapted(r->model)) return tess_model_ask_lora(r->model, where, &conf);
@@ -47,6 +48,7 @@ static tess_status add_adapters(const tess_run *r)
                           : c->lora.dropout >= 0    ? "dropout"
                           : c->lora.modules_to_save ? "modules_to_save"
                           : c->lora.rslora          ? "rslora"
+                          : c->lora.dora            ? "dora"
                                                     : NULL;
         if (!key) return TESS_OK;
         return tess_error(TESS_INVALID, where, "%s is given, and r is missing (the rank of the adapters)", key);
@@ -207,7 +209,7 @@ tess_run_inputs tess_run_wants(const tess_config *c)
     /* Where more than half of a text goes to a decoder, the encoder's part does not fill its sequence. */
     const bool short_texts = c->data.noise_density > 0.5;
     return (tess_run_inputs){.bounds = examples || c->data.pack || short_texts,
-                             .positions = c->data.pack && c->data.pack_positions};
+                             .positions = c->data.pack_examples || (c->data.pack && c->data.pack_positions)};
 }
 
 /* A token that config.json names by its meaning; -1: it does not. */
@@ -314,6 +316,13 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
         return tess_error(TESS_INVALID, where, "true, but this model %s (false does without)",
                           r->net.bounds ? "has its own positions" : "cannot keep documents apart");
     }
+    const tess_answers answers = tess_model_answers(r->model);
+    if (r->c->data.pack_examples && answers != TESS_ANSWERS_NEXT && answers != TESS_ANSWERS_IN_PLACE) {
+        snprintf(where, sizeof where, "%.300s: data.pack_examples", r->c->file);
+        return tess_error(TESS_INVALID, where, "true, but this model %s (false does without)",
+                          answers == TESS_ANSWERS_DECODER ? "has a decoder, whose examples are two sequences each"
+                                                          : "has one label for a sample");
+    }
     const char *why = tess_tokenizer_unsupported(r->tokenizer);
     if (why && r->c->data.mlm_whole_words &&
         (tess_model_answers(r->model) == TESS_ANSWERS_IN_PLACE || tess_model_answers(r->model) == TESS_ANSWERS_BOTH)) {
@@ -329,6 +338,7 @@ tess_status tess_run_data(const tess_run *r, const char *key, const char *path, 
                            .output = r->c->output,
                            .pack = r->c->data.pack,
                            .restart = r->c->data.pack_positions,
+                           .share = r->c->data.pack_examples,
                            .end_of_text = end_of_text(r),
                            .truncate = r->c->data.truncate,
                            .end_completions = r->c->data.end_completions,
