@@ -6,7 +6,7 @@
 
 enum { B = 16, T = 32, C = 48, V = 128, STEPS = 150 };
 
-static tess_status train(double *loss)
+static tess_status train(const char *dir, double *loss)
 {
     static const char text[] = "A tessera is a tile of a mosaic; many small tiles make one large picture. ";
     static int32_t ids[B * T], next[B * T];
@@ -33,20 +33,21 @@ static tess_status train(double *loss)
         tess_step_result r;
         TESS_TRY(tess_step_feed(s, in, ids));
         TESS_TRY(tess_step_feed(s, targets, next));
-        TESS_TRY(tess_step_run(s, &(tess_step_input){.step = step, .seed = 1, .lr = 3e-3f}, &r));
+        TESS_TRY(tess_step_run(s, &(tess_step_input){.step = step, .seed = 1, .lr = 3e-3}, &r));
         if (step % 25 == 0) printf("step %3d  loss %.4f\n", step, r.loss);
         *loss = r.loss;
     }
+    if (dir) TESS_TRY(tess_graph_save(g, dir)); /* DIR/model.safetensors */
     tess_step_free(s);
     tess_graph_free(g);
     return TESS_OK;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     double loss = 99;
     tess_status status = tess_start(&TESS_MACHINE_DEFAULT);
-    if (status == TESS_OK) status = train(&loss);
+    if (status == TESS_OK) status = train(argc > 1 ? argv[1] : NULL, &loss);
     tess_stop();
     if (status != TESS_OK) fprintf(stderr, "%s\n", tess_error_text());
     printf("loss %.4f\n%d passed, %d failed, 0 skipped\n", loss, loss < 0.3, !(loss < 0.3));

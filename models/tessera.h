@@ -81,10 +81,11 @@
 
 /* ---- may still change ---- */
 
-#include "tessera_cache.h"  /* generation */
-#include "tessera_moe.h"    /* experts */
-#include "tessera_op.h"     /* ops of the program's own */
-#include "tessera_plan.h"   /* the numbers of a plan */
-#include "tessera_values.h" /* parameters read and written by the program */
-#include "tessera_watch.h"  /* tiles shown and lent to the program's own tasks */
+#include "tessera_cache.h"   /* generation */
+#include "tessera_moe.h"     /* experts */
+#include "tessera_op.h"      /* ops of the program's own */
+#include "tessera_plan.h"    /* the numbers of a plan */
+#include "tessera_trainer.h" /* a run of a configuration, step by step */
+#include "tessera_values.h"  /* parameters read and written by the program */
+#include "tessera_watch.h"   /* tiles shown and lent to the program's own tasks */
 #endif

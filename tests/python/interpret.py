@@ -34,18 +34,19 @@ def load(directory):
         graph = json.load(file, parse_constant=lambda c: 1 / 0)
     stored = files.read(os.path.join(directory, "weights.safetensors"))
     values = {f"param:{name}": stored[name] for name in graph["params"]}
+    values |= {f"state:{name}": stored[f"state:{name}"] for name in graph.get("state", {})}
     for name, said in graph["consts"].items():
         value = np.array(said["value"], said["dtype"]).reshape(said["shape"]) if "value" in said else None
         values[f"const:{name}"] = stored[f"const:{name}"] if value is None else value
-    for kind in ("params", "consts"):
-        for name, said in graph[kind].items():
-            value = values[f"{kind[:-1]}:{name}"]
+    for kind, prefix in (("params", "param"), ("consts", "const"), ("state", "state")):
+        for name, said in graph.get(kind, {}).items():
+            value = values[f"{prefix}:{name}"]
             assert list(value.shape) == said["shape"] and str(value.dtype) == said["dtype"], name
     return graph, values, files.read(os.path.join(directory, "check.safetensors"))
 
 
 def run(graph, values, batch, ops=None):
-    """Returns the named outputs."""
+    """Returns the named outputs, and what replaces the states by their names."""
     ops = ops or OPS
     values = {**values, **{f"input:{name}": batch[name] for name in graph["inputs"]}}
     with np.errstate(all="ignore"):
@@ -63,7 +64,7 @@ def run(graph, values, batch, ops=None):
             made = ops[op](node, *x)
             assert made.shape == shape, (node, made.shape)
             values[node["name"]] = made.astype(dtype)
-    return {name: values[at] for name, at in graph["outputs"].items()}
+    return {name: values[at] for name, at in {**graph["outputs"], **graph.get("updates", {})}.items()}
 
 
 def _map(n, *x):

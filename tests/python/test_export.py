@@ -3,22 +3,17 @@ gradients, and `tessera check`, where the environment variable TESSERA names the
 import collections
 import json
 import os
-import subprocess
-import sys
-import tempfile
-import traceback
 
-sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "..", "..", "tools", "python")]
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import cases
 import interpret
 import networks
-import tessera
+from cases import DIR, near, tessera
 from tessera import from_jax
 
-DIR = tempfile.TemporaryDirectory()
 LOSS, GRADIENT = 1e-6, 1e-4  # relative; a gradient's to its tensor's largest or a thousandth of the network's
 # What the command does not do yet: inputs without samples, a gradient through a scatter that does not add, one that is
 # 0 but for noise.
@@ -29,11 +24,6 @@ def exported(loss_fn, params, batch, batched=None, name="net"):
     to = os.path.join(DIR.name, name)
     tessera.export(loss_fn, params, batch, to=to, batched=batched)
     return to
-
-
-def near(what, met, wanted, most):
-    if not met <= most * wanted:
-        raise AssertionError(f"{what}: off by {met:.3g} of {wanted:.3g}")
 
 
 def network(make):
@@ -58,8 +48,8 @@ def network(make):
         near(f"gradient of {name}", np.abs(got[at] - wanted[name]).max(),
              max(np.abs(wanted[name]).max(), largest / 1000), GRADIENT)
         near(f"its norm, of {name}", abs(np.linalg.norm(wanted[name]) - check["gradients"][name]), largest, GRADIENT)
-    if "TESSERA" in os.environ and make.__name__ not in UNCHECKED:
-        subprocess.run([os.environ["TESSERA"], "check", to], check=True, stdout=subprocess.DEVNULL)
+    if make.__name__ not in UNCHECKED:
+        cases.command("check", to)
 
 
 # -- refusals: what is done to x (3, 4), whole numbers i (3) and a parameter w (4, 4); words of the error
@@ -179,22 +169,12 @@ def trees():
         raise AssertionError("another shape was taken")
 
 
+def graph_example():
+    cases.learns(cases.example("graphs", 512, "steps=60", "eval_every=60"), 0.2)
+
+
 CASES = {make.__name__: (lambda make=make: network(make)) for make in networks.ALL}
-CASES.update({case.__name__: case for case in (refusals, wrong_arguments, shape_of_the_file, trees)})
-
-
-def main():
-    failed, chosen = 0, sys.argv[1:] or list(CASES)
-    for name in chosen:
-        try:
-            CASES[name]()
-            print(f"ok {name}", flush=True)
-        except Exception:
-            failed += 1
-            print(f"FAILED {name}\n{traceback.format_exc(limit=-5)}", flush=True)
-    print(f"{len(chosen) - failed} passed, {failed} failed, 0 skipped")
-    sys.exit(failed > 0)
-
+CASES.update({case.__name__: case for case in (refusals, wrong_arguments, shape_of_the_file, trees, graph_example)})
 
 if __name__ == "__main__":
-    main()
+    cases.main(CASES)

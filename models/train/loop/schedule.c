@@ -135,3 +135,19 @@ void tess_schedule_betas(conf *c, int64_t step, double betas[2])
                                  : most * (1 + c->scheduler.params.decay_mom_rate * cycle_decay(c, i));
     betas[1] = 0.99;
 }
+
+tess_step_input tess_schedule_input(conf *c, int64_t step, uint64_t seed, const tess_loss_scale *scale)
+{
+    const int64_t update = step - scale->skipped; /* skipped steps move no schedule */
+    const double lr = tess_schedule_lr(c, update);
+    double betas[2];
+    tess_schedule_betas(c, update, betas);
+    return (tess_step_input){.step = step,
+                             .seed = seed,
+                             .lr = lr,
+                             .keep_weights = lr == 0,
+                             .beta1 = betas[0],
+                             .beta2 = betas[1],
+                             .loss_scale = c->fp16.enabled ? scale->value : 0,
+                             .skipped = scale->skipped};
+}

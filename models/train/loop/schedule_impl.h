@@ -1,8 +1,9 @@
 /* The learning rate of a step, by DeepSpeed's schedules. */
 #ifndef TESS_SCHEDULE_IMPL_H
 #define TESS_SCHEDULE_IMPL_H
+#include "checkpoint.h"
 #include "config.h"
-#include "runtime.h"
+#include "graph.h"
 
 /* Returns, of a resolved configuration, what the optimizer uses in its step number `step`, counted from 0, in
  * DeepSpeed's engine. */
@@ -13,5 +14,7 @@ bool tess_schedule_rests(const tess_config *c);
  * the rate.
  */
 void tess_schedule_betas(const tess_config *c, int64_t step, double betas[2]);
+/* Returns what the step of that number is run with, after those that fp16's scale of the loss has seen. */
+tess_step_input tess_schedule_input(const tess_config *c, int64_t step, uint64_t seed, const tess_loss_scale *scale);
 
 #endif

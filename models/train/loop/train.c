@@ -224,20 +224,11 @@ static void judge(struct training *t)
 static tess_status one_step(struct training *t)
 {
     const tess_config *c = &t->c;
-    const int64_t update = t->at.step - t->at.scale.skipped; /* skipped steps move no schedule */
+    const tess_step_input in = tess_schedule_input(c, t->at.step, t->at.seed, &t->at.scale);
     tess_tracing_begin(&t->tracing, t->at.step + 1);
-    double start = tess_seconds(), lr = tess_schedule_lr(c, update), betas[2];
+    const double start = tess_seconds();
     tess_step_result r;
     tess_measure_start(&t->measure);
-    tess_schedule_betas(c, update, betas);
-    tess_step_input in = {.step = t->at.step,
-                          .seed = t->at.seed,
-                          .lr = lr,
-                          .keep_weights = lr == 0,
-                          .beta1 = betas[0],
-                          .beta2 = betas[1],
-                          .loss_scale = c->fp16.enabled ? t->at.scale.value : 0,
-                          .skipped = t->at.scale.skipped};
     /* A rank that lacks its samples would be missed in the middle of the step. */
     TESS_TRY(tess_ranks_agree(tess_run_feed(&t->run, t->step, t->data, (uint64_t)t->at.samples, t->run.batch)));
     tess_digests_file_step(&t->digests, t->step, t->at.step + 1);
@@ -247,7 +238,7 @@ static tess_status one_step(struct training *t)
     tess_step_report s = {.step = t->at.step,
                           .samples = t->at.samples + t->run.batch,
                           .loss = r.loss,
-                          .lr = lr,
+                          .lr = in.lr,
                           .grad_norm = r.grad_norm,
                           .loss_scale = in.loss_scale,
                           .skipped = t->at.scale.skipped};

@@ -8,7 +8,7 @@ import jax
 import jax.extend.core as jex
 import numpy as np
 
-from .graph import Graph, Value
+from .graph import Graph, Value, batch_dimensions
 from .rewrites import REWRITES
 from .rules import RULES
 
@@ -244,20 +244,6 @@ def like(tree, weights):
 
 # -- export
 
-def _batch_dimensions(inputs, batched):
-    """Returns the names of the inputs whose first dimension counts samples."""
-    first = {name: leaf.shape[0] for name, leaf in inputs if leaf.ndim}
-    chosen = first if batched is None else {name: first.get(name) for name in batched}
-    if None in chosen.values():
-        name = next(name for name, count in chosen.items() if count is None)
-        raise ValueError(f"batched: {name!r} is none of the batch's arrays with a dimension, which are {list(first)}")
-    if len(set(chosen.values())) > 1:
-        said = ", ".join(f"{name} has {count}" for name, count in chosen.items())
-        raise ValueError(f"the first dimensions of the batch differ ({said}): "
-                         "batched=[...] says which of them count samples, [] that none does")
-    return chosen
-
-
 def export(loss_fn, params, batch, to, batched):
     loss_fn = getattr(loss_fn, "__wrapped__", loss_fn) if type(loss_fn).__name__ == "PjitFunction" else loss_fn
     weights = [(name, np.asarray(leaf)) for name, leaf in names(params, "param")]
@@ -280,7 +266,7 @@ def export(loss_fn, params, batch, to, batched):
         raise ValueError(f"the loss is {loss.dtype} of shape {list(loss.shape)}, expected float32 of shape [], "
                          "alone or as (loss, {name: value})")
     graph = Graph(f"jax {jax.__version__}")
-    counts = _batch_dimensions(inputs, batched)
+    counts = batch_dimensions(inputs, batched)
     leaves = [graph.leaf("param", name, leaf.shape, leaf.dtype) for name, leaf in weights]
     leaves += [graph.leaf("input", name, leaf.shape, leaf.dtype, 0 if name in counts else None)
                for name, leaf in inputs]

@@ -31,6 +31,20 @@ def whole(numbers):
     return [int(n) for n in numbers]
 
 
+def batch_dimensions(inputs, batched):
+    """Returns the names of the inputs whose first dimension counts samples."""
+    first = {name: leaf.shape[0] for name, leaf in inputs if leaf.ndim}
+    chosen = first if batched is None else {name: first.get(name) for name in batched}
+    if None in chosen.values():
+        name = next(name for name, count in chosen.items() if count is None)
+        raise ValueError(f"batched: {name!r} is none of the batch's arrays with a dimension, which are {list(first)}")
+    if len(set(chosen.values())) > 1:
+        said = ", ".join(f"{name} has {count}" for name, count in chosen.items())
+        raise ValueError(f"the first dimensions of the batch differ ({said}): "
+                         "batched=[...] says which of them count samples, [] that none does")
+    return chosen
+
+
 class Refused(Exception):
     """What Tessera does not do, by name, with the lines of the user's program that ask for it."""
 
@@ -50,14 +64,14 @@ class Value:
 class Graph:
     def __init__(self, producer):
         self.producer, self.at, self.outputs, self.tree = producer, "", {}, None
-        self.leaves = {"input": {}, "param": {}}
-        self.batch = {}
+        self.leaves = {"input": {}, "param": {}, "state": {}}
+        self.batch, self.updates = {}, {}
         self.nodes, self.consts, self.same = [], {}, {}
 
     # -- values
 
     def leaf(self, kind, name, shape, dtype, batch=None):
-        """Returns a new input or parameter."""
+        """Returns a new input, parameter or state. What replaces a state after a step is updates[name]."""
         if name in self.leaves[kind]:
             raise ValueError(f"two leaves of the {kind}s are called {name!r}")
         self.leaves[kind][name] = value = Value(kind, name, shape, dtype)
@@ -258,8 +272,8 @@ class Graph:
     # -- the directory
 
     def read(self):
-        """Returns the values that the outputs are made of, and raises Refused where some must not be read."""
-        live, todo = set(), list(self.outputs.values())
+        """Returns the values that outputs and updates are made of, and raises Refused where some must not be read."""
+        live, todo = set(), [*self.outputs.values(), *self.updates.values()]
         while todo:
             v = todo.pop()
             if id(v) not in live:
@@ -304,10 +318,12 @@ class Graph:
             "inputs": {name: said(v, **({"batch": self.batch[name]} if name in self.batch else {}))
                        for name, v in self.leaves["input"].items()},
             "params": {name: said(v) for name, v in self.leaves["param"].items()},
+            **({"state": {name: said(v) for name, v in self.leaves["state"].items()}} if self.updates else {}),
             "consts": {v.name: said(v, **number(v)) for v in consts},
             "nodes": [{"name": v.name, "op": v.op, "in": [str(i) for i in v.of], **said(v), **v.attrs,
                        **({"at": v.at} if v.at else {})} for v in nodes],
             "outputs": {name: str(v) for name, v in self.outputs.items()},
+            **({"updates": {name: str(v) for name, v in self.updates.items()}} if self.updates else {}),
             **({"tree": self.tree} if self.tree is not None else {}), **({"check": check} if check else {})}
         os.makedirs(to, exist_ok=True)
         files.save(os.path.join(to, "weights.safetensors"), {**weights, **{str(v): v.data for v in large}})

@@ -1,0 +1,320 @@
+"""A module of PyTorch, whose forward returns the loss, becomes a Graph: torch.export writes its ops down, torch's own
+tables take those apart for which there is no rule (torch_rules.py), and what depends on neither parameters nor batch
+is computed here."""
+import contextlib
+import inspect
+import io
+import logging
+import os
+import re
+import sysconfig
+import warnings
+
+import numpy as np
+import torch
+from torch.utils import _pytree
+
+from .graph import Graph, Refused, Value, batch_dimensions
+from .torch_rules import RANDOM, RULES
+
+FOLD = 1 << 22  # what is known is computed here, up to so many elements
+PASSED = ("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range",
+          "sym_constrain_range_for_size")
+EMPTY = ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty")
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")  # random by their dropout alone, which has a name of its own
+CALLS = ("wrap_with_set_grad_enabled", "tag_activation_checkpoint", "wrap")  # each calls a part of the program
+INSIDE = tuple(os.path.join(path, "") for path in (os.path.dirname(torch.__file__), os.path.dirname(__file__)))
+SMALLER = {"int64": "int32"}
+
+
+# -- where the user wrote it
+
+def _place(frames):
+    """Returns "file:line (function)" of the innermost frame, of (path, line, function), that is the user's."""
+    library = os.path.join(sysconfig.get_paths()["stdlib"], "")
+    for path, line, function in reversed(list(frames)):
+        inside = path.startswith(library) and "site-packages" not in path
+        if not path.startswith(("<", *INSIDE)) and not inside:
+            short = os.path.relpath(path)
+            return f"{path if short.startswith('..') else short}:{line} ({function.split('<locals>.')[-1]})"
+    return ""
+
+
+def place(text):
+    return _place(re.findall(r'File "([^"]+)", line (\d+), in (\S+)', text or ""))
+
+
+def _raised(error):
+    frames = []
+    while error is not None:
+        trace = error.__traceback__
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            frames.append((code.co_filename, trace.tb_lineno, code.co_name))
+            trace = trace.tb_next
+        error = error.__cause__
+    return _place(frames)
+
+
+# -- the walk. What a node made is a Value, a tensor where it is known, or what Python has
+
+def _name(target):
+    """Returns the name of an op without namespace and overload, or that of a function."""
+    schema = getattr(target, "_schema", None)
+    return schema.name.split("::")[-1] if schema else getattr(target, "__name__", str(target))
+
+
+class Out:
+    def __init__(self, tensor):
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        self.shape, self.dtype = tuple(map(int, tensor.shape)), SMALLER.get(dtype, dtype)
+
+
+def _out(made):
+    return [_out(m) for m in made] if isinstance(made, (list, tuple)) else Out(made) if isinstance(
+        made, torch.Tensor) else None
+
+
+def array(tensor):
+    made = tensor.detach().cpu().numpy() if tensor.dtype != torch.bfloat16 else tensor
+    if tensor.dtype == torch.int64:
+        if made.size and not (-2**31 <= made.min() and made.max() < 2**31):
+            raise ValueError(f"a whole number of {made.max()}, expected 32 bits")
+        made = made.astype(np.int32)
+    return made
+
+
+def lift(graph, content):
+    return graph.const(array(content)) if isinstance(content, torch.Tensor) else content
+
+
+class Walk:
+    def __init__(self, graph):
+        self.graph = graph
+
+    def run(self, module, contents, outer="", still=False):
+        """Returns what a graph of torch makes of the contents; with `still` no gradient passes."""
+        env, given = {}, iter(contents)
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                env[node] = next(given)
+            elif node.op == "get_attr":
+                env[node] = getattr(module, node.target)
+            elif node.op == "output":
+                return torch.fx.map_arg(node.args[0], lambda n: env[n])
+            else:
+                self.graph.at = place(node.meta.get("stack_trace")) or outer
+                args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: env[n])
+                made = self.node(node, args, kwargs)
+                env[node] = _stopped(self.graph, made) if still else made
+
+    def node(self, node, args, kwargs):
+        leaves = _pytree.tree_leaves((args, kwargs))
+        target, graph = node.target, self.graph
+        name = _name(args[1] if getattr(target, "__name__", "") == "with_effects" else target)
+        if name in PASSED:
+            return None
+        if name in CALLS:
+            at = next(k for k, a in enumerate(args) if isinstance(a, torch.nn.Module))
+            still = name == "wrap_with_set_grad_enabled" and args[0] is False
+            return self.run(args[at], args[at + 1:], graph.at, still)
+        values = [v for v in leaves if isinstance(v, Value)]
+        shown = node.meta.get("val")
+        if torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) and name not in RULES:
+            return self.refuse(f"random numbers ({name}){RANDOM}", shown, values)
+        if name in EMPTY:  # whatever it holds is written over
+            return torch.zeros(shown.shape, dtype=shown.dtype)
+        size = sum(t.numel() for t in _pytree.tree_leaves(shown) if isinstance(t, torch.Tensor))
+        if not values and not any(isinstance(v, torch.nn.Module) for v in leaves) and size <= FOLD:
+            with torch.no_grad():
+                return target(*args, **kwargs)
+        if name == "getitem":
+            return args[0][args[1]]
+        if name not in RULES:
+            return self.refuse(name, shown, values)
+        kwargs = {key: v for key, v in kwargs.items() if key not in ("device", "layout", "pin_memory", "memory_format",
+                                                                     "non_blocking", "dtype")}
+        args, kwargs = _pytree.tree_map(lambda v: lift(graph, v), (args, kwargs))
+        return RULES[name](graph, _out(shown), *_plain(args), **_plain(kwargs))
+
+    def refuse(self, why, shown, values):
+        made = _pytree.tree_map(lambda t: self.graph.refuse(why, *vars(_out(t)).values(), values) if isinstance(
+            t, torch.Tensor) else None, shown)
+        return made if made is not None else self.graph.refuse(why, (), "float32", values)
+
+
+def _plain(x):
+    """Returns lists, tuples and dicts of Python in the place of torch's."""
+    if isinstance(x, dict):
+        return {key: _plain(v) for key, v in x.items()}
+    return [_plain(v) for v in x] if isinstance(x, (list, tuple)) else x
+
+
+
+
+def _stopped(graph, made):
+    return _pytree.tree_map(lambda v: graph.map("stop", [v], v.shape) if isinstance(v, Value) and v.dtype == "float32"
+                            else v, made)
+
+
+# -- export
+
+def _tables():
+    """Returns torch's ways to take ops apart, but for those that have a rule."""
+    def whole(op):
+        drawn = torch.Tag.nondeterministic_seeded in op.tags and _name(op) not in RECURRENT
+        return drawn or _name(op) in RULES
+    table = torch.export.default_decompositions()
+    for op in [op for op in table if whole(op)]:
+        table.pop(op)
+    taken = set(table)
+    for op, way in torch._decomp.decomposition_table.items():
+        if isinstance(op, torch._ops.OpOverload) and op.namespace == "aten" and op not in taken and not whole(op):
+            table[op] = way
+    return table
+
+
+def _own_derivatives(loss):
+    """Returns lines for derivatives that the program brings along: autograd.Function."""
+    seen, todo, found = set(), [loss.grad_fn], {}
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        todo.extend(before for before, _ in node.next_functions)
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            at = place("".join(node.metadata.get("traceback_", []))) or "unknown line"
+            found[f"{at}: the derivative of {type(node).__name__.removesuffix('Backward')} of its own"] = None
+    return list(found)
+
+
+def _measured(module, batch, trained):
+    """Returns loss and gradients of the batch, and what is refused. The module's buffers stay as they are."""
+    buffers = {name: b.clone() for name, b in module.named_buffers()}
+    params = {name: p.detach().clone().requires_grad_(name in trained)
+              for name, p in module.named_parameters()}
+    with torch.autograd.set_detect_anomaly(True, check_nan=False), torch.random.fork_rng(devices=[]):
+        made = torch.func.functional_call(module, (params, buffers), kwargs=batch)
+    loss = made[0] if isinstance(made, tuple) else made
+    if not isinstance(loss, torch.Tensor) or loss.shape != () or loss.dtype != torch.float32 or (
+            isinstance(made, tuple) and not (len(made) == 2 and isinstance(made[1], dict))):
+        met = f"{str(loss.dtype).removeprefix('torch.')} of shape {list(loss.shape)}" if isinstance(
+            loss, torch.Tensor) else type(loss).__name__
+        raise ValueError(f"the loss is {met}, expected float32 of shape [], alone or as (loss, {{name: value}})")
+    if not loss.requires_grad:
+        raise ValueError("no parameter reaches the loss")
+    refused = _own_derivatives(loss)
+    wanted = [params[name] for name in trained]
+    gradients = torch.autograd.grad(loss, wanted, allow_unused=True)
+    return loss.item(), {name: torch.zeros(()) if g is None else g for name, g in zip(trained, gradients)}, refused
+
+
+@contextlib.contextmanager
+def _quiet():
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _exported(module, batch):
+    try:
+        with torch.random.fork_rng(devices=[]):
+            return torch.export.export(module, (), batch, strict=False).run_decompositions(_tables())
+    except Exception as error:  # of torch: what it says in many lines, the first of them with the user's line
+        said = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
+        if "DataDependent" in type(error).__name__ or "data-dependent" in said:
+            said = "a branch or a number of Python that depends on data"
+        called = str(error).partition("The following call raised this error:")[2]
+        raise Refused(f"{place(called) or _raised(error) or 'unknown line'}: {said}") from error
+
+
+def _contents(graph, exported, module, names, batch, counts):
+    """Returns what the placeholders of an exported program hold, and the names of its parameters."""
+    kinds, given, contents = torch.export.graph_signature.InputKind, iter(batch.items()), []
+    moved = set(exported.graph_signature.buffers_to_mutate.values())
+    for spec in exported.graph_signature.input_specs:
+        if spec.kind == kinds.USER_INPUT:
+            name, tensor = next(given)
+            contents.append(graph.leaf("input", name, *vars(Out(tensor)).values(), 0 if name in counts else None))
+        elif spec.kind == kinds.PARAMETER and spec.target in names:
+            name = names[spec.target]
+            tensor = exported.state_dict[spec.target]
+            contents.append(graph.leaves["param"].get(name) or graph.leaf("param", name, *vars(Out(tensor)).values()))
+        elif spec.target in moved:
+            tensor = exported.state_dict[spec.target]
+            contents.append(graph.leaf("state", spec.target, *vars(Out(tensor)).values()))
+        else:
+            contents.append(exported.state_dict.get(spec.target, exported.constants.get(spec.target)))
+    return contents
+
+
+def _names(module):
+    """Returns the name of each trained parameter, by each of the names that it has: tied ones have one."""
+    first = {}
+    for name, p in module.named_parameters(remove_duplicate=False):
+        if p.requires_grad:
+            first.setdefault(id(p), name)
+    return {name: first[id(p)] for name, p in module.named_parameters(remove_duplicate=False) if p.requires_grad}
+
+
+def export(module, batch, to, batched):
+    order = [name for name in inspect.signature(module.forward).parameters if name in batch]
+    if len(order) < len(batch):
+        raise ValueError(f"batch: {sorted(set(batch) - set(order))} are no arguments of forward")
+    batch = {name: torch.as_tensor(batch[name]).detach() for name in order}
+    names = _names(module)
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    for name, p in trained.items():
+        if p.dtype != torch.float32:
+            raise ValueError(f"params: {name} is {str(p.dtype).removeprefix('torch.')}, expected float32 (a run trains "
+                             "in bf16 by its own configuration)")
+    counts = batch_dimensions(batch.items(), batched)
+    with warnings.catch_warnings(), _quiet():
+        warnings.simplefilter("ignore")
+        loss, gradients, refused = _measured(module, batch, list(trained))
+        exported = _exported(module, batch)
+        graph = Graph(f"torch {torch.__version__}")
+        contents = _contents(graph, exported, module, names, batch, counts)
+        made = Walk(graph).run(exported.graph_module, contents)
+    outputs, signature = [], exported.graph_signature
+    for spec, content in zip(signature.output_specs, made):
+        value = lift(graph, content)
+        if spec.kind == torch.export.graph_signature.OutputKind.USER_OUTPUT:
+            outputs.append(value)
+        elif spec.target in graph.leaves["state"]:
+            graph.updates[spec.target] = value
+    whole = _pytree.tree_unflatten(outputs, exported.call_spec.out_spec)
+    loss_value, more = whole if isinstance(whole, tuple) else (whole, {})
+    graph.outputs = {"loss": loss_value, **more}
+    try:
+        graph.read()
+    except Refused as error:
+        refused += str(error).split("\n")
+    if refused:
+        raise Refused("\n".join(refused))
+    norms = {name: g.double().norm().item() for name, g in gradients.items()}
+    check = {"loss": loss, "grad_norm": float(np.sqrt(sum(n * n for n in norms.values()))), "gradients": norms}
+    if not np.isfinite([loss, check["grad_norm"]]).all():
+        raise ValueError(f"of this batch the loss is {loss} and the gradients' norm {check['grad_norm']}, expected "
+                         "finite ones")
+    weights = {name: array(p) for name, p in trained.items()}
+    weights |= {f"state:{name}": array(exported.state_dict[name]) for name in graph.leaves["state"]}
+    graph.write(to, weights, check, {name: array(t) for name, t in batch.items()})
+
+
+def like(module, weights):
+    """Returns a state_dict of the module with the weights and states of a directory."""
+    names, made = _names(module), {}
+    for name, tensor in module.state_dict().items():
+        key = names.get(name, name)
+        found = weights.get(key, weights.get(f"state:{key}"))
+        if found is None and name in names or found is not None and found.shape != tuple(tensor.shape):
+            met = "nothing" if found is None else list(found.shape)
+            raise ValueError(f"{key}: met {met}, expected shape {list(tensor.shape)}")
+        made[name] = tensor.clone() if found is None else torch.from_numpy(found.copy()).to(tensor.dtype)
+    return made
