@@ -123,8 +123,10 @@ typedef struct tess_any_data_arg {
 } tess_any_data_arg;
 extern tess_codelet tess_any_data[]; /* out */
 
-/* loss: x f32 (1), out double (2) = x and 1[, dx f32 (1) = the scale of the loss] */
+/* loss: x f32 (1)[, beside f32 (numbers)], out double (2 + 2 numbers) = x and 1, each number and 1[, dx f32 (1) = the
+ * scale of the loss] */
 typedef struct tess_any_loss_arg {
+    int64_t numbers; /* 0: there is no such buffer */
     bool gradient;
 } tess_any_loss_arg;
 extern tess_codelet tess_any_loss[];

@@ -412,6 +412,8 @@ typedef struct tess_optimizer_kind {
 } tess_optimizer_kind;
 /* Returns the description; NULL: there is no such type. */
 const tess_optimizer_kind *tess_optimizer_kind_of(const tess_optimizer *o);
+/* What is no optimizer's: a state of the network becomes what stands in the place of its gradient. */
+extern const tess_optimizer_kind tess_replace_kind;
 /* Returns how many moments it keeps of a parameter. */
 int tess_optimizer_moments(const tess_optimizer *o);
 /* Returns whether the codelet is the update of an optimizer. */

@@ -47,6 +47,8 @@ const char *tess_graph_unsplit(const tess_graph *g);
 int64_t tess_param_members(const tess_tensor *p);
 /* Returns the dtype in which a parameter is kept from step to step: fp32, or for a frozen matrix the graph's. */
 tess_dtype tess_param_dtype(const tess_tensor *p);
+/* Returns whether a step replaces a parameter by what the network computed for it, instead of training it. */
+bool tess_param_is_state(const tess_tensor *p);
 /* Returns how many tiles a parameter is cut into. */
 int64_t tess_param_tiles(const tess_tensor *p);
 /* Stores which rows of the parameter one of its tiles has. */
@@ -224,8 +226,11 @@ tess_dtype tess_step_dtype(const tess_step *s);
 int64_t tess_step_values(const tess_step *s, const tess_tensor *input);
 /* Returns how many losses the step adds up. */
 int tess_step_losses(const tess_step *s);
-/* Adds, for each loss, two exact sums (codelets.h) over all ranks: the losses of the targets that counted in the last
- * run, and the number of these targets. Summed over several runs they do not depend on how samples were grouped. */
+/* Returns how many numbers stand beside the losses. */
+int tess_step_numbers(const tess_step *s);
+/* Adds, for each loss and then for each number beside them, two exact sums (codelets.h) over all ranks: the losses of
+ * the targets that counted in the last run, and the number of these targets. Summed over several runs they do not
+ * depend on how samples were grouped. */
 tess_status tess_step_add_losses(const tess_step *s, void *sums) TESS_NODISCARD;
 
 #ifdef __cplusplus

@@ -4,7 +4,7 @@
  *     tess_tensor *x = tess_nd_input(g, "x", TESS_REAL, (tess_dims){2, {32, 784}});
  *     tess_tensor *w = tess_nd_param(g, "w", (tess_dims){2, {784, 10}}, TESS_NORMAL(0.02f));
  *     tess_tensor *y = tess_nd_dot(x, w, &(tess_dot_dims){.contracts = 1, .contract = {{1}, {0}}}); // (32, 10)
- *     tess_tensor *loss = tess_nd_loss(tess_nd_reduce(y, TESS_REDUCE_SUM, 0x3));
+ *     tess_tensor *loss = tess_nd_loss(tess_nd_reduce(y, TESS_REDUCE_SUM, 0x3), NULL);
  *
  * As with other ops, wrong shapes return NULL and the step says why. The dtype of the graph is fp32. */
 #ifndef TESS_ND_H
@@ -61,6 +61,9 @@ const char *tess_fn_wrong(tess_fn fn, tess_element a, tess_element b, tess_eleme
 tess_tensor *tess_nd_input(tess_graph *g, const char *name, tess_element e, tess_dims d);
 /* Adds a parameter: a matrix of its first dimension and all others. */
 tess_tensor *tess_nd_param(tess_graph *g, const char *name, tess_dims d, tess_init init);
+/* Adds a state: it is kept, saved and shared out as a parameter is, but instead of training it a step replaces it by
+ * what tess_nd_keep has it become. No gradient passes to it. */
+tess_tensor *tess_nd_state(tess_graph *g, const char *name, tess_dims d);
 /* Adds a constant, a copy of the data. */
 tess_tensor *tess_nd_data(tess_graph *g, const char *name, tess_element e, tess_dims d, const void *data);
 
@@ -109,8 +112,12 @@ typedef struct tess_gather_dims {
 tess_tensor *tess_nd_gather(tess_tensor *x, tess_tensor *indices, const tess_gather_dims *d);
 tess_tensor *tess_nd_scatter(tess_tensor *x, tess_tensor *indices, tess_tensor *updates, const tess_gather_dims *d,
                              tess_scattering fn);
-/* Returns the loss of a step: the mean over micro-batches of a float of rank 0. */
-tess_tensor *tess_nd_loss(tess_tensor *x);
+/* Returns `loss`, a float of rank 0 that becomes the step's, and has a state become the mean over micro-batches of a
+ * value of its shape, once the step trains. */
+tess_tensor *tess_nd_keep(tess_tensor *loss, tess_tensor *value, tess_tensor *state);
+/* Returns the loss of a step: the mean over micro-batches of a float of rank 0. Floats of a vector `beside` it, or of
+ * NULL, are summed with it (tess_step_add_losses). */
+tess_tensor *tess_nd_loss(tess_tensor *x, tess_tensor *beside);
 
 #ifdef __cplusplus
 }

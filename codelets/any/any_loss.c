@@ -4,11 +4,15 @@
 
 static void any_loss(const tess_work *w)
 {
-    const float x = *(const float *)w->buf[0].ptr;
-    double *sum = w->buf[1].ptr;
-    sum[0] = (double)x;
-    sum[1] = 1;
-    if (((const tess_any_loss_arg *)w->arg)->gradient) *(float *)w->buf[2].ptr = w->env->loss_scale[0];
+    const tess_any_loss_arg *a = w->arg;
+    const int out = a->numbers > 0 ? 2 : 1;
+    double *sum = w->buf[out].ptr;
+    for (int64_t k = 0; k <= a->numbers; k++) {
+        const float *x = w->buf[k ? 1 : 0].ptr;
+        sum[2 * k] = (double)x[k ? k - 1 : 0];
+        sum[2 * k + 1] = 1;
+    }
+    if (a->gradient) *(float *)w->buf[out + 1].ptr = w->env->loss_scale[0];
 }
 tess_codelet tess_any_loss[] = {{.name = "any_loss", .dtype = TESS_F32, .cpu = any_loss}};
 

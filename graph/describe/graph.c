@@ -264,6 +264,11 @@ tess_status tess_param_freeze(tess_tensor *p)
     return TESS_OK;
 }
 
+bool tess_param_is_state(const tess_tensor *p)
+{
+    return p && p->kind == TESS_KIND_PARAM && tess_is_state(p);
+}
+
 bool tess_param_frozen(const tess_tensor *p)
 {
     return p && p->kind == TESS_KIND_PARAM && tess_is_frozen(p);
@@ -306,7 +311,8 @@ int64_t tess_graph_trained_elements(const tess_graph *g)
 {
     int64_t n = 0;
     for (int i = 0; g && i < g->params; i++)
-        if (!tess_is_frozen(g->param[i])) n += g->param[i]->cut->whole[0] * g->param[i]->cut->whole[1];
+        if (!tess_is_frozen(g->param[i]) && !tess_is_state(g->param[i]))
+            n += g->param[i]->cut->whole[0] * g->param[i]->cut->whole[1];
     return n;
 }
 

@@ -55,6 +55,10 @@ tess_status tess_param_moments(tess_tensor *p, const tess_optimizer *o, bool tra
     if (tess_is_frozen(p)) return TESS_OK; /* it has none */
     if (!o) o = unsaid();
     struct tess_param *h = p->held;
+    if (tess_is_state(p)) {
+        h->optimizer = &tess_replace_kind;
+        return TESS_OK;
+    }
     const tess_optimizer_kind *kind = tess_optimizer_kind_of(o);
     const int moments = tess_optimizer_moments(o);
     const float begins = kind->begins ? (float)kind->begins(o) : 0;
@@ -125,7 +129,7 @@ double tess_param_decay(const tess_tensor *p, const tess_optimizer *o)
 
 int tess_param_parts(const tess_tensor *p)
 {
-    if (tess_is_frozen(p)) return TESS_MOMENT1;
+    if (tess_is_frozen(p) || tess_is_state(p)) return TESS_MOMENT1;
     return TESS_MOMENT1 + (p->held->optimizer ? p->held->moments : tess_optimizer_moments(unsaid()));
 }
 

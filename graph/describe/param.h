@@ -66,10 +66,11 @@ struct tess_param {
     int64_t states;
     struct tess_placed_piece *piece;
     int64_t pieces;
-    bool frozen;  /* nothing trains it: it has no gradient, no moments, and no master but its weight */
-    bool copy;    /* the weight is bf16: a copy of a master or, frozen, all there is */
-    bool stale;   /* masters were written, and not rounded since */
-    bool trained; /* a step trains it, with: */
+    bool frozen;   /* nothing trains it: it has no gradient, no moments, and no master but its weight */
+    bool is_state; /* a step replaces it by what stands in the place of its gradient */
+    bool copy;     /* the weight is bf16: a copy of a master or, frozen, all there is */
+    bool stale;    /* masters were written, and not rounded since */
+    bool trained;  /* a step trains it, with: */
     const tess_optimizer_kind *optimizer; /* whose moments there are; NULL: nobody asked for any yet */
     int moments;
     tess_keeping keeping; /* of them */
@@ -81,6 +82,12 @@ struct tess_param {
 static inline bool tess_is_frozen(const tess_tensor *p)
 {
     return p->held->storage->held->frozen;
+}
+
+/* A step replaces it, and passes no gradient to it. */
+static inline bool tess_is_state(const tess_tensor *p)
+{
+    return p->held->storage->held->is_state;
 }
 
 static inline int64_t tess_state_elements(const tess_tensor *p, const struct tess_state *s)

@@ -182,6 +182,13 @@ int tess_losses_of(const tess_tensor *loss)
     return n;
 }
 
+int64_t tess_numbers_of(const tess_tensor *loss)
+{
+    const tess_node *n = loss->producer;
+    const tess_tensor *beside = n && n->op->numbers ? n->in[n->op->numbers] : NULL;
+    return beside ? tess_width(beside) : 0;
+}
+
 int tess_losses(const tess_lower *L)
 {
     return tess_losses_of(L->output);
@@ -193,7 +200,8 @@ tess_use tess_loss_out(tess_lower *L)
         L->losses_room = L->losses_room ? 2 * L->losses_room : 64;
         L->losses = tess_realloc(L->losses, (size_t)L->losses_room * sizeof *L->losses);
     }
-    tess_tile *t = tess_program_tile(L->p, (size_t)tess_losses(L) * 2 * sizeof(double), TESS_ROLE_SCALAR, "loss");
+    tess_tile *t = tess_program_tile(L->p, (size_t)(tess_losses(L) + tess_numbers_of(L->output)) * 2 * sizeof(double),
+                                     TESS_ROLE_SCALAR, "loss");
     if (tess_grid_tensor(L->grid) == 0) L->losses[L->nlosses++] = t; /* the others have the same */
     return (tess_use){t, TESS_W};
 }

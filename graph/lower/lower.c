@@ -31,6 +31,7 @@ static bool find_put_off(const tess_lower *L, const bool *wanted, bool *put)
     for (int k = L->g->nodes - 1; k >= 0; k--) {
         const tess_node *n = L->g->node[k];
         bool passes = false;
+        if (!tess_wants_gradient(L, n->out)) continue;
         for (int i = 0; wanted[k] && i < n->inputs; i++) {
             const tess_tensor *t = n->in[i];
             if (t && t->kind == TESS_KIND_ACTIVATION && n->op->reads >> i & 1)

@@ -17,6 +17,7 @@ void tess_lower_wants(const tess_graph *g, bool *wants)
         const tess_node *n = g->node[k];
         wants[n->out->id] = n->elsewhere && wants[n->elsewhere->id]; /* ranks that meet in a sum agree */
         for (int i = 0; i < n->inputs; i++)
-            if (n->in[i] && wants[n->in[i]->id]) wants[n->out->id] = !n->out->nd || !n->out->nd->fixed;
+            if (n->in[i] && wants[n->in[i]->id] && !(n->in[i]->held && tess_is_state(n->in[i])))
+                wants[n->out->id] = !n->out->nd || !n->out->nd->fixed;
     }
 }

@@ -175,7 +175,8 @@ void tess_lower_count(tess_lower *L, const bool *wanted)
     for (int k = 0; k < L->g->nodes; k++)
         for (int i = 0; wanted[k] && i < L->g->node[k]->inputs; i++) {
             const tess_tensor *t = L->g->node[k]->in[i];
-            if (!t) continue;
+            if (!t || (L->wants[t->id] && !L->wants[L->g->node[k]->out->id]))
+                continue; /* no backward rule of it is called */
             L->pending[t->id] += (int)L->micros;
             for (int64_t m = 0; m < L->micros; m++) L->growing[t->id][m]++;
         }

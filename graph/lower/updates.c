@@ -34,9 +34,9 @@ static tess_tile *total(tess_lower *L, tess_tile **part, int parts, const tess_e
 
 tess_tile *tess_lower_loss(tess_lower *L)
 {
-    const int losses = tess_losses(L);
-    return total(L, L->losses, L->nlosses, &(tess_exact_arg){.n = 2 * losses, .doubles = true, .means = losses > 1},
-                 "loss", 0, &L->losses_exact);
+    const int losses = tess_losses(L), sums = 2 * (losses + tess_numbers_of(L->output));
+    return total(L, L->losses, L->nlosses, &(tess_exact_arg){.n = sums, .doubles = true, .means = losses > 1}, "loss",
+                 0, &L->losses_exact);
 }
 
 /* Says where the rows of a state are in the whole parameter. */
@@ -120,7 +120,8 @@ tess_tile *tess_lower_norm(tess_lower *L)
     for (int k = 0; k < L->g->params; k++)
         for (int64_t i = 0; i < L->g->param[k]->held->states; i++) {
             const struct tess_state *s = &L->g->param[k]->held->state[i];
-            if (s->counts && L->touched[L->g->param[k]->id][s->tile]) part[n++] = s->norm;
+            if (s->counts && !tess_is_state(L->g->param[k]) && L->touched[L->g->param[k]->id][s->tile])
+                part[n++] = s->norm;
         }
     tess_tile *norm = total(L, part, n, &(tess_exact_arg){.n = 1}, "gradient norm", 1, NULL);
     free(part);

@@ -87,7 +87,9 @@ tess_use tess_scratch_use(tess_lower *L, size_t bytes);
 int tess_losses_of(const tess_tensor *loss);
 /* Returns how many are added in the step's. */
 int tess_losses(const tess_lower *L);
-/* Writes one part of the losses: sum and count of each, double. */
+/* Returns how many numbers a loss has beside it. */
+int64_t tess_numbers_of(const tess_tensor *loss);
+/* Writes one part of the losses, and of the numbers beside them: sum and count of each, double. */
 tess_use tess_loss_out(tess_lower *L);
 /* Somebody wants the gradient of t: no input's, nor that of what is frozen or made of such things alone. The backward
  * of a node whose output's nobody wants is not called. A rule that finds the gradients of several tensors in one task

@@ -117,6 +117,11 @@ int tess_step_losses(const tess_step *s)
     return s->output->kind == TESS_KIND_LOSS ? tess_losses_of(s->output) : 0;
 }
 
+int tess_step_numbers(const tess_step *s)
+{
+    return s->output->kind == TESS_KIND_LOSS ? (int)tess_numbers_of(s->output) : 0;
+}
+
 tess_status tess_step_add_losses(const tess_step *s, void *sums)
 {
     TESS_TRY(tess_step_check(s));
@@ -124,7 +129,7 @@ tess_status tess_step_add_losses(const tess_step *s, void *sums)
     TESS_TRY(check_ran(s));
     void *sum;
     TESS_TRY(tess_tile_map(s->low.losses_exact, TESS_R, &sum));
-    for (size_t k = 0; k < 2 * (size_t)tess_step_losses(s); k++)
+    for (size_t k = 0; k < 2 * (size_t)(tess_step_losses(s) + tess_step_numbers(s)); k++)
         tess_exact_merge((char *)sums + k * tess_exact_bytes(), (const char *)sum + k * tess_exact_bytes());
     tess_tile_unmap(s->low.losses_exact);
     return TESS_OK;

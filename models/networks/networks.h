@@ -107,6 +107,9 @@ tess_status tess_model_merge(const char *model, const char *adapter, const char 
 
 /* Returns how many samples a micro-batch of it has; 0: the model is none, and has any number. */
 int64_t tess_model_batch(const tess_model *m);
+/* Returns how many numbers an evaluation makes of it beside the loss, and the name of one. */
+int tess_model_numbers(const tess_model *m);
+const char *tess_model_number_name(const tess_model *m, int k);
 /* Stores what it is fed with unless NULL, tess_network.input[k] by the k-th array, and returns how many these are. */
 int tess_model_arrays(const tess_model *m, tess_array_want *want);
 /* Stores what the framework found for the batch that came with it: the loss (NULL), the norm of all gradients ("") or

@@ -92,7 +92,8 @@ typedef struct tess_network {
     bool encodes, decodes;  /* with a cache, of an encoder and a decoder: the network is the part of the one, or of the
                                other */
     tess_tensor **input;    /* of an exported network: its inputs, in the order of its file; to be freed by free() */
-    tess_tensor *output;    /* what a step is made of */
+    tess_tensor *output;    /* what a step is made of, */
+    tess_tensor *measured;  /* and one that evaluates, where that is another: it has numbers beside its loss */
     int64_t first_position; /* the place of a document's first token */
     struct tess_routed *routed; /* private to the library */
 } tess_network;

@@ -170,7 +170,8 @@ TEST(help_of_a_group)
                        "number from 1 to 1e+09\n");
     CHECK(!strstr(ran.out, "optimizer.") && !strstr(ran.out, "usage:"));
     DONE("eval", "--help", "data");
-    CHECK_HAS(ran.out, "\n  data.train                                       -             "); /* valid may be its share */
+    CHECK_HAS(ran.out,
+              "\n  data.train                                       -             "); /* valid may be its share */
     CHECK_HAS(ran.out, "\n  data.valid                                       required      ");
     CHECK(!strstr(ran.out, "data.shuffle"));
     RUN("train", "--help", "run");

@@ -6,8 +6,9 @@
 #ifndef TESS_FIXTURES
 #define TESS_FIXTURES "tests/models/fixtures"
 #endif
-#define MLP TESS_FIXTURES "/imported/mlp"
-#define GPT TESS_FIXTURES "/imported/gpt"
+#define MLP   TESS_FIXTURES "/imported/mlp"
+#define GPT   TESS_FIXTURES "/imported/gpt"
+#define STATE TESS_FIXTURES "/imported/state"
 enum { SAMPLES = 48 };
 
 /* A .npy of that type, whose header is padded as numpy pads it. */
@@ -33,13 +34,16 @@ static void write_data(void)
     static double y[SAMPLES][3];
     static int64_t ids[SAMPLES][8];
     static uint16_t next[SAMPLES][8];
+    static int32_t label[SAMPLES];
     for (int i = 0; i < SAMPLES; i++) {
         for (int k = 0; k < 5; k++) x[i][k] = (float)((i * 37 + k * 11) % 17) / 8 - 1;
         for (int k = 0; k < 3; k++) y[i][k] = (double)x[i][k] * (double)x[i][k + 1];
+        label[i] = i * 7 % 4;
         for (int t = 0; t < 8; t++) ids[i][t] = (i * 3 + t) % 20, next[i][t] = (uint16_t)((i * 3 + t + 1) % 20);
     }
     write_npy("x.npy", "<f4", "48, 5", x, sizeof x);
     write_npy("y.npy", "<f8", "48, 3", y, sizeof y);
+    write_npy("label.npy", "<i4", "48", label, sizeof label);
     write_npy("ids.npy", "<i8", "48, 8", ids, sizeof ids);
     write_npy("next.npy", "<u2", "48, 8", next, sizeof next);
     write_npy("few.npy", "<f4", "47, 5", x, 47 * sizeof *x);
@@ -102,6 +106,35 @@ TEST(same_bits_on_two_ranks)
         DONE_RANKS(2, "train", "run.json", "deterministic=true", "steps=4", fmt("zero_optimization.stage=%d", stage),
                    fmt("output=stage%d", stage));
         CHECK(same_file("out/model/weights.safetensors", fmt("stage%d/model/weights.safetensors", stage)));
+    }
+}
+
+/* What a step replaces: the same bits on one worker and two, resumed, through a disk, and on ranks. */
+TEST(states)
+{
+    setup(STATE, "{\"x\": \"x.npy\", \"y\": \"label.npy\"}");
+    mkdir("tier", 0777);
+    DONE("train", "run.json", "train_batch_size=32", "deterministic=true", "checkpoint.dir=ck", "data.valid=0.35",
+         "eval_every=4");
+    size_t bytes;
+    char *metrics = read_file("out/metrics.jsonl", &bytes);
+    CHECK_HAS(metrics, "\"valid_accuracy\":");
+    free(metrics);
+    DONE("eval", "run.json", "model=out/model", "data.valid={\"x\": \"x.npy\", \"y\": \"label.npy\"}");
+    CHECK_HAS(ran.out, "  accuracy 0.");
+    CHECK_HAS(ran.out, "  right ");
+    DONE("check", STATE);
+    DONE("train", "run.json", "train_batch_size=32", "deterministic=true", "output=whole");
+    WITH("STARPU_NCPU", "1")
+    DONE("train", "run.json", "train_batch_size=32", "deterministic=true", "output=other", "checkpoint.dir=two",
+         "steps=5");
+    DONE("train", "run.json", "train_batch_size=32", "deterministic=true", "output=other", "checkpoint.dir=two",
+         "--resume");
+    CHECK(same_file("whole/model/weights.safetensors", "other/model/weights.safetensors"));
+    for (int stage = 0; stage <= 3; stage++) {
+        DONE_RANKS(2, "train", "run.json", "train_batch_size=32", "deterministic=true",
+                   fmt("zero_optimization.stage=%d", stage), fmt("output=stage%d", stage));
+        CHECK(same_file("whole/model/weights.safetensors", fmt("stage%d/model/weights.safetensors", stage)));
     }
 }
 

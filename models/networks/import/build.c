@@ -19,7 +19,8 @@ typedef struct form {
 typedef struct building {
     const tess_import *n;
     tess_graph *g;
-    form *form; /* [value] */
+    form *form;          /* [value] */
+    tess_tensor **state; /* [value]: what of it the graph keeps */
 } building;
 
 /* ---- forms ---- */
@@ -559,7 +560,11 @@ static tess_status begin(building *b, int k, tess_imported *out)
                                             : tess_draft_whole(f->draft, v->data[0], v->element);
         return TESS_OK;
     }
-    if (v->kind == VALUE_INPUT)
+    if (v->kind == VALUE_STATE) {
+        char *name = tess_format("state:%s", v->name);
+        t = b->state[k] = tess_nd_state(b->g, name, v->dims);
+        free(name);
+    } else if (v->kind == VALUE_INPUT)
         t = out->input[k] = tess_nd_input(b->g, v->name, v->element, v->dims);
     else if (v->kind == VALUE_PARAM)
         t = tess_nd_param(b->g, v->name, v->dims, TESS_NORMAL(0.02f));
@@ -567,6 +572,10 @@ static tess_status begin(building *b, int k, tess_imported *out)
         t = tess_nd_data(b->g, v->name, v->element, v->dims, v->data);
     if (!t) return failed(b, NULL);
     be_tensor(f, t, v);
+    if (v->kind != VALUE_STATE) return TESS_OK;
+    f->t = NULL; /* what is read of it passes no gradient */
+    f->result = tess_draft_add(f->draft, TESS_FN_stop, f->result, -1, -1);
+    f->cost = 1;
     return TESS_OK;
 }
 
@@ -579,20 +588,62 @@ static tess_status build_nodes(building *b)
         while (strcmp(builders[i].op, n->node[k].op) != 0) i++;
         TESS_TRY(builders[i].build(b, &n->node[k]));
     }
-    return settle(b, n->loss, NULL);
+    return TESS_OK;
+}
+
+/* A copy of a value as a vector of one number. */
+static tess_status as_number(building *b, int k, tess_tensor **t)
+{
+    const tess_dims one = {1, {1}};
+    const form *f = &b->form[k];
+    tess_draft *draft = tess_alloc(sizeof *draft);
+    *draft = *f->draft;
+    tess_nd_operand operand[TESS_ND_OPERANDS];
+    memcpy(operand, f->operand, sizeof operand);
+    for (int i = 0; i < f->operands; i++) operand[i].by.along[0] = -1;
+    *t = tess_nd_map(b->g, draft, tess_draft_cast(draft, f->result, TESS_REAL), operand, f->operands, one);
+    free(draft);
+    return *t ? TESS_OK : failed(b, NULL);
+}
+
+/* The loss; with the numbers beside it; and with what states become. */
+static tess_status build_outputs(building *b, tess_imported *out)
+{
+    const tess_import *n = b->n;
+    tess_tensor *beside = NULL;
+    TESS_TRY(settle(b, n->loss, NULL));
+    tess_tensor *loss = b->form[n->loss].t;
+    for (int k = 0; k < n->numbers; k++) {
+        tess_tensor *pair[2] = {beside};
+        TESS_TRY(as_number(b, n->number_of[k], &pair[1]));
+        beside = beside ? tess_nd_concat(pair, 2, 0) : pair[1];
+        if (!beside) return failed(b, NULL);
+    }
+    if (beside && !(out->measured = tess_nd_loss(loss, beside))) return failed(b, NULL);
+    for (int k = 0; k < n->values && loss; k++) {
+        if (n->value[k].kind != VALUE_STATE || n->value[k].becomes < 0) continue;
+        TESS_TRY(settle(b, n->value[k].becomes, NULL));
+        loss = tess_nd_keep(loss, b->form[n->value[k].becomes].t, b->state[k]);
+    }
+    if (!loss || !(out->output = tess_nd_loss(loss, NULL))) return failed(b, NULL);
+    if (!out->measured) out->measured = out->output;
+    return TESS_OK;
 }
 
 tess_status tess_import_build(const tess_import *n, tess_graph *g, int64_t samples, tess_imported *out)
 {
-    building b = {.n = n, .g = g, .form = tess_alloc((size_t)n->values * sizeof *b.form)};
+    building b = {.n = n,
+                  .g = g,
+                  .form = tess_alloc((size_t)n->values * sizeof *b.form),
+                  .state = tess_alloc((size_t)n->values * sizeof *b.state)};
     tess_status status = TESS_OK;
     *out = (tess_imported){.input = tess_alloc((size_t)n->inputs * sizeof *out->input)};
     for (int k = 0; k < n->values && status == TESS_OK; k++) status = begin(&b, k, out);
     if (status == TESS_OK) status = build_nodes(&b);
-    if (status == TESS_OK && !(out->output = tess_nd_loss(b.form[n->loss].t))) status = failed(&b, NULL);
+    if (status == TESS_OK) status = build_outputs(&b, out);
     if (status == TESS_OK) tess_nd_cut(g, samples);
     for (int k = 0; k < n->values; k++) free(b.form[k].draft);
-    free(b.form);
+    free(b.form), free(b.state);
     if (status != TESS_OK) free(out->input), out->input = NULL;
     return status;
 }

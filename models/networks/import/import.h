@@ -30,10 +30,15 @@ tess_import_input tess_import_input_of(const tess_import *n, int k);
 /* Returns how many samples a micro-batch has. */
 int64_t tess_import_batch(const tess_import *n);
 
+/* Returns how many numbers the network makes beside its loss, and the name of one. */
+int tess_import_numbers(const tess_import *n);
+const char *tess_import_number_name(const tess_import *n, int k);
+
 /* What was built of it in a graph. */
 typedef struct tess_imported {
-    tess_tensor *output;
-    tess_tensor **input; /* one for each input; free() it */
+    tess_tensor *output;   /* the loss, which takes the states along */
+    tess_tensor *measured; /* the same with those numbers, and without the states */
+    tess_tensor **input;   /* one for each input; free() it */
 } tess_imported;
 /* Describes the network in a graph of fp32, with row tiles of so many samples; 0: as many as are usual. */
 tess_status tess_import_build(const tess_import *n, tess_graph *g, int64_t samples, tess_imported *out) TESS_NODISCARD;

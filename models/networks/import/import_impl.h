@@ -4,7 +4,7 @@
 #include "import.h"
 #include <jansson.h>
 
-typedef enum value_kind { VALUE_INPUT, VALUE_PARAM, VALUE_CONST, VALUE_NODE } value_kind;
+typedef enum value_kind { VALUE_INPUT, VALUE_PARAM, VALUE_STATE, VALUE_CONST, VALUE_NODE } value_kind;
 typedef struct value {
     const char *name; /* without its kind */
     value_kind kind;
@@ -12,6 +12,7 @@ typedef struct value {
     tess_dims dims;
     int uses;      /* nodes that read it, and outputs */
     int32_t *data; /* of a constant: its elements */
+    int becomes;   /* of a state: the value that replaces it after a step; -1: none does */
 } value;
 
 enum { NODE_INPUTS = 64 };
@@ -28,6 +29,8 @@ struct tess_import {
     tess_safetensors *weights;
     value *value;
     int values, nodes, loss, inputs;
+    int *number_of, numbers; /* the values of rank 0 that are outputs beside the loss, */
+    const char **called;     /* and their names */
     node *node;
 };
 

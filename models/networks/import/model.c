@@ -39,8 +39,19 @@ tess_status tess_import_network(const tess_model *m, tess_graph *g, const tess_b
                           (long long)b->batch, (long long)tess_import_batch(m->import));
     TESS_TRY(tess_import_build(m->import, g, 0, &built));
     net->output = built.output;
+    net->measured = built.measured;
     net->input = built.input;
     return TESS_OK;
+}
+
+int tess_model_numbers(const tess_model *m)
+{
+    return m->import ? tess_import_numbers(m->import) : 0;
+}
+
+const char *tess_model_number_name(const tess_model *m, int k)
+{
+    return tess_import_number_name(m->import, k);
 }
 
 int64_t tess_model_batch(const tess_model *m)

@@ -180,7 +180,7 @@ static tess_status read_section(tess_import *n, const char *section, const char 
     json_t *object;
     json_object_foreach(json_object_get(n->root, section), name, object)
     {
-        value v = {.name = name, .kind = kind};
+        value v = {.name = name, .kind = kind, .becomes = -1};
         if (!json_is_object(object)) return tess_import_wrong(n, NULL, "%s: %.100s is no object", section, name);
         TESS_TRY(known_keys(n, NULL, section, object, keys));
         TESS_TRY(shape_of(n, NULL, section, object, &v));
@@ -301,17 +301,45 @@ static tess_status read_outputs(tess_import *n)
     const json_t *outputs = json_object_get(n->root, "outputs");
     const char *key, *loss = json_string_value(json_object_get(outputs, "loss"));
     json_t *name;
+    n->number_of = tess_alloc((json_object_size(outputs) + 1) * sizeof *n->number_of);
+    n->called = tess_alloc((json_object_size(outputs) + 1) * sizeof *n->called);
     if (!loss) return tess_import_wrong(n, NULL, "outputs: there is no loss");
     json_object_foreach((json_t *)outputs, key, name)
     {
-        int number;
+        int number = 0;
         TESS_TRY(find_value(n, NULL, json_string_value(name), &number));
+        if (n->value[number].dims.rank || !strcmp(key, "loss")) continue;
+        if (!*key || strpbrk(key, "\"\\") || strlen(key) > 64)
+            return tess_import_wrong(n, NULL, "outputs: \"%.64s\" cannot be a name in metrics.jsonl", key);
+        n->called[n->numbers] = key;
+        n->number_of[n->numbers++] = number;
     }
     TESS_TRY(find_value(n, NULL, loss, &n->loss));
     const value *v = &n->value[n->loss];
     if (v->dims.rank || v->element != TESS_REAL || v->kind != VALUE_NODE)
         return tess_import_wrong(n, NULL, "outputs: the loss %.100s is no float32 of shape [] that a node makes",
                                  v->name);
+    return TESS_OK;
+}
+
+static tess_status read_updates(tess_import *n)
+{
+    const char *key;
+    json_t *name;
+    json_object_foreach(json_object_get(n->root, "updates"), key, name)
+    {
+        char *state = tess_format("state:%s", key);
+        const json_t *number = json_object_get(n->number, state);
+        value *v = number ? &n->value[json_integer_value(number)] : NULL;
+        free(state);
+        if (!v) return tess_import_wrong(n, NULL, "updates: there is no state %.100s", key);
+        TESS_TRY(find_value(n, NULL, json_string_value(name), &v->becomes));
+        const value *by = &n->value[v->becomes];
+        if (by->element != v->element || memcmp(&by->dims, &v->dims, sizeof v->dims) != 0)
+            return tess_import_wrong(n, NULL,
+                                     "updates: the state %.100s is replaced by %.100s, of another shape or dtype", key,
+                                     json_string_value(name));
+    }
     return TESS_OK;
 }
 
@@ -327,17 +355,18 @@ static tess_status read_all(tess_import *n)
                                  (long long)json_integer_value(version), VERSION);
     TESS_TRY(known_keys(n, NULL, "the file", n->root,
                         "tessera_graph producer inputs params state consts nodes outputs updates check tree "));
-    if (json_object_size(json_object_get(n->root, "state")) || json_object_size(json_object_get(n->root, "updates")))
-        return tess_import_wrong(n, NULL, "state: a network with a state is not supported yet");
     TESS_TRY(read_section(n, "inputs", "input:", VALUE_INPUT, "shape dtype batch "));
     TESS_TRY(check_inputs(n));
     TESS_TRY(read_section(n, "params", "param:", VALUE_PARAM, "shape dtype "));
+    TESS_TRY(read_section(n, "state", "state:", VALUE_STATE, "shape dtype "));
     TESS_TRY(read_section(n, "consts", "const:", VALUE_CONST, "shape dtype value "));
     for (int k = 0; k < n->values; k++)
-        if (n->value[k].kind == VALUE_PARAM && n->value[k].element != TESS_REAL)
-            return tess_import_wrong(n, NULL, "params: %.100s is not float32", n->value[k].name);
+        if ((n->value[k].kind == VALUE_PARAM || n->value[k].kind == VALUE_STATE) && n->value[k].element != TESS_REAL)
+            return tess_import_wrong(n, NULL, "%s: %.100s is not float32",
+                                     n->value[k].kind == VALUE_PARAM ? "params" : "state", n->value[k].name);
     TESS_TRY(read_nodes(n));
-    return read_outputs(n);
+    TESS_TRY(read_outputs(n));
+    return read_updates(n);
 }
 
 bool tess_import_there(const char *dir)
@@ -373,6 +402,7 @@ void tess_import_close(tess_import *n)
     for (int k = 0; k < n->values; k++) free(n->value[k].data);
     for (int k = 0; k < n->nodes; k++) free(n->node[k].in);
     free(n->value), free(n->node);
+    free(n->number_of), free(n->called);
     free(n->dir), free(n->file);
     json_decref(n->root), json_decref(n->number);
     tess_safetensors_close(n->weights);
@@ -387,6 +417,16 @@ int tess_import_inputs(const tess_import *n)
 tess_import_input tess_import_input_of(const tess_import *n, int k)
 {
     return (tess_import_input){n->value[k].name, n->value[k].element, n->value[k].dims};
+}
+
+int tess_import_numbers(const tess_import *n)
+{
+    return n->numbers;
+}
+
+const char *tess_import_number_name(const tess_import *n, int k)
+{
+    return n->called[k];
 }
 
 int64_t tess_import_batch(const tess_import *n)

@@ -8,21 +8,26 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const value *param_of(const tess_import *n, const char *name)
+/* The parameter or state that a tensor of the graph, and of the file, is. */
+static const value *value_of(const tess_import *n, const tess_tensor *p)
 {
+    const char *name = tess_tensor_name(p);
+    const value_kind kind = tess_param_is_state(p) ? VALUE_STATE : VALUE_PARAM;
+    if (kind == VALUE_STATE) name += strlen("state:");
     for (int k = 0; k < n->values; k++)
-        if (n->value[k].kind == VALUE_PARAM && !strcmp(n->value[k].name, name)) return &n->value[k];
+        if (n->value[k].kind == kind && !strcmp(n->value[k].name, name)) return &n->value[k];
     return NULL;
 }
 
 static tess_status load_param(const tess_import *n, tess_tensor *p)
 {
-    const value *v = param_of(n, tess_tensor_name(p));
+    const value *v = value_of(n, p);
     const tess_safetensor *t = n->weights ? tess_safetensors_find(n->weights, tess_tensor_name(p)) : NULL;
     if (!v || !t) return tess_import_wrong(n, NULL, "weights.safetensors has no tensor %.100s", tess_tensor_name(p));
     bool same = t->rank == v->dims.rank;
     for (int d = 0; same && d < t->rank; d++) same = t->dims[d] == v->dims.dim[d];
-    if (!same) return tess_import_wrong(n, NULL, "%.100s has another shape in weights.safetensors", v->name);
+    if (!same)
+        return tess_import_wrong(n, NULL, "%.100s has another shape in weights.safetensors", tess_tensor_name(p));
     tess_safetensor matrix = *t;
     matrix.rank = 2;
     matrix.dims[0] = v->dims.rank ? v->dims.dim[0] : 1;
@@ -53,8 +58,9 @@ static tess_safetensors_writer *writer_of(const tess_import *n, const tess_graph
 {
     tess_safetensors_writer *w = tess_safetensors_writer_new(dir, "weights", UINT64_MAX);
     for (int k = 0; k < tess_graph_params(g); k++) {
-        const value *v = param_of(n, tess_tensor_name(tess_graph_param(g, k)));
-        tess_safetensors_declare(w, v->name, TESS_F32, v->dims.rank, v->dims.dim);
+        const tess_tensor *p = tess_graph_param(g, k);
+        const value *v = value_of(n, p);
+        tess_safetensors_declare(w, tess_tensor_name(p), TESS_F32, v->dims.rank, v->dims.dim);
     }
     for (size_t i = 0; n->weights && i < tess_safetensors_count(n->weights); i++)
         if (is_constant(tess_safetensors_at(n->weights, i)))

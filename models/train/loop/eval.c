@@ -44,16 +44,17 @@ static tess_status open_newest(struct evaluation *e)
     return TESS_OK;
 }
 
-tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss, double *of)
+tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss, double *of,
+                              double *numbers)
 {
     uint64_t samples = tess_data_samples(data), batch = (uint64_t)(r->micro_batch * r->evaluated);
-    const int losses = tess_step_losses(step);
+    const int losses = tess_step_losses(step), all = losses + tess_step_numbers(step);
     if (tess_model_batch(r->model)) samples -= samples % batch; /* its loss is one of whole micro-batches */
     if (!samples)
         return tess_error(TESS_INVALID, "data.valid", "has fewer samples than one batch of %llu",
                           (unsigned long long)batch);
     /* Of each loss, and of its targets; a step has a micro-batch a rank. */
-    char *sums = tess_alloc((size_t)(2 * losses) * tess_exact_bytes());
+    char *sums = tess_alloc((size_t)(2 * all) * tess_exact_bytes());
     tess_status status = TESS_OK;
     tess_bar_begin("evaluating", (double)samples);
     for (uint64_t at = 0; at < samples; at += batch) {
@@ -65,6 +66,8 @@ tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_dat
     }
     *loss = tess_exact_mean(sums, losses);
     if (of) *of = tess_exact_value(sums + tess_exact_bytes());
+    for (int k = losses; k < all && numbers; k++)
+        numbers[k - losses] = tess_exact_mean(sums + 2 * (size_t)k * tess_exact_bytes(), 1);
 done:
     tess_bar_end();
     free(sums);
@@ -100,7 +103,7 @@ tess_status tess_eval(const tess_config *c)
     if (!c) return tess_error(TESS_INVALID, "configuration", "is NULL");
     struct evaluation e = {.given = c};
     tess_step *step = NULL;
-    double loss, targets;
+    double loss, targets, *numbers = NULL;
     tess_status status;
     TESS_TRY_DONE(open_newest(&e));
     TESS_TRY_DONE(tess_run_same(&e.run, "eval"));
@@ -114,12 +117,17 @@ tess_status tess_eval(const tess_config *c)
     status = tess_model_load(e.run.model, e.run.g, (uint64_t)c->seed);
     tess_bar_end();
     TESS_TRY_DONE(status);
-    TESS_TRY_DONE(tess_run_evaluate(&e.run, step, e.data, &loss, &targets));
-    if (tess_model_batch(e.run.model))
-        printf("loss %.6f  batches %.0f\n", loss, targets);
-    else
+    const int beside = tess_model_numbers(e.run.model);
+    numbers = tess_alloc((size_t)(beside + 1) * sizeof *numbers);
+    TESS_TRY_DONE(tess_run_evaluate(&e.run, step, e.data, &loss, &targets, numbers));
+    if (tess_model_batch(e.run.model)) {
+        printf("loss %.6f", loss);
+        for (int k = 0; k < beside; k++) printf("  %s %.6f", tess_model_number_name(e.run.model, k), numbers[k]);
+        printf("  batches %.0f\n", targets);
+    } else
         printf("loss %.6f  perplexity %.4f  tokens %.0f\n", loss, exp(loss), targets);
 done:
+    free(numbers);
     tess_step_free(step);
     close_inputs(&e);
     free(e.path);

@@ -27,6 +27,7 @@ struct training {
     bool stopped, early; /* by a signal, by early_stop */
     int64_t begun;       /* the step that the loop began with */
     double valid_loss;   /* of the last evaluation */
+    double *numbers;     /* beside it */
     tess_progress at;
     tess_holds plan;
     tess_measure measure;
@@ -139,6 +140,7 @@ static tess_status plan_steps(struct training *t)
         tess_note("parallel.tensor: each of %lld ranks holds and computes all of %s", (long long)t->c.parallel.tensor,
                   unsplit);
     if (t->run.evaluates) TESS_TRY(tess_run_eval_step(&t->run, false, &t->eval));
+    t->numbers = tess_alloc((size_t)(tess_model_numbers(t->run.model) + 1) * sizeof *t->numbers);
     tess_step_holds(t->step, &t->plan);
     return TESS_OK;
 }
@@ -245,8 +247,10 @@ static tess_status one_step(struct training *t)
     tess_tracing_end(&t->tracing, t->at.step + 1, start, end);
     tess_measure_step(&t->measure, end - start, t->run.batch * t->run.length, r.used, &s);
     bool evaluate = due(c->eval_every, t->at.step + 1);
-    if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL));
+    if (evaluate) TESS_TRY(tess_run_evaluate(&t->run, t->eval, t->valid, &t->valid_loss, NULL, t->numbers));
     s.valid_loss = evaluate ? &t->valid_loss : NULL;
+    s.model = t->run.model;
+    s.numbers = t->numbers;
     TESS_TRY(tess_report_step(t->report, &s));
     if (t->at.step == t->begun + 1) /* the first takes longer */
         tess_run_say_unsaved(c, s.seconds * (double)(c->steps - t->at.step));
@@ -350,6 +354,7 @@ static void end(struct training *t)
     tess_data_close(t->data);
     tess_data_close(t->valid);
     tess_run_close(&t->run);
+    free(t->numbers);
     tess_stop();
 }
 

@@ -2,6 +2,7 @@
  * for people. */
 #include "report.h"
 #include "monitor.h"
+#include "networks.h"
 #include "page_impl.h"
 #include "runtime_base.h"
 #include <errno.h>
@@ -145,6 +146,11 @@ static void put_step(FILE *f, const tess_step_report *s)
     put_number(f, "mfu", s->mfu);
     put_number(f, "sent_bytes", (double)s->sent_bytes);
     if (s->valid_loss) put_number(f, "valid_loss", *s->valid_loss);
+    for (int k = 0; s->valid_loss && s->model && k < tess_model_numbers(s->model); k++) {
+        char name[80];
+        snprintf(name, sizeof name, "valid_%.64s", tess_model_number_name(s->model, k));
+        put_number(f, name, s->numbers[k]);
+    }
     for (int t = 0; t < TESS_TIER_COUNT; t++) put_tier(f, tess_tier_name((tess_tier)t), &s->tier[t]);
     fputs("}\n", f);
 }

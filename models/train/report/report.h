@@ -20,6 +20,8 @@ typedef struct tess_step_report {
     double loss_scale;        /* of this step, in fp16; 0: it was not */
     int64_t skipped;          /* steps so far that changed nothing, in fp16 */
     const double *valid_loss; /* NULL in a step that did not evaluate */
+    const tess_model *model;  /* whose names are those of */
+    const double *numbers;    /* what was evaluated beside that */
     uint64_t sent_bytes;      /* between ranks, all of them together */
     tess_tier_report tier[TESS_TIER_COUNT];
 } tess_step_report;

@@ -197,9 +197,9 @@ tess_status tess_run_feed(const tess_run *r, tess_step *step, const tess_data *d
                           int64_t n) TESS_NODISCARD;
 /* Feeds samples that are drawn, without padding. */
 tess_status tess_run_feed_random(const tess_run *r, tess_step *step) TESS_NODISCARD;
-/* Finds the mean loss over all targets of `data`, and how many they are, unless NULL; the rest of a batch is masked.
- * `step` is of eval. */
-tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss,
-                              double *targets) TESS_NODISCARD;
+/* Finds the mean loss over all targets of `data`, and, unless NULL, how many they are and the means of the numbers that
+ * the network has beside it; the rest of a batch is masked. `step` is of eval. */
+tess_status tess_run_evaluate(const tess_run *r, tess_step *step, const tess_data *data, double *loss, double *targets,
+                              double *numbers) TESS_NODISCARD;
 
 #endif

@@ -7,7 +7,7 @@ enum { MiB = 1 << 20 };
 tess_status tess_run_step(const tess_run *r, bool train, tess_step **step)
 {
     const tess_step_conf conf = train ? r->conf : (tess_step_conf){.micro = r->evaluated};
-    return tess_run_at_key(tess_step_new(r->net.output, &conf, step));
+    return tess_run_at_key(tess_step_new(train || !r->net.measured ? r->net.output : r->net.measured, &conf, step));
 }
 
 tess_status tess_run_too_little_gpu(const tess_run *r, uint64_t needed)
