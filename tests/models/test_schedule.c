@@ -350,7 +350,8 @@ TEST(metrics_hold_one_object_a_step)
                     "step 4/6  loss 2.5000  lr 0.0001  grad 0.1  128 tokens/s  MFU 50.0%  cpu 1.0 MiB  left 0:01\n");
     free(said);
     static const char first[] =
-        "{\"step\":1,\"loss\":2.5,\"lr\":0.0001,\"grad_norm\":0.1,\"tokens\":64,\"padding\":0,\"seconds\":0.5,\"tokens_per_s\":128,"
+        "{\"step\":1,\"loss\":2.5,\"lr\":0.0001,\"grad_norm\":0.1,\"tokens\":64,\"padding\":0,\"seconds\":0.5,\"tokens_"
+        "per_s\":128,"
         "\"model_tflops\":0.25,\"mfu\":0.5,\"sent_bytes\":0,"
         "\"gpu\":{\"resident_bytes\":0,\"peak_bytes\":0,\"read_bytes\":0,\"write_bytes\":0,\"wait_seconds\":0},"
         "\"cpu\":{\"resident_bytes\":1048576,\"peak_bytes\":2097152,\"read_bytes\":0,\"write_bytes\":0,"

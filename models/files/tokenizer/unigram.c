@@ -147,6 +147,7 @@ tess_status tess_unigram_encode(const tess_unigram *u, const char *s, size_t n, 
         bool single = false;
         uint32_t node = 0;
         tess_utf8_get(s + at, &bytes);
+        if (bytes > n - at) bytes = n - at; /* a word that was cut within a character */
         for (size_t end = at; end < n;) {
             const struct edge *e = find(u, node, s[end++]);
             if (!e->key) break;
