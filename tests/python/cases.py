@@ -33,7 +33,7 @@ def command(*arguments, at=None):
 def example(name, samples, *settings):
     """Makes the data and the network of docs/examples/NAME, and returns the metrics of a run of it, where there is the
     command, else none."""
-    to, root = os.path.join(DIR.name, name), os.path.join(HERE, "..", "..")
+    to, root = os.path.join(DIR.name, f"example-{name}"), os.path.join(HERE, "..", "..")
     shutil.copytree(os.path.join(root, "docs", "examples", name), to)
     package = {"PYTHONPATH": os.path.join(root, "tools", "python")}
     subprocess.run([sys.executable, "make.py", str(samples)], cwd=to, env={**os.environ, **package}, check=True,

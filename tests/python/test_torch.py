@@ -209,14 +209,15 @@ def states():
 
 def surrogate():
     """With RAM for less than weights, moments and gradients, which are 16 bytes a parameter."""
-    metrics = cases.example("surrogate", 64, "steps=8", "train_batch_size=8", "eval_every=0")
+    metrics = cases.example("surrogate", 40, "steps=5", "train_batch_size=8", "eval_every=0")
     cases.learns(metrics, 0.8)
     states = 16 * 4.36e6
     assert all(m["cpu"]["peak_bytes"] < states < m["disk"]["peak_bytes"] for m in metrics)
 
 
 def images():
-    cases.learns(cases.example("images", 256, "steps=30", "scheduler.params.warmup_num_steps=5", "eval_every=30"), 0.95)
+    cases.learns(cases.example("images", 512, "steps=30", "train_batch_size=32", "scheduler.params.warmup_num_steps=3",
+                               "optimizer.params.lr=1e-3"), 0.92)
 
 
 CASES = {make.__name__: (lambda make=make: network(make)) for make in networks.ALL}

@@ -247,7 +247,8 @@ def _contents(graph, exported, module, names, batch, counts):
             contents.append(graph.leaves["param"].get(name) or graph.leaf("param", name, *vars(Out(tensor)).values()))
         elif spec.target in moved:
             tensor = exported.state_dict[spec.target]
-            contents.append(graph.leaf("state", spec.target, *vars(Out(tensor)).values()))
+            leaf = graph.leaf("state", spec.target, tensor.shape, "float32")  # a counter, too
+            contents.append(graph.cast(leaf, Out(tensor).dtype))
         else:
             contents.append(exported.state_dict.get(spec.target, exported.constants.get(spec.target)))
     return contents
@@ -287,7 +288,7 @@ def export(module, batch, to, batched):
         if spec.kind == torch.export.graph_signature.OutputKind.USER_OUTPUT:
             outputs.append(value)
         elif spec.target in graph.leaves["state"]:
-            graph.updates[spec.target] = value
+            graph.updates[spec.target] = graph.cast(value, "float32")
     whole = _pytree.tree_unflatten(outputs, exported.call_spec.out_spec)
     loss_value, more = whole if isinstance(whole, tuple) else (whole, {})
     graph.outputs = {"loss": loss_value, **more}
@@ -303,7 +304,7 @@ def export(module, batch, to, batched):
         raise ValueError(f"of this batch the loss is {loss} and the gradients' norm {check['grad_norm']}, expected "
                          "finite ones")
     weights = {name: array(p) for name, p in trained.items()}
-    weights |= {f"state:{name}": array(exported.state_dict[name]) for name in graph.leaves["state"]}
+    weights |= {f"state:{name}": array(exported.state_dict[name].float()) for name in graph.leaves["state"]}
     graph.write(to, weights, check, {name: array(t) for name, t in batch.items()})
 
 
