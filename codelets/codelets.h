@@ -68,7 +68,7 @@ typedef struct tess_embedding_arg {
     int64_t position_tiles, position_tile_rows; /* 0: no positions */
     float scale;                                /* of the table's rows; 0: 1 */
     float noise;  /* while training each element of the table's rows has up to so much added, uniformly; 0: nothing, */
-    int64_t row0; /* by its place in the global batch, as in dropout */
+    int64_t row0; /* by its place in the global batch, as in dropout; and its position */
     uint32_t op;
     bool acc;
 } tess_embedding_arg;
@@ -138,7 +138,8 @@ typedef struct tess_rope_arg {
     tess_rope_scaling scaling;
     bool packed; /* of each three heads the last, a v, stays as it is */
     bool half, acc;
-    bool placed; /* a row's place is told, else it is that in its sequence */
+    bool placed;  /* a row's place is told, else it is that in its sequence, */
+    int64_t row0; /* by the place of the first in the global batch */
 } tess_rope_arg;
 extern tess_codelet tess_rope_forward[];  /* x (rows, heads*dim), y[, places i32 (rows)] */
 extern tess_codelet tess_rope_backward[]; /* dy, dx +=[, places] */
@@ -177,8 +178,12 @@ typedef struct tess_attention_arg {
     int64_t head0, all_heads; /* dropout: these are heads [head0, head0 + heads) of so many; 0: they are all */
     int64_t row0;             /* as in dropout */
     uint32_t op;
-    bool acc;      /* dq, dk, dv */
+    bool acc;      /* dq, dk, dv; of a span dk and dv */
     bool acc_bias; /* dbias */
+    /* A task of spans: rows from place `query0` on of a sequence of `whole` rows see those from place `key0` on. 0: it
+     * has whole sequences, and is no such task. The first and the last for its queries say so. */
+    int64_t whole, query0, key0;
+    bool begins, ends;
 } tess_attention_arg;
 /* Returns the bucket of a distance key - query. */
 int64_t tess_attention_bucket(const tess_attention_arg *a, int64_t distance);
@@ -186,8 +191,16 @@ int64_t tess_attention_bucket(const tess_attention_arg *a, int64_t distance);
 size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t);
 /* q, k, v or packed qkv[, bounds][, bias], y (rows, heads*dim), lse f32 (rows, heads), scratch */
 extern tess_codelet tess_attention_forward[];
+/* Of spans: q, k, v, or packed qkv and, unless it is the same, that of the keys[, bounds of the whole sequence][,
+ * carry, unless it begins and ends][, y, lse, if it ends], scratch. What goes from one task of some queries to the next
+ * is `carry`, of so many bytes. */
+size_t tess_attention_carry(const tess_attention_arg *a);
+extern tess_codelet tess_attention_span_forward[];
 /* dy, q, k, v or qkv[, bounds][, bias], y, lse, dq +=, dk +=, dv += or dqkv +=[, dbias f32 +=], scratch */
 extern tess_codelet tess_attention_backward[];
+/* Of spans: dy, q, k, v as in forward[, bounds], y, lse, and in f32 dq +=, dk +=, dv += or dqkv += and, unless it is
+ * the same, that of the keys; scratch. Of packed ones only what the task is about is touched. */
+extern tess_codelet tess_attention_span_backward[];
 
 /* ---- cached_attention.c: keys and values that are kept ---- */
 /* A tile of the cache has `block` places of each sequence: keys (sequences, groups, dim, block), values (sequences,

@@ -363,7 +363,8 @@ typedef struct tess_task {
     tess_choice *choice;
     const int32_t *used; /* of each sequence that the task's rows are of, how many rows can change anything: those
                             behind them may be left at zeros; NULL: all can */
-    int64_t sequence;    /* rows of each */
+    int64_t sequence;    /* rows of each, */
+    int64_t place;       /* and of the first one those before the task's */
 } tess_task;
 enum { TESS_MAKES_CHOICE = -1 };
 

@@ -20,6 +20,9 @@
  * This file has the bodies, which go over the units of a task, and their costs. A unit is made with the vectors that
  * the CPU has, by attention_512.c, attention_256.c or attention_128.c.
  *
+ * A task of spans has some keys of a sequence: forward m, l and O go from each to the next of the same queries;
+ * backward dq, dk and dv add up in fp32.
+ *
  * With dropout, p is replaced by 0 or p/(1-dropout) in the products, by random bits of the place ((sequence of the
  * batch * heads + head) * queries + query) * keys + key.
  */
@@ -58,7 +61,8 @@ static int64_t cut_at(const tess_attention_arg *a, int64_t length, int64_t cuts,
 {
     const double share = (double)k / (double)cuts, end = (double)length;
     if (k == cuts) return length;
-    const double at = !a->causal || a->window ? share : keys ? 1 - sqrt(1 - share) : sqrt(share);
+    const bool even = !a->causal || a->window || a->query0 != a->key0;
+    const double at = even ? share : keys ? 1 - sqrt(1 - share) : sqrt(share);
     return (int64_t)(end * at / CUT + 0.5) * CUT;
 }
 
@@ -111,20 +115,27 @@ size_t tess_attention_scratch(const tess_attention_arg *a, tess_dtype t)
     return part_scratch(a, t) + sums_bytes(a, backward_cuts(a), a->groups);
 }
 
+size_t tess_attention_carry(const tess_attention_arg *a)
+{
+    return (size_t)(a->heads * ((a->sequence + CARRIED - 1) / CARRIED) * carried(a)) * sizeof(float);
+}
+
 /* ---- bodies ------------------------------------------------------------------------------------------------------ */
 
 TESS_INLINE void forward_part(const tess_work *w, int64_t index, tess_dtype t)
 {
     const tess_attention_arg *a = w->arg;
     const int64_t cuts = forward_cuts(a), unit = index / cuts, cut = index % cuts;
-    const tess_view *rest = w->buf + (a->packed ? 1 : 3);
+    const tess_view *rest = w->buf + operands_of(a), *scratch = w->buf + w->nbuf - 1;
     part p[3];
     find_parts(p, w, 0, a, t);
     attention_task task = {.w = w, .a = a, .q = p[0], .k = p[1], .v = p[2]};
     task.bounds = a->bounded ? rest++->ptr : NULL;
     task.table = a->buckets ? rest++->ptr : NULL;
-    task.y = rest[0].ptr, task.lse = rest[1].ptr, task.scratch = tess_part_room(rest[2].ptr, part_scratch(a, t));
-    TESS_ASSERT(tess_attention_scratch(a, t) <= rest[2].bytes);
+    if (a->whole && !(a->begins && a->ends)) task.carry = rest++->ptr;
+    if (!a->whole || a->ends) task.y = rest[0].ptr, task.lse = rest[1].ptr;
+    task.scratch = tess_part_room(scratch->ptr, part_scratch(a, t));
+    TESS_ASSERT(tess_attention_scratch(a, t) <= scratch->bytes);
     task.first = cut_at(a, a->sequence, cuts, cut, false), task.end = cut_at(a, a->sequence, cuts, cut + 1, false);
     way_here()->forward[products_here(t)](&task, unit / a->groups, unit % a->groups, t);
 }
@@ -167,10 +178,10 @@ TESS_INLINE void backward_part(const backward_turn *turn, int64_t index, tess_dt
 {
     const tess_work *w = turn->w;
     const tess_attention_arg *a = w->arg;
-    const unsigned three = a->packed ? 1 : 3, more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
+    const unsigned three = operands_of(a), more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
     part p[3], d[3];
     find_parts(p, w, 1, a, t);
-    find_parts(d, w, 3 + three + more, a, t);
+    find_parts(d, w, 3 + three + more, a, gradients_as(a, t));
     attention_task task = {.w = w, .a = a, .q = p[0], .k = p[1], .v = p[2], .dq = d[0], .dk = d[1], .dv = d[2]};
     task.bounds = a->bounded ? w->buf[1 + three].ptr : NULL;
     task.table = a->buckets ? w->buf[three + more].ptr : NULL;
@@ -197,9 +208,10 @@ TESS_INLINE void sums_part(const backward_turn *turn, int64_t index, tess_dtype 
     const int64_t cuts = backward_cuts(a), share = a->heads / a->groups, together = together_from(a, cuts);
     const int64_t queries = a->sequence - together, blocks = tess_parts_of(queries, SUM_ROWS), group = index / blocks;
     const int64_t first = index % blocks * SUM_ROWS, rows = least(SUM_ROWS, queries - first), n = rows * a->dim;
-    const unsigned three = a->packed ? 1 : 3, more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
+    const unsigned three = operands_of(a), more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
+    const tess_dtype to = gradients_as(a, t);
     part d[3];
-    find_parts(d, w, 3 + three + more, a, t);
+    find_parts(d, w, 3 + three + more, a, to);
     for (int64_t i = 0; i < share; i++) {
         float *sum = sums_of_group(w, group, t) + (i * queries + first) * a->dim;
         for (int64_t k = 1; k < cuts; k++) {
@@ -208,7 +220,7 @@ TESS_INLINE void sums_part(const backward_turn *turn, int64_t index, tess_dtype 
             for (int64_t j = 0; j < n; j++) sum[j] += other[j];
         }
         const int64_t row = turn->sequence * a->sequence + together + first, head = group * share + i;
-        put_rows(part_at(d[0], row, head, t), d[0].ld, sum, a->dim, 1, rows, a->dim, a->acc, t);
+        TESS_BY_DTYPE(to, put_rows, part_at(d[0], row, head, to), d[0].ld, sum, a->dim, 1, rows, a->dim, adds_to_dq(a));
     }
 }
 TESS_PART_BODIES(sums_part)
@@ -235,14 +247,26 @@ TESS_INLINE void attention_backward(const tess_work *w, tess_dtype t)
 
 /* ---- cost -------------------------------------------------------------------------------------------------------- */
 
+/* The sum over `n` queries of what lies below x, x + 1 and so on, of `keys`. */
+static double below(double x, double n, double keys)
+{
+    double sum = 0;
+    for (int i = 0; i < 2; i++) {
+        const double y = i ? x : x + n, some = y < keys ? y : keys;
+        if (y > 0) sum += (i ? -1 : 1) * (some * (some - 1) / 2 + (y - some) * keys);
+    }
+    return sum;
+}
+
 /* `products` of (queries x keys x dim), over the pairs that see each other; `passes` over q, k, v and y. */
 static tess_cost attention_cost(const tess_attention_arg *a, tess_dtype t, double products, double passes)
 {
-    const double length = (double)a->sequence, window = (double)a->window, rows = (double)a->rows;
-    double seen = a->causal ? (length + 1) / 2 : (double)keys_of(a);
-    if (a->window && a->window < a->sequence) seen = window * (length - (window - 1) / 2) / length;
+    const double length = (double)a->sequence, keys = (double)keys_of(a), own = (double)(a->query0 - a->key0);
+    const double rows = (double)a->rows;
+    double seen = a->causal ? below(own + 1, length, keys) : length * keys;
+    if (a->window) seen -= below(own + 1 - (double)a->window, length, keys);
     return (tess_cost){
-        .flops = 2 * products * rows * seen * (double)(a->heads * a->dim),
+        .flops = 2 * products * rows / length * seen * (double)(a->heads * a->dim),
         .bytes = rows * (passes * (double)(tess_dtype_size(t) * (size_t)(2 * (a->heads + a->groups) * a->dim)) +
                          4 * (double)a->heads),
     };
@@ -258,3 +282,13 @@ static tess_cost attention_backward_cost(const void *arg, tess_dtype t)
 
 TESS_PART_COST(attention_forward)
 TESS_PART_COST(attention_backward)
+
+/* Those of spans have the same bodies. */
+#define SPAN(pass, name_of, t, ...)                                                                                    \
+    [t] = {.name = "attention_span_" #pass,                                                                            \
+           .dtype = t,                                                                                                 \
+           .cpu = attention_##pass##_##name_of,                                                                        \
+           .parts = attention_##pass##_parts,                                                                          \
+           .cost = attention_##pass##_cost_##name_of},
+tess_codelet tess_attention_span_forward[TESS_REAL_DTYPES] = {TESS_EACH_REAL(SPAN, forward, )};
+tess_codelet tess_attention_span_backward[TESS_REAL_DTYPES] = {TESS_EACH_REAL(SPAN, backward, )};

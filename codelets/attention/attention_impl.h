@@ -24,17 +24,33 @@ typedef struct part {
     void *ptr;
     int64_t ld, apart; /* from row to row, from head to head */
 } part;
-/* From buffer `i` on: one that holds all three, or three. */
+/* How many buffers hold q, k and v: three, or one that has all, or two that have them of queries and of keys. */
+TESS_INLINE unsigned operands_of(const tess_attention_arg *a)
+{
+    return !a->packed ? 3 : a->query0 == a->key0 ? 1 : 2;
+}
+/* Where q, k and v or their gradients lie, from buffer `i` on. */
 TESS_INLINE void find_parts(part p[3], const tess_work *w, unsigned i, const tess_attention_arg *a, tess_dtype t)
 {
     for (int j = 0; j < 3; j++) {
         const tess_heads h = tess_heads_of(a->heads, a->groups, a->dim, a->packed, a->by_head, j);
-        p[j] = (part){tess_at_mut(w->buf[i + (a->packed ? 0 : (unsigned)j)].ptr, h.column, t), h.ld, h.apart};
+        const unsigned last = operands_of(a) - 1, at = (unsigned)j < last ? (unsigned)j : last;
+        p[j] = (part){tess_at_mut(w->buf[i + at].ptr, h.column, t), h.ld, h.apart};
     }
 }
 TESS_INLINE void *part_at(part p, int64_t row, int64_t head, tess_dtype t)
 {
     return tess_at_mut(p.ptr, row * p.ld + head * p.apart, t);
+}
+
+/* Gradients of spans add up in fp32. */
+TESS_INLINE tess_dtype gradients_as(const tess_attention_arg *a, tess_dtype t)
+{
+    return a->whole ? TESS_F32 : t;
+}
+TESS_INLINE bool adds_to_dq(const tess_attention_arg *a)
+{
+    return a->whole ? !a->begins : a->acc;
 }
 
 /* What a part of a body works on. Forward y and lse of these queries of a unit are written, and there is nothing from
@@ -49,6 +65,7 @@ typedef struct attention_task {
     part q, k, v;
     const int32_t *bounds; /* NULL: none */
     const void *table;     /* of biases; NULL: none */
+    float *carry;          /* of spans; NULL: one task has all keys */
     void *y;
     float *lse;
     const void *dy;
@@ -85,28 +102,42 @@ typedef struct place {
     tess_dropout_rule rule;
     uint64_t first;        /* place of the head's query 0, key 0 */
     uint64_t step;         /* from query to query: as many as there are keys */
-    const int32_t *bounds; /* of the sequence: first keys, then ends; NULL: none */
+    const int32_t *bounds; /* of its queries: first keys, then, `apart`, ends; NULL: none */
+    int64_t apart;
 } place;
 
 TESS_INLINE place place_of(const attention_task *task, int64_t sequence, int64_t head)
 {
     const tess_work *w = task->w;
     const tess_attention_arg *a = task->a;
-    const uint64_t length = (uint64_t)a->sequence, keys = (uint64_t)keys_of(a);
-    place p = {.drop = a->dropout > 0 && w->env->train, .step = keys};
+    const int64_t length = a->whole ? a->whole : a->sequence, keys = a->whole ? a->whole : keys_of(a);
+    place p = {.drop = a->dropout > 0 && w->env->train, .step = (uint64_t)keys, .apart = length};
     if (p.drop) {
         p.random = tess_random_begin(w->env->seed, (uint64_t)w->env->step, a->op);
         p.rule = tess_dropout_begin(a->dropout);
     }
     const int64_t heads = a->all_heads ? a->all_heads : a->heads;
-    p.first =
-        ((uint64_t)(a->row0 / a->sequence + sequence) * (uint64_t)heads + (uint64_t)(a->head0 + head)) * length * keys;
-    if (task->bounds) p.bounds = task->bounds + 2 * sequence * a->sequence;
+    p.first = ((uint64_t)(a->row0 / length + sequence) * (uint64_t)heads + (uint64_t)(a->head0 + head)) *
+                  (uint64_t)length * (uint64_t)keys +
+              (uint64_t)(a->query0 * keys + a->key0);
+    if (task->bounds) p.bounds = task->bounds + 2 * sequence * length + a->query0;
     return p;
 }
 TESS_INLINE float kept(const place *p, uint64_t at)
 {
     return tess_random_at(p->random, at) >= p->rule.below ? p->rule.scale : 0;
+}
+
+/* What a block of queries of a head leaves for the task with the next keys: O (even dim, queries), m and l. */
+enum { CARRIED = 64 };
+TESS_INLINE int64_t carried(const tess_attention_arg *a)
+{
+    return ((a->dim + 31) / 32 * 32 + 2) * CARRIED;
+}
+TESS_INLINE float *carry_at(const attention_task *task, int64_t head, int64_t query)
+{
+    const tess_attention_arg *a = task->a;
+    return task->carry + (head * ((a->sequence + CARRIED - 1) / CARRIED) + query / CARRIED) * carried(a);
 }
 
 /* Keys [first, end). */
@@ -118,16 +149,16 @@ TESS_INLINE int64_t later(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
-/* Those that query q of the sequence sees; end is first where it sees none. */
+/* Those that query q of the task sees, counted from its first; end is not above first where it sees none. */
 TESS_INLINE range seen_by(const place *b, const tess_attention_arg *a, int64_t q)
 {
-    range r = {0, a->causal ? q + 1 : keys_of(a)};
+    const int64_t own = q + a->query0 - a->key0;
+    range r = {0, a->causal ? own + 1 : keys_of(a)};
     if (b->bounds) {
-        const int64_t first = b->bounds[q], end = b->bounds[a->sequence + q];
-        r.first = first > 0 ? first : 0;
-        r.end = least(r.end, end);
+        r.first = later(b->bounds[q] - a->key0, 0);
+        r.end = least(r.end, b->bounds[b->apart + q] - a->key0);
     }
-    if (a->window && q + 1 - a->window > r.first) r.first = q + 1 - a->window;
+    if (a->window && own + 1 - a->window > r.first) r.first = own + 1 - a->window;
     if (r.end < r.first) r.end = r.first;
     return r;
 }

@@ -212,6 +212,7 @@ WIDE_INLINE void backward_unit(const attention_task *task, int64_t sequence, int
     const int64_t length = a->sequence, keys = keys_of(a), share = a->heads / a->groups, dim = even(a->dim);
     const int64_t key_row = sequence * keys + task->first;
     const float scale = bent(a) ? 1 : a->scale; /* else the slopes have it */
+    const tess_dtype to = gradients_as(a, t);
     backward_room r;
     sight seen;
     backward_take(&r, a, half, task->scratch);
@@ -242,12 +243,13 @@ WIDE_INLINE void backward_unit(const attention_task *task, int64_t sequence, int
             if (sums)
                 put(sums, a->dim, r.q_rows, dim, scale, b.nq, a->dim, false, TESS_F32);
             else
-                put(part_at(task->dq, row, head, t), task->dq.ld, r.q_rows, dim, scale, b.nq, a->dim, a->acc, t);
+                put(part_at(task->dq, row, head, to), task->dq.ld, r.q_rows, dim, scale, b.nq, a->dim, adds_to_dq(a),
+                    to);
         }
         if (task->dbias) gather_bias(a, r.dbias, head, task->dbias);
     }
-    put(part_at(task->dk, key_row, group, t), task->dk.ld, r.dk + at, dim, scale, mine, a->dim, a->acc, t);
-    put(part_at(task->dv, key_row, group, t), task->dv.ld, r.dv + at, dim, 1, mine, a->dim, a->acc, t);
+    put(part_at(task->dk, key_row, group, to), task->dk.ld, r.dk + at, dim, scale, mine, a->dim, a->acc, to);
+    put(part_at(task->dv, key_row, group, to), task->dv.ld, r.dv + at, dim, 1, mine, a->dim, a->acc, to);
 }
 
 WIDE_BODY(backward)

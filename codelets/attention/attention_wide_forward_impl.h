@@ -18,7 +18,7 @@
 #include "attention_wide_impl.h"
 
 enum { FQ = 64, FK = 128 }; /* queries and keys of a block */
-_Static_assert(CUT % FQ == 0, "a part begins with a block");
+_Static_assert(CUT % FQ == 0 && (int)FQ == (int)CARRIED, "a part begins with a block");
 static const float RISE = 8;
 
 typedef struct forward_room {
@@ -146,15 +146,38 @@ WIDE_INLINE void forward_finish(forward_room *f, const place *b, const attention
         task->lse[(row + i) * a->heads + head] = f->l[i] == 0 ? INFINITY : f->m[i] * TESS_LN_2 + logf(f->l[i]);
 }
 
+/* What the tasks before found of a block of queries, or nothing; and what this one leaves. */
+static void forward_begin(forward_room *f, const attention_task *task, const place *b, int64_t head)
+{
+    const size_t o = (size_t)(even(task->a->dim) * FQ);
+    if (task->carry && !task->a->begins) {
+        const float *from = carry_at(task, head, b->q0);
+        memcpy(f->o, from, o * sizeof *f->o);
+        memcpy(f->m, from + o, sizeof f->m);
+        memcpy(f->l, from + o + FQ, sizeof f->l);
+        return;
+    }
+    memset(f->o, 0, o * sizeof *f->o);
+    for (int i = 0; i < FQ; i++) f->m[i] = -INFINITY, f->l[i] = 0;
+}
+static void forward_leave(const forward_room *f, const attention_task *task, const place *b, int64_t head)
+{
+    const size_t o = (size_t)(even(task->a->dim) * FQ);
+    float *to = carry_at(task, head, b->q0);
+    memcpy(to, f->o, o * sizeof *f->o);
+    memcpy(to + o, f->m, sizeof f->m);
+    memcpy(to + o + FQ, f->l, sizeof f->l);
+}
+
 WIDE_INLINE void forward_unit(const attention_task *task, int64_t sequence, int64_t group, const int half, tess_dtype t)
 {
     const tess_attention_arg *a = task->a;
-    const int64_t length = a->sequence, keys = keys_of(a), share = a->heads / a->groups, dim = even(a->dim);
+    const int64_t length = a->sequence, keys = keys_of(a), share = a->heads / a->groups;
     const tess_dtype in = half ? TESS_BF16 : TESS_F32;
     forward_room f;
     sight seen;
     forward_take(&f, a, task->scratch);
-    const int64_t seen_keys = a->causal ? least(keys, task->end) : keys;
+    const int64_t seen_keys = a->causal ? least(keys, task->end + a->query0 - a->key0) : keys;
     gather_rows(half ? f.k : f.v, part_at(task->v, sequence * keys, group, t), task->v.ld, seen_keys, a->dim, half, t);
     if (half) turn_blocks(f.v, f.k, seen_keys, a->dim, FK);
     gather_rows(f.k, part_at(task->k, sequence * keys, group, t), task->k.ld, seen_keys, a->dim, half, t);
@@ -167,13 +190,15 @@ WIDE_INLINE void forward_unit(const attention_task *task, int64_t sequence, int6
             look(&seen, &b, a);
             gather_rows(f.rows, part_at(task->q, row, head, t), task->q.ld, b.nq, a->dim, half, t);
             turn_rows(f.q, f.rows, even(b.nq), a->dim, FQ, in);
-            memset(f.o, 0, (size_t)(dim * FQ) * sizeof *f.o);
-            for (int i = 0; i < FQ; i++) f.m[i] = -INFINITY, f.l[i] = 0;
+            forward_begin(&f, task, &b, head);
             for (int64_t k0 = seen.begin / FK * FK; k0 < seen.finish; k0 += FK) {
                 const window w = window_at(&seen, k0, FK);
                 if (w.from < w.to) forward_block(&f, &seen, &w, &b, a, half);
             }
-            forward_finish(&f, &b, task, row, head, t);
+            if (a->whole && !a->ends)
+                forward_leave(&f, task, &b, head);
+            else
+                forward_finish(&f, &b, task, row, head, t);
         }
     }
 }

@@ -6,7 +6,7 @@
 TESS_INLINE const void *position_of(const tess_work *w, int64_t r, tess_dtype t)
 {
     const tess_embedding_arg *a = w->arg;
-    const int64_t place = r % a->sequence, j = place / a->position_tile_rows;
+    const int64_t place = (a->row0 + r) % a->sequence, j = place / a->position_tile_rows;
     TESS_ASSERT(j < a->position_tiles);
     return tess_at(w->buf[3 + j].ptr, place % a->position_tile_rows * a->width, t);
 }
@@ -96,7 +96,7 @@ TESS_INLINE void embedding_backward_position(const tess_work *w, tess_dtype t)
     float *dposition = w->buf[1].ptr;
     if (!a->acc) memset(dposition, 0, (size_t)(a->count * n) * sizeof *dposition);
     for (int64_t r = 0; r < a->rows; r++) {
-        const int64_t row = r % a->sequence - a->first;
+        const int64_t row = (a->row0 + r) % a->sequence - a->first;
         if (row >= 0 && row < a->count) add_row(dposition + row * n, tess_at(w->buf[0].ptr, r * n, t), 1, n, t);
     }
 }

@@ -15,7 +15,7 @@ TESS_KERNEL(THREADS)
 embedding_kernel(const int32_t *id, void *y, const void *table, const void *position, tess_embedding_arg a, int64_t p0,
                  tess_random_key key)
 {
-    const int64_t r = blockIdx.x, row = id[r] - a.first, place = r % a.sequence - p0;
+    const int64_t r = blockIdx.x, row = id[r] - a.first, place = (a.row0 + r) % a.sequence - p0;
     if (row < 0 || row >= a.count) return;
     if (position && (place < 0 || place >= a.position_tile_rows)) return;
     for (int64_t i = threadIdx.x * K; i < a.width; i += THREADS * K) {

@@ -61,7 +61,8 @@ TESS_INLINE void turn(const tess_work *w, tess_dtype t, bool acc, float directio
         float speed[CHUNK], sine[CHUNK], cosine[CHUNK];
         for (int64_t i = 0; i < pairs; i++) speed[i] = direction * tess_rope_speed(a, first + i);
         for (int64_t r = 0; r < a->rows; r++) {
-            turn_of((float)(place ? place[r] : r % a->sequence), speed, tess_rope_size(a), pairs, sine, cosine);
+            turn_of((float)(place ? place[r] : (a->row0 + r) % a->sequence), speed, tess_rope_size(a), pairs, sine,
+                    cosine);
             for (int64_t h = 0; h < a->heads; h++) {
                 const int64_t head = (r * a->heads + h) * a->dim;
                 if (stays(a, h)) continue;

@@ -20,7 +20,7 @@ rope_kernel(const void *x, void *y, const int32_t *places, tess_rope_arg a, bool
 {
     TESS_DYNAMIC_SHARED(shared);
     const int64_t row = blockIdx.x, half = a.rotary / 2, rest = a.dim - a.rotary;
-    const int64_t place = places ? places[row] : row % a.sequence;
+    const int64_t place = places ? places[row] : (a.row0 + row) % a.sequence;
     float *sine = (float *)shared, *cosine = sine + half;
     for (int64_t i = threadIdx.x; i < half; i += THREADS)
         turn_of((float)place, direction * tess_rope_speed(&a, i), tess_rope_size(&a), &sine[i], &cosine[i]);

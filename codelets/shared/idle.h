@@ -22,7 +22,8 @@ TESS_INLINE const tess_idle *tess_idle_find(const tess_task *t, int64_t first, i
     for (int64_t r = 0; r < rows; r += TESS_IDLE_ROWS, idle->blocks++) {
         const int64_t end = least(r + TESS_IDLE_ROWS, rows);
         bool used = false;
-        for (int64_t at = first + r; at < first + end && !used; at = (at / t->sequence + 1) * t->sequence)
+        const int64_t from = t->place + first + r, to = t->place + first + end;
+        for (int64_t at = from; at < to && !used; at = (at / t->sequence + 1) * t->sequence)
             used = at % t->sequence < t->used[at / t->sequence];
         idle->idle[idle->blocks] = !used;
         if (used) idle->at[kept++] = (uint8_t)idle->blocks, idle->kept += end - r;

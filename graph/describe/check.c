@@ -123,7 +123,9 @@ tess_status tess_check_sizes(const tess_node *n)
 {
     const tess_tensor *t = n->out;
     if (t->rank != 3 || t->nd) return TESS_OK;
-    int64_t rows = t->g->tile_sequences * t->dim[1], width = t->dim[2] > 2 ? t->dim[2] : 2;
+    /* Whether a longer sequence is cut is known once all ops are; then tiles are measured once more. */
+    const int64_t all = t->g->tile_sequences * t->dim[1], most = t->g->conf.tile_rows;
+    int64_t rows = all < most ? all : most, width = t->dim[2] > 2 ? t->dim[2] : 2;
     if (tess_fits_tile(rows, width)) return TESS_OK;
     return tess_shape_error(n, "a tile of the result would have %lld rows of %lld (a tile is at most %s)",
                             (long long)rows, (long long)t->dim[2], tess_human_bytes((double)TESS_TILE_MOST));
@@ -203,12 +205,12 @@ tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
 {
     const tess_graph *g = output->g;
     int64_t micro = c->micro > 0 ? c->micro : g->conf.grid.data, places;
-    int64_t row_tiles = (g->batch + g->tile_sequences - 1) / (g->tile_sequences ? g->tile_sequences : 1);
     if (output->kind == TESS_KIND_INPUT || output->kind == TESS_KIND_PARAM)
         return tess_error(TESS_INVALID, output->name, "is no op's result: a step over it has nothing to compute");
     if (c->micro < 0 || c->recompute_every < 0)
         return tess_error(TESS_INVALID, "step", "micro %lld, recompute_every %d (neither is negative)",
                           (long long)c->micro, c->recompute_every);
+    int64_t spans, span, length, row_tiles = tess_lower_spans(output, &spans, &span, &length);
     if (__builtin_mul_overflow(micro, row_tiles, &places) || __builtin_mul_overflow(places, g->tensors, &places) ||
         places > TESS_MOST_PLACES)
         return tess_error(TESS_INVALID, "step",

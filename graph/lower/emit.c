@@ -4,21 +4,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t sequences(const tess_lower *L, int i)
+static int64_t least(int64_t a, int64_t b)
 {
-    int64_t s = L->g->tile_sequences, left = L->g->batch - i * s;
-    return left < s ? left : s;
+    return a < b ? a : b;
+}
+
+/* An input that is not by rows, as bounds are, is there for all spans of its sequence. */
+static bool in_spans(const tess_lower *L, const tess_tensor *t)
+{
+    return L->spans > 1 && t->dim[1] == L->length;
+}
+
+int64_t tess_first_sequence(const tess_lower *L, int i)
+{
+    return i / L->spans * L->g->tile_sequences;
 }
 
 int64_t tess_rows(const tess_lower *L, const tess_tensor *t, int i)
 {
     if (tess_is_whole(t)) return 1;
-    return sequences(L, i) * t->dim[1];
+    if (in_spans(L, t)) return least(L->span, L->length - i % L->spans * L->span);
+    return least(L->g->tile_sequences, L->g->batch - tess_first_sequence(L, i)) * t->dim[1];
 }
 
 int64_t tess_first_row(const tess_lower *L, const tess_tensor *t, int i)
 {
-    return ((L->micro0 + L->micro) * L->g->batch + i * L->g->tile_sequences) * t->dim[1];
+    const int64_t sequence = (L->micro0 + L->micro) * L->g->batch + tess_first_sequence(L, i);
+    return sequence * t->dim[1] + (in_spans(L, t) ? i % L->spans * L->span : 0);
+}
+
+int64_t tess_spans(const tess_lower *L, int64_t *rows)
+{
+    *rows = L->span;
+    return L->spans;
 }
 
 void *tess_arg_copy(tess_lower *L, const void *arg, size_t bytes)
@@ -250,4 +268,5 @@ void tess_emit(tess_lower *L, tess_codelet *cl, const void *arg, const tess_use 
     if (!L->rows) return;
     L->p->task[L->p->tasks - 1].used = L->rows;
     L->p->task[L->p->tasks - 1].sequence = L->bounds->dim[1] / 2;
+    L->p->task[L->p->tasks - 1].place = L->place;
 }

@@ -32,7 +32,8 @@ void tess_lower_rows(tess_lower *L, const tess_node *n, int i)
     const int64_t length = L->used ? L->bounds->dim[1] / 2 : 0;
     const bool same =
         n && length && n->in[0]->dim[1] == length && (n->out->kind == TESS_KIND_LOSS || n->out->dim[1] == length);
-    L->rows = same ? L->used + L->micro * L->g->batch + i * L->g->tile_sequences : NULL;
+    L->rows = same ? L->used + L->micro * L->g->batch + tess_first_sequence(L, i) : NULL;
+    L->place = i % L->spans * L->span;
 }
 
 static void at_least(int32_t *used, int64_t rows)

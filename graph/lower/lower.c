@@ -122,7 +122,8 @@ static void make_inputs(tess_lower *L)
         L->input[k] = tess_arena_get(L->p->arena, (size_t)(micros * L->row_tiles) * sizeof **L->input);
         for (int64_t m = 0; m < micros * L->row_tiles; m++) {
             size_t bytes = (size_t)tess_rows(L, t, (int)(m % L->row_tiles)) * sizeof(int32_t);
-            L->input[k][m] = tess_program_tile(L->p, bytes, TESS_ROLE_INPUT, t->name);
+            const bool same = m % L->spans && t->dim[1] != L->length;
+            L->input[k][m] = same ? L->input[k][m - 1] : tess_program_tile(L->p, bytes, TESS_ROLE_INPUT, t->name);
         }
     }
 }
@@ -199,7 +200,7 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     tess_lower L = {
         .g = g, .p = tess_program_new(), .conf = conf, .grid = grid, .dtype = g->conf.dtype, .output = output};
     tess_grid_share(grid, conf->micro, &L.micro0, &L.micros);
-    L.row_tiles = (int)((g->batch + g->tile_sequences - 1) / g->tile_sequences);
+    L.row_tiles = (int)tess_lower_spans(output, &L.spans, &L.span, &L.length);
     make_tables(&L);
     make_inputs(&L);
     bool *wanted = tess_alloc((size_t)g->nodes + 1);

@@ -51,6 +51,8 @@ struct tess_lower {
     tess_dtype dtype;
     const tess_tensor *output;
     int row_tiles;
+    /* Row tiles are `spans` of a sequence of that length, of so many rows each but for the last; 1: of whole ones. */
+    int64_t spans, span, length;
     bool *uses;  /* [tensor]: tasks read this input or parameter */
     bool *wants; /* [tensor]: the backward pass makes its gradient */
 
@@ -61,6 +63,7 @@ struct tess_lower {
     bool recomputing;
     int32_t *used;       /* [micro * batch + sequence]: rows that can change the loss; NULL: nobody knows (idle.c) */
     const int32_t *rows; /* of `used`, those of the tasks that are emitted now; NULL: theirs are not rows of it */
+    int64_t place;       /* of the first of these rows in its sequence */
     const tess_tensor *bounds; /* the input that says so */
     int recomputed;            /* the group of blocks that was last recomputed; -1: none */
 
@@ -134,6 +137,12 @@ static inline int tess_lower_tiles(const tess_lower *L, const tess_tensor *t)
 size_t tess_value_bytes(const tess_lower *L, const tess_tensor *t, int i);
 /* Emits the sum of a gradient's tile into another, or its copy. */
 void tess_lower_add(tess_lower *L, const tess_tensor *t, int i, tess_tile *from, tess_tile *to, bool acc);
+
+/* ---- spans of sequences (spans.c) ---- */
+
+/* Stores how the row tiles of what this is made of are cut: `spans` of sequences of `length`, `span` rows each; or 1
+ * where they have whole sequences. Returns how many row tiles a micro-batch has. */
+int64_t tess_lower_spans(const tess_tensor *output, int64_t *spans, int64_t *span, int64_t *length);
 
 /* ---- rows that change nothing (idle.c) ---- */
 

@@ -4,17 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Shows all row tiles of a tensor, once they are made. */
-static void show(tess_lower *L, const tess_tensor *t, const tess_watch *watch)
+/* Shows a row tile of a tensor, once it is made. */
+static void show(tess_lower *L, const tess_tensor *t, int i, const tess_watch *watch)
 {
-    for (int i = 0; i < tess_lower_tiles(L, t); i++) {
-        tess_show_arg *a = TESS_ARG(L, tess_show_arg, .watch = watch);
-        a->lent.dtype = L->dtype;
-        a->lent.rows = tess_rows(L, t, i);
-        a->lent.columns = tess_width(t);
-        a->lent.first = tess_first_row(L, t, i);
-        TESS_EMIT(L, &tess_show, a, tess_in(L, t, i));
-    }
+    tess_show_arg *a = TESS_ARG(L, tess_show_arg, .watch = watch);
+    a->lent.dtype = L->dtype;
+    a->lent.rows = tess_rows(L, t, i);
+    a->lent.columns = tess_width(t);
+    a->lent.first = tess_first_row(L, t, i);
+    TESS_EMIT(L, &tess_show, a, tess_in(L, t, i));
 }
 
 /* Over the ranks of the tensor dimension several tensors have the name of one: this one's is the whole sum of their
@@ -32,23 +30,65 @@ static void enter(tess_lower *L, const tess_node *n)
     L->p->now.micro = L->micro0 + L->micro;
 }
 
-static void forward(tess_lower *L, const tess_node *n)
+/* What is looked at of row tiles [first, end). */
+static void look(tess_lower *L, const tess_node *n, int first, int end)
 {
-    enter(L, n);
-    for (int i = 0; i < L->row_tiles; i++) {
-        tess_lower_rows(L, n, i);
-        n->op->forward(L, n, i);
-    }
-    tess_lower_rows(L, NULL, 0);
     const bool real = n->out->kind != TESS_KIND_LOSS && (!n->out->nd || n->out->nd->element == TESS_REAL);
-    for (int i = 0; i < tess_lower_tiles(L, n->out) && L->conf->check_finite && real; i++) {
+    for (int i = first; i < end && L->conf->check_finite && real; i++) {
         tess_count_arg *a =
             TESS_ARG(L, tess_count_arg, .n = tess_rows(L, n->out, i) * tess_width(n->out), .name = n->out->name);
         TESS_EMIT(L, &tess_finite[L->dtype], a, {L->value[n->out->id][tess_lower_at(L, i)], TESS_R});
     }
     for (int w = 0; w < L->conf->watches && !L->recomputing && is_shown(L, n); w++)
-        if (!strcmp(L->conf->watch[w].name, n->out->name)) show(L, n->out, &L->conf->watch[w]);
+        for (int i = first; i < end && !strcmp(L->conf->watch[w].name, n->out->name); i++)
+            show(L, n->out, i, &L->conf->watch[w]);
+}
+
+static void forward_tiles(tess_lower *L, const tess_node *n, int first, int end)
+{
+    enter(L, n);
+    for (int i = first; i < end; i++) {
+        tess_lower_rows(L, n, i);
+        n->op->forward(L, n, i);
+    }
+    tess_lower_rows(L, NULL, 0);
+    const int tiles = tess_lower_tiles(L, n->out);
+    look(L, n, first, end < tiles ? end : tiles);
     enter(L, NULL);
+}
+
+/* ---- runs of spans ---- */
+
+/* Nodes of a run have all that is made of a span, one after the other, before they go on to the next: so that what is
+ * between them is there for one span at a time. Attention looks along the sequence, and is a run by itself. Without
+ * spans each node is: row tiles of an op are what is parallel. */
+static bool goes_with(const tess_lower *L, const tess_node *a, const tess_node *b)
+{
+    return L->spans > 1 && a->block == b->block && a->op->by_rows && b->op->by_rows && !a->op->bounds && !b->op->bounds;
+}
+static int run_end(const tess_lower *L, int first, int end)
+{
+    int k = first + 1;
+    while (k < end && goes_with(L, L->g->node[k - 1], L->g->node[k])) k++;
+    return k;
+}
+static int run_begin(const tess_lower *L, int last, int first)
+{
+    int k = last;
+    while (k > first && goes_with(L, L->g->node[k - 1], L->g->node[k])) k--;
+    return k;
+}
+
+/* The forward of those of nodes [first, end) that are chosen. */
+static void forward(tess_lower *L, int first, int end, const bool *chosen)
+{
+    for (int k = first, next; k < end; k = next) {
+        next = run_end(L, k, end);
+        const int step = next == k + 1 ? L->row_tiles : 1;
+        for (int i = 0; i < L->row_tiles; i += step)
+            for (int m = k; m < next; m++)
+                if (chosen[m]) forward_tiles(L, L->g->node[m], i, i + step);
+    }
 }
 
 int tess_lower_group(const tess_lower *L, const tess_node *n)
@@ -67,10 +107,11 @@ static unsigned reads_of(const tess_lower *L, const tess_node *n)
     return params ? n->op->reads : n->op->reads & ~n->op->reads_for_params;
 }
 
-/* Emits the forward of a group's nodes [first, last] again, as far as their backward reads it. */
-static void recompute(tess_lower *L, int first, int last, const bool *wanted)
+/* Finds which of a group's nodes [first, last] the backward pass reads, so that they are computed again. */
+static void find_again(const tess_lower *L, int first, int last, const bool *wanted, bool *again)
 {
-    bool *need = tess_alloc((size_t)L->g->tensors), *again = tess_alloc((size_t)L->g->nodes);
+    bool *need = tess_alloc((size_t)L->g->tensors);
+    memset(again, 0, (size_t)L->g->nodes);
     for (int k = first; k <= last; k++) {
         const tess_node *n = L->g->node[k];
         if (!wanted[k]) continue;
@@ -85,12 +126,7 @@ static void recompute(tess_lower *L, int first, int last, const bool *wanted)
         for (int i = 0; i < n->inputs; i++)
             if (n->in[i]) need[n->in[i]->id] = true;
     }
-    L->recomputing = true;
-    for (int k = first; k <= last; k++)
-        if (again[k]) forward(L, L->g->node[k]);
-    L->recomputing = false;
     free(need);
-    free(again);
 }
 
 void tess_lower_release(tess_lower *L, const tess_tensor *t, int i)
@@ -132,16 +168,22 @@ static void owe(tess_lower *L, const struct tess_owed *o)
     L->owed[L->nowed++] = *o;
 }
 
-void tess_lower_node_backward(tess_lower *L, const tess_node *n)
+static void backward_tiles(tess_lower *L, const tess_node *n, int first, int end)
 {
+    const int tiles = tess_lower_tiles(L, n->out);
     enter(L, n);
-    for (int i = 0; n->op->backward && i < L->row_tiles; i++) {
+    for (int i = first; n->op->backward && i < end; i++) {
         tess_lower_rows(L, n, i);
         n->op->backward(L, n, i);
     }
     tess_lower_rows(L, NULL, 0);
     enter(L, NULL);
-    for (int i = 0; i < tess_lower_tiles(L, n->out); i++) tess_lower_release(L, n->out, i);
+    for (int i = first; i < (end < tiles ? end : tiles); i++) tess_lower_release(L, n->out, i);
+}
+
+/* What follows once a node's backward is emitted of all row tiles. */
+static void backward_ends(tess_lower *L, const tess_node *n)
+{
     for (int k = 0; k < n->inputs; k++) {
         tess_tensor *p = n->in[k];
         if (!p || p->kind != TESS_KIND_PARAM || !tess_wants_gradient(L, p)) continue;
@@ -151,6 +193,12 @@ void tess_lower_node_backward(tess_lower *L, const tess_node *n)
         const bool last = --L->pending[p->id] == 0 && !p->held->on.shared; /* a shared one's waits for the step's end */
         if (early || last) owe(L, &(struct tess_owed){p, L->micro, early, last});
     }
+}
+
+void tess_lower_node_backward(tess_lower *L, const tess_node *n)
+{
+    backward_tiles(L, n, 0, L->row_tiles);
+    backward_ends(L, n);
 }
 
 /* Puts a node's backward off to the end of the step; its gradient is copied, since its tile serves the next
@@ -192,29 +240,55 @@ void tess_lower_count(tess_lower *L, const bool *wanted)
 void tess_lower_forward(tess_lower *L, int first, int end, const bool *wanted)
 {
     L->stretch++;
-    for (int k = first; k < end; k++)
-        if (wanted[k]) forward(L, L->g->node[k]);
+    forward(L, first, end, wanted);
+}
+
+/* The backward of a run [first, last], behind the forward of what is to be made `again`, if anything is. */
+static void backward_run(tess_lower *L, int first, int last, const bool *wanted, const bool *put, const bool *again)
+{
+    const int step = first == last ? L->row_tiles : 1;
+    for (int i = 0; i < L->row_tiles; i += step) {
+        L->recomputing = true;
+        for (int k = first; k <= last && again; k++)
+            if (again[k]) forward_tiles(L, L->g->node[k], i, i + step);
+        L->recomputing = false;
+        for (int k = last; k >= first; k--)
+            if (wanted[k] && tess_wants_gradient(L, L->g->node[k]->out) && !(put && put[k]))
+                backward_tiles(L, L->g->node[k], i, i + step);
+    }
+    for (int k = last; k >= first; k--) {
+        if (!wanted[k] || !tess_wants_gradient(L, L->g->node[k]->out)) continue;
+        if (put && put[k])
+            put_off(L, L->g->node[k]);
+        else
+            backward_ends(L, L->g->node[k]);
+    }
 }
 
 void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted, const bool *put)
 {
-    for (int k = end - 1; k >= first; k--) {
+    bool *again = tess_alloc((size_t)L->g->nodes + 1);
+    for (int k = end - 1, run; k >= first; k = run - 1) {
+        run = k;
         if (!wanted[k] || !tess_wants_gradient(L, L->g->node[k]->out)) continue;
+        run = run_begin(L, k, first);
         int s = tess_lower_group(L, L->g->node[k]);
         bool goes_on = k + 1 < end && (s < 0 ? L->g->node[k + 1]->block == L->g->node[k]->block
                                              : tess_lower_group(L, L->g->node[k + 1]) == s);
         if (!goes_on) L->stretch++;
-        if (s >= 0 && s != L->recomputed) {
+        const bool recomputes = s >= 0 && s != L->recomputed;
+        if (recomputes) {
             int from = k;
             while (from > 0 && tess_lower_group(L, L->g->node[from - 1]) == s) from--;
-            recompute(L, from, k, wanted);
+            find_again(L, from, k, wanted, again);
+            L->recomputing = true;
+            forward(L, from, run, again);
+            L->recomputing = false;
         }
         L->recomputed = s;
-        if (put && put[k])
-            put_off(L, L->g->node[k]);
-        else
-            tess_lower_node_backward(L, L->g->node[k]);
+        backward_run(L, run, k, wanted, put, recomputes ? again : NULL);
     }
+    free(again);
 }
 
 void tess_lower_losses(tess_lower *L)

@@ -63,6 +63,11 @@ bool tess_generates(const tess_lower *L);
 int64_t tess_rows(const tess_lower *L, const tess_tensor *t, int i);
 /* Returns the row, over all micro-batches of the step, where row tile i of t begins. */
 int64_t tess_first_row(const tess_lower *L, const tess_tensor *t, int i);
+/* Returns of how many spans each sequence is, which are so many of its row tiles in a row, and how many rows one has
+ * but for the last; 1: a row tile has whole sequences. */
+int64_t tess_spans(const tess_lower *L, int64_t *rows);
+/* Returns the first sequence of row tile i in its micro-batch. */
+int64_t tess_first_sequence(const tess_lower *L, int i);
 /* Returns a copy of a task's argument, which lives as long as the program. */
 void *tess_arg_copy(tess_lower *L, const void *arg, size_t bytes);
 #define TESS_ARG(L, type, ...) ((type *)tess_arg_copy(L, &(type){__VA_ARGS__}, sizeof(type)))

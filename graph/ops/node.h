@@ -110,6 +110,7 @@ struct tess_op {
     int stack;                  /* the input that is a stack of matrices, all of which every rank has; 0: none */
     bool by_rows;               /* a row of the output depends on the same row of the inputs alone, or on those that */
     int bounds;                 /* this input, which has to be there, lets it see; 0: there is none */
+    int whole;                  /* with this input it takes whole sequences, not spans of them; 0: there is none */
     int targets;                /* of a loss: the input whose values that are not negative count; 0: micro-batches do */
     int numbers;                /* of a loss: the input whose numbers are summed beside it; 0: there is none */
     const tess_fusion *fusions; /* with what comes before it; zeros end them */
