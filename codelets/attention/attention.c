@@ -288,7 +288,11 @@ TESS_PART_COST(attention_backward)
     [t] = {.name = "attention_span_" #pass,                                                                            \
            .dtype = t,                                                                                                 \
            .cpu = attention_##pass##_##name_of,                                                                        \
+           .cuda = TESS_CUDA(attention_span_##pass##_##name_of),                                                       \
            .parts = attention_##pass##_parts,                                                                          \
            .cost = attention_##pass##_cost_##name_of},
+#define DECLARE(pass, name_of, t, ...) TESS_CUDA_DECLARE(attention_span_##pass##_##name_of)
+TESS_EACH_REAL(DECLARE, forward, )
+TESS_EACH_REAL(DECLARE, backward, )
 tess_codelet tess_attention_span_forward[TESS_REAL_DTYPES] = {TESS_EACH_REAL(SPAN, forward, )};
 tess_codelet tess_attention_span_backward[TESS_REAL_DTYPES] = {TESS_EACH_REAL(SPAN, backward, )};

@@ -63,6 +63,70 @@ TESS_DEVICE void multiply_across(float c[TILES][DIM / 8][4], const float p[TILES
     }
 }
 
+/* O, the maxima and the sums of a warp's queries q0..., of which a lane has columns of two rows in eight: as the keys
+ * before left them, or as it leaves them to the next. The first of four lanes has the sum. */
+template <int DIM, int TILES>
+TESS_DEVICE void go_on(float o[TILES][DIM / 8][4], float top[TILES][2], float sum[TILES][2], const flash &f, int head,
+                       int q0, int lane)
+{
+#pragma unroll
+    for (int m = 0; m < TILES; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int query = q0 + m * 16 + (lane >> 2) + 8 * h, t = lane & 3;
+            if (query >= f.length) continue;
+            const carry c = carry_of(f, head, query);
+            top[m][h] = *c.top;
+            if (t == 0) sum[m][h] = *c.sum;
+#pragma unroll
+            for (int n = 0; n < DIM / 8; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) o[m][n][2 * h + e] = c.o[(n * 8 + 2 * t + e) * CARRIED];
+        }
+}
+template <int DIM, int TILES>
+TESS_DEVICE void leave(const float o[TILES][DIM / 8][4], const float top[TILES][2], const float sum[TILES][2],
+                       const flash &f, int head, int q0, int lane)
+{
+#pragma unroll
+    for (int m = 0; m < TILES; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int query = q0 + m * 16 + (lane >> 2) + 8 * h, t = lane & 3;
+            float all = sum[m][h];
+            all += __shfl_xor_sync(0xffffffffu, all, 1);
+            all += __shfl_xor_sync(0xffffffffu, all, 2);
+            if (query >= f.length) continue;
+            const carry c = carry_of(f, head, query);
+            if (t == 0) *c.top = top[m][h], *c.sum = all;
+#pragma unroll
+            for (int n = 0; n < DIM / 8; n++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) c.o[(n * 8 + 2 * t + e) * CARRIED] = o[m][n][2 * h + e];
+        }
+}
+
+/* A gradient (16 rows a warp, DIM) of dq, dk or dv from row `row` on; tile: the warp's room. */
+template <int DIM>
+TESS_DEVICE void put_gradient(bf16 *tile, const float c[1][DIM / 8][4], const flash &f, const part &d, int64_t row,
+                              int head, int valid, bool acc, int lane)
+{
+    if (!f.sums) {
+        put_rows<DIM, 1>(tile, c, (bf16 *)row_of_mut<TESS_BF16>(d, row, head), d.ld, valid, acc, lane);
+        return;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int r = (lane >> 2) + 8 * h;
+        float *to = (float *)row_of_mut<TESS_F32>(d, row + r, head) + 2 * (lane & 3);
+        if (r >= valid) continue;
+#pragma unroll
+        for (int n = 0; n < DIM / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) add_at<TESS_F32>(to, n * 8 + e, acc, c[0][n][2 * h + e]);
+    }
+}
+
 /* Shared memory, in tiles: Q, then of K and of V two each, which take turns, or one: then V is on its way while K is
  * multiplied, and the next K while V is. */
 template <int DIM, int WARPS, int TILES, int TURNS> struct forward_shape {
@@ -101,6 +165,7 @@ flash_forward_kernel(flash f, int blocks)
 #pragma unroll
     for (int m = 0; m < TILES; m++) top[m][0] = top[m][1] = -INFINITY;
     const float scale = f.scale * TESS_LOG2_E;
+    if (goes_on(f)) go_on<DIM, TILES>(o, top, sum, f, j.head, q0 + mine, lane);
 
     for (int step = begin; step < steps; step++) {
         const int k0 = step * KEYS, next = k0 + KEYS;
@@ -171,6 +236,10 @@ flash_forward_kernel(flash f, int blocks)
     if (!PLAIN) { /* there may have been no step that waited */
         copies_wait<0>();
         __syncthreads();
+    }
+    if (leaves(f)) {
+        leave<DIM, TILES>(o, top, sum, f, j.head, q0 + mine, lane);
+        return;
     }
 
 #pragma unroll
@@ -297,10 +366,8 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_k
     copies_wait<0>();
     if (!PLAIN) __syncthreads(); /* there may have been no step */
     const int valid = f.keys - k0 - mine;
-    put_rows<DIM, 1>(k_tile + mine * DIM, dk, (bf16 *)row_of_mut<TESS_BF16>(f.dk, key_row + k0 + mine, j.head), f.dk.ld,
-                     valid, f.acc, lane);
-    put_rows<DIM, 1>(v_tile + mine * DIM, dv, (bf16 *)row_of_mut<TESS_BF16>(f.dv, key_row + k0 + mine, j.head), f.dv.ld,
-                     valid, f.acc, lane);
+    put_gradient<DIM>(k_tile + mine * DIM, dk, f, f.dk, key_row + k0 + mine, j.head, valid, f.acc, lane);
+    put_gradient<DIM>(v_tile + mine * DIM, dv, f, f.dv, key_row + k0 + mine, j.head, valid, f.acc, lane);
 }
 
 /* dq of a block of queries of one head, over the keys it sees. */
@@ -374,30 +441,41 @@ template <int DIM, int WARPS, bool PLAIN> TESS_KERNEL_AT(WARPS *WARP, 1) flash_q
     }
     copies_wait<0>();
     if (!PLAIN) __syncthreads(); /* there may have been no step */
-    put_rows<DIM, 1>(q_tile + mine * DIM, dq, (bf16 *)row_of_mut<TESS_BF16>(f.dq, row + q0 + mine, j.head), f.dq.ld,
-                     f.length - q0 - mine, f.acc, lane);
+    put_gradient<DIM>(q_tile + mine * DIM, dq, f, f.dq, row + q0 + mine, j.head, f.length - q0 - mine, f.acc_q, lane);
 }
 
 /* ==== launching =================================================================================================== */
 
-/* The three parts from buffer `i` on: one that holds all, or three. */
-template <tess_dtype T> static void find_parts(part p[3], const tess_work *w, unsigned i, const tess_attention_arg *a)
+/* How many buffers hold q, k and v: three, or one that has all, or two that have them of queries and of keys. */
+static unsigned operands_of(const tess_attention_arg *a)
 {
-    for (int j = 0; j < 3; j++) {
-        const tess_heads h = tess_heads_of(a->heads, a->groups, a->dim, a->packed, a->by_head, j);
-        p[j] = part{at(w->buf[i + (a->packed ? 0 : (unsigned)j)].ptr, h.column, T), h.ld, h.apart};
+    return !a->packed ? 3 : a->query0 == a->key0 ? 1 : 2;
+}
+/* Where q, k and v or their gradients lie, from buffer `i` on. */
+static void find_parts(part p[3], const tess_work *w, unsigned i, const tess_attention_arg *a, tess_dtype t)
+{
+    for (unsigned j = 0; j < 3; j++) {
+        const tess_heads h = tess_heads_of(a->heads, a->groups, a->dim, a->packed, a->by_head, (int)j);
+        const unsigned last = operands_of(a) - 1;
+        p[j] = part{at(w->buf[i + (j < last ? j : last)].ptr, h.column, t), h.ld, h.apart};
     }
 }
 
 static flash flash_of(const tess_work *w, const tess_attention_arg *a)
 {
     flash f = {};
-    TESS_ASSERT(a->sequence < INT32_MAX / 2);
+    TESS_ASSERT(a->sequence < INT32_MAX / 2 && a->whole < INT32_MAX / 2);
     f.length = (int)a->sequence, f.keys = (int)(a->keys ? a->keys : a->sequence), f.window = (int)a->window;
     f.heads = (int)a->heads, f.groups = (int)a->groups, f.dim = (int)a->dim;
-    f.scale = a->scale, f.cap = a->cap, f.causal = a->causal, f.acc = a->acc;
+    f.all_queries = a->whole ? (int)a->whole : f.length, f.all_keys = a->whole ? (int)a->whole : f.keys;
+    f.query0 = (int)a->query0, f.key0 = (int)a->key0;
+    f.scale = a->scale, f.cap = a->cap, f.acc = a->acc;
+    f.causal = a->causal && a->query0 == a->key0; /* queries see all of what lies before their span */
+    f.sums = a->whole > 0, f.begins = a->begins, f.ends = a->ends;
+    f.acc_q = f.sums ? !a->begins : a->acc;
+    f.carried = ((a->dim + 31) / 32 * 32 + 2) * CARRIED;
     f.drop = a->dropout > 0 && w->env->train;
-    f.sequence = (uint64_t)(a->row0 / a->sequence);
+    f.sequence = (uint64_t)(a->row0 / f.all_queries);
     f.head0 = (uint64_t)a->head0;
     f.all_heads = (uint64_t)(a->all_heads ? a->all_heads : a->heads);
     if (f.drop) {
@@ -450,15 +528,18 @@ static bool two_fit(size_t shared)
 template <tess_dtype T> static void attention_forward_body(const tess_work *w)
 {
     const tess_attention_arg *a = arg_of(w);
-    const tess_view *rest = w->buf + (a->packed ? 1 : 3);
+    const tess_view *rest = w->buf + operands_of(a);
     part p[3];
     flash f = flash_of(w, a);
-    find_parts<T>(p, w, 0, a);
+    find_parts(p, w, 0, a, T);
     f.q = p[0], f.k = p[1], f.v = p[2];
     if (a->bounded) f.bounds = (const int32_t *)rest++->ptr;
     if (a->buckets) spread<T>(w, &f, rest->ptr, rest[3].ptr), rest++;
-    f.y = part{rest[0].ptr, a->heads * a->dim, a->dim};
-    f.lse = (float *)rest[1].ptr;
+    if (a->whole && !(a->begins && a->ends)) f.carry = (float *)rest++->ptr;
+    if (!f.carry || f.ends) {
+        f.y = part{rest[0].ptr, a->heads * a->dim, a->dim};
+        f.lse = (float *)rest[1].ptr;
+    }
     const part all[] = {f.q, f.k, f.v, f.y};
     if (T == TESS_BF16 && a->dim == 128 && fast(all, 4)) {
         /* With K and V in turns two blocks fit in Hopper's 228 KiB; in an A100's 164 KiB they do without. */
@@ -488,11 +569,11 @@ template <int DIM, int WARPS> static void flash_backward(const tess_work *w, con
 template <tess_dtype T> static void attention_backward_body(const tess_work *w)
 {
     const tess_attention_arg *a = arg_of(w);
-    const unsigned three = a->packed ? 1 : 3, more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
+    const unsigned three = operands_of(a), more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
     part p[3], dp[3];
     flash f = flash_of(w, a);
-    find_parts<T>(p, w, 1, a);
-    find_parts<T>(dp, w, 3 + three + more, a);
+    find_parts(p, w, 1, a, T);
+    find_parts(dp, w, 3 + three + more, a, a->whole ? TESS_F32 : T);
     const tess_view *rest = w->buf + 3 + 2 * three + more;
     float *dtable = a->buckets ? (float *)rest++->ptr : NULL;
     f.q = p[0], f.k = p[1], f.v = p[2];
@@ -528,3 +609,11 @@ template <tess_dtype T> static void attention_backward_body(const tess_work *w)
 
 TESS_CUDA_REAL(attention_forward)
 TESS_CUDA_REAL(attention_backward)
+/* Those of spans have the same bodies. */
+#define SPANS(pass, name_of, t) TESS_CUDA_BODY(attention_##pass, attention_span_##pass##_##name_of, t)
+SPANS(forward, f32, TESS_F32)
+SPANS(forward, bf16, TESS_BF16)
+SPANS(forward, f16, TESS_F16)
+SPANS(backward, f32, TESS_F32)
+SPANS(backward, bf16, TESS_BF16)
+SPANS(backward, f16, TESS_F16)

@@ -18,9 +18,16 @@ struct flash {
     const int32_t *bounds;           /* NULL: none */
     float *bias, *dbias;             /* (heads, length + keys), by distance; NULL: none */
     int length, keys, heads, groups, dim;
+    int all_queries, all_keys; /* of the sequence; more than length and keys where the task has spans of it */
+    int query0, key0;          /* places of the first */
     int window;
     float scale, cap;
-    bool causal, acc, drop;
+    bool causal, drop;
+    bool acc_q, acc; /* dq; dk and dv */
+    bool sums;       /* dq, dk and dv are fp32 */
+    float *carry;    /* of spans: what the keys before left of the queries, and what these leave; NULL: they are all */
+    int64_t carried; /* from block to block of it */
+    bool begins, ends;
     tess_random_key random;
     tess_dropout_rule rule;
     uint64_t sequence;         /* of the batch, the tile's first */
@@ -30,12 +37,13 @@ struct flash {
 /* The place of query 0 and key 0 of a head among the random numbers. */
 TESS_DEVICE uint64_t place_of(const flash &f, int64_t sequence, int head)
 {
-    const uint64_t pairs = (uint64_t)f.length * (uint64_t)f.keys;
-    return ((f.sequence + (uint64_t)sequence) * f.all_heads + f.head0 + (uint64_t)head) * pairs;
+    const uint64_t queries = (uint64_t)f.all_queries, keys = (uint64_t)f.all_keys;
+    const uint64_t before = ((f.sequence + (uint64_t)sequence) * f.all_heads + f.head0 + (uint64_t)head) * queries;
+    return (before + (uint64_t)f.query0) * keys + (uint64_t)f.key0;
 }
 TESS_DEVICE float kept(const flash &f, uint64_t place, int query, int key)
 {
-    const uint64_t at = place + (uint64_t)query * (uint64_t)f.keys + (uint64_t)key;
+    const uint64_t at = place + (uint64_t)query * (uint64_t)f.all_keys + (uint64_t)key;
     return tess_random_at(f.random, at) >= f.rule.below ? f.rule.scale : 0;
 }
 
@@ -43,17 +51,19 @@ TESS_DEVICE float kept(const flash &f, uint64_t place, int query, int key)
 struct range {
     int first, end;
 };
-/* Those that a query of the sequence sees; one past the end sees none. */
+/* Those that a query of the task sees; one past the end sees none. */
 TESS_DEVICE range seen_by(const flash &f, int64_t sequence, int query)
 {
+    const int oldest = query + f.query0 - f.key0 + 1 - f.window;
     range r = {0, f.causal ? query + 1 : f.keys};
     if (query >= f.length) return range{0, 0};
     if (f.bounds) {
-        const int32_t *b = f.bounds + 2 * sequence * f.length + query;
-        r.first = b[0] > 0 ? b[0] : 0;
-        r.end = b[f.length] < r.end ? b[f.length] : r.end;
+        const int32_t *b = f.bounds + 2 * sequence * f.all_queries + f.query0 + query;
+        const int first = b[0] - f.key0, end = b[f.all_queries] - f.key0;
+        r.first = first > 0 ? first : 0;
+        r.end = end < r.end ? end : r.end;
     }
-    if (f.window && query + 1 - f.window > r.first) r.first = query + 1 - f.window;
+    if (f.window && oldest > r.first) r.first = oldest;
     if (r.end < r.first) r.end = r.first;
     return r;
 }
@@ -84,7 +94,8 @@ TESS_DEVICE range seen_by_block(const flash &f, int64_t sequence, int q0, int n,
 TESS_DEVICE range seeing_block(const flash &f, int64_t sequence, int k0, int n, int lane)
 {
     range all = {f.causal ? k0 : 0, f.length};
-    if (f.window && k0 + n - 1 + f.window < all.end) all.end = k0 + n - 1 + f.window;
+    const int last = k0 + n - 1 + f.window + f.key0 - f.query0;
+    if (f.window && last < all.end) all.end = last > all.first ? last : all.first;
     if (!f.bounds) return all;
     range seeing = {INT32_MAX, 0};
     for (int i = all.first + lane; i < all.end; i += WARP) {
@@ -126,6 +137,26 @@ template <tess_dtype T> TESS_DEVICE void *row_of_mut(const part &p, int64_t row,
 TESS_DEVICE const bf16 *row_bf16(const part &p, int64_t row, int head)
 {
     return (const bf16 *)p.ptr + row * p.ld + head * p.apart;
+}
+
+/* What is carried of a query: O, `apart` from element to element, then its maximum, in powers of 2, and its sum. */
+struct carry {
+    float *o, *top, *sum;
+};
+constexpr int CARRIED = 64; /* queries of a block */
+TESS_DEVICE carry carry_of(const flash &f, int head, int query)
+{
+    float *block = f.carry + ((int64_t)head * ((f.length + CARRIED - 1) / CARRIED) + query / CARRIED) * f.carried;
+    float *top = block + f.carried - 2 * CARRIED + query % CARRIED;
+    return carry{block + query % CARRIED, top, top + CARRIED};
+}
+TESS_DEVICE bool goes_on(const flash &f)
+{
+    return f.carry && !f.begins;
+}
+TESS_DEVICE bool leaves(const flash &f)
+{
+    return f.carry && !f.ends;
 }
 
 /* Blocks of one head come one after the other, the longest first where it is causal: so keys and values stay in the

@@ -29,6 +29,16 @@ template <tess_dtype T> TESS_DEVICE void put_row(void *to, const float *from, fl
 {
     for (int c = lane; c < dim; c += WARP) add_at<T>(to, c, acc, from[c] * scale);
 }
+/* dq, dk or dv. */
+template <tess_dtype T>
+TESS_DEVICE void put_gradient(const flash &f, const part &d, const float *from, int64_t row, int head, bool acc,
+                              int lane)
+{
+    if (f.sums)
+        put_row<TESS_F32>(row_of_mut<TESS_F32>(d, row, head), from, 1, acc, f.dim, lane);
+    else
+        put_row<T>(row_of_mut<T>(d, row, head), from, 1, acc, f.dim, lane);
+}
 TESS_DEVICE void clear(float *to, int dim, int lane)
 {
     for (int c = lane; c < dim; c += WARP) to[c] = 0;
@@ -68,6 +78,11 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) forward_kernel(flash f,
     const float *bias = bias_of(f, at.head);
     widen<T>(q, row_of<T>(f.q, at.row, at.head), f.dim, lane);
     clear(o, f.dim, lane);
+    if (goes_on(f)) {
+        const carry c = carry_of(f, at.head, at.index);
+        for (int i = lane; i < f.dim; i += WARP) o[i] = c.o[i * CARRIED];
+        top = *c.top, sum = *c.sum;
+    }
     for (int key = seen.first; key < seen.end; key++) {
         const int64_t row = at.sequence * f.keys + key;
         float slope;
@@ -77,6 +92,12 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) forward_kernel(flash f,
         top = most;
         for (int c = lane; c < f.dim; c += WARP) o[c] *= shrink;
         add_scaled<T>(o, f.drop ? p * kept(f, random, at.index, key) : p, row_of<T>(f.v, row, group), f.dim, lane);
+    }
+    if (leaves(f)) {
+        const carry c = carry_of(f, at.head, at.index);
+        for (int i = lane; i < f.dim; i += WARP) c.o[i * CARRIED] = o[i];
+        if (lane == 0) *c.top = top, *c.sum = sum;
+        return;
     }
     put_row<T>(row_of_mut<T>(f.y, at.row, at.head), o, sum > 0 ? 1 / sum : 0, false, f.dim, lane);
     if (lane == 0) f.lse[at.row * f.heads + at.head] = sum > 0 ? top * TESS_LN_2 + logf(sum) : INFINITY;
@@ -106,7 +127,7 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) queries_kernel(flash f,
         const float keep = f.drop ? kept(f, random, at.index, key) : 1;
         add_scaled<T>(dq, p * (dp * keep - delta) * slope, k, f.dim, lane);
     }
-    put_row<T>(row_of_mut<T>(f.dq, at.row, at.head), dq, 1, f.acc, f.dim, lane);
+    put_gradient<T>(f, f.dq, dq, at.row, at.head, f.acc_q, lane);
 }
 
 template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) keys_kernel(flash f, int64_t rows)
@@ -138,8 +159,8 @@ template <tess_dtype T> TESS_KERNEL(GENERAL_WARPS *WARP) keys_kernel(flash f, in
             add_scaled<T>(dk, ds, q, f.dim, lane);
         }
     }
-    put_row<T>(row_of_mut<T>(f.dk, at.row, at.head), dk, 1, f.acc, f.dim, lane);
-    put_row<T>(row_of_mut<T>(f.dv, at.row, at.head), dv, 1, f.acc, f.dim, lane);
+    put_gradient<T>(f, f.dk, dk, at.row, at.head, f.acc, lane);
+    put_gradient<T>(f, f.dv, dv, at.row, at.head, f.acc, lane);
 }
 
 /* ==== a bias by distance ========================================================================================== */

@@ -123,7 +123,8 @@ position_kernel(const void *dy, float *dposition, tess_embedding_arg a)
     for (int64_t i = threadIdx.x * K; i < a.width; i += THREADS * K) {
         float sum[K] = {}, d[K];
         if (a.acc) load<TESS_F32, K>(sum, dposition, p * a.width + i);
-        for (int64_t r = place; r < a.rows && place < a.sequence; r += a.sequence) {
+        const int64_t first = (place + a.sequence - a.row0 % a.sequence) % a.sequence;
+        for (int64_t r = first; r < a.rows && place < a.sequence; r += a.sequence) {
             load<T, K>(d, dy, r * a.width + i);
             for (int k = 0; k < K; k++) sum[k] += d[k];
         }

@@ -48,8 +48,9 @@ static void compare(const struct op_buffer *b, const void *device, const void *c
     const size_t bytes = (size_t)b->n * op_size_of(b->type);
     const bool same = cl->either;
     void *got = tess_alloc(bytes ? bytes : 1);
-    double off = 0, size = 0, limit = limit_of(b, cl);
+    double off = 0, size = 0, limit = fmax(limit_of(b, cl), b->within);
     device_get(got, device, bytes);
+    if (b->form) b->form(got);
     if (same && memcmp(got, cpu, bytes)) CHECK_SAY("%s: %s has other bits", what, b->name);
     for (int64_t i = 0; i < b->n && !same; i++) {
         const double x = op_value(got, i, b->type), want = op_value(cpu, i, b->type);
@@ -114,6 +115,7 @@ void op_run(tess_codelet *cl, const void *arg)
     }
     compare_failures(said, what);
     for (int i = 0; i < op_buffers; i++) {
+        if (op_buffer[i].form) op_buffer[i].form(cpu[i].ptr);
         if (op_buffer[i].kind == OP_OUT) compare(&op_buffer[i], gpu[i].ptr, cpu[i].ptr, cl, what);
         device_free(gpu[i].ptr);
     }

@@ -45,6 +45,7 @@ struct problem {
     const tess_attention_arg *a;
     const double *in[3], *table; /* packed: all three are one */
     const int32_t *bounds;
+    int64_t queries[2], keys[2]; /* what the gradients are of: from, to; to 0: all */
 };
 
 /* T5's: half of the buckets are exact, the others go by the logarithm; with both sides half are for what lies behind.
@@ -131,22 +132,23 @@ static void expect_backward(const struct problem *x, const double *dy, double *c
     const tess_attention_arg *a = x->a;
     const int64_t keys = keys_of(a);
     double *p = op_zeros(keys), *dp = op_zeros(keys), *slope = op_zeros(keys);
-    for (int64_t r = 0; r < a->rows; r++)
+    for (int64_t r = x->queries[0]; r < (x->queries[1] ? x->queries[1] : a->rows); r++)
         for (int64_t h = 0; h < a->heads; h++) {
             const int64_t s = r / a->sequence, i = r % a->sequence, group = h / (a->heads / a->groups);
             const double *of = dy + (r * a->heads + h) * a->dim;
             double delta = 0;
             softmax(x, s, h, i, p, slope);
+            const int64_t from = x->keys[0], to = x->keys[1] ? x->keys[1] : keys;
             for (int64_t j = 0; j < keys; j++) {
                 if (p[j] == 0) continue;
                 const int64_t v = place(a, V, s * keys + j, group);
                 const double kept = keep(a, s, h, i, j);
                 dp[j] = kept * op_dot(of, 1, x->in[V] + v, 1, a->dim);
                 delta += p[j] * dp[j];
-                add_row(d[V] + v, of, p[j] * kept, a->dim);
+                if (j >= from && j < to) add_row(d[V] + v, of, p[j] * kept, a->dim);
             }
             const int64_t q = place(a, Q, r, h);
-            for (int64_t j = 0; j < keys; j++) {
+            for (int64_t j = from; j < to; j++) {
                 if (p[j] == 0) continue;
                 const int64_t k = place(a, K, s * keys + j, group);
                 const double ds = p[j] * (dp[j] - delta);
@@ -298,8 +300,189 @@ static tess_attention_arg arg_of(const struct shape *s, bool part)
                                 .acc = s->acc};
 }
 
+/* ---- tasks of spans ---- */
+
+/* What is carried from task to task in the form of y and lse: maxima rise when a body likes. */
+static const tess_attention_arg *carried_of;
+static void carry_form(void *data)
+{
+    const tess_attention_arg *a = carried_of;
+    const int64_t dim = (a->dim + 31) / 32 * 32, blocks = (a->sequence + 63) / 64;
+    for (int64_t i = 0; i < a->heads * blocks * 64; i++) {
+        const int64_t block = i / 64, query = block % blocks * 64 + i % 64;
+        float *o = (float *)data + block * (dim + 2) * 64 + i % 64, *top = o + dim * 64, *sum = top + 64;
+        const bool known = query<a->sequence && * sum> 0;
+        for (int64_t c = 0; c < dim; c++) o[c * 64] = known && c < a->dim ? o[c * 64] / *sum : 0;
+        *top = known ? *top + log2f(*sum) : 0, *sum = 0;
+    }
+}
+
+/* A sequence that is cut into spans, and what is expected of it whole. */
+struct sequence {
+    tess_attention_arg whole, a; /* a: of the task */
+    tess_dtype t;
+    double *in[3], *y, *lse, *dy;
+    int32_t *bounds;
+    void *carry;
+    int64_t rows, queries, keys; /* of a span; of these */
+};
+
+static int64_t wide(const tess_attention_arg *a, int which)
+{
+    return a->packed ? width(a, Q) + 2 * width(a, K) : width(a, which);
+}
+
+/* Keys k0... for queries q0... */
+static void meet(struct sequence *s, int64_t q0, int64_t k0)
+{
+    tess_attention_arg *a = &s->a;
+    const int64_t all = s->whole.sequence, oldest = q0 + 1 - a->window;
+    const int64_t first = a->window && oldest > 0 ? oldest / s->rows * s->rows : 0;
+    a->whole = all, a->query0 = q0, a->key0 = k0;
+    a->rows = a->sequence = q0 + s->rows < all ? s->rows : all - q0;
+    a->keys = k0 + s->rows < all ? s->rows : all - k0;
+    a->begins = k0 == first, a->ends = a->causal ? k0 == q0 : k0 + s->rows >= all;
+    a->acc = q0 > (a->causal ? k0 : 0);
+}
+
+static void put_spans(struct sequence *s)
+{
+    static const char *const name[] = {"q", "k", "v"};
+    const tess_attention_arg *a = &s->a;
+    for (int j = Q; j <= V; j++) {
+        if (a->packed && (j == V || (j == K && a->query0 == a->key0))) continue;
+        const int64_t n = wide(a, j);
+        op_given(a->packed ? "qkv" : name[j], (j == Q ? a->sequence : a->keys) * n, (int)s->t,
+                 s->in[j] + (j == Q ? a->query0 : a->key0) * n);
+    }
+    const size_t bytes = (size_t)(2 * a->whole) * sizeof *s->bounds;
+    if (a->bounded) memcpy(op_raw("bounds", 2 * a->whole, TESS_I32), s->bounds, bytes);
+}
+
+static void span_forward(struct sequence *s)
+{
+    const tess_attention_arg *a = &s->a;
+    const int64_t n = (int64_t)tess_attention_carry(a) / 4, y = a->sequence * width(a, Q), lse = a->sequence * a->heads;
+    put_spans(s);
+    carried_of = a;
+    if (!a->begins) memcpy(op_raw("carry", n, TESS_F32), s->carry, (size_t)n * sizeof(float));
+    if (!a->begins && !a->ends) op_buffer[op_buffers - 1].kind = OP_OUT, op_buffer[op_buffers - 1].acc = true;
+    if (a->begins && !a->ends) op_any("carry", n, TESS_F32, false);
+    const int at = op_buffers - 1;
+    if (!a->ends) op_of_form(carry_form);
+    if (a->ends) memcpy(op_out("y", y, (int)s->t, false), s->y + a->query0 * width(a, Q), (size_t)y * sizeof(double));
+    if (a->ends)
+        memcpy(op_out("lse", lse, TESS_F32, false), s->lse + a->query0 * a->heads, (size_t)lse * sizeof(double));
+    op_scratch((int64_t)tess_attention_scratch(a, s->t));
+    void *kept = a->ends ? NULL : tess_alloc((size_t)n * sizeof(float));
+    if (kept && !a->begins) memcpy(kept, s->carry, (size_t)n * sizeof(float));
+    if (kept) {
+        tess_view view[OP_BUFFERS];
+        for (int i = 0; i < op_buffers; i++)
+            view[i] = (tess_view){op_buffer[i].data, (size_t)op_buffer[i].n * op_size_of(op_buffer[i].type)};
+        view[at].ptr = kept;
+        tess_attention_span_forward[s->t].cpu(
+            &(tess_work){.buf = view, .nbuf = (unsigned)op_buffers, .arg = a, .env = &op_env});
+    }
+    op_run(&tess_attention_span_forward[s->t], a);
+    free(s->carry);
+    s->carry = kept;
+}
+
+/* What a task finds in a gradient and leaves stays, or, of what it is the first to write, goes. */
+static double *span_gradient(const struct sequence *s, const char *name, int64_t rows, int which)
+{
+    const tess_attention_arg *a = &s->a;
+    double *d = op_out(name, rows * wide(a, which), TESS_F32, true);
+    if (s->t != TESS_F32) op_within(s->t == TESS_BF16 ? 1e-2 : 2e-3); /* sums of what is rounded */
+    for (int j = Q; j <= V; j++) {
+        const bool about = !a->packed ? j == which : a->query0 == a->key0 || (j == Q) == (which == Q);
+        if (!about || (j == Q ? !a->begins : a->acc)) continue;
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t h = 0; h < (j == Q ? a->heads : a->groups); h++)
+                memset(d + place(a, j, r, h), 0, (size_t)a->dim * sizeof *d);
+    }
+    return d;
+}
+
+static void span_backward(struct sequence *s)
+{
+    const tess_attention_arg *a = &s->a;
+    const int64_t y0 = a->query0 * width(a, Q), l0 = a->query0 * a->heads;
+    op_given("dy", a->sequence * width(a, Q), (int)s->t, s->dy + y0);
+    put_spans(s);
+    op_given("y", a->sequence * width(a, Q), (int)s->t, s->y + y0);
+    op_given("lse", a->sequence * a->heads, TESS_F32, s->lse + l0);
+    double *d[3] = {span_gradient(s, a->packed ? "dqkv" : "dq", a->sequence, Q)};
+    const bool one = a->packed && a->query0 == a->key0;
+    d[K] = one ? d[Q] : span_gradient(s, a->packed ? "dqkv of keys" : "dk", a->keys, K);
+    d[V] = a->packed ? d[K] : span_gradient(s, "dv", a->keys, V);
+    if (op_expects) {
+        struct problem p = {&s->whole, {s->in[Q], s->in[K], s->in[V]},       NULL,
+                            s->bounds, {a->query0, a->query0 + a->sequence}, {a->key0, a->key0 + a->keys}};
+        for (int j = Q; j <= V; j++) d[j] -= (j == Q ? a->query0 : a->key0) * wide(a, j);
+        expect_backward(&p, s->dy, d, NULL);
+    }
+    op_scratch((int64_t)tess_attention_scratch(a, s->t));
+    op_run(&tess_attention_span_backward[s->t], a);
+}
+
+static double *held(const double *x, int64_t n)
+{
+    return memcpy(tess_alloc((size_t)n * sizeof *x), x, (size_t)n * sizeof *x);
+}
+
+/* Every task of a sequence that is cut into spans of `rows`. */
+static void spans(tess_dtype t, const struct shape *of, int64_t rows)
+{
+    struct sequence s = {.t = t, .rows = rows};
+    s.whole = s.a = arg_of(of, true);
+    const int64_t length = of->length, n = length * width(&s.whole, Q), lse = length * s.whole.heads;
+    for (int j = Q; j <= (s.whole.packed ? Q : V); j++) {
+        const int64_t all = length * wide(&s.whole, j);
+        s.in[j] = held(op_in("in", all, (int)t, 0.7), all);
+    }
+    for (int j = K; j <= V && s.whole.packed; j++) s.in[j] = s.in[Q];
+    s.dy = held(op_in("dy", n, (int)t, 1), n);
+    s.y = held(op_zeros(n), n), s.lse = held(op_zeros(lse), lse);
+    const size_t bytes = (size_t)(2 * length) * sizeof *s.bounds;
+    if (of->bounded) s.bounds = memcpy(tess_alloc(bytes), put_bounds(&s.whole, false), bytes);
+    const struct problem p = {&s.whole, {s.in[Q], s.in[K], s.in[V]}, NULL, s.bounds, {0}, {0}};
+    expect_forward(&p, s.y, s.lse);
+    op_forget();
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t q0 = 0; q0 < length; q0 += rows) {
+            meet(&s, q0, 0);
+            const int64_t oldest = q0 + 1 - s.a.window, end = s.a.causal ? q0 + 1 : length;
+            for (int64_t k0 = s.a.window && oldest > 0 ? oldest / rows * rows : 0; k0 < end; k0 += rows) {
+                meet(&s, q0, k0);
+                if (pass)
+                    span_backward(&s);
+                else
+                    span_forward(&s);
+            }
+        }
+    for (int j = Q; j <= (s.whole.packed ? Q : V); j++) free(s.in[j]);
+    free(s.dy), free(s.y), free(s.lse), free(s.bounds);
+}
+
+static void in_spans(void)
+{
+    static const struct shape kinds[] = {
+        {200, 1, 2, 1, 64, .causal = true},
+        {200, 1, 1, 1, 128, .causal = true, .packed = true, .dropout = 0.2f},
+        {190, 1, 1, 1, 64, .packed = true, .by_head = true},
+        {280, 1, 1, 1, 64, .causal = true, .packed = true, .window = 140, .bounded = true},
+        {140, 1, 4, 2, 24, .causal = true, .cap = 2, .dropout = 0.2f},
+        {140, 1, 2, 1, 20, .packed = true, .bounded = true},
+    };
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (tess_dtype t = kinds[k].dim % 64 ? TESS_F32 : TESS_BF16; t <= TESS_F16; t++) spans(t, &kinds[k], 128);
+}
+
 static void on_gpus_too(void)
 {
+    in_spans();
     static const struct shape kinds[] = {
         /* tensor cores: one block of keys, several, lengths that fill none */
         {64, 1, 1, 1, 64, .causal = true, .packed = true},

@@ -22,7 +22,7 @@ static void forward(int64_t first, int64_t n, bool positions, float scale, float
     double *y = op_out("y", ROWS * n, t, true), *table = op_in("table", a.count * n, t, 1), *place[2];
     for (int j = 0; j < (positions ? 2 : 0); j++) place[j] = op_in("position", POSITION_TILE * n, t, 1);
     for (int64_t i = 0; i < ROWS * n; i++) {
-        const int64_t row = id[i / n] - first, at = i / n % SEQUENCE;
+        const int64_t row = id[i / n] - first, at = (a.row0 + i / n) % SEQUENCE;
         if (row < 0 || row >= a.count) continue;
         const uint32_t bits = tess_random(op_env.seed, (uint64_t)op_env.step, a.op, (uint64_t)(a.row0 * n + i));
         const double drawn = (double)((int32_t)bits >> 8) * 0x1p-23; /* in [-1, 1) */
@@ -56,10 +56,10 @@ static void backward(int64_t rows, int64_t first, int64_t count, int64_t below, 
 static void backward_position(int64_t rows, int64_t first, int64_t count, int64_t n, tess_dtype t, bool acc)
 {
     const tess_embedding_arg a = {
-        .rows = rows, .width = n, .sequence = SEQUENCE, .first = first, .count = count, .acc = acc};
+        .rows = rows, .width = n, .sequence = SEQUENCE, .row0 = 7, .first = first, .count = count, .acc = acc};
     double *dy = op_in("dy", rows * n, t, 1), *d = op_out("dposition", count * n, TESS_F32, acc);
     for (int64_t i = 0; i < rows * n; i++) {
-        const int64_t at = i / n % SEQUENCE - first;
+        const int64_t at = (a.row0 + i / n) % SEQUENCE - first;
         if (at >= 0 && at < count) d[at * n + i % n] += dy[i];
     }
     op_run(&tess_embedding_backward_position[t], &a);

@@ -140,6 +140,11 @@ void op_within(double distance)
     op_buffer[op_buffers - 1].within = distance;
 }
 
+void op_of_form(void (*form)(void *data))
+{
+    op_buffer[op_buffers - 1].form = form;
+}
+
 void op_stay(void)
 {
     for (int i = 0; i < op_buffers; i++) op_buffer[i].stays = op_buffer[i].kind == OP_OUT;

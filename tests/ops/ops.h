@@ -53,7 +53,8 @@ struct op_buffer {
     bool acc;   /* the task adds to it */
     bool stays; /* an output of which no byte may be written */
     const char *name;
-    double within; /* the distance from `want` that is none; 0: what the type allows */
+    double within;            /* the distance from `want` that is none; 0: what the type allows */
+    void (*form)(void *data); /* brings to one form what bodies may say in several; NULL: it has one */
 };
 enum { OP_BUFFERS = 320 };
 extern struct op_buffer op_buffer[OP_BUFFERS];
@@ -76,6 +77,8 @@ void op_given(const char *name, int64_t n, int type, double *x);
 double *op_out(const char *name, int64_t n, int type, bool acc);
 /* Lets the output that was added last be so far from what is expected, whatever its type allows. */
 void op_within(double distance);
+/* Bodies may say the output that was added last in several ways, which `form` makes one. */
+void op_of_form(void (*form)(void *data));
 /* No output so far may be written. */
 void op_stay(void);
 /* The body is expected to fail with this text; of others no failure is. */

@@ -29,7 +29,8 @@ static void turn(const tess_rope_arg *a, const int32_t *place, const double *x, 
             if (stays) continue;
             for (int64_t i = 0; i < pairs; i++) {
                 const double size = a->scaling.size > 0 ? (double)a->scaling.size : 1;
-                const double angle = direction * (double)(place ? place[r] : r % a->sequence) * speed_of(a, i);
+                const double angle =
+                    direction * (double)(place ? place[r] : (a->row0 + r) % a->sequence) * speed_of(a, i);
                 const int64_t p = a->half ? i : 2 * i, q = a->half ? i + pairs : 2 * i + 1;
                 to[p] += size * (from[p] * cos(angle) - from[q] * sin(angle));
                 to[q] += size * (from[q] * cos(angle) + from[p] * sin(angle));
@@ -40,7 +41,7 @@ static void turn(const tess_rope_arg *a, const int32_t *place, const double *x, 
 OP_TASKS(rope)
 {
     static const tess_rope_arg shape[] = {
-        {.rows = 74, .sequence = 37, .heads = 3, .dim = 16, .rotary = 16, .base = 10000},
+        {.rows = 74, .sequence = 37, .row0 = 40, .heads = 3, .dim = 16, .rotary = 16, .base = 10000},
         {.rows = 37, .sequence = 37, .heads = 1, .dim = 65, .rotary = 50, .base = 10000},
         {.rows = 37, .sequence = 37, .heads = 3, .dim = 80, .rotary = 20, .base = 10000},
         {.rows = 11, .sequence = 11, .heads = 2, .dim = 260, .rotary = 258, .base = 500000},
