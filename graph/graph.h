@@ -21,8 +21,9 @@
  * What a program may call is declared in the tessera_*.h of this folder; here is what the plan of a run and its reports
  * need beside that.
  *
- * Tiles. An activation (B, T, C) is cut into tiles of whole sequences; a parameter (rows, columns) into tiles of whole
- * rows. The cut depends on the shapes and tess_graph_conf alone, never on the machine: sums have one order.
+ * Tiles. An activation (B, T, C) is cut into tiles of whole sequences, or, where these are longer than a tile should
+ * be, of spans of one; a parameter (rows, columns) into tiles of whole rows. The cut depends on the shapes and
+ * tess_graph_conf alone, never on the machine: sums have one order.
  */
 #ifndef TESS_GRAPH_H
 #define TESS_GRAPH_H

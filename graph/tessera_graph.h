@@ -26,7 +26,7 @@ typedef struct tess_cache tess_cache; /* tessera_cache.h */
 /* Settings of a graph; zeros are the defaults. */
 typedef struct tess_graph_conf {
     tess_dtype dtype;      /* of activations and matrices; bf16 and fp16 matrices have fp32 masters */
-    int64_t tile_rows;     /* rows (tokens) of an activation's tile, in whole sequences; 0: 1024 */
+    int64_t tile_rows;     /* rows (tokens) of an activation's tile, at most; 0: 1024 */
     int64_t tile_elements; /* the most elements of a parameter's tile, four times as many in a stack; 0: 2.5 Mi */
     int64_t loss_rows;     /* rows whose logits exist at a time; 0: 512 */
     int64_t loss_align;    /* logits of a row begin at a multiple of so many elements; 0: 1 */

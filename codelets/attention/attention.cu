@@ -134,7 +134,7 @@ template <int DIM, int WARPS, int TILES, int TURNS> struct forward_shape {
     static constexpr size_t SHARED = (size_t)(QUERIES + 2 * TURNS * KEYS) * DIM * sizeof(bf16);
 };
 
-template <int DIM, int WARPS, int TILES, int TURNS, bool PLAIN>
+template <bool CARRY, int DIM, int WARPS, int TILES, int TURNS, bool PLAIN>
 TESS_KERNEL_AT(WARPS *WARP, 2)
 flash_forward_kernel(flash f, int blocks)
 {
@@ -165,7 +165,7 @@ flash_forward_kernel(flash f, int blocks)
 #pragma unroll
     for (int m = 0; m < TILES; m++) top[m][0] = top[m][1] = -INFINITY;
     const float scale = f.scale * TESS_LOG2_E;
-    if (goes_on(f)) go_on<DIM, TILES>(o, top, sum, f, j.head, q0 + mine, lane);
+    if (CARRY && goes_on(f)) go_on<DIM, TILES>(o, top, sum, f, j.head, q0 + mine, lane);
 
     for (int step = begin; step < steps; step++) {
         const int k0 = step * KEYS, next = k0 + KEYS;
@@ -237,7 +237,7 @@ flash_forward_kernel(flash f, int blocks)
         copies_wait<0>();
         __syncthreads();
     }
-    if (leaves(f)) {
+    if (CARRY && leaves(f)) {
         leave<DIM, TILES>(o, top, sum, f, j.head, q0 + mine, lane);
         return;
     }
@@ -452,12 +452,12 @@ static unsigned operands_of(const tess_attention_arg *a)
     return !a->packed ? 3 : a->query0 == a->key0 ? 1 : 2;
 }
 /* Where q, k and v or their gradients lie, from buffer `i` on. */
-static void find_parts(part p[3], const tess_work *w, unsigned i, const tess_attention_arg *a, tess_dtype t)
+template <tess_dtype T> static void find_parts(part p[3], const tess_work *w, unsigned i, const tess_attention_arg *a)
 {
     for (unsigned j = 0; j < 3; j++) {
         const tess_heads h = tess_heads_of(a->heads, a->groups, a->dim, a->packed, a->by_head, (int)j);
         const unsigned last = operands_of(a) - 1;
-        p[j] = part{at(w->buf[i + (j < last ? j : last)].ptr, h.column, t), h.ld, h.apart};
+        p[j] = part{at(w->buf[i + (j < last ? j : last)].ptr, h.column, T), h.ld, h.apart};
     }
 }
 
@@ -508,15 +508,23 @@ template <tess_dtype T> static void spread(const tess_work *w, flash *f, const v
     launch(w, spread_kernel<T>, blocks_of(n, 256), 256, 0, *f, buckets_of(a->buckets, a->reach, a->causal), table);
 }
 
-template <int DIM, int WARPS, int TILES, int TURNS>
-static void flash_forward(const tess_work *w, const flash &f, int64_t rows)
+template <bool CARRY, int DIM, int WARPS, int TILES, int TURNS>
+static void flash_forward_as(const tess_work *w, const flash &f, int64_t rows)
 {
     using shape = forward_shape<DIM, WARPS, TILES, TURNS>;
     const int blocks = (int)blocks_of(f.length, shape::QUERIES);
     launch(w,
-           plain(f) ? flash_forward_kernel<DIM, WARPS, TILES, TURNS, true>
-                    : flash_forward_kernel<DIM, WARPS, TILES, TURNS, false>,
+           plain(f) ? flash_forward_kernel<CARRY, DIM, WARPS, TILES, TURNS, true>
+                    : flash_forward_kernel<CARRY, DIM, WARPS, TILES, TURNS, false>,
            rows / f.length * f.heads * blocks, shape::THREADS, shape::SHARED, f, blocks);
+}
+template <int DIM, int WARPS, int TILES, int TURNS>
+static void flash_forward(const tess_work *w, const flash &f, int64_t rows)
+{
+    if (f.carry)
+        flash_forward_as<true, DIM, WARPS, TILES, TURNS>(w, f, rows);
+    else
+        flash_forward_as<false, DIM, WARPS, TILES, TURNS>(w, f, rows);
 }
 /* Four warps alone leave a multiprocessor's schedulers one each, and nothing to do while it waits. */
 static bool two_fit(size_t shared)
@@ -531,7 +539,7 @@ template <tess_dtype T> static void attention_forward_body(const tess_work *w)
     const tess_view *rest = w->buf + operands_of(a);
     part p[3];
     flash f = flash_of(w, a);
-    find_parts(p, w, 0, a, T);
+    find_parts<T>(p, w, 0, a);
     f.q = p[0], f.k = p[1], f.v = p[2];
     if (a->bounded) f.bounds = (const int32_t *)rest++->ptr;
     if (a->buckets) spread<T>(w, &f, rest->ptr, rest[3].ptr), rest++;
@@ -572,8 +580,11 @@ template <tess_dtype T> static void attention_backward_body(const tess_work *w)
     const unsigned three = operands_of(a), more = (a->bounded ? 1 : 0) + (a->buckets ? 1 : 0);
     part p[3], dp[3];
     flash f = flash_of(w, a);
-    find_parts(p, w, 1, a, T);
-    find_parts(dp, w, 3 + three + more, a, a->whole ? TESS_F32 : T);
+    find_parts<T>(p, w, 1, a);
+    if (a->whole)
+        find_parts<TESS_F32>(dp, w, 3 + three + more, a);
+    else
+        find_parts<T>(dp, w, 3 + three + more, a);
     const tess_view *rest = w->buf + 3 + 2 * three + more;
     float *dtable = a->buckets ? (float *)rest++->ptr : NULL;
     f.q = p[0], f.k = p[1], f.v = p[2];

@@ -50,6 +50,86 @@ TEST(states_shared_out_have_the_same_bits)
     }
 }
 
+static int64_t tasks_of(const char *codelet)
+{
+    int64_t n = 0;
+    DONE("graph", "run.json", "--export", "graph.json");
+    json_t *graph = json_load_file("graph.json", 0, NULL), *task;
+    size_t i;
+    json_array_foreach(json_object_get(graph, "tasks"), i, task)
+    {
+        const char *name = json_string_value(json_object_get(task, "codelet"));
+        n += name && !strcmp(name, codelet);
+    }
+    json_decref(graph);
+    return n;
+}
+
+/* Sequences of three row tiles each, wherever these lie. */
+TEST(spans_of_sequences_have_the_same_bits)
+{
+    static const char *const models[] = {
+        "\"llama\", \"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 2, "
+        "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"max_position_embeddings\": 512",
+        "\"gpt2\", \"n_positions\": 512, \"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, \"attn_pdrop\": 0.1, "
+        "\"resid_pdrop\": 0.1"};
+    char text[2000], out[64], one[64];
+    snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
+    for (int k = 0; k < 2; k++) {
+        fresh();
+        snprintf(text, sizeof text,
+                 "{\"model\": {\"model_type\": %s, \"vocab_size\": 256},\n"
+                 " \"data\": {\"train\": \"text.txt\", \"seq_length\": 300}, \"tiles\": {\"rows\": 128},\n"
+                 " \"train_batch_size\": 2, \"train_micro_batch_size_per_gpu\": 1, \"steps\": 3,\n"
+                 " \"bf16\": {\"enabled\": %s}, \"deterministic\": true, \"gradient_clipping\": 1,\n"
+                 " \"output\": \"out\", \"overwrite\": true}\n",
+                 models[k], k == 1 ? "true" : "false");
+        write_text("run.json", text);
+        write_tiny_text("text.txt", TINY_TOKENS, 1);
+        calm_machine();
+        DONE("train", "run.json", "output=one");
+        CHECK_EQ(tasks_of("attention_span_forward"), 2 * 2 * 6); /* sequences, layers, pairs of spans */
+        DONE("train", "run.json", "activation_checkpointing.enabled=true", "memory.cpu=8MiB", "memory.path=.",
+             "memory.disk=256MiB");
+        CHECK(same_file(out, one));
+        DONE_RANKS(2, "train", "run.json", "zero_optimization.stage=3");
+        CHECK(same_file(out, one));
+        if (k) continue;
+        WITH("STARPU_NCPU", "1") DONE("train", "run.json");
+        CHECK(same_file(out, one));
+        DONE_RANKS(2, "train", "run.json", "parallel.pipeline=2");
+        check_near("spans, pipeline");
+        DONE_RANKS(2, "train", "run.json", "parallel.tensor=2");
+        check_near("spans, tensor");
+        DONE("train", "run.json", "tiles.rows=512");
+        check_near("whole sequences");
+    }
+}
+
+/* One activation between blocks is 32 MiB, and within them three times as much. */
+TEST(a_long_sequence_under_a_cap_below_its_tensors)
+{
+    fresh();
+    write_text("run.json",
+               "{\"model\": {\"model_type\": \"mistral\", \"vocab_size\": 256, \"hidden_size\": 128,\n"
+               " \"intermediate_size\": 384, \"num_hidden_layers\": 2, \"num_attention_heads\": 2,\n"
+               " \"num_key_value_heads\": 1, \"sliding_window\": 200, \"max_position_embeddings\": 65536},\n"
+               " \"data\": {\"train\": \"text.txt\", \"seq_length\": 65536}, \"tiles\": {\"rows\": 512},\n"
+               " \"activation_checkpointing\": {\"enabled\": true}, \"train_batch_size\": 1, \"steps\": 1,\n"
+               " \"deterministic\": true, \"output\": \"out\", \"overwrite\": true}\n");
+    write_tiny_text("text.txt", 70000, 1);
+    calm_machine();
+    DONE("train", "run.json", "output=one");
+    DONE("train", "run.json", "memory.cpu=20MiB", "memory.path=.", "memory.disk=3GiB");
+    CHECK(same_file("out/model/model.safetensors", "one/model/model.safetensors"));
+    json_t *all = read_metrics("out/metrics.jsonl"), *step = json_array_get(all, 0);
+    const double ram = json_number_value(json_object_get(json_object_get(step, "cpu"), "peak_bytes"));
+    const double disk = json_number_value(json_object_get(json_object_get(step, "disk"), "peak_bytes"));
+    CHECK(ram > 0 && ram <= 20 << 20);
+    CHECK(disk > 100 << 20);
+    json_decref(all);
+}
+
 /* Kinds of CPU are capped, so that one machine has several; a layer is deep enough for a cut of k. */
 TEST(kinds_of_cpu_have_the_same_bits_where_they_are_asked_to)
 {
