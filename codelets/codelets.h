@@ -245,6 +245,19 @@ void tess_own_cpu(const tess_work *w);
 void tess_own_cuda(const tess_work *w);
 tess_cost tess_own_cost(const void *arg);
 
+/* ---- strip.c ---- */
+/* Runs of `n` columns of `from` (rows, from_ld) go to columns of `to` (rows, to_ld), or are added there. */
+enum { TESS_MOST_RUNS = 3 };
+typedef struct tess_strip_arg {
+    int64_t rows, from_ld, to_ld;
+    int runs;
+    struct {
+        int64_t from, to, n;
+    } run[TESS_MOST_RUNS];
+    bool acc;
+} tess_strip_arg;
+extern tess_codelet tess_strip[]; /* from, to */
+
 /* ---- join.c, bundle.c: what steps of few rows are made of ---- */
 /* y (rows, width) of stripes of its columns, each (rows, stripe), the last what is left. */
 typedef struct tess_join_arg {

@@ -204,13 +204,15 @@ static tess_status check_watches(const tess_tensor *output, const tess_step_conf
 tess_status tess_check_step(const tess_tensor *output, const tess_step_conf *c)
 {
     const tess_graph *g = output->g;
-    int64_t micro = c->micro > 0 ? c->micro : g->conf.grid.data, places;
+    int64_t micro = c->micro > 0 ? c->micro : tess_grid_batches(&g->conf.grid), places;
     if (output->kind == TESS_KIND_INPUT || output->kind == TESS_KIND_PARAM)
         return tess_error(TESS_INVALID, output->name, "is no op's result: a step over it has nothing to compute");
     if (c->micro < 0 || c->recompute_every < 0)
         return tess_error(TESS_INVALID, "step", "micro %lld, recompute_every %d (neither is negative)",
                           (long long)c->micro, c->recompute_every);
-    int64_t spans, span, length, row_tiles = tess_lower_spans(output, &spans, &span, &length);
+    int64_t row_tiles;
+    TESS_TRY(tess_check_sequence(output));
+    tess_lower_spans(output, &row_tiles);
     if (__builtin_mul_overflow(micro, row_tiles, &places) || __builtin_mul_overflow(places, g->tensors, &places) ||
         places > TESS_MOST_PLACES)
         return tess_error(TESS_INVALID, "step",

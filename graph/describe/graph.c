@@ -21,6 +21,7 @@ tess_graph *tess_graph_new(const tess_graph_conf *conf)
     g->conf.loss_rows = OR(conf->loss_rows, 512);
     g->conf.loss_align = OR(conf->loss_align, 1);
     g->conf.grid.data = OR(conf->grid.data, 1);
+    g->conf.grid.sequence = OR(conf->grid.sequence, 1);
     g->conf.grid.pipeline = OR(conf->grid.pipeline, 1);
     g->conf.grid.tensor = OR(conf->grid.tensor, 1);
     g->conf.grid.interleave = OR(conf->grid.interleave, 1);
@@ -94,7 +95,7 @@ tess_tensor *tess_input(tess_graph *g, const char *name, int64_t batch, int64_t 
     if (!g->batch) {
         int64_t sequences = g->conf.tile_rows / length;
         g->batch = batch;
-        g->tile_sequences = sequences < 1 ? 1 : sequences > batch ? batch : sequences;
+        g->tile_sequences = sequences < 1 || g->conf.grid.sequence > 1 ? 1 : sequences > batch ? batch : sequences;
     }
     return t;
 }

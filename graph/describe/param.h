@@ -142,11 +142,21 @@ static inline int tess_grid_peer(const tess_grid *g, int d)
 /* Returns how many places of the data dimension in a row share a machine on which so many ranks in a row are; 1: none
  * do, or it is the only one. */
 int tess_grid_near(const tess_grid *g, int ranks_here);
+/* How many ranks, or groups of ranks that share sequences, have micro-batches of their own. */
+static inline int tess_grid_batches(const tess_grid *g)
+{
+    return g->data / g->sequence;
+}
+/* This rank's place among those that share its sequences. */
+static inline int tess_grid_sequence(const tess_grid *g)
+{
+    return tess_grid_data(g) % g->sequence;
+}
 /* This rank's of the step's micro-batches. */
 static inline void tess_grid_share(const tess_grid *g, int64_t micro, int64_t *first, int64_t *count)
 {
-    *count = micro / g->data;
-    *first = *count * tess_grid_data(g);
+    *count = micro / tess_grid_batches(g);
+    *first = *count * (tess_grid_data(g) / g->sequence);
 }
 
 /* A slice of a parameter's tile: whole rows, owned by a place of the data dimension. */

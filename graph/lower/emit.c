@@ -12,31 +12,41 @@ static int64_t least(int64_t a, int64_t b)
 /* An input that is not by rows, as bounds are, is there for all spans of its sequence. */
 static bool in_spans(const tess_lower *L, const tess_tensor *t)
 {
-    return L->spans > 1 && t->dim[1] == L->length;
+    return L->cut.rows && t->dim[1] == L->cut.length;
 }
 
 int64_t tess_first_sequence(const tess_lower *L, int i)
 {
-    return i / L->spans * L->g->tile_sequences;
+    return i / L->cut.here * L->g->tile_sequences;
+}
+
+int64_t tess_span_rows(const tess_lower *L, int64_t span)
+{
+    return least(L->cut.rows, L->cut.length - span * L->cut.rows);
 }
 
 int64_t tess_rows(const tess_lower *L, const tess_tensor *t, int i)
 {
     if (tess_is_whole(t)) return 1;
-    if (in_spans(L, t)) return least(L->span, L->length - i % L->spans * L->span);
+    if (in_spans(L, t)) return tess_span_rows(L, tess_span_of(L, i));
     return least(L->g->tile_sequences, L->g->batch - tess_first_sequence(L, i)) * t->dim[1];
 }
 
 int64_t tess_first_row(const tess_lower *L, const tess_tensor *t, int i)
 {
     const int64_t sequence = (L->micro0 + L->micro) * L->g->batch + tess_first_sequence(L, i);
-    return sequence * t->dim[1] + (in_spans(L, t) ? i % L->spans * L->span : 0);
+    return sequence * t->dim[1] + (in_spans(L, t) ? tess_span_of(L, i) * L->cut.rows : 0);
 }
 
-int64_t tess_spans(const tess_lower *L, int64_t *rows)
+const struct tess_spans *tess_spans(const tess_lower *L)
 {
-    *rows = L->span;
-    return L->spans;
+    return L->cut.rows ? &L->cut : NULL;
+}
+
+int64_t tess_place(const tess_lower *L, int i, int64_t *places)
+{
+    if (places) *places = L->micros * L->row_tiles;
+    return tess_lower_at(L, i);
 }
 
 void *tess_arg_copy(tess_lower *L, const void *arg, size_t bytes)

@@ -33,7 +33,8 @@ void tess_lower_rows(tess_lower *L, const tess_node *n, int i)
     const bool same =
         n && length && n->in[0]->dim[1] == length && (n->out->kind == TESS_KIND_LOSS || n->out->dim[1] == length);
     L->rows = same ? L->used + L->micro * L->g->batch + tess_first_sequence(L, i) : NULL;
-    L->place = i % L->spans * L->span;
+    L->place = tess_span_of(L, i) * L->cut.rows;
+    L->piece = i % L->cut.here / (L->cut.here / L->cut.pieces);
 }
 
 static void at_least(int32_t *used, int64_t rows)

@@ -122,7 +122,7 @@ static void make_inputs(tess_lower *L)
         L->input[k] = tess_arena_get(L->p->arena, (size_t)(micros * L->row_tiles) * sizeof **L->input);
         for (int64_t m = 0; m < micros * L->row_tiles; m++) {
             size_t bytes = (size_t)tess_rows(L, t, (int)(m % L->row_tiles)) * sizeof(int32_t);
-            const bool same = m % L->spans && t->dim[1] != L->length;
+            const bool same = m % L->cut.here && t->dim[1] != L->cut.length;
             L->input[k][m] = same ? L->input[k][m - 1] : tess_program_tile(L->p, bytes, TESS_ROLE_INPUT, t->name);
         }
     }
@@ -200,7 +200,10 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     tess_lower L = {
         .g = g, .p = tess_program_new(), .conf = conf, .grid = grid, .dtype = g->conf.dtype, .output = output};
     tess_grid_share(grid, conf->micro, &L.micro0, &L.micros);
-    L.row_tiles = (int)tess_lower_spans(output, &L.spans, &L.span, &L.length);
+    int64_t row_tiles;
+    L.cut = tess_lower_spans(output, &row_tiles);
+    L.row_tiles = (int)row_tiles;
+    if (!conf->deterministic) L.cut.pieces = 1;
     make_tables(&L);
     make_inputs(&L);
     bool *wanted = tess_alloc((size_t)g->nodes + 1);
@@ -228,6 +231,6 @@ void tess_lower_step(const tess_tensor *output, const tess_step_conf *conf, tess
     tess_program_fuse(L.p);
     if (g->cache) tess_program_bundle(L.p);
     tess_program_finish(L.p, conf->keep_gradients);
-    *out = (tess_lowered){L.p,         L.input,          L.result, L.loss,   norm,  L.losses_exact,
-                          L.row_tiles, late_program(&L), L.uses,   L.bounds, L.used};
+    *out = (tess_lowered){L.p,         L.input, L.result,         L.loss, norm,     L.losses_exact,
+                          L.row_tiles, L.cut,   late_program(&L), L.uses, L.bounds, L.used};
 }

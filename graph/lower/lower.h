@@ -35,7 +35,7 @@ struct tess_owed {
 
 /* A parameter's tile whose gradient is a tree over micro-batches. */
 struct tess_tree {
-    tess_tile **leaf;    /* [micro]: its gradient from one micro-batch, while it grows */
+    tess_tile **leaf;    /* [micro * pieces + piece]: its gradient from one of them, while it grows */
     tess_tile *node[64]; /* sums of complete ones, in order */
     int64_t first[64];
     int level[64], nodes;
@@ -51,8 +51,7 @@ struct tess_lower {
     tess_dtype dtype;
     const tess_tensor *output;
     int row_tiles;
-    /* Row tiles are `spans` of a sequence of that length, of so many rows each but for the last; 1: of whole ones. */
-    int64_t spans, span, length;
+    struct tess_spans cut;
     bool *uses;  /* [tensor]: tasks read this input or parameter */
     bool *wants; /* [tensor]: the backward pass makes its gradient */
 
@@ -64,6 +63,7 @@ struct tess_lower {
     int32_t *used;       /* [micro * batch + sequence]: rows that can change the loss; NULL: nobody knows (idle.c) */
     const int32_t *rows; /* of `used`, those of the tasks that are emitted now; NULL: theirs are not rows of it */
     int64_t place;       /* of the first of these rows in its sequence */
+    int64_t piece;       /* of its sequence's, that the tasks which are emitted now belong to */
     const tess_tensor *bounds; /* the input that says so */
     int recomputed;            /* the group of blocks that was last recomputed; -1: none */
 
@@ -111,6 +111,7 @@ typedef struct tess_lowered {
     tess_tile *loss, *norm;
     tess_tile *losses_exact; /* what `loss` was rounded from */
     int row_tiles;
+    struct tess_spans cut;
     tess_program *updates;     /* where they come late: they alone; its tiles are the other program's */
     bool *uses;                /* [tensor]: the inputs and parameters that its tasks read */
     const tess_tensor *bounds; /* NULL, or the input that says which rows can change the loss; */
@@ -140,9 +141,15 @@ void tess_lower_add(tess_lower *L, const tess_tensor *t, int i, tess_tile *from,
 
 /* ---- spans of sequences (spans.c) ---- */
 
-/* Stores how the row tiles of what this is made of are cut: `spans` of sequences of `length`, `span` rows each; or 1
- * where they have whole sequences. Returns how many row tiles a micro-batch has. */
-int64_t tess_lower_spans(const tess_tensor *output, int64_t *spans, int64_t *span, int64_t *length);
+/* Returns how the row tiles of what this is made of are cut, and stores how many a micro-batch has here. */
+struct tess_spans tess_lower_spans(const tess_tensor *output, int64_t *row_tiles);
+/* Refuses what ranks that share sequences cannot do. */
+tess_status tess_check_sequence(const tess_tensor *output);
+/* Returns the span of its sequence that row tile i is. */
+static inline int64_t tess_span_of(const tess_lower *L, int i)
+{
+    return L->cut.first + i % L->cut.here;
+}
 
 /* ---- rows that change nothing (idle.c) ---- */
 

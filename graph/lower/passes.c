@@ -64,7 +64,7 @@ static void forward_tiles(tess_lower *L, const tess_node *n, int first, int end)
  * spans each node is: row tiles of an op are what is parallel. */
 static bool goes_with(const tess_lower *L, const tess_node *a, const tess_node *b)
 {
-    return L->spans > 1 && a->block == b->block && a->op->by_rows && b->op->by_rows && !a->op->bounds && !b->op->bounds;
+    return L->cut.rows && a->block == b->block && a->op->by_rows && b->op->by_rows && !a->op->bounds && !b->op->bounds;
 }
 static int run_end(const tess_lower *L, int first, int end)
 {

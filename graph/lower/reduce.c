@@ -22,6 +22,7 @@
  * add up in the same tree over the whole step that one rank alone would use. */
 #include "lower.h"
 #include <stdlib.h>
+#include <string.h>
 
 /* A message while its parts are put together. */
 struct message {
@@ -165,21 +166,22 @@ static struct tess_tree *tree_of(tess_lower *L, const tess_tensor *p, int64_t j)
 {
     struct tess_tree *t = &L->tree[p->id][j];
     if (!t->leaf) {
-        t->leaf = tess_arena_get(L->p->arena, (size_t)L->micros * sizeof *t->leaf);
-        t->spare = tess_arena_get(L->p->arena, (size_t)(L->micros + 1) * sizeof *t->spare);
+        const int64_t leaves = L->micros * L->cut.pieces;
+        t->leaf = tess_arena_get(L->p->arena, (size_t)leaves * sizeof *t->leaf);
+        t->spare = tess_arena_get(L->p->arena, (size_t)(leaves + 1) * sizeof *t->spare);
     }
     return t;
 }
 
-/* The leaf that this micro-batch's gradient of a tile grows in. */
+/* The leaf that the gradient of a tile grows in, of this micro-batch and piece of its sequences. */
 static tess_tile *leaf_of(tess_lower *L, const tess_tensor *p, int64_t j, bool *acc)
 {
     struct tess_tree *t = tree_of(L, p, j);
-    *acc = t->leaf[L->micro] != NULL;
-    if (*acc) return t->leaf[L->micro];
+    tess_tile **leaf = &t->leaf[L->micro * L->cut.pieces + L->piece];
+    *acc = *leaf != NULL;
+    if (*acc) return *leaf;
     size_t bytes = tess_tile_bytes(p->held->tile[j].gradient);
-    return t->leaf[L->micro] =
-               t->spares ? t->spare[--t->spares] : tess_program_tile(L->p, bytes, TESS_ROLE_GRADIENT, p->name);
+    return *leaf = t->spares ? t->spare[--t->spares] : tess_program_tile(L->p, bytes, TESS_ROLE_GRADIENT, p->name);
 }
 
 tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool *acc)
@@ -204,15 +206,25 @@ tess_use tess_param_grad(tess_lower *L, const tess_tensor *p, int64_t tile, bool
     return (tess_use){p->held->tile[tile].gradient, *acc ? TESS_RW : TESS_W};
 }
 
-/* The leaf of this micro-batch joins the nodes before it. */
-static void join(tess_lower *L, struct tess_tree *t)
+/* The number among all of the step's of the first leaf that place d of the data dimension has of its k-th micro-batch:
+ * each has its pieces of the sequences. */
+static int64_t first_leaf(const tess_lower *L, int d, int64_t k)
 {
-    t->node[t->nodes] = t->leaf[L->micro];
-    t->first[t->nodes] = L->micro0 + L->micro;
+    const int64_t ranks = L->grid->sequence;
+    return ((d / ranks * L->micros + k) * ranks + d % ranks) * L->cut.pieces;
+}
+
+/* A leaf joins the nodes before it. */
+static void join(tess_lower *L, struct tess_tree *t, tess_tile *leaf, int64_t number)
+{
+    t->node[t->nodes] = leaf;
+    t->first[t->nodes] = number;
     t->level[t->nodes++] = 0;
     while (t->nodes > 1) {
         int left = t->nodes - 2, right = t->nodes - 1;
-        if (t->level[left] != t->level[right] || t->first[left] % ((int64_t)2 << t->level[left])) break;
+        const int64_t span = (int64_t)1 << t->level[left];
+        if (t->level[left] != t->level[right] || t->first[left] % (2 * span)) break;
+        if (t->first[right] != t->first[left] + span) break; /* what is between them is another rank's */
         tess_map_arg *a =
             TESS_ARG(L, tess_map_arg, .n = (int64_t)(tess_tile_bytes(t->node[left]) / sizeof(float)), .acc = true);
         TESS_EMIT(L, &tess_add_into[TESS_F32], a, {t->node[right], TESS_R}, {t->node[left], TESS_RW});
@@ -226,7 +238,10 @@ void tess_lower_grown(tess_lower *L, const tess_tensor *p)
 {
     for (int64_t j = 0; j < p->cut->tiles; j++) {
         struct tess_tree *t = tree_of(L, p, j);
-        if (t->leaf[L->micro]) join(L, t);
+        for (int64_t k = 0; k < L->cut.pieces; k++) {
+            tess_tile *leaf = t->leaf[L->micro * L->cut.pieces + k];
+            if (leaf) join(L, t, leaf, first_leaf(L, me(L), L->micro) + k);
+        }
     }
 }
 
@@ -249,22 +264,34 @@ static int parts_of(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile **
     return t->nodes;
 }
 
-/* Those of places [d, d + near), added up. */
-static int levels_of(const tess_lower *L, const tess_tensor *p, int d, int near, int *level)
+/* Those of places [d, d + near), added up: their levels, and which of all terms is the first of each. */
+static int levels_of(const tess_lower *L, const tess_tensor *p, int d, int near, int *level, int64_t *first)
 {
-    level[0] = 0;
-    if (in_tree(L, p)) return tess_grid_groups(L->micros * d, L->micros * near, level);
-    while (1 << level[0] < near) level[0]++;
-    return 1;
+    const bool apart = L->grid->sequence > 1;
+    int n = 0;
+    level[0] = 0, first[0] = d;
+    if (!in_tree(L, p)) {
+        while (1 << level[0] < near) level[0]++;
+        return 1;
+    }
+    for (int64_t k = 0; k < (apart ? L->micros : 1); k++) {
+        int64_t at = first_leaf(L, d, k);
+        const int more = tess_grid_groups(at, apart ? L->cut.pieces : L->micros * L->cut.pieces * near, level + n);
+        for (int i = n; i < n + more; at += (int64_t)1 << level[i++]) first[i] = at;
+        n += more;
+    }
+    return n;
 }
 
 enum { SENDERS = 16 }; /* of parts of a tile at a time */
 
-/* What adds up to a slice, in order: a piece of a tile, the sum of 2^level micro-batches or ranks. */
+/* What adds up to a slice, in order: a piece of a tile, the sum of 2^level leaves or ranks, of which `begins` is the
+ * first. */
 struct term {
     tess_tile *tile;
     int64_t first; /* element */
     int level;
+    int64_t begins;
 };
 
 static void add_up(tess_lower *L, const struct term *term, unsigned terms, tess_use out, int64_t at, int64_t n)
@@ -283,23 +310,39 @@ static void add_up(tess_lower *L, const struct term *term, unsigned terms, tess_
     free(use);
 }
 
-/* Those that are all of a larger group become one, in the place of the first. Returns how many are left: a logarithm of
- * the micro-batches or ranks so far. */
+static int by_beginning(const void *a, const void *b)
+{
+    const struct term *x = a, *y = b;
+    return (x->begins > y->begins) - (x->begins < y->begins);
+}
+
+/* Puts terms in their order, in which ranks that share sequences take turns; those that are all of a larger group
+ * become one, in the place of the first. Returns how many are left: a logarithm of the leaves or ranks so far. */
 static unsigned fold(tess_lower *L, struct term *term, unsigned terms, int64_t n)
 {
-    unsigned first[64], groups = 0;
-    int level[64];
+    unsigned *first = tess_alloc((terms + 1) * sizeof *first), groups = 0;
+    struct term *sum = tess_alloc((terms + 1) * sizeof *sum);
+    qsort(term, terms, sizeof *term, by_beginning);
     for (unsigned k = 0; k < terms; k++) {
         first[groups] = k;
-        level[groups++] = term[k].level;
-        while (groups > 1 && level[groups - 1] == level[groups - 2]) level[--groups - 1]++;
+        sum[groups++] = term[k];
+        for (; groups > 1; groups--) {
+            struct term *left = &sum[groups - 2], *right = &sum[groups - 1];
+            const int64_t span = (int64_t)1 << left->level;
+            if (left->level != right->level || left->begins % (2 * span) || right->begins != left->begins + span) break;
+            left->level++;
+        }
     }
+    first[groups] = terms;
     for (unsigned g = 0; g < groups; g++) {
-        unsigned end = g + 1 < groups ? first[g + 1] : terms;
         struct term *t = &term[first[g]];
-        if (end - first[g] > 1) add_up(L, t, end - first[g], (tess_use){t->tile, TESS_RW}, t->first, n);
-        term[g] = (struct term){t->tile, t->first, level[g]};
+        const unsigned count = first[g + 1] - first[g];
+        if (count > 1) add_up(L, t, count, (tess_use){t->tile, TESS_RW}, t->first, n);
+        sum[g].tile = t->tile, sum[g].first = t->first;
     }
+    memcpy(term, sum, groups * sizeof *term);
+    free(sum);
+    free(first);
     return groups;
 }
 
@@ -357,7 +400,8 @@ static int adds_near(const tess_lower *L, const tess_tensor *p, int64_t j)
 {
     const int near = tess_grid_near(L->grid, L->g->near);
     const bool large = tess_tile_bytes(p->held->tile[j].gradient) >= 2 * (size_t)L->g->near_bytes,
-               whole = !(near & (near - 1)) && !(in_tree(L, p) && (L->micros & (L->micros - 1)));
+               whole =
+                   !(near & (near - 1)) && !(in_tree(L, p) && (L->micros & (L->micros - 1) || L->grid->sequence > 1));
     return large && whole && near <= SENDERS ? near : 1;
 }
 
@@ -379,7 +423,7 @@ static void add_near(tess_lower *L, const tess_tensor *p, int64_t j, tess_tile *
     }
     for (int i = 0; i < near; i++) {
         size_t at = 0;
-        term[i] = (struct term){here + i == mine ? tile : bytes ? incoming(L, p, bytes) : NULL, 0, level};
+        term[i] = (struct term){here + i == mine ? tile : bytes ? incoming(L, p, bytes) : NULL, 0, level, 0};
         for (int s = 0; s < slices && here + i != mine; s++) {
             const tess_slice slice = tess_grid_slice(p, j, s);
             const size_t part = (size_t)(slice.rows * p->dim[1]) * sizeof(float);
@@ -413,28 +457,30 @@ static void exchange_parts(tess_lower *L, const tess_tensor *p, int64_t j, tess_
     const tess_slice slice = s < 0 ? (tess_slice){0} : tess_grid_slice(p, j, s);
     const int64_t n = slice.rows * p->dim[1];
     int most = 0, level[128];
-    for (int d = 0; d < senders; d++) most += levels_of(L, p, d * near, near, level);
+    int64_t begins[128];
+    for (int d = 0; d < senders; d++) most += levels_of(L, p, d * near, near, level, begins);
     struct term *term = tess_alloc((size_t)most * sizeof *term);
     unsigned terms = 0;
     if (near > 1) add_near(L, p, j, tile[0], near);
     for (int first = 0; first < senders; first += SENDERS) {
         const int end = first + SENDERS < senders ? first + SENDERS : senders;
         int come = 0;
-        for (int d = first; d < end && s >= 0; d++) come += levels_of(L, p, d * near, near, level);
+        for (int d = first; d < end && s >= 0; d++) come += levels_of(L, p, d * near, near, level, begins);
         struct message m = message(L, come + parts * slices, come + parts);
         if (first <= mine && mine < end) send_parts(L, &m, p, j, tile, parts, near);
         for (int d = first; d < end && s >= 0; d++) {
-            const int count = levels_of(L, p, d * near, near, level);
+            const int count = levels_of(L, p, d * near, near, level, begins);
             for (int k = 0; k < count; k++)
                 term[terms++] = d == mine
-                                    ? (struct term){tile[k], slice.row * p->dim[1], level[k]}
+                                    ? (struct term){tile[k], slice.row * p->dim[1], level[k], begins[k]}
                                     : (struct term){receive_part(L, &m, p, (size_t)n * sizeof(float), d * near + place,
                                                                  tess_grid_tag(p, j, s, TESS_TAG_PART + k)),
-                                                    0, level[k]};
+                                                    0, level[k], begins[k]};
         }
         emit_message(L, &m);
         if (end < senders) terms = fold(L, term, terms, n);
     }
+    qsort(term, terms, sizeof *term, by_beginning);
     if (terms > 1 || (terms == 1 && term[0].tile != out.tile)) add_up(L, term, terms, out, at, n);
     free(term);
 }
@@ -609,6 +655,23 @@ void tess_lower_tensor_tell(tess_lower *L, tess_tile *t, int from)
     for (int r = 0; r < L->grid->tensor && from == mine; r++)
         if (r != mine) add_span(&m, use, rank_of_tensor(L, r), tag, true, 0, tess_tile_bytes(t));
     if (from != mine) add_span(&m, use, rank_of_tensor(L, from), tag, false, 0, tess_tile_bytes(t));
+    emit_message(L, &m);
+}
+
+/* ---- over ranks that share sequences ---- */
+
+void tess_lower_exchange(tess_lower *L, tess_tile *const *out, tess_tile *const *in)
+{
+    const int ranks = L->grid->sequence, first = me(L) - tess_grid_sequence(L->grid), tag = next_tag(L);
+    struct message m = message(L, 2 * ranks, 2 * ranks);
+    for (int r = 0; r < ranks; r++)
+        if (out[r])
+            add_span(&m, (tess_use){out[r], TESS_R}, tess_grid_peer(L->grid, first + r), tag, true, 0,
+                     tess_tile_bytes(out[r]));
+    for (int r = 0; r < ranks; r++)
+        if (in[r])
+            add_span(&m, (tess_use){in[r], TESS_W}, tess_grid_peer(L->grid, first + r), tag, false, 0,
+                     tess_tile_bytes(in[r]));
     emit_message(L, &m);
 }
 

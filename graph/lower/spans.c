@@ -4,7 +4,10 @@
 #include "lower.h"
 #include <stdlib.h>
 
-enum { SPAN_UNIT = 128 }; /* what rows of a span are a multiple of: blocks of attention begin there */
+enum {
+    SPAN_UNIT = 128, /* what rows of a span are a multiple of: blocks of attention begin there */
+    MOST_PIECES = 8
+};
 
 static bool takes_spans(const tess_node *n, int64_t length)
 {
@@ -18,13 +21,12 @@ static bool takes_spans(const tess_node *n, int64_t length)
     return true;
 }
 
-int64_t tess_lower_spans(const tess_tensor *output, int64_t *spans, int64_t *span, int64_t *length)
+/* Returns whether all that the output is made of can be cut, and stores how long sequences are. */
+static bool can_cut(const tess_tensor *output, int64_t *length)
 {
     const tess_graph *g = output->g;
-    const int64_t whole = g->tile_sequences ? g->tile_sequences : 1, row_tiles = (g->batch + whole - 1) / whole;
-    *spans = 1, *span = *length = 0;
-    if (!output->producer || g->cache) return row_tiles;
-    bool *wanted = tess_alloc((size_t)g->nodes + 1), all = true;
+    bool *wanted = tess_alloc((size_t)g->nodes + 1), all = output->producer && !g->cache;
+    *length = 0;
     tess_lower_mark(output, wanted);
     for (int k = 0; k < g->nodes && all; k++) {
         if (!wanted[k] || !g->node[k]->in[0]) continue;
@@ -32,9 +34,62 @@ int64_t tess_lower_spans(const tess_tensor *output, int64_t *spans, int64_t *spa
         all = takes_spans(g->node[k], *length);
     }
     free(wanted);
-    if (!all || *length <= g->conf.tile_rows) return row_tiles;
-    const int64_t parts = (*length + g->conf.tile_rows - 1) / g->conf.tile_rows;
-    *span = ((*length + parts - 1) / parts + SPAN_UNIT - 1) / SPAN_UNIT * SPAN_UNIT;
-    *spans = (*length + *span - 1) / *span;
-    return g->batch * *spans;
+    return all;
+}
+
+/* The pieces of a sequence are as many on any number of ranks that share it: a power of two, of as many spans each. */
+static int64_t pieces_of(int64_t spans)
+{
+    int64_t pieces = 1;
+    while (pieces < MOST_PIECES && spans % (2 * pieces) == 0) pieces *= 2;
+    return pieces;
+}
+
+struct tess_spans tess_lower_spans(const tess_tensor *output, int64_t *row_tiles)
+{
+    const tess_graph *g = output->g;
+    const int64_t sequences = g->tile_sequences ? g->tile_sequences : 1, ranks = g->conf.grid.sequence;
+    struct tess_spans s = {.all = 1, .here = 1, .pieces = 1};
+    *row_tiles = (g->batch + sequences - 1) / sequences;
+    const bool can = can_cut(output, &s.length);
+    if (!can || (s.length <= g->conf.tile_rows && ranks == 1)) return s;
+    const int64_t parts = (s.length + g->conf.tile_rows - 1) / g->conf.tile_rows;
+    const int64_t each = parts > ranks ? (parts + ranks - 1) / ranks * ranks : ranks;
+    s.rows = ((s.length + each - 1) / each + SPAN_UNIT - 1) / SPAN_UNIT * SPAN_UNIT;
+    s.all = (s.length + s.rows - 1) / s.rows;
+    if (s.all % ranks) return s; /* is refused */
+    s.here = s.all / ranks;
+    s.first = s.here * tess_grid_sequence(&g->conf.grid);
+    s.pieces = pieces_of(s.all) / ranks > 0 ? pieces_of(s.all) / ranks : 1;
+    *row_tiles = g->batch * s.here;
+    return s;
+}
+
+tess_status tess_check_sequence(const tess_tensor *output)
+{
+    const tess_graph *g = output->g;
+    const int ranks = g->conf.grid.sequence;
+    int64_t row_tiles, length;
+    if (ranks == 1) return TESS_OK;
+    if (!can_cut(output, &length))
+        return tess_error(TESS_INVALID, "step",
+                          "%d ranks share each sequence, but some op of %s looks along it (as T5's "
+                          "bias by distance, experts, picks and ops of a program's own do)",
+                          ranks, output->name);
+    const struct tess_spans s = tess_lower_spans(output, &row_tiles);
+    if (s.all % ranks)
+        return tess_error(TESS_INVALID, "step",
+                          "%d ranks share each sequence, but %lld rows make %lld spans of %lld "
+                          "(expected a multiple of the ranks)",
+                          ranks, (long long)length, (long long)s.all, (long long)s.rows);
+    for (int k = 0; k < g->nodes; k++) {
+        const tess_node *n = g->node[k];
+        const int64_t most = n->op->heads ? n->op->heads(n) : ranks;
+        if (most % ranks)
+            return tess_error(TESS_INVALID, n->out->name,
+                              "%d ranks share each sequence, but attention has %lld heads of "
+                              "keys (expected a multiple of the ranks)",
+                              ranks, (long long)most);
+    }
+    return TESS_OK;
 }

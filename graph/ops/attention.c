@@ -1,19 +1,9 @@
 /* attention: y (B,T,heads*dim) = softmax(q k^T scale) v by head, q (B,T,heads*dim), k and v (B,K,groups*dim), or all
  * three side by side in one tensor. Without bounds K is T where it is causal. bounds (B,2T) says which keys each query
- * sees, bias (buckets,heads) what their distance adds. A tile of rows that holds whole sequences needs no other tile.
- * Where it holds a span of one, there is a task for each span of keys that its queries see, in their order: forward
- * what is known of the queries goes from one to the next, and backward gradients add up in fp32. */
-#include "lowering.h"
+ * sees, bias (buckets,heads) what their distance adds. A tile of rows that holds whole sequences needs no other tile;
+ * spans of one are attention_spans.c's. */
+#include "attention_impl.h"
 #include <string.h>
-
-enum { Q, K, V, BOUNDS, BIAS, INPUTS }; /* packed: K and V are NULL */
-
-struct attributes {
-    tess_attention_conf conf;
-    int64_t dim;
-    bool packed;
-    int64_t head0, all_heads; /* where heads are shared out; all_heads 0: they are not */
-};
 
 static tess_status check_inputs(const tess_node *n, int64_t dim)
 {
@@ -70,7 +60,7 @@ static tess_status infer(tess_node *n)
     return TESS_OK;
 }
 
-static tess_attention_arg *arg(tess_lower *L, const tess_node *n, int i)
+tess_attention_arg *tess_attention_arg_of(tess_lower *L, const tess_node *n, int i)
 {
     const struct attributes *at = n->attributes;
     const tess_attention_conf *c = &at->conf;
@@ -94,136 +84,13 @@ static unsigned inputs(tess_lower *L, const tess_node *n, int i, tess_use *use)
     return k;
 }
 
-/* ---- spans ---- */
-
-/* The row tile i among those of its sequence, and those whose keys it sees. */
-struct spans {
-    int first, own, begin, end; /* row tile first + k has span k */
-    int64_t rows, all;
-};
-
-static struct spans spans_of(const tess_lower *L, const tess_node *n, int i)
-{
-    const tess_attention_conf *c = &((const struct attributes *)n->attributes)->conf;
-    struct spans s = {.all = tess_spans(L, &s.rows)};
-    s.own = (int)(i % s.all), s.first = i - s.own;
-    s.end = c->causal ? s.own + 1 : (int)s.all;
-    const int64_t oldest = s.own * s.rows + 1 - c->window;
-    if (c->window && oldest > 0) s.begin = (int)(oldest / s.rows);
-    return s;
-}
-
-/* The argument of the task for these queries and the keys of span k. */
-static tess_attention_arg *span_arg(tess_lower *L, const tess_node *n, int i, const struct spans *s, int k)
-{
-    tess_attention_arg *a = arg(L, n, i);
-    a->whole = n->out->dim[1];
-    a->window = ((const struct attributes *)n->attributes)->conf.window;
-    a->sequence = a->rows;
-    a->keys = tess_rows(L, n->out, s->first + k);
-    a->query0 = s->own * s->rows, a->key0 = k * s->rows;
-    a->begins = k == s->begin, a->ends = k + 1 == s->end;
-    return a;
-}
-
-/* q, k, v, or qkv of the queries and, if it is another, of the keys[, bounds] */
-static unsigned span_inputs(tess_lower *L, const tess_node *n, int i, int key, tess_use *use)
-{
-    unsigned m = 0;
-    use[m++] = tess_in(L, n->in[Q], i);
-    if (n->in[K]) use[m++] = tess_in(L, n->in[K], key);
-    if (n->in[K]) use[m++] = tess_in(L, n->in[V], key);
-    if (!n->in[K] && key != i) use[m++] = tess_in(L, n->in[Q], key);
-    if (n->in[BOUNDS]) use[m++] = tess_in(L, n->in[BOUNDS], i);
-    return m;
-}
-
-static void spans_forward(tess_lower *L, const tess_node *n, int i)
-{
-    const struct spans s = spans_of(L, n, i);
-    const tess_use y = tess_out(L, n->out, i);
-    tess_tile *carry = NULL;
-    tess_use lse = {0};
-    for (int k = s.begin; k < s.end; k++) {
-        tess_attention_arg *a = span_arg(L, n, i, &s, k);
-        tess_use use[INPUTS + 4];
-        unsigned m = span_inputs(L, n, i, s.first + k, use);
-        if (a->begins) lse = tess_aux_out(L, n, i, (size_t)(a->rows * a->heads) * sizeof(float));
-        if (a->begins && !a->ends) carry = tess_slot_between(L, tess_attention_carry(a), "attention of earlier keys");
-        if (carry) use[m++] = (tess_use){carry, a->begins ? TESS_W : a->ends ? TESS_R : TESS_RW};
-        if (a->ends) use[m++] = y, use[m++] = lse;
-        use[m++] = tess_scratch_use(L, tess_attention_scratch(a, tess_real(L)));
-        tess_emit(L, &tess_attention_span_forward[tess_real(L)], a, use, m);
-    }
-}
-
-/* Gradients of the spans of a sequence, in fp32: of q, k and v, or in [Q] of all three. */
-static tess_tile **sums_of(tess_lower *L, const tess_node *n, int m)
-{
-    int64_t rows;
-    const size_t spans = (size_t)tess_spans(L, &rows);
-    tess_tile **all = tess_node_room(L, n, BOUNDS * spans * sizeof *all);
-    return all + (size_t)m * spans;
-}
-
-/* The use of a sum, which is new where nothing was added to it. */
-static tess_use sum_use(tess_lower *L, const tess_node *n, int m, const struct spans *s, int k)
-{
-    tess_tile **sum = &sums_of(L, n, m)[k];
-    if (*sum) return (tess_use){*sum, TESS_RW};
-    const int64_t elements = tess_rows(L, n->out, s->first + k) * tess_width(n->in[m]);
-    *sum = tess_slot_between(L, (size_t)elements * sizeof(float), n->in[m]->name);
-    return (tess_use){*sum, TESS_W};
-}
-
-/* A sum that is complete goes to the gradient. */
-static void settle(tess_lower *L, const tess_node *n, int m, const struct spans *s, int k)
-{
-    tess_tile **sum = &sums_of(L, n, m)[k];
-    tess_map_arg *a = TESS_ARG(L, tess_map_arg, .n = tess_rows(L, n->out, s->first + k) * tess_width(n->in[m]));
-    tess_use to = tess_grad_write(L, n->in[m], s->first + k, &a->acc);
-    TESS_EMIT(L, &tess_add_sum[tess_real(L)], a, {*sum, TESS_R}, to);
-    *sum = NULL;
-}
-
-static void spans_backward(tess_lower *L, const tess_node *n, int i)
-{
-    const struct spans s = spans_of(L, n, i);
-    const bool packed = !n->in[K], causal = ((const struct attributes *)n->attributes)->conf.causal;
-    for (int k = s.begin; k < s.end; k++) {
-        tess_attention_arg *a = span_arg(L, n, i, &s, k);
-        tess_use use[1 + INPUTS + 2 + INPUTS + 1] = {tess_grad_read(L, n->out, i)};
-        unsigned m = 1 + span_inputs(L, n, i, s.first + k, use + 1);
-        use[m++] = tess_in(L, n->out, i);
-        use[m++] = tess_aux_in(L, n, i);
-        use[m++] = sum_use(L, n, Q, &s, s.own);
-        if (packed && k != s.own) use[m++] = sum_use(L, n, Q, &s, k);
-        if (!packed) use[m++] = sum_use(L, n, K, &s, k);
-        if (!packed) use[m++] = sum_use(L, n, V, &s, k);
-        a->acc = s.own > (causal ? k : 0);
-        use[m++] = tess_scratch_use(L, tess_attention_scratch(a, tess_real(L)));
-        tess_emit(L, &tess_attention_span_backward[tess_real(L)], a, use, m);
-    }
-    if (!packed) settle(L, n, Q, &s, s.own);
-    for (int k = 0; k < s.all && s.own + 1 == s.all; k++)
-        for (int m = packed ? Q : K; m <= (packed ? Q : V); m++) settle(L, n, m, &s, k);
-}
-
-/* ---- whole sequences ---- */
-
-static bool in_spans(const tess_lower *L)
-{
-    int64_t rows;
-    return tess_spans(L, &rows) > 1;
-}
-
 static void forward(tess_lower *L, const tess_node *n, int i)
 {
-    if (in_spans(L)) {
-        spans_forward(L, n, i);
+    if (tess_spans(L)) {
+        tess_spans_forward(L, n, i);
         return;
     }
-    tess_attention_arg *a = arg(L, n, i);
+    tess_attention_arg *a = tess_attention_arg_of(L, n, i);
     tess_use use[INPUTS + 3];
     unsigned k = inputs(L, n, i, use);
     use[k++] = tess_out(L, n->out, i);
@@ -234,11 +101,11 @@ static void forward(tess_lower *L, const tess_node *n, int i)
 
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
-    if (in_spans(L)) {
-        spans_backward(L, n, i);
+    if (tess_spans(L)) {
+        tess_spans_backward(L, n, i);
         return;
     }
-    tess_attention_arg *a = arg(L, n, i);
+    tess_attention_arg *a = tess_attention_arg_of(L, n, i);
     tess_use use[1 + INPUTS + 2 + INPUTS + 1];
     unsigned k = 1;
     use[0] = tess_grad_read(L, n->out, i);
@@ -265,6 +132,12 @@ static int64_t units(const tess_node *n, bool *exact)
 {
     *exact = true;
     return ((const struct attributes *)n->attributes)->conf.groups;
+}
+
+static int64_t heads(const tess_node *n)
+{
+    bool exact;
+    return units(n, &exact);
 }
 
 static int beside(const tess_node *n, int64_t units, int64_t width[TESS_MOST_BESIDE])
@@ -298,6 +171,7 @@ const tess_op tess_op_attention = {
     .by_rows = true,
     .bounds = BOUNDS,
     .whole = BIAS,
+    .heads = heads,
 };
 
 tess_tensor *tess_attention(tess_tensor *q, tess_tensor *k, tess_tensor *v, tess_attention_conf conf)

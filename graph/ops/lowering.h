@@ -63,9 +63,19 @@ bool tess_generates(const tess_lower *L);
 int64_t tess_rows(const tess_lower *L, const tess_tensor *t, int i);
 /* Returns the row, over all micro-batches of the step, where row tile i of t begins. */
 int64_t tess_first_row(const tess_lower *L, const tess_tensor *t, int i);
-/* Returns of how many spans each sequence is, which are so many of its row tiles in a row, and how many rows one has
- * but for the last; 1: a row tile has whole sequences. */
-int64_t tess_spans(const tess_lower *L, int64_t *rows);
+/* How row tiles are cut. */
+struct tess_spans {
+    int64_t length, rows; /* of a sequence and its spans, but for the last; rows 0: a row tile has whole sequences */
+    int64_t all;          /* spans of a sequence; 1 where it is whole */
+    int64_t first, here;  /* those that are this rank's row tiles */
+    int64_t pieces;       /* of `here`: each has a leaf in the tree of a gradient */
+};
+/* Returns it; NULL: they have whole sequences. */
+const struct tess_spans *tess_spans(const tess_lower *L);
+/* Returns the rows of a span of a sequence. */
+int64_t tess_span_rows(const tess_lower *L, int64_t span);
+/* Returns the number of row tile i among those of all this rank's micro-batches, and stores how many these are. */
+int64_t tess_place(const tess_lower *L, int i, int64_t *places);
 /* Returns the first sequence of row tile i in its micro-batch. */
 int64_t tess_first_sequence(const tess_lower *L, int i);
 /* Returns a copy of a task's argument, which lives as long as the program. */
@@ -177,6 +187,8 @@ void tess_emitted_chooses(tess_lower *L, tess_choice *choice, int option);
 int tess_table_owner(const tess_tensor *table, int64_t tile);
 /* A tile of n elements of which each rank has a part becomes their sum. */
 void tess_lower_all_sum(tess_lower *L, tess_tile *t, int64_t n, tess_dtype type);
+/* The ranks that share sequences give each other tiles, [place]: out[r] goes to the r-th and in[r] comes from it. */
+void tess_lower_exchange(tess_lower *L, tess_tile *const *out, tess_tile *const *in);
 /* The rank at place `from` gives its tile to all others. */
 void tess_lower_tensor_tell(tess_lower *L, tess_tile *t, int from);
 

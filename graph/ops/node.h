@@ -104,13 +104,14 @@ struct tess_op {
     bool no_gradient; /* or nothing does: no step can need it */
     tess_columns columns;
     tess_units units;
-    int table;                  /* the input whose rows ranks may share out by tiles; 0: none */
-    int table_bias;             /* the input that has an element for each of these rows; 0: none */
-    bool table_parts;           /* with some of the rows the op makes a part of its result, and the parts add up */
-    int stack;                  /* the input that is a stack of matrices, all of which every rank has; 0: none */
-    bool by_rows;               /* a row of the output depends on the same row of the inputs alone, or on those that */
-    int bounds;                 /* this input, which has to be there, lets it see; 0: there is none */
-    int whole;                  /* with this input it takes whole sequences, not spans of them; 0: there is none */
+    int table;        /* the input whose rows ranks may share out by tiles; 0: none */
+    int table_bias;   /* the input that has an element for each of these rows; 0: none */
+    bool table_parts; /* with some of the rows the op makes a part of its result, and the parts add up */
+    int stack;        /* the input that is a stack of matrices, all of which every rank has; 0: none */
+    bool by_rows;     /* a row of the output depends on the same row of the inputs alone, or on those that */
+    int bounds;       /* this input, which has to be there, lets it see; 0: there is none */
+    int whole;        /* with this input it takes whole sequences, not spans of them; 0: there is none */
+    int64_t (*heads)(const tess_node *n); /* into so many parts ranks may share out its columns, all rows of each */
     int targets;                /* of a loss: the input whose values that are not negative count; 0: micro-batches do */
     int numbers;                /* of a loss: the input whose numbers are summed beside it; 0: there is none */
     const tess_fusion *fusions; /* with what comes before it; zeros end them */

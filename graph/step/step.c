@@ -49,7 +49,7 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
     TESS_TRY(tess_check_step(output, conf));
     if (conf->train && output->kind != TESS_KIND_LOSS)
         return tess_error(TESS_INVALID, output->name, "is no loss (training needs the result of tess_cross_entropy)");
-    if (conf->micro > 0 && conf->micro % g->conf.grid.data)
+    if (conf->micro > 0 && conf->micro % tess_grid_batches(&g->conf.grid))
         return tess_error(TESS_INVALID, "step", "%lld micro-batches cannot be shared out evenly over %d ranks",
                           (long long)conf->micro, g->conf.grid.data);
     if (output->kind != TESS_KIND_LOSS && g->conf.grid.pipeline * g->conf.grid.tensor > 1)
@@ -63,7 +63,7 @@ tess_status tess_step_new(tess_tensor *output, const tess_step_conf *conf, tess_
     s->g = g;
     s->output = output;
     s->conf = *conf;
-    if (s->conf.micro < 1) s->conf.micro = g->conf.grid.data;
+    if (s->conf.micro < 1) s->conf.micro = tess_grid_batches(&g->conf.grid);
     s->tensors = g->tensors;
     s->fed = tess_alloc((size_t)g->tensors * sizeof *s->fed);
     s->next = g->steps;

@@ -51,6 +51,16 @@ tess_status tess_step_feed_values(tess_step *s, const tess_tensor *input, const 
     return tess_step_feed(s, input, values);
 }
 
+/* Where the m-th row tile of this rank's has its values of the input among those of its micro-batches. */
+static int64_t first_value(const tess_step *s, const tess_tensor *input, int64_t m)
+{
+    const struct tess_spans *cut = &s->low.cut;
+    const int64_t micro = m / s->low.row_tiles, i = m % s->low.row_tiles;
+    const int64_t sequence = micro * s->g->batch + i / cut->here * s->g->tile_sequences;
+    const bool spans = cut->rows && input->dim[1] == cut->length;
+    return sequence * input->dim[1] + (spans ? (cut->first + i % cut->here) * cut->rows : 0);
+}
+
 tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t *values)
 {
     TESS_TRY(check_input(s, input));
@@ -62,17 +72,16 @@ tess_status tess_step_feed(tess_step *s, const tess_tensor *input, const int32_t
     TESS_TRY(tess_check_ids(input, values, total));
     int32_t *copy = s->fed[input->id] = tess_realloc(s->fed[input->id], (size_t)total * sizeof *copy);
     if (copy != values) memcpy(copy, values, (size_t)total * sizeof *copy);
+    int64_t counted = 0;
     for (int64_t m = 0; m < micros * s->low.row_tiles; m++) {
         tess_tile *t = s->low.input[input->id][m];
+        const int64_t at = first_value(s, input, m), n = (int64_t)(tess_tile_bytes(t) / sizeof *values);
         if (m && t == s->low.input[input->id][m - 1]) continue; /* all spans of a sequence have it */
-        TESS_TRY(tess_tile_write(t, 0, values, tess_tile_bytes(t)));
-        values += tess_tile_bytes(t) / sizeof *values;
+        TESS_TRY(tess_tile_write(t, 0, copy + at, tess_tile_bytes(t)));
+        for (int64_t i = at; i < at + n; i++) counted += copy[i] >= 0;
     }
-    for (int k = 0; k < TESS_MOST_LOSSES; k++) {
-        if (input != tess_step_targets(s, k)) continue;
-        s->targets[k] = 0;
-        for (int64_t i = 0; i < total; i++) s->targets[k] += copy[i] >= 0;
-    }
+    for (int k = 0; k < TESS_MOST_LOSSES; k++)
+        if (input == tess_step_targets(s, k)) s->targets[k] = counted;
     return TESS_OK;
 }
 

@@ -449,8 +449,14 @@ static tess_status check_steps(const tess_config *c, const char *key, const int6
 tess_status tess_config_resolve(tess_config *c, int64_t ranks)
 {
     TESS_ASSERT(ranks >= 1);
-    TESS_TRY(tess_config_resolve_tensor(c));
-    int64_t model = c->parallel.tensor * c->parallel.pipeline;
+    TESS_TRY(tess_config_resolve_parallel(c));
+    int64_t model = c->parallel.tensor * c->parallel.pipeline * c->parallel.sequence;
+    if (ranks % model && c->parallel.sequence > 1)
+        REFUSE(c, "parallel",
+               "tensor %lld x pipeline %lld x sequence %lld ranks for a model, but %lld ranks run (start a multiple of "
+               "%lld)",
+               (wide)c->parallel.tensor, (wide)c->parallel.pipeline, (wide)c->parallel.sequence, (wide)ranks,
+               (wide)model);
     if (ranks % model)
         REFUSE(c, "parallel",
                "tensor %lld x pipeline %lld ranks for a model, but %lld ranks run (start a multiple of %lld)",

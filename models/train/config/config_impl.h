@@ -111,8 +111,8 @@ void tess_key_renamed(tess_config *c, const char *path, const char *today);
 void tess_config_say_loaded(const tess_config *c);
 /* Prints one line of what each "auto" became, once. */
 void tess_config_say_auto(tess_config *c);
-/* Resolves DeepSpeed's name of parallel.tensor. */
-tess_status tess_config_resolve_tensor(tess_config *c) TESS_NODISCARD;
+/* Resolves DeepSpeed's names of parallel.tensor and parallel.sequence. */
+tess_status tess_config_resolve_parallel(tess_config *c) TESS_NODISCARD;
 /* Resolves "auto" where it depends on whether the model has weights, and DeepSpeed's older switches. */
 tess_status tess_config_resolve_deepspeed(tess_config *c) TESS_NODISCARD;
 

@@ -205,19 +205,25 @@ static tess_status resolve_half(tess_config *c)
     return TESS_OK;
 }
 
-tess_status tess_config_resolve_tensor(tess_config *c)
+/* A size that DeepSpeed has another name for. */
+static tess_status resolve_size(tess_config *c, const char *key, int64_t old, const char *name, int64_t *size)
 {
-    static const char key[] = "tensor_parallel.autotp_size";
-    const int64_t old = c->tensor_parallel.autotp_size;
     if (old <= 1) return TESS_OK;
-    if (tess_key_how(c, "parallel.tensor") == TESS_KEY_PRESET) {
-        tess_note("%s: read %s as parallel.tensor", c->file, key);
-        c->parallel.tensor = old;
-        c->notes->mark[tess_key_find("parallel.tensor") - tess_keys] = TESS_KEY_GIVEN;
+    if (tess_key_how(c, name) == TESS_KEY_PRESET) {
+        tess_note("%s: read %s as %s", c->file, key, name);
+        *size = old;
+        c->notes->mark[tess_key_find(name) - tess_keys] = TESS_KEY_GIVEN;
     }
-    if (c->parallel.tensor == old) return TESS_OK;
-    REFUSE(c, key, "%lld, but parallel.tensor is %lld (leave out one of the two)", (long long)old,
-           (long long)c->parallel.tensor);
+    if (*size == old) return TESS_OK;
+    REFUSE(c, key, "%lld, but %s is %lld (leave out one of the two)", (long long)old, name, (long long)*size);
+}
+
+tess_status tess_config_resolve_parallel(tess_config *c)
+{
+    TESS_TRY(resolve_size(c, "tensor_parallel.autotp_size", c->tensor_parallel.autotp_size, "parallel.tensor",
+                          &c->parallel.tensor));
+    return resolve_size(c, "sequence_parallel_size", c->sequence_parallel_size, "parallel.sequence",
+                        &c->parallel.sequence);
 }
 
 static tess_status resolve_old_offload(tess_config *c, bool old, const char *name, int *device, const char *key)

@@ -64,7 +64,7 @@ static tess_status find_batch(const tess_run *r, uint64_t beside, uint64_t limit
     const tess_config *c = r->c;
     tess_config changed = *c; /* numbers alone are changed, so the strings stay shared */
     tess_holds plan;
-    const int64_t data = tess_ranks() / (c->parallel.tensor * c->parallel.pipeline);
+    const int64_t data = tess_ranks() / (c->parallel.tensor * c->parallel.pipeline * c->parallel.sequence);
     text[0] = 0;
     for (int recompute = 0; recompute < 2; recompute++) {
         if (recompute && c->activation_checkpointing.enabled) break;

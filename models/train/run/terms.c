@@ -74,6 +74,7 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
                  .pipeline = pipeline,
                  .interleave = (int)c->parallel.interleave,
                  .data = tess_ranks() / (tensor * pipeline),
+                 .sequence = (int)c->parallel.sequence,
                  .stage = (int)c->zero_optimization.stage,
                  .persist = c->zero_optimization.stage3_param_persistence_threshold,
                  .live = c->zero_optimization.stage3_max_live_parameters,
@@ -85,7 +86,7 @@ void tess_run_terms(const tess_config *c, int rank, tess_run *r)
         .batch = c->train_batch_size,
         .micro = c->train_batch_size / c->train_micro_batch_size_per_gpu,
         .micro_batch = c->train_micro_batch_size_per_gpu,
-        .evaluated = tess_ranks() / (tensor * pipeline),
+        .evaluated = tess_ranks() / (int)(tensor * pipeline * c->parallel.sequence),
     };
     r->conf = (tess_step_conf){.train = true,
                                .micro = r->micro,
