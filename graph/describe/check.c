@@ -139,6 +139,10 @@ static tess_status check_grid(const tess_grid *g)
         return tess_error(TESS_INVALID, "grid",
                           "%d x %d x %d ranks, %d chunks, stage %d (none is negative, and the stage is at most 3)",
                           g->data, g->pipeline, g->tensor, g->interleave, g->stage);
+    if (g->sequence < 0 || (g->sequence > 1 && (g->data ? g->data : 1) % g->sequence))
+        return tess_error(TESS_INVALID, "grid",
+                          "%d ranks share sequences, of %d data-parallel ones (expected a divisor)", g->sequence,
+                          g->data);
     int64_t size = 1;
     const int part[] = {g->data, g->pipeline, g->tensor};
     for (int k = 0; k < 3; k++) {

@@ -79,9 +79,9 @@ tess_status tess_check_sequence(const tess_tensor *output)
     const struct tess_spans s = tess_lower_spans(output, &row_tiles);
     if (s.all % ranks)
         return tess_error(TESS_INVALID, "step",
-                          "%d ranks share each sequence, but %lld rows make %lld spans of %lld "
-                          "(expected a multiple of the ranks)",
-                          ranks, (long long)length, (long long)s.all, (long long)s.rows);
+                          "%d ranks share each sequence, but %lld rows are %lld spans of %lld (a multiple of %d rows "
+                          "makes a multiple of the ranks)",
+                          ranks, (long long)length, (long long)s.all, (long long)s.rows, SPAN_UNIT * ranks);
     for (int k = 0; k < g->nodes; k++) {
         const tess_node *n = g->node[k];
         const int64_t most = n->op->heads ? n->op->heads(n) : ranks;

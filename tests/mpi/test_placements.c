@@ -50,6 +50,14 @@ TEST(states_shared_out_have_the_same_bits)
     }
 }
 
+static double valid_loss(const char *run)
+{
+    json_t *all = read_metrics(fmt("%s/metrics.jsonl", run));
+    const double loss = number_of(all, json_array_size(all) - 1, "valid_loss");
+    json_decref(all);
+    return loss;
+}
+
 static int64_t tasks_of(const char *codelet)
 {
     int64_t n = 0;
@@ -103,6 +111,51 @@ TEST(spans_of_sequences_have_the_same_bits)
         check_near("spans, tensor");
         DONE("train", "run.json", "tiles.rows=512");
         check_near("whole sequences");
+    }
+}
+
+/* Ranks have some of the spans each, and for attention some of the heads. */
+TEST(ranks_that_share_sequences_have_the_same_bits)
+{
+    static const char *const models[] = {
+        "\"gpt2\", \"n_positions\": 512, \"n_embd\": 32, \"n_layer\": 2, \"n_head\": 4, \"attn_pdrop\": 0.1, "
+        "\"resid_pdrop\": 0.1",
+        "\"llama\", \"hidden_size\": 32, \"intermediate_size\": 64, \"num_hidden_layers\": 2, "
+        "\"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"max_position_embeddings\": 512"};
+    char text[2000], out[64], one[64];
+    snprintf(out, sizeof out, "out%s", weights), snprintf(one, sizeof one, "one%s", weights);
+    for (int k = 0; k < 2; k++) {
+        fresh();
+        snprintf(text, sizeof text,
+                 "{\"model\": {\"model_type\": %s, \"vocab_size\": 256},\n"
+                 " \"data\": {\"train\": \"text.txt\", \"valid\": \"text.txt\", \"seq_length\": 512},\n"
+                 " \"tiles\": {\"rows\": 128}, \"train_batch_size\": 4, \"steps\": 3, \"eval_every\": 3,\n"
+                 " \"train_micro_batch_size_per_gpu\": 2, \"bf16\": {\"enabled\": %s}, \"deterministic\": true,\n"
+                 " \"gradient_clipping\": 1, \"output\": \"out\", \"overwrite\": true}\n",
+                 models[k], k ? "false" : "true");
+        write_text("run.json", text);
+        write_tiny_text("text.txt", 2 * TINY_TOKENS, 1);
+        calm_machine();
+        DONE("train", "run.json", "output=one");
+        DONE_RANKS(2, "train", "run.json", "sequence_parallel_size=2", "activation_checkpointing.enabled=true",
+                   "memory.cpu=16MiB", "memory.path=.", "memory.disk=256MiB", "parallel.carrier=starpu_mpi");
+        CHECK_HAS(ran.err, "read sequence_parallel_size as parallel.sequence");
+        CHECK(same_file(out, one));
+        CHECK(valid_loss("out") == valid_loss("one"));
+        DONE_RANKS(4, "train", "run.json", k ? "parallel.sequence=2" : "parallel.sequence=4",
+                   k ? "zero_optimization.stage=1" : "zero_optimization.stage=3");
+        CHECK(same_file(out, one));
+        if (!k) continue;
+        DONE_RANKS(4, "train", "run.json", "parallel.sequence=2", "parallel.pipeline=2");
+        check_near("sequences and blocks shared");
+        DONE_RANKS(4, "train", "run.json", "parallel.sequence=2", "parallel.tensor=2");
+        check_near("sequences and matrices shared");
+        FAILS_RANKS(TESS_INVALID, (4, "train", "run.json", "parallel.sequence=4", "model.num_key_value_heads=2"),
+                    "4 ranks share each sequence, but attention has 2 heads of keys");
+        FAILS_RANKS(TESS_INVALID, (2, "train", "run.json", "parallel.sequence=2", "data.seq_length=300"),
+                    "300 rows are 3 spans of 128 (a multiple of 256 rows");
+        FAILS(TESS_INVALID, ("train", "run.json", "parallel.sequence=2"), "x sequence 2 ranks",
+              "start a multiple of 2");
     }
 }
 

@@ -260,6 +260,11 @@ static tess_status read_fold(const option *o, const tess_config *c, int ranks, i
     if (ranks % model) return TESS_OK;
     fold->model = model;
     const tess_grid grid = {.data = ranks / model, .pipeline = (int)c->parallel.pipeline, .tensor = tensor};
+    if (data && c->parallel.sequence > 1)
+        return tess_error(TESS_INVALID, "command line",
+                          "%s: data, but ranks share sequences, and each has others than its neighbour "
+                          "(parallel.sequence=1, or --fold tensor)",
+                          o->name);
     if (data) fold->data = tess_grid_alike(&grid, ranks_here);
     if (tensors) fold->tensor = tensor;
     return TESS_OK;

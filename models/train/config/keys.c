@@ -97,6 +97,9 @@ static const char *const aliases[][2] = {
     {"use_dora", "lora.dora"},
     {"use_rslora", "lora.rslora"},
     {"gradient_checkpointing", "activation_checkpointing.enabled"},
+    {"context_parallel_size", "parallel.sequence"},
+    {"tensor_model_parallel_size", "parallel.tensor"},
+    {"pipeline_model_parallel_size", "parallel.pipeline"},
 };
 
 /* The nearest among what stands beside `path` in its group; groups count. */
