@@ -88,6 +88,25 @@ extern tess_codelet tess_any_dot[]; /* a, b, c[, scratch] */
 /* Returns the bytes of scratch that it needs, for operands that are no matrices where they lie. */
 size_t tess_any_dot_scratch(const tess_any_dot_arg *a);
 
+/* A convolution: y's position o and element i of a patch meet x's element (o step + i apart - pad) / between along each
+ * dimension of space, where that is whole and inside. Dimensions that a tensor lacks have one element. */
+enum { TESS_CONV_SPACE = 3 };
+typedef struct tess_any_conv_arg {
+    int64_t samples, groups, inputs, outputs; /* channels of x and y in a group */
+    int64_t in[TESS_CONV_SPACE], out[TESS_CONV_SPACE], window[TESS_CONV_SPACE];
+    int64_t step[TESS_CONV_SPACE], apart[TESS_CONV_SPACE], pad[TESS_CONV_SPACE], between[TESS_CONV_SPACE];
+    int64_t x[2 + TESS_CONV_SPACE], y[2 + TESS_CONV_SPACE]; /* strides: samples, channels, space */
+    int64_t w[2 + TESS_CONV_SPACE], w_group;                /* outputs, inputs, space; from group to group */
+    bool acc;
+} tess_any_conv_arg;
+extern tess_codelet tess_any_conv[];        /* x, w, y [+]=[, scratch] */
+extern tess_codelet tess_any_conv_input[];  /* x [+]=, w, y[, scratch] */
+extern tess_codelet tess_any_conv_weight[]; /* x, w [+]=, y[, scratch] */
+/* The strides are some that bodies can work with: w and y are matrices, of outputs and all else, in each group. */
+bool tess_any_conv_fits(const tess_any_conv_arg *a);
+/* Returns the bytes of scratch that it needs. */
+size_t tess_any_conv_scratch(const tess_any_conv_arg *a);
+
 /* Slices of x whose place indices say. Over the places `dim`[0, places) an index vector is read, whose k-th element
  * moves along x's dimension `along`[k]; over the slice, `dim`[places, rank), x is walked by strides. */
 typedef enum tess_scattering {

@@ -95,6 +95,15 @@ typedef struct tess_dot_dims {
 } tess_dot_dims;
 /* Returns the product of a and b: batch, a's other dimensions, b's. */
 tess_tensor *tess_nd_dot(tess_tensor *a, tess_tensor *b, const tess_dot_dims *d);
+/* A convolution as XLA's conv_general_dilated has it, over one to three spatial dimensions. */
+typedef struct tess_conv_dims {
+    int space;
+    /* Which dimension of each is which: samples, channels and space; of w outputs, a group's inputs, and space. */
+    int x[2 + TESS_CONV_SPACE], w[2 + TESS_CONV_SPACE], y[2 + TESS_CONV_SPACE];
+    int64_t strides[TESS_CONV_SPACE], pads[TESS_CONV_SPACE][2], between[TESS_CONV_SPACE], apart[TESS_CONV_SPACE];
+    int64_t groups; /* between, apart: the dilations of x and of w */
+} tess_conv_dims;
+tess_tensor *tess_nd_conv(tess_tensor *x, tess_tensor *w, const tess_conv_dims *d);
 /* Returns x in another shape. */
 tess_tensor *tess_nd_reshape(tess_tensor *x, tess_dims d);
 /* Returns up to TESS_ND_OPERANDS tensors one behind the other. */

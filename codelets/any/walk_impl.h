@@ -50,5 +50,18 @@ TESS_INLINE void walk_on(walk *w, int64_t n)
         w->at[d - 1]++;
     }
 }
+/* Returns the one stride that dimensions have together, or -1. */
+TESS_INLINE int64_t walk_joint(const int64_t *dim, const int64_t *by, int rank)
+{
+    int64_t stride = 0, next = 0;
+    for (int d = rank - 1; d >= 0; d--) {
+        if (dim[d] == 1) continue;
+        if (stride && by[d] != next) return -1;
+        if (!stride) stride = by[d];
+        if (stride <= 0) return -1;
+        next = by[d] * dim[d];
+    }
+    return stride ? stride : 1;
+}
 
 #endif

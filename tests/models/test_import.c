@@ -130,35 +130,6 @@ static void all_cuts(const char *name)
     gradients(name, 4, 32, 2);
 }
 
-TEST(maps)
-{
-    all_cuts("maps");
-}
-TEST(shapes)
-{
-    all_cuts("shapes");
-}
-TEST(dots)
-{
-    all_cuts("dots");
-}
-TEST(indices)
-{
-    all_cuts("indices");
-}
-TEST(state)
-{
-    all_cuts("state");
-}
-TEST(mlp)
-{
-    all_cuts("mlp");
-}
-TEST(gpt)
-{
-    all_cuts("gpt");
-}
-
 /* ---- steps ---- */
 
 static void train(struct net *n, const char *name, int workers, double *loss)
@@ -227,6 +198,41 @@ static void steps(const char *name)
     if (f) fclose(f);
 }
 
+/* ---- networks ---- */
+
+TEST(maps)
+{
+    all_cuts("maps");
+}
+TEST(shapes)
+{
+    all_cuts("shapes");
+}
+TEST(dots)
+{
+    all_cuts("dots");
+}
+TEST(indices)
+{
+    all_cuts("indices");
+}
+TEST(convs)
+{
+    all_cuts("convs");
+    steps("convs");
+}
+TEST(state)
+{
+    all_cuts("state");
+}
+TEST(mlp)
+{
+    all_cuts("mlp");
+}
+TEST(gpt)
+{
+    all_cuts("gpt");
+}
 TEST(adamw)
 {
     steps("mlp");
@@ -266,6 +272,7 @@ static void refuses(const char *node, const char *rest, const char *says)
 
 #define DOT  "\"op\": \"dot\", \"in\": [\"input:x\", \"param:w\"], \"dtype\": \"float32\", "
 #define X    "\"in\": [\"input:x\"], \"shape\": [4, 3], \"dtype\": \"float32\", "
+#define CONV "\"op\": \"conv\", \"shape\": [4, 2], \"dtype\": \"float32\", \"groups\": 1, "
 #define DIMS "\"contract\": [[1], [0]], \"batch\": [[], []]"
 TEST(mistakes)
 {
@@ -277,7 +284,8 @@ TEST(mistakes)
         {DOT "\"contract\": [[1, 0], [0]], \"batch\": [[], []], \"shape\": [4, 2]", "the two lists of contract differ"},
         {DOT DIMS ", \"shape\": [4, 2], \"stride\": 1", "has the key stride, which is not known"},
         {DOT DIMS ", \"shape\": [4, 0]", "a dimension of 0"},
-        {"\"op\": \"conv\", " X "\"stride\": [1]", "there is no op conv in this version"},
+        {"\"op\": \"fft\", " X "\"stride\": [1]", "there is no op fft in this version"},
+        {CONV "\"in\": [\"input:x\", \"param:w\"], \"lhs\": [0, 1, 2]", "x has 2 dimensions (expected 3 to 5)"},
         {"\"op\": \"map\", " X "\"fn\": \"sinc\"", "there is no function sinc"},
         {"\"op\": \"map\", " X "\"fn\": \"add\"", "has 1 operands (its function takes 2)"},
         {"\"op\": \"map\", " X "\"fn\": \"not\"", "it takes int32 and bool alone"},

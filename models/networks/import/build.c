@@ -527,14 +527,57 @@ static tess_status scatter(building *b, const node *of)
         tess_nd_scatter(b->form[of->in[0]].t, b->form[of->in[1]].t, b->form[of->in[2]].t, &d, (tess_scattering)k));
 }
 
+/* A list for each dimension of space, or of x, of pairs. */
+static tess_status pads_of(const building *b, const node *of, int n, int64_t (*out)[2])
+{
+    const json_t *list = json_object_get(of->json, "pads");
+    if (!json_is_array(list) || (int)json_array_size(list) != n)
+        return tess_import_wrong(b->n, of, "pads is no list of %d entries", n);
+    for (int k = 0; k < n; k++)
+        TESS_TRY(tess_import_list(b->n, of, json_array_get(list, (size_t)k), "pads", 2, 2, out[k], NULL));
+    return TESS_OK;
+}
+
+static tess_status conv(building *b, const node *of)
+{
+    const int rank = b->n->value[of->in[0]].dims.rank, n = rank - 2;
+    const json_t *groups = json_object_get(of->json, "groups");
+    tess_conv_dims d = {.space = n};
+    const struct {
+        const char *key;
+        int64_t *to;
+    } list[] = {{"strides", d.strides}, {"lhs_dilation", d.between}, {"rhs_dilation", d.apart}};
+    if (n < 1 || n > TESS_CONV_SPACE) return tess_import_wrong(b->n, of, "x has %d dimensions (expected 3 to 5)", rank);
+    if (!json_is_integer(groups)) return tess_import_wrong(b->n, of, "groups is no whole number");
+    d.groups = json_integer_value(groups);
+    TESS_TRY(tess_import_ints(b->n, of, "lhs", rank, d.x, NULL));
+    TESS_TRY(tess_import_ints(b->n, of, "rhs", rank, d.w, NULL));
+    TESS_TRY(tess_import_ints(b->n, of, "out", rank, d.y, NULL));
+    for (size_t k = 0; k < sizeof list / sizeof *list; k++)
+        TESS_TRY(
+            tess_import_list(b->n, of, json_object_get(of->json, list[k].key), list[k].key, n, n, list[k].to, NULL));
+    TESS_TRY(pads_of(b, of, n, d.pads));
+    TESS_TRY(settle_all(b, of));
+    return take(b, of, tess_nd_conv(b->form[of->in[0]].t, b->form[of->in[1]].t, &d));
+}
+
 static const struct {
     const char *op;
     tess_status (*build)(building *b, const node *of);
-} builders[] = {{"map", map},         {"reduce", reduce},       {"dot", dot},
-                {"reshape", reshape}, {"broadcast", broadcast}, {"transpose", transpose},
-                {"slice", slice},     {"concat", concat},       {"pad", pad},
-                {"rev", rev},         {"iota", iota},           {"gather", gather},
-                {"scatter", scatter}};
+} builders[] = {{"map", map},
+                {"reduce", reduce},
+                {"dot", dot},
+                {"reshape", reshape},
+                {"broadcast", broadcast},
+                {"transpose", transpose},
+                {"slice", slice},
+                {"concat", concat},
+                {"pad", pad},
+                {"rev", rev},
+                {"iota", iota},
+                {"gather", gather},
+                {"scatter", scatter},
+                {"conv", conv}};
 
 /* ---- the whole ---- */
 
