@@ -20,43 +20,6 @@ def _patches(x, size, stride, dilation):
         yield lax.slice(x, [0, *lo, 0], [x.shape[0], *hi, x.shape[-1]], [1, *stride, 1])
 
 
-def _whole_patches(x, w, size):
-    """The product of windows that lie side by side: x is cut by a reshape."""
-    n = [d // k for d, k in zip(x.shape[1:-1], size)]
-    x = lax.slice(x, [0] * x.ndim, [x.shape[0], *[d * k for d, k in zip(n, size)], x.shape[-1]])
-    x = x.reshape(x.shape[0], *[d for pair in zip(n, size) for d in pair], x.shape[-1])
-    inner = [2 * k + 2 for k in range(len(size))] + [x.ndim - 1]
-    return lax.dot_general(x, w, ((inner, list(range(len(size) + 1))), ([], [])))
-
-
-def _conv(p, equation):
-    d, groups = p["dimension_numbers"], int(p["feature_group_count"])
-    size = [equation.invars[1].aval.shape[k] for k in d.rhs_spec[2:]]
-    if p["batch_group_count"] != 1 or np.prod(size) > WINDOW:
-        return None
-
-    def conv(x, w):
-        x = x.transpose(d.lhs_spec[0], *d.lhs_spec[2:], d.lhs_spec[1])  # (N, spatial, C)
-        w = w.transpose(*d.rhs_spec[2:], d.rhs_spec[1], d.rhs_spec[0])  # (window, C / groups, O)
-        pads = [(lo, hi, n - 1) for (lo, hi), n in zip(p["padding"], p["lhs_dilation"])]
-        x = lax.pad(x, jnp.zeros((), x.dtype), [(0, 0, 0), *pads, (0, 0, 0)])
-        stride, dilation, inputs, outputs = p["window_strides"], p["rhs_dilation"], w.shape[-2], w.shape[-1]
-        flat = w.reshape(-1, inputs, outputs)
-        if groups == 1 and list(stride) == size and set(dilation) == {1}:
-            y = _whole_patches(x, w, size)
-        elif groups == 1:
-            y = jnp.concatenate(list(_patches(x, size, stride, dilation)), -1) @ flat.reshape(-1, outputs)
-        elif inputs == 1 and outputs == groups:
-            y = sum(part * flat[k, 0] for k, part in enumerate(_patches(x, size, stride, dilation)))
-        else:
-            parts = jnp.stack([part.reshape(*part.shape[:-1], groups, inputs)  # (N, windows, groups, K, C / groups)
-                               for part in _patches(x, size, stride, dilation)], -2)
-            y = jnp.einsum("...gkc,kcgo->...go", parts, flat.reshape(-1, inputs, groups, outputs // groups))
-            y = y.reshape(*y.shape[:-2], outputs)
-        return y.transpose(np.argsort([d.out_spec[0], *d.out_spec[2:], d.out_spec[1]]))
-    return conv
-
-
 def _window(join):
     def rewrite(p, equation):
         size = p["window_dimensions"]
@@ -131,7 +94,7 @@ def _sinh(x):
 
 
 REWRITES = {
-    "conv_general_dilated": _conv, "top_k": _top_k,
+    "top_k": _top_k,
     "reduce_window_max": _window("max"), "reduce_window_min": _window("min"), "reduce_window_sum": _window("sum"),
     "reduce_window": _generic_window,
     "cumsum": _cumulative(lax.add), "cumprod": _cumulative(lax.mul), "cummax": _cumulative(lax.max),

@@ -151,6 +151,15 @@ def _dot(g, x, p, shape, dtype):
     return g.dot(g.cast(x[0], dtype), g.cast(x[1], dtype), contract, batch)
 
 
+@rule("conv_general_dilated")
+def _conv(g, x, p, shape, dtype):
+    if p["batch_group_count"] != 1:
+        return g.refuse("a convolution with batch_group_count", shape, dtype, x)
+    d = p["dimension_numbers"]
+    return g.conv(*x, (d.lhs_spec, d.rhs_spec, d.out_spec), p["window_strides"], p["padding"], p["lhs_dilation"],
+                  p["rhs_dilation"], p["feature_group_count"])
+
+
 def _mode(p):
     return str(p["mode"]).rsplit(".", 1)[-1].upper()
 

@@ -571,17 +571,17 @@ def _each(numbers, n):
 def _convolution(g, out, x, w, bias, stride, padding, dilation, transposed, more, groups):
     n = len(w.shape) - 2
     stride, padding, dilation, more = (_each(v, n) for v in (stride, padding, dilation, more))
-    between, pads = [0] * n, [(p, p) for p in padding]
-    if transposed:  # of a weight (C, O / groups, window): the convolution with it turned around
+    between, pads, order = [1] * n, [(p, p) for p in padding], list(range(n + 2))
+    if transposed:  # of a weight (C, O / groups, window): the convolution of x, dilated, with it turned around
         pads = [(d * (k - 1) - p, d * (k - 1) - p + m) for d, k, p, m in zip(dilation, w.shape[2:], padding, more)]
-        between, stride = [s - 1 for s in stride], [1] * n
-        parts = g.reshape(w, [groups, w.shape[0] // groups, *w.shape[1:]])
-        parts = g.transpose(parts, [0, 2, 1, *range(3, n + 3)])
-        parts = g.reshape(parts, [groups * w.shape[1], w.shape[0] // groups, *w.shape[2:]])
-        w = g.rev(parts, range(2, n + 2))
-    y = windows.conv(g, x, w, stride, pads, between, dilation, groups)
-    if y is None:
-        return g.refuse(f"a convolution with a window of {list(w.shape[2:])}", out.shape, out.dtype, [x, w])
+        between, stride = stride, between
+        if groups > 1:
+            w = g.reshape(w, [groups, w.shape[0] // groups, *w.shape[1:]])
+            w = g.transpose(w, [1, 0, *range(2, n + 3)])
+            w = g.reshape(w, [w.shape[0], groups * w.shape[2], *w.shape[3:]])
+        w = g.rev(w, range(2, n + 2))
+    y = g.conv(x, w, (order, [1, 0, *order[2:]] if transposed else order, order), stride, pads, between, dilation,
+               groups)
     return _affine(g, y, None, bias, [1])
 
 
