@@ -76,6 +76,20 @@ typedef struct tess_any_reduce_arg {
 } tess_any_reduce_arg;
 extern tess_codelet tess_any_reduce[]; /* x, out */
 
+/* y = the sum, most or least of x's elements in windows: position o and place i of one meet x's element
+ * (o step + i apart - pad) / between along each dimension, where that is whole and inside. The first `lead` dimensions
+ * have windows of one element, each of another. */
+typedef struct tess_any_window_arg {
+    int rank, lead;
+    int64_t in[TESS_RANK_MOST], out[TESS_RANK_MOST], size[TESS_RANK_MOST];
+    int64_t step[TESS_RANK_MOST], apart[TESS_RANK_MOST], pad[TESS_RANK_MOST], between[TESS_RANK_MOST];
+    int64_t x[TESS_RANK_MOST], y[TESS_RANK_MOST]; /* strides */
+    tess_reduction fn;
+    tess_element element;
+} tess_any_window_arg;
+extern tess_codelet tess_any_window[];          /* x, y */
+extern tess_codelet tess_any_window_backward[]; /* x, dy, dx +=: of equal ones to the first */
+
 /* c [+]= a b, over dimensions of four kinds: batch, free of a, free of b, contracted. */
 typedef struct tess_any_dot_arg {
     int rank[4];

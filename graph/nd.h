@@ -104,6 +104,13 @@ typedef struct tess_conv_dims {
     int64_t groups; /* between, apart: the dilations of x and of w */
 } tess_conv_dims;
 tess_tensor *tess_nd_conv(tess_tensor *x, tess_tensor *w, const tess_conv_dims *d);
+/* Windows as XLA's reduce_window has them, for each dimension of x; between, apart: the dilations of x and of a window.
+ * What is outside x does not count. */
+typedef struct tess_window_dims {
+    int64_t size[TESS_RANK_MOST], strides[TESS_RANK_MOST], pads[TESS_RANK_MOST][2];
+    int64_t between[TESS_RANK_MOST], apart[TESS_RANK_MOST];
+} tess_window_dims;
+tess_tensor *tess_nd_window(tess_tensor *x, tess_reduction fn, const tess_window_dims *d);
 /* Returns x in another shape. */
 tess_tensor *tess_nd_reshape(tess_tensor *x, tess_dims d);
 /* Returns up to TESS_ND_OPERANDS tensors one behind the other. */

@@ -88,13 +88,7 @@ size_t tess_any_conv_scratch(const tess_any_conv_arg *a)
 /* Where x has what position o and element i of a patch meet along a dimension; -1: nowhere. */
 static int64_t meet(const tess_any_conv_arg *a, int d, int64_t o, int64_t i)
 {
-    const int64_t at = o * a->step[d] + i * a->apart[d] - a->pad[d];
-    return at < 0 || at > (a->in[d] - 1) * a->between[d] || at % a->between[d] ? -1 : at / a->between[d];
-}
-
-static int64_t ceil_of(int64_t a, int64_t b)
-{
-    return a / b + (a % b > 0);
+    return walk_meet(o * a->step[d] + i * a->apart[d] - a->pad[d], a->between[d], a->in[d]);
 }
 
 static void add_run(float *x, int64_t by, const float *q, int64_t n)
@@ -126,9 +120,8 @@ static void run_of_positions(const tess_any_conv_arg *a, float *x, float *q, int
         return;
     }
     const int64_t low = a->pad[d] - i * a->apart[d]; /* x's element 0 is met at position low / step */
-    int64_t first = ceil_of(low, step) - o, end = ceil_of(a->in[d] + low, step) - o;
-    first = first < 0 ? 0 : least(first, n);
-    end = end < first ? first : least(end, n);
+    int64_t first, end;
+    walk_span(step, low, a->in[d], o, n, &first, &end);
     float *from = x + ((o + first) * step - low) * by;
     if (back) {
         if (end > first) add_run(from, step * by, q + first, end - first);

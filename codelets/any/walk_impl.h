@@ -63,5 +63,19 @@ TESS_INLINE int64_t walk_joint(const int64_t *dim, const int64_t *by, int rank)
     }
     return stride ? stride : 1;
 }
+/* Returns which of n elements, with so many less one places between them, is at a place; -1: none. */
+TESS_INLINE int64_t walk_meet(int64_t at, int64_t between, int64_t n)
+{
+    return at < 0 || at % between || at / between >= n ? -1 : at / between;
+}
+/* Positions [o + *begin, o + *end) of n are those at which o step - low is one of so many elements. */
+TESS_INLINE void walk_span(int64_t step, int64_t low, int64_t elements, int64_t o, int64_t n, int64_t *begin,
+                           int64_t *end)
+{
+    const int64_t high = low + elements, first = low / step + (low % step > 0) - o,
+                  last = high / step + (high % step > 0) - o;
+    *begin = first < 0 ? 0 : least(first, n);
+    *end = last < *begin ? *begin : least(last, n);
+}
 
 #endif

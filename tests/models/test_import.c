@@ -221,6 +221,11 @@ TEST(convs)
     all_cuts("convs");
     steps("convs");
 }
+TEST(windows)
+{
+    all_cuts("windows");
+    steps("windows");
+}
 TEST(state)
 {
     all_cuts("state");
