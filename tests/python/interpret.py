@@ -26,6 +26,7 @@ KEYS = {"map": {"fn", "y"}, "reduce": {"fn", "dims"}, "dot": {"contract", "batch
         "rev": {"dims"}, "iota": {"dim"},
         "gather": {"offset", "collapsed", "start", "batch", "sizes", "mode", "fill"},
         "scatter": {"offset", "collapsed", "start", "batch", "mode", "fn"},
+        "window": {"fn", "size", "strides", "pads", "base_dilation", "dilation"},
         "conv": {"lhs", "rhs", "out", "strides", "pads", "lhs_dilation", "rhs_dilation", "groups"}}
 
 
@@ -169,6 +170,13 @@ def _conv(n, x, w):
     return y.reshape(len(x), -1, *y.shape[3:]).transpose(np.argsort(n["out"]))
 
 
+def _window(n, x):
+    start = {"sum": 0, "max": -np.inf, "min": np.inf}[n["fn"]]
+    pads = [[*p, d - 1] for p, d in zip(n["pads"], n["base_dilation"])]
+    x = _pad({"pads": pads}, x.astype(np.float64), start)
+    return REDUCTIONS[n["fn"]]([part for _, part in _places_of(x, n["size"], n["strides"], n["dilation"])], 0)
+
+
 def _iota(n):
     d = n["dim"]
     return np.broadcast_to(np.arange(n["shape"][d]).reshape([-1 if k == d else 1 for k in range(len(n["shape"]))]),
@@ -176,7 +184,8 @@ def _iota(n):
 
 
 OPS = {"map": _map, "reduce": _reduce, "dot": _dot, "broadcast": _broadcast, "pad": _pad, "gather": _gather,
-       "scatter": _scatter, "conv": _conv, "iota": _iota, "reshape": lambda n, x: x.reshape(n["shape"]),
+       "scatter": _scatter, "conv": _conv, "window": _window, "iota": _iota,
+       "reshape": lambda n, x: x.reshape(n["shape"]),
        "transpose": lambda n, x: x.transpose(n["perm"]), "concat": lambda n, *x: np.concatenate(x, n["dim"]),
        "rev": lambda n, x: np.flip(x, n["dims"]),
        "slice": lambda n, x: x[tuple(slice(*along) for along in zip(n["lo"], n["hi"], n["step"]))]}
@@ -222,7 +231,11 @@ def in_jax():
         order = jax.lax.ConvDimensionNumbers(*map(tuple, (n["lhs"], n["rhs"], n["out"])))
         return jax.lax.conv_general_dilated(x, w, n["strides"], n["pads"], n["lhs_dilation"], n["rhs_dilation"], order,
                                             n["groups"])
-    return {**OPS, "map": map_, "reduce": reduce, "gather": gather, "scatter": scatter, "conv": conv,
+    def window(n, x):
+        lax, start, fn = jax.lax, {"sum": 0, "max": -np.inf, "min": np.inf}[n["fn"]], n["fn"]
+        return lax.reduce_window(x, np.asarray(start, x.dtype), {"sum": lax.add, "max": lax.max, "min": lax.min}[fn],
+                                 n["size"], n["strides"], n["pads"], n["base_dilation"], n["dilation"])
+    return {**OPS, "map": map_, "window": window, "reduce": reduce, "gather": gather, "scatter": scatter, "conv": conv,
             "dot": lambda n, a, b: jax.lax.dot_general(a, b, (n["contract"], n["batch"])),
             "broadcast": lambda n, x: jax.lax.broadcast_in_dim(x, n["shape"], n["dims"]),
             "pad": lambda n, x, v: jax.lax.pad(x, v, [tuple(p) for p in n["pads"]]),

@@ -281,6 +281,15 @@ class Graph:
                          pads=[whole(along) for along in pads], lhs_dilation=whole(between), rhs_dilation=whole(apart),
                          groups=int(groups))
 
+    def window(self, fn, x, size, strides, pads, between=None, apart=None):
+        """The sum, max or min of windows: lists have an entry for each dimension of x."""
+        ones = [1] * len(x.shape)
+        between, apart = between or ones, apart or ones
+        shape = [((n - 1) * b + lo + hi - (k - 1) * a) // s + 1
+                 for n, k, s, (lo, hi), b, a in zip(x.shape, size, strides, pads, between, apart)]
+        return self.node("window", [x], shape, x.dtype, fn=fn, size=whole(size), strides=whole(strides),
+                         pads=[whole(along) for along in pads], base_dilation=whole(between), dilation=whole(apart))
+
     # -- the directory
 
     def read(self):

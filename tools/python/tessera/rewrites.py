@@ -1,50 +1,11 @@
 """Primitives of JAX that the format lacks, said in ones that it has: REWRITES[name](params, equation) returns a
 function of JAX that is traced in its place, or None where there is none."""
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-WINDOW = 1024  # places of a window that are written one after another
 TOP = 16
-
-
-def _patches(x, size, stride, dilation):
-    """Returns x (N, spatial, C) at each place of the window, (N, windows, C) each."""
-    out = [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(x.shape[1:-1], size, stride, dilation)]
-    for at in itertools.product(*map(range, size)):
-        lo = [k * d for k, d in zip(at, dilation)]
-        hi = [a + (n - 1) * s + 1 for a, n, s in zip(lo, out, stride)]
-        yield lax.slice(x, [0, *lo, 0], [x.shape[0], *hi, x.shape[-1]], [1, *stride, 1])
-
-
-def _window(join):
-    def rewrite(p, equation):
-        size = p["window_dimensions"]
-        if np.prod(size) > WINDOW:
-            return None
-
-        def window(x, start=None):
-            if start is None:
-                start = jnp.array({"max": -jnp.inf, "min": jnp.inf, "sum": 0}[join], x.dtype)
-            pads = [(lo, hi, n - 1) for (lo, hi), n in zip(p["padding"], p["base_dilation"])]
-            x = lax.pad(x, start, pads)[None, ..., None]
-            parts = list(_patches(x, size, p["window_strides"], p["window_dilation"]))
-            made = parts[0]
-            for part in parts[1:]:  # of equal ones the first has the gradient
-                made = made + part if join == "sum" else jnp.where(
-                    made >= part if join == "max" else made <= part, made, part)
-            return made[0, ..., 0]
-        return window
-    return rewrite
-
-
-def _generic_window(p, equation):
-    body = [e.primitive.name for e in p["jaxpr"].eqns] if "jaxpr" in p else []
-    join = {"add": "sum", "max": "max", "min": "min"}.get(body[0]) if len(body) == 1 else None
-    return None if join is None or len(equation.invars) != 2 else _window(join)(p, equation)
 
 
 def _cumulative(join):
@@ -95,8 +56,6 @@ def _sinh(x):
 
 REWRITES = {
     "top_k": _top_k,
-    "reduce_window_max": _window("max"), "reduce_window_min": _window("min"), "reduce_window_sum": _window("sum"),
-    "reduce_window": _generic_window,
     "cumsum": _cumulative(lax.add), "cumprod": _cumulative(lax.mul), "cummax": _cumulative(lax.max),
     "cummin": _cumulative(lax.min), "cumlogsumexp": _cumulative(jnp.logaddexp),
     "dynamic_slice": _dynamic_slice, "dynamic_update_slice": _dynamic_update,

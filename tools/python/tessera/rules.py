@@ -160,6 +160,31 @@ def _conv(g, x, p, shape, dtype):
                   p["rhs_dilation"], p["feature_group_count"])
 
 
+WINDOWS = {"add": "sum", "max": "max", "min": "min"}
+
+
+def _window(fn):
+    def make(g, x, p, shape, dtype):
+        return g.window(fn, x[0], p["window_dimensions"], p["window_strides"], p["padding"], p["base_dilation"],
+                        p["window_dilation"])
+    return make
+
+
+for _name in WINDOWS.values():
+    RULES[f"reduce_window_{_name}"] = _window(_name)
+
+
+@rule("reduce_window")
+def _generic_window(g, x, p, shape, dtype):
+    """By a function: what it begins with counts in each window, once at least."""
+    body = [e.primitive.name for e in p["jaxpr"].eqns]
+    fn = WINDOWS.get(body[0]) if len(body) == 1 and len(x) == 2 else None
+    if fn is None or fn == "sum" and (x[1].kind != "const" or x[1].data.item() != 0):
+        return g.refuse("reduce_window by a function that is no sum, max or min", shape, dtype, x)
+    made = _window(fn)(g, x, p, shape, dtype)
+    return made if fn == "sum" else g.map(fn, [made, x[1]], shape)
+
+
 def _mode(p):
     return str(p["mode"]).rsplit(".", 1)[-1].upper()
 

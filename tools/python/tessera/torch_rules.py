@@ -585,35 +585,29 @@ def _convolution(g, out, x, w, bias, stride, padding, dilation, transposed, more
     return _affine(g, y, None, bias, [1])
 
 
-def _window(out, x, size, stride, padding, dilation=1):
+def _pool(g, fn, out, x, size, stride, padding, dilation=1):
+    """Returns the pool over x's last dimensions."""
     n = len(size)
     stride, padding, dilation = _each(stride or size, n), _each(padding, n), _each(dilation, n)
     pads = [(p, (o - 1) * s + (k - 1) * d + 1 - m - p)
             for p, o, s, k, d, m in zip(padding, out.shape[-n:], stride, size, dilation, x.shape[-n:])]
-    return list(size), stride, pads, dilation
+    ones = [1] * (len(x.shape) - n)
+    return g.window(fn, x, ones + list(size), ones + stride, [(0, 0)] * len(ones) + pads, None, ones + dilation)
 
 
 @rule("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
 def _max_pool(g, out, x, size, stride=(), padding=0, dilation=1, ceil_mode=False):
-    size, stride, pads, dilation = _window(out[0], x, size, stride, padding, dilation)
-    y = windows.pool(g, "max", x, size, stride, pads, dilation)
-    why = "the indices of a pool" if y else f"a pool with a window of {size}"
-    no = [g.refuse(why, o.shape, o.dtype, [x]) for o in out]
-    return [y or no[0], no[1]]
+    return [_pool(g, "max", out[0], x, size, stride, padding, dilation),
+            g.refuse("the indices of a pool", out[1].shape, out[1].dtype, [x])]
 
 
 @rule("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def _avg_pool(g, out, x, size, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor=None):
-    given = _each(padding, len(size))
-    size, stride, pads, dilation = _window(out, x, size, stride, padding)
-    y = windows.pool(g, "sum", x, size, stride, pads, dilation)
-    if y is None:
-        return g.refuse(f"a pool with a window of {size}", out.shape, out.dtype, [x])
-    count = np.ones((), np.float32)
-    for k, s, p, n, o in zip(size, stride, given, x.shape[-len(size):], out.shape[-len(size):]):
+    y, count, n = _pool(g, "sum", out, x, size, stride, padding), np.ones((), np.float32), len(size)
+    for k, s, p, m, o in zip(size, _each(stride or size, n), _each(padding, n), x.shape[-n:], out.shape[-n:]):
         low = np.arange(o) * s - p
-        high = np.minimum(low + k, n + p)
-        count = count[..., None] * (high - low if count_include_pad else np.minimum(high, n) - np.maximum(low, 0))
+        high = np.minimum(low + k, m + p)
+        count = count[..., None] * (high - low if count_include_pad else np.minimum(high, m) - np.maximum(low, 0))
     count = np.asarray(1 / count if divisor is None else np.full(count.shape, 1 / divisor), np.float32)
     return do(g, "mul", y, g.const(count))
 
