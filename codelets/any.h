@@ -76,6 +76,23 @@ typedef struct tess_any_reduce_arg {
 } tess_any_reduce_arg;
 extern tess_codelet tess_any_reduce[]; /* x, out */
 
+typedef enum tess_cumulation {
+    TESS_CUM_SUM,
+    TESS_CUM_PROD,
+    TESS_CUM_MAX,
+    TESS_CUM_MIN,
+    TESS_CUM_LOGSUMEXP,
+} tess_cumulation;
+/* y (outer, n, inner) [+]= what stands in x up to each of n, itself included; in reverse from there on. */
+typedef struct tess_any_cum_arg {
+    int64_t outer, n, inner;
+    tess_cumulation fn;
+    tess_element element;
+    bool reverse, acc;
+} tess_any_cum_arg;
+extern tess_codelet tess_any_cum[];          /* x, y */
+extern tess_codelet tess_any_cum_backward[]; /* x, y, dy, dx [+]=: of equal ones to the last; not of sums */
+
 /* y = the sum, most or least of x's elements in windows: position o and place i of one meet x's element
  * (o step + i apart - pad) / between along each dimension, where that is whole and inside. The first `lead` dimensions
  * have windows of one element, each of another. */

@@ -111,6 +111,8 @@ typedef struct tess_window_dims {
     int64_t between[TESS_RANK_MOST], apart[TESS_RANK_MOST];
 } tess_window_dims;
 tess_tensor *tess_nd_window(tess_tensor *x, tess_reduction fn, const tess_window_dims *d);
+/* Returns what stands up to each place of a dimension, itself included, or, in reverse, from there on. */
+tess_tensor *tess_nd_cum(tess_tensor *x, tess_cumulation fn, int dim, bool reverse);
 /* Returns x in another shape. */
 tess_tensor *tess_nd_reshape(tess_tensor *x, tess_dims d);
 /* Returns up to TESS_ND_OPERANDS tensors one behind the other. */

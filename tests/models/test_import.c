@@ -226,6 +226,11 @@ TEST(windows)
     all_cuts("windows");
     steps("windows");
 }
+TEST(cums)
+{
+    all_cuts("cums");
+    steps("cums");
+}
 TEST(state)
 {
     all_cuts("state");

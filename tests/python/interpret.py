@@ -27,7 +27,7 @@ KEYS = {"map": {"fn", "y"}, "reduce": {"fn", "dims"}, "dot": {"contract", "batch
         "gather": {"offset", "collapsed", "start", "batch", "sizes", "mode", "fill"},
         "scatter": {"offset", "collapsed", "start", "batch", "mode", "fn"},
         "window": {"fn", "size", "strides", "pads", "base_dilation", "dilation"},
-        "conv": {"lhs", "rhs", "out", "strides", "pads", "lhs_dilation", "rhs_dilation", "groups"}}
+        "cum": {"fn", "dim", "reverse"}, "conv": {"lhs", "rhs", "out", "strides", "pads", "lhs_dilation", "rhs_dilation", "groups"}}
 
 
 def load(directory):
@@ -177,6 +177,14 @@ def _window(n, x):
     return REDUCTIONS[n["fn"]]([part for _, part in _places_of(x, n["size"], n["strides"], n["dilation"])], 0)
 
 
+CUMULATIVE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "logsumexp": np.logaddexp}
+
+
+def _cum(n, x):
+    turn = (lambda v: np.flip(v, n["dim"])) if n.get("reverse") else lambda v: v
+    return turn(CUMULATIVE[n["fn"]].accumulate(turn(x), n["dim"]))
+
+
 def _iota(n):
     d = n["dim"]
     return np.broadcast_to(np.arange(n["shape"][d]).reshape([-1 if k == d else 1 for k in range(len(n["shape"]))]),
@@ -184,7 +192,7 @@ def _iota(n):
 
 
 OPS = {"map": _map, "reduce": _reduce, "dot": _dot, "broadcast": _broadcast, "pad": _pad, "gather": _gather,
-       "scatter": _scatter, "conv": _conv, "window": _window, "iota": _iota,
+       "scatter": _scatter, "conv": _conv, "window": _window, "cum": _cum, "iota": _iota,
        "reshape": lambda n, x: x.reshape(n["shape"]),
        "transpose": lambda n, x: x.transpose(n["perm"]), "concat": lambda n, *x: np.concatenate(x, n["dim"]),
        "rev": lambda n, x: np.flip(x, n["dims"]),
@@ -235,7 +243,9 @@ def in_jax():
         lax, start, fn = jax.lax, {"sum": 0, "max": -np.inf, "min": np.inf}[n["fn"]], n["fn"]
         return lax.reduce_window(x, np.asarray(start, x.dtype), {"sum": lax.add, "max": lax.max, "min": lax.min}[fn],
                                  n["size"], n["strides"], n["pads"], n["base_dilation"], n["dilation"])
-    return {**OPS, "map": map_, "window": window, "reduce": reduce, "gather": gather, "scatter": scatter, "conv": conv,
+    return {**OPS, "map": map_, "window": window,
+            "cum": lambda n, x: getattr(jax.lax, f"cum{n['fn']}")(x, n["dim"], n.get("reverse", False)),
+            "reduce": reduce, "gather": gather, "scatter": scatter, "conv": conv,
             "dot": lambda n, a, b: jax.lax.dot_general(a, b, (n["contract"], n["batch"])),
             "broadcast": lambda n, x: jax.lax.broadcast_in_dim(x, n["shape"], n["dims"]),
             "pad": lambda n, x, v: jax.lax.pad(x, v, [tuple(p) for p in n["pads"]]),

@@ -589,6 +589,21 @@ static tess_status window(building *b, const node *of)
     return take(b, of, tess_nd_window(b->form[of->in[0]].t, (tess_reduction)k, &d));
 }
 
+static tess_status cum(building *b, const node *of)
+{
+    static const char *const names[] = {"sum", "prod", "max", "min", "logsumexp"};
+    const json_t *dim = json_object_get(of->json, "dim"), *reverse = json_object_get(of->json, "reverse");
+    int k;
+    TESS_TRY(fn_of(b, of, names, 5, &k));
+    if (!json_is_integer(dim) || json_integer_value(dim) < 0 || json_integer_value(dim) >= TESS_RANK_MOST)
+        return tess_import_wrong(b->n, of, "dim is no dimension");
+    if (reverse && !json_is_boolean(reverse)) return tess_import_wrong(b->n, of, "reverse is neither true nor false");
+    TESS_TRY(settle_all(b, of));
+    return take(
+        b, of,
+        tess_nd_cum(b->form[of->in[0]].t, (tess_cumulation)k, (int)json_integer_value(dim), json_is_true(reverse)));
+}
+
 static const struct {
     const char *op;
     tess_status (*build)(building *b, const node *of);
@@ -596,7 +611,8 @@ static const struct {
                 {"reshape", reshape}, {"broadcast", broadcast}, {"transpose", transpose},
                 {"slice", slice},     {"concat", concat},       {"pad", pad},
                 {"rev", rev},         {"iota", iota},           {"gather", gather},
-                {"scatter", scatter}, {"conv", conv},           {"window", window}};
+                {"scatter", scatter}, {"conv", conv},           {"window", window},
+                {"cum", cum}};
 
 /* ---- the whole ---- */
 

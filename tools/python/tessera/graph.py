@@ -290,6 +290,9 @@ class Graph:
         return self.node("window", [x], shape, x.dtype, fn=fn, size=whole(size), strides=whole(strides),
                          pads=[whole(along) for along in pads], base_dilation=whole(between), dilation=whole(apart))
 
+    def cum(self, fn, x, dim, reverse=False):
+        return self.node("cum", [x], x.shape, x.dtype, fn=fn, dim=int(dim), **({"reverse": True} if reverse else {}))
+
     # -- the directory
 
     def read(self):

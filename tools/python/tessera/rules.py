@@ -185,6 +185,14 @@ def _generic_window(g, x, p, shape, dtype):
     return made if fn == "sum" else g.map(fn, [made, x[1]], shape)
 
 
+def _cumulative(fn):
+    return lambda g, x, p, shape, dtype: g.cum(fn, x[0], p["axis"], p["reverse"])
+
+
+for _name in ("sum", "prod", "max", "min", "logsumexp"):
+    RULES[f"cum{_name}"] = _cumulative(_name)
+
+
 def _mode(p):
     return str(p["mode"]).rsplit(".", 1)[-1].upper()
 

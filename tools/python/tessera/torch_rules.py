@@ -2,7 +2,6 @@
 Values or what Python has, and `out` says shape and dtype of the result (a list of such where there are several)."""
 import numpy as np
 
-from . import windows
 from .graph import Value
 
 TOP = 16
@@ -429,15 +428,20 @@ RULES["_softmax"], RULES["_log_softmax"] = _softmax_of(False), _softmax_of(True)
 _softmax = RULES["_softmax"]
 
 
-def _cumulative(name, fn):
+def _cumulative(fn):
     def make(g, out, x, dim, **more):
-        x = value(g, x, "float32" if name in ("cummax", "cummin") else out.dtype)
-        return windows.cumulative(g, fn, x, one(x, dim))
-    RULES[name] = make
+        first = out[0] if isinstance(out, list) else out
+        x = value(g, x, first.dtype)
+        made = x if x.shape == () else g.cum(fn, x, one(x, dim))
+        if not isinstance(out, list):
+            return made
+        return [made, g.refuse(f"the places of cum{fn}", out[1].shape, out[1].dtype, [x])]
+    return make
 
 
-_cumulative("cumsum", "add")
-_cumulative("cumprod", "mul")
+for _name, _fn in {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min",
+                   "logcumsumexp": "logsumexp"}.items():
+    RULES[_name] = _cumulative(_fn)
 
 
 @rule("topk")
