@@ -166,6 +166,20 @@ typedef struct tess_any_gather_arg {
 extern tess_codelet tess_any_gather[];  /* x, indices, y */
 extern tess_codelet tess_any_scatter[]; /* x (changed), indices, y */
 
+/* Behind a scatter of updates u that does not add; d is like x, and changed. */
+typedef enum tess_scatter_way {
+    TESS_BACK_TRACE, /* d begins as x: out = what d was before each factor. d, indices, u, out */
+    TESS_BACK_COUNT, /* d += how many updates are the most, y. d, indices, u, y */
+    TESS_BACK_SET,   /* du [+]= d: of the last that was set. d, indices, du */
+    TESS_BACK_MUL,   /* `with` what a trace has left. d, indices, u, with, du */
+    TESS_BACK_MOST,  /* du [+]= d where u is y. d, indices, u, y, du */
+} tess_scatter_way;
+typedef struct tess_any_scatter_back_arg {
+    tess_any_gather_arg at; /* acc: that of du */
+    tess_scatter_way way;
+} tess_any_scatter_back_arg;
+extern tess_codelet tess_any_scatter_back[];
+
 /* Data of a graph's own. */
 typedef struct tess_any_data_arg {
     const void *data;

@@ -1,6 +1,7 @@
 /* walk: goes through an index space in row-major order, a run along its last dimension at a time. */
 #ifndef TESS_WALK_IMPL_H
 #define TESS_WALK_IMPL_H
+#include "any.h"
 #include "vector.h"
 
 enum { TESS_WALK_RANK = 16 };
@@ -76,6 +77,21 @@ TESS_INLINE void walk_span(int64_t step, int64_t low, int64_t elements, int64_t 
                   last = high / step + (high % step > 0) - o;
     *begin = first < 0 ? 0 : least(first, n);
     *end = last < *begin ? *begin : least(last, n);
+}
+/* Stores where the slice of a place begins in x; false: outside. */
+TESS_INLINE bool walk_place(const tess_any_gather_arg *a, const int32_t *index, const walk *w, int64_t *at)
+{
+    const int32_t *v = index + walk_at(w, a->index);
+    *at = a->x_at + walk_at(w, a->x);
+    for (int k = 0; k < a->along; k++) {
+        int64_t i = v[k * a->index_by];
+        if (i < 0 || i > a->most[k]) {
+            if (!a->clip) return false;
+            i = i < 0 ? 0 : a->most[k];
+        }
+        *at += i * a->step[k];
+    }
+    return true;
 }
 
 #endif

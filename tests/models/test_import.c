@@ -231,6 +231,11 @@ TEST(cums)
     all_cuts("cums");
     steps("cums");
 }
+TEST(places)
+{
+    all_cuts("places");
+    steps("places");
+}
 TEST(state)
 {
     all_cuts("state");

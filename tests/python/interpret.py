@@ -27,7 +27,8 @@ KEYS = {"map": {"fn", "y"}, "reduce": {"fn", "dims"}, "dot": {"contract", "batch
         "gather": {"offset", "collapsed", "start", "batch", "sizes", "mode", "fill"},
         "scatter": {"offset", "collapsed", "start", "batch", "mode", "fn"},
         "window": {"fn", "size", "strides", "pads", "base_dilation", "dilation"},
-        "cum": {"fn", "dim", "reverse"}, "conv": {"lhs", "rhs", "out", "strides", "pads", "lhs_dilation", "rhs_dilation", "groups"}}
+        "cum": {"fn", "dim", "reverse"},
+        "conv": {"lhs", "rhs", "out", "strides", "pads", "lhs_dilation", "rhs_dilation", "groups"}}
 
 
 def load(directory):
