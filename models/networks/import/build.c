@@ -657,6 +657,7 @@ static tess_status begin(building *b, int k, tess_imported *out)
     return TESS_OK;
 }
 
+/* A block goes from product to product: what has no names for its layers is computed again in such parts. */
 static tess_status build_nodes(building *b)
 {
     const tess_import *n = b->n;
@@ -664,8 +665,10 @@ static tess_status build_nodes(building *b)
         size_t i = 0;
         if (!n->value[n->node[k].out].uses) continue;
         while (strcmp(builders[i].op, n->node[k].op) != 0) i++;
+        if (builders[i].build == dot || builders[i].build == conv) tess_block(b->g, "part");
         TESS_TRY(builders[i].build(b, &n->node[k]));
     }
+    tess_block_end(b->g);
     return TESS_OK;
 }
 
