@@ -76,6 +76,37 @@ typedef struct tess_any_reduce_arg {
 } tess_any_reduce_arg;
 extern tess_codelet tess_any_reduce[]; /* x, out */
 
+typedef enum tess_cumulation {
+    TESS_CUM_SUM,
+    TESS_CUM_PROD,
+    TESS_CUM_MAX,
+    TESS_CUM_MIN,
+    TESS_CUM_LOGSUMEXP,
+} tess_cumulation;
+/* y (outer, n, inner) [+]= what stands in x up to each of n, itself included; in reverse from there on. */
+typedef struct tess_any_cum_arg {
+    int64_t outer, n, inner;
+    tess_cumulation fn;
+    tess_element element;
+    bool reverse, acc;
+} tess_any_cum_arg;
+extern tess_codelet tess_any_cum[];          /* x, y */
+extern tess_codelet tess_any_cum_backward[]; /* x, y, dy, dx [+]=: of equal ones to the last; not of sums */
+
+/* y = the sum, most or least of x's elements in windows: position o and place i of one meet x's element
+ * (o step + i apart - pad) / between along each dimension, where that is whole and inside. The first `lead` dimensions
+ * have windows of one element, each of another. */
+typedef struct tess_any_window_arg {
+    int rank, lead;
+    int64_t in[TESS_RANK_MOST], out[TESS_RANK_MOST], size[TESS_RANK_MOST];
+    int64_t step[TESS_RANK_MOST], apart[TESS_RANK_MOST], pad[TESS_RANK_MOST], between[TESS_RANK_MOST];
+    int64_t x[TESS_RANK_MOST], y[TESS_RANK_MOST]; /* strides */
+    tess_reduction fn;
+    tess_element element;
+} tess_any_window_arg;
+extern tess_codelet tess_any_window[];          /* x, y */
+extern tess_codelet tess_any_window_backward[]; /* x, dy, dx +=: of equal ones to the first */
+
 /* c [+]= a b, over dimensions of four kinds: batch, free of a, free of b, contracted. */
 typedef struct tess_any_dot_arg {
     int rank[4];
@@ -87,6 +118,25 @@ typedef struct tess_any_dot_arg {
 extern tess_codelet tess_any_dot[]; /* a, b, c[, scratch] */
 /* Returns the bytes of scratch that it needs, for operands that are no matrices where they lie. */
 size_t tess_any_dot_scratch(const tess_any_dot_arg *a);
+
+/* A convolution: y's position o and element i of a patch meet x's element (o step + i apart - pad) / between along each
+ * dimension of space, where that is whole and inside. Dimensions that a tensor lacks have one element. */
+enum { TESS_CONV_SPACE = 3 };
+typedef struct tess_any_conv_arg {
+    int64_t samples, groups, inputs, outputs; /* channels of x and y in a group */
+    int64_t in[TESS_CONV_SPACE], out[TESS_CONV_SPACE], window[TESS_CONV_SPACE];
+    int64_t step[TESS_CONV_SPACE], apart[TESS_CONV_SPACE], pad[TESS_CONV_SPACE], between[TESS_CONV_SPACE];
+    int64_t x[2 + TESS_CONV_SPACE], y[2 + TESS_CONV_SPACE]; /* strides: samples, channels, space */
+    int64_t w[2 + TESS_CONV_SPACE], w_group;                /* outputs, inputs, space; from group to group */
+    bool acc;
+} tess_any_conv_arg;
+extern tess_codelet tess_any_conv[];        /* x, w, y [+]=[, scratch] */
+extern tess_codelet tess_any_conv_input[];  /* x [+]=, w, y[, scratch] */
+extern tess_codelet tess_any_conv_weight[]; /* x, w [+]=, y[, scratch] */
+/* The strides are some that bodies can work with: w and y are matrices, of outputs and all else, in each group. */
+bool tess_any_conv_fits(const tess_any_conv_arg *a);
+/* Returns the bytes of scratch that it needs. */
+size_t tess_any_conv_scratch(const tess_any_conv_arg *a);
 
 /* Slices of x whose place indices say. Over the places `dim`[0, places) an index vector is read, whose k-th element
  * moves along x's dimension `along`[k]; over the slice, `dim`[places, rank), x is walked by strides. */
@@ -115,6 +165,20 @@ typedef struct tess_any_gather_arg {
 } tess_any_gather_arg;
 extern tess_codelet tess_any_gather[];  /* x, indices, y */
 extern tess_codelet tess_any_scatter[]; /* x (changed), indices, y */
+
+/* Behind a scatter of updates u that does not add; d is like x, and changed. */
+typedef enum tess_scatter_way {
+    TESS_BACK_TRACE, /* d begins as x: out = what d was before each factor. d, indices, u, out */
+    TESS_BACK_COUNT, /* d += how many updates are the most, y. d, indices, u, y */
+    TESS_BACK_SET,   /* du [+]= d: of the last that was set. d, indices, du */
+    TESS_BACK_MUL,   /* `with` what a trace has left. d, indices, u, with, du */
+    TESS_BACK_MOST,  /* du [+]= d where u is y. d, indices, u, y, du */
+} tess_scatter_way;
+typedef struct tess_any_scatter_back_arg {
+    tess_any_gather_arg at; /* acc: that of du */
+    tess_scatter_way way;
+} tess_any_scatter_back_arg;
+extern tess_codelet tess_any_scatter_back[];
 
 /* Data of a graph's own. */
 typedef struct tess_any_data_arg {

@@ -95,6 +95,24 @@ typedef struct tess_dot_dims {
 } tess_dot_dims;
 /* Returns the product of a and b: batch, a's other dimensions, b's. */
 tess_tensor *tess_nd_dot(tess_tensor *a, tess_tensor *b, const tess_dot_dims *d);
+/* A convolution as XLA's conv_general_dilated has it, over one to three spatial dimensions. */
+typedef struct tess_conv_dims {
+    int space;
+    /* Which dimension of each is which: samples, channels and space; of w outputs, a group's inputs, and space. */
+    int x[2 + TESS_CONV_SPACE], w[2 + TESS_CONV_SPACE], y[2 + TESS_CONV_SPACE];
+    int64_t strides[TESS_CONV_SPACE], pads[TESS_CONV_SPACE][2], between[TESS_CONV_SPACE], apart[TESS_CONV_SPACE];
+    int64_t groups; /* between, apart: the dilations of x and of w */
+} tess_conv_dims;
+tess_tensor *tess_nd_conv(tess_tensor *x, tess_tensor *w, const tess_conv_dims *d);
+/* Windows as XLA's reduce_window has them, for each dimension of x; between, apart: the dilations of x and of a window.
+ * What is outside x does not count. */
+typedef struct tess_window_dims {
+    int64_t size[TESS_RANK_MOST], strides[TESS_RANK_MOST], pads[TESS_RANK_MOST][2];
+    int64_t between[TESS_RANK_MOST], apart[TESS_RANK_MOST];
+} tess_window_dims;
+tess_tensor *tess_nd_window(tess_tensor *x, tess_reduction fn, const tess_window_dims *d);
+/* Returns what stands up to each place of a dimension, itself included, or, in reverse, from there on. */
+tess_tensor *tess_nd_cum(tess_tensor *x, tess_cumulation fn, int dim, bool reverse);
 /* Returns x in another shape. */
 tess_tensor *tess_nd_reshape(tess_tensor *x, tess_dims d);
 /* Returns up to TESS_ND_OPERANDS tensors one behind the other. */

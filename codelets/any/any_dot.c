@@ -15,20 +15,6 @@ typedef struct operand {
     int64_t ld;
 } operand;
 
-/* Returns the one stride that dimensions have together, or -1. */
-static int64_t joint(const int64_t *dim, const int64_t *by, int rank)
-{
-    int64_t stride = 0, next = 0;
-    for (int d = rank - 1; d >= 0; d--) {
-        if (dim[d] == 1) continue;
-        if (stride && by[d] != next) return -1;
-        if (!stride) stride = by[d];
-        if (stride <= 0) return -1;
-        next = by[d] * dim[d];
-    }
-    return stride ? stride : 1;
-}
-
 static operand operand_of(const tess_any_dot_arg *a, const int64_t (*by)[TESS_RANK_MOST], int up, int across)
 {
     operand o = {
@@ -36,7 +22,7 @@ static operand operand_of(const tess_any_dot_arg *a, const int64_t (*by)[TESS_RA
     int64_t stride[2];
     for (int k = 0; k < 2; k++) {
         o.size[k] = walk_size(o.dim[k], o.rank[k]);
-        stride[k] = joint(o.dim[k], o.by[k], o.rank[k]);
+        stride[k] = walk_joint(o.dim[k], o.by[k], o.rank[k]);
     }
     o.ld = o.size[1];
     if (stride[0] < 0 || stride[1] < 0) return o;

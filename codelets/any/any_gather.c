@@ -3,22 +3,6 @@
 #include "any.h"
 #include "walk_impl.h"
 
-/* Where a place's slice begins in x; false: outside. */
-static bool find(const tess_any_gather_arg *a, const int32_t *index, const walk *w, int64_t *at)
-{
-    const int32_t *v = index + walk_at(w, a->index);
-    *at = a->x_at + walk_at(w, a->x);
-    for (int k = 0; k < a->along; k++) {
-        int64_t i = v[k * a->index_by];
-        if (i < 0 || i > a->most[k]) {
-            if (!a->clip) return false;
-            i = i < 0 ? 0 : a->most[k];
-        }
-        *at += i * a->step[k];
-    }
-    return true;
-}
-
 static void gather_run(const tess_any_gather_arg *a, const void *x, int64_t by, void *y, int64_t y_by, int64_t n)
 {
     const float *from = x;
@@ -79,7 +63,7 @@ static void slice(const tess_any_gather_arg *a, const tess_work *w, const walk *
 {
     const int p = a->places, over = a->rank - p;
     int64_t at;
-    const bool inside = find(a, w->buf[1].ptr, place, &at);
+    const bool inside = walk_place(a, w->buf[1].ptr, place, &at);
     const int64_t all = walk_size(a->dim + p, over), y_at = a->y_at + walk_at(place, a->y);
     if (!inside && scatters) return;
     walk s = walk_begin(a->dim + p, over, 0);

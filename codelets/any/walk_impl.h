@@ -1,6 +1,7 @@
 /* walk: goes through an index space in row-major order, a run along its last dimension at a time. */
 #ifndef TESS_WALK_IMPL_H
 #define TESS_WALK_IMPL_H
+#include "any.h"
 #include "vector.h"
 
 enum { TESS_WALK_RANK = 16 };
@@ -49,6 +50,48 @@ TESS_INLINE void walk_on(walk *w, int64_t n)
         w->at[d] = 0;
         w->at[d - 1]++;
     }
+}
+/* Returns the one stride that dimensions have together, or -1. */
+TESS_INLINE int64_t walk_joint(const int64_t *dim, const int64_t *by, int rank)
+{
+    int64_t stride = 0, next = 0;
+    for (int d = rank - 1; d >= 0; d--) {
+        if (dim[d] == 1) continue;
+        if (stride && by[d] != next) return -1;
+        if (!stride) stride = by[d];
+        if (stride <= 0) return -1;
+        next = by[d] * dim[d];
+    }
+    return stride ? stride : 1;
+}
+/* Returns which of n elements, with so many less one places between them, is at a place; -1: none. */
+TESS_INLINE int64_t walk_meet(int64_t at, int64_t between, int64_t n)
+{
+    return at < 0 || at % between || at / between >= n ? -1 : at / between;
+}
+/* Positions [o + *begin, o + *end) of n are those at which o step - low is one of so many elements. */
+TESS_INLINE void walk_span(int64_t step, int64_t low, int64_t elements, int64_t o, int64_t n, int64_t *begin,
+                           int64_t *end)
+{
+    const int64_t high = low + elements, first = low / step + (low % step > 0) - o,
+                  last = high / step + (high % step > 0) - o;
+    *begin = first < 0 ? 0 : least(first, n);
+    *end = last < *begin ? *begin : least(last, n);
+}
+/* Stores where the slice of a place begins in x; false: outside. */
+TESS_INLINE bool walk_place(const tess_any_gather_arg *a, const int32_t *index, const walk *w, int64_t *at)
+{
+    const int32_t *v = index + walk_at(w, a->index);
+    *at = a->x_at + walk_at(w, a->x);
+    for (int k = 0; k < a->along; k++) {
+        int64_t i = v[k * a->index_by];
+        if (i < 0 || i > a->most[k]) {
+            if (!a->clip) return false;
+            i = i < 0 ? 0 : a->most[k];
+        }
+        *at += i * a->step[k];
+    }
+    return true;
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* any_gather, any_scatter: slices of a tensor by indices. The gradient of the one that gathers is scattered, that of
- * the one that scatters sums is gathered. Rows may come with the indices (a table that is whole), with both (batch
- * dimensions), or with x alone, along a dimension that slices have whole. */
+ * the one that scatters sums is gathered, and of others what any_scatter_back makes. Rows may come with the indices (a
+ * table that is whole), with both (batch dimensions), or with x alone, along a dimension that slices have whole. */
 #include "any_impl.h"
 #include <string.h>
 
@@ -144,12 +144,119 @@ static const tess_op scatter_op = {.name = "any_scatter",
                                    .infer = tess_nd_infer,
                                    .forward = scatter_forward,
                                    .backward = scatter_backward};
-/* What overwrites or compares has no gradient here. */
-static const tess_op scatter_other = {.name = "any_scatter",
-                                      .takes = "x, indices, updates",
-                                      .infer = tess_nd_infer,
-                                      .forward = scatter_forward,
-                                      .no_gradient = true};
+/* ---- the gradients of those that do not add ---- */
+
+static const tess_strides line = {.by = {1}};
+
+/* A pass over the updates; `d` is like x, `with` where there is one, `out` where something is written. */
+static void pass(tess_lower *L, const tess_node *n, int i, tess_scatter_way way, tess_tile *d, const tess_use *with,
+                 const tess_use *out, bool acc)
+{
+    tess_any_scatter_back_arg a = {*arg_of(L, n, n->out, n->in[UPDATES], i), way};
+    tess_use use[5] = {{d, TESS_RW}, tess_nd_read(L, n, INDICES, i)};
+    unsigned uses = 2;
+    a.at.acc = acc;
+    if (way != TESS_BACK_SET) use[uses++] = tess_nd_read(L, n, UPDATES, i);
+    if (with) use[uses++] = *with;
+    if (out) use[uses++] = *out;
+    tess_emit(L, tess_any_scatter_back, tess_arg_copy(L, &a, sizeof a), use, uses);
+}
+
+/* Emits to [+]= what a formula makes of tensors like x, element by element. */
+static void emit_each(tess_lower *L, int64_t size, tess_draft *d, int result, const tess_use *in, int operands,
+                      tess_use to, bool acc)
+{
+    tess_any_map_arg m = {.rank = 1, .dim = {size}, .operands = operands, .out = line, .acc = acc};
+    tess_use use[TESS_MAP_OPERANDS + 1];
+    for (int k = 0; k < operands; k++) m.in[k] = line, use[k] = in[k];
+    m.formula = tess_draft_finish(L->p->arena, d, result);
+    use[operands] = to;
+    tess_nd_emit_map(L, &m, use);
+}
+
+static tess_tile *copy_of(tess_lower *L, const tess_node *n, int64_t size, tess_use from)
+{
+    tess_tile *t = tess_nd_between(L, size, n->out);
+    tess_nd_emit_copy(L, 1, &size, from, line, (tess_use){t, TESS_W}, line, false);
+    return t;
+}
+
+/* dy shared among x and the updates that are the most. */
+static tess_tile *shares(tess_lower *L, const tess_node *n, int i, int64_t size, const tess_use *y)
+{
+    tess_tile *count = tess_nd_between(L, size, n->out), *d = tess_nd_between(L, size, n->out);
+    tess_draft *f = tess_lower_get(L, sizeof *f);
+    const int a = tess_draft_load(f, 0, TESS_REAL), b = tess_draft_load(f, 1, TESS_REAL),
+              same = tess_draft_cast(f, tess_draft_add(f, TESS_FN_eq, a, b, -1), TESS_REAL);
+    emit_each(L, size, f, same, (tess_use[]){tess_nd_read(L, n, X, i), *y}, 2, (tess_use){count, TESS_W}, false);
+    pass(L, n, i, TESS_BACK_COUNT, count, y, NULL, false);
+    emit_each(L, size, f, tess_draft_add(f, TESS_FN_div, a, b, -1),
+              (tess_use[]){tess_grad_read(L, n->out, i), {count, TESS_R}}, 2, (tess_use){d, TESS_W}, false);
+    return d;
+}
+
+/* x's own part of what is left: all of it, or where it is the most. */
+static void leave(tess_lower *L, const tess_node *n, int i, int64_t size, tess_tile *d, const tess_use *y)
+{
+    tess_draft *f = tess_lower_get(L, sizeof *f);
+    int left = tess_draft_load(f, 0, TESS_REAL);
+    if (y)
+        left = tess_draft_add(
+            f, TESS_FN_select,
+            tess_draft_add(f, TESS_FN_eq, tess_draft_load(f, 1, TESS_REAL), tess_draft_load(f, 2, TESS_REAL), -1), left,
+            tess_draft_real(f, 0));
+    tess_use in[3] = {{d, TESS_R}};
+    if (y) in[1] = tess_nd_read(L, n, X, i), in[2] = *y;
+    const tess_nd_grad g = tess_nd_grad_begin(L, n->in[X], i, false);
+    emit_each(L, size, f, left, in, y ? 3 : 1, g.use, g.acc);
+    tess_nd_grad_end(L, &g);
+}
+
+static void other_backward(tess_lower *L, const tess_node *n, int i)
+{
+    const tess_scattering fn = ((const struct attributes *)n->attributes)->fn;
+    const bool most = fn == TESS_SCATTER_MAX || fn == TESS_SCATTER_MIN;
+    if (tess_nd_idle(L, n, i)) return;
+    const int64_t size = tess_nd_tile_of(L, n->out, i).size, updates = tess_nd_tile_of(L, n->in[UPDATES], i).size;
+    tess_use y = {0}, with = {0};
+    if (most) y = with = tess_in(L, n->out, i);
+    if (fn == TESS_SCATTER_MUL) {
+        tess_tile *before = tess_nd_between(L, updates, n->in[UPDATES]);
+        pass(L, n, i, TESS_BACK_TRACE, copy_of(L, n, size, tess_nd_read(L, n, X, i)), NULL, &(tess_use){before, TESS_W},
+             false);
+        with = (tess_use){before, TESS_R};
+    }
+    tess_tile *d = most ? shares(L, n, i, size, &y) : copy_of(L, n, size, tess_grad_read(L, n->out, i));
+    const bool wants = tess_wants_gradient(L, n->in[UPDATES]);
+    tess_nd_grad g = {.use = {NULL, TESS_W}};
+    if (wants)
+        g = tess_nd_grad_begin(L, n->in[UPDATES], i, false);
+    else
+        g.use.tile = tess_nd_between(L, updates, n->in[UPDATES]);
+    pass(L, n, i,
+         fn == TESS_SCATTER_SET ? TESS_BACK_SET
+         : most                 ? TESS_BACK_MOST
+                                : TESS_BACK_MUL,
+         d, fn == TESS_SCATTER_SET ? NULL : &with, &g.use, g.acc);
+    if (wants) tess_nd_grad_end(L, &g);
+    if (tess_wants_gradient(L, n->in[X])) leave(L, n, i, size, d, most ? &y : NULL);
+}
+
+#define OTHER(name_of, what)                                                                                           \
+    static const tess_op name_of = {.name = "any_scatter",                                                             \
+                                    .takes = "x, indices, updates",                                                    \
+                                    .reads = what,                                                                     \
+                                    .infer = tess_nd_infer,                                                            \
+                                    .forward = scatter_forward,                                                        \
+                                    .backward = other_backward}
+OTHER(set_op, TESS_READS_IN1);
+OTHER(mul_op, TESS_READS_IN0 | TESS_READS_IN1 | TESS_READS_IN2);
+OTHER(most_op, TESS_READS_IN0 | TESS_READS_IN1 | TESS_READS_IN2 | TESS_READS_OUT);
+static const tess_op *const scatter_ops[] = {[TESS_SCATTER_SET] = &set_op,
+                                             [TESS_SCATTER_ADD] = &scatter_op,
+                                             [TESS_SCATTER_MUL] = &mul_op,
+                                             [TESS_SCATTER_MIN] = &most_op,
+                                             [TESS_SCATTER_MAX] = &most_op};
 
 /* ---- describing ---- */
 
@@ -281,5 +388,5 @@ tess_tensor *tess_nd_scatter(tess_tensor *x, tess_tensor *indices, tess_tensor *
         if (!(in[k] = tess_nd_join(in[k]))) return NULL;
     const tess_dims shape = tess_nd_dims(x);
     struct attributes a = {tess_nd_of(x->nd->element, &shape, in[0]->nd->at, in[0]->nd->times), *d, fn};
-    return tess_nd_node(x->g, fn == TESS_SCATTER_ADD ? &scatter_op : &scatter_other, in, 3, &a, sizeof a);
+    return tess_nd_node(x->g, scatter_ops[fn], in, 3, &a, sizeof a);
 }

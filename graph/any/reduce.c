@@ -52,13 +52,51 @@ static void spread(tess_lower *L, const tess_node *n, int i, const tess_nd_tile 
     tess_nd_grad_end(L, &g);
 }
 
+/* Reduces what a formula makes of x. */
+static tess_use reduced(tess_lower *L, const tess_node *n, int i, const tess_formula *f, tess_reduction fn)
+{
+    const struct attributes *a = n->attributes;
+    const tess_nd_tile x = tess_nd_tile_of(L, n->in[0], i), y = tess_nd_tile_of(L, n->out, i);
+    const tess_strides at = tess_strides_of(&x);
+    tess_any_map_arg m = {.rank = x.rank, .operands = 1, .in = {at}, .out = at, .formula = f};
+    memcpy(m.dim, x.dim, sizeof m.dim);
+    tess_tile *each = tess_nd_between(L, x.size, n->in[0]), *all = tess_nd_between(L, y.size, n->out);
+    tess_nd_emit_map(L, &m, (tess_use[]){tess_nd_read(L, n, 0, i), {each, TESS_W}});
+    tess_nd_emit_reduce(L, fn, TESS_REAL, &x, a->order, a->kept, (tess_use){each, TESS_R}, (tess_use){all, TESS_W},
+                        false);
+    return (tess_use){all, TESS_R};
+}
+
+/* dx = dy times the product of the others: that of all that are not 0, without x, where none of the others is. */
+static void factor(tess_lower *L, const tess_node *n, int i, const tess_nd_tile *x, const tess_nd_tile *y)
+{
+    tess_draft *d = tess_lower_get(L, sizeof *d);
+    const int vx = tess_draft_load(d, 0, TESS_REAL), zero = tess_draft_real(d, 0),
+              is = tess_draft_add(d, TESS_FN_eq, vx, zero, -1), one = tess_draft_cast(d, is, TESS_REAL);
+    const int rest = tess_draft_add(d, TESS_FN_select, is, tess_draft_real(d, 1), vx);
+    const tess_use product = reduced(L, n, i, tess_draft_finish(L->p->arena, d, rest), TESS_REDUCE_PROD),
+                   zeros = reduced(L, n, i, tess_draft_finish(L->p->arena, d, one), TESS_REDUCE_SUM);
+    const int alone = tess_draft_add(d, TESS_FN_eq, tess_draft_load(d, 2, TESS_REAL), one, -1);
+    const int others = tess_draft_add(d, TESS_FN_div, tess_draft_load(d, 1, TESS_REAL), rest, -1);
+    const int slope = tess_draft_add(d, TESS_FN_mul, tess_draft_load(d, 3, TESS_REAL), others, -1);
+    const tess_strides at = tess_strides_of(x), kept = kept_strides(n->attributes, y);
+    tess_any_map_arg m = {.rank = x->rank, .operands = 4, .in = {at, kept, kept, kept}, .out = at};
+    m.formula = tess_draft_finish(L->p->arena, d, tess_draft_add(d, TESS_FN_select, alone, slope, zero));
+    memcpy(m.dim, x->dim, sizeof m.dim);
+    const tess_use in = tess_nd_read(L, n, 0, i), dy = tess_grad_read(L, n->out, i);
+    const tess_nd_grad g = tess_nd_grad_begin(L, n->in[0], i, false);
+    m.acc = g.acc;
+    tess_nd_emit_map(L, &m, (tess_use[]){in, product, zeros, dy, g.use});
+    tess_nd_grad_end(L, &g);
+}
+
 static void backward(tess_lower *L, const tess_node *n, int i)
 {
     const struct attributes *a = n->attributes;
     if (tess_nd_idle(L, n, i) || !tess_wants_gradient(L, n->in[0])) return;
     const tess_nd_tile x = tess_nd_tile_of(L, n->in[0], i), y = tess_nd_tile_of(L, n->out, i);
     if (a->fn != TESS_REDUCE_SUM) {
-        spread(L, n, i, &x, &y);
+        (a->fn == TESS_REDUCE_PROD ? factor : spread)(L, n, i, &x, &y);
         return;
     }
     const tess_use dy = tess_grad_read(L, n->out, i);
@@ -69,6 +107,12 @@ static void backward(tess_lower *L, const tess_node *n, int i)
 
 static const tess_op op = {
     .name = "any_reduce", .takes = "x", .infer = tess_nd_infer, .forward = forward, .backward = backward};
+static const tess_op op_prod = {.name = "any_reduce",
+                                .takes = "x",
+                                .reads = TESS_READS_IN0,
+                                .infer = tess_nd_infer,
+                                .forward = forward,
+                                .backward = backward};
 static const tess_op op_most = {.name = "any_reduce",
                                 .takes = "x",
                                 .reads = TESS_READS_IN0 | TESS_READS_OUT,
@@ -84,10 +128,8 @@ tess_tensor *tess_nd_reduce(tess_tensor *x, tess_reduction fn, unsigned dims)
         return tess_nd_wrong("reduce", &x, 1, "over dimensions %#x", dims);
     if ((fn == TESS_REDUCE_AND || fn == TESS_REDUCE_OR) && x->nd->element == TESS_REAL)
         return tess_nd_wrong("reduce", &x, 1, "and, or take int32 and bool");
-    if (fn == TESS_REDUCE_PROD && x->nd->element == TESS_REAL)
-        return tess_nd_wrong("reduce", &x, 1, "a product of floats has no derivative here yet");
     const bool over_rows = tess_has_rows(x) && dims >> x->nd->at & 1;
-    if (over_rows && (finds || (most && x->nd->element == TESS_REAL))) {
+    if (over_rows && (finds || (fn != TESS_REDUCE_SUM && x->nd->element == TESS_REAL))) {
         x = tess_nd_join(x);
         if (!x) return NULL;
     }
@@ -101,5 +143,5 @@ tess_tensor *tess_nd_reduce(tess_tensor *x, tess_reduction fn, unsigned dims)
         d.dim[d.rank++] = x->nd->dim[k];
     }
     a.nd = tess_nd_of(finds ? TESS_INT : x->nd->element, &d, at, at < 0 ? 0 : x->nd->times);
-    return tess_nd_node(x->g, most ? &op_most : &op, &x, 1, &a, sizeof a);
+    return tess_nd_node(x->g, most ? &op_most : fn == TESS_REDUCE_PROD ? &op_prod : &op, &x, 1, &a, sizeof a);
 }

@@ -168,6 +168,20 @@ static void owe(tess_lower *L, const struct tess_owed *o)
     L->owed[L->nowed++] = *o;
 }
 
+/* A node has read its parameters for the last time in this micro-batch. */
+static void end_uses(tess_lower *L, const tess_node *n)
+{
+    for (int k = 0; k < n->inputs; k++) {
+        tess_tensor *p = n->in[k];
+        if (!p || p->kind != TESS_KIND_PARAM || !tess_wants_gradient(L, p) || !L->pending[p->id]) continue;
+        bool grown = --L->growing[p->id][L->micro] == 0;
+        if (grown && L->conf->deterministic && !p->held->on.shared) tess_lower_grown(L, p);
+        const bool early = grown && L->early[p->id];
+        const bool last = --L->pending[p->id] == 0 && !p->held->on.shared; /* a shared one's waits for the step's end */
+        if (early || last) owe(L, &(struct tess_owed){p, L->micro, early, last});
+    }
+}
+
 static void backward_tiles(tess_lower *L, const tess_node *n, int first, int end)
 {
     const int tiles = tess_lower_tiles(L, n->out);
@@ -181,24 +195,10 @@ static void backward_tiles(tess_lower *L, const tess_node *n, int first, int end
     for (int i = first; i < (end < tiles ? end : tiles); i++) tess_lower_release(L, n->out, i);
 }
 
-/* What follows once a node's backward is emitted of all row tiles. */
-static void backward_ends(tess_lower *L, const tess_node *n)
-{
-    for (int k = 0; k < n->inputs; k++) {
-        tess_tensor *p = n->in[k];
-        if (!p || p->kind != TESS_KIND_PARAM || !tess_wants_gradient(L, p)) continue;
-        bool grown = --L->growing[p->id][L->micro] == 0;
-        if (grown && L->conf->deterministic && !p->held->on.shared) tess_lower_grown(L, p);
-        const bool early = grown && L->early[p->id];
-        const bool last = --L->pending[p->id] == 0 && !p->held->on.shared; /* a shared one's waits for the step's end */
-        if (early || last) owe(L, &(struct tess_owed){p, L->micro, early, last});
-    }
-}
-
 void tess_lower_node_backward(tess_lower *L, const tess_node *n)
 {
     backward_tiles(L, n, 0, L->row_tiles);
-    backward_ends(L, n);
+    end_uses(L, n);
 }
 
 /* Puts a node's backward off to the end of the step; its gradient is copied, since its tile serves the next
@@ -218,16 +218,24 @@ static void put_off(tess_lower *L, const tess_node *n)
     }
 }
 
+/* Counts uses of tensors: those whose backward rule is called, or the others, which are computed again and must meet a
+ * parameter before its update. */
+static void count_uses(tess_lower *L, const tess_node *n, bool others)
+{
+    for (int i = 0; i < n->inputs; i++) {
+        const tess_tensor *t = n->in[i];
+        if (!t || (L->wants[t->id] && !L->wants[n->out->id]) != others) continue;
+        if (others && (t->kind != TESS_KIND_PARAM || !L->pending[t->id] || tess_lower_group(L, n) < 0)) continue;
+        L->pending[t->id] += (int)L->micros;
+        for (int64_t m = 0; m < L->micros; m++) L->growing[t->id][m]++;
+    }
+}
+
 void tess_lower_count(tess_lower *L, const bool *wanted)
 {
-    for (int k = 0; k < L->g->nodes; k++)
-        for (int i = 0; wanted[k] && i < L->g->node[k]->inputs; i++) {
-            const tess_tensor *t = L->g->node[k]->in[i];
-            if (!t || (L->wants[t->id] && !L->wants[L->g->node[k]->out->id]))
-                continue; /* no backward rule of it is called */
-            L->pending[t->id] += (int)L->micros;
-            for (int64_t m = 0; m < L->micros; m++) L->growing[t->id][m]++;
-        }
+    for (int others = 0; others < 2; others++)
+        for (int k = 0; k < L->g->nodes; k++)
+            if (wanted[k]) count_uses(L, L->g->node[k], others);
     /* From stage 2 on no rank keeps a whole gradient from micro-batch to micro-batch, if one rule makes it. */
     bool early = L->grid->stage >= 2 && L->micros > 1 && !L->conf->deterministic && !L->conf->by_layer;
     for (int k = 0; k < L->g->params && early && !L->conf->keep_gradients; k++) {
@@ -257,11 +265,12 @@ static void backward_run(tess_lower *L, int first, int last, const bool *wanted,
                 backward_tiles(L, L->g->node[k], i, i + step);
     }
     for (int k = last; k >= first; k--) {
-        if (!wanted[k] || !tess_wants_gradient(L, L->g->node[k]->out)) continue;
-        if (put && put[k])
+        const bool wants = tess_wants_gradient(L, L->g->node[k]->out);
+        if (!wanted[k] || (!wants && tess_lower_group(L, L->g->node[k]) < 0)) continue;
+        if (wants && put && put[k])
             put_off(L, L->g->node[k]);
         else
-            backward_ends(L, L->g->node[k]);
+            end_uses(L, L->g->node[k]);
     }
 }
 
@@ -270,9 +279,13 @@ void tess_lower_backward(tess_lower *L, int first, int end, const bool *wanted, 
     bool *again = tess_alloc((size_t)L->g->nodes + 1);
     for (int k = end - 1, run; k >= first; k = run - 1) {
         run = k;
-        if (!wanted[k] || !tess_wants_gradient(L, L->g->node[k]->out)) continue;
-        run = run_begin(L, k, first);
+        if (!wanted[k]) continue;
         int s = tess_lower_group(L, L->g->node[k]);
+        if (!tess_wants_gradient(L, L->g->node[k]->out)) {
+            if (s >= 0) end_uses(L, L->g->node[k]);
+            continue;
+        }
+        run = run_begin(L, k, first);
         bool goes_on = k + 1 < end && (s < 0 ? L->g->node[k + 1]->block == L->g->node[k]->block
                                              : tess_lower_group(L, L->g->node[k + 1]) == s);
         if (!goes_on) L->stretch++;

@@ -130,44 +130,16 @@ static void all_cuts(const char *name)
     gradients(name, 4, 32, 2);
 }
 
-TEST(maps)
-{
-    all_cuts("maps");
-}
-TEST(shapes)
-{
-    all_cuts("shapes");
-}
-TEST(dots)
-{
-    all_cuts("dots");
-}
-TEST(indices)
-{
-    all_cuts("indices");
-}
-TEST(state)
-{
-    all_cuts("state");
-}
-TEST(mlp)
-{
-    all_cuts("mlp");
-}
-TEST(gpt)
-{
-    all_cuts("gpt");
-}
-
 /* ---- steps ---- */
 
-static void train(struct net *n, const char *name, int workers, double *loss)
+static void train(struct net *n, const char *name, int workers, int recompute, double *loss)
 {
     tess_optimizer o = tess_adamw();
     o.weight_decay = 0.1;
     OK(tess_start(&(tess_machine){.workers = workers}));
     OK(open_net(n, name, 3, 64));
-    OK(tess_step_new(n->in.output, &(tess_step_conf){.train = true, .optimizer = o}, &n->step));
+    OK(tess_step_new(n->in.output, &(tess_step_conf){.train = true, .optimizer = o, .recompute_every = recompute},
+                     &n->step));
     OK(tess_import_load(n->from, n->g));
     OK(tess_graph_round(n->g));
     OK(feed(n));
@@ -208,25 +180,78 @@ static void compare_states(struct net *n, const char *name)
 static void steps(const char *name)
 {
     struct net n = {0};
-    double one[STEPS], two[STEPS], want;
+    double one[STEPS], two[STEPS], again[STEPS], want;
     char path[4200];
     snprintf(path, sizeof path, "%s/losses.txt", fixture(name));
     FILE *f = fopen(path, "r");
     CHECK(f != NULL);
-    train(&n, name, 2, two);
+    train(&n, name, 2, 0, two);
     compare_states(&n, name);
     close_net(&n);
-    train(&n, name, 1, one);
+    train(&n, name, 1, 0, one);
+    close_net(&n);
+    train(&n, name, 2, 2, again);
     close_net(&n);
     for (int k = 0; k < STEPS && f; k++) {
         CHECK(fscanf(f, "%lf", &want) == 1);
         if (!(fabs(two[k] - want) <= 1e-5 * fabs(want)))
             CHECK_SAY("%s: step %d has the loss %.8g, optax's %.8g", name, k, two[k], want);
         if (one[k] != two[k]) CHECK_SAY("%s: step %d: other bits with one worker", name, k);
+        if (again[k] != two[k]) CHECK_SAY("%s: step %d: other bits recomputed", name, k);
     }
     if (f) fclose(f);
 }
 
+/* ---- networks ---- */
+
+TEST(maps)
+{
+    all_cuts("maps");
+}
+TEST(shapes)
+{
+    all_cuts("shapes");
+}
+TEST(dots)
+{
+    all_cuts("dots");
+}
+TEST(indices)
+{
+    all_cuts("indices");
+}
+TEST(convs)
+{
+    all_cuts("convs");
+    steps("convs");
+}
+TEST(windows)
+{
+    all_cuts("windows");
+    steps("windows");
+}
+TEST(cums)
+{
+    all_cuts("cums");
+    steps("cums");
+}
+TEST(places)
+{
+    all_cuts("places");
+    steps("places");
+}
+TEST(state)
+{
+    all_cuts("state");
+}
+TEST(mlp)
+{
+    all_cuts("mlp");
+}
+TEST(gpt)
+{
+    all_cuts("gpt");
+}
 TEST(adamw)
 {
     steps("mlp");
@@ -266,6 +291,7 @@ static void refuses(const char *node, const char *rest, const char *says)
 
 #define DOT  "\"op\": \"dot\", \"in\": [\"input:x\", \"param:w\"], \"dtype\": \"float32\", "
 #define X    "\"in\": [\"input:x\"], \"shape\": [4, 3], \"dtype\": \"float32\", "
+#define CONV "\"op\": \"conv\", \"shape\": [4, 2], \"dtype\": \"float32\", \"groups\": 1, "
 #define DIMS "\"contract\": [[1], [0]], \"batch\": [[], []]"
 TEST(mistakes)
 {
@@ -277,7 +303,8 @@ TEST(mistakes)
         {DOT "\"contract\": [[1, 0], [0]], \"batch\": [[], []], \"shape\": [4, 2]", "the two lists of contract differ"},
         {DOT DIMS ", \"shape\": [4, 2], \"stride\": 1", "has the key stride, which is not known"},
         {DOT DIMS ", \"shape\": [4, 0]", "a dimension of 0"},
-        {"\"op\": \"conv\", " X "\"stride\": [1]", "there is no op conv in this version"},
+        {"\"op\": \"fft\", " X "\"stride\": [1]", "there is no op fft in this version"},
+        {CONV "\"in\": [\"input:x\", \"param:w\"], \"lhs\": [0, 1, 2]", "x has 2 dimensions (expected 3 to 5)"},
         {"\"op\": \"map\", " X "\"fn\": \"sinc\"", "there is no function sinc"},
         {"\"op\": \"map\", " X "\"fn\": \"add\"", "has 1 operands (its function takes 2)"},
         {"\"op\": \"map\", " X "\"fn\": \"not\"", "it takes int32 and bool alone"},

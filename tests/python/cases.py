@@ -19,12 +19,12 @@ def near(what, met, wanted, most):
         raise AssertionError(f"{what}: off by {met:.3g} of {wanted:.3g}")
 
 
-def command(*arguments, at=None):
+def command(*arguments, at=None, workers=2):
     """Runs the command that the environment variable TESSERA names; without one it does nothing, and returns False."""
     if "TESSERA" not in os.environ:
         return False
     done = subprocess.run([os.environ["TESSERA"], *arguments], capture_output=True, text=True, cwd=at or DIR.name,
-                          env={**os.environ, "STARPU_NCPU": "2"})
+                          env={**os.environ, "STARPU_NCPU": str(workers)})
     if done.returncode:
         raise AssertionError(f"tessera {' '.join(arguments)}: {done.stderr}")
     return True

@@ -25,7 +25,10 @@ KEYS = {"map": {"fn", "y"}, "reduce": {"fn", "dims"}, "dot": {"contract", "batch
         "broadcast": {"dims"}, "transpose": {"perm"}, "slice": {"lo", "hi", "step"}, "concat": {"dim"}, "pad": {"pads"},
         "rev": {"dims"}, "iota": {"dim"},
         "gather": {"offset", "collapsed", "start", "batch", "sizes", "mode", "fill"},
-        "scatter": {"offset", "collapsed", "start", "batch", "mode", "fn"}}
+        "scatter": {"offset", "collapsed", "start", "batch", "mode", "fn"},
+        "window": {"fn", "size", "strides", "pads", "base_dilation", "dilation"},
+        "cum": {"fn", "dim", "reverse"},
+        "conv": {"lhs", "rhs", "out", "strides", "pads", "lhs_dilation", "rhs_dilation", "groups"}}
 
 
 def load(directory):
@@ -148,6 +151,41 @@ def _scatter(n, x, indices, updates):
     return y
 
 
+def _places_of(x, size, strides, dilation):
+    """Returns [(place, x there)] of a window over the last dimensions."""
+    lead = x.ndim - len(size)
+    out = [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(x.shape[lead:], size, strides, dilation)]
+    for at in np.ndindex(*size):
+        yield at, x[(slice(None),) * lead + tuple(slice(a * d, a * d + (o - 1) * s + 1, s)
+                                                  for a, d, o, s in zip(at, dilation, out, strides))]
+
+
+def _conv(n, x, w):
+    x, w = x.transpose(n["lhs"]).astype(np.float64), w.transpose(n["rhs"])
+    pads = [[0, 0, 0]] * 2 + [[*p, d - 1] for p, d in zip(n["pads"], n["lhs_dilation"])]
+    x, g = _pad({"pads": pads}, x, 0), n["groups"]
+    y = 0
+    for at, part in _places_of(x, w.shape[2:], n["strides"], n["rhs_dilation"]):
+        part = part.reshape(len(x), g, -1, *part.shape[2:])
+        y = y + np.einsum("ngi...,goi->ngo...", part, w[(..., *at)].reshape(g, -1, w.shape[1]))
+    return y.reshape(len(x), -1, *y.shape[3:]).transpose(np.argsort(n["out"]))
+
+
+def _window(n, x):
+    start = {"sum": 0, "max": -np.inf, "min": np.inf}[n["fn"]]
+    pads = [[*p, d - 1] for p, d in zip(n["pads"], n["base_dilation"])]
+    x = _pad({"pads": pads}, x.astype(np.float64), start)
+    return REDUCTIONS[n["fn"]]([part for _, part in _places_of(x, n["size"], n["strides"], n["dilation"])], 0)
+
+
+CUMULATIVE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "logsumexp": np.logaddexp}
+
+
+def _cum(n, x):
+    turn = (lambda v: np.flip(v, n["dim"])) if n.get("reverse") else lambda v: v
+    return turn(CUMULATIVE[n["fn"]].accumulate(turn(x), n["dim"]))
+
+
 def _iota(n):
     d = n["dim"]
     return np.broadcast_to(np.arange(n["shape"][d]).reshape([-1 if k == d else 1 for k in range(len(n["shape"]))]),
@@ -155,7 +193,8 @@ def _iota(n):
 
 
 OPS = {"map": _map, "reduce": _reduce, "dot": _dot, "broadcast": _broadcast, "pad": _pad, "gather": _gather,
-       "scatter": _scatter, "iota": _iota, "reshape": lambda n, x: x.reshape(n["shape"]),
+       "scatter": _scatter, "conv": _conv, "window": _window, "cum": _cum, "iota": _iota,
+       "reshape": lambda n, x: x.reshape(n["shape"]),
        "transpose": lambda n, x: x.transpose(n["perm"]), "concat": lambda n, *x: np.concatenate(x, n["dim"]),
        "rev": lambda n, x: np.flip(x, n["dims"]),
        "slice": lambda n, x: x[tuple(slice(*along) for along in zip(n["lo"], n["hi"], n["step"]))]}
@@ -196,7 +235,18 @@ def in_jax():
                                                   *map(tuple, n["batch"]))
         put = {"set": "scatter"}.get(n["fn"], f"scatter_{n['fn']}")
         return getattr(jax.lax, put)(x, indices, updates, numbers, mode={"fill": "drop"}.get(n["mode"], n["mode"]))
-    return {**OPS, "map": map_, "reduce": reduce, "gather": gather, "scatter": scatter,
+
+    def conv(n, x, w):
+        order = jax.lax.ConvDimensionNumbers(*map(tuple, (n["lhs"], n["rhs"], n["out"])))
+        return jax.lax.conv_general_dilated(x, w, n["strides"], n["pads"], n["lhs_dilation"], n["rhs_dilation"], order,
+                                            n["groups"])
+    def window(n, x):
+        lax, start, fn = jax.lax, {"sum": 0, "max": -np.inf, "min": np.inf}[n["fn"]], n["fn"]
+        return lax.reduce_window(x, np.asarray(start, x.dtype), {"sum": lax.add, "max": lax.max, "min": lax.min}[fn],
+                                 n["size"], n["strides"], n["pads"], n["base_dilation"], n["dilation"])
+    return {**OPS, "map": map_, "window": window,
+            "cum": lambda n, x: getattr(jax.lax, f"cum{n['fn']}")(x, n["dim"], n.get("reverse", False)),
+            "reduce": reduce, "gather": gather, "scatter": scatter, "conv": conv,
             "dot": lambda n, a, b: jax.lax.dot_general(a, b, (n["contract"], n["batch"])),
             "broadcast": lambda n, x: jax.lax.broadcast_in_dim(x, n["shape"], n["dims"]),
             "pad": lambda n, x, v: jax.lax.pad(x, v, [tuple(p) for p in n["pads"]]),

@@ -16,8 +16,8 @@ from cases import DIR, near, tessera
 
 LOSS, STEP = 1e-6, 1e-5  # relative
 STEPS = 10
-# What the command does not do yet: inputs without samples, state, a gradient through a scatter that sets.
-UNCHECKED = ("graph_network", "resnet", "odds")
+# What the command does not do yet: inputs without samples.
+UNCHECKED = ("graph_network", "odds")
 warnings.simplefilter("ignore")
 
 
@@ -207,6 +207,26 @@ def states():
     assert "state" not in graph and "updates" not in graph  # averages that do not move are constants
 
 
+def bits():
+    """With convolutions, pools and states: the same on one worker and two, and where activations are computed again."""
+    for make in (networks.resnet, networks.unet):
+        module, batch = make()
+        to = exported(module, batch, name=f"bits-{make.__name__}")
+        for key, t in batch.items():
+            np.save(os.path.join(to, f"{key}.npy"), torch.cat([t.roll(k, 0) for k in range(4)]).numpy())
+        run = {"model": ".", "data": {"train": {key: f"{key}.npy" for key in batch}}, "steps": 4, "deterministic": True,
+               "train_batch_size": 2 * len(batch["x"]), "output": "out", "overwrite": True}
+        with open(os.path.join(to, "run.json"), "w", encoding="utf-8") as file:
+            json.dump(run, file)
+        met = set()
+        for workers, *more in [(2,), (1,), (2, "activation_checkpointing.enabled=true"),
+                               (2, "activation_checkpointing.enabled=true", "activation_checkpointing.every=3")]:
+            if cases.command("train", "run.json", *more, at=to, workers=workers):
+                with open(os.path.join(to, "out", "model", "weights.safetensors"), "rb") as file:
+                    met.add(file.read())
+        assert len(met) < 2, f"{make.__name__}: {len(met)} models"
+
+
 def surrogate():
     """With RAM for less than weights, moments and gradients, which are 16 bytes a parameter."""
     metrics = cases.example("surrogate", 40, "steps=5", "train_batch_size=8", "eval_every=0")
@@ -222,7 +242,7 @@ def images():
 
 CASES = {make.__name__: (lambda make=make: network(make)) for make in networks.ALL}
 CASES.update({case.__name__: case for case in (
-    refusals, wrong_arguments, shape_of_the_file, states, surrogate, images)})
+    refusals, wrong_arguments, shape_of_the_file, states, bits, surrogate, images)})
 
 if __name__ == "__main__":
     cases.main(CASES)

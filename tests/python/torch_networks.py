@@ -263,6 +263,7 @@ def odds():
             w = self.w * self.s
             y = torch.cumsum(w * x, 1) + w.flip(0) + torch.tanh(w).cumprod(0) + w.roll(2, 1) + w.tril() - x.triu(1)
             y = y + w[:1].repeat(5, 1) + torch.arctan(w) + w.sinh() - w.asinh() + torch.exp2(w) + w.abs().pow(1.5)
+            y = y + w.cummax(1)[0] - torch.logcumsumexp(w, 0)
             y = y.clamp(-2, 3) + torch.logaddexp(w, x) + w ** 3 * w.sign() + w.remainder(0.7) + torch.fmod(w, 0.3)
             y = y + w[i].sum(0) + w[:, i[:2]].mean() + torch.logsumexp(w, 1, keepdim=True) + w.select(1, 2)[:, None]
             y = torch.where(torch.isfinite(y) & ~(x > 1) | (i[0] == 2), y, torch.minimum(y, torch.tensor(0.1)))

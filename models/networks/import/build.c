@@ -364,16 +364,23 @@ static tess_status reshape(building *b, const node *of)
     return take(b, of, tess_nd_reshape(b->form[of->in[0]].t, out->dims));
 }
 
+/* Which of some names the node's function has. */
+static tess_status fn_of(const building *b, const node *of, const char *const *names, int n, int *k)
+{
+    const char *fn = json_string_value(json_object_get(of->json, "fn"));
+    for (*k = 0; *k < n && fn && strcmp(fn, names[*k]) != 0;) ++*k;
+    return fn && *k < n ? TESS_OK : tess_import_wrong(b->n, of, "there is no %s %.40s", of->op, fn ? fn : "null");
+}
+
+static const char *const reductions[] = {"sum", "max", "min", "prod", "and", "or", "argmax", "argmin"};
+
 static tess_status reduce(building *b, const node *of)
 {
-    static const char *const names[] = {"sum", "max", "min", "prod", "and", "or", "argmax", "argmin"};
-    const char *fn = json_string_value(json_object_get(of->json, "fn"));
-    int dims[TESS_RANK_MOST], count, k = 0;
+    int dims[TESS_RANK_MOST], count, k;
     unsigned set = 0;
     TESS_TRY(tess_import_ints(b->n, of, "dims", -1, dims, &count));
     for (int j = 0; j < count; j++) set |= 1u << dims[j];
-    while (k < 8 && fn && strcmp(fn, names[k])) k++;
-    if (!fn || k == 8) return tess_import_wrong(b->n, of, "there is no reduction %.40s", fn ? fn : "null");
+    TESS_TRY(fn_of(b, of, reductions, 8, &k));
     TESS_TRY(settle_all(b, of));
     return take(b, of, tess_nd_reduce(b->form[of->in[0]].t, (tess_reduction)k, set));
 }
@@ -515,16 +522,86 @@ static tess_status gather(building *b, const node *of)
 static tess_status scatter(building *b, const node *of)
 {
     static const char *const names[] = {"set", "add", "mul", "min", "max"};
-    const char *fn = json_string_value(json_object_get(of->json, "fn"));
     tess_gather_dims d = {0};
-    int k = 0;
+    int k;
     TESS_TRY(gather_dims(b, of, &d));
-    while (k < 5 && fn && strcmp(fn, names[k])) k++;
-    if (!fn || k == 5) return tess_import_wrong(b->n, of, "there is no scattering %.40s", fn ? fn : "null");
+    TESS_TRY(fn_of(b, of, names, 5, &k));
     TESS_TRY(settle_all(b, of));
     return take(
         b, of,
         tess_nd_scatter(b->form[of->in[0]].t, b->form[of->in[1]].t, b->form[of->in[2]].t, &d, (tess_scattering)k));
+}
+
+/* A pair for each dimension of space, or of x. */
+static tess_status pads_of(const building *b, const node *of, int n, int64_t (*out)[2])
+{
+    const json_t *list = json_object_get(of->json, "pads");
+    if (!json_is_array(list) || (int)json_array_size(list) != n)
+        return tess_import_wrong(b->n, of, "pads is no list of %d entries", n);
+    for (int k = 0; k < n; k++)
+        TESS_TRY(tess_import_list(b->n, of, json_array_get(list, (size_t)k), "pads", 2, 2, out[k], NULL));
+    return TESS_OK;
+}
+
+/* Lists of n whole numbers. */
+typedef struct number_list {
+    const char *key;
+    int64_t *to;
+} number_list;
+static tess_status lists_of(const building *b, const node *of, int n, const number_list *list, int lists)
+{
+    for (int k = 0; k < lists; k++) {
+        const json_t *json = json_object_get(of->json, list[k].key);
+        TESS_TRY(tess_import_list(b->n, of, json, list[k].key, n, n, list[k].to, NULL));
+    }
+    return TESS_OK;
+}
+
+static tess_status conv(building *b, const node *of)
+{
+    const int rank = b->n->value[of->in[0]].dims.rank, n = rank - 2;
+    const json_t *groups = json_object_get(of->json, "groups");
+    tess_conv_dims d = {.space = n};
+    const number_list list[] = {{"strides", d.strides}, {"lhs_dilation", d.between}, {"rhs_dilation", d.apart}};
+    if (n < 1 || n > TESS_CONV_SPACE) return tess_import_wrong(b->n, of, "x has %d dimensions (expected 3 to 5)", rank);
+    if (!json_is_integer(groups)) return tess_import_wrong(b->n, of, "groups is no whole number");
+    d.groups = json_integer_value(groups);
+    TESS_TRY(tess_import_ints(b->n, of, "lhs", rank, d.x, NULL));
+    TESS_TRY(tess_import_ints(b->n, of, "rhs", rank, d.w, NULL));
+    TESS_TRY(tess_import_ints(b->n, of, "out", rank, d.y, NULL));
+    TESS_TRY(lists_of(b, of, n, list, 3));
+    TESS_TRY(pads_of(b, of, n, d.pads));
+    TESS_TRY(settle_all(b, of));
+    return take(b, of, tess_nd_conv(b->form[of->in[0]].t, b->form[of->in[1]].t, &d));
+}
+
+static tess_status window(building *b, const node *of)
+{
+    const int n = b->n->value[of->in[0]].dims.rank;
+    tess_window_dims d = {0};
+    const number_list list[] = {
+        {"size", d.size}, {"strides", d.strides}, {"base_dilation", d.between}, {"dilation", d.apart}};
+    int k;
+    TESS_TRY(fn_of(b, of, reductions, 3, &k));
+    TESS_TRY(lists_of(b, of, n, list, 4));
+    TESS_TRY(pads_of(b, of, n, d.pads));
+    TESS_TRY(settle_all(b, of));
+    return take(b, of, tess_nd_window(b->form[of->in[0]].t, (tess_reduction)k, &d));
+}
+
+static tess_status cum(building *b, const node *of)
+{
+    static const char *const names[] = {"sum", "prod", "max", "min", "logsumexp"};
+    const json_t *dim = json_object_get(of->json, "dim"), *reverse = json_object_get(of->json, "reverse");
+    int k;
+    TESS_TRY(fn_of(b, of, names, 5, &k));
+    if (!json_is_integer(dim) || json_integer_value(dim) < 0 || json_integer_value(dim) >= TESS_RANK_MOST)
+        return tess_import_wrong(b->n, of, "dim is no dimension");
+    if (reverse && !json_is_boolean(reverse)) return tess_import_wrong(b->n, of, "reverse is neither true nor false");
+    TESS_TRY(settle_all(b, of));
+    return take(
+        b, of,
+        tess_nd_cum(b->form[of->in[0]].t, (tess_cumulation)k, (int)json_integer_value(dim), json_is_true(reverse)));
 }
 
 static const struct {
@@ -534,7 +611,8 @@ static const struct {
                 {"reshape", reshape}, {"broadcast", broadcast}, {"transpose", transpose},
                 {"slice", slice},     {"concat", concat},       {"pad", pad},
                 {"rev", rev},         {"iota", iota},           {"gather", gather},
-                {"scatter", scatter}};
+                {"scatter", scatter}, {"conv", conv},           {"window", window},
+                {"cum", cum}};
 
 /* ---- the whole ---- */
 
@@ -579,6 +657,7 @@ static tess_status begin(building *b, int k, tess_imported *out)
     return TESS_OK;
 }
 
+/* A block goes from product to product: what has no names for its layers is computed again in such parts. */
 static tess_status build_nodes(building *b)
 {
     const tess_import *n = b->n;
@@ -586,8 +665,10 @@ static tess_status build_nodes(building *b)
         size_t i = 0;
         if (!n->value[n->node[k].out].uses) continue;
         while (strcmp(builders[i].op, n->node[k].op) != 0) i++;
+        if (builders[i].build == dot || builders[i].build == conv) tess_block(b->g, "part");
         TESS_TRY(builders[i].build(b, &n->node[k]));
     }
+    tess_block_end(b->g);
     return TESS_OK;
 }
 

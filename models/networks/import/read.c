@@ -238,6 +238,9 @@ static const struct {
     {"iota", "dim ", 0, 0},
     {"gather", "offset collapsed start batch sizes mode fill ", 2, 2},
     {"scatter", "offset collapsed start batch mode fn ", 3, 3},
+    {"conv", "lhs rhs out strides pads lhs_dilation rhs_dilation groups ", 2, 2},
+    {"cum", "fn dim reverse ", 1, 1},
+    {"window", "fn size strides pads base_dilation dilation ", 1, 1},
 };
 
 static tess_status find_value(const tess_import *n, const node *of, const char *name, int *number)

@@ -269,6 +269,30 @@ class Graph:
             shape[dim] = n
         return np.broadcast_to(array.transpose(np.argsort(v.attrs["dims"])).reshape(shape), v.shape)
 
+    def conv(self, x, w, orders, strides, pads, between, apart, groups):
+        """`orders` names the dimensions of x, w and the result: samples, channels (of w outputs, inputs), space."""
+        lhs, rhs, out = map(whole, orders)
+        shape = [0] * len(x.shape)
+        shape[out[0]], shape[out[1]] = x.shape[lhs[0]], w.shape[rhs[0]]
+        for k, (lo, hi) in enumerate(pads):
+            wide = (x.shape[lhs[k + 2]] - 1) * between[k] + lo + hi - (w.shape[rhs[k + 2]] - 1) * apart[k]
+            shape[out[k + 2]] = wide // strides[k] + 1
+        return self.node("conv", [x, w], shape, x.dtype, lhs=lhs, rhs=rhs, out=out, strides=whole(strides),
+                         pads=[whole(along) for along in pads], lhs_dilation=whole(between), rhs_dilation=whole(apart),
+                         groups=int(groups))
+
+    def window(self, fn, x, size, strides, pads, between=None, apart=None):
+        """The sum, max or min of windows: lists have an entry for each dimension of x."""
+        ones = [1] * len(x.shape)
+        between, apart = between or ones, apart or ones
+        shape = [((n - 1) * b + lo + hi - (k - 1) * a) // s + 1
+                 for n, k, s, (lo, hi), b, a in zip(x.shape, size, strides, pads, between, apart)]
+        return self.node("window", [x], shape, x.dtype, fn=fn, size=whole(size), strides=whole(strides),
+                         pads=[whole(along) for along in pads], base_dilation=whole(between), dilation=whole(apart))
+
+    def cum(self, fn, x, dim, reverse=False):
+        return self.node("cum", [x], x.shape, x.dtype, fn=fn, dim=int(dim), **({"reverse": True} if reverse else {}))
+
     # -- the directory
 
     def read(self):

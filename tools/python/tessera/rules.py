@@ -151,6 +151,48 @@ def _dot(g, x, p, shape, dtype):
     return g.dot(g.cast(x[0], dtype), g.cast(x[1], dtype), contract, batch)
 
 
+@rule("conv_general_dilated")
+def _conv(g, x, p, shape, dtype):
+    if p["batch_group_count"] != 1:
+        return g.refuse("a convolution with batch_group_count", shape, dtype, x)
+    d = p["dimension_numbers"]
+    return g.conv(*x, (d.lhs_spec, d.rhs_spec, d.out_spec), p["window_strides"], p["padding"], p["lhs_dilation"],
+                  p["rhs_dilation"], p["feature_group_count"])
+
+
+WINDOWS = {"add": "sum", "max": "max", "min": "min"}
+
+
+def _window(fn):
+    def make(g, x, p, shape, dtype):
+        return g.window(fn, x[0], p["window_dimensions"], p["window_strides"], p["padding"], p["base_dilation"],
+                        p["window_dilation"])
+    return make
+
+
+for _name in WINDOWS.values():
+    RULES[f"reduce_window_{_name}"] = _window(_name)
+
+
+@rule("reduce_window")
+def _generic_window(g, x, p, shape, dtype):
+    """By a function: what it begins with counts in each window, once at least."""
+    body = [e.primitive.name for e in p["jaxpr"].eqns]
+    fn = WINDOWS.get(body[0]) if len(body) == 1 and len(x) == 2 else None
+    if fn is None or fn == "sum" and (x[1].kind != "const" or x[1].data.item() != 0):
+        return g.refuse("reduce_window by a function that is no sum, max or min", shape, dtype, x)
+    made = _window(fn)(g, x, p, shape, dtype)
+    return made if fn == "sum" else g.map(fn, [made, x[1]], shape)
+
+
+def _cumulative(fn):
+    return lambda g, x, p, shape, dtype: g.cum(fn, x[0], p["axis"], p["reverse"])
+
+
+for _name in ("sum", "prod", "max", "min", "logsumexp"):
+    RULES[f"cum{_name}"] = _cumulative(_name)
+
+
 def _mode(p):
     return str(p["mode"]).rsplit(".", 1)[-1].upper()
 

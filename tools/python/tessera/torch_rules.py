@@ -2,7 +2,6 @@
 Values or what Python has, and `out` says shape and dtype of the result (a list of such where there are several)."""
 import numpy as np
 
-from . import windows
 from .graph import Value
 
 TOP = 16
@@ -429,15 +428,20 @@ RULES["_softmax"], RULES["_log_softmax"] = _softmax_of(False), _softmax_of(True)
 _softmax = RULES["_softmax"]
 
 
-def _cumulative(name, fn):
+def _cumulative(fn):
     def make(g, out, x, dim, **more):
-        x = value(g, x, "float32" if name in ("cummax", "cummin") else out.dtype)
-        return windows.cumulative(g, fn, x, one(x, dim))
-    RULES[name] = make
+        first = out[0] if isinstance(out, list) else out
+        x = value(g, x, first.dtype)
+        made = x if x.shape == () else g.cum(fn, x, one(x, dim))
+        if not isinstance(out, list):
+            return made
+        return [made, g.refuse(f"the places of cum{fn}", out[1].shape, out[1].dtype, [x])]
+    return make
 
 
-_cumulative("cumsum", "add")
-_cumulative("cumprod", "mul")
+for _name, _fn in {"cumsum": "sum", "cumprod": "prod", "cummax": "max", "cummin": "min",
+                   "logcumsumexp": "logsumexp"}.items():
+    RULES[_name] = _cumulative(_fn)
 
 
 @rule("topk")
@@ -571,49 +575,43 @@ def _each(numbers, n):
 def _convolution(g, out, x, w, bias, stride, padding, dilation, transposed, more, groups):
     n = len(w.shape) - 2
     stride, padding, dilation, more = (_each(v, n) for v in (stride, padding, dilation, more))
-    between, pads = [0] * n, [(p, p) for p in padding]
-    if transposed:  # of a weight (C, O / groups, window): the convolution with it turned around
+    between, pads, order = [1] * n, [(p, p) for p in padding], list(range(n + 2))
+    if transposed:  # of a weight (C, O / groups, window): the convolution of x, dilated, with it turned around
         pads = [(d * (k - 1) - p, d * (k - 1) - p + m) for d, k, p, m in zip(dilation, w.shape[2:], padding, more)]
-        between, stride = [s - 1 for s in stride], [1] * n
-        parts = g.reshape(w, [groups, w.shape[0] // groups, *w.shape[1:]])
-        parts = g.transpose(parts, [0, 2, 1, *range(3, n + 3)])
-        parts = g.reshape(parts, [groups * w.shape[1], w.shape[0] // groups, *w.shape[2:]])
-        w = g.rev(parts, range(2, n + 2))
-    y = windows.conv(g, x, w, stride, pads, between, dilation, groups)
-    if y is None:
-        return g.refuse(f"a convolution with a window of {list(w.shape[2:])}", out.shape, out.dtype, [x, w])
+        between, stride = stride, between
+        if groups > 1:
+            w = g.reshape(w, [groups, w.shape[0] // groups, *w.shape[1:]])
+            w = g.transpose(w, [1, 0, *range(2, n + 3)])
+            w = g.reshape(w, [w.shape[0], groups * w.shape[2], *w.shape[3:]])
+        w = g.rev(w, range(2, n + 2))
+    y = g.conv(x, w, (order, [1, 0, *order[2:]] if transposed else order, order), stride, pads, between, dilation,
+               groups)
     return _affine(g, y, None, bias, [1])
 
 
-def _window(out, x, size, stride, padding, dilation=1):
+def _pool(g, fn, out, x, size, stride, padding, dilation=1):
+    """Returns the pool over x's last dimensions."""
     n = len(size)
     stride, padding, dilation = _each(stride or size, n), _each(padding, n), _each(dilation, n)
     pads = [(p, (o - 1) * s + (k - 1) * d + 1 - m - p)
             for p, o, s, k, d, m in zip(padding, out.shape[-n:], stride, size, dilation, x.shape[-n:])]
-    return list(size), stride, pads, dilation
+    ones = [1] * (len(x.shape) - n)
+    return g.window(fn, x, ones + list(size), ones + stride, [(0, 0)] * len(ones) + pads, None, ones + dilation)
 
 
 @rule("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices")
 def _max_pool(g, out, x, size, stride=(), padding=0, dilation=1, ceil_mode=False):
-    size, stride, pads, dilation = _window(out[0], x, size, stride, padding, dilation)
-    y = windows.pool(g, "max", x, size, stride, pads, dilation)
-    why = "the indices of a pool" if y else f"a pool with a window of {size}"
-    no = [g.refuse(why, o.shape, o.dtype, [x]) for o in out]
-    return [y or no[0], no[1]]
+    return [_pool(g, "max", out[0], x, size, stride, padding, dilation),
+            g.refuse("the indices of a pool", out[1].shape, out[1].dtype, [x])]
 
 
 @rule("avg_pool1d", "avg_pool2d", "avg_pool3d")
 def _avg_pool(g, out, x, size, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor=None):
-    given = _each(padding, len(size))
-    size, stride, pads, dilation = _window(out, x, size, stride, padding)
-    y = windows.pool(g, "sum", x, size, stride, pads, dilation)
-    if y is None:
-        return g.refuse(f"a pool with a window of {size}", out.shape, out.dtype, [x])
-    count = np.ones((), np.float32)
-    for k, s, p, n, o in zip(size, stride, given, x.shape[-len(size):], out.shape[-len(size):]):
+    y, count, n = _pool(g, "sum", out, x, size, stride, padding), np.ones((), np.float32), len(size)
+    for k, s, p, m, o in zip(size, _each(stride or size, n), _each(padding, n), x.shape[-n:], out.shape[-n:]):
         low = np.arange(o) * s - p
-        high = np.minimum(low + k, n + p)
-        count = count[..., None] * (high - low if count_include_pad else np.minimum(high, n) - np.maximum(low, 0))
+        high = np.minimum(low + k, m + p)
+        count = count[..., None] * (high - low if count_include_pad else np.minimum(high, m) - np.maximum(low, 0))
     count = np.asarray(1 / count if divisor is None else np.full(count.shape, 1 / divisor), np.float32)
     return do(g, "mul", y, g.const(count))
 

@@ -1,0 +1,368 @@
+/* any_conv: convolutions as products. Patches of x, one for each position of y, are the columns of a matrix q
+ * (k, positions), k the elements of a patch in the order that w has them in. So y = w q, q's gradient is w^T dy, added
+ * up where patches overlap, and that of w is dy q^T. Patches are made a chunk of positions at a time, in a part's room,
+ * but those of one element each: there x itself is q. */
+#include "any.h"
+#include "mm.h"
+#include "walk_impl.h"
+
+enum { ROOM = 1 << 18, LEAST = 64, CUTS = 8 }; /* elements of a chunk, positions and elements of a patch in it */
+enum { SPACE = TESS_CONV_SPACE, CHANNEL = SPACE };
+
+/* A matrix (up, across), stored in rows or, turned, in columns. */
+typedef struct matrix {
+    float *at;
+    int64_t ld;
+    bool turned;
+} matrix;
+
+typedef struct conv {
+    const tess_any_conv_arg *a;
+    float *x, *w, *y, *room;
+    int64_t positions, depth;         /* of y, of a patch */
+    int order[SPACE + 1];             /* the dimensions of a patch, as w has them */
+    int64_t dim[SPACE + 1];           /* their sizes */
+    matrix of_w, of_y, of_q;          /* of the first sample and group; of_q where x is q */
+    bool direct, rows;                /* x is q; patches are rows: channels are the dense dimension of x */
+    int64_t chunk, chunks, cut, cuts; /* positions, elements of a patch: of a part */
+} conv;
+
+/* Where its elements lie by one stride along each side, one of them 1, it is a matrix. */
+static bool is_matrix(int64_t up, int64_t up_by, int64_t across, int64_t across_by, matrix *m)
+{
+    if (up_by <= 0 || across_by <= 0) return false;
+    m->turned = across > 1 && across_by != 1;
+    m->ld = m->turned ? across_by : up > 1 ? up_by : across;
+    return !m->turned || up == 1 || up_by == 1;
+}
+
+static bool is_point(const tess_any_conv_arg *a)
+{
+    for (int d = 0; d < SPACE; d++)
+        if (a->window[d] != 1 || a->step[d] != 1 || a->pad[d] || a->between[d] != 1 || a->in[d] != a->out[d])
+            return false;
+    return true;
+}
+
+static bool conv_of(const tess_any_conv_arg *a, conv *c)
+{
+    int64_t by[SPACE + 1];
+    *c = (conv){.a = a, .positions = walk_size(a->out, SPACE), .depth = a->inputs * walk_size(a->window, SPACE)};
+    for (int k = 0; k <= SPACE; k++) { /* the largest stride first, behind those of one element */
+        const int64_t size = k == CHANNEL ? a->inputs : a->window[k], stride = size == 1      ? INT64_MAX
+                                                                               : k == CHANNEL ? a->w[1]
+                                                                                              : a->w[2 + k];
+        int j = k;
+        for (; j > 0 && by[j - 1] < stride; j--) by[j] = by[j - 1], c->order[j] = c->order[j - 1];
+        by[j] = stride, c->order[j] = k;
+    }
+    for (int k = 0; k <= SPACE; k++) c->dim[k] = c->order[k] == CHANNEL ? a->inputs : a->window[c->order[k]];
+    const int64_t over_y = walk_joint(a->out, a->y + 2, SPACE), over_x = walk_joint(a->in, a->x + 2, SPACE);
+    c->direct = is_point(a) && is_matrix(a->inputs, a->x[1], c->positions, over_x, &c->of_q);
+    c->rows = a->x[1] == 1 && a->inputs > 1 && c->order[SPACE] == CHANNEL;
+    c->chunk = ROOM / c->depth < LEAST ? LEAST : ROOM / c->depth;
+    c->chunk = least(c->chunk, c->positions);
+    c->chunks = (c->positions + c->chunk - 1) / c->chunk;
+    c->cut = c->depth / CUTS < LEAST ? LEAST : (c->depth + CUTS - 1) / CUTS;
+    c->cut = least(c->cut, c->depth);
+    c->cuts = (c->depth + c->cut - 1) / c->cut;
+    return is_matrix(a->outputs, a->w[0], c->depth, walk_joint(c->dim, by, SPACE + 1), &c->of_w) &&
+           is_matrix(a->outputs, a->y[1], c->positions, over_y, &c->of_y);
+}
+
+bool tess_any_conv_fits(const tess_any_conv_arg *a)
+{
+    conv c;
+    return conv_of(a, &c);
+}
+
+size_t tess_any_conv_scratch(const tess_any_conv_arg *a)
+{
+    conv c;
+    conv_of(a, &c);
+    return c.direct ? 0 : (size_t)(c.chunk * c.depth) * sizeof(float);
+}
+
+/* ---- patches ---- */
+
+/* Where x has what position o and element i of a patch meet along a dimension; -1: nowhere. */
+static int64_t meet(const tess_any_conv_arg *a, int d, int64_t o, int64_t i)
+{
+    return walk_meet(o * a->step[d] + i * a->apart[d] - a->pad[d], a->between[d], a->in[d]);
+}
+
+static void add_run(float *x, int64_t by, const float *q, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++) x[j * by] += q[j];
+}
+
+static void get_run(float *q, const float *x, int64_t by, int64_t n)
+{
+    if (by == 1)
+        memcpy(q, x, (size_t)n * sizeof *q);
+    else
+        for (int64_t j = 0; j < n; j++) q[j] = x[j * by];
+}
+
+/* Between x, from which the run's row of the last dimension begins, and element i of patches o .. o + n. */
+static void run_of_positions(const tess_any_conv_arg *a, float *x, float *q, int64_t o, int64_t n, int64_t i, bool back)
+{
+    const int d = SPACE - 1;
+    const int64_t step = a->step[d], by = a->x[2 + d];
+    if (a->between[d] > 1) {
+        for (int64_t j = 0; j < n; j++) {
+            const int64_t at = meet(a, d, o + j, i);
+            if (!back)
+                q[j] = at < 0 ? 0 : x[at * by];
+            else if (at >= 0)
+                x[at * by] += q[j];
+        }
+        return;
+    }
+    const int64_t low = a->pad[d] - i * a->apart[d]; /* x's element 0 is met at position low / step */
+    int64_t first, end;
+    walk_span(step, low, a->in[d], o, n, &first, &end);
+    float *from = x + ((o + first) * step - low) * by;
+    if (back) {
+        if (end > first) add_run(from, step * by, q + first, end - first);
+        return;
+    }
+    memset(q, 0, (size_t)first * sizeof *q);
+    if (end > first) get_run(q + first, from, step * by, end - first);
+    memset(q + end, 0, (size_t)(n - end) * sizeof *q);
+}
+
+/* q (k, positions): elements [k, k + depth) of patches [p, p + n). */
+static void in_columns(const conv *c, float *x, float *q, int64_t k, int64_t depth, int64_t p, int64_t n, bool back)
+{
+    const tess_any_conv_arg *a = c->a;
+    walk patch = walk_begin(c->dim, SPACE + 1, k);
+    for (int64_t row = 0; row < depth; row++, walk_on(&patch, 1)) {
+        int64_t i[SPACE + 1];
+        for (int j = 0; j <= SPACE; j++) i[c->order[j]] = patch.at[j];
+        walk at = walk_begin(a->out, SPACE, p);
+        for (int64_t done = 0; done < n;) {
+            const int64_t run = walk_run(&at, n - done);
+            const int64_t up = meet(a, 0, at.at[0], i[0]), across = meet(a, 1, at.at[1], i[1]);
+            float *to = q + row * n + done;
+            if (up >= 0 && across >= 0)
+                run_of_positions(a, x + i[CHANNEL] * a->x[1] + up * a->x[2] + across * a->x[3], to, at.at[2], run, i[2],
+                                 back);
+            else if (!back)
+                memset(to, 0, (size_t)run * sizeof *to);
+            walk_on(&at, run);
+            done += run;
+        }
+    }
+}
+
+/* q (positions, k), where an element of a patch has its channels together in x. */
+static void in_rows(const conv *c, float *x, float *q, int64_t k, int64_t depth, int64_t p, int64_t n, bool back)
+{
+    const tess_any_conv_arg *a = c->a;
+    walk at = walk_begin(a->out, SPACE, p);
+    for (int64_t row = 0; row < n; row++, walk_on(&at, 1)) {
+        walk patch = walk_begin(c->dim, SPACE + 1, k);
+        for (int64_t done = 0; done < depth;) {
+            const int64_t run = walk_run(&patch, depth - done);
+            int64_t from = patch.at[SPACE];
+            bool there = true;
+            for (int j = 0; j < SPACE; j++) {
+                const int d = c->order[j];
+                const int64_t met = meet(a, d, at.at[d], patch.at[j]);
+                there &= met >= 0;
+                from += met * a->x[2 + d];
+            }
+            float *to = q + row * depth + done;
+            if (there && back)
+                add_run(x + from, 1, to, run);
+            else if (there)
+                memcpy(to, x + from, (size_t)run * sizeof *to);
+            else if (!back)
+                memset(to, 0, (size_t)run * sizeof *to);
+            walk_on(&patch, run);
+            done += run;
+        }
+    }
+}
+
+static void move(const conv *c, float *x, float *q, int64_t k, int64_t depth, int64_t p, int64_t n, bool back)
+{
+    (c->rows ? in_rows : in_columns)(c, x, q, k, depth, p, n, back);
+}
+
+/* ---- products ---- */
+
+static matrix flip(matrix m)
+{
+    m.turned = !m.turned;
+    return m;
+}
+
+static matrix from(matrix m, int64_t up, int64_t across)
+{
+    m.at += m.turned ? across * m.ld + up : up * m.ld + across;
+    return m;
+}
+
+/* z (m, n) [+]= a (m, k) b (k, n) */
+static void product(matrix z, matrix a, matrix b, int64_t m, int64_t n, int64_t k, bool acc)
+{
+    if (z.turned) {
+        product(flip(z), flip(b), flip(a), n, m, k, acc);
+        return;
+    }
+    const tess_mm d = {.m = m,
+                       .n = n,
+                       .k = k,
+                       .lda = a.ld,
+                       .ldb = b.ld,
+                       .ldc = z.ld,
+                       .ta = a.turned,
+                       .tb = b.turned,
+                       .acc = acc,
+                       .part = true};
+    tess_mm_run(&d, a.at, b.at, z.at);
+}
+
+/* The matrices of a sample and group. */
+static matrix w_of(const conv *c, int64_t group)
+{
+    matrix m = c->of_w;
+    m.at = c->w + group * c->a->w_group;
+    return m;
+}
+static matrix y_of(const conv *c, int64_t sample, int64_t group)
+{
+    matrix m = c->of_y;
+    m.at = c->y + sample * c->a->y[0] + group * c->a->outputs * c->a->y[1];
+    return m;
+}
+static float *x_of(const conv *c, int64_t sample, int64_t group)
+{
+    return c->x + sample * c->a->x[0] + group * c->a->inputs * c->a->x[1];
+}
+/* Elements [k, k + depth) of patches [p, p + n): x itself, or room for them. */
+static matrix q_of(const conv *c, float *x, float *room, int64_t k, int64_t depth, int64_t p, int64_t n)
+{
+    matrix m = c->of_q;
+    m.at = x;
+    return c->direct ? from(m, k, p) : (matrix){room, c->rows ? depth : n, c->rows};
+}
+static float *room_of(const conv *c)
+{
+    return c->direct ? NULL : tess_part_room(c->room, tess_any_conv_scratch(c->a));
+}
+
+static void forward_part(void *of, int64_t part)
+{
+    const conv *c = of;
+    const int64_t p = part % c->chunks * c->chunk, n = least(c->chunk, c->positions - p),
+                  group = part / c->chunks % c->a->groups, sample = part / c->chunks / c->a->groups;
+    float *x = x_of(c, sample, group), *room = room_of(c);
+    const matrix q = q_of(c, x, room, 0, c->depth, p, n);
+    if (!c->direct) move(c, x, room, 0, c->depth, p, n, false);
+    product(from(y_of(c, sample, group), 0, p), w_of(c, group), q, c->a->outputs, n, c->depth, c->a->acc);
+}
+
+static void clear(const conv *c, float *x)
+{
+    const tess_any_conv_arg *a = c->a;
+    const int64_t dim[] = {a->in[0], a->in[1], a->in[2], a->inputs}, by[] = {a->x[2], a->x[3], a->x[4], a->x[1]},
+                  all = walk_size(dim, SPACE + 1);
+    walk w = walk_begin(dim, SPACE + 1, 0);
+    for (int64_t done = 0; done < all;) {
+        const int64_t run = walk_run(&w, all - done), at = walk_at(&w, by);
+        for (int64_t k = 0; k < run; k++) x[at + k * by[SPACE]] = 0;
+        walk_on(&w, run);
+        done += run;
+    }
+}
+
+static void input_part(void *of, int64_t part)
+{
+    const conv *c = of;
+    const int64_t group = part % c->a->groups, sample = part / c->a->groups;
+    float *x = x_of(c, sample, group), *room = room_of(c);
+    if (!c->direct && !c->a->acc) clear(c, x);
+    for (int64_t p = 0; p < c->positions; p += c->chunk) {
+        const int64_t n = least(c->chunk, c->positions - p);
+        product(q_of(c, x, room, 0, c->depth, p, n), flip(w_of(c, group)), from(y_of(c, sample, group), 0, p), c->depth,
+                n, c->a->outputs, c->direct && c->a->acc);
+        if (!c->direct) move(c, x, room, 0, c->depth, p, n, true);
+    }
+}
+
+static void weight_part(void *of, int64_t part)
+{
+    const conv *c = of;
+    const int64_t k = part % c->cuts * c->cut, depth = least(c->cut, c->depth - k), group = part / c->cuts;
+    float *room = room_of(c);
+    bool acc = c->a->acc;
+    for (int64_t sample = 0; sample < c->a->samples; sample++)
+        for (int64_t p = 0; p < c->positions; p += c->chunk, acc = true) {
+            const int64_t n = least(c->chunk, c->positions - p);
+            float *x = x_of(c, sample, group);
+            if (!c->direct) move(c, x, room, k, depth, p, n, false);
+            product(from(w_of(c, group), 0, k), from(y_of(c, sample, group), 0, p),
+                    flip(q_of(c, x, room, k, depth, p, n)), c->a->outputs, depth, n, acc);
+        }
+}
+
+/* ---- bodies ---- */
+
+static int64_t forward_parts(const tess_codelet *cl, const void *arg)
+{
+    conv c;
+    (void)cl;
+    conv_of(arg, &c);
+    return c.a->samples * c.a->groups * c.chunks;
+}
+static int64_t input_parts(const tess_codelet *cl, const void *arg)
+{
+    const tess_any_conv_arg *a = arg;
+    (void)cl;
+    return a->samples * a->groups;
+}
+static int64_t weight_parts(const tess_codelet *cl, const void *arg)
+{
+    conv c;
+    (void)cl;
+    conv_of(arg, &c);
+    return c.a->groups * c.cuts;
+}
+
+static void run(const tess_work *w, tess_part_body part, int64_t parts)
+{
+    conv c;
+    TESS_ASSERT(conv_of(w->arg, &c));
+    c.x = w->buf[0].ptr, c.w = w->buf[1].ptr, c.y = w->buf[2].ptr;
+    c.room = w->nbuf > 3 ? w->buf[3].ptr : NULL;
+    tess_parts_run(parts, part, &c);
+}
+static void any_conv(const tess_work *w)
+{
+    run(w, forward_part, forward_parts(NULL, w->arg));
+}
+static void any_conv_input(const tess_work *w)
+{
+    run(w, input_part, input_parts(NULL, w->arg));
+}
+static void any_conv_weight(const tess_work *w)
+{
+    run(w, weight_part, weight_parts(NULL, w->arg));
+}
+
+static tess_cost any_conv_cost(const void *arg)
+{
+    const tess_any_conv_arg *a = arg;
+    conv c;
+    conv_of(a, &c);
+    const double rows = (double)a->samples * (double)c.positions;
+    return (tess_cost){.flops = 2 * rows * (double)(a->groups * a->outputs) * (double)c.depth, .rows = rows};
+}
+#define CODELET(op, cut)                                                                                               \
+    tess_codelet tess_##op[] = {{.name = #op, .dtype = TESS_F32, .cpu = op, .parts = cut, .cost = any_conv_cost}};
+CODELET(any_conv, forward_parts)
+CODELET(any_conv_input, input_parts)
+CODELET(any_conv_weight, weight_parts)
