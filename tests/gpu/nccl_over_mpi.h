@@ -11,7 +11,13 @@ typedef struct ncclComm *ncclComm_t;
 typedef struct {
     char internal[128];
 } ncclUniqueId;
-typedef enum { ncclSuccess = 0, ncclSystemError = 2, ncclInvalidUsage = 5, ncclInProgress = 7 } ncclResult_t;
+typedef enum {
+    ncclSuccess = 0,
+    ncclSystemError = 2,
+    ncclInvalidArgument = 4,
+    ncclInvalidUsage = 5,
+    ncclInProgress = 7
+} ncclResult_t;
 typedef enum { ncclChar = 0 } ncclDataType_t;
 typedef struct {
     int blocking, maxCTAs;
